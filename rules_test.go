@@ -185,8 +185,8 @@ func TestFunctionsAndFilesStayShort(t *testing.T) {
 	}
 }
 
-// TestEveryPackageLooksForLeaks: every package with tests checks for leaked goroutines.
-func TestEveryPackageLooksForLeaks(t *testing.T) {
+// TestEveryPackageChecksForLeaks: every package with tests checks for leaked goroutines.
+func TestEveryPackageChecksForLeaks(t *testing.T) {
 	out, err := exec.Command("go", "list", "-f", `{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}`, "./...").Output()
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,9 @@ type counter struct {
 }
 
 func (c *counter) call(req Request, fail error) ([]int, error) {
-	in := func(decide func(Tx) error) error { return c.run(alice, func() error { return decide(c.memory) }) }
+	in := func(decide func(Tx) error) error {
+		return c.run(activeTenant, func() error { return decide(c.memory) })
+	}
 	return change(in, req, func(Tx) ([]int, error) {
 		c.decisions++
 		return []int{c.decisions}, fail
@@ -73,9 +75,9 @@ func TestAnAnswerStoredMeanwhileReplacesTheDecision(t *testing.T) {
 		Secret int `json:"-"`
 	}
 	in := func(decide func(Tx) error) error {
-		_ = m.run(alice, func() error { return errors.Join(decide(m), errors.New("rolled back")) })
+		_ = m.run(activeTenant, func() error { return errors.Join(decide(m), errors.New("rolled back")) })
 		m.answers[operator.KeyID.String()+"/k"] = Answer{[32]byte{1}, []byte(`{"Shown":7}`)}
-		return m.run(alice, func() error { return decide(m) })
+		return m.run(activeTenant, func() error { return decide(m) })
 	}
 	got, err := change(in, keyed(1), func(Tx) (answer, error) { return answer{1, 2}, nil })
 	if err != nil || got != (answer{7, 0}) {
@@ -85,7 +87,7 @@ func TestAnAnswerStoredMeanwhileReplacesTheDecision(t *testing.T) {
 
 func TestEventsHaveTheResidencyOfTheirTenant(t *testing.T) {
 	m := newMemory()
-	list := []events.Pending{{TenantID: alice}, {TenantID: alice}, {TenantID: events.Platform}, {TenantID: barry}, {TenantID: alice}}
+	list := []events.Pending{{TenantID: activeTenant}, {TenantID: activeTenant}, {TenantID: events.Platform}, {TenantID: suspendedTenant}, {TenantID: activeTenant}}
 	if _, err := appendAll(m, list...); err != nil {
 		t.Fatal(err)
 	}

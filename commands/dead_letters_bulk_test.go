@@ -54,7 +54,7 @@ func mixed() []domain.DeadLetter {
 	status := func(s string) func(*domain.DeadLetter) { return func(l *domain.DeadLetter) { l.Status = s } }
 	return []domain.DeadLetter{
 		letter(1, func(l *domain.DeadLetter) { l.Attempts = 2 }), letter(2), letter(3, status(events.StatusRetrying)),
-		letter(4, status(events.StatusRetrying)), letter(5, status(events.StatusResolved)), letter(6, func(l *domain.DeadLetter) { l.TenantID = barry }),
+		letter(4, status(events.StatusRetrying)), letter(5, status(events.StatusResolved)), letter(6, func(l *domain.DeadLetter) { l.TenantID = suspendedTenant }),
 	}
 }
 

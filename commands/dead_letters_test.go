@@ -66,7 +66,7 @@ func (tx *letterTx) ChangeDeadLetters(_ context.Context, tenant uuid.UUID, decid
 
 // letter is a dead letter of Alice whose usage was recorded at position 7.
 func letter(n byte, spoil ...func(*domain.DeadLetter)) domain.DeadLetter {
-	l := domain.DeadLetter{ID: uuid.UUID{n}, TenantID: alice, Stage: events.StageValidation, Source: 7, SourceSubject: events.UsageRecorded, RawPosition: 7, Status: events.StatusFailed}
+	l := domain.DeadLetter{ID: uuid.UUID{n}, TenantID: activeTenant, Stage: events.StageValidation, Source: 7, SourceSubject: events.UsageRecorded, RawPosition: 7, Status: events.StatusFailed}
 	for _, f := range spoil {
 		f(&l)
 	}
@@ -89,9 +89,9 @@ func TestRequestsForOtherDeadLettersAreRefused(t *testing.T) {
 		id, tenant     uuid.UUID
 		retry, discard string
 	}{
-		"unknown":           {uuid.UUID{9}, alice, "dead_letter_not_found", "dead_letter_not_found"},
-		"of another tenant": {uuid.UUID{1}, barry, "dead_letter_not_found", "dead_letter_not_found"},
-		"in another state":  {uuid.UUID{1}, alice, "dead_letter_not_retryable", "dead_letter_not_discardable"},
+		"unknown":           {uuid.UUID{9}, activeTenant, "dead_letter_not_found", "dead_letter_not_found"},
+		"of another tenant": {uuid.UUID{1}, suspendedTenant, "dead_letter_not_found", "dead_letter_not_found"},
+		"in another state":  {uuid.UUID{1}, activeTenant, "dead_letter_not_retryable", "dead_letter_not_discardable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, tx := newLetters(retrying)
@@ -106,13 +106,13 @@ func TestRequestsForOtherDeadLettersAreRefused(t *testing.T) {
 
 func TestARetryIsRequestedOnceForEachKey(t *testing.T) {
 	d, tx := newLetters(letter(1, func(l *domain.DeadLetter) { l.Attempts = 4 }))
-	answer, event := tx.once(t, caused{subject: events.RetryRequested, tenant: alice, residency: "eu-central-1"}, func(req Request) (any, error) {
-		return d.RequestRetry(t.Context(), req, uuid.UUID{1}, alice, "repaired")
+	answer, event := tx.once(t, caused{subject: events.RetryRequested, tenant: activeTenant, residency: "eu-central-1"}, func(req Request) (any, error) {
+		return d.RequestRetry(t.Context(), req, uuid.UUID{1}, activeTenant, "repaired")
 	})
 	if got := payload[events.Retry](t, &event); got != (events.Retry{DeadLetterID: uuid.UUID{1}, Attempt: 5, Reason: "repaired"}) {
 		t.Errorf("recorded %+v", got)
 	}
-	if want := (events.Position{Partition: events.PartitionOf(alice), Number: 1}); answer != want || tx.held[0] != alice {
+	if want := (events.Position{Partition: events.PartitionOf(activeTenant), Number: 1}); answer != want || tx.held[0] != activeTenant {
 		t.Errorf("answered %v under the head of %s", answer, tx.held[0])
 	}
 }
@@ -120,7 +120,7 @@ func TestARetryIsRequestedOnceForEachKey(t *testing.T) {
 func TestADiscardNeedsAReason(t *testing.T) {
 	for name, reason := range map[string]string{"none": " ", "long": names(501), "control": "a\x00", "no UTF-8": "\xff"} {
 		d, tx := newLetters(letter(1))
-		_, err := d.Discard(t.Context(), Request{By: operator}, uuid.UUID{1}, alice, reason)
+		_, err := d.Discard(t.Context(), Request{By: operator}, uuid.UUID{1}, activeTenant, reason)
 		refusedWith(t, err, "reason_invalid", "/reason")
 		if tx.succeeded(t, nil, 0); len(tx.held) > 0 {
 			t.Errorf("%s: a transaction was begun", name)
@@ -133,29 +133,29 @@ func TestADeadLetterIsDiscardedOnce(t *testing.T) {
 	for parked, counts := range map[bool]events.Counts{true: {Parked: -1, Rejected: 1}, false: {}} {
 		id := uuid.UUID{1}
 		d, tx := newLetters(letter(1, func(l *domain.DeadLetter) { l.Parked = parked }))
-		answer, event := tx.once(t, caused{subject: events.DeadLetterClosed, tenant: alice, residency: "eu-central-1", key: events.KeyClosed(id), counts: counts},
-			func(req Request) (any, error) { return d.Discard(t.Context(), req, id, alice, names(500)) })
+		answer, event := tx.once(t, caused{subject: events.DeadLetterClosed, tenant: activeTenant, residency: "eu-central-1", key: events.KeyClosed(id), counts: counts},
+			func(req Request) (any, error) { return d.Discard(t.Context(), req, id, activeTenant, names(500)) })
 		if got := payload[events.Closed](t, &event); got != (events.Closed{DeadLetterID: id, Status: events.StatusDiscarded, Reason: names(500)}) {
 			t.Errorf("recorded %+v", got)
 		}
-		if want := (Discarded{id, events.StatusDiscarded, events.Position{Partition: events.PartitionOf(alice), Number: 1}}); answer != want {
+		if want := (Discarded{id, events.StatusDiscarded, events.Position{Partition: events.PartitionOf(activeTenant), Number: 1}}); answer != want {
 			t.Errorf("answered %+v", answer)
 		}
-		_, err := d.Discard(t.Context(), Request{By: operator}, id, alice, "again")
+		_, err := d.Discard(t.Context(), Request{By: operator}, id, activeTenant, "again")
 		refusedWith(t, err, "dead_letter_not_discardable", "")
 	}
 }
 
 // asked is a recorded request for a retry.
 func asked(n byte, ask string) events.Envelope {
-	return events.Envelope{EventID: uuid.UUID{100 + n}, TenantID: alice, CorrelationID: uuid.UUID{200 + n}, Residency: "eu-central-1", Payload: json.RawMessage(ask)}
+	return events.Envelope{EventID: uuid.UUID{100 + n}, TenantID: activeTenant, CorrelationID: uuid.UUID{200 + n}, Residency: "eu-central-1", Payload: json.RawMessage(ask)}
 }
 
 func askFor(n byte) string { return `{"deadLetterId":"` + (uuid.UUID{n}).String() + `"}` }
 
 // router is what the events of the router must have.
 func router(request events.Envelope, subject events.Subject, key string, counts events.Counts) caused {
-	return caused{subject: subject, tenant: alice, residency: "eu-central-1", key: key, cause: request.EventID, counts: counts,
+	return caused{subject: subject, tenant: activeTenant, residency: "eu-central-1", key: key, cause: request.EventID, counts: counts,
 		actor: events.Actor{Type: "service", ID: events.GroupCommands}, correlation: request.CorrelationID}
 }
 

@@ -42,7 +42,7 @@ func (tx *keyTx) SaveKey(k domain.APIKey, hash []byte) error {
 }
 
 // oldKey is a key of Alice.
-var oldKey = domain.APIKey{ID: uuid.UUID{1}, TenantID: alice, Name: "old", Prefix: "mp_test_abcdefgh", Mode: "test", Scopes: []string{ScopeUsageRead},
+var oldKey = domain.APIKey{ID: uuid.UUID{1}, TenantID: activeTenant, Name: "old", Prefix: "mp_test_abcdefgh", Mode: "test", Scopes: []string{ScopeUsageRead},
 	CreatedAt: noon.Add(-time.Hour), ExpiresAt: ptr(noon.Add(24 * time.Hour))}
 
 func newKeys() (*Catalogue, *keyTx) {
@@ -59,13 +59,13 @@ func TestBadKeysAreRefused(t *testing.T) {
 		spoil         func(*CreateKey)
 		code, pointer string
 	}{
-		"name":               {alice, func(k *CreateKey) { k.Name = "" }, "name_invalid", "/name"},
-		"mode":               {alice, func(k *CreateKey) { k.Mode = "op" }, "mode_invalid", "/mode"},
-		"no scope":           {alice, func(k *CreateKey) { k.Scopes = nil }, "scopes_invalid", "/scopes"},
-		"scope twice":        {alice, func(k *CreateKey) { k.Scopes = []string{ScopeUsageRead, ScopeUsageRead} }, "scopes_invalid", "/scopes"},
-		"scope of operators": {alice, func(k *CreateKey) { k.Scopes = []string{ScopeAdmin} }, "scopes_invalid", "/scopes"},
+		"name":               {activeTenant, func(k *CreateKey) { k.Name = "" }, "name_invalid", "/name"},
+		"mode":               {activeTenant, func(k *CreateKey) { k.Mode = "op" }, "mode_invalid", "/mode"},
+		"no scope":           {activeTenant, func(k *CreateKey) { k.Scopes = nil }, "scopes_invalid", "/scopes"},
+		"scope twice":        {activeTenant, func(k *CreateKey) { k.Scopes = []string{ScopeUsageRead, ScopeUsageRead} }, "scopes_invalid", "/scopes"},
+		"scope of operators": {activeTenant, func(k *CreateKey) { k.Scopes = []string{ScopeAdmin} }, "scopes_invalid", "/scopes"},
 		"scope of tenants":   {events.Platform, func(*CreateKey) {}, "scopes_invalid", "/scopes"},
-		"ends now":           {alice, func(k *CreateKey) { k.ExpiresAt = ptr(clock()) }, "expires_at_invalid", "/expiresAt"},
+		"ends now":           {activeTenant, func(k *CreateKey) { k.ExpiresAt = ptr(clock()) }, "expires_at_invalid", "/expiresAt"},
 		"unknown tenant":     {uuid.New(), func(*CreateKey) {}, "tenant_not_found", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -87,8 +87,8 @@ func TestAKeyIsCreatedOnceForEachIdempotencyKey(t *testing.T) {
 		in              CreateKey
 		mode, residency string
 	}{
-		{alice, CreateKey{Name: "k", Scopes: []string{ScopeUsageWrite}}, "live", "eu-central-1"},
-		{alice, CreateKey{Name: "k", Scopes: []string{ScopeUsageWrite}, Mode: "test", ExpiresAt: ptr(noon.Add(time.Minute))}, "test", "eu-central-1"},
+		{activeTenant, CreateKey{Name: "k", Scopes: []string{ScopeUsageWrite}}, "live", "eu-central-1"},
+		{activeTenant, CreateKey{Name: "k", Scopes: []string{ScopeUsageWrite}, Mode: "test", ExpiresAt: ptr(noon.Add(time.Minute))}, "test", "eu-central-1"},
 		{events.Platform, CreateKey{Name: "k", Scopes: []string{ScopeAudit}, Mode: "live"}, "op", ""},
 	} {
 		catalogue, tx := newKeys()
@@ -125,10 +125,10 @@ func TestAKeyIsCreatedOnceForEachIdempotencyKey(t *testing.T) {
 func TestALateRepetitionOfANewKeyIsAnswered(t *testing.T) {
 	catalogue, tx := newKeys()
 	in := CreateKey{Name: "k", Scopes: []string{ScopeUsageWrite}, ExpiresAt: ptr(noon.Add(time.Minute))}
-	first, err := catalogue.CreateKey(t.Context(), keyed(1), alice, in)
+	first, err := catalogue.CreateKey(t.Context(), keyed(1), activeTenant, in)
 	tx.succeeded(t, err, 1)
 	catalogue.Now = func() time.Time { return noon.Add(time.Hour) }
-	again, err := catalogue.CreateKey(t.Context(), keyed(1), alice, in)
+	again, err := catalogue.CreateKey(t.Context(), keyed(1), activeTenant, in)
 	if tx.succeeded(t, err, 1); again.ID != first.ID {
 		t.Errorf("%s instead of %s", again.ID, first.ID)
 	}
@@ -141,12 +141,12 @@ func TestKeysThatCannotBeRotated(t *testing.T) {
 		revoked       *time.Time
 		code, pointer string
 	}{
-		"negative overlap":    {alice, oldKey.ID, -1, nil, "overlap_invalid", "/overlapSeconds"},
-		"long overlap":        {alice, oldKey.ID, MaxOverlap + 1, nil, "overlap_invalid", "/overlapSeconds"},
-		"unknown":             {alice, uuid.New(), 0, nil, "key_not_found", ""},
-		"of another tenant":   {barry, oldKey.ID, 0, nil, "key_not_found", ""},
-		"revoked":             {alice, oldKey.ID, 0, ptr(noon), "key_not_usable", ""},
-		"revoked for a while": {alice, oldKey.ID, 0, ptr(noon.Add(-time.Hour)), "key_not_usable", ""},
+		"negative overlap":    {activeTenant, oldKey.ID, -1, nil, "overlap_invalid", "/overlapSeconds"},
+		"long overlap":        {activeTenant, oldKey.ID, MaxOverlap + 1, nil, "overlap_invalid", "/overlapSeconds"},
+		"unknown":             {activeTenant, uuid.New(), 0, nil, "key_not_found", ""},
+		"of another tenant":   {suspendedTenant, oldKey.ID, 0, nil, "key_not_found", ""},
+		"revoked":             {activeTenant, oldKey.ID, 0, ptr(noon), "key_not_usable", ""},
+		"revoked for a while": {activeTenant, oldKey.ID, 0, ptr(noon.Add(-time.Hour)), "key_not_usable", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			catalogue, tx := newKeys()
@@ -178,8 +178,8 @@ func TestARotatedKeyEndsAfterTheOverlap(t *testing.T) {
 			k.RevokedAt = &c.revoked
 		}
 		tx.keys[k.ID] = k
-		answer, event := tx.once(t, caused{subject: events.APIKeyRotated, tenant: alice, residency: "eu-central-1"}, func(req Request) (any, error) {
-			made, err := catalogue.RotateKey(t.Context(), req, alice, k.ID, c.overlap)
+		answer, event := tx.once(t, caused{subject: events.APIKeyRotated, tenant: activeTenant, residency: "eu-central-1"}, func(req Request) (any, error) {
+			made, err := catalogue.RotateKey(t.Context(), req, activeTenant, k.ID, c.overlap)
 			return made.APIKey, err
 		})
 		made := answer.(domain.APIKey)
@@ -201,14 +201,14 @@ func TestAKeyIsRevokedOnce(t *testing.T) {
 	k := oldKey
 	k.RevokedAt = ptr(noon.Add(time.Hour)) // rotated
 	tx.keys[k.ID] = k
-	_, event := tx.once(t, caused{subject: events.APIKeyRevoked, tenant: alice, residency: "eu-central-1"}, func(req Request) (any, error) {
-		return nil, catalogue.RevokeKey(t.Context(), req, alice, k.ID)
+	_, event := tx.once(t, caused{subject: events.APIKeyRevoked, tenant: activeTenant, residency: "eu-central-1"}, func(req Request) (any, error) {
+		return nil, catalogue.RevokeKey(t.Context(), req, activeTenant, k.ID)
 	})
 	if got := payload[events.APIKey](t, &event); got.ID != k.ID || !got.RevokedAt.Equal(stored) || !tx.keys[k.ID].RevokedAt.Equal(stored) {
 		t.Errorf("recorded %+v, saved %+v", got, tx.keys[k.ID])
 	}
-	tx.succeeded(t, catalogue.RevokeKey(t.Context(), Request{By: operator}, alice, k.ID), 1)
-	for _, c := range []struct{ tenant, key uuid.UUID }{{barry, k.ID}, {alice, uuid.New()}} {
+	tx.succeeded(t, catalogue.RevokeKey(t.Context(), Request{By: operator}, activeTenant, k.ID), 1)
+	for _, c := range []struct{ tenant, key uuid.UUID }{{suspendedTenant, k.ID}, {activeTenant, uuid.New()}} {
 		refusedWith(t, catalogue.RevokeKey(t.Context(), Request{By: operator}, c.tenant, c.key), "key_not_found", "")
 	}
 	tx.succeeded(t, nil, 1)

@@ -126,7 +126,7 @@ func TestBadRebuildsAreRefused(t *testing.T) {
 		"negative workers": {func(in *StartRebuild) { in.Workers = -1 }, "workers_invalid", "/workers"},
 		"too many workers": {func(in *StartRebuild) { in.Workers = 33 }, "workers_invalid", "/workers"},
 		"tenant":           {func(in *StartRebuild) { in.TenantID = uuid.New() }, "tenant_not_found", "/tenantId"},
-		"overlap":          {func(in *StartRebuild) { in.TenantID = barry; in.PeriodKey = "2026" }, "rebuild_in_progress", ""},
+		"overlap":          {func(in *StartRebuild) { in.TenantID = suspendedTenant; in.PeriodKey = "2026" }, "rebuild_in_progress", ""},
 		"mixed folds":      {func(in *StartRebuild) { in.Verify = true }, "scope_mixed", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -150,14 +150,14 @@ func TestARebuildIsStartedOnceForEachKey(t *testing.T) {
 		fold    string
 	}{
 		"of all":               {StartRebuild{Projection: "usage"}, events.PurposeRebuild, "v2"},
-		"of a tenant's period": {StartRebuild{Projection: "usage", TenantID: alice, PeriodKey: "2026-05", Workers: 32}, events.PurposeRebuild, "v2"},
+		"of a tenant's period": {StartRebuild{Projection: "usage", TenantID: activeTenant, PeriodKey: "2026-05", Workers: 32}, events.PurposeRebuild, "v2"},
 		"a verify":             {StartRebuild{Projection: "usage", Verify: true, Repair: true}, events.PurposeVerify, "v1"},
 		"no verify to repair":  {StartRebuild{Projection: "audit", Repair: true}, events.PurposeRebuild, "v1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.in.Reason = "why"
 			// The rebuild of another scope or purpose does not stand in the way.
-			other := func(r *domain.Rebuild) { r.TenantID = barry }
+			other := func(r *domain.Rebuild) { r.TenantID = suspendedTenant }
 			if c.in.TenantID == uuid.Nil {
 				other = func(r *domain.Rebuild) { r.Purpose, r.State = c.purpose, domain.RebuildPromoted }
 			}
@@ -171,7 +171,7 @@ func TestARebuildIsStartedOnceForEachKey(t *testing.T) {
 				t.Errorf("%+v, saved %+v", r, tx.rebuilds[r.ID])
 			}
 			got := payload[events.Rebuild](t, &event)
-			if (got.TenantID == nil) != (c.in.TenantID == uuid.Nil) || got.TenantID != nil && *got.TenantID != alice || got.Generation != 4 ||
+			if (got.TenantID == nil) != (c.in.TenantID == uuid.Nil) || got.TenantID != nil && *got.TenantID != activeTenant || got.Generation != 4 ||
 				got.FoldVersion != c.fold || got.Purpose != c.purpose || got.PeriodKey != c.in.PeriodKey || got.Reason != "why" {
 				t.Errorf("recorded %+v", got)
 			}

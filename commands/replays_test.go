@@ -80,7 +80,7 @@ func at(partition int16, number int64) *events.Position {
 func minute(n int) time.Time { return noon.Add(time.Duration(n) * time.Minute) }
 
 func TestBadRangesAreRefused(t *testing.T) {
-	elsewhere := (events.PartitionOf(alice) + 1) % events.Partitions
+	elsewhere := (events.PartitionOf(activeTenant) + 1) % events.Partitions
 	for name, c := range map[string]struct {
 		in            ReplayRange
 		code, pointer string
@@ -94,7 +94,7 @@ func TestBadRangesAreRefused(t *testing.T) {
 		"backwards":         {ReplayRange{From: at(1, 2), To: at(1, 1)}, "range_invalid", "/to"},
 		"from 0":            {ReplayRange{From: at(1, 0), To: at(1, 1)}, "range_invalid", "/to"},
 		"empty time":        {ReplayRange{FromTime: noon, ToTime: noon}, "range_invalid", "/toTime"},
-		"tenant elsewhere":  {ReplayRange{From: at(elsewhere, 1), To: at(elsewhere, 2), TenantID: alice}, "range_invalid", "/tenantId"},
+		"tenant elsewhere":  {ReplayRange{From: at(elsewhere, 1), To: at(elsewhere, 2), TenantID: activeTenant}, "range_invalid", "/tenantId"},
 		"no reason":         {ReplayRange{FromTime: noon, Reason: " "}, "reason_required", "/reason"},
 		"unknown tenant":    {ReplayRange{FromTime: noon, TenantID: uuid.New()}, "tenant_not_found", "/tenantId"},
 		"not published":     {ReplayRange{From: at(1, 101), To: at(1, 102)}, "range_invalid", "/from"},
@@ -138,7 +138,7 @@ func TestARangeIsReplayedOnceForEachKey(t *testing.T) {
 		"past the relay":    {ReplayRange{From: at(3, 100), To: at(3, 300)}, []ReplayUnit{{Partition: 3, First: 100, Cursor: 99, UpTo: 100}}, 1},
 		"times":             {ReplayRange{FromTime: minute(11), ToTime: minute(21)}, everywhere(uuid.Nil, ReplayUnit{First: 11, Cursor: 10, UpTo: 20}), 320},
 		"since a time":      {ReplayRange{FromTime: minute(91)}, everywhere(uuid.Nil, ReplayUnit{First: 91, Cursor: 90, UpTo: 100}), 320},
-		"a tenant's times":  {ReplayRange{FromTime: minute(11), ToTime: minute(900), TenantID: alice}, everywhere(alice, ReplayUnit{First: 11, Cursor: 10, UpTo: 100}), 90},
+		"a tenant's times":  {ReplayRange{FromTime: minute(11), ToTime: minute(900), TenantID: activeTenant}, everywhere(activeTenant, ReplayUnit{First: 11, Cursor: 10, UpTo: 100}), 90},
 		"nothing published": {ReplayRange{FromTime: minute(200)}, nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -65,7 +65,7 @@ func grantOf(f domain.Feature) []domain.Grant {
 }
 
 func subscription(n byte, status string) domain.Subscription {
-	return domain.Subscription{ID: uuid.UUID{n}, TenantID: alice, Plan: "basic", Status: status, Entitlements: grantOf(calls), CreatedAt: noon.Add(-time.Hour)}
+	return domain.Subscription{ID: uuid.UUID{n}, TenantID: activeTenant, Plan: "basic", Status: status, Entitlements: grantOf(calls), CreatedAt: noon.Add(-time.Hour)}
 }
 
 func TestBadSubscriptionsAreRefused(t *testing.T) {
@@ -75,11 +75,11 @@ func TestBadSubscriptionsAreRefused(t *testing.T) {
 		in            CreateSubscription
 		code, pointer string
 	}{
-		"status":         {alice, CreateSubscription{"basic", "PAUSED"}, "status_invalid", "/status"},
+		"status":         {activeTenant, CreateSubscription{"basic", "PAUSED"}, "status_invalid", "/status"},
 		"unknown tenant": {uuid.New(), CreateSubscription{Plan: "basic"}, "tenant_not_found", ""},
-		"unknown plan":   {barry, CreateSubscription{Plan: "none"}, "plan_not_found", "/plan"},
-		"bad plan":       {barry, CreateSubscription{Plan: "bad"}, "entitlements_invalid", "/plan"},
-		"a second one":   {alice, CreateSubscription{Plan: "basic"}, "subscription_exists", "/status"},
+		"unknown plan":   {suspendedTenant, CreateSubscription{Plan: "none"}, "plan_not_found", "/plan"},
+		"bad plan":       {suspendedTenant, CreateSubscription{Plan: "bad"}, "entitlements_invalid", "/plan"},
+		"a second one":   {activeTenant, CreateSubscription{Plan: "basic"}, "subscription_exists", "/status"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			catalogue, tx := newSubscriptions(inForce)
@@ -98,11 +98,11 @@ func TestBadChangesOfSubscriptionsAreRefused(t *testing.T) {
 		in            ChangeSubscription
 		code, pointer string
 	}{
-		"status":            {alice, uuid.UUID{1}, ChangeSubscription{Status: ptr("")}, "status_invalid", "/status"},
-		"unknown":           {alice, uuid.UUID{9}, ChangeSubscription{}, "subscription_not_found", ""},
-		"of another tenant": {barry, uuid.UUID{1}, ChangeSubscription{}, "subscription_not_found", ""},
-		"unknown plan":      {alice, uuid.UUID{1}, ChangeSubscription{Plan: ptr("none")}, "plan_not_found", "/plan"},
-		"a second in force": {alice, uuid.UUID{2}, ChangeSubscription{Status: ptr(domain.SubscriptionActive)}, "subscription_exists", "/status"},
+		"status":            {activeTenant, uuid.UUID{1}, ChangeSubscription{Status: ptr("")}, "status_invalid", "/status"},
+		"unknown":           {activeTenant, uuid.UUID{9}, ChangeSubscription{}, "subscription_not_found", ""},
+		"of another tenant": {suspendedTenant, uuid.UUID{1}, ChangeSubscription{}, "subscription_not_found", ""},
+		"unknown plan":      {activeTenant, uuid.UUID{1}, ChangeSubscription{Plan: ptr("none")}, "plan_not_found", "/plan"},
+		"a second in force": {activeTenant, uuid.UUID{2}, ChangeSubscription{Status: ptr(domain.SubscriptionActive)}, "subscription_exists", "/status"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			catalogue, tx := newSubscriptions(subscription(1, domain.SubscriptionActive), subscription(2, domain.SubscriptionCancelled))
@@ -117,11 +117,11 @@ func TestBadChangesOfSubscriptionsAreRefused(t *testing.T) {
 func TestASubscriptionIsCreatedOnceForEachKey(t *testing.T) {
 	for status, inForce := range map[string]bool{"": true, domain.SubscriptionTrialing: true, domain.SubscriptionPastDue: false} {
 		catalogue, tx := newSubscriptions()
-		answer, event := tx.once(t, caused{subject: events.SubscriptionCreated, tenant: alice, residency: "eu-central-1"}, func(req Request) (any, error) {
-			return catalogue.CreateSubscription(t.Context(), req, alice, CreateSubscription{"basic", status})
+		answer, event := tx.once(t, caused{subject: events.SubscriptionCreated, tenant: activeTenant, residency: "eu-central-1"}, func(req Request) (any, error) {
+			return catalogue.CreateSubscription(t.Context(), req, activeTenant, CreateSubscription{"basic", status})
 		})
 		s := answer.(domain.Subscription)
-		want := domain.Subscription{ID: s.ID, TenantID: alice, Plan: "basic", Status: status, Entitlements: grantOf(calls), CreatedAt: stored}
+		want := domain.Subscription{ID: s.ID, TenantID: activeTenant, Plan: "basic", Status: status, Entitlements: grantOf(calls), CreatedAt: stored}
 		byDefault(&want.Status, domain.SubscriptionActive)
 		if !reflect.DeepEqual(s, want) || !reflect.DeepEqual(tx.subscriptions[s.ID], want) || !reflect.DeepEqual(payload[events.Subscription](t, &event), want.Payload()) {
 			t.Errorf("%+v, saved %+v", s, tx.subscriptions[s.ID])
@@ -130,7 +130,7 @@ func TestASubscriptionIsCreatedOnceForEachKey(t *testing.T) {
 		if inForce {
 			history[1] = domain.HistoryEntry{FromPosition: 1, EffectiveFrom: stored, Subscription: &want}
 		}
-		if !reflect.DeepEqual(tx.history, history) || tx.held[0] != alice {
+		if !reflect.DeepEqual(tx.history, history) || tx.held[0] != activeTenant {
 			t.Errorf("history %+v under the head of %s", tx.history, tx.held[0])
 		}
 	}
@@ -155,8 +155,8 @@ func TestASubscriptionIsChangedOnceForEachKey(t *testing.T) {
 			if c.in.Plan != nil && *c.in.Plan == "pro" {
 				c.want.Plan, c.want.Entitlements = "pro", grantOf(sso)
 			}
-			answer, event := tx.once(t, caused{subject: events.SubscriptionChanged, tenant: alice, residency: "eu-central-1"}, func(req Request) (any, error) {
-				return catalogue.ChangeSubscription(t.Context(), req, alice, uuid.UUID{1}, c.in)
+			answer, event := tx.once(t, caused{subject: events.SubscriptionChanged, tenant: activeTenant, residency: "eu-central-1"}, func(req Request) (any, error) {
+				return catalogue.ChangeSubscription(t.Context(), req, activeTenant, uuid.UUID{1}, c.in)
 			})
 			if !reflect.DeepEqual(answer, c.want) || !reflect.DeepEqual(tx.subscriptions[c.want.ID], c.want) || !reflect.DeepEqual(payload[events.Subscription](t, &event), c.want.Payload()) {
 				t.Errorf("%+v, saved %+v", answer, tx.subscriptions[c.want.ID])
@@ -178,7 +178,7 @@ func TestASubscriptionIsChangedOnceForEachKey(t *testing.T) {
 
 func TestTheSameStatusIsNoChange(t *testing.T) {
 	catalogue, tx := newSubscriptions(subscription(1, domain.SubscriptionActive))
-	got, err := catalogue.ChangeSubscription(t.Context(), Request{By: operator}, alice, uuid.UUID{1}, ChangeSubscription{Status: ptr(domain.SubscriptionActive)})
+	got, err := catalogue.ChangeSubscription(t.Context(), Request{By: operator}, activeTenant, uuid.UUID{1}, ChangeSubscription{Status: ptr(domain.SubscriptionActive)})
 	if tx.succeeded(t, err, 0); !reflect.DeepEqual(got, subscription(1, domain.SubscriptionActive)) {
 		t.Errorf("%+v", got)
 	}

@@ -38,9 +38,9 @@ func TestBadTenantsAreRefused(t *testing.T) {
 			catalogue, tx := newTenants()
 			_, err := catalogue.CreateTenant(t.Context(), Request{By: operator}, c.in)
 			refusedWith(t, err, c.code, c.pointer)
-			_, err = catalogue.ChangeTenant(t.Context(), Request{By: operator}, alice, ChangeTenant{Name: &c.in.Name, Class: &c.in.Class, DataResidency: ptr(c.in.DataResidency + "X")})
-			if err == nil || tx.tenants[alice].Class != "small" {
-				t.Errorf("changed to %+v, %v", tx.tenants[alice], err)
+			_, err = catalogue.ChangeTenant(t.Context(), Request{By: operator}, activeTenant, ChangeTenant{Name: &c.in.Name, Class: &c.in.Class, DataResidency: ptr(c.in.DataResidency + "X")})
+			if err == nil || tx.tenants[activeTenant].Class != "small" {
+				t.Errorf("changed to %+v, %v", tx.tenants[activeTenant], err)
 			}
 			if tx.succeeded(t, nil, 0); len(tx.tenants) != 2 {
 				t.Errorf("%d tenants", len(tx.tenants))
@@ -48,7 +48,7 @@ func TestBadTenantsAreRefused(t *testing.T) {
 		})
 	}
 	catalogue, tx := newTenants()
-	_, err := catalogue.ChangeTenant(t.Context(), Request{By: operator}, alice, ChangeTenant{Status: ptr("GONE")})
+	_, err := catalogue.ChangeTenant(t.Context(), Request{By: operator}, activeTenant, ChangeTenant{Status: ptr("GONE")})
 	refusedWith(t, err, "status_invalid", "/status")
 	_, err = catalogue.ChangeTenant(t.Context(), Request{By: operator}, uuid.New(), ChangeTenant{})
 	refusedWith(t, err, "tenant_not_found", "")
@@ -84,20 +84,20 @@ func TestAnOldAnswerHasNoResidency(t *testing.T) {
 
 func TestATenantIsChangedOnceForEachKey(t *testing.T) {
 	catalogue, tx := newTenants()
-	want := tx.tenants[alice]
+	want := tx.tenants[activeTenant]
 	want.Status, want.DataResidency = domain.TenantSuspended, "us-west-2"
-	answer, event := tx.once(t, caused{subject: events.TenantChanged, tenant: alice, residency: "us-west-2"}, func(req Request) (any, error) {
-		return catalogue.ChangeTenant(t.Context(), req, alice, ChangeTenant{Status: ptr(domain.TenantSuspended), DataResidency: ptr("us-west-2")})
+	answer, event := tx.once(t, caused{subject: events.TenantChanged, tenant: activeTenant, residency: "us-west-2"}, func(req Request) (any, error) {
+		return catalogue.ChangeTenant(t.Context(), req, activeTenant, ChangeTenant{Status: ptr(domain.TenantSuspended), DataResidency: ptr("us-west-2")})
 	})
-	if answer != want || tx.tenants[alice] != want || payload[events.Tenant](t, &event) != events.Tenant(want) || tx.held[0] != alice {
-		t.Errorf("%+v, saved %+v, under the head of %s", answer, tx.tenants[alice], tx.held[0])
+	if answer != want || tx.tenants[activeTenant] != want || payload[events.Tenant](t, &event) != events.Tenant(want) || tx.held[0] != activeTenant {
+		t.Errorf("%+v, saved %+v, under the head of %s", answer, tx.tenants[activeTenant], tx.held[0])
 	}
 }
 
 func TestAnEqualTenantIsNoChange(t *testing.T) {
 	catalogue, tx := newTenants()
-	got, err := catalogue.ChangeTenant(t.Context(), Request{By: operator}, alice, ChangeTenant{Name: ptr("Alice")})
-	if tx.succeeded(t, err, 0); got != tx.tenants[alice] {
+	got, err := catalogue.ChangeTenant(t.Context(), Request{By: operator}, activeTenant, ChangeTenant{Name: ptr("Alice")})
+	if tx.succeeded(t, err, 0); got != tx.tenants[activeTenant] {
 		t.Errorf("%+v", got)
 	}
 }

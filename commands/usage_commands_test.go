@@ -73,14 +73,14 @@ func (d *directory) Tenant(_ context.Context, id uuid.UUID) (*domain.Tenant, err
 }
 
 var (
-	alice = uuid.MustParse("01900000-0000-7000-8000-00000000000a")
-	barry = uuid.MustParse("01900000-0000-7000-8000-00000000000b")
+	activeTenant    = uuid.MustParse("01900000-0000-7000-8000-00000000000a")
+	suspendedTenant = uuid.MustParse("01900000-0000-7000-8000-00000000000b")
 )
 
-func desk() (*UsageCommands, *ledger, *directory) {
+func newUsageCommands() (*UsageCommands, *ledger, *directory) {
 	l := &ledger{kept: map[string]events.Pending{}}
-	d := &directory{tenants: map[uuid.UUID]string{alice: domain.TenantActive, barry: domain.TenantSuspended}}
-	s := &script{cached: active(), fresh: active()}
+	d := &directory{tenants: map[uuid.UUID]string{activeTenant: domain.TenantActive, suspendedTenant: domain.TenantSuspended}}
+	s := &fakeLog{cached: active(), fresh: active()}
 	return &UsageCommands{
 		Ingest:  &IngestUsage{Log: l, Histories: s, Now: func() time.Time { return noon }, Ahead: time.Minute, Behind: time.Hour, NewID: newID},
 		Tenants: d,
@@ -106,22 +106,22 @@ func TestMessagesOfUsage(t *testing.T) {
 		taken   int
 		refused events.RefusedUsage
 	}{
-		"one event":  {record(alice.String(), oneCall, 7), alice, 1, events.RefusedUsage{}},
-		"by header":  {record("anything", oneCall, 7, "mp-tenant", alice.String()), alice, 1, events.RefusedUsage{}},
-		"a batch":    {record(alice.String(), batch, 7), alice, 1, events.RefusedUsage{Code: "amount_invalid", Pointer: "/events/1/amount", EventID: "e2", Index: 1}},
-		"one of one": {record(alice.String(), strings.Replace(oneCall, "5", "5.0", 1), 7), alice, 0, events.RefusedUsage{Code: "amount_invalid", Pointer: "/amount", EventID: "e1"}},
-		"policy": {record(alice.String(), strings.Replace(oneCall, "api_calls", "other", 1), 7), alice, 0,
+		"one event":  {record(activeTenant.String(), oneCall, 7), activeTenant, 1, events.RefusedUsage{}},
+		"by header":  {record("anything", oneCall, 7, "mp-tenant", activeTenant.String()), activeTenant, 1, events.RefusedUsage{}},
+		"a batch":    {record(activeTenant.String(), batch, 7), activeTenant, 1, events.RefusedUsage{Code: "amount_invalid", Pointer: "/events/1/amount", EventID: "e2", Index: 1}},
+		"one of one": {record(activeTenant.String(), strings.Replace(oneCall, "5", "5.0", 1), 7), activeTenant, 0, events.RefusedUsage{Code: "amount_invalid", Pointer: "/amount", EventID: "e1"}},
+		"policy": {record(activeTenant.String(), strings.Replace(oneCall, "api_calls", "other", 1), 7), activeTenant, 0,
 			events.RefusedUsage{Code: "feature_not_found", Pointer: "/feature", EventID: "e1", Feature: "other"}},
-		"suspended":      {record(barry.String(), oneCall, 7), barry, 0, events.RefusedUsage{Code: "tenant_suspended", EventID: "e1", Feature: "api_calls"}},
+		"suspended":      {record(suspendedTenant.String(), oneCall, 7), suspendedTenant, 0, events.RefusedUsage{Code: "tenant_suspended", EventID: "e1", Feature: "api_calls"}},
 		"nobody":         {record("nobody", oneCall, 7), events.Platform, 0, events.RefusedUsage{Code: "tenant_not_found", Index: -1, Tenant: "nobody"}},
-		"braces":         {record("{"+alice.String()+"}", oneCall, 7), events.Platform, 0, events.RefusedUsage{Code: "tenant_not_found", Index: -1, Tenant: "{" + alice.String() + "}"}},
-		"no JSON":        {record(alice.String(), "{", 7), alice, 0, events.RefusedUsage{Code: "malformed_json", Index: -1}},
-		"out of its box": {record(alice.String(), `{}],"events":[{}`, 7), alice, 0, events.RefusedUsage{Code: "malformed_json", Index: -1}},
-		"empty":          {record(alice.String(), `{"events":[]}`, 7), alice, 0, events.RefusedUsage{Code: "batch_empty", Pointer: "/events", Index: -1}},
-		"huge":           {record(alice.String(), `"`+strings.Repeat("x", maxMessage)+`"`, 7), alice, 0, events.RefusedUsage{Code: "body_too_large", Index: -1}},
+		"braces":         {record("{"+activeTenant.String()+"}", oneCall, 7), events.Platform, 0, events.RefusedUsage{Code: "tenant_not_found", Index: -1, Tenant: "{" + activeTenant.String() + "}"}},
+		"no JSON":        {record(activeTenant.String(), "{", 7), activeTenant, 0, events.RefusedUsage{Code: "malformed_json", Index: -1}},
+		"out of its box": {record(activeTenant.String(), `{}],"events":[{}`, 7), activeTenant, 0, events.RefusedUsage{Code: "malformed_json", Index: -1}},
+		"empty":          {record(activeTenant.String(), `{"events":[]}`, 7), activeTenant, 0, events.RefusedUsage{Code: "batch_empty", Pointer: "/events", Index: -1}},
+		"huge":           {record(activeTenant.String(), `"`+strings.Repeat("x", maxMessage)+`"`, 7), activeTenant, 0, events.RefusedUsage{Code: "body_too_large", Index: -1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			commands, log, _ := desk()
+			commands, log, _ := newUsageCommands()
 			if err := commands.Process(t.Context(), []events.Record{c.record}); err != nil {
 				t.Fatal(err)
 			}
@@ -157,18 +157,18 @@ func TestMessagesOfUsage(t *testing.T) {
 
 // The producer's id identifies a message, else its place; in both cases together with
 // the content, because offsets restart after a broker lost its data.
-func TestMessagesAreToldApart(t *testing.T) {
-	commands, log, _ := desk()
+func TestMessagesAreIdentifiedByIDAndContent(t *testing.T) {
+	commands, log, _ := newUsageCommands()
 	bad := func(n string) string { return `{"events":[{"eventId":"` + n + `"}]}` }
 	for _, r := range []events.Record{
-		record(alice.String(), bad("a"), 7), record(alice.String(), bad("a"), 7), // delivered twice
-		record(alice.String(), bad("b"), 7), // the same offset again
-		record(alice.String(), bad("a"), 8), // the same content at another offset
-		record(alice.String(), bad("c"), 9, HeaderMessageID, "m1"), record(alice.String(), bad("c"), 10, HeaderMessageID, "m1"),
-		record(alice.String(), bad("c"), 11, "ce_id", "1", "ce_source", "/s"), record(alice.String(), bad("c"), 12, "ce_id", "1", "ce_source", "/t"),
-		record(alice.String(), bad("c"), 13, HeaderMessageID, strings.Repeat("long", 100)),
-		record(alice.String(), bad("c"), 14, HeaderMessageID, "\x00\xff"),
-		record(alice.String(), bad("d"), -1), record(alice.String(), bad("d"), -1),
+		record(activeTenant.String(), bad("a"), 7), record(activeTenant.String(), bad("a"), 7), // delivered twice
+		record(activeTenant.String(), bad("b"), 7), // the same offset again
+		record(activeTenant.String(), bad("a"), 8), // the same content at another offset
+		record(activeTenant.String(), bad("c"), 9, HeaderMessageID, "m1"), record(activeTenant.String(), bad("c"), 10, HeaderMessageID, "m1"),
+		record(activeTenant.String(), bad("c"), 11, "ce_id", "1", "ce_source", "/s"), record(activeTenant.String(), bad("c"), 12, "ce_id", "1", "ce_source", "/t"),
+		record(activeTenant.String(), bad("c"), 13, HeaderMessageID, strings.Repeat("long", 100)),
+		record(activeTenant.String(), bad("c"), 14, HeaderMessageID, "\x00\xff"),
+		record(activeTenant.String(), bad("d"), -1), record(activeTenant.String(), bad("d"), -1),
 	} {
 		if err := commands.Process(t.Context(), []events.Record{r}); err != nil {
 			t.Fatal(err)
@@ -185,9 +185,9 @@ func TestMessagesAreToldApart(t *testing.T) {
 }
 
 // If the store or the catalogue is unavailable, all messages are delivered again.
-func TestOutagesRefuseNothing(t *testing.T) {
-	commands, log, catalogue := desk()
-	batch := []events.Record{record(alice.String(), oneCall, 1), record("nobody", oneCall, 2), record(barry.String(), "{", 3)}
+func TestOutagesAreNotRefusals(t *testing.T) {
+	commands, log, catalogue := newUsageCommands()
+	batch := []events.Record{record(activeTenant.String(), oneCall, 1), record("nobody", oneCall, 2), record(suspendedTenant.String(), "{", 3)}
 	log.err = ErrUnavailable
 	if err := commands.Process(t.Context(), batch); !errors.Is(err, ErrUnavailable) || len(log.kept) > 0 {
 		t.Errorf("the store is away: %v, %d kept", err, len(log.kept))

@@ -32,15 +32,15 @@ func TestDuplicatesAreRecordedOnceForEachTenant(t *testing.T) {
 	d := &DuplicatesSeen{Store: s, Now: clock, NewID: s.newID, Logger: slog.New(slog.NewTextHandler(&log, nil))}
 	d.flush(t.Context())
 	s.succeeded(t, nil, 0)
-	d.Seen(alice, 2)
-	d.Seen(barry, 1)
-	d.Seen(alice, 3)
+	d.Seen(activeTenant, 2)
+	d.Seen(suspendedTenant, 1)
+	d.Seen(activeTenant, 3)
 	d.flush(t.Context())
 	d.flush(t.Context()) // nothing is left
 	s.succeeded(t, nil, 2)
 	for i := range s.appended {
 		p := &s.appended[i]
-		count := map[uuid.UUID]int64{alice: 5, barry: 1}[p.TenantID]
+		count := map[uuid.UUID]int64{activeTenant: 5, suspendedTenant: 1}[p.TenantID]
 		caused{subject: events.DuplicatesSeen, tenant: p.TenantID, residency: s.tenants[p.TenantID].DataResidency, key: events.KeyEvent(p.EventID),
 			actor: events.Actor{Type: "system", ID: "ingest"}}.checkOf(t, p)
 		if got := payload[events.Duplicates](t, p); got.Count != count || !got.From.Equal(noon) {
@@ -48,7 +48,7 @@ func TestDuplicatesAreRecordedOnceForEachTenant(t *testing.T) {
 		}
 	}
 	s.away = true
-	d.Seen(alice, 7)
+	d.Seen(activeTenant, 7)
 	d.flush(t.Context())
 	if s.succeeded(t, nil, 2); !strings.Contains(log.String(), "duplicates were not recorded") || !strings.Contains(log.String(), "count=7") {
 		t.Errorf("logged %s", log.String())

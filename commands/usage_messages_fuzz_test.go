@@ -20,11 +20,11 @@ func FuzzUsageMessage(f *testing.F) {
 	for _, value := range []string{oneCall, `{"events":[` + oneCall + `]}`, `{"events":[` + oneCall + `,{"eventId":"e2"},7,null]}`, `{"events":null}`, ``, `null`, `[]`, `{`,
 		`{}],"events":[{}`, strings.Replace(oneCall, "e1", `\u0000`, 1), strings.Replace(oneCall, "e1", `\ud800`, 1), strings.Replace(oneCall, `5,`, `5.0,`, 1),
 		strings.Replace(oneCall, "}", `,"metadata":{"a":"\u0000"}}`, 1), strings.Replace(oneCall, "}", `,"x":1}`, 1), "\uFEFF" + oneCall, "\xff"} {
-		f.Add([]byte(value), alice.String(), "", "", int64(7))
-		f.Add([]byte(value), "", barry.String(), "a message\x00", int64(-1))
+		f.Add([]byte(value), activeTenant.String(), "", "", int64(7))
+		f.Add([]byte(value), "", suspendedTenant.String(), "a message\x00", int64(-1))
 	}
-	f.Add([]byte(oneCall), "{"+alice.String()+"}", "", strings.Repeat("m", 300), int64(1)<<62)
-	f.Add([]byte(oneCall), alice.String(), "platform", "é", int64(0))
+	f.Add([]byte(oneCall), "{"+activeTenant.String()+"}", "", strings.Repeat("m", 300), int64(1)<<62)
+	f.Add([]byte(oneCall), activeTenant.String(), "platform", "é", int64(0))
 	f.Fuzz(func(t *testing.T, value []byte, key, tenant, id string, offset int64) {
 		header := []string{HeaderMessageID, id}
 		if tenant != "" {
@@ -57,7 +57,7 @@ func FuzzUsageMessage(f *testing.F) {
 // decided returns the keys of a message's events in the log.
 func decided(t *testing.T, r events.Record) ([]byte, *ledger) {
 	t.Helper()
-	c, log, _ := desk()
+	c, log, _ := newUsageCommands()
 	if err := c.Process(t.Context(), []events.Record{r}); err != nil {
 		t.Fatal(err)
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/meterplex/meterplex/events/codec"
 )
 
-// script is a fake log with the histories that a test sets.
-type script struct {
+// fakeLog is a fake log with the histories that a test sets.
+type fakeLog struct {
 	cached, fresh domain.History
 	known         map[string]string // dedupe key: hash
 	asked         int               // number of reads of the tables
@@ -26,16 +26,16 @@ type script struct {
 
 func newID(time.Time) uuid.UUID { return uuid.New() }
 
-func (s *script) Cached(context.Context, uuid.UUID) (domain.History, error) { return s.cached, nil }
+func (s *fakeLog) Cached(context.Context, uuid.UUID) (domain.History, error) { return s.cached, nil }
 
-func (s *script) Fresh(context.Context, uuid.UUID) (domain.History, error) {
+func (s *fakeLog) Fresh(context.Context, uuid.UUID) (domain.History, error) {
 	s.asked++
 	return s.fresh, nil
 }
 
-func (s *script) Admit(uuid.UUID) error { return nil }
+func (s *fakeLog) Admit(uuid.UUID) error { return nil }
 
-func (s *script) Submit(_ context.Context, _ uuid.UUID, batch []Submitted) ([]Placement, error) {
+func (s *fakeLog) Submit(_ context.Context, _ uuid.UUID, batch []Submitted) ([]Placement, error) {
 	s.got = batch
 	places := make([]Placement, len(batch))
 	for i, b := range batch {
@@ -61,7 +61,7 @@ func active() domain.History {
 
 var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
-func ingest(t *testing.T, s *script, scopes []string, body string) []EventVerdict {
+func ingest(t *testing.T, s *fakeLog, scopes []string, body string) []EventVerdict {
 	t.Helper()
 	items, err := domain.DecodeBatch([]byte(body))
 	if err != nil {
@@ -75,7 +75,7 @@ func ingest(t *testing.T, s *script, scopes []string, body string) []EventVerdic
 	return verdicts
 }
 
-func one(id, feature, at string) string {
+func oneEvent(id, feature, at string) string {
 	return `{"events":[{"eventId":"` + id + `","feature":"` + feature + `","amount":1,"timestamp":"` + at + `"}]}`
 }
 
@@ -87,15 +87,15 @@ func hashOf(t *testing.T, body string) string {
 }
 
 func TestP2_DedupeComesBeforePolicy(t *testing.T) {
-	old := one("a", "api_calls", "2020-01-01T00:00:00Z")
-	s := &script{cached: nil, known: map[string]string{"u/a": hashOf(t, old)}}
+	old := oneEvent("a", "api_calls", "2020-01-01T00:00:00Z")
+	s := &fakeLog{cached: nil, known: map[string]string{"u/a": hashOf(t, old)}}
 	if v := ingest(t, s, nil, old); v[0].Status != StatusDuplicate {
 		t.Errorf("too old, no subscription, but known: %+v", v[0])
 	}
-	if v := ingest(t, s, nil, one("a", "api_calls", "2020-01-02T00:00:00Z")); v[0].Status != StatusConflict || v[0].Code != "payload_conflict" {
+	if v := ingest(t, s, nil, oneEvent("a", "api_calls", "2020-01-02T00:00:00Z")); v[0].Status != StatusConflict || v[0].Code != "payload_conflict" {
 		t.Errorf("the same with another payload: %+v", v[0])
 	}
-	if v := ingest(t, s, nil, one("b", "api_calls", "2020-01-01T00:00:00Z")); v[0].Code != "timestamp_too_old" {
+	if v := ingest(t, s, nil, oneEvent("b", "api_calls", "2020-01-01T00:00:00Z")); v[0].Code != "timestamp_too_old" {
 		t.Errorf("too old and not known: %+v", v[0])
 	}
 	if !s.got[0].ProbeOnly {
@@ -103,36 +103,36 @@ func TestP2_DedupeComesBeforePolicy(t *testing.T) {
 	}
 }
 
-func TestIngestConfirmsANoAndTrustsACachedYes(t *testing.T) {
+func TestIngestConfirmsOnlyCachedRejections(t *testing.T) {
 	now := "2026-05-04T12:00:00Z"
-	s := &script{cached: active()}
-	if v := ingest(t, s, nil, one("a", "api_calls", now)); v[0].Status != StatusAccepted || s.asked != 0 {
+	s := &fakeLog{cached: active()}
+	if v := ingest(t, s, nil, oneEvent("a", "api_calls", now)); v[0].Status != StatusAccepted || s.asked != 0 {
 		t.Errorf("a cached yes: %+v after %d looks at the tables", v[0], s.asked)
 	}
-	s = &script{fresh: active()}
-	if v := ingest(t, s, nil, one("a", "api_calls", now)); v[0].Status != StatusAccepted || s.asked != 1 {
+	s = &fakeLog{fresh: active()}
+	if v := ingest(t, s, nil, oneEvent("a", "api_calls", now)); v[0].Status != StatusAccepted || s.asked != 1 {
 		t.Errorf("a cached no that is wrong by now: %+v after %d looks", v[0], s.asked)
 	}
 	for feature, code := range map[string]string{"api_calls": "no_active_subscription", "other": "no_active_subscription"} {
-		if v := ingest(t, &script{}, nil, one("a", feature, now)); v[0].Code != code {
+		if v := ingest(t, &fakeLog{}, nil, oneEvent("a", feature, now)); v[0].Code != code {
 			t.Errorf("%s: %+v", feature, v[0])
 		}
 	}
-	if v := ingest(t, &script{cached: active(), fresh: active()}, nil, one("a", "other", now)); v[0].Code != "feature_not_found" || v[0].Pointer != "/events/0/feature" {
+	if v := ingest(t, &fakeLog{cached: active(), fresh: active()}, nil, oneEvent("a", "other", now)); v[0].Code != "feature_not_found" || v[0].Pointer != "/events/0/feature" {
 		t.Errorf("a feature that is not granted: %+v", v[0])
 	}
 }
 
 func TestTheWindowIsOpenBackwardsForBackfill(t *testing.T) {
-	body := one("a", "api_calls", "2020-01-01T00:00:00Z")
-	if v := ingest(t, &script{cached: active()}, []string{ScopeUsageBackfill}, body); v[0].Status != StatusAccepted {
+	body := oneEvent("a", "api_calls", "2020-01-01T00:00:00Z")
+	if v := ingest(t, &fakeLog{cached: active()}, []string{ScopeUsageBackfill}, body); v[0].Status != StatusAccepted {
 		t.Errorf("with usage:backfill: %+v", v[0])
 	}
 	for at, code := range map[string]string{
 		"2026-05-04T12:05:00Z": "", "2026-05-04T12:05:00.000001Z": "timestamp_in_future",
 		"2026-04-27T12:00:00Z": "", "2026-04-27T11:59:59.999999Z": "timestamp_too_old",
 	} {
-		if v := ingest(t, &script{cached: active()}, nil, one("a", "api_calls", at)); v[0].Code != code {
+		if v := ingest(t, &fakeLog{cached: active()}, nil, oneEvent("a", "api_calls", at)); v[0].Code != code {
 			t.Errorf("%s: %+v", at, v[0])
 		}
 	}
@@ -144,7 +144,7 @@ func TestACloudEventsTraceIsItsCorrelation(t *testing.T) {
 	if err != nil || items[0].Err != nil {
 		t.Fatal(err, items)
 	}
-	s := &script{cached: active()}
+	s := &fakeLog{cached: active()}
 	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time { return noon }, Ahead: time.Minute, Behind: time.Hour, NewID: newID}
 	if _, err := c.Do(t.Context(), Caller{CorrelationID: uuid.New()}, items); err != nil {
 		t.Fatal(err)
@@ -157,21 +157,21 @@ func TestACloudEventsTraceIsItsCorrelation(t *testing.T) {
 	}
 }
 
-// silent is a log that does not respond, but continues to work on the batch.
-type silent struct {
-	*script
+// unansweredLog is a log that does not respond, but continues to work on the batch.
+type unansweredLog struct {
+	*fakeLog
 	held [][]Submitted
 }
 
-func (s *silent) Submit(_ context.Context, _ uuid.UUID, batch []Submitted) ([]Placement, error) {
+func (s *unansweredLog) Submit(_ context.Context, _ uuid.UUID, batch []Submitted) ([]Placement, error) {
 	s.held = append(s.held, batch)
 	return nil, ErrUnavailable
 }
 
 // The log may still be working on a batch with an unknown outcome: no other batch may
 // reuse its memory.
-func TestP2_EventsOfAnUnansweredBatchAreLeftAlone(t *testing.T) {
-	s := &silent{script: &script{cached: active(), fresh: active()}}
+func TestP2_MemoryOfAnUnansweredBatchIsNotReused(t *testing.T) {
+	s := &unansweredLog{fakeLog: &fakeLog{cached: active(), fresh: active()}}
 	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time { return noon }, Ahead: time.Minute, Behind: time.Hour, NewID: newID}
 	batch := func(name string) []domain.BatchItem {
 		items := make([]domain.BatchItem, manyEvents)
@@ -198,7 +198,7 @@ func TestP2_EventsOfAnUnansweredBatchAreLeftAlone(t *testing.T) {
 // A batch reuses the memory of the one before, with or without an inbox, and none of
 // the old content is left.
 func TestP2_EventsOfABatchAreItsOwn(t *testing.T) {
-	s := &script{cached: active(), fresh: active()}
+	s := &fakeLog{cached: active(), fresh: active()}
 	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time { return noon }, Ahead: time.Minute, Behind: time.Hour, NewID: newID}
 	for n, b := range []struct {
 		size              int

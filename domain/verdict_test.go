@@ -19,7 +19,7 @@ func subscribed(status string, features ...string) *Subscription {
 
 // Usage belongs to the subscription in force at its time, from the first moment on,
 // however late it arrives; if there was none, to the current subscription.
-func TestUsageBelongsToWhatWasInForceThen(t *testing.T) {
+func TestUsageBelongsToTheSubscriptionInForce(t *testing.T) {
 	may, june, july := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 7, 1, 0, 0, 0, 0, time.UTC)
 	first, second, tried := subscribed(SubscriptionActive, "calls"), subscribed(SubscriptionActive, "calls"), subscribed(SubscriptionTrialing, "calls")
 	replaced := History{{10, may, first}, {20, june, second}}
@@ -56,7 +56,7 @@ func TestUsageBelongsToWhatWasInForceThen(t *testing.T) {
 
 // Instances' clocks differ: the last entry takes effect at its time, even if an
 // instance with a slower clock wrote it.
-func TestWhatWasSaidLastHoldsWhateverTheClocksSay(t *testing.T) {
+func TestTheLastChangeHoldsWhateverTheClocks(t *testing.T) {
 	noon := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	old, changed := subscribed(SubscriptionActive, "calls"), subscribed(SubscriptionActive, "calls", "bytes")
 	before := noon.Add(-2 * time.Second)
@@ -99,7 +99,7 @@ func TestVerdictsNameTheGrant(t *testing.T) {
 }
 
 // Periods are in UTC, for any offset of the producer and zone of the server.
-func TestPeriodsAreOfUTC(t *testing.T) {
+func TestPeriodsUseUTC(t *testing.T) {
 	local := time.Local
 	defer func() { time.Local = local }()
 	for _, zone := range []*time.Location{time.UTC, time.FixedZone("ahead", 14*3600), time.FixedZone("behind", -12*3600)} {
@@ -142,7 +142,7 @@ func TestPeriodsFollowEachOther(t *testing.T) {
 }
 
 // A key ends at its expiry or its revocation, whichever is earlier.
-func TestKeysEndAtTheirMoment(t *testing.T) {
+func TestKeysExpireOnTime(t *testing.T) {
 	noon := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	later := noon.Add(time.Hour)
 	for name, c := range map[string]struct {

@@ -21,9 +21,9 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// stall starts an ingest request whose body does not arrive: it stays in flight until the
+// stallRequest starts an ingest request whose body does not arrive: it stays in flight until the
 // connection is closed.
-func (w *world) stall(key string, length int, body string) net.Conn {
+func (w *testService) stallRequest(key string, length int, body string) net.Conn {
 	w.Helper()
 	conn, err := net.Dial("tcp", w.addr)
 	w.must(err)
@@ -33,8 +33,8 @@ func (w *world) stall(key string, length int, body string) net.Conn {
 	return conn
 }
 
-// untilTold waits until the metrics contain a line.
-func (w *world) untilTold(line string) {
+// awaitMetric waits until the metrics contain a line.
+func (w *testService) awaitMetric(line string) {
 	w.Helper()
 	for end := time.Now().Add(30 * time.Second); !strings.Contains(string(w.do(call{method: "GET", path: "/metrics"}).body), "\n"+line+"\n"); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
@@ -43,8 +43,8 @@ func (w *world) untilTold(line string) {
 	}
 }
 
-// refusedFor returns the number of requests refused for a reason, from the metrics.
-func (w *world) refusedFor(reason string) (n int) {
+// refusedCount returns the number of requests refused for a reason, from the metrics.
+func (w *testService) refusedCount(reason string) (n int) {
 	w.Helper()
 	_, rest, found := strings.Cut(string(w.do(call{method: "GET", path: "/metrics"}).body), `meterplex_http_refused_total{reason="`+reason+`"} `)
 	if !found {
@@ -55,16 +55,16 @@ func (w *world) refusedFor(reason string) (n int) {
 	return n
 }
 
-func TestTooManyRequestsAreSentAwayAndHealthIsNot(t *testing.T) {
-	w := newWorld(t, func(s *http.Server) { s.Limits.Requests, s.Limits.Others = 2, 1 })
+func TestExcessRequestsAreRefusedExceptHealth(t *testing.T) {
+	w := newTestService(t, func(s *http.Server) { s.Limits.Requests, s.Limits.Others = 2, 1 })
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	before, sent := w.stored(), call{"POST", "/api/v1/usage/events", a.key, nil, batch(event("1", nil))}
-	held := []net.Conn{w.stall(a.key, 10, "{"), w.stall(a.key, 10, "{")}
-	w.untilTold(`meterplex_http_requests_in_flight{kind="ingest"} 2`)
+	held := []net.Conn{w.stallRequest(a.key, 10, "{"), w.stallRequest(a.key, 10, "{")}
+	w.awaitMetric(`meterplex_http_requests_in_flight{kind="ingest"} 2`)
 	refused := w.do(sent)
 	w.refused(refused, 503, "overloaded")
-	if refused.header.Get("Retry-After") != "1" || w.stored() != before || w.refusedFor("requests") == 0 {
+	if refused.header.Get("Retry-After") != "1" || w.stored() != before || w.refusedCount("requests") == 0 {
 		t.Errorf("%v; %d events are stored instead of %d", refused.header, w.stored(), before)
 	}
 	w.want(200, call{method: "GET", path: "/livez"})
@@ -77,10 +77,10 @@ func TestTooManyRequestsAreSentAwayAndHealthIsNot(t *testing.T) {
 	}
 }
 
-func TestConnectionsAreBoundedAndHealthIsStillHeard(t *testing.T) {
-	w := newWorld(t, func(s *http.Server) { s.Limits.Connections = 3 })
+func TestConnectionsAreBoundedExceptForHealth(t *testing.T) {
+	w := newTestService(t, func(s *http.Server) { s.Limits.Connections = 3 })
 	w.catalogue() // uses one connection
-	a := w.party("A")
+	a := w.newAccount("A")
 	w.client.CloseIdleConnections()
 	var idle []net.Conn
 	for range 3 {
@@ -96,7 +96,7 @@ func TestConnectionsAreBoundedAndHealthIsStillHeard(t *testing.T) {
 	}
 	w.refused(refused, 503, "overloaded")
 	w.want(200, call{method: "GET", path: "/livez"})
-	if w.refusedFor("connections") == 0 {
+	if w.refusedCount("connections") == 0 {
 		t.Error("it was not counted")
 	}
 	for _, conn := range idle {
@@ -110,9 +110,9 @@ func TestConnectionsAreBoundedAndHealthIsStillHeard(t *testing.T) {
 
 func TestTheMemoryOfRequestsIsBoundedAndShared(t *testing.T) {
 	const memory = 1 << 20
-	w := newWorld(t, func(s *http.Server) { s.Limits.Memory = memory })
+	w := newTestService(t, func(s *http.Server) { s.Limits.Memory = memory })
 	w.catalogue()
-	a, b := w.party("A"), w.party("B")
+	a, b := w.newAccount("A"), w.newAccount("B")
 	large := func(n int) []any { // about 200 KB
 		list := make([]any, 200)
 		for i := range list {
@@ -124,13 +124,13 @@ func TestTheMemoryOfRequestsIsBoundedAndShared(t *testing.T) {
 	before := w.stored()
 	var held []net.Conn
 	for range 3 { // each is charged for what it has sent, and little more
-		held = append(held, w.stall(a.key, 150_000, strings.Repeat(" ", 100_000)))
+		held = append(held, w.stallRequest(a.key, 150_000, strings.Repeat(" ", 100_000)))
 	}
-	w.untilTold(fmt.Sprint("meterplex_http_request_bytes ", 3*(32<<10+128<<10)))
+	w.awaitMetric(fmt.Sprint("meterplex_http_request_bytes ", 3*(32<<10+128<<10)))
 	sent := call{"POST", "/api/v1/usage/events", a.key, nil, batch(large(2)...)}
 	refused := w.do(sent)
 	w.refused(refused, 503, "overloaded")
-	if w.stored() != before || w.refusedFor("memory") == 0 {
+	if w.stored() != before || w.refusedCount("memory") == 0 {
 		t.Errorf("%d events are stored instead of %d", w.stored(), before)
 	}
 	w.ingest(b, batch(large(3)...)) // one tenant may hold at most half of it
@@ -140,27 +140,27 @@ func TestTheMemoryOfRequestsIsBoundedAndShared(t *testing.T) {
 	for refused.status != 202 {
 		refused = w.do(sent)
 	}
-	w.untilTold("meterplex_http_request_bytes 0")
+	w.awaitMetric("meterplex_http_request_bytes 0")
 }
 
-// door is a log that returns Overloaded while full is set.
-type door struct {
+// overloadedLog is a log that returns Overloaded while full is set.
+type overloadedLog struct {
 	commands.UsageLog
 	full bool
 }
 
-func (d *door) Admit(tenant uuid.UUID) error {
+func (d *overloadedLog) Admit(tenant uuid.UUID) error {
 	if d.full {
 		return &commands.Overloaded{Wait: 2500 * time.Millisecond}
 	}
 	return d.UsageLog.Admit(tenant)
 }
 
-func TestWhatWouldWaitTooLongIsSentAwayUnread(t *testing.T) {
-	d := &door{full: true}
-	w := newWorld(t, func(s *http.Server) { d.UsageLog, s.Ingest.Log = s.Ingest.Log, d })
+func TestOverloadIsRefusedBeforeTheBodyIsRead(t *testing.T) {
+	d := &overloadedLog{full: true}
+	w := newTestService(t, func(s *http.Server) { d.UsageLog, s.Ingest.Log = s.Ingest.Log, d })
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	before := w.stored()
 	got := w.raw("POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer %s\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n", a.key)
 	if !strings.HasPrefix(got, "HTTP/1.1 503") || !strings.Contains(got, "Retry-After: 3") {
@@ -169,7 +169,7 @@ func TestWhatWouldWaitTooLongIsSentAwayUnread(t *testing.T) {
 	sent := call{"POST", "/api/v1/usage/events", a.key, nil, batch(event("1", nil))}
 	refused := w.do(sent)
 	w.refused(refused, 503, "overloaded")
-	if refused.header.Get("Retry-After") != "3" || w.stored() != before || w.refusedFor("queue") != 2 {
+	if refused.header.Get("Retry-After") != "3" || w.stored() != before || w.refusedCount("queue") != 2 {
 		t.Errorf("%v", refused.header)
 	}
 	d.full = false
@@ -179,14 +179,14 @@ func TestWhatWouldWaitTooLongIsSentAwayUnread(t *testing.T) {
 	}
 }
 
-func TestReadersThatTakeAllConnectionsLeaveIngestItsOwn(t *testing.T) {
-	var readers *world
-	w := newWorld(t, func(s *http.Server) {
-		readers = newWorld(t)
+func TestReadersLeaveIngestItsConnections(t *testing.T) {
+	var readers *testService
+	w := newTestService(t, func(s *http.Server) {
+		readers = newTestService(t)
 		s.Reads = models.NewReads(query.DB{Pool: readers.pool}, nil, models.DefaultFolds(), time.Now, 0)
 	})
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	for range readers.pool.Config().MaxConns {
 		conn, err := readers.pool.Acquire(context.Background())
 		w.must(err)
@@ -194,17 +194,17 @@ func TestReadersThatTakeAllConnectionsLeaveIngestItsOwn(t *testing.T) {
 	}
 	refused := w.do(call{method: "GET", path: "/api/v1/usage/conflicts", key: a.key})
 	w.refused(refused, 503, "overloaded")
-	if w.refusedFor("database") != 1 {
+	if w.refusedCount("database") != 1 {
 		t.Error("it was not counted")
 	}
 	w.ingest(a, batch(event("1", nil)))
 }
 
 // Each body below is small and declares a window of 8 MiB.
-func TestManySmallBodiesWithLargeWindowsTakeLittle(t *testing.T) {
-	w := newWorld(t)
+func TestSmallBodiesWithLargeWindowsUseLittleMemory(t *testing.T) {
+	w := newTestService(t)
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	var packed bytes.Buffer
 	z, err := zstd.NewWriter(&packed, zstd.WithWindowSize(8<<20), zstd.WithEncoderConcurrency(1))
 	w.must(err)

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-func (w *world) catalogueBodies(a *party) (list []badInput) {
+func (w *testService) catalogueBodies(a *account) (list []badInput) {
 	tenant := "/api/v1/tenants/" + a.id
 	add := func(method, path, body string, status int, code string) {
 		list = append(list, badInput{method + " " + path + " " + body[:min(len(body), 60)], call{method, path, bootstrap, nil, body}, status, code})
@@ -66,7 +66,7 @@ func (w *world) catalogueBodies(a *party) (list []badInput) {
 	return append(append(list, w.keyBodies(a)...), w.keyHeaders()...)
 }
 
-func (w *world) keyHeaders() (list []badInput) {
+func (w *testService) keyHeaders() (list []badInput) {
 	for _, key := range []string{strings.Repeat("k", 256), "naïve", "a\tb"} {
 		list = append(list, badInput{fmt.Sprintf("Idempotency-Key %.5q", key), call{"POST", "/api/v1/tenants", bootstrap, map[string]string{"Idempotency-Key": key},
 			`{"name":"x","class":"small"}`}, 400, "idempotency_key_invalid"})
@@ -74,7 +74,7 @@ func (w *world) keyHeaders() (list []badInput) {
 	return list
 }
 
-func (w *world) checkBodies(a *party) (list []badInput) {
+func (w *testService) checkBodies(a *account) (list []badInput) {
 	for body, code := range map[string]string{
 		`{"features":[]}`: "features_invalid", `{}`: "member_missing", `{"features":["sso"]}`: "features_invalid", `{"features":[{"feature":"SSO"}]}`: "feature_invalid",
 		`{"features":[{"feature":"sso","amount":-1}]}`: "amount_invalid", `{"features":[{"feature":"sso","amount":1.0}]}`: "amount_invalid",
@@ -86,7 +86,7 @@ func (w *world) checkBodies(a *party) (list []badInput) {
 }
 
 // keyBodies returns invalid bodies for the creation of keys.
-func (w *world) keyBodies(a *party) (list []badInput) {
+func (w *testService) keyBodies(a *account) (list []badInput) {
 	tenant := "/api/v1/tenants/" + a.id
 	add := func(method, path, body string, status int, code string) {
 		list = append(list, badInput{method + " " + path + " " + body[:min(len(body), 60)], call{method, path, bootstrap, nil, body}, status, code})

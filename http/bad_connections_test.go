@@ -10,9 +10,9 @@ import (
 	"github.com/meterplex/meterplex/http/auth"
 )
 
-// TestTwoKeysAreNone sends two keys to every route; both may be valid.
-func TestTwoKeysAreNone(t *testing.T) {
-	m := newMatrix(t)
+// TestTwoKeysAreRefused sends two keys to every route; both may be valid.
+func TestTwoKeysAreRefused(t *testing.T) {
+	m := newIsolationFixture(t)
 	before := m.stored()
 	for _, route := range http.Routes() {
 		if route.Who == auth.Public {
@@ -30,11 +30,11 @@ func TestTwoKeysAreNone(t *testing.T) {
 	}
 }
 
-// TestConnectionsThatLie sends requests that no client library would send.
-func TestConnectionsThatLie(t *testing.T) {
-	w := newWorld(t)
+// TestMalformedRequestsAreRefused sends requests that no client library would send.
+func TestMalformedRequestsAreRefused(t *testing.T) {
+	w := newTestService(t)
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	before := w.stored()
 	body, _ := json.Marshal(batch(event("lie", nil)))
 	head := "POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer " + a.key + "\r\n"

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-func (w *world) letterBodies(a *party) (list []badInput) {
+func (w *testService) letterBodies(a *account) (list []badInput) {
 	const letters = "/api/v1/dead-letters"
 	add := func(path, body string, status int, code string) {
 		list = append(list, badInput{path + " " + body[:min(len(body), 60)], call{"POST", letters + path, bootstrap, nil, body}, status, code})

@@ -127,7 +127,7 @@ func ingestTransports() []badInput {
 }
 
 // ingests returns ingest requests with invalid bodies.
-func ingests(a *party) []badInput {
+func ingests(a *account) []badInput {
 	list := append(ingestBodies(), ingestTransports()...)
 	for i := range list {
 		list[i].method, list[i].path, list[i].key = "POST", "/api/v1/usage/events"+list[i].path, a.key
@@ -147,7 +147,7 @@ func utf16(s string) (b []byte) {
 	return b
 }
 
-func (w *world) queries(a *party) []badInput {
+func (w *testService) queries(a *account) []badInput {
 	events, tenants := "/api/v1/usage/events", "/api/v1/tenants"
 	check, figures := "/api/v1/entitlements/api_calls/check", "/api/v1/usage/aggregates"
 	get := func(key, path string, status int, code string) badInput {
@@ -198,7 +198,7 @@ func (w *world) queries(a *party) []badInput {
 	)
 }
 
-func (w *world) paths(a *party) []badInput {
+func (w *testService) paths(a *account) []badInput {
 	get := func(key, path string, status int, code string) badInput {
 		return badInput{path, call{method: "GET", path: path, key: key}, status, code}
 	}
@@ -260,9 +260,9 @@ func (w *world) paths(a *party) []badInput {
 }
 
 func TestBadInputIsRefusedAndStoresNothing(t *testing.T) {
-	w := newWorld(t)
+	w := newTestService(t)
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	var all []badInput
 	for _, list := range [][]badInput{ingests(a), w.queries(a), w.paths(a), w.catalogueBodies(a), w.checkBodies(a), w.letterBodies(a), w.replayBodies(a)} {
 		all = append(all, list...)
@@ -270,7 +270,7 @@ func TestBadInputIsRefusedAndStoresNothing(t *testing.T) {
 	before := w.stored()
 	for _, c := range all {
 		t.Run(c.name, func(t *testing.T) {
-			mine := &world{TB: t, url: w.url, client: w.client, pool: w.pool}
+			mine := &testService{TB: t, url: w.url, client: w.client, pool: w.pool}
 			got := mine.do(c.call)
 			mine.refused(got, c.status, c.code)
 			if after := mine.stored(); after != before {
@@ -289,9 +289,9 @@ func TestBadInputIsRefusedAndStoresNothing(t *testing.T) {
 
 // TestBadEventsAreVerdicts checks that an error in one element is that element's verdict.
 func TestBadEventsAreVerdicts(t *testing.T) {
-	w := newWorld(t)
+	w := newTestService(t)
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	long := strings.Repeat("x", 256)
 	cases := []struct {
 		members map[string]any

@@ -11,7 +11,7 @@ import (
 )
 
 // bodyCases returns the bad bodies that apply to any route.
-func (m *matrix) bodyCases(route auth.Route, base call, schema shape, optional bool) (list []badCase) {
+func (m *isolationFixture) bodyCases(route auth.Route, base call, schema schema, optional bool) (list []badCase) {
 	good, isText := []byte(nil), false
 	if text, ok := base.body.(string); ok {
 		good, isText = []byte(text), true
@@ -102,7 +102,7 @@ func transports(base call, good []byte) (list []badCase) {
 }
 
 // members returns bad values for one member of a body, by its type.
-func members(good, name string, schema shape, ingest bool, bad addCase) {
+func members(good, name string, schema schema, ingest bool, bad addCase) {
 	var body map[string]json.RawMessage
 	if json.Unmarshal([]byte(good), &body) != nil {
 		return

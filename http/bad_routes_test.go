@@ -22,39 +22,39 @@ type badCase struct {
 	codes    []string
 }
 
-// described holds the parts of a route's description that the test reads.
-type described struct {
+// describedOperation holds the parts of a route's description that the test reads.
+type describedOperation struct {
 	Parameters []struct {
 		Name, In string
-		Schema   shape
+		Schema   schema
 	}
 	RequestBody struct {
 		Required bool
-		Content  map[string]struct{ Schema shape }
+		Content  map[string]struct{ Schema schema }
 	}
 }
 
-type shape struct {
+type schema struct {
 	Type       any // a string or a list of strings
 	Enum       []any
 	Ref        string `json:"$ref"`
-	Properties map[string]shape
+	Properties map[string]schema
 	Required   []string
 	MaxLength  *int
 }
 
-func (s shape) is(kind string) bool {
+func (s schema) is(kind string) bool {
 	list, _ := s.Type.([]any)
 	return s.Type == kind || slices.Contains(list, any(kind))
 }
 
 type description struct {
-	Paths      map[string]map[string]described
-	Components struct{ Schemas map[string]shape }
+	Paths      map[string]map[string]describedOperation
+	Components struct{ Schemas map[string]schema }
 }
 
 // describedRoutes reads the OpenAPI document like a client.
-func (m *matrix) describedRoutes() (d description) {
+func (m *isolationFixture) describedRoutes() (d description) {
 	m.Helper()
 	m.must(json.Unmarshal(m.do(call{method: "GET", path: "/openapi.json"}).body, &d))
 	return d
@@ -74,7 +74,7 @@ var (
 // the description. A new route, parameter or member gets its cases automatically, or the
 // test fails because it has no bad values for it.
 func TestEveryRouteRefusesEveryKindOfBadInput(t *testing.T) {
-	m := newMatrix(t)
+	m := newIsolationFixture(t)
 	doc := m.describedRoutes()
 	counts, total := map[string]int{}, 0
 	for _, route := range http.Routes() {
@@ -116,7 +116,7 @@ func TestEveryRouteRefusesEveryKindOfBadInput(t *testing.T) {
 	t.Logf("%d cases: %v", total, counts)
 }
 
-func wantedKinds(route auth.Route, of described) []string {
+func wantedKinds(route auth.Route, of describedOperation) []string {
 	want := slices.Clone(everyRoute)
 	if route.Who == auth.Public {
 		want = []string{"methods", "paths", "query"}
@@ -136,7 +136,7 @@ func wantedKinds(route auth.Route, of described) []string {
 }
 
 // refusedAs sends the request and checks its refusal.
-func (m *matrix) refusedAs(route string, c badCase) {
+func (m *isolationFixture) refusedAs(route string, c badCase) {
 	m.Helper()
 	got := m.do(c.call)
 	var p struct{ Code string }
@@ -148,7 +148,7 @@ func (m *matrix) refusedAs(route string, c badCase) {
 	m.refused(got, got.status, p.Code)
 }
 
-func (m *matrix) badCases(route auth.Route, base call, of described, doc description) (all []badCase) {
+func (m *isolationFixture) badCases(route auth.Route, base call, of describedOperation, doc description) (all []badCase) {
 	all = append(all, methodCases(route, base)...)
 	all = append(all, pathCases(route, base)...)
 	all = append(all, queryCases(base)...)
@@ -255,7 +255,7 @@ func queryCases(base call) (list []badCase) {
 
 // parameterCases returns bad values for a parameter by its type, else by its name; none
 // if both are unknown.
-func parameterCases(base call, name string, schema shape) (list []badCase) {
+func parameterCases(base call, name string, schema schema) (list []badCase) {
 	add := func(kind, value string, statuses []int, codes ...string) {
 		c := base
 		c.path = with(without(c.path, name), name+"="+value)
@@ -287,7 +287,7 @@ func parameterCases(base call, name string, schema shape) (list []badCase) {
 			add("positions", v, refuse, "position_invalid", "cursor_invalid", invalid)
 		}
 	case slices.Contains([]string{"tenantId", "subscriptionId"}, name):
-		for _, v := range []string{"x", "%7B" + newID().String() + "%7D", "'%20OR%201=1--", "..%2F"} { // no id of the matrix
+		for _, v := range []string{"x", "%7B" + newID().String() + "%7D", "'%20OR%201=1--", "..%2F"} { // no id of the fixture
 			add("ids", v, []int{400, 404}, "tenant_not_found", "subscription_not_found", "figure_not_found", "not_found", invalid, "forbidden")
 		}
 	}

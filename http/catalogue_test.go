@@ -17,9 +17,9 @@ import (
 var regexpID = regexp.MustCompile(`"id":"[0-9a-f-]{36}"`)
 
 func TestIdempotencyKeysRepeatTheFirstAnswer(t *testing.T) {
-	w := newWorld(t)
+	w := newTestService(t)
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	keys := "/api/v1/tenants/" + a.id + "/api-keys"
 	for name, c := range map[string]call{
 		"tenant":       {"POST", "/api/v1/tenants", bootstrap, nil, `{"name":"T","class":"small"}`},
@@ -57,9 +57,9 @@ func TestIdempotencyKeysRepeatTheFirstAnswer(t *testing.T) {
 }
 
 func TestCatalogueAnswers(t *testing.T) {
-	w := newWorld(t)
+	w := newTestService(t)
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	tenant := "/api/v1/tenants/" + a.id
 	for _, c := range []struct {
 		status int
@@ -91,14 +91,14 @@ func TestCatalogueAnswers(t *testing.T) {
 		if got.status != c.status || !strings.Contains(string(got.body), c.holds) || bytes.Contains(got.body, []byte("secret")) {
 			t.Errorf("%s %s: %d %s", c.method, c.path, got.status, got.body)
 		}
-		w.inUTC(c.path, got.body)
+		w.checkUTC(c.path, got.body)
 	}
 	w.refused(w.do(call{method: "GET", path: "/api/v1/entitlements", key: a.key}), 401, "unauthenticated")
 }
 
 // Checks are folded from the log. The answer to a change waits until checks see it.
 func TestChangeOfASubscriptionHoldsOnceItIsAnswered(t *testing.T) {
-	w := newWorld(t, func(s *http.Server) { s.Limits.Settle = time.Minute })
+	w := newTestService(t, func(s *http.Server) { s.Limits.Settle = time.Minute })
 	w.catalogue()
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -108,7 +108,7 @@ func TestChangeOfASubscriptionHoldsOnceItIsAnswered(t *testing.T) {
 		_ = localtest.Follow(ctx, r, 50*time.Millisecond, nil)
 	}()
 	defer func() { stop(); <-done }()
-	a := w.party("A")
+	a := w.newAccount("A")
 	granted := func(want int) {
 		t.Helper()
 		if list := w.want(200, call{method: "GET", path: "/api/v1/entitlements", key: a.key})["data"].([]any); len(list) != want {
@@ -125,9 +125,9 @@ func TestChangeOfASubscriptionHoldsOnceItIsAnswered(t *testing.T) {
 }
 
 func TestEntitlementsAreConditional(t *testing.T) {
-	w := newWorld(t)
+	w := newTestService(t)
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	w.ingest(a, batch(event("e1", map[string]any{"amount": 600})))
 	w.fold()
 	path := "/api/v1/entitlements/api_calls/check?amount=400"
@@ -136,7 +136,7 @@ func TestEntitlementsAreConditional(t *testing.T) {
 	if first.status != 200 || tag == "" || !strings.Contains(string(first.body), `"allowed":true`) || !strings.Contains(string(first.body), `"remaining":400`) {
 		t.Fatalf("%d %v %s", first.status, first.header, first.body)
 	}
-	w.inUTC(path, first.body)
+	w.checkUTC(path, first.body)
 	// Usage of another feature moves the position, but not the content.
 	w.ingest(a, batch(event("e2", map[string]any{"feature": "storage"})))
 	w.fold()
@@ -171,10 +171,10 @@ func TestEntitlementsAreConditional(t *testing.T) {
 	}
 }
 
-func TestASuspendedTenantIsShutOutAtOnce(t *testing.T) {
-	w := newWorld(t)
+func TestASuspendedTenantIsRefusedAtOnce(t *testing.T) {
+	w := newTestService(t)
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	w.ingest(a, batch(event("e1", nil)))
 	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id, bootstrap, nil, `{"status":"SUSPENDED"}`})
 	w.refused(w.do(call{"POST", "/api/v1/usage/events", a.key, nil, batch(event("e2", nil))}), 403, "tenant_suspended")
@@ -185,9 +185,9 @@ func TestASuspendedTenantIsShutOutAtOnce(t *testing.T) {
 // Usage that a subscription no longer accepts is refused at once, and accepted again
 // when its status allows usage again.
 func TestUsageOfAnEndedSubscriptionIsRefused(t *testing.T) {
-	w := newWorld(t)
+	w := newTestService(t)
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	path := "/api/v1/tenants/" + a.id + "/subscriptions/" + a.subscription
 	sent := call{method: "POST", path: "/api/v1/usage/events", key: a.key}
 	for _, status := range []string{"PAST_DUE", "ACTIVE", "EXPIRED", "TRIALING", "CANCELLED"} {
@@ -201,10 +201,10 @@ func TestUsageOfAnEndedSubscriptionIsRefused(t *testing.T) {
 }
 
 // A key with an expiry is accepted until then, and not a second longer.
-func TestAKeyEndsWhenItWasGivenAnEnd(t *testing.T) {
-	w := newWorld(t)
+func TestAKeyExpires(t *testing.T) {
+	w := newTestService(t)
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	ends := time.Now().Add(2 * time.Second)
 	list := call{method: "GET", path: "/api/v1/usage/conflicts"}
 	list.key, _ = w.key(a.id, map[string]any{"expiresAt": ends.Format(time.RFC3339Nano)}, "usage:read")
@@ -222,9 +222,9 @@ func TestAKeyEndsWhenItWasGivenAnEnd(t *testing.T) {
 }
 
 func TestRotatedKeysOverlap(t *testing.T) {
-	w := newWorld(t)
+	w := newTestService(t)
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	list := call{method: "GET", path: "/api/v1/usage/conflicts"}
 	old, id := w.key(a.id, map[string]any{"expiresAt": time.Now().Add(time.Hour).Format(time.RFC3339)}, "usage:read")
 	made := w.want(201, call{"POST", "/api/v1/tenants/" + a.id + "/api-keys/" + id + "/rotate", bootstrap, nil, `{"overlapSeconds":3600}`})

@@ -10,7 +10,7 @@ import (
 // TestEntitlementsAreWrittenAlikeForEveryType: a client sends all members of each
 // entitlement; those without a meaning for a BOOLEAN feature are ignored.
 func TestEntitlementsAreWrittenAlikeForEveryType(t *testing.T) {
-	w := newWorld(t)
+	w := newTestService(t)
 	w.catalogue()
 	var list []any
 	for _, feature := range []string{"api_calls", "storage", "sso"} {
@@ -25,7 +25,7 @@ func TestEntitlementsAreWrittenAlikeForEveryType(t *testing.T) {
 	if got := w.want(200, call{"GET", "/api/v1/plans/whole", bootstrap, nil, nil}); fmt.Sprint(got["entitlements"]) != fmt.Sprint(list) {
 		t.Errorf("kept %v", got)
 	}
-	a := w.party("A")
+	a := w.newAccount("A")
 	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id + "/subscriptions/" + a.subscription, bootstrap, nil, `{"plan":"whole"}`})
 	w.fold()
 	check := w.want(200, call{method: "GET", path: "/api/v1/entitlements/sso/check", key: a.key})
@@ -39,7 +39,7 @@ func TestEntitlementsAreWrittenAlikeForEveryType(t *testing.T) {
 
 // TestSubscriptionsBeginInAnyStatus: only ACTIVE and TRIALING subscriptions accept usage.
 func TestSubscriptionsBeginInAnyStatus(t *testing.T) {
-	w := newWorld(t)
+	w := newTestService(t)
 	w.catalogue()
 	for status, want := range map[string]string{"ACTIVE": "accepted", "TRIALING": "accepted", "PAST_DUE": "rejected", "CANCELLED": "rejected", "EXPIRED": "rejected"} {
 		tenant := w.want(201, call{"POST", "/api/v1/tenants", bootstrap, nil, `{"name":"T","class":"small"}`})["id"].(string)
@@ -48,7 +48,7 @@ func TestSubscriptionsBeginInAnyStatus(t *testing.T) {
 			t.Errorf("%s: %v", status, made)
 		}
 		key, _ := w.key(tenant, nil, "usage:write")
-		if got := verdicts(w.ingest(&party{key: key}, batch(event("e", nil))))[0]; got["status"] != want || want == "rejected" && got["code"] != "no_active_subscription" {
+		if got := verdicts(w.ingest(&account{key: key}, batch(event("e", nil))))[0]; got["status"] != want || want == "rejected" && got["code"] != "no_active_subscription" {
 			t.Errorf("%s: %v", status, got)
 		}
 	}
@@ -57,9 +57,9 @@ func TestSubscriptionsBeginInAnyStatus(t *testing.T) {
 // TestARepeatIsAnsweredAlsoOnceTheKeyHasExpired: the answer is the first one, at any
 // time.
 func TestARepeatIsAnsweredAlsoOnceTheKeyHasExpired(t *testing.T) {
-	w := newWorld(t)
+	w := newTestService(t)
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	until := time.Now().Add(time.Second).UTC()
 	c := call{"POST", "/api/v1/tenants/" + a.id + "/api-keys", bootstrap, map[string]string{"Idempotency-Key": "short"},
 		map[string]any{"name": "short-lived", "scopes": []string{"usage:read"}, "expiresAt": until.Format(time.RFC3339Nano)}}
@@ -74,7 +74,7 @@ func TestARepeatIsAnsweredAlsoOnceTheKeyHasExpired(t *testing.T) {
 
 // TestNamesAreCountedInCharacters checks the length limit that the description documents.
 func TestNamesAreCountedInCharacters(t *testing.T) {
-	w := newWorld(t)
+	w := newTestService(t)
 	name := strings.Repeat("é", 200)
 	if got := w.want(201, call{"POST", "/api/v1/tenants", bootstrap, nil, map[string]any{"name": name, "class": "small"}}); got["name"] != name {
 		t.Errorf("%v", got)

@@ -9,7 +9,7 @@ import (
 // TestEveryReadOfEventsTakesAPosition: a read waits for minPosition, or answers
 // projection_behind.
 func TestEveryReadOfEventsTakesAPosition(t *testing.T) {
-	m := newMatrix(t)
+	m := newIsolationFixture(t)
 	at := verdicts(m.ingest(m.a, batch(event("late", nil))))[0]["position"].(string)
 	month := time.Now().UTC().Format("2006-01")
 	paths := []string{"/usage/events", "/usage/events/late", "/usage/conflicts", "/usage/aggregates", "/usage/aggregates/explain?feature=api_calls&period=" + month,
@@ -38,9 +38,9 @@ func TestEveryReadOfEventsTakesAPosition(t *testing.T) {
 // TestFiguresAreExplainedByTheParametersTheyAreReadWith uses the same parameters to read
 // a figure and to explain it.
 func TestFiguresAreExplainedByTheParametersTheyAreReadWith(t *testing.T) {
-	w := newWorld(t)
+	w := newTestService(t)
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	w.ingest(a, batch(event("1", map[string]any{"amount": 5}), event("2", map[string]any{"amount": 6})))
 	w.fold()
 	month := time.Now().UTC().Format("2006-01")
@@ -55,10 +55,10 @@ func TestFiguresAreExplainedByTheParametersTheyAreReadWith(t *testing.T) {
 	w.refused(w.do(call{method: "GET", path: "/api/v1/usage/aggregates/explain" + figure + "&periodKey=lifetime", key: a.key}), 400, "parameter_invalid")
 }
 
-// TestP3_TheIdentityIsToldInItsOwnWords adds up the members that have the names of the
+// TestP3_TheIdentityResponseNamesItsTerms adds up the members that have the names of the
 // promise's terms.
-func TestP3_TheIdentityIsToldInItsOwnWords(t *testing.T) {
-	m := newMatrix(t)
+func TestP3_TheIdentityResponseNamesItsTerms(t *testing.T) {
+	m := newIsolationFixture(t)
 	m.ingest(m.a, batch(event("undecided", nil)))
 	got := m.want(200, call{method: "GET", path: "/api/v1/system/identity", key: m.audit})
 	term := func(name string) int64 {

@@ -15,7 +15,7 @@ import (
 
 // TestAllowNamesEveryMethodInOneLine: many clients read only the first line of a header.
 func TestAllowNamesEveryMethodInOneLine(t *testing.T) {
-	w := newWorld(t)
+	w := newTestService(t)
 	for path, want := range map[string]string{
 		"/api/v1/usage/events": "GET, HEAD, POST", "/api/v1/tenants/x": "GET, HEAD, PATCH", "/api/v1/plans/x": "GET, HEAD, PUT",
 		"/api/v1/tenants/x/api-keys/y": "DELETE", "/api/v1/entitlements/check": "POST", "/livez": "GET, HEAD",
@@ -34,12 +34,12 @@ func TestAllowNamesEveryMethodInOneLine(t *testing.T) {
 	}
 }
 
-// TestRefusalsReachWhoSendsBeforeReading: a client that sends its whole body first would
+// TestRefusalsReachClientsThatSendBeforeReading: a client that sends its whole body first would
 // lose the answer if its connection were closed.
-func TestRefusalsReachWhoSendsBeforeReading(t *testing.T) {
-	w := newWorld(t)
+func TestRefusalsReachClientsThatSendBeforeReading(t *testing.T) {
+	w := newTestService(t)
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	const json, text = "Content-Type: application/json\r\n", "Content-Type: text/plain\r\n"
 	for _, c := range []struct {
 		path, header, key string
@@ -65,12 +65,12 @@ func TestRefusalsReachWhoSendsBeforeReading(t *testing.T) {
 	}
 }
 
-// TestWhoIsRefusedHoldsNoPlace: while the server drains the body of a refused request,
+// TestRefusedRequestsHoldNoSlot: while the server drains the body of a refused request,
 // the request does not count as in flight.
-func TestWhoIsRefusedHoldsNoPlace(t *testing.T) {
-	w := newWorld(t, func(s *http.Server) { s.Limits.Requests = 1 })
+func TestRefusedRequestsHoldNoSlot(t *testing.T) {
+	w := newTestService(t, func(s *http.Server) { s.Limits.Requests = 1 })
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	const json, text = "Content-Type: application/json\r\n", "Content-Type: text/plain\r\n"
 	for i, c := range []struct {
 		key, header string
@@ -143,7 +143,7 @@ func TestAStopWaitsForNoRefusedBody(t *testing.T) {
 }
 
 // sendAll sends a head and the announced number of bytes, all of them before it reads.
-func (w *world) sendAll(head string, size int) (string, error) {
+func (w *testService) sendAll(head string, size int) (string, error) {
 	w.Helper()
 	conn, err := net.Dial("tcp", w.addr)
 	w.must(err)

@@ -7,7 +7,7 @@ import (
 	"github.com/meterplex/meterplex/http/problem"
 )
 
-func TestCursorsCarryTheirPlaceAndNothingElse(t *testing.T) {
+func TestCursorsContainOnlyTheirPlace(t *testing.T) {
 	l := list{"usage events", "tenant", "feature"}
 	text := *l.next(3, "17-4711")
 	if generation, after, err := l.open(text); err != nil || generation != 3 || after != "17-4711" {

@@ -19,7 +19,7 @@ import (
 
 // rejections records n events of a feature that the tenant no longer has, and folds the
 // result: n dead letters with one cause.
-func (w *world) rejections(p *party, feature string, n int) {
+func (w *testService) rejections(p *account, feature string, n int) {
 	w.Helper()
 	tenant := uuid.MustParse(p.id)
 	var pending []events.Pending
@@ -37,14 +37,14 @@ func (w *world) rejections(p *party, feature string, n int) {
 }
 
 // execute runs the command router.
-func (w *world) execute() {
+func (w *testService) execute() {
 	w.Helper()
 	letters := &commands.DeadLetters{Store: w.store, Now: time.Now, NewID: newID}
 	w.feed(projections.Consumer{Name: events.GroupCommands, Topic: events.TopicCommands, Handler: &store.Commands{Log: w.log, Letters: letters}, MaxPerPartition: projections.MaxWithFollowUps})
 	w.fold()
 }
 
-func (w *world) letters(query string) (list []map[string]any) {
+func (w *testService) letters(query string) (list []map[string]any) {
 	w.Helper()
 	for _, d := range w.want(200, call{method: "GET", path: "/api/v1/dead-letters" + query, key: bootstrap})["data"].([]any) {
 		list = append(list, d.(map[string]any))
@@ -57,9 +57,9 @@ func post(path string, body any) call {
 }
 
 func TestDeadLetterIsDiscarded(t *testing.T) {
-	w := newWorld(t)
+	w := newTestService(t)
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	w.letter(a)
 	path := "/" + a.letterID
 	body := map[string]any{"reason": "a test's own usage"}
@@ -91,9 +91,9 @@ func TestDeadLetterIsDiscarded(t *testing.T) {
 
 // A payload conflict cannot be retried, but it can be discarded after review.
 func TestConflictIsDiscarded(t *testing.T) {
-	w := newWorld(t)
+	w := newTestService(t)
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	w.ingest(a, batch(event("e", nil)))
 	w.ingest(a, batch(event("e", map[string]any{"amount": 2})))
 	w.fold()
@@ -112,9 +112,9 @@ func TestConflictIsDiscarded(t *testing.T) {
 }
 
 func TestDeadLettersAreGroupedAndFiltered(t *testing.T) {
-	w := newWorld(t)
+	w := newTestService(t)
 	w.catalogue()
-	a, b := w.party("A"), w.party("B")
+	a, b := w.newAccount("A"), w.newAccount("B")
 	w.rejections(a, "gone", 3)
 	w.rejections(b, "gone", 2)
 	w.rejections(b, "never", 1)
@@ -159,9 +159,9 @@ func TestDeadLettersAreGroupedAndFiltered(t *testing.T) {
 }
 
 func TestBulkOfDeadLetters(t *testing.T) {
-	w := newWorld(t)
+	w := newTestService(t)
 	w.catalogue()
-	a, b := w.party("A"), w.party("B")
+	a, b := w.newAccount("A"), w.newAccount("B")
 	w.rejections(a, "gone", 30)
 	w.rejections(b, "gone", 5)
 	first := w.letters("?tenantId=" + a.id + "&limit=1")[0]["id"].(string)

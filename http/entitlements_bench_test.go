@@ -7,22 +7,22 @@ import (
 	"github.com/meterplex/meterplex/http"
 )
 
-// nowhere is a ResponseWriter that discards the answer.
-type nowhere struct {
+// discardWriter is a ResponseWriter that discards the answer.
+type discardWriter struct {
 	header nethttp.Header
 	status int
 }
 
-func (n *nowhere) Header() nethttp.Header         { return n.header }
-func (n *nowhere) WriteHeader(status int)         { n.status = status }
-func (n *nowhere) Write(body []byte) (int, error) { return len(body), nil }
+func (n *discardWriter) Header() nethttp.Header         { return n.header }
+func (n *discardWriter) WriteHeader(status int)         { n.status = status }
+func (n *discardWriter) Write(body []byte) (int, error) { return len(body), nil }
 
 // BenchmarkCheck measures a check without the cost of the standard library's server.
 func BenchmarkCheck(b *testing.B) {
 	var server *http.Server
-	w := newWorld(b, func(s *http.Server) { server = s })
+	w := newTestService(b, func(s *http.Server) { server = s })
 	w.catalogue()
-	p := w.party("acme")
+	p := w.newAccount("acme")
 	w.fold()
 	server.Registerer = nil
 	handler, err := server.Handler()
@@ -32,7 +32,7 @@ func BenchmarkCheck(b *testing.B) {
 			request, err := nethttp.NewRequest("GET", path, nil)
 			w.must(err)
 			request.Header.Set("Authorization", "Bearer "+p.key)
-			answer := &nowhere{header: nethttp.Header{}}
+			answer := &discardWriter{header: nethttp.Header{}}
 			b.ReportAllocs()
 			for b.Loop() {
 				clear(answer.header)

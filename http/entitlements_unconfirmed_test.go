@@ -16,27 +16,27 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// cutter is a connection to the database that can be interrupted.
-type cutter struct {
+// interruptibleDialer is a connection to the database that can be interrupted.
+type interruptibleDialer struct {
 	mu    sync.Mutex
 	away  bool
 	conns []net.Conn
 }
 
-var errAway = &net.OpError{Op: "dial", Err: errors.New("the database is away")}
+var errDatabaseDown = &net.OpError{Op: "dial", Err: errors.New("the database is away")}
 
-func (c *cutter) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+func (c *interruptibleDialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.away {
-		return nil, errAway
+		return nil, errDatabaseDown
 	}
 	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
 	c.conns = append(c.conns, conn)
 	return conn, err
 }
 
-func (c *cutter) cut(away bool) {
+func (c *interruptibleDialer) interrupt(away bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.away = away
@@ -49,10 +49,10 @@ func (c *cutter) cut(away bool) {
 // Checks are answered from the cache for one second after the database is lost, then with
 // 503 until it is back.
 func TestChecksFailClosed(t *testing.T) {
-	way := &cutter{}
+	way := &interruptibleDialer{}
 	var grants *entitlements.Cache
 	var behind *pgxpool.Pool
-	w := newWorld(t, func(s *http.Server) {
+	w := newTestService(t, func(s *http.Server) {
 		config := s.Reads.Entitlements.Pool.Config()
 		config.ConnConfig.DialFunc = way.dial
 		var err error
@@ -69,14 +69,14 @@ func TestChecksFailClosed(t *testing.T) {
 	go func() { done <- grants.Run(ctx) }()
 	defer func() { stop(); w.must(<-done) }()
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	w.fold()
 	w.must(grants.Confirm(ctx))
 	check := call{method: "GET", path: "/api/v1/entitlements/api_calls/check", key: a.key}
 	list := call{method: "GET", path: "/api/v1/entitlements", key: a.key}
 	w.want(200, check)
 	for range 2 {
-		way.cut(true)
+		way.interrupt(true)
 		gone := time.Now()
 		if got := w.do(check); got.status != 200 && time.Since(gone) < 500*time.Millisecond {
 			t.Errorf("what was confirmed just now is not used: %d %s", got.status, got.body)
@@ -85,7 +85,7 @@ func TestChecksFailClosed(t *testing.T) {
 		for _, c := range []call{check, list, {"POST", "/api/v1/entitlements/check", a.key, nil, `{"features":[{"feature":"sso"}]}`}} {
 			w.refused(w.do(c), 503, "unavailable")
 		}
-		way.cut(false)
+		way.interrupt(false)
 		for back := time.Now(); w.do(check).status != 200; time.Sleep(10 * time.Millisecond) {
 			if time.Since(back) > 30*time.Second {
 				t.Fatal("the database is back, and nothing is answered")

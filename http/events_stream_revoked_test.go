@@ -12,10 +12,10 @@ import (
 // streams for it. An event recorded a second later is not streamed. The same holds if the
 // key's tenant is suspended.
 func TestP9_AStreamOfAnotherInstanceEndsWithinASecond(t *testing.T) {
-	w := newWorld(t)
+	w := newTestService(t)
 	w.catalogue()
-	a := w.party("A")
-	other := w.another()
+	a := w.newAccount("A")
+	other := w.secondInstance()
 	tenant := "/api/v1/tenants/" + a.id
 	for round, end := range []func(id string){
 		func(id string) { w.want(204, call{method: "DELETE", path: tenant + "/api-keys/" + id, key: bootstrap}) },
@@ -46,15 +46,15 @@ func TestP9_AStreamOfAnotherInstanceEndsWithinASecond(t *testing.T) {
 		time.Sleep(time.Second)
 		late := fmt.Sprint("recorded_late_", round)
 		w.rejections(a, late, 1) // appended directly to the log: the key may already be refused
-		w.notTold(l, late)
+		w.checkStreamEnds(l, late)
 		l.body.Close()
 		stop()
 		<-asked
 	}
 }
 
-// notTold reads a stream to its end and fails if it ends too late or contains the event.
-func (w *world) notTold(l *listener, late string) {
+// checkStreamEnds reads a stream to its end and fails if it ends too late or contains the event.
+func (w *testService) checkStreamEnds(l *listener, late string) {
 	w.Helper()
 	told, ended := make(chan string, 1), make(chan struct{})
 	go func() {
@@ -76,7 +76,7 @@ func (w *world) notTold(l *listener, late string) {
 }
 
 // eventually waits until another instance accepts a key.
-func (w *world) eventually(other *world, key string) {
+func (w *testService) eventually(other *testService, key string) {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.Context(), 10*time.Second)
 	defer cancel()

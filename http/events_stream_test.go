@@ -30,7 +30,7 @@ type listener struct {
 }
 
 // listen opens a stream of the log. A refusal fails the test.
-func (w *world) listen(ctx context.Context, key, query, lastID string) *listener {
+func (w *testService) listen(ctx context.Context, key, query, lastID string) *listener {
 	w.Helper()
 	request, err := nethttp.NewRequestWithContext(ctx, "GET", w.url+"/api/v1/events/stream"+query, nil)
 	w.must(err)
@@ -71,8 +71,8 @@ func (l *listener) next() (data string, ok bool) {
 
 // A client that reconnects often, during appends, receives each event exactly once if it
 // continues from its last id.
-func TestStreamsMissAndRepeatNothing(t *testing.T) {
-	w, a, b, auditor := told(t)
+func TestStreamsDeliverEachEventOnce(t *testing.T) {
+	w, a, b, auditor := newServiceWithEvents(t)
 	for name, c := range map[string]struct {
 		key, query string
 		filter     func([]string) []string
@@ -80,10 +80,10 @@ func TestStreamsMissAndRepeatNothing(t *testing.T) {
 		"own": {a.key, "", func(l []string) []string { return l }},
 		"all": {auditor, "", func(l []string) []string { return l }},
 		"few": {auditor, "?subject=meterplex.usage.event.recorded.v1&tenantId=" + b.id, func(l []string) []string {
-			return having(having(l, `"tenantId":"`+b.id), `"eventType":"meterplex.usage.event.recorded"`)
+			return linesWith(linesWith(l, `"tenantId":"`+b.id), `"eventType":"meterplex.usage.event.recorded"`)
 		}},
 	} {
-		known := w.wires(nil)
+		known := w.loggedEvents(nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		first := w.listen(ctx, c.key, c.query, "")
 		w.ingest(a, batch(event(name+"first", nil)))
@@ -121,9 +121,9 @@ func TestStreamsMissAndRepeatNothing(t *testing.T) {
 			got = append(got, data)
 		}
 		rest.body.Close()
-		want := slices.DeleteFunc(w.wires(nil), func(line string) bool { return slices.Contains(known, line) })
+		want := slices.DeleteFunc(w.loggedEvents(nil), func(line string) bool { return slices.Contains(known, line) })
 		if want = c.filter(want); name == "own" {
-			want = having(want, a.id)
+			want = linesWith(want, a.id)
 		}
 		slices.Sort(got)
 		if slices.Sort(want); !slices.Equal(got, want) {
@@ -133,8 +133,8 @@ func TestStreamsMissAndRepeatNothing(t *testing.T) {
 }
 
 func TestStreamsBeginWithTheLast(t *testing.T) {
-	w, a, _, _ := told(t)
-	own := w.wires(a)
+	w, a, _, _ := newServiceWithEvents(t)
+	own := w.loggedEvents(a)
 	l := w.listen(t.Context(), a.key, "?last=3&follow=false", "")
 	for _, want := range own[len(own)-3:] {
 		if got, ok := l.next(); !ok || got != want {
@@ -147,9 +147,9 @@ func TestStreamsBeginWithTheLast(t *testing.T) {
 	l.body.Close()
 }
 
-// served starts another server for the world, with other timeouts, and returns a function
+// startServer starts another server for the test service, with other timeouts, and returns a function
 // that stops it.
-func (w *world) served(change func(*nethttp.Server)) (stop func(context.Context) error) {
+func (w *testService) startServer(change func(*nethttp.Server)) (stop func(context.Context) error) {
 	w.Helper()
 	handler, err := w.server().Handler()
 	w.must(err)
@@ -166,9 +166,9 @@ func (w *world) served(change func(*nethttp.Server)) (stop func(context.Context)
 
 // A stream outlives the timeouts of other requests, and ends with the server.
 func TestStreamsOutliveRequestsAndEndWithTheServer(t *testing.T) {
-	w, a, _, auditor := told(t)
+	w, a, _, auditor := newServiceWithEvents(t)
 	recording := *w // its own answers may take longer
-	stop := w.served(func(s *nethttp.Server) { s.WriteTimeout, s.ReadTimeout = 200*time.Millisecond, 200*time.Millisecond })
+	stop := w.startServer(func(s *nethttp.Server) { s.WriteTimeout, s.ReadTimeout = 200*time.Millisecond, 200*time.Millisecond })
 	l, other := w.listen(t.Context(), a.key, "", ""), w.listen(t.Context(), auditor, "?last=1", "")
 	defer other.body.Close()
 	for i := range 4 {
@@ -191,7 +191,7 @@ func TestStreamsOutliveRequestsAndEndWithTheServer(t *testing.T) {
 
 // A stream ends soon after its key is revoked.
 func TestP9_AStreamEndsWithItsKey(t *testing.T) {
-	w, a, _, _ := told(t)
+	w, a, _, _ := newServiceWithEvents(t)
 	key, id := w.key(a.id, nil, "events:read")
 	l := w.listen(t.Context(), key, "", "")
 	defer l.body.Close()
@@ -201,8 +201,8 @@ func TestP9_AStreamEndsWithItsKey(t *testing.T) {
 }
 
 // A client that disconnects is released at once: its stream leaves no resources behind.
-func TestWhoLeavesAStreamIsLetGo(t *testing.T) {
-	w, a, _, auditor := told(t)
+func TestClosedStreamsReleaseTheirResources(t *testing.T) {
+	w, a, _, auditor := newServiceWithEvents(t)
 	for range 3 * 64 { // three times the maximum of open streams
 		for _, path := range []string{"stream", "export"} {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -234,7 +234,7 @@ func TestWhoLeavesAStreamIsLetGo(t *testing.T) {
 // sessions returns a function that inspects the service's database sessions: how many are
 // active or in a transaction, and the longest time in seconds that one has been idle in
 // it. It uses an admin connection, because the service's own role may not see this.
-func (w *world) sessions() (look func() (open int, idle float64)) {
+func (w *testService) sessions() (look func() (open int, idle float64)) {
 	w.Helper()
 	admin, err := pgx.Connect(w.Context(), localtest.Postgres(w).AdminURL())
 	w.must(err)
@@ -252,8 +252,8 @@ func (w *world) sessions() (look func() (open int, idle float64)) {
 }
 
 // A client that does not read holds no transaction, and at most one page.
-func TestSlowClientsHoldNothing(t *testing.T) {
-	w, a, _, auditor := told(t)
+func TestSlowClientsHoldNoTransaction(t *testing.T) {
+	w, a, _, auditor := newServiceWithEvents(t)
 	for i := range 30 {
 		var some []any
 		for n := range 200 {

@@ -18,8 +18,8 @@ import (
 	"github.com/meterplex/meterplex/projections/audit"
 )
 
-// wires returns the log of a party, or the whole log if it is nil, in its wire format.
-func (w *world) wires(p *party) (lines []string) {
+// loggedEvents returns the log of an account, or the whole log if it is nil, in its wire format.
+func (w *testService) loggedEvents(p *account) (lines []string) {
 	w.Helper()
 	w.must(pgx.BeginFunc(w.Context(), w.pool, func(tx pgx.Tx) error {
 		for partition := range int16(events.Partitions) {
@@ -41,7 +41,7 @@ func (w *world) wires(p *party) (lines []string) {
 }
 
 // pages reads all pages of a list and returns the entries as written.
-func (w *world) pages(key, path string) (all []string) {
+func (w *testService) pages(key, path string) (all []string) {
 	w.Helper()
 	for cursor := ""; ; {
 		a := w.do(call{method: "GET", path: path + cursor, key: key})
@@ -62,11 +62,11 @@ func (w *world) pages(key, path string) (all []string) {
 	}
 }
 
-// told is a world with two parties and some events.
-func told(t *testing.T) (w *world, a, b *party, auditor string) {
-	w = newWorld(t)
+// newServiceWithEvents is a test service with two accounts and some events.
+func newServiceWithEvents(t *testing.T) (w *testService, a, b *account, auditor string) {
+	w = newTestService(t)
 	w.catalogue()
-	a, b = w.party("A"), w.party("B")
+	a, b = w.newAccount("A"), w.newAccount("B")
 	for i := range 5 {
 		w.ingest(a, batch(event(fmt.Sprint("e", i), nil), event(fmt.Sprint("s", i), map[string]any{"feature": "storage"})))
 		w.ingest(b, batch(event(fmt.Sprint("e", i), nil)))
@@ -78,8 +78,8 @@ func told(t *testing.T) (w *world, a, b *party, auditor string) {
 }
 
 func TestTheLogIsListedAsItIsOnTheWire(t *testing.T) {
-	w, a, b, auditor := told(t)
-	all, own := w.wires(nil), w.wires(a)
+	w, a, b, auditor := newServiceWithEvents(t)
+	all, own := w.loggedEvents(nil), w.loggedEvents(a)
 	for _, c := range []struct {
 		name, key, path string
 		want            []string
@@ -87,11 +87,11 @@ func TestTheLogIsListedAsItIsOnTheWire(t *testing.T) {
 		{"own", a.key, "/api/v1/events?limit=3", own},
 		{"all", auditor, "/api/v1/events?limit=7", all},
 		{"named", auditor, "/api/v1/events?limit=1000&tenantId=" + a.id, own},
-		{"the platform's", auditor, "/api/v1/events?limit=2&tenantId=platform", having(all, `"tenantId":"platform"`)},
-		{"subject", a.key, "/api/v1/events?limit=2&subject=meterplex.usage.event.recorded.v1", having(own, `"eventType":"meterplex.usage.event.recorded"`)},
-		{"subjects", auditor, "/api/v1/events?limit=5&subject=meterplex.catalogue.", having(all, `"eventType":"meterplex.catalogue.`)},
-		{"stream", a.key, "/api/v1/events?limit=1&stream=usage/e0", having(own, `"eventId":"e0"`)},
-		{"stream of a feature", auditor, "/api/v1/events?limit=9&stream=feature/api_calls", having(all, `"lookupKey":"api_calls"`)},
+		{"the platform's", auditor, "/api/v1/events?limit=2&tenantId=platform", linesWith(all, `"tenantId":"platform"`)},
+		{"subject", a.key, "/api/v1/events?limit=2&subject=meterplex.usage.event.recorded.v1", linesWith(own, `"eventType":"meterplex.usage.event.recorded"`)},
+		{"subjects", auditor, "/api/v1/events?limit=5&subject=meterplex.catalogue.", linesWith(all, `"eventType":"meterplex.catalogue.`)},
+		{"stream", a.key, "/api/v1/events?limit=1&stream=usage/e0", linesWith(own, `"eventId":"e0"`)},
+		{"stream of a feature", auditor, "/api/v1/events?limit=9&stream=feature/api_calls", linesWith(all, `"lookupKey":"api_calls"`)},
 		{"stream of another", b.key, "/api/v1/events?limit=9&stream=tenant/" + a.id, nil},
 		{"before the beginning", a.key, "/api/v1/events?limit=9&to=2020-01-01T00:00:00Z", nil},
 		{"from the beginning", a.key, "/api/v1/events?limit=9&from=2020-01-01T00:00:00Z", own},
@@ -105,12 +105,12 @@ func TestTheLogIsListedAsItIsOnTheWire(t *testing.T) {
 	if got := w.pages(a.key, "/api/v1/events?limit=4&after="+third.Position); !slices.Equal(got, own[3:]) {
 		t.Errorf("after %s: %.300s", third.Position, got)
 	}
-	if got := w.pages(a.key, "/api/v1/events?limit=4&correlationId="+strings.ReplaceAll(third.CorrelationID, "-", "")); !slices.Equal(got, having(own, third.CorrelationID)) || len(got) == 0 {
+	if got := w.pages(a.key, "/api/v1/events?limit=4&correlationId="+strings.ReplaceAll(third.CorrelationID, "-", "")); !slices.Equal(got, linesWith(own, third.CorrelationID)) || len(got) == 0 {
 		t.Errorf("of the trace %s: %.300s", third.CorrelationID, got)
 	}
 }
 
-func having(lines []string, part string) (some []string) {
+func linesWith(lines []string, part string) (some []string) {
 	for _, line := range lines {
 		if strings.Contains(line, part) {
 			some = append(some, line)
@@ -120,8 +120,8 @@ func having(lines []string, part string) (some []string) {
 }
 
 func TestOneEventAndItsLineage(t *testing.T) {
-	w, a, b, auditor := told(t)
-	for _, line := range w.wires(a) {
+	w, a, b, auditor := newServiceWithEvents(t)
+	for _, line := range w.loggedEvents(a) {
 		var e struct{ EventID, Position string }
 		w.must(json.Unmarshal([]byte(line), &e))
 		for _, path := range []string{e.EventID, e.Position, e.EventID + "?tenantId=" + a.id} {
@@ -133,7 +133,7 @@ func TestOneEventAndItsLineage(t *testing.T) {
 			w.refused(w.do(call{method: "GET", path: "/api/v1/events/" + e.Position, key: b.key}), 404, "not_found")
 		}
 	}
-	rejected := having(w.wires(a), `"eventType":"meterplex.usage.event.rejected"`)[0]
+	rejected := linesWith(w.loggedEvents(a), `"eventType":"meterplex.usage.event.rejected"`)[0]
 	var e struct{ EventID, CausationID string }
 	w.must(json.Unmarshal([]byte(rejected), &e))
 	got := w.want(200, call{method: "GET", path: "/api/v1/events/" + e.CausationID + "/lineage", key: a.key})
@@ -145,8 +145,8 @@ func TestOneEventAndItsLineage(t *testing.T) {
 }
 
 // P12: figures as known at a moment, and their events, over HTTP.
-func TestP12_FiguresThenAndWhatTheyAreMadeOf(t *testing.T) {
-	w, a, _, auditor := told(t)
+func TestP12_FiguresAsOfAPositionAndTheirEvents(t *testing.T) {
+	w, a, _, auditor := newServiceWithEvents(t)
 	figures := func(query string) map[string]any {
 		return w.want(200, call{method: "GET", path: "/api/v1/usage/aggregates?feature=storage&tenantId=" + a.id + query, key: auditor})
 	}
@@ -178,10 +178,10 @@ func TestP12_FiguresThenAndWhatTheyAreMadeOf(t *testing.T) {
 	}
 }
 
-func TestBadQuestionsAboutTheLog(t *testing.T) {
-	w := newWorld(t)
+func TestBadRequestsAboutTheLog(t *testing.T) {
+	w := newTestService(t)
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	elsewhere := (events.PartitionOf(uuid.MustParse(a.id)) + 1) % events.Partitions
 	log, figures, explain := "/api/v1/events", "/api/v1/usage/aggregates", "/api/v1/usage/aggregates/explain?feature=a&periodKey=2026"
 	for path, code := range map[string]string{
@@ -217,7 +217,7 @@ func TestBadQuestionsAboutTheLog(t *testing.T) {
 
 // A cursor of the log is bound to its filters and its caller.
 func TestP9_CursorsOfTheLogBelongToTheirList(t *testing.T) {
-	w, a, b, _ := told(t)
+	w, a, b, _ := newServiceWithEvents(t)
 	next := "&cursor=" + w.want(200, call{method: "GET", path: "/api/v1/events?limit=1", key: a.key})["nextCursor"].(string)
 	for key, path := range map[string]string{a.key: "/api/v1/events?limit=1&subject=meterplex.", b.key: "/api/v1/events?limit=1", bootstrap: "/api/v1/events?limit=1"} {
 		w.refused(w.do(call{method: "GET", path: path + next, key: key}), 400, "cursor_invalid")
@@ -232,12 +232,12 @@ func lines(a answer) []string {
 	return strings.FieldsFunc(string(a.body), func(r rune) bool { return r == '\n' })
 }
 
-func TestExportsAreWholeAndGoOnWhereTheyBroke(t *testing.T) {
-	w, a, _, auditor := told(t)
+func TestExportsAreCompleteAndResume(t *testing.T) {
+	w, a, _, auditor := newServiceWithEvents(t)
 	for _, c := range []struct {
 		key, path string
 		want      []string
-	}{{a.key, "", w.wires(a)}, {auditor, "", w.wires(nil)}, {auditor, "?subject=meterplex.usage.&tenantId=" + a.id, having(w.wires(a), `"eventType":"meterplex.usage.`)}} {
+	}{{a.key, "", w.loggedEvents(a)}, {auditor, "", w.loggedEvents(nil)}, {auditor, "?subject=meterplex.usage.&tenantId=" + a.id, linesWith(w.loggedEvents(a), `"eventType":"meterplex.usage.`)}} {
 		got := w.do(call{method: "GET", path: "/api/v1/events/export" + c.path, key: c.key})
 		if got.status != 200 || got.header.Get("Content-Type") != "application/x-ndjson" || !slices.Equal(lines(got), c.want) || !bytes.HasSuffix(got.body, []byte("}\n")) {
 			t.Errorf("%q: %d %v, %d lines instead of %d", c.path, got.status, got.header, len(lines(got)), len(c.want))
@@ -253,7 +253,7 @@ func TestExportsAreWholeAndGoOnWhereTheyBroke(t *testing.T) {
 	}
 	// A read after a place in every partition returns all later events.
 	var place audit.Frontier
-	for _, line := range w.wires(nil) {
+	for _, line := range w.loggedEvents(nil) {
 		var e struct{ Position events.Position }
 		w.must(json.Unmarshal([]byte(line), &e))
 		place[e.Position.Partition] = e.Position.Number

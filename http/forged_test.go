@@ -15,9 +15,9 @@ import (
 // A cursor is not secret: a client can decode it and forge one to any place. The answer
 // is then a page or a refusal of the cursor or position, never a database error.
 func TestForgedCursorsAreAnsweredOrRefused(t *testing.T) {
-	w := newWorld(t)
+	w := newTestService(t)
 	w.catalogue()
-	p := w.party("Acme")
+	p := w.newAccount("Acme")
 	for n := range 5 {
 		w.want(202, call{"POST", "/api/v1/usage/events", p.key, nil, batch(event(fmt.Sprint("f", n), nil), event(fmt.Sprint("g", n), map[string]any{"feature": "storage"}))})
 	}

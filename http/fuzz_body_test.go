@@ -13,8 +13,8 @@ import (
 	"github.com/meterplex/meterplex/http/shape"
 )
 
-// awkwardBodies are seeds of catalogue bodies.
-func awkwardBodies() []string {
+// invalidBodies are seeds of catalogue bodies.
+func invalidBodies() []string {
 	return []string{`{"name":"Pro","type":"QUOTA","unit":"call"}`, `{"name":"Pro","entitlements":[{"feature":"a","limit":5,"limitBehavior":"HARD"},{"feature":"b","limit":null}]}`,
 		`{"plan":"pro","status":"ACTIVE"}`, `{"name":"k","scopes":["usage:write"],"expiresAt":"2030-01-01T00:00:00Z"}`, `{"action":"retry","filter":{"ids":["x"]},"reason":"r"}`,
 		`{"reason":"\u0000"}`, `{"reason":"\ud800"}`, `{"reason":null}`, `{"Reason":"x"}`, `{"reason":"a","reason":"b"}`, `{"name":1e400}`, `{"limit":9007199254740993}`,
@@ -32,7 +32,7 @@ func FuzzBodies(f *testing.F) {
 	)
 	for _, op := range ops {
 		if b := shape.NewBody(op, registry); b != nil && op.OperationID != "ingestUsage" {
-			for _, body := range awkwardBodies() {
+			for _, body := range invalidBodies() {
 				f.Add(uint8(len(rules)), []byte(body))
 			}
 			rules = append(rules, b)

@@ -24,7 +24,7 @@ type relation struct {
 
 // relations reads the database's catalogue, so that tables of later migrations are
 // included.
-func (m *matrix) relations() (list []relation) {
+func (m *isolationFixture) relations() (list []relation) {
 	m.Helper()
 	rows, err := m.pool.Query(m.Context(), `
 SELECT c.relname, coalesce((SELECT a.attname FROM pg_attribute a WHERE a.attrelid = c.oid AND NOT a.attisdropped
@@ -55,7 +55,7 @@ func sharedByAll() []string {
 
 // asTenant runs a query with the tenants' role and that tenant setting; nil leaves it
 // unset. denied reports that the role may not read the relation.
-func (m *matrix) asTenant(tenant *string, query string) (n int, denied bool, err error) {
+func (m *isolationFixture) asTenant(tenant *string, query string) (n int, denied bool, err error) {
 	m.Helper()
 	tx, err := m.pool.Begin(m.Context())
 	m.must(err)
@@ -77,7 +77,7 @@ func (m *matrix) asTenant(tenant *string, query string) (n int, denied bool, err
 // TestP9_EveryTableShowsATenantItsOwnRows reads every relation in SQL: as another tenant,
 // without a tenant, and with an invalid tenant.
 func TestP9_EveryTableShowsATenantItsOwnRows(t *testing.T) {
-	m := newMatrix(t)
+	m := newIsolationFixture(t)
 	m.ingest(m.b, batch(event("of-B", nil)))
 	m.fold()
 	const platform = "00000000-0000-0000-0000-000000000000"
@@ -135,7 +135,7 @@ func TestP9_EveryTableShowsATenantItsOwnRows(t *testing.T) {
 // TestP9_TablesOfTenantsAreGuarded fails for a new table with a tenant column until row
 // level security is forced on it, or it is listed here and tenants' reads cannot see it.
 func TestP9_TablesOfTenantsAreGuarded(t *testing.T) {
-	m := newMatrix(t)
+	m := newIsolationFixture(t)
 	unseen := []string{"event_log_rows", "projection_rebuilds", "replays", "inbox", "outbox_events", "withheld_records"}
 	for _, r := range m.relations() {
 		if r.tenant != "" && !r.guarded && (r.readable || !slices.Contains(unseen, r.name)) {
@@ -147,10 +147,10 @@ func TestP9_TablesOfTenantsAreGuarded(t *testing.T) {
 	}
 }
 
-// TestP6_WhatIsRecordedCannotBeTakenBack compares the privileges of the service's role
+// TestP6_RecordedEventsCannotBeChanged compares the privileges of the service's role
 // with the purpose of each table.
-func TestP6_WhatIsRecordedCannotBeTakenBack(t *testing.T) {
-	m := newMatrix(t)
+func TestP6_RecordedEventsCannotBeChanged(t *testing.T) {
+	m := newIsolationFixture(t)
 	appendOnly := []string{"event_log", "event_log_rows", "log_origins", "log_vocabularies", "log_epochs", "log_identity", "subscription_history", "idempotency_answers", "withheld_records"}
 	found := 0
 	for _, r := range m.relations() {
@@ -177,11 +177,11 @@ func TestP6_WhatIsRecordedCannotBeTakenBack(t *testing.T) {
 	}
 }
 
-// TestP9_FunctionsThatSeeAllShowATenantItsOwn: row level security does not bind a
+// TestP9_DefinerFunctionsShowATenantItsOwnRows: row level security does not bind a
 // function that runs as its owner. Each such function is listed here and must check its
 // caller itself.
-func TestP9_FunctionsThatSeeAllShowATenantItsOwn(t *testing.T) {
-	m := newMatrix(t)
+func TestP9_DefinerFunctionsShowATenantItsOwnRows(t *testing.T) {
+	m := newIsolationFixture(t)
 	known := []string{"broker_place", "caused_positions", "consumer_standing", "failing_positions", "log_positions", "position_of_event", "recorded_residencies", "recorded_until", "usage_positions"}
 	rows, err := m.pool.Query(t.Context(), `SELECT proname || CASE WHEN array_to_string(proconfig, ' ') LIKE '%search_path=%' THEN '' ELSE ' without a search path' END
   || CASE WHEN EXISTS (SELECT FROM aclexplode(coalesce(proacl, acldefault('f', proowner))) WHERE grantee = 0) THEN ' for everybody' ELSE '' END
@@ -204,12 +204,12 @@ func TestP9_FunctionsThatSeeAllShowATenantItsOwn(t *testing.T) {
 	}
 }
 
-// TestP9_NothingOfATenantStaysWithAConnection: the next user of a connection does not
+// TestP9_ConnectionsKeepNoTenantSetting: the next user of a connection does not
 // inherit the tenant.
-func TestP9_NothingOfATenantStaysWithAConnection(t *testing.T) {
-	m := newMatrix(t)
+func TestP9_ConnectionsKeepNoTenantSetting(t *testing.T) {
+	m := newIsolationFixture(t)
 	for range 3 {
-		for _, p := range []*party{m.a, m.b} {
+		for _, p := range []*account{m.a, m.b} {
 			m.want(200, call{method: "GET", path: "/api/v1/usage/aggregates", key: p.key})
 			m.want(200, call{method: "GET", path: "/api/v1/usage/events?status=PENDING", key: p.key})
 			m.refused(m.do(call{method: "GET", path: "/api/v1/usage/events/none-such", key: p.key}), 404, "not_found")

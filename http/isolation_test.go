@@ -19,26 +19,26 @@ import (
 	"github.com/meterplex/meterplex/http/auth"
 )
 
-// matrix holds the fixtures of the isolation tests: a tenant whose ids are used, another
+// isolationFixture holds the fixtures of the isolation tests: a tenant whose ids are used, another
 // tenant, and keys of every kind.
-type matrix struct {
-	*world
-	a, b                    *party
+type isolationFixture struct {
+	*testService
+	a, b                    *account
 	billing, audit, admin   string
 	suspended, eventsReader string
 	bad                     map[string]call // invalid keys
 	ids                     map[string]string
 }
 
-func newMatrix(t *testing.T) *matrix {
-	m := &matrix{world: newWorld(t)}
+func newIsolationFixture(t *testing.T) *isolationFixture {
+	m := &isolationFixture{testService: newTestService(t)}
 	m.catalogue()
-	m.a, m.b = m.party("A"), m.party("B")
+	m.a, m.b = m.newAccount("A"), m.newAccount("B")
 	m.billing, _ = m.key("", nil, "billing")
 	m.audit, _ = m.key("", nil, "audit")
 	m.admin, _ = m.key("", nil, "admin")
 	m.eventsReader, _ = m.key(m.a.id, nil, commands.ScopeEventsRead)
-	c := m.party("C")
+	c := m.newAccount("C")
 	m.suspended = c.key
 	m.want(200, call{"PATCH", "/api/v1/tenants/" + c.id, bootstrap, nil, `{"status":"SUSPENDED"}`})
 	m.ingest(m.a, batch(event("secret-of-A", nil)))
@@ -55,8 +55,8 @@ func newMatrix(t *testing.T) *matrix {
 	return m
 }
 
-// firstOf returns the eventId of the first usage event in a party's log.
-func (w *world) firstOf(p *party) (id string) {
+// firstOf returns the eventId of the first usage event in an account's log.
+func (w *testService) firstOf(p *account) (id string) {
 	w.Helper()
 	w.must(w.pool.QueryRow(w.Context(), `SELECT event_id FROM event_log_rows WHERE tenant_id = $1 AND subject = 1 ORDER BY position LIMIT 1`, p.id).Scan(&id))
 	return id
@@ -64,7 +64,7 @@ func (w *world) firstOf(p *party) (id string) {
 
 // letter records usage that the validator rejects later, because its feature was in the
 // subscription only at ingest. The result is a dead letter of stage VALIDATION.
-func (w *world) letter(p *party) {
+func (w *testService) letter(p *account) {
 	w.Helper()
 	tenant, payload := uuid.MustParse(p.id), `{"amount":1,"eventId":"rejected-of-A","feature":"gone","timestamp":"`+now()+`","type":"usage"}`
 	w.must(pgx.BeginFunc(w.Context(), w.pool, func(tx pgx.Tx) error {
@@ -77,7 +77,7 @@ func (w *world) letter(p *party) {
 	w.must(w.pool.QueryRow(w.Context(), `SELECT id FROM dead_letter_events WHERE tenant_id = $1 AND stage = 'VALIDATION'`, tenant).Scan(&p.letterID))
 }
 
-func (m *matrix) badKeys() {
+func (m *isolationFixture) badKeys() {
 	revoked, id := m.key(m.a.id, nil, commands.TenantScopes()...)
 	m.want(204, call{method: "DELETE", path: "/api/v1/tenants/" + m.a.id + "/api-keys/" + id, key: bootstrap})
 	expired, id := m.key(m.a.id, nil, commands.TenantScopes()...)
@@ -96,7 +96,7 @@ func (m *matrix) badKeys() {
 
 // sample returns a valid request for a route, with ids of tenant A. Every route that
 // requires a key must have one here.
-func (m *matrix) sample(r auth.Route) (call, bool) {
+func (m *isolationFixture) sample(r auth.Route) (call, bool) {
 	bodies := map[string]any{
 		"POST /usage/events":                                       batch(event("matrix", nil)),
 		"POST /entitlements/check":                                 `{"features":[{"feature":"api_calls"}]}`,
@@ -155,7 +155,7 @@ func with(path, query string) string {
 var parameter = regexp.MustCompile(`\{[a-zA-Z]+\}`)
 
 // allowed returns a key that a route accepts.
-func (m *matrix) allowed(r auth.Route) string {
+func (m *isolationFixture) allowed(r auth.Route) string {
 	switch {
 	case r.Who == auth.Tenant:
 		return m.a.key
@@ -168,7 +168,7 @@ func (m *matrix) allowed(r auth.Route) string {
 }
 
 // denied lists the keys that a route must refuse, with the code of the refusal.
-func (m *matrix) denied(r auth.Route) map[string][2]string {
+func (m *isolationFixture) denied(r auth.Route) map[string][2]string {
 	keys := map[string][2]string{"suspended": {m.suspended, "tenant_suspended"}}
 	if r.Who == auth.Operator {
 		keys["tenant"] = [2]string{m.a.key, "forbidden"}
@@ -192,8 +192,8 @@ func (m *matrix) denied(r auth.Route) map[string][2]string {
 	return keys
 }
 
-func TestP9_NoRouteLetsAnyKeyInThatMayNot(t *testing.T) {
-	m := newMatrix(t)
+func TestP9_EveryRouteRefusesKeysWithoutAccess(t *testing.T) {
+	m := newIsolationFixture(t)
 	before, cases := m.stored(), 0
 	same := ""
 	for _, route := range http.Routes() {
@@ -210,7 +210,7 @@ func TestP9_NoRouteLetsAnyKeyInThatMayNot(t *testing.T) {
 			c.key, c.header = bad.key, bad.header
 			got := m.do(c)
 			m.refused(got, 401, "unauthenticated")
-			if s := leveled(got.body); same == "" {
+			if s := withoutIDs(got.body); same == "" {
 				same = s
 			} else if s != same {
 				t.Errorf("%s %s, key %s: another body than the rest: %s", route.Method, route.Path, name, got.body)
@@ -238,10 +238,10 @@ func TestP9_NoRouteLetsAnyKeyInThatMayNot(t *testing.T) {
 // varying matches the members that differ between equal answers.
 var varying = regexp.MustCompile(`"(instance|traceId)":"[^"]*"`)
 
-func leveled(body []byte) string { return varying.ReplaceAllString(string(body), `"$1":""`) }
+func withoutIDs(body []byte) string { return varying.ReplaceAllString(string(body), `"$1":""`) }
 
-func TestP9_TheRightKeyIsLetIn(t *testing.T) {
-	m := newMatrix(t)
+func TestP9_EveryRouteAcceptsTheRightKey(t *testing.T) {
+	m := newIsolationFixture(t)
 	// Deletes last, because the other requests need the deleted entities.
 	routes := http.Routes()
 	slices.SortStableFunc(routes, func(a, b auth.Route) int { return rank(a) - rank(b) })
@@ -267,10 +267,10 @@ func rank(r auth.Route) int {
 	return 0
 }
 
-// TestP9_AnothersIsAsIfItWasNot requests A's entities and unknown entities with B's key,
+// TestP9_EntitiesOfAnotherTenantAreNotFound requests A's entities and unknown entities with B's key,
 // and compares the answers byte for byte.
-func TestP9_AnothersIsAsIfItWasNot(t *testing.T) {
-	m := newMatrix(t)
+func TestP9_EntitiesOfAnotherTenantAreNotFound(t *testing.T) {
+	m := newIsolationFixture(t)
 	nobody := newID().String()
 	for _, route := range http.Routes() {
 		if route.Who != auth.Tenant && route.Who != auth.Either {
@@ -297,27 +297,27 @@ func TestP9_AnothersIsAsIfItWasNot(t *testing.T) {
 			theirs, none := c, c
 			theirs.path, none.path = pair[0], pair[1]
 			got, want := m.do(theirs), m.do(none)
-			if got.status != 404 || leveled(got.body) != leveled(want.body) || got.header.Get("Content-Length") == "" {
+			if got.status != 404 || withoutIDs(got.body) != withoutIDs(want.body) || got.header.Get("Content-Length") == "" {
 				t.Errorf("%s %s by %s: A's %d %s, nobody's %d %s", route.Method, route.Path, name, got.status, got.body, want.status, want.body)
 			}
 			m.refused(got, 404, map[string]string{"tenantId": "tenant_not_found", "eventId": "not_found", "event": "not_found"}[name])
 		}
 		if !strings.Contains(route.Path, "{event") { // the problem's instance would repeat it
-			m.showsNothingOf(m.a, m.do(c), route)
+			m.checkNoDataOf(m.a, m.do(c), route)
 		}
 	}
 }
 
-// TestP9_EqualEventIDsOfTwoTenantsNeverMeet checks dedupe across tenants.
-func TestP9_EqualEventIDsOfTwoTenantsNeverMeet(t *testing.T) {
-	m := newMatrix(t)
+// TestP9_EventIDsOfTwoTenantsAreIndependent checks dedupe across tenants.
+func TestP9_EventIDsOfTwoTenantsAreIndependent(t *testing.T) {
+	m := newIsolationFixture(t)
 	got := verdicts(m.ingest(m.b, batch(event("secret-of-A", map[string]any{"amount": 3}))))
 	if got[0]["status"] != "accepted" {
 		t.Errorf("B's event met A's: %v", got)
 	}
 }
 
-func (m *matrix) showsNothingOf(p *party, a answer, route auth.Route) {
+func (m *isolationFixture) checkNoDataOf(p *account, a answer, route auth.Route) {
 	m.Helper()
 	for _, word := range []string{p.id, p.subscription, p.keyID, p.letterID, "secret-of-A", "rejected-of-A"} {
 		if strings.Contains(string(a.body), word) {
@@ -331,7 +331,7 @@ func (m *matrix) showsNothingOf(p *party, a answer, route auth.Route) {
 
 // TestP9_CursorsBelongToTheirList gives B the cursor of A's list.
 func TestP9_CursorsBelongToTheirList(t *testing.T) {
-	m := newMatrix(t)
+	m := newIsolationFixture(t)
 	m.ingest(m.a, batch(event("a1", nil), event("a2", nil)))
 	next := m.want(200, call{method: "GET", path: "/api/v1/usage/events?limit=1", key: m.a.key})["nextCursor"].(string)
 	for _, path := range []string{"/api/v1/usage/events?limit=1&feature=storage", "/api/v1/usage/conflicts?limit=1"} {

@@ -15,11 +15,11 @@ import (
 // for tenants of different partitions, which share no lock. One takes effect; the other
 // is refused because the key was used.
 func TestAnIdempotencyKeyForTwoTenantsAtOnce(t *testing.T) {
-	w := newWorld(t)
+	w := newTestService(t)
 	w.catalogue()
 	var tenants []string
 	for len(tenants) < 2 {
-		p := w.party("A")
+		p := w.newAccount("A")
 		if len(tenants) == 0 || events.PartitionOf(uuid.MustParse(p.id)) != events.PartitionOf(uuid.MustParse(tenants[0])) {
 			tenants = append(tenants, p.id)
 		}

@@ -43,7 +43,7 @@ type documentedCall struct {
 func describe(t *testing.T) (document, []byte) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	bare(t, &Server{Version: "1.2.3"}).ServeHTTP(w, httptest.NewRequest("GET", "/openapi.json", nil))
+	handlerWithoutDependencies(t, &Server{Version: "1.2.3"}).ServeHTTP(w, httptest.NewRequest("GET", "/openapi.json", nil))
 	var d document
 	if err := json.Unmarshal(w.Body.Bytes(), &d); err != nil || w.Code != 200 {
 		t.Fatal(w.Code, err)
@@ -51,8 +51,8 @@ func describe(t *testing.T) (document, []byte) {
 	return d, w.Body.Bytes()
 }
 
-// TestNullIsDescribedWhereItIsTaken: shape treats null as absent for an optional member.
-func TestNullIsDescribedWhereItIsTaken(t *testing.T) {
+// TestNullableMembersAreDescribed: shape treats null as absent for an optional member.
+func TestNullableMembersAreDescribed(t *testing.T) {
 	d, _ := describe(t)
 	for _, c := range []struct{ schema, want string }{
 		{"SubscriptionChange", `"plan":{"maxLength":64,"minLength":1,"type":["string","null"]}`},
@@ -66,7 +66,7 @@ func TestNullIsDescribedWhereItIsTaken(t *testing.T) {
 	}
 }
 
-func TestTheDescriptionIsWhole(t *testing.T) {
+func TestTheOpenAPIDocumentIsComplete(t *testing.T) {
 	d, raw := describe(t)
 	if d.OpenAPI != "3.1.0" || d.Info.Version != "1.2.3" {
 		t.Errorf("%s %v", d.OpenAPI, d.Info)
@@ -141,7 +141,7 @@ func checkDocumented(t *testing.T, name, path string, call documentedCall) {
 
 func TestTheReferencePageLoadsNothingFromElsewhere(t *testing.T) {
 	w := httptest.NewRecorder()
-	bare(t, &Server{}).ServeHTTP(w, httptest.NewRequest("GET", "/docs", nil))
+	handlerWithoutDependencies(t, &Server{}).ServeHTTP(w, httptest.NewRequest("GET", "/docs", nil))
 	policy := w.Header().Get("Content-Security-Policy")
 	for _, word := range []string{"default-src 'none'", "script-src 'sha256-", "style-src 'sha256-", "connect-src 'self'", "frame-ancestors 'none'"} {
 		if !strings.Contains(policy, word) {
@@ -156,8 +156,8 @@ func TestTheReferencePageLoadsNothingFromElsewhere(t *testing.T) {
 	}
 }
 
-func TestAnswersAreJSONWhateverIsAccepted(t *testing.T) {
-	h := bare(t, &Server{})
+func TestAnswersAreJSONForAnyAcceptHeader(t *testing.T) {
+	h := handlerWithoutDependencies(t, &Server{})
 	for _, accept := range []string{"", "*/*", "application/json", "application/problem+json", "application/xml", "text/html", "json", "application/cbor", ";;;"} {
 		for path, media := range map[string]string{"/livez": "application/json", "/livez?x=1": problem.MediaType} {
 			r := httptest.NewRequest("GET", path, nil)

@@ -29,7 +29,7 @@ import (
 // twice is a fold with a planted difference: storage counts twice.
 const twice = projections.ProjectionUsage + "/twice"
 
-func foldTwice(e *events.Envelope) (usage.Key, usage.Delta, error) {
+func foldDoubled(e *events.Envelope) (usage.Key, usage.Delta, error) {
 	key, d, err := usage.FoldV1(e)
 	if key.Feature == "storage" {
 		d.Amount *= 2
@@ -37,11 +37,11 @@ func foldTwice(e *events.Envelope) (usage.Key, usage.Delta, error) {
 	return key, d, err
 }
 
-// twoFolds returns the folds of a release whose newest usage fold has the planted
+// doublingFolds returns the folds of a release whose newest usage fold has the planted
 // difference.
-func twoFolds() models.Folds {
+func doublingFolds() models.Folds {
 	folds := models.DefaultFolds()
-	folds.Usage = folds.Usage.With(twice, foldTwice)
+	folds.Usage = folds.Usage.With(twice, foldDoubled)
 	return folds
 }
 
@@ -53,20 +53,20 @@ func rebuildsBy(store commands.RebuildStore, folds models.Folds) *commands.Rebui
 	return r
 }
 
-// byTwice lets usage rebuilds use the fold with the planted difference.
-func byTwice(s *http.Server) {
-	s.Rebuilds = rebuildsBy(s.Rebuilds.Store, twoFolds())
-	s.Reads = models.NewReads(s.Reads.Rebuilds.DB, s.Reads.Entitlements.Grants, twoFolds(), time.Now, 0)
+// withDoublingFold lets usage rebuilds use the fold with the planted difference.
+func withDoublingFold(s *http.Server) {
+	s.Rebuilds = rebuildsBy(s.Rebuilds.Store, doublingFolds())
+	s.Reads = models.NewReads(s.Reads.Rebuilds.DB, s.Reads.Entitlements.Grants, doublingFolds(), time.Now, 0)
 }
 
 // rebuilding runs the rebuild workers until the test ends.
-func (w *world) rebuilding() (stop func()) {
+func (w *testService) rebuilding() (stop func()) {
 	w.Helper()
-	reads := models.NewReads(query.DB{Pool: w.pool}, nil, twoFolds(), time.Now, 0)
+	reads := models.NewReads(query.DB{Pool: w.pool}, nil, doublingFolds(), time.Now, 0)
 	decide := rebuildsBy(w.rebuildStore(), models.DefaultFolds())
 	b := &rebuild.Rebuilder{
 		Pool: w.pool, Log: w.log, NewID: newID, Logger: slog.New(slog.DiscardHandler), Instance: "test", Every: time.Millisecond,
-		Projections: models.List(twoFolds(), newID),
+		Projections: models.List(doublingFolds(), newID),
 		Verify: func(ctx context.Context, r domain.Rebuild) error {
 			differs, sample, err := reads.Rebuilds.Drift(ctx, r)
 			if err == nil {
@@ -85,7 +85,7 @@ func (w *world) rebuilding() (stop func()) {
 }
 
 // rebuilt returns the id of a rebuild that is READY.
-func (w *world) rebuilt(projection string, more map[string]any) string {
+func (w *testService) rebuilt(projection string, more map[string]any) string {
 	w.Helper()
 	defer w.rebuilding()()
 	body := map[string]any{"reason": "test"}
@@ -98,11 +98,11 @@ func (w *world) rebuilt(projection string, more map[string]any) string {
 	if made.status != 202 || made.header.Get("Location") != "/api/v1/rebuilds/"+r.ID || r.State == "" {
 		w.Fatalf("%d %v %s", made.status, made.header, made.body)
 	}
-	w.reaches(r.ID, "READY")
+	w.awaitState(r.ID, "READY")
 	return r.ID
 }
 
-func (w *world) reaches(id, state string) map[string]any {
+func (w *testService) awaitState(id, state string) map[string]any {
 	w.Helper()
 	for {
 		got := w.want(200, call{method: "GET", path: "/api/v1/rebuilds/" + id, key: bootstrap})
@@ -116,28 +116,28 @@ func (w *world) reaches(id, state string) map[string]any {
 	}
 }
 
-func (w *world) get(path string) map[string]any {
+func (w *testService) get(path string) map[string]any {
 	w.Helper()
 	return w.want(200, call{method: "GET", path: "/api/v1" + path, key: bootstrap})
 }
 
-func (w *world) decide(id, step string) map[string]any {
+func (w *testService) decide(id, step string) map[string]any {
 	w.Helper()
 	return w.want(202, call{"POST", "/api/v1/rebuilds/" + id + "/" + step, bootstrap, nil, `{"reason":"test"}`})
 }
 
 // figure is a tenant's total of storage as readers see it.
-func (w *world) figure(p *party) string {
+func (w *testService) figure(p *account) string {
 	w.Helper()
 	data := w.want(200, call{method: "GET", path: "/api/v1/usage/aggregates?feature=storage", key: p.key})["data"].([]any)
 	return data[0].(map[string]any)["amount"].(json.Number).String()
 }
 
-func newRebuildWorld(t *testing.T) (*world, *party, *party) {
-	w := newWorld(t, byTwice)
+func newRebuildWorld(t *testing.T) (*testService, *account, *account) {
+	w := newTestService(t, withDoublingFold)
 	w.catalogue()
-	a, b := w.party("A"), w.party("B")
-	for i, p := range []*party{a, b, a} {
+	a, b := w.newAccount("A"), w.newAccount("B")
+	for i, p := range []*account{a, b, a} {
 		w.ingest(p, batch(event(fmt.Sprint("s", i), map[string]any{"feature": "storage", "amount": 10 + i}), event(fmt.Sprint("c", i), nil)))
 	}
 	w.fold()
@@ -265,7 +265,7 @@ func TestP5_VerifyFindsDriftAndRepairsIt(t *testing.T) {
 // TestProgressIsStreamed watches a rebuild from before its start to its end.
 func TestProgressIsStreamed(t *testing.T) {
 	w, _, _ := newRebuildWorld(t)
-	w.served(func(s *nethttp.Server) { s.ReadTimeout = 200 * time.Millisecond })
+	w.startServer(func(s *nethttp.Server) { s.ReadTimeout = 200 * time.Millisecond })
 	id := w.want(202, call{"POST", "/api/v1/projections/usage_aggregates/rebuilds", bootstrap, nil, `{"reason":"r"}`})["id"].(string)
 	if a := w.do(call{method: "HEAD", path: "/api/v1/rebuilds/" + id + "/events", key: bootstrap}); a.status != 200 {
 		t.Errorf("HEAD: %d", a.status)

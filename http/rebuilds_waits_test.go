@@ -6,8 +6,8 @@ import (
 )
 
 // A rebuild without progress names the role that must run, after a minute.
-func TestARebuildSaysWhomItWaitsFor(t *testing.T) {
-	w := newWorld(t)
+func TestARebuildNamesTheRoleItWaitsFor(t *testing.T) {
+	w := newTestService(t)
 	made := w.want(202, call{"POST", "/api/v1/projections/usage_aggregates/rebuilds", bootstrap, nil, `{"reason":"x"}`})
 	note := func() any {
 		progress, _ := w.want(200, call{method: "GET", path: "/api/v1/rebuilds/" + made["id"].(string), key: bootstrap})["progress"].(map[string]any)

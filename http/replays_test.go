@@ -10,7 +10,7 @@ import (
 )
 
 // replayBodies returns replay requests that must be refused.
-func (w *world) replayBodies(a *party) (list []badInput) {
+func (w *testService) replayBodies(a *account) (list []badInput) {
 	add := func(path, body string, status int, code string) {
 		list = append(list, badInput{"POST " + path + " " + body[:min(len(body), 80)], call{"POST", "/api/v1/replays" + path, bootstrap, nil, body}, status, code})
 	}
@@ -58,16 +58,16 @@ func (w *world) replayBodies(a *party) (list []badInput) {
 }
 
 // published moves the relay's cursors to the heads, like a relay.
-func (w *world) published() {
+func (w *testService) published() {
 	w.Helper()
 	_, err := w.pool.Exec(w.Context(), `UPDATE relay_cursors c SET position = h.position FROM log_heads h WHERE h.partition = c.partition`)
 	w.must(err)
 }
 
-func TestReplaysAreAskedForOnce(t *testing.T) {
-	w := newWorld(t)
+func TestReplayRequestsAreIdempotent(t *testing.T) {
+	w := newTestService(t)
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	for n := range 5 {
 		w.ingest(a, batch(event(fmt.Sprint("e", n), nil)))
 	}
@@ -91,7 +91,7 @@ func TestReplaysAreAskedForOnce(t *testing.T) {
 	w.refused(w.do(call{method: "GET", path: "/api/v1/replays/" + newID().String(), key: bootstrap}), 404, "replay_not_found")
 }
 
-func (w *world) events(subject events.Subject) (n int) {
+func (w *testService) events(subject events.Subject) (n int) {
 	w.Helper()
 	w.must(w.pool.QueryRow(w.Context(), `SELECT count(*) FROM event_log_rows WHERE subject = $1`, int16(subject)).Scan(&n))
 	return n
@@ -99,12 +99,12 @@ func (w *world) events(subject events.Subject) (n int) {
 
 // The relay rewinds to the position that consumers still need, to a time or to positions,
 // but never forward. Pages of the list are complete.
-func TestTheRelayGoesBack(t *testing.T) {
-	w := newWorld(t)
+func TestTheRelayIsRewound(t *testing.T) {
+	w := newTestService(t)
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	for events.PartitionOf(uuid.MustParse(a.id)) == 0 { // partition 0 is the platform's, and no router executes its commands here
-		a = w.party("A")
+		a = w.newAccount("A")
 	}
 	partition := events.PartitionOf(uuid.MustParse(a.id))
 	for n := range 5 {

@@ -7,8 +7,8 @@ import (
 
 // A consumer's rewind is done by an instance with its role. The answer names the role
 // and, if the rewind is overdue, says that such an instance must be started.
-func TestARewindSaysWhomItWaitsFor(t *testing.T) {
-	w := newWorld(t)
+func TestARewindNamesTheRoleItWaitsFor(t *testing.T) {
+	w := newTestService(t)
 	made := w.want(202, call{"POST", "/api/v1/replays/rewind", bootstrap, nil, `{"consumer":"meterplex-usage-aggregator","to":"start","reason":"x"}`})
 	if made["state"] != "RUNNING" || made["waitsFor"] != "an instance with the role aggregator" {
 		t.Errorf("%v", made)

@@ -16,8 +16,8 @@ import (
 	"github.com/meterplex/meterplex/http/auth"
 )
 
-// bare returns a handler without dependencies.
-func bare(t *testing.T, s *Server) http.Handler {
+// handlerWithoutDependencies returns a handler without dependencies.
+func handlerWithoutDependencies(t *testing.T, s *Server) http.Handler {
 	t.Helper()
 	h, err := s.Handler()
 	if err != nil {
@@ -122,7 +122,7 @@ func TestAnOperationSaysWhoMayCallIt(t *testing.T) {
 
 // Tenant keys are never given operator scopes. A key that has one by mistake still opens
 // no operator route.
-func TestP9_AKeyIsOfItsKindWhateverItsScopes(t *testing.T) {
+func TestP9_TenantKeysOpenNoOperatorRoute(t *testing.T) {
 	for _, row := range Routes() {
 		if row.Who != auth.Tenant && row.Who != auth.Operator {
 			continue

@@ -9,15 +9,15 @@ import (
 	"github.com/meterplex/meterplex/http/auth"
 )
 
-// duty says who may read and who may change a noun of the API.
-type duty struct {
+// accessRule says who may read and who may change a noun of the API.
+type accessRule struct {
 	who            auth.Who
 	reads, changes string // scopes, of which a key needs one; "" allows no key
 }
 
-func duties() map[string]duty {
+func accessRules() map[string]accessRule {
 	const operators = "billing audit"
-	return map[string]duty{
+	return map[string]accessRule{
 		"usage":         {auth.Either, "usage:read billing audit", "usage:write"},
 		"events":        {auth.Either, "events:read audit", ""},
 		"entitlements":  {auth.Tenant, "entitlements:read", "entitlements:read"}, // a check changes nothing
@@ -33,10 +33,10 @@ func duties() map[string]duty {
 	}
 }
 
-// TestP9_WhoMayDoWhat compares the route table with the duty of each noun. The other
+// TestP9_ScopesOfEveryRoute compares the route table with the duty of each noun. The other
 // tests derive the keys to refuse from the table, so they cannot find a superfluous scope
 // in it.
-func TestP9_WhoMayDoWhat(t *testing.T) {
+func TestP9_ScopesOfEveryRoute(t *testing.T) {
 	seen := map[string]bool{}
 	for _, route := range http.Routes() {
 		path, api := strings.CutPrefix(route.Path, "/api/v1/")
@@ -47,7 +47,7 @@ func TestP9_WhoMayDoWhat(t *testing.T) {
 			continue
 		}
 		noun, _, _ := strings.Cut(path, "/")
-		is, known := duties()[noun]
+		is, known := accessRules()[noun]
 		if !known {
 			t.Errorf("%s %s: who may read and change %s?", route.Method, route.Path, noun)
 			continue
@@ -64,7 +64,7 @@ func TestP9_WhoMayDoWhat(t *testing.T) {
 			t.Errorf("%s %s takes %s keys with one of %q; it is for %s keys with one of %q", route.Method, route.Path, route.Who, got, who, scopes)
 		}
 	}
-	if len(seen) != len(duties()) {
-		t.Errorf("of %d nouns only %d have a route", len(duties()), len(seen))
+	if len(seen) != len(accessRules()) {
+		t.Errorf("of %d nouns only %d have a route", len(accessRules()), len(seen))
 	}
 }

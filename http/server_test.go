@@ -20,12 +20,12 @@ import (
 
 func TestRatesAndBacklogAreBounded(t *testing.T) {
 	backlog := int64(0)
-	w := newWorld(t, func(s *http.Server) {
+	w := newTestService(t, func(s *http.Server) {
 		s.Limits.EventsPerSecond, s.Limits.EventsBurst = 0.001, 3
 		s.Backlog = func() (int64, int64) { return backlog, 10 }
 	})
 	w.catalogue()
-	a, b := w.party("A"), w.party("B")
+	a, b := w.newAccount("A"), w.newAccount("B")
 	w.ingest(a, batch(event("1", nil), event("2", nil)))
 	before := w.stored()
 	refused := w.do(call{"POST", "/api/v1/usage/events", a.key, nil, batch(event("3", nil), event("4", nil))})
@@ -39,10 +39,10 @@ func TestRatesAndBacklogAreBounded(t *testing.T) {
 	w.refused(w.do(call{"POST", "/api/v1/usage/events", b.key, nil, batch(event("2", nil))}), 429, "backlog_full")
 }
 
-func TestABodyThatDoesNotComeIsNotWaitedForForEver(t *testing.T) {
-	w := newWorld(t)
+func TestMissingBodiesTimeOut(t *testing.T) {
+	w := newTestService(t)
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	handler, err := w.server().Handler()
 	w.must(err)
 	server := http.NewServer("", handler)
@@ -68,10 +68,10 @@ func TestABodyThatDoesNotComeIsNotWaitedForForEver(t *testing.T) {
 	}
 }
 
-// TestADatabaseThatIsAwayIs503 closes the database to connections and requests each
+// TestAnUnreachableDatabaseIs503 closes the database to connections and requests each
 // route.
-func TestADatabaseThatIsAwayIs503(t *testing.T) {
-	m := newMatrix(t)
+func TestAnUnreachableDatabaseIs503(t *testing.T) {
+	m := newIsolationFixture(t)
 	var name string
 	m.must(m.pool.QueryRow(t.Context(), `SELECT current_database()`).Scan(&name))
 	admin, err := pgx.Connect(t.Context(), localtest.Postgres(t).AdminURL())
@@ -104,9 +104,9 @@ func TestADatabaseThatIsAwayIs503(t *testing.T) {
 }
 
 func TestP2_ClientsThatRetryAtTheSameTimeCountOnce(t *testing.T) {
-	w := newWorld(t)
+	w := newTestService(t)
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	body := batch(event("1", nil), event("2", nil), event("3", nil))
 	var all sync.WaitGroup
 	counts := make([]string, 16)
@@ -129,10 +129,10 @@ func TestP2_ClientsThatRetryAtTheSameTimeCountOnce(t *testing.T) {
 	}
 }
 
-func TestMetricsTellVerdictsAndNoTenant(t *testing.T) {
-	w := newWorld(t)
+func TestMetricsCountVerdictsWithoutTenants(t *testing.T) {
+	w := newTestService(t)
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	w.ingest(a, batch(event("1", nil), event("1", map[string]any{"amount": 2}), event("2", map[string]any{"amount": 0})))
 	got := string(w.do(call{method: "GET", path: "/metrics"}).body)
 	for _, line := range []string{`meterplex_events_ingested_total{verdict="accepted"} 1`, `meterplex_events_ingested_total{verdict="conflict"} 1`,
@@ -162,7 +162,7 @@ func TestBootstrapKeysAreChecked(t *testing.T) {
 
 // TestKeysAreInNoAnswer searches all answers for secrets.
 func TestKeysAreInNoAnswer(t *testing.T) {
-	m := newMatrix(t)
+	m := newIsolationFixture(t)
 	for _, route := range http.Routes() {
 		if route.Method != nethttp.MethodGet {
 			continue
@@ -181,7 +181,7 @@ func TestKeysAreInNoAnswer(t *testing.T) {
 }
 
 func TestHeadAsksLikeGetAndRetriesNeedNoBody(t *testing.T) {
-	m := newMatrix(t)
+	m := newIsolationFixture(t)
 	head := m.do(call{method: "HEAD", path: "/livez"})
 	if head.status != 200 || len(head.body) > 0 || head.header.Get("Content-Type") != "application/json" {
 		t.Errorf("%d %v", head.status, head.header)

@@ -15,10 +15,10 @@ import (
 	"github.com/meterplex/meterplex/http"
 )
 
-// TestHeadersThatDoNotComeAreNotWaitedForForEver sends one header byte by byte, and one
+// TestMissingHeadersTimeOut sends one header byte by byte, and one
 // that stops in the middle.
-func TestHeadersThatDoNotComeAreNotWaitedForForEver(t *testing.T) {
-	w := &world{TB: t}
+func TestMissingHeadersTimeOut(t *testing.T) {
+	w := &testService{TB: t}
 	handler, err := (&http.Server{}).Handler()
 	w.must(err)
 	server := http.NewServer("", handler)
@@ -47,12 +47,12 @@ func TestHeadersThatDoNotComeAreNotWaitedForForEver(t *testing.T) {
 	}
 }
 
-// TestBombsTakeNoMoreThanABody sends several bodies that decompress to 256 MiB. The
+// TestCompressionBombsUseNoMoreThanABody sends several bodies that decompress to 256 MiB. The
 // memory stays within the limit of a body.
-func TestBombsTakeNoMoreThanABody(t *testing.T) {
-	w := newWorld(t)
+func TestCompressionBombsUseNoMoreThanABody(t *testing.T) {
+	w := newTestService(t)
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	packed := &strings.Builder{}
 	z, err := gzip.NewWriterLevel(packed, gzip.BestSpeed)
 	w.must(err)

@@ -47,7 +47,7 @@ func TestHealthWithoutTheAPI(t *testing.T) {
 
 // A dependency that costs only latency while it is down is reported, but the instance
 // stays ready. Its check has a shorter timeout than that of a required dependency.
-func TestP11_ReadyWithoutWhatIsSpare(t *testing.T) {
+func TestP11_ReadyWithoutOptionalDependencies(t *testing.T) {
 	var database error
 	s := &http.Server{Version: "test", Health: []http.HealthCheck{
 		{Name: "kafka", Spare: true, Check: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }},

@@ -18,9 +18,9 @@ import (
 // A tenant has the residency of its creation, or the deployment's region by default; a
 // change is an event. Each event keeps the residency under which it was recorded.
 func TestTenantsHaveADataResidency(t *testing.T) {
-	w := newWorld(t, func(s *http.Server) { s.Catalogue.Region = "eu-west-1" })
+	w := newTestService(t, func(s *http.Server) { s.Catalogue.Region = "eu-west-1" })
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	tenant := "/api/v1/tenants/" + a.id
 	if got := w.want(200, call{method: "GET", path: tenant, key: bootstrap})["dataResidency"]; got != "eu-west-1" {
 		t.Errorf("a tenant that names none has %v", got)
@@ -64,14 +64,14 @@ func TestTenantsHaveADataResidency(t *testing.T) {
 			t.Errorf("%d events tell of two changes", changed)
 		}
 	}
-	created := having(w.pages(bootstrap, "/api/v1/events?limit=1000"), `"eventType":"meterplex.catalogue.tenant.created"`)
-	if len(created) != 2 || len(having(created, `"dataResidency":"us-east-1","createdAt"`)) != 1 || len(having(created, `"dataResidency":"eu-west-1","createdAt"`)) != 1 {
+	created := linesWith(w.pages(bootstrap, "/api/v1/events?limit=1000"), `"eventType":"meterplex.catalogue.tenant.created"`)
+	if len(created) != 2 || len(linesWith(created, `"dataResidency":"us-east-1","createdAt"`)) != 1 || len(linesWith(created, `"dataResidency":"eu-west-1","createdAt"`)) != 1 {
 		t.Errorf("created: %s", created)
 	}
 }
 
-func TestDataResidenciesThatAreNone(t *testing.T) {
-	w := newWorld(t)
+func TestInvalidDataResidenciesAreRefused(t *testing.T) {
+	w := newTestService(t)
 	made := w.want(201, call{"POST", "/api/v1/tenants", bootstrap, nil, `{"name":"T","class":"small"}`})
 	if made["dataResidency"] != "unspecified" {
 		t.Errorf("without a region: %v", made)
@@ -89,7 +89,7 @@ func TestDataResidenciesThatAreNone(t *testing.T) {
 // A stored answer from before residencies existed is repeated with the tenant's current
 // residency.
 func TestAStoredAnswerWithoutAResidency(t *testing.T) {
-	w := newWorld(t)
+	w := newTestService(t)
 	c := call{"POST", "/api/v1/tenants", bootstrap, map[string]string{"Idempotency-Key": "once"}, `{"name":"T","class":"small"}`}
 	first := w.want(201, c)
 	w.asOwner(`UPDATE idempotency_answers SET body = (body::jsonb - 'dataResidency')::json`)
@@ -99,7 +99,7 @@ func TestAStoredAnswerWithoutAResidency(t *testing.T) {
 }
 
 // asOwner runs a statement as the superuser.
-func (w *world) asOwner(sql string, args ...any) {
+func (w *testService) asOwner(sql string, args ...any) {
 	w.Helper()
 	pool, err := pgxpool.New(w.Context(), localtest.SuperuserURL(w, w.pool.Config().ConnString()))
 	w.must(err)
@@ -111,9 +111,9 @@ func (w *world) asOwner(sql string, args ...any) {
 // Lists and exports render events with the vocabulary of their writer, from the database
 // if this release does not embed it. Without it they fail.
 func TestP2_EventsAreReadWithTheVocabularyOfTheirWriter(t *testing.T) {
-	w := newWorld(t)
+	w := newTestService(t)
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	w.ingest(a, batch(event("e1", nil)))
 	const uri = "/api/v1/schemas/meterplex.usage.event.recorded/v1#sha256="
 	document := strings.Replace(events.CurrentVocabulary().Document(), uri, uri+"1ater", 1)
@@ -148,7 +148,7 @@ func TestP2_EventsAreReadWithTheVocabularyOfTheirWriter(t *testing.T) {
 // TestP9_ResidenciesAreShownToTheirTenant: tenants share origins. The tenants' role can
 // read the residency of an origin only by the place of one of the tenant's own events.
 func TestP9_ResidenciesAreShownToTheirTenant(t *testing.T) {
-	m := newMatrix(t)
+	m := newIsolationFixture(t)
 	if _, denied, err := m.asTenant(&m.a.id, `SELECT count(residency) FROM log_origins`); !denied {
 		t.Errorf("a tenant reads the residencies of all, %v", err)
 	}

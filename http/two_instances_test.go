@@ -12,8 +12,8 @@ import (
 	"github.com/meterplex/meterplex/projections/entitlements"
 )
 
-// another is a second instance over the same database, with caches of its own.
-func (w *world) another() *world {
+// secondInstance is a second instance over the same database, with caches of its own.
+func (w *testService) secondInstance() *testService {
 	w.Helper()
 	other := *w
 	other.grants = entitlements.NewCache(w.pool, w.pool)
@@ -29,14 +29,14 @@ func (w *world) another() *world {
 // A change on one instance takes effect on another within a second, also if the other is
 // busy and caches entries until they change.
 func TestChangesHoldOnAnotherInstanceWithinASecond(t *testing.T) {
-	w := newWorld(t)
-	other := w.another()
+	w := newTestService(t)
+	other := w.secondInstance()
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- other.grants.Run(ctx) }()
 	defer func() { stop(); w.must(<-done) }()
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	w.fold()
 	check := call{method: "GET", path: "/api/v1/entitlements/api_calls/check", key: a.key}
 	within := func(what string, status int) {

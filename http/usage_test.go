@@ -12,7 +12,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-func (w *world) ingest(p *party, body any) map[string]any {
+func (w *testService) ingest(p *account, body any) map[string]any {
 	w.Helper()
 	return w.want(202, call{"POST", "/api/v1/usage/events", p.key, nil, body})
 }
@@ -27,9 +27,9 @@ func verdicts(answer map[string]any) (list []map[string]any) {
 var positionForm = regexp.MustCompile(`^([0-9]|[12][0-9]|3[01])-[1-9][0-9]*$`)
 
 func TestIngestAnswersEachEventInItsOrder(t *testing.T) {
-	w := newWorld(t)
+	w := newTestService(t)
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	first := w.ingest(a, batch(event("evt_2", nil), event("evt_3", nil)))
 	resent := verdicts(first)
 	at := now()
@@ -81,9 +81,9 @@ func TestIngestAnswersEachEventInItsOrder(t *testing.T) {
 }
 
 func TestIngestTakesCloudEventsAndCompression(t *testing.T) {
-	w := newWorld(t)
+	w := newTestService(t)
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	cloud := func(id string) map[string]any {
 		return map[string]any{"specversion": "1.0", "id": id, "source": "/gateway", "type": "api_calls", "time": now(), "data": map[string]any{"amount": 3}}
 	}
@@ -116,10 +116,10 @@ func TestIngestTakesCloudEventsAndCompression(t *testing.T) {
 	}
 }
 
-func TestIngestCarriesTheTraceAndTellsTheLimit(t *testing.T) {
-	w := newWorld(t)
+func TestIngestKeepsTheTraceAndReturnsTheLimit(t *testing.T) {
+	w := newTestService(t)
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	answer := w.do(call{"POST", "/api/v1/usage/events", a.key, map[string]string{
 		"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "X-Request-Id": "my-request.1"}, batch(event("t1", nil))})
 	if answer.status != 202 || answer.header.Get("X-Request-Id") != "my-request.1" {
@@ -138,9 +138,9 @@ func TestIngestCarriesTheTraceAndTellsTheLimit(t *testing.T) {
 }
 
 func TestReadsFollowAnEventToItsFigure(t *testing.T) {
-	w := newWorld(t)
+	w := newTestService(t)
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	accepted := verdicts(w.ingest(a, batch(event("e1", map[string]any{"amount": 7}), event("e/2", map[string]any{"feature": "storage"}))))
 	w.ingest(a, batch(event("e1", map[string]any{"amount": 8})))
 	receipt := w.want(200, call{method: "GET", path: "/api/v1/usage/events/e1", key: a.reader})
@@ -166,14 +166,14 @@ func TestReadsFollowAnEventToItsFigure(t *testing.T) {
 		if own.status != 200 || theirs.status != 200 || len(own.body) != len(theirs.body) {
 			t.Errorf("%s: the tenant sees %s, the auditor %s", path, own.body, theirs.body)
 		}
-		w.inUTC(path, own.body)
+		w.checkUTC(path, own.body)
 	}
 }
 
 var offset = regexp.MustCompile(`"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+[+-][0-9]{2}:[0-9]{2}"`)
 
-// inUTC fails if a time has an offset.
-func (w *world) inUTC(what string, body []byte) {
+// checkUTC fails if a time has an offset.
+func (w *testService) checkUTC(what string, body []byte) {
 	w.Helper()
 	if found := offset.Find(body); found != nil {
 		w.Errorf("%s: %s is not in UTC", what, found)
@@ -181,16 +181,16 @@ func (w *world) inUTC(what string, body []byte) {
 }
 
 func TestListsArePages(t *testing.T) {
-	w := newWorld(t)
+	w := newTestService(t)
 	w.catalogue()
-	a := w.party("A")
+	a := w.newAccount("A")
 	var list []any
 	for i := range 7 {
 		list = append(list, event(fmt.Sprint("p", i), nil))
 	}
 	w.ingest(a, batch(list...))
 	for i := range 3 {
-		w.party(fmt.Sprint("T", i))
+		w.newAccount(fmt.Sprint("T", i))
 	}
 	w.fold()
 	for path, key := range map[string]string{"/api/v1/usage/events": a.reader, "/api/v1/tenants": bootstrap, "/api/v1/features": bootstrap,
@@ -219,6 +219,6 @@ func TestListsArePages(t *testing.T) {
 		if !bytes.Equal(all, paged) || len(collected) < 3 {
 			t.Errorf("%s: in pages %s, at once %s", path, paged, all)
 		}
-		w.inUTC(path, all)
+		w.checkUTC(path, all)
 	}
 }

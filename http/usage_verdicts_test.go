@@ -12,9 +12,9 @@ import (
 	"github.com/meterplex/meterplex/projections/entitlements"
 )
 
-// TestHandWrittenAnswersAreWhatReflectionWrites compares both encoders with
+// TestHandWrittenEncodersMatchReflection compares both encoders with
 // encoding/json.
-func TestHandWrittenAnswersAreWhatReflectionWrites(t *testing.T) {
+func TestHandWrittenEncodersMatchReflection(t *testing.T) {
 	place := events.Position{Partition: 17, Number: 4711}
 	nasty := "\x00\x1f\"\\/<é€😀\u2028\xff\xc0\xaf"
 	list := []commands.EventVerdict{

@@ -45,12 +45,12 @@ func TestMain(m *testing.M) {
 	localtest.Main(m, localtest.NoLeaks())
 }
 
-// bootstrap is the bootstrap operator key of a world.
+// bootstrap is the bootstrap operator key of a test service.
 const bootstrap = "mp_op_bootstrap-bootstrap-bootstrap-bootstrap"
 
-// world is a server with its dependencies except a message pipe: fold does the work of
+// testService is a server with its dependencies except a message pipe: fold does the work of
 // relay and consumers.
-type world struct {
+type testService struct {
 	testing.TB
 	pool   *pgxpool.Pool
 	log    *eventlog.Log
@@ -61,9 +61,9 @@ type world struct {
 	client *nethttp.Client
 }
 
-func newWorld(t testing.TB, change ...func(*http.Server)) *world {
+func newTestService(t testing.TB, change ...func(*http.Server)) *testService {
 	t.Helper()
-	w := &world{TB: t}
+	w := &testService{TB: t}
 	url := localtest.Migrated(t, postgres.Migrate)
 	var err error
 	w.pool, err = postgres.Open(t.Context(), postgres.Config{URL: url, ApplicationName: "test"})
@@ -82,7 +82,7 @@ func newWorld(t testing.TB, change ...func(*http.Server)) *world {
 	return w
 }
 
-func (w *world) must(err error) {
+func (w *testService) must(err error) {
 	w.Helper()
 	if err != nil {
 		w.Fatal(err)
@@ -91,9 +91,9 @@ func (w *world) must(err error) {
 
 func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
-func (w *world) rebuildStore() *store.Rebuilds { return &store.Rebuilds{Store: w.store} }
+func (w *testService) rebuildStore() *store.Rebuilds { return &store.Rebuilds{Store: w.store} }
 
-func (w *world) server() *http.Server {
+func (w *testService) server() *http.Server {
 	secret := func() (b [32]byte) { _, _ = rand.Read(b[:]); return b }
 	registry := prometheus.NewRegistry()
 	return &http.Server{
@@ -111,7 +111,7 @@ func (w *world) server() *http.Server {
 	}
 }
 
-func (w *world) serve(s *http.Server) {
+func (w *testService) serve(s *http.Server) {
 	handler, err := s.Handler()
 	w.must(err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -147,7 +147,7 @@ type answer struct {
 	body   []byte
 }
 
-func (w *world) do(c call) answer {
+func (w *testService) do(c call) answer {
 	w.Helper()
 	var body []byte
 	header := nethttp.Header{}
@@ -186,7 +186,7 @@ func (w *world) do(c call) answer {
 }
 
 // want sends a call, expects a status and decodes the answer.
-func (w *world) want(status int, c call) map[string]any {
+func (w *testService) want(status int, c call) map[string]any {
 	w.Helper()
 	a := w.do(c)
 	if a.status != status {
@@ -201,16 +201,16 @@ func (w *world) want(status int, c call) map[string]any {
 	return m
 }
 
-// party is a tenant with a subscription to plan "basic" and keys.
-type party struct {
+// account is a tenant with a subscription to plan "basic" and keys.
+type account struct {
 	id, subscription string
 	key, keyID       string // with every scope
 	reader, writer   string // with usage:read, with usage:write
 	letterID         string
 }
 
-// catalogue creates the features and the plan that parties subscribe to.
-func (w *world) catalogue() {
+// catalogue creates the features and the plan that accounts subscribe to.
+func (w *testService) catalogue() {
 	w.Helper()
 	for key, kind := range map[string]string{"api_calls": "QUOTA", "storage": "METERED", "sso": "BOOLEAN"} {
 		w.want(201, call{"PUT", "/api/v1/features/" + key, bootstrap, nil, map[string]any{"name": key, "type": kind}})
@@ -222,9 +222,9 @@ func (w *world) catalogue() {
 	}}})
 }
 
-func (w *world) party(name string) *party {
+func (w *testService) newAccount(name string) *account {
 	w.Helper()
-	p := &party{}
+	p := &account{}
 	p.id = w.want(201, call{"POST", "/api/v1/tenants", bootstrap, nil, map[string]any{"name": name, "class": "small"}})["id"].(string)
 	p.subscription = w.want(201, call{"POST", "/api/v1/tenants/" + p.id + "/subscriptions", bootstrap, nil, map[string]any{"plan": "basic"}})["id"].(string)
 	p.key, p.keyID = w.key(p.id, nil, commands.TenantScopes()...)
@@ -234,7 +234,7 @@ func (w *world) party(name string) *party {
 }
 
 // key creates a tenant key, or an operator key if tenant is "".
-func (w *world) key(tenant string, more map[string]any, scopes ...string) (secret, id string) {
+func (w *testService) key(tenant string, more map[string]any, scopes ...string) (secret, id string) {
 	w.Helper()
 	path := "/api/v1/operator-keys"
 	if tenant != "" {
@@ -265,7 +265,7 @@ func now() string { return time.Now().UTC().Format(time.RFC3339Nano) }
 func batch(events ...any) map[string]any { return map[string]any{"events": events} }
 
 // stored counts the rows of the log.
-func (w *world) stored() (n int) {
+func (w *testService) stored() (n int) {
 	w.Helper()
 	w.must(w.pool.QueryRow(context.Background(), `SELECT count(*) FROM event_log_rows`).Scan(&n))
 	return n
@@ -273,7 +273,7 @@ func (w *world) stored() (n int) {
 
 // fold applies the log up to its head to every projection and to the entitlement cache,
 // without a message pipe.
-func (w *world) fold() {
+func (w *testService) fold() {
 	w.Helper()
 	for _, c := range []projections.Consumer{
 		validate.Consumer(newID),
@@ -294,11 +294,11 @@ func (w *world) fold() {
 	}
 }
 
-func (w *world) runner(c projections.Consumer) *consume.Runner {
+func (w *testService) runner(c projections.Consumer) *consume.Runner {
 	return &consume.Runner{Pool: w.pool, Log: w.log, Consumer: c, NewID: newID, Logger: slog.New(slog.DiscardHandler)}
 }
 
-func (w *world) feed(c projections.Consumer) {
+func (w *testService) feed(c projections.Consumer) {
 	w.Helper()
 	var records []events.Record
 	w.must(pgx.BeginFunc(context.Background(), w.pool, func(tx pgx.Tx) error {
@@ -321,7 +321,7 @@ func (w *world) feed(c projections.Consumer) {
 }
 
 // follow lets the entitlement cache follow the log until it has reached the head.
-func (w *world) follow() {
+func (w *testService) follow() {
 	w.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -348,7 +348,7 @@ var leaks = []string{"SQLSTATE", "goroutine", ".go:", "/root", "/usr", "pgx", "E
 
 // refused checks that an answer is a complete problem with a status and a code, is small
 // and leaks nothing.
-func (w *world) refused(a answer, status int, code string) problem {
+func (w *testService) refused(a answer, status int, code string) problem {
 	w.Helper()
 	var p problem
 	decoder := json.NewDecoder(bytes.NewReader(a.body))
@@ -381,7 +381,7 @@ func (w *world) refused(a answer, status int, code string) problem {
 }
 
 // raw sends bytes unchanged and returns the answer.
-func (w *world) raw(format string, args ...any) string {
+func (w *testService) raw(format string, args ...any) string {
 	w.Helper()
 	conn, err := net.Dial("tcp", w.addr)
 	w.must(err)

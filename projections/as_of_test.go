@@ -18,18 +18,18 @@ import (
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
-// known holds the live figures when no event was in flight.
-type known struct {
+// knownFigures holds the live figures when no event was in flight.
+type knownFigures struct {
 	at      events.Position
 	time    time.Time
 	figures []usage.Aggregate
 }
 
-func (d *drama) known() known {
+func (d *history) knownNow() knownFigures {
 	d.Helper()
-	page, err := d.reads.Aggregates(context.Background(), tenantEyes(d.tenant), usage.AggregateQuery{TenantID: d.tenant, Limit: 1000})
+	page, err := d.reads.Aggregates(context.Background(), tenantViewer(d.tenant), usage.AggregateQuery{TenantID: d.tenant, Limit: 1000})
 	d.must(err)
-	k := known{at: *page.AsOf, figures: page.Data}
+	k := knownFigures{at: *page.AsOf, figures: page.Data}
 	time.Sleep(2 * time.Microsecond) // times of recording are in microseconds
 	k.time = time.Now()
 	time.Sleep(2 * time.Microsecond)
@@ -37,11 +37,11 @@ func (d *drama) known() known {
 }
 
 // asOf reads every page of the figures at a moment.
-func (d *drama) AsOf(at usage.AsOf, limit int) (all []usage.Aggregate) {
+func (d *history) AsOf(at usage.AsOf, limit int) (all []usage.Aggregate) {
 	d.Helper()
 	q := usage.AggregateQuery{TenantID: d.tenant, Limit: limit}
 	for {
-		page, err := d.reads.AggregatesAsOf(context.Background(), tenantEyes(d.tenant), q, at)
+		page, err := d.reads.AggregatesAsOf(context.Background(), tenantViewer(d.tenant), q, at)
 		d.must(err)
 		all = append(all, page.Data...)
 		if q.After = page.Next; q.After == "" {
@@ -53,19 +53,19 @@ func (d *drama) AsOf(at usage.AsOf, limit int) (all []usage.Aggregate) {
 // P12: figures as of a position equal the figures that were live once all events
 // up to it were counted, whatever happened later; as of the current position they
 // equal the live ones.
-func TestP12_FiguresAsKnownAreWhatTheyWere(t *testing.T) {
-	s := newScene(t)
+func TestP12_FiguresAsOfAPositionDoNotChange(t *testing.T) {
+	s := newPipelineFixture(t)
 	s.reads.setNow(time.Now)
 	rapid.Check(t, func(rt *rapid.T) {
-		d := newDrama(s)
+		d := newHistory(s)
 		d.TB = t
-		var before []known
+		var before []knownFigures
 		for range rapid.IntRange(1, 5).Draw(rt, "rests") {
 			for range rapid.IntRange(1, 8).Draw(rt, "steps") {
-				d.happen(rt)
+				d.addStep(rt)
 			}
 			d.Rest()
-			before = append(before, d.known())
+			before = append(before, d.knownNow())
 		}
 		for i, k := range before {
 			limit := rapid.IntRange(1, 4).Draw(rt, "limit")
@@ -76,7 +76,7 @@ func TestP12_FiguresAsKnownAreWhatTheyWere(t *testing.T) {
 				rt.Fatalf("rest %d, at %s: %+v instead of %+v", i, k.time, got, k.figures)
 			}
 		}
-		own, _ := d.whole()
+		own, _ := d.readAll()
 		for range 3 {
 			at := events.Position{Partition: d.partition, Number: rapid.Int64Range(1, own[len(own)-1].Position.Number).Draw(rt, "at")}
 			if got, want := d.AsOf(usage.AsOf{Position: &at}, 1000), countedUpTo(own, at.Number); !reflect.DeepEqual(amounts(got), want) {
@@ -138,12 +138,12 @@ func equalFigures(a, b []usage.Aggregate) bool {
 }
 
 func TestAsOfRefusesWhatIsNotKnownYet(t *testing.T) {
-	s := newScene(t)
+	s := newPipelineFixture(t)
 	tenant := newID()
 	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
 	at := s.append(usageEvent(tenant, "e", "calls", 5, may))[0]
 	ask := func(p usage.AsOf) error {
-		return second(s.reads.AggregatesAsOf(t.Context(), tenantEyes(tenant), usage.AggregateQuery{TenantID: tenant, Limit: 10}, p))
+		return second(s.reads.AggregatesAsOf(t.Context(), tenantViewer(tenant), usage.AggregateQuery{TenantID: tenant, Limit: 10}, p))
 	}
 	refusedAs(t, query.ErrProjectionBehind, ask(usage.AsOf{Position: &at}))
 	beyond := events.Position{Partition: at.Partition, Number: at.Number + 1}
@@ -160,8 +160,8 @@ func TestAsOfRefusesWhatIsNotKnownYet(t *testing.T) {
 }
 
 // Figures at a moment include events recorded at it and exclude later ones.
-func TestAMomentHoldsWhatWasRecordedAtIt(t *testing.T) {
-	s := newScene(t)
+func TestFiguresAsOfATimeIncludeEventsOfThatTime(t *testing.T) {
+	s := newPipelineFixture(t)
 	s.reads.setNow(time.Now)
 	tenant := newID()
 	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
@@ -171,7 +171,7 @@ func TestAMomentHoldsWhatWasRecordedAtIt(t *testing.T) {
 	var recorded time.Time
 	s.must(s.pool.QueryRow(t.Context(), `SELECT recorded_at FROM event_log_rows WHERE partition = $1 AND position = $2`, at.Partition, at.Number).Scan(&recorded))
 	for moment, want := range map[time.Time]string{recorded: "5", recorded.Add(-time.Microsecond): ""} {
-		page, err := s.reads.AggregatesAsOf(t.Context(), tenantEyes(tenant), usage.AggregateQuery{TenantID: tenant, Limit: 10}, usage.AsOf{Time: moment})
+		page, err := s.reads.AggregatesAsOf(t.Context(), tenantViewer(tenant), usage.AggregateQuery{TenantID: tenant, Limit: 10}, usage.AsOf{Time: moment})
 		s.must(err)
 		got := ""
 		for _, a := range page.Data {

@@ -22,7 +22,7 @@ func benchTenants(n int) []uuid.UUID {
 }
 
 // drain measures how fast a consumer applies b.N records in batches.
-func (w *world) drain(b *testing.B, r *consume.Runner, batch int) {
+func (w *logFixture) drain(b *testing.B, r *consume.Runner, batch int) {
 	var lanes [4][]events.Record
 	for p := range lanes {
 		lanes[p] = w.topic(r.Consumer.Topic, int16(p), 0)
@@ -42,7 +42,7 @@ func (w *world) drain(b *testing.B, r *consume.Runner, batch int) {
 }
 
 func BenchmarkAggregator1000(b *testing.B) {
-	w := newWorld(b)
+	w := newLogFixture(b)
 	tenants := benchTenants(40)
 	for sent := 0; sent < b.N; sent += 1000 {
 		var pending []events.Pending
@@ -56,7 +56,7 @@ func BenchmarkAggregator1000(b *testing.B) {
 }
 
 func benchmarkValidator(b *testing.B, batch int) {
-	w := newWorld(b)
+	w := newLogFixture(b)
 	tenants := benchTenants(40)
 	for _, tenant := range tenants {
 		w.subscribe(tenant, may, grant("calls", domain.ResetMonthly), grant("bytes", domain.ResetMonthly), grant("seats", domain.ResetNever))

@@ -15,28 +15,28 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// shelf is a tenant whose plans and subscriptions change, and the model: its grants
+// catalogueModel is a tenant whose plans and subscriptions change, and the model: its grants
 // by position.
-type shelf struct {
-	*scene
+type catalogueModel struct {
+	*pipelineFixture
 	catalogue *commands.Catalogue
 	tenant    uuid.UUID
 	plans     map[string]map[string]int64 // limits by feature
 	subs      []*domain.Subscription
-	since     []granted // in the order of positions
+	since     []grantsAt // in the order of positions
 }
 
-type granted struct {
+type grantsAt struct {
 	at     int64
 	limits map[string]int64 // nil: no subscription is in force
 }
 
-var shelfFeatures = []string{"shelf_a", "shelf_b", "shelf_c"}
+var catalogueFeatures = []string{"shelf_a", "shelf_b", "shelf_c"}
 
-func newShelf(s *scene, rt *rapid.T) *shelf {
-	m := &shelf{scene: s, plans: map[string]map[string]int64{}, since: []granted{{0, nil}},
+func newCatalogueModel(s *pipelineFixture, rt *rapid.T) *catalogueModel {
+	m := &catalogueModel{pipelineFixture: s, plans: map[string]map[string]int64{}, since: []grantsAt{{0, nil}},
 		catalogue: &commands.Catalogue{Store: s.store, Now: time.Now, NewID: newID, NewSecret: func() (b [32]byte) { return b }}}
-	for _, key := range shelfFeatures {
+	for _, key := range catalogueFeatures {
 		_, _, err := m.catalogue.PutFeature(context.Background(), commands.Request{By: operatorKey}, domain.Feature{LookupKey: key, Name: key, Type: domain.FeatureQuota})
 		m.must(err)
 	}
@@ -48,11 +48,11 @@ func newShelf(s *scene, rt *rapid.T) *shelf {
 }
 
 // putPlan changes a plan, which no subscription has until it is applied.
-func (m *shelf) putPlan(rt *rapid.T) {
+func (m *catalogueModel) putPlan(rt *rapid.T) {
 	key := rapid.SampledFrom([]string{"one", "two"}).Draw(rt, "plan")
 	limits := map[string]int64{}
 	plan := domain.Plan{Key: key, Name: key}
-	for _, f := range rapid.SliceOfDistinct(rapid.SampledFrom(shelfFeatures), rapid.ID).Draw(rt, "features") {
+	for _, f := range rapid.SliceOfDistinct(rapid.SampledFrom(catalogueFeatures), rapid.ID).Draw(rt, "features") {
 		limit := rapid.Int64Range(0, 1<<53-1).Draw(rt, "limit")
 		limits[f] = limit
 		plan.Entitlements = append(plan.Entitlements, domain.Entitlement{Feature: f, Limit: &limit, LimitBehavior: domain.LimitHard, ResetPeriod: domain.ResetMonthly})
@@ -62,7 +62,7 @@ func (m *shelf) putPlan(rt *rapid.T) {
 	m.plans[key] = limits
 }
 
-func (m *shelf) plan(rt *rapid.T) string {
+func (m *catalogueModel) plan(rt *rapid.T) string {
 	key := rapid.SampledFrom([]string{"one", "two"}).Draw(rt, "plan")
 	if m.plans[key] == nil {
 		rt.Skip("no such plan")
@@ -70,8 +70,8 @@ func (m *shelf) plan(rt *rapid.T) string {
 	return key
 }
 
-// took records the grants of a change, at the head that it moved.
-func (m *shelf) took(s domain.Subscription, before *domain.Subscription) {
+// recordGrants records the grants of a change, at the head that it moved.
+func (m *catalogueModel) recordGrants(s domain.Subscription, before *domain.Subscription) {
 	if !s.AcceptsUsage() && !before.AcceptsUsage() {
 		return
 	}
@@ -82,10 +82,10 @@ func (m *shelf) took(s domain.Subscription, before *domain.Subscription) {
 			limits[g.Feature] = *g.Limit
 		}
 	}
-	m.since = append(m.since, granted{m.head(m.tenant).Number, limits})
+	m.since = append(m.since, grantsAt{m.head(m.tenant).Number, limits})
 }
 
-func (m *shelf) begin(rt *rapid.T) {
+func (m *catalogueModel) begin(rt *rapid.T) {
 	key := m.plan(rt)
 	s, err := m.catalogue.CreateSubscription(context.Background(), commands.Request{By: operatorKey}, m.tenant,
 		commands.CreateSubscription{Plan: key, Status: rapid.SampledFrom([]string{"ACTIVE", "TRIALING", "PAST_DUE"}).Draw(rt, "status")})
@@ -97,7 +97,7 @@ func (m *shelf) begin(rt *rapid.T) {
 		rt.Fatalf("the snapshot of %v is %v", m.plans[key], got)
 	}
 	m.subs = append(m.subs, &s)
-	m.took(s, nil)
+	m.recordGrants(s, nil)
 }
 
 func limitsOf(s domain.Subscription) map[string]int64 {
@@ -108,7 +108,7 @@ func limitsOf(s domain.Subscription) map[string]int64 {
 	return limits
 }
 
-func (m *shelf) change(rt *rapid.T) {
+func (m *catalogueModel) change(rt *rapid.T) {
 	if len(m.subs) == 0 {
 		rt.Skip("no subscription")
 	}
@@ -126,20 +126,20 @@ func (m *shelf) change(rt *rapid.T) {
 		return
 	}
 	m.must(err)
-	m.took(s, sub)
+	m.recordGrants(s, sub)
 	*sub = s
 }
 
-func (m *shelf) fold(*rapid.T) { m.drain(m.entitling) }
+func (m *catalogueModel) fold(*rapid.T) { m.drain(m.entitling) }
 
 // check compares each answer with the grants at the answer's position.
-func (m *shelf) check(rt *rapid.T) {
+func (m *catalogueModel) check(rt *rapid.T) {
 	for _, reads := range []*reads{m.reads, m.cached} {
 		if reads.Grants != nil {
 			m.must(reads.Grants.Confirm(context.Background()))
 		}
-		for _, f := range shelfFeatures {
-			got, err := reads.Check(context.Background(), tenantEyes(m.tenant), m.tenant, f, 1, query.Wait{})
+		for _, f := range catalogueFeatures {
+			got, err := reads.Check(context.Background(), tenantViewer(m.tenant), m.tenant, f, 1, query.Wait{})
 			m.must(err)
 			var limits map[string]int64
 			for _, g := range m.since {
@@ -160,11 +160,11 @@ func (m *shelf) check(rt *rapid.T) {
 // A check returns the grants at the position that it names, however plans and
 // subscriptions change and however far the changes are folded.
 func TestChecksAnswerAsOfTheirPosition(t *testing.T) {
-	s := newScene(t)
+	s := newPipelineFixture(t)
 	s.now = time.Now()
 	fewChecks(t, 6)
 	rapid.Check(t, func(rt *rapid.T) {
-		m := newShelf(s, rt)
+		m := newCatalogueModel(s, rt)
 		rt.Repeat(map[string]func(*rapid.T){"put a plan": m.putPlan, "subscribe": m.begin, "change": m.change, "change it again": m.change, "fold": m.fold, "": m.check})
 		m.fold(rt)
 		m.check(rt)

@@ -14,9 +14,9 @@ import (
 	"github.com/meterplex/meterplex/projections/consume"
 )
 
-// cutter is a proxy between client and server. Armed, it closes the connection at
+// commitProxy is a proxy between client and server. Armed, it closes the connection at
 // the next COMMIT: before the server receives it, or after the server answered.
-type cutter struct {
+type commitProxy struct {
 	net.Listener
 	server string
 	before atomic.Bool
@@ -28,7 +28,7 @@ type cutter struct {
 var commitMessage = []byte("Q\x00\x00\x00\x0bcommit\x00")
 
 // serve accepts connections until the listener closes.
-func (c *cutter) serve() {
+func (c *commitProxy) serve() {
 	for {
 		client, err := c.Accept()
 		if err != nil {
@@ -45,7 +45,7 @@ func (c *cutter) serve() {
 	}
 }
 
-func (c *cutter) upstream(client, server net.Conn, mute *atomic.Bool) {
+func (c *commitProxy) upstream(client, server net.Conn, mute *atomic.Bool) {
 	defer server.Close()
 	buf := make([]byte, 1<<16)
 	for {
@@ -67,7 +67,7 @@ func (c *cutter) upstream(client, server net.Conn, mute *atomic.Bool) {
 	}
 }
 
-func (c *cutter) downstream(client, server net.Conn, mute *atomic.Bool) {
+func (c *commitProxy) downstream(client, server net.Conn, mute *atomic.Bool) {
 	defer client.Close()
 	buf := make([]byte, 1<<16)
 	for {
@@ -82,12 +82,12 @@ func (c *cutter) downstream(client, server net.Conn, mute *atomic.Bool) {
 	}
 }
 
-// cut routes a runner's connections through a cutter.
-func (w *world) cut(r *consume.Runner) *cutter {
+// throughCommitProxy routes a runner's connections through a cutter.
+func (w *logFixture) throughCommitProxy(r *consume.Runner) *commitProxy {
 	w.Helper()
 	u, err := url.Parse(w.url)
 	w.must(err)
-	c := &cutter{server: u.Host}
+	c := &commitProxy{server: u.Host}
 	c.Listener, err = net.Listen("tcp", "127.0.0.1:0")
 	w.must(err)
 	go c.serve()
@@ -107,11 +107,11 @@ func (w *world) cut(r *consume.Runner) *cutter {
 func TestP2_CommitWithoutAnAnswerCountsOnce(t *testing.T) {
 	for _, lost := range []string{"commit", "answer"} {
 		t.Run(lost, func(t *testing.T) {
-			w := newWorld(t)
+			w := newLogFixture(t)
 			tenant := tenantIn(6)
 			w.verdicts(tenant, "calls", 4)
 			r, seen := w.aggregator(nil)
-			c := w.cut(r)
+			c := w.throughCommitProxy(r)
 			records := w.topic(events.TopicUsageValidated, 6, 0)
 			c.before.Store(lost == "commit")
 			c.after.Store(lost == "answer")

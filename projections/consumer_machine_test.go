@@ -18,11 +18,11 @@ import (
 	"github.com/meterplex/meterplex/projections/models"
 )
 
-// consuming is two tenants of one partition whose usage goes through every
+// consumerModel is two tenants of one partition whose usage goes through every
 // consumer, each of them in two instances, over a pipe that loses, duplicates,
 // corrupts and shuffles records; and the model: sent and discarded events.
-type consuming struct {
-	*triage
+type consumerModel struct {
+	*retryFixture
 	partition int16
 	tenants   [2]uuid.UUID
 	before    events.Counts
@@ -37,9 +37,9 @@ type sentUsage struct {
 	amount  int64
 }
 
-func newConsuming(s *triage) *consuming {
+func newConsumerModel(s *retryFixture) *consumerModel {
 	a := newID()
-	c := &consuming{triage: s, partition: events.PartitionOf(a), discarded: map[string]bool{}}
+	c := &consumerModel{retryFixture: s, partition: events.PartitionOf(a), discarded: map[string]bool{}}
 	c.tenants = [2]uuid.UUID{a, tenantIn(c.partition)}
 	c.before = s.counts(c.partition)
 	for _, tenant := range c.tenants {
@@ -50,7 +50,7 @@ func newConsuming(s *triage) *consuming {
 
 // record appends usage that is fine, that is refused, and that a broken aggregator
 // cannot fold; some of it is there already.
-func (c *consuming) record(rt *rapid.T) {
+func (c *consumerModel) record(rt *rapid.T) {
 	for range rapid.IntRange(1, 6).Draw(rt, "events") {
 		u := sentUsage{c.tenants[rapid.IntRange(0, 1).Draw(rt, "tenant")], fmt.Sprint("u", len(c.usage)),
 			rapid.SampledFrom([]string{"calls", "calls", "calls", "later", "panics", "refused"}).Draw(rt, "feature"), rapid.Int64Range(1, 1<<53-1).Draw(rt, "amount")}
@@ -65,7 +65,7 @@ func (c *consuming) record(rt *rapid.T) {
 
 // instance makes a new consumer, as a restart does; broken is the release before
 // its fold was fixed.
-func (c *consuming) instance(which string, broken bool) *consume.Runner {
+func (c *consumerModel) instance(which string, broken bool) *consume.Runner {
 	var r *consume.Runner
 	switch which {
 	case "validator":
@@ -76,7 +76,7 @@ func (c *consuming) instance(which string, broken bool) *consume.Runner {
 		r, _ = c.runner(c.executing.Consumer)
 	default:
 		if r, _ = c.aggregator(nil); broken {
-			r, _ = c.aggregator(poisoned{c.aggregating.Consumer.Handler})
+			r, _ = c.aggregator(poisonedHandler{c.aggregating.Consumer.Handler})
 		}
 	}
 	return r
@@ -84,7 +84,7 @@ func (c *consuming) instance(which string, broken bool) *consume.Runner {
 
 // deliver hands a topic over as a bad pipe does, from the checkpoint or from before
 // it on, to one instance or to two at once.
-func (c *consuming) deliver(rt *rapid.T) {
+func (c *consumerModel) deliver(rt *rapid.T) {
 	which := rapid.SampledFrom([]string{"validator", "aggregator", "aggregator", "letters", "commands"}).Draw(rt, "consumer")
 	broken := rapid.Bool().Draw(rt, "broken")
 	back := rapid.SampledFrom([]int64{0, 0, 3, 1 << 40}).Draw(rt, "rewound by")
@@ -110,7 +110,7 @@ func (c *consuming) deliver(rt *rapid.T) {
 
 // decide retries or discards the projection's dead letters, even if the log has
 // moved on.
-func (c *consuming) decide(rt *rapid.T) {
+func (c *consumerModel) decide(rt *rapid.T) {
 	for _, tenant := range c.tenants {
 		for _, d := range c.letterList(tenant, "") {
 			var err error
@@ -129,14 +129,14 @@ func (c *consuming) decide(rt *rapid.T) {
 	}
 }
 
-func (c *consuming) bulkRetry(rt *rapid.T) {
+func (c *consumerModel) bulkRetry(rt *rapid.T) {
 	_, err := c.bulk(events.BulkRetry, c.tenants[rapid.IntRange(0, 1).Draw(rt, "tenant")], commands.Idempotency{})
 	c.must(err)
 }
 
 // Rest processes all events, with folds that accept all of them: it subscribes to
 // the refused features and retries failed dead letters until no failed one is left.
-func (c *consuming) Rest(rt *rapid.T) {
+func (c *consumerModel) Rest(rt *rapid.T) {
 	for _, tenant := range c.tenants {
 		c.subscribe(tenant, may, grant("calls", domain.ResetMonthly), grant("panics", domain.ResetMonthly), grant("refused", domain.ResetMonthly), grant("later", domain.ResetMonthly))
 	}
@@ -159,16 +159,16 @@ func (c *consuming) Rest(rt *rapid.T) {
 	}
 }
 
-// TestP2_ConsumersAreTheirModel: whatever the pipe and the operators do, in any
+// TestP2_ConsumersMatchTheirModel: whatever the pipe and the operators do, in any
 // order: at the end each sent event is in its figure once, or was discarded, and
 // the identity holds.
-func TestP2_ConsumersAreTheirModel(t *testing.T) {
-	s := newTriage(t)
+func TestP2_ConsumersMatchTheirModel(t *testing.T) {
+	s := newRetryFixture(t)
 	fewChecks(t, 8)
 	rapid.Check(t, func(rt *rapid.T) {
-		c := newConsuming(s)
+		c := newConsumerModel(s)
 		rt.Repeat(map[string]func(*rapid.T){"record": c.record, "deliver": c.deliver, "deliver more": c.deliver, "deliver again": c.deliver, "decide": c.decide, "retry all": c.bulkRetry,
-			"": func(*rapid.T) { c.holds() }})
+			"": func(*rapid.T) { c.checkIdentity() }})
 		c.Rest(rt)
 		model, rejected := newLedger(), int64(0)
 		for _, u := range c.usage {
@@ -190,6 +190,6 @@ func TestP2_ConsumersAreTheirModel(t *testing.T) {
 		if counted := now.Accepted - c.before.Accepted - (now.Rejected - c.before.Rejected); counted != all-rejected || now.Parked != c.before.Parked {
 			rt.Fatalf("%d sent, %d discarded: %+v, before %+v", all, rejected, now, c.before)
 		}
-		c.holds()
+		c.checkIdentity()
 	})
 }

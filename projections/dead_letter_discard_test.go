@@ -15,12 +15,12 @@ import (
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
-func (s *triage) discard(tenant, id uuid.UUID) error {
+func (s *retryFixture) discard(tenant, id uuid.UUID) error {
 	_, err := s.letters.Discard(context.Background(), commands.Request{By: billing}, id, tenant, "a test")
 	return err
 }
 
-func (s *triage) retryNow(tenant, id uuid.UUID) error {
+func (s *retryFixture) retryNow(tenant, id uuid.UUID) error {
 	_, err := s.letters.RequestRetry(context.Background(), commands.Request{By: billing}, id, tenant, "a test")
 	return err
 }
@@ -35,12 +35,12 @@ func refusedWith(t *testing.T, code string, err error) {
 // P3: a discarded dead letter stays rejected: no retry requested before or after,
 // and no rebuild, counts its event.
 func TestP3_DiscardedIsRejectedForEver(t *testing.T) {
-	s := newTriage(t)
+	s := newRetryFixture(t)
 	tenant := newID()
 	p := events.PartitionOf(tenant)
 	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly), grant("panics", domain.ResetMonthly))
 	s.append(usageEvent(tenant, "good", "calls", 1, may), usageEvent(tenant, "bad", "panics", 5, may), usageEvent(tenant, "none", "unknown", 1, may))
-	broken, _ := s.aggregator(poisoned{&usage.Handler{Folds: models.DefaultFolds().Usage, NewID: newID}})
+	broken, _ := s.aggregator(poisonedHandler{&usage.Handler{Folds: models.DefaultFolds().Usage, NewID: newID}})
 	s.drain(s.validating, broken, s.lettering)
 	if c := s.counts(p); c.Parked != 1 || c.Rejected != 1 {
 		t.Fatalf("%+v", c)
@@ -56,7 +56,7 @@ func TestP3_DiscardedIsRejectedForEver(t *testing.T) {
 		if c := s.counts(p); c.Parked != 0 || c.Rejected != 2 || c.Accepted != 3 {
 			t.Errorf("%+v", c)
 		}
-		s.holds()
+		s.checkIdentity()
 		s.drain(s.executing)
 		s.settle()
 	}
@@ -67,9 +67,9 @@ func TestP3_DiscardedIsRejectedForEver(t *testing.T) {
 		t.Errorf("%+v", s.letterList(tenant, ""))
 	}
 	// By folds that accept the events that the live one refused.
-	y := newYardOf(s.scene)
+	y := newRebuildFixtureOf(s.pipelineFixture)
 	r := y.start(commands.StartRebuild{Projection: projections.ProjectionUsage})
-	y.during(func() { y.ready(r) }, y.rebuilder(10))
+	y.whileRebuilding(func() { y.ready(r) }, y.rebuilder(10))
 	if err := y.sameRows(r, 1); err != nil {
 		t.Error(err)
 	}
@@ -77,7 +77,7 @@ func TestP3_DiscardedIsRejectedForEver(t *testing.T) {
 
 // Dead letters being retried or already closed are not discarded.
 func TestOnlyFailedLettersAreDiscarded(t *testing.T) {
-	s := newTriage(t)
+	s := newRetryFixture(t)
 	tenant := newID()
 	s.append(usageEvent(tenant, "e", "calls", 1, may))
 	s.settle()
@@ -94,7 +94,7 @@ func TestOnlyFailedLettersAreDiscarded(t *testing.T) {
 	s.drain(s.executing, s.validating)
 	refusedWith(t, "dead_letter_not_discardable", s.discard(tenant, id)) // RESOLVED
 	s.settle()
-	s.holds()
+	s.checkIdentity()
 	for _, reason := range []string{"", " ", "a\x00b", string(make([]byte, 501))} {
 		_, err := s.letters.Discard(context.Background(), commands.Request{By: billing}, id, tenant, reason)
 		refusedWith(t, "reason_invalid", err)

@@ -17,7 +17,7 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-func (s *scene) letter(id uuid.UUID) deadletters.DeadLetter {
+func (s *pipelineFixture) letter(id uuid.UUID) deadletters.DeadLetter {
 	s.Helper()
 	d, err := s.reads.DeadLetter(context.Background(), operator, id)
 	s.must(err)
@@ -25,7 +25,7 @@ func (s *scene) letter(id uuid.UUID) deadletters.DeadLetter {
 }
 
 func TestDeadLetterOfARejection(t *testing.T) {
-	s := newScene(t)
+	s := newPipelineFixture(t)
 	tenant := newID()
 	event := usageEvent(tenant, "e", "calls", 1, may)
 	at := s.append(usageEvent(tenant, "before", "calls", 1, may), event)[1]
@@ -45,7 +45,7 @@ func TestDeadLetterOfARejection(t *testing.T) {
 	if d := s.letter(id); d.Status != events.StatusRetrying || d.RetryCount != 1 {
 		t.Errorf("retrying: %+v", d)
 	}
-	s.append(say(tenant, events.RetryRefused, events.Counts{}, events.Refused{DeadLetterID: id, Code: "dead_letter_not_retryable", Reason: "under way"}))
+	s.append(plainEvent(tenant, events.RetryRefused, events.Counts{}, events.Refused{DeadLetterID: id, Code: "dead_letter_not_retryable", Reason: "under way"}))
 	s.drain(s.lettering)
 	if d := s.letter(id); d.Status != events.StatusRetrying || !json.Valid(d.Details) {
 		t.Errorf("a second request that is refused ends no retry: %+v", d)
@@ -54,7 +54,7 @@ func TestDeadLetterOfARejection(t *testing.T) {
 	if again := s.letter(id); again.Status != events.StatusFailed || again.RetryCount != 1 || again.FirstFailedAt != d.FirstFailedAt || !again.LastFailedAt.After(d.LastFailedAt) {
 		t.Errorf("failed again: %+v", again)
 	}
-	s.append(say(tenant, events.DeadLetterClosed, events.Counts{}, events.Closed{DeadLetterID: id, Status: events.StatusDiscarded, Reason: "a test"}))
+	s.append(plainEvent(tenant, events.DeadLetterClosed, events.Counts{}, events.Closed{DeadLetterID: id, Status: events.StatusDiscarded, Reason: "a test"}))
 	s.drain(s.lettering)
 	if d := s.letter(id); d.Status != events.StatusDiscarded || string(d.Details) != `{"closedReason":"a test"}` {
 		t.Errorf("discarded: %+v", d)
@@ -65,7 +65,7 @@ func TestDeadLetterOfARejection(t *testing.T) {
 }
 
 func TestDeadLettersOfEachStage(t *testing.T) {
-	s := newScene(t)
+	s := newPipelineFixture(t)
 	tenant := newID()
 	at := s.append(usageEvent(tenant, "e", "calls", 1, may))[0]
 	withheld := events.Failed{SourcePosition: at.Number, SourceEventID: newID(), Topic: "usage.raw", KafkaOffset: -1, Stage: events.StagePublishing, Code: "publish_refused",
@@ -73,8 +73,8 @@ func TestDeadLettersOfEachStage(t *testing.T) {
 	again := events.Failed{SourcePosition: 9, Topic: "usage.validated", KafkaOffset: 7, Stage: events.StageAggregation, Code: "fold_failed", Attempt: 2,
 		Payload: json.RawMessage(`{"validated":{"eventId":"v","feature":"f"}}`)}
 	catalogue := events.Failed{SourcePosition: 3, Topic: "meterplex.catalogue", KafkaOffset: -1, Stage: events.StagePublishing, Code: "publish_refused"}
-	said := []events.Pending{conflict(tenant, "e", at, "x"), say(tenant, events.PublishFailed, events.Counts{Parked: 1}, withheld),
-		say(tenant, events.AggregationFailed, events.Counts{}, again), say(tenant, events.PublishFailed, events.Counts{}, catalogue)}
+	said := []events.Pending{conflict(tenant, "e", at, "x"), plainEvent(tenant, events.PublishFailed, events.Counts{Parked: 1}, withheld),
+		plainEvent(tenant, events.AggregationFailed, events.Counts{}, again), plainEvent(tenant, events.PublishFailed, events.Counts{}, catalogue)}
 	s.append(said...)
 	s.drain(s.lettering)
 	for i, want := range []string{
@@ -99,7 +99,7 @@ func TestDeadLettersOfEachStage(t *testing.T) {
 }
 
 func TestDeadLettersAreListed(t *testing.T) {
-	s := newScene(t)
+	s := newPipelineFixture(t)
 	tenants := []uuid.UUID{newID(), newID(), newID()}
 	for i := range 12 {
 		s.append(usageEvent(tenants[i%3], fmt.Sprint("e", i), "calls", 1, may))
@@ -152,8 +152,8 @@ func TestDeadLettersAreListed(t *testing.T) {
 
 // P5: however the topic is cut into batches, the rows are the same.
 func TestP5_DeadLettersDoNotDependOnBatches(t *testing.T) {
-	s := newScene(t)
-	other := s.oneByOne(deadletters.Consumer(models.DefaultFolds().DeadLetters))
+	s := newPipelineFixture(t)
+	other := s.addSeparateGeneration(deadletters.Consumer(models.DefaultFolds().DeadLetters))
 	rapid.Check(t, func(rt *rapid.T) {
 		tenant := tenantIn(rapid.Int16Range(0, 31).Draw(rt, "partition"))
 		var known []uuid.UUID
@@ -162,7 +162,7 @@ func TestP5_DeadLettersDoNotDependOnBatches(t *testing.T) {
 			if len(known) > 0 && rapid.Bool().Draw(rt, "again") {
 				on = rapid.SampledFrom(known).Draw(rt, "on")
 			}
-			p := fateOf(rt, tenant, on)
+			p := outcomeOf(rt, tenant, on)
 			s.append(p)
 			known = append(known, p.EventID)
 		}
@@ -178,19 +178,19 @@ func TestP5_DeadLettersDoNotDependOnBatches(t *testing.T) {
 	})
 }
 
-func fateOf(rt *rapid.T, tenant, on uuid.UUID) events.Pending {
+func outcomeOf(rt *rapid.T, tenant, on uuid.UUID) events.Pending {
 	attempt := rapid.IntRange(0, 3).Draw(rt, "attempt")
 	switch rapid.IntRange(0, 5).Draw(rt, "event") {
 	case 0:
-		return say(tenant, events.UsageRejected, events.Counts{}, events.Rejected{EventID: "e", DeadLetterID: on, Attempt: attempt})
+		return plainEvent(tenant, events.UsageRejected, events.Counts{}, events.Rejected{EventID: "e", DeadLetterID: on, Attempt: attempt})
 	case 1:
-		return say(tenant, events.AggregationFailed, events.Counts{}, events.Failed{Stage: events.StageAggregation, DeadLetterID: on, Attempt: attempt})
+		return plainEvent(tenant, events.AggregationFailed, events.Counts{}, events.Failed{Stage: events.StageAggregation, DeadLetterID: on, Attempt: attempt})
 	case 2:
-		return say(tenant, events.DeadLetterRetried, events.Counts{}, events.RetryDone{DeadLetterID: on, Attempt: attempt})
+		return plainEvent(tenant, events.DeadLetterRetried, events.Counts{}, events.RetryDone{DeadLetterID: on, Attempt: attempt})
 	case 3:
-		return say(tenant, events.DeadLetterClosed, events.Counts{}, events.Closed{DeadLetterID: on, Status: events.StatusResolved})
+		return plainEvent(tenant, events.DeadLetterClosed, events.Counts{}, events.Closed{DeadLetterID: on, Status: events.StatusResolved})
 	case 4:
-		return say(tenant, events.RetryRefused, events.Counts{}, events.Refused{DeadLetterID: on, Code: "c"})
+		return plainEvent(tenant, events.RetryRefused, events.Counts{}, events.Refused{DeadLetterID: on, Code: "c"})
 	default:
 		return conflict(tenant, "e", events.Position{Number: 1}, newID().String())
 	}
@@ -198,11 +198,11 @@ func fateOf(rt *rapid.T, tenant, on uuid.UUID) events.Pending {
 
 // An unreadable event of the dead letter topic is lost, its neighbours are folded.
 func TestDeadLetterFoldFailsAlone(t *testing.T) {
-	s := newScene(t)
+	s := newPipelineFixture(t)
 	tenant := newID()
-	bad := say(tenant, events.UsageRejected, events.Counts{}, events.Rejected{EventID: "bad"})
+	bad := plainEvent(tenant, events.UsageRejected, events.Counts{}, events.Rejected{EventID: "bad"})
 	bad.Payload = json.RawMessage(`{"deadLetterId":5}`)
-	good := say(tenant, events.UsageRejected, events.Counts{}, events.Rejected{EventID: "good"})
+	good := plainEvent(tenant, events.UsageRejected, events.Counts{}, events.Rejected{EventID: "good"})
 	s.append(bad, good)
 	s.drain(s.lettering)
 	if d := s.letter(good.EventID); d.EventID != "good" {

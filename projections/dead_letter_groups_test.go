@@ -12,7 +12,7 @@ import (
 )
 
 func TestFingerprintsNameCauses(t *testing.T) {
-	s := newScene(t)
+	s := newPipelineFixture(t)
 	print := func(of [5]string) (hex string) {
 		s.must(s.pool.QueryRow(t.Context(), `SELECT dead_letter_fingerprint($1, $2, nullif($3, ''), $4, $5)`, of[0], of[1], of[2], of[3], of[4]).Scan(&hex))
 		return hex
@@ -51,7 +51,7 @@ func TestFingerprintsNameCauses(t *testing.T) {
 
 // Groups and bulks read the same rows as lists: a tenant's own generation if it has one.
 func TestGroupsAreOfTheLiveGenerations(t *testing.T) {
-	s := newScene(t)
+	s := newPipelineFixture(t)
 	tenants := []uuid.UUID{newID(), newID()}
 	for i := range 6 {
 		s.append(usageEvent(tenants[i%2], fmt.Sprint(i), "calls", 1, may))

@@ -19,14 +19,14 @@ import (
 	"github.com/meterplex/meterplex/projections/deadletters"
 )
 
-// panicking folds, but panics at one event as the poison tests have them: outside
+// panickingHandler folds, but panics at one event as the poison tests have them: outside
 // of Try, as a handler with a fault does.
-type panicking struct {
+type panickingHandler struct {
 	projections.Handler
 	at *events.Position
 }
 
-func (p panicking) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (projections.Result, error) {
+func (p panickingHandler) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (projections.Result, error) {
 	for i := range batch {
 		if batch[i].Position == *p.at {
 			panic("boom")
@@ -37,44 +37,44 @@ func (p panicking) Apply(ctx context.Context, tx pgx.Tx, g projections.Generatio
 
 // poisonCase is a consumer, good events of its topic, and events that its fold refuses.
 type poisonCase struct {
-	consumer func(*scene) *consume.Runner
+	consumer func(*pipelineFixture) *consume.Runner
 	good     func(tenant uuid.UUID, n int) events.Pending
 	payload  string // of a poison event
-	folded   func(s *scene, tenant uuid.UUID) int64
+	folded   func(s *pipelineFixture, tenant uuid.UUID) int64
 }
 
 func poisonCases() map[string]poisonCase {
-	count := func(s *scene, sql string, args ...any) (n int64) {
+	count := func(s *pipelineFixture, sql string, args ...any) (n int64) {
 		s.Helper()
 		s.must(s.pool.QueryRow(context.Background(), sql, args...).Scan(&n))
 		return n
 	}
 	return map[string]poisonCase{
 		"validator": {
-			func(s *scene) *consume.Runner { return s.validating },
+			func(s *pipelineFixture) *consume.Runner { return s.validating },
 			func(tenant uuid.UUID, n int) events.Pending {
 				return usageEvent(tenant, fmt.Sprint(n), "calls", 1, may)
 			},
 			`{"eventId":5}`,
-			func(s *scene, tenant uuid.UUID) int64 {
+			func(s *pipelineFixture, tenant uuid.UUID) int64 {
 				return count(s, `SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND subject = 2`, tenant)
 			},
 		},
 		"aggregator": {
-			func(s *scene) *consume.Runner { return s.aggregating },
+			func(s *pipelineFixture) *consume.Runner { return s.aggregating },
 			func(tenant uuid.UUID, _ int) events.Pending { return verdict(tenant, "calls", 1) },
 			`{"periodKey":"someday"}`,
-			func(s *scene, tenant uuid.UUID) int64 {
+			func(s *pipelineFixture, tenant uuid.UUID) int64 {
 				return count(s, `SELECT coalesce(sum(applied_count), 0)::bigint FROM usage_aggregates WHERE tenant_id = $1`, tenant)
 			},
 		},
 		"dead letters": {
-			func(s *scene) *consume.Runner { return s.lettering },
+			func(s *pipelineFixture) *consume.Runner { return s.lettering },
 			func(tenant uuid.UUID, n int) events.Pending {
-				return say(tenant, events.UsageRejected, events.Counts{Rejected: 1}, events.Rejected{RawPosition: int64(n + 1), EventID: fmt.Sprint(n), Code: "c", Reason: "r"})
+				return plainEvent(tenant, events.UsageRejected, events.Counts{Rejected: 1}, events.Rejected{RawPosition: int64(n + 1), EventID: fmt.Sprint(n), Code: "c", Reason: "r"})
 			},
 			`{"eventId":5}`,
-			func(s *scene, tenant uuid.UUID) int64 {
+			func(s *pipelineFixture, tenant uuid.UUID) int64 {
 				return count(s, `SELECT count(*) FROM dead_letter_events WHERE tenant_id = $1 AND stage = 'VALIDATION'`, tenant)
 			},
 		},
@@ -83,8 +83,8 @@ func poisonCases() map[string]poisonCase {
 
 // poisonings make the event at a place of the log one that the consumer cannot
 // fold, and return the code of its dead letter.
-func (c *poisonCase) poisonings() map[string]func(*scene, *consume.Runner, events.Position) string {
-	alter := func(s *scene, sql string, at events.Position, value any) {
+func (c *poisonCase) poisonings() map[string]func(*pipelineFixture, *consume.Runner, events.Position) string {
+	alter := func(s *pipelineFixture, sql string, at events.Position, value any) {
 		s.Helper()
 		owner, err := pgx.Connect(context.Background(), s.url) // the service itself cannot alter the log
 		s.must(err)
@@ -92,17 +92,17 @@ func (c *poisonCase) poisonings() map[string]func(*scene, *consume.Runner, event
 		s.must(err)
 		s.must(owner.Close(context.Background()))
 	}
-	return map[string]func(*scene, *consume.Runner, events.Position) string{
-		"a payload that does not fold": func(s *scene, _ *consume.Runner, at events.Position) string {
+	return map[string]func(*pipelineFixture, *consume.Runner, events.Position) string{
+		"a payload that does not fold": func(s *pipelineFixture, _ *consume.Runner, at events.Position) string {
 			alter(s, `UPDATE event_log_rows SET body = $3::text::json WHERE partition = $1 AND position = $2`, at, c.payload)
 			return projections.CodeFoldFailed
 		},
-		"an unknown subject": func(s *scene, _ *consume.Runner, at events.Position) string {
+		"an unknown subject": func(s *pipelineFixture, _ *consume.Runner, at events.Position) string {
 			alter(s, `UPDATE event_log_rows SET subject = $3 WHERE partition = $1 AND position = $2`, at, 999)
 			return projections.CodeFoldFailed
 		},
-		"a handler that panics": func(s *scene, r *consume.Runner, at events.Position) string {
-			r.Consumer.Handler = panicking{r.Consumer.Handler, &at}
+		"a handler that panics": func(s *pipelineFixture, r *consume.Runner, at events.Position) string {
+			r.Consumer.Handler = panickingHandler{r.Consumer.Handler, &at}
 			return projections.CodeFoldPanicked
 		},
 	}
@@ -114,7 +114,7 @@ func TestP2_PoisonIsParkedOnce(t *testing.T) {
 	for consumer, c := range poisonCases() {
 		for poison, make := range c.poisonings() {
 			t.Run(consumer+", "+poison, func(t *testing.T) {
-				c.run(t, func(s *scene, r *consume.Runner, records []events.Record, i int, at events.Position) string {
+				c.run(t, func(s *pipelineFixture, r *consume.Runner, records []events.Record, i int, at events.Position) string {
 					code := make(s, r, at)
 					e := s.read(0, at.Partition, at.Number-1)[0]
 					if e.Subject == 999 { // a newer binary published it
@@ -134,8 +134,8 @@ func TestP2_PoisonIsParkedOnce(t *testing.T) {
 const poisonNeighbours = 30
 
 // run delivers good events with a poison one among them, several times.
-func (c *poisonCase) run(t *testing.T, poison func(s *scene, r *consume.Runner, records []events.Record, i int, at events.Position) string) {
-	s := newScene(t)
+func (c *poisonCase) run(t *testing.T, poison func(s *pipelineFixture, r *consume.Runner, records []events.Record, i int, at events.Position) string) {
+	s := newPipelineFixture(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -174,7 +174,7 @@ func (c *poisonCase) run(t *testing.T, poison func(s *scene, r *consume.Runner, 
 }
 
 // parkedOnce checks an event's only dead letter.
-func (s *scene) parkedOnce(tenant uuid.UUID, at events.Position, code string, topic events.Topic, offset int64) {
+func (s *pipelineFixture) parkedOnce(tenant uuid.UUID, at events.Position, code string, topic events.Topic, offset int64) {
 	s.Helper()
 	page, err := s.reads.DeadLetters(context.Background(), operator, deadletters.DeadLetterQuery{TenantID: &tenant, Stage: events.StageAggregation, Limit: 10})
 	s.must(err)

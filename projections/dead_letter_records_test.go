@@ -12,7 +12,7 @@ import (
 
 // A record whose bytes do not decode is read again from the log; a good event there
 // is applied, and its dead letter is RESOLVED.
-func TestP2_WhatTheLogHasIsAppliedAndTold(t *testing.T) {
+func TestP2_UndecodableRecordsAreReadFromTheLog(t *testing.T) {
 	for consumer, c := range poisonCases() {
 		for code, spoil := range map[string]func(r events.Record) events.Record{
 			consume.CodeUndecodable: func(r events.Record) events.Record { r.Value = r.Value[:len(r.Value)/2]; return r },
@@ -22,7 +22,7 @@ func TestP2_WhatTheLogHasIsAppliedAndTold(t *testing.T) {
 			},
 		} {
 			t.Run(consumer+", "+code, func(t *testing.T) {
-				s := newScene(t)
+				s := newPipelineFixture(t)
 				tenant := tenantIn(4)
 				s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
 				var pending []events.Pending
@@ -55,7 +55,7 @@ func TestP2_WhatTheLogHasIsAppliedAndTold(t *testing.T) {
 }
 
 // deliverOften hands records over in their order first, then shuffled.
-func deliverOften(s *scene, r *consume.Runner, records []events.Record) {
+func deliverOften(s *pipelineFixture, r *consume.Runner, records []events.Record) {
 	for round := range 4 {
 		shuffled := append([]events.Record(nil), records...)
 		rand.Shuffle(min(round, 1)*len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
@@ -69,10 +69,10 @@ func deliverOften(s *scene, r *consume.Runner, records []events.Record) {
 
 // Unidentifiable bytes belong to no tenant: they are parked once, for the platform,
 // and their neighbours are folded.
-func TestP2_StraysAreParkedOnce(t *testing.T) {
+func TestP2_UnidentifiableRecordsAreParkedOnce(t *testing.T) {
 	for consumer, c := range poisonCases() {
 		t.Run(consumer, func(t *testing.T) {
-			s := newTriage(t)
+			s := newRetryFixture(t)
 			tenant := tenantIn(4)
 			s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
 			var pending []events.Pending
@@ -80,14 +80,14 @@ func TestP2_StraysAreParkedOnce(t *testing.T) {
 				pending = append(pending, c.good(tenant, n))
 			}
 			at := s.append(pending...)
-			r := c.consumer(s.scene)
+			r := c.consumer(s.pipelineFixture)
 			records := s.topic(r.Consumer.Topic, 4, 0)
 			for offset, value := range map[int64]string{700: "\x00\xff garbage", 701: "", 702: `{"eventType":"meterplex.usage.event.recorded","eventVersion":1}`} {
 				records = append(records, events.Record{Topic: r.Consumer.Topic, Partition: 4, Offset: offset, Value: []byte(value), Key: []byte("k")})
 			}
-			deliverOften(s.scene, r, records)
+			deliverOften(s.pipelineFixture, r, records)
 			s.drain(s.lettering)
-			if got := c.folded(s.scene, tenant); got != poisonNeighbours || s.checkpoint(r.Consumer.Name, 4) < at[len(at)-1].Number {
+			if got := c.folded(s.pipelineFixture, tenant); got != poisonNeighbours || s.checkpoint(r.Consumer.Name, 4) < at[len(at)-1].Number {
 				t.Errorf("%d of %d were folded", got, poisonNeighbours)
 			}
 			strays := s.letterList(events.Platform, events.StatusFailed)

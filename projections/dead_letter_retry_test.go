@@ -21,37 +21,37 @@ import (
 	"github.com/meterplex/meterplex/projections/deadletters"
 )
 
-// triage is a scene in which somebody decides over dead letters.
-type triage struct {
-	*scene
+// retryFixture is a pipeline fixture in which somebody decides over dead letters.
+type retryFixture struct {
+	*pipelineFixture
 	letters   *commands.DeadLetters
 	executing *consume.Runner
 }
 
 var billing = commands.Caller{TenantID: events.Platform, KeyID: uuid.MustParse("00000000-0000-7000-8000-00000000000b"), Scopes: []string{commands.ScopeBilling}}
 
-func newTriage(t testing.TB) *triage {
-	s := newScene(t)
+func newRetryFixture(t testing.TB) *retryFixture {
+	s := newPipelineFixture(t)
 	letters := &commands.DeadLetters{Store: s.store, Now: time.Now, NewID: newID}
 	executing, _ := s.runner(projections.Consumer{Name: events.GroupCommands, Topic: events.TopicCommands, Handler: &store.Commands{Log: s.log, Letters: letters}})
-	return &triage{s, letters, executing}
+	return &retryFixture{s, letters, executing}
 }
 
 // letterList lists a tenant's dead letters of a status, as the projection has them.
-func (s *triage) letterList(tenant uuid.UUID, status string) []deadletters.DeadLetter {
+func (s *retryFixture) letterList(tenant uuid.UUID, status string) []deadletters.DeadLetter {
 	s.Helper()
 	page, err := s.reads.DeadLetters(context.Background(), operator, deadletters.DeadLetterQuery{TenantID: &tenant, Status: status, Limit: 1000})
 	s.must(err)
 	return page.Data
 }
 
-func (s *triage) failed(tenant uuid.UUID) []deadletters.DeadLetter {
+func (s *retryFixture) failed(tenant uuid.UUID) []deadletters.DeadLetter {
 	s.Helper()
 	return s.letterList(tenant, events.StatusFailed)
 }
 
 // bulk runs a bulk command, filtered by tenant.
-func (s *triage) bulk(action string, tenant uuid.UUID, once commands.Idempotency) (commands.BulkResult, error) {
+func (s *retryFixture) bulk(action string, tenant uuid.UUID, once commands.Idempotency) (commands.BulkResult, error) {
 	ask := commands.BulkAsk{Action: action, Reason: "a test", Filter: events.DeadLetterFilter{TenantID: &tenant}}
 	return s.letters.Bulk(context.Background(), commands.Request{By: billing, Idempotency: once}, ask, func(ctx context.Context) ([]commands.DeadLetterRef, error) {
 		found, err := s.reads.FindDeadLetters(ctx, deadletters.DeadLetterQuery{TenantID: &tenant}, commands.MaxBulk+1)
@@ -63,7 +63,7 @@ func (s *triage) bulk(action string, tenant uuid.UUID, once commands.Idempotency
 	})
 }
 
-func (s *triage) holds() {
+func (s *retryFixture) checkIdentity() {
 	s.Helper()
 	identity, err := s.reads.Identity(context.Background())
 	s.must(err)
@@ -72,9 +72,9 @@ func (s *triage) holds() {
 	}
 }
 
-// again hands a topic's records over once more from a few before the checkpoint on,
+// redeliver hands a topic's records over once more from a few before the checkpoint on,
 // each three times, shuffled.
-func (s *triage) again(random *rand.Rand, r *consume.Runner, partition int16) {
+func (s *retryFixture) redeliver(random *rand.Rand, r *consume.Runner, partition int16) {
 	s.Helper()
 	records := s.topic(r.Consumer.Topic, partition, max(0, s.checkpoint(r.Consumer.Name, partition)-20))
 	records = append(append(records, records...), records...)
@@ -89,7 +89,7 @@ func (s *triage) again(random *rand.Rand, r *consume.Runner, partition int16) {
 // P2: whatever is retried, requested, executed and delivered how often, and in
 // which order, an event that is counted is counted once.
 func TestP2_RetriesCountOnce(t *testing.T) {
-	s := newTriage(t)
+	s := newRetryFixture(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		tenant := newID()
 		p := events.PartitionOf(tenant)
@@ -109,13 +109,13 @@ func TestP2_RetriesCountOnce(t *testing.T) {
 				}
 				subscribed = true
 			case "validate":
-				s.again(random, s.validating, p)
+				s.redeliver(random, s.validating, p)
 			case "aggregate":
-				s.again(random, s.aggregating, p)
+				s.redeliver(random, s.aggregating, p)
 			case "fold":
-				s.again(random, s.lettering, p)
+				s.redeliver(random, s.lettering, p)
 			case "execute":
-				s.again(random, s.executing, p)
+				s.redeliver(random, s.executing, p)
 			case "retry":
 				for _, d := range s.letterList(tenant, "") { // whatever the projection has: the log decides
 					_, err := s.letters.RequestRetry(t.Context(), commands.Request{By: billing}, d.ID, tenant, "")
@@ -144,15 +144,15 @@ func TestP2_RetriesCountOnce(t *testing.T) {
 			}
 		}
 		model.check(rt, got)
-		s.holds()
+		s.checkIdentity()
 	})
 }
 
 // A bulk retry fixes wrong verdicts of the validator: new verdicts are new facts.
 // The events of two tenants of one partition exceed one transaction, and all are
 // delivered again.
-func TestP2_BulkRetryMendsWhatWasRejectedInError(t *testing.T) {
-	s := newTriage(t)
+func TestP2_BulkRetryAcceptsWronglyRejectedUsage(t *testing.T) {
+	s := newRetryFixture(t)
 	random := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
 	a, b := tenantIn(7), tenantIn(7)
 	for n := range 230 {
@@ -171,7 +171,7 @@ func TestP2_BulkRetryMendsWhatWasRejectedInError(t *testing.T) {
 	}
 	for range 2 {
 		for _, r := range []*consume.Runner{s.executing, s.validating, s.aggregating, s.lettering} {
-			s.again(random, r, 7)
+			s.redeliver(random, r, 7)
 			s.drain(r)
 		}
 	}
@@ -184,16 +184,16 @@ func TestP2_BulkRetryMendsWhatWasRejectedInError(t *testing.T) {
 			t.Errorf("all are resolved: %+v %v", done, err)
 		}
 	}
-	s.holds()
+	s.checkIdentity()
 }
 
-// dying is a store that is away after some changes.
-type dying struct {
+// failingStore is a store that is away after some changes.
+type failingStore struct {
 	commands.DeadLetterStore
 	left int
 }
 
-func (d *dying) ChangeDeadLetters(ctx context.Context, tenant uuid.UUID, decide func(commands.DeadLetterTx) error) error {
+func (d *failingStore) ChangeDeadLetters(ctx context.Context, tenant uuid.UUID, decide func(commands.DeadLetterTx) error) error {
 	if d.left--; d.left < 0 {
 		return commands.ErrUnavailable
 	}
@@ -202,16 +202,16 @@ func (d *dying) ChangeDeadLetters(ctx context.Context, tenant uuid.UUID, decide 
 
 // An interrupted bulk may be sent again, with or without its key: each dead letter
 // is requested once.
-func TestP2_BulkGoesOnWhereItWasCutOff(t *testing.T) {
+func TestP2_BulkResumesAfterAnInterruption(t *testing.T) {
 	for _, key := range []string{"a key", ""} {
-		s := newTriage(t)
+		s := newRetryFixture(t)
 		tenant := tenantIn(9)
 		for n := range 450 {
 			s.append(usageEvent(tenant, fmt.Sprint(n), "calls", 1, may))
 		}
 		s.settle()
 		once := commands.Idempotency{Key: key, RequestHash: [32]byte{1}}
-		s.letters.Store = &dying{s.store, 3} // the request, and two of three parts
+		s.letters.Store = &failingStore{s.store, 3} // the request, and two of three parts
 		if _, err := s.bulk(events.BulkRetry, tenant, once); !errors.Is(err, commands.ErrUnavailable) {
 			t.Fatal(err)
 		}
@@ -245,7 +245,7 @@ func TestP2_BulkGoesOnWhereItWasCutOff(t *testing.T) {
 }
 
 func TestBulkIsBounded(t *testing.T) {
-	s := newTriage(t)
+	s := newRetryFixture(t)
 	refs := make([]commands.DeadLetterRef, commands.MaxBulk+1)
 	for _, dry := range []bool{true, false} {
 		ask := commands.BulkAsk{Action: events.BulkRetry, Filter: events.DeadLetterFilter{Stage: events.StageValidation}, DryRun: dry}
@@ -262,15 +262,15 @@ func TestBulkIsBounded(t *testing.T) {
 }
 
 // An unreadable request blocks no consumer: it is reported and passed.
-func TestRetryRequestsThatAreNone(t *testing.T) {
-	s := newTriage(t)
+func TestInvalidRetryRequestsAreRefused(t *testing.T) {
+	s := newRetryFixture(t)
 	tenant := tenantIn(3)
 	s.append(usageEvent(tenant, "e", "calls", 1, may))
 	s.settle()
-	bad := say(tenant, events.RetryRequested, events.Counts{}, "not an object")
-	good := say(tenant, events.RetryRequested, events.Counts{}, events.Retry{DeadLetterID: s.failed(tenant)[0].ID, Attempt: 1})
-	again := say(tenant, events.RetryRequested, events.Counts{}, events.Retry{DeadLetterID: s.failed(tenant)[0].ID, Attempt: 1})
-	nobody := say(tenant, events.RetryRequested, events.Counts{}, events.Retry{DeadLetterID: newID()})
+	bad := plainEvent(tenant, events.RetryRequested, events.Counts{}, "not an object")
+	good := plainEvent(tenant, events.RetryRequested, events.Counts{}, events.Retry{DeadLetterID: s.failed(tenant)[0].ID, Attempt: 1})
+	again := plainEvent(tenant, events.RetryRequested, events.Counts{}, events.Retry{DeadLetterID: s.failed(tenant)[0].ID, Attempt: 1})
+	nobody := plainEvent(tenant, events.RetryRequested, events.Counts{}, events.Retry{DeadLetterID: newID()})
 	s.append(bad, good, again, nobody)
 	s.drain(s.executing, s.lettering)
 	var retried, refused, discarded int
@@ -281,7 +281,7 @@ func TestRetryRequestsThatAreNone(t *testing.T) {
 	}
 	// Rejected again since: earlier requests are done.
 	s.drain(s.validating, s.lettering)
-	s.append(say(tenant, events.RetryRequested, events.Counts{}, events.Retry{DeadLetterID: s.failed(tenant)[0].ID, Attempt: 1}))
+	s.append(plainEvent(tenant, events.RetryRequested, events.Counts{}, events.Retry{DeadLetterID: s.failed(tenant)[0].ID, Attempt: 1}))
 	s.drain(s.executing, s.lettering)
 	if d := s.failed(tenant); len(d) != 1 || d[0].RetryCount != 1 {
 		t.Errorf("retried for a request that was met: %+v", d)

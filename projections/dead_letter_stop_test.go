@@ -24,7 +24,7 @@ func TestP3_AFailingDeadLetterStopsTheConsumer(t *testing.T) {
 		"not permitted": {`REVOKE INSERT ON event_log_rows FROM meterplex_worker`, `GRANT INSERT ON event_log_rows TO meterplex_worker`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newScene(t)
+			s := newPipelineFixture(t)
 			owner := func(sql string) {
 				c, err := pgx.Connect(context.Background(), s.url)
 				s.must(err)
@@ -36,7 +36,7 @@ func TestP3_AFailingDeadLetterStopsTheConsumer(t *testing.T) {
 			s.subscribe(tenant, may, grant("calls", domain.ResetMonthly), grant("panics", domain.ResetMonthly))
 			s.append(usageEvent(tenant, "a", "calls", 1, may), usageEvent(tenant, "bad", "panics", 1, may), usageEvent(tenant, "b", "calls", 1, may))
 			s.drain(s.validating)
-			r, seen := s.aggregator(poisoned{&usage.Handler{Folds: models.DefaultFolds().Usage, NewID: newID}})
+			r, seen := s.aggregator(poisonedHandler{&usage.Handler{Folds: models.DefaultFolds().Usage, NewID: newID}})
 			records := s.topic(events.TopicUsageValidated, 6, 0)
 
 			owner(way.spoil)

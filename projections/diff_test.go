@@ -32,23 +32,23 @@ func foldLargeTwice(e *events.Envelope) (usage.Key, usage.Delta, error) {
 	return key, d, err
 }
 
-// newDiffYard is a yard whose rebuilds of usage are by another fold than the live one.
-func newDiffYard(t testing.TB) *yard {
-	y := newYard(t)
+// newDiffFixture is a rebuild fixture whose rebuilds of usage are by another fold than the live one.
+func newDiffFixture(t testing.TB) *rebuildFixture {
+	y := newRebuildFixture(t)
 	y.folds.Usage = y.folds.Usage.With(largeTwice, foldLargeTwice)
 	y.deploy()
 	return y
 }
 
 // rebuilt is a rebuild that is READY.
-func (y *yard) rebuilt(in commands.StartRebuild) domain.Rebuild {
+func (y *rebuildFixture) rebuilt(in commands.StartRebuild) domain.Rebuild {
 	y.Helper()
 	r := y.start(in)
-	y.during(func() { y.ready(r) }, y.rebuilder(1000))
+	y.whileRebuilding(func() { y.ready(r) }, y.rebuilder(1000))
 	return r
 }
 
-func (y *yard) diff(q rebuild.DiffQuery) rebuild.Diff {
+func (y *rebuildFixture) diff(q rebuild.DiffQuery) rebuild.Diff {
 	y.Helper()
 	q.Limit = cmp.Or(q.Limit, 1000)
 	d, err := y.reads.Diff(context.Background(), q)
@@ -63,13 +63,13 @@ func refusal(err error) string {
 	return fmt.Sprint(err)
 }
 
-// TestDiffShowsExactlyWhatTheFoldsDisagreeOn compares each figure with sums over the
+// TestDiffShowsExactlyTheDifferingKeys compares each figure with sums over the
 // events by both folds.
-func TestDiffShowsExactlyWhatTheFoldsDisagreeOn(t *testing.T) {
+func TestDiffShowsExactlyTheDifferingKeys(t *testing.T) {
 	seed := rand.Uint64()
 	t.Log("seed", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	y := newDiffYard(t)
+	y := newDiffFixture(t)
 	tenants := y.tenants(6)
 	want := map[string][2]int64{} // tenant, feature, period: live, rebuilt
 	for i := range 400 {
@@ -121,12 +121,12 @@ func TestDiffShowsExactlyWhatTheFoldsDisagreeOn(t *testing.T) {
 	if k := got.Conservation; !k.Holds || k.Verdicts != 400 || k.Counted != 400 || *k.Recorded != 400 || *k.Rejected != 0 || *k.Undecided != 0 {
 		t.Errorf("conservation %+v", k)
 	}
-	y.pagesAreTheWhole(rebuild.DiffQuery{RebuildID: r.ID, All: true}, got.Data)
-	y.pagesAreTheWhole(rebuild.DiffQuery{RebuildID: r.ID}, only.Data)
-	y.eventsExplainEachKey(r, only.Data)
+	y.checkPages(rebuild.DiffQuery{RebuildID: r.ID, All: true}, got.Data)
+	y.checkPages(rebuild.DiffQuery{RebuildID: r.ID}, only.Data)
+	y.checkEventsOfEachKey(r, only.Data)
 }
 
-func (y *yard) pagesAreTheWhole(q rebuild.DiffQuery, want []rebuild.DiffRow) {
+func (y *rebuildFixture) checkPages(q rebuild.DiffQuery, want []rebuild.DiffRow) {
 	y.Helper()
 	var pages []rebuild.DiffRow
 	for q.Limit = 7; ; {
@@ -143,7 +143,7 @@ func (y *yard) pagesAreTheWhole(q rebuild.DiffQuery, want []rebuild.DiffRow) {
 	}
 }
 
-func (y *yard) eventsExplainEachKey(r domain.Rebuild, rows []rebuild.DiffRow) {
+func (y *rebuildFixture) checkEventsOfEachKey(r domain.Rebuild, rows []rebuild.DiffRow) {
 	y.Helper()
 	for _, row := range rows {
 		q := usage.DiffEventsQuery{RebuildID: r.ID, TenantID: row.TenantID, Feature: row.Feature, PeriodKey: *row.PeriodKey, Limit: 2}
@@ -170,11 +170,11 @@ func (y *yard) eventsExplainEachKey(r domain.Rebuild, rows []rebuild.DiffRow) {
 	}
 }
 
-// TestP5_DriftIsFoundAndTold plants rows that no fold made.
-func TestP5_DriftIsFoundAndTold(t *testing.T) {
-	y := newYard(t)
+// TestP5_DriftIsReported plants rows that no fold made.
+func TestP5_DriftIsReported(t *testing.T) {
+	y := newRebuildFixture(t)
 	tenants := y.tenants(3)
-	y.fill(tenants, 0, 60)
+	y.recordMixedUsage(tenants, 0, 60)
 	y.settle()
 	r := y.rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage, Verify: true})
 	if n, sample, err := y.reads.Drift(t.Context(), r); err != nil || n != 0 || len(sample) != 0 {
@@ -220,7 +220,7 @@ func TestP5_DriftIsFoundAndTold(t *testing.T) {
 
 // TestP3_EveryVerdictIsInOnePlaceOfADifference parks, withholds and rejects.
 func TestP3_EveryVerdictIsInOnePlaceOfADifference(t *testing.T) {
-	y := newYard(t)
+	y := newRebuildFixture(t)
 	sour := func(e *events.Envelope) (usage.Key, usage.Delta, error) {
 		key, d, err := usage.FoldV1(e)
 		if key.Feature == "broken" {
@@ -231,7 +231,7 @@ func TestP3_EveryVerdictIsInOnePlaceOfADifference(t *testing.T) {
 	y.folds.Usage = y.folds.Usage.With(usage.V1, sour)
 	y.deploy()
 	tenants := y.tenants(2)
-	y.fill(tenants, 0, 42)
+	y.recordMixedUsage(tenants, 0, 42)
 	y.append(usageEvent(tenants[0], "withheld", "calls", 3, may))
 	y.drain(y.validating)
 	y.must(second(y.pool.Exec(t.Context(), `INSERT INTO withheld_records (partition, position, topic, tenant_id, dead_letter_id, reason)
@@ -250,9 +250,9 @@ func TestP3_EveryVerdictIsInOnePlaceOfADifference(t *testing.T) {
 }
 
 func TestDiffOfTheOtherProjections(t *testing.T) {
-	y := newYard(t)
+	y := newRebuildFixture(t)
 	tenants := y.tenants(3)
-	y.fill(tenants, 0, 60)
+	y.recordMixedUsage(tenants, 0, 60)
 	y.settle()
 	plant := func(sql string, args ...any) { y.must(second(y.pool.Exec(t.Context(), sql, args...))) }
 	for name, sql := range map[string]string{
@@ -264,7 +264,7 @@ func TestDiffOfTheOtherProjections(t *testing.T) {
 		if len(y.diff(rebuild.DiffQuery{RebuildID: r.ID}).Data) != 0 || len(all.Data) == 0 || all.Totals.Keys != int64(len(all.Data)) || all.Totals.Differing != 0 || all.Conservation != nil {
 			t.Errorf("%s: %d rows, %+v", name, len(all.Data), all.Totals)
 		}
-		y.pagesAreTheWhole(rebuild.DiffQuery{RebuildID: r.ID, All: true}, all.Data)
+		y.checkPages(rebuild.DiffQuery{RebuildID: r.ID, All: true}, all.Data)
 		plant(sql, tenants[1])
 		d := y.diff(rebuild.DiffQuery{RebuildID: r.ID, Totals: true})
 		if len(d.Data) != 1 || d.Totals.Differing != 1 || d.Data[0].TenantID != tenants[1] || !json.Valid(d.Data[0].Live) || string(d.Data[0].Live) == string(d.Data[0].Rebuilt) {
@@ -279,9 +279,9 @@ func TestDiffOfTheOtherProjections(t *testing.T) {
 	}
 }
 
-// TestDiffIsOfWhatReadersSeeWithoutTheRebuild goes through promotions of scopes.
-func TestDiffIsOfWhatReadersSeeWithoutTheRebuild(t *testing.T) {
-	y := newDiffYard(t)
+// TestDiffComparesWithTheGenerationThatReadersSee goes through promotions of scopes.
+func TestDiffComparesWithTheGenerationThatReadersSee(t *testing.T) {
+	y := newDiffFixture(t)
 	tenants := y.tenants(3)
 	for i, tenant := range tenants {
 		y.must(second(y.pool.Exec(t.Context(), `INSERT INTO tenants VALUES ($1, 'n', 'small', 'ACTIVE', now()) ON CONFLICT DO NOTHING`, tenant)))
@@ -289,22 +289,22 @@ func TestDiffIsOfWhatReadersSeeWithoutTheRebuild(t *testing.T) {
 	}
 	y.settle()
 	one := y.rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage, TenantID: tenants[0]})
-	y.shows(one, tenants[0], "2026-05", "10 20", tenants[0], "2026-06", "20 40")
+	y.checkKeys(one, tenants[0], "2026-05", "10 20", tenants[0], "2026-06", "20 40")
 	promote := func(r domain.Rebuild) {
 		_, err := y.rebuilds.Promote(t.Context(), commands.Request{By: operatorKey}, r.ID, "test")
 		y.must(err)
 	}
 	promote(one)
-	y.shows(one, tenants[0], "2026-05", "10 20", tenants[0], "2026-06", "20 40") // still of the previous live rows
+	y.checkKeys(one, tenants[0], "2026-05", "10 20", tenants[0], "2026-06", "20 40") // still of the previous live rows
 	may26 := y.rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage, PeriodKey: "2026-05"})
-	y.shows(may26, tenants[1], "2026-05", "10 20", tenants[2], "2026-05", "10 20") // the first one's is promoted already
+	y.checkKeys(may26, tenants[1], "2026-05", "10 20", tenants[2], "2026-05", "10 20") // the first one's is promoted already
 	promote(may26)
 	all := y.rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage, TenantID: tenants[1]})
-	y.shows(all, tenants[1], "2026-06", "20 40") // the rest is promoted by the period's
-	y.shows(may26, tenants[1], "2026-05", "10 20", tenants[2], "2026-05", "10 20")
+	y.checkKeys(all, tenants[1], "2026-06", "20 40") // the rest is promoted by the period's
+	y.checkKeys(may26, tenants[1], "2026-05", "10 20", tenants[2], "2026-05", "10 20")
 	_, err := y.rebuilds.RollBack(t.Context(), commands.Request{By: operatorKey}, may26.ID, "test")
 	y.must(err)
-	y.shows(all, tenants[1], "2026-05", "10 20", tenants[1], "2026-06", "20 40")
+	y.checkKeys(all, tenants[1], "2026-05", "10 20", tenants[1], "2026-06", "20 40")
 	if d := y.diff(rebuild.DiffQuery{RebuildID: all.ID, TenantID: tenants[0], All: true}); len(d.Data) != 0 {
 		t.Errorf("outside of the scope: %+v", d.Data)
 	}
@@ -314,8 +314,8 @@ func TestDiffIsOfWhatReadersSeeWithoutTheRebuild(t *testing.T) {
 	}
 }
 
-// shows checks the keys of a difference: tenant, period and "live rebuilt" of each.
-func (y *yard) shows(r domain.Rebuild, want ...any) {
+// checkKeys checks the keys of a difference: tenant, period and "live rebuilt" of each.
+func (y *rebuildFixture) checkKeys(r domain.Rebuild, want ...any) {
 	y.Helper()
 	var got, expected []string
 	for _, row := range y.diff(rebuild.DiffQuery{RebuildID: r.ID}).Data {
@@ -332,9 +332,9 @@ func (y *yard) shows(r domain.Rebuild, want ...any) {
 }
 
 func TestNothingIsComparedAtUnequalPositions(t *testing.T) {
-	y := newDiffYard(t)
+	y := newDiffFixture(t)
 	tenants := y.tenants(2)
-	y.fill(tenants, 0, 40)
+	y.recordMixedUsage(tenants, 0, 40)
 	y.settle()
 	r := y.start(commands.StartRebuild{Projection: projections.ProjectionUsage})
 	ask := func() string {
@@ -344,7 +344,7 @@ func TestNothingIsComparedAtUnequalPositions(t *testing.T) {
 	if got := ask(); got != "rebuild_not_ready" {
 		t.Errorf("before it is folded: %s", got)
 	}
-	y.during(func() { y.ready(r) }, y.rebuilder(1000))
+	y.whileRebuilding(func() { y.ready(r) }, y.rebuilder(1000))
 	if got := ask(); got != "<nil>" {
 		t.Errorf("ready: %s", got)
 	}
@@ -363,10 +363,10 @@ func TestNothingIsComparedAtUnequalPositions(t *testing.T) {
 	}
 }
 
-// TestWhatNobodySeesIsNotComparedWith drops a generation that a promotion has replaced.
-func TestWhatNobodySeesIsNotComparedWith(t *testing.T) {
-	y := newYard(t)
-	y.fill(y.tenants(2), 0, 20)
+// TestReplacedGenerationsAreNotCompared drops a generation that a promotion has replaced.
+func TestReplacedGenerationsAreNotCompared(t *testing.T) {
+	y := newRebuildFixture(t)
+	y.recordMixedUsage(y.tenants(2), 0, 20)
 	y.settle()
 	first := y.rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})
 	_, err := y.rebuilds.Promote(t.Context(), commands.Request{By: operatorKey}, first.ID, "test")

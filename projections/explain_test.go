@@ -17,13 +17,13 @@ import (
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
-// explained walks through an explanation and holds it against a figure.
-func (d *drama) explained(rt *rapid.T, a usage.Aggregate, asOf *usage.AsOf, between func()) {
+// checkExplanation walks through an explanation and holds it against a figure.
+func (d *history) checkExplanation(rt *rapid.T, a usage.Aggregate, asOf *usage.AsOf, between func()) {
 	q := usage.ExplainQuery{TenantID: d.tenant, Feature: a.Feature, PeriodKey: a.PeriodKey, SubscriptionID: a.SubscriptionID, AsOf: asOf,
 		Limit: rapid.IntRange(1, 3).Draw(rt, "limit")}
 	sum, count, last := new(big.Int), int64(0), int64(0)
 	for {
-		e, err := d.reads.Explain(context.Background(), tenantEyes(d.tenant), q)
+		e, err := d.reads.Explain(context.Background(), tenantViewer(d.tenant), q)
 		d.must(err)
 		if !e.Adds || e.Total != a.Amount || e.EventCount != a.EventCount {
 			rt.Fatalf("of %+v: adds %v, total %s of %d", a, e.Adds, e.Total, e.EventCount)
@@ -48,27 +48,27 @@ func (d *drama) explained(rt *rapid.T, a usage.Aggregate, asOf *usage.AsOf, betw
 // P12: at every moment, whatever is in flight, the events of an explanation add up
 // to the live figure, even if more are counted between two pages.
 func TestP12_ExplanationsAddUp(t *testing.T) {
-	s := newScene(t)
+	s := newPipelineFixture(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		d := newDrama(s)
+		d := newHistory(s)
 		for range rapid.IntRange(1, 20).Draw(rt, "steps") {
-			d.happen(rt)
+			d.addStep(rt)
 		}
-		for n := range d.known().figures {
+		for n := range d.knownNow().figures {
 			// Read again: more may have been counted between another figure's pages.
-			d.explained(rt, d.known().figures[n], nil, func() { d.happen(rt) })
+			d.checkExplanation(rt, d.knownNow().figures[n], nil, func() { d.addStep(rt) })
 		}
 		d.Rest()
-		k := d.known()
+		k := d.knownNow()
 		for _, a := range k.figures {
-			d.explained(rt, a, &usage.AsOf{Position: &k.at}, func() { d.happen(rt) })
+			d.checkExplanation(rt, a, &usage.AsOf{Position: &k.at}, func() { d.addStep(rt) })
 		}
 	})
 }
 
 // An explanation shows whether a figure equals the sum of its events.
-func TestP12_AnExplanationSaysThatItDoesNotAddUp(t *testing.T) {
-	s := newScene(t)
+func TestP12_AnExplanationReportsAWrongSum(t *testing.T) {
+	s := newPipelineFixture(t)
 	tenant := newID()
 	sub := s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
 	s.append(usageEvent(tenant, "e", "calls", 5, may))
@@ -86,13 +86,13 @@ func TestP12_AnExplanationSaysThatItDoesNotAddUp(t *testing.T) {
 	}
 }
 
-func TestP12_WhatIsNotInAFigureIsListedWithWhy(t *testing.T) {
-	s := newScene(t)
-	d := newDrama(s)
+func TestP12_ExcludedEventsAreListedWithTheReason(t *testing.T) {
+	s := newPipelineFixture(t)
+	d := newHistory(s)
 	june := may.AddDate(0, 1, 0)
 	s.append(usageEvent(d.tenant, "good", "panics", 0, may), usageEvent(d.tenant, "unfit", "calls", 1, may.Add(-time.Hour)))
 	s.drain(s.validating, s.aggregating)
-	before := d.known().at
+	before := d.knownNow().at
 	at := s.append(usageEvent(d.tenant, "bad", "panics", 1, may), usageEvent(d.tenant, "no", "unknown", 1, may), usageEvent(d.tenant, "later", "unknown", 1, june))
 	d.Rest()
 	ask := func(feature string, asOf *events.Position) []usage.LeftOutUsage {
@@ -100,7 +100,7 @@ func TestP12_WhatIsNotInAFigureIsListedWithWhy(t *testing.T) {
 		if asOf != nil {
 			q.AsOf = &usage.AsOf{Position: asOf}
 		}
-		e, err := s.reads.Explain(t.Context(), tenantEyes(d.tenant), q)
+		e, err := s.reads.Explain(t.Context(), tenantViewer(d.tenant), q)
 		s.must(err)
 		if !e.Adds || e.LeftOut == nil || e.LeftOutMore {
 			t.Errorf("%s: %+v", feature, e)
@@ -132,8 +132,8 @@ func TestP12_WhatIsNotInAFigureIsListedWithWhy(t *testing.T) {
 }
 
 // If an event was refused several times, the last known refusal is listed.
-func TestP12_TheLastRefusalIsTold(t *testing.T) {
-	s := newScene(t)
+func TestP12_TheLastRefusalIsListed(t *testing.T) {
+	s := newPipelineFixture(t)
 	tenant := newID()
 	at := s.append(usageEvent(tenant, "no", "calls", 5, may))[0]
 	s.settle()
@@ -143,7 +143,7 @@ func TestP12_TheLastRefusalIsTold(t *testing.T) {
 	s.retry(tenant, letter, at.Number, 1)
 	s.settle()
 	for code, asOf := range map[string]*usage.AsOf{"feature_not_found": nil, "no_active_subscription": {Position: &before}} {
-		e, err := s.reads.Explain(t.Context(), tenantEyes(tenant), usage.ExplainQuery{TenantID: tenant, Feature: "calls", PeriodKey: "2026-05", Rejected: true, Limit: 10, AsOf: asOf})
+		e, err := s.reads.Explain(t.Context(), tenantViewer(tenant), usage.ExplainQuery{TenantID: tenant, Feature: "calls", PeriodKey: "2026-05", Rejected: true, Limit: 10, AsOf: asOf})
 		s.must(err)
 		if len(e.LeftOut) != 1 || e.LeftOut[0].Position != at || e.LeftOut[0].Code != code {
 			t.Errorf("left out for %s: %+v", code, e.LeftOut)
@@ -152,7 +152,7 @@ func TestP12_TheLastRefusalIsTold(t *testing.T) {
 }
 
 func TestExplainRefusesForgedCursors(t *testing.T) {
-	s := newScene(t)
+	s := newPipelineFixture(t)
 	for _, cursor := range []string{"x", "live|1|1|1|1", "live|1|1|1|x|1", "then|1|1|1|1|1", "ever|1|1|1|1|1"} {
 		_, err := s.reads.Explain(t.Context(), operator, usage.ExplainQuery{TenantID: uuid.Nil, Feature: "a", PeriodKey: "2026", After: cursor})
 		refusedAs(t, query.ErrCursorInvalid, err)

@@ -55,7 +55,7 @@ func withSecondVersions(f models.Folds) models.Folds {
 // Each generation is folded by its own version, in the rebuild and afterwards beside the
 // live one.
 func TestP5_EntitlementsAreRebuiltByANewVersionBesideTheLiveOne(t *testing.T) {
-	y := newYard(t)
+	y := newRebuildFixture(t)
 	tenant := y.tenants(1)[0]
 	y.append(usageEvent(tenant, "first", "calls", 5, may))
 	y.settle()
@@ -83,7 +83,7 @@ func TestP5_EntitlementsAreRebuiltByANewVersionBesideTheLiveOne(t *testing.T) {
 }
 
 func TestP5_DeadLettersAreRebuiltByANewVersionBesideTheLiveOne(t *testing.T) {
-	y := newYard(t)
+	y := newRebuildFixture(t)
 	tenant := y.tenants(1)[0]
 	reject := func(id string) { y.append(usageEvent(tenant, id, "unknown", 5, may)); y.settle() }
 	reject("first")
@@ -102,7 +102,7 @@ func TestP5_DeadLettersAreRebuiltByANewVersionBesideTheLiveOne(t *testing.T) {
 
 // A handler never folds a generation by another version than its own.
 func TestP5_AnUnknownVersionIsAnErrorOfEveryProjection(t *testing.T) {
-	y := newYard(t)
+	y := newRebuildFixture(t)
 	tenant := y.tenants(1)[0]
 	y.append(usageEvent(tenant, "one", "calls", 5, may))
 	y.drain(y.validating)
@@ -124,7 +124,7 @@ func TestAnUnknownProjectionIsAnError(t *testing.T) {
 	if _, err := models.Definition("usage_aggregate"); err == nil {
 		t.Error("an unknown projection has a definition")
 	}
-	y := newYard(t)
+	y := newRebuildFixture(t)
 	tenant := y.tenants(1)[0]
 	y.settle()
 	r := y.built(commands.StartRebuild{})

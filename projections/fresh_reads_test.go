@@ -10,16 +10,16 @@ import (
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
-func TestListsAtAPositionHoldWhatFailedBeforeIt(t *testing.T) {
-	s := newScene(t)
+func TestListsAtAPositionContainEarlierFailures(t *testing.T) {
+	s := newPipelineFixture(t)
 	tenant := tenantIn(3)
 	s.subscribe(tenant, may, quota("calls", -1, domain.LimitSoft, domain.ResetMonthly))
 	at := s.append(usageEvent(tenant, "good", "calls", 1, may), usageEvent(tenant, "bad", "nothing", 1, may))[1]
 	wait := query.Wait{MinPosition: &at}
 	lists := func() (events, letters, conflicts error) {
-		_, events = s.reads.UsageEvents(t.Context(), tenantEyes(tenant), audit.EventQuery{TenantID: tenant, Wait: wait})
+		_, events = s.reads.UsageEvents(t.Context(), tenantViewer(tenant), audit.EventQuery{TenantID: tenant, Wait: wait})
 		_, letters = s.reads.DeadLetters(t.Context(), operator, deadletters.DeadLetterQuery{TenantID: &tenant, Wait: wait})
-		_, conflicts = s.reads.Conflicts(t.Context(), tenantEyes(tenant), tenant, 10, "", wait)
+		_, conflicts = s.reads.Conflicts(t.Context(), tenantViewer(tenant), tenant, 10, "", wait)
 		return events, letters, conflicts
 	}
 	behind := func(when string) {
@@ -43,7 +43,7 @@ func TestListsAtAPositionHoldWhatFailedBeforeIt(t *testing.T) {
 }
 
 func TestAReplicaAnswersUnlessAPositionIsNamed(t *testing.T) {
-	s, late := newScene(t), newScene(t) // another database stands for a replica that is behind
+	s, late := newPipelineFixture(t), newPipelineFixture(t) // another database stands for a replica that is behind
 	tenant := tenantIn(3)
 	s.subscribe(tenant, may, quota("calls", -1, domain.LimitSoft, domain.ResetMonthly))
 	at := s.append(usageEvent(tenant, "e", "calls", 5, may))[0]
@@ -51,9 +51,9 @@ func TestAReplicaAnswersUnlessAPositionIsNamed(t *testing.T) {
 	s.reads.setReplica(late.pool)
 	figures := func(w query.Wait) int {
 		t.Helper()
-		page, err := s.reads.Aggregates(t.Context(), tenantEyes(tenant), usage.AggregateQuery{TenantID: tenant, Wait: w})
+		page, err := s.reads.Aggregates(t.Context(), tenantViewer(tenant), usage.AggregateQuery{TenantID: tenant, Wait: w})
 		s.must(err)
-		list, err := s.reads.UsageEvents(t.Context(), tenantEyes(tenant), audit.EventQuery{TenantID: tenant, Wait: w})
+		list, err := s.reads.UsageEvents(t.Context(), tenantViewer(tenant), audit.EventQuery{TenantID: tenant, Wait: w})
 		s.must(err)
 		if len(page.Data) != len(list.Data) {
 			t.Errorf("%d figures, %d events", len(page.Data), len(list.Data))

@@ -11,7 +11,7 @@ import (
 // A binary that lacks a generation's fold version does not start, and a running one
 // folds no event by another version.
 func TestP5_ABinaryHoldsEveryVersionInUse(t *testing.T) {
-	y := newYard(t)
+	y := newRebuildFixture(t)
 	oldAll, oldConsumer := y.projections(), y.aggregating.Consumer
 	y.must(projections.CheckVersions(t.Context(), y.pool, oldAll))
 	y.versions(doubled, foldDoubled)

@@ -20,43 +20,43 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// perGeneration is added to the figures of each new generation of the market, so that
+// perGeneration is added to the figures of each new generation of the grant fixture, so that
 // an answer identifies its generation.
 const perGeneration = 1_000_000
 
-// market is tenants whose usage and limits change while others check them.
-type market struct {
-	*scene
+// grantFixture is tenants whose usage and limits change while others check them.
+type grantFixture struct {
+	*pipelineFixture
 	mu      sync.Mutex
-	tenants []*trader
+	tenants []*grantTenant
 	shown   int // generations that a flip has begun to show, and
 	settled int // has shown before the last Confirm
 }
 
-// trader is a tenant with its events in the log. The n-th version of its
+// grantTenant is a tenant with its events in the log. The n-th version of its
 // subscription has the limit 10n.
-type trader struct {
+type grantTenant struct {
 	id       uuid.UUID
 	sub      domain.Subscription
-	usage    []used
+	usage    []usedAmount
 	versions []int64 // positions of the subscription's versions
 	floor    int64   // all of it up to here was folded before the last Confirm
 	floorAt  int     // the version then
 }
 
-type used struct {
+type usedAmount struct {
 	at     int64
 	amount int64
 }
 
-func newMarket(s *scene, tenants int) *market {
-	m := &market{scene: s}
+func newGrantFixture(s *pipelineFixture, tenants int) *grantFixture {
+	m := &grantFixture{pipelineFixture: s}
 	for i := range tenants {
-		t := &trader{id: newID()}
+		t := &grantTenant{id: newID()}
 		t.sub = domain.Subscription{ID: newID(), TenantID: t.id, Plan: "p", Status: domain.SubscriptionActive, CreatedAt: may}
 		m.tenants = append(m.tenants, t)
 		m.change(t)
-		m.use(t, int64(1000*(i+1)))
+		m.recordUsage(t, int64(1000*(i+1)))
 	}
 	s.settle()
 	m.confirm()
@@ -64,7 +64,7 @@ func newMarket(s *scene, tenants int) *market {
 }
 
 // change appends the next version of a tenant's subscription.
-func (m *market) change(t *trader) {
+func (m *grantFixture) change(t *grantTenant) {
 	t.sub.Entitlements = []domain.Grant{quota("calls", int64(10*(len(t.versions)+1)), domain.LimitSoft, domain.ResetMonthly)}
 	subject := events.SubscriptionChanged
 	if len(t.versions) == 0 {
@@ -73,22 +73,22 @@ func (m *market) change(t *trader) {
 		t.versions = append(t.versions, m.head(t.id).Number)
 		return
 	}
-	at := m.append(say(t.id, subject, events.Counts{}, t.sub))[0].Number
+	at := m.append(plainEvent(t.id, subject, events.Counts{}, t.sub))[0].Number
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	t.versions = append(t.versions, at)
 }
 
-// use records usage before any check can return it.
-func (m *market) use(t *trader, amount int64) {
+// recordUsage records usage before any check can return it.
+func (m *grantFixture) recordUsage(t *grantTenant, amount int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	at := m.append(usageEvent(t.id, newID().String(), "calls", amount, may))[0].Number
-	t.usage = append(t.usage, used{at, amount})
+	t.usage = append(t.usage, usedAmount{at, amount})
 }
 
 // flip shows a new generation.
-func (m *market) flip() {
+func (m *grantFixture) flip() {
 	m.Helper()
 	m.mu.Lock()
 	m.shown++
@@ -109,13 +109,13 @@ func (m *market) flip() {
 
 // confirm confirms the cache, and records the oldest position an answer may have.
 // Recorded events may not be folded yet.
-func (m *market) confirm() {
+func (m *grantFixture) confirm() {
 	m.Helper()
 	floors := make([]int64, len(m.tenants))
 	versions := make([]int, len(m.tenants))
 	shown := m.shown
 	for i, t := range m.tenants {
-		c, err := m.reads.Check(context.Background(), tenantEyes(t.id), t.id, "calls", 1, query.Wait{})
+		c, err := m.reads.Check(context.Background(), tenantViewer(t.id), t.id, "calls", 1, query.Wait{})
 		m.must(err)
 		floors[i], versions[i] = c.AsOf.Number, int(*c.Limit/10)
 		// A neighbour's events move the position too; the cache has the tenant's own.
@@ -126,7 +126,7 @@ func (m *market) confirm() {
 			}
 		}
 	}
-	m.confirmed(m.cached)
+	m.confirmUntilSuccess(m.cached)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.settled = shown
@@ -135,9 +135,9 @@ func (m *market) confirm() {
 	}
 }
 
-// confirmed repeats a cache's confirmation until it succeeds: one that takes too
+// confirmUntilSuccess repeats a cache's confirmation until it succeeds: one that takes too
 // long fails.
-func (s *scene) confirmed(reads *reads) {
+func (s *pipelineFixture) confirmUntilSuccess(reads *reads) {
 	s.Helper()
 	for until := time.Now().Add(time.Minute); ; {
 		err := reads.Confirm(context.Background())
@@ -150,8 +150,8 @@ func (s *scene) confirmed(reads *reads) {
 	}
 }
 
-// look checks a tenant and compares the answer with the log at the position it names.
-func (m *market) look(t *trader) error {
+// checkAnswer checks a tenant and compares the answer with the log at the position it names.
+func (m *grantFixture) checkAnswer(t *grantTenant) error {
 	m.mu.Lock()
 	floor, floorAt, settled := t.floor, t.floorAt, m.settled
 	asked := t.usage[rand.IntN(len(t.usage))].at
@@ -160,7 +160,7 @@ func (m *market) look(t *trader) error {
 	if rand.IntN(3) == 0 {
 		wait.MinPosition = &events.Position{Partition: events.PartitionOf(t.id), Number: asked}
 	}
-	c, err := m.cached.Check(context.Background(), tenantEyes(t.id), t.id, "calls", 1, wait)
+	c, err := m.cached.Check(context.Background(), tenantViewer(t.id), t.id, "calls", 1, wait)
 	if errors.Is(err, query.ErrProjectionBehind) && asked > floor {
 		return nil
 	}
@@ -198,14 +198,14 @@ func (m *market) look(t *trader) error {
 // names, for that tenant alone, and is not older than the confirmed or requested
 // position.
 func TestP9_CachedChecksAreTrueAtTheirPosition(t *testing.T) {
-	s := newScene(t)
+	s := newPipelineFixture(t)
 	ctx, stop := context.WithCancel(context.Background())
 	running := make(chan error, 1)
 	go func() { running <- s.cached.Grants.Run(ctx) }()
 	defer func() { stop(); s.must(<-running) }()
 	var answered atomic.Int64
 	rapid.Check(t, func(rt *rapid.T) {
-		m := newMarket(s, 3)
+		m := newGrantFixture(s, 3)
 		var faults sync.Map
 		done := make(chan struct{})
 		var checking sync.WaitGroup
@@ -217,7 +217,7 @@ func TestP9_CachedChecksAreTrueAtTheirPosition(t *testing.T) {
 						return
 					default:
 					}
-					err := m.look(m.tenants[rand.IntN(len(m.tenants))])
+					err := m.checkAnswer(m.tenants[rand.IntN(len(m.tenants))])
 					if errors.Is(err, context.DeadlineExceeded) {
 						continue // the database took too long: no answer
 					}
@@ -233,7 +233,7 @@ func TestP9_CachedChecksAreTrueAtTheirPosition(t *testing.T) {
 			who := m.tenants[rapid.IntRange(0, len(m.tenants)-1).Draw(rt, "tenant")]
 			switch rapid.SampledFrom([]string{"use", "use", "use", "change", "validate", "fold", "fold", "flip"}).Draw(rt, "step") {
 			case "use":
-				m.use(who, rapid.Int64Range(1, 9).Draw(rt, "amount"))
+				m.recordUsage(who, rapid.Int64Range(1, 9).Draw(rt, "amount"))
 			case "change":
 				m.change(who)
 			case "validate":
@@ -257,17 +257,17 @@ func TestP9_CachedChecksAreTrueAtTheirPosition(t *testing.T) {
 
 // A tenant's cache entry is never shown to another tenant.
 func TestP9_CachedChecksAreTheTenantsOwn(t *testing.T) {
-	s := newScene(t)
+	s := newPipelineFixture(t)
 	tenant := newID()
 	neighbour := tenantIn(events.PartitionOf(tenant))
 	s.subscribe(tenant, may, quota("calls", 10, domain.LimitHard, domain.ResetMonthly))
 	s.settle()
 	for range 2 { // read, then cached
-		own, err := s.cached.Check(t.Context(), tenantEyes(tenant), tenant, "calls", 1, query.Wait{})
+		own, err := s.cached.Check(t.Context(), tenantViewer(tenant), tenant, "calls", 1, query.Wait{})
 		if err != nil || !own.Allowed {
 			t.Fatalf("%+v %v", own, err)
 		}
-		for _, v := range []query.Viewer{tenantEyes(neighbour), {}} {
+		for _, v := range []query.Viewer{tenantViewer(neighbour), {}} {
 			for _, of := range []uuid.UUID{tenant, neighbour} {
 				c, err := s.cached.Check(t.Context(), v, of, "calls", 1, query.Wait{})
 				if err != nil || c.Allowed || c.Limit != nil {
@@ -281,7 +281,7 @@ func TestP9_CachedChecksAreTheTenantsOwn(t *testing.T) {
 // Neither unknown features nor a warm cache cost a statement, and the end of a
 // period expires its cache entries.
 func TestCachedChecksCostNoStatement(t *testing.T) {
-	s := newScene(t)
+	s := newPipelineFixture(t)
 	tenant := newID()
 	s.subscribe(tenant, may, quota("calls", 10, domain.LimitHard, domain.ResetMonthly))
 	_, err := s.pool.Exec(t.Context(), `INSERT INTO subscriptions VALUES ($1, $2, 'p', 'ACTIVE', '[]', now())`, newID(), tenant)
@@ -289,7 +289,7 @@ func TestCachedChecksCostNoStatement(t *testing.T) {
 	s.append(usageEvent(tenant, "e", "calls", 7, may))
 	s.settle()
 	check := func(feature string) entitlements.Check {
-		c, err := s.cached.Check(t.Context(), tenantEyes(tenant), tenant, feature, 1, query.Wait{})
+		c, err := s.cached.Check(t.Context(), tenantViewer(tenant), tenant, feature, 1, query.Wait{})
 		s.must(err)
 		return c
 	}
@@ -315,8 +315,8 @@ func TestCachedChecksCostNoStatement(t *testing.T) {
 }
 
 // The cache is bounded, however many tenants use it.
-func TestKeptGrantsAreBounded(t *testing.T) {
-	s := newScene(t)
+func TestCachedGrantsAreBounded(t *testing.T) {
+	s := newPipelineFixture(t)
 	grants := make([]domain.Grant, 999)
 	for i := range grants {
 		grants[i] = grant(fmt.Sprintf("f%03d", i), domain.ResetNever)
@@ -329,7 +329,7 @@ func TestKeptGrantsAreBounded(t *testing.T) {
 	s.settle()
 	for range 2 {
 		for _, tenant := range tenants {
-			list, err := s.cached.Entitlements(t.Context(), tenantEyes(tenant), tenant, query.Wait{})
+			list, err := s.cached.Entitlements(t.Context(), tenantViewer(tenant), tenant, query.Wait{})
 			if err != nil || len(list.Data) != len(grants) {
 				t.Fatalf("%d grants %v", len(list.Data), err)
 			}

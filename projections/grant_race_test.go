@@ -17,33 +17,33 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// holdUp blocks the next load after it has read its snapshot, or the next poll of
+// loadBlocker blocks the next load after it has read its snapshot, or the next poll of
 // the feed.
-type holdUp struct {
+type loadBlocker struct {
 	what            string        // part of the statement
 	next            chan struct{} // has an element if a load is to be blocked
 	held, letItCome chan struct{}
 }
 
-type holdUpKey struct{}
+type loadBlockerKey struct{}
 
-func (h *holdUp) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+func (h *loadBlocker) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
 	return ctx
 }
-func (h *holdUp) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)     {}
-func (h *holdUp) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (h *loadBlocker) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)     {}
+func (h *loadBlocker) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 
-func (h *holdUp) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+func (h *loadBlocker) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
 	for _, q := range data.Batch.QueuedQueries {
 		if strings.Contains(q.SQL, h.what) {
-			return context.WithValue(ctx, holdUpKey{}, true)
+			return context.WithValue(ctx, loadBlockerKey{}, true)
 		}
 	}
 	return ctx
 }
 
-func (h *holdUp) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchEndData) {
-	if ctx.Value(holdUpKey{}) == nil {
+func (h *loadBlocker) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchEndData) {
+	if ctx.Value(loadBlockerKey{}) == nil {
 		return
 	}
 	select {
@@ -54,55 +54,55 @@ func (h *holdUp) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatc
 	}
 }
 
-// race is a market of one tenant, whose loads can be blocked.
-type race struct {
-	*market
-	who   *trader
-	up    *holdUp
+// cacheRace is a grant fixture of one tenant, whose loads can be blocked.
+type cacheRace struct {
+	*grantFixture
+	who   *grantTenant
+	up    *loadBlocker
 	reads *reads // with a cache, empty at first
 }
 
-func newRace(t *testing.T) *race {
-	r := &race{market: newMarket(newScene(t), 1), up: &holdUp{what: "entitlement_grants", next: make(chan struct{}, 1)}}
+func newCacheRace(t *testing.T) *cacheRace {
+	r := &cacheRace{grantFixture: newGrantFixture(newPipelineFixture(t), 1), up: &loadBlocker{what: "entitlement_grants", next: make(chan struct{}, 1)}}
 	r.who = r.tenants[0]
 	config := r.pool.Config()
 	config.ConnConfig.Tracer = r.up
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	r.must(err)
 	t.Cleanup(pool.Close)
-	r.reads = newReads(query.DB{Pool: pool}, nil, r.scene.reads.Now)
-	r.empty()
+	r.reads = newReads(query.DB{Pool: pool}, nil, r.pipelineFixture.reads.Now)
+	r.emptyCache()
 	return r
 }
 
-func (r *race) empty() {
+func (r *cacheRace) emptyCache() {
 	r.reads.Grants = entitlements.NewCache(r.reads.entitlementReads.Pool, r.reads.entitlementReads.Pool)
 }
 
-// asks returns the answer of a check.
-func (r *race) asks(ctx context.Context, reads *reads, w query.Wait) (string, error) {
-	c, err := reads.Check(ctx, tenantEyes(r.who.id), r.who.id, "calls", 1, w)
+// tryAnswer returns the answer of a check.
+func (r *cacheRace) tryAnswer(ctx context.Context, reads *reads, w query.Wait) (string, error) {
+	c, err := reads.Check(ctx, tenantViewer(r.who.id), r.who.id, "calls", 1, w)
 	if err != nil {
 		return "", err
 	}
 	return c.Used.String() + " of " + strconv.FormatInt(*c.Limit, 10), nil
 }
 
-// says is asks without an error.
-func (r *race) says(ctx context.Context, reads *reads, w query.Wait) string {
+// answer is asks without an error.
+func (r *cacheRace) answer(ctx context.Context, reads *reads, w query.Wait) string {
 	r.Helper()
-	said, err := r.asks(ctx, reads, w)
+	said, err := r.tryAnswer(ctx, reads, w)
 	r.must(err)
 	return said
 }
 
-// cachedSays fails if the check waits for a blocked load.
-func (r *race) cachedSays() string {
+// cachedAnswer fails if the check waits for a blocked load.
+func (r *cacheRace) cachedAnswer() string {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	for {
-		said, err := r.asks(ctx, r.reads, query.Wait{})
+		said, err := r.tryAnswer(ctx, r.reads, query.Wait{})
 		if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 			continue // a poll took too long
 		}
@@ -111,15 +111,15 @@ func (r *race) cachedSays() string {
 	}
 }
 
-func (r *race) tableSays() string {
+func (r *cacheRace) tableAnswer() string {
 	r.Helper()
-	return r.says(context.Background(), r.scene.reads, query.Wait{})
+	return r.answer(context.Background(), r.pipelineFixture.reads, query.Wait{})
 }
 
-// hold starts a check and blocks its load until release is called, which returns
+// blockLoad starts a check and blocks its load until release is called, which returns
 // the check's answer, or an error if the load was blocked for longer than its time
 // limit.
-func (r *race) hold() (release func() (string, error)) {
+func (r *cacheRace) blockLoad() (release func() (string, error)) {
 	r.up.held, r.up.letItCome = make(chan struct{}), make(chan struct{})
 	r.up.next <- struct{}{}
 	said, failed := "", make(chan error, 1)
@@ -128,7 +128,7 @@ func (r *race) hold() (release func() (string, error)) {
 	r.Cleanup(letItCome) // or closing the pool waits for the load
 	go func() {
 		var err error
-		said, err = r.asks(context.Background(), r.reads, query.Wait{})
+		said, err = r.tryAnswer(context.Background(), r.reads, query.Wait{})
 		failed <- err
 	}()
 	<-r.up.held
@@ -139,8 +139,8 @@ func (r *race) hold() (release func() (string, error)) {
 	}
 }
 
-// crowd appends more of a neighbour's events than a poll scans.
-func (r *race) crowd() {
+// appendNeighboursEvents appends more of a neighbour's events than a poll scans.
+func (r *cacheRace) appendNeighboursEvents() {
 	neighbour := tenantIn(events.PartitionOf(r.who.id))
 	for range 9 {
 		batch := make([]events.Pending, 1000)
@@ -149,22 +149,22 @@ func (r *race) crowd() {
 		}
 		r.append(batch...)
 	}
-	r.use(r.who, 9)
+	r.recordUsage(r.who, 9)
 }
 
 // A change during a load is seen by every check after the change was confirmed,
 // even if the load returns last.
-func TestALoadThatIsOvertakenIsNotKept(t *testing.T) {
-	r := newRace(t)
+func TestOvertakenLoadsAreNotCached(t *testing.T) {
+	r := newCacheRace(t)
 	for what, change := range map[string]func(){
-		"usage":                          func() { r.use(r.who, 7) },
+		"usage":                          func() { r.recordUsage(r.who, 7) },
 		"subscription":                   func() { r.change(r.who) },
 		"flip":                           r.flip,
-		"more than a look looks through": r.crowd,
+		"more than a look looks through": r.appendNeighboursEvents,
 	} {
 		for _, askedMeanwhile := range []bool{true, false} {
 			for proved, tries := false, 0; !proved; tries++ {
-				if proved = r.isOvertaken(what, change, askedMeanwhile); !proved && tries > 10 {
+				if proved = r.changeDuringLoad(what, change, askedMeanwhile); !proved && tries > 10 {
 					t.Fatalf("%s: no load came back in its time", what)
 				}
 			}
@@ -172,18 +172,18 @@ func TestALoadThatIsOvertakenIsNotKept(t *testing.T) {
 	}
 }
 
-// isOvertaken makes a change while a load is blocked; false if the load was blocked
+// changeDuringLoad makes a change while a load is blocked; false if the load was blocked
 // for too long to return.
-func (r *race) isOvertaken(what string, change func(), askedMeanwhile bool) bool {
+func (r *cacheRace) changeDuringLoad(what string, change func(), askedMeanwhile bool) bool {
 	r.Helper()
-	r.empty()
-	before, release := r.tableSays(), r.hold()
+	r.emptyCache()
+	before, release := r.tableAnswer(), r.blockLoad()
 	change()
 	r.settle()
-	r.confirmed(r.reads)
-	after := r.tableSays()
+	r.confirmUntilSuccess(r.reads)
+	after := r.tableAnswer()
 	if askedMeanwhile {
-		if got := r.cachedSays(); got != after || after == before {
+		if got := r.cachedAnswer(); got != after || after == before {
 			r.Errorf("%s: while a load was held %s, want %s, not %s", what, got, after, before)
 		}
 	}
@@ -195,7 +195,7 @@ func (r *race) isOvertaken(what string, change func(), askedMeanwhile bool) bool
 	if got != before {
 		r.Errorf("%s: the load brought %s, want %s", what, got, before)
 	}
-	if got := r.cachedSays(); got != after {
+	if got := r.cachedAnswer(); got != after {
 		r.Errorf("%s: after the load came back %s, want %s; asked meanwhile: %v", what, got, after, askedMeanwhile)
 	}
 	return true
@@ -204,38 +204,38 @@ func (r *race) isOvertaken(what string, change func(), askedMeanwhile bool) bool
 // A check at a position is not answered by a load that began before the position,
 // and older grants do not replace newer ones in the cache.
 func TestAPositionIsNotAnsweredByAnOlderLoad(t *testing.T) {
-	r := newRace(t)
-	r.use(r.who, 3)
+	r := newCacheRace(t)
+	r.recordUsage(r.who, 3)
 	r.drain(r.validating)
-	release := r.hold()
+	release := r.blockLoad()
 	r.drain(r.entitling) // at best before the feed polls again and notifies the load
 	at := events.Position{Partition: events.PartitionOf(r.who.id), Number: r.who.usage[len(r.who.usage)-1].at}
 	answered := make(chan string, 1)
-	go func() { answered <- r.says(context.Background(), r.reads, query.Wait{MinPosition: &at}) }()
+	go func() { answered <- r.answer(context.Background(), r.reads, query.Wait{MinPosition: &at}) }()
 	select {
 	case got := <-answered:
-		if got != r.tableSays() {
-			t.Errorf("at %s %s, want %s", at, got, r.tableSays())
+		if got != r.tableAnswer() {
+			t.Errorf("at %s %s, want %s", at, got, r.tableAnswer())
 		}
 	case <-time.After(10 * time.Second):
 		t.Errorf("who asked for %s waits for a load that began before it", at)
 	}
 	_, _ = release() // late or not
-	if got := r.cachedSays(); got != r.tableSays() {
-		t.Errorf("what is older was kept over what is newer: %s, want %s", got, r.tableSays())
+	if got := r.cachedAnswer(); got != r.tableAnswer() {
+		t.Errorf("what is older was kept over what is newer: %s, want %s", got, r.tableAnswer())
 	}
 }
 
 // A confirmation running while an event is folded misses the event: a later caller
 // does not share that confirmation.
-func TestALookThatBeganBeforeConfirmsNothing(t *testing.T) {
-	r := newRace(t)
+func TestAnEarlierPollConfirmsNoLaterLoad(t *testing.T) {
+	r := newCacheRace(t)
 	r.up.what = "pg_postmaster_start_time"
 	for proved := false; !proved; {
-		r.empty()
-		r.use(r.who, 3)
+		r.emptyCache()
+		r.recordUsage(r.who, 3)
 		r.drain(r.validating)
-		before := r.cachedSays()
+		before := r.cachedAnswer()
 		r.up.held, r.up.letItCome = make(chan struct{}), make(chan struct{})
 		r.up.next <- struct{}{}
 		looked, confirmed := make(chan error, 1), make(chan error, 1)
@@ -250,7 +250,7 @@ func TestALookThatBeganBeforeConfirmsNothing(t *testing.T) {
 			continue
 		}
 		proved = true
-		if got, after := r.cachedSays(), r.tableSays(); got != after || after == before {
+		if got, after := r.cachedAnswer(), r.tableAnswer(); got != after || after == before {
 			t.Errorf("confirmed, and still %s, want %s; before it %s", got, after, before)
 		}
 	}
@@ -258,27 +258,27 @@ func TestALookThatBeganBeforeConfirmsNothing(t *testing.T) {
 
 // Grants that the feed saw overtaken are served during their reload, but no longer
 // than an answer may be behind, even if the reload is slow.
-func TestWhatIsOvertakenIsToldForAMomentOnly(t *testing.T) {
-	r := newRace(t)
+func TestOvertakenGrantsAreServedBriefly(t *testing.T) {
+	r := newCacheRace(t)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- r.reads.Grants.Run(ctx) }()
 	defer func() { stop(); r.must(<-done) }()
 	for range 5 {
-		before := r.cachedSays()
-		if got := r.cachedSays(); got != before {
+		before := r.cachedAnswer()
+		if got := r.cachedAnswer(); got != before {
 			t.Fatalf("%s, then %s", before, got)
 		}
 		r.up.held, r.up.letItCome = make(chan struct{}), make(chan struct{})
 		r.up.next <- struct{}{}
 		released := make(chan struct{})
 		time.AfterFunc(300*time.Millisecond, func() { close(r.up.letItCome); close(released) })
-		r.use(r.who, 3)
+		r.recordUsage(r.who, 3)
 		r.drain(r.validating)
 		r.drain(r.entitling)
 		folded := time.Now()
-		after := r.tableSays()
-		for r.cachedSays() != after {
+		after := r.tableAnswer()
+		for r.cachedAnswer() != after {
 			if late := time.Since(folded); late > 2*time.Second {
 				t.Fatalf("%v later still %s", late, before)
 			}

@@ -37,7 +37,7 @@ func (c *loadCount) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndD
 // Checks that wait for a position and find no entry new enough share a load: the
 // running one began too early for them, the one after it serves all.
 func TestChecksAtAPositionShareALoad(t *testing.T) {
-	s := newScene(t)
+	s := newPipelineFixture(t)
 	tenant := newID()
 	s.subscribe(tenant, may, quota("calls", 100, domain.LimitHard, domain.ResetMonthly))
 	at := s.append(usageEvent(tenant, "a", "calls", 1, may))[0]
@@ -57,7 +57,7 @@ func TestChecksAtAPositionShareALoad(t *testing.T) {
 	var g errgroup.Group
 	for range 60 {
 		g.Go(func() error {
-			c, err := reads.Check(t.Context(), tenantEyes(tenant), tenant, "calls", 1, query.Wait{MinPosition: &at, For: 10 * time.Second})
+			c, err := reads.Check(t.Context(), tenantViewer(tenant), tenant, "calls", 1, query.Wait{MinPosition: &at, For: 10 * time.Second})
 			if err == nil && (!c.Allowed || c.Used.String() != "1" || c.AsOf.Number < at.Number) {
 				t.Errorf("%+v", c)
 			}

@@ -11,13 +11,13 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// outage folds, and then finds its database gone while it is out.
-type outage struct {
+// outageHandler folds, and then finds its database gone while it is out.
+type outageHandler struct {
 	projections.Handler
 	out *bool
 }
 
-func (o outage) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (projections.Result, error) {
+func (o outageHandler) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (projections.Result, error) {
 	result, err := o.Handler.Apply(ctx, tx, g, batch)
 	if *o.out {
 		return result, errors.New("connection refused")
@@ -25,10 +25,10 @@ func (o outage) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, 
 	return result, err
 }
 
-// order records the recorded positions of its verdicts.
-type order struct{ seen *[]int64 }
+// positionRecorder records the recorded positions of its verdicts.
+type positionRecorder struct{ seen *[]int64 }
 
-func (o order) Apply(_ context.Context, _ pgx.Tx, _ projections.Generation, batch []events.Envelope) (projections.Result, error) {
+func (o positionRecorder) Apply(_ context.Context, _ pgx.Tx, _ projections.Generation, batch []events.Envelope) (projections.Result, error) {
 	for i := range batch {
 		v, err := codec.VerdictOf(&batch[i])
 		if err != nil {
@@ -39,10 +39,10 @@ func (o order) Apply(_ context.Context, _ pgx.Tx, _ projections.Generation, batc
 	return projections.Result{}, nil
 }
 
-// poisoned folds, but fails as its features say.
-type poisoned struct{ projections.Handler }
+// poisonedHandler folds, but fails as its features say.
+type poisonedHandler struct{ projections.Handler }
 
-func (p poisoned) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (projections.Result, error) {
+func (p poisonedHandler) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (projections.Result, error) {
 	for i := range batch {
 		v, err := codec.VerdictOf(&batch[i])
 		if err != nil {
@@ -64,10 +64,10 @@ func (p poisoned) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation
 	return p.Handler.Apply(ctx, tx, g, batch)
 }
 
-// mover folds and moves the checkpoints itself.
-type mover struct{ projections.Handler }
+// movingHandler folds and moves the checkpoints itself.
+type movingHandler struct{ projections.Handler }
 
-func (m mover) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (projections.Result, error) {
+func (m movingHandler) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (projections.Result, error) {
 	if _, err := tx.Exec(ctx, `UPDATE consumer_checkpoints SET position = position + 1`); err != nil {
 		return projections.Result{}, err
 	}

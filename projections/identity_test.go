@@ -20,9 +20,9 @@ import (
 )
 
 // withhold withholds an event as the relay does if it alone cannot be published.
-func (s *scene) withhold(tenant uuid.UUID, e events.Envelope) {
+func (s *pipelineFixture) withhold(tenant uuid.UUID, e events.Envelope) {
 	s.Helper()
-	letter := say(tenant, events.PublishFailed, events.Counts{Parked: 1}, events.Failed{SourcePosition: e.Position.Number, Topic: e.Subject.Topic().Name(),
+	letter := plainEvent(tenant, events.PublishFailed, events.Counts{Parked: 1}, events.Failed{SourcePosition: e.Position.Number, Topic: e.Subject.Topic().Name(),
 		KafkaOffset: -1, Stage: events.StagePublishing, Code: "publish_refused", Payload: e.Payload})
 	s.must(pgx.BeginFunc(context.Background(), s.pool, func(tx pgx.Tx) error {
 		_, err := tx.Exec(context.Background(), `INSERT INTO withheld_records VALUES ($1, $2, $3, $4, $5, '')`,
@@ -34,8 +34,8 @@ func (s *scene) withhold(tenant uuid.UUID, e events.Envelope) {
 	}))
 }
 
-// some lets a consumer read no more than n records of a partition.
-func (s *scene) some(r *consume.Runner, partition int16, n int) {
+// readAtMost lets a consumer read no more than n records of a partition.
+func (s *pipelineFixture) readAtMost(r *consume.Runner, partition int16, n int) {
 	s.Helper()
 	records := s.topic(r.Consumer.Topic, partition, s.checkpoint(r.Consumer.Name, partition))
 	s.process(r, records[:min(n, len(records))])
@@ -43,8 +43,8 @@ func (s *scene) some(r *consume.Runner, partition int16, n int) {
 
 // P3: at every moment each accepted event is in exactly one place.
 func TestP3_IdentityHoldsAtEveryMoment(t *testing.T) {
-	s := newScene(t)
-	broken, _ := s.aggregator(poisoned{&usage.Handler{Folds: models.DefaultFolds().Usage, NewID: newID}})
+	s := newPipelineFixture(t)
+	broken, _ := s.aggregator(poisonedHandler{&usage.Handler{Folds: models.DefaultFolds().Usage, NewID: newID}})
 	rapid.Check(t, func(rt *rapid.T) {
 		tenant := newID()
 		partition := events.PartitionOf(tenant)
@@ -70,7 +70,7 @@ func TestP3_IdentityHoldsAtEveryMoment(t *testing.T) {
 	}
 }
 
-func (s *scene) move(rt *rapid.T, tenant uuid.UUID, broken *consume.Runner) {
+func (s *pipelineFixture) move(rt *rapid.T, tenant uuid.UUID, broken *consume.Runner) {
 	partition := events.PartitionOf(tenant)
 	n := rapid.IntRange(1, 4).Draw(rt, "n")
 	switch rapid.SampledFrom([]string{"record", "record", "validate", "aggregate", "withhold", "retry", "discard"}).Draw(rt, "step") {
@@ -79,9 +79,9 @@ func (s *scene) move(rt *rapid.T, tenant uuid.UUID, broken *consume.Runner) {
 			s.append(usageEvent(tenant, newID().String(), rapid.SampledFrom([]string{"calls", "calls", "panics", "unknown"}).Draw(rt, "feature"), 1, may))
 		}
 	case "validate":
-		s.some(s.validating, partition, n)
+		s.readAtMost(s.validating, partition, n)
 	case "aggregate":
-		s.some(broken, partition, n)
+		s.readAtMost(broken, partition, n)
 	case "withhold":
 		on := rapid.SampledFrom([]*consume.Runner{s.validating, broken}).Draw(rt, "on")
 		for _, e := range s.read(on.Consumer.Topic, partition, s.checkpoint(on.Consumer.Name, partition)) {
@@ -110,8 +110,8 @@ func (s *scene) move(rt *rapid.T, tenant uuid.UUID, broken *consume.Runner) {
 }
 
 // A figure that is lost or counted twice is missed.
-func TestP3_IdentityTellsWhatIsMissing(t *testing.T) {
-	s := newScene(t)
+func TestP3_IdentityCountsMissingEvents(t *testing.T) {
+	s := newPipelineFixture(t)
 	tenant := newID()
 	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
 	s.append(usageEvent(tenant, "a", "calls", 1, may), usageEvent(tenant, "b", "calls", 1, may))

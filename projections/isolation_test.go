@@ -19,7 +19,7 @@ import (
 // P9: every read shows a tenant its own rows only, even if another tenant of the
 // same partition asks for them by name.
 func TestP9_ReadsShowATenantOnlyItsOwn(t *testing.T) {
-	s := newScene(t)
+	s := newPipelineFixture(t)
 	tenant := newID()
 	neighbour := tenantIn(events.PartitionOf(tenant))
 	s.subscribe(tenant, may, quota("calls", 10, domain.LimitHard, domain.ResetMonthly))
@@ -66,12 +66,12 @@ func TestP9_ReadsShowATenantOnlyItsOwn(t *testing.T) {
 		},
 	}
 	for name, read := range found {
-		for _, v := range []query.Viewer{operator, tenantEyes(tenant)} {
+		for _, v := range []query.Viewer{operator, tenantViewer(tenant)} {
 			if !read(v) {
 				t.Errorf("%s: %+v does not see it", name, v)
 			}
 		}
-		for _, v := range []query.Viewer{tenantEyes(neighbour), tenantEyes(newID()), {}} {
+		for _, v := range []query.Viewer{tenantViewer(neighbour), tenantViewer(newID()), {}} {
 			if read(v) {
 				t.Errorf("%s: %+v sees another tenant's", name, v)
 			}
@@ -90,7 +90,7 @@ func shown(t *testing.T, err error) bool {
 // The role of tenants can only read, and only the intended rows: isolation does not
 // depend on the queries.
 func TestP9_TheTenantsRoleIsDenied(t *testing.T) {
-	s := newScene(t)
+	s := newPipelineFixture(t)
 	for _, statement := range []string{
 		`SELECT * FROM event_log_rows`, `SELECT * FROM api_keys`, `SELECT * FROM withheld_records`, `SELECT * FROM outbox_events`, `SELECT * FROM idempotency_answers`,
 		`INSERT INTO event_log SELECT * FROM event_log`, `UPDATE consumer_checkpoints SET position = 0`, `DELETE FROM usage_aggregates`, `UPDATE log_heads SET position = 0`,
@@ -109,8 +109,8 @@ func TestP9_TheTenantsRoleIsDenied(t *testing.T) {
 }
 
 // The functions that see more than the role are no way around it.
-func TestP9_FunctionsTellATenantOfItselfAlone(t *testing.T) {
-	s := newScene(t)
+func TestP9_FunctionsShowATenantOnlyItsOwnRows(t *testing.T) {
+	s := newPipelineFixture(t)
 	tenant := newID()
 	neighbour := tenantIn(events.PartitionOf(tenant))
 	partition := events.PartitionOf(tenant)
@@ -136,13 +136,13 @@ func TestP9_FunctionsTellATenantOfItselfAlone(t *testing.T) {
 }
 
 // A session that served a tenant returns to the pool unchanged.
-func TestSessionsLeaveNoTenantBehind(t *testing.T) {
-	s := newScene(t)
+func TestSessionsResetTheTenantSetting(t *testing.T) {
+	s := newPipelineFixture(t)
 	tenant := newID()
 	for range 20 {
-		s.must(second(s.reads.Conflicts(t.Context(), tenantEyes(tenant), tenant, 1, "", query.Wait{})))
-		s.must(second(s.reads.UsageEvents(t.Context(), tenantEyes(tenant), audit.EventQuery{TenantID: tenant, Limit: 1})))
-		refusedAs(t, query.ErrNotFound, second(s.reads.Receipt(t.Context(), tenantEyes(tenant), tenant, "x", query.Wait{})))
+		s.must(second(s.reads.Conflicts(t.Context(), tenantViewer(tenant), tenant, 1, "", query.Wait{})))
+		s.must(second(s.reads.UsageEvents(t.Context(), tenantViewer(tenant), audit.EventQuery{TenantID: tenant, Limit: 1})))
+		refusedAs(t, query.ErrNotFound, second(s.reads.Receipt(t.Context(), tenantViewer(tenant), tenant, "x", query.Wait{})))
 		var role, setting string
 		s.must(s.pool.QueryRow(context.Background(), `SELECT current_user, coalesce(current_setting('meterplex.tenant_id', true), '')`).Scan(&role, &setting))
 		if role != "meterplex_worker" || setting != "" {

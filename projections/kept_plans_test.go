@@ -11,7 +11,7 @@ import (
 // TestKeptPlansUseTheKeys: plans made while the tables are empty are kept when the
 // tables have grown.
 func TestKeptPlansUseTheKeys(t *testing.T) {
-	w := newWorld(t)
+	w := newLogFixture(t)
 	pool, err := postgres.Open(t.Context(), postgres.Config{URL: w.url, KeepPlans: true})
 	w.must(err)
 	t.Cleanup(pool.Close)

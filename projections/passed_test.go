@@ -13,21 +13,21 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// line is an event of the model's log; position is its index + 1.
-type line struct {
+// modelEvent is an event of the model's log; position is its index + 1.
+type modelEvent struct {
 	subject   events.Subject
 	tenant    int
 	id, cause uuid.UUID
 	raw       int64 // recorded position of a verdict or a retry
 }
 
-// pipeline is the reference: a partition's log with three consumers, evaluated by
+// passedModel is the reference: a partition's log with three consumers, evaluated by
 // full scans.
-type pipeline struct {
+type passedModel struct {
 	t          *rapid.T
 	tx         pgx.Tx
 	tenants    []uuid.UUID
-	log        []line
+	log        []modelEvent
 	rejected   []int64 // recorded positions that may be retried
 	validator  int64
 	aggregator int64
@@ -37,9 +37,9 @@ type pipeline struct {
 
 const modelPartition = 7
 
-func (m *pipeline) head() int64 { return int64(len(m.log)) }
+func (m *passedModel) head() int64 { return int64(len(m.log)) }
 
-func (m *pipeline) last(topic events.Topic) int64 {
+func (m *passedModel) last(topic events.Topic) int64 {
 	for i := len(m.log) - 1; i >= 0; i-- {
 		if m.log[i].subject.Topic() == topic {
 			return int64(i + 1)
@@ -49,7 +49,7 @@ func (m *pipeline) last(topic events.Topic) int64 {
 }
 
 // next returns the first event of a topic after a position, 0 if not found.
-func (m *pipeline) next(topic events.Topic, after int64) int64 {
+func (m *passedModel) next(topic events.Topic, after int64) int64 {
 	for p := after + 1; p <= m.head(); p++ {
 		if m.log[p-1].subject.Topic() == topic {
 			return p
@@ -58,8 +58,8 @@ func (m *pipeline) next(topic events.Topic, after int64) int64 {
 	return 0
 }
 
-func (m *pipeline) append(subject events.Subject, tenant int, cause uuid.UUID, raw int64) {
-	m.log = append(m.log, line{subject, tenant, newID(), cause, raw})
+func (m *passedModel) append(subject events.Subject, tenant int, cause uuid.UUID, raw int64) {
+	m.log = append(m.log, modelEvent{subject, tenant, newID(), cause, raw})
 	l := m.log[len(m.log)-1]
 	payload := fmt.Sprintf(`{"rawPosition":%d}`, raw)
 	if subject == events.Reaggregated {
@@ -69,14 +69,14 @@ func (m *pipeline) append(subject events.Subject, tenant int, cause uuid.UUID, r
 		m.head(), l.id, m.tenants[tenant], cause, int16(modelPartition), int16(subject.Topic()), int16(subject), "e/"+l.id.String(), payload)
 }
 
-func (m *pipeline) exec(sql string, args ...any) {
+func (m *passedModel) exec(sql string, args ...any) {
 	m.t.Helper()
 	if _, err := m.tx.Exec(context.Background(), sql, args...); err != nil {
 		m.t.Fatal(err)
 	}
 }
 
-func (m *pipeline) validate() {
+func (m *passedModel) validate() {
 	for range rapid.IntRange(1, 4).Draw(m.t, "validated at once") {
 		at := m.next(events.TopicUsageRaw, m.validator)
 		if at == 0 {
@@ -98,7 +98,7 @@ func (m *pipeline) validate() {
 	}
 }
 
-func (m *pipeline) step() {
+func (m *passedModel) step() {
 	tenant := rapid.IntRange(0, len(m.tenants)-1).Draw(m.t, "tenant")
 	switch rapid.SampledFrom([]string{"record", "record", "validate", "validate", "aggregate", "read", "catalogue", "retry", "again"}).Draw(m.t, "step") {
 	case "record":
@@ -135,9 +135,9 @@ func (m *pipeline) step() {
 		[]int64{m.validator, m.aggregator, m.reader}, int16(modelPartition))
 }
 
-// truth finds the greatest position up to which all is decided, and all is passed,
+// passedByDefinition finds the greatest position up to which all is decided, and all is passed,
 // for a tenant: by definition, event by event.
-func (m *pipeline) truth(tenant int, wholeLog bool) (decided, passed int64) {
+func (m *passedModel) passedByDefinition(tenant int, wholeLog bool) (decided, passed int64) {
 	verdictOn := make(map[uuid.UUID]int64)
 	for i, l := range m.log {
 		if l.subject == events.UsageValidated {
@@ -165,12 +165,12 @@ func (m *pipeline) truth(tenant int, wholeLog bool) (decided, passed int64) {
 	return decided, passed
 }
 
-func (m *pipeline) check(tenant int, wholeLog bool) {
+func (m *passedModel) check(tenant int, wholeLog bool) {
 	projection, consumer := "usage_aggregates", events.GroupAggregator
 	if wholeLog {
 		projection, consumer = "entitlement_reads", events.GroupEntitlements
 	}
-	decided, passed := m.truth(tenant, wholeLog)
+	decided, passed := m.passedByDefinition(tenant, wholeLog)
 	for _, span := range []int64{1 << 40, 3} {
 		var gotDecided, gotPassed int64
 		err := m.tx.QueryRow(context.Background(), `SELECT decided, passed FROM consumer_standing($1::smallint, $2::uuid, $3, NULL, $4, $5, $6)`,
@@ -190,7 +190,7 @@ func (m *pipeline) check(tenant int, wholeLog bool) {
 	m.before[key] = passed
 }
 
-func (m *pipeline) String() string {
+func (m *passedModel) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "validator %d, aggregator %d, reader %d\n", m.validator, m.aggregator, m.reader)
 	for i, l := range m.log {
@@ -203,7 +203,7 @@ func (m *pipeline) String() string {
 // The passed position equals the model's and never falls; if only nearby positions
 // are searched, it never exceeds the model's.
 func TestPassedIsTrueAndNeverFalls(t *testing.T) {
-	w := newWorld(t)
+	w := newLogFixture(t)
 	tenants := []uuid.UUID{tenantIn(modelPartition), tenantIn(modelPartition)}
 	rapid.Check(t, func(t *rapid.T) {
 		tx, err := w.pool.Begin(context.Background())
@@ -211,7 +211,7 @@ func TestPassedIsTrueAndNeverFalls(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer tx.Rollback(context.Background())
-		m := pipeline{t: t, tx: tx, tenants: tenants, before: map[string]int64{}}
+		m := passedModel{t: t, tx: tx, tenants: tenants, before: map[string]int64{}}
 		for range rapid.IntRange(1, 25).Draw(t, "steps") {
 			m.step()
 			for tenant := range tenants {

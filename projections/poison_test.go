@@ -13,7 +13,7 @@ import (
 // A poison event becomes one dead letter, however it fails, and its
 // neighbours are folded exactly once.
 func TestP2_PoisonLeavesItsNeighboursExact(t *testing.T) {
-	w := newWorld(t)
+	w := newLogFixture(t)
 	a, b := tenantIn(11), tenantIn(12)
 	features := []string{"panics", "refused", "raised", "\x00"}
 	var pending []events.Pending
@@ -26,7 +26,7 @@ func TestP2_PoisonLeavesItsNeighboursExact(t *testing.T) {
 	bad := verdict(b, "calls", 1)
 	bad.Payload = json.RawMessage(`{"periodKey":"someday"}`)
 	w.append(append(pending, bad)...)
-	r, seen := w.aggregator(poisoned{&usage.Handler{Folds: models.DefaultFolds().Usage, NewID: newID}})
+	r, seen := w.aggregator(poisonedHandler{&usage.Handler{Folds: models.DefaultFolds().Usage, NewID: newID}})
 	records := append(w.topic(events.TopicUsageValidated, 11, 0), w.topic(events.TopicUsageValidated, 12, 0)...)
 	w.process(r, records)
 	w.process(r, records)
@@ -53,7 +53,7 @@ func TestP2_PoisonLeavesItsNeighboursExact(t *testing.T) {
 
 // A retry that fails again updates the first dead letter; one that succeeds closes it.
 func TestReaggregatedFoldsAndClosesItsLetter(t *testing.T) {
-	w := newWorld(t)
+	w := newLogFixture(t)
 	tenant := tenantIn(6)
 	first := newID()
 	again := func(attempt int, period string) events.Pending {

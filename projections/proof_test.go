@@ -10,7 +10,7 @@ import (
 // A record of another event than the log's is not folded while the server is in another life than
 // the head's epoch, whatever its epoch says.
 func TestP2_ARecordProvesItselfInAnotherLifeOfTheServer(t *testing.T) {
-	w := newWorld(t)
+	w := newLogFixture(t)
 	tenant := tenantIn(6)
 	w.verdicts(tenant, "calls", 2)
 	records := w.topic(events.TopicUsageValidated, 6, 0)

@@ -19,7 +19,7 @@ import (
 )
 
 func TestChecks(t *testing.T) {
-	s := newScene(t)
+	s := newPipelineFixture(t)
 	tenant := newID()
 	boolean := domain.Grant{Entitlement: domain.Entitlement{Feature: "sso"}, Type: domain.FeatureBoolean}
 	s.subscribe(tenant, may, quota("hard", 10, domain.LimitHard, domain.ResetMonthly), quota("soft", 10, domain.LimitSoft, domain.ResetAnnually),
@@ -48,7 +48,7 @@ func TestChecks(t *testing.T) {
 		{"unknown", 1, `"allowed":false,"feature":"unknown","reason":"feature_not_found"`},
 		{"\x00", 1, `"allowed":false,"feature":"\u0000","reason":"feature_not_found"`},
 	} {
-		got, err := s.reads.Check(t.Context(), tenantEyes(tenant), tenant, c.feature, c.amount, query.Wait{})
+		got, err := s.reads.Check(t.Context(), tenantViewer(tenant), tenant, c.feature, c.amount, query.Wait{})
 		s.must(err)
 		body, err := json.Marshal(got)
 		s.must(err)
@@ -60,7 +60,7 @@ func TestChecks(t *testing.T) {
 	if err != nil || none.Allowed || none.Reason != entitlements.ReasonNoSubscription {
 		t.Errorf("%+v %v", none, err)
 	}
-	list, err := s.reads.Entitlements(t.Context(), tenantEyes(tenant), tenant, query.Wait{})
+	list, err := s.reads.Entitlements(t.Context(), tenantViewer(tenant), tenant, query.Wait{})
 	if err != nil || len(list.Data) != 5 || list.Data[0].Feature != "free" || list.AsOf != asOf {
 		t.Errorf("%+v %v", list, err)
 	}
@@ -71,7 +71,7 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-func (s *scene) head(tenant uuid.UUID) events.Position {
+func (s *pipelineFixture) head(tenant uuid.UUID) events.Position {
 	s.Helper()
 	p := events.Position{Partition: events.PartitionOf(tenant)}
 	s.must(s.pool.QueryRow(s.Context(), `SELECT position FROM log_heads WHERE partition = $1`, p.Partition).Scan(&p.Number))
@@ -80,11 +80,11 @@ func (s *scene) head(tenant uuid.UUID) events.Position {
 
 // The grants follow the subscription that accepts usage, and only it.
 func TestGrantsFollowSubscriptions(t *testing.T) {
-	s := newScene(t)
+	s := newPipelineFixture(t)
 	tenant := newID()
 	features := func() (all []string) {
 		s.settle()
-		list, err := s.reads.Entitlements(t.Context(), tenantEyes(tenant), tenant, query.Wait{})
+		list, err := s.reads.Entitlements(t.Context(), tenantViewer(tenant), tenant, query.Wait{})
 		s.must(err)
 		for _, c := range list.Data {
 			all = append(all, c.Feature)
@@ -92,7 +92,7 @@ func TestGrantsFollowSubscriptions(t *testing.T) {
 		return all
 	}
 	change := func(sub domain.Subscription) { // with another event behind it: the last of a stretch is read whatever it is
-		s.append(say(tenant, events.SubscriptionChanged, events.Counts{}, sub), usageEvent(tenant, newID().String(), "none", 1, may))
+		s.append(plainEvent(tenant, events.SubscriptionChanged, events.Counts{}, sub), usageEvent(tenant, newID().String(), "none", 1, may))
 	}
 	first := s.subscribe(tenant, may, grant("a", domain.ResetMonthly), grant("b", domain.ResetMonthly), grant("b", domain.ResetNever))
 	for _, step := range []struct {
@@ -119,7 +119,7 @@ func TestGrantsFollowSubscriptions(t *testing.T) {
 
 // P5: however the log is cut into batches, the rows are the same.
 func TestP5_EntitlementsDoNotDependOnBatches(t *testing.T) {
-	s := newScene(t)
+	s := newPipelineFixture(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		tenant := tenantIn(rapid.Int16Range(0, 31).Draw(rt, "partition"))
 		var subs []domain.Subscription
@@ -134,11 +134,11 @@ func TestP5_EntitlementsDoNotDependOnBatches(t *testing.T) {
 			}
 			subs = append(subs, sub)
 			verdict := events.Validated{RawPosition: int64(len(subs)), Feature: "a", PeriodKey: "2026-05", Amount: rapid.Int64Min(0).Draw(rt, "amount"), Timestamp: may}
-			s.append(say(tenant, events.SubscriptionChanged, events.Counts{}, sub), say(tenant, events.UsageValidated, events.Counts{}, verdict))
+			s.append(plainEvent(tenant, events.SubscriptionChanged, events.Counts{}, sub), plainEvent(tenant, events.UsageValidated, events.Counts{}, verdict))
 		}
 		s.entitling.Consumer.MaxPerPartition = rapid.IntRange(1, 30).Draw(rt, "batch")
 		s.drain(s.entitling)
-		s.drain(s.oneByOne(entitlements.Consumer(models.DefaultFolds().Entitlements)))
+		s.drain(s.addSeparateGeneration(entitlements.Consumer(models.DefaultFolds().Entitlements)))
 		var differ int
 		s.must(s.pool.QueryRow(t.Context(), `SELECT count(*) FROM (
 			(SELECT tenant_id, feature, subscription_id::text, '' FROM entitlement_grants WHERE generation = 1 UNION ALL
@@ -153,12 +153,12 @@ func TestP5_EntitlementsDoNotDependOnBatches(t *testing.T) {
 }
 
 func TestWaitsForAPosition(t *testing.T) {
-	s := newScene(t)
+	s := newPipelineFixture(t)
 	tenant := newID()
 	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
 	at := s.append(usageEvent(tenant, "e", "calls", 5, may))[0]
 	wait := func(p events.Position, d time.Duration) (usage.Aggregates, error) {
-		return s.reads.Aggregates(t.Context(), tenantEyes(tenant), usage.AggregateQuery{TenantID: tenant, Limit: 1, Wait: query.Wait{MinPosition: &p, For: d}})
+		return s.reads.Aggregates(t.Context(), tenantViewer(tenant), usage.AggregateQuery{TenantID: tenant, Limit: 1, Wait: query.Wait{MinPosition: &p, For: d}})
 	}
 	refusedAs(t, query.ErrProjectionBehind, second(wait(at, 0)))
 	refusedAs(t, query.ErrProjectionBehind, second(wait(at, 30*time.Millisecond)))
@@ -178,10 +178,10 @@ func TestWaitsForAPosition(t *testing.T) {
 	if err != nil || len(page.Data) != 1 || page.Data[0].Amount != "5" || page.AsOf.Number < at.Number {
 		t.Errorf("%+v %v", page, err)
 	}
-	_, err = s.reads.Check(t.Context(), tenantEyes(tenant), tenant, "calls", 1, query.Wait{MinPosition: &at})
+	_, err = s.reads.Check(t.Context(), tenantViewer(tenant), tenant, "calls", 1, query.Wait{MinPosition: &at})
 	refusedAs(t, query.ErrProjectionBehind, err)
 	s.drain(s.entitling)
-	check, err := s.reads.Check(t.Context(), tenantEyes(tenant), tenant, "calls", 1, query.Wait{MinPosition: &at})
+	check, err := s.reads.Check(t.Context(), tenantViewer(tenant), tenant, "calls", 1, query.Wait{MinPosition: &at})
 	if err != nil || check.Used.String() != "5" {
 		t.Errorf("%+v %v", check, err)
 	}

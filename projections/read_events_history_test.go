@@ -18,10 +18,10 @@ import (
 	"github.com/meterplex/meterplex/projections/deadletters"
 )
 
-// drama builds a tenant's history with every event that usage can have, beside a
+// history builds a tenant's history with every event that usage can have, beside a
 // neighbour in the same partition.
-type drama struct {
-	*scene
+type history struct {
+	*pipelineFixture
 	tenant, neighbour uuid.UUID
 	partition         int16
 	broken            *consume.Runner // cannot fold the feature "panics"
@@ -29,18 +29,18 @@ type drama struct {
 	sent              int
 }
 
-func newDrama(s *scene) *drama {
+func newHistory(s *pipelineFixture) *history {
 	tenant := newID()
-	d := &drama{scene: s, tenant: tenant, partition: events.PartitionOf(tenant), neighbour: tenantIn(events.PartitionOf(tenant))}
-	d.broken, _ = s.aggregator(poisoned{s.aggregating.Consumer.Handler})
+	d := &history{pipelineFixture: s, tenant: tenant, partition: events.PartitionOf(tenant), neighbour: tenantIn(events.PartitionOf(tenant))}
+	d.broken, _ = s.aggregator(poisonedHandler{s.aggregating.Consumer.Handler})
 	d.letters = &commands.DeadLetters{Store: s.store, Now: time.Now, NewID: newID}
 	d.subscribe(tenant, may, grant("calls", domain.ResetMonthly), grant("panics", domain.ResetMonthly), grant("ever", domain.ResetNever))
 	d.subscribe(d.neighbour, may, grant("calls", domain.ResetMonthly))
 	return d
 }
 
-// happen lets one more thing happen.
-func (d *drama) happen(rt *rapid.T) {
+// addStep lets one more thing happen.
+func (d *history) addStep(rt *rapid.T) {
 	d.Helper()
 	n := rapid.IntRange(1, 4).Draw(rt, "n")
 	aggregator := rapid.SampledFrom([]*consume.Runner{d.broken, d.broken, d.aggregating}).Draw(rt, "aggregator")
@@ -55,9 +55,9 @@ func (d *drama) happen(rt *rapid.T) {
 			d.append(conflict(d.tenant, fmt.Sprint("e", rapid.IntRange(1, d.sent).Draw(rt, "of")), events.Position{Number: 1}, newID().String()))
 		}
 	case "validate":
-		d.some(d.validating, d.partition, n)
+		d.readAtMost(d.validating, d.partition, n)
 	case "aggregate":
-		d.some(aggregator, d.partition, n)
+		d.readAtMost(aggregator, d.partition, n)
 	case "withhold":
 		on := rapid.SampledFrom([]*consume.Runner{d.validating, aggregator}).Draw(rt, "on")
 		for _, e := range d.read(on.Consumer.Topic, d.partition, d.checkpoint(on.Consumer.Name, d.partition)) {
@@ -74,9 +74,9 @@ func (d *drama) happen(rt *rapid.T) {
 	}
 }
 
-// trouble is one of each: a rejection and a failed fold, their retries, each failing
+// addFailures is one of each: a rejection and a failed fold, their retries, each failing
 // again, and a retry too many.
-func (d *drama) trouble() {
+func (d *history) addFailures() {
 	d.Helper()
 	d.append(usageEvent(d.tenant, "unknown", "unknown", 1, may), usageEvent(d.tenant, "panics", "panics", 1, may))
 	d.Rest()
@@ -90,7 +90,7 @@ func (d *drama) trouble() {
 	d.Rest()
 }
 
-func (d *drama) record(rt *rapid.T) {
+func (d *history) record(rt *rapid.T) {
 	d.sent++
 	feature := rapid.SampledFrom([]string{"calls", "calls", "ever", "panics", "unknown"}).Draw(rt, "feature")
 	at := may.Add(time.Duration(rapid.IntRange(0, 70*24).Draw(rt, "hour")) * time.Hour)
@@ -100,9 +100,9 @@ func (d *drama) record(rt *rapid.T) {
 }
 
 // withholdBy withholds an event as the relay does, with the same cause and keys.
-func (d *drama) withholdBy(e events.Envelope) {
+func (d *history) withholdBy(e events.Envelope) {
 	d.Helper()
-	letter := say(d.tenant, events.PublishFailed, events.Counts{Parked: 1}, nil)
+	letter := plainEvent(d.tenant, events.PublishFailed, events.Counts{Parked: 1}, nil)
 	failed := events.Failed{SourcePosition: e.Position.Number, SourceEventID: e.EventID, Topic: e.Subject.Topic().Name(), KafkaOffset: -1,
 		Stage: events.StagePublishing, Code: "publish_refused", DeadLetterID: letter.EventID, Payload: e.Payload}
 	var retry struct {
@@ -127,7 +127,7 @@ func (d *drama) withholdBy(e events.Envelope) {
 
 // retry requests the retry of one dead letter and executes it; the second time it
 // is refused.
-func (d *drama) retry(pick func(n int) int, times int) {
+func (d *history) retry(pick func(n int) int, times int) {
 	d.Helper()
 	page, err := d.reads.DeadLetters(context.Background(), operator, deadletters.DeadLetterQuery{TenantID: &d.tenant, Status: events.StatusFailed, Limit: 100})
 	d.must(err)
@@ -136,7 +136,7 @@ func (d *drama) retry(pick func(n int) int, times int) {
 	}
 	letter := page.Data[pick(len(page.Data))]
 	for range times {
-		request := say(d.tenant, events.RetryRequested, events.Counts{}, events.Retry{DeadLetterID: letter.ID, Reason: "mended"})
+		request := plainEvent(d.tenant, events.RetryRequested, events.Counts{}, events.Retry{DeadLetterID: letter.ID, Reason: "mended"})
 		request.CorrelationID = newID()
 		at := d.append(request)[0]
 		d.must(d.store.ChangeDeadLetters(context.Background(), d.tenant, func(tx commands.DeadLetterTx) error {
@@ -151,13 +151,13 @@ func (d *drama) retry(pick func(n int) int, times int) {
 }
 
 // Rest processes all events in flight.
-func (d *drama) Rest() {
+func (d *history) Rest() {
 	d.Helper()
 	d.drain(d.validating, d.broken, d.lettering)
 }
 
-// whole reads the tenant's log, or all of the partition.
-func (d *drama) whole() (own, all []events.Envelope) {
+// readAll reads the tenant's log, or all of the partition.
+func (d *history) readAll() (own, all []events.Envelope) {
 	d.Helper()
 	all = d.read(0, d.partition, 0)
 	for _, e := range all {

@@ -11,12 +11,12 @@ import (
 
 // P9: the functions that see more than the role of tenants do not bypass it,
 // whether or not a tenant is named.
-func TestP9_FunctionsOfTheLogTellATenantOfItselfAlone(t *testing.T) {
-	s := newScene(t)
+func TestP9_LogFunctionsShowATenantOnlyItsOwnRows(t *testing.T) {
+	s := newPipelineFixture(t)
 	tenant := newID()
 	partition := events.PartitionOf(tenant)
 	cause := usageEvent(tenant, "e", "calls", 1, may)
-	effect := say(tenant, events.TenantChanged, events.Counts{}, map[string]string{})
+	effect := plainEvent(tenant, events.TenantChanged, events.Counts{}, map[string]string{})
 	effect.CausationID = cause.EventID
 	s.append(cause, effect)
 	for _, ask := range []string{

@@ -27,7 +27,7 @@ func places(list []events.Envelope) (all []string) {
 }
 
 // list reads every page, and lets more be recorded between them.
-func (d *drama) list(v query.Viewer, f audit.EventFilter, after audit.Frontier, limit int, between func()) (all []events.Envelope) {
+func (d *history) list(v query.Viewer, f audit.EventFilter, after audit.Frontier, limit int, between func()) (all []events.Envelope) {
 	d.Helper()
 	for {
 		page, err := d.reads.Events(context.Background(), v, audit.LogQuery{EventFilter: f, After: after, Limit: limit})
@@ -43,17 +43,17 @@ func (d *drama) list(v query.Viewer, f audit.EventFilter, after audit.Frontier, 
 
 // With any filter and concurrent recording, pages hold the events that a scan of the
 // whole log finds, once and in its order; a tenant sees its own.
-func TestEventsAreWhatTheLogHolds(t *testing.T) {
-	s := newScene(t)
+func TestListedEventsMatchTheLog(t *testing.T) {
+	s := newPipelineFixture(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		d := newDrama(s)
+		d := newHistory(s)
 		for range rapid.IntRange(3, 15).Draw(rt, "steps") {
-			d.happen(rt)
+			d.addStep(rt)
 		}
-		own, all := d.whole()
+		own, all := d.readAll()
 		for range 5 {
 			f, want := someFilter(rt, d, own)
-			viewer, log, limit := tenantEyes(d.tenant), own, rapid.IntRange(1, 7).Draw(rt, "limit")
+			viewer, log, limit := tenantViewer(d.tenant), own, rapid.IntRange(1, 7).Draw(rt, "limit")
 			if f.Stream.Kind != "usage" && rapid.Bool().Draw(rt, "operator") {
 				viewer, log, f.TenantID, limit = operator, all, nil, 100*limit
 			}
@@ -84,7 +84,7 @@ func more(n int, do func()) func() {
 }
 
 // someFilter draws a filter and its predicate.
-func someFilter(rt *rapid.T, d *drama, own []events.Envelope) (audit.EventFilter, func(*events.Envelope) bool) {
+func someFilter(rt *rapid.T, d *history, own []events.Envelope) (audit.EventFilter, func(*events.Envelope) bool) {
 	f := audit.EventFilter{TenantID: &d.tenant}
 	some := &own[rapid.IntRange(0, len(own)-1).Draw(rt, "some")]
 	other := &own[rapid.IntRange(0, len(own)-1).Draw(rt, "other")]
@@ -144,13 +144,13 @@ func inUsageStream(log []events.Envelope, id string) func(*events.Envelope) bool
 
 // Every event is found by its id, without an index of ids, by permitted viewers.
 func TestEveryEventIsFoundByItsID(t *testing.T) {
-	s := newScene(t)
+	s := newPipelineFixture(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		d := newDrama(s)
+		d := newHistory(s)
 		for range rapid.IntRange(3, 15).Draw(rt, "steps") {
-			d.happen(rt)
+			d.addStep(rt)
 		}
-		own, _ := d.whole()
+		own, _ := d.readAll()
 		for range 4 {
 			e := own[rapid.IntRange(0, len(own)-1).Draw(rt, "event")]
 			for name, tenant := range map[string]*uuid.UUID{"any": nil, "its own": &d.tenant} {
@@ -160,11 +160,11 @@ func TestEveryEventIsFoundByItsID(t *testing.T) {
 				}
 			}
 			for _, ref := range []audit.EventRef{{ID: e.EventID}, {Position: &e.Position}} {
-				if got, err := s.reads.Event(context.Background(), tenantEyes(d.tenant), ref, &d.tenant); err != nil || got.EventID != e.EventID {
+				if got, err := s.reads.Event(context.Background(), tenantViewer(d.tenant), ref, &d.tenant); err != nil || got.EventID != e.EventID {
 					rt.Fatalf("%s to its tenant: %v", e.DedupeKey, err)
 				}
 				for _, asked := range []*uuid.UUID{nil, &d.tenant, &d.neighbour} {
-					if _, err := s.reads.Event(context.Background(), tenantEyes(d.neighbour), ref, asked); !errors.Is(err, query.ErrNotFound) {
+					if _, err := s.reads.Event(context.Background(), tenantViewer(d.neighbour), ref, asked); !errors.Is(err, query.ErrNotFound) {
 						rt.Fatalf("%s to a neighbour: %v", e.DedupeKey, err)
 					}
 				}
@@ -185,7 +185,7 @@ func wire(e events.Envelope) string {
 // An id made before or after its event's recording is found within the documented
 // bound, and beyond it in a short log.
 func TestIDsAreFoundAroundTheirTime(t *testing.T) {
-	s := newScene(t)
+	s := newPipelineFixture(t)
 	tenant := newID()
 	ids := map[uuid.UUID]bool{}
 	for off, near := range map[time.Duration]bool{-9 * time.Second: true, 2 * time.Second: true, 14 * time.Minute: true, -time.Minute: false,
@@ -228,7 +228,7 @@ func idOf(at time.Time) uuid.UUID {
 
 // Each kind of stream holds its aggregate's events.
 func TestStreamsOfTheCatalogue(t *testing.T) {
-	s := newScene(t)
+	s := newPipelineFixture(t)
 	tenant, one, two := newID(), newID(), newID()
 	m := func(pairs ...string) map[string]any {
 		payload := map[string]any{}
@@ -238,14 +238,14 @@ func TestStreamsOfTheCatalogue(t *testing.T) {
 		return payload
 	}
 	at := s.append(
-		say(tenant, events.TenantCreated, events.Counts{}, m("id", tenant.String())),
-		say(tenant, events.APIKeyCreated, events.Counts{}, m("id", one.String(), "tenantId", tenant.String())),
-		say(tenant, events.APIKeyRotated, events.Counts{}, map[string]any{"old": m("id", one.String()), "new": m("id", two.String())}),
-		say(tenant, events.APIKeyRevoked, events.Counts{}, m("id", two.String())),
-		say(tenant, events.SubscriptionCreated, events.Counts{}, m("id", one.String(), "plan", "pro")),
-		say(events.Platform, events.FeatureDefined, events.Counts{}, m("lookupKey", "calls")),
-		say(events.Platform, events.PlanDefined, events.Counts{}, m("key", "pro")),
-		say(events.Platform, events.PlanDefined, events.Counts{}, m("key", "calls")),
+		plainEvent(tenant, events.TenantCreated, events.Counts{}, m("id", tenant.String())),
+		plainEvent(tenant, events.APIKeyCreated, events.Counts{}, m("id", one.String(), "tenantId", tenant.String())),
+		plainEvent(tenant, events.APIKeyRotated, events.Counts{}, map[string]any{"old": m("id", one.String()), "new": m("id", two.String())}),
+		plainEvent(tenant, events.APIKeyRevoked, events.Counts{}, m("id", two.String())),
+		plainEvent(tenant, events.SubscriptionCreated, events.Counts{}, m("id", one.String(), "plan", "pro")),
+		plainEvent(events.Platform, events.FeatureDefined, events.Counts{}, m("lookupKey", "calls")),
+		plainEvent(events.Platform, events.PlanDefined, events.Counts{}, m("key", "pro")),
+		plainEvent(events.Platform, events.PlanDefined, events.Counts{}, m("key", "calls")),
 	)
 	for stream, want := range map[string][]int{
 		"tenant/" + tenant.String(): {0}, "api-key/" + one.String(): {1, 2}, "api-key/" + two.String(): {2, 3}, "subscription/" + one.String(): {4},
@@ -271,7 +271,7 @@ func TestStreamsOfTheCatalogue(t *testing.T) {
 	}
 }
 
-func TestSubjectsAreChosenByTheirWords(t *testing.T) {
+func TestSubjectsAreFilteredByName(t *testing.T) {
 	for name, n := range map[string]int{"meterplex.usage.event.recorded.v1": 1, "meterplex.usage.event.recorded": 1, "meterplex.": len(events.Subjects()),
 		"meterplex": len(events.Subjects()), "meterplex.catalogue.tenant.": 2, "meterplex.catalogue.tenant": 2} {
 		if got, err := audit.SubjectsOf(name); err != nil || len(got) != n {
@@ -306,7 +306,7 @@ func TestFrontiersAreReadAsTheyAreWritten(t *testing.T) {
 
 // A page scans a bounded part of the log and returns the end of that part.
 func TestPagesOfRareEventsAreBounded(t *testing.T) {
-	s := newScene(t)
+	s := newPipelineFixture(t)
 	tenant := newID()
 	neighbour := tenantIn(events.PartitionOf(tenant))
 	s.append(usageEvent(tenant, "first", "calls", 1, may))
@@ -320,12 +320,12 @@ func TestPagesOfRareEventsAreBounded(t *testing.T) {
 	}
 	s.append(usageEvent(tenant, "last", "calls", 1, may))
 	q := audit.LogQuery{EventFilter: audit.EventFilter{TenantID: &tenant}, Limit: 10}
-	page, err := s.reads.Events(t.Context(), tenantEyes(tenant), q)
+	page, err := s.reads.Events(t.Context(), tenantViewer(tenant), q)
 	if err != nil || len(page.Data) != 1 || page.Next == nil {
 		t.Fatalf("%d events, next %v, %v", len(page.Data), page.Next, err)
 	}
 	q.After = audit.AfterPosition(*page.Next)
-	page, err = s.reads.Events(t.Context(), tenantEyes(tenant), q)
+	page, err = s.reads.Events(t.Context(), tenantViewer(tenant), q)
 	if err != nil || len(page.Data) != 1 || page.Next != nil || page.Data[0].DedupeKey != "u/last" {
 		t.Errorf("%d events, next %v, %v", len(page.Data), page.Next, err)
 	}

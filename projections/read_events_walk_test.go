@@ -16,20 +16,20 @@ import (
 )
 
 // A tail returns every event once, from any start, despite concurrent recording.
-func TestTailsMissAndRepeatNothing(t *testing.T) {
-	s := newScene(t)
+func TestTailsDeliverEachEventOnce(t *testing.T) {
+	s := newPipelineFixture(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		d := newDrama(s)
+		d := newHistory(s)
 		begin, _ := d.tail(audit.EventFilter{}, audit.TailStart{})
 		place := begin.Place()
 		var got []events.Envelope
 		for range rapid.IntRange(2, 8).Draw(rt, "rounds") {
-			d.happen(rt)
+			d.addStep(rt)
 			after, err := audit.ParseFrontier(place)
 			s.must(err)
 			tail, f := d.tail(audit.EventFilter{}, audit.TailStart{After: &after})
 			if rapid.Bool().Draw(rt, "meanwhile") {
-				d.happen(rt)
+				d.addStep(rt)
 			}
 			f(func(e *events.Envelope) bool { // lost after some events, resumed after the last
 				got, place = append(got, *e), tail.Pass(e)
@@ -42,7 +42,7 @@ func TestTailsMissAndRepeatNothing(t *testing.T) {
 		f(func(e *events.Envelope) bool { got = append(got, *e); return true })
 		start, err := audit.ParseFrontier(begin.Place())
 		s.must(err)
-		_, want := d.whole()
+		_, want := d.readAll()
 		want = slices.DeleteFunc(want, func(e events.Envelope) bool { return e.Position.Number <= start[d.partition] })
 		got = slices.DeleteFunc(got, func(e events.Envelope) bool { return e.Position.Partition != d.partition })
 		if !slices.Equal(places(got), places(want)) {
@@ -52,7 +52,7 @@ func TestTailsMissAndRepeatNothing(t *testing.T) {
 }
 
 // tail opens a tail and returns a function that reads it to the current end.
-func (d *drama) tail(f audit.EventFilter, start audit.TailStart) (*audit.EventTail, func(take func(*events.Envelope) bool)) {
+func (d *history) tail(f audit.EventFilter, start audit.TailStart) (*audit.EventTail, func(take func(*events.Envelope) bool)) {
 	d.Helper()
 	tail, err := d.reads.Tail(context.Background(), operator, f, start)
 	d.must(err)
@@ -73,7 +73,7 @@ func (d *drama) tail(f audit.EventFilter, start audit.TailStart) (*audit.EventTa
 }
 
 func TestTailsBeginWithTheLast(t *testing.T) {
-	s := newScene(t)
+	s := newPipelineFixture(t)
 	a, b := tenantIn(3), tenantIn(9)
 	var want []string
 	for i := range 10 {
@@ -91,7 +91,7 @@ func TestTailsBeginWithTheLast(t *testing.T) {
 		}
 	}
 	own := audit.EventFilter{TenantID: &b}
-	tail, err := s.reads.Tail(t.Context(), tenantEyes(b), own, audit.TailStart{Last: 1})
+	tail, err := s.reads.Tail(t.Context(), tenantViewer(b), own, audit.TailStart{Last: 1})
 	s.must(err)
 	if got, err := tail.Next(t.Context()); err != nil || !slices.Equal(places(got), want[9:]) || tail.Pass(&got[0]) != want[9] {
 		t.Errorf("of a tenant: %v %v", places(got), err)

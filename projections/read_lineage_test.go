@@ -57,20 +57,20 @@ func graphOf(l audit.Lineage) (nodes, edges []string) {
 
 // P12: the causes and effects of every event are those that a scan of the whole log
 // finds, even if the effects are so late that only their keys identify them.
-func TestP12_LineageIsWhatTheLogSays(t *testing.T) {
-	s := newScene(t)
+func TestP12_LineageMatchesTheLog(t *testing.T) {
+	s := newPipelineFixture(t)
 	entitling, _ := s.runner(s.entitling.Consumer)
-	entitling.Consumer.Handler = poisoned{entitling.Consumer.Handler} // a read model beside the way fails, too
+	entitling.Consumer.Handler = poisonedHandler{entitling.Consumer.Handler} // a read model beside the way fails, too
 	found := map[events.Subject]int{}
 	rapid.Check(t, func(rt *rapid.T) {
-		d := newDrama(s)
-		d.trouble()
+		d := newHistory(s)
+		d.addFailures()
 		for range rapid.IntRange(3, 12).Draw(rt, "steps") {
-			d.happen(rt)
+			d.addStep(rt)
 		}
 		d.Rest()
 		s.drain(entitling, s.lettering)
-		own, _ := d.whole()
+		own, _ := d.readAll()
 		for range 4 {
 			e := own[rapid.IntRange(0, len(own)-1).Draw(rt, "of")]
 			if i := slices.IndexFunc(own, func(e events.Envelope) bool { return found[e.Subject] == 0 && e.CausationID != uuid.Nil }); i >= 0 {
@@ -80,7 +80,7 @@ func TestP12_LineageIsWhatTheLogSays(t *testing.T) {
 			slices.Sort(nodes)
 			slices.Sort(edges)
 			for _, span := range []int64{0, 3} {
-				viewer := rapid.SampledFrom([]query.Viewer{operator, tenantEyes(d.tenant)}).Draw(rt, "viewer")
+				viewer := rapid.SampledFrom([]query.Viewer{operator, tenantViewer(d.tenant)}).Draw(rt, "viewer")
 				l, err := s.reads.Lineage(context.Background(), viewer, audit.LineageQuery{Ref: audit.EventRef{Position: &e.Position}, TenantID: &d.tenant, Span: span})
 				s.must(err)
 				if gotNodes, gotEdges := graphOf(l); l.Root != e.EventID || l.Truncated || !slices.Equal(gotNodes, nodes) || !slices.Equal(gotEdges, edges) {
@@ -101,15 +101,15 @@ func TestP12_LineageIsWhatTheLogSays(t *testing.T) {
 }
 
 // A lineage does not claim distant effects that no key leads to.
-func TestLineageSaysHowFarItIsComplete(t *testing.T) {
-	s := newScene(t)
+func TestLineageReportsItsCompleteness(t *testing.T) {
+	s := newPipelineFixture(t)
 	tenant := newID()
-	cause := say(tenant, events.TenantChanged, events.Counts{}, map[string]string{"id": tenant.String()})
+	cause := plainEvent(tenant, events.TenantChanged, events.Counts{}, map[string]string{"id": tenant.String()})
 	first := s.append(cause)[0]
 	for i := range 10 {
 		s.append(usageEvent(tenant, fmt.Sprint(i), "calls", 1, may))
 	}
-	effect := say(tenant, events.TenantChanged, events.Counts{}, map[string]string{"id": tenant.String()})
+	effect := plainEvent(tenant, events.TenantChanged, events.Counts{}, map[string]string{"id": tenant.String()})
 	effect.CausationID = cause.EventID
 	last := s.append(effect)[0]
 	for span, want := range map[int64]int{5: 1, 11: 2} {
@@ -122,6 +122,6 @@ func TestLineageSaysHowFarItIsComplete(t *testing.T) {
 	if err != nil || len(l.Nodes) != 2 || l.CompleteUpTo != last || l.Nodes[0].Subject != "meterplex.catalogue.tenant.changed.v1" || l.Nodes[0].Summary != "tenant changed" {
 		t.Errorf("%+v %v", l, err)
 	}
-	_, err = s.reads.Lineage(t.Context(), tenantEyes(newID()), audit.LineageQuery{Ref: audit.EventRef{Position: &first}})
+	_, err = s.reads.Lineage(t.Context(), tenantViewer(newID()), audit.LineageQuery{Ref: audit.EventRef{Position: &first}})
 	refusedAs(t, query.ErrNotFound, err)
 }

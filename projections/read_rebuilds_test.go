@@ -12,7 +12,7 @@ import (
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
-func (y *yard) status(r domain.Rebuild) rebuild.RebuildStatus {
+func (y *rebuildFixture) status(r domain.Rebuild) rebuild.RebuildStatus {
 	y.Helper()
 	s, err := y.reads.Rebuild(y.Context(), r.ID)
 	y.must(err)
@@ -21,7 +21,7 @@ func (y *yard) status(r domain.Rebuild) rebuild.RebuildStatus {
 
 // TestProgressIsOfExactPositions moves units by hand.
 func TestProgressIsOfExactPositions(t *testing.T) {
-	y := newYard(t)
+	y := newRebuildFixture(t)
 	tenant := tenantIn(5)
 	y.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
 	for i := range 50 {
@@ -55,7 +55,7 @@ func TestProgressIsOfExactPositions(t *testing.T) {
 		t.Errorf("more comes in than is folded: %+v", p)
 	}
 	exec(`UPDATE consumer_checkpoints SET position = $1 WHERE consumer = $2 AND generation IN (1, 2) AND partition = 5`, target, events.GroupAggregator)
-	y.during(func() { y.ready(r) }, y.rebuilder(1000))
+	y.whileRebuilding(func() { y.ready(r) }, y.rebuilder(1000))
 	s = y.status(r)
 	if p := s.Progress; s.State != domain.RebuildReady || p.EventsDone != p.EventsTotal || *p.EtaSeconds != 0 || !p.Units[0].Joined || s.ReadyAt == nil || s.CanRollBackUntil != nil {
 		t.Errorf("ready: %+v %+v", s, p)
@@ -63,8 +63,8 @@ func TestProgressIsOfExactPositions(t *testing.T) {
 }
 
 func TestRebuildsAreListedAndTheirGenerationsToo(t *testing.T) {
-	y := newYard(t)
-	y.fill(y.tenants(2), 0, 30)
+	y := newRebuildFixture(t)
+	y.recordMixedUsage(y.tenants(2), 0, 30)
 	y.settle()
 	first := y.rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})
 	_, err := y.rebuilds.Promote(t.Context(), commands.Request{By: operatorKey}, first.ID, "r")

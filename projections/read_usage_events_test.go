@@ -14,10 +14,10 @@ import (
 )
 
 // listed are the ids of all pages of a list of usage events.
-func (s *scene) listed(tenant uuid.UUID, q audit.EventQuery) (ids []string, pages int) {
+func (s *pipelineFixture) listed(tenant uuid.UUID, q audit.EventQuery) (ids []string, pages int) {
 	s.Helper()
 	for q.TenantID, q.Limit = tenant, 10; ; {
-		page, err := s.reads.UsageEvents(context.Background(), tenantEyes(tenant), q)
+		page, err := s.reads.UsageEvents(context.Background(), tenantViewer(tenant), q)
 		s.must(err)
 		for _, row := range page.Data {
 			ids = append(ids, row.EventID)
@@ -31,8 +31,8 @@ func (s *scene) listed(tenant uuid.UUID, q audit.EventQuery) (ids []string, page
 
 // A page scans 20,000 positions. Later usage is on the next page, even if this page
 // is empty.
-func TestUsageEventsAreListedHoweverFarApart(t *testing.T) {
-	s := newScene(t)
+func TestSparseUsageEventsAreListed(t *testing.T) {
+	s := newPipelineFixture(t)
 	tenant := newID()
 	s.append(usageEvent(tenant, "zero", "rare", 1, may), usageEvent(tenant, "below", "calls", 1, may), usageEvent(tenant, "floor", "rare", 1, may))
 	s.must(second(s.pool.Exec(t.Context(), `UPDATE log_heads SET position = position + 19998 WHERE partition = $1`, events.PartitionOf(tenant))))
@@ -52,8 +52,8 @@ func TestUsageEventsAreListedHoweverFarApart(t *testing.T) {
 }
 
 // The keys of the effects of position 1 begin like those of 10 to 19.
-func TestWhatBecameOfAnEventIsItsOwn(t *testing.T) {
-	s := newScene(t)
+func TestReceiptsOfSimilarPositionsAreDistinct(t *testing.T) {
+	s := newPipelineFixture(t)
 	tenant := newID()
 	if at := s.append(usageEvent(tenant, "first", "calls", 1, may))[0].Number; at != 1 {
 		t.Fatalf("the first event is at %d", at)
@@ -68,7 +68,7 @@ func TestWhatBecameOfAnEventIsItsOwn(t *testing.T) {
 	if got := s.receipt(tenant, "first"); got.Rejected == nil || got.Rejected.Code != code {
 		t.Errorf("the receipt of the first event says %+v", got.Rejected)
 	}
-	page, err := s.reads.UsageEvents(t.Context(), tenantEyes(tenant), audit.EventQuery{TenantID: tenant, Limit: 100})
+	page, err := s.reads.UsageEvents(t.Context(), tenantViewer(tenant), audit.EventQuery{TenantID: tenant, Limit: 100})
 	s.must(err)
 	if first := page.Data[len(page.Data)-1]; first.EventID != "first" || first.Code != code {
 		t.Errorf("the first event is listed as %+v", first)

@@ -16,10 +16,10 @@ import (
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
-// crowd is a partition with many events of a tenant, every third rejected, between
+// fillPartition is a partition with many events of a tenant, every third rejected, between
 // those of a neighbour.
-func crowd(b *testing.B, n int) (*scene, uuid.UUID) {
-	s := newScene(b)
+func fillPartition(b *testing.B, n int) (*pipelineFixture, uuid.UUID) {
+	s := newPipelineFixture(b)
 	tenant := newID()
 	neighbour := tenantIn(events.PartitionOf(tenant))
 	s.subscribe(tenant, may, quota("calls", 10, domain.LimitSoft, domain.ResetMonthly))
@@ -36,29 +36,29 @@ func crowd(b *testing.B, n int) (*scene, uuid.UUID) {
 }
 
 func BenchmarkReads(b *testing.B) {
-	s, tenant := crowd(b, 20_000)
+	s, tenant := fillPartition(b, 20_000)
 	ctx := context.Background()
 	reads := []struct {
 		name string
 		do   func() error
 	}{
 		{"check", func() error {
-			return second(s.reads.Check(ctx, tenantEyes(tenant), tenant, "calls", 1, query.Wait{}))
+			return second(s.reads.Check(ctx, tenantViewer(tenant), tenant, "calls", 1, query.Wait{}))
 		}},
 		{"receipt", func() error {
-			return second(s.reads.Receipt(ctx, tenantEyes(tenant), tenant, "e10000", query.Wait{}))
+			return second(s.reads.Receipt(ctx, tenantViewer(tenant), tenant, "e10000", query.Wait{}))
 		}},
 		{"usage events", func() error {
-			return second(s.reads.UsageEvents(ctx, tenantEyes(tenant), audit.EventQuery{TenantID: tenant, Limit: 100}))
+			return second(s.reads.UsageEvents(ctx, tenantViewer(tenant), audit.EventQuery{TenantID: tenant, Limit: 100}))
 		}},
 		{"usage events of a rare status", func() error {
-			return second(s.reads.UsageEvents(ctx, tenantEyes(tenant), audit.EventQuery{TenantID: tenant, Limit: 100, Status: projections.UsagePending, After: "20000"}))
+			return second(s.reads.UsageEvents(ctx, tenantViewer(tenant), audit.EventQuery{TenantID: tenant, Limit: 100, Status: projections.UsagePending, After: "20000"}))
 		}},
 		{"dead letters", func() error {
 			return second(s.reads.DeadLetters(ctx, operator, deadletters.DeadLetterQuery{Limit: 100}))
 		}},
 		{"aggregates", func() error {
-			return second(s.reads.Aggregates(ctx, tenantEyes(tenant), usage.AggregateQuery{TenantID: tenant, Limit: 100}))
+			return second(s.reads.Aggregates(ctx, tenantViewer(tenant), usage.AggregateQuery{TenantID: tenant, Limit: 100}))
 		}},
 		{"identity", func() error { return second(s.reads.Identity(ctx)) }},
 	}

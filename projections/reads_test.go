@@ -22,7 +22,7 @@ import (
 )
 
 func TestReceiptFollowsAnEvent(t *testing.T) {
-	s := newScene(t)
+	s := newPipelineFixture(t)
 	tenant := newID()
 	sub := s.subscribe(tenant, may, quota("calls", 100, domain.LimitHard, domain.ResetMonthly))
 	event := usageEvent(tenant, "evt/1", "calls", 5, may.Add(time.Hour))
@@ -62,8 +62,8 @@ func TestReceiptFollowsAnEvent(t *testing.T) {
 	}
 }
 
-func TestReceiptOfWhatIsRejectedAndRetried(t *testing.T) {
-	s := newScene(t)
+func TestReceiptOfARejectedAndRetriedEvent(t *testing.T) {
+	s := newPipelineFixture(t)
 	tenant := newID()
 	at := s.append(usageEvent(tenant, "e", "calls", 5, may))[0]
 	s.settle()
@@ -90,23 +90,23 @@ func TestReceiptOfWhatIsRejectedAndRetried(t *testing.T) {
 }
 
 // retry appends the event that the command router appends for a rejection.
-func (s *scene) retry(tenant, letter uuid.UUID, raw int64, attempt int) {
+func (s *pipelineFixture) retry(tenant, letter uuid.UUID, raw int64, attempt int) {
 	s.Helper()
 	var payload json.RawMessage
 	s.must(s.pool.QueryRow(context.Background(), `SELECT l.payload FROM event_log_rows l WHERE partition = $1 AND position = $2`, events.PartitionOf(tenant), raw).Scan(&payload))
-	again := say(tenant, events.UsageRetried, events.Counts{Accepted: 1}, events.Retried{RawPosition: raw, DeadLetterID: letter, Attempt: attempt, Usage: payload})
+	again := plainEvent(tenant, events.UsageRetried, events.Counts{Accepted: 1}, events.Retried{RawPosition: raw, DeadLetterID: letter, Attempt: attempt, Usage: payload})
 	again.DedupeKey = events.KeyRetry(letter, attempt)
-	s.append(again, say(tenant, events.DeadLetterRetried, events.Counts{}, events.RetryDone{DeadLetterID: letter, Attempt: attempt}))
+	s.append(again, plainEvent(tenant, events.DeadLetterRetried, events.Counts{}, events.RetryDone{DeadLetterID: letter, Attempt: attempt}))
 }
 
 // The checkpoint passes an event that fails to fold: the event must not look counted,
 // even before its dead letter is folded.
-func TestWhatIsParkedNeverLooksCounted(t *testing.T) {
-	s := newScene(t)
+func TestParkedEventsAreNotShownAsCounted(t *testing.T) {
+	s := newPipelineFixture(t)
 	tenant := newID()
 	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly), grant("panics", domain.ResetMonthly))
 	s.append(usageEvent(tenant, "good", "calls", 1, may), usageEvent(tenant, "bad", "panics", 1, may))
-	broken, _ := s.aggregator(poisoned{&usage.Handler{Folds: models.DefaultFolds().Usage, NewID: newID}})
+	broken, _ := s.aggregator(poisonedHandler{&usage.Handler{Folds: models.DefaultFolds().Usage, NewID: newID}})
 	s.drain(s.validating, broken)
 	for range 2 {
 		if good, bad := s.receipt(tenant, "good"), s.receipt(tenant, "bad"); good.Status != projections.UsageAggregated || bad.Status != projections.UsageDeadLettered {
@@ -114,20 +114,20 @@ func TestWhatIsParkedNeverLooksCounted(t *testing.T) {
 		}
 		s.settle()
 	}
-	page, err := s.reads.UsageEvents(t.Context(), tenantEyes(tenant), audit.EventQuery{TenantID: tenant, Status: projections.UsageDeadLettered, Limit: 10})
+	page, err := s.reads.UsageEvents(t.Context(), tenantViewer(tenant), audit.EventQuery{TenantID: tenant, Status: projections.UsageDeadLettered, Limit: 10})
 	if err != nil || len(page.Data) != 1 || page.Data[0].EventID != "bad" {
 		t.Errorf("%+v %v", page, err)
 	}
 }
 
 // An entitlement fold that fails is beside the event's way: the event is counted.
-func TestWhatAReadModelCannotFoldIsCounted(t *testing.T) {
-	s := newScene(t)
+func TestFoldFailuresOfAReadModelAreCounted(t *testing.T) {
+	s := newPipelineFixture(t)
 	tenant := newID()
 	s.subscribe(tenant, may, grant("panics", domain.ResetMonthly))
 	s.append(usageEvent(tenant, "e", "panics", 1, may))
 	poisonous := entitlements.Consumer(models.DefaultFolds().Entitlements)
-	poisonous.Handler = poisoned{poisonous.Handler}
+	poisonous.Handler = poisonedHandler{poisonous.Handler}
 	broken, _ := s.runner(poisonous)
 	s.drain(s.validating, s.aggregating, broken)
 	for range 2 {
@@ -139,7 +139,7 @@ func TestWhatAReadModelCannotFoldIsCounted(t *testing.T) {
 }
 
 func TestUsageEventsPageThroughTheLog(t *testing.T) {
-	s := newScene(t)
+	s := newPipelineFixture(t)
 	tenant := newID()
 	neighbour := tenantIn(events.PartitionOf(tenant))
 	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
@@ -153,7 +153,7 @@ func TestUsageEventsPageThroughTheLog(t *testing.T) {
 	all := func(q audit.EventQuery) (ids []string) {
 		q.TenantID, q.Limit = tenant, 7
 		for {
-			page, err := s.reads.UsageEvents(t.Context(), tenantEyes(tenant), q)
+			page, err := s.reads.UsageEvents(t.Context(), tenantViewer(tenant), q)
 			s.must(err)
 			for _, row := range page.Data {
 				ids = append(ids, row.EventID)
@@ -185,7 +185,7 @@ func TestUsageEventsPageThroughTheLog(t *testing.T) {
 }
 
 func TestAggregatesAreListedNewestFirst(t *testing.T) {
-	s := newScene(t)
+	s := newPipelineFixture(t)
 	tenant := newID()
 	s.subscribe(tenant, may, grant("monthly", domain.ResetMonthly), grant("annual", domain.ResetAnnually), grant("ever", domain.ResetNever))
 	for _, u := range []struct {
@@ -198,7 +198,7 @@ func TestAggregatesAreListedNewestFirst(t *testing.T) {
 	q := usage.AggregateQuery{TenantID: tenant, Limit: 2}
 	var got []string
 	for {
-		page, err := s.reads.Aggregates(t.Context(), tenantEyes(tenant), q)
+		page, err := s.reads.Aggregates(t.Context(), tenantViewer(tenant), q)
 		s.must(err)
 		for _, a := range page.Data {
 			got = append(got, a.PeriodKey+" "+a.Feature+" "+a.Amount.String())
@@ -230,7 +230,7 @@ func TestAggregatesAreListedNewestFirst(t *testing.T) {
 }
 
 func TestConflictsAreListed(t *testing.T) {
-	s := newScene(t)
+	s := newPipelineFixture(t)
 	tenant := newID()
 	first := s.append(usageEvent(tenant, "b", "calls", 1, may))[0]
 	for i := range 5 {
@@ -238,7 +238,7 @@ func TestConflictsAreListed(t *testing.T) {
 	}
 	var got []string
 	for after := ""; ; {
-		page, err := s.reads.Conflicts(t.Context(), tenantEyes(tenant), tenant, 2, after, query.Wait{})
+		page, err := s.reads.Conflicts(t.Context(), tenantViewer(tenant), tenant, 2, after, query.Wait{})
 		s.must(err)
 		for _, c := range page.Data {
 			got = append(got, c.EventID)

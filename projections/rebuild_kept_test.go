@@ -42,7 +42,7 @@ func (l *lines) with(level string) (found []string) {
 // A generation in use is dropped later, with a warning only if it stays in use for
 // long.
 func TestAGenerationInUseIsDroppedAnotherTime(t *testing.T) {
-	y := newYard(t)
+	y := newRebuildFixture(t)
 	tenant := y.tenants(1)[0]
 	y.append(usageEvent(tenant, "a", "calls", 10, may))
 	y.settle()
@@ -62,19 +62,19 @@ func TestAGenerationInUseIsDroppedAnotherTime(t *testing.T) {
 	}
 
 	usual, said := cleaner(0)
-	y.during(func() { y.until(func() bool { return len(said.with("DEBUG"))+len(said.with("WARN")) > 0 }) }, usual)
+	y.whileRebuilding(func() { y.until(func() bool { return len(said.with("DEBUG"))+len(said.with("WARN")) > 0 }) }, usual)
 	if warned := said.with("WARN"); len(warned) > 0 {
 		t.Errorf("a moment's lock is warned of: %s", warned)
 	}
 	short, said := cleaner(time.Nanosecond)
-	y.during(func() { y.until(func() bool { return len(said.with("WARN")) > 0 }) }, short)
+	y.whileRebuilding(func() { y.until(func() bool { return len(said.with("WARN")) > 0 }) }, short)
 	if warned := said.with("WARN")[0]; !strings.Contains(warned, "others had a lock of it: drop generation") {
 		t.Errorf("long kept: %s", warned)
 	}
 
 	y.must(user.Rollback(t.Context()))
 	last, said := cleaner(0)
-	y.during(func() { y.until(func() bool { return len(said.with("INFO")) > 0 }) }, last)
+	y.whileRebuilding(func() { y.until(func() bool { return len(said.with("INFO")) > 0 }) }, last)
 	if dropped := said.with("INFO")[0]; !strings.Contains(dropped, "a generation was dropped") {
 		t.Errorf("when it is free: %s", dropped)
 	}
@@ -82,7 +82,7 @@ func TestAGenerationInUseIsDroppedAnotherTime(t *testing.T) {
 
 // A generation is dropped although some partition of it is always in use, as under load.
 func TestAGenerationUnderLoadIsDropped(t *testing.T) {
-	y := newYard(t)
+	y := newRebuildFixture(t)
 	tenant := y.tenants(1)[0]
 	y.append(usageEvent(tenant, "a", "calls", 10, may))
 	y.settle()
@@ -114,7 +114,7 @@ func TestAGenerationUnderLoadIsDropped(t *testing.T) {
 	})
 	cleaner, said := y.rebuilder(100), &lines{}
 	cleaner.Logger = slog.New(slog.NewTextHandler(said, nil))
-	y.during(func() { y.until(func() bool { return len(said.with("INFO")) > 0 }) }, cleaner)
+	y.whileRebuilding(func() { y.until(func() bool { return len(said.with("INFO")) > 0 }) }, cleaner)
 	if dropped := said.with("INFO"); len(dropped) != 1 || !strings.Contains(dropped[0], "a generation was dropped") {
 		t.Errorf("logged %s", dropped)
 	}

@@ -18,10 +18,10 @@ import (
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
-// rebuilding models the readers' view of a few tenants: sums, and the flips over
+// rebuildModel models the readers' view of a few tenants: sums, and the flips over
 // them.
-type rebuilding struct {
-	*yard
+type rebuildModel struct {
+	*rebuildFixture
 	tenants []uuid.UUID
 	sums    map[string]int64 // by tenant and period
 	flips   []*flip          // in the order of their promotions
@@ -53,20 +53,20 @@ func times(n int64) usage.Fold {
 	}
 }
 
-func newRebuilding(t *testing.T) *rebuilding {
-	y := newYard(t)
+func newRebuildModel(t *testing.T) *rebuildModel {
+	y := newRebuildFixture(t)
 	for n := int64(2); n <= 4; n++ {
 		y.folds.Usage = y.folds.Usage.With(fmt.Sprint("usage_aggregates/times", n), times(n))
 	}
 	y.folds.Usage = y.folds.Usage.With(usage.V1, usage.FoldV1)
 	y.deploy()
-	return &rebuilding{yard: y, tenants: y.tenants(3), sums: map[string]int64{}}
+	return &rebuildModel{rebuildFixture: y, tenants: y.tenants(3), sums: map[string]int64{}}
 }
 
 var machinePeriods = []string{"2026-05", "2026-06", "2026-07"}
 
 // record appends usage; it is folded by the next comparison.
-func (m *rebuilding) record(rt *rapid.T) {
+func (m *rebuildModel) record(rt *rapid.T) {
 	for range rapid.IntRange(1, 5).Draw(rt, "events") {
 		tenant := rapid.SampledFrom(m.tenants).Draw(rt, "tenant")
 		month := rapid.IntRange(0, 2).Draw(rt, "month")
@@ -78,7 +78,7 @@ func (m *rebuilding) record(rt *rapid.T) {
 }
 
 // start begins a rebuild of all, a tenant, a period or both, during ingest.
-func (m *rebuilding) start(rt *rapid.T) {
+func (m *rebuildModel) start(rt *rapid.T) {
 	in := commands.StartRebuild{Projection: projections.ProjectionUsage, Reason: "test", Workers: rapid.IntRange(1, 3).Draw(rt, "workers")}
 	if rapid.Bool().Draw(rt, "of a tenant") {
 		in.TenantID = rapid.SampledFrom(m.tenants).Draw(rt, "tenant")
@@ -101,12 +101,12 @@ func (m *rebuilding) start(rt *rapid.T) {
 	f.rebuild = r
 	m.built = append(m.built, f)
 	m.record(rt)
-	m.during(func() { m.ready(r) }, m.rebuilder(rapid.Int64Range(1, 30).Draw(rt, "chunk")), m.rebuilder(5))
+	m.whileRebuilding(func() { m.ready(r) }, m.rebuilder(rapid.Int64Range(1, 30).Draw(rt, "chunk")), m.rebuilder(5))
 }
 
 // decided compares a request's outcome with the expected one, and reports whether
 // that is a refusal.
-func (m *rebuilding) decided(rt *rapid.T, err error, refused bool, code string) bool {
+func (m *rebuildModel) decided(rt *rapid.T, err error, refused bool, code string) bool {
 	no := (*domain.Error)(nil)
 	if err != nil && !errors.As(err, &no) {
 		rt.Fatal(err)
@@ -117,14 +117,14 @@ func (m *rebuilding) decided(rt *rapid.T, err error, refused bool, code string) 
 	return err != nil
 }
 
-func (m *rebuilding) pick(rt *rapid.T) *flip {
+func (m *rebuildModel) pick(rt *rapid.T) *flip {
 	if len(m.built) == 0 {
 		rt.Skip("no rebuild")
 	}
 	return m.built[rapid.IntRange(0, len(m.built)-1).Draw(rt, "rebuild")]
 }
 
-func (m *rebuilding) promoteOne(rt *rapid.T) {
+func (m *rebuildModel) promoteOne(rt *rapid.T) {
 	f := m.pick(rt)
 	m.settle() // a period is promoted alone if both generations count the same events
 	code := map[string]string{domain.RebuildPromoted: "rebuild_promoted", domain.RebuildAbandoned: "rebuild_not_ready"}[f.state]
@@ -135,7 +135,7 @@ func (m *rebuilding) promoteOne(rt *rapid.T) {
 	m.flips = append(m.flips, f)
 }
 
-func (m *rebuilding) rollBackOne(rt *rapid.T) {
+func (m *rebuildModel) rollBackOne(rt *rapid.T) {
 	f := m.pick(rt)
 	at := slices.Index(m.flips, f)
 	err := m.rollBack(f.rebuild)
@@ -150,7 +150,7 @@ func (m *rebuilding) rollBackOne(rt *rapid.T) {
 	m.flips = slices.Delete(m.flips, at, at+1)
 }
 
-func (m *rebuilding) abandonOne(rt *rapid.T) {
+func (m *rebuildModel) abandonOne(rt *rapid.T) {
 	f := m.pick(rt)
 	if f.state != domain.RebuildReady {
 		rt.Skip("not ready")
@@ -161,7 +161,7 @@ func (m *rebuilding) abandonOne(rt *rapid.T) {
 }
 
 // compare compares the view of each tenant's readers with the model.
-func (m *rebuilding) compare(rt *rapid.T) {
+func (m *rebuildModel) compare(rt *rapid.T) {
 	m.settle()
 	for _, tenant := range m.tenants {
 		var want strings.Builder
@@ -189,10 +189,10 @@ func (m *rebuilding) compare(rt *rapid.T) {
 
 // P5: with rebuilds, promotions, rollbacks and drops of any scope in any order, during
 // ingest, readers see the figures of the flips in effect.
-func TestP5_RebuildsInAnyOrderShowWhatTheirModelShows(t *testing.T) {
+func TestP5_RebuildsInAnyOrderMatchTheirModel(t *testing.T) {
 	fewChecks(t, 3)
 	rapid.Check(t, func(rt *rapid.T) {
-		m := newRebuilding(t)
+		m := newRebuildModel(t)
 		rt.Repeat(map[string]func(*rapid.T){
 			"record": m.record, "start": m.start, "promote": m.promoteOne, "promote again": m.promoteOne, "roll back": m.rollBackOne, "abandon": m.abandonOne, "": m.compare})
 	})

@@ -40,16 +40,16 @@ func flaky(e *events.Envelope) (usage.Key, usage.Delta, error) {
 	return key, delta, err
 }
 
-// flakyYard adds usage up by the fold that fails.
-func flakyYard(t testing.TB) *yard {
-	y := newYard(t)
+// newFlakyFixture adds usage up by the fold that fails.
+func newFlakyFixture(t testing.TB) *rebuildFixture {
+	y := newRebuildFixture(t)
 	y.folds.Usage = y.folds.Usage.With(usage.V1, flaky)
 	y.deploy()
 	return y
 }
 
 // live lets every consumer follow the log while something is done.
-func (y *yard) Live(do func()) {
+func (y *rebuildFixture) Live(do func()) {
 	y.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	var g sync.WaitGroup
@@ -63,7 +63,7 @@ func (y *yard) Live(do func()) {
 
 // retryBroken sends some of the parked verdicts on their way once more, as the
 // command router does.
-func (y *yard) retryBroken(most int) {
+func (y *rebuildFixture) retryBroken(most int) {
 	y.Helper()
 	rows, err := y.pool.Query(context.Background(), `SELECT f.event_id, f.tenant_id, v.payload::text FROM event_log_rows f
 		JOIN event_log_rows v ON v.partition = f.partition AND v.position = (f.payload ->> 'sourcePosition')::bigint AND v.subject = $2
@@ -78,7 +78,7 @@ func (y *yard) retryBroken(most int) {
 		y.must(rows.Scan(&id, &tenant, &body))
 		var v events.Validated
 		y.must(json.Unmarshal([]byte(body), &v))
-		p := say(tenant, events.Reaggregated, events.Counts{Parked: -1}, events.Reaggregate{DeadLetterID: id, Attempt: 1, Validated: v})
+		p := plainEvent(tenant, events.Reaggregated, events.Counts{Parked: -1}, events.Reaggregate{DeadLetterID: id, Attempt: 1, Validated: v})
 		p.DedupeKey = events.KeyRetry(id, 1)
 		again = append(again, p)
 	}
@@ -89,10 +89,10 @@ func (y *yard) retryBroken(most int) {
 	}
 }
 
-// mortals returns a pool for work that must survive lost sessions; crash ends some
+// crashablePool returns a pool for work that must survive lost sessions; crash ends some
 // busy sessions. The service's own role may not do that, and cannot see which are
 // busy.
-func (y *yard) mortals() (pool *pgxpool.Pool, crash func() (ended int64)) {
+func (y *rebuildFixture) crashablePool() (pool *pgxpool.Pool, crash func() (ended int64)) {
 	y.Helper()
 	pool, err := postgres.Open(context.Background(), postgres.Config{URL: y.url, ApplicationName: "mortal"})
 	y.must(err)
@@ -115,8 +115,8 @@ func (y *yard) mortals() (pool *pgxpool.Pool, crash func() (ended int64)) {
 // that end in the middle, traffic all the while: at equal positions the rows are
 // equal byte for byte, and so are those of a second rebuild.
 func TestP5_RebuildsUnderTrafficAndCrashes(t *testing.T) {
-	y := flakyYard(t)
-	pool, crash := y.mortals()
+	y := newFlakyFixture(t)
+	pool, crash := y.crashablePool()
 	rebuilder := func(chunk int64) *rebuild.Rebuilder {
 		b := y.rebuilder(chunk)
 		b.Pool = pool
@@ -132,23 +132,23 @@ func TestP5_RebuildsUnderTrafficAndCrashes(t *testing.T) {
 		chunk := rapid.Int64Range(1, 200).Draw(rt, "chunk")
 		workers := rapid.IntRange(1, 4).Draw(rt, "workers")
 		name := rapid.SampledFrom([]string{projections.ProjectionUsage, projections.ProjectionUsage, projections.ProjectionDeadLetters, projections.ProjectionEntitlements}).Draw(rt, "projection")
-		y.fill(tenants, sent, before)
+		y.recordMixedUsage(tenants, sent, before)
 		if rapid.Bool().Draw(rt, "settled before") {
 			y.settle()
 			y.retryBroken(rapid.IntRange(0, 20).Draw(rt, "retried"))
 		}
 		var rebuilt [2]domain.Rebuild
 		y.Live(func() {
-			y.during(func() {
+			y.whileRebuilding(func() {
 				for i := range rebuilt {
 					rebuilt[i] = y.start(commands.StartRebuild{Projection: name, Workers: workers, Verify: i == 1})
 				}
 				var busy sync.WaitGroup
 				busy.Go(func() {
 					for i := range during {
-						y.fill(tenants, sent+before+i, 1)
+						y.recordMixedUsage(tenants, sent+before+i, 1)
 						if i%3 == 0 { // again
-							y.fill(tenants, sent+before+i, 1)
+							y.recordMixedUsage(tenants, sent+before+i, 1)
 						}
 					}
 				})
@@ -159,7 +159,7 @@ func TestP5_RebuildsUnderTrafficAndCrashes(t *testing.T) {
 				busy.Wait()
 				y.ready(rebuilt[0])
 			}, rebuilder(chunk), rebuilder(chunk))
-			y.during(func() { y.readyQuietly(rebuilt[1]) }, rebuilder(7))
+			y.whileRebuilding(func() { y.readyWithoutComparison(rebuilt[1]) }, rebuilder(7))
 		})
 		sent += before + during
 		y.settle()
@@ -194,8 +194,8 @@ func fewChecks(t *testing.T, n int) {
 	}
 }
 
-// readyQuietly waits for a verify whose comparison is left to the test.
-func (y *yard) readyQuietly(r domain.Rebuild) {
+// readyWithoutComparison waits for a verify whose comparison is left to the test.
+func (y *rebuildFixture) readyWithoutComparison(r domain.Rebuild) {
 	y.Helper()
 	y.until(func() bool { return y.state(r) != domain.RebuildFolding })
 }
@@ -203,7 +203,7 @@ func (y *yard) readyQuietly(r domain.Rebuild) {
 // P5: with concurrent reads during flips of the pointer, no read fails or returns
 // figures of two generations.
 func TestP5_ReadersNeverFailNorSeeAMixtureWhileItFlips(t *testing.T) {
-	y := newYard(t)
+	y := newRebuildFixture(t)
 	y.versions(doubled, foldDoubled)
 	tenants := y.tenants(3)
 	for i := range 60 { // twenty months of the same figure for each tenant
@@ -252,10 +252,10 @@ func TestP5_ReadersNeverFailNorSeeAMixtureWhileItFlips(t *testing.T) {
 }
 
 // figures reads all pages of a tenant's figures, two to a page.
-func (y *yard) figures(tenant uuid.UUID) (seen string, err error) {
+func (y *rebuildFixture) figures(tenant uuid.UUID) (seen string, err error) {
 	q := usage.AggregateQuery{TenantID: tenant, Limit: 2}
 	for {
-		page, err := y.reads.Aggregates(context.Background(), tenantEyes(tenant), q)
+		page, err := y.reads.Aggregates(context.Background(), tenantViewer(tenant), q)
 		if err != nil {
 			return "", err
 		}

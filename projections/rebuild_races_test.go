@@ -21,8 +21,8 @@ import (
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
-// verifying lets a rebuilder end verifies as an instance does.
-func (y *yard) verifying(b *rebuild.Rebuilder) *rebuild.Rebuilder {
+// runVerifier lets a rebuilder end verifies as an instance does.
+func (y *rebuildFixture) runVerifier(b *rebuild.Rebuilder) *rebuild.Rebuilder {
 	b.Verify = func(ctx context.Context, r domain.Rebuild) error {
 		differs, sample, err := y.reads.Drift(ctx, r)
 		if err == nil {
@@ -37,9 +37,9 @@ func (y *yard) verifying(b *rebuild.Rebuilder) *rebuild.Rebuilder {
 }
 
 // ended waits for the end of a verify.
-func (y *yard) ended(r domain.Rebuild, rebuilders ...*rebuild.Rebuilder) (now domain.Rebuild) {
+func (y *rebuildFixture) ended(r domain.Rebuild, rebuilders ...*rebuild.Rebuilder) (now domain.Rebuild) {
 	y.Helper()
-	y.during(func() {
+	y.whileRebuilding(func() {
 		y.until(func() bool {
 			found, err := y.rebuildStore().Rebuild(context.Background(), r.ID)
 			y.must(err)
@@ -52,8 +52,8 @@ func (y *yard) ended(r domain.Rebuild, rebuilders ...*rebuild.Rebuilder) (now do
 
 // The cleaner waits for a promotion of the very generation that it was about to
 // drop, and then leaves it.
-func TestP5_WhatIsPromotedWhileTheCleanerWaitsIsKept(t *testing.T) {
-	y := newYard(t)
+func TestP5_AGenerationPromotedMeanwhileIsNotDropped(t *testing.T) {
+	y := newRebuildFixture(t)
 	y.versions(doubled, foldDoubled)
 	tenant := y.tenants(1)[0]
 	y.append(usageEvent(tenant, "a", "calls", 10, may))
@@ -79,17 +79,17 @@ func TestP5_WhatIsPromotedWhileTheCleanerWaitsIsKept(t *testing.T) {
 			return err
 		}
 		go func() { done <- cleaner.Run(ctx) }()
-		y.until(func() bool { return y.waiting() > 0 })
+		y.until(func() bool { return y.lockWaiters() > 0 })
 		return tx.SaveRebuild(*now)
 	}))
-	y.until(func() bool { return y.waiting() == 0 })
+	y.until(func() bool { return y.lockWaiters() == 0 })
 	stop()
 	y.must(<-done)
-	y.want("promoted", map[uuid.UUID]string{tenant: "2026-05:20 "})
+	y.checkAmounts("promoted", map[uuid.UUID]string{tenant: "2026-05:20 "})
 }
 
-// waiting counts the sessions of the database that wait for another's lock.
-func (y *yard) waiting() (n int) {
+// lockWaiters counts the sessions of the database that wait for another's lock.
+func (y *rebuildFixture) lockWaiters() (n int) {
 	y.Helper()
 	var name string
 	y.must(y.pool.QueryRow(context.Background(), `SELECT current_database()`).Scan(&name))
@@ -102,8 +102,8 @@ func (y *yard) waiting() (n int) {
 
 // A verify has one fold: over several it is refused, and it never reverts a
 // concurrent promotion.
-func TestP5_ARepairNeverTakesAPromotionBack(t *testing.T) {
-	y := newYard(t)
+func TestP5_ARepairNeverUndoesAPromotion(t *testing.T) {
+	y := newRebuildFixture(t)
 	y.versions(doubled, foldDoubled)
 	all := y.tenants(2)
 	for i, tenant := range all {
@@ -114,26 +114,26 @@ func TestP5_ARepairNeverTakesAPromotionBack(t *testing.T) {
 	mended := map[uuid.UUID]string{all[0]: "2026-05:20 ", all[1]: "2026-05:10 "}
 	begun := y.start(commands.StartRebuild{Projection: projections.ProjectionUsage, TenantID: all[0], Verify: true, Repair: true})
 	y.must(y.promote(r))
-	if end := y.ended(begun, y.verifying(y.rebuilder(100))); end.State != domain.RebuildFailed || end.Differs != nil {
+	if end := y.ended(begun, y.runVerifier(y.rebuilder(100))); end.State != domain.RebuildFailed || end.Differs != nil {
 		t.Errorf("it ended %s with %v", end.State, end.Differs)
 	}
-	y.want("promoted meanwhile", mended)
+	y.checkAmounts("promoted meanwhile", mended)
 	_, err := y.rebuilds.Start(t.Context(), commands.Request{By: operatorKey}, commands.StartRebuild{Projection: projections.ProjectionUsage, Verify: true, Repair: true, Reason: "test"})
 	refusedWith(t, "scope_mixed", err)
 	for _, tenant := range all {
 		v := y.start(commands.StartRebuild{Projection: projections.ProjectionUsage, TenantID: tenant, Verify: true, Repair: true})
-		if end := y.ended(v, y.verifying(y.rebuilder(100))); end.Differs == nil || *end.Differs != 0 {
+		if end := y.ended(v, y.runVerifier(y.rebuilder(100))); end.Differs == nil || *end.Differs != 0 {
 			t.Errorf("%+v", end)
 		}
 	}
-	y.want("verified", mended)
+	y.checkAmounts("verified", mended)
 	v := y.built(commands.StartRebuild{TenantID: all[1], Verify: true})
 	refusedWith(t, "rebuild_not_ready", y.promote(v))
 }
 
 // A fold that moves events between periods cannot be shown for one period alone.
 func TestP5_APeriodThatIsNotConservedIsNotPromoted(t *testing.T) {
-	y := newYard(t)
+	y := newRebuildFixture(t)
 	y.versions("usage_aggregates/moved", func(e *events.Envelope) (usage.Key, usage.Delta, error) {
 		key, delta, err := usage.FoldV1(e)
 		if key.PeriodKey == "2026-06" {
@@ -146,16 +146,16 @@ func TestP5_APeriodThatIsNotConservedIsNotPromoted(t *testing.T) {
 	y.settle()
 	r := y.built(commands.StartRebuild{PeriodKey: "2026-05"})
 	refusedWith(t, "period_not_conserved", y.promote(r))
-	y.want("refused", map[uuid.UUID]string{tenant: "2026-06:10 2026-05:10 "})
+	y.checkAmounts("refused", map[uuid.UUID]string{tenant: "2026-06:10 2026-05:10 "})
 	_, err := y.rebuilds.Abandon(t.Context(), commands.Request{By: operatorKey}, r.ID, "all of it, then")
 	y.must(err)
 	y.must(y.promote(y.built(commands.StartRebuild{})))
-	y.want("all", map[uuid.UUID]string{tenant: "2026-05:20 "})
+	y.checkAmounts("all", map[uuid.UUID]string{tenant: "2026-05:20 "})
 }
 
 // A verify whose generation breaks ends, and says why.
 func TestAVerifyThatCannotBeComparedEnds(t *testing.T) {
-	y := flakyYard(t)
+	y := newFlakyFixture(t)
 	y.folds.Usage = y.folds.Usage.With("usage_aggregates/mended", usage.FoldV1)
 	y.deploy()
 	tenant := y.tenants(1)[0]
@@ -166,15 +166,15 @@ func TestAVerifyThatCannotBeComparedEnds(t *testing.T) {
 	y.must(y.promote(r))
 	y.append(usageEvent(tenant, "after", "broken", 1, may))
 	y.settle()
-	if end := y.ended(v, y.verifying(y.rebuilder(10))); end.State != domain.RebuildFailed || end.Failure == "" {
+	if end := y.ended(v, y.runVerifier(y.rebuilder(10))); end.State != domain.RebuildFailed || end.Failure == "" {
 		t.Errorf("%+v", end)
 	}
 }
 
-// picky is a read model whose first generation fails on an amount of 7.
-type picky struct{ entitlements.Handler }
+// pickyHandler is a read model whose first generation fails on an amount of 7.
+type pickyHandler struct{ entitlements.Handler }
 
-func (p *picky) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (projections.Result, error) {
+func (p *pickyHandler) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (projections.Result, error) {
 	var taken []events.Envelope
 	var failed []projections.Failure
 	for _, e := range batch {
@@ -190,9 +190,9 @@ func (p *picky) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, 
 }
 
 // A rebuild fixes events that a read model failed to fold, before it joins and after.
-func TestP5_AReadModelIsMendedBeforeAndAfterItJoins(t *testing.T) {
-	y := newYard(t)
-	y.entitling.Consumer.Handler = &picky{Handler: entitlements.Handler{Folds: models.DefaultFolds().Entitlements}}
+func TestP5_AReadModelIsRepairedBeforeAndAfterItJoins(t *testing.T) {
+	y := newRebuildFixture(t)
+	y.entitling.Consumer.Handler = &pickyHandler{Handler: entitlements.Handler{Folds: models.DefaultFolds().Entitlements}}
 	tenant := y.tenants(1)[0]
 	y.append(usageEvent(tenant, "a", "calls", 7, may))
 	y.settle()

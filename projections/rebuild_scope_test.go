@@ -27,33 +27,33 @@ func foldDoubled(e *events.Envelope) (usage.Key, usage.Delta, error) {
 	return key, delta, err
 }
 
-// versions adds a fold version to a yard besides v1; new generations are bound to
+// versions adds a fold version to a rebuild fixture besides v1; new generations are bound to
 // it.
-func (y *yard) versions(newest string, fold usage.Fold) {
+func (y *rebuildFixture) versions(newest string, fold usage.Fold) {
 	y.folds.Usage = models.DefaultFolds().Usage.With(newest, fold)
 	y.deploy()
 }
 
-func (y *yard) promote(r domain.Rebuild) error {
+func (y *rebuildFixture) promote(r domain.Rebuild) error {
 	_, err := y.rebuilds.Promote(context.Background(), commands.Request{By: operatorKey}, r.ID, "test")
 	return err
 }
 
-func (y *yard) rollBack(r domain.Rebuild) error {
+func (y *rebuildFixture) rollBack(r domain.Rebuild) error {
 	_, err := y.rebuilds.RollBack(context.Background(), commands.Request{By: operatorKey}, r.ID, "test")
 	return err
 }
 
-func (y *yard) built(in commands.StartRebuild) domain.Rebuild {
+func (y *rebuildFixture) built(in commands.StartRebuild) domain.Rebuild {
 	y.Helper()
 	in.Projection = projections.ProjectionUsage
 	return y.rebuilt(in)
 }
 
 // amounts returns a tenant's visible amounts, as "period:amount …", newest period first.
-func (y *yard) amounts(tenant uuid.UUID) (seen string) {
+func (y *rebuildFixture) amounts(tenant uuid.UUID) (seen string) {
 	y.Helper()
-	page, err := y.reads.Aggregates(context.Background(), tenantEyes(tenant), usage.AggregateQuery{TenantID: tenant, Limit: 100})
+	page, err := y.reads.Aggregates(context.Background(), tenantViewer(tenant), usage.AggregateQuery{TenantID: tenant, Limit: 100})
 	y.must(err)
 	for _, a := range page.Data {
 		seen += a.PeriodKey + ":" + a.Amount.String() + " "
@@ -61,7 +61,7 @@ func (y *yard) amounts(tenant uuid.UUID) (seen string) {
 	return seen
 }
 
-func (y *yard) want(when string, wanted map[uuid.UUID]string) {
+func (y *rebuildFixture) checkAmounts(when string, wanted map[uuid.UUID]string) {
 	y.Helper()
 	for tenant, want := range wanted {
 		if got := y.amounts(tenant); got != want {
@@ -78,7 +78,7 @@ func (y *yard) want(when string, wanted map[uuid.UUID]string) {
 // P5: a rebuild of one tenant or one period changes only that scope; flips of
 // overlapping scopes form a stack, the latest on top, and are rolled back from the top.
 func TestP5_ScopedRebuildsTouchTheirScopeAlone(t *testing.T) {
-	y := newYard(t)
+	y := newRebuildFixture(t)
 	y.versions(doubled, foldDoubled)
 	all := y.tenants(2)
 	a, b := all[0], all[1]
@@ -87,7 +87,7 @@ func TestP5_ScopedRebuildsTouchTheirScopeAlone(t *testing.T) {
 	}
 	y.settle()
 	plain := map[uuid.UUID]string{a: "2026-06:10 2026-05:10 ", b: "2026-06:10 2026-05:10 "}
-	y.want("before", plain)
+	y.checkAmounts("before", plain)
 
 	ofTenant := y.built(commands.StartRebuild{TenantID: a})
 	var rows, strangers int
@@ -95,34 +95,34 @@ func TestP5_ScopedRebuildsTouchTheirScopeAlone(t *testing.T) {
 	if rows != 2 || strangers != 0 {
 		t.Errorf("the generation of one tenant has %d rows, %d of others", rows, strangers)
 	}
-	y.want("while it waits", plain)
+	y.checkAmounts("while it waits", plain)
 	y.must(y.promote(ofTenant))
-	y.want("one tenant", map[uuid.UUID]string{a: "2026-06:20 2026-05:20 ", b: "2026-06:10 2026-05:10 "})
+	y.checkAmounts("one tenant", map[uuid.UUID]string{a: "2026-06:20 2026-05:20 ", b: "2026-06:10 2026-05:10 "})
 
 	ofPeriod := y.built(commands.StartRebuild{PeriodKey: "2026-05"})
 	y.must(y.promote(ofPeriod))
-	y.want("and one period", map[uuid.UUID]string{a: "2026-06:20 2026-05:20 ", b: "2026-06:10 2026-05:20 "})
+	y.checkAmounts("and one period", map[uuid.UUID]string{a: "2026-06:20 2026-05:20 ", b: "2026-06:10 2026-05:20 "})
 
 	y.append(usageEvent(a, "later", "calls", 1, may), usageEvent(b, "later", "calls", 1, may))
 	y.settle()
-	y.want("all are fed", map[uuid.UUID]string{a: "2026-06:20 2026-05:22 ", b: "2026-06:10 2026-05:22 "})
+	y.checkAmounts("all are fed", map[uuid.UUID]string{a: "2026-06:20 2026-05:22 ", b: "2026-06:10 2026-05:22 "})
 
 	refusedWith(t, "rebuild_superseded", y.rollBack(ofTenant))
 	y.must(y.rollBack(ofPeriod))
-	y.want("the period back", map[uuid.UUID]string{a: "2026-06:20 2026-05:22 ", b: "2026-06:10 2026-05:11 "})
+	y.checkAmounts("the period back", map[uuid.UUID]string{a: "2026-06:20 2026-05:22 ", b: "2026-06:10 2026-05:11 "})
 	y.must(y.rollBack(ofTenant))
-	y.want("the tenant back", map[uuid.UUID]string{a: "2026-06:10 2026-05:11 ", b: "2026-06:10 2026-05:11 "})
+	y.checkAmounts("the tenant back", map[uuid.UUID]string{a: "2026-06:10 2026-05:11 ", b: "2026-06:10 2026-05:11 "})
 
 	whole := y.built(commands.StartRebuild{})
 	y.must(y.promote(whole))
-	y.want("all", map[uuid.UUID]string{a: "2026-06:20 2026-05:22 ", b: "2026-06:20 2026-05:22 "})
+	y.checkAmounts("all", map[uuid.UUID]string{a: "2026-06:20 2026-05:22 ", b: "2026-06:20 2026-05:22 "})
 	y.must(y.promote(ofTenant)) // it was kept and fed
-	y.want("again", map[uuid.UUID]string{a: "2026-06:20 2026-05:22 ", b: "2026-06:20 2026-05:22 "})
+	y.checkAmounts("again", map[uuid.UUID]string{a: "2026-06:20 2026-05:22 ", b: "2026-06:20 2026-05:22 "})
 }
 
 // A cursor stays with the generations of its list's first page.
-func TestP5_APageGoesOnWithTheGenerationItBeganIn(t *testing.T) {
-	y := newYard(t)
+func TestP5_PagesStayInTheirGeneration(t *testing.T) {
+	y := newRebuildFixture(t)
 	y.versions(doubled, foldDoubled)
 	tenant := y.tenants(1)[0]
 	for i := range 3 {
@@ -130,10 +130,10 @@ func TestP5_APageGoesOnWithTheGenerationItBeganIn(t *testing.T) {
 	}
 	y.settle()
 	r := y.built(commands.StartRebuild{})
-	first, err := y.reads.Aggregates(t.Context(), tenantEyes(tenant), usage.AggregateQuery{TenantID: tenant, Limit: 1})
+	first, err := y.reads.Aggregates(t.Context(), tenantViewer(tenant), usage.AggregateQuery{TenantID: tenant, Limit: 1})
 	y.must(err)
 	rest := func() (string, error) {
-		page, err := y.reads.Aggregates(t.Context(), tenantEyes(tenant), usage.AggregateQuery{TenantID: tenant, Limit: 100, After: first.Next})
+		page, err := y.reads.Aggregates(t.Context(), tenantViewer(tenant), usage.AggregateQuery{TenantID: tenant, Limit: 100, After: first.Next})
 		if err != nil {
 			return "", err
 		}
@@ -147,7 +147,7 @@ func TestP5_APageGoesOnWithTheGenerationItBeganIn(t *testing.T) {
 	}
 	cleaner := y.rebuilder(0)
 	cleaner.Keep = time.Nanosecond
-	y.during(func() {
+	y.whileRebuilding(func() {
 		y.until(func() bool {
 			var left int
 			y.must(y.pool.QueryRow(t.Context(), `SELECT count(*) FROM usage_aggregates WHERE generation = 1`).Scan(&left))
@@ -157,11 +157,11 @@ func TestP5_APageGoesOnWithTheGenerationItBeganIn(t *testing.T) {
 	_, err = rest()
 	refusedAs(t, query.ErrCursorInvalid, err)
 	refusedWith(t, "rollback_expired", y.rollBack(r))
-	y.want("what is left", map[uuid.UUID]string{tenant: "2026-07:20 2026-06:20 2026-05:20 "})
+	y.checkAmounts("what is left", map[uuid.UUID]string{tenant: "2026-07:20 2026-06:20 2026-05:20 "})
 }
 
 func TestARebuildIsRefusedBesideAnotherOfTheSameFigures(t *testing.T) {
-	y := newYard(t)
+	y := newRebuildFixture(t)
 	tenants := y.tenants(2)
 	y.settle()
 	start := func(in commands.StartRebuild) error {
@@ -192,8 +192,8 @@ func TestARebuildIsRefusedBesideAnotherOfTheSameFigures(t *testing.T) {
 
 // A rebuild publishes no usage: it appends only its request and state changes.
 func TestARebuildPublishesNothing(t *testing.T) {
-	y := newYard(t)
-	y.fill(y.tenants(3), 0, 60)
+	y := newRebuildFixture(t)
+	y.recordMixedUsage(y.tenants(3), 0, 60)
 	y.settle()
 	topics := func() (all []int64) {
 		y.must(y.pool.QueryRow(t.Context(), `SELECT array_agg(n ORDER BY topic) FROM (
@@ -224,7 +224,7 @@ var errCannot = errors.New("this version cannot")
 // If the new fold fails on an event that the live one accepted, the rebuild fails with
 // the position; a later failure breaks its generation, and the live one continues.
 func TestARebuildThatCannotFoldFails(t *testing.T) {
-	y := newYard(t)
+	y := newRebuildFixture(t)
 	y.versions("usage_aggregates/brittle", func(e *events.Envelope) (usage.Key, usage.Delta, error) {
 		key, delta, err := usage.FoldV1(e)
 		if err == nil && key.Feature == "tokens" {
@@ -238,12 +238,12 @@ func TestARebuildThatCannotFoldFails(t *testing.T) {
 	aside := y.built(commands.StartRebuild{})
 	y.append(usageEvent(tenant, "two", "tokens", 2, may))
 	y.settle()
-	y.want("the live one", map[uuid.UUID]string{tenant: "2026-05:1 lifetime:2 "})
+	y.checkAmounts("the live one", map[uuid.UUID]string{tenant: "2026-05:1 lifetime:2 "})
 	refusedWith(t, "generation_broken", y.promote(aside))
 	_, err := y.rebuilds.Abandon(t.Context(), commands.Request{By: operatorKey}, aside.ID, "broken")
 	y.must(err)
 	late := y.start(commands.StartRebuild{Projection: projections.ProjectionUsage})
-	y.during(func() { y.until(func() bool { return y.state(late) == domain.RebuildFailed }) }, y.rebuilder(5))
+	y.whileRebuilding(func() { y.until(func() bool { return y.state(late) == domain.RebuildFailed }) }, y.rebuilder(5))
 	now, err := y.rebuildStore().Rebuild(t.Context(), late.ID)
 	y.must(err)
 	if now.Failure == "" {
@@ -255,8 +255,8 @@ func TestARebuildThatCannotFoldFails(t *testing.T) {
 
 // P2: an event parked by the live fold counts in no generation until its retry, even
 // if the new fold accepts it; then it counts once in each.
-func TestP2_WhatIsParkedCountsOnceInEachGeneration(t *testing.T) {
-	y := flakyYard(t)
+func TestP2_ParkedEventsCountOnceInEachGeneration(t *testing.T) {
+	y := newFlakyFixture(t)
 	y.folds.Usage = y.folds.Usage.With("usage_aggregates/mended", usage.FoldV1)
 	y.deploy()
 	tenant := y.tenants(1)[0]
@@ -266,13 +266,13 @@ func TestP2_WhatIsParkedCountsOnceInEachGeneration(t *testing.T) {
 	y.append(usageEvent(tenant, "beside", "broken", 7, may))
 	y.settle()
 	y.must(y.promote(r))
-	y.want("parked", map[uuid.UUID]string{tenant: ""})
+	y.checkAmounts("parked", map[uuid.UUID]string{tenant: ""})
 	y.append(usageEvent(tenant, "after", "broken", 1, may)) // the live fold accepts it
 	y.settle()
-	y.want("taken", map[uuid.UUID]string{tenant: "2026:1 "})
+	y.checkAmounts("taken", map[uuid.UUID]string{tenant: "2026:1 "})
 	y.retryBroken(10)
 	y.settle()
-	y.want("retried", map[uuid.UUID]string{tenant: "2026:13 "})
+	y.checkAmounts("retried", map[uuid.UUID]string{tenant: "2026:13 "})
 	// The old one failed on an event that the new one accepted: rollback is impossible.
 	refusedWith(t, "rollback_expired", y.rollBack(r))
 }

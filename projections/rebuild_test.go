@@ -21,26 +21,28 @@ import (
 	"github.com/meterplex/meterplex/projections/rebuild"
 )
 
-// yard is a scene in which projections are rebuilt.
-type yard struct {
-	*scene
+// rebuildFixture is a pipeline fixture in which projections are rebuilt.
+type rebuildFixture struct {
+	*pipelineFixture
 	rebuilds *commands.Rebuilds
 	folds    models.Folds
 }
 
 var operatorKey = commands.Caller{TenantID: events.Platform, KeyID: uuid.MustParse("00000000-0000-7000-8000-000000000001"), Scopes: []string{commands.ScopeBilling}}
 
-func newYard(t testing.TB) *yard { return newYardOf(newScene(t)) }
+func newRebuildFixture(t testing.TB) *rebuildFixture {
+	return newRebuildFixtureOf(newPipelineFixture(t))
+}
 
-func newYardOf(s *scene) *yard {
-	y := &yard{scene: s, folds: models.DefaultFolds()}
+func newRebuildFixtureOf(s *pipelineFixture) *rebuildFixture {
+	y := &rebuildFixture{pipelineFixture: s, folds: models.DefaultFolds()}
 	y.rebuilds = &commands.Rebuilds{Store: y.rebuildStore(), Now: time.Now, NewID: newID}
 	y.deploy()
 	return y
 }
 
-// deploy restarts the consumers, the reads and the commands with the yard's folds.
-func (y *yard) deploy() {
+// deploy restarts the consumers, the reads and the commands with the rebuild fixture's folds.
+func (y *rebuildFixture) deploy() {
 	y.rebuilds.Projections = nil
 	for _, p := range y.projections() {
 		y.rebuilds.Projections = append(y.rebuilds.Projections, commands.Projection{Name: p.Name, Consumer: p.Consumer.Name, Newest: p.Newest(), ByPeriod: p.ByPeriod})
@@ -53,10 +55,10 @@ func (y *yard) deploy() {
 	y.reads.Folds, y.reads.List = y.folds.Usage, y.projections()
 }
 
-func (y *yard) projections() []projections.Projection { return models.List(y.folds, newID) }
+func (y *rebuildFixture) projections() []projections.Projection { return models.List(y.folds, newID) }
 
 // rebuilder is one instance's; chunk bounds the fold of one transaction.
-func (y *yard) rebuilder(chunk int64) *rebuild.Rebuilder {
+func (y *rebuildFixture) rebuilder(chunk int64) *rebuild.Rebuilder {
 	return &rebuild.Rebuilder{
 		Pool: y.pool, Log: y.log, NewID: newID, Logger: slog.New(slog.DiscardHandler), Instance: "test", Every: time.Millisecond, Chunk: chunk,
 		Projections: y.projections(),
@@ -64,8 +66,8 @@ func (y *yard) rebuilder(chunk int64) *rebuild.Rebuilder {
 	}
 }
 
-// during runs rebuilders while something is done.
-func (y *yard) during(do func(), rebuilders ...*rebuild.Rebuilder) {
+// whileRebuilding runs rebuilders while something is done.
+func (y *rebuildFixture) whileRebuilding(do func(), rebuilders ...*rebuild.Rebuilder) {
 	y.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	var g sync.WaitGroup
@@ -77,7 +79,7 @@ func (y *yard) during(do func(), rebuilders ...*rebuild.Rebuilder) {
 	do()
 }
 
-func (y *yard) start(in commands.StartRebuild) domain.Rebuild {
+func (y *rebuildFixture) start(in commands.StartRebuild) domain.Rebuild {
 	y.Helper()
 	if in.Reason == "" {
 		in.Reason = "test"
@@ -87,7 +89,7 @@ func (y *yard) start(in commands.StartRebuild) domain.Rebuild {
 	return r
 }
 
-func (y *yard) state(r domain.Rebuild) string {
+func (y *rebuildFixture) state(r domain.Rebuild) string {
 	y.Helper()
 	now, err := y.rebuildStore().Rebuild(context.Background(), r.ID)
 	y.must(err)
@@ -95,7 +97,7 @@ func (y *yard) state(r domain.Rebuild) string {
 }
 
 // ready waits until a rebuild has ended.
-func (y *yard) ready(r domain.Rebuild) {
+func (y *rebuildFixture) ready(r domain.Rebuild) {
 	y.Helper()
 	y.until(func() bool {
 		now, err := y.rebuildStore().Rebuild(context.Background(), r.ID)
@@ -122,7 +124,7 @@ var dumps = map[string]string{
 }
 
 // sameRows compares two generations byte for byte, in one snapshot, and their positions.
-func (y *yard) sameRows(r domain.Rebuild, other int) error {
+func (y *rebuildFixture) sameRows(r domain.Rebuild, other int) error {
 	y.Helper()
 	var a, b string
 	var apart int
@@ -146,8 +148,8 @@ func (y *yard) sameRows(r domain.Rebuild, other int) error {
 	return nil
 }
 
-// fill records usage of several tenants with all that can become of it.
-func (y *yard) fill(tenants []uuid.UUID, from, n int) {
+// recordMixedUsage records usage of several tenants with all that can become of it.
+func (y *rebuildFixture) recordMixedUsage(tenants []uuid.UUID, from, n int) {
 	y.Helper()
 	for i := from; i < from+n; i++ {
 		tenant := tenants[i%len(tenants)]
@@ -156,7 +158,7 @@ func (y *yard) fill(tenants []uuid.UUID, from, n int) {
 	}
 }
 
-func (y *yard) tenants(n int) (all []uuid.UUID) {
+func (y *rebuildFixture) tenants(n int) (all []uuid.UUID) {
 	for range n {
 		tenant := newID()
 		y.must(second(y.pool.Exec(context.Background(), `INSERT INTO tenants (id, name, class, status, created_at) VALUES ($1, 'Acme', 'small', 'ACTIVE', now())`, tenant)))
@@ -167,17 +169,17 @@ func (y *yard) tenants(n int) (all []uuid.UUID) {
 }
 
 func TestP5_ARebuiltGenerationIsTheLiveOneByteForByte(t *testing.T) {
-	y := newYard(t)
+	y := newRebuildFixture(t)
 	tenants := y.tenants(5)
-	y.fill(tenants, 0, 300)
+	y.recordMixedUsage(tenants, 0, 300)
 	y.settle()
 	for name := range dumps {
 		r := y.start(commands.StartRebuild{Projection: name, Workers: 3})
-		y.during(func() { y.ready(r) }, y.rebuilder(20))
+		y.whileRebuilding(func() { y.ready(r) }, y.rebuilder(20))
 		if err := y.sameRows(r, 1); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		y.fill(tenants, 300, 50) // fed together from here on
+		y.recordMixedUsage(tenants, 300, 50) // fed together from here on
 		y.settle()
 		if err := y.sameRows(r, 1); err != nil {
 			t.Errorf("%s, later: %v", name, err)
@@ -188,7 +190,7 @@ func TestP5_ARebuiltGenerationIsTheLiveOneByteForByte(t *testing.T) {
 // A worker that rests after each piece of the log folds every event of it, those on both
 // sides of a rest, too.
 func TestP5_ARebuildThatRestsFoldsEveryPiece(t *testing.T) {
-	y := newYard(t)
+	y := newRebuildFixture(t)
 	tenant := y.tenants(1)[0]
 	head := func(at int) {
 		y.must(second(y.pool.Exec(t.Context(), `UPDATE log_heads SET position = $2 WHERE partition = $1`, events.PartitionOf(tenant), at)))
@@ -210,7 +212,7 @@ func TestP5_ARebuildThatRestsFoldsEveryPiece(t *testing.T) {
 	b := y.rebuilder(1 << 20)
 	b.Share, b.Join = 50, 1 // joining does not pause
 	r := y.start(commands.StartRebuild{Projection: projections.ProjectionUsage})
-	y.during(func() { y.ready(r) }, b)
+	y.whileRebuilding(func() { y.ready(r) }, b)
 	if err := y.sameRows(r, 1); err != nil {
 		t.Error(err)
 	}

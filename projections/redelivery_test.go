@@ -95,7 +95,7 @@ func deliver(t *rapid.T, records []events.Record) [][]events.Record {
 // Whatever the pipe does, each event is judged and folded once, and lost events are
 // read from the log.
 func TestP2_RedeliveryIsFoldedOnce(t *testing.T) {
-	w := newWorld(t)
+	w := newLogFixture(t)
 	validator, _ := w.validator()
 	aggregator, _ := w.aggregator(nil)
 	validator.Consumer.MaxPerPartition, aggregator.Consumer.MaxPerPartition = 7, 5 // so that chunks end everywhere
@@ -140,7 +140,7 @@ func TestP2_RedeliveryIsFoldedOnce(t *testing.T) {
 }
 
 // heal reads lost tails without a delay until no partition is behind.
-func (w *world) heal(r *consume.Runner) {
+func (w *logFixture) heal(r *consume.Runner) {
 	w.Helper()
 	_, err := w.pool.Exec(context.Background(), `UPDATE relay_cursors c SET position = h.position FROM log_heads h WHERE h.partition = c.partition`)
 	w.must(err)
@@ -156,7 +156,7 @@ func (w *world) heal(r *consume.Runner) {
 }
 
 // behind counts the partitions in which a consumer has not reached its topic's end.
-func (w *world) behind(r *consume.Runner) (n int) {
+func (w *logFixture) behind(r *consume.Runner) (n int) {
 	w.Helper()
 	w.must(w.pool.QueryRow(context.Background(), `SELECT count(*) FROM consumer_checkpoints c JOIN log_heads h USING (partition)
 		WHERE consumer = $1 AND c.joined AND c.position < CASE WHEN $2::int = 0 THEN h.position ELSE h.topic_positions[$2::int] END`,
@@ -165,7 +165,7 @@ func (w *world) behind(r *consume.Runner) (n int) {
 }
 
 // until waits for a condition; go test's own time limit is the only one.
-func (w *world) until(done func() bool) {
+func (w *logFixture) until(done func() bool) {
 	w.Helper()
 	for !done() {
 		time.Sleep(2 * time.Millisecond)
@@ -174,7 +174,7 @@ func (w *world) until(done func() bool) {
 
 // Two instances are handed the same records at the same time, in their own orders.
 func TestP2_TwoRunnersFoldOnce(t *testing.T) {
-	w := newWorld(t)
+	w := newLogFixture(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -222,7 +222,7 @@ func TestP2_TwoRunnersFoldOnce(t *testing.T) {
 
 // A batch that is only shuffled is complete: the log is not read.
 func TestShuffledBatchNeedsNoLog(t *testing.T) {
-	w := newWorld(t)
+	w := newLogFixture(t)
 	a, b := tenantIn(5), tenantIn(6)
 	w.verdicts(a, "calls", 20)
 	w.verdicts(b, "calls", 20)
@@ -237,8 +237,8 @@ func TestShuffledBatchNeedsNoLog(t *testing.T) {
 }
 
 // An outage in mid-batch leaves no rows, and the batch may be redelivered.
-func TestP2_WhatWasRolledBackComesAgain(t *testing.T) {
-	w := newWorld(t)
+func TestP2_RolledBackBatchesAreRedelivered(t *testing.T) {
+	w := newLogFixture(t)
 	tenant := tenantIn(5)
 	w.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
 	w.append(usageEvent(tenant, "a", "calls", 3, may), usageEvent(tenant, "b", "calls", 4, may))
@@ -247,7 +247,7 @@ func TestP2_WhatWasRolledBackComesAgain(t *testing.T) {
 	records := w.topic(events.TopicUsageValidated, 5, 0)
 
 	out := true
-	r, seen := w.aggregator(outage{&usage.Handler{Folds: models.DefaultFolds().Usage, NewID: newID}, &out})
+	r, seen := w.aggregator(outageHandler{&usage.Handler{Folds: models.DefaultFolds().Usage, NewID: newID}, &out})
 	if err := r.Process(t.Context(), records); err == nil {
 		t.Fatal("an outage was acknowledged")
 	}
@@ -264,7 +264,7 @@ func TestP2_WhatWasRolledBackComesAgain(t *testing.T) {
 
 // Verdicts and aggregates fold a tenant's events in log order, whatever order the pipe delivers.
 func TestP10_FoldedInLogOrder(t *testing.T) {
-	w := newWorld(t)
+	w := newLogFixture(t)
 	tenant := tenantIn(8)
 	w.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
 	var pending []events.Pending
@@ -279,7 +279,7 @@ func TestP10_FoldedInLogOrder(t *testing.T) {
 		w.process(v, records[max(0, i-6):i+1])
 	}
 	var seen []int64
-	r, _ := w.aggregator(order{&seen})
+	r, _ := w.aggregator(positionRecorder{&seen})
 	records = w.topic(events.TopicUsageValidated, 8, 0)
 	for i := len(records) - 1; i >= 0; i -= 9 {
 		w.process(r, records[max(0, i-8):i+1])

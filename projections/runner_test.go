@@ -21,7 +21,7 @@ import (
 )
 
 // verdicts appends n verdicts of 1 on a feature, as the validator would.
-func (w *world) verdicts(tenant uuid.UUID, feature string, n int) []events.Position {
+func (w *logFixture) verdicts(tenant uuid.UUID, feature string, n int) []events.Position {
 	w.Helper()
 	var pending []events.Pending
 	for range n {
@@ -40,13 +40,13 @@ func verdict(tenant uuid.UUID, feature string, amount int64) events.Pending {
 }
 
 // applied returns the folded amount of a tenant's feature.
-func (w *world) applied(tenant uuid.UUID, feature string) int64 {
+func (w *logFixture) applied(tenant uuid.UUID, feature string) int64 {
 	w.Helper()
 	return w.aggregates()[aggregateKey{tenant, feature, "2026-05"}].Applied
 }
 
 func TestGapIsHealedFromTheLog(t *testing.T) {
-	w := newWorld(t)
+	w := newLogFixture(t)
 	tenant := tenantIn(6)
 	w.verdicts(tenant, "calls", 10)
 	records := w.topic(events.TopicUsageValidated, 6, 0)
@@ -117,7 +117,7 @@ func TestRecordsThatAreNotOfThisLog(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newLogFixture(t)
 			tenant := tenantIn(6)
 			w.verdicts(tenant, "calls", 2)
 			w.append(usageEvent(tenant, "between", "calls", 1, may))
@@ -142,7 +142,7 @@ func TestRecordsThatAreNotOfThisLog(t *testing.T) {
 
 // After a restore the pipe holds records of a future that no longer exists.
 func TestRecordsOfAnEndedHistoryAreDropped(t *testing.T) {
-	w := newWorld(t)
+	w := newLogFixture(t)
 	tenant := tenantIn(6)
 	w.verdicts(tenant, "calls", 2)
 	r, seen := w.aggregator(nil)
@@ -174,7 +174,7 @@ func TestRecordsOfAnEndedHistoryAreDropped(t *testing.T) {
 }
 
 func TestWithheldIsPassedWithoutAFold(t *testing.T) {
-	w := newWorld(t)
+	w := newLogFixture(t)
 	tenant := tenantIn(6)
 	w.verdicts(tenant, "calls", 3)
 	_, err := w.pool.Exec(t.Context(), `INSERT INTO withheld_records VALUES (6, 2, 2, $1, $2, 'too large')`, tenant, newID())
@@ -184,7 +184,7 @@ func TestWithheldIsPassedWithoutAFold(t *testing.T) {
 	if w.applied(tenant, "calls") != 2 || seen.passed != 1 || w.checkpoint(events.GroupAggregator, 6) != 3 {
 		t.Fatalf("told %+v, aggregates %+v", seen, w.aggregates())
 	}
-	w = newWorld(t)
+	w = newLogFixture(t)
 	w.verdicts(tenant, "calls", 3)
 	r, seen = w.aggregator(nil)
 	records := w.topic(events.TopicUsageValidated, 6, 0)
@@ -201,8 +201,8 @@ func TestWithheldIsPassedWithoutAFold(t *testing.T) {
 
 // Events that the pipe could not carry are in the log: a consumer of the log folds
 // them, whether they were withheld before or after it read them.
-func TestReaderOfTheLogFoldsWhatIsWithheld(t *testing.T) {
-	w := newWorld(t)
+func TestLogReadersFoldWithheldEvents(t *testing.T) {
+	w := newLogFixture(t)
 	tenant := tenantIn(6)
 	w.verdicts(tenant, "calls", 3)
 	_, err := w.pool.Exec(t.Context(), `INSERT INTO withheld_records VALUES (6, 2, 2, $1, $2, 'too large')`, tenant, newID())
@@ -223,7 +223,7 @@ func TestReaderOfTheLogFoldsWhatIsWithheld(t *testing.T) {
 
 // No event is read again before the relay passed it, nor while the consumer moves.
 func TestLostTailIsHealed(t *testing.T) {
-	w := newWorld(t)
+	w := newLogFixture(t)
 	tenant := tenantIn(6)
 	w.verdicts(tenant, "calls", 5)
 	r, seen := w.aggregator(nil)
@@ -245,10 +245,10 @@ func TestLostTailIsHealed(t *testing.T) {
 	}
 }
 
-// note counts its events in a table, as a read model over the log does.
-type note struct{}
+// noteHandler counts its events in a table, as a read model over the log does.
+type noteHandler struct{}
 
-func (note) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (result projections.Result, err error) {
+func (noteHandler) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (result projections.Result, err error) {
 	for i := range batch {
 		failure := projections.Try(batch[i], func() error {
 			if string(batch[i].Payload) == `"poison"` {
@@ -267,15 +267,15 @@ func (note) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, batc
 	return result, nil
 }
 
-func (w *world) noted() (n int) {
+func (w *logFixture) noted() (n int) {
 	w.Helper()
 	w.must(w.pool.QueryRow(context.Background(), `SELECT count(*) FROM features`).Scan(&n))
 	return n
 }
 
 func TestFollowReadsTheLogItself(t *testing.T) {
-	w := newWorld(t)
-	r, _ := w.runner(projections.Consumer{Name: events.GroupEntitlements, Handler: note{}, MaxPerPartition: 3})
+	w := newLogFixture(t)
+	r, _ := w.runner(projections.Consumer{Name: events.GroupEntitlements, Handler: noteHandler{}, MaxPerPartition: 3})
 	wake := make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	var g errgroup.Group
@@ -298,10 +298,10 @@ func TestFollowReadsTheLogItself(t *testing.T) {
 
 // A head that names a missing event proves a loss: a checkpoint must not pass the
 // event, and the other partitions continue.
-func TestFollowStandsBeforeALostTail(t *testing.T) {
-	w := newWorld(t)
+func TestFollowStopsBeforeALostTail(t *testing.T) {
+	w := newLogFixture(t)
 	subjects := []events.Subject{events.UsageValidated}
-	r, _ := w.runner(projections.Consumer{Name: events.GroupEntitlements, Handler: note{}, Subjects: subjects, MaxPerPartition: 100})
+	r, _ := w.runner(projections.Consumer{Name: events.GroupEntitlements, Handler: noteHandler{}, Subjects: subjects, MaxPerPartition: 100})
 	a, b := tenantIn(1), tenantIn(2)
 	w.verdicts(a, "calls", 3)
 	_, err := w.pool.Exec(t.Context(), `UPDATE log_heads SET position = position + 1 WHERE partition = 1`)
@@ -321,8 +321,8 @@ func TestFollowStandsBeforeALostTail(t *testing.T) {
 
 // A read model's failure is on record and never retried: a retry would count in the aggregates.
 func TestReadModelsFailureIsDiscarded(t *testing.T) {
-	w := newWorld(t)
-	r, _ := w.runner(projections.Consumer{Name: events.GroupEntitlements, Handler: note{}})
+	w := newLogFixture(t)
+	r, _ := w.runner(projections.Consumer{Name: events.GroupEntitlements, Handler: noteHandler{}})
 	tenant := tenantIn(1)
 	poison := verdict(tenant, "calls", 1)
 	poison.Payload = json.RawMessage(`"poison"`)
@@ -348,8 +348,8 @@ func TestReadModelsFailureIsDiscarded(t *testing.T) {
 }
 
 // A head that somebody holds is an outage that passes, not a fault of the data.
-func TestLockThatIsNotHadIsWaitedOut(t *testing.T) {
-	w := newWorld(t)
+func TestLockTimeoutsAreRetried(t *testing.T) {
+	w := newLogFixture(t)
 	w.append(usageEvent(tenantIn(4), "a", "calls", 1, may))
 	tx, err := w.pool.Begin(t.Context())
 	w.must(err)
@@ -369,16 +369,16 @@ func TestLockThatIsNotHadIsWaitedOut(t *testing.T) {
 
 // Whatever moved the checkpoint meanwhile, the fold does not stay.
 func TestCheckpointMovesByCompareAndSet(t *testing.T) {
-	w := newWorld(t)
+	w := newLogFixture(t)
 	w.verdicts(tenantIn(4), "calls", 2)
-	r, _ := w.aggregator(mover{&usage.Handler{Folds: models.DefaultFolds().Usage, NewID: newID}})
+	r, _ := w.aggregator(movingHandler{&usage.Handler{Folds: models.DefaultFolds().Usage, NewID: newID}})
 	if err := r.Process(t.Context(), w.topic(events.TopicUsageValidated, 4, 0)); err == nil || len(w.aggregates()) != 0 {
 		t.Fatalf("%v, aggregates %+v", err, w.aggregates())
 	}
 }
 
 func TestConsumerWithoutCheckpointsIsRefused(t *testing.T) {
-	w := newWorld(t)
+	w := newLogFixture(t)
 	w.verdicts(tenantIn(4), "calls", 1)
 	r, _ := w.aggregator(nil)
 	r.Consumer.Name = "nobody"

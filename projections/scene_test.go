@@ -26,9 +26,9 @@ import (
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
-// scene is a world with every consumer and the reads.
-type scene struct {
-	*world
+// pipelineFixture is a fixture with every consumer and the reads.
+type pipelineFixture struct {
+	*logFixture
 	reads                                         *reads
 	cached                                        *reads // with a cache of grants
 	validating, aggregating, lettering, entitling *consume.Runner
@@ -77,11 +77,11 @@ func (r *reads) Await(ctx context.Context, v query.Viewer, tenant *uuid.UUID, w 
 
 var operator = query.Viewer{Operator: true}
 
-func tenantEyes(tenant uuid.UUID) query.Viewer { return query.Viewer{TenantID: tenant} }
+func tenantViewer(tenant uuid.UUID) query.Viewer { return query.Viewer{TenantID: tenant} }
 
-func newScene(t testing.TB) *scene {
-	w := newWorld(t)
-	s := &scene{world: w, now: may.Add(10 * 24 * time.Hour)}
+func newPipelineFixture(t testing.TB) *pipelineFixture {
+	w := newLogFixture(t)
+	s := &pipelineFixture{logFixture: w, now: may.Add(10 * 24 * time.Hour)}
 	now := func() time.Time { return s.now }
 	s.reads = newReads(query.DB{Pool: w.pool}, nil, now)
 	s.cached = newReads(query.DB{Pool: w.pool}, entitlements.NewCache(w.pool, w.pool), now)
@@ -92,9 +92,9 @@ func newScene(t testing.TB) *scene {
 	return s
 }
 
-// oneByOne makes a second generation of a consumer's projection that is fed apart
+// addSeparateGeneration makes a second generation of a consumer's projection that is fed apart
 // from the first, event by event.
-func (s *scene) oneByOne(c projections.Consumer) *consume.Runner {
+func (s *pipelineFixture) addSeparateGeneration(c projections.Consumer) *consume.Runner {
 	s.Helper()
 	c.Name, c.MaxPerPartition = "one by one", 1
 	s.must(second(s.pool.Exec(context.Background(), `INSERT INTO projection_generations (projection, generation, fold_version) VALUES ($1, 2, $2) ON CONFLICT DO NOTHING`,
@@ -110,7 +110,7 @@ SELECT count(*) FROM consumer_checkpoints c JOIN log_heads h USING (partition)
 WHERE c.consumer = $1 AND c.joined AND c.position < CASE WHEN $2::int = 0 THEN h.position ELSE h.topic_positions[$2::int] END`
 
 // drain lets consumers read the log until each has reached its source's end.
-func (s *scene) drain(runners ...*consume.Runner) {
+func (s *pipelineFixture) drain(runners ...*consume.Runner) {
 	s.Helper()
 	for _, r := range runners {
 		ctx, stop := context.WithCancel(context.Background())
@@ -131,7 +131,7 @@ func (s *scene) drain(runners ...*consume.Runner) {
 
 // stuck reports a consumer that does not reach the end, and the cause if visible:
 // generations of a partition move together or not at all.
-func (s *scene) stuck(consumer string, behind int) {
+func (s *pipelineFixture) stuck(consumer string, behind int) {
 	s.Helper()
 	var apart string
 	s.must(s.pool.QueryRow(context.Background(), `SELECT coalesce(string_agg(format('%s-%s to %s', partition, low, high), ', '), '') FROM (
@@ -140,14 +140,14 @@ func (s *scene) stuck(consumer string, behind int) {
 }
 
 // settle lets every consumer reach the end, those first that others follow.
-func (s *scene) settle() {
+func (s *pipelineFixture) settle() {
 	s.Helper()
 	s.drain(s.validating, s.aggregating, s.lettering, s.entitling)
 	s.drain(s.lettering, s.entitling) // the follow-ups of the others
 }
 
 // relayed marks all events as published, at offsets from a base on.
-func (s *scene) relayed(base int64) {
+func (s *pipelineFixture) relayed(base int64) {
 	s.Helper()
 	_, err := s.pool.Exec(context.Background(), `
 		WITH moved AS (UPDATE relay_cursors c SET position = h.position FROM log_heads h WHERE h.partition = c.partition)
@@ -165,8 +165,8 @@ func conflict(tenant uuid.UUID, eventID string, first events.Position, other str
 		Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified, OccurredAt: may, Payload: body}
 }
 
-// say makes any event that needs no key but its own.
-func say(tenant uuid.UUID, subject events.Subject, counts events.Counts, payload any) events.Pending {
+// plainEvent makes any event that needs no key but its own.
+func plainEvent(tenant uuid.UUID, subject events.Subject, counts events.Counts, payload any) events.Pending {
 	id := newID()
 	body, err := json.Marshal(payload)
 	if err != nil {
@@ -185,9 +185,9 @@ func quota(feature string, limit int64, behavior, reset string) domain.Grant {
 	return g
 }
 
-func (s *scene) receipt(tenant uuid.UUID, eventID string) audit.Receipt {
+func (s *pipelineFixture) receipt(tenant uuid.UUID, eventID string) audit.Receipt {
 	s.Helper()
-	r, err := s.reads.Receipt(context.Background(), tenantEyes(tenant), tenant, eventID, query.Wait{})
+	r, err := s.reads.Receipt(context.Background(), tenantViewer(tenant), tenant, eventID, query.Wait{})
 	s.must(err)
 	return r
 }

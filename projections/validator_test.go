@@ -11,14 +11,14 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-func decode[T any](w *world, e events.Envelope) (v T) {
+func decode[T any](w *logFixture, e events.Envelope) (v T) {
 	w.Helper()
 	w.must(json.Unmarshal(e.Payload, &v))
 	return v
 }
 
-func TestValidatorSaysYesAndNo(t *testing.T) {
-	w := newWorld(t)
+func TestValidatorAcceptsAndRejects(t *testing.T) {
+	w := newLogFixture(t)
 	tenant, stranger := tenantIn(4), tenantIn(9)
 	s := w.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
 	at := may.Add(36 * time.Hour)
@@ -57,8 +57,8 @@ func TestValidatorSaysYesAndNo(t *testing.T) {
 }
 
 // A subscription change after an event's position does not change its verdict.
-func TestValidatorKnowsWhatWasKnownThen(t *testing.T) {
-	w := newWorld(t)
+func TestValidatorUsesTheHistoryUpToThePosition(t *testing.T) {
+	w := newLogFixture(t)
 	tenant := tenantIn(4)
 	at := may.Add(time.Hour)
 	w.append(usageEvent(tenant, "early", "calls", 1, at))
@@ -75,15 +75,15 @@ func TestValidatorKnowsWhatWasKnownThen(t *testing.T) {
 	}
 }
 
-func retry(w *world, tenant, deadLetter uuid.UUID, raw events.Envelope, attempt int) events.Pending {
+func retry(w *logFixture, tenant, deadLetter uuid.UUID, raw events.Envelope, attempt int) events.Pending {
 	body, err := json.Marshal(events.Retried{RawPosition: raw.Position.Number, DeadLetterID: deadLetter, Attempt: attempt, Usage: raw.Payload})
 	w.must(err)
 	return events.Pending{EventID: newID(), Subject: events.UsageRetried, TenantID: tenant, DedupeKey: events.KeyRetry(deadLetter, attempt),
 		CausationID: raw.EventID, Actor: events.Actor{Type: "service", ID: "test"}, Residency: events.ResidencyUnspecified, OccurredAt: raw.OccurredAt, Payload: body}
 }
 
-func TestRetryDecidesAnewAndCountsOnce(t *testing.T) {
-	w := newWorld(t)
+func TestRetryIsDecidedAgainAndCountsOnce(t *testing.T) {
+	w := newLogFixture(t)
 	tenant := tenantIn(4)
 	w.append(usageEvent(tenant, "a", "calls", 5, may))
 	r, _ := w.validator()
@@ -120,8 +120,8 @@ func TestRetryDecidesAnewAndCountsOnce(t *testing.T) {
 }
 
 // An event that the validator cannot read is parked, retryable, and its neighbours are judged.
-func TestValidatorParksWhatItCannotRead(t *testing.T) {
-	w := newWorld(t)
+func TestValidatorParksUnreadableEvents(t *testing.T) {
+	w := newLogFixture(t)
 	tenant := tenantIn(4)
 	w.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
 	poison := usageEvent(tenant, "p", "calls", 1, may)

@@ -25,13 +25,13 @@ import (
 	"github.com/meterplex/meterplex/projections/rebuild"
 )
 
-// choosy is a pipe that refuses some records and stops each partition there.
-type choosy struct {
+// refusingPipe is a pipe that refuses some records and stops each partition there.
+type refusingPipe struct {
 	mu      sync.Mutex
 	refused map[events.Position]bool
 }
 
-func (p *choosy) refuse(at ...events.Position) {
+func (p *refusingPipe) refuse(at ...events.Position) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, a := range at {
@@ -39,9 +39,9 @@ func (p *choosy) refuse(at ...events.Position) {
 	}
 }
 
-func (p *choosy) Close() error { return nil }
+func (p *refusingPipe) Close() error { return nil }
 
-func (p *choosy) Publish(topic string, msgs ...*message.Message) error {
+func (p *refusingPipe) Publish(topic string, msgs ...*message.Message) error {
 	number, _ := events.TopicOf(topic)
 	records, err := watermill.ToPublish(number, msgs, false)
 	if err != nil {
@@ -67,21 +67,21 @@ func (p *choosy) Publish(topic string, msgs ...*message.Message) error {
 	return watermill.NewPublishError(failed, len(records))
 }
 
-// parcels is a yard with a relay whose pipe refuses events chosen by the test.
-type parcels struct {
-	*triage
-	yard *yard
-	pipe *choosy
+// withheldFixture is a rebuild fixture with a relay whose pipe refuses events chosen by the test.
+type withheldFixture struct {
+	*retryFixture
+	yard *rebuildFixture
+	pipe *refusingPipe
 }
 
-func newParcels(t testing.TB) *parcels {
-	s := newTriage(t)
-	return &parcels{s, newYardOf(s.scene), &choosy{refused: map[events.Position]bool{}}}
+func newWithheldFixture(t testing.TB) *withheldFixture {
+	s := newRetryFixture(t)
+	return &withheldFixture{s, newRebuildFixtureOf(s.pipelineFixture), &refusingPipe{refused: map[events.Position]bool{}}}
 }
 
-// two makes two usage events and returns a topic's consumer, which has not read
+// appendTwo makes two usage events and returns a topic's consumer, which has not read
 // them, and the position of the first one there.
-func (s *parcels) two(topic events.Topic) (consumer *consume.Runner, at events.Position) {
+func (s *withheldFixture) appendTwo(topic events.Topic) (consumer *consume.Runner, at events.Position) {
 	s.Helper()
 	tenant := newID()
 	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
@@ -93,8 +93,8 @@ func (s *parcels) two(topic events.Topic) (consumer *consume.Runner, at events.P
 	return s.validating, at
 }
 
-// carry lets a relay publish the whole log. No event may be missing meanwhile.
-func (s *parcels) carry() {
+// publishLog lets a relay publish the whole log. No event may be missing meanwhile.
+func (s *withheldFixture) publishLog() {
 	s.Helper()
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute) // the bound only keeps a broken build from hanging
 	r := &relay.Relay{Pool: s.pool, Log: s.log, Appender: s.log, Publisher: s.pipe, Instance: "test", NewID: newID, Now: time.Now, Logger: slog.New(slog.DiscardHandler)}
@@ -108,13 +108,13 @@ func (s *parcels) carry() {
 	s.must(g.Wait())
 }
 
-// back lets the relay publish all events again.
-func (s *parcels) back() {
+// publishAgain lets the relay publish all events again.
+func (s *withheldFixture) publishAgain() {
 	s.Helper()
 	s.must(second(s.pool.Exec(context.Background(), `UPDATE relay_cursors SET position = 0, fence = fence + 1, owner = NULL, lease_until = '-infinity'`)))
 }
 
-func (s *parcels) holds() audit.Identity {
+func (s *withheldFixture) holds() audit.Identity {
 	s.Helper()
 	i, err := s.reads.Identity(context.Background())
 	s.must(err)
@@ -124,8 +124,8 @@ func (s *parcels) holds() audit.Identity {
 	return i
 }
 
-// came checks the outcome of events, live and after a rebuild.
-func (s *parcels) came(to audit.Terms) {
+// checkOutcomes checks the outcome of events, live and after a rebuild.
+func (s *withheldFixture) checkOutcomes(to audit.Terms) {
 	s.Helper()
 	s.settle()
 	got := s.holds().Total
@@ -140,11 +140,11 @@ func (s *parcels) came(to audit.Terms) {
 	s.must(second(s.yard.rebuilds.Abandon(context.Background(), commands.Request{By: operatorKey}, r.ID, "done")))
 }
 
-func (s *parcels) settle() {
+func (s *withheldFixture) settle() {
 	s.drain(s.validating, s.aggregating, s.executing, s.lettering, s.entitling, s.validating, s.aggregating, s.lettering, s.entitling)
 }
 
-func (s *parcels) verdictOf(tenant uuid.UUID, raw events.Position) events.Position {
+func (s *withheldFixture) verdictOf(tenant uuid.UUID, raw events.Position) events.Position {
 	s.Helper()
 	v := events.Position{Partition: raw.Partition}
 	s.must(s.pool.QueryRow(context.Background(), `SELECT position FROM event_log WHERE partition = $1 AND tenant_id = $2 AND dedupe_key = $3`,
@@ -163,7 +163,7 @@ func TestP3_WithheldAfterItWasReadCountsOnce(t *testing.T) {
 		"a verdict": {events.TopicUsageValidated, 0}, "the last verdict": {events.TopicUsageValidated, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, topic := newParcels(t), c.topic
+			s, topic := newWithheldFixture(t), c.topic
 			tenant := newID()
 			s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
 			at := s.append(usageEvent(tenant, "a", "calls", 1, may), usageEvent(tenant, "b", "calls", 1, may))[c.which]
@@ -171,12 +171,12 @@ func TestP3_WithheldAfterItWasReadCountsOnce(t *testing.T) {
 			if topic == events.TopicUsageValidated {
 				at = s.verdictOf(tenant, at)
 			}
-			s.carry()
+			s.publishLog()
 			s.pipe.refuse(at)
 			for range 2 {
-				s.back()
-				s.carry()
-				s.came(audit.Terms{Accepted: 2, Applied: 2})
+				s.publishAgain()
+				s.publishLog()
+				s.checkOutcomes(audit.Terms{Accepted: 2, Applied: 2})
 			}
 			var withheld, letters int
 			s.must(s.pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM withheld_records), (SELECT count(*) FROM event_log WHERE subject = $1)`, events.PublishFailed).Scan(&withheld, &letters))
@@ -192,17 +192,17 @@ func TestP3_WithheldAfterItWasReadCountsOnce(t *testing.T) {
 func TestP3_ReadAfterItWasWithheldCountsOnce(t *testing.T) {
 	for _, topic := range []events.Topic{events.TopicUsageRaw, events.TopicUsageValidated} {
 		t.Run(topic.Name(), func(t *testing.T) {
-			s := newParcels(t)
-			consumer, at := s.two(topic)
+			s := newWithheldFixture(t)
+			consumer, at := s.appendTwo(topic)
 			whole := s.topic(topic, at.Partition, 0)
 			s.pipe.refuse(at)
-			s.carry()
+			s.publishLog()
 			s.process(consumer, whole)
-			s.came(audit.Terms{Accepted: 2, Applied: 1, Parked: 1})
-			s.back()
-			s.carry()
+			s.checkOutcomes(audit.Terms{Accepted: 2, Applied: 1, Parked: 1})
+			s.publishAgain()
+			s.publishLog()
 			s.process(consumer, s.topic(topic, at.Partition, 0))
-			s.came(audit.Terms{Accepted: 2, Applied: 1, Parked: 1})
+			s.checkOutcomes(audit.Terms{Accepted: 2, Applied: 1, Parked: 1})
 		})
 	}
 }
@@ -213,21 +213,21 @@ func TestP3_ReadAfterItWasWithheldCountsOnce(t *testing.T) {
 func TestP3_StandInThatTheDatabaseDoesNotKnowIsReadFromTheLog(t *testing.T) {
 	for _, topic := range []events.Topic{events.TopicUsageRaw, events.TopicUsageValidated} {
 		t.Run(topic.Name(), func(t *testing.T) {
-			s := newParcels(t)
-			consumer, at := s.two(topic)
+			s := newWithheldFixture(t)
+			consumer, at := s.appendTwo(topic)
 			records := s.topic(topic, at.Partition, 0)
 			i := slices.IndexFunc(records, func(r events.Record) bool { return placeOf(s, &r) == at })
 			records[i].Value = nil
 			records[i].Headers = append(records[i].Headers, events.Header{Key: events.HeaderWithheld, Value: []byte("1")})
 			s.process(consumer, records)
 			s.pipe.refuse(at)
-			s.carry()
-			s.came(audit.Terms{Accepted: 2, Applied: 2})
+			s.publishLog()
+			s.checkOutcomes(audit.Terms{Accepted: 2, Applied: 2})
 		})
 	}
 }
 
-func placeOf(s *parcels, r *events.Record) events.Position {
+func placeOf(s *withheldFixture, r *events.Record) events.Position {
 	s.Helper()
 	place, err := codec.PlaceOf(r)
 	s.must(err)
@@ -239,7 +239,7 @@ func placeOf(s *parcels, r *events.Record) events.Position {
 func TestP2_RetryThatIsWithheldAfterItWasReadCountsOnce(t *testing.T) {
 	for _, topic := range []events.Topic{events.TopicUsageRaw, events.TopicUsageValidated} {
 		t.Run(topic.Name(), func(t *testing.T) {
-			s := newParcels(t)
+			s := newWithheldFixture(t)
 			tenant := newID()
 			s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
 			at := s.append(usageEvent(tenant, "a", "calls", 1, may))[0]
@@ -248,8 +248,8 @@ func TestP2_RetryThatIsWithheldAfterItWasReadCountsOnce(t *testing.T) {
 				at = s.verdictOf(tenant, at)
 			}
 			s.pipe.refuse(at)
-			s.carry()
-			s.came(audit.Terms{Accepted: 1, Parked: 1})
+			s.publishLog()
+			s.checkOutcomes(audit.Terms{Accepted: 1, Parked: 1})
 			retry := func() {
 				_, err := s.bulk(events.BulkRetry, tenant, commands.Idempotency{})
 				s.must(err)
@@ -260,18 +260,18 @@ func TestP2_RetryThatIsWithheldAfterItWasReadCountsOnce(t *testing.T) {
 			s.must(s.pool.QueryRow(t.Context(), `SELECT partition, position FROM event_log WHERE subject = ANY ($1) ORDER BY position DESC LIMIT 1`,
 				[]int16{int16(events.UsageRetried), int16(events.Reaggregated)}).Scan(&again.Partition, &again.Number))
 			s.pipe.refuse(again)
-			s.carry()
-			s.came(audit.Terms{Accepted: 1, Applied: 1})
+			s.publishLog()
+			s.checkOutcomes(audit.Terms{Accepted: 1, Applied: 1})
 			retry()
-			s.carry()
-			s.came(audit.Terms{Accepted: 1, Applied: 1})
+			s.publishLog()
+			s.checkOutcomes(audit.Terms{Accepted: 1, Applied: 1})
 		})
 	}
 }
 
 // Consumers and the relay meet at the same events.
 func TestP3_IdentityHoldsWhileRecordsAreWithheldAndRead(t *testing.T) {
-	s := newParcels(t)
+	s := newWithheldFixture(t)
 	var tenants []uuid.UUID
 	for p := range int16(6) {
 		tenant := tenantIn(p)
@@ -283,7 +283,7 @@ func TestP3_IdentityHoldsWhileRecordsAreWithheldAndRead(t *testing.T) {
 			s.pipe.refuse(s.append(usageEvent(tenant, newID().String(), "calls", 1, may), usageEvent(tenant, newID().String(), "calls", 1, may))[1])
 		}
 	}
-	s.some(s.validating, 0, 1<<20) // of this one all is read before; the relay may be faster in the others
+	s.readAtMost(s.validating, 0, 1<<20) // of this one all is read before; the relay may be faster in the others
 	var g errgroup.Group
 	ctx, stop := context.WithCancel(context.Background())
 	for _, r := range []*consume.Runner{s.validating, s.aggregating} {
@@ -291,7 +291,7 @@ func TestP3_IdentityHoldsWhileRecordsAreWithheldAndRead(t *testing.T) {
 			for ctx.Err() == nil { // piece by piece, as they would from a pipe with gaps
 				for _, tenant := range tenants {
 					if p := events.PartitionOf(tenant); p%2 == 0 || s.relayedPast(r.Consumer.Name, p) {
-						s.some(r, p, 1)
+						s.readAtMost(r, p, 1)
 					}
 				}
 				time.Sleep(20 * time.Millisecond)
@@ -299,7 +299,7 @@ func TestP3_IdentityHoldsWhileRecordsAreWithheldAndRead(t *testing.T) {
 			return nil
 		})
 	}
-	s.carry()
+	s.publishLog()
 	stop()
 	s.must(g.Wait())
 	s.settle()
@@ -310,7 +310,7 @@ func TestP3_IdentityHoldsWhileRecordsAreWithheldAndRead(t *testing.T) {
 }
 
 // relayedPast says whether the relay is beyond a consumer.
-func (s *parcels) relayedPast(consumer string, partition int16) (past bool) {
+func (s *withheldFixture) relayedPast(consumer string, partition int16) (past bool) {
 	s.Helper()
 	s.must(s.pool.QueryRow(context.Background(), `SELECT c.position > k.position FROM relay_cursors c JOIN consumer_checkpoints k USING (partition)
 		WHERE k.consumer = $1 AND k.joined AND c.partition = $2`, consumer, partition).Scan(&past))

@@ -26,8 +26,8 @@ import (
 	"github.com/meterplex/meterplex/projections/validate"
 )
 
-// world is a migrated database with the log in it.
-type world struct {
+// logFixture is a migrated database with the log in it.
+type logFixture struct {
 	testing.TB
 	url   string
 	pool  *pgxpool.Pool
@@ -39,9 +39,9 @@ var may = time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
 
 func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
-func newWorld(t testing.TB) *world {
+func newLogFixture(t testing.TB) *logFixture {
 	t.Helper()
-	w := &world{TB: t, url: localtest.Migrated(t, postgres.Migrate)}
+	w := &logFixture{TB: t, url: localtest.Migrated(t, postgres.Migrate)}
 	var err error
 	w.pool, err = postgres.Open(t.Context(), postgres.Config{URL: w.url, ApplicationName: "test"})
 	w.must(err)
@@ -55,9 +55,9 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-func (w *world) rebuildStore() *store.Rebuilds { return &store.Rebuilds{Store: w.store} }
+func (w *logFixture) rebuildStore() *store.Rebuilds { return &store.Rebuilds{Store: w.store} }
 
-func (w *world) must(err error) {
+func (w *logFixture) must(err error) {
 	w.Helper()
 	if err != nil {
 		w.Fatal(err)
@@ -65,7 +65,7 @@ func (w *world) must(err error) {
 }
 
 // append stores events in one transaction, and their tenants.
-func (w *world) append(pending ...events.Pending) []events.Position {
+func (w *logFixture) append(pending ...events.Pending) []events.Position {
 	w.Helper()
 	var tenants []uuid.UUID
 	for i := range pending {
@@ -86,14 +86,14 @@ func (w *world) append(pending ...events.Pending) []events.Position {
 }
 
 // subscribe adds a tenant's subscription from its partition's head on.
-func (w *world) subscribe(tenant uuid.UUID, from time.Time, grants ...domain.Grant) domain.Subscription {
+func (w *logFixture) subscribe(tenant uuid.UUID, from time.Time, grants ...domain.Grant) domain.Subscription {
 	w.Helper()
 	s := domain.Subscription{ID: newID(), TenantID: tenant, Plan: "p", Status: domain.SubscriptionActive, Entitlements: grants, CreatedAt: from}
 	w.history(tenant, from, &s)
 	return s
 }
 
-func (w *world) history(tenant uuid.UUID, from time.Time, s *domain.Subscription) {
+func (w *logFixture) history(tenant uuid.UUID, from time.Time, s *domain.Subscription) {
 	w.Helper()
 	body, err := json.Marshal(s)
 	w.must(err)
@@ -128,7 +128,7 @@ func tenantIn(partition int16) uuid.UUID {
 
 // topic returns the records that the relay would publish of a topic and partition
 // after a position.
-func (w *world) topic(topic events.Topic, partition int16, after int64) []events.Record {
+func (w *logFixture) topic(topic events.Topic, partition int16, after int64) []events.Record {
 	w.Helper()
 	var records []events.Record
 	for i, e := range w.read(topic, partition, after) {
@@ -140,7 +140,7 @@ func (w *world) topic(topic events.Topic, partition int16, after int64) []events
 	return records
 }
 
-func (w *world) read(topic events.Topic, partition int16, after int64) (list []events.Envelope) {
+func (w *logFixture) read(topic events.Topic, partition int16, after int64) (list []events.Envelope) {
 	w.Helper()
 	w.must(pgx.BeginFunc(context.Background(), w.pool, func(tx pgx.Tx) (err error) {
 		list, err = w.log.ReadTx(context.Background(), tx, partition, after, 1<<62, topic, 1<<30)
@@ -149,7 +149,7 @@ func (w *world) read(topic events.Topic, partition int16, after int64) (list []e
 	return list
 }
 
-func (w *world) checkpoint(consumer string, partition int16) (position int64) {
+func (w *logFixture) checkpoint(consumer string, partition int16) (position int64) {
 	w.Helper()
 	w.must(w.pool.QueryRow(context.Background(), `SELECT position FROM consumer_checkpoints WHERE consumer = $1 AND generation = 1 AND partition = $2`,
 		consumer, partition).Scan(&position))
@@ -157,7 +157,7 @@ func (w *world) checkpoint(consumer string, partition int16) (position int64) {
 }
 
 // counts are the terms of the identity in a partition's head.
-func (w *world) counts(partition int16) (c events.Counts) {
+func (w *logFixture) counts(partition int16) (c events.Counts) {
 	w.Helper()
 	w.must(w.pool.QueryRow(context.Background(), `SELECT accepted, validated, rejected, parked FROM log_heads WHERE partition = $1`, partition).
 		Scan(&c.Accepted, &c.Validated, &c.Rejected, &c.Parked))
@@ -165,7 +165,7 @@ func (w *world) counts(partition int16) (c events.Counts) {
 }
 
 // runner returns a runner of a consumer, and its tally.
-func (w *world) runner(c projections.Consumer) (*consume.Runner, *tally) {
+func (w *logFixture) runner(c projections.Consumer) (*consume.Runner, *tally) {
 	seen := &tally{}
 	if c.MaxPerPartition == 0 {
 		c.MaxPerPartition = projections.MaxWithFollowUps
@@ -173,11 +173,11 @@ func (w *world) runner(c projections.Consumer) (*consume.Runner, *tally) {
 	return &consume.Runner{Pool: w.pool, Log: w.log, Consumer: c, NewID: newID, Logger: slog.New(slog.DiscardHandler), Observe: seen}, seen
 }
 
-func (w *world) validator() (*consume.Runner, *tally) {
+func (w *logFixture) validator() (*consume.Runner, *tally) {
 	return w.runner(validate.Consumer(newID))
 }
 
-func (w *world) aggregator(handler projections.Handler) (*consume.Runner, *tally) {
+func (w *logFixture) aggregator(handler projections.Handler) (*consume.Runner, *tally) {
 	c := usage.Consumer(newID, models.DefaultFolds().Usage)
 	if handler != nil {
 		c.Handler = handler
@@ -186,7 +186,7 @@ func (w *world) aggregator(handler projections.Handler) (*consume.Runner, *tally
 }
 
 // process delivers records and fails the test if they are not accepted.
-func (w *world) process(r *consume.Runner, records []events.Record) {
+func (w *logFixture) process(r *consume.Runner, records []events.Record) {
 	w.Helper()
 	w.must(r.Process(context.Background(), records))
 }
@@ -203,7 +203,7 @@ type aggregateKey struct {
 	Feature, PeriodKey string
 }
 
-func (w *world) aggregates() map[aggregateKey]aggregate {
+func (w *logFixture) aggregates() map[aggregateKey]aggregate {
 	w.Helper()
 	rows, err := w.pool.Query(context.Background(), `SELECT tenant_id, feature, period_key, amount::text, event_count, applied_count, last_event_at FROM usage_aggregates`)
 	w.must(err)

@@ -28,7 +28,7 @@ func TestOpenLoadCountsTheWaitForAClient(t *testing.T) {
 	}
 }
 
-func TestOpenLoadIsDueWhateverBecomesOfIt(t *testing.T) {
+func TestOpenLoadKeepsItsScheduleAfterFailures(t *testing.T) {
 	start := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
 	l := openOver(250, 4*time.Second, 1, nil)
 	if l.sends != 1000 {

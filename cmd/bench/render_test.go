@@ -10,7 +10,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden report")
 
-func TestReportForPeople(t *testing.T) {
+func TestReadableReport(t *testing.T) {
 	b1 := figureB1()
 	b1.Value, b1.Runs, b1.Limit, b1.LimitRuns, b1.Ratio = 45_000, []float64{44_000, 45_000, 46_000}, 50_000, []float64{50_000, 49_000, 51_000}, 0.9
 	b1.Latency, b1.LatencyAt = &Latency{20.5, 40, 61.25, 80, 101, 1234}, "of a request, at 31500 events/s"

@@ -36,7 +36,7 @@ func TestTenantsHaveAlikeShares(t *testing.T) {
 	}
 }
 
-func TestAWhaleHasItsShareAndTheRestIsEven(t *testing.T) {
+func TestTheLargestTenantHasItsShareAndTheRestIsEven(t *testing.T) {
 	all := targetOf(11)
 	all.whale = 0.9
 	count := map[int]int{}
@@ -130,7 +130,7 @@ func TestRefusalsAreCountedAndEndNothing(t *testing.T) {
 }
 
 // A server closes idle connections: that is no failure of the service.
-func TestAConnectionThatLayIdleIsOpenedAnew(t *testing.T) {
+func TestIdleConnectionsAreReopened(t *testing.T) {
 	all := targetOf(1)
 	url, _ := answering(t, false)
 	all.urls = []string{url}

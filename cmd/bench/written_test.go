@@ -9,7 +9,7 @@ import (
 )
 
 // PostgreSQL's versions have their statistics in different views.
-func TestWhatEachPostgresWroteIsRead(t *testing.T) {
+func TestWriteStatisticsOfEachPostgresAreRead(t *testing.T) {
 	majors := local.Majors()
 	for _, major := range []int{majors[0], majors[len(majors)-1]} {
 		t.Run(fmt.Sprint(major), func(t *testing.T) {

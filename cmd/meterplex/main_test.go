@@ -9,10 +9,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-// leaving runs the tests and fails if they leak goroutines.
-type leaving struct{ *testing.M }
+// leakCheck runs the tests and fails if they leak goroutines.
+type leakCheck struct{ *testing.M }
 
-func (l leaving) Run() int {
+func (l leakCheck) Run() int {
 	code := l.M.Run()
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
@@ -22,7 +22,7 @@ func (l leaving) Run() int {
 }
 
 func TestMain(m *testing.M) {
-	testscript.Main(leaving{m}, map[string]func(){"meterplex": main})
+	testscript.Main(leakCheck{m}, map[string]func(){"meterplex": main})
 }
 
 // TestScripts runs the transcripts in testdata/script with the real program.

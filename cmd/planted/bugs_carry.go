@@ -50,7 +50,7 @@ func carryBugs() []bug {
 		return p.positions`, `	if b.results != nil && b.results[i].err != nil && b.results[i].stored == 0 {
 		r := &b.results[i]
 		return p.positions`)},
-			pkg: "./infra/relay", run: "TestP3_WhatAloneCannotBePublishedIsWithheldInItsPlace",
+			pkg: "./infra/relay", run: "TestP3_UnpublishableEventsAreWithheldInPlace",
 			says: `^the cursors passed .*, which are not published`,
 		},
 		{
@@ -91,7 +91,7 @@ func leaseBugs() []bug {
 			edits: []overlay.Edit{edit("infra/relay/holding.go", `&& now.Sub(p.renewed) < fresh
 }`, `&& fresh > 0
 }`)},
-			pkg: "./infra/relay", run: "TestP2_NothingIsSentUnderALeaseThatIsNotSure",
+			pkg: "./infra/relay", run: "TestP2_NoRecordIsSentUnderAnUnsureLease",
 			says: `a lease that was not renewed for half its time is still used`,
 		},
 	}

@@ -52,7 +52,7 @@ func clientBugs() []bug {
 		if err == nil {`, `		err := os.MkdirAll(filepath.Dir(path), 0o700)
 		if err == nil {`),
 			},
-			pkg: "./cmd/meterplex/cli", run: "TestImportAnchorIsKeptBeforeTheFirstEvent",
+			pkg: "./cmd/meterplex/cli", run: "TestImportStoresTheAnchorBeforeTheFirstEvent",
 			says: `^at request \d+ the state is`,
 		},
 	}

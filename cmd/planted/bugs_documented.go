@@ -10,7 +10,7 @@ func watchBugs() []bug {
 			name: "beyond-ends-the-watch-alone", what: "if the database requires a later release, only the watch ends, not the service",
 			promise: "P1: no release works on a database that it would corrupt",
 			edits:   []overlay.Edit{edit(migrate, "Scan(&beyond.Needs, &beyond.Because); err == nil {\n			return beyond\n", "Scan(&beyond.Needs, &beyond.Because); err == nil {\n			return nil\n")},
-			pkg:     "./infra/postgres", run: "TestABinaryIsToldWhatIsBeyondIt",
+			pkg:     "./infra/postgres", run: "TestABinaryReportsUnsupportedMigrations",
 			says: `^where it is required: <nil>`,
 		},
 		{
@@ -56,7 +56,7 @@ func admissionBugs() []bug {
 		return err
 	}
 `)},
-			pkg: "./infra/postgres/eventlog", run: "TestTheRefusedTakeNoRoom",
+			pkg: "./infra/postgres/eventlog", run: "TestRefusedSubmissionsUseNoQueueSpace",
 			says: `is refused, and there is room for it`,
 		},
 	}
@@ -84,7 +84,7 @@ func fairnessBugs() []bug {
 			name: "small-groups-tell-of-rows", what: "a small group on a slow disk raises the expected time of each row",
 			promise: "usage is accepted if there is room",
 			edits:   []overlay.Edit{edit(admission, "	if rows < measuredRows && each >= before {\n		return\n	}\n", "	_ = measuredRows\n")},
-			pkg:     "./infra/postgres/eventlog", run: "TestWhatIsExpectedFollowsWhatIsMeasured",
+			pkg:     "./infra/postgres/eventlog", run: "TestTheExpectedWaitFollowsTheMeasuredRate",
 			says: `^a slow group that is small or failed tells`,
 		},
 		{
@@ -126,7 +126,7 @@ func upgradeBugs() []bug {
 			name: "deadlock-ends-the-migration", what: "a migration that is a deadlock's victim ends the start",
 			promise: "an upgrade costs latency only",
 			edits:   []overlay.Edit{edit(migrate, `[]string{LockNotAvailable, deadlock}, SQLState`, `[]string{LockNotAvailable}, SQLState`)},
-			pkg:     "./infra/postgres", run: "TestMigrationThatIsADeadlocksVictimComesAgain",
+			pkg:     "./infra/postgres", run: "TestADeadlockedMigrationIsRetried",
 			says: `^the migration: migrating the database: `,
 		},
 		{
@@ -155,21 +155,21 @@ func connectionBugs() []bug {
 			name: "first-of-two-keys", what: "of two keys in a request the first is used",
 			promise: "P9: a key allows its own scopes only",
 			edits:   []overlay.Edit{edit("http/auth/auth.go", `	if len(values) != 1 {`, `	if len(values) < 1 {`)},
-			pkg:     "./http", run: "TestConnectionsThatLie",
+			pkg:     "./http", run: "TestMalformedRequestsAreRefused",
 			says: `^two keys: .* instead of HTTP/1.1 401`,
 		},
 		{
 			name: "readers-wait-for-ever", what: "a read waits for a connection until its request's deadline",
 			promise: "a request that waits too long is refused, to be retried",
 			edits:   []overlay.Edit{edit("projections/query/snapshot.go", `conn, err := d.Pool.Acquire(soon)`, `conn, err := d.Pool.Acquire(ctx)`)},
-			pkg:     "./http", run: "TestReadersThatTakeAllConnectionsLeaveIngestItsOwn",
+			pkg:     "./http", run: "TestReadersLeaveIngestItsConnections",
 			says: `instead of 503 overloaded|^it was not counted`,
 		},
 		{
 			name: "copies-for-who-is-there", what: "topics are created for the brokers that answer, not for all brokers of the cluster",
 			promise: "P11: an outage of the broker loses nothing",
 			edits:   []overlay.Edit{edit("infra/kafka/admin.go", `request.IncludeFencedBrokers = true`, `request.IncludeFencedBrokers = false`)},
-			pkg:     "./infra/kafka", run: "TestP11_TopicsAreMadeForBrokersThatAreAway",
+			pkg:     "./infra/kafka", run: "TestP11_TopicsAreCreatedForBrokersThatAreDown",
 			says: `brokers are away, .* is made with`,
 		},
 		{

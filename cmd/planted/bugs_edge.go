@@ -30,7 +30,7 @@ func edgeBugs() []bug {
 			name: "edge-scope", what: "reads need a key but no scope",
 			promise: "P9: a key allows its own scopes only",
 			edits:   []overlay.Edit{edit("http/auth/auth.go", `if !slices.ContainsFunc(r.Scopes, by.Has) {`, `if r.Method != "GET" && !slices.ContainsFunc(r.Scopes, by.Has) {`)},
-			pkg:     "./http", run: "TestP9_NoRouteLetsAnyKeyInThatMayNot",
+			pkg:     "./http", run: "TestP9_EveryRouteRefusesKeysWithoutAccess",
 			says: `the answer is no problem: .* 200 \{"data"`,
 		},
 		{
@@ -38,14 +38,14 @@ func edgeBugs() []bug {
 			promise: "P9: a key allows its own scopes only",
 			edits: []overlay.Edit{edit("http/auth/auth.go", `if isTenant && r.Who == Operator || !isTenant && r.Who == Tenant {`,
 				`if !isTenant && r.Who == Tenant {`)},
-			pkg: "./http", run: "TestP9_AKeyIsOfItsKindWhateverItsScopes",
+			pkg: "./http", run: "TestP9_TenantKeysOpenNoOperatorRoute",
 			says: `a key of the other kind is answered <nil>`,
 		},
 		{
 			name: "edge-suspended", what: "the keys of a suspended tenant are accepted",
 			promise: "a suspended tenant is shut out at once",
 			edits:   []overlay.Edit{edit("http/auth/auth.go", `if tenant != nil && tenant.Status == domain.TenantSuspended {`, `if tenant != nil && tenant.Status == domain.TenantSuspended && route.Method == "GET" {`)},
-			pkg:     "./http", run: "TestASuspendedTenantIsShutOutAtOnce",
+			pkg:     "./http", run: "TestASuspendedTenantIsRefusedAtOnce",
 			says: `the answer is no problem: .* 202 \{"accepted"`,
 		},
 		{
@@ -81,7 +81,7 @@ func cacheBugs() []bug {
 				edit("infra/postgres/store/store.go", "	if err == nil {\n		s.Histories.forget()\n		s.Keys.forget()\n", "	if err == nil {\n"),
 				edit("infra/postgres/store/store.go", "		return decide(tx)\n", "		if err := decide(tx); err != nil {\n			return err\n		}\n		s.Histories.forget()\n		s.Keys.forget()\n		return nil\n"),
 			},
-			pkg: "./infra/postgres/store", run: "TestWhatIsKeptIsForgottenAfterTheCommit",
+			pkg: "./infra/postgres/store", run: "TestCachedStateIsDroppedAfterTheCommit",
 			says: `the change was answered, and the tenant is still`,
 		},
 		{
@@ -102,14 +102,14 @@ func cacheBugs() []bug {
 			name: "grants-overtaken", what: "a load of grants is cached although a change committed while it ran",
 			promise: "a check is at most 100 ms behind",
 			edits:   []overlay.Edit{edit("projections/entitlements/cache.go", `if l.err == nil && l.brought.stands.Folded >= l.atLeast {`, `if l.err == nil {`)},
-			pkg:     "./projections", run: "TestALoadThatIsOvertakenIsNotKept",
+			pkg:     "./projections", run: "TestOvertakenLoadsAreNotCached",
 			says: `after the load came back`,
 		},
 		{
 			name: "grants-told-before-commit", what: "a confirmation under way counts as one that began after the change",
 			promise: "a check after a confirmed change includes the change",
 			edits:   []overlay.Edit{edit("projections/entitlements/cache_feed.go", `		c.feed.confirmed.Store(int64(l.began.Sub(c.began)) + 1)`, `		c.feed.confirmed.Store(int64(time.Since(c.began)) + 1)`)},
-			pkg:     "./projections", run: "TestALookThatBeganBeforeConfirmsNothing",
+			pkg:     "./projections", run: "TestAnEarlierPollConfirmsNoLaterLoad",
 			says: `^confirmed, and still`,
 		},
 		{

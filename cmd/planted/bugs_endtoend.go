@@ -18,7 +18,7 @@ func documentedBugs() []bug {
 		{
 			name: "killed-before-any-commit", what: "a batch is answered before its COMMIT is sent, and the process dies there",
 			promise: "P1: accepted is answered only after a durable commit",
-			edits:   answeredEarly(), run: "TestP2_KilledAtEveryPlace",
+			edits:   answeredEarly(), run: "TestP2_KilledAtEveryKillPoint",
 			says: notInTheLog,
 		},
 		{

@@ -35,7 +35,7 @@ func concurrencyBugs() []bug {
 	}
 `),
 			},
-			pkg: e2e, run: "TestP1_ClientsThatGoAwayAtAnyMoment",
+			pkg: e2e, run: "TestP1_ClientsDisconnectAtAnyMoment",
 			says: `^positions are dense: partition`,
 		},
 		{
@@ -59,7 +59,7 @@ func concurrencyBugs() []bug {
 			promise: "P4: a conflict is reported, recorded with both hashes, counted",
 			edits: []overlay.Edit{edit("commands/usage_conflicts.go", `FirstHash: hashText(firstHash), ConflictHash: hashText(hash)`,
 				`FirstHash: hashText(hash), ConflictHash: hashText(firstHash)`)},
-			pkg: e2e, run: "TestP4_ConflictsAreTold",
+			pkg: e2e, run: "TestP4_ConflictsAreReported",
 			says: `^the conflict is listed as`,
 		},
 	}
@@ -76,7 +76,7 @@ func serverBugs() []bug {
 	}
 `, `	h.recorded = pl.now
 `)},
-			pkg: e2e, run: "TestP10_ClocksThatAreWrong",
+			pkg: e2e, run: "TestP10_WrongClocks",
 			says: `^recordedAt decreases \d+ times`,
 		},
 		{
@@ -129,7 +129,7 @@ func processBugs() []bug {
 			return
 		case err != nil:
 			pause := pauseAfter(failures)`)},
-			pkg: e2e, run: "TestP2_NetworksThatFail",
+			pkg: e2e, run: "TestP2_NetworkFaults",
 			says: `ended when its network failed`,
 		},
 		{
@@ -188,7 +188,7 @@ func brokerBugs() []bug {
 			name: "missing-topic-is-a-refusal", what: "a missing topic counts as a fault of the record",
 			promise: "P11: the broker may lose everything",
 			edits:   []overlay.Edit{edit("infra/kafka/publish_batch_produce.go", `kerr.InvalidRecord, kerr.PolicyViolation}`, `kerr.InvalidRecord, kerr.PolicyViolation, kerr.UnknownTopicOrPartition, kerr.UnknownTopicID}`)},
-			pkg:     e2e, run: "TestP11_TopicsMadeAnew",
+			pkg:     e2e, run: "TestP11_TopicsRecreated",
 			says: `events were withheld or failed to fold`,
 		},
 		{

@@ -85,14 +85,14 @@ func answerTextBugs() []bug {
 			name: "list-ends-at-a-page-of-nothing", what: "a list of usage ends at an empty page",
 			promise: "P3: accepted usage is listed",
 			edits:   []overlay.Edit{edit(list, "	page.Next = cursorBelow(s.floor)\n", "	if len(page.Data) > 0 {\n		page.Next = cursorBelow(s.floor)\n	}\n")},
-			pkg:     projections, run: "TestUsageEventsAreListedHoweverFarApart",
+			pkg:     projections, run: "TestSparseUsageEventsAreListed",
 			says: `^behind a page of nothing are listed`,
 		},
 		{
 			name: "list-skips-one", what: "a page of usage that ends at its scan limit skips the next event",
 			promise: "P3: accepted usage is listed",
 			edits:   []overlay.Edit{edit(list, `page.Next = cursorBelow(s.floor)`, `page.Next = cursorBelow(s.floor - 1)`)},
-			pkg:     projections, run: "TestUsageEventsAreListedHoweverFarApart",
+			pkg:     projections, run: "TestSparseUsageEventsAreListed",
 			says: `^on \d pages are listed`,
 		},
 		{
@@ -100,7 +100,7 @@ func answerTextBugs() []bug {
 			promise: "P12: the outcome of an event is shown",
 			edits: []overlay.Edit{edit(list, `r.dedupe_key > 'x/' || p.position || '/' AND r.dedupe_key < 'x/' || p.position || '0'`,
 				`r.dedupe_key > 'x/' || p.position AND r.dedupe_key < 'x/' || p.position || ':'`)},
-			pkg: projections, run: "TestWhatBecameOfAnEventIsItsOwn",
+			pkg: projections, run: "TestReceiptsOfSimilarPositionsAreDistinct",
 			says: `^the first event is listed as`,
 		},
 		{
@@ -108,14 +108,14 @@ func answerTextBugs() []bug {
 			promise: "P12: the outcome of an event is shown",
 			edits: []overlay.Edit{edit(receipt, `l.dedupe_key > 'x/' || recorded.position || '/' AND l.dedupe_key < 'x/' || recorded.position || '0'`,
 				`l.dedupe_key > 'x/' || recorded.position AND l.dedupe_key < 'x/' || recorded.position || ':'`)},
-			pkg: projections, run: "TestWhatBecameOfAnEventIsItsOwn",
+			pkg: projections, run: "TestReceiptsOfSimilarPositionsAreDistinct",
 			says: `^the receipt of the first event says`,
 		},
 		{
 			name: "moment-without-itself", what: "a figure as of a time lacks the events recorded at exactly that time",
 			promise: "P12: a figure is explained as it was known at any time",
 			edits:   []overlay.Edit{edit("projections/usage/as_of.go", `SELECT recorded_until($1, $2, true)`, `SELECT recorded_until($1, $2, false)`)},
-			pkg:     projections, run: "TestAMomentHoldsWhatWasRecordedAtIt",
+			pkg:     projections, run: "TestFiguresAsOfATimeIncludeEventsOfThatTime",
 			says: `from its recording an event counts`,
 		},
 		{
@@ -123,7 +123,7 @@ func answerTextBugs() []bug {
 			promise: "P12: events left out of a figure are shown with the reason",
 			edits: []overlay.Edit{edit("projections/usage/explain_left_out.go", `u.VerdictPosition.Number > last[raw].VerdictPosition.Number {`,
 				`last[raw].VerdictPosition.Number == 0 {`)},
-			pkg: projections, run: "TestP12_TheLastRefusalIsTold",
+			pkg: projections, run: "TestP12_TheLastRefusalIsListed",
 			says: `^left out for feature_not_found`,
 		},
 	}

@@ -96,7 +96,7 @@ func failureBugs() []bug {
 			name: "outage-dead-letters", what: "a lock timeout counts as a fault of the event",
 			promise: "P11: an outage costs latency only", elsewhere: true,
 			edits: []overlay.Edit{edit("projections/consume/failures.go", `	case "22", "23", "54", "P0":`, `	case "22", "23", "54", "P0", "55":`)},
-			pkg:   "./projections", run: "TestLockThatIsNotHadIsWaitedOut",
+			pkg:   "./projections", run: "TestLockTimeoutsAreRetried",
 			says: `taken without the head`,
 		},
 	}
@@ -116,7 +116,7 @@ func sourceBugs() []bug {
 			name: "withheld-lost", what: "a consumer of the log skips the events that the pipe could not carry",
 			promise: "a read model covers the whole log",
 			edits:   []overlay.Edit{edit("projections/consumer.go", `return c.Topic != 0 && e.W`, `return c.Topic >= 0 && e.W`)},
-			pkg:     "./projections", run: "TestReaderOfTheLogFoldsWhatIsWithheld",
+			pkg:     "./projections", run: "TestLogReadersFoldWithheldEvents",
 			says: `^used \d+, want \d+; told`,
 		},
 		{
@@ -129,7 +129,7 @@ func sourceBugs() []bug {
 		}
 		lost := n < limit &&`),
 			},
-			pkg: "./projections", run: "TestFollowStandsBeforeALostTail",
+			pkg: "./projections", run: "TestFollowStopsBeforeALostTail",
 			says: `the checkpoint stands at \d+, the last event is`,
 		},
 		{
@@ -179,7 +179,7 @@ func foldBugs() []bug {
 			name: "known-later", what: "a verdict uses the present history, not the history at the event's position",
 			promise: "P5: a verdict does not depend on when it is taken",
 			edits:   []overlay.Edit{edit(validator, `domain.Decide(h, e.Position.Number, `, `domain.Decide(h, 1<<62, `)},
-			pkg:     "./projections", run: "TestValidatorKnowsWhatWasKnownThen",
+			pkg:     "./projections", run: "TestValidatorUsesTheHistoryUpToThePosition",
 			says: `^counts \{Accepted:`,
 		},
 		{
@@ -201,7 +201,7 @@ func foldBugs() []bug {
 			promise: "P3: no event is dropped silently",
 			edits: []overlay.Edit{edit(validator, `			result.Failed = append(result.Failed, *failure)
 			continue`, `			continue`)},
-			pkg: "./projections", run: "TestValidatorParksWhatItCannotRead",
+			pkg: "./projections", run: "TestValidatorParksUnreadableEvents",
 			says: `^counts \{Accepted:`,
 		},
 		{

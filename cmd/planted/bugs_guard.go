@@ -27,7 +27,7 @@ GRANT SELECT, INSERT, UPDATE ON consumer_checkpoints, projection_generations, pr
 			promise: "P9: no tenant sees anything of another",
 			edits: []overlay.Edit{edit("migrations/0005_reads.sql", "  tenant uuid := asking(of_tenant);\nBEGIN\n  RETURN QUERY\n  SELECT l.position FROM event_log_rows l\n",
 				"  tenant uuid := of_tenant;\nBEGIN\n  RETURN QUERY\n  SELECT l.position FROM event_log_rows l\n")},
-			pkg: "./http", run: "TestP9_FunctionsThatSeeAllShowATenantItsOwn",
+			pkg: "./http", run: "TestP9_DefinerFunctionsShowATenantItsOwnRows",
 			says: `is shown \d+ positions of A's usage`,
 		},
 		{
@@ -42,14 +42,14 @@ GRANT SELECT, INSERT, UPDATE ON consumer_checkpoints, projection_generations, pr
 			}
 			own = id
 `)},
-			pkg: "./http", run: "TestP9_AnothersIsAsIfItWasNot",
+			pkg: "./http", run: "TestP9_EntitiesOfAnotherTenantAreNotFound",
 			says: `by tenantId: A's 200`,
 		},
 		{
 			name: "route-scope-too-many", what: "a key that may read dead letters may retry them, too",
 			promise: "P9: a key allows its own scopes only",
 			edits:   []overlay.Edit{edit("http/dead_letters.go", `path: one + "/retry", who: auth.Operator, scopes: deciders,`, `path: one + "/retry", who: auth.Operator, scopes: readers,`)},
-			pkg:     "./http", run: "TestP9_WhoMayDoWhat",
+			pkg:     "./http", run: "TestP9_ScopesOfEveryRoute",
 			says: `takes operator keys with one of "billing audit"; it is for`,
 		},
 	}
@@ -76,14 +76,14 @@ func keyBugs() []bug {
 			name: "secret-in-the-log", what: "requests are logged with their query",
 			promise: "P9: no secret is stored or shown",
 			edits:   []overlay.Edit{edit("http/edge/edge.go", `"route", routePath(x.route), "status", out.status, "took"`, `"route", routePath(x.route), "url", r.URL.String(), "status", out.status, "took"`)},
-			pkg:     "./cmd/meterplex/e2e", run: "TestP9_SecretsAreNowhere",
+			pkg:     "./cmd/meterplex/e2e", run: "TestP9_SecretsAreNotStoredOrLogged",
 			says: `^the log contains the `,
 		},
 		{
 			name: "secret-in-the-answer-kept", what: "the answer stored for an Idempotency-Key contains the new key's secret",
 			promise: "P9: no secret is stored or shown",
 			edits:   []overlay.Edit{edit("commands/keys.go", "	Secret   string `json:\"-\"`", "	Secret   string `json:\"secret,omitempty\"`")},
-			pkg:     "./cmd/meterplex/e2e", run: "TestP9_SecretsAreNowhere",
+			pkg:     "./cmd/meterplex/e2e", run: "TestP9_SecretsAreNotStoredOrLogged",
 			says: `^the database contains the `,
 		},
 	}
@@ -96,7 +96,7 @@ func clientTimeBugs() []bug {
 			name: "body-without-a-deadline", what: "reading a body has no deadline",
 			promise: "no client blocks the service's connections",
 			edits:   []overlay.Edit{edit("http/edge/server.go", "		ReadTimeout:       readTime,\n", "")},
-			pkg:     "./http", run: "TestABodyThatDoesNotComeIsNotWaitedForForEver",
+			pkg:     "./http", run: "TestMissingBodiesTimeOut",
 			says: `a connection may take for ever`,
 		},
 		{
@@ -113,7 +113,7 @@ func clientTimeBugs() []bug {
 	}
 	for !walk.Done() {
 		if !l.alive()`)},
-			pkg: "./http", run: "TestSlowClientsHoldNothing",
+			pkg: "./http", run: "TestSlowClientsHoldNoTransaction",
 			says: `for a client that takes nothing a session is idle in its transaction`,
 		},
 		{
@@ -143,7 +143,7 @@ func safetyBugs() []bug {
 			name: "unsafe-by-inheritance", what: "only inherited memberships of a role are checked",
 			promise: "P6: the service cannot alter the log",
 			edits:   []overlay.Edit{edit(safety, `WHERE admin OR inherits OR sets AND becomes)`, `WHERE inherits)`)},
-			pkg:     "./infra/postgres", run: "TestWhatARoleMayBecomeIsFound",
+			pkg:     "./infra/postgres", run: "TestReachableRolesAreFound",
 			says: `^ALTER ROLE .*, want "superuser: the role|^GRANT DELETE ON .*, want "grants: the role`,
 		},
 		{
@@ -157,7 +157,7 @@ func safetyBugs() []bug {
 			name: "verify-blind-to-amounts", what: "verify compares the number of events of a figure, not its amount",
 			promise: "differences between the log and the figures are reported",
 			edits:   []overlay.Edit{edit("cmd/meterplex/verify/money.go", `	case s.amount.String() != amount || n >= 0 && s.events != n:`, `	case n >= 0 && s.events != n:`)},
-			pkg:     "./cmd/meterplex/e2e", run: "TestVerifyProvesAndEachPlantIsTold",
+			pkg:     "./cmd/meterplex/e2e", run: "TestVerifyHoldsAndReportsEachPlantedFault",
 			says: `^planted for "P5 .*, found: \[\]`,
 		},
 		{

@@ -32,7 +32,7 @@ func ingestBugs() []bug {
 			name: "cached-no-is-final", what: "a cached history refuses usage without a check of the tables",
 			promise: "a change holds once it is answered",
 			edits:   []overlay.Edit{edit(ingestUsage, `if refusal == nil || p.fresh {`, `if refusal == nil || p.loaded {`)},
-			pkg:     "./commands", run: "TestIngestConfirmsANoAndTrustsACachedYes",
+			pkg:     "./commands", run: "TestIngestConfirmsOnlyCachedRejections",
 			says: `^a cached no that is wrong by now: `,
 		},
 		{
@@ -73,7 +73,7 @@ func sharedBugs() []bug {
 			promise: "P2: an event answered duplicate is stored",
 			edits: []overlay.Edit{edit(group, "			*m.placement = commands.Placement{Status: commands.Refused, Position: r.position}\n			g.skipUnstored(i)\n",
 				"			*m.placement = commands.Placement{Status: commands.Refused, Position: r.position}\n")},
-			pkg: "./infra/postgres/eventlog", run: "TestP2_WhatWasRefusedOnceStaysRefused",
+			pkg: "./infra/postgres/eventlog", run: "TestP2_RefusedMessagesStayRefused",
 			says: `^round \d+, delivery \d+ of .*: status \d`,
 		},
 		{

@@ -33,7 +33,7 @@ func serverLifeBugs() []bug {
 			name: "lookup-before-commit", what: "a duplicate is answered without waiting until its original is on the standby",
 			promise: "P1: an answer is given only after the events behind it are durable",
 			edits:   []overlay.Edit{edit(writer, `len(g.rows) == 0 && g.isDurable(hs)`, `len(g.rows) == 0`)},
-			pkg:     "./infra/postgres/eventlog", run: "TestP1_AnAnswerThatRestsOnAnothersCommitIsCommitted",
+			pkg:     "./infra/postgres/eventlog", run: "TestP1_DuplicatesOfAnotherInstanceAreAnsweredAfterACommit",
 			says: `the transaction that locked the head was aborted, want committed`,
 		},
 		{

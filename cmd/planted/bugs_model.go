@@ -9,14 +9,14 @@ func modelBugs() []bug {
 			name: "probe-stands-for-its-key", what: "a probe counts as the first of its key: the event behind it is a duplicate of an event that is not stored",
 			promise: "P2: each (tenant, eventId) counts once",
 			edits:   []overlay.Edit{edit(group, `len(g.members), !sub.ProbeOnly)}`, `len(g.members), true)}`)},
-			pkg:     "./infra/postgres/eventlog", run: "TestP2_IngestIsItsModel",
+			pkg:     "./infra/postgres/eventlog", run: "TestP2_IngestMatchesItsModel",
 			says: `is answered with .*, not|is told to be at`,
 		},
 		{
 			name: "resolved-retried", what: "a resolved dead letter may be retried",
 			promise: "P2: each event counts once, however often it is retried", elsewhere: true,
 			edits: []overlay.Edit{edit("domain/dead_letter.go", `	case l.Status != events.StatusFailed:`, `	case l.Status == events.StatusDiscarded:`)},
-			pkg:   "./projections", run: "TestP2_ConsumersAreTheirModel",
+			pkg:   "./projections", run: "TestP2_ConsumersMatchTheirModel",
 			says: `the identity does not hold: |got \{Amount:.*, want \{Am`,
 		},
 		{
@@ -24,7 +24,7 @@ func modelBugs() []bug {
 			promise: "P5: readers see the result of the flips in force",
 			edits: []overlay.Edit{edit("infra/postgres/store/flip.go", `t.exec("flip", addFlip, r.Projection, r.TenantID, r.PeriodKey, r.Generation, flip)`,
 				`t.exec("flip", addFlip, r.Projection, r.TenantID, "", r.Generation, flip)`)},
-			pkg: "./projections", run: "TestP5_RebuildsInAnyOrderShowWhatTheirModelShows",
+			pkg: "./projections", run: "TestP5_RebuildsInAnyOrderMatchTheirModel",
 			says: ` sees .* instead of `,
 		},
 		{
@@ -61,7 +61,7 @@ func explainBugs() []bug {
 			name: "known-before-itself", what: "an event is not included in figures as of its own position",
 			promise: "P12: a figure is explained as it was known at any time",
 			edits:   []overlay.Edit{edit("projections/usage/as_of.go", `		if c.cause > position.Number ||`, `		if c.cause >= position.Number ||`)},
-			pkg:     "./projections", run: "TestP12_FiguresAsKnownAreWhatTheyWere",
+			pkg:     "./projections", run: "TestP12_FiguresAsOfAPositionDoNotChange",
 			says: `(rest \d+, )?at .*: .* instead of `,
 		},
 		{
@@ -81,7 +81,7 @@ func explainBugs() []bug {
 			return nil
 		}
 `)},
-			pkg: "./projections", run: "TestP12_LineageIsWhatTheLogSays",
+			pkg: "./projections", run: "TestP12_LineageMatchesTheLog",
 			says: ` within \d+: .* instead of `,
 		},
 	}
@@ -115,7 +115,7 @@ func recordBugs() []bug {
 			promise: "P2: a record that cannot be read is parked once",
 			edits: []overlay.Edit{edit("projections/consume/strays.go", `	p.DedupeKey = events.KeyParked(record)
 `, ``)},
-			pkg: "./projections", run: "TestP2_StraysAreParkedOnce",
+			pkg: "./projections", run: "TestP2_UnidentifiableRecordsAreParkedOnce",
 			says: `Code:record_undecodable`,
 		},
 		{
@@ -129,7 +129,7 @@ func recordBugs() []bug {
 			name: "epoch-not-read", what: "a record whose value and headers have different epochs is accepted",
 			promise: "records of an ended history are never counted",
 			edits:   []overlay.Edit{edit("events/codec/wire.go", `e.Position != place.Position || e.Epoch != place.Epoch || e`, `e.Position != place.Position || e`)},
-			pkg:     "./events/codec", run: "TestFromRecordRefusesWhatDisagrees",
+			pkg:     "./events/codec", run: "TestFromRecordRefusesInconsistentRecords",
 			says: `^other epoch: <nil>`,
 		},
 		{
@@ -153,7 +153,7 @@ func batchBugs() []bug {
 `, `		c.release(submitted)
 		return nil, err
 `)},
-			pkg: "./commands", run: "TestP2_EventsOfAnUnansweredBatchAreLeftAlone",
+			pkg: "./commands", run: "TestP2_MemoryOfAnUnansweredBatchIsNotReused",
 			says: `became`,
 		},
 		{

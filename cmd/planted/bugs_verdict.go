@@ -11,7 +11,7 @@ func verdictBugs() []bug {
 			name: "first-moment-is-the-old-ones", what: "usage at the exact start of a subscription belongs to the previous one",
 			promise: billed,
 			edits:   []overlay.Edit{edit(verdict, `!e.EffectiveFrom.After(at) {`, `e.EffectiveFrom.Before(at) {`)},
-			pkg:     domain, run: "TestUsageBelongsToWhatWasInForceThen",
+			pkg:     domain, run: "TestUsageBelongsToTheSubscriptionInForce",
 			says: `^at the first moment of another: usage belongs to`,
 		},
 		{
@@ -21,7 +21,7 @@ func verdictBugs() []bug {
 				edit(verdict, `if s := h.inForce(position, at); s.AcceptsUsage() {`, `if s := h.current(position); s.AcceptsUsage() {`),
 				edit(verdict, "	if s := h.current(position); s.AcceptsUsage() {\n		return s\n	}\n	return nil", "	if s := h.inForce(position, at); s.AcceptsUsage() {\n		return s\n	}\n	return nil"),
 			},
-			pkg: domain, run: "TestUsageBelongsToWhatWasInForceThen",
+			pkg: domain, run: "TestUsageBelongsToTheSubscriptionInForce",
 			says: `^in its time: usage belongs to`,
 		},
 		{
@@ -52,7 +52,7 @@ func verdictBugs() []bug {
 }
 
 // current`)},
-			pkg: domain, run: "TestWhatWasSaidLastHoldsWhateverTheClocksSay",
+			pkg: domain, run: "TestTheLastChangeHoldsWhateverTheClocks",
 			says: `^(ended|changed): usage of .* belongs to`,
 		},
 	}
@@ -66,14 +66,14 @@ func periodBugs() []bug {
 			name: "period-of-the-servers-zone", what: "the month is that of the server's time zone",
 			promise: "usage is counted in the period of its timestamp", elsewhere: true,
 			edits: []overlay.Edit{edit(verdict, `at.UTC().Format("2006-01")`, `at.Local().Format("2006-01")`)},
-			pkg:   domain, run: "TestPeriodsAreOfUTC",
+			pkg:   domain, run: "TestPeriodsUseUTC",
 			says: `is counted in .*, on a server in`,
 		},
 		{
 			name: "period-of-the-producers-zone", what: "the year is that of the producer's UTC offset",
 			promise: "usage is counted in the period of its timestamp",
 			edits:   []overlay.Edit{edit(verdict, `at.UTC().Format("2006")`, `at.Format("2006")`)},
-			pkg:     domain, run: "TestPeriodsAreOfUTC",
+			pkg:     domain, run: "TestPeriodsUseUTC",
 			says: `-01:00 is counted in .*, on a server in`,
 		},
 		{
@@ -115,7 +115,7 @@ func endBugs() []bug {
 			name: "key-that-never-expires", what: "a key's expiry is not checked",
 			promise: "an expired key is refused everywhere",
 			edits:   []overlay.Edit{edit("domain/catalogue.go", `(k.ExpiresAt == nil || now.Before(*k.ExpiresAt)) && (k`, `(k`)},
-			pkg:     http, run: "TestAKeyEndsWhenItWasGivenAnEnd",
+			pkg:     http, run: "TestAKeyExpires",
 			says: `from its end a key is answered`,
 		},
 	}

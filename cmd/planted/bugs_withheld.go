@@ -43,7 +43,7 @@ func withheldBugs() []bug {
 			promise: "P3: accepted = aggregated + rejected + in flight + parked",
 			edits: []overlay.Edit{edit("domain/dead_letter.go", `	return parks && (topic == events.TopicUsageRaw || topic == events.TopicUsageValidated)`,
 				`	return parks && topic >= events.TopicUsageRaw`)},
-			pkg: "./infra/postgres/store", run: "TestP3_RetryOfAWithheldRejectionIsAcceptedAnew",
+			pkg: "./infra/postgres/store", run: "TestP3_RetryOfAWithheldRejectionIsAcceptedAgain",
 			says: `^accepted \d+, rejected \d+, parked -\d`,
 		},
 		{

@@ -23,7 +23,7 @@ func commitBugs() []bug {
 			name: "commit-unknown-is-done", what: "a COMMIT without an answer counts as done",
 			promise: "P1: the outcome behind a lost answer is looked up, never guessed",
 			edits:   []overlay.Edit{edit("infra/postgres/db.go", `	return fmt.Errorf("%w: %v", ErrCommitUnknown, err)`, `	return nil`)},
-			pkg:     "./infra/postgres/eventlog", run: "TestP1_AnAnswerToCommitThatIsLostIsFoundOut",
+			pkg:     "./infra/postgres/eventlog", run: "TestP1_LostCommitAnswersAreResolved",
 			says: `sent again: .*, first `,
 		},
 		{
@@ -48,7 +48,7 @@ func commitBugs() []bug {
 		switch {
 `),
 			},
-			pkg: "./infra/postgres/eventlog", run: "TestP1_AnAnswerToCommitThatIsLostIsFoundOut",
+			pkg: "./infra/postgres/eventlog", run: "TestP1_LostCommitAnswersAreResolved",
 			says: `sent again: .*, first `,
 		},
 	}
@@ -131,14 +131,14 @@ func headBugs() []bug {
 			name: "shared-writer-drops", what: "submissions with a locked head leave the shared group and reach no other writer",
 			promise: "each submission is answered",
 			edits:   []overlay.Edit{edit(writer, `w.passOn(g.leave(hs))`, `g.leave(hs)`)},
-			pkg:     "./infra/postgres/eventlog", run: "TestAHeadThatIsHeldKeepsNoOtherPartitionWaiting",
+			pkg:     "./infra/postgres/eventlog", run: "TestALockedHeadBlocksNoOtherPartition",
 			says: `an event waits for a head that is free`,
 		},
 		{
 			name: "shared-writer-waits", what: "the shared writer waits for heads locked by others",
 			promise: "one partition does not delay the others",
 			edits:   []overlay.Edit{edit(writer, `		lock = lockFreeHeadsSQL`, `		lock = lockHeadsSQL`)},
-			pkg:     "./infra/postgres/eventlog", run: "TestAHeadThatIsHeldKeepsNoOtherPartitionWaiting",
+			pkg:     "./infra/postgres/eventlog", run: "TestALockedHeadBlocksNoOtherPartition",
 			says: `more waits than is done in reasonable time|an event waits for a head that is free|events of other partitions waited`,
 		},
 		{

@@ -63,8 +63,8 @@ func present(t *testing.T) (root string, bugs []bug) {
 	return root, bugs
 }
 
-// TestThePageHasEachBugCaught checks that the committed page has a proof for every bug.
-func TestThePageHasEachBugCaught(t *testing.T) {
+// TestThePageListsEachBugAsCaught checks that the committed page has a proof for every bug.
+func TestThePageListsEachBugAsCaught(t *testing.T) {
 	root, bugs := present(t)
 	rows, err := readRows(filepath.Join(root, "docs", "reliability", "planted.md"))
 	if err != nil {
@@ -145,7 +145,7 @@ func filesWith(t *testing.T, pattern, part string) (all string) {
 }
 
 // A bug whose test, or part of a test, does not exist would never be caught.
-func TestATestThatIsNotThereIsMissed(t *testing.T) {
+func TestAMissingTestIsReported(t *testing.T) {
 	root, err := projectRoot()
 	if err != nil {
 		t.Fatal(err)
@@ -173,8 +173,8 @@ func changedFiles(t *testing.T, path string) map[string]string {
 	return o.Replace
 }
 
-// listed is a package in the output of go list.
-type listed struct {
+// listedPackage is a package in the output of go list.
+type listedPackage struct {
 	ImportPath, Dir, Export string
 	GoFiles                 []string
 }
@@ -182,7 +182,7 @@ type listed struct {
 // checker type-checks packages with changed files. It uses the export data of their imports:
 // a whole build for each bug would take minutes.
 type checker struct {
-	byDir map[string]listed
+	byDir map[string]listedPackage
 	files *token.FileSet
 	types types.Importer
 }
@@ -198,9 +198,9 @@ func newChecker(t *testing.T, root string) *checker {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	c, exports := &checker{byDir: map[string]listed{}, files: token.NewFileSet()}, map[string]string{}
+	c, exports := &checker{byDir: map[string]listedPackage{}, files: token.NewFileSet()}, map[string]string{}
 	for lines := json.NewDecoder(out); ; {
-		var p listed
+		var p listedPackage
 		if err := lines.Decode(&p); err == io.EOF {
 			break
 		} else if err != nil {

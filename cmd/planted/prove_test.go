@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// small makes a project of two functions and their tests.
-func small(t *testing.T, bugs ...bug) (*prover, *strings.Builder) {
+// newSmallProject makes a project of two functions and their tests.
+func newSmallProject(t *testing.T, bugs ...bug) (*prover, *strings.Builder) {
 	t.Helper()
 	root, said := t.TempDir(), &strings.Builder{}
 	for name, text := range map[string]string{
@@ -54,8 +54,8 @@ func TestWrong(t *testing.T) { t.Fatal("wrong by itself") }
 	return &prover{root: root, bugs: bugs, log: said}, said
 }
 
-// smallBug replaces the expression before in the body of the function of.
-func smallBug(t *testing.T, name, before, after, test, says string) bug {
+// bugOfSmallProject replaces the expression before in the body of the function of.
+func bugOfSmallProject(t *testing.T, name, before, after, test, says string) bug {
 	t.Helper()
 	text := fmt.Sprintf("What: w\nPromise: p\nTest: ./sum %s\nSays: .\n\n--- a/sum/of.go\n+++ b/sum/of.go\n@@ -3 +3 @@\n"+
 		"-func of(a, b int) int { return %s }\n+func of(a, b int) int { return %s }\n", test, before, after)
@@ -67,26 +67,26 @@ func smallBug(t *testing.T, name, before, after, test, says string) bug {
 	return b
 }
 
-func TestABugIsCaughtOrToldOf(t *testing.T) {
+func TestABugIsCaughtOrReported(t *testing.T) {
 	const times = "a * b"
 	for _, c := range []struct {
 		bug  bug
 		code int
 		says string
 	}{
-		{smallBug(t, "minus", "a + b", "a - b", "TestOf", "are -?\\d+ \\| five"), exitCaught, "TestOf/two: 2 and 3 are -1 | five"},
-		{smallBug(t, "panics", "a + b", "[]int{}[a]", "TestTwice", "index out of range"), exitCaught, "TestTwice: runtime error: index out of range"},
-		{smallBug(t, "times", "a + b", times, "TestTwice", "."), exitSurvived, "TestTwice of ./sum passes"},
-		{smallBug(t, "no-such-place", "a ++ b", times, "TestOf", "."), exitUnbuilt, "occur 0 times, want exactly once; run go run ./cmd/planted -refresh no-such-place"},
-		{smallBug(t, "does-not-compile", "a + b", "c", "TestOf", "."), exitUnbuilt, "undefined: c"},
-		{smallBug(t, "no-such-test", "a + b", times, "TestNone", "."), exitUnbuilt, "test not found: TestNone"},
-		{smallBug(t, "another-failure", "a + b", "a - b", "TestOf", "the sum is lost"), exitSurvived, "UNCLEAR   another-failure"},
-		{smallBug(t, "without-a-word", "a + b", "a - b", "TestSilent", "."), exitSurvived, "the test failed without a message"},
-		{smallBug(t, "nothing-to-say", "a + b", "a - b", "TestOf", ""), exitUnbuilt, "the bug has no valid failure text"},
+		{bugOfSmallProject(t, "minus", "a + b", "a - b", "TestOf", "are -?\\d+ \\| five"), exitCaught, "TestOf/two: 2 and 3 are -1 | five"},
+		{bugOfSmallProject(t, "panics", "a + b", "[]int{}[a]", "TestTwice", "index out of range"), exitCaught, "TestTwice: runtime error: index out of range"},
+		{bugOfSmallProject(t, "times", "a + b", times, "TestTwice", "."), exitSurvived, "TestTwice of ./sum passes"},
+		{bugOfSmallProject(t, "no-such-place", "a ++ b", times, "TestOf", "."), exitUnbuilt, "occur 0 times, want exactly once; run go run ./cmd/planted -refresh no-such-place"},
+		{bugOfSmallProject(t, "does-not-compile", "a + b", "c", "TestOf", "."), exitUnbuilt, "undefined: c"},
+		{bugOfSmallProject(t, "no-such-test", "a + b", times, "TestNone", "."), exitUnbuilt, "test not found: TestNone"},
+		{bugOfSmallProject(t, "another-failure", "a + b", "a - b", "TestOf", "the sum is lost"), exitSurvived, "UNCLEAR   another-failure"},
+		{bugOfSmallProject(t, "without-a-word", "a + b", "a - b", "TestSilent", "."), exitSurvived, "the test failed without a message"},
+		{bugOfSmallProject(t, "nothing-to-say", "a + b", "a - b", "TestOf", ""), exitUnbuilt, "the bug has no valid failure text"},
 	} {
 		t.Run(c.bug.name, func(t *testing.T) {
 			t.Parallel()
-			p, said := small(t, c.bug)
+			p, said := newSmallProject(t, c.bug)
 			if code := run(t.Context(), p, []string{"-control=false"}); code != c.code || !strings.Contains(said.String(), c.says) {
 				t.Errorf("exit code %d, want %d and %q:\n%s", code, c.code, c.says, said)
 			}
@@ -105,8 +105,8 @@ func TestATimeoutIsNoProof(t *testing.T) {
 	}
 }
 
-func TestATestThatFailsByItselfCatchesNothing(t *testing.T) {
-	p, said := small(t, smallBug(t, "wrong", "a + b", "a - b", "TestWrong", "wrong"))
+func TestATestThatFailsWithoutTheBugDoesNotCatchIt(t *testing.T) {
+	p, said := newSmallProject(t, bugOfSmallProject(t, "wrong", "a + b", "a - b", "TestWrong", "wrong"))
 	if code := run(t.Context(), p, nil); code != exitSurvived || !strings.Contains(said.String(), "without any bug ./sum") {
 		t.Errorf("exit code %d:\n%s", code, said)
 	}
@@ -131,7 +131,7 @@ func TestAPlantedBugIsCaught(t *testing.T) {
 }
 
 // rapid must not store the failed cases of a planted run in the sources.
-func TestNoFailedCaseIsKept(t *testing.T) {
+func TestRapidStoresNoFailedCase(t *testing.T) {
 	root, err := projectRoot()
 	if err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ Says: five
 // withPatch is small with the patch of one bug.
 func withPatch(t *testing.T) (*prover, *strings.Builder) {
 	t.Helper()
-	p, said := small(t)
+	p, said := newSmallProject(t)
 	writeFor(t, p, "cmd/planted/bugs/groups", "sums: the sums\n  differences\n")
 	writeFor(t, p, "cmd/planted/bugs/sums/differences.patch", differences)
 	return p, said

@@ -21,7 +21,7 @@ func inputsOf(t *testing.T) *inputs {
 }
 
 // The document's tables equal the program's output for the present figures.
-func TestTheDocumentsTablesAreTheProgramsOwn(t *testing.T) {
+func TestTheDocumentHasTheComputedTables(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("floating point differs between processors, and with it a simulation's last digits")
 	}
@@ -51,7 +51,7 @@ const (
 	freshnessWithin  = 3
 )
 
-func TestTheSimulationReproducesWhatWasMeasured(t *testing.T) {
+func TestTheSimulationReproducesTheMeasurements(t *testing.T) {
 	in := inputsOf(t)
 	c := in.calibrate()
 	within := func(what string, measured, simulated, factor float64) {
@@ -67,7 +67,7 @@ func TestTheSimulationReproducesWhatWasMeasured(t *testing.T) {
 	within("B5, p50", in.figures["B5"].Latency.P50, b5.fresh.quantile(0.5), freshnessWithin)
 }
 
-func TestNothingIsLostOnTheWay(t *testing.T) {
+func TestTheSimulationLosesNoEvent(t *testing.T) {
 	in := inputsOf(t)
 	c := in.calibrate()
 	const busy = 30_000 // so that requests are under way at every shock
@@ -91,7 +91,7 @@ func TestTheSameSeedIsTheSameRun(t *testing.T) {
 }
 
 // A queue with a known mean wait: exponential arrivals and service, one and two servers.
-func TestAQueueWaitsAsTheoryHasIt(t *testing.T) {
+func TestQueueWaitsMatchTheory(t *testing.T) {
 	for _, q := range []struct {
 		cores int
 		load  float64 // of the cores
@@ -115,7 +115,7 @@ func TestAQueueWaitsAsTheoryHasIt(t *testing.T) {
 	}
 }
 
-func TestAHeadIsHeldByOne(t *testing.T) {
+func TestAHeadHasOneHolder(t *testing.T) {
 	in := inputsOf(t)
 	l := in.cellAt(guess(), even(), 1)
 	holding := 0
@@ -151,7 +151,7 @@ func TestCommitsShareAFlush(t *testing.T) {
 	}
 }
 
-func TestAFitGoesThroughWhatWasMeasured(t *testing.T) {
+func TestAFitPassesThroughTheMeasurements(t *testing.T) {
 	r := fit(160, 1, 9, 0.001)
 	if math.Abs(r.fixed+r.each-160) > 1e-9 || math.Abs(r.fixed*0.001+r.each-9) > 1e-9 {
 		t.Errorf("%+v does not give 160 and 9 back", r)
@@ -182,7 +182,7 @@ func TestTenantsAreAllPlaced(t *testing.T) {
 	}
 }
 
-func TestAMissingPlaceIsTold(t *testing.T) {
+func TestAMissingMarkerIsReported(t *testing.T) {
 	if _, err := fill("# nothing\n", []table{{"cell", "| a |\n"}}); err == nil {
 		t.Error("a document without the table's markers was accepted")
 	}

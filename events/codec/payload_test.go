@@ -156,7 +156,7 @@ func indented(t *testing.T, body []byte) []byte {
 }
 
 // A payload of another subject's type is an error.
-func TestAPayloadIsOfItsSubject(t *testing.T) {
+func TestPayloadTypesMatchTheirSubjects(t *testing.T) {
 	for name, given := range map[string]struct {
 		subject events.Subject
 		payload any

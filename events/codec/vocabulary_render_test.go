@@ -114,7 +114,7 @@ func entriesOf(t *testing.T, v *events.Vocabulary) map[int]events.Entry {
 }
 
 // There is no default for a missing vocabulary, subject or residency.
-func TestWhatAVocabularyLacksIsAnError(t *testing.T) {
+func TestAMissingSubjectOfAVocabularyIsAnError(t *testing.T) {
 	for name, change := range map[string]func(*events.Envelope){
 		"no vocabulary":     func(e *events.Envelope) { e.Vocabulary = nil },
 		"no such subject":   func(e *events.Envelope) { e.Subject = 29 },
@@ -140,7 +140,7 @@ func TestWhatAVocabularyLacksIsAnError(t *testing.T) {
 	}
 }
 
-func TestVocabulariesThatCannotBeUsed(t *testing.T) {
+func TestInvalidVocabulariesAreRefused(t *testing.T) {
 	line := `{"subject":1,"type":"a.b","version":1,"topic":"usage.raw","retention":"cold","schemaUri":"/x#sha256=1"}`
 	for name, document := range map[string]string{
 		"not JSON":          `{`,

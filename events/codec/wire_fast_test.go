@@ -10,7 +10,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-func TestTheFastReaderTakesWhatIsWritten(t *testing.T) {
+func TestTheFastReaderAcceptsWrittenEnvelopes(t *testing.T) {
 	for name, change := range map[string]func(*events.Envelope){
 		"usual":        func(*events.Envelope) {},
 		"no trace":     func(e *events.Envelope) { e.CorrelationID = uuid.Nil },

@@ -51,7 +51,7 @@ func TestRecordRoundTrip(t *testing.T) {
 	}
 }
 
-func TestFromRecordRefusesWhatDisagrees(t *testing.T) {
+func TestFromRecordRefusesInconsistentRecords(t *testing.T) {
 	e := sample()
 	for name, spoil := range map[string]func(*events.Record){
 		"cut value":       func(r *events.Record) { r.Value = r.Value[:40] },
@@ -126,7 +126,7 @@ func FuzzParsePosition(f *testing.F) {
 	})
 }
 
-func TestTheTableOfSubjectsIsWhole(t *testing.T) {
+func TestTheDocumentListsEverySubject(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/events.md")
 	if err != nil {
 		t.Fatal(err)

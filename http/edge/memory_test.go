@@ -19,7 +19,7 @@ func edgeOf(t testing.TB, l Limits) *Edge {
 	return e
 }
 
-func TestAChargeGivesBackWhatItTook(t *testing.T) {
+func TestAChargeReleasesItsMemory(t *testing.T) {
 	s := edgeOf(t, Limits{Memory: 200_000, EventsBurst: 1})
 	x := &Exchange{Caller: commands.Caller{TenantID: uuid.New()}, Tenant: &domain.Tenant{}}
 	y := &Exchange{Caller: commands.Caller{TenantID: uuid.New()}, Tenant: &domain.Tenant{}}

@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 )
 
-func TestBucketsFillAndAreEachTheirOwn(t *testing.T) {
+func TestBucketsRefillIndependently(t *testing.T) {
 	r, start := NewRates(10, 100), time.Unix(1_800_000_000, 0)
 	a, b := uuid.New(), uuid.New()
 	if _, _, ok := r.Take(a, 100, start); !ok {

@@ -228,7 +228,7 @@ func (h *fakeBroker) ensures(t *testing.T, cfg kafka.Config, times int) (request
 }
 
 // A login that may not read or change topic settings is warned once.
-func TestSettingsThatAreNotOursAreAskedForOnce(t *testing.T) {
+func TestMissingRightsOnSettingsAreLoggedOnce(t *testing.T) {
 	for name, h := range map[string]*fakeBroker{
 		"describe":       {describe: kerr.TopicAuthorizationFailed},
 		"alter":          {alter: kerr.TopicAuthorizationFailed},
@@ -296,7 +296,7 @@ func TestTopicsAreCreatedWithoutARefusedTimestampType(t *testing.T) {
 }
 
 // A login without permission to create topics uses existing topics. A missing topic is reported at once.
-func TestTopicsThatSomebodyElseMadeAreTaken(t *testing.T) {
+func TestExistingTopicsAreUsed(t *testing.T) {
 	var names []string
 	for _, topic := range events.Topics() {
 		names = append(names, topic.Name)
@@ -329,7 +329,7 @@ func TestP11_BrokersThatAreFencedForAMomentAreWaitedFor(t *testing.T) {
 
 // The replication factor of a topic is fixed at its creation, so brokers that are down count. The
 // configuration can override it.
-func TestP11_TopicsAreMadeForBrokersThatAreAway(t *testing.T) {
+func TestP11_TopicsAreCreatedForBrokersThatAreDown(t *testing.T) {
 	for _, c := range []struct {
 		away  int
 		asked int16
@@ -350,7 +350,7 @@ func TestP11_TopicsAreMadeForBrokersThatAreAway(t *testing.T) {
 }
 
 // A replication factor that the cluster cannot satisfy differs from an unreachable cluster.
-func TestCopiesThatTheBrokersCannotGiveAreSaid(t *testing.T) {
+func TestMissingReplicasAreReported(t *testing.T) {
 	cfg := config(t)
 	cfg.Replication = 3
 	var err error

@@ -22,7 +22,7 @@ import (
 
 // A broker that accepts connections but never answers does not block a stop. Its client alone would
 // wait for two minutes.
-func TestP11_ABrokerThatSaysNothingHoldsUpNoStop(t *testing.T) {
+func TestP11_ASilentBrokerDoesNotDelayAStop(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -110,14 +110,14 @@ func TestP11_OffsetBeyondTheEndDoesNotStallAGroup(t *testing.T) {
 	}
 }
 
-// due serves one rewind request.
-type due struct {
+// rewindRequest serves one rewind request.
+type rewindRequest struct {
 	ask  chan *watermill.Rewind
 	now  *watermill.Rewind
 	done chan []events.ReplayStep
 }
 
-func (d *due) Due(context.Context, string) (*watermill.Rewind, error) {
+func (d *rewindRequest) Due(context.Context, string) (*watermill.Rewind, error) {
 	select {
 	case d.now = <-d.ask:
 	default:
@@ -125,7 +125,7 @@ func (d *due) Due(context.Context, string) (*watermill.Rewind, error) {
 	return d.now, nil
 }
 
-func (d *due) Done(_ context.Context, _ string, _ *watermill.Rewind, steps []events.ReplayStep, failure string) error {
+func (d *rewindRequest) Done(_ context.Context, _ string, _ *watermill.Rewind, steps []events.ReplayStep, failure string) error {
 	if failure != "" {
 		return errors.New(failure)
 	}
@@ -144,14 +144,14 @@ func all(ms int64) map[int16]int64 {
 
 // A group goes back to the start, or to a time before records published since, while it reads. It never
 // goes forward.
-func TestGroupGoesBackWhileItReads(t *testing.T) {
+func TestAGroupIsRewoundWhileItReads(t *testing.T) {
 	cfg := config(t)
 	admin := makeTopic(t, cfg, events.TopicUsageRaw)
 	p := newPublisher(t, cfg)
 	defer p.Close()
 	put(t, p, 3, "a", "b")
 	put(t, p, 4, "x")
-	rewinds := &due{ask: make(chan *watermill.Rewind, 1), done: make(chan []events.ReplayStep, 1)}
+	rewinds := &rewindRequest{ask: make(chan *watermill.Rewind, 1), done: make(chan []events.ReplayStep, 1)}
 	values, stop := reading(t, &watermill.Rewindable{
 		Inner: newSubscriber(t, kafka.SubscriberConfig{Config: cfg, Group: "g"}), Group: "g", Rewinds: rewinds, Move: admin.Rewind,
 		Logger: logger(), Every: 20 * time.Millisecond,

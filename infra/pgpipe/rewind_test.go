@@ -34,7 +34,7 @@ func read(t testing.TB, messages <-chan *message.Message, n int) (all string) {
 }
 
 // A group goes back to a time, and to the oldest row, while it reads. It never goes forward.
-func TestGroupGoesBackWhileItReads(t *testing.T) {
+func TestAGroupIsRewoundWhileItReads(t *testing.T) {
 	cfg, owner := config(t)
 	p := newPublisher(t, cfg)
 	defer p.Close()

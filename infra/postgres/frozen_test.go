@@ -13,10 +13,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// trickle is a COPY's data over a link that is slow, but works.
-type trickle struct{ left int }
+// slowReader is a COPY's data over a link that is slow, but works.
+type slowReader struct{ left int }
 
-func (r *trickle) Read(p []byte) (int, error) {
+func (r *slowReader) Read(p []byte) (int, error) {
 	if r.left == 0 {
 		return 0, io.EOF
 	}
@@ -27,7 +27,7 @@ func (r *trickle) Read(p []byte) (int, error) {
 
 // A COPY that takes longer than a session may wait, and blocks another session, is left
 // alone while it makes progress.
-func TestP1_SlowCopyThatGetsOnIsNotEnded(t *testing.T) {
+func TestP1_ASlowCopyIsNotTerminated(t *testing.T) {
 	t.Parallel()
 	pool, _ := openPool(t)
 	watch := &FrozenSessions{Pool: pool, Logger: slog.New(slog.DiscardHandler), Ended: func() { t.Error("a session was ended") }, After: 2 * time.Second, Every: 100 * time.Millisecond}
@@ -45,7 +45,7 @@ func TestP1_SlowCopyThatGetsOnIsNotEnded(t *testing.T) {
 			_, err := pool.Exec(ctx, `SET lock_timeout = 0; SELECT FROM log_heads WHERE partition = 3 FOR UPDATE`)
 			done <- err
 		}()
-		_, err := tx.Conn().PgConn().CopyFrom(t.Context(), &trickle{40}, `COPY slow FROM STDIN`)
+		_, err := tx.Conn().PgConn().CopyFrom(t.Context(), &slowReader{40}, `COPY slow FROM STDIN`)
 		return err
 	})
 	waited := <-done
@@ -55,7 +55,7 @@ func TestP1_SlowCopyThatGetsOnIsNotEnded(t *testing.T) {
 	}
 }
 
-func TestWhoStandsIsToldByWhatItWaitsFor(t *testing.T) {
+func TestFrozenSessionsAreRecognizedByTheirWait(t *testing.T) {
 	f := &FrozenSessions{}
 	n, now := int64(7), time.Unix(1000, 0)
 	at := func(pid int32, state string, waits time.Duration, copied *int64) waiting {
@@ -81,7 +81,7 @@ func TestWhoStandsIsToldByWhatItWaitsFor(t *testing.T) {
 	}
 }
 
-func TestThatSessionsCannotBeEndedIsToldOnce(t *testing.T) {
+func TestAMissingRightToTerminateIsLoggedOnce(t *testing.T) {
 	var told strings.Builder
 	f := &FrozenSessions{Logger: slog.New(slog.NewTextHandler(&told, nil))}
 	for range 2 {

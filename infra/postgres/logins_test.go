@@ -293,7 +293,7 @@ func (l *loginTrial) works() {
 	if rows != 1 || head != 1 || generation == nil {
 		l.Errorf("as a tenant: %d rows, head %d, generation %v", rows, head, generation)
 	}
-	if found := words(l.T, l.url("$W")); len(found) > 0 {
+	if found := dangersOf(l.T, l.url("$W")); len(found) > 0 {
 		l.Errorf("unsafe: %v", found)
 	}
 }

@@ -86,9 +86,9 @@ func TestMigrationBehindALongReadStopsNoReaders(t *testing.T) {
 // before the service refuses requests that wait behind it.
 func TestEveryMigrationGivesUpItsLockSoon(t *testing.T) {
 	t.Parallel()
-	url, db, letGo := before(t, ours(t), "log_heads")
+	url, db, letGo := before(t, newestMigration(t), "log_heads")
 	var told strings.Builder
-	next := later(`CREATE TABLE limits AS SELECT setting::int AS ms FROM pg_settings WHERE name = 'lock_timeout'; ALTER TABLE log_heads ADD COLUMN next int;`)
+	next := laterRelease(`CREATE TABLE limits AS SELECT setting::int AS ms FROM pg_settings WHERE name = 'lock_timeout'; ALTER TABLE log_heads ADD COLUMN next int;`)
 	bounded, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	_, err := migrate(bounded, url, next, slog.New(slog.NewTextHandler(&told, nil)), 1)
@@ -116,8 +116,8 @@ func TestEveryMigrationGivesUpItsLockSoon(t *testing.T) {
 	}
 }
 
-// later is a release with one migration more.
-func later(sql string) fs.FS {
+// laterRelease is a release with one migration more.
+func laterRelease(sql string) fs.FS {
 	files := fstest.MapFS{"9001_next.sql": {Data: []byte("-- +goose Up\n" + sql)}}
 	names, _ := fs.Glob(migrations.FS, "*.sql")
 	for _, name := range names {
@@ -129,7 +129,7 @@ func later(sql string) fs.FS {
 
 // A migration and a transaction of the service wait for each other: whichever of them
 // the server ends, the migration is there afterwards.
-func TestMigrationThatIsADeadlocksVictimComesAgain(t *testing.T) {
+func TestADeadlockedMigrationIsRetried(t *testing.T) {
 	t.Parallel()
 	// The server ends the first session that it sees waiting for a second: the migration,
 	// unless the test itself takes as long to complete the deadlock.
@@ -144,7 +144,7 @@ func TestMigrationThatIsADeadlocksVictimComesAgain(t *testing.T) {
 // reports whether the server ended the migration.
 func deadlocked(t *testing.T) bool {
 	t.Helper()
-	url, db, letGo := before(t, ours(t), "log_heads")
+	url, db, letGo := before(t, newestMigration(t), "log_heads")
 	letGo()
 	service, err := db.BeginTx(t.Context(), nil)
 	if err != nil {
@@ -161,7 +161,7 @@ func deadlocked(t *testing.T) bool {
 	var told strings.Builder
 	done := make(chan error, 1)
 	go func() {
-		_, err := migrate(t.Context(), url, later(`SET LOCAL lock_timeout = 0; ALTER TABLE event_log ADD COLUMN next int; ALTER TABLE log_heads ADD COLUMN next int;`),
+		_, err := migrate(t.Context(), url, laterRelease(`SET LOCAL lock_timeout = 0; ALTER TABLE event_log ADD COLUMN next int; ALTER TABLE log_heads ADD COLUMN next int;`),
 			slog.New(slog.NewTextHandler(&told, nil)), 30)
 		done <- err
 	}()
@@ -184,12 +184,12 @@ func deadlocked(t *testing.T) bool {
 
 // A binary that lacks a required migration gets an error, at its start and while it
 // runs. A binary that lacks one that only adds may run.
-func TestABinaryIsToldWhatIsBeyondIt(t *testing.T) {
+func TestABinaryReportsUnsupportedMigrations(t *testing.T) {
 	t.Parallel()
 	pool, url := openPool(t)
 	var told strings.Builder
 	logger := slog.New(slog.NewTextHandler(&told, nil))
-	if n, err := migrate(t.Context(), url, later(`CREATE TABLE next ();`), logger, 1); n != 1 || err != nil {
+	if n, err := migrate(t.Context(), url, laterRelease(`CREATE TABLE next ();`), logger, 1); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	if n, err := MigrateAs(t.Context(), Logins{Migrates: url, Works: url}, logger); n != 0 || err != nil || !strings.Contains(told.String(), "database=9001 binary=") {
@@ -224,7 +224,7 @@ func TestABinaryIsToldWhatIsBeyondIt(t *testing.T) {
 			t.Errorf("where it is required: %v", err)
 		}
 	}
-	if n, err := migrate(t.Context(), url, later(`CREATE TABLE next ();`), logger, 1); n != 0 || err != nil {
+	if n, err := migrate(t.Context(), url, laterRelease(`CREATE TABLE next ();`), logger, 1); n != 0 || err != nil {
 		t.Errorf("who knows it: %d applied, %v", n, err)
 	}
 }
@@ -246,7 +246,7 @@ func TestAnOutageIsNoRequirement(t *testing.T) {
 
 // From here on each migration declares which releases may run beside it, in the database
 // or in a comment, and creates no index in a way that blocks writers.
-func TestMigrationsSayWhoRunsBesideThem(t *testing.T) {
+func TestMigrationsStateTheirCompatibility(t *testing.T) {
 	names, err := fs.Glob(migrations.FS, "*.sql")
 	if err != nil || len(names) < 12 {
 		t.Fatal(names, err)
@@ -256,7 +256,7 @@ func TestMigrationsSayWhoRunsBesideThem(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if fault := unsaid(string(raw)); fault != "" {
+		if fault := migrationFault(string(raw)); fault != "" {
 			t.Errorf("%s %s", name, fault)
 		}
 	}
@@ -270,14 +270,14 @@ func TestMigrationsSayWhoRunsBesideThem(t *testing.T) {
 			"UPDATE tenants SET name = 'x';\nALTER TABLE tenants FORCE ROW LEVEL SECURITY;": "",
 		"-- +goose NO TRANSACTION\n-- Older instances go on beside it: none.\nCREATE INDEX CONCURRENTLY a ON b (c)": "does not drop",
 	} {
-		if got := unsaid(sql); !strings.HasPrefix(got, fault) || fault == "" && got != "" {
+		if got := migrationFault(sql); !strings.HasPrefix(got, fault) || fault == "" && got != "" {
 			t.Errorf("%s\nis told to be %q", sql, got)
 		}
 	}
 }
 
-// unsaid returns the fault of a migration, or "".
-func unsaid(sql string) string {
+// migrationFault returns the fault of a migration, or "".
+func migrationFault(sql string) string {
 	made := regexp.MustCompile(`CREATE (?:UNIQUE )?INDEX (CONCURRENTLY )?(?:IF NOT EXISTS )?(\w+) ON (\w+)`)
 	for _, m := range made.FindAllStringSubmatch(sql, -1) {
 		switch {
@@ -303,7 +303,7 @@ func unsaid(sql string) string {
 }
 
 // A lock that is never granted ends a migration's tries.
-func TestMigrationThatNeverGetsItsLockIsToldSo(t *testing.T) {
+func TestAMigrationThatNeverGetsItsLockReportsIt(t *testing.T) {
 	t.Parallel()
 	url, _, _ := before(t, 10, "withheld_records")
 	var told strings.Builder
@@ -313,8 +313,8 @@ func TestMigrationThatNeverGetsItsLockIsToldSo(t *testing.T) {
 	}
 }
 
-// ours is the number of the newest migration.
-func ours(t *testing.T) int64 {
+// newestMigration is the number of the newest migration.
+func newestMigration(t *testing.T) int64 {
 	t.Helper()
 	n, err := newest(migrations.FS)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
-// words finds the dangers of a database.
-func words(t *testing.T, database string) (found []string) {
+// dangersOf finds the dangers of a database.
+func dangersOf(t *testing.T, database string) (found []string) {
 	t.Helper()
 	list, err := FindDangers(t.Context(), database)
 	if err != nil {
@@ -34,13 +34,13 @@ func words(t *testing.T, database string) (found []string) {
 // The test makes one database unsafe in every possible way; FindDangers finds each.
 func TestUnsafeDatabasesAreFound(t *testing.T) {
 	database := localtest.Database(t)
-	if found := words(t, database); len(found) != 0 {
+	if found := dangersOf(t, database); len(found) != 0 {
 		t.Errorf("before the first migration: %v", found)
 	}
 	if _, err := Migrate(t.Context(), database); err != nil {
 		t.Fatal(err)
 	}
-	if found := words(t, database); len(found) != 0 {
+	if found := dangersOf(t, database); len(found) != 0 {
 		t.Errorf("a fresh database: %v", found)
 	}
 	root, err := pgx.Connect(t.Context(), localtest.SuperuserURL(t, database))
@@ -63,20 +63,20 @@ func TestUnsafeDatabasesAreFound(t *testing.T) {
 		if _, err := root.Exec(t.Context(), c.make); err != nil {
 			t.Fatal(c.make, err)
 		}
-		if found := strings.Join(words(t, database), " "); found != c.want {
+		if found := strings.Join(dangersOf(t, database), " "); found != c.want {
 			t.Errorf("%s: %q", c.make, found)
 		}
 		if _, err := root.Exec(t.Context(), c.undo); err != nil {
 			t.Fatal(c.undo, err)
 		}
 	}
-	if found := words(t, database); len(found) != 0 {
+	if found := dangersOf(t, database); len(found) != 0 {
 		t.Errorf("all mended: %v", found)
 	}
 }
 
 // The tables of another application are not checked, even if they have our owner.
-func TestOnlyOurTablesAreLookedAt(t *testing.T) {
+func TestOnlyTheServicesTablesAreChecked(t *testing.T) {
 	database := localtest.Database(t)
 	if _, err := Migrate(t.Context(), database); err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func TestOnlyOurTablesAreLookedAt(t *testing.T) {
 			t.Fatal(statement, err)
 		}
 	}
-	if found := words(t, database); len(found) != 0 {
+	if found := dangersOf(t, database); len(found) != 0 {
 		t.Errorf("tables of another application: %v", found)
 	}
 	rows, err := conn.Query(t.Context(), `SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace
@@ -113,7 +113,7 @@ func TestOnlyOurTablesAreLookedAt(t *testing.T) {
 }
 
 // A role that may become another one has its rights, even without inheritance.
-func TestWhatARoleMayBecomeIsFound(t *testing.T) {
+func TestReachableRolesAreFound(t *testing.T) {
 	database := localtest.Database(t)
 	if _, err := Migrate(t.Context(), database); err != nil {
 		t.Fatal(err)
@@ -162,7 +162,7 @@ func TestWhatARoleMayBecomeIsFound(t *testing.T) {
 
 func TestASuperusersLoginIsFound(t *testing.T) {
 	database := localtest.SuperuserURL(t, localtest.Database(t))
-	if found := words(t, database); !slices.Equal(found, []string{"superuser"}) {
+	if found := dangersOf(t, database); !slices.Equal(found, []string{"superuser"}) {
 		t.Errorf("%v", found)
 	}
 	list, _ := FindDangers(t.Context(), database)
@@ -205,7 +205,7 @@ func TestUnsafeServersAreFound(t *testing.T) {
 	} {
 		run(`TRUNCATE stub.pg_settings`)
 		run(`INSERT INTO stub.pg_settings VALUES ` + setting)
-		if found := strings.Join(words(t, database), " "); found != want {
+		if found := strings.Join(dangersOf(t, database), " "); found != want {
 			t.Errorf("%s: %q", setting, found)
 		}
 	}
@@ -214,7 +214,7 @@ func TestUnsafeServersAreFound(t *testing.T) {
 	defer func() { _, _ = root.Exec(context.Background(), `DROP ROLE `+role) }()
 	other, _ := url.Parse(database)
 	other.User = url.UserPassword("bypass_"+root.Config().Database, "bypass")
-	if found := words(t, other.String()); !slices.Equal(found, []string{"bypassrls"}) {
+	if found := dangersOf(t, other.String()); !slices.Equal(found, []string{"bypassrls"}) {
 		t.Errorf("%v", found)
 	}
 }

@@ -85,7 +85,7 @@ func TestOpenDeadLettersAreCounted(t *testing.T) {
 	}
 }
 
-func TestDeadLettersOfEachStageAreTold(t *testing.T) {
+func TestDeadLettersOfEachStageAreCounted(t *testing.T) {
 	registry := prom.NewRegistry()
 	m := New(registry)
 	applied := []events.Envelope{{Subject: events.UsageRejected}, {Subject: events.UsageRejected}, {Subject: events.UsageConflicted},

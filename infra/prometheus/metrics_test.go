@@ -7,7 +7,7 @@ import (
 )
 
 // A rule on the rate of an event that never happened must find a zero.
-func TestSeriesAreThereBeforeTheFirstEvent(t *testing.T) {
+func TestSeriesExistBeforeTheFirstEvent(t *testing.T) {
 	registry := prom.NewRegistry()
 	New(registry)
 	for name, want := range map[string][]string{
@@ -34,7 +34,7 @@ func TestSeriesAreThereBeforeTheFirstEvent(t *testing.T) {
 }
 
 // An instance that relays no partition reports the backlog, too.
-func TestWhatWaitsIsToldByEveryInstance(t *testing.T) {
+func TestTheBacklogIsExportedByEveryInstance(t *testing.T) {
 	pool := migrated(t)
 	for _, sql := range []string{
 		`UPDATE log_heads SET position = 10 WHERE partition = 3`,

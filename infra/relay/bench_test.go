@@ -19,7 +19,7 @@ import (
 func BenchmarkDrain(b *testing.B) {
 	for name, tenants := range map[string][]uuid.UUID{"partitions=32": tenantsOfAllPartitions(), "partitions=1": {newID()}} {
 		b.Run(name, func(b *testing.B) {
-			w := newWorld(b)
+			w := newRelayFixture(b)
 			w.appendSized(100_000, 330, tenants...)
 			r := w.relay("one")
 			b.Logf("produce alone: %.0f events/s", w.produceAlone())
@@ -43,7 +43,7 @@ func BenchmarkDrain(b *testing.B) {
 
 func cpu(r *syscall.Rusage) int64 { return r.Utime.Nano() + r.Stime.Nano() }
 
-func (w *world) appendSized(n, size int, tenants ...uuid.UUID) {
+func (w *relayFixture) appendSized(n, size int, tenants ...uuid.UUID) {
 	var pending []events.Pending
 	for i := range n {
 		pending = append(pending, w.usage(tenants[i%len(tenants)], size))
@@ -54,7 +54,7 @@ func (w *world) appendSized(n, size int, tenants ...uuid.UUID) {
 	}
 }
 
-func (w *world) produceAlone() (perSecond float64) {
+func (w *relayFixture) produceAlone() (perSecond float64) {
 	var records []events.Record
 	for _, e := range w.logged()[:50_000] {
 		r, _ := codec.ToRecord(&e)

@@ -35,7 +35,7 @@ type childConfig struct {
 }
 
 // startChild starts a relay process and collects the lines of its log.
-func (w *world) startChild(instance string, signal syscall.Signal, after int64) (*exec.Cmd, *lines) {
+func (w *relayFixture) startChild(instance string, signal syscall.Signal, after int64) (*exec.Cmd, *lines) {
 	w.t.Helper()
 	config, _ := json.Marshal(childConfig{w.url, w.cfg.TopicPrefix, instance, w.cfg.Brokers, signal, after})
 	cmd := exec.Command(os.Args[0])
@@ -109,23 +109,23 @@ func child(config string) error {
 		return err
 	}
 	r := &relay.Relay{
-		Pool: pool, Log: log, Appender: log, Publisher: &signalling{Publisher: publisher, signal: c.Signal, after: c.After},
+		Pool: pool, Log: log, Appender: log, Publisher: &signallingPublisher{Publisher: publisher, signal: c.Signal, after: c.After},
 		Instance: c.Instance, NewID: newID, Now: time.Now, LeaseTTL: time.Second,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), MaxEvents: 300,
 	}
 	return r.Run(ctx)
 }
 
-// signalling sends a signal to its own process between the broker's acknowledgement and the move of the
+// signallingPublisher sends a signal to its own process between the broker's acknowledgement and the move of the
 // cursor.
-type signalling struct {
+type signallingPublisher struct {
 	message.Publisher
 	signal syscall.Signal
 	after  int64
 	calls  atomic.Int64
 }
 
-func (s *signalling) Publish(topic string, msgs ...*message.Message) error {
+func (s *signallingPublisher) Publish(topic string, msgs ...*message.Message) error {
 	err := s.Publisher.Publish(topic, msgs...)
 	if err == nil && s.calls.Add(1) == s.after {
 		fmt.Fprintln(os.Stderr, "fault reached")
@@ -136,7 +136,7 @@ func (s *signalling) Publish(topic string, msgs ...*message.Message) error {
 }
 
 func TestP2_KilledBetweenTheBrokersAckAndTheCursor(t *testing.T) {
-	w := newWorld(t)
+	w := newRelayFixture(t)
 	w.appendUsage(40, tenantsOfAllPartitions()...)
 	cmd, out := w.startChild("killed", syscall.SIGKILL, 2)
 	<-out.done // before Wait, which closes the pipe even if it was not read to the end
@@ -152,7 +152,7 @@ func TestP2_KilledBetweenTheBrokersAckAndTheCursor(t *testing.T) {
 }
 
 func TestP2_StoppedRelayComesBackAsAZombie(t *testing.T) {
-	w := newWorld(t)
+	w := newRelayFixture(t)
 	w.appendUsage(40, tenantsOfAllPartitions()...)
 	cmd, out := w.startChild("zombie", syscall.SIGSTOP, 2)
 	w.until("the zombie is stopped", func() bool { return out.contain("fault reached") })

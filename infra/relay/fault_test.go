@@ -25,7 +25,7 @@ import (
 )
 
 func TestP11_AnOutageOfTheBrokerCostsLatencyOnly(t *testing.T) {
-	w := newWorld(t)
+	w := newRelayFixture(t)
 	r := w.relay("one")
 	var failed int
 	r.Observe.Failed = func(error) { failed++ }
@@ -62,7 +62,7 @@ func TestP11_AnOutageOfTheBrokerCostsLatencyOnly(t *testing.T) {
 }
 
 func TestP2_DatabaseSessionsAreCutWhileCursorsMove(t *testing.T) {
-	w := newWorld(t)
+	w := newRelayFixture(t)
 	all := tenantsOfAllPartitions()
 	for range 10 {
 		w.appendUsage(30, all...)
@@ -118,8 +118,8 @@ func limitTopic(t testing.TB, cfg kafka.Config, topic events.Topic, bytes string
 	}
 }
 
-func TestP3_WhatAloneCannotBePublishedIsWithheldInItsPlace(t *testing.T) {
-	w := newWorld(t, func(cfg kafka.Config) { limitTopic(t, cfg, events.TopicUsageRaw, "20000") })
+func TestP3_UnpublishableEventsAreWithheldInPlace(t *testing.T) {
+	w := newRelayFixture(t, func(cfg kafka.Config) { limitTopic(t, cfg, events.TopicUsageRaw, "20000") })
 	all := tenantsOfAllPartitions()
 	large := w.usage(all[7], 10)
 	large.Payload, _ = json.Marshal(events.Usage{EventID: "large", Feature: "f", Amount: 1, Source: incompressible(30_000)})
@@ -165,7 +165,7 @@ func TestP3_WhatAloneCannotBePublishedIsWithheldInItsPlace(t *testing.T) {
 	}
 }
 
-func (w *world) letters() (letters []events.Failed) {
+func (w *relayFixture) letters() (letters []events.Failed) {
 	for _, e := range w.logged() {
 		if e.Subject != events.PublishFailed {
 			continue
@@ -185,7 +185,7 @@ func (w *world) letters() (letters []events.Failed) {
 	return letters
 }
 
-func (w *world) withheld() map[int64]bool {
+func (w *relayFixture) withheld() map[int64]bool {
 	at := map[int64]bool{}
 	for _, e := range w.logged() {
 		if e.Withheld {
@@ -195,8 +195,8 @@ func (w *world) withheld() map[int64]bool {
 	return at
 }
 
-// refusing permanently refuses records of a subject until over is closed.
-type refusing struct {
+// refusingPublisher permanently refuses records of a subject until over is closed.
+type refusingPublisher struct {
 	message.Publisher
 	subject events.Subject
 	over    chan struct{}
@@ -205,7 +205,7 @@ type refusing struct {
 
 var errRefused = errors.New("refused")
 
-func (p *refusing) Publish(topic string, msgs ...*message.Message) error {
+func (p *refusingPublisher) Publish(topic string, msgs ...*message.Message) error {
 	info, _ := p.subject.Info()
 	records, err := watermill.ToPublish(info.Topic, msgs, false)
 	if err != nil {
@@ -239,9 +239,9 @@ func (p *refusing) Publish(topic string, msgs ...*message.Message) error {
 }
 
 func TestLetterAboutALetterIsNeverWritten(t *testing.T) {
-	w := newWorld(t)
+	w := newRelayFixture(t)
 	r := w.relay("one")
-	pipe := &refusing{r.Publisher, events.PublishFailed, make(chan struct{}), make(chan struct{})}
+	pipe := &refusingPublisher{r.Publisher, events.PublishFailed, make(chan struct{}), make(chan struct{})}
 	r.Publisher = pipe
 	w.start(r)
 	letter := w.usage(newID(), 10)
@@ -259,7 +259,7 @@ func TestLetterAboutALetterIsNeverWritten(t *testing.T) {
 }
 
 func TestSubjectThatIsNotRegisteredIsWithheld(t *testing.T) {
-	w := newWorld(t)
+	w := newRelayFixture(t)
 	tenant := newID()
 	w.appendUsage(3, tenant)
 	const unknown = `WITH h AS (
@@ -269,7 +269,7 @@ func TestSubjectThatIsNotRegisteredIsWithheld(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.appendUsage(3, tenant)
-	r := patient(w.relay("one")) // a lost lease would restart the tries
+	r := withLongLease(w.relay("one")) // a lost lease would restart the tries
 	refused := 0
 	r.MaxInFlight = 1
 	r.Observe.Refused = func(_ events.Topic, registry bool) {
@@ -303,8 +303,8 @@ func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.Tra
 
 func (s *statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-func TestIdleRelayAsksLittle(t *testing.T) {
-	w := newWorld(t)
+func TestAnIdleRelayRunsFewStatements(t *testing.T) {
+	w := newRelayFixture(t)
 	config, asked := w.pool.Config(), &statements{}
 	config.ConnConfig.Tracer = asked
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
@@ -315,7 +315,7 @@ func TestIdleRelayAsksLittle(t *testing.T) {
 	r := w.relay("one")
 	r.Pool = pool
 	w.start(r)
-	w.until("it holds all", func() bool { return w.held("one") == events.Partitions })
+	w.until("it holds all", func() bool { return w.heldPartitions("one") == events.Partitions })
 	before, begun := asked.sent.Load(), time.Now()
 	time.Sleep(4 * time.Second)
 	per := float64(asked.sent.Load()-before) / time.Since(begun).Seconds()
@@ -327,7 +327,7 @@ func TestIdleRelayAsksLittle(t *testing.T) {
 }
 
 func TestNotifierWakesOtherProcessesAndCoalesces(t *testing.T) {
-	w := newWorld(t)
+	w := newRelayFixture(t)
 	other := relay.NewNotifier(openPool(t, w.url), quiet())
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

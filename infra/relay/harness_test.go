@@ -35,8 +35,8 @@ func TestMain(m *testing.M) {
 	localtest.Main(m, localtest.NoLeaks())
 }
 
-// world has a log in its own database, and its own topics.
-type world struct {
+// relayFixture has a log in its own database, and its own topics.
+type relayFixture struct {
 	t      testing.TB
 	url    string
 	pool   *pgxpool.Pool
@@ -66,7 +66,7 @@ func (f *faults) logger() *slog.Logger {
 
 // noDuplicates fails if records were published twice. Patient relays must publish once, even on a busy
 // machine.
-func (w *world) noDuplicates(repeats int) {
+func (w *relayFixture) noDuplicates(repeats int) {
 	w.t.Helper()
 	w.faults.mu.Lock()
 	defer w.faults.mu.Unlock()
@@ -75,10 +75,10 @@ func (w *world) noDuplicates(repeats int) {
 	}
 }
 
-func newWorld(t testing.TB, before ...func(kafka.Config)) *world {
+func newRelayFixture(t testing.TB, before ...func(kafka.Config)) *relayFixture {
 	url := localtest.Migrated(t, postgres.Migrate)
 	pool := openPool(t, url)
-	w := &world{t: t, url: url, pool: pool, notify: relay.NewNotifier(pool, slog.Default())}
+	w := &relayFixture{t: t, url: url, pool: pool, notify: relay.NewNotifier(pool, slog.Default())}
 	w.cfg = kafka.Config{Brokers: localtest.Kafka(t).Brokers(), TopicPrefix: localtest.TopicPrefix(t), Logger: quiet()}
 	w.log = openLog(t, pool, w.notify.Appended)
 	for _, f := range before {
@@ -120,7 +120,7 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
 // usage returns a recorded event with a payload of about the given size.
-func (w *world) usage(tenant uuid.UUID, size int) events.Pending {
+func (w *relayFixture) usage(tenant uuid.UUID, size int) events.Pending {
 	w.serial++
 	body, _ := json.Marshal(events.Usage{EventID: fmt.Sprintf("e%d", w.serial), Feature: "f", Amount: 1, Type: "usage", Source: strings.Repeat("x", size)})
 	return events.Pending{
@@ -130,7 +130,7 @@ func (w *world) usage(tenant uuid.UUID, size int) events.Pending {
 	}
 }
 
-func (w *world) append(pending ...events.Pending) []events.Position {
+func (w *relayFixture) append(pending ...events.Pending) []events.Position {
 	w.t.Helper()
 	var places []events.Position
 	err := pgx.BeginFunc(context.Background(), w.pool, func(tx pgx.Tx) (err error) {
@@ -145,7 +145,7 @@ func (w *world) append(pending ...events.Pending) []events.Position {
 }
 
 // appendUsage appends n events per tenant, alternating between tenants.
-func (w *world) appendUsage(n int, tenants ...uuid.UUID) {
+func (w *relayFixture) appendUsage(n int, tenants ...uuid.UUID) {
 	w.t.Helper()
 	var pending []events.Pending
 	for range n {
@@ -180,8 +180,8 @@ func tenantsOfAllPartitions() []uuid.UUID {
 	return ids
 }
 
-// relay returns a relay on the world's log and topics.
-func (w *world) relay(instance string) *relay.Relay {
+// relay returns a relay on the fixture's log and topics.
+func (w *relayFixture) relay(instance string) *relay.Relay {
 	publisher, err := kafka.NewPublisher(w.cfg)
 	if err != nil {
 		w.t.Fatal(err)
@@ -193,14 +193,14 @@ func (w *world) relay(instance string) *relay.Relay {
 	}
 }
 
-// patient sets a long lease, so that no lease expires during a test on a busy machine.
-func patient(r *relay.Relay) *relay.Relay {
+// withLongLease sets a long lease, so that no lease expires during a test on a busy machine.
+func withLongLease(r *relay.Relay) *relay.Relay {
 	r.LeaseTTL, r.CloseGrace = 10*time.Second, 25*time.Second
 	return r
 }
 
 // start runs a relay. The returned function stops it and waits.
-func (w *world) start(r *relay.Relay) (stop func()) {
+func (w *relayFixture) start(r *relay.Relay) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
@@ -215,12 +215,12 @@ func (w *world) start(r *relay.Relay) (stop func()) {
 }
 
 // until waits for a condition that must become true. Its deadline only stops a broken build from hanging.
-func (w *world) until(condition string, ok func() bool) {
+func (w *relayFixture) until(condition string, ok func() bool) {
 	w.t.Helper()
 	w.within(2*time.Minute, condition, ok)
 }
 
-func (w *world) within(limit time.Duration, condition string, ok func() bool) {
+func (w *relayFixture) within(limit time.Duration, condition string, ok func() bool) {
 	w.t.Helper()
 	deadline := time.Now().Add(limit)
 	for !ok() {
@@ -231,21 +231,21 @@ func (w *world) within(limit time.Duration, condition string, ok func() bool) {
 	}
 }
 
-func (w *world) awaitDrained() {
+func (w *relayFixture) awaitDrained() {
 	w.t.Helper()
 	w.until("the log is published", func() bool {
 		return w.int(`SELECT count(*) FROM log_heads h JOIN relay_cursors c USING (partition) WHERE h.position <> c.position`) == 0
 	})
 }
 
-func (w *world) cursors() string {
+func (w *relayFixture) cursors() string {
 	var s string
 	_ = w.pool.QueryRow(context.Background(), `SELECT string_agg(format('%s:%s/%s %s f%s %s', partition, c.position, h.position, owner, fence, last_error), ', ' ORDER BY partition)
  FROM relay_cursors c JOIN log_heads h USING (partition) WHERE h.position <> c.position`).Scan(&s)
 	return s
 }
 
-func (w *world) int(sql string, args ...any) (n int64) {
+func (w *relayFixture) int(sql string, args ...any) (n int64) {
 	w.t.Helper()
 	if err := w.pool.QueryRow(context.Background(), sql, args...).Scan(&n); err != nil {
 		w.t.Fatal(err)
@@ -254,7 +254,7 @@ func (w *world) int(sql string, args ...any) (n int64) {
 }
 
 // logged reads the whole log.
-func (w *world) logged() []events.Envelope {
+func (w *relayFixture) logged() []events.Envelope {
 	w.t.Helper()
 	var all []events.Envelope
 	for p := range int16(events.Partitions) {
@@ -274,7 +274,7 @@ func (w *world) logged() []events.Envelope {
 }
 
 // published reads a topic from the beginning to its current end.
-func (w *world) published(topic events.Topic) []*kgo.Record {
+func (w *relayFixture) published(topic events.Topic) []*kgo.Record {
 	w.t.Helper()
 	name := w.cfg.TopicPrefix + topic.Name()
 	client, err := kgo.NewClient(kgo.SeedBrokers(w.cfg.Brokers...), kgo.ConsumeTopics(name), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
@@ -302,7 +302,7 @@ func (w *world) published(topic events.Topic) []*kgo.Record {
 // checkTopic compares a topic with the log: the same set of events, first occurrences in log order per
 // partition, byte-identical repeats, and offsets as recorded in outbox_publications. It returns the
 // number of repeats.
-func (w *world) checkTopic(topic events.Topic) (repeated int) {
+func (w *relayFixture) checkTopic(topic events.Topic) (repeated int) {
 	w.t.Helper()
 	var last [events.Partitions]int64
 	first := map[events.Position]*kgo.Record{}
@@ -316,7 +316,7 @@ func (w *world) checkTopic(topic events.Topic) (repeated int) {
 		offsets[place.Position] = append(offsets[place.Position], k.Offset)
 		if seen := first[place.Position]; seen != nil {
 			repeated++
-			if !same(seen, k) {
+			if !sameRecord(seen, k) {
 				w.t.Errorf("%s was sent again with other bytes", place.Position)
 			}
 			continue
@@ -345,7 +345,7 @@ func (w *world) checkTopic(topic events.Topic) (repeated int) {
 	return repeated
 }
 
-func (w *world) checkPublications(topic events.Topic, offsets map[events.Position][]int64) {
+func (w *relayFixture) checkPublications(topic events.Topic, offsets map[events.Position][]int64) {
 	w.t.Helper()
 	rows, err := w.pool.Query(context.Background(), `SELECT l.partition, l.position,
  o.base_offset + rank() OVER (PARTITION BY l.partition, o.from_position ORDER BY l.position) - 1
@@ -379,7 +379,7 @@ func toRecord(topic events.Topic, k *kgo.Record) events.Record {
 	return r
 }
 
-func same(a, b *kgo.Record) bool {
+func sameRecord(a, b *kgo.Record) bool {
 	if !bytes.Equal(a.Key, b.Key) || !bytes.Equal(a.Value, b.Value) || len(a.Headers) != len(b.Headers) {
 		return false
 	}

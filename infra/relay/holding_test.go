@@ -17,7 +17,7 @@ func holdAll(backlog int64, renewed time.Time) *holdings {
 	return h
 }
 
-func TestP2_NothingIsSentUnderALeaseThatIsNotSure(t *testing.T) {
+func TestP2_NoRecordIsSentUnderAnUnsureLease(t *testing.T) {
 	now := time.Now()
 	h := holdAll(10, now)
 	if !h.valid(span{partition: 3, fence: 1}, now) || h.valid(span{partition: 3, fence: 2}, now) {
@@ -110,7 +110,7 @@ func TestP3_AHoldingThatTheDatabaseDoesNotConfirmIsDropped(t *testing.T) {
 	}
 }
 
-func TestSurplusIsHandedBackOnceItIsIdle(t *testing.T) {
+func TestSurplusPartitionsAreReleasedWhenIdle(t *testing.T) {
 	now := time.Now()
 	h := holdAll(1, now)
 	busy := h.choose(now, 2000)

@@ -11,8 +11,8 @@ import (
 )
 
 func TestP10_EachPartitionIsPublishedInTheOrderOfTheLog(t *testing.T) {
-	w := newWorld(t)
-	stop := w.start(patient(w.relay("one")))
+	w := newRelayFixture(t)
+	stop := w.start(withLongLease(w.relay("one")))
 	all := tenants(100)
 	for range 20 {
 		w.appendUsage(5, all...)
@@ -26,10 +26,10 @@ func TestP10_EachPartitionIsPublishedInTheOrderOfTheLog(t *testing.T) {
 }
 
 func TestP2_TwoRelaysShareThePartitionsAndHandThemOver(t *testing.T) {
-	w := newWorld(t)
+	w := newRelayFixture(t)
 	all := tenantsOfAllPartitions()
-	stopOne := w.start(patient(w.relay("one")))
-	w.until("one holds all", func() bool { return w.held("one") == events.Partitions })
+	stopOne := w.start(withLongLease(w.relay("one")))
+	w.until("one holds all", func() bool { return w.heldPartitions("one") == events.Partitions })
 	ctx, cancel := context.WithCancel(context.Background())
 	appended := make(chan struct{})
 	go func() {
@@ -38,14 +38,14 @@ func TestP2_TwoRelaysShareThePartitionsAndHandThemOver(t *testing.T) {
 			w.appendUsage(3, all...)
 		}
 	}()
-	stopTwo := w.start(patient(w.relay("two")))
-	w.until("two has its share", func() bool { return w.held("one") == 16 && w.held("two") == 16 })
+	stopTwo := w.start(withLongLease(w.relay("two")))
+	w.until("two has its share", func() bool { return w.heldPartitions("one") == 16 && w.heldPartitions("two") == 16 })
 	stopOne()
 	left := time.Now()
-	w.until("two holds all", func() bool { return w.held("two") == events.Partitions })
+	w.until("two holds all", func() bool { return w.heldPartitions("two") == events.Partitions })
 	t.Logf("leased again %v after a clean stop, leases last 10s", time.Since(left))
-	w.start(patient(w.relay("three")))
-	w.until("three has its share", func() bool { return w.held("three") == 16 })
+	w.start(withLongLease(w.relay("three")))
+	w.until("three has its share", func() bool { return w.heldPartitions("three") == 16 })
 	cancel()
 	<-appended
 	w.awaitDrained()
@@ -56,17 +56,17 @@ func TestP2_TwoRelaysShareThePartitionsAndHandThemOver(t *testing.T) {
 // Regression: a stop while the broker answered slowly gave up the batch after 2 s, and the next lease
 // holder published it again. Seen on a busy machine, where the first records of new topics take seconds.
 func TestP2_AStopWaitsForTheBatchUnderWay(t *testing.T) {
-	w := newWorld(t)
-	r := patient(w.relay("one"))
+	w := newRelayFixture(t)
+	r := withLongLease(w.relay("one"))
 	r.CloseGrace = 0 // the default
 	slow := &slowPublisher{Publisher: r.Publisher, by: 3 * time.Second, asked: make(chan struct{}, 1)}
 	r.Publisher = slow
 	stop := w.start(r)
-	w.until("it holds all", func() bool { return w.held("one") == events.Partitions }) // so that all events are one batch
+	w.until("it holds all", func() bool { return w.heldPartitions("one") == events.Partitions }) // so that all events are one batch
 	w.appendUsage(3, tenants(20)...)
 	<-slow.asked
 	stop()
-	w.start(patient(w.relay("two")))
+	w.start(withLongLease(w.relay("two")))
 	w.awaitDrained()
 	w.noDuplicates(w.checkTopic(events.TopicUsageRaw))
 }
@@ -88,12 +88,12 @@ func (p *slowPublisher) Publish(topic string, msgs ...*message.Message) error {
 	return err
 }
 
-func (w *world) held(instance string) int64 {
+func (w *relayFixture) heldPartitions(instance string) int64 {
 	return w.int(`SELECT count(*) FROM relay_cursors WHERE owner = $1 AND lease_until > now()`, instance)
 }
 
 func TestBatchesAreBoundedByBytes(t *testing.T) {
-	w := newWorld(t)
+	w := newRelayFixture(t)
 	tenant := newID()
 	w.appendSized(60, 5000, tenant)
 	r := w.relay("one")

@@ -21,17 +21,17 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
-func (w *world) replayStore() *store.Replays {
+func (w *relayFixture) replayStore() *store.Replays {
 	return &store.Replays{Store: store.New(w.pool, w.log, store.Config{})}
 }
 
-func (w *world) replays() *commands.Replays {
+func (w *relayFixture) replays() *commands.Replays {
 	return &commands.Replays{Store: w.replayStore(), Now: time.Now, NewID: newID}
 }
 
 var operator = commands.Caller{KeyID: uuid.MustParse("01900000-0000-7000-8000-000000000001")}
 
-func (w *world) replayer(publisher message.Publisher) *relay.Replayer {
+func (w *relayFixture) replayer(publisher message.Publisher) *relay.Replayer {
 	return &relay.Replayer{
 		Pool: w.pool, Log: w.log, Ends: w.replays(), Publisher: publisher, Logger: quiet(),
 		Every: 20 * time.Millisecond, LeaseTTL: time.Second, Window: 50,
@@ -39,7 +39,7 @@ func (w *world) replayer(publisher message.Publisher) *relay.Replayer {
 }
 
 // runReplay runs replayers until a replay has ended.
-func (w *world) runReplay(id uuid.UUID, replayers ...*relay.Replayer) commands.Replay {
+func (w *relayFixture) runReplay(id uuid.UUID, replayers ...*relay.Replayer) commands.Replay {
 	w.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, len(replayers))
@@ -92,15 +92,15 @@ func unmarked(t testing.TB, k *kgo.Record) *kgo.Record {
 	return &bare
 }
 
-// interrupted calls die after the n-th publish call, so that the replayer loses its lease between
+// interruptedPublisher calls die after the n-th publish call, so that the replayer loses its lease between
 // publishing and moving its cursor.
-type interrupted struct {
+type interruptedPublisher struct {
 	message.Publisher
 	calls, at atomic.Int64
 	die       func()
 }
 
-func (p *interrupted) Publish(topic string, msgs ...*message.Message) error {
+func (p *interruptedPublisher) Publish(topic string, msgs ...*message.Message) error {
 	err := p.Publisher.Publish(topic, msgs...)
 	if p.calls.Add(1) == p.at.Load() {
 		p.die()
@@ -110,11 +110,11 @@ func (p *interrupted) Publish(topic string, msgs ...*message.Message) error {
 
 // A range is replayed byte for byte while events are appended, two instances share the work, and one dies
 // between publishing and moving its cursor.
-func TestReplayedRangeIsWhatItWas(t *testing.T) {
-	w := newWorld(t)
+func TestAReplayedRangeHasTheSameBytes(t *testing.T) {
+	w := newRelayFixture(t)
 	all := tenants(5)
 	w.appendUsage(200, all...)
-	stop := w.start(patient(w.relay("a")))
+	stop := w.start(withLongLease(w.relay("a")))
 	w.awaitDrained()
 	before := w.int(`SELECT sum(position)::bigint FROM log_heads`)
 
@@ -123,7 +123,7 @@ func TestReplayedRangeIsWhatItWas(t *testing.T) {
 		t.Fatalf("%+v %v", r, err)
 	}
 	w.appendUsage(50, all...)
-	dying := &interrupted{Publisher: w.relay("").Publisher, die: func() {
+	dying := &interruptedPublisher{Publisher: w.relay("").Publisher, die: func() {
 		_, _ = w.pool.Exec(context.Background(), `UPDATE replay_units SET fence = fence + 1, lease_until = '-infinity' WHERE cursor < upto`)
 	}}
 	dying.at.Store(3)
@@ -147,7 +147,7 @@ func TestReplayedRangeIsWhatItWas(t *testing.T) {
 	for at, copies := range again {
 		twice += len(copies) - 1
 		for _, k := range copies {
-			if !same(first[at], unmarked(t, k)) {
+			if !sameRecord(first[at], unmarked(t, k)) {
 				t.Errorf("%s was replayed with other bytes", at)
 			}
 		}
@@ -162,10 +162,10 @@ func TestReplayedRangeIsWhatItWas(t *testing.T) {
 
 // A replay is limited to one tenant, or to a range of positions.
 func TestReplayOfATenantAndOfPositions(t *testing.T) {
-	w := newWorld(t)
+	w := newRelayFixture(t)
 	all := tenants(40) // more tenants than partitions
 	w.appendUsage(20, all...)
-	stop := w.start(patient(w.relay("a")))
+	stop := w.start(withLongLease(w.relay("a")))
 	w.awaitDrained()
 	defer stop()
 	_, err := w.replays().Range(t.Context(), commands.Request{By: operator}, commands.ReplayRange{Topic: "usage.raw", TenantID: all[0], FromTime: time.Unix(0, 0), Reason: "x"})
@@ -203,7 +203,7 @@ func TestReplayOfATenantAndOfPositions(t *testing.T) {
 	}
 }
 
-func (w *world) tenant(id uuid.UUID) {
+func (w *relayFixture) tenant(id uuid.UUID) {
 	w.t.Helper()
 	if _, err := w.pool.Exec(context.Background(), `INSERT INTO tenants VALUES ($1, 'T', 'small', 'ACTIVE', now())`, id); err != nil {
 		w.t.Fatal(err)
@@ -213,9 +213,9 @@ func (w *world) tenant(id uuid.UUID) {
 // The relay is rewound repeatedly while it publishes and events are appended. No event is missing, all
 // records are unchanged, and the receipts have the newest offsets.
 func TestRelayRewoundUnderLoad(t *testing.T) {
-	w := newWorld(t)
+	w := newRelayFixture(t)
 	all := tenants(6)
-	stops := []func(){w.start(patient(w.relay("a"))), w.start(patient(w.relay("b")))}
+	stops := []func(){w.start(withLongLease(w.relay("a"))), w.start(withLongLease(w.relay("b")))}
 	for round := range 6 {
 		w.appendUsage(40, all...)
 		to := commands.RewindToStart
@@ -260,7 +260,7 @@ func TestRelayRewoundUnderLoad(t *testing.T) {
 
 // A rewind that would skip unpublished events is refused.
 func TestRelayIsNotMovedForward(t *testing.T) {
-	w := newWorld(t)
+	w := newRelayFixture(t)
 	w.appendUsage(10, tenants(1)...)
 	p := events.Position{Partition: w.logged()[0].Position.Partition, Number: 5}
 	_, err := w.replays().Rewind(t.Context(), commands.Request{By: operator}, commands.Rewind{Positions: []events.Position{p}, Reason: "x"})
@@ -271,25 +271,25 @@ func TestRelayIsNotMovedForward(t *testing.T) {
 
 // A record that the broker refuses ends the replay. The relay is not involved.
 func TestReplayThatCannotBePublishedFails(t *testing.T) {
-	w := newWorld(t)
+	w := newRelayFixture(t)
 	w.appendUsage(10, tenants(1)...)
-	stop := w.start(patient(w.relay("a")))
+	stop := w.start(withLongLease(w.relay("a")))
 	w.awaitDrained()
 	defer stop()
 	r, err := w.replays().Range(t.Context(), commands.Request{By: operator}, commands.ReplayRange{Topic: "usage.raw", FromTime: time.Unix(0, 0), Reason: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	done := w.runReplay(r.ID, w.replayer(refusesAll{}))
+	done := w.runReplay(r.ID, w.replayer(permanentlyRefusingPublisher{}))
 	if done.State != commands.ReplayFailed || done.Failure == "" {
 		t.Errorf("%+v", done)
 	}
 }
 
-type refusesAll struct{}
+type permanentlyRefusingPublisher struct{}
 
-func (refusesAll) Publish(string, ...*message.Message) error {
+func (permanentlyRefusingPublisher) Publish(string, ...*message.Message) error {
 	return watermill.NewPublishError([]watermill.FailedRecord{{Index: 0, Permanent: true, Err: errors.New("refused")}}, 1)
 }
 
-func (refusesAll) Close() error { return nil }
+func (permanentlyRefusingPublisher) Close() error { return nil }

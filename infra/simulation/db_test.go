@@ -172,7 +172,7 @@ func newSimDB(s *sim) *simDB {
 
 func (db *simDB) free(tx *simTx, locks []rowLock) bool {
 	for _, l := range locks {
-		if db.s.lie == lockLies {
+		if db.s.lie == locksBroken {
 			break
 		}
 		if holder := db.locks[l]; holder != nil && (tx == nil || holder != tx.root) {
@@ -233,12 +233,12 @@ func (tx *simTx) end() {
 }
 
 // commit is the effect of COMMIT.
-func (tx *simTx) commit(f fate) error {
+func (tx *simTx) commit(f opOutcome) error {
 	db := tx.p.s.db
 	switch {
 	case tx.gone != nil:
 		return tx.gone
-	case f == limbo:
+	case f == answeredLater:
 		ghost := *tx
 		ghost.root, ghost.p = &ghost, &proc{s: tx.p.s, name: "ghost"}
 		for l, holder := range db.locks {
@@ -262,7 +262,7 @@ func (tx *simTx) commit(f fate) error {
 		tx.end()
 		return errAborted
 	}
-	if tx.p.s.lie != commitLies || tx.p.s.rng.IntN(10) > 0 {
+	if tx.p.s.lie != commitBroken || tx.p.s.rng.IntN(10) > 0 {
 		db.apply(tx)
 	}
 	tx.end()
@@ -303,7 +303,7 @@ func (db *simDB) apply(tx *simTx) {
 		if n < db.ckpt[k] {
 			db.s.fail("the checkpoint of %s in %d went back from %d to %d", k.consumer, k.partition, db.ckpt[k], n)
 		}
-		if db.s.lie != offsetsLies {
+		if db.s.lie != offsetsBroken {
 			db.ckpt[k] = n
 		}
 	}
@@ -328,7 +328,7 @@ func (tx *simTx) copyRows(rows *eventlog.Rows) error {
 	for _, r := range parseCopy(rows) {
 		_, taken := tx.p.s.db.keys[r.key]
 		taken = taken || slices.ContainsFunc(tx.root.w.rows, func(o simRow) bool { return o.key == r.key })
-		if taken && tx.p.s.lie != uniqueLies {
+		if taken && tx.p.s.lie != uniqueBroken {
 			tx.p.s.count("unique violation")
 			tx.root.aborted = true
 			return &pgconn.PgError{Code: "23505", Message: "simulated: the key is taken: " + r.key.key}

@@ -28,7 +28,7 @@ func (s *sim) commandsConsumer(p *proc) projections.Consumer {
 // times: the request is refused if the letter was decided meanwhile.
 func (s *sim) retry(p *proc) bool {
 	var id, tenant uuid.UUID
-	err := p.do(&ask{what: "choose a dead letter", effect: func(fate) error {
+	err := p.do(&operation{what: "choose a dead letter", effect: func(opOutcome) error {
 		var all []*simRow
 		for _, partition := range s.plan.partitions {
 			for i := range s.db.rows[partition] {
@@ -99,12 +99,12 @@ func (tx *simTx) letterQuery(text string, args []any) *simRows {
 	switch {
 	case strings.HasPrefix(text, "SELECT d.id, d.tenant_id, d.stage"):
 		var out *simRows
-		err := tx.ask("look up dead letters", kindStep, nil, func() error { out = db.letters(args[0].([]uuid.UUID), args[1].(int16)); return nil })
+		err := tx.do("look up dead letters", kindStep, nil, func() error { out = db.letters(args[0].([]uuid.UUID), args[1].(int16)); return nil })
 		return orFailed(out, err)
 	case strings.HasPrefix(text, "SELECT min(position) FROM consumer_checkpoints"):
 		return simAnswer([]any{db.ckpt[ckptKey{args[0].(string), args[1].(int16)}]})
 	case strings.HasPrefix(text, "SELECT a.id, f.dedupe_key"):
-		return tx.fatesOf(text, args[0].([]uuid.UUID), args[1].([]uuid.UUID), args[2].([]int64), args[3].(int16))
+		return tx.outcomesOf(text, args[0].([]uuid.UUID), args[1].([]uuid.UUID), args[2].([]int64), args[3].(int16))
 	case strings.HasSuffix(text, "l.position = ANY ($2::bigint[])"):
 		out := &simRows{}
 		for _, n := range args[2].([]int64) {
@@ -145,8 +145,8 @@ func (db *simDB) letters(ids []uuid.UUID, partition int16) *simRows {
 	return out
 }
 
-// fatesOf makes the comparisons that the statement's text has.
-func (tx *simTx) fatesOf(text string, ids, tenants []uuid.UUID, raws []int64, partition int16) *simRows {
+// outcomesOf makes the comparisons that the statement's text has.
+func (tx *simTx) outcomesOf(text string, ids, tenants []uuid.UUID, raws []int64, partition int16) *simRows {
 	out := simAnswer()
 	for i, id := range ids {
 		for _, rows := range [][]simRow{tx.p.s.db.rows[partition], tx.root.w.rows} {

@@ -16,10 +16,10 @@ func (tx *simTx) lifeQuery(text string, args []any) *simRows {
 	s, db := tx.p.s, tx.p.s.db
 	switch {
 	case strings.HasPrefix(text, "SELECT FROM relay_cursors WHERE partition = ANY"):
-		return orFailed(&simRows{}, tx.ask("lock cursors to raise epochs", kindStep, locksOf("cursors", args[0].([]int16)), nil))
+		return orFailed(&simRows{}, tx.do("lock cursors to raise epochs", kindStep, locksOf("cursors", args[0].([]int16)), nil))
 	case strings.HasPrefix(text, "SELECT h.partition FROM relay_cursors c JOIN log_heads h"):
 		out := simAnswer()
-		err := tx.ask("lock free heads to raise epochs", kindStep, nil, func() error {
+		err := tx.do("lock free heads to raise epochs", kindStep, nil, func() error {
 			for _, p := range s.plan.partitions {
 				locks := []rowLock{{"cursors", p}, {"heads", p}}
 				if !slices.Contains(args[0].([]int16), p) && db.free(tx, locks) {
@@ -32,7 +32,7 @@ func (tx *simTx) lifeQuery(text string, args []any) *simRows {
 		return orFailed(out, err)
 	case strings.HasPrefix(text, "WITH stale AS"):
 		var out *simRows
-		err := tx.ask("raise epochs", kindStep, nil, func() error { out = tx.raiseEpochs(text, args[0].([]int16)); return nil })
+		err := tx.do("raise epochs", kindStep, nil, func() error { out = tx.raiseEpochs(text, args[0].([]int16)); return nil })
 		return orFailed(out, err)
 	case strings.HasPrefix(text, "SELECT r.n - 1"):
 		return tx.findGhosts(text, args)

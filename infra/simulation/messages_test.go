@@ -32,13 +32,13 @@ func (r *request) record(offset int) events.Record {
 func (s *sim) startCommands(name string) {
 	p := s.newProc(name)
 	p.start = func() { s.startCommands(name) }
-	reader := &commands.UsageCommands{Ingest: s.doorOf(p), Tenants: simTenants{}}
+	reader := &commands.UsageCommands{Ingest: s.ingestOf(p), Tenants: simTenants{}}
 	group := ckptKey{events.GroupUsageCommands, 0}
 	all, at := s.messages(), int(s.pipe.offsets[ckptKey{events.GroupUsageCommands, 0}])
 	p.run(func() {
 		for {
 			var life int
-			err := p.do(&ask{what: "fetch message", kind: kindFetch, until: time.Now().Add(time.Hour), ready: func() bool { return at < len(all) }, effect: func(fate) error {
+			err := p.do(&operation{what: "fetch message", kind: kindFetch, until: time.Now().Add(time.Hour), ready: func() bool { return at < len(all) }, effect: func(opOutcome) error {
 				if at > 0 && s.chance(s.w.rewind) || at == len(all) {
 					s.count("message again")
 					at--
@@ -56,7 +56,7 @@ func (s *sim) startCommands(name string) {
 				}
 			}
 			if err == nil {
-				err = p.do(&ask{what: "acknowledge message", kind: kindAuto, effect: func(fate) error {
+				err = p.do(&operation{what: "acknowledge message", kind: kindAuto, effect: func(opOutcome) error {
 					if s.life == life { // a failover may have lost it
 						s.model.delivered(all[at], at)
 					}

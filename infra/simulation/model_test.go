@@ -126,10 +126,10 @@ func foldPoisoned(e *events.Envelope) (usage.Key, usage.Delta, error) {
 func (s *sim) startAPI(i int) {
 	p := s.newProc(fmt.Sprint("api-", i))
 	p.start = func() { s.startAPI(i) }
-	s.doors[i] = s.doorOf(p)
+	s.doors[i] = s.ingestOf(p)
 }
 
-func (s *sim) doorOf(p *proc) *commands.IngestUsage {
+func (s *sim) ingestOf(p *proc) *commands.IngestUsage {
 	l := s.logOf(p)
 	l.Start()
 	p.onKill = func() { s.wait.Go(l.Close) }
@@ -147,18 +147,18 @@ func (s *sim) client(i int, requests []request) {
 			}
 			var door *commands.IngestUsage
 			var life int
-			send := func(fate) error {
+			send := func(opOutcome) error {
 				door, life = s.doors[s.rng.IntN(len(s.doors))], s.life
 				s.model.send(r)
 				return nil
 			}
 			for {
-				if p.do(&ask{what: "send", effect: send}) != nil {
+				if p.do(&operation{what: "send", effect: send}) != nil {
 					return
 				}
 				verdicts, err := door.Do(p.ctx, commands.Caller{TenantID: r.tenant, Residency: events.ResidencyUnspecified}, items)
 				if err == nil {
-					_ = p.do(&ask{what: "answered", effect: func(fate) error {
+					_ = p.do(&operation{what: "answered", effect: func(opOutcome) error {
 						if s.life == life { // a restore may have lost the earlier life's events
 							s.model.answer(r, verdicts)
 						}
@@ -172,7 +172,7 @@ func (s *sim) client(i int, requests []request) {
 				}
 			}
 		}
-		_ = p.do(&ask{what: "done", effect: func(fate) error { s.model.open--; return nil }})
+		_ = p.do(&operation{what: "done", effect: func(opOutcome) error { s.model.open--; return nil }})
 	})
 }
 

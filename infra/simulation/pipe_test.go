@@ -61,7 +61,7 @@ func (b *simPipe) store(r *events.Record) {
 	if at.Previous > b.last[t] {
 		b.s.fail("%s was published to %s before %d was", at.Position, r.Topic.Name(), at.Previous)
 	}
-	if b.s.lie == brokerLies && b.s.rng.IntN(20) == 0 {
+	if b.s.lie == brokerBroken && b.s.rng.IntN(20) == 0 {
 		return
 	}
 	id := string(r.Header(events.HeaderEventID))
@@ -85,7 +85,7 @@ func (o simPublisher) Publish(topic string, msgs ...*message.Message) error {
 	if err != nil {
 		return err
 	}
-	return o.p.do(&ask{what: fmt.Sprint("produce ", len(out)), kind: kindProduce, effect: func(f fate) error {
+	return o.p.do(&operation{what: fmt.Sprint("produce ", len(out)), kind: kindProduce, effect: func(f opOutcome) error {
 		behind := map[topicPart]bool{}
 		breaks := -1
 		if f == partly {
@@ -224,8 +224,8 @@ func (s *sim) startConsumer(name string, make func(*proc) projections.Consumer) 
 		for {
 			var batch []events.Record
 			var life int
-			err := p.do(&ask{what: "fetch", kind: kindFetch, until: time.Now().Add(time.Hour), ready: func() bool { return s.behind(c.Topic, stand) },
-				effect: func(fate) error { batch, life = s.pipe.fetch(c.Topic, stand), s.life; return nil }})
+			err := p.do(&operation{what: "fetch", kind: kindFetch, until: time.Now().Add(time.Hour), ready: func() bool { return s.behind(c.Topic, stand) },
+				effect: func(opOutcome) error { batch, life = s.pipe.fetch(c.Topic, stand), s.life; return nil }})
 			for err == nil && len(batch) > 0 {
 				if err = runner.Process(p.ctx, batch); err == nil {
 					break
@@ -237,7 +237,7 @@ func (s *sim) startConsumer(name string, make func(*proc) projections.Consumer) 
 			}
 			if err == nil {
 				at := maps.Clone(stand)
-				err = p.do(&ask{what: "acknowledge", kind: kindAuto, effect: func(fate) error { s.pipe.ack(c.Name, batch, at, life); return nil }})
+				err = p.do(&operation{what: "acknowledge", kind: kindAuto, effect: func(opOutcome) error { s.pipe.ack(c.Name, batch, at, life); return nil }})
 			}
 			if err != nil && !p.idle("rest", 100*time.Millisecond, never) {
 				return

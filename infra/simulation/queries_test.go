@@ -36,25 +36,25 @@ func (tx *simTx) consumerQuery(text string, args []any) *simRows {
 		if strings.Contains(text, "FOR UPDATE OF c") {
 			locks = locksOf(name, partitions)
 		}
-		err = tx.ask(fmt.Sprint("lock checkpoints ", partitions), kindStep, locks, fill(func() *simRows { return tx.checkpoints(name, began, partitions, args[2].(int)) }))
+		err = tx.do(fmt.Sprint("lock checkpoints ", partitions), kindStep, locks, fill(func() *simRows { return tx.checkpoints(name, began, partitions, args[2].(int)) }))
 	case strings.HasPrefix(text, "UPDATE consumer_checkpoints c SET position"):
-		err = tx.ask("move checkpoints", kindStep, locksOf(args[0].(string), args[1].([]int16)), fill(func() *simRows { return tx.moveCheckpoints(text, args) }))
+		err = tx.do("move checkpoints", kindStep, locksOf(args[0].(string), args[1].([]int16)), fill(func() *simRows { return tx.moveCheckpoints(text, args) }))
 	case strings.HasSuffix(text, "FROM tenants WHERE id = $1"):
 		return simAnswer([]any{args[0].(uuid.UUID), "T", "small", domain.TenantActive, events.ResidencyUnspecified, time.Unix(0, 0)})
 	case strings.Contains(text, "FROM subscription_history"):
 		return tx.p.s.db.histories(args[0].([]uuid.UUID))
 	case strings.Contains(text, "INSERT INTO usage_aggregates AS a"):
-		err = tx.ask("add to aggregates", kindStep, nil, fill(func() *simRows { return tx.addAggregates(args) }))
+		err = tx.do("add to aggregates", kindStep, nil, fill(func() *simRows { return tx.addAggregates(args) }))
 	case strings.HasPrefix(text, "SELECT FROM relay_cursors"):
 		at := args[0].(int16)
-		err = tx.ask("hold a cursor", kindStep, locksIn(text, "cursors", at), fill(func() *simRows { return tx.holdCursor(text, at, args[1].(int64), args[2].(int64)) }))
+		err = tx.do("hold a cursor", kindStep, locksIn(text, "cursors", at), fill(func() *simRows { return tx.holdCursor(text, at, args[1].(int64), args[2].(int64)) }))
 	case strings.HasPrefix(text, "INSERT INTO withheld_records"):
 		return tx.withhold(events.Position{Partition: args[0].(int16), Number: args[1].(int64)}, args[4].(*uuid.UUID) == nil)
 	case strings.HasPrefix(text, "SELECT topic FROM event_log_rows"):
 		return tx.topicOf(text, args)
 	case strings.HasPrefix(text, "SELECT position FROM consumer_checkpoints"):
 		k := ckptKey{args[0].(string), args[1].(int16)}
-		err = tx.ask(fmt.Sprint("hold the checkpoint of ", k), kindStep, locksIn(text, k.consumer, k.partition), fill(func() *simRows { return simAnswer([]any{tx.p.s.db.ckpt[k]}) }))
+		err = tx.do(fmt.Sprint("hold the checkpoint of ", k), kindStep, locksIn(text, k.consumer, k.partition), fill(func() *simRows { return simAnswer([]any{tx.p.s.db.ckpt[k]}) }))
 	case strings.Contains(text, "JOIN withheld_records w ON w.partition = c.partition AND w.position > c.position"):
 		return tx.withheldBeyond(text, args[0].(string), args[1].([]int16), events.Topic(args[2].(int)))
 	default:
@@ -215,7 +215,7 @@ func (o simPool) query(sql string, args []any) *simRows {
 	var out *simRows
 	text := strings.TrimSpace(sql)
 	if readsStretch(text) || readsStretches(text) {
-		err := o.p.do(&ask{what: "read the log", kind: kindAuto, effect: func(fate) error { out = s.db.read(text, args); return nil }})
+		err := o.p.do(&operation{what: "read the log", kind: kindAuto, effect: func(opOutcome) error { out = s.db.read(text, args); return nil }})
 		return orFailed(out, err)
 	}
 	effect, locks := s.db.relayQuery(text, args)
@@ -225,10 +225,10 @@ func (o simPool) query(sql string, args []any) *simRows {
 		if o.p.dead.Load() {
 			return &simRows{err: errDead}
 		}
-		return s.db.look(o.p, text, args)
+		return s.db.readDirectly(o.p, text, args)
 	}
 	what, _, _ := strings.Cut(text, "\n")
-	err := o.p.do(&ask{what: what, kind: kindAuto, locks: locks, effect: func(fate) error { out = effect(); return nil }})
+	err := o.p.do(&operation{what: what, kind: kindAuto, locks: locks, effect: func(opOutcome) error { out = effect(); return nil }})
 	return orFailed(out, err)
 }
 
@@ -239,10 +239,10 @@ func orFailed(out *simRows, err error) *simRows {
 	return out
 }
 
-// look executes reads outside of transactions, and the relays' heartbeats.
-func (db *simDB) look(p *proc, text string, args []any) *simRows {
+// readDirectly executes reads outside of transactions, and the relays' heartbeats.
+func (db *simDB) readDirectly(p *proc, text string, args []any) *simRows {
 	now, out := time.Now(), simAnswer()
-	for _, more := range []func(string, []any) *simRows{db.lookAtRebuilds, db.originQuery} {
+	for _, more := range []func(string, []any) *simRows{db.readRebuilds, db.originQuery} {
 		if out := more(text, args); out != nil {
 			return out
 		}
@@ -284,8 +284,8 @@ func (db *simDB) look(p *proc, text string, args []any) *simRows {
 	return out
 }
 
-// standing describes all positions.
-func (s *sim) standing() string {
+// positions describes all positions.
+func (s *sim) positions() string {
 	text := ""
 	for _, p := range s.plan.partitions {
 		text += fmt.Sprintf(" partition %d: head %d, cursor %d, validator %d, aggregator %d;", p, s.db.heads[p].position, s.db.cursors[p].position,

@@ -64,12 +64,12 @@ func (s *sim) rebuild(p *proc) bool {
 func (s *sim) promote(p *proc) bool {
 	var id uuid.UUID
 	abandon := false
-	err := p.do(&ask{what: "wait for the rebuild", until: time.Now().Add(time.Hour),
+	err := p.do(&operation{what: "wait for the rebuild", until: time.Now().Add(time.Hour),
 		ready: func() bool {
 			n := len(s.db.rebuilds)
 			return n == 0 || s.db.rebuilds[n-1].State != domain.RebuildFolding || s.seed%5 == 0
 		},
-		effect: func(fate) error {
+		effect: func(opOutcome) error {
 			if n := len(s.db.rebuilds); n > 0 {
 				id, abandon = s.db.rebuilds[n-1].ID, s.db.rebuilds[n-1].State == domain.RebuildFolding
 			}
@@ -141,8 +141,8 @@ func readsRebuild(text string) bool {
 	return strings.HasPrefix(text, "SELECT id, projection, consumer, generation") && strings.HasSuffix(text, "WHERE id = $1")
 }
 
-// lookAtRebuilds executes reads of rebuilds outside of transactions.
-func (db *simDB) lookAtRebuilds(text string, args []any) *simRows {
+// readRebuilds executes reads of rebuilds outside of transactions.
+func (db *simDB) readRebuilds(text string, args []any) *simRows {
 	switch {
 	case readsRebuild(text):
 		return db.rebuildRows(func(r *domain.Rebuild) bool { return r.ID == args[0] }, wholeRebuild)
@@ -165,7 +165,7 @@ func (tx *simTx) rebuildQuery(text string, args []any) *simRows {
 	db := tx.p.s.db
 	step := func(what string, locks []rowLock, effect func() *simRows) *simRows {
 		var out *simRows
-		err := tx.ask(what, kindStep, locks, func() error { out = effect(); return nil })
+		err := tx.do(what, kindStep, locks, func() error { out = effect(); return nil })
 		return orFailed(out, err)
 	}
 	switch {
@@ -269,9 +269,9 @@ func (tx *simTx) rebuildChange(text string, args []any) *simRows {
 	db := tx.p.s.db
 	switch {
 	case strings.HasPrefix(text, "SELECT FROM projection_pointers WHERE projection = $1 AND flip = 1"):
-		return orFailed(&simRows{}, tx.ask("hold the projection", kindStep, locksOf("projection", []int16{0}), nil))
+		return orFailed(&simRows{}, tx.do("hold the projection", kindStep, locksOf("projection", []int16{0}), nil))
 	case readsRebuild(text):
-		return db.lookAtRebuilds(text, args)
+		return db.readRebuilds(text, args)
 	case strings.HasPrefix(text, "SELECT id, projection, consumer, generation") && strings.Contains(text, "WHERE projection = $1 AND state IN"):
 		return db.rebuildRows(func(r *domain.Rebuild) bool { return r.Open() }, wholeRebuild)
 	case strings.HasPrefix(text, "SELECT max(generation) + 1 FROM projection_generations"):
@@ -336,7 +336,7 @@ func (tx *simTx) flipQuery(text string, args []any) *simRows {
 	db := tx.p.s.db
 	switch {
 	case strings.HasPrefix(text, "SELECT FROM consumer_checkpoints WHERE consumer = $1 AND joined"):
-		return orFailed(&simRows{}, tx.ask("lock what is fed", kindStep, locksOf(args[0].(string), tx.p.s.plan.partitions), nil))
+		return orFailed(&simRows{}, tx.do("lock what is fed", kindStep, locksOf(args[0].(string), tx.p.s.plan.partitions), nil))
 	case strings.HasPrefix(text, "SELECT g.generation, g.tenant_id, shown.live"):
 		n, fed := args[2].(int), events.Partitions
 		for _, p := range tx.p.s.plan.partitions {

@@ -76,7 +76,7 @@ func (t *simTables) owner(at events.Position) (epoch int32) {
 // restore ends every process and puts one of the backups in the place of the database, on a
 // server in another life.
 func (s *sim) restore(p *proc) bool {
-	err := p.do(&ask{what: "restore", effect: func(fate) error {
+	err := p.do(&operation{what: "restore", effect: func(opOutcome) error {
 		for _, o := range slices.Clone(s.procs) {
 			if o.start != nil && o != p {
 				s.stopped = append(s.stopped, o.start)
@@ -84,7 +84,7 @@ func (s *sim) restore(p *proc) bool {
 				s.kill(o)
 			}
 		}
-		s.asks = slices.DeleteFunc(s.asks, func(a *ask) bool { // what was to be started goes on after the restore
+		s.asks = slices.DeleteFunc(s.asks, func(a *operation) bool { // what was to be started goes on after the restore
 			if a.starts != nil {
 				s.stopped = append(s.stopped, a.starts)
 			}
@@ -94,7 +94,7 @@ func (s *sim) restore(p *proc) bool {
 		s.setBack()
 		return nil
 	}})
-	return err == nil && p.do(&ask{what: "start all", effect: func(fate) error {
+	return err == nil && p.do(&operation{what: "start all", effect: func(opOutcome) error {
 		for i, start := range s.stopped {
 			s.begin(strconv.Itoa(i), start)
 		}
@@ -106,7 +106,7 @@ func (s *sim) restore(p *proc) bool {
 // failover puts a backup in the place of the database beneath running processes: a standby is
 // promoted that lacks the newest events. Only their connections are lost.
 func (s *sim) failover(p *proc) bool {
-	return p.do(&ask{what: "fail over", effect: func(fate) error {
+	return p.do(&operation{what: "fail over", effect: func(opOutcome) error {
 		s.count("failed over")
 		s.setBack()
 		return nil
@@ -142,7 +142,7 @@ func (b *simPipe) restored() {
 // rewind rewinds the relay to the start or to a position.
 func (s *sim) rewind(p *proc) bool {
 	in := commands.Rewind{Reason: "simulated", To: commands.RewindToStart}
-	err := p.do(&ask{what: "choose where the relay goes back", effect: func(fate) error {
+	err := p.do(&operation{what: "choose where the relay goes back", effect: func(opOutcome) error {
 		s.again = map[int16]int64{}
 		at := s.plan.partitions[s.rng.IntN(len(s.plan.partitions))]
 		if stands := s.db.cursors[at].position; stands > 0 && s.rng.IntN(2) == 0 {
@@ -170,7 +170,7 @@ func (tx *simTx) historyQuery(text string, args []any) *simRows {
 	db, s := tx.p.s.db, tx.p.s
 	switch {
 	case strings.HasPrefix(text, "SELECT FROM relay_cursors ORDER BY partition"):
-		return orFailed(&simRows{}, tx.ask("lock all cursors", kindStep, locksOf("cursors", s.plan.partitions), nil))
+		return orFailed(&simRows{}, tx.do("lock all cursors", kindStep, locksOf("cursors", s.plan.partitions), nil))
 	case strings.HasPrefix(text, "SELECT c.partition, c.position, least("):
 		out := simAnswer()
 		for p := range int16(events.Partitions) {
@@ -235,17 +235,17 @@ func (s *sim) operate() {
 	p.run(func() {
 		for len(s.tasks) > 0 {
 			pause := time.Duration(0)
-			if p.do(&ask{what: "plan", effect: func(fate) error { pause = time.Duration(s.rng.IntN(4000)) * time.Millisecond; return nil }}) != nil {
+			if p.do(&operation{what: "plan", effect: func(opOutcome) error { pause = time.Duration(s.rng.IntN(4000)) * time.Millisecond; return nil }}) != nil {
 				return
 			}
 			if p.idle("think", pause, never); p.dead.Load() {
 				return
 			}
 			if s.tasks[0](s, p) {
-				_ = p.do(&ask{what: "decided", effect: func(fate) error { s.tasks = s.tasks[1:]; return nil }})
+				_ = p.do(&operation{what: "decided", effect: func(opOutcome) error { s.tasks = s.tasks[1:]; return nil }})
 			}
 		}
-		_ = p.do(&ask{what: "done", effect: func(fate) error { s.model.open--; p.start = nil; return nil }})
+		_ = p.do(&operation{what: "done", effect: func(opOutcome) error { s.model.open--; p.start = nil; return nil }})
 	})
 }
 

@@ -23,31 +23,31 @@ import (
 // ask. It waits until the scheduler, which runs while all others wait, picks it, decides
 // its fate by the seed's random numbers, and applies the effect.
 
-// kind says which faults an ask can have.
-type kind int
+// operationKind says which faults an operation can have.
+type operationKind int
 
 const (
-	kindSure    kind = iota // none: the world itself asks
-	kindStep                // of a transaction: the connection may be lost
-	kindCommit              // the answer may be lost, and the effect may happen, or not, now or later
-	kindAuto                // a statement by itself: the answer may be lost
-	kindProduce             // the request or the answer may be lost, or come true in part
-	kindFetch               // records may come twice, in another order, damaged or not at all
+	kindSure    operationKind = iota // none: the simulation itself asks
+	kindStep                         // of a transaction: the connection may be lost
+	kindCommit                       // the answer may be lost, and the effect may happen, or not, now or later
+	kindAuto                         // a statement by itself: the answer may be lost
+	kindProduce                      // the request or the answer may be lost, or come true in part
+	kindFetch                        // records may come twice, in another order, damaged or not at all
 )
 
-// fate is the outcome of an ask.
-type fate int
+// opOutcome is the outcome of an operation.
+type opOutcome int
 
 const (
-	succeeds fate = iota
-	cut           // lost on its way: no effect, and an error
+	succeeds opOutcome = iota
+	cut                // lost on its way: no effect, and an error
 	unanswered
-	limbo // no answer, and its end comes later
+	answeredLater // no answer, and its end comes later
 	partly
 	crashBefore
 	crashAfter
 	timesOut
-	fates
+	outcomes
 )
 
 var (
@@ -56,17 +56,17 @@ var (
 	errLock = &pgconn.PgError{Code: "55P03", Message: "simulated: lock timeout"}
 )
 
-type ask struct {
+type operation struct {
 	p      *proc
 	what   string
-	kind   kind
+	kind   operationKind
 	tx     *simTx // whose locks are taken
 	locks  []rowLock
 	ready  func() bool // nil: always
 	until  time.Time   // it is ready then, whatever ready says
 	since  time.Time
-	effect func(f fate) error
-	starts func() // of the world's: the process that it begins
+	effect func(f opOutcome) error
+	starts func() // of the simulation's: the process that it begins
 	answer chan error
 }
 
@@ -85,15 +85,15 @@ type proc struct {
 	ids    atomic.Uint64
 }
 
-// weather holds the rate of each fault, in thousandths of the asks that it can affect.
-type weather struct {
+// faultRates holds the rate of each fault, in thousandths of the operations that it can affect.
+type faultRates struct {
 	crash, cut, lost, limbo, partly, freeze, pass int
 	twice, shuffle, drop, damage, rewind, skip    int
 	retries, rebuilds, rewinds, restores          int // whether there are any
 	failovers                                     int
 }
 
-func (w *weather) rates() []*int {
+func (w *faultRates) rates() []*int {
 	return []*int{&w.crash, &w.cut, &w.lost, &w.limbo, &w.partly, &w.freeze, &w.pass, &w.twice, &w.shuffle, &w.drop, &w.damage, &w.rewind, &w.skip,
 		&w.retries, &w.rebuilds, &w.rewinds, &w.restores, &w.failovers}
 }
@@ -101,9 +101,9 @@ func (w *weather) rates() []*int {
 type sim struct {
 	seed     uint64
 	rng      *rand.Rand
-	mu       sync.Mutex // of asks and of the world; held by the scheduler while it acts
-	asks     []*ask
-	w        weather
+	mu       sync.Mutex // of operations and of the simulation; held by the scheduler while it acts
+	asks     []*operation
+	w        faultRates
 	calm     bool
 	db       *simDB
 	pipe     *simPipe
@@ -117,7 +117,7 @@ type sim struct {
 	hash     uint64
 	trace    []string
 	tell     bool
-	lie      lie
+	lie      brokenGuarantee
 	broken   error
 	plan     plan
 	model    *model
@@ -162,7 +162,7 @@ func (p *proc) newID() uuid.UUID {
 func (p *proc) run(f func()) { p.s.wait.Go(f) }
 
 // do waits for the scheduler, which applies the effect under sim.mu.
-func (p *proc) do(a *ask) error {
+func (p *proc) do(a *operation) error {
 	a.p, a.since, a.answer = p, time.Now(), make(chan error, 1)
 	p.s.mu.Lock()
 	if p.dead.Load() {
@@ -176,13 +176,13 @@ func (p *proc) do(a *ask) error {
 
 // idle waits until there is something to do, or for a while; false where the process is dead.
 func (p *proc) idle(what string, longest time.Duration, ready func() bool) bool {
-	return p.do(&ask{what: what, ready: ready, until: time.Now().Add(longest)}) == nil
+	return p.do(&operation{what: what, ready: ready, until: time.Now().Add(longest)}) == nil
 }
 
 // lockWait is the longest that a statement waits for a lock.
 const lockWait = 2 * time.Second
 
-func (s *sim) isReady(a *ask, now time.Time) bool {
+func (s *sim) isReady(a *operation, now time.Time) bool {
 	if now.Before(a.p.frozen) {
 		return false
 	}
@@ -192,9 +192,9 @@ func (s *sim) isReady(a *ask, now time.Time) bool {
 	return s.db.free(a.tx, a.locks) || now.Sub(a.since) >= lockWait
 }
 
-// pick removes and returns one of the asks that can proceed, or nil.
-func (s *sim) pick(now time.Time) *ask {
-	slices.SortStableFunc(s.asks, func(a, b *ask) int {
+// pick removes and returns one of the operations that can proceed, or nil.
+func (s *sim) pick(now time.Time) *operation {
+	slices.SortStableFunc(s.asks, func(a, b *operation) int {
 		if c := strings.Compare(a.p.name, b.p.name); c != 0 {
 			return c
 		}
@@ -221,13 +221,13 @@ const (
 	longest  = 10 * time.Minute
 )
 
-// schedule runs the world until it has come to rest in calm weather.
+// schedule runs the simulation until it has come to rest in calm conditions.
 func (s *sim) schedule() {
 	for s.broken == nil {
 		synctest.Wait()
 		s.mu.Lock()
 		if !s.calm && s.model.done() {
-			s.calm, s.w = true, weather{}
+			s.calm, s.w = true, faultRates{}
 			for _, p := range s.procs {
 				p.frozen = time.Time{}
 			}
@@ -240,7 +240,7 @@ func (s *sim) schedule() {
 			s.backups = append(s.backups, s.db.simTables.clone())
 		}
 		if s.steps++; s.steps > maxSteps || time.Since(s.began) > longest {
-			s.fail("it did not come to rest in %d steps and %v: %s", s.steps, time.Since(s.began), s.standing())
+			s.fail("it did not come to rest in %d steps and %v: %s", s.steps, time.Since(s.began), s.positions())
 		}
 		a := s.pick(time.Now())
 		pause := time.Duration(0)
@@ -248,7 +248,7 @@ func (s *sim) schedule() {
 		case a == nil:
 			pause = 20 * time.Millisecond << s.rng.IntN(5)
 		default:
-			s.grant(a)
+			s.perform(a)
 			if s.chance(s.w.pass) {
 				pause = time.Millisecond << s.rng.IntN(12)
 			}
@@ -260,8 +260,8 @@ func (s *sim) schedule() {
 	}
 }
 
-// draw decides the fate of an ask.
-func (s *sim) draw(a *ask) fate {
+// draw decides the fate of an operation.
+func (s *sim) draw(a *operation) opOutcome {
 	w := &s.w
 	if len(a.locks) > 0 && !s.db.free(a.tx, a.locks) {
 		return timesOut
@@ -279,30 +279,30 @@ func (s *sim) draw(a *ask) fate {
 	case a.kind >= kindCommit && a.kind != kindFetch && s.chance(w.lost):
 		return unanswered
 	case a.kind == kindCommit && s.chance(w.limbo):
-		return limbo
+		return answeredLater
 	case a.kind == kindProduce && s.chance(w.partly):
 		return partly
 	}
 	return succeeds
 }
 
-var fateNames = [fates]string{"", "cut", "unanswered", "limbo", "partly", "crash before", "crash after", "lock timeout"}
+var outcomeNames = [outcomes]string{"", "cut", "unanswered", "limbo", "partly", "crash before", "crash after", "lock timeout"}
 
-// grant applies the effect of an ask and answers it.
-func (s *sim) grant(a *ask) {
+// perform applies the effect of an operation and answers it.
+func (s *sim) perform(a *operation) {
 	f := s.draw(a)
 	s.note(a, f)
 	var err error
 	switch f {
 	case succeeds, partly:
-		err = a.happens(f)
+		err = a.perform(f)
 	case timesOut:
 		err = errLock
 	case cut:
 		err = errCut
 		a.tx.lose()
-	case unanswered, limbo:
-		if err = a.happens(f); err == nil {
+	case unanswered, answeredLater:
+		if err = a.perform(f); err == nil {
 			err = errCut
 		}
 		a.tx.lose()
@@ -310,7 +310,7 @@ func (s *sim) grant(a *ask) {
 		s.kill(a.p)
 		err = errDead
 	case crashAfter:
-		_ = a.happens(f)
+		_ = a.perform(f)
 		s.kill(a.p)
 		err = errDead
 	}
@@ -324,7 +324,7 @@ func (s *sim) grant(a *ask) {
 	a.answer <- err
 }
 
-func (a *ask) happens(f fate) error {
+func (a *operation) perform(f opOutcome) error {
 	a.p.s.db.take(a.tx, a.locks)
 	if a.effect == nil {
 		return nil
@@ -333,19 +333,19 @@ func (a *ask) happens(f fate) error {
 }
 
 // note adds a step to the trace.
-func (s *sim) note(a *ask, f fate) {
+func (s *sim) note(a *operation, f opOutcome) {
 	if f != succeeds {
-		s.count(fateNames[f])
+		s.count(outcomeNames[f])
 	}
 	h := fnv.New64a()
 	fmt.Fprint(h, s.hash, len(s.asks), a.p.name, a.what, f, time.Since(s.began))
 	s.hash = h.Sum64()
 	if s.tell {
-		s.trace = append(s.trace, fmt.Sprintf("%5d %10v %-12s %s %s", s.steps, time.Since(s.began), a.p.name, a.what, fateNames[f]))
+		s.trace = append(s.trace, fmt.Sprintf("%5d %10v %-12s %s %s", s.steps, time.Since(s.began), a.p.name, a.what, outcomeNames[f]))
 	}
 }
 
-// kill ends a process: its asks get no answer, and the server rolls back its open
+// kill ends a process: its operations get no answer, and the server rolls back its open
 // transactions. Another process is started in its place after a while.
 func (s *sim) kill(p *proc) {
 	if p.dead.Load() {
@@ -356,7 +356,7 @@ func (s *sim) kill(p *proc) {
 	for _, tx := range slices.Clone(p.open) {
 		tx.lose()
 	}
-	s.asks = slices.DeleteFunc(s.asks, func(a *ask) bool {
+	s.asks = slices.DeleteFunc(s.asks, func(a *operation) bool {
 		if a.p == p {
 			a.answer <- errDead
 		}
@@ -377,12 +377,12 @@ func (s *sim) begin(name string, start func()) {
 	s.asks[len(s.asks)-1].starts = start
 }
 
-// later lets the world do something by itself.
+// later lets the simulation do something by itself.
 func (s *sim) later(what string, in time.Duration, f func()) {
 	at := time.Now().Add(in)
 	world := &proc{s: s, name: "world"}
-	s.asks = append(s.asks, &ask{
+	s.asks = append(s.asks, &operation{
 		p: world, what: what, since: at, until: at, ready: func() bool { return s.calm }, answer: make(chan error, 1),
-		effect: func(fate) error { f(); return nil },
+		effect: func(opOutcome) error { f(); return nil },
 	})
 }

@@ -23,7 +23,7 @@ import (
 )
 
 // The simulation runs the service's own code – verdicts at the door, group commit and
-// dedupe, relay, consumers, folds, every codec – in a world of one goroutine at a
+// dedupe, relay, consumers, folds, every codec – in a simulation of one goroutine at a
 // time, whose database, broker and clock are its own. A seed decides who goes next
 // and what goes wrong; the same seed is the same run. Run more, or one again, with
 // METERPLEX_TEST_SEEDS=100000 and METERPLEX_SIM_SEED=n.
@@ -31,21 +31,21 @@ import (
 // setup is what a run is made of besides its seed: less of it makes a failure shorter.
 type setup struct {
 	requests int   // the most of a client
-	without  []int // rates of weather that are left out
+	without  []int // rates of fault rates that are left out
 	tell     bool
-	lie      lie
+	lie      brokenGuarantee
 }
 
-// lie is what the world says and does not do: then the simulation must fail.
-type lie int
+// brokenGuarantee is what the simulation says and does not do: then the simulation must fail.
+type brokenGuarantee int
 
 const (
-	truth       lie = iota
-	commitLies      // a COMMIT is answered and has not happened
-	uniqueLies      // a key that is taken is taken again
-	brokerLies      // a record is acknowledged and not kept
-	lockLies        // heads and checkpoints that somebody has are given to others
-	offsetsLies     // a consumer's checkpoint is not kept
+	noneBroken    brokenGuarantee = iota
+	commitBroken                  // a COMMIT is answered and has not happened
+	uniqueBroken                  // a key that is taken is taken again
+	brokerBroken                  // a record is acknowledged and not kept
+	locksBroken                   // heads and checkpoints that somebody has are given to others
+	offsetsBroken                 // a consumer's checkpoint is not kept
 )
 
 const usualRequests = 4
@@ -54,15 +54,15 @@ func newSim(seed uint64, with setup) *sim {
 	s := &sim{seed: seed, rng: rand.New(rand.NewPCG(seed, 2)), counts: map[string]int{}, tell: with.tell, lie: with.lie, began: time.Now()}
 	s.plan = newPlan(rand.New(rand.NewPCG(seed, 1)), with.requests)
 	s.db, s.pipe, s.model = newSimDB(s), newSimPipe(s), &model{s: s, sent: map[simKey]map[usageItem]bool{}, tries: map[simKey]int{}, accepted: map[simKey]usageItem{}}
-	s.w = newWeather(s.rng, with.without)
+	s.w = drawFaultRates(s.rng, with.without)
 	s.subscribe()
 	return s
 }
 
-// newWeather leaves about half of the faults out of each run, so that those that
+// drawFaultRates leaves about half of the faults out of each run, so that those that
 // are left meet more of the work.
-func newWeather(rng *rand.Rand, without []int) weather {
-	w := weather{crash: 30, cut: 80, lost: 150, limbo: 150, partly: 300, freeze: 30, pass: 100,
+func drawFaultRates(rng *rand.Rand, without []int) faultRates {
+	w := faultRates{crash: 30, cut: 80, lost: 150, limbo: 150, partly: 300, freeze: 30, pass: 100,
 		twice: 200, shuffle: 400, drop: 150, damage: 60, rewind: 60, skip: 30, retries: 1, rebuilds: 1, rewinds: 1, restores: 1, failovers: 1}
 	for i, rate := range w.rates() {
 		*rate = rng.IntN(2) * (1 + rng.IntN(*rate))
@@ -73,7 +73,7 @@ func newWeather(rng *rand.Rand, without []int) weather {
 	return w
 }
 
-// runSeed runs a world to its end.
+// runSeed runs a simulation to its end.
 func runSeed(t *testing.T, seed uint64, with setup) *sim {
 	var s *sim
 	synctest.Test(t, func(*testing.T) {
@@ -147,7 +147,7 @@ func shorter(t *testing.T, seed uint64) *sim {
 	}
 	for with.requests > 1 && try(setup{requests: with.requests - 1, without: with.without, tell: true}) {
 	}
-	for i := range new(weather).rates() {
+	for i := range new(faultRates).rates() {
 		try(setup{requests: with.requests, without: append(slices.Clone(with.without), i), tell: true})
 	}
 	return last
@@ -196,7 +196,7 @@ func TestP2_SimulatedFaultsLoseAndDoubleNothing(t *testing.T) {
 	if n < 1000 {
 		return
 	}
-	for _, what := range append(fateNames[1:], "frozen", "commit lost", "late commit", "rewound", "moved forward", "dropped", "damaged", "delivered twice",
+	for _, what := range append(outcomeNames[1:], "frozen", "commit lost", "late commit", "rewound", "moved forward", "dropped", "damaged", "delivered twice",
 		"shuffled", "published again", "unique violation", "head left to others", "lease taken over", "cursor refused", "withheld", "savepoint",
 		"sum refused by the database", "batch came again", "sent again", "message again", "duplicates passed", "read from the log", "strays",
 		"retry", "rebuild ready", "promotion", "abandoned", "relay sent back", "restored", "failed over", "epoch raised", "records of an ended history") {
@@ -206,8 +206,8 @@ func TestP2_SimulatedFaultsLoseAndDoubleNothing(t *testing.T) {
 	}
 }
 
-func TestTheSimulationFindsOutWhatLies(t *testing.T) {
-	for name, lie := range map[string]lie{"commit": commitLies, "unique keys": uniqueLies, "broker": brokerLies, "locks": lockLies, "checkpoints": offsetsLies} {
+func TestTheSimulationDetectsBrokenGuarantees(t *testing.T) {
+	for name, lie := range map[string]brokenGuarantee{"commit": commitBroken, "unique keys": uniqueBroken, "broker": brokerBroken, "locks": locksBroken, "checkpoints": offsetsBroken} {
 		const most = 100
 		seed := uint64(1)
 		for seed <= most && runSeed(t, seed, setup{requests: usualRequests, lie: lie}).broken == nil {
@@ -219,7 +219,7 @@ func TestTheSimulationFindsOutWhatLies(t *testing.T) {
 	}
 }
 
-func TestASimulatedSeedIsTheSameRunAgain(t *testing.T) {
+func TestASimulationIsDeterministic(t *testing.T) {
 	for seed := uint64(1); seed <= 40; seed++ {
 		a, b := runSeed(t, seed, setup{requests: usualRequests, tell: true}), runSeed(t, seed, setup{requests: usualRequests, tell: true})
 		if a.hash != b.hash {

@@ -74,12 +74,12 @@ func (r *simRows) Scan(dest ...any) error {
 	return nil
 }
 
-// ask is do for a statement of this transaction.
-func (tx *simTx) ask(what string, k kind, locks []rowLock, effect func() error) error {
+// do is do for a statement of this transaction.
+func (tx *simTx) do(what string, k operationKind, locks []rowLock, effect func() error) error {
 	if err := tx.usable(); err != nil {
 		return err
 	}
-	return tx.p.do(&ask{what: what, kind: k, tx: tx.root, locks: locks, effect: func(fate) error {
+	return tx.p.do(&operation{what: what, kind: k, tx: tx.root, locks: locks, effect: func(opOutcome) error {
 		if err := tx.usable(); err != nil {
 			return err
 		}
@@ -129,7 +129,7 @@ func (tx *simTx) query(sql string, args []any) *simRows {
 	case strings.HasPrefix(text, "UPDATE log_heads h SET position"):
 		return tx.updateHeads(args)
 	case strings.HasPrefix(text, "SELECT partition, position, epoch, topic_positions") && strings.HasSuffix(text, "SKIP LOCKED"):
-		err = tx.ask(fmt.Sprint("lock free heads ", args[0]), kindStep, nil, fill(func() *simRows {
+		err = tx.do(fmt.Sprint("lock free heads ", args[0]), kindStep, nil, fill(func() *simRows {
 			free := slices.DeleteFunc(slices.Clone(args[0].([]int16)), func(p int16) bool { return !db.free(tx, locksOf("heads", []int16{p})) })
 			if len(free) < len(args[0].([]int16)) {
 				tx.p.s.count("head left to others")
@@ -139,11 +139,11 @@ func (tx *simTx) query(sql string, args []any) *simRows {
 		}))
 	case strings.HasPrefix(text, "SELECT partition, position, epoch, topic_positions"), strings.HasPrefix(text, "SELECT FROM log_heads WHERE partition = ANY"):
 		partitions := args[0].([]int16)
-		err = tx.ask(fmt.Sprint("lock heads ", partitions), kindStep, locksOf("heads", partitions), fill(func() *simRows { return tx.headRows(partitions) }))
+		err = tx.do(fmt.Sprint("lock heads ", partitions), kindStep, locksOf("heads", partitions), fill(func() *simRows { return tx.headRows(partitions) }))
 	case strings.HasPrefix(text, "SELECT k.tenant_id, k.dedupe_key"):
-		err = tx.ask("probe", kindStep, nil, fill(func() *simRows { return tx.probe(text, args) }))
+		err = tx.do("probe", kindStep, nil, fill(func() *simRows { return tx.probe(text, args) }))
 	case readsStretch(text), readsStretches(text):
-		err = tx.ask("read the log", kindStep, nil, fill(func() *simRows { return db.read(text, args) }))
+		err = tx.do("read the log", kindStep, nil, fill(func() *simRows { return db.read(text, args) }))
 	default:
 		return tx.consumerQuery(text, args)
 	}
@@ -287,7 +287,7 @@ func (tx *simTx) Commit(context.Context) error {
 	if err := tx.usable(); err != nil && err != errAborted {
 		return err
 	}
-	return tx.p.do(&ask{what: "commit", kind: kindCommit, tx: tx, effect: tx.commit})
+	return tx.p.do(&operation{what: "commit", kind: kindCommit, tx: tx, effect: tx.commit})
 }
 
 // Rollback goes back to the savepoint, or ends the transaction.
@@ -325,7 +325,7 @@ func (tx *simTx) Finish(_ context.Context, rows *eventlog.Rows, heads []any) err
 	if rows.Len() == 0 {
 		return postgres.ClassifyCommit(tx.Commit(context.Background()))
 	}
-	err := tx.p.do(&ask{what: fmt.Sprint("append ", rows.Len(), " and commit"), kind: kindCommit, tx: tx, effect: func(f fate) error {
+	err := tx.p.do(&operation{what: fmt.Sprint("append ", rows.Len(), " and commit"), kind: kindCommit, tx: tx, effect: func(f opOutcome) error {
 		if err := tx.copyRows(rows); err != nil {
 			return err
 		}

@@ -15,14 +15,14 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
-// requested is a rewind that two instances find due. It collects the recorded results.
-type requested struct {
+// rewindRecorder is a rewind that two instances find due. It collects the recorded results.
+type rewindRecorder struct {
 	mu      sync.Mutex
 	id      uuid.UUID
 	results [][]events.ReplayStep
 }
 
-func (a *requested) Due(context.Context, string) (*watermill.Rewind, error) {
+func (a *rewindRecorder) Due(context.Context, string) (*watermill.Rewind, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.results) > 0 {
@@ -31,36 +31,36 @@ func (a *requested) Due(context.Context, string) (*watermill.Rewind, error) {
 	return &watermill.Rewind{ID: a.id, From: map[int16]int64{3: -1}}, nil
 }
 
-func (a *requested) Done(_ context.Context, _ string, _ *watermill.Rewind, steps []events.ReplayStep, _ string) error {
+func (a *rewindRecorder) Done(_ context.Context, _ string, _ *watermill.Rewind, steps []events.ReplayStep, _ string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.results = append(a.results, steps)
 	return nil
 }
 
-func (a *requested) first() [][]events.ReplayStep {
+func (a *rewindRecorder) first() [][]events.ReplayStep {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.results
 }
 
-// late records a result after a delay.
-type late struct{ *requested }
+// lateRecorder records a result after a delay.
+type lateRecorder struct{ *rewindRecorder }
 
-func (l late) Done(ctx context.Context, group string, r *watermill.Rewind, steps []events.ReplayStep, failure string) error {
+func (l lateRecorder) Done(ctx context.Context, group string, r *watermill.Rewind, steps []events.ReplayStep, failure string) error {
 	time.Sleep(300 * time.Millisecond)
-	return l.requested.Done(ctx, group, r, steps, failure)
+	return l.rewindRecorder.Done(ctx, group, r, steps, failure)
 }
 
-type silent struct{}
+type silentSubscriber struct{}
 
-func (silent) Subscribe(ctx context.Context, _ string) (<-chan *message.Message, error) {
+func (silentSubscriber) Subscribe(ctx context.Context, _ string) (<-chan *message.Message, error) {
 	out := make(chan *message.Message)
 	context.AfterFunc(ctx, func() { close(out) })
 	return out, nil
 }
 
-func (silent) Close() error { return nil }
+func (silentSubscriber) Close() error { return nil }
 
 // One instance moves the group, the other finds no offset to move. The recorded result is that of the
 // first.
@@ -69,7 +69,7 @@ func TestRewindRecordsTheMovedOffsets(t *testing.T) {
 }
 
 func recordsTheMovedOffsets(t *testing.T) {
-	a := &requested{id: uuid.New()}
+	a := &rewindRecorder{id: uuid.New()}
 	var mu sync.Mutex
 	moved := false
 	move := func(context.Context, string, string, map[int16]int64) ([]events.ReplayStep, error) {
@@ -81,8 +81,8 @@ func recordsTheMovedOffsets(t *testing.T) {
 		moved = true
 		return []events.ReplayStep{{Partition: 3, From: 9}}, nil
 	}
-	for _, rewinds := range []watermill.Rewinds{late{a}, late{a}} {
-		s := &watermill.Rewindable{Inner: silent{}, Group: "g", Rewinds: rewinds, Move: move, Logger: slog.New(slog.DiscardHandler), Every: 10 * time.Millisecond}
+	for _, rewinds := range []watermill.Rewinds{lateRecorder{a}, lateRecorder{a}} {
+		s := &watermill.Rewindable{Inner: silentSubscriber{}, Group: "g", Rewinds: rewinds, Move: move, Logger: slog.New(slog.DiscardHandler), Every: 10 * time.Millisecond}
 		if _, err := s.Subscribe(t.Context(), "t"); err != nil {
 			t.Fatal(err)
 		}

@@ -24,7 +24,7 @@ func TestOwnerIsTheLastEpochThatBeganBefore(t *testing.T) {
 	}
 }
 
-func TestTailIsLostOnlyWhereNothingMovesBelowWhatWasRelayed(t *testing.T) {
+func TestATailIsLostOnlyWithoutProgressBelowThePublishedPosition(t *testing.T) {
 	now := time.Unix(0, 0)
 	at := func(s int) time.Time { return now.Add(time.Duration(s) * time.Second) }
 	w := tailWatch{after: 5 * time.Second}
@@ -44,7 +44,7 @@ func TestTailIsLostOnlyWhereNothingMovesBelowWhatWasRelayed(t *testing.T) {
 	}
 }
 
-func TestABacklogThatIsWorkedOffIsNoLostTail(t *testing.T) {
+func TestABacklogInProgressIsNotALostTail(t *testing.T) {
 	now := time.Unix(0, 0)
 	w := tailWatch{after: 5 * time.Second}
 	look := func(s int, worked int64) []events.Position {
@@ -61,7 +61,7 @@ func TestABacklogThatIsWorkedOffIsNoLostTail(t *testing.T) {
 	}
 }
 
-func TestATailIsLostInTheEndWhateverElseMoves(t *testing.T) {
+func TestALostTailIsDetectedDespiteOtherProgress(t *testing.T) {
 	now := time.Unix(0, 0)
 	w := tailWatch{after: 5 * time.Second}
 	for s := range 32 {

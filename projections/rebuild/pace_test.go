@@ -7,7 +7,7 @@ import (
 
 // A worker with a share rests in proportion to its work, after pieces that cover the
 // whole; a worker without a share folds all at once.
-func TestARebuildsWorkerKeepsToItsShare(t *testing.T) {
+func TestARebuildWorkerIsLimitedToItsShare(t *testing.T) {
 	for share, least := range map[int64]time.Duration{0: 0, 100: 0, 50: 20 * time.Millisecond, 25: 60 * time.Millisecond, 1: longestRest} {
 		p := Pace{share: share, began: time.Now().Add(-20 * time.Millisecond)}
 		began := time.Now()

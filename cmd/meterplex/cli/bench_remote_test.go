@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-func TestBenchSaysWhatIsWrongWithItsFlags(t *testing.T) {
+func TestBenchReportsInvalidFlags(t *testing.T) {
 	for args, want := range map[string]string{
 		"bench --only B77":                                 "there are B1, B2",
 		"bench ingest --batch 1001":                        "--batch is 1 to 1000",
@@ -25,16 +25,16 @@ func TestBenchSaysWhatIsWrongWithItsFlags(t *testing.T) {
 		"bench ingest --rate -1":                           "--rate",
 		"bench check --url http://127.0.0.1:1 --feature f": "is the service running there?",
 	} {
-		code, _, errs := newConsole(t, newParty(t)).run(strings.Fields(args)...)
+		code, _, errs := newConsole(t, newFakeService(t)).run(strings.Fields(args)...)
 		if code != exitUnknown || !strings.Contains(errs, want) {
 			t.Errorf("%s: exit code %d, want %q in\n%s", args, code, want, errs)
 		}
 	}
 }
 
-// benched is a fake service that accepts usage and answers checks, and refuses
+// newFakeBenchService is a fake service that accepts usage and answers checks, and refuses
 // requests after the first most.
-func benched(t *testing.T, most int64) *party {
+func newFakeBenchService(t *testing.T, most int64) *fakeService {
 	var n atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		raw, _ := io.ReadAll(r.Body)
@@ -54,7 +54,7 @@ func benched(t *testing.T, most int64) *party {
 		}
 	}))
 	t.Cleanup(s.Close)
-	return &party{t: t, url: s.URL}
+	return &fakeService{t: t, url: s.URL}
 }
 
 func TestBenchMeasuresARunningService(t *testing.T) {
@@ -63,7 +63,7 @@ func TestBenchMeasuresARunningService(t *testing.T) {
 		"bench ingest --batch 10 --rate 1000": 200, "bench flow --batch 5 --rate 500": 100, "bench flow --clients 2": 100,
 		"bench check --rate 100": 20, "bench check": 1,
 	} {
-		code, out, errs := newConsole(t, benched(t, 1<<40)).run(strings.Fields(args + short)...)
+		code, out, errs := newConsole(t, newFakeBenchService(t, 1<<40)).run(strings.Fields(args + short)...)
 		var o struct {
 			Loop      string
 			Count     int
@@ -77,7 +77,7 @@ func TestBenchMeasuresARunningService(t *testing.T) {
 			t.Errorf("%s: %s", args, out)
 		}
 	}
-	code, out, errs := newConsole(t, benched(t, 30)).run(strings.Fields("bench ingest --rate 500 --batch 1" + short)...)
+	code, out, errs := newConsole(t, newFakeBenchService(t, 30)).run(strings.Fields("bench ingest --rate 500 --batch 1" + short)...)
 	if code != exitNo || !strings.Contains(errs, "refused") || strings.Contains(out, `"refusedRequests": 0`) {
 		t.Errorf("refused: exit code %d\n%s%s", code, out, errs)
 	}

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-func TestClientComesBackNoSoonerThanAsked(t *testing.T) {
-	p := newParty(t)
+func TestClientHonoursRetryAfter(t *testing.T) {
+	p := newFakeService(t)
 	c := newConsole(t, p)
 	var first, second time.Time
 	p.before = func(n int, w http.ResponseWriter) bool {
@@ -31,7 +31,7 @@ func TestClientComesBackNoSoonerThanAsked(t *testing.T) {
 }
 
 func TestClientSendsTheSameEventAgain(t *testing.T) {
-	p := newParty(t)
+	p := newFakeService(t)
 	c := newConsole(t, p)
 	p.after = func(n int) bool { return n == 0 }
 	code, out, errs := c.run("usage", "send", "api_calls", "1", "-o", "ndjson")
@@ -50,7 +50,7 @@ func TestClientPostsUnderOneIdempotencyKey(t *testing.T) {
 		fmt.Fprint(w, `{"id":"x"}`)
 	}))
 	defer s.Close()
-	code, _, errs := newConsole(t, &party{url: s.URL}).run("tenants", "create", "Acme")
+	code, _, errs := newConsole(t, &fakeService{url: s.URL}).run("tenants", "create", "Acme")
 	if code != exitYes || len(keys) != 2 || keys[0] == "" || keys[0] != keys[1] {
 		t.Errorf("exit code %d, keys %q\n%s", code, keys, errs)
 	}
@@ -69,14 +69,14 @@ func TestExitCodes(t *testing.T) {
 			}
 			refuse(w, status, "some_code", "Some detail\x1b[2J")
 		}))
-		code, out, errs := newConsole(t, &party{url: s.URL}).run("--retry-for", "1ms", "tenants", "show", "x")
+		code, out, errs := newConsole(t, &fakeService{url: s.URL}).run("--retry-for", "1ms", "tenants", "show", "x")
 		s.Close()
 		if code != want || asked.Load() == 0 || (status != 200 && (out != "" || !strings.Contains(errs, "some_code: Some detail\uFFFD"))) {
 			t.Errorf("%d: exit code %d\n%s%q", status, code, out, errs)
 		}
 	}
 	// Port 1 has no listener, and the system does not assign it during the test.
-	code, out, errs := newConsole(t, &party{url: "http://127.0.0.1:1"}).run("--retry-for", "1ms", "tenants", "list", "-o", "json")
+	code, out, errs := newConsole(t, &fakeService{url: "http://127.0.0.1:1"}).run("--retry-for", "1ms", "tenants", "list", "-o", "json")
 	if code != exitUnknown || out != "" || !strings.Contains(errs, "hint: is the service running there?") {
 		t.Errorf("nobody there: exit code %d\n%s%s", code, out, errs)
 	}
@@ -89,7 +89,7 @@ func TestProblemText(t *testing.T) {
 		fmt.Fprint(w, `{"code":"validation_failed","detail":"Two members are wrong","errors":[{"pointer":"/name","code":"name_invalid","detail":"is empty"}]}`)
 	}))
 	defer s.Close()
-	_, _, errs := newConsole(t, &party{url: s.URL}).run("tenants", "create", "")
+	_, _, errs := newConsole(t, &fakeService{url: s.URL}).run("tenants", "create", "")
 	if want := "meterplex: validation_failed: Two members are wrong\n  /name: name_invalid: is empty\n"; errs != want {
 		t.Errorf("%q", errs)
 	}
@@ -110,11 +110,11 @@ func TestListFollowsPages(t *testing.T) {
 		"ndjson": "{\"id\":\"1\",\"name\":\"=a,\\\"b\\\"\"}\n{\"id\":\"2\",\"name\":null}\n{\"id\":\"3\",\"name\":\"c\\u001b\",\"limit\":9007199254740993}\n",
 		"table":  "id  name    class  status  createdAt\n1   =a,\"b\"  -      -       -\n2   -       -      -       -\n3   c\uFFFD      -      -       -\n",
 	} {
-		if code, out, errs := newConsole(t, &party{url: s.URL}).run("tenants", "list", "-o", format); code != exitYes || out != want {
+		if code, out, errs := newConsole(t, &fakeService{url: s.URL}).run("tenants", "list", "-o", format); code != exitYes || out != want {
 			t.Errorf("%s: exit code %d\n%q\n%q\n%s", format, code, out, want, errs)
 		}
 	}
-	if _, out, _ := newConsole(t, &party{url: s.URL}).run("tenants", "list", "-o", "ndjson", "--limit", "1"); strings.Count(out, "\n") != 1 {
+	if _, out, _ := newConsole(t, &fakeService{url: s.URL}).run("tenants", "list", "-o", "ndjson", "--limit", "1"); strings.Count(out, "\n") != 1 {
 		t.Errorf("--limit 1 gives %q", out)
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestBulkAsksFirst: a bulk command shows a dry run before it acts, and does nothing if
+// TestBulkNeedsConfirmation: a bulk command shows a dry run before it acts, and does nothing if
 // there is no terminal to ask on.
-func TestBulkAsksFirst(t *testing.T) {
+func TestBulkNeedsConfirmation(t *testing.T) {
 	var sent []string
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -28,7 +28,7 @@ func TestBulkAsksFirst(t *testing.T) {
 		}
 	}))
 	defer service.Close()
-	c := newConsole(t, &party{url: service.URL})
+	c := newConsole(t, &fakeService{url: service.URL})
 	for _, call := range []struct {
 		args   string
 		code   int

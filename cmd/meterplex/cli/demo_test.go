@@ -17,8 +17,8 @@ import (
 	"github.com/meterplex/meterplex/cmd/meterplex/node"
 )
 
-// withParty replaces the console's service by the party, until ctx ends.
-func withParty(c *console, p *party) {
+// withFakeService replaces the console's service by the fake service, until ctx ends.
+func withFakeService(c *console, p *fakeService) {
 	c.app.service = func(ctx context.Context, _ config.Config, ready chan<- node.Endpoints) error {
 		ready <- node.Endpoints{URL: p.url, DatabaseURL: "postgres://127.0.0.1/meterplex", Brokers: []string{"127.0.0.1:9092"}}
 		<-ctx.Done()
@@ -27,9 +27,9 @@ func withParty(c *console, p *party) {
 }
 
 func TestDemoTwice(t *testing.T) {
-	p := newParty(t)
+	p := newFakeService(t)
 	c := newConsole(t, p)
-	withParty(c, p)
+	withFakeService(c, p)
 	for range 2 {
 		code, out, errs := c.run("demo", "--for", "1800ms", "--rate", "2")
 		if code != exitYes || !strings.Contains(errs, "Stopped.") {
@@ -59,8 +59,8 @@ func TestDemoTwice(t *testing.T) {
 	}
 }
 
-func TestDemoTellsWhyTheServiceDoesNotStart(t *testing.T) {
-	c := newConsole(t, newParty(t))
+func TestDemoReportsWhyTheServiceDoesNotStart(t *testing.T) {
+	c := newConsole(t, newFakeService(t))
 	c.app.service = func(context.Context, config.Config, chan<- node.Endpoints) error {
 		return errors.New("port 8080 is taken")
 	}
@@ -74,9 +74,9 @@ func TestDemoScriptInAShell(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("no curl on this machine")
 	}
-	p := newParty(t)
+	p := newFakeService(t)
 	c := newConsole(t, p)
-	withParty(c, p)
+	withFakeService(c, p)
 	_, text, _ := c.run("demo", "--for", "1ms", "--rate", "0")
 	_, script, _ := strings.Cut(text, "in this order at once:\n\n")
 	script, _, _ = strings.Cut(script, "\nThe same eventId again")

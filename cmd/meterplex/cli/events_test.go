@@ -16,18 +16,18 @@ import (
 	"github.com/meterplex/meterplex/projections/audit"
 )
 
-// logParty is a fake service that returns a log by partition and position, and
+// fakeLogService is a fake service that returns a log by partition and position, and
 // sometimes breaks the connection.
-type logParty struct {
-	*party
+type fakeLogService struct {
+	*fakeService
 	mu     sync.Mutex
 	log    []string
 	breaks int // how many responses break off, in the middle of a line
 	asked  int
 }
 
-func newLogParty(t *testing.T, n int) *logParty {
-	p := &logParty{party: &party{t: t}}
+func newFakeLogService(t *testing.T, n int) *fakeLogService {
+	p := &fakeLogService{fakeService: &fakeService{t: t}}
 	p.add(n)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/v1/events/export", p.export)
@@ -39,7 +39,7 @@ func newLogParty(t *testing.T, n int) *logParty {
 }
 
 // add records events in two partitions.
-func (p *logParty) add(n int) {
+func (p *fakeLogService) add(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	numbers := map[int]int{}
@@ -56,7 +56,7 @@ func (p *logParty) add(n int) {
 	p.log = append(parts[0], parts[1]...)
 }
 
-func (p *logParty) place(line string) events.Position {
+func (p *fakeLogService) place(line string) events.Position {
 	var e struct{ Position events.Position }
 	if err := json.Unmarshal([]byte(line), &e); err != nil {
 		p.t.Fatal(err)
@@ -65,7 +65,7 @@ func (p *logParty) place(line string) events.Position {
 }
 
 // rest returns the lines after a frontier.
-func (p *logParty) rest(after string) (rest []string) {
+func (p *fakeLogService) rest(after string) (rest []string) {
 	var place audit.Frontier
 	if after != "" {
 		var err error
@@ -83,7 +83,7 @@ func (p *logParty) rest(after string) (rest []string) {
 
 // breaksOff reports whether a response breaks off at a line, with left lines to go: at a
 // random line, but so that all breaks happen before the end.
-func (p *logParty) breaksOff(left int) bool {
+func (p *fakeLogService) breaksOff(left int) bool {
 	if p.breaks == 0 || rand.N(5) > 0 && left > p.breaks {
 		return false
 	}
@@ -91,7 +91,7 @@ func (p *logParty) breaksOff(left int) bool {
 	return true
 }
 
-func (p *logParty) export(w http.ResponseWriter, r *http.Request) {
+func (p *fakeLogService) export(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked++
@@ -106,7 +106,7 @@ func (p *logParty) export(w http.ResponseWriter, r *http.Request) {
 }
 
 // stream sends the rest of the log, and breaks off or ends.
-func (p *logParty) stream(w http.ResponseWriter, r *http.Request) {
+func (p *fakeLogService) stream(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked++
@@ -129,12 +129,12 @@ func (p *logParty) stream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestExportsGoOnWhereTheyBroke: despite broken connections, an export holds each line of
+// TestExportsResumeAfterABrokenConnection: despite broken connections, an export holds each line of
 // the log exactly once.
-func TestExportsGoOnWhereTheyBroke(t *testing.T) {
-	p := newLogParty(t, 50)
+func TestExportsResumeAfterABrokenConnection(t *testing.T) {
+	p := newFakeLogService(t, 50)
 	p.breaks = 5
-	code, out, errs := newConsole(t, p.party).run("events", "export", "--retry-for", "60s")
+	code, out, errs := newConsole(t, p.fakeService).run("events", "export", "--retry-for", "60s")
 	if want := strings.Join(p.log, "\n") + "\n"; code != exitYes || out != want || p.asked != 6 || !strings.Contains(errs, "50 events") {
 		t.Errorf("exit code %d after %d requests, %d bytes instead of %d\n%s", code, p.asked, len(out), len(want), errs)
 	}
@@ -143,7 +143,7 @@ func TestExportsGoOnWhereTheyBroke(t *testing.T) {
 // TestExportsToAFileAreResumed: an export resumes from a file cut at any byte, and
 // includes events recorded since.
 func TestExportsToAFileAreResumed(t *testing.T) {
-	p := newLogParty(t, 20)
+	p := newFakeLogService(t, 20)
 	whole := strings.Join(p.log, "\n") + "\n"
 	p.add(10)
 	file := filepath.Join(t.TempDir(), "log.ndjson")
@@ -151,7 +151,7 @@ func TestExportsToAFileAreResumed(t *testing.T) {
 		if err := os.WriteFile(file, []byte(whole[:rand.N(len(whole)+1)]), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		code, out, errs := newConsole(t, p.party).run("events", "export", "--resume", file)
+		code, out, errs := newConsole(t, p.fakeService).run("events", "export", "--resume", file)
 		got, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -169,25 +169,25 @@ func TestExportsToAFileAreResumed(t *testing.T) {
 	if err := os.WriteFile(file, []byte("{\"a\":1}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errs := newConsole(t, p.party).run("events", "export", "--resume", file); code != exitUnknown || !strings.Contains(errs, "holds no export") {
+	if code, _, errs := newConsole(t, p.fakeService).run("events", "export", "--resume", file); code != exitUnknown || !strings.Contains(errs, "holds no export") {
 		t.Errorf("another file: exit code %d\n%s", code, errs)
 	}
-	if code, _, _ := newConsole(t, p.party).run("events", "export", "--resume", file, "--after", "1-1"); code != exitUnknown {
+	if code, _, _ := newConsole(t, p.fakeService).run("events", "export", "--resume", file, "--after", "1-1"); code != exitUnknown {
 		t.Errorf("two places: exit code %d", code)
 	}
 }
 
-func TestTailsGoOnWhereTheyBroke(t *testing.T) {
-	p := newLogParty(t, 50)
+func TestTailsResumeAfterABrokenConnection(t *testing.T) {
+	p := newFakeLogService(t, 50)
 	p.breaks = 5
-	code, out, errs := newConsole(t, p.party).run("events", "tail", "-o", "ndjson", "--retry-for", "60s")
+	code, out, errs := newConsole(t, p.fakeService).run("events", "tail", "-o", "ndjson", "--retry-for", "60s")
 	if want := strings.Join(p.log, "\n") + "\n"; code != exitYes || out != want || p.asked != 6 {
 		t.Errorf("exit code %d after %d requests, %d bytes instead of %d\n%s", code, p.asked, len(out), len(want), errs)
 	}
 }
 
 func TestLineagesAreTrees(t *testing.T) {
-	p := newParty(t)
+	p := newFakeService(t)
 	p.catalog["/api/v1/events/17-2/lineage"] = json.RawMessage(`{"root":"b","nodes":[
 		{"eventId":"a","position":"17-1","summary":"one","recordedAt":"T1"},{"eventId":"b","position":"17-2","summary":"two","recordedAt":"T2"},
 		{"eventId":"c","position":"17-3","summary":"three","recordedAt":"T3"},{"eventId":"d","position":"17-4","summary":"four\u001b[2J","recordedAt":"T4"},
@@ -203,9 +203,9 @@ func TestLineagesAreTrees(t *testing.T) {
 	}
 }
 
-func TestExplanationsThatDoNotAddUpAreNo(t *testing.T) {
+func TestExplanationsThatDoNotAddUpSetTheExitCode(t *testing.T) {
 	for adds, want := range map[bool]int{true: exitYes, false: exitNo} {
-		p := newParty(t)
+		p := newFakeService(t)
 		p.catalog["/api/v1/usage/aggregates/explain"] = json.RawMessage(fmt.Sprintf(`{"total":5,"eventCount":1,"adds":%v,"asOfPosition":"3-4",
 			"data":[{"eventId":"e","position":"3-1","amount":5,"count":1,"runningTotal":5}],"nextCursor":null,"rejected":[{"eventId":"r","code":"feature_not_found"}]}`, adds))
 		code, out, errs := newConsole(t, p).run("usage", "explain", "--feature", "a", "--period", "2026-05", "--as-of-position", "3-4", "-o", "ndjson")

@@ -48,7 +48,7 @@ func TestRequests(t *testing.T) {
 		{"replay range --topic usage.raw --tenant-id t1 --from 3-4 --reason r", `POST /api/v1/replays {"from":"3-4","reason":"r","tenantId":"t1","topic":"usage.raw"}`},
 		{"entitlements list --min-position 3-4", `GET /api/v1/entitlements?minPosition=3-4 `},
 	} {
-		p := newParty(t)
+		p := newFakeService(t)
 		code, _, errs := newConsole(t, p).run(strings.Fields(c.args)...)
 		if code != exitYes || len(p.requests) != 1 || p.requests[0] != c.want {
 			t.Errorf("%s: exit code %d\n%q\n%s", c.args, code, p.requests, errs)
@@ -56,12 +56,12 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-func TestAnswersThatAreNo(t *testing.T) {
+func TestNegativeAnswersSetTheExitCode(t *testing.T) {
 	for path, c := range map[string]struct{ args, yes, no string }{
 		"/api/v1/entitlements/a/check": {"entitlements check a", `{"allowed":true,"limit":null}`, `{"allowed":false,"reason":"not_entitled"}`},
 		"/api/v1/system/identity":      {"system identity", `{"holds":true,"total":{"accepted":1}}`, `{"holds":false,"total":{"missing":1}}`},
 	} {
-		p := newParty(t)
+		p := newFakeService(t)
 		for answer, want := range map[string]int{c.yes: exitYes, c.no: exitNo, `{}`: exitUnknown} {
 			p.catalog[path] = json.RawMessage(answer)
 			if code, out, errs := newConsole(t, p).run(strings.Fields(c.args)...); code != want {
@@ -72,7 +72,7 @@ func TestAnswersThatAreNo(t *testing.T) {
 }
 
 func TestSendLines(t *testing.T) {
-	p := newParty(t)
+	p := newFakeService(t)
 	c := newConsole(t, p)
 	var in strings.Builder
 	for n := range 2500 {

@@ -16,9 +16,9 @@ import (
 	"github.com/meterplex/meterplex/cmd/meterplex/client"
 )
 
-// party is a fake service for tests of the client alone: it returns the contract's
+// fakeService is a fake service for tests of the client alone: it returns the contract's
 // verdicts for usage, and can be made to fail.
-type party struct {
+type fakeService struct {
 	t   *testing.T
 	url string
 
@@ -45,20 +45,20 @@ func (e event) payload() string {
 	return fmt.Sprint(e.Feature, "|", e.Amount, "|", e.Timestamp.UTC(), "|", string(e.Metadata))
 }
 
-func newParty(t *testing.T) *party {
-	p := &party{t: t, known: map[string]event{}, catalog: map[string]json.RawMessage{}}
+func newFakeService(t *testing.T) *fakeService {
+	p := &fakeService{t: t, known: map[string]event{}, catalog: map[string]json.RawMessage{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /api/v1/usage/events", p.ingest)
 	mux.HandleFunc("GET /api/v1/usage/events/{id}", p.receipt)
 	mux.HandleFunc("GET /api/v1/usage/aggregates", p.aggregates)
-	mux.HandleFunc("/api/v1/", p.anything)
+	mux.HandleFunc("/api/v1/", p.recordRequest)
 	s := httptest.NewServer(mux)
 	t.Cleanup(s.Close)
 	p.url = s.URL
 	return p
 }
 
-func (p *party) ingest(w http.ResponseWriter, r *http.Request) {
+func (p *fakeService) ingest(w http.ResponseWriter, r *http.Request) {
 	text, err := io.ReadAll(r.Body)
 	if err != nil {
 		return // the client closed the connection
@@ -100,7 +100,7 @@ func (p *party) ingest(w http.ResponseWriter, r *http.Request) {
 	json.NewEncoder(w).Encode(map[string]any{"events": verdicts})
 }
 
-func (p *party) receipt(w http.ResponseWriter, r *http.Request) {
+func (p *fakeService) receipt(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e, ok := p.known[r.PathValue("id")]
@@ -111,7 +111,7 @@ func (p *party) receipt(w http.ResponseWriter, r *http.Request) {
 	json.NewEncoder(w).Encode(map[string]any{"eventId": e.EventID, "payload": e})
 }
 
-func (p *party) aggregates(w http.ResponseWriter, r *http.Request) {
+func (p *fakeService) aggregates(w http.ResponseWriter, r *http.Request) {
 	events, sums := p.totals()
 	rows := []map[string]any{}
 	for f, n := range events {
@@ -120,9 +120,9 @@ func (p *party) aggregates(w http.ResponseWriter, r *http.Request) {
 	json.NewEncoder(w).Encode(map[string]any{"data": rows, "asOfPosition": r.URL.Query().Get("minPosition")})
 }
 
-// anything records each request. GET returns the path's entry of catalog, POST and PUT
+// recordRequest records each request. GET returns the path's entry of catalog, POST and PUT
 // return the request's body.
-func (p *party) anything(w http.ResponseWriter, r *http.Request) {
+func (p *fakeService) recordRequest(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	body, _ := io.ReadAll(r.Body)
@@ -150,7 +150,7 @@ func refuse(w http.ResponseWriter, status int, code, detail string) {
 }
 
 // totals returns the number of events and the sum of amounts of each feature.
-func (p *party) totals() (events, sums map[string]int64) {
+func (p *fakeService) totals() (events, sums map[string]int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	events, sums = map[string]int64{}, map[string]int64{}
@@ -187,8 +187,8 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// newConsole returns a console with its own data directory and the party as service.
-func newConsole(t *testing.T, p *party) *console {
+// newConsole returns a console with its own data directory and the fake service as service.
+func newConsole(t *testing.T, p *fakeService) *console {
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	env := map[string]string{"METERPLEX_DATA_DIR": t.TempDir(), "METERPLEX_KEY": "mp_live_test"}
@@ -211,8 +211,8 @@ func (c *console) run(args ...string) (code int, stdout, stderr string) {
 	return code, c.out.String(), c.err.String()[before:]
 }
 
-// with adds environment variables to the console.
-func (c *console) with(more map[string]string) {
+// setEnv adds environment variables to the console.
+func (c *console) setEnv(more map[string]string) {
 	before := c.app.env
 	c.app.env = func(name string) (string, bool) {
 		if v, ok := more[name]; ok {

@@ -63,7 +63,7 @@ func newAnswers(t *testing.T, list map[string][]string) (*console, *answers) {
 	s := &answers{list: list}
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
-	return newConsole(t, &party{url: server.URL}), s
+	return newConsole(t, &fakeService{url: server.URL}), s
 }
 
 const (
@@ -111,9 +111,9 @@ func TestRebuildIsWaitedFor(t *testing.T) {
 	}
 }
 
-// TestRebuildTellsWhatIsNoted: each note of a rebuild is printed once: that it has no
+// TestRebuildPrintsEachNoteOnce: each note of a rebuild is printed once: that it has no
 // worker, and later that it does not converge.
-func TestRebuildTellsWhatIsNoted(t *testing.T) {
+func TestRebuildPrintsEachNoteOnce(t *testing.T) {
 	noted := strings.Replace(rebuildIn("FOLDING", 0), `"converges":true`, `"converges":true,"note":"nobody is there"`, 1)
 	slow := strings.Replace(rebuildIn("FOLDING", 10), `"converges":true`, `"converges":false,"note":"it is too slow"`, 1)
 	console, _ := newAnswers(t, map[string][]string{
@@ -158,7 +158,7 @@ func TestDifferenceDecidesTheExitCode(t *testing.T) {
 	}
 }
 
-func TestPromoteAsksWhereMoneyMoves(t *testing.T) {
+func TestPromoteNeedsConfirmationIfFiguresChange(t *testing.T) {
 	diff, promote := "GET /rebuilds/"+rebuildID+"/diff", "POST /rebuilds/"+rebuildID+"/promote"
 	for _, c := range []struct {
 		diff, flags string
@@ -180,7 +180,7 @@ func TestPromoteAsksWhereMoneyMoves(t *testing.T) {
 	}
 }
 
-func TestVerifyNeverTakesARefusalForAnAnswer(t *testing.T) {
+func TestVerifyReportsARefusalAsUndetermined(t *testing.T) {
 	verify, status := "POST /projections/usage_aggregates/verify", "GET /rebuilds/"+rebuildID
 	outcome := func(state, differs, drift string) string {
 		return fmt.Sprintf(`{"rebuildId":%q,"id":%q,"state":%q,"differs":%s,"drift":[%s],"repaired":false}`, rebuildID, rebuildID, state, differs, drift)

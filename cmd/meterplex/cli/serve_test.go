@@ -15,7 +15,7 @@ import (
 // TestJSONLogsAreJSONToTheLastLine: with JSON logs, all output on stderr is JSON.
 func TestJSONLogsAreJSONToTheLastLine(t *testing.T) {
 	c := newConsole(t, nil)
-	c.with(map[string]string{"METERPLEX_LOG_FORMAT": "json", "METERPLEX_LOG_LEVEL": "error"})
+	c.setEnv(map[string]string{"METERPLEX_LOG_FORMAT": "json", "METERPLEX_LOG_LEVEL": "error"})
 	c.app.service = func(_ context.Context, cfg config.Config, ready chan<- node.Endpoints) error {
 		ready <- node.Endpoints{URL: "http://127.0.0.1:1", API: true}
 		for !strings.Contains(c.err.String(), "answers at") {
@@ -37,9 +37,9 @@ func TestJSONLogsAreJSONToTheLastLine(t *testing.T) {
 	}
 }
 
-// TestServeSaysWhatAnswersWhere: a service without the API prints the address of its
+// TestServePrintsItsAddresses: a service without the API prints the address of its
 // health endpoints.
-func TestServeSaysWhatAnswersWhere(t *testing.T) {
+func TestServePrintsItsAddresses(t *testing.T) {
 	for want, at := range map[string]node.Endpoints{
 		"The service answers at http://x": {URL: "http://x", API: true},
 		"The service runs, without the role api: /livez, /readyz and /metrics are at http://x": {URL: "http://x"},

@@ -32,8 +32,8 @@ func summaryOf(t *testing.T, stdout string) (s importer.Summary) {
 	return s
 }
 
-// isTrace fails unless the party holds the whole trace exactly once.
-func isTrace(t *testing.T, p *party) {
+// isTrace fails unless the fake service holds the whole trace exactly once.
+func isTrace(t *testing.T, p *fakeService) {
 	t.Helper()
 	events, sums := p.totals()
 	if events["input_tokens"] != 8819 || events["output_tokens"] != 8819 || len(events) != 2 ||
@@ -43,7 +43,7 @@ func isTrace(t *testing.T, p *party) {
 }
 
 func TestImportTwiceCountsOnce(t *testing.T) {
-	p := newParty(t)
+	p := newFakeService(t)
 	c := newConsole(t, p)
 	before := time.Now().Add(-time.Second)
 	code, out, errs := c.run(traceArgs(tracePath, "--shift-to-now")...)
@@ -63,7 +63,7 @@ func TestImportTwiceCountsOnce(t *testing.T) {
 }
 
 func TestImportGzipIsTheSameRows(t *testing.T) {
-	p := newParty(t)
+	p := newFakeService(t)
 	c := newConsole(t, p)
 	text, err := os.ReadFile(tracePath)
 	if err != nil {
@@ -85,10 +85,10 @@ func TestImportGzipIsTheSameRows(t *testing.T) {
 	}
 }
 
-// TestImportStoppedHalfWayGoesOn: the response to one batch is lost, then the service
+// TestImportResumesAfterAStop: the response to one batch is lost, then the service
 // becomes unavailable; a second run of the import sends the rest.
-func TestImportStoppedHalfWayGoesOn(t *testing.T) {
-	p := newParty(t)
+func TestImportResumesAfterAStop(t *testing.T) {
+	p := newFakeService(t)
 	c := newConsole(t, p)
 	p.after = func(n int) bool { return n == 2 }
 	p.before = func(n int, w http.ResponseWriter) bool {
@@ -116,7 +116,7 @@ func TestImportStoppedHalfWayGoesOn(t *testing.T) {
 }
 
 func TestImportAnswerLostCountsOnce(t *testing.T) {
-	p := newParty(t)
+	p := newFakeService(t)
 	c := newConsole(t, p)
 	p.after = func(n int) bool { return n%3 == 1 }
 	if code, _, errs := c.run(traceArgs(tracePath, "--shift-to-now")...); code != exitYes {
@@ -126,7 +126,7 @@ func TestImportAnswerLostCountsOnce(t *testing.T) {
 }
 
 func TestImportWithoutItsStateFindsTheAnchor(t *testing.T) {
-	p := newParty(t)
+	p := newFakeService(t)
 	if code, _, errs := newConsole(t, p).run(traceArgs(tracePath, "--shift-to-now")...); code != exitYes {
 		t.Fatalf("exit code %d\n%s", code, errs)
 	}
@@ -137,7 +137,7 @@ func TestImportWithoutItsStateFindsTheAnchor(t *testing.T) {
 }
 
 func TestImportRefusesAnotherFileUnderTheName(t *testing.T) {
-	p := newParty(t)
+	p := newFakeService(t)
 	c := newConsole(t, p)
 	file := filepath.Join(t.TempDir(), "a.csv")
 	os.WriteFile(file, []byte("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,1,2\n"), 0o600)
@@ -173,8 +173,8 @@ func readKept(path string) (k kept, err error) {
 	return k, json.Unmarshal(text, &k)
 }
 
-func TestImportAnchorIsKeptBeforeTheFirstEvent(t *testing.T) {
-	p := newParty(t)
+func TestImportStoresTheAnchorBeforeTheFirstEvent(t *testing.T) {
+	p := newFakeService(t)
 	c := newConsole(t, p)
 	dir, _ := c.app.env("METERPLEX_DATA_DIR")
 	state := filepath.Join(dir, "imports", "trace.json")
@@ -193,8 +193,8 @@ func TestImportAnchorIsKeptBeforeTheFirstEvent(t *testing.T) {
 	}
 }
 
-func TestImportTellsConflictsAndRejections(t *testing.T) {
-	p := newParty(t)
+func TestImportReportsConflictsAndRejections(t *testing.T) {
+	p := newFakeService(t)
 	c := newConsole(t, p)
 	file := filepath.Join(t.TempDir(), "a.csv")
 	text := "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,1,0\n2023-11-16 18:17:04,3,4\n"
@@ -219,7 +219,7 @@ func TestImportTellsConflictsAndRejections(t *testing.T) {
 }
 
 func TestImportSkipsBadRowsOnlyWhenAsked(t *testing.T) {
-	p := newParty(t)
+	p := newFakeService(t)
 	c := newConsole(t, p)
 	file := filepath.Join(t.TempDir(), "a.csv")
 	rows := []string{
@@ -242,8 +242,8 @@ func TestImportSkipsBadRowsOnlyWhenAsked(t *testing.T) {
 	}
 }
 
-func TestImportOldTimesNeedAWay(t *testing.T) {
-	p := newParty(t)
+func TestImportOfOldTimesNamesTheOption(t *testing.T) {
+	p := newFakeService(t)
 	code, _, errs := newConsole(t, p).run(traceArgs(tracePath)...)
 	if code != exitUnknown || p.ingests != 0 || !strings.Contains(errs, "--shift-to-now") {
 		t.Errorf("exit code %d, %d requests\n%s", code, p.ingests, errs)

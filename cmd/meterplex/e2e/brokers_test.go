@@ -22,7 +22,7 @@ import (
 )
 
 // brokers returns the test's own cluster, or else the broker shared by the test binary.
-func (w *world) brokers() local.KafkaCluster {
+func (w *deployment) brokers() local.KafkaCluster {
 	w.t.Helper()
 	if w.cluster != nil {
 		return w.cluster
@@ -31,7 +31,7 @@ func (w *world) brokers() local.KafkaCluster {
 }
 
 // withThreeBrokers starts a cluster of three brokers for this test alone.
-func (w *world) withThreeBrokers() {
+func (w *deployment) withThreeBrokers() {
 	w.t.Helper()
 	if free := freeMemory(); runtime.NumCPU() < 2 || free < 4<<30 {
 		w.t.Skipf("SKIPPED, three brokers need 2 processors and 4 GiB of free memory: found %d and %.1f GiB", runtime.NumCPU(), float64(free)/(1<<30))
@@ -64,7 +64,7 @@ type partitionState struct {
 
 // partitionsAt asks one broker for the state of the partitions of the test's topics and of the
 // groups' offsets.
-func (w *world) partitionsAt(ctx context.Context, k *local.Kafka) ([]partitionState, error) {
+func (w *deployment) partitionsAt(ctx context.Context, k *local.Kafka) ([]partitionState, error) {
 	ask := kmsg.NewPtrMetadataRequest()
 	for _, name := range append(w.topicNames(), "__consumer_offsets") {
 		topic := kmsg.NewMetadataRequestTopic()
@@ -101,8 +101,8 @@ func answerOf(ctx context.Context, k *local.Kafka, ask kmsg.Request) (kmsg.Respo
 
 // waitForPartitions waits until a condition holds for every partition, as one broker reports it. It
 // returns "", or the reason after a minute.
-func (w *world) waitForPartitions(at *local.Kafka, condition string, holds func(p partitionState) bool) (why string) {
-	if w.soon(time.Minute, func(ctx context.Context) bool {
+func (w *deployment) waitForPartitions(at *local.Kafka, condition string, holds func(p partitionState) bool) (why string) {
+	if w.becomesTrue(time.Minute, func(ctx context.Context) bool {
 		all, err := w.partitionsAt(ctx, at)
 		n := slices.IndexFunc(all, func(p partitionState) bool { return !holds(p) })
 		switch {
@@ -121,12 +121,12 @@ func (w *world) waitForPartitions(at *local.Kafka, condition string, holds func(
 }
 
 // waitInSync waits until every copy of every partition is in sync.
-func (w *world) waitInSync() (why string) {
+func (w *deployment) waitInSync() (why string) {
 	return w.waitForPartitions(w.cluster[0], "all copies are in sync", func(p partitionState) bool { return len(p.alive) == copies && p.leader > 0 })
 }
 
 // moveLeaders moves the leader of every partition to another broker.
-func (w *world) moveLeaders(_ int, while func()) (why string) {
+func (w *deployment) moveLeaders(_ int, while func()) (why string) {
 	if why = w.electLeaders(func(p partitionState) int32 { return p.copies[(slices.Index(p.copies, p.leader)+1)%copies] }); why == "" {
 		while()
 	}
@@ -135,7 +135,7 @@ func (w *world) moveLeaders(_ int, while func()) (why string) {
 
 // electLeaders elects a chosen broker as the leader of each partition: it puts that broker first in
 // the list of copies and starts a preferred leader election.
-func (w *world) electLeaders(by func(p partitionState) int32) (why string) {
+func (w *deployment) electLeaders(by func(p partitionState) int32) (why string) {
 	if why := w.waitInSync(); why != "" {
 		return why
 	}
@@ -175,13 +175,13 @@ func (w *world) electLeaders(by func(p partitionState) int32) (why string) {
 }
 
 // rollBroker shuts a broker down cleanly and starts it again.
-func (w *world) rollBroker(n int, while func()) (why string) {
+func (w *deployment) rollBroker(n int, while func()) (why string) {
 	w.cluster[n].Halt(w.t.Context())
 	return w.awaitThenRestart(n, while)
 }
 
 // crashBroker kills a broker and starts it again.
-func (w *world) crashBroker(n int, while func()) (why string) {
+func (w *deployment) crashBroker(n int, while func()) (why string) {
 	if err := w.cluster[n].Kill(); err != nil {
 		return err.Error()
 	}
@@ -189,7 +189,7 @@ func (w *world) crashBroker(n int, while func()) (why string) {
 }
 
 // awaitThenRestart waits until the other brokers lead all partitions, calls while, and starts the ended broker again.
-func (w *world) awaitThenRestart(n int, while func()) (why string) {
+func (w *deployment) awaitThenRestart(n int, while func()) (why string) {
 	gone, other := int32(n+1), w.cluster[(n+1)%copies]
 	why = w.waitForPartitions(other, "the other brokers lead and are in sync", func(p partitionState) bool {
 		return p.leader > 0 && p.leader != gone && len(p.alive) == copies-1 && !slices.Contains(p.alive, gone)
@@ -208,7 +208,7 @@ func (w *world) awaitThenRestart(n int, while func()) (why string) {
 
 // stopMost shuts down all brokers but one cleanly: the one that is left has every record
 // and may acknowledge none.
-func (w *world) stopMost(left int, while func()) (why string) {
+func (w *deployment) stopMost(left int, while func()) (why string) {
 	var gone local.KafkaCluster
 	for n, k := range w.cluster {
 		if n != left {
@@ -218,7 +218,7 @@ func (w *world) stopMost(left int, while func()) (why string) {
 	}
 	why = w.waitForPartitions(w.cluster[left], "one copy is in sync", func(p partitionState) bool { return slices.Equal(p.alive, []int32{int32(left + 1)}) })
 	if why == "" {
-		why = w.noneAcknowledged(while)
+		why = w.checkNoneAcknowledged(while)
 	}
 	if err := gone.Restart(context.WithoutCancel(w.t.Context())); err != nil {
 		w.t.Fatal(err)
@@ -232,14 +232,14 @@ func (w *world) stopMost(left int, while func()) (why string) {
 // freezeMost stops all brokers but one with SIGSTOP. The running broker leads every partition,
 // accepts records that no other broker has, and is killed; then the others continue without
 // them. Five tries: the relay must send to that broker just then, and not wait for a frozen one.
-func (w *world) freezeMost(last int, while func()) (why string) {
+func (w *deployment) freezeMost(last int, while func()) (why string) {
 	for range 5 {
 		if why := w.electLeaders(func(partitionState) int32 { return int32(last + 1) }); why != "" {
 			return why
 		}
 		while() // meanwhile the other brokers catch up
 		w.signalAllBut(last, syscall.SIGSTOP)
-		broken := w.noneAcknowledged(while)
+		broken := w.checkNoneAcknowledged(while)
 		n, err := w.unreplicated(w.cluster[last])
 		reached := err == nil && n > 0
 		if reached {
@@ -262,7 +262,7 @@ func (w *world) freezeMost(last int, while func()) (why string) {
 }
 
 // signalAllBut sends a signal to all brokers but one.
-func (w *world) signalAllBut(than int, sig syscall.Signal) {
+func (w *deployment) signalAllBut(than int, sig syscall.Signal) {
 	for n, k := range w.cluster {
 		if n == than {
 			continue
@@ -275,7 +275,7 @@ func (w *world) signalAllBut(than int, sig syscall.Signal) {
 
 // unreplicated counts the records in the partitions that a broker leads which no other broker has
 // confirmed.
-func (w *world) unreplicated(k *local.Kafka) (n int64, err error) {
+func (w *deployment) unreplicated(k *local.Kafka) (n int64, err error) {
 	ctx := w.t.Context()
 	all, err := w.partitionsAt(ctx, k)
 	if err != nil {
@@ -317,12 +317,12 @@ func (w *world) unreplicated(k *local.Kafka) (n int64, err error) {
 	return n, nil
 }
 
-// noneAcknowledged checks that the brokers acknowledge no record while events are
+// checkNoneAcknowledged checks that the brokers acknowledge no record while events are
 // recorded, and that some records wait.
-func (w *world) noneAcknowledged(while func()) (why string) {
+func (w *deployment) checkNoneAcknowledged(while func()) (why string) {
 	// Earlier records are acknowledged first.
 	before, _ := w.relayProgress()
-	settled := w.soon(30*time.Second, func(ctx context.Context) bool {
+	settled := w.becomesTrue(30*time.Second, func(ctx context.Context) bool {
 		select {
 		case <-ctx.Done():
 		case <-time.After(2 * time.Second):
@@ -343,8 +343,8 @@ func (w *world) noneAcknowledged(while func()) (why string) {
 }
 
 // relayProgress returns the sum of the relay's cursors and the number of records not yet published.
-func (w *world) relayProgress() (at, waiting int64) {
-	w.soon(time.Minute, func(ctx context.Context) bool { // the database may be down, too
+func (w *deployment) relayProgress() (at, waiting int64) {
+	w.becomesTrue(time.Minute, func(ctx context.Context) bool { // the database may be down, too
 		return w.sql.QueryRow(ctx, `SELECT sum(c.position)::bigint, sum(h.position - c.position)::bigint FROM log_heads h JOIN relay_cursors c USING (partition)`).Scan(&at, &waiting) == nil
 	})
 	return at, waiting

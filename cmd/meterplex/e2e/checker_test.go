@@ -11,7 +11,7 @@ import (
 
 // check compares the clients' answers, the log, the aggregates, the dead letters and the
 // topics. The backlog has drained and the service has stopped before.
-func (w *world) check() {
+func (w *deployment) check() {
 	w.t.Helper()
 	// Without statistics PostgreSQL joins the rules' tables by nested loops.
 	if _, err := w.sql.Exec(w.t.Context(), `ANALYZE event_log_rows`); err != nil {
@@ -30,7 +30,7 @@ func (w *world) check() {
 		w.checkTopics()
 	}
 	if os.Getenv("METERPLEX_TEST_VERIFY") != "" {
-		w.verified()
+		w.verifyAtEnd()
 	}
 	if events == 0 {
 		w.t.Error("no event was accepted: the test proves nothing")
@@ -46,7 +46,7 @@ type row struct {
 }
 
 // recorded reads the tenant's recorded usage, by the producer's id.
-func (w *world) recorded(x *tenant) map[string]row {
+func (w *deployment) recorded(x *tenant) map[string]row {
 	w.t.Helper()
 	found, err := w.sql.Query(w.t.Context(), `SELECT l.payload ->> 'eventId', l.payload ->> 'feature', (l.payload ->> 'amount')::bigint, partition || '-' || position, dedupe_key
 FROM event_log_rows l WHERE tenant_id = $1 AND subject = 1`, x.id)
@@ -71,7 +71,7 @@ FROM event_log_rows l WHERE tenant_id = $1 AND subject = 1`, x.id)
 
 // checkLog checks that each acknowledged event is in the log with its content at its
 // position, and that unsent and refused events are not.
-func (w *world) checkLog(x *tenant) {
+func (w *deployment) checkLog(x *tenant) {
 	w.t.Helper()
 	rows := w.recorded(x)
 	x.ledger.mu.Lock()
@@ -104,7 +104,7 @@ func (w *world) checkLog(x *tenant) {
 }
 
 // checkSums checks that ledger, log, aggregates and entitlements have the same sums.
-func (w *world) checkSums(x *tenant) {
+func (w *deployment) checkSums(x *tenant) {
 	w.t.Helper()
 	promised := x.ledger.sums()
 	recorded := w.sums(`SELECT l.payload ->> 'feature', sum((l.payload ->> 'amount')::numeric)::bigint, count(*)
@@ -127,7 +127,7 @@ WHERE r.tenant_id = $1 AND r.subject = 1 GROUP BY 1`, x.id)
 	}
 }
 
-func (w *world) sums(sql string, args ...any) map[string]total {
+func (w *deployment) sums(sql string, args ...any) map[string]total {
 	w.t.Helper()
 	found, err := w.sql.Query(w.t.Context(), sql, args...)
 	if err != nil {
@@ -209,7 +209,7 @@ WHERE h.accepted <> h.validated + h.rejected + h.parked OR (h.accepted, h.valida
 	}
 }
 
-func (w *world) checkRule(r rule) (faults int) {
+func (w *deployment) checkRule(r rule) (faults int) {
 	w.t.Helper()
 	found, err := w.sql.Query(w.t.Context(), r.sql)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 
 // client is a tenant's producer. It retries events without a verdict.
 type client struct {
-	w      *world
+	w      *deployment
 	tenant *tenant
 	to     func() string // base URL to send to now, "" if there is no instance
 
@@ -78,7 +78,7 @@ func (c *client) send(ctx context.Context, batch []event) []verdict {
 }
 
 // settle sends events without a verdict again until each has one. It returns the verdicts.
-func (w *world) settle(at *instance, tenants ...*tenant) (verdicts []verdict) {
+func (w *deployment) settle(at *instance, tenants ...*tenant) (verdicts []verdict) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)
 	defer cancel()
@@ -96,7 +96,7 @@ func (w *world) settle(at *instance, tenants ...*tenant) (verdicts []verdict) {
 }
 
 // ingest sends events and checks that each gets the status want.
-func (w *world) ingest(at *instance, x *tenant, want string, batch ...event) []verdict {
+func (w *deployment) ingest(at *instance, x *tenant, want string, batch ...event) []verdict {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
 	defer cancel()

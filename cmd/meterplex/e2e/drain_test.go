@@ -23,7 +23,7 @@ SELECT (SELECT sum(h.position - c.position) FROM log_heads h JOIN relay_cursors 
 const drainTime = 2 * time.Minute
 
 // drain waits until the whole backlog is published and folded, and returns how long that took.
-func (w *world) drain() time.Duration {
+func (w *deployment) drain() time.Duration {
 	w.t.Helper()
 	start := time.Now()
 	within(w.t, drainTime, "the backlog drains", func(ctx context.Context) (bool, string) {
@@ -39,7 +39,7 @@ func (w *world) drain() time.Duration {
 
 // finish drains the backlog, stops the instances and runs all checks. If positions have a
 // hole it fails at once: the backlog behind a hole never drains.
-func (w *world) finish() {
+func (w *deployment) finish() {
 	w.t.Helper()
 	if w.checkRule(dense()) > 0 {
 		w.t.FailNow()

@@ -23,8 +23,8 @@ import (
 // dataIn is where a server that is given a folder keeps its cluster.
 func dataIn(dir string) string { return filepath.Join(dir, "postgres", "data") }
 
-// emptied are folders that a base backup copies without their files.
-func emptied() []string {
+// emptyFolders are folders that a base backup copies without their files.
+func emptyFolders() []string {
 	return []string{"pg_wal", "pg_replslot", "pg_dynshmem", "pg_notify", "pg_serial", "pg_snapshots", "pg_stat_tmp", "pg_subtrans"}
 }
 
@@ -42,7 +42,7 @@ func copyRunning(t testing.TB, from *local.Postgres, dir string, withWAL bool) {
 	var label string
 	_, err = conn.Exec(ctx, `SELECT pg_backup_start('rehearsal', true)`)
 	if err == nil {
-		err = errors.Join(os.MkdirAll(filepath.Dir(dataIn(dir)), 0o755), copyTree(data, dataIn(dir), emptied()))
+		err = errors.Join(os.MkdirAll(filepath.Dir(dataIn(dir)), 0o755), copyTree(data, dataIn(dir), emptyFolders()))
 	}
 	if err == nil {
 		err = conn.QueryRow(ctx, `SELECT labelfile FROM pg_backup_stop(false)`).Scan(&label)
@@ -143,12 +143,12 @@ func fileHolds(t testing.TB, path, text string) bool {
 
 // volume is a copy of a stopped server's data directory.
 type volume struct {
-	p    *pair
+	p    *serverPair
 	path string
 }
 
-// keepVolume stops the primary, copies its data directory, and starts it again.
-func (p *pair) keepVolume() *volume {
+// copyVolume stops the primary, copies its data directory, and starts it again.
+func (p *serverPair) copyVolume() *volume {
 	p.t.Helper()
 	v := &volume{p, filepath.Join(p.dir, "volume")}
 	p.primary.Halt(p.t.Context())
@@ -189,12 +189,12 @@ func (v *volume) putBack() {
 
 // backup is a base backup with its WAL.
 type backup struct {
-	p   *pair
+	p   *serverPair
 	dir string
 }
 
-// keepBackup makes a base backup of the running primary.
-func (p *pair) keepBackup() *backup {
+// takeBackup makes a base backup of the running primary.
+func (p *serverPair) takeBackup() *backup {
 	p.t.Helper()
 	b := &backup{p, p.newDir()}
 	copyRunning(p.t, p.primary, b.dir, true)
@@ -212,9 +212,9 @@ func (b *backup) restore() {
 	b.p.open()
 }
 
-// anotherServer starts a new server with an empty database. The instances keep their
+// startEmptyServer starts a new server with an empty database. The instances keep their
 // login, and so its password.
-func (p *pair) anotherServer() *local.Postgres {
+func (p *serverPair) startEmptyServer() *local.Postgres {
 	p.t.Helper()
 	dir := p.newDir()
 	err := errors.Join(os.MkdirAll(filepath.Join(dir, "postgres"), 0o755),

@@ -25,9 +25,9 @@ func (r *logRow) occurrence() occurrence {
 	return occurrence{fmt.Sprint(r.partition, "-", r.position), fmt.Sprint(r.epoch), r.id}
 }
 
-func (p *pair) rows(server *local.Postgres, sql string, args ...any) (all []logRow) {
+func (p *serverPair) rows(server *local.Postgres, sql string, args ...any) (all []logRow) {
 	p.t.Helper()
-	err := p.on(server, func(ctx context.Context, conn *pgx.Conn) error {
+	err := p.runOn(server, func(ctx context.Context, conn *pgx.Conn) error {
 		found, err := conn.Query(ctx, sql, args...)
 		if err != nil {
 			return err
@@ -44,7 +44,7 @@ func (p *pair) rows(server *local.Postgres, sql string, args ...any) (all []logR
 }
 
 // logRows returns the events of a server behind the given positions.
-func (p *pair) logRows(server *local.Postgres, after map[int16]int64) []logRow {
+func (p *serverPair) logRows(server *local.Postgres, after map[int16]int64) []logRow {
 	p.t.Helper()
 	var partitions []int16
 	var positions []int64
@@ -55,8 +55,8 @@ func (p *pair) logRows(server *local.Postgres, after map[int16]int64) []logRow {
 FROM event_log_rows l LEFT JOIN unnest($1::smallint[], $2::bigint[]) a (partition, position) ON a.partition = l.partition WHERE l.position > coalesce(a.position, 0)`, partitions, positions)
 }
 
-// beyond returns the events that the database lost at the beginning of its present life.
-func (p *pair) beyond(all []logRow) (lost []logRow) {
+// lostEvents returns the events that the database lost at the beginning of its present life.
+func (p *serverPair) lostEvents(all []logRow) (lost []logRow) {
 	for _, r := range all {
 		if r.position > p.fork[r.partition] {
 			lost = append(lost, r)
@@ -65,9 +65,9 @@ func (p *pair) beyond(all []logRow) (lost []logRow) {
 	return lost
 }
 
-// abandoned returns the events of the former primary that the promoted one does not have. The
+// lostByFailover returns the events of the former primary that the promoted one does not have. The
 // former primary is started on an address that no instance uses, and stopped again.
-func (p *pair) abandoned() []logRow {
+func (p *serverPair) lostByFailover() []logRow {
 	p.t.Helper()
 	if err := p.former.Restart(context.WithoutCancel(p.t.Context())); err != nil {
 		p.t.Fatal(err)

@@ -10,13 +10,13 @@ import (
 
 // runbook runs the transcripts of a page of docs/runbooks, heading by heading.
 type runbook struct {
-	*rehearsal
+	*failoverTest
 	path string
 	dir  string // the transcripts' working directory
 }
 
 // openRunbook skips the test if a program that the page's commands need is missing.
-func openRunbook(r *rehearsal, name string, programs ...string) *runbook {
+func openRunbook(r *failoverTest, name string, programs ...string) *runbook {
 	r.t.Helper()
 	for _, program := range programs {
 		if _, err := exec.LookPath(program); err != nil {
@@ -30,14 +30,14 @@ func openRunbook(r *rehearsal, name string, programs ...string) *runbook {
 func (b *runbook) run(heading string, env ...string) {
 	b.t.Helper()
 	env = append(env, "TENANT_KEY="+b.tenant.key, "DATABASE_URL="+b.db, "METERPLEX_PIPE="+b.pipe, "METERPLEX_TOPIC_PREFIX="+b.prefix, "KAFKA_BROKERS="+strings.Join(b.brokers().Brokers(), ","))
-	b.play(b.front, b.dir, transcript(b.t, b.path, "## "+heading+"\n"), env...)
+	b.runTranscript(b.front, b.dir, transcript(b.t, b.path, "## "+heading+"\n"), env...)
 }
 
 // An operator fails over to an asynchronous standby, finds the lost usage, and sends it
 // again, by docs/runbooks/failover.md. Before that, fewer events follow than were lost.
 func TestRunbookFailover(t *testing.T) {
 	t.Parallel()
-	r := newRehearsal(t)
+	r := newFailoverTest(t)
 	page := openRunbook(r, "failover.md", "psql", "curl")
 	r.sendCounted(usage("kept", 3, 1))
 	r.servers.attach()
@@ -48,9 +48,9 @@ func TestRunbookFailover(t *testing.T) {
 	r.servers.killPrimary()
 	page.run("Promote the standby", "STANDBY="+ofDatabase(r.servers.standby))
 	r.servers.promoted()
-	lost := r.servers.abandoned()
+	lost := r.servers.lostByFailover()
 	r.noteRecovery(lost)
-	r.forgive(lost)
+	r.removeLost(lost)
 	page.run("Check")
 	r.ingest(r.front, r.tenant, "accepted", usage("after", 5, 1)...)
 	r.awaitFigures(total{8, 8})
@@ -75,24 +75,24 @@ func TestRunbookFailover(t *testing.T) {
 // records of events that the dump does not have are unread.
 func TestRunbookRestore(t *testing.T) {
 	t.Parallel()
-	r := newRehearsal(t, consumers()...)
+	r := newFailoverTest(t, consumers()...)
 	page := openRunbook(r, "restore.md", "pg_dumpall", "pg_dump", "psql", "curl")
-	how := recovery{"dump restored on a new server", "restored", func(p *pair) func() {
+	how := recovery{"dump restored on a new server", "restored", func(p *serverPair) func() {
 		page.run("Make a dump", "DATABASE="+ofDatabase(p.primary))
 		return func() {
 			p.killPrimary()
-			server := p.anotherServer()
+			server := p.startEmptyServer()
 			page.run("Restore a dump", "NEW="+ofDatabase(server))
 			p.replace(server)
 			p.open()
 		}
 	}}
 	r.setBack(how, 1000, false)
-	if n := r.ghosts("usage.raw", "meterplex-usage-validator"); n != 1000 {
+	if n := r.lostRecords("usage.raw", "meterplex-usage-validator"); n != 1000 {
 		t.Errorf("%d records of lost events are unread on usage.raw, want 1000", n)
 	}
 	page.run("Check")
-	r.after(how, 1000, true)
+	r.checkAfterRecovery(how, 1000, true)
 	r.checkDropped("meterplex-usage-validator", 1000)
 	page.run("Find the last event", "NEW="+ofDatabase(r.servers.primary))
 	page.run("How to see that it is over")

@@ -20,9 +20,9 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
-// pair is a PostgreSQL of the test's own with a streaming standby, behind one address.
+// serverPair is a PostgreSQL of the test's own with a streaming standby, behind one address.
 // The address leads to the primary, before and after a failover.
-type pair struct {
+type serverPair struct {
 	t       testing.TB
 	address *proxy // to the primary
 	link    *proxy // from the standby to the primary
@@ -43,10 +43,10 @@ const (
 	standbyName     = "standby"
 )
 
-// newPair starts the primary. attach adds the standby.
-func newPair(t testing.TB) *pair {
+// newServerPair starts the primary. attach adds the standby.
+func newServerPair(t testing.TB) *serverPair {
 	t.Helper()
-	p := &pair{t: t, dir: localtest.Folder(t)}
+	p := &serverPair{t: t, dir: localtest.Folder(t)}
 	toPrimary := func() string { return p.host.Load().(string) }
 	p.address, p.link = newProxy(t, toPrimary), newProxy(t, toPrimary)
 	dir := p.newDir()
@@ -60,9 +60,9 @@ func newPair(t testing.TB) *pair {
 	return p
 }
 
-// fresh is a stopped server's data directory with a migrated database. A copy of it costs
+// freshData is a stopped server's data directory with a migrated database. A copy of it costs
 // less than initdb and the migrations.
-var fresh = sync.OnceValues(func() (string, error) {
+var freshData = sync.OnceValues(func() (string, error) {
 	built, err := binary()
 	if err != nil {
 		return "", err
@@ -85,7 +85,7 @@ var fresh = sync.OnceValues(func() (string, error) {
 // freshServer makes the data directory of a server with a migrated database.
 func freshServer(t testing.TB, dir string) {
 	t.Helper()
-	from, err := fresh()
+	from, err := freshData()
 	if err == nil {
 		err = os.Mkdir(dir, 0o755)
 	}
@@ -98,14 +98,14 @@ func freshServer(t testing.TB, dir string) {
 }
 
 // newDir is the data directory of another server.
-func (p *pair) newDir() string {
+func (p *serverPair) newDir() string {
 	p.made++
 	return filepath.Join(p.dir, fmt.Sprint("server-", p.made))
 }
 
 // start starts a server on a data directory. wal_keep_size keeps the WAL that a lagging
 // standby needs; there are no slots.
-func (p *pair) start(dir string) *local.Postgres {
+func (p *serverPair) start(dir string) *local.Postgres {
 	p.t.Helper()
 	server, err := local.StartPostgres(context.WithoutCancel(p.t.Context()), local.PostgresConfig{DataDir: dir, Settings: map[string]string{
 		"shared_buffers": "64MB", "max_connections": "200", "max_wal_size": "1GB", "min_wal_size": "64MB",
@@ -118,7 +118,7 @@ func (p *pair) start(dir string) *local.Postgres {
 }
 
 // end kills the servers. A clean stop would wait for a standby that cannot be reached.
-func (p *pair) end() {
+func (p *serverPair) end() {
 	for _, server := range []*local.Postgres{p.standby, p.primary, p.former} {
 		if server == nil {
 			continue
@@ -132,9 +132,9 @@ func (p *pair) end() {
 }
 
 // url is the owner's address of the database, adminURL the superuser's. Both lead to the present primary.
-func (p *pair) url() string { return atHost(p.primary.URL(), p.address.addr()) }
+func (p *serverPair) url() string { return atHost(p.primary.URL(), p.address.addr()) }
 
-func (p *pair) adminURL() string { return atHost(ofDatabase(p.primary), p.address.addr()) }
+func (p *serverPair) adminURL() string { return atHost(ofDatabase(p.primary), p.address.addr()) }
 
 // ofDatabase is the superuser's address of a server's database "meterplex".
 func ofDatabase(server *local.Postgres) string {
@@ -146,8 +146,8 @@ func ofDatabase(server *local.Postgres) string {
 	return admin.String()
 }
 
-// on runs do as the superuser on one server, whatever the server's role is.
-func (p *pair) on(server *local.Postgres, do func(ctx context.Context, conn *pgx.Conn) error) error {
+// runOn runs do as the superuser on one server, whatever the server's role is.
+func (p *serverPair) runOn(server *local.Postgres, do func(ctx context.Context, conn *pgx.Conn) error) error {
 	ctx := p.t.Context()
 	conn, err := pgx.Connect(ctx, ofDatabase(server))
 	if err != nil {
@@ -157,9 +157,9 @@ func (p *pair) on(server *local.Postgres, do func(ctx context.Context, conn *pgx
 	return do(ctx, conn)
 }
 
-func (p *pair) admin(server *local.Postgres, statements ...string) {
+func (p *serverPair) admin(server *local.Postgres, statements ...string) {
 	p.t.Helper()
-	err := p.on(server, func(ctx context.Context, conn *pgx.Conn) error {
+	err := p.runOn(server, func(ctx context.Context, conn *pgx.Conn) error {
 		for _, statement := range statements {
 			if _, err := conn.Exec(ctx, statement); err != nil {
 				return fmt.Errorf("%s: %w", statement, err)
@@ -173,7 +173,7 @@ func (p *pair) admin(server *local.Postgres, statements ...string) {
 }
 
 // attach makes a standby of a copy of the running primary and waits until it streams.
-func (p *pair) attach() {
+func (p *serverPair) attach() {
 	p.t.Helper()
 	dir := p.newDir()
 	copyRunning(p.t, p.primary, dir, false)
@@ -182,13 +182,13 @@ func (p *pair) attach() {
 	appendTo(p.t, filepath.Join(dataIn(dir), "postgresql.auto.conf"), follow)
 	appendTo(p.t, filepath.Join(dataIn(dir), "standby.signal"), "")
 	p.standby = p.start(dir)
-	p.caughtUp()
+	p.awaitStandby()
 }
 
-// caughtUp waits until the standby has replayed everything committed so far.
-func (p *pair) caughtUp() {
+// awaitStandby waits until the standby has replayed everything committed so far.
+func (p *serverPair) awaitStandby() {
 	p.t.Helper()
-	err := p.on(p.primary, func(ctx context.Context, conn *pgx.Conn) error {
+	err := p.runOn(p.primary, func(ctx context.Context, conn *pgx.Conn) error {
 		var end string
 		if err := conn.QueryRow(ctx, `SELECT pg_current_wal_insert_lsn()::text`).Scan(&end); err != nil {
 			return err
@@ -207,25 +207,25 @@ func (p *pair) caughtUp() {
 
 // synchronous sets whether each COMMIT waits for the standby. It returns when the standby
 // has caught up.
-func (p *pair) synchronous(yes bool) {
+func (p *serverPair) synchronous(yes bool) {
 	p.t.Helper()
 	names := waitedFor(yes)
 	p.admin(p.primary, fmt.Sprintf(`ALTER SYSTEM SET synchronous_standby_names = '%s'`, names), `SELECT pg_reload_conf()`)
 	within(p.t, time.Minute, "synchronous_standby_names is in force", func(ctx context.Context) (bool, string) {
 		n, is := 0, "?"
-		err := p.on(p.primary, func(ctx context.Context, conn *pgx.Conn) error {
+		err := p.runOn(p.primary, func(ctx context.Context, conn *pgx.Conn) error {
 			return conn.QueryRow(ctx, `SELECT current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync')`).Scan(&is, &n)
 		})
 		return err == nil && is == names && (n == 1) == yes, fmt.Sprint(is, n, err)
 	})
 	if yes {
-		p.caughtUp()
+		p.awaitStandby()
 	}
 }
 
 // killPrimary is kill -9 of the postmaster. Its sessions may live for some milliseconds
 // longer, so the address is closed first.
-func (p *pair) killPrimary() {
+func (p *serverPair) killPrimary() {
 	p.t.Helper()
 	p.address.set(cuts)
 	if err := syscall.Kill(p.primary.PID(), syscall.SIGKILL); err != nil {
@@ -235,14 +235,14 @@ func (p *pair) killPrimary() {
 }
 
 // crash is kill -9 of the postmaster, and its start on the same data.
-func (p *pair) crash() {
+func (p *serverPair) crash() {
 	p.t.Helper()
 	p.killPrimary()
 	p.recoverPrimary()
 }
 
 // recoverPrimary starts a killed primary on its data.
-func (p *pair) recoverPrimary() {
+func (p *serverPair) recoverPrimary() {
 	p.t.Helper()
 	if err := p.primary.Restart(context.WithoutCancel(p.t.Context())); err != nil {
 		p.t.Fatal(err)
@@ -252,11 +252,11 @@ func (p *pair) recoverPrimary() {
 
 // crashBackend is kill -9 of one session of the service. The postmaster ends the others
 // and recovers; its process id and start time stay the same.
-func (p *pair) crashBackend() {
+func (p *serverPair) crashBackend() {
 	p.t.Helper()
 	pid, before, after := 0, "", ""
 	started := `SELECT pg_postmaster_start_time()::text`
-	err := p.on(p.primary, func(ctx context.Context, conn *pgx.Conn) error {
+	err := p.runOn(p.primary, func(ctx context.Context, conn *pgx.Conn) error {
 		if err := conn.QueryRow(ctx, started).Scan(&before); err != nil {
 			return err
 		}
@@ -269,7 +269,7 @@ func (p *pair) crashBackend() {
 		p.t.Fatal(err)
 	}
 	within(p.t, time.Minute, "the server has recovered", func(context.Context) (bool, string) {
-		err := p.on(p.primary, func(ctx context.Context, conn *pgx.Conn) error {
+		err := p.runOn(p.primary, func(ctx context.Context, conn *pgx.Conn) error {
 			alive := 0
 			if err := conn.QueryRow(ctx, started).Scan(&after); err != nil {
 				return err
@@ -286,7 +286,7 @@ func (p *pair) crashBackend() {
 
 // open records the heads at which a life of the database begins, and then opens the
 // address to the instances.
-func (p *pair) open() {
+func (p *serverPair) open() {
 	p.t.Helper()
 	p.fork = map[int16]int64{}
 	for _, r := range p.rows(p.primary, `SELECT partition, position, epoch, '', '', '' FROM log_heads`) {
@@ -297,7 +297,7 @@ func (p *pair) open() {
 
 // promote makes the standby the primary, after the death of the old one. If waiting is true,
 // each COMMIT waits for the next standby, which does not exist yet.
-func (p *pair) promote(waiting bool) {
+func (p *serverPair) promote(waiting bool) {
 	p.t.Helper()
 	appendTo(p.t, filepath.Join(p.standby.Dir(), "data", "postgresql.auto.conf"), fmt.Sprintf("synchronous_standby_names = '%s'\n", waitedFor(waiting)))
 	p.admin(p.standby, `SELECT pg_reload_conf()`, `SELECT pg_promote(true, 60)`)
@@ -305,7 +305,7 @@ func (p *pair) promote(waiting bool) {
 }
 
 // promoted leads the address to the standby, which is a primary by now.
-func (p *pair) promoted() {
+func (p *serverPair) promoted() {
 	p.t.Helper()
 	p.replace(p.standby)
 	p.standby = nil
@@ -322,7 +322,7 @@ func waitedFor(yes bool) string {
 
 // replace makes another server the primary. The present primary becomes the former one;
 // the data of the previous former one are removed.
-func (p *pair) replace(by *local.Postgres) {
+func (p *serverPair) replace(by *local.Postgres) {
 	if p.former != nil {
 		if err := p.former.Stop(context.Background()); err != nil {
 			p.t.Error(err)
@@ -334,7 +334,7 @@ func (p *pair) replace(by *local.Postgres) {
 }
 
 // failOver kills the primary and promotes the asynchronous standby in its place.
-func (p *pair) failOver() {
+func (p *serverPair) failOver() {
 	p.t.Helper()
 	p.killPrimary()
 	p.promote(false)

@@ -16,10 +16,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// rehearsal is a world whose database is lost and recovered.
-type rehearsal struct {
-	*world
-	servers *pair
+// failoverTest is a deployment whose database is lost and recovered.
+type failoverTest struct {
+	*deployment
+	servers *serverPair
 	frozen  []string  // roles of back
 	front   *instance // has the role api
 	back    *instance // the consumers to freeze; nil: no such instance
@@ -38,19 +38,19 @@ type spareKey struct {
 // consumers are the roles that read topics.
 func consumers() []string { return []string{"validator", "aggregator", "deadletter", "commands"} }
 
-// newRehearsal starts an instance with all roles. Roles that the test freezes run in a
+// newFailoverTest starts an instance with all roles. Roles that the test freezes run in a
 // second instance instead.
-func newRehearsal(t testing.TB, frozen ...string) *rehearsal {
+func newFailoverTest(t testing.TB, frozen ...string) *failoverTest {
 	t.Helper()
-	p := newPair(t)
-	r := &rehearsal{world: newWorldAt(t, p.url(), p.adminURL()), servers: p, frozen: frozen}
+	p := newServerPair(t)
+	r := &failoverTest{deployment: newDeploymentAt(t, p.url(), p.adminURL()), servers: p, frozen: frozen}
 	roles := slices.DeleteFunc(append([]string{"api", "relay", "projector"}, consumers()...), func(role string) bool { return slices.Contains(frozen, role) })
 	r.front = r.serve(strings.Join(roles, ","))
 	if len(frozen) > 0 {
 		r.back = r.serve(strings.Join(frozen, ","))
 	}
 	r.catalogue(r.front)
-	r.tenant = r.join(r.front, 1)[0]
+	r.tenant = r.createTenants(r.front, 1)[0]
 	for n := range r.spare {
 		id, secret := r.newKey(r.front, r.tenant, "usage:write")
 		by := *r.tenant
@@ -61,7 +61,7 @@ func newRehearsal(t testing.TB, frozen ...string) *rehearsal {
 }
 
 // partition returns the tenant's log partition.
-func (r *rehearsal) partition() int16 { return int16(partitionOf(r.tenant.id)) }
+func (r *failoverTest) partition() int16 { return int16(partitionOf(r.tenant.id)) }
 
 // usage makes n events of one amount.
 func usage(name string, n int, amount int64) []event {
@@ -73,14 +73,14 @@ func usage(name string, n int, amount int64) []event {
 }
 
 // sendCounted sends events and waits until the figures have them.
-func (r *rehearsal) sendCounted(batch []event) {
+func (r *failoverTest) sendCounted(batch []event) {
 	r.t.Helper()
 	r.ingest(r.front, r.tenant, "accepted", batch...)
 	r.drain()
 }
 
 // freeze stops the idle consumers. They do not read the records published from now on.
-func (r *rehearsal) freeze() {
+func (r *failoverTest) freeze() {
 	r.t.Helper()
 	r.drain()
 	r.back.signal(syscall.SIGSTOP)
@@ -88,7 +88,7 @@ func (r *rehearsal) freeze() {
 
 // allPublished waits until all recorded events are on the topics, with their verdicts
 // unless the validator is frozen.
-func (r *rehearsal) allPublished() {
+func (r *failoverTest) allPublished() {
 	r.t.Helper()
 	if !slices.Contains(r.frozen, "validator") {
 		within(r.t, time.Minute, "each event has its verdict", func(context.Context) (bool, string) {
@@ -104,7 +104,7 @@ func (r *rehearsal) allPublished() {
 
 // noteRecovery notes that a new life of the database has begun without some events. The
 // ledgers still hold the answers to them.
-func (w *world) noteRecovery(lost []logRow) {
+func (w *deployment) noteRecovery(lost []logRow) {
 	w.t.Helper()
 	w.sql.Reset() // drops the connections to the lost server
 	w.mu.Lock()
@@ -118,21 +118,21 @@ func (w *world) noteRecovery(lost []logRow) {
 	w.t.Logf("recovered without %d events", len(lost))
 }
 
-// forgive removes lost events from the tenants' ledgers: an asynchronous standby, an older
+// removeLost removes lost events from the tenants' ledgers: an asynchronous standby, an older
 // volume and a backup lack the last answered events.
-func (r *rehearsal) forgive(lost []logRow) {
+func (r *failoverTest) removeLost(lost []logRow) {
 	for _, e := range lost {
 		for _, x := range r.tenants {
 			if x.id == e.tenant && e.producer != "" {
-				x.ledger.lose(e.producer)
+				x.ledger.drop(e.producer)
 			}
 		}
 	}
 }
 
-// ghosts counts the records of lost events in the tenant's partition of a topic that the
+// lostRecords counts the records of lost events in the tenant's partition of a topic that the
 // consumer's group has not read.
-func (r *rehearsal) ghosts(topic, group string) (unread int) {
+func (r *failoverTest) lostRecords(topic, group string) (unread int) {
 	r.t.Helper()
 	c := r.kafka()
 	defer c.Close()
@@ -162,7 +162,7 @@ func headerOf(r *kgo.Record, key string) string {
 }
 
 // recordsOf reads one partition of a topic from beginning to end.
-func (w *world) recordsOf(topic string, partition int32) (all []*kgo.Record) {
+func (w *deployment) recordsOf(topic string, partition int32) (all []*kgo.Record) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
 	defer cancel()
@@ -195,7 +195,7 @@ const figuresTime = 90 * time.Second
 
 // awaitFigures waits until the log, the aggregates and the entitlements of the tenant have
 // as many events with that sum. The aggregates and the entitlements are read from the API.
-func (r *rehearsal) awaitFigures(want total) {
+func (r *failoverTest) awaitFigures(want total) {
 	r.t.Helper()
 	state := "no answer yet"
 	within(r.t, figuresTime, fmt.Sprintf("%d events with sum %d are in the figures", want.events, want.amount), func(ctx context.Context) (bool, string) {
@@ -206,13 +206,13 @@ func (r *rehearsal) awaitFigures(want total) {
 			return false, state
 		}
 		state = fmt.Sprintf("the log has %d events with sum %d, the aggregates %d with sum %d, the entitlement says %d, %v; unpublished %s",
-			log.events, log.amount, aggregated.events, aggregated.amount, used, err, r.behind(ctx))
+			log.events, log.amount, aggregated.events, aggregated.amount, used, err, r.backlog(ctx))
 		return err == nil && log == want && aggregated == want && used == want.amount, state
 	})
 }
 
 // figures asks the API for the usage of the tenant.
-func (r *rehearsal) figures(ctx context.Context) (aggregated total, used int64) {
+func (r *failoverTest) figures(ctx context.Context) (aggregated total, used int64) {
 	var response struct {
 		Data []struct{ Amount, EventCount int64 }
 	}
@@ -228,8 +228,8 @@ func (r *rehearsal) figures(ctx context.Context) (aggregated total, used int64) 
 	return aggregated, check.Used
 }
 
-// behind returns the number of unpublished events and the consumers that are behind.
-func (r *rehearsal) behind(ctx context.Context) string {
+// backlog returns the number of unpublished events and the consumers that are behind.
+func (r *failoverTest) backlog(ctx context.Context) string {
 	unpublished, consumers := int64(-1), ""
 	if err := r.sql.QueryRow(ctx, behindSQL).Scan(&unpublished, &consumers); err != nil {
 		return err.Error()
@@ -239,7 +239,7 @@ func (r *rehearsal) behind(ctx context.Context) string {
 
 // checkEpochRaised checks that the log has the position where its present life begins, and that
 // the metrics and the API show it.
-func (r *rehearsal) checkEpochRaised(reason string) {
+func (r *failoverTest) checkEpochRaised(reason string) {
 	r.t.Helper()
 	p, fork := r.partition(), r.servers.fork[r.partition()]
 	epochs, from := 0, int64(0)
@@ -274,7 +274,7 @@ func (r *rehearsal) checkEpochRaised(reason string) {
 }
 
 // counter sums the series of a metric that have a label, over all instances.
-func (r *rehearsal) counter(name, label string) (sum float64) {
+func (r *failoverTest) counter(name, label string) (sum float64) {
 	r.t.Helper()
 	for _, i := range []*instance{r.front, r.back, r.other} {
 		if i != nil {
@@ -285,7 +285,7 @@ func (r *rehearsal) counter(name, label string) (sum float64) {
 }
 
 // checkDropped checks that a consumer counts the unread records of lost events that it dropped.
-func (r *rehearsal) checkDropped(consumer string, unread int) {
+func (r *failoverTest) checkDropped(consumer string, unread int) {
 	r.t.Helper()
 	if n := r.counter("meterplex_events_ghost_total{", `consumer="`+consumer+`"`); n < float64(unread) {
 		r.t.Errorf("%s counts %v dropped records of lost events; %d were unread", consumer, n, unread)
@@ -295,7 +295,7 @@ func (r *rehearsal) checkDropped(consumer string, unread int) {
 // prove checks the identity, meterplex verify and the tests' own checker on the recovered
 // service, and stops it. If a busy broker or server did not answer in time, verify ends with
 // exit code 2 and is run again.
-func (r *rehearsal) prove() {
+func (r *failoverTest) prove() {
 	r.t.Helper()
 	r.drain()
 	var response struct {
@@ -310,6 +310,6 @@ func (r *rehearsal) prove() {
 	for try := 0; p.code == 2 && try < 3; try++ {
 		p = r.verify(r.front, "--all")
 	}
-	r.proven("meterplex verify --all", p)
+	r.requireProven("meterplex verify --all", p)
 	r.finish()
 }

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// vanish sends a request, in whole or in part, and closes the connection or resets it, as
+// sendAndDisconnect sends a request, in whole or in part, and closes the connection or resets it, as
 // a machine without power does. whole reports whether the whole request was written.
-func vanish(t *testing.T, rng *rand.Rand, address, key string, batch []event) (whole bool) {
+func sendAndDisconnect(t *testing.T, rng *rand.Rand, address, key string, batch []event) (whole bool) {
 	t.Helper()
 	body, err := json.Marshal(object{"events": batch})
 	if err != nil {
@@ -46,12 +46,12 @@ func vanish(t *testing.T, rng *rand.Rand, address, key string, batch []event) (w
 
 // P1: clients disconnect at any moment of a request and of its answer. An event of an
 // incomplete request is not stored; one of a complete request may be, and a retry counts once.
-func TestP1_ClientsThatGoAwayAtAnyMoment(t *testing.T) {
+func TestP1_ClientsDisconnectAtAnyMoment(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	i := w.serve("")
 	w.catalogue(i)
-	tenants := w.join(i, 2)
+	tenants := w.createTenants(i, 2)
 	address := strings.TrimPrefix(i.url(), "http://")
 	const clients, requests = 8, 40
 	partial, batches := map[string]bool{}, 0
@@ -68,7 +68,7 @@ func TestP1_ClientsThatGoAwayAtAnyMoment(t *testing.T) {
 				}
 				batch := events(fmt.Sprint("gone", n, "-", m), size, "api_calls")
 				x.ledger.sending(batch)
-				whole := vanish(t, rng, address, x.key, batch)
+				whole := sendAndDisconnect(t, rng, address, x.key, batch)
 				mu.Lock()
 				batches++
 				for _, e := range batch {
@@ -101,11 +101,11 @@ func TestP1_ClientsThatGoAwayAtAnyMoment(t *testing.T) {
 // conflicts, 100 rejections, 100 new events twice and 300 new ones once. Each id counts once.
 func TestP2_OneBatchOfEveryVerdict(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	w.pipe = "postgres" // the pipe does not matter here
 	i := w.serve("")
 	w.catalogue(i)
-	x := w.join(i, 1)[0]
+	x := w.createTenants(i, 1)[0]
 	first := events("known", 400, "api_calls")
 	w.ingest(i, x, "accepted", first...)
 	batch := append([]event{}, first...)

@@ -8,7 +8,7 @@ import (
 )
 
 // wrongClockInstance starts an instance with a wrong clock.
-func (w *world) wrongClockInstance(roles string, by time.Duration) *instance {
+func (w *deployment) wrongClockInstance(roles string, by time.Duration) *instance {
 	w.t.Helper()
 	i := w.prepare(roles, "METERPLEX_FAULT_CLOCK="+by.String())
 	i.build = faulty
@@ -28,16 +28,16 @@ func shifted(batch []event, by time.Duration) []event {
 // behind. All accept usage, beside one with the right clock; all but the third, an api only,
 // relay and fold. Each instance accepts events by its own clock; an accepted event counts once,
 // in the order of the log, and a partition's recordedAt never decreases.
-func TestP10_ClocksThatAreWrong(t *testing.T) {
+func TestP10_WrongClocks(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	right := w.serve("")
 	w.catalogue(right)
-	tenants := w.join(right, 2)
+	tenants := w.createTenants(right, 2)
 	const days = 49 * time.Hour
 	ahead, behind, late := w.wrongClockInstance("", days), w.wrongClockInstance("", -days), w.wrongClockInstance("api", -6*time.Minute)
 	for _, i := range []*instance{ahead, behind, late} {
-		w.known(i, tenants)
+		w.awaitKeys(i, tenants)
 	}
 	x := tenants[0]
 	// An instance rejects events of the future and events that are too old by its own clock.
@@ -46,7 +46,7 @@ func TestP10_ClocksThatAreWrong(t *testing.T) {
 	w.ingest(ahead, x, "accepted", shifted(events("of-tomorrow", 2, "api_calls"), 24*time.Hour)...)
 	w.ingest(right, x, "rejected", shifted(events("of-the-day-after", 2, "api_calls"), 24*time.Hour)...)
 	w.ingest(ahead, x, "rejected", shifted(events("too-old-for-the-one-ahead", 2, "api_calls"), -120*time.Hour)...)
-	l := w.drive(tenants, 2, calm(), func(n int) string { return []string{right.url(), ahead.url()}[n%2] })
+	l := w.startLoad(tenants, 2, lightTraffic(), func(n int) string { return []string{right.url(), ahead.url()}[n%2] })
 	l.awaitMore(200)
 	within(t, time.Minute, "all three relays have partitions", func(ctx context.Context) (bool, string) {
 		n := w.count(`SELECT count(DISTINCT owner) FROM relay_cursors WHERE lease_until > now()`)
@@ -61,6 +61,6 @@ func TestP10_ClocksThatAreWrong(t *testing.T) {
 	if n := w.count(`SELECT count(*) FROM (SELECT recorded_at < lag(recorded_at) OVER (PARTITION BY partition ORDER BY position) back FROM event_log_rows) l WHERE back`); n != 0 {
 		t.Errorf("recordedAt decreases %d times", n)
 	}
-	w.noneWithheld()
+	w.checkNoneWithheld()
 	w.finish()
 }

@@ -34,23 +34,23 @@ type lostCommits struct {
 // loseEach: every fifth commit of a kind is lost.
 const loseEach = 5
 
-func newLostCommits(w *world) (x *lostCommits, database string) {
+func newLostCommits(w *deployment) (x *lostCommits, database string) {
 	w.t.Helper()
 	x = &lostCommits{seen: map[string]int{}, lost: map[string]int{},
 		// A statement's name, and the beginning of its text if it is one of the watched kinds.
 		prepared: regexp.MustCompile(`(?s)P.{4}([a-z_0-9]+)\x00(?:(commit)\x00|(WITH mine AS MATERIALIZED \(\s*SELECT c\.partition, s\.fence, s\.was)|\s*(UPDATE consumer_checkpoints c SET position)|\s*(WITH moved AS \()|(SELECT partition, position, epoch))`)}
 	p := newProxy(w.t, func() string { return hostOf(w.db) })
-	p.commits = x.of
+	p.commits = x.filter
 	p.start()
 	return x, atHost(w.db, p.addr())
 }
 
-// of watches one connection of the service. It returns the loser that the proxy asks about each chunk.
-func (x *lostCommits) of() loser {
+// filter watches one connection of the service. It returns the commit filter that the proxy asks about each chunk.
+func (x *lostCommits) filter() commitFilter {
 	c := &commitConn{prepared: x.prepared, names: map[string]string{}}
-	return func(piece []byte, _ manner) (at int, how manner) {
+	return func(piece []byte, _ proxyMode) (at int, how proxyMode) {
 		if kind := c.commits(piece); kind != "" {
-			if how := x.fate(kind); how != passes {
+			if how := x.choose(kind); how != passes {
 				return 0, how
 			}
 		}
@@ -58,8 +58,8 @@ func (x *lostCommits) of() loser {
 	}
 }
 
-// fate decides whether a commit is lost, and in which direction.
-func (x *lostCommits) fate(kind string) manner {
+// choose decides whether a commit is lost, and in which direction.
+func (x *lostCommits) choose(kind string) proxyMode {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.seen[kind]++
@@ -117,18 +117,18 @@ func (c *commitConn) commits(chunk []byte) string {
 // The service cannot tell these two cases apart.
 func TestP2_CommitsOfEveryKindAreLost(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	owner := w.serve("api")
 	w.catalogue(owner)
 	lost, database := newLostCommits(w)
 	i := w.serve("", "DATABASE_URL="+database, "METERPLEX_REBUILD_CHUNK=20")
-	tenants := w.join(owner, 2)
-	w.known(i, tenants)
-	l := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
+	tenants := w.createTenants(owner, 2)
+	w.awaitKeys(i, tenants)
+	l := w.startLoad(tenants, 2, lightTraffic(), func(int) string { return i.url() })
 	l.awaitMore(200)
 	r := w.startRebuild(owner, "usage_aggregates")
 	for n := range 24 { // changes with an Idempotency-Key
-		w.insist(w.operator, http.MethodPut, i, fmt.Sprint("/api/v1/features/lost-", n), object{"name": "lost", "type": "METERED", "unit": "each"}, http.StatusCreated)
+		w.retryUntilAnswered(w.operator, http.MethodPut, i, fmt.Sprint("/api/v1/features/lost-", n), object{"name": "lost", "type": "METERED", "unit": "each"}, http.StatusCreated)
 	}
 	w.ready(owner, r.ID)
 	within(t, time.Minute, "commits of each kind are lost, both ways", func(context.Context) (bool, string) {
@@ -143,7 +143,7 @@ func TestP2_CommitsOfEveryKindAreLost(t *testing.T) {
 	l.stop()
 	w.settle(i, tenants...)
 	w.drain()
-	w.sameUsage(1, r.Generation)
+	w.checkSameUsage(1, r.Generation)
 	if n := w.count(`SELECT count(*) FROM event_log_rows l WHERE topic = 6 AND l.payload::text LIKE '%"lost-%'`); n != 24 {
 		t.Errorf("24 features were created by %d events", n)
 	}

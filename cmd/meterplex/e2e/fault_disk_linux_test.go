@@ -136,14 +136,14 @@ func TestP1_DiskFull(t *testing.T) {
 	t.Parallel()
 	d := newSmallDisk(t, smallDiskBytes)
 	d.space()
-	w := newWorld(t)
+	w := newDeployment(t)
 	d.admin(`ALTER DATABASE ` + strings.TrimPrefix(w.sql.Config().ConnConfig.Database, "/") + ` SET TABLESPACE ` + d.name)
 	i := w.serve("")
 	w.catalogue(i)
-	tenants := w.join(i, 2)
-	m := calm()
+	tenants := w.createTenants(i, 2)
+	m := lightTraffic()
 	m.pause, m.batch = 5*time.Millisecond, 100
-	l := w.drive(tenants, 1, m, func(int) string { return i.url() })
+	l := w.startLoad(tenants, 1, m, func(int) string { return i.url() })
 	l.awaitMore(500)
 	free := d.fill()
 	before := l.lost()
@@ -161,12 +161,12 @@ func TestP1_DiskFull(t *testing.T) {
 	l.awaitMore(500)
 	l.stop()
 	w.settle(i, tenants...)
-	w.noneWithheld()
+	w.checkNoneWithheld()
 	w.finish()
 }
 
 // submitRaw sends a batch once and returns the raw answer.
-func (w *world) submitRaw(at *instance, x *tenant, batch []event) (*http.Response, string) {
+func (w *deployment) submitRaw(at *instance, x *tenant, batch []event) (*http.Response, string) {
 	w.t.Helper()
 	x.ledger.sending(batch)
 	r, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, at.url()+"/api/v1/usage/events", bytes.NewReader(jsonOf(w.t, object{"events": batch})))
@@ -206,7 +206,7 @@ func TestP1_LogDiskFull(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	w := newWorld(t)
+	w := newDeployment(t)
 	w.db = server.URL()
 	admin, err := url.Parse(server.AdminURL())
 	if err != nil {
@@ -223,8 +223,8 @@ func TestP1_LogDiskFull(t *testing.T) {
 	t.Cleanup(w.sql.Close)
 	i := w.serve("")
 	w.catalogue(i)
-	tenants := w.join(i, 2)
-	l := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
+	tenants := w.createTenants(i, 2)
+	l := w.startLoad(tenants, 2, lightTraffic(), func(int) string { return i.url() })
 	l.awaitMore(100)
 	free := d.fill()
 	before := l.lost()
@@ -252,14 +252,14 @@ func TestP1_LogDiskFull(t *testing.T) {
 	l.awaitMore(100)
 	l.stop()
 	w.settle(i, tenants...)
-	w.noneWithheld()
+	w.checkNoneWithheld()
 	w.finish()
 }
 
 // Each flush of the WAL takes 100 ms and holds the WAL meanwhile, as on a slow disk.
 // Requests are late, but do not fail.
 func TestP1_SlowDisk(t *testing.T) {
-	w := newWorld(t)
+	w := newDeployment(t)
 	d := &smallDisk{t: t}
 	database := w.sql.Config().ConnConfig.Database
 	for _, slow := range []string{"commit_delay = 100000", "commit_siblings = 0"} {
@@ -269,8 +269,8 @@ func TestP1_SlowDisk(t *testing.T) {
 	w.requireSlowFlush()
 	i := w.serve("")
 	w.catalogue(i)
-	tenants := w.join(i, 2)
-	l := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
+	tenants := w.createTenants(i, 2)
+	l := w.startLoad(tenants, 2, lightTraffic(), func(int) string { return i.url() })
 	from := time.Now()
 	l.awaitMore(150)
 	var took []time.Duration
@@ -290,12 +290,12 @@ func TestP1_SlowDisk(t *testing.T) {
 	if l.lost() > 0 {
 		t.Errorf("%d requests were refused", l.lost())
 	}
-	w.noneWithheld()
+	w.checkNoneWithheld()
 	w.finish()
 }
 
 // requireSlowFlush checks that sessions of the service's login have the slow flush settings.
-func (w *world) requireSlowFlush() {
+func (w *deployment) requireSlowFlush() {
 	w.t.Helper()
 	conn, err := pgx.Connect(w.t.Context(), w.db)
 	if err != nil {
@@ -317,19 +317,19 @@ func TestP1_SyncFails(t *testing.T) {
 	if err != nil {
 		t.Skip("SKIPPED, a failing sync was not tried: strace not found")
 	}
-	w := newWorld(t)
+	w := newDeployment(t)
 	i := w.serve("")
 	w.catalogue(i)
-	tenants := w.join(i, 2)
+	tenants := w.createTenants(i, 2)
 	response := filepath.Join(t.TempDir(), "strace")
 	faults := exec.Command(strace, "-qq", "-f", "-p", strconv.Itoa(localtest.Postgres(t).PID()), "-o", response, "-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=12")
 	end := startStrace(t, faults, localtest.Postgres(t).PID())
 	defer end()
 	// strace follows only sessions that begin after it attached.
 	w.endSessions()
-	m := usual()
+	m := busyTraffic()
 	m.pause = 0
-	l := w.drive(tenants, 3, m, func(int) string { return i.url() })
+	l := w.startLoad(tenants, 3, m, func(int) string { return i.url() })
 	within(t, time.Minute, "a sync has failed", func(context.Context) (bool, string) {
 		raw, err := os.ReadFile(response)
 		return err == nil && bytes.Contains(raw, []byte("INJECTED")), fmt.Sprint(len(raw), err)
@@ -342,7 +342,7 @@ func TestP1_SyncFails(t *testing.T) {
 	l.awaitMore(400)
 	l.stop()
 	w.settle(i, tenants...)
-	w.noneWithheld()
+	w.checkNoneWithheld()
 	w.finish()
 }
 
@@ -383,7 +383,7 @@ func startStrace(t *testing.T, strace *exec.Cmd, pid int) (end func()) {
 }
 
 // endSessions ends all sessions of the test's database but its own.
-func (w *world) endSessions() {
+func (w *deployment) endSessions() {
 	w.t.Helper()
 	if n := w.count(`SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`); n == 0 {
 		w.t.Error("no session was ended")

@@ -14,17 +14,17 @@ import (
 	"github.com/google/uuid"
 )
 
-// killable is an instance that dies at a chosen kill point.
-type killable struct {
+// killableInstance is an instance that dies at a chosen kill point.
+type killableInstance struct {
 	*instance
-	w       *world
+	w       *deployment
 	arm     string // the file that names the kill point
 	reached int
 }
 
-func (w *world) killable(roles string, env ...string) *killable {
+func (w *deployment) killable(roles string, env ...string) *killableInstance {
 	w.t.Helper()
-	m := &killable{w: w, arm: filepath.Join(w.t.TempDir(), "place")}
+	m := &killableInstance{w: w, arm: filepath.Join(w.t.TempDir(), "place")}
 	m.instance = w.prepare(roles, append(env, "METERPLEX_FAULT_ARM="+m.arm)...)
 	m.build = faulty
 	m.start()
@@ -37,13 +37,13 @@ const killPointTime = 90 * time.Second
 
 // killAt kills the process when it passes a kill point for the n-th time, and starts it again.
 // cause, if not nil, makes the process pass there. It has returned when killAt returns.
-func (m *killable) killAt(place string, n int, cause func()) bool {
+func (m *killableInstance) killAt(place string, n int, cause func()) bool {
 	return m.killAtEach([]string{place}, n, cause)
 }
 
 // killAtEach is killAt for several kill points in one piece of work. Each is armed before the
 // process restarts: otherwise the process could have passed it already.
-func (m *killable) killAtEach(places []string, n int, cause func()) bool {
+func (m *killableInstance) killAtEach(places []string, n int, cause func()) bool {
 	if !m.armAt(places[0], n) {
 		return false
 	}
@@ -69,7 +69,7 @@ func (m *killable) killAtEach(places []string, n int, cause func()) bool {
 }
 
 // armAt arms the next kill point.
-func (m *killable) armAt(place string, n int) bool {
+func (m *killableInstance) armAt(place string, n int) bool {
 	err := os.WriteFile(m.arm+".new", []byte(place+"#"+strconv.Itoa(n)), 0o600)
 	if err == nil {
 		err = os.Rename(m.arm+".new", m.arm)
@@ -81,7 +81,7 @@ func (m *killable) armAt(place string, n int) bool {
 }
 
 // awaitDeath waits for the process to die at the armed kill point.
-func (m *killable) awaitDeath(place string) bool {
+func (m *killableInstance) awaitDeath(place string) bool {
 	m.mu.Lock()
 	running := m.run
 	m.mu.Unlock()
@@ -101,8 +101,8 @@ func (m *killable) awaitDeath(place string) bool {
 	return true
 }
 
-// insist repeats one request, with the same Idempotency-Key, until the answer is not 503.
-func (w *world) insist(key, method string, at *instance, path string, in object, want int) (body []byte) {
+// retryUntilAnswered repeats one request, with the same Idempotency-Key, until the answer is not 503.
+func (w *deployment) retryUntilAnswered(key, method string, at *instance, path string, in object, want int) (body []byte) {
 	w.t.Helper()
 	once, status := uuid.NewString(), 0
 	for end := time.Now().Add(killPointTime); time.Now().Before(end); time.Sleep(25 * time.Millisecond) {
@@ -118,38 +118,38 @@ func (w *world) insist(key, method string, at *instance, path string, in object,
 	return body
 }
 
-// killRun is a world in which each role is a process of its own, so that each can die
+// killTest is a deployment in which each role is a process of its own, so that each can die
 // while the others work.
-type killRun struct {
-	*world
-	api, relay, validator, aggregator, letters, commands, projector *killable
+type killTest struct {
+	*deployment
+	api, relay, validator, aggregator, letters, commands, projector *killableInstance
 	tenants                                                         []*tenant
-	source                                                          *outsider
+	source                                                          *externalProducer
 }
 
-func newKillRun(t *testing.T) *killRun {
-	w := newWorld(t)
-	d := &killRun{world: w, api: w.killable("api")}
-	for to, roles := range map[**killable]string{
+func newKillTest(t *testing.T) *killTest {
+	w := newDeployment(t)
+	d := &killTest{deployment: w, api: w.killable("api")}
+	for to, roles := range map[**killableInstance]string{
 		&d.relay: "relay", &d.validator: "validator", &d.aggregator: "aggregator", &d.letters: "deadletter", &d.commands: "api,commands",
 	} {
 		*to = w.killable(roles)
 	}
 	d.projector = w.killable("projector", "METERPLEX_REBUILD_CHUNK=20")
 	w.catalogue(d.api.instance)
-	d.tenants = w.join(d.api.instance, 3)
-	d.source = w.outsider()
+	d.tenants = w.createTenants(d.api.instance, 3)
+	d.source = w.newExternalProducer()
 	return d
 }
 
 // P1, P2: every process dies at every kill point, under load and at the same time as the
 // others. Each acknowledged event is stored, once.
-func TestP2_KilledAtEveryPlace(t *testing.T) {
+func TestP2_KilledAtEveryKillPoint(t *testing.T) {
 	t.Parallel()
-	d := newKillRun(t)
+	d := newKillTest(t)
 	failed := d.rejections(5)
-	l := d.drive(d.tenants, 1, calm(), func(int) string { return d.api.url() })
-	d.drainedFor(d.api.instance, "meterplex-usage-aggregator")
+	l := d.startLoad(d.tenants, 1, lightTraffic(), func(int) string { return d.api.url() })
+	d.awaitFolded(d.api.instance, "meterplex-usage-aggregator")
 	var dying sync.WaitGroup
 	ready := make(chan rebuild, 1)
 	dying.Go(func() { d.killAPI(failed[:3], ready) })
@@ -161,10 +161,10 @@ func TestP2_KilledAtEveryPlace(t *testing.T) {
 	dying.Go(func() { d.killProjector(ready) })
 	dying.Wait()
 	l.stop()
-	d.consumed()
+	d.awaitConsumed()
 	d.settle(d.api.instance, d.tenants...)
 	reached := 0
-	for _, m := range []*killable{d.api, d.relay, d.validator, d.aggregator, d.letters, d.commands, d.projector} {
+	for _, m := range []*killableInstance{d.api, d.relay, d.validator, d.aggregator, d.letters, d.commands, d.projector} {
 		reached += m.reached
 	}
 	t.Logf("%d deaths", reached)
@@ -172,14 +172,14 @@ func TestP2_KilledAtEveryPlace(t *testing.T) {
 		t.Error("no request was under way at a death")
 	}
 	d.drain()
-	d.sameUsage(1, 2)
+	d.checkSameUsage(1, 2)
 	d.retried(failed)
 	d.finish()
 }
 
 // rejections creates n dead letters: usage accepted by an instance that did not know yet
 // that the subscription had ended.
-func (d *killRun) rejections(n int) (letters []deadLetter) {
+func (d *killTest) rejections(n int) (letters []deadLetter) {
 	d.t.Helper()
 	x := d.tenants[0]
 	for range n {
@@ -195,7 +195,7 @@ func (d *killRun) rejections(n int) (letters []deadLetter) {
 }
 
 // retried checks that each requested retry counted once.
-func (d *killRun) retried(letters []deadLetter) {
+func (d *killTest) retried(letters []deadLetter) {
 	d.t.Helper()
 	for _, l := range letters {
 		n := d.count(`SELECT count(*) FROM event_log_rows l WHERE subject = 6 AND l.payload ->> 'deadLetterId' = $1`, l.ID)
@@ -207,9 +207,9 @@ func (d *killRun) retried(letters []deadLetter) {
 }
 
 // large sends a batch that its partition's own writer stores, in several pieces.
-func (d *killRun) large(n int) func() {
+func (d *killTest) large(n int) func() {
 	x := d.tenants[1]
-	c := &client{w: d.world, tenant: x, to: d.api.url}
+	c := &client{w: d.deployment, tenant: x, to: d.api.url}
 	return func() {
 		if c.send(d.t.Context(), events(fmt.Sprint("large", n), 900, "api_calls")) == nil {
 			d.t.Error("a large batch was never answered")
@@ -217,14 +217,14 @@ func (d *killRun) large(n int) func() {
 	}
 }
 
-func (d *killRun) retry(l deadLetter) func() {
+func (d *killTest) retry(l deadLetter) func() {
 	return func() {
-		d.insist(d.operator, http.MethodPost, d.api.instance, "/api/v1/dead-letters/"+l.ID+"/retry", object{"reason": "fixed"}, http.StatusAccepted)
+		d.retryUntilAnswered(d.operator, http.MethodPost, d.api.instance, "/api/v1/dead-letters/"+l.ID+"/retry", object{"reason": "fixed"}, http.StatusAccepted)
 	}
 }
 
 // killAPI kills the process that accepts requests.
-func (d *killRun) killAPI(failed []deadLetter, ready <-chan rebuild) {
+func (d *killTest) killAPI(failed []deadLetter, ready <-chan rebuild) {
 	for _, place := range []string{"small: before the transaction", "small: heads locked", "small: before COMMIT", "small: after COMMIT", "ingest: before the answer"} {
 		d.api.killAt(place, 2, nil)
 	}
@@ -235,7 +235,7 @@ func (d *killRun) killAPI(failed []deadLetter, ready <-chan rebuild) {
 	d.api.killAt("change 13: after COMMIT", 1, d.retry(failed[1]))
 	d.retry(failed[2])()
 	rewind := func() {
-		d.insist(d.operator, http.MethodPost, d.api.instance, "/api/v1/replays/rewind", object{"to": "start", "reason": "test"}, http.StatusAccepted)
+		d.retryUntilAnswered(d.operator, http.MethodPost, d.api.instance, "/api/v1/replays/rewind", object{"to": "start", "reason": "test"}, http.StatusAccepted)
 	}
 	d.api.killAt("change 52: before COMMIT", 1, rewind)
 	d.api.killAt("change 52: after COMMIT", 1, rewind)
@@ -244,19 +244,19 @@ func (d *killRun) killAPI(failed []deadLetter, ready <-chan rebuild) {
 		return
 	}
 	promote := func() {
-		d.insist(d.operator, http.MethodPost, d.api.instance, "/api/v1/rebuilds/"+r.ID+"/promote", object{"reason": "test"}, http.StatusAccepted)
+		d.retryUntilAnswered(d.operator, http.MethodPost, d.api.instance, "/api/v1/rebuilds/"+r.ID+"/promote", object{"reason": "test"}, http.StatusAccepted)
 	}
 	d.api.killAt("change 42: before COMMIT", 1, promote)
-	d.insist(d.operator, http.MethodPost, d.api.instance, "/api/v1/rebuilds/"+r.ID+"/rollback", object{"reason": "again"}, http.StatusAccepted)
+	d.retryUntilAnswered(d.operator, http.MethodPost, d.api.instance, "/api/v1/rebuilds/"+r.ID+"/rollback", object{"reason": "again"}, http.StatusAccepted)
 	d.api.killAt("change 42: after COMMIT", 1, promote)
 }
 
-func (d *killRun) killRelay() {
+func (d *killTest) killRelay() {
 	for _, place := range []string{"relay: before it publishes", "relay: between the broker's ack and the cursor", "relay: after the cursor"} {
 		d.relay.killAt(place, 2, nil)
 	}
 	d.relay.killAt("replay: between the broker's ack and the cursor", 1, func() {
-		d.insist(d.operator, http.MethodPost, d.api.instance, "/api/v1/replays", object{"topic": "usage.raw", "fromTime": "2026-01-01T00:00:00Z", "reason": "test"}, http.StatusAccepted)
+		d.retryUntilAnswered(d.operator, http.MethodPost, d.api.instance, "/api/v1/replays", object{"topic": "usage.raw", "fromTime": "2026-01-01T00:00:00Z", "reason": "test"}, http.StatusAccepted)
 	})
 	// The lease of a dead process on a replay lasts two minutes. The test ends it at once.
 	if _, err := d.sql.Exec(d.t.Context(), `UPDATE replay_units SET lease_until = '-infinity'`); err != nil {
@@ -264,19 +264,19 @@ func (d *killRun) killRelay() {
 	}
 }
 
-func killConsumer(m *killable, group string) {
+func killConsumer(m *killableInstance, group string) {
 	m.killAt(group+": before COMMIT", 1, nil)
 	m.killAt(group+": between COMMIT and ack", 1, nil)
 	if group == "meterplex-usage-validator" {
 		m.killAt("rewind: offsets moved, not recorded", 1, func() {
 			api := m.w.instances[0]
-			m.w.insist(m.w.operator, http.MethodPost, api, "/api/v1/replays/rewind", object{"consumer": group, "to": "start", "reason": "test"}, http.StatusAccepted)
+			m.w.retryUntilAnswered(m.w.operator, http.MethodPost, api, "/api/v1/replays/rewind", object{"consumer": group, "to": "start", "reason": "test"}, http.StatusAccepted)
 		})
 	}
 }
 
 // killCommands kills the process that executes commands and accepts usage from the topic.
-func (d *killRun) killCommands(failed []deadLetter) {
+func (d *killTest) killCommands(failed []deadLetter) {
 	message := func() { d.source.batch(d.tenants[2]) }
 	d.commands.killAt("usage.commands: before the transaction", 1, message)
 	d.commands.killAt("meterplex-command-handler: before COMMIT", 1, d.retry(failed[0]))
@@ -285,12 +285,12 @@ func (d *killRun) killCommands(failed []deadLetter) {
 }
 
 // killProjector kills the process that rebuilds, and passes on the rebuild when it is ready.
-func (d *killRun) killProjector(ready chan<- rebuild) {
+func (d *killTest) killProjector(ready chan<- rebuild) {
 	defer close(ready)
 	d.projector.killAt("meterplex-entitlement-reads: before COMMIT", 2, nil)
 	d.projector.killAt("meterplex-entitlement-reads: between COMMIT and ack", 2, nil)
 	start := func() {
-		d.insist(d.operator, http.MethodPost, d.api.instance, "/api/v1/projections/usage_aggregates/rebuilds", object{"reason": "test", "workers": 2}, http.StatusAccepted)
+		d.retryUntilAnswered(d.operator, http.MethodPost, d.api.instance, "/api/v1/projections/usage_aggregates/rebuilds", object{"reason": "test", "workers": 2}, http.StatusAccepted)
 	}
 	if !d.projector.killAtEach([]string{
 		"rebuild: a chunk, before COMMIT", "rebuild: a chunk, after COMMIT", "rebuild: the last chunk, before COMMIT", "rebuild: ready, before COMMIT", "rebuild: ready, after COMMIT",

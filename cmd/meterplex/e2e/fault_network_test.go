@@ -162,9 +162,9 @@ func (x *badNetwork) inject(f networkFault) bool {
 
 // P1, P2: each network between two processes is cut, half open, slow and split into single
 // bytes. Usage acknowledged meanwhile is stored once; the service recovers by itself.
-func TestP2_NetworksThatFail(t *testing.T) {
+func TestP2_NetworkFaults(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	broker := localtest.Kafka(t).Brokers()[0]
 	at, err := url.Parse(w.db)
 	if err != nil {
@@ -185,9 +185,9 @@ func TestP2_NetworksThatFail(t *testing.T) {
 	front := through("front", "api,relay")
 	back := through("consumers", "validator,aggregator,deadletter,commands,projector")
 	w.catalogue(front)
-	tenants := w.join(front, 2)
-	l := w.drive(tenants, 1, calm(), func(int) string { return front.url() })
-	w.drainedFor(front, "meterplex-usage-aggregator")
+	tenants := w.createTenants(front, 2)
+	l := w.startLoad(tenants, 1, lightTraffic(), func(int) string { return front.url() })
+	w.awaitFolded(front, "meterplex-usage-aggregator")
 	var failing sync.WaitGroup
 	for name, x := range wires {
 		failing.Go(func() {
@@ -209,6 +209,6 @@ func TestP2_NetworksThatFail(t *testing.T) {
 	l.stop()
 	w.settle(front, tenants...)
 	t.Logf("%d requests had no answer or 503", l.lost())
-	w.noneWithheld()
+	w.checkNoneWithheld()
 	w.finish()
 }

@@ -13,13 +13,13 @@ import (
 // than its session and then continues as if it still owned its partitions.
 func TestP2_RebalanceStormWithAZombie(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	const consuming = "validator,aggregator,deadletter"
 	a := w.serve("")
 	w.catalogue(a)
-	tenants := w.join(a, 3)
+	tenants := w.createTenants(a, 3)
 	zombie := w.serve(consuming)
-	l := w.drive(tenants, 1, calm(), func(int) string { return a.url() })
+	l := w.startLoad(tenants, 1, lightTraffic(), func(int) string { return a.url() })
 	l.awaitMore(100)
 	within(t, time.Minute, "the member to freeze has partitions", func(ctx context.Context) (bool, string) {
 		n := w.members(ctx)
@@ -52,16 +52,16 @@ func TestP2_RebalanceStormWithAZombie(t *testing.T) {
 	})
 	l.awaitMore(100)
 	zombie.signal(syscall.SIGCONT)
-	w.membersAreOf(3*2 + 1)
+	w.awaitMembersInTotal(3*2 + 1)
 	l.awaitMore(100)
 	l.stop()
 	w.settle(a, tenants...)
-	w.noneWithheld()
+	w.checkNoneWithheld()
 	w.finish()
 }
 
-// membersAreOf waits until the groups have n members in total.
-func (w *world) membersAreOf(all int) {
+// awaitMembersInTotal waits until the groups have n members in total.
+func (w *deployment) awaitMembersInTotal(all int) {
 	w.t.Helper()
 	within(w.t, time.Minute, "the groups have all their members", func(ctx context.Context) (bool, string) {
 		n := w.members(ctx)

@@ -23,12 +23,12 @@ const (
 
 // cli runs the client commands of the binary.
 type cli struct {
-	w      *world
+	w      *deployment
 	env    []string
 	stderr bytes.Buffer
 }
 
-func (w *world) cli(at *instance, key string) *cli {
+func (w *deployment) cli(at *instance, key string) *cli {
 	w.t.Helper()
 	return &cli{w: w, env: []string{"METERPLEX_URL=" + at.url(), "METERPLEX_KEY=" + key, "METERPLEX_DATA_DIR=" + w.t.TempDir(), "HOME=" + w.t.TempDir()}}
 }
@@ -45,19 +45,19 @@ func (c *cli) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// importing returns the arguments that import the trace.
-func importing(more ...string) []string {
+// importArgs returns the arguments that import the trace.
+func importArgs(more ...string) []string {
 	file, _ := filepath.Abs(traceFile)
 	return append([]string{"usage", "import", file, "-o", "json", "--time-column", "TIMESTAMP",
 		"--map", "input_tokens=ContextTokens", "--map", "output_tokens=GeneratedTokens"}, more...)
 }
 
-type imported struct {
+type importSummary struct {
 	Rows, Events, Accepted, Duplicates, Conflicts, Rejected, NotSent int
 }
 
 // run runs an import to its end.
-func (c *cli) run(args ...string) (sum imported) {
+func (c *cli) run(args ...string) (sum importSummary) {
 	c.w.t.Helper()
 	ctx, cancel := context.WithTimeout(c.w.t.Context(), 3*time.Minute)
 	defer cancel()
@@ -71,7 +71,7 @@ func (c *cli) run(args ...string) (sum imported) {
 	return sum
 }
 
-func (w *world) traceIs(x *tenant) {
+func (w *deployment) checkTrace(x *tenant) {
 	w.t.Helper()
 	got := w.sums(`SELECT feature, sum(amount)::bigint, sum(event_count)::bigint FROM usage_aggregates WHERE generation = 1 AND tenant_id = $1 GROUP BY 1`, x.id)
 	in, out := got["input_tokens"], got["output_tokens"]
@@ -84,45 +84,45 @@ func (w *world) traceIs(x *tenant) {
 // imported a second time: each event counts once.
 func TestImportTheTrace(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	i := w.serve("")
 	w.catalogue(i)
-	tenants := w.join(i, 2)
+	tenants := w.createTenants(i, 2)
 	x, old := tenants[0], tenants[1]
 	c := w.cli(i, x.key)
-	w.killHalfWay(c, x)
-	sum := c.run(importing("--shift-to-now")...)
+	w.killDuringImport(c, x)
+	sum := c.run(importArgs("--shift-to-now")...)
 	if sum.Events != traceEvents || sum.Accepted+sum.Duplicates != traceEvents || sum.Duplicates == 0 || sum.Accepted == 0 {
 		t.Errorf("after the kill: %+v", sum)
 	}
 	w.drain()
-	w.traceIs(x)
-	sum = c.run(importing("--shift-to-now")...)
+	w.checkTrace(x)
+	sum = c.run(importArgs("--shift-to-now")...)
 	if sum.Duplicates != traceEvents || !strings.Contains(c.stderr.String(), "No new events") {
 		t.Errorf("second import: %+v, stderr %s", sum, c.stderr.String())
 	}
 	// With the times of 2023, for which a key needs usage:backfill.
 	b := w.cli(i, w.keyOf(i, old, "usage:write", "usage:backfill", "usage:read"))
-	if sum = b.run(importing("--backfill")...); sum.Accepted != traceEvents {
+	if sum = b.run(importArgs("--backfill")...); sum.Accepted != traceEvents {
 		t.Errorf("backfill: %+v", sum)
 	}
 	w.drain()
-	w.traceIs(x)
-	w.traceIs(old)
+	w.checkTrace(x)
+	w.checkTrace(old)
 	var periods string
 	if err := w.sql.QueryRow(t.Context(), `SELECT string_agg(DISTINCT period_key, ' ') FROM usage_aggregates WHERE tenant_id = $1`, old.id).Scan(&periods); err != nil || periods != "2023-11" {
 		t.Errorf("the backfill is in %q, %v", periods, err)
 	}
-	w.intoLedger(x, old)
+	w.addToLedger(x, old)
 	w.finish()
 }
 
-// killHalfWay kills an import when at least a third of it is in the log. Locked heads keep
+// killDuringImport kills an import when at least a third of it is in the log. Locked heads keep
 // the import from recording more between the last count and the kill.
-func (w *world) killHalfWay(c *cli, x *tenant) {
+func (w *deployment) killDuringImport(c *cli, x *tenant) {
 	w.t.Helper()
 	letGo := w.holdTransaction(`LOCK TABLE log_heads IN EXCLUSIVE MODE`)
-	cmd := c.command(w.t.Context(), importing("--shift-to-now", "--batch", "200", "--concurrency", "1")...)
+	cmd := c.command(w.t.Context(), importArgs("--shift-to-now", "--batch", "200", "--concurrency", "1")...)
 	if err := cmd.Start(); err != nil {
 		w.t.Fatal(err)
 	}
@@ -142,13 +142,13 @@ func (w *world) killHalfWay(c *cli, x *tenant) {
 	w.t.Logf("killed at %d events", n)
 }
 
-// intoLedger adds the imported events to the ledger from the log: their sums were
+// addToLedger adds the imported events to the ledger from the log: their sums were
 // checked against the totals of the file.
-func (w *world) intoLedger(tenants ...*tenant) {
+func (w *deployment) addToLedger(tenants ...*tenant) {
 	w.t.Helper()
 	for _, x := range tenants {
 		for id, r := range w.recorded(x) {
-			f := x.ledger.of(event{EventID: id, Feature: r.feature, Amount: r.amount})
+			f := x.ledger.record(event{EventID: id, Feature: r.feature, Amount: r.amount})
 			f.accepted, f.position = 1, r.position
 			x.ledger.ackedCount++
 		}

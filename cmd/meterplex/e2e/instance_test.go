@@ -93,7 +93,7 @@ func (i *instance) tryStart() error {
 	}
 	r := &run{cmd: cmd, ready: make(chan string, 1), done: make(chan struct{})}
 	started, since := make(chan error, 1), time.Now()
-	go i.own(r, out, started)
+	go i.runOnOneThread(r, out, started)
 	if err := <-started; err != nil {
 		return fmt.Errorf("start %s: %w", i.name, err)
 	}
@@ -114,9 +114,9 @@ func (i *instance) tryStart() error {
 	}
 }
 
-// own runs the child on a locked thread until it ends: the kernel sends the parent death
+// runOnOneThread runs the child on a locked thread until it ends: the kernel sends the parent death
 // signal when the thread that forked ends.
-func (i *instance) own(r *run, out io.Reader, started chan<- error) {
+func (i *instance) runOnOneThread(r *run, out io.Reader, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer close(r.done)
@@ -228,14 +228,14 @@ func (i *instance) lastLines(n int) string {
 // cleanup ends the process and prints the end of its log if the test failed.
 func (i *instance) cleanup() {
 	i.kill()
-	i.searchLog()
+	i.checkLogText()
 	if i.t.Failed() {
 		i.t.Logf("the log of %s ends:\n%s", i.name, i.lastLines(60))
 	}
 }
 
-// searchLog checks that the log has no sign of a race, a panic or a hole.
-func (i *instance) searchLog() {
+// checkLogText checks that the log has no sign of a race, a panic or a hole.
+func (i *instance) checkLogText() {
 	i.t.Helper()
 	for _, fault := range []string{"WARNING: DATA RACE", "panicked", "the log has a hole", "panic:", "fatal error:", "runtime error"} {
 		if i.logContains(fault) {
@@ -251,8 +251,8 @@ func (i *instance) lineCount() int {
 	return len(i.logs)
 }
 
-// endedByItself reports whether a started process ended without a call of end.
-func (i *instance) endedByItself() (state string, died bool) {
+// exitedByItself reports whether a started process ended without a call of end.
+func (i *instance) exitedByItself() (state string, died bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.run == nil {
@@ -284,8 +284,8 @@ func within(t testing.TB, limit time.Duration, condition string, holds func(ctx 
 	}
 }
 
-// soon reports whether a condition holds within a limit.
-func (w *world) soon(limit time.Duration, holds func(ctx context.Context) bool) bool {
+// becomesTrue reports whether a condition holds within a limit.
+func (w *deployment) becomesTrue(limit time.Duration, holds func(ctx context.Context) bool) bool {
 	ctx, cancel := context.WithTimeout(w.t.Context(), limit)
 	defer cancel()
 	for !holds(ctx) {

@@ -27,8 +27,8 @@ type verdict struct {
 	Position string
 }
 
-// fate counts the answers for one payload of an id.
-type fate struct {
+// payloadRecord counts the answers for one payload of an id.
+type payloadRecord struct {
 	event
 	accepted, duplicates, conflicts, rejected int
 	unsettled                                 int // times sent without an answer since the last answer
@@ -37,31 +37,31 @@ type fate struct {
 }
 
 // acked reports whether the service ever acknowledged that this payload counts.
-func (f *fate) acked() bool { return f.accepted+f.duplicates > 0 }
+func (f *payloadRecord) acked() bool { return f.accepted+f.duplicates > 0 }
 
 // ledger records every id that a tenant's client sent, with the answers.
 type ledger struct {
 	mu            sync.Mutex
-	fates         map[string][]*fate // by id; one for each payload
-	ackedCount    int                // acknowledged payloads
-	ackedSums     map[string]total   // sums of the acknowledged payloads, by feature
-	attemptedSums map[string]total   // sums of all payloads, by feature
-	lastPosition  int64              // the greatest position of an answer
-	at            string             // the same as text
-	verdictCounts map[string]int     // verdicts, by status
+	fates         map[string][]*payloadRecord // by id; one for each payload
+	ackedCount    int                         // acknowledged payloads
+	ackedSums     map[string]total            // sums of the acknowledged payloads, by feature
+	attemptedSums map[string]total            // sums of all payloads, by feature
+	lastPosition  int64                       // the greatest position of an answer
+	at            string                      // the same as text
+	verdictCounts map[string]int              // verdicts, by status
 }
 
 func newLedger() *ledger {
-	return &ledger{fates: map[string][]*fate{}, ackedSums: map[string]total{}, attemptedSums: map[string]total{}, verdictCounts: map[string]int{}}
+	return &ledger{fates: map[string][]*payloadRecord{}, ackedSums: map[string]total{}, attemptedSums: map[string]total{}, verdictCounts: map[string]int{}}
 }
 
-func (l *ledger) of(e event) *fate {
+func (l *ledger) record(e event) *payloadRecord {
 	for _, f := range l.fates[e.EventID] {
 		if f.Amount == e.Amount && f.Feature == e.Feature && f.Timestamp.Equal(e.Timestamp) {
 			return f
 		}
 	}
-	f := &fate{event: e}
+	f := &payloadRecord{event: e}
 	l.fates[e.EventID] = append(l.fates[e.EventID], f)
 	l.attemptedSums[e.Feature] = l.attemptedSums[e.Feature].plus(e.Amount)
 	return f
@@ -72,7 +72,7 @@ func (l *ledger) sending(batch []event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range batch {
-		f := l.of(e)
+		f := l.record(e)
 		f.unsettled, f.unanswered = f.unsettled+1, f.unanswered+1
 	}
 }
@@ -89,7 +89,7 @@ func (l *ledger) answered(batch []event, verdicts []verdict) error {
 		if v.Index != n || v.EventID != batch[n].EventID {
 			return fmt.Errorf("verdict %d is of %q, index %d; the event is %q", n, v.EventID, v.Index, batch[n].EventID)
 		}
-		f := l.of(batch[n])
+		f := l.record(batch[n])
 		promised := f.acked()
 		if err := f.apply(v); err != nil {
 			return err
@@ -106,7 +106,7 @@ func (l *ledger) answered(batch []event, verdicts []verdict) error {
 	return nil
 }
 
-func (f *fate) apply(v verdict) error {
+func (f *payloadRecord) apply(v verdict) error {
 	f.unsettled, f.unanswered = 0, f.unanswered-1
 	switch v.Status {
 	case "accepted":
@@ -169,8 +169,8 @@ func (l *ledger) acked() int {
 	return l.ackedCount
 }
 
-// lose forgets an id: its producer knows that the event is lost, or never had an answer.
-func (l *ledger) lose(id string) {
+// drop forgets an id: its producer knows that the event is lost, or never had an answer.
+func (l *ledger) drop(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, f := range l.fates[id] {

@@ -11,7 +11,7 @@ import (
 
 // load is a group of clients that send until they are stopped.
 type load struct {
-	w       *world
+	w       *deployment
 	clients []*client
 	cancel  context.CancelFunc
 	wait    sync.WaitGroup
@@ -24,18 +24,18 @@ type mix struct {
 	pause                             time.Duration // between batches
 }
 
-// usual is the traffic of a busy producer with bugs.
-func usual() mix {
+// busyTraffic is the traffic of a busy producer with bugs.
+func busyTraffic() mix {
 	return mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 60, pause: 10 * time.Millisecond}
 }
 
-// calm is for long faults: few enough events for a fast check afterwards.
-func calm() mix {
+// lightTraffic is for long faults: few enough events for a fast check afterwards.
+func lightTraffic() mix {
 	return mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 12, pause: 60 * time.Millisecond}
 }
 
-// drive starts n clients for each tenant; to returns the URL for each client.
-func (w *world) drive(tenants []*tenant, n int, m mix, to func(client int) string) *load {
+// startLoad starts n clients for each tenant; to returns the URL for each client.
+func (w *deployment) startLoad(tenants []*tenant, n int, m mix, to func(client int) string) *load {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	l := &load{w: w, cancel: cancel}
 	w.loads++
@@ -97,14 +97,14 @@ func (l *load) awaitMore(n int) {
 	})
 }
 
-// killUnderWay kills an instance while a request is under way. It tries up to 20 times, since
+// killDuringRequest kills an instance while a request is under way. It tries up to 20 times, since
 // the moment is chance. Its caller starts the instance again.
-func (l *load) killUnderWay(i *instance) {
+func (l *load) killDuringRequest(i *instance) {
 	l.w.t.Helper()
 	for range 20 {
 		before := l.lost()
 		i.kill()
-		if l.w.soon(time.Second, func(context.Context) bool { return l.lost() > before }) {
+		if l.w.becomesTrue(time.Second, func(context.Context) bool { return l.lost() > before }) {
 			return
 		}
 		i.start()

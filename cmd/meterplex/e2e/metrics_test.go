@@ -9,19 +9,19 @@ import (
 )
 
 // metric reads one series of an instance, named with its labels; 0 if it does not exist.
-func (w *world) metric(at *instance, series string) float64 {
+func (w *deployment) metric(at *instance, series string) float64 {
 	w.t.Helper()
 	return w.metricOf(at.url(), series)
 }
 
 // metricOf reads one series at an address. An instance without the role api has one, too.
-func (w *world) metricOf(url, series string) float64 {
+func (w *deployment) metricOf(url, series string) float64 {
 	w.t.Helper()
 	return w.metricsOf(url, func(name string) bool { return name == series })
 }
 
 // metricsOf sums the series that wanted accepts by name and labels.
-func (w *world) metricsOf(url string, wanted func(series string) bool) (sum float64) {
+func (w *deployment) metricsOf(url string, wanted func(series string) bool) (sum float64) {
 	w.t.Helper()
 	status, body, err := w.call(w.t.Context(), w.operator, http.MethodGet, url+"/metrics", nil)
 	if err != nil || status != http.StatusOK {

@@ -8,9 +8,9 @@ import (
 )
 
 // migrate prints its answer in the requested form.
-func TestMigrateAnswersInTheFormAskedFor(t *testing.T) {
+func TestMigrateUsesTheRequestedOutputFormat(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	path, err := binary()
 	if err != nil {
 		t.Fatal(err)

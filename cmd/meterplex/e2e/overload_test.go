@@ -23,10 +23,10 @@ import (
 // its beginning and its end.
 func TestOverloadIsRefusedEarlyAndPasses(t *testing.T) {
 	long := overloadTime(t)
-	w := newWorld(t)
+	w := newDeployment(t)
 	i := w.serve("")
 	w.catalogue(i)
-	o := &overload{w: w, at: i, tenants: w.join(i, 4), batches: map[string]batchOutcome{}, latencies: map[int][]time.Duration{}, answers: map[string]int{}}
+	o := &overload{w: w, at: i, tenants: w.createTenants(i, 4), batches: map[string]batchOutcome{}, latencies: map[int][]time.Duration{}, answers: map[string]int{}}
 	stop := o.start(16, 1000) // of each tenant
 	stopSmall := o.start(2, 1)
 	stopReads := o.read(2)
@@ -62,7 +62,7 @@ func overloadTime(t *testing.T) time.Duration {
 
 // overload holds the answers of many clients. A batch counts as a whole, to save memory.
 type overload struct {
-	w       *world
+	w       *deployment
 	at      *instance
 	tenants []*tenant
 	clients int

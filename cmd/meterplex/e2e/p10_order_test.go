@@ -15,11 +15,11 @@ import (
 // The log, the topics and the verdicts have the events in that order.
 func TestP10_OrderPerTenant(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	a, b := w.serve(""), w.serve("")
 	w.catalogue(a)
-	tenants := w.join(a, 4)
-	w.known(b, tenants)
+	tenants := w.createTenants(a, 4)
+	w.awaitKeys(b, tenants)
 	half, killed := new(sync.WaitGroup), make(chan struct{})
 	half.Add(len(tenants))
 	var wait sync.WaitGroup
@@ -66,7 +66,7 @@ func ascending(t *testing.T, x *tenant, last int64, verdicts []verdict) int64 {
 }
 
 // checkOrder checks that the verdicts have the order in which the client sent.
-func (w *world) checkOrder(x *tenant) {
+func (w *deployment) checkOrder(x *tenant) {
 	w.t.Helper()
 	found, err := w.sql.Query(w.t.Context(), `SELECT l.payload ->> 'eventId' FROM event_log_rows l WHERE tenant_id = $1 AND subject = 2 ORDER BY position`, x.id)
 	if err != nil {

@@ -16,26 +16,26 @@ import (
 
 // The broker is killed three times under load. Ingest continues without it.
 func TestP11_BrokerKilledAndBack(t *testing.T) {
-	w := newWorld(t)
+	w := newDeployment(t)
 	i := w.serve("")
 	w.catalogue(i)
-	tenants := w.join(i, 2)
-	l := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
+	tenants := w.createTenants(i, 2)
+	l := w.startLoad(tenants, 2, lightTraffic(), func(int) string { return i.url() })
 	for range 3 {
 		l.awaitMore(100)
 		w.withoutBroker(func() {
 			l.awaitMore(150)
-			w.readyWithoutKafka(i)
+			w.checkReadyWithoutKafka(i)
 		})
 	}
 	l.awaitMore(100)
 	l.stop()
-	w.noneWithheld()
+	w.checkNoneWithheld()
 	w.finish()
 }
 
-// readyWithoutKafka checks that an instance stays ready without Kafka and reports the outage.
-func (w *world) readyWithoutKafka(i *instance) {
+// checkReadyWithoutKafka checks that an instance stays ready without Kafka and reports the outage.
+func (w *deployment) checkReadyWithoutKafka(i *instance) {
 	w.t.Helper()
 	var health struct{ Dependencies map[string]string }
 	w.ask("", http.MethodGet, i, "/readyz", nil, &health, http.StatusOK)
@@ -45,7 +45,7 @@ func (w *world) readyWithoutKafka(i *instance) {
 }
 
 // withoutBroker calls do while the broker is dead, and checks that events are queued.
-func (w *world) withoutBroker(do func()) {
+func (w *deployment) withoutBroker(do func()) {
 	w.t.Helper()
 	k := localtest.Kafka(w.t)
 	if err := k.Kill(); err != nil {
@@ -60,7 +60,7 @@ func (w *world) withoutBroker(do func()) {
 	}
 }
 
-func (w *world) unpublished() (n int64) {
+func (w *deployment) unpublished() (n int64) {
 	w.t.Helper()
 	err := w.sql.QueryRow(w.t.Context(), `SELECT sum(h.position - c.position)::bigint FROM log_heads h JOIN relay_cursors c USING (partition)`).Scan(&n)
 	if err != nil {
@@ -69,8 +69,8 @@ func (w *world) unpublished() (n int64) {
 	return n
 }
 
-// noneWithheld checks that an outage made no dead letter.
-func (w *world) noneWithheld() {
+// checkNoneWithheld checks that an outage made no dead letter.
+func (w *deployment) checkNoneWithheld() {
 	w.t.Helper()
 	var n int
 	err := w.sql.QueryRow(w.t.Context(), `SELECT (SELECT count(*) FROM withheld_records) + (SELECT count(*) FROM event_log_rows WHERE subject IN (10, 11))`).Scan(&n)
@@ -96,13 +96,13 @@ func outage(t *testing.T) time.Duration {
 // An outage of the broker adds latency behind the log, not to ingest; the backlog
 // drains by itself when the broker is back.
 func TestP11_SixtySecondsWithoutABroker(t *testing.T) {
-	w := newWorld(t)
+	w := newDeployment(t)
 	i := w.serve("")
 	w.catalogue(i)
-	tenants := w.join(i, 2)
-	m := calm()
+	tenants := w.createTenants(i, 2)
+	m := lightTraffic()
 	start := time.Now()
-	l := w.drive(tenants, 2, m, func(int) string { return i.url() })
+	l := w.startLoad(tenants, 2, m, func(int) string { return i.url() })
 	time.Sleep(3 * time.Second)
 	down, from := time.Now(), l.acked()
 	w.withoutBroker(func() { time.Sleep(outage(t)) })
@@ -129,17 +129,17 @@ func TestP11_SixtySecondsWithoutABroker(t *testing.T) {
 			t.Logf("ingest %s the outage: %d requests, p50 %s, p99 %s", part.name, len(took), took[len(took)/2], took[len(took)*99/100])
 		}
 	}
-	w.noneWithheld()
+	w.checkNoneWithheld()
 	w.finish()
 }
 
 // The broker loses data, topics and group offsets. The log still has all events.
 func TestP11_TopicsWiped(t *testing.T) {
-	w := newWorld(t)
+	w := newDeployment(t)
 	i := w.serve("")
 	w.catalogue(i)
-	tenants := w.join(i, 2)
-	l := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
+	tenants := w.createTenants(i, 2)
+	l := w.startLoad(tenants, 2, lightTraffic(), func(int) string { return i.url() })
 	l.awaitMore(150)
 	comeBack := w.wipeBroker()
 	w.afterLoss()
@@ -147,19 +147,19 @@ func TestP11_TopicsWiped(t *testing.T) {
 	comeBack()
 	l.awaitMore(150)
 	l.stop()
-	w.noneWithheld()
+	w.checkNoneWithheld()
 	w.finish()
 }
 
 // The topics are deleted and created again while the service runs and the broker answers.
-func TestP11_TopicsMadeAnew(t *testing.T) {
-	w := newWorld(t)
+func TestP11_TopicsRecreated(t *testing.T) {
+	w := newDeployment(t)
 	i := w.serve("")
 	w.catalogue(i)
-	tenants := w.join(i, 2)
-	l := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
+	tenants := w.createTenants(i, 2)
+	l := w.startLoad(tenants, 2, lightTraffic(), func(int) string { return i.url() })
 	l.awaitMore(150)
-	old := w.allTopics()
+	old := w.awaitTopics()
 	c := w.kafka()
 	defer c.Close()
 	w.beforeLoss()
@@ -171,14 +171,14 @@ func TestP11_TopicsMadeAnew(t *testing.T) {
 	w.afterLoss()
 	l.awaitMore(150)
 	l.stop()
-	w.noneWithheld()
+	w.checkNoneWithheld()
 	w.finish()
 }
 
 // wipeBroker kills the broker and deletes its data. comeBack starts it again.
-func (w *world) wipeBroker() (comeBack func()) {
+func (w *deployment) wipeBroker() (comeBack func()) {
 	w.t.Helper()
-	old, k := w.allTopics(), localtest.Kafka(w.t)
+	old, k := w.awaitTopics(), localtest.Kafka(w.t)
 	w.beforeLoss()
 	if err := k.Kill(); err != nil {
 		w.t.Fatal(err)
@@ -195,9 +195,9 @@ func (w *world) wipeBroker() (comeBack func()) {
 	}
 }
 
-// allTopics waits until all of the registry's topics exist and returns their ids. Events may
+// awaitTopics waits until all of the registry's topics exist and returns their ids. Events may
 // be recorded before that.
-func (w *world) allTopics() (all map[string]kadm.TopicID) {
+func (w *deployment) awaitTopics() (all map[string]kadm.TopicID) {
 	w.t.Helper()
 	within(w.t, 2*time.Minute, "the topics exist", func(ctx context.Context) (bool, string) {
 		var err error
@@ -208,7 +208,7 @@ func (w *world) allTopics() (all map[string]kadm.TopicID) {
 }
 
 // topicIDs returns the ids of the registry's topics that exist with all partitions.
-func (w *world) topicIDs(ctx context.Context) (map[string]kadm.TopicID, error) {
+func (w *deployment) topicIDs(ctx context.Context) (map[string]kadm.TopicID, error) {
 	c := w.kafka()
 	defer c.Close()
 	list, err := kadm.NewClient(c).ListTopics(ctx, w.topicNames()...)
@@ -222,7 +222,7 @@ func (w *world) topicIDs(ctx context.Context) (map[string]kadm.TopicID, error) {
 }
 
 // awaitRecreated waits until all topics exist again with new ids.
-func (w *world) awaitRecreated(old map[string]kadm.TopicID) {
+func (w *deployment) awaitRecreated(old map[string]kadm.TopicID) {
 	w.t.Helper()
 	within(w.t, 2*time.Minute, "the topics exist again", func(ctx context.Context) (bool, string) {
 		ids, err := w.topicIDs(ctx)

@@ -12,8 +12,8 @@ import (
 // Each record has three copies, of which two must be in sync.
 const copies, leastInSync = 3, 2
 
-// replicated checks that the topics have three copies and need two in sync.
-func (w *world) replicated() {
+// checkReplicated checks that the topics have three copies and need two in sync.
+func (w *deployment) checkReplicated() {
 	w.t.Helper()
 	c := w.kafka()
 	defer c.Close()
@@ -38,20 +38,20 @@ func fullBrokers() bool { return os.Getenv("METERPLEX_TEST_BROKERS") != "" }
 
 // Three brokers with a copy of each record, two instances under load: leaders are moved,
 // brokers rolled and killed, two of three stopped or frozen. That costs latency only.
-func TestP11_ThreeBrokersMovedRolledKilledAndMostOfThemAway(t *testing.T) {
-	w := newWorld(t)
+func TestP11_ThreeBrokersMovedRestartedKilledAndMostStopped(t *testing.T) {
+	w := newDeployment(t)
 	w.withThreeBrokers()
 	// Topics get three copies even if one broker is down when they are created.
 	w.cluster[2].Halt(t.Context())
 	first, second := w.serve(""), w.serve("")
 	w.catalogue(first)
-	tenants := w.join(first, 4)
-	w.known(second, tenants)
-	m := calm()
+	tenants := w.createTenants(first, 4)
+	w.awaitKeys(second, tenants)
+	m := lightTraffic()
 	m.pause *= 2
-	l := w.drive(tenants, 1, m, func(client int) string { return []*instance{first, second}[client%2].url() })
-	w.drainedFor(first, "meterplex-usage-aggregator") // the groups' offsets topic exists
-	w.replicated()
+	l := w.startLoad(tenants, 1, m, func(client int) string { return []*instance{first, second}[client%2].url() })
+	w.awaitFolded(first, "meterplex-usage-aggregator") // the groups' offsets topic exists
+	w.checkReplicated()
 	if err := w.cluster[2].Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -80,6 +80,6 @@ func TestP11_ThreeBrokersMovedRolledKilledAndMostOfThemAway(t *testing.T) {
 		}
 	}
 	l.stop()
-	w.noneWithheld()
+	w.checkNoneWithheld()
 	w.finish()
 }

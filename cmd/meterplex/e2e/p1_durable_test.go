@@ -11,16 +11,16 @@ import (
 // sent again and counts once.
 func TestP1_KillAfterCommitBeforeAnswer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	i := w.serve("")
 	w.catalogue(i)
-	tenants := w.join(i, 2)
-	m := usual()
+	tenants := w.createTenants(i, 2)
+	m := busyTraffic()
 	m.pause = 0
-	l := w.drive(tenants, 4, m, func(int) string { return i.url() })
+	l := w.startLoad(tenants, 4, m, func(int) string { return i.url() })
 	for range 2 {
 		l.awaitMore(500)
-		l.killUnderWay(i)
+		l.killDuringRequest(i)
 		i.start()
 	}
 	l.awaitMore(500)
@@ -36,12 +36,12 @@ func TestP1_KillAfterCommitBeforeAnswer(t *testing.T) {
 // each retry must be a duplicate.
 func TestP1_AnswerLostOnTheWire(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	i := w.serve("")
 	w.catalogue(i)
-	x := w.join(i, 1)[0]
+	x := w.createTenants(i, 1)[0]
 	p := newProxy(t, func() string { return hostOf(i.url()) })
-	p.set(answersVanish)
+	p.set(dropsAnswers)
 	p.start()
 	ctx, cancel := context.WithCancel(t.Context())
 	const requests, each = 8, 25

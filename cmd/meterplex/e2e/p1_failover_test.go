@@ -13,11 +13,11 @@ import (
 	"github.com/meterplex/meterplex/infra/local"
 )
 
-// newSynchronous is a rehearsal in which each COMMIT waits for the standby and some
+// newSynchronous is a failover test in which each COMMIT waits for the standby and some
 // usage is counted.
-func newSynchronous(t testing.TB) *rehearsal {
+func newSynchronous(t testing.TB) *failoverTest {
 	t.Helper()
-	r := newRehearsal(t)
+	r := newFailoverTest(t)
 	r.servers.attach()
 	r.servers.synchronous(true)
 	r.sendCounted(usage("kept", 3, 1))
@@ -25,9 +25,9 @@ func newSynchronous(t testing.TB) *rehearsal {
 }
 
 // sentOnce sends an event once and returns its answer.
-func (r *rehearsal) sentOnce(e event) (answer string, acked bool) {
+func (r *failoverTest) sentOnce(e event) (answer string, acked bool) {
 	began := time.Now()
-	verdicts, ok := (&client{w: r.world, tenant: r.tenant, to: r.front.url}).sendOnce(r.t.Context(), []event{e})
+	verdicts, ok := (&client{w: r.deployment, tenant: r.tenant, to: r.front.url}).sendOnce(r.t.Context(), []event{e})
 	answer = "no answer, or 503"
 	if ok {
 		answer = verdicts[0].Status
@@ -35,10 +35,10 @@ func (r *rehearsal) sentOnce(e event) (answer string, acked bool) {
 	return fmt.Sprintf("%s after %s", answer, time.Since(began).Round(time.Millisecond)), ok
 }
 
-// has counts how often an event is in the log of one server.
-func (r *rehearsal) has(server *local.Postgres, e event) (n int) {
+// countInLog counts how often an event is in the log of one server.
+func (r *failoverTest) countInLog(server *local.Postgres, e event) (n int) {
 	r.t.Helper()
-	err := r.servers.on(server, func(ctx context.Context, conn *pgx.Conn) error {
+	err := r.servers.runOn(server, func(ctx context.Context, conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, `SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND dedupe_key = 'u/' || $2`, r.tenant.id, e.EventID).Scan(&n)
 	})
 	if err != nil {
@@ -48,11 +48,11 @@ func (r *rehearsal) has(server *local.Postgres, e event) (n int) {
 }
 
 // failOver promotes the standby. Commits no longer wait for a standby.
-func (r *rehearsal) failOver() {
+func (r *failoverTest) failOver() {
 	r.t.Helper()
 	r.servers.killPrimary()
 	r.servers.promote(false)
-	r.noteRecovery(r.servers.abandoned())
+	r.noteRecovery(r.servers.lostByFailover())
 }
 
 // noCrash is the name of the case without a crash.
@@ -63,9 +63,9 @@ const noCrash = "no crash"
 // and no client was told that it exists.
 func TestP1_NoAnswerBeforeTheStandbyHasTheEvent(t *testing.T) {
 	t.Parallel()
-	crashes := map[string]func(p *pair){"the postmaster is killed": (*pair).crash, "a session is killed": (*pair).crashBackend}
-	if rehearseAll() {
-		crashes[noCrash] = func(*pair) {}
+	crashes := map[string]func(p *serverPair){"the postmaster is killed": (*serverPair).crash, "a session is killed": (*serverPair).crashBackend}
+	if runsAllVariants() {
+		crashes[noCrash] = func(*serverPair) {}
 	}
 	for name, crash := range crashes {
 		t.Run(name, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestP1_NoAnswerBeforeTheStandbyHasTheEvent(t *testing.T) {
 			}
 			crash(r.servers)
 			r.sql.Reset()
-			if n := r.has(r.servers.primary, e); name != noCrash && n != 1 {
+			if n := r.countInLog(r.servers.primary, e); name != noCrash && n != 1 {
 				t.Fatalf("after the crash the primary has the event %d times, want once", n)
 			}
 			for began := time.Now(); time.Since(began) < 5*time.Second; {
@@ -87,11 +87,11 @@ func TestP1_NoAnswerBeforeTheStandbyHasTheEvent(t *testing.T) {
 					break
 				}
 			}
-			if n := r.has(r.servers.standby, e); n != 0 {
+			if n := r.countInLog(r.servers.standby, e); n != 0 {
 				t.Fatalf("the standby has the event %d times, want 0", n)
 			}
 			r.failOver()
-			if n := r.has(r.servers.primary, e); n != 0 {
+			if n := r.countInLog(r.servers.primary, e); n != 0 {
 				t.Fatalf("the promoted server has the event %d times", n)
 			}
 			r.settle(r.front, r.tenant)
@@ -114,7 +114,7 @@ func TestP1_DuplicateOnceTheStandbyHasTheEvent(t *testing.T) {
 	}
 	r.servers.crash()
 	r.sql.Reset()
-	if n := r.has(r.servers.primary, e); n != 1 {
+	if n := r.countInLog(r.servers.primary, e); n != 1 {
 		t.Fatalf("after the crash the primary has the event %d times, want once", n)
 	}
 	r.servers.link.set(passes)
@@ -123,7 +123,7 @@ func TestP1_DuplicateOnceTheStandbyHasTheEvent(t *testing.T) {
 		t.Errorf("with the standby the event is answered %+v, want duplicate", verdicts)
 	}
 	r.failOver()
-	if n := r.has(r.servers.primary, e); n != 1 {
+	if n := r.countInLog(r.servers.primary, e); n != 1 {
 		t.Errorf("the event was answered, and the promoted server has it %d times", n)
 	}
 	r.awaitFigures(total{1003, 4})
@@ -131,7 +131,7 @@ func TestP1_DuplicateOnceTheStandbyHasTheEvent(t *testing.T) {
 }
 
 // cancelWaits cancels each wait for the standby until done is closed, and returns their number.
-func (r *rehearsal) cancelWaits(done <-chan struct{}) (n int) {
+func (r *failoverTest) cancelWaits(done <-chan struct{}) (n int) {
 	for {
 		select {
 		case <-done:
@@ -139,7 +139,7 @@ func (r *rehearsal) cancelWaits(done <-chan struct{}) (n int) {
 		case <-time.After(50 * time.Millisecond):
 		}
 		found := 0
-		err := r.servers.on(r.servers.primary, func(ctx context.Context, conn *pgx.Conn) error {
+		err := r.servers.runOn(r.servers.primary, func(ctx context.Context, conn *pgx.Conn) error {
 			return conn.QueryRow(ctx, `SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND datname = current_database()`).Scan(&found)
 		})
 		if err != nil {
@@ -153,7 +153,7 @@ func (r *rehearsal) cancelWaits(done <-chan struct{}) (n int) {
 const waitCancelled = "canceling wait for synchronous replication"
 
 // whileCancelled calls do while every wait for the standby is cancelled.
-func (r *rehearsal) whileCancelled(do func()) {
+func (r *failoverTest) whileCancelled(do func()) {
 	r.t.Helper()
 	done := make(chan struct{})
 	cancelled := make(chan int, 1)
@@ -168,7 +168,7 @@ func (r *rehearsal) whileCancelled(do func()) {
 // P1: if the wait for the standby is cancelled, the server answers COMMIT with a warning.
 // That is no acknowledgement: the standby does not have the event, and after its
 // promotion the event does not exist.
-func TestP1_ACancelledWaitForTheStandbyIsNoCommit(t *testing.T) {
+func TestP1_ACancelledWaitForTheStandbyIsNotACommit(t *testing.T) {
 	t.Parallel()
 	r := newSynchronous(t)
 	e := usage("cancelled", 1, 1000)[0]
@@ -185,14 +185,14 @@ func TestP1_ACancelledWaitForTheStandbyIsNoCommit(t *testing.T) {
 			t.Errorf("a feature was answered with %d although the wait for the standby was cancelled: %s", status, body)
 		}
 	})
-	if n := r.has(r.servers.primary, e); n != 1 {
+	if n := r.countInLog(r.servers.primary, e); n != 1 {
 		t.Fatalf("the primary has the event %d times, want once, by a COMMIT without its wait", n)
 	}
-	if n := r.has(r.servers.standby, e); n != 0 {
+	if n := r.countInLog(r.servers.standby, e); n != 0 {
 		t.Fatalf("the standby has the event %d times, want 0", n)
 	}
 	r.failOver()
-	if n := r.has(r.servers.primary, e); n != 0 {
+	if n := r.countInLog(r.servers.primary, e); n != 0 {
 		t.Fatalf("the promoted server has the event %d times", n)
 	}
 	r.settle(r.front, r.tenant)
@@ -216,14 +216,14 @@ func TestP1_ALaterCommitSettlesACancelledOne(t *testing.T) {
 		}
 	})
 	r.servers.link.set(passes)
-	r.servers.caughtUp()
+	r.servers.awaitStandby()
 	for _, v := range r.settle(r.front, r.tenant) {
 		if v.Status != "duplicate" {
 			t.Errorf("with the standby the event is answered %+v, want duplicate", v)
 		}
 	}
 	r.failOver()
-	if n := r.has(r.servers.primary, e); n != 1 {
+	if n := r.countInLog(r.servers.primary, e); n != 1 {
 		t.Errorf("the event was answered, and the promoted server has it %d times", n)
 	}
 	r.awaitFigures(total{1003, 4})

@@ -25,14 +25,14 @@ func failovers(t *testing.T) int {
 // precedingFault is a fault of the primary or the standby that precedes the loss of the primary.
 type precedingFault struct {
 	name string
-	do   func(r *rehearsal, pause time.Duration)
+	do   func(r *failoverTest, pause time.Duration)
 }
 
 // precedingFaults are the ways to lose a primary. In all but the first, commits wait for a standby
 // that cannot be reached, and must not be answered.
 func precedingFaults() []precedingFault {
-	away := func(then func(r *rehearsal, pause time.Duration)) func(*rehearsal, time.Duration) {
-		return func(r *rehearsal, pause time.Duration) {
+	away := func(then func(r *failoverTest, pause time.Duration)) func(*failoverTest, time.Duration) {
+		return func(r *failoverTest, pause time.Duration) {
 			r.servers.link.set(cuts)
 			time.Sleep(pause)
 			then(r, pause)
@@ -40,11 +40,11 @@ func precedingFaults() []precedingFault {
 		}
 	}
 	return []precedingFault{
-		{"it is killed", func(*rehearsal, time.Duration) {}},
-		{"the standby is away, and it is killed", away(func(*rehearsal, time.Duration) {})},
-		{"the standby is away, it crashes and recovers, and is killed", away(func(r *rehearsal, _ time.Duration) { r.servers.crash() })},
-		{"the standby is away, a session crashes, and it is killed", away(func(r *rehearsal, _ time.Duration) { r.servers.crashBackend() })},
-		{"the standby is away, each wait for it is cancelled, and it is killed", away(func(r *rehearsal, pause time.Duration) {
+		{"it is killed", func(*failoverTest, time.Duration) {}},
+		{"the standby is away, and it is killed", away(func(*failoverTest, time.Duration) {})},
+		{"the standby is away, it crashes and recovers, and is killed", away(func(r *failoverTest, _ time.Duration) { r.servers.crash() })},
+		{"the standby is away, a session crashes, and it is killed", away(func(r *failoverTest, _ time.Duration) { r.servers.crashBackend() })},
+		{"the standby is away, each wait for it is cancelled, and it is killed", away(func(r *failoverTest, pause time.Duration) {
 			r.whileCancelled(func() { time.Sleep(time.Second + pause) })
 		})},
 	}
@@ -55,15 +55,15 @@ func precedingFaults() []precedingFault {
 // cancelled wait. METERPLEX_TEST_FAILOVERS=30 fails over 30 times.
 func TestP1_AnsweredEventsSurviveFailovers(t *testing.T) {
 	t.Parallel()
-	r := newRehearsal(t)
+	r := newFailoverTest(t)
 	r.other = r.serve("")
-	tenants := append(r.join(r.front, 3), r.tenant)
-	r.known(r.other, tenants)
+	tenants := append(r.createTenants(r.front, 3), r.tenant)
+	r.awaitKeys(r.other, tenants)
 	r.servers.attach()
 	r.servers.synchronous(true)
-	m := calm()
+	m := lightTraffic()
 	m.pause *= 2
-	l := r.drive(tenants, 4, m, func(client int) string { return []*instance{r.front, r.other}[client%2].url() })
+	l := r.startLoad(tenants, 4, m, func(client int) string { return []*instance{r.front, r.other}[client%2].url() })
 	rng := rand.New(rand.NewPCG(r.seed, 30))
 	var deck []int
 	for n := range failovers(t) {
@@ -79,7 +79,7 @@ func TestP1_AnsweredEventsSurviveFailovers(t *testing.T) {
 		r.servers.killPrimary()
 		began := time.Now()
 		r.servers.promote(waiting)
-		lost := r.servers.abandoned()
+		lost := r.servers.lostByFailover()
 		r.noteRecovery(lost)
 		r.servers.link.set(passes)
 		r.servers.attach()

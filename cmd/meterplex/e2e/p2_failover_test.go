@@ -17,11 +17,11 @@ import (
 type recovery struct {
 	name   string
 	reason string // of the epoch that the recovery begins
-	keep   func(p *pair) (back func())
+	keep   func(p *serverPair) (back func())
 }
 
 func standbyPromoted() recovery {
-	return recovery{"asynchronous standby promoted", "promoted", func(p *pair) func() {
+	return recovery{"asynchronous standby promoted", "promoted", func(p *serverPair) func() {
 		p.attach()
 		p.link.set(cuts) // the standby lags from here on
 		return p.failOver
@@ -29,17 +29,17 @@ func standbyPromoted() recovery {
 }
 
 func volumeSetBack() recovery {
-	return recovery{"volume set back", "restarted", func(p *pair) func() { return p.keepVolume().putBack }}
+	return recovery{"volume set back", "restarted", func(p *serverPair) func() { return p.copyVolume().putBack }}
 }
 
 func backupRestored() recovery {
-	return recovery{"backup restored on another server", "promoted", func(p *pair) func() { return p.keepBackup().restore }}
+	return recovery{"backup restored on another server", "promoted", func(p *serverPair) func() { return p.takeBackup().restore }}
 }
 
 // setBack counts 3 events of amount 1, and publishes n events of amount 1,000 while the
 // consumers are frozen. Then the database is recovered without the n events, whose records
 // are still on the topics.
-func (r *rehearsal) setBack(how recovery, n int, restart bool) {
+func (r *failoverTest) setBack(how recovery, n int, restart bool) {
 	r.t.Helper()
 	r.sendCounted(usage("kept", 3, 1))
 	back := how.keep(r.servers)
@@ -53,9 +53,9 @@ func (r *rehearsal) setBack(how recovery, n int, restart bool) {
 		r.back.kill()
 	}
 	back()
-	lost := r.servers.beyond(before)
+	lost := r.servers.lostEvents(before)
 	r.noteRecovery(lost)
-	r.forgive(lost)
+	r.removeLost(lost)
 	usage := 0
 	for _, e := range lost {
 		if e.producer != "" {
@@ -71,10 +71,10 @@ func (r *rehearsal) setBack(how recovery, n int, restart bool) {
 	}
 }
 
-// after sends n events of amount 1, resumes the consumers, and waits until the figures show
+// checkAfterRecovery sends n events of amount 1, resumes the consumers, and waits until the figures show
 // 3 + n events of amount 1. Half of the events are sent with a key at its first use, the
 // others with the key whose first use was lost.
-func (r *rehearsal) after(how recovery, n int, frozen bool) {
+func (r *failoverTest) checkAfterRecovery(how recovery, n int, frozen bool) {
 	r.t.Helper()
 	for _, key := range []spareKey{r.spare[1], r.spare[0]} {
 		r.ingest(r.front, key.by, "accepted", usage("after-"+key.id, n/2, 1)...)
@@ -92,13 +92,13 @@ WHERE l.tenant_id = $1 AND l.subject = 1 AND l.payload ->> 'eventId' LIKE 'after
 	}
 }
 
-// rehearseAll reports whether all variants of a recovery run. The short form runs one of
+// runsAllVariants reports whether all variants of a recovery run. The short form runs one of
 // several similar variants.
-func rehearseAll() bool { return os.Getenv("METERPLEX_TEST_FAILOVERS") != "" }
+func runsAllVariants() bool { return os.Getenv("METERPLEX_TEST_FAILOVERS") != "" }
 
 // P2: the database is recovered without its last events. Their unread records are never counted,
 // even when their positions are issued again. TestRunbookRestore does the same with a dump.
-func TestP2_RecordsOfALostFutureCountNowhere(t *testing.T) {
+func TestP2_RecordsOfLostEventsAreNotCounted(t *testing.T) {
 	t.Parallel()
 	type variant struct {
 		how     recovery
@@ -106,7 +106,7 @@ func TestP2_RecordsOfALostFutureCountNowhere(t *testing.T) {
 		restart bool
 	}
 	variants := []variant{{standbyPromoted(), 20, false}, {backupRestored(), 1000, false}}
-	if all, drawn := rehearseAll(), seedOf(t)%2 == 0; all {
+	if all, drawn := runsAllVariants(), seedOf(t)%2 == 0; all {
 		variants = append(variants, variant{volumeSetBack(), 20, false}, variant{volumeSetBack(), 20, true},
 			variant{standbyPromoted(), 1000, false}, variant{volumeSetBack(), 1000, false})
 	} else {
@@ -119,12 +119,12 @@ func TestP2_RecordsOfALostFutureCountNowhere(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRehearsal(t, consumers()...)
+			r := newFailoverTest(t, consumers()...)
 			r.setBack(c.how, c.events, c.restart)
-			if n := r.ghosts("usage.raw", "meterplex-usage-validator"); n != c.events {
+			if n := r.lostRecords("usage.raw", "meterplex-usage-validator"); n != c.events {
 				t.Errorf("%d records of lost events are unread on usage.raw, want %d", n, c.events)
 			}
-			r.after(c.how, c.events, !c.restart)
+			r.checkAfterRecovery(c.how, c.events, !c.restart)
 			r.checkDropped("meterplex-usage-validator", c.events)
 			r.prove()
 		})
@@ -133,15 +133,15 @@ func TestP2_RecordsOfALostFutureCountNowhere(t *testing.T) {
 
 // P2: records of lost verdicts, which only the aggregator has not read, are never counted. The validator
 // has read the lost events, and decides again on the events that now have their positions.
-func TestP2_VerdictsOfALostFutureCountNowhere(t *testing.T) {
+func TestP2_VerdictsOfLostEventsAreNotCounted(t *testing.T) {
 	t.Parallel()
-	r := newRehearsal(t, "aggregator")
+	r := newFailoverTest(t, "aggregator")
 	how := standbyPromoted()
 	r.setBack(how, 20, false)
-	if n := r.ghosts("usage.validated", "meterplex-usage-aggregator"); n != 20 {
+	if n := r.lostRecords("usage.validated", "meterplex-usage-aggregator"); n != 20 {
 		t.Errorf("%d records of lost verdicts are unread, want 20", n)
 	}
-	r.after(how, 20, true)
+	r.checkAfterRecovery(how, 20, true)
 	r.checkDropped("meterplex-usage-aggregator", 20)
 	r.prove()
 }
@@ -153,16 +153,16 @@ func TestP2_RecordsUnreadAtACrashCountOnce(t *testing.T) {
 	drawn := seedOf(t) % 2
 	for i, crash := range []struct {
 		name   string
-		do     func(p *pair)
+		do     func(p *serverPair)
 		raises bool // an epoch: the postmaster starts
-	}{{"the postmaster is killed", (*pair).crash, true}, {"a session is killed", (*pair).crashBackend, false}} {
-		if uint64(i) != drawn && !rehearseAll() {
+	}{{"the postmaster is killed", (*serverPair).crash, true}, {"a session is killed", (*serverPair).crashBackend, false}} {
+		if uint64(i) != drawn && !runsAllVariants() {
 			continue
 		}
 		t.Run(crash.name, func(t *testing.T) {
 			t.Parallel()
 			const n = 1000
-			r := newRehearsal(t, consumers()...)
+			r := newFailoverTest(t, consumers()...)
 			r.sendCounted(usage("kept", 3, 1))
 			r.freeze()
 			r.ingest(r.front, r.tenant, "accepted", usage("unread", n, 1000)...)
@@ -188,16 +188,16 @@ func TestP2_RecordsUnreadAtACrashCountOnce(t *testing.T) {
 // event follows. TestRunbookFailover does the same with a promoted standby.
 func TestP11_FewerEventsThanWereLostArePublished(t *testing.T) {
 	t.Parallel()
-	r := newRehearsal(t)
+	r := newFailoverTest(t)
 	r.sendCounted(usage("kept", 3, 1))
 	back := volumeSetBack().keep(r.servers)
 	r.sql.Reset()
 	r.sendCounted(usage("lost", 20, 1000))
 	before := r.servers.logRows(r.servers.primary, nil)
 	back()
-	lost := r.servers.beyond(before)
+	lost := r.servers.lostEvents(before)
 	r.noteRecovery(lost)
-	r.forgive(lost)
+	r.removeLost(lost)
 	if len(lost) != 40 { // 20 events with their verdicts
 		t.Fatalf("%d events of the log were lost, want 40", len(lost))
 	}
@@ -212,13 +212,13 @@ func TestP11_FewerEventsThanWereLostArePublished(t *testing.T) {
 
 // P2: a new database uses the topics of another one. Records of the other log have the
 // same positions and the same epoch, and are never counted.
-func TestP2_RecordsOfAnotherLogCountNowhere(t *testing.T) {
+func TestP2_RecordsOfAnotherLogAreNotCounted(t *testing.T) {
 	t.Parallel()
 	const n = 20
-	other := newWorld(t)
+	other := newDeployment(t)
 	front := other.serve("api,relay")
 	other.catalogue(front)
-	theirs := other.joinAlone(front, 8)
+	theirs := other.createTenantsAlone(front, 8)
 	for _, x := range theirs {
 		other.ingest(front, x, "accepted", usage("theirs", n, 1000)...)
 	}
@@ -228,11 +228,11 @@ func TestP2_RecordsOfAnotherLogCountNowhere(t *testing.T) {
 	})
 	front.stop()
 
-	w := newWorld(t)
+	w := newDeployment(t)
 	w.prefix = other.prefix
 	i := w.serve("api,projector")
 	w.catalogue(i)
-	x := w.joinBeside(i, theirs)
+	x := w.createTenantBeside(i, theirs)
 	w.lost = other.occurrences()
 	verdicts := w.ingest(i, x, "accepted", usage("ours", n, 1)...)
 	from, to := other.recorded(theirs[partitionOf(x.id)]), w.recorded(x)
@@ -250,15 +250,15 @@ func TestP2_RecordsOfAnotherLogCountNowhere(t *testing.T) {
 	if counted := w.metricOf(back.health(), `meterplex_events_other_log_total{consumer="meterplex-usage-validator"}`); counted < n {
 		t.Errorf("the validator counts %v dropped records of another log, want at least %d", counted, n)
 	}
-	w.proven("meterplex verify --all", w.verify(i, "--all"))
+	w.requireProven("meterplex verify --all", w.verify(i, "--all"))
 	w.finish()
 }
 
-// joinAlone creates n tenants and returns those that are alone in their partition.
-func (w *world) joinAlone(at *instance, n int) map[int]*tenant {
+// createTenantsAlone creates n tenants and returns those that are alone in their partition.
+func (w *deployment) createTenantsAlone(at *instance, n int) map[int]*tenant {
 	w.t.Helper()
 	alone, taken := map[int]*tenant{}, map[int]bool{0: true} // the catalogue is in 0
-	for _, x := range w.join(at, n) {
+	for _, x := range w.createTenants(at, n) {
 		p := partitionOf(x.id)
 		if alone[p] = x; taken[p] {
 			delete(alone, p)
@@ -268,12 +268,12 @@ func (w *world) joinAlone(at *instance, n int) map[int]*tenant {
 	return alone
 }
 
-// joinBeside creates tenants until one is in the partition of another database's tenant.
+// createTenantBeside creates tenants until one is in the partition of another database's tenant.
 // Their first usage has the same position.
-func (w *world) joinBeside(at *instance, others map[int]*tenant) *tenant {
+func (w *deployment) createTenantBeside(at *instance, others map[int]*tenant) *tenant {
 	w.t.Helper()
 	for range 500 {
-		x := w.join(at, 1)[0]
+		x := w.createTenants(at, 1)[0]
 		if others[partitionOf(x.id)] != nil {
 			return x
 		}
@@ -283,7 +283,7 @@ func (w *world) joinBeside(at *instance, others map[int]*tenant) *tenant {
 }
 
 // occurrences returns all events of the log.
-func (w *world) occurrences() map[occurrence]bool {
+func (w *deployment) occurrences() map[occurrence]bool {
 	w.t.Helper()
 	found, err := w.sql.Query(w.t.Context(), `SELECT partition || '-' || position, epoch::text, event_id::text FROM event_log_rows`)
 	if err != nil {

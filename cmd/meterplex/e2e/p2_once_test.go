@@ -18,10 +18,10 @@ import (
 // opposite orders at once: each id is accepted exactly once.
 func TestP2_RetriesFromSixteenClientsInOppositeOrders(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	i := w.serve("")
 	w.catalogue(i)
-	x := w.join(i, 1)[0]
+	x := w.createTenants(i, 1)[0]
 	source := &source{rng: rand.New(rand.NewPCG(w.seed, 1)), mix: mix{duplicates: 25, conflicts: 8, rejections: 8, batch: 80}, name: "b"}
 	var batches [][]event
 	for range 24 {
@@ -75,11 +75,11 @@ func reversedFor(batches [][]event, n int) [][]event {
 // The groups' offsets are set to the beginning: all records are consumed again.
 func TestP2_ConsumerOffsetsRewoundToZero(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	i := w.serve("")
 	w.catalogue(i)
-	tenants := w.join(i, 2)
-	l := w.drive(tenants, 2, usual(), func(int) string { return i.url() })
+	tenants := w.createTenants(i, 2)
+	l := w.startLoad(tenants, 2, busyTraffic(), func(int) string { return i.url() })
 	l.awaitMore(600)
 	l.stop()
 	w.drain()
@@ -88,7 +88,7 @@ func TestP2_ConsumerOffsetsRewoundToZero(t *testing.T) {
 		t.Error("no offset was moved")
 	}
 	i.start()
-	again := w.drive(tenants, 2, usual(), func(int) string { return i.url() })
+	again := w.startLoad(tenants, 2, busyTraffic(), func(int) string { return i.url() })
 	again.awaitMore(300)
 	again.stop()
 	w.drain()
@@ -103,11 +103,11 @@ func TestP2_ConsumerOffsetsRewoundToZero(t *testing.T) {
 // read the skipped events from the log.
 func TestP2_ConsumerOffsetsMovedToTheEnd(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	i := w.serve("api,relay,projector")
 	w.catalogue(i)
-	tenants := w.join(i, 2)
-	l := w.drive(tenants, 2, usual(), func(int) string { return i.url() })
+	tenants := w.createTenants(i, 2)
+	l := w.startLoad(tenants, 2, busyTraffic(), func(int) string { return i.url() })
 	l.awaitMore(300)
 	l.stop()
 	within(t, time.Minute, "all events are on the topics", func(context.Context) (bool, string) {
@@ -123,7 +123,7 @@ func TestP2_ConsumerOffsetsMovedToTheEnd(t *testing.T) {
 	if !whole.logContains("reading a lost tail from the log") {
 		t.Error("no event was read from the log")
 	}
-	after := w.drive(tenants, 2, usual(), func(int) string { return whole.url() })
+	after := w.startLoad(tenants, 2, busyTraffic(), func(int) string { return whole.url() })
 	after.awaitMore(200)
 	after.stop()
 	w.finish()
@@ -131,7 +131,7 @@ func TestP2_ConsumerOffsetsMovedToTheEnd(t *testing.T) {
 
 // moveOffsets commits the beginning or the end for every group and returns the number of
 // changed offsets. The groups must have no members.
-func (w *world) moveOffsets(toEnd bool) (moved int) {
+func (w *deployment) moveOffsets(toEnd bool) (moved int) {
 	w.t.Helper()
 	c := w.kafka()
 	defer c.Close()
@@ -168,14 +168,14 @@ func (w *world) moveOffsets(toEnd bool) (moved int) {
 // Two instances with all roles share a database and a broker; one is killed and restarted.
 func TestP2_TwoInstances(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	a := w.serve("")
 	b := w.serve("")
 	w.catalogue(a)
-	tenants := w.join(a, 3)
-	w.known(b, tenants)
+	tenants := w.createTenants(a, 3)
+	w.awaitKeys(b, tenants)
 	// Each client uses one of them, and the other while the first is down.
-	l := w.drive(tenants, 2, usual(), func(n int) string {
+	l := w.startLoad(tenants, 2, busyTraffic(), func(n int) string {
 		first, second := a, b
 		if n%2 == 1 {
 			first, second = b, a
@@ -189,7 +189,7 @@ func TestP2_TwoInstances(t *testing.T) {
 	if n := w.relays(t); n != 2 {
 		t.Errorf("%d instances relay, want 2", n)
 	}
-	l.killUnderWay(b)
+	l.killDuringRequest(b)
 	l.awaitMore(400)
 	b.start()
 	l.awaitMore(400)
@@ -201,17 +201,17 @@ func TestP2_TwoInstances(t *testing.T) {
 // last, and then continues. Others have its partitions by then.
 func TestP2_ZombieInstance(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	a := w.serve("")
 	b := w.serve("")
 	w.catalogue(a)
-	tenants := w.join(a, 3)
-	w.known(b, tenants)
-	w.membersAre(2)
-	m := calm()
-	l := w.drive(tenants, 2, m, func(int) string { return a.url() })
+	tenants := w.createTenants(a, 3)
+	w.awaitKeys(b, tenants)
+	w.awaitMembers(2)
+	m := lightTraffic()
+	l := w.startLoad(tenants, 2, m, func(int) string { return a.url() })
 	// Clients of the zombie, too: their requests are frozen with it, locks held.
-	z := w.drive(tenants, 3, usual(), func(int) string { return b.url() })
+	z := w.startLoad(tenants, 3, busyTraffic(), func(int) string { return b.url() })
 	l.awaitMore(200)
 	if n := w.relays(t); n != 2 {
 		t.Errorf("%d instances relay, want 2", n)
@@ -237,11 +237,11 @@ func TestP2_ZombieInstance(t *testing.T) {
 // freezeWithHeads stops an instance that waits for the tenants' heads, and then releases the
 // heads to it: its sessions stay in an open transaction. It tries ten times, since it is
 // chance whether the instance waits for a head when it is stopped.
-func (w *world) freezeWithHeads(i *instance, tenants []*tenant) {
+func (w *deployment) freezeWithHeads(i *instance, tenants []*tenant) {
 	w.t.Helper()
 	for range 10 {
 		w.freezeAtHeads(i, tenants)
-		if w.soon(4*time.Second, func(context.Context) bool {
+		if w.becomesTrue(4*time.Second, func(context.Context) bool {
 			return w.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction' AND state_change < now() - interval '1 second'`) > 0
 		}) {
 			return
@@ -251,7 +251,7 @@ func (w *world) freezeWithHeads(i *instance, tenants []*tenant) {
 	w.t.Fatal("the frozen instance never had heads locked")
 }
 
-func (w *world) freezeAtHeads(i *instance, tenants []*tenant) {
+func (w *deployment) freezeAtHeads(i *instance, tenants []*tenant) {
 	w.t.Helper()
 	tx, err := w.sql.Begin(w.t.Context())
 	if err != nil {
@@ -273,7 +273,7 @@ func (w *world) freezeAtHeads(i *instance, tenants []*tenant) {
 }
 
 // transactions describes the sessions with an open transaction.
-func (w *world) transactions(ctx context.Context) (all string) {
+func (w *deployment) transactions(ctx context.Context) (all string) {
 	err := w.sql.QueryRow(ctx, `SELECT coalesce(string_agg(format('%s %s on %s for %s: %s', state, wait_event, pg_blocking_pids(pid), now() - xact_start, left(query, 80)), E'\n'), '')
 FROM pg_stat_activity WHERE datname = current_database() AND xact_start < now()`).Scan(&all)
 	if err != nil {
@@ -283,7 +283,7 @@ FROM pg_stat_activity WHERE datname = current_database() AND xact_start < now()`
 }
 
 // relays waits until both instances have partitions and counts the owners of leases.
-func (w *world) relays(t *testing.T) (n int) {
+func (w *deployment) relays(t *testing.T) (n int) {
 	t.Helper()
 	within(t, time.Minute, "both instances relay", func(ctx context.Context) (bool, string) {
 		err := w.sql.QueryRow(ctx, `SELECT count(DISTINCT owner) FROM relay_cursors WHERE lease_until > now()`).Scan(&n)

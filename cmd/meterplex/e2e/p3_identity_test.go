@@ -23,11 +23,11 @@ func (x identityTerms) hold() bool {
 // subscriptions end between acceptance and verdict.
 func TestP3_IdentityHoldsAtEverySample(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	a, b := w.serve(""), w.serve("api")
 	w.catalogue(a)
-	tenants := w.join(a, 2)
-	l := w.drive(tenants, 2, usual(), func(int) string { return a.url() })
+	tenants := w.createTenants(a, 2)
+	l := w.startLoad(tenants, 2, busyTraffic(), func(int) string { return a.url() })
 	stop, ended := make(chan struct{}), make(chan int, 1)
 	go w.cancelAndRenew(b, tenants[0], stop, ended)
 	samples, moving, refused := 0, 0, 0
@@ -52,7 +52,7 @@ func TestP3_IdentityHoldsAtEverySample(t *testing.T) {
 
 // cancelAndRenew repeatedly cancels the tenant's subscription and begins another: an
 // instance with the old one in its cache still accepts for a moment.
-func (w *world) cancelAndRenew(at *instance, x *tenant, stop <-chan struct{}, ended chan<- int) {
+func (w *deployment) cancelAndRenew(at *instance, x *tenant, stop <-chan struct{}, ended chan<- int) {
 	n := 0
 	defer func() { ended <- n }()
 	for {
@@ -69,7 +69,7 @@ func (w *world) cancelAndRenew(at *instance, x *tenant, stop <-chan struct{}, en
 }
 
 // sampleIdentity checks the identity by the API and reports whether events were in flight.
-func (w *world) sampleIdentity(at *instance) bool {
+func (w *deployment) sampleIdentity(at *instance) bool {
 	w.t.Helper()
 	var response struct {
 		Holds      bool
@@ -103,7 +103,7 @@ SELECT (SELECT count(*) FROM event_log_rows WHERE subject IN (1, 6)),
        (SELECT sum(accepted)::bigint FROM log_heads), (SELECT sum(validated + rejected)::bigint FROM log_heads)`
 
 // countIdentity checks these sums and returns the number of rejections.
-func (w *world) countIdentity() int {
+func (w *deployment) countIdentity() int {
 	w.t.Helper()
 	var recorded, decided, undecided, yes, applied, unapplied, accepted, counted int64
 	err := w.sql.QueryRow(w.t.Context(), countSQL).Scan(&recorded, &decided, &undecided, &yes, &applied, &unapplied, &accepted, &counted)
@@ -120,10 +120,10 @@ func (w *world) countIdentity() int {
 // A rejection is a dead letter; after its cause is fixed, a retry counts it once.
 func TestP3_RejectedThenRetried(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	a, b := w.serve(""), w.serve("api")
 	w.catalogue(a)
-	x := w.join(a, 1)[0]
+	x := w.createTenants(a, 1)[0]
 	rejected := w.acceptThenReject(a, b, x)
 	w.drain()
 	w.sampleIdentity(a)
@@ -154,12 +154,12 @@ func TestP3_RejectedThenRetried(t *testing.T) {
 // acceptThenReject returns an event that one instance accepts after another has cancelled the
 // subscription, and renews the subscription. Caches may be stale for a moment only: after 20
 // tries it sends both requests at once, until they are recorded in that order.
-func (w *world) acceptThenReject(at, other *instance, x *tenant) event {
+func (w *deployment) acceptThenReject(at, other *instance, x *tenant) event {
 	w.t.Helper()
 	const tries = 20
 	for n := range 5 * tries {
 		try := x.ledger.acked() // makes ids unique
-		w.known(other, []*tenant{x})
+		w.awaitKeys(other, []*tenant{x})
 		w.ingest(at, x, "accepted", events(fmt.Sprint("before", try), 1, "api_calls")...)
 		var e event
 		var sent sync.WaitGroup
@@ -192,7 +192,7 @@ type deadLetter struct {
 }
 
 // letter waits until the tenant's only dead letter has a status.
-func (w *world) letter(at *instance, x *tenant, status string) deadLetter {
+func (w *deployment) letter(at *instance, x *tenant, status string) deadLetter {
 	w.t.Helper()
 	var page struct{ Data []deadLetter }
 	within(w.t, time.Minute, "the only dead letter is "+status, func(context.Context) (bool, string) {

@@ -11,13 +11,13 @@ import (
 
 // The same id with another payload is answered as a conflict, recorded with both hashes,
 // listed and counted; the first payload stays.
-func TestP4_ConflictsAreTold(t *testing.T) {
+func TestP4_ConflictsAreReported(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	w.pipe = "postgres" // the pipe does not matter here
 	i := w.serve("")
 	w.catalogue(i)
-	tenants := w.join(i, 2)
+	tenants := w.createTenants(i, 2)
 	x, other := tenants[0], tenants[1]
 	first := event{"order/1", "api_calls", 5, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	first.Timestamp = time.Now().UTC().Truncate(time.Second)

@@ -17,19 +17,19 @@ type rebuild struct {
 	Progress           struct{ EventsDone, EventsTotal int64 }
 }
 
-func (w *world) startRebuild(at *instance, projection string) (r rebuild) {
+func (w *deployment) startRebuild(at *instance, projection string) (r rebuild) {
 	w.t.Helper()
 	w.ask(w.operator, http.MethodPost, at, "/api/v1/projections/"+projection+"/rebuilds", map[string]any{"reason": "e2e", "workers": 2}, &r, http.StatusAccepted)
 	return r
 }
 
-func (w *world) rebuild(at *instance, id string) (r rebuild) {
+func (w *deployment) rebuild(at *instance, id string) (r rebuild) {
 	w.t.Helper()
 	w.ask(w.operator, http.MethodGet, at, "/api/v1/rebuilds/"+id, nil, &r, http.StatusOK)
 	return r
 }
 
-func (w *world) ready(at *instance, id string) {
+func (w *deployment) ready(at *instance, id string) {
 	w.t.Helper()
 	within(w.t, 2*time.Minute, "the rebuild is ready", func(context.Context) (bool, string) {
 		r := w.rebuild(at, id)
@@ -37,9 +37,9 @@ func (w *world) ready(at *instance, id string) {
 	})
 }
 
-// sameUsage checks in one snapshot that two generations have equal positions and the same
+// checkSameUsage checks in one snapshot that two generations have equal positions and the same
 // figures, byte for byte.
-func (w *world) sameUsage(a, b int) {
+func (w *deployment) checkSameUsage(a, b int) {
 	w.t.Helper()
 	const dump = `coalesce((SELECT string_agg(row::text, E'\n' ORDER BY tenant_id, feature, period_key, subscription_id) FROM (
 		SELECT tenant_id, feature, period_key, subscription_id, amount, event_count, applied_count, period_start, period_end, last_event_at
@@ -63,16 +63,16 @@ func (w *world) sameUsage(a, b int) {
 // The new generation equals the live one byte for byte, and the promotion is atomic.
 func TestP5_KilledAtEachTenthOfARebuildAndAtTheFlip(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	i := w.serve("", "METERPLEX_REBUILD_CHUNK=2")
 	w.catalogue(i)
-	tenants := w.join(i, 3)
-	l := w.drive(tenants, 1, usual(), func(int) string { return i.url() })
+	tenants := w.createTenants(i, 3)
+	l := w.startLoad(tenants, 1, busyTraffic(), func(int) string { return i.url() })
 	l.awaitMore(900)
 	l.stop()
 	w.settle(i, tenants...)
 	w.drain()
-	busy := w.drive(tenants[:1], 1, calm(), func(int) string { return i.url() })
+	busy := w.startLoad(tenants[:1], 1, lightTraffic(), func(int) string { return i.url() })
 	r := w.startRebuild(i, "usage_aggregates")
 	killed := 0
 	for tenth := 1; tenth < 10; tenth++ {
@@ -128,7 +128,7 @@ func TestP5_KilledAtEachTenthOfARebuildAndAtTheFlip(t *testing.T) {
 	busy.stop()
 	w.settle(i, tenants...)
 	w.drain()
-	w.sameUsage(1, r.Generation)
+	w.checkSameUsage(1, r.Generation)
 	w.finish()
 }
 
@@ -136,11 +136,11 @@ func TestP5_KilledAtEachTenthOfARebuildAndAtTheFlip(t *testing.T) {
 // generation, and its diff is empty.
 func TestP5_RebuiltWithoutABroker(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	i := w.serve("")
 	w.catalogue(i)
-	tenants := w.join(i, 2)
-	l := w.drive(tenants, 1, usual(), func(int) string { return i.url() })
+	tenants := w.createTenants(i, 2)
+	l := w.startLoad(tenants, 1, busyTraffic(), func(int) string { return i.url() })
 	l.awaitMore(500)
 	l.stop()
 	w.settle(i, tenants...)
@@ -156,7 +156,7 @@ func TestP5_RebuiltWithoutABroker(t *testing.T) {
 			t.Errorf("%s differs: %v", projection, diff.Data)
 		}
 	}
-	w.sameUsage(1, 2)
+	w.checkSameUsage(1, 2)
 	lone.stop()
 	i.start()
 	w.finish()

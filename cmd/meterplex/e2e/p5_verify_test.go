@@ -11,7 +11,7 @@ import (
 )
 
 // command runs the binary as an operator does.
-func (w *world) command(at *instance, args ...string) (out string, code int) {
+func (w *deployment) command(at *instance, args ...string) (out string, code int) {
 	w.t.Helper()
 	path, err := binary()
 	if err != nil {
@@ -32,11 +32,11 @@ func (w *world) command(at *instance, args ...string) (out string, code int) {
 // then all checks hold.
 func TestP5_VerifyFindsPlantedDrift(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	i := w.serve("")
 	w.catalogue(i)
-	tenants := w.join(i, 2)
-	l := w.drive(tenants, 1, calm(), func(int) string { return i.url() })
+	tenants := w.createTenants(i, 2)
+	l := w.startLoad(tenants, 1, lightTraffic(), func(int) string { return i.url() })
 	l.awaitMore(150)
 	if out, code := w.command(i, "verify"); code != 0 || !strings.Contains(out, "P5 usage_aggregates") {
 		t.Fatalf("exit code %d\n%s", code, out)

@@ -10,47 +10,47 @@ import (
 	"time"
 )
 
-// manner is how a proxy treats the bytes that pass.
-type manner int
+// proxyMode is how a proxy treats the bytes that pass.
+type proxyMode int
 
 const (
-	passes             manner = iota
-	cuts                      // connections end, new ones too
-	stalls                    // bytes are held back, not lost
-	halfOpen                  // bytes vanish in both directions, connections stay open
-	answersVanish             // requests arrive, answers vanish
-	dribbles                  // one byte at a time
-	losesCommits              // COMMIT never arrives, and the connection ends
-	losesCommitAnswers        // COMMIT arrives, its answer does not, and the connection ends
+	passes             proxyMode = iota
+	cuts                         // connections end, new ones too
+	stalls                       // bytes are held back, not lost
+	halfOpen                     // bytes vanish in both directions, connections stay open
+	dropsAnswers                 // requests arrive, answers vanish
+	trickles                     // one byte at a time
+	losesCommits                 // COMMIT never arrives, and the connection ends
+	losesCommitAnswers           // COMMIT arrives, its answer does not, and the connection ends
 )
 
-// proxy forwards connections between two processes and injects faults by its manner.
+// proxy forwards connections between two processes and injects faults by its mode.
 // codec and commits may be set before it starts.
 type proxy struct {
 	listener net.Listener
 	target   func() string // host:port, "" if there is no target
 	codec    func() (forth, back reader)
-	commits  func() loser
+	commits  func() commitFilter
 
 	mu      sync.Mutex
-	manner  manner
-	changed chan struct{} // closed when the manner changes
+	manner  proxyMode
+	changed chan struct{} // closed when the mode changes
 	links   map[*link]struct{}
 	wait    sync.WaitGroup
-	hits    atomic.Int64 // faults injected since the manner was set
+	hits    atomic.Int64 // faults injected since the mode was set
 }
 
 // reader returns the next piece of a stream.
 type reader func(from io.Reader) ([]byte, error)
 
-// loser decides whether a piece of the forward stream loses a COMMIT, and how. at is the
+// commitFilter decides whether a piece of the forward stream loses a COMMIT, and how. at is the
 // offset of the COMMIT in the piece, -1 for none.
-type loser func(piece []byte, m manner) (at int, how manner)
+type commitFilter func(piece []byte, m proxyMode) (at int, how proxyMode)
 
 // link is one connection through the proxy.
 type link struct {
 	in, out net.Conn
-	commits loser
+	commits commitFilter
 	done    chan struct{}
 	once    sync.Once
 	lost    atomic.Bool // bytes of it are lost: it cannot recover
@@ -82,9 +82,9 @@ func (p *proxy) addr() string { return p.listener.Addr().String() }
 
 func (p *proxy) url() string { return "http://" + p.addr() }
 
-// set changes the manner. When the manner becomes passes, a connection that has lost bytes
+// set changes the mode. When the mode becomes passes, a connection that has lost bytes
 // ends, as its peer would end it.
-func (p *proxy) set(m manner) {
+func (p *proxy) set(m proxyMode) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.manner = m
@@ -116,7 +116,7 @@ func (p *proxy) lost() (n int) {
 	return n
 }
 
-func (p *proxy) state() (manner, <-chan struct{}) {
+func (p *proxy) state() (proxyMode, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.manner, p.changed
@@ -176,7 +176,7 @@ func (p *proxy) pump(l *link, from, to net.Conn, next reader, forth bool) {
 	}
 }
 
-// carry writes a piece by the current manner. It returns false when the link is over.
+// carry writes a piece by the current mode. It returns false when the link is over.
 func (p *proxy) carry(l *link, to net.Conn, piece []byte, forth bool) bool {
 	for len(piece) > 0 {
 		m, changed := p.state()
@@ -193,11 +193,11 @@ func (p *proxy) carry(l *link, to net.Conn, piece []byte, forth bool) bool {
 				return false
 			}
 			continue
-		case m == halfOpen || m == answersVanish && !forth:
+		case m == halfOpen || m == dropsAnswers && !forth:
 			p.hits.Add(1)
 			l.lost.Store(true)
 			return true
-		case m == dribbles:
+		case m == trickles:
 			p.hits.Add(1)
 			if _, err := to.Write(piece[:1]); err != nil {
 				return false
@@ -226,7 +226,7 @@ func (p *proxy) carry(l *link, to net.Conn, piece []byte, forth bool) bool {
 // answerTime is enough to make a COMMIT durable before its connection ends.
 const answerTime = 200 * time.Millisecond
 
-func (p *proxy) loseCommit(l *link, to net.Conn, piece []byte, at int, m manner) {
+func (p *proxy) loseCommit(l *link, to net.Conn, piece []byte, at int, m proxyMode) {
 	p.hits.Add(1)
 	if m == losesCommits {
 		_, _ = to.Write(piece[:at])
@@ -238,9 +238,9 @@ func (p *proxy) loseCommit(l *link, to net.Conn, piece []byte, at int, m manner)
 	}
 }
 
-// allCommits loses every COMMIT while the proxy's manner says so.
-func allCommits() loser {
-	return func(piece []byte, m manner) (at int, how manner) {
+// allCommits loses every COMMIT while the proxy's mode says so.
+func allCommits() commitFilter {
+	return func(piece []byte, m proxyMode) (at int, how proxyMode) {
 		if m != losesCommits && m != losesCommitAnswers {
 			return -1, m
 		}

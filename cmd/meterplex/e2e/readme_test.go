@@ -53,28 +53,28 @@ func matches(want, got string) bool {
 
 func TestReadmeTranscript(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	at := w.serve("")
 	steps := transcript(t, "README.md", "")
 	if len(steps) < 8 {
 		t.Fatalf("only %d commands are in the README", len(steps))
 	}
-	w.play(at, t.TempDir(), steps)
+	w.runTranscript(at, t.TempDir(), steps)
 }
 
-// playTime bounds a transcript: a document may wait for an event that never happens if the
+// transcriptTime bounds a transcript: a document may wait for an event that never happens if the
 // service is faulty.
-const playTime = 3 * time.Minute
+const transcriptTime = 3 * time.Minute
 
-// play runs a transcript in a folder, in one shell, and compares its output.
-func (w *world) play(at *instance, dir string, steps []step, env ...string) {
+// runTranscript runs a transcript in a folder, in one shell, and compares its output.
+func (w *deployment) runTranscript(at *instance, dir string, steps []step, env ...string) {
 	w.t.Helper()
 	const mark = "--- step "
 	var script strings.Builder
 	for i, s := range steps {
 		fmt.Fprintf(&script, "%s\necho; echo '%s%d'\n", s.command, mark, i)
 	}
-	ctx, cancel := context.WithTimeout(w.t.Context(), playTime)
+	ctx, cancel := context.WithTimeout(w.t.Context(), transcriptTime)
 	defer cancel()
 	shell := exec.CommandContext(ctx, "sh", "-c", "exec 2>&1\n"+script.String())
 	shell.Dir, shell.WaitDelay = dir, 10*time.Second

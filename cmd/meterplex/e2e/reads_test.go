@@ -12,13 +12,13 @@ import (
 // and in the entitlements.
 func TestReadYourWrite(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	i := w.serve("")
 	w.catalogue(i)
-	tenants := w.join(i, 2)
+	tenants := w.createTenants(i, 2)
 	x := tenants[0]
 	// Load of another tenant keeps the pipe busy.
-	l := w.drive(tenants[1:], 1, usual(), func(int) string { return i.url() })
+	l := w.startLoad(tenants[1:], 1, busyTraffic(), func(int) string { return i.url() })
 	used := int64(0)
 	for n := range 25 {
 		batch := events(fmt.Sprint("w", n), 3, "calls")
@@ -52,12 +52,12 @@ func TestReadYourWrite(t *testing.T) {
 		}
 	}
 	l.stop()
-	w.refusesPositions(i, x)
+	w.checkPositionsRefused(i, x)
 	w.finish()
 }
 
-// refusesPositions checks that a position beyond the head, or of another partition, is refused.
-func (w *world) refusesPositions(at *instance, x *tenant) {
+// checkPositionsRefused checks that a position beyond the head, or of another partition, is refused.
+func (w *deployment) checkPositionsRefused(at *instance, x *tenant) {
 	w.t.Helper()
 	partition, head := 0, int64(0)
 	if err := w.sql.QueryRow(w.t.Context(), `SELECT h.partition, h.position FROM log_heads h WHERE h.partition = (SELECT partition FROM event_log_rows WHERE tenant_id = $1 LIMIT 1)`, x.id).Scan(&partition, &head); err != nil {

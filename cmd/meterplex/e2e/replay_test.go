@@ -34,15 +34,15 @@ func (c *cli) replay(args ...string) (r replayed) {
 // Kafka is killed under load and loses its data; one command fills the topics again. Then each
 // topic has the same set of positions as the log, and the figures are unchanged.
 func TestP11_OneCommandAfterKafkaLostItsData(t *testing.T) {
-	w := newWorld(t)
+	w := newDeployment(t)
 	i := w.serve("")
 	w.catalogue(i)
-	tenants := w.join(i, 3)
-	first := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
+	tenants := w.createTenants(i, 3)
+	first := w.startLoad(tenants, 2, lightTraffic(), func(int) string { return i.url() })
 	first.awaitMore(300)
 	first.stop()
 	w.drain() // Kafka holds all records, and the consumers no longer need them
-	l := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
+	l := w.startLoad(tenants, 2, lightTraffic(), func(int) string { return i.url() })
 	l.awaitMore(100)
 	comeBack := w.wipeBroker()
 	l.awaitMore(100)
@@ -55,7 +55,7 @@ func TestP11_OneCommandAfterKafkaLostItsData(t *testing.T) {
 	w.afterRefill()
 	l.awaitMore(100)
 	l.stop()
-	w.noneWithheld()
+	w.checkNoneWithheld()
 	w.finish() // w.goneUpTo is empty: no record may be missing on the topics
 }
 
@@ -63,25 +63,25 @@ func TestP11_OneCommandAfterKafkaLostItsData(t *testing.T) {
 // consumed again is a duplicate. Meanwhile a range is published again for external readers.
 func TestP2_ConsumersRewoundUnderLoad(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	rewindUnderLoad(w, w.serve(""), w.serve(""))
 }
 
 // The same with PostgreSQL as the pipe.
 func TestP2_ConsumersRewoundUnderLoadWithoutKafka(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	w.pipe = "postgres"
 	rewindUnderLoad(w, w.serve(""), w.serve(""))
 }
 
-func rewindUnderLoad(w *world, a, b *instance) {
+func rewindUnderLoad(w *deployment, a, b *instance) {
 	w.t.Helper()
 	w.catalogue(a)
-	tenants := w.join(a, 3)
-	w.known(b, tenants)
+	tenants := w.createTenants(a, 3)
+	w.awaitKeys(b, tenants)
 	start := time.Now()
-	l := w.drive(tenants, 2, calm(), func(n int) string {
+	l := w.startLoad(tenants, 2, lightTraffic(), func(n int) string {
 		if n%2 == 1 {
 			return b.url()
 		}
@@ -89,7 +89,7 @@ func rewindUnderLoad(w *world, a, b *instance) {
 	})
 	l.awaitMore(300)
 	for _, consumer := range []string{"meterplex-usage-validator", "meterplex-usage-aggregator", "meterplex-dead-letter-handler"} {
-		w.drainedFor(a, consumer)
+		w.awaitFolded(a, consumer)
 	}
 	c := w.cli(a, w.operator)
 	for n, consumer := range []string{"meterplex-usage-validator", "meterplex-usage-aggregator", "meterplex-dead-letter-handler", "meterplex-command-handler", "meterplex-usage-commands"} {
@@ -105,21 +105,21 @@ func rewindUnderLoad(w *world, a, b *instance) {
 	l.awaitMore(150)
 	l.stop()
 	within(w.t, time.Minute, "duplicates were skipped", func(context.Context) (bool, string) {
-		skips := w.skips(a) + w.skips(b)
+		skips := w.dedupeSkips(a) + w.dedupeSkips(b)
 		return skips > 0, fmt.Sprint(skips)
 	})
 	w.finish()
 }
 
-func (w *world) skips(at *instance) (n float64) {
+func (w *deployment) dedupeSkips(at *instance) (n float64) {
 	for _, consumer := range []string{"meterplex-usage-validator", "meterplex-usage-aggregator", "meterplex-dead-letter-handler"} {
 		n += w.metric(at, `meterplex_inbox_dedup_skips_total{consumer="`+consumer+`"}`)
 	}
 	return n
 }
 
-// drainedFor waits until a consumer has folded an event: before that a rewind has no effect.
-func (w *world) drainedFor(at *instance, consumer string) {
+// awaitFolded waits until a consumer has folded an event: before that a rewind has no effect.
+func (w *deployment) awaitFolded(at *instance, consumer string) {
 	w.t.Helper()
 	within(w.t, time.Minute, consumer+" has folded an event", func(context.Context) (bool, string) {
 		n := w.count(`SELECT count(*) FROM consumer_checkpoints WHERE consumer = $1 AND position > 0`, consumer)

@@ -25,14 +25,14 @@ func (i *instance) health() string {
 
 // The roles run in two instances: each serves its health, and each metric that rules and
 // dashboards use exists on at least one of them.
-func TestInstancesOfOneRoleAreWatchedLikeOthers(t *testing.T) {
+func TestInstancesOfOneRoleExportAllMetrics(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	w.pipe = "postgres" // the pipe does not matter here
 	api := w.serve("api,projector")
 	back := w.serve("relay,validator,aggregator,deadletter,commands")
 	w.catalogue(api)
-	x := w.join(api, 1)[0]
+	x := w.createTenants(api, 1)[0]
 	w.ingest(api, x, "accepted", events("e", 20, "api_calls")...)
 	w.drain()
 	for _, at := range []string{api.url(), back.health()} {
@@ -58,7 +58,7 @@ func TestInstancesOfOneRoleAreWatchedLikeOthers(t *testing.T) {
 }
 
 // missingMetrics returns the series used by rules and dashboards that none of the addresses has.
-func missingMetrics(ctx context.Context, w *world, addresses ...string) (missing []string) {
+func missingMetrics(ctx context.Context, w *deployment, addresses ...string) (missing []string) {
 	var found strings.Builder
 	for _, at := range addresses {
 		_, body, _ := w.call(ctx, "", http.MethodGet, at+"/metrics", nil)

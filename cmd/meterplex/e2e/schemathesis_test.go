@@ -24,12 +24,12 @@ import (
 const schemathesisChecks = "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance," +
 	"response_schema_conformance,negative_data_rejection,unsupported_method,missing_required_header"
 
-// TestTheServiceIsAsItsDescriptionSays runs schemathesis, which derives valid and invalid
+// TestTheServiceMatchesItsOpenAPIDocument runs schemathesis, which derives valid and invalid
 // requests from the description, with a tenant's key and an operator's.
 // METERPLEX_TEST_SCHEMATHESIS=100 makes 100 requests for each operation, adds the values at
 // every bound of the description, and fails instead of skipping. With 50 it takes
 // about three minutes; without hooks.py it took more than a quarter of an hour.
-func TestTheServiceIsAsItsDescriptionSays(t *testing.T) {
+func TestTheServiceMatchesItsOpenAPIDocument(t *testing.T) {
 	t.Parallel()
 	examples, phases, limit := 4, "fuzzing", 5*time.Minute
 	if long := os.Getenv("METERPLEX_TEST_SCHEMATHESIS"); long != "" {
@@ -40,7 +40,7 @@ func TestTheServiceIsAsItsDescriptionSays(t *testing.T) {
 		phases, limit = "examples,coverage,fuzzing", time.Hour
 	}
 	tool := schemathesis(t)
-	w := newWorld(t)
+	w := newDeployment(t)
 	w.pipe = "postgres"
 	at := w.serve("")
 	x := w.described(at)
@@ -158,10 +158,10 @@ type describedTenant struct{ key, config string }
 
 // described creates a resource of every kind and configures their ids as path parameters: a
 // random id would only be answered by 404.
-func (w *world) described(at *instance) describedTenant {
+func (w *deployment) described(at *instance) describedTenant {
 	w.t.Helper()
 	w.catalogue(at)
-	x := w.join(at, 1)[0]
+	x := w.createTenants(at, 1)[0]
 	batch := events("described", 20, features()[0])
 	w.ingest(at, x, "accepted", batch...)
 	batch[0].Amount++

@@ -39,11 +39,11 @@ func (s *secrets) search(place string, text []byte) {
 	}
 }
 
-// TestP9_SecretsAreNowhere uses valid and invalid keys of every kind in every way, and
+// TestP9_SecretsAreNotStoredOrLogged uses valid and invalid keys of every kind in every way, and
 // searches for them in the answers, logs, tables, topics and files.
-func TestP9_SecretsAreNowhere(t *testing.T) {
+func TestP9_SecretsAreNotStoredOrLogged(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	at := w.serve("", "METERPLEX_LOG_LEVEL=debug")
 	owner, err := url.Parse(w.db)
 	if err != nil {
@@ -79,9 +79,9 @@ func TestP9_SecretsAreNowhere(t *testing.T) {
 }
 
 // useKeys creates, uses, rotates and revokes keys, and sends them in wrong places.
-func (w *world) useKeys(at *instance, s *secrets) {
+func (w *deployment) useKeys(at *instance, s *secrets) {
 	w.catalogue(at)
-	x := w.join(at, 1)[0]
+	x := w.createTenants(at, 1)[0]
 	keys := "/api/v1/tenants/" + x.id + "/api-keys"
 	made := func(name, path string, body any, header ...string) (id string) {
 		var answer struct{ ID, Secret string }
@@ -119,7 +119,7 @@ func (w *world) useKeys(at *instance, s *secrets) {
 }
 
 // configPrinted returns the output of config print in the instance's environment.
-func (w *world) configPrinted(at *instance) []byte {
+func (w *deployment) configPrinted(at *instance) []byte {
 	w.t.Helper()
 	path, err := binary()
 	if err != nil {
@@ -135,7 +135,7 @@ func (w *world) configPrinted(at *instance) []byte {
 }
 
 // searchDatabase searches every row of every table, as text.
-func (s *secrets) searchDatabase(w *world) {
+func (s *secrets) searchDatabase(w *deployment) {
 	s.Helper()
 	rows, err := w.sql.Query(s.Context(), `SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema')`)
 	if err != nil {
@@ -159,7 +159,7 @@ func (s *secrets) searchDatabase(w *world) {
 }
 
 // searchTopics searches every record, with its key and headers.
-func (s *secrets) searchTopics(w *world) {
+func (s *secrets) searchTopics(w *deployment) {
 	s.Helper()
 	client := w.kafka(kgo.ConsumeTopics(w.topicNames()...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	defer client.Close()

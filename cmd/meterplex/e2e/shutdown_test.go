@@ -13,16 +13,16 @@ import (
 // SIGTERM under load ends the process with 0; answered events are stored.
 func TestGracefulShutdownUnderLoad(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	i := w.serve("")
 	w.catalogue(i)
-	tenants := w.join(i, 2)
-	l := w.drive(tenants, 3, usual(), func(int) string { return i.url() })
+	tenants := w.createTenants(i, 2)
+	l := w.startLoad(tenants, 3, busyTraffic(), func(int) string { return i.url() })
 	for range 2 {
-		w.membersAre(1)
+		w.awaitMembers(1)
 		l.awaitMore(300)
 		i.stop()
-		if n := w.membersNow(); n != 0 {
+		if n := w.currentMembers(); n != 0 {
 			t.Errorf("%d members are left in the groups, want 0: their partitions wait for the session timeout", n)
 		}
 		i.start()
@@ -34,7 +34,7 @@ func TestGracefulShutdownUnderLoad(t *testing.T) {
 
 // members counts the groups' members. It returns -1 during a rebalance or if the
 // coordinator does not answer.
-func (w *world) members(ctx context.Context) (n int) {
+func (w *deployment) members(ctx context.Context) (n int) {
 	w.t.Helper()
 	c := w.kafka()
 	defer c.Close()
@@ -55,8 +55,8 @@ func (w *world) members(ctx context.Context) (n int) {
 	return n
 }
 
-// membersNow counts the members as soon as the coordinator answers.
-func (w *world) membersNow() (n int) {
+// currentMembers counts the members as soon as the coordinator answers.
+func (w *deployment) currentMembers() (n int) {
 	w.t.Helper()
 	within(w.t, time.Minute, "the groups' coordinator answers", func(ctx context.Context) (bool, string) {
 		n = w.members(ctx)
@@ -65,8 +65,8 @@ func (w *world) membersNow() (n int) {
 	return n
 }
 
-// membersAre waits until each group has that many members and no rebalance is under way.
-func (w *world) membersAre(each int) {
+// awaitMembers waits until each group has that many members and no rebalance is under way.
+func (w *deployment) awaitMembers(each int) {
 	w.t.Helper()
 	within(w.t, time.Minute, "the groups are joined", func(ctx context.Context) (bool, string) {
 		n := w.members(ctx)
@@ -75,13 +75,13 @@ func (w *world) membersAre(each int) {
 }
 
 // Requests that wait for a lock when SIGTERM comes are finished and answered.
-func TestGracefulShutdownAnswersWhatIsUnderWay(t *testing.T) {
+func TestGracefulShutdownAnswersOpenRequests(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	w.pipe = "postgres" // the pipe does not matter here
 	i := w.serve("")
 	w.catalogue(i)
-	x := w.join(i, 1)[0]
+	x := w.createTenants(i, 1)[0]
 	w.ingest(i, x, "accepted", events("before", 5, "api_calls")...)
 	w.drain()
 	url := i.url()

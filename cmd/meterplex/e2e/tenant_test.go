@@ -21,7 +21,7 @@ func features() []string { return []string{"api_calls", "input_tokens", "storage
 type object = map[string]any
 
 // catalogue defines the features and a plan that grants them, without limits.
-func (w *world) catalogue(at *instance) {
+func (w *deployment) catalogue(at *instance) {
 	w.t.Helper()
 	var grants []object
 	for _, f := range append(features(), "output_tokens") {
@@ -33,8 +33,8 @@ func (w *world) catalogue(at *instance) {
 	w.ask(w.operator, http.MethodPut, at, "/api/v1/plans/all", object{"name": "All", "entitlements": grants}, nil, http.StatusCreated)
 }
 
-// join creates tenants with a subscription to the plan.
-func (w *world) join(at *instance, n int) []*tenant {
+// createTenants creates tenants with a subscription to the plan.
+func (w *deployment) createTenants(at *instance, n int) []*tenant {
 	w.t.Helper()
 	var made []*tenant
 	for range n {
@@ -52,29 +52,29 @@ func (w *world) join(at *instance, n int) []*tenant {
 	return made
 }
 
-func (w *world) subscribe(at *instance, x *tenant) string {
+func (w *deployment) subscribe(at *instance, x *tenant) string {
 	w.t.Helper()
 	var answer struct{ ID string }
 	w.ask(w.operator, http.MethodPost, at, "/api/v1/tenants/"+x.id+"/subscriptions", object{"plan": "all", "status": "ACTIVE"}, &answer, http.StatusCreated)
 	return answer.ID
 }
 
-func (w *world) keyOf(at *instance, x *tenant, scopes ...string) string {
+func (w *deployment) keyOf(at *instance, x *tenant, scopes ...string) string {
 	w.t.Helper()
 	_, secret := w.newKey(at, x, scopes...)
 	return secret
 }
 
 // newKey creates a key and returns its id, too.
-func (w *world) newKey(at *instance, x *tenant, scopes ...string) (id, secret string) {
+func (w *deployment) newKey(at *instance, x *tenant, scopes ...string) (id, secret string) {
 	w.t.Helper()
 	var answer struct{ ID, Secret string }
 	w.ask(w.operator, http.MethodPost, at, "/api/v1/tenants/"+x.id+"/api-keys", object{"name": "e2e", "scopes": scopes, "mode": "live"}, &answer, http.StatusCreated)
 	return answer.ID, answer.Secret
 }
 
-// known waits until an instance accepts the tenants' keys, which another instance created.
-func (w *world) known(at *instance, tenants []*tenant) {
+// awaitKeys waits until an instance accepts the tenants' keys, which another instance created.
+func (w *deployment) awaitKeys(at *instance, tenants []*tenant) {
 	w.t.Helper()
 	for _, x := range tenants {
 		within(w.t, time.Minute, "the key is accepted", func(ctx context.Context) (bool, string) {
@@ -85,7 +85,7 @@ func (w *world) known(at *instance, tenants []*tenant) {
 }
 
 // setSubscription changes the subscription's status.
-func (w *world) setSubscription(at *instance, x *tenant, id, status string) {
+func (w *deployment) setSubscription(at *instance, x *tenant, id, status string) {
 	w.t.Helper()
 	w.ask(w.operator, http.MethodPatch, at, "/api/v1/tenants/"+x.id+"/subscriptions/"+id, object{"status": status}, nil, http.StatusOK)
 }

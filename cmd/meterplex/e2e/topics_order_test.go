@@ -8,17 +8,17 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// counting is a test that counts its failures instead of reporting them.
-type counting struct {
+// failureCounter is a test that counts its failures instead of reporting them.
+type failureCounter struct {
 	testing.TB
 	faults int
 }
 
-func (c *counting) Errorf(string, ...any) { c.faults++ }
+func (c *failureCounter) Errorf(string, ...any) { c.faults++ }
 
 // Records out of order are found also after the topics were filled again: only records that
 // the relay published behind a loss may come without the event before them.
-func TestTopicsOrderIsLookedAtAfterALoss(t *testing.T) {
+func TestTopicOrderIsCheckedAfterALoss(t *testing.T) {
 	t.Parallel()
 	lost := loss{relayed: map[int16]int64{0: 4}, recorded: map[int16]int64{0: 6}}
 	for _, c := range []struct {
@@ -38,8 +38,8 @@ func TestTopicsOrderIsLookedAtAfterALoss(t *testing.T) {
 		{"filled again out of order", []int64{6, 8, 4, 2, 6, 8}, lost, true, 1},
 		{"out of order behind the loss", []int64{2, 4, 6, 10, 8, 12}, lost, true, 1},
 	} {
-		response := &counting{TB: t}
-		b := &topicReader{w: &world{t: response, loss: c.loss, refilled: c.refilled}, seen: map[place]*firstCopy{}, last: map[string]int64{}, outside: map[place][sha256.Size]byte{}}
+		response := &failureCounter{TB: t}
+		b := &topicReader{w: &deployment{t: response, loss: c.loss, refilled: c.refilled}, seen: map[topicPosition]*firstCopy{}, last: map[string]int64{}, outside: map[topicPosition][sha256.Size]byte{}}
 		for _, n := range c.positions {
 			at := fmt.Sprint("0-", n)
 			b.read(&kgo.Record{Topic: "usage.raw", Key: []byte("t"), Value: []byte(`{"eventId":"e","tenantId":"t","position":"` + at + `"}`), Headers: []kgo.RecordHeader{

@@ -28,7 +28,7 @@ func groups() map[string]string {
 		"meterplex-dead-letter-handler": "usage.dead-letter", "meterplex-command-handler": "meterplex.commands"}
 }
 
-func (w *world) kafka(opts ...kgo.Opt) *kgo.Client {
+func (w *deployment) kafka(opts ...kgo.Opt) *kgo.Client {
 	w.t.Helper()
 	c, err := kgo.NewClient(append(opts, kgo.SeedBrokers(w.brokers().Brokers()...))...)
 	if err != nil {
@@ -38,7 +38,7 @@ func (w *world) kafka(opts ...kgo.Opt) *kgo.Client {
 }
 
 // topicNames are the names of the test's topics.
-func (w *world) topicNames() []string {
+func (w *deployment) topicNames() []string {
 	var names []string
 	for _, t := range topics() {
 		names = append(names, w.prefix+t)
@@ -46,13 +46,13 @@ func (w *world) topicNames() []string {
 	return names
 }
 
-// place identifies an event by topic number and position.
-type place struct{ topic, position string }
+// topicPosition identifies an event by topic number and position.
+type topicPosition struct{ topic, position string }
 
 // checkTopics checks that each event of the log is on its topic, by id and tenant, that
 // repetitions are byte for byte equal, and that first occurrences follow the event before
 // them. meterplex verify checks that the bytes are the log's.
-func (w *world) checkTopics() {
+func (w *deployment) checkTopics() {
 	w.t.Helper()
 	seen := w.published()
 	found, err := w.sql.Query(w.t.Context(), `SELECT l.topic::text, l.partition || '-' || l.position, l.event_id::text, l.tenant_id::text, l.position <= c.position, l.partition, l.position
@@ -60,7 +60,7 @@ FROM event_log_rows l JOIN relay_cursors c USING (partition)`)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	var at place
+	var at topicPosition
 	var id, tenant string
 	var relayed bool
 	var partition int16
@@ -101,14 +101,14 @@ func (l loss) excuses(partition int16, n, previous int64) bool {
 }
 
 // beforeLoss must be called before the broker loses its records.
-func (w *world) beforeLoss() {
+func (w *deployment) beforeLoss() {
 	w.t.Helper()
 	w.loss.relayed = w.positions(`SELECT partition, position FROM relay_cursors`)
 }
 
 // afterLoss notes that every event recorded so far may be missing on the topics: the
 // broker held it, or acknowledged it in its last moment.
-func (w *world) afterLoss() {
+func (w *deployment) afterLoss() {
 	w.t.Helper()
 	w.loss.recorded = w.positions(`SELECT partition, position FROM log_heads`)
 	w.goneUpTo, w.refilled = w.loss.recorded, false
@@ -116,9 +116,9 @@ func (w *world) afterLoss() {
 
 // afterRefill notes that the relay was rewound to send everything again: no record may
 // be missing on the topics, and first occurrences may be out of order.
-func (w *world) afterRefill() { w.goneUpTo, w.refilled = nil, true }
+func (w *deployment) afterRefill() { w.goneUpTo, w.refilled = nil, true }
 
-func (w *world) positions(sql string) map[int16]int64 {
+func (w *deployment) positions(sql string) map[int16]int64 {
 	w.t.Helper()
 	found, err := w.sql.Query(w.t.Context(), sql)
 	if err != nil {
@@ -143,16 +143,16 @@ type firstCopy struct {
 }
 
 // published reads all topics from beginning to end.
-func (w *world) published() map[place]*firstCopy {
+func (w *deployment) published() map[topicPosition]*firstCopy {
 	w.t.Helper()
-	b := &topicReader{w: w, seen: map[place]*firstCopy{}, last: map[string]int64{}, outside: map[place][sha256.Size]byte{}}
+	b := &topicReader{w: w, seen: map[topicPosition]*firstCopy{}, last: map[string]int64{}, outside: map[topicPosition][sha256.Size]byte{}}
 	w.eachRecord(b.read)
 	w.t.Logf("%d records on the topics, %d of them repetitions; and %d of lost events", len(b.seen)+b.repeated, b.repeated, b.ghosts)
 	return b.seen
 }
 
 // eachRecord reads all topics from beginning to end.
-func (w *world) eachRecord(take func(*kgo.Record)) {
+func (w *deployment) eachRecord(take func(*kgo.Record)) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 3*time.Minute)
 	defer cancel()
@@ -187,12 +187,12 @@ func (w *world) eachRecord(take func(*kgo.Record)) {
 
 // topicReader is the state of reading the topics.
 type topicReader struct {
-	w        *world
-	seen     map[place]*firstCopy
+	w        *deployment
+	seen     map[topicPosition]*firstCopy
 	last     map[string]int64 // greatest position, by topic and partition
 	repeated int
-	ghosts   int                         // records of other histories
-	outside  map[place][sha256.Size]byte // records published again for external readers before the first occurrence
+	ghosts   int                                 // records of other histories
+	outside  map[topicPosition][sha256.Size]byte // records published again for external readers before the first occurrence
 }
 
 func (b *topicReader) read(r *kgo.Record) {
@@ -205,7 +205,7 @@ func (b *topicReader) read(r *kgo.Record) {
 		return
 	}
 	name := strings.TrimPrefix(r.Topic, b.w.prefix)
-	at := place{strconv.Itoa(number(name)), header["mp-position"]}
+	at := topicPosition{strconv.Itoa(number(name)), header["mp-position"]}
 	partition, position, _ := strings.Cut(at.position, "-")
 	n, err := strconv.ParseInt(position, 10, 64)
 	if err != nil || partition != strconv.Itoa(int(r.Partition)) {
@@ -235,13 +235,13 @@ func (b *topicReader) read(r *kgo.Record) {
 }
 
 // inOrder checks that a first occurrence follows the event before it on its topic.
-func (b *topicReader) inOrder(at place, name string, partition int16, n int64, before string) {
+func (b *topicReader) inOrder(at topicPosition, name string, partition int16, n int64, before string) {
 	previous, err := strconv.ParseInt(before, 10, 64)
 	if err != nil || previous >= n {
 		b.w.t.Errorf("%s on %s has the previous position %q", at.position, name, before)
 		return
 	}
-	came := b.seen[place{at.topic, fmt.Sprint(partition, "-", previous)}] != nil
+	came := b.seen[topicPosition{at.topic, fmt.Sprint(partition, "-", previous)}] != nil
 	if previous > 0 && !came && !b.w.loss.excuses(partition, n, previous) {
 		b.w.t.Errorf("%s is first on %s before its predecessor %d", at.position, name, previous)
 	}

@@ -34,7 +34,7 @@ func slowClients(x *torture, d drawnFault) string {
 	}
 	x.sleep(d.hold)
 	why, want := "", int64(slowConnections/len(hit)/3)
-	x.soon(30*time.Second, func(context.Context) bool {
+	x.becomesTrue(30*time.Second, func(context.Context) bool {
 		why = ""
 		for n := range hit {
 			if now := open[n].Load(); now < want {

@@ -29,27 +29,27 @@ func (x *torture) targets(d drawnFault) []*member {
 	return []*member{x.members[d.target]}
 }
 
-func onDatabase(m manner) func(*torture, drawnFault) string {
+func onDatabase(m proxyMode) func(*torture, drawnFault) string {
 	return func(x *torture, d drawnFault) string {
 		return x.inject(d, m, func(m *member) []*proxy { return []*proxy{m.database} })
 	}
 }
 
-func onPipe(m manner) func(*torture, drawnFault) string {
+func onPipe(m proxyMode) func(*torture, drawnFault) string {
 	return func(x *torture, d drawnFault) string {
 		return x.inject(d, m, func(m *member) []*proxy { return m.pipe })
 	}
 }
 
-func onClients(m manner) func(*torture, drawnFault) string {
+func onClients(m proxyMode) func(*torture, drawnFault) string {
 	return func(x *torture, d drawnFault) string {
 		return x.inject(d, m, func(m *member) []*proxy { return []*proxy{m.clients} })
 	}
 }
 
-// inject sets proxies to a manner for the fault's time, and until traffic has met it.
-func (x *torture) inject(d drawnFault, m manner, which func(*member) []*proxy) string {
-	tell := func(m manner) {
+// inject sets proxies to a mode for the fault's time, and until traffic has met it.
+func (x *torture) inject(d drawnFault, m proxyMode, which func(*member) []*proxy) string {
+	tell := func(m proxyMode) {
 		for _, at := range x.targets(d) {
 			for _, p := range which(at) {
 				p.set(m)
@@ -59,7 +59,7 @@ func (x *torture) inject(d drawnFault, m manner, which func(*member) []*proxy) s
 	tell(m)
 	x.sleep(d.hold)
 	why := ""
-	x.soon(30*time.Second, func(context.Context) bool {
+	x.becomesTrue(30*time.Second, func(context.Context) bool {
 		why = ""
 		for _, at := range x.targets(d) {
 			if !slices.ContainsFunc(which(at), func(p *proxy) bool { return p.hits.Load() > 0 }) {
@@ -82,7 +82,7 @@ func (x *torture) sleep(d time.Duration) {
 // killInstance kills an instance with SIGKILL under load.
 func killInstance(x *torture, d drawnFault) string {
 	m := x.members[d.target]
-	x.more(1)
+	x.awaitEvents(1)
 	x.checkNotEnded(m)
 	code := m.end(syscall.SIGKILL)
 	x.sleep(d.hold)
@@ -94,7 +94,7 @@ func killInstance(x *torture, d drawnFault) string {
 }
 
 func killAll(x *torture, d drawnFault) string {
-	x.more(1)
+	x.awaitEvents(1)
 	x.endAll(syscall.SIGKILL)
 	x.sleep(d.hold)
 	for _, m := range x.members {
@@ -118,7 +118,7 @@ func (x *torture) endAll(sig syscall.Signal) {
 
 // checkNotEnded reports an instance that ended by itself: no fault may cause that.
 func (x *torture) checkNotEnded(m *member) {
-	if state, died := m.endedByItself(); died {
+	if state, died := m.exitedByItself(); died {
 		x.t.Errorf("%s ended by itself: %s\n%s", m.name, state, m.lastLines(30))
 	}
 }
@@ -135,7 +135,7 @@ const shutdownTimeout = "context deadline exceeded"
 // may also give them up and log that.
 func stopInstance(x *torture, d drawnFault) string {
 	m := x.members[d.target]
-	x.more(1)
+	x.awaitEvents(1)
 	x.checkNotEnded(m)
 	code := m.end(syscall.SIGTERM)
 	if late := x.concurrent(database|pipe|clients) && strings.Contains(m.lastLines(3), shutdownTimeout); code != 0 && !late {
@@ -170,23 +170,23 @@ func (x *torture) restart(m *member, mayFail bool) {
 func freezeInstance(x *torture, d drawnFault) string {
 	m := x.members[d.target]
 	// Wait until every instance has relay leases.
-	if !x.soon(time.Minute, func(ctx context.Context) bool { return x.relaying(ctx) == len(x.members) }) {
+	if !x.becomesTrue(time.Minute, func(ctx context.Context) bool { return x.leaseOwners(ctx) == len(x.members) }) {
 		return "not every instance had relay leases"
 	}
 	m.signal(syscall.SIGSTOP)
 	defer m.signal(syscall.SIGCONT)
 	x.sleep(d.hold)
-	if !x.soon(time.Minute, func(ctx context.Context) bool {
-		n := x.world.members(ctx)
-		return x.relaying(ctx) == len(x.members)-1 && n == (len(x.members)-1)*len(groups())
+	if !x.becomesTrue(time.Minute, func(ctx context.Context) bool {
+		n := x.deployment.members(ctx)
+		return x.leaseOwners(ctx) == len(x.members)-1 && n == (len(x.members)-1)*len(groups())
 	}) {
 		return "the others did not take over its partitions"
 	}
 	return ""
 }
 
-// relaying counts the owners of relay leases.
-func (x *torture) relaying(ctx context.Context) (n int) {
+// leaseOwners counts the owners of relay leases.
+func (x *torture) leaseOwners(ctx context.Context) (n int) {
 	if err := x.sql.QueryRow(ctx, `SELECT count(DISTINCT owner) FROM relay_cursors WHERE lease_until > now()`).Scan(&n); err != nil {
 		return -1
 	}
@@ -200,7 +200,7 @@ func disconnectClients(x *torture, d drawnFault) string {
 	tenant := x.tenants[rng.IntN(len(x.tenants))]
 	gone := 0
 	for start := time.Now(); time.Since(start) < d.hold && x.t.Context().Err() == nil; {
-		c := &client{w: x.world, tenant: tenant, to: x.members[rng.IntN(len(x.members))].clients.url}
+		c := &client{w: x.deployment, tenant: tenant, to: x.members[rng.IntN(len(x.members))].clients.url}
 		ctx, cancel := context.WithTimeout(x.t.Context(), time.Duration(rng.IntN(15000))*time.Microsecond)
 		_, ok := c.sendOnce(ctx, from.batch())
 		if !ok && ctx.Err() != nil {
@@ -217,8 +217,8 @@ func disconnectClients(x *torture, d drawnFault) string {
 
 // offsetsToStart: the offsets are the groups' only state in Kafka; the log does not need them.
 func offsetsToStart(x *torture, _ drawnFault) string {
-	x.more(50)
-	if !x.soon(time.Minute, x.committed) {
+	x.awaitEvents(50)
+	if !x.becomesTrue(time.Minute, x.committed) {
 		return "the validator's group committed no offset"
 	}
 	x.endAll(syscall.SIGTERM)
@@ -236,7 +236,7 @@ func (x *torture) committed(ctx context.Context) bool {
 }
 
 func offsetsToEnd(x *torture, _ drawnFault) string {
-	x.more(50)
+	x.awaitEvents(50)
 	x.endAll(syscall.SIGKILL) // with many uncommitted records
 	return x.resetOffsets(true)
 }
@@ -257,7 +257,7 @@ func rewindConsumers(x *torture, d drawnFault) string {
 	defer cancel()
 	rng := rand.New(rand.NewPCG(d.seed, 1))
 	consumer := []string{"meterplex-usage-validator", "meterplex-usage-aggregator", "meterplex-dead-letter-handler"}[rng.IntN(3)]
-	x.more(20)
+	x.awaitEvents(20)
 	for n, ask := range []object{
 		{"consumer": consumer, "to": "start", "reason": "torture"},
 		{"topic": "usage.raw", "fromTime": time.Now().Add(-time.Minute).UTC().Format(time.RFC3339), "reason": "torture"},
@@ -268,7 +268,7 @@ func rewindConsumers(x *torture, d drawnFault) string {
 			return fmt.Sprintf("%s: %d %s", path, status, body)
 		}
 		x.work.replays.Add(1)
-		done := x.soon(time.Minute, func(ctx context.Context) bool {
+		done := x.becomesTrue(time.Minute, func(ctx context.Context) bool {
 			status, _ := x.attempt(ctx, x.operator, "GET", "/api/v1/replays/"+answer.ID, nil, &answer)
 			return status == 200 && answer.State != "RUNNING" && answer.Remaining == 0
 		})

@@ -13,24 +13,24 @@ import (
 func (x *torture) final() {
 	at := x.members[0].instance
 	x.report.unknown, x.report.messages = x.unansweredEvents()
-	x.prove("all messages are consumed", func() string {
-		x.consumed()
+	x.checkInvariant("all messages are consumed", func() string {
+		x.awaitConsumed()
 		return fmt.Sprintf("%d messages", x.work.messages.Load()+x.work.poison.Load())
 	})
-	x.prove("events without an answer are settled by a retry", func() string {
+	x.checkInvariant("events without an answer are settled by a retry", func() string {
 		x.settleAll(at)
 		return fmt.Sprintf("%d events of requests, %d of messages", x.report.unknown, x.report.messages)
 	})
-	x.prove("the backlog drains", func() string { return "drained in " + x.drain().Round(time.Millisecond).String() })
+	x.checkInvariant("the backlog drains", func() string { return "drained in " + x.drain().Round(time.Millisecond).String() })
 	x.refill(at)
-	x.prove("the identity holds", x.identity)
+	x.checkInvariant("the identity holds", x.identity)
 	for _, projection := range []string{"usage_aggregates", "dead_letter_events", "entitlement_reads"} {
-		x.prove("two rebuilds of "+projection+" are equal, and equal to what readers see, byte for byte", func() string { return x.rebuiltTwice(at, projection) })
+		x.checkInvariant("two rebuilds of "+projection+" are equal, and equal to what readers see, byte for byte", func() string { return x.rebuildTwice(at, projection) })
 	}
-	x.prove("meterplex verify --all runs every check, and all of them hold", func() string { return x.verified(at) })
+	x.checkInvariant("meterplex verify --all runs every check, and all of them hold", func() string { return x.runVerify(at) })
 	x.stopAll()
-	x.prove("acknowledged events are in the log once; refused events are not", x.nothingLost)
-	x.prove("the clients' ledgers, the log, the verdicts and the figures have the same sums", func() string {
+	x.checkInvariant("acknowledged events are in the log once; refused events are not", x.checkNoEventLost)
+	x.checkInvariant("the clients' ledgers, the log, the verdicts and the figures have the same sums", func() string {
 		sum := int64(0)
 		for _, tenant := range x.tenants {
 			x.checkSums(tenant)
@@ -41,9 +41,9 @@ func (x *torture) final() {
 		return fmt.Sprintf("%d units of %d tenants", sum, len(x.tenants))
 	})
 	for _, r := range rules() {
-		x.prove(r.name, func() string { x.checkRule(r); return "" })
+		x.checkInvariant(r.name, func() string { x.checkRule(r); return "" })
 	}
-	x.prove("each event of the log is on its topic, by id and tenant; repetitions are byte for byte the first; each first occurrence is behind the event before it", func() string {
+	x.checkInvariant("each event of the log is on its topic, by id and tenant; repetitions are byte for byte the first; each first occurrence is behind the event before it", func() string {
 		x.checkTopics()
 		return fmt.Sprintf("%d events of the log", x.count(`SELECT count(*) FROM event_log_rows`))
 	})
@@ -55,15 +55,15 @@ func (x *torture) refill(at *instance) {
 	if x.goneUpTo == nil {
 		return
 	}
-	x.prove("one command fills the deleted topics", func() string {
+	x.checkInvariant("one command fills the deleted topics", func() string {
 		done := x.cli(at, x.operator).replay("rewind", "--since", "168h")
 		x.afterRefill()
 		return fmt.Sprintf("%d partitions, drained in %s", len(done.Partitions), x.drain().Round(time.Millisecond))
 	})
 }
 
-// prove records whether an invariant holds.
-func (x *torture) prove(name string, f func() (figures string)) {
+// checkInvariant records whether an invariant holds.
+func (x *torture) checkInvariant(name string, f func() (figures string)) {
 	x.t.Helper()
 	before, start := x.rec.count(), time.Now()
 	done := false
@@ -94,7 +94,7 @@ func (x *torture) unansweredEvents() (requests, messages int) {
 func (x *torture) settleAll(at *instance) {
 	x.settle(at, x.tenants...)
 	for _, tenant := range x.tenants {
-		c := &client{w: x.world, tenant: tenant, to: at.url}
+		c := &client{w: x.deployment, tenant: tenant, to: at.url}
 		for open := tenant.ledger.uncertain(); len(open) > 0; open = open[min(len(open), 1000):] {
 			if c.send(x.t.Context(), open[:min(len(open), 1000)]) == nil {
 				x.t.Fatalf("%d events have no verdict", len(open))
@@ -117,7 +117,7 @@ func dumps() map[string]string {
 	}
 }
 
-func (x *torture) rebuiltTwice(at *instance, projection string) string {
+func (x *torture) rebuildTwice(at *instance, projection string) string {
 	ctx := x.t.Context()
 	x.work.rebuild = rebuild{}
 	// An undecided rebuild blocks others, also one that began without an answer.
@@ -147,11 +147,11 @@ func (x *torture) rebuiltTwice(at *instance, projection string) string {
 	return fmt.Sprintf("%d rows, md5 %s", rows, live)
 }
 
-// verified runs meterplex verify besides the tests' own checker; every check must run.
-func (x *torture) verified(at *instance) string {
+// runVerify runs meterplex verify besides the tests' own checker; every check must run.
+func (x *torture) runVerify(at *instance) string {
 	p := x.verify(at, "--all")
 	x.report.verify = p.String()
-	x.proven("meterplex verify --all", p)
+	x.requireProven("meterplex verify --all", p)
 	x.t.Logf("meterplex verify --all: %s", x.report.verify)
 	return fmt.Sprintf("exit code %d, %d lines", p.code, len(p.lines))
 }
@@ -159,34 +159,34 @@ func (x *torture) verified(at *instance) string {
 // stopAll stops the instances and checks that they leave no session or transaction behind.
 func (x *torture) stopAll() {
 	x.http.CloseIdleConnections()
-	x.prove("instances stop with exit code 0", func() string {
+	x.checkInvariant("instances stop with exit code 0", func() string {
 		x.endAll(syscall.SIGTERM)
 		return fmt.Sprintf("%d instances", len(x.members))
 	})
-	x.prove("no session, transaction or group member is left behind", func() string {
+	x.checkInvariant("no session, transaction or group member is left behind", func() string {
 		sessions, prepared, members := 0, 0, 0
-		if !x.soon(20*time.Second, func(ctx context.Context) bool {
+		if !x.becomesTrue(20*time.Second, func(ctx context.Context) bool {
 			err := x.sql.QueryRow(ctx, `SELECT (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND usename = 'meterplex'),
 				(SELECT count(*) FROM pg_prepared_xacts WHERE database = current_database())`).Scan(&sessions, &prepared)
-			members = x.world.members(ctx)
+			members = x.deployment.members(ctx)
 			return err == nil && sessions == 0 && prepared == 0 && members == 0
 		}) {
 			x.t.Errorf("%d sessions, %d prepared transactions and %d members of groups are left", sessions, prepared, members)
 		}
 		return fmt.Sprintf("at rest an instance had at most %d goroutines", x.report.goroutines)
 	})
-	x.prove("no log contains a data race, a panic or a hole", func() string {
+	x.checkInvariant("no log contains a data race, a panic or a hole", func() string {
 		lines := 0
 		for _, m := range x.members {
-			m.searchLog()
+			m.checkLogText()
 			lines += m.lineCount()
 		}
 		return fmt.Sprintf("%d lines", lines)
 	})
 }
 
-// nothingLost compares each id ever sent with the log.
-func (x *torture) nothingLost() string {
+// checkNoEventLost compares each id ever sent with the log.
+func (x *torture) checkNoEventLost() string {
 	if _, err := x.sql.Exec(x.t.Context(), `ANALYZE event_log_rows`); err != nil {
 		x.t.Fatal(err)
 	}

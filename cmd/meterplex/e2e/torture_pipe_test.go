@@ -21,7 +21,7 @@ func newPipeProxies(t testing.TB, brokers []string) (all []*proxy) {
 		ports[portOf(t, at)] = portOf(t, p.addr())
 		p.codec = func() (forth, back reader) {
 			c := &brokerNames{ports: ports, asked: map[int32][2]int16{}}
-			return c.forth, c.back
+			return c.toBroker, c.toClient
 		}
 		all = append(all, p)
 	}
@@ -54,7 +54,7 @@ const (
 	findCoordinatorKey = 10
 )
 
-func (c *brokerNames) forth(from io.Reader) ([]byte, error) {
+func (c *brokerNames) toBroker(from io.Reader) ([]byte, error) {
 	frame, err := frameOf(from)
 	if err == nil && len(frame) >= 12 {
 		key, version := int16(wire.BigEndian.Uint16(frame[4:])), int16(wire.BigEndian.Uint16(frame[6:]))
@@ -67,7 +67,7 @@ func (c *brokerNames) forth(from io.Reader) ([]byte, error) {
 	return frame, err
 }
 
-func (c *brokerNames) back(from io.Reader) ([]byte, error) {
+func (c *brokerNames) toClient(from io.Reader) ([]byte, error) {
 	frame, err := frameOf(from)
 	if err != nil || len(frame) < 8 {
 		return frame, err

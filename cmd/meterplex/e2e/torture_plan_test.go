@@ -17,7 +17,7 @@ const (
 	database
 	pipe
 	clients
-	everything = processes | database | pipe | clients
+	allScopes = processes | database | pipe | clients
 )
 
 // faultKind is one kind of fault. apply begins the fault, holds it and ends it; the round restarts
@@ -150,11 +150,11 @@ func faultKinds(brokers int) []*faultKind {
 	const s = time.Second
 	all := []*faultKind{
 		{"an instance is killed", processes, 0, false, s / 2, 3 * s, killInstance},
-		{"all instances are killed at once", everything &^ clients, 0, false, s / 2, 2 * s, killAll},
+		{"all instances are killed at once", allScopes &^ clients, 0, false, s / 2, 2 * s, killAll},
 		{"an instance is stopped by SIGTERM", processes, 0, false, s / 2, 3 * s, stopInstance},
-		{"an instance is frozen past its leases and sessions, and resumes", everything &^ clients, 0, true, 15 * s, 25 * s, freezeInstance},
-		{"groups' offsets are set to the beginning", everything, 2, true, s, s, offsetsToStart},
-		{"groups' offsets are set to the end", everything, 2, true, s, s, offsetsToEnd},
+		{"an instance is frozen past its leases and sessions, and resumes", allScopes &^ clients, 0, true, 15 * s, 25 * s, freezeInstance},
+		{"groups' offsets are set to the beginning", allScopes, 2, true, s, s, offsetsToStart},
+		{"groups' offsets are set to the end", allScopes, 2, true, s, s, offsetsToEnd},
 		{"a consumer is rewound, and a range is published again", processes | pipe, 0, true, s, s, rewindConsumers},
 
 		{"the postmaster is killed", database, 0, false, s / 2, 5 * s, killPostmaster},
@@ -167,23 +167,23 @@ func faultKinds(brokers int) []*faultKind {
 		{"database: connections are cut", database, 0, false, s, 8 * s, onDatabase(cuts)},
 		{"database: nothing moves", database, 0, false, s, 15 * s, onDatabase(stalls)},
 		{"database: half open", database, 0, false, s, 20 * s, onDatabase(halfOpen)},
-		{"database: answers vanish", database, 0, false, s, 15 * s, onDatabase(answersVanish)},
-		{"database: one byte at a time", database, 0, false, 3 * s, 10 * s, onDatabase(dribbles)},
+		{"database: answers vanish", database, 0, false, s, 15 * s, onDatabase(dropsAnswers)},
+		{"database: one byte at a time", database, 0, false, 3 * s, 10 * s, onDatabase(trickles)},
 		{"database: COMMIT never arrives", database, 0, false, 3 * s, 8 * s, onDatabase(losesCommits)},
 		{"database: COMMIT's answer is lost", database, 0, false, 3 * s, 8 * s, onDatabase(losesCommitAnswers)},
 
 		{"the broker is killed", pipe, 0, false, s / 4, s / 2, killBroker},
 		{"the broker is down", pipe, 0, true, 10 * s, 60 * s, stopBroker},
-		{"topics are deleted", everything &^ clients, 1, true, s, 3 * s, deleteTopics},
-		{"the broker loses its data, one command fills it again", everything &^ clients, 2, true, s, 3 * s, wipeAndRefillBroker},
+		{"topics are deleted", allScopes &^ clients, 1, true, s, 3 * s, deleteTopics},
+		{"the broker loses its data, one command fills it again", allScopes &^ clients, 2, true, s, 3 * s, wipeAndRefillBroker},
 		{"broker: connections are cut", pipe, 0, false, s, 10 * s, onPipe(cuts)},
 		{"broker: nothing moves", pipe, 0, false, s, 15 * s, onPipe(stalls)},
 		{"broker: half open", pipe, 0, false, s, 20 * s, onPipe(halfOpen)},
-		{"broker: answers vanish", pipe, 0, false, s, 15 * s, onPipe(answersVanish)},
-		{"broker: one byte at a time", pipe, 0, false, 3 * s, 10 * s, onPipe(dribbles)},
+		{"broker: answers vanish", pipe, 0, false, s, 15 * s, onPipe(dropsAnswers)},
+		{"broker: one byte at a time", pipe, 0, false, 3 * s, 10 * s, onPipe(trickles)},
 
 		{"clients: connections are cut", clients, 0, false, s, 3 * s, onClients(cuts)},
-		{"clients: answers vanish", clients, 0, false, s, 5 * s, onClients(answersVanish)},
+		{"clients: answers vanish", clients, 0, false, s, 5 * s, onClients(dropsAnswers)},
 		{"clients disconnect at any microsecond", clients, 0, false, 3 * s, 8 * s, disconnectClients},
 		{"clients are slow", clients, 0, false, 3 * s, 12 * s, slowClients},
 	}
@@ -191,20 +191,20 @@ func faultKinds(brokers int) []*faultKind {
 		return all
 	}
 	return append(all, []*faultKind{
-		{"the leader of every partition moves", pipe, 0, false, s, 3 * s, onBrokers((*world).moveLeaders)},
-		{"one of three brokers is rolled", pipe, 0, false, s, 5 * s, onBrokers((*world).rollBroker)},
-		{"one of three brokers is killed", pipe, 0, false, s, 5 * s, onBrokers((*world).crashBroker)},
-		{"two of three brokers are stopped", pipe, 0, true, s, 10 * s, onBrokers((*world).stopMost)},
-		{"two of three brokers are frozen, the third is killed", pipe, 0, true, s, 10 * s, onBrokers((*world).freezeMost)},
+		{"the leader of every partition moves", pipe, 0, false, s, 3 * s, onBrokers((*deployment).moveLeaders)},
+		{"one of three brokers is rolled", pipe, 0, false, s, 5 * s, onBrokers((*deployment).rollBroker)},
+		{"one of three brokers is killed", pipe, 0, false, s, 5 * s, onBrokers((*deployment).crashBroker)},
+		{"two of three brokers are stopped", pipe, 0, true, s, 10 * s, onBrokers((*deployment).stopMost)},
+		{"two of three brokers are frozen, the third is killed", pipe, 0, true, s, 10 * s, onBrokers((*deployment).freezeMost)},
 	}...)
 }
 
 // onBrokers applies a fault of three brokers to the one that the seed draws.
-func onBrokers(fault func(w *world, n int, while func()) string) func(*torture, drawnFault) string {
+func onBrokers(fault func(w *deployment, n int, while func()) string) func(*torture, drawnFault) string {
 	return func(x *torture, d drawnFault) string {
-		return fault(x.world, int(d.seed%copies), func() {
+		return fault(x.deployment, int(d.seed%copies), func() {
 			x.sleep(d.hold)
-			x.more(1)
+			x.awaitEvents(1)
 		})
 	}
 }

@@ -19,7 +19,7 @@ type report struct {
 	length, tortured time.Duration
 	start            time.Time
 	rounds           []string
-	kinds            map[string]*reached
+	kinds            map[string]*faultCount
 	recoveries       []time.Duration
 	limit            time.Duration // the longest limit of a recovery
 	others           float64       // greatest share of the machine that other programs used
@@ -35,8 +35,8 @@ type report struct {
 	whole            bool // the run reached its end
 }
 
-// reached counts how often a kind of fault was reached.
-type reached struct {
+// faultCount counts how often a kind of fault was reached.
+type faultCount struct {
 	Reached, Missed int
 	took            []time.Duration
 }
@@ -49,9 +49,9 @@ type invariant struct {
 }
 
 func newReport(x *torture, length time.Duration) *report {
-	r := &report{length: length, start: time.Now(), kinds: map[string]*reached{}, versions: x.versions()}
+	r := &report{length: length, start: time.Now(), kinds: map[string]*faultCount{}, versions: x.versions()}
 	for _, k := range faultKinds(len(x.brokers())) {
-		r.kinds[k.name] = &reached{} // kinds that are never drawn are reported, too
+		r.kinds[k.name] = &faultCount{} // kinds that are never drawn are reported, too
 	}
 	return r
 }

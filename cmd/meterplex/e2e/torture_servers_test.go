@@ -12,7 +12,7 @@ import (
 )
 
 func killPostmaster(x *torture, d drawnFault) string {
-	x.more(1)
+	x.awaitEvents(1)
 	x.servers.killPrimary()
 	x.sleep(d.hold)
 	x.servers.recoverPrimary()
@@ -27,15 +27,15 @@ WHERE c.consumer = 'meterplex-usage-validator' AND c.joined AND l.topic = 1 AND 
 // the synchronous standby. The next standby is a copy of the new primary under load.
 func promoteStandbyUnread(x *torture, d drawnFault) string {
 	unread := 0
-	err := x.held(pgx.ReadCommitted, `SELECT FROM consumer_checkpoints WHERE consumer IN ('meterplex-usage-validator', 'meterplex-usage-aggregator') ORDER BY consumer, partition FOR UPDATE`, func() {
-		x.soon(time.Minute, func(ctx context.Context) bool {
+	err := x.whileHeld(pgx.ReadCommitted, `SELECT FROM consumer_checkpoints WHERE consumer IN ('meterplex-usage-validator', 'meterplex-usage-aggregator') ORDER BY consumer, partition FOR UPDATE`, func() {
+		x.becomesTrue(time.Minute, func(ctx context.Context) bool {
 			return x.sql.QueryRow(ctx, unreadSQL).Scan(&unread) == nil && unread > 0
 		})
 		x.servers.killPrimary()
 	})
 	x.sleep(d.hold)
 	x.servers.promote(d.seed%2 == 0)
-	x.noteRecovery(x.servers.abandoned())
+	x.noteRecovery(x.servers.lostByFailover())
 	x.servers.attach()
 	x.servers.synchronous(true)
 	if err != nil || unread == 0 {
@@ -49,11 +49,11 @@ func detachStandby(x *torture, d drawnFault) string {
 	x.servers.link.set(cuts)
 	waiting := 0
 	x.sleep(d.hold)
-	x.soon(30*time.Second, func(ctx context.Context) bool {
+	x.becomesTrue(30*time.Second, func(ctx context.Context) bool {
 		return x.sql.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'SyncRep'`).Scan(&waiting) == nil && waiting > 0
 	})
 	x.servers.link.set(passes)
-	x.servers.caughtUp()
+	x.servers.awaitStandby()
 	if waiting == 0 {
 		return "no COMMIT waited for the standby"
 	}
@@ -85,8 +85,8 @@ func (x *torture) endBackends(hold, every time.Duration, most int) string {
 	return ""
 }
 
-// held calls while during an open transaction of another session that has executed sql.
-func (x *torture) held(level pgx.TxIsoLevel, sql string, while func()) error {
+// whileHeld calls while during an open transaction of another session that has executed sql.
+func (x *torture) whileHeld(level pgx.TxIsoLevel, sql string, while func()) error {
 	tx, err := x.sql.BeginTx(x.t.Context(), pgx.TxOptions{IsoLevel: level})
 	if err != nil {
 		return err
@@ -101,9 +101,9 @@ func (x *torture) held(level pgx.TxIsoLevel, sql string, while func()) error {
 
 func holdHeads(x *torture, d drawnFault) string {
 	blocked := false
-	err := x.held(pgx.ReadCommitted, `SELECT pg_current_xact_id() FROM log_heads ORDER BY partition FOR UPDATE`, func() {
+	err := x.whileHeld(pgx.ReadCommitted, `SELECT pg_current_xact_id() FROM log_heads ORDER BY partition FOR UPDATE`, func() {
 		until := time.Now().Add(d.hold)
-		blocked = x.soon(d.hold+20*time.Second, func(ctx context.Context) bool {
+		blocked = x.becomesTrue(d.hold+20*time.Second, func(ctx context.Context) bool {
 			n := 0
 			err := x.sql.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND usename = 'meterplex' AND wait_event_type = 'Lock'`).Scan(&n)
 			return err == nil && n > 0
@@ -121,11 +121,11 @@ func idleInTransaction(x *torture, d drawnFault) string {
 	failed := make(chan error, 1)
 	ended := make(chan struct{})
 	go func() {
-		failed <- x.held(pgx.ReadCommitted, `SELECT pg_current_xact_id()`, func() { <-ended })
+		failed <- x.whileHeld(pgx.ReadCommitted, `SELECT pg_current_xact_id()`, func() { <-ended })
 	}()
-	err := x.held(pgx.RepeatableRead, `SELECT count(*) FROM event_log_rows`, func() {
+	err := x.whileHeld(pgx.RepeatableRead, `SELECT count(*) FROM event_log_rows`, func() {
 		x.sleep(d.hold)
-		x.more(1)
+		x.awaitEvents(1)
 	})
 	close(ended)
 	if other := <-failed; err != nil || other != nil {
@@ -141,7 +141,7 @@ func (x *torture) restartBroker() {
 }
 
 func killBroker(x *torture, d drawnFault) string {
-	x.more(1)
+	x.awaitEvents(1)
 	if err := x.brokers().Kill(); err != nil {
 		return err.Error()
 	}
@@ -155,7 +155,7 @@ func stopBroker(x *torture, d drawnFault) string {
 		return err.Error()
 	}
 	x.sleep(d.hold)
-	x.more(1) // events are accepted without the broker
+	x.awaitEvents(1) // events are accepted without the broker
 	x.restartBroker()
 	return ""
 }
@@ -192,7 +192,7 @@ func wipeAndRefillBroker(x *torture, d drawnFault) string {
 			return err.Error()
 		}
 	}
-	x.more(1)
+	x.awaitEvents(1)
 	x.sleep(d.hold)
 	x.restartBroker()
 	x.awaitRecreated(old)

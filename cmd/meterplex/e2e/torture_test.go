@@ -16,8 +16,8 @@ import (
 
 // torture is a run of real instances, servers and clients with faults drawn by its seed.
 type torture struct {
-	*world
-	servers      *pair
+	*deployment
+	servers      *serverPair
 	long         bool
 	members      []*member
 	restless     *tenant // its subscription is repeatedly cancelled and renewed
@@ -25,7 +25,7 @@ type torture struct {
 	now          round // the current round
 	report       *report
 	rec          *recorder
-	work         *work
+	work         *backgroundWork
 	requestCount atomic.Int64
 	begun        time.Time
 }
@@ -112,7 +112,7 @@ func TestTorture(t *testing.T) {
 	}
 	x.report.tortured = time.Since(x.begun)
 	if length >= allWork {
-		x.prove("every kind of background work was done", x.checkWork)
+		x.checkInvariant("every kind of background work was done", x.checkWork)
 	}
 	x.final()
 }
@@ -131,10 +131,10 @@ func (x *torture) checkWork() string {
 }
 
 func newTorture(rec *recorder, long bool, length time.Duration) *torture {
-	p := newPair(rec)
+	p := newServerPair(rec)
 	p.attach()
 	p.synchronous(true)
-	x := &torture{world: newWorldAt(rec, p.url(), p.adminURL()), servers: p, long: long, rec: rec}
+	x := &torture{deployment: newDeploymentAt(rec, p.url(), p.adminURL()), servers: p, long: long, rec: rec}
 	switch text := os.Getenv("METERPLEX_TORTURE_BROKERS"); text {
 	case "", "1":
 	case "3":
@@ -143,7 +143,7 @@ func newTorture(rec *recorder, long bool, length time.Duration) *torture {
 		rec.Fatalf("METERPLEX_TORTURE_BROKERS is %q; expected 1 or 3", text)
 	}
 	x.http.Timeout = 10 * time.Second
-	x.work = newWork(x)
+	x.work = newBackgroundWork(x)
 	x.report = newReport(x, length)
 	return x
 }
@@ -177,14 +177,14 @@ func (x *torture) seedTenants() {
 	if x.long {
 		n = 5
 	}
-	all := x.join(first, n)
+	all := x.createTenants(first, n)
 	x.restless = all[n-1]
 	for _, m := range x.members {
-		x.known(m.instance, all)
+		x.awaitKeys(m.instance, all)
 	}
 }
 
-func (x *torture) more(n int) { x.load.awaitMore(n) }
+func (x *torture) awaitEvents(n int) { x.load.awaitMore(n) }
 
 // attempt sends a request to one instance after the other until an answer is neither 503 nor
 // 429. It returns status 0 when ctx ends. Any other 5xx is a fault of the service.
@@ -215,7 +215,7 @@ func (x *torture) round(r round) {
 	x.t.Log(r)
 	before := x.rec.count()
 	tries := make([]atomic.Int64, r.each*len(x.tenants))
-	x.load = x.drive(x.tenants, r.each, r.mix, func(client int) string {
+	x.load = x.startLoad(x.tenants, r.each, r.mix, func(client int) string {
 		n := client + int(tries[client].Add(1))
 		return x.members[n%len(x.members)].clients.url()
 	})
@@ -261,7 +261,7 @@ const recoveryTime = 4 * time.Minute
 // awaitRecovery waits until relay and consumers have reached the end of the log.
 func (x *torture) awaitRecovery() (at time.Time, whole bool) {
 	state := ""
-	whole = x.soon(recoveryTime, func(ctx context.Context) bool {
+	whole = x.becomesTrue(recoveryTime, func(ctx context.Context) bool {
 		var unpublished int64
 		var behind string
 		if err := x.sql.QueryRow(ctx, behindSQL).Scan(&unpublished, &behind); err != nil {
@@ -320,7 +320,7 @@ func (x *torture) identity() string {
 // checkLeaks checks that an idle service has no long transaction and no leaked goroutines.
 func (x *torture) checkLeaks() {
 	n, text := 0, ""
-	quiet := x.soon(20*time.Second, func(ctx context.Context) bool {
+	quiet := x.becomesTrue(20*time.Second, func(ctx context.Context) bool {
 		err := x.sql.QueryRow(ctx, `SELECT count(*), coalesce(string_agg(format('%s %s: %s', state, now() - xact_start, left(query, 100)), E'\n'), '') FROM pg_stat_activity
 WHERE datname = current_database() AND usename = 'meterplex' AND xact_start < now() - interval '10 s'`).Scan(&n, &text)
 		return err == nil && n == 0
@@ -330,7 +330,7 @@ WHERE datname = current_database() AND usename = 'meterplex' AND xact_start < no
 	}
 	for _, m := range x.members {
 		running := 0
-		if !x.soon(30*time.Second, func(context.Context) bool {
+		if !x.becomesTrue(30*time.Second, func(context.Context) bool {
 			running = int(x.metric(m.instance, "go_goroutines"))
 			return running <= mostGoroutines
 		}) {

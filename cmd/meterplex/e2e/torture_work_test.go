@@ -15,9 +15,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// work runs beside ingest: reads, rebuilds, retries of dead letters, changes of the
+// backgroundWork runs beside ingest: reads, rebuilds, retries of dead letters, changes of the
 // catalogue, and usage sent as messages.
-type work struct {
+type backgroundWork struct {
 	x       *torture
 	rebuild rebuild // the undecided rebuild
 	live    bool    // it was promoted
@@ -36,13 +36,15 @@ type figures struct {
 	sums   map[string]int64
 }
 
-func newWork(x *torture) *work { return &work{x: x, sources: map[*tenant]*source{}} }
+func newBackgroundWork(x *torture) *backgroundWork {
+	return &backgroundWork{x: x, sources: map[*tenant]*source{}}
+}
 
 // begin starts the background work. It returns a function that stops it.
-func (k *work) begin(seed uint64) func() {
+func (k *backgroundWork) begin(seed uint64) func() {
 	ctx, cancel := context.WithCancel(k.x.t.Context())
 	var wait sync.WaitGroup
-	for n, do := range []func(context.Context, *rand.Rand){k.read, k.read, k.decideRebuild, k.retry, k.renew, k.message} {
+	for n, do := range []func(context.Context, *rand.Rand){k.read, k.read, k.decideRebuild, k.retry, k.replaceSubscription, k.message} {
 		rng := rand.New(rand.NewPCG(seed, uint64(n)))
 		wait.Go(func() {
 			for ctx.Err() == nil {
@@ -78,10 +80,10 @@ func (a *aggregates) sums() map[string]int64 {
 
 // read checks that figures lie between the acknowledged and the attempted sums, that earlier
 // figures are unchanged as of their position, and that explanations add up.
-func (k *work) read(ctx context.Context, rng *rand.Rand) {
+func (k *backgroundWork) read(ctx context.Context, rng *rand.Rand) {
 	x := k.x
 	tenant := x.tenants[rng.IntN(len(x.tenants)-1)] // the last one's usage may be rejected
-	low, at := tenant.ledger.promised()
+	low, at := tenant.ledger.sumsAcknowledged()
 	if at == "" {
 		return
 	}
@@ -91,28 +93,28 @@ func (k *work) read(ctx context.Context, rng *rand.Rand) {
 		k.unexpected(ctx, "figures", status)
 		return
 	}
-	high, sums := tenant.ledger.attempted(), response.sums()
+	high, sums := tenant.ledger.sumsAttempted(), response.sums()
 	k.between.Add(1)
 	for _, feature := range features() {
 		if sums[feature] < low[feature] || sums[feature] > high[feature] {
 			x.t.Errorf("figures of %s at %s: %s is %d, acknowledged before %d, attempted so far %d", tenant.id, response.AsOfPosition, feature, sums[feature], low[feature], high[feature])
 		}
 	}
-	k.remember(rng, figures{tenant, response.AsOfPosition, sums})
+	k.saveFigures(rng, figures{tenant, response.AsOfPosition, sums})
 	k.check(ctx, tenant, low, at)
-	k.again(ctx, rng)
+	k.recheckFigures(ctx, rng)
 	if len(response.Data) > 0 {
 		k.explain(ctx, tenant, response.Data[rng.IntN(len(response.Data))].Feature, response.Data[0].PeriodKey)
 	}
 }
 
-func (k *work) unexpected(ctx context.Context, what string, status int) {
+func (k *backgroundWork) unexpected(ctx context.Context, what string, status int) {
 	if status != 0 && ctx.Err() == nil {
 		k.x.t.Errorf("%s: answered with %d", what, status)
 	}
 }
 
-func (k *work) remember(rng *rand.Rand, f figures) {
+func (k *backgroundWork) saveFigures(rng *rand.Rand, f figures) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(k.known) < 200 {
@@ -124,7 +126,7 @@ func (k *work) remember(rng *rand.Rand, f figures) {
 
 // check compares the use that an entitlement check returns. Usage of the last hour may
 // belong to the previous month.
-func (k *work) check(ctx context.Context, tenant *tenant, low map[string]int64, at string) {
+func (k *backgroundWork) check(ctx context.Context, tenant *tenant, low map[string]int64, at string) {
 	feature := features()[0]
 	var response struct{ Used int64 }
 	status, _ := k.x.attempt(ctx, tenant.key, http.MethodGet, "/api/v1/entitlements/"+feature+"/check?minPosition="+at, nil, &response, "Prefer", "wait=5")
@@ -133,14 +135,14 @@ func (k *work) check(ctx context.Context, tenant *tenant, low map[string]int64, 
 		return
 	}
 	k.checks.Add(1)
-	high := tenant.ledger.attempted()
+	high := tenant.ledger.sumsAttempted()
 	if newMonth := time.Now().UTC().Add(-2*time.Hour).Month() != time.Now().UTC().Month(); response.Used > high[feature] || !newMonth && response.Used < low[feature] {
 		k.x.t.Errorf("an entitlement of %s at %s has %d used, acknowledged before %d, attempted so far %d", tenant.id, at, response.Used, low[feature], high[feature])
 	}
 }
 
-// again reads earlier figures as of their position and compares them.
-func (k *work) again(ctx context.Context, rng *rand.Rand) {
+// recheckFigures reads earlier figures as of their position and compares them.
+func (k *backgroundWork) recheckFigures(ctx context.Context, rng *rand.Rand) {
 	k.mu.Lock()
 	f := k.known[rng.IntN(len(k.known))]
 	k.mu.Unlock()
@@ -156,7 +158,7 @@ func (k *work) again(ctx context.Context, rng *rand.Rand) {
 	}
 }
 
-func (k *work) explain(ctx context.Context, tenant *tenant, feature, period string) {
+func (k *backgroundWork) explain(ctx context.Context, tenant *tenant, feature, period string) {
 	var response struct{ Adds bool }
 	status, body := k.x.attempt(ctx, tenant.key, http.MethodGet, "/api/v1/usage/aggregates/explain?limit=1&feature="+feature+"&periodKey="+period, nil, &response)
 	if status != http.StatusOK {
@@ -171,7 +173,7 @@ func (k *work) explain(ctx context.Context, tenant *tenant, feature, period stri
 
 // decideRebuild does one operation on a rebuild: begins it, reads its diff, promotes
 // it, rolls it back, or abandons it.
-func (k *work) decideRebuild(ctx context.Context, rng *rand.Rand) {
+func (k *backgroundWork) decideRebuild(ctx context.Context, rng *rand.Rand) {
 	x := k.x
 	if k.rebuild.ID == "" {
 		projection := []string{"usage_aggregates", "usage_aggregates", "dead_letter_events", "entitlement_reads"}[rng.IntN(4)]
@@ -210,7 +212,7 @@ func (k *work) decideRebuild(ctx context.Context, rng *rand.Rand) {
 	}
 }
 
-func (k *work) decide(ctx context.Context, rng *rand.Rand, path, state string) {
+func (k *backgroundWork) decide(ctx context.Context, rng *rand.Rand, path, state string) {
 	x := k.x
 	var diff struct{ Data []json.RawMessage }
 	if status, body := x.attempt(ctx, x.operator, http.MethodGet, path+"/diff", nil, &diff); status == http.StatusOK && len(diff.Data) > 0 {
@@ -242,7 +244,7 @@ func (k *work) decide(ctx context.Context, rng *rand.Rand, path, state string) {
 }
 
 // retry retries dead letters of the restless tenant, one or in bulk.
-func (k *work) retry(ctx context.Context, rng *rand.Rand) {
+func (k *backgroundWork) retry(ctx context.Context, rng *rand.Rand) {
 	x := k.x
 	if rng.IntN(3) == 0 {
 		ask := object{"action": "retry", "reason": "torture", "filter": object{"status": "FAILED", "stage": "VALIDATION", "tenantId": x.restless.id}}
@@ -259,7 +261,7 @@ func (k *work) retry(ctx context.Context, rng *rand.Rand) {
 	k.settled(&k.retried, "a retry", status, body)
 }
 
-func (k *work) settled(count *atomic.Int64, what string, status int, body []byte) {
+func (k *backgroundWork) settled(count *atomic.Int64, what string, status int, body []byte) {
 	switch status {
 	case 0, http.StatusConflict, http.StatusUnprocessableEntity, http.StatusNotFound:
 	case http.StatusAccepted, http.StatusOK:
@@ -269,9 +271,9 @@ func (k *work) settled(count *atomic.Int64, what string, status int, body []byte
 	}
 }
 
-// renew cancels the restless tenant's subscription and begins another. Usage accepted
+// replaceSubscription cancels the restless tenant's subscription and begins another. Usage accepted
 // meanwhile by an instance with a stale cache is rejected later.
-func (k *work) renew(ctx context.Context, rng *rand.Rand) {
+func (k *backgroundWork) replaceSubscription(ctx context.Context, rng *rand.Rand) {
 	x := k.x
 	base := "/api/v1/tenants/" + x.restless.id + "/subscriptions"
 	var all struct {
@@ -305,7 +307,7 @@ func (k *work) renew(ctx context.Context, rng *rand.Rand) {
 const messagePrefix = "message-"
 
 // message sends usage as a message, sometimes an invalid one.
-func (k *work) message(ctx context.Context, rng *rand.Rand) {
+func (k *backgroundWork) message(ctx context.Context, rng *rand.Rand) {
 	x := k.x
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -336,8 +338,8 @@ func (k *work) message(ctx context.Context, rng *rand.Rand) {
 	}
 }
 
-// promised returns the sums of the acknowledged usage and its last position.
-func (l *ledger) promised() (sums map[string]int64, at string) {
+// sumsAcknowledged returns the sums of the acknowledged usage and its last position.
+func (l *ledger) sumsAcknowledged() (sums map[string]int64, at string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	sums = map[string]int64{}
@@ -347,8 +349,8 @@ func (l *ledger) promised() (sums map[string]int64, at string) {
 	return sums, l.at
 }
 
-// attempted returns the sums of all usage ever sent.
-func (l *ledger) attempted() map[string]int64 {
+// sumsAttempted returns the sums of all usage ever sent.
+func (l *ledger) sumsAttempted() map[string]int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	sums := map[string]int64{}
@@ -358,7 +360,7 @@ func (l *ledger) attempted() map[string]int64 {
 	return sums
 }
 
-func (k *work) String() string {
+func (k *backgroundWork) String() string {
 	parts := []string{}
 	for _, p := range k.counts() {
 		parts = append(parts, fmt.Sprintf("%s %d", p.name, p.n))
@@ -371,7 +373,7 @@ type counted struct {
 	n    int64
 }
 
-func (k *work) counts() []counted {
+func (k *backgroundWork) counts() []counted {
 	return []counted{
 		{"reads of figures between their bounds", k.between.Load()}, {"entitlement checks between their bounds", k.checks.Load()},
 		{"reads of figures as known before", k.asOf.Load()}, {"explanations that add up", k.explained.Load()},

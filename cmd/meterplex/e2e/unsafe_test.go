@@ -15,7 +15,7 @@ import (
 // both and does not start until the configuration allows them.
 func TestTheServiceRefusesAnUnsafeDatabase(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	w.pipe = "postgres"
 	for _, statement := range []string{
 		`CREATE SCHEMA stub`, `GRANT USAGE ON SCHEMA stub TO PUBLIC`,
@@ -67,7 +67,7 @@ func TestTheServiceRefusesAnUnsafeDatabase(t *testing.T) {
 // The tables of PostgreSQL as the pipe must be durable, too.
 func TestTheServiceRefusesAnUnloggedPipe(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	w.pipe = "postgres"
 	at := w.serve("")
 	at.stop()

@@ -53,7 +53,7 @@ RESET lock_timeout;
 )
 
 // migrations describes the state of the next release's migrations in the database.
-func (w *world) migrations() (state string) {
+func (w *deployment) migrations() (state string) {
 	w.t.Helper()
 	err := w.sql.QueryRow(w.t.Context(), `SELECT format('%s, notes %s, index %s', (SELECT max(version_id) FROM goose_db_version WHERE is_applied),
  CASE WHEN to_regclass('next_notes') IS NULL THEN 'no' ELSE 'yes' END,
@@ -65,7 +65,7 @@ func (w *world) migrations() (state string) {
 }
 
 // setPause sets the pause in the middle of the next release's migrations.
-func (w *world) setPause(seconds int) {
+func (w *deployment) setPause(seconds int) {
 	w.t.Helper()
 	if _, err := w.sql.Exec(w.t.Context(), fmt.Sprintf(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %%I SET next.pause = %d', current_database()); END $$`, seconds)); err != nil {
 		w.t.Fatal(err)
@@ -80,7 +80,7 @@ type job struct {
 	ended  chan struct{}
 }
 
-func (w *world) migrate() *job {
+func (w *deployment) migrate() *job {
 	w.t.Helper()
 	path, err := nextRelease()
 	if err != nil {
@@ -108,7 +108,7 @@ func (j *job) kill() {
 
 // killedWhen waits for a moment in the migration and kills the job. The server ends the job's
 // session soon, even if it waits for a lock.
-func (w *world) killedWhen(j *job, moment, sql string) {
+func (w *deployment) killedWhen(j *job, moment, sql string) {
 	w.t.Helper()
 	within(w.t, 5*time.Minute, moment, func(ctx context.Context) (bool, string) {
 		var n int
@@ -129,7 +129,7 @@ func (w *world) killedWhen(j *job, moment, sql string) {
 }
 
 // holdTransaction executes a statement and keeps its transaction open until letGo is called.
-func (w *world) holdTransaction(statement string) (letGo func()) {
+func (w *deployment) holdTransaction(statement string) (letGo func()) {
 	w.t.Helper()
 	tx, err := w.sql.BeginTx(w.t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	if err == nil {
@@ -144,19 +144,19 @@ func (w *world) holdTransaction(statement string) (letGo func()) {
 	return letGo
 }
 
-// front is a load balancer: it sends each client to one of the serving instances.
-type front struct {
+// loadBalancer is a load balancer: it sends each client to one of the serving instances.
+type loadBalancer struct {
 	mu      sync.Mutex
 	serving []*instance
 }
 
-func (f *front) to(client int) string {
+func (f *loadBalancer) urlOf(client int) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.serving[client%len(f.serving)].url()
 }
 
-func (f *front) set(serving ...*instance) {
+func (f *loadBalancer) serve(serving ...*instance) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.serving = serving
@@ -164,7 +164,7 @@ func (f *front) set(serving ...*instance) {
 
 // counters returns an instance's counters since its start: events accepted, published, decided
 // and aggregated.
-func (w *world) counters(i *instance) (done [4]float64) {
+func (w *deployment) counters(i *instance) (done [4]float64) {
 	w.t.Helper()
 	for n, series := range []string{
 		`meterplex_events_ingested_total{verdict="accepted"}`, `meterplex_events_published_total{topic="usage.raw"}`,
@@ -177,7 +177,7 @@ func (w *world) counters(i *instance) (done [4]float64) {
 }
 
 // awaitShares waits until each instance has accepted, relayed and consumed from now on, and has a lease.
-func (w *world) awaitShares(all ...*instance) {
+func (w *deployment) awaitShares(all ...*instance) {
 	w.t.Helper()
 	var before [][4]float64
 	for _, i := range all {

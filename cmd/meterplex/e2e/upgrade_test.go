@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// upgrade is a world that changes from one release to the next, under load.
+// upgrade is a deployment that changes from one release to the next, under load.
 type upgrade struct {
-	*world
-	front      *front
+	*deployment
+	front      *loadBalancer
 	load       *load
 	tenants    []*tenant
 	a, b, c, d *instance // a and b are of the old release, c and d of the next
@@ -29,15 +29,15 @@ func TestP2_OldAndNewBinaryTogetherAcrossAMigration(t *testing.T) {
 	if _, err := nextRelease(); err != nil { // built before the load: under load it takes longer
 		t.Fatal(err)
 	}
-	w := newWorld(t)
-	u := &upgrade{world: w, front: &front{}}
+	w := newDeployment(t)
+	u := &upgrade{deployment: w, front: &loadBalancer{}}
 	u.a, u.b = w.serve(""), w.serve("")
 	u.c, u.d = w.prepare(""), w.prepare("")
 	u.c.build, u.d.build = nextRelease, nextRelease
 	w.catalogue(u.a)
-	u.tenants = w.join(u.a, 24)
+	u.tenants = w.createTenants(u.a, 24)
 	u.serveFrom(u.a, u.b)
-	u.load = w.drive(u.tenants, 1, mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 6, pause: 150 * time.Millisecond}, u.front.to)
+	u.load = w.startLoad(u.tenants, 1, mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 6, pause: 150 * time.Millisecond}, u.front.urlOf)
 	u.load.awaitMore(200)
 	for _, step := range []struct {
 		name string
@@ -57,16 +57,16 @@ func TestP2_OldAndNewBinaryTogetherAcrossAMigration(t *testing.T) {
 	u.load.checkServed(t)
 	w.settle(u.c, u.tenants...)
 	w.finish()
-	w.verified()
+	w.verifyAtEnd()
 }
 
 // serveFrom waits until instances accept the tenants' keys, and sends the load to them.
 func (u *upgrade) serveFrom(all ...*instance) {
 	u.t.Helper()
 	for _, i := range all {
-		u.known(i, u.tenants)
+		u.awaitKeys(i, u.tenants)
 	}
-	u.front.set(all...)
+	u.front.serve(all...)
 }
 
 // longRead is enough time for several tries of a migration behind it.
@@ -111,7 +111,7 @@ func (u *upgrade) killMigrations() {
 // startBoth checks that one of two instances started at once migrates, and the other waits.
 func (u *upgrade) startBoth() {
 	u.t.Helper()
-	u.front.set(u.a)
+	u.front.serve(u.a)
 	u.b.stop()
 	const waits = "another instance migrates the database"
 	snapshot := u.holdTransaction(`SELECT count(*) FROM tenants`) // the index waits for it, until both have started
@@ -140,7 +140,7 @@ func (u *upgrade) startBoth() {
 	}
 	u.serveFrom(u.a, u.c, u.d)
 	u.awaitShares(u.a, u.c, u.d)
-	u.front.set(u.a, u.c)
+	u.front.serve(u.a, u.c)
 	u.d.stop()
 	u.b.start()
 	if !u.b.logContains("was migrated by a later release, beside which this one may work") {
@@ -162,14 +162,14 @@ func (u *upgrade) takeOver() {
 		return u.a.logContains(notHeld) || u.b.logContains(notHeld), state
 	})
 	u.load.awaitMore(100)
-	u.front.set(u.c)
+	u.front.serve(u.c)
 	u.a.stop()
 	u.b.stop()
 	u.d.start()
 	u.serveFrom(u.c, u.d)
 	u.awaitShares(u.c, u.d)
 	u.ready(u.c, r.ID)
-	u.sameUsage(1, r.Generation)
+	u.checkSameUsage(1, r.Generation)
 	if err := u.a.tryStart(); err == nil || !strings.Contains(err.Error(), notHeld) {
 		u.t.Errorf("the old release started beside a fold that it does not have: %v", err)
 	}
@@ -202,7 +202,7 @@ func (u *upgrade) requireNext() {
 	}
 	for _, i := range []*instance{u.a, u.b} {
 		within(u.t, time.Minute, "the old release ends by itself", func(context.Context) (bool, string) {
-			_, died := i.endedByItself()
+			_, died := i.exitedByItself()
 			return died, i.lastLines(3)
 		})
 		if code := i.end(syscall.SIGTERM); code != 2 || !i.logContains("migration 9002 is not for those that do not know it (they would lose what is next)") {

@@ -19,9 +19,9 @@ const (
 	usageCommandsGroup = "meterplex-usage-commands"
 )
 
-// outsider is an external producer of messages. It counts those that must be refused.
-type outsider struct {
-	w        *world
+// externalProducer is an external producer of messages. It counts those that must be refused.
+type externalProducer struct {
+	w        *deployment
 	rng      *rand.Rand
 	client   *kgo.Client
 	sources  map[*tenant]*source
@@ -30,8 +30,8 @@ type outsider struct {
 	events   int
 }
 
-func (w *world) outsider() *outsider {
-	o := &outsider{w: w, rng: rand.New(rand.NewPCG(w.seed, 99)), sources: map[*tenant]*source{},
+func (w *deployment) newExternalProducer() *externalProducer {
+	o := &externalProducer{w: w, rng: rand.New(rand.NewPCG(w.seed, 99)), sources: map[*tenant]*source{},
 		client: w.kafka(kgo.DefaultProduceTopic(w.prefix+usageCommands), kgo.UnknownTopicRetries(-1))} // a busy broker creates topics late
 	w.t.Cleanup(o.client.Close)
 	for n, x := range w.tenants {
@@ -40,7 +40,7 @@ func (w *world) outsider() *outsider {
 	return o
 }
 
-func (o *outsider) produce(key string, value []byte, header ...kgo.RecordHeader) {
+func (o *externalProducer) produce(key string, value []byte, header ...kgo.RecordHeader) {
 	o.w.t.Helper()
 	o.messages++
 	err := o.client.ProduceSync(o.w.t.Context(), &kgo.Record{Key: []byte(key), Value: value, Headers: header}).FirstErr()
@@ -50,7 +50,7 @@ func (o *outsider) produce(key string, value []byte, header ...kgo.RecordHeader)
 }
 
 // batch sends a tenant's batch as one message, or only its first event. It returns the sent events.
-func (o *outsider) batch(x *tenant) []event {
+func (o *externalProducer) batch(x *tenant) []event {
 	o.w.t.Helper()
 	batch := o.sources[x].batch()
 	var value []byte
@@ -75,8 +75,8 @@ func (o *outsider) batch(x *tenant) []event {
 	return batch
 }
 
-// poison sends messages that are not usage of any tenant.
-func (o *outsider) poison(x *tenant) {
+// sendInvalid sends messages that are not usage of any tenant.
+func (o *externalProducer) sendInvalid(x *tenant) {
 	o.w.t.Helper()
 	for _, value := range []string{"", "null", "{", "\x00\xff\xfe", `{"events":[]}`, `{"events":5}`, `{"eventId":"a","eventId":"b"}`, `{"eventId":"\ud800"}`,
 		`{"eventId":"p1","feature":"api_calls","amount":1.5,"timestamp":"2026-05-01T00:00:00Z"}`, `{"events":[{"eventId":"\u0000"},7]}`} {
@@ -90,8 +90,8 @@ func (o *outsider) poison(x *tenant) {
 	}
 }
 
-// consumed waits until the group has committed all messages of the topic.
-func (w *world) consumed() {
+// awaitConsumed waits until the group has committed all messages of the topic.
+func (w *deployment) awaitConsumed() {
 	w.t.Helper()
 	c := w.kafka()
 	defer c.Close()
@@ -115,7 +115,7 @@ func (w *world) consumed() {
 }
 
 // rewindCommands commits offset 0 for the group, which must have no members.
-func (w *world) rewindCommands() {
+func (w *deployment) rewindCommands() {
 	w.t.Helper()
 	c := w.kafka()
 	defer c.Close()
@@ -133,7 +133,7 @@ func (w *world) rewindCommands() {
 	})
 }
 
-func (w *world) count(sql string, args ...any) (n int) {
+func (w *deployment) count(sql string, args ...any) (n int) {
 	w.t.Helper()
 	if err := w.sql.QueryRow(w.t.Context(), sql, args...).Scan(&n); err != nil {
 		w.t.Fatal(err)
@@ -146,11 +146,11 @@ func (w *world) count(sql string, args ...any) (n int) {
 // beginning twice. Each event counts once, each refusal is one dead letter.
 func TestP2_UsageAsCommands(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	i := w.serve("")
 	w.catalogue(i)
-	tenants := w.join(i, 3)
-	o := w.outsider()
+	tenants := w.createTenants(i, 3)
+	o := w.newExternalProducer()
 	for n := 0; o.events < 5000; n++ {
 		x := tenants[n%len(tenants)]
 		batch := o.batch(x)
@@ -159,14 +159,14 @@ func TestP2_UsageAsCommands(t *testing.T) {
 		}
 		switch n {
 		case 40, 160:
-			o.poison(x)
+			o.sendInvalid(x)
 		case 100:
 			i.kill()
 		case 130:
 			i.start()
 		}
 	}
-	w.consumed()
+	w.awaitConsumed()
 	t.Logf("%d messages with %d events, %d refusals", o.messages, o.events, o.refused)
 	// Over HTTP, every event that was not refused must be a duplicate.
 	for _, x := range tenants {
@@ -183,18 +183,18 @@ func TestP2_UsageAsCommands(t *testing.T) {
 		i.stop()
 		w.rewindCommands()
 		i.start()
-		w.consumed()
+		w.awaitConsumed()
 	}
 	if n := w.metric(i, `meterplex_events_ingested_total{verdict="duplicate"}`); n == 0 {
 		t.Error("the metric counts no duplicate")
 	}
 	w.drain()
-	w.refusalsAre(i, o.refused)
+	w.checkRefusals(i, o.refused)
 	w.finish()
 }
 
-// refusalsAre checks the number of refusals in the log, and that each is one dead letter.
-func (w *world) refusalsAre(at *instance, want int) {
+// checkRefusals checks the number of refusals in the log, and that each is one dead letter.
+func (w *deployment) checkRefusals(at *instance, want int) {
 	w.t.Helper()
 	if n := w.count(`SELECT count(*) FROM event_log_rows WHERE subject = 7`); n != want {
 		w.t.Errorf("%d refusals are in the log, want %d", n, want)

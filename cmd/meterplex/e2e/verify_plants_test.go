@@ -18,7 +18,7 @@ import (
 func partitionOf(tenant string) int { return int(sha256.Sum256([]byte(tenant))[0] % 32) }
 
 // number returns a number for a plant.
-func (w *world) number(sql string, args ...any) (n int64) {
+func (w *deployment) number(sql string, args ...any) (n int64) {
 	w.t.Helper()
 	if err := w.sql.QueryRow(w.t.Context(), sql, args...).Scan(&n); err != nil {
 		w.t.Fatalf("%v: %s", err, sql)
@@ -32,7 +32,7 @@ func inLog(partition int, position int64, set string) string {
 }
 
 // plants returns at least one plant for each check of verify on the database and the topics.
-func (w *world) plants(tenants []*tenant) []planted {
+func (w *deployment) plants(tenants []*tenant) []planted {
 	p := partitionOf(tenants[0].id)
 	only := []string{"--only", "database", "--partition", fmt.Sprint(p)}
 	all := append(append(w.plantsInLog(p), w.plantsInTables(p)...), w.plantsInRights()...)
@@ -42,7 +42,7 @@ func (w *world) plants(tenants []*tenant) []planted {
 	return append(all, w.plantsInTopics(tenants)...)
 }
 
-func (w *world) plantsInLog(p int) []planted {
+func (w *deployment) plantsInLog(p int) []planted {
 	raw := w.number(`SELECT min(l.position) FROM event_log_rows l WHERE partition = $1 AND subject = 1
  AND EXISTS (SELECT FROM event_log_rows v WHERE v.partition = $1 AND v.subject = 2 AND v.dedupe_key = 'v/' || l.position)
  AND NOT EXISTS (SELECT FROM event_log_rows x WHERE x.partition = $1 AND x.subject IN (3, 4) AND x.body ->> 'rawPosition' = l.position::text)`, p)
@@ -55,7 +55,7 @@ func (w *world) plantsInLog(p int) []planted {
 		{check: "P1 positions run from 1 to the head without a gap", do: []string{`UPDATE log_heads SET position = position + 1` + head}, undo: []string{`UPDATE log_heads SET position = position - 1` + head}},
 		{check: "P10 events are in the order in which they were recorded", do: []string{inLog(p, raw, `recorded_at = recorded_at + interval '1 hour'`)}, undo: []string{inLog(p, raw, `recorded_at = recorded_at - interval '1 hour'`)}},
 		{check: "P9 each event is in its tenant's partition and on its subject's topic",
-			do:   []string{`CREATE TABLE kept AS SELECT tenant_id FROM event_log_rows` + head + fmt.Sprint(` AND position = `, seen), inLog(p, seen, `tenant_id = '00000000-0000-0000-0000-00000000000`+stranger(p)+`'`)},
+			do:   []string{`CREATE TABLE kept AS SELECT tenant_id FROM event_log_rows` + head + fmt.Sprint(` AND position = `, seen), inLog(p, seen, `tenant_id = '00000000-0000-0000-0000-00000000000`+idInAnotherPartition(p)+`'`)},
 			undo: []string{inLog(p, seen, `tenant_id = (SELECT tenant_id FROM kept)`), `DROP TABLE kept`}},
 		{check: "P2 each dedupe key is stored once for a tenant",
 			do: []string{`ALTER TABLE event_log DROP CONSTRAINT event_log_dedupe`, `CREATE TABLE kept AS SELECT dedupe_key FROM event_log_rows` + head + fmt.Sprint(` AND position = `, conflict),
@@ -75,8 +75,8 @@ func (w *world) plantsInLog(p int) []planted {
 	}
 }
 
-// stranger is the end of the id of a tenant in another partition.
-func stranger(p int) string {
+// idInAnotherPartition is the end of the id of a tenant in another partition.
+func idInAnotherPartition(p int) string {
 	for n := 1; ; n++ {
 		if partitionOf(fmt.Sprintf("00000000-0000-0000-0000-00000000000%d", n)) != p {
 			return fmt.Sprint(n)
@@ -84,7 +84,7 @@ func stranger(p int) string {
 	}
 }
 
-func (w *world) plantsInTables(p int) []planted {
+func (w *deployment) plantsInTables(p int) []planted {
 	usage := fmt.Sprintf(` WHERE (tenant_id, feature) IN (SELECT tenant_id, feature FROM usage_aggregates WHERE generation = 1 AND partition = %d ORDER BY 1, 2 LIMIT 1) AND generation = 1`, p)
 	letter := fmt.Sprintf(` WHERE id = (SELECT id FROM dead_letter_events WHERE generation = 1 AND partition = %d AND stage = 'INGESTION' LIMIT 1)`, p)
 	commands := fmt.Sprintf(` WHERE consumer = 'meterplex-command-handler' AND partition = %d`, p)
@@ -99,7 +99,7 @@ func (w *world) plantsInTables(p int) []planted {
 	}
 }
 
-func (w *world) plantsInRights() []planted {
+func (w *deployment) plantsInRights() []planted {
 	return []planted{
 		{check: "P9 row level security is forced on every table that tenants read", do: []string{`ALTER TABLE usage_aggregates NO FORCE ROW LEVEL SECURITY`}, undo: []string{`ALTER TABLE usage_aggregates FORCE ROW LEVEL SECURITY`}},
 		{check: "P6 the roles of the service own no object and cannot alter the log", do: []string{`GRANT UPDATE ON event_log_rows TO meterplex_worker`}, undo: []string{`REVOKE UPDATE ON event_log_rows FROM meterplex_worker`}},
@@ -121,7 +121,7 @@ func (w *world) plantsInRights() []planted {
 }
 
 // plantsInTopics uses a partition for each plant: no record can be removed again.
-func (w *world) plantsInTopics(tenants []*tenant) (all []planted) {
+func (w *deployment) plantsInTopics(tenants []*tenant) (all []planted) {
 	const topics, same, first = "P11 the topics hold the same events as the log", "P11 each record equals its event byte for byte", "P10 events of a tenant are first published in the order of the log"
 	at := func(n int) (int, []string) {
 		p := partitionOf(tenants[n].id)
@@ -145,13 +145,13 @@ func (w *world) plantsInTopics(tenants []*tenant) (all []planted) {
 		planted{check: same, args: args, do: []string{another}, undo: []string{another}},
 		planted{check: same, args: args, do: []string{`UPDATE log_origins o SET residency = 'elsewhere'` + of(1)}, undo: []string{`UPDATE log_origins o SET residency = 'unspecified'` + of(1)}})
 	all = append(all, planted{check: same, args: args, by: func() {
-		w.onceMore(p1, func(r *kgo.Record) { r.Value = bytes.Replace(r.Value, []byte(`"amount":`), []byte(`"amount":1`), 1) })
+		w.produceCopy(p1, func(r *kgo.Record) { r.Value = bytes.Replace(r.Value, []byte(`"amount":`), []byte(`"amount":1`), 1) })
 	}})
 	p2, args := at(2)
-	all = append(all, planted{check: first, args: args, by: func() { w.onceMore(p2, func(r *kgo.Record) { w.forget(r) }) }})
+	all = append(all, planted{check: first, args: args, by: func() { w.produceCopy(p2, func(r *kgo.Record) { w.deleteUpTo(r) }) }})
 	p3, args := at(3)
 	all = append(all, planted{check: topics, args: args, by: func() {
-		w.onceMore(p3, func(r *kgo.Record) {
+		w.produceCopy(p3, func(r *kgo.Record) {
 			for n := range r.Headers {
 				if r.Headers[n].Key == "mp-position" {
 					r.Headers[n].Value = fmt.Appendf(nil, "%d-99999999", p3)
@@ -169,10 +169,10 @@ func (w *world) plantsInTopics(tenants []*tenant) (all []planted) {
 
 // plantsOfStandIns plants stand-ins for the partition's first event on usage.raw, which has
 // its verdict: a stand-in for it is sound if it is late.
-func (w *world) plantsOfStandIns(p int, args []string) []planted {
+func (w *deployment) plantsOfStandIns(p int, args []string) []planted {
 	of := fmt.Sprintf(` WHERE partition = %d`, p)
 	again := func() {
-		w.onceMore(p, func(r *kgo.Record) {
+		w.produceCopy(p, func(r *kgo.Record) {
 			r.Value, r.Headers = nil, append(r.Headers, kgo.RecordHeader{Key: "mp-withheld", Value: []byte("1")})
 		})
 	}
@@ -187,17 +187,17 @@ func (w *world) plantsOfStandIns(p int, args []string) []planted {
 }
 
 // swap deletes the first two records of usage.raw and produces them in reverse order.
-func (w *world) swap(partition int) {
+func (w *deployment) swap(partition int) {
 	w.t.Helper()
 	var one, two *kgo.Record
-	w.onceMore(partition, func(r *kgo.Record) {
+	w.produceCopy(partition, func(r *kgo.Record) {
 		first := *r
 		one = &first
-		w.forget(r)
-		w.onceMore(partition, func(r *kgo.Record) {
+		w.deleteUpTo(r)
+		w.produceCopy(partition, func(r *kgo.Record) {
 			second := *r
 			two = &second
-			w.forget(r)
+			w.deleteUpTo(r)
 		})
 	})
 	if one.Offset+1 != two.Offset {
@@ -205,8 +205,8 @@ func (w *world) swap(partition int) {
 	}
 }
 
-// onceMore produces a changed copy of the first record of usage.raw.
-func (w *world) onceMore(partition int, change func(*kgo.Record)) {
+// produceCopy produces a changed copy of the first record of usage.raw.
+func (w *deployment) produceCopy(partition int, change func(*kgo.Record)) {
 	w.t.Helper()
 	topic := w.prefix + "usage.raw"
 	c := w.kafka(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {int32(partition): kgo.NewOffset().AtStart()}}), kgo.RecordPartitioner(kgo.ManualPartitioner()))
@@ -223,8 +223,8 @@ func (w *world) onceMore(partition int, change func(*kgo.Record)) {
 	}
 }
 
-// forget deletes a record and those before it, as retention does.
-func (w *world) forget(r *kgo.Record) {
+// deleteUpTo deletes a record and those before it, as retention does.
+func (w *deployment) deleteUpTo(r *kgo.Record) {
 	w.t.Helper()
 	c := w.kafka()
 	defer c.Close()

@@ -17,29 +17,29 @@ import (
 	"time"
 )
 
-// promise is a line of the output of meterplex verify.
-type promise struct {
+// verifyLine is a line of the output of meterplex verify.
+type verifyLine struct {
 	Check, Figures, Needs string
 	Holds                 *bool
 	Looked                bool
 }
 
-// proof is an outcome of meterplex verify.
-type proof struct {
-	lines  []promise
+// verifyResult is an outcome of meterplex verify.
+type verifyResult struct {
+	lines  []verifyLine
 	code   int
 	stderr string
 }
 
 // verify runs meterplex verify with access to the database and the topics. If at is not nil, verify also reads
 // its HTTP API.
-func (w *world) verify(at *instance, args ...string) (p proof) {
+func (w *deployment) verify(at *instance, args ...string) (p verifyResult) {
 	w.t.Helper()
 	return w.verifyWith(at, func() {}, args...)
 }
 
 // verifyWith calls watching as soon as verify watches for changes below known positions.
-func (w *world) verifyWith(at *instance, watching func(), args ...string) (p proof) {
+func (w *deployment) verifyWith(at *instance, watching func(), args ...string) (p verifyResult) {
 	w.t.Helper()
 	path, err := binary()
 	if err != nil {
@@ -67,8 +67,8 @@ func (w *world) verifyWith(at *instance, watching func(), args ...string) (p pro
 	return p
 }
 
-// broken returns the checks that do not hold.
-func (p *proof) broken() (names []string) {
+// failedChecks returns the checks that do not hold.
+func (p *verifyResult) failedChecks() (names []string) {
 	for _, l := range p.lines {
 		if l.Holds != nil && !*l.Holds {
 			names = append(names, l.Check)
@@ -77,7 +77,7 @@ func (p *proof) broken() (names []string) {
 	return names
 }
 
-func (p *proof) String() string {
+func (p *verifyResult) String() string {
 	var b strings.Builder
 	for _, l := range p.lines {
 		holds := "-"
@@ -89,8 +89,8 @@ func (p *proof) String() string {
 	return fmt.Sprintf("exit code %d\n%s%s", p.code, b.String(), p.stderr)
 }
 
-// proven fails the test unless every check ran and holds.
-func (w *world) proven(when string, p proof) {
+// requireProven fails the test unless every check ran and holds.
+func (w *deployment) requireProven(when string, p verifyResult) {
 	w.t.Helper()
 	for _, l := range p.lines {
 		if !l.Looked || l.Holds == nil || !*l.Holds {
@@ -104,17 +104,17 @@ func (w *world) proven(when string, p proof) {
 
 // verify proves a live service under load, and again after it has stopped; then each
 // plant is found by exactly one check.
-func TestVerifyProvesAndEachPlantIsTold(t *testing.T) {
+func TestVerifyHoldsAndReportsEachPlantedFault(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	i, other := w.serve(""), w.serve("api")
 	w.catalogue(i)
-	tenants := w.joinApart(i, 6)
-	l := w.drive(tenants, 1, calm(), func(int) string { return i.url() })
+	tenants := w.createTenantsApart(i, 6)
+	l := w.startLoad(tenants, 1, lightTraffic(), func(int) string { return i.url() })
 	l.awaitMore(100)
 	refused := w.acceptThenReject(i, other, tenants[0])
-	w.redrive(i, tenants[0], refused)
-	w.proven("under load", w.verify(i, "--all"))
+	w.retryDeadLetter(i, tenants[0], refused)
+	w.requireProven("under load", w.verify(i, "--all"))
 	l.stop()
 	w.settle(i, tenants...)
 	// Some plants need these events of this tenant; the load may not have sent any.
@@ -124,11 +124,11 @@ func TestVerifyProvesAndEachPlantIsTold(t *testing.T) {
 	response[0].Amount++
 	w.ingest(i, tenants[0], "conflict", response...)
 	w.drain()
-	w.seesWhatItMay(i)
+	w.checkLimitedAccess(i)
 	i.stop()
 	other.stop()
 	still := w.verify(nil, "--only", "database,topics", "--watch", "0s")
-	w.proven("stopped", still)
+	w.requireProven("stopped", still)
 	t.Log(still.String())
 	seen := map[string]bool{}
 	for _, p := range w.plants(tenants) {
@@ -142,9 +142,9 @@ func TestVerifyProvesAndEachPlantIsTold(t *testing.T) {
 	}
 }
 
-// seesWhatItMay checks that verify without access still runs the other checks, reports the
+// checkLimitedAccess checks that verify without access still runs the other checks, reports the
 // skipped ones, and does not mistake hidden rows for missing rows.
-func (w *world) seesWhatItMay(at *instance) {
+func (w *deployment) checkLimitedAccess(at *instance) {
 	w.t.Helper()
 	out, code := w.command(at, "verify")
 	if code != 0 || !strings.Contains(out, "not checked: set DATABASE_URL") || !strings.Contains(out, "22 of 26 checks were skipped") {
@@ -176,10 +176,10 @@ func (w *world) seesWhatItMay(at *instance) {
 	}
 }
 
-// joinApart creates tenants in different partitions.
-func (w *world) joinApart(at *instance, n int) (all []*tenant) {
+// createTenantsApart creates tenants in different partitions.
+func (w *deployment) createTenantsApart(at *instance, n int) (all []*tenant) {
 	w.t.Helper()
-	w.join(at, 3*n)
+	w.createTenants(at, 3*n)
 	in := map[int]*tenant{}
 	for _, x := range w.tenants {
 		if p := partitionOf(x.id); in[p] == nil && len(in) < n {
@@ -192,9 +192,9 @@ func (w *world) joinApart(at *instance, n int) (all []*tenant) {
 	return slices.Collect(maps.Values(in))
 }
 
-// redrive retries the dead letter of an event that was rejected after it was accepted. The
+// retryDeadLetter retries the dead letter of an event that was rejected after it was accepted. The
 // tenant has a subscription again.
-func (w *world) redrive(at *instance, x *tenant, refused event) {
+func (w *deployment) retryDeadLetter(at *instance, x *tenant, refused event) {
 	w.t.Helper()
 	within(w.t, time.Minute, "the refused event is a dead letter", func(ctx context.Context) (bool, string) {
 		var page struct{ Data []deadLetter }
@@ -218,7 +218,7 @@ type planted struct {
 	args     []string
 }
 
-func (w *world) plant(p planted) {
+func (w *deployment) plant(p planted) {
 	w.t.Helper()
 	for _, sql := range p.do {
 		if tag, err := w.sql.Exec(w.t.Context(), sql); err != nil || (strings.HasPrefix(sql, "UPDATE") || strings.HasPrefix(sql, "INSERT")) && tag.RowsAffected() == 0 {
@@ -243,7 +243,7 @@ func (w *world) plant(p planted) {
 		p.args[slices.Index(p.args, "--watch")+1] = "20s"
 		found = w.verifyWith(nil, func() { _, _ = w.sql.Exec(w.t.Context(), p.during) }, p.args...)
 	}
-	names, want, code := found.broken(), []string{p.check}, 1
+	names, want, code := found.failedChecks(), []string{p.check}, 1
 	if p.check == "" { // it is sound
 		want, code = nil, 0
 	}
@@ -257,8 +257,8 @@ func (w *world) plant(p planted) {
 	}
 }
 
-// verified runs verify at the end of a test, after the tests' own checker.
-func (w *world) verified() {
+// verifyAtEnd runs verify at the end of a test, after the tests' own checker.
+func (w *deployment) verifyAtEnd() {
 	w.t.Helper()
 	only := "database"
 	if w.pipe == "kafka" && w.goneUpTo == nil {

@@ -17,9 +17,9 @@ import (
 
 // P3: a verdict that cannot be published is withheld and parked, and redone once the
 // broker accepts it; verify holds in both states.
-func TestP3_VerifyFollowsWhatIsWithheldAndRedone(t *testing.T) {
+func TestP3_VerifyHandlesWithheldAndRetriedEvents(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDeployment(t)
 	small, large := "500", "1048588"
 	c := w.kafka()
 	defer c.Close()
@@ -30,7 +30,7 @@ func TestP3_VerifyFollowsWhatIsWithheldAndRedone(t *testing.T) {
 	})
 	i := w.serve("")
 	w.catalogue(i)
-	x := w.join(i, 1)[0]
+	x := w.createTenants(i, 1)[0]
 	one := events("", 1, "api_calls")
 	noise := make([]byte, 120) // incompressible
 	_, _ = rand.Read(noise)
@@ -42,7 +42,7 @@ func TestP3_VerifyFollowsWhatIsWithheldAndRedone(t *testing.T) {
 	}
 	w.drain()
 	p := w.verify(nil, "--only", "database,topics", "--watch", "0s")
-	w.proven("withheld", p)
+	w.requireProven("withheld", p)
 	w.figure(p, "P3 consumed = ", "1 withheld")
 	w.figure(p, "P11 a record is its event", "1 stand-ins")
 
@@ -60,7 +60,7 @@ func TestP3_VerifyFollowsWhatIsWithheldAndRedone(t *testing.T) {
 	})
 	w.drain()
 	p = w.verify(nil, "--only", "database,topics", "--watch", "0s")
-	w.proven("redone", p)
+	w.requireProven("redone", p)
 	w.figure(p, "P3 consumed = ", "1 applied")
 	if n := w.number(`SELECT count(*) FROM event_log_rows WHERE subject = 12`); n == 0 {
 		t.Error("no verdict was redone")
@@ -68,7 +68,7 @@ func TestP3_VerifyFollowsWhatIsWithheldAndRedone(t *testing.T) {
 }
 
 // figure fails the test unless a check's figures contain a text.
-func (w *world) figure(p proof, check, text string) {
+func (w *deployment) figure(p verifyResult, check, text string) {
 	w.t.Helper()
 	for _, l := range p.lines {
 		if strings.HasPrefix(l.Check, check) && !strings.Contains(l.Figures, text) {

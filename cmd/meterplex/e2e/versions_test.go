@@ -20,7 +20,7 @@ func TestTheServiceOnEachPostgres(t *testing.T) {
 		t.Run(fmt.Sprint(major), func(t *testing.T) {
 			t.Parallel()
 			s := localtest.PostgresOf(t, major)
-			w := newWorld(t)
+			w := newDeployment(t)
 			w.pipe = "postgres"
 			w.moveTo(s)
 			if err := w.prepare("").tryStart(); err == nil || !strings.Contains(err.Error(), `the login "app" may not create the roles meterplex_tenant, meterplex_worker. Run as a superuser:`) {
@@ -28,11 +28,11 @@ func TestTheServiceOnEachPostgres(t *testing.T) {
 			}
 			at := w.serve("", "DATABASE_MIGRATE_URL="+s.URL(), "DATABASE_READ_URL="+strings.Replace(w.db, "//app:", "//reader:", 1))
 			w.catalogue(at)
-			tenants := w.join(at, 2)
+			tenants := w.createTenants(at, 2)
 			w.ingest(at, tenants[0], "accepted", events("e", 20, "api_calls")...)
-			l := w.drive(tenants, 2, usual(), func(int) string { return at.url() })
+			l := w.startLoad(tenants, 2, busyTraffic(), func(int) string { return at.url() })
 			l.awaitMore(200)
-			l.killUnderWay(at)
+			l.killDuringRequest(at)
 			at.start()
 			l.awaitMore(100)
 			l.stop()
@@ -42,8 +42,8 @@ func TestTheServiceOnEachPostgres(t *testing.T) {
 	}
 }
 
-// moveTo moves the world to another server, and to a login there that may only create tables.
-func (w *world) moveTo(s *localtest.Server) {
+// moveTo moves the deployment to another server, and to a login there that may only create tables.
+func (w *deployment) moveTo(s *localtest.Server) {
 	w.t.Helper()
 	address := func(of string, user *url.Userinfo) string {
 		u, err := url.Parse(of)

@@ -32,9 +32,9 @@ var nextVocabulary = sync.OnceValues(func() (string, error) {
 
 // publication returns the partition, key, headers and value of each record on the topics,
 // by topic and position. Repetitions must be equal.
-func (w *world) publication() map[place]string {
+func (w *deployment) publication() map[topicPosition]string {
 	w.t.Helper()
-	all := map[place]string{}
+	all := map[topicPosition]string{}
 	w.eachRecord(func(r *kgo.Record) {
 		var at string
 		text := fmt.Sprintf("partition %d key %q", r.Partition, r.Key)
@@ -44,7 +44,7 @@ func (w *world) publication() map[place]string {
 				at = string(h.Value)
 			}
 		}
-		p := place{strings.TrimPrefix(r.Topic, w.prefix), at}
+		p := topicPosition{strings.TrimPrefix(r.Topic, w.prefix), at}
 		text += "\n" + string(r.Value)
 		if before, ok := all[p]; ok && before != text {
 			w.t.Errorf("%s is on %s twice:\n%s\n%s", p.position, p.topic, before, text)
@@ -55,10 +55,10 @@ func (w *world) publication() map[place]string {
 }
 
 // publishAgain empties Kafka and publishes the whole log again.
-func (w *world) publishAgain(by *instance) map[place]string {
+func (w *deployment) publishAgain(by *instance) map[topicPosition]string {
 	w.t.Helper()
 	w.drain()
-	old := w.allTopics()
+	old := w.awaitTopics()
 	c := w.kafka()
 	defer c.Close()
 	w.beforeLoss()
@@ -75,8 +75,8 @@ func (w *world) publishAgain(by *instance) map[place]string {
 	return w.publication()
 }
 
-// sameRecords compares each record of a publication with the same record of a later one.
-func (w *world) sameRecords(what string, first, again map[place]string) {
+// checkSameRecords compares each record of a publication with the same record of a later one.
+func (w *deployment) checkSameRecords(what string, first, again map[topicPosition]string) {
 	w.t.Helper()
 	var differ []string
 	for p, text := range first {
@@ -94,8 +94,8 @@ func (w *world) sameRecords(what string, first, again map[place]string) {
 	w.t.Logf("%s: %d records compared", what, len(first))
 }
 
-// holding counts the records that contain a text.
-func holding(records map[place]string, text string) (n int) {
+// countContaining counts the records that contain a text.
+func countContaining(records map[topicPosition]string, text string) (n int) {
 	for _, r := range records {
 		if strings.Contains(r, text) {
 			n++
@@ -111,29 +111,29 @@ func TestP2_EveryReleasePublishesTheSameBytes(t *testing.T) {
 	if _, err := nextVocabulary(); err != nil {
 		t.Fatal(err)
 	}
-	w := newWorld(t)
+	w := newDeployment(t)
 	region := "METERPLEX_REGION=eu-central-1"
 	now := w.serve("", region)
 	w.catalogue(now)
-	tenants := w.join(now, 3)
-	w.someUsage(now, tenants)
+	tenants := w.createTenants(now, 3)
+	w.sendMixedUsage(now, tenants)
 	w.ask(w.operator, http.MethodPatch, now, "/api/v1/tenants/"+tenants[1].id, object{"dataResidency": "us-east-1"}, nil, http.StatusOK)
-	w.someUsage(now, tenants)
+	w.sendMixedUsage(now, tenants)
 	w.drain()
 	now.stop()
 	first := w.publication()
-	w.residencies(first, tenants)
+	w.checkResidencies(first, tenants)
 
 	next := w.prepare("", region)
 	next.build = nextVocabulary
 	next.start()
 	again := w.publishAgain(next)
-	w.sameRecords("published by the next release", first, again)
+	w.checkSameRecords("published by the next release", first, again)
 
-	more := w.join(next, 1)
-	w.someUsage(next, append(more, tenants...))
+	more := w.createTenants(next, 1)
+	w.sendMixedUsage(next, append(more, tenants...))
 	again = w.publishAgain(next)
-	w.sameRecords("published by the next release beside its own", first, again)
+	w.checkSameRecords("published by the next release beside its own", first, again)
 	if len(again) <= len(first) {
 		t.Errorf("%d records, want more than %d", len(again), len(first))
 	}
@@ -144,26 +144,26 @@ func TestP2_EveryReleasePublishesTheSameBytes(t *testing.T) {
 
 	now.start()
 	back := w.publishAgain(now)
-	w.sameRecords("published by the release before", again, back)
+	w.checkSameRecords("published by the release before", again, back)
 	w.readOverHTTP(now, back)
 	w.finish()
-	w.verified()
+	w.verifyAtEnd()
 }
 
-// someUsage sends usage with duplicates, conflicts and rejections.
-func (w *world) someUsage(at *instance, tenants []*tenant) {
+// sendMixedUsage sends usage with duplicates, conflicts and rejections.
+func (w *deployment) sendMixedUsage(at *instance, tenants []*tenant) {
 	w.t.Helper()
-	w.known(at, tenants)
-	l := w.drive(tenants, 1, mix{duplicates: 20, conflicts: 10, rejections: 10, batch: 6, pause: 10 * time.Millisecond}, func(int) string { return at.url() })
+	w.awaitKeys(at, tenants)
+	l := w.startLoad(tenants, 1, mix{duplicates: 20, conflicts: 10, rejections: 10, batch: 6, pause: 10 * time.Millisecond}, func(int) string { return at.url() })
 	l.awaitMore(60)
 	l.stop()
 	w.settle(at, tenants...)
 }
 
-// residencies checks that events keep the residency in force when they were recorded.
-func (w *world) residencies(records map[place]string, tenants []*tenant) {
+// checkResidencies checks that events keep the residency in force when they were recorded.
+func (w *deployment) checkResidencies(records map[topicPosition]string, tenants []*tenant) {
 	w.t.Helper()
-	moved := map[place]string{}
+	moved := map[topicPosition]string{}
 	for p, r := range records {
 		if strings.Contains(r, `"tenantId":"`+tenants[1].id) {
 			moved[p] = r
@@ -171,17 +171,17 @@ func (w *world) residencies(records map[place]string, tenants []*tenant) {
 			w.t.Errorf("%s of %s: %s", p.position, p.topic, r)
 		}
 	}
-	before, after := holding(moved, `"dataResidency":"eu-central-1","orderingKey"`), holding(moved, `"dataResidency":"us-east-1","orderingKey"`)
+	before, after := countContaining(moved, `"dataResidency":"eu-central-1","orderingKey"`), countContaining(moved, `"dataResidency":"us-east-1","orderingKey"`)
 	if before == 0 || after == 0 || before+after != len(moved) {
 		w.t.Errorf("of %d records of a tenant that moved, %d are of eu-central-1 and %d of us-east-1", len(moved), before, after)
 	}
-	if n := holding(moved, `"eventType":"meterplex.catalogue.tenant.changed"`); n != 1 {
+	if n := countContaining(moved, `"eventType":"meterplex.catalogue.tenant.changed"`); n != 1 {
 		w.t.Errorf("%d events record the move, want 1", n)
 	}
 }
 
 // readOverHTTP compares GET /events with the records on the topics.
-func (w *world) readOverHTTP(at *instance, records map[place]string) {
+func (w *deployment) readOverHTTP(at *instance, records map[topicPosition]string) {
 	w.t.Helper()
 	read := map[string]bool{}
 	for cursor := ""; ; {
@@ -198,7 +198,7 @@ func (w *world) readOverHTTP(at *instance, records map[place]string) {
 		}
 		cursor = "&cursor=" + page.NextCursor
 	}
-	for _, p := range slices.SortedFunc(maps.Keys(records), func(a, b place) int { return strings.Compare(a.position, b.position) }) {
+	for _, p := range slices.SortedFunc(maps.Keys(records), func(a, b topicPosition) int { return strings.Compare(a.position, b.position) }) {
 		if _, value, _ := strings.Cut(records[p], "\n"); !read[value] {
 			w.t.Fatalf("GET /events does not return %s of %s as published:\n%s", p.position, p.topic, value)
 		}

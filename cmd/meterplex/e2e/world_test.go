@@ -23,8 +23,8 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
-// world is a test's database, topics, instances and tenants.
-type world struct {
+// deployment is a test's database, topics, instances and tenants.
+type deployment struct {
 	t        testing.TB
 	seed     uint64
 	db       string // the owner's URL
@@ -45,16 +45,16 @@ type world struct {
 	refilled  bool                // since then the topics were filled again from an earlier position
 }
 
-func newWorld(t testing.TB) *world {
+func newDeployment(t testing.TB) *deployment {
 	t.Helper()
 	database := localtest.Database(t)
-	return newWorldAt(t, database, localtest.SuperuserURL(t, database))
+	return newDeploymentAt(t, database, localtest.SuperuserURL(t, database))
 }
 
-// newWorldAt uses a database of the test's own: the owner's URL, and the superuser's.
-func newWorldAt(t testing.TB, database, admin string) *world {
+// newDeploymentAt uses a database of the test's own: the owner's URL, and the superuser's.
+func newDeploymentAt(t testing.TB, database, admin string) *deployment {
 	t.Helper()
-	w := &world{
+	w := &deployment{
 		t: t, seed: seedOf(t), db: database, prefix: localtest.TopicPrefix(t), pipe: "kafka",
 		operator: "mp_op_" + strings.ReplaceAll(uuid.NewString(), "-", "") + "e2e",
 		http:     &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
@@ -68,9 +68,9 @@ func newWorldAt(t testing.TB, database, admin string) *world {
 	return w
 }
 
-// dropTopics deletes the world's topics from the shared broker: the partitions of dozens of worlds
+// dropTopics deletes the deployment's topics from the shared broker: the partitions of dozens of deployments
 // would be more than it can bear. All users of the topics have ended by then.
-func (w *world) dropTopics() {
+func (w *deployment) dropTopics() {
 	if w.cluster != nil || w.pipe != "kafka" || len(w.instances) == 0 {
 		return
 	}
@@ -108,7 +108,7 @@ func superuser(t testing.TB, url string) *pgxpool.Pool {
 }
 
 // prepare makes an instance without starting it; roles "" means all.
-func (w *world) prepare(roles string, env ...string) *instance {
+func (w *deployment) prepare(roles string, env ...string) *instance {
 	w.t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -131,7 +131,7 @@ func (w *world) prepare(roles string, env ...string) *instance {
 }
 
 // serve starts an instance.
-func (w *world) serve(roles string, env ...string) *instance {
+func (w *deployment) serve(roles string, env ...string) *instance {
 	w.t.Helper()
 	i := w.prepare(roles, env...)
 	i.start()
@@ -139,7 +139,7 @@ func (w *world) serve(roles string, env ...string) *instance {
 }
 
 // call makes one request and reads the answer. It returns err without an answer.
-func (w *world) call(ctx context.Context, key, method, url string, in any, header ...string) (status int, body []byte, err error) {
+func (w *deployment) call(ctx context.Context, key, method, url string, in any, header ...string) (status int, body []byte, err error) {
 	var sent io.Reader
 	if in != nil {
 		raw, err := json.Marshal(in)
@@ -169,7 +169,7 @@ func (w *world) call(ctx context.Context, key, method, url string, in any, heade
 }
 
 // get reads an answer with status 200 into out.
-func (w *world) get(ctx context.Context, key string, at *instance, path string, out any) error {
+func (w *deployment) get(ctx context.Context, key string, at *instance, path string, out any) error {
 	status, body, err := w.call(ctx, key, http.MethodGet, at.url()+path, nil)
 	if err == nil && status != http.StatusOK {
 		err = fmt.Errorf("GET %s: %d %s", path, status, body)
@@ -181,7 +181,7 @@ func (w *world) get(ctx context.Context, key string, at *instance, path string, 
 }
 
 // ask makes a request, checks the status of the answer, and reads the answer into out.
-func (w *world) ask(key, method string, at *instance, path string, in, out any, want int, header ...string) {
+func (w *deployment) ask(key, method string, at *instance, path string, in, out any, want int, header ...string) {
 	w.t.Helper()
 	status, body, err := w.call(w.t.Context(), key, method, at.url()+path, in, header...)
 	if err != nil || status != want {

@@ -21,17 +21,17 @@ func (w withStack) Format(f fmt.State, _ rune) {
 	}
 }
 
-// nobody is an error whose Error panics on a nil receiver.
-type nobody struct{ name string }
+// panickingError is an error whose Error panics on a nil receiver.
+type panickingError struct{ name string }
 
-func (n *nobody) Error() string { return n.name }
+func (n *panickingError) Error() string { return n.name }
 
-// TestLogsTellErrorsInWords: neither log format contains an error's stack trace.
-func TestLogsTellErrorsInWords(t *testing.T) {
+// TestLogsContainNoStackTraces: neither log format contains an error's stack trace.
+func TestLogsContainNoStackTraces(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		var log bytes.Buffer
 		NewLogger(&log, config.Config{LogFormat: format}).Warn("no", "error", fmt.Errorf("read: %w", withStack{errors.New("gone")}), "cause", withStack{errors.New("away")})
-		NewLogger(&log, config.Config{LogFormat: format}).Warn("a nil pointer", "error", (*net.OpError)(nil), "cause", (*nobody)(nil))
+		NewLogger(&log, config.Config{LogFormat: format}).Warn("a nil pointer", "error", (*net.OpError)(nil), "cause", (*panickingError)(nil))
 		if got := log.String(); strings.Contains(got, "main.go") || !strings.Contains(got, "read: gone") || !strings.Contains(got, "away") {
 			t.Errorf("%s: %s", format, got)
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres"
 )
 
-// TestOnlyWhatIsAllowedIsSaidToBe: a refused danger is not logged as allowed.
-func TestOnlyWhatIsAllowedIsSaidToBe(t *testing.T) {
+// TestOnlyAllowedUnsafeSettingsAreLoggedAsAllowed: a refused danger is not logged as allowed.
+func TestOnlyAllowedUnsafeSettingsAreLoggedAsAllowed(t *testing.T) {
 	var said bytes.Buffer
 	sayAllowed([]postgres.Danger{{Name: "fsync"}, {Name: "grants"}}, []string{"fsync", "owner"}, slog.New(slog.NewTextHandler(&said, nil)))
 	if s := said.String(); strings.Count(s, "unsafe, and allowed") != 1 || !strings.Contains(s, "what=fsync") {
@@ -23,8 +23,8 @@ func TestOnlyWhatIsAllowedIsSaidToBe(t *testing.T) {
 	}
 }
 
-// TestWhatCannotStartSaysWhatToDo: an error that prevents the start contains advice.
-func TestWhatCannotStartSaysWhatToDo(t *testing.T) {
+// TestStartErrorsNameTheRemedy: an error that prevents the start contains advice.
+func TestStartErrorsNameTheRemedy(t *testing.T) {
 	_, away := pgconn.Connect(t.Context(), "postgres://u:hidden-canary@127.0.0.1:1/d")
 	given, own := &Servers{}, &Servers{database: &local.Postgres{}}
 	for _, c := range []struct {

@@ -9,9 +9,9 @@ import (
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
 )
 
-// TestTheTourTouchesNobodysServers: the tour promotes a planted fault, so it must never
+// TestTheTourUsesOnlyItsOwnServers: the tour promotes a planted fault, so it must never
 // use a real service's database, brokers or data.
-func TestTheTourTouchesNobodysServers(t *testing.T) {
+func TestTheTourUsesOnlyItsOwnServers(t *testing.T) {
 	env := map[string]string{
 		"DATABASE_URL": "postgres://theirs/d", "DATABASE_MIGRATE_URL": "postgres://theirs/d", "DATABASE_READ_URL": "postgres://theirs/d",
 		"KAFKA_BROKERS": "theirs:9092", "KAFKA_REPLICATION": "3", "METERPLEX_TOPIC_PREFIX": "theirs.", "METERPLEX_ROLES": "relay",

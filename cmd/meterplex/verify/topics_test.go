@@ -84,7 +84,7 @@ func requireResult(t *testing.T, what string, of *tally, is string, text string)
 }
 
 // P11: records that retention deletes during the read are not missing.
-func TestP11_WhatIsDeletedMeanwhileIsNotMissing(t *testing.T) {
+func TestP11_RecordsDeletedDuringTheReadAreNotMissing(t *testing.T) {
 	s := stateAt(6, events.GroupValidator)
 	x := onTopic(t, s, 6, 0, [2]int64{0, 1}, [2]int64{1, 2}, [2]int64{2, 3}, [2]int64{3, 4}, [2]int64{4, 5}, [2]int64{5, 6})
 	requireResult(t, "all of it", x.topics, "true", "6 records")
@@ -116,7 +116,7 @@ func orderOf(t *testing.T, furthest int64, positions ...int64) *tally {
 }
 
 // P10: a rewind excuses the order of the records that it publishes again, and no other disorder below.
-func TestP10_ARewindExcusesItsOwnOrderAlone(t *testing.T) {
+func TestP10_OnlyRewoundRecordsMayBeOutOfOrder(t *testing.T) {
 	requireResult(t, "in order", orderOf(t, 0, 1, 2, 3, 4, 5, 6), "true", "6 first records")
 	requireResult(t, "a repetition", orderOf(t, 0, 1, 2, 3, 2, 3, 4, 5, 6), "true", "6 first records")
 	requireResult(t, "no rewind", orderOf(t, 0, 1, 2, 5, 3, 4, 5, 6), "false", "behind 0-5 of the same tenant")

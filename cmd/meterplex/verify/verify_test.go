@@ -54,7 +54,7 @@ func requireFault(t *testing.T, what string, tally *tally, text string) {
 }
 
 // An impossible position in a row is reported, and costs neither memory nor time.
-func TestAPositionThatIsNoneIsTold(t *testing.T) {
+func TestImpossiblePositionsAreReported(t *testing.T) {
 	for _, n := range []int64{far, -far, -1, 4} {
 		x := newTestPass(stateAt(3, events.GroupValidator))
 		x.add(event(1, recorded, topicRaw, "e/a", `[1,"f"]`))
@@ -80,7 +80,7 @@ func TestAPositionThatIsNoneIsTold(t *testing.T) {
 }
 
 // --partition 3,3 asks for one partition.
-func TestAPartitionIsAskedForOnce(t *testing.T) {
+func TestEachPartitionIsCheckedOnce(t *testing.T) {
 	if got := distinct([]int16{17, 3, 17, 3}); !slices.Equal(got, []int16{3, 17}) {
 		t.Errorf("--partition 17,3,17,3 checks %v", got)
 	}
@@ -91,7 +91,7 @@ func TestAPartitionIsAskedForOnce(t *testing.T) {
 
 // Dead letters that are not compared are not proved: those of a partition in which their
 // handler could not fold an event.
-func TestDeadLettersThatAreNotComparedAreNotTold(t *testing.T) {
+func TestUncomparedDeadLettersAreUndetermined(t *testing.T) {
 	s := stateAt(2, events.GroupDeadLetter)
 	s.services[2] = events.GroupDeadLetter
 	x := newTestPass(s)
@@ -107,7 +107,7 @@ func TestDeadLettersThatAreNotComparedAreNotTold(t *testing.T) {
 }
 
 // Memory is bounded, and events left out for that are counted.
-func TestWhatIsLeftOutIsCounted(t *testing.T) {
+func TestUncomparedEventsAreCounted(t *testing.T) {
 	x := newTestPass(stateAt(5, events.GroupValidator))
 	x.verdict.bound = 2
 	for n := range int64(4) {

@@ -32,7 +32,7 @@ func TestEditsChangeWhatIsBuiltAndNothingElse(t *testing.T) {
 }
 
 // A build with its own edits also contains those of the overlay beneath.
-func TestEditsLieOverThoseOfAnother(t *testing.T) {
+func TestEditsAddToAnotherOverlay(t *testing.T) {
 	root := t.TempDir()
 	write(t, root, "go.mod", "module edited\n\ngo 1.26.0\n")
 	write(t, root, "main.go", "package main\n\nfunc main() { println(word, other) }\n\nconst word = 1\n")

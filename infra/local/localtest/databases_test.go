@@ -12,7 +12,7 @@ import (
 )
 
 // The schema is made once; each copy has a log of its own.
-func TestCopiesOfTheTemplateHaveLogsOfTheirOwn(t *testing.T) {
+func TestCopiesOfTheTemplateHaveDistinctLogs(t *testing.T) {
 	calls, logs := 0, map[string]bool{}
 	for range 2 {
 		url := localtest.Migrated(t, func(ctx context.Context, url string) (int, error) {
@@ -45,7 +45,7 @@ func query(ctx context.Context, url, statement string, into ...any) error {
 }
 
 // A session outlives a context that ends in the middle of its statement.
-func TestSessionsAreKept(t *testing.T) {
+func TestSessionsAreReused(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), localtest.Database(t))
 	if err != nil {
 		t.Fatal(err)

@@ -112,7 +112,7 @@ func TestMessagesAreNotRefusedForTheirTenantsFlood(t *testing.T) {
 
 // A refused submission uses no room, not even briefly: concurrent submissions that fit
 // are admitted.
-func TestTheRefusedTakeNoRoom(t *testing.T) {
+func TestRefusedSubmissionsUseNoQueueSpace(t *testing.T) {
 	q, tenant := newQueueLoad(time.Hour), uuid.New()
 	let := func(rows int) (*submission, error) {
 		s := &submission{tenant: tenant, batch: make([]commands.Submitted, rows), bytes: 1}

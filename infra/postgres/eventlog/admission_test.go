@@ -58,7 +58,7 @@ func isOverloaded(err error) bool {
 	return errors.As(err, &full) && errors.Is(err, commands.ErrUnavailable)
 }
 
-func TestAWriterThatStandsStillRefusesAtOnceAndStoresNothing(t *testing.T) {
+func TestABlockedWriterRefusesAtOnceAndStoresNothing(t *testing.T) {
 	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
 	load := l.ownWriter(tenant).load
@@ -218,7 +218,7 @@ func TestOneTenantHasHalfOfAQueue(t *testing.T) {
 	}
 }
 
-func TestWhatIsExpectedFollowsWhatIsMeasured(t *testing.T) {
+func TestTheExpectedWaitFollowsTheMeasuredRate(t *testing.T) {
 	q := newQueueLoad(0)
 	q.perRow.Store(int64(100 * time.Microsecond))
 	if q.longest != standardWait || q.check(0, 1_000_000, 1<<40) != nil {

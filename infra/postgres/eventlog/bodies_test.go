@@ -118,7 +118,7 @@ func comparePayloads(t *testing.T, q postgres.Queryer, list []events.Pending, sq
 }
 
 // Rows of before bodies were in short are read as they are, and are known again.
-func TestRowsOfBeforeAreRead(t *testing.T) {
+func TestRowsOfEarlierReleasesAreRead(t *testing.T) {
 	url := localtest.Database(t)
 	db, err := postgres.OwnerDB(url)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres"
 )
 
-func TestP1_AnAnswerToCommitThatIsLostIsFoundOut(t *testing.T) {
+func TestP1_LostCommitAnswersAreResolved(t *testing.T) {
 	database := localtest.Database(t)
 	if _, err := postgres.Migrate(t.Context(), database); err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func TestP1_AnAnswerToCommitThatIsLostIsFoundOut(t *testing.T) {
 	}
 }
 
-func TestP1_AWholeGroupThatFindsItselfInTheLogWasAppended(t *testing.T) {
+func TestP1_AGroupFoundInTheLogWasAppended(t *testing.T) {
 	// The second attempt may find all events recorded, and write no rows.
 	l, _, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())

@@ -141,7 +141,7 @@ func TestATopicAheadOfTheLogRaisesTheEpoch(t *testing.T) {
 
 // An answer that depends on a commit of another instance needs a commit of its own, which waits for
 // the synchronous standby. After that commit, duplicates need no further one.
-func TestP1_AnAnswerThatRestsOnAnothersCommitIsCommitted(t *testing.T) {
+func TestP1_DuplicatesOfAnotherInstanceAreAnsweredAfterACommit(t *testing.T) {
 	l, pool, url := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
 	submit(t, l, tenant, usageEvent(tenant, "a", 1))

@@ -36,10 +36,10 @@ func TestMain(m *testing.M) {
 	localtest.Main(m, localtest.NoLeaks())
 }
 
-// freezing is a source of COPY data that stops the process instead of sending it.
-type freezing struct{}
+// frozenReader is a source of COPY data that stops the process instead of sending it.
+type frozenReader struct{}
 
-func (freezing) Read([]byte) (int, error) {
+func (frozenReader) Read([]byte) (int, error) {
 	fmt.Println("frozen")
 	err := syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	time.Sleep(10 * time.Millisecond) // the signal arrives before this ends
@@ -61,14 +61,14 @@ func freeze(url string, tenant uuid.UUID) error {
 		if _, err := lockHeads(ctx, tx, []int16{events.PartitionOf(tenant)}); err != nil {
 			return err
 		}
-		_, err = tx.Conn().PgConn().CopyFrom(ctx, freezing{}, copyRows)
+		_, err = tx.Conn().PgConn().CopyFrom(ctx, frozenReader{}, copyRows)
 		return err
 	})
 }
 
 // A process that is frozen between a COPY and its data holds a head. Other instances
 // still store their submissions soon.
-func TestP1_FrozenInMidCopyKeepsNobodyWaiting(t *testing.T) {
+func TestP1_ASessionFrozenInMidCopyBlocksNoOther(t *testing.T) {
 	t.Parallel()
 	_, _, url := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
@@ -124,7 +124,7 @@ func TestP1_FrozenInMidCopyKeepsNobodyWaiting(t *testing.T) {
 }
 
 // Sessions that block no one are left alone, and a working session is never ended as frozen.
-func TestSessionsThatAreNotFrozenAreLeftAlone(t *testing.T) {
+func TestActiveSessionsAreNotTerminated(t *testing.T) {
 	t.Parallel()
 	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())

@@ -14,7 +14,7 @@ func submissionOf(rows int) *submission {
 	return &submission{tenant: uuid.Must(uuid.NewV7()), batch: make([]commands.Submitted, rows), done: make(chan error, 1), load: newQueueLoad(0)}
 }
 
-func TestOnlyACrowdIsWaitedFor(t *testing.T) {
+func TestTheWriterWaitsOnlyAfterALargeGroup(t *testing.T) {
 	w := newWriter(&Log{}, true)
 	w.last = largeGroup - 1
 	if ends, _ := w.lingering(); ends != nil {
@@ -39,7 +39,7 @@ func TestOnlyACrowdIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestAGroupIsBoundedAndLosesNobody(t *testing.T) {
+func TestAGroupIsBoundedAndLosesNoSubmission(t *testing.T) {
 	w := newWriter(&Log{}, true)
 	for range 5 {
 		w.queue <- submissionOf(maxGroupRows/2 - 1)
@@ -60,7 +60,7 @@ func TestAGroupIsBoundedAndLosesNobody(t *testing.T) {
 
 // Stuck submissions are offered to a full queue with pauses, and do not delay others.
 // None of them is lost, also when the log is closed.
-func TestWhatAFullQueueDoesNotTakeIsOfferedAgain(t *testing.T) {
+func TestSubmissionsRefusedByAFullQueueAreOfferedAgain(t *testing.T) {
 	own := newWriter(&Log{}, false)
 	w := newWriter(&Log{writers: []*writer{own}}, true)
 	var left []*submission
@@ -94,7 +94,7 @@ func TestWhatAFullQueueDoesNotTakeIsOfferedAgain(t *testing.T) {
 
 // An answered submission is counted in no queue: the shared queue counts it out before
 // its own writer gets it.
-func TestWhatIsPassedOnIsCountedOutFirst(t *testing.T) {
+func TestForwardedSubmissionsAreCountedOutFirst(t *testing.T) {
 	own := newWriter(&Log{}, false)
 	w := newWriter(&Log{writers: []*writer{own}}, true)
 	s := submissionOf(1)

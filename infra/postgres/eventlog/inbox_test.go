@@ -57,7 +57,7 @@ func (x *expected) take(d delivery) commands.PlacementStatus {
 
 // Messages are delivered repeatedly, in any order and batch, while policy accepts them
 // or not: each keeps the result of its first delivery.
-func TestP2_WhatWasRefusedOnceStaysRefused(t *testing.T) {
+func TestP2_RefusedMessagesStayRefused(t *testing.T) {
 	l, pool, _ := openLog(t)
 	seed := rand.Uint64N(1e9)
 	t.Logf("seed %d", seed)
@@ -92,7 +92,7 @@ func TestP2_WhatWasRefusedOnceStaysRefused(t *testing.T) {
 
 // The same messages through several instances at once, with different verdicts of
 // policy: each message has only one result.
-func TestP2_ConcurrentDeliveriesOfAMessageHaveOneFate(t *testing.T) {
+func TestP2_ConcurrentDeliveriesOfAMessageHaveOneOutcome(t *testing.T) {
 	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
 	const messages = 300

@@ -20,34 +20,34 @@ import (
 	"github.com/meterplex/meterplex/events/codec"
 )
 
-// ingesting is a model of the answers to clients of two instances over one database:
+// ingestModel is a model of the answers to clients of two instances over one database:
 // the stored event of each key, and the conflicts.
-type ingesting struct {
+type ingestModel struct {
 	logs      [2]*Log
 	pool      *pgxpool.Pool
 	tenants   []uuid.UUID
-	stored    map[logKey]stored
+	stored    map[logKey]storedEvent
 	conflicts map[string]bool
 }
 
-type stored struct {
+type storedEvent struct {
 	hash     string
 	position events.Position // zero before the first answer
 }
 
-func newIngesting(logs [2]*Log, pool *pgxpool.Pool) *ingesting {
+func newIngestModel(logs [2]*Log, pool *pgxpool.Pool) *ingestModel {
 	a, b := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	c := uuid.Must(uuid.NewV7())
 	for events.PartitionOf(c) != events.PartitionOf(a) { // neighbours
 		c = uuid.Must(uuid.NewV7())
 	}
-	return &ingesting{logs, pool, []uuid.UUID{a, b, c}, map[logKey]stored{}, map[string]bool{}}
+	return &ingestModel{logs, pool, []uuid.UUID{a, b, c}, map[logKey]storedEvent{}, map[string]bool{}}
 }
 
 // batch draws a submission, of one, a few or more than the shared writer takes, of
 // ids that were seen and ids that were not. A probe is answered as of its moment, so
 // that it has one answer only where it is sent once.
-func (m *ingesting) batch(rt *rapid.T, probes bool) (uuid.UUID, []commands.Submitted) {
+func (m *ingestModel) batch(rt *rapid.T, probes bool) (uuid.UUID, []commands.Submitted) {
 	tenant := rapid.SampledFrom(m.tenants).Draw(rt, "tenant")
 	sizes := rapid.SampledFrom([][2]int{{1, 1}, {2, smallRows}, {smallRows + 1, 60}}).Draw(rt, "kind")
 	batch := make([]commands.Submitted, rapid.IntRange(sizes[0], sizes[1]).Draw(rt, "size"))
@@ -60,7 +60,7 @@ func (m *ingesting) batch(rt *rapid.T, probes bool) (uuid.UUID, []commands.Submi
 }
 
 // take returns the expected result of one submission after the others.
-func (m *ingesting) take(batch []commands.Submitted) (want []commands.PlacementStatus) {
+func (m *ingestModel) take(batch []commands.Submitted) (want []commands.PlacementStatus) {
 	for i := range batch {
 		p := &batch[i].Pending
 		key := keyOf(p)
@@ -75,15 +75,15 @@ func (m *ingesting) take(batch []commands.Submitted) (want []commands.PlacementS
 			want = append(want, commands.Absent)
 		default:
 			want = append(want, commands.Appended)
-			m.stored[key] = stored{hash: hex.EncodeToString(codec.PayloadHash(p))}
+			m.stored[key] = storedEvent{hash: hex.EncodeToString(codec.PayloadHash(p))}
 		}
 	}
 	return want
 }
 
-// told compares an answer with the expected one. If an earlier answer was lost, or
+// compareAnswer compares an answer with the expected one. If an earlier answer was lost, or
 // another client sent the same, a new event may be recorded already.
-func (m *ingesting) told(rt *rapid.T, batch []commands.Submitted, want []commands.PlacementStatus, places []commands.Placement, sentBefore bool) {
+func (m *ingestModel) compareAnswer(rt *rapid.T, batch []commands.Submitted, want []commands.PlacementStatus, places []commands.Placement, sentBefore bool) {
 	for i, p := range places {
 		key := keyOf(&batch[i].Pending)
 		was := m.stored[key]
@@ -103,38 +103,38 @@ func (m *ingesting) told(rt *rapid.T, batch []commands.Submitted, want []command
 	}
 }
 
-func (m *ingesting) via(rt *rapid.T) *Log { return m.logs[rapid.IntRange(0, 1).Draw(rt, "instance")] }
+func (m *ingestModel) via(rt *rapid.T) *Log { return m.logs[rapid.IntRange(0, 1).Draw(rt, "instance")] }
 
-func (m *ingesting) submit(rt *rapid.T) {
+func (m *ingestModel) submit(rt *rapid.T) {
 	tenant, batch := m.batch(rt, true)
 	places, err := m.via(rt).Submit(context.Background(), tenant, batch)
 	if err != nil {
 		rt.Fatal(err)
 	}
-	m.told(rt, batch, m.take(batch), places, false)
+	m.compareAnswer(rt, batch, m.take(batch), places, false)
 }
 
 // oneByOne sends each event of a batch in a submission of its own.
-func (m *ingesting) oneByOne(rt *rapid.T) {
+func (m *ingestModel) oneByOne(rt *rapid.T) {
 	tenant, batch := m.batch(rt, true)
 	for i := range min(len(batch), 8) {
 		places, err := m.via(rt).Submit(context.Background(), tenant, batch[i:i+1])
 		if err != nil {
 			rt.Fatal(err)
 		}
-		m.told(rt, batch[i:i+1], m.take(batch[i:i+1]), places, false)
+		m.compareAnswer(rt, batch[i:i+1], m.take(batch[i:i+1]), places, false)
 	}
 }
 
 // unknown goes away before it is answered, and sends the same again.
-func (m *ingesting) unknown(rt *rapid.T) {
+func (m *ingestModel) unknown(rt *rapid.T) {
 	tenant, batch := m.batch(rt, false)
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
 	want := m.take(batch)
 	places, err := m.via(rt).Submit(gone, tenant, batch)
 	if err == nil { // the answer was faster
-		m.told(rt, batch, want, places, false)
+		m.compareAnswer(rt, batch, want, places, false)
 		return
 	}
 	if !errors.Is(err, commands.ErrUnavailable) {
@@ -148,12 +148,12 @@ func (m *ingesting) unknown(rt *rapid.T) {
 	if places, err = m.via(rt).Submit(context.Background(), tenant, again); err != nil {
 		rt.Fatal(err)
 	}
-	m.told(rt, again, want, places, true)
+	m.compareAnswer(rt, again, want, places, true)
 }
 
 // together sends the same through both instances at once: for a new event, only one of
 // them answers that it is new.
-func (m *ingesting) together(rt *rapid.T) {
+func (m *ingestModel) together(rt *rapid.T) {
 	tenant, batch := m.batch(rt, false)
 	want := m.take(batch)
 	var answers [4][]commands.Placement
@@ -182,19 +182,19 @@ func (m *ingesting) together(rt *rapid.T) {
 		}
 	}
 	for n := range answers {
-		m.told(rt, batch, want, answers[n], true)
+		m.compareAnswer(rt, batch, want, answers[n], true)
 	}
 }
 
-// TestP2_IngestIsItsModel: several tenants send through two instances, in any sizes,
+// TestP2_IngestMatchesItsModel: several tenants send through two instances, in any sizes,
 // repeatedly, after lost answers, and concurrently: the answers equal the model's, and
 // the log holds exactly the answered events.
-func TestP2_IngestIsItsModel(t *testing.T) {
+func TestP2_IngestMatchesItsModel(t *testing.T) {
 	one, pool, url := openLog(t)
 	two, _ := openLogAt(t, url)
 	fewChecks(t, 12)
 	rapid.Check(t, func(rt *rapid.T) {
-		m := newIngesting([2]*Log{one, two}, pool)
+		m := newIngestModel([2]*Log{one, two}, pool)
 		rt.Repeat(map[string]func(*rapid.T){"submit": m.submit, "send one by one": m.oneByOne, "lose the answer": m.unknown, "send together": m.together})
 		m.compare(rt)
 		checkDense(t, pool)
@@ -206,7 +206,7 @@ func TestP2_IngestIsItsModel(t *testing.T) {
 }
 
 // compare holds the log of the tenants against the model.
-func (m *ingesting) compare(rt *rapid.T) {
+func (m *ingestModel) compare(rt *rapid.T) {
 	rows, err := m.pool.Query(context.Background(), `SELECT tenant_id, dedupe_key, subject, partition, position, encode(l.payload_hash, 'hex') FROM event_log l WHERE tenant_id = ANY ($1)`, m.tenants)
 	if err != nil {
 		rt.Fatal(err)

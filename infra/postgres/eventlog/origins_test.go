@@ -105,7 +105,7 @@ func TestP2_AnEventKeepsTheVocabularyOfItsWriter(t *testing.T) {
 
 // The log's copies are guarded by the database: a hash is that of its document, a row
 // is never changed, and an origin names no vocabulary that is not there.
-func TestVocabulariesOfTheLogCannotLie(t *testing.T) {
+func TestForgedVocabulariesAreRefused(t *testing.T) {
 	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
 	submit(t, l, tenant, usageEvent(tenant, "a", 1))
@@ -131,7 +131,7 @@ func TestVocabulariesOfTheLogCannotLie(t *testing.T) {
 }
 
 // Processes that look up a known origin take no number of the identity.
-func TestKnownOriginsTakeNoNumbers(t *testing.T) {
+func TestKnownOriginsUseNoSequenceNumbers(t *testing.T) {
 	_, pool, url := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
 	for n := range 5 {

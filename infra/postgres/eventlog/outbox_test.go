@@ -9,7 +9,7 @@ import (
 )
 
 // An event that was withheld after its consumer had read it is no failure that anyone could act on.
-func TestOutboxShowsWhatWasWithheldLateAsPublished(t *testing.T) {
+func TestTheOutboxShowsLateStandInsAsPublished(t *testing.T) {
 	t.Parallel()
 	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())

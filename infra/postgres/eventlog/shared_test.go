@@ -29,7 +29,7 @@ func tenantsApart(n int) []uuid.UUID {
 	return list
 }
 
-func TestAHeadThatIsHeldKeepsNoOtherPartitionWaiting(t *testing.T) {
+func TestALockedHeadBlocksNoOtherPartition(t *testing.T) {
 	l, pool, _ := openLog(t)
 	tenants := tenantsApart(6)
 	tx, err := pool.Begin(t.Context())

@@ -37,7 +37,7 @@ func TestP1_AChangeWhoseCommitHadNoAnswerIsMadeOnce(t *testing.T) {
 }
 
 // A reader sees the old state while a change commits, and never after the change is answered.
-func TestWhatIsKeptIsForgottenAfterTheCommit(t *testing.T) {
+func TestCachedStateIsDroppedAfterTheCommit(t *testing.T) {
 	s, _, _, database := openStore(t)
 	tenant := domain.Tenant{ID: uuid.Must(uuid.NewV7()), Name: "A", Class: "small", Status: domain.TenantActive, DataResidency: "eu", CreatedAt: time.Now()}
 	secret := [32]byte{1}

@@ -15,8 +15,8 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 )
 
-// letters is a tenant with one recorded event, whose dead letter a test makes.
-type letters struct {
+// letterFixture is a tenant with one recorded event, whose dead letter a test makes.
+type letterFixture struct {
 	testing.TB
 	log    *eventlog.Log
 	store  *Store
@@ -25,14 +25,14 @@ type letters struct {
 	id     uuid.UUID
 }
 
-func newLetters(t testing.TB) *letters {
+func newLetterFixture(t testing.TB) *letterFixture {
 	s, l, pool, _ := openStore(t)
-	w := &letters{t, l, s, pool, uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())}
+	w := &letterFixture{t, l, s, pool, uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())}
 	submit(t, l, w.tenant, usageEvent(w.tenant, "a", 1))
 	return w
 }
 
-func (w *letters) append(subject events.Subject, key string, counts events.Counts, payload any) {
+func (w *letterFixture) append(subject events.Subject, key string, counts events.Counts, payload any) {
 	w.Helper()
 	body, err := json.Marshal(payload)
 	w.must(err)
@@ -45,7 +45,7 @@ func (w *letters) append(subject events.Subject, key string, counts events.Count
 }
 
 // row writes the letter's row of the projection, which may lag behind.
-func (w *letters) row(stage string, source int) {
+func (w *letterFixture) row(stage string, source int) {
 	w.Helper()
 	_, err := w.pool.Exec(w.Context(), `INSERT INTO dead_letter_events (generation, id, partition, tenant_id, stage, status, code, reason,
  producer_event_id, feature, source_position, topic, retry_count, first_failed_at, last_failed_at)
@@ -54,7 +54,7 @@ func (w *letters) row(stage string, source int) {
 	w.must(err)
 }
 
-func (w *letters) retry() {
+func (w *letterFixture) retry() {
 	w.Helper()
 	d := &commands.DeadLetters{Store: w.store, Now: time.Now, NewID: func() uuid.UUID { return uuid.Must(uuid.NewV7()) }}
 	ask, err := json.Marshal(events.Retry{DeadLetterID: w.id})
@@ -72,7 +72,7 @@ func (w *letters) retry() {
 	}
 }
 
-func (w *letters) counts(accepted, rejected, parked int) {
+func (w *letterFixture) counts(accepted, rejected, parked int) {
 	w.Helper()
 	var a, r, p int
 	w.must(w.pool.QueryRow(w.Context(), `SELECT sum(accepted), sum(rejected), sum(parked) FROM log_heads`).Scan(&a, &r, &p))
@@ -81,7 +81,7 @@ func (w *letters) counts(accepted, rejected, parked int) {
 	}
 }
 
-func (w *letters) must(err error) {
+func (w *letterFixture) must(err error) {
 	w.Helper()
 	if err != nil {
 		w.Fatal(err)
@@ -90,8 +90,8 @@ func (w *letters) must(err error) {
 
 // The record of a rejection does not lead to the aggregates: it was not counted as
 // parked when it was withheld, and its retry subtracts nothing from that count.
-func TestP3_RetryOfAWithheldRejectionIsAcceptedAnew(t *testing.T) {
-	w := newLetters(t)
+func TestP3_RetryOfAWithheldRejectionIsAcceptedAgain(t *testing.T) {
+	w := newLetterFixture(t)
 	w.append(events.UsageRejected, events.KeyRejected(1, 0), events.Counts{Rejected: 1}, events.Rejected{RawPosition: 1, EventID: "a", DeadLetterID: uuid.New()})
 	w.append(events.PublishFailed, "e/failed", events.Counts{}, events.Failed{DeadLetterID: w.id, SourcePosition: 2, Stage: events.StagePublishing})
 	w.row(events.StagePublishing, 2)
@@ -103,7 +103,7 @@ func TestP3_RetryOfAWithheldRejectionIsAcceptedAnew(t *testing.T) {
 // may not know yet.
 func TestP3_RetryCountsByHowTheLastOneEnded(t *testing.T) {
 	t.Run("rejected after it was parked", func(t *testing.T) {
-		w := newLetters(t)
+		w := newLetterFixture(t)
 		w.append(events.AggregationFailed, "e/failed", events.Counts{Parked: 1}, events.Failed{DeadLetterID: w.id, SourcePosition: 1, Stage: events.StageAggregation})
 		w.append(events.UsageRetried, events.KeyRetry(w.id, 1), events.Counts{Parked: -1}, events.Retried{RawPosition: 1, DeadLetterID: uuid.New(), Attempt: 1})
 		w.append(events.UsageRejected, events.KeyRejected(1, 1), events.Counts{Rejected: 1}, events.Rejected{RawPosition: 1, EventID: "a", DeadLetterID: w.id, Attempt: 1})
@@ -112,7 +112,7 @@ func TestP3_RetryCountsByHowTheLastOneEnded(t *testing.T) {
 		w.counts(2, 1, 0)
 	})
 	t.Run("parked after it was rejected", func(t *testing.T) {
-		w := newLetters(t)
+		w := newLetterFixture(t)
 		w.append(events.UsageRejected, events.KeyRejected(1, 0), events.Counts{Rejected: 1}, events.Rejected{RawPosition: 1, EventID: "a", DeadLetterID: w.id})
 		w.append(events.UsageRetried, events.KeyRetry(w.id, 1), events.Counts{Accepted: 1}, events.Retried{RawPosition: 1, DeadLetterID: uuid.New(), Attempt: 1})
 		w.append(events.AggregationFailed, events.KeyFailedAgain(w.id, 1), events.Counts{Parked: 1}, events.Failed{DeadLetterID: w.id, SourcePosition: 3, Stage: events.StageAggregation, Attempt: 1})

@@ -20,8 +20,8 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 )
 
-// awkward are JSON values that often break parsers, and some valid ones.
-func awkward(kind string) []string {
+// awkwardValues are JSON values that often break parsers, and some valid ones.
+func awkwardValues(kind string) []string {
 	texts := []string{`"\u0000"`, `"a\u0000b"`, `"\ud800"`, `"\udc00x"`, `"\ud83d\ude00"`, `"\u2028\u202e\ufeff"`, `"\\u0000"`, `"é"`, `""`, `" "`, `"'; DROP TABLE event_log; --"`, `"../"`, `"a\r\nb"`,
 		`"` + strings.Repeat("x", 300) + `"`, "\"\xff\"", `"NaN"`, `"{}"`, `"\u007f"`}
 	numbers := []string{`0`, `-0`, `1`, `1.0`, `1e3`, `1E400`, `5e-324`, `1e-7`, `0.1`, `1.7976931348623157e308`, `9007199254740991`, `9007199254740993`, `-9223372036854775809`, `123456789012345678901234567890`, `1e21`, `-1.50`}
@@ -43,25 +43,25 @@ func drawMessage(rt *rapid.T, n int) string {
 		if rapid.IntRange(0, 5).Draw(rt, "fate of "+kind) > 0 {
 			return fine
 		}
-		return rapid.SampledFrom(awkward(kind)).Draw(rt, kind)
+		return rapid.SampledFrom(awkwardValues(kind)).Draw(rt, kind)
 	}
 	members := []string{`"eventId":` + pick("eventId", fmt.Sprintf(`"s%d"`, n)), `"feature":` + pick("feature", `"api_calls"`), `"amount":` + pick("amount", `5`),
-		`"timestamp":` + rapid.SampledFrom(awkward("timestamp")).Draw(rt, "timestamp")}
+		`"timestamp":` + rapid.SampledFrom(awkwardValues("timestamp")).Draw(rt, "timestamp")}
 	var metadata []string
 	for i := range rapid.IntRange(0, 3).Draw(rt, "metadata") {
-		metadata = append(metadata, fmt.Sprintf(`"m%d":%s`, i, rapid.SampledFrom(awkward("value")).Draw(rt, "value")))
+		metadata = append(metadata, fmt.Sprintf(`"m%d":%s`, i, rapid.SampledFrom(awkwardValues("value")).Draw(rt, "value")))
 	}
 	if metadata != nil {
 		members = append(members, `"metadata":{`+strings.Join(metadata, ",")+`}`)
 	}
 	if rapid.IntRange(0, 9).Draw(rt, "fate of the rest") == 0 {
-		members = append(members, rapid.SampledFrom(awkward("name")).Draw(rt, "another name")+`:1`)
+		members = append(members, rapid.SampledFrom(awkwardValues("name")).Draw(rt, "another name")+`:1`)
 	}
 	return `{` + strings.Join(members, ",") + `}`
 }
 
-// takesAll is the way in for messages, for a tenant with one feature.
-func takesAll(t *testing.T, s *Store, l *eventlog.Log, pool *pgxpool.Pool) (*commands.UsageCommands, uuid.UUID) {
+// newAcceptingCommands is the way in for messages, for a tenant with one feature.
+func newAcceptingCommands(t *testing.T, s *Store, l *eventlog.Log, pool *pgxpool.Pool) (*commands.UsageCommands, uuid.UUID) {
 	t.Helper()
 	tenant := uuid.Must(uuid.NewV7())
 	now := time.Date(2026, 5, 4, 0, 0, 0, 0, time.UTC)
@@ -86,9 +86,9 @@ func takesAll(t *testing.T, s *Store, l *eventlog.Log, pool *pgxpool.Pool) (*com
 // The database accepts the result of any message: an error would redeliver the message
 // forever, and block all later ones. An accepted event is stored byte for byte, with its
 // time to the microsecond, and SQL can query all its members.
-func TestP2_WhatIsDecidedTheDatabaseTakes(t *testing.T) {
+func TestP2_TheDatabaseStoresEveryDecision(t *testing.T) {
 	s, l, pool, _ := openStore(t)
-	c, tenant := takesAll(t, s, l, pool)
+	c, tenant := newAcceptingCommands(t, s, l, pool)
 	sent := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		var records []events.Record

@@ -22,7 +22,7 @@ def filter_headers(ctx, headers):
     """Excludes bytes that are invalid in an HTTP/1.1 header (RFC 9110, 5.5).
 
     Go's server answers such a request in plain text before the service sees
-    it; TestConnectionsThatLie sends some of them.
+    it; TestMalformedRequestsAreRefused sends some of them.
     """
     return not any(
         (ord(c) < 0x20 and c != "\t") or ord(c) == 0x7F
