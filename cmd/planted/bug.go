@@ -20,7 +20,6 @@ type bug struct {
 	promise string // the broken promise
 	// elsewhere says that another metering service had this bug, and lost or doubled usage.
 	elsewhere bool
-	edits     []overlay.Edit // of a bug that is no patch yet
 	patch     *patch.Patch
 	pkg       string // of the test, from the project's root
 	run       string // the test, as a pattern of go test -run
@@ -77,9 +76,6 @@ func yes(value string) (bool, error) {
 
 // plant writes the overlay of the sources with the bug into a folder, and returns its path.
 func (b *bug) plant(dir, root string) (string, error) {
-	if b.patch == nil {
-		return overlay.Write(dir, root, b.edits)
-	}
 	changes, err := b.patch.Apply(os.DirFS(root))
 	if err != nil {
 		return "", fmt.Errorf("%s does not fit the sources: %w; run go run ./cmd/planted -refresh %s", b.file, err, b.name)

@@ -20,11 +20,7 @@ const (
 
 // catalogue returns every planted bug of a project, in the order of an event's path.
 func catalogue(root string) ([]bug, error) {
-	dir := filepath.Join(root, filepath.FromSlash(folder))
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return structs(), nil
-	}
-	return readCatalogue(os.DirFS(dir))
+	return readCatalogue(os.DirFS(filepath.Join(root, filepath.FromSlash(folder))))
 }
 
 // readCatalogue reads the patches. Each patch has to be listed once, and each listed patch has to exist.

@@ -19,15 +19,10 @@ type Edit struct {
 	Old, New string
 }
 
-// Write writes the changed files and the overlay's description into dir, and returns the
+// WriteOver writes the changed files and the overlay's description into dir, and returns the
 // description's path, for go build -overlay. It fails if an edit does not match: its file has
-// changed, and the edit must follow.
-func Write(dir, root string, edits []Edit) (path string, err error) {
-	return WriteOver(dir, root, "", edits)
-}
-
-// WriteOver is Write on top of another overlay, given by its description's path; ""
-// means no such overlay. The edits apply to that overlay's files.
+// changed, and the edit must follow. The edits apply to the files of another overlay, given by
+// its description's path; "" means no such overlay.
 func WriteOver(dir, root, under string, edits []Edit) (path string, err error) {
 	texts, err := textsOf(under, root)
 	if err != nil {
@@ -41,7 +36,7 @@ func WriteOver(dir, root, under string, edits []Edit) (path string, err error) {
 	return WriteTexts(dir, root, texts)
 }
 
-// WriteTexts is Write for the whole texts of the changed files, by their names from the project's root, with slashes.
+// WriteTexts is WriteOver for the whole texts of the changed files, by their names from the project's root, with slashes.
 func WriteTexts(dir, root string, texts map[string]string) (path string, err error) {
 	var description struct{ Replace map[string]string }
 	description.Replace = map[string]string{}

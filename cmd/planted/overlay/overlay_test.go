@@ -13,7 +13,7 @@ func TestEditsChangeWhatIsBuiltAndNothingElse(t *testing.T) {
 	source := "package main\n\nfunc main() { println(word) }\n"
 	write(t, root, "go.mod", "module edited\n\ngo 1.26.0\n")
 	write(t, root, "main.go", source)
-	path, err := Write(dir, root, []Edit{
+	path, err := WriteOver(dir, root, "", []Edit{
 		{File: "main.go", Old: "println(word)", New: "println(word, word)"},
 		{File: "main.go", Old: "word, word", New: "word, 2"},
 		{File: "word.go", New: "package main\n\nconst word = \"edited\"\n"},
@@ -37,7 +37,7 @@ func TestEditsAddToAnotherOverlay(t *testing.T) {
 	write(t, root, "go.mod", "module edited\n\ngo 1.26.0\n")
 	write(t, root, "main.go", "package main\n\nfunc main() { println(word, other) }\n\nconst word = 1\n")
 	write(t, root, "other.go", "package main\n\nconst other = 2\n")
-	beneath, err := Write(t.TempDir(), root, []Edit{{File: "main.go", Old: "word = 1", New: "word = 3"}, {File: "other.go", Old: "2", New: "4"}})
+	beneath, err := WriteOver(t.TempDir(), root, "", []Edit{{File: "main.go", Old: "word = 1", New: "word = 3"}, {File: "other.go", Old: "2", New: "4"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestEditsThatDoNotFitAreRefused(t *testing.T) {
 		"but it exists":    {File: "a.go", New: "package b"},
 		"read the file to": {File: "b.go", Old: "b"},
 	} {
-		if _, err := Write(t.TempDir(), root, []Edit{e}); err == nil || !strings.Contains(err.Error(), why) {
+		if _, err := WriteOver(t.TempDir(), root, "", []Edit{e}); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%+v: %v, not %q", e, err, why)
 		}
 	}
