@@ -1,6 +1,6 @@
-// Package commands loads, decides and appends: it is the only writer of the event
-// log. It depends on no database, broker or transport, only on small interfaces: those
-// in this file, and those in the file of each noun.
+// Package commands executes commands: it loads the state that a decision needs, decides by the rules of
+// domain, and appends events. It is the only writer of the event log. It depends on no database, broker or
+// transport, only on small interfaces: those in this file, and those in the file of each noun.
 package commands
 
 import (

@@ -1,5 +1,5 @@
-// Package edge is what a request passes before its handler: connections, request ids,
-// limits, key, query and body. It writes the answers of refused requests, and knows no
+// Package edge holds the steps of a request before its handler: connections, request ids,
+// limits, key, query and body. It answers the requests that it refuses. It knows no
 // operation.
 package edge
 

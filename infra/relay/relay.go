@@ -1,6 +1,6 @@
 // Package relay is the outbox relay: it publishes the event log to the pipe, behind one durable cursor
-// per partition. It is a Watermill router. Its subscriber reads the log, a message is one batch, and Ack
-// moves the cursors.
+// per partition. A Watermill router connects its two ends. The subscriber reads the log and sends batches;
+// the handler publishes a batch; its Ack moves the cursors.
 //
 // The relay publishes at least once and in log order. It never interprets, changes or drops an event: a
 // permanently refused record is replaced by an empty withheld record at the same place, and a dead letter

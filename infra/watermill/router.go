@@ -1,9 +1,10 @@
-// Package watermill extends the library of that name: the router of every role, the conversion between
-// messages and records, the delivery of batches shared by the pipes, and the error that names the failed
-// records of a publish.
+// Package watermill holds the parts that every pipe and consumer adds to the library Watermill: the router,
+// the conversion between messages and records, publishing by topic, the delivery of batches, the event log
+// as a subscriber, and the error that names the failed records of a publish.
 //
-// The router has no poison queue and no bounded retry: an outage would dead-letter hundreds of good
-// events. The package depends on no broker and no database.
+// The router repeats a failed message until it succeeds. It has no poison queue and no limit of attempts: in
+// an outage they would turn hundreds of valid events into dead letters. The package depends on no broker and
+// no database.
 package watermill
 
 import (

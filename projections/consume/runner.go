@@ -1,10 +1,9 @@
-// Package consume runs a consumer exactly once in effect: it locks checkpoints, drops
-// duplicates and foreign records, reads gaps from the log, folds, appends follow-ups and
-// moves the checkpoints in one transaction. It knows no projection by name.
+// Package consume runs consumers. One transaction processes a batch: it locks checkpoints, drops duplicates
+// and foreign records, reads gaps from the log, folds, appends follow-ups and moves the checkpoints. So each
+// event counts once, however often it is delivered. The package knows no projection by name.
 //
-// A batch goes through runner.go, catchup.go (gaps), apply.go (folds), checkpoint.go;
-// failures.go and strays.go make dead letters. A consumer of the log itself learns in
-// source.go how far to read.
+// Read runner.go first, then catchup.go (gaps), apply.go (folds) and checkpoint.go. failures.go and strays.go
+// make dead letters. source.go finds the positions that a consumer of the log itself reads up to.
 package consume
 
 import (
