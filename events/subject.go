@@ -1,6 +1,6 @@
 // Package events is the frozen vocabulary of the event log: envelope, subjects,
-// topics, payloads, positions and their codecs. It depends on no database, broker or
-// business rule, and imports only the standard library and uuid.
+// topics, payloads and positions. It depends on no database, broker or
+// business rule, and imports only the standard library and uuid. Package codec has their bytes.
 package events
 
 import (

@@ -1,8 +1,8 @@
 // Package http is the only package that serves HTTP. It converts requests to calls of
 // commands and projections, and their results to JSON or problem+json. It makes no
 // decisions about usage, holds no durable state and knows no database. Each operation declares
-// the kind of key and the scopes that it requires; without them the service does not start.
-// Each noun has its own file. Package edge holds the steps before a handler.
+// the kind of key and the scopes that it requires; the service does not start if a declaration is
+// missing. Each resource has its own file. Package edge holds the steps before a handler.
 package http
 
 import (

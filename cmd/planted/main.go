@@ -1,5 +1,5 @@
-// Command planted proves the tests: it builds the project with one planted bug after the other,
-// and runs the test that has to catch it. Without the bug the same test has to pass. A bug that no
+// Command planted checks that the tests catch bugs. For each planted bug it builds the project with that bug
+// alone, and runs the test that has to catch it. Without the bug the same test has to pass. A bug that no
 // test catches is reported: a test is missing.
 //
 // The bugs are patches of the present sources, built through the Go tool's -overlay (see

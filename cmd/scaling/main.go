@@ -1,7 +1,6 @@
-// Package main computes the tables of docs/scaling.md: the hardware for a rate of events, from the
-// costs in docs/benchmarks and the plan in plan.json, with a simulation of a cell's queues, locks,
-// commits and failures. It writes the tables into the document. It must not import the service's
-// packages.
+// Command scaling computes the tables of docs/scaling.md: the hardware that a rate of events needs. It takes
+// the costs from docs/benchmarks and the plan from plan.json, and simulates the queues, locks, commits and
+// failures of one cell (a database with its instances). It must not import the service's packages.
 package main
 
 import (

@@ -1,5 +1,6 @@
-// Package codec reads and writes events as bytes: the envelope on the wire, the records of a topic and
-// their frames, and payloads in their complete and their stored form. The same event always has the same
+// Package codec reads and writes events as bytes: the envelope on the wire, the records of a topic,
+// frames of records, and payloads. The stored form of a payload
+// leaves out the members that are columns of the log. The same event always has the same
 // bytes, whichever release writes it.
 package codec
 

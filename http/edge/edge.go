@@ -1,6 +1,6 @@
-// Package edge holds the steps of a request before its handler: connections, request ids,
-// limits, key, query and body. It answers the requests that it refuses. It knows no
-// operation.
+// Package edge holds the steps of a request before its handler: it accepts the connection, sets the
+// request id, applies the limits, and checks the key, the query and the body. It answers the requests that
+// it refuses. It knows no operation.
 package edge
 
 import (

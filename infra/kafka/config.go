@@ -1,5 +1,6 @@
-// Package kafka implements the message pipe on Apache Kafka, behind Watermill's interfaces. It uses
-// franz-go, with one batch of records per message. Topics of low rate use watermill-kafka unchanged.
+// Package kafka implements the message pipe on Apache Kafka, behind Watermill's interfaces. Topics of high
+// rate use franz-go: a Watermill message holds a batch of records. Topics of low rate use watermill-kafka as
+// it is: a message holds one record.
 //
 // The package does not interpret records. It does not deduplicate (consumers do, in the transaction of
 // their write), creates topics only through Admin, and never drops a record: a failed publish is an

@@ -1,13 +1,12 @@
 // Package pgpipe implements the message pipe without Kafka: watermill-sql's tables and subscriber in the
 // service's own PostgreSQL, behind the same interfaces as package kafka. A row is one frame of records.
 //
-// While its handler runs, a subscription holds one connection and one open transaction (watermill-sql
-// reads and acknowledges in one transaction), in addition to those of the handler. The pool behind DB
-// needs at least one connection per Subscribe, and as many again for publishing. While a transaction that
-// has written is open, no group reads the rows of later transactions, because their order is not known
-// yet. Therefore a failed batch is released, with its transaction, before the pause.
+// watermill-sql reads and acknowledges in one transaction, which is open while the handler runs. An open
+// transaction that has written hides the rows of all later transactions from every consumer group. So after
+// a failed batch a subscription ends its transaction first, and waits then.
 //
-// Only Ensure creates tables, as their owner.
+// The pool behind DB needs two connections for each subscription: one to read, one to publish. The handlers
+// have their own. Only Ensure creates tables, as their owner.
 package pgpipe
 
 import (

@@ -1,6 +1,6 @@
 // Package postgres connects to the database server: its roles and logins, migrations, settings
-// that endanger data, frozen sessions and commits without an answer. It knows no event and no
-// table of the service beyond that; see its subpackages eventlog and store.
+// that endanger data, frozen sessions and commits without an answer. It does not know the events and
+// tables of the service; those are in eventlog and store.
 package postgres
 
 import (

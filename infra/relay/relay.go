@@ -1,10 +1,10 @@
-// Package relay is the outbox relay: it publishes the event log to the pipe, behind one durable cursor
-// per partition. A Watermill router connects its two ends. The subscriber reads the log and sends batches;
-// the handler publishes a batch; its Ack moves the cursors.
+// Package relay is the outbox relay: it publishes the event log to the pipe, and stores for each partition
+// how far it has published. A Watermill router connects its two ends: a subscriber that reads batches from
+// the log, and a handler that publishes them. The Ack of a batch moves the cursors.
 //
-// The relay publishes at least once and in log order. It never interprets, changes or drops an event: a
-// permanently refused record is replaced by an empty withheld record at the same place, and a dead letter
-// is appended.
+// The relay publishes at least once and in log order. It never interprets or changes an event. If the
+// broker will never store a record, an empty withheld record takes its place on the topic; the log keeps the
+// event, and a dead letter is appended.
 package relay
 
 import (

@@ -1,6 +1,6 @@
 // Package watermill holds the parts that every pipe and consumer adds to the library Watermill: the router,
-// the conversion between messages and records, publishing by topic, the delivery of batches, the event log
-// as a subscriber, and the error that names the failed records of a publish.
+// the conversion between messages and records, publishing by topic, the delivery of batches, a subscriber
+// that reads the event log, and the error that names the failed records of a publish.
 //
 // The router repeats a failed message until it succeeds. It has no poison queue and no limit of attempts: in
 // an outage they would turn hundreds of valid events into dead letters. The package depends on no broker and

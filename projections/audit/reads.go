@@ -1,6 +1,7 @@
 // Package audit answers questions about single events: the log and its stream, lineage,
-// receipts, conflicts, the identity of counts, and the starts and failovers of the database
-// server. It reads the log and the projections' tables and never writes them.
+// receipts, conflicts, and the starts and failovers of the database server. It also checks that accepted
+// events equal the sum of those applied, rejected, parked and under way. It reads the log and the
+// projections' tables and never writes them.
 package audit
 
 import (

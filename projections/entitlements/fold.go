@@ -1,5 +1,5 @@
 // Package entitlements is the projection entitlement_reads: the grants and the usage of
-// tenants, and the cache that answers checks from memory.
+// tenants. Its cache answers entitlement checks from memory.
 package entitlements
 
 import (

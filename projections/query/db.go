@@ -1,5 +1,6 @@
-// Package query runs reads: each answer comes from one read-only transaction, under the
-// database role of its viewer, once the requested position has passed.
+// Package query runs reads. Each answer comes from one read-only transaction, under the
+// database role of its viewer. It waits until the projection has processed the events up to the
+// position that the caller requests.
 package query
 
 import (

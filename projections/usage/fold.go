@@ -1,6 +1,6 @@
-// Package usage is the projection usage_aggregates: the sums of verdicts by tenant,
-// feature, period and subscription. It reads current figures, figures as of a position,
-// and the events behind a figure.
+// Package usage is the projection usage_aggregates: the sums of validated usage by tenant,
+// feature, period and subscription. It also answers reads: current figures, figures as of a
+// position, and the events behind a figure.
 package usage
 
 import (

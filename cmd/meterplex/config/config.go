@@ -1,5 +1,6 @@
 // Package config holds the settings of the service and of its client: their names, flags,
-// defaults and forms. It resolves each setting, and connects to nothing.
+// defaults and allowed values. It finds the value of each setting in flags, environment and file, and
+// connects to nothing.
 package config
 
 import (

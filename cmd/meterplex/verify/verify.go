@@ -1,5 +1,5 @@
-// Package verify checks the promises about the log, the tables and the topics on a running service, from
-// outside. It has its own SQL and decoding, so that it does not repeat the service's bugs. It shares with the
+// Package verify checks the promises of the service from outside: it reads the log, the tables and the topics.
+// It has its own SQL and decoding, so that it does not repeat the service's bugs. It shares with the
 // service only the registries of subjects, topics and consumers (package events) and the canonical form of a
 // payload (package strictjson).
 //
