@@ -106,6 +106,7 @@ func (m *Metrics) createSeries() {
 		}
 	}
 	m.createConsumerSeries(logTopic, events.GroupEntitlements)
+	m.createHandlerSeries(relay.HandlerName)
 	for _, reason := range eventlog.EpochReasons() {
 		m.epochs.WithLabelValues(reason)
 	}
@@ -125,10 +126,17 @@ func (m *Metrics) createConsumerSeries(topic, consumer string) {
 		m.consumed.WithLabelValues(topic, consumer, result)
 	}
 	m.deadLetter.WithLabelValues(topic, events.StageAggregation)
+	m.createHandlerSeries(consumer)
 	m.processing.WithLabelValues(consumer)
 	m.endToEnd.WithLabelValues(consumer)
 	for _, c := range []*prom.CounterVec{m.skipped, m.ghosts, m.otherLog, m.foreign, m.fromLog} {
 		c.WithLabelValues(consumer)
+	}
+}
+
+func (m *Metrics) createHandlerSeries(handler string) {
+	for _, result := range []string{"ok", "error"} {
+		m.handled.WithLabelValues(handler, result)
 	}
 }
 

@@ -64,6 +64,8 @@ const (
 	defaultMaxInFlight = 3
 	defaultCloseGrace  = 5 * time.Second
 
+	// HandlerName is the name of the relay's handler in logs and metrics.
+	HandlerName = "relay"
 	// topic is the only topic of the relay's subscriber.
 	topic = "outbox"
 )
@@ -80,7 +82,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("building the relay's router: %w", err)
 	}
-	router.AddConsumerHandler("relay", topic, sub, cfg.publish)
+	router.AddConsumerHandler(HandlerName, topic, sub, cfg.publish)
 
 	// The leases outlive ctx, so that the batches under way are published under a lease.
 	leasing, stop := context.WithCancel(context.WithoutCancel(ctx))

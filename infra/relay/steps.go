@@ -7,8 +7,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// Steps runs the loops of Run one step at a time, in an order that the caller decides: the simulation of
-// infra/simulation does. Its methods must not be called concurrently.
+// Steps runs the loops of Run one step at a time, in an order that the caller decides, as package
+// simulation does. Its methods must not be called concurrently.
 //
 // The simulation cannot use Run: if several channels are ready, its loop selects one at random, so that a
 // seed would not repeat the same run, and it polls the heads every 50 ms. Steps calls the same functions
