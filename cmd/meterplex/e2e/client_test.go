@@ -80,7 +80,7 @@ func (c *client) send(ctx context.Context, batch []event) []verdict {
 // settle sends events without a verdict again until each has one. It returns the verdicts.
 func (w *deployment) settle(at *instance, tenants ...*tenant) (verdicts []verdict) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
 	for _, x := range tenants {
 		c := &client{w: w, tenant: x, to: at.url}
@@ -98,7 +98,7 @@ func (w *deployment) settle(at *instance, tenants ...*tenant) (verdicts []verdic
 // ingest sends events and checks that each gets the status want.
 func (w *deployment) ingest(at *instance, x *tenant, want string, batch ...event) []verdict {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
 	verdicts := (&client{w: w, tenant: x, to: at.url}).send(ctx, batch)
 	if verdicts == nil {

@@ -18,15 +18,11 @@ SELECT (SELECT sum(h.position - c.position) FROM log_heads h JOIN relay_cursors 
            WHEN 'meterplex-command-handler' THEN h.topic_positions[5]
            ELSE h.position END)`
 
-// drainTime is generous: a killed group member keeps its partitions until its session
-// ends, and records that the pipe lost are read from the log after that.
-const drainTime = 2 * time.Minute
-
 // drain waits until the whole backlog is published and folded, and returns how long that took.
 func (w *deployment) drain() time.Duration {
 	w.t.Helper()
 	start := time.Now()
-	within(w.t, drainTime, "the backlog drains", func(ctx context.Context) (bool, string) {
+	within(w.t, "the backlog drains", func(ctx context.Context) (bool, string) {
 		var unpublished int64
 		var behind string
 		if err := w.sql.QueryRow(ctx, behindSQL).Scan(&unpublished, &behind); err != nil {

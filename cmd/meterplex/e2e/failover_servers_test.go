@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -193,7 +192,7 @@ func (p *serverPair) awaitStandby() {
 		if err := conn.QueryRow(ctx, `SELECT pg_current_wal_insert_lsn()::text`).Scan(&end); err != nil {
 			return err
 		}
-		within(p.t, time.Minute, "the standby streams and has replayed all", func(ctx context.Context) (bool, string) {
+		within(p.t, "the standby streams and has replayed all", func(ctx context.Context) (bool, string) {
 			n := 0
 			err := conn.QueryRow(ctx, `SELECT count(*) FROM pg_stat_replication WHERE application_name = $1 AND state = 'streaming' AND replay_lsn >= $2::text::pg_lsn`, standbyName, end).Scan(&n)
 			return err == nil && n == 1, fmt.Sprint(n, err)
@@ -211,7 +210,7 @@ func (p *serverPair) synchronous(yes bool) {
 	p.t.Helper()
 	names := waitedFor(yes)
 	p.admin(p.primary, fmt.Sprintf(`ALTER SYSTEM SET synchronous_standby_names = '%s'`, names), `SELECT pg_reload_conf()`)
-	within(p.t, time.Minute, "synchronous_standby_names is in force", func(ctx context.Context) (bool, string) {
+	within(p.t, "synchronous_standby_names is in force", func(ctx context.Context) (bool, string) {
 		n, is := 0, "?"
 		err := p.runOn(p.primary, func(ctx context.Context, conn *pgx.Conn) error {
 			return conn.QueryRow(ctx, `SELECT current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync')`).Scan(&is, &n)
@@ -268,7 +267,7 @@ func (p *serverPair) crashBackend() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	within(p.t, time.Minute, "the server has recovered", func(context.Context) (bool, string) {
+	within(p.t, "the server has recovered", func(context.Context) (bool, string) {
 		err := p.runOn(p.primary, func(ctx context.Context, conn *pgx.Conn) error {
 			alive := 0
 			if err := conn.QueryRow(ctx, started).Scan(&after); err != nil {

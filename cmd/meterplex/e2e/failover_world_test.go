@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -91,12 +90,12 @@ func (r *failoverTest) freeze() {
 func (r *failoverTest) allPublished() {
 	r.t.Helper()
 	if !slices.Contains(r.frozen, "validator") {
-		within(r.t, time.Minute, "each event has its verdict", func(context.Context) (bool, string) {
+		within(r.t, "each event has its verdict", func(context.Context) (bool, string) {
 			n := r.count(`SELECT count(*) FILTER (WHERE subject = 1) - count(*) FILTER (WHERE subject = 2) FROM event_log_rows`)
 			return n == 0, fmt.Sprint(n, " events have none")
 		})
 	}
-	within(r.t, time.Minute, "all events are on the topics", func(context.Context) (bool, string) {
+	within(r.t, "all events are on the topics", func(context.Context) (bool, string) {
 		n := r.unpublished()
 		return n == 0, fmt.Sprint(n, " unpublished")
 	})
@@ -137,7 +136,7 @@ func (r *failoverTest) lostRecords(topic, group string) (unread int) {
 	c := r.kafka()
 	defer c.Close()
 	var offsets kadm.OffsetResponses
-	within(r.t, time.Minute, "the group's offsets are known", func(ctx context.Context) (bool, string) {
+	within(r.t, "the group's offsets are known", func(ctx context.Context) (bool, string) {
 		var err error
 		offsets, err = kadm.NewClient(c).FetchOffsets(ctx, r.prefix+group)
 		return err == nil, fmt.Sprint(err)
@@ -164,13 +163,13 @@ func headerOf(r *kgo.Record, key string) string {
 // recordsOf reads one partition of a topic from beginning to end.
 func (w *deployment) recordsOf(topic string, partition int32) (all []*kgo.Record) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
 	from := map[string]map[int32]kgo.Offset{w.prefix + topic: {partition: kgo.NewOffset().AtStart()}}
 	c := w.kafka(kgo.ConsumePartitions(from))
 	defer c.Close()
 	var ends kadm.ListedOffsets
-	within(w.t, time.Minute, "the topic's ends are known", func(ctx context.Context) (bool, string) {
+	within(w.t, "the topic's ends are known", func(ctx context.Context) (bool, string) {
 		var err error
 		ends, err = kadm.NewClient(c).ListEndOffsets(ctx, w.prefix+topic)
 		err = errors.Join(err, ends.Error())
@@ -189,16 +188,12 @@ func (w *deployment) recordsOf(topic string, partition int32) (all []*kgo.Record
 	return all
 }
 
-// figuresTime bounds the wait for figures. Within seconds, frozen consumers rejoin their groups
-// and a lost tail is read from the log.
-const figuresTime = 90 * time.Second
-
 // awaitFigures waits until the log, the aggregates and the entitlements of the tenant have
 // as many events with that sum. The aggregates and the entitlements are read from the API.
 func (r *failoverTest) awaitFigures(want total) {
 	r.t.Helper()
 	state := "no answer yet"
-	within(r.t, figuresTime, fmt.Sprintf("%d events with sum %d are in the figures", want.events, want.amount), func(ctx context.Context) (bool, string) {
+	within(r.t, fmt.Sprintf("%d events with sum %d are in the figures", want.events, want.amount), func(ctx context.Context) (bool, string) {
 		var log total
 		err := r.sql.QueryRow(ctx, `SELECT count(*), coalesce(sum((l.payload ->> 'amount')::bigint), 0)::bigint FROM event_log_rows l WHERE tenant_id = $1 AND subject = 1`, r.tenant.id).Scan(&log.events, &log.amount)
 		aggregated, used := r.figures(ctx)

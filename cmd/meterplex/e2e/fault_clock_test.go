@@ -48,7 +48,7 @@ func TestP10_WrongClocks(t *testing.T) {
 	w.ingest(ahead, x, "rejected", shifted(events("too-old-for-the-one-ahead", 2, "api_calls"), -120*time.Hour)...)
 	l := w.startLoad(tenants, 2, lightTraffic(), func(n int) string { return []string{right.url(), ahead.url()}[n%2] })
 	l.awaitMore(200)
-	within(t, time.Minute, "all three relays have partitions", func(ctx context.Context) (bool, string) {
+	within(t, "all three relays have partitions", func(ctx context.Context) (bool, string) {
 		n := w.count(`SELECT count(DISTINCT owner) FROM relay_cursors WHERE lease_until > now()`)
 		return n == 3, fmt.Sprint(n)
 	})

@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"sync"
 	"testing"
-	"time"
 )
 
 // The kinds of commit, distinguished by the statements before them.
@@ -131,7 +130,7 @@ func TestP2_CommitsOfEveryKindAreLost(t *testing.T) {
 		w.retryUntilAnswered(w.operator, http.MethodPut, i, fmt.Sprint("/api/v1/features/lost-", n), object{"name": "lost", "type": "METERED", "unit": "each"}, http.StatusCreated)
 	}
 	w.ready(owner, r.ID)
-	within(t, time.Minute, "commits of each kind are lost, both ways", func(context.Context) (bool, string) {
+	within(t, "commits of each kind are lost, both ways", func(context.Context) (bool, string) {
 		lost.mu.Lock()
 		defer lost.mu.Unlock()
 		return len(lost.lost) == 10, fmt.Sprint(lost.lost, " of ", lost.seen)

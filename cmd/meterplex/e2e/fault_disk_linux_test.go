@@ -147,7 +147,7 @@ func TestP1_DiskFull(t *testing.T) {
 	l.awaitMore(500)
 	free := d.fill()
 	before := l.lost()
-	within(t, time.Minute, "usage is refused", func(context.Context) (bool, string) {
+	within(t, "usage is refused", func(context.Context) (bool, string) {
 		return l.lost() > before && i.logContains("53100"), fmt.Sprint(l.lost())
 	})
 	refused, problem := w.submitRaw(i, tenants[0], events("at-a-full-disk", 100, "api_calls"))
@@ -228,18 +228,18 @@ func TestP1_LogDiskFull(t *testing.T) {
 	l.awaitMore(100)
 	free := d.fill()
 	before := l.lost()
-	within(t, time.Minute, "the WAL has no room", func(ctx context.Context) (bool, string) {
+	within(t, "the WAL has no room", func(ctx context.Context) (bool, string) {
 		_, err := w.sql.Exec(ctx, `SELECT pg_switch_wal()`)
 		return err != nil, fmt.Sprint(err)
 	})
-	within(t, time.Minute, "usage is refused", func(context.Context) (bool, string) {
+	within(t, "usage is refused", func(context.Context) (bool, string) {
 		return l.lost() > before, fmt.Sprint(l.lost())
 	})
 	if raw, err := os.ReadFile(seen); err != nil || !bytes.Contains(raw, []byte("No space left on device")) {
 		t.Errorf("the server does not report a full disk: %v\n%s", err, raw[max(0, len(raw)-2000):])
 	}
 	free()
-	within(t, time.Minute, "the server recovers by itself, or ends", func(ctx context.Context) (bool, string) {
+	within(t, "the server recovers by itself, or ends", func(ctx context.Context) (bool, string) {
 		select {
 		case <-server.Done():
 			err := server.Restart(t.Context())
@@ -330,12 +330,12 @@ func TestP1_SyncFails(t *testing.T) {
 	m := busyTraffic()
 	m.pause = 0
 	l := w.startLoad(tenants, 3, m, func(int) string { return i.url() })
-	within(t, time.Minute, "a sync has failed", func(context.Context) (bool, string) {
+	within(t, "a sync has failed", func(context.Context) (bool, string) {
 		raw, err := os.ReadFile(response)
 		return err == nil && bytes.Contains(raw, []byte("INJECTED")), fmt.Sprint(len(raw), err)
 	})
 	end()
-	within(t, time.Minute, "the server is back", func(ctx context.Context) (bool, string) {
+	within(t, "the server is back", func(ctx context.Context) (bool, string) {
 		err := w.sql.Ping(ctx)
 		return err == nil, fmt.Sprint(err)
 	})

@@ -31,10 +31,6 @@ func (w *deployment) killable(roles string, env ...string) *killableInstance {
 	return m
 }
 
-// killPointTime bounds the wait for a kill point. A group waits for the session timeout of each
-// killed member, and more than one member may have been killed.
-const killPointTime = 90 * time.Second
-
 // killAt kills the process when it passes a kill point for the n-th time, and starts it again.
 // cause, if not nil, makes the process pass there. It has returned when killAt returns.
 func (m *killableInstance) killAt(place string, n int, cause func()) bool {
@@ -89,7 +85,7 @@ func (m *killableInstance) awaitDeath(place string) bool {
 	case <-running.done:
 	case <-m.t.Context().Done():
 		return false
-	case <-time.After(killPointTime):
+	case <-time.After(patience):
 		_ = os.Remove(m.arm)
 		m.t.Errorf("%s did not reach %q", m.name, place)
 		return false
@@ -105,7 +101,7 @@ func (m *killableInstance) awaitDeath(place string) bool {
 func (w *deployment) retryUntilAnswered(key, method string, at *instance, path string, in object, want int) (body []byte) {
 	w.t.Helper()
 	once, status := uuid.NewString(), 0
-	for end := time.Now().Add(killPointTime); time.Now().Before(end); time.Sleep(25 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(25 * time.Millisecond) {
 		var err error
 		status, body, err = w.call(w.t.Context(), key, method, at.url()+path, in, "Idempotency-Key", once)
 		if err == nil && status != http.StatusServiceUnavailable {
@@ -185,7 +181,7 @@ func (d *killTest) rejections(n int) (letters []deadLetter) {
 	for range n {
 		d.acceptThenReject(d.api.instance, d.commands.instance, x)
 	}
-	within(d.t, time.Minute, "the rejections are dead letters", func(context.Context) (bool, string) {
+	within(d.t, "the rejections are dead letters", func(context.Context) (bool, string) {
 		var page struct{ Data []deadLetter }
 		d.ask(d.operator, http.MethodGet, d.api.instance, "/api/v1/dead-letters?stage=VALIDATION&tenantId="+x.id, nil, &page, http.StatusOK)
 		letters = page.Data

@@ -21,7 +21,7 @@ func TestP2_RebalanceStormWithAZombie(t *testing.T) {
 	zombie := w.serve(consuming)
 	l := w.startLoad(tenants, 1, lightTraffic(), func(int) string { return a.url() })
 	l.awaitMore(100)
-	within(t, time.Minute, "the member to freeze has partitions", func(ctx context.Context) (bool, string) {
+	within(t, "the member to freeze has partitions", func(ctx context.Context) (bool, string) {
 		n := w.members(ctx)
 		return n == 3*2+1, fmt.Sprint(n)
 	})
@@ -46,7 +46,7 @@ func TestP2_RebalanceStormWithAZombie(t *testing.T) {
 		})
 	}
 	storm.Wait()
-	within(t, time.Minute, "the frozen member's session has ended", func(ctx context.Context) (bool, string) {
+	within(t, "the frozen member's session has ended", func(ctx context.Context) (bool, string) {
 		n := w.members(ctx)
 		return time.Since(frozen) > 10*time.Second && n == len(groups()), fmt.Sprint(n)
 	})
@@ -63,7 +63,7 @@ func TestP2_RebalanceStormWithAZombie(t *testing.T) {
 // awaitMembersInTotal waits until the groups have n members in total.
 func (w *deployment) awaitMembersInTotal(all int) {
 	w.t.Helper()
-	within(w.t, time.Minute, "the groups have all their members", func(ctx context.Context) (bool, string) {
+	within(w.t, "the groups have all their members", func(ctx context.Context) (bool, string) {
 		n := w.members(ctx)
 		return n == all, fmt.Sprint(n)
 	})

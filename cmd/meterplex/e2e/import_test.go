@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // The contents of the trace.
@@ -59,7 +58,7 @@ type importSummary struct {
 // run runs an import to its end.
 func (c *cli) run(args ...string) (sum importSummary) {
 	c.w.t.Helper()
-	ctx, cancel := context.WithTimeout(c.w.t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(c.w.t.Context(), patience)
 	defer cancel()
 	out, err := c.command(ctx, args...).Output()
 	if err != nil {
@@ -127,7 +126,7 @@ func (w *deployment) killDuringImport(c *cli, x *tenant) {
 		w.t.Fatal(err)
 	}
 	n := 0
-	within(w.t, 2*time.Minute, "half of the import is in the log", func(context.Context) (bool, string) {
+	within(w.t, "half of the import is in the log", func(context.Context) (bool, string) {
 		letGo()
 		letGo = w.holdTransaction(`LOCK TABLE log_heads IN EXCLUSIVE MODE`)
 		n = w.count(`SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND subject = 1`, x.id)

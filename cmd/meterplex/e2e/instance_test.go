@@ -41,8 +41,8 @@ var binary = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// startTime bounds a start, including all migrations, on a busy machine.
-const startTime = 2 * time.Minute
+// patience is longer than any wait of a test takes on a busy machine. A test that waits so long waits for ever.
+const patience = 5 * time.Minute
 
 // instance is one process of the service, which a test may end and start again.
 type instance struct {
@@ -107,10 +107,10 @@ func (i *instance) tryStart() error {
 	case <-r.done:
 		return fmt.Errorf("%s (process %d) ended at its start after %s: %s; its log, read until %v:\n%s",
 			i.name, cmd.Process.Pid, time.Since(since), cmd.ProcessState, r.readErr, i.lastLines(30))
-	case <-time.After(startTime):
+	case <-time.After(patience):
 		_ = cmd.Process.Kill()
 		<-r.done
-		return fmt.Errorf("%s did not start within %s:\n%s", i.name, startTime, i.lastLines(30))
+		return fmt.Errorf("%s did not start within %s:\n%s", i.name, patience, i.lastLines(30))
 	}
 }
 
@@ -177,8 +177,8 @@ func (i *instance) end(sig syscall.Signal) (code int) {
 	_ = r.cmd.Process.Signal(sig)
 	select {
 	case <-r.done:
-	case <-time.After(startTime):
-		i.t.Errorf("%s did not end within %s of %s", i.name, startTime, sig)
+	case <-time.After(patience):
+		i.t.Errorf("%s did not end within %s of %s", i.name, patience, sig)
 		_ = r.cmd.Process.Kill()
 		<-r.done
 	}
@@ -267,9 +267,9 @@ func (i *instance) exitedByItself() (state string, died bool) {
 }
 
 // within waits until a condition holds, or fails the test.
-func within(t testing.TB, limit time.Duration, condition string, holds func(ctx context.Context) (bool, string)) {
+func within(t testing.TB, condition string, holds func(ctx context.Context) (bool, string)) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for {
 		ok, state := holds(ctx)
@@ -278,7 +278,7 @@ func within(t testing.TB, limit time.Duration, condition string, holds func(ctx 
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("not within %s: %s (%s)", limit, condition, state)
+			t.Fatalf("not within %s: %s (%s)", patience, condition, state)
 		case <-time.After(25 * time.Millisecond):
 		}
 	}

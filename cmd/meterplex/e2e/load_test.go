@@ -91,7 +91,7 @@ func (l *load) lost() (n int) {
 func (l *load) awaitMore(n int) {
 	l.w.t.Helper()
 	from := l.acked()
-	within(l.w.t, 90*time.Second, fmt.Sprintf("%d more events are accepted", n), func(context.Context) (bool, string) {
+	within(l.w.t, fmt.Sprintf("%d more events are accepted", n), func(context.Context) (bool, string) {
 		now := l.acked()
 		return now >= from+n, fmt.Sprintf("%d", now-from)
 	})

@@ -199,7 +199,7 @@ func (w *deployment) wipeBroker() (comeBack func()) {
 // be recorded before that.
 func (w *deployment) awaitTopics() (all map[string]kadm.TopicID) {
 	w.t.Helper()
-	within(w.t, 2*time.Minute, "the topics exist", func(ctx context.Context) (bool, string) {
+	within(w.t, "the topics exist", func(ctx context.Context) (bool, string) {
 		var err error
 		all, err = w.topicIDs(ctx)
 		return err == nil && len(all) == len(topics()), fmt.Sprint(len(all), " topics, ", err)
@@ -224,7 +224,7 @@ func (w *deployment) topicIDs(ctx context.Context) (map[string]kadm.TopicID, err
 // awaitRecreated waits until all topics exist again with new ids.
 func (w *deployment) awaitRecreated(old map[string]kadm.TopicID) {
 	w.t.Helper()
-	within(w.t, 2*time.Minute, "the topics exist again", func(ctx context.Context) (bool, string) {
+	within(w.t, "the topics exist again", func(ctx context.Context) (bool, string) {
 		ids, err := w.topicIDs(ctx)
 		same := 0
 		for name, id := range ids {

@@ -7,7 +7,6 @@ import (
 	"os"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -222,7 +221,7 @@ func TestP2_RecordsOfAnotherLogAreNotCounted(t *testing.T) {
 	for _, x := range theirs {
 		other.ingest(front, x, "accepted", usage("theirs", n, 1000)...)
 	}
-	within(t, time.Minute, "their events are on the topics", func(context.Context) (bool, string) {
+	within(t, "their events are on the topics", func(context.Context) (bool, string) {
 		unpublished := other.unpublished()
 		return unpublished == 0, fmt.Sprint(unpublished)
 	})

@@ -92,7 +92,7 @@ func TestP2_ConsumerOffsetsRewoundToZero(t *testing.T) {
 	again.awaitMore(300)
 	again.stop()
 	w.drain()
-	within(t, time.Minute, "the old records were consumed again", func(ctx context.Context) (bool, string) {
+	within(t, "the old records were consumed again", func(ctx context.Context) (bool, string) {
 		n := w.metric(i, `meterplex_events_consumed_total{consumer="meterplex-usage-aggregator",result="noop",topic="usage.validated"}`)
 		return n > 0, fmt.Sprint(n)
 	})
@@ -110,7 +110,7 @@ func TestP2_ConsumerOffsetsMovedToTheEnd(t *testing.T) {
 	l := w.startLoad(tenants, 2, busyTraffic(), func(int) string { return i.url() })
 	l.awaitMore(300)
 	l.stop()
-	within(t, time.Minute, "all events are on the topics", func(context.Context) (bool, string) {
+	within(t, "all events are on the topics", func(context.Context) (bool, string) {
 		n := w.unpublished()
 		return n == 0, fmt.Sprint(n)
 	})
@@ -141,7 +141,7 @@ func (w *deployment) moveOffsets(toEnd bool) (moved int) {
 		if toEnd {
 			list = admin.ListEndOffsets
 		}
-		within(w.t, time.Minute, "the group has no members", func(ctx context.Context) (bool, string) {
+		within(w.t, "the group has no members", func(ctx context.Context) (bool, string) {
 			to, err := list(ctx, w.prefix+topic)
 			if err = errors.Join(err, to.Error()); err != nil {
 				return false, err.Error()
@@ -217,13 +217,13 @@ func TestP2_ZombieInstance(t *testing.T) {
 		t.Errorf("%d instances relay, want 2", n)
 	}
 	w.freezeWithHeads(b, tenants)
-	within(t, time.Minute, "the other instance has all partitions", func(ctx context.Context) (bool, string) {
+	within(t, "the other instance has all partitions", func(ctx context.Context) (bool, string) {
 		n := w.members(ctx)
 		return n == len(groups()), fmt.Sprint(n)
 	})
 	for _, x := range tenants {
 		from := x.ledger.acked()
-		within(t, 30*time.Second, "no tenant waits for the heads locked by the frozen instance", func(ctx context.Context) (bool, string) {
+		within(t, "no tenant waits for the heads locked by the frozen instance", func(ctx context.Context) (bool, string) {
 			return x.ledger.acked() > from, w.transactions(ctx)
 		})
 	}
@@ -285,7 +285,7 @@ FROM pg_stat_activity WHERE datname = current_database() AND xact_start < now()`
 // relays waits until both instances have partitions and counts the owners of leases.
 func (w *deployment) relays(t *testing.T) (n int) {
 	t.Helper()
-	within(t, time.Minute, "both instances relay", func(ctx context.Context) (bool, string) {
+	within(t, "both instances relay", func(ctx context.Context) (bool, string) {
 		err := w.sql.QueryRow(ctx, `SELECT count(DISTINCT owner) FROM relay_cursors WHERE lease_until > now()`).Scan(&n)
 		return err == nil && n == 2, fmt.Sprint(n, err)
 	})

@@ -195,7 +195,7 @@ type deadLetter struct {
 func (w *deployment) letter(at *instance, x *tenant, status string) deadLetter {
 	w.t.Helper()
 	var page struct{ Data []deadLetter }
-	within(w.t, time.Minute, "the only dead letter is "+status, func(context.Context) (bool, string) {
+	within(w.t, "the only dead letter is "+status, func(context.Context) (bool, string) {
 		w.ask(w.operator, http.MethodGet, at, "/api/v1/dead-letters?tenantId="+x.id, nil, &page, http.StatusOK)
 		return len(page.Data) == 1 && page.Data[0].Status == status, fmt.Sprintf("%+v", page.Data)
 	})

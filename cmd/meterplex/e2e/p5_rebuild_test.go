@@ -31,7 +31,7 @@ func (w *deployment) rebuild(at *instance, id string) (r rebuild) {
 
 func (w *deployment) ready(at *instance, id string) {
 	w.t.Helper()
-	within(w.t, 2*time.Minute, "the rebuild is ready", func(context.Context) (bool, string) {
+	within(w.t, "the rebuild is ready", func(context.Context) (bool, string) {
 		r := w.rebuild(at, id)
 		return r.State == "READY", fmt.Sprintf("%+v", r)
 	})
@@ -77,7 +77,7 @@ func TestP5_KilledAtEachTenthOfARebuildAndAtTheFlip(t *testing.T) {
 	killed := 0
 	for tenth := 1; tenth < 10; tenth++ {
 		reached := false
-		within(t, time.Minute, "the rebuild advances", func(ctx context.Context) (bool, string) {
+		within(t, "the rebuild advances", func(ctx context.Context) (bool, string) {
 			var done, total int64
 			var open bool
 			err := w.sql.QueryRow(ctx, `SELECT sum(c.position), sum(u.target), r.state = 'FOLDING' FROM projection_rebuilds r JOIN rebuild_units u ON u.rebuild_id = r.id

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
@@ -26,7 +25,7 @@ func TestPostgresKilled(t *testing.T) {
 	if err := syscall.Kill(backend, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	within(t, time.Minute, "the server is back", func(ctx context.Context) (bool, string) {
+	within(t, "the server is back", func(ctx context.Context) (bool, string) {
 		err := w.sql.Ping(ctx)
 		return err == nil, fmt.Sprint(err)
 	})
@@ -37,7 +36,7 @@ func TestPostgresKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-server.Done()
-		within(t, time.Minute, "requests are refused without the database", func(context.Context) (bool, string) {
+		within(t, "requests are refused without the database", func(context.Context) (bool, string) {
 			return l.lost() > before, fmt.Sprint(l.lost())
 		})
 		if err := server.Restart(t.Context()); err != nil {

@@ -62,10 +62,6 @@ func TestReadmeTranscript(t *testing.T) {
 	w.runTranscript(at, t.TempDir(), steps)
 }
 
-// transcriptTime bounds a transcript: a document may wait for an event that never happens if the
-// service is faulty.
-const transcriptTime = 3 * time.Minute
-
 // runTranscript runs a transcript in a folder, in one shell, and compares its output.
 func (w *deployment) runTranscript(at *instance, dir string, steps []step, env ...string) {
 	w.t.Helper()
@@ -74,7 +70,7 @@ func (w *deployment) runTranscript(at *instance, dir string, steps []step, env .
 	for i, s := range steps {
 		fmt.Fprintf(&script, "%s\necho; echo '%s%d'\n", s.command, mark, i)
 	}
-	ctx, cancel := context.WithTimeout(w.t.Context(), transcriptTime)
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
 	shell := exec.CommandContext(ctx, "sh", "-c", "exec 2>&1\n"+script.String())
 	shell.Dir, shell.WaitDelay = dir, 10*time.Second

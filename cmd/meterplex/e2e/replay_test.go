@@ -18,7 +18,7 @@ type replayed struct {
 // replay runs `meterplex replay …` to its end.
 func (c *cli) replay(args ...string) (r replayed) {
 	c.w.t.Helper()
-	ctx, cancel := context.WithTimeout(c.w.t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(c.w.t.Context(), patience)
 	defer cancel()
 	args = append([]string{"replay"}, append(args, "--reason", "a test", "--wait", "-o", "json")...)
 	out, err := c.command(ctx, args...).Output()
@@ -104,7 +104,7 @@ func rewindUnderLoad(w *deployment, a, b *instance) {
 	}
 	l.awaitMore(150)
 	l.stop()
-	within(w.t, time.Minute, "duplicates were skipped", func(context.Context) (bool, string) {
+	within(w.t, "duplicates were skipped", func(context.Context) (bool, string) {
 		skips := w.dedupeSkips(a) + w.dedupeSkips(b)
 		return skips > 0, fmt.Sprint(skips)
 	})
@@ -121,7 +121,7 @@ func (w *deployment) dedupeSkips(at *instance) (n float64) {
 // awaitFolded waits until a consumer has folded an event: before that a rewind has no effect.
 func (w *deployment) awaitFolded(at *instance, consumer string) {
 	w.t.Helper()
-	within(w.t, time.Minute, consumer+" has folded an event", func(context.Context) (bool, string) {
+	within(w.t, consumer+" has folded an event", func(context.Context) (bool, string) {
 		n := w.count(`SELECT count(*) FROM consumer_checkpoints WHERE consumer = $1 AND position > 0`, consumer)
 		return n > 0, fmt.Sprint(n)
 	})

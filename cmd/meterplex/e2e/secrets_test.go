@@ -53,7 +53,7 @@ func TestP9_SecretsAreNotStoredOrLogged(t *testing.T) {
 	s := &secrets{t, map[string]string{"bootstrap key": w.operator, "database password": password}, map[string]int64{}}
 	w.useKeys(at, s)
 	w.settle(at, w.tenants...)
-	within(t, time.Minute, "all is published", func(ctx context.Context) (bool, string) {
+	within(t, "all is published", func(ctx context.Context) (bool, string) {
 		var behind int
 		err := w.sql.QueryRow(ctx, `SELECT count(*) FROM relay_cursors c JOIN log_heads h USING (partition) WHERE c.position < h.position`).Scan(&behind)
 		return err == nil && behind == 0, fmt.Sprint(behind, err)

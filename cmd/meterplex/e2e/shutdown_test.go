@@ -58,7 +58,7 @@ func (w *deployment) members(ctx context.Context) (n int) {
 // currentMembers counts the members as soon as the coordinator answers.
 func (w *deployment) currentMembers() (n int) {
 	w.t.Helper()
-	within(w.t, time.Minute, "the groups' coordinator answers", func(ctx context.Context) (bool, string) {
+	within(w.t, "the groups' coordinator answers", func(ctx context.Context) (bool, string) {
 		n = w.members(ctx)
 		return n >= 0, ""
 	})
@@ -68,7 +68,7 @@ func (w *deployment) currentMembers() (n int) {
 // awaitMembers waits until each group has that many members and no rebalance is under way.
 func (w *deployment) awaitMembers(each int) {
 	w.t.Helper()
-	within(w.t, time.Minute, "the groups are joined", func(ctx context.Context) (bool, string) {
+	within(w.t, "the groups are joined", func(ctx context.Context) (bool, string) {
 		n := w.members(ctx)
 		return n == each*len(groups()), fmt.Sprint(n)
 	})
@@ -106,7 +106,7 @@ func TestGracefulShutdownAnswersOpenRequests(t *testing.T) {
 			answered <- status
 		}()
 	}
-	within(t, time.Minute, "every request is under way or answered, and one waits for the lock", func(context.Context) (bool, string) {
+	within(t, "every request is under way or answered, and one waits for the lock", func(context.Context) (bool, string) {
 		came := len(answered) + int(w.metric(i, `meterplex_http_requests_in_flight{kind="ingest"}`))
 		waiting := w.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
 		return came == requests && len(answered) < requests && waiting > 0, fmt.Sprint(came, " requests, ", waiting, " waiting")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/google/uuid"
 )
@@ -77,7 +76,7 @@ func (w *deployment) newKey(at *instance, x *tenant, scopes ...string) (id, secr
 func (w *deployment) awaitKeys(at *instance, tenants []*tenant) {
 	w.t.Helper()
 	for _, x := range tenants {
-		within(w.t, time.Minute, "the key is accepted", func(ctx context.Context) (bool, string) {
+		within(w.t, "the key is accepted", func(ctx context.Context) (bool, string) {
 			status, body, err := w.call(ctx, x.key, http.MethodGet, at.url()+"/api/v1/entitlements", nil)
 			return status == http.StatusOK, fmt.Sprint(status, err, string(body))
 		})

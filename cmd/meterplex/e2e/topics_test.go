@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -154,12 +153,12 @@ func (w *deployment) published() map[topicPosition]*firstCopy {
 // eachRecord reads all topics from beginning to end.
 func (w *deployment) eachRecord(take func(*kgo.Record)) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
 	client := w.kafka(kgo.ConsumeTopics(w.topicNames()...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	defer client.Close()
 	var ends kadm.ListedOffsets
-	within(w.t, time.Minute, "the topics' end offsets are known", func(ctx context.Context) (bool, string) {
+	within(w.t, "the topics' end offsets are known", func(ctx context.Context) (bool, string) {
 		var err error
 		ends, err = kadm.NewClient(client).ListEndOffsets(ctx, w.topicNames()...)
 		err = errors.Join(err, ends.Error())

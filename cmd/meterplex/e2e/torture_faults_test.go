@@ -150,7 +150,7 @@ func stopInstance(x *torture, d drawnFault) string {
 // the start; then it is repeated.
 func (x *torture) restart(m *member, mayFail bool) {
 	x.checkNotEnded(m)
-	until := time.Now().Add(startTime)
+	until := time.Now().Add(patience)
 	for !m.alive() {
 		err := m.tryStart()
 		if err == nil {

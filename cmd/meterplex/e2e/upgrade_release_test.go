@@ -8,7 +8,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -110,7 +109,7 @@ func (j *job) kill() {
 // session soon, even if it waits for a lock.
 func (w *deployment) killedWhen(j *job, moment, sql string) {
 	w.t.Helper()
-	within(w.t, 5*time.Minute, moment, func(ctx context.Context) (bool, string) {
+	within(w.t, moment, func(ctx context.Context) (bool, string) {
 		var n int
 		err := w.sql.QueryRow(ctx, sql).Scan(&n)
 		return n > 0, fmt.Sprint(n, " ", err, " ", w.migrations())
@@ -121,7 +120,7 @@ func (w *deployment) killedWhen(j *job, moment, sql string) {
 	default:
 	}
 	j.kill()
-	within(w.t, 5*time.Minute, "the session of the killed migration has ended", func(ctx context.Context) (bool, string) {
+	within(w.t, "the session of the killed migration has ended", func(ctx context.Context) (bool, string) {
 		var n int
 		err := w.sql.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'meterplex migrate'`).Scan(&n)
 		return n == 0, fmt.Sprint(n, " ", err)
@@ -183,7 +182,7 @@ func (w *deployment) awaitShares(all ...*instance) {
 	for _, i := range all {
 		before = append(before, w.counters(i))
 	}
-	within(w.t, 3*time.Minute, "each instance accepts, relays and consumes", func(context.Context) (bool, string) {
+	within(w.t, "each instance accepts, relays and consumes", func(context.Context) (bool, string) {
 		whole, state := true, ""
 		for n, i := range all {
 			now := w.counters(i)
@@ -196,7 +195,7 @@ func (w *deployment) awaitShares(all ...*instance) {
 		return whole, state
 	})
 	for _, i := range all {
-		within(w.t, time.Minute, i.name+" holds a lease", func(context.Context) (bool, string) { // it may have lost its leases for a moment
+		within(w.t, i.name+" holds a lease", func(context.Context) (bool, string) { // it may have lost its leases for a moment
 			n := w.count(`SELECT count(*) FROM relay_cursors WHERE owner LIKE '%-' || $1 || '-%' AND lease_until > now()`, fmt.Sprint(i.pid()))
 			return n > 0, fmt.Sprint(n)
 		})

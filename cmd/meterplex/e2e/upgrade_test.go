@@ -88,7 +88,7 @@ func (u *upgrade) killMigrations() {
 	// tables locked; the index waits for every snapshot that cannot see it yet.
 	read, snapshot := u.holdTransaction(`LOCK TABLE usage_aggregates IN ACCESS SHARE MODE`), u.holdTransaction(`SELECT count(*) FROM tenants`)
 	j := u.migrate()
-	within(u.t, time.Minute, "the migration waits for a lock", func(ctx context.Context) (bool, string) {
+	within(u.t, "the migration waits for a lock", func(ctx context.Context) (bool, string) {
 		var n int
 		err := u.sql.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'meterplex migrate' AND wait_event_type = 'Lock'`).Scan(&n)
 		return n > 0, fmt.Sprint(n, " ", err)
@@ -120,7 +120,7 @@ func (u *upgrade) startBoth() {
 	for n, i := range []*instance{u.c, u.d} {
 		both.Go(func() { errs[n] = i.tryStart() })
 	}
-	within(u.t, time.Minute, "one of the two waits for the other", func(context.Context) (bool, string) {
+	within(u.t, "one of the two waits for the other", func(context.Context) (bool, string) {
 		return u.c.logContains(waits) || u.d.logContains(waits), u.c.lastLines(3) + u.d.lastLines(3)
 	})
 	snapshot()
@@ -157,7 +157,7 @@ const notHeld = "which this binary does not hold"
 func (u *upgrade) takeOver() {
 	u.t.Helper()
 	r := u.startRebuild(u.c, "usage_aggregates")
-	within(u.t, time.Minute, "the old release meets the next one's fold", func(context.Context) (bool, string) {
+	within(u.t, "the old release meets the next one's fold", func(context.Context) (bool, string) {
 		state := fmt.Sprintf("%+v", u.rebuild(u.c, r.ID))
 		return u.a.logContains(notHeld) || u.b.logContains(notHeld), state
 	})
@@ -179,7 +179,7 @@ func (u *upgrade) takeOver() {
 // rollBack checks that a release that only added can be rolled back.
 func (u *upgrade) rollBack() {
 	u.t.Helper()
-	within(u.t, 3*time.Minute, "the old release starts again", func(context.Context) (bool, string) {
+	within(u.t, "the old release starts again", func(context.Context) (bool, string) {
 		err := u.a.tryStart()
 		return err == nil, fmt.Sprint(err)
 	})
@@ -201,7 +201,7 @@ func (u *upgrade) requireNext() {
 		u.t.Fatal(err)
 	}
 	for _, i := range []*instance{u.a, u.b} {
-		within(u.t, time.Minute, "the old release ends by itself", func(context.Context) (bool, string) {
+		within(u.t, "the old release ends by itself", func(context.Context) (bool, string) {
 			_, died := i.exitedByItself()
 			return died, i.lastLines(3)
 		})

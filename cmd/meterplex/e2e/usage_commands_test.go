@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -96,7 +95,7 @@ func (w *deployment) awaitConsumed() {
 	c := w.kafka()
 	defer c.Close()
 	admin := kadm.NewClient(c)
-	within(w.t, drainTime, "the messages are consumed", func(ctx context.Context) (bool, string) {
+	within(w.t, "the messages are consumed", func(ctx context.Context) (bool, string) {
 		ends, err := admin.ListEndOffsets(ctx, w.prefix+usageCommands)
 		if err != nil || ends.Error() != nil {
 			return false, fmt.Sprint(err, ends.Error())
@@ -120,7 +119,7 @@ func (w *deployment) rewindCommands() {
 	c := w.kafka()
 	defer c.Close()
 	admin := kadm.NewClient(c)
-	within(w.t, time.Minute, "the group has no members", func(ctx context.Context) (bool, string) {
+	within(w.t, "the group has no members", func(ctx context.Context) (bool, string) {
 		from, err := admin.ListStartOffsets(ctx, w.prefix+usageCommands)
 		if err != nil {
 			return false, err.Error()

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // verifyLine is a line of the output of meterplex verify.
@@ -196,7 +195,7 @@ func (w *deployment) createTenantsApart(at *instance, n int) (all []*tenant) {
 // tenant has a subscription again.
 func (w *deployment) retryDeadLetter(at *instance, x *tenant, refused event) {
 	w.t.Helper()
-	within(w.t, time.Minute, "the refused event is a dead letter", func(ctx context.Context) (bool, string) {
+	within(w.t, "the refused event is a dead letter", func(ctx context.Context) (bool, string) {
 		var page struct{ Data []deadLetter }
 		w.ask(w.operator, http.MethodGet, at, "/api/v1/dead-letters?stage=VALIDATION&tenantId="+x.id, nil, &page, http.StatusOK)
 		for _, letter := range page.Data {

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -24,7 +23,7 @@ func TestP3_VerifyHandlesWithheldAndRetriedEvents(t *testing.T) {
 	c := w.kafka()
 	defer c.Close()
 	admin := kadm.NewClient(c)
-	within(t, 2*time.Minute, "the topic for small records exists", func(ctx context.Context) (bool, string) {
+	within(t, "the topic for small records exists", func(ctx context.Context) (bool, string) {
 		_, err := admin.CreateTopic(ctx, 32, 1, map[string]*string{"max.message.bytes": &small}, w.prefix+"usage.validated")
 		return err == nil || errors.Is(err, kerr.TopicAlreadyExists), fmt.Sprint(err) // a busy broker may answer late
 	})
@@ -50,7 +49,7 @@ func TestP3_VerifyHandlesWithheldAndRetriedEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	within(t, time.Minute, "the verdict is redone", func(context.Context) (bool, string) {
+	within(t, "the verdict is redone", func(context.Context) (bool, string) {
 		var page struct{ Data []deadLetter }
 		w.ask(w.operator, http.MethodGet, i, "/api/v1/dead-letters?tenantId="+x.id, nil, &page, http.StatusOK)
 		if len(page.Data) == 1 && page.Data[0].Status == "FAILED" {

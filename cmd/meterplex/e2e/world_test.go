@@ -74,7 +74,7 @@ func (w *deployment) dropTopics() {
 	if w.cluster != nil || w.pipe != "kafka" || len(w.instances) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c := w.kafka()
 	defer c.Close()

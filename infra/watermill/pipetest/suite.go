@@ -3,6 +3,7 @@ package pipetest
 import (
 	"testing"
 	"time"
+	_ "unsafe" // for go:linkname
 
 	wm "github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -12,6 +13,12 @@ import (
 // suiteGrace is short because most tests of the suite close with messages in flight.
 const suiteGrace = 50 * time.Millisecond
 
+// defaultTimeout is the suite's bound of each wait, 15 s, which a busy machine exceeds. The suite offers
+// only a build tag to change it.
+//
+//go:linkname defaultTimeout github.com/ThreeDotsLabs/watermill/pubsub/tests.defaultTimeout
+var defaultTimeout time.Duration
+
 // Suite runs Watermill's own tests through Unbatch, and with batches of more than one record through
 // Rebatch, too.
 //
@@ -20,6 +27,10 @@ const suiteGrace = 50 * time.Millisecond
 // a shell command (the contract kills the server itself). Order is checked between messages with the same
 // payload, which share a partition here.
 func Suite(t *testing.T, pipe Pipe, maxRecords int) {
+	if defaultTimeout == 0 {
+		t.Fatal("the suite has no bound of this name any more")
+	}
+	defaultTimeout = 2 * time.Minute
 	byPayload := func(m *message.Message) string { return string(m.Payload) }
 	inGroup := func(t *testing.T, group string) (message.Publisher, message.Subscriber) {
 		pub := spread{pipe.Publisher(t), pipe.Partitions, byPayload}
