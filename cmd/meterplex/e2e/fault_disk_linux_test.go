@@ -249,6 +249,7 @@ func TestP1_LogDiskFull(t *testing.T) {
 			return err == nil, fmt.Sprint(err)
 		}
 	})
+	w.sql.Reset()
 	l.awaitMore(100)
 	l.stop()
 	w.settle(i, tenants...)
@@ -335,10 +336,7 @@ func TestP1_SyncFails(t *testing.T) {
 		return err == nil && bytes.Contains(raw, []byte("INJECTED")), fmt.Sprint(len(raw), err)
 	})
 	end()
-	within(t, "the server is back", func(ctx context.Context) (bool, string) {
-		err := w.sql.Ping(ctx)
-		return err == nil, fmt.Sprint(err)
-	})
+	w.awaitServer()
 	l.awaitMore(400)
 	l.stop()
 	w.settle(i, tenants...)

@@ -25,10 +25,7 @@ func TestPostgresKilled(t *testing.T) {
 	if err := syscall.Kill(backend, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	within(t, "the server is back", func(ctx context.Context) (bool, string) {
-		err := w.sql.Ping(ctx)
-		return err == nil, fmt.Sprint(err)
-	})
+	w.awaitServer()
 	for range 2 {
 		l.awaitMore(400)
 		before := l.lost()
@@ -50,4 +47,14 @@ func TestPostgresKilled(t *testing.T) {
 	l.awaitMore(400)
 	l.stop()
 	w.finish()
+}
+
+// awaitServer waits until the server answers again after a crash, which ended the test's own connections too.
+func (w *deployment) awaitServer() {
+	w.t.Helper()
+	within(w.t, "the server is back", func(ctx context.Context) (bool, string) {
+		err := w.sql.Ping(ctx)
+		return err == nil, fmt.Sprint(err)
+	})
+	w.sql.Reset()
 }
