@@ -3,7 +3,9 @@
 // than elsewhere.
 //
 // Call [Main] from TestMain: it stops the servers and removes their data. Without it, a binary still
-// leaves no process behind on Linux, and a later run removes its data.
+// leaves no process behind on Linux, and a later run removes its data. Data are kept in memory
+// (/dev/shm) where there is enough of it, otherwise in the temporary folder: a killed server keeps its
+// data in either. METERPLEX_TEST_DATA names another folder.
 //
 // Roles belong to a PostgreSQL server, not to a database: concurrent tests in one binary share them. Code
 // that creates a role must expect that another test has just created it, and no test may drop a role or
@@ -41,7 +43,8 @@ var servers struct {
 	dir      string
 	postgres *Server
 	kafka    *local.Kafka
-	migrated bool // the template is made
+	inUse    *os.File // the lock of dir
+	migrated bool     // the template is made
 }
 
 // Option is a check that [Main] runs after the tests, once the servers have stopped.
@@ -101,7 +104,10 @@ func stopAll() error {
 	if err := os.RemoveAll(servers.dir); err != nil {
 		return fmt.Errorf("remove the test data: %w", err)
 	}
-	servers.postgres, servers.kafka, servers.dir, servers.migrated = nil, nil, "", false
+	if servers.inUse != nil {
+		_ = servers.inUse.Close()
+	}
+	servers.postgres, servers.kafka, servers.dir, servers.inUse, servers.migrated = nil, nil, "", nil, false
 	return nil
 }
 
@@ -330,41 +336,4 @@ func random() string {
 	b := make([]byte, 4)
 	rand.Read(b)
 	return hex.EncodeToString(b)
-}
-
-// dirPattern names the data directories of test binaries.
-const dirPattern = "meterplex-test-*"
-
-// dataDir must be called with the lock held.
-func dataDir(t testing.TB) string {
-	t.Helper()
-	if servers.dir != "" {
-		return servers.dir
-	}
-	sweep()
-	dir, err := os.MkdirTemp("", dirPattern)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The database server may run as another user, which must be able to enter the directory.
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	servers.dir = dir
-	return dir
-}
-
-// abandoned exceeds the run time of any test binary.
-const abandoned = 24 * time.Hour
-
-// sweep removes the data of killed test binaries. Directories that it cannot remove belong to another
-// user.
-func sweep() {
-	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), dirPattern))
-	for _, dir := range dirs {
-		info, err := os.Stat(dir)
-		if err == nil && time.Since(info.ModTime()) > abandoned {
-			_ = os.RemoveAll(dir)
-		}
-	}
 }
