@@ -269,7 +269,7 @@ func TestSubjectThatIsNotRegisteredIsWithheld(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.appendUsage(3, tenant)
-	r := withLongLease(w.relay("one")) // a lost lease would restart the tries
+	r := w.patientRelay("one") // a lost lease would restart the tries
 	refused := 0
 	r.MaxInFlight = 1
 	r.Observe.Refused = func(_ events.Topic, registry bool) {

@@ -181,8 +181,10 @@ func tenantsOfAllPartitions() []uuid.UUID {
 }
 
 // relay returns a relay on the fixture's log and topics.
-func (w *relayFixture) relay(instance string) *relay.Relay {
-	publisher, err := kafka.NewPublisher(w.cfg)
+func (w *relayFixture) relay(instance string) *relay.Relay { return w.relayWith(instance, w.cfg) }
+
+func (w *relayFixture) relayWith(instance string, cfg kafka.Config) *relay.Relay {
+	publisher, err := kafka.NewPublisher(cfg)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -193,9 +195,13 @@ func (w *relayFixture) relay(instance string) *relay.Relay {
 	}
 }
 
-// withLongLease sets a long lease, so that no lease expires during a test on a busy machine.
-func withLongLease(r *relay.Relay) *relay.Relay {
-	r.LeaseTTL, r.CloseGrace = 10*time.Second, 25*time.Second
+// patientRelay has a long lease and waits long for the broker, so that on a busy machine no lease expires
+// and no record is given up that the broker stores later.
+func (w *relayFixture) patientRelay(instance string) *relay.Relay {
+	cfg := w.cfg
+	cfg.DeliveryTimeout = time.Minute
+	r := w.relayWith(instance, cfg)
+	r.LeaseTTL, r.CloseGrace = 10*time.Second, time.Minute
 	return r
 }
 

@@ -12,7 +12,7 @@ import (
 
 func TestP10_EachPartitionIsPublishedInTheOrderOfTheLog(t *testing.T) {
 	w := newRelayFixture(t)
-	stop := w.start(withLongLease(w.relay("one")))
+	stop := w.start(w.patientRelay("one"))
 	all := tenants(100)
 	for range 20 {
 		w.appendUsage(5, all...)
@@ -28,7 +28,7 @@ func TestP10_EachPartitionIsPublishedInTheOrderOfTheLog(t *testing.T) {
 func TestP2_TwoRelaysShareThePartitionsAndHandThemOver(t *testing.T) {
 	w := newRelayFixture(t)
 	all := tenantsOfAllPartitions()
-	stopOne := w.start(withLongLease(w.relay("one")))
+	stopOne := w.start(w.patientRelay("one"))
 	w.until("one holds all", func() bool { return w.heldPartitions("one") == events.Partitions })
 	ctx, cancel := context.WithCancel(context.Background())
 	appended := make(chan struct{})
@@ -38,13 +38,13 @@ func TestP2_TwoRelaysShareThePartitionsAndHandThemOver(t *testing.T) {
 			w.appendUsage(3, all...)
 		}
 	}()
-	stopTwo := w.start(withLongLease(w.relay("two")))
+	stopTwo := w.start(w.patientRelay("two"))
 	w.until("two has its share", func() bool { return w.heldPartitions("one") == 16 && w.heldPartitions("two") == 16 })
 	stopOne()
 	left := time.Now()
 	w.until("two holds all", func() bool { return w.heldPartitions("two") == events.Partitions })
-	t.Logf("leased again %v after a clean stop, leases last 10s", time.Since(left))
-	w.start(withLongLease(w.relay("three")))
+	t.Logf("leased again %v after a clean stop, leases last 10 s", time.Since(left))
+	w.start(w.patientRelay("three"))
 	w.until("three has its share", func() bool { return w.heldPartitions("three") == 16 })
 	cancel()
 	<-appended
@@ -57,7 +57,7 @@ func TestP2_TwoRelaysShareThePartitionsAndHandThemOver(t *testing.T) {
 // holder published it again. Seen on a busy machine, where the first records of new topics take seconds.
 func TestP2_AStopWaitsForTheBatchUnderWay(t *testing.T) {
 	w := newRelayFixture(t)
-	r := withLongLease(w.relay("one"))
+	r := w.patientRelay("one")
 	r.CloseGrace = 0 // the default
 	slow := &slowPublisher{Publisher: r.Publisher, by: 3 * time.Second, asked: make(chan struct{}, 1)}
 	r.Publisher = slow
@@ -66,7 +66,7 @@ func TestP2_AStopWaitsForTheBatchUnderWay(t *testing.T) {
 	w.appendUsage(3, tenants(20)...)
 	<-slow.asked
 	stop()
-	w.start(withLongLease(w.relay("two")))
+	w.start(w.patientRelay("two"))
 	w.awaitDrained()
 	w.noDuplicates(w.checkTopic(events.TopicUsageRaw))
 }

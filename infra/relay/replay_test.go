@@ -114,7 +114,7 @@ func TestAReplayedRangeHasTheSameBytes(t *testing.T) {
 	w := newRelayFixture(t)
 	all := tenants(5)
 	w.appendUsage(200, all...)
-	stop := w.start(withLongLease(w.relay("a")))
+	stop := w.start(w.patientRelay("a"))
 	w.awaitDrained()
 	before := w.int(`SELECT sum(position)::bigint FROM log_heads`)
 
@@ -165,7 +165,7 @@ func TestReplayOfATenantAndOfPositions(t *testing.T) {
 	w := newRelayFixture(t)
 	all := tenants(40) // more tenants than partitions
 	w.appendUsage(20, all...)
-	stop := w.start(withLongLease(w.relay("a")))
+	stop := w.start(w.patientRelay("a"))
 	w.awaitDrained()
 	defer stop()
 	_, err := w.replays().Range(t.Context(), commands.Request{By: operator}, commands.ReplayRange{Topic: "usage.raw", TenantID: all[0], FromTime: time.Unix(0, 0), Reason: "x"})
@@ -215,7 +215,7 @@ func (w *relayFixture) tenant(id uuid.UUID) {
 func TestRelayRewoundUnderLoad(t *testing.T) {
 	w := newRelayFixture(t)
 	all := tenants(6)
-	stops := []func(){w.start(withLongLease(w.relay("a"))), w.start(withLongLease(w.relay("b")))}
+	stops := []func(){w.start(w.patientRelay("a")), w.start(w.patientRelay("b"))}
 	for round := range 6 {
 		w.appendUsage(40, all...)
 		to := commands.RewindToStart
@@ -273,7 +273,7 @@ func TestRelayIsNotMovedForward(t *testing.T) {
 func TestReplayThatCannotBePublishedFails(t *testing.T) {
 	w := newRelayFixture(t)
 	w.appendUsage(10, tenants(1)...)
-	stop := w.start(withLongLease(w.relay("a")))
+	stop := w.start(w.patientRelay("a"))
 	w.awaitDrained()
 	defer stop()
 	r, err := w.replays().Range(t.Context(), commands.Request{By: operator}, commands.ReplayRange{Topic: "usage.raw", FromTime: time.Unix(0, 0), Reason: "x"})

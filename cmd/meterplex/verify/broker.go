@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/meterplex/meterplex/events"
@@ -62,10 +63,32 @@ func (b *broker) names() map[string]int16 {
 	return names
 }
 
-// ends returns the present offsets of a partition of each topic.
+// electionTime bounds the wait for a partition's leader: brokers elect one within seconds.
+const electionTime = time.Minute
+
+// ends returns the present offsets of a partition of each topic. It waits for partitions without a leader.
 func (b *broker) ends(ctx context.Context, p int16) (map[string]span, error) {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, electionTime)
 	defer cancel()
+	return awaitLeader(ctx, func() (map[string]span, error) { return b.presentEnds(ctx, p) })
+}
+
+// awaitLeader repeats a request while its partition has no leader.
+func awaitLeader[T any](ctx context.Context, request func() (T, error)) (T, error) {
+	for {
+		answer, err := request()
+		if !errors.Is(err, kerr.LeaderNotAvailable) && !errors.Is(err, kerr.NotLeaderForPartition) {
+			return answer, err
+		}
+		select {
+		case <-ctx.Done():
+			return answer, err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func (b *broker) presentEnds(ctx context.Context, p int16) (map[string]span, error) {
 	var names []string
 	for name := range b.names() {
 		names = append(names, name)
