@@ -1,7 +1,6 @@
 package main
 
 import (
-	"container/heap"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -23,29 +22,57 @@ type scheduled struct {
 	do       func()
 }
 
+// agenda is a binary heap, typed because container/heap allocates for each event.
 type agenda []scheduled
 
-func (a agenda) Len() int { return len(a) }
-func (a agenda) Less(i, j int) bool {
+func (a agenda) less(i, j int) bool {
 	return a[i].at < a[j].at || a[i].at == a[j].at && a[i].turn < a[j].turn
 }
-func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
-func (a *agenda) Push(x any)   { *a = append(*a, x.(scheduled)) }
-func (a *agenda) Pop() any {
-	last := (*a)[len(*a)-1]
-	*a = (*a)[:len(*a)-1]
-	return last
+
+func (a *agenda) push(x scheduled) {
+	*a = append(*a, x)
+	q := *a
+	for i := len(q) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if !q.less(i, parent) {
+			return
+		}
+		q[i], q[parent] = q[parent], q[i]
+		i = parent
+	}
+}
+
+func (a *agenda) pop() scheduled {
+	q := *a
+	first, last := q[0], len(q)-1
+	q[0], q[last] = q[last], scheduled{}
+	*a = q[:last]
+	q = q[:last]
+	for i := 0; ; {
+		least := 2*i + 1
+		if least >= last {
+			return first
+		}
+		if right := least + 1; right < last && q.less(right, least) {
+			least = right
+		}
+		if !q.less(least, i) {
+			return first
+		}
+		q[i], q[least] = q[least], q[i]
+		i = least
+	}
 }
 
 func (s *sim) after(d int64, do func()) {
 	s.scheduledCount++
-	heap.Push(&s.queue, scheduled{s.now + max(d, 0), s.scheduledCount, do})
+	s.queue.push(scheduled{s.now + max(d, 0), s.scheduledCount, do})
 }
 
 // until runs everything due before a time.
 func (s *sim) until(end int64) {
 	for len(s.queue) > 0 && s.queue[0].at < end {
-		h := heap.Pop(&s.queue).(scheduled)
+		h := s.queue.pop()
 		s.now = h.at
 		h.do()
 	}

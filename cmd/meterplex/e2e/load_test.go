@@ -24,14 +24,15 @@ type mix struct {
 	pause                             time.Duration // between batches
 }
 
-// busyTraffic is the traffic of a busy producer with bugs.
+// busyTraffic is the traffic of a busy producer with bugs. Its pauses leave processor time to the tests
+// that run in parallel.
 func busyTraffic() mix {
-	return mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 60, pause: 10 * time.Millisecond}
+	return mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 60, pause: 50 * time.Millisecond}
 }
 
 // lightTraffic is for long faults: few enough events for a fast check afterwards.
 func lightTraffic() mix {
-	return mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 12, pause: 60 * time.Millisecond}
+	return mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 12, pause: 100 * time.Millisecond}
 }
 
 // startLoad starts n clients for each tenant; to returns the URL for each client.
