@@ -57,13 +57,13 @@ var layers = map[string]layer{
 		"github.com/go-chi/chi", "github.com/danielgtaylor/huma", "github.com/prometheus/client_golang"}},
 
 	// What a request passes before its handler knows no handler and no read model.
-	"http/problem": {ours: []string{"commands", "domain"}},
-	"http/auth":    {ours: []string{"http/problem", "commands", "domain", "events"}, others: []string{"github.com/google/uuid"}},
-	"http/limit":   {others: []string{"github.com/google/uuid"}},
-	"http/buffer":  {},
-	"http/body":    {ours: []string{"http/buffer", "http/limit", "http/problem"}, others: []string{"github.com/klauspost/compress"}},
-	"http/shape":   {ours: []string{"http/problem", "domain/strictjson"}, others: []string{"github.com/danielgtaylor/huma"}},
-	"http/edge": {ours: []string{"http/auth", "http/body", "http/limit", "http/problem", "http/shape", "commands", "domain"},
+	"http/problem":   {ours: []string{"commands", "domain"}},
+	"http/auth":      {ours: []string{"http/problem", "commands", "domain", "events"}, others: []string{"github.com/google/uuid"}},
+	"http/admission": {others: []string{"github.com/google/uuid"}},
+	"http/buffer":    {},
+	"http/body":      {ours: []string{"http/admission", "http/buffer", "http/problem"}, others: []string{"github.com/klauspost/compress"}},
+	"http/shape":     {ours: []string{"http/problem", "domain/strictjson"}, others: []string{"github.com/danielgtaylor/huma"}},
+	"http/edge": {ours: []string{"http/admission", "http/auth", "http/body", "http/problem", "http/shape", "commands", "domain"},
 		others: []string{"github.com/google/uuid", "github.com/prometheus/client_golang"}},
 
 	"cmd": {ours: []string{"commands", "domain", "events", "http", "infra", "migrations", "projections"}, anyOther: true},

@@ -78,7 +78,7 @@ func TestExcessRequestsAreRefusedExceptHealth(t *testing.T) {
 }
 
 func TestConnectionsAreBoundedExceptForHealth(t *testing.T) {
-	w := newTestService(t, func(s *http.Server) { s.Limits.Connections = 3 })
+	w := newTestService(t, func(s *http.Server) { s.MaxConnections = 3 })
 	w.catalogue() // uses one connection
 	a := w.newAccount("A")
 	w.client.CloseIdleConnections()

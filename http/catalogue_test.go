@@ -98,7 +98,7 @@ func TestCatalogueAnswers(t *testing.T) {
 
 // Checks are folded from the log. The answer to a change waits until checks see it.
 func TestChangeOfASubscriptionHoldsOnceItIsAnswered(t *testing.T) {
-	w := newTestService(t, func(s *http.Server) { s.Limits.Settle = time.Minute })
+	w := newTestService(t, func(s *http.Server) { s.Settle = time.Minute })
 	w.catalogue()
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})

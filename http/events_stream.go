@@ -13,8 +13,8 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
+	"github.com/meterplex/meterplex/http/admission"
 	"github.com/meterplex/meterplex/http/edge"
-	"github.com/meterplex/meterplex/http/limit"
 	"github.com/meterplex/meterplex/http/problem"
 	"github.com/meterplex/meterplex/projections/audit"
 )
@@ -32,7 +32,7 @@ const mediaNDJSON = "application/x-ndjson"
 // holds only its connection.
 type logStreams struct {
 	*service
-	open limit.Counter
+	open admission.Counter
 }
 
 // logStream is one stream. Its context ends with the connection, not with the request

@@ -122,7 +122,7 @@ func (s *service) watchRebuild(w http.ResponseWriter, r *http.Request) error {
 // refresh reads a rebuild again. After an error, the next poll tries again half a second
 // later.
 func (s *service) refresh(ctx context.Context, r rebuild.RebuildStatus) (rebuild.RebuildStatus, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.limits.Time)
+	ctx, cancel := context.WithTimeout(ctx, edge.RequestTime)
 	defer cancel()
 	return s.Reads.Rebuilds.Rebuild(ctx, r.ID)
 }

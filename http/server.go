@@ -6,6 +6,7 @@
 package http
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -16,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/http/admission"
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/projections/models"
 )
@@ -43,7 +45,12 @@ type Server struct {
 	Now        commands.Clock
 	// NewID, if set, generates request ids; nil means UUIDv7 of the library.
 	NewID  func(now time.Time) uuid.UUID
-	Limits edge.Limits
+	Limits admission.Limits
+	// MaxConnections is the maximum number of open client connections; 0 means the default.
+	MaxConnections int64
+	// Settle is the maximum delay of the answer to a change of a subscription, until checks see
+	// the change; 0 means the default.
+	Settle time.Duration
 	// BootstrapOperatorKey is an operator key with every scope that is not stored in any
 	// database.
 	BootstrapOperatorKey string
@@ -80,12 +87,12 @@ func (s *Server) handler(operations func(*site)) (http.Handler, error) {
 
 // site builds the operations behind an edge.
 func (s *Server) site(operations func(*site)) (*site, error) {
-	e, err := edge.New(edge.Config{Keys: s.Keys, BootstrapOperatorKey: s.BootstrapOperatorKey, Limits: s.Limits, Logger: s.Logger,
-		Now: s.Now, NewID: s.NewID, Registerer: s.Registerer})
+	e, err := edge.New(edge.Config{Keys: s.Keys, BootstrapOperatorKey: s.BootstrapOperatorKey, Limits: s.Limits, MaxConnections: s.MaxConnections,
+		Logger: s.Logger, Now: s.Now, NewID: s.NewID, Registerer: s.Registerer})
 	if err != nil {
 		return nil, err
 	}
-	svc := &service{Server: s, edge: e, limits: s.Limits.OrDefault(), log: s.Logger, now: s.Now}
+	svc := &service{Server: s, edge: e, settle: cmp.Or(s.Settle, settleTime), log: s.Logger, now: s.Now}
 	if svc.log == nil {
 		svc.log = slog.New(slog.DiscardHandler)
 	}
@@ -110,7 +117,7 @@ func NewServer(addr string, handler http.Handler) *http.Server {
 type service struct {
 	*Server
 	edge    *edge.Edge
-	limits  edge.Limits
+	settle  time.Duration
 	log     *slog.Logger
 	now     func() time.Time
 	metrics *metrics

@@ -3,6 +3,7 @@ package http
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -61,6 +62,10 @@ func (s *service) createSubscription(ctx context.Context, in *createSubscription
 	return s.settled(ctx, made, err)
 }
 
+// settleTime is the maximum delay of the answer to a change of a subscription, until checks see
+// the change.
+const settleTime = time.Second
+
 // settled answers a change after checks see it: a client that reads this answer and then
 // checks an entitlement must not get the old state. The delay is bounded: the change is
 // already durable in the log.
@@ -68,7 +73,7 @@ func (s *service) settled(ctx context.Context, changed domain.Subscription, err 
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.limits.Settle)
+	ctx, cancel := context.WithTimeout(ctx, s.settle)
 	defer cancel()
 	if err := s.Reads.Entitlements.AwaitGrants(ctx, changed.TenantID); err != nil {
 		s.log.DebugContext(ctx, "a subscription was answered before checks see it", "tenant", changed.TenantID, "error", err)
@@ -79,7 +84,7 @@ func (s *service) settled(ctx context.Context, changed domain.Subscription, err 
 // confirm waits until checks on this instance see a change. The change is already
 // durable, and a check sees it soon.
 func (s *service) confirm(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, s.limits.Settle)
+	ctx, cancel := context.WithTimeout(ctx, s.settle)
 	defer cancel()
 	if err := s.Reads.Entitlements.Confirm(ctx); err != nil {
 		s.log.DebugContext(ctx, "a change was answered before checks see it", "error", err)

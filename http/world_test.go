@@ -24,7 +24,6 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/http"
-	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
@@ -107,7 +106,7 @@ func (w *testService) server() *http.Server {
 		Health:   []http.HealthCheck{{Name: "postgres", Check: w.pool.Ping}},
 		Metrics:  promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry,
 		Logger: slog.New(slog.DiscardHandler), Now: time.Now, BootstrapOperatorKey: bootstrap, Version: "test",
-		Limits: edge.Limits{Settle: time.Millisecond}, // no test folds while a request waits
+		Settle: time.Millisecond, // no test folds while a request waits
 	}
 }
 

@@ -15,10 +15,13 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/meterplex/meterplex/http/admission"
 	"github.com/meterplex/meterplex/http/buffer"
-	"github.com/meterplex/meterplex/http/limit"
 	"github.com/meterplex/meterplex/http/problem"
 )
+
+// MaxSize is the maximum size of a body in bytes, both as sent and decompressed.
+const MaxSize = 4 << 20
 
 // firstRoom is the largest initial buffer of a body: large enough for a batch of usual
 // events, small enough to waste little if the body never arrives.
@@ -32,7 +35,7 @@ var errBodyTooLarge = errors.New("the body is over its limit")
 
 // Reader reads the bodies of requests. It is wired by a struct literal.
 type Reader struct {
-	Limit    int64           // the maximum size of a body in bytes, both as sent and decompressed
+	Limit    int64           // of the size, as MaxSize
 	Timeout  time.Duration   // the connection's read timeout, after a body has arrived
 	Shutdown <-chan struct{} // closed if the server shuts down: it does not wait for refused bodies then
 
@@ -41,7 +44,7 @@ type Reader struct {
 
 // Read reads and decompresses a whole body. Both the sent and the decompressed size are
 // bounded, whatever the headers say. to is the answer's connection, nil in unit tests.
-func (b *Reader) Read(r *http.Request, to http.ResponseWriter, charge *limit.Charge, takes func(media string) bool) ([]byte, *problem.Problem) {
+func (b *Reader) Read(r *http.Request, to http.ResponseWriter, charge *admission.Charge, takes func(media string) bool) ([]byte, *problem.Problem) {
 	if p := checkMedia(r, takes); p != nil {
 		return nil, p
 	}
@@ -61,7 +64,7 @@ func (b *Reader) Read(r *http.Request, to http.ResponseWriter, charge *limit.Cha
 
 // readAll grows its buffer as bytes arrive: a client that announces a large body and
 // sends little must not take the memory of others.
-func readAll(from io.Reader, guess int64, charge *limit.Charge) ([]byte, error) {
+func readAll(from io.Reader, guess int64, charge *admission.Charge) ([]byte, error) {
 	room := 512
 	if guess > 0 {
 		room = buffer.SizeFor(int(min(guess+1, firstRoom))) // one byte more, to see EOF without growing
@@ -126,7 +129,7 @@ func (b *limitedReader) Read(p []byte) (int, error) {
 type unpackers struct{ gzip, zstd sync.Pool }
 
 // read returns the decompressed body.
-func (u *unpackers) read(sent io.Reader, r *http.Request, limit int64, charge *limit.Charge) ([]byte, error) {
+func (u *unpackers) read(sent io.Reader, r *http.Request, limit int64, charge *admission.Charge) ([]byte, error) {
 	switch strings.ToLower(strings.Join(r.Header["Content-Encoding"], ",")) {
 	case "", "identity":
 		return readAll(sent, r.ContentLength, charge)
@@ -138,7 +141,7 @@ func (u *unpackers) read(sent io.Reader, r *http.Request, limit int64, charge *l
 	return nil, problem.New("content_encoding_unsupported", "Content-Encoding may be gzip or zstd, one of them, or be left out")
 }
 
-func (u *unpackers) readGzip(sent io.Reader, guess, limit int64, charge *limit.Charge) ([]byte, error) {
+func (u *unpackers) readGzip(sent io.Reader, guess, limit int64, charge *admission.Charge) ([]byte, error) {
 	z, _ := u.gzip.Get().(*gzip.Reader)
 	if z == nil {
 		z = new(gzip.Reader)
@@ -152,7 +155,7 @@ func (u *unpackers) readGzip(sent io.Reader, guess, limit int64, charge *limit.C
 
 // readZstd decompresses after the whole body has arrived. A frame may declare a window
 // many times its own size; DecodeAll uses its output as the window.
-func (u *unpackers) readZstd(sent io.Reader, guess, limit int64, charge *limit.Charge) ([]byte, error) {
+func (u *unpackers) readZstd(sent io.Reader, guess, limit int64, charge *admission.Charge) ([]byte, error) {
 	packed, err := readAll(sent, guess, charge)
 	if err != nil {
 		return nil, err

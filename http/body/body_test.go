@@ -12,8 +12,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/meterplex/meterplex/http/admission"
 	"github.com/meterplex/meterplex/http/buffer"
-	"github.com/meterplex/meterplex/http/limit"
 )
 
 // A body is read correctly into a reused buffer.
@@ -24,7 +24,7 @@ func TestBodiesAreReadIntoUsedBuffers(t *testing.T) {
 	for _, n := range []int{0, 1, buffer.MinPooled, firstRoom - 1, firstRoom, 142_012, 3 * firstRoom, buffer.MaxPooled + 5} {
 		sent := bytes.Repeat([]byte(uuid.NewString()), n/36+1)[:n]
 		for _, told := range []int64{int64(n), -1} {
-			charge := &limit.Charge{}
+			charge := &admission.Charge{}
 			got, err := readAll(bytes.NewReader(sent), told, charge)
 			if err != nil || !bytes.Equal(got, sent) {
 				t.Fatalf("%d bytes, told %d: %d, %v", n, told, len(got), err)
@@ -67,9 +67,9 @@ func FuzzUnpack(f *testing.F) {
 	f.Add("br", []byte("x"))
 	var kept unpackers
 	f.Fuzz(func(t *testing.T, coding string, sent []byte) {
-		var held limit.Counter
+		var held admission.Counter
 		unpack := func(coding string, sent []byte) ([]byte, error) {
-			c, _ := limit.OpenCharge(&held, 64<<20, nil)
+			c, _ := admission.OpenCharge(&held, 64<<20, nil)
 			defer c.Close()
 			r := httptest.NewRequest("POST", "/", bytes.NewReader(sent))
 			r.Header.Set("Content-Encoding", coding)

@@ -4,6 +4,7 @@
 package edge
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -18,29 +19,30 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/http/admission"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/body"
-	"github.com/meterplex/meterplex/http/limit"
 	"github.com/meterplex/meterplex/http/problem"
 )
 
 // Edge admits the requests of one Server, and counts what they take.
 type Edge struct {
-	limits      Limits
-	log         *slog.Logger
-	now         func() time.Time
-	newID       func(now time.Time) uuid.UUID
-	keys        *auth.Authenticator
-	bodies      *body.Reader
-	metrics     *requestMetrics
-	rates       *limit.Rates
-	ratePolicy  []string      // the header
-	ingests     limit.Counter // ingest requests in flight
-	others      limit.Counter
-	memory      limit.Counter // bytes held by requests in flight
-	connections limit.Counter
-	leaving     chan struct{} // closed when the server shuts down, to end streams
-	left        sync.Once
+	limits         admission.Limits
+	log            *slog.Logger
+	now            func() time.Time
+	newID          func(now time.Time) uuid.UUID
+	keys           *auth.Authenticator
+	bodies         *body.Reader
+	metrics        *requestMetrics
+	rates          *admission.Rates
+	ratePolicy     []string          // the header
+	ingests        admission.Counter // ingest requests in flight
+	others         admission.Counter
+	memory         admission.Counter // bytes held by requests in flight
+	connections    admission.Counter
+	maxConnections int64
+	leaving        chan struct{} // closed when the server shuts down, to end streams
+	left           sync.Once
 }
 
 // Config holds the dependencies of an edge. Keys is required if a route takes keys; other
@@ -48,7 +50,8 @@ type Edge struct {
 type Config struct {
 	Keys                 commands.Keyring
 	BootstrapOperatorKey string
-	Limits               Limits
+	Limits               admission.Limits
+	MaxConnections       int64 // open client connections
 	Logger               *slog.Logger
 	Now                  func() time.Time
 	NewID                func(now time.Time) uuid.UUID
@@ -57,7 +60,8 @@ type Config struct {
 
 // New fails if the bootstrap key is invalid or a metric cannot be registered.
 func New(c Config) (*Edge, error) {
-	e := &Edge{limits: c.Limits.OrDefault(), log: c.Logger, now: c.Now, newID: c.NewID, leaving: make(chan struct{})}
+	e := &Edge{limits: c.Limits.OrDefault(), log: c.Logger, now: c.Now, newID: c.NewID, leaving: make(chan struct{}),
+		maxConnections: cmp.Or(c.MaxConnections, maxConnections)}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
@@ -67,8 +71,8 @@ func New(c Config) (*Edge, error) {
 	if e.newID == nil {
 		e.newID = func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) }
 	}
-	e.rates, e.ratePolicy = limit.NewRates(e.limits.EventsPerSecond, e.limits.EventsBurst), ratePolicy(e.limits)
-	e.bodies = &body.Reader{Limit: e.limits.Body, Timeout: readTime, Shutdown: e.leaving}
+	e.rates, e.ratePolicy = admission.NewRates(e.limits.EventsPerSecond, e.limits.EventsBurst), ratePolicy(e.limits)
+	e.bodies = &body.Reader{Limit: body.MaxSize, Timeout: readTime, Shutdown: e.leaving}
 	var err error
 	if e.keys, err = auth.New(c.Keys, c.BootstrapOperatorKey, e.now); err != nil {
 		return nil, err

@@ -9,8 +9,8 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/http/admission"
 	"github.com/meterplex/meterplex/http/auth"
-	"github.com/meterplex/meterplex/http/limit"
 	"github.com/meterplex/meterplex/http/problem"
 )
 
@@ -23,7 +23,7 @@ type Exchange struct {
 	Tenant *domain.Tenant // for a tenant key
 	Body   []byte         // read, decompressed and checked to be JSON
 	From   *http.Request
-	charge limit.Charge        // of the request's memory
+	charge admission.Charge    // of the request's memory
 	to     http.ResponseWriter // the connection's
 	// Refused is the problem of a handler that writes its own answers, if it is not written
 	// yet.

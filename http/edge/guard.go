@@ -6,9 +6,9 @@ import (
 	"io"
 	"net/http"
 
+	"github.com/meterplex/meterplex/http/admission"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/body"
-	"github.com/meterplex/meterplex/http/limit"
 	"github.com/meterplex/meterplex/http/problem"
 	"github.com/meterplex/meterplex/http/shape"
 )
@@ -21,8 +21,8 @@ type guard struct {
 	query  *shape.Query
 	body   *shape.Body
 	next   http.Handler
-	inWork *limit.Counter // the counter of its kind of requests
-	bound  int64          // its limit
+	inWork *admission.Counter // the counter of its kind of requests
+	bound  int64              // its limit
 }
 
 // Guard returns the handler of an operation, behind its guard. body is nil if the operation
@@ -60,7 +60,7 @@ func (g *guard) within(w http.ResponseWriter, r *http.Request, x *Exchange) *pro
 	}
 	defer g.inWork.Leave()
 	defer x.charge.Close()
-	ctx, cancel := context.WithTimeout(r.Context(), g.limits.Time)
+	ctx, cancel := context.WithTimeout(r.Context(), RequestTime)
 	defer cancel()
 	return g.serveAdmitted(w, r.WithContext(ctx), x)
 }
@@ -118,12 +118,12 @@ func (e *Edge) Authenticate(r *http.Request, x *Exchange) *problem.Problem {
 
 // open starts the charge of an authenticated request.
 func (e *Edge) open(x *Exchange) *problem.Problem {
-	var share *limit.Counter
+	var share *admission.Counter
 	if x.Tenant != nil {
 		share = e.rates.Memory(x.Caller.TenantID, e.now())
 	}
 	var ok bool
-	if x.charge, ok = limit.OpenCharge(&e.memory, e.limits.Memory, share); !ok {
+	if x.charge, ok = admission.OpenCharge(&e.memory, e.limits.Memory, share); !ok {
 		return problem.OutOfMemory()
 	}
 	return nil

@@ -8,9 +8,10 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/http/admission"
 )
 
-func edgeOf(t testing.TB, l Limits) *Edge {
+func edgeOf(t testing.TB, l admission.Limits) *Edge {
 	t.Helper()
 	e, err := New(Config{Limits: l})
 	if err != nil {
@@ -20,7 +21,7 @@ func edgeOf(t testing.TB, l Limits) *Edge {
 }
 
 func TestAChargeReleasesItsMemory(t *testing.T) {
-	s := edgeOf(t, Limits{Memory: 200_000, EventsBurst: 1})
+	s := edgeOf(t, admission.Limits{Memory: 200_000, EventsBurst: 1})
 	x := &Exchange{Caller: commands.Caller{TenantID: uuid.New()}, Tenant: &domain.Tenant{}}
 	y := &Exchange{Caller: commands.Caller{TenantID: uuid.New()}, Tenant: &domain.Tenant{}}
 	if s.open(x) != nil || x.charge.Acquire(100_000) || !x.charge.Acquire(40_000) || x.charge.Fits(40_000) || !x.charge.Fits(20_000) {
@@ -41,7 +42,7 @@ func TestAChargeReleasesItsMemory(t *testing.T) {
 
 // BenchmarkCharge measures the cost of the memory bound per request.
 func BenchmarkCharge(b *testing.B) {
-	s := edgeOf(b, Limits{})
+	s := edgeOf(b, admission.Limits{})
 	x := &Exchange{Caller: commands.Caller{TenantID: uuid.New()}, Tenant: &domain.Tenant{}}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/meterplex/meterplex/http/admission"
 	"github.com/meterplex/meterplex/http/auth"
-	"github.com/meterplex/meterplex/http/limit"
 	"github.com/meterplex/meterplex/http/problem"
 )
 
@@ -71,7 +71,7 @@ func (m *requestMetrics) refuse(p *problem.Problem) {
 
 // inFlight returns the gauges of current requests and memory.
 func (e *Edge) inFlight() []prometheus.Collector {
-	gauge := func(name, help string, labels prometheus.Labels, c *limit.Counter) prometheus.Collector {
+	gauge := func(name, help string, labels prometheus.Labels, c *admission.Counter) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "meterplex_" + name, Help: help, ConstLabels: labels}, func() float64 { return float64(c.Load()) })
 	}
 	const requests, inWork = "http_requests_in_flight", "HTTP requests in work."

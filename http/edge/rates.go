@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/meterplex/meterplex/http/admission"
 	"github.com/meterplex/meterplex/http/problem"
 )
 
@@ -25,7 +26,7 @@ func (e *Edge) AdmitEvents(header http.Header, tenant uuid.UUID, n int) *problem
 }
 
 // ratePolicy is the RateLimit-Policy header.
-func ratePolicy(l Limits) []string {
+func ratePolicy(l admission.Limits) []string {
 	window := math.Ceil(l.EventsBurst / l.EventsPerSecond)
 	return []string{`"events";q=` + strconv.FormatInt(int64(l.EventsBurst), 10) + ";w=" + strconv.Itoa(int(window))}
 }

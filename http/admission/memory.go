@@ -1,4 +1,7 @@
-package limit
+package admission
+
+// maxMemory bounds the bytes that requests in flight hold.
+const maxMemory = 64 << 20
 
 // requestCost is a generous estimate of a request's memory beside its body. It limits a
 // tenant to half of the requests in flight, however small and slow its bodies are.

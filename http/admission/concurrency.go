@@ -1,8 +1,12 @@
-// Package limit bounds what requests may take: requests in flight, memory, and each tenant's
-// rate. A full bound refuses at once; nothing waits.
-package limit
+package admission
 
 import "sync/atomic"
+
+// Requests in flight, by kind, so that reads and changes are answered while ingest is full.
+const (
+	maxIngests = 2048
+	maxOthers  = 1024
+)
 
 // Counter is a semaphore that never waits. If it is full, the request is refused at once:
 // a queue in front of a full service only delays answers.

@@ -1,10 +1,16 @@
-package limit
+package admission
 
 import (
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
+)
+
+// The ingest rate of one tenant, in events.
+const (
+	eventsPerSecond = 100_000
+	eventsBurst     = 200_000
 )
 
 // Rates holds the token buckets of tenants' ingest, one token per event. A bucket is
