@@ -7,7 +7,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Usage that was sent as a command and refused: the dead letter is the refusal's.
+// foldRefused returns the dead letter of usage that was sent as a command and refused.
 func foldRefused(d *Row, e *events.Envelope) (*Row, error) {
 	var no events.RefusedUsage
 	if err := json.Unmarshal(e.Payload, &no); err != nil {
