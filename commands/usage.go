@@ -22,8 +22,7 @@ type IngestUsage struct {
 	Log       UsageLog
 	Histories Histories
 	Now       Clock
-	Ahead     time.Duration // how far ahead of the server a timestamp may be
-	Behind    time.Duration // how far behind; keys with usage:backfill may go further
+	Window    domain.TimestampWindow
 	NewID     func(now time.Time) uuid.UUID
 	// Seen is called with the number of duplicates in a batch; nil: no call.
 	Seen func(tenant uuid.UUID, duplicates int)
@@ -224,21 +223,17 @@ func correlation(by *Caller, e *domain.UsageEvent) uuid.UUID {
 
 // policy holds the checks after shape and dedupe, for one batch.
 type policy struct {
-	c       *IngestUsage
-	by      Caller
-	now     time.Time
-	behind  time.Duration
-	history domain.History
-	loaded  bool
-	fresh   bool
+	c        *IngestUsage
+	by       Caller
+	now      time.Time
+	backfill bool // the caller may send events of any age
+	history  domain.History
+	loaded   bool
+	fresh    bool
 }
 
 func (c *IngestUsage) policy(by Caller) *policy {
-	p := &policy{c: c, by: by, now: c.Now(), behind: c.Behind}
-	if by.Has(ScopeUsageBackfill) {
-		p.behind = -1
-	}
-	return p
+	return &policy{c: c, by: by, now: c.Now(), backfill: by.Has(ScopeUsageBackfill)}
 }
 
 // wholeLog is after every position: ingest decides on the present state.
@@ -247,7 +242,7 @@ const wholeLog = int64(^uint64(0) >> 1)
 // check applies the validator's decision function. A cached acceptance is enough; a
 // refusal is confirmed against the tables before it is returned.
 func (p *policy) check(ctx context.Context, e *domain.UsageEvent) (*domain.Error, error) {
-	if refusal := domain.CheckWindow(e.Timestamp, p.now, p.c.Ahead, p.behind); refusal != nil {
+	if refusal := p.c.Window.Check(e.Timestamp, p.now, p.backfill); refusal != nil {
 		return refusal, nil
 	}
 	if !p.loaded {

@@ -82,7 +82,7 @@ func newUsageCommands() (*UsageCommands, *ledger, *directory) {
 	d := &directory{tenants: map[uuid.UUID]string{activeTenant: domain.TenantActive, suspendedTenant: domain.TenantSuspended}}
 	s := &fakeLog{cached: active(), fresh: active()}
 	return &UsageCommands{
-		Ingest:  &IngestUsage{Log: l, Histories: s, Now: func() time.Time { return noon }, Ahead: time.Minute, Behind: time.Hour, NewID: newID},
+		Ingest:  &IngestUsage{Log: l, Histories: s, Now: func() time.Time { return noon }, Window: domain.TimestampWindow{Ahead: time.Minute, Behind: time.Hour}, NewID: newID},
 		Tenants: d,
 	}, l, d
 }

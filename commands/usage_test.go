@@ -67,7 +67,7 @@ func ingest(t *testing.T, s *fakeLog, scopes []string, body string) []EventVerdi
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time { return noon }, Ahead: 5 * time.Minute, Behind: 7 * 24 * time.Hour, NewID: newID}
+	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time { return noon }, Window: domain.TimestampWindow{Ahead: 5 * time.Minute, Behind: 7 * 24 * time.Hour}, NewID: newID}
 	verdicts, err := c.Do(t.Context(), Caller{TenantID: uuid.New(), Scopes: scopes}, items)
 	if err != nil {
 		t.Fatal(err)
@@ -145,7 +145,7 @@ func TestACloudEventsTraceIsItsCorrelation(t *testing.T) {
 		t.Fatal(err, items)
 	}
 	s := &fakeLog{cached: active()}
-	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time { return noon }, Ahead: time.Minute, Behind: time.Hour, NewID: newID}
+	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time { return noon }, Window: domain.TimestampWindow{Ahead: time.Minute, Behind: time.Hour}, NewID: newID}
 	if _, err := c.Do(t.Context(), Caller{CorrelationID: uuid.New()}, items); err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func (s *unansweredLog) Submit(_ context.Context, _ uuid.UUID, batch []Submitted
 // reuse its memory.
 func TestP2_MemoryOfAnUnansweredBatchIsNotReused(t *testing.T) {
 	s := &unansweredLog{fakeLog: &fakeLog{cached: active(), fresh: active()}}
-	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time { return noon }, Ahead: time.Minute, Behind: time.Hour, NewID: newID}
+	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time { return noon }, Window: domain.TimestampWindow{Ahead: time.Minute, Behind: time.Hour}, NewID: newID}
 	batch := func(name string) []domain.BatchItem {
 		items := make([]domain.BatchItem, manyEvents)
 		for i := range items {
@@ -199,7 +199,7 @@ func TestP2_MemoryOfAnUnansweredBatchIsNotReused(t *testing.T) {
 // the old content is left.
 func TestP2_EventsOfABatchAreItsOwn(t *testing.T) {
 	s := &fakeLog{cached: active(), fresh: active()}
-	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time { return noon }, Ahead: time.Minute, Behind: time.Hour, NewID: newID}
+	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time { return noon }, Window: domain.TimestampWindow{Ahead: time.Minute, Behind: time.Hour}, NewID: newID}
 	for n, b := range []struct {
 		size              int
 		refused, messages bool

@@ -158,21 +158,3 @@ func zone(s []byte) (offset int, why string) {
 func FormatTime(t time.Time) string {
 	return string(codec.AppendTime(make([]byte, 0, len("2006-01-02T15:04:05.000000Z")), t))
 }
-
-// CheckWindow compares the time of an event with the server's: it may be at most
-// ahead after now (else timestamp_in_future), and at most behind before it (else
-// timestamp_too_old). A negative behind means no bound, for a backfill. Both bounds
-// are inclusive. Now is cut to microseconds like the event's time; otherwise an event
-// exactly at the bound would be refused for digits that it cannot have.
-func CheckWindow(ts, now time.Time, ahead, behind time.Duration) *Error {
-	now = now.Truncate(time.Microsecond)
-	if ts.After(now.Add(ahead)) {
-		return &Error{Code: "timestamp_in_future", Pointer: "/timestamp",
-			Message: "timestamp " + FormatTime(ts) + " is more than " + ahead.String() + " ahead of the server; check the producer's clock"}
-	}
-	if behind >= 0 && ts.Before(now.Add(-behind)) {
-		return &Error{Code: "timestamp_too_old", Pointer: "/timestamp",
-			Message: "timestamp " + FormatTime(ts) + " is more than " + behind.String() + " behind the server; use a key with usage:backfill for older usage"}
-	}
-	return nil
-}

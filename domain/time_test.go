@@ -64,34 +64,6 @@ func TestTimeRoundTrip(t *testing.T) {
 	})
 }
 
-func TestCheckWindow(t *testing.T) {
-	now := time.Date(2026, 5, 8, 12, 0, 0, 999_999_999, time.UTC)
-	cut := now.Truncate(time.Microsecond)
-	const ahead, behind = 5 * time.Minute, 7 * 24 * time.Hour
-	for _, c := range []struct {
-		ts     time.Time
-		behind time.Duration
-		code   string
-	}{
-		{now, behind, ""},
-		{cut.Add(ahead), behind, ""},
-		{cut.Add(ahead + time.Microsecond), behind, "timestamp_in_future"},
-		{cut.Add(-behind), behind, ""},
-		{cut.Add(-behind - time.Microsecond), behind, "timestamp_too_old"},
-		{cut.Add(-behind - time.Microsecond), -1, ""},
-		{time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC), behind, "timestamp_too_old"},
-		{time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC), -1, ""},
-		{time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC), -1, "timestamp_in_future"},
-		{cut, 0, ""},
-		{cut.Add(-time.Microsecond), 0, "timestamp_too_old"},
-	} {
-		fault := CheckWindow(c.ts, now, ahead, c.behind)
-		if (fault == nil) != (c.code == "") || fault != nil && (fault.Code != c.code || fault.Pointer != "/timestamp") {
-			t.Errorf("%v, behind %v: %v, want %q", c.ts, c.behind, fault, c.code)
-		}
-	}
-}
-
 // strictTime matches the form that ParseTime accepts; time.Parse checks the values.
 var strictTime = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
 

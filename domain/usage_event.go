@@ -28,8 +28,33 @@ const (
 // TypeUsage is the type of an event that counts; it is the default.
 const TypeUsage = "usage"
 
-// UsageEvent is one decoded event with a valid shape. Time window, subscription and
-// quota are not checked here.
+// TimestampWindow is the maximum age of an event's timestamp, and how far in the future it
+// may be. The settings METERPLEX_INGEST_AHEAD and METERPLEX_INGEST_BEHIND set it.
+type TimestampWindow struct {
+	Ahead  time.Duration // how far ahead of the server a timestamp may be
+	Behind time.Duration // how far behind; keys with usage:backfill may go further
+}
+
+// Check compares the time of an event with the server's: it may be at most Ahead after now
+// (else timestamp_in_future), and at most Behind before it (else timestamp_too_old). A
+// backfill has no bound behind. Both bounds are inclusive. Now is cut to microseconds like
+// the event's time; otherwise an event exactly at the bound would be refused for digits that
+// it cannot have.
+func (w TimestampWindow) Check(ts, now time.Time, backfill bool) *Error {
+	now = now.Truncate(time.Microsecond)
+	if ts.After(now.Add(w.Ahead)) {
+		return &Error{Code: "timestamp_in_future", Pointer: "/timestamp",
+			Message: "timestamp " + FormatTime(ts) + " is more than " + w.Ahead.String() + " ahead of the server; check the producer's clock"}
+	}
+	if !backfill && ts.Before(now.Add(-w.Behind)) {
+		return &Error{Code: "timestamp_too_old", Pointer: "/timestamp",
+			Message: "timestamp " + FormatTime(ts) + " is more than " + w.Behind.String() + " behind the server; use a key with usage:backfill for older usage"}
+	}
+	return nil
+}
+
+// UsageEvent is one decoded event with a valid shape. TimestampWindow, subscription and
+// quota are not checked by the decoder.
 type UsageEvent struct {
 	EventID   string
 	Feature   string

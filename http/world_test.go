@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/http"
@@ -96,7 +97,7 @@ func (w *testService) server() *http.Server {
 	secret := func() (b [32]byte) { _, _ = rand.Read(b[:]); return b }
 	registry := prometheus.NewRegistry()
 	return &http.Server{
-		Ingest:    &commands.IngestUsage{Log: w.log, Histories: w.store.Histories, Now: time.Now, Ahead: 5 * time.Minute, Behind: 7 * 24 * time.Hour, NewID: func(time.Time) uuid.UUID { return newID() }},
+		Ingest:    &commands.IngestUsage{Log: w.log, Histories: w.store.Histories, Now: time.Now, Window: domain.TimestampWindow{Ahead: 5 * time.Minute, Behind: 7 * 24 * time.Hour}, NewID: func(time.Time) uuid.UUID { return newID() }},
 		Catalogue: &commands.Catalogue{Store: w.store, Now: time.Now, NewID: newID, NewSecret: secret},
 		Letters:   &commands.DeadLetters{Store: w.store, Now: time.Now, NewID: newID},
 		Replays:   &commands.Replays{Store: &store.Replays{Store: w.store}, Now: time.Now, NewID: newID},

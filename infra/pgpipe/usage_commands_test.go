@@ -106,7 +106,7 @@ func drainCommands(t *testing.T, cfg pgpipe.Config, group string, log *eventlog.
 		t.Fatal(err)
 	}
 	consumer := &commands.UsageCommands{Tenants: tenants, Ingest: &commands.IngestUsage{
-		Log: log, Histories: histories, Now: time.Now, Ahead: time.Minute, Behind: time.Hour, NewID: func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) },
+		Log: log, Histories: histories, Now: time.Now, Window: domain.TimestampWindow{Ahead: time.Minute, Behind: time.Hour}, NewID: func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) },
 	}}
 	for n > 0 {
 		msg := <-messages

@@ -133,7 +133,7 @@ func (s *sim) ingestOf(p *proc) *commands.IngestUsage {
 	l := s.logOf(p)
 	l.Start()
 	p.onKill = func() { s.wait.Go(l.Close) }
-	return &commands.IngestUsage{Log: l, Histories: s, Now: time.Now, Ahead: time.Hour, Behind: time.Hour * 24 * 365, NewID: func(time.Time) uuid.UUID { return p.newID() }}
+	return &commands.IngestUsage{Log: l, Histories: s, Now: time.Now, Window: domain.TimestampWindow{Ahead: time.Hour, Behind: time.Hour * 24 * 365}, NewID: func(time.Time) uuid.UUID { return p.newID() }}
 }
 
 // client sends its requests in order, each until it is answered.

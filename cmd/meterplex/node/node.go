@@ -23,6 +23,7 @@ import (
 
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http"
 	"github.com/meterplex/meterplex/infra/postgres"
@@ -355,7 +356,7 @@ func (n *Node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
 	g.Go(func() error { return seen.Run(ctx) })
 	g.Go(func() error { return n.grants.Run(ctx) })
 	s.Ingest = &commands.IngestUsage{
-		Log: n.log, Histories: n.store.Histories, Now: time.Now, Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind, NewID: newIDAt, Seen: seen.Seen,
+		Log: n.log, Histories: n.store.Histories, Now: time.Now, Window: domain.TimestampWindow{Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind}, NewID: newIDAt, Seen: seen.Seen,
 	}
 	s.Catalogue = &commands.Catalogue{Store: n.store, Now: time.Now, NewID: newID, NewSecret: newSecret, Region: n.cfg.Region}
 	s.Letters = &commands.DeadLetters{Store: n.store, Now: time.Now, NewID: newID}

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http"
 
@@ -31,7 +32,7 @@ func (n *Node) startUsageCommands(ctx context.Context, g *errgroup.Group) error 
 	g.Go(func() error { return seen.Run(ctx) })
 	take := &commands.UsageCommands{
 		Ingest: &commands.IngestUsage{
-			Log: n.log, Histories: n.store.Histories, Now: time.Now, Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind, NewID: newIDAt, Seen: seen.Seen,
+			Log: n.log, Histories: n.store.Histories, Now: time.Now, Window: domain.TimestampWindow{Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind}, NewID: newIDAt, Seen: seen.Seen,
 		},
 		Tenants: &store.Catalogue{Pool: n.pool}, Told: told,
 		Backlog: func() (int64, int64) { return n.metrics.Backlog(), maxBacklog },

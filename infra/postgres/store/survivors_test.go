@@ -80,7 +80,7 @@ func newAcceptingCommands(t *testing.T, s *Store, l *eventlog.Log, pool *pgxpool
 	}
 	const ages = 290 * 365 * 24 * time.Hour
 	return &commands.UsageCommands{Tenants: &Catalogue{Pool: pool},
-		Ingest: &commands.IngestUsage{Log: l, Histories: s.Histories, Now: func() time.Time { return now }, Ahead: ages, Behind: ages, NewID: func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) }}}, tenant
+		Ingest: &commands.IngestUsage{Log: l, Histories: s.Histories, Now: func() time.Time { return now }, Window: domain.TimestampWindow{Ahead: ages, Behind: ages}, NewID: func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) }}}, tenant
 }
 
 // The database accepts the result of any message: an error would redeliver the message
