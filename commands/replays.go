@@ -62,6 +62,11 @@ type ReplayStore interface {
 	// ChangeReplays runs decide in one transaction that holds the head of the
 	// platform's partition and, if cursors is true, the relay's cursors.
 	ChangeReplays(ctx context.Context, cursors bool, decide func(ReplayTx) error) error
+}
+
+// ReplayReader reads replays for authorized callers.
+type ReplayReader interface {
+	// Replay reads a replay; nil if there is none.
 	Replay(ctx context.Context, id uuid.UUID) (*Replay, error)
 	// Replays lists the replays, the newest first.
 	Replays(ctx context.Context, p Page) ([]Replay, error)

@@ -29,11 +29,9 @@ func (tx *replayTx) ChangeReplays(_ context.Context, cursors bool, decide func(R
 	return tx.run(events.Platform, func() error { return decide(tx) })
 }
 
-func (tx *replayTx) Replay(context.Context, uuid.UUID) (*Replay, error) { return nil, nil }
-func (tx *replayTx) Replays(context.Context, Page) ([]Replay, error)    { return nil, nil }
-func (tx *replayTx) PublishedRanges() ([]Replay, error)                 { return tx.published, nil }
-func (tx *replayTx) StartReplay(r Replay) error                         { tx.started = append(tx.started, r); return nil }
-func (tx *replayTx) RewindRelay(steps []events.ReplayStep) error        { tx.steps = steps; return nil }
+func (tx *replayTx) PublishedRanges() ([]Replay, error)          { return tx.published, nil }
+func (tx *replayTx) StartReplay(r Replay) error                  { tx.started = append(tx.started, r); return nil }
+func (tx *replayTx) RewindRelay(steps []events.ReplayStep) error { tx.steps = steps; return nil }
 
 func (tx *replayTx) RelayCursors() ([]RelayCursor, error) {
 	cursors := make([]RelayCursor, events.Partitions)

@@ -224,7 +224,7 @@ func (s *service) listReplays(ctx context.Context, in *struct{ Paging }) (*liste
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Replays.Store.Replays(ctx, commands.Page{Limit: in.Limit + 1, After: after})
+	found, err := s.ReplayReader.Replays(ctx, commands.Page{Limit: in.Limit + 1, After: after})
 	if err != nil {
 		return nil, err
 	}
@@ -242,7 +242,7 @@ func (s *service) getReplay(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.Replays.Store.Replay(ctx, id)
+	r, err := s.ReplayReader.Replay(ctx, id)
 	if err != nil {
 		return nil, err
 	}

@@ -25,15 +25,16 @@ import (
 // Server holds the dependencies of the handlers. It is wired by a struct literal; Handler
 // starts it.
 type Server struct {
-	Ingest    *commands.IngestUsage
-	Catalogue *commands.Catalogue
-	Letters   *commands.DeadLetters
-	Replays   *commands.Replays
-	Reader    commands.CatalogueReader
-	Keys      commands.Keyring
-	Reads     models.Reads
-	Rebuilds  *commands.Rebuilds
-	Health    []HealthCheck
+	Ingest       *commands.IngestUsage
+	Catalogue    *commands.Catalogue
+	Letters      *commands.DeadLetters
+	Replays      *commands.Replays
+	Reader       commands.CatalogueReader
+	ReplayReader commands.ReplayReader
+	Keys         commands.Keyring
+	Reads        models.Reads
+	Rebuilds     *commands.Rebuilds
+	Health       []HealthCheck
 	// Backlog, if set, returns how many events wait to be published and the bound: above it,
 	// ingest is refused with 429.
 	Backlog func() (waiting, bound int64)

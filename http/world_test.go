@@ -101,7 +101,7 @@ func (w *testService) server() *http.Server {
 		Catalogue: &commands.Catalogue{Store: w.store, Now: time.Now, NewID: newID, NewSecret: secret},
 		Letters:   &commands.DeadLetters{Store: w.store, Now: time.Now, NewID: newID},
 		Replays:   &commands.Replays{Store: &store.Replays{Store: w.store}, Now: time.Now, NewID: newID},
-		Reader:    &store.Catalogue{Pool: w.pool}, Keys: w.store.Keys,
+		Reader:    &store.Catalogue{Pool: w.pool}, ReplayReader: &store.Replays{Store: w.store}, Keys: w.store.Keys,
 		Reads:    models.NewReads(query.DB{Pool: w.pool}, w.grants, models.DefaultFolds(), time.Now, 0),
 		Rebuilds: rebuildsBy(w.rebuildStore(), models.DefaultFolds()),
 		Health:   []http.HealthCheck{{Name: "postgres", Check: w.pool.Ping}},

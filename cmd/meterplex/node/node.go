@@ -361,7 +361,7 @@ func (n *Node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
 	s.Catalogue = &commands.Catalogue{Store: n.store, Now: time.Now, NewID: newID, NewSecret: newSecret, Region: n.cfg.Region}
 	s.Letters = &commands.DeadLetters{Store: n.store, Now: time.Now, NewID: newID}
 	s.Replays, s.Rebuilds, s.Reads = n.replays(), n.rebuilds(), n.reads()
-	s.Reader, s.Keys = &store.Catalogue{Pool: n.readers}, n.store.Keys
+	s.Reader, s.ReplayReader, s.Keys = &store.Catalogue{Pool: n.readers}, n.replayStore(), n.store.Keys
 	s.Backlog = func() (int64, int64) { return n.metrics.Backlog(), maxBacklog }
 	s.BootstrapOperatorKey = n.cfg.BootstrapOperatorKey
 }

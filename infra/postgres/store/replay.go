@@ -15,8 +15,9 @@ import (
 )
 
 var (
-	_ commands.ReplayStore = (*Replays)(nil)
-	_ commands.ReplayTx    = (*replayTx)(nil)
+	_ commands.ReplayStore  = (*Replays)(nil)
+	_ commands.ReplayReader = (*Replays)(nil)
+	_ commands.ReplayTx     = (*replayTx)(nil)
 )
 
 // The cursors are locked in their order, before any head and after checkpoints: a
@@ -24,7 +25,7 @@ var (
 const holdCursorsSQL = `SELECT FROM relay_cursors ORDER BY partition FOR UPDATE`
 
 // Replays changes the replays of published events, and reads them. It implements
-// commands.ReplayStore.
+// commands.ReplayStore and commands.ReplayReader.
 type Replays struct{ Store *Store }
 
 // replayTx is a change of replays.
@@ -221,12 +222,12 @@ func readReplays(ctx context.Context, q postgres.Queryer, sql string, args ...an
 	return nil, fmt.Errorf("reading replays: %w", err)
 }
 
-// Replay implements commands.ReplayStore; nil if the id is unknown.
+// Replay implements commands.ReplayReader; nil if the id is unknown.
 func (s *Replays) Replay(ctx context.Context, id uuid.UUID) (*commands.Replay, error) {
 	return s.oneReplay(ctx, replaySQL, id)
 }
 
-// Replays implements commands.ReplayStore.
+// Replays implements commands.ReplayReader.
 func (s *Replays) Replays(ctx context.Context, p commands.Page) ([]commands.Replay, error) {
 	var after *uuid.UUID
 	if p.After != "" {
