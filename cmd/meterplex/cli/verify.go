@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -183,53 +182,25 @@ func (a *app) askChecks() ([]verify.Check, error) {
 	if err != nil {
 		return nil, err
 	}
-	checks := []verify.Check{identityCheck(a, cl)}
-	all, err := a.projections()
-	if err != nil {
-		return append(checks, verify.Check{Name: "P5 the projections equal the fold of the log", Looked: true, Needs: "http", Figures: err.Error()}), nil
-	}
-	for _, raw := range all {
-		var p struct{ Name string }
-		if err := json.Unmarshal(raw, &p); err != nil {
-			return nil, fmt.Errorf("read a projection: %w", err)
-		}
-		checks = append(checks, projectionCheck(a, cl, p.Name))
-	}
-	return checks, nil
+	return verify.ServiceChecks(verifiedService{a, cl})
 }
 
-func identityCheck(a *app, cl *client.Client) verify.Check {
-	found := verify.Check{Name: "P3 every accepted event is in exactly one state", Looked: true, Needs: "http"}
-	raw, err := cl.Get(a.ctx, "/system/identity", nil)
-	var answer struct {
-		Holds *bool
-		Total struct{ Accepted, Applied, Rejected, Undecided, Unapplied, Parked, Missing int64 }
-	}
-	if err == nil {
-		err = json.Unmarshal(raw, &answer)
-	}
-	if err != nil {
-		found.Figures = err.Error()
-		return found
-	}
-	t := answer.Total
-	found.Holds = answer.Holds
-	found.Figures = fmt.Sprintf("accepted %d = applied %d + rejected %d + undecided %d + unapplied %d + parked %d, missing %d",
-		t.Accepted, t.Applied, t.Rejected, t.Undecided, t.Unapplied, t.Parked, t.Missing)
-	return found
+// verifiedService implements verify.Service.
+type verifiedService struct {
+	*app
+	client *client.Client
 }
 
-func projectionCheck(a *app, cl *client.Client, name string) verify.Check {
-	found := verify.Check{Name: "P5 " + name + " equals the fold of the log", Looked: true, Needs: "http"}
-	v, err := a.verify(cl, name, map[string]any{"reason": "meterplex verify"})
-	switch {
-	case err != nil:
-		found.Figures = err.Error()
-	case v.Differs == nil:
-		found.Figures = "the verify " + v.RebuildID + " ended " + v.State + ": " + v.Failure
-	default:
-		holds := *v.Differs == 0
-		found.Holds, found.Figures = &holds, strconv.FormatInt(*v.Differs, 10)+" keys differ (rebuild "+v.RebuildID+")"
+func (s verifiedService) Identity() (json.RawMessage, error) {
+	return s.client.Get(s.ctx, "/system/identity", nil)
+}
+
+func (s verifiedService) Projections() ([]json.RawMessage, error) { return s.projections() }
+
+func (s verifiedService) VerifyProjection(name string) (verify.ProjectionVerify, error) {
+	v, err := s.verify(s.client, name, map[string]any{"reason": "meterplex verify"})
+	if err != nil {
+		return verify.ProjectionVerify{}, err
 	}
-	return found
+	return verify.ProjectionVerify{RebuildID: v.RebuildID, State: v.State, Failure: v.Failure, Differs: v.Differs}, nil
 }

@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/google/uuid"
-
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -32,9 +30,6 @@ type retry struct {
 	attempt int
 }
 
-// maxWaiting bounds the memory for events that wait for their verdict.
-const maxWaiting = 2_000_000
-
 func newVerdicts(upTo int64) verdicts {
 	return verdicts{upTo: upTo, bound: maxWaiting, retries: map[int64]retry{}, laterNoes: map[string]bool{}, rawRetry: map[int64]bool{}, waiting: map[int64]uint64{}}
 }
@@ -43,11 +38,7 @@ func (v *verdicts) add(x *pass, r *row, s *content, err error) {
 	switch r.subject {
 	case recorded:
 		v.raw.set(r.position, x.head)
-		if len(v.waiting) < v.bound {
-			v.waiting[r.position] = v.digest(r.tenant, s)
-		} else {
-			x.contents.add(1, "recorded events not compared: too many others waited for their verdict")
-		}
+		v.awaitVerdict(x, r, s)
 	case retried:
 		v.retries[r.position], v.rawRetry[s.RawPosition] = retry{s.RawPosition, s.Attempt}, true
 		x.verdicts.expect(err == nil && v.raw.has(s.RawPosition), "the retry at %s is of %d, which is no earlier recorded event", x.at(r.position), s.RawPosition)
@@ -82,24 +73,7 @@ func (v *verdicts) decided(x *pass, r *row, s *content, err error, key string) {
 	if s.RawPosition > v.upTo {
 		x.verdicts.fault("%s has a verdict at %s, the validator's checkpoint is at %d", x.at(s.RawPosition), x.at(r.position), v.upTo)
 	}
-	if was, known := v.waiting[s.RawPosition]; known && r.subject == validated {
-		x.contents.n++
-		if was != v.digest(r.tenant, s) {
-			x.contents.fault("%s has %s of %.40q for %.40q at %s, which differs from %s", x.at(r.position), s.Amount, s.Feature, s.EventID, s.Timestamp, x.at(s.RawPosition))
-		}
-	}
-}
-
-// digest hashes the counted members of an event.
-func (v *verdicts) digest(tenant uuid.UUID, s *content) uint64 {
-	v.hash.Reset()
-	_, _ = v.hash.Write(tenant[:])
-	for _, text := range []string{s.EventID, s.Feature, s.Amount.String()} {
-		_, _ = v.hash.WriteString(text)
-		_ = v.hash.WriteByte(0)
-	}
-	maphash.WriteComparable(&v.hash, s.Timestamp.UnixMicro())
-	return v.hash.Sum64()
+	v.compareContent(x, r, s)
 }
 
 // end checks that each event up to the checkpoint has exactly one outcome.
@@ -146,3 +120,7 @@ func count(all ...bool) (n int) {
 	}
 	return n
 }
+
+func (x *pass) addVerdict(r *row, s *content, err error) { x.verdict.add(x, r, s, err) }
+
+func (x *pass) endVerdicts() { x.verdict.end(x) }

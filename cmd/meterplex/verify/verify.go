@@ -1,7 +1,7 @@
 // Package verify checks the promises of the service from outside: it reads the log, the tables and the topics.
 // It has its own SQL and decoding, so that it does not repeat the service's bugs. It shares with the
 // service only the registries of subjects, topics and consumers (package events) and the canonical form of a
-// payload (package strictjson).
+// payload (package strictjson). checks.go lists the checks; each has a file with its name.
 //
 // It only reads. Each partition is read once, in order, in a snapshot of its own. Memory grows with the
 // largest partition, by some 10 bytes for each row.
@@ -52,7 +52,7 @@ func Run(ctx context.Context, cfg Config) ([]Check, error) {
 		return r.list(), nil
 	}
 	if len(cfg.Kafka) == 0 {
-		r.skip(cfg.NoTopics, r.topics, r.bytes, r.first)
+		r.skip(cfg.NoTopics, r.of(perTopic)...)
 	}
 	v := &verifier{Config: cfg, report: r}
 	if err := v.runChecks(ctx); err != nil {
@@ -105,15 +105,17 @@ func (v *verifier) runChecks(ctx context.Context) (err error) {
 		return err
 	}
 	for n, p := range v.Config.Partitions {
-		v.progress("partition %d (%d of %d): %d events read", p, n+1, len(v.Config.Partitions), v.dense.n)
+		v.progress("partition %d (%d of %d): %d events read", p, n+1, len(v.Config.Partitions), v.positions.n)
 		if err := v.partition(ctx, p, before); err != nil {
 			return fmt.Errorf("partition %d: %w", p, err)
 		}
 	}
 	v.read()
-	for _, whole := range []func(context.Context) error{v.generations, v.rowSecurity, v.rights} {
-		if err := whole(ctx); err != nil {
-			return err
+	for _, c := range v.all {
+		if c.whole != nil {
+			if err := c.whole(v, ctx); err != nil {
+				return err
+			}
 		}
 	}
 	return v.watch(ctx, before, v.Watch-v.Now().Sub(began))
@@ -145,9 +147,14 @@ func (v *verifier) watch(ctx context.Context, before *observation, left time.Dur
 	if err := after.observe(ctx, v, before); err != nil {
 		return err
 	}
-	v.unchanged(before, after)
-	v.leases(before, after)
-	return v.sessions(ctx)
+	for _, c := range v.all {
+		if c.watch != nil {
+			if err := c.watch(v, ctx, before, after); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 var errBlind = errors.New("the login of DATABASE_URL is neither a member of meterplex_worker nor a superuser: row level security hides every tenant's rows from it. Use the service's own DATABASE_URL, or GRANT meterplex_worker TO it (from PostgreSQL 16 on WITH SET TRUE)")

@@ -4,6 +4,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/maphash"
+	"os"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -69,14 +72,14 @@ func TestImpossiblePositionsAreReported(t *testing.T) {
 	x.begin()
 	x.add(event(1, recorded, topicRaw, "e/a", `[1,"f"]`))
 	x.ends()
-	requireFault(t, "a checkpoint far above the head", x.below, "the head at 3")
+	requireFault(t, "a checkpoint far above the head", x.checkpointBounds, "the head at 3")
 	x = newTestPass(stateAt(1))
 	x.add(event(1, validated, topicValidated, "v/1", `{"rawPosition":1,"amount":1`+strings.Repeat("0", 10_000_000)+`,"count":1}`))
-	requireFault(t, "an amount of ten million digits", x.usage, `0-1 has the amount "1000`)
+	requireFault(t, "an amount of ten million digits", x.usageAggregates, `0-1 has the amount "1000`)
 	x = newTestPass(stateAt(3))
 	x.add(event(far, recorded, topicRaw, "e/a", `[1,"f"]`))
 	x.ends()
-	requireFault(t, "an event far above the head", x.dense, "follows 0")
+	requireFault(t, "an event far above the head", x.positions, "follows 0")
 }
 
 // --partition 3,3 asks for one partition.
@@ -101,7 +104,7 @@ func TestUncomparedDeadLettersAreUndetermined(t *testing.T) {
 	if err := x.compareLetters(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	if c := x.letters.result(); c.Holds != nil || !strings.Contains(c.Figures, "undetermined: partition 0 is not compared") {
+	if c := x.deadLetters.result(); c.Holds != nil || !strings.Contains(c.Figures, "undetermined: partition 0 is not compared") {
 		t.Errorf("holds %v: %s", c.Holds, c.Figures)
 	}
 }
@@ -113,7 +116,26 @@ func TestUncomparedEventsAreCounted(t *testing.T) {
 	for n := range int64(4) {
 		x.add(event(n+1, recorded, topicRaw, fmt.Sprint("e/", n+1), `[1,"f"]`))
 	}
-	if c := x.contents.result(); !strings.Contains(c.Figures, "2 recorded events not compared") {
+	if c := x.verdictContents.result(); !strings.Contains(c.Figures, "2 recorded events not compared") {
 		t.Error(c.Figures)
+	}
+}
+
+// The code of each check is in the file with its name.
+func TestEachCheckHasAFile(t *testing.T) {
+	upper := regexp.MustCompile(`[A-Z]`)
+	for field := range reflect.TypeFor[report]().Fields() {
+		if field.Type != reflect.TypeFor[*tally]() {
+			continue
+		}
+		file := strings.ToLower(upper.ReplaceAllString(field.Name, "_$0")) + ".go"
+		if _, err := os.Stat(file); err != nil {
+			t.Errorf("%s: %v", field.Name, err)
+		}
+	}
+	for _, c := range newReport().all {
+		if c == nil || c.name == "" {
+			t.Errorf("a check has no name")
+		}
 	}
 }

@@ -87,18 +87,18 @@ func requireResult(t *testing.T, what string, of *tally, is string, text string)
 func TestP11_RecordsDeletedDuringTheReadAreNotMissing(t *testing.T) {
 	s := stateAt(6, events.GroupValidator)
 	x := onTopic(t, s, 6, 0, [2]int64{0, 1}, [2]int64{1, 2}, [2]int64{2, 3}, [2]int64{3, 4}, [2]int64{4, 5}, [2]int64{5, 6})
-	requireResult(t, "all of it", x.topics, "true", "6 records")
-	requireResult(t, "all of it", x.bytes, "true", "6 records")
+	requireResult(t, "all of it", x.topicEvents, "true", "6 records")
+	requireResult(t, "all of it", x.recordBytes, "true", "6 records")
 	x = onTopic(t, s, 6, 3, [2]int64{3, 4}, [2]int64{4, 5}, [2]int64{5, 6})
-	requireResult(t, "deleted before it was read", x.topics, "true", "3 deleted by the broker")
+	requireResult(t, "deleted before it was read", x.topicEvents, "true", "3 deleted by the broker")
 	x = onTopic(t, s, 6, 4, [2]int64{0, 1}, [2]int64{3, 4}, [2]int64{4, 5}, [2]int64{5, 6})
-	requireResult(t, "deleted between two reads", x.topics, "true", "2 deleted by the broker")
+	requireResult(t, "deleted between two reads", x.topicEvents, "true", "2 deleted by the broker")
 	x = onTopic(t, s, 6, 0, [2]int64{0, 1}, [2]int64{3, 4}, [2]int64{4, 5}, [2]int64{5, 6})
-	requireResult(t, "not deleted", x.topics, "false", "2 events of partition 0 are not on usage.raw, the first is 0-2")
+	requireResult(t, "not deleted", x.topicEvents, "false", "2 events of partition 0 are not on usage.raw, the first is 0-2")
 	x = onTopic(t, s, 6, 6, [2]int64{0, 1})
-	requireResult(t, "all that was read is deleted", x.topics, "true", "5 deleted by the broker")
+	requireResult(t, "all that was read is deleted", x.topicEvents, "true", "5 deleted by the broker")
 	x = onTopic(t, s, 6, 9, [2]int64{0, 1})
-	requireResult(t, "all of it and more is deleted", x.topics, "undetermined", "while it was read")
+	requireResult(t, "all of it and more is deleted", x.topicEvents, "undetermined", "while it was read")
 }
 
 // orderOf reads the positions as a topic and returns the check of their order.
@@ -111,8 +111,8 @@ func orderOf(t *testing.T, furthest int64, positions ...int64) *tally {
 		all = append(all, [2]int64{int64(n), p})
 	}
 	x := onTopic(t, s, int64(len(all)), 0, all...)
-	requireResult(t, fmt.Sprint(positions), x.topics, "true", "records")
-	return x.first
+	requireResult(t, fmt.Sprint(positions), x.topicEvents, "true", "records")
+	return x.publishOrder
 }
 
 // P10: a rewind excuses the order of the records that it publishes again, and no other disorder below.
@@ -133,10 +133,10 @@ func TestAStandInIsLateOrWithheld(t *testing.T) {
 	s.standIns[2], s.standIns[3], s.withheld[3] = true, true, true
 	all := [][2]int64{{0, 1}, {1, -2}, {2, -3}, {3, 4}, {4, 5}, {5, 6}}
 	x := onTopic(t, s, 6, 0, all...)
-	requireResult(t, "a late one and a withheld one", x.bytes, "true", "2 stand-ins")
-	requireResult(t, "a late one and a withheld one", x.topics, "true", "6 records")
+	requireResult(t, "a late one and a withheld one", x.recordBytes, "true", "2 stand-ins")
+	requireResult(t, "a late one and a withheld one", x.topicEvents, "true", "6 records")
 	all[4][1] = -5
-	requireResult(t, "a stand-in without a row in withheld_records", onTopic(t, s, 6, 0, all...).bytes, "false", "stands in for 0-5, which was not withheld")
+	requireResult(t, "a stand-in without a row in withheld_records", onTopic(t, s, 6, 0, all...).recordBytes, "false", "stands in for 0-5, which was not withheld")
 	for what, yes := range map[string][]int64{"": {1, 2}, "0-2 has no verdict": {1}, "0-3 has a validation beside its stand-in": {1, 2, 3}} {
 		x := newTestPass(s)
 		x.verdict.upTo = 3

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	mathbits "math/bits"
 	"strconv"
 	"strings"
 
@@ -76,52 +75,13 @@ func (t *topicPass) compareAll(ctx context.Context, ends map[string]span, before
 	for name, topic := range t.broker.names() {
 		s := ends[name]
 		if s.start = max(s.start, now[name].start); s.start > s.end {
-			t.topics.incomplete(fmt.Errorf("the broker deleted all records of %s in partition %d while it was read", name, t.p))
+			t.topicEvents.incomplete(fmt.Errorf("the broker deleted all records of %s in partition %d while it was read", name, t.p))
 			continue
 		}
 		t.checkComplete(name, topic, s, before.position)
 		t.republishedInOrder(name, topic, before)
 	}
 	return nil
-}
-
-// checkComplete checks that each event of the topic up to the cursor is on it, except the events that the
-// broker deleted for their age.
-func (t *topicPass) checkComplete(name string, topic int16, s span, cursor int64) {
-	from := int64(0)
-	if s.start > 0 {
-		from = cursor // all records are deleted
-		first := t.firstOf[topic]
-		switch {
-		case s.start >= t.next[topic]: // every record read is deleted by now
-			first = 0
-		case t.resumed[topic] > 0 && s.start >= t.resumed[topic]:
-			first = t.since[topic]
-		}
-		if first > 0 {
-			from = first - 1
-		}
-	}
-	var missing, deleted, example int64
-	want, held := t.onTopic[topic], t.held[topic]
-	for i, word := range want {
-		if i < len(held) {
-			word &^= held[i]
-		}
-		for ; word != 0; word &= word - 1 {
-			switch n := int64(i)<<6 + int64(mathbits.TrailingZeros64(word)); {
-			case n > cursor:
-			case n <= from:
-				deleted++
-			default:
-				if missing++; example == 0 {
-					example = n
-				}
-			}
-		}
-	}
-	t.topics.add(deleted, "deleted by the broker for their age, and not required")
-	t.topics.expect(missing == 0, "%d events of partition %d are not on %s, the first is %s; see docs/runbooks/kafka-data-lost.md", missing, t.p, name, t.at(example))
 }
 
 const eventsSQL = `SELECT ` + rowColumns + `, o.actor_type, o.actor_id, o.service, o.instance, o.commit, o.vocabulary, o.residency
@@ -151,7 +111,7 @@ func (t *topicPass) compare(ctx context.Context) error {
 		t.compareRecord(r, t.numbers[i], wanted)
 	}
 	t.waiting, t.numbers = t.waiting[:0], t.numbers[:0]
-	t.progress("partition %d: %d records compared", t.p, t.topics.n)
+	t.progress("partition %d: %d records compared", t.p, t.topicEvents.n)
 	return nil
 }
 
@@ -203,7 +163,7 @@ func (o offset) String() string {
 
 // compareRecord compares a record with its event.
 func (t *topicPass) compareRecord(r *kgo.Record, topic int16, wanted map[int64]*source) {
-	t.topics.n++
+	t.topicEvents.n++
 	if t.next[topic] > 0 && r.Offset > t.next[topic] {
 		t.resumed[topic], t.since[topic] = r.Offset, 0
 	}
@@ -213,29 +173,29 @@ func (t *topicPass) compareRecord(r *kgo.Record, topic int16, wanted map[int64]*
 	epoch, err := strconv.ParseInt(header(r, "mp-epoch"), 10, 32)
 	switch {
 	case !placed || err != nil:
-		t.topics.add(1, "without the headers of an event")
+		t.topicEvents.add(1, "without the headers of an event")
 		return
 	case header(r, "mp-log") != "" && header(r, "mp-log") != t.logID.String():
-		t.topics.add(1, "of another database's log")
+		t.topicEvents.add(1, "of another database's log")
 		return
 	case int32(epoch) != t.owner(n):
-		t.topics.add(1, "of events that the database lost in a failover or restore; consumers drop them")
+		t.topicEvents.add(1, "of events that the database lost in a failover or restore; consumers drop them")
 		return
 	case n > t.head:
-		t.topics.fault("%s is event %s, above the head at %d", where, t.at(n), t.head)
+		t.topicEvents.fault("%s is event %s, above the head at %d", where, t.at(n), t.head)
 		return
 	case !t.onTopic[topic].has(n) || wanted[n] == nil:
-		t.topics.fault("%s is event %s, which the log does not have on this topic", where, t.at(n))
+		t.topicEvents.fault("%s is event %s, which the log does not have on this topic", where, t.at(n))
 		return
 	}
 	s := wanted[n]
 	t.sameBytes(where, r, s)
 	if header(r, "mp-replay") != "" {
-		t.topics.add(1, "published again for external readers")
+		t.topicEvents.add(1, "published again for external readers")
 		return
 	}
 	if t.held[topic].has(n) {
-		t.topics.add(1, "repetitions")
+		t.topicEvents.add(1, "repetitions")
 		delete(t.early[topic], n)
 		return
 	}
@@ -247,78 +207,4 @@ func (t *topicPass) compareRecord(r *kgo.Record, topic int16, wanted map[int64]*
 		t.since[topic] = n
 	}
 	t.inTenantOrder(where, topic, n, s)
-}
-
-// inTenantOrder checks that the first occurrences of each tenant are in the order of the log.
-// Records published again after a rewind may be new to a topic that lost them: the relay
-// then publishes all events from there, each behind the one before it.
-func (t *topicPass) inTenantOrder(where offset, topic int16, n int64, s *source) {
-	t.first.n++
-	if s.previous > 0 && !t.held[topic].has(s.previous) {
-		t.ahead[topic][s.previous] = n
-	}
-	if next, ahead := t.ahead[topic][n]; ahead {
-		t.early[topic][next] = n
-		delete(t.ahead[topic], n)
-	}
-	last := t.last[topic][s.tenant]
-	switch {
-	case n >= last:
-		t.last[topic][s.tenant] = n
-	case n <= t.furthest:
-		t.first.add(1, "published again after a rewind")
-	default:
-		t.first.fault("%s is the first record of event %s, behind %s of the same tenant", where, t.at(n), t.at(last))
-	}
-}
-
-// republishedInOrder checks that an event first published before its predecessor was published again behind
-// it; otherwise the relay did not publish in order after the rewind.
-func (t *topicPass) republishedInOrder(name string, topic int16, before lease) {
-	for n, previous := range t.early[topic] {
-		switch {
-		case n > t.furthest || n > before.position: // reported by its tenant's order, or not published again yet
-		case before.fence != t.fence:
-			t.first.incomplete(fmt.Errorf("the relay of partition %d was rewound or replaced during the read", t.p))
-		default:
-			t.first.fault("%s has event %s before its predecessor %s, and does not repeat it after", name, t.at(n), t.at(previous))
-		}
-	}
-}
-
-// sameBytes compares a record with its event byte for byte. A stand-in for an event that
-// could not be published must be empty.
-func (t *topicPass) sameBytes(where offset, r *kgo.Record, s *source) {
-	t.bytes.n++
-	tenant := tenantText(s.tenant)
-	id, standIn := header(r, "mp-event-id"), header(r, "mp-withheld") != ""
-	t.bytes.expect(id == s.id.String() && string(r.Key) == tenant && header(r, "mp-tenant") == tenant && header(r, "mp-previous") == strconv.FormatInt(s.previous, 10),
-		"%s has the key %.60q and event %s after %s; %s is %s of %s after %d", where, r.Key, id, header(r, "mp-previous"), t.at(s.position), s.id, tenant, s.previous)
-	if standIn {
-		t.bytes.add(1, "stand-ins")
-		t.bytes.expect(t.standIns[s.position] && len(r.Value) == 0, "%s stands in for %s, which was not withheld", where, t.at(s.position))
-		return
-	}
-	expected, err := wire(t.p, s)
-	if err != nil {
-		t.bytes.fault("%s cannot be encoded: %v", t.at(s.position), err)
-		return
-	}
-	if of, err := s.termOf(); err == nil {
-		name := of.Type + ".v" + strconv.Itoa(of.Version)
-		t.bytes.expect(header(r, "mp-subject") == name, "%s has the subject %.100q, %s is %s", where, header(r, "mp-subject"), t.at(s.position), name)
-	}
-	if !bytes.Equal(expected, r.Value) {
-		t.bytes.fault("%s differs from %s in the log%s", where, t.at(s.position), difference(expected, r.Value))
-	}
-}
-
-// difference shows the first difference of two texts.
-func difference(want, got []byte) string {
-	i := 0
-	for i < len(want) && i < len(got) && want[i] == got[i] {
-		i++
-	}
-	show := func(b []byte) []byte { return b[min(max(i-20, 0), len(b)):min(i+40, len(b))] }
-	return fmt.Sprintf(": …%s… instead of …%s…", show(got), show(want))
 }

@@ -82,7 +82,7 @@ func (m *figureSums) count(x *pass, subject int16, position int64, tenant uuid.U
 		amount, ok = amount.SetString(s.Amount.String(), 10)
 	}
 	if !ok {
-		x.usage.fault("%s has the amount %.20q", x.at(position), s.Amount)
+		x.usageAggregates.fault("%s has the amount %.20q", x.at(position), s.Amount)
 		return
 	}
 	amount.Mul(amount, big.NewInt(sign))
@@ -133,7 +133,7 @@ func (x *pass) settleFailed(ctx context.Context, tx pgx.Tx) error {
 		}
 	}
 	for n := range m.unread {
-		x.usage.expect(n > m.upTo || m.failed[n] || x.withheld[n], "the verdict at %s cannot be read, and was not parked", x.at(n))
+		x.usageAggregates.expect(n > m.upTo || m.failed[n] || x.withheld[n], "the verdict at %s cannot be read, and was not parked", x.at(n))
 	}
 	return rows.Err()
 }
@@ -177,69 +177,7 @@ func (x *pass) candidates(ctx context.Context, tx pgx.Tx, t *tally, projection, 
 	return all, err
 }
 
-const usageSQL = `SELECT tenant_id, feature, period_key, subscription_id, amount::text, event_count, applied_count
- FROM usage_aggregates WHERE generation = $1 AND partition = $2`
-
-func (x *pass) compareUsage(ctx context.Context, tx pgx.Tx) error {
-	all, err := x.candidates(ctx, tx, x.usage, "usage_aggregates", events.GroupAggregator)
-	if err != nil {
-		return fmt.Errorf("read generations: %w", err)
-	}
-	for _, g := range all {
-		var f figure
-		var amount string
-		var n, once, applied int64
-		err := each(ctx, tx, usageSQL, []any{g.number, x.p}, []any{&f.tenant, &f.feature, &f.period, &f.subscription, &amount, &n, &once}, func() error {
-			applied += once
-			x.usage.n++
-			x.compare(x.usage, x.figures.sums, &g, f, amount, n)
-			return nil
-		})
-		if err != nil {
-			return fmt.Errorf("read usage_aggregates: %w", err)
-		}
-		x.missing(x.usage, x.figures.sums, &g)
-		if g.tenant == uuid.Nil && g.period == "" {
-			x.applied(&g, applied)
-		}
-	}
-	x.consumed.n += x.figures.consumed
-	return nil
-}
-
-// applied checks that every verdict up to the aggregator's checkpoint is applied, parked or
-// withheld, and that a redone verdict is applied at most once.
-func (x *pass) applied(g *candidate, applied int64) {
-	m := &x.figures
-	var parked, withheld int64
-	left := func(n int64) bool { return m.failed[n] || x.withheld[n] }
-	for n := range m.failed {
-		if n <= m.upTo && x.onTopic[topicValidated].has(n) && !x.withheld[n] {
-			parked++
-		}
-	}
-	for n := range x.withheld {
-		if n <= m.upTo && x.onTopic[topicValidated].has(n) {
-			withheld++
-		}
-	}
-	x.consumed.expect(m.consumed == applied+parked+withheld, "partition %d, generation %d: %d verdicts were consumed, %d applied, %d parked, %d withheld",
-		x.p, g.number, m.consumed, applied, parked, withheld)
-	if g.serving {
-		x.consumed.add(applied, "applied")
-		x.consumed.add(parked, "parked")
-		x.consumed.add(withheld, "withheld")
-	}
-	for letter, tries := range m.redone {
-		n := 0
-		for _, at := range tries {
-			n += count(!left(at))
-		}
-		x.consumed.expect(n <= 1, "dead letter %s was applied %d times", letter, n)
-	}
-}
-
-func (x *pass) compare(t *tally, sums map[figure]*sum, g *candidate, f figure, amount string, n int64) {
+func (x *pass) compareFigure(t *tally, sums map[figure]*sum, g *candidate, f figure, amount string, n int64) {
 	s := sums[f]
 	switch {
 	case !g.has(f) || partitionOf(f.tenant) != x.p:
@@ -268,30 +206,4 @@ func (f figure) String() string {
 		text += "/" + f.subscription.String()
 	}
 	return text
-}
-
-// usedSQL computes the partition from the tenant: entitlement_usage has no column for it.
-const usedSQL = `SELECT tenant_id, feature, period_key, used::text FROM entitlement_usage
- WHERE generation = $1 AND CASE WHEN tenant_id = '00000000-0000-0000-0000-000000000000' THEN 0
-  ELSE get_byte(sha256(convert_to(tenant_id::text, 'UTF8')), 0) % 32 END = $2`
-
-func (x *pass) compareUsed(ctx context.Context, tx pgx.Tx) error {
-	all, err := x.candidates(ctx, tx, x.used, "entitlement_reads", events.GroupEntitlements)
-	if err != nil {
-		return fmt.Errorf("read generations: %w", err)
-	}
-	for _, g := range all {
-		var f figure
-		var amount string
-		err := each(ctx, tx, usedSQL, []any{g.number, x.p}, []any{&f.tenant, &f.feature, &f.period, &amount}, func() error {
-			x.used.n++
-			x.compare(x.used, x.figures.used, &g, f, amount, -1)
-			return nil
-		})
-		if err != nil {
-			return fmt.Errorf("read entitlement_usage: %w", err)
-		}
-		x.missing(x.used, x.figures.used, &g)
-	}
-	return nil
 }

@@ -1,0 +1,120 @@
+package verify
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// report holds the result of each check, one for each line of the output.
+type report struct {
+	positions, logOrder, placement, dedupeKeys, payloadHashes, headCounters, checkpointBounds, unchanged *tally
+	verdicts, verdictContents, usageAggregates, entitlementUsage, consumedVerdicts, deadLetters          *tally
+	relayLeases, liveGenerations, rowSecurity, roleRights, idleSessions                                  *tally
+	topicEvents, recordBytes, publishOrder                                                               *tally
+
+	all []*tally
+}
+
+// scope is what a check reads.
+type scope int
+
+const (
+	perPartition  scope = iota // the rows of each partition, and the tables derived from them
+	wholeDatabase              // the whole database
+	perTopic                   // the topics, compared with the rows of each partition
+)
+
+// steps are the steps of a check; each is nil if the check does not need it. A check of the
+// topics has none: topicPass calls it.
+type steps struct {
+	row     func(x *pass, r *row, s *content, err error)                             // for each row of a partition, in order; err is of the content
+	end     func(x *pass)                                                            // after the last row of a partition
+	compare func(x *pass, ctx context.Context, tx pgx.Tx) error                      // with the tables, in the snapshot of the partition
+	whole   func(v *verifier, ctx context.Context) error                             // once, after all partitions
+	watch   func(v *verifier, ctx context.Context, before, after *observation) error // once, with both observations
+}
+
+// newReport lists the checks of log, tables and topics, in the order of the output. A new check
+// is an entry here, its field in report, and a file with the name of the field. The checks over HTTP are
+// those of ServiceChecks.
+func newReport() *report {
+	r := &report{}
+	for _, c := range []struct {
+		tally      **tally
+		scope      scope
+		name, unit string
+		steps      steps
+	}{
+		{&r.positions, perPartition, "P1 positions run from 1 to the head without a gap", "events", steps{row: (*pass).addPosition, end: (*pass).endPositions}},
+		{&r.logOrder, perPartition, "P10 events are in the order in which they were recorded", "events", steps{row: (*pass).addOrder, end: (*pass).endOrder}},
+		{&r.placement, perPartition, "P9 each event is in its tenant's partition and on its subject's topic", "events", steps{row: (*pass).addPlacement}},
+		{&r.dedupeKeys, perPartition, "P2 each dedupe key is stored once for a tenant", "keys", steps{row: (*pass).addKey, compare: (*pass).duplicates}},
+		{&r.payloadHashes, perPartition, "P4 stored hashes match the payloads", "payloads", steps{row: (*pass).addHash, compare: (*pass).compareConflicts}},
+		{&r.headCounters, perPartition, "P3 the counters of the heads match the rows", "heads", steps{end: (*pass).endCounters}},
+		{&r.checkpointBounds, perPartition, "P1 no checkpoint is beyond the head", "checkpoints", steps{end: (*pass).endCheckpoints}},
+		{&r.unchanged, wholeDatabase, "P1 recorded events do not change and no position decreases", "events read twice", steps{watch: (*verifier).checkUnchanged}},
+		{&r.verdicts, perPartition, "P3 each recorded event up to the validator's checkpoint has one verdict", "recorded events", steps{row: (*pass).addVerdict, end: (*pass).endVerdicts}},
+		{&r.verdictContents, perPartition, "P3 each verdict matches its recorded event", "verdicts", steps{}}, // a step of verdicts
+		{&r.usageAggregates, perPartition, "P5 usage_aggregates equals the sum of the log up to its checkpoint", "rows", steps{row: (*pass).addFigure, compare: (*pass).compareUsage}},
+		{&r.entitlementUsage, perPartition, "P5 entitlement_usage equals the sum of the log up to its checkpoint", "rows", steps{compare: (*pass).compareUsed}},
+		{&r.consumedVerdicts, perPartition, "P3 consumed verdicts = applied + dead-lettered + withheld", "verdicts consumed", steps{}}, // a step of usageAggregates
+		{&r.deadLetters, perPartition, "P3 dead letters and their states match the log", "dead letters", steps{row: (*pass).addLetter, compare: (*pass).compareLetters}},
+		{&r.relayLeases, wholeDatabase, "P10 each partition is leased by one live relay", "partitions", steps{watch: (*verifier).leases}},
+		{&r.liveGenerations, wholeDatabase, "P5 each projection has one live generation for all tenants", "projections", steps{whole: (*verifier).generations}},
+		{&r.rowSecurity, wholeDatabase, "P9 row level security is forced on every table that tenants read", "tables", steps{whole: (*verifier).checkRowSecurity}},
+		{&r.roleRights, wholeDatabase, "P6 the roles of the service own no object and cannot alter the log", "roles", steps{whole: (*verifier).rights}},
+		{&r.idleSessions, wholeDatabase, "no session of the service is idle in a transaction", "sessions", steps{watch: (*verifier).sessions}},
+		{&r.topicEvents, perTopic, "P11 the topics hold the same events as the log", "records", steps{}},
+		{&r.recordBytes, perTopic, "P11 each record equals its event byte for byte", "records", steps{}},
+		{&r.publishOrder, perTopic, "P10 events of a tenant are first published in the order of the log", "first records", steps{}},
+	} {
+		*c.tally = &tally{name: c.name, unit: c.unit, scope: c.scope, steps: c.steps}
+		r.all = append(r.all, *c.tally)
+	}
+	return r
+}
+
+// of returns the checks of a scope.
+func (r *report) of(s scope) (list []*tally) {
+	for _, t := range r.all {
+		if t.scope == s {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+func (r *report) skip(why string, which ...*tally) {
+	for _, t := range which {
+		t.skip = why
+	}
+}
+
+// read marks the checks that the partitions' passes have completed.
+func (r *report) read() {
+	for _, t := range r.all {
+		t.done = t.done || t.scope != wholeDatabase
+	}
+}
+
+// unknown marks the checks that were not completed.
+func (r *report) unknown(err error) {
+	for _, t := range r.all {
+		if !t.done {
+			t.incomplete(err)
+		}
+	}
+}
+
+func (r *report) list() []Check {
+	list := make([]Check, len(r.all))
+	for i, t := range r.all {
+		list[i] = t.result()
+		list[i].Needs = "database"
+		if t.scope == perTopic {
+			list[i].Needs = "topics"
+		}
+	}
+	return list
+}

@@ -1,0 +1,36 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// usedSQL computes the partition from the tenant: entitlement_usage has no column for it.
+const usedSQL = `SELECT tenant_id, feature, period_key, used::text FROM entitlement_usage
+ WHERE generation = $1 AND CASE WHEN tenant_id = '00000000-0000-0000-0000-000000000000' THEN 0
+  ELSE get_byte(sha256(convert_to(tenant_id::text, 'UTF8')), 0) % 32 END = $2`
+
+func (x *pass) compareUsed(ctx context.Context, tx pgx.Tx) error {
+	all, err := x.candidates(ctx, tx, x.entitlementUsage, "entitlement_reads", events.GroupEntitlements)
+	if err != nil {
+		return fmt.Errorf("read generations: %w", err)
+	}
+	for _, g := range all {
+		var f figure
+		var amount string
+		err := each(ctx, tx, usedSQL, []any{g.number, x.p}, []any{&f.tenant, &f.feature, &f.period, &amount}, func() error {
+			x.entitlementUsage.n++
+			x.compareFigure(x.entitlementUsage, x.figures.used, &g, f, amount, -1)
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("read entitlement_usage: %w", err)
+		}
+		x.missing(x.entitlementUsage, x.figures.used, &g)
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+package verify
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/domain/strictjson"
+)
+
+func (x *pass) addHash(r *row, s *content, err error) {
+	switch r.subject {
+	case recorded:
+		x.hash(r, err)
+	case conflicted:
+		x.addConflict(r, s)
+	}
+}
+
+// hash recomputes the stored hash of recorded usage. Most rows store no hash: it follows
+// from the payload, which must then be readable.
+func (x *pass) hash(r *row, unread error) {
+	x.payloadHashes.n++
+	if unread == nil && len(r.hash) == 0 { // the hash follows from the payload
+		return
+	}
+	payload, err := r.payload()
+	if err = cmp.Or(unread, err); err != nil {
+		x.payloadHashes.fault("%s has no readable payload: %v", x.at(r.position), err)
+		return
+	}
+	sum := sha256.Sum256(payload)
+	if r.hash[0] != 1 {
+		x.payloadHashes.add(1, "with an unknown canonical form")
+		return
+	}
+	x.payloadHashes.expect(bytes.Equal(r.hash[1:], sum[:]), "%s stores the hash %x, its payload has %x", x.at(r.position), r.hash[1:min(9, len(r.hash))], sum[:8])
+}
+
+// conflict is a conflict with the first payload's hash that it stores.
+type conflict struct {
+	position, first int64
+	hash            string
+}
+
+// maxConflicts bounds the memory for the conflicts of a partition.
+const maxConflicts = 500_000
+
+func (x *pass) addConflict(r *row, s *content) {
+	x.payloadHashes.n++
+	canonical, fault := strictjson.Canonical(s.Payload)
+	if fault != nil {
+		x.payloadHashes.fault("the conflict at %s has an invalid payload", x.at(r.position))
+		return
+	}
+	sum := sha256.Sum256(canonical)
+	x.payloadHashes.expect(hex.EncodeToString(sum[:]) == s.ConflictHash, "the conflict at %s stores the hash %.16s, its payload has %x", x.at(r.position), s.ConflictHash, sum[:8])
+	x.payloadHashes.expect(s.FirstHash != s.ConflictHash, "the conflict at %s has the hash of the first payload", x.at(r.position))
+	if len(x.conflicts) < maxConflicts {
+		x.conflicts = append(x.conflicts, conflict{r.position, s.RawPosition, s.FirstHash})
+	} else {
+		x.payloadHashes.add(1, "conflicts not compared with their first event: too many")
+	}
+}
+
+// compareConflicts compares conflicts with their first events, 1,000 at a time.
+func (x *pass) compareConflicts(ctx context.Context, tx pgx.Tx) error {
+	for len(x.conflicts) > 0 {
+		some := x.conflicts[:min(len(x.conflicts), 1000)]
+		x.conflicts = x.conflicts[len(some):]
+		var which []int64
+		for _, c := range some {
+			which = append(which, c.first)
+		}
+		first := map[int64]string{}
+		rows, err := tx.Query(ctx, rowsSQL, pgx.QueryResultFormats{pgx.BinaryFormatCode}, x.p, which)
+		if err != nil {
+			return fmt.Errorf("read the first events of conflicts: %w", err)
+		}
+		for rows.Next() {
+			var r row
+			if err := r.read(rows.RawValues()); err != nil {
+				rows.Close()
+				return err
+			}
+			if payload, err := r.payload(); err == nil && r.subject == recorded {
+				sum := sha256.Sum256(payload)
+				first[r.position] = hex.EncodeToString(sum[:])
+			}
+		}
+		if err := rows.Err(); err != nil {
+			return fmt.Errorf("read the first events of conflicts: %w", err)
+		}
+		for _, c := range some {
+			x.payloadHashes.expect(first[c.first] == c.hash, "the conflict at %s stores the first payload's hash %.16s, %s has %.16s", x.at(c.position), c.hash, x.at(c.first), first[c.first])
+		}
+	}
+	return nil
+}

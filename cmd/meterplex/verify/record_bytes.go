@@ -1,0 +1,46 @@
+package verify
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// sameBytes compares a record with its event byte for byte. A stand-in for an event that
+// could not be published must be empty.
+func (t *topicPass) sameBytes(where offset, r *kgo.Record, s *source) {
+	t.recordBytes.n++
+	tenant := tenantText(s.tenant)
+	id, standIn := header(r, "mp-event-id"), header(r, "mp-withheld") != ""
+	t.recordBytes.expect(id == s.id.String() && string(r.Key) == tenant && header(r, "mp-tenant") == tenant && header(r, "mp-previous") == strconv.FormatInt(s.previous, 10),
+		"%s has the key %.60q and event %s after %s; %s is %s of %s after %d", where, r.Key, id, header(r, "mp-previous"), t.at(s.position), s.id, tenant, s.previous)
+	if standIn {
+		t.recordBytes.add(1, "stand-ins")
+		t.recordBytes.expect(t.standIns[s.position] && len(r.Value) == 0, "%s stands in for %s, which was not withheld", where, t.at(s.position))
+		return
+	}
+	expected, err := wire(t.p, s)
+	if err != nil {
+		t.recordBytes.fault("%s cannot be encoded: %v", t.at(s.position), err)
+		return
+	}
+	if of, err := s.termOf(); err == nil {
+		name := of.Type + ".v" + strconv.Itoa(of.Version)
+		t.recordBytes.expect(header(r, "mp-subject") == name, "%s has the subject %.100q, %s is %s", where, header(r, "mp-subject"), t.at(s.position), name)
+	}
+	if !bytes.Equal(expected, r.Value) {
+		t.recordBytes.fault("%s differs from %s in the log%s", where, t.at(s.position), difference(expected, r.Value))
+	}
+}
+
+// difference shows the first difference of two texts.
+func difference(want, got []byte) string {
+	i := 0
+	for i < len(want) && i < len(got) && want[i] == got[i] {
+		i++
+	}
+	show := func(b []byte) []byte { return b[min(max(i-20, 0), len(b)):min(i+40, len(b))] }
+	return fmt.Sprintf(": …%s… instead of …%s…", show(got), show(want))
+}

@@ -1,0 +1,43 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+const usageSQL = `SELECT tenant_id, feature, period_key, subscription_id, amount::text, event_count, applied_count
+ FROM usage_aggregates WHERE generation = $1 AND partition = $2`
+
+func (x *pass) compareUsage(ctx context.Context, tx pgx.Tx) error {
+	all, err := x.candidates(ctx, tx, x.usageAggregates, "usage_aggregates", events.GroupAggregator)
+	if err != nil {
+		return fmt.Errorf("read generations: %w", err)
+	}
+	for _, g := range all {
+		var f figure
+		var amount string
+		var n, once, applied int64
+		err := each(ctx, tx, usageSQL, []any{g.number, x.p}, []any{&f.tenant, &f.feature, &f.period, &f.subscription, &amount, &n, &once}, func() error {
+			applied += once
+			x.usageAggregates.n++
+			x.compareFigure(x.usageAggregates, x.figures.sums, &g, f, amount, n)
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("read usage_aggregates: %w", err)
+		}
+		x.missing(x.usageAggregates, x.figures.sums, &g)
+		if g.tenant == uuid.Nil && g.period == "" {
+			x.applied(&g, applied)
+		}
+	}
+	x.consumedVerdicts.n += x.figures.consumed
+	return nil
+}
+
+func (x *pass) addFigure(r *row, s *content, err error) { x.figures.add(x, r, s, err) }
