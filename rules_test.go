@@ -50,8 +50,9 @@ var layers = map[string]layer{
 	// The server, then the log in it, then what is recorded in the log.
 	"infra/postgres":          {ours: []string{"migrations"}, anyOther: true},
 	"infra/postgres/eventlog": {ours: []string{"commands", "events", "infra/postgres"}, anyOther: true},
-	"infra/postgres/store":    {ours: []string{"commands", "domain", "events", "projections", "infra/postgres", "infra/postgres/eventlog"}, anyOther: true},
-	"infra/simulation":        {}, // tests only
+	"infra/postgres/store": {ours: []string{"commands", "domain", "events", "projections", "projections/consume", "infra/postgres",
+		"infra/postgres/eventlog"}, anyOther: true},
+	"infra/simulation": {}, // tests only
 
 	"http": {ours: []string{"commands", "projections", "domain", "events"}, others: []string{"github.com/google/uuid",
 		"github.com/go-chi/chi", "github.com/danielgtaylor/huma", "github.com/prometheus/client_golang"}},

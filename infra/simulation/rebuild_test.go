@@ -194,8 +194,10 @@ func (tx *simTx) rebuildQuery(text string, args []any) *simRows {
 		return out
 	case strings.HasPrefix(text, "SELECT l.position, l.tenant_id, l.subject"):
 		return step("read verdicts", nil, func() *simRows { return db.verdicts(args[1].(int16), args[2].(int64), args[3].(int64)) })
-	case strings.HasPrefix(text, "WITH moved AS"):
+	case strings.HasPrefix(text, "UPDATE consumer_checkpoints SET position"):
 		return step("move a unit", nil, func() *simRows { return tx.moveUnit(args) })
+	case strings.HasPrefix(text, "UPDATE rebuild_units"), strings.HasPrefix(text, "INSERT INTO rebuild_units"):
+		return &simRows{tag: "UPDATE 1"} // only progress, which nothing reads here
 	}
 	return nil
 }
@@ -285,11 +287,12 @@ func (tx *simTx) rebuildChange(text string, args []any) *simRows {
 		}
 		return tx.later(func(*simTx) { db.rebuilds = append(db.rebuilds, r) })
 	case strings.HasPrefix(text, "WITH live AS"):
-		return tx.later(func(*simTx) {
+		tx.later(func(*simTx) {
 			for _, p := range tx.p.s.plan.partitions {
-				db.gens[args[2].(int)-2][p] = simUnit{}
+				db.gens[args[1].(int)-2][p] = simUnit{}
 			}
 		})
+		return simAnswer()
 	case strings.HasPrefix(text, "UPDATE projection_rebuilds r SET state = 'READY'"):
 		return tx.markReady(args[0].(uuid.UUID))
 	case strings.HasPrefix(text, "SELECT r.state, coalesce(g.broken, '')"):

@@ -135,7 +135,6 @@ const (
 // than consume.LockTimeout, the generation is dropped later.
 const (
 	findPartitions = `SELECT partition FROM consumer_checkpoints WHERE consumer = $1 AND generation = $2 ORDER BY partition`
-	partPartition  = `DELETE FROM consumer_checkpoints WHERE consumer = $1 AND generation = $2 AND partition = $3`
 	markDropped    = `UPDATE projection_generations SET dropped_at = now() WHERE projection = $1 AND generation = $2`
 )
 
@@ -244,11 +243,15 @@ func (b *Rebuilder) dropParts(ctx context.Context, g numbered, consumer string) 
 		return false, err
 	}
 	for _, partition := range partitions {
-		if _, err := b.unlessLive(ctx, g, partPartition, consumer, g.Generation, partition); err != nil {
+		_, err := b.unlessLive(ctx, g, func(tx pgx.Tx) error { return consume.DropCheckpoint(ctx, tx, consumer, g.Generation, partition) })
+		if err != nil {
 			return false, err
 		}
 	}
-	return b.unlessLive(ctx, g, markDropped, g.Projection, g.Generation)
+	return b.unlessLive(ctx, g, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, markDropped, g.Projection, g.Generation)
+		return err
+	})
 }
 
 func (b *Rebuilder) partitionsOf(ctx context.Context, consumer string, g numbered) ([]int16, error) {
@@ -259,9 +262,9 @@ func (b *Rebuilder) partitionsOf(ctx context.Context, consumer string, g numbere
 	return pgx.CollectRows(rows, pgx.RowTo[int16])
 }
 
-// unlessLive executes a statement if no pointer shows the generation, and reports whether
-// it did. No flip happens meanwhile.
-func (b *Rebuilder) unlessLive(ctx context.Context, g numbered, sql string, args ...any) (done bool, err error) {
+// unlessLive makes a change if no pointer shows the generation, and reports whether it did. No
+// flip happens meanwhile.
+func (b *Rebuilder) unlessLive(ctx context.Context, g numbered, change func(pgx.Tx) error) (done bool, err error) {
 	err = pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, holdFlips, g.Projection); err != nil {
 			return err
@@ -272,8 +275,7 @@ func (b *Rebuilder) unlessLive(ctx context.Context, g numbered, sql string, args
 		if _, err := tx.Exec(ctx, consume.LockTimeout); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, sql, args...)
-		return err
+		return change(tx)
 	})
 	return done, err
 }

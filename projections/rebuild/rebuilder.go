@@ -203,12 +203,9 @@ const lockLive = `
 SELECT position, epoch FROM consumer_checkpoints
 WHERE consumer = $1 AND partition = $2 AND joined ORDER BY generation FOR UPDATE`
 
-const moveUnit = `
-WITH moved AS (
-  UPDATE consumer_checkpoints SET position = $4, epoch = $5, joined = $6, updated_at = now()
-  WHERE consumer = $1 AND generation = $2 AND partition = $3)
-UPDATE rebuild_units SET events = events + $8, worker = $9, updated_at = now()
-WHERE rebuild_id = $7 AND partition = $3`
+const countFolded = `
+UPDATE rebuild_units SET events = events + $3, worker = $4, updated_at = now()
+WHERE rebuild_id = $1 AND partition = $2`
 
 // unit is a partition of a rebuild while a worker holds it.
 type unit struct {
@@ -278,7 +275,11 @@ func (b *Rebuilder) foldUnit(ctx context.Context, u *unit) (did bool, err error)
 		if u.failure != nil {
 			return errChunkFailed
 		}
-		if _, err := tx.Exec(ctx, moveUnit, u.consumer.Name, u.rebuild.Generation, u.partition, upTo, epoch, joined, u.rebuild.ID, n, u.worker); err != nil {
+		to := events.Position{Partition: u.partition, Number: upTo}
+		if err := consume.MoveCheckpoint(ctx, tx, u.consumer.Name, u.rebuild.Generation, to, epoch, joined); err != nil {
+			return fmt.Errorf("move a unit: %w", err)
+		}
+		if _, err := tx.Exec(ctx, countFolded, u.rebuild.ID, u.partition, n, u.worker); err != nil {
 			return fmt.Errorf("move a unit: %w", err)
 		}
 		return nil

@@ -37,7 +37,7 @@ func newLostCommits(w *deployment) (x *lostCommits, database string) {
 	w.t.Helper()
 	x = &lostCommits{seen: map[string]int{}, lost: map[string]int{},
 		// A statement's name, and the beginning of its text if it is one of the watched kinds.
-		prepared: regexp.MustCompile(`(?s)P.{4}([a-z_0-9]+)\x00(?:(commit)\x00|(WITH mine AS MATERIALIZED \(\s*SELECT c\.partition, s\.fence, s\.was)|\s*(UPDATE consumer_checkpoints c SET position)|\s*(WITH moved AS \()|(SELECT partition, position, epoch))`)}
+		prepared: regexp.MustCompile(`(?s)P.{4}([a-z_0-9]+)\x00(?:(commit)\x00|(WITH mine AS MATERIALIZED \(\s*SELECT c\.partition, s\.fence, s\.was)|\s*(UPDATE consumer_checkpoints c SET position)|\s*(UPDATE rebuild_units SET events)|(SELECT partition, position, epoch))`)}
 	p := newProxy(w.t, func() string { return hostOf(w.db) })
 	p.commits = x.filter
 	p.start()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/consume"
 )
 
 // lockFed locks the checkpoints of joined generations, partition by partition, as
@@ -25,10 +26,6 @@ const (
   WHERE later.projection = p.projection AND later.flip > p.flip AND later.undone_flip IS NULL
     AND later.tenant_id IN (p.tenant_id, '00000000-0000-0000-0000-000000000000') AND later.period_key IN (p.period_key, ''))
  WHERE p.projection = $1`
-	serveFlips = `UPDATE consumer_checkpoints c SET serving = s.serving
- FROM (SELECT g.generation, EXISTS (SELECT FROM projection_pointers p WHERE p.live AND p.projection = g.projection AND p.generation = g.generation) AS serving
-       FROM projection_generations g WHERE g.projection = $1) s
- WHERE c.consumer = $2 AND c.generation = s.generation AND c.joined AND c.serving <> s.serving`
 
 	// The generation $3, and those that readers see.
 	generationsSQL = `SELECT g.generation, g.tenant_id, shown.live, coalesce(g.broken, ''), g.dropped_at IS NOT NULL,
@@ -126,5 +123,8 @@ func (t *rebuildTx) show(r *domain.Rebuild) error {
 	if err := t.exec("flip", showFlips, r.Projection); err != nil {
 		return err
 	}
-	return t.exec("flip", serveFlips, r.Projection, r.Consumer)
+	if err := consume.ServeFlips(t.ctx, t.tx, r.Projection, r.Consumer); err != nil {
+		return fmt.Errorf("keeping a flip: %w", err)
+	}
+	return nil
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/consume"
 )
 
 var (
@@ -110,32 +112,32 @@ const (
 	newGeneration  = `INSERT INTO projection_generations (projection, generation, fold_version, tenant_id, period_key) VALUES ($1, $2, $3, $4, $5)`
 	newRebuild     = `INSERT INTO projection_rebuilds (id, projection, consumer, generation, fold_version, purpose, repair, tenant_id, period_key, reason, state, workers, created_at)
  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`
-	// This locks no rows: the position of the live generation is only the first target.
-	newUnits = `WITH live AS (
-  SELECT DISTINCT partition, position FROM consumer_checkpoints WHERE consumer = $2 AND joined AND ($4::smallint IS NULL OR partition = $4)),
- made AS (
-  INSERT INTO consumer_checkpoints (consumer, generation, partition, joined, serving) SELECT $2, $3, partition, false, false FROM live)
- INSERT INTO rebuild_units (rebuild_id, partition, target) SELECT $1, partition, position FROM live`
+	newUnits = `INSERT INTO rebuild_units (rebuild_id, partition, target) SELECT $1, u.* FROM unnest($2::smallint[], $3::bigint[]) u`
 )
 
 func (t *rebuildTx) StartRebuild(r domain.Rebuild) (int, error) {
 	if err := t.tx.QueryRow(t.ctx, nextGeneration, r.Projection).Scan(&r.Generation); err != nil {
 		return 0, fmt.Errorf("numbering a generation: %w", err)
 	}
-	var partition *int16
-	if r.TenantID != uuid.Nil {
-		p := events.PartitionOf(r.TenantID)
-		partition = &p
-	}
 	err := t.exec("generation", newGeneration, r.Projection, r.Generation, r.FoldVersion, r.TenantID, r.PeriodKey)
 	if err == nil {
 		err = t.exec("rebuild", newRebuild, r.ID, r.Projection, r.Consumer, r.Generation, r.FoldVersion, r.Purpose, r.Repair, r.TenantID, r.PeriodKey,
 			r.Reason, r.State, r.Workers, r.CreatedAt)
 	}
-	if err == nil {
-		err = t.exec("rebuild's units", newUnits, r.ID, r.Consumer, r.Generation, partition)
+	if err != nil {
+		return 0, err
 	}
-	return r.Generation, err
+	g := projections.Generation{Number: r.Generation, FoldVersion: r.FoldVersion, Scope: projections.Scope{TenantID: r.TenantID, PeriodKey: r.PeriodKey}}
+	live, err := consume.CreateCheckpoints(t.ctx, t.tx, r.Consumer, g)
+	if err != nil {
+		return 0, fmt.Errorf("keeping a rebuild's units: %w", err)
+	}
+	var partitions []int16
+	var targets []int64
+	for _, p := range live {
+		partitions, targets = append(partitions, p.Partition), append(targets, p.Number)
+	}
+	return r.Generation, t.exec("rebuild's units", newUnits, r.ID, partitions, targets)
 }
 
 func (t *rebuildTx) SaveRebuild(r domain.Rebuild) error {
