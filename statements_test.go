@@ -84,7 +84,6 @@ var written = regexp.MustCompile(`(?m)\b(?:INSERT INTO|UPDATE|DELETE FROM|MERGE 
 // the list may only become shorter.
 func TestEachTableHasOneWriter(t *testing.T) {
 	sharedWriters := map[string][]string{
-		"projection_generations": {"infra/postgres/store", "projections/consume", "projections/rebuild"},
 		"projection_rebuilds":    {"infra/postgres/store", "projections/rebuild"},
 		"rebuild_units":          {"infra/postgres/store", "projections/rebuild"},
 		"relay_cursors":          {"infra/postgres/eventlog", "infra/postgres/store", "infra/relay"},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
@@ -130,6 +131,43 @@ func (r *Runner) detach(ctx context.Context, tx pgx.Tx, g projections.Generation
 	}
 	r.Logger.Error("a generation is fed no longer", "projection", r.Consumer.Projection, "generation", g.Number, "why", why)
 	return nil
+}
+
+const (
+	nextGeneration = `SELECT max(generation) + 1 FROM projection_generations WHERE projection = $1`
+	newGeneration  = `INSERT INTO projection_generations (projection, generation, fold_version, tenant_id, period_key) VALUES ($1, $2, $3, $4, $5)`
+	markDropped    = `UPDATE projection_generations SET dropped_at = now() WHERE projection = $1 AND generation = $2`
+	markPurged     = `UPDATE projection_generations SET purged = true WHERE projection = $1 AND generation = $2`
+)
+
+// AddGeneration adds a generation to a projection. The caller holds the projection's first
+// pointer, so that no other one takes the number.
+func AddGeneration(ctx context.Context, tx pgx.Tx, projection, foldVersion string, scope projections.Scope) (projections.Generation, error) {
+	g := projections.Generation{FoldVersion: foldVersion, Scope: scope}
+	if err := tx.QueryRow(ctx, nextGeneration, projection).Scan(&g.Number); err != nil {
+		return g, fmt.Errorf("numbering a generation: %w", err)
+	}
+	if _, err := tx.Exec(ctx, newGeneration, projection, g.Number, g.FoldVersion, g.TenantID, g.PeriodKey); err != nil {
+		return g, fmt.Errorf("keeping a generation: %w", err)
+	}
+	return g, nil
+}
+
+// MarkDropped marks a generation as dropped, after its last checkpoint: its rows may be deleted.
+func MarkDropped(ctx context.Context, tx pgx.Tx, projection string, number int) error {
+	_, err := tx.Exec(ctx, markDropped, projection, number)
+	return err
+}
+
+// Executor is a pool or a transaction.
+type Executor interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// MarkPurged records that all rows of a dropped generation are deleted.
+func MarkPurged(ctx context.Context, on Executor, projection string, number int) error {
+	_, err := on.Exec(ctx, markPurged, projection, number)
+	return err
 }
 
 // BreakGeneration marks a generation as broken: it can never be promoted or rolled back to.

@@ -133,15 +133,9 @@ const (
 // A generation leaves its partitions one by one: under load it is never free in all of them
 // at once. A partition's row is locked while a batch or a chunk is folded; if that takes longer
 // than consume.LockTimeout, the generation is dropped later.
-const (
-	findPartitions = `SELECT partition FROM consumer_checkpoints WHERE consumer = $1 AND generation = $2 ORDER BY partition`
-	markDropped    = `UPDATE projection_generations SET dropped_at = now() WHERE projection = $1 AND generation = $2`
-)
+const findPartitions = `SELECT partition FROM consumer_checkpoints WHERE consumer = $1 AND generation = $2 ORDER BY partition`
 
-const (
-	findUnpurged = `SELECT projection, generation FROM projection_generations WHERE dropped_at IS NOT NULL AND NOT purged AND projection = ANY ($1::text[])`
-	markPurged   = `UPDATE projection_generations SET purged = true WHERE projection = $1 AND generation = $2`
-)
+const findUnpurged = `SELECT projection, generation FROM projection_generations WHERE dropped_at IS NOT NULL AND NOT purged AND projection = ANY ($1::text[])`
 
 // purgeSQL deletes a batch of a generation's rows, to keep locks and transactions short.
 // The table is one of Projection.Tables.
@@ -248,10 +242,7 @@ func (b *Rebuilder) dropParts(ctx context.Context, g numbered, consumer string) 
 			return false, err
 		}
 	}
-	return b.unlessLive(ctx, g, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, markDropped, g.Projection, g.Generation)
-		return err
-	})
+	return b.unlessLive(ctx, g, func(tx pgx.Tx) error { return consume.MarkDropped(ctx, tx, g.Projection, g.Generation) })
 }
 
 func (b *Rebuilder) partitionsOf(ctx context.Context, consumer string, g numbered) ([]int16, error) {
@@ -294,7 +285,7 @@ func (b *Rebuilder) purge(ctx context.Context, g numbered) error {
 			deleted = tag.RowsAffected()
 		}
 	}
-	if _, err := b.Pool.Exec(ctx, markPurged, g.Projection, g.Generation); err != nil {
+	if err := consume.MarkPurged(ctx, b.Pool, g.Projection, g.Generation); err != nil {
 		return fmt.Errorf("delete the rows of generation %d of %s: %w", g.Generation, g.Projection, err)
 	}
 	return nil

@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/domain"
@@ -62,7 +61,7 @@ type Rebuilder struct {
 // RebuildPool is the part of a connection pool that a rebuilder uses.
 type RebuildPool interface {
 	consume.Pool
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	consume.Executor
 	Config() *pgxpool.Config
 }
 

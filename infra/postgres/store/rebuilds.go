@@ -108,26 +108,20 @@ func (t *rebuildTx) LiveFolds(projection string, tenant uuid.UUID, periodKey str
 }
 
 const (
-	nextGeneration = `SELECT max(generation) + 1 FROM projection_generations WHERE projection = $1`
-	newGeneration  = `INSERT INTO projection_generations (projection, generation, fold_version, tenant_id, period_key) VALUES ($1, $2, $3, $4, $5)`
-	newRebuild     = `INSERT INTO projection_rebuilds (id, projection, consumer, generation, fold_version, purpose, repair, tenant_id, period_key, reason, state, workers, created_at)
+	newRebuild = `INSERT INTO projection_rebuilds (id, projection, consumer, generation, fold_version, purpose, repair, tenant_id, period_key, reason, state, workers, created_at)
  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`
 	newUnits = `INSERT INTO rebuild_units (rebuild_id, partition, target) SELECT $1, u.* FROM unnest($2::smallint[], $3::bigint[]) u`
 )
 
 func (t *rebuildTx) StartRebuild(r domain.Rebuild) (int, error) {
-	if err := t.tx.QueryRow(t.ctx, nextGeneration, r.Projection).Scan(&r.Generation); err != nil {
-		return 0, fmt.Errorf("numbering a generation: %w", err)
-	}
-	err := t.exec("generation", newGeneration, r.Projection, r.Generation, r.FoldVersion, r.TenantID, r.PeriodKey)
+	g, err := consume.AddGeneration(t.ctx, t.tx, r.Projection, r.FoldVersion, projections.Scope{TenantID: r.TenantID, PeriodKey: r.PeriodKey})
 	if err == nil {
-		err = t.exec("rebuild", newRebuild, r.ID, r.Projection, r.Consumer, r.Generation, r.FoldVersion, r.Purpose, r.Repair, r.TenantID, r.PeriodKey,
+		err = t.exec("rebuild", newRebuild, r.ID, r.Projection, r.Consumer, g.Number, r.FoldVersion, r.Purpose, r.Repair, r.TenantID, r.PeriodKey,
 			r.Reason, r.State, r.Workers, r.CreatedAt)
 	}
 	if err != nil {
 		return 0, err
 	}
-	g := projections.Generation{Number: r.Generation, FoldVersion: r.FoldVersion, Scope: projections.Scope{TenantID: r.TenantID, PeriodKey: r.PeriodKey}}
 	live, err := consume.CreateCheckpoints(t.ctx, t.tx, r.Consumer, g)
 	if err != nil {
 		return 0, fmt.Errorf("keeping a rebuild's units: %w", err)
@@ -137,7 +131,7 @@ func (t *rebuildTx) StartRebuild(r domain.Rebuild) (int, error) {
 	for _, p := range live {
 		partitions, targets = append(partitions, p.Partition), append(targets, p.Number)
 	}
-	return r.Generation, t.exec("rebuild's units", newUnits, r.ID, partitions, targets)
+	return g.Number, t.exec("rebuild's units", newUnits, r.ID, partitions, targets)
 }
 
 func (t *rebuildTx) SaveRebuild(r domain.Rebuild) error {
