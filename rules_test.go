@@ -50,7 +50,7 @@ var layers = map[string]layer{
 	// The server, then the log in it, then what is recorded in the log.
 	"infra/postgres":          {ours: []string{"migrations"}, anyOther: true},
 	"infra/postgres/eventlog": {ours: []string{"commands", "events", "infra/postgres"}, anyOther: true},
-	"infra/postgres/store": {ours: []string{"commands", "domain", "events", "projections", "projections/consume", "infra/postgres",
+	"infra/postgres/store": {ours: []string{"commands", "domain", "events", "projections", "projections/consume", "projections/rebuild", "infra/postgres",
 		"infra/postgres/eventlog"}, anyOther: true},
 	"infra/simulation": {}, // tests only
 

@@ -84,10 +84,8 @@ var written = regexp.MustCompile(`(?m)\b(?:INSERT INTO|UPDATE|DELETE FROM|MERGE 
 // the list may only become shorter.
 func TestEachTableHasOneWriter(t *testing.T) {
 	sharedWriters := map[string][]string{
-		"projection_rebuilds":    {"infra/postgres/store", "projections/rebuild"},
-		"rebuild_units":          {"infra/postgres/store", "projections/rebuild"},
-		"relay_cursors":          {"infra/postgres/eventlog", "infra/postgres/store", "infra/relay"},
-		"replay_units":           {"infra/postgres/store", "infra/relay"},
+		"relay_cursors": {"infra/postgres/eventlog", "infra/postgres/store", "infra/relay"},
+		"replay_units":  {"infra/postgres/store", "infra/relay"},
 	}
 	writers := map[string]map[string]bool{}
 	eachText(t, func(path, text string) {

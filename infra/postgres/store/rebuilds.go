@@ -11,8 +11,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
-	"github.com/meterplex/meterplex/projections"
-	"github.com/meterplex/meterplex/projections/consume"
+	"github.com/meterplex/meterplex/projections/rebuild"
 )
 
 var (
@@ -107,34 +106,8 @@ func (t *rebuildTx) LiveFolds(projection string, tenant uuid.UUID, periodKey str
 	return versions, nil
 }
 
-const (
-	newRebuild = `INSERT INTO projection_rebuilds (id, projection, consumer, generation, fold_version, purpose, repair, tenant_id, period_key, reason, state, workers, created_at)
- VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`
-	newUnits = `INSERT INTO rebuild_units (rebuild_id, partition, target) SELECT $1, u.* FROM unnest($2::smallint[], $3::bigint[]) u`
-)
-
 func (t *rebuildTx) StartRebuild(r domain.Rebuild) (int, error) {
-	g, err := consume.AddGeneration(t.ctx, t.tx, r.Projection, r.FoldVersion, projections.Scope{TenantID: r.TenantID, PeriodKey: r.PeriodKey})
-	if err == nil {
-		err = t.exec("rebuild", newRebuild, r.ID, r.Projection, r.Consumer, g.Number, r.FoldVersion, r.Purpose, r.Repair, r.TenantID, r.PeriodKey,
-			r.Reason, r.State, r.Workers, r.CreatedAt)
-	}
-	if err != nil {
-		return 0, err
-	}
-	live, err := consume.CreateCheckpoints(t.ctx, t.tx, r.Consumer, g)
-	if err != nil {
-		return 0, fmt.Errorf("keeping a rebuild's units: %w", err)
-	}
-	var partitions []int16
-	var targets []int64
-	for _, p := range live {
-		partitions, targets = append(partitions, p.Partition), append(targets, p.Number)
-	}
-	return g.Number, t.exec("rebuild's units", newUnits, r.ID, partitions, targets)
+	return rebuild.Create(t.ctx, t.tx, r)
 }
 
-func (t *rebuildTx) SaveRebuild(r domain.Rebuild) error {
-	return t.exec("rebuild", `UPDATE projection_rebuilds SET state = $2, flip = nullif($3, 0), differs = $4, ended_at = $5 WHERE id = $1`,
-		r.ID, r.State, r.Flip, r.Differs, r.EndedAt)
-}
+func (t *rebuildTx) SaveRebuild(r domain.Rebuild) error { return rebuild.Save(t.ctx, t.tx, r) }
