@@ -47,12 +47,14 @@ var layers = map[string]layer{
 	"cmd/scaling": {}, // no part of the service
 	"infra":       {ours: []string{"commands", "domain", "events", "projections", "migrations", "infra"}, anyOther: true},
 
-	// The server, then the log in it, then what is recorded in the log.
+	// The server, then the log in it, then what is recorded in the log. A new epoch of the log revokes
+	// the relay's leases, so that the cursors are below the log, and the relay is above it.
 	"infra/postgres":          {ours: []string{"migrations"}, anyOther: true},
-	"infra/postgres/eventlog": {ours: []string{"commands", "events", "infra/postgres"}, anyOther: true},
+	"infra/postgres/eventlog": {ours: []string{"commands", "events", "infra/postgres", "infra/relay/cursors"}, anyOther: true},
 	"infra/postgres/store": {ours: []string{"commands", "domain", "events", "projections", "projections/consume", "projections/rebuild", "infra/postgres",
-		"infra/postgres/eventlog"}, anyOther: true},
-	"infra/simulation": {}, // tests only
+		"infra/postgres/eventlog", "infra/relay/cursors"}, anyOther: true},
+	"infra/relay/cursors": {ours: []string{"events"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
+	"infra/simulation":    {}, // tests only
 
 	"http": {ours: []string{"commands", "projections", "domain", "events"}, others: []string{"github.com/google/uuid",
 		"github.com/go-chi/chi", "github.com/danielgtaylor/huma", "github.com/prometheus/client_golang"}},

@@ -7,13 +7,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/relay/cursors"
 )
 
 // TestKeptPlansReadTheLogByItsKey checks plans that were made for an empty log and are kept after it has
 // grown.
 func TestKeptPlansReadTheLogByItsKey(t *testing.T) {
 	_, pool := migrated(t, true)
-	for name, sql := range map[string]string{"withhold": withholdSQL, "move": moveSQL, "heads": headsSQL} {
+	for name, sql := range map[string]string{"withhold": withholdSQL, "move": cursors.Statements()["move"], "heads": headsSQL} {
 		plan := planned(t, pool, sql)
 		if strings.Contains(plan, "Seq Scan") || strings.Contains(plan, "Bitmap") {
 			t.Errorf("%s reads all of a table:\n%s", name, plan)

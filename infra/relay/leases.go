@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/relay/cursors"
 )
 
 // leases shares the partitions among the live instances. All times come from the database. An instance
@@ -93,14 +92,6 @@ func (l *leases) heartbeat(ctx context.Context) (live int, err error) {
 	return live, nil
 }
 
-// renewSQL, like each statement on several cursors, locks them in ascending order first, so that renewals
-// and moves cannot deadlock.
-const renewSQL = `WITH mine AS MATERIALIZED (
- SELECT c.partition, c.fence FROM relay_cursors c JOIN unnest($2::smallint[], $3::bigint[]) m (partition, fence) USING (partition, fence)
- WHERE c.owner = $1 ORDER BY c.partition FOR UPDATE OF c
-) UPDATE relay_cursors c SET lease_until = now() + $4::interval FROM mine
- WHERE c.partition = mine.partition AND c.fence = mine.fence AND c.owner = $1 RETURNING c.partition, c.fence, c.position`
-
 // renew extends the leases and drops those that the database does not confirm. After a failover that lost
 // a tail, a cursor in the database may be behind the one in memory.
 func (l *leases) renew(ctx context.Context) error {
@@ -108,16 +99,13 @@ func (l *leases) renew(ctx context.Context) error {
 	if len(requested) == 0 {
 		return nil
 	}
-	partitions, fences := columns(requested)
-	rows, err := l.Pool.Query(ctx, renewSQL, l.Instance, partitions, fences, l.LeaseTTL)
+	places, err := cursors.Renew(ctx, l.Pool, l.Instance, leasesOf(requested), l.LeaseTTL)
 	if err != nil {
-		return fmt.Errorf("renewing leases: %w", err)
+		return err
 	}
-	confirmed, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s span, err error) {
-		return s, row.Scan(&s.partition, &s.fence, &s.after)
-	})
-	if err != nil {
-		return fmt.Errorf("renewing leases: %w", err)
+	var confirmed []span
+	for _, p := range places {
+		confirmed = append(confirmed, span{partition: p.Partition, fence: p.Fence, after: p.Position})
 	}
 	if lost := l.held.renewed(at, requested, confirmed); lost > 0 {
 		l.Logger.WarnContext(ctx, "leases lost: another relay acquired them, or the database server is in another life", "partitions", lost)
@@ -125,31 +113,22 @@ func (l *leases) renew(ctx context.Context) error {
 	return nil
 }
 
-func columns(spans []span) (partitions []int16, fences []int64) {
+func leasesOf(spans []span) (all []cursors.Lease) {
 	for _, s := range spans {
-		partitions, fences = append(partitions, s.partition), append(fences, s.fence)
+		all = append(all, cursors.Lease{Partition: s.partition, Fence: s.fence})
 	}
-	return partitions, fences
+	return all
 }
-
-const acquireSQL = `WITH loose AS MATERIALIZED (
- SELECT partition FROM relay_cursors WHERE owner IS NULL OR lease_until < now()
- ORDER BY partition LIMIT $2 FOR UPDATE SKIP LOCKED
-) UPDATE relay_cursors c SET owner = $1, fence = c.fence + 1, lease_until = now() + $3::interval FROM loose JOIN log_heads h USING (partition)
- WHERE c.partition = loose.partition RETURNING c.partition, c.fence, c.position, h.epoch`
 
 func (l *leases) acquire(ctx context.Context, want int) error {
 	at := time.Now()
-	rows, err := l.Pool.Query(ctx, acquireSQL, l.Instance, want, l.LeaseTTL)
+	places, err := cursors.Acquire(ctx, l.Pool, l.Instance, want, l.LeaseTTL)
 	if err != nil {
-		return fmt.Errorf("acquiring leases: %w", err)
+		return err
 	}
-	acquired, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*holding, error) {
-		p := &holding{renewed: at}
-		return p, row.Scan(&p.partition, &p.fence, &p.cursor, &p.epoch)
-	})
-	if err != nil {
-		return fmt.Errorf("acquiring leases: %w", err)
+	var acquired []*holding
+	for _, p := range places {
+		acquired = append(acquired, &holding{partition: p.Partition, fence: p.Fence, cursor: p.Position, epoch: p.Epoch, renewed: at})
 	}
 	if len(acquired) > 0 {
 		l.held.add(acquired)
@@ -158,21 +137,11 @@ func (l *leases) acquire(ctx context.Context, want int) error {
 	return nil
 }
 
-const releaseSQL = `WITH mine AS MATERIALIZED (
- SELECT c.partition, c.fence FROM relay_cursors c JOIN unnest($2::smallint[], $3::bigint[]) m (partition, fence) USING (partition, fence)
- WHERE c.owner = $1 ORDER BY c.partition FOR UPDATE OF c
-) UPDATE relay_cursors c SET owner = NULL, lease_until = '-infinity' FROM mine
- WHERE c.partition = mine.partition AND c.fence = mine.fence AND c.owner = $1`
-
 func (l *leases) release(ctx context.Context, spans []span) error {
 	if len(spans) == 0 {
 		return nil
 	}
-	partitions, fences := columns(spans)
-	if _, err := l.Pool.Exec(ctx, releaseSQL, l.Instance, partitions, fences); err != nil {
-		return fmt.Errorf("releasing leases: %w", err)
-	}
-	return nil
+	return cursors.Release(ctx, l.Pool, l.Instance, leasesOf(spans))
 }
 
 // releaseAll releases all leases and deletes this instance's heartbeat, so that other instances need not

@@ -9,11 +9,11 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
+	"github.com/meterplex/meterplex/infra/relay/cursors"
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
@@ -83,7 +83,7 @@ func (r *Replayer) pause(ctx context.Context) bool {
 // round publishes all due units, then ends the replays that are published completely.
 func (r *Replayer) round(ctx context.Context) error {
 	for ctx.Err() == nil {
-		u, err := r.claim(ctx)
+		u, err := cursors.Claim(ctx, r.Pool, r.LeaseTTL)
 		if err != nil {
 			return err
 		}
@@ -107,46 +107,14 @@ func (r *Replayer) round(ctx context.Context) error {
 const anyPublishedSQL = `SELECT EXISTS (SELECT FROM replays r WHERE r.state = 'RUNNING' AND r.kind = 'range'
  AND NOT EXISTS (SELECT FROM replay_units u WHERE u.replay_id = r.id AND u.cursor < u.upto))`
 
-// unit is one partition of a replay, leased by this instance.
-type unit struct {
-	replay    uuid.UUID
-	partition int16
-	topic     events.Topic
-	tenant    *uuid.UUID
-	cursor    int64
-	upTo      int64
-	records   int64
-	fence     int64
-}
-
-const claimUnitSQL = `WITH due AS MATERIALIZED (
- SELECT u.replay_id, u.partition, r.topic, r.tenant_id FROM replay_units u JOIN replays r ON r.id = u.replay_id
- WHERE r.state = 'RUNNING' AND r.kind = 'range' AND u.cursor < u.upto AND u.lease_until < now()
- ORDER BY u.replay_id, u.partition LIMIT 1 FOR UPDATE OF u SKIP LOCKED
-) UPDATE replay_units u SET fence = u.fence + 1, lease_until = now() + $1::interval FROM due
- WHERE u.replay_id = due.replay_id AND u.partition = due.partition
- RETURNING u.replay_id, u.partition, due.topic, due.tenant_id, u.cursor, u.upto, u.records, u.fence`
-
-func (r *Replayer) claim(ctx context.Context) (*unit, error) {
-	var u unit
-	err := r.Pool.QueryRow(ctx, claimUnitSQL, r.LeaseTTL).Scan(&u.replay, &u.partition, &u.topic, &u.tenant, &u.cursor, &u.upTo, &u.records, &u.fence)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("claiming a replay unit: %w", err)
-	}
-	return &u, nil
-}
-
 // publish publishes a unit chunk by chunk, without an open transaction. After an error it releases the
 // unit.
-func (r *Replayer) publish(ctx context.Context, u *unit) error {
-	for u.cursor < u.upTo {
-		end := min(u.cursor+r.Window, u.upTo)
+func (r *Replayer) publish(ctx context.Context, u *cursors.Claimed) error {
+	for u.Cursor < u.UpTo {
+		end := min(u.Cursor+r.Window, u.UpTo)
 		sent, err := r.chunk(ctx, u, end)
 		if refused := permanentRefusal(err); refused != nil {
-			return r.Ends.Fail(ctx, u.replay, u.topic.Name(), u.records, bounded(refused.Error()))
+			return r.Ends.Fail(ctx, u.Replay, u.Topic.Name(), u.Records, bounded(refused.Error()))
 		}
 		if err != nil {
 			return errors.Join(err, r.release(ctx, u))
@@ -176,14 +144,14 @@ func permanentRefusal(err error) error {
 }
 
 // chunk publishes the events between the cursor and end, marked as a replay.
-func (r *Replayer) chunk(ctx context.Context, u *unit, end int64) (sent int64, err error) {
-	list, err := r.Log.ReadTopic(ctx, events.Stretch{Partition: u.partition, After: u.cursor, UpTo: end}, u.topic)
+func (r *Replayer) chunk(ctx context.Context, u *cursors.Claimed, end int64) (sent int64, err error) {
+	list, err := r.Log.ReadTopic(ctx, events.Stretch{Partition: u.Partition, After: u.Cursor, UpTo: end}, u.Topic)
 	if err != nil {
 		return 0, err
 	}
 	var records []events.Record
 	for i := range list {
-		if u.tenant != nil && list[i].TenantID != *u.tenant {
+		if u.Tenant != nil && list[i].TenantID != *u.Tenant {
 			continue
 		}
 		record, err := codec.ToRecord(&list[i])
@@ -202,29 +170,17 @@ func (r *Replayer) chunk(ctx context.Context, u *unit, end int64) (sent int64, e
 	return int64(len(records)), nil
 }
 
-const moveUnitSQL = `UPDATE replay_units SET cursor = $5, records = records + $6, lease_until = now() + $7::interval
- WHERE replay_id = $1 AND partition = $2 AND fence = $3 AND cursor = $4 AND EXISTS (SELECT FROM replays WHERE id = $1 AND state = 'RUNNING')`
-
 // moveCursor reports false if the lease was lost or the replay has ended. A move that was committed
 // without an answer is discovered by the next claim.
-func (r *Replayer) moveCursor(ctx context.Context, u *unit, end, sent int64) (bool, error) {
+func (r *Replayer) moveCursor(ctx context.Context, u *cursors.Claimed, end, sent int64) (bool, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), moveTimeout)
 	defer cancel()
-	tag, err := r.Pool.Exec(ctx, moveUnitSQL, u.replay, u.partition, u.fence, u.cursor, end, sent, r.LeaseTTL)
-	if err != nil {
-		return false, fmt.Errorf("moving a replay's cursor: %w", err)
-	}
-	u.cursor, u.records = end, u.records+sent
-	return tag.RowsAffected() == 1, nil
+	return u.Move(ctx, r.Pool, end, sent, r.LeaseTTL)
 }
 
 // release releases the lease, so that any instance can continue at once.
-func (r *Replayer) release(ctx context.Context, u *unit) error {
+func (r *Replayer) release(ctx context.Context, u *cursors.Claimed) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), moveTimeout)
 	defer cancel()
-	_, err := r.Pool.Exec(ctx, `UPDATE replay_units SET lease_until = '-infinity' WHERE replay_id = $1 AND partition = $2 AND fence = $3`, u.replay, u.partition, u.fence)
-	if err != nil {
-		return fmt.Errorf("releasing a replay unit: %w", err)
-	}
-	return nil
+	return u.Release(ctx, r.Pool)
 }

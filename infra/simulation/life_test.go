@@ -3,6 +3,7 @@ package simulation
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -34,6 +35,8 @@ func (tx *simTx) lifeQuery(text string, args []any) *simRows {
 		var out *simRows
 		err := tx.do("raise epochs", kindStep, nil, func() error { out = tx.raiseEpochs(text, args[0].([]int16)); return nil })
 		return orFailed(out, err)
+	case strings.HasPrefix(text, "UPDATE relay_cursors c SET owner = NULL"):
+		return tx.revokeLeases(args[0].([]int16), args[1].([]int32), args[2].([]int64))
 	case strings.HasPrefix(text, "SELECT r.n - 1"):
 		return tx.findGhosts(text, args)
 	}
@@ -58,13 +61,21 @@ func (tx *simTx) raiseEpochs(text string, partitions []int16) *simRows {
 			s.count("epoch raised")
 			db.epochs[p] = append(db.epochs[p], next)
 			db.heads[p].epoch, db.heads[p].life = next.epoch, s.life
-			if c := &db.cursors[p]; has("UPDATE relay_cursors") {
-				c.position = min(c.position, next.from-1)
-				c.owner, c.until, c.fence = "", time.Time{}, max(c.fence+1, int64(next.epoch)<<24)
-			}
 		})
 	}
 	return out
+}
+
+// revokeLeases ends the leases of partitions whose epoch is raised.
+func (tx *simTx) revokeLeases(partitions []int16, epochs []int32, from []int64) *simRows {
+	for i, p := range partitions {
+		tx.later(func(*simTx) {
+			c := &tx.p.s.db.cursors[p]
+			c.position = min(c.position, from[i]-1)
+			c.owner, c.until, c.fence = "", time.Time{}, max(c.fence+1, int64(epochs[i])<<24)
+		})
+	}
+	return &simRows{tag: "UPDATE " + strconv.Itoa(len(partitions))}
 }
 
 // findGhosts makes the comparisons that the statement's text has.

@@ -183,7 +183,7 @@ func (tx *simTx) historyQuery(text string, args []any) *simRows {
 			out.list = append(out.list, []any{p, int64(0)}) // of the start; other times are not asked for
 		}
 		return out
-	case strings.HasPrefix(text, "WITH r AS") && strings.Contains(text, "INSERT INTO replays"):
+	case strings.HasPrefix(text, "INSERT INTO replays"), strings.HasPrefix(text, "INSERT INTO replay_units"):
 		return &simRows{}
 	case strings.HasPrefix(text, "UPDATE relay_cursors c SET furthest"):
 		return tx.rewindRelay(text, args)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/relay/cursors"
 )
 
 // errNewLife means that the server was restarted, promoted or set back since the epoch of
@@ -51,8 +52,7 @@ const (
 
 	// The number of an epoch is the time in seconds since 2020: a backup that is restored
 	// for the second time does not know the number of the first, whose records the topics
-	// still have. The same holds for the fence: no lease of an earlier life, whose number
-	// the restored table may not know, equals one of the new life.
+	// still have.
 	raiseEpochSQL = `WITH stale AS (
  SELECT h.partition, h.position + 1 AS from_position, s.*,
   greatest(h.epoch + 1, t.epoch + 1, extract(epoch FROM clock_timestamp())::int - 1577836800) AS epoch,
@@ -63,9 +63,7 @@ const (
  WHERE h.partition = ANY ($1) AND (t.epoch >= h.epoch
   OR (h.system_identifier, h.timeline, h.started_at) IS DISTINCT FROM (s.system_identifier, s.timeline, s.started_at))),
 raised AS (INSERT INTO log_epochs (partition, epoch, from_position, system_identifier, timeline, started_at, reason)
- SELECT partition, epoch, from_position, system_identifier, timeline, started_at, reason FROM stale),
-revoked AS (UPDATE relay_cursors c SET owner = NULL, lease_until = '-infinity', fence = greatest(c.fence + 1, s.epoch::bigint << 24),
- position = least(c.position, s.from_position - 1), furthest = least(c.furthest, s.from_position - 1) FROM stale s WHERE c.partition = s.partition)
+ SELECT partition, epoch, from_position, system_identifier, timeline, started_at, reason FROM stale)
 UPDATE log_heads h SET epoch = s.epoch, system_identifier = s.system_identifier, timeline = s.timeline, started_at = s.started_at
  FROM stale s WHERE h.partition = s.partition RETURNING h.partition, h.epoch, s.from_position, s.reason`
 
@@ -105,6 +103,9 @@ func (l *Log) raise(ctx context.Context, partitions []int16, ahead map[int16]int
 		raised, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (r Raised, err error) {
 			return r, row.Scan(&r.Partition, &r.Epoch, &r.From, &r.Reason)
 		})
+		if err == nil && len(raised) > 0 {
+			err = revokeLeases(ctx, tx, raised)
+		}
 		if err != nil {
 			return fmt.Errorf("raising the epoch: %w", err)
 		}
@@ -114,6 +115,15 @@ func (l *Log) raise(ctx context.Context, partitions []int16, ahead map[int16]int
 		l.reportRaised(raised)
 	}
 	return err
+}
+
+// revokeLeases ends the leases of relays: a relay may hold events that the log has lost.
+func revokeLeases(ctx context.Context, tx pgx.Tx, raised []Raised) error {
+	var began []cursors.Epoch
+	for _, r := range raised {
+		began = append(began, cursors.Epoch{Partition: r.Partition, Number: r.Epoch, From: r.From})
+	}
+	return cursors.Revoke(ctx, tx, began)
 }
 
 // reportRaised logs why epochs were raised, a line for each reason. A restart

@@ -12,6 +12,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/relay/cursors"
 )
 
 var (
@@ -105,54 +106,32 @@ func (t *replayTx) RecordedAt(p events.Position) (at time.Time, ok bool, err err
 	return at, true, nil
 }
 
-// The new fence ends a lease: the steps of its holder are refused, and its renewal
-// fails. furthest keeps records that are published again from counting as a backlog of
-// ingestion.
-const rewindRelaySQL = `UPDATE relay_cursors c SET furthest = greatest(c.furthest, c.position), position = n.becomes, fence = c.fence + 1,
- owner = NULL, lease_until = '-infinity', attempts = 0, last_error = NULL
- FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) n (partition, was, becomes)
- WHERE c.partition = n.partition AND c.position = n.was AND n.becomes < n.was`
-
 // RewindRelay implements commands.ReplayTx.
 func (t *replayTx) RewindRelay(steps []events.ReplayStep) error {
-	var partitions []int16
-	var was, becomes []int64
-	for _, s := range steps {
-		partitions, was, becomes = append(partitions, s.Partition), append(was, s.From), append(becomes, s.To)
-	}
-	tag, err := t.tx.Exec(t.ctx, rewindRelaySQL, partitions, was, becomes)
-	if err != nil {
-		return fmt.Errorf("moving the relay back: %w", err)
-	}
-	if tag.RowsAffected() != int64(len(steps)) {
-		return fmt.Errorf("moving the relay back: %d of %d cursors were where they were read", tag.RowsAffected(), len(steps))
-	}
-	return nil
+	return cursors.Rewind(t.ctx, t.tx, steps)
 }
 
-const startReplaySQL = `WITH r AS (
- INSERT INTO replays (id, kind, topic, tenant_id, consumer, target, reason, state, created_at, ended_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
-) INSERT INTO replay_units (replay_id, partition, first, cursor, upto)
- SELECT $1, u.* FROM unnest($11::smallint[], $12::bigint[], $13::bigint[], $14::bigint[]) u`
+const startReplaySQL = `INSERT INTO replays (id, kind, topic, tenant_id, consumer, target, reason, state, created_at, ended_at)
+ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
 
 // StartReplay implements commands.ReplayTx.
 func (t *replayTx) StartReplay(r commands.Replay) error {
 	topic, _ := events.TopicOf(r.Topic)
-	var partitions []int16
-	var first, cursor, upTo []int64
-	for _, u := range r.Units {
-		partitions, first = append(partitions, u.Partition), append(first, u.First)
-		cursor, upTo = append(cursor, u.Cursor), append(upTo, u.UpTo)
+	err := t.exec("replay", startReplaySQL, r.ID, r.Kind, int16(topic), r.TenantID, r.Consumer, r.Target, r.Reason, r.State, r.CreatedAt, r.EndedAt)
+	if err != nil {
+		return err
 	}
-	return t.exec("replay", startReplaySQL, r.ID, r.Kind, int16(topic), r.TenantID, r.Consumer, r.Target, r.Reason, r.State, r.CreatedAt, r.EndedAt,
-		partitions, first, cursor, upTo)
+	return cursors.AddUnits(t.ctx, t.tx, r.ID, unitsOf(r.Units))
 }
 
-const (
-	endReplaySQL = `UPDATE replays SET state = $2, failure = $3, ended_at = $4 WHERE id = $1 AND state = 'RUNNING'`
-	endUnitsSQL  = `UPDATE replay_units u SET cursor = n.cursor, upto = n.upto
- FROM unnest($2::smallint[], $3::bigint[], $4::bigint[]) n (partition, cursor, upto) WHERE u.replay_id = $1 AND u.partition = n.partition`
-)
+func unitsOf(units []commands.ReplayUnit) (all []cursors.Unit) {
+	for _, u := range units {
+		all = append(all, cursors.Unit{Partition: u.Partition, First: u.First, Cursor: u.Cursor, UpTo: u.UpTo})
+	}
+	return all
+}
+
+const endReplaySQL = `UPDATE replays SET state = $2, failure = $3, ended_at = $4 WHERE id = $1 AND state = 'RUNNING'`
 
 // EndReplay implements commands.ReplayTx.
 func (t *replayTx) EndReplay(id uuid.UUID, state, failure string, at time.Time, units []commands.ReplayUnit) (bool, error) {
@@ -163,12 +142,7 @@ func (t *replayTx) EndReplay(id uuid.UUID, state, failure string, at time.Time, 
 	if tag.RowsAffected() == 0 {
 		return false, nil
 	}
-	var partitions []int16
-	var cursor, upTo []int64
-	for _, u := range units {
-		partitions, cursor, upTo = append(partitions, u.Partition), append(cursor, u.Cursor), append(upTo, u.UpTo)
-	}
-	return true, t.exec("replay's figures", endUnitsSQL, id, partitions, cursor, upTo)
+	return true, cursors.EndUnits(t.ctx, t.tx, id, unitsOf(units))
 }
 
 const publishedRangesSQL = replayColumns + ` WHERE r.state = 'RUNNING' AND r.kind = 'range'
