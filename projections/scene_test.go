@@ -14,7 +14,6 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/audit"
 	"github.com/meterplex/meterplex/projections/consume"
@@ -105,27 +104,26 @@ func (s *pipelineFixture) addSeparateGeneration(c projections.Consumer) *consume
 	return r
 }
 
-const consumerLag = `
-SELECT count(*) FROM consumer_checkpoints c JOIN log_heads h USING (partition)
-WHERE c.consumer = $1 AND c.joined AND c.position < CASE WHEN $2::int = 0 THEN h.position ELSE h.topic_positions[$2::int] END`
-
 // drain lets consumers read the log until each has reached its source's end.
 func (s *pipelineFixture) drain(runners ...*consume.Runner) {
 	s.Helper()
+	ctx := context.Background()
 	for _, r := range runners {
-		ctx, stop := context.WithCancel(context.Background())
-		done := make(chan error, 1)
-		go func() { done <- localtest.Follow(ctx, r, time.Millisecond, nil) }()
 		until := time.Now().Add(time.Minute)
-		for behind := 1; behind > 0; time.Sleep(time.Millisecond) {
-			s.must(s.pool.QueryRow(ctx, consumerLag, r.Consumer.Name, int(r.Consumer.Topic)).Scan(&behind))
-			if time.Now().After(until) {
-				s.stuck(r.Consumer.Name, behind)
+		for {
+			ahead, err := r.Ahead(ctx)
+			s.must(err)
+			if len(ahead) == 0 {
 				break
 			}
+			if time.Now().After(until) {
+				s.stuck(r.Consumer.Name, len(ahead))
+				break
+			}
+			if r.ReadUpTo(ctx, ahead) != nil {
+				time.Sleep(time.Millisecond) // a router pauses and sends them again
+			}
 		}
-		stop()
-		s.must(<-done)
 	}
 }
 

@@ -31,21 +31,19 @@ const schemathesisChecks = "not_a_server_error,status_code_conformance,content_t
 // about three minutes; without hooks.py it took more than a quarter of an hour.
 func TestTheServiceMatchesItsOpenAPIDocument(t *testing.T) {
 	t.Parallel()
-	examples, phases, limit := 4, "fuzzing", 5*time.Minute
+	examples, phases := 2, "fuzzing"
 	if long := os.Getenv("METERPLEX_TEST_SCHEMATHESIS"); long != "" {
 		var err error
 		if examples, err = strconv.Atoi(long); err != nil || examples < 1 {
 			t.Fatal("METERPLEX_TEST_SCHEMATHESIS: expected a number of requests for each operation, e.g. 50")
 		}
-		phases, limit = "examples,coverage,fuzzing", time.Hour
+		phases = "examples,coverage,fuzzing"
 	}
 	tool := schemathesis(t)
 	w := newDeployment(t)
 	w.pipe = "postgres"
 	at := w.serve("")
 	x := w.described(at)
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
 	// The tenant's key first: operators may suspend its tenant.
 	for _, caller := range []struct{ name, key, paths string }{
 		{"tenant", x.key, "^/api/v1/(usage|entitlements|events)"}, {"operator", w.operator, "."},
@@ -54,10 +52,10 @@ func TestTheServiceMatchesItsOpenAPIDocument(t *testing.T) {
 			"-H", "Authorization: Bearer " + caller.key, "--include-path-regex", caller.paths, "--checks", schemathesisChecks, "--phases", phases,
 			"--max-examples", strconv.Itoa(examples), "--generation-deterministic", "--no-shrink", "--continue-on-failure", "--workers", "2",
 			"--request-timeout", "30", "--warnings", "off", "--no-color"}
-		out, err := runSchemathesis(ctx, t, tool, args)
+		out, err := runSchemathesis(t, tool, args)
 		for tries := 1; err != nil && tries < 3 && bytes.Contains(out, []byte("No issues found")); tries++ {
 			t.Logf("%s: schemathesis failed without an issue:\n%s", caller.name, out)
-			out, err = runSchemathesis(ctx, t, tool, args)
+			out, err = runSchemathesis(t, tool, args)
 		}
 		tested, made := figure(out, `Tested: (\d+)`), figure(out, `(\d+) generated`)
 		t.Logf("%s: %d operations, %d requests", caller.name, tested, made)
@@ -74,9 +72,9 @@ func TestTheServiceMatchesItsOpenAPIDocument(t *testing.T) {
 
 // runSchemathesis runs the tool once. On a slow machine it may fail on its own generated data
 // (Hypothesis's Flaky), which only its exit code shows.
-func runSchemathesis(ctx context.Context, t *testing.T, tool string, args []string) ([]byte, error) {
+func runSchemathesis(t *testing.T, tool string, args []string) ([]byte, error) {
 	t.Helper()
-	cmd := exec.CommandContext(ctx, tool, args...)
+	cmd := exec.CommandContext(t.Context(), tool, args...)
 	cmd.Dir = t.TempDir() // the tool stores its findings there
 	cmd.Env = append(os.Environ(), "NO_PROXY=127.0.0.1", "PYTHONPATH="+testdata(t), "SCHEMATHESIS_HOOKS=hooks", "PYTHONDONTWRITEBYTECODE=1")
 	return cmd.CombinedOutput()
