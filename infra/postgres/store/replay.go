@@ -229,7 +229,11 @@ func (s *Replays) DueRewind(ctx context.Context, consumer string) (*commands.Rep
 	case err != nil:
 		return nil, unavailable(fmt.Errorf("reading replays: %w", err))
 	}
-	return s.oneReplay(ctx, replaySQL, id)
+	r, err := s.oneReplay(ctx, replaySQL, id)
+	if err != nil || r == nil || r.State != commands.ReplayRunning { // it has ended meanwhile
+		return nil, err
+	}
+	return r, nil
 }
 
 func (s *Replays) oneReplay(ctx context.Context, sql string, arg any) (*commands.Replay, error) {
