@@ -156,6 +156,9 @@ func (t *Tour) conclude(ctx context.Context) error {
 	}
 	fmt.Fprintf(t.Stdout, "\n%d reads while all of this happened: none failed, none saw figures of both (%d saw the fault's, %d the mended ones). %d events were sent meanwhile.\n",
 		t.readers.count.Load(), t.readers.cut.Load(), t.readers.whole.Load(), t.sent.Load())
+	if n := t.readers.refused.Load(); n > 0 {
+		fmt.Fprintf(t.Stdout, "%d reads were refused because this machine is busy, and sent again.\n", n)
+	}
 	if t.readers.cut.Load() == 0 || t.readers.whole.Load() == 0 {
 		return fmt.Errorf("no reader saw both of them at their times")
 	}

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/client"
 )
 
 // traffic sends usage until ctx ends.
@@ -33,10 +35,11 @@ func (t *Tour) traffic(ctx context.Context) {
 	})
 }
 
-// readers counts the reads of the figures and holds the first error.
+// readers counts the reads of the figures and holds the first error. A read that a busy machine refuses is
+// sent again.
 type readers struct {
-	count, cut, whole atomic.Int64
-	wrong             atomic.Pointer[error]
+	count, cut, whole, refused atomic.Int64
+	wrong                      atomic.Pointer[error]
 }
 
 func (r *readers) failed() error {
@@ -54,8 +57,12 @@ func (t *Tour) read(ctx context.Context) {
 				c := t.client(t.tenant.Key)
 				c.RetryFor = 0
 				raw, err := c.Get(ctx, "/usage/aggregates", url.Values{"feature": {meteredFeature}})
-				if err == nil {
+				switch p := (*client.Problem)(nil); {
+				case err == nil:
 					err = t.readers.check(raw)
+				case errors.As(err, &p) && p.Code == "overloaded":
+					t.readers.refused.Add(1)
+					err = nil
 				}
 				if err != nil && ctx.Err() == nil {
 					t.readers.wrong.CompareAndSwap(nil, &err)
