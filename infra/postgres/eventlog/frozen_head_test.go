@@ -118,9 +118,10 @@ func TestP1_ASessionFrozenInMidCopyBlocksNoOther(t *testing.T) {
 			t.Fatalf("not stored after %v: %v", took, err)
 		}
 	}
-	if took := time.Since(began); ended.Load() != 1 || took < after-time.Second {
-		t.Errorf("%d sessions were ended, stored after %v: the head was not held by one that nothing else ends", ended.Load(), took)
+	if took := time.Since(began); took < after-time.Second {
+		t.Errorf("stored after %v: the head was not held by a session that nothing else ends", took)
 	}
+	expectEnded(t, &ended)
 }
 
 // Sessions that block no one are left alone, and a working session is never ended as frozen.
@@ -162,8 +163,18 @@ func TestActiveSessionsAreNotTerminated(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), `SELECT FROM log_heads WHERE partition = $1 FOR UPDATE`, other); err != nil {
 		t.Errorf("a session that waits for the quiet one: %v", err)
 	}
+	expectEnded(t, &ended)
+}
+
+// expectEnded waits until a session was counted as ended, and expects no other. The session
+// that waited may go on before the watch has the server's answer.
+func expectEnded(t *testing.T, ended *atomic.Int64) {
+	t.Helper()
+	for began := time.Now(); ended.Load() == 0 && time.Since(began) < time.Minute; {
+		time.Sleep(10 * time.Millisecond)
+	}
 	if n := ended.Load(); n != 1 {
-		t.Errorf("%d sessions were ended, want the quiet one", n)
+		t.Errorf("%d sessions were ended, want one", n)
 	}
 }
 
