@@ -36,23 +36,29 @@ func (w *testService) stallRequest(key string, length int, body string) net.Conn
 // awaitMetric waits until the metrics contain a line.
 func (w *testService) awaitMetric(line string) {
 	w.Helper()
-	for end := time.Now().Add(30 * time.Second); !strings.Contains(string(w.do(call{method: "GET", path: "/metrics"}).body), "\n"+line+"\n"); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); !strings.Contains(string(w.do(call{method: "GET", path: "/metrics"}).body), "\n"+line+"\n"); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			w.Fatal("the metrics never told " + line)
 		}
 	}
 }
 
-// refusedCount returns the number of requests refused for a reason, from the metrics.
-func (w *testService) refusedCount(reason string) (n int) {
+// metric returns the value of a series of whole numbers.
+func (w *testService) metric(series string) (n int) {
 	w.Helper()
-	_, rest, found := strings.Cut(string(w.do(call{method: "GET", path: "/metrics"}).body), `meterplex_http_refused_total{reason="`+reason+`"} `)
+	_, rest, found := strings.Cut(string(w.do(call{method: "GET", path: "/metrics"}).body), "\n"+series+" ")
 	if !found {
-		w.Fatalf("no count of %s", reason)
+		w.Fatalf("no series %s", series)
 	}
 	_, err := fmt.Sscan(rest, &n)
 	w.must(err)
 	return n
+}
+
+// refusedCount returns the number of requests refused for a reason, from the metrics.
+func (w *testService) refusedCount(reason string) (n int) {
+	w.Helper()
+	return w.metric(`meterplex_http_refused_total{reason="` + reason + `"}`)
 }
 
 func TestExcessRequestsAreRefusedExceptHealth(t *testing.T) {

@@ -3,6 +3,7 @@ package http
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -13,15 +14,14 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
-	"github.com/meterplex/meterplex/http/admission"
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/problem"
 	"github.com/meterplex/meterplex/projections/audit"
+	"github.com/meterplex/meterplex/projections/query"
 )
 
 // Bounds of streams that read the log without a time limit.
 const (
-	maxStreams = 64                     // open at the same time, per instance
 	tailEvery  = 100 * time.Millisecond // the longest delay before an event is sent
 	checkEvery = tailEvery              // how long a stream continues after its key's revocation is known here
 )
@@ -32,7 +32,6 @@ const mediaNDJSON = "application/x-ndjson"
 // holds only its connection.
 type logStreams struct {
 	*service
-	open admission.Counter
 }
 
 // logStream is one stream. Its context ends with the connection, not with the request
@@ -51,10 +50,11 @@ type logStream struct {
 // begin returns the stream and a function that ends it, or a problem if too many streams
 // are open.
 func (s *logStreams) begin(w http.ResponseWriter, r *http.Request) (*logStream, func(), error) {
-	if !s.open.Enter(maxStreams) {
-		return nil, nil, problem.New("overloaded", "Too many streams of the log are open; come again later")
-	}
 	x := edge.ExchangeOf(r.Context())
+	leave, p := s.edge.OpenStream(x)
+	if p != nil {
+		return nil, nil, p
+	}
 	ctx, cancel := context.WithCancel(edge.WithExchange(x.From.Context(), x))
 	go func() {
 		select {
@@ -64,7 +64,7 @@ func (s *logStreams) begin(w http.ResponseWriter, r *http.Request) (*logStream, 
 		}
 	}()
 	l := &logStream{service: s.service, ctx: ctx, x: x, w: w, control: http.NewResponseController(w), checked: time.Now(), spoke: time.Now()}
-	return l, func() { cancel(); s.open.Leave() }, nil
+	return l, func() { cancel(); leave() }, nil
 }
 
 // start writes the status and headers. After it, an error cannot become a problem.
@@ -141,6 +141,10 @@ func (s *logStreams) export(w http.ResponseWriter, r *http.Request) error {
 
 func (l *logStream) exportPage(walk *audit.EventWalk) error {
 	list, err := walk.Next(l.ctx)
+	if errors.Is(err, query.ErrOverloaded) {
+		l.pause()
+		return nil
+	}
 	for i := range list {
 		if err == nil {
 			err = l.appendLine(&list[i])
@@ -199,20 +203,24 @@ func (l *logStream) follow(tail *audit.EventTail, on bool) {
 	if l.flush() != nil {
 		return
 	}
-	tick := time.NewTicker(tailEvery)
-	defer tick.Stop()
 	for l.alive() {
 		list, err := tail.Next(l.ctx)
-		if err != nil || l.sendPage(tail, list) != nil || len(list) == 0 && !on {
+		refused := errors.Is(err, query.ErrOverloaded)
+		if err != nil && !refused || l.sendPage(tail, list) != nil || len(list) == 0 && !refused && !on {
 			return // a client that reconnects continues from its last id
 		}
-		if len(list) > 0 {
-			continue
+		if len(list) == 0 {
+			l.pause()
 		}
-		select {
-		case <-l.ctx.Done():
-		case <-tick.C:
-		}
+	}
+}
+
+// pause waits between two reads: for new events, or for a read that was refused because other
+// reads take the connections that it may use.
+func (l *logStream) pause() {
+	select {
+	case <-l.ctx.Done():
+	case <-time.After(tailEvery):
 	}
 }
 

@@ -1,11 +1,13 @@
 package http_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -182,7 +184,8 @@ func TestP6_RecordedEventsCannotBeChanged(t *testing.T) {
 // caller itself.
 func TestP9_DefinerFunctionsShowATenantItsOwnRows(t *testing.T) {
 	m := newIsolationFixture(t)
-	known := []string{"broker_place", "caused_positions", "consumer_standing", "failing_positions", "log_positions", "position_of_event", "recorded_residencies", "recorded_until", "usage_positions"}
+	known := []string{"broker_place", "caused_positions", "consumer_standing", "failed_verdicts", "failing_positions", "log_positions", "position_of_event",
+		"recorded_residencies", "recorded_until", "rejected_positions", "usage_positions", "usage_stream", "usage_walk", "verdict_positions"}
 	rows, err := m.pool.Query(t.Context(), `SELECT proname || CASE WHEN array_to_string(proconfig, ' ') LIKE '%search_path=%' THEN '' ELSE ' without a search path' END
   || CASE WHEN EXISTS (SELECT FROM aclexplode(coalesce(proacl, acldefault('f', proowner))) WHERE grantee = 0) THEN ' for everybody' ELSE '' END
  FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND prosecdef ORDER BY 1`)
@@ -192,15 +195,41 @@ func TestP9_DefinerFunctionsShowATenantItsOwnRows(t *testing.T) {
 	if !slices.Equal(names, known) {
 		t.Errorf("functions that run as their owner: %q", names)
 	}
-	used := fmt.Sprintf(`SELECT count(*) FROM usage_positions(%d::smallint, '%s', 1000000, 0, '', NULL, NULL, 100)`, events.PartitionOf(uuid.MustParse(m.a.id)), m.a.id)
 	nobody, empty := newID().String(), ""
-	for name, c := range map[string]struct {
-		as   *string
-		sees bool
-	}{"A": {&m.a.id, true}, "B": {&m.b.id, false}, "nobody": {&nobody, false}, "unset": {nil, false}, "empty": {&empty, false}} {
-		if n, denied, err := m.asTenant(c.as, used); err != nil || denied || n > 0 != c.sees {
-			t.Errorf("%s is shown %d positions of A's usage (denied %v), %v", name, n, denied, err)
+	for _, shown := range m.shownByFunctions() {
+		for name, c := range map[string]struct {
+			as   *string
+			sees bool
+		}{"A": {&m.a.id, true}, "B": {&m.b.id, false}, "nobody": {&nobody, false}, "unset": {nil, false}, "empty": {&empty, false}} {
+			if n, denied, err := m.asTenant(c.as, shown); err != nil || denied || n > 0 != c.sees {
+				t.Errorf("%s is shown %d rows of A by %s (denied %v), %v", name, n, shown, denied, err)
+			}
 		}
+	}
+}
+
+// shownByFunctions returns statements that count A's rows by functions which read the log for tenants.
+func (m *isolationFixture) shownByFunctions() []string {
+	m.Helper()
+	tenant := uuid.MustParse(m.a.id)
+	var verdict int64
+	var period string
+	m.must(m.pool.QueryRow(m.Context(), `SELECT position, body ->> 5 FROM event_log_rows WHERE tenant_id = $1 AND subject = 2 ORDER BY position LIMIT 1`, tenant).Scan(&verdict, &period))
+	m.must(pgx.BeginFunc(m.Context(), m.pool, func(tx pgx.Tx) error {
+		_, err := m.log.AppendTx(m.Context(), tx, []events.Pending{{EventID: newID(), Subject: events.AggregationFailed, TenantID: tenant,
+			DedupeKey: "d/isolation", Actor: events.Actor{Type: "system", ID: events.GroupAggregator}, Residency: events.ResidencyUnspecified, OccurredAt: time.Now(),
+			Payload: json.RawMessage(fmt.Sprintf(`{"code":"fold_failed","reason":"a secret of A","sourcePosition":%d}`, verdict))}})
+		return err
+	}))
+	at := fmt.Sprintf("%d::smallint, '%s'", events.PartitionOf(tenant), tenant)
+	return []string{
+		fmt.Sprintf(`SELECT count(*) FROM usage_positions(%s, 1000000, 0, '', NULL, NULL, 100)`, at),
+		fmt.Sprintf(`SELECT cardinality(positions) FROM usage_walk(%s, 1000000, 0, '', NULL, NULL, 100, 100000)`, at),
+		fmt.Sprintf(`SELECT count(*) FROM usage_stream(%s, 'secret-of-A', 0, NULL, 0, 1000000, NULL, NULL, false, 10)`, at),
+		fmt.Sprintf(`SELECT count(*) FROM usage_stream(%s, 'rejected-of-A', 0, NULL, 0, 1000000, '{3}', NULL, true, 10)`, at),
+		fmt.Sprintf(`SELECT count(*) FROM rejected_positions('%s', 1000000, 100)`, tenant),
+		fmt.Sprintf(`SELECT count(*) FROM verdict_positions(%s, 'api_calls', '%s', 0, 1000000, 100)`, at, period),
+		fmt.Sprintf(`SELECT count(*) FROM failed_verdicts('%s', ARRAY[%d::bigint])`, tenant, verdict),
 	}
 }
 

@@ -120,6 +120,9 @@ func (t *site) describe(o operation) huma.Operation {
 		Tags: []string{o.tag}, DefaultStatus: o.status, Responses: map[string]*huma.Response{},
 	}
 	statuses := append([]int{http.StatusBadRequest, http.StatusInternalServerError, http.StatusServiceUnavailable}, o.problems...)
+	if route.Who == auth.Tenant || route.Who == auth.Either {
+		statuses = append(statuses, http.StatusTooManyRequests) // the tenant's share
+	}
 	if route.Who != auth.Public {
 		op.Security = security(route)
 		statuses = append(statuses, http.StatusUnauthorized, http.StatusForbidden)

@@ -38,6 +38,9 @@ type Server struct {
 	// Backlog, if set, returns how many events wait to be published and the bound: above it,
 	// ingest is refused with 429.
 	Backlog func() (waiting, bound int64)
+	// AdminElsewhere leaves health and metrics out of Handler: AdminHandler serves them at an address
+	// of their own.
+	AdminElsewhere bool
 	// Metrics serves /metrics. Registerer registers the metrics of this package; nil means a
 	// registry of its own.
 	Metrics    http.Handler
@@ -76,6 +79,12 @@ func (s *Server) Handler() (http.Handler, error) {
 // API role.
 func (s *Server) HealthHandler() (http.Handler, error) {
 	return s.handler(func(t *site) { t.healthOperations(t) })
+}
+
+// AdminHandler serves liveness, readiness, metrics and profiles of the process. None needs a key:
+// it is for an address that only operators reach.
+func (s *Server) AdminHandler() (http.Handler, error) {
+	return s.handler(func(t *site) { t.healthOperations(t); t.profileOperations(t) })
 }
 
 func (s *Server) handler(operations func(*site)) (http.Handler, error) {

@@ -126,9 +126,9 @@ func (t *site) serveRaw(o operation, complete func(*huma.Operation, schemas), ha
 }
 
 // servePlain registers a page that is not part of the OpenAPI document.
-func (t *site) servePlain(o operation, handler http.Handler) {
+func (t *site) servePlain(o operation, handler http.Handler, params ...*huma.Param) {
 	t.declare(o)
-	t.mount(&huma.Operation{Method: o.method, Path: o.path}, nil, handler)
+	t.mount(&huma.Operation{Method: o.method, Path: o.path, Parameters: params}, nil, handler)
 }
 
 // schemas returns the schema of a Go type.

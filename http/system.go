@@ -20,7 +20,9 @@ func (s *service) systemOperations(t *site) {
 		summary: "Where every accepted event is", description: "accepted = aggregated + rejected + inFlight + parked, in one snapshot; total and partitions have inFlight as undecided + unapplied."}, s.identity)
 	serve(t, operation{method: http.MethodGet, path: prefix + "/system", who: auth.Operator, scopes: operators, id: "getSystem", tag: "System",
 		summary: "The log's id and the lives of its database server", description: "A server that was restarted, promoted or restored is in another life, and each log partition begins a new epoch. The procedure is in docs/runbooks/failover.md."}, s.system)
-	s.healthOperations(t)
+	if !s.AdminElsewhere {
+		s.healthOperations(t)
+	}
 	t.servePlain(operation{method: http.MethodGet, path: "/openapi.json", who: auth.Public}, t.document("application/json", func() ([]byte, error) { return json.Marshal(t.api.OpenAPI()) }))
 	t.servePlain(operation{method: http.MethodGet, path: "/openapi.yaml", who: auth.Public}, t.document("application/yaml", t.api.OpenAPI().YAML))
 	t.servePlain(operation{method: http.MethodGet, path: "/docs", who: auth.Public}, newReference())

@@ -3,6 +3,7 @@ package http_test
 import (
 	"context"
 	"errors"
+	nethttp "net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -70,6 +71,39 @@ func TestP11_ReadyWithoutOptionalDependencies(t *testing.T) {
 		handler.ServeHTTP(got, httptest.NewRequestWithContext(t.Context(), "GET", "/readyz", nil))
 		if got.Code != c.status || !strings.Contains(got.Body.String(), c.holds) {
 			t.Errorf("%d %s, want %d with %s", got.Code, got.Body, c.status, c.holds)
+		}
+	}
+}
+
+// With an admin address, health and metrics are served there alone. The profiles are served nowhere
+// else, and never with the command line, which may hold keys.
+func TestTheAdminAddressServesHealthMetricsAndProfiles(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	s := &http.Server{Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry, Version: "test"}
+	whole, err := s.Handler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Registerer, s.AdminElsewhere = nil, true
+	public, err := s.Handler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin, err := s.AdminHandler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, status := range map[string][3]int{ // alone, beside an admin address, at the admin address
+		"/livez": {200, 404, 200}, "/readyz": {200, 404, 200}, "/metrics": {200, 404, 200}, "/docs": {200, 200, 404}, "/api/v1/tenants": {401, 401, 404},
+		"/debug/pprof/": {404, 404, 200}, "/debug/pprof/goroutine?debug=1": {404, 404, 200}, "/debug/pprof/heap": {404, 404, 200},
+		"/debug/pprof/cmdline": {404, 404, 404}, "/debug/pprof/profile?seconds=x": {404, 404, 400}, "/debug/pprof/heap?x=1": {404, 404, 400},
+	} {
+		for i, handler := range []nethttp.Handler{whole, public, admin} {
+			got := httptest.NewRecorder()
+			handler.ServeHTTP(got, httptest.NewRequestWithContext(t.Context(), "GET", path, nil))
+			if got.Code != status[i] {
+				t.Errorf("%s of handler %d: %d %s, want %d", path, i, got.Code, got.Body, status[i])
+			}
 		}
 	}
 }

@@ -61,7 +61,7 @@ type explainAnswer struct {
 	Body struct {
 		Total      json.Number            `json:"total" doc:"The figure."`
 		EventCount int64                  `json:"eventCount"`
-		Adds       bool                   `json:"adds" doc:"All events together add up to exactly the figure."`
+		Adds       bool                   `json:"adds" doc:"All events together add up to exactly the figure. Of a figure of more than 1,000 events the last page proves it; earlier pages say so unless they disprove it."`
 		AsOf       events.Position        `json:"asOfPosition" doc:"Every event recorded up to here is in the figure."`
 		Data       []usage.ExplainedUsage `json:"data" nullable:"false"`
 		NextCursor *string                `json:"nextCursor" doc:"null on the last page."`

@@ -111,12 +111,16 @@ func (w *testService) server() *http.Server {
 	}
 }
 
-func (w *testService) serve(s *http.Server) {
+func (w *testService) serve(s *http.Server) { w.serveWith(s, func(*nethttp.Server) {}) }
+
+// serveWith serves with other timeouts of connections.
+func (w *testService) serveWith(s *http.Server, change func(*nethttp.Server)) {
 	handler, err := s.Handler()
 	w.must(err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	w.must(err)
 	server := http.NewServer("", handler)
+	change(server)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = server.Serve(listener) }()
 	w.addr = listener.Addr().String()

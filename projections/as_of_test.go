@@ -3,8 +3,10 @@ package projections_test
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"math/big"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,8 +84,24 @@ func TestP12_FiguresAsOfAPositionDoNotChange(t *testing.T) {
 			if got, want := d.AsOf(usage.AsOf{Position: &at}, 1000), countedUpTo(own, at.Number); !reflect.DeepEqual(amounts(got), want) {
 				rt.Fatalf("at %s: %v instead of %v", at, amounts(got), want)
 			}
+			d.checkEachFigureAsOf(rt, at, countedUpTo(own, at.Number))
 		}
 	})
+}
+
+// checkEachFigureAsOf reads the figures of a moment one by one, by feature and period.
+func (d *history) checkEachFigureAsOf(rt *rapid.T, at events.Position, want map[string]string) {
+	got := map[string]string{}
+	for key := range want {
+		names := strings.Fields(key)
+		page, err := d.reads.AggregatesAsOf(context.Background(), tenantViewer(d.tenant),
+			usage.AggregateQuery{TenantID: d.tenant, Feature: names[0], PeriodKey: names[1], Limit: 10}, usage.AsOf{Position: &at})
+		d.must(err)
+		maps.Copy(got, amounts(page.Data))
+	}
+	if !reflect.DeepEqual(got, want) {
+		rt.Fatalf("one by one at %s: %v instead of %v", at, got, want)
+	}
 }
 
 // countedUpTo is the definition, by brute force: of each verdict that did not fail,

@@ -14,7 +14,7 @@ import (
 func awkwardPlaces() []string {
 	const id = "01900000-0000-7000-8000-00000000000a"
 	return []string{"", "17-4711", "1-1,2-2", "32-1", "1-1,1-2", "1-01", "0-9223372036854775807", "9223372036854775808", "-1", "5/abc", "5/\x00", "-5/", "5", id, "{" + id + "}", id + "|calls|2026-05|" + id,
-		"1|2026-05|calls|" + id, "1|2|2026-05|calls|" + id, "live|1|2|3|4|5", "then|1|2|3|-99999999999999999999999999|5", "live|1|2|3|0x10|5", "usage/e1", "usage/", "usage/a\x00", "feature/\xff", "tenant/" + id,
+		"1|2026-05|calls|" + id, "1|2|2026-05|calls|" + id, "live|1|2|3|4|5|6|7|true", "then|1|2|3|-99999999999999999999999999|5|0|0|false", "live|1|2|3|4|5", "live|1|2|3|0x10|5", "usage/e1", "usage/", "usage/a\x00", "feature/\xff", "tenant/" + id,
 		"meterplex.usage", "meterplex.usage.", ".", "a|b|c|d|e|f", strings.Repeat("1-1,", 40)}
 }
 

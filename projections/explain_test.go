@@ -3,6 +3,7 @@ package projections_test
 import (
 	"context"
 	"math/big"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -21,6 +22,13 @@ import (
 func (d *history) checkExplanation(rt *rapid.T, a usage.Aggregate, asOf *usage.AsOf, between func()) {
 	q := usage.ExplainQuery{TenantID: d.tenant, Feature: a.Feature, PeriodKey: a.PeriodKey, SubscriptionID: a.SubscriptionID, AsOf: asOf,
 		Limit: rapid.IntRange(1, 3).Draw(rt, "limit")}
+	if asOf != nil {
+		page, err := d.reads.AggregatesAsOf(context.Background(), tenantViewer(d.tenant), usage.AggregateQuery{TenantID: d.tenant, Feature: a.Feature, PeriodKey: a.PeriodKey, Limit: 10}, *asOf)
+		d.must(err)
+		if !slices.ContainsFunc(page.Data, func(b usage.Aggregate) bool { return reflect.DeepEqual(a, b) }) {
+			rt.Fatalf("of its feature and period alone: %+v instead of %+v", page.Data, a)
+		}
+	}
 	sum, count, last := new(big.Int), int64(0), int64(0)
 	for {
 		e, err := d.reads.Explain(context.Background(), tenantViewer(d.tenant), q)
@@ -153,7 +161,7 @@ func TestP12_TheLastRefusalIsListed(t *testing.T) {
 
 func TestExplainRefusesForgedCursors(t *testing.T) {
 	s := newPipelineFixture(t)
-	for _, cursor := range []string{"x", "live|1|1|1|1", "live|1|1|1|x|1", "then|1|1|1|1|1", "ever|1|1|1|1|1"} {
+	for _, cursor := range []string{"x", "live|1|1|1|1", "live|1|1|1|x|1", "then|1|1|1|1|1", "ever|1|1|1|1|1", "ever|1|1|1|1|1|1|1|true", "live|1|1|1|1|1|1|1|maybe", "live|1|1|1|1|1|x|1|true"} {
 		_, err := s.reads.Explain(t.Context(), operator, usage.ExplainQuery{TenantID: uuid.Nil, Feature: "a", PeriodKey: "2026", After: cursor})
 		refusedAs(t, query.ErrCursorInvalid, err)
 	}

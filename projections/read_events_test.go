@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -71,8 +72,33 @@ func TestListedEventsMatchTheLog(t *testing.T) {
 				rt.Fatalf("%+v by %+v, after %d: %v instead of %v", f, viewer, after[d.partition], places(got), expected)
 			}
 		}
+		d.checkFates(rt)
 	})
 }
+
+// checkFates reads the stream of the last event of each subject that an event may meet after its verdict.
+func (d *history) checkFates(rt *rapid.T) {
+	if rapid.IntRange(0, 3).Draw(rt, "failures") == 0 {
+		d.addFailures()
+	}
+	d.drain(d.lettering)
+	own, _ := d.readAll()
+	ids := map[events.Subject]string{}
+	for _, e := range own {
+		if id := producerID.FindStringSubmatch(string(e.Payload)); id != nil && e.Subject > events.UsageValidated && e.Subject < events.TenantCreated {
+			ids[e.Subject] = id[1]
+		}
+	}
+	for subject, id := range ids {
+		f := audit.EventFilter{TenantID: &d.tenant, Stream: audit.Stream{Kind: "usage", ID: id}}
+		want := slices.DeleteFunc(slices.Clone(own), func(e events.Envelope) bool { return !inUsageStream(own, id)(&e) })
+		if got := d.list(tenantViewer(d.tenant), f, audit.Frontier{}, 100, func() {}); !slices.Equal(places(got), places(want)) {
+			rt.Fatalf("the stream of %s, which has a %d: %v instead of %v", id, subject, places(got), places(want))
+		}
+	}
+}
+
+var producerID = regexp.MustCompile(`"eventId":"([a-z0-9]+)"`)
 
 // more calls do n times, then never: a log that keeps growing is never read whole.
 func more(n int, do func()) func() {

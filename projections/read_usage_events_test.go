@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/audit"
 )
 
@@ -29,8 +31,7 @@ func (s *pipelineFixture) listed(tenant uuid.UUID, q audit.EventQuery) (ids []st
 	}
 }
 
-// A page scans 20,000 positions. Later usage is on the next page, even if this page
-// is empty.
+// A page skips what is not usage, however much it is.
 func TestSparseUsageEventsAreListed(t *testing.T) {
 	s := newPipelineFixture(t)
 	tenant := newID()
@@ -39,15 +40,64 @@ func TestSparseUsageEventsAreListed(t *testing.T) {
 	if at := s.append(usageEvent(tenant, "last", "calls", 1, may))[0].Number; at != 20002 {
 		t.Fatalf("the last event is at %d", at)
 	}
-	if ids, pages := s.listed(tenant, audit.EventQuery{}); !slices.Equal(ids, []string{"last", "floor", "below", "zero"}) || pages != 2 {
+	if ids, pages := s.listed(tenant, audit.EventQuery{}); !slices.Equal(ids, []string{"last", "floor", "below", "zero"}) || pages != 1 {
 		t.Errorf("on %d pages are listed %q", pages, ids)
 	}
 	if ids, _ := s.listed(tenant, audit.EventQuery{Feature: "rare"}); !slices.Equal(ids, []string{"floor", "zero"}) {
 		t.Errorf("of a feature are listed %q", ids)
 	}
-	s.append(usageEvent(tenant, "more", "calls", 1, may), usageEvent(tenant, "and more", "calls", 1, may))
-	if ids, pages := s.listed(tenant, audit.EventQuery{Feature: "rare"}); !slices.Equal(ids, []string{"floor", "zero"}) || pages != 2 {
-		t.Errorf("behind a page of nothing are listed %q", ids)
+}
+
+// A page ends when its time is over. Later usage is on the next page, even if this page
+// is empty.
+func TestAPageOfUsageEndsInTime(t *testing.T) {
+	s := newPipelineFixture(t)
+	s.reads.ListFor = time.Nanosecond
+	tenant := newID()
+	s.append(usageEvent(tenant, "zero", "rare", 1, may), usageEvent(tenant, "floor", "rare", 1, may))
+	others := make([]events.Pending, 7000) // more than one statement walks
+	for i := range others {
+		others[i] = usageEvent(tenant, fmt.Sprint("other ", i), "calls", 1, may)
+	}
+	s.append(others...)
+	if ids, pages := s.listed(tenant, audit.EventQuery{Feature: "rare"}); !slices.Equal(ids, []string{"floor", "zero"}) || pages < 2 {
+		t.Errorf("behind a page of nothing, on %d pages, are listed %q", pages, ids)
+	}
+	// Each page looks at two events, of which one is rejected.
+	mixed := newID()
+	s.subscribe(mixed, may, grant("calls", domain.ResetMonthly))
+	for i := range 10 {
+		s.append(usageEvent(mixed, fmt.Sprint(i), []string{"unknown", "calls"}[i%2], 1, may))
+	}
+	s.settle()
+	var ids []string
+	q := audit.EventQuery{TenantID: mixed, Status: projections.UsageAggregated, Limit: 1}
+	for more := true; more; more = q.After != "" {
+		page, err := s.reads.UsageEvents(t.Context(), tenantViewer(mixed), q)
+		s.must(err)
+		for _, u := range page.Data {
+			ids = append(ids, u.EventID)
+		}
+		q.After = page.Next
+	}
+	if !slices.Equal(ids, []string{"9", "7", "5", "3", "1"}) {
+		t.Errorf("by pages that end in time are listed %q", ids)
+	}
+}
+
+// A page of rejections that ends in time misses none: the next one begins right behind it.
+func TestAPageOfRejectionsEndsInTime(t *testing.T) {
+	s := newPipelineFixture(t)
+	s.reads.ListFor = time.Nanosecond
+	tenant := newID()
+	batch := []events.Pending{usageEvent(tenant, "rare", "rare", 1, may)}
+	for i := range 11 { // as many as one statement reads for a page of ten
+		batch = append(batch, usageEvent(tenant, fmt.Sprint("unknown ", i), "unknown", 1, may))
+	}
+	s.append(batch...)
+	s.settle()
+	if ids, pages := s.listed(tenant, audit.EventQuery{Feature: "rare", Status: projections.UsageRejected}); !slices.Equal(ids, []string{"rare"}) || pages < 2 {
+		t.Errorf("on %d pages of rejections are listed %q", pages, ids)
 	}
 }
 

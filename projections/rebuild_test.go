@@ -55,7 +55,13 @@ func (y *rebuildFixture) deploy() {
 	y.reads.Folds, y.reads.List = y.folds.Usage, y.projections()
 }
 
-func (y *rebuildFixture) projections() []projections.Projection { return models.List(y.folds, newID) }
+func (y *rebuildFixture) projections() []projections.Projection {
+	list := models.List(y.folds, newID)
+	for i := range list {
+		writeTotalsOften(&list[i].Consumer)
+	}
+	return list
+}
 
 // rebuilder is one instance's; chunk bounds the fold of one transaction.
 func (y *rebuildFixture) rebuilder(chunk int64) *rebuild.Rebuilder {

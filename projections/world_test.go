@@ -170,7 +170,15 @@ func (w *logFixture) runner(c projections.Consumer) (*consume.Runner, *tally) {
 	if c.MaxPerPartition == 0 {
 		c.MaxPerPartition = projections.MaxWithFollowUps
 	}
+	writeTotalsOften(&c)
 	return &consume.Runner{Pool: w.pool, Log: w.log, Consumer: c, NewID: newID, Logger: slog.New(slog.DiscardHandler), Observe: seen}, seen
+}
+
+// writeTotalsOften makes the aggregator write running totals in every test, not only of large figures.
+func writeTotalsOften(c *projections.Consumer) {
+	if h, ok := c.Handler.(*usage.Handler); ok {
+		h.TotalsEvery = 3
+	}
 }
 
 func (w *logFixture) validator() (*consume.Runner, *tally) {

@@ -29,10 +29,13 @@ type Config struct {
 	Grow  int      // events in the log for B10; 0: skip B10
 	// Overload is the duration of the overload; 0: a minute, or less in a quick run.
 	Overload time.Duration
-	Quick    bool
-	Command  string // the run's command line, for the report
-	Log      io.Writer
-	Now      func() time.Time
+	// History is the number of usage events in the histories of B8 and B13; 0: ten million, or less in
+	// a quick run.
+	History int
+	Quick   bool
+	Command string // the run's command line, for the report
+	Log     io.Writer
+	Now     func() time.Time
 	// Profile, if set, is a folder for the database's slowest statements.
 	Profile string
 }
@@ -47,6 +50,8 @@ type times struct {
 	fresh   time.Duration // B5, and its limit
 	mixed   time.Duration // B1 with all roles running
 	history int           // usage events of B8
+	figure  int           // events in the figure of B13
+	reads   int           // requests of each read and key
 	before  time.Duration // B9: the load with the broker
 	outage  time.Duration // and without the broker
 	tenants int           // tenants
@@ -57,15 +62,23 @@ type times struct {
 }
 
 func (c *Config) times() times {
+	t := c.fixedTimes()
+	if c.History > 0 {
+		t.history, t.figure = c.History, c.History
+	}
+	return t
+}
+
+func (c *Config) fixedTimes() times {
 	if c.Quick {
 		return times{
 			rounds: 2, round: 2 * time.Second, paced: 3 * time.Second, latency: 8 * time.Second, stream: 15 * time.Second, fresh: 8 * time.Second,
-			mixed: 4 * time.Second, history: 500_000, before: 8 * time.Second, outage: 20 * time.Second, tenants: 1000, point: 1500 * time.Millisecond, idle: 5 * time.Second, overload: 15 * time.Second,
+			mixed: 4 * time.Second, history: 500_000, figure: 300_000, reads: 60, before: 8 * time.Second, outage: 20 * time.Second, tenants: 1000, point: 1500 * time.Millisecond, idle: 5 * time.Second, overload: 15 * time.Second,
 		}
 	}
 	return times{
 		rounds: 9, round: 3 * time.Second, paced: 8 * time.Second, latency: 30 * time.Second, stream: 40 * time.Second, fresh: 30 * time.Second,
-		mixed: 10 * time.Second, history: 10_000_000, before: 20 * time.Second, outage: time.Minute, tenants: 10_000, point: 6 * time.Second, idle: 10 * time.Second, overload: time.Minute,
+		mixed: 10 * time.Second, history: 10_000_000, figure: 10_000_000, reads: 200, before: 20 * time.Second, outage: time.Minute, tenants: 10_000, point: 6 * time.Second, idle: 10 * time.Second, overload: time.Minute,
 	}
 }
 
@@ -128,14 +141,14 @@ func (r *run) groups() []measurements {
 		{"api", []measurement{{id: "B1", measure: r.batches}, {id: "B2", measure: r.singles}, {id: "curve", slow: true, measure: r.ingestCurves}}},
 		{"all", []measurement{
 			{id: "idle", measure: r.idle}, {id: "B3", measure: r.ingestLatency}, {id: "B5", measure: r.freshness}, {id: "B6", measure: r.checks},
-			{id: "B4", measure: r.endToEnd}, {id: "curve", slow: true, measure: r.freshCurves}, {id: "B1+", measure: r.mixed},
+			{id: "B4", measure: r.endToEnd}, {id: "B12", measure: r.singlesEndToEnd}, {id: "curve", slow: true, measure: r.freshCurves}, {id: "B1+", measure: r.mixed},
 		}},
 		{"all", []measurement{{id: "overload", slow: true, measure: r.overload}}},
 		{"all", []measurement{{id: "B8", measure: r.rebuild}}},
 		{"all", []measurement{{id: "B9", slow: true, measure: r.outage}}},
 		{"", []measurement{
 			{id: "tenants", slow: true, alone: r.manyTenants}, {id: "instances", slow: true, alone: r.instances},
-			{id: "B10", alone: r.growth},
+			{id: "B13", slow: true, alone: r.readsAtSize}, {id: "B10", alone: r.growth},
 		}},
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 const (
 	// streamRate is offered in B4: a third above the aim.
-	streamRate = 20_000
+	streamRate = 53_000
 	// streamSize is the number of events in a request of B4, as from clients that collect events
 	// for some milliseconds.
 	streamSize    = 100
@@ -94,10 +94,39 @@ func (r *run) endToEnd(ctx context.Context, s *subject) error {
 	return nil
 }
 
-// stream offers B4's load in an open loop. Events that the pipeline cannot process in time
-// queue in the log and are processed before the clock stops.
+// stream offers B4's load in an open loop.
 func (r *run) stream(ctx context.Context, s *subject, f *Figure) error {
-	l, err := s.newIngestLoad(ctx, streamClients, streamSize, r.cfg.Now())
+	return r.pipeline(ctx, s, f, streamClients, streamSize, func(l *load) (rate, error) {
+		h, sent, err := openOver(streamRate/streamSize, r.times.stream, streamClients, l.sendOne).run(ctx)
+		if err == nil {
+			f.Latency, f.LatencyAt = latencyOf(h), fmt.Sprintf("of a request of %d events, at %d events/s", streamSize, streamRate)
+		}
+		return sent, err
+	})
+}
+
+// singlesEndToEnd is B12.
+func (r *run) singlesEndToEnd(ctx context.Context, s *subject) error {
+	f := figureB12()
+	err := r.pipeline(ctx, s, &f, singleClients, 1, func(l *load) (rate, error) {
+		return closed(ctx, singleClients, r.times.stream, l.send)
+	})
+	if err != nil {
+		return err
+	}
+	if f.Limit = r.maxRates["B2"]; f.Limit > 0 {
+		f.Ratio = f.Value / f.Limit
+	} else {
+		f.note("no limit", "B2 was not measured in this run; select both: --only B2,B12")
+	}
+	r.addFigure(f)
+	return nil
+}
+
+// pipeline measures a load until all its events are in the aggregates. Events that the pipeline cannot
+// process in time queue in the log and are processed before the clock stops.
+func (r *run) pipeline(ctx context.Context, s *subject, f *Figure, clients, size int, send func(l *load) (rate, error)) error {
+	l, err := s.newIngestLoad(ctx, clients, size, r.cfg.Now())
 	if err != nil {
 		return err
 	}
@@ -114,7 +143,7 @@ func (r *run) stream(ctx context.Context, s *subject, f *Figure) error {
 	if err != nil {
 		return err
 	}
-	h, sent, err := openOver(streamRate/streamSize, r.times.stream, streamClients, l.sendOne).run(ctx)
+	sent, err := send(l)
 	if err != nil {
 		return err
 	}
@@ -129,7 +158,6 @@ func (r *run) stream(ctx context.Context, s *subject, f *Figure) error {
 	}
 	f.Value = did.perSecond()
 	f.cost(took, w.memory)
-	f.Latency, f.LatencyAt = latencyOf(h), fmt.Sprintf("of a request of %d events, at %d events/s", streamSize, streamRate)
 	w.addNotes(f)
 	f.refused(sent)
 	return nil

@@ -50,10 +50,7 @@ func (r *run) growth(ctx context.Context) error {
 }
 
 func (r *run) grow(ctx context.Context, s *subject, events int) error {
-	r.cfg.say("  writing %s events with their verdicts …", thousands(int64(events)))
-	began := r.cfg.Now()
-	err := s.writeHistory(ctx, events)
-	r.cfg.say("  … in %.0f s", r.cfg.Now().Sub(began).Seconds())
+	_, err := r.writeHistory(ctx, s, events, manyFigures())
 	return err
 }
 

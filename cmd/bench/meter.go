@@ -36,6 +36,9 @@ type Taken struct {
 	Others   float64 `json:"others"`
 }
 
+// ours is the time of the service and its servers.
+func (t Taken) ours() float64 { return t.Service + t.Postgres + t.Kafka }
+
 func (t Taken) minus(o Taken) Taken {
 	return Taken{t.Service - o.Service, t.Postgres - o.Postgres, t.Kafka - o.Kafka, t.Load - o.Load, max(0, t.Others-o.Others)}
 }

@@ -17,59 +17,85 @@ import (
 // readRate is the number of reads in a second, with the rebuild and without it.
 const readRate = 200
 
-// rebuild is B8: the aggregates of a long history are rebuilt while readers read the live ones.
+// rebuild is B8: the aggregates of a long history are rebuilt while readers read the live ones, and
+// again by workers that do not rest.
 func (r *run) rebuild(ctx context.Context, s *subject) error {
 	total := r.times.history
-	r.cfg.say("  writing a history of %d usage events with their verdicts …", total)
-	began := time.Now()
-	if err := s.writeHistory(ctx, total); err != nil {
+	if _, err := r.writeHistory(ctx, s, total, manyFigures()); err != nil {
 		return err
 	}
-	r.cfg.say("  … in %.0f s", time.Since(began).Seconds())
-	first, err := s.rebuilt(ctx, rebuildWorkers, nil)
-	if err != nil {
-		return err
-	}
-	quiet, err := s.readFor(ctx, r.times.latency/2, nil)
+	alone, err := s.rebuilt(ctx, aggregates, total, rebuildWorkers, nil)
 	if err != nil {
 		return err
 	}
 	f := figureB8(total)
+	if f.LimitLatency, err = s.readFor(ctx, r.times.latency/2, nil); err != nil {
+		return err
+	}
 	limit, err := s.copyOut(ctx, total)
 	if err != nil {
 		return err
 	}
-	end, err := r.servers.measure(ctx)
-	if err != nil {
-		return err
-	}
-	var beside *Latency
-	second, err := s.rebuilt(ctx, 0, func(during context.Context) (err error) {
-		beside, err = s.readFor(during, time.Hour, during)
-		return err
+	err = r.measureRebuild(ctx, &f, limit, func() (rate, error) {
+		return s.rebuilt(ctx, aggregates, total, 0, func(during context.Context) (err error) {
+			f.Latency, err = s.readFor(during, time.Hour, during)
+			return err
+		})
 	})
 	if err != nil {
 		return err
 	}
-	took, err := end(second)
+	f.LatencyAt = fmt.Sprintf("of a read of the aggregates during a rebuild, at %d reads/s; the limit is without a rebuild", readRate)
+	f.note("no reads beside it", fmt.Sprintf("%s events/s with %d workers, %.2f of the limit", short(alone.perSecond()), rebuildWorkers, alone.perSecond()/limit.perSecond()))
+	r.addFigure(f)
+	return r.rebuildWithoutRests(ctx, s, limit)
+}
+
+// rebuildWithoutRests is B8 with METERPLEX_REBUILD_SHARE=100: it has the machine to itself.
+func (r *run) rebuildWithoutRests(ctx context.Context, s *subject, limit rate) error {
+	if err := s.restart(ctx, "METERPLEX_REBUILD_SHARE=100"); err != nil {
+		return err
+	}
+	f := figureB8Alone()
+	err := r.measureRebuild(ctx, &f, limit, func() (rate, error) {
+		return s.rebuilt(ctx, aggregates, limit.events, rebuildWorkers, nil)
+	})
 	if err != nil {
 		return err
 	}
-	f.Runs = []float64{first.perSecond(), second.perSecond()}
-	f.Value, f.Limit = first.perSecond(), limit.perSecond()
-	f.Ratio = f.Value / f.Limit
-	f.LimitRuns = []float64{limit.perSecond()}
-	f.cost(took, r.servers.meter.memory())
-	f.Latency, f.LatencyAt = beside, fmt.Sprintf("of a read of the aggregates during a rebuild, at %d reads/s", readRate)
-	f.LimitLatency = quiet
-	f.note("reads beside it", fmt.Sprintf("the first run has 2 workers and no other load, the second has %d reads/s and the service's default number of workers (half the processors); the limit's latencies are those of the same reads without a rebuild", readRate))
 	r.addFigure(f)
 	return nil
 }
 
-// rebuilt rebuilds and promotes a projection, and returns the rate of the fold. The function
-// beside runs until the rebuild is ready.
-func (s *subject) rebuilt(ctx context.Context, workers int, beside func(context.Context) error) (rate, error) {
+// measureRebuild measures a rebuild's rate and its cost.
+func (r *run) measureRebuild(ctx context.Context, f *Figure, limit rate, rebuild func() (rate, error)) error {
+	end, err := r.servers.measure(ctx)
+	if err != nil {
+		return err
+	}
+	did, err := rebuild()
+	if err != nil {
+		return err
+	}
+	took, err := end(did)
+	if err != nil {
+		return err
+	}
+	f.Value, f.Limit = did.perSecond(), limit.perSecond()
+	f.Ratio = f.Value / f.Limit
+	f.cost(took, r.servers.meter.memory())
+	return nil
+}
+
+// Paths of the rebuilds of a projection.
+const (
+	aggregates  = "/projections/usage_aggregates/rebuilds"
+	deadLetters = "/projections/dead_letter_events/rebuilds"
+)
+
+// rebuilt rebuilds and promotes a projection, and returns the rate of the fold of a number of events.
+// The function beside runs until the rebuild is ready.
+func (s *subject) rebuilt(ctx context.Context, rebuilds string, total, workers int, beside func(context.Context) error) (rate, error) {
 	a := s.operatorAPI()
 	var made struct{ ID string }
 	body := map[string]any{"reason": "bench"}
@@ -77,7 +103,7 @@ func (s *subject) rebuilt(ctx context.Context, workers int, beside func(context.
 		body["workers"] = workers
 	}
 	began := time.Now()
-	if err := a.call(ctx, "POST", "/projections/usage_aggregates/rebuilds", body, &made); err != nil {
+	if err := a.call(ctx, "POST", rebuilds, body, &made); err != nil {
 		return rate{}, err
 	}
 	during, stop := context.WithCancel(ctx)
@@ -108,7 +134,7 @@ func (s *subject) rebuilt(ctx context.Context, workers int, beside func(context.
 	if err := a.call(ctx, "POST", path+"/promote", map[string]any{"reason": "bench"}, nil); err != nil {
 		return rate{}, err
 	}
-	return rate{events: s.servers.cfg.times().history, took: took}, nil
+	return rate{events: total, took: took}, nil
 }
 
 // rebuildWorkers use the whole machine.

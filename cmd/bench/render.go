@@ -32,6 +32,7 @@ func (r *Report) Markdown(picture string) string {
 		}
 		b.WriteString("| what | load | events/s | p50 | p90 | p99 | p99.9 | max |\n|---|---|---|---|---|---|---|---|\n" + r.curveRows())
 	}
+	r.readRows(&b)
 	b.WriteString("\n## CPU for each event\n\nMicroseconds of CPU time for each event; cores in use in brackets. Others: all other programs on the machine.\n\n| # | events | service | PostgreSQL | Kafka | load generator | others |\n|---|---|---|---|---|---|---|\n")
 	for i := range r.Figures {
 		b.WriteString(r.Figures[i].cpuRow())
@@ -47,6 +48,28 @@ func (r *Report) Markdown(picture string) string {
 	}
 	r.remarks(&b)
 	return b.String()
+}
+
+// readRows writes the reads at size, if they were measured.
+func (r *Report) readRows(b *strings.Builder) {
+	rows := 0
+	for i := range r.Figures {
+		for j := range r.Figures[i].Reads {
+			if rows++; rows == 1 {
+				b.WriteString("\n## Reads at size\n\nClosed loop: one client sends a request after the answer to the one before, at random places of the log. Milliseconds.\n\n| # | read | key | requests | refused | p50 | p99 | max |\n|---|---|---|---|---|---|---|---|\n")
+			}
+			b.WriteString(r.Figures[i].Reads[j].row(r.Figures[i].ID))
+		}
+	}
+}
+
+func (x *Read) row(figure string) string {
+	name := x.Name
+	if x.IsLimit {
+		name += " (limit)"
+	}
+	l := x.Latency
+	return fmt.Sprintf("| %s | %s | %s | %d | %d | %s | %s | %s |\n", figure, name, x.Key, l.Count, x.Refused, short(l.P50), short(l.P99), short(l.Max))
 }
 
 func (r *Report) conditions(b *strings.Builder) {
@@ -156,6 +179,10 @@ func (f *Figure) line() string {
 	if c, w := &f.CPU.MicrosEach, &f.Written.Each; f.CPU.Events > 0 {
 		fmt.Fprintf(&b, "\nfor each event: CPU %s us service, %s PostgreSQL, %s Kafka, %s load; %s B of WAL, %s transactions, %s of them writing; others used %.2f cores",
 			short(c.Service), short(c.Postgres), short(c.Kafka), short(c.Load), short(w.WALBytes), fine(w.Transactions), fine(w.Writes), f.CPU.Seconds.Others/max(f.CPU.Elapsed, 0.001))
+	}
+	for i := range f.Reads {
+		x := &f.Reads[i]
+		fmt.Fprintf(&b, "\n%s, %s's key: p50 %s, p99 %s, max %s ms of %d; %d refused", x.Name, x.Key, short(x.Latency.P50), short(x.Latency.P99), short(x.Latency.Max), x.Latency.Count, x.Refused)
 	}
 	for _, n := range f.Notes {
 		fmt.Fprintf(&b, "\n%s: %s", n.Name, n.Text)

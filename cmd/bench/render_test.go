@@ -21,11 +21,17 @@ func TestReadableReport(t *testing.T) {
 	b3.Latency, b3.LimitLatency, b3.LatencyAt = &Latency{3, 9, 15, 25, 30, 30_000}, &Latency{1, 2, 4, 8, 9, 30_000}, "at 1000 requests/s"
 	b3.Value, b3.Limit = b3.Latency.P99, b3.LimitLatency.P99
 	b3.note("beside", "a note")
+	b13 := figureB13Explain(10_000_000)
+	b13.Reads = []Read{
+		{Name: "explanation, first page", Key: tenantKey, Latency: &Latency{P50: 5, P99: 101.5, Max: 130, Count: 199}, Refused: 1},
+		{Name: "live figure", Key: operatorKey, Latency: &Latency{P50: 1, P99: 2, Max: 3, Count: 200}, IsLimit: true},
+	}
+	b13.slowest()
 	r := &Report{Date: time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC), Command: "meterplex bench", Seconds: 301,
 		Machine:  Machine{OS: "linux/amd64", Kernel: "6.1", Processor: "CPU", Cores: 2, MemoryMiB: 24_104, LoadAvg: "0.10 0.20 0.30"},
 		Versions: Versions{Commit: "abc", Modified: true, Go: "go1.26", Postgres: "15.18", PostgresSettings: []string{"fsync=on"}, Kafka: "4.3.1"},
 	}
-	for _, f := range []Figure{b1, b3} {
+	for _, f := range []Figure{b1, b3, b13} {
 		f.judge()
 		r.Figures = append(r.Figures, f)
 	}
@@ -39,6 +45,19 @@ func TestReadableReport(t *testing.T) {
 	want, err := os.ReadFile(golden)
 	if err != nil || got != string(want) {
 		t.Errorf("the report differs from %s (-update rewrites it), %v:\n%s", golden, err, got)
+	}
+	for _, row := range []string{
+		"| B13/explain | explanation, first page | tenant | 199 | 1 | 5.00 | 102 | 130 |", "| B13/explain | live figure (limit) | operator | 200 | 0 | 1.00 | 2.00 | 3.00 |",
+	} {
+		if !strings.Contains(got, row) {
+			t.Errorf("the report lacks the row %s", row)
+		}
+	}
+	if line := b13.line(); !strings.Contains(line, "explanation, first page, tenant's key: p50 5.00, p99 102, max 130 ms of 199; 1 refused") {
+		t.Errorf("the printed figure lacks a read: %s", line)
+	}
+	if r.Figures = r.Figures[:2]; strings.Contains(r.Markdown(""), "Reads at size") {
+		t.Error("the report has a section of reads without reads")
 	}
 	if !strings.Contains(got, "| yes; yes |") || !strings.Contains(got, "| **no** |") {
 		t.Error("the report does not show met and missed aims")

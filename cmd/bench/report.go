@@ -59,6 +59,7 @@ type Figure struct {
 	Latency      *Latency `json:"latency,omitempty"`
 	LatencyAt    string   `json:"latencyAt,omitempty"`
 	LimitLatency *Latency `json:"limitLatency,omitempty"`
+	Reads        []Read   `json:"reads,omitempty"`
 
 	CPU     CPU    `json:"cpu"`
 	Written Writes `json:"database"`

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // subject is the service under test: its own processes, with tenants.
@@ -23,7 +25,8 @@ type subject struct {
 	roles       string
 	database    string // its name
 	databaseURL string
-	history     int64 // usage events that writeHistory wrote, which no consumer applied
+	history     int64    // usage events that writeHistory wrote, which no consumer applied
+	settings    []string // of the service, beside those that all subjects have
 
 	instances []*instance
 	stopped   sync.Once
@@ -56,18 +59,35 @@ func (s *servers) serveMany(ctx context.Context, roles string, instances int, wi
 	}
 	sub := &subject{servers: s, roles: roles, database: name, databaseURL: address}
 	sub.operator = "mp_op_" + rand.Text() + rand.Text()
-	for range instances {
-		p, err := startInstance(s.cfg.Serve(ctx), sub.environment())
-		if err != nil {
-			return nil, errors.Join(err, sub.stop())
-		}
-		sub.instances, sub.urls = append(sub.instances, p), append(sub.urls, p.url)
+	if err := sub.start(ctx, instances); err != nil {
+		return nil, errors.Join(err, sub.stop())
 	}
-	s.meter.setService(sub.pids()...)
 	if err := sub.seed(ctx, with); err != nil {
 		return nil, errors.Join(err, sub.stop())
 	}
 	return sub, nil
+}
+
+func (s *subject) start(ctx context.Context, instances int) error {
+	for range instances {
+		p, err := startInstance(s.servers.cfg.Serve(ctx), s.environment())
+		if err != nil {
+			return err
+		}
+		s.instances, s.urls = append(s.instances, p), append(s.urls, p.url)
+	}
+	s.servers.meter.setService(s.pids()...)
+	return nil
+}
+
+// restart stops the service and starts it with other settings, on the same database.
+func (s *subject) restart(ctx context.Context, settings ...string) error {
+	instances := len(s.instances)
+	if err := s.stopInstances(); err != nil {
+		return err
+	}
+	s.instances, s.urls, s.settings = nil, nil, settings
+	return s.start(ctx, instances)
 }
 
 func (s *subject) pids() (list []int) {
@@ -127,10 +147,10 @@ func (p *instance) stop() error {
 
 // environment has no settings of the service except those set here.
 func (s *subject) environment() []string {
-	return append(ownEnvironment(),
+	return append(append(ownEnvironment(),
 		"DATABASE_URL="+s.databaseURL, "KAFKA_BROKERS="+strings.Join(s.servers.broker.Brokers(), ","),
 		"METERPLEX_PIPE=kafka", "METERPLEX_HTTP_ADDR=127.0.0.1:0", "METERPLEX_ROLES="+s.roles,
-		"METERPLEX_TOPIC_PREFIX="+s.database+".", "METERPLEX_LOG_LEVEL=warn", "METERPLEX_BOOTSTRAP_OPERATOR_KEY="+s.operator)
+		"METERPLEX_TOPIC_PREFIX="+s.database+".", "METERPLEX_LOG_LEVEL=warn", "METERPLEX_BOOTSTRAP_OPERATOR_KEY="+s.operator), s.settings...)
 }
 
 func ownEnvironment() []string {
@@ -139,18 +159,25 @@ func ownEnvironment() []string {
 	})
 }
 
-// stop ends all instances of the service.
+// stop ends all instances of the service, and drops its database: the next one needs the disk.
 func (s *subject) stop() error {
 	s.stopped.Do(func() {
-		s.servers.meter.setService()
-		errs := make([]error, len(s.instances))
-		_ = all(len(s.instances), func(i int) error {
-			errs[i] = s.instances[i].stop()
-			return nil
-		})
-		s.err = errors.Join(errs...)
+		ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+		defer cancel()
+		drop := "DROP DATABASE " + pgx.Identifier{s.database}.Sanitize() + " WITH (FORCE)"
+		s.err = errors.Join(s.stopInstances(), s.servers.asAdmin(ctx, "postgres", drop))
 	})
 	return s.err
+}
+
+func (s *subject) stopInstances() error {
+	s.servers.meter.setService()
+	errs := make([]error, len(s.instances))
+	_ = all(len(s.instances), func(i int) error {
+		errs[i] = s.instances[i].stop()
+		return nil
+	})
+	return errors.Join(errs...)
 }
 
 // logTail returns the last log lines of the instances.

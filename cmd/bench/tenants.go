@@ -169,14 +169,18 @@ func (a *api) addKey(ctx context.Context, t *tenant, expires time.Time) error {
 	if err := a.call(ctx, "POST", path+"/subscriptions", map[string]string{"plan": benchPlan, "status": "ACTIVE"}, nil); err != nil {
 		return err
 	}
-	wanted := map[string]any{
-		"name": "benchmark", "mode": "live", "scopes": []string{"usage:write", "usage:read", "entitlements:read"},
-	}
+	var err error
+	t.secret, err = a.newKey(ctx, t.id, []string{"usage:write", "usage:read", "entitlements:read"}, expires)
+	return err
+}
+
+// newKey makes a key of a tenant.
+func (a *api) newKey(ctx context.Context, tenant uuid.UUID, scopes []string, expires time.Time) (string, error) {
+	wanted := map[string]any{"name": "benchmark", "mode": "live", "scopes": scopes}
 	if !expires.IsZero() {
 		wanted["expiresAt"] = expires.UTC().Format(time.RFC3339)
 	}
 	var key struct{ Secret string }
-	err := a.call(ctx, "POST", path+"/api-keys", wanted, &key)
-	t.secret = key.Secret
-	return err
+	err := a.call(ctx, "POST", "/tenants/"+tenant.String()+"/api-keys", wanted, &key)
+	return key.Secret, err
 }

@@ -1,12 +1,19 @@
 package admission
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // Requests in flight, by kind, so that reads and changes are answered while ingest is full.
 const (
 	maxIngests = 2048
 	maxOthers  = 1024
 )
+
+// bodyTime is how long a request waits for a small body before it takes its place: such bodies
+// come with their header, or a round trip later.
+const bodyTime = 5 * time.Second
 
 // Counter is a semaphore that never waits. If it is full, the request is refused at once:
 // a queue in front of a full service only delays answers.

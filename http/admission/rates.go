@@ -23,16 +23,16 @@ type Rates struct {
 // NewRates returns buckets that each hold up to burst tokens.
 func NewRates(perSecond, burst float64) *Rates { return &Rates{perSecond: perSecond, burst: burst} }
 
-// bucket holds the tokens and the memory of one tenant.
+// bucket holds the tokens of one tenant, and counts what its requests hold.
 type bucket struct {
 	mu     sync.Mutex
 	tokens float64
 	at     time.Time
-	memory Counter // bytes held by the tenant's requests in flight
+	holds  Tenant
 }
 
-// Memory counts the bytes that a tenant's requests in flight hold.
-func (r *Rates) Memory(tenant uuid.UUID, now time.Time) *Counter { return &r.of(tenant, now).memory }
+// Tenant returns the counters of a tenant.
+func (r *Rates) Tenant(tenant uuid.UUID, now time.Time) *Tenant { return &r.of(tenant, now).holds }
 
 // of returns a tenant's bucket; a new bucket is full.
 func (r *Rates) of(tenant uuid.UUID, now time.Time) *bucket {

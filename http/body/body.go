@@ -37,6 +37,7 @@ var errBodyTooLarge = errors.New("the body is over its limit")
 type Reader struct {
 	Limit    int64           // of the size, as MaxSize
 	Timeout  time.Duration   // the connection's read timeout, after a body has arrived
+	Small    time.Duration   // the timeout of a small body; 0 means the connection's
 	Shutdown <-chan struct{} // closed if the server shuts down: it does not wait for refused bodies then
 
 	unpackers unpackers
@@ -54,11 +55,16 @@ func (b *Reader) Read(r *http.Request, to http.ResponseWriter, charge *admission
 	if !charge.Fits(r.ContentLength) {
 		return nil, problem.OutOfMemory()
 	}
-	defer b.setReadDeadline(r, to)()
+	relax := b.setReadDeadline(r, to)
 	body, err := b.unpackers.read(&limitedReader{from: r.Body, left: b.Limit}, r, b.Limit, charge)
 	if err != nil {
-		return nil, bodyProblem(err, b.Limit)
+		p := bodyProblem(err, b.Limit)
+		if p.Status != http.StatusRequestTimeout { // else net/http would wait for the rest before it answers
+			relax()
+		}
+		return nil, p
 	}
+	relax()
 	return body, nil
 }
 

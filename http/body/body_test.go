@@ -5,9 +5,13 @@ import (
 	stdgzip "compress/gzip"
 	"io"
 	"mime"
+	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
+	"testing/iotest"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/klauspost/compress/zstd"
@@ -133,4 +137,45 @@ func FuzzMedia(f *testing.F) {
 			t.Fatalf("%q is taken: %q %v %v", value, got, parameters, err)
 		}
 	})
+}
+
+// deadlines is a connection that records its last read deadline.
+type deadlines struct {
+	http.ResponseWriter
+	last time.Time
+}
+
+func (d *deadlines) SetReadDeadline(at time.Time) error { d.last = at; return nil }
+
+// A small body has the reader's own timeout, after which the deadline stays: net/http would read
+// the rest of the body before it writes the answer.
+func TestSmallBodiesHaveADeadlineThatStays(t *testing.T) {
+	const small, connection = 7 * time.Second, 70 * time.Hour
+	for _, c := range []struct {
+		small  time.Duration
+		body   io.Reader
+		length int64
+		status int
+		most   time.Duration // of the deadline that is left; 0 for none
+	}{
+		{small, strings.NewReader("{}"), 2, 0, connection},
+		{small, iotest.ErrReader(os.ErrDeadlineExceeded), 2, 408, small},
+		{small, iotest.ErrReader(io.ErrUnexpectedEOF), 2, 400, connection},
+		{0, strings.NewReader("{}"), 2, 0, 0},
+		{0, iotest.ErrReader(os.ErrDeadlineExceeded), 2, 408, 0},
+		{small, iotest.ErrReader(os.ErrDeadlineExceeded), smallBody + 1, 408, time.Minute},
+		{small, iotest.ErrReader(os.ErrDeadlineExceeded), -1, 408, time.Minute},
+	} {
+		r := httptest.NewRequest("POST", "/", c.body)
+		r.ContentLength = c.length
+		r.Header.Set("Content-Type", "application/json")
+		reader, to, status := &Reader{Limit: MaxSize, Timeout: connection, Small: c.small}, &deadlines{}, 0
+		began := time.Now()
+		if _, p := reader.Read(r, to, &admission.Charge{}, IsJSONMedia); p != nil {
+			status = p.Status
+		}
+		if status != c.status || to.last.IsZero() != (c.most == 0) || c.most != 0 && (to.last.Before(began.Add(c.most/10)) || to.last.After(time.Now().Add(c.most))) {
+			t.Errorf("%d bytes, timeout %s: status %d, deadline in %s; want %d and at most %s", c.length, c.small, status, to.last.Sub(began), c.status, c.most)
+		}
+	}
 }

@@ -10,28 +10,29 @@ import (
 )
 
 // A large body must arrive at slowestBody bytes per second, plus bodyGrace. Small bodies
-// have the connection's read timeout.
+// have the reader's own timeout, or the connection's.
 const (
 	slowestBody = 128 << 10
 	bodyGrace   = 10 * time.Second
 	smallBody   = 64 << 10
 )
 
-// setReadDeadline sets the read deadline of a large body, or of one of unknown size.
+// setReadDeadline sets the read deadline of a body: by its size, or for one of unknown size by
+// the limit. relax restores the connection's.
 func (b *Reader) setReadDeadline(r *http.Request, to http.ResponseWriter) (relax func()) {
-	size := r.ContentLength
-	if size >= 0 && size <= smallBody {
+	size, may := r.ContentLength, b.Small
+	small := size >= 0 && size <= smallBody
+	if to == nil || small && may == 0 {
 		return func() {}
 	}
 	if size < 0 {
 		size = b.Limit
 	}
-	start := time.Now()
-	if to == nil {
-		return func() {}
+	if !small {
+		may = bodyGrace + time.Duration(size)*time.Second/slowestBody
 	}
-	control := http.NewResponseController(to)
-	_ = control.SetReadDeadline(start.Add(bodyGrace + time.Duration(size)*time.Second/slowestBody))
+	start, control := time.Now(), http.NewResponseController(to)
+	_ = control.SetReadDeadline(start.Add(may))
 	return func() { _ = control.SetReadDeadline(start.Add(b.Timeout)) }
 }
 

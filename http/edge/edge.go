@@ -33,11 +33,14 @@ type Edge struct {
 	newID          func(now time.Time) uuid.UUID
 	keys           *auth.Authenticator
 	bodies         *body.Reader
+	impatient      *body.Reader // for bodies that are read before the request takes its place
 	metrics        *requestMetrics
 	rates          *admission.Rates
 	ratePolicy     []string          // the header
 	ingests        admission.Counter // ingest requests in flight
 	others         admission.Counter
+	awaited        admission.Counter // requests without a place that wait for their body
+	streams        admission.Counter // open streams of the log
 	memory         admission.Counter // bytes held by requests in flight
 	connections    admission.Counter
 	maxConnections int64
@@ -73,6 +76,7 @@ func New(c Config) (*Edge, error) {
 	}
 	e.rates, e.ratePolicy = admission.NewRates(e.limits.EventsPerSecond, e.limits.EventsBurst), ratePolicy(e.limits)
 	e.bodies = &body.Reader{Limit: body.MaxSize, Timeout: readTime, Shutdown: e.leaving}
+	e.impatient = &body.Reader{Limit: body.MaxSize, Timeout: readTime, Small: e.limits.BodyTime, Shutdown: e.leaving}
 	var err error
 	if e.keys, err = auth.New(c.Keys, c.BootstrapOperatorKey, e.now); err != nil {
 		return nil, err

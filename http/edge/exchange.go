@@ -24,10 +24,20 @@ type Exchange struct {
 	Body   []byte         // read, decompressed and checked to be JSON
 	From   *http.Request
 	charge admission.Charge    // of the request's memory
+	holds  *admission.Tenant   // of the caller's tenant; nil for operators
+	share  *admission.Counter  // of the tenant's requests of this kind; nil until it is taken
 	to     http.ResponseWriter // the connection's
 	// Refused is the problem of a handler that writes its own answers, if it is not written
 	// yet.
 	Refused *problem.Problem
+}
+
+// release returns the memory and the share of an answered request.
+func (x *Exchange) release() {
+	x.charge.Close()
+	if x.share != nil {
+		x.share.Leave()
+	}
 }
 
 type exchangeKey struct{}

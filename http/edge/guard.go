@@ -38,36 +38,37 @@ func (e *Edge) Guard(route *auth.Route, query *shape.Query, body *shape.Body, ne
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := ExchangeOf(r.Context())
 	x.route = g.route
+	at := place{in: g.inWork, bound: g.bound}
 	var p *problem.Problem
 	if limited(g.route) {
-		p = g.within(w, r, x)
+		p = g.within(w, r, x, &at)
 	} else {
-		p = g.serveAdmitted(w, r, x)
+		p = g.serveAdmitted(w, r, x, &at)
 	}
 	if p != nil {
 		g.Refuse(w, r, p) // it drains the rest of the body without holding a place in flight
 	}
 }
 
-// within serves a request that counts against the limit of requests in flight.
-func (g *guard) within(w http.ResponseWriter, r *http.Request, x *Exchange) *problem.Problem {
+// within serves a request that counts against the limits of requests in flight.
+func (g *guard) within(w http.ResponseWriter, r *http.Request, x *Exchange, at *place) *problem.Problem {
 	if r.Context().Value(spareKey{}) != nil {
 		w.Header().Set("Connection", "close")
 		return problem.Overloaded(problem.BecauseConnections, "Too many connections are open; close those that are idle, and connect again later")
 	}
-	if !g.inWork.Enter(g.bound) {
-		return problem.Overloaded(problem.BecauseRequests, "Too many requests are in work; send this one again")
+	if p := at.take(); p != nil {
+		return p
 	}
-	defer g.inWork.Leave()
-	defer x.charge.Close()
+	defer at.leave()
+	defer x.release()
 	ctx, cancel := context.WithTimeout(r.Context(), RequestTime)
 	defer cancel()
-	return g.serveAdmitted(w, r.WithContext(ctx), x)
+	return g.serveAdmitted(w, r.WithContext(ctx), x, at)
 }
 
 // serveAdmitted admits a request and serves it. The caller must write the problem that it returns.
-func (g *guard) serveAdmitted(w http.ResponseWriter, r *http.Request, x *Exchange) *problem.Problem {
-	if p := g.admit(r, x, g.query, g.body); p != nil {
+func (g *guard) serveAdmitted(w http.ResponseWriter, r *http.Request, x *Exchange, at *place) *problem.Problem {
+	if p := g.admit(r, x, at); p != nil {
 		return p
 	}
 	g.next.ServeHTTP(w, r)
@@ -80,28 +81,44 @@ func limited(route *auth.Route) bool { return route.Who != auth.Public }
 
 // admit checks the key, then the query, then the body, so that an unauthenticated caller
 // learns nothing about the rest.
-func (e *Edge) admit(r *http.Request, x *Exchange, query *shape.Query, members *shape.Body) *problem.Problem {
+func (g *guard) admit(r *http.Request, x *Exchange, at *place) *problem.Problem {
 	if limited(x.route) {
-		if p := e.Authenticate(r, x); p != nil {
+		if p := g.Authenticate(r, x); p != nil {
 			return p
 		}
-		if p := e.open(x); p != nil {
+		if p := g.open(x); p != nil {
+			return p
+		}
+		if p := g.takeShare(x); p != nil {
 			return p
 		}
 	}
-	if p := query.Check(r.URL.RawQuery); p != nil {
+	if p := g.query.Check(r.URL.RawQuery); p != nil {
 		return p
 	}
-	if members == nil || members.Optional && r.ContentLength == 0 {
+	if g.body == nil || g.body.Optional && r.ContentLength == 0 {
 		return nil
 	}
-	raw, p := e.ReadBody(r, body.IsJSONMedia)
+	raw, p := g.awaitBody(r, x, at)
 	if p != nil {
 		return p
 	}
 	x.Body = raw
 	r.Body = io.NopCloser(bytes.NewReader(raw))
-	return members.Check(raw)
+	return g.body.Check(raw)
+}
+
+// awaitBody reads a body while the request has no place in flight: a client that sends slowly
+// keeps no place from others. The request still counts against its tenant's share.
+func (g *guard) awaitBody(r *http.Request, x *Exchange, at *place) ([]byte, *problem.Problem) {
+	at.leave()
+	g.awaited.Add()
+	defer g.awaited.Leave()
+	raw, p := g.impatient.Read(r, x.to, &x.charge, body.IsJSONMedia)
+	if p != nil {
+		return nil, p
+	}
+	return raw, at.take()
 }
 
 // Authenticate finds the caller and checks that it may call the request's route. Streams
@@ -120,12 +137,29 @@ func (e *Edge) Authenticate(r *http.Request, x *Exchange) *problem.Problem {
 func (e *Edge) open(x *Exchange) *problem.Problem {
 	var share *admission.Counter
 	if x.Tenant != nil {
-		share = e.rates.Memory(x.Caller.TenantID, e.now())
+		x.holds = e.rates.Tenant(x.Caller.TenantID, e.now())
+		share = &x.holds.Memory
 	}
 	var ok bool
 	if x.charge, ok = admission.OpenCharge(&e.memory, e.limits.Memory, share); !ok {
 		return problem.OutOfMemory()
 	}
+	return nil
+}
+
+// takeShare counts a request against its tenant's share. Operators have none.
+func (e *Edge) takeShare(x *Exchange) *problem.Problem {
+	if x.holds == nil {
+		return nil
+	}
+	share, bound := &x.holds.Others, e.limits.TenantOthers
+	if x.route.Ingest {
+		share, bound = &x.holds.Ingests, e.limits.TenantRequests
+	}
+	if !share.Enter(bound) {
+		return problem.OverShare("The tenant has as many requests in work as one tenant may have; send this one again when others are answered")
+	}
+	x.share = share
 	return nil
 }
 

@@ -35,7 +35,7 @@ func TestAChargeReleasesItsMemory(t *testing.T) {
 	}
 	x.charge.Close()
 	y.charge.Close()
-	if n := s.memory.Load(); n != 0 || s.rates.Memory(x.Caller.TenantID, time.Now()).Load() != 0 {
+	if n := s.memory.Load(); n != 0 || s.rates.Tenant(x.Caller.TenantID, time.Now()).Memory.Load() != 0 {
 		t.Errorf("%d bytes are held by nobody", n)
 	}
 }

@@ -77,6 +77,8 @@ func (e *Edge) inFlight() []prometheus.Collector {
 	const requests, inWork = "http_requests_in_flight", "HTTP requests in work."
 	return []prometheus.Collector{
 		gauge(requests, inWork, prometheus.Labels{"kind": "ingest"}, &e.ingests), gauge(requests, inWork, prometheus.Labels{"kind": "other"}, &e.others),
+		gauge("http_requests_awaited", "HTTP requests that wait for their body, without a place among those in work.", nil, &e.awaited),
+		gauge("http_streams", "Streams of the log that clients hold open.", nil, &e.streams),
 		gauge("http_request_bytes", "Estimated memory of the requests in work.", nil, &e.memory),
 		gauge("http_connections", "Connections that clients hold open.", nil, &e.connections),
 	}

@@ -10,6 +10,7 @@ import (
 const (
 	BecauseRequests    = "requests"    // too many requests in flight
 	BecauseConnections = "connections" // too many open connections
+	becauseTenant      = "tenant"      // the tenant has its share of the requests or streams
 	becauseMemory      = "memory"      // the bodies in flight are too large together
 	becauseQueue       = "queue"       // the wait in the append queue would be too long
 	becauseDatabase    = "database"    // the database is unavailable, or its connection pool is exhausted
@@ -20,7 +21,7 @@ const (
 
 // Reasons lists the labels that problems are counted under.
 func Reasons() []string {
-	return []string{BecauseRequests, BecauseConnections, becauseMemory, becauseQueue, becauseDatabase, becauseRate, becauseBacklog, becauseBehind}
+	return []string{BecauseRequests, BecauseConnections, becauseTenant, becauseMemory, becauseQueue, becauseDatabase, becauseRate, becauseBacklog, becauseBehind}
 }
 
 // Overloaded is the problem of a request that was not started.
@@ -33,14 +34,14 @@ func Overloaded(because, detail string) *Problem {
 // Reason is the label that a problem is counted under, or "" if it is not counted.
 func (p *Problem) Reason() string {
 	switch {
+	case p.because != "":
+		return p.because
 	case p.Code == "rate_limited":
 		return becauseRate
 	case p.Code == "backlog_full":
 		return becauseBacklog
 	case p.Code == "projection_behind":
 		return becauseBehind
-	case p.because != "":
-		return p.because
 	case p.Code == "unavailable" || p.Code == "overloaded":
 		return becauseDatabase
 	}
@@ -57,6 +58,14 @@ func tooMuch(o *commands.Overloaded) *Problem {
 		p = Overloaded(becauseDatabase, "The database has more requests than it answers in time; this one was not begun, send it again later")
 	}
 	return p.Retry(min(max(1, int(math.Ceil(o.Wait.Seconds()))), longestRetry))
+}
+
+// OverShare is the problem of a tenant's request that its share excludes, while the instance has
+// capacity for others.
+func OverShare(detail string) *Problem {
+	p := New("rate_limited", detail)
+	p.because = becauseTenant
+	return p
 }
 
 // OutOfMemory is the problem of a request that the memory bound excludes.

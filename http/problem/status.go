@@ -44,7 +44,7 @@ func Refusals() []Refusal {
 		{"media_type_unsupported", http.StatusUnsupportedMediaType, "The media type is not taken here", 0},
 		{"content_encoding_unsupported", http.StatusUnsupportedMediaType, "The content encoding is not taken here", 0},
 		{"idempotency_key_reused", http.StatusUnprocessableEntity, "The Idempotency-Key came with another request before", 0},
-		{"rate_limited", http.StatusTooManyRequests, "The tenant sends more events than its rate allows", 1},
+		{"rate_limited", http.StatusTooManyRequests, "The tenant is over its rate or its share", 1},
 		{"backlog_full", http.StatusTooManyRequests, "Too many events wait to be published", 5},
 		{"internal", http.StatusInternalServerError, "A fault of the service", 0},
 		{"unavailable", http.StatusServiceUnavailable, "The event log is not available", 1},

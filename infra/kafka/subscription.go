@@ -61,7 +61,7 @@ func (s *subscription) run(ctx context.Context) {
 // reassigned to another member.
 func (s *subscription) deliver(ctx context.Context, batch []share) {
 	for len(batch) > 0 {
-		switch s.delivery.Send(ctx, watermill.Batch(s.records(batch))) {
+		switch s.delivery.SendRecords(ctx, s.records(batch)) {
 		case watermill.Acked:
 			s.owned.mark(s.client, batch)
 			return

@@ -102,7 +102,7 @@ func (s *subscription) deliver(ctx context.Context, msg *message.Message) bool {
 		if s.refused > 0 {
 			size = s.refused
 		}
-		if s.delivery.Send(ctx, watermill.Batch(records[s.done:s.done+size])) != watermill.Acked {
+		if s.delivery.SendRecords(ctx, records[s.done:s.done+size]) != watermill.Acked {
 			s.refused = size
 			return false
 		}

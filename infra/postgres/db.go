@@ -9,11 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 )
@@ -34,6 +36,10 @@ type Config struct {
 	// KeepPlans makes each session plan a statement once. It is for the few statements
 	// that read events onward, thousands of times a minute: see keptPlans.
 	KeepPlans bool
+	// StatementTimeout bounds each statement; 0: no bound. It is for reads: the outcome of a COMMIT
+	// that was cancelled is not known. A statement whose context ends is cancelled, too, and its
+	// session remains.
+	StatementTimeout time.Duration
 }
 
 // Open connects a pool whose every session runs under WorkerRole, with durable
@@ -55,6 +61,10 @@ func Open(ctx context.Context, cfg Config) (*pgxpool.Pool, error) {
 	if cfg.KeepPlans {
 		maps.Copy(pc.ConnConfig.RuntimeParams, keptPlans())
 	}
+	if cfg.StatementTimeout > 0 {
+		pc.ConnConfig.RuntimeParams["statement_timeout"] = strconv.FormatInt(cfg.StatementTimeout.Milliseconds(), 10)
+		pc.ConnConfig.BuildContextWatcherHandler = cancelStatement
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
 	if err != nil {
 		return nil, fmt.Errorf("opening the database pool: %w", err)
@@ -64,6 +74,19 @@ func Open(ctx context.Context, cfg Config) (*pgxpool.Pool, error) {
 		return nil, fmt.Errorf("reaching the database: %w", err)
 	}
 	return pool, nil
+}
+
+// A statement that ends within cancelAfter of its context needs no request to cancel it. A server
+// that does not end it within closeAfter loses the connection.
+const (
+	cancelAfter = 100 * time.Millisecond
+	closeAfter  = 5 * time.Second
+)
+
+// cancelStatement asks the server to end a statement whose context has ended. The driver's
+// default closes the connection instead: each client that leaves early costs a session.
+func cancelStatement(c *pgconn.PgConn) ctxwatch.Handler {
+	return &pgconn.CancelRequestContextWatcherHandler{Conn: c, CancelRequestDelay: cancelAfter, DeadlineDelay: closeAfter}
 }
 
 // OwnerDB opens the database as its owner, for libraries that create their own tables.

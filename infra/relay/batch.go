@@ -17,14 +17,13 @@ import (
 type batch struct {
 	segments []segment
 	records  []events.Record
-	payload  []byte // the records as a frame
 	// results has one entry per segment, set by publish. It is nil if another handler acknowledged the
 	// message.
 	results []segmentResult
 	tries   int
 }
 
-// segment is a span with its records: records[first:end] of the frame.
+// segment is a span with its records: records[first:end] of the batch.
 type segment struct {
 	span
 	first, end int
@@ -77,22 +76,13 @@ func (p *segment) extend(records []events.Record, list []events.Envelope, left *
 	return records, nil
 }
 
-// frameSize estimates the size of the frame, so that it is allocated once.
-func frameSize(records []events.Record) int {
-	n := 16
-	for i := range records {
-		n += 320 + len(records[i].Value) // 320 exceeds the size of key and headers
-	}
-	return n
-}
-
 type batchKey struct{}
 
 // message returns a new message with the batch. Its id is the first position.
 func (b *batch) message(ctx context.Context) (context.Context, *message.Message) {
 	b.results = nil
 	first := events.Position{Partition: b.segments[0].partition, Number: b.segments[0].after + 1}
-	msg := message.NewMessage(first.String(), b.payload)
+	msg := message.NewMessage(first.String(), nil)
 	msg.Metadata.Set("tries", strconv.Itoa(b.tries))
 	return context.WithValue(ctx, batchKey{}, b), msg
 }

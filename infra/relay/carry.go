@@ -9,7 +9,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
@@ -79,7 +78,6 @@ func (s *Subscriber) read(ctx context.Context, spans []span) (*batch, error) {
 		b.segments = append(b.segments, p)
 	}
 	b.records = records
-	b.payload = codec.AppendFrame(make([]byte, 0, frameSize(records)), records)
 	return b, nil
 }
 

@@ -6,21 +6,18 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
 	"github.com/meterplex/meterplex/infra/local/localtest"
-	"github.com/meterplex/meterplex/infra/relay"
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
@@ -291,87 +288,4 @@ func TestSubjectThatIsNotRegisteredIsWithheld(t *testing.T) {
 		t.Errorf("parked is %d, want 0: the event was never on its way to the aggregates", n)
 	}
 	w.checkTopic(events.TopicUsageRaw)
-}
-
-// statements counts the statements of a pool. The server's own statistics lag by seconds.
-type statements struct{ sent atomic.Int64 }
-
-func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	s.sent.Add(1)
-	return ctx
-}
-
-func (s *statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-
-func TestAnIdleRelayRunsFewStatements(t *testing.T) {
-	w := newRelayFixture(t)
-	config, asked := w.pool.Config(), &statements{}
-	config.ConnConfig.Tracer = asked
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	r := w.relay("one")
-	r.Pool = pool
-	w.start(r)
-	w.until("it holds all", func() bool { return w.heldPartitions("one") == events.Partitions })
-	before, begun := asked.sent.Load(), time.Now()
-	time.Sleep(4 * time.Second)
-	per := float64(asked.sent.Load()-before) / time.Since(begun).Seconds()
-	t.Logf("%.0f statements per second", per)
-	// 20 polls per second, and 4 statements five times per second at this short lease.
-	if per > 60 {
-		t.Errorf("an idle relay sends %.0f statements per second", per)
-	}
-}
-
-func TestNotifierWakesOtherProcessesAndCoalesces(t *testing.T) {
-	w := newRelayFixture(t)
-	other := relay.NewNotifier(openPool(t, w.url), quiet())
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	ended := make(chan error, 2)
-	go func() { ended <- w.notify.Run(ctx) }()
-	go func() { ended <- other.Run(ctx) }()
-	for heard := false; !heard; { // until other listens
-		w.notify.Appended(nil)
-		select {
-		case <-other.Wake():
-			heard = true
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-	conn, err := pgx.Connect(ctx, w.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(context.Background())
-	if _, err := conn.Exec(ctx, `LISTEN meterplex_appended`); err != nil {
-		t.Fatal(err)
-	}
-	begun := time.Now()
-	for time.Since(begun) < 300*time.Millisecond {
-		w.notify.Appended(nil)
-	}
-	bound := int(time.Since(begun)/(20*time.Millisecond)) + 2
-	n := 0
-	for {
-		wait, stop := context.WithTimeout(ctx, 500*time.Millisecond)
-		_, err := conn.WaitForNotification(wait)
-		stop()
-		if err != nil {
-			break
-		}
-		n++
-	}
-	if n == 0 || n > bound {
-		t.Errorf("%d notifications, want at most %d", n, bound)
-	}
-	cancel()
-	for range 2 {
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}
 }

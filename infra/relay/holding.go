@@ -129,6 +129,15 @@ func (h *holdings) setHead(partition int16, head int64, epoch int32, sameLife bo
 	}
 }
 
+// idle reports that each leased partition is published up to its known head.
+func (h *holdings) idle() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !slices.ContainsFunc(h.by[:], func(p *holding) bool {
+		return p != nil && (p.head > p.cursor || !p.sameLife)
+	})
+}
+
 // minSpan avoids tiny spans if many partitions have a backlog.
 const minSpan = 250
 

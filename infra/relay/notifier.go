@@ -5,36 +5,53 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Notifier notifies relays of appends: this process directly, other instances by NOTIFY. A notification
-// is a hint; an instance that misses one finds the events by polling. Use NewNotifier.
+// Notifier notifies the readers of the log of appends: those of this process directly, other instances by
+// NOTIFY. A notification is a hint; a reader that misses one finds the events by polling. Use NewNotifier.
 type Notifier struct {
-	pool   *pgxpool.Pool
-	logger *slog.Logger
-	wake   chan struct{}
-	follow chan struct{}
-	notify chan struct{}
+	pool    *pgxpool.Pool
+	logger  *slog.Logger
+	sender  string // this process, whose readers need no notification
+	wake    chan struct{}
+	follow  chan struct{}
+	notify  chan struct{}
+	hearing atomic.Bool
+
+	mu      sync.Mutex
+	readers []chan struct{} // but the relay
 }
 
 // NewNotifier returns a notifier. Only while Run runs are notifications exchanged with other processes.
 func NewNotifier(pool *pgxpool.Pool, logger *slog.Logger) *Notifier {
-	return &Notifier{pool: pool, logger: logger, wake: make(chan struct{}, 1), follow: make(chan struct{}, 1), notify: make(chan struct{}, 1)}
+	return &Notifier{
+		pool: pool, logger: logger, sender: uuid.NewString(),
+		wake: make(chan struct{}, 1), follow: make(chan struct{}, 1), notify: make(chan struct{}, 1),
+	}
 }
 
 // Appended is the log's hook after each commit. It never blocks.
 func (n *Notifier) Appended([]int16) {
-	hint(n.wake)
+	n.appended()
 	hint(n.notify)
+}
+
+func (n *Notifier) appended() {
+	hint(n.wake)
+	n.hintReaders()
 }
 
 // Followed is Appended for consumers: their events follow from published ones.
 func (n *Notifier) Followed([]int16) {
 	hint(n.follow)
+	n.hintReaders()
 	hint(n.notify)
 }
 
@@ -44,12 +61,34 @@ func (n *Notifier) FollowUps() <-chan struct{} { return n.follow }
 // Wake is the channel for Relay.Wake.
 func (n *Notifier) Wake() <-chan struct{} { return n.wake }
 
-// notifyEvery coalesces notifications. Polling finds the events soon after anyway.
+// Reader returns a channel for one more reader of the log.
+func (n *Notifier) Reader() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	c := make(chan struct{}, 1)
+	n.readers = append(n.readers, c)
+	return c
+}
+
+func (n *Notifier) hintReaders() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range n.readers {
+		hint(c)
+	}
+}
+
+// Hearing reports that notifications of other processes arrive, so that readers may poll less often. A
+// notification of this process proves it: it comes back from the server. Through a pooler that shares
+// sessions it does not.
+func (n *Notifier) Hearing() bool { return n.hearing.Load() }
+
+// notifyEvery coalesces notifications.
 const notifyEvery = 20 * time.Millisecond
 
 // notifySQL notifies in its own transaction: inside the append a notification would make commits wait for
 // each other. It is a hint and need not be durable.
-const notifySQL = `SELECT set_config('synchronous_commit', 'off', true), pg_notify('meterplex_appended', '')`
+const notifySQL = `SELECT set_config('synchronous_commit', 'off', true), pg_notify('meterplex_appended', $1)`
 
 // Run sends and receives notifications until ctx ends.
 func (n *Notifier) Run(ctx context.Context) error {
@@ -59,17 +98,22 @@ func (n *Notifier) Run(ctx context.Context) error {
 		n.receive(ctx)
 	}()
 	defer func() { <-received }()
-	for {
+	for failures := 0; ; {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-n.notify:
 		}
-		// After a failure the other instances find the events by polling.
-		if _, err := n.pool.Exec(ctx, notifySQL); err != nil {
-			n.logger.DebugContext(ctx, "cannot notify of an append", "error", err)
+		pause := notifyEvery
+		if _, err := n.pool.Exec(ctx, notifySQL, n.sender); err != nil {
+			n.logger.DebugContext(ctx, "cannot notify of an append; will retry", "error", err)
+			failures++
+			pause = pauseAfter(failures, rand.N[time.Duration])
+			hint(n.notify)
+		} else {
+			failures = 0
 		}
-		if !sleep(ctx, notifyEvery) {
+		if !sleep(ctx, pause) {
 			return nil
 		}
 	}
@@ -99,10 +143,16 @@ func (n *Notifier) listen(ctx context.Context, ok func()) error {
 		return fmt.Errorf("listening: %w", err)
 	}
 	ok()
+	defer n.hearing.Store(false)
+	hint(n.notify) // its return proves that notifications arrive
 	for {
-		if _, err := conn.WaitForNotification(ctx); err != nil {
+		got, err := conn.WaitForNotification(ctx)
+		if err != nil {
 			return fmt.Errorf("waiting for a notification: %w", err)
 		}
-		hint(n.wake)
+		n.hearing.Store(true)
+		if got.Payload != n.sender {
+			n.appended()
+		}
 	}
 }

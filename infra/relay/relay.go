@@ -40,10 +40,13 @@ type Relay struct {
 	// relay reads them at once, since batches already bound the rate. After Wake it waits briefly, so
 	// that single events share a batch. May be nil.
 	Followed <-chan struct{}
-	Logger   *slog.Logger
-	Router   []watermill.Option
-	Observe  Observe
-	Jitter   func(time.Duration) time.Duration // the random half of a pause; nil: rand.N
+	// Hinted reports that the hints of all instances arrive. While there is nothing to publish, the heads
+	// are polled less often then. May be nil.
+	Hinted  func() bool
+	Logger  *slog.Logger
+	Router  []watermill.Option
+	Observe Observe
+	Jitter  func(time.Duration) time.Duration // the random half of a pause; nil: rand.N
 
 	LeaseTTL    time.Duration // delay before the partitions of a dead instance are leased again (5 s)
 	MaxEvents   int           // per batch (2000)

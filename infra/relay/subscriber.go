@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/meterplex/meterplex/infra/watermill"
 )
 
-// Subscriber is the log as a Watermill subscriber. A message is one batch: a frame of records from one or
+// Subscriber is the log as a Watermill subscriber. A message is one batch: records from one or
 // more leased partitions. Several messages may be in flight, but never two of the same partition. Ack
 // moves the cursors; the move is refused if the lease was lost. After Nack the same batch is sent again
 // after a pause.
@@ -66,7 +68,8 @@ func (s *Subscriber) Close() error {
 }
 
 const (
-	// pollHeads bounds the delay until new events are found without a hint.
+	// pollHeads bounds the delay until new events are found without a hint. An idle relay that receives
+	// hints polls every watermill.HintedEvery.
 	pollHeads = 50 * time.Millisecond
 	// minPoll bounds the rate of queries under many hints, and collects single events into one batch: a
 	// batch of one event costs the database, the broker and the consumers about as much as a batch of a
@@ -109,9 +112,17 @@ func (s *Subscriber) dispatch(ctx context.Context, out chan<- *message.Message) 
 		}
 		s.readHeads(ctx)
 		stale, urgent, polled = false, false, time.Now()
-		poll.Reset(pollHeads)
+		poll.Reset(s.untilPoll())
 		s.fill(ctx, slots, &batches, out)
 	}
+}
+
+// untilPoll returns the time until the heads are polled without a hint.
+func (s *Subscriber) untilPoll() time.Duration {
+	if s.Hinted != nil && s.Hinted() && s.held.idle() {
+		return watermill.HintedEvery
+	}
+	return pollHeads
 }
 
 // fill starts batches while there are free slots and idle partitions with unpublished events.

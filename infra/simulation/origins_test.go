@@ -23,13 +23,17 @@ func (db *simDB) originQuery(text string, args []any) *simRows {
 	switch {
 	case strings.HasPrefix(text, "INSERT INTO log_vocabularies"):
 		return &simRows{tag: "INSERT 0 0"}
-	case strings.Contains(text, "INSERT INTO log_origins"):
-		actor := events.Actor{Type: args[0].(string), ID: args[1].(string)}
-		at := slices.Index(actors, actor)
-		if at < 0 || args[6] != events.ResidencyUnspecified {
-			panic(fmt.Sprint("the simulation does not know the origin ", args))
+	case strings.Contains(text, "log_origins o WHERE o.actor_type = v.actor_type"):
+		types, ids, residencies := args[0].([]string), args[1].([]string), args[2].([]string)
+		out := simAnswer()
+		for n := range types {
+			at := slices.Index(actors, events.Actor{Type: types[n], ID: ids[n]})
+			if at < 0 || residencies[n] != events.ResidencyUnspecified {
+				panic(fmt.Sprint("the simulation does not know the origin ", types[n], ids[n], residencies[n]))
+			}
+			out.list = append(out.list, []any{int64(n + 1), int32(at + 1)})
 		}
-		return simAnswer([]any{int32(at + 1)})
+		return out
 	case strings.HasPrefix(text, "SELECT id, actor_type, actor_id"):
 		out := simAnswer()
 		for _, id := range args[0].([]int32) {

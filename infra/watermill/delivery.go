@@ -4,7 +4,10 @@ import (
 	"context"
 	"time"
 
+	wm "github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/meterplex/meterplex/events"
 )
 
 // Outcome is the result of sending a message to a handler.
@@ -51,6 +54,11 @@ func (d *Delivery) Send(ctx context.Context, msg *message.Message) Outcome {
 	case <-ctx.Done():
 		return d.awaitSettled(msg)
 	}
+}
+
+// SendRecords sends a batch. The handler gets the records themselves, and must not change them.
+func (d *Delivery) SendRecords(ctx context.Context, records []events.Record) Outcome {
+	return d.Send(context.WithValue(ctx, recordsKey{}, records), message.NewMessage(wm.NewShortUUID(), nil))
 }
 
 func (d *Delivery) awaitSettled(msg *message.Message) Outcome {

@@ -23,6 +23,9 @@ type LogSubscriber struct {
 	// Every is the interval of calling Ahead. Wake is the hint to call it at once; may be nil.
 	Every time.Duration
 	Wake  <-chan struct{}
+	// Hinted reports that the hints of all instances arrive. While there is nothing to read, the interval
+	// is HintedEvery then, or Every if that is longer. May be nil.
+	Hinted func() bool
 	// Grace bounds how long a message in flight may still be settled after the end of its subscription; 0:
 	// 5 s.
 	Grace  time.Duration
@@ -35,6 +38,10 @@ var _ message.Subscriber = (*LogSubscriber)(nil)
 
 // DefaultLogEvery is the longest delay after a lost hint.
 const DefaultLogEvery = 50 * time.Millisecond
+
+// HintedEvery is the interval of polls while hints arrive. It bounds the delay after an instance that
+// ended between a commit and its hint.
+const HintedEvery = 250 * time.Millisecond
 
 // defaultLogGrace is longer than a consumer's longest transaction on a healthy server.
 const defaultLogGrace = 5 * time.Second
@@ -79,6 +86,10 @@ func (s *LogSubscriber) follow(ctx context.Context, topic string, out chan<- *me
 			continue
 		}
 		failures = 0
+		every := s.Every
+		if len(positions) == 0 && s.Hinted != nil && s.Hinted() {
+			every = max(every, HintedEvery)
+		}
 		if len(positions) > 0 {
 			switch delivery.Send(ctx, logMessage(positions)) {
 			case Stopped, Unsettled:
@@ -88,7 +99,7 @@ func (s *LogSubscriber) follow(ctx context.Context, topic string, out chan<- *me
 				continue
 			}
 		}
-		timer.Reset(s.Every)
+		timer.Reset(every)
 		wait(ctx, min(minRound, s.Every)-time.Since(began))
 	}
 }

@@ -116,6 +116,26 @@ func TestP11_AnOutageOfTheDatabaseLosesNoPosition(t *testing.T) {
 	}
 }
 
+// While hints arrive, positions are looked up seldom.
+func TestAHintedReaderPollsSeldom(t *testing.T) {
+	h := &heads{head: 3}
+	quiet := slog.New(slog.DiscardHandler)
+	router, err := watermill.NewRouter(quiet, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sub := &watermill.LogSubscriber{Ahead: h.ahead, Every: time.Millisecond, Hinted: func() bool { return true }, Logger: quiet}
+	watermill.AddLogConsumer(router, "h", sub, h.readUpTo)
+	began, end := time.Now(), run(t, router)
+	time.Sleep(time.Second)
+	if err := errors.Join(end(), sub.Close()); err != nil {
+		t.Error(err)
+	}
+	if bound := 3 + int(time.Since(began)/watermill.HintedEvery); h.asked > bound || h.read != 3 {
+		t.Errorf("asked %d times, want at most %d; read %d", h.asked, bound, h.read)
+	}
+}
+
 // A hint during an outage does not make the pauses shorter.
 func TestHintsDoNotShortenAnOutage(t *testing.T) {
 	h := &heads{head: 1, down: 1 << 30}

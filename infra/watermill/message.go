@@ -27,7 +27,8 @@ const HeaderMessageUUID = "_watermill_message_uuid"
 // ErrPartition says that a message has an invalid partition.
 var ErrPartition = errors.New("invalid partition")
 
-// Batch frames records as the payload of one message.
+// Batch frames records as the payload of one message. A batch that stays in this process needs no frame:
+// Outgoing and Delivery.SendRecords put the records themselves into the message's context.
 func Batch(records []events.Record) *message.Message {
 	return message.NewMessage(wm.NewShortUUID(), codec.AppendFrame(make([]byte, 0, frameSize(records)), records))
 }
@@ -46,8 +47,13 @@ func frameSize(records []events.Record) int {
 	return n
 }
 
-// Records decodes a batch. The records share the message's memory.
+type recordsKey struct{}
+
+// Records returns the records of a batch. They share the message's memory, or are those of its sender.
 func Records(msg *message.Message) ([]events.Record, error) {
+	if records, ok := msg.Context().Value(recordsKey{}).([]events.Record); ok && len(msg.Payload) == 0 {
+		return records, nil
+	}
 	records, err := codec.ParseFrame(msg.Payload)
 	if err != nil {
 		return nil, fmt.Errorf("decode the batch %s: %w", msg.UUID, err)

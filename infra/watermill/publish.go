@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	wm "github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/meterplex/meterplex/events"
@@ -15,13 +16,11 @@ import (
 // it. Every other message is one record.
 const MetadataBatch = "mp-batch"
 
-type recordsKey struct{}
-
-// Outgoing returns a message with a batch to publish. The publish call ends early if ctx ends. If the
-// message is the only one of its call, the publisher sets the Offset of each stored record in records, -1
-// if the pipe has none.
+// Outgoing returns a message with a batch to publish, which ToPublish decodes. The publish call ends early
+// if ctx ends. If the message is the only one of its call, the publisher sets the Offset of each stored
+// record in records, -1 if the pipe has none.
 func Outgoing(ctx context.Context, records []events.Record) *message.Message {
-	msg := Batch(records)
+	msg := message.NewMessage(wm.NewShortUUID(), nil)
 	msg.Metadata.Set(MetadataBatch, "1")
 	msg.SetContext(context.WithValue(ctx, recordsKey{}, records))
 	return msg
@@ -31,12 +30,12 @@ func Outgoing(ctx context.Context, records []events.Record) *message.Message {
 // of a single message in a header.
 func ToPublish(topic events.Topic, msgs []*message.Message, keepUUID bool) ([]events.Record, error) {
 	if len(msgs) == 1 && msgs[0].Metadata[MetadataBatch] != "" {
-		return outgoing(msgs[0])
+		return Records(msgs[0])
 	}
 	records := make([]events.Record, 0, len(msgs))
 	for _, msg := range msgs {
 		if msg.Metadata[MetadataBatch] != "" {
-			batch, err := outgoing(msg)
+			batch, err := Records(msg)
 			if err != nil {
 				return nil, err
 			}
@@ -50,13 +49,6 @@ func ToPublish(topic events.Topic, msgs []*message.Message, keepUUID bool) ([]ev
 		records = append(records, r)
 	}
 	return records, nil
-}
-
-func outgoing(msg *message.Message) ([]events.Record, error) {
-	if records, ok := msg.Context().Value(recordsKey{}).([]events.Record); ok {
-		return records, nil
-	}
-	return Records(msg)
 }
 
 // Topics publishes records of several topics: one call of Publisher for each topic, with one message.

@@ -102,11 +102,11 @@ func TestTopicsReportEachRecord(t *testing.T) {
 	})
 }
 
-// A message of another publisher's process has no records in memory: they are read from its payload.
+// A batch is published from its payload if it has one. One that has lost its records is an error.
 func TestABatchIsPublishedFromItsPayload(t *testing.T) {
 	s := &shelf{}
-	batch := watermill.Outgoing(t.Context(), []events.Record{record("a"), record("b")}).Copy()
-	batch.SetContext(t.Context())
+	batch := watermill.Batch([]events.Record{record("a"), record("b")})
+	batch.Metadata.Set(watermill.MetadataBatch, "1")
 	single := message.NewMessage("id", []byte("c"))
 	if err := s.Publish("usage.raw", batch, single); err != nil {
 		t.Fatal(err)
@@ -118,5 +118,10 @@ func TestABatchIsPublishedFromItsPayload(t *testing.T) {
 	broken.Payload = []byte{0xff}
 	if err := s.Publish("usage.raw", broken); err == nil {
 		t.Error("a batch that cannot be decoded was published")
+	}
+	lost := watermill.Outgoing(t.Context(), []events.Record{record("a")}).Copy()
+	lost.SetContext(t.Context())
+	if err := s.Publish("usage.raw", lost); err == nil {
+		t.Error("a batch without its records was published")
 	}
 }

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/google/uuid"
@@ -66,11 +67,12 @@ func (r *Reads) Events(ctx context.Context, v query.Viewer, q LogQuery) (LogPage
 
 // walk scans the parts of each partition that a filter may select, in order.
 type walk struct {
-	filter  *EventFilter
-	letters []string // dead letters of the stream, if it is usage
-	after   Frontier // passed
-	upTo    Frontier // its end
-	at      int      // current partition
+	filter   *EventFilter
+	letters  []string // of a usage stream: its dead letters
+	recorded int64    // of a usage stream: the position of the recorded event
+	after    Frontier // passed
+	upTo     Frontier // its end
+	at       int      // current partition
 }
 
 // openWalk begins a walk from a frontier to the heads of the snapshot.
@@ -136,13 +138,13 @@ func (w *walk) bound(ctx context.Context, tx pgx.Tx) error {
 // next returns at most limit matching events, and moves past them and the others scanned.
 func (w *walk) next(ctx context.Context, tx pgx.Tx, limit int) ([]events.Envelope, error) {
 	var places []events.Position
-	for left := int64(scannedPositions); w.at < events.Partitions && left > 0 && len(places) < limit; {
+	for left := w.mostScanned(); w.at < events.Partitions && left > 0 && len(places) < limit; {
 		p := int16(w.at)
 		if w.after[p] >= w.upTo[p] {
 			w.at++
 			continue
 		}
-		until := min(w.upTo[p], w.after[p]+left)
+		until := w.after[p] + min(w.upTo[p]-w.after[p], left)
 		found, err := w.match(ctx, tx, events.Stretch{Partition: p, After: w.after[p], UpTo: until}, false, limit-len(places))
 		if err != nil {
 			return nil, err
@@ -169,7 +171,18 @@ func (w *walk) place() *events.Position {
 	return nil
 }
 
-const readPositions = `SELECT * FROM log_positions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
+// mostScanned bounds the positions of a page. The events of a usage stream are found by indexes.
+func (w *walk) mostScanned() int64 {
+	if w.filter.Stream.Kind == streamUsage {
+		return math.MaxInt64
+	}
+	return scannedPositions
+}
+
+const (
+	readPositions      = `SELECT * FROM log_positions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
+	readUsagePositions = `SELECT * FROM usage_stream($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
+)
 
 // match returns the numbers of the matching events in a stretch.
 func (w *walk) match(ctx context.Context, tx pgx.Tx, s events.Stretch, newestFirst bool, limit int) ([]int64, error) {
@@ -182,9 +195,12 @@ func (w *walk) match(ctx context.Context, tx pgx.Tx, s events.Stretch, newestFir
 	for _, subject := range f.Stream.among(f.Subjects) {
 		subjects = append(subjects, int16(subject))
 	}
-	args := []any{s.Partition, f.TenantID, s.After, s.UpTo, subjects, correlation, f.Stream.Kind, f.Stream.ID, w.letters, newestFirst, limit}
+	sql, args := readPositions, []any{s.Partition, f.TenantID, s.After, s.UpTo, subjects, correlation, f.Stream.Kind, f.Stream.ID, w.letters, newestFirst, limit}
+	if f.Stream.Kind == streamUsage {
+		sql, args = readUsagePositions, []any{s.Partition, f.TenantID, f.Stream.ID, w.recorded, w.letters, s.After, s.UpTo, subjects, correlation, newestFirst, limit}
+	}
 	var found []int64
-	err := query.Run(ctx, tx, query.New(readPositions, args, query.Each(func(rows pgx.Rows) error {
+	err := query.Run(ctx, tx, query.New(sql, args, query.Each(func(rows pgx.Rows) error {
 		var number int64
 		err := rows.Scan(&number)
 		found = append(found, number)

@@ -76,7 +76,7 @@ ORDER BY h.partition`)
 // Identity computes the terms in one snapshot, for operators.
 func (r *Reads) Identity(ctx context.Context) (Identity, error) {
 	identity := Identity{Holds: true, Partitions: make([]PartitionTerms, 0, events.Partitions)}
-	err := r.Snapshot(ctx, query.Viewer{Operator: true}, query.New(readIdentity, nil, query.Each(func(rows pgx.Rows) error {
+	err := r.ForSystem().Snapshot(ctx, query.Viewer{Operator: true}, query.New(readIdentity, nil, query.Each(func(rows pgx.Rows) error {
 		var p PartitionTerms
 		err := rows.Scan(&p.Partition, &p.Accepted, &p.Applied, &p.Rejected, &p.Undecided, &p.Unapplied, &p.Parked, &p.Validated)
 		p.Missing = p.Accepted - p.Applied - p.Rejected - p.Undecided - p.Unapplied - p.Parked

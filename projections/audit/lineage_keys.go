@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -31,17 +30,17 @@ func saidBy(e *events.Envelope) (s said) {
 	return s
 }
 
-// hints are possible places of an event or its relatives: keys, prefixes of keys that end
-// in a slash, positions.
+// hints are possible places of an event or its relatives: keys, ranges of keys, positions.
 type hints struct {
-	keys, prefixes []string
-	positions      []int64
+	keys      []string
+	ranges    []keyRange
+	positions []int64
 }
 
 func (h *hints) letter(id uuid.UUID) {
 	if id != uuid.Nil {
 		h.keys = append(h.keys, events.KeyEvent(id))
-		h.prefixes = append(h.prefixes, events.KeyRetry(id, 0)[:len("r/")+36+1])
+		h.ranges = append(h.ranges, retriesOf(id.String()))
 	}
 }
 
@@ -64,26 +63,25 @@ func effectsOf(e *events.Envelope) (h hints) {
 	raw := s.RawPosition
 	if e.Subject == events.UsageRecorded {
 		raw = e.Position.Number
-		h.prefixes = append(h.prefixes, "k/"+strings.TrimPrefix(e.DedupeKey, events.KeyUsage(""))+"/")
+		h.ranges = append(h.ranges, keysUnder("k/"+strings.TrimPrefix(e.DedupeKey, events.KeyUsage(""))+"/"))
 	}
 	if raw > 0 {
 		h.keys = append(h.keys, events.KeyValidated(raw))
-		h.prefixes = append(h.prefixes, "x/"+strconv.FormatInt(raw, 10)+"/")
+		h.ranges = append(h.ranges, rejectionsOf(raw))
 	}
 	return h
 }
 
-// Events that the hints find and whose column is one of the ids. '0' is the
-// character after '/'.
+// Events that the hints find and whose column is one of the ids.
 const readHinted = `
 SELECT $1::smallint, f.position FROM (
   SELECT l.position FROM unnest($3::text[]) AS given (key) CROSS JOIN LATERAL (
     SELECT e.position, e.%[1]s AS named FROM event_log e WHERE e.partition = $1 AND e.tenant_id = $2 AND e.dedupe_key = given.key LIMIT 1) l
   WHERE l.named = ANY ($5)
   UNION
-  SELECT l.position FROM unnest($4::text[]) AS given (prefix) CROSS JOIN LATERAL (
+  SELECT l.position FROM unnest($4::text[], $7::text[]) AS given (after, before) CROSS JOIN LATERAL (
     SELECT e.position, e.%[1]s AS named FROM event_log e WHERE e.partition = $1 AND e.tenant_id = $2
-      AND e.dedupe_key > given.prefix AND e.dedupe_key < left(given.prefix, -1) || '0' LIMIT 1000) l
+      AND e.dedupe_key > given.after AND e.dedupe_key < given.before LIMIT 1000) l
   WHERE l.named = ANY ($5)
   UNION
   SELECT l.position FROM unnest($6::bigint[]) AS given (number) CROSS JOIN LATERAL (
@@ -100,7 +98,8 @@ const (
 // places returns those hints whose event has, or was caused by, one of the ids.
 func (l *lineage) places(ctx context.Context, by string, h hints, ids ...uuid.UUID) ([]events.Position, error) {
 	var places []events.Position
-	args := []any{l.root.Position.Partition, l.root.TenantID, h.keys, h.prefixes, ids, h.positions}
+	after, before := endsOf(h.ranges)
+	args := []any{l.root.Position.Partition, l.root.TenantID, h.keys, after, ids, h.positions, before}
 	err := query.Run(ctx, l.tx, query.New(fmt.Sprintf(readHinted, by), args, query.Each(func(rows pgx.Rows) error {
 		var p events.Position
 		err := rows.Scan(&p.Partition, &p.Number)
@@ -116,7 +115,7 @@ func (l *lineage) keyed(ctx context.Context, causes []*events.Envelope) ([]event
 	var names []string
 	for _, e := range causes {
 		more := effectsOf(e)
-		h.keys, h.prefixes = append(h.keys, more.keys...), append(h.prefixes, more.prefixes...)
+		h.keys, h.ranges = append(h.keys, more.keys...), append(h.ranges, more.ranges...)
 		if name := codec.UsageIn(e.Payload).EventID; name != "" {
 			names = append(names, name)
 		}

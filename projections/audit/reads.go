@@ -5,8 +5,14 @@
 package audit
 
 import (
+	"time"
+
 	"github.com/meterplex/meterplex/projections/query"
 )
 
 // Reads answers queries for events: the log, its lineage, receipts, the identity.
-type Reads struct{ query.DB }
+type Reads struct {
+	query.DB
+	// ListFor is how long a page of usage looks for more rows; 0: listFor.
+	ListFor time.Duration
+}

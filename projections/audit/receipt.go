@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -108,39 +110,11 @@ JOIN relay_cursors c ON c.partition = l.partition
 LEFT JOIN LATERAL broker_place(l.partition, l.topic, l.position) b ON c.position >= l.position
 WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = 'u/' || $3::text`
 
-// Every step has a key that is made of the recorded position or of the dead
-// letter; '0' is the character after '/', so that a pair of bounds is a prefix.
-// The limits exceed any possible count: they make the planner look up each key by
-// the whole index, even if outdated statistics say that the tenant has hardly any
-// rows.
-var readSteps = events.SQL(`
-WITH recorded AS MATERIALIZED (
-  SELECT l.position FROM event_log l WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = 'u/' || $3::text),
-verdicts AS MATERIALIZED (
-  SELECT v.* FROM recorded CROSS JOIN LATERAL (
-    SELECT l.position, l.recorded_at, l.subject, l.payload FROM event_log l
-    WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = 'v/' || recorded.position
-    LIMIT 1) v
-  UNION ALL
-  SELECT x.* FROM recorded CROSS JOIN LATERAL (
-    SELECT l.position, l.recorded_at, l.subject, l.payload FROM event_log l
-    WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key > 'x/' || recorded.position || '/' AND l.dedupe_key < 'x/' || recorded.position || '0'
-    LIMIT 1000) x),
-letters AS MATERIALIZED (
-  SELECT v.payload ->> 'deadLetterId' AS id FROM verdicts v WHERE v.subject = {usage.event.rejected}
-  UNION
-  SELECT d.id::text FROM projection_pointers p
-  JOIN dead_letter_events d ON d.generation = p.generation AND d.tenant_id = $2 AND d.producer_event_id = $3 AND d.stage <> 'INGESTION'
-  WHERE p.live AND p.projection = '` + projections.ProjectionDeadLetters + `' AND p.tenant_id IN ($2, '00000000-0000-0000-0000-000000000000'))
-SELECT * FROM verdicts
-UNION ALL
-SELECT r.* FROM letters CROSS JOIN LATERAL (
-  SELECT l.position, l.recorded_at, l.subject, l.payload FROM event_log l
-  WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key > 'r/' || letters.id || '/' AND l.dedupe_key < 'r/' || letters.id || '0'
-    AND l.subject IN ({usage.event.retried}, {usage.event.reaggregated})
-  LIMIT 1000) r
-ORDER BY position
-LIMIT 1000`)
+// The dead letters of a producer's event whose retries are steps of it.
+const readRetriedLetters = `
+SELECT DISTINCT d.id::text FROM projection_pointers p
+JOIN dead_letter_events d ON d.generation = p.generation AND d.tenant_id = $1 AND d.producer_event_id = $2 AND d.stage <> 'INGESTION'
+WHERE p.live AND p.projection = '` + projections.ProjectionDeadLetters + `' AND p.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000')`
 
 // An eventId can be a prefix of another: the payload decides.
 const readEventConflicts = `
@@ -170,6 +144,7 @@ type receipt struct {
 	found     bool
 	facts     usageFacts
 	verdict   events.Validated
+	letters   map[string]bool // that are retried as steps of the event
 	stands    query.Standing
 }
 
@@ -182,17 +157,27 @@ func (r *Reads) Receipt(ctx context.Context, v query.Viewer, tenant uuid.UUID, e
 	if err := r.AwaitPassed(ctx, v, query.AggregatesSource(), tenant, w); err != nil {
 		return Receipt{}, err
 	}
-	c := receipt{partition: events.PartitionOf(tenant)}
+	c := receipt{partition: events.PartitionOf(tenant), letters: map[string]bool{}}
 	c.EventID, c.TenantID = eventID, tenant
 	c.Conflicts, c.Retries, c.DeadLetters = []Conflict{}, []RetryStep{}, []DeadLetterStep{}
 	var common usageStanding
-	err := r.Snapshot(ctx, v,
-		query.ReadStanding(query.AggregatesSource(), tenant, &c.stands),
-		usageStandingOf(tenant, &common),
-		query.New(readRecorded, []any{c.partition, tenant, eventID}, query.Each(c.scanRecorded)),
-		query.New(readSteps, []any{c.partition, tenant, eventID}, query.Each(c.scanStep)),
-		query.New(readEventConflicts, []any{c.partition, tenant, eventID}, query.Each(c.scanConflict)),
-		query.New(readEventLetters, []any{tenant, eventID}, query.Each(c.scanLetter)))
+	err := r.Within(ctx, v, func(tx pgx.Tx) error {
+		err := query.RunAll(ctx, tx,
+			query.ReadStanding(query.AggregatesSource(), tenant, &c.stands),
+			usageStandingOf(tenant, &common),
+			query.New(readRecorded, []any{c.partition, tenant, eventID}, query.Each(c.scanRecorded)),
+			query.New(readRetriedLetters, []any{tenant, eventID}, query.Each(c.scanRetriedLetter)),
+			query.New(readEventConflicts, []any{c.partition, tenant, eventID}, query.Each(c.scanConflict)),
+			query.New(readEventLetters, []any{tenant, eventID}, query.Each(c.scanLetter)))
+		if err != nil || !c.found {
+			return err
+		}
+		raw := c.facts.recorded
+		if err := query.RunAll(ctx, tx, keyed(tenant, c.partition, []string{events.KeyValidated(raw)}, []keyRange{rejectionsOf(raw)}, c.scanStep)); err != nil {
+			return err
+		}
+		return query.RunAll(ctx, tx, keyed(tenant, c.partition, nil, c.retries(), c.scanStep))
+	})
 	if err != nil {
 		return Receipt{}, err
 	}
@@ -249,13 +234,31 @@ func (c *receipt) scanStep(rows pgx.Rows) error {
 		err := json.Unmarshal(payload, &no)
 		c.facts.rejected = true
 		c.Rejected = &RejectedStep{at, c.at(number), no.Code, no.Reason, no.Attempt, no.DeadLetterID}
+		c.letters[no.DeadLetterID.String()] = true
 		return err
-	default: // both kinds of retry say this much
+	case events.UsageRetried, events.Reaggregated: // both kinds of retry say this much
 		var retry events.Retried
 		err := json.Unmarshal(payload, &retry)
 		c.Retries = append(c.Retries, RetryStep{at, c.at(number), retry.DeadLetterID, retry.Attempt})
 		return err
 	}
+	return nil // the requests and the ends of retries have keys in the same ranges
+}
+
+func (c *receipt) scanRetriedLetter(rows pgx.Rows) error {
+	var id string
+	err := rows.Scan(&id)
+	c.letters[id] = true
+	return err
+}
+
+// retries returns the ranges of the event's retries.
+func (c *receipt) retries() []keyRange {
+	var ranges []keyRange
+	for _, id := range slices.Sorted(maps.Keys(c.letters)) {
+		ranges = append(ranges, retriesOf(id))
+	}
+	return ranges
 }
 
 func (c *receipt) scanConflict(rows pgx.Rows) error {

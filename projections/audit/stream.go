@@ -2,8 +2,10 @@ package audit
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -109,21 +111,13 @@ func SubjectsOf(name string) ([]events.Subject, error) {
 	return found, nil
 }
 
-// The start of a usage stream and the event's dead letters: by the keys of its
-// rejections, and by its failed events.
+// The start of a usage stream, and the event's dead letters by their projection.
 const readUsageStream = `
-WITH recorded AS MATERIALIZED (
-  SELECT l.position FROM event_log l WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = 'u/' || $3::text)
-SELECT r.position, array(
-  SELECT x.payload ->> 'deadLetterId' FROM (
-    SELECT l.payload FROM event_log l
-    WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key > 'x/' || r.position || '/' AND l.dedupe_key < 'x/' || r.position || '0'
-    LIMIT 1000) x
-  UNION
+SELECT l.position, array(
   SELECT d.id::text FROM projection_pointers p
   JOIN dead_letter_events d ON d.generation = p.generation AND d.tenant_id = $2 AND d.producer_event_id = $3
   WHERE p.live AND p.projection = '` + projections.ProjectionDeadLetters + `' AND p.tenant_id IN ($2, '00000000-0000-0000-0000-000000000000'))
-FROM recorded r`
+FROM event_log l WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = $4`
 
 // followStream begins the walk at the start of the stream.
 func (w *walk) followStream(ctx context.Context, tx pgx.Tx) error {
@@ -139,19 +133,33 @@ func (w *walk) followStream(ctx context.Context, tx pgx.Tx) error {
 		return nil
 	}
 	partition := events.PartitionOf(*f.TenantID)
-	var recorded int64
-	err := query.Run(ctx, tx, query.New(readUsageStream, []any{partition, f.TenantID, f.Stream.ID}, query.Each(func(rows pgx.Rows) error {
-		return rows.Scan(&recorded, &w.letters)
+	err := query.Run(ctx, tx, query.New(readUsageStream, []any{partition, f.TenantID, f.Stream.ID, events.KeyUsage(f.Stream.ID)}, query.Each(func(rows pgx.Rows) error {
+		return rows.Scan(&w.recorded, &w.letters)
 	})))
 	switch {
 	case err != nil:
 		return err
-	case recorded == 0: // never accepted: it has no effects
+	case w.recorded == 0: // never accepted: it has no effects
 		w.upTo = Frontier{}
-	default:
-		w.after[partition] = max(w.after[partition], recorded-1)
+		return nil
 	}
-	return nil
+	w.after[partition] = max(w.after[partition], w.recorded-1)
+	return query.Run(ctx, tx, keyed(*f.TenantID, partition, nil, []keyRange{rejectionsOf(w.recorded)}, w.scanRejection))
+}
+
+// scanRejection adds the dead letter of a rejection to the stream.
+func (w *walk) scanRejection(rows pgx.Rows) error {
+	var number int64
+	var at time.Time
+	var subject events.Subject
+	var payload []byte
+	if err := rows.Scan(&number, &at, &subject, &payload); err != nil {
+		return err
+	}
+	var no events.Rejected
+	err := json.Unmarshal(payload, &no)
+	w.letters = append(w.letters, no.DeadLetterID.String())
+	return err
 }
 
 // followEvent begins the walk at the event that the stream is named after.

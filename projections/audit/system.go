@@ -54,7 +54,7 @@ ORDER BY h.partition`
 // System reads all of it in one snapshot, for operators.
 func (r *Reads) System(ctx context.Context) (System, error) {
 	s := System{Lives: []ServerLife{}, Partitions: make([]PartitionSystem, 0, events.Partitions)}
-	err := r.Snapshot(ctx, query.Viewer{Operator: true},
+	err := r.ForSystem().Snapshot(ctx, query.Viewer{Operator: true},
 		query.New(readLogID, nil, query.Each(func(rows pgx.Rows) error { return rows.Scan(&s.LogID) })),
 		query.New(readLives, nil, query.Each(func(rows pgx.Rows) error {
 			var l ServerLife

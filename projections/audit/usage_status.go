@@ -82,13 +82,16 @@ type usageStanding struct {
 	aggregated       int64   // the aggregator's checkpoint
 	letterGeneration int     // of the dead letters to read
 	failing          []int64 // sources of failures that are not folded into dead letters yet
+	lettersComplete  bool    // all of those failures are in failing
+	passed           int64   // every event up to here has its verdict, and every yes is folded
 }
 
 // A checkpoint passes an event that failed in a fold or in publishing: it must not look
 // counted while its dead letter is still to be folded. $3 bounds the scan if the dead
 // letters are far behind.
-const readUsageStanding = `
-SELECT h.position, a.position, d.generation, failing_positions(h.partition, $2, d.position, $3::bigint)
+var readUsageStanding = events.SQL(`
+SELECT h.position, a.position, d.generation, failing_positions(h.partition, $2, d.position, $3::bigint),
+       h.topic_positions[{usage.dead-letter}] <= d.position + $3::bigint
 FROM log_heads h
 CROSS JOIN LATERAL (
   SELECT c.position FROM projection_pointers p
@@ -100,18 +103,17 @@ CROSS JOIN LATERAL (
   JOIN consumer_checkpoints c ON c.consumer = 'meterplex-dead-letter-handler' AND c.generation = p.generation AND c.partition = h.partition
   WHERE p.live AND p.projection = '` + projections.ProjectionDeadLetters + `' AND p.tenant_id IN ($2, '00000000-0000-0000-0000-000000000000')
   ORDER BY p.tenant_id DESC LIMIT 1) d
-WHERE h.partition = $1`
+WHERE h.partition = $1`)
 
 func usageStandingOf(tenant uuid.UUID, s *usageStanding) query.Statement {
 	return query.Statement{
 		SQL:  readUsageStanding,
 		Args: []any{events.PartitionOf(tenant), tenant, int64(scannedRows)},
 		Scan: query.Each(func(rows pgx.Rows) error {
-			return rows.Scan(&s.head, &s.aggregated, &s.letterGeneration, &s.failing)
+			return rows.Scan(&s.head, &s.aggregated, &s.letterGeneration, &s.failing, &s.lettersComplete)
 		}),
 	}
 }
 
-// scannedRows bounds how much of the log one page of usage events scans, so that a rare
-// status cannot make a request read it all.
+// scannedRows bounds how far behind the dead letters' checkpoint failures are looked for.
 const scannedRows = 20_000

@@ -41,13 +41,19 @@ func (w *EventWalk) Next(ctx context.Context) ([]events.Envelope, error) {
 	return w.reads.goOn(ctx, w.viewer, w.walk)
 }
 
+// goOn reads the next events of a walk. After an error the walk is where it was.
 func (r *Reads) goOn(ctx context.Context, v query.Viewer, w *walk) ([]events.Envelope, error) {
 	var list []events.Envelope
+	walked := *w
 	err := r.Within(ctx, v, func(tx pgx.Tx) (err error) {
-		list, err = w.next(ctx, tx, walkPage)
+		list, err = walked.next(ctx, tx, walkPage)
 		return err
 	})
-	return list, err
+	if err != nil {
+		return nil, err
+	}
+	*w = walked
+	return list, nil
 }
 
 // TailStart is the start of a tail: after a place; at the Last matching events before the
@@ -153,7 +159,7 @@ func (w *walk) toLast(ctx context.Context, tx pgx.Tx, n int) error {
 	var in []int16
 	var numbers []int64
 	for _, p := range partitions {
-		low := max(w.after[p], w.upTo[p]-scannedPositions/int64(len(partitions)))
+		low := max(w.after[p], w.upTo[p]-w.mostScanned()/int64(len(partitions)))
 		found, err := w.match(ctx, tx, events.Stretch{Partition: p, After: low, UpTo: w.upTo[p]}, true, n)
 		if err != nil {
 			return err

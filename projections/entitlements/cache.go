@@ -66,6 +66,12 @@ func NewCache(looks, loads *pgxpool.Pool) *Cache {
 	return c
 }
 
+// UseSeats lets loads hold the seats that their pool reserves for them. Call it before Run.
+func (c *Cache) UseSeats(s *query.Seats) {
+	c.reads.Seats = s
+	c.reads.DB = *c.reads.ForChecks()
+}
+
 // grantPartition caches the tenants of one log partition.
 type grantPartition struct {
 	mu      sync.RWMutex

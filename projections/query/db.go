@@ -17,9 +17,12 @@ type DB struct {
 	// Its answers are true at the position that they name, which may be older.
 	// Entitlements, receipts and the identity always come from Pool.
 	Replica *pgxpool.Pool
+	// Seats bound the connections that each reader holds at the same time; nil: no bound.
+	Seats, ReplicaSeats *Seats
 	// Moves notifies a waiting read that it should look again; without it, or if the consumers
 	// run in another process, reads poll.
 	Moves *projections.Moves
+	kind  kind
 }
 
 // For returns the database to answer from: a caller that names a position, or that
@@ -29,8 +32,24 @@ func (d *DB) For(w Wait) *DB {
 		return d
 	}
 	away := *d
-	away.Pool = d.Replica
+	away.Pool, away.Seats = d.Replica, d.ReplicaSeats
 	return &away
+}
+
+// Heavy returns the database for a read that folds or scans a part of the log: fewer of them run
+// at the same time, so that they leave processors to all other work.
+func (d *DB) Heavy() *DB { return d.as(heavy) }
+
+// ForSystem returns the database for reads of the installation itself, which have a seat of their own.
+func (d *DB) ForSystem() *DB { return d.as(system) }
+
+// ForChecks returns the database for loads behind entitlement checks, which have seats of their own.
+func (d *DB) ForChecks() *DB { return d.as(check) }
+
+func (d *DB) as(k kind) *DB {
+	other := *d
+	other.kind = k
+	return &other
 }
 
 // Viewer is the identity of a reader: an operator, or a tenant, limited by row level

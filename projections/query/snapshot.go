@@ -9,7 +9,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
@@ -69,51 +68,28 @@ func New(sql string, args []any, scan func(pgx.Rows) error) Statement {
 	return Statement{sql, args, scan}
 }
 
-// patience is how long a read waits for a connection: a longer wait means a queue that
-// cannot be served in time.
-const patience = time.Second
-
-// connection takes a connection from the pool, or refuses.
-func (d *DB) connection(ctx context.Context) (*pgxpool.Conn, error) {
-	soon, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	conn, err := d.Pool.Acquire(soon)
-	if err == nil {
-		return conn, nil
-	}
-	if soon.Err() != nil && ctx.Err() == nil {
-		return nil, ErrOverloaded
-	}
-	return nil, fmt.Errorf("take a connection to read: %w", err)
-}
-
 // Snapshot runs the queries in one read-only transaction, under the viewer's
 // role, in one round trip.
 func (d *DB) Snapshot(ctx context.Context, v Viewer, queries ...Statement) error {
-	conn, err := d.connection(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release() // a connection that is left inside a transaction is closed by the pool
-	results := conn.SendBatch(ctx, snapshotBatch(v, queries))
-	if err := scanBatch(results, v, queries); err != nil {
-		return errors.Join(err, results.Close())
-	}
-	if err := results.Close(); err != nil {
-		return fmt.Errorf("end a snapshot: %w", err)
-	}
-	return nil
+	return d.connected(ctx, v, func(conn *pgx.Conn) error {
+		results := conn.SendBatch(ctx, snapshotBatch(v, queries))
+		if err := scanBatch(results, v, queries); err != nil {
+			return errors.Join(err, results.Close())
+		}
+		if err := results.Close(); err != nil {
+			return fmt.Errorf("end a snapshot: %w", err)
+		}
+		return nil
+	})
 }
 
 // Within runs several steps in one read-only transaction, under the viewer's role.
 func (d *DB) Within(ctx context.Context, v Viewer, read func(pgx.Tx) error) error {
-	conn, err := d.connection(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release()
-	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	return pgx.BeginTxFunc(ctx, conn, options, func(tx pgx.Tx) error {
+	return d.connected(ctx, v, func(conn *pgx.Conn) error {
+		tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+		if err != nil {
+			return fmt.Errorf("begin to read: %w", err)
+		}
 		if !v.Operator {
 			b := new(pgx.Batch)
 			b.Queue(becomeTenant)
@@ -122,7 +98,10 @@ func (d *DB) Within(ctx context.Context, v Viewer, read func(pgx.Tx) error) erro
 				return fmt.Errorf("become a tenant: %w", err)
 			}
 		}
-		return read(tx)
+		if err := read(tx); err != nil {
+			return err
+		}
+		return tx.Commit(ctx)
 	})
 }
 
@@ -134,6 +113,22 @@ func Run(ctx context.Context, tx pgx.Tx, q Statement) error {
 		rows.Close()
 	}
 	if err != nil {
+		return fmt.Errorf("read in a snapshot: %w", err)
+	}
+	return nil
+}
+
+// RunAll runs queries of within, in one round trip.
+func RunAll(ctx context.Context, tx pgx.Tx, queries ...Statement) error {
+	b := new(pgx.Batch)
+	for _, q := range queries {
+		b.Queue(q.SQL, q.Args...)
+	}
+	results := tx.SendBatch(ctx, b)
+	if err := scanQueries(results, queries); err != nil {
+		return errors.Join(err, results.Close())
+	}
+	if err := results.Close(); err != nil {
 		return fmt.Errorf("read in a snapshot: %w", err)
 	}
 	return nil
@@ -163,6 +158,10 @@ func scanBatch(results pgx.BatchResults, v Viewer, queries []Statement) error {
 			return fmt.Errorf("begin a snapshot: %w", err)
 		}
 	}
+	return scanQueries(results, queries)
+}
+
+func scanQueries(results pgx.BatchResults, queries []Statement) error {
 	for _, q := range queries {
 		rows, err := results.Query()
 		if err == nil {

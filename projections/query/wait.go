@@ -100,6 +100,9 @@ func (s *Standing) AsOf(tenant uuid.UUID, w Wait) events.Position {
 	return p
 }
 
+// Passed is the recorded position that has passed the projection.
+func (s *Standing) Passed() int64 { return s.passed }
+
 // Intervals of polling for a position: short at first, if it is nearly reached.
 const (
 	PollFirst = 2 * time.Millisecond

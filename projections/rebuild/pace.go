@@ -14,15 +14,19 @@ type Pace struct {
 	began time.Time
 }
 
-// restPiece is how many positions are folded between two rests: a millisecond or two.
-const restPiece = 4096
+// How many positions are folded at once: between two rests, some milliseconds; and without
+// rests, so few that the running totals of a figure are dense.
+const (
+	restPiece   = 4096
+	steadyPiece = 16384
+)
 
 func (p *Pace) rests() bool { return p.share > 0 && p.share < 100 }
 
 // Piece returns the end of the piece that begins after a position.
 func (p *Pace) Piece(after, upTo int64) int64 {
 	if !p.rests() {
-		return upTo
+		return min(upTo, after+steadyPiece)
 	}
 	return min(upTo, after+restPiece)
 }

@@ -120,8 +120,8 @@ func (b *Rebuilder) begin(ctx context.Context, workers *sync.WaitGroup, r domain
 	workers.Go(func() {
 		defer b.working.Delete(r.ID)
 		if r.State == domain.RebuildReady {
-			err := b.Verify(ctx, r)
-			if refusal := (*domain.Error)(nil); errors.As(err, &refusal) { // it would be refused every time
+			err := b.verifyWithSeat(ctx, r)
+			if refusal := (*domain.Error)(nil); errors.As(err, &refusal) && !errors.Is(err, query.ErrOverloaded) { // it would be refused every time
 				err = b.end(ctx, &r, refusal.Message)
 			}
 			if err != nil && ctx.Err() == nil {
@@ -225,14 +225,32 @@ func (u *unit) generation() projections.Generation {
 // foldWithSeat calls foldUnit with a bound on the workers of this instance, so that connections
 // remain for others.
 func (b *Rebuilder) foldWithSeat(ctx context.Context, u *unit) (bool, error) {
+	leave, err := b.takeSeat(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer leave()
+	return b.foldUnit(ctx, u)
+}
+
+// verifyWithSeat calls Verify within the same bound: it reads for as long as a projection needs.
+func (b *Rebuilder) verifyWithSeat(ctx context.Context, r domain.Rebuild) error {
+	leave, err := b.takeSeat(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return b.Verify(ctx, r)
+}
+
+func (b *Rebuilder) takeSeat(ctx context.Context) (leave func(), err error) {
 	seats := b.seats()
 	select {
 	case <-ctx.Done():
-		return false, ctx.Err()
+		return nil, ctx.Err()
 	case seats <- struct{}{}:
+		return func() { <-seats }, nil
 	}
-	defer func() { <-seats }()
-	return b.foldUnit(ctx, u)
 }
 
 func (b *Rebuilder) seats() chan struct{} {

@@ -1,5 +1,6 @@
 -- Adds a batch's sums, given in the order of the key so that two batches never
 -- wait for each other in a circle. Amounts come as text: a sum may exceed bigint.
+-- Returns how many verdicts each row has now, in the order given.
 INSERT INTO usage_aggregates AS a
   (generation, partition, tenant_id, feature, period_key, subscription_id,
    amount, event_count, applied_count, period_start, period_end, last_event_at)
@@ -14,3 +15,4 @@ ON CONFLICT (generation, tenant_id, feature, period_key, subscription_id) DO UPD
   event_count   = a.event_count + excluded.event_count,
   applied_count = a.applied_count + excluded.applied_count,
   last_event_at = GREATEST(a.last_event_at, excluded.last_event_at)
+RETURNING a.applied_count

@@ -23,8 +23,9 @@ import (
 // verdict that could not be folded or published does not count: its re-aggregation
 // counts instead.
 //
-// It is folded again for each query, from the tenant's own verdicts, which their
-// keys find, by the version of the fold that the live generation is bound to.
+// It is the last running totals of the figure before p, and the verdicts since, which an index finds:
+// they are folded again for each query, by the version of the fold that the live generation
+// is bound to.
 
 // AsOf is a moment: a recorded position or, nil, a time.
 type AsOf struct {
@@ -46,23 +47,37 @@ func (r *Reads) AggregatesAsOf(ctx context.Context, v query.Viewer, q AggregateQ
 	if err != nil {
 		return Aggregates{}, err
 	}
-	sums := make(map[Key]*usageSum)
-	err = r.counted(ctx, v, q.TenantID, func(c *countedUsage) {
-		if c.cause > position.Number || q.Feature != "" && c.key.Feature != q.Feature || q.PeriodKey != "" && c.key.PeriodKey != q.PeriodKey {
-			return
-		}
-		if sums[c.key] == nil {
-			sums[c.key] = new(usageSum)
-		}
-		sums[c.key].add(position.Partition, c.delta)
-	})
-	page := Aggregates{Data: figuresAfter(sums, after), AsOf: &position}
-	if limit := query.PageSize(q.Limit); len(page.Data) > limit {
+	limit := query.PageSize(q.Limit)
+	data, err := r.figuresAsOf(ctx, v, &q, after, position.Number, limit+1)
+	page := Aggregates{Data: data, AsOf: &position}
+	if len(page.Data) > limit {
 		page.Data = page.Data[:limit]
 		_, place, _ := strings.Cut(aggregateCursor(0, &page.Data[limit-1]), "|")
 		page.Next = strconv.FormatInt(position.Number, 10) + "|" + place
 	}
 	return page, err
+}
+
+// figuresAsOf returns a tenant's figures after a place, at least as many as are wanted, or all.
+func (r *Reads) figuresAsOf(ctx context.Context, v query.Viewer, q *AggregateQuery, after aggregatePlace, at int64, wanted int) ([]Aggregate, error) {
+	list := []Aggregate{}
+	err := r.Heavy().Within(ctx, v, func(tx pgx.Tx) error {
+		t, err := r.verdictsOf(ctx, tx, q.TenantID)
+		if err != nil {
+			return err
+		}
+		figures, err := t.figures(ctx, tx, q, &after)
+		for _, f := range figures {
+			if err != nil || len(list) >= wanted {
+				break
+			}
+			var sums map[Key]*usageSum
+			sums, err = t.figureAsOf(ctx, tx, f.feature, f.period, at)
+			list = append(list, figuresAfter(sums, after)...)
+		}
+		return err
+	})
+	return list, err
 }
 
 func ParseAsOfCursor(s string) (aggregatePlace, int64, error) {

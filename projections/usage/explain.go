@@ -1,12 +1,11 @@
 package usage
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"math/big"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -33,8 +32,9 @@ type ExplainQuery struct {
 
 // Explanation is a page of the events that add up to a figure, in the order in which
 // they were counted. Total and EventCount are the figure itself, from the aggregates
-// if it is live; Adds says that all events, including those of the other pages, add
-// up to exactly that. LeftOut is nil unless requested.
+// if it is live. Adds says that all events, including those of the other pages, add up to
+// exactly that; of a figure of more than checkedAtOnce events only the last page proves it, and
+// earlier pages say it unless they disprove it. LeftOut is nil unless requested.
 type Explanation struct {
 	Total      json.Number
 	EventCount int64
@@ -64,9 +64,11 @@ type explanation struct {
 	*ExplainQuery
 	place   explainPlace
 	live    bool
-	sum     big.Int // of all counted verdicts
+	sum     big.Int // of the counted verdicts that were read, on earlier pages too
 	count   int64
-	before  big.Int // of the verdicts counted before the page
+	read    int  // verdicts
+	ended   bool // all verdicts were read
+	parked  []countedUsage
 	entries []countedUsage
 	limit   int
 	raws    map[int64]bool // recorded positions of the counted events
@@ -94,27 +96,21 @@ func (r *Reads) Explain(ctx context.Context, v query.Viewer, q ExplainQuery) (Ex
 		return Explanation{}, err
 	}
 	var e Explanation
-	err = r.Within(ctx, v, func(tx pgx.Tx) error {
-		if err := x.begin(ctx, tx); err != nil {
-			return err
-		}
+	err = r.Heavy().Within(ctx, v, func(tx pgx.Tx) error {
 		t, err := r.verdictsOf(ctx, tx, q.TenantID)
 		if err != nil {
 			return err
 		}
-		var parked []countedUsage
-		err = t.visit(ctx, tx, x.add, func(c *countedUsage) {
-			if x.Rejected && x.knows(c) {
-				parked = append(parked, *c)
-			}
-		})
-		if err != nil {
+		if err := x.begin(ctx, tx, t); err != nil {
+			return err
+		}
+		if err := x.walk(ctx, tx, t); err != nil {
 			return err
 		}
 		if e, err = x.page(ctx, tx); err != nil || !x.Rejected || q.After != "" {
 			return err
 		}
-		e.LeftOut, e.LeftOutMore, err = x.leftOut(ctx, tx, t, parked)
+		e.LeftOut, e.LeftOutMore, err = x.leftOut(ctx, tx, t, x.parked)
 		return err
 	})
 	return e, err
@@ -137,10 +133,13 @@ CROSS JOIN LATERAL (
   WHERE a.generation = g.generation AND a.tenant_id = $2 AND a.feature = $3 AND a.period_key = $4
     AND ($5::uuid IS NULL OR a.subscription_id = $5)) a`
 
-// begin sets the subject of a first page: the live figure at this moment.
-func (x *explanation) begin(ctx context.Context, tx pgx.Tx) error {
-	if !x.live || x.After != "" {
+// begin sets the subject of a first page: the live figure at this moment, or that of a position.
+func (x *explanation) begin(ctx context.Context, tx pgx.Tx, t *tenantVerdicts) error {
+	if x.After != "" {
 		return nil
+	}
+	if !x.live {
+		return x.beginAsOf(ctx, tx, t)
 	}
 	var subscription *uuid.UUID
 	if x.SubscriptionID != uuid.Nil {
@@ -168,6 +167,17 @@ func (x *explanation) begin(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
+func (x *explanation) beginAsOf(ctx context.Context, tx pgx.Tx, t *tenantVerdicts) error {
+	sums, err := t.figureAsOf(ctx, tx, x.Feature, x.PeriodKey, x.place.asOf)
+	for key, sum := range sums {
+		if x.SubscriptionID == uuid.Nil || key.SubscriptionID == x.SubscriptionID {
+			x.place.total.Add(&x.place.total, &sum.amount)
+			x.place.count += sum.count
+		}
+	}
+	return err
+}
+
 var errNoInteger = errors.New("a figure is no integer")
 
 // knows reports whether a verdict belongs to the explained figure: the live figure includes
@@ -183,55 +193,75 @@ func (x *explanation) knows(c *countedUsage) bool {
 	return key.Feature == x.Feature && key.PeriodKey == x.PeriodKey && (x.SubscriptionID == uuid.Nil || key.SubscriptionID == x.SubscriptionID)
 }
 
-// add adds a verdict, and stores it if it can be in the page.
-func (x *explanation) add(c *countedUsage) {
-	if !x.knows(c) {
+// checkedAtOnce is the number of verdicts that a first page reads to find whether they add up to
+// the figure. Of a longer figure the last page shows it.
+const checkedAtOnce = 1000
+
+// walk reads the verdicts of the page and one more, which shows that another page follows. A
+// first page reads the others, too, to find the events left out.
+func (x *explanation) walk(ctx context.Context, tx pgx.Tx, t *tenantVerdicts) error {
+	f := t.wholeFigure(x.Feature, x.PeriodKey, nil)
+	f.after, f.upTo = x.place.after, x.place.bound
+	if !x.live {
+		f.asOf, f.upTo = &x.place.asOf, math.MaxInt64
+	}
+	x.sum.Set(&x.place.before)
+	x.count, x.ended = x.place.counted, true
+	return f.each(ctx, tx, func(c *countedUsage, counted bool) bool {
+		x.read++
+		if x.knows(c) {
+			x.add(c, counted)
+		}
+		whole := x.After == "" && (x.Rejected || x.read < checkedAtOnce)
+		x.ended = len(x.entries) <= x.limit || whole
+		return x.ended
+	})
+}
+
+func (x *explanation) add(c *countedUsage, counted bool) {
+	if !counted {
+		if x.Rejected {
+			x.parked = append(x.parked, *c)
+		}
 		return
 	}
-	amount := big.NewInt(c.delta.Amount)
-	x.sum.Add(&x.sum, amount)
+	x.sum.Add(&x.sum, big.NewInt(c.delta.Amount))
 	x.count += c.delta.Count
 	if x.Rejected {
 		x.raws[c.verdict.RawPosition] = true
 	}
-	if c.position <= x.place.after {
-		x.before.Add(&x.before, amount)
-		return
-	}
-	x.entries = append(x.entries, *c)
-	if len(x.entries) > 4*(x.limit+1) {
-		x.trim()
+	if len(x.entries) <= x.limit {
+		x.entries = append(x.entries, *c)
 	}
 }
 
-// trim keeps the rows of the page and one more, which shows that another page follows.
-func (x *explanation) trim() {
-	slices.SortFunc(x.entries, func(a, b countedUsage) int { return cmp.Compare(a.position, b.position) })
-	x.entries = x.entries[:min(len(x.entries), x.limit+1)]
+// adds reports whether the events add up to the figure, as far as they were read.
+func (x *explanation) adds() bool {
+	if !x.ended {
+		return x.place.adds && x.count <= x.place.count
+	}
+	return x.place.adds && x.place.total.Cmp(&x.sum) == 0 && x.place.count == x.count
 }
 
 func (x *explanation) page(ctx context.Context, tx pgx.Tx) (Explanation, error) {
-	x.trim()
-	if !x.live {
-		x.place.total.Set(&x.sum)
-		x.place.count = x.count
-	}
 	partition := events.PartitionOf(x.TenantID)
 	e := Explanation{Total: json.Number(x.place.total.String()), EventCount: x.place.count, Data: []ExplainedUsage{},
-		Adds: x.place.total.Cmp(&x.sum) == 0 && x.place.count == x.count, AsOf: events.Position{Partition: partition, Number: x.place.asOf}}
-	if len(x.entries) > x.limit {
-		x.entries = x.entries[:x.limit]
-		x.place.after = x.entries[x.limit-1].position
-		e.Next = x.place.String(x.live)
-	}
+		Adds: x.adds(), AsOf: events.Position{Partition: partition, Number: x.place.asOf}}
+	more := len(x.entries) > x.limit
+	x.entries = x.entries[:min(len(x.entries), x.limit)]
 	recorded, err := x.recordedAt(ctx, tx, partition)
 	for _, c := range x.entries {
-		x.before.Add(&x.before, big.NewInt(c.delta.Amount))
+		x.place.before.Add(&x.place.before, big.NewInt(c.delta.Amount))
+		x.place.counted += c.delta.Count
 		e.Data = append(e.Data, ExplainedUsage{
 			EventID: c.verdict.EventID, Position: events.Position{Partition: partition, Number: c.verdict.RawPosition},
 			Amount: c.delta.Amount, Count: c.delta.Count, Timestamp: c.verdict.Timestamp.UTC(), RecordedAt: recorded[c.verdict.RawPosition],
-			VerdictPosition: events.Position{Partition: partition, Number: c.position}, RunningTotal: json.Number(x.before.String()),
+			VerdictPosition: events.Position{Partition: partition, Number: c.position}, RunningTotal: json.Number(x.place.before.String()),
 		})
+	}
+	if more {
+		x.place.after, x.place.adds = x.entries[x.limit-1].position, e.Adds
+		e.Next = x.place.String(x.live)
 	}
 	return e, err
 }

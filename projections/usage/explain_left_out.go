@@ -56,6 +56,9 @@ func (x *explanation) leftOut(ctx context.Context, tx pgx.Tx, t *tenantVerdicts,
 	if start, end, ok := domain.PeriodBounds(x.PeriodKey); ok {
 		from, to = &start, &end
 	}
+	if err := t.readRetried(ctx, tx); err != nil {
+		return nil, false, err
+	}
 	args := []any{t.partition, t.tenant, x.Feature, from, to}
 	err := query.Run(ctx, tx, query.New(readRejections, args, query.Each(func(rows pgx.Rows) error {
 		u := LeftOutUsage{Status: projections.UsageRejected, VerdictPosition: events.Position{Partition: t.partition}}
@@ -68,8 +71,7 @@ func (x *explanation) leftOut(ctx context.Context, tx pgx.Tx, t *tenantVerdicts,
 		if err := json.Unmarshal(payload, &no); err != nil {
 			return err
 		}
-		e := events.Envelope{Subject: events.UsageRejected, Position: u.VerdictPosition}
-		if x.live || t.causeOf(&e, no.RawPosition, causation) <= x.place.asOf {
+		if x.live || t.causeOf(no.RawPosition, causation) <= x.place.asOf {
 			u.EventID, u.Code, u.Reason, u.Timestamp = no.EventID, no.Code, no.Reason, u.Timestamp.UTC()
 			keep(no.RawPosition, u)
 		}

@@ -16,6 +16,10 @@ type explainPlace struct {
 	after int64   // the last verdict of the page
 	total big.Int // the figure
 	count int64
+
+	before  big.Int // the sum of the verdicts up to after
+	counted int64   // their events
+	adds    bool    // false once the events are known not to add up
 }
 
 // String writes the place into a cursor.
@@ -25,24 +29,31 @@ func (p *explainPlace) String(live bool) string {
 		kind = "live"
 	}
 	number := func(n int64) string { return strconv.FormatInt(n, 10) }
-	return strings.Join([]string{kind, number(p.asOf), number(p.bound), number(p.after), p.total.String(), number(p.count)}, "|")
+	return strings.Join([]string{kind, number(p.asOf), number(p.bound), number(p.after), p.total.String(), number(p.count),
+		p.before.String(), number(p.counted), strconv.FormatBool(p.adds)}, "|")
 }
 
 // ParseExplainCursor parses a place from String; live is nil if s is empty.
 func ParseExplainCursor(s string) (p explainPlace, live *bool, err error) {
 	if s == "" {
+		p.adds = true
 		return p, nil, nil
 	}
 	parts := strings.Split(s, "|")
-	if len(parts) != 6 || parts[0] != "live" && parts[0] != "then" {
+	if len(parts) != 9 || parts[0] != "live" && parts[0] != "then" {
 		return p, nil, query.ErrCursorInvalid
 	}
-	for i, into := range map[int]*int64{1: &p.asOf, 2: &p.bound, 3: &p.after, 5: &p.count} {
+	for i, into := range map[int]*int64{1: &p.asOf, 2: &p.bound, 3: &p.after, 5: &p.count, 7: &p.counted} {
 		if *into, err = strconv.ParseInt(parts[i], 10, 64); err != nil {
 			return p, nil, query.ErrCursorInvalid
 		}
 	}
-	if _, ok := p.total.SetString(parts[4], 10); !ok {
+	for i, into := range map[int]*big.Int{4: &p.total, 6: &p.before} {
+		if _, ok := into.SetString(parts[i], 10); !ok {
+			return p, nil, query.ErrCursorInvalid
+		}
+	}
+	if p.adds, err = strconv.ParseBool(parts[8]); err != nil {
 		return p, nil, query.ErrCursorInvalid
 	}
 	isLive := parts[0] == "live"

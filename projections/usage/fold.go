@@ -37,8 +37,9 @@ var upsertUsage string
 
 // Handler is the handler of usage.validated.
 type Handler struct {
-	Folds projections.Versions[Fold]
-	NewID func() uuid.UUID
+	Folds       projections.Versions[Fold]
+	NewID       func() uuid.UUID
+	TotalsEvery int64 // verdicts between the running totals of a figure; zero means DefaultTotalsEvery
 }
 
 // Key is the key of an aggregate.
@@ -104,6 +105,7 @@ func (s *usageSum) add(partition int16, d Delta) {
 type usageSums struct {
 	fold   Fold
 	period string // of the generation's scope
+	every  int64  // verdicts between running totals
 	byKey  map[Key]*usageSum
 }
 
@@ -112,7 +114,7 @@ func (u *Handler) sums(g projections.Generation) (*usageSums, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &usageSums{fold, g.PeriodKey, make(map[Key]*usageSum)}, nil
+	return &usageSums{fold, g.PeriodKey, cmp.Or(u.TotalsEvery, DefaultTotalsEvery), make(map[Key]*usageSum)}, nil
 }
 
 // add folds one event. It retains only copies of the event's data.
@@ -142,15 +144,17 @@ func (u *Handler) Apply(ctx context.Context, tx pgx.Tx, in projections.Generatio
 	if err != nil {
 		return projections.Result{}, err
 	}
+	var folded [events.Partitions]int64
 	for i := range batch {
 		e := &batch[i]
+		folded[e.Position.Partition] = e.Position.Number
 		if failure := sums.add(e); failure != nil {
 			result.Failed = append(result.Failed, *failure)
 		} else if e.Subject == events.Reaggregated {
 			result.FollowUps = append(result.FollowUps, u.resolved(e))
 		}
 	}
-	return result, sums.upsert(ctx, tx, in.Number)
+	return result, sums.upsert(ctx, tx, in.Number, func(partition int16) int64 { return folded[partition] })
 }
 
 // resolved closes the dead letter that a reaggregated event comes from.
@@ -159,20 +163,33 @@ func (u *Handler) resolved(e *events.Envelope) events.Pending {
 	return projections.Closing(e, u.NewID(), events.Closed{DeadLetterID: deadLetter, Status: events.StatusResolved}, events.GroupAggregator)
 }
 
-func (s *usageSums) upsert(ctx context.Context, tx pgx.Tx, generation int) error {
+// upsert adds the sums to the generation's rows, and writes the running totals that are due.
+// folded returns the position up to which a partition's verdicts are folded then.
+func (s *usageSums) upsert(ctx context.Context, tx pgx.Tx, generation int, folded func(partition int16) int64) error {
 	if len(s.byKey) == 0 {
 		return nil
 	}
+	keys := slices.SortedFunc(maps.Keys(s.byKey), Key.compare)
 	var c usageColumns
-	for _, key := range slices.SortedFunc(maps.Keys(s.byKey), Key.compare) {
+	for _, key := range keys {
 		c.add(key, s.byKey[key])
 	}
-	_, err := tx.Exec(ctx, upsertUsage, generation, c.partitions, c.tenants, c.features, c.periods, c.subscriptions,
+	rows, err := tx.Query(ctx, upsertUsage, generation, c.partitions, c.tenants, c.features, c.periods, c.subscriptions,
 		c.amounts, c.counts, c.applied, c.starts, c.ends, c.lasts)
 	if err != nil {
 		return fmt.Errorf("add to usage_aggregates: %w", err)
 	}
-	return nil
+	applied, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return fmt.Errorf("add to usage_aggregates: %w", err)
+	}
+	var due figures
+	for i, n := range applied {
+		if n/s.every > (n-c.applied[i])/s.every {
+			due.add(keys[i], folded(c.partitions[i]))
+		}
+	}
+	return due.writeTotals(ctx, tx, generation)
 }
 
 // usageColumns are the rows of the upsert, column by column.
@@ -203,5 +220,5 @@ func (c *usageColumns) add(key Key, s *usageSum) {
 // Statements returns the SQL of the fold that runs for each batch, in sessions that keep their
 // plans: a plan must not depend on the tables' contents when it is made.
 func Statements() map[string]string {
-	return map[string]string{"usage": upsertUsage}
+	return map[string]string{"usage": upsertUsage, "running totals": writeRunningTotals}
 }

@@ -32,6 +32,7 @@ var _ rebuild.BulkFolder = (*Handler)(nil)
 const postgresEpoch = 946684800_000_000
 
 // FoldStretch implements rebuild.BulkFolder: sums in memory, piece by piece, then one upsert.
+// Figures with many verdicts are upserted earlier, too, so that their running totals are dense.
 func (u *Handler) FoldStretch(ctx context.Context, tx pgx.Tx, g projections.Generation, s events.Stretch, leftOut map[int64]bool, p *rebuild.Pace) (folded int64, failure *projections.Failure, err error) {
 	sums, err := u.sums(g)
 	if err != nil {
@@ -45,9 +46,33 @@ func (u *Handler) FoldStretch(ctx context.Context, tx pgx.Tx, g projections.Gene
 			return 0, failure, err
 		}
 		folded += n
+		if err := sums.upsertLarge(ctx, tx, g.Number, s.UpTo); err != nil {
+			return 0, nil, err
+		}
 		p.Rest(ctx)
 	}
-	return folded, nil, sums.upsert(ctx, tx, g.Number)
+	return folded, nil, sums.upsert(ctx, tx, g.Number, func(int16) int64 { return s.UpTo })
+}
+
+// upsertLarge upserts the figures whose running totals are due, and removes their sums.
+func (s *usageSums) upsertLarge(ctx context.Context, tx pgx.Tx, generation int, folded int64) error {
+	large := make(map[figure]bool)
+	for key, sum := range s.byKey {
+		if sum.applied >= s.every {
+			large[figureOf(key)] = true
+		}
+	}
+	if len(large) == 0 {
+		return nil
+	}
+	some := usageSums{every: s.every, byKey: make(map[Key]*usageSum)}
+	for key, sum := range s.byKey {
+		if large[figureOf(key)] {
+			some.byKey[key] = sum
+			delete(s.byKey, key)
+		}
+	}
+	return some.upsert(ctx, tx, generation, func(int16) int64 { return folded })
 }
 
 // stretch adds the verdicts of a stretch of the log.

@@ -19,7 +19,7 @@ type Reads struct {
 
 func Projection(folds projections.Versions[Fold], newID func() uuid.UUID) projections.Projection {
 	return projections.Projection{
-		Name: projections.ProjectionUsage, Consumer: Consumer(newID, folds), Tables: []string{"usage_aggregates"}, ByPeriod: true,
+		Name: projections.ProjectionUsage, Consumer: Consumer(newID, folds), Tables: []string{"usage_aggregates", "usage_running_totals"}, ByPeriod: true,
 		Diff: projections.Difference{
 			Rows: readUsageDiff, Totals: readUsageTotals, Sums: true, Periods: true,
 			Columns: []string{"tenantId", "feature", "periodKey", "subscriptionId", "live", "rebuilt", "delta", "eventCount", "liveEventCount"},

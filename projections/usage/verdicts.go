@@ -19,6 +19,10 @@ type countedUsage struct {
 	verdict  events.Validated
 	key      Key
 	delta    Delta
+
+	again     bool // re-aggregated
+	causation *uuid.UUID
+	folds     bool // the live fold counts it
 }
 
 const readLiveVersions = `
@@ -29,29 +33,16 @@ ORDER BY p.flip DESC`
 
 // Keys are prefixes of a tenant's part of the unique index; '0' is the character
 // after '/'.
-var readRetried = events.SQL(`
+var readRetries = events.SQL(`
 SELECT l.event_id, l.position FROM event_log l
 WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key > 'r/' AND l.dedupe_key < 'r0' AND l.subject = {usage.event.retried}`)
-
-// Finds verdicts that failed to fold into the aggregates, and those that the pipe did not carry.
-var readUncounted = events.SQL(`
-SELECT (l.payload ->> 'sourcePosition')::bigint, coalesce(l.payload ->> 'code', ''), coalesce(l.payload ->> 'reason', '')
-FROM event_log l JOIN log_origins o ON o.id = l.origin
-WHERE l.partition = $1 AND l.tenant_id = $2
-  AND (l.dedupe_key > 'e/' AND l.dedupe_key < 'e0' OR l.dedupe_key > 'r/' AND l.dedupe_key < 'r0')
-  AND (l.subject = {usage.event.publish_failed} OR l.subject = {usage.event.aggregation_failed} AND o.actor_id = 'meterplex-usage-aggregator')`)
-
-var readVerdicts = events.SQL(`
-SELECT l.position, l.subject, l.causation_id, l.occurred_at, l.dedupe_key, l.body FROM event_log l
-WHERE l.partition = $1 AND l.tenant_id = $2
-  AND (l.dedupe_key > 'v/' AND l.dedupe_key < 'v0' OR l.dedupe_key > 'r/' AND l.dedupe_key < 'r0' AND l.subject = {usage.event.reaggregated})`)
 
 // tenantVerdicts holds the data that decides which of a tenant's verdicts count.
 type tenantVerdicts struct {
 	tenant    uuid.UUID
 	partition int16
 	folds     []liveFold          // the latest flip first
-	retried   map[uuid.UUID]int64 // positions of retries by their ids
+	retried   map[uuid.UUID]int64 // positions of retries by their ids; nil: not read
 	uncounted map[int64]uncountedUsage
 }
 
@@ -64,21 +55,10 @@ type liveFold struct {
 // uncountedUsage is the reason why a verdict is not counted.
 type uncountedUsage struct{ code, reason string }
 
-// counted visits every counted verdict of a tenant, in no particular order.
-func (r *Reads) counted(ctx context.Context, v query.Viewer, tenant uuid.UUID, visit func(*countedUsage)) error {
-	return r.Within(ctx, v, func(tx pgx.Tx) error {
-		t, err := r.verdictsOf(ctx, tx, tenant)
-		if err != nil {
-			return err
-		}
-		return t.visit(ctx, tx, visit, func(*countedUsage) {})
-	})
-}
-
+// verdictsOf reads the live folds of a tenant.
 func (r *Reads) verdictsOf(ctx context.Context, tx pgx.Tx, tenant uuid.UUID) (*tenantVerdicts, error) {
-	t := &tenantVerdicts{tenant: tenant, partition: events.PartitionOf(tenant),
-		retried: make(map[uuid.UUID]int64), uncounted: make(map[int64]uncountedUsage)}
-	err := query.Run(ctx, tx, query.New(readLiveVersions, []any{tenant}, query.Each(func(rows pgx.Rows) error {
+	t := &tenantVerdicts{tenant: tenant, partition: events.PartitionOf(tenant), uncounted: make(map[int64]uncountedUsage)}
+	return t, query.Run(ctx, tx, query.New(readLiveVersions, []any{tenant}, query.Each(func(rows pgx.Rows) error {
 		var period, version string
 		if err := rows.Scan(&period, &version); err != nil {
 			return err
@@ -87,58 +67,56 @@ func (r *Reads) verdictsOf(ctx context.Context, tx pgx.Tx, tenant uuid.UUID) (*t
 		t.folds = append(t.folds, liveFold{period, fold})
 		return err
 	})))
-	if err != nil {
-		return nil, err
+}
+
+// readRetried reads the positions of the tenant's retries, once.
+func (t *tenantVerdicts) readRetried(ctx context.Context, tx pgx.Tx) error {
+	if t.retried != nil {
+		return nil
 	}
-	err = query.Run(ctx, tx, query.New(readRetried, []any{t.partition, tenant}, query.Each(func(rows pgx.Rows) error {
+	t.retried = make(map[uuid.UUID]int64)
+	return query.Run(ctx, tx, query.New(readRetries, []any{t.partition, t.tenant}, query.Each(func(rows pgx.Rows) error {
 		var id uuid.UUID
 		var position int64
 		err := rows.Scan(&id, &position)
 		t.retried[id] = position
 		return err
 	})))
-	if err != nil {
-		return nil, err
+}
+
+func (t *tenantVerdicts) scanUncounted(rows pgx.Rows) error {
+	var source int64
+	var why uncountedUsage
+	err := rows.Scan(&source, &why.code, &why.reason)
+	t.uncounted[source] = why
+	return err
+}
+
+// scan reads a verdict and folds it: the aggregator has not counted a verdict that the fold
+// refuses now. The cause is that of a first verdict.
+func (t *tenantVerdicts) scan(rows pgx.Rows) (countedUsage, error) {
+	e := events.Envelope{TenantID: t.tenant, Position: events.Position{Partition: t.partition}}
+	var c countedUsage
+	if err := rows.Scan(&e.Position.Number, &e.Subject, &c.causation, &e.OccurredAt, &e.DedupeKey, (*[]byte)(&e.Payload)); err != nil {
+		return c, err
 	}
-	return t, query.Run(ctx, tx, query.New(readUncounted, []any{t.partition, tenant}, query.Each(func(rows pgx.Rows) error {
-		var source int64
-		var why uncountedUsage
-		err := rows.Scan(&source, &why.code, &why.reason)
-		t.uncounted[source] = why
+	c.position, c.again = e.Position.Number, e.Subject == events.Reaggregated
+	failure := projections.Try(e, func() (err error) {
+		if c.verdict, err = codec.VerdictOf(&e); err == nil {
+			c.key, c.delta, err = t.fold(&e)
+		}
 		return err
-	})))
-}
-
-// visit separates counted verdicts from uncounted ones: the aggregator has not counted a
-// verdict that the fold refuses now.
-func (t *tenantVerdicts) visit(ctx context.Context, tx pgx.Tx, counted, not func(*countedUsage)) error {
-	return query.Run(ctx, tx, query.New(readVerdicts, []any{t.partition, t.tenant}, query.Each(func(rows pgx.Rows) error {
-		e := events.Envelope{TenantID: t.tenant, Position: events.Position{Partition: t.partition}}
-		var causation *uuid.UUID
-		if err := rows.Scan(&e.Position.Number, &e.Subject, &causation, &e.OccurredAt, &e.DedupeKey, (*[]byte)(&e.Payload)); err != nil {
-			return err
-		}
-		c := countedUsage{position: e.Position.Number}
-		failure := projections.Try(e, func() (err error) {
-			if c.verdict, err = codec.VerdictOf(&e); err == nil {
-				c.cause = t.causeOf(&e, c.verdict.RawPosition, causation)
-				c.key, c.delta, err = t.fold(&e)
-			}
-			return err
-		})
-		if _, failed := t.uncounted[c.position]; failed || failure != nil {
-			not(&c)
-		} else {
-			counted(&c)
-		}
-		return nil
-	})))
-}
-
-func (t *tenantVerdicts) causeOf(e *events.Envelope, raw int64, causation *uuid.UUID) int64 {
-	if e.Subject == events.Reaggregated {
-		return e.Position.Number
+	})
+	c.folds = failure == nil
+	if c.cause = c.verdict.RawPosition; c.again {
+		c.cause = c.position
 	}
+	return c, nil
+}
+
+// causeOf is the cause of a verdict on a recorded event: its retry, if it was retried, or the event. It
+// requires the retries to be read.
+func (t *tenantVerdicts) causeOf(raw int64, causation *uuid.UUID) int64 {
 	if causation != nil {
 		if retry, ok := t.retried[*causation]; ok {
 			return retry

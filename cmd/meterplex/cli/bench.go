@@ -34,6 +34,7 @@ type BenchAll struct {
 	Quick    bool          `help:"Measure each figure for a shorter time, in less than three minutes; the slow ones not at all."`
 	Only     []string      `placeholder:"ID,…" help:"Measure only these; with --quick also the slow ones, for a shorter time."`
 	Grow     int           `placeholder:"N" help:"With B10: the number of events in the log, e.g. 50000000. Each takes about 1.2 kB of disk."`
+	History  int           `placeholder:"N" help:"The number of usage events in the histories of B8 and B13, at least 20000 (10000000; with --quick 500000 and 300000). Each takes about 1 kB of disk."`
 	Overload time.Duration `placeholder:"DURATION" help:"How long overload offers too much (a minute; with --quick 15s)."`
 	Profile  string        `type:"path" placeholder:"DIR" help:"Also write CPU profiles of the service and the load and the database's statements by time; the figures suffer."`
 }
@@ -51,6 +52,9 @@ func (c *BenchAll) Run(a *app) error {
 		if !slices.Contains(bench.Parts(), id) {
 			return fmt.Errorf("--only %s: there is no such figure; there are %s", output.Printable(id), strings.Join(bench.Parts(), ", "))
 		}
+	}
+	if c.History < 0 || c.History > 0 && c.History < bench.LeastHistory {
+		return fmt.Errorf("--history is %d or more", bench.LeastHistory)
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -70,7 +74,7 @@ func (c *BenchAll) Run(a *app) error {
 	}
 	defer stop()
 	report, err := bench.Run(a.ctx, bench.Config{
-		Serve: c.command(self), Only: c.Only, Quick: c.Quick, Grow: c.Grow, Overload: c.Overload, Command: c.asked(), Log: a.stderr, Now: a.now, Profile: c.Profile,
+		Serve: c.command(self), Only: c.Only, Quick: c.Quick, Grow: c.Grow, History: c.History, Overload: c.Overload, Command: c.asked(), Log: a.stderr, Now: a.now, Profile: c.Profile,
 		Empty: func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, self, "bench-empty") },
 	})
 	if report != nil && len(report.Figures)+len(report.Curves) > 0 {
@@ -132,6 +136,9 @@ func (c *BenchAll) asked() string {
 	if c.Grow > 0 {
 		words = append(words, fmt.Sprintf("--grow=%d", c.Grow))
 	}
+	if c.History > 0 {
+		words = append(words, fmt.Sprintf("--history=%d", c.History))
+	}
 	if c.Overload > 0 {
 		words = append(words, "--overload="+c.Overload.String())
 	}
@@ -148,7 +155,7 @@ func (c *BenchAll) write(report *bench.Report) error {
 		return nil
 	}
 	name := "latest"
-	if c.Quick || len(c.Only) > 0 || c.Profile != "" {
+	if c.Quick || len(c.Only) > 0 || c.History > 0 || c.Profile != "" {
 		name = "partial"
 	}
 	raw, err := json.MarshalIndent(report, "", "  ")

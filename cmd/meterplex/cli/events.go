@@ -48,12 +48,37 @@ func (e *boundedEvents) query() url.Values {
 // EventsQuery lists events.
 type EventsQuery struct {
 	boundedEvents
-	Limit
+	Limit int `default:"100" placeholder:"N" help:"At most so many events (default 100); 0 means all."`
 }
 
-// Run prints the rows.
+// Run prints the rows, and a hint on stderr if there are more.
 func (c *EventsQuery) Run(a *app) error {
-	return a.list("/events", c.query(), c.Limit.Limit, "position", "recordedAt", "eventType", "tenantId", "eventId", "payload")
+	cl, err := a.newClient()
+	if err != nil {
+		return err
+	}
+	p := a.rows("position", "recordedAt", "eventType", "tenantId", "eventId", "payload")
+	ask := c.Limit
+	if c.Limit > 0 {
+		ask++ // one more shows if there are more
+	}
+	seen := 0
+	err = cl.Each(a.ctx, "/events", c.query(), ask, func(raw json.RawMessage) error {
+		if seen++; c.Limit > 0 && seen > c.Limit {
+			return nil
+		}
+		return p.Row(raw)
+	})
+	if err != nil {
+		return err
+	}
+	if err := p.Close(); err != nil {
+		return err
+	}
+	if c.Limit > 0 && seen > c.Limit {
+		a.say("There are more than %d events: list all with --limit 0, or write them to a file with meterplex events export.", c.Limit)
+	}
+	return nil
 }
 
 // EventsShow shows an event.

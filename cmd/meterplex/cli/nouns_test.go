@@ -42,7 +42,7 @@ func TestRequests(t *testing.T) {
 		{"projections rebuild usage_aggregates --reason r --tenant t1 --period 2026-05 --workers 2 --no-wait",
 			`POST /api/v1/projections/usage_aggregates/rebuilds {"periodKey":"2026-05","reason":"r","tenantId":"t1","workers":2}`},
 		{"dead-letters list --tenant t1", `GET /api/v1/dead-letters?limit=1000&tenantId=t1 `},
-		{"events query --tenant t1", `GET /api/v1/events?limit=1000&tenantId=t1 `},
+		{"events query --tenant t1", `GET /api/v1/events?limit=101&tenantId=t1 `},
 		{"keys list --tenant-id t1", `GET /api/v1/tenants/t1/api-keys?limit=1000 `},
 		{"subscriptions list --tenant-id t1", `GET /api/v1/tenants/t1/subscriptions?limit=1000 `},
 		{"replay range --topic usage.raw --tenant-id t1 --from 3-4 --reason r", `POST /api/v1/replays {"from":"3-4","reason":"r","tenantId":"t1","topic":"usage.raw"}`},

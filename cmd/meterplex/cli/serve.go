@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -37,14 +38,7 @@ func (c *ServeCmd) Run(a *app) error {
 	go func() {
 		select {
 		case at := <-ready:
-			switch {
-			case at.URL == "":
-				a.say("The service runs, without the role api: this instance answers no HTTP")
-			case !at.API:
-				a.say("The service runs, without the role api: /livez, /readyz and /metrics are at %s", at.URL)
-			default:
-				a.say("The service answers at %s", at.URL)
-			}
+			a.sayEndpoints(at)
 		case <-a.ctx.Done():
 		}
 	}()
@@ -52,6 +46,22 @@ func (c *ServeCmd) Run(a *app) error {
 		return fmt.Errorf("run the service: %w", err)
 	}
 	return nil
+}
+
+// sayEndpoints prints the addresses of a started service.
+func (a *app) sayEndpoints(at node.Endpoints) {
+	health := cmp.Or(at.AdminURL, at.URL)
+	switch {
+	case health == "":
+		a.say("The service runs, without the role api: this instance answers no HTTP")
+	case !at.API:
+		a.say("The service runs, without the role api: /livez, /readyz and /metrics are at %s", health)
+	default:
+		a.say("The service answers at %s", at.URL)
+		if at.AdminURL != "" {
+			a.say("/livez, /readyz and /metrics are at %s", at.AdminURL)
+		}
+	}
 }
 
 // MigrateCmd migrates the database.

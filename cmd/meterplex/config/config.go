@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"time"
 )
@@ -24,6 +25,7 @@ type Config struct {
 	HTTPAddr    string
 	HTTPTLSCert string // file with the certificate chain, "" for plain HTTP
 	HTTPTLSKey  string
+	AdminAddr   string // of health, metrics and profiles; "" leaves health and metrics at HTTPAddr
 
 	DatabaseURL        string
 	DatabaseMigrateURL string // the same database as its owner; "" means DatabaseURL
@@ -113,6 +115,9 @@ func (c *Config) contradictions() []error {
 	var errs []error
 	if (c.HTTPTLSCert == "") != (c.HTTPTLSKey == "") {
 		errs = append(errs, errors.New("METERPLEX_HTTP_TLS_CERT and METERPLEX_HTTP_TLS_KEY go together: give both or neither"))
+	}
+	if slices.Contains(c.Roles, "api") && sameAddress(c.AdminAddr, c.HTTPAddr) {
+		errs = append(errs, errors.New("METERPLEX_ADMIN_ADDR and METERPLEX_HTTP_ADDR are the same: give the admin address another port, or leave it out"))
 	}
 	k := &c.Kafka
 	if (k.TLSCert == "") != (k.TLSKey == "") {

@@ -50,7 +50,8 @@ func TestConfigDefaults(t *testing.T) {
 
 func TestConfigRefusals(t *testing.T) {
 	for _, c := range [][2]string{
-		{"METERPLEX_HTTP_ADDR", "8080"}, {"METERPLEX_HTTP_ADDR", "x:99999"}, {"DATABASE_URL", "mysql://u:hidden-canary@h/d"},
+		{"METERPLEX_HTTP_ADDR", "8080"}, {"METERPLEX_HTTP_ADDR", "x:99999"}, {"METERPLEX_ADMIN_ADDR", "9090"}, {"METERPLEX_ADMIN_ADDR", "x:http"},
+		{"METERPLEX_ADMIN_ADDR", "http://x:9090"}, {"DATABASE_URL", "mysql://u:hidden-canary@h/d"},
 		{"DATABASE_URL", "postgres://u:hidden-canary@h:a b/"}, {"KAFKA_BROKERS", "a:1,b"}, {"KAFKA_BROKERS", ":9092"},
 		{"KAFKA_TLS_ENABLED", "yes"}, {"KAFKA_SASL_MECHANISM", "NTLM"}, {"KAFKA_REPLICATION", "0"}, {"KAFKA_REPLICATION", "three"}, {"METERPLEX_PIPE", "rabbit"},
 		{"METERPLEX_BOOTSTRAP_OPERATOR_KEY", "mp_op_hidden-canary"}, {"METERPLEX_ROLES", "api,cook"}, {"METERPLEX_ROLES", "api,"},
@@ -97,6 +98,31 @@ func TestUnsafeWordsAreChecked(t *testing.T) {
 		_, _, err := resolve(nil, envOf(map[string]string{"METERPLEX_ALLOW_UNSAFE": v}), nil)
 		if err == nil || !strings.Contains(err.Error(), "fsync, full_page_writes, synchronous_commit") {
 			t.Errorf("%q: %v", v, err)
+		}
+	}
+}
+
+// TestTheAdminAddressIsAnotherAddress: an instance without the role api does not listen on the
+// address of the API.
+func TestTheAdminAddressIsAnotherAddress(t *testing.T) {
+	for _, c := range []struct {
+		http, admin, roles string
+		refused            bool
+	}{
+		{"127.0.0.1:8080", "", "all", false},
+		{"127.0.0.1:8080", "127.0.0.1:9090", "all", false},
+		{"127.0.0.1:0", "127.0.0.1:0", "all", false},
+		{"127.0.0.1:8080", "127.0.0.2:8080", "all", false},
+		{"127.0.0.1:8080", "127.0.0.1:8080", "all", true},
+		{"127.0.0.1:8080", ":8080", "all", true},
+		{"[::]:8080", "127.0.0.1:8080", "api,relay", true},
+		{"0.0.0.0:8080", "10.0.0.1:8080", "all", true},
+		{"127.0.0.1:8080", "127.0.0.1:8080", "relay", false},
+	} {
+		env := map[string]string{"METERPLEX_HTTP_ADDR": c.http, "METERPLEX_ADMIN_ADDR": c.admin, "METERPLEX_ROLES": c.roles}
+		cfg, _, err := resolve(nil, envOf(env), nil)
+		if (err != nil) != c.refused || cfg.AdminAddr != c.admin || err != nil && !strings.Contains(err.Error(), "METERPLEX_ADMIN_ADDR and METERPLEX_HTTP_ADDR are the same") {
+			t.Errorf("%+v: %q, %v", c, cfg.AdminAddr, err)
 		}
 	}
 }

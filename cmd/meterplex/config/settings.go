@@ -31,6 +31,7 @@ func settings() []setting {
 		{"METERPLEX_HTTP_ADDR", "127.0.0.1:8080", nil, func(c *Config, v string) error { return setAddr(&c.HTTPAddr, v) }},
 		{"METERPLEX_HTTP_TLS_CERT", "", nil, func(c *Config, v string) error { return setText(&c.HTTPTLSCert, v) }},
 		{"METERPLEX_HTTP_TLS_KEY", "", nil, func(c *Config, v string) error { return setText(&c.HTTPTLSKey, v) }},
+		{"METERPLEX_ADMIN_ADDR", "", nil, func(c *Config, v string) error { return setOptionalAddr(&c.AdminAddr, v) }},
 		{"DATABASE_URL", "", MaskURL, func(c *Config, v string) error { return setDatabase(&c.DatabaseURL, v) }},
 		{"DATABASE_MIGRATE_URL", "", MaskURL, func(c *Config, v string) error { return setDatabase(&c.DatabaseMigrateURL, v) }},
 		{"DATABASE_READ_URL", "", MaskURL, func(c *Config, v string) error { return setDatabase(&c.DatabaseReadURL, v) }},
@@ -173,6 +174,26 @@ func setAddr(to *string, v string) error {
 	}
 	*to = v
 	return nil
+}
+
+func setOptionalAddr(to *string, v string) error {
+	if v == "" {
+		*to = ""
+		return nil
+	}
+	return setAddr(to, v)
+}
+
+// sameAddress reports whether two addresses cannot both be listened on: they have the same port, and
+// the same host or all hosts.
+func sameAddress(a, b string) bool {
+	hostA, portA, errA := net.SplitHostPort(a)
+	hostB, portB, errB := net.SplitHostPort(b)
+	if errA != nil || errB != nil || portA != portB || portA == "0" {
+		return false
+	}
+	every := []string{"", "0.0.0.0", "::"}
+	return hostA == hostB || slices.Contains(every, hostA) || slices.Contains(every, hostB)
 }
 
 func hostPort(v string) bool {

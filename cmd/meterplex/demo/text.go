@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -13,7 +14,7 @@ Meterplex is running.
 
   API           %[1]s/api/v1
   Reference     %[1]s/docs
-  Metrics       %[1]s/metrics
+  Metrics       %[10]s/metrics
   PostgreSQL    %[2]s
                 event_log, outbox_events, usage_aggregates, dead_letter_events
   Kafka         %[3]s
@@ -58,7 +59,7 @@ func (d *Demo) text(figures []figure) string {
 		database = config.MaskURL(database)
 	}
 	return fmt.Sprintf(summary, d.at.URL, database, d.kafka(), keptIn(d.Config), d.tenantID, d.tenant.Key,
-		d.operatorKey(), counted.String(), d.script())
+		d.operatorKey(), counted.String(), d.script(), cmp.Or(d.at.AdminURL, d.at.URL))
 }
 
 // operatorKey returns the key only if it was generated for this run.

@@ -99,10 +99,14 @@ func answerOf(ctx context.Context, k *local.Kafka, ask kmsg.Request) (kmsg.Respo
 	return c.SeedBrokers()[0].Request(ctx, ask)
 }
 
+// betweenStates is the pause between two requests for the state of the partitions. An answer has the
+// state of 260 partitions with three copies: with short pauses the requests were most of a broker's work.
+const betweenStates = 250 * time.Millisecond
+
 // waitForPartitions waits until a condition holds for every partition, as one broker reports it. It
 // returns "", or the reason after a minute.
 func (w *deployment) waitForPartitions(at *local.Kafka, condition string, holds func(p partitionState) bool) (why string) {
-	if w.becomesTrue(time.Minute, func(ctx context.Context) bool {
+	if w.becomesTrueEvery(betweenStates, time.Minute, func(ctx context.Context) bool {
 		all, err := w.partitionsAt(ctx, at)
 		n := slices.IndexFunc(all, func(p partitionState) bool { return !holds(p) })
 		switch {

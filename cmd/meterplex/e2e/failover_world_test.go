@@ -271,6 +271,7 @@ func (r *failoverTest) checkEpochRaised(reason string) {
 // counter sums the series of a metric that have a label, over all instances.
 func (r *failoverTest) counter(name, label string) (sum float64) {
 	r.t.Helper()
+	awaitFreshMetrics()
 	for _, i := range []*instance{r.front, r.back, r.other} {
 		if i != nil {
 			sum += r.metricsOf(cmp.Or(i.url(), i.health()), func(series string) bool { return strings.HasPrefix(series, name) && strings.Contains(series, label) })

@@ -35,7 +35,7 @@ func edited(name string, edits []overlay.Edit) (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "meterplex")
-	build := exec.Command("go", "build", "-overlay", description, "-o", path, "./cmd/meterplex")
+	build := exec.Command("go", "build", "-ldflags=-w", "-overlay", description, "-o", path, "./cmd/meterplex")
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the service, %s: %w\n%s", name, err, out)
@@ -118,7 +118,7 @@ func killPoints() (edits []overlay.Edit) {
 		{store, "\t\treturn decide(tx)\n", `if err := decide(tx); err != nil { return err }
 	for i := range tx.appended { fault.Die(fmt.Sprint("change ", tx.appended[i].Subject, ": before COMMIT")) }
 	decide = func(*changeTx) error { return nil }`},
-		{store, "\tif err == nil {\n\t\ts.Histories.forget()\n", `if err == nil { for i := range tx.appended { fault.Die(fmt.Sprint("change ", tx.appended[i].Subject, ": after COMMIT")) } }`},
+		{store, "\tif (err == nil || unanswered) && len(tx.concerned) > 0 {\n", `if err == nil { for i := range tx.appended { fault.Die(fmt.Sprint("change ", tx.appended[i].Subject, ": after COMMIT")) } }`},
 		{relay, "\t\tvalues, msg := b.message(ctx)\n", `fault.Die("relay: before it publishes")`},
 		{relay, "\t\t\ts.settle(ctx, b)\n", `fault.Die("relay: between the broker's ack and the cursor")`},
 		{relay, "\tfor i := range b.segments {\n\t\tp := &b.segments[i]\n\t\tif lost[p.partition] {\n", `fault.Die("relay: after the cursor")`},

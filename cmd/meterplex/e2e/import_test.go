@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -19,6 +20,29 @@ const (
 	traceInput  = 18_059_974
 	traceOutput = 245_896
 )
+
+// beginningOfTrace writes the first rows of the trace to a file, and returns their sums.
+func beginningOfTrace(t *testing.T, rows int) (file string, input, output total) {
+	t.Helper()
+	raw, err := os.ReadFile(traceFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfterN(string(raw), "\n", rows+2)[:rows+1]
+	for _, line := range lines[1:] {
+		var in, out int64
+		_, amounts, _ := strings.Cut(line, ",")
+		if _, err := fmt.Sscanf(amounts, "%d,%d", &in, &out); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		input, output = input.plus(in), output.plus(out)
+	}
+	file = filepath.Join(t.TempDir(), "trace.csv")
+	if err := os.WriteFile(file, []byte(strings.Join(lines, "")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file, input, output
+}
 
 // cli runs the client commands of the binary.
 type cli struct {
@@ -47,6 +71,10 @@ func (c *cli) command(ctx context.Context, args ...string) *exec.Cmd {
 // importArgs returns the arguments that import the trace.
 func importArgs(more ...string) []string {
 	file, _ := filepath.Abs(traceFile)
+	return importFileArgs(file, more...)
+}
+
+func importFileArgs(file string, more ...string) []string {
 	return append([]string{"usage", "import", file, "-o", "json", "--time-column", "TIMESTAMP",
 		"--map", "input_tokens=ContextTokens", "--map", "output_tokens=GeneratedTokens"}, more...)
 }
@@ -70,17 +98,17 @@ func (c *cli) run(args ...string) (sum importSummary) {
 	return sum
 }
 
-func (w *deployment) checkTrace(x *tenant) {
+// checkTrace checks the sums of the two features in the aggregates.
+func (w *deployment) checkTrace(x *tenant, input, output total) {
 	w.t.Helper()
 	got := w.sums(`SELECT feature, sum(amount)::bigint, sum(event_count)::bigint FROM usage_aggregates WHERE generation = 1 AND tenant_id = $1 GROUP BY 1`, x.id)
-	in, out := got["input_tokens"], got["output_tokens"]
-	if in.amount != traceInput || out.amount != traceOutput || in.events+out.events != traceEvents || len(got) != 2 {
-		w.t.Errorf("the aggregates are %v", got)
+	if got["input_tokens"] != input || got["output_tokens"] != output || len(got) != 2 {
+		w.t.Errorf("the aggregates are %v, want %v and %v", got, input, output)
 	}
 }
 
 // An hour of real traffic is imported, killed half way, imported to its end, and
-// imported a second time: each event counts once.
+// imported a second time: each event counts once. The beginning of it is imported with its own times.
 func TestImportTheTrace(t *testing.T) {
 	t.Parallel()
 	w := newDeployment(t)
@@ -95,19 +123,21 @@ func TestImportTheTrace(t *testing.T) {
 		t.Errorf("after the kill: %+v", sum)
 	}
 	w.drain()
-	w.checkTrace(x)
+	input, output := total{traceInput, traceEvents / 2}, total{traceOutput, traceEvents / 2}
+	w.checkTrace(x, input, output)
 	sum = c.run(importArgs("--shift-to-now")...)
 	if sum.Duplicates != traceEvents || !strings.Contains(c.stderr.String(), "No new events") {
 		t.Errorf("second import: %+v, stderr %s", sum, c.stderr.String())
 	}
 	// With the times of 2023, for which a key needs usage:backfill.
+	file, oldInput, oldOutput := beginningOfTrace(t, 500)
 	b := w.cli(i, w.keyOf(i, old, "usage:write", "usage:backfill", "usage:read"))
-	if sum = b.run(importArgs("--backfill")...); sum.Accepted != traceEvents {
+	if sum = b.run(importFileArgs(file, "--backfill")...); int64(sum.Accepted) != oldInput.events+oldOutput.events {
 		t.Errorf("backfill: %+v", sum)
 	}
 	w.drain()
-	w.checkTrace(x)
-	w.checkTrace(old)
+	w.checkTrace(x, input, output)
+	w.checkTrace(old, oldInput, oldOutput)
 	var periods string
 	if err := w.sql.QueryRow(t.Context(), `SELECT string_agg(DISTINCT period_key, ' ') FROM usage_aggregates WHERE tenant_id = $1`, old.id).Scan(&periods); err != nil || periods != "2023-11" {
 		t.Errorf("the backfill is in %q, %v", periods, err)

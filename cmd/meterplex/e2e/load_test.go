@@ -30,9 +30,10 @@ func busyTraffic() mix {
 	return mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 60, pause: 50 * time.Millisecond}
 }
 
-// lightTraffic is for long faults: few enough events for a fast check afterwards.
+// lightTraffic is for long faults: few enough requests to leave processor time to the restarts, and few
+// enough events for a fast check afterwards.
 func lightTraffic() mix {
-	return mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 12, pause: 100 * time.Millisecond}
+	return mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 12, pause: 200 * time.Millisecond}
 }
 
 // startLoad starts n clients for each tenant; to returns the URL for each client.

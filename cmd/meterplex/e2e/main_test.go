@@ -10,7 +10,7 @@
 // brokers; METERPLEX_TEST_FAILOVERS=30 sets the number of failovers under load and tries every
 // variant of a recovery; METERPLEX_TEST_OVERLOAD=10m sets the length of the overload;
 // METERPLEX_TEST_VERIFY=1 runs meterplex verify at the end of every test, too;
-// METERPLEX_TEST_FRESH marks the process of TestAFreshMachine.
+// METERPLEX_TEST_FRESH marks the process of a fresh machine.
 package e2e
 
 import (

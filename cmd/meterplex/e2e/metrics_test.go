@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // metric reads one series of an instance, named with its labels; 0 if it does not exist.
@@ -13,6 +14,12 @@ func (w *deployment) metric(at *instance, series string) float64 {
 	w.t.Helper()
 	return w.metricOf(at.url(), series)
 }
+
+// scrapeAge is the age that the answer to a scrape may have.
+const scrapeAge = time.Second
+
+// awaitFreshMetrics waits until the next scrape counts all that has happened before the call.
+func awaitFreshMetrics() { time.Sleep(scrapeAge) }
 
 // metricOf reads one series at an address. An instance without the role api has one, too.
 func (w *deployment) metricOf(url, series string) float64 {

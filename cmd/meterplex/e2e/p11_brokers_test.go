@@ -47,9 +47,7 @@ func TestP11_ThreeBrokersMovedRestartedKilledAndMostStopped(t *testing.T) {
 	w.catalogue(first)
 	tenants := w.createTenants(first, 4)
 	w.awaitKeys(second, tenants)
-	m := lightTraffic()
-	m.pause *= 2
-	l := w.startLoad(tenants, 1, m, func(client int) string { return []*instance{first, second}[client%2].url() })
+	l := w.startLoad(tenants, 1, lightTraffic(), func(client int) string { return []*instance{first, second}[client%2].url() })
 	w.awaitFolded(first, "meterplex-usage-aggregator") // the groups' offsets topic exists
 	w.checkReplicated()
 	if err := w.cluster[2].Restart(t.Context()); err != nil {

@@ -61,9 +61,7 @@ func TestP1_AnsweredEventsSurviveFailovers(t *testing.T) {
 	r.awaitKeys(r.other, tenants)
 	r.servers.attach()
 	r.servers.synchronous(true)
-	m := lightTraffic()
-	m.pause *= 2
-	l := r.startLoad(tenants, 4, m, func(client int) string { return []*instance{r.front, r.other}[client%2].url() })
+	l := r.startLoad(tenants, 4, lightTraffic(), func(client int) string { return []*instance{r.front, r.other}[client%2].url() })
 	rng := rand.New(rand.NewPCG(r.seed, 30))
 	var deck []int
 	for n := range failovers(t) {

@@ -15,7 +15,7 @@ import (
 // both and does not start until the configuration allows them.
 func TestTheServiceRefusesAnUnsafeDatabase(t *testing.T) {
 	t.Parallel()
-	w := newDeployment(t)
+	w := newEmptyDeployment(t)
 	w.pipe = "postgres"
 	for _, statement := range []string{
 		`CREATE SCHEMA stub`, `GRANT USAGE ON SCHEMA stub TO PUBLIC`,

@@ -179,6 +179,7 @@ func (w *deployment) counters(i *instance) (done [4]float64) {
 func (w *deployment) awaitShares(all ...*instance) {
 	w.t.Helper()
 	var before [][4]float64
+	awaitFreshMetrics()
 	for _, i := range all {
 		before = append(before, w.counters(i))
 	}

@@ -122,6 +122,9 @@ func TestVerifyHoldsAndReportsEachPlantedFault(t *testing.T) {
 	w.ingest(i, tenants[0], "duplicate", response...)
 	response[0].Amount++
 	w.ingest(i, tenants[0], "conflict", response...)
+	for n := range 3 { // a figure of so many events has running totals
+		w.ingest(i, tenants[0], "accepted", events(fmt.Sprint("many", n), 1000, "api_calls")...)
+	}
 	w.drain()
 	w.checkLimitedAccess(i)
 	i.stop()
@@ -129,6 +132,9 @@ func TestVerifyHoldsAndReportsEachPlantedFault(t *testing.T) {
 	still := w.verify(nil, "--only", "database,topics", "--watch", "0s")
 	w.requireProven("stopped", still)
 	t.Log(still.String())
+	if got := w.number(`SELECT count(*) FROM usage_running_totals`); got == 0 {
+		t.Error("no running totals were compared with the log")
+	}
 	seen := map[string]bool{}
 	for _, p := range w.plants(tenants) {
 		w.plant(p)
@@ -146,7 +152,7 @@ func TestVerifyHoldsAndReportsEachPlantedFault(t *testing.T) {
 func (w *deployment) checkLimitedAccess(at *instance) {
 	w.t.Helper()
 	out, code := w.command(at, "verify")
-	if code != 0 || !strings.Contains(out, "not checked: set DATABASE_URL") || !strings.Contains(out, "22 of 26 checks were skipped") {
+	if code != 0 || !strings.Contains(out, "not checked: set DATABASE_URL") || !strings.Contains(out, "23 of 27 checks were skipped") {
 		w.t.Errorf("over HTTP only, exit code %d\n%s", code, out)
 	}
 	if out, code := w.command(at, "verify", "--only", "database"); code != 2 {

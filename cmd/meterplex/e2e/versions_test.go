@@ -20,7 +20,7 @@ func TestTheServiceOnEachPostgres(t *testing.T) {
 		t.Run(fmt.Sprint(major), func(t *testing.T) {
 			t.Parallel()
 			s := localtest.PostgresOf(t, major)
-			w := newDeployment(t)
+			w := newEmptyDeployment(t)
 			w.pipe = "postgres"
 			w.moveTo(s)
 			if err := w.prepare("").tryStart(); err == nil || !strings.Contains(err.Error(), `the login "app" may not create the roles meterplex_tenant, meterplex_worker. Run as a superuser:`) {

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -45,10 +46,38 @@ type deployment struct {
 	refilled  bool                // since then the topics were filled again from an earlier position
 }
 
+// newDeployment has a database with the service's schema.
 func newDeployment(t testing.TB) *deployment {
+	t.Helper()
+	database := localtest.Migrated(t, migrate)
+	return newDeploymentAt(t, database, localtest.SuperuserURL(t, database))
+}
+
+// newEmptyDeployment has an empty database.
+func newEmptyDeployment(t testing.TB) *deployment {
 	t.Helper()
 	database := localtest.Database(t)
 	return newDeploymentAt(t, database, localtest.SuperuserURL(t, database))
+}
+
+// migrate brings a database to the schema of the service, and returns the number of migrations.
+func migrate(ctx context.Context, url string) (applied int, err error) {
+	path, err := binary()
+	if err != nil {
+		return 0, err
+	}
+	cmd := exec.CommandContext(ctx, path, "migrate", "-o", "json")
+	cmd.SysProcAttr = childAttributes()
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.TempDir(), "DATABASE_URL=" + url, "METERPLEX_PIPE=postgres"}
+	out, err := cmd.Output()
+	if err != nil {
+		return 0, fmt.Errorf("migrate: %w: %s", err, out)
+	}
+	var answer struct{ Applied *int }
+	if err := json.Unmarshal(out, &answer); err != nil || answer.Applied == nil {
+		return 0, fmt.Errorf("migrate answers %s: %w", out, err)
+	}
+	return *answer.Applied, nil
 }
 
 // newDeploymentAt uses a database of the test's own: the owner's URL, and the superuser's.

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"sync"
 	"time"
 
 	"github.com/meterplex/meterplex/commands"
@@ -43,27 +42,5 @@ func (h hint) give() {
 	select {
 	case h <- struct{}{}:
 	default:
-	}
-}
-
-// wakes notifies each follower of the log that new events were appended.
-type wakes struct {
-	mu   sync.Mutex
-	list []hint
-}
-
-func (w *wakes) add() <-chan struct{} {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	c := newHint()
-	w.list = append(w.list, c)
-	return c
-}
-
-func (w *wakes) all() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, c := range w.list {
-		c.give()
 	}
 }

@@ -5,20 +5,17 @@ package node
 import (
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	nethttp "net/http"
 	"os"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/jackc/pgx/v5/pgxpool"
 	prom "github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
@@ -36,6 +33,7 @@ import (
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/entitlements"
 	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/query"
 )
 
 // Node is one instance of the service, with the resources that its roles share.
@@ -46,6 +44,7 @@ type Node struct {
 	commit   string
 	pool     *pgxpool.Pool
 	readers  *pgxpool.Pool // for HTTP reads, so that they take no connections from event processing
+	seats    *query.Seats  // of readers: one tenant's reads take no connections from the others'
 	carrying *pgxpool.Pool // for the relay and the hot consumers, which process every event
 	looks    *pgxpool.Pool // for the grants feed and the checks of the database
 	replica  *pgxpool.Pool // nil: reads go to the primary database
@@ -54,12 +53,13 @@ type Node struct {
 	grants   *entitlements.Cache
 	pipe     *pipe
 	notifier *relay.Notifier
-	wakes    *wakes
 	moves    *projections.Moves
 	registry *prom.Registry
 	metrics  *prometheus.Metrics
 	// rebuildRequests and replayRequests are hints of the command router for the workers of this instance.
 	rebuildRequests, replayRequests hint
+	// serving is true while the roles run and the API, if the instance has it, accepts requests.
+	serving atomic.Bool
 	// topicsDoubted is true until the topics were compared with the log: no broker has answered yet.
 	topicsDoubted bool
 	// Folds are the versions of the folds. They may be changed before Run.
@@ -69,7 +69,7 @@ type Node struct {
 // Open opens an instance's resources. The log names commit as the events' producer.
 func Open(ctx context.Context, cfg config.Config, commit string, logger *slog.Logger) (*Node, error) {
 	host, _ := os.Hostname()
-	n := &Node{cfg: cfg, commit: commit, logger: logger, registry: prom.NewRegistry(), wakes: &wakes{}, moves: &projections.Moves{}, rebuildRequests: newHint(), replayRequests: newHint(), Folds: models.DefaultFolds()}
+	n := &Node{cfg: cfg, commit: commit, logger: logger, registry: prom.NewRegistry(), moves: &projections.Moves{}, rebuildRequests: newHint(), replayRequests: newHint(), Folds: models.DefaultFolds()}
 	n.instance = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), newID().String()[30:])
 	n.metrics = prometheus.New(n.registry)
 	if err := n.open(ctx); err != nil {
@@ -89,15 +89,16 @@ func (n *Node) open(ctx context.Context) (err error) {
 	if n.carrying, err = postgres.Open(ctx, carrying); err != nil {
 		return err
 	}
-	db.MaxConns = readConns
-	if n.readers, err = postgres.Open(ctx, db); err != nil {
-		return err
-	}
 	looks := db
 	looks.MaxConns = lookConns
 	if n.looks, err = postgres.Open(ctx, looks); err != nil {
 		return err
 	}
+	db.MaxConns, db.StatementTimeout = readConns, readTime
+	if n.readers, err = postgres.Open(ctx, db); err != nil {
+		return err
+	}
+	n.seats = query.NewSeats(readConns, query.ReservedSeats)
 	if n.cfg.DatabaseReadURL != "" {
 		db.URL = n.cfg.DatabaseReadURL
 		if n.replica, err = postgres.Open(ctx, db); err != nil {
@@ -105,10 +106,11 @@ func (n *Node) open(ctx context.Context) (err error) {
 		}
 	}
 	n.grants = entitlements.NewCache(n.looks, n.readers)
+	n.grants.UseSeats(n.seats)
 	n.notifier = relay.NewNotifier(n.pool, n.logger)
 	n.log, err = eventlog.New(ctx, n.pool, eventlog.Config{
 		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit}, Region: n.cfg.Region,
-		Now: time.Now, NewID: newID, Logger: n.logger, OnAppend: n.appended, OnRaised: n.metrics.Raised, Carrying: n.carrying,
+		Now: time.Now, NewID: newID, Logger: n.logger, OnAppend: n.notifier.Appended, OnRaised: n.metrics.Raised, Carrying: n.carrying,
 	})
 	if err != nil {
 		return err
@@ -130,7 +132,7 @@ func (n *Node) open(ctx context.Context) (err error) {
 }
 
 // Connections of an instance: workConns for writers, rebuilds and changes; carryingConns
-// for the relay and the consumers that process every event; readConns for reads;
+// for the relay and the consumers that process every event; readConns for reads, shared by query.Seats;
 // lookConns for the queries that validate caches. Three instances fit into a server
 // with 100 connections.
 const (
@@ -140,17 +142,9 @@ const (
 	lookConns     = 2
 )
 
-// appended wakes the followers of the log.
-func (n *Node) appended(partitions []int16) {
-	n.notifier.Appended(partitions)
-	n.wakes.all()
-}
-
-// followed wakes the followers of the log after a consumer appended follow-up events.
-func (n *Node) followed(partitions []int16) {
-	n.notifier.Followed(partitions)
-	n.wakes.all()
-}
+// readTime bounds a statement of a read. It is shorter than the timeout of a request, so that
+// the answer can name the reason.
+const readTime = 30 * time.Second
 
 func (n *Node) Close() (err error) {
 	if n.log != nil {
@@ -168,13 +162,19 @@ func (n *Node) Close() (err error) {
 }
 
 // Run starts the roles, sends the endpoints on ready, and stops the roles when ctx
-// ends. HTTP stops first, so that the other roles can finish accepted requests.
-func (n *Node) Run(ctx context.Context, ready chan<- Endpoints) error {
+// ends. HTTP stops first, so that the other roles can finish accepted requests, and the
+// admin address last.
+func (n *Node) Run(ctx context.Context, ready chan<- Endpoints) (err error) {
 	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	if err := projections.CheckVersions(ctx, n.pool, n.projections()); err != nil {
 		return err
 	}
+	admin, err := n.serveAdmin()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, admin.stop()) }()
 	roles, working := errgroup.WithContext(inner)
 	if err := n.startRoles(working, roles); err != nil {
 		stop()
@@ -185,11 +185,13 @@ func (n *Node) Run(ctx context.Context, ready chan<- Endpoints) error {
 		stop()
 		return errors.Join(err, roles.Wait())
 	}
-	ready <- Endpoints{URL: url, API: n.has("api"), DatabaseURL: n.cfg.DatabaseURL, Brokers: n.cfg.Kafka.Brokers}
+	n.serving.Store(true)
+	ready <- Endpoints{URL: url, AdminURL: admin.url, API: n.has("api"), DatabaseURL: n.cfg.DatabaseURL, Brokers: n.cfg.Kafka.Brokers}
 	select {
 	case <-ctx.Done():
 	case <-working.Done():
 	}
+	n.serving.Store(false)
 	err = shut()
 	stop()
 	return errors.Join(err, roles.Wait())
@@ -233,7 +235,7 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 func (n *Node) relay() *relay.Relay {
 	return &relay.Relay{
 		Pool: n.carrying, Log: n.log, Appender: n.log, Publisher: n.pipe.publisher, Instance: n.instance, NewID: newID,
-		Now: time.Now, Wake: n.notifier.Wake(), Followed: n.notifier.FollowUps(), Logger: n.logger, Observe: n.metrics.Relay(),
+		Now: time.Now, Wake: n.notifier.Wake(), Followed: n.notifier.FollowUps(), Hinted: n.notifier.Hearing, Logger: n.logger, Observe: n.metrics.Relay(),
 	}
 }
 
@@ -245,14 +247,14 @@ func (n *Node) startConsumer(ctx context.Context, g *errgroup.Group, c projectio
 		pool = n.carrying
 	}
 	r := &consume.Runner{
-		Pool: pool, Log: n.log, Consumer: c, NewID: newID, Logger: n.logger, Observe: n.metrics, Appended: n.followed, Moves: n.moves,
+		Pool: pool, Log: n.log, Consumer: c, NewID: newID, Logger: n.logger, Observe: n.metrics, Appended: n.notifier.Followed, Moves: n.moves,
 	}
 	router, err := watermill.NewRouter(n.logger, n.metrics.Handled)
 	if err != nil {
 		return err
 	}
 	if c.Topic == 0 {
-		sub := &watermill.LogSubscriber{Ahead: r.Ahead, Every: watermill.DefaultLogEvery, Wake: n.wakes.add(), Logger: n.logger}
+		sub := &watermill.LogSubscriber{Ahead: r.Ahead, Every: watermill.DefaultLogEvery, Wake: n.notifier.Reader(), Hinted: n.notifier.Hearing, Logger: n.logger}
 		watermill.AddLogConsumer(router, c.Name, sub, r.ReadUpTo)
 		g.Go(func() error { return runRouter(ctx, router, sub) })
 		return nil
@@ -279,77 +281,6 @@ func runRouter(ctx context.Context, router *message.Router, subs ...message.Subs
 	return err
 }
 
-// serveHTTP starts the HTTP server and returns the function that stops it. An
-// instance without the role api serves only health and metrics, and runs without
-// HTTP if the address is in use: its roles do not need it.
-func (n *Node) serveHTTP(ctx context.Context, g *errgroup.Group) (url string, shut func() error, err error) {
-	handler, err := n.handler(ctx, g)
-	if err != nil {
-		return "", nil, err
-	}
-	server := http.NewServer(n.cfg.HTTPAddr, handler)
-	if server.TLSConfig, err = httpTLS(n.cfg); err != nil {
-		return "", nil, err
-	}
-	listener, err := net.Listen("tcp", n.cfg.HTTPAddr)
-	if err != nil && !n.has("api") {
-		n.logger.Warn("nobody can ask for the health or the metrics of this instance: give it a METERPLEX_HTTP_ADDR of its own", "error", err)
-		return "", func() error { return nil }, nil
-	}
-	if err != nil {
-		return "", nil, fmt.Errorf("listening on METERPLEX_HTTP_ADDR (give another address where this one is taken): %w", err)
-	}
-	scheme, serve := "http", func() error { return server.Serve(listener) }
-	if server.TLSConfig != nil {
-		scheme, serve = "https", func() error { return server.ServeTLS(listener, "", "") }
-	}
-	g.Go(func() error {
-		if err := serve(); !errors.Is(err, nethttp.ErrServerClosed) {
-			return fmt.Errorf("serving HTTP: %w", err)
-		}
-		return nil
-	})
-	return scheme + "://" + listener.Addr().String(), func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), shutHTTP)
-		defer cancel()
-		return server.Shutdown(ctx)
-	}, nil
-}
-
-// httpTLS reads the certificate before the server listens; nil means plain HTTP.
-func httpTLS(cfg config.Config) (*tls.Config, error) {
-	if cfg.HTTPTLSCert == "" {
-		return nil, nil
-	}
-	pair, err := tls.LoadX509KeyPair(cfg.HTTPTLSCert, cfg.HTTPTLSKey)
-	if err != nil {
-		return nil, fmt.Errorf("reading METERPLEX_HTTP_TLS_CERT and METERPLEX_HTTP_TLS_KEY: %w", err)
-	}
-	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
-}
-
-// shutHTTP is how long a shutdown waits for open requests.
-const shutHTTP = 15 * time.Second
-
-// handler returns the API, or only the health endpoints if the instance lacks the
-// role api.
-func (n *Node) handler(ctx context.Context, g *errgroup.Group) (nethttp.Handler, error) {
-	server := &http.Server{
-		NewID: newIDAt, Logger: n.logger, Now: time.Now, Version: n.commit,
-		Health: []http.HealthCheck{
-			{Name: "database", Check: n.pool.Ping},
-			// An instance that ingests usage must stay ready while Kafka is unreachable (P11).
-			{Name: n.cfg.Pipe, Check: n.pipe.ping, Spare: n.has("api")},
-		},
-		Metrics: promhttp.HandlerFor(n.registry, promhttp.HandlerOpts{}), Registerer: n.registry,
-	}
-	if !n.has("api") {
-		return server.HealthHandler()
-	}
-	n.api(ctx, g, server)
-	return server.Handler()
-}
-
 // api wires the handlers.
 func (n *Node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
 	seen := &commands.DuplicatesSeen{Store: n.store, Now: time.Now, NewID: newID, Logger: n.logger}
@@ -361,7 +292,7 @@ func (n *Node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
 	s.Catalogue = &commands.Catalogue{Store: n.store, Now: time.Now, NewID: newID, NewSecret: newSecret, Region: n.cfg.Region}
 	s.Letters = &commands.DeadLetters{Store: n.store, Now: time.Now, NewID: newID}
 	s.Replays, s.Rebuilds, s.Reads = n.replays(), n.rebuilds(), n.reads()
-	s.Reader, s.ReplayReader, s.Keys = &store.Catalogue{Pool: n.readers}, n.replayStore(), n.store.Keys
+	s.Reader, s.ReplayReader, s.Keys = &store.Catalogue{Pool: n.readers, Seat: n.seats.Operator}, n.replayStore(), n.store.Keys
 	s.Backlog = func() (int64, int64) { return n.metrics.Backlog(), maxBacklog }
 	s.BootstrapOperatorKey = n.cfg.BootstrapOperatorKey
 }

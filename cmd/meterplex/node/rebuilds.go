@@ -25,15 +25,17 @@ func (n *Node) rebuilds() *commands.Rebuilds {
 // rebuilder returns the worker that executes rebuilds.
 func (n *Node) rebuilder() *rebuild.Rebuilder {
 	return &rebuild.Rebuilder{
-		Pool: n.pool, Log: n.log, Projections: n.projections(), NewID: newID, Logger: n.logger, Instance: n.instance, Appended: n.appended,
+		Pool: n.pool, Log: n.log, Projections: n.projections(), NewID: newID, Logger: n.logger, Instance: n.instance, Appended: n.notifier.Appended,
 		Verify: n.compare, Requests: n.rebuildRequests,
 		Chunk: n.cfg.RebuildChunk, Share: n.cfg.RebuildShare, Keep: n.cfg.RollbackKeep,
 	}
 }
 
-// compare ends a verify: it logs, saves and records the differences found.
+// compare ends a verify: it logs, saves and records the differences found. It reads in a seat of the
+// rebuilder: no client waits for it, so that it takes none of the readers' connections, and as long
+// as it needs.
 func (n *Node) compare(ctx context.Context, r domain.Rebuild) error {
-	reads := n.reads().Rebuilds
+	reads := models.NewReads(query.DB{Pool: n.pool}, nil, n.Folds, time.Now, n.cfg.RollbackKeep).Rebuilds
 	differs, sample, err := reads.Drift(ctx, r)
 	if err != nil {
 		return err
@@ -48,5 +50,9 @@ func (n *Node) compare(ctx context.Context, r domain.Rebuild) error {
 }
 
 func (n *Node) reads() models.Reads {
-	return models.NewReads(query.DB{Pool: n.readers, Replica: n.replica, Moves: n.moves}, n.grants, n.Folds, time.Now, n.cfg.RollbackKeep)
+	db := query.DB{Pool: n.readers, Seats: n.seats, Replica: n.replica, Moves: n.moves}
+	if n.replica != nil {
+		db.ReplicaSeats = query.NewSeats(readConns, 0)
+	}
+	return models.NewReads(db, n.grants, n.Folds, time.Now, n.cfg.RollbackKeep)
 }

@@ -11,6 +11,7 @@ import (
 // Endpoints holds the addresses of the started servers.
 type Endpoints struct {
 	URL         string // "": no HTTP server
+	AdminURL    string // of health, metrics and profiles; "": health and metrics are at URL
 	API         bool   // whether URL serves the API, or only health and metrics
 	DatabaseURL string
 	Brokers     []string // none: the PostgreSQL pipe

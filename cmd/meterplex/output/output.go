@@ -33,12 +33,16 @@ type Rows struct {
 	table   *tabwriter.Writer
 	csv     *csv.Writer
 	headed  bool
-	array   []json.RawMessage
+	written int
 }
+
+// tableBlock is how many rows of a table are aligned together. A longer table is written block by
+// block, so that it takes no more memory.
+const tableBlock = 1000
 
 // Rows returns a printer of a list.
 func (to Printer) Rows(columns ...string) *Rows {
-	p := &Rows{format: to.Format, columns: columns, out: to.Out, array: []json.RawMessage{}}
+	p := &Rows{format: to.Format, columns: columns, out: to.Out}
 	switch p.format {
 	case "table":
 		p.table = tabwriter.NewWriter(p.out, 0, 8, 2, ' ', 0)
@@ -49,12 +53,11 @@ func (to Printer) Rows(columns ...string) *Rows {
 	return p
 }
 
-// Row prints one row, or buffers it for the JSON array.
+// Row prints one row, and keeps none but those of the block of a table.
 func (p *Rows) Row(raw json.RawMessage) error {
 	switch p.format {
 	case "json":
-		p.array = append(p.array, raw)
-		return nil
+		return p.element(raw)
 	case "ndjson":
 		return PrintCompact(p.out, raw)
 	}
@@ -69,7 +72,31 @@ func (p *Rows) Row(raw json.RawMessage) error {
 	if p.format == "csv" {
 		return p.csvRow(cells)
 	}
-	_, err = fmt.Fprintln(p.table, strings.Join(cells, "\t"))
+	if _, err = fmt.Fprintln(p.table, strings.Join(cells, "\t")); err != nil {
+		return err
+	}
+	if p.written++; p.written%tableBlock == 0 {
+		return p.table.Flush()
+	}
+	return nil
+}
+
+// element prints one element of the JSON array, indented as in the whole array.
+func (p *Rows) element(raw json.RawMessage) error {
+	compact, err := json.Marshal(raw)
+	if err != nil {
+		return fmt.Errorf("write JSON: %w", err)
+	}
+	var b bytes.Buffer
+	b.WriteString("[\n  ")
+	if p.written++; p.written > 1 {
+		b.Reset()
+		b.WriteString(",\n  ")
+	}
+	if err := json.Indent(&b, compact, "  ", "  "); err != nil {
+		return fmt.Errorf("write JSON: %w", err)
+	}
+	_, err = p.out.Write(b.Bytes())
 	return err
 }
 
@@ -105,11 +132,12 @@ func (p *Rows) Close() error {
 		p.csv.Flush()
 		return p.csv.Error()
 	case "json":
-		all, err := json.Marshal(p.array)
-		if err != nil {
-			return fmt.Errorf("write JSON: %w", err)
+		end := "\n]\n"
+		if p.written == 0 {
+			end = "[]\n"
 		}
-		return printIndented(p.out, all)
+		_, err := io.WriteString(p.out, end)
+		return err
 	}
 	return nil
 }

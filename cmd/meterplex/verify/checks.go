@@ -8,10 +8,10 @@ import (
 
 // report holds the result of each check, one for each line of the output.
 type report struct {
-	positions, logOrder, placement, dedupeKeys, payloadHashes, headCounters, checkpointBounds, unchanged *tally
-	verdicts, verdictContents, usageAggregates, entitlementUsage, consumedVerdicts, deadLetters          *tally
-	relayLeases, liveGenerations, rowSecurity, roleRights, idleSessions                                  *tally
-	topicEvents, recordBytes, publishOrder                                                               *tally
+	positions, logOrder, placement, dedupeKeys, payloadHashes, headCounters, checkpointBounds, unchanged       *tally
+	verdicts, verdictContents, usageAggregates, runningTotals, entitlementUsage, consumedVerdicts, deadLetters *tally
+	relayLeases, liveGenerations, rowSecurity, roleRights, idleSessions                                        *tally
+	topicEvents, recordBytes, publishOrder                                                                     *tally
 
 	all []*tally
 }
@@ -57,6 +57,7 @@ func newReport() *report {
 		{&r.verdicts, perPartition, "P3 each recorded event up to the validator's checkpoint has one verdict", "recorded events", steps{row: (*pass).addVerdict, end: (*pass).endVerdicts}},
 		{&r.verdictContents, perPartition, "P3 each verdict matches its recorded event", "verdicts", steps{}}, // a step of verdicts
 		{&r.usageAggregates, perPartition, "P5 usage_aggregates equals the sum of the log up to its checkpoint", "rows", steps{row: (*pass).addFigure, compare: (*pass).compareUsage}},
+		{&r.runningTotals, perPartition, "P12 running totals equal the sums of the log up to their positions", "totals", steps{end: (*pass).endTotals, compare: (*pass).compareTotals}}, // rows: a step of usageAggregates
 		{&r.entitlementUsage, perPartition, "P5 entitlement_usage equals the sum of the log up to its checkpoint", "rows", steps{compare: (*pass).compareUsed}},
 		{&r.consumedVerdicts, perPartition, "P3 consumed verdicts = applied + dead-lettered + withheld", "verdicts consumed", steps{}}, // a step of usageAggregates
 		{&r.deadLetters, perPartition, "P3 dead letters and their states match the log", "dead letters", steps{row: (*pass).addLetter, compare: (*pass).compareLetters}},

@@ -87,7 +87,14 @@ func (m *figureSums) count(x *pass, subject int16, position int64, tenant uuid.U
 	}
 	amount.Mul(amount, big.NewInt(sign))
 	if position <= m.upTo && !x.withheld[position] && (sign > 0 || m.failed[position]) {
-		add(m.sums, figure{tenant, s.ValidatedSubscriptionID, s.Feature, s.PeriodKey}, amount, sign*s.Count)
+		f := figure{tenant, s.ValidatedSubscriptionID, s.Feature, s.PeriodKey}
+		if m.sums[f] == nil {
+			x.totals.figures[f.whole()] = append(x.totals.figures[f.whole()], f)
+		}
+		add(m.sums, f, amount, sign*s.Count)
+		if sign < 0 {
+			x.totals.subtract(position, f, amount, sign*s.Count)
+		}
 	}
 	if subject == validated && position <= m.usedUpTo && (sign > 0 || m.failedUsed[position]) {
 		add(m.used, figure{tenant: tenant, feature: s.Feature, period: s.PeriodKey}, amount, sign*s.Count)

@@ -126,6 +126,7 @@ type pass struct {
 	seed         maphash.Seed
 	verdict      verdicts
 	figures      figureSums
+	totals       runningTotals
 	letterStates letterStates
 	conflicts    []conflict
 	content      content // of the present row, to reuse the memory
@@ -148,6 +149,9 @@ func (v *verifier) partition(ctx context.Context, p int16, before *observation) 
 		}
 		x := &pass{verifier: v, state: s, p: p, seed: maphash.MakeSeed()}
 		x.begin()
+		if x.totals, err = readRunningTotals(ctx, tx, p); err != nil {
+			return err
+		}
 		if err := x.read(ctx, tx); err != nil {
 			return err
 		}

@@ -40,4 +40,7 @@ func (x *pass) compareUsage(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-func (x *pass) addFigure(r *row, s *content, err error) { x.figures.add(x, r, s, err) }
+func (x *pass) addFigure(r *row, s *content, err error) {
+	x.totals.take(r.position, x.figures.sums)
+	x.figures.add(x, r, s, err)
+}

@@ -29,7 +29,8 @@ type group struct {
 	firsts     firsts
 	promoted   map[int]int // from a refused first member to the next one with its key; -1: not found yet
 	rows       []row
-	sent       bool // COMMIT was sent, and its outcome may be unknown
+	origin     []int32 // numbers of the origins of the members
+	sent       bool    // COMMIT was sent, and its outcome may be unknown
 }
 
 func newGroup(l *Log, subs []*submission) *group {
@@ -70,7 +71,20 @@ func (g *group) forget() {
 	clear(g.members)
 	clear(g.pending)
 	clear(g.rows)
-	*g = group{log: g.log, members: g.members[:0], pending: g.pending[:0], rows: g.rows[:0], firsts: g.firsts}
+	*g = group{log: g.log, members: g.members[:0], pending: g.pending[:0], rows: g.rows[:0], origin: g.origin[:0], firsts: g.firsts}
+}
+
+// originsIn returns the numbers of the origins of all members, in an era of the cache. The
+// submissions have them, unless the cache has started again since they were queued.
+func (g *group) originsIn(ctx context.Context, era uint64) ([]int32, error) {
+	g.origin = g.origin[:0]
+	for _, s := range g.subs {
+		if s.origins == nil || s.era != era {
+			return g.log.originsOfPending(ctx, g.pending)
+		}
+		g.origin = append(g.origin, s.origins...)
+	}
+	return g.origin, nil
 }
 
 func sameHash(a, b []byte) bool { return bytes.Equal(a, b) }

@@ -45,28 +45,36 @@ type Config struct {
 type Log struct {
 	cfg        Config
 	db         Database
-	aside      postgres.Pool // one connection, for statements that a holder of a pool connection waits for
+	aside      postgres.Pool // asideConns connections, for statements that a holder of a pool connection waits for
 	closeAside func()        // after all use
 	id         uuid.UUID     // of the log, in the headers of its records
 	newLife    chan struct{} // asks watchLife to raise the epoch
 	durable    durable
 	origins    *origins
+	numbering  *numbering
 
 	writers []*writer
 	shared  *writer      // of small submissions, ahead of writers
 	mu      sync.RWMutex // guards closed against late submissions
 	closed  bool
-	wg      sync.WaitGroup     // of writers
+	wg      sync.WaitGroup     // of writers, watchLife and numbering
 	ahead   sync.WaitGroup     // of shared
 	stop    context.CancelFunc // of watchLife
 }
 
+// asideConns are the connections for the tenants in numbering, and one for other uses. All but
+// one are closed when they are idle: new origins are rare.
+const (
+	asideConns = maxNumbering + 1
+	asideIdle  = 30 * time.Second
+)
+
 // New raises the epoch if the server is in another life, then starts the writers. Close ends them.
 func New(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Log, error) {
 	// Origins are recorded and epochs raised while a caller holds a connection of the pool:
-	// with a connection of their own, no caller waits for itself.
+	// with connections of their own, no caller waits for itself.
 	aside := pool.Config().Copy()
-	aside.MinConns, aside.MaxConns = 0, 1
+	aside.MinConns, aside.MaxConns, aside.MaxConnIdleTime = 0, asideConns, asideIdle
 	own, err := pgxpool.NewWithConfig(ctx, aside)
 	if err != nil {
 		return nil, fmt.Errorf("opening a connection for origins and epochs: %w", err)
@@ -109,7 +117,11 @@ func On(db Database, aside postgres.Pool, cfg Config) *Log {
 	if cfg.NewID == nil {
 		cfg.NewID = func() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 	}
-	return &Log{cfg: cfg, db: db, aside: aside, closeAside: func() {}, newLife: make(chan struct{}, 1), origins: newOrigins(aside)}
+	known := newOrigins(aside)
+	return &Log{
+		cfg: cfg, db: db, aside: aside, closeAside: func() {}, newLife: make(chan struct{}, 1),
+		origins: known, numbering: newNumbering(known, cfg.Logger),
+	}
 }
 
 // Start starts the writers. Close ends them.
@@ -157,7 +169,7 @@ func (l *Log) AppendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending)
 		return nil, nil
 	}
 	list, era := pointers(pending), l.origins.now()
-	origin, err := l.originsOf(ctx, list)
+	origin, err := l.originsOfPending(ctx, list)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +178,7 @@ func (l *Log) AppendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending)
 		err = l.inNewLife(hs)
 	}
 	if l.sawEpochs(hs); err == nil && l.origins.now() != era {
-		origin, err = l.originsOf(ctx, list)
+		origin, err = l.originsOfPending(ctx, list)
 	}
 	if err != nil {
 		return nil, err
@@ -261,23 +273,10 @@ func (l *Log) sawEpochs(hs heads) {
 	}
 }
 
-// originsOf returns the origin of each event; few of them are distinct.
-func (l *Log) originsOf(ctx context.Context, pending []*events.Pending) ([]int32, error) {
-	ids := make([]int32, len(pending))
-	for i := range pending {
-		if i > 0 && sameOrigin(pending[i], pending[i-1]) {
-			ids[i] = ids[i-1]
-			continue
-		}
-		of, err := l.originOf(pending[i])
-		if err != nil {
-			return nil, err
-		}
-		if ids[i], err = l.origins.id(ctx, of); err != nil {
-			return nil, err
-		}
-	}
-	return ids, nil
+// originsOfPending returns the number of the origin of each event. It does not wait for the
+// workers of numbering: the caller holds a group, or a transaction.
+func (l *Log) originsOfPending(ctx context.Context, pending []*events.Pending) ([]int32, error) {
+	return l.originsOf(ctx, len(pending), func(i int) *events.Pending { return pending[i] }, l.origins.number)
 }
 
 // copyTx writes rows inside a transaction.

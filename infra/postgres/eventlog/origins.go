@@ -1,9 +1,12 @@
 package eventlog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -22,7 +25,7 @@ type origin struct {
 	residency  string
 }
 
-// maxOrigins bounds the cache; beyond it the cache starts anew.
+// maxOrigins bounds the cache; beyond it each new origin evicts another one.
 const maxOrigins = 50_000
 
 // origins keeps the numbers under which origins stand in the log. A number never changes
@@ -82,45 +85,125 @@ func sameOrigin(a, b *events.Pending) bool {
 	return a.Actor == b.Actor && a.Residency == b.Residency && (a.Residency != "" || a.TenantID == b.TenantID)
 }
 
+// cached returns the number of an origin, if the cache has it.
+func (o *origins) cached(v origin) (id int32, ok bool) {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	id, ok = o.ids[v]
+	return id, ok
+}
+
+// store caches a number that was read in an era, unless the cache has started again since.
+// A full cache evicts one origin for it.
+func (o *origins) store(id int32, v origin, era uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.era != era {
+		return
+	}
+	if _, ok := o.byID[id]; !ok && len(o.byID) >= maxOrigins {
+		for another, of := range o.byID { // a random one
+			delete(o.byID, another)
+			delete(o.ids, of)
+			break
+		}
+	}
+	o.ids[v], o.byID[id] = id, v
+}
+
 const (
 	insertVocabularySQL = `INSERT INTO log_vocabularies (hash, document) VALUES ($1, $2) ON CONFLICT DO NOTHING`
 
-	// A known origin takes no number of the identity.
-	insertOriginSQL = `WITH known AS (
- SELECT id FROM log_origins WHERE actor_type = $1 AND actor_id = $2 AND service = $3 AND instance = $4 AND commit = $5 AND vocabulary = $6 AND residency = $7
-), new AS (
- INSERT INTO log_origins (actor_type, actor_id, service, instance, commit, vocabulary, residency)
- SELECT $1, $2, $3, $4, $5, $6, $7 WHERE NOT EXISTS (SELECT FROM known) ON CONFLICT DO NOTHING RETURNING id)
-SELECT id FROM known UNION ALL SELECT id FROM new`
+	// LIMIT 1 makes the planner use the key of the origins' values, whatever it assumes of their number.
+	findOriginsSQL = `SELECT v.n, o.id FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS v (actor_type, actor_id, residency, n)
+ CROSS JOIN LATERAL (SELECT o.id FROM log_origins o WHERE o.actor_type = v.actor_type AND o.actor_id = v.actor_id AND o.residency = v.residency
+  AND o.service = $4 AND o.instance = $5 AND o.commit = $6 AND o.vocabulary = $7 LIMIT 1) o`
+
+	// Each row takes a number of the identity, also one that is not inserted because another
+	// session has added the origin.
+	insertOriginsSQL = `INSERT INTO log_origins (actor_type, actor_id, residency, service, instance, commit, vocabulary)
+ SELECT v.actor_type, v.actor_id, v.residency, $4, $5, $6, $7 FROM unnest($1::text[], $2::text[], $3::text[]) AS v (actor_type, actor_id, residency)
+ ON CONFLICT DO NOTHING`
 
 	foreignKeyViolation = "23503"
+	// sequenceExhausted is the state of an identity that has no next number.
+	sequenceExhausted = "2200H"
 )
 
-// id gives the number of an origin, in a transaction of its own if it is new. If
-// another session adds the same origin concurrently, the statement does not see it; the
-// next try does.
-func (o *origins) id(ctx context.Context, v origin) (int32, error) {
-	o.mu.RLock()
-	id, ok := o.ids[v]
-	era := o.era
-	o.mu.RUnlock()
-	if ok {
-		return id, nil
-	}
+// number returns the number of each origin. It adds the missing ones: known ones take no
+// number of the identity. All origins of a log have one producer and one vocabulary.
+func (o *origins) number(ctx context.Context, list []origin) (map[origin]int32, error) {
+	era := o.now()
+	list = slices.Clone(list)
+	slices.SortFunc(list, compareOrigins) // sessions that add the same origins do not deadlock
+	list = slices.Compact(list)
+	found := make(map[origin]int32, len(list))
 	var err error
 	for range 3 {
-		if err = o.storeVocabulary(ctx, v.vocabulary); err != nil {
+		if err = o.find(ctx, list, found); err != nil {
 			continue
 		}
-		err = o.pool.QueryRow(ctx, insertOriginSQL, v.actor.Type, v.actor.ID, v.producer.Service, v.producer.Instance, v.producer.Commit,
-			v.vocabulary.Hash(), v.residency).Scan(&id)
-		if err == nil {
+		for v, id := range found {
 			o.store(id, v, era)
-			return id, nil
 		}
-		o.setStored(postgres.SQLState(err) != foreignKeyViolation)
+		missing := slices.DeleteFunc(slices.Clone(list), func(v origin) bool { return found[v] > 0 })
+		if len(missing) == 0 {
+			return found, nil
+		}
+		err = o.add(ctx, missing)
 	}
-	return 0, fmt.Errorf("recording the origin of events: %w", err)
+	switch {
+	case postgres.SQLState(err) == sequenceExhausted:
+		return nil, fmt.Errorf("recording the origin of events: all %d numbers of log_origins are used; known keys still record events (docs/decisions/0015-origins.md): %w", maxOriginNumber, err)
+	case err == nil:
+		err = fmt.Errorf("%d of %d are missing", len(list)-len(found), len(list))
+	}
+	return nil, fmt.Errorf("recording the origin of events: %w", err)
+}
+
+func compareOrigins(a, b origin) int {
+	return cmp.Or(strings.Compare(a.actor.Type, b.actor.Type), strings.Compare(a.actor.ID, b.actor.ID), strings.Compare(a.residency, b.residency))
+}
+
+// originArgs gives the parameters of findOriginsSQL and insertOriginsSQL.
+func originArgs(list []origin) []any {
+	types, ids, residencies := make([]string, len(list)), make([]string, len(list)), make([]string, len(list))
+	for i, v := range list {
+		types[i], ids[i], residencies[i] = v.actor.Type, v.actor.ID, v.residency
+	}
+	by := &list[0]
+	return []any{types, ids, residencies, by.producer.Service, by.producer.Instance, by.producer.Commit, by.vocabulary.Hash()}
+}
+
+// find adds the numbers of known origins to found.
+func (o *origins) find(ctx context.Context, list []origin, found map[origin]int32) error {
+	rows, err := o.pool.Query(ctx, findOriginsSQL, originArgs(list)...)
+	if err != nil {
+		return fmt.Errorf("looking up origins: %w", err)
+	}
+	var n int64
+	var id int32
+	_, err = pgx.ForEachRow(rows, []any{&n, &id}, func() error {
+		found[list[n-1]] = id
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("looking up origins: %w", err)
+	}
+	return nil
+}
+
+// add inserts origins, in a transaction of its own. Another session may add the same ones
+// concurrently: find returns the numbers.
+func (o *origins) add(ctx context.Context, list []origin) error {
+	if err := o.storeVocabulary(ctx, list[0].vocabulary); err != nil {
+		return err
+	}
+	if _, err := o.pool.Exec(ctx, insertOriginsSQL, originArgs(list)...); err != nil {
+		o.setStored(postgres.SQLState(err) != foreignKeyViolation)
+		return fmt.Errorf("adding %d origins: %w", len(list), err)
+	}
+	return nil
 }
 
 // storeVocabulary copies the vocabulary of this binary into the log, which releases
@@ -143,19 +226,6 @@ func (o *origins) setStored(stored bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.stored = stored
-}
-
-// store caches a number that was read in an era, unless the cache has started again since.
-func (o *origins) store(id int32, v origin, era uint64) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.era != era {
-		return
-	}
-	if len(o.ids) >= maxOrigins {
-		o.ids, o.byID = map[origin]int32{}, map[int32]origin{}
-	}
-	o.ids[v], o.byID[id] = id, v
 }
 
 // resolve gives the origins of numbers that were read from the log: of all of them, or

@@ -36,6 +36,9 @@ type submission struct {
 	places []commands.Placement
 	load   *queueLoad // counts it until it is answered
 	done   chan error
+
+	origins []int32 // the numbers of its events' origins; nil: not known yet
+	era     uint64  // of the cache of origins that the numbers are from
 }
 
 // writer commits submissions in groups: submissions that arrive while one group commits
@@ -63,6 +66,9 @@ func (l *Log) Submit(ctx context.Context, tenant uuid.UUID, batch []commands.Sub
 		return nil, nil
 	}
 	s := &submission{tenant: tenant, batch: batch, bytes: sizeOf(batch), owed: isOwed(&batch[0]), places: make([]commands.Placement, len(batch)), done: make(chan error, 1)}
+	if err := l.numberOrigins(ctx, s); err != nil {
+		return nil, err
+	}
 	if err := l.enqueue(s); err != nil {
 		return nil, err
 	}
@@ -79,12 +85,14 @@ func isOwed(s *commands.Submitted) bool {
 	return s.Inbox != "" || s.Subject == events.UsageRefused
 }
 
+var errClosed = fmt.Errorf("%w: shutting down", commands.ErrUnavailable)
+
 // enqueue never blocks: if the queue is too long, it returns an error at once.
 func (l *Log) enqueue(s *submission) error {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if l.closed {
-		return fmt.Errorf("%w: shutting down", commands.ErrUnavailable)
+		return errClosed
 	}
 	own := l.ownWriter(s.tenant)
 	w := own
@@ -179,20 +187,25 @@ func (w *writer) commit(subs []*submission) {
 			probing = true
 			continue
 		}
-		if time.Now().After(deadline) || w.hopeless(err) {
+		if time.Now().After(deadline) || hopeless(err) {
 			w.log.cfg.Logger.Error("appending failed", "error", err, "attempts", attempt+1)
 			g.answer(fmt.Errorf("%w: %v", commands.ErrUnavailable, err))
 			return
 		}
 		probing = true
-		time.Sleep(min(time.Duration(attempt+1)*50*time.Millisecond, time.Second))
+		time.Sleep(retryPause(attempt + 1))
 	}
+}
+
+// retryPause is the pause after an attempt that failed, from 1.
+func retryPause(attempt int) time.Duration {
+	return min(time.Duration(attempt)*50*time.Millisecond, time.Second)
 }
 
 // hopeless reports whether a server error cannot be fixed by a retry. A retry may fix
 // lost connections (08), conflicts (40), lack of resources (53), interventions and
 // shutdowns (57), lock timeouts (55), and a pause of this process.
-func (w *writer) hopeless(err error) bool {
+func hopeless(err error) bool {
 	state := postgres.SQLState(err)
 	return state != "" && state != postgres.IdleInTx && !slices.Contains([]string{"08", "40", "53", "55", "57"}, state[:2])
 }
@@ -201,7 +214,7 @@ func (w *writer) hopeless(err error) bool {
 // transaction that still locks their heads; attempt waits for it.
 func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
 	era := w.log.origins.now()
-	origin, err := w.log.originsOf(ctx, g.pending) // new ones are noted before anything is locked
+	origin, err := g.originsIn(ctx, era) // new ones are numbered before anything is locked
 	if err != nil {
 		return err
 	}
@@ -227,8 +240,8 @@ func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
 	if left {
 		w.passOn(g.leave(hs))
 	}
-	if left || w.log.origins.now() != era {
-		if origin, err = w.log.originsOf(ctx, g.pending); err != nil {
+	if now := w.log.origins.now(); left || now != era {
+		if origin, err = g.originsIn(ctx, now); err != nil {
 			return errors.Join(err, rollback(conn))
 		}
 	}

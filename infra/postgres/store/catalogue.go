@@ -65,16 +65,35 @@ func scanSubscription(row pgx.Row) (*domain.Subscription, error) {
 }
 
 // Catalogue implements commands.CatalogueReader over the tables.
-type Catalogue struct{ Pool *pgxpool.Pool }
+type Catalogue struct {
+	Pool *pgxpool.Pool
+	// Seat takes a seat among those that read from the pool, and may refuse; nil: no bound.
+	Seat func(context.Context) (leave func(), err error)
+}
 
 var _ commands.CatalogueReader = (*Catalogue)(nil)
 
-func list[T any](ctx context.Context, pool *pgxpool.Pool, scan func(pgx.Row) (*T, error), sql string, args ...any) ([]T, error) {
-	conn, err := borrow(ctx, pool)
+// borrow acquires a connection for a read, or refuses the read.
+func (c *Catalogue) borrow(ctx context.Context) (conn *pgxpool.Conn, release func(), err error) {
+	leave := func() {}
+	if c.Seat != nil {
+		if leave, err = c.Seat(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	if conn, err = borrow(ctx, c.Pool); err != nil {
+		leave()
+		return nil, nil, err
+	}
+	return conn, func() { conn.Release(); leave() }, nil
+}
+
+func list[T any](ctx context.Context, c *Catalogue, scan func(pgx.Row) (*T, error), sql string, args ...any) ([]T, error) {
+	conn, release, err := c.borrow(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Release()
+	defer release()
 	rows, err := conn.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, unavailable(err)
@@ -91,12 +110,12 @@ func list[T any](ctx context.Context, pool *pgxpool.Pool, scan func(pgx.Row) (*T
 	return all, unavailable(rows.Err())
 }
 
-func get[T any](ctx context.Context, pool *pgxpool.Pool, scan func(pgx.Row) (*T, error), sql string, args ...any) (*T, error) {
-	conn, err := borrow(ctx, pool)
+func get[T any](ctx context.Context, c *Catalogue, scan func(pgx.Row) (*T, error), sql string, args ...any) (*T, error) {
+	conn, release, err := c.borrow(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Release()
+	defer release()
 	v, err := scan(conn.QueryRow(ctx, sql, args...))
 	return v, unavailable(err)
 }
@@ -109,45 +128,45 @@ func afterID(p commands.Page) uuid.UUID {
 
 // Tenants lists by id.
 func (c *Catalogue) Tenants(ctx context.Context, p commands.Page) ([]domain.Tenant, error) {
-	return list(ctx, c.Pool, scanTenant, `SELECT `+tenantColumns+` FROM tenants WHERE id > $1 ORDER BY id LIMIT $2`, afterID(p), p.Limit)
+	return list(ctx, c, scanTenant, `SELECT `+tenantColumns+` FROM tenants WHERE id > $1 ORDER BY id LIMIT $2`, afterID(p), p.Limit)
 }
 
 // Tenant returns a tenant, or nil.
 func (c *Catalogue) Tenant(ctx context.Context, id uuid.UUID) (*domain.Tenant, error) {
-	return get(ctx, c.Pool, scanTenant, `SELECT `+tenantColumns+` FROM tenants WHERE id = $1`, id)
+	return get(ctx, c, scanTenant, `SELECT `+tenantColumns+` FROM tenants WHERE id = $1`, id)
 }
 
 // Keys lists a tenant's keys by id; the platform's keys are those of operators.
 func (c *Catalogue) Keys(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.APIKey, error) {
-	return list(ctx, c.Pool, scanKey, `SELECT `+keyColumns+` FROM api_keys WHERE tenant_id = $1 AND id > $2 ORDER BY id LIMIT $3`, tenant, afterID(p), p.Limit)
+	return list(ctx, c, scanKey, `SELECT `+keyColumns+` FROM api_keys WHERE tenant_id = $1 AND id > $2 ORDER BY id LIMIT $3`, tenant, afterID(p), p.Limit)
 }
 
 // Features lists by lookup key.
 func (c *Catalogue) Features(ctx context.Context, p commands.Page) ([]domain.Feature, error) {
-	return list(ctx, c.Pool, scanFeature, `SELECT `+featureColumns+` FROM features WHERE lookup_key > $1 ORDER BY lookup_key LIMIT $2`, p.After, p.Limit)
+	return list(ctx, c, scanFeature, `SELECT `+featureColumns+` FROM features WHERE lookup_key > $1 ORDER BY lookup_key LIMIT $2`, p.After, p.Limit)
 }
 
 // Feature returns a feature, or nil.
 func (c *Catalogue) Feature(ctx context.Context, lookupKey string) (*domain.Feature, error) {
-	return get(ctx, c.Pool, scanFeature, `SELECT `+featureColumns+` FROM features WHERE lookup_key = $1`, lookupKey)
+	return get(ctx, c, scanFeature, `SELECT `+featureColumns+` FROM features WHERE lookup_key = $1`, lookupKey)
 }
 
 // Plans lists by key.
 func (c *Catalogue) Plans(ctx context.Context, p commands.Page) ([]domain.Plan, error) {
-	return list(ctx, c.Pool, scanPlan, `SELECT `+planColumns+` FROM plans WHERE key > $1 ORDER BY key LIMIT $2`, p.After, p.Limit)
+	return list(ctx, c, scanPlan, `SELECT `+planColumns+` FROM plans WHERE key > $1 ORDER BY key LIMIT $2`, p.After, p.Limit)
 }
 
 // Plan returns a plan, or nil.
 func (c *Catalogue) Plan(ctx context.Context, key string) (*domain.Plan, error) {
-	return get(ctx, c.Pool, scanPlan, `SELECT `+planColumns+` FROM plans WHERE key = $1`, key)
+	return get(ctx, c, scanPlan, `SELECT `+planColumns+` FROM plans WHERE key = $1`, key)
 }
 
 // Subscriptions lists a tenant's subscriptions by id.
 func (c *Catalogue) Subscriptions(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.Subscription, error) {
-	return list(ctx, c.Pool, scanSubscription, `SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND id > $2 ORDER BY id LIMIT $3`, tenant, afterID(p), p.Limit)
+	return list(ctx, c, scanSubscription, `SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND id > $2 ORDER BY id LIMIT $3`, tenant, afterID(p), p.Limit)
 }
 
 // Subscription returns a tenant's subscription, or nil.
 func (c *Catalogue) Subscription(ctx context.Context, tenant, id uuid.UUID) (*domain.Subscription, error) {
-	return get(ctx, c.Pool, scanSubscription, `SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND id = $2`, tenant, id)
+	return get(ctx, c, scanSubscription, `SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND id = $2`, tenant, id)
 }

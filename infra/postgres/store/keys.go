@@ -12,7 +12,6 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
-	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 )
 
@@ -31,13 +30,12 @@ type keyAndTenant struct {
 
 // Keys implements commands.Keyring. What it answers was true within the last second.
 type Keys struct {
-	cache[[32]byte, keyAndTenant]
+	*cache[[32]byte, keyAndTenant]
 }
 
 func newKeys(pool postgres.Pool, now func() time.Time, seen CatalogueSeen, loads seats) *Keys {
-	return &Keys{cache[[32]byte, keyAndTenant]{
-		now: now, kept: map[[32]byte]kept[keyAndTenant]{},
-		name: func(h [32]byte) string { return hex.EncodeToString(h[:]) }, seen: seen, home: homeOfKey,
+	return &Keys{(&cache[[32]byte, keyAndTenant]{
+		now: now, name: func(h [32]byte) string { return hex.EncodeToString(h[:]) }, seen: seen, owner: ownerOfKey,
 		load: func(ctx context.Context, hash [32]byte) (keyAndTenant, error) {
 			leave, err := loads.acquire(ctx)
 			if err != nil {
@@ -46,15 +44,15 @@ func newKeys(pool postgres.Pool, now func() time.Time, seen CatalogueSeen, loads
 			defer leave()
 			return loadKey(ctx, pool, hash)
 		},
-	}}
+	}).empty()}
 }
 
-// homeOfKey returns the partition of changes to a key and its tenant; none for an unknown key.
-func homeOfKey(_ [32]byte, v keyAndTenant) (int16, bool) {
+// ownerOfKey returns the tenant of a key; none of an unknown key.
+func ownerOfKey(_ [32]byte, v keyAndTenant) owner {
 	if v.key == nil {
-		return 0, false
+		return owner{}
 	}
-	return events.PartitionOf(v.key.TenantID), true
+	return owner{v.key.TenantID, true}
 }
 
 // Find implements commands.Keyring.

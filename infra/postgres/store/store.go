@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -30,7 +31,7 @@ type Config struct {
 // Store changes the tables of the write side, each change together with its events. It implements
 // the stores of commands.
 type Store struct {
-	// Keys and Histories forget what they hold as soon as a change is committed here.
+	// Keys and Histories forget a tenant as soon as a change of its catalogue is committed here.
 	Keys      *Keys
 	Histories *Histories
 
@@ -66,9 +67,11 @@ func (s *Store) Change(ctx context.Context, tenant uuid.UUID, decide func(comman
 	return s.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) })
 }
 
-// ChangeCatalogue implements commands.CatalogueStore, as Change does.
+// ChangeCatalogue implements commands.CatalogueStore, as Change does. It forgets the tenant's
+// cached state also if the change saves nothing: a repetition answers a change that another
+// instance may have made.
 func (s *Store) ChangeCatalogue(ctx context.Context, tenant uuid.UUID, decide func(commands.CatalogueTx) error) error {
-	return s.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) })
+	return s.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) }, tenant)
 }
 
 // ChangeDeadLetters implements commands.DeadLetterStore, as Change does.
@@ -76,8 +79,8 @@ func (s *Store) ChangeDeadLetters(ctx context.Context, tenant uuid.UUID, decide 
 	return s.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) })
 }
 
-func (s *Store) changeTenant(ctx context.Context, tenant uuid.UUID, decide func(*changeTx) error) error {
-	tx := &changeTx{log: s.log, ctx: ctx, partition: events.PartitionOf(tenant)}
+func (s *Store) changeTenant(ctx context.Context, tenant uuid.UUID, decide func(*changeTx) error, concerned ...uuid.UUID) error {
+	tx := &changeTx{log: s.log, ctx: ctx, partition: events.PartitionOf(tenant), concerned: concerned}
 	hold := func(t pgx.Tx) error {
 		return s.log.LockHeads(ctx, t, []int16{tx.partition})
 	}
@@ -107,12 +110,15 @@ func answeredMeanwhile(err error) bool {
 // changed invalidates caches and notifies after a successful change. For an unanswered
 // commit it first resolves the outcome.
 func (s *Store) changed(tx *changeTx, err error) error {
-	if errors.Is(err, postgres.ErrCommitUnknown) && len(tx.appended) > 0 {
+	unanswered := errors.Is(err, postgres.ErrCommitUnknown)
+	if unanswered && len(tx.appended) > 0 {
 		err = s.log.Resolve(&tx.appended[0])
 	}
+	if (err == nil || unanswered) && len(tx.concerned) > 0 {
+		s.Histories.forget(tx.concerned...)
+		s.Keys.forget(tx.concerned...)
+	}
 	if err == nil {
-		s.Histories.forget()
-		s.Keys.forget()
 		if len(tx.appended) > 0 {
 			s.log.Appended(tx.appended)
 		}
@@ -147,6 +153,14 @@ type changeTx struct {
 	tx        pgx.Tx
 	partition int16
 	appended  []events.Pending
+	concerned []uuid.UUID // the tenants whose keys, status and subscriptions it may have changed
+}
+
+// concerns notes a tenant whose cached state the change makes outdated.
+func (t *changeTx) concerns(tenant uuid.UUID) {
+	if !slices.Contains(t.concerned, tenant) {
+		t.concerned = append(t.concerned, tenant)
+	}
 }
 
 func (t *changeTx) exec(what, sql string, args ...any) error {
@@ -184,6 +198,7 @@ func (t *changeTx) Tenant(id uuid.UUID) (*domain.Tenant, error) {
 }
 
 func (t *changeTx) SaveTenant(v domain.Tenant) error {
+	t.concerns(v.ID)
 	return t.exec("tenant", `INSERT INTO tenants (`+tenantColumns+`) VALUES ($1, $2, $3, $4, $5, $6)
  ON CONFLICT (id) DO UPDATE SET name = excluded.name, class = excluded.class, status = excluded.status, data_residency = excluded.data_residency`,
 		v.ID, v.Name, v.Class, v.Status, v.DataResidency, v.CreatedAt)
@@ -194,6 +209,7 @@ func (t *changeTx) Key(id uuid.UUID) (*domain.APIKey, error) {
 }
 
 func (t *changeTx) SaveKey(k domain.APIKey, secretHash []byte) error {
+	t.concerns(k.TenantID)
 	if secretHash == nil {
 		return t.exec("key", `UPDATE api_keys SET expires_at = $2, revoked_at = $3 WHERE id = $1`, k.ID, k.ExpiresAt, k.RevokedAt)
 	}
@@ -242,6 +258,7 @@ func (t *changeTx) SaveSubscription(s domain.Subscription) error {
 }
 
 func (t *changeTx) SaveHistory(tenant uuid.UUID, e domain.HistoryEntry) error {
+	t.concerns(tenant)
 	var snapshot []byte
 	if e.Subscription != nil {
 		var err error

@@ -1,0 +1,171 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	nethttp "net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/config"
+	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/infra/prometheus"
+)
+
+// endpoint is an HTTP server that listens on the address of a setting.
+type endpoint struct {
+	url      string
+	server   *nethttp.Server
+	listener net.Listener
+}
+
+// listen fails if the address is in use, or the certificate cannot be read.
+func (n *Node) listen(setting, addr string, handler nethttp.Handler) (*endpoint, error) {
+	server := http.NewServer(addr, handler)
+	var err error
+	if server.TLSConfig, err = httpTLS(n.cfg); err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("listening on %s (give another address where this one is taken): %w", setting, err)
+	}
+	scheme := "http"
+	if server.TLSConfig != nil {
+		scheme = "https"
+	}
+	return &endpoint{scheme + "://" + listener.Addr().String(), server, listener}, nil
+}
+
+// serve answers requests until the server is shut down.
+func (e *endpoint) serve() error {
+	serve := func() error { return e.server.Serve(e.listener) }
+	if e.server.TLSConfig != nil {
+		serve = func() error { return e.server.ServeTLS(e.listener, "", "") }
+	}
+	if err := serve(); !errors.Is(err, nethttp.ErrServerClosed) {
+		return fmt.Errorf("serving HTTP: %w", err)
+	}
+	return nil
+}
+
+// shut waits for open requests.
+func (e *endpoint) shut() error {
+	ctx, cancel := context.WithTimeout(context.Background(), shutHTTP)
+	defer cancel()
+	return e.server.Shutdown(ctx)
+}
+
+// shutHTTP is how long a shutdown waits for open requests.
+const shutHTTP = 15 * time.Second
+
+// serveHTTP starts the HTTP server and returns the function that stops it. An
+// instance without the role api serves only health and metrics, and runs without
+// HTTP if the address is in use: its roles do not need it. It does not listen at all
+// if the admin address has these.
+func (n *Node) serveHTTP(ctx context.Context, g *errgroup.Group) (url string, shut func() error, err error) {
+	none := func() error { return nil }
+	if !n.has("api") && n.cfg.AdminAddr != "" {
+		return "", none, nil
+	}
+	handler, err := n.handler(ctx, g)
+	if err != nil {
+		return "", nil, err
+	}
+	e, err := n.listen("METERPLEX_HTTP_ADDR", n.cfg.HTTPAddr, handler)
+	if taken := (*net.OpError)(nil); errors.As(err, &taken) && !n.has("api") {
+		n.logger.Warn("nobody can ask for the health or the metrics of this instance: give it a METERPLEX_HTTP_ADDR of its own", "error", err)
+		return "", none, nil
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	g.Go(e.serve)
+	return e.url, e.shut, nil
+}
+
+// admin is the server of METERPLEX_ADMIN_ADDR; the zero admin is an instance without it.
+type admin struct {
+	url  string
+	stop func() error
+}
+
+// serveAdmin starts the admin server. It runs before and after everything else, so that
+// operators can see how an instance starts and ends.
+func (n *Node) serveAdmin() (admin, error) {
+	if n.cfg.AdminAddr == "" {
+		return admin{stop: func() error { return nil }}, nil
+	}
+	handler, err := n.adminHandler()
+	if err != nil {
+		return admin{}, err
+	}
+	e, err := n.listen("METERPLEX_ADMIN_ADDR", n.cfg.AdminAddr, handler)
+	if err != nil {
+		return admin{}, err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- e.serve() }()
+	return admin{e.url, func() error { return errors.Join(e.server.Close(), <-ended) }}, nil
+}
+
+// handler returns the API, or only the health endpoints if the instance lacks the
+// role api.
+func (n *Node) handler(ctx context.Context, g *errgroup.Group) (nethttp.Handler, error) {
+	server := n.health()
+	server.Registerer = n.registry
+	if !n.has("api") {
+		return server.HealthHandler()
+	}
+	server.AdminElsewhere = n.cfg.AdminAddr != ""
+	n.api(ctx, g, server)
+	return server.Handler()
+}
+
+// adminHandler returns health, metrics and profiles. Its own requests are not counted in the
+// metrics beside those of the API.
+func (n *Node) adminHandler() (nethttp.Handler, error) {
+	server := n.health()
+	server.Health = append(server.Health, http.HealthCheck{Name: "roles", Check: n.checkServing})
+	if !n.has("api") {
+		server.Registerer = n.registry
+	}
+	return server.AdminHandler()
+}
+
+// health returns a server of the instance's health and metrics.
+func (n *Node) health() *http.Server {
+	return &http.Server{
+		NewID: newIDAt, Logger: n.logger, Now: time.Now, Version: n.commit,
+		Health: []http.HealthCheck{
+			{Name: "database", Check: n.pool.Ping},
+			// An instance that ingests usage must stay ready while Kafka is unreachable (P11).
+			{Name: n.cfg.Pipe, Check: n.pipe.ping, Spare: n.has("api")},
+		},
+		Metrics: prometheus.NewScrapes(n.registry, time.Now),
+	}
+}
+
+// checkServing fails while the instance starts or ends.
+func (n *Node) checkServing(context.Context) error {
+	if !n.serving.Load() {
+		return errors.New("the instance starts or ends")
+	}
+	return nil
+}
+
+// httpTLS reads the certificate before the server listens; nil means plain HTTP.
+func httpTLS(cfg config.Config) (*tls.Config, error) {
+	if cfg.HTTPTLSCert == "" {
+		return nil, nil
+	}
+	pair, err := tls.LoadX509KeyPair(cfg.HTTPTLSCert, cfg.HTTPTLSKey)
+	if err != nil {
+		return nil, fmt.Errorf("reading METERPLEX_HTTP_TLS_CERT and METERPLEX_HTTP_TLS_KEY: %w", err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
+}

@@ -1,0 +1,40 @@
+package output
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"testing"
+)
+
+// TestListsAreStreamed: the printer of a list holds no more than a block of it.
+func TestListsAreStreamed(t *testing.T) {
+	for _, format := range []string{"table", "json", "ndjson", "csv"} {
+		var out bytes.Buffer
+		p := Printer{Format: format, Out: &out}.Rows("a", "b")
+		var all []json.RawMessage
+		for n := range 3 * tableBlock {
+			all = append(all, json.RawMessage(fmt.Sprintf(`{"a":%d,"b":["<",{}]}`, n)))
+			if err := p.Row(all[n]); err != nil {
+				t.Fatal(err)
+			}
+			if lines := bytes.Count(out.Bytes(), []byte("\n")); n >= tableBlock && lines < n-tableBlock {
+				t.Fatalf("%s: %d lines after %d rows", format, lines, n)
+			}
+		}
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if format != "json" {
+			continue
+		}
+		whole, err := json.MarshalIndent(all, "", "  ")
+		if err != nil || out.String() != string(whole)+"\n" {
+			t.Errorf("the streamed array is not the array: %v", err)
+		}
+	}
+	var out bytes.Buffer
+	if err := (Printer{Format: "json", Out: &out}).Rows().Close(); err != nil || out.String() != "[]\n" {
+		t.Errorf("an empty list is %q, %v", out.String(), err)
+	}
+}

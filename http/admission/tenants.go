@@ -1,0 +1,23 @@
+package admission
+
+// Bounds of one tenant, so that its slow or many requests leave room for those of the others.
+const (
+	tenantIngests = maxIngests / 2
+	tenantOthers  = maxOthers / 4
+	tenantStreams = 4
+)
+
+// Streams of the log that clients hold open. A stream costs a connection and a query every
+// tenth of a second, so that there are few.
+const (
+	maxStreams      = 64
+	operatorStreams = 8 // reserved for operators: tenants share the others
+)
+
+// Tenant counts what the requests of one tenant hold at the moment.
+type Tenant struct {
+	Memory  Counter // bytes
+	Ingests Counter // ingest requests
+	Others  Counter // all other requests, also those that wait for their body
+	Streams Counter // streams of the log
+}

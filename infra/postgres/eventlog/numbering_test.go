@@ -1,0 +1,364 @@
+package eventlog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/postgres"
+)
+
+// statements records the statements that a log sends.
+type statements struct {
+	mu   sync.Mutex
+	sent []string
+}
+
+func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sent = append(s.sent, data.SQL)
+	return ctx
+}
+
+func (s *statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// count returns how many statements contain a text.
+func (s *statements) count(text string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sql := range s.sent {
+		if strings.Contains(sql, text) {
+			n++
+		}
+	}
+	return n
+}
+
+// openTracedLog makes a log whose statements are recorded.
+func openTracedLog(t *testing.T, url string) (*Log, *statements) {
+	t.Helper()
+	_, pool := openLogAt(t, url)
+	config, sent := pool.Config().Copy(), &statements{}
+	config.ConnConfig.Tracer = sent
+	traced, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(traced.Close)
+	l, err := New(t.Context(), traced, Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}, LongestWait: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	return l, sent
+}
+
+// by makes an event of an actor.
+func by(actor string, tenant uuid.UUID, eventID string) commands.Submitted {
+	s := usageEvent(tenant, eventID, 1)
+	s.Actor.ID = actor
+	return s
+}
+
+// holdOrigin adds the origin of an actor in a transaction that stays open, so that the log's own
+// attempt to add it waits.
+func holdOrigin(t *testing.T, pool *pgxpool.Pool, actor string) (let func()) {
+	t.Helper()
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sql := range []string{
+		`SET LOCAL idle_in_transaction_session_timeout = 0`,
+		`INSERT INTO log_vocabularies VALUES ('` + events.CurrentVocabulary().Hash() + `', '` + events.CurrentVocabulary().Document() + `') ON CONFLICT DO NOTHING`,
+		`INSERT INTO log_origins (actor_type, actor_id, service, instance, commit, vocabulary, residency)
+ VALUES ('api_key', '` + actor + `', 'meterplex', 'test', 'x', '` + events.CurrentVocabulary().Hash() + `', 'unspecified')`,
+	} {
+		if _, err := tx.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	let = sync.OnceFunc(func() { _ = tx.Commit(context.Background()) })
+	t.Cleanup(let)
+	return let
+}
+
+// isAddingOrigins reports whether a session waits to add origins.
+func isAddingOrigins(t *testing.T, url string) func() bool {
+	owner := asOwner(t, url)
+	return func() (so bool) {
+		t.Helper()
+		if err := owner.QueryRow(`SELECT EXISTS (SELECT FROM pg_stat_activity
+ WHERE wait_event_type = 'Lock' AND query LIKE '%INSERT INTO log_origins%' AND datname = current_database())`).Scan(&so); err != nil {
+			t.Fatal(err)
+		}
+		return so
+	}
+}
+
+// P9's sibling: a tenant's events with new origins, which cannot be added now, delay no event of
+// another tenant, whether its origins are new, too, or known.
+func TestP9_NewOriginsOfATenantDelayNoOther(t *testing.T) {
+	l, pool, url := openLog(t)
+	pair := tenantsApart(2)
+	a, b := pair[0], pair[1]
+	submit(t, l, b, by("known", b, "first"))
+	let := holdOrigin(t, pool, "slow")
+	stored, done := make(chan struct{}), make(chan struct{})
+	go func() { // A sends again until it is accepted
+		defer close(done)
+		for n := 0; ; n++ {
+			_, err := l.Submit(context.Background(), a, []commands.Submitted{by("slow", a, fmt.Sprint(n))})
+			if err == nil {
+				close(stored)
+				return
+			}
+			if t.Context().Err() != nil {
+				return
+			}
+		}
+	}()
+	until(t, "A's origin waits", isAddingOrigins(t, url))
+	large := make([]commands.Submitted, smallRows+1)
+	for i := range large {
+		large[i] = by("known", b, fmt.Sprint("large", i))
+	}
+	for n, batch := range [][]commands.Submitted{{by("known", b, "1")}, {by("new", b, "2")}, large, {by("known", b, "3"), by("newer", b, "4")}} {
+		if places, err := l.Submit(t.Context(), b, batch); err != nil || places[0].Status != commands.Appended {
+			t.Errorf("batch %d of B: %v, %v", n, places, err)
+		}
+	}
+	select {
+	case <-stored:
+		t.Error("A's event was stored although its origin could not be added")
+	default:
+	}
+	let()
+	<-done
+	select {
+	case <-stored:
+	default:
+		t.Error("A's event was not stored afterwards")
+	}
+}
+
+// The new origins of a tenant that arrive before its turn are added together.
+func TestNewOriginsOfATenantAreAddedTogether(t *testing.T) {
+	l, sent := openTracedLog(t, localtest.Migrated(t, postgres.Migrate))
+	tenant := uuid.Must(uuid.NewV7())
+	submit(t, l, tenant, by("known", tenant, "first"))
+	before := sent.count("INSERT INTO log_origins")
+	for range maxNumbering { // of others
+		l.numbering.turns <- struct{}{}
+	}
+	const keys = 50
+	var all sync.WaitGroup
+	for n := range keys {
+		all.Go(func() {
+			actor := fmt.Sprint("key ", n)
+			for { // a submission gives up if its turn does not come in time
+				_, err := l.Submit(context.Background(), tenant, []commands.Submitted{by(actor, tenant, actor)})
+				if err == nil {
+					return
+				}
+				if !errors.Is(err, commands.ErrUnavailable) {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	waiting := func() int {
+		l.numbering.mu.Lock()
+		defer l.numbering.mu.Unlock()
+		return len(l.numbering.waiting[tenant])
+	}
+	until(t, "all wait", func() bool { return waiting() >= keys })
+	for range maxNumbering {
+		<-l.numbering.turns
+	}
+	all.Wait()
+	if n := sent.count("INSERT INTO log_origins") - before; n > 3 {
+		t.Errorf("%d statements added %d origins", n, keys)
+	}
+	until(t, "the worker has ended", func() bool {
+		l.numbering.mu.Lock()
+		defer l.numbering.mu.Unlock()
+		return len(l.numbering.waiting) == 0
+	})
+}
+
+// A process that meets known origins only reads: it takes no number, adds nothing, and finds all
+// origins of a submission by one statement.
+func TestKnownOriginsAreOnlyRead(t *testing.T) {
+	l, _, url := openLog(t)
+	tenant := uuid.Must(uuid.NewV7())
+	batch := func(round int) (list []commands.Submitted) {
+		for n := range 10 {
+			list = append(list, by(fmt.Sprint("key ", n), tenant, fmt.Sprint(round, "/", n)))
+		}
+		return list
+	}
+	submit(t, l, tenant, batch(0)...)
+	last := func() (n int64) {
+		t.Helper()
+		owner := asOwner(t, url)
+		if err := owner.QueryRow(`SELECT last_value FROM log_origins_id_seq`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if n := last(); n != 10 {
+		t.Fatalf("10 origins took %d numbers", n)
+	}
+	for round := range 3 {
+		again, sent := openTracedLog(t, url)
+		submit(t, again, tenant, batch(round+1)...)
+		if n := sent.count("INSERT INTO log_origins") + sent.count("INSERT INTO log_vocabularies"); n != 0 {
+			t.Errorf("%d statements added what is known", n)
+		}
+		// The first sight of the partition's epoch starts the cache again: one more look.
+		if n := sent.count("FROM log_origins"); n < 1 || n > 2 {
+			t.Errorf("%d statements looked up 10 origins", n)
+		}
+	}
+	if n := last(); n != 10 {
+		t.Errorf("looks at known origins took %d numbers", n-10)
+	}
+}
+
+// However many sessions add an origin at the same time, it has one number.
+func TestSessionsThatAddTheSameOriginsAgree(t *testing.T) {
+	url := localtest.Migrated(t, postgres.Migrate)
+	const logs, keys = 4, 30
+	var opened []*Log
+	for range logs {
+		l, _ := openLogAt(t, url)
+		opened = append(opened, l)
+	}
+	var list []origin
+	for n := range keys {
+		list = append(list, origin{events.Actor{Type: "api_key", ID: fmt.Sprint("key ", n)}, opened[0].cfg.Producer, events.CurrentVocabulary(), events.ResidencyUnspecified})
+	}
+	var all sync.WaitGroup
+	numbers := make([]map[origin]int32, logs)
+	for i, l := range opened {
+		all.Go(func() {
+			var err error
+			if numbers[i], err = l.origins.number(context.Background(), list); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	taken := map[int32]bool{}
+	for _, v := range list {
+		taken[numbers[0][v]] = true
+		for i := range numbers {
+			if numbers[i][v] != numbers[0][v] || numbers[i][v] == 0 {
+				t.Errorf("%s has the numbers %d and %d", v.actor.ID, numbers[0][v], numbers[i][v])
+			}
+		}
+	}
+	if len(taken) != keys {
+		t.Errorf("%d origins have %d numbers", keys, len(taken))
+	}
+}
+
+// A full cache evicts one origin for a new one. The numbers of the others stay.
+func TestAFullCacheOfOriginsEvictsSingleOnes(t *testing.T) {
+	o := newOrigins(nil)
+	originOf := func(n int) origin { return origin{actor: events.Actor{Type: "api_key", ID: fmt.Sprint(n)}} }
+	const more = 100
+	for n := range maxOrigins + more {
+		o.store(int32(n+1), originOf(n), 0)
+		o.store(int32(n+1), originOf(n), 0) // a known one evicts none
+	}
+	if len(o.ids) != maxOrigins || len(o.byID) != maxOrigins {
+		t.Errorf("%d origins and %d numbers are cached, want %d", len(o.ids), len(o.byID), maxOrigins)
+	}
+	for v, id := range o.ids {
+		if o.byID[id] != v || v != originOf(int(id)-1) {
+			t.Fatalf("number %d is of %v and of %v", id, o.byID[id], v)
+		}
+	}
+}
+
+// At the end of the numbers that a row of the log can hold, new origins are refused with a clear
+// error; events of known ones are recorded, and no number is given twice.
+func TestTheLastNumberOfOrigins(t *testing.T) {
+	_, pool, url := openLog(t)
+	var logged syncBuffer
+	l, err := New(t.Context(), pool, Config{
+		Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}, LongestWait: time.Hour,
+		Logger: slog.New(slog.NewTextHandler(&logged, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	tenant := uuid.Must(uuid.NewV7())
+	submit(t, l, tenant, by("first", tenant, "1"))
+	if strings.Contains(logged.String(), "half of the numbers") {
+		t.Error("warned at the beginning")
+	}
+	execute(t, url, `SELECT setval('log_origins_id_seq', 2147483646)`)
+	submit(t, l, tenant, by("last", tenant, "2"))
+	if !strings.Contains(logged.String(), "half of the numbers") {
+		t.Error("no warning that the numbers come to their end")
+	}
+	const want = "all 2147483647 numbers of log_origins are used"
+	for range 2 {
+		if _, err := l.Submit(t.Context(), tenant, []commands.Submitted{by("one more", tenant, "3")}); !errors.Is(err, commands.ErrUnavailable) || !strings.Contains(err.Error(), want) {
+			t.Errorf("beyond the last number: %v", err)
+		}
+	}
+	err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		_, err := l.AppendTx(t.Context(), tx, []events.Pending{by("another", tenant, "4").Pending})
+		return err
+	})
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("beyond the last number, in a transaction: %v", err)
+	}
+	for _, actor := range []string{"first", "last"} {
+		submit(t, l, tenant, by(actor, tenant, "of "+actor))
+	}
+	if n := count(t, pool, `SELECT count(*) FROM event_log_rows l JOIN log_origins o ON o.id = l.origin AND o.actor_id IN ('first', 'last')`); n != 4 {
+		t.Errorf("%d events have their origins, want 4", n)
+	}
+	if n := count(t, pool, `SELECT count(*) FROM event_log_rows`); n != 4 {
+		t.Errorf("%d events, want 4", n)
+	}
+}
+
+// syncBuffer is a buffer for concurrent use.
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}

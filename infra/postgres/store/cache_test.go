@@ -1,0 +1,262 @@
+package store
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// tenantOf makes the id of a tenant of a partition.
+func tenantOf(partition int16) uuid.UUID {
+	for {
+		if id := uuid.New(); events.PartitionOf(id) == partition {
+			return id
+		}
+	}
+}
+
+// The answer of a load was true when the load began. A caller that joins later must not
+// treat it as newer: a key that another instance revoked meanwhile would be accepted
+// longer, by the duration of the load.
+func TestCachedAnswerIsAsOldAsItsLoad(t *testing.T) {
+	var mu sync.Mutex
+	now, loads := time.Unix(1000, 0), 0
+	begun, release := make(chan struct{}, 9), make(chan struct{})
+	c := (&cache[string, int]{
+		now:   func() time.Time { mu.Lock(); defer mu.Unlock(); return now },
+		name:  func(k string) string { return k },
+		seen:  func(time.Duration) *[events.Partitions]int64 { return nil },
+		owner: func(string, int) owner { return owner{known: true} },
+		load: func(context.Context, string) (int, error) {
+			mu.Lock()
+			loads++
+			n := loads
+			mu.Unlock()
+			begun <- struct{}{}
+			<-release
+			return n, nil
+		},
+	}).empty()
+	ask := func() int {
+		v, err := c.get(t.Context(), "key")
+		if err != nil {
+			t.Error(err)
+		}
+		return v
+	}
+	var wait sync.WaitGroup
+	wait.Go(func() { ask() })
+	<-begun
+	mu.Lock()
+	now = now.Add(2 * confirmWithin)
+	mu.Unlock()
+	joining := make(chan struct{})
+	wait.Go(func() {
+		close(joining)
+		if got := ask(); got != 2 {
+			t.Errorf("answered with load %d, which began %v before the question", got, 2*confirmWithin)
+		}
+	})
+	<-joining
+	time.Sleep(50 * time.Millisecond) // it joins the load in progress; if it is late, it starts its own
+	close(release)
+	wait.Wait()
+}
+
+// A cached answer is used for longer only while the log confirms that its partition has
+// not changed since before the read; without that confirmation it expires.
+func TestCachedAnswersAreConfirmedByTheLog(t *testing.T) {
+	now, loads, seen := time.Unix(1000, 0), 0, &[events.Partitions]int64{3: 7}
+	during, tenant := func() {}, tenantOf(3)
+	c := (&cache[string, int]{
+		now: func() time.Time { return now }, name: func(k string) string { return k },
+		seen: func(time.Duration) *[events.Partitions]int64 { return seen },
+		owner: func(key string, _ int) owner {
+			if key == "nowhere" {
+				return owner{}
+			}
+			return owner{tenant, true}
+		},
+		load: func(context.Context, string) (int, error) {
+			loads++
+			during()
+			return loads, nil
+		},
+	}).empty()
+	forget := func() { c.forget(tenant) }
+	for _, step := range []struct {
+		what  string
+		do    func()
+		key   string
+		loads int
+	}{
+		{"first", func() {}, "key", 1},
+		{"at once", func() {}, "key", 1},
+		{"confirmed", func() { now = now.Add(time.Hour) }, "key", 1},
+		{"another partition changed", func() { seen = &[events.Partitions]int64{3: 7, 4: 1} }, "key", 1},
+		{"its partition changed", func() { seen = &[events.Partitions]int64{3: 8} }, "key", 2},
+		{"not confirmed", func() { now, seen = now.Add(time.Hour), nil }, "key", 3},
+		{"confirmed, but not when it was read", func() { now, seen = now.Add(time.Hour), &[events.Partitions]int64{3: 8} }, "key", 4},
+		{"confirmed again", func() { now = now.Add(time.Hour) }, "key", 4},
+		{"nowhere", func() {}, "nowhere", 5},
+		{"nowhere, later", func() { now = now.Add(time.Hour) }, "nowhere", 6},
+		{"changed while it was read", func() {
+			now, seen = now.Add(time.Hour), &[events.Partitions]int64{3: 9}
+			during = func() { seen = &[events.Partitions]int64{3: 10} }
+		}, "key", 7},
+		{"and so is read again", func() { now, during = now.Add(time.Hour), func() {} }, "key", 8},
+		{"forgotten", forget, "key", 9},
+		{"forgotten again while it is read", func() { forget(); during = forget }, "key", 10},
+		{"and so is read again", func() { during = func() {} }, "key", 11},
+		{"another tenant is forgotten", func() { c.forget(uuid.Max) }, "key", 11},
+		{"another tenant is forgotten while it is read", func() { forget(); during = func() { c.forget(uuid.Max) } }, "key", 12},
+		{"and it is kept", func() { during = func() {} }, "key", 12},
+	} {
+		step.do()
+		if got, err := c.get(t.Context(), step.key); err != nil || got != step.loads && step.what != "nowhere" || loads != step.loads {
+			t.Errorf("%s: load %d of %d, want %d: %v", step.what, got, loads, step.loads, err)
+		}
+	}
+}
+
+// A caller that arrives after a change does not wait for a load from before it, and gets
+// the new state, also if its tenant is not yet known: a load of a key finds the tenant.
+func TestNoCallerAfterAChangeJoinsALoadFromBefore(t *testing.T) {
+	tenant := uuid.New()
+	begun, release := make(chan int, 9), make(chan struct{})
+	var mu sync.Mutex
+	loads := 0
+	c := (&cache[string, int]{
+		now: time.Now, name: func(k string) string { return k },
+		seen:  func(time.Duration) *[events.Partitions]int64 { return nil },
+		owner: func(string, int) owner { return owner{tenant, true} },
+		load: func(context.Context, string) (int, error) {
+			mu.Lock()
+			loads++
+			n := loads
+			mu.Unlock()
+			begun <- n
+			if n == 1 {
+				<-release
+			}
+			return n, nil
+		},
+	}).empty()
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		if v, err := c.get(t.Context(), "key"); err != nil || v != 1 {
+			t.Errorf("the first caller got load %d: %v", v, err)
+		}
+	})
+	<-begun
+	c.forget(tenant)
+	wait.Go(func() {
+		for range 2 { // the second time from memory
+			if v, err := c.get(t.Context(), "key"); err != nil || v != 2 {
+				t.Errorf("after the change, load %d answered: %v", v, err)
+			}
+		}
+	})
+	select {
+	case <-begun:
+	case <-time.After(5 * time.Minute):
+		t.Error("a caller after the change waits for the load from before it")
+	}
+	close(release)
+	wait.Wait()
+	if v, err := c.get(t.Context(), "key"); err != nil || v != 2 {
+		t.Errorf("after the load from before came back, load %d answered: %v", v, err)
+	}
+}
+
+// In every order of loads and changes, a cached answer is from after its owner's last
+// change, and the change of an owner evicts its answers only.
+func TestCachedAnswersSurviveTheChangesOfOthersOnly(t *testing.T) {
+	owners := []owner{{}, {known: true}, {uuid.New(), true}, {uuid.New(), true}}
+	rapid.Check(t, func(t *rapid.T) {
+		c := (&cache[int, int]{}).empty()
+		version := map[owner]int{}
+		type load struct {
+			k   kept[int]
+			key int
+			era uint64
+		}
+		var running []load
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			o := rapid.SampledFrom(owners).Draw(t, "owner")
+			switch rapid.SampledFrom([]string{"begin", "begin", "end", "end", "forget", "forget many"}).Draw(t, "step") {
+			case "begin":
+				key := rapid.IntRange(0, 5).Draw(t, "key")
+				running = append(running, load{kept[int]{value: version[o], owner: o, at: time.Unix(int64(c.era), 0)}, key, c.era})
+			case "end":
+				if len(running) > 0 {
+					n := rapid.IntRange(0, len(running)-1).Draw(t, "load")
+					c.store(running[n].key, running[n].k, running[n].era)
+					running = append(running[:n], running[n+1:]...)
+				}
+			case "forget":
+				version[owner{}]++
+				if o.known {
+					version[o]++
+					c.forget(o.tenant)
+				} else {
+					c.forget()
+				}
+			case "forget many":
+				version[owner{}]++
+				for range maxForgotten {
+					c.forget(uuid.New())
+				}
+			}
+			for key, k := range c.kept {
+				if k.value != version[k.owner] {
+					t.Fatalf("key %d has version %d of %v, want %d", key, k.value, k.owner, version[k.owner])
+				}
+				if _, ok := c.keysOf[k.owner][key]; !ok {
+					t.Fatalf("key %d is not listed for its owner %v", key, k.owner)
+				}
+			}
+			listed := 0
+			for _, keys := range c.keysOf {
+				listed += len(keys)
+			}
+			if listed != len(c.kept) || len(c.forgotten) > maxForgotten {
+				t.Fatalf("%d keys are listed for %d answers, %d owners are remembered", listed, len(c.kept), len(c.forgotten))
+			}
+		}
+	})
+}
+
+// A full cache evicts one answer for a new one: a client that tries many keys does not
+// empty it.
+func TestAFullCacheEvictsSingleAnswers(t *testing.T) {
+	loads := 0
+	c := (&cache[int, int]{
+		now: func() time.Time { return time.Unix(1000, 0) }, name: strconv.Itoa,
+		seen:  func(time.Duration) *[events.Partitions]int64 { return nil },
+		owner: func(int, int) owner { return owner{} },
+		load:  func(_ context.Context, key int) (int, error) { loads++; return key, nil },
+	}).empty()
+	const more = 100
+	for key := range maxCached + more {
+		if v, err := c.get(t.Context(), key); err != nil || v != key {
+			t.Fatal(v, err)
+		}
+	}
+	if len(c.kept) != maxCached || len(c.keysOf[owner{}]) != maxCached {
+		t.Errorf("%d answers are cached and %d listed, want %d", len(c.kept), len(c.keysOf[owner{}]), maxCached)
+	}
+	loads = 0
+	for key := range c.kept {
+		if _, err := c.get(t.Context(), key); err != nil || loads > 0 {
+			t.Fatalf("a cached answer was loaded again: %v", err)
+		}
+	}
+}

@@ -1,0 +1,271 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/postgres"
+)
+
+// cachingWorld is a store whose cached answers do not expire, and counts its loads: of
+// tenants A and B, with a key and a subscription each, and of an operator's key.
+type cachingWorld struct {
+	*testing.T
+	store     *Store
+	catalogue *commands.Catalogue
+	sent      *statements
+	operator  commands.CreatedKey
+	a, b      account
+}
+
+type account struct {
+	id           uuid.UUID
+	key          commands.CreatedKey
+	subscription uuid.UUID
+}
+
+func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
+
+func catalogueOf(s *Store) *commands.Catalogue {
+	return &commands.Catalogue{Store: s, Now: time.Now, NewID: newID, NewSecret: func() (b [32]byte) { _, _ = rand.Read(b[:]); return b }}
+}
+
+func newCachingWorld(t *testing.T, url string) *cachingWorld {
+	t.Helper()
+	l, pool := openLogAt(t, url)
+	config, sent := pool.Config().Copy(), &statements{}
+	config.ConnConfig.Tracer = sent
+	traced, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(traced.Close)
+	began := time.Now()
+	w := &cachingWorld{T: t, sent: sent, store: New(traced, l, Config{Now: func() time.Time { return began }})}
+	w.catalogue = catalogueOf(w.store)
+	return w
+}
+
+// fill makes the tenants.
+func (w *cachingWorld) fill() {
+	w.Helper()
+	var err error
+	w.operator, err = w.catalogue.CreateKey(w.Context(), commands.Request{}, events.Platform, commands.CreateKey{Name: "o", Scopes: []string{commands.ScopeAdmin}})
+	w.must(err)
+	_, _, err = w.catalogue.PutFeature(w.Context(), commands.Request{}, domain.Feature{LookupKey: "calls", Name: "Calls", Type: domain.FeatureMetered})
+	w.must(err)
+	w.must(w.putPlan("P", 1))
+	w.a, w.b = w.newAccount(), w.newAccount()
+}
+
+func (w *cachingWorld) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *cachingWorld) putPlan(name string, limit int64) error {
+	_, _, err := w.catalogue.PutPlan(w.Context(), commands.Request{}, domain.Plan{Key: "p", Name: name, Entitlements: []domain.Entitlement{{Feature: "calls", Limit: &limit}}})
+	return err
+}
+
+func (w *cachingWorld) newAccount() account {
+	w.Helper()
+	tenant, err := w.catalogue.CreateTenant(w.Context(), commands.Request{}, commands.CreateTenant{Name: "T", Class: "small"})
+	w.must(err)
+	key, err := w.catalogue.CreateKey(w.Context(), commands.Request{}, tenant.ID, commands.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageWrite}})
+	w.must(err)
+	s, err := w.catalogue.CreateSubscription(w.Context(), commands.Request{}, tenant.ID, commands.CreateSubscription{Plan: "p"})
+	w.must(err)
+	return account{tenant.ID, key, s.ID}
+}
+
+// loads asks for the keys and histories of all, and returns what had to be read: "A" and
+// "B" for a tenant's key, "a" and "b" for its history, "o" for the operator's key.
+func (w *cachingWorld) loads() (read string) {
+	w.Helper()
+	for name, secret := range map[string]string{"o": w.operator.Secret, "A": w.a.key.Secret, "B": w.b.key.Secret} {
+		_ = w.sent.taken()
+		if k, _, err := w.store.Keys.Find(w.Context(), commands.HashSecret(secret)); err != nil || k == nil {
+			w.Fatalf("key %s: %v, %v", name, k, err)
+		}
+		if sent := strings.Join(w.sent.taken(), "\n"); strings.Contains(sent, "api_keys") {
+			read += name
+		}
+	}
+	for name, tenant := range map[string]uuid.UUID{"a": w.a.id, "b": w.b.id} {
+		_ = w.sent.taken()
+		if h, err := w.store.Histories.Cached(w.Context(), tenant); err != nil || len(h) == 0 {
+			w.Fatalf("history %s: %v, %v", name, h, err)
+		}
+		if sent := strings.Join(w.sent.taken(), "\n"); strings.Contains(sent, "subscription_history") {
+			read += name
+		}
+	}
+	return sorted(read)
+}
+
+func sorted(s string) string {
+	var in []string
+	for _, name := range []string{"A", "B", "a", "b", "o"} {
+		if strings.Contains(s, name) {
+			in = append(in, name)
+		}
+	}
+	return strings.Join(in, "")
+}
+
+// recordDuplicates records retries of a tenant, as an instance does each second.
+func (w *cachingWorld) recordDuplicates(tenant uuid.UUID) {
+	w.Helper()
+	d := &commands.DuplicatesSeen{Store: w.store, Now: time.Now, NewID: newID, Logger: slog.Default()}
+	d.Seen(tenant, 5)
+	ended, end := context.WithCancel(w.Context())
+	end()
+	w.must(d.Run(ended))
+}
+
+// P9's sibling: a tenant's retries, and changes that are not of the catalogue, cost no
+// look-up of a key or a subscription, neither of that tenant nor of another.
+func TestP9_ARetryStormLoadsNoKeysAndNoSubscriptions(t *testing.T) {
+	w := newCachingWorld(t, localtest.Migrated(t, postgres.Migrate))
+	w.fill()
+	w.loads()
+	for range 3 {
+		w.recordDuplicates(w.a.id)
+		if read := w.loads(); read != "" {
+			t.Errorf("after duplicates of A, %q was read again", read)
+		}
+	}
+	w.must(w.store.ChangeDeadLetters(t.Context(), w.a.id, func(commands.DeadLetterTx) error { return nil }))
+	replays := &Replays{Store: w.store}
+	w.must(replays.ChangeReplays(t.Context(), false, func(commands.ReplayTx) error { return nil }))
+	rebuilds := &Rebuilds{Store: w.store}
+	w.must(rebuilds.ChangeRebuilds(t.Context(), "usage_aggregates", func(commands.RebuildTx) error { return nil }))
+	if read := w.loads(); read != "" {
+		t.Errorf("after changes of dead letters, replays and rebuilds, %q was read again", read)
+	}
+}
+
+// A change of the catalogue holds as soon as it is answered, and only the state of the
+// tenant that it concerns is read again. Subscriptions hold snapshots of their plans, so
+// that a change of a plan or a feature concerns no tenant until its subscription changes.
+func TestP9_AChangeOfTheCatalogueReloadsItsTenantOnly(t *testing.T) {
+	w := newCachingWorld(t, localtest.Migrated(t, postgres.Migrate))
+	w.fill()
+	by, name, suspended, plan := commands.Request{}, "Another", domain.TenantSuspended, "p"
+	w.loads()
+	for _, change := range []struct {
+		what  string
+		do    func() error
+		reads string
+	}{
+		{"nothing", func() error { return nil }, ""},
+		{"a feature", func() error {
+			_, _, err := w.catalogue.PutFeature(t.Context(), by, domain.Feature{LookupKey: "calls", Name: "API calls", Type: domain.FeatureMetered})
+			return err
+		}, "o"},
+		{"a plan", func() error { return w.putPlan("Q", 2) }, "o"},
+		{"A's subscription, to the new plan", func() error {
+			_, err := w.catalogue.ChangeSubscription(t.Context(), by, w.a.id, w.a.subscription, commands.ChangeSubscription{Plan: &plan})
+			return err
+		}, "Aa"},
+		{"B's name", func() error {
+			_, err := w.catalogue.ChangeTenant(t.Context(), by, w.b.id, commands.ChangeTenant{Name: &name})
+			return err
+		}, "Bb"},
+		{"a new key of A", func() error {
+			_, err := w.catalogue.CreateKey(t.Context(), by, w.a.id, commands.CreateKey{Name: "k2", Scopes: []string{commands.ScopeUsageRead}})
+			return err
+		}, "Aa"},
+		{"another tenant", func() error {
+			_, err := w.catalogue.CreateTenant(t.Context(), by, commands.CreateTenant{Name: "C", Class: "small"})
+			return err
+		}, "o"},
+		{"A's key is revoked", func() error { return w.catalogue.RevokeKey(t.Context(), by, w.a.id, w.a.key.ID) }, "Aa"},
+		{"B is suspended", func() error {
+			_, err := w.catalogue.ChangeTenant(t.Context(), by, w.b.id, commands.ChangeTenant{Status: &suspended})
+			return err
+		}, "Bb"},
+	} {
+		w.must(change.do())
+		if read := w.loads(); read != change.reads {
+			t.Errorf("%s: %q was read again, want %q", change.what, read, change.reads)
+		}
+	}
+	k, _, err := w.store.Keys.Find(t.Context(), commands.HashSecret(w.a.key.Secret))
+	_, b, bErr := w.store.Keys.Find(t.Context(), commands.HashSecret(w.b.key.Secret))
+	if err != nil || bErr != nil || k.RevokedAt == nil || b.Status != domain.TenantSuspended || b.Name != name {
+		t.Errorf("A's key %+v, tenant B %+v: %v, %v", k, b, err, bErr)
+	}
+	h, err := w.store.Histories.Cached(t.Context(), w.a.id)
+	if err != nil || len(h) != 2 || *h[1].Subscription.Entitlements[0].Limit != 2 {
+		t.Errorf("A's subscriptions %+v: %v", h, err)
+	}
+}
+
+// The first instance answers a repetition of a change that the second one made, without
+// changing anything itself: the change holds there, too.
+func TestARepeatedChangeHoldsOnceItIsAnswered(t *testing.T) {
+	url := localtest.Migrated(t, postgres.Migrate)
+	w := newCachingWorld(t, url)
+	w.fill()
+	w.loads()
+	other := newCachingWorld(t, url)
+	for what, by := range map[string]commands.Request{"with an Idempotency-Key": {Idempotency: commands.Idempotency{Key: "once"}}, "without": {}} {
+		made, err := w.catalogue.CreateKey(t.Context(), commands.Request{}, w.a.id, commands.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageRead}})
+		w.must(err)
+		find := func() *domain.APIKey {
+			k, _, err := w.store.Keys.Find(t.Context(), commands.HashSecret(made.Secret))
+			w.must(err)
+			return k
+		}
+		if k := find(); k.RevokedAt != nil {
+			t.Fatalf("%s: the key %+v is revoked at first", what, k)
+		}
+		w.must(other.catalogue.RevokeKey(t.Context(), by, w.a.id, made.ID))
+		w.must(w.catalogue.RevokeKey(t.Context(), by, w.a.id, made.ID))
+		if k := find(); k.RevokedAt == nil {
+			t.Errorf("%s: the repetition was answered, and the key is not revoked", what)
+		}
+	}
+}
+
+// A change whose COMMIT was not answered is looked up in the log, and holds once that is
+// answered.
+func TestAChangeFoundInTheLogHoldsOnceItIsAnswered(t *testing.T) {
+	database := localtest.Database(t)
+	if _, err := postgres.Migrate(t.Context(), database); err != nil {
+		t.Fatal(err)
+	}
+	c, proxied := localtest.NewCutter(t, database)
+	w := newCachingWorld(t, proxied)
+	w.fill()
+	w.loads()
+	suspended := domain.TenantSuspended
+	c.Answer.Store(1)
+	if _, err := w.catalogue.ChangeTenant(t.Context(), commands.Request{}, w.a.id, commands.ChangeTenant{Status: &suspended}); err != nil {
+		t.Fatal(err)
+	}
+	if c.Reached.Load() != 1 {
+		t.Fatal("no COMMIT was cut")
+	}
+	if read := w.loads(); read != "Aa" {
+		t.Errorf("%q was read again, want Aa", read)
+	}
+	if _, a, err := w.store.Keys.Find(t.Context(), commands.HashSecret(w.a.key.Secret)); err != nil || a.Status != domain.TenantSuspended {
+		t.Errorf("tenant A is %+v: %v", a, err)
+	}
+}

@@ -1,0 +1,85 @@
+package projections_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections/audit"
+	"github.com/meterplex/meterplex/projections/query"
+	"github.com/meterplex/meterplex/projections/usage"
+)
+
+// P12: reads of one event cost the same in a long log as in a short one, with a tenant's key as
+// with an operator's.
+func TestP12_ReadsOfOneEventDoNotGrowWithTheTenant(t *testing.T) {
+	s := newSizeFixture(t)
+	s.write(written{events: 60_000, run: 1000, rejects: 20, features: []string{"calls"}})
+	for key, viewer := range s.viewers() {
+		for _, id := range []string{"e-30000", "e-30019"} { // one of them is rejected
+			s.atMost(500, "a receipt by a key of the "+key, func() {
+				r, err := s.reads.Receipt(t.Context(), viewer, s.tenant, id, query.Wait{})
+				if err != nil || r.Validated == nil && r.Rejected == nil {
+					t.Errorf("%s: %+v %v", id, r, err)
+				}
+			})
+			at := s.receipt(s.tenant, id).Recorded.Position
+			s.atMost(2*2000+500, "a lineage by a key of the "+key, func() {
+				l, err := s.reads.Lineage(t.Context(), viewer, audit.LineageQuery{Ref: audit.EventRef{Position: &at}, TenantID: &s.tenant, Span: 1000})
+				if err != nil || len(l.Nodes) != 2 {
+					t.Errorf("%s: %+v %v", id, l, err)
+				}
+			})
+			s.atMost(500, "a stream by a key of the "+key, func() {
+				page, err := s.reads.Events(t.Context(), viewer, audit.LogQuery{EventFilter: audit.EventFilter{TenantID: &s.tenant, Stream: audit.Stream{Kind: "usage", ID: id}}, Limit: 100})
+				if err != nil || len(page.Data) != 2 || page.Next != nil || page.Data[1].Subject == events.UsageRecorded {
+					t.Errorf("%s: %+v %v", id, page, err)
+				}
+			})
+		}
+	}
+}
+
+// P12: a page of an explanation costs the same in a long figure as in a short one, and beside
+// other figures of any size; an as-of read of a figure does not read the others.
+func TestP12_PagesOfExplanationsDoNotGrowWithTheTenant(t *testing.T) {
+	s := newSizeFixture(t)
+	s.write(written{from: 100_000, events: 1000, run: 1000, rejects: 20, features: []string{"calls"}, vacuum: true}) // statistics of a small tenant
+	s.write(written{events: 30_000, run: 1000, rejects: 500, features: []string{"calls"}})
+	s.write(written{from: 30_000, events: 30_000, run: 30_000, rejects: 500, features: []string{"calls"}}) // an import
+	s.write(written{from: 60_000, events: 100, run: 10, rejects: 500, features: []string{"rare"}})
+	for key, viewer := range s.viewers() {
+		for _, feature := range []string{"calls", "rare"} {
+			q := usage.ExplainQuery{TenantID: s.tenant, Feature: feature, PeriodKey: "2026-05", Limit: 50}
+			most := int64(40_000) // the first page proves a figure of checkedAtOnce events
+			for page := range 4 {
+				s.atMost(most, "an explanation of "+feature+" by a key of the "+key, func() {
+					e, err := s.reads.Explain(t.Context(), viewer, q)
+					if err != nil || !e.Adds || page < 2 && len(e.Data) != 50 {
+						t.Errorf("%s: %d events, adds %v, %v", feature, len(e.Data), e.Adds, err)
+					}
+					q.After = e.Next
+				})
+				if most = 1500; q.After == "" {
+					break
+				}
+			}
+		}
+		s.asOf(3000, key, viewer, "rare", s.head(s.tenant).Number, 100)
+		s.asOf(15_000, key, viewer, "calls", s.head(s.tenant).Number, 60_830)
+		s.asOf(30_000, key, viewer, "calls", s.head(s.tenant).Number/2, -1)
+		s.asOf(15_000, key, viewer, "", s.head(s.tenant).Number, 60_830)
+	}
+}
+
+// asOf reads the figures of a feature as of a position, and compares the events of the first; -1: of some.
+func (s *sizeFixture) asOf(most int64, key string, viewer query.Viewer, feature string, at, count int64) {
+	s.Helper()
+	s.atMost(most, fmt.Sprintf("%q as of %d by a key of the %s", feature, at, key), func() {
+		q := usage.AggregateQuery{TenantID: s.tenant, Feature: feature, PeriodKey: "2026-05", Limit: 10}
+		page, err := s.reads.AggregatesAsOf(s.Context(), viewer, q, usage.AsOf{Position: &events.Position{Partition: s.partition, Number: at}})
+		if err != nil || len(page.Data) == 0 || count >= 0 && page.Data[0].EventCount != count {
+			s.Errorf("%q as of %d: %+v %v", feature, at, page, err)
+		}
+	})
+}
