@@ -196,8 +196,8 @@ func TestP1_ACancelledWaitForTheStandbyIsNotACommit(t *testing.T) {
 		t.Fatalf("the promoted server has the event %d times", n)
 	}
 	r.settle(r.front, r.tenant)
-	if status, body, _ := r.call(t.Context(), r.operator, http.MethodGet, r.front.url()+"/api/v1/features/"+name, nil); status != http.StatusNotFound {
-		t.Errorf("the promoted server has the feature: %d %s", status, body)
+	if status, body, err := r.callOnceServed(t.Context(), r.operator, http.MethodGet, r.front.url()+"/api/v1/features/"+name, nil); status != http.StatusNotFound {
+		t.Errorf("the promoted server has the feature: %d %v %s", status, err, body)
 	}
 	r.awaitFigures(total{1003, 4})
 	r.prove()

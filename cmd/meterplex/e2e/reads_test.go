@@ -67,7 +67,7 @@ func (w *deployment) checkPositionsRefused(at *instance, x *tenant) {
 		strconv.Itoa(partition) + "-" + strconv.FormatInt(head+1_000_000, 10),
 		strconv.Itoa((partition+1)%32) + "-1",
 	} {
-		status, body, err := w.call(context.WithoutCancel(w.t.Context()), x.key, http.MethodGet, at.url()+"/api/v1/usage/aggregates?minPosition="+position, nil)
+		status, body, err := w.callOnceServed(context.WithoutCancel(w.t.Context()), x.key, http.MethodGet, at.url()+"/api/v1/usage/aggregates?minPosition="+position, nil)
 		if err != nil || status != http.StatusBadRequest {
 			w.t.Errorf("minPosition %s: %d %v %s", position, status, err, body)
 		}
