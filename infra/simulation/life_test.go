@@ -35,6 +35,8 @@ func (tx *simTx) lifeQuery(text string, args []any) *simRows {
 		var out *simRows
 		err := tx.do("raise epochs", kindStep, nil, func() error { out = tx.raiseEpochs(text, args[0].([]int16)); return nil })
 		return orFailed(out, err)
+	case strings.HasPrefix(text, "SELECT pg_sleep"): // no two lives begin at one time
+		return orFailed(&simRows{}, tx.do("end the epoch's second", kindStep, nil, nil))
 	case strings.HasPrefix(text, "UPDATE relay_cursors c SET owner = NULL"):
 		return tx.revokeLeases(args[0].([]int16), args[1].([]int32), args[2].([]int64))
 	case strings.HasPrefix(text, "SELECT r.n - 1"):

@@ -50,12 +50,12 @@ const (
 	lockOtherHeadsSQL    = `SELECT h.partition FROM relay_cursors c JOIN log_heads h USING (partition)
  WHERE h.partition <> ALL ($1) ORDER BY partition FOR UPDATE SKIP LOCKED`
 
-	// The number of an epoch is the time in seconds since 2020: a backup that is restored
-	// for the second time does not know the number of the first, whose records the topics
-	// still have.
+	// The number of an epoch is the time in whole seconds since 2020: a backup that is
+	// restored for the second time does not know the number of the first, whose records the
+	// topics still have.
 	raiseEpochSQL = `WITH stale AS (
  SELECT h.partition, h.position + 1 AS from_position, s.*,
-  greatest(h.epoch + 1, t.epoch + 1, extract(epoch FROM clock_timestamp())::int - 1577836800) AS epoch,
+  greatest(h.epoch + 1, t.epoch + 1, floor(extract(epoch FROM clock_timestamp()))::int - 1577836800) AS epoch,
   CASE WHEN t.epoch IS NOT NULL THEN 'set_back' WHEN h.started_at IS NULL THEN 'first'
    WHEN h.system_identifier <> s.system_identifier THEN 'restored' WHEN h.timeline <> s.timeline THEN 'promoted' ELSE 'restarted' END AS reason
  FROM log_heads h CROSS JOIN server_life() s
@@ -66,6 +66,9 @@ raised AS (INSERT INTO log_epochs (partition, epoch, from_position, system_ident
  SELECT partition, epoch, from_position, system_identifier, timeline, started_at, reason FROM stale)
 UPDATE log_heads h SET epoch = s.epoch, system_identifier = s.system_identifier, timeline = s.timeline, started_at = s.started_at
  FROM stale s WHERE h.partition = s.partition RETURNING h.partition, h.epoch, s.from_position, s.reason`
+
+	// A life that begins later, and does not know this one, begins in a later second.
+	endSecondSQL = `SELECT pg_sleep(least(2, greatest(0, $1::int + 1577836801 - extract(epoch FROM clock_timestamp())::float8)))`
 
 	findStaleSQL = `SELECT h.partition FROM log_heads h CROSS JOIN server_life() s
  WHERE (h.system_identifier, h.timeline, h.started_at) IS DISTINCT FROM (s.system_identifier, s.timeline, s.started_at)
@@ -106,6 +109,9 @@ func (l *Log) raise(ctx context.Context, partitions []int16, ahead map[int16]int
 		if err == nil && len(raised) > 0 {
 			err = revokeLeases(ctx, tx, raised)
 		}
+		if err == nil {
+			err = endSecond(ctx, tx, raised)
+		}
 		if err != nil {
 			return fmt.Errorf("raising the epoch: %w", err)
 		}
@@ -114,6 +120,23 @@ func (l *Log) raise(ctx context.Context, partitions []int16, ahead map[int16]int
 	if err == nil && len(raised) > 0 {
 		l.reportRaised(raised)
 	}
+	return err
+}
+
+// endSecond waits until the second is over that the epochs are numbered after, before they
+// begin. So two lives that began after one backup, and do not know each other, have different
+// numbers. Every later life knows the first epoch of a log.
+func endSecond(ctx context.Context, tx pgx.Tx, raised []Raised) error {
+	var last int32
+	for _, r := range raised {
+		if r.Reason != ReasonFirst {
+			last = max(last, r.Epoch)
+		}
+	}
+	if last == 0 {
+		return nil
+	}
+	_, err := tx.Exec(ctx, endSecondSQL, last)
 	return err
 }
 
