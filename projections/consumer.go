@@ -6,6 +6,7 @@
 package projections
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -53,6 +54,9 @@ type Log interface {
 	// ascending order. A duplicate (same tenant and dedupe key) is skipped and not
 	// counted; its position is that of the first occurrence.
 	AppendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending) ([]events.Position, error)
+	// AppendEventsTx is AppendTx, and returns the events that it appended, without duplicates,
+	// as they are read from the log.
+	AppendEventsTx(ctx context.Context, tx pgx.Tx, pending []events.Pending) ([]events.Envelope, error)
 	// ReadTx reads the events of a partition in (after, upTo], of one topic or of
 	// all (0), in the order of their positions, at most limit of them.
 	ReadTx(ctx context.Context, tx pgx.Tx, partition int16, after, upTo int64, topic events.Topic, limit int) ([]events.Envelope, error)
@@ -87,6 +91,9 @@ type Consumer struct {
 	// MaxRecords bounds the records of one transaction; 0 is MaxPerPartition × 32.
 	MaxRecords int
 }
+
+// Bound is the number of records of one transaction.
+func (c *Consumer) Bound() int { return cmp.Or(c.MaxRecords, c.MaxPerPartition*events.Partitions) }
 
 // Misses reports whether an event never reached the consumer: it was withheld from
 // the topic before the consumer folded it. A consumer of the log itself also reads

@@ -20,13 +20,16 @@ import (
 
 // consumerModel is two tenants of one partition whose usage goes through every
 // consumer, each of them in two instances, over a pipe that loses, duplicates,
-// corrupts and shuffles records; and the model: sent and discarded events.
+// corrupts and shuffles records, and ahead of the pipe in the process that appended it;
+// and the model: sent and discarded events.
 type consumerModel struct {
 	*retryFixture
+	handed    consume.Handovers // of the process that appends
 	partition int16
 	tenants   [2]uuid.UUID
 	before    events.Counts
 	usage     []sentUsage
+	folded    int             // events that were handed over
 	discarded map[string]bool // tenant and event id
 }
 
@@ -39,7 +42,8 @@ type sentUsage struct {
 
 func newConsumerModel(s *retryFixture) *consumerModel {
 	a := newID()
-	c := &consumerModel{retryFixture: s, partition: events.PartitionOf(a), discarded: map[string]bool{}}
+	handed := consume.Handovers{events.TopicUsageRaw: consume.NewHandover(), events.TopicUsageValidated: consume.NewHandover()}
+	c := &consumerModel{retryFixture: s, handed: handed, partition: events.PartitionOf(a), discarded: map[string]bool{}}
 	c.tenants = [2]uuid.UUID{a, tenantIn(c.partition)}
 	c.before = s.counts(c.partition)
 	for _, tenant := range c.tenants {
@@ -59,8 +63,35 @@ func (c *consumerModel) record(rt *rapid.T) {
 		} else {
 			c.usage = append(c.usage, u)
 		}
-		c.append(usageEvent(u.tenant, u.id, u.feature, u.amount, may))
+		at := c.append(usageEvent(u.tenant, u.id, u.feature, u.amount, may))[0]
+		if rapid.IntRange(0, 9).Draw(rt, "handed") > 0 {
+			c.handed.Pass(c.read(events.TopicUsageRaw, c.partition, at.Number-1)[:1])
+		}
 	}
+}
+
+// flow records usage that passes the validator and the aggregator ahead of the pipe, which has
+// delivered all before.
+func (c *consumerModel) flow(rt *rapid.T) {
+	for _, which := range []string{"validator", "aggregator"} {
+		r := c.instance(which, false)
+		r.Handed, r.Next = c.handed[r.Consumer.Topic], c.handed
+		c.process(r, c.topic(r.Consumer.Topic, c.partition, c.checkpoint(r.Consumer.Name, c.partition)))
+	}
+	c.record(rt)
+	for _, which := range []string{"validator", "aggregator"} {
+		c.fold(rt, which)
+	}
+}
+
+// fold folds the events that were handed over to a consumer.
+func (c *consumerModel) fold(rt *rapid.T, which string) {
+	r := c.instance(which, rapid.IntRange(0, 4).Draw(rt, "broken") == 0)
+	r.Consumer.MaxPerPartition = rapid.IntRange(1, 20).Draw(rt, "chunk")
+	r.Handed, r.Next = c.handed[r.Consumer.Topic], c.handed
+	n, err := r.ProcessHanded(context.Background())
+	c.must(err)
+	c.folded += n
 }
 
 // instance makes a new consumer, as a restart does; broken is the release before
@@ -89,8 +120,11 @@ func (c *consumerModel) deliver(rt *rapid.T) {
 	broken := rapid.Bool().Draw(rt, "broken")
 	back := rapid.SampledFrom([]int64{0, 0, 3, 1 << 40}).Draw(rt, "rewound by")
 	var g errgroup.Group
-	for range rapid.IntRange(1, 2).Draw(rt, "instances") {
+	for i := range rapid.IntRange(1, 2).Draw(rt, "instances") {
 		r := c.instance(which, broken)
+		if i == 0 { // the process that appends
+			r.Handed, r.Next = c.handed[r.Consumer.Topic], c.handed
+		}
 		r.Consumer.MaxPerPartition = rapid.IntRange(1, 20).Draw(rt, "chunk")
 		from := max(0, c.checkpoint(r.Consumer.Name, c.partition)-back)
 		batches := deliver(rt, c.topic(r.Consumer.Topic, c.partition, from))
@@ -165,9 +199,13 @@ func (c *consumerModel) Rest(rt *rapid.T) {
 func TestP2_ConsumersMatchTheirModel(t *testing.T) {
 	s := newRetryFixture(t)
 	fewChecks(t, 8)
+	folded := 0
+	defer func() { t.Logf("%d events were folded ahead of the pipe", folded) }()
 	rapid.Check(t, func(rt *rapid.T) {
 		c := newConsumerModel(s)
-		rt.Repeat(map[string]func(*rapid.T){"record": c.record, "deliver": c.deliver, "deliver more": c.deliver, "deliver again": c.deliver, "decide": c.decide, "retry all": c.bulkRetry,
+		defer func() { folded += c.folded }()
+		rt.Repeat(map[string]func(*rapid.T){"record": c.record, "deliver": c.deliver, "deliver more": c.deliver, "deliver again": c.deliver,
+			"flow": c.flow, "flow on": c.flow, "decide": c.decide, "retry all": c.bulkRetry,
 			"": func(*rapid.T) { c.checkIdentity() }})
 		c.Rest(rt)
 		model, rejected := newLedger(), int64(0)

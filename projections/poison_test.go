@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/usage"
 )
@@ -84,5 +87,40 @@ func TestReaggregatedFoldsAndClosesItsLetter(t *testing.T) {
 	}
 	if got := w.counts(6); got.Parked != -1 { // two retries took two away, one failure put one back
 		t.Errorf("parked %d", got.Parked)
+	}
+}
+
+// A dead letter names its record on the topic. So an event that was handed over ahead of the pipe, and
+// cannot be folded, waits for the pipe.
+func TestP3_AHandedEventThatFailsComesByThePipe(t *testing.T) {
+	w := newLogFixture(t)
+	panics := func(tenant uuid.UUID) events.Pending { return verdict(tenant, "panics", 1) }
+	noVerdict := func(tenant uuid.UUID) events.Pending {
+		bad := verdict(tenant, "calls", 1)
+		bad.Payload = json.RawMessage(`{}`)
+		return bad
+	}
+	for p, fails := range map[int16]func(uuid.UUID) events.Pending{11: panics, 12: noVerdict} {
+		tenant := tenantIn(p)
+		aggregator, _ := w.aggregator(poisonedHandler{&usage.Handler{Folds: models.DefaultFolds().Usage, NewID: newID}})
+		aggregator.Handed = consume.NewHandover()
+		handed := consume.Handovers{events.TopicUsageValidated: aggregator.Handed}
+		w.append(verdict(tenant, "calls", 1))
+		w.process(aggregator, w.topic(events.TopicUsageValidated, p, 0))
+		at := w.append(fails(tenant), verdict(tenant, "calls", 1))
+		if n := handed.Pass(w.read(events.TopicUsageValidated, p, at[0].Number-1)); n != 2 {
+			t.Fatalf("%d events follow what the aggregator reached, want 2", n)
+		}
+		if n, err := aggregator.ProcessHanded(t.Context()); err != nil || n != 0 {
+			t.Errorf("folded %d events ahead of the pipe, want none: %v", n, err)
+		}
+		if letters := w.read(events.TopicUsageDeadLetter, p, 0); len(letters) != 0 {
+			t.Errorf("ahead of the pipe %+v", letters)
+		}
+		w.process(aggregator, w.topic(events.TopicUsageValidated, p, 0))
+		letters := w.read(events.TopicUsageDeadLetter, p, 0)
+		if len(letters) != 1 || decode[events.Failed](w, letters[0]).KafkaOffset != 1 || w.applied(tenant, "calls") != 2 {
+			t.Errorf("from the pipe %+v, %d calls applied", letters, w.applied(tenant, "calls"))
+		}
 	}
 }

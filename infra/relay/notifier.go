@@ -22,6 +22,7 @@ type Notifier struct {
 	sender  string // this process, whose readers need no notification
 	wake    chan struct{}
 	follow  chan struct{}
+	later   chan struct{}
 	notify  chan struct{}
 	hearing atomic.Bool
 
@@ -33,7 +34,7 @@ type Notifier struct {
 func NewNotifier(pool *pgxpool.Pool, logger *slog.Logger) *Notifier {
 	return &Notifier{
 		pool: pool, logger: logger, sender: uuid.NewString(),
-		wake: make(chan struct{}, 1), follow: make(chan struct{}, 1), notify: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), follow: make(chan struct{}, 1), later: make(chan struct{}, 1), notify: make(chan struct{}, 1),
 	}
 }
 
@@ -54,6 +55,17 @@ func (n *Notifier) Followed([]int16) {
 	n.hintReaders()
 	hint(n.notify)
 }
+
+// Handed is Appended for events that consumers of this process hold already: the relay of this process
+// need not hurry.
+func (n *Notifier) Handed([]int16) {
+	hint(n.later)
+	n.hintReaders()
+	hint(n.notify)
+}
+
+// Later is the channel for Relay.Later.
+func (n *Notifier) Later() <-chan struct{} { return n.later }
 
 // FollowUps is the channel for Relay.Followed.
 func (n *Notifier) FollowUps() <-chan struct{} { return n.follow }

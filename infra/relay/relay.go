@@ -40,6 +40,8 @@ type Relay struct {
 	// relay reads them at once, since batches already bound the rate. After Wake it waits briefly, so
 	// that single events share a batch. May be nil.
 	Followed <-chan struct{}
+	// Later is the hint that events were appended which consumers of this process hold already. May be nil.
+	Later <-chan struct{}
 	// Hinted reports that the hints of all instances arrive. While there is nothing to publish, the heads
 	// are polled less often then. May be nil.
 	Hinted  func() bool

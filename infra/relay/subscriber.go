@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -20,6 +21,7 @@ type Subscriber struct {
 	leases *leases
 	held   *holdings
 	freed  chan struct{} // a batch ended
+	took   atomic.Int64  // duration of the last batch, in nanoseconds
 	wait   sync.WaitGroup
 
 	faultLog, failureRecords everySecond // rate limits
@@ -73,7 +75,8 @@ const (
 	pollHeads = 50 * time.Millisecond
 	// minPoll bounds the rate of queries under many hints, and collects single events into one batch: a
 	// batch of one event costs the database, the broker and the consumers about as much as a batch of a
-	// hundred.
+	// hundred. On a busy machine, where batches take longer, the next one waits as long as the last one took,
+	// up to pollHeads.
 	minPoll = 10 * time.Millisecond
 	// restAfterFault is how long partitions rest after a database failure.
 	restAfterFault = 250 * time.Millisecond
@@ -87,7 +90,9 @@ func (s *Subscriber) dispatch(ctx context.Context, out chan<- *message.Message) 
 	poll := time.NewTimer(0)
 	defer poll.Stop()
 	var polled time.Time
-	stale, urgent := false, false // stale: the log may have grown since the last poll; urgent: by follow-ups
+	// stale: the log may have grown since the last poll; urgent: by follow-ups; later: by events that
+	// consumers of this process have already.
+	stale, urgent, later := false, false, false
 	for {
 		select {
 		case <-ctx.Done():
@@ -98,20 +103,26 @@ func (s *Subscriber) dispatch(ctx context.Context, out chan<- *message.Message) 
 			stale = true
 		case <-s.Followed:
 			stale, urgent = true, true
+		case <-s.Later:
+			later = true
 		case <-s.leases.handed:
 			stale = true
 		case <-s.freed:
 		}
 		s.fill(ctx, slots, &batches, out)
-		if !stale || len(slots) == cap(slots) && time.Since(polled) < pollHeads {
+		if !stale && !later || len(slots) == cap(slots) && time.Since(polled) < pollHeads {
 			continue // the known backlog fills the slots; a freed slot runs this loop again
 		}
-		if early := minPoll - time.Since(polled); early > 0 && !urgent {
+		pace := pollHeads
+		if stale {
+			pace = min(max(minPoll, time.Duration(s.took.Load())), pollHeads)
+		}
+		if early := pace - time.Since(polled); early > 0 && !urgent {
 			poll.Reset(early)
 			continue
 		}
 		s.readHeads(ctx)
-		stale, urgent, polled = false, false, time.Now()
+		stale, urgent, later, polled = false, false, false, time.Now()
 		poll.Reset(s.untilPoll())
 		s.fill(ctx, slots, &batches, out)
 	}
@@ -136,7 +147,9 @@ func (s *Subscriber) fill(ctx context.Context, slots chan struct{}, batches *syn
 		batches.Go(func() {
 			defer hint(s.freed)
 			defer func() { <-slots }()
+			began := time.Now()
 			s.carry(ctx, spans, out)
+			s.took.Store(int64(time.Since(began)))
 		})
 	}
 }

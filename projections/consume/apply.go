@@ -16,6 +16,7 @@ import (
 type folded struct {
 	failed    []projections.Failure
 	followUps int
+	appended  []events.Envelope // of the follow-ups, those that may be handed over
 }
 
 // foldAll folds a batch. It also appends resolved dead letters for the batch's unreadable
@@ -72,12 +73,23 @@ func (r *Runner) foldAndAppend(ctx context.Context, tx pgx.Tx, batch []events.En
 		return folded{}, fmt.Errorf("apply: %w", err)
 	}
 	pending := append(result.FollowUps, r.deadLetters(result.Failed, runs)...)
-	if len(pending) > 0 {
-		if _, err := r.Log.AppendTx(ctx, tx, pending); err != nil {
-			return folded{}, fmt.Errorf("append follow-ups: %w", err)
-		}
+	appended, err := r.append(ctx, tx, pending)
+	if err != nil {
+		return folded{}, fmt.Errorf("append follow-ups: %w", err)
 	}
-	return folded{result.Failed, len(pending)}, nil
+	return folded{result.Failed, len(pending), appended}, nil
+}
+
+// append appends follow-ups, and returns them if they may be handed over.
+func (r *Runner) append(ctx context.Context, tx pgx.Tx, pending []events.Pending) (appended []events.Envelope, err error) {
+	switch {
+	case len(pending) == 0:
+	case r.Next == nil:
+		_, err = r.Log.AppendTx(ctx, tx, pending)
+	default:
+		appended, err = r.Log.AppendEventsTx(ctx, tx, pending)
+	}
+	return appended, err
 }
 
 // applyServing feeds every serving generation. An event that fails in one of them is

@@ -16,10 +16,7 @@ import (
 // chains returns the unbroken run of events after each partition's checkpoint, in the
 // order of runs, up to the limit of one transaction.
 func (r *Runner) chains(ctx context.Context, tx pgx.Tx, runs []*partitionRun, done *projections.Batch) (chain []events.Envelope, err error) {
-	left := r.Consumer.MaxRecords
-	if left == 0 {
-		left = r.Consumer.MaxPerPartition * events.Partitions
-	}
+	left := r.Consumer.Bound()
 	if r.Consumer.Topic == 0 {
 		return r.stretches(ctx, tx, runs, left, done)
 	}

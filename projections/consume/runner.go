@@ -40,9 +40,12 @@ type Runner struct {
 	Logger   *slog.Logger
 	Observe  projections.Observer // may be nil
 	// Appended is called after each commit with follow-ups, with the partitions that may
-	// hold them. It must not block. May be nil.
-	Appended func(partitions []int16)
+	// hold them, and whether other consumers of this process hold all of them. It must not
+	// block. May be nil.
+	Appended func(partitions []int16, handed bool)
 	Moves    *projections.Moves // notified of each commit; may be nil
+	Handed   *Handover          // of events that this process appends; may be nil
+	Next     Handovers          // to the consumers of follow-ups; may be nil
 
 	TailAfter time.Duration // of LostTails, 0: DefaultTailAfter
 
@@ -89,7 +92,7 @@ func (r *Runner) Process(ctx context.Context, records []events.Record) error {
 	if err := r.run(ctx, runs); err != nil {
 		return err
 	}
-	if outside.Passed > 0 || outside.Foreign > 0 || outside.OtherLog > 0 {
+	if outside.Passed > 0 || outside.Duplicates > 0 || outside.Foreign > 0 || outside.OtherLog > 0 {
 		outside.End = time.Now()
 		r.observe(outside)
 	}
@@ -100,9 +103,10 @@ func (r *Runner) Process(ctx context.Context, records []events.Record) error {
 // record for outside readers is only counted.
 func (r *Runner) receive(records []events.Record) (used []*partitionRun, strays []*events.Record, outside projections.Batch) {
 	var runs [events.Partitions]*partitionRun
+	now := time.Now()
 	for i := range records {
 		foreign := outside.Foreign
-		it, ok := r.open(&records[i], &outside)
+		it, ok := r.open(&records[i], now, &outside)
 		if outside.Foreign > foreign {
 			strays = append(strays, &records[i])
 		}
@@ -134,7 +138,7 @@ func rest(records []events.Record) (n int) {
 	return n
 }
 
-func (r *Runner) open(record *events.Record, outside *projections.Batch) (item, bool) {
+func (r *Runner) open(record *events.Record, now time.Time, outside *projections.Batch) (item, bool) {
 	if record.Header(events.HeaderReplay) != nil {
 		outside.Passed++
 		return item{}, false
@@ -148,6 +152,12 @@ func (r *Runner) open(record *events.Record, outside *projections.Batch) (item, 
 	if place.Log != r.Log.ID() && place.Log != uuid.Nil {
 		outside.OtherLog++
 		r.reportGhost(place, "it is of another log: another database shares the broker under the same topic names")
+		return item{}, false
+	}
+	if passed, again := r.Handed.passed(place, r.Log.ID(), now); passed {
+		if again {
+			outside.Duplicates++
+		}
 		return item{}, false
 	}
 	e, err := codec.FromRecord(record)
@@ -167,12 +177,12 @@ const movedTries = 3
 func (r *Runner) run(ctx context.Context, runs []*partitionRun) error {
 	for len(runs) > 0 {
 		began := time.Now()
-		done, err := r.transact(ctx, runs, false)
+		done, err := r.transact(ctx, runs, mode{})
 		for again := 0; errors.Is(err, errMoved) && again < movedTries; again++ {
-			done, err = r.transact(ctx, runs, false) // a generation has joined, or left
+			done, err = r.transact(ctx, runs, mode{}) // a generation has joined, or left
 		}
 		if ofData(err) {
-			done, err = r.transact(ctx, runs, true)
+			done, err = r.transact(ctx, runs, mode{careful: true})
 		}
 		done.Err, done.End = err, time.Now()
 		done.Took = done.End.Sub(began)
@@ -198,10 +208,14 @@ func remaining(runs []*partitionRun) []*partitionRun {
 	})
 }
 
+// mode is how a transaction treats events that fail: if careful, it isolates them; if not, it
+// fails with them and needs no savepoints. One of events that were handed over makes no dead
+// letters.
+type mode struct{ careful, handed bool }
+
 // transact runs one transaction: it locks checkpoints, folds as much of each run as fits,
-// appends follow-ups and moves the checkpoints. If careful, it isolates the events that
-// fail; if not, it fails with them and needs no savepoints.
-func (r *Runner) transact(ctx context.Context, runs []*partitionRun, careful bool) (projections.Batch, error) {
+// appends follow-ups and moves the checkpoints.
+func (r *Runner) transact(ctx context.Context, runs []*partitionRun, how mode) (projections.Batch, error) {
 	tx, err := r.Pool.Begin(ctx)
 	if err != nil {
 		return projections.Batch{}, fmt.Errorf("begin: %w", err)
@@ -220,7 +234,10 @@ func (r *Runner) transact(ctx context.Context, runs []*partitionRun, careful boo
 	}
 	done.Applied = slices.DeleteFunc(chain, func(e events.Envelope) bool { return r.Consumer.Misses(&e) })
 	done.Passed += len(chain) - len(done.Applied)
-	all, err := r.foldAll(ctx, tx, done.Applied, runs, careful)
+	all, err := r.foldAll(ctx, tx, done.Applied, runs, how.careful)
+	if err == nil && how.handed && len(all.failed) > 0 {
+		err = errLeft
+	}
 	if err != nil {
 		return projections.Batch{}, err
 	}
@@ -231,30 +248,28 @@ func (r *Runner) transact(ctx context.Context, runs []*partitionRun, careful boo
 	if err := commit(ctx, tx); err != nil {
 		return projections.Batch{}, err
 	}
-	r.committed(runs, done)
+	r.committed(runs, done, all.appended)
 	return done, nil
 }
 
-// committed reports the durable result.
-func (r *Runner) committed(runs []*partitionRun, done projections.Batch) {
+// committed reports the durable result, and hands over the follow-ups.
+func (r *Runner) committed(runs []*partitionRun, done projections.Batch, appended []events.Envelope) {
 	r.report(done.Failed)
 	var moved []events.Position
+	var partitions []int16
 	for _, l := range runs {
 		if l.moves() {
-			moved = append(moved, events.Position{Partition: l.partition, Number: l.last})
+			to := events.Position{Partition: l.partition, Number: l.last}
+			moved, partitions = append(moved, to), append(partitions, l.partition)
+			r.Handed.reach(to, r.epochs.owner(l.partition, l.last))
 		}
 	}
 	r.Moves.Move(r.Consumer.Name, moved)
 	if done.FollowUps == 0 || r.Appended == nil {
 		return
 	}
-	var partitions []int16
-	for _, l := range runs {
-		if l.moves() {
-			partitions = append(partitions, l.partition)
-		}
-	}
-	r.Appended(partitions)
+	handed := r.Next.Pass(appended)
+	r.Appended(partitions, handed == done.FollowUps)
 }
 
 // prepare locks the checkpoints and sets the runs to their positions.

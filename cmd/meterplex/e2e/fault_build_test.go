@@ -124,7 +124,7 @@ func killPoints() (edits []overlay.Edit) {
 		{relay, "\tfor i := range b.segments {\n\t\tp := &b.segments[i]\n\t\tif lost[p.partition] {\n", `fault.Die("relay: after the cursor")`},
 		{replay, "\t\theld, err := r.moveCursor(ctx, u, end, sent)\n", `fault.Die("replay: between the broker's ack and the cursor")`},
 		{runner, "\tif err := commit(ctx, tx); err != nil {\n", `fault.Die(r.Consumer.Name + ": before COMMIT")`},
-		{runner, "\tr.committed(runs, done)\n", `fault.Die(r.Consumer.Name + ": between COMMIT and ack")`},
+		{runner, "\tr.committed(runs, done, all.appended)\n", `fault.Die(r.Consumer.Name + ": between COMMIT and ack")`},
 		{rebuild, "\t\tif err := consume.MoveCheckpoint(ctx,", `fault.Die(map[bool]string{true: "rebuild: the last chunk, before COMMIT", false: "rebuild: a chunk, before COMMIT"}[joined])`},
 		{rebuild, "\tif u.failure != nil {\n\t\treturn did, nil\n\t}\n\treturn did, err\n", `if err == nil && did { fault.Die("rebuild: a chunk, after COMMIT") }`},
 		{rebuilt, "\t\tvar state string\n", `if ready { fault.Die("rebuild: ready, before COMMIT") }`},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/validate"
 )
@@ -29,6 +30,19 @@ func (n *Node) consumers() []projections.Consumer {
 	}
 	for _, p := range n.projections() {
 		all = append(all, p.Consumer)
+	}
+	return all
+}
+
+// handovers returns a handover to each consumer of this instance that every event passes.
+func (n *Node) handovers() (all consume.Handovers) {
+	for _, c := range n.consumers() {
+		if c.Hot && c.Topic != 0 && n.has(c.Role) {
+			if all == nil {
+				all = consume.Handovers{}
+			}
+			all[c.Topic] = consume.NewHandover()
+		}
 	}
 	return all
 }

@@ -54,6 +54,7 @@ type Node struct {
 	pipe     *pipe
 	notifier *relay.Notifier
 	moves    *projections.Moves
+	handed   consume.Handovers // to the consumers of this instance; nil if events come to none
 	registry *prom.Registry
 	metrics  *prometheus.Metrics
 	// rebuildRequests and replayRequests are hints of the command router for the workers of this instance.
@@ -108,11 +109,14 @@ func (n *Node) open(ctx context.Context) (err error) {
 	n.grants = entitlements.NewCache(n.looks, n.readers)
 	n.grants.UseSeats(n.seats)
 	n.notifier = relay.NewNotifier(n.pool, n.logger)
-	n.log, err = eventlog.New(ctx, n.pool, eventlog.Config{
+	logConfig := eventlog.Config{
 		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit}, Region: n.cfg.Region,
 		Now: time.Now, NewID: newID, Logger: n.logger, OnAppend: n.notifier.Appended, OnRaised: n.metrics.Raised, Carrying: n.carrying,
-	})
-	if err != nil {
+	}
+	if n.handed = n.handovers(); n.handed != nil {
+		logConfig.Handed, logConfig.OnHanded = n.handed.Offer, n.notifier.Handed
+	}
+	if n.log, err = eventlog.New(ctx, n.pool, logConfig); err != nil {
 		return err
 	}
 	n.store = store.New(n.pool, n.log, store.Config{Now: time.Now, Catalogue: n.grants.Catalogue})
@@ -235,7 +239,7 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 func (n *Node) relay() *relay.Relay {
 	return &relay.Relay{
 		Pool: n.carrying, Log: n.log, Appender: n.log, Publisher: n.pipe.publisher, Instance: n.instance, NewID: newID,
-		Now: time.Now, Wake: n.notifier.Wake(), Followed: n.notifier.FollowUps(), Hinted: n.notifier.Hearing, Logger: n.logger, Observe: n.metrics.Relay(),
+		Now: time.Now, Wake: n.notifier.Wake(), Followed: n.notifier.FollowUps(), Later: n.notifier.Later(), Hinted: n.notifier.Hearing, Logger: n.logger, Observe: n.metrics.Relay(),
 	}
 }
 
@@ -247,7 +251,8 @@ func (n *Node) startConsumer(ctx context.Context, g *errgroup.Group, c projectio
 		pool = n.carrying
 	}
 	r := &consume.Runner{
-		Pool: pool, Log: n.log, Consumer: c, NewID: newID, Logger: n.logger, Observe: n.metrics, Appended: n.notifier.Followed, Moves: n.moves,
+		Pool: pool, Log: n.log, Consumer: c, NewID: newID, Logger: n.logger, Observe: n.metrics, Appended: n.followed, Moves: n.moves,
+		Handed: n.handed[c.Topic], Next: n.handed,
 	}
 	router, err := watermill.NewRouter(n.logger, n.metrics.Handled)
 	if err != nil {
@@ -266,8 +271,23 @@ func (n *Node) startConsumer(ctx context.Context, g *errgroup.Group, c projectio
 	tails := &watermill.LogSubscriber{Ahead: r.LostTails, Every: consume.DefaultTailEvery, Logger: n.logger}
 	watermill.AddConsumer(router, c.Name, c.Topic.Name(), sub, r.Process)
 	watermill.AddLogConsumer(router, c.Name+"-tail", tails, r.ReadUpTo)
-	g.Go(func() error { return runRouter(ctx, router, sub, tails) })
+	subs := []message.Subscriber{sub, tails}
+	if r.Handed != nil {
+		hints := &watermill.HintSubscriber{Ready: r.Handed.Ready()}
+		watermill.AddHintConsumer(router, c.Name+"-handed", hints, r.ProcessHanded)
+		subs = append(subs, hints)
+	}
+	g.Go(func() error { return runRouter(ctx, router, subs...) })
 	return nil
+}
+
+// followed hints the relay of follow-ups. Those that a consumer of this process holds are not urgent.
+func (n *Node) followed(partitions []int16, handed bool) {
+	if handed {
+		n.notifier.Handed(partitions)
+	} else {
+		n.notifier.Followed(partitions)
+	}
 }
 
 func runRouter(ctx context.Context, router *message.Router, subs ...message.Subscriber) error {

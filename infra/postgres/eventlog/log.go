@@ -36,6 +36,13 @@ type Config struct {
 	Carrying postgres.Queryer
 	// OnAppend is called after each commit, with the partitions that grew. It must not block.
 	OnAppend func(partitions []int16)
+	// Handed, if set, is offered each event of a committed submission, in the order of the log. It
+	// returns whether a consumer of this process holds the event, which event makes. It must not
+	// block.
+	Handed func(topic events.Topic, at events.Place, now time.Time, event func() events.Envelope) bool
+	// OnHanded is called instead of OnAppend if consumers of this process hold all events of the
+	// commit.
+	OnHanded func(partitions []int16)
 	// OnRaised is called after this instance began epochs of the log. It must not block.
 	OnRaised func([]Raised)
 }
@@ -105,6 +112,9 @@ func On(db Database, aside postgres.Pool, cfg Config) *Log {
 	if cfg.OnAppend == nil {
 		cfg.OnAppend = func([]int16) {}
 	}
+	if cfg.OnHanded == nil {
+		cfg.OnHanded = cfg.OnAppend
+	}
 	if cfg.OnRaised == nil {
 		cfg.OnRaised = func([]Raised) {}
 	}
@@ -165,13 +175,32 @@ func (l *Log) now() time.Time { return l.cfg.Now().UTC().Truncate(time.Microseco
 // AppendTx returns its position. It fails if the server is in another life than the
 // epoch; the caller rolls back, the epoch is raised meanwhile, and the caller tries again.
 func (l *Log) AppendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending) ([]events.Position, error) {
+	positions, _, err := l.appendTx(ctx, tx, pending)
+	return positions, err
+}
+
+// AppendEventsTx is AppendTx, and returns the events that it appended, without those that are in
+// the log already.
+func (l *Log) AppendEventsTx(ctx context.Context, tx pgx.Tx, pending []events.Pending) ([]events.Envelope, error) {
+	_, rows, err := l.appendTx(ctx, tx, pending)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]events.Envelope, len(rows))
+	for i := range rows {
+		list[i] = l.envelope(&rows[i])
+	}
+	return list, nil
+}
+
+func (l *Log) appendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending) ([]events.Position, []row, error) {
 	if len(pending) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	list, era := pointers(pending), l.origins.now()
 	origin, err := l.originsOfPending(ctx, list)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	hs, err := lockForAppend(ctx, tx, partitionsOf(list))
 	if err == nil {
@@ -181,19 +210,19 @@ func (l *Log) AppendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending)
 		origin, err = l.originsOfPending(ctx, list)
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	before := hs.clone()
-	positions, err := l.tryAppend(ctx, tx, hs, list, origin, nil)
+	positions, rows, err := l.tryAppend(ctx, tx, hs, list, origin, nil)
 	if postgres.SQLState(err) != postgres.UniqueViolation {
-		return positions, err
+		return positions, rows, err
 	}
 	if _, err := tx.Exec(ctx, planAnewSQL); err != nil { // also where the session keeps plans
-		return nil, fmt.Errorf("planning anew: %w", err)
+		return nil, nil, fmt.Errorf("planning anew: %w", err)
 	}
 	known, err := probe(ctx, tx, list)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	return l.tryAppend(ctx, tx, before, list, origin, known)
 }
@@ -234,7 +263,7 @@ func lockForAppend(ctx context.Context, tx pgx.Tx, partitions []int16) (heads, e
 }
 
 // tryAppend writes the events that are not known yet under the savepoint, then the heads.
-func (l *Log) tryAppend(ctx context.Context, tx pgx.Tx, hs heads, pending []*events.Pending, origin []int32, known map[logKey]found) ([]events.Position, error) {
+func (l *Log) tryAppend(ctx context.Context, tx pgx.Tx, hs heads, pending []*events.Pending, origin []int32, known map[logKey]found) ([]events.Position, []row, error) {
 	positions := make([]events.Position, len(pending))
 	seen := make(map[logKey]events.Position, len(pending))
 	rows := make([]row, 0, len(pending))
@@ -255,15 +284,15 @@ func (l *Log) tryAppend(ctx context.Context, tx pgx.Tx, hs heads, pending []*eve
 		if _, backErr := tx.Exec(ctx, goBackSQL); backErr != nil {
 			err = errors.Join(err, backErr)
 		}
-		return nil, err
+		return nil, nil, err
 	}
 	b := &pgx.Batch{}
 	b.Queue(releaseSQL)
 	b.Queue(updateHeadsSQL, hs.updateArgs()...)
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
-		return nil, fmt.Errorf("moving heads: %w", err)
+		return nil, nil, fmt.Errorf("moving heads: %w", err)
 	}
-	return positions, nil
+	return positions, rows, nil
 }
 
 // sawEpochs notes the epochs of locked heads.

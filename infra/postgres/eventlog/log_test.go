@@ -28,17 +28,21 @@ func openLog(t testing.TB) (*Log, *pgxpool.Pool, string) {
 	return l, pool, url
 }
 
-func openLogAt(t testing.TB, url string) (*Log, *pgxpool.Pool) {
+func openLogAt(t testing.TB, url string, change ...func(*Config)) (*Log, *pgxpool.Pool) {
 	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	l, err := New(t.Context(), pool, Config{
+	cfg := Config{
 		Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"},
 		// A slow machine must not cause refusals: tests of refusals set their own bound.
 		LongestWait: time.Hour,
-	})
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	l, err := New(t.Context(), pool, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -177,8 +177,13 @@ func (w *writer) commit(subs []*submission) {
 		cancel()
 		if err == nil {
 			smooth = attempt == 0
+			handed := g.handOver() // before the answer: then the caller uses the memory of its bodies again
 			g.answer(nil)
-			w.log.cfg.OnAppend(g.partitions)
+			if handed {
+				w.log.cfg.OnHanded(g.partitions)
+			} else {
+				w.log.cfg.OnAppend(g.partitions)
+			}
 			return
 		}
 		if postgres.SQLState(err) == postgres.UniqueViolation && !probing {

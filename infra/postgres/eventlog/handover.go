@@ -1,0 +1,41 @@
+package eventlog
+
+import (
+	"strings"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
+)
+
+// handOver offers the events of a committed group to consumers of this process, and reports whether
+// they hold all.
+func (g *group) handOver() (all bool) {
+	offer := g.log.cfg.Handed
+	if offer == nil {
+		return false
+	}
+	held := 0
+	now := g.log.cfg.Now()
+	for i := range g.rows {
+		r := &g.rows[i]
+		at := events.Place{Position: r.position, Previous: r.previous, Epoch: r.epoch, Log: g.log.id, EventID: r.EventID}
+		if offer(r.topic, at, now, func() events.Envelope { return g.log.envelope(r) }) {
+			held++
+		}
+	}
+	return held == len(g.rows)
+}
+
+// envelope returns the event of a row, as it is read from the log, in memory of its own.
+func (l *Log) envelope(r *row) events.Envelope {
+	e := events.Envelope{
+		LogID: l.id, EventID: r.EventID, Subject: r.Subject, TenantID: r.TenantID, Position: r.position, Previous: r.previous, Epoch: r.epoch,
+		CorrelationID: r.CorrelationID, CausationID: r.CausationID, Actor: r.Actor, Producer: l.cfg.Producer, OccurredAt: r.OccurredAt,
+		RecordedAt: r.recorded, DedupeKey: strings.Clone(r.DedupeKey), Replay: strings.Clone(r.Replay), Vocabulary: events.CurrentVocabulary(), Residency: r.Residency,
+	}
+	if r.Residency == "" {
+		e.Residency = l.cfg.Region
+	}
+	e.Payload = codec.WholePayload(r.Subject, r.DedupeKey, r.OccurredAt, codec.AppendBody(nil, r.Pending))
+	return e
+}
