@@ -139,3 +139,8 @@ type Place struct {
 	Withheld bool
 	Replay   bool
 }
+
+// Place is the place of an event in the log, as the headers of its record have it.
+func (e *Envelope) Place() Place {
+	return Place{Position: e.Position, Previous: e.Previous, Epoch: e.Epoch, Log: e.LogID, EventID: e.EventID, Withheld: e.Withheld}
+}

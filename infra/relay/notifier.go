@@ -39,29 +39,29 @@ func NewNotifier(pool *pgxpool.Pool, logger *slog.Logger) *Notifier {
 }
 
 // Appended is the log's hook after each commit. It never blocks.
-func (n *Notifier) Appended([]int16) {
-	n.appended()
-	hint(n.notify)
-}
-
-func (n *Notifier) appended() {
-	hint(n.wake)
-	n.hintReaders()
-}
+func (n *Notifier) Appended([]int16) { n.announce(n.wake) }
 
 // Followed is Appended for consumers: their events follow from published ones.
-func (n *Notifier) Followed([]int16) {
-	hint(n.follow)
-	n.hintReaders()
-	hint(n.notify)
-}
+func (n *Notifier) Followed([]int16) { n.announce(n.follow) }
 
 // Handed is Appended for events that consumers of this process hold already: the relay of this process
 // need not hurry.
-func (n *Notifier) Handed([]int16) {
-	hint(n.later)
-	n.hintReaders()
+func (n *Notifier) Handed([]int16) { n.announce(n.later) }
+
+// announce hints the relay, by one of its channels, and all other readers.
+func (n *Notifier) announce(relay chan struct{}) {
+	n.hintHere(relay)
 	hint(n.notify)
+}
+
+// hintHere hints the readers of this process.
+func (n *Notifier) hintHere(relay chan struct{}) {
+	hint(relay)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range n.readers {
+		hint(c)
+	}
 }
 
 // Later is the channel for Relay.Later.
@@ -80,14 +80,6 @@ func (n *Notifier) Reader() <-chan struct{} {
 	c := make(chan struct{}, 1)
 	n.readers = append(n.readers, c)
 	return c
-}
-
-func (n *Notifier) hintReaders() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, c := range n.readers {
-		hint(c)
-	}
 }
 
 // Hearing reports that notifications of other processes arrive, so that readers may poll less often. A
@@ -164,7 +156,7 @@ func (n *Notifier) listen(ctx context.Context, ok func()) error {
 		}
 		n.hearing.Store(true)
 		if got.Payload != n.sender {
-			n.appended()
+			n.hintHere(n.wake)
 		}
 	}
 }

@@ -33,8 +33,7 @@ func (s *HintSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *m
 				return
 			case <-s.Ready:
 			}
-			switch delivery.Send(ctx, message.NewMessage(wm.NewShortUUID(), nil)) {
-			case Stopped, Unsettled:
+			if out := delivery.Send(ctx, message.NewMessage(wm.NewShortUUID(), nil)); out == Stopped || out == Unsettled {
 				return
 			}
 		}
@@ -50,8 +49,8 @@ func AddHintConsumer(router *message.Router, name string, sub *HintSubscriber, w
 	router.AddConsumerHandler(name, name, sub, func(msg *message.Message) error {
 		began := time.Now()
 		n, err := work(msg.Context())
-		if err == nil && n < fullBatch {
-			rest(msg.Context(), time.Since(began))
+		if err == nil {
+			rest(msg.Context(), n, began)
 		}
 		return err
 	})

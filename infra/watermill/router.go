@@ -68,8 +68,12 @@ const (
 	maxRest   = 50 * time.Millisecond
 )
 
-// rest pauses after work that took a time.
-func rest(ctx context.Context, worked time.Duration) { sleep(ctx, min(max(worked, minRest), maxRest)) }
+// rest pauses after work on some records, since it began.
+func rest(ctx context.Context, records int, began time.Time) {
+	if records < fullBatch {
+		sleep(ctx, min(max(time.Since(began), minRest), maxRest))
+	}
+}
 
 // AddConsumer adds a handler that receives the records of each batch. After an error the same batch is
 // sent again, without a limit, after a pause that grows from 50 ms to 5 s.
@@ -81,8 +85,8 @@ func AddConsumer(router *message.Router, name, topic string, sub message.Subscri
 		}
 		arrived := time.Now()
 		err = process(msg.Context(), records)
-		if err == nil && len(records) < fullBatch {
-			rest(msg.Context(), time.Since(arrived))
+		if err == nil {
+			rest(msg.Context(), len(records), arrived)
 		}
 		return err
 	})

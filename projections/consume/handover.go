@@ -111,8 +111,7 @@ func (h Handovers) Pass(list []events.Envelope) (held int) {
 	now := time.Now()
 	for i := range list {
 		e := &list[i]
-		at := events.Place{Position: e.Position, Previous: e.Previous, Epoch: e.Epoch, Log: e.LogID, EventID: e.EventID}
-		if h.Offer(e.Subject.Topic(), at, now, func() events.Envelope { return *e }) {
+		if h.Offer(e.Subject.Topic(), e.Place(), now, func() events.Envelope { return *e }) {
 			held++
 		}
 	}
@@ -211,9 +210,7 @@ func (r *Runner) ProcessHanded(ctx context.Context) (n int, err error) {
 		if errors.Is(err, errLeft) || errors.Is(err, errMoved) || ofData(err) {
 			return n, nil
 		}
-		done.Err, done.End = err, time.Now()
-		done.Took = done.End.Sub(began)
-		r.observe(done)
+		r.observeEnd(done, began, err)
 		if err != nil {
 			return n, fmt.Errorf("consume as %s: %w", r.Consumer.Name, err)
 		}
@@ -231,9 +228,8 @@ func (r *Runner) handedRuns() (runs []*partitionRun) {
 		if len(runs) == 0 || runs[len(runs)-1].partition != e.Position.Partition {
 			runs = append(runs, &partitionRun{partition: e.Position.Partition})
 		}
-		place := events.Place{Position: e.Position, Previous: e.Previous, Epoch: e.Epoch, Log: e.LogID, EventID: e.EventID}
 		l := runs[len(runs)-1]
-		l.items = append(l.items, item{place: place, event: *e, offset: -1})
+		l.items = append(l.items, item{place: e.Place(), event: *e, offset: -1})
 	}
 	return runs
 }

@@ -184,15 +184,20 @@ func (r *Runner) run(ctx context.Context, runs []*partitionRun) error {
 		if ofData(err) {
 			done, err = r.transact(ctx, runs, mode{careful: true})
 		}
-		done.Err, done.End = err, time.Now()
-		done.Took = done.End.Sub(began)
-		r.observe(done)
+		r.observeEnd(done, began, err)
 		if err != nil {
 			return fmt.Errorf("consume as %s: %w", r.Consumer.Name, err)
 		}
 		runs = remaining(runs)
 	}
 	return nil
+}
+
+// observeEnd reports a transaction that began at a time and has ended.
+func (r *Runner) observeEnd(b projections.Batch, began time.Time, err error) {
+	b.Err, b.End = err, time.Now()
+	b.Took = b.End.Sub(began)
+	r.observe(b)
 }
 
 func (r *Runner) observe(b projections.Batch) {

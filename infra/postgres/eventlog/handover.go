@@ -1,7 +1,9 @@
 package eventlog
 
 import (
+	"bytes"
 	"strings"
+	"time"
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
@@ -30,12 +32,12 @@ func (g *group) handOver() (all bool) {
 func (l *Log) envelope(r *row) events.Envelope {
 	e := events.Envelope{
 		LogID: l.id, EventID: r.EventID, Subject: r.Subject, TenantID: r.TenantID, Position: r.position, Previous: r.previous, Epoch: r.epoch,
-		CorrelationID: r.CorrelationID, CausationID: r.CausationID, Actor: r.Actor, Producer: l.cfg.Producer, OccurredAt: r.OccurredAt,
-		RecordedAt: r.recorded, DedupeKey: strings.Clone(r.DedupeKey), Replay: strings.Clone(r.Replay), Vocabulary: events.CurrentVocabulary(), Residency: r.Residency,
+		CorrelationID: r.CorrelationID, CausationID: r.CausationID, Actor: r.Actor, Producer: l.cfg.Producer, OccurredAt: time.UnixMicro(r.OccurredAt.UnixMicro()),
+		RecordedAt: r.recorded, DedupeKey: strings.Clone(r.DedupeKey), Replay: strings.Clone(r.Replay), Vocabulary: events.CurrentVocabulary(), Residency: l.residencyOf(r.Pending),
+		Payload: bytes.Clone(r.Payload),
 	}
-	if r.Residency == "" {
-		e.Residency = l.cfg.Region
+	if r.Body != nil { // recorded usage has only its short form
+		e.Payload = codec.WholePayload(r.Subject, r.DedupeKey, r.OccurredAt, r.Body)
 	}
-	e.Payload = codec.WholePayload(r.Subject, r.DedupeKey, r.OccurredAt, codec.AppendBody(nil, r.Pending))
 	return e
 }

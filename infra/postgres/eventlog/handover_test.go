@@ -26,8 +26,8 @@ func TestP2_HandedEventsAreThoseOfTheLog(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		e := event()
-		if place := (events.Place{Position: e.Position, Previous: e.Previous, Epoch: e.Epoch, Log: e.LogID, EventID: e.EventID}); place != at {
-			t.Errorf("offered at %+v, the event is at %+v", at, place)
+		if e.Place() != at {
+			t.Errorf("offered at %+v, the event is at %+v", at, e.Place())
 		}
 		handed = append(handed, e)
 		return true
@@ -44,21 +44,21 @@ func TestP2_HandedEventsAreThoseOfTheLog(t *testing.T) {
 		}
 	}
 	var appended []events.Envelope
+	old, added := usageEvent(tenant, "a0", 1).Pending, append(payloadsOf(tenant), usageEvent(tenant, "c", 3).Pending)
 	within := func(tx pgx.Tx) (err error) {
-		old, added := usageEvent(tenant, "a0", 1).Pending, usageEvent(tenant, "c", 3).Pending
-		appended, err = l.AppendEventsTx(t.Context(), tx, []events.Pending{old, added})
+		appended, err = l.AppendEventsTx(t.Context(), tx, append([]events.Pending{old}, added...))
 		return err
 	}
-	if err := pgx.BeginFunc(context.Background(), pool, within); err != nil || len(appended) != 1 {
-		t.Fatalf("appended %d events, want the new one: %v", len(appended), err)
+	if err := pgx.BeginFunc(context.Background(), pool, within); err != nil || len(appended) != len(added) {
+		t.Fatalf("appended %d events, want the %d new ones: %v", len(appended), len(added), err)
 	}
-	stored, err := l.Read(t.Context(), p, 0, 1<<40, 100)
+	stored, err := l.Read(t.Context(), p, 0, 1<<40, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := append(handed, appended...)
-	if len(got) != len(stored) || len(got) != 11 {
-		t.Fatalf("%d events were handed over, the log has %d, want 11", len(got), len(stored))
+	if len(got) != len(stored) || len(got) != 10+len(added) {
+		t.Fatalf("%d events were handed over, the log has %d, want %d", len(got), len(stored), 10+len(added))
 	}
 	for i := range got {
 		a, b := got[i], stored[i]

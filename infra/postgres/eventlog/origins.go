@@ -70,14 +70,19 @@ func newOrigins(pool postgres.Pool) *origins {
 // events have the deployment's region: a tenant's event without a residency was made
 // by code that forgot it.
 func (l *Log) originOf(p *events.Pending) (origin, error) {
-	o := origin{p.Actor, l.cfg.Producer, events.CurrentVocabulary(), p.Residency}
-	if p.Residency == "" && p.TenantID == events.Platform {
-		o.residency = l.cfg.Region
-	}
+	o := origin{p.Actor, l.cfg.Producer, events.CurrentVocabulary(), l.residencyOf(p)}
 	if !events.IsResidency(o.residency) {
 		return o, fmt.Errorf("recording event %s of tenant %s: %.80q is not a data residency", p.EventID, codec.TenantText(p.TenantID), o.residency)
 	}
 	return o, nil
+}
+
+// residencyOf is the data residency that an event is recorded under.
+func (l *Log) residencyOf(p *events.Pending) string {
+	if p.Residency == "" && p.TenantID == events.Platform {
+		return l.cfg.Region
+	}
+	return p.Residency
 }
 
 // sameOrigin reports whether two pending events of one log have the same origin.
