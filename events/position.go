@@ -79,6 +79,15 @@ type Stretch struct {
 	After, UpTo int64
 }
 
+// InlineStretch is a stretch of a topic that a consumer folds in the transaction that appends its end. The transaction
+// holds the partition's head, so that Epoch is the epoch of that end, and Catalogue the last position of
+// TopicCatalogue up to it.
+type InlineStretch struct {
+	Stretch
+	Epoch     int32
+	Catalogue int64
+}
+
 // ParsePosition reads only the form that String writes.
 func ParsePosition(s string) (Position, error) {
 	p, ok := PositionFrom(s)

@@ -33,6 +33,16 @@ type Handler interface {
 	Apply(ctx context.Context, tx pgx.Tx, g Generation, batch []events.Envelope) (Result, error)
 }
 
+// Pure is a Handler that writes no table: its results are follow-ups alone. Such a consumer can also fold events in
+// the transaction that appends them, with the heads of the stretches locked.
+type Pure interface {
+	Handler
+	FollowUps(ctx context.Context, query Query, stretches []events.InlineStretch, batch []events.Envelope) (Result, error)
+}
+
+// Query runs a query in a transaction.
+type Query = func(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+
 // Result holds the follow-ups and the failures of a batch.
 type Result struct {
 	FollowUps []events.Pending

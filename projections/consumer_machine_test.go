@@ -25,11 +25,13 @@ import (
 type consumerModel struct {
 	*retryFixture
 	handed    consume.Handovers // of the process that appends
+	inline    *inlineLog        // of that process
 	partition int16
 	tenants   [2]uuid.UUID
 	before    events.Counts
 	usage     []sentUsage
 	folded    int             // events that were handed over
+	inlined   int             // events that were validated as they were recorded
 	discarded map[string]bool // tenant and event id
 }
 
@@ -46,6 +48,7 @@ func newConsumerModel(s *retryFixture) *consumerModel {
 	c := &consumerModel{retryFixture: s, handed: handed, partition: events.PartitionOf(a), discarded: map[string]bool{}}
 	c.tenants = [2]uuid.UUID{a, tenantIn(c.partition)}
 	c.before = s.counts(c.partition)
+	c.inline = newInlineLog(s.logFixture, handed[events.TopicUsageRaw])
 	for _, tenant := range c.tenants {
 		c.subscribe(tenant, may, grant("calls", domain.ResetMonthly), grant("panics", domain.ResetMonthly), grant("refused", domain.ResetMonthly))
 	}
@@ -81,6 +84,27 @@ func (c *consumerModel) flow(rt *rapid.T) {
 	c.record(rt)
 	for _, which := range []string{"validator", "aggregator"} {
 		c.fold(rt, which)
+	}
+}
+
+// recordInline records usage of some features in the process that validates it inline if it can.
+func (c *consumerModel) recordInline(rt *rapid.T) {
+	r := c.instance("validator", false)
+	r.Log, r.Handed, r.Next = c.inline.log, c.handed[r.Consumer.Topic], c.handed
+	c.process(r, c.topic(r.Consumer.Topic, c.partition, c.checkpoint(r.Consumer.Name, c.partition)))
+	for range rapid.IntRange(1, 4).Draw(rt, "events") {
+		u := sentUsage{c.tenants[rapid.IntRange(0, 1).Draw(rt, "tenant")], fmt.Sprint("u", len(c.usage)),
+			rapid.SampledFrom([]string{"calls", "later", "refused"}).Draw(rt, "feature"), rapid.Int64Range(1, 1<<53-1).Draw(rt, "amount")}
+		c.usage = append(c.usage, u)
+		_, err := c.inline.log.Submit(context.Background(), u.tenant, []commands.Submitted{{Pending: usageEvent(u.tenant, u.id, u.feature, u.amount, may)}})
+		c.must(err)
+		raw := c.read(events.TopicUsageRaw, c.partition, 0)
+		if last := raw[len(raw)-1].Position.Number; c.checkpoint(events.GroupValidator, c.partition) == last {
+			c.inlined++
+		}
+		if rapid.IntRange(0, 2).Draw(rt, "then") == 0 {
+			c.record(rt)
+		}
 	}
 }
 
@@ -199,13 +223,14 @@ func (c *consumerModel) Rest(rt *rapid.T) {
 func TestP2_ConsumersMatchTheirModel(t *testing.T) {
 	s := newRetryFixture(t)
 	fewChecks(t, 8)
-	folded := 0
-	defer func() { t.Logf("%d events were folded ahead of the pipe", folded) }()
+	folded, inlined := 0, 0
+	defer func() { t.Logf("%d events were folded ahead of the pipe, %d were validated inline", folded, inlined) }()
 	rapid.Check(t, func(rt *rapid.T) {
 		c := newConsumerModel(s)
-		defer func() { folded += c.folded }()
+		defer c.inline.log.Close()
+		defer func() { folded, inlined = folded+c.folded, inlined+c.inlined }()
 		rt.Repeat(map[string]func(*rapid.T){"record": c.record, "deliver": c.deliver, "deliver more": c.deliver, "deliver again": c.deliver,
-			"flow": c.flow, "flow on": c.flow, "decide": c.decide, "retry all": c.bulkRetry,
+			"flow": c.flow, "flow on": c.flow, "inline": c.recordInline, "inline again": c.recordInline, "decide": c.decide, "retry all": c.bulkRetry,
 			"": func(*rapid.T) { c.checkIdentity() }})
 		c.Rest(rt)
 		model, rejected := newLedger(), int64(0)

@@ -182,6 +182,7 @@ func (s *sim) behind(topic events.Topic, stand map[int16]int64) bool {
 func (s *sim) logOf(p *proc) *eventlog.Log {
 	return eventlog.On(simPool{p}, simPool{p}, eventlog.Config{
 		Producer: events.Producer{Service: "simulation"}, Writers: 2, Now: time.Now, NewID: p.newID, Logger: slog.New(slog.DiscardHandler),
+		Inline: s.inlineOf(p),
 	})
 }
 

@@ -37,6 +37,8 @@ func (tx *simTx) consumerQuery(text string, args []any) *simRows {
 			locks = locksOf(name, partitions)
 		}
 		err = tx.do(fmt.Sprint("lock checkpoints ", partitions), kindStep, locks, fill(func() *simRows { return tx.checkpoints(name, began, partitions, args[2].(int)) }))
+	case strings.HasPrefix(text, "SELECT partition, position FROM consumer_checkpoints"):
+		err = tx.do(fmt.Sprint("lock free checkpoints ", args[1]), kindStep, nil, fill(func() *simRows { return tx.freeCheckpoints(text, args[0].(string), args[1].([]int16)) }))
 	case strings.HasPrefix(text, "UPDATE consumer_checkpoints c SET position"):
 		err = tx.do("move checkpoints", kindStep, locksOf(args[0].(string), args[1].([]int16)), fill(func() *simRows { return tx.moveCheckpoints(text, args) }))
 	case strings.HasSuffix(text, "FROM tenants WHERE id = $1"):

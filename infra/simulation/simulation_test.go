@@ -197,7 +197,7 @@ func TestP2_SimulatedFaultsLoseAndDoubleNothing(t *testing.T) {
 		return
 	}
 	for _, what := range append(outcomeNames[1:], "frozen", "commit lost", "late commit", "rewound", "moved forward", "dropped", "damaged", "delivered twice",
-		"shuffled", "published again", "unique violation", "head left to others", "lease taken over", "cursor refused", "withheld", "savepoint",
+		"shuffled", "published again", "unique violation", "head left to others", "validated inline", "checkpoint left to others", "lease taken over", "cursor refused", "withheld", "savepoint",
 		"sum refused by the database", "batch came again", "sent again", "message again", "duplicates passed", "read from the log", "strays",
 		"retry", "rebuild ready", "promotion", "abandoned", "relay sent back", "restored", "failed over", "epoch raised", "records of an ended history") {
 		if counts[what] == 0 {

@@ -318,7 +318,7 @@ func (tx *simTx) CopyFrom(context.Context, pgx.Identifier, []string, pgx.CopyFro
 }
 
 // Finish, Closed and Release make it a writer's session.
-func (tx *simTx) Finish(_ context.Context, rows *eventlog.Rows, heads []any) error {
+func (tx *simTx) Finish(_ context.Context, rows *eventlog.Rows, heads []any, checkpoints *eventlog.Statement) error {
 	if err := tx.usable(); err != nil {
 		return err
 	}
@@ -331,6 +331,9 @@ func (tx *simTx) Finish(_ context.Context, rows *eventlog.Rows, heads []any) err
 		}
 		if r := tx.updateHeads(heads); r.err != nil {
 			return r.err
+		}
+		if checkpoints != nil {
+			tx.moveCheckpoints(checkpoints.SQL, checkpoints.Args)
 		}
 		return tx.commit(f)
 	}})

@@ -63,16 +63,22 @@ func NewRouter(logger *slog.Logger, observe func(handler string, d time.Duration
 // fullBatch records a consumer rests as long as it worked, from minRest to maxRest, so that records that
 // arrive meanwhile enlarge the next batch: the busier the machine, the larger the batches.
 const (
-	fullBatch = 250
-	minRest   = 2 * time.Millisecond
-	maxRest   = 50 * time.Millisecond
+	fullBatch   = 250
+	manyRecords = 25
+	minRest     = 2 * time.Millisecond
+	maxRest     = 50 * time.Millisecond
 )
 
 // rest pauses after work on some records, since it began.
 func rest(ctx context.Context, records int, began time.Time) {
-	if records < fullBatch {
-		sleep(ctx, min(max(time.Since(began), minRest), maxRest))
+	worked := time.Since(began)
+	switch {
+	case records >= fullBatch:
+		return
+	case records >= manyRecords:
+		worked *= 3
 	}
+	sleep(ctx, min(max(worked, minRest), maxRest))
 }
 
 // AddConsumer adds a handler that receives the records of each batch. After an error the same batch is

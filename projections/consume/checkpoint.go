@@ -35,6 +35,14 @@ WHERE c.consumer = $1 AND c.joined AND c.partition = ANY ($2::smallint[])
 ORDER BY c.partition, c.generation
 FOR UPDATE OF c`
 
+// lockFreeCheckpoints leaves out the checkpoints that another session has locked: the caller holds heads, which come
+// after checkpoints in the order of locks, so it must not wait.
+const lockFreeCheckpoints = `
+SELECT partition, position FROM consumer_checkpoints
+WHERE consumer = $1 AND joined AND partition = ANY ($2::smallint[])
+ORDER BY partition
+FOR UPDATE SKIP LOCKED`
+
 // moveCheckpoints also moves, and counts, a generation that joined after the lock was
 // taken. That generation was not fed, so the transaction fails and is retried with it.
 const moveCheckpoints = `
@@ -236,5 +244,5 @@ func (e *epochs) refresh(ctx context.Context, tx pgx.Tx, checkpoints map[int16]c
 // Statements returns the SQL that the consumer runs for each batch, in sessions that cache
 // plans: a plan must not depend on the tables' contents when it is made.
 func Statements() map[string]string {
-	return map[string]string{"lock checkpoints": lockCheckpoints, "move checkpoints": moveCheckpoints, "find what is behind": findBehind}
+	return map[string]string{"lock checkpoints": lockCheckpoints, "lock free checkpoints": lockFreeCheckpoints, "move checkpoints": moveCheckpoints, "find what is behind": findBehind}
 }

@@ -34,6 +34,7 @@ type lane struct {
 	epoch   int32 // of the event that was reached last
 	reached int64 // by the last commit of this process; 0: none
 	last    int64 // last event of the queue, or that was taken from it; 0: none
+	taken   int64 // last event that was taken from the queue and not left to the pipe since; 0: none
 	queue   []events.Envelope
 	piped   time.Time // when the pipe delivered a record of the partition last
 	pipedTo int64     // greatest position of the epoch that the pipe has delivered
@@ -41,6 +42,11 @@ type lane struct {
 
 // follows reports whether the queue begins behind the position that was reached.
 func (l *lane) follows() bool { return len(l.queue) > 0 && l.queue[0].Previous <= l.reached }
+
+// willFollow reports whether it does, or will once the events that were taken are folded.
+func (l *lane) willFollow() bool {
+	return l.follows() || len(l.queue) > 0 && l.queue[0].Previous <= l.taken
+}
 
 const (
 	// maxHanded bounds the events that wait for one consumer.
@@ -83,11 +89,10 @@ func (h *Handover) Offer(at events.Place, now time.Time, event func() events.Env
 	}
 	l.queue, l.last = append(l.queue, event()), at.Position.Number
 	h.waiting++
-	if !l.follows() {
-		return false
+	if l.follows() {
+		h.hint()
 	}
-	h.hint()
-	return true
+	return l.willFollow()
 }
 
 // drop leaves the waiting events of a partition to the pipe.
@@ -131,6 +136,9 @@ func (h *Handover) take(limit, each int) (taken []events.Envelope) {
 		}
 		n := min(len(l.queue), limit-len(taken), each)
 		taken = append(taken, l.queue[:n]...)
+		if n > 0 {
+			l.taken = l.queue[n-1].Position.Number
+		}
 		l.queue = slices.Delete(l.queue, 0, n)
 		h.waiting -= n
 		more = more || l.follows()
@@ -170,7 +178,9 @@ func (h *Handover) forget(runs []*partitionRun) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, r := range runs {
-		h.drop(&h.lanes[r.partition])
+		l := &h.lanes[r.partition]
+		h.drop(l)
+		l.taken = 0
 	}
 }
 
@@ -193,12 +203,26 @@ func (h *Handover) passed(at events.Place, log uuid.UUID, now time.Time) (passed
 	return at.Position.Number <= l.reached, again
 }
 
+// delivered returns those of some partitions that the pipe delivers to this process.
+func (h *Handover) delivered(partitions []int16, now time.Time) (here []int16) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, p := range partitions {
+		if l := &h.lanes[p]; l.reached > 0 && now.Sub(l.piped) <= pipedWithin {
+			here = append(here, p)
+		}
+	}
+	return here
+}
+
 // errLeft leaves events that were handed over to the pipe: a dead letter names the place on the topic.
 var errLeft = errors.New("an event that was handed over cannot be folded; the pipe delivers it again")
 
 // ProcessHanded folds the events that were handed over, and returns their number. After an error they are
 // left to the pipe.
 func (r *Runner) ProcessHanded(ctx context.Context) (n int, err error) {
+	r.turn.Lock()
+	defer r.turn.Unlock()
 	runs := r.handedRuns()
 	all := slices.Clone(runs)
 	for len(runs) > 0 {

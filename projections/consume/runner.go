@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -49,6 +50,10 @@ type Runner struct {
 
 	TailAfter time.Duration // of LostTails, 0: DefaultTailAfter
 
+	// turn lets the events that were handed over and the records of the pipe be processed in turn. Each transaction
+	// locks the same checkpoints, and a record whose event is folded meanwhile needs no transaction.
+	turn sync.Mutex
+
 	lostLoggedAt   atomic.Int64 // Unix seconds
 	ghostsLoggedAt atomic.Int64 // Unix seconds
 	epochs         epochs
@@ -85,6 +90,10 @@ type item struct {
 // come in any order and hold anything. Nil means that all of it is committed and may be
 // acknowledged; after an error it must be delivered again.
 func (r *Runner) Process(ctx context.Context, records []events.Record) error {
+	if r.Handed != nil {
+		r.turn.Lock()
+		defer r.turn.Unlock()
+	}
 	runs, strays, outside := r.receive(records)
 	if err := r.parkStrays(ctx, strays); err != nil {
 		return err

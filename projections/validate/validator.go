@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/google/uuid"
@@ -24,7 +25,10 @@ type Validator struct {
 	NewID func() uuid.UUID
 
 	snapshots snapshots
+	recent    recent
 }
+
+var _ projections.Pure = (*Validator)(nil)
 
 var errNotForValidator = errors.New("the validator takes recorded and retried usage only")
 
@@ -67,10 +71,15 @@ func FoldJudgement(e *events.Envelope, h domain.History) (Judgement, error) {
 
 // Apply judges each event and appends its verdict.
 func (v *Validator) Apply(ctx context.Context, tx pgx.Tx, _ projections.Generation, batch []events.Envelope) (projections.Result, error) {
-	histories, err := v.histories(ctx, tx, batch)
+	histories, err := v.histories(ctx, tx.Query, tenantsOf(batch))
 	if err != nil {
 		return projections.Result{}, err
 	}
+	return v.judge(batch, histories), nil
+}
+
+// judge returns the verdicts on a batch.
+func (v *Validator) judge(batch []events.Envelope, histories map[uuid.UUID]history) projections.Result {
 	result := projections.Result{FollowUps: make([]events.Pending, 0, len(batch))}
 	for i := range batch {
 		e := &batch[i]
@@ -89,7 +98,7 @@ func (v *Validator) Apply(ctx context.Context, tx pgx.Tx, _ projections.Generati
 		}
 		result.FollowUps = v.pronounce(result.FollowUps, e, &j)
 	}
-	return result, nil
+	return result
 }
 
 func (v *Validator) pronounce(pending []events.Pending, e *events.Envelope, j *Judgement) []events.Pending {
@@ -142,18 +151,27 @@ type history struct {
 	err error
 }
 
-// histories reads the subscription histories of the batch's tenants. Rows known at a
-// position were committed before the event at that position, so all are visible.
-func (v *Validator) histories(ctx context.Context, tx pgx.Tx, batch []events.Envelope) (map[uuid.UUID]history, error) {
-	histories := make(map[uuid.UUID]history)
-	var tenants []uuid.UUID
+// tenantsOf lists the tenants of a batch.
+func tenantsOf(batch []events.Envelope) (tenants []uuid.UUID) {
 	for i := range batch {
-		if _, ok := histories[batch[i].TenantID]; !ok {
-			histories[batch[i].TenantID] = history{}
+		if i > 0 && batch[i].TenantID == batch[i-1].TenantID {
+			continue
+		}
+		if !slices.Contains(tenants, batch[i].TenantID) {
 			tenants = append(tenants, batch[i].TenantID)
 		}
 	}
-	rows, err := tx.Query(ctx, readHistories, tenants)
+	return tenants
+}
+
+// histories reads the subscription histories of tenants. Rows known at a position were
+// committed before the event at that position, so all are visible.
+func (v *Validator) histories(ctx context.Context, query projections.Query, tenants []uuid.UUID) (map[uuid.UUID]history, error) {
+	histories := make(map[uuid.UUID]history, len(tenants))
+	for _, t := range tenants {
+		histories[t] = history{}
+	}
+	rows, err := query(ctx, readHistories, tenants)
 	if err != nil {
 		return nil, fmt.Errorf("read subscription histories: %w", err)
 	}

@@ -113,7 +113,7 @@ func killPoints() (edits []overlay.Edit) {
 	for _, d := range []killPoint{
 		{writer, "\tconn, err := w.log.db.Session(ctx)\n", `fault.Die(map[bool]string{true: "small", false: "large"}[w.shared] + ": before the transaction")`},
 		{writer, "\tg.sent = true\n", `fault.Die(map[bool]string{true: "small", false: "large"}[w.shared] + ": heads locked")`},
-		{finish, "\tto.SendBind(&pgproto3.Bind{PreparedStatement: endAppend})\n", `if to.Flush() == nil { ` + of + `": before COMMIT") }`},
+		{finish, "\t\tto.SendBind(&rest[i])\n", `if i == len(rest)-1 && to.Flush() == nil { ` + of + `": before COMMIT") }`},
 		{finish, "\t_ = server.Conn().SetDeadline(time.Time{})\n", `if err == nil { ` + of + `": after COMMIT") }`},
 		{store, "\t\treturn decide(tx)\n", `if err := decide(tx); err != nil { return err }
 	for i := range tx.appended { fault.Die(fmt.Sprint("change ", tx.appended[i].Subject, ": before COMMIT")) }

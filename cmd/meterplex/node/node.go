@@ -34,6 +34,7 @@ import (
 	"github.com/meterplex/meterplex/projections/entitlements"
 	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/query"
+	"github.com/meterplex/meterplex/projections/validate"
 )
 
 // Node is one instance of the service, with the resources that its roles share.
@@ -115,6 +116,9 @@ func (n *Node) open(ctx context.Context) (err error) {
 	}
 	if n.handed = n.handovers(); n.handed != nil {
 		logConfig.Handed, logConfig.OnHanded = n.handed.Offer, n.notifier.Handed
+		if in := consume.NewInline(validate.Consumer(newID), n.handed[events.TopicUsageRaw], n.moves, n.metrics); in != nil {
+			logConfig.Inline = in
+		}
 	}
 	if n.log, err = eventlog.New(ctx, n.pool, logConfig); err != nil {
 		return err

@@ -21,14 +21,20 @@ type Database interface {
 	Copy(ctx context.Context, tx pgx.Tx, rows *Rows) error
 }
 
+// Statement is a statement with its parameters.
+type Statement struct {
+	SQL  string
+	Args []any
+}
+
 // Session is a connection of a writer.
 type Session interface {
 	postgres.Queryer
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
-	// Finish writes rows, moves the heads and commits, in one round trip; without rows it
+	// Finish writes rows, moves the heads and the checkpoints and commits, in one round trip; without rows it
 	// only commits. The heads are the parameters of the statement that moves them.
-	Finish(ctx context.Context, rows *Rows, heads []any) error
+	Finish(ctx context.Context, rows *Rows, heads []any, checkpoints *Statement) error
 	Closed() bool
 	Release()
 }
@@ -54,9 +60,9 @@ func (s server) Copy(ctx context.Context, tx pgx.Tx, rows *Rows) error {
 
 type pooled struct{ *pgxpool.Conn }
 
-func (c pooled) Finish(ctx context.Context, rows *Rows, heads []any) error {
+func (c pooled) Finish(ctx context.Context, rows *Rows, heads []any, checkpoints *Statement) error {
 	if rows.Len() > 0 {
-		return finish(ctx, c.Conn.Conn(), rows, heads)
+		return finish(ctx, c.Conn.Conn(), rows, heads, checkpoints)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), postgres.CommitTimeout)
 	defer cancel()

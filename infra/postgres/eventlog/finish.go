@@ -17,27 +17,31 @@ import (
 
 // Statements that finish keeps prepared.
 const (
-	moveHeads = "move_heads"
-	endAppend = "end_append"
+	moveHeads       = "move_heads"
+	moveCheckpoints = "move_checkpoints"
+	endAppend       = "end_append"
 )
 
-// finish copies the rows into the log, moves the heads and commits, in one round trip,
-// since the heads are locked until it ends. Statements after a failed one are not
+// finish copies the rows into the log, moves the heads and the checkpoints, if any, and commits, in one round
+// trip, since the heads are locked until it ends. Statements after a failed one are not
 // executed. It has its own deadline: a context that ends while COMMIT is in flight would
 // leave the outcome unknown. After a failure the connection is still in its transaction.
-func finish(ctx context.Context, conn *pgx.Conn, rows *Rows, heads []any) error {
+func finish(ctx context.Context, conn *pgx.Conn, rows *Rows, heads []any, checkpoints *Statement) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), postgres.CommitTimeout)
 	defer cancel()
-	move, err := conn.Prepare(ctx, moveHeads, updateHeadsSQL)
-	if err != nil {
-		return fmt.Errorf("preparing to move heads: %w", err)
-	}
-	if _, err := conn.Prepare(ctx, endAppend, "commit"); err != nil {
-		return fmt.Errorf("preparing to commit: %w", err)
-	}
-	var args pgx.ExtendedQueryBuilder
-	if err := args.Build(conn.TypeMap(), move, heads); err != nil {
-		return fmt.Errorf("encoding heads: %w", err)
+	moves := make([]pgproto3.Bind, 0, 3)
+	for _, m := range []struct {
+		name string
+		*Statement
+	}{{moveHeads, &Statement{updateHeadsSQL, heads}}, {moveCheckpoints, checkpoints}, {endAppend, &Statement{SQL: "commit"}}} {
+		if m.Statement == nil {
+			continue
+		}
+		bind, err := bindOf(ctx, conn, m.name, m.Statement)
+		if err != nil {
+			return err
+		}
+		moves = append(moves, bind)
 	}
 	server := conn.PgConn()
 	// The deadline of the socket stands in for the context's.
@@ -45,7 +49,7 @@ func finish(ctx context.Context, conn *pgx.Conn, rows *Rows, heads []any) error 
 	if err := server.Conn().SetDeadline(deadline); err != nil {
 		return fmt.Errorf("bounding the time of a commit: %w", err)
 	}
-	err = send(server.Frontend(), rows, &args)
+	err := send(server.Frontend(), rows, moves)
 	if err == nil {
 		err = outcome(server, rows.Len())
 	}
@@ -55,18 +59,31 @@ func finish(ctx context.Context, conn *pgx.Conn, rows *Rows, heads []any) error 
 	return postgres.ClassifyCommit(err)
 }
 
+// bindOf prepares a statement once on a connection, and encodes its parameters.
+func bindOf(ctx context.Context, conn *pgx.Conn, name string, s *Statement) (pgproto3.Bind, error) {
+	prepared, err := conn.Prepare(ctx, name, s.SQL)
+	if err != nil {
+		return pgproto3.Bind{}, fmt.Errorf("preparing %s: %w", name, err)
+	}
+	var args pgx.ExtendedQueryBuilder
+	if err := args.Build(conn.TypeMap(), prepared, s.Args); err != nil {
+		return pgproto3.Bind{}, fmt.Errorf("encoding the parameters of %s: %w", name, err)
+	}
+	return pgproto3.Bind{PreparedStatement: name, ParameterFormatCodes: args.ParamFormats, Parameters: args.ParamValues}, nil
+}
+
 // send writes the statements of finish: the COPY with its data, then the rest, which
 // the server reads after the COPY.
-func send(to *pgproto3.Frontend, rows *Rows, args *pgx.ExtendedQueryBuilder) error {
+func send(to *pgproto3.Frontend, rows *Rows, rest []pgproto3.Bind) error {
 	to.SendQuery(&pgproto3.Query{String: copyRows})
 	if err := sendRows(to, rows); err != nil {
 		return err
 	}
 	to.Send(&pgproto3.CopyDone{})
-	to.SendBind(&pgproto3.Bind{PreparedStatement: moveHeads, ParameterFormatCodes: args.ParamFormats, Parameters: args.ParamValues})
-	to.SendExecute(&pgproto3.Execute{})
-	to.SendBind(&pgproto3.Bind{PreparedStatement: endAppend})
-	to.SendExecute(&pgproto3.Execute{})
+	for i := range rest {
+		to.SendBind(&rest[i])
+		to.SendExecute(&pgproto3.Execute{})
+	}
 	to.SendSync(&pgproto3.Sync{})
 	return to.Flush()
 }

@@ -30,6 +30,7 @@ type group struct {
 	promoted   map[int]int // from a refused first member to the next one with its key; -1: not found yet
 	rows       []row
 	origin     []int32 // numbers of the origins of the members
+	inlined    inlined // what the transaction folds inline
 	sent       bool    // COMMIT was sent, and its outcome may be unknown
 }
 
@@ -100,7 +101,7 @@ func (g *group) decide(ctx context.Context, conn Session, hs heads, origin []int
 		}
 	}
 	places := &placer{heads: hs, now: g.log.now()}
-	g.rows, g.promoted = g.rows[:0], nil
+	g.rows, g.promoted, g.inlined = g.rows[:0], nil, inlined{}
 	var conflicts []conflict
 	for i := range g.members {
 		m := &g.members[i]

@@ -20,6 +20,10 @@ func (g *group) handOver() (all bool) {
 	now := g.log.cfg.Now()
 	for i := range g.rows {
 		r := &g.rows[i]
+		if g.folded(r) {
+			held++
+			continue
+		}
 		at := events.Place{Position: r.position, Previous: r.previous, Epoch: r.epoch, Log: g.log.id, EventID: r.EventID}
 		if offer(r.topic, at, now, func() events.Envelope { return g.log.envelope(r) }) {
 			held++

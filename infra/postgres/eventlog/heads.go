@@ -68,31 +68,44 @@ const (
 )
 
 // beginLocked starts a transaction and locks the heads in one round trip: all of
-// them, or with lockFreeHeadsSQL those that are free.
-func beginLocked(ctx context.Context, conn Session, partitions []int16, planning, lock string) (heads, error) {
+// them, or with lockFreeHeadsSQL those that are free. Behind them it locks the free checkpoints, if a
+// statement is given that does, and returns their positions.
+func beginLocked(ctx context.Context, conn Session, partitions []int16, planning, lock string, checkpoints *Statement) (heads, map[int16]int64, error) {
 	b := &pgx.Batch{}
 	b.Queue("begin")
 	b.Queue(planning)
 	b.Queue(lock, partitions)
+	if checkpoints != nil {
+		b.Queue(checkpoints.SQL, checkpoints.Args...)
+	}
 	res := conn.SendBatch(ctx, b)
 	defer res.Close()
 	for range 2 {
 		if _, err := res.Exec(); err != nil {
-			return nil, fmt.Errorf("beginning a transaction: %w", err)
+			return nil, nil, fmt.Errorf("beginning a transaction: %w", err)
 		}
 	}
 	rows, err := res.Query()
 	if err != nil {
-		return nil, fmt.Errorf("locking heads: %w", err)
+		return nil, nil, fmt.Errorf("locking heads: %w", err)
 	}
 	hs, err := scanHeads(rows)
 	if err == nil && lock == lockHeadsSQL && len(hs) != len(partitions) {
 		err = fmt.Errorf("locking heads: %d rows for %d partitions", len(hs), len(partitions))
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return hs, res.Close()
+	var at map[int16]int64
+	if checkpoints != nil {
+		if rows, err = res.Query(); err == nil {
+			at, err = scanCheckpoints(rows)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return hs, at, res.Close()
 }
 
 // LockHeads locks heads inside a transaction that has begun, before it appends. It fails if the

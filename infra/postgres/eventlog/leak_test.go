@@ -15,11 +15,11 @@ func TestAFailedAttemptGivesItsConnectionBack(t *testing.T) {
 	g := newGroup(l, []*submission{s})
 	for round := range 40 { // more than the pool has
 		g.partitions = []int16{99}
-		if err := l.writers[0].attempt(t.Context(), g, false); err == nil {
+		if err := l.writers[0].attempt(t.Context(), g, false, true); err == nil {
 			t.Fatal("a partition that does not exist was locked")
 		}
 		g.partitions, g.members[0].submitted.Body = partitionsOf(g.pending), []byte("no JSON")
-		if err := l.writers[0].attempt(t.Context(), g, round%2 == 0); err == nil {
+		if err := l.writers[0].attempt(t.Context(), g, round%2 == 0, true); err == nil {
 			t.Fatal("a payload that is no JSON was taken")
 		}
 	}

@@ -172,11 +172,13 @@ func (w *writer) commit(subs []*submission) {
 	probing := g.mustProbe || w.isHot(g.partitions)
 	deadline := time.Now().Add(resolveFor)
 	for attempt := 0; ; attempt++ {
+		began := time.Now()
 		ctx, cancel := context.WithDeadline(context.Background(), deadline)
-		err := w.attempt(ctx, g, probing)
+		err := w.attempt(ctx, g, probing, attempt == 0)
 		cancel()
 		if err == nil {
 			smooth = attempt == 0
+			g.reportInline(time.Since(began))
 			handed := g.handOver() // before the answer: then the caller uses the memory of its bodies again
 			g.answer(nil)
 			if handed {
@@ -216,8 +218,8 @@ func hopeless(err error) bool {
 }
 
 // attempt runs one transaction. If the group was sent before, its events may be in a
-// transaction that still locks their heads; attempt waits for it.
-func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
+// transaction that still locks their heads; attempt waits for it. The first attempt may fold inline.
+func (w *writer) attempt(ctx context.Context, g *group, probing, first bool) error {
 	era := w.log.origins.now()
 	origin, err := g.originsIn(ctx, era) // new ones are numbered before anything is locked
 	if err != nil {
@@ -236,7 +238,7 @@ func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
 	if w.shared && !g.sent {
 		lock = lockFreeHeadsSQL
 	}
-	hs, err := w.begin(ctx, conn, g.partitions, planning, lock)
+	hs, checkpoints, err := w.begin(ctx, conn, g.partitions, planning, lock, w.lockInline(g, first))
 	if err != nil {
 		return err
 	}
@@ -256,8 +258,11 @@ func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
 	if len(g.rows) == 0 && g.isDurable(hs) {
 		return rollback(conn)
 	}
+	if err := g.foldInline(ctx, conn, hs, checkpoints); err != nil {
+		return errors.Join(err, rollback(conn))
+	}
 	g.sent = true
-	err = conn.Finish(ctx, newRows(g.rows), hs.updateArgs())
+	err = conn.Finish(ctx, newRows(g.rows), hs.updateArgs(), g.moveInline())
 	if err == nil {
 		w.log.durable.committed(hs)
 	}
@@ -269,21 +274,21 @@ func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
 
 // begin starts a transaction and locks the heads. If the server is in another life than the
 // epoch of one, the epoch is raised by a transaction of its own, and the heads are locked again.
-func (w *writer) begin(ctx context.Context, conn Session, partitions []int16, planning, lock string) (heads, error) {
+func (w *writer) begin(ctx context.Context, conn Session, partitions []int16, planning, lock string, inline *Statement) (heads, map[int16]int64, error) {
 	for {
-		hs, err := beginLocked(ctx, conn, partitions, planning, lock)
+		hs, checkpoints, err := beginLocked(ctx, conn, partitions, planning, lock, inline)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		stale := hs.ofAnotherLife()
 		if len(stale) == 0 {
-			return hs, nil
+			return hs, checkpoints, nil
 		}
 		if err := rollback(conn); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if err := w.log.raise(ctx, stale, nil); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 }

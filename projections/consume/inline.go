@@ -1,0 +1,73 @@
+package consume
+
+import (
+	"context"
+	"time"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// Inline folds events of a consumer in the transaction that appends them: they wait for no transaction of the
+// runner. It follows the same rules: the checkpoint decides what is folded and moves in the same transaction. What it
+// leaves, the runner folds.
+type Inline struct {
+	consumer projections.Consumer
+	handler  projections.Pure
+	handed   *Handover
+	moves    *projections.Moves
+	observe  projections.Observer
+}
+
+// NewInline returns the inline fold of a consumer whose handler is pure; nil if it is not, or if no event is handed
+// over to the consumer. Moves and observe may be nil.
+func NewInline(c projections.Consumer, handed *Handover, moves *projections.Moves, observe projections.Observer) *Inline {
+	h, pure := c.Handler.(projections.Pure)
+	if !pure || handed == nil {
+		return nil
+	}
+	return &Inline{consumer: c, handler: h, handed: handed, moves: moves, observe: observe}
+}
+
+// Topic is the consumer's topic.
+func (in *Inline) Topic() events.Topic { return in.consumer.Topic }
+
+// Open returns those of some partitions that the pipe delivers to this process: with several instances one of them
+// works on a partition.
+func (in *Inline) Open(partitions []int16) []int16 {
+	return in.handed.delivered(partitions, time.Now())
+}
+
+// Lock returns the statement that locks the consumer's free checkpoints of partitions.
+func (in *Inline) Lock(partitions []int16) (sql string, args []any) {
+	return lockFreeCheckpoints, []any{in.consumer.Name, partitions}
+}
+
+// Fold returns the follow-ups of a batch. It is not ok if an event fails: the runner makes its dead letter.
+func (in *Inline) Fold(ctx context.Context, query projections.Query, stretches []events.InlineStretch, batch []events.Envelope) ([]events.Pending, bool, error) {
+	result, err := in.handler.FollowUps(ctx, query, stretches, batch)
+	return result.FollowUps, len(result.Failed) == 0, err
+}
+
+// Move returns the statement that moves the checkpoints to the ends of the stretches.
+func (in *Inline) Move(stretches []events.InlineStretch) (sql string, args []any) {
+	partitions, was, now := make([]int16, len(stretches)), make([]int64, len(stretches)), make([]int64, len(stretches))
+	epochs := make([]int32, len(stretches))
+	for i, s := range stretches {
+		partitions[i], was[i], now[i], epochs[i] = s.Partition, s.After, s.UpTo, s.Epoch
+	}
+	return moveCheckpoints, []any{in.consumer.Name, partitions, was, now, epochs}
+}
+
+// Folded reports a committed transaction.
+func (in *Inline) Folded(stretches []events.InlineStretch, batch []events.Envelope, followUps int, took time.Duration) {
+	moved := make([]events.Position, len(stretches))
+	for i, s := range stretches {
+		moved[i] = events.Position{Partition: s.Partition, Number: s.UpTo}
+		in.handed.reach(moved[i], s.Epoch)
+	}
+	in.moves.Move(in.consumer.Name, moved)
+	if in.observe != nil {
+		in.observe.Observe(&in.consumer, projections.Batch{Applied: batch, FollowUps: followUps, Took: took, End: time.Now()})
+	}
+}
