@@ -11,7 +11,7 @@ import (
 )
 
 // inline is a validator in the process of an API. All partitions are open to it, while the validators of other processes
-// work on them, too: that is worse than what processes do, which leave the partitions of others.
+// work on them, too: that is harder than in the service, where processes leave the partitions of others.
 type inline struct {
 	*consume.Inline
 	s *sim

@@ -30,7 +30,7 @@ type group struct {
 	promoted   map[int]int // from a refused first member to the next one with its key; -1: not found yet
 	rows       []row
 	origin     []int32 // numbers of the origins of the members
-	inlined    inlined // what the transaction folds inline
+	inlined    inlined // the events that the transaction folds inline
 	sent       bool    // COMMIT was sent, and its outcome may be unknown
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Inline is a consumer of this process that folds events in the transaction that appends them: its follow-ups
-// and checkpoints are all that it writes. What it leaves reaches it later, as from any other process.
+// Inline is a consumer of this process that folds events in the transaction that appends them: it writes
+// only follow-ups and checkpoints. Events that it leaves reach it later, as from any other process.
 type Inline interface {
 	// Topic is the consumer's topic.
 	Topic() events.Topic
@@ -44,7 +44,7 @@ const (
 	maxInlineBehind = 500
 )
 
-// inlined is what a group's transaction folds inline.
+// inlined holds the events that a group's transaction folds inline.
 type inlined struct {
 	stretches []events.InlineStretch
 	batch     []events.Envelope
@@ -67,7 +67,7 @@ func (g *group) folded(r *row) bool {
 }
 
 // lockInline returns the statement that locks the checkpoints of the partitions of a group that may be folded
-// inline, nil if none may. Under a backlog of submissions ingest goes first.
+// inline; nil without such partitions. Under a backlog of submissions ingest goes first.
 func (w *writer) lockInline(g *group, first bool) *Statement {
 	by := w.log.cfg.Inline
 	if by == nil || !first || len(g.members) > maxInline || len(w.queue)+len(w.carried) > maxInlineQueued {
@@ -81,7 +81,7 @@ func (w *writer) lockInline(g *group, first bool) *Statement {
 	return &Statement{sql, args}
 }
 
-// moveInline returns the statement that moves the checkpoints, nil if nothing was folded.
+// moveInline returns the statement that moves the checkpoints; nil if no event was folded.
 func (g *group) moveInline() *Statement {
 	if len(g.inlined.stretches) == 0 {
 		return nil
@@ -90,7 +90,7 @@ func (g *group) moveInline() *Statement {
 	return &Statement{sql, args}
 }
 
-// reportInline reports what the group's committed transaction has folded, and how long it took.
+// reportInline reports the events that the group's committed transaction has folded, and how long it took.
 func (g *group) reportInline(took time.Duration) {
 	if in := &g.inlined; len(in.stretches) > 0 {
 		g.log.cfg.Inline.Folded(in.stretches, in.batch, len(in.followUps), took)
