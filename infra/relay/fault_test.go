@@ -116,6 +116,7 @@ func limitTopic(t testing.TB, cfg kafka.Config, topic events.Topic, bytes string
 }
 
 func TestP3_UnpublishableEventsAreWithheldInPlace(t *testing.T) {
+	t.Parallel()
 	w := newRelayFixture(t, func(cfg kafka.Config) { limitTopic(t, cfg, events.TopicUsageRaw, "20000") })
 	all := tenantsOfAllPartitions()
 	large := w.usage(all[7], 10)
@@ -236,6 +237,7 @@ func (p *refusingPublisher) Publish(topic string, msgs ...*message.Message) erro
 }
 
 func TestLetterAboutALetterIsNeverWritten(t *testing.T) {
+	t.Parallel()
 	w := newRelayFixture(t)
 	r := w.relay("one")
 	pipe := &refusingPublisher{r.Publisher, events.PublishFailed, make(chan struct{}), make(chan struct{})}
@@ -256,6 +258,7 @@ func TestLetterAboutALetterIsNeverWritten(t *testing.T) {
 }
 
 func TestSubjectThatIsNotRegisteredIsWithheld(t *testing.T) {
+	t.Parallel()
 	w := newRelayFixture(t)
 	tenant := newID()
 	w.appendUsage(3, tenant)

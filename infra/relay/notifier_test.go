@@ -29,6 +29,7 @@ func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.Tra
 func (s *statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 func TestAnIdleRelayRunsFewStatements(t *testing.T) {
+	t.Parallel()
 	w := newRelayFixture(t)
 	config, asked := w.pool.Config(), &statements{}
 	config.ConnConfig.Tracer = asked

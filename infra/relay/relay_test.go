@@ -26,6 +26,7 @@ func TestP10_EachPartitionIsPublishedInTheOrderOfTheLog(t *testing.T) {
 }
 
 func TestP2_TwoRelaysShareThePartitionsAndHandThemOver(t *testing.T) {
+	t.Parallel()
 	w := newRelayFixture(t)
 	all := tenantsOfAllPartitions()
 	stopOne := w.start(w.patientRelay("one"))
@@ -56,6 +57,7 @@ func TestP2_TwoRelaysShareThePartitionsAndHandThemOver(t *testing.T) {
 // Regression: a stop while the broker answered slowly gave up the batch after 2 s, and the next lease
 // holder published it again. Seen on a busy machine, where the first records of new topics take seconds.
 func TestP2_AStopWaitsForTheBatchUnderWay(t *testing.T) {
+	t.Parallel()
 	w := newRelayFixture(t)
 	r := w.patientRelay("one")
 	r.CloseGrace = 0 // the default
