@@ -36,7 +36,7 @@ func edited(name string, edits []overlay.Edit) (string, error) {
 	}
 	path := filepath.Join(dir, "meterplex")
 	build := exec.Command("go", "build", "-ldflags=-w", "-overlay", description, "-o", path, "./cmd/meterplex")
-	build.Dir = root
+	build.Dir, build.Env = root, buildEnv()
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the service, %s: %w\n%s", name, err, out)
 	}

@@ -34,12 +34,17 @@ var binary = sync.OnceValues(func() (string, error) {
 	if changed := os.Getenv("METERPLEX_TEST_OVERLAY"); changed != "" {
 		args = append(args, "-overlay", changed)
 	}
-	out, err := exec.Command("go", append(args, "github.com/meterplex/meterplex/cmd/meterplex")...).CombinedOutput()
+	build := exec.Command("go", append(args, "github.com/meterplex/meterplex/cmd/meterplex")...)
+	build.Env = buildEnv()
+	out, err := build.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build the service: %w\n%s", err, out)
 	}
 	return path, nil
 })
+
+// buildEnv lets the compiler collect garbage later, which saves a quarter of its work beside the tests.
+func buildEnv() []string { return append(os.Environ(), "GOGC=400") }
 
 // patience is longer than any wait of a test takes on a busy machine. A test that waits so long waits for ever.
 const patience = 5 * time.Minute

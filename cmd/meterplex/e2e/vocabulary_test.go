@@ -108,6 +108,7 @@ func countContaining(records map[topicPosition]string, text string) (n int) {
 // release before it did. The older release does the same with events of the newer one,
 // whose vocabulary it reads from the database.
 func TestP2_EveryReleasePublishesTheSameBytes(t *testing.T) {
+	t.Parallel()
 	if _, err := nextVocabulary(); err != nil {
 		t.Fatal(err)
 	}
