@@ -30,7 +30,8 @@ func newLeases(r *Relay) *leases {
 // minTick bounds the rate of rounds started by kicks.
 const minTick = 50 * time.Millisecond
 
-// run renews and balances the leases until ctx ends.
+// run renews and balances the leases until ctx ends. It does not cancel a round: the server could write the
+// heartbeat after releaseAll has deleted it.
 func (l *leases) run(ctx context.Context) {
 	every := l.LeaseTTL / 5
 	timer := time.NewTimer(0)
@@ -42,7 +43,7 @@ func (l *leases) run(ctx context.Context) {
 		case <-timer.C:
 		case <-l.kick:
 		}
-		if err := l.round(ctx); err != nil && ctx.Err() == nil {
+		if err := l.round(context.WithoutCancel(ctx)); err != nil && ctx.Err() == nil {
 			l.Logger.WarnContext(ctx, "cannot renew the relay's leases", "error", err)
 		}
 		timer.Reset(every)
