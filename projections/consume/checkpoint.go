@@ -132,21 +132,18 @@ func withheldBeyond(results pgx.BatchResults, checkpoints map[int16]checkpoint) 
 
 // move advances the checkpoints of all runs by compare-and-set, in one statement.
 func (r *Runner) move(ctx context.Context, tx pgx.Tx, runs []*partitionRun) error {
-	var partitions []int16
-	var was, now []int64
-	var epochs []int32
+	var to moveColumns
 	rows := 0
 	for _, l := range runs {
 		if l.moves() {
-			partitions, rows = append(partitions, l.partition), rows+len(l.checkpoint.fed)
-			was, now = append(was, l.checkpoint.position), append(now, l.last)
-			epochs = append(epochs, r.epochs.owner(l.partition, l.last))
+			to.add(l.partition, l.checkpoint.position, l.last, r.epochs.owner(l.partition, l.last))
+			rows += len(l.checkpoint.fed)
 		}
 	}
-	if len(partitions) == 0 {
+	if rows == 0 {
 		return nil
 	}
-	tag, err := tx.Exec(ctx, moveCheckpoints, r.Consumer.Name, partitions, was, now, epochs)
+	tag, err := tx.Exec(ctx, moveCheckpoints, to.args(r.Consumer.Name)...)
 	if err != nil {
 		return fmt.Errorf("move checkpoints: %w", err)
 	}
@@ -154,6 +151,22 @@ func (r *Runner) move(ctx context.Context, tx pgx.Tx, runs []*partitionRun) erro
 		return fmt.Errorf("move checkpoints: %w", errMoved)
 	}
 	return nil
+}
+
+// moveColumns collects the columns of moveCheckpoints.
+type moveColumns struct {
+	partitions []int16
+	was, now   []int64
+	epochs     []int32
+}
+
+func (m *moveColumns) add(partition int16, was, now int64, epoch int32) {
+	m.partitions, m.epochs = append(m.partitions, partition), append(m.epochs, epoch)
+	m.was, m.now = append(m.was, was), append(m.now, now)
+}
+
+func (m *moveColumns) args(consumer string) []any {
+	return []any{consumer, m.partitions, m.was, m.now, m.epochs}
 }
 
 // commitTimeout bounds the wait for a commit's answer. It replaces the caller's context:

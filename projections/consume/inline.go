@@ -51,12 +51,11 @@ func (in *Inline) Fold(ctx context.Context, query projections.Query, stretches [
 
 // Move returns the statement that moves the checkpoints to the ends of the stretches.
 func (in *Inline) Move(stretches []events.InlineStretch) (sql string, args []any) {
-	partitions, was, now := make([]int16, len(stretches)), make([]int64, len(stretches)), make([]int64, len(stretches))
-	epochs := make([]int32, len(stretches))
-	for i, s := range stretches {
-		partitions[i], was[i], now[i], epochs[i] = s.Partition, s.After, s.UpTo, s.Epoch
+	var to moveColumns
+	for _, s := range stretches {
+		to.add(s.Partition, s.After, s.UpTo, s.Epoch)
 	}
-	return moveCheckpoints, []any{in.consumer.Name, partitions, was, now, epochs}
+	return moveCheckpoints, to.args(in.consumer.Name)
 }
 
 // Folded reports a committed transaction.
