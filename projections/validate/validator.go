@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/google/uuid"
@@ -151,14 +150,12 @@ type history struct {
 	err error
 }
 
-// tenantsOf lists the tenants of a batch.
+// tenantsOf lists the tenants of a batch, each once, in the order of their first events.
 func tenantsOf(batch []events.Envelope) (tenants []uuid.UUID) {
+	listed := make(map[uuid.UUID]bool)
 	for i := range batch {
-		if i > 0 && batch[i].TenantID == batch[i-1].TenantID {
-			continue
-		}
-		if !slices.Contains(tenants, batch[i].TenantID) {
-			tenants = append(tenants, batch[i].TenantID)
+		if t := batch[i].TenantID; !listed[t] {
+			listed[t], tenants = true, append(tenants, t)
 		}
 	}
 	return tenants
