@@ -220,6 +220,23 @@ func TestP2_TwoRunnersFoldOnce(t *testing.T) {
 	model.check(t, w.aggregates())
 }
 
+// An instance that gets a partition back continues at the checkpoint, not where it was itself: another instance has
+// folded events meanwhile, and some of them are delivered again.
+func TestP2_APartitionThatComesBackContinuesAtTheCheckpoint(t *testing.T) {
+	w := newLogFixture(t)
+	tenant := tenantIn(5)
+	w.verdicts(tenant, "calls", 30)
+	records := w.topic(events.TopicUsageValidated, 5, 0)
+	first, _ := w.aggregator(nil)
+	other, _ := w.aggregator(nil)
+	w.process(first, records[:10])
+	w.process(other, records[10:20])
+	w.process(first, records[15:])
+	if n := w.applied(tenant, "calls"); n != 30 {
+		t.Errorf("%d events are folded, want each of the 30 once", n)
+	}
+}
+
 // A batch that is only shuffled is complete: the log is not read.
 func TestShuffledBatchNeedsNoLog(t *testing.T) {
 	w := newLogFixture(t)
