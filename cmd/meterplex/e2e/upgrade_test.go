@@ -26,6 +26,7 @@ type upgrade struct {
 // database; the next takes over, the old one returns, and ends by itself when the database
 // requires the next. Each acknowledged event is counted once.
 func TestP2_OldAndNewBinaryTogetherAcrossAMigration(t *testing.T) {
+	t.Parallel()
 	if _, err := nextRelease(); err != nil { // built before the load: under load it takes longer
 		t.Fatal(err)
 	}
