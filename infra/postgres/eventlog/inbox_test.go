@@ -90,6 +90,23 @@ func TestP2_RefusedMessagesStayRefused(t *testing.T) {
 	}
 }
 
+// An event behind two of its key in a batch, one refused by an earlier delivery and one refused now, is the
+// first that is stored: it is a duplicate of neither.
+func TestP2_AnEventBehindRefusedOnesIsStored(t *testing.T) {
+	l, _, _ := openLog(t)
+	tenant := uuid.Must(uuid.NewV7())
+	deliver := func(message int, refused bool) commands.Submitted {
+		return delivery{message: message, event: "e", amount: 1, refused: refused}.submitted(tenant)
+	}
+	submit(t, l, tenant, deliver(0, true))
+	got := submit(t, l, tenant, deliver(0, false), deliver(1, true), deliver(2, false), deliver(3, false))
+	for i, want := range []commands.PlacementStatus{commands.Refused, commands.Refused, commands.Appended, commands.Duplicate} {
+		if got[i].Status != want {
+			t.Errorf("delivery %d: status %d, want %d", i, got[i].Status, want)
+		}
+	}
+}
+
 // The same messages through several instances at once, with different verdicts of
 // policy: each message has only one result.
 func TestP2_ConcurrentDeliveriesOfAMessageHaveOneOutcome(t *testing.T) {
