@@ -140,7 +140,7 @@ func (r *Runner) move(ctx context.Context, tx pgx.Tx, runs []*partitionRun) erro
 			rows += len(l.checkpoint.fed)
 		}
 	}
-	if rows == 0 {
+	if len(to.partitions) == 0 { // not rows == 0: all generations known may be detached, and others may have joined
 		return nil
 	}
 	tag, err := tx.Exec(ctx, moveCheckpoints, to.args(r.Consumer.Name)...)
