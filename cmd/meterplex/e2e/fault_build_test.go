@@ -113,7 +113,13 @@ func killPoints() (edits []overlay.Edit) {
 	for _, d := range []killPoint{
 		{writer, "\tconn, err := w.log.db.Session(ctx)\n", `fault.Die(map[bool]string{true: "small", false: "large"}[w.shared] + ": before the transaction")`},
 		{writer, "\tg.sent = true\n", `fault.Die(map[bool]string{true: "small", false: "large"}[w.shared] + ": heads locked")`},
-		{finish, "\t\tto.SendBind(&rest[i])\n", `if i == len(rest)-1 && to.Flush() == nil { ` + of + `": before COMMIT") }`},
+		{writer, "\tif err := g.decide(ctx, conn, hs, origin, probing); err != nil {\n", `if len(checkpoints) > 0 { fault.Die("inline: checkpoints locked") }`},
+		{"infra/postgres/eventlog/inline.go", "\tg.inlined = in\n", `fault.Die("inline: follow-ups placed")`},
+		{writer, "\t\t\tg.reportInline(time.Since(began))\n", `if len(g.inlined.stretches) > 0 { fault.Die("inline: after COMMIT, not reported") }`},
+		{writer, "\t\t\tg.answer(nil)\n\t\t\tif handed {\n", `if len(g.inlined.stretches) > 0 { fault.Die("inline: handed over, not answered") }`},
+		{finish, "\t\tto.SendBind(&rest[i])\n", `if i == len(rest)-1 && to.Flush() == nil {
+		if moves := len(rest) == 3; moves { fault.Die("inline: before COMMIT") } // heads, checkpoints, COMMIT
+		` + of + `": before COMMIT") }`},
 		{finish, "\t_ = server.Conn().SetDeadline(time.Time{})\n", `if err == nil { ` + of + `": after COMMIT") }`},
 		{store, "\t\treturn decide(tx)\n", `if err := decide(tx); err != nil { return err }
 	for i := range tx.appended { fault.Die(fmt.Sprint("change ", tx.appended[i].Subject, ": before COMMIT")) }
@@ -123,8 +129,8 @@ func killPoints() (edits []overlay.Edit) {
 		{relay, "\t\t\ts.settle(ctx, b)\n", `fault.Die("relay: between the broker's ack and the cursor")`},
 		{relay, "\tfor i := range b.segments {\n\t\tp := &b.segments[i]\n\t\tif lost[p.partition] {\n", `fault.Die("relay: after the cursor")`},
 		{replay, "\t\theld, err := r.moveCursor(ctx, u, end, sent)\n", `fault.Die("replay: between the broker's ack and the cursor")`},
-		{runner, "\tif err := commit(ctx, tx); err != nil {\n", `fault.Die(r.Consumer.Name + ": before COMMIT")`},
-		{runner, "\tr.committed(runs, done, all.appended)\n", `fault.Die(r.Consumer.Name + ": between COMMIT and ack")`},
+		{runner, "\tif err := commit(ctx, tx); err != nil {\n", `fault.Die(r.Consumer.Name + map[bool]string{true: ", handed"}[how.handed] + ": before COMMIT")`},
+		{runner, "\tr.committed(runs, done, all.appended)\n", `fault.Die(r.Consumer.Name + map[bool]string{true: ", handed"}[how.handed] + ": between COMMIT and ack")`},
 		{rebuild, "\t\tif err := consume.MoveCheckpoint(ctx,", `fault.Die(map[bool]string{true: "rebuild: the last chunk, before COMMIT", false: "rebuild: a chunk, before COMMIT"}[joined])`},
 		{rebuild, "\tif u.failure != nil {\n\t\treturn did, nil\n\t}\n\treturn did, err\n", `if err == nil && did { fault.Die("rebuild: a chunk, after COMMIT") }`},
 		{rebuilt, "\t\tvar state string\n", `if ready { fault.Die("rebuild: ready, before COMMIT") }`},
