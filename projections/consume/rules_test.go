@@ -24,6 +24,17 @@ func TestOwnerIsTheLastEpochThatBeganBefore(t *testing.T) {
 	}
 }
 
+// A failover loses the end of the log and the checkpoint's moves: the tail to wait for ends earlier.
+func TestATailBeyondTheLogIsNotWaitedFor(t *testing.T) {
+	now := time.Unix(0, 0)
+	w := tailWatch{after: 5 * time.Second}
+	w.lost([]lag{{1, 0, 15, 4}}, now)
+	w.lost([]lag{{1, 0, 3, 3}}, now.Add(time.Second))
+	if lost := w.lost([]lag{{1, 0, 3, 3}}, now.Add(6*time.Second)); len(lost) != 1 || lost[0].Number != 3 {
+		t.Errorf("got %+v, want one position, 3", lost)
+	}
+}
+
 func TestATailIsLostOnlyWithoutProgressBelowThePublishedPosition(t *testing.T) {
 	now := time.Unix(0, 0)
 	at := func(s int) time.Time { return now.Add(time.Duration(s) * time.Second) }

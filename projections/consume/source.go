@@ -122,7 +122,7 @@ func (w *tailWatch) lost(lags []lag, now time.Time) (ends []events.Position) {
 	}
 	for _, g := range lags {
 		s := &w.seen[g.partition]
-		if s.checkpoint != g.checkpoint || s.target <= g.checkpoint {
+		if s.checkpoint != g.checkpoint || s.target <= g.checkpoint || s.target > g.source { // beyond the source: a failover lost it
 			s.checkpoint, s.target, s.since = g.checkpoint, g.source, time.Time{}
 		}
 		still := now.Sub(s.since)
