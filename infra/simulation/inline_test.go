@@ -17,12 +17,16 @@ type inline struct {
 	s *sim
 }
 
-// inlineOf is the inline validator of every second API.
-func (s *sim) inlineOf(p *proc) eventlog.Inline {
+// inlineOf is the inline validator of every second process that ingests.
+func (s *sim) inlineOf(p *proc, handed consume.Handovers) eventlog.Inline {
 	if !strings.HasSuffix(p.name, "1") {
 		return nil
 	}
-	return inline{consume.NewInline(validate.Consumer(p.newID), consume.NewHandover(), nil, nil), s}
+	to := handed[events.TopicUsageRaw]
+	if to == nil {
+		to = consume.NewHandover()
+	}
+	return inline{consume.NewInline(validate.Consumer(p.newID), to, nil, nil), s}
 }
 
 func (inline) Open(partitions []int16) []int16 { return partitions }

@@ -15,6 +15,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
@@ -130,7 +131,11 @@ func (s *sim) startAPI(i int) {
 }
 
 func (s *sim) ingestOf(p *proc) *commands.IngestUsage {
-	l := s.logOf(p)
+	return s.ingestOn(p, s.logOf(p))
+}
+
+// ingestOn starts the writers of a log.
+func (s *sim) ingestOn(p *proc, l *eventlog.Log) *commands.IngestUsage {
 	l.Start()
 	p.onKill = func() { s.wait.Go(l.Close) }
 	return &commands.IngestUsage{Log: l, Histories: s, Now: time.Now, Window: domain.TimestampWindow{Ahead: time.Hour, Behind: time.Hour * 24 * 365}, NewID: func(time.Time) uuid.UUID { return p.newID() }}

@@ -3,7 +3,6 @@ package simulation
 import (
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -34,10 +33,11 @@ type simPipe struct {
 	due     map[string]bool     // to be published again
 	last    map[topicPart]int64 // the greatest position
 	offsets map[ckptKey]int64
+	folded  map[string]bool // events by group and id, whose folds a failover or a restore may have lost
 }
 
 func newSimPipe(s *sim) *simPipe {
-	return &simPipe{s, map[topicPart][]events.Record{}, map[string]bool{}, map[string]bool{}, map[topicPart]int64{}, map[ckptKey]int64{}}
+	return &simPipe{s, map[topicPart][]events.Record{}, map[string]bool{}, map[string]bool{}, map[topicPart]int64{}, map[ckptKey]int64{}, map[string]bool{}}
 }
 
 func (b *simPipe) has(r *simRow) bool { return b.stored[r.id()] && !b.due[r.id()] }
@@ -109,12 +109,50 @@ func (o simPublisher) Publish(topic string, msgs ...*message.Message) error {
 	}})
 }
 
+// reader is a member of a group that reads a topic.
+type reader struct {
+	group string
+	topic events.Topic
+	stand map[int16]int64     // the next offset
+	away  map[int16]time.Time // until when another member has the partition
+	hands bool                // events are handed over to it
+	began int                 // the life of the server in which the process began
+}
+
+func (b *simPipe) newReader(c *projections.Consumer, hands bool) *reader {
+	r := &reader{c.Name, c.Topic, map[int16]int64{}, map[int16]time.Time{}, hands, b.s.life}
+	for _, p := range b.s.plan.partitions {
+		r.stand[p] = b.offsets[ckptKey{r.group, p}]
+	}
+	return r
+}
+
+// owns reports whether the member has a partition. One that comes back begins at the offset of the group.
+func (b *simPipe) owns(r *reader, p int16) bool {
+	until, moved := r.away[p]
+	if moved && !b.s.calm && time.Now().Before(until) {
+		return false
+	}
+	if moved {
+		delete(r.away, p)
+		r.stand[p] = b.offsets[ckptKey{r.group, p}]
+	}
+	return true
+}
+
 // fetch reads records from a reader's position, with the faults of a bad network and a
 // faulty broker.
-func (b *simPipe) fetch(topic events.Topic, stand map[int16]int64) (batch []events.Record) {
-	s, w := b.s, &b.s.w
+func (b *simPipe) fetch(r *reader) (batch []events.Record) {
+	s, w, stand := b.s, &b.s.w, r.stand
 	for _, p := range s.plan.partitions {
-		all := b.records[topicPart{topic, p}]
+		if s.chance(w.moves) {
+			s.count("partition moved")
+			r.away[p] = time.Now().Add(time.Duration(s.rng.IntN(15_000)) * time.Millisecond)
+		}
+		if !b.owns(r, p) {
+			continue
+		}
+		all := b.records[topicPart{r.topic, p}]
 		switch {
 		case s.chance(w.rewind):
 			s.count("rewound")
@@ -151,18 +189,38 @@ func (b *simPipe) fetch(topic events.Topic, stand map[int16]int64) (batch []even
 }
 
 // ack commits offsets: an acknowledged record must be in the checkpoint, unless the database lost it since.
-func (b *simPipe) ack(group string, batch []events.Record, stand map[int16]int64, life int) {
+func (b *simPipe) ack(r *reader, batch []events.Record, stand map[int16]int64, life int) {
 	for i := range batch {
 		if life != b.s.life {
 			break
 		}
 		at, err := codec.PlaceOf(&batch[i])
-		if err == nil && at.Epoch == b.s.db.owner(at.Position) && b.s.db.holds(&batch[i], at.Position) && at.Position.Number > b.s.db.ckpt[ckptKey{group, at.Position.Partition}] {
-			b.s.fail("%s acknowledged %s before it was committed", group, at.Position)
+		if err == nil && at.Epoch == b.s.db.owner(at.Position) && b.s.db.holds(&batch[i], at.Position) &&
+			at.Position.Number > b.s.db.ckpt[ckptKey{r.group, at.Position.Partition}] && !b.remembers(r, &batch[i]) {
+			b.s.fail("%s acknowledged %s before it was committed", r.group, at.Position)
 		}
 	}
 	for p, n := range stand {
-		b.offsets[ckptKey{group, p}] = n
+		b.offsets[ckptKey{r.group, p}] = n
+	}
+}
+
+// remembers reports whether the process may take a record for folded because it, or another one, folded it before a
+// failover that the process survived. Then the search for lost tails finds the event.
+func (b *simPipe) remembers(r *reader, record *events.Record) bool {
+	if r.hands && r.began < b.s.life && b.folded[r.group+string(record.Header(events.HeaderEventID))] {
+		b.s.count("fold remembered that a failover lost")
+		return true
+	}
+	return false
+}
+
+// remember notes what is folded before the database is set back.
+func (b *simPipe) remember() {
+	for k, n := range b.s.db.ckpt {
+		for i := range min(n, int64(len(b.s.db.rows[k.partition]))) {
+			b.folded[k.consumer+b.s.db.rows[k.partition][i].id()] = true
+		}
 	}
 }
 
@@ -172,17 +230,20 @@ func (db *simDB) holds(r *events.Record, at events.Position) bool {
 	return at.Number <= int64(len(rows)) && rows[at.Number-1].id() == string(r.Header(events.HeaderEventID))
 }
 
-func (s *sim) behind(topic events.Topic, stand map[int16]int64) bool {
-	return slices.ContainsFunc(s.plan.partitions, func(p int16) bool {
-		return int64(len(s.pipe.records[topicPart{topic, p}])) > stand[p]
+func (b *simPipe) behind(r *reader) bool {
+	return slices.ContainsFunc(b.s.plan.partitions, func(p int16) bool {
+		return b.owns(r, p) && int64(len(b.records[topicPart{r.topic, p}])) > r.stand[p]
 	})
 }
 
 // logOf is the log of a process, before its writers start.
-func (s *sim) logOf(p *proc) *eventlog.Log {
+func (s *sim) logOf(p *proc) *eventlog.Log { return s.logWith(p, nil) }
+
+// logWith hands the events of the log over to consumers of the process.
+func (s *sim) logWith(p *proc, handed consume.Handovers) *eventlog.Log {
 	return eventlog.On(simPool{p}, simPool{p}, eventlog.Config{
 		Producer: events.Producer{Service: "simulation"}, Writers: 2, Now: time.Now, NewID: p.newID, Logger: slog.New(slog.DiscardHandler),
-		Inline: s.inlineOf(p),
+		Inline: s.inlineOf(p, handed), Handed: handed.Offer,
 	})
 }
 
@@ -192,60 +253,6 @@ func (s *sim) storeOf(p *proc) *store.Store {
 
 // half replaces the service's source of random numbers.
 func half(d time.Duration) time.Duration { return d / 2 }
-
-// apartFromOthers is the interval of a consumer's search for lost tails. It has no multiple in common with
-// the other pauses: the order of two statements of one process at the same time would be up to the real
-// scheduler.
-const apartFromOthers = consume.DefaultTailEvery + 37*time.Microsecond
-
-// startConsumer starts an instance of a consumer, with its watch for lost tails.
-func (s *sim) startConsumer(name string, make func(*proc) projections.Consumer) {
-	p := s.newProc(name)
-	c := make(p)
-	p.start = func() { s.startConsumer(name, make) }
-	runner := &consume.Runner{Pool: simPool{p}, Log: s.logOf(p), Consumer: c, NewID: p.newID, Logger: slog.New(slog.DiscardHandler), Observe: s}
-	stand := map[int16]int64{}
-	for _, i := range s.plan.partitions {
-		stand[i] = s.pipe.offsets[ckptKey{c.Name, i}]
-	}
-	p.run(func() {
-		for {
-			select {
-			case <-p.ctx.Done():
-				return
-			case <-time.After(apartFromOthers):
-			}
-			lost, err := runner.LostTails(p.ctx)
-			if err == nil && len(lost) > 0 {
-				_ = runner.ReadUpTo(p.ctx, lost)
-			}
-		}
-	})
-	p.run(func() {
-		for {
-			var batch []events.Record
-			var life int
-			err := p.do(&operation{what: "fetch", kind: kindFetch, until: time.Now().Add(time.Hour), ready: func() bool { return s.behind(c.Topic, stand) },
-				effect: func(opOutcome) error { batch, life = s.pipe.fetch(c.Topic, stand), s.life; return nil }})
-			for err == nil && len(batch) > 0 {
-				if err = runner.Process(p.ctx, batch); err == nil {
-					break
-				}
-				s.count("batch came again")
-				if p.idle("pause", 100*time.Millisecond, never) {
-					err = nil
-				}
-			}
-			if err == nil {
-				at := maps.Clone(stand)
-				err = p.do(&operation{what: "acknowledge", kind: kindAuto, effect: func(opOutcome) error { s.pipe.ack(c.Name, batch, at, life); return nil }})
-			}
-			if err != nil && !p.idle("rest", 100*time.Millisecond, never) {
-				return
-			}
-		}
-	})
-}
 
 // Observe counts the transactions of consumers that met this or that.
 func (s *sim) Observe(_ *projections.Consumer, b projections.Batch) {

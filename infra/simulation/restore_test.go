@@ -116,6 +116,7 @@ func (s *sim) failover(p *proc) bool {
 // setBack puts one of the backups in the place of the database.
 func (s *sim) setBack() {
 	s.life++
+	s.pipe.remember()
 	for _, o := range s.procs {
 		for _, tx := range slices.Clone(o.open) {
 			tx.lose()

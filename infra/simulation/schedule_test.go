@@ -90,12 +90,12 @@ type faultRates struct {
 	crash, cut, lost, limbo, partly, freeze, pass int
 	twice, shuffle, drop, damage, rewind, skip    int
 	retries, rebuilds, rewinds, restores          int // whether there are any
-	failovers                                     int
+	failovers, moves                              int
 }
 
 func (w *faultRates) rates() []*int {
 	return []*int{&w.crash, &w.cut, &w.lost, &w.limbo, &w.partly, &w.freeze, &w.pass, &w.twice, &w.shuffle, &w.drop, &w.damage, &w.rewind, &w.skip,
-		&w.retries, &w.rebuilds, &w.rewinds, &w.restores, &w.failovers}
+		&w.retries, &w.rebuilds, &w.rewinds, &w.restores, &w.failovers, &w.moves}
 }
 
 type sim struct {

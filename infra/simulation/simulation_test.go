@@ -63,7 +63,7 @@ func newSim(seed uint64, with setup) *sim {
 // are left meet more of the work.
 func drawFaultRates(rng *rand.Rand, without []int) faultRates {
 	w := faultRates{crash: 30, cut: 80, lost: 150, limbo: 150, partly: 300, freeze: 30, pass: 100,
-		twice: 200, shuffle: 400, drop: 150, damage: 60, rewind: 60, skip: 30, retries: 1, rebuilds: 1, rewinds: 1, restores: 1, failovers: 1}
+		twice: 200, shuffle: 400, drop: 150, damage: 60, rewind: 60, skip: 30, retries: 1, rebuilds: 1, rewinds: 1, restores: 1, failovers: 1, moves: 60}
 	for i, rate := range w.rates() {
 		*rate = rng.IntN(2) * (1 + rng.IntN(*rate))
 		if slices.Contains(without, i) {
@@ -79,14 +79,15 @@ func runSeed(t *testing.T, seed uint64, with setup) *sim {
 	synctest.Test(t, func(*testing.T) {
 		s = newSim(seed, with)
 		s.doors = make([]*commands.IngestUsage, 2)
-		for i := range s.doors {
-			s.startAPI(i)
+		s.startAPI(0)
+		s.startNode(1)
+		if s.rng.IntN(3) > 0 { // others work on the same partitions
+			s.startConsumer("validator-0", func(p *proc) projections.Consumer { return validate.Consumer(p.newID) })
+			s.startConsumer("aggregator-0", func(p *proc) projections.Consumer { return aggregatorOfPoison(p.newID) })
 		}
 		for i := range 2 {
 			s.startRelay(fmt.Sprint("relay-", i))
 			s.startCommands(fmt.Sprint("commands-", i))
-			s.startConsumer(fmt.Sprint("validator-", i), func(p *proc) projections.Consumer { return validate.Consumer(p.newID) })
-			s.startConsumer(fmt.Sprint("aggregator-", i), func(p *proc) projections.Consumer { return aggregatorOfPoison(p.newID) })
 			if s.w.retries > 0 {
 				s.startConsumer(fmt.Sprint("retries-", i), s.commandsConsumer)
 			}
@@ -199,7 +200,8 @@ func TestP2_SimulatedFaultsLoseAndDoubleNothing(t *testing.T) {
 	for _, what := range append(outcomeNames[1:], "frozen", "commit lost", "late commit", "rewound", "moved forward", "dropped", "damaged", "delivered twice",
 		"shuffled", "published again", "unique violation", "head left to others", "validated inline", "checkpoint left to others", "lease taken over", "cursor refused", "withheld", "savepoint",
 		"sum refused by the database", "batch came again", "sent again", "message again", "duplicates passed", "read from the log", "strays",
-		"retry", "rebuild ready", "promotion", "abandoned", "relay sent back", "restored", "failed over", "epoch raised", "records of an ended history") {
+		"retry", "rebuild ready", "promotion", "abandoned", "relay sent back", "restored", "failed over", "epoch raised", "records of an ended history",
+		"handed to the validator", "handed to the aggregator", "handed events left to the pipe", "partition moved") {
 		if counts[what] == 0 {
 			t.Errorf("%q never happened", what)
 		}
