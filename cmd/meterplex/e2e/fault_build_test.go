@@ -115,12 +115,12 @@ func killPoints() (edits []overlay.Edit) {
 		{writer, "\tg.sent = true\n", `fault.Die(map[bool]string{true: "small", false: "large"}[w.shared] + ": heads locked")`},
 		{writer, "\tif err := g.decide(ctx, conn, hs, origin, probing); err != nil {\n", `if len(checkpoints) > 0 { fault.Die("inline: checkpoints locked") }`},
 		{"infra/postgres/eventlog/inline.go", "\tg.inlined = in\n", `fault.Die("inline: follow-ups placed")`},
-		{writer, "\t\t\tg.reportInline(time.Since(began))\n", `if len(g.inlined.stretches) > 0 { fault.Die("inline: after COMMIT, not reported") }`},
 		{writer, "\t\t\tg.answer(nil)\n\t\t\tif handed {\n", `if len(g.inlined.stretches) > 0 { fault.Die("inline: handed over, not answered") }`},
 		{finish, "\t\tto.SendBind(&rest[i])\n", `if i == len(rest)-1 && to.Flush() == nil {
 		if moves := len(rest) == 3; moves { fault.Die("inline: before COMMIT") } // heads, checkpoints, COMMIT
 		` + of + `": before COMMIT") }`},
-		{finish, "\t_ = server.Conn().SetDeadline(time.Time{})\n", `if err == nil { ` + of + `": after COMMIT") }`},
+		{finish, "\t_ = server.Conn().SetDeadline(time.Time{})\n", `if err == nil && checkpoints != nil { fault.Die("inline: after COMMIT") }
+	if err == nil { ` + of + `": after COMMIT") }`},
 		{store, "\t\treturn decide(tx)\n", `if err := decide(tx); err != nil { return err }
 	for i := range tx.appended { fault.Die(fmt.Sprint("change ", tx.appended[i].Subject, ": before COMMIT")) }
 	decide = func(*changeTx) error { return nil }`},

@@ -7,7 +7,7 @@ import "testing"
 func inlinePoints() []string {
 	const validator, aggregator = "meterplex-usage-validator, handed", "meterplex-usage-aggregator, handed"
 	return []string{
-		"inline: checkpoints locked", "inline: follow-ups placed", "inline: before COMMIT", "inline: after COMMIT, not reported", "inline: handed over, not answered",
+		"inline: checkpoints locked", "inline: follow-ups placed", "inline: before COMMIT", "inline: after COMMIT", "inline: handed over, not answered",
 		validator + ": before COMMIT", validator + ": between COMMIT and ack", aggregator + ": before COMMIT", aggregator + ": between COMMIT and ack",
 	}
 }
