@@ -89,6 +89,36 @@ func TestReceiptOfARejectedAndRetriedEvent(t *testing.T) {
 	}
 }
 
+// Two tenants of a partition may name their events alike: an operator's receipt is of the tenant that is asked for,
+// in each of its steps.
+func TestP9_ReceiptsForOperatorsAreOfOneTenant(t *testing.T) {
+	s := newPipelineFixture(t)
+	one, other := tenantIn(9), tenantIn(9)
+	for i, tenant := range []uuid.UUID{one, other} {
+		s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
+		at := s.append(usageEvent(tenant, "counted", "calls", int64(5+i), may), usageEvent(tenant, "refused", "unknown", int64(5+i), may),
+			usageEvent(tenant, fmt.Sprint("own ", i), "calls", 1, may))
+		s.append(conflict(tenant, "counted", at[0], fmt.Sprint("other ", i)))
+		s.settle()
+		s.retry(tenant, s.receipt(tenant, "refused").Rejected.DeadLetterID, at[1].Number, 1)
+		s.settle()
+	}
+	for _, tenant := range []uuid.UUID{one, other} {
+		for _, id := range []string{"counted", "refused"} {
+			got, err := s.reads.Receipt(t.Context(), operator, tenant, id, query.Wait{})
+			s.must(err)
+			if want := s.receipt(tenant, id); !reflect.DeepEqual(got, want) {
+				t.Errorf("an operator's receipt of %s is %+v, the tenant's own %+v", id, got, want)
+			}
+			if len(got.Conflicts)+len(got.Retries) != 1 || len(got.DeadLetters) != len(got.Retries) {
+				t.Errorf("%s has %d conflicts, %d retries and %d dead letters, want one conflict, or one retry and one letter", id, len(got.Conflicts), len(got.Retries), len(got.DeadLetters))
+			}
+		}
+	}
+	_, err := s.reads.Receipt(t.Context(), operator, other, "own 0", query.Wait{})
+	refusedAs(t, query.ErrNotFound, err)
+}
+
 // retry appends the event that the command router appends for a rejection.
 func (s *pipelineFixture) retry(tenant, letter uuid.UUID, raw int64, attempt int) {
 	s.Helper()
