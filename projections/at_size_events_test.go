@@ -2,7 +2,10 @@ package projections_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections/audit"
@@ -82,4 +85,57 @@ func (s *sizeFixture) asOf(most int64, key string, viewer query.Viewer, feature 
 			s.Errorf("%q as of %d: %+v %v", feature, at, page, err)
 		}
 	})
+}
+
+// P12: an explanation with the events left out costs the page and what it lists, in a figure of any
+// size; in a tenant with more refusals than one answer looks through it ends, and says so.
+func TestP12_LeftOutEventsDoNotGrowWithTheTenant(t *testing.T) {
+	s := newSizeFixture(t)
+	s.write(written{from: 100_000, events: 1000, run: 1000, rejects: 20, features: []string{"calls"}, vacuum: true}) // statistics of a small tenant
+	s.write(written{events: 30_000, run: 1000, rejects: 500, features: []string{"calls"}})
+	s.write(written{from: 30_000, events: 30_000, run: 30_000, rejects: 500, features: []string{"calls"}}) // an import
+	s.withholdVerdicts(20_000, 30)
+	s.leftOut(20_000, "calls", 50+120+30, false)
+	s.leftOut(5000, "none", 0, false)
+	s.write(written{from: 200_000, events: 11_000, run: 1000, rejects: 1, features: []string{"other"}})
+	s.leftOut(80_000, "calls", 30, true)
+	s.leftOut(15_000, "other", 1000, true)
+	s.withholdVerdicts(25_000, 11_000)
+	s.leftOut(80_000, "calls", 1000, true)
+}
+
+// withholdVerdicts records that the pipe did not carry n verdicts of the tenant, after the first ones.
+func (s *sizeFixture) withholdVerdicts(first, n int) {
+	s.Helper()
+	rows, err := s.pool.Query(s.Context(), `SELECT position, dedupe_key FROM event_log_rows WHERE partition = $1 AND tenant_id = $2 AND subject = 2 ORDER BY position OFFSET $3 LIMIT $4`, s.partition, s.tenant, first, n)
+	s.must(err)
+	var number int64
+	var key string
+	var letters []events.Pending
+	_, err = pgx.ForEachRow(rows, []any{&number, &key}, func() error {
+		letters = append(letters, plainEvent(s.tenant, events.PublishFailed, events.Counts{Parked: 1}, events.Failed{SourcePosition: number, Code: "publish_refused"}))
+		return nil
+	})
+	s.must(err)
+	for some := range slices.Chunk(letters, 1000) {
+		s.append(some...)
+	}
+	s.drain(s.lettering)
+}
+
+// leftOut reads what is left out of a figure, live and as of a position, several times: the server
+// changes the plan of a statement after its fifth run.
+func (s *sizeFixture) leftOut(most int64, feature string, want int, more bool) {
+	s.Helper()
+	now := usage.AsOf{Position: new(s.head(s.tenant))}
+	for key, viewer := range s.viewers() {
+		for _, asOf := range []*usage.AsOf{nil, nil, nil, &now, &now, &now, nil} {
+			s.atMost(most, "what is left out of "+feature+" by a key of the "+key, func() {
+				e, err := s.reads.Explain(s.Context(), viewer, usage.ExplainQuery{TenantID: s.tenant, Feature: feature, PeriodKey: "2026-05", Limit: 50, AsOf: asOf, Rejected: true})
+				if err != nil || len(e.LeftOut) != want || e.LeftOutMore != more {
+					s.Errorf("%s: %d events are left out, more %v, %v", feature, len(e.LeftOut), e.LeftOutMore, err)
+				}
+			})
+		}
+	}
 }

@@ -43,7 +43,8 @@ type Explanation struct {
 	Data       []ExplainedUsage
 	Next       string
 	LeftOut    []LeftOutUsage
-	// LeftOutMore means that LeftOut is truncated.
+	// LeftOutMore means that more may be left out than LeftOut lists: it is truncated, or the tenant has
+	// more rejections or failures than one answer looks through.
 	LeftOutMore bool
 }
 
@@ -68,15 +69,13 @@ type explanation struct {
 	count   int64
 	read    int  // verdicts
 	ended   bool // all verdicts were read
-	parked  []countedUsage
 	entries []countedUsage
 	limit   int
-	raws    map[int64]bool // recorded positions of the counted events
 }
 
 // Explain returns the events behind a figure.
 func (r *Reads) Explain(ctx context.Context, v query.Viewer, q ExplainQuery) (Explanation, error) {
-	x := explanation{ExplainQuery: &q, limit: query.PageSize(q.Limit), live: q.AsOf == nil, raws: make(map[int64]bool)}
+	x := explanation{ExplainQuery: &q, limit: query.PageSize(q.Limit), live: q.AsOf == nil}
 	place, given, err := ParseExplainCursor(q.After)
 	if err == nil && given != nil && *given != x.live {
 		err = query.ErrCursorInvalid
@@ -110,7 +109,7 @@ func (r *Reads) Explain(ctx context.Context, v query.Viewer, q ExplainQuery) (Ex
 		if e, err = x.page(ctx, tx); err != nil || !x.Rejected || q.After != "" {
 			return err
 		}
-		e.LeftOut, e.LeftOutMore, err = x.leftOut(ctx, tx, t, x.parked)
+		e.LeftOut, e.LeftOutMore, err = x.leftOut(ctx, tx, t)
 		return err
 	})
 	return e, err
@@ -198,7 +197,7 @@ func (x *explanation) knows(c *countedUsage) bool {
 const checkedAtOnce = 1000
 
 // walk reads the verdicts of the page and one more, which shows that another page follows. A
-// first page reads the others, too, to find the events left out.
+// first page reads up to checkedAtOnce of them.
 func (x *explanation) walk(ctx context.Context, tx pgx.Tx, t *tenantVerdicts) error {
 	f := t.wholeFigure(x.Feature, x.PeriodKey, nil)
 	f.after, f.upTo = x.place.after, x.place.bound
@@ -209,27 +208,18 @@ func (x *explanation) walk(ctx context.Context, tx pgx.Tx, t *tenantVerdicts) er
 	x.count, x.ended = x.place.counted, true
 	return f.each(ctx, tx, func(c *countedUsage, counted bool) bool {
 		x.read++
-		if x.knows(c) {
-			x.add(c, counted)
+		if counted && x.knows(c) {
+			x.add(c)
 		}
-		whole := x.After == "" && (x.Rejected || x.read < checkedAtOnce)
+		whole := x.After == "" && x.read < checkedAtOnce
 		x.ended = len(x.entries) <= x.limit || whole
 		return x.ended
 	})
 }
 
-func (x *explanation) add(c *countedUsage, counted bool) {
-	if !counted {
-		if x.Rejected {
-			x.parked = append(x.parked, *c)
-		}
-		return
-	}
+func (x *explanation) add(c *countedUsage) {
 	x.sum.Add(&x.sum, big.NewInt(c.delta.Amount))
 	x.count += c.delta.Count
-	if x.Rejected {
-		x.raws[c.verdict.RawPosition] = true
-	}
 	if len(x.entries) <= x.limit {
 		x.entries = append(x.entries, *c)
 	}

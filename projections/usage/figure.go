@@ -28,7 +28,7 @@ const (
 )
 
 const readFigureVerdicts = `
-SELECT l.position, l.subject, l.causation_id, l.occurred_at, l.dedupe_key, l.body
+SELECT ` + verdictColumns + `
 FROM verdict_positions($1, $2, $3, $4, $5, $6, $7) AS v (position)
 CROSS JOIN LATERAL (SELECT e.* FROM event_log e WHERE e.partition = $1 AND e.position = v.position LIMIT 1) l
 ORDER BY l.position`
@@ -61,9 +61,20 @@ func (f *figureWalk) each(ctx context.Context, tx pgx.Tx, visit func(c *countedU
 // piece reads the next verdicts, with their causes and whether they count.
 func (f *figureWalk) piece(ctx context.Context, tx pgx.Tx, size int) ([]countedUsage, error) {
 	t := f.verdicts
-	var list []countedUsage
-	args := []any{t.partition, t.tenant, f.feature, f.period, f.after, f.upTo, size}
-	err := query.Run(ctx, tx, query.New(readFigureVerdicts, args, query.Each(func(rows pgx.Rows) error {
+	list, err := t.read(ctx, tx, readFigureVerdicts, t.partition, t.tenant, f.feature, f.period, f.after, f.upTo, size)
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	f.after = list[len(list)-1].position
+	if f.asOf == nil {
+		return list, nil
+	}
+	return list, t.findCauses(ctx, tx, list, *f.asOf)
+}
+
+// read reads verdicts by a statement that returns verdictColumns, and whether they count.
+func (t *tenantVerdicts) read(ctx context.Context, tx pgx.Tx, sql string, args ...any) (list []countedUsage, err error) {
+	err = query.Run(ctx, tx, query.New(sql, args, query.Each(func(rows pgx.Rows) error {
 		c, err := t.scan(rows)
 		list = append(list, c)
 		return err
@@ -71,7 +82,6 @@ func (f *figureWalk) piece(ctx context.Context, tx pgx.Tx, size int) ([]countedU
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
-	f.after = list[len(list)-1].position
 	if err := t.readFailed(ctx, tx, list); err != nil {
 		return nil, err
 	}
@@ -80,10 +90,7 @@ func (f *figureWalk) piece(ctx context.Context, tx pgx.Tx, size int) ([]countedU
 			list[i].folds = false
 		}
 	}
-	if f.asOf == nil {
-		return list, nil
-	}
-	return list, t.findCauses(ctx, tx, list, *f.asOf)
+	return list, nil
 }
 
 const readFailedVerdicts = `SELECT verdict, code, reason FROM failed_verdicts($1, $2)`

@@ -92,6 +92,9 @@ func (t *tenantVerdicts) scanUncounted(rows pgx.Rows) error {
 	return err
 }
 
+// verdictColumns are the columns of l, a row of the log, that scan reads.
+const verdictColumns = `l.position, l.subject, l.causation_id, l.occurred_at, l.dedupe_key, l.body`
+
 // scan reads a verdict and folds it: the aggregator has not counted a verdict that the fold
 // refuses now. The cause is that of a first verdict.
 func (t *tenantVerdicts) scan(rows pgx.Rows) (countedUsage, error) {

@@ -220,3 +220,13 @@ func TestExplanationsThatDoNotAddUpSetTheExitCode(t *testing.T) {
 		}
 	}
 }
+
+// With --rejected one page of the events is read, which does not prove that all of them add up.
+func TestALongFigureIsNotProvenByItsRejections(t *testing.T) {
+	p := newFakeService(t)
+	p.catalog["/api/v1/usage/aggregates/explain"] = json.RawMessage(`{"total":5,"eventCount":2000,"adds":true,"asOfPosition":"3-4","data":[],"nextCursor":"c","rejected":[],"rejectedMore":true}`)
+	code, _, errs := newConsole(t, p).run("usage", "explain", "--feature", "a", "--period", "2026-05", "--rejected")
+	if code != exitYes || len(p.requests) != 1 || !strings.Contains(errs, "without --rejected all of them are read") || !strings.Contains(errs, "There may be more") {
+		t.Errorf("exit code %d, %q\n%s", code, p.requests, errs)
+	}
+}

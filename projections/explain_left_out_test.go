@@ -1,0 +1,155 @@
+package projections_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
+	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/query"
+	"github.com/meterplex/meterplex/projections/usage"
+)
+
+// figureInLog is a figure, live up to a checkpoint or as of a position, and the tenant's part of the log.
+type figureInLog struct {
+	feature, period string
+	subscription    uuid.UUID // Nil: all
+	folded, asOf    int64
+	log             []events.Envelope
+	byID            map[uuid.UUID]*events.Envelope
+	failed          map[int64]*events.Failed
+}
+
+func newFigureInLog(log []events.Envelope) *figureInLog {
+	f := &figureInLog{log: log, byID: map[uuid.UUID]*events.Envelope{}, failed: map[int64]*events.Failed{}}
+	for i := range log {
+		f.byID[log[i].EventID] = &log[i]
+		if log[i].Subject == events.PublishFailed || log[i].Subject == events.AggregationFailed {
+			letter := new(events.Failed)
+			_ = json.Unmarshal(log[i].Payload, letter)
+			f.failed[letter.SourcePosition] = letter
+		}
+	}
+	return f
+}
+
+// cause is the position of the recorded event or the retry that a verdict or refusal is on.
+func (f *figureInLog) cause(e *events.Envelope) int64 {
+	if e.Subject == events.Reaggregated {
+		return e.Position.Number
+	}
+	return f.byID[e.CausationID].Position.Number
+}
+
+// leftOut is the definition, by brute force: the last refusal of each event that no verdict of the
+// figure counts, as text.
+func (f *figureInLog) leftOut() (list []string) {
+	last, counted := map[int64]usage.LeftOutUsage{}, map[int64]bool{}
+	keep := func(raw int64, u usage.LeftOutUsage, e *events.Envelope) {
+		if u.VerdictPosition, u.Position = e.Position, (events.Position{Partition: e.Position.Partition, Number: raw}); u.VerdictPosition.Number > last[raw].VerdictPosition.Number {
+			last[raw] = u
+		}
+	}
+	for i := range f.log {
+		e := &f.log[i]
+		switch e.Subject {
+		case events.UsageRejected:
+			var no events.Rejected
+			_ = json.Unmarshal(e.Payload, &no)
+			start, end, bounded := domain.PeriodBounds(f.period)
+			if no.Feature == f.feature && (!bounded || !e.OccurredAt.Before(start) && e.OccurredAt.Before(end)) && f.cause(e) <= f.asOf {
+				keep(no.RawPosition, usage.LeftOutUsage{EventID: no.EventID, Status: projections.UsageRejected, Code: no.Code, Reason: no.Reason, Timestamp: e.OccurredAt.UTC()}, e)
+			}
+		case events.UsageValidated, events.Reaggregated:
+			v, _ := codec.VerdictOf(e)
+			if v.Feature != f.feature || v.PeriodKey != f.period || f.subscription != uuid.Nil && v.ValidatedSubscriptionID != f.subscription || e.Position.Number > f.folded || f.cause(e) > f.asOf {
+				continue
+			}
+			if why := f.failed[e.Position.Number]; why != nil {
+				keep(v.RawPosition, usage.LeftOutUsage{EventID: v.EventID, Status: projections.UsageDeadLettered, Code: why.Code, Reason: why.Reason, Timestamp: v.Timestamp.UTC()}, e)
+			} else {
+				counted[v.RawPosition] = true
+			}
+		}
+	}
+	for raw, u := range last {
+		if !counted[raw] {
+			list = append(list, fmt.Sprintf("%+v", u))
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// P12: at every moment, whatever is in flight, the events that an explanation lists as left out of a
+// figure are those that the log says, for live figures and as of any position.
+func TestP12_LeftOutEventsMatchTheLog(t *testing.T) {
+	s := newPipelineFixture(t)
+	found := map[string]int{}
+	rapid.Check(t, func(rt *rapid.T) {
+		d := newHistory(s)
+		if rapid.Bool().Draw(rt, "failures") {
+			d.addFailures()
+		}
+		for range rapid.IntRange(2, 16).Draw(rt, "steps") {
+			d.addStep(rt)
+		}
+		d.checkLeftOut(rt, false, found)
+		d.Rest()
+		d.checkLeftOut(rt, true, found)
+	})
+	for _, kind := range []string{"live REJECTED", "live DEAD_LETTERED", "as of REJECTED", "as of DEAD_LETTERED"} {
+		if found[kind] == 0 {
+			t.Errorf("no event was %s", kind)
+		}
+	}
+}
+
+// checkLeftOut holds what is left out of some figures against the log; if nothing is in flight, as of
+// a position, too.
+func (d *history) checkLeftOut(rt *rapid.T, atRest bool, found map[string]int) {
+	own, _ := d.readAll()
+	f := newFigureInLog(own)
+	subscriptions := []uuid.UUID{uuid.Nil}
+	for i := range own {
+		if v, err := codec.VerdictOf(&own[i]); err == nil && own[i].Subject == events.UsageValidated {
+			subscriptions = append(subscriptions, v.ValidatedSubscriptionID)
+		}
+	}
+	for range 5 {
+		f.feature = rapid.SampledFrom([]string{"calls", "panics", "unknown", "ever"}).Draw(rt, "feature")
+		f.period = rapid.SampledFrom([]string{"2026-05", "2026-05", "2026-06", domain.PeriodLifetime}).Draw(rt, "period")
+		f.subscription = rapid.SampledFrom(subscriptions).Draw(rt, "subscription")
+		f.folded, f.asOf = d.checkpoint(events.GroupAggregator, d.partition), math.MaxInt64
+		q := usage.ExplainQuery{TenantID: d.tenant, Feature: f.feature, PeriodKey: f.period, SubscriptionID: f.subscription, Limit: 2, Rejected: true}
+		kind := "live "
+		if atRest && rapid.Bool().Draw(rt, "of the past") {
+			kind, f.folded, f.asOf = "as of ", math.MaxInt64, rapid.Int64Range(1, own[len(own)-1].Position.Number).Draw(rt, "at")
+			q.AsOf = &usage.AsOf{Position: &events.Position{Partition: d.partition, Number: f.asOf}}
+		}
+		e, err := d.reads.Explain(context.Background(), rapid.SampledFrom([]query.Viewer{tenantViewer(d.tenant), operator}).Draw(rt, "viewer"), q)
+		d.must(err)
+		var got []string
+		for _, u := range e.LeftOut {
+			got = append(got, fmt.Sprintf("%+v", u))
+			found[kind+u.Status]++
+		}
+		if !slices.IsSortedFunc(e.LeftOut, func(a, b usage.LeftOutUsage) int { return cmp.Compare(a.Position.Number, b.Position.Number) }) || e.LeftOutMore {
+			rt.Fatalf("%+v: not in order, or more: %+v", q, e)
+		}
+		if slices.Sort(got); !reflect.DeepEqual(got, f.leftOut()) {
+			rt.Fatalf("left out of %+v:\n%q instead of\n%q", q, got, f.leftOut())
+		}
+	}
+}
