@@ -46,7 +46,7 @@ type RebuildTx interface {
 	LockGenerations(r *domain.Rebuild) error
 	// Generations returns the rebuild's generation and those that readers see.
 	Generations(r *domain.Rebuild) ([]domain.Generation, error)
-	// MovesEvents reports whether the rebuild's fold counts other events in the
+	// MovesEvents reports whether the rebuild's generation counts other events in the
 	// rebuild's period than the live one.
 	MovesEvents(r *domain.Rebuild) (bool, error)
 	// Covered reports whether a later flip covers a part of the rebuild's.

@@ -38,7 +38,7 @@ func (g *Generation) fault() string {
 
 // Showable returns the reason against showing the rebuild's generation to readers, nil
 // if there is none. The generations are the rebuild's and those that readers see.
-// moved means that the new fold counts other events in the rebuild's period than the
+// moved means that the new generation counts other events in the rebuild's period than the
 // live one.
 func (r *Rebuild) Showable(generations []Generation, moved bool) *Error {
 	for i := range generations {
@@ -47,7 +47,7 @@ func (r *Rebuild) Showable(generations []Generation, moved bool) *Error {
 		}
 	}
 	if moved {
-		return &Error{Code: "period_not_conserved", Message: "The new fold counts other events in this period than the live one: alone it would count some twice, or not at all. Rebuild all periods"}
+		return &Error{Code: "period_not_conserved", Message: "The new generation counts other events in this period than the live one: alone it would count some twice, or not at all. Rebuild all periods"}
 	}
 	return nil
 }

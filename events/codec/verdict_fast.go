@@ -1,9 +1,11 @@
 package codec
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/meterplex/meterplex/events"
@@ -86,4 +88,49 @@ func VerdictOf(e *events.Envelope) (events.Validated, error) {
 		v = again.Validated
 	}
 	return v, nil
+}
+
+// NamesFigure reports whether a verdict that VerdictOf reads names a feature and a period. It copies
+// nothing of a verdict in a form that this service writes: it is called for each verdict that is folded.
+func NamesFigure(e *events.Envelope, feature, periodKey string) (bool, error) {
+	if e.Subject == events.UsageValidated && (bodyNames(e.Payload, feature, periodKey) || payloadNames(e.Payload, feature, periodKey)) {
+		return true, nil
+	}
+	v, err := VerdictOf(e)
+	return v.Feature == feature && v.PeriodKey == periodKey, err
+}
+
+// bodyNames reports whether the body of a row begins with an amount and the feature, and ends with
+// the period. It does not recognize names that JSON escapes.
+func bodyNames(body []byte, feature, periodKey string) bool {
+	if len(body) == 0 || body[0] != '[' || strings.ContainsAny(feature, `"\`) || strings.ContainsAny(periodKey, `"\`) {
+		return false
+	}
+	_, rest, _ := bytes.Cut(body, []byte(`,"`))
+	end := len(rest) - len(periodKey) - len(`,""]`)
+	return len(rest) > len(feature) && string(rest[:len(feature)]) == feature && rest[len(feature)] == '"' &&
+		end > len(feature) && string(rest[end:end+2]) == `,"` && string(rest[end+2:len(rest)-2]) == periodKey && string(rest[len(rest)-2:]) == `"]`
+}
+
+// payloadNames is bodyNames for a payload in the form of the validator.
+func payloadNames(payload []byte, feature, periodKey string) bool {
+	r := wireReader{rest: payload}
+	r.skip(`{"rawPosition":`)
+	r.number(64)
+	r.skip(`,"eventId":"`)
+	r.text()
+	r.skip(`,"feature":"`)
+	named := string(r.text()) == feature
+	r.skip(`,"amount":`)
+	r.number(64)
+	r.skip(`,"count":`)
+	r.number(64)
+	for _, name := range [...]string{`,"timestamp":"`, `,"validatedSubscriptionId":"`, `,"featureType":"`} {
+		r.skip(name)
+		r.text()
+	}
+	r.skip(`,"periodKey":"`)
+	named = named && string(r.text()) == periodKey
+	r.skip(`}`)
+	return named && !r.bad && len(r.rest) == 0
 }

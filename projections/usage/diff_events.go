@@ -168,8 +168,8 @@ type part struct {
 // of folds an event for the key; zero if the fold refuses the event.
 func (t *keyComparison) of(fold Fold, e *events.Envelope) (p part) {
 	_ = projections.Try(*e, func() error {
-		key, delta, err := fold(e)
-		if err == nil && key.TenantID == t.q.TenantID && key.Feature == t.q.Feature && key.PeriodKey == t.q.PeriodKey &&
+		key, delta, err := fold.inItsFigure(e)
+		if err == nil && key.Feature == t.q.Feature && key.PeriodKey == t.q.PeriodKey &&
 			(t.q.SubscriptionID == uuid.Nil || key.SubscriptionID == t.q.SubscriptionID) {
 			p = part{delta, true}
 		}

@@ -11,8 +11,8 @@ import (
 )
 
 // figureWalk reads the verdicts of one figure in the order of the log, piece by piece. An index
-// finds them by feature and period, as the verdicts name them: a fold must not count a
-// verdict in another figure.
+// finds them by feature and period, as the verdicts name them: a fold that counts a verdict
+// in another figure is refused (Fold.inItsFigure).
 type figureWalk struct {
 	verdicts        *tenantVerdicts
 	feature, period string

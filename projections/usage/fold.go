@@ -27,8 +27,26 @@ import (
 // V1 is the version of the fold in this file.
 const V1 = projections.ProjectionUsage + "/v1"
 
-// Fold returns the amount that a verdict adds, and its key. It is pure, and commutative: sums.
+// Fold returns the amount that a verdict adds, and its key. It is pure, and commutative: sums. The key is of
+// the verdict's tenant, and of the feature and the period that the verdict names: the reads of a figure find
+// its verdicts by these. The subscription may be another.
 type Fold func(e *events.Envelope) (Key, Delta, error)
+
+// inItsFigure folds a verdict, and refuses a fold that counts it in another figure (errMoved).
+func (f Fold) inItsFigure(e *events.Envelope) (Key, Delta, error) {
+	key, delta, err := f(e)
+	if err != nil {
+		return key, delta, err
+	}
+	named, err := codec.NamesFigure(e, key.Feature, key.PeriodKey)
+	if err == nil && (!named || key.TenantID != e.TenantID) {
+		err = fmt.Errorf("%w: %.100q in %.20q of tenant %s", errMoved, key.Feature, key.PeriodKey, key.TenantID)
+	}
+	if err != nil {
+		return Key{}, Delta{}, err
+	}
+	return key, delta, nil
+}
 
 // upsertUsage adds a batch's sums to the table.
 //
@@ -65,6 +83,7 @@ type Delta struct {
 var (
 	errNotForAggregator = errors.New("the aggregator takes validated usage only")
 	errPeriodKey        = errors.New("the period key is invalid")
+	errMoved            = errors.New("this version of the fold counts the verdict in another figure than the verdict names")
 )
 
 // FoldV1 is the fold usage_aggregates/v1: it returns a verdict's amount and its key.
@@ -122,7 +141,7 @@ func (s *usageSums) add(e *events.Envelope) *projections.Failure {
 	var key Key
 	var delta Delta
 	failure := projections.Try(*e, func() (err error) {
-		key, delta, err = s.fold(e)
+		key, delta, err = s.fold.inItsFigure(e)
 		return err
 	})
 	if failure != nil || s.period != "" && key.PeriodKey != s.period {

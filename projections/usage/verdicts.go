@@ -131,7 +131,7 @@ func (t *tenantVerdicts) causeOf(raw int64, causation *uuid.UUID) int64 {
 // fold uses the version of the generation that is live for the period.
 func (t *tenantVerdicts) fold(e *events.Envelope) (key Key, delta Delta, err error) {
 	for _, live := range t.folds {
-		key, delta, err = live.fold(e)
+		key, delta, err = live.fold.inItsFigure(e)
 		if err != nil || live.period == "" || live.period == key.PeriodKey {
 			return key, delta, err
 		}

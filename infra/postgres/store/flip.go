@@ -36,7 +36,7 @@ const (
  WHERE g.projection = $1 AND (g.generation = $3 OR shown.live)
  ORDER BY g.generation`
 
-	// A fold that moves events into a period or out of it would count them twice, or
+	// Events that a generation has in another period than the live one would count twice, or
 	// not at all, if only that period were promoted.
 	findMoved = `SELECT EXISTS (SELECT FROM usage_aggregates a
  WHERE a.period_key = $2 AND ($1::uuid = '00000000-0000-0000-0000-000000000000' OR a.tenant_id = $1)
