@@ -139,3 +139,21 @@ func (s *sizeFixture) leftOut(most int64, feature string, want int, more bool) {
 		}
 	}
 }
+
+// P12: a page of figures as of a position costs the figures on it: of figures that began later it reads
+// the first verdicts, however many they have.
+func TestP12_FiguresAsOfAPositionDoNotReadLaterOnes(t *testing.T) {
+	s := newSizeFixture(t)
+	s.write(written{events: 100, run: 10, rejects: 500, features: []string{"rare"}})
+	at := s.head(s.tenant).Number
+	var later []string // before rare in the list
+	for i := range 300 {
+		later = append(later, fmt.Sprintf("later-%03d", i))
+	}
+	s.write(written{from: 1000, events: 300 * 140, run: 1000, rejects: 1 << 30, features: later, vacuum: true})
+	for key, viewer := range s.viewers() {
+		for range 7 {
+			s.asOf(300*100, key, viewer, "", at, 100)
+		}
+	}
+}

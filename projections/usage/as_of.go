@@ -35,6 +35,10 @@ type AsOf struct {
 
 // AggregatesAsOf lists a tenant's figures as they were known at a moment, in the same way
 // as Aggregates; its cursor stays with the position.
+//
+// It reads the names of all of the tenant's figures, and computes those of the page, one after the other, at the
+// cost of figureAsOf: some 1,024 verdicts of each subscription. Figures that began after the moment are not on
+// the page; those that stand before its last one in the list cost the first few verdicts each.
 func (r *Reads) AggregatesAsOf(ctx context.Context, v query.Viewer, q AggregateQuery, at AsOf) (Aggregates, error) {
 	after, number, err := ParseAsOfCursor(q.After)
 	if err != nil {

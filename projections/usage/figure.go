@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"cmp"
 	"context"
 	"math"
 
@@ -19,12 +20,14 @@ type figureWalk struct {
 	after           int64 // read up to here
 	upTo            int64
 	asOf            *int64 // only verdicts on events recorded up to here
+	first           int    // verdicts of the first piece; 0: firstPiece
 }
 
-// Sizes of pieces: of a page, and of a whole figure.
+// Sizes of pieces: of a figure that may have begun later, of a page, and of a whole figure.
 const (
-	firstPiece = 128
-	mostPiece  = 4096
+	fewVerdicts = 8
+	firstPiece  = 128
+	mostPiece   = 4096
 )
 
 const readFigureVerdicts = `
@@ -35,7 +38,7 @@ ORDER BY l.position`
 
 // each visits the figure's verdicts until visit returns false.
 func (f *figureWalk) each(ctx context.Context, tx pgx.Tx, visit func(c *countedUsage, counted bool) (more bool)) error {
-	for size := firstPiece; ; size = min(2*size, mostPiece) {
+	for size := cmp.Or(f.first, firstPiece); ; size = min(2*size, mostPiece) {
 		piece, err := f.piece(ctx, tx, size)
 		if err != nil {
 			return err

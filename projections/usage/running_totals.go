@@ -72,7 +72,10 @@ CROSS JOIN LATERAL (
 JOIN usage_running_totals t ON t.generation = g.generation AND t.tenant_id = $1 AND t.feature = $2 AND t.period_key = $3 AND t.position = last.position`
 
 // figureAsOf returns the sums of a figure by subscription, as of a position: the last running totals
-// before it, and the verdicts since.
+// before it, and the verdicts since; none if the figure began later. It reads up to 1,024 verdicts of each
+// subscription of the figure, the batch that they were folded in, and those that came after the position on events
+// before it (the validator's backlog then). Figures without running totals are read from their beginning; of
+// a figure that began later it reads fewVerdicts.
 func (t *tenantVerdicts) figureAsOf(ctx context.Context, tx pgx.Tx, feature, period string, at int64) (map[Key]*usageSum, error) {
 	sums := make(map[Key]*usageSum)
 	walk := t.wholeFigure(feature, period, &at)
@@ -90,6 +93,9 @@ func (t *tenantVerdicts) figureAsOf(ctx context.Context, tx pgx.Tx, feature, per
 	})))
 	if err != nil {
 		return nil, err
+	}
+	if len(sums) == 0 {
+		walk.first = fewVerdicts
 	}
 	return sums, walk.each(ctx, tx, func(c *countedUsage, counted bool) bool {
 		if counted && c.key.Feature == feature && c.key.PeriodKey == period {
