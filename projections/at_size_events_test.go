@@ -121,6 +121,7 @@ func (s *sizeFixture) withholdVerdicts(first, n int) {
 		s.append(some...)
 	}
 	s.drain(s.lettering)
+	s.endSessions()
 }
 
 // leftOut reads what is left out of a figure, live and as of a position, several times: the server
@@ -147,13 +148,13 @@ func TestP12_FiguresAsOfAPositionDoNotReadLaterOnes(t *testing.T) {
 	s.write(written{events: 100, run: 10, rejects: 500, features: []string{"rare"}})
 	at := s.head(s.tenant).Number
 	var later []string // before rare in the list
-	for i := range 300 {
+	for i := range 100 {
 		later = append(later, fmt.Sprintf("later-%03d", i))
 	}
-	s.write(written{from: 1000, events: 300 * 140, run: 1000, rejects: 1 << 30, features: later, vacuum: true})
+	s.write(written{from: 1000, events: 100 * 140, run: 1000, rejects: 1 << 30, features: later, vacuum: true})
 	for key, viewer := range s.viewers() {
 		for range 7 {
-			s.asOf(300*100, key, viewer, "", at, 100)
+			s.asOf(100*100, key, viewer, "", at, 100)
 		}
 	}
 }

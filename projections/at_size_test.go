@@ -95,6 +95,20 @@ func (s *sizeFixture) write(w written) {
 	if w.vacuum {
 		s.must(second(conn.Exec(context.Background(), `VACUUM (ANALYZE) event_log_rows, dead_letter_events, usage_aggregates`)))
 	}
+	s.must(conn.Close(context.Background()))
+	s.endSessions()
+}
+
+// endSessions ends the sessions of the consumers. The server adds up what an idle session has read only
+// some seconds later, or when the session ends: a read under way would seem to touch it.
+func (s *sizeFixture) endSessions() {
+	s.Helper()
+	s.pool.Reset()
+	s.until(func() (ended bool) {
+		s.must(s.counted.QueryRow(context.Background(), `SELECT count(*) = 0 FROM pg_stat_activity
+			WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()`).Scan(&ended))
+		return ended
+	})
 }
 
 // tenants' and operators' keys.
