@@ -185,6 +185,8 @@ func (o simPool) Begin(context.Context) (pgx.Tx, error) {
 
 // Session gives a writer a connection, in no transaction yet.
 func (o simPool) Session(context.Context) (eventlog.Session, error) {
+	o.p.s.mu.Lock()
+	defer o.p.s.mu.Unlock()
 	if o.p.dead.Load() {
 		return nil, errDead
 	}
