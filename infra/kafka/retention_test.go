@@ -1,0 +1,77 @@
+package kafka_test
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/kafka"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+// The broker's setting counts; a topic without expiry by age, and one that is gone, have no retention.
+func TestRetentionIsThatOfTheTopics(t *testing.T) {
+	cfg := kafka.Config{Brokers: localtest.Kafka(t).Brokers(), TopicPrefix: localtest.TopicPrefix(t), Logger: logger()}
+	admin := newAdmin(t, cfg)
+	if err := admin.Ensure(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	client, err := kgo.NewClient(kgo.SeedBrokers(cfg.Brokers...), kgo.DisableClientMetrics())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	direct := kadm.NewClient(client)
+	want := map[events.Topic]time.Duration{}
+	for _, info := range events.Topics() {
+		want[info.Topic] = events.TopicRetention
+	}
+	for topic, set := range map[events.Topic][2]string{
+		events.TopicUsageRaw: {"retention.ms", "3600000"}, events.TopicUsageValidated: {"retention.ms", "-1"},
+		events.TopicBilling: {"cleanup.policy", "compact"}, events.TopicCatalogue: {"cleanup.policy", "compact,delete"},
+		events.TopicCommands: {"retention.ms", "9223372036854775807"},
+	} {
+		altered, err := direct.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: set[0], Value: &set[1]}}, cfg.TopicPrefix+topic.Name())
+		if err != nil || altered[0].Err != nil {
+			t.Fatal(err, altered)
+		}
+	}
+	gone := cfg.TopicPrefix + events.TopicNotifications.Name()
+	if _, err := direct.DeleteTopics(t.Context(), gone); err != nil {
+		t.Fatal(err)
+	}
+	want[events.TopicUsageRaw] = time.Hour
+	for _, topic := range []events.Topic{events.TopicUsageValidated, events.TopicBilling, events.TopicCommands, events.TopicNotifications} {
+		delete(want, topic)
+	}
+	var got map[events.Topic]time.Duration
+	for range 50 { // a broker may learn of a change later
+		if got, err = admin.Retention(t.Context()); err == nil && maps.Equal(got, want) {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Errorf("%v, want %v, %v", got, want, err)
+}
+
+// Without the right to read settings, the retention is that of topics that the service creates. Other
+// errors are errors.
+func TestRetentionWithoutTheRightToReadIt(t *testing.T) {
+	h := &fakeBroker{describe: kerr.TopicAuthorizationFailed}
+	admin := newAdmin(t, h.start(t, "usage.raw"))
+	got, err := admin.Retention(t.Context())
+	if err != nil || len(got) != len(events.Topics()) || got[events.TopicUsageRaw] != events.TopicRetention {
+		t.Errorf("%v, %v", got, err)
+	}
+	h.mu.Lock()
+	h.describe = kerr.InvalidRequest
+	h.mu.Unlock()
+	if got, err := admin.Retention(t.Context()); err == nil {
+		t.Errorf("an error of the broker is taken for %v", got)
+	}
+}
