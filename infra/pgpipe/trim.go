@@ -29,6 +29,15 @@ DELETE FROM %[1]s WHERE (transaction_id, "offset") IN (
           ORDER BY o.last_processed_transaction_id, o.offset_acked LIMIT 1))
   ORDER BY m.transaction_id, m."offset" LIMIT $3)`
 
+// Retention returns the time for which Trim keeps rows of each topic at most.
+func Retention() map[events.Topic]time.Duration {
+	kept := map[events.Topic]time.Duration{}
+	for _, t := range events.Topics() {
+		kept[t.Topic] = events.TopicRetention
+	}
+	return kept
+}
+
 // Trim deletes rows that are no longer needed, in bounded statements, and returns their number. Run it
 // every few minutes; several instances may run it.
 func Trim(ctx context.Context, cfg Config) (int64, error) {

@@ -32,6 +32,7 @@ type Metrics struct {
 	oldest      prom.Gauge
 	leases      prom.Gauge
 	frozen      prom.Counter
+	expired     prom.Counter
 
 	consumed   *prom.CounterVec
 	deadLetter *prom.CounterVec
@@ -73,6 +74,7 @@ func New(registry *prom.Registry) *Metrics {
 		unpublished: gauge("outbox_unpublished_count", "Events in the log that the relay's cursors have not passed."),
 		oldest:      gauge("outbox_oldest_unpublished_seconds", "Age of the oldest event that the relay's cursors have not passed."),
 		leases:      gauge("relay_leases", "Log partitions that this instance relays."),
+		expired:     counter("outbox_publications_deleted_total", "Deleted rows of outbox_publications, whose records are older than their topic's retention.").WithLabelValues(),
 		frozen:      counter("frozen_sessions_ended_total", "Ended database sessions of frozen instances, which blocked others.").WithLabelValues(),
 		consumed:    counter("events_consumed_total", "Events by consumer and result: ok, noop or error.", "topic", "consumer", "result"),
 		deadLetter:  counter("events_dlq_total", "Events that became dead letters.", "topic", "stage"),
@@ -198,6 +200,9 @@ func (m *Metrics) Observe(c *projections.Consumer, b projections.Batch) {
 		m.endToEnd.WithLabelValues(c.Name).Observe(b.End.Sub(b.Applied[i].RecordedAt).Seconds())
 	}
 }
+
+// PublicationsDeleted counts publications that were deleted because their records have expired.
+func (m *Metrics) PublicationsDeleted(n int64) { m.expired.Add(float64(n)) }
 
 // FrozenEnded counts a session that was ended because it blocked others.
 func (m *Metrics) FrozenEnded() { m.frozen.Inc() }

@@ -220,6 +220,7 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 	if n.has("relay") {
 		g.Go(func() error { return n.relay().Run(ctx) })
 		g.Go(func() error { return n.replayer().Run(ctx) })
+		g.Go(func() error { return n.expiry().Run(ctx) })
 	}
 	if n.has("commands") {
 		if err := n.startUsageCommands(ctx, g); err != nil {
@@ -245,6 +246,10 @@ func (n *Node) relay() *relay.Relay {
 		Pool: n.carrying, Log: n.log, Appender: n.log, Publisher: n.pipe.publisher, Instance: n.instance, NewID: newID,
 		Now: time.Now, Wake: n.notifier.Wake(), Followed: n.notifier.FollowUps(), Later: n.notifier.Later(), Hinted: n.notifier.Hearing, Logger: n.logger, Observe: n.metrics.Relay(),
 	}
+}
+
+func (n *Node) expiry() *relay.Expiry {
+	return &relay.Expiry{Pool: n.pool, Retention: n.pipe.retention, Deleted: n.metrics.PublicationsDeleted, Logger: n.logger}
 }
 
 // startConsumer runs a consumer on its own router, so that a blocked consumer does

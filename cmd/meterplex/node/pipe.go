@@ -25,8 +25,9 @@ type pipe struct {
 	subscriber func(c *projections.Consumer) (message.Subscriber, error)
 	rewind     watermill.Mover
 	ping       func(ctx context.Context) error
-	tops       func(ctx context.Context) ([]events.Place, error) // last record of each topic and partition
-	tidy       func(ctx context.Context) error                   // runs until ctx ends
+	tops       func(ctx context.Context) ([]events.Place, error)                 // last record of each topic and partition
+	retention  func(ctx context.Context) (map[events.Topic]time.Duration, error) // of each topic whose records expire
+	tidy       func(ctx context.Context) error                                   // runs until ctx ends
 	close      func() error
 	unreached  bool // no broker answered when the pipe was opened
 }
@@ -71,10 +72,11 @@ func openKafka(ctx context.Context, cfg config.Config, logger *slog.Logger) (*pi
 			}
 			return kafka.NewSubscriber(sc)
 		},
-		rewind: admin.Rewind,
-		tops:   admin.Tops,
-		ping:   admin.Ping,
-		tidy:   func(ctx context.Context) error { return keepTopics(ctx, admin, logger) },
+		rewind:    admin.Rewind,
+		tops:      admin.Tops,
+		ping:      admin.Ping,
+		retention: admin.Retention,
+		tidy:      func(ctx context.Context) error { return keepTopics(ctx, admin, logger) },
 		close: func() error {
 			admin.Close()
 			return publisher.Close()
@@ -172,10 +174,11 @@ func openPostgresPipe(cfg config.Config, logger *slog.Logger) (*pipe, error) {
 		rewind: func(ctx context.Context, group, topic string, from map[int16]int64) ([]events.ReplayStep, error) {
 			return pgpipe.Rewind(ctx, pc, group, topic, from)
 		},
-		tops:  func(context.Context) ([]events.Place, error) { return nil, nil }, // the pipe is in the same database: a restore sets both back
-		ping:  db.PingContext,
-		tidy:  func(ctx context.Context) error { return trim(ctx, pc, logger) },
-		close: func() error { return closeAll(publisher.Close, db) },
+		tops:      func(context.Context) ([]events.Place, error) { return nil, nil }, // the pipe is in the same database: a restore sets both back
+		ping:      db.PingContext,
+		retention: func(context.Context) (map[events.Topic]time.Duration, error) { return pgpipe.Retention(), nil },
+		tidy:      func(ctx context.Context) error { return trim(ctx, pc, logger) },
+		close:     func() error { return closeAll(publisher.Close, db) },
 	}, nil
 }
 
