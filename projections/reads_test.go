@@ -44,7 +44,7 @@ func TestReceiptFollowsAnEvent(t *testing.T) {
 	if got.Status != projections.UsageValidated || got.Validated.SubscriptionID != sub.ID || got.Validated.PeriodKey != "2026-05" {
 		t.Errorf("validated: %+v", got)
 	}
-	if p := s.receipt(tenant, "evt").Published; p == nil || *p.Offset != 41 || p.Topic != "usage.raw" || p.At == nil {
+	if p := s.receipt(tenant, "evt").Published; p == nil || *p.Offset != 41 || p.Topic != "usage.raw" || p.At == nil || p.Expired {
 		t.Errorf("the second record of the run that begins at offset 40: %+v", p)
 	}
 	s.settle()

@@ -46,13 +46,14 @@ type RecordedStep struct {
 	CorrelationID *uuid.UUID      `json:"correlationId"`
 }
 
-// PublishedStep is the event's place on the broker. Offset and At are null if the relay
-// did not record it.
+// PublishedStep is the event's place on the broker. Offset and At are null if the pipe has no
+// offsets, or if the place has expired.
 type PublishedStep struct {
 	At        *time.Time `json:"at"`
 	Topic     string     `json:"topic"`
 	Partition int16      `json:"partition"`
 	Offset    *int64     `json:"offset"`
+	Expired   bool       `json:"expired" doc:"The record is older than the topic's retention: at and offset are no longer known."`
 }
 
 // ValidatedStep is the validator's acceptance, and its decision.
@@ -102,9 +103,14 @@ type DeadLetterStep struct {
 	At     time.Time `json:"at"` // of the last failure
 }
 
+// Each publication has a row in outbox_publications until it has expired (infra/relay). The bounds of its position
+// are those of broker_place.
 const readRecorded = `
 SELECT l.position, l.recorded_at, l.event_id, l.correlation_id, l.payload, l.payload_hash,
-       c.position >= l.position, b.broker_offset, b.published_at
+       c.position >= l.position, b.broker_offset, b.published_at,
+       b.published_at IS NULL AND NOT EXISTS (
+         SELECT FROM outbox_publications p WHERE p.partition = l.partition AND p.topic = l.topic
+            AND p.from_position <= l.position AND p.from_position > l.position - 10000 AND p.to_position >= l.position)
 FROM event_log l
 JOIN relay_cursors c ON c.partition = l.partition
 LEFT JOIN LATERAL broker_place(l.partition, l.topic, l.position) b ON c.position >= l.position
@@ -198,7 +204,7 @@ func (c *receipt) scanRecorded(rows pgx.Rows) error {
 	var published bool
 	place := PublishedStep{Topic: events.TopicUsageRaw.Name(), Partition: c.partition}
 	err := rows.Scan(&c.facts.recorded, &c.Recorded.At, &c.Recorded.LogEventID, &c.Recorded.CorrelationID, &c.Payload, &hash,
-		&published, &place.Offset, &place.At)
+		&published, &place.Offset, &place.At, &place.Expired)
 	if err != nil {
 		return err
 	}
