@@ -48,6 +48,7 @@ func description(version string) *huma.OpenAPI {
 			{Name: "Dead letters", Description: "Failed events and their retries."},
 			{Name: "Replays", Description: "Publishing or reading again, on purpose."},
 			{Name: "Projections", Description: "Read models, their rebuilds, and the changes of a rebuild."},
+			{Name: "Outbox", Description: "The log on its way to the topics: the relay's progress, and records that the broker refused."},
 			{Name: "System", Description: "Health and the identity of the figures."},
 		},
 		Components: &huma.Components{
@@ -205,6 +206,7 @@ func tidy(api *huma.OpenAPI) {
 	orNull(all["RebuildStatus"], "progress", "tenantId")
 	orNull(all["GenerationStatus"], "tenantId")
 	orNull(all["ScopedGeneration"], "tenantId")
+	orNull(all["WithheldRecord"], "deadLetterId")
 	orNull(all["DiffBody"], "totals", "conservation")
 }
 

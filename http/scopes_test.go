@@ -29,6 +29,7 @@ func accessRules() map[string]accessRule {
 		"operator-keys": {auth.Operator, "admin", "admin"},
 		"features":      {auth.Operator, "admin", "admin"},
 		"plans":         {auth.Operator, "admin", "admin"},
+		"outbox":        {auth.Operator, "billing audit admin", ""},
 		"system":        {auth.Operator, "billing audit admin", ""},
 	}
 }

@@ -147,5 +147,6 @@ func (t *site) operations() {
 	t.replayOperations(t)
 	t.projectionOperations(t)
 	t.rebuildOperations(t)
+	t.outboxOperations(t)
 	t.systemOperations(t)
 }

@@ -56,6 +56,7 @@ type grammar struct {
 	Entitlements  EntitlementsCmd  `cmd:"" help:"Features that a tenant may use now."`
 	DeadLetters   DeadLettersCmd   `cmd:"" name:"dead-letters" help:"Events that failed, with reasons and outcomes."`
 	Replay        ReplayCmd        `cmd:"" help:"Publish, or read, again on purpose."`
+	Outbox        OutboxCmd        `cmd:"" help:"The log on its way to the topics."`
 	Projections   ProjectionsCmd   `cmd:"" help:"Read models: their rebuilds, differences and proof."`
 	System        SystemCmd        `cmd:"" help:"The service as a whole."`
 	Verify        VerifyCmd        `cmd:"" help:"Prove the figures: every accepted event is in one place, every projection agrees with the log."`

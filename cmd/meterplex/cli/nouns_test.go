@@ -38,6 +38,9 @@ func TestRequests(t *testing.T) {
 		{"replay rewind --to-position 3-4,5-6 --reason r", `POST /api/v1/replays/rewind {"positions":["3-4","5-6"],"reason":"r"}`},
 		{"replay rewind --consumer c --to-start --reason r", `POST /api/v1/replays/rewind {"consumer":"c","reason":"r","to":"start"}`},
 		{"replay show r1", `GET /api/v1/replays/r1 `},
+		{"outbox", `GET /api/v1/outbox `},
+		{"outbox show", `GET /api/v1/outbox `},
+		{"outbox withheld --topic usage.raw --tenant t1 --limit 5", `GET /api/v1/outbox/withheld?limit=5&tenantId=t1&topic=usage.raw `},
 		// All commands accept a tenant by either name of the flag.
 		{"projections rebuild usage_aggregates --reason r --tenant t1 --period 2026-05 --workers 2 --no-wait",
 			`POST /api/v1/projections/usage_aggregates/rebuilds {"periodKey":"2026-05","reason":"r","tenantId":"t1","workers":2}`},
