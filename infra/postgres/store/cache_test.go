@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"sync"
 	"testing"
@@ -122,6 +123,30 @@ func TestCachedAnswersAreConfirmedByTheLog(t *testing.T) {
 		step.do()
 		if got, err := c.get(t.Context(), step.key); err != nil || got != step.loads && step.what != "nowhere" || loads != step.loads {
 			t.Errorf("%s: load %d of %d, want %d: %v", step.what, got, loads, step.loads, err)
+		}
+	}
+}
+
+// While the database is away a key that was accepted before is an error, not an answer: it may have been revoked
+// meanwhile by another instance.
+func TestP9_AnExpiredAnswerIsNotUsedWhileTheDatabaseIsAway(t *testing.T) {
+	now, away := time.Unix(1000, 0), error(nil)
+	c := (&cache[string, string]{
+		now: func() time.Time { return now }, name: func(k string) string { return k },
+		seen:  func(time.Duration) *[events.Partitions]int64 { return nil },
+		owner: func(string, string) owner { return owner{uuid.Max, true} },
+		load:  func(context.Context, string) (string, error) { return "accepted", away },
+	}).empty()
+	if v, err := c.get(t.Context(), "key"); v != "accepted" || err != nil {
+		t.Fatalf("the key is %q, %v at first", v, err)
+	}
+	away = errors.New("no database")
+	for range 8 { // some three seconds
+		now = now.Add(confirmWithin / 2)
+		old := now.Sub(time.Unix(1000, 0))
+		v, err := c.get(t.Context(), "key")
+		if cached := old < confirmWithin; cached != (err == nil) || cached != (v == "accepted") {
+			t.Errorf("%v after the load the key is %q, %v", old, v, err)
 		}
 	}
 }
