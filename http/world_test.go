@@ -133,6 +133,7 @@ func (w *testService) serveWith(s *http.Server, change func(*nethttp.Server)) {
 		w.client.CloseIdleConnections()
 		_ = server.Close()
 		<-done
+		w.requireNothingHeld(s.Registerer)
 	})
 }
 
