@@ -123,8 +123,7 @@ func (w *testService) serveWith(s *http.Server, change func(*nethttp.Server)) {
 	change(server)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = server.Serve(listener) }()
-	w.addr = listener.Addr().String()
-	w.url = "http://" + w.addr
+	w.addr, w.url = listener.Addr().String(), "http://"+listener.Addr().String()
 	w.client = &nethttp.Client{
 		Transport:     &nethttp.Transport{},
 		CheckRedirect: func(*nethttp.Request, []*nethttp.Request) error { return nethttp.ErrUseLastResponse },
