@@ -258,6 +258,65 @@ func TestRelayRewoundUnderLoad(t *testing.T) {
 	}
 }
 
+// A rewind after the publications have expired publishes everything again, and receipts have the new offsets.
+func TestRelayRewoundBehindExpiredPublications(t *testing.T) {
+	w := newRelayFixture(t)
+	w.appendUsage(40, tenants(3)...)
+	stop := w.start(w.patientRelay("a"))
+	defer stop()
+	w.awaitDrained()
+	if _, err := w.pool.Exec(t.Context(), `UPDATE outbox_publications SET published_at = now() - interval '3 hours'`); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	expiry := &relay.Expiry{
+		Pool: w.pool, Deleted: func(int64) {}, Logger: quiet(), Every: 5 * time.Millisecond,
+		Retention: func(context.Context) (map[events.Topic]time.Duration, error) {
+			return map[events.Topic]time.Duration{events.TopicUsageRaw: time.Hour}, nil
+		},
+	}
+	done := make(chan error, 1)
+	go func() { done <- expiry.Run(ctx) }()
+	const count = `SELECT count(*) FROM outbox_publications WHERE topic = 1`
+	w.until("the publications are deleted", func() bool { return w.int(count) == 0 })
+	if _, err := w.replays().Rewind(t.Context(), commands.Request{By: operator}, commands.Rewind{To: commands.RewindToStart, Reason: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitDrained()
+	cancel()
+	if err := <-done; err != nil || w.int(count) == 0 {
+		t.Errorf("%d publications after the rewind, %v", w.int(count), err)
+	}
+	if repeated := w.checkPlacesAgain(); repeated != 3*40 {
+		t.Errorf("%d records were published again", repeated)
+	}
+}
+
+// checkPlacesAgain compares the offsets of receipts with the last place of each record on usage.raw, and returns the
+// number of records that were published again.
+func (w *relayFixture) checkPlacesAgain() (repeated int) {
+	w.t.Helper()
+	places := map[events.Position]int64{}
+	for _, k := range w.published(events.TopicUsageRaw) {
+		r := toRecord(events.TopicUsageRaw, k)
+		place, err := codec.PlaceOf(&r)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if _, seen := places[place.Position]; seen {
+			repeated++
+		}
+		places[place.Position] = max(places[place.Position], k.Offset)
+	}
+	for p, want := range places {
+		if got := w.int(`SELECT coalesce((SELECT broker_offset FROM broker_place($1, 1::smallint, $2)), -1)`, p.Partition, p.Number); got != want {
+			w.t.Errorf("%s lies at %d, the receipt says %d", p, want, got)
+		}
+	}
+	return repeated
+}
+
 // A rewind that would skip unpublished events is refused.
 func TestRelayIsNotMovedForward(t *testing.T) {
 	w := newRelayFixture(t)
