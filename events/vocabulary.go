@@ -30,6 +30,7 @@ type Vocabulary struct {
 // Term is a subject in a vocabulary. Topic is 0 if this binary lacks the topic.
 type Term struct {
 	SubjectInfo
+	SchemaURI  string
 	Head, Tail string // the members of the envelope that depend only on the subject
 }
 
@@ -58,7 +59,7 @@ var CurrentVocabulary = sync.OnceValue(func() *Vocabulary {
 			panic(fmt.Sprintf("events: %s has no schema: %v", info.Name(), err)) // the tests fail for such a build
 		}
 		sum := sha256.Sum256(schema)
-		uri := fmt.Sprintf("/api/v1/schemas/%s/v%d#sha256=%s", info.Type, info.Version, hex.EncodeToString(sum[:]))
+		uri := schemaURI(info.Type, info.Version, hex.EncodeToString(sum[:]))
 		entries[i] = Entry{info.Subject, info.Type, info.Version, info.Topic.Name(), info.Retention, uri}
 	}
 	v, err := newVocabulary(writeDocument(entries))
@@ -175,6 +176,7 @@ func (e *Entry) term() Term {
 	topic, _ := TopicOf(e.Topic)
 	return Term{
 		SubjectInfo: SubjectInfo{Subject: e.Subject, Type: e.Type, Version: e.Version, Topic: topic, Retention: e.Retention},
+		SchemaURI:   e.SchemaURI,
 		Head:        `","eventType":"` + e.Type + `","eventVersion":` + strconv.Itoa(e.Version) + `,"schemaUri":"` + e.SchemaURI + `","tenantId":"`,
 		Tail:        e.Retention + `","dataResidency":"`,
 	}
