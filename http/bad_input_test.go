@@ -205,7 +205,7 @@ func (w *testService) paths(a *account) []badInput {
 	do := func(method, path string, status int, code string) badInput {
 		return badInput{method + " " + path, call{method: method, path: path, key: bootstrap}, status, code}
 	}
-	receipt, nothing := "/api/v1/usage/events/", newID().String()
+	receipt, nothing, schema := "/api/v1/usage/events/", newID().String(), "/api/v1/schemas/meterplex.usage.event.recorded"
 	return []badInput{
 		get(a.key, "//api/v1/usage/events", 404, "not_found"),
 		get(a.key, "/api/v1//usage/events", 404, "not_found"),
@@ -240,6 +240,19 @@ func (w *testService) paths(a *account) []badInput {
 		get(bootstrap, "/api/v1/features/nothing", 404, "feature_not_found"),
 		get(bootstrap, "/api/v1/features/..%2Fplans", 404, "feature_not_found"),
 		get(bootstrap, "/api/v1/plans/nothing", 404, "plan_not_found"),
+		get(bootstrap, schema, 404, "not_found"),
+		get(bootstrap, schema+"/1", 404, "not_found"),
+		get(bootstrap, schema+"/V1", 404, "not_found"),
+		get(bootstrap, schema+"/v0", 404, "schema_not_found"),
+		get(bootstrap, schema+"/v01", 404, "schema_not_found"),
+		get(bootstrap, schema+"/v-1", 404, "schema_not_found"),
+		get(bootstrap, schema+"/v+1", 404, "schema_not_found"),
+		get(bootstrap, schema+"/v1.0", 404, "schema_not_found"),
+		get(bootstrap, schema+"/v1x", 404, "schema_not_found"),
+		get(bootstrap, schema+"/v99999999999999999999", 404, "schema_not_found"),
+		get(bootstrap, "/api/v1/schemas/Meterplex.usage.event.recorded/v1", 404, "schema_not_found"),
+		get(bootstrap, "/api/v1/schemas/meterplex.usage.event.recorded.v1/v1", 404, "schema_not_found"),
+		get(bootstrap, "/api/v1/schemas/..%2Fearlier/v1", 404, "schema_not_found"),
 		get(bootstrap, "/api/v1/dead-letters/x", 404, "not_found"),
 		get(bootstrap, "/api/v1/dead-letters/"+nothing, 404, "not_found"),
 		do("DELETE", "/api/v1/operator-keys/"+nothing, 404, "key_not_found"),

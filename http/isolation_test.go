@@ -51,6 +51,7 @@ func newIsolationFixture(t *testing.T) *isolationFixture {
 	m.ids["replayId"], _ = m.want(202, call{"POST", "/api/v1/replays/rewind", bootstrap, nil, `{"reason":"for the matrix"}`})["id"].(string)
 	m.ids["name"], m.ids["rebuildId"] = "dead_letter_events", m.rebuilt("usage_aggregates", nil)
 	m.ids["event"] = m.firstOf(m.a)
+	m.ids["subject"], m.ids["n"] = "meterplex.usage.event.recorded", "1"
 	m.badKeys()
 	return m
 }
@@ -159,6 +160,8 @@ func (m *isolationFixture) allowed(r auth.Route) string {
 	switch {
 	case r.Who == auth.Tenant:
 		return m.a.key
+	case r.Who == auth.AnyKey:
+		return m.eventsReader
 	case slices.Contains(r.Scopes, "audit"):
 		return m.audit
 	case slices.Contains(r.Scopes, "billing"):
@@ -170,6 +173,9 @@ func (m *isolationFixture) allowed(r auth.Route) string {
 // denied lists the keys that a route must refuse, with the code of the refusal.
 func (m *isolationFixture) denied(r auth.Route) map[string][2]string {
 	keys := map[string][2]string{"suspended": {m.suspended, "tenant_suspended"}}
+	if r.Who == auth.AnyKey {
+		return keys
+	}
 	if r.Who == auth.Operator {
 		keys["tenant"] = [2]string{m.a.key, "forbidden"}
 	} else {
@@ -273,7 +279,7 @@ func TestP9_EntitiesOfAnotherTenantAreNotFound(t *testing.T) {
 	m := newIsolationFixture(t)
 	nobody := newID().String()
 	for _, route := range http.Routes() {
-		if route.Who != auth.Tenant && route.Who != auth.Either {
+		if route.Who == auth.Public || route.Who == auth.Operator {
 			continue
 		}
 		c, _ := m.sample(route)
@@ -286,7 +292,7 @@ func TestP9_EntitiesOfAnotherTenantAreNotFound(t *testing.T) {
 			ids["eventId"] = [2]string{c.path, strings.Replace(c.path, "secret-of-A", "nobodys-id-", 1)}
 		}
 		for _, p := range parameter.FindAllString(route.Path, -1) {
-			if !slices.Contains([]string{"{eventId}", "{event}", "{feature}"}, p) { // a feature belongs to no tenant
+			if !slices.Contains([]string{"{eventId}", "{event}", "{feature}", "{subject}", "{n}"}, p) { // features and schemas belong to no tenant
 				t.Errorf("%s %s: %s of another tenant is not asked for", route.Method, route.Path, p)
 			}
 		}

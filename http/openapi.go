@@ -49,6 +49,7 @@ func description(version string) *huma.OpenAPI {
 			{Name: "Replays", Description: "Publishing or reading again, on purpose."},
 			{Name: "Projections", Description: "Read models, their rebuilds, and the changes of a rebuild."},
 			{Name: "Outbox", Description: "The log on its way to the topics: the relay's progress, and records that the broker refused."},
+			{Name: "Schemas", Description: "The JSON Schemas of the payloads of events, as the schemaUri of each event names them."},
 			{Name: "System", Description: "Health and the identity of the figures."},
 		},
 		Components: &huma.Components{
@@ -121,7 +122,7 @@ func (t *site) describe(o operation) huma.Operation {
 		Tags: []string{o.tag}, DefaultStatus: o.status, Responses: map[string]*huma.Response{},
 	}
 	statuses := append([]int{http.StatusBadRequest, http.StatusInternalServerError, http.StatusServiceUnavailable}, o.problems...)
-	if route.Who == auth.Tenant || route.Who == auth.Either {
+	if route.Who != auth.Public && route.Who != auth.Operator {
 		statuses = append(statuses, http.StatusTooManyRequests) // the tenant's share
 	}
 	if route.Who != auth.Public {
@@ -156,6 +157,9 @@ func refusalHeaders(status int) map[string]*huma.Param {
 
 // security lists the accepted keys as alternatives.
 func security(route *auth.Route) []map[string][]string {
+	if route.Who == auth.AnyKey {
+		return []map[string][]string{{tenantScheme: {}}, {operatorScheme: {}}}
+	}
 	var all []map[string][]string
 	for _, scope := range route.Scopes {
 		scheme := tenantScheme

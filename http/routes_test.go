@@ -49,7 +49,7 @@ func TestTheRouteTableHoldsWhatIsServedAndDescribed(t *testing.T) {
 		if described[row.Name()] == slices.Contains(plain, row.Name()) {
 			t.Errorf("%s: described is %v", row.Name(), described[row.Name()])
 		}
-		if row.Who != auth.Public && len(row.Scopes) == 0 {
+		if row.Who != auth.Public && row.Who != auth.AnyKey && len(row.Scopes) == 0 {
 			t.Errorf("%s takes a key but names no scope", row.Name())
 		}
 		rows++
@@ -90,6 +90,7 @@ func TestAnOperationSaysWhoMayCallIt(t *testing.T) {
 		"takes operator keys and names no scope":     {who: auth.Operator},
 		"takes either keys and names no scope":       {who: auth.Either},
 		"is public and names scopes":                 {who: auth.Public, scopes: []string{"admin"}},
+		"is for any key and names scopes":            {who: auth.AnyKey, scopes: []string{"admin"}},
 	} {
 		o.method, o.path, o.id = "GET", "/surprise", "surprise"
 		for kind, register := range map[string]func(*site){

@@ -148,5 +148,6 @@ func (t *site) operations() {
 	t.projectionOperations(t)
 	t.rebuildOperations(t)
 	t.outboxOperations(t)
+	t.schemaOperations(t)
 	t.systemOperations(t)
 }

@@ -88,6 +88,10 @@ func TestAnUnreachableDatabaseIs503(t *testing.T) {
 		}
 		c, _ := m.sample(route)
 		c.key = bootstrap // accepted without the database
+		if route.Who == auth.AnyKey {
+			m.want(200, c) // schemas are part of the binary
+			continue
+		}
 		if route.Who == auth.Tenant {
 			c.key = m.a.key
 		}

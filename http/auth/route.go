@@ -6,16 +6,18 @@ import "fmt"
 // Who is the kind of caller that may use a route.
 type Who string
 
-// Public routes need no key; the others name the kind of key that they accept.
+// Public routes need no key; the others name the kind of key that they accept, and its scopes.
 const (
 	Public   Who = "public"
 	Tenant   Who = "tenant"
 	Operator Who = "operator"
 	Either   Who = "either"
+	// AnyKey needs a valid key of either kind, and no scope: what the route shows belongs to no tenant.
+	AnyKey Who = "any"
 )
 
-// Route is what a caller needs for one operation. A key needs one of the scopes; admin
-// includes the other operator scopes.
+// Route is what a caller needs for one operation. A key needs one of the scopes, if there are any;
+// admin includes the other operator scopes.
 type Route struct {
 	Method, Path string
 	Who          Who
@@ -29,9 +31,9 @@ func (r *Route) Name() string { return r.Method + " " + r.Path }
 // Check refuses a route that does not say who may call it.
 func (r *Route) Check() error {
 	switch r.Who {
-	case Public:
+	case Public, AnyKey:
 		if len(r.Scopes) > 0 {
-			return fmt.Errorf("the operation %s is public and names scopes", r.Name())
+			return fmt.Errorf("the operation %s is %s and names scopes", r.Name(), map[Who]string{Public: "public", AnyKey: "for any key"}[r.Who])
 		}
 	case Tenant, Operator, Either:
 		if len(r.Scopes) == 0 {

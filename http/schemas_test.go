@@ -1,0 +1,101 @@
+package http_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// TestTheSchemaURIOfEachEventLeadsToItsSchema follows the schemaUri of envelopes, of the present
+// and of every earlier vocabulary, as a consumer of the topics does.
+func TestTheSchemaURIOfEachEventLeadsToItsSchema(t *testing.T) {
+	w := newTestService(t)
+	for _, v := range []string{events.FirstVocabulary, events.CurrentVocabulary().Hash()} {
+		vocabulary, _ := events.EmbeddedVocabulary(v)
+		for _, info := range events.Subjects() {
+			term, err := vocabulary.Term(info.Subject)
+			w.must(err)
+			path, _, _ := strings.Cut(term.SchemaURI, "#") // a client does not send the fragment
+			newest := w.do(call{method: "GET", path: path, key: bootstrap})
+			if newest.status != 200 || newest.header.Get("Content-Type") != "application/schema+json" || newest.header.Get("ETag") == "" {
+				t.Errorf("%s: %d %v", term.SchemaURI, newest.status, newest.header)
+			}
+			own := w.do(call{method: "GET", path: path + "?sha256=" + term.SchemaSum(), key: bootstrap})
+			if own.status != 200 || own.header.Get("ETag") != `"`+term.SchemaSum()+`"` || !strings.Contains(string(own.body), `"title": "`+info.Name()+`"`) {
+				t.Errorf("%s: %d %v %s", term.SchemaURI, own.status, own.header, own.body)
+			}
+			if v == events.CurrentVocabulary().Hash() && string(own.body) != string(newest.body) {
+				t.Errorf("%s: the newest document is not that of new events", term.SchemaURI)
+			}
+		}
+	}
+}
+
+func TestSchemasAreListed(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	paths, cursor := map[string]bool{}, ""
+	for {
+		page := w.want(200, call{method: "GET", path: with("/api/v1/schemas?limit=10", cursor), key: a.reader})
+		for _, row := range page["data"].([]any) {
+			row := row.(map[string]any)
+			path, _, _ := strings.Cut(row["schemaUri"].(string), "#")
+			if paths[path] || row["topic"] == "" || row["recorded"] == "" || row["earlier"] == nil {
+				t.Errorf("%v", row)
+			}
+			paths[path] = true
+			w.want(200, call{method: "GET", path: path, key: a.reader})
+		}
+		next, more := page["nextCursor"].(string)
+		if cursor = "cursor=" + next; !more {
+			break
+		}
+	}
+	for _, info := range events.Subjects() {
+		if path := events.SchemaPath(info.Type, info.Version); !paths[path] {
+			t.Errorf("%s is not listed", path)
+		}
+	}
+}
+
+func TestSchemasAreCached(t *testing.T) {
+	w := newTestService(t)
+	path := events.SchemaPath("meterplex.catalogue.tenant.created", 1)
+	first := w.do(call{method: "GET", path: path, key: bootstrap})
+	tag := first.header.Get("ETag")
+	if got := first.header.Get("Cache-Control"); got != "private, max-age=86400" {
+		t.Errorf("a version: Cache-Control is %s", got)
+	}
+	again := w.do(call{method: "GET", path: path, key: bootstrap, header: map[string]string{"If-None-Match": tag}})
+	if again.status != 304 || len(again.body) > 0 || again.header.Get("ETag") != tag {
+		t.Errorf("%d %v %s", again.status, again.header, again.body)
+	}
+	const former = "8b75f58b738ad3c4adfbeeb9b4e48e8c94885320b1659d250841a8e3ffa8badf"
+	earlier := w.do(call{method: "GET", path: path + "?sha256=" + former, key: bootstrap, header: map[string]string{"If-None-Match": tag}})
+	if earlier.status != 200 || earlier.header.Get("Cache-Control") != "private, max-age=31536000, immutable" || strings.Contains(string(earlier.body), "dataResidency") {
+		t.Errorf("a document: %d %v %s", earlier.status, earlier.header, earlier.body)
+	}
+}
+
+// TestSchemasThatDoNotExist: the answer lists what exists instead.
+func TestSchemasThatDoNotExist(t *testing.T) {
+	w := newTestService(t)
+	unknown := w.do(call{method: "GET", path: "/api/v1/schemas/nothing/v1", key: bootstrap})
+	p := w.refused(unknown, 404, "schema_not_found")
+	for _, info := range events.Subjects() {
+		if len(p.Errors) != 1 || !strings.Contains(string(unknown.body), info.Type) {
+			t.Errorf("%s is not listed: %s", info.Type, unknown.body)
+		}
+	}
+	for path, want := range map[string]string{
+		"/api/v1/schemas/meterplex.usage.event.recorded/v2":           "it has: v1",
+		"/api/v1/schemas/meterplex.usage.event.recorded/v1?sha256=00": "84f96ca9e18cde0c17460dd019baf9ed69d49887ddb50046830222b7f5a93ec5",
+	} {
+		got := w.do(call{method: "GET", path: path, key: bootstrap})
+		if p := w.refused(got, 404, "schema_not_found"); !strings.Contains(p.Detail, want) {
+			t.Errorf("%s: %s", path, p.Detail)
+		}
+	}
+}
