@@ -44,6 +44,7 @@ type Config struct {
 	RebuildChunk         int64
 	RebuildShare         int64
 	RollbackKeep         time.Duration
+	SchemaSample         int64    // one of so many payloads is compared with its schema; 0: none
 	AllowUnsafe          []string // names of unsafe database settings that are tolerated
 
 	LogLevel  slog.Level

@@ -62,6 +62,7 @@ func settings() []setting {
 		{"METERPLEX_REBUILD_CHUNK", "100000", nil, func(c *Config, v string) error { return setCount(&c.RebuildChunk, v) }},
 		{"METERPLEX_REBUILD_SHARE", "40", nil, func(c *Config, v string) error { return setPercent(&c.RebuildShare, v) }},
 		{"METERPLEX_ROLLBACK_KEEP", "24h", nil, func(c *Config, v string) error { return setDuration(&c.RollbackKeep, v) }},
+		{"METERPLEX_SCHEMA_SAMPLE", "1000", nil, func(c *Config, v string) error { return setCountOrNone(&c.SchemaSample, v) }},
 		{"METERPLEX_ALLOW_UNSAFE", "", nil, func(c *Config, v string) error { return setUnsafe(&c.AllowUnsafe, v) }},
 		{"METERPLEX_LOG_LEVEL", "info", nil, func(c *Config, v string) error { return setLevel(&c.LogLevel, v) }},
 		{"METERPLEX_LOG_FORMAT", "text", nil, func(c *Config, v string) error { return setWord(&c.LogFormat, v, "text", "json") }},
@@ -138,6 +139,17 @@ func setCount(to *int64, v string) error {
 		return errors.New("must be a whole number above zero")
 	}
 	*to = n
+	return nil
+}
+
+func setCountOrNone(to *int64, v string) error {
+	if v == "0" {
+		*to = 0
+		return nil
+	}
+	if err := setCount(to, v); err != nil {
+		return errors.New("must be a whole number, 0 for none")
+	}
 	return nil
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/infra/jsonschema"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/postgres/store"
@@ -58,6 +59,8 @@ type Node struct {
 	handed   consume.Handovers // to the consumers of this instance; nil if events come to none
 	registry *prom.Registry
 	metrics  *prometheus.Metrics
+	observe  projections.Observer // of the consumers
+	sampler  *jsonschema.Sampler  // nil: no payload is compared with its schema
 	// rebuildRequests and replayRequests are hints of the command router for the workers of this instance.
 	rebuildRequests, replayRequests hint
 	// serving is true while the roles run and the API, if the instance has it, accepts requests.
@@ -114,9 +117,14 @@ func (n *Node) open(ctx context.Context) (err error) {
 		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit}, Region: n.cfg.Region,
 		Now: time.Now, NewID: newID, Logger: n.logger, OnAppend: n.notifier.Appended, OnRaised: n.metrics.Raised, Carrying: n.carrying,
 	}
+	n.observe = n.metrics
+	if n.cfg.SchemaSample > 0 {
+		n.sampler = jsonschema.NewSampler(n.cfg.SchemaSample, n.logger, time.Now, n.metrics.SchemaChecked)
+		n.observe, logConfig.Written = n.sampler.Observer(n.metrics), n.sampler.Written
+	}
 	if n.handed = n.handovers(); n.handed != nil {
 		logConfig.Handed, logConfig.OnHanded = n.handed.Offer, n.notifier.Handed
-		if in := consume.NewInline(validate.Consumer(newID), n.handed[events.TopicUsageRaw], n.moves, n.metrics); in != nil {
+		if in := consume.NewInline(validate.Consumer(newID), n.handed[events.TopicUsageRaw], n.moves, n.observe); in != nil {
 			logConfig.Inline = in
 		}
 	}
@@ -212,6 +220,9 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 	g.Go(func() error { return n.notifier.Run(ctx) })
 	g.Go(func() error { return n.pipe.tidy(ctx) })
 	g.Go(func() error { return n.compareTopicsLater(ctx) })
+	if n.sampler != nil {
+		g.Go(func() error { return n.sampler.Run(ctx) })
+	}
 	g.Go(func() error { return n.metrics.Watch(ctx, n.pool, n.registry) })
 	// This pool never waits for locks that a frozen session holds.
 	frozen := &postgres.FrozenSessions{Pool: n.looks, Logger: n.logger, Ended: n.metrics.FrozenEnded}
@@ -260,7 +271,7 @@ func (n *Node) startConsumer(ctx context.Context, g *errgroup.Group, c projectio
 		pool = n.carrying
 	}
 	r := &consume.Runner{
-		Pool: pool, Log: n.log, Consumer: c, NewID: newID, Logger: n.logger, Observe: n.metrics, Appended: n.followed, Moves: n.moves,
+		Pool: pool, Log: n.log, Consumer: c, NewID: newID, Logger: n.logger, Observe: n.observe, Appended: n.followed, Moves: n.moves,
 		Handed: n.handed[c.Topic], Next: n.handed,
 	}
 	router, err := watermill.NewRouter(n.logger, n.metrics.Handled)

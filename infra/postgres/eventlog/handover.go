@@ -32,16 +32,28 @@ func (g *group) handOver() (all bool) {
 	return held == len(g.rows)
 }
 
+// written offers the events of rows to Config.Written. Callers still own the memory of the rows.
+func (l *Log) written(rows []row) {
+	if l.cfg.Written == nil || len(rows) == 0 {
+		return
+	}
+	l.cfg.Written(len(rows), func(i int) (events.Subject, []byte) { return rows[i].Subject, rows[i].ownPayload() })
+}
+
+// ownPayload returns the whole payload in memory of its own.
+func (r *row) ownPayload() []byte {
+	if r.Body != nil { // recorded usage has only its short form
+		return codec.WholePayload(r.Subject, r.DedupeKey, r.OccurredAt, r.Body)
+	}
+	return bytes.Clone(r.Payload)
+}
+
 // envelope returns the event of a row, as it is read from the log, in memory of its own.
 func (l *Log) envelope(r *row) events.Envelope {
-	e := events.Envelope{
+	return events.Envelope{
 		LogID: l.id, EventID: r.EventID, Subject: r.Subject, TenantID: r.TenantID, Position: r.position, Previous: r.previous, Epoch: r.epoch,
 		CorrelationID: r.CorrelationID, CausationID: r.CausationID, Actor: r.Actor, Producer: l.cfg.Producer, OccurredAt: time.UnixMicro(r.OccurredAt.UnixMicro()),
 		RecordedAt: r.recorded, DedupeKey: strings.Clone(r.DedupeKey), Replay: strings.Clone(r.Replay), Vocabulary: events.CurrentVocabulary(), Residency: l.residencyOf(r.Pending),
-		Payload: bytes.Clone(r.Payload),
+		Payload: r.ownPayload(),
 	}
-	if r.Body != nil { // recorded usage has only its short form
-		e.Payload = codec.WholePayload(r.Subject, r.DedupeKey, r.OccurredAt, r.Body)
-	}
-	return e
 }

@@ -45,6 +45,9 @@ type Config struct {
 	// OnHanded is called instead of OnAppend if consumers of this process hold all events of the
 	// commit.
 	OnHanded func(partitions []int16)
+	// Written, if set, is offered the events of each append, with payloads in memory of their own. It must
+	// not block.
+	Written func(n int, event func(i int) (events.Subject, []byte))
 	// OnRaised is called after this instance began epochs of the log. It must not block.
 	OnRaised func([]Raised)
 }
@@ -217,6 +220,7 @@ func (l *Log) appendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending)
 	before := hs.clone()
 	positions, rows, err := l.tryAppend(ctx, tx, hs, list, origin, nil)
 	if postgres.SQLState(err) != postgres.UniqueViolation {
+		l.written(rows)
 		return positions, rows, err
 	}
 	if _, err := tx.Exec(ctx, planAnewSQL); err != nil { // also where the session keeps plans
@@ -226,7 +230,9 @@ func (l *Log) appendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending)
 	if err != nil {
 		return nil, nil, err
 	}
-	return l.tryAppend(ctx, tx, before, list, origin, known)
+	positions, rows, err = l.tryAppend(ctx, tx, before, list, origin, known)
+	l.written(rows)
+	return positions, rows, err
 }
 
 func pointers[T any](list []T) []*T {

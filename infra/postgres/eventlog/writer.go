@@ -178,6 +178,7 @@ func (w *writer) commit(subs []*submission) {
 		cancel()
 		if err == nil {
 			smooth = attempt == 0
+			w.log.written(g.rows)
 			g.reportInline(time.Since(began))
 			handed := g.handOver() // before the answer: then the caller uses the memory of its bodies again
 			g.answer(nil)
