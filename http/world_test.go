@@ -69,7 +69,7 @@ func newTestService(t testing.TB, change ...func(*http.Server)) *testService {
 	w.pool, err = postgres.Open(t.Context(), postgres.Config{URL: url, ApplicationName: "test"})
 	w.must(err)
 	t.Cleanup(w.pool.Close)
-	w.log, err = eventlog.New(t.Context(), w.pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "0"}})
+	w.log, err = eventlog.New(t.Context(), w.pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "0"}, Written: localtest.CheckPayloads(t).Written})
 	w.must(err)
 	t.Cleanup(w.log.Close)
 	w.store = store.New(w.pool, w.log, store.Config{})
@@ -299,7 +299,8 @@ func (w *testService) fold() {
 }
 
 func (w *testService) runner(c projections.Consumer) *consume.Runner {
-	return &consume.Runner{Pool: w.pool, Log: w.log, Consumer: c, NewID: newID, Logger: slog.New(slog.DiscardHandler)}
+	return &consume.Runner{Pool: w.pool, Log: w.log, Consumer: c, NewID: newID, Logger: slog.New(slog.DiscardHandler),
+		Observe: localtest.CheckPayloads(w).Observer(nil)}
 }
 
 func (w *testService) feed(c projections.Consumer) {

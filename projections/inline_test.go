@@ -13,6 +13,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/validate"
@@ -35,7 +36,8 @@ func newInlineLog(w *logFixture, handed *consume.Handover) *inlineLog {
 	var err error
 	l.log, err = eventlog.New(w.Context(), w.pool, eventlog.Config{
 		Producer: events.Producer{Service: "test", Instance: "2", Commit: "0"}, LongestWait: time.Hour,
-		Inline: consume.NewInline(l.validator.Consumer, handed, nil, l.seen),
+		Inline:  consume.NewInline(l.validator.Consumer, handed, nil, localtest.CheckPayloads(w).Observer(l.seen)),
+		Written: localtest.CheckPayloads(w).Written,
 	})
 	w.must(err)
 	w.Cleanup(l.log.Close)

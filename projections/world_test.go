@@ -48,7 +48,7 @@ func newLogFixture(t testing.TB) *logFixture {
 	w.pool, err = localtest.KeepSessions(w.pool)
 	w.must(err)
 	t.Cleanup(w.pool.Close)
-	w.log, err = eventlog.New(t.Context(), w.pool, eventlog.Config{Producer: events.Producer{Service: "test", Instance: "1", Commit: "0"}})
+	w.log, err = eventlog.New(t.Context(), w.pool, eventlog.Config{Producer: events.Producer{Service: "test", Instance: "1", Commit: "0"}, Written: localtest.CheckPayloads(t).Written})
 	w.must(err)
 	t.Cleanup(w.log.Close)
 	w.store = store.New(w.pool, w.log, store.Config{})
@@ -171,7 +171,7 @@ func (w *logFixture) runner(c projections.Consumer) (*consume.Runner, *tally) {
 		c.MaxPerPartition = projections.MaxWithFollowUps
 	}
 	writeTotalsOften(&c)
-	return &consume.Runner{Pool: w.pool, Log: w.log, Consumer: c, NewID: newID, Logger: slog.New(slog.DiscardHandler), Observe: seen}, seen
+	return &consume.Runner{Pool: w.pool, Log: w.log, Consumer: c, NewID: newID, Logger: slog.New(slog.DiscardHandler), Observe: localtest.CheckPayloads(w).Observer(seen)}, seen
 }
 
 // writeTotalsOften makes the aggregator write running totals in every test, not only of large figures.

@@ -120,11 +120,11 @@ func TestP3_UnpublishableEventsAreWithheldInPlace(t *testing.T) {
 	w := newRelayFixture(t, func(cfg kafka.Config) { limitTopic(t, cfg, events.TopicUsageRaw, "20000") })
 	all := tenantsOfAllPartitions()
 	large := w.usage(all[7], 10)
-	large.Payload, _ = json.Marshal(events.Usage{EventID: "large", Feature: "f", Amount: 1, Source: incompressible(30_000)})
+	large.Payload, _ = json.Marshal(events.Usage{EventID: "large", Feature: "f", Amount: 1, Type: "usage", Source: incompressible(30_000)})
 	retried := w.usage(all[7], 10)
 	letterID := newID()
 	retried.Subject, retried.Counts = events.UsageRetried, events.Counts{}
-	retried.Payload, _ = json.Marshal(events.Retried{RawPosition: 3, DeadLetterID: letterID, Attempt: 2, Usage: json.RawMessage(`"` + incompressible(30_000) + `"`)})
+	retried.Payload, _ = json.Marshal(events.Retried{RawPosition: 3, DeadLetterID: letterID, Attempt: 2, Usage: json.RawMessage(`{"source":"` + incompressible(30_000) + `"}`)})
 	w.appendUsage(10, all...)
 	first := w.append(large)[0]
 	w.appendUsage(10, all...)
@@ -245,6 +245,7 @@ func TestLetterAboutALetterIsNeverWritten(t *testing.T) {
 	w.start(r)
 	letter := w.usage(newID(), 10)
 	letter.Subject, letter.Counts = events.PublishFailed, events.Counts{}
+	letter.Payload, _ = json.Marshal(events.Failed{DeadLetterID: newID(), SourcePosition: 1, Stage: events.StagePublishing})
 	w.append(letter)
 	for range 7 { // more than maxTries
 		<-pipe.tries

@@ -106,7 +106,7 @@ func openPool(t testing.TB, url string) *pgxpool.Pool {
 
 func openLog(t testing.TB, pool *pgxpool.Pool, onAppend func([]int16)) *eventlog.Log {
 	l, err := eventlog.New(t.Context(), pool, eventlog.Config{
-		Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}, OnAppend: onAppend,
+		Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}, OnAppend: onAppend, Written: localtest.CheckPayloads(t).Written,
 	})
 	if err != nil {
 		t.Fatal(err)

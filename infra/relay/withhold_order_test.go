@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 )
@@ -18,7 +19,7 @@ import (
 // locked: the renewal of all its leases would wait for it.
 func TestP3_CursorIsFreeWhileTheConsumerIsWaitedFor(t *testing.T) {
 	url, pool := migrated(t, false)
-	log, err := eventlog.New(t.Context(), pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}})
+	log, err := eventlog.New(t.Context(), pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}, Written: localtest.CheckPayloads(t).Written})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +27,7 @@ func TestP3_CursorIsFreeWhileTheConsumerIsWaitedFor(t *testing.T) {
 	tenant := uuid.New()
 	err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 		_, err := log.AppendTx(t.Context(), tx, []events.Pending{{EventID: uuid.New(), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: "u/x",
-			Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Now(), Payload: []byte(`{}`), Counts: events.Counts{Accepted: 1}}})
+			Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Now(), Payload: []byte(`{"amount":1,"eventId":"x","feature":"f","timestamp":"2026-05-01T00:00:00Z","type":"usage"}`), Counts: events.Counts{Accepted: 1}}})
 		return err
 	})
 	if err != nil {

@@ -58,6 +58,7 @@ type grammar struct {
 	Replay        ReplayCmd        `cmd:"" help:"Publish, or read, again on purpose."`
 	Outbox        OutboxCmd        `cmd:"" help:"The log on its way to the topics."`
 	Projections   ProjectionsCmd   `cmd:"" help:"Read models: their rebuilds, differences and proof."`
+	Schemas       SchemasCmd       `cmd:"" help:"JSON Schemas of the payloads of events."`
 	System        SystemCmd        `cmd:"" help:"The service as a whole."`
 	Verify        VerifyCmd        `cmd:"" help:"Prove the figures: every accepted event is in one place, every projection agrees with the log."`
 

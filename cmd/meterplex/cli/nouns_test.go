@@ -37,6 +37,10 @@ func TestRequests(t *testing.T) {
 		{"replay rewind --reason r", `POST /api/v1/replays/rewind {"reason":"r"}`},
 		{"replay rewind --to-position 3-4,5-6 --reason r", `POST /api/v1/replays/rewind {"positions":["3-4","5-6"],"reason":"r"}`},
 		{"replay rewind --consumer c --to-start --reason r", `POST /api/v1/replays/rewind {"consumer":"c","reason":"r","to":"start"}`},
+		{"schemas list", `GET /api/v1/schemas?limit=1000 `},
+		{"schemas show a.b/v2", `GET /api/v1/schemas/a.b/v2 `},
+		{"schemas show a.b.v2", `GET /api/v1/schemas/a.b/v2 `},
+		{"schemas show /api/v1/schemas/a.b/v1#sha256=" + strings.Repeat("0a", 32), `GET /api/v1/schemas/a.b/v1?sha256=` + strings.Repeat("0a", 32) + ` `},
 		{"replay show r1", `GET /api/v1/replays/r1 `},
 		{"outbox", `GET /api/v1/outbox `},
 		{"outbox show", `GET /api/v1/outbox `},
@@ -94,5 +98,22 @@ func TestSendLines(t *testing.T) {
 	c.app.stdin = strings.NewReader("{}],\"events\":[{}\n")
 	if code, _, errs = c.run("usage", "send"); code != exitUnknown || !strings.Contains(errs, "line 1") {
 		t.Errorf("no JSON: exit code %d\n%s", code, errs)
+	}
+}
+
+// TestSchemasShow: without a version the newest one is shown, as the document that the service sends.
+func TestSchemasShow(t *testing.T) {
+	p := newFakeService(t)
+	p.catalog["/api/v1/schemas"] = json.RawMessage(`{"data":[{"subject":"a.b","version":2},{"subject":"a.b","version":10},{"subject":"a.bc","version":11}],"nextCursor":null}`)
+	p.catalog["/api/v1/schemas/a.b/v10"] = json.RawMessage("{\n  \"type\": \"object\"\n}\n")
+	for args, want := range map[string]string{"schemas show a.b": "{\n  \"type\": \"object\"\n}\n", "schemas show a.b/v10 -o ndjson": `{"type":"object"}` + "\n"} {
+		if code, out, errs := newConsole(t, p).run(strings.Fields(args)...); code != exitYes || out != want {
+			t.Errorf("%s: exit code %d\n%q\n%s", args, code, out, errs)
+		}
+	}
+	for _, name := range []string{"a/b", "a.b#sha256=1", ""} {
+		if code, _, errs := newConsole(t, p).run("schemas", "show", name); code != exitUnknown || !strings.Contains(errs, "SUBJECT/vN") {
+			t.Errorf("%q: exit code %d\n%s", name, code, errs)
+		}
 	}
 }

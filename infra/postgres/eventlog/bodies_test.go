@@ -56,6 +56,7 @@ func payloadsOf(tenant uuid.UUID) []events.Pending {
 // and in SQL.
 func TestPayloadsAreReadAsTheyWereWritten(t *testing.T) {
 	l, pool, _ := openLog(t)
+	l.cfg.Written = nil // payloads that no schema allows are kept, too
 	tenant := uuid.Must(uuid.NewV7())
 	list := payloadsOf(tenant)
 	tx, err := pool.Begin(t.Context())

@@ -65,7 +65,7 @@ func TestAnIdleInstanceFindsAnotherLifeOfTheServer(t *testing.T) {
 	}
 	t.Cleanup(pool.Close)
 	raised := make(chan []Raised, 10)
-	l, err := New(t.Context(), pool, Config{OnRaised: func(r []Raised) { raised <- r }})
+	l, err := New(t.Context(), pool, Config{OnRaised: func(r []Raised) { raised <- r }, Written: localtest.CheckPayloads(t).Written})
 	if err != nil {
 		t.Fatal(err)
 	}

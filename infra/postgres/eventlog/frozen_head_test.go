@@ -77,7 +77,7 @@ func TestP1_ASessionFrozenInMidCopyBlocksNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	l, err := New(t.Context(), pool, Config{Producer: events.Producer{Service: "meterplex", Instance: "other", Commit: "x"}})
+	l, err := New(t.Context(), pool, Config{Producer: events.Producer{Service: "meterplex", Instance: "other", Commit: "x"}, Written: localtest.CheckPayloads(t).Written})
 	if err != nil {
 		t.Fatal(err)
 	}

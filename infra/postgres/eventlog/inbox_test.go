@@ -13,6 +13,9 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
+// refusedUsage is the payload of a refusal.
+const refusedUsage = `{"code":"feature_not_found","reason":"r","messageId":"m","index":0,"topic":"usage.commands","kafkaPartition":0,"kafkaOffset":0,"bytes":1}`
+
 // delivery is a message with one event, as it is submitted once.
 type delivery struct {
 	message int
@@ -27,7 +30,7 @@ func (d delivery) submitted(tenant uuid.UUID) commands.Submitted {
 	if d.refused {
 		s.ProbeOnly = true
 		s.Refusal = &events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageRefused, TenantID: tenant, DedupeKey: s.Inbox,
-			Actor: s.Actor, Residency: events.ResidencyUnspecified, OccurredAt: s.OccurredAt, Payload: []byte(`{}`)}
+			Actor: s.Actor, Residency: events.ResidencyUnspecified, OccurredAt: s.OccurredAt, Payload: []byte(refusedUsage)}
 	}
 	return s
 }

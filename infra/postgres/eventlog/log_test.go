@@ -38,6 +38,7 @@ func openLogAt(t testing.TB, url string, change ...func(*Config)) (*Log, *pgxpoo
 		Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"},
 		// A slow machine must not cause refusals: tests of refusals set their own bound.
 		LongestWait: time.Hour,
+		Written:     localtest.CheckPayloads(t).Written,
 	}
 	for _, f := range change {
 		f(&cfg)
@@ -167,7 +168,7 @@ func TestP2_SixteenClientsSendTheSameBatchInOtherOrders(t *testing.T) {
 			order := rnd.Perm(200)
 			batch := make([]commands.Submitted, len(order))
 			for i, n := range order {
-				batch[i] = usageEvent(tenant, fmt.Sprint("e", n), n)
+				batch[i] = usageEvent(tenant, fmt.Sprint("e", n), n+1)
 			}
 			places, err := l.Submit(context.Background(), tenant, batch)
 			if err != nil {
@@ -206,9 +207,9 @@ func TestPositionsAreDenseUnderManyTenantsAndTwoInstances(t *testing.T) {
 			l := []*Log{one, two}[c%2]
 			tenant := uuid.NewSHA1(uuid.Nil, []byte{byte(c % 7)})
 			for n := range 30 {
-				batch := []commands.Submitted{usageEvent(tenant, fmt.Sprint("x", n), n)}
+				batch := []commands.Submitted{usageEvent(tenant, fmt.Sprint("x", n), n+1)}
 				for k := range n % 5 {
-					batch = append(batch, usageEvent(tenant, fmt.Sprint(c, "/", n, "/", k), k))
+					batch = append(batch, usageEvent(tenant, fmt.Sprint(c, "/", n, "/", k), k+1))
 				}
 				if _, err := l.Submit(context.Background(), tenant, batch); err != nil {
 					t.Error(err)
@@ -225,8 +226,9 @@ func TestAppendTxSkipsWhatIsThere(t *testing.T) {
 	tenant := uuid.Must(uuid.NewV7())
 	verdict := func(raw int64) events.Pending {
 		id := uuid.Must(uuid.NewV7())
+		payload := codec.VerdictJSON(&events.Validated{RawPosition: raw, EventID: "e", Feature: "f", Amount: 1, Count: 1, ValidatedSubscriptionID: tenant, FeatureType: "METERED", PeriodKey: "2026-05"})
 		return events.Pending{EventID: id, Subject: events.UsageValidated, TenantID: tenant, DedupeKey: events.KeyValidated(raw),
-			Actor: events.Actor{Type: "service", ID: "v"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Now(), Payload: []byte(`{}`)}
+			Actor: events.Actor{Type: "service", ID: "v"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Now(), Payload: payload}
 	}
 	appendAll := func(pending ...events.Pending) (positions []events.Position) {
 		t.Helper()

@@ -59,7 +59,7 @@ func openTracedLog(t *testing.T, url string) (*Log, *statements) {
 		t.Fatal(err)
 	}
 	t.Cleanup(traced.Close)
-	l, err := New(t.Context(), traced, Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}, LongestWait: time.Hour})
+	l, err := New(t.Context(), traced, Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}, LongestWait: time.Hour, Written: localtest.CheckPayloads(t).Written})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,7 +304,7 @@ func TestTheLastNumberOfOrigins(t *testing.T) {
 	_, pool, url := openLog(t)
 	var logged syncBuffer
 	l, err := New(t.Context(), pool, Config{
-		Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}, LongestWait: time.Hour,
+		Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}, LongestWait: time.Hour, Written: localtest.CheckPayloads(t).Written,
 		Logger: slog.New(slog.NewTextHandler(&logged, nil)),
 	})
 	if err != nil {

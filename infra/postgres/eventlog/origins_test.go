@@ -161,7 +161,7 @@ func TestEventsKeepTheirResidency(t *testing.T) {
 	list := []commands.Submitted{usageEvent(tenant, "a", 1), usageEvent(tenant, "b", 1), usageEvent(tenant, "c", 1)}
 	list[0].Residency, list[1].Residency, list[2].Residency = "eu", "us", "eu"
 	submit(t, l, tenant, list...)
-	platform := events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: events.FeatureDefined, DedupeKey: "e/1", OccurredAt: list[0].OccurredAt, Payload: []byte(`{}`)}
+	platform := events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: events.FeatureDefined, DedupeKey: "e/1", OccurredAt: list[0].OccurredAt, Payload: []byte(`{"lookupKey":"f","name":"F","type":"METERED","createdAt":"2026-05-01T00:00:00Z"}`)}
 	appendOne := func(p events.Pending) error {
 		return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 			_, err := l.AppendTx(t.Context(), tx, []events.Pending{p})

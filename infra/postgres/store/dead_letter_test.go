@@ -105,7 +105,7 @@ func TestP3_RetryCountsByHowTheLastOneEnded(t *testing.T) {
 	t.Run("rejected after it was parked", func(t *testing.T) {
 		w := newLetterFixture(t)
 		w.append(events.AggregationFailed, "e/failed", events.Counts{Parked: 1}, events.Failed{DeadLetterID: w.id, SourcePosition: 1, Stage: events.StageAggregation})
-		w.append(events.UsageRetried, events.KeyRetry(w.id, 1), events.Counts{Parked: -1}, events.Retried{RawPosition: 1, DeadLetterID: uuid.New(), Attempt: 1})
+		w.append(events.UsageRetried, events.KeyRetry(w.id, 1), events.Counts{Parked: -1}, events.Retried{RawPosition: 1, DeadLetterID: uuid.New(), Attempt: 1, Usage: json.RawMessage(`{}`)})
 		w.append(events.UsageRejected, events.KeyRejected(1, 1), events.Counts{Rejected: 1}, events.Rejected{RawPosition: 1, EventID: "a", DeadLetterID: w.id, Attempt: 1})
 		w.row(events.StageAggregation, 1)
 		w.retry()
@@ -114,7 +114,7 @@ func TestP3_RetryCountsByHowTheLastOneEnded(t *testing.T) {
 	t.Run("parked after it was rejected", func(t *testing.T) {
 		w := newLetterFixture(t)
 		w.append(events.UsageRejected, events.KeyRejected(1, 0), events.Counts{Rejected: 1}, events.Rejected{RawPosition: 1, EventID: "a", DeadLetterID: w.id})
-		w.append(events.UsageRetried, events.KeyRetry(w.id, 1), events.Counts{Accepted: 1}, events.Retried{RawPosition: 1, DeadLetterID: uuid.New(), Attempt: 1})
+		w.append(events.UsageRetried, events.KeyRetry(w.id, 1), events.Counts{Accepted: 1}, events.Retried{RawPosition: 1, DeadLetterID: uuid.New(), Attempt: 1, Usage: json.RawMessage(`{}`)})
 		w.append(events.AggregationFailed, events.KeyFailedAgain(w.id, 1), events.Counts{Parked: 1}, events.Failed{DeadLetterID: w.id, SourcePosition: 3, Stage: events.StageAggregation, Attempt: 1})
 		w.row(events.StageValidation, 1)
 		w.retry()

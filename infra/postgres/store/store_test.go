@@ -42,6 +42,7 @@ func openLogAt(t testing.TB, url string) (*eventlog.Log, *pgxpool.Pool) {
 		Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"},
 		// A slow machine must not cause refusals: tests of refusals set their own bound.
 		LongestWait: time.Hour,
+		Written:     localtest.CheckPayloads(t).Written,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,61 @@
+package localtest
+
+import (
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/jsonschema"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// schemas compiles each schema once in a test binary.
+var schemas = sync.OnceValue(jsonschema.New)
+
+// Payloads compares every payload that a log writes and a consumer applies with its schema. A
+// payload unlike its schema fails the test.
+type Payloads struct{ testing.TB }
+
+// CheckPayloads returns the checks of a test.
+func CheckPayloads(t testing.TB) Payloads { return Payloads{t} }
+
+func (p Payloads) check(s events.Subject, v *events.Vocabulary, payload []byte, from string) {
+	p.Helper()
+	if err := schemas().Check(s, v, payload); err != nil && !errors.Is(err, jsonschema.ErrUnknown) {
+		info, _ := s.Info()
+		p.Errorf("%s: a payload of %s is unlike its schema: %v: %.500s", from, info.Name(), err, payload)
+	}
+}
+
+// Written checks the events of an append; it is for eventlog.Config.Written.
+func (p Payloads) Written(n int, event func(i int) (events.Subject, []byte)) {
+	p.Helper()
+	for i := range n {
+		s, payload := event(i)
+		p.check(s, nil, payload, "the log")
+	}
+}
+
+// Observer checks the events that consumers have applied, and reports to next, which may be nil.
+func (p Payloads) Observer(next projections.Observer) projections.Observer {
+	return observer{p, next}
+}
+
+type observer struct {
+	Payloads
+	next projections.Observer
+}
+
+// Observe implements projections.Observer.
+func (o observer) Observe(c *projections.Consumer, b projections.Batch) {
+	o.Helper()
+	for i := range b.Applied {
+		if e := &b.Applied[i]; len(e.Payload) > 0 { // a withheld event has none
+			o.check(e.Subject, e.Vocabulary, e.Payload, c.Name)
+		}
+	}
+	if o.next != nil {
+		o.next.Observe(c, b)
+	}
+}
