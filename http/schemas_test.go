@@ -1,10 +1,24 @@
 package http_test
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	library "github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
+	"github.com/meterplex/meterplex/infra/jsonschema"
 )
 
 // TestTheSchemaURIOfEachEventLeadsToItsSchema follows the schemaUri of envelopes, of the present
@@ -96,6 +110,54 @@ func TestSchemasThatDoNotExist(t *testing.T) {
 		got := w.do(call{method: "GET", path: path, key: bootstrap})
 		if p := w.refused(got, 404, "schema_not_found"); !strings.Contains(p.Detail, want) {
 			t.Errorf("%s: %s", path, p.Detail)
+		}
+	}
+}
+
+// TestTheSchemaURIOfARecordDescribesItsPayload publishes an event of each subject, follows the
+// schemaUri of its record, and compares the payload with the schema found there.
+func TestTheSchemaURIOfARecordDescribesItsPayload(t *testing.T) {
+	w := newTestService(t)
+	for i, info := range events.Subjects() {
+		payload, err := os.ReadFile(filepath.Join("..", "events", "testdata", info.Name()+".json"))
+		w.must(err)
+		w.must(pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {
+			appended, err := w.log.AppendEventsTx(t.Context(), tx, []events.Pending{{EventID: newID(), Subject: info.Subject, TenantID: events.Platform,
+				DedupeKey: fmt.Sprint("e/", i), Actor: events.Actor{Type: "system", ID: "test"}, OccurredAt: time.Now(), Payload: payload}})
+			if err == nil {
+				w.followSchemaURI(&appended[0])
+			}
+			return err
+		}))
+	}
+}
+
+func (w *testService) followSchemaURI(e *events.Envelope) {
+	w.Helper()
+	record, err := codec.ToRecord(e)
+	w.must(err)
+	var read struct {
+		SchemaURI string
+		Payload   json.RawMessage
+	}
+	w.must(json.Unmarshal(record.Value, &read))
+	uri, err := url.Parse(read.SchemaURI)
+	w.must(err)
+	got := w.do(call{method: "GET", path: uri.Path, key: bootstrap})
+	if sum := sha256.Sum256(got.body); got.status != 200 || uri.Fragment != "sha256="+hex.EncodeToString(sum[:]) {
+		w.Errorf("%s: %d with the SHA-256 %x", read.SchemaURI, got.status, sum)
+		return
+	}
+	schema, err := jsonschema.Compile(got.body)
+	w.must(err)
+	for _, payload := range []struct {
+		text  []byte
+		valid bool
+	}{{read.Payload, true}, {[]byte(`{}`), false}} {
+		value, err := library.UnmarshalJSON(bytes.NewReader(payload.text))
+		w.must(err)
+		if err := schema.Validate(value); (err == nil) != payload.valid {
+			w.Errorf("%s: %s: %v", read.SchemaURI, payload.text, err)
 		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	prom "github.com/prometheus/client_golang/prometheus"
+
+	"github.com/meterplex/meterplex/events"
 )
 
 // A rule on the rate of an event that never happened must find a zero.
@@ -20,6 +22,8 @@ func TestSeriesExistBeforeTheFirstEvent(t *testing.T) {
 		"event_processing_duration_seconds": {"meterplex-usage-validator "},
 		"end_to_end_seconds":                {"meterplex-usage-aggregator "},
 		"inbox_dedup_skips_total":           {"meterplex-command-handler "},
+		"schema_checks_total":               {"meterplex.usage.event.recorded.v1 "},
+		"schema_refusals_total":             {"meterplex.usage.event.recorded.v1 ", "meterplex.replay.cursor.rewound.v1 "},
 	} {
 		got := series(t, registry, "meterplex_"+name)
 		for _, labels := range want {
@@ -30,6 +34,20 @@ func TestSeriesExistBeforeTheFirstEvent(t *testing.T) {
 	}
 	if got := series(t, registry, "meterplex_events_published_total"); len(got) != 8 {
 		t.Errorf("topics written by others must not be counted as published: %v", got)
+	}
+}
+
+func TestPayloadsUnlikeTheirSchemaAreCounted(t *testing.T) {
+	registry := prom.NewRegistry()
+	m := New(registry)
+	m.SchemaChecked(events.UsageRecorded, true)
+	m.SchemaChecked(events.UsageRecorded, false)
+	m.SchemaChecked(999, true)
+	for name, want := range map[string]float64{"schema_checks_total": 2, "schema_refusals_total": 1} {
+		got := series(t, registry, "meterplex_"+name)
+		if got["meterplex.usage.event.recorded.v1 "] != want || len(got) != len(events.Subjects()) {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }
 
