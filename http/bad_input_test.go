@@ -205,7 +205,7 @@ func (w *testService) paths(a *account) []badInput {
 	do := func(method, path string, status int, code string) badInput {
 		return badInput{method + " " + path, call{method: method, path: path, key: bootstrap}, status, code}
 	}
-	receipt, nothing, schema := "/api/v1/usage/events/", newID().String(), "/api/v1/schemas/meterplex.usage.event.recorded"
+	receipt, nothing := "/api/v1/usage/events/", newID().String()
 	return []badInput{
 		get(a.key, "//api/v1/usage/events", 404, "not_found"),
 		get(a.key, "/api/v1//usage/events", 404, "not_found"),
@@ -240,19 +240,6 @@ func (w *testService) paths(a *account) []badInput {
 		get(bootstrap, "/api/v1/features/nothing", 404, "feature_not_found"),
 		get(bootstrap, "/api/v1/features/..%2Fplans", 404, "feature_not_found"),
 		get(bootstrap, "/api/v1/plans/nothing", 404, "plan_not_found"),
-		get(bootstrap, schema, 404, "not_found"),
-		get(bootstrap, schema+"/1", 404, "not_found"),
-		get(bootstrap, schema+"/V1", 404, "not_found"),
-		get(bootstrap, schema+"/v0", 404, "schema_not_found"),
-		get(bootstrap, schema+"/v01", 404, "schema_not_found"),
-		get(bootstrap, schema+"/v-1", 404, "schema_not_found"),
-		get(bootstrap, schema+"/v+1", 404, "schema_not_found"),
-		get(bootstrap, schema+"/v1.0", 404, "schema_not_found"),
-		get(bootstrap, schema+"/v1x", 404, "schema_not_found"),
-		get(bootstrap, schema+"/v99999999999999999999", 404, "schema_not_found"),
-		get(bootstrap, "/api/v1/schemas/Meterplex.usage.event.recorded/v1", 404, "schema_not_found"),
-		get(bootstrap, "/api/v1/schemas/meterplex.usage.event.recorded.v1/v1", 404, "schema_not_found"),
-		get(bootstrap, "/api/v1/schemas/..%2Fearlier/v1", 404, "schema_not_found"),
 		get(bootstrap, "/api/v1/dead-letters/x", 404, "not_found"),
 		get(bootstrap, "/api/v1/dead-letters/"+nothing, 404, "not_found"),
 		do("DELETE", "/api/v1/operator-keys/"+nothing, 404, "key_not_found"),
@@ -277,7 +264,7 @@ func TestBadInputIsRefusedAndStoresNothing(t *testing.T) {
 	w.catalogue()
 	a := w.newAccount("A")
 	var all []badInput
-	for _, list := range [][]badInput{ingests(a), w.queries(a), w.paths(a), w.catalogueBodies(a), w.checkBodies(a), w.letterBodies(a), w.replayBodies(a)} {
+	for _, list := range [][]badInput{ingests(a), w.queries(a), w.paths(a), schemaPaths(), w.catalogueBodies(a), w.checkBodies(a), w.letterBodies(a), w.replayBodies(a)} {
 		all = append(all, list...)
 	}
 	before := w.stored()

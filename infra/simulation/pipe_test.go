@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
+	"github.com/meterplex/meterplex/infra/jsonschema"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/relay"
@@ -253,8 +255,21 @@ func (s *sim) logOf(p *proc) *eventlog.Log { return s.logWith(p, nil) }
 func (s *sim) logWith(p *proc, handed consume.Handovers) *eventlog.Log {
 	return eventlog.On(simPool{p}, simPool{p}, eventlog.Config{
 		Producer: events.Producer{Service: "simulation"}, Writers: 2, Now: time.Now, NewID: p.newID, Logger: slog.New(slog.DiscardHandler),
-		Inline: s.inlineOf(p, handed), Handed: handed.Offer,
+		Inline: s.inlineOf(p, handed), Handed: handed.Offer, Written: checkPayloads,
 	})
+}
+
+// schemas compiles each schema once.
+var schemas = sync.OnceValue(jsonschema.New)
+
+// checkPayloads compares the payloads of appended events with their schemas.
+func checkPayloads(n int, event func(i int) (events.Subject, []byte)) {
+	for i := range n {
+		subject, payload := event(i)
+		if err := schemas().Check(subject, nil, payload); err != nil {
+			panic(fmt.Sprintf("a payload of subject %d is unlike its schema: %v: %s", subject, err, payload))
+		}
+	}
 }
 
 func (s *sim) storeOf(p *proc) *store.Store {
