@@ -19,7 +19,7 @@ func (w *testService) secondInstance() *testService {
 	other := *w
 	other.grants = entitlements.NewCache(w.pool, w.pool)
 	var err error
-	other.log, err = eventlog.New(w.Context(), w.pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "other", Commit: "0"}, Written: localtest.CheckPayloads(w).Written})
+	other.log, err = eventlog.New(w.Context(), w.pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "other", Commit: "0"}, Written: localtest.CheckPayloads(w.TB).Written})
 	w.must(err)
 	w.Cleanup(other.log.Close)
 	other.store = store.New(w.pool, other.log, store.Config{Catalogue: other.grants.Catalogue})

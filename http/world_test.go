@@ -299,7 +299,7 @@ func (w *testService) fold() {
 }
 
 func (w *testService) runner(c projections.Consumer) *consume.Runner {
-	return &consume.Runner{Pool: w.pool, Log: w.log, Consumer: c, NewID: newID, Logger: slog.New(slog.DiscardHandler), Observe: localtest.CheckPayloads(w).Observer(nil)}
+	return &consume.Runner{Pool: w.pool, Log: w.log, Consumer: c, NewID: newID, Logger: slog.New(slog.DiscardHandler), Observe: localtest.CheckPayloads(w.TB).Observer(nil)}
 }
 
 func (w *testService) feed(c projections.Consumer) {

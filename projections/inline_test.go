@@ -36,8 +36,8 @@ func newInlineLog(w *logFixture, handed *consume.Handover) *inlineLog {
 	var err error
 	l.log, err = eventlog.New(w.Context(), w.pool, eventlog.Config{
 		Producer: events.Producer{Service: "test", Instance: "2", Commit: "0"}, LongestWait: time.Hour,
-		Inline:  consume.NewInline(l.validator.Consumer, handed, nil, localtest.CheckPayloads(w).Observer(l.seen)),
-		Written: localtest.CheckPayloads(w).Written,
+		Inline:  consume.NewInline(l.validator.Consumer, handed, nil, localtest.CheckPayloads(w.TB).Observer(l.seen)),
+		Written: localtest.CheckPayloads(w.TB).Written,
 	})
 	w.must(err)
 	w.Cleanup(l.log.Close)

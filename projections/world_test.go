@@ -171,7 +171,7 @@ func (w *logFixture) runner(c projections.Consumer) (*consume.Runner, *tally) {
 		c.MaxPerPartition = projections.MaxWithFollowUps
 	}
 	writeTotalsOften(&c)
-	return &consume.Runner{Pool: w.pool, Log: w.log, Consumer: c, NewID: newID, Logger: slog.New(slog.DiscardHandler), Observe: localtest.CheckPayloads(w).Observer(seen)}, seen
+	return &consume.Runner{Pool: w.pool, Log: w.log, Consumer: c, NewID: newID, Logger: slog.New(slog.DiscardHandler), Observe: localtest.CheckPayloads(w.TB).Observer(seen)}, seen
 }
 
 // writeTotalsOften makes the aggregator write running totals in every test, not only of large figures.
