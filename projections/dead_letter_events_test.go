@@ -153,6 +153,7 @@ func TestDeadLettersAreListed(t *testing.T) {
 // P5: however the topic is cut into batches, the rows are the same.
 func TestP5_DeadLettersDoNotDependOnBatches(t *testing.T) {
 	s := newPipelineFixture(t)
+	s.payloads.Allow() // of events that are not in the log
 	other := s.addSeparateGeneration(deadletters.Consumer(models.DefaultFolds().DeadLetters))
 	rapid.Check(t, func(rt *rapid.T) {
 		tenant := tenantIn(rapid.Int16Range(0, 31).Draw(rt, "partition"))
@@ -199,6 +200,7 @@ func outcomeOf(rt *rapid.T, tenant, on uuid.UUID) events.Pending {
 // An unreadable event of the dead letter topic is lost, its neighbours are folded.
 func TestDeadLetterFoldFailsAlone(t *testing.T) {
 	s := newPipelineFixture(t)
+	s.payloads.Allow() // one of the wrong type
 	tenant := newID()
 	bad := plainEvent(tenant, events.UsageRejected, events.Counts{}, events.Rejected{EventID: "bad"})
 	bad.Payload = json.RawMessage(`{"deadLetterId":5}`)

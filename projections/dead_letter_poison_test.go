@@ -136,6 +136,7 @@ const poisonNeighbours = 30
 // run delivers good events with a poison one among them, several times.
 func (c *poisonCase) run(t *testing.T, poison func(s *pipelineFixture, r *consume.Runner, records []events.Record, i int, at events.Position) string) {
 	s := newPipelineFixture(t)
+	s.payloads.Allow() // poison
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -264,6 +264,7 @@ func TestBulkIsBounded(t *testing.T) {
 // An unreadable request blocks no consumer: it is reported and passed.
 func TestInvalidRetryRequestsAreRefused(t *testing.T) {
 	s := newRetryFixture(t)
+	s.payloads.Allow() // one is not an object
 	tenant := tenantIn(3)
 	s.append(usageEvent(tenant, "e", "calls", 1, may))
 	s.settle()

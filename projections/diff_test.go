@@ -73,7 +73,7 @@ func TestDiffShowsExactlyTheDifferingKeys(t *testing.T) {
 	tenants := y.tenants(6)
 	want := map[string][2]int64{} // tenant, feature, period: live, rebuilt
 	for i := range 400 {
-		tenant, amount, at := tenants[random.IntN(len(tenants))], random.Int64N(8), may.Add(time.Duration(random.IntN(80))*24*time.Hour)
+		tenant, amount, at := tenants[random.IntN(len(tenants))], 1+random.Int64N(8), may.Add(time.Duration(random.IntN(80))*24*time.Hour)
 		feature := []string{"calls", "tokens"}[random.IntN(2)]
 		y.append(usageEvent(tenant, fmt.Sprint("e", i), feature, amount, at))
 		period := at.Format("2006-01")

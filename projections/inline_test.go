@@ -13,7 +13,6 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/validate"
@@ -36,8 +35,8 @@ func newInlineLog(w *logFixture, handed *consume.Handover) *inlineLog {
 	var err error
 	l.log, err = eventlog.New(w.Context(), w.pool, eventlog.Config{
 		Producer: events.Producer{Service: "test", Instance: "2", Commit: "0"}, LongestWait: time.Hour,
-		Inline:  consume.NewInline(l.validator.Consumer, handed, nil, localtest.CheckPayloads(w.TB).Observer(l.seen)),
-		Written: localtest.CheckPayloads(w.TB).Written,
+		Inline:  consume.NewInline(l.validator.Consumer, handed, nil, w.payloads.Observer(l.seen)),
+		Written: w.payloads.Written,
 	})
 	w.must(err)
 	w.Cleanup(l.log.Close)
@@ -177,7 +176,7 @@ func TestP2_UsageIsLeftToTheValidator(t *testing.T) {
 			}
 			l.append(many...)
 		},
-		"an event that cannot be folded": func(_ *testing.T, l *inlineLog, tenant uuid.UUID) { l.append(broken(tenant)) },
+		"an event that cannot be folded": func(_ *testing.T, l *inlineLog, tenant uuid.UUID) { l.payloads.Allow(); l.append(broken(tenant)) },
 		"a withheld event": func(t *testing.T, l *inlineLog, tenant uuid.UUID) {
 			at := l.append(usageEvent(tenant, "withheld", "calls", 1, may))[0]
 			_, err := l.pool.Exec(t.Context(), `INSERT INTO withheld_records VALUES ($1, $2, $3, $4, $5, 'too large')`, at.Partition, at.Number, events.TopicUsageRaw, tenant, newID())

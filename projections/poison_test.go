@@ -17,6 +17,7 @@ import (
 // neighbours are folded exactly once.
 func TestP2_PoisonLeavesItsNeighboursExact(t *testing.T) {
 	w := newLogFixture(t)
+	w.payloads.Allow() // poison
 	a, b := tenantIn(11), tenantIn(12)
 	features := []string{"panics", "refused", "raised", "\x00"}
 	var pending []events.Pending
@@ -94,6 +95,7 @@ func TestReaggregatedFoldsAndClosesItsLetter(t *testing.T) {
 // cannot be folded, waits for the pipe.
 func TestP3_AHandedEventThatFailsComesByThePipe(t *testing.T) {
 	w := newLogFixture(t)
+	w.payloads.Allow() // one is no verdict
 	panics := func(tenant uuid.UUID) events.Pending { return verdict(tenant, "panics", 1) }
 	noVerdict := func(tenant uuid.UUID) events.Pending {
 		bad := verdict(tenant, "calls", 1)

@@ -125,7 +125,7 @@ func TestP5_EntitlementsDoNotDependOnBatches(t *testing.T) {
 		var subs []domain.Subscription
 		for range rapid.IntRange(1, 12).Draw(rt, "events") {
 			features := rapid.SliceOfDistinct(rapid.SampledFrom([]string{"a", "b", "c"}), rapid.ID).Draw(rt, "features")
-			sub := domain.Subscription{ID: newID(), TenantID: tenant, Status: rapid.SampledFrom([]string{"ACTIVE", "TRIALING", "CANCELLED"}).Draw(rt, "status")}
+			sub := domain.Subscription{ID: newID(), TenantID: tenant, Entitlements: []domain.Grant{}, Status: rapid.SampledFrom([]string{"ACTIVE", "TRIALING", "CANCELLED"}).Draw(rt, "status")}
 			if len(subs) > 0 && rapid.Bool().Draw(rt, "change") {
 				sub.ID = subs[len(subs)-1].ID
 			}
@@ -133,7 +133,7 @@ func TestP5_EntitlementsDoNotDependOnBatches(t *testing.T) {
 				sub.Entitlements = append(sub.Entitlements, grant(f, domain.ResetMonthly))
 			}
 			subs = append(subs, sub)
-			verdict := events.Validated{RawPosition: int64(len(subs)), Feature: "a", PeriodKey: "2026-05", Amount: rapid.Int64Min(0).Draw(rt, "amount"), Timestamp: may}
+			verdict := events.Validated{RawPosition: int64(len(subs)) + 1, EventID: "e", Feature: "a", FeatureType: "QUOTA", PeriodKey: "2026-05", Amount: rapid.Int64Min(0).Draw(rt, "amount"), Timestamp: may}
 			s.append(plainEvent(tenant, events.SubscriptionChanged, events.Counts{}, sub), plainEvent(tenant, events.UsageValidated, events.Counts{}, verdict))
 		}
 		s.entitling.Consumer.MaxPerPartition = rapid.IntRange(1, 30).Draw(rt, "batch")

@@ -255,6 +255,7 @@ func idOf(at time.Time) uuid.UUID {
 // Each kind of stream holds its aggregate's events.
 func TestStreamsOfTheCatalogue(t *testing.T) {
 	s := newPipelineFixture(t)
+	s.payloads.Allow() // they have ids only
 	tenant, one, two := newID(), newID(), newID()
 	m := func(pairs ...string) map[string]any {
 		payload := map[string]any{}

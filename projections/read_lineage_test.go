@@ -103,6 +103,7 @@ func TestP12_LineageMatchesTheLog(t *testing.T) {
 // A lineage does not claim distant effects that no key leads to.
 func TestLineageReportsItsCompleteness(t *testing.T) {
 	s := newPipelineFixture(t)
+	s.payloads.Allow() // they have ids only
 	tenant := newID()
 	cause := plainEvent(tenant, events.TenantChanged, events.Counts{}, map[string]string{"id": tenant.String()})
 	first := s.append(cause)[0]

@@ -160,7 +160,7 @@ func (y *rebuildFixture) recordMixedUsage(tenants []uuid.UUID, from, n int) {
 	for i := from; i < from+n; i++ {
 		tenant := tenants[i%len(tenants)]
 		feature := []string{"calls", "tokens", "unknown", "broken"}[i%7%4]
-		y.append(usageEvent(tenant, fmt.Sprint("e", i), feature, int64(i), may.Add(time.Duration(i)*time.Hour)))
+		y.append(usageEvent(tenant, fmt.Sprint("e", i), feature, int64(i+1), may.Add(time.Duration(i)*time.Hour)))
 	}
 }
 

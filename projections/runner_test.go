@@ -31,7 +31,7 @@ func (w *logFixture) verdicts(tenant uuid.UUID, feature string, n int) []events.
 }
 
 func verdict(tenant uuid.UUID, feature string, amount int64) events.Pending {
-	body, err := json.Marshal(events.Validated{RawPosition: 1, EventID: "e", Feature: feature, Amount: amount, Count: 1, Timestamp: may, PeriodKey: "2026-05"})
+	body, err := json.Marshal(events.Validated{RawPosition: 1, EventID: "e", Feature: feature, Amount: amount, Count: 1, Timestamp: may, FeatureType: "METERED", PeriodKey: "2026-05"})
 	if err != nil {
 		panic(err)
 	}

@@ -33,6 +33,8 @@ type logFixture struct {
 	pool  *pgxpool.Pool
 	log   *eventlog.Log
 	store *store.Store
+	// payloads compares the payloads that are written and applied with their schemas.
+	payloads localtest.Payloads
 }
 
 var may = time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
@@ -48,7 +50,8 @@ func newLogFixture(t testing.TB) *logFixture {
 	w.pool, err = localtest.KeepSessions(w.pool)
 	w.must(err)
 	t.Cleanup(w.pool.Close)
-	w.log, err = eventlog.New(t.Context(), w.pool, eventlog.Config{Producer: events.Producer{Service: "test", Instance: "1", Commit: "0"}, Written: localtest.CheckPayloads(t).Written})
+	w.payloads = localtest.CheckPayloads(t)
+	w.log, err = eventlog.New(t.Context(), w.pool, eventlog.Config{Producer: events.Producer{Service: "test", Instance: "1", Commit: "0"}, Written: w.payloads.Written})
 	w.must(err)
 	t.Cleanup(w.log.Close)
 	w.store = store.New(w.pool, w.log, store.Config{})
@@ -88,7 +91,7 @@ func (w *logFixture) append(pending ...events.Pending) []events.Position {
 // subscribe adds a tenant's subscription from its partition's head on.
 func (w *logFixture) subscribe(tenant uuid.UUID, from time.Time, grants ...domain.Grant) domain.Subscription {
 	w.Helper()
-	s := domain.Subscription{ID: newID(), TenantID: tenant, Plan: "p", Status: domain.SubscriptionActive, Entitlements: grants, CreatedAt: from}
+	s := domain.Subscription{ID: newID(), TenantID: tenant, Plan: "p", Status: domain.SubscriptionActive, Entitlements: append([]domain.Grant{}, grants...), CreatedAt: from}
 	w.history(tenant, from, &s)
 	return s
 }
@@ -171,7 +174,7 @@ func (w *logFixture) runner(c projections.Consumer) (*consume.Runner, *tally) {
 		c.MaxPerPartition = projections.MaxWithFollowUps
 	}
 	writeTotalsOften(&c)
-	return &consume.Runner{Pool: w.pool, Log: w.log, Consumer: c, NewID: newID, Logger: slog.New(slog.DiscardHandler), Observe: localtest.CheckPayloads(w.TB).Observer(seen)}, seen
+	return &consume.Runner{Pool: w.pool, Log: w.log, Consumer: c, NewID: newID, Logger: slog.New(slog.DiscardHandler), Observe: w.payloads.Observer(seen)}, seen
 }
 
 // writeTotalsOften makes the aggregator write running totals in every test, not only of large figures.
