@@ -322,6 +322,7 @@ func TestFollowStopsBeforeALostTail(t *testing.T) {
 // A read model's failure is on record and never retried: a retry would count in the aggregates.
 func TestReadModelsFailureIsDiscarded(t *testing.T) {
 	w := newLogFixture(t)
+	w.payloads.Allow() // poison
 	r, _ := w.runner(projections.Consumer{Name: events.GroupEntitlements, Handler: noteHandler{}})
 	tenant := tenantIn(1)
 	poison := verdict(tenant, "calls", 1)

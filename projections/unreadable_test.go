@@ -12,6 +12,7 @@ import (
 // no index's expression fails.
 func TestP1_NoPayloadKeepsItsNeighboursFromTheLog(t *testing.T) {
 	w := newLogFixture(t)
+	w.payloads.Allow() // poison
 	tenant := tenantIn(3)
 	var all []events.Pending
 	for _, info := range events.Subjects() {

@@ -122,6 +122,7 @@ func TestRetryIsDecidedAgainAndCountsOnce(t *testing.T) {
 // An event that the validator cannot read is parked, retryable, and its neighbours are judged.
 func TestValidatorParksUnreadableEvents(t *testing.T) {
 	w := newLogFixture(t)
+	w.payloads.Allow() // poison
 	tenant := tenantIn(4)
 	w.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
 	poison := usageEvent(tenant, "p", "calls", 1, may)
