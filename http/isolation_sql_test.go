@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 )
 
 // relation is a table or view in the database's catalogue.
@@ -215,10 +216,12 @@ func (m *isolationFixture) shownByFunctions() []string {
 	var verdict int64
 	var period string
 	m.must(m.pool.QueryRow(m.Context(), `SELECT position, body ->> 5 FROM event_log_rows WHERE tenant_id = $1 AND subject = 2 ORDER BY position LIMIT 1`, tenant).Scan(&verdict, &period))
+	failed, err := codec.EncodePayload(events.AggregationFailed, events.Failed{SourcePosition: verdict, Stage: events.StageAggregation, Code: "fold_failed", Reason: "a secret of A", Payload: json.RawMessage(`{}`)})
+	m.must(err)
 	m.must(pgx.BeginFunc(m.Context(), m.pool, func(tx pgx.Tx) error {
 		_, err := m.log.AppendTx(m.Context(), tx, []events.Pending{{EventID: newID(), Subject: events.AggregationFailed, TenantID: tenant,
 			DedupeKey: "d/isolation", Actor: events.Actor{Type: "system", ID: events.GroupAggregator}, Residency: events.ResidencyUnspecified, OccurredAt: time.Now(),
-			Payload: json.RawMessage(fmt.Sprintf(`{"code":"fold_failed","reason":"a secret of A","sourcePosition":%d}`, verdict))}})
+			Payload: failed}})
 		return err
 	}))
 	at := fmt.Sprintf("%d::smallint, '%s'", events.PartitionOf(tenant), tenant)
