@@ -103,7 +103,7 @@ func schemaNotFound(format string, args ...any) error {
 	return &domain.Error{Code: schemaAbsent, Message: fmt.Sprintf(format, args...)}
 }
 
-// findSchema finds a version by the segments of its path. The error lists what exists instead.
+// findSchema finds a version by the segments of its path. The error lists the existing subjects or versions.
 func findSchema(subject, number string) (*events.SchemaVersion, error) {
 	var subjects, versions []string
 	all := events.SchemaVersions()

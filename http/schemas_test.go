@@ -93,7 +93,7 @@ func TestSchemasAreCached(t *testing.T) {
 	}
 }
 
-// TestSchemasThatDoNotExist: the answer lists what exists instead.
+// TestSchemasThatDoNotExist: the answer lists the existing subjects, versions or documents.
 func TestSchemasThatDoNotExist(t *testing.T) {
 	w := newTestService(t)
 	unknown := w.do(call{method: "GET", path: "/api/v1/schemas/nothing/v1", key: bootstrap})

@@ -12,7 +12,7 @@ const (
 	Tenant   Who = "tenant"
 	Operator Who = "operator"
 	Either   Who = "either"
-	// AnyKey needs a valid key of either kind, and no scope: what the route shows belongs to no tenant.
+	// AnyKey needs a valid key of either kind, and no scope: the data of the route belong to no tenant.
 	AnyKey Who = "any"
 )
 

@@ -131,7 +131,7 @@ type none struct{}
 
 func (none) Observe(*projections.Consumer, projections.Batch) {}
 
-// Without Run, or with one that is behind, payloads are left out: nothing waits.
+// Without Run, or with one that is behind, payloads are left out instead of waiting.
 func TestAFullQueueDelaysNothing(t *testing.T) {
 	s, _, _ := newSampler(1)
 	for range 3 * maxQueue {
