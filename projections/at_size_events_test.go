@@ -113,7 +113,7 @@ func (s *sizeFixture) withholdVerdicts(first, n int) {
 	var key string
 	var letters []events.Pending
 	_, err = pgx.ForEachRow(rows, []any{&number, &key}, func() error {
-		letters = append(letters, plainEvent(s.tenant, events.PublishFailed, events.Counts{Parked: 1}, events.Failed{SourcePosition: number, Code: "publish_refused"}))
+		letters = append(letters, plainEvent(s.tenant, events.PublishFailed, events.Counts{Parked: 1}, events.Failed{SourcePosition: number, Stage: events.StagePublishing, Code: "publish_refused"}))
 		return nil
 	})
 	s.must(err)

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	hideInFreshProcess()
 	// Tests mostly wait for leases and sessions to end, so more of them run in parallel.
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
-		_ = f.Value.Set("6")
+		_ = f.Value.Set("4")
 	}
 	localtest.Main(m, func() error { return os.RemoveAll(binaryDir()) }, localtest.NoLeaks())
 }

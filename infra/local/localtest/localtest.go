@@ -125,7 +125,7 @@ func Postgres(t testing.TB) *Server {
 	p, err := local.StartPostgres(context.Background(), local.PostgresConfig{
 		DataDir: dataDir(t),
 		Settings: map[string]string{
-			"max_connections": "200",
+			"max_connections": "400",
 			"shared_buffers":  "128MB",
 		},
 	})
