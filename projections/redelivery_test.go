@@ -186,7 +186,7 @@ func TestP2_TwoRunnersFoldOnce(t *testing.T) {
 		tenant := tenantIn(p)
 		w.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
 		for i := range 300 {
-			amount := random.Int64N(1000)
+			amount := 1 + random.Int64N(1000)
 			pending = append(pending, usageEvent(tenant, fmt.Sprint(i), "calls", amount, may.Add(time.Hour)))
 			model.add(tenant, "calls", amount, may.Add(time.Hour))
 		}
