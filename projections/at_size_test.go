@@ -137,10 +137,14 @@ func (s *sizeFixture) touched(read func()) int64 {
 	return count() - before
 }
 
-// atMost requires that a read touches no more rows than its answer explains.
+// atMost requires that a read touches no more rows than its answer explains. What other sessions report late only
+// adds to a count: the least of three decides.
 func (s *sizeFixture) atMost(most int64, of string, read func()) {
 	s.Helper()
 	n := s.touched(read)
+	for again := 0; n > most && again < 2; again++ {
+		n = min(n, s.touched(read))
+	}
 	s.Logf("%s touches %d rows", of, n)
 	if n > most {
 		s.Errorf("%s touches %d rows, more than %d", of, n, most)
