@@ -285,7 +285,7 @@ var (
 	errorLine = regexp.MustCompile(`^\s*[\w.-]+\.go:\d+: (.+)`)
 	panicLine = regexp.MustCompile(`^panic: (.+)`)
 	// notes match the log lines that tests print whether they pass or fail.
-	notes = regexp.MustCompile(`^(METERPLEX_TEST_\w+=|seed \d+$|\d+ (cases|backends|requests)|[\w ]+ started in |the log of |answers by status|taken over |drained )`)
+	notes = regexp.MustCompile(`^(METERPLEX_TEST_\w+=|seed \d+$|\d+ (cases|backends)|\d+ requests[,:] |[\w ]+ started in |the log of |answers by status|taken over |drained )`)
 )
 
 // messagesOf returns the first lines of a test's failure texts.
