@@ -66,9 +66,14 @@ type SchemaVersion struct {
 // URI is the schemaUri of events that are recorded under the newest document.
 func (v *SchemaVersion) URI() string { return schemaURI(v.Type, v.Version, v.Newest.SHA256) }
 
+// Documents returns all documents of the version, the newest first.
+func (v *SchemaVersion) Documents() []SchemaDocument {
+	return append([]SchemaDocument{v.Newest}, v.Earlier...)
+}
+
 // Document returns the document with a hash.
 func (v *SchemaVersion) Document(sum string) (SchemaDocument, bool) {
-	for _, d := range append([]SchemaDocument{v.Newest}, v.Earlier...) {
+	for _, d := range v.Documents() {
 		if d.SHA256 == sum {
 			return d, true
 		}

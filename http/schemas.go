@@ -48,10 +48,7 @@ func (s *service) listSchemas(_ context.Context, in *struct{ Paging }) (*listed[
 	}
 	var all []schemaEntry
 	for _, v := range events.SchemaVersions() {
-		e := schemaEntry{Subject: v.Type, Version: v.Version, Topic: v.Topic, Retention: v.Retention, Recorded: v.Trigger, SchemaURI: v.URI(), SHA256: v.Newest.SHA256, Earlier: []string{}}
-		for _, d := range v.Earlier {
-			e.Earlier = append(e.Earlier, d.SHA256)
-		}
+		e := schemaEntry{Subject: v.Type, Version: v.Version, Topic: v.Topic, Retention: v.Retention, Recorded: v.Trigger, SchemaURI: v.URI(), SHA256: v.Newest.SHA256, Earlier: sumsOf(v.Earlier)}
 		all = append(all, e)
 	}
 	key := func(e *schemaEntry) string { return fmt.Sprintf("%s/v%09d", e.Subject, e.Version) }
@@ -78,7 +75,7 @@ func (s *service) schema(w http.ResponseWriter, r *http.Request) error {
 	if sum := params.Get("sha256"); sum != "" {
 		var ok bool
 		if document, ok = version.Document(sum); !ok {
-			return schemaNotFound("%s/v%d has no document with this SHA-256; it has: %s", version.Type, version.Version, strings.Join(sumsOf(version), ", "))
+			return schemaNotFound("%s/v%d has no document with this SHA-256; it has: %s", version.Type, version.Version, strings.Join(sumsOf(version.Documents()), ", "))
 		}
 		keep = keepDocument
 	}
@@ -128,9 +125,9 @@ func findSchema(subject, number string) (*events.SchemaVersion, error) {
 	return nil, p
 }
 
-func sumsOf(v *events.SchemaVersion) []string {
-	sums := []string{v.Newest.SHA256}
-	for _, d := range v.Earlier {
+func sumsOf(documents []events.SchemaDocument) []string {
+	sums := make([]string, 0, len(documents)) // an empty list is [] in JSON
+	for _, d := range documents {
 		sums = append(sums, d.SHA256)
 	}
 	return sums

@@ -24,7 +24,7 @@ type Schemas struct {
 func New() *Schemas {
 	s := &Schemas{compiled: map[string]func() (*jsonschema.Schema, error){}}
 	for _, v := range events.SchemaVersions() {
-		for _, d := range append(v.Earlier[:len(v.Earlier):len(v.Earlier)], v.Newest) {
+		for _, d := range v.Documents() {
 			s.compiled[d.SHA256] = sync.OnceValues(func() (*jsonschema.Schema, error) { return Compile(d.Text) })
 		}
 	}

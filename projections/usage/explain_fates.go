@@ -91,14 +91,7 @@ func (s *leftOutSearch) lastRefusal(f *usageFate) (last LeftOutUsage, out bool) 
 }
 
 // cause is the position of the retry that led to a verdict or refusal, or that of the event itself.
-func (f *usageFate) cause(causation *uuid.UUID) int64 {
-	if causation != nil {
-		if retry, ok := f.retries[*causation]; ok {
-			return retry
-		}
-	}
-	return f.raw
-}
+func (f *usageFate) cause(causation *uuid.UUID) int64 { return causeAmong(f.retries, f.raw, causation) }
 
 // Rejections have keys x/<position>/<attempt>. OFFSET 0 keeps a lookup to its range of keys.
 const readRefusals = `

@@ -137,7 +137,7 @@ func (t *tenantVerdicts) findCauses(ctx context.Context, tx pgx.Tx, list []count
 			continue
 		}
 		if err = t.readRetried(ctx, tx); err == nil {
-			c.cause = t.causeOf(c.verdict.RawPosition, c.causation)
+			c.cause = causeAmong(t.retried, c.verdict.RawPosition, c.causation)
 		}
 	}
 	return err

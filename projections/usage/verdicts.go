@@ -117,11 +117,11 @@ func (t *tenantVerdicts) scan(rows pgx.Rows) (countedUsage, error) {
 	return c, nil
 }
 
-// causeOf is the cause of a verdict on a recorded event: its retry, if it was retried, or the event. It
-// requires the retries to be read.
-func (t *tenantVerdicts) causeOf(raw int64, causation *uuid.UUID) int64 {
+// causeAmong returns the cause of a verdict on a recorded event: its retry, if retried has one, or the event.
+// retried holds positions of retries by their ids.
+func causeAmong(retried map[uuid.UUID]int64, raw int64, causation *uuid.UUID) int64 {
 	if causation != nil {
-		if retry, ok := t.retried[*causation]; ok {
+		if retry, ok := retried[*causation]; ok {
 			return retry
 		}
 	}
