@@ -104,16 +104,16 @@ func TestWithheldRecordsAreListedNewestFirst(t *testing.T) {
 		"": 15, "&tenantId=" + a.id: 8, "&topic=usage.raw": 8, "&topic=meterplex.billing": 0, "&topic=usage.validated&tenantId=" + a.id: 7, "&topic=usage.validated&tenantId=" + b.id: 0,
 	} {
 		rows := read(query)
-		times := make([]string, len(rows))
+		times := make([]time.Time, len(rows))
 		for i, row := range rows {
 			when, err := time.Parse(time.RFC3339Nano, row["withheldAt"].(string))
 			w.must(err)
-			times[i] = when.Format("15:04:05.000000000")
+			times[i] = when
 			if late := row["late"].(bool); late != (row["deadLetterId"] == nil) || row["reason"] != "too large" {
 				t.Errorf("%v", row)
 			}
 		}
-		if !slices.IsSortedFunc(times, func(x, y string) int { return strings.Compare(y, x) }) || len(rows) != want {
+		if !slices.IsSortedFunc(times, func(x, y time.Time) int { return y.Compare(x) }) || len(rows) != want {
 			t.Errorf("%q: %d rows, want %d, at %v", query, len(rows), want, times)
 		}
 	}
