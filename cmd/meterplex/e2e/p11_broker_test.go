@@ -95,7 +95,7 @@ func outage(t *testing.T) time.Duration {
 
 // An outage of the broker adds latency behind the log, not to ingest; the backlog
 // drains by itself when the broker is back.
-func TestP11_SixtySecondsWithoutABroker(t *testing.T) {
+func TestP11_UsageIsAcceptedWithoutABroker(t *testing.T) {
 	w := newDeployment(t)
 	i := w.serve("")
 	w.catalogue(i)
