@@ -19,6 +19,9 @@ import (
 // envOverlay names the overlay for tests that build the service.
 const envOverlay = "METERPLEX_TEST_OVERLAY"
 
+// envPatience bounds the waits of end-to-end tests: with a bug in it, the service often never reaches the awaited state.
+const envPatience, patience = "METERPLEX_TEST_PATIENCE", "60s"
+
 // prover runs tests of a project with bugs planted.
 type prover struct {
 	root    string
@@ -161,6 +164,9 @@ func (p *prover) test(ctx context.Context, pkg, run string, limit time.Duration,
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = p.root
 	cmd.Env = append(os.Environ(), envOverlay+"="+overlaid)
+	if os.Getenv(envPatience) == "" {
+		cmd.Env = append(cmd.Env, envPatience+"="+patience)
+	}
 	// An interrupt, not a kill: the tests stop their servers.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = time.Minute

@@ -47,7 +47,18 @@ var binary = sync.OnceValues(func() (string, error) {
 func buildEnv() []string { return append(os.Environ(), "GOGC=400") }
 
 // patience is longer than any wait of a test takes on a busy machine. A test that waits so long waits for ever.
-const patience = 5 * time.Minute
+var patience = patienceSet(os.Getenv("METERPLEX_TEST_PATIENCE"))
+
+func patienceSet(text string) time.Duration {
+	if text == "" {
+		return 5 * time.Minute
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		panic(fmt.Sprintf("METERPLEX_TEST_PATIENCE: %q is no duration such as 90s", text))
+	}
+	return d
+}
 
 // instance is one process of the service, which a test may end and start again.
 type instance struct {
