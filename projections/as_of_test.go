@@ -16,6 +16,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/usage"
 )
@@ -56,6 +57,7 @@ func (d *history) AsOf(at usage.AsOf, limit int) (all []usage.Aggregate) {
 // up to it were counted, whatever happened later; as of the current position they
 // equal the live ones.
 func TestP12_FiguresAsOfAPositionDoNotChange(t *testing.T) {
+	localtest.FewChecks(t, 40)
 	s := newPipelineFixture(t)
 	s.reads.setNow(time.Now)
 	rapid.Check(t, func(rt *rapid.T) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/projections/query"
 )
 
@@ -162,7 +163,7 @@ func (m *catalogueModel) check(rt *rapid.T) {
 func TestChecksAnswerAsOfTheirPosition(t *testing.T) {
 	s := newPipelineFixture(t)
 	s.now = time.Now()
-	fewChecks(t, 6)
+	localtest.FewChecks(t, 6)
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newCatalogueModel(s, rt)
 		rt.Repeat(map[string]func(*rapid.T){"put a plan": m.putPlan, "subscribe": m.begin, "change": m.change, "change it again": m.change, "fold": m.fold, "": m.check})

@@ -13,6 +13,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/deadletters"
 	"github.com/meterplex/meterplex/projections/models"
@@ -222,7 +223,7 @@ func (c *consumerModel) Rest(rt *rapid.T) {
 // the identity holds.
 func TestP2_ConsumersMatchTheirModel(t *testing.T) {
 	s := newRetryFixture(t)
-	fewChecks(t, 8)
+	localtest.FewChecks(t, 8)
 	folded, inlined := 0, 0
 	defer func() { t.Logf("%d events were folded ahead of the pipe, %d were validated inline", folded, inlined) }()
 	rapid.Check(t, func(rt *rapid.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/projections"
@@ -89,6 +90,7 @@ func (s *retryFixture) redeliver(random *rand.Rand, r *consume.Runner, partition
 // P2: whatever is retried, requested, executed and delivered how often, and in
 // which order, an event that is counted is counted once.
 func TestP2_RetriesCountOnce(t *testing.T) {
+	localtest.FewChecks(t, 40)
 	s := newRetryFixture(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		tenant := newID()

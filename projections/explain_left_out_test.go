@@ -16,6 +16,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/usage"
@@ -95,6 +96,7 @@ func (f *figureInLog) leftOut() (list []string) {
 // P12: at every moment, whatever is in flight, the events that an explanation lists as left out of a
 // figure are those that the log says, for live figures and as of any position.
 func TestP12_LeftOutEventsMatchTheLog(t *testing.T) {
+	localtest.FewChecks(t, 40)
 	s := newPipelineFixture(t)
 	found := map[string]int{}
 	rapid.Check(t, func(rt *rapid.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/usage"
@@ -56,6 +57,7 @@ func (d *history) checkExplanation(rt *rapid.T, a usage.Aggregate, asOf *usage.A
 // P12: at every moment, whatever is in flight, the events of an explanation add up
 // to the live figure, even if more are counted between two pages.
 func TestP12_ExplanationsAddUp(t *testing.T) {
+	localtest.FewChecks(t, 40)
 	s := newPipelineFixture(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		d := newHistory(s)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/projections/entitlements"
 	"github.com/meterplex/meterplex/projections/query"
 )
@@ -198,6 +199,7 @@ func (m *grantFixture) checkAnswer(t *grantTenant) error {
 // names, for that tenant alone, and is not older than the confirmed or requested
 // position.
 func TestP9_CachedChecksAreTrueAtTheirPosition(t *testing.T) {
+	localtest.FewChecks(t, 40)
 	s := newPipelineFixture(t)
 	ctx, stop := context.WithCancel(context.Background())
 	running := make(chan error, 1)

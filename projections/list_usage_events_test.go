@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/audit"
 	"github.com/meterplex/meterplex/projections/query"
@@ -65,6 +66,7 @@ func (d *history) checkLists(rt *rapid.T, found map[string]int) {
 
 // P12: a list of usage by any filter holds the events whose receipts say so, whatever is in flight.
 func TestP12_ListsOfUsageMatchTheReceipts(t *testing.T) {
+	localtest.FewChecks(t, 40)
 	s := newPipelineFixture(t)
 	found := map[string]int{}
 	rapid.Check(t, func(rt *rapid.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/usage"
 )
@@ -190,7 +191,7 @@ func (m *rebuildModel) compare(rt *rapid.T) {
 // P5: with rebuilds, promotions, rollbacks and drops of any scope in any order, during
 // ingest, readers see the figures of the flips in effect.
 func TestP5_RebuildsInAnyOrderMatchTheirModel(t *testing.T) {
-	fewChecks(t, 3)
+	localtest.FewChecks(t, 3)
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newRebuildModel(t)
 		rt.Repeat(map[string]func(*rapid.T){

@@ -4,10 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -122,7 +120,7 @@ func TestP5_RebuildsUnderTrafficAndCrashes(t *testing.T) {
 		b.Pool = pool
 		return b
 	}
-	fewChecks(t, 12)
+	localtest.FewChecks(t, 12)
 	sent, ended := 0, int64(0)
 	rapid.Check(t, func(rt *rapid.T) {
 		tenants := y.tenants(rapid.IntRange(1, 6).Draw(rt, "tenants"))
@@ -181,16 +179,6 @@ func TestP5_RebuildsUnderTrafficAndCrashes(t *testing.T) {
 	})
 	if t.Logf("%d sessions were ended", ended); ended == 0 {
 		t.Error("no session was ended: the crashes showed nothing")
-	}
-}
-
-// fewChecks bounds the histories of a property that takes seconds for each;
-// -rapid.checks sets another number.
-func fewChecks(t *testing.T, n int) {
-	checks := flag.Lookup("rapid.checks")
-	if was := checks.Value.String(); was == checks.DefValue {
-		_ = checks.Value.Set(strconv.Itoa(n))
-		t.Cleanup(func() { _ = checks.Value.Set(was) })
 	}
 }
 

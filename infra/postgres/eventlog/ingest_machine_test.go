@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"flag"
 	"fmt"
-	"strconv"
 	"sync"
 	"testing"
 
@@ -18,6 +16,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
 // ingestModel is a model of the answers to clients of two instances over one database:
@@ -192,7 +191,7 @@ func (m *ingestModel) together(rt *rapid.T) {
 func TestP2_IngestMatchesItsModel(t *testing.T) {
 	one, pool, url := openLog(t)
 	two, _ := openLogAt(t, url)
-	fewChecks(t, 12)
+	localtest.FewChecks(t, 12)
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newIngestModel([2]*Log{one, two}, pool)
 		rt.Repeat(map[string]func(*rapid.T){"submit": m.submit, "send one by one": m.oneByOne, "lose the answer": m.unknown, "send together": m.together})
@@ -231,15 +230,5 @@ func (m *ingestModel) compare(rt *rapid.T) {
 	}
 	if known != len(m.stored) || conflicts != len(m.conflicts) {
 		rt.Fatalf("the log holds %d events and %d conflicts, not %d and %d", known, conflicts, len(m.stored), len(m.conflicts))
-	}
-}
-
-// fewChecks bounds the histories of a property that takes a while for each; more can
-// be asked for by -rapid.checks.
-func fewChecks(t *testing.T, n int) {
-	checks := flag.Lookup("rapid.checks")
-	if was := checks.Value.String(); was == checks.DefValue {
-		_ = checks.Value.Set(strconv.Itoa(n))
-		t.Cleanup(func() { _ = checks.Value.Set(was) })
 	}
 }
