@@ -43,7 +43,7 @@ type Config struct {
 }
 
 // Open connects a pool whose every session runs under WorkerRole, with durable
-// commits and a bound on waiting for locks.
+// commits and a bound on waiting for locks. Its error is a [WrongRole] if a pooler drops the role.
 func Open(ctx context.Context, cfg Config) (*pgxpool.Pool, error) {
 	pc, err := pgxpool.ParseConfig(cfg.URL)
 	if err != nil {
@@ -54,7 +54,7 @@ func Open(ctx context.Context, cfg Config) (*pgxpool.Pool, error) {
 		pc.MaxConns = 16
 	}
 	pc.MaxConnIdleTime = 5 * time.Minute
-	pc.ConnConfig.OnNotice = noteWarning
+	pc.ConnConfig.OnNotice, pc.ConnConfig.AfterConnect = noteWarning, requireRole
 	for name, value := range workerParams(cfg.ApplicationName) {
 		pc.ConnConfig.RuntimeParams[name] = value
 	}
@@ -198,6 +198,7 @@ func WorkerDB(cfg Config) (*sql.DB, error) {
 	for name, value := range workerParams(cfg.ApplicationName) {
 		cc.RuntimeParams[name] = value
 	}
+	cc.AfterConnect = requireRole
 	// The pipe's readers hold a transaction open while a handler runs.
 	cc.RuntimeParams["idle_in_transaction_session_timeout"] = "60s"
 	return stdlib.OpenDB(*cc), nil

@@ -131,6 +131,7 @@ func (n *Node) open(ctx context.Context) (err error) {
 	if n.log, err = eventlog.New(ctx, n.pool, logConfig); err != nil {
 		return err
 	}
+	n.checkConnections(ctx)
 	n.store = store.New(n.pool, n.log, store.Config{Now: time.Now, Catalogue: n.grants.Catalogue})
 	n.metrics.Queue(n.registry, n.log)
 	if n.pipe, err = openPipe(ctx, n.cfg, n.logger); err != nil {
@@ -146,17 +147,6 @@ func (n *Node) open(ctx context.Context) (err error) {
 	}
 	return nil
 }
-
-// Connections of an instance: workConns for writers, rebuilds and changes; carryingConns
-// for the relay and the consumers that process every event; readConns for reads, shared by query.Seats;
-// lookConns for the queries that validate caches. Three instances fit into a server
-// with 100 connections.
-const (
-	workConns     = 14
-	carryingConns = 8
-	readConns     = 8
-	lookConns     = 2
-)
 
 // readTime bounds a statement of a read. It is shorter than the timeout of a request, so that
 // the answer can name the reason.

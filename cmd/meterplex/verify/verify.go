@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -172,8 +173,11 @@ func (v *verifier) connect(ctx context.Context) error {
 		return errors.New("DATABASE_URL is invalid")
 	}
 	cc.RuntimeParams["application_name"] = "verify"
-	cc.RuntimeParams["default_transaction_read_only"] = "on"
 	cc.RuntimeParams["timezone"] = "UTC"
+	// Set later: among several hosts the driver looks for one that accepts writes, if the address says so.
+	cc.AfterConnect = func(ctx context.Context, c *pgconn.PgConn) error {
+		return c.Exec(ctx, `SET default_transaction_read_only = on`).Close()
+	}
 	if v.login, err = pgx.ConnectConfig(ctx, cc); err != nil {
 		return fmt.Errorf("reach the database: %w", err)
 	}

@@ -57,7 +57,7 @@ type Config struct {
 type Log struct {
 	cfg        Config
 	db         Database
-	aside      postgres.Pool // asideConns connections, for statements that a holder of a pool connection waits for
+	aside      postgres.Pool // AsideConns connections, for statements that a holder of a pool connection waits for
 	closeAside func()        // after all use
 	id         uuid.UUID     // of the log, in the headers of its records
 	newLife    chan struct{} // asks watchLife to raise the epoch
@@ -74,19 +74,18 @@ type Log struct {
 	stop    context.CancelFunc // of watchLife
 }
 
-// asideConns are the connections for the tenants in numbering, and one for other uses. All but
-// one are closed when they are idle: new origins are rare.
-const (
-	asideConns = maxNumbering + 1
-	asideIdle  = 30 * time.Second
-)
+// AsideConns are the connections of a log beside its pool: for the tenants in numbering, and one for other uses.
+// All but one are closed when they are idle: new origins are rare.
+const AsideConns = maxNumbering + 1
+
+const asideIdle = 30 * time.Second
 
 // New raises the epoch if the server is in another life, then starts the writers. Close ends them.
 func New(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Log, error) {
 	// Origins are recorded and epochs raised while a caller holds a connection of the pool:
 	// with connections of their own, no caller waits for itself.
 	aside := pool.Config().Copy()
-	aside.MinConns, aside.MaxConns, aside.MaxConnIdleTime = 0, asideConns, asideIdle
+	aside.MinConns, aside.MaxConns, aside.MaxConnIdleTime = 0, AsideConns, asideIdle
 	own, err := pgxpool.NewWithConfig(ctx, aside)
 	if err != nil {
 		return nil, fmt.Errorf("opening a connection for origins and epochs: %w", err)

@@ -16,7 +16,7 @@ import (
 
 const (
 	// maxNumbering bounds the tenants whose new origins are numbered at the same time, each
-	// on a connection. Other uses of the connections aside keep the rest of asideConns.
+	// on a connection. Other uses of the connections aside keep the rest of AsideConns.
 	maxNumbering = 2
 	// maxNumbered bounds the submissions of a tenant whose origins are numbered in one turn.
 	maxNumbered = 500

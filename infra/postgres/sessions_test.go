@@ -1,0 +1,121 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+// throughPooler returns the address of a pooler that drops the startup parameters of its clients.
+func throughPooler(t *testing.T, database string) string {
+	t.Helper()
+	u, err := url.Parse(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := u.Host
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go pool(client, server)
+		}
+	}()
+	u.Host, u.RawQuery = l.Addr().String(), "sslmode=disable"
+	return u.String()
+}
+
+// pool carries a client's connection, without the parameters other than its user and database.
+func pool(client net.Conn, address string) {
+	defer client.Close()
+	backend := pgproto3.NewBackend(client, client)
+	message, err := backend.ReceiveStartupMessage()
+	start, ok := message.(*pgproto3.StartupMessage)
+	if err != nil || !ok {
+		return
+	}
+	server, err := net.Dial("tcp", address)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	kept := map[string]string{"user": start.Parameters["user"], "database": start.Parameters["database"]}
+	raw, err := (&pgproto3.StartupMessage{ProtocolVersion: start.ProtocolVersion, Parameters: kept}).Encode(nil)
+	if err == nil {
+		_, err = server.Write(raw)
+	}
+	if err != nil {
+		return
+	}
+	go func() { _, _ = io.Copy(server, client); server.Close() }()
+	_, _ = io.Copy(client, server)
+}
+
+// P6: without its role a session could alter the log, and see every tenant's rows.
+func TestP6_ASessionWithoutItsRoleIsRefused(t *testing.T) {
+	database := localtest.Migrated(t, Migrate)
+	pooled := throughPooler(t, database)
+	var wrong *WrongRole
+	pool, err := Open(t.Context(), Config{URL: pooled})
+	if err == nil {
+		pool.Close()
+	}
+	if !errors.As(err, &wrong) || wrong.Role != "meterplex" || !strings.Contains(err.Error(), `pooler dropped the startup parameter "role"`) {
+		t.Errorf("a pool: %v", err)
+	}
+	db, err := WorkerDB(Config{URL: pooled})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.PingContext(t.Context()); !errors.As(err, &wrong) {
+		t.Errorf("a pool of database/sql: %v", err)
+	}
+}
+
+// TestConnectionsAreCounted: the limit is the one that leaves the fewest connections.
+func TestConnectionsAreCounted(t *testing.T) {
+	database := localtest.Migrated(t, Migrate)
+	pool, err := Open(t.Context(), Config{URL: database, MaxConns: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	root, err := pgx.Connect(t.Context(), localtest.SuperuserURL(t, database))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close(context.Background())
+	var server int
+	if err := root.QueryRow(t.Context(), `SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int - coalesce(current_setting('reserved_connections', true), '0')::int`).Scan(&server); err != nil {
+		t.Fatal(err)
+	}
+	for _, limit := range []struct {
+		sql  string
+		want int
+	}{{`SELECT 1`, server}, {`ALTER DATABASE ` + root.Config().Database + ` CONNECTION LIMIT 7`, 7}} {
+		if _, err := root.Exec(t.Context(), limit.sql); err != nil {
+			t.Fatal(err)
+		}
+		c, err := CountConnections(t.Context(), pool)
+		if err != nil || c.Limit != limit.want || c.Used < 2 || c.Used > limit.want || c.Free() != limit.want-c.Used {
+			t.Errorf("after %s: %+v, %v; want a limit of %d, with these two sessions in use", limit.sql, c, err, limit.want)
+		}
+	}
+}
