@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// requireNothingHeld waits until no request is counted as being in work, and no memory as held by one: whatever the
-// answers of a test were, each gives back what it took.
+// requireNothingHeld waits until no request is counted as being in work, and no memory as held by one, in all and of each
+// tenant: whatever the answers of a test were, each gives back what it took.
 func (w *testService) requireNothingHeld(registerer prometheus.Registerer) {
 	w.Helper()
 	registry, ok := registerer.(*prometheus.Registry)
@@ -35,7 +35,7 @@ func heldBy(w *testService, registry *prometheus.Registry) (held string) {
 	gauges := 0
 	for _, f := range families {
 		switch f.GetName() {
-		case "meterplex_http_requests_in_flight", "meterplex_http_requests_awaited", "meterplex_http_streams", "meterplex_http_request_bytes":
+		case "meterplex_http_requests_in_flight", "meterplex_http_requests_awaited", "meterplex_http_streams", "meterplex_http_request_bytes", "meterplex_http_tenants_in_flight":
 			for _, m := range f.GetMetric() {
 				gauges++
 				if n := m.GetGauge().GetValue(); n != 0 {
@@ -44,8 +44,8 @@ func heldBy(w *testService, registry *prometheus.Registry) (held string) {
 			}
 		}
 	}
-	if gauges != 5 {
-		w.Fatalf("%d gauges of what requests hold, want 5", gauges)
+	if gauges != 6 {
+		w.Fatalf("%d gauges of what requests hold, want 6", gauges)
 	}
 	return held
 }

@@ -34,6 +34,17 @@ type bucket struct {
 // Tenant returns the counters of a tenant.
 func (r *Rates) Tenant(tenant uuid.UUID, now time.Time) *Tenant { return &r.of(tenant, now).holds }
 
+// Holding returns the number of tenants whose requests hold anything. It looks at each tenant that sent a request.
+func (r *Rates) Holding() (tenants int) {
+	r.buckets.Range(func(_, b any) bool {
+		if b.(*bucket).holds.any() {
+			tenants++
+		}
+		return true
+	})
+	return tenants
+}
+
 // of returns a tenant's bucket; a new bucket is full.
 func (r *Rates) of(tenant uuid.UUID, now time.Time) *bucket {
 	found, known := r.buckets.Load(tenant)

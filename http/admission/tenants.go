@@ -21,3 +21,8 @@ type Tenant struct {
 	Others  Counter // all other requests, also those that wait for their body
 	Streams Counter // streams of the log
 }
+
+// any reports whether the tenant's requests hold anything.
+func (t *Tenant) any() bool {
+	return t.Memory.Load() != 0 || t.Ingests.Load() != 0 || t.Others.Load() != 0 || t.Streams.Load() != 0
+}
