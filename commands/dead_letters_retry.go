@@ -28,9 +28,9 @@ func (d *DeadLetters) RequestRetry(ctx context.Context, req Request, id, tenant 
 }
 
 // ExecuteRetries executes RetryRequested events of one partition, in the transaction
-// that advances past them. For each it appends the new event with its
-// DeadLetterRetried, or the refusal. The result holds an error for each request that
-// alone cannot be executed, and nil for the others.
+// that advances past them. It appends the new events, then an outcome for each request: a
+// DeadLetterRetried, which names the new event, or the refusal. The result holds an error
+// for each request that alone cannot be executed, and nil for the others.
 func (d *DeadLetters) ExecuteRetries(tx DeadLetterTx, requests []events.Envelope) ([]error, error) {
 	asks, faults := make([]events.Retry, len(requests)), make([]error, len(requests))
 	var ids []uuid.UUID
@@ -49,17 +49,54 @@ func (d *DeadLetters) ExecuteRetries(tx DeadLetterTx, requests []events.Envelope
 	if err != nil {
 		return nil, err
 	}
-	var pending []events.Pending
+	outcomes := make([]retryOutcome, 0, len(requests))
 	for i := range requests {
 		if faults[i] != nil {
 			continue
 		}
-		var made []events.Pending
-		made, faults[i] = d.execute(&requests[i], asks[i], letters[asks[i].DeadLetterID], sources)
-		pending = append(pending, made...)
+		var o retryOutcome
+		if o, faults[i] = d.execute(&requests[i], asks[i], letters[asks[i].DeadLetterID], sources); faults[i] == nil {
+			outcomes = append(outcomes, o)
+		}
 	}
-	_, err = tx.Append(pending...)
-	return faults, err
+	return faults, d.append(tx, outcomes)
+}
+
+// retryOutcome is the decision on one request: refused, or the retry and its outcome.
+type retryOutcome struct {
+	request *events.Envelope
+	refused *events.Refused
+	retry   events.Pending
+	done    events.RetryDone // without the position of the retry
+}
+
+// append appends the retries, then the outcomes, which name the positions of the retries.
+func (d *DeadLetters) append(tx DeadLetterTx, outcomes []retryOutcome) error {
+	var retries []events.Pending
+	for i := range outcomes {
+		if outcomes[i].refused == nil {
+			retries = append(retries, outcomes[i].retry)
+		}
+	}
+	positions, err := tx.Append(retries...)
+	if err != nil {
+		return err
+	}
+	ends := make([]events.Pending, len(outcomes))
+	for i := range outcomes {
+		o := &outcomes[i]
+		var subject, payload = events.DeadLetterRetried, any(&o.done)
+		if o.refused != nil {
+			subject, payload = events.RetryRefused, o.refused
+		} else {
+			o.done.Position, positions = positions[0], positions[1:]
+		}
+		if ends[i], err = d.answer(o.request, subject, "", events.Counts{}, payload); err != nil {
+			return err
+		}
+	}
+	_, err = tx.Append(ends...)
+	return err
 }
 
 // sourcesOf lists the numbers of the events that retries of the letters repeat.
@@ -73,9 +110,10 @@ func sourcesOf(letters map[uuid.UUID]*domain.DeadLetter) []int64 {
 	return numbers
 }
 
-// execute makes the events of one retry or its refusal. After a retry the letter is
+// execute makes the event of one retry, or its refusal. After a retry the letter is
 // RETRYING for the later requests of the same transaction.
-func (d *DeadLetters) execute(request *events.Envelope, ask events.Retry, l *domain.DeadLetter, sources map[int64]events.Envelope) ([]events.Pending, error) {
+func (d *DeadLetters) execute(request *events.Envelope, ask events.Retry, l *domain.DeadLetter, sources map[int64]events.Envelope) (retryOutcome, error) {
+	o := retryOutcome{request: request}
 	refusal := noDeadLetter()
 	switch {
 	case l == nil:
@@ -85,25 +123,20 @@ func (d *DeadLetters) execute(request *events.Envelope, ask events.Retry, l *dom
 		refusal = l.Retryable()
 	}
 	if refusal != nil {
-		no, err := d.answer(request, events.RetryRefused, "", events.Counts{},
-			events.Refused{DeadLetterID: ask.DeadLetterID, Code: refusal.Code, Reason: refusal.Message})
-		return []events.Pending{no}, err
+		o.refused = &events.Refused{DeadLetterID: ask.DeadLetterID, Code: refusal.Code, Reason: refusal.Message}
+		return o, nil
 	}
 	attempt := l.Attempts + 1
 	subject, payload, counts, err := again(l, attempt, sources)
 	if err != nil {
-		return nil, err
+		return o, err
 	}
-	retry, err := d.answer(request, subject, events.KeyRetry(l.ID, attempt), counts, payload)
-	if err != nil {
-		return nil, err
+	if o.retry, err = d.answer(request, subject, events.KeyRetry(l.ID, attempt), counts, payload); err != nil {
+		return o, err
 	}
-	done, err := d.answer(request, events.DeadLetterRetried, "", events.Counts{}, events.RetryDone{DeadLetterID: l.ID, Attempt: attempt})
-	if err != nil {
-		return nil, err
-	}
+	o.done = events.RetryDone{DeadLetterID: l.ID, Attempt: attempt, RetryEventID: o.retry.EventID}
 	l.Attempts, l.Status = attempt, events.StatusRetrying
-	return []events.Pending{retry, done}, nil
+	return o, nil
 }
 
 // again makes the event that repeats the failed one. A retried rejection counts as

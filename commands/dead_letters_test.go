@@ -190,7 +190,8 @@ func TestARetryRepeatsTheFailedEvent(t *testing.T) {
 			}
 			router(request, c.subject, events.KeyRetry(c.letter.ID, c.attempt), c.counts).check(t, &tx.appended[0])
 			router(request, events.DeadLetterRetried, events.KeyEvent(done.EventID), events.Counts{}).check(t, &done)
-			if got := payload[events.RetryDone](t, &done); got.DeadLetterID != c.letter.ID || got.Attempt != c.attempt {
+			if got := payload[events.RetryDone](t, &done); got.DeadLetterID != c.letter.ID || got.Attempt != c.attempt ||
+				got.RetryEventID != tx.appended[0].EventID || got.Position != tx.at(0) {
 				t.Errorf("recorded %+v", got)
 			}
 			if c.subject == events.Reaggregated {
@@ -221,6 +222,7 @@ func TestRetriesOfOneBatch(t *testing.T) {
 		request byte
 		subject events.Subject
 		refused string
+		names   int // index of the retry that a DeadLetterRetried names
 	}
 	var got []step
 	for i := range tx.appended {
@@ -229,14 +231,22 @@ func TestRetriesOfOneBatch(t *testing.T) {
 		if p.Subject == events.RetryRefused {
 			done.refused = payload[events.Refused](t, p).Code
 		}
+		if p.Subject == events.DeadLetterRetried {
+			named := payload[events.RetryDone](t, p)
+			done.names = slices.IndexFunc(tx.appended, func(r events.Pending) bool { return r.EventID == named.RetryEventID })
+			if done.names < 0 || named.Position != tx.at(done.names) {
+				t.Errorf("recorded %+v", named)
+			}
+		}
 		got = append(got, done)
 	}
 	want := []step{
-		{0, events.RetryRefused, "dead_letter_not_found"},
-		{3, events.UsageRetried, ""}, {3, events.DeadLetterRetried, ""},
-		{4, events.RetryRefused, "dead_letter_not_retryable"},
-		{5, events.RetryRefused, "dead_letter_not_retryable"},
-		{6, events.UsageRetried, ""}, {6, events.DeadLetterRetried, ""},
+		{3, events.UsageRetried, "", 0}, {6, events.UsageRetried, "", 0},
+		{0, events.RetryRefused, "dead_letter_not_found", 0},
+		{3, events.DeadLetterRetried, "", 0},
+		{4, events.RetryRefused, "dead_letter_not_retryable", 0},
+		{5, events.RetryRefused, "dead_letter_not_retryable", 0},
+		{6, events.DeadLetterRetried, "", 1},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("appended\n%v instead of\n%v", got, want)

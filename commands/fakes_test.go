@@ -67,9 +67,14 @@ func (m *memory) Append(list ...events.Pending) ([]events.Position, error) {
 	positions := make([]events.Position, len(list))
 	for i := range list {
 		m.appended = append(m.appended, list[i])
-		positions[i] = events.Position{Partition: events.PartitionOf(list[i].TenantID), Number: int64(len(m.appended))}
+		positions[i] = m.at(len(m.appended) - 1)
 	}
 	return positions, nil
+}
+
+// at returns the position of an appended event.
+func (m *memory) at(i int) events.Position {
+	return events.Position{Partition: events.PartitionOf(m.appended[i].TenantID), Number: int64(i + 1)}
 }
 
 // transacted restores a map when a transaction is rolled back.

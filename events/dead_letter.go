@@ -47,11 +47,13 @@ type Retry struct {
 	Reason       string    `json:"reason,omitempty"`
 }
 
-// RetryDone is the payload of DeadLetterRetried.
+// RetryDone is the payload of DeadLetterRetried. Earlier releases recorded it without RetryEventID,
+// and with the position 0-0.
 type RetryDone struct {
 	DeadLetterID uuid.UUID `json:"deadLetterId"`
 	Attempt      int       `json:"attempt"`
-	Position     Position  `json:"position"` // of the appended event
+	RetryEventID uuid.UUID `json:"retryEventId,omitzero"` // the appended event
+	Position     Position  `json:"position"`              // of the appended event
 }
 
 // Closed is the payload of DeadLetterClosed.

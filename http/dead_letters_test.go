@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,6 +87,33 @@ func TestDeadLetterIsDiscarded(t *testing.T) {
 	w.must(w.pool.QueryRow(t.Context(), `SELECT o.actor_type FROM event_log_rows l JOIN log_origins o ON o.id = l.origin WHERE l.subject = 15`).Scan(&actor))
 	if actor != "api_key" {
 		t.Errorf("discarded by %s", actor)
+	}
+}
+
+// The event of a retried dead letter names the event that its retry appended.
+func TestARetriedDeadLetterNamesItsRetry(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	w.letter(a)
+	w.want(202, post("/"+a.letterID+"/retry", nil))
+	w.execute()
+	list := func(subject string) map[string]any {
+		t.Helper()
+		found := w.want(200, call{method: "GET", path: "/api/v1/events?tenantId=" + a.id + "&subject=" + subject, key: bootstrap})["data"].([]any)
+		if len(found) != 1 {
+			t.Fatalf("%s: %v", subject, found)
+		}
+		return found[0].(map[string]any)
+	}
+	done, retry := list("meterplex.dead_letters.dead_letter.retried"), list("meterplex.usage.event.retried")
+	named := done["payload"].(map[string]any)
+	if named["retryEventId"] != retry["eventId"] || named["position"] != retry["position"] || named["deadLetterId"] != a.letterID {
+		t.Errorf("%v names the retry %v at %v", named, retry["eventId"], retry["position"])
+	}
+	graph := w.want(200, call{method: "GET", path: fmt.Sprintf("/api/v1/events/%v/lineage", done["causationId"]), key: bootstrap})
+	if text := fmt.Sprint(graph["nodes"]); !strings.Contains(text, fmt.Sprintf("dead letter retried attempt 1 by %v", retry["position"])) {
+		t.Error(text)
 	}
 }
 

@@ -21,6 +21,8 @@ func summaryOf(e *events.Envelope) string {
 		Status       string `json:"status"`
 		Reason       string `json:"reason"`
 		DeadLetterID string `json:"deadLetterId"`
+		RetryEventID string `json:"retryEventId"`
+		Position     string `json:"position"`
 		Name         string `json:"name"`
 		LookupKey    string `json:"lookupKey"`
 		Key          string `json:"key"`
@@ -39,8 +41,13 @@ func summaryOf(e *events.Envelope) string {
 		return join(what, p.EventID, p.Feature, amountText(p.Amount), "in "+p.PeriodKey)
 	case events.UsageRejected:
 		return join(what, p.EventID, p.Code)
-	case events.UsageRetried, events.Reaggregated, events.DeadLetterRetried:
+	case events.UsageRetried, events.Reaggregated:
 		return join(what, "attempt", fmt.Sprint(p.Attempt))
+	case events.DeadLetterRetried:
+		if p.RetryEventID == "" { // of an earlier release, which recorded no position
+			return join(what, "attempt", fmt.Sprint(p.Attempt))
+		}
+		return join(what, "attempt", fmt.Sprint(p.Attempt), "by", p.Position)
 	case events.PublishFailed, events.AggregationFailed, events.RetryRefused:
 		return join(what, p.Code)
 	case events.DeadLetterClosed:
