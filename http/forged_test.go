@@ -26,20 +26,21 @@ func TestForgedCursorsAreAnsweredOrRefused(t *testing.T) {
 	partition, _, _ := strings.Cut(head, "-")
 	month := time.Now().UTC().Format("2006-01")
 	lists := map[string][]string{
-		"/usage/aggregates?":                     {"aggregates", p.id, "", "", "", ""},
-		"/usage/aggregates?asOfPosition=" + head: {"aggregates", p.id, "", "", head, ""},
-		"/usage/events?":                         {"usage events", p.id, "", "", "", ""},
+		"/usage/aggregates?":                                             {"aggregates", p.id, "", "", "", ""},
+		"/usage/aggregates?asOfPosition=" + head:                         {"aggregates", p.id, "", "", head, ""},
+		"/usage/aggregates?operator=&period=" + month:                    {"aggregates of all tenants", "", month},
+		"/usage/events?":                                                 {"usage events", p.id, "", "", "", ""},
 		"/usage/aggregates/explain?feature=api_calls&periodKey=" + month: {"explain", p.id, "api_calls", month, "", "", ""},
-		"/usage/conflicts?":                         {"conflicts", p.id},
-		"/events?":                                  {"events", p.id, "", "", "", "", "", ""},
-		"/dead-letters?operator=":                   {"dead letters", "", "", "", "", "", "", "", "", "", ""},
-		"/dead-letters/groups?operator=":            {"dead letter groups", "", "", "", "", "", "", "", "", "", ""},
-		"/rebuilds?operator=":                       {"rebuilds"},
-		"/plans?operator=":                          {"plans"},
-		"/features?operator=":                       {"features"},
-		"/tenants?operator=":                        {"tenants"},
-		"/tenants/" + p.id + "/api-keys?operator=":  {"keys", p.id},
-		"/tenants/" + p.id + "/subscriptions?opera": {"subscriptions", p.id},
+		"/usage/conflicts?":                                              {"conflicts", p.id},
+		"/events?":                                                       {"events", p.id, "", "", "", "", "", ""},
+		"/dead-letters?operator=&":                                       {"dead letters", "", "", "", "", "", "", "", "", "", ""},
+		"/dead-letters/groups?operator=&":                                {"dead letter groups", "", "", "", "", "", "", "", "", "", ""},
+		"/rebuilds?operator=&":                                           {"rebuilds"},
+		"/plans?operator=&":                                              {"plans"},
+		"/features?operator=&":                                           {"features"},
+		"/tenants?operator=&":                                            {"tenants"},
+		"/tenants/" + p.id + "/api-keys?operator=&":                      {"keys", p.id},
+		"/tenants/" + p.id + "/subscriptions?operator=&":                 {"subscriptions", p.id},
 	}
 	answered, refused := map[string]int{}, map[string]int{}
 	numbers := []string{"0", "1", "2", "7", "-1", "9223372036854775807", "-9223372036854775808", "9223372036854775808", "2147483648", "x", "", "1e3"}
@@ -47,7 +48,7 @@ func TestForgedCursorsAreAnsweredOrRefused(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		// N is a number, W a word, U an id, P a position.
 		var after strings.Builder
-		for _, c := range rapid.SampledFrom([]string{"N|W|W|U", "N|N|W|W|U", "live|N|N|N|N|N", "then|N|N|N|N|N", "U", "U|W|W|U", "N/W", "N", "P", "P,P", "W", "W|W/W"}).Draw(rt, "shape") {
+		for _, c := range rapid.SampledFrom([]string{"N|W|W|U", "N|U|W|U", "N|N|W|W|U", "live|N|N|N|N|N", "then|N|N|N|N|N", "U", "U|W|W|U", "N/W", "N", "P", "P,P", "W", "W|W/W"}).Draw(rt, "shape") {
 			from := map[rune][]string{'N': numbers, 'W': words, 'U': {p.id, p.subscription, "{" + p.id + "}"}, 'P': {head, partition + "-1", "0-9223372036854775807", "31-0"}}[c]
 			if from == nil {
 				after.WriteRune(c)
@@ -60,7 +61,7 @@ func TestForgedCursorsAreAnsweredOrRefused(t *testing.T) {
 			key := p.key
 			path, rest, _ := strings.Cut(path, "?")
 			if strings.HasPrefix(rest, "opera") {
-				key, rest = bootstrap, ""
+				key, rest = bootstrap, strings.TrimPrefix(rest, "operator=&")
 			}
 			a := w.do(call{"GET", "/api/v1" + path + "?limit=2&" + strings.TrimSuffix(rest+"&", "&") + "&cursor=" + url.QueryEscape(http.ForgeCursor(generation, after.String(), list...)), key, nil, nil})
 			switch {
@@ -78,7 +79,7 @@ func TestForgedCursorsAreAnsweredOrRefused(t *testing.T) {
 			}
 		}
 	})
-	if answered["/usage/aggregates"]+answered["/dead-letters"]+answered["/rebuilds"]+answered["/events"] == 0 {
+	if answered["/usage/aggregates"] == 0 || answered["/events"] == 0 {
 		t.Error("no forged cursor was read: the lists are others")
 	}
 	t.Logf("answered %v\nrefused %v", answered, refused)

@@ -96,7 +96,13 @@ type operation struct {
 // encode and decode them. shape validates instead of huma, which matches names without
 // regard to case and reports errors in Go's terms.
 func serve[In, Out any](t *site, o operation, handle func(context.Context, *In) (*Out, error)) {
+	serveStream(t, o, func(*huma.Operation, schemas) {}, handle)
+}
+
+// serveStream is serve for an Out whose Body is a function that writes the answer: complete documents it.
+func serveStream[In, Out any](t *site, o operation, complete func(*huma.Operation, schemas), handle func(context.Context, *In) (*Out, error)) {
 	op := t.describe(o)
+	complete(&op, schemas{t.api.OpenAPI().Components.Schemas})
 	op.SkipValidateBody, op.SkipValidateParams = true, true
 	op.MaxBodyBytes, op.BodyReadTimeout = -1, -1
 	huma.Register(t.api, op, func(ctx context.Context, in *In) (*Out, error) {

@@ -9,13 +9,11 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
-	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/problem"
 	"github.com/meterplex/meterplex/projections/audit"
 	"github.com/meterplex/meterplex/projections/query"
-	"github.com/meterplex/meterplex/projections/usage"
 )
 
 func (s *service) usageOperations(t *site) {
@@ -30,8 +28,9 @@ func (s *service) usageOperations(t *site) {
 		description: "Each step with its time: recorded, published, validated or rejected, aggregated; and the conflicts seen.", problems: gone}, s.receipt)
 	serve(t, operation{method: http.MethodGet, path: path + "/conflicts", who: auth.Either, scopes: readers, id: "listConflicts", tag: "Usage", summary: "List payload conflicts",
 		description: "EventIds that came again with another payload, with both hashes. The first payload stays.", problems: gone}, s.listConflicts)
-	serve(t, operation{method: http.MethodGet, path: path + "/aggregates", who: auth.Either, scopes: readers, id: "listAggregates", tag: "Usage", summary: "Read the billing figures",
-		description: "Newest period first. Amounts are exact integers.", problems: gone}, s.aggregates)
+	serveStream(t, operation{method: http.MethodGet, path: path + "/aggregates", who: auth.Either, scopes: readers, id: "listAggregates", tag: "Usage", summary: "Read the billing figures",
+		description: "Newest period first. Amounts are exact integers. An operator's key that names no tenant gets the figures of all tenants in a `period`, by tenant, feature and subscription. " +
+			"As CSV, by `Accept: text/csv` or `format=csv`, all figures are one answer.", problems: gone}, describeAggregates, s.aggregates)
 	serve(t, operation{method: http.MethodGet, path: path + "/aggregates/explain", who: auth.Either, scopes: readers, id: "explainAggregate", tag: "Usage", summary: "Read the events behind a figure",
 		description: "In the order in which they were counted, with the running total. All pages together add up to the figure of the first page, also where more is counted meanwhile.",
 		problems:    gone}, s.explain)
@@ -196,47 +195,4 @@ func (s *service) listConflicts(ctx context.Context, in *conflictsRequest) (*lis
 	}
 	found, err := s.Reads.Events.Conflicts(ctx, viewer, tenant, in.Limit, after, wait)
 	return &listed[audit.Conflict]{listedFrom(l, found.Data, found.Next)}, err
-}
-
-type aggregatesRequest struct {
-	OfTenant
-	Paging
-	Freshness
-	KnownAt
-	Feature string `query:"feature" doc:"One feature; all without it."`
-	Period  string `query:"period" doc:"2026-05, 2026 or lifetime; all without it." example:"2026-05"`
-}
-
-type aggregatesAnswer struct {
-	Applied string `header:"Preference-Applied"`
-	Body    struct {
-		Data       []usage.Aggregate `json:"data" nullable:"false"`
-		NextCursor *string           `json:"nextCursor" doc:"null on the last page."`
-		AsOf       *events.Position  `json:"asOfPosition" nullable:"true" doc:"Every event recorded up to here is in the figures."`
-	} `nameHint:"Aggregates"`
-}
-
-func (s *service) aggregates(ctx context.Context, in *aggregatesRequest) (*aggregatesAnswer, error) {
-	viewer, tenant, err := s.subject(ctx, in.TenantID)
-	if err != nil {
-		return nil, err
-	}
-	asOf, wait, err := in.KnownAt.read(in.Freshness)
-	if err != nil {
-		return nil, err
-	}
-	if in.Period != "" && !isPeriod(in.Period) {
-		return nil, problem.New("parameter_invalid", "period must be a month (2026-05), a year (2026) or lifetime")
-	}
-	l := list{"aggregates", tenant.String(), in.Feature, in.Period, in.AsOfPosition, in.AsOf}
-	_, after, err := l.open(in.Cursor)
-	if err != nil {
-		return nil, err
-	}
-	found, err := s.aggregatesAt(ctx, viewer, usage.AggregateQuery{TenantID: tenant, Feature: in.Feature, PeriodKey: in.Period,
-		Limit: in.Limit, After: after, Wait: wait}, asOf)
-	figures := listedFrom(l, found.Data, found.Next)
-	answer := &aggregatesAnswer{Applied: in.applied()}
-	answer.Body.Data, answer.Body.NextCursor, answer.Body.AsOf = figures.Data, figures.NextCursor, found.AsOf
-	return answer, err
 }

@@ -1,9 +1,13 @@
 package projections_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,10 +72,47 @@ func (y *rebuildFixture) checkAmounts(when string, wanted map[uuid.UUID]string) 
 			y.Errorf("%s: %s, want %s", when, got, want)
 		}
 	}
+	y.checkPeriods(when, wanted)
 	identity, err := y.reads.Identity(context.Background())
 	y.must(err)
 	if !identity.Holds {
 		y.Errorf("%s: %+v", when, identity.Total)
+	}
+}
+
+// checkPeriods compares the figures of all tenants, read period by period in pages of one, with the tenants' own.
+func (y *rebuildFixture) checkPeriods(when string, wanted map[uuid.UUID]string) {
+	y.Helper()
+	want := map[string][]string{}
+	for _, tenant := range slices.SortedFunc(maps.Keys(wanted), func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }) {
+		for figure := range strings.FieldsSeq(wanted[tenant]) {
+			period, amount, _ := strings.Cut(figure, ":")
+			want[period] = append(want[period], tenant.String()+" calls "+amount)
+		}
+	}
+	for period := range want {
+		for _, feature := range []string{"", "calls"} {
+			if got, _ := y.ofPeriod(usage.PeriodQuery{PeriodKey: period, Feature: feature, Limit: 1}); !slices.Equal(got, want[period]) {
+				y.Errorf("%s: figures of %q in %s: %q, want %q", when, feature, period, got, want[period])
+			}
+		}
+	}
+}
+
+// ofPeriod reads the pages of a list from q.After on, as "tenant feature amount". It ends with the first
+// error.
+func (y *rebuildFixture) ofPeriod(q usage.PeriodQuery) (list []string, err error) {
+	for {
+		page, err := y.reads.OfPeriod(context.Background(), operator, q)
+		if err != nil {
+			return list, err
+		}
+		for _, a := range page.Data {
+			list = append(list, a.TenantID.String()+" "+a.Feature+" "+a.Amount.String())
+		}
+		if q.After = page.Next; q.After == "" {
+			return list, nil
+		}
 	}
 }
 
@@ -158,6 +199,51 @@ func TestP5_PagesStayInTheirGeneration(t *testing.T) {
 	refusedAs(t, query.ErrCursorInvalid, err)
 	refusedWith(t, "rollback_expired", y.rollBack(r))
 	y.checkAmounts("what is left", map[uuid.UUID]string{tenant: "2026-07:20 2026-06:20 2026-05:20 "})
+}
+
+// A list of all tenants' figures stays with the generations of its first page, of each tenant.
+func TestP5_PagesOfAPeriodStayInTheirGenerations(t *testing.T) {
+	y := newRebuildFixture(t)
+	y.versions(doubled, foldDoubled)
+	all := y.tenants(3)
+	slices.SortFunc(all, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+	for _, tenant := range all {
+		y.append(usageEvent(tenant, "p-"+tenant.String(), "calls", 10, may))
+	}
+	y.settle()
+	old := y.built(commands.StartRebuild{TenantID: all[1]})
+	y.must(y.promote(old))
+	first, err := y.reads.OfPeriod(t.Context(), operator, usage.PeriodQuery{PeriodKey: "2026-05", Limit: 1})
+	y.must(err)
+	if len(first.Data) != 1 || first.Data[0].TenantID != all[0] || first.AsOf != nil {
+		t.Fatalf("the first page is %+v", first)
+	}
+	rest := func() (list []string, err error) {
+		return y.ofPeriod(usage.PeriodQuery{PeriodKey: "2026-05", Limit: 1, After: first.Next})
+	}
+	want := []string{all[1].String() + " calls 20", all[2].String() + " calls 10"}
+	whole := y.built(commands.StartRebuild{})
+	for _, flip := range []func(domain.Rebuild) error{y.promote, y.rollBack, y.promote} {
+		y.must(flip(whole))
+		if got, err := rest(); err != nil || !slices.Equal(got, want) {
+			t.Errorf("the other pages have %q, %v, want %q", got, err, want)
+		}
+	}
+	cleaner := y.rebuilder(0)
+	cleaner.Keep = time.Nanosecond
+	y.whileRebuilding(func() {
+		y.until(func() bool {
+			var left int
+			y.must(y.pool.QueryRow(t.Context(), `SELECT count(*) FROM usage_aggregates WHERE generation = ANY ($1)`, []int{1, old.Generation}).Scan(&left))
+			return left == 0
+		})
+	}, cleaner)
+	_, err = rest()
+	refusedAs(t, query.ErrCursorInvalid, err)
+	for _, forged := range []string{"x", "1|2|3", "99|" + all[0].String() + "|calls|" + all[0].String(), "1|" + all[0].String() + "|\x00|" + all[0].String(), "1|x|calls|" + all[0].String()} {
+		_, err := y.reads.OfPeriod(t.Context(), operator, usage.PeriodQuery{PeriodKey: "2026-05", After: forged})
+		refusedAs(t, query.ErrCursorInvalid, err)
+	}
 }
 
 func TestARebuildIsRefusedBesideAnotherOfTheSameFigures(t *testing.T) {

@@ -25,6 +25,7 @@ func KeptStatements() map[string]string {
 func Places() map[string]func(string) error {
 	return map[string]func(string) error{
 		"figures":          func(s string) error { _, err := usage.ParseCursor(s); return err },
+		"figures of all":   func(s string) error { _, err := usage.ParsePeriodCursor(s); return err },
 		"figures as known": func(s string) error { _, _, err := usage.ParseAsOfCursor(s); return err },
 		"dead letters":     func(s string) error { _, err := deadletters.ParseCursor(s); return err },
 		"groups":           func(s string) error { _, _, err := deadletters.ParseGroupCursor(s); return err },

@@ -41,7 +41,7 @@ func (f *Fresh) read(a *app, c *client.Client, path string, query url.Values, cu
 // figureList is a list with the position that it reflects.
 type figureList struct {
 	Data         []json.RawMessage `json:"data"`
-	AsOfPosition string            `json:"asOfPosition"`
+	AsOfPosition *string           `json:"asOfPosition"` // null: of all tenants
 }
 
 // all reads all pages; the first page's position is valid for all of them.
@@ -64,7 +64,7 @@ func (f *Fresh) all(a *app, path string, query url.Values) (figureList, error) {
 			return all, fmt.Errorf("read the figures: %w", err)
 		}
 		all.Data = append(all.Data, page.Data...)
-		if all.AsOfPosition == "" {
+		if all.AsOfPosition == nil {
 			all.AsOfPosition = page.AsOfPosition
 		}
 		if cursor = page.NextCursor; cursor == "" {
@@ -74,7 +74,7 @@ func (f *Fresh) all(a *app, path string, query url.Values) (figureList, error) {
 }
 
 // figures prints a list and its position: as a member if the format is JSON, else on
-// stderr.
+// stderr. A list of all tenants has no position; its first column is the tenant.
 func (f *Fresh) figures(a *app, path string, query url.Values, columns ...string) error {
 	all, err := f.all(a, path, query)
 	if err != nil {
@@ -87,14 +87,17 @@ func (f *Fresh) figures(a *app, path string, query url.Values, columns ...string
 		}
 		return a.object(raw)
 	}
+	if all.AsOfPosition == nil {
+		columns = append([]string{"tenantId"}, columns...)
+	}
 	p := a.rows(columns...)
 	for _, r := range all.Data {
 		if err := p.Row(r); err != nil {
 			return err
 		}
 	}
-	if all.AsOfPosition != "" {
-		a.say("As of position %s.", output.Printable(all.AsOfPosition))
+	if all.AsOfPosition != nil {
+		a.say("As of position %s.", output.Printable(*all.AsOfPosition))
 	}
 	return p.Close()
 }
@@ -102,15 +105,25 @@ func (f *Fresh) figures(a *app, path string, query url.Values, columns ...string
 // UsageAggregates shows figures.
 type UsageAggregates struct {
 	Feature  string `placeholder:"KEY" help:"Of one feature."`
-	Period   string `placeholder:"PERIOD" help:"Of one period: 2026-05, 2026 or lifetime."`
-	TenantID string `placeholder:"ID" aliases:"tenant" help:"Of this tenant; operator keys have to name one."`
+	Period   string `placeholder:"PERIOD" help:"Of one period: 2026-05, 2026 or lifetime. Required for all tenants."`
+	TenantID string `placeholder:"ID" aliases:"tenant" help:"Of this tenant. Without it, an operator key gets the figures of all tenants."`
 	KnownAt
 	Fresh
 }
 
+// figuresPage is the largest page: a list of all tenants may have many.
+const figuresPage = "1000"
+
+// Help returns the long help text.
+func (UsageAggregates) Help() string {
+	return `The figures of all tenants in May, with an operator key, as CSV:
+
+    meterplex usage aggregates --period 2026-05 -o csv`
+}
+
 // Run prints the rows.
 func (c *UsageAggregates) Run(a *app) error {
-	q := c.KnownAt.add(url.Values{"feature": {c.Feature}, "period": {c.Period}, "tenantId": {c.TenantID}})
+	q := c.KnownAt.add(url.Values{"feature": {c.Feature}, "period": {c.Period}, "tenantId": {c.TenantID}, "limit": {figuresPage}})
 	return c.figures(a, "/usage/aggregates", q, "feature", "periodKey", "amount", "eventCount", "lastEventAt", "subscriptionId")
 }
 

@@ -1,0 +1,190 @@
+package http
+
+import (
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http/edge"
+	"github.com/meterplex/meterplex/http/problem"
+	"github.com/meterplex/meterplex/projections/query"
+	"github.com/meterplex/meterplex/projections/usage"
+)
+
+type aggregatesRequest struct {
+	Paging
+	Freshness
+	KnownAt
+	TenantID string `query:"tenantId" format:"uuid" doc:"Operator keys name the tenant here; without it they get all tenants of a period. A tenant's key names its tenant already."`
+	Feature  string `query:"feature" doc:"One feature; all without it."`
+	Period   string `query:"period" doc:"2026-05, 2026 or lifetime; all without it. Required for all tenants." example:"2026-05"`
+	Format   string `query:"format" enum:"json,csv" doc:"csv: all figures in one answer, without limit and cursor. The default follows Accept."`
+}
+
+type aggregatesAnswer struct {
+	Applied string `header:"Preference-Applied"`
+	Body    func(huma.Context)
+}
+
+// Aggregates is a page of figures in its wire format.
+type Aggregates struct {
+	Data       []usage.Aggregate `json:"data" nullable:"false"`
+	NextCursor *string           `json:"nextCursor" doc:"null on the last page."`
+	AsOf       *events.Position  `json:"asOfPosition" nullable:"true" doc:"Every event recorded up to here is in the figures; null for all tenants, each of which has positions of its own."`
+}
+
+func describeAggregates(op *huma.Operation, types schemas) {
+	op.Responses["200"] = &huma.Response{
+		Description: "The figures.",
+		Content: map[string]*huma.MediaType{
+			mediaJSON: {Schema: types.of(Aggregates{})}, "text/csv": {Schema: &huma.Schema{Type: huma.TypeString}}},
+	}
+}
+
+// figures is a list of figures. read returns its page after a place.
+type figures struct {
+	list list
+	read func(ctx context.Context, limit int, after string) (usage.Aggregates, error)
+}
+
+func (s *service) aggregates(ctx context.Context, in *aggregatesRequest) (*aggregatesAnswer, error) {
+	if in.Period != "" && !isPeriod(in.Period) {
+		return nil, problem.New("parameter_invalid", "period must be a month (2026-05), a year (2026) or lifetime")
+	}
+	f, err := s.figuresAsked(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	answer := &aggregatesAnswer{Applied: in.applied()}
+	from := edge.ExchangeOf(ctx).From
+	if wantsCSV(in.Format, from.Header["Accept"]) {
+		if q := from.URL.Query(); q.Has("limit") || q.Has("cursor") {
+			return nil, problem.New("parameter_invalid", "As CSV all figures are one answer: leave out limit and cursor")
+		}
+		answer.Body, err = s.figuresCSV(ctx, f)
+		return answer, err
+	}
+	_, after, err := f.list.open(in.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	found, err := f.read(ctx, in.Limit, after)
+	if err != nil {
+		return nil, err
+	}
+	shown := listedFrom(f.list, found.Data, found.Next)
+	body, err := json.Marshal(Aggregates{shown.Data, shown.NextCursor, found.AsOf})
+	answer.Body = func(c huma.Context) {
+		c.SetHeader("Content-Type", mediaJSON)
+		c.SetHeader("Content-Length", strconv.Itoa(len(body)))
+		c.SetHeader("Vary", "Accept")
+		_, _ = c.BodyWriter().Write(body)
+	}
+	return answer, err
+}
+
+// figuresAsked returns the requested list: of one tenant, or of all for an operator that names none.
+func (s *service) figuresAsked(ctx context.Context, in *aggregatesRequest) (figures, error) {
+	if edge.ExchangeOf(ctx).Tenant == nil && in.TenantID == "" {
+		return s.figuresOfPeriod(in)
+	}
+	viewer, tenant, err := s.subject(ctx, in.TenantID)
+	if err != nil {
+		return figures{}, err
+	}
+	asOf, wait, err := in.KnownAt.read(in.Freshness)
+	return figures{
+		list: list{"aggregates", tenant.String(), in.Feature, in.Period, in.AsOfPosition, in.AsOf},
+		read: func(ctx context.Context, limit int, after string) (usage.Aggregates, error) {
+			return s.aggregatesAt(ctx, viewer, usage.AggregateQuery{TenantID: tenant, Feature: in.Feature, PeriodKey: in.Period,
+				Limit: limit, After: after, Wait: wait}, asOf)
+		},
+	}, err
+}
+
+func (s *service) figuresOfPeriod(in *aggregatesRequest) (figures, error) {
+	switch {
+	case in.Period == "":
+		return figures{}, problem.New("parameter_missing", "Name a tenant by tenantId, or a period for the figures of all tenants")
+	case in.MinPosition != "" || in.AsOfPosition != "" || in.AsOf != "":
+		return figures{}, problem.New("parameter_invalid", "minPosition, asOfPosition and asOf need a tenantId: each tenant has positions of its own")
+	}
+	return figures{
+		list: list{"aggregates of all tenants", in.Feature, in.Period},
+		read: func(ctx context.Context, limit int, after string) (usage.Aggregates, error) {
+			return s.Reads.Usage.OfPeriod(ctx, query.Viewer{Operator: true}, usage.PeriodQuery{PeriodKey: in.Period, Feature: in.Feature, Limit: limit, After: after})
+		},
+	}, nil
+}
+
+// csvPage is the number of figures that one read returns for CSV.
+const csvPage = 1000
+
+var figureColumns = []string{"tenantId", "feature", "periodKey", "subscriptionId", "amount", "eventCount", "periodStart", "periodEnd", "lastEventAt"}
+
+// figuresCSV reads the first page, and returns a function that writes it and reads the others. An error after the
+// first page aborts the connection, so that a partial answer never looks complete.
+func (s *service) figuresCSV(ctx context.Context, f figures) (func(huma.Context), error) {
+	found, err := f.read(ctx, csvPage, "")
+	if err != nil {
+		return nil, err
+	}
+	ctx = edge.WithExchange(edge.ExchangeOf(ctx).From.Context(), edge.ExchangeOf(ctx)) // without the time limit of a page
+	return func(c huma.Context) {
+		c.SetHeader("Content-Type", mediaCSV)
+		c.SetHeader("Vary", "Accept")
+		if c.Method() == http.MethodHead {
+			return
+		}
+		ctx, cancel := context.WithTimeout(ctx, csvTime)
+		defer cancel()
+		if err := writeFigures(ctx, c.BodyWriter().(http.ResponseWriter), f, found); err != nil {
+			s.log.WarnContext(ctx, "a list of figures was cut off", "error", err)
+			panic(http.ErrAbortHandler)
+		}
+	}, nil
+}
+
+func writeFigures(ctx context.Context, w http.ResponseWriter, f figures, page usage.Aggregates) error {
+	control, out := http.NewResponseController(w), csv.NewWriter(w)
+	if err := out.Write(figureColumns); err != nil {
+		return err
+	}
+	for {
+		for i := range page.Data {
+			if err := out.Write(figureCells(&page.Data[i])); err != nil {
+				return err
+			}
+		}
+		_ = control.SetWriteDeadline(time.Now().Add(streamWrite)) // without write deadlines, the context ends it
+		if out.Flush(); out.Error() != nil || page.Next == "" {
+			return out.Error()
+		}
+		next, err := f.read(ctx, csvPage, page.Next)
+		for ; errors.Is(err, query.ErrOverloaded) && ctx.Err() == nil; next, err = f.read(ctx, csvPage, page.Next) {
+			time.Sleep(tailEvery)
+		}
+		if err != nil {
+			return err
+		}
+		page = next
+	}
+}
+
+func figureCells(a *usage.Aggregate) []string {
+	at := func(t *time.Time) string {
+		if t == nil {
+			return ""
+		}
+		return t.Format(time.RFC3339Nano)
+	}
+	return []string{a.TenantID.String(), a.Feature, a.PeriodKey, a.SubscriptionID.String(), a.Amount.String(), strconv.FormatInt(a.EventCount, 10),
+		at(a.PeriodStart), at(a.PeriodEnd), at(&a.LastEventAt)}
+}
