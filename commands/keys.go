@@ -64,8 +64,11 @@ const (
 	ScopeAudit   = "audit"
 )
 
-// TenantScopes lists the scopes that tenant keys may hold.
-func TenantScopes() []string {
+// TenantScopes lists the scopes that new tenant keys may hold. Existing keys may hold others, which were
+// offered by earlier releases.
+func TenantScopes() []string { return domain.Usable(domain.OfferedScope, namedScopes()...) }
+
+func namedScopes() []string {
 	return []string{ScopeUsageWrite, ScopeUsageBackfill, ScopeUsageRead, ScopeEntitlementsRead, ScopeEntitlementsReserve, ScopeEventsRead}
 }
 
@@ -91,6 +94,11 @@ func (c *Catalogue) CreateKey(ctx context.Context, req Request, tenant uuid.UUID
 	}
 	return c.issue(ctx, req, tenant, func(tx KeyTx) (CreatedKey, error) {
 		// Checked here and not earlier, so that a late repetition gets the first answer.
+		for _, s := range in.Scopes {
+			if !domain.Available(domain.OfferedScope, s) {
+				return CreatedKey{}, refuse("scopes_invalid", "/scopes", "%s", domain.NotAvailable(domain.OfferedScope, s))
+			}
+		}
 		if in.ExpiresAt != nil && !in.ExpiresAt.After(c.Now()) {
 			return CreatedKey{}, refuse("expires_at_invalid", "/expiresAt", "expiresAt must lie in the future")
 		}
@@ -119,7 +127,7 @@ func checkKey(tenant uuid.UUID, in *CreateKey) error {
 	if err := checkName(in.Name); err != nil {
 		return err
 	}
-	allowed := TenantScopes()
+	allowed := namedScopes()
 	if tenant == events.Platform {
 		allowed, in.Mode = OperatorScopes(), "op"
 	} else if in.Mode == "" {

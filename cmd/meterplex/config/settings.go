@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 )
@@ -84,7 +85,7 @@ func IsKey(text string) bool { return keyForm.MatchString(text) }
 
 // AllRoles lists the roles of an instance; by default it has all of them.
 func AllRoles() []string {
-	return []string{"api", "relay", "validator", "aggregator", "deadletter", "commands", "projector", "sagas", "notifier", "biller", "sealer"}
+	return domain.Usable(domain.OfferedRole, "api", "relay", "validator", "aggregator", "deadletter", "commands", "projector", "sagas", "notifier", "biller", "sealer")
 }
 
 func setText(to *string, v string) error {
@@ -238,7 +239,10 @@ func setRoles(to *[]string, v string) error {
 		return nil
 	}
 	for r := range strings.SplitSeq(v, ",") {
-		if r = strings.TrimSpace(r); !slices.Contains(AllRoles(), r) {
+		if r = strings.TrimSpace(r); !domain.Available(domain.OfferedRole, r) {
+			return errors.New(domain.NotAvailable(domain.OfferedRole, r))
+		}
+		if !slices.Contains(AllRoles(), r) {
 			return fmt.Errorf("must be all, or some of %s, separated by commas", strings.Join(AllRoles(), ", "))
 		}
 		if !slices.Contains(*to, r) {
