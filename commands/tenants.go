@@ -34,11 +34,14 @@ type ChangeTenant struct {
 	Name, Class, Status, DataResidency *string
 }
 
+// TenantClasses lists the classes of tenants.
+func TenantClasses() []string { return []string{"small", "medium", "large"} }
+
 func checkTenant(t *domain.Tenant) error {
 	if err := checkName(t.Name); err != nil {
 		return err
 	}
-	if err := oneOf(t.Class, "class_invalid", "/class", "small", "medium", "large"); err != nil {
+	if err := oneOf(t.Class, "class_invalid", "/class", TenantClasses()...); err != nil {
 		return err
 	}
 	if !events.IsResidency(t.DataResidency) {

@@ -19,8 +19,8 @@ import (
 type UsageCommands struct {
 	Ingest  *IngestUsage
 	Tenants CatalogueReader
-	// Told is called with the verdicts; nil: no call.
-	Told func(verdicts []EventVerdict)
+	// Told is called with the class of a tenant, "" for messages without a known tenant, and its verdicts; nil: no call.
+	Told func(class string, verdicts []EventVerdict)
 	// Backlog, if set, makes Process fail while waiting exceeds bound, as HTTP ingest does.
 	Backlog func() (waiting, bound int64)
 }
@@ -91,7 +91,7 @@ func (c *UsageCommands) decideTenant(ctx context.Context, g *tenantMessages) err
 		for _, m := range g.messages {
 			m.refuse(unknown)
 		}
-		return c.decide(ctx, by, g.messages, nil)
+		return c.decide(ctx, by, "", g.messages, nil)
 	}
 	by.TenantID, by.Residency = tenant.ID, tenant.DataResidency
 	var barred *domain.Error
@@ -102,7 +102,7 @@ func (c *UsageCommands) decideTenant(ctx context.Context, g *tenantMessages) err
 		m.named = "" // the tenant is known, and is the event's tenant
 		m.decode()
 	}
-	return c.decide(ctx, by, g.messages, barred)
+	return c.decide(ctx, by, tenant.Class, g.messages, barred)
 }
 
 // tenant finds the tenant that messages name; nil if there is none.
@@ -125,7 +125,7 @@ type entry struct {
 }
 
 // decide stores the messages' events in order, at most maxTogether at once.
-func (c *UsageCommands) decide(ctx context.Context, by Caller, messages []*message, barred *domain.Error) error {
+func (c *UsageCommands) decide(ctx context.Context, by Caller, class string, messages []*message, barred *domain.Error) error {
 	var entries []entry
 	for _, m := range messages {
 		for _, item := range m.items {
@@ -134,7 +134,7 @@ func (c *UsageCommands) decide(ctx context.Context, by Caller, messages []*messa
 	}
 	for len(entries) > 0 {
 		n := min(len(entries), maxTogether)
-		if err := c.store(ctx, by, entries[:n], barred); err != nil {
+		if err := c.store(ctx, by, class, entries[:n], barred); err != nil {
 			return err
 		}
 		entries = entries[n:]
@@ -142,7 +142,7 @@ func (c *UsageCommands) decide(ctx context.Context, by Caller, messages []*messa
 	return nil
 }
 
-func (c *UsageCommands) store(ctx context.Context, by Caller, entries []entry, barred *domain.Error) error {
+func (c *UsageCommands) store(ctx context.Context, by Caller, class string, entries []entry, barred *domain.Error) error {
 	items := make([]domain.BatchItem, len(entries))
 	for i := range entries {
 		items[i] = entries[i].item
@@ -164,7 +164,7 @@ func (c *UsageCommands) store(ctx context.Context, by Caller, entries []entry, b
 		return err
 	}
 	if c.Told != nil {
-		c.Told(verdicts)
+		c.Told(class, verdicts)
 	}
 	return nil
 }

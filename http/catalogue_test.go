@@ -82,7 +82,7 @@ func TestCatalogueAnswers(t *testing.T) {
 		{204, call{method: "DELETE", path: tenant + "/api-keys/" + a.keyID}, ""},
 		{200, call{method: "GET", path: "/livez"}, `"live"`},
 		{200, call{method: "GET", path: "/readyz"}, `"postgres":"ok"`},
-		{200, call{method: "GET", path: "/metrics"}, `meterplex_events_ingested_total{verdict="accepted"} 0`},
+		{200, call{method: "GET", path: "/metrics"}, `meterplex_events_ingested_total{tenant_class="large",verdict="accepted"} 0`},
 	} {
 		if c.key = bootstrap; strings.HasPrefix(c.path, "/livez") {
 			c.key = ""

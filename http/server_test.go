@@ -143,8 +143,9 @@ func TestMetricsCountVerdictsWithoutTenants(t *testing.T) {
 	a := w.newAccount("A")
 	w.ingest(a, batch(event("1", nil), event("1", map[string]any{"amount": 2}), event("2", map[string]any{"amount": 0})))
 	got := string(w.do(call{method: "GET", path: "/metrics"}).body)
-	for _, line := range []string{`meterplex_events_ingested_total{verdict="accepted"} 1`, `meterplex_events_ingested_total{verdict="conflict"} 1`,
-		`meterplex_events_ingested_total{verdict="rejected"} 1`, `meterplex_payload_conflicts_total 1`, `meterplex_ingest_duration_seconds_count 1`,
+	for _, line := range []string{`meterplex_events_ingested_total{tenant_class="small",verdict="accepted"} 1`, `meterplex_events_ingested_total{tenant_class="small",verdict="conflict"} 1`,
+		`meterplex_events_ingested_total{tenant_class="small",verdict="rejected"} 1`, `meterplex_events_ingested_total{tenant_class="large",verdict="accepted"} 0`,
+		`meterplex_events_ingested_total{tenant_class="medium",verdict="duplicate"} 0`, `meterplex_events_ingested_total{tenant_class="platform",verdict="rejected"} 0`, `meterplex_payload_conflicts_total 1`, `meterplex_ingest_duration_seconds_count 1`,
 		`meterplex_http_requests_total{method="POST",route="/api/v1/usage/events",status="202"} 1`} {
 		if !strings.Contains(got, line+"\n") {
 			t.Errorf("%s is missing", line)

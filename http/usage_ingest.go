@@ -50,7 +50,7 @@ func (s *service) ingest(w http.ResponseWriter, r *http.Request) error {
 	sums := countVerdicts(verdicts)
 	body := appendVerdicts(buffer.Get(buffer.SizeFor(answerRoom*(1+len(verdicts)))), sums, verdicts)
 	s.metrics.seconds.Observe(time.Since(start).Seconds())
-	s.metrics.verdicts.add(sums)
+	s.metrics.verdicts.add(x.Tenant.Class, sums)
 	header := w.Header()
 	header["Content-Type"] = jsonType
 	header["Content-Length"] = []string{strconv.Itoa(len(body))}

@@ -31,16 +31,23 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 
 // ingested counts verdicts of all ingest transports.
 type ingested struct {
-	accepted, duplicate, conflict, rejected prometheus.Counter // by verdict
-
+	classes   map[string]*ofClass // by class of the tenant
+	platform  *ofClass            // of no known tenant
 	conflicts prometheus.Counter
 }
+
+// ofClass counts the verdicts on events of tenants of one class.
+type ofClass struct{ accepted, duplicate, conflict, rejected prometheus.Counter }
+
+// classPlatform is the label of events that belong to no tenant.
+const classPlatform = "platform"
 
 // newIngested registers the counters, or reuses registered ones.
 func newIngested(registerer prometheus.Registerer) (*ingested, error) {
 	events := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "meterplex_events_ingested_total",
-		Help: "Usage events answered at ingest, by verdict."}, []string{"verdict"})
+		Help: "Usage events answered at ingest, by verdict and class of the tenant; platform: no known tenant."}, []string{"verdict", "tenant_class"})
 	c := &ingested{
+		classes: map[string]*ofClass{},
 		conflicts: prometheus.NewCounter(prometheus.CounterOpts{Name: "meterplex_payload_conflicts_total",
 			Help: "Events whose eventId was first used with another payload."}),
 	}
@@ -48,8 +55,14 @@ func newIngested(registerer prometheus.Registerer) (*ingested, error) {
 	events, err1 = registered(registerer, events)
 	c.conflicts, err2 = registered(registerer, c.conflicts)
 	// Create all series at the start: a rate needs the zero before the first increment.
-	c.accepted, c.duplicate = events.WithLabelValues(commands.StatusAccepted), events.WithLabelValues(commands.StatusDuplicate)
-	c.conflict, c.rejected = events.WithLabelValues(commands.StatusConflict), events.WithLabelValues(commands.StatusRejected)
+	of := func(class string) *ofClass {
+		return &ofClass{events.WithLabelValues(commands.StatusAccepted, class), events.WithLabelValues(commands.StatusDuplicate, class),
+			events.WithLabelValues(commands.StatusConflict, class), events.WithLabelValues(commands.StatusRejected, class)}
+	}
+	for _, class := range commands.TenantClasses() {
+		c.classes[class] = of(class)
+	}
+	c.platform = of(classPlatform)
 	return c, errors.Join(err1, err2)
 }
 
@@ -63,17 +76,22 @@ func registered[C prometheus.Collector](registerer prometheus.Registerer, c C) (
 	return c, err
 }
 
-func (i *ingested) add(c counts) {
+// add counts verdicts on events of a tenant of the class; an unknown class is the platform's.
+func (i *ingested) add(class string, c counts) {
+	of := i.classes[class]
+	if of == nil {
+		of = i.platform
+	}
 	i.conflicts.Add(float64(c.conflicts))
-	i.accepted.Add(float64(c.accepted))
-	i.duplicate.Add(float64(c.duplicates))
-	i.conflict.Add(float64(c.conflicts))
-	i.rejected.Add(float64(c.rejected))
+	of.accepted.Add(float64(c.accepted))
+	of.duplicate.Add(float64(c.duplicates))
+	of.conflict.Add(float64(c.conflicts))
+	of.rejected.Add(float64(c.rejected))
 }
 
 // CountVerdicts returns a function that counts verdicts of other transports than HTTP in
 // the same metrics.
-func CountVerdicts(registerer prometheus.Registerer) (func(verdicts []commands.EventVerdict), error) {
+func CountVerdicts(registerer prometheus.Registerer) (func(class string, verdicts []commands.EventVerdict), error) {
 	c, err := newIngested(registerer)
-	return func(verdicts []commands.EventVerdict) { c.add(countVerdicts(verdicts)) }, err
+	return func(class string, verdicts []commands.EventVerdict) { c.add(class, countVerdicts(verdicts)) }, err
 }

@@ -21,12 +21,20 @@ SELECT count(*) FROM (
 func Lag(ctx context.Context, cfg Config, group string) (map[events.Topic]int64, error) {
 	lags := map[events.Topic]int64{}
 	for _, t := range events.Topics() {
-		statement := fmt.Sprintf(lagRows, cfg.messagesTable(t.Name), cfg.offsetsTable(t.Name))
-		var n int64
-		if err := cfg.DB.QueryRowContext(ctx, statement, group, lagLimit).Scan(&n); err != nil {
-			return nil, fmt.Errorf("read the lag of %s on %s: %w", group, t.Name, err)
+		n, err := LagOf(ctx, cfg, group, t.Topic)
+		if err != nil {
+			return nil, err
 		}
 		lags[t.Topic] = n
 	}
 	return lags, nil
+}
+
+// LagOf returns the number of rows of a topic that a group has not passed, as Lag does.
+func LagOf(ctx context.Context, cfg Config, group string, topic events.Topic) (n int64, err error) {
+	statement := fmt.Sprintf(lagRows, cfg.messagesTable(topic.Name()), cfg.offsetsTable(topic.Name()))
+	if err := cfg.DB.QueryRowContext(ctx, statement, group, lagLimit).Scan(&n); err != nil {
+		return 0, fmt.Errorf("read the lag of %s on %s: %w", group, topic.Name(), err)
+	}
+	return n, nil
 }

@@ -47,6 +47,8 @@ type Metrics struct {
 	foreign    *prom.CounterVec
 	fromLog    *prom.CounterVec
 
+	projected *projectionGauges
+
 	schemaChecks   *prom.CounterVec
 	schemaRefusals *prom.CounterVec
 }
@@ -93,6 +95,7 @@ func New(registry *prom.Registry) *Metrics {
 	}
 	m.schemaChecks = counter("schema_checks_total", "Payloads of the sample that were compared with the schema of their subject.", "subject")
 	m.schemaRefusals = counter("schema_refusals_total", "Payloads of the sample that are unlike the schema of their subject.", "subject")
+	m.projected = newProjectionGauges()
 	m.createSeries()
 	return m
 }
@@ -115,6 +118,7 @@ func (m *Metrics) createSeries() {
 	for _, t := range events.Topics() {
 		if t.Topic.Outside() {
 			m.deadLetter.WithLabelValues(t.Name, events.StageIngestion)
+			m.createMessageSeries(t.Name, t.Consumer)
 			continue
 		}
 		m.published.WithLabelValues(t.Name)
@@ -247,7 +251,7 @@ const (
 // including those of other topics.
 func (m *Metrics) Watch(ctx context.Context, pool *pgxpool.Pool, registry *prom.Registry) error {
 	head := prom.NewGauge(prom.GaugeOpts{Name: "meterplex_log_head", Help: "Events in the log."})
-	projected := newProjectionGauges()
+	projected := m.projected
 	letters := newOpenLetters()
 	registry.MustRegister(head, projected, letters)
 	tick := time.NewTicker(stateEvery)

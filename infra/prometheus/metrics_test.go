@@ -15,13 +15,13 @@ func TestSeriesExistBeforeTheFirstEvent(t *testing.T) {
 	for name, want := range map[string][]string{
 		"events_published_total": {"usage.raw ", "usage.validated ", "meterplex.billing "},
 		"events_consumed_total": {"meterplex-usage-aggregator error usage.validated ", "meterplex-dead-letter-handler noop usage.dead-letter ",
-			"meterplex-entitlement-reads ok log "},
+			"meterplex-entitlement-reads ok log ", "meterplex-usage-commands ok usage.commands ", "meterplex-usage-commands noop usage.commands ", "meterplex-usage-commands error usage.commands "},
 		"events_dlq_total": {"INGESTION usage.raw ", "INGESTION usage.commands ", "PUBLISHING usage.validated ", "VALIDATION usage.raw ",
 			"AGGREGATION usage.validated "},
 		"events_withheld_total":             {"usage.raw "},
-		"event_processing_duration_seconds": {"meterplex-usage-validator "},
+		"event_processing_duration_seconds": {"meterplex-usage-validator ", "meterplex-usage-commands "},
 		"end_to_end_seconds":                {"meterplex-usage-aggregator "},
-		"inbox_dedup_skips_total":           {"meterplex-command-handler "},
+		"inbox_dedup_skips_total":           {"meterplex-command-handler ", "meterplex-usage-commands "},
 		"schema_checks_total":               {"meterplex.usage.event.recorded.v1 "},
 		"schema_refusals_total":             {"meterplex.usage.event.recorded.v1 ", "meterplex.replay.cursor.rewound.v1 "},
 	} {

@@ -64,7 +64,7 @@ func missingMetrics(ctx context.Context, w *deployment, addresses ...string) (mi
 		found.Write(body)
 	}
 	for _, series := range []string{
-		`events_ingested_total{verdict="accepted"} `, `ingest_duration_seconds_count `, `events_published_total{topic="usage.raw"} `,
+		`events_ingested_total{tenant_class="small",verdict="accepted"} `, `ingest_duration_seconds_count `, `events_published_total{topic="usage.raw"} `,
 		`events_consumed_total{consumer="meterplex-usage-aggregator",result="ok",topic="usage.validated"} `,
 		`events_dlq_total{stage="VALIDATION",topic="usage.raw"} 0`, `event_processing_duration_seconds_count{consumer="meterplex-usage-validator"} `,
 		`end_to_end_seconds_count{consumer="meterplex-usage-aggregator"} `, `outbox_unpublished_count 0`, `outbox_oldest_unpublished_seconds 0`,

@@ -166,7 +166,7 @@ func (f *loadBalancer) serve(serving ...*instance) {
 func (w *deployment) counters(i *instance) (done [4]float64) {
 	w.t.Helper()
 	for n, series := range []string{
-		`meterplex_events_ingested_total{verdict="accepted"}`, `meterplex_events_published_total{topic="usage.raw"}`,
+		`meterplex_events_ingested_total{tenant_class="small",verdict="accepted"}`, `meterplex_events_published_total{topic="usage.raw"}`,
 		`meterplex_events_consumed_total{consumer="meterplex-usage-validator",result="ok",topic="usage.raw"}`,
 		`meterplex_events_consumed_total{consumer="meterplex-usage-aggregator",result="ok",topic="usage.validated"}`,
 	} {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -184,9 +185,21 @@ func TestP2_UsageAsCommands(t *testing.T) {
 		i.start()
 		w.awaitConsumed()
 	}
-	if n := w.metric(i, `meterplex_events_ingested_total{verdict="duplicate"}`); n == 0 {
+	if n := w.metric(i, `meterplex_events_ingested_total{tenant_class="small",verdict="duplicate"}`); n == 0 {
 		t.Error("the metric counts no duplicate")
 	}
+	for _, series := range []string{`events_consumed_total{consumer="meterplex-usage-commands",result="noop",topic="usage.commands"}`,
+		`inbox_dedup_skips_total{consumer="meterplex-usage-commands"}`, `event_processing_duration_seconds_count{consumer="meterplex-usage-commands"}`} {
+		if n := w.metric(i, "meterplex_"+series); n == 0 {
+			t.Errorf("%s is 0", series)
+		}
+	}
+	within(t, "the lag of usage.commands is 0", func(context.Context) (bool, string) {
+		n := w.metricsOf(i.url(), func(series string) bool {
+			return strings.HasPrefix(series, "meterplex_consumer_lag{") && strings.Contains(series, `topic="usage.commands"`)
+		})
+		return n == 0, fmt.Sprint(n)
+	})
 	w.drain()
 	w.checkRefusals(i, o.refused)
 	w.finish()

@@ -27,6 +27,7 @@ type pipe struct {
 	ping       func(ctx context.Context) error
 	tops       func(ctx context.Context) ([]events.Place, error)                 // last record of each topic and partition
 	retention  func(ctx context.Context) (map[events.Topic]time.Duration, error) // of each topic whose records expire
+	waiting    func(ctx context.Context) (map[int16]int64, error)                // messages of usage.commands in each partition that its consumer has not passed
 	tidy       func(ctx context.Context) error                                   // runs until ctx ends
 	close      func() error
 	unreached  bool // no broker answered when the pipe was opened
@@ -76,12 +77,25 @@ func openKafka(ctx context.Context, cfg config.Config, logger *slog.Logger) (*pi
 		tops:      admin.Tops,
 		ping:      admin.Ping,
 		retention: admin.Retention,
+		waiting:   func(ctx context.Context) (map[int16]int64, error) { return waitingMessages(ctx, admin) },
 		tidy:      func(ctx context.Context) error { return keepTopics(ctx, admin, logger) },
 		close: func() error {
 			admin.Close()
 			return publisher.Close()
 		},
 	}, nil
+}
+
+// waitingMessages returns the lag of the consumer of usage.commands in each partition.
+func waitingMessages(ctx context.Context, admin *kafka.Admin) (map[int16]int64, error) {
+	lags, err := admin.Lag(ctx, events.GroupUsageCommands)
+	waiting := make(map[int16]int64, len(lags))
+	for _, l := range lags {
+		if l.Topic == events.TopicUsageCommands {
+			waiting[l.Partition] = max(l.Lag, 0)
+		}
+	}
+	return waiting, err
 }
 
 // topics is the part of the Kafka admin client that checks and creates topics.
@@ -177,8 +191,15 @@ func openPostgresPipe(cfg config.Config, logger *slog.Logger) (*pipe, error) {
 		tops:      func(context.Context) ([]events.Place, error) { return nil, nil }, // the pipe is in the same database: a restore sets both back
 		ping:      db.PingContext,
 		retention: func(context.Context) (map[events.Topic]time.Duration, error) { return pgpipe.Retention(), nil },
-		tidy:      func(ctx context.Context) error { return trim(ctx, pc, logger) },
-		close:     func() error { return closeAll(publisher.Close, db) },
+		waiting: func(ctx context.Context) (map[int16]int64, error) { // the table has no partitions
+			n, err := pgpipe.LagOf(ctx, pc, events.GroupUsageCommands, events.TopicUsageCommands)
+			if err != nil {
+				return nil, err
+			}
+			return map[int16]int64{0: n}, nil
+		},
+		tidy:  func(ctx context.Context) error { return trim(ctx, pc, logger) },
+		close: func() error { return closeAll(publisher.Close, db) },
 	}, nil
 }
 

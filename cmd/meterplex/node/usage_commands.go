@@ -24,9 +24,13 @@ const usageCommandsPerPartition = 500
 // startUsageCommands starts the ingestion of usage from messages, the second way
 // in besides HTTP.
 func (n *Node) startUsageCommands(ctx context.Context, g *errgroup.Group) error {
-	told, err := http.CountVerdicts(n.registry)
+	count, err := http.CountVerdicts(n.registry)
 	if err != nil {
 		return fmt.Errorf("register the metrics of usage.commands: %w", err)
+	}
+	told := func(class string, verdicts []commands.EventVerdict) {
+		count(class, verdicts)
+		n.metrics.UsageDecided(len(verdicts), duplicatesAmong(verdicts))
 	}
 	seen := &commands.DuplicatesSeen{Store: n.store, Now: time.Now, NewID: newID, Logger: n.logger}
 	g.Go(func() error { return seen.Run(ctx) })
@@ -47,7 +51,23 @@ func (n *Node) startUsageCommands(ctx context.Context, g *errgroup.Group) error 
 	if err != nil {
 		return err
 	}
-	watermill.AddConsumer(router, events.GroupUsageCommands, events.TopicUsageCommands.Name(), sub, take.Process)
+	watermill.AddConsumer(router, events.GroupUsageCommands, events.TopicUsageCommands.Name(), sub, func(ctx context.Context, records []events.Record) error {
+		begun := time.Now()
+		err := take.Process(ctx, records)
+		n.metrics.UsageMessages(time.Since(begun), err)
+		return err
+	})
+	g.Go(func() error { return n.metrics.WatchUsageCommands(ctx, n.pipe.waiting) })
 	g.Go(func() error { return runRouter(ctx, router, sub) })
 	return nil
+}
+
+// duplicatesAmong counts the events that were recorded before.
+func duplicatesAmong(verdicts []commands.EventVerdict) (n int) {
+	for i := range verdicts {
+		if verdicts[i].Status == commands.StatusDuplicate {
+			n++
+		}
+	}
+	return n
 }
