@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	entitlementsV2 = projections.ProjectionEntitlements + "/v2"
-	deadLettersV2  = projections.ProjectionDeadLetters + "/v2"
+	entitlementsNext = projections.ProjectionEntitlements + "/next"
+	deadLettersV2    = projections.ProjectionDeadLetters + "/v2"
 )
 
-// entitlementsDoubled is entitlement_reads/v2 of the test: usage counts twice.
+// entitlementsDoubled is a later version of the test: usage counts twice.
 func entitlementsDoubled(s *entitlements.State, e *events.Envelope) error {
 	if e.Subject != events.UsageValidated {
 		return entitlements.FoldV1(s, e)
@@ -47,7 +47,7 @@ func deadLettersWithoutRejections(row *deadletters.Row, id uuid.UUID, e *events.
 
 // withSecondVersions has a newer version of two folds.
 func withSecondVersions(f models.Folds) models.Folds {
-	f.Entitlements = f.Entitlements.With(entitlementsV2, entitlementsDoubled)
+	f.Entitlements = f.Entitlements.With(entitlementsNext, entitlementsDoubled)
 	f.DeadLetters = f.DeadLetters.With(deadLettersV2, deadLettersWithoutRejections)
 	return f
 }
@@ -62,7 +62,7 @@ func TestP5_EntitlementsAreRebuiltByANewVersionBesideTheLiveOne(t *testing.T) {
 	y.folds = withSecondVersions(y.folds)
 	y.deploy()
 	r := y.rebuilt(commands.StartRebuild{Projection: projections.ProjectionEntitlements})
-	if now, err := y.rebuildStore().Rebuild(t.Context(), r.ID); err != nil || now.FoldVersion != entitlementsV2 {
+	if now, err := y.rebuildStore().Rebuild(t.Context(), r.ID); err != nil || now.FoldVersion != entitlementsNext {
 		t.Fatalf("the rebuild is by %q: %v", now.FoldVersion, err)
 	}
 	y.append(usageEvent(tenant, "second", "calls", 7, may))

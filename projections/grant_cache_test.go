@@ -96,7 +96,7 @@ func (m *grantFixture) flip() {
 	m.mu.Unlock()
 	m.must(second(m.pool.Exec(context.Background(), `
 		WITH old AS (SELECT generation, flip FROM projection_pointers WHERE projection = 'entitlement_reads' AND live),
-		made AS (INSERT INTO projection_generations (projection, generation, fold_version) SELECT 'entitlement_reads', generation + 1, 'entitlement_reads/v1' FROM old),
+		made AS (INSERT INTO projection_generations (projection, generation, fold_version) SELECT 'entitlement_reads', generation + 1, fold_version FROM old),
 		grants AS (INSERT INTO entitlement_grants SELECT o.generation + 1, g.tenant_id, g.feature, g.subscription_id, g.type, g.unit, g."limit", g.limit_behavior, g.reset_period, g.on_ingest
 			FROM entitlement_grants g, old o WHERE g.generation = o.generation),
 		used AS (INSERT INTO entitlement_usage SELECT o.generation + 1, u.tenant_id, u.feature, u.period_key, u.used + 1000000 FROM entitlement_usage u, old o WHERE u.generation = o.generation),

@@ -84,11 +84,12 @@ func (k usedKey) compare(o usedKey) int {
 type State struct {
 	granted map[uuid.UUID]*grantedBy
 	used    map[usedKey]*big.Int
+	parked  map[uuid.UUID]parkedVerdict // by dead letter
 }
 
 // entitlementSubjects are the subjects that the folds use.
 func entitlementSubjects() []events.Subject {
-	return []events.Subject{events.SubscriptionCreated, events.SubscriptionChanged, events.UsageValidated}
+	return []events.Subject{events.SubscriptionCreated, events.SubscriptionChanged, events.UsageValidated, events.DeadLetterClosed}
 }
 
 // FoldV1 is the fold entitlement_reads/v1: a subscription sets a tenant's
@@ -140,7 +141,11 @@ func (h *Handler) Apply(ctx context.Context, tx pgx.Tx, in projections.Generatio
 	if err != nil {
 		return projections.Result{}, err
 	}
-	f := State{granted, make(map[usedKey]*big.Int)}
+	parked, err := loadParked(ctx, tx, batch)
+	if err != nil {
+		return projections.Result{}, err
+	}
+	f := State{granted, make(map[usedKey]*big.Int), parked}
 	var result projections.Result
 	for i := range batch {
 		if failure := projections.Try(batch[i], func() error { return fold(&f, &batch[i]) }); failure != nil {

@@ -27,7 +27,7 @@ type Folds struct {
 func DefaultFolds() Folds {
 	return Folds{
 		Usage:        projections.Versions[usage.Fold]{{Name: usage.V1, Fold: usage.FoldV1}},
-		Entitlements: projections.Versions[entitlements.Fold]{{Name: entitlements.V1, Fold: entitlements.FoldV1}},
+		Entitlements: projections.Versions[entitlements.Fold]{{Name: entitlements.V1, Fold: entitlements.FoldV1}, {Name: entitlements.V2, Fold: entitlements.FoldV2}},
 		DeadLetters:  projections.Versions[deadletters.Fold]{{Name: deadletters.V1, Fold: deadletters.FoldV1}},
 	}
 }

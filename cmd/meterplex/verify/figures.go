@@ -17,6 +17,9 @@ type figureSums struct {
 	upTo, usedUpTo int64 // checkpoints of the aggregates and of the entitlements
 	sums           map[figure]*sum
 	used           map[figure]*sum
+	discarded      map[figure]*sum     // of used: verdicts in discarded dead letters
+	parked         map[uuid.UUID]int64 // verdicts in dead letters
+	closed         map[int64]bool      // those that are discarded
 	consumed       int64          // verdicts up to the checkpoint
 	failed         map[int64]bool // verdicts that the aggregator could not fold
 	failedUsed     map[int64]bool // verdicts that the entitlement reads could not fold
@@ -37,7 +40,7 @@ type sum struct {
 }
 
 func newFigureSums(upTo, usedUpTo int64) figureSums {
-	return figureSums{upTo: upTo, usedUpTo: usedUpTo, sums: map[figure]*sum{}, used: map[figure]*sum{}, failed: map[int64]bool{},
+	return figureSums{upTo: upTo, usedUpTo: usedUpTo, sums: map[figure]*sum{}, used: map[figure]*sum{}, discarded: map[figure]*sum{}, parked: map[uuid.UUID]int64{}, closed: map[int64]bool{}, failed: map[int64]bool{},
 		failedUsed: map[int64]bool{}, unread: map[int64]bool{}, redone: map[uuid.UUID][]int64{}}
 }
 
@@ -50,6 +53,7 @@ func (m *figureSums) add(x *pass, r *row, s *content, err error) {
 			m.failedUsed[s.SourcePosition] = true
 		}
 	}
+	m.park(x, r, s)
 	if r.topic != topicValidated {
 		return
 	}
@@ -64,6 +68,20 @@ func (m *figureSums) add(x *pass, r *row, s *content, err error) {
 		return
 	}
 	m.count(x, r.subject, r.position, r.tenant, s, 1)
+}
+
+// park notes the verdicts that the aggregates never count: their dead letter is discarded.
+func (m *figureSums) park(x *pass, r *row, s *content) {
+	switch {
+	case r.subject == publishFailed, r.subject == aggregationFailed && x.services[r.origin] == events.GroupAggregator:
+		if s.DeadLetterID == r.id { // its first failure
+			m.parked[r.id] = s.SourcePosition
+		}
+	case r.subject == letterClosed && s.Status == events.StatusDiscarded && r.position <= m.usedUpTo:
+		if at, ok := m.parked[s.DeadLetterID]; ok {
+			m.closed[at] = true
+		}
+	}
 }
 
 // maxDigits is far more digits than an amount has; parsing a million digits takes long.
@@ -96,8 +114,12 @@ func (m *figureSums) count(x *pass, subject int16, position int64, tenant uuid.U
 			x.totals.subtract(position, f, amount, sign*s.Count)
 		}
 	}
+	of := figure{tenant: tenant, feature: s.Feature, period: s.PeriodKey}
 	if subject == validated && position <= m.usedUpTo && (sign > 0 || m.failedUsed[position]) {
-		add(m.used, figure{tenant: tenant, feature: s.Feature, period: s.PeriodKey}, amount, sign*s.Count)
+		add(m.used, of, amount, sign*s.Count)
+	}
+	if subject == validated && sign < 0 && m.closed[position] {
+		add(m.discarded, of, amount, sign*s.Count)
 	}
 }
 
@@ -118,7 +140,7 @@ const rowsSQL = `SELECT ` + rowColumns + ` FROM event_log_rows WHERE partition =
 func (x *pass) settleFailed(ctx context.Context, tx pgx.Tx) error {
 	m := &x.figures
 	var which []int64
-	for _, set := range []map[int64]bool{m.failed, m.failedUsed} {
+	for _, set := range []map[int64]bool{m.failed, m.failedUsed, m.closed} {
 		for n := range set {
 			if !m.unread[n] {
 				which = append(which, n)
@@ -168,7 +190,7 @@ func (x *pass) candidates(ctx context.Context, tx pgx.Tx, t *tally, projection, 
 	var all []candidate
 	var g candidate
 	err := each(ctx, tx, candidatesSQL, []any{projection, consumer, x.p}, []any{&g.number, &g.version, &g.tenant, &g.period, &g.serving}, func() error {
-		switch known := g.version == projection+"/v1"; {
+		switch known := g.version == projection+"/v1" || g.version == usedLessDiscarded; {
 		case known:
 			all = append(all, g)
 		case g.serving:

@@ -1,0 +1,158 @@
+package projections_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/entitlements"
+	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/usage"
+)
+
+// usedAndCounted returns the usage of a tenant that checks see in a generation, and the sum of its live figures.
+func (s *pipelineFixture) usedAndCounted(tenant uuid.UUID, generation int) (used, counted int64) {
+	s.Helper()
+	s.must(s.pool.QueryRow(context.Background(), `SELECT
+		(SELECT coalesce(sum(used), 0)::bigint FROM entitlement_usage WHERE generation = $2 AND tenant_id = $1),
+		(SELECT coalesce(sum(amount), 0)::bigint FROM usage_aggregates WHERE generation = live_generation('usage_aggregates', tenant_id, period_key) AND tenant_id = $1)`,
+		tenant, generation).Scan(&used, &counted))
+	return used, counted
+}
+
+// withholdLast validates a tenant's usage and withholds its last verdict from the topic.
+func (s *pipelineFixture) withholdLast(tenant uuid.UUID) {
+	s.Helper()
+	s.drain(s.validating)
+	p := events.PartitionOf(tenant)
+	if list := s.read(events.TopicUsageValidated, p, s.checkpoint(events.GroupAggregator, p)); len(list) > 0 {
+		if last := list[len(list)-1]; last.Subject == events.UsageValidated && !last.Withheld {
+			s.withhold(tenant, last)
+		}
+	}
+}
+
+// P4: once each dead letter has ended, the usage that a check sees equals the figures, whatever failed, was withheld,
+// retried or discarded; live, and after a rebuild.
+func TestP4_UsedEqualsTheFiguresAfterDiscards(t *testing.T) {
+	s := newRetryFixture(t)
+	broken, _ := s.aggregator(poisonedHandler{&usage.Handler{Folds: models.DefaultFolds().Usage, NewID: newID}})
+	rapid.Check(t, func(rt *rapid.T) {
+		tenant, n := newID(), 0
+		s.subscribe(tenant, may, grant("calls", domain.ResetMonthly), grant("panics", domain.ResetMonthly))
+		record := func(rt *rapid.T) {
+			n++
+			s.append(usageEvent(tenant, fmt.Sprint(tenant, n), rapid.SampledFrom([]string{"calls", "panics", "unknown"}).Draw(rt, "feature"), rapid.Int64Range(1, 1000).Draw(rt, "amount"), may))
+		}
+		end := func(rt *rapid.T, with func(tenant, id uuid.UUID) error) {
+			for _, d := range s.failed(tenant) {
+				if !rapid.Bool().Draw(rt, "this") {
+					continue
+				}
+				var refused *domain.Error // the letter has changed since it was listed
+				if err := with(tenant, d.ID); !errors.As(err, &refused) {
+					s.must(err)
+				}
+			}
+			s.drain(s.executing, s.validating)
+		}
+		steps := map[string]func(){
+			"record":   func() { record(rt) },
+			"withhold": func() { s.withholdLast(tenant) },
+			"fold":     func() { s.drain(s.validating, broken, s.lettering, s.entitling) },
+			"discard":  func() { end(rt, s.discard) },
+			"retry":    func() { end(rt, s.retryNow) },
+		}
+		for range rapid.IntRange(1, 6).Draw(rt, "steps") {
+			record(rt)
+			steps[rapid.SampledFrom([]string{"record", "withhold", "fold", "discard", "retry"}).Draw(rt, "step")]()
+		}
+		s.drain(s.validating, broken, s.lettering)
+		for len(s.failed(tenant)) > 0 { // letters of a retry that fails again are FAILED again
+			end(rt, s.discard)
+			s.drain(broken, s.lettering)
+		}
+		s.settle()
+		if used, counted := s.usedAndCounted(tenant, 1); used != counted {
+			rt.Fatalf("checks see %d used, the figures are %d", used, counted)
+		}
+	})
+	y := newRebuildFixtureOf(s.pipelineFixture)
+	r := y.start(commands.StartRebuild{Projection: projections.ProjectionEntitlements})
+	y.whileRebuilding(func() { y.ready(r) }, y.rebuilder(10))
+	if err := y.sameRows(r, 1); err != nil {
+		t.Error(err)
+	}
+}
+
+// onlyV1 has the entitlement fold of releases that kept discarded verdicts.
+func onlyV1() models.Folds {
+	f := models.DefaultFolds()
+	f.Entitlements = projections.Versions[entitlements.Fold]{{Name: entitlements.V1, Fold: entitlements.FoldV1}}
+	return f
+}
+
+// P5: a database of an earlier release keeps its version until a rebuild by the new one is promoted. A parked verdict
+// is used until its dead letter is discarded, and a failure of another read model keeps nothing from the figures.
+func TestP5_DiscardedVerdictsAreUsedByTheFirstVersionOnly(t *testing.T) {
+	s := newRetryFixture(t)
+	y := newRebuildFixtureOf(s.pipelineFixture)
+	s.must(second(s.pool.Exec(t.Context(), `UPDATE projection_generations SET fold_version = $1 WHERE projection = $2`, entitlements.V1, projections.ProjectionEntitlements)))
+	y.folds = onlyV1()
+	y.deploy()
+	broken, _ := s.aggregator(poisonedHandler{&usage.Handler{Folds: models.DefaultFolds().Usage, NewID: newID}})
+	tenant := newID()
+	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly), grant("panics", domain.ResetMonthly))
+	s.append(usageEvent(tenant, "good", "calls", 3, may), usageEvent(tenant, "bad", "panics", 5, may))
+	expect := func(when string, generation int, wantUsed, wantCounted int64) {
+		t.Helper()
+		if used, counted := s.usedAndCounted(tenant, generation); used != wantUsed || counted != wantCounted {
+			t.Errorf("%s: %d used and %d counted, want %d and %d", when, used, counted, wantUsed, wantCounted)
+		}
+	}
+	s.drain(s.validating, broken, s.lettering, s.entitling)
+	expect("while it is parked", 1, 8, 3)
+	s.must(s.discard(tenant, s.failed(tenant)[0].ID))
+	s.settle()
+	expect("by the first version", 1, 8, 3)
+	y.folds = models.DefaultFolds()
+	y.deploy()
+	s.settle()
+	expect("by the first version in a new release", 1, 8, 3)
+	r := y.rebuilt(commands.StartRebuild{Projection: projections.ProjectionEntitlements})
+	s.must(y.promote(r))
+	expect("rebuilt", r.Generation, 3, 3)
+	s.append(usageEvent(tenant, "bad too", "panics", 7, may))
+	s.drain(s.validating, broken, s.lettering, s.entitling)
+	expect("parked", r.Generation, 10, 3)
+	s.must(s.discard(tenant, s.failed(tenant)[0].ID))
+	s.settle()
+	expect("discarded", r.Generation, 3, 3)
+	expect("kept", 1, 15, 3)
+	s.failOfAnotherModel(tenant, "calls")
+	expect("failed in another read model", r.Generation, 3, 3)
+}
+
+// failOfAnotherModel records that another consumer could not fold the tenant's first verdict: its dead letter is discarded at once.
+func (s *retryFixture) failOfAnotherModel(tenant uuid.UUID, feature string) {
+	s.Helper()
+	p := events.PartitionOf(tenant)
+	v := s.read(events.TopicUsageValidated, p, 0)[0]
+	if got := decode[events.Validated](s.logFixture, v); got.Feature != feature {
+		s.Fatalf("the first verdict is %+v", got)
+	}
+	const by = "meterplex-other-reads"
+	id := newID()
+	s.append(projections.FollowUp(&v, id, events.AggregationFailed, events.Failed{SourcePosition: v.Position.Number, SourceEventID: v.EventID, Topic: "usage.validated",
+		KafkaOffset: -1, Stage: events.StageAggregation, Code: "fold_failed", DeadLetterID: id, Payload: v.Payload}, by),
+		projections.Closing(&v, newID(), events.Closed{DeadLetterID: id, Status: events.StatusDiscarded, Reason: "a rebuild repairs it"}, by))
+	s.settle()
+}
