@@ -87,13 +87,23 @@ func (y *rebuildFixture) checkPeriods(when string, wanted map[uuid.UUID]string) 
 	for _, tenant := range slices.SortedFunc(maps.Keys(wanted), func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }) {
 		for figure := range strings.FieldsSeq(wanted[tenant]) {
 			period, amount, _ := strings.Cut(figure, ":")
-			want[period] = append(want[period], tenant.String()+" calls "+amount)
+			want[period] = append(want[period], tenant.String()+" "+amount)
 		}
 	}
 	for period := range want {
-		for _, feature := range []string{"", "calls"} {
-			if got, _ := y.ofPeriod(usage.PeriodQuery{PeriodKey: period, Feature: feature, Limit: 1}); !slices.Equal(got, want[period]) {
-				y.Errorf("%s: figures of %q in %s: %q, want %q", when, feature, period, got, want[period])
+		all, _ := y.ofPeriod(usage.PeriodQuery{PeriodKey: period, Limit: 1})
+		var amounts []string
+		features := map[string][]string{}
+		for _, figure := range all {
+			words := strings.Fields(figure)
+			amounts, features[words[1]] = append(amounts, words[0]+" "+words[2]), append(features[words[1]], figure)
+		}
+		if !slices.Equal(amounts, want[period]) {
+			y.Errorf("%s: figures of all tenants in %s: %q, want %q", when, period, amounts, want[period])
+		}
+		for feature, whole := range features {
+			if got, _ := y.ofPeriod(usage.PeriodQuery{PeriodKey: period, Feature: feature, Limit: 1}); !slices.Equal(got, whole) {
+				y.Errorf("%s: figures of %s in %s: %q, want %q", when, feature, period, got, whole)
 			}
 		}
 	}
