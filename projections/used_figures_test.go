@@ -139,6 +139,12 @@ func TestP5_DiscardedVerdictsAreUsedByTheFirstVersionOnly(t *testing.T) {
 	expect("kept", 1, 15, 3)
 	s.failOfAnotherModel(tenant, "calls")
 	expect("failed in another read model", r.Generation, 3, 3)
+	s.append(usageEvent(tenant, "retried", "panics", 11, may))
+	s.drain(s.validating, broken, s.lettering)
+	s.must(s.retryNow(tenant, s.failed(tenant)[0].ID))
+	s.drain(s.executing)
+	s.settle()
+	expect("resolved", r.Generation, 14, 14)
 }
 
 // failOfAnotherModel records that another consumer could not fold the tenant's first verdict: its dead letter is discarded at once.
