@@ -20,10 +20,10 @@ type figureSums struct {
 	discarded      map[figure]*sum     // of used: verdicts in discarded dead letters
 	parked         map[uuid.UUID]int64 // verdicts in dead letters
 	closed         map[int64]bool      // those that are discarded
-	consumed       int64          // verdicts up to the checkpoint
-	failed         map[int64]bool // verdicts that the aggregator could not fold
-	failedUsed     map[int64]bool // verdicts that the entitlement reads could not fold
-	unread         map[int64]bool // verdicts with an unreadable body: allowed only if they failed to fold
+	consumed       int64               // verdicts up to the checkpoint
+	failed         map[int64]bool      // verdicts that the aggregator could not fold
+	failedUsed     map[int64]bool      // verdicts that the entitlement reads could not fold
+	unread         map[int64]bool      // verdicts with an unreadable body: allowed only if they failed to fold
 	redone         map[uuid.UUID][]int64
 }
 
