@@ -3,6 +3,8 @@ package commands
 import (
 	"context"
 	"regexp"
+	"slices"
+	"strconv"
 	"unicode/utf8"
 
 	"github.com/meterplex/meterplex/domain"
@@ -25,6 +27,7 @@ type FeatureTx interface {
 	Tx
 	Features
 	SaveFeature(f domain.Feature) error
+	SaveGrouping(g domain.Grouping) error
 }
 
 func (c *Catalogue) changeOfFeature(ctx context.Context) transaction[FeatureTx] {
@@ -39,7 +42,7 @@ type put[T any] struct {
 	Created bool
 }
 
-// PutFeature defines a feature or changes its name and unit. Its type is fixed from
+// PutFeature defines a feature or changes its name, unit and grouping. Its type is fixed from
 // the start, because plans and verdicts may depend on it.
 func (c *Catalogue) PutFeature(ctx context.Context, req Request, f domain.Feature) (domain.Feature, bool, error) {
 	if err := checkFeature(&f); err != nil {
@@ -52,11 +55,16 @@ func (c *Catalogue) PutFeature(ctx context.Context, req Request, f domain.Featur
 			return put[domain.Feature]{}, err
 		case old != nil && old.Type != f.Type:
 			return put[domain.Feature]{}, refuse("feature_type_fixed", "/type", "the feature is %s and stays so; define another one", old.Type)
-		case old != nil && *old == f:
+		case old != nil && old.Equal(&f):
 			return put[domain.Feature]{f, false}, nil
 		}
 		if err := tx.SaveFeature(f); err != nil {
 			return put[domain.Feature]{}, err
+		}
+		if g := domain.GroupingOf(old, &f, c.now()); g != nil {
+			if err := tx.SaveGrouping(*g); err != nil {
+				return put[domain.Feature]{}, err
+			}
 		}
 		_, err = c.record(tx, &req, events.Platform, events.FeatureDefined, events.Feature(f))
 		return put[domain.Feature]{f, old == nil}, err
@@ -74,5 +82,31 @@ func checkFeature(f *domain.Feature) error {
 	if utf8.RuneCountInString(f.Unit) > maxUnit {
 		return refuse("unit_invalid", "/unit", "unit must be at most %d characters", maxUnit)
 	}
-	return oneOf(f.Type, "type_invalid", "/type", domain.FeatureBoolean, domain.FeatureQuota, domain.FeatureMetered)
+	if err := oneOf(f.Type, "type_invalid", "/type", domain.FeatureBoolean, domain.FeatureQuota, domain.FeatureMetered); err != nil {
+		return err
+	}
+	return checkGroupBy(f)
+}
+
+// groupKeyForm is the form of a metadata key by which usage is grouped.
+var groupKeyForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$`)
+
+func checkGroupBy(f *domain.Feature) error {
+	const code = "group_by_invalid"
+	if len(f.GroupBy) > domain.MaxGroupKeys {
+		return refuse(code, "/groupBy", "groupBy has %d keys: at most %d are possible", len(f.GroupBy), domain.MaxGroupKeys)
+	}
+	if len(f.GroupBy) > 0 && f.Type == domain.FeatureBoolean {
+		return refuse(code, "/groupBy", "a BOOLEAN feature has no usage to group")
+	}
+	for i, key := range f.GroupBy {
+		at := "/groupBy/" + strconv.Itoa(i)
+		if !groupKeyForm.MatchString(key) {
+			return refuse(code, at, "a metadata key to group by matches %s", groupKeyForm)
+		}
+		if slices.Contains(f.GroupBy[:i], key) {
+			return refuse(code, at, "the metadata key %s is listed twice", key)
+		}
+	}
+	return nil
 }

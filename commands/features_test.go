@@ -1,7 +1,9 @@
 package commands
 
 import (
+	"reflect"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -13,7 +15,8 @@ import (
 type featureTx struct {
 	unfaked
 	*memory
-	features map[string]domain.Feature
+	features  map[string]domain.Feature
+	groupings []domain.Grouping
 }
 
 func (tx *featureTx) Feature(key string) (*domain.Feature, error) {
@@ -26,6 +29,11 @@ func (tx *featureTx) Feature(key string) (*domain.Feature, error) {
 
 func (tx *featureTx) SaveFeature(f domain.Feature) error {
 	tx.features[f.LookupKey] = f
+	return nil
+}
+
+func (tx *featureTx) SaveGrouping(g domain.Grouping) error {
+	tx.groupings = append(tx.groupings, g)
 	return nil
 }
 
@@ -50,6 +58,11 @@ func TestBadFeaturesAreRefused(t *testing.T) {
 		"no UTF-8":     {func(f *domain.Feature) { f.Name = "\xff" }, "name_invalid", "/name"},
 		"long unit":    {func(f *domain.Feature) { f.Unit = names(51) }, "unit_invalid", "/unit"},
 		"type":         {func(f *domain.Feature) { f.Type = "GAUGE" }, "type_invalid", "/type"},
+		"three keys":   {func(f *domain.Feature) { f.GroupBy = []string{"a", "b", "c"} }, "group_by_invalid", "/groupBy"},
+		"equal keys":   {func(f *domain.Feature) { f.GroupBy = []string{"a", "a"} }, "group_by_invalid", "/groupBy/1"},
+		"empty key":    {func(f *domain.Feature) { f.GroupBy = []string{""} }, "group_by_invalid", "/groupBy/0"},
+		"bad key":      {func(f *domain.Feature) { f.GroupBy = []string{"a", "b c"} }, "group_by_invalid", "/groupBy/1"},
+		"no usage":     {func(f *domain.Feature) { f.Type, f.GroupBy = domain.FeatureBoolean, []string{"a"} }, "group_by_invalid", "/groupBy"},
 		"another type": {func(f *domain.Feature) { f.Type = domain.FeatureBoolean }, "feature_type_fixed", "/type"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -74,9 +87,43 @@ func TestAFeatureIsDefinedAndChanged(t *testing.T) {
 		events  int
 	}{{calls, true, 1}, {calls, false, 1}, {longest, false, 2}} {
 		got, created, err := catalogue.PutFeature(t.Context(), Request{By: operator}, step.put)
-		if tx.succeeded(t, err, step.events); got != step.put || created != step.created || tx.features["calls"] != step.put {
+		if tx.succeeded(t, err, step.events); !reflect.DeepEqual(got, step.put) || created != step.created || !reflect.DeepEqual(tx.features["calls"], step.put) {
 			t.Errorf("step %d: %+v, created %v", n, got, created)
 		}
+	}
+}
+
+// A new feature groups all its usage; keys that are declared later, or removed, apply to usage recorded
+// after a delay, so that every consumer of usage has read the declaration by then.
+func TestKeysOfAFeatureApplyToLaterUsage(t *testing.T) {
+	catalogue, tx := newFeatures()
+	now := catalogue.now()
+	for n, step := range []struct {
+		keys  []string
+		saved *domain.Grouping
+	}{
+		{[]string{"region"}, &domain.Grouping{Feature: "calls", Keys: []string{"region"}}},
+		{[]string{"region"}, nil},
+		{[]string{"region", "model"}, &domain.Grouping{Feature: "calls", Since: now.Add(time.Minute), Keys: []string{"region", "model"}}},
+		{nil, &domain.Grouping{Feature: "calls", Since: now.Add(time.Minute)}},
+	} {
+		tx.groupings = nil
+		f := calls
+		f.GroupBy = step.keys
+		if _, _, err := catalogue.PutFeature(t.Context(), Request{By: operator}, f); err != nil {
+			t.Fatal(err)
+		}
+		var want []domain.Grouping
+		if step.saved != nil {
+			want = append(want, *step.saved)
+		}
+		if !reflect.DeepEqual(tx.groupings, want) {
+			t.Errorf("step %d: saved %v, want %v", n, tx.groupings, want)
+		}
+	}
+	catalogue, tx = newFeatures()
+	if _, _, err := catalogue.PutFeature(t.Context(), Request{By: operator}, calls); err != nil || tx.groupings != nil {
+		t.Errorf("a new feature without keys: %v, %v", tx.groupings, err)
 	}
 }
 
@@ -86,7 +133,7 @@ func TestAFeatureIsPutOnceForEachKey(t *testing.T) {
 		f, created, err := catalogue.PutFeature(t.Context(), req, calls)
 		return put[domain.Feature]{f, created}, err
 	})
-	if got := payload[events.Feature](t, &event); got != events.Feature(calls) || tx.held[0] != uuid.UUID(events.Platform) {
+	if got := payload[events.Feature](t, &event); !reflect.DeepEqual(got, events.Feature(calls)) || tx.held[0] != uuid.UUID(events.Platform) {
 		t.Errorf("%+v under the head of %s", got, tx.held[0])
 	}
 }

@@ -1,6 +1,7 @@
 package domain
 
 import (
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -71,6 +72,13 @@ type Feature struct {
 	Name      string `json:"name"`
 	Type      string `json:"type"`
 	Unit      string `json:"unit,omitempty"`
+	// GroupBy are the metadata keys by which the usage series groups, at most MaxGroupKeys.
+	GroupBy []string `json:"groupBy,omitempty" nullable:"false" doc:"Metadata keys by which GET /usage groups."`
+}
+
+// Equal reports whether two features have the same members.
+func (f *Feature) Equal(o *Feature) bool {
+	return f.LookupKey == o.LookupKey && f.Name == o.Name && f.Type == o.Type && f.Unit == o.Unit && slices.Equal(f.GroupBy, o.GroupBy)
 }
 
 // Entitlement is a plan's grant of a feature. Limit nil means no limit.

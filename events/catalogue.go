@@ -45,6 +45,9 @@ type Feature struct {
 	Name      string `json:"name"`
 	Type      string `json:"type"` // BOOLEAN, QUOTA or METERED
 	Unit      string `json:"unit,omitempty"`
+	// GroupBy are the metadata keys by which the usage series groups, at most two. Events of releases
+	// without it have none.
+	GroupBy []string `json:"groupBy,omitempty"`
 }
 
 // Entitlement is a plan's grant of a feature. Limit nil means no limit.

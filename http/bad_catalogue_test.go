@@ -47,6 +47,11 @@ func (w *testService) catalogueBodies(a *account) (list []badInput) {
 	}
 	add("PUT", "/api/v1/features/f", `{"name":"x","type":"quota"}`, 400, "type_invalid")
 	add("PUT", "/api/v1/features/f", `{"name":"x","type":"QUOTA","unit":5}`, 400, "unit_invalid")
+	for _, groupBy := range []string{`5`, `"region"`, `[5]`, `["a","b","c"]`, `["a","a"]`, `[""]`, `["a b"]`, `["metadata.é"]`, `null`} {
+		add("PUT", "/api/v1/features/f", `{"name":"x","type":"QUOTA","groupBy":`+groupBy+`}`, 400, "group_by_invalid")
+	}
+	add("PUT", "/api/v1/features/f", `{"name":"x","type":"BOOLEAN","groupBy":["a"]}`, 400, "group_by_invalid")
+	add("PUT", "/api/v1/features/f", `{"name":"x","type":"QUOTA","groupby":["a"]}`, 400, "unknown_member")
 	add("PUT", "/api/v1/features/sso", `{"name":"x","type":"QUOTA"}`, 409, "feature_type_fixed")
 	for entitlement, code := range map[string]string{
 		`{"feature":"nothing"}`: "entitlements_invalid", `{}`: "member_missing", `5`: "entitlements_invalid", `{"feature":"api_calls","limit":-1}`: "limit_invalid",

@@ -14,7 +14,7 @@ func (s *service) featureOperations(t *site) {
 	const path, one = prefix + "/features", prefix + "/features/{lookupKey}"
 	admins := []string{commands.ScopeAdmin}
 	serve(t, operation{method: http.MethodPut, path: one, who: auth.Operator, scopes: admins, also: http.StatusCreated, id: "putFeature", tag: "Features and plans", summary: "Define a feature or change it",
-		description: "201 for a new one, 200 for a changed one. The type stays.", problems: []int{http.StatusConflict}}, s.putFeature)
+		description: "201 for a new one, 200 for a changed one. The type stays. New groupBy keys of a feature that existed apply to usage recorded a minute after the change; those of a new feature to all its usage.", problems: []int{http.StatusConflict}}, s.putFeature)
 	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: admins, id: "listFeatures", tag: "Features and plans", summary: "List features"}, s.listFeatures)
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: admins, id: "getFeature", tag: "Features and plans", summary: "Read a feature",
 		problems: []int{http.StatusNotFound}}, s.getFeature)
@@ -43,12 +43,14 @@ type putFeatureRequest struct {
 		Name string `json:"name" minLength:"1" maxLength:"200"`
 		Type string `json:"type" enum:"BOOLEAN,QUOTA,METERED"`
 		Unit string `json:"unit,omitempty" maxLength:"50"`
+
+		GroupBy []string `json:"groupBy,omitempty" nullable:"false" maxItems:"2" doc:"Metadata keys by which GET /usage groups the feature's usage. Usage recorded before a key was declared is not grouped by it." example:"[\"region\",\"model\"]"`
 	} `nameHint:"NewFeature"`
 }
 
 func (s *service) putFeature(ctx context.Context, in *putFeatureRequest) (*featureAnswer, error) {
 	f, created, err := s.Catalogue.PutFeature(ctx, edge.ExchangeOf(ctx).Request(commands.Idempotency{}),
-		domain.Feature{LookupKey: in.LookupKey, Name: in.Body.Name, Type: in.Body.Type, Unit: in.Body.Unit})
+		domain.Feature{LookupKey: in.LookupKey, Name: in.Body.Name, Type: in.Body.Type, Unit: in.Body.Unit, GroupBy: in.Body.GroupBy})
 	if err == nil {
 		s.confirm(ctx)
 	}

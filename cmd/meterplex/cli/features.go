@@ -19,11 +19,13 @@ type FeaturesPut struct {
 	Name      string `required:"" placeholder:"TEXT" help:"Its name."`
 	Type      string `required:"" enum:"BOOLEAN,QUOTA,METERED" placeholder:"TYPE" help:"BOOLEAN (granted or not), QUOTA (used up to a limit) or METERED (billed by use)."`
 	Unit      string `placeholder:"TEXT" help:"The counted unit, e.g. tokens."`
+
+	GroupBy []string `placeholder:"KEY" help:"A metadata key by which usage series are grouped; at most two."`
 }
 
 // Run prints the feature.
 func (c *FeaturesPut) Run(a *app) error {
-	return a.change(http.MethodPut, client.Path("features", c.LookupKey), client.Feature{Name: c.Name, Type: c.Type, Unit: c.Unit})
+	return a.change(http.MethodPut, client.Path("features", c.LookupKey), client.Feature{Name: c.Name, Type: c.Type, Unit: c.Unit, GroupBy: c.GroupBy})
 }
 
 // FeaturesList lists features.

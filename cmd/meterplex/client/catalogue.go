@@ -2,9 +2,10 @@ package client
 
 // Feature is a feature of the catalogue.
 type Feature struct {
-	Name string `json:"name"`
-	Type string `json:"type"`
-	Unit string `json:"unit,omitempty"`
+	Name    string   `json:"name"`
+	Type    string   `json:"type"`
+	Unit    string   `json:"unit,omitempty"`
+	GroupBy []string `json:"groupBy,omitempty"`
 }
 
 // Plan is a plan with its entitlements.

@@ -16,7 +16,7 @@ import (
 
 const (
 	tenantColumns       = `id, name, class, status, data_residency, created_at`
-	featureColumns      = `lookup_key, name, type, unit`
+	featureColumns      = `lookup_key, name, type, unit, group_by`
 	planColumns         = `key, name, entitlements`
 	subscriptionColumns = `id, tenant_id, plan, status, entitlements, created_at`
 )
@@ -40,7 +40,7 @@ func scanTenant(row pgx.Row) (*domain.Tenant, error) {
 
 func scanFeature(row pgx.Row) (*domain.Feature, error) {
 	var f domain.Feature
-	err := row.Scan(&f.LookupKey, &f.Name, &f.Type, &f.Unit)
+	err := row.Scan(&f.LookupKey, &f.Name, &f.Type, &f.Unit, &f.GroupBy)
 	return one(&f, "feature", err)
 }
 

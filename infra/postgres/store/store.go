@@ -222,8 +222,14 @@ func (t *changeTx) Feature(lookupKey string) (*domain.Feature, error) {
 }
 
 func (t *changeTx) SaveFeature(f domain.Feature) error {
-	return t.exec("feature", `INSERT INTO features (`+featureColumns+`) VALUES ($1, $2, $3, $4)
- ON CONFLICT (lookup_key) DO UPDATE SET name = excluded.name, type = excluded.type, unit = excluded.unit`, f.LookupKey, f.Name, f.Type, f.Unit)
+	return t.exec("feature", `INSERT INTO features (`+featureColumns+`) VALUES ($1, $2, $3, $4, coalesce($5::text[], '{}'))
+ ON CONFLICT (lookup_key) DO UPDATE SET name = excluded.name, type = excluded.type, unit = excluded.unit, group_by = excluded.group_by`,
+		f.LookupKey, f.Name, f.Type, f.Unit, f.GroupBy)
+}
+
+func (t *changeTx) SaveGrouping(g domain.Grouping) error {
+	return t.exec("grouping", `INSERT INTO feature_groupings (feature, since, keys) VALUES ($1, $2, coalesce($3::text[], '{}'))
+ ON CONFLICT (feature, since) DO UPDATE SET keys = excluded.keys`, g.Feature, g.Since, g.Keys)
 }
 
 func (t *changeTx) Plan(key string) (*domain.Plan, error) {

@@ -1,0 +1,43 @@
+package domain
+
+import (
+	"slices"
+	"time"
+)
+
+const (
+	// MaxGroupKeys bounds the metadata keys by which the usage of a feature is grouped.
+	MaxGroupKeys = 2
+	// MaxGroupValues bounds the values of a key, for each tenant and feature. Later values are counted as
+	// GroupOther.
+	MaxGroupValues = 1000
+	// MaxGroupValue bounds a value in bytes: it is in the key of a row. Longer ones are counted as GroupOther.
+	MaxGroupValue = 100
+	// GroupOther is the value of all usage whose own value is not kept.
+	GroupOther = "other"
+)
+
+// GroupingDelay is the time after which the changed keys of a feature apply to recorded usage. It is much
+// longer than a commit and the difference of two servers' clocks, so that the change is visible to each consumer
+// that folds usage recorded after it. A rebuild then applies the same keys.
+const GroupingDelay = time.Minute
+
+// Grouping is the set of metadata keys by which the usage of a feature is grouped, of events recorded at Since
+// or later, up to the next Grouping. The zero time is before all events.
+type Grouping struct {
+	Feature string
+	Since   time.Time
+	Keys    []string
+}
+
+// GroupingOf returns the grouping that begins when a feature replaces its old version at a time; nil if the keys
+// stay. A new feature (old is nil) has no earlier usage, so that its keys apply to all.
+func GroupingOf(old, f *Feature, now time.Time) *Grouping {
+	switch {
+	case old == nil && len(f.GroupBy) > 0:
+		return &Grouping{Feature: f.LookupKey, Keys: f.GroupBy}
+	case old == nil || slices.Equal(old.GroupBy, f.GroupBy):
+		return nil
+	}
+	return &Grouping{Feature: f.LookupKey, Since: now.Add(GroupingDelay), Keys: f.GroupBy}
+}
