@@ -39,9 +39,10 @@ var layers = map[string]layer{
 	"projections/usage":        projection("projections", "projections/query", "projections/rebuild"),
 	"projections/entitlements": projection("projections", "projections/query"),
 	"projections/deadletters":  projection("projections", "projections/query"),
+	"projections/series":       projection("projections", "projections/query"),
 	"projections/audit":        projection("projections", "projections/query"),
 	"projections/models": projection("projections", "projections/query", "projections/rebuild", "projections/usage", "projections/entitlements",
-		"projections/deadletters", "projections/audit"),
+		"projections/deadletters", "projections/series", "projections/audit"),
 
 	"migrations":  {},
 	"cmd/scaling": {}, // no part of the service
@@ -89,7 +90,7 @@ var layers = map[string]layer{
 		"events", "projections", "projections/usage"}},
 	"cmd/meterplex/verify": {ours: []string{"events", "domain/strictjson"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5", "github.com/twmb/franz-go"}},
 	"cmd/meterplex/cli": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/demo", "cmd/meterplex/importer", "cmd/meterplex/node",
-		"cmd/meterplex/output", "cmd/meterplex/tour", "cmd/meterplex/verify", "cmd/bench", "events", "projections/audit", "projections/models"},
+		"cmd/meterplex/output", "cmd/meterplex/tour", "cmd/meterplex/verify", "cmd/bench", "events", "projections/audit", "projections/models", "projections/series"},
 		others: []string{"github.com/alecthomas/kong", "github.com/schollz/progressbar", "github.com/twmb/franz-go"}},
 }
 

@@ -67,7 +67,8 @@ func TestStatementsNameTopicsAndSubjects(t *testing.T) {
 // A projection's name is a literal in its own folder, in projections/projection.go and in
 // meterplex verify only: elsewhere a fourth projection would be forgotten.
 func TestProjectionsAreNamedInTheirFoldersOnly(t *testing.T) {
-	folders := map[string]string{"usage_aggregates": "projections/usage/", "entitlement_reads": "projections/entitlements/", "dead_letter_events": "projections/deadletters/"}
+	folders := map[string]string{"usage_aggregates": "projections/usage/", "entitlement_reads": "projections/entitlements/", "dead_letter_events": "projections/deadletters/",
+		"usage_series": "projections/series/"}
 	eachText(t, func(path, text string) {
 		for name, folder := range folders {
 			named := text == name || strings.Contains(text, "'"+name+"'")

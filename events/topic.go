@@ -46,6 +46,8 @@ const (
 	GroupCommands   = "meterplex-command-handler"
 	// GroupEntitlements reads the log itself, not a topic.
 	GroupEntitlements = "meterplex-entitlement-reads"
+	// GroupSeries reads the log itself, not a topic.
+	GroupSeries = "meterplex-usage-series"
 	// GroupUsageCommands has no checkpoint, because its topic carries no log events.
 	GroupUsageCommands = "meterplex-usage-commands"
 )

@@ -91,7 +91,7 @@ func (s *sizeFixture) write(w written) {
 	var origin int
 	s.must(conn.QueryRow(context.Background(), `SELECT min(id) FROM log_origins`).Scan(&origin))
 	s.must(second(conn.Exec(context.Background(), writeTenant, s.partition, s.tenant, s.subscription, w.from, w.events, w.run, w.rejects, w.features, origin)))
-	s.drain(s.aggregating, s.lettering, s.entitling)
+	s.drain(s.aggregating, s.lettering, s.entitling, s.summing)
 	if w.vacuum {
 		s.must(second(conn.Exec(context.Background(), `VACUUM (ANALYZE) event_log_rows, dead_letter_events, usage_aggregates`)))
 	}

@@ -84,6 +84,9 @@ type Consumer struct {
 	// Subjects are those that a consumer of the log folds; empty: all. Events of
 	// other subjects are passed unread.
 	Subjects []events.Subject
+	// Every is the interval at which a consumer of the log reads it, in batches of all events since; 0: as soon as
+	// there are events. A batch costs about the same for one event as for a hundred.
+	Every time.Duration
 	// Hot says that every event passes the consumer: its sessions keep their plans.
 	Hot bool
 	// Projection names the projection whose generations the handler writes; "": no

@@ -231,7 +231,7 @@ func TestP2_ConsumersMatchTheirModel(t *testing.T) {
 		defer c.inline.log.Close()
 		defer func() { folded, inlined = folded+c.folded, inlined+c.inlined }()
 		rt.Repeat(map[string]func(*rapid.T){"record": c.record, "deliver": c.deliver, "deliver more": c.deliver, "deliver again": c.deliver,
-			"flow": c.flow, "flow on": c.flow, "inline": c.recordInline, "inline again": c.recordInline, "decide": c.decide, "retry all": c.bulkRetry,
+			"flow": c.flow, "flow on": c.flow, "inline": c.recordInline, "inline again": c.recordInline, "decide": c.decide, "retry all": c.bulkRetry, "sum": func(*rapid.T) { c.drain(c.summing) },
 			"": func(*rapid.T) { c.checkIdentity() }})
 		c.Rest(rt)
 		model, rejected := newLedger(), int64(0)
@@ -255,5 +255,7 @@ func TestP2_ConsumersMatchTheirModel(t *testing.T) {
 			rt.Fatalf("%d sent, %d discarded: %+v, before %+v", all, rejected, now, c.before)
 		}
 		c.checkIdentity()
+		c.drain(c.summing)
+		c.checkHours()
 	})
 }

@@ -40,6 +40,20 @@ func newDiffFixture(t testing.TB) *rebuildFixture {
 	return y
 }
 
+// newSourFixture is a rebuild fixture whose aggregator cannot fold usage of the feature broken.
+func newSourFixture(t testing.TB) *rebuildFixture {
+	y := newRebuildFixture(t)
+	y.folds.Usage = y.folds.Usage.With(usage.V1, func(e *events.Envelope) (usage.Key, usage.Delta, error) {
+		key, d, err := usage.FoldV1(e)
+		if key.Feature == "broken" {
+			err = errors.New("sour")
+		}
+		return key, d, err
+	})
+	y.deploy()
+	return y
+}
+
 // rebuilt is a rebuild that is READY.
 func (y *rebuildFixture) rebuilt(in commands.StartRebuild) domain.Rebuild {
 	y.Helper()
@@ -220,16 +234,7 @@ func TestP5_DriftIsReported(t *testing.T) {
 
 // TestP3_EveryVerdictIsInOnePlaceOfADifference parks, withholds and rejects.
 func TestP3_EveryVerdictIsInOnePlaceOfADifference(t *testing.T) {
-	y := newRebuildFixture(t)
-	sour := func(e *events.Envelope) (usage.Key, usage.Delta, error) {
-		key, d, err := usage.FoldV1(e)
-		if key.Feature == "broken" {
-			err = errors.New("sour")
-		}
-		return key, d, err
-	}
-	y.folds.Usage = y.folds.Usage.With(usage.V1, sour)
-	y.deploy()
+	y := newSourFixture(t)
 	tenants := y.tenants(2)
 	y.recordMixedUsage(tenants, 0, 42)
 	y.append(usageEvent(tenants[0], "withheld", "calls", 3, may))
@@ -257,6 +262,7 @@ func TestDiffOfTheOtherProjections(t *testing.T) {
 	plant := func(sql string, args ...any) { y.must(second(y.pool.Exec(t.Context(), sql, args...))) }
 	for name, sql := range map[string]string{
 		projections.ProjectionEntitlements: `UPDATE entitlement_usage SET used = used + 3 WHERE generation = 1 AND tenant_id = $1 AND feature = 'tokens'`,
+		projections.ProjectionSeries:       `UPDATE usage_series SET amount = amount + 3 WHERE generation = 1 AND hour = (SELECT min(hour) FROM usage_series WHERE tenant_id = $1) AND tenant_id = $1`,
 		projections.ProjectionDeadLetters:  `UPDATE dead_letter_events SET code = 'other' WHERE generation = 1 AND id = (SELECT min(id::text)::uuid FROM dead_letter_events WHERE tenant_id = $1)`,
 	} {
 		r := y.rebuilt(commands.StartRebuild{Projection: name})
@@ -270,7 +276,7 @@ func TestDiffOfTheOtherProjections(t *testing.T) {
 		if len(d.Data) != 1 || d.Totals.Differing != 1 || d.Data[0].TenantID != tenants[1] || !json.Valid(d.Data[0].Live) || string(d.Data[0].Live) == string(d.Data[0].Rebuilt) {
 			t.Fatalf("%s: %+v", name, d)
 		}
-		if delta := d.Data[0].Delta; (name == projections.ProjectionEntitlements) != (delta != nil && delta.String() == "-3") {
+		if delta := d.Data[0].Delta; (name != projections.ProjectionDeadLetters) != (delta != nil && delta.String() == "-3") {
 			t.Errorf("%s: delta %v", name, delta)
 		}
 		if _, err := y.reads.DiffEvents(t.Context(), usage.DiffEventsQuery{RebuildID: r.ID, TenantID: tenants[1]}); refusal(err) != "scope_invalid" {

@@ -17,11 +17,13 @@ import (
 	"github.com/meterplex/meterplex/projections/entitlements"
 	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/rebuild"
+	"github.com/meterplex/meterplex/projections/series"
 )
 
 const (
 	entitlementsNext = projections.ProjectionEntitlements + "/next"
 	deadLettersV2    = projections.ProjectionDeadLetters + "/v2"
+	seriesV2         = projections.ProjectionSeries + "/v2"
 )
 
 // entitlementsDoubled is a later version of the test: usage counts twice.
@@ -45,10 +47,16 @@ func deadLettersWithoutRejections(row *deadletters.Row, id uuid.UUID, e *events.
 	return deadletters.FoldV1(row, id, e)
 }
 
-// withSecondVersions has a newer version of two folds.
+// seriesDoubled is usage_series/v2 of the test: usage counts twice.
+func seriesDoubled(s *series.State, e *events.Envelope) error {
+	return errors.Join(series.FoldV1(s, e), series.FoldV1(s, e))
+}
+
+// withSecondVersions has a newer version of three folds.
 func withSecondVersions(f models.Folds) models.Folds {
 	f.Entitlements = f.Entitlements.With(entitlementsNext, entitlementsDoubled)
 	f.DeadLetters = f.DeadLetters.With(deadLettersV2, deadLettersWithoutRejections)
+	f.Series = f.Series.With(seriesV2, seriesDoubled)
 	return f
 }
 
@@ -79,6 +87,25 @@ func TestP5_EntitlementsAreRebuiltByANewVersionBesideTheLiveOne(t *testing.T) {
 	y.settle()
 	if live, rebuilt := used(1), used(r.Generation); live != 13 || rebuilt != 26 {
 		t.Errorf("after the promotion: kept %d, live %d; want 13 and 26", live, rebuilt)
+	}
+}
+
+func TestP5_SeriesAreRebuiltByANewVersionBesideTheLiveOne(t *testing.T) {
+	y := newRebuildFixture(t)
+	tenant := y.tenants(1)[0]
+	y.append(usageEvent(tenant, "first", "calls", 5, may))
+	y.settle()
+	y.folds = withSecondVersions(y.folds)
+	y.deploy()
+	r := y.rebuilt(commands.StartRebuild{Projection: projections.ProjectionSeries})
+	y.append(usageEvent(tenant, "second", "calls", 7, may))
+	y.settle()
+	amount := func(generation int) (n int64) {
+		y.must(y.pool.QueryRow(t.Context(), `SELECT sum(amount)::bigint FROM usage_series WHERE generation = $1 AND tenant_id = $2`, generation, tenant).Scan(&n))
+		return n
+	}
+	if live, rebuilt := amount(1), amount(r.Generation); live != 12 || rebuilt != 24 {
+		t.Errorf("live %d, rebuilt %d; want 12 and 24", live, rebuilt)
 	}
 }
 

@@ -10,6 +10,7 @@ const (
 	ProjectionUsage        = "usage_aggregates"
 	ProjectionEntitlements = "entitlement_reads"
 	ProjectionDeadLetters  = "dead_letter_events"
+	ProjectionSeries       = "usage_series"
 )
 
 // Projection defines a read model. The consumers, the rebuilds, the comparison of two

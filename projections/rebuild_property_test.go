@@ -51,7 +51,7 @@ func (y *rebuildFixture) Live(do func()) {
 	y.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	var g sync.WaitGroup
-	for _, r := range []*consume.Runner{y.validating, y.aggregating, y.lettering, y.entitling} {
+	for _, r := range []*consume.Runner{y.validating, y.aggregating, y.lettering, y.entitling, y.summing} {
 		g.Go(func() { _ = localtest.Follow(ctx, r, time.Millisecond, nil) })
 	}
 	defer g.Wait()
@@ -98,7 +98,7 @@ func (y *rebuildFixture) crashablePool() (pool *pgxpool.Pool, crash func() (ende
 	owner, err := postgres.OwnerDB(y.url)
 	y.must(err)
 	y.Cleanup(func() { y.must(owner.Close()) })
-	for _, r := range []*consume.Runner{y.validating, y.aggregating, y.lettering, y.entitling} {
+	for _, r := range []*consume.Runner{y.validating, y.aggregating, y.lettering, y.entitling, y.summing} {
 		r.Pool = pool
 	}
 	return pool, func() (ended int64) {
@@ -129,7 +129,7 @@ func TestP5_RebuildsUnderTrafficAndCrashes(t *testing.T) {
 		crashes := rapid.IntRange(0, 3).Draw(rt, "crashes")
 		chunk := rapid.Int64Range(1, 200).Draw(rt, "chunk")
 		workers := rapid.IntRange(1, 4).Draw(rt, "workers")
-		name := rapid.SampledFrom([]string{projections.ProjectionUsage, projections.ProjectionUsage, projections.ProjectionDeadLetters, projections.ProjectionEntitlements}).Draw(rt, "projection")
+		name := rapid.SampledFrom([]string{projections.ProjectionUsage, projections.ProjectionUsage, projections.ProjectionDeadLetters, projections.ProjectionEntitlements, projections.ProjectionSeries}).Draw(rt, "projection")
 		y.recordMixedUsage(tenants, sent, before)
 		if rapid.Bool().Draw(rt, "settled before") {
 			y.settle()

@@ -46,7 +46,7 @@ func (y *rebuildFixture) deploy() {
 	y.rebuilds.Projections = nil
 	for _, p := range y.projections() {
 		y.rebuilds.Projections = append(y.rebuilds.Projections, commands.Projection{Name: p.Name, Consumer: p.Consumer.Name, Newest: p.Newest(), ByPeriod: p.ByPeriod})
-		for _, r := range []*consume.Runner{y.aggregating, y.lettering, y.entitling} {
+		for _, r := range []*consume.Runner{y.aggregating, y.lettering, y.entitling, y.summing} {
 			if r.Consumer.Name == p.Consumer.Name {
 				r.Consumer = p.Consumer
 			}
@@ -124,6 +124,10 @@ var dumps = map[string]string{
 		SELECT tenant_id, feature, subscription_id, type, unit, "limit", limit_behavior, reset_period, on_ingest FROM entitlement_grants WHERE generation = $1) row), '')
 		|| coalesce((SELECT string_agg(row::text, E'\n' ORDER BY tenant_id, feature, period_key) FROM (
 		SELECT tenant_id, feature, period_key, used FROM entitlement_usage WHERE generation = $1) row), '')`,
+	projections.ProjectionSeries: `SELECT coalesce((SELECT string_agg(row::text, E'\n' ORDER BY tenant_id, feature, hour, group_values) FROM (
+		SELECT partition, tenant_id, feature, hour, group_values, amount, event_count FROM usage_series WHERE generation = $1) row), '')
+		|| coalesce((SELECT string_agg(row::text, E'\n' ORDER BY tenant_id, feature, key, value) FROM (
+		SELECT tenant_id, feature, key, value FROM usage_series_values WHERE generation = $1) row), '')`,
 	projections.ProjectionDeadLetters: `SELECT coalesce(string_agg(row::text, E'\n' ORDER BY id), '') FROM (
 		SELECT id, partition, tenant_id, stage, status, code, reason, details::text, producer_event_id, feature, source_position, topic,
 		kafka_partition, kafka_offset, payload::text, retry_count, first_failed_at, last_failed_at FROM dead_letter_events WHERE generation = $1) row`,

@@ -22,6 +22,7 @@ import (
 	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/rebuild"
+	"github.com/meterplex/meterplex/projections/series"
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
@@ -31,6 +32,7 @@ type pipelineFixture struct {
 	reads                                         *reads
 	cached                                        *reads // with a cache of grants
 	validating, aggregating, lettering, entitling *consume.Runner
+	summing                                       *consume.Runner // usage_series
 	now                                           time.Time
 }
 
@@ -39,6 +41,7 @@ type (
 	entitlementReads = entitlements.Reads
 	deadLetterReads  = deadletters.Reads
 	rebuildReads     = rebuild.Reads
+	seriesReads      = series.Reads
 	eventReads       = audit.Reads
 )
 
@@ -48,13 +51,14 @@ type reads struct {
 	*entitlementReads
 	*deadLetterReads
 	*rebuildReads
+	*seriesReads
 	*eventReads
 	Now func() time.Time
 }
 
 func newReads(db query.DB, grants *entitlements.Cache, now func() time.Time) *reads {
 	r := models.NewReads(db, grants, models.DefaultFolds(), now, 0)
-	return &reads{r.Usage, r.Entitlements, r.DeadLetters, r.Rebuilds, r.Events, now}
+	return &reads{r.Usage, r.Entitlements, r.DeadLetters, r.Rebuilds, r.Series, r.Events, now}
 }
 
 // setNow replaces the clock.
@@ -64,7 +68,7 @@ func (r *reads) setNow(now func() time.Time) {
 
 // setReplica lets lists be answered by another database.
 func (r *reads) setReplica(pool *pgxpool.Pool) {
-	for _, db := range []*query.DB{&r.usageReads.DB, &r.entitlementReads.DB, &r.deadLetterReads.DB, &r.rebuildReads.DB, &r.eventReads.DB} {
+	for _, db := range []*query.DB{&r.usageReads.DB, &r.entitlementReads.DB, &r.deadLetterReads.DB, &r.rebuildReads.DB, &r.seriesReads.DB, &r.eventReads.DB} {
 		db.Replica = pool
 	}
 }
@@ -88,6 +92,7 @@ func newPipelineFixture(t testing.TB) *pipelineFixture {
 	s.aggregating, _ = w.aggregator(nil)
 	s.lettering, _ = w.runner(deadletters.Consumer(models.DefaultFolds().DeadLetters))
 	s.entitling, _ = w.runner(entitlements.Consumer(models.DefaultFolds().Entitlements))
+	s.summing, _ = w.runner(series.Consumer(models.DefaultFolds().Series))
 	return s
 }
 
@@ -141,7 +146,7 @@ func (s *pipelineFixture) stuck(consumer string, behind int) {
 func (s *pipelineFixture) settle() {
 	s.Helper()
 	s.drain(s.validating, s.aggregating, s.lettering, s.entitling)
-	s.drain(s.lettering, s.entitling) // the follow-ups of the others
+	s.drain(s.lettering, s.entitling, s.summing) // the follow-ups of the others
 }
 
 // relayed marks all events as published, at offsets from a base on.

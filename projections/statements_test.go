@@ -8,6 +8,7 @@ import (
 	"github.com/meterplex/meterplex/projections/deadletters"
 	"github.com/meterplex/meterplex/projections/entitlements"
 	"github.com/meterplex/meterplex/projections/rebuild"
+	"github.com/meterplex/meterplex/projections/series"
 	"github.com/meterplex/meterplex/projections/usage"
 	"github.com/meterplex/meterplex/projections/validate"
 )
@@ -15,7 +16,7 @@ import (
 // KeptStatements are those that sessions which keep their plans run for each batch.
 func KeptStatements() map[string]string {
 	all := map[string]string{}
-	for _, some := range []map[string]string{consume.Statements(), validate.Statements(), usage.Statements(), entitlements.Statements()} {
+	for _, some := range []map[string]string{consume.Statements(), validate.Statements(), usage.Statements(), entitlements.Statements(), series.Statements()} {
 		maps.Copy(all, some)
 	}
 	return all
@@ -31,6 +32,7 @@ func Places() map[string]func(string) error {
 		"groups":           func(s string) error { _, _, err := deadletters.ParseGroupCursor(s); return err },
 		"differences":      func(s string) error { _, err := rebuild.ParseCursor(s); return err },
 		"their events":     func(s string) error { _, err := usage.ParseEventCursor(s); return err },
+		"series":           func(s string) error { _, err := series.ParseCursor(s); return err },
 		"explanation":      func(s string) error { _, _, err := usage.ParseExplainCursor(s); return err },
 		"the log":          func(s string) error { _, err := audit.ParseFrontier(s); return err },
 		"a stream":         func(s string) error { _, err := audit.ParseStream(s); return err },

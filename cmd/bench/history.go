@@ -84,7 +84,7 @@ UPDATE consumer_checkpoints c SET position = CASE c.consumer
     WHEN 'meterplex-dead-letter-handler' THEN greatest(c.position, e.letter) ELSE e.position END
 FROM ends e
 WHERE c.partition = e.partition
-  AND c.consumer IN ('meterplex-usage-validator', 'meterplex-usage-aggregator', 'meterplex-dead-letter-handler', 'meterplex-entitlement-reads')`)
+  AND c.consumer IN ('meterplex-usage-validator', 'meterplex-usage-aggregator', 'meterplex-dead-letter-handler', 'meterplex-entitlement-reads', 'meterplex-usage-series')`)
 
 // historyWriter writes a tenant's history. Its positions are those before the first run.
 type historyWriter struct {

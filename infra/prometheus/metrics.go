@@ -129,6 +129,7 @@ func (m *Metrics) createSeries() {
 		}
 	}
 	m.createConsumerSeries(logTopic, events.GroupEntitlements)
+	m.createConsumerSeries(logTopic, events.GroupSeries)
 	m.createHandlerSeries(relay.HandlerName)
 	for _, reason := range eventlog.EpochReasons() {
 		m.epochs.WithLabelValues(reason)

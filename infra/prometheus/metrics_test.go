@@ -15,7 +15,7 @@ func TestSeriesExistBeforeTheFirstEvent(t *testing.T) {
 	for name, want := range map[string][]string{
 		"events_published_total": {"usage.raw ", "usage.validated ", "meterplex.billing "},
 		"events_consumed_total": {"meterplex-usage-aggregator error usage.validated ", "meterplex-dead-letter-handler noop usage.dead-letter ",
-			"meterplex-entitlement-reads ok log ", "meterplex-usage-commands ok usage.commands ", "meterplex-usage-commands noop usage.commands ", "meterplex-usage-commands error usage.commands "},
+			"meterplex-entitlement-reads ok log ", "meterplex-usage-series ok log ", "meterplex-usage-commands ok usage.commands ", "meterplex-usage-commands noop usage.commands ", "meterplex-usage-commands error usage.commands "},
 		"events_dlq_total": {"INGESTION usage.raw ", "INGESTION usage.commands ", "PUBLISHING usage.validated ", "VALIDATION usage.raw ",
 			"AGGREGATION usage.validated "},
 		"events_withheld_total":             {"usage.raw "},

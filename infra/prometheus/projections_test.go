@@ -16,7 +16,7 @@ func TestLagDriftAndProgress(t *testing.T) {
 		`INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, epoch, origin, partition, topic, subject, dedupe_key, body)
 		 SELECT n, 0, now() - interval '1 min', now(), gen_random_uuid(), gen_random_uuid(), 0, 1, 3, CASE WHEN n = 6 THEN 2 ELSE 1 END, 1, n::text, '{}' FROM generate_series(1, 10) n`,
 		`UPDATE consumer_checkpoints SET position = 2 WHERE consumer = 'meterplex-usage-aggregator' AND partition = 3`,
-		`UPDATE consumer_checkpoints SET position = 10 WHERE consumer = 'meterplex-entitlement-reads' AND partition = 3`,
+		`UPDATE consumer_checkpoints SET position = 10 WHERE consumer IN ('meterplex-entitlement-reads', 'meterplex-usage-series') AND partition = 3`,
 		// A rebuild has folded one of the two events that the live generation has folded.
 		`INSERT INTO projection_generations (projection, generation, fold_version) VALUES ('usage_aggregates', 2, 'v'), ('usage_aggregates', 3, 'v')`,
 		`UPDATE projection_generations SET broken = 'b' WHERE generation = 3`,
@@ -37,7 +37,7 @@ func TestLagDriftAndProgress(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]map[string]float64{
-		"projection_lag_events":         {"usage_aggregates ": 4, "entitlement_reads ": 0, "dead_letter_events ": 0},
+		"projection_lag_events":         {"usage_aggregates ": 4, "entitlement_reads ": 0, "dead_letter_events ": 0, "usage_series ": 0},
 		"consumer_lag":                  {"3 usage.validated ": 4, "0 usage.validated ": 0, "31 usage.raw ": 0},
 		"projection_drift_rows":         {"usage_aggregates ": 7},
 		"projection_broken_generations": {"usage_aggregates ": 1, "entitlement_reads ": 0},

@@ -13,6 +13,7 @@ import (
 	"github.com/meterplex/meterplex/projections/entitlements"
 	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/rebuild"
+	"github.com/meterplex/meterplex/projections/series"
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
@@ -21,6 +22,7 @@ type Folds struct {
 	Usage        projections.Versions[usage.Fold]
 	Entitlements projections.Versions[entitlements.Fold]
 	DeadLetters  projections.Versions[deadletters.Fold]
+	Series       projections.Versions[series.Fold]
 }
 
 // DefaultFolds returns the versions of this release.
@@ -29,6 +31,7 @@ func DefaultFolds() Folds {
 		Usage:        projections.Versions[usage.Fold]{{Name: usage.V1, Fold: usage.FoldV1}},
 		Entitlements: projections.Versions[entitlements.Fold]{{Name: entitlements.V1, Fold: entitlements.FoldV1}, {Name: entitlements.V2, Fold: entitlements.FoldV2}},
 		DeadLetters:  projections.Versions[deadletters.Fold]{{Name: deadletters.V1, Fold: deadletters.FoldV1}},
+		Series:       projections.Versions[series.Fold]{{Name: series.V1, Fold: series.FoldV1}},
 	}
 }
 
@@ -39,6 +42,7 @@ func List(folds Folds, newID func() uuid.UUID) []projections.Projection {
 		deadletters.Projection(folds.DeadLetters),
 		entitlements.Projection(folds.Entitlements),
 		usage.Projection(folds.Usage, newID),
+		series.Projection(folds.Series),
 	}
 }
 
@@ -53,6 +57,7 @@ type Reads struct {
 	Usage        *usage.Reads
 	Entitlements *entitlements.Reads
 	DeadLetters  *deadletters.Reads
+	Series       *series.Reads
 	Rebuilds     *rebuild.Reads
 	Events       *audit.Reads
 }
@@ -65,6 +70,7 @@ func NewReads(db query.DB, grants *entitlements.Cache, folds Folds, now func() t
 		Usage:        &usage.Reads{DB: db, Now: now, Folds: folds.Usage},
 		Entitlements: &entitlements.Reads{DB: db, Now: now, Grants: grants},
 		DeadLetters:  &deadletters.Reads{DB: db},
+		Series:       &series.Reads{DB: db},
 		Rebuilds:     &rebuild.Reads{DB: db, List: List(folds, nil), Keep: keep},
 		Events:       &audit.Reads{DB: db},
 	}

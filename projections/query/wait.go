@@ -50,6 +50,10 @@ func EntitlementsSource() source {
 	return source{projection: projections.ProjectionEntitlements, consumer: events.GroupEntitlements, wholeLog: true}
 }
 
+func SeriesSource() source {
+	return source{projection: projections.ProjectionSeries, consumer: events.GroupSeries, wholeLog: true}
+}
+
 // standingSpan bounds how far from a checkpoint the search for the tenant's next event
 // goes: some milliseconds. Further behind, positions are understated.
 const standingSpan = 8192

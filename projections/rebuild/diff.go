@@ -30,7 +30,7 @@ type DiffQuery struct {
 
 // DiffRow is a key of a projection as readers see it without the rebuild, and in the
 // rebuild; null if the row is missing. Live and Rebuilt are exact integers for
-// usage_aggregates, objects for the others. Delta is rebuilt − live.
+// projections of amounts, objects for the others. Delta is rebuilt − live.
 type DiffRow struct {
 	ID             *uuid.UUID      `json:"id,omitempty"`
 	TenantID       uuid.UUID       `json:"tenantId"`
@@ -197,7 +197,7 @@ func orNull(text *string) json.RawMessage {
 	return json.RawMessage(*text)
 }
 
-// diffCursor returns the key of a row. Its parts cannot contain the separator.
+// diffCursor returns the key of a row. Of its parts only the period can contain the separator.
 func diffCursor(last *DiffRow) string {
 	if last.ID != nil {
 		return last.ID.String()
@@ -219,15 +219,16 @@ func ParseCursor(s string) ([]string, error) {
 	}
 	parts := strings.Split(s, "|")
 	first, err := uuid.Parse(parts[0])
-	if err != nil || !query.Storable(s) || len(parts) != 1 && len(parts) != 4 {
+	if err != nil || !query.Storable(s) || len(parts) != 1 && len(parts) < 4 {
 		return nil, query.ErrCursorInvalid
 	}
 	if len(parts) == 1 {
 		return []string{first.String()}, nil
 	}
-	last, err := uuid.Parse(parts[3])
+	end := len(parts) - 1
+	last, err := uuid.Parse(parts[end])
 	if err != nil {
 		return nil, query.ErrCursorInvalid
 	}
-	return []string{first.String(), parts[1], parts[2], last.String()}, nil
+	return []string{first.String(), parts[1], strings.Join(parts[2:end], "|"), last.String()}, nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// DiffSum is a sum over keys. Live, Rebuilt and Delta are set for usage_aggregates only.
+// DiffSum is a sum over keys. Live, Rebuilt and Delta are set for projections of amounts only.
 type DiffSum struct {
 	TenantID  *uuid.UUID   `json:"tenantId,omitempty"`
 	PeriodKey *string      `json:"periodKey,omitempty"`

@@ -269,7 +269,10 @@ func (n *Node) startConsumer(ctx context.Context, g *errgroup.Group, c projectio
 		return err
 	}
 	if c.Topic == 0 {
-		sub := &watermill.LogSubscriber{Ahead: r.Ahead, Every: watermill.DefaultLogEvery, Wake: n.notifier.Reader(), Hinted: n.notifier.Hearing, Logger: n.logger}
+		sub := &watermill.LogSubscriber{Ahead: r.Ahead, Every: c.Every, Logger: n.logger}
+		if c.Every == 0 {
+			sub.Every, sub.Wake, sub.Hinted = watermill.DefaultLogEvery, n.notifier.Reader(), n.notifier.Hearing
+		}
 		watermill.AddLogConsumer(router, c.Name, sub, r.ReadUpTo)
 		g.Go(func() error { return runRouter(ctx, router, sub) })
 		return nil
