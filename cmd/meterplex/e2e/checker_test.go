@@ -152,6 +152,10 @@ WHERE r.tenant_id = $1 AND r.subject = 1 GROUP BY 1`, x.id)
 	if !maps.Equal(counted, aggregated) {
 		w.t.Errorf("tenant %s: validated %v, in the aggregates %v", x.id, counted, aggregated)
 	}
+	hours := w.sums(`SELECT feature, sum(amount)::bigint, sum(event_count)::bigint FROM usage_series WHERE generation = live_generation('usage_series', tenant_id) AND tenant_id = $1 GROUP BY 1`, x.id)
+	if !maps.Equal(aggregated, hours) {
+		w.t.Errorf("tenant %s: in the aggregates %v, in the series %v", x.id, aggregated, hours)
+	}
 	used := w.sums(`SELECT feature, sum(used)::bigint, 0 FROM entitlement_usage WHERE generation = live_generation('entitlement_reads', tenant_id) AND tenant_id = $1 GROUP BY 1`, x.id)
 	for _, feature := range slices.Sorted(maps.Keys(counted)) {
 		if used[feature].amount != counted[feature].amount {

@@ -147,7 +147,7 @@ func TestP5_RebuiltWithoutABroker(t *testing.T) {
 	w.drain()
 	i.stop()
 	lone := w.serve("api,projector", "KAFKA_BROKERS=127.0.0.1:1")
-	for _, projection := range []string{"usage_aggregates", "dead_letter_events", "entitlement_reads"} {
+	for _, projection := range []string{"usage_aggregates", "dead_letter_events", "entitlement_reads", "usage_series"} {
 		r := w.startRebuild(lone, projection)
 		w.ready(lone, r.ID)
 		var diff struct{ Data []any }

@@ -24,7 +24,7 @@ func (x *torture) final() {
 	x.checkInvariant("the backlog drains", func() string { return "drained in " + x.drain().Round(time.Millisecond).String() })
 	x.refill(at)
 	x.checkInvariant("the identity holds", x.identity)
-	for _, projection := range []string{"usage_aggregates", "dead_letter_events", "entitlement_reads"} {
+	for _, projection := range []string{"usage_aggregates", "dead_letter_events", "entitlement_reads", "usage_series"} {
 		x.checkInvariant("two rebuilds of "+projection+" are equal, and equal to what readers see, byte for byte", func() string { return x.rebuildTwice(at, projection) })
 	}
 	x.checkInvariant("meterplex verify --all runs every check, and all of them hold", func() string { return x.runVerify(at) })
@@ -114,6 +114,9 @@ func dumps() map[string]string {
 		"entitlement_reads": `SELECT md5(coalesce(string_agg(d::text, E'\n' ORDER BY d::text COLLATE "C"), '')), count(*) FROM (
   SELECT tenant_id, feature, period_key, used::text FROM entitlement_usage
   WHERE generation = CASE $1::int WHEN 0 THEN live_generation('entitlement_reads', tenant_id) ELSE $1 END) d`,
+		"usage_series": `SELECT md5(coalesce(string_agg(d::text, E'\n' ORDER BY d::text COLLATE "C"), '')), count(*) FROM (
+  SELECT tenant_id, feature, hour, group_values, amount, event_count FROM usage_series
+  WHERE generation = CASE $1::int WHEN 0 THEN live_generation('usage_series', tenant_id) ELSE $1 END) d`,
 	}
 }
 

@@ -176,7 +176,7 @@ func (k *backgroundWork) explain(ctx context.Context, tenant *tenant, feature, p
 func (k *backgroundWork) decideRebuild(ctx context.Context, rng *rand.Rand) {
 	x := k.x
 	if k.rebuild.ID == "" {
-		projection := []string{"usage_aggregates", "usage_aggregates", "dead_letter_events", "entitlement_reads"}[rng.IntN(4)]
+		projection := []string{"usage_aggregates", "usage_aggregates", "dead_letter_events", "entitlement_reads", "usage_series"}[rng.IntN(5)]
 		ask := object{"reason": "torture", "workers": 1}
 		if rng.IntN(3) == 0 {
 			ask["tenantId"] = x.tenants[rng.IntN(len(x.tenants))].id

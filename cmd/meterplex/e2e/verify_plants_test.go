@@ -92,6 +92,7 @@ func (w *deployment) plantsInTables(p int) []planted {
 		{check: "P1 no checkpoint is beyond the head", do: []string{`UPDATE consumer_checkpoints SET position = position + 1000000` + commands}, undo: []string{`UPDATE consumer_checkpoints SET position = position - 1000000` + commands}},
 		{check: "P5 usage_aggregates equals the sum of the log up to its checkpoint", do: []string{`UPDATE usage_aggregates SET amount = amount + 1` + usage}, undo: []string{`UPDATE usage_aggregates SET amount = amount - 1` + usage}},
 		{check: "P5 entitlement_usage equals the sum of the log up to its checkpoint", do: []string{`UPDATE entitlement_usage SET used = used - 1` + usage}, undo: []string{`UPDATE entitlement_usage SET used = used + 1` + usage}},
+		{check: "P5 usage_series equals the sum of the log up to its checkpoint, hour by hour", do: []string{`UPDATE usage_series SET amount = amount + 1` + usage}, undo: []string{`UPDATE usage_series SET amount = amount - 1` + usage}},
 		{check: "P12 running totals equal the sums of the log up to their positions",
 			do: []string{fmt.Sprintf(`INSERT INTO usage_running_totals SELECT generation, partition, tenant_id, feature, period_key, (SELECT min(position) FROM consumer_checkpoints WHERE generation = 1 AND partition = %d AND consumer = 'meterplex-usage-aggregator'), subscription_id, amount + 1, event_count, last_event_at FROM usage_aggregates`, p) + usage +
 				` ON CONFLICT (generation, tenant_id, feature, period_key, position, subscription_id) DO UPDATE SET amount = excluded.amount`},

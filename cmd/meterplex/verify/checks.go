@@ -8,10 +8,10 @@ import (
 
 // report holds the result of each check, one for each line of the output.
 type report struct {
-	positions, logOrder, placement, dedupeKeys, payloadHashes, headCounters, checkpointBounds, unchanged       *tally
-	verdicts, verdictContents, usageAggregates, runningTotals, entitlementUsage, consumedVerdicts, deadLetters *tally
-	relayLeases, liveGenerations, rowSecurity, roleRights, idleSessions                                        *tally
-	topicEvents, recordBytes, publishOrder                                                                     *tally
+	positions, logOrder, placement, dedupeKeys, payloadHashes, headCounters, checkpointBounds, unchanged                    *tally
+	verdicts, verdictContents, usageAggregates, runningTotals, entitlementUsage, usageSeries, consumedVerdicts, deadLetters *tally
+	relayLeases, liveGenerations, rowSecurity, roleRights, idleSessions                                                     *tally
+	topicEvents, recordBytes, publishOrder                                                                                  *tally
 
 	all []*tally
 }
@@ -59,6 +59,7 @@ func newReport() *report {
 		{&r.usageAggregates, perPartition, "P5 usage_aggregates equals the sum of the log up to its checkpoint", "rows", steps{row: (*pass).addFigure, compare: (*pass).compareUsage}},
 		{&r.runningTotals, perPartition, "P12 running totals equal the sums of the log up to their positions", "totals", steps{end: (*pass).endTotals, compare: (*pass).compareTotals}}, // rows: a step of usageAggregates
 		{&r.entitlementUsage, perPartition, "P5 entitlement_usage equals the sum of the log up to its checkpoint", "rows", steps{compare: (*pass).compareUsed}},
+		{&r.usageSeries, perPartition, "P5 usage_series equals the sum of the log up to its checkpoint, hour by hour", "hours", steps{compare: (*pass).compareHours}},
 		{&r.consumedVerdicts, perPartition, "P3 consumed verdicts = applied + dead-lettered + withheld", "verdicts consumed", steps{}}, // a step of usageAggregates
 		{&r.deadLetters, perPartition, "P3 dead letters and their states match the log", "dead letters", steps{row: (*pass).addLetter, compare: (*pass).compareLetters}},
 		{&r.relayLeases, wholeDatabase, "P10 each partition is leased by one live relay", "partitions", steps{watch: (*verifier).leases}},

@@ -17,6 +17,7 @@ type figureSums struct {
 	upTo, usedUpTo int64 // checkpoints of the aggregates and of the entitlements
 	sums           map[figure]*sum
 	used           map[figure]*sum
+	hours          hourSums
 	discarded      map[figure]*sum     // of used: verdicts in discarded dead letters
 	parked         map[uuid.UUID]int64 // verdicts in dead letters
 	closed         map[int64]bool      // those that are discarded
@@ -39,8 +40,9 @@ type sum struct {
 	seen   int // the last generation compared with it
 }
 
-func newFigureSums(upTo, usedUpTo int64) figureSums {
-	return figureSums{upTo: upTo, usedUpTo: usedUpTo, sums: map[figure]*sum{}, used: map[figure]*sum{}, discarded: map[figure]*sum{}, parked: map[uuid.UUID]int64{}, closed: map[int64]bool{}, failed: map[int64]bool{},
+func newFigureSums(upTo, usedUpTo, hoursUpTo int64) figureSums {
+	return figureSums{upTo: upTo, usedUpTo: usedUpTo, hours: newHourSums(hoursUpTo), sums: map[figure]*sum{}, used: map[figure]*sum{}, discarded: map[figure]*sum{},
+		parked: map[uuid.UUID]int64{}, closed: map[int64]bool{}, failed: map[int64]bool{},
 		failedUsed: map[int64]bool{}, unread: map[int64]bool{}, redone: map[uuid.UUID][]int64{}}
 }
 
@@ -54,6 +56,7 @@ func (m *figureSums) add(x *pass, r *row, s *content, err error) {
 		}
 	}
 	m.park(x, r, s)
+	m.hours.addLetter(x, r, s)
 	if r.topic != topicValidated {
 		return
 	}
@@ -114,6 +117,7 @@ func (m *figureSums) count(x *pass, subject int16, position int64, tenant uuid.U
 			x.totals.subtract(position, f, amount, sign*s.Count)
 		}
 	}
+	m.hours.count(position, tenant, s, amount, sign)
 	of := figure{tenant: tenant, feature: s.Feature, period: s.PeriodKey}
 	if subject == validated && position <= m.usedUpTo && (sign > 0 || m.failedUsed[position]) {
 		add(m.used, of, amount, sign*s.Count)
@@ -140,9 +144,11 @@ const rowsSQL = `SELECT ` + rowColumns + ` FROM event_log_rows WHERE partition =
 func (x *pass) settleFailed(ctx context.Context, tx pgx.Tx) error {
 	m := &x.figures
 	var which []int64
-	for _, set := range []map[int64]bool{m.failed, m.failedUsed, m.closed} {
+	seen := map[int64]bool{}
+	for _, set := range []map[int64]bool{m.failed, m.failedUsed, m.closed, m.hours.uncounted, m.hours.failed} {
 		for n := range set {
-			if !m.unread[n] {
+			if !m.unread[n] && !seen[n] {
+				seen[n] = true
 				which = append(which, n)
 			}
 		}

@@ -177,7 +177,7 @@ func (v *verifier) noTopics(err error) {
 
 func (x *pass) begin() {
 	x.verdict = newVerdicts(x.checkpointOf(events.GroupValidator))
-	x.figures = newFigureSums(x.checkpointOf(events.GroupAggregator), x.checkpointOf(events.GroupEntitlements))
+	x.figures = newFigureSums(x.checkpointOf(events.GroupAggregator), x.checkpointOf(events.GroupEntitlements), x.checkpointOf(events.GroupSeries))
 	x.letterStates = newLetterStates(x.checkpointOf(events.GroupDeadLetter))
 }
 
