@@ -143,6 +143,7 @@ func (m *isolationFixture) sample(r auth.Route) (call, bool) {
 // queries holds the required query parameters of routes; a stream must end.
 var queries = map[string]string{
 	"GET /events/stream":            "?follow=false&last=100",
+	"GET /usage":                    "?feature=api_calls&from=2026-01-01T00:00:00Z&to=2027-01-01T00:00:00Z&granularity=month&groupBy=metadata.region",
 	"GET /usage/aggregates/explain": "?feature=api_calls&period=lifetime",
 }
 

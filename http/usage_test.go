@@ -161,7 +161,7 @@ func TestReadsFollowAnEventToItsFigure(t *testing.T) {
 		t.Errorf("receipt %v", receipt)
 	}
 	audit, _ := w.key("", nil, "audit")
-	for _, path := range []string{"/usage/events?", "/usage/events/e1?", "/usage/conflicts?", "/usage/aggregates?"} {
+	for _, path := range []string{"/usage/events?", "/usage/events/e1?", "/usage/conflicts?", "/usage/aggregates?", "/usage" + queries["GET /usage"] + "&"} {
 		own, theirs := w.do(call{method: "GET", path: "/api/v1" + path, key: a.reader}), w.do(call{method: "GET", path: "/api/v1" + path + "tenantId=" + a.id, key: audit})
 		if own.status != 200 || theirs.status != 200 || len(own.body) != len(theirs.body) {
 			t.Errorf("%s: the tenant sees %s, the auditor %s", path, own.body, theirs.body)

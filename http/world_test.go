@@ -35,6 +35,7 @@ import (
 	"github.com/meterplex/meterplex/projections/entitlements"
 	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/query"
+	"github.com/meterplex/meterplex/projections/series"
 	"github.com/meterplex/meterplex/projections/usage"
 	"github.com/meterplex/meterplex/projections/validate"
 )
@@ -217,7 +218,11 @@ type account struct {
 func (w *testService) catalogue() {
 	w.Helper()
 	for key, kind := range map[string]string{"api_calls": "QUOTA", "storage": "METERED", "sso": "BOOLEAN"} {
-		w.want(201, call{"PUT", "/api/v1/features/" + key, bootstrap, nil, map[string]any{"name": key, "type": kind}})
+		feature := map[string]any{"name": key, "type": kind}
+		if kind == "QUOTA" {
+			feature["groupBy"] = []string{"region", "model"}
+		}
+		w.want(201, call{"PUT", "/api/v1/features/" + key, bootstrap, nil, feature})
 	}
 	w.want(201, call{"PUT", "/api/v1/plans/basic", bootstrap, nil, map[string]any{"name": "Basic", "entitlements": []any{
 		map[string]any{"feature": "api_calls", "limit": 1000, "limitBehavior": "HARD", "resetPeriod": "MONTHLY"},
@@ -286,6 +291,7 @@ func (w *testService) fold() {
 	} {
 		w.feed(c)
 	}
+	w.sum()
 	w.follow()
 	for until := time.Now().Add(time.Minute); ; { // a confirmation that takes too long does not count
 		err := w.grants.Confirm(context.Background())
@@ -338,6 +344,15 @@ func (w *testService) follow() {
 		w.must(w.pool.QueryRow(ctx, `SELECT count(*) FROM log_heads h JOIN consumer_checkpoints c USING (partition)
 			WHERE c.consumer = $1 AND c.generation = 1 AND c.position < h.position`, events.GroupEntitlements).Scan(&behind))
 	}
+}
+
+// sum lets the series reach the head of the log.
+func (w *testService) sum() {
+	w.Helper()
+	r := w.runner(series.Consumer(models.DefaultFolds().Series))
+	ahead, err := r.Ahead(context.Background())
+	w.must(err)
+	w.must(r.ReadUpTo(context.Background(), ahead))
 }
 
 // problem is a problem of RFC 9457 with this API's members.

@@ -45,14 +45,33 @@ func (rules *Query) Check(raw string) *problem.Problem {
 		switch {
 		case !known:
 			return problem.New("unknown_parameter", "The parameter "+echo(name)+" is not known here; names are case-sensitive")
-		case len(values[name]) > 1:
+		case len(values[name]) > 1 && schema.Type != huma.TypeArray:
 			return problem.New("duplicate_parameter", "The parameter "+name+" is there more than once")
 		}
-		if why := parameterFault(schema, values[name][0]); why != "" {
+		if why := parametersFault(schema, values[name]); why != "" {
 			return problem.New("parameter_invalid", name+" "+why)
 		}
 	}
 	return nil
+}
+
+// parametersFault checks all values of a parameter; only an array has more than one.
+func parametersFault(schema *huma.Schema, values []string) string {
+	if schema.Type != huma.TypeArray {
+		return parameterFault(schema, values[0])
+	}
+	if schema.MaxItems != nil && len(values) > *schema.MaxItems {
+		return "is there more than " + strconv.Itoa(*schema.MaxItems) + " times"
+	}
+	for i, value := range values {
+		if why := parameterFault(schema.Items, value); why != "" {
+			return why
+		}
+		if slices.Contains(values[:i], value) {
+			return "has the same value twice"
+		}
+	}
+	return ""
 }
 
 // echo quotes the start of the input in printable ASCII.

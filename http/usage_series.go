@@ -1,0 +1,89 @@
+package http
+
+import (
+	"cmp"
+	"context"
+	"strings"
+	"time"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http/problem"
+	"github.com/meterplex/meterplex/projections/series"
+)
+
+type seriesRequest struct {
+	OfTenant
+	Paging
+	Freshness
+	Feature     string   `query:"feature" doc:"The feature; required." example:"api_calls"`
+	From        string   `query:"from" format:"date-time" doc:"The start of the first bucket, in UTC; required." example:"2026-05-01T00:00:00Z"`
+	To          string   `query:"to" format:"date-time" doc:"The end of the last bucket, in UTC; required. At most 10,000 buckets after from." example:"2026-06-01T00:00:00Z"`
+	Granularity string   `query:"granularity" enum:"hour,day,month" doc:"The length of a bucket; day if absent."`
+	GroupBy     []string `query:"groupBy,explode" maxItems:"2" nullable:"false" doc:"metadata.<key>, a key that the feature declares in groupBy; once or twice." example:"[\"metadata.region\"]"`
+}
+
+type seriesAnswer struct {
+	Applied string `header:"Preference-Applied"`
+	Body    struct {
+		Data         []series.Bucket  `json:"data" nullable:"false" doc:"By time, within a bucket by group; null comes last."`
+		NextCursor   *string          `json:"nextCursor" doc:"null on the last page."`
+		CompleteUpTo *time.Time       `json:"completeUpTo" nullable:"true" doc:"Every event that the service recorded before this time is in the buckets: the time at which the event at asOfPosition, or the last before it, was recorded. Events may arrive later than the time that they name. null if nothing is recorded yet."`
+		AsOf         *events.Position `json:"asOfPosition" nullable:"true" doc:"Every event recorded up to here is in the buckets."`
+	} `nameHint:"Series" example:"{\"data\":[{\"start\":\"2026-05-01T00:00:00Z\",\"end\":\"2026-05-02T00:00:00Z\",\"amount\":4200,\"eventCount\":17,\"group\":{\"region\":\"eu\"}}],\"nextCursor\":null,\"completeUpTo\":\"2026-05-02T08:15:00.25Z\",\"asOfPosition\":\"17-4711\"}"`
+}
+
+func (s *service) series(ctx context.Context, in *seriesRequest) (*seriesAnswer, error) {
+	viewer, tenant, err := s.subject(ctx, in.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	q, err := in.query()
+	if err != nil {
+		return nil, err
+	}
+	l := append(list{"series", tenant.String(), in.Feature, in.From, in.To, string(q.Granularity)}, in.GroupBy...)
+	if _, q.After, err = l.open(in.Cursor); err != nil {
+		return nil, err
+	}
+	if q.Wait, err = in.wait(); err != nil {
+		return nil, err
+	}
+	q.TenantID, q.Limit = tenant, in.Limit
+	found, err := s.Reads.Series.Read(ctx, viewer, q)
+	buckets := listedFrom(l, found.Data, found.Next)
+	answer := &seriesAnswer{Applied: in.applied()}
+	answer.Body.Data, answer.Body.NextCursor = buckets.Data, buckets.NextCursor
+	answer.Body.CompleteUpTo, answer.Body.AsOf = found.CompleteUpTo, found.AsOf
+	return answer, err
+}
+
+// query reads the buckets and the groups of a request.
+func (in *seriesRequest) query() (series.Query, error) {
+	q := series.Query{Feature: in.Feature, Granularity: series.Granularity(cmp.Or(in.Granularity, string(series.Day)))}
+	for _, p := range []struct{ name, text string }{{"feature", in.Feature}, {"from", in.From}, {"to", in.To}} {
+		if p.text == "" {
+			return q, problem.New("parameter_missing", "A series needs "+p.name)
+		}
+	}
+	from, to, err := Between{in.From, in.To}.read()
+	if err != nil {
+		return q, err
+	}
+	q.From, q.To = *from, *to
+	for i, t := range []time.Time{q.From, q.To} {
+		if start := q.Granularity.Floor(t); !start.Equal(t) {
+			return q, problem.New("parameter_invalid", []string{"from", "to"}[i]+" must be the start of a "+string(q.Granularity)+" in UTC, e.g. "+start.Format(time.RFC3339))
+		}
+	}
+	if q.Granularity.Buckets(q.From, q.To) > series.MaxBuckets {
+		return q, problem.New("parameter_invalid", "The range has more than 10,000 buckets; ask for a shorter one, or for a coarser granularity")
+	}
+	for _, by := range in.GroupBy {
+		key, ok := strings.CutPrefix(by, "metadata.")
+		if !ok || key == "" {
+			return q, problem.New("parameter_invalid", "groupBy must be metadata.<key>, e.g. metadata.region")
+		}
+		q.GroupBy = append(q.GroupBy, key)
+	}
+	return q, nil
+}

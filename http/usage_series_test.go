@@ -1,0 +1,56 @@
+package http_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"testing"
+	"time"
+)
+
+// A series has an entry for each bucket, or for each group with usage, exact to the integer, in pages.
+func TestASeriesShowsUsageOverTime(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	hour := time.Now().UTC().Truncate(time.Hour)
+	at := func(ago int, amount int64, region any) map[string]any {
+		e := map[string]any{"timestamp": hour.Add(-time.Duration(ago) * time.Hour).Format(time.RFC3339Nano), "amount": amount}
+		if region != nil {
+			e["metadata"] = map[string]any{"region": region}
+		}
+		return e
+	}
+	w.ingest(a, batch(event("1", at(0, 1<<53-1, "eu")), event("2", at(0, 1<<53-1, "us")), event("3", at(2, 5, "eu")), event("4", at(2, 7, nil)), event("5", at(2, 11, "eu"))))
+	w.fold()
+	path := "/api/v1/usage?feature=api_calls&granularity=hour&from=" + hour.Add(-3*time.Hour).Format(time.RFC3339) + "&to=" + hour.Add(time.Hour).Format(time.RFC3339)
+	read := func(query string) (text string) {
+		for cursor := ""; ; {
+			page := w.want(200, call{method: "GET", path: path + query + cursor, key: a.reader})
+			for _, entry := range page["data"].([]any) {
+				b := entry.(map[string]any)
+				group, _ := json.Marshal(b["group"])
+				text += fmt.Sprint(b["amount"], "/", b["eventCount"], string(group), " ")
+			}
+			if page["completeUpTo"] == nil || page["asOfPosition"] == nil {
+				t.Fatalf("%v", page)
+			}
+			if page["nextCursor"] == nil {
+				return text
+			}
+			cursor = "&cursor=" + url.QueryEscape(page["nextCursor"].(string))
+		}
+	}
+	for _, limit := range []string{"", "&limit=1", "&limit=2"} {
+		if got := read(limit); got != "0/0null 23/3null 0/0null 18014398509481982/2null " {
+			t.Errorf("%s: %s", limit, got)
+		}
+		const grouped = `16/2{"region":"eu"} 7/1{"region":null} 9007199254740991/1{"region":"eu"} 9007199254740991/1{"region":"us"} `
+		if got := read(limit + "&groupBy=metadata.region"); got != grouped {
+			t.Errorf("%s by region: %s", limit, got)
+		}
+	}
+	if got := read("&groupBy=metadata.model&groupBy=metadata.region&limit=3"); got != `16/2{"model":null,"region":"eu"} 7/1{"model":null,"region":null} 9007199254740991/1{"model":null,"region":"eu"} 9007199254740991/1{"model":null,"region":"us"} ` {
+		t.Errorf("by both keys: %s", got)
+	}
+}
