@@ -41,7 +41,7 @@ func TestForgedCursorsAreAnsweredOrRefused(t *testing.T) {
 		"/tenants?operator=&":                                            {"tenants"},
 		"/tenants/" + p.id + "/api-keys?operator=&":                      {"keys", p.id},
 		"/tenants/" + p.id + "/subscriptions?operator=&":                 {"subscriptions", p.id},
-		"/usage?feature=api_calls&from=2026-01-01T00:00:00Z&to=2027-01-01T00:00:00Z&granularity=month&groupBy=metadata.region&": {"series", p.id, "api_calls", "2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z", "month", "metadata.region"},
+		"/usage?feature=api_calls&from=2026-01-01T00:00:00Z&to=2027-01-01T00:00:00Z&granularity=month&groupBy=metadata.region": {"series", p.id, "api_calls", "2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z", "month", "metadata.region"},
 	}
 	answered, refused := map[string]int{}, map[string]int{}
 	numbers := []string{"0", "1", "2", "7", "-1", "9223372036854775807", "-9223372036854775808", "9223372036854775808", "2147483648", "x", "", "1e3"}

@@ -20,6 +20,10 @@ func TestRequests(t *testing.T) {
 		{"keys rotate k1 --tenant t1 --overlap 90m", `POST /api/v1/tenants/t1/api-keys/k1/rotate {"overlapSeconds":5400}`},
 		{"keys revoke k1 --operator", `DELETE /api/v1/operator-keys/k1 `},
 		{"features put api_calls --name Calls --type QUOTA", `PUT /api/v1/features/api_calls {"name":"Calls","type":"QUOTA"}`},
+		{"features put api_calls --name Calls --type QUOTA --group-by region,model", `PUT /api/v1/features/api_calls {"name":"Calls","type":"QUOTA","groupBy":["region","model"]}`},
+		{"usage series --feature a --from 2026-05-01 --to 2026-05-02T12:30:00+02:00 --granularity hour --group-by region --group-by metadata.model --tenant t1 --min-position 3-4",
+			`GET /api/v1/usage?feature=a&from=2026-05-01T00%3A00%3A00Z&granularity=hour&groupBy=metadata.region&groupBy=metadata.model&minPosition=3-4&tenantId=t1&to=2026-05-02T11%3A00%3A00Z `},
+		{"usage series --feature a --to 2026-06-01 --granularity month", `GET /api/v1/usage?feature=a&from=2025-06-01T00%3A00%3A00Z&granularity=month&to=2026-06-01T00%3A00%3A00Z `},
 		{"plans put pro --name Pro --entitlement a=50000,HARD,MONTHLY,enforce --entitlement b=unlimited,SOFT,NEVER --entitlement sso",
 			`PUT /api/v1/plans/pro {"name":"Pro","entitlements":[{"feature":"a","limit":50000,"limitBehavior":"HARD","resetPeriod":"MONTHLY","onIngest":"enforce"},` +
 				`{"feature":"b","limitBehavior":"SOFT","resetPeriod":"NEVER"},{"feature":"sso"}]}`},

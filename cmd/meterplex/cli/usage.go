@@ -16,6 +16,7 @@ type UsageCmd struct {
 	Send       UsageSend       `cmd:"" help:"Send one usage event, or many from stdin."`
 	Import     UsageImport     `cmd:"" help:"Send the rows of a CSV file, each exactly once."`
 	Aggregates UsageAggregates `cmd:"" help:"Show the billing figures."`
+	Series     UsageSeries     `cmd:"" help:"Show usage by the hour, day or month."`
 	Explain    UsageExplain    `cmd:"" help:"Show the events behind a billing figure."`
 	Receipt    UsageReceipt    `cmd:"" help:"Show the status of one event."`
 }
@@ -38,9 +39,10 @@ func (f *Fresh) read(a *app, c *client.Client, path string, query url.Values, cu
 	return c.Do(a.ctx, r)
 }
 
-// figureList is a list with the position that it reflects.
+// figureList is a list with the position that it reflects, a series also with the time.
 type figureList struct {
 	Data         []json.RawMessage `json:"data"`
+	CompleteUpTo string            `json:"completeUpTo,omitempty"`
 	AsOfPosition *string           `json:"asOfPosition"` // null: of all tenants
 }
 
@@ -65,7 +67,7 @@ func (f *Fresh) all(a *app, path string, query url.Values) (figureList, error) {
 		}
 		all.Data = append(all.Data, page.Data...)
 		if all.AsOfPosition == nil {
-			all.AsOfPosition = page.AsOfPosition
+			all.AsOfPosition, all.CompleteUpTo = page.AsOfPosition, page.CompleteUpTo
 		}
 		if cursor = page.NextCursor; cursor == "" {
 			return all, nil
