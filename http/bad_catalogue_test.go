@@ -47,7 +47,7 @@ func (w *testService) catalogueBodies(a *account) (list []badInput) {
 	}
 	add("PUT", "/api/v1/features/f", `{"name":"x","type":"quota"}`, 400, "type_invalid")
 	add("PUT", "/api/v1/features/f", `{"name":"x","type":"QUOTA","unit":5}`, 400, "unit_invalid")
-	for _, groupBy := range []string{`5`, `"region"`, `[5]`, `["a","b","c"]`, `["a","a"]`, `[""]`, `["a b"]`, `["metadata.é"]`, `null`} {
+	for _, groupBy := range []string{`5`, `"region"`, `[5]`, `["a","b","c"]`, `["a","a"]`, `[""]`, `["a b"]`, `["metadata.é"]`, `{}`} {
 		add("PUT", "/api/v1/features/f", `{"name":"x","type":"QUOTA","groupBy":`+groupBy+`}`, 400, "group_by_invalid")
 	}
 	add("PUT", "/api/v1/features/f", `{"name":"x","type":"BOOLEAN","groupBy":["a"]}`, 400, "group_by_invalid")

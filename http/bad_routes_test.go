@@ -273,6 +273,12 @@ func parameterCases(base call, name string, schema schema) (list []badCase) {
 		for _, v := range []string{"nothing", strings.ToLower(fmt.Sprint(schema.Enum[0])) + "X", "null", "0", fmt.Sprint(schema.Enum[0]) + "%20"} {
 			add("enumerations", v, refuse, invalid)
 		}
+	case name == "groupBy":
+		for _, v := range []string{"region", "metadata.", "metadata.none", "Metadata.region", "metadata.region,metadata.model", "metadata.region%20", "*"} {
+			add("enumerations", v, refuse, invalid)
+		}
+		add("enumerations", "metadata.region&groupBy=metadata.region", refuse, invalid)
+		return list // it may be there twice
 	case name == "cursor":
 		for _, v := range []string{"x", "e30", "bnVsbA", "eyJ2IjoyfQ", "eyJ2IjoxLCJhIjoiMSIsInMiOiJBQUFBQUFBQUFBQUFBQUFBIn0", "..%2F..%2Fetc%2Fpasswd"} {
 			add("cursors", v, refuse, "cursor_invalid")

@@ -53,7 +53,7 @@ FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN (
 // Relations without tenant rows that tenants' reads may see: the catalogue, and the
 // progress of the log and its readers.
 func sharedByAll() []string {
-	return []string{"consumer_checkpoints", "features", "plans", "log_epochs", "log_heads", "log_origins", "log_vocabularies", "outbox_publications", "relay_cursors", "goose_db_version"}
+	return []string{"consumer_checkpoints", "features", "feature_groupings", "plans", "log_epochs", "log_heads", "log_origins", "log_vocabularies", "outbox_publications", "relay_cursors", "goose_db_version"}
 }
 
 // asTenant runs a query with the tenants' role and that tenant setting; nil leaves it

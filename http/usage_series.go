@@ -29,7 +29,7 @@ type seriesAnswer struct {
 		NextCursor   *string          `json:"nextCursor" doc:"null on the last page."`
 		CompleteUpTo *time.Time       `json:"completeUpTo" nullable:"true" doc:"Every event that the service recorded before this time is in the buckets: the time at which the event at asOfPosition, or the last before it, was recorded. Events may arrive later than the time that they name. null if nothing is recorded yet."`
 		AsOf         *events.Position `json:"asOfPosition" nullable:"true" doc:"Every event recorded up to here is in the buckets."`
-	} `nameHint:"Series" example:"{\"data\":[{\"start\":\"2026-05-01T00:00:00Z\",\"end\":\"2026-05-02T00:00:00Z\",\"amount\":4200,\"eventCount\":17,\"group\":{\"region\":\"eu\"}}],\"nextCursor\":null,\"completeUpTo\":\"2026-05-02T08:15:00.25Z\",\"asOfPosition\":\"17-4711\"}"`
+	} `nameHint:"Series" example:"{\"data\":[{\"start\":\"2026-05-01T00:00:00Z\",\"end\":\"2026-05-02T00:00:00Z\",\"amount\":4200,\"eventCount\":17,\"group\":{\"region\":\"eu\"}}],\"nextCursor\":\"eyJ2IjoxLCJhIjoi…\",\"completeUpTo\":\"2026-05-02T08:15:00.25Z\",\"asOfPosition\":\"17-4711\"}"`
 }
 
 func (s *service) series(ctx context.Context, in *seriesRequest) (*seriesAnswer, error) {

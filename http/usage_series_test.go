@@ -1,12 +1,25 @@
 package http_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/url"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/series"
 )
+
+// sum lets the series reach the head of the log.
+func (w *testService) sum() {
+	w.Helper()
+	r := w.runner(series.Consumer(models.DefaultFolds().Series))
+	ahead, err := r.Ahead(context.Background())
+	w.must(err)
+	w.must(r.ReadUpTo(context.Background(), ahead))
+}
 
 // A series has an entry for each bucket, or for each group with usage, exact to the integer, in pages.
 func TestASeriesShowsUsageOverTime(t *testing.T) {

@@ -35,7 +35,6 @@ import (
 	"github.com/meterplex/meterplex/projections/entitlements"
 	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/query"
-	"github.com/meterplex/meterplex/projections/series"
 	"github.com/meterplex/meterplex/projections/usage"
 	"github.com/meterplex/meterplex/projections/validate"
 )
@@ -217,11 +216,7 @@ type account struct {
 // catalogue creates the features and the plan that accounts subscribe to.
 func (w *testService) catalogue() {
 	w.Helper()
-	for key, kind := range map[string]string{"api_calls": "QUOTA", "storage": "METERED", "sso": "BOOLEAN"} {
-		feature := map[string]any{"name": key, "type": kind}
-		if kind == "QUOTA" {
-			feature["groupBy"] = []string{"region", "model"}
-		}
+	for key, feature := range map[string]any{"api_calls": map[string]any{"name": "Calls", "type": "QUOTA", "groupBy": []string{"region", "model"}}, "storage": map[string]any{"name": "S", "type": "METERED"}, "sso": map[string]any{"name": "sso", "type": "BOOLEAN"}} {
 		w.want(201, call{"PUT", "/api/v1/features/" + key, bootstrap, nil, feature})
 	}
 	w.want(201, call{"PUT", "/api/v1/plans/basic", bootstrap, nil, map[string]any{"name": "Basic", "entitlements": []any{
@@ -270,7 +265,6 @@ func event(id string, more map[string]any) map[string]any {
 }
 
 func now() string { return time.Now().UTC().Format(time.RFC3339Nano) }
-
 func batch(events ...any) map[string]any { return map[string]any{"events": events} }
 
 // stored counts the rows of the log.
@@ -344,15 +338,6 @@ func (w *testService) follow() {
 		w.must(w.pool.QueryRow(ctx, `SELECT count(*) FROM log_heads h JOIN consumer_checkpoints c USING (partition)
 			WHERE c.consumer = $1 AND c.generation = 1 AND c.position < h.position`, events.GroupEntitlements).Scan(&behind))
 	}
-}
-
-// sum lets the series reach the head of the log.
-func (w *testService) sum() {
-	w.Helper()
-	r := w.runner(series.Consumer(models.DefaultFolds().Series))
-	ahead, err := r.Ahead(context.Background())
-	w.must(err)
-	w.must(r.ReadUpTo(context.Background(), ahead))
 }
 
 // problem is a problem of RFC 9457 with this API's members.
