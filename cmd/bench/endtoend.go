@@ -30,7 +30,7 @@ const progressSQL = `SELECT (SELECT sum(accepted) FROM log_heads)::bigint,
  (SELECT coalesce(sum(applied_count), 0) FROM usage_aggregates)::bigint,
  (SELECT sum(validated + rejected) FROM log_heads)::bigint,
  (SELECT count(*) FROM consumer_checkpoints c JOIN log_heads h USING (partition)
-   WHERE c.consumer = 'meterplex-entitlement-reads' AND c.position < h.position)`
+   WHERE c.consumer IN ('meterplex-entitlement-reads', 'meterplex-usage-series') AND c.position < h.position)`
 
 func (s *subject) progress(ctx context.Context, conn *pgx.Conn) (p progress, err error) {
 	err = conn.QueryRow(ctx, progressSQL).Scan(&p.recorded, &p.applied, &p.validated, &p.settled)

@@ -10,6 +10,9 @@ import (
 // every is the interval of batches. Charts need no fresher data, and the events of a second change few rows.
 const every = time.Second
 
+// maxRecords bounds the memory of a batch: the consumer is behind by a second of events each time.
+const maxRecords = projections.MaxWithoutFollowUps
+
 func Projection(folds projections.Versions[Fold]) projections.Projection {
 	return projections.Projection{
 		Name: projections.ProjectionSeries, Consumer: Consumer(folds), Tables: []string{"usage_series", "usage_series_values"},
@@ -25,6 +28,6 @@ func Consumer(folds projections.Versions[Fold]) projections.Consumer {
 	return projections.Consumer{
 		Name: events.GroupSeries, Role: "projector", Handler: &Handler{Folds: folds}, Subjects: seriesSubjects(), Every: every, Hot: true,
 		Projection: projections.ProjectionSeries, Versions: folds.Names(),
-		MaxPerPartition: projections.MaxWithoutFollowUps, MaxRecords: projections.MaxRead,
+		MaxPerPartition: projections.MaxWithoutFollowUps, MaxRecords: maxRecords,
 	}
 }
