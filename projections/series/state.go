@@ -68,8 +68,11 @@ func (s *State) Count(tenant uuid.UUID, partition int16, v *events.Validated, si
 		sum = &hourSum{partition: partition}
 		s.hours[key] = sum
 	}
-	var amount big.Int
-	sum.amount.Add(&sum.amount, amount.Mul(big.NewInt(v.Amount), big.NewInt(sign)))
+	if amount := big.NewInt(v.Amount); sign < 0 {
+		sum.amount.Sub(&sum.amount, amount)
+	} else {
+		sum.amount.Add(&sum.amount, amount)
+	}
 	sum.events += sign * v.Count
 }
 
@@ -79,6 +82,9 @@ const notGrouped = "{}"
 // group returns the group of a verdict's usage by the keys that its feature had when the usage was recorded. So
 // a verdict, the dead letter about it and its retry have the same group.
 func (s *State) group(tenant uuid.UUID, partition int16, v *events.Validated) string {
+	if s.groupings[v.Feature] == nil {
+		return notGrouped
+	}
 	usage := s.recorded[events.Position{Partition: partition, Number: v.RawPosition}]
 	keys := s.groupings.keys(v.Feature, usage.at)
 	if len(keys) == 0 {
