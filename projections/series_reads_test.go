@@ -83,7 +83,7 @@ func TestP12_ASeriesIsCompleteUpToWhatWasFolded(t *testing.T) {
 	s.drain(s.validating, s.aggregating, s.lettering, s.entitling) // and not the projector of the series
 	after := read()
 	if after.AsOf.Number >= second.Number || after.CompleteUpTo.After(recorded(second.Number-1)) || after.Data[0].Amount != "1" {
-		t.Errorf("the projector lags: %+v, before %+v", after, before)
+		t.Errorf("the projector lags: %s after %s up to %s, complete up to %s", after.Data[0].Amount, before.AsOf, after.AsOf, after.CompleteUpTo)
 	}
 	q.Wait = query.Wait{MinPosition: &second}
 	if _, err := s.reads.Read(t.Context(), operator, q); err != query.ErrProjectionBehind {
