@@ -264,7 +264,7 @@ func event(id string, more map[string]any) map[string]any {
 	return e
 }
 
-func now() string { return time.Now().UTC().Format(time.RFC3339Nano) }
+func now() string                        { return time.Now().UTC().Format(time.RFC3339Nano) }
 func batch(events ...any) map[string]any { return map[string]any{"events": events} }
 
 // stored counts the rows of the log.
