@@ -150,7 +150,6 @@ func utf16(s string) (b []byte) {
 func (w *testService) queries(a *account) []badInput {
 	events, tenants := "/api/v1/usage/events", "/api/v1/tenants"
 	check, figures := "/api/v1/entitlements/api_calls/check", "/api/v1/usage/aggregates"
-	hours, day := "/api/v1/usage", "?feature=api_calls&from=2026-05-01T00:00:00Z&to=2026-05-02T00:00:00Z"
 	get := func(key, path string, status int, code string) badInput {
 		return badInput{path, call{method: "GET", path: path, key: key}, status, code}
 	}
@@ -200,23 +199,6 @@ func (w *testService) queries(a *account) []badInput {
 		get(bootstrap, figures+"?period=2026-05&minPosition=17-1", 400, "parameter_invalid"),
 		get(bootstrap, figures+"?period=2026-05&asOfPosition=17-1", 400, "parameter_invalid"),
 		get(bootstrap, figures+"?period=2026-05&asOf=2026-05-01T00:00:00Z", 400, "parameter_invalid"),
-		get(a.key, hours, 400, "parameter_missing"),
-		get(a.key, hours+"?feature=api_calls&from=2026-05-01T00:00:00Z", 400, "parameter_missing"),
-		get(bootstrap, hours+day, 400, "parameter_missing"),
-		get(a.key, hours+day+"&granularity=week", 400, "parameter_invalid"),
-		get(a.key, hours+day+"&granularity=month", 400, "parameter_invalid"),
-		get(a.key, hours+"?feature=api_calls&from=2026-05-01T00:00:00%2B01:00&to=2026-05-02T00:00:00Z", 400, "parameter_invalid"),
-		get(a.key, hours+"?feature=api_calls&from=2026-05-01T00:30:00Z&to=2026-05-02T00:00:00Z&granularity=hour", 400, "parameter_invalid"),
-		get(a.key, hours+"?feature=api_calls&from=2026-05-03T00:00:00Z&to=2026-05-02T00:00:00Z", 400, "parameter_invalid"),
-		get(a.key, hours+"?feature=api_calls&from=0001-01-01T00:00:00Z&to=9999-12-01T00:00:00Z&granularity=month", 400, "parameter_invalid"),
-		get(a.key, hours+strings.Replace(day, "api_calls", "api_call", 1), 404, "feature_not_found"),
-		get(a.key, hours+day+"&groupBy=region", 400, "parameter_invalid"),
-		get(a.key, hours+day+"&groupBy=metadata.", 400, "parameter_invalid"),
-		get(a.key, hours+day+"&groupBy=metadata.zone", 400, "parameter_invalid"),
-		get(a.key, hours+day+"&groupBy=metadata.region,metadata.model", 400, "parameter_invalid"),
-		get(a.key, hours+day+"&groupBy=metadata.region&groupBy=metadata.region", 400, "parameter_invalid"),
-		get(a.key, hours+day+"&groupBy=metadata.region&groupBy=metadata.model&groupBy=metadata.zone", 400, "parameter_invalid"),
-		get(a.key, hours+day+"&groupBy=", 400, "parameter_invalid"),
 		get(a.key, check+"?amount=-1", 400, "parameter_invalid"),
 		get(a.key, check+"?amount=9007199254740992", 400, "parameter_invalid"),
 		get(a.key, check+"?amount=1.5", 400, "parameter_invalid"),
@@ -292,7 +274,7 @@ func TestBadInputIsRefusedAndStoresNothing(t *testing.T) {
 	w.catalogue()
 	a := w.newAccount("A")
 	var all []badInput
-	for _, list := range [][]badInput{ingests(a), w.queries(a), w.paths(a), schemaPaths(), w.catalogueBodies(a), w.checkBodies(a), w.letterBodies(a), w.replayBodies(a)} {
+	for _, list := range [][]badInput{ingests(a), w.queries(a), seriesQueries(a), w.paths(a), schemaPaths(), w.catalogueBodies(a), w.checkBodies(a), w.letterBodies(a), w.replayBodies(a)} {
 		all = append(all, list...)
 	}
 	before := w.stored()

@@ -25,24 +25,7 @@ func TestForgedCursorsAreAnsweredOrRefused(t *testing.T) {
 	head := w.want(200, call{"GET", "/api/v1/usage/aggregates", p.key, nil, nil})["asOfPosition"].(string)
 	partition, _, _ := strings.Cut(head, "-")
 	month := time.Now().UTC().Format("2006-01")
-	lists := map[string][]string{
-		"/usage/aggregates?":                                             {"aggregates", p.id, "", "", "", ""},
-		"/usage/aggregates?asOfPosition=" + head:                         {"aggregates", p.id, "", "", head, ""},
-		"/usage/aggregates?operator=&period=" + month:                    {"aggregates of all tenants", "", month},
-		"/usage/events?":                                                 {"usage events", p.id, "", "", "", ""},
-		"/usage/aggregates/explain?feature=api_calls&periodKey=" + month: {"explain", p.id, "api_calls", month, "", "", ""},
-		"/usage/conflicts?":                                              {"conflicts", p.id},
-		"/events?":                                                       {"events", p.id, "", "", "", "", "", ""},
-		"/dead-letters?operator=&":                                       {"dead letters", "", "", "", "", "", "", "", "", "", ""},
-		"/dead-letters/groups?operator=&":                                {"dead letter groups", "", "", "", "", "", "", "", "", "", ""},
-		"/rebuilds?operator=&":                                           {"rebuilds"},
-		"/plans?operator=&":                                              {"plans"},
-		"/features?operator=&":                                           {"features"},
-		"/tenants?operator=&":                                            {"tenants"},
-		"/tenants/" + p.id + "/api-keys?operator=&":                      {"keys", p.id},
-		"/tenants/" + p.id + "/subscriptions?operator=&":                 {"subscriptions", p.id},
-		"/usage?feature=api_calls&from=2026-01-01T00:00:00Z&to=2027-01-01T00:00:00Z&granularity=month&groupBy=metadata.region": {"series", p.id, "api_calls", "2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z", "month", "metadata.region"},
-	}
+	lists := cursorLists(p, head, month)
 	answered, refused := map[string]int{}, map[string]int{}
 	numbers := []string{"0", "1", "2", "7", "-1", "9223372036854775807", "-9223372036854775808", "9223372036854775808", "2147483648", "x", "", "1e3"}
 	words := append([]string{"calls", "api_calls", "2026-05", "lifetime", "é\u202e", "'", "\x7f", p.id, p.subscription, "live", "then", partition + "-1", head, "{" + p.id + "}"}, numbers...)
@@ -84,4 +67,26 @@ func TestForgedCursorsAreAnsweredOrRefused(t *testing.T) {
 		t.Error("no forged cursor was read: the lists are others")
 	}
 	t.Logf("answered %v\nrefused %v", answered, refused)
+}
+
+// cursorLists are lists of an account with pages: the query of each, and the words that its cursors are bound to.
+func cursorLists(p *account, head, month string) map[string][]string {
+	return map[string][]string{
+		"/usage/aggregates?":                                             {"aggregates", p.id, "", "", "", ""},
+		"/usage/aggregates?asOfPosition=" + head:                         {"aggregates", p.id, "", "", head, ""},
+		"/usage/aggregates?operator=&period=" + month:                    {"aggregates of all tenants", "", month},
+		"/usage/events?":                                                 {"usage events", p.id, "", "", "", ""},
+		"/usage/aggregates/explain?feature=api_calls&periodKey=" + month: {"explain", p.id, "api_calls", month, "", "", ""},
+		"/usage/conflicts?":                                              {"conflicts", p.id},
+		"/events?":                                                       {"events", p.id, "", "", "", "", "", ""},
+		"/dead-letters?operator=&":                                       {"dead letters", "", "", "", "", "", "", "", "", "", ""},
+		"/dead-letters/groups?operator=&":                                {"dead letter groups", "", "", "", "", "", "", "", "", "", ""},
+		"/rebuilds?operator=&":                                           {"rebuilds"},
+		"/plans?operator=&":                                              {"plans"},
+		"/features?operator=&":                                           {"features"},
+		"/tenants?operator=&":                                            {"tenants"},
+		"/tenants/" + p.id + "/api-keys?operator=&":                      {"keys", p.id},
+		"/tenants/" + p.id + "/subscriptions?operator=&":                 {"subscriptions", p.id},
+		"/usage?feature=api_calls&from=2026-01-01T00:00:00Z&to=2027-01-01T00:00:00Z&granularity=month&groupBy=metadata.region": {"series", p.id, "api_calls", "2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z", "month", "metadata.region"},
+	}
 }

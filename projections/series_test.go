@@ -14,6 +14,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/series"
@@ -103,7 +104,7 @@ func described(all []series.Bucket) (text string) {
 func TestP5_HoursAddUpToTheFigures(t *testing.T) {
 	y := newSourFixture(t)
 	y.declare("calls", time.Time{}, "region")
-	fewChecks(t, 6)
+	localtest.FewChecks(t, 6)
 	sent, figures := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		tenants := y.tenants(rapid.IntRange(1, 3).Draw(rt, "tenants"))

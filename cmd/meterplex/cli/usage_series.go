@@ -57,8 +57,8 @@ func (c *UsageSeries) Run(a *app) error {
 			return err
 		}
 	}
-	if all.CompleteUpTo != "" {
-		a.say("Complete up to %s, position %s.", output.Printable(all.CompleteUpTo), output.Printable(all.AsOfPosition))
+	if all.CompleteUpTo != "" && all.AsOfPosition != nil {
+		a.say("Complete up to %s, position %s.", output.Printable(all.CompleteUpTo), output.Printable(*all.AsOfPosition))
 	}
 	return p.Close()
 }

@@ -18,7 +18,7 @@ func TestDiscardedVerdictsAreNotUsed(t *testing.T) {
 	s := stateAt(head, events.GroupAggregator, events.GroupEntitlements)
 	s.services[2], s.services[3] = events.GroupAggregator, "meterplex-other-reads"
 	x := newTestPass(s)
-	x.figures = newFigureSums(0, head)
+	x.figures = newFigureSums(0, head, 0)
 	tenant := uuid.UUID{1}
 	verdict := func(position int64, amount int) {
 		r := event(position, validated, topicValidated, fmt.Sprint("v/", position), "")
