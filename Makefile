@@ -62,6 +62,10 @@ fuzz: ## Run each fuzz target for FUZZTIME (20s) on FUZZPARALLEL processors (1)
 vocabulary: ## Write the vocabulary of this binary into events/vocabularies/, after a change of a subject or a schema
 	$(GO) test ./events -run '^TestEveryVocabularyIsEmbedded$$' -count=1 -update
 
+.PHONY: errors
+errors: ## Write docs/errors.md from the table of codes in domain/codes
+	$(GO) test ./domain/codes -run '^TestTheDocumentHoldsTheTable$$' -count=1 -update
+
 .PHONY: schemathesis
 schemathesis: ## Hold the service against its description, EXAMPLES (50) requests for each operation (some 3 minutes)
 	METERPLEX_TEST_SCHEMATHESIS=$${EXAMPLES:-50} $(GO) test ./cmd/meterplex/e2e -run TestTheServiceMatchesItsOpenAPIDocument -count=1 -timeout 70m -v

@@ -28,6 +28,7 @@ var layers = map[string]layer{
 	"events":            {others: []string{"github.com/google/uuid"}},
 	"domain":            {ours: []string{"events"}, others: []string{"github.com/google/uuid"}},
 	"domain/strictjson": {},
+	"domain/codes":      {},
 	"commands":          {ours: []string{"domain", "events"}, others: []string{"github.com/google/uuid"}},
 	"projections":       {ours: []string{"events", "domain"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 
@@ -61,7 +62,7 @@ var layers = map[string]layer{
 		"github.com/go-chi/chi", "github.com/danielgtaylor/huma", "github.com/prometheus/client_golang"}},
 
 	// What a request passes before its handler knows no handler and no read model.
-	"http/problem":   {ours: []string{"commands", "domain"}},
+	"http/problem":   {ours: []string{"commands", "domain", "domain/codes"}},
 	"http/auth":      {ours: []string{"http/problem", "commands", "domain", "events"}, others: []string{"github.com/google/uuid"}},
 	"http/admission": {others: []string{"github.com/google/uuid"}},
 	"http/buffer":    {},
@@ -77,7 +78,7 @@ var layers = map[string]layer{
 	"cmd/bench":            {ours: []string{"events", "infra"}, anyOther: true},
 	"cmd/meterplex":        {ours: []string{"cmd/meterplex/cli"}, others: []string{"github.com/google/uuid"}},
 	"cmd/meterplex/output": {},
-	"cmd/meterplex/client": {ours: []string{"cmd/meterplex/output"}},
+	"cmd/meterplex/client": {ours: []string{"cmd/meterplex/output", "domain/codes"}},
 	"cmd/meterplex/config": {ours: []string{"domain", "events", "infra", "infra/postgres"}, others: []string{"github.com/alecthomas/kong"}},
 	"cmd/meterplex/importer": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/output"},
 		others: []string{"github.com/schollz/progressbar", "golang.org/x/sync"}},

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain/codes"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/problem"
@@ -59,7 +60,6 @@ func description(version string) *huma.OpenAPI {
 				operatorScheme: {Type: "http", Scheme: "bearer", Description: "An operator's key: mp_op_…."},
 			},
 		},
-		Extensions: map[string]any{"x-problems": problemCodes()},
 	}
 }
 
@@ -96,22 +96,6 @@ func (position) Schema(huma.Registry) *huma.Schema {
 
 // schemaPrefix is the prefix of schema references.
 const schemaPrefix = "#/components/schemas/"
-
-// problemCode documents a code on the reference page.
-type problemCode struct {
-	Code   string `json:"code"`
-	Status int    `json:"status"`
-	Title  string `json:"title"`
-}
-
-// problemCodes lists the codes with a status or title of their own.
-func problemCodes() []problemCode {
-	var list []problemCode
-	for _, r := range problem.Refusals() {
-		list = append(list, problemCode{r.Code, r.Status, r.Title})
-	}
-	return list
-}
 
 // describe declares an operation and builds huma's: its security from who may call it, its
 // problems from the kind of route.
@@ -204,6 +188,7 @@ func tidy(api *huma.OpenAPI) {
 			optionalOrNull(schema)
 		}
 	}
+	describeCodes(all)
 	orNull(all["Receipt"], "published", "validated", "rejected", "aggregated")
 	orNull(all["RecordedStep"], "correlationId")
 	orNull(all["ProjectionStatus"], "lastRebuild")
@@ -212,6 +197,31 @@ func tidy(api *huma.OpenAPI) {
 	orNull(all["ScopedGeneration"], "tenantId")
 	orNull(all["WithheldRecord"], "deadLetterId")
 	orNull(all["DiffBody"], "totals", "conservation")
+}
+
+// describeCodes lists the codes that each member named code can hold, from the table of codes.
+func describeCodes(all map[string]*huma.Schema) {
+	for name, schema := range all {
+		code := schema.Properties["code"]
+		if code == nil {
+			continue
+		}
+		places := codes.Event | codes.DeadLetter
+		switch name {
+		case "Problem":
+			places = codes.Request
+		case "Fault", "BulkRefusal":
+			places = codes.Request | codes.Item
+		case "EventVerdict":
+			places = codes.Event
+		}
+		if code.Enum = nil; code.Description == "" {
+			code.Description = "Stable; /docs#problems explains each."
+		}
+		for _, one := range codes.In(places) {
+			code.Enum = append(code.Enum, one)
+		}
+	}
 }
 
 // optionalOrNull documents that optional members of a body may be null: shape treats null

@@ -2,11 +2,13 @@ package http
 
 import (
 	"encoding/json"
+	"html"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/meterplex/meterplex/domain/codes"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/problem"
 )
@@ -153,6 +155,53 @@ func TestTheReferencePageLoadsNothingFromElsewhere(t *testing.T) {
 	}
 	if strings.Count(referencePage, "<script>") != 1 || strings.Count(referencePage, "<style>") != 1 || strings.Contains(referencePage, " style=") || strings.Contains(referencePage, " onclick=") {
 		t.Error("something on the page has no hash in the policy")
+	}
+}
+
+// TestTheTypeOfEveryProblemIsExplainedOnThePage: type is where the code is explained.
+func TestTheTypeOfEveryProblemIsExplainedOnThePage(t *testing.T) {
+	w := httptest.NewRecorder()
+	handlerWithoutDependencies(t, &Server{}).ServeHTTP(w, httptest.NewRequest("GET", "/docs", nil))
+	for _, c := range codes.All() {
+		page, anchor, _ := strings.Cut(problem.New(c.Name, "").Type, "#")
+		_, row, found := strings.Cut(w.Body.String(), `id="`+anchor+`"`)
+		row, _, _ = strings.Cut(row, "</tr>")
+		if page != "/docs" || anchor == "" || !found || !strings.Contains(row, html.EscapeString(c.Meaning)) || !strings.Contains(row, html.EscapeString(c.Remedy)) {
+			t.Errorf("%s leads to %s#%s, which explains: %s", c.Name, page, anchor, row)
+		}
+	}
+}
+
+// TestEveryDocumentedCodeIsOfTheTable: clients are generated from the lists.
+func TestEveryDocumentedCodeIsOfTheTable(t *testing.T) {
+	d, _ := describe(t)
+	members := 0
+	for name, raw := range d.Components.Schemas {
+		var s struct {
+			Properties map[string]struct{ Enum []string }
+		}
+		if err := json.Unmarshal(raw, &s); err != nil {
+			t.Fatal(name, err)
+		}
+		code, has := s.Properties["code"]
+		if !has {
+			continue
+		}
+		members++
+		for _, one := range code.Enum {
+			if _, found := codes.Find(one); !found {
+				t.Errorf("%s: the table has no code %s", name, one)
+			}
+		}
+		for _, sample := range map[string][]string{"Problem": {"unauthenticated", "feature_not_found"}, "EventVerdict": {"payload_conflict", "timestamp_too_old"},
+			"Fault": {"dependency_failed"}, "DeadLetter": {"fold_failed", "payload_conflict"}}[name] {
+			if !slices.Contains(code.Enum, sample) {
+				t.Errorf("%s does not list %s: %v", name, sample, code.Enum)
+			}
+		}
+	}
+	if members < 8 {
+		t.Errorf("only %d members hold codes", members)
 	}
 }
 

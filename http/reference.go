@@ -4,10 +4,15 @@ import (
 	"crypto/sha256"
 	_ "embed" // for referencePage
 	"encoding/base64"
+	"fmt"
+	"html"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/meterplex/meterplex/domain/codes"
+	"github.com/meterplex/meterplex/http/problem"
 )
 
 // referencePage renders the OpenAPI document. It is one file and loads only that
@@ -21,12 +26,37 @@ var referencePage string
 func newReference() http.Handler {
 	policy := "default-src 'none'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; img-src data:; " +
 		"script-src '" + hashOf("script") + "'; style-src '" + hashOf("style") + "'"
+	page := []byte(strings.Replace(referencePage, "{{codes}}", codeTable(), 1))
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		w.Header().Set("Content-Security-Policy", policy)
 		w.Header().Set("Referrer-Policy", "no-referrer")
-		_, _ = w.Write([]byte(referencePage))
+		_, _ = w.Write(page)
 	})
+}
+
+// codeTable renders the table of codes. It is part of the page, not made by its script, so that the
+// type of each problem leads to its row.
+func codeTable() string {
+	var b strings.Builder
+	b.WriteString("<table><thead><tr>")
+	for _, head := range []string{"code", "status", "answered in", "retry", "meaning and remedy"} {
+		b.WriteString(`<th scope="col">` + head + "</th>")
+	}
+	b.WriteString("</tr></thead><tbody>\n")
+	for _, c := range codes.All() {
+		status, retry := "–", "no"
+		if c.Status != 0 {
+			status = strconv.Itoa(c.Status)
+		}
+		if c.Retry {
+			retry = "yes"
+		}
+		fmt.Fprintf(&b, `<tr id="%s"><td><code>%s</code></td><td>%s</td><td>%s</td><td>%s</td><td>%s.<div class="soft">%s.</div></td></tr>`+"\n",
+			problem.Anchor(c.Name), c.Name, status, c.Place, retry, html.EscapeString(c.Meaning), html.EscapeString(c.Remedy))
+	}
+	b.WriteString("</tbody></table>")
+	return b.String()
 }
 
 // hashOf returns the policy hash of the page's only element of that name.

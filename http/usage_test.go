@@ -14,7 +14,11 @@ import (
 
 func (w *testService) ingest(p *account, body any) map[string]any {
 	w.Helper()
-	return w.want(202, call{"POST", "/api/v1/usage/events", p.key, nil, body})
+	answer := w.want(202, call{"POST", "/api/v1/usage/events", p.key, nil, body})
+	for _, v := range verdicts(answer) {
+		w.verdictInTable(v)
+	}
+	return answer
 }
 
 func verdicts(answer map[string]any) (list []map[string]any) {

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	nethttp "net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -338,50 +337,6 @@ func (w *testService) follow() {
 		w.must(w.pool.QueryRow(ctx, `SELECT count(*) FROM log_heads h JOIN consumer_checkpoints c USING (partition)
 			WHERE c.consumer = $1 AND c.generation = 1 AND c.position < h.position`, events.GroupEntitlements).Scan(&behind))
 	}
-}
-
-// problem is a problem of RFC 9457 with this API's members.
-type problem struct {
-	Type, Title, Detail, Instance, Code, TraceID string
-	Status                                       int
-	Errors                                       []struct{ Pointer, Code, Detail string }
-}
-
-// leaks are words that no answer may contain.
-var leaks = []string{"SQLSTATE", "goroutine", ".go:", "/root", "/usr", "pgx", "ERROR:", "runtime error", "panic", "unmarshal"}
-
-// refused checks that an answer is a complete problem with a status and a code, is small
-// and leaks nothing.
-func (w *testService) refused(a answer, status int, code string) problem {
-	w.Helper()
-	var p problem
-	decoder := json.NewDecoder(bytes.NewReader(a.body))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&p); err != nil {
-		w.Errorf("the answer is no problem: %v: %d %.300s", err, a.status, a.body)
-		return p
-	}
-	if a.status != status || p.Status != status || p.Code != code {
-		w.Errorf("answered %d (%d) %s instead of %d %s: %s", a.status, p.Status, p.Code, status, code, p.Detail)
-	}
-	if a.header.Get("Content-Type") != "application/problem+json" || a.header.Get("X-Request-Id") == "" || len(a.header.Values("X-Request-Id")) != 1 {
-		w.Errorf("headers %v", a.header)
-	}
-	if p.Type == "" || p.Title == "" || p.Detail == "" || p.Instance == "" || len(p.TraceID) != 32 || p.Errors == nil {
-		w.Errorf("incomplete: %s", a.body)
-	}
-	if len(a.body) > 4096 {
-		w.Errorf("%d bytes", len(a.body))
-	}
-	for _, word := range leaks {
-		if strings.Contains(string(a.body), word) {
-			w.Errorf("the answer holds %q: %s", word, a.body)
-		}
-	}
-	if status == 401 && a.header.Get("WWW-Authenticate") == "" || (status == 429 || status == 503) && a.header.Get("Retry-After") == "" {
-		w.Errorf("a header is missing: %v", a.header)
-	}
-	return p
 }
 
 // raw sends bytes unchanged and returns the answer.

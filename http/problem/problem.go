@@ -1,5 +1,5 @@
-// Package problem holds the answers to refused and failed requests (RFC 9457), and the only
-// map from codes to statuses.
+// Package problem holds the answers to refused and failed requests (RFC 9457). Their statuses and
+// titles are those of the table in domain/codes.
 package problem
 
 import (
@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/meterplex/meterplex/domain/codes"
 )
 
 // Problem is the answer to every refused or failed request (RFC 9457). Code is stable:
@@ -44,10 +46,23 @@ const (
 
 // New returns the problem of a code, with the status and the title of the code.
 func New(code, detail string) *Problem {
-	r := refusalOf(code)
-	return &Problem{Type: "/docs#problem-" + code, Title: r.Title, Status: r.Status, Code: code, Errors: []Fault{},
-		Detail: Clip(detail, maxDetail), retryAfter: r.retry}
+	entry := entryOf(code)
+	return &Problem{Type: "/docs#" + Anchor(code), Title: entry.Meaning, Status: entry.Status, Code: code, Errors: []Fault{},
+		Detail: Clip(detail, maxDetail), retryAfter: entry.After}
 }
+
+// entryOf returns the entry of a code. A code without an entry is a fault of the source, which a
+// test finds; its problem is still a refusal of the request.
+func entryOf(code string) codes.Code {
+	entry, found := codes.Find(code)
+	if !found || entry.Status == 0 {
+		return codes.Code{Name: code, Status: http.StatusBadRequest, Meaning: "The request is invalid"}
+	}
+	return entry
+}
+
+// Anchor returns the id of a code's row on the page /docs.
+func Anchor(name string) string { return "problem-" + name }
 
 // At adds the pointer of the invalid member, with the problem's own code and detail.
 func (p *Problem) At(pointer string) *Problem {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/output"
+	"github.com/meterplex/meterplex/domain/codes"
 )
 
 // Problem is an error response: application/problem+json (RFC 9457) with the
@@ -72,19 +73,13 @@ func (p *Problem) hint() string {
 	if p.Hint != "" {
 		return output.Printable(p.Hint)
 	}
-	switch p.Code {
-	case "unauthenticated":
-		return "give a key that is not expired or revoked by METERPLEX_KEY or --key"
-	case "forbidden":
-		return "the key lacks the scope for this: tenants' usage needs a tenant key, the catalogue an operator key with admin"
-	case "tenant_suspended":
-		return "meterplex tenants update ID --status ACTIVE lets its keys in again"
-	case "idempotency_key_reused":
-		return "give another --idempotency-key, or none"
-	case "projection_behind":
-		return "wait longer (--wait), or ask again"
-	}
-	return ""
+	return Remedy(p.Code)
+}
+
+// Remedy returns the remedy of a code, "" if this release does not know the code.
+func Remedy(code string) string {
+	c, _ := codes.Find(code)
+	return c.Remedy
 }
 
 // IsAnswer reports whether the service answered the question with no, rather than

@@ -1,0 +1,40 @@
+package codes
+
+// tenants holds the codes of requests about tenants, their keys and their subscriptions.
+func tenants() []Code {
+	return []Code{
+		{"class_invalid", 400, Request, false, 0, "The class is invalid", "Send small, medium or large"},
+		{"data_residency_invalid", 400, Request, false, 0, "dataResidency is invalid", "Send a name that matches ^[a-z][a-z0-9-]{0,31}$, e.g. eu-central-1"},
+		{"expires_at_invalid", 400, Request, false, 0, "expiresAt is invalid", "Send an RFC 3339 time in the future, or omit it"},
+		{"key_not_found", 404, Request, false, 0, "Key not found", "Use an id of the list of keys; the id is not the secret"},
+		{"key_not_usable", 409, Request, false, 0, "The key is revoked or expired", "Create a new key"},
+		{"mode_invalid", 400, Request, false, 0, "The mode is invalid", "Send live or test"},
+		{"name_invalid", 400, Request, false, 0, "The name is invalid", "Send a text of 1 to 200 characters without control characters"},
+		{"overlap_invalid", 400, Request, false, 0, "overlapSeconds is out of range", "Send a number of seconds in the range that the detail names"},
+		{"overlap_seconds_invalid", 400, Request, false, 0, "overlapSeconds is invalid", "Send an integer number of seconds, in digits only"},
+		{"plan_invalid", 400, Request, false, 0, "The plan is invalid", "Send the key of a plan as a string"},
+		{"plan_not_found", 404, Request, false, 0, "Plan not found", "Define the plan with PUT /plans/{key}, or use a key of GET /plans"},
+		{"scopes_invalid", 400, Request, false, 0, "The scopes are invalid", "Send at least one scope of those that the detail names, each once"},
+		{"status_invalid", 400, Request, false, 0, "The status is invalid", "Send a status that the member documents"},
+		{"subscription_exists", 409, Request, false, 0, "The tenant has an active subscription", "End that subscription first, or change its plan (PATCH)"},
+		{"subscription_not_found", 404, Request, false, 0, "Subscription not found", "Use an id of GET /tenants/{id}/subscriptions"},
+		{"tenant_id_invalid", 400, Request, false, 0, "The tenantId is invalid", "Send the UUID of a tenant as a string"},
+		{"tenant_not_found", 404, Request | DeadLetter, false, 0, "Tenant not found", "Use an id of GET /tenants"},
+	}
+}
+
+// catalogue holds the codes of requests about features, plans and entitlement checks.
+func catalogue() []Code {
+	return []Code{
+		{"entitlements_invalid", 400, Request, false, 0, "An entitlement of the plan is invalid", "Correct the entitlement that the pointer names: each names a defined feature, once"},
+		{"feature_type_fixed", 409, Request, false, 0, "The type of a feature does not change", "Define another feature with the other type"},
+		{"features_invalid", 400, Request, false, 0, "features is invalid", "Send a list of 1 to 100 questions, each with a feature"},
+		{"limit_behavior_invalid", 400, Request, false, 0, "limitBehavior is invalid", "Send HARD or SOFT"},
+		{"limit_invalid", 400, Request, false, 0, "The limit is invalid", "Send an integer in the range that the detail names, or null for no limit"},
+		{"lookup_key_invalid", 400, Request, false, 0, "The lookup key is invalid", "Use a key that matches ^[a-z][a-z0-9_.-]{0,63}$"},
+		{"on_ingest_invalid", 400, Request, false, 0, "onIngest is invalid", "Send record"},
+		{"plan_key_invalid", 400, Request, false, 0, "The key of the plan is invalid", "Use a key that matches the expression in the detail"},
+		{"reset_period_invalid", 400, Request, false, 0, "resetPeriod is invalid", "Send MONTHLY, ANNUALLY or NEVER"},
+		{"unit_invalid", 400, Request, false, 0, "The unit is invalid", "Send a shorter text, or omit it"},
+	}
+}

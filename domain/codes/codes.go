@@ -1,0 +1,84 @@
+// Package codes is the one table of the codes that clients branch on: those of refused requests,
+// of refused events and of dead letters, each with its status, meaning, remedy and whether a retry
+// can succeed. Problems, the OpenAPI document, the page /docs, docs/errors.md and the hints of the
+// command line derive from it. It decides nothing: the code that refuses names its code.
+package codes
+
+import (
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Code is an entry of the table.
+type Code struct {
+	// Name is stable and in snake_case.
+	Name string
+	// Status is the HTTP status of a request that is refused with the code, 0 if no request is.
+	Status int
+	// Place holds the members in which the code is answered.
+	Place Place
+	// Retry reports whether the same request or event can succeed later.
+	Retry bool
+	// After is the shortest wait before a retry of a request, in seconds, for Retry-After; 0 for none.
+	After int
+	// Meaning is one sentence without a full stop, the same for each occurrence.
+	Meaning string
+	// Remedy is the next action of the caller, an imperative sentence without a full stop.
+	Remedy string
+}
+
+// Place is a set of members in which a code is answered.
+type Place uint8
+
+// The places of codes.
+const (
+	Request    Place = 1 << iota // code of a problem, and code in its errors
+	Event                        // code of an event of POST /usage/events
+	DeadLetter                   // code of a dead letter, and of its event in lists and receipts
+	Item                         // code in the errors of a problem, of an entry of a bulk answer, or in the failure of a rebuild
+)
+
+// All returns the table, ordered by name.
+func All() []Code {
+	all := slices.Concat(access(), bodies(), parameters(), usageMembers(), usagePolicy(), tenants(), catalogue(), deadLetters(), failures(),
+		rebuilds(), promotions(), replays(), service())
+	slices.SortFunc(all, func(a, b Code) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// In returns the names of the codes that are answered in one of the places, in order.
+func In(places Place) (names []string) {
+	for _, c := range All() {
+		if c.Place&places != 0 {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// Find returns the entry of a name, and whether the table has one.
+func Find(name string) (Code, bool) {
+	c, found := byName()[name]
+	return c, found
+}
+
+// byName holds the table once: a busy service refuses many requests.
+var byName = sync.OnceValue(func() map[string]Code {
+	entries := map[string]Code{}
+	for _, c := range All() {
+		entries[c.Name] = c
+	}
+	return entries
+})
+
+// String names the places as docs/errors.md does.
+func (p Place) String() string {
+	var names []string
+	for i, name := range []string{"request", "event", "dead letter", "item"} {
+		if p&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
