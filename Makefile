@@ -66,6 +66,10 @@ vocabulary: ## Write the vocabulary of this binary into events/vocabularies/, af
 errors: ## Write docs/errors.md from the table of codes in domain/codes
 	$(GO) test ./domain/codes -run '^TestTheDocumentHoldsTheTable$$' -count=1 -update
 
+.PHONY: examples
+examples: ## Send the examples of http/examples to a service, and write its answers into them
+	$(GO) test ./http -run '^TestEveryExampleIsSent$$' -count=1 -update
+
 .PHONY: schemathesis
 schemathesis: ## Hold the service against its description, EXAMPLES (50) requests for each operation (some 3 minutes)
 	METERPLEX_TEST_SCHEMATHESIS=$${EXAMPLES:-50} $(GO) test ./cmd/meterplex/e2e -run TestTheServiceMatchesItsOpenAPIDocument -count=1 -timeout 70m -v

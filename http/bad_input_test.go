@@ -224,7 +224,7 @@ func (w *testService) paths(a *account) []badInput {
 		get(a.key, "/API/V1/usage/events", 404, "not_found"),
 		get(a.key, "/api/v1/usage/Events", 404, "not_found"),
 		get(a.key, "/api/v2/usage/events", 404, "not_found"),
-		get(a.key, "/", 404, "not_found"),
+		get(a.key, "/api", 404, "not_found"),
 		get(a.key, "/api/v1/usage/events/../aggregates", 404, "not_found"),
 		get(a.key, receipt+"..%2F..%2Ftenants", 404, "not_found"),
 		get(a.key, receipt+"%2e%2e", 404, "not_found"),

@@ -212,7 +212,9 @@ func pathCases(route auth.Route, base call) (list []badCase) {
 	add("paths", "two slashes before", "/"+path, []int{404}, "not_found")
 	add("paths", "slash behind", path+"/", []int{404, 405, 400}, "")
 	add("paths", "two slashes behind", path+"//", []int{404}, "not_found")
-	add("paths", "upper case", strings.ToUpper(path), []int{404}, "not_found")
+	if upper := strings.ToUpper(path); upper != path {
+		add("paths", "upper case", upper, []int{404}, "not_found")
+	}
 	add("paths", "NUL", path+"%00", []int{400}, "path_invalid")
 	add("paths", "CR LF", path+"%0d%0aX:1", []int{400}, "path_invalid")
 	add("paths", "not UTF-8", path+"%ff", []int{400}, "path_invalid")

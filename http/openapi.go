@@ -162,16 +162,14 @@ func tidy(api *huma.OpenAPI) {
 	delete(all, "ErrorModel")
 	delete(all, "ErrorDetail")
 	read, shaped := map[string]bool{}, map[string]bool{}
-	for _, item := range api.Paths {
-		for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Patch, item.Delete} {
-			if op == nil || op.RequestBody == nil {
-				continue
-			}
-			for _, media := range op.RequestBody.Content {
-				markRead(api.Components.Schemas, media.Schema, read)
-				if op.SkipValidateBody {
-					markRead(api.Components.Schemas, media.Schema, shaped)
-				}
+	for _, op := range operationsOf(api) {
+		if op.RequestBody == nil {
+			continue
+		}
+		for _, media := range op.RequestBody.Content {
+			markRead(api.Components.Schemas, media.Schema, read)
+			if op.SkipValidateBody {
+				markRead(api.Components.Schemas, media.Schema, shaped)
 			}
 		}
 	}

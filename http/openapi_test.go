@@ -31,11 +31,12 @@ type documentedCall struct {
 	Tags        []string              `json:"tags"`
 	Security    []map[string][]string `json:"security"`
 	Parameters  []struct {
-		Name, In string
-		Required bool
-		Schema   json.RawMessage
+		Name, In, Description string
+		Required              bool
+		Schema                json.RawMessage
 	} `json:"parameters"`
-	Responses map[string]struct {
+	RequestBody json.RawMessage `json:"requestBody"`
+	Responses   map[string]struct {
 		Description string                     `json:"description"`
 		Headers     map[string]json.RawMessage `json:"headers"`
 		Content     map[string]json.RawMessage `json:"content"`
@@ -57,10 +58,10 @@ func describe(t *testing.T) (document, []byte) {
 func TestNullableMembersAreDescribed(t *testing.T) {
 	d, _ := describe(t)
 	for _, c := range []struct{ schema, want string }{
-		{"SubscriptionChange", `"plan":{"maxLength":64,"minLength":1,"type":["string","null"]}`},
+		{"SubscriptionChange", `"plan":{"description":"The key of the plan.","maxLength":64,"minLength":1,"type":["string","null"]}`},
 		{"SubscriptionChange", `"enum":["ACTIVE","TRIALING","PAST_DUE","CANCELLED","EXPIRED",null]`},
 		{"NewVerify", `"repair":{"description":"Replace the live rows where they differ.","type":["boolean","null"]}`},
-		{"NewKey", `"name":{"maxLength":200,"minLength":1,"type":"string"}`}, // required
+		{"NewKey", `"name":{"description":"A name for people.","maxLength":200,"minLength":1,"type":"string"}`}, // required
 	} {
 		if got := string(d.Components.Schemas[c.schema]); !strings.Contains(got, c.want) {
 			t.Errorf("%s has no %s: %s", c.schema, c.want, got)

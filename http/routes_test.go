@@ -40,7 +40,7 @@ func TestTheRouteTableHoldsWhatIsServedAndDescribed(t *testing.T) {
 		t.Fatal(err)
 	}
 	described := describedRoutes(t, site.router)
-	plain := []string{"GET /metrics", "GET /openapi.json", "GET /openapi.yaml", "GET /docs"}
+	plain := []string{"GET /metrics", "GET /openapi.json", "GET /openapi.yaml", "GET /docs", "GET /"}
 	rows := 0
 	for _, row := range Routes() {
 		if !served[row.Name()] {

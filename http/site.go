@@ -74,6 +74,7 @@ func (t *site) mount(op *huma.Operation, body *shape.Body, next http.Handler) {
 // finish returns the errors of the operations and completes the OpenAPI document.
 func (t *site) finish() error {
 	tidy(t.api.OpenAPI())
+	t.faults = append(t.faults, describeMembers(t.api.OpenAPI()), addExamples(t.api.OpenAPI()))
 	return errors.Join(t.faults...)
 }
 

@@ -131,7 +131,7 @@ func hasAttributes(header http.Header) bool {
 func describeIngest(op *huma.Operation, types schemas) {
 	cloudEvent := types.of(cloudEvent{})
 	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
-		mediaJSON:            {Schema: types.of(usageBatch{}), Example: exampleBatch()},
+		mediaJSON:            {Schema: types.of(usageBatch{})},
 		mediaCloudEvent:      {Schema: cloudEvent},
 		mediaCloudEventBatch: {Schema: &huma.Schema{Type: huma.TypeArray, Items: cloudEvent, MinItems: ptr(1), MaxItems: ptr(domain.MaxBatch)}},
 	}}
@@ -183,10 +183,4 @@ type cloudEvent struct {
 type cloudEventData struct {
 	Amount   int64          `json:"amount" minimum:"1" maximum:"9007199254740991"`
 	Metadata map[string]any `json:"metadata,omitempty"`
-}
-
-func exampleBatch() any {
-	return map[string]any{"events": []any{map[string]any{
-		"eventId": "evt_1", "feature": "api_calls", "amount": 1, "timestamp": "2026-05-01T12:00:00Z",
-	}}}
 }

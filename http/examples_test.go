@@ -1,0 +1,254 @@
+package http_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/http/auth"
+)
+
+var updateExamples = flag.Bool("update", false, "write the answers of the examples in http/examples")
+
+// exampleTime is the timestamp of the examples' events; the test sends the present time instead.
+const (
+	exampleTime  = "2026-05-01T12:00:00Z"
+	exampleMonth = "2026-05"
+)
+
+// exampleID is the form of the ids of the examples.
+const exampleID = "0196c0de-0000-7000-8000-%012d"
+
+// exampleFixture is a service with one of everything that the examples name.
+type exampleFixture struct {
+	*testService
+	a   *account
+	ids map[string]string // ids of the examples, to those of the service
+	now string
+	doc any // the OpenAPI document
+}
+
+func newExampleFixture(t *testing.T) *exampleFixture {
+	f := &exampleFixture{testService: newTestService(t, withDoublingFold), now: time.Now().UTC().Format(time.RFC3339)}
+	f.catalogue()
+	f.a = f.newAccount("Acme")
+	f.ingest(f.a, batch(event("order-1", map[string]any{"feature": "storage", "amount": 10})))
+	f.ingest(f.a, batch(event("order-1", map[string]any{"feature": "storage", "amount": 11})))
+	f.rejections(f.a, "gone", 2)
+	f.letter(f.a)
+	f.fold()
+	f.withhold(f.a, events.TopicUsageRaw, 1, 2)
+	f.want(201, call{"PUT", "/api/v1/plans/starter", bootstrap, nil, `{"name":"Starter","entitlements":[{"feature":"api_calls","limit":50000}]}`})
+	_, spare := f.key("", nil, "audit")
+	replay := f.want(202, call{"POST", "/api/v1/replays/rewind", bootstrap, nil, `{"reason":"the topic was restored"}`})["id"].(string)
+	f.ids = map[string]string{}
+	for i, id := range []string{f.a.id, f.a.subscription, f.a.keyID, spare, f.a.letterID, "", replay, f.firstOf(f.a)} {
+		f.ids[fmt.Sprintf(exampleID, i+1)] = id
+	}
+	f.published()
+	w := httptest.NewRecorder()
+	handler, err := (&http.Server{}).Handler()
+	f.must(err)
+	handler.ServeHTTP(w, httptest.NewRequest("GET", "/openapi.json", nil))
+	f.doc, err = jsonschema.UnmarshalJSON(w.Body)
+	f.must(err)
+	return f
+}
+
+// sent replaces the ids, the time and the month of the examples by those of the service.
+func (f *exampleFixture) sent(text string) string {
+	for example, actual := range f.ids {
+		text = strings.ReplaceAll(text, example, actual)
+	}
+	return strings.ReplaceAll(strings.ReplaceAll(text, exampleTime, f.now), exampleMonth, f.now[:len(exampleMonth)])
+}
+
+// shown replaces what sent does, in the other direction, and secrets.
+func (f *exampleFixture) shown(text string) string {
+	for example, actual := range f.ids {
+		if actual != "" {
+			text = strings.ReplaceAll(text, actual, example)
+		}
+	}
+	text = strings.ReplaceAll(strings.ReplaceAll(text, f.now, exampleTime), f.now[:len(exampleMonth)], exampleMonth)
+	return secretForm.ReplaceAllString(text, "mp_${1}_0000000000000000000000000000000000000000000")
+}
+
+var (
+	secretForm = regexp.MustCompile(`mp_(live|test|op)_[A-Za-z0-9_-]{32,}`)
+	unitsForm  = regexp.MustCompile(`("units":\[\{[^}]*\})[^\]]*\]`)
+)
+
+// Operations that are sent before and after the others, which are sent by name.
+var (
+	firstExamples = []string{"ingestUsage", "getOutbox"}
+	lastExamples  = []string{"discardDeadLetter", "retryDeadLetter", "promoteRebuild", "rollBackRebuild", "abandonRebuild", "changeSubscription", "revokeKey", "revokeOperatorKey"}
+)
+
+// before prepares an operation.
+func (f *exampleFixture) before(operation string) {
+	switch operation {
+	case "getOutbox": // a rebuild by another fold version: from now on the test folds no usage
+		f.fold()
+		f.ids[fmt.Sprintf(exampleID, 6)] = f.rebuilt("usage_aggregates", map[string]any{"reason": "new fold version"})
+		f.published()
+	case "retryDeadLetter":
+		f.must(f.pool.QueryRow(f.Context(), `SELECT id FROM dead_letter_events WHERE stage = 'VALIDATION' AND status = 'FAILED' AND id <> $1 LIMIT 1`, f.a.letterID).Scan(&f.a.letterID))
+		f.ids[fmt.Sprintf(exampleID, 5)] = f.a.letterID
+	case "abandonRebuild":
+		f.ids[fmt.Sprintf(exampleID, 6)] = f.rebuilt("entitlement_reads", map[string]any{"reason": "new fold version"})
+	}
+}
+
+// TestEveryExampleIsSent: the examples of the OpenAPI document are requests that the service
+// accepts, and their answers have the members of the service's. With -update it writes the answers.
+func TestEveryExampleIsSent(t *testing.T) {
+	f := newExampleFixture(t)
+	operations := map[string]string{} // to METHOD path
+	for path, item := range f.doc.(map[string]any)["paths"].(map[string]any) {
+		for method, o := range item.(map[string]any) {
+			operations[o.(map[string]any)["operationId"].(string)] = strings.ToUpper(method) + " " + path
+		}
+	}
+	var order []string
+	for name := range operations {
+		if !slices.Contains(firstExamples, name) && !slices.Contains(lastExamples, name) {
+			order = append(order, name)
+		}
+	}
+	slices.Sort(order)
+	routes := map[string]auth.Route{}
+	for _, r := range http.Routes() {
+		routes[r.Name()] = r
+	}
+	for _, name := range slices.Concat(firstExamples, order, lastExamples) {
+		f.before(name)
+		route, known := routes[operations[name]]
+		e, err := http.ExampleOf(name)
+		if err != nil || !known {
+			t.Error(name, known, err)
+			continue
+		}
+		e.Answer = f.example(name, route, e, http.MediaExample{Media: "application/json", Query: e.Query, Body: e.Body, Answer: e.Answer})
+		for i := range e.More {
+			e.More[i].Answer = f.example(name, route, e, e.More[i])
+		}
+		if *updateExamples {
+			text, err := json.MarshalIndent(e, "", "  ")
+			f.must(err)
+			f.must(os.WriteFile("examples/"+name+".json", append(text, '\n'), 0o644))
+		}
+	}
+}
+
+// example sends one example, compares its answer with the service's, and returns the latter.
+func (f *exampleFixture) example(name string, route auth.Route, e *http.Example, one http.MediaExample) json.RawMessage {
+	f.Helper()
+	c := call{method: route.Method, key: bootstrap, header: map[string]string{}}
+	if route.Who == auth.Tenant || route.Who == auth.Either || route.Who == auth.AnyKey {
+		c.key = f.a.key
+	}
+	c.path = parameter.ReplaceAllStringFunc(route.Path, func(p string) string { return url.PathEscape(f.sent(e.Path[strings.Trim(p, "{}")])) })
+	query := url.Values{}
+	for k, v := range one.Query {
+		if query.Set(k, f.sent(v)); k == "tenantId" && route.Who != auth.Operator {
+			c.key = bootstrap
+		}
+	}
+	if c.path += "?" + query.Encode(); len(query) == 0 {
+		c.path = strings.TrimSuffix(c.path, "?")
+	}
+	if one.Body != nil {
+		c.body, c.header["Content-Type"] = f.sent(string(one.Body)), one.Media
+		f.valid(name, "requestBody/content/"+escaped(one.Media)+"/schema", one.Body)
+	}
+	got := f.answerOf(c)
+	media, _, _ := strings.Cut(got.header.Get("Content-Type"), ";")
+	if got.status/100 != 2 {
+		f.Errorf("%s: %s %s: %d %s", name, c.method, c.path, got.status, got.body)
+		return one.Answer
+	}
+	if len(got.body) == 0 {
+		return nil
+	}
+	actual := json.RawMessage(f.shown(string(got.body)))
+	if !strings.HasSuffix(media, "json") || media == "application/x-ndjson" {
+		first, _, _ := strings.Cut(string(actual), "\n{") // of NDJSON the first line
+		actual, _ = json.Marshal(unitsForm.ReplaceAllString(strings.TrimSuffix(first, "\n"), "$1]") + "\n")
+	} else {
+		f.valid(name, fmt.Sprintf("responses/%d/content/%s/schema", got.status, escaped(media)), actual)
+		actual = shortened(actual)
+	}
+	if *updateExamples {
+		return actual
+	}
+	if one.Answer == nil {
+		f.Errorf("%s: the example has no answer: run go test ./http -run TestEveryExampleIsSent -update", name)
+		return nil
+	}
+	if strings.HasSuffix(media, "json") && media != "application/x-ndjson" {
+		f.valid(name, fmt.Sprintf("responses/%d/content/%s/schema", got.status, escaped(media)), one.Answer)
+	}
+	if example, is := formOf(one.Answer), formOf(actual); example != is {
+		f.Errorf("%s: the example's answer has the form\n%s\nand the service's\n%s", name, example, is)
+	}
+	return one.Answer
+}
+
+// answerOf returns an answer; of a stream of progress, which does not end, the first event.
+func (f *exampleFixture) answerOf(c call) answer {
+	f.Helper()
+	if !strings.Contains(c.path, "/rebuilds/") || !strings.HasSuffix(c.path, "/events") {
+		return f.do(c)
+	}
+	ctx, stop := context.WithCancel(f.Context())
+	defer stop()
+	r, err := newRequest(ctx, c, f.url)
+	f.must(err)
+	response, err := f.client.Do(r)
+	f.must(err)
+	defer response.Body.Close()
+	var text strings.Builder
+	for lines := bufio.NewScanner(response.Body); lines.Scan() && lines.Text() != ""; {
+		text.WriteString(lines.Text() + "\n")
+	}
+	return answer{response.StatusCode, response.Header, []byte(text.String() + "\n")}
+}
+
+// valid checks a value against a schema of the document.
+func (f *exampleFixture) valid(operation, schema string, value json.RawMessage) {
+	f.Helper()
+	compiler := jsonschema.NewCompiler()
+	f.must(compiler.AddResource("mem:///openapi.json", f.doc))
+	for path, item := range f.doc.(map[string]any)["paths"].(map[string]any) {
+		for method, o := range item.(map[string]any) {
+			if o.(map[string]any)["operationId"] != operation {
+				continue
+			}
+			compiled, err := compiler.Compile("mem:///openapi.json#/paths/" + escaped(path) + "/" + method + "/" + schema)
+			if err != nil {
+				f.Errorf("%s: %v", operation, err)
+				return
+			}
+			parsed, err := jsonschema.UnmarshalJSON(strings.NewReader(string(value)))
+			f.must(err)
+			if err := compiled.Validate(parsed); err != nil {
+				f.Errorf("%s: %v: %s", operation, err, value)
+			}
+		}
+	}
+}
