@@ -20,7 +20,7 @@ func (s *service) deadLetterOperations(t *site) {
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
 	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: readers, id: "listDeadLetters", tag: "Dead letters", summary: "List dead letters",
 		description: "Newest first, without payloads.", problems: []int{gone}}, s.listDeadLetters)
-	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: readers, id: "getDeadLetter", tag: "Dead letters", summary: "Read a dead letter",
+	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: readers, id: "getDeadLetter", tag: "Dead letters", summary: "Read a dead letter", description: "With the payload of the event, and its place on the broker.",
 		problems: []int{gone}}, s.getDeadLetter)
 	serve(t, operation{method: http.MethodPost, path: one + "/retry", who: auth.Operator, scopes: deciders, id: "retryDeadLetter", tag: "Dead letters", status: http.StatusAccepted,
 		summary:     "Retry a dead letter",

@@ -254,7 +254,7 @@ func describeExport(op *huma.Operation, types schemas) {
 	op.Parameters = append(wantedParams(true), &huma.Param{Name: "format", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"ndjson", "parquet"}, Default: "ndjson"},
 		Description: "parquet is not written yet."})
 	op.Responses["200"] = &huma.Response{Description: "Each line is an envelope. An answer that breaks off does not have all.",
-		Content: map[string]*huma.MediaType{mediaNDJSON: {Schema: types.of(loggedEvent{})}}}
+		Content: map[string]*huma.MediaType{mediaNDJSON: types.stream(mediaNDJSON, loggedEvent{})}}
 }
 
 func describeEventStream(op *huma.Operation, types schemas) {
@@ -263,7 +263,7 @@ func describeEventStream(op *huma.Operation, types schemas) {
 		&huma.Param{Name: "follow", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"true", "false"}, Default: "true"}, Description: "false: end where the log ends now."},
 		&huma.Param{Name: "Last-Event-ID", In: "header", Schema: &huma.Schema{Type: huma.TypeString}, Description: "The id of the last event that came; begin after it."})
 	op.Responses["200"] = &huma.Response{Description: "Each event's data is an envelope.",
-		Content: map[string]*huma.MediaType{mediaEvents: {Schema: types.of(loggedEvent{})}}}
+		Content: map[string]*huma.MediaType{mediaEvents: types.stream(mediaEvents, loggedEvent{})}}
 }
 
 // wantedParams documents EventsWanted for operations without reflection.

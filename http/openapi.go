@@ -24,12 +24,6 @@ Every answer carries ` + "`X-Request-Id`" + `. Errors are ` + "`application/prob
 query parameters and unknown members are errors. Times are RFC 3339 with an offset, answered in UTC. A position, as in 17-4711,
 is a place in the event log. Lists are pages: send ` + "`nextCursor`" + ` back as ` + "`cursor`" + ` until it is null.`
 
-// Names of the security schemes.
-const (
-	tenantScheme   = "tenantKey"
-	operatorScheme = "operatorKey"
-)
-
 // description returns the document without operations.
 func description(version string) *huma.OpenAPI {
 	if version == "" {
@@ -37,7 +31,8 @@ func description(version string) *huma.OpenAPI {
 	}
 	return &huma.OpenAPI{
 		OpenAPI: "3.1.0",
-		Info:    &huma.Info{Title: "Meterplex", Version: version, Description: about},
+		Info: &huma.Info{Title: "Meterplex", Version: version, Description: about,
+			Contact: &huma.Contact{Name: "The operator of this service"}, License: &huma.License{Name: "All rights reserved"}},
 		Servers: []*huma.Server{{URL: "/"}},
 		Tags: []*huma.Tag{
 			{Name: "Usage", Description: "Send usage events and read their status."},
@@ -56,8 +51,10 @@ func description(version string) *huma.OpenAPI {
 		Components: &huma.Components{
 			Schemas: newRegistry(),
 			SecuritySchemes: map[string]*huma.SecurityScheme{
-				tenantScheme:   {Type: "http", Scheme: "bearer", Description: "A tenant's key: mp_live_… or mp_test_…. It names the tenant."},
-				operatorScheme: {Type: "http", Scheme: "bearer", Description: "An operator's key: mp_op_…."},
+				tenantScheme: {Type: "http", Scheme: "bearer", Description: "A tenant's key: mp_live_… or mp_test_…. It names the tenant.",
+					Extensions: scopesOf(commands.TenantScopes())},
+				operatorScheme: {Type: "http", Scheme: "bearer", Description: "An operator's key: mp_op_….",
+					Extensions: scopesOf(commands.OperatorScopes())},
 			},
 		},
 	}
@@ -110,7 +107,10 @@ func (t *site) describe(o operation) huma.Operation {
 		statuses = append(statuses, http.StatusTooManyRequests) // the tenant's share
 	}
 	if route.Who != auth.Public {
-		op.Security = security(route)
+		accepted, scopes := security(route)
+		if op.Security = accepted; scopes != nil {
+			op.Extensions = map[string]any{requiredScopes: scopes}
+		}
 		statuses = append(statuses, http.StatusUnauthorized, http.StatusForbidden)
 	} else {
 		op.Security = []map[string][]string{}
@@ -137,22 +137,6 @@ func refusalHeaders(status int) map[string]*huma.Param {
 		return map[string]*huma.Param{"Retry-After": {Schema: &huma.Schema{Type: huma.TypeInteger}, Description: "So many seconds later the same may be sent again."}}
 	}
 	return nil
-}
-
-// security lists the accepted keys as alternatives.
-func security(route *auth.Route) []map[string][]string {
-	if route.Who == auth.AnyKey {
-		return []map[string][]string{{tenantScheme: {}}, {operatorScheme: {}}}
-	}
-	var all []map[string][]string
-	for _, scope := range route.Scopes {
-		scheme := tenantScheme
-		if slices.Contains(commands.OperatorScopes(), scope) {
-			scheme = operatorScheme
-		}
-		all = append(all, map[string][]string{scheme: {scope}})
-	}
-	return all
 }
 
 // tidy removes the schemas that huma adds for its own errors, and allows unknown members

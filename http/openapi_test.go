@@ -15,13 +15,18 @@ import (
 
 // document holds the parts of the description that the tests read.
 type document struct {
-	OpenAPI    string                               `json:"openapi"`
-	Info       struct{ Title, Version string }      `json:"info"`
+	OpenAPI string `json:"openapi"`
+	Info    struct {
+		Title, Version   string
+		License, Contact struct{ Name string }
+	} `json:"info"`
 	Tags       []struct{ Name string }              `json:"tags"`
 	Paths      map[string]map[string]documentedCall `json:"paths"`
 	Components struct {
 		Schemas         map[string]json.RawMessage `json:"schemas"`
-		SecuritySchemes map[string]json.RawMessage `json:"securitySchemes"`
+		SecuritySchemes map[string]struct {
+			Scopes map[string]string `json:"x-scopes"`
+		} `json:"securitySchemes"`
 	} `json:"components"`
 }
 
@@ -30,6 +35,8 @@ type documentedCall struct {
 	Summary     string                `json:"summary"`
 	Tags        []string              `json:"tags"`
 	Security    []map[string][]string `json:"security"`
+	Scopes      map[string][]string   `json:"x-required-scopes"`
+	Description string                `json:"description"`
 	Parameters  []struct {
 		Name, In, Description string
 		Required              bool
@@ -71,7 +78,7 @@ func TestNullableMembersAreDescribed(t *testing.T) {
 
 func TestTheOpenAPIDocumentIsComplete(t *testing.T) {
 	d, raw := describe(t)
-	if d.OpenAPI != "3.1.0" || d.Info.Version != "1.2.3" {
+	if d.OpenAPI != "3.1.0" || d.Info.Version != "1.2.3" || d.Info.License.Name == "" || d.Info.Contact.Name == "" {
 		t.Errorf("%s %v", d.OpenAPI, d.Info)
 	}
 	ids := map[string]bool{}
@@ -82,7 +89,7 @@ func TestTheOpenAPIDocumentIsComplete(t *testing.T) {
 	for path, item := range d.Paths {
 		for method, call := range item {
 			name := strings.ToUpper(method) + " " + path
-			if call.OperationID == "" || ids[call.OperationID] || call.Summary == "" || len(call.Tags) != 1 {
+			if call.OperationID == "" || ids[call.OperationID] || call.Summary == "" || call.Description == "" || len(call.Tags) != 1 {
 				t.Errorf("%s: id %q, summary %q, tags %v", name, call.OperationID, call.Summary, call.Tags)
 			}
 			ids[call.OperationID] = true
@@ -90,7 +97,7 @@ func TestTheOpenAPIDocumentIsComplete(t *testing.T) {
 				t.Errorf("%s: the tag %s is not explained", name, call.Tags[0])
 			}
 			checkDocumented(t, name, path, call)
-			if got := scopesOf(call); !slices.Equal(got, rows[name].Scopes) {
+			if got := requiredOf(t, d, call); !slices.Equal(got, rows[name].Scopes) {
 				t.Errorf("%s: scopes %v in the description, %v in the table", name, got, rows[name].Scopes)
 			}
 		}
@@ -105,10 +112,19 @@ func TestTheOpenAPIDocumentIsComplete(t *testing.T) {
 	}
 }
 
-func scopesOf(call documentedCall) (scopes []string) {
+// requiredOf returns the scopes of a call, in the order of its security requirements.
+func requiredOf(t *testing.T, d document, call documentedCall) (scopes []string) {
+	t.Helper()
 	for _, alternative := range call.Security {
-		for _, s := range alternative {
-			scopes = append(scopes, s...)
+		for scheme, of := range alternative {
+			if len(of) > 0 {
+				t.Errorf("%s: %s has scopes %v, which only OAuth 2 may have", call.OperationID, scheme, of)
+			}
+			for _, scope := range call.Scopes[scheme] {
+				if scopes = append(scopes, scope); d.Components.SecuritySchemes[scheme].Scopes[scope] == "" {
+					t.Errorf("%s: %s does not declare the scope %s", call.OperationID, scheme, scope)
+				}
+			}
 		}
 	}
 	return scopes

@@ -35,9 +35,9 @@ func (s *service) rebuildOperations(t *site) {
 		name, id, summary, description string
 		take                           func(context.Context, *decisionRequest) (*rebuildAccepted, error)
 	}{
-		{"promote", "promoteRebuild", "Let readers see a rebuild", "One flip: no read is blocked, and no read sees a mixture.", s.promoteRebuild},
-		{"rollback", "rollBackRebuild", "Let readers see what they saw before", "Possible until `canRollBackUntil`.", s.rollBackRebuild},
-		{"abandon", "abandonRebuild", "Drop a rebuild", "", s.abandonRebuild},
+		{"promote", "promoteRebuild", "Promote a rebuild", "One flip: no read is blocked, and no read sees a mixture.", s.promoteRebuild},
+		{"rollback", "rollBackRebuild", "Roll back to the previous generation", "Possible until `canRollBackUntil`.", s.rollBackRebuild},
+		{"abandon", "abandonRebuild", "Drop a rebuild", "Ends a rebuild that is not promoted, and drops its rows. Readers see no change.", s.abandonRebuild},
 	} {
 		serve(t, operation{method: http.MethodPost, path: one + "/" + step.name, who: auth.Operator, scopes: deciders, id: step.id, tag: "Projections", status: http.StatusAccepted,
 			summary: step.summary, description: step.description, problems: []int{gone, busy, other}}, step.take)

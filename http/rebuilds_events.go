@@ -27,7 +27,7 @@ func describeRebuildEvents(op *huma.Operation, types schemas) {
 	op.Parameters = []*huma.Param{rebuildParam()}
 	op.Responses["200"] = &huma.Response{
 		Description: "Each event's data is the rebuild.",
-		Content:     map[string]*huma.MediaType{mediaEvents: {Schema: types.of(rebuild.RebuildStatus{})}},
+		Content:     map[string]*huma.MediaType{mediaEvents: types.stream(mediaEvents, rebuild.RebuildStatus{})},
 	}
 }
 

@@ -3,6 +3,7 @@ package http
 import (
 	"encoding/json"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -77,6 +78,48 @@ func TestEveryOperationHasExamples(t *testing.T) {
 	}
 	if checked < 150 {
 		t.Errorf("only %d bodies and answers", checked)
+	}
+}
+
+// TestThePageIsAccessible finds the faults that axe found before in the source of the page.
+func TestThePageIsAccessible(t *testing.T) {
+	for fault, of := range map[string]string{
+		`table\(\[[^\]]*""[^\]]*\]`: "a table header is empty", `"pre", \{\}`: "a scrollable example cannot be reached by the keyboard", `<th[^>]*></th>`: "a table header is empty",
+		`(^|\n)a \{[^}]*text-decoration: none`: "links in text differ by colour only",
+	} {
+		if found := regexp.MustCompile(fault).FindString(referencePage + codeTable()); found != "" {
+			t.Errorf("%s: %q", of, found)
+		}
+	}
+}
+
+// TestStreamsAreText: a generated client cannot decode a stream of items as one object.
+func TestStreamsAreText(t *testing.T) {
+	d, raw := describe(t)
+	streams := 0
+	for path, item := range d.Paths {
+		for _, call := range item {
+			for _, response := range call.Responses {
+				for media, content := range response.Content {
+					if media != mediaEvents && media != mediaNDJSON {
+						continue
+					}
+					var m struct {
+						Schema struct{ Type string }
+						Item   struct {
+							Ref string `json:"$ref"`
+						} `json:"x-item-schema"`
+					}
+					if err := json.Unmarshal(content, &m); err != nil || m.Schema.Type != "string" || !strings.Contains(string(raw), `"`+strings.TrimPrefix(m.Item.Ref, schemaPrefix)+`":{`) {
+						t.Errorf("%s: %s is %+v, %v", path, media, m, err)
+					}
+					streams++
+				}
+			}
+		}
+	}
+	if streams != 3 {
+		t.Errorf("%d streams", streams)
 	}
 }
 

@@ -27,7 +27,7 @@ func (s *service) replayOperations(t *site) {
 			"With it, that consumer reads its topic again. Never forward. No event is counted twice: checkpoints drop duplicates.",
 		problems: []int{gone, busy, other}}, s.rewind)
 	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: admins, id: "listReplays", tag: "Replays", summary: "List replays", description: "Newest first."}, s.listReplays)
-	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: admins, id: "getReplay", tag: "Replays", summary: "Read a replay", problems: []int{gone}}, s.getReplay)
+	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: admins, id: "getReplay", tag: "Replays", summary: "Read a replay", description: "The progress of a replay, and its outcome.", problems: []int{gone}}, s.getReplay)
 }
 
 // replayBody is a replay in its wire format.

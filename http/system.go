@@ -30,7 +30,7 @@ func (s *service) systemOperations(t *site) {
 }
 
 func (s *service) healthOperations(t *site) {
-	serve(t, operation{method: http.MethodGet, path: "/livez", who: auth.Public, id: "live", tag: "System", summary: "Is the process alive?"}, s.live)
+	serve(t, operation{method: http.MethodGet, path: "/livez", who: auth.Public, id: "live", tag: "System", summary: "Is the process alive?", description: "200 as long as the process answers; it checks no dependency."}, s.live)
 	serve(t, operation{method: http.MethodGet, path: "/readyz", who: auth.Public, id: "ready", tag: "System", summary: "Can the process serve?",
 		description: "Asks each dependency, and names those that do not answer. 503 if one of them is needed; Kafka's absence costs latency only, so an instance of the API is ready without it."}, s.ready)
 	metrics := s.Metrics
