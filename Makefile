@@ -70,6 +70,10 @@ errors: ## Write docs/errors.md from the table of codes in domain/codes
 examples: ## Send the examples of http/examples to a service, and write its answers into them
 	$(GO) test ./http -run '^TestEveryExampleIsSent$$' -count=1 -update
 
+.PHONY: lint-api
+lint-api: ## Generate clients, and check the OpenAPI document by spectral and /docs by axe (needs npm, Python and Chromium)
+	METERPLEX_TEST_LINT=1 $(GO) test ./http -run TestToolsOfTheDescriptionWork -count=1 -v
+
 .PHONY: schemathesis
 schemathesis: ## Hold the service against its description, EXAMPLES (50) requests for each operation (some 3 minutes)
 	METERPLEX_TEST_SCHEMATHESIS=$${EXAMPLES:-50} $(GO) test ./cmd/meterplex/e2e -run TestTheServiceMatchesItsOpenAPIDocument -count=1 -timeout 70m -v

@@ -174,7 +174,13 @@ func (f *exampleFixture) example(name string, route auth.Route, e *http.Example,
 	}
 	if one.Body != nil {
 		c.body, c.header["Content-Type"] = f.sent(string(one.Body)), one.Media
-		f.valid(name, "requestBody/content/"+escaped(one.Media)+"/schema", one.Body)
+		var items []json.RawMessage
+		if json.Unmarshal(one.Body, &items) != nil {
+			f.valid(name, "requestBody/content/"+escaped(one.Media)+"/schema", one.Body)
+		}
+		for _, item := range items {
+			f.valid(name, "requestBody/content/"+escaped(one.Media)+"/x-item-schema", item)
+		}
 	}
 	got := f.answerOf(c)
 	media, _, _ := strings.Cut(got.header.Get("Content-Type"), ";")

@@ -151,6 +151,8 @@ func tidy(api *huma.OpenAPI) {
 			continue
 		}
 		for _, media := range op.RequestBody.Content {
+			item, _ := media.Extensions[itemSchema].(*huma.Schema)
+			markRead(api.Components.Schemas, item, read)
 			markRead(api.Components.Schemas, media.Schema, read)
 			if op.SkipValidateBody {
 				markRead(api.Components.Schemas, media.Schema, shaped)

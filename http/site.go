@@ -143,12 +143,14 @@ type schemas struct{ huma.Registry }
 
 func (s schemas) of(v any) *huma.Schema { return s.Schema(reflect.TypeOf(v), true, "") }
 
+// itemSchema is the extension of a media type with the schema of each of its items.
+const itemSchema = "x-item-schema"
+
 // stream documents a body of many items, as text: generated clients cannot decode it as one object.
-// x-item-schema is the schema of each item.
 func (s schemas) stream(media string, item any) *huma.MediaType {
 	text := &huma.Schema{Type: huma.TypeString, Description: "Each line of NDJSON, or each data field of an event, is one item: x-item-schema.",
 		Extensions: map[string]any{"contentMediaType": media}}
-	return &huma.MediaType{Schema: text, Extensions: map[string]any{"x-item-schema": s.of(item)}}
+	return &huma.MediaType{Schema: text, Extensions: map[string]any{itemSchema: s.of(item)}}
 }
 
 // underHuma renames huma.Context: embedded under its own name, the field would hide the

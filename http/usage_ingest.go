@@ -131,9 +131,10 @@ func hasAttributes(header http.Header) bool {
 func describeIngest(op *huma.Operation, types schemas) {
 	cloudEvent := types.of(cloudEvent{})
 	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
-		mediaJSON:            {Schema: types.of(usageBatch{})},
-		mediaCloudEvent:      {Schema: cloudEvent},
-		mediaCloudEventBatch: {Schema: &huma.Schema{Type: huma.TypeArray, Items: cloudEvent, MinItems: ptr(1), MaxItems: ptr(domain.MaxBatch)}},
+		mediaJSON:       {Schema: types.of(usageBatch{})},
+		mediaCloudEvent: {Schema: cloudEvent},
+		// Without a schema: with an array, generated Python clients fail on each body of the operation.
+		mediaCloudEventBatch: {Extensions: map[string]any{itemSchema: cloudEvent}},
 	}}
 	op.Parameters = []*huma.Param{
 		{Name: "Content-Encoding", In: "header", Description: "gzip or zstd; the body may have 4 MiB after decompression.",
