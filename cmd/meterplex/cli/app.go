@@ -5,12 +5,14 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -123,13 +125,43 @@ func (a *app) run(args []string) int {
 	if err != nil {
 		panic(fmt.Sprintf("the command line's own definition is wrong: %v", err))
 	}
+	if len(args) == 0 {
+		fmt.Fprint(a.stderr, firstSteps)
+		return exitUnknown
+	}
+	if args[0] == "--version" {
+		args = append([]string{"version"}, args[1:]...)
+	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
-		fmt.Fprintf(a.stderr, "meterplex: %v\nRun meterplex --help, or --help after a command.\n", err)
+		fmt.Fprintf(a.stderr, "meterplex: %v%s\nRun meterplex --help, or --help after a command.\n", err, portHint(args))
 		return exitUnknown
 	}
 	a.flags, a.parser = c.clientFlags, parser
 	return a.exitCode(parsed.Run(a))
+}
+
+// firstSteps is the answer to a call without arguments.
+const firstSteps = `meterplex: expected a command, e.g.
+  meterplex demo     run the service with real usage in it
+  meterplex serve    run the service
+  meterplex tour     take a guided tour of the service
+  meterplex --help   list all commands
+`
+
+// portHint names the flag that sets the port, if --port was given.
+func portHint(args []string) string {
+	for i, arg := range args {
+		name, port, given := strings.Cut(arg, "=")
+		if name != "--port" && name != "-p" {
+			continue
+		}
+		if !given && i+1 < len(args) {
+			port = args[i+1]
+		}
+		return ": the address holds the port: --http-addr 127.0.0.1:" + cmp.Or(port, "8080")
+	}
+	return ""
 }
 
 func (a *app) exitCode(err error) int {

@@ -2,8 +2,10 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
+	"regexp"
 	"strings"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/client"
@@ -89,7 +91,18 @@ type EventsShow struct {
 
 // Run prints the envelope.
 func (c *EventsShow) Run(a *app) error {
-	return a.show(client.Path("events", c.ID), url.Values{"tenantId": {c.TenantID}})
+	return producersID(a.show(client.Path("events", c.ID), url.Values{"tenantId": {c.TenantID}}), c.ID)
+}
+
+// logID matches the ids that the log knows: a UUID, or a position.
+var logID = regexp.MustCompile(`^([0-9a-fA-F-]{36}|[0-9]{1,2}-[0-9]+)$`)
+
+// producersID explains an event that is not found by an id of a producer's form.
+func producersID(err error, id string) error {
+	if p, ok := errors.AsType[*client.Problem](err); ok && p.Status/100 == 4 && !logID.MatchString(id) {
+		p.Hint = fmt.Sprintf("%s is a producer's eventId; the log's id is recorded.logEventId of: meterplex usage receipt %s", id, id)
+	}
+	return err
 }
 
 // EventsLineage shows an event's causes and effects.
@@ -121,7 +134,7 @@ func (c *EventsLineage) Run(a *app) error {
 	}
 	raw, err := cl.Get(a.ctx, client.Path("events", c.ID, "lineage"), url.Values{"tenantId": {c.TenantID}})
 	if err != nil {
-		return err
+		return producersID(err, c.ID)
 	}
 	if a.flags.Output == "json" {
 		return a.object(raw)

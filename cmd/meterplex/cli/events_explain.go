@@ -27,6 +27,7 @@ type UsageExplain struct {
 	Period         string `required:"" placeholder:"PERIOD" help:"The figure's period: 2026-05, 2026 or lifetime."`
 	SubscriptionID string `placeholder:"ID" help:"Of one subscription; of all together without it."`
 	TenantID       string `placeholder:"ID" aliases:"tenant" help:"Of this tenant; operator keys have to name one."`
+	Limit          int    `placeholder:"N" help:"At most so many events; 0, the default, means all. Only all of them prove the figure."`
 	Rejected       bool   `help:"Show the events that are not in the figure instead, with the reasons."`
 	KnownAt
 }
@@ -54,13 +55,14 @@ func (c *UsageExplain) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	q := c.add(url.Values{"feature": {c.Feature}, "period": {c.Period}, "subscriptionId": {c.SubscriptionID}, "tenantId": {c.TenantID}, "limit": {strconv.Itoa(client.PageSize(0, 0))}})
+	q := c.add(url.Values{"feature": {c.Feature}, "period": {c.Period}, "subscriptionId": {c.SubscriptionID}, "tenantId": {c.TenantID}, "limit": {strconv.Itoa(client.PageSize(c.Limit, c.Limit))}})
 	columns := []string{"position", "eventId", "amount", "count", "runningTotal", "timestamp", "recordedAt", "verdictPosition"}
 	if c.Rejected {
 		q.Set("include", "rejected")
 		columns = []string{"position", "eventId", "status", "code", "reason", "timestamp", "verdictPosition"}
 	}
 	p := a.rows(columns...)
+	seen := 0
 	for cursor := ""; ; {
 		q.Set("cursor", cursor)
 		raw, err := cl.Get(a.ctx, "/usage/aggregates/explain", q)
@@ -76,18 +78,22 @@ func (c *UsageExplain) Run(a *app) error {
 			rows = e.Rejected
 		}
 		for _, r := range rows {
+			if c.Limit > 0 && seen == c.Limit {
+				break
+			}
+			seen++
 			if err := p.Row(r); err != nil {
 				return err
 			}
 		}
-		if e.NextCursor == nil || c.Rejected {
-			return c.conclude(a, p, &e)
+		if e.NextCursor == nil || c.Rejected || c.Limit > 0 && seen == c.Limit {
+			return c.conclude(a, p, &e, seen)
 		}
 		cursor = *e.NextCursor
 	}
 }
 
-func (c *UsageExplain) conclude(a *app, p *output.Rows, e *explanation) error {
+func (c *UsageExplain) conclude(a *app, p *output.Rows, e *explanation, seen int) error {
 	if err := p.Close(); err != nil {
 		return err
 	}
@@ -97,6 +103,11 @@ func (c *UsageExplain) conclude(a *app, p *output.Rows, e *explanation) error {
 	if !e.Adds {
 		a.say("The figure is %s of %d events, as of position %s: the events do NOT add up to it.", e.Total, e.EventCount, output.Printable(e.AsOfPosition))
 		return errNo
+	}
+	if !c.Rejected && (e.NextCursor != nil || len(e.Data) > seen) {
+		a.say("The figure is %s of %d events, as of position %s. The first %d of %d events are listed; without --limit all of them are read, to see whether they add up.",
+			e.Total, e.EventCount, output.Printable(e.AsOfPosition), seen, e.EventCount)
+		return nil
 	}
 	if e.NextCursor != nil { // with --rejected one page is read
 		a.say("The figure is %s of %d events, as of position %s; without --rejected all of them are read, to see whether they add up to it.", e.Total, e.EventCount, output.Printable(e.AsOfPosition))

@@ -57,6 +57,8 @@ func TestRequests(t *testing.T) {
 		{"keys list --tenant-id t1", `GET /api/v1/tenants/t1/api-keys?limit=1000 `},
 		{"subscriptions list --tenant-id t1", `GET /api/v1/tenants/t1/subscriptions?limit=1000 `},
 		{"replay range --topic usage.raw --tenant-id t1 --from 3-4 --reason r", `POST /api/v1/replays {"from":"3-4","reason":"r","tenantId":"t1","topic":"usage.raw"}`},
+		{"usage list --feature a --status REJECTED --from 2026-05-01T00:00:00Z --limit 5", `GET /api/v1/usage/events?feature=a&from=2026-05-01T00%3A00%3A00Z&limit=5&status=REJECTED `},
+		{"usage conflicts --tenant t1", `GET /api/v1/usage/conflicts?limit=1000&tenantId=t1 `},
 		{"entitlements list --min-position 3-4", `GET /api/v1/entitlements?minPosition=3-4 `},
 	} {
 		p := newFakeService(t)

@@ -30,6 +30,7 @@ type fakeService struct {
 	ingests  int
 	tooOld   time.Time // earlier events are rejected
 	catalog  map[string]json.RawMessage
+	refuse   func(http.ResponseWriter) // answers GET instead of catalog
 }
 
 type event struct {
@@ -133,6 +134,10 @@ func (p *fakeService) recordRequest(w http.ResponseWriter, r *http.Request) {
 	p.requests = append(p.requests, fmt.Sprintf("%s %s %s", r.Method, r.URL.RequestURI(), body))
 	switch r.Method {
 	case http.MethodGet:
+		if p.refuse != nil {
+			p.refuse(w)
+			return
+		}
 		answer, ok := p.catalog[r.URL.Path]
 		if !ok {
 			answer = json.RawMessage(`{"data":[],"nextCursor":null}`)

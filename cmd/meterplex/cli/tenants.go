@@ -1,7 +1,10 @@
 package cli
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/client"
 )
@@ -43,11 +46,37 @@ func (c *TenantsCreate) Run(a *app) error {
 }
 
 // TenantsList lists tenants.
-type TenantsList struct{ Limit }
+type TenantsList struct {
+	Query string `short:"q" placeholder:"TEXT" help:"Only tenants whose name or id contains the text; all tenants are read."`
+	Limit
+}
 
 // Run prints the rows.
 func (c *TenantsList) Run(a *app) error {
-	return a.list("/tenants", nil, c.Limit.Limit, "id", "name", "class", "status", "createdAt")
+	columns := []string{"id", "name", "class", "status", "createdAt"}
+	if c.Query == "" {
+		return a.list("/tenants", nil, c.Limit.Limit, columns...)
+	}
+	cl, err := a.newClient()
+	if err != nil {
+		return err
+	}
+	p, found, text := a.rows(columns...), 0, strings.ToLower(c.Query)
+	err = cl.Each(a.ctx, "/tenants", nil, 0, func(raw json.RawMessage) error {
+		var t struct{ ID, Name string }
+		if err := json.Unmarshal(raw, &t); err != nil {
+			return fmt.Errorf("read a tenant: %w", err)
+		}
+		if !strings.Contains(strings.ToLower(t.ID+"\n"+t.Name), text) || c.Limit.Limit > 0 && found == c.Limit.Limit {
+			return nil
+		}
+		found++
+		return p.Row(raw)
+	})
+	if err != nil {
+		return err
+	}
+	return p.Close()
 }
 
 // TenantsShow shows a tenant.

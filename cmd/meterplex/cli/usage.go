@@ -19,6 +19,8 @@ type UsageCmd struct {
 	Series     UsageSeries     `cmd:"" help:"Show usage by the hour, day or month."`
 	Explain    UsageExplain    `cmd:"" help:"Show the events behind a billing figure."`
 	Receipt    UsageReceipt    `cmd:"" help:"Show the status of one event."`
+	List       UsageList       `cmd:"" help:"List usage events with their status."`
+	Conflicts  UsageConflicts  `cmd:"" help:"List events that were sent again with another payload."`
 }
 
 // Fresh holds the flags of a read that must include a position.
@@ -138,4 +140,31 @@ type UsageReceipt struct {
 // Run prints the receipt.
 func (c *UsageReceipt) Run(a *app) error {
 	return a.show(client.Path("usage", "events", c.EventID), url.Values{"tenantId": {c.TenantID}})
+}
+
+// UsageList lists usage events.
+type UsageList struct {
+	Feature  string `placeholder:"KEY" help:"Of one feature."`
+	Status   string `placeholder:"STATUS" help:"PENDING, VALIDATED, AGGREGATED, REJECTED or DEAD_LETTERED."`
+	From     string `placeholder:"TIME" help:"Recorded at or after this time, RFC 3339."`
+	To       string `placeholder:"TIME" help:"Recorded before this time, RFC 3339."`
+	TenantID string `placeholder:"ID" aliases:"tenant" help:"Of this tenant; operator keys have to name one."`
+	Limit
+}
+
+// Run prints the rows.
+func (c *UsageList) Run(a *app) error {
+	q := url.Values{"feature": {c.Feature}, "status": {c.Status}, "from": {c.From}, "to": {c.To}, "tenantId": {c.TenantID}}
+	return a.list("/usage/events", q, c.Limit.Limit, "position", "recordedAt", "eventId", "feature", "amount", "timestamp", "status", "code")
+}
+
+// UsageConflicts lists payload conflicts.
+type UsageConflicts struct {
+	TenantID string `placeholder:"ID" aliases:"tenant" help:"Of this tenant; operator keys have to name one."`
+	Limit
+}
+
+// Run prints the rows.
+func (c *UsageConflicts) Run(a *app) error {
+	return a.list("/usage/conflicts", url.Values{"tenantId": {c.TenantID}}, c.Limit.Limit, "at", "eventId", "position", "firstPosition", "firstHash", "conflictHash")
 }

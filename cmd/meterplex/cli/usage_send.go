@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -40,7 +42,7 @@ func (c *UsageSend) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	s := &sending{app: a, client: cl, out: a.rows("index", "eventId", "status", "code", "reason", "position")}
+	s := &sending{app: a, client: cl, codes: map[string]int{}, out: a.rows("index", "eventId", "status", "code", "reason", "position")}
 	if c.Feature == "" {
 		err = s.lines()
 	} else {
@@ -49,10 +51,21 @@ func (c *UsageSend) Run(a *app) error {
 	if e := s.out.Close(); err == nil {
 		err = e
 	}
+	if s.bad > 0 {
+		s.complain()
+	}
 	if err == nil && s.bad > 0 {
 		return errNo
 	}
 	return err
+}
+
+// complain prints the number of refused events and the remedy of each code: 202 hides both.
+func (s *sending) complain() {
+	s.app.say("%d of %d events are NOT recorded:", s.bad, s.sent)
+	for _, code := range slices.Sorted(maps.Keys(s.codes)) {
+		s.app.say("  %s (%d): %s", output.Printable(code), s.codes[code], client.Remedy(code))
+	}
 }
 
 func (c *UsageSend) event(id string, now time.Time) ([]byte, error) {
@@ -81,6 +94,7 @@ type sending struct {
 	batch  client.Batch
 	sent   int
 	bad    int
+	codes  map[string]int // refused events by code
 }
 
 func (s *sending) one(c *UsageSend) error {
@@ -132,6 +146,7 @@ func (s *sending) flush() error {
 		s.sent++
 		if !v.Good() {
 			s.bad++
+			s.codes[v.Code]++
 		}
 		raw, err := json.Marshal(v)
 		if err != nil {

@@ -268,6 +268,10 @@ func setURL(to *string, v string) error {
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.User != nil {
 		return errors.New("must be http://host:port or https://host:port")
 	}
+	// A proxy may serve the API below a path of its own; the API's own paths are added to it.
+	if strings.HasPrefix(u.Path, "/api") || strings.HasPrefix(u.Path, "/docs") || strings.HasPrefix(u.Path, "/console") {
+		return fmt.Errorf("has the path %s: give %s://%s alone, the paths of the API are added to it", u.Path, u.Scheme, u.Host)
+	}
 	*to = strings.TrimRight(v, "/")
 	return nil
 }

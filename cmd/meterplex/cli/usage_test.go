@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestARefusedEventIsLoud: the exit code is 1, and stderr has the number of refused events and the remedy of each code, once.
+func TestARefusedEventIsLoud(t *testing.T) {
+	p := newFakeService(t)
+	p.tooOld = time.Now().Add(-time.Hour)
+	c := newConsole(t, p)
+	var in strings.Builder
+	for n, at := range []time.Time{time.Now(), time.Now().Add(-2 * time.Hour), time.Now().Add(-3 * time.Hour)} {
+		b, _ := json.Marshal(event{EventID: fmt.Sprint("e", n), Feature: "a", Amount: 1, Timestamp: at})
+		in.Write(append(b, '\n'))
+	}
+	c.app.stdin = strings.NewReader(in.String())
+	code, _, errs := c.run("usage", "send")
+	if code != exitNo || !strings.Contains(errs, "2 of 3 events are NOT recorded") || strings.Count(errs, "timestamp_too_old (2): Send the event with a key that has the scope usage:backfill") != 1 {
+		t.Errorf("exit code %d\n%s", code, errs)
+	}
+	c.app.stdin = strings.NewReader(strings.SplitAfter(in.String(), "\n")[0])
+	if code, _, errs := c.run("usage", "send"); code != exitYes || errs != "" {
+		t.Errorf("exit code %d\n%s", code, errs)
+	}
+}
+
+// TestExplainStopsAtItsLimit: it reads no page beyond, and does not say that the events add up.
+func TestExplainStopsAtItsLimit(t *testing.T) {
+	p := newFakeService(t)
+	row := `{"position":"3-1","eventId":"e","amount":1,"count":1,"runningTotal":1}`
+	p.catalog["/api/v1/usage/aggregates/explain"] = json.RawMessage(`{"total":9,"eventCount":9,"adds":true,"asOfPosition":"3-9","data":[` + row + "," + row + `],"nextCursor":"x"}`)
+	code, out, errs := newConsole(t, p).run("usage", "explain", "--feature", "a", "--period", "2026-05", "--limit", "2")
+	if code != exitYes || strings.Count(out, "3-1") != 2 || len(p.requests) != 1 || !strings.Contains(p.requests[0], "limit=2") {
+		t.Errorf("exit code %d, %v\n%s%s", code, p.requests, out, errs)
+	}
+	if !strings.Contains(errs, "The first 2 of 9 events") || strings.Contains(errs, "add up to it.") {
+		t.Errorf("it said:\n%s", errs)
+	}
+}
+
+// TestTenantsAreFoundByAText of their name or id, without regard to case; the limit counts the found ones.
+func TestTenantsAreFoundByAText(t *testing.T) {
+	p := newFakeService(t)
+	p.catalog["/api/v1/tenants"] = json.RawMessage(`{"data":[{"id":"t1","name":"Acme"},{"id":"t2","name":"Beta"},{"id":"t3","name":"ACME two"},{"id":"acme-id","name":"C"}],"nextCursor":null}`)
+	for args, want := range map[string]string{"--query acme": "t1 t3 acme-id", "--query acme --limit 2": "t1 t3", "--query nobody": "", "--limit 1": "t1", "": "t1 t2 t3 acme-id"} {
+		code, out, errs := newConsole(t, p).run(append([]string{"tenants", "list", "-o", "ndjson"}, strings.Fields(args)...)...)
+		var found []string
+		for line := range strings.Lines(out) {
+			var row struct{ ID string }
+			_ = json.Unmarshal([]byte(line), &row)
+			found = append(found, row.ID)
+		}
+		if got := strings.Join(found, " "); code != exitYes || got != want {
+			t.Errorf("%s: exit code %d, %q instead of %q\n%s", args, code, got, want, errs)
+		}
+	}
+}
+
+// TestAProducersIDLeadsToTheLogsEvent: events show expects the log's id, and receipts have it.
+func TestAProducersIDLeadsToTheLogsEvent(t *testing.T) {
+	for _, args := range []string{"events show order-1", "events lineage order-1"} {
+		p := newFakeService(t)
+		p.refuse = func(w http.ResponseWriter) { refuse(w, 404, "not_found", "Not found") }
+		code, _, errs := newConsole(t, p).run(strings.Fields(args)...)
+		if code != exitNo || !strings.Contains(errs, "meterplex usage receipt order-1") || !strings.Contains(errs, "logEventId") {
+			t.Errorf("%s: exit code %d\n%s", args, code, errs)
+		}
+		code, _, errs = newConsole(t, p).run(strings.Fields(strings.Replace(args, "order-1", "17-4711", 1))...)
+		if code != exitNo || strings.Contains(errs, "usage receipt") {
+			t.Errorf("a position: exit code %d\n%s", code, errs)
+		}
+	}
+}
+
+// TestExpectedFlagsWork: --version, no arguments, and --port of serve.
+func TestExpectedFlagsWork(t *testing.T) {
+	c := newConsole(t, newFakeService(t))
+	if code, out, errs := c.run("--version"); code != exitYes || !strings.Contains(out, "commit") || errs != "" {
+		t.Errorf("--version: exit code %d\n%s%s", code, out, errs)
+	}
+	if code, out, errs := c.run(); code != exitUnknown || out != "" || !strings.Contains(errs, "meterplex demo") || !strings.Contains(errs, "meterplex --help") {
+		t.Errorf("no arguments: exit code %d\n%s%s", code, out, errs)
+	}
+	for _, args := range []string{"serve --port 9000", "serve --port=9000", "demo --port 9000"} {
+		if code, _, errs := c.run(strings.Fields(args)...); code != exitUnknown || !strings.Contains(errs, "--http-addr 127.0.0.1:9000") {
+			t.Errorf("%s: exit code %d\n%s", args, code, errs)
+		}
+	}
+	c.setEnv(map[string]string{"METERPLEX_URL": "http://127.0.0.1:8080/api/v1"})
+	if code, _, errs := c.run("tenants", "list"); code != exitUnknown || !strings.Contains(errs, "METERPLEX_URL") || !strings.Contains(errs, "give http://127.0.0.1:8080 alone") {
+		t.Errorf("a path in METERPLEX_URL: exit code %d\n%s", code, errs)
+	}
+}
