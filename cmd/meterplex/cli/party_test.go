@@ -31,6 +31,7 @@ type fakeService struct {
 	tooOld   time.Time // earlier events are rejected
 	catalog  map[string]json.RawMessage
 	refuse   func(http.ResponseWriter) // answers GET instead of catalog
+	awaited  string                    // minPosition and Prefer of the last read of figures
 }
 
 type event struct {
@@ -115,6 +116,11 @@ func (p *fakeService) receipt(w http.ResponseWriter, r *http.Request) {
 func (p *fakeService) aggregates(w http.ResponseWriter, r *http.Request) {
 	if answer := p.catalog[r.URL.RequestURI()]; answer != nil {
 		w.Write(answer)
+		return
+	}
+	p.awaited = r.URL.Query().Get("minPosition") + " " + r.Header.Get("Prefer")
+	if p.catalog["behind"] != nil {
+		refuse(w, http.StatusServiceUnavailable, "projection_behind", "not yet")
 		return
 	}
 	events, sums := p.totals()

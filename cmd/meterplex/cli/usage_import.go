@@ -2,8 +2,10 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"time"
@@ -16,13 +18,14 @@ import (
 
 // UsageImport sends a CSV file.
 type UsageImport struct {
-	File string `arg:"" help:"A CSV file with a header, plain or gzip."`
+	File string `arg:"" help:"A CSV file with a header, plain or gzip; - for standard input, with --name."`
 
 	Map        []string `name:"map" required:"" sep:"none" placeholder:"FEATURE=COLUMN" help:"Make usage of a feature of a column; may be repeated."`
 	TimeColumn string   `required:"" placeholder:"COLUMN" help:"The column with the time of each row."`
 	TimeFormat string   `placeholder:"FORMAT" help:"rfc3339, unix, unix-ms, unix-us, unix-ns or a Go layout. Not given: RFC 3339, or 2006-01-02 15:04:05 with any fraction."`
 	TimeZone   string   `default:"UTC" placeholder:"ZONE" help:"Zone of times without one (default UTC)."`
 	Metadata   []string `placeholder:"COLUMN" help:"Columns kept with each event."`
+	Delimiter  string   `default:"," placeholder:"CHARACTER" help:"Between the fields of a row: one character, or tab (default a comma)."`
 
 	Name        string        `placeholder:"TEXT" help:"The import's name, part of each event's id. Not given: the file's name."`
 	Backfill    bool          `xor:"times" help:"Keep the times although they are old; the key needs usage:backfill."`
@@ -31,6 +34,7 @@ type UsageImport struct {
 	Batch       int           `default:"1000" placeholder:"N" help:"Events in a request, up to 1000 (default 1000)."`
 	Concurrency int           `default:"4" placeholder:"N" help:"Requests under way at once (default 4)."`
 	Patience    time.Duration `default:"10m" placeholder:"DURATION" help:"How long a request is sent again while the service is away (default 10m)."`
+	Wait        time.Duration `placeholder:"DURATION" help:"Wait up to this time until the figures contain all events; the key needs usage:read."`
 	config.DataDirFlag
 }
 
@@ -46,7 +50,7 @@ An event's id follows from the import's name, the feature, the row's number and 
 
 With --shift-to-now the latest row's time is moved to the time of the first run. That time is kept in the data directory, under imports, before anything is sent; where it is missing there, the service is asked for it.
 
-The summary goes to stdout. Exit code 0: every event is counted. 1: there were conflicts or rejections. 2: it could not be completed.`
+The summary goes to stdout. Exit code 0: every event is accepted, and with --wait counted. 1: there were conflicts or rejections. 2: it could not be completed.`
 }
 
 // Run imports, and prints the summary even if the import stopped early.
@@ -54,6 +58,14 @@ func (c *UsageImport) Run(a *app) error {
 	job, err := c.job()
 	if err != nil {
 		return err
+	}
+	if c.File == "-" {
+		kept, err := keep(a.stdin)
+		if err != nil {
+			return err
+		}
+		defer os.Remove(kept)
+		job.Open = func() (io.ReadCloser, error) { return os.Open(kept) }
 	}
 	cfg, _, err := a.config(c.DataDirFlag)
 	if err != nil {
@@ -73,8 +85,40 @@ func (c *UsageImport) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	if c.Wait > 0 && sum.Last() != "" {
+		if err := c.await(a, cl, &sum); err != nil {
+			return err
+		}
+	}
 	return answer
 }
+
+// keep copies standard input to a file: an import reads its rows twice.
+func keep(in io.Reader) (path string, err error) {
+	f, err := os.CreateTemp("", "meterplex-import-*.csv")
+	if err != nil {
+		return "", fmt.Errorf("keep standard input: %w", err)
+	}
+	if _, err := io.Copy(f, in); err != nil {
+		err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+		return "", fmt.Errorf("keep standard input: %w", err)
+	}
+	return f.Name(), f.Close()
+}
+
+// await reads figures until they contain the last event.
+func (c *UsageImport) await(a *app, cl *client.Client, sum *importer.Summary) error {
+	cl.RetryFor = c.Wait
+	fresh := Fresh{MinPosition: sum.Last(), Wait: min(c.Wait, maxWait)}
+	if _, err := fresh.read(a, cl, "/usage/aggregates", url.Values{"limit": {"1"}}, ""); err != nil {
+		return fmt.Errorf("wait for the figures: %w", err)
+	}
+	a.say("All %d events are counted, up to position %s.", sum.Accepted+sum.Duplicates, output.Printable(sum.Last()))
+	return nil
+}
+
+// maxWait is the longest wait of one read.
+const maxWait = 30 * time.Second
 
 // summary prints an import's result; the error is errNo if the service did not
 // accept all of its events.
@@ -100,6 +144,9 @@ func (c *UsageImport) job() (importer.Job, error) {
 		Name: c.Name, Batch: c.Batch, Concurrency: c.Concurrency, SkipBad: c.SkipBad, Times: importer.TimesAsTheyAre,
 		Open: func() (io.ReadCloser, error) { return os.Open(c.File) },
 	}
+	if job.Name == "" && c.File == "-" {
+		return job, errors.New("standard input has no name: give --name, the same one to run the import again")
+	}
 	if job.Name == "" {
 		job.Name = filepath.Base(c.File)
 	}
@@ -120,6 +167,13 @@ func (c *UsageImport) job() (importer.Job, error) {
 	if err != nil {
 		return job, err
 	}
-	job.Mapping = importer.Mapping{Columns: columns, TimeColumn: c.TimeColumn, TimeFormat: c.TimeFormat, Zone: zone, Metadata: c.Metadata}
+	delimiter, err := importer.ParseDelimiter(c.Delimiter)
+	if err != nil {
+		return job, err
+	}
+	if delimiter == ',' {
+		delimiter = 0 // as in the states of earlier releases
+	}
+	job.Mapping = importer.Mapping{Columns: columns, TimeColumn: c.TimeColumn, TimeFormat: c.TimeFormat, Zone: zone, Metadata: c.Metadata, Delimiter: delimiter}
 	return job, job.Mapping.CheckFormat()
 }

@@ -29,6 +29,7 @@ type Mapping struct {
 	TimeFormat string // see parseTime; "" means usualFormats
 	Zone       *time.Location
 	Metadata   []string // columns sent as metadata of each event
+	Delimiter  rune     // between the fields of a row; 0 means a comma
 }
 
 // ColumnMapping maps one column to the amount of one feature.
@@ -105,7 +106,7 @@ func newRowReader(file io.Reader, m *Mapping) (*rowReader, error) {
 	}
 	guard := &rowGuard{in: plain, left: maxRow}
 	r := &rowReader{csv: csv.NewReader(guard), guard: guard, mapping: m}
-	r.csv.ReuseRecord = true
+	r.csv.ReuseRecord, r.csv.Comma = true, cmp.Or(m.Delimiter, ',')
 	header, err := r.csv.Read()
 	if errors.Is(err, io.EOF) {
 		return nil, errors.New("the file is empty: its first row has to name the columns")
@@ -126,6 +127,9 @@ func decompress(file io.Reader) (io.Reader, error) {
 		}
 		in = bufio.NewReader(z)
 	}
+	if err := noCSV(in); err != nil {
+		return nil, err
+	}
 	if head, _ := in.Peek(3); string(head) == "\uFEFF" {
 		if _, err := in.Discard(3); err != nil {
 			return nil, fmt.Errorf("read the file: %w", err)
@@ -134,12 +138,49 @@ func decompress(file io.Reader) (io.Reader, error) {
 	return in, nil
 }
 
+// noCSV recognizes common files that are no CSV in UTF-8 by their first bytes.
+func noCSV(in *bufio.Reader) error {
+	head, _ := in.Peek(4)
+	switch {
+	case bytes.HasPrefix(head, []byte("PK\x03\x04")):
+		return errors.New("the file is a workbook (.xlsx) or another ZIP archive: export its sheet as CSV in UTF-8")
+	case bytes.HasPrefix(head, []byte("\xd0\xcf\x11\xe0")):
+		return errors.New("the file is a workbook (.xls): export its sheet as CSV in UTF-8")
+	case bytes.HasPrefix(head, []byte("\xff\xfe")), bytes.HasPrefix(head, []byte("\xfe\xff")), bytes.IndexByte(head, 0) >= 0:
+		return errors.New("the file is UTF-16: convert it to UTF-8, e.g. iconv -f UTF-16 -t UTF-8 FILE > NEW")
+	}
+	return nil
+}
+
+// ParseDelimiter parses the flag of a delimiter: one character, or tab.
+func ParseDelimiter(text string) (rune, error) {
+	if text == "tab" || text == `\t` {
+		text = "\t"
+	}
+	r, size := utf8.DecodeRuneInString(text)
+	if size == 0 || size != len(text) || r == utf8.RuneError || strings.ContainsRune("\"\r\n", r) {
+		return 0, fmt.Errorf("--delimiter %q: give one character, e.g. ';', or tab", text)
+	}
+	return r, nil
+}
+
+// otherDelimiter advises a delimiter if the header has one field that another one would separate.
+func otherDelimiter(header []string) string {
+	if len(header) == 1 && strings.Contains(header[0], ";") {
+		return ": is it separated by semicolons? Give --delimiter ';'"
+	}
+	if len(header) == 1 && strings.Contains(header[0], "\t") {
+		return ": is it separated by tabs? Give --delimiter 'tab'"
+	}
+	return ""
+}
+
 // locate finds the columns that the mapping names.
 func (r *rowReader) locate(header []string) (err error) {
 	find := func(name string) int {
 		i := slices.Index(header, name)
 		if i < 0 {
-			err = errors.Join(err, fmt.Errorf("there is no column %q; the file has %s", name, quoteAll(header)))
+			err = errors.Join(err, fmt.Errorf("there is no column %q; the file has %s%s", name, quoteAll(header), otherDelimiter(header)))
 		} else if slices.Contains(header[i+1:], name) {
 			err = errors.Join(err, fmt.Errorf("there are two columns %q", name))
 		}

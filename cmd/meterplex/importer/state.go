@@ -39,11 +39,12 @@ type terms struct {
 	Zone       string          `json:"timeZone"`
 	Metadata   []string        `json:"metadata"`
 	Times      string          `json:"times"`
+	Delimiter  rune            `json:"delimiter,omitempty"`
 }
 
 func (job *Job) terms() terms {
 	m := &job.Mapping
-	return terms{m.Columns, m.TimeColumn, m.TimeFormat, m.Zone.String(), append([]string{}, m.Metadata...), job.Times}
+	return terms{m.Columns, m.TimeColumn, m.TimeFormat, m.Zone.String(), append([]string{}, m.Metadata...), job.Times, m.Delimiter}
 }
 
 func (im *Importer) statePath(name string) string {

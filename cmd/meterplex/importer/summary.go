@@ -3,6 +3,8 @@ package importer
 import (
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -31,7 +33,12 @@ type Summary struct {
 	Seconds            float64                   `json:"seconds"`
 
 	times string
+	last  int64 // number of the last position of a recorded event
+	place string
 }
+
+// Last returns the last position of the import's events, "" if none is recorded.
+func (s *Summary) Last() string { return s.place }
 
 // FeatureSummary sums the accepted and duplicate events of one feature.
 type FeatureSummary struct {
@@ -61,12 +68,21 @@ func (s *Summary) count(v *client.Verdict, a amount) {
 		s.RejectedByCode[v.Code]++
 	}
 	if v.Good() {
+		s.pass(v.Position)
 		f := s.Features[a.feature]
 		s.Features[a.feature] = FeatureSummary{f.Events + 1, f.Amount + a.n}
 	}
 }
 
-// Complete reports whether every event is counted.
+// pass moves the last position. All positions of a tenant are of one partition.
+func (s *Summary) pass(position string) {
+	_, number, _ := strings.Cut(position, "-")
+	if n, err := strconv.ParseInt(number, 10, 64); err == nil && n > s.last {
+		s.last, s.place = n, position
+	}
+}
+
+// Complete reports whether every event is recorded.
 func (s *Summary) Complete() bool { return s.Accepted+s.Duplicates == s.Events }
 
 // Remark returns the result as a sentence.
@@ -77,13 +93,13 @@ func (s *Summary) Remark() string {
 	case s.Duplicates == s.Events:
 		return fmt.Sprintf("No new events: all %d were known.", s.Events)
 	case s.Complete():
-		return fmt.Sprintf("All %d events are counted.", s.Events)
+		return fmt.Sprintf("All %d events are accepted; the figures follow (--wait waits for them).", s.Events)
 	case s.RejectedByCode["timestamp_too_old"] > 0 && s.times == TimesShifted:
 		return fmt.Sprintf("The import %q was begun at %s, which is too long ago for the missing events; another --name begins anew, but events sent under this one stay.", s.Import, s.Anchor.Format(time.RFC3339))
 	case s.RejectedByCode["timestamp_too_old"] > 0:
 		return "Events that old are taken only from a key with the scope usage:backfill."
 	}
-	return fmt.Sprintf("%d of %d events are not counted; run the same import again when the cause is mended.", s.Events-s.Accepted-s.Duplicates, s.Events)
+	return fmt.Sprintf("%d of %d events are NOT recorded; correct the cause and run the same import again.", s.Events-s.Accepted-s.Duplicates, s.Events)
 }
 
 // meter shows the progress of an import: a bar on a terminal, else a line every 10 s.

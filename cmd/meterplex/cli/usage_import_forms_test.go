@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const plainRows = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,1,2\n2023-11-16 18:17:04,3,4\n"
+
+// TestImportReadsOtherDelimiters: they are part of the import's terms; a file with another one names the flag.
+func TestImportReadsOtherDelimiters(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a.csv")
+	for name, of := range map[string]string{";": ";", "|": "|", "tab": "\t"} {
+		if err := os.WriteFile(file, []byte(strings.ReplaceAll(plainRows, ",", of)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p := newFakeService(t)
+		c := newConsole(t, p)
+		if of != "|" { // it may be part of a column's name
+			code, _, errs := c.run(traceArgs(file, "--backfill")...)
+			if code != exitUnknown || !strings.Contains(errs, "--delimiter '"+name+"'") {
+				t.Errorf("%s: exit code %d\n%s", name, code, errs)
+			}
+		}
+		code, out, errs := c.run(traceArgs(file, "--backfill", "--delimiter", name)...)
+		if s := summaryOf(t, out); code != exitYes || s.Accepted != 4 || s.Features["output_tokens"].Amount != 6 {
+			t.Errorf("%s: exit code %d, %+v\n%s", name, code, s, errs)
+		}
+	}
+	for _, bad := range []string{"", "ab", "\"", "\n"} {
+		if code, _, errs := newConsole(t, newFakeService(t)).run(traceArgs(file, "--backfill", "--delimiter="+bad)...); code != exitUnknown || !strings.Contains(errs, "delimiter") {
+			t.Errorf("%q: exit code %d\n%s", bad, code, errs)
+		}
+	}
+}
+
+// TestImportNamesFilesThatAreNoCSV: with the remedy.
+func TestImportNamesFilesThatAreNoCSV(t *testing.T) {
+	wide := func(first, second byte, at int) (text string) {
+		b := []byte{first, second}
+		for _, c := range []byte(plainRows) {
+			pair := []byte{0, 0}
+			pair[at] = c
+			b = append(b, pair...)
+		}
+		return string(b)
+	}
+	file := filepath.Join(t.TempDir(), "a.csv")
+	for want, text := range map[string]string{
+		"UTF-16": wide(0xff, 0xfe, 0), "UTF-16 ": wide(0xfe, 0xff, 1), " UTF-16": wide(0xff, 0xfe, 0)[2:],
+		".xlsx": "PK\x03\x04" + strings.Repeat("x", 100), ".xls": "\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p := newFakeService(t)
+		code, out, errs := newConsole(t, p).run(traceArgs(file, "--backfill", "--skip-bad")...)
+		if code != exitUnknown || out != "" || p.ingests != 0 || !strings.Contains(errs, strings.TrimSpace(want)) || !strings.Contains(errs, "UTF-8") {
+			t.Errorf("%s: exit code %d\n%s%s", want, code, out, errs)
+		}
+	}
+}
+
+// TestImportReadsStandardInput: it needs a name, and the same input again counts once.
+func TestImportReadsStandardInput(t *testing.T) {
+	p := newFakeService(t)
+	c := newConsole(t, p)
+	for _, known := range []int64{0, 4} {
+		c.app.stdin = strings.NewReader(plainRows)
+		code, out, errs := c.run(traceArgs("-", "--backfill")...)
+		if s := summaryOf(t, out); code != exitYes || s.Accepted != 4-known || s.Duplicates != known {
+			t.Errorf("exit code %d, %+v\n%s", code, s, errs)
+		}
+	}
+	code, _, errs := c.run("usage", "import", "-", "--time-column", "TIMESTAMP", "--map", "a=ContextTokens")
+	if code != exitUnknown || !strings.Contains(errs, "--name") {
+		t.Errorf("without a name: exit code %d\n%s", code, errs)
+	}
+}
+
+// TestImportSaysCountedOnlyOfFigures: accepted events are not in the figures yet; with --wait they are, up to the last position.
+func TestImportSaysCountedOnlyOfFigures(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a.csv")
+	if err := os.WriteFile(file, []byte(plainRows), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := newFakeService(t)
+	c := newConsole(t, p)
+	code, _, errs := c.run(traceArgs(file, "--backfill")...)
+	if code != exitYes || !strings.Contains(errs, "All 4 events are accepted") || strings.Contains(errs, "are counted") {
+		t.Errorf("exit code %d\n%s", code, errs)
+	}
+	code, _, errs = c.run(traceArgs(file, "--backfill", "--name", "again", "--wait", "20s")...)
+	if code != exitYes || !strings.Contains(errs, "All 4 events are counted") || p.awaited != "3-8 wait=20" {
+		t.Errorf("exit code %d, waited for %q\n%s", code, p.awaited, errs)
+	}
+	p.catalog["behind"] = json.RawMessage(`{}`)
+	code, out, errs := c.run(traceArgs(file, "--backfill", "--name", "third", "--wait", "1ms")...)
+	if summaryOf(t, out); code != exitUnknown || strings.Contains(errs, "are counted") || !strings.Contains(errs, "projection_behind") || !strings.Contains(errs, "All 4 events are accepted") {
+		t.Errorf("exit code %d\n%s", code, errs)
+	}
+}
