@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -170,7 +169,7 @@ func (k *Kafka) awaitReady(ctx context.Context, proc *process, ports kafkaPorts)
 	for !k.answers(ctx, client) {
 		select {
 		case <-proc.done:
-			return errors.New("the broker exited during its start")
+			return ErrExited
 		case <-ctx.Done():
 			return fmt.Errorf("wait for the broker: %w", ctx.Err())
 		case <-time.After(25 * time.Millisecond):

@@ -24,6 +24,9 @@ var ErrNoMaven = errors.New("no Maven")
 // ErrNotPublished means that a version is not published for this platform.
 var ErrNotPublished = errors.New("not published")
 
+// ErrExited is the error of a broker that ended before it answered, e.g. because its data is damaged.
+var ErrExited = errors.New("the broker exited during its start")
+
 // ErrInUse means that another live process uses the data directory.
 var ErrInUse = errors.New("data directory in use")
 

@@ -124,7 +124,7 @@ func TestATakenAdminAddressEndsTheStart(t *testing.T) {
 	defer taken.Close()
 	for _, roles := range []string{"", "relay"} {
 		i := w.prepare(roles, "METERPLEX_ADMIN_ADDR="+taken.Addr().String())
-		if err := i.tryStart(); err == nil || !strings.Contains(err.Error(), "listening on METERPLEX_ADMIN_ADDR") || !strings.Contains(err.Error(), taken.Addr().String()) {
+		if err := i.tryStart(); err == nil || !strings.Contains(err.Error(), "METERPLEX_ADMIN_ADDR: the address ") || !strings.Contains(err.Error(), taken.Addr().String()) {
 			t.Errorf("roles %q: %v", roles, err)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	nethttp "net/http"
+	"slices"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -30,15 +32,51 @@ func (n *Node) listen(setting, addr string, handler nethttp.Handler) (*endpoint,
 	if server.TLSConfig, err = httpTLS(n.cfg); err != nil {
 		return nil, err
 	}
-	listener, err := net.Listen("tcp", addr)
+	listener, err := listenOn(setting, addr)
 	if err != nil {
-		return nil, fmt.Errorf("listening on %s (give another address where this one is taken): %w", setting, err)
+		return nil, err
 	}
 	scheme := "http"
 	if server.TLSConfig != nil {
 		scheme = "https"
 	}
 	return &endpoint{scheme + "://" + listener.Addr().String(), server, listener}, nil
+}
+
+// listenOn binds an address. The error names the setting, the address and the remedy.
+func listenOn(setting, addr string) (net.Listener, error) {
+	listener, err := net.Listen("tcp", addr)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("%s: the address %s is in use: end the process that listens on it, or give another address: %w", setting, addr, err)
+	case errors.Is(err, syscall.EACCES):
+		return nil, fmt.Errorf("%s: this process may not listen on %s: give a port above 1023, or the right: %w", setting, addr, err)
+	case err != nil:
+		return nil, fmt.Errorf("%s: listen on %s: %w", setting, addr, err)
+	}
+	return listener, nil
+}
+
+// checkAddresses fails if an address that the instance needs cannot be bound. It runs before the
+// database is migrated, and frees the addresses again: clients are refused until the service answers.
+func checkAddresses(cfg config.Config) error {
+	needed := map[string]string{}
+	if slices.Contains(cfg.Roles, "api") {
+		needed["METERPLEX_HTTP_ADDR"] = cfg.HTTPAddr
+	}
+	if cfg.AdminAddr != "" {
+		needed["METERPLEX_ADMIN_ADDR"] = cfg.AdminAddr
+	}
+	for setting, addr := range needed {
+		listener, err := listenOn(setting, addr)
+		if err != nil {
+			return err
+		}
+		if err := listener.Close(); err != nil {
+			return fmt.Errorf("free %s: %w", addr, err)
+		}
+	}
+	return nil
 }
 
 // serve answers requests until the server is shut down.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -91,7 +93,7 @@ func (s *Servers) startBroker(ctx context.Context, cfg config.Config) (config.Co
 	s.Logger.Info("no KAFKA_BROKERS: a Kafka of its own carries the events", "directory", cfg.DataDir)
 	k, err := local.StartKafka(ctx, local.KafkaConfig{DataDir: cfg.DataDir, Log: logLines{s.Logger}})
 	if err != nil {
-		return cfg, advised(err, "set KAFKA_BROKERS to a Kafka that runs already, or METERPLEX_PIPE=postgres")
+		return cfg, advisedOfBroker(err, cfg.DataDir)
 	}
 	s.broker = k
 	cfg.Kafka.Brokers = k.Brokers()
@@ -104,6 +106,35 @@ func advised(err error, instead string) error {
 		return fmt.Errorf("%w: end that process, or give this one a METERPLEX_DATA_DIR of its own", err)
 	}
 	return fmt.Errorf("%w\nOr %s", err, instead)
+}
+
+// advisedOfBroker adds the remedy for damaged data: PostgreSQL has every event.
+func advisedOfBroker(err error, dataDir string) error {
+	const instead = "set KAFKA_BROKERS to a Kafka that runs already, or METERPLEX_PIPE=postgres"
+	if !errors.Is(err, local.ErrExited) {
+		return advised(err, instead)
+	}
+	dir := filepath.Join(dataDir, "kafka")
+	return advised(fmt.Errorf("%w\nIts log is %s. If its data is damaged, move %s away and start again: no event is lost, PostgreSQL has them all (docs/runbooks/kafka-data-lost.md)",
+		err, filepath.Join(dir, "kafka.log"), dir), instead)
+}
+
+// checkDataDir fails if an embedded server needs the data directory, and this process cannot write to it.
+func checkDataDir(cfg config.Config) error {
+	if cfg.DatabaseURL != "" && (cfg.Pipe == config.PipePostgres || len(cfg.Kafka.Brokers) > 0) {
+		return nil
+	}
+	err := os.MkdirAll(cfg.DataDir, 0o755)
+	if err == nil {
+		var f *os.File
+		if f, err = os.CreateTemp(cfg.DataDir, ".writable-*"); err == nil {
+			err = errors.Join(f.Close(), os.Remove(f.Name()))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("METERPLEX_DATA_DIR: this process cannot write to %s: give it the right (chown), or give another directory: %w", cfg.DataDir, err)
+	}
+	return nil
 }
 
 // Stop stops the servers, the broker first: it has no readers any more.
