@@ -53,7 +53,7 @@ func (s *Subscriber) read(ctx context.Context, spans []span) (*batch, error) {
 	b := &batch{}
 	var records []events.Record
 	left := s.MaxBytes
-	first, err := s.readFirst(ctx, spans)
+	first, err := s.first(ctx, spans)
 	if err != nil {
 		return nil, err
 	}
@@ -81,24 +81,51 @@ func (s *Subscriber) read(ctx context.Context, spans []span) (*batch, error) {
 	return b, nil
 }
 
+// first returns the beginning of all spans. A span whose beginning is in the tail ends where the tail has a gap: the
+// next batch goes on from there.
+func (s *Subscriber) first(ctx context.Context, spans []span) (map[int16][]events.Envelope, error) {
+	byPartition := make(map[int16][]events.Envelope, len(spans))
+	var rest []span
+	room := s.MaxBytes
+	for i := range spans {
+		sp := &spans[i]
+		if room <= 0 {
+			sp.to = sp.after
+			continue
+		}
+		taken := s.Tail.Take(sp.partition, sp.fence, sp.after, sp.to, room)
+		if len(taken) == 0 {
+			rest = append(rest, *sp)
+			continue
+		}
+		byPartition[sp.partition], sp.to = taken, taken[len(taken)-1].Position.Number
+		for j := range taken {
+			room -= len(taken[j].Payload)
+		}
+	}
+	if len(rest) == 0 {
+		return byPartition, nil
+	}
+	return byPartition, s.readFirst(ctx, rest, byPartition)
+}
+
 // readFirst reads the beginning of all spans in one statement. At a thousand single events per second a
 // batch holds a few events from each of many partitions, and one statement per partition cost more than
 // the rest of the relay's work.
-func (s *Subscriber) readFirst(ctx context.Context, spans []span) (map[int16][]events.Envelope, error) {
+func (s *Subscriber) readFirst(ctx context.Context, spans []span, byPartition map[int16][]events.Envelope) error {
 	stretches := make([]events.Stretch, len(spans))
 	for i, sp := range spans {
 		stretches[i] = events.Stretch{Partition: sp.partition, After: sp.after, UpTo: sp.to}
 	}
 	list, err := s.Log.ReadStretches(ctx, stretches, max(1, readChunk/len(spans)))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	byPartition := make(map[int16][]events.Envelope, len(spans))
 	for i := range list {
 		p := list[i].Position.Partition
 		byPartition[p] = append(byPartition[p], list[i])
 	}
-	return byPartition, nil
+	return nil
 }
 
 // readChunk bounds the events that are read but do not fit into MaxBytes.

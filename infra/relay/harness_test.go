@@ -41,9 +41,11 @@ type relayFixture struct {
 	url    string
 	pool   *pgxpool.Pool
 	log    *eventlog.Log
+	tail   *eventlog.Tail // of the log
 	cfg    kafka.Config
 	notify *relay.Notifier
 	serial int
+	relays int // made so far; the first one has the tail
 	faults faults
 }
 
@@ -78,7 +80,7 @@ func (w *relayFixture) noDuplicates(repeats int) {
 func newRelayFixture(t testing.TB, before ...func(kafka.Config)) *relayFixture {
 	url := localtest.Migrated(t, postgres.Migrate)
 	pool := openPool(t, url)
-	w := &relayFixture{t: t, url: url, pool: pool, notify: relay.NewNotifier(pool, slog.Default())}
+	w := &relayFixture{t: t, url: url, pool: pool, tail: eventlog.NewTail(), notify: relay.NewNotifier(pool, slog.Default())}
 	w.cfg = kafka.Config{Brokers: localtest.Kafka(t).Brokers(), TopicPrefix: localtest.TopicPrefix(t), Logger: quiet()}
 	w.log = openLog(t, pool, w.notify.Appended)
 	for _, f := range before {
@@ -132,15 +134,20 @@ func (w *relayFixture) usage(tenant uuid.UUID, size int) events.Pending {
 
 func (w *relayFixture) append(pending ...events.Pending) []events.Position {
 	w.t.Helper()
-	var places []events.Position
+	var appended []events.Envelope
 	err := pgx.BeginFunc(context.Background(), w.pool, func(tx pgx.Tx) (err error) {
-		places, err = w.log.AppendTx(context.Background(), tx, pending)
+		appended, err = w.log.AppendEventsTx(context.Background(), tx, pending)
 		return err
 	})
-	if err != nil {
-		w.t.Fatal(err)
+	if err != nil || len(appended) != len(pending) {
+		w.t.Fatalf("%d of %d events were appended: %v", len(appended), len(pending), err)
 	}
+	w.tail.Put(appended)
 	w.notify.Appended(nil)
+	places := make([]events.Position, len(appended))
+	for i := range appended {
+		places[i] = appended[i].Position
+	}
 	return places
 }
 
@@ -189,10 +196,14 @@ func (w *relayFixture) relayWith(instance string, cfg kafka.Config) *relay.Relay
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { publisher.Close() })
-	return &relay.Relay{
+	r := &relay.Relay{
 		Pool: w.pool, Log: w.log, Appender: w.log, Publisher: publisher, Instance: instance,
 		NewID: newID, Now: time.Now, Wake: w.notify.Wake(), Logger: w.faults.logger(), LeaseTTL: time.Second,
 	}
+	if w.relays++; w.relays == 1 {
+		r.Tail = w.tail
+	}
+	return r
 }
 
 // patientRelay has a long lease and waits long for the broker, so that on a busy machine no lease expires

@@ -113,10 +113,10 @@ func (h *holdings) shed(share int) []span {
 	return released
 }
 
-// setHead records the head of a partition's log. The head moves back if the database lost a tail. No batch
+// setHead records the head of a partition's log, and returns the fence of its lease; 0 without a lease, and in another life of the server. The head moves back if the database lost a tail. No batch
 // is published while the server is in another life than the epoch. A raised epoch ends the lease, because
 // the database may not have its cursor.
-func (h *holdings) setHead(partition int16, head int64, epoch int32, sameLife bool) {
+func (h *holdings) setHead(partition int16, head int64, epoch int32, sameLife bool) (fence int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p := h.by[partition]
@@ -126,7 +126,11 @@ func (h *holdings) setHead(partition int16, head int64, epoch int32, sameLife bo
 		h.by[partition] = nil
 	default:
 		p.head, p.sameLife = head, sameLife
+		if sameLife {
+			return p.fence
+		}
 	}
+	return 0
 }
 
 // idle reports that each leased partition is published up to its known head.

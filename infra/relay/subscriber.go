@@ -177,6 +177,6 @@ func (s *Subscriber) readHeads(ctx context.Context) {
 		if free {
 			hint(s.leases.kick)
 		}
-		s.held.setHead(partition, head, epoch, sameLife)
+		s.Tail.Follow(partition, s.held.setHead(partition, head, epoch, sameLife), epoch, head)
 	}
 }

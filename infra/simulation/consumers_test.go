@@ -25,15 +25,20 @@ func (s *sim) startConsumer(name string, make func(*proc) projections.Consumer) 
 	s.newConsumer(p, make(p), s.logOf(p), nil).start()
 }
 
-// startNode starts a process that ingests, validates and aggregates, with handovers as cmd/meterplex/node has them.
+// startNode starts a process that ingests, validates, aggregates and relays, with handovers as cmd/meterplex/node has them.
 func (s *sim) startNode(i int) {
 	p := s.newProc(fmt.Sprint("api-", i))
 	p.start = func() { s.startNode(i) }
 	handed := consume.Handovers{events.TopicUsageRaw: consume.NewHandover(), events.TopicUsageValidated: consume.NewHandover()}
-	l := s.logWith(p, handed)
+	tail := eventlog.NewTail()
+	l := s.logWith(p, handed, tail)
 	s.doors[i] = s.ingestOn(p, l)
-	s.newConsumer(p, validate.Consumer(p.newID), l, handed).start()
-	s.newConsumer(p, aggregatorOfPoison(p.newID), l, handed).start()
+	for _, c := range []projections.Consumer{validate.Consumer(p.newID), aggregatorOfPoison(p.newID)} {
+		consumer := s.newConsumer(p, c, l, handed)
+		consumer.runner.Tail = tail
+		consumer.start()
+	}
+	s.relayOn(p, l, tail)
 }
 
 // consumer is a consumer of a process. The names of its steps differ from those of another consumer of the process.

@@ -249,13 +249,13 @@ func (b *simPipe) behind(r *reader) bool {
 }
 
 // logOf is the log of a process, before its writers start.
-func (s *sim) logOf(p *proc) *eventlog.Log { return s.logWith(p, nil) }
+func (s *sim) logOf(p *proc) *eventlog.Log { return s.logWith(p, nil, nil) }
 
-// logWith hands the events of the log over to consumers of the process.
-func (s *sim) logWith(p *proc, handed consume.Handovers) *eventlog.Log {
+// logWith hands the events of the log over to consumers and to the relay of the process.
+func (s *sim) logWith(p *proc, handed consume.Handovers, tail *eventlog.Tail) *eventlog.Log {
 	return eventlog.On(simPool{p}, simPool{p}, eventlog.Config{
 		Producer: events.Producer{Service: "simulation"}, Writers: 2, Now: time.Now, NewID: p.newID, Logger: slog.New(slog.DiscardHandler),
-		Inline: s.inlineOf(p, handed), Handed: handed.Offer, Written: checkPayloads,
+		Inline: s.inlineOf(p, handed), Handed: handed.Offer, Tail: tail, Written: checkPayloads,
 	})
 }
 
@@ -294,9 +294,28 @@ func never() bool { return false }
 func (s *sim) startRelay(name string) {
 	p := s.newProc(name)
 	p.start = func() { s.startRelay(name) }
-	l, looked := s.logOf(p), 0
+	s.relayOn(p, s.logOf(p), eventlog.NewTail())
+}
+
+// simTail counts the batches that a relay takes from the tail of its process.
+type simTail struct {
+	s *sim
+	*eventlog.Tail
+}
+
+func (t simTail) Take(partition int16, fence, after, upTo int64, room int) []events.Envelope {
+	taken := t.Tail.Take(partition, fence, after, upTo, room)
+	if len(taken) > 0 {
+		t.s.count("taken from the tail")
+	}
+	return taken
+}
+
+// relayOn runs a relay in a process.
+func (s *sim) relayOn(p *proc, l *eventlog.Log, tail *eventlog.Tail) {
+	looked := 0
 	steps := (&relay.Relay{
-		Pool: simPool{p}, Log: l, Appender: l, Publisher: simPublisher{p, &looked}, Instance: fmt.Sprint(name, "/", p.life),
+		Pool: simPool{p}, Log: l, Tail: simTail{s, tail}, Appender: l, Publisher: simPublisher{p, &looked}, Instance: fmt.Sprint(p.name, "/", p.life),
 		NewID: p.newID, Now: time.Now, Logger: slog.New(slog.DiscardHandler), Jitter: half, MaxEvents: 12, MaxBytes: 8 << 10,
 	}).Steps()
 	var leased time.Time

@@ -30,6 +30,9 @@ type Pool interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
+// Tail holds committed events for the relay of this process.
+type Tail interface{ Put(list []events.Envelope) }
+
 // Runner runs a consumer exactly once in effect, even if its source delivers twice, out
 // of order, late or never. Its methods may run concurrently, in any number of
 // instances; the checkpoints' locks serialize them.
@@ -47,6 +50,7 @@ type Runner struct {
 	Moves    *projections.Moves // notified of each commit; may be nil
 	Handed   *Handover          // of events that this process appends; may be nil
 	Next     Handovers          // to the consumers of follow-ups; may be nil
+	Tail     Tail               // of the log, for committed follow-ups; may be nil
 
 	TailAfter time.Duration // of LostTails, 0: DefaultTailAfter
 
@@ -279,6 +283,9 @@ func (r *Runner) committed(runs []*partitionRun, done projections.Batch, appende
 		}
 	}
 	r.Moves.Move(r.Consumer.Name, moved)
+	if r.Tail != nil {
+		r.Tail.Put(appended)
+	}
 	if done.FollowUps == 0 || r.Appended == nil {
 		return
 	}

@@ -57,6 +57,7 @@ type Node struct {
 	notifier *relay.Notifier
 	moves    *projections.Moves
 	handed   consume.Handovers // to the consumers of this instance; nil if events come to none
+	tail     *eventlog.Tail    // to the relay; without one it stays empty
 	registry *prom.Registry
 	metrics  *prometheus.Metrics
 	observe  projections.Observer // of the consumers
@@ -74,7 +75,7 @@ type Node struct {
 // Open opens an instance's resources. The log names commit as the events' producer.
 func Open(ctx context.Context, cfg config.Config, commit string, logger *slog.Logger) (*Node, error) {
 	host, _ := os.Hostname()
-	n := &Node{cfg: cfg, commit: commit, logger: logger, registry: prom.NewRegistry(), moves: &projections.Moves{}, rebuildRequests: newHint(), replayRequests: newHint(), Folds: models.DefaultFolds()}
+	n := &Node{cfg: cfg, commit: commit, logger: logger, registry: prom.NewRegistry(), moves: &projections.Moves{}, tail: eventlog.NewTail(), rebuildRequests: newHint(), replayRequests: newHint(), Folds: models.DefaultFolds()}
 	n.instance = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), newID().String()[30:])
 	n.metrics = prometheus.New(n.registry)
 	if err := n.open(ctx); err != nil {
@@ -115,7 +116,7 @@ func (n *Node) open(ctx context.Context) (err error) {
 	n.notifier = relay.NewNotifier(n.pool, n.logger)
 	logConfig := eventlog.Config{
 		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit}, Region: n.cfg.Region,
-		Now: time.Now, NewID: newID, Logger: n.logger, OnAppend: n.notifier.Appended, OnRaised: n.metrics.Raised, Carrying: n.carrying,
+		Now: time.Now, NewID: newID, Logger: n.logger, OnAppend: n.notifier.Appended, OnRaised: n.metrics.Raised, Carrying: n.carrying, Tail: n.tail,
 	}
 	n.observe = n.metrics
 	if n.cfg.SchemaSample > 0 {
@@ -244,7 +245,7 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 
 func (n *Node) relay() *relay.Relay {
 	return &relay.Relay{
-		Pool: n.carrying, Log: n.log, Appender: n.log, Publisher: n.pipe.publisher, Instance: n.instance, NewID: newID,
+		Pool: n.carrying, Log: n.log, Tail: n.tail, Appender: n.log, Publisher: n.pipe.publisher, Instance: n.instance, NewID: newID,
 		Now: time.Now, Wake: n.notifier.Wake(), Followed: n.notifier.FollowUps(), Later: n.notifier.Later(), Hinted: n.notifier.Hearing, Logger: n.logger, Observe: n.metrics.Relay(),
 	}
 }
@@ -262,7 +263,7 @@ func (n *Node) startConsumer(ctx context.Context, g *errgroup.Group, c projectio
 	}
 	r := &consume.Runner{
 		Pool: pool, Log: n.log, Consumer: c, NewID: newID, Logger: n.logger, Observe: n.observe, Appended: n.followed, Moves: n.moves,
-		Handed: n.handed[c.Topic], Next: n.handed,
+		Handed: n.handed[c.Topic], Next: n.handed, Tail: n.tail,
 	}
 	router, err := watermill.NewRouter(n.logger, n.metrics.Handled)
 	if err != nil {

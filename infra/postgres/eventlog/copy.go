@@ -20,6 +20,7 @@ type row struct {
 	origin   int32
 	topic    events.Topic
 	recorded time.Time
+	made     *events.Envelope // by group.event
 }
 
 const copyRows = `COPY event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id,

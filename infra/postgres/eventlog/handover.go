@@ -9,27 +9,34 @@ import (
 	"github.com/meterplex/meterplex/events/codec"
 )
 
-// handOver offers the events of a committed group to consumers of this process, and reports whether
-// they hold all.
+// handOver offers the events of a committed group to the relay and the consumers of this process, and
+// reports whether the consumers hold all.
 func (g *group) handOver() (all bool) {
-	offer := g.log.cfg.Handed
-	if offer == nil {
+	offer, tail := g.log.cfg.Handed, g.log.cfg.Tail
+	if offer == nil && !tail.followed() {
 		return false
 	}
 	held := 0
 	now := g.log.cfg.Now()
 	for i := range g.rows {
 		r := &g.rows[i]
-		if g.folded(r) {
-			held++
-			continue
-		}
 		at := events.Place{Position: r.position, Previous: r.previous, Epoch: r.epoch, Log: g.log.id, EventID: r.EventID}
-		if offer(r.topic, at, now, func() events.Envelope { return g.log.envelope(r) }) {
+		event := func() events.Envelope { return g.event(r) }
+		tail.Offer(at, event)
+		if g.folded(r) || offer != nil && offer(r.topic, at, now, event) {
 			held++
 		}
 	}
-	return held == len(g.rows)
+	return offer != nil && held == len(g.rows)
+}
+
+// event returns the event of a row in memory of its own, which is made once.
+func (g *group) event(r *row) events.Envelope {
+	if r.made == nil {
+		e := g.log.envelope(r)
+		r.made = &e
+	}
+	return *r.made
 }
 
 // written offers the events of rows to Config.Written. Callers still own the memory of the rows.

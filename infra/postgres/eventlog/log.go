@@ -40,6 +40,8 @@ type Config struct {
 	// returns whether a consumer of this process holds the event, which event makes. It must not
 	// block.
 	Handed func(topic events.Topic, at events.Place, now time.Time, event func() events.Envelope) bool
+	// Tail, if set, holds the events of committed submissions for the relay of this process.
+	Tail *Tail
 	// Inline, if set, folds events in the transaction that appends them.
 	Inline Inline
 	// OnHanded is called instead of OnAppend if consumers of this process hold all events of the
