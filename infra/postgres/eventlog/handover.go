@@ -21,9 +21,8 @@ func (g *group) handOver() (all bool) {
 	for i := range g.rows {
 		r := &g.rows[i]
 		at := events.Place{Position: r.position, Previous: r.previous, Epoch: r.epoch, Log: g.log.id, EventID: r.EventID}
-		event := func() events.Envelope { return g.event(r) }
-		tail.Offer(at, event)
-		if g.folded(r) || offer != nil && offer(r.topic, at, now, event) {
+		tail.Offer(at, func() *events.Envelope { return g.event(r) })
+		if g.folded(r) || offer != nil && offer(r.topic, at, now, func() events.Envelope { return *g.event(r) }) {
 			held++
 		}
 	}
@@ -31,12 +30,12 @@ func (g *group) handOver() (all bool) {
 }
 
 // event returns the event of a row in memory of its own, which is made once.
-func (g *group) event(r *row) events.Envelope {
+func (g *group) event(r *row) *events.Envelope {
 	if r.made == nil {
 		e := g.log.envelope(r)
 		r.made = &e
 	}
-	return *r.made
+	return r.made
 }
 
 // written offers the events of rows to Config.Written. Callers still own the memory of the rows.

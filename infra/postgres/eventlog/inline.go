@@ -145,7 +145,7 @@ func (g *group) foldInline(ctx context.Context, conn Session, hs heads, checkpoi
 			s = &in.stretches[len(in.stretches)-1]
 		}
 		s.UpTo = r.position.Number
-		in.batch = append(in.batch, g.event(r))
+		in.batch = append(in.batch, *g.event(r))
 	}
 	if len(in.stretches) == 0 {
 		return nil

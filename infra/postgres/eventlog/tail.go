@@ -26,8 +26,8 @@ type Tail struct {
 type tailPart struct {
 	fence int64 // of the lease; 0: not followed
 	epoch int32
-	after int64             // no event up to this position is accepted any more
-	queue []events.Envelope // by position
+	after int64              // no event up to this position is accepted any more
+	queue []*events.Envelope // by position
 	bytes int
 }
 
@@ -62,7 +62,7 @@ func (t *Tail) followed() bool { return t != nil && t.following.Load() }
 
 // Offer holds a committed event if its partition is followed and there is room. The event is made only if it
 // is held, before Offer returns. Events may be offered in another order than that of the log.
-func (t *Tail) Offer(at events.Place, event func() events.Envelope) {
+func (t *Tail) Offer(at events.Place, event func() *events.Envelope) {
 	if !t.followed() {
 		return
 	}
@@ -78,8 +78,8 @@ func (t *Tail) Offer(at events.Place, event func() events.Envelope) {
 	}
 	e := event()
 	p.queue = slices.Insert(p.queue, i, e)
-	p.bytes += sizeInTail(&e)
-	t.bytes += sizeInTail(&e)
+	p.bytes += sizeInTail(e)
+	t.bytes += sizeInTail(e)
 }
 
 func sizeInTail(e *events.Envelope) int { return tailEvent + len(e.Payload) }
@@ -87,7 +87,10 @@ func sizeInTail(e *events.Envelope) int { return tailEvent + len(e.Payload) }
 // Put offers committed events.
 func (t *Tail) Put(list []events.Envelope) {
 	for i := range list {
-		t.Offer(list[i].Place(), func() events.Envelope { return list[i] })
+		t.Offer(list[i].Place(), func() *events.Envelope {
+			e := list[i] // a pointer into the list would keep all of it
+			return &e
+		})
 	}
 }
 
@@ -110,7 +113,10 @@ func (t *Tail) Take(partition int16, fence, after, upTo int64, room int) (taken 
 		}
 		room -= len(p.queue[n].Payload)
 	}
-	taken = slices.Clone(p.queue[:n])
+	taken = slices.Grow(taken, n)
+	for _, e := range p.queue[:n] {
+		taken = append(taken, *e)
+	}
 	t.drop(p, upTo)
 	return taken
 }
@@ -119,7 +125,7 @@ func (t *Tail) Take(partition int16, fence, after, upTo int64, room int) (taken 
 func (t *Tail) drop(p *tailPart, upTo int64) {
 	n := 0
 	for ; n < len(p.queue) && p.queue[n].Position.Number <= upTo; n++ {
-		size := sizeInTail(&p.queue[n])
+		size := sizeInTail(p.queue[n])
 		p.bytes, t.bytes = p.bytes-size, t.bytes-size
 	}
 	clear(p.queue[:n])

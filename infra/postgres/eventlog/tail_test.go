@@ -108,7 +108,7 @@ func TestATailWithoutALeaseMakesNoEvents(t *testing.T) {
 	x.Follow(followed, 0, 0, 0)
 	for _, tail := range []*Tail{nil, NewTail(), x.Tail} {
 		e := eventAt(12, epochOf7, 100)
-		tail.Offer(e.Place(), func() events.Envelope { t.Error("an event was made that no relay takes"); return events.Envelope{} })
+		tail.Offer(e.Place(), func() *events.Envelope { t.Error("an event was made that no relay takes"); return &e })
 		if tail.followed() {
 			t.Error("a tail without a lease is followed")
 		}
@@ -154,7 +154,7 @@ func ExampleTail() {
 	tail := NewTail()
 	tail.Follow(3, 7, 11, 100) // the relay has leased partition 3 with fence 7, and has read the head 100
 	e := events.Envelope{Position: events.Position{Partition: 3, Number: 101}, Epoch: 11}
-	tail.Offer(e.Place(), func() events.Envelope { return e }) // after COMMIT
+	tail.Offer(e.Place(), func() *events.Envelope { return &e }) // after COMMIT
 	fmt.Println(len(tail.Take(3, 7, 100, 101, 4<<20)), len(tail.Take(3, 7, 100, 101, 4<<20)))
 	// Output: 1 0
 }
