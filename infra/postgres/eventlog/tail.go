@@ -29,6 +29,7 @@ type tailPart struct {
 	after int64              // no event up to this position is accepted any more
 	queue []*events.Envelope // by position
 	bytes int
+	full  bool // no event is accepted until the queue is empty, so that the events in it follow each other
 }
 
 const (
@@ -69,7 +70,14 @@ func (t *Tail) Offer(at events.Place, event func() *events.Envelope) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := &t.parts[at.Position.Partition]
-	if p.fence == 0 || at.Epoch != p.epoch || at.Position.Number <= p.after || p.bytes >= maxTailPart || t.bytes >= maxTail {
+	if p.fence == 0 || at.Epoch != p.epoch || at.Position.Number <= p.after {
+		return
+	}
+	if p.bytes >= maxTailPart || t.bytes >= maxTail {
+		p.full = len(p.queue) > 0
+		return
+	}
+	if p.full {
 		return
 	}
 	i := len(p.queue)
@@ -131,6 +139,6 @@ func (t *Tail) drop(p *tailPart, upTo int64) {
 	clear(p.queue[:n])
 	p.queue, p.after = p.queue[n:], max(p.after, upTo)
 	if len(p.queue) == 0 {
-		p.queue = nil
+		p.queue, p.full = nil, false
 	}
 }

@@ -143,6 +143,23 @@ func TestATailIsBounded(t *testing.T) {
 	}
 }
 
+func TestAFullTailHoldsEventsThatFollowEachOther(t *testing.T) {
+	x := newTailTest(t)
+	last := int64(10)
+	for !x.parts[followed].full {
+		last++
+		x.put(last)
+	}
+	end := x.parts[followed].queue[len(x.parts[followed].queue)-1].Position.Number
+	if n := len(x.Take(followed, fence, 10, end-1, 1<<40)); n != int(end-11) {
+		t.Fatalf("%d events were taken of %d", n, end-11)
+	}
+	x.put(last + 1) // there is room again, but it would be behind a gap
+	x.takes(end-1, last+2, end)
+	x.put(last+3, last+4)
+	x.takes(last+2, last+4, last+3, last+4)
+}
+
 func TestATailKeepsEventsThatABatchHasNoRoomFor(t *testing.T) {
 	x := newTailTest(t)
 	x.put(11, 12, 13)
