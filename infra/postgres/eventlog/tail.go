@@ -103,8 +103,8 @@ func (t *Tail) Put(list []events.Envelope) {
 }
 
 // Take removes and returns the events of the stretch (after, upTo] under a lease, up to the first that is missing,
-// and up to about room bytes of payloads. The tail never returns an event up to the end of the
-// stretch again, unless room ended it: the caller reads the rest from the database.
+// and up to about room bytes of payloads. The tail never returns an event up to the last of them again. If it returns
+// none, the caller reads the stretch from the database, and the tail never returns an event of it.
 func (t *Tail) Take(partition int16, fence, after, upTo int64, room int) (taken []events.Envelope) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -116,10 +116,12 @@ func (t *Tail) Take(partition int16, fence, after, upTo int64, room int) (taken 
 	n := 0
 	for ; n < len(p.queue) && p.queue[n].Position.Number == after+int64(n)+1 && after+int64(n) < upTo; n++ {
 		if room <= 0 {
-			upTo = after + int64(n)
 			break
 		}
 		room -= len(p.queue[n].Payload)
+	}
+	if n > 0 {
+		upTo = after + int64(n)
 	}
 	taken = slices.Grow(taken, n)
 	for _, e := range p.queue[:n] {

@@ -77,6 +77,15 @@ func TestATailEndsAtTheFirstMissingEvent(t *testing.T) {
 	x.takes(15, 16, 16)
 }
 
+// The relay may read the head before the events of that commit are put in.
+func TestATailAcceptsEventsBehindThoseTaken(t *testing.T) {
+	x := newTailTest(t)
+	x.put(11, 12, 14)
+	x.takes(10, 14, 11, 12)
+	x.put(13)
+	x.takes(12, 14, 13, 14)
+}
+
 func TestATailSortsTheEventsOfConcurrentCommits(t *testing.T) {
 	x := newTailTest(t)
 	x.put(13, 14, 11, 15, 12)
