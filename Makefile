@@ -45,6 +45,15 @@ torture: ## Torture real instances for DURATION (20m) by SEED (random) with BROK
 lint: form vet ## Check form and known faults: gofmt, go vet, staticcheck
 	$(SPARING) $(STATICCHECK)
 
+# A machine without access to the database of vulnerabilities skips the check, and says so.
+VULNERABILITIES = https://vuln.go.dev
+
+.PHONY: vulnerabilities
+vulnerabilities: ## Look for known vulnerabilities in the dependencies (needs curl and vuln.go.dev)
+	@if curl --silent --fail --max-time 10 --output /dev/null $(VULNERABILITIES)/index/db.json; then \
+	  $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.3.0 -db $(VULNERABILITIES) ./...; \
+	else echo "SKIPPED govulncheck: $(VULNERABILITIES) cannot be reached from here"; fi
+
 .PHONY: form
 form:
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "gofmt: the files above"; exit 1; }
