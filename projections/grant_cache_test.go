@@ -95,7 +95,7 @@ func (m *grantFixture) flip() {
 	m.shown++
 	m.mu.Unlock()
 	m.must(second(m.pool.Exec(context.Background(), `
-		WITH old AS (SELECT generation, flip FROM projection_pointers WHERE projection = 'entitlement_reads' AND live),
+		WITH old AS (SELECT p.generation, p.flip, g.fold_version FROM projection_pointers p JOIN projection_generations g USING (projection, generation) WHERE p.projection = 'entitlement_reads' AND p.live),
 		made AS (INSERT INTO projection_generations (projection, generation, fold_version) SELECT 'entitlement_reads', generation + 1, fold_version FROM old),
 		grants AS (INSERT INTO entitlement_grants SELECT o.generation + 1, g.tenant_id, g.feature, g.subscription_id, g.type, g.unit, g."limit", g.limit_behavior, g.reset_period, g.on_ingest
 			FROM entitlement_grants g, old o WHERE g.generation = o.generation),

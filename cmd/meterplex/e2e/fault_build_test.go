@@ -137,7 +137,7 @@ func killPoints() (edits []overlay.Edit) {
 		{rebuilt, "\tif err == nil && ready {\n", `if err == nil && ready { fault.Die("rebuild: ready, after COMMIT") }`},
 		{"infra/watermill/rewind.go", "\t\tif err := s.Rewinds.Done(ctx, s.Group, r, steps, failure); err != nil && ctx.Err() == nil {\n", `fault.Die("rewind: offsets moved, not recorded")`},
 		{"commands/usage_commands.go", "\treturn errors.Join(errs...)\n}\n\n// tenantMessages", `if errors.Join(errs...) == nil { fault.Die("usage.commands: between COMMIT and ack") }`},
-		{"commands/usage_commands.go", "\t\tif err := c.store(ctx, by, entries[:n], barred); err != nil {\n", `fault.Die("usage.commands: before the transaction")`},
+		{"commands/usage_commands.go", "\t\tif err := c.store(ctx, by, class, entries[:n], barred); err != nil {\n", `fault.Die("usage.commands: before the transaction")`},
 		{"http/usage_ingest.go", "\tw.WriteHeader(http.StatusAccepted)\n\t_, _ = w.Write(body) // a client", `fault.Die("ingest: before the answer")`},
 	} {
 		if !files[d.file] {
