@@ -16,6 +16,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/projections/audit"
 	"github.com/meterplex/meterplex/projections/query"
 )
@@ -45,6 +46,7 @@ func (d *history) list(v query.Viewer, f audit.EventFilter, after audit.Frontier
 // With any filter and concurrent recording, pages hold the events that a scan of the
 // whole log finds, once and in its order; a tenant sees its own.
 func TestListedEventsMatchTheLog(t *testing.T) {
+	localtest.FewChecks(t, 40)
 	s := newPipelineFixture(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		d := newHistory(s)
@@ -170,6 +172,7 @@ func inUsageStream(log []events.Envelope, id string) func(*events.Envelope) bool
 
 // Every event is found by its id, without an index of ids, by permitted viewers.
 func TestEveryEventIsFoundByItsID(t *testing.T) {
+	localtest.FewChecks(t, 40)
 	s := newPipelineFixture(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		d := newHistory(s)

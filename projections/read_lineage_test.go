@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/projections/audit"
 	"github.com/meterplex/meterplex/projections/query"
 )
@@ -58,6 +59,7 @@ func graphOf(l audit.Lineage) (nodes, edges []string) {
 // P12: the causes and effects of every event are those that a scan of the whole log
 // finds, even if the effects are so late that only their keys identify them.
 func TestP12_LineageMatchesTheLog(t *testing.T) {
+	localtest.FewChecks(t, 40)
 	s := newPipelineFixture(t)
 	entitling, _ := s.runner(s.entitling.Consumer)
 	entitling.Consumer.Handler = poisonedHandler{entitling.Consumer.Handler} // a read model beside the way fails, too

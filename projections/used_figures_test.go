@@ -2,6 +2,7 @@ package projections_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"testing"
@@ -161,4 +162,32 @@ func (s *retryFixture) failOfAnotherModel(tenant uuid.UUID, feature string) {
 		KafkaOffset: -1, Stage: events.StageAggregation, Code: "fold_failed", DeadLetterID: id, Payload: v.Payload}, by),
 		projections.Closing(&v, newID(), events.Closed{DeadLetterID: id, Status: events.StatusDiscarded, Reason: "a rebuild repairs it"}, by))
 	s.settle()
+}
+
+// P11: a discarded verdict that no fold can read stops no consumer, and subtracts nothing.
+func TestP11_DamagedVerdictsAreDiscarded(t *testing.T) {
+	s := newRetryFixture(t)
+	s.payloads.Allow() // damaged
+	tenant := newID()
+	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
+	s.append(usageEvent(tenant, "good", "calls", 3, may))
+	s.drain(s.validating)
+	for _, payload := range []string{
+		`{"rawPosition":1,"eventId":"no amount"}`,
+		`{"rawPosition":1,"eventId":"x","feature":"calls","amount":2,"count":1,"timestamp":"in May","validatedSubscriptionId":"` + newID().String() + `","featureType":"QUOTA","periodKey":"2026-05"}`,
+	} {
+		s.append(plainEvent(tenant, events.UsageValidated, events.Counts{}, json.RawMessage(payload)))
+	}
+	s.drain(s.aggregating, s.lettering)
+	failed := s.failed(tenant)
+	if len(failed) != 2 {
+		t.Fatalf("%d verdicts are parked, want 2", len(failed))
+	}
+	for _, d := range failed {
+		s.must(s.discard(tenant, d.ID))
+	}
+	s.drain(s.lettering, s.entitling)
+	if used, counted := s.usedAndCounted(tenant, 1); used != 3 || counted != 3 {
+		t.Errorf("%d used and %d counted, want 3", used, counted)
+	}
 }

@@ -113,9 +113,33 @@ func (h *holdings) shed(share int) []span {
 	return released
 }
 
-// setHead records the head of a partition's log, and returns the fence of its lease; 0 without a lease, and in another life of the server. The head moves back if the database lost a tail. No batch
-// is published while the server is in another life than the epoch. A raised epoch ends the lease, because
-// the database may not have its cursor.
+// fences returns the fences of the leased partitions, 0 for the others.
+func (h *holdings) fences() (all [events.Partitions]int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i, p := range h.by {
+		if p != nil {
+			all[i] = p.fence
+		}
+	}
+	return all
+}
+
+// doubtLife stops the publishing of all partitions until their heads are set again.
+func (h *holdings) doubtLife() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, p := range h.by {
+		if p != nil {
+			p.sameLife = false
+		}
+	}
+}
+
+// setHead records the head of a partition's log, and returns the fence of its lease; 0 without a lease, and in
+// another life of the server. The head moves back if the database lost a tail. No batch is published while the
+// server is in another life than the epoch. A raised epoch ends the lease, because the database may not have
+// its cursor.
 func (h *holdings) setHead(partition int16, head int64, epoch int32, sameLife bool) (fence int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -149,3 +149,17 @@ func TestPausesAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// P3: while the heads cannot be read, another server may have taken over: nothing is published until they are read again.
+func TestNothingIsPublishedWhileTheHeadsCannotBeRead(t *testing.T) {
+	now := time.Now()
+	h := holdAll(100, now)
+	h.doubtLife()
+	if got := h.choose(now, 10_000); len(got) != 0 {
+		t.Errorf("%d spans of unknown heads", len(got))
+	}
+	h.setHead(3, 100, 0, true)
+	if got := h.choose(now, 10_000); len(got) != 1 || got[0].partition != 3 {
+		t.Errorf("after one head was read: %+v", got)
+	}
+}

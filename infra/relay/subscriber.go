@@ -160,10 +160,19 @@ func (s *Subscriber) fill(ctx context.Context, slots chan struct{}, batches *syn
 const headsSQL = `SELECT h.partition, h.position, c.owner IS NULL OR c.lease_until < now(), h.epoch, is_server_life(h.timeline, h.started_at)
  FROM log_heads h JOIN relay_cursors c USING (partition)`
 
+// readHeads reads the heads. While they cannot be read, nothing is published: another server may have taken over. The lease
+// loop reports that the database is unreachable.
 func (s *Subscriber) readHeads(ctx context.Context) {
+	if s.readEachHead(ctx) != nil {
+		s.held.doubtLife()
+	}
+}
+
+func (s *Subscriber) readEachHead(ctx context.Context) error {
+	before := s.held.fences()
 	rows, err := s.Pool.Query(ctx, headsSQL)
 	if err != nil {
-		return // the lease loop reports that the database is unreachable
+		return err
 	}
 	defer rows.Close()
 	for rows.Next() {
@@ -172,11 +181,16 @@ func (s *Subscriber) readHeads(ctx context.Context) {
 		var free, sameLife bool
 		var epoch int32
 		if err := rows.Scan(&partition, &head, &free, &epoch, &sameLife); err != nil {
-			return
+			return err
 		}
 		if free {
 			hint(s.leases.kick)
 		}
-		s.Tail.Follow(partition, s.held.setHead(partition, head, epoch, sameLife), epoch, head)
+		fence := s.held.setHead(partition, head, epoch, sameLife)
+		if fence != before[partition] {
+			fence = 0 // the head may have been read before the lease began
+		}
+		s.Tail.Follow(partition, fence, epoch, head)
 	}
+	return rows.Err()
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/projections"
 )
 
@@ -40,14 +41,14 @@ type parkedVerdict struct {
 // readParked reads the verdicts in dead letters, by the letters' ids. The first failure of a dead letter has its id. Failures of
 // other consumers than the aggregator do not keep a verdict from the figures.
 var readParked = events.SQL(`
-SELECT a.letter, v.payload ->> 'feature', v.payload ->> 'periodKey', (v.payload ->> 'amount')::bigint
+SELECT a.letter, a.tenant_id, v.dedupe_key, v.occurred_at, v.body
 FROM unnest($1::smallint[], $2::uuid[], $3::uuid[], $4::text[]) AS a (partition, tenant_id, letter, dedupe_key)
 CROSS JOIN LATERAL (
   SELECT l.subject, l.origin, l.payload FROM event_log_rows l
   WHERE l.partition = a.partition AND l.tenant_id = a.tenant_id AND l.dedupe_key = a.dedupe_key LIMIT 1) f
 JOIN log_origins o ON o.id = f.origin
 CROSS JOIN LATERAL (
-  SELECT l.subject, l.payload FROM event_log_rows l
+  SELECT l.subject, l.dedupe_key, l.occurred_at, l.body FROM event_log_rows l
   WHERE l.partition = a.partition AND l.position = (f.payload ->> 'sourcePosition')::bigint LIMIT 1) v
 WHERE v.subject = {usage.event.validated}
   AND (f.subject = {usage.event.publish_failed} OR f.subject = {usage.event.aggregation_failed} AND o.actor_id = $5)`)
@@ -76,9 +77,13 @@ func loadParked(ctx context.Context, tx pgx.Tx, batch []events.Envelope) (map[uu
 	}
 	parked := make(map[uuid.UUID]parkedVerdict, len(letters))
 	var letter uuid.UUID
-	var v parkedVerdict
-	_, err = pgx.ForEachRow(rows, []any{&letter, &v.feature, &v.periodKey, &v.amount}, func() error {
-		parked[letter] = v
+	e := events.Envelope{Subject: events.UsageValidated}
+	_, err = pgx.ForEachRow(rows, []any{&letter, &e.TenantID, &e.DedupeKey, &e.OccurredAt, &e.Payload}, func() error {
+		// A verdict that cannot be read was never added.
+		if v, err := codec.VerdictOf(&e); err == nil {
+			parked[letter] = parkedVerdict{v.Feature, v.PeriodKey, v.Amount}
+		}
+		e.Payload = nil
 		return nil
 	})
 	if err != nil {

@@ -116,8 +116,8 @@ func (s *State) readRecorded(ctx context.Context, tx pgx.Tx, usage []groupedUsag
 		var u struct {
 			Metadata map[string]json.RawMessage `json:"metadata"`
 		}
-		if err := json.Unmarshal(payload, &u); err != nil {
-			return fmt.Errorf("usage at %s: %w", at, err)
+		if json.Unmarshal(payload, &u) != nil {
+			u.Metadata = nil // an event that a damaged verdict names: it has no metadata to group by
 		}
 		s.recorded[at] = recordedUsage{recorded.at, u.Metadata}
 		return nil

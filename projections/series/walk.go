@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections/query"
 )
 
@@ -22,17 +23,18 @@ type walk struct {
 	generation int
 }
 
-// A generation that was detached after a failure does not get the newest usage.
+// A generation that was detached after a failure, or is being dropped, does not get the newest usage.
 const (
 	findLive = `SELECT live_generation('usage_series', $1)`
 	findKept = `SELECT generation FROM projection_generations WHERE projection = 'usage_series' AND generation = $1 AND dropped_at IS NULL AND broken IS NULL
- AND tenant_id IN ($2, '00000000-0000-0000-0000-000000000000')`
+ AND tenant_id IN ($2, '00000000-0000-0000-0000-000000000000')
+ AND EXISTS (SELECT FROM consumer_checkpoints c WHERE c.consumer = 'meterplex-usage-series' AND c.generation = $1 AND c.partition = $3 AND c.joined)`
 )
 
 func (w *walk) findGeneration(ctx context.Context, tx pgx.Tx) error {
 	sql, args := findLive, []any{w.TenantID}
 	if w.given {
-		sql, args = findKept, []any{w.place.generation, w.TenantID}
+		sql, args = findKept, []any{w.place.generation, w.TenantID, events.PartitionOf(w.TenantID)}
 	}
 	found := false
 	err := query.Run(ctx, tx, query.New(sql, args, query.Each(func(rows pgx.Rows) error {
@@ -45,20 +47,18 @@ func (w *walk) findGeneration(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// Bounds of the buckets of one statement of a grouped page: a bucket may have no group, or more than a page.
-const (
-	firstBuckets = 1
-	mostBuckets  = 64
-)
+// searchedBuckets are the buckets of a grouped page in which one statement looks for the next one with usage. Their groups
+// are read bucket by bucket: a bucket may have more groups than a page.
+const searchedBuckets = 64
 
 // entries returns the entries after the place, up to one more than the page has.
 func (w *walk) entries(ctx context.Context, tx pgx.Tx) ([]Bucket, error) {
 	list := []Bucket{}
-	size, most := w.Limit+1, w.Limit+1
+	size := w.Limit + 1
 	if len(w.GroupBy) > 0 {
-		size, most = firstBuckets, mostBuckets
+		size = searchedBuckets
 	}
-	for ; len(list) <= w.Limit && w.start.Before(w.To); size = min(2*size, most) {
+	for len(list) <= w.Limit && w.start.Before(w.To) {
 		piece, err := w.piece(ctx, tx, size)
 		if err != nil {
 			return nil, err
@@ -79,12 +79,35 @@ CROSS JOIN LATERAL (
   GROUP BY 1, 2) s
 WHERE s.event_count <> 0 OR s.amount <> 0`
 
-// piece reads the next buckets.
+// The inner limit keeps the search in each bucket to its first row.
+const findUsed = `
+SELECT b.number FROM unnest($4::timestamptz[], $5::timestamptz[]) WITH ORDINALITY AS b (start, stop, number)
+CROSS JOIN LATERAL (
+  SELECT FROM usage_series u WHERE u.generation = $1::int AND u.tenant_id = $2 AND u.feature = $3 AND u.hour >= b.start AND u.hour < b.stop LIMIT 1) s
+ORDER BY b.number LIMIT 1`
+
+// firstUsed returns the index of the first bucket with usage.
+func (w *walk) firstUsed(ctx context.Context, tx pgx.Tx, starts, ends []time.Time) (n int, found bool, err error) {
+	err = query.Run(ctx, tx, query.New(findUsed, []any{w.generation, w.TenantID, w.Feature, starts, ends}, query.Each(func(rows pgx.Rows) error {
+		found = true
+		return rows.Scan(&n)
+	})))
+	return n - 1, found, err
+}
+
+// piece reads the next buckets; of a grouped page the next one that has usage, if there is one among them.
 func (w *walk) piece(ctx context.Context, tx pgx.Tx, size int) ([]Bucket, error) {
 	var numbers []int
 	var starts, ends []time.Time
 	for ; len(numbers) < size && w.start.Before(w.To); w.start = w.Granularity.Next(w.start) {
 		numbers, starts, ends = append(numbers, len(numbers)), append(starts, w.start), append(ends, w.Granularity.Next(w.start))
+	}
+	if len(w.GroupBy) > 0 {
+		n, found, err := w.firstUsed(ctx, tx, starts, ends)
+		if err != nil || !found {
+			return nil, err
+		}
+		numbers, starts, ends, w.start = []int{0}, starts[n:n+1], ends[n:n+1], ends[n]
 	}
 	keys := append(slices.Clone(w.GroupBy), "", "")
 	found := make([][]Bucket, len(numbers))

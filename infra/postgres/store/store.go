@@ -227,9 +227,18 @@ func (t *changeTx) SaveFeature(f domain.Feature) error {
 		f.LookupKey, f.Name, f.Type, f.Unit, f.GroupBy)
 }
 
+// SaveGrouping lets a later grouping begin after all usage that is recorded, whose time may be of a server with another
+// clock, and after the groupings before it.
 func (t *changeTx) SaveGrouping(g domain.Grouping) error {
-	return t.exec("grouping", `INSERT INTO feature_groupings (feature, since, keys) VALUES ($1, $2, coalesce($3::text[], '{}'))
- ON CONFLICT (feature, since) DO UPDATE SET keys = excluded.keys`, g.Feature, g.Since, g.Keys)
+	const first = `INSERT INTO feature_groupings (feature, since, keys) VALUES ($1, $2, coalesce($3::text[], '{}'))
+ ON CONFLICT (feature, since) DO UPDATE SET keys = excluded.keys`
+	const later = `INSERT INTO feature_groupings (feature, since, keys)
+ SELECT $1, greatest($2::timestamptz, (SELECT max(recorded_at) FROM log_heads) + $4::interval,
+  (SELECT max(since) FROM feature_groupings WHERE feature = $1) + interval '1 microsecond'), coalesce($3::text[], '{}')`
+	if g.Since.IsZero() {
+		return t.exec("grouping", first, g.Feature, g.Since, g.Keys)
+	}
+	return t.exec("grouping", later, g.Feature, g.Since, g.Keys, domain.GroupingDelay)
 }
 
 func (t *changeTx) Plan(key string) (*domain.Plan, error) {
