@@ -47,18 +47,20 @@ func (w *walk) findGeneration(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// searchedBuckets are the buckets of a grouped page in which one statement looks for the next one with usage. Their groups
-// are read bucket by bucket: a bucket may have more groups than a page.
-const searchedBuckets = 64
+// Bounds of the buckets of one statement of a grouped page: a bucket may have no group, or more than a page.
+const (
+	firstBuckets = 1
+	mostBuckets  = 64
+)
 
 // entries returns the entries after the place, up to one more than the page has.
 func (w *walk) entries(ctx context.Context, tx pgx.Tx) ([]Bucket, error) {
 	list := []Bucket{}
-	size := w.Limit + 1
+	size, most := w.Limit+1, w.Limit+1
 	if len(w.GroupBy) > 0 {
-		size = searchedBuckets
+		size, most = firstBuckets, mostBuckets
 	}
-	for len(list) <= w.Limit && w.start.Before(w.To) {
+	for ; len(list) <= w.Limit && w.start.Before(w.To); size = min(2*size, most) {
 		piece, err := w.piece(ctx, tx, size)
 		if err != nil {
 			return nil, err
@@ -77,41 +79,24 @@ CROSS JOIN LATERAL (
   FROM usage_series u
   WHERE u.generation = $1::int AND u.tenant_id = $2 AND u.feature = $3 AND u.hour >= b.start AND u.hour < b.stop
   GROUP BY 1, 2) s
-WHERE s.event_count <> 0 OR s.amount <> 0`
+WHERE s.event_count <> 0 OR s.amount <> 0
+ORDER BY b.number, s.first_value COLLATE "C" NULLS LAST, s.second_value COLLATE "C" NULLS LAST LIMIT $9`
 
-// The inner limit keeps the search in each bucket to its first row.
-const findUsed = `
-SELECT b.number FROM unnest($4::timestamptz[], $5::timestamptz[]) WITH ORDINALITY AS b (start, stop, number)
-CROSS JOIN LATERAL (
-  SELECT FROM usage_series u WHERE u.generation = $1::int AND u.tenant_id = $2 AND u.feature = $3 AND u.hour >= b.start AND u.hour < b.stop LIMIT 1) s
-ORDER BY b.number LIMIT 1`
-
-// firstUsed returns the index of the first bucket with usage.
-func (w *walk) firstUsed(ctx context.Context, tx pgx.Tx, starts, ends []time.Time) (n int, found bool, err error) {
-	err = query.Run(ctx, tx, query.New(findUsed, []any{w.generation, w.TenantID, w.Feature, starts, ends}, query.Each(func(rows pgx.Rows) error {
-		found = true
-		return rows.Scan(&n)
-	})))
-	return n - 1, found, err
-}
-
-// piece reads the next buckets; of a grouped page the next one that has usage, if there is one among them.
+// piece reads the next buckets, and no more of their groups than the page can have. Of the cursor's bucket, which a
+// grouped page reads alone, it reads all groups: those up to the cursor are left out here.
 func (w *walk) piece(ctx context.Context, tx pgx.Tx, size int) ([]Bucket, error) {
 	var numbers []int
 	var starts, ends []time.Time
 	for ; len(numbers) < size && w.start.Before(w.To); w.start = w.Granularity.Next(w.start) {
 		numbers, starts, ends = append(numbers, len(numbers)), append(starts, w.start), append(ends, w.Granularity.Next(w.start))
 	}
-	if len(w.GroupBy) > 0 {
-		n, found, err := w.firstUsed(ctx, tx, starts, ends)
-		if err != nil || !found {
-			return nil, err
-		}
-		numbers, starts, ends, w.start = []int{0}, starts[n:n+1], ends[n:n+1], ends[n]
+	var most *int
+	if !w.given || !starts[0].Equal(w.place.start) {
+		most = new(w.Limit + 1)
 	}
 	keys := append(slices.Clone(w.GroupBy), "", "")
 	found := make([][]Bucket, len(numbers))
-	err := query.Run(ctx, tx, query.New(readBuckets, []any{w.generation, w.TenantID, w.Feature, numbers, starts, ends, keys[0], keys[1]}, query.Each(func(rows pgx.Rows) error {
+	err := query.Run(ctx, tx, query.New(readBuckets, []any{w.generation, w.TenantID, w.Feature, numbers, starts, ends, keys[0], keys[1], most}, query.Each(func(rows pgx.Rows) error {
 		var number int
 		var b Bucket
 		var amount string
@@ -135,13 +120,13 @@ func (w *walk) piece(ctx context.Context, tx pgx.Tx, size int) ([]Bucket, error)
 		if len(groups) == 0 && len(w.GroupBy) == 0 {
 			groups = []Bucket{{Start: starts[number], End: ends[number], Amount: "0"}}
 		}
-		slices.SortFunc(groups, w.compare)
 		list = append(list, slices.DeleteFunc(groups, w.listed)...)
 	}
 	return list, nil
 }
 
-// compare orders the groups of a bucket by their values, in the order of the query's keys; null comes last.
+// compare orders the groups of a bucket as readBuckets does: by their values, in the order of the query's keys; null comes
+// last.
 func (w *walk) compare(a, b Bucket) int {
 	for _, key := range w.GroupBy {
 		x, y := a.Group[key], b.Group[key]

@@ -21,9 +21,9 @@ const (
 	listenConns   = 1 // of the notifier
 )
 
-// MostConnections is the largest number of connections that an instance opens to its database, without those of
+// mostConnections is the largest number of connections that an instance opens to its database, without those of
 // PostgreSQL as the pipe.
-const MostConnections = workConns + carryingConns + readConns + lookConns + listenConns + eventlog.AsideConns
+const mostConnections = workConns + carryingConns + readConns + lookConns + listenConns + eventlog.AsideConns
 
 // checkConnections logs how many instances the server has connections for. It warns if there are too few for
 // this one, whose pools are open.
@@ -38,12 +38,12 @@ func (n *Node) checkConnections(ctx context.Context) {
 		own += int(p.Stat().TotalConns())
 	}
 	level, text := connectionsSaid(server, own)
-	n.logger.Log(ctx, level, text, "opens_up_to", MostConnections, "limit", server.Limit, "used", server.Used, "instances_that_fit", server.Limit/MostConnections)
+	n.logger.Log(ctx, level, text, "opens_up_to", mostConnections, "limit", server.Limit, "used", server.Used, "instances_that_fit", server.Limit/mostConnections)
 }
 
 // connectionsSaid is the message about a server of which this instance has already opened some connections.
 func connectionsSaid(server postgres.Connections, own int) (slog.Level, string) {
-	if server.Free() < MostConnections-own {
+	if server.Free() < mostConnections-own {
 		return slog.LevelWarn, "the database server has too few connections left for this instance: raise max_connections or the limit of the login, or run fewer instances (docs/logins.md)"
 	}
 	return slog.LevelInfo, "the database server has enough connections for this instance"

@@ -14,8 +14,8 @@ func TestAnInstanceSaysIfItsServerHasTooFewConnections(t *testing.T) {
 		want   slog.Level
 	}{
 		{postgres.Connections{Limit: 97, Used: 4}, 4, slog.LevelInfo},
-		{postgres.Connections{Limit: 97, Used: 97 - MostConnections + 4}, 4, slog.LevelInfo},
-		{postgres.Connections{Limit: 97, Used: 97 - MostConnections + 5}, 4, slog.LevelWarn},
+		{postgres.Connections{Limit: 97, Used: 97 - mostConnections + 4}, 4, slog.LevelInfo},
+		{postgres.Connections{Limit: 97, Used: 97 - mostConnections + 5}, 4, slog.LevelWarn},
 		{postgres.Connections{Limit: 20, Used: 30}, 4, slog.LevelWarn},
 	} {
 		if got, text := connectionsSaid(c.server, c.own); got != c.want || text == "" {

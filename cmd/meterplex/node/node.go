@@ -57,7 +57,7 @@ type Node struct {
 	notifier *relay.Notifier
 	moves    *projections.Moves
 	handed   consume.Handovers // to the consumers of this instance; nil if events come to none
-	tail     *eventlog.Tail    // to the relay; without one it stays empty
+	tail     *eventlog.Tail    // to the relay; nil without the role
 	registry *prom.Registry
 	metrics  *prometheus.Metrics
 	observe  projections.Observer // of the consumers
@@ -75,9 +75,12 @@ type Node struct {
 // Open opens an instance's resources. The log names commit as the events' producer.
 func Open(ctx context.Context, cfg config.Config, commit string, logger *slog.Logger) (*Node, error) {
 	host, _ := os.Hostname()
-	n := &Node{cfg: cfg, commit: commit, logger: logger, registry: prom.NewRegistry(), moves: &projections.Moves{}, tail: eventlog.NewTail(), rebuildRequests: newHint(), replayRequests: newHint(), Folds: models.DefaultFolds()}
+	n := &Node{cfg: cfg, commit: commit, logger: logger, registry: prom.NewRegistry(), moves: &projections.Moves{}, rebuildRequests: newHint(), replayRequests: newHint(), Folds: models.DefaultFolds()}
 	n.instance = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), newID().String()[30:])
 	n.metrics = prometheus.New(n.registry)
+	if n.has("relay") {
+		n.tail = eventlog.NewTail()
+	}
 	if err := n.open(ctx); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
@@ -263,7 +266,10 @@ func (n *Node) startConsumer(ctx context.Context, g *errgroup.Group, c projectio
 	}
 	r := &consume.Runner{
 		Pool: pool, Log: n.log, Consumer: c, NewID: newID, Logger: n.logger, Observe: n.observe, Appended: n.followed, Moves: n.moves,
-		Handed: n.handed[c.Topic], Next: n.handed, Tail: n.tail,
+		Handed: n.handed[c.Topic], Next: n.handed,
+	}
+	if n.tail != nil {
+		r.Tail = n.tail
 	}
 	router, err := watermill.NewRouter(n.logger, n.metrics.Handled)
 	if err != nil {
