@@ -45,13 +45,7 @@ func codeTable() string {
 	}
 	b.WriteString("</tr></thead><tbody>\n")
 	for _, c := range codes.All() {
-		status, retry := "–", "no"
-		if c.Status != 0 {
-			status = strconv.Itoa(c.Status)
-		}
-		if c.Retry {
-			retry = "yes"
-		}
+		status, retry := c.Cells()
 		fmt.Fprintf(&b, `<tr id="%s"><td><code>%s</code></td><td>%s</td><td>%s</td><td>%s</td><td>%s.<div class="soft">%s.</div></td></tr>`+"\n",
 			problem.Anchor(c.Name), c.Name, status, c.Place, retry, html.EscapeString(c.Meaning), html.EscapeString(c.Remedy))
 	}

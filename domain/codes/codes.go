@@ -6,6 +6,7 @@ package codes
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -26,6 +27,18 @@ type Code struct {
 	Meaning string
 	// Remedy is the next action of the caller, an imperative sentence without a full stop.
 	Remedy string
+}
+
+// Cells are the status and the retry as tables show them.
+func (c Code) Cells() (status, retry string) {
+	status, retry = "–", "no"
+	if c.Status != 0 {
+		status = strconv.Itoa(c.Status)
+	}
+	if c.Retry {
+		retry = "yes"
+	}
+	return status, retry
 }
 
 // Place is a set of members in which a code is answered.

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"os"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -56,13 +55,7 @@ func TestTheDocumentHoldsTheTable(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(head)
 	for _, c := range codes.All() {
-		status, retry := "–", "no"
-		if c.Status != 0 {
-			status = strconv.Itoa(c.Status)
-		}
-		if c.Retry {
-			retry = "yes"
-		}
+		status, retry := c.Cells()
 		b.WriteString("| `" + c.Name + "` | " + status + " | " + c.Place.String() + " | " + retry + " | " + c.Meaning + " | " + c.Remedy + " |\n")
 	}
 	if *update {
