@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -47,15 +48,17 @@ var binary = sync.OnceValues(func() (string, error) {
 func buildEnv() []string { return append(os.Environ(), "GOGC=400") }
 
 // patience is longer than any wait of a test takes on a busy machine. A test that waits so long waits for ever.
-var patience = patienceSet(os.Getenv("METERPLEX_TEST_PATIENCE"))
+var patience = durationSet("METERPLEX_TEST_PATIENCE", 5*time.Minute)
 
-func patienceSet(text string) time.Duration {
+// durationSet returns the duration that an environment variable sets, or else another one.
+func durationSet(name string, otherwise time.Duration) time.Duration {
+	text := os.Getenv(name)
 	if text == "" {
-		return 5 * time.Minute
+		return otherwise
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d <= 0 {
-		panic(fmt.Sprintf("METERPLEX_TEST_PATIENCE: %q is no duration such as 90s", text))
+		panic(name + ": " + strconv.Quote(text) + " is no duration such as 90s")
 	}
 	return d
 }

@@ -22,7 +22,7 @@ import (
 // METERPLEX_TEST_OVERLOAD=10m makes the overload last, and compares the memory of the service at
 // its beginning and its end.
 func TestOverloadIsRefusedEarlyAndPasses(t *testing.T) {
-	long := overloadTime(t)
+	long := durationSet("METERPLEX_TEST_OVERLOAD", 0)
 	w := newDeployment(t)
 	i := w.serve("")
 	w.catalogue(i)
@@ -46,18 +46,6 @@ func TestOverloadIsRefusedEarlyAndPasses(t *testing.T) {
 	o.checkLog()
 	o.awaitFigures()
 	i.stop()
-}
-
-func overloadTime(t *testing.T) time.Duration {
-	text := os.Getenv("METERPLEX_TEST_OVERLOAD")
-	if text == "" {
-		return 0
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		t.Fatalf("METERPLEX_TEST_OVERLOAD: %v", err)
-	}
-	return d
 }
 
 // overload holds the answers of many clients. A batch counts as a whole, to save memory.

@@ -79,20 +79,6 @@ func (w *deployment) checkNoneWithheld() {
 	}
 }
 
-// outage is the length of the broker's outage.
-func outage(t *testing.T) time.Duration {
-	t.Helper()
-	text := os.Getenv("METERPLEX_TEST_OUTAGE")
-	if text == "" {
-		return 5 * time.Second
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		t.Fatalf("METERPLEX_TEST_OUTAGE: %v", err)
-	}
-	return d
-}
-
 // An outage of the broker adds latency behind the log, not to ingest; the backlog
 // drains by itself when the broker is back.
 func TestP11_UsageIsAcceptedWithoutABroker(t *testing.T) {
@@ -105,7 +91,7 @@ func TestP11_UsageIsAcceptedWithoutABroker(t *testing.T) {
 	l := w.startLoad(tenants, 2, m, func(int) string { return i.url() })
 	time.Sleep(3 * time.Second)
 	down, from := time.Now(), l.acked()
-	w.withoutBroker(func() { time.Sleep(outage(t)) })
+	w.withoutBroker(func() { time.Sleep(durationSet("METERPLEX_TEST_OUTAGE", 5*time.Second)) })
 	back, during := time.Now(), l.acked()-from
 	l.stop()
 	drained := w.drain()
