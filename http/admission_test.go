@@ -127,6 +127,7 @@ func TestTheMemoryOfRequestsIsBoundedAndShared(t *testing.T) {
 		return list
 	}
 	w.ingest(a, batch(large(1)...))
+	w.awaitMetric("meterplex_http_request_bytes 0") // a request's charge ends shortly after its answer
 	before := w.stored()
 	var held []net.Conn
 	for range 3 { // each is charged for what it has sent, and little more
