@@ -13,9 +13,13 @@ import (
 func ConflictOf(p *events.Pending, first events.Position, firstHash []byte) events.Pending {
 	eventID := p.DedupeKey[len(events.KeyUsage("")):]
 	hash := codec.PayloadHash(p)
+	sent := p.Sent
+	if sent == nil {
+		sent = codec.PayloadOf(p)
+	}
 	payload, err := codec.EncodePayload(events.UsageConflicted, events.Conflicted{
 		EventID: eventID, RawPosition: first.Number,
-		FirstHash: hashText(firstHash), ConflictHash: hashText(hash), Payload: codec.PayloadOf(p),
+		FirstHash: hashText(firstHash), ConflictHash: hashText(hash), Payload: sent,
 	})
 	if err != nil {
 		panic("commands: a canonical payload is valid JSON: " + err.Error())

@@ -21,12 +21,25 @@ type Submitted struct {
 	// Refusal has the key Inbox. It is stored in place of a ProbeOnly event whose own
 	// key is unknown.
 	Refusal *events.Pending
+	// Ask, if set, is decided under the head's lock, in the turn of the event: the event is stored only if it is granted.
+	Ask *Ask
+}
+
+// Ask asks to use an amount of a feature.
+type Ask struct {
+	domain.LedgerRequest
+	// Together is how many asks of the submission, from this one on, are granted together or not at all; 0 for
+	// those that an earlier one includes.
+	Together int
+	// Grant completes the event by the decision.
+	Grant func(p *events.Pending, d *domain.Decision) error
 }
 
 // Placement is the outcome for a submitted event.
 type Placement struct {
 	Status   PlacementStatus
 	Position events.Position // of the event, or of the one that was stored first
+	Refusal  *domain.Error   // of a denied ask
 }
 
 // PlacementStatus is one of the constants below.
@@ -38,8 +51,9 @@ const (
 	Appended                         // stored now
 	Duplicate                        // the same payload is stored at Position
 	Conflict                         // another payload is stored at Position; the conflict is recorded
-	Absent                           // ProbeOnly, and the key is unknown
+	Absent                           // ProbeOnly, and the key is unknown; or another ask of those together was not granted
 	Refused                          // the refusal is stored at Position, now or earlier
+	Denied                           // the ask is not granted, for the reason in Refusal; nothing is stored
 )
 
 // UsageLog appends usage to the log.

@@ -17,7 +17,6 @@ const (
 
 // inert lists the offers that nothing uses yet. A change that uses one deletes its entry; nothing else refuses the offer.
 var inert = []Offer{
-	{OfferedScope, "entitlements:reserve"},
 	{OfferedRole, "sagas"},
 	{OfferedRole, "notifier"},
 	{OfferedRole, "biller"},

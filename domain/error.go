@@ -19,6 +19,8 @@ type Error struct {
 	Message string
 	// Pointer is the JSON pointer (RFC 6901) of the faulty member in the body, or "".
 	Pointer string
+	// Quota is the account beside its limit, for quota_exceeded.
+	Quota *Quota
 }
 
 func (e *Error) Error() string { return e.Code + ": " + e.Message }

@@ -81,4 +81,16 @@ type Pending struct {
 	// fills in the region of the deployment. It refuses a tenant's event without one.
 	Residency string
 	Counts    Counts
+	// Sent, if set, is compared in place of the payload to tell a retry from a conflict: the payload has members that
+	// the server added.
+	Sent []byte
+	// Account, if set, is the change of an account. The log applies it when it writes the event's row, and at no other
+	// time.
+	Account *AccountChange
+}
+
+// AccountChange adds amounts to the account of a tenant's QUOTA feature in a period.
+type AccountChange struct {
+	Feature, PeriodKey string
+	Used, Held         int64
 }

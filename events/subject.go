@@ -21,6 +21,7 @@ const (
 	DuplicatesSeen  Subject = 5 // retries of known events, coalesced by tenant and second
 	UsageRetried    Subject = 6 // a rejected or withheld event goes to the validator again
 	UsageRefused    Subject = 7 // a usage event from usage.commands was refused
+	UsageAdmitted   Subject = 8 // usage was granted against a limit and recorded
 
 	PublishFailed     Subject = 10 // an event that could not be published even alone is withheld
 	AggregationFailed Subject = 11 // a consumer could not fold an event
@@ -82,6 +83,7 @@ var registry = [...]SubjectInfo{
 	{DuplicatesSeen, "meterplex.usage.event.duplicates_seen", 1, TopicUsageDuplicates, "hot", "clients send known events again; one event for each tenant and second", reflect.TypeFor[Duplicates]()},
 	{UsageRetried, "meterplex.usage.event.retried", 1, TopicUsageRaw, "cold", "a retry returns a dead letter of stage VALIDATION or PUBLISHING to the validator", reflect.TypeFor[Retried]()},
 	{UsageRefused, "meterplex.usage.command.refused", 1, TopicUsageDeadLetter, "cold", "the service refuses a usage event from usage.commands", reflect.TypeFor[RefusedUsage]()},
+	{UsageAdmitted, "meterplex.usage.event.admitted", 1, TopicUsageRaw, "cold", "the service grants a request to use an amount, and records the usage", reflect.TypeFor[Admitted]()},
 	{PublishFailed, "meterplex.usage.event.publish_failed", 1, TopicUsageDeadLetter, "cold", "the relay withholds an event that cannot be published even alone", reflect.TypeFor[Failed]()},
 	{AggregationFailed, "meterplex.usage.event.aggregation_failed", 1, TopicUsageDeadLetter, "cold", "a consumer cannot fold an event", reflect.TypeFor[Failed]()},
 	{Reaggregated, "meterplex.usage.event.reaggregated", 1, TopicUsageValidated, "cold", "a retry returns a dead letter of stage AGGREGATION to the aggregator", reflect.TypeFor[Reaggregate]()},

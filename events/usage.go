@@ -19,6 +19,35 @@ type Usage struct {
 	Source    string          `json:"source,omitempty"`
 }
 
+// Admitted is the payload of UsageAdmitted: usage that was granted against a limit when it was recorded. It has the
+// members of Usage as the client sent them, and the server's time.
+type Admitted struct {
+	EventID   string          `json:"eventId"`
+	Feature   string          `json:"feature"`
+	Amount    int64           `json:"amount"`
+	Timestamp time.Time       `json:"timestamp"`
+	Metadata  json.RawMessage `json:"metadata,omitempty"`
+	Type      string          `json:"type"`
+	Source    string          `json:"source,omitempty"`
+	Admitted  Admission       `json:"admitted"`
+}
+
+// Routes on which usage is admitted.
+const (
+	ByConsume = "consume" // POST /entitlements/{feature}/consume
+)
+
+// Admission is the grant of an admitted event. The verdict on the event is taken from it.
+type Admission struct {
+	By             string       `json:"by"`
+	SubscriptionID uuid.UUID    `json:"subscriptionId"`
+	FeatureType    string       `json:"featureType"`
+	PeriodKey      string       `json:"periodKey"`
+	Limit          *int64       `json:"limit"` // nil: no limit
+	Used           *json.Number `json:"used"`  // of the account after the event, an integer; nil without an account (METERED)
+	Held           *json.Number `json:"held"`
+}
+
 // Retried is the payload of UsageRetried: a recorded event that goes to the validator
 // again. The key of the verdict is RawPosition, so the event counts once.
 type Retried struct {
@@ -41,6 +70,8 @@ type Validated struct {
 	ValidatedSubscriptionID uuid.UUID `json:"validatedSubscriptionId"`
 	FeatureType             string    `json:"featureType"`
 	PeriodKey               string    `json:"periodKey"`
+	// Admitted is true for the verdict on admitted usage, whose account counted it when it was recorded.
+	Admitted bool `json:"admitted,omitempty"`
 }
 
 // Rejected is the payload of UsageRejected.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"strings"
+	"time"
 
 	"github.com/meterplex/meterplex/domain/codes"
 )
@@ -13,6 +14,8 @@ type problem struct {
 	Type, Title, Detail, Instance, Code, TraceID string
 	Status                                       int
 	Errors                                       []struct{ Pointer, Code, Detail string }
+	Limit, Used, Held, Remaining                 json.Number // of quota_exceeded
+	ResetAt                                      *time.Time
 }
 
 // leaks are words that no answer may contain.

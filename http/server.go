@@ -26,6 +26,7 @@ import (
 // starts it.
 type Server struct {
 	Ingest       *commands.IngestUsage
+	Quotas       *commands.Quotas
 	Catalogue    *commands.Catalogue
 	Letters      *commands.DeadLetters
 	Replays      *commands.Replays
@@ -138,6 +139,7 @@ func (t *site) operations() {
 	t.usageOperations(t)
 	t.eventOperations(t)
 	t.entitlementOperations(t)
+	t.consumeOperations(t)
 	t.tenantOperations(t)
 	t.keyOperations(t)
 	t.featureOperations(t)

@@ -68,7 +68,7 @@ func newTestService(t testing.TB, change ...func(*http.Server)) *testService {
 	w.pool, err = postgres.Open(t.Context(), postgres.Config{URL: url, ApplicationName: "test"})
 	w.must(err)
 	t.Cleanup(w.pool.Close)
-	w.log, err = eventlog.New(t.Context(), w.pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "0"}, Written: localtest.CheckPayloads(t).Written})
+	w.log, err = eventlog.New(t.Context(), w.pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "0"}, Histories: new(validate.Histories), Written: localtest.CheckPayloads(t).Written})
 	w.must(err)
 	t.Cleanup(w.log.Close)
 	w.store = store.New(w.pool, w.log, store.Config{})
@@ -97,6 +97,7 @@ func (w *testService) server() *http.Server {
 	registry := prometheus.NewRegistry()
 	return &http.Server{
 		Ingest:    &commands.IngestUsage{Log: w.log, Histories: w.store.Histories, Now: time.Now, Window: domain.TimestampWindow{Ahead: 5 * time.Minute, Behind: 7 * 24 * time.Hour}, NewID: func(time.Time) uuid.UUID { return newID() }},
+		Quotas:    &commands.Quotas{Log: w.log, Now: time.Now, NewID: func(time.Time) uuid.UUID { return newID() }},
 		Catalogue: &commands.Catalogue{Store: w.store, Now: time.Now, NewID: newID, NewSecret: secret},
 		Letters:   &commands.DeadLetters{Store: w.store, Now: time.Now, NewID: newID},
 		Replays:   &commands.Replays{Store: &store.Replays{Store: w.store}, Now: time.Now, NewID: newID},
@@ -278,7 +279,7 @@ func (w *testService) stored() (n int) {
 func (w *testService) fold() {
 	w.Helper()
 	for _, c := range []projections.Consumer{
-		validate.Consumer(newID),
+		validate.Consumer(newID, new(validate.Histories)),
 		usage.Consumer(newID, models.DefaultFolds().Usage),
 		deadletters.Consumer(models.DefaultFolds().DeadLetters),
 	} {

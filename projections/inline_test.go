@@ -222,7 +222,7 @@ func TestP2_UsageOfAnotherValidatorsPartitionIsLeft(t *testing.T) {
 	if got, _ := l.verdictsOf(tenant); !slices.Equal(got, []string{"a", "b", "c"}) {
 		t.Errorf("validated %v", got)
 	}
-	if consume.NewInline(validate.Consumer(newID), nil, nil, nil) != nil {
+	if consume.NewInline(validate.Consumer(newID, new(validate.Histories)), nil, nil, nil) != nil {
 		t.Error("a consumer to which nothing is handed folds inline")
 	}
 }

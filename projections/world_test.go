@@ -185,7 +185,7 @@ func writeTotalsOften(c *projections.Consumer) {
 }
 
 func (w *logFixture) validator() (*consume.Runner, *tally) {
-	return w.runner(validate.Consumer(newID))
+	return w.runner(validate.Consumer(newID, new(validate.Histories)))
 }
 
 func (w *logFixture) aggregator(handler projections.Handler) (*consume.Runner, *tally) {

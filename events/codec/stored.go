@@ -251,12 +251,16 @@ func PayloadOf(p *events.Pending) json.RawMessage {
 }
 
 // PayloadHash identifies the payload for comparison with another one under the same key: a
-// byte for the version of the canonical form, then the SHA-256; nil if payloads are
+// byte for the version of the canonical form, then the SHA-256 of Sent or the payload; nil if payloads are
 // not compared. It is computed on demand, because new events never need it.
 func PayloadHash(p *events.Pending) []byte {
 	if p.Canonical == 0 {
 		return nil
 	}
-	sum := sha256.Sum256(PayloadOf(p))
+	compared := p.Sent
+	if compared == nil {
+		compared = PayloadOf(p)
+	}
+	sum := sha256.Sum256(compared)
 	return append([]byte{p.Canonical}, sum[:]...)
 }

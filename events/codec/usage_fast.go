@@ -77,6 +77,9 @@ func VerdictJSON(v *events.Validated) []byte {
 	dst = events.AppendUUID(append(dst, `","validatedSubscriptionId":"`...), v.ValidatedSubscriptionID)
 	dst = appendJSONText(append(dst, `","featureType":`...), v.FeatureType)
 	dst = appendJSONText(append(dst, `,"periodKey":`...), v.PeriodKey)
+	if v.Admitted {
+		dst = append(dst, `,"admitted":true`...)
+	}
 	return append(dst, '}')
 }
 

@@ -52,6 +52,7 @@ func FuzzVerdictJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, id, feature string, amount, at int64, period string) {
 		v := sampleVerdict()
 		v.EventID, v.Feature, v.Amount, v.Timestamp, v.PeriodKey = id, feature, amount, time.UnixMicro(at).UTC(), period
+		v.Admitted = len(id)%2 == 0
 		want, _ := json.Marshal(&v)
 		if got := VerdictJSON(&v); string(got) != string(want) {
 			t.Fatalf("%s\ninstead of %s", got, want)

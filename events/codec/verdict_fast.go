@@ -33,6 +33,9 @@ func parseValidated(e *events.Envelope) (v events.Validated, ok bool) {
 	v.FeatureType = string(r.text())
 	r.skip(`,"periodKey":"`)
 	v.PeriodKey = string(r.text())
+	if v.Admitted = bytes.HasPrefix(r.rest, []byte(`,"admitted":true`)); v.Admitted {
+		r.skip(`,"admitted":true`)
+	}
 	r.skip(`}`)
 	return v, !r.bad && len(r.rest) == 0
 }
@@ -131,6 +134,9 @@ func payloadNames(payload []byte, feature, periodKey string) bool {
 	}
 	r.skip(`,"periodKey":"`)
 	named = named && string(r.text()) == periodKey
+	if bytes.HasPrefix(r.rest, []byte(`,"admitted":true`)) {
+		r.skip(`,"admitted":true`)
+	}
 	r.skip(`}`)
 	return named && !r.bad && len(r.rest) == 0
 }

@@ -19,7 +19,9 @@ func Of(err error) (p *Problem, cause error) {
 	case errors.As(err, &p):
 		return p, nil
 	case errors.As(err, &refused): // reads return these, too
-		return New(refused.Code, refused.Message).At(refused.Pointer), nil
+		p = New(refused.Code, refused.Message).At(refused.Pointer)
+		p.Quota = quotaOf(refused.Quota)
+		return p, nil
 	case errors.As(err, &full):
 		return tooMuch(full), nil
 	case isOutage(err):

@@ -4,12 +4,15 @@ package problem
 
 import (
 	"encoding/json"
+	"math/big"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/domain/codes"
 )
 
@@ -25,8 +28,31 @@ type Problem struct {
 	Errors   []Fault `json:"errors" nullable:"false" doc:"The members at fault, at most 5; empty where it is not about a member."`
 	TraceID  string  `json:"traceId" doc:"The trace id of traceparent, or one that was made for the request."`
 
+	*Quota
+
 	retryAfter int    // seconds, 0 for none
 	because    string // see Reason
+}
+
+// Quota holds the members of the problem quota_exceeded.
+type Quota struct {
+	Limit     json.Number `json:"limit"`
+	Used      json.Number `json:"used"`
+	Held      json.Number `json:"held" doc:"Held by reservations."`
+	Remaining json.Number `json:"remaining"`
+	ResetAt   *time.Time  `json:"resetAt" doc:"null where the period never resets."`
+}
+
+func quotaOf(q *domain.Quota) *Quota {
+	if q == nil {
+		return nil
+	}
+	number := func(n *big.Int) json.Number { return json.Number(n.String()) }
+	p := &Quota{Limit: number(q.Limit), Used: number(q.Used), Held: number(q.Held), Remaining: number(q.Remaining())}
+	if _, end, ok := domain.PeriodBounds(q.PeriodKey); ok {
+		p.ResetAt = &end
+	}
+	return p
 }
 
 // Fault is one error in a body.

@@ -33,7 +33,7 @@ func (s *sim) startNode(i int) {
 	tail := eventlog.NewTail()
 	l := s.logWith(p, handed, tail)
 	s.doors[i] = s.ingestOn(p, l)
-	for _, c := range []projections.Consumer{validate.Consumer(p.newID), aggregatorOfPoison(p.newID)} {
+	for _, c := range []projections.Consumer{validate.Consumer(p.newID, new(validate.Histories)), aggregatorOfPoison(p.newID)} {
 		consumer := s.newConsumer(p, c, l, handed)
 		consumer.runner.Tail = tail
 		consumer.start()

@@ -142,12 +142,13 @@ type writes struct {
 	heads    map[int16]simHead
 	ckpt     map[ckptKey]int64
 	aggs     map[aggKey]simAgg
+	used     map[domain.AccountKey]int64
 	withheld map[events.Position]bool // whether its consumer had read it
 	more     []func(*simTx)           // changes that few transactions make
 }
 
 func (w *writes) clone() writes {
-	return writes{slices.Clip(w.rows), maps.Clone(w.heads), maps.Clone(w.ckpt), maps.Clone(w.aggs), maps.Clone(w.withheld), slices.Clip(w.more)}
+	return writes{slices.Clip(w.rows), maps.Clone(w.heads), maps.Clone(w.ckpt), maps.Clone(w.aggs), maps.Clone(w.used), maps.Clone(w.withheld), slices.Clip(w.more)}
 }
 
 type rowLock struct {
@@ -311,6 +312,7 @@ func (db *simDB) apply(tx *simTx) {
 		was := db.aggs[k]
 		db.aggs[k] = simAgg{was.amount + a.amount, was.count + a.count, was.applied + a.applied}
 	}
+	db.addUsed(&tx.w)
 	maps.Copy(db.withheld, tx.w.withheld)
 	for _, change := range tx.w.more {
 		change(tx)

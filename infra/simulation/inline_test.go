@@ -26,7 +26,7 @@ func (s *sim) inlineOf(p *proc, handed consume.Handovers) eventlog.Inline {
 	if to == nil {
 		to = consume.NewHandover()
 	}
-	return inline{consume.NewInline(validate.Consumer(p.newID), to, nil, nil), s}
+	return inline{consume.NewInline(validate.Consumer(p.newID, new(validate.Histories)), to, nil, nil), s}
 }
 
 func (inline) Open(partitions []int16) []int16 { return partitions }

@@ -87,7 +87,7 @@ func (s *sim) subscribe() {
 	for _, t := range s.plan.tenants {
 		all := &domain.Subscription{ID: t, TenantID: t, Status: domain.SubscriptionActive}
 		for _, f := range []string{featureCounts, featurePoison, featureBoom, featureRefused, featureHuge, featureLate} {
-			all.Entitlements = append(all.Entitlements, domain.Grant{Entitlement: domain.Entitlement{Feature: f, ResetPeriod: domain.ResetMonthly}, Type: domain.FeatureMetered})
+			all.Entitlements = append(all.Entitlements, domain.Grant{Entitlement: domain.Entitlement{Feature: f, ResetPeriod: domain.ResetMonthly}, Type: domain.FeatureQuota})
 		}
 		fewer := *all
 		fewer.Entitlements = all.Entitlements[:len(all.Entitlements)-1]
@@ -292,6 +292,7 @@ func (m *model) check() {
 	if !maps.Equal(want, seen) {
 		s.fail("the aggregates are %v, not %v", seen, want)
 	}
+	m.checkAccounts()
 	var counts events.Counts
 	for _, h := range s.db.heads {
 		counts.Accepted, counts.Validated = counts.Accepted+h.counts.Accepted, counts.Validated+h.counts.Validated

@@ -128,6 +128,8 @@ func (tx *simTx) query(sql string, args []any) *simRows {
 		return none
 	case strings.HasPrefix(text, "UPDATE log_heads h SET position"):
 		return tx.updateHeads(args)
+	case strings.HasPrefix(text, addsAccounts):
+		return tx.addAccounts(args)
 	case strings.HasPrefix(text, "SELECT partition, position, epoch, topic_positions") && strings.HasSuffix(text, "SKIP LOCKED"):
 		err = tx.do(fmt.Sprint("lock free heads ", args[0]), kindStep, nil, fill(func() *simRows {
 			free := slices.DeleteFunc(slices.Clone(args[0].([]int16)), func(p int16) bool { return !db.free(tx, locksOf("heads", []int16{p})) })
@@ -318,7 +320,7 @@ func (tx *simTx) CopyFrom(context.Context, pgx.Identifier, []string, pgx.CopyFro
 }
 
 // Finish, Closed and Release make it a writer's session.
-func (tx *simTx) Finish(_ context.Context, rows *eventlog.Rows, heads []any, checkpoints *eventlog.Statement) error {
+func (tx *simTx) Finish(_ context.Context, rows *eventlog.Rows, heads []any, others []eventlog.Move) error {
 	if err := tx.usable(); err != nil {
 		return err
 	}
@@ -332,8 +334,12 @@ func (tx *simTx) Finish(_ context.Context, rows *eventlog.Rows, heads []any, che
 		if r := tx.updateHeads(heads); r.err != nil {
 			return r.err
 		}
-		if checkpoints != nil {
-			tx.moveCheckpoints(checkpoints.SQL, checkpoints.Args)
+		for _, m := range others {
+			if strings.HasPrefix(m.SQL, addsAccounts) {
+				tx.addAccounts(m.Args)
+			} else {
+				tx.moveCheckpoints(m.SQL, m.Args)
+			}
 		}
 		return tx.commit(f)
 	}})

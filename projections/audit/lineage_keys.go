@@ -61,7 +61,7 @@ func effectsOf(e *events.Envelope) (h hints) {
 	s := saidBy(e)
 	h.letter(s.DeadLetterID)
 	raw := s.RawPosition
-	if e.Subject == events.UsageRecorded {
+	if e.Subject == events.UsageRecorded || e.Subject == events.UsageAdmitted {
 		raw = e.Position.Number
 		h.ranges = append(h.ranges, keysUnder("k/"+strings.TrimPrefix(e.DedupeKey, events.KeyUsage(""))+"/"))
 	}

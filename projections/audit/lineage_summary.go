@@ -35,7 +35,7 @@ func summaryOf(e *events.Envelope) string {
 	}
 	what := strings.ReplaceAll(words[2]+" "+words[3], "_", " ")
 	switch e.Subject {
-	case events.UsageRecorded, events.UsageConflicted:
+	case events.UsageRecorded, events.UsageAdmitted, events.UsageConflicted:
 		return join(what, p.EventID, p.Feature, amountText(p.Amount))
 	case events.UsageValidated:
 		return join(what, p.EventID, p.Feature, amountText(p.Amount), "in "+p.PeriodKey)

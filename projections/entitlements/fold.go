@@ -89,7 +89,7 @@ type State struct {
 
 // entitlementSubjects are the subjects that the folds use.
 func entitlementSubjects() []events.Subject {
-	return []events.Subject{events.SubscriptionCreated, events.SubscriptionChanged, events.UsageValidated, events.DeadLetterClosed}
+	return []events.Subject{events.SubscriptionCreated, events.SubscriptionChanged, events.UsageAdmitted, events.UsageValidated, events.DeadLetterClosed}
 }
 
 // FoldV1 is the fold entitlement_reads/v1: a subscription sets a tenant's

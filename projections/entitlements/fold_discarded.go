@@ -22,11 +22,16 @@ func FoldV2(f *State, e *events.Envelope) error {
 	if e.Subject != events.DeadLetterClosed {
 		return FoldV1(f, e)
 	}
+	return f.discard(e, func(parkedVerdict) bool { return true })
+}
+
+// discard subtracts the verdict in a discarded dead letter, if it counts.
+func (f *State) discard(e *events.Envelope, counts func(parkedVerdict) bool) error {
 	var end events.Closed
 	if err := json.Unmarshal(e.Payload, &end); err != nil {
 		return fmt.Errorf("read the end of a dead letter: %w", err)
 	}
-	if v, parked := f.parked[end.DeadLetterID]; parked && end.Status == events.StatusDiscarded {
+	if v, parked := f.parked[end.DeadLetterID]; parked && end.Status == events.StatusDiscarded && counts(v) {
 		f.Used(e.TenantID, v.feature, v.periodKey, -v.amount)
 	}
 	return nil
@@ -36,6 +41,7 @@ func FoldV2(f *State, e *events.Envelope) error {
 type parkedVerdict struct {
 	feature, periodKey string
 	amount             int64
+	admitted           bool
 }
 
 // readParked reads the verdicts in dead letters, by the letters' ids. The first failure of a dead letter has its id. Failures of
@@ -81,7 +87,7 @@ func loadParked(ctx context.Context, tx pgx.Tx, batch []events.Envelope) (map[uu
 	_, err = pgx.ForEachRow(rows, []any{&letter, &e.TenantID, &e.DedupeKey, &e.OccurredAt, &e.Payload}, func() error {
 		// A verdict that cannot be read was never added.
 		if v, err := codec.VerdictOf(&e); err == nil {
-			parked[letter] = parkedVerdict{v.Feature, v.PeriodKey, v.Amount}
+			parked[letter] = parkedVerdict{v.Feature, v.PeriodKey, v.Amount, v.Admitted}
 		}
 		e.Payload = nil
 		return nil

@@ -123,8 +123,8 @@ SELECT counted.recorded, counted.validated, (
   SELECT count(*) FROM refused r WHERE NOT EXISTS (
     SELECT FROM event_log_rows v WHERE v.partition = r.partition AND v.tenant_id = r.tenant_id AND v.dedupe_key = 'v/' || r.raw))
 FROM (
-  SELECT count(*) FILTER (WHERE l.subject = {usage.event.recorded}) AS recorded, count(*) FILTER (WHERE l.subject = {usage.event.validated}) AS validated
-  FROM scope s JOIN event_log_rows l ON l.partition = s.partition AND l.subject IN ({usage.event.recorded}, {usage.event.validated})
+  SELECT count(*) FILTER (WHERE l.subject <> {usage.event.validated}) AS recorded, count(*) FILTER (WHERE l.subject = {usage.event.validated}) AS validated
+  FROM scope s JOIN event_log_rows l ON l.partition = s.partition AND l.subject IN ({usage.event.recorded}, {usage.event.admitted}, {usage.event.validated})
   WHERE l.tenant_id BETWEEN $2::uuid AND $3::uuid) counted`)
 
 // conservation returns nil for figures of one feature, which only a fold can determine,

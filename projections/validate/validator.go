@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -22,14 +21,13 @@ import (
 // which are its follow-ups. It writes no table.
 type Validator struct {
 	NewID func() uuid.UUID
-
-	snapshots snapshots
-	recent    recent
+	// Histories may be shared with what decides requests in the same process.
+	Histories *Histories
 }
 
 var _ projections.Pure = (*Validator)(nil)
 
-var errNotForValidator = errors.New("the validator takes recorded and retried usage only")
+var errNotForValidator = errors.New("the validator takes recorded, admitted and retried usage only")
 
 // Judgement is the verdict on an event, with the event's data.
 type Judgement struct {
@@ -38,16 +36,17 @@ type Judgement struct {
 	DeadLetterID uuid.UUID // Nil unless retried
 	Attempt      int       // 0 unless retried
 	Verdict      domain.Verdict
+	Admitted     bool          // the verdict is that of the event's admission
 	Refusal      *domain.Error // nil: yes
 }
 
 // FoldJudgement judges recorded or retried usage by its tenant's history up to
-// the event's own position: a retry gets a new verdict.
+// the event's own position: a retry gets a new verdict. That of admitted usage is its admission.
 func FoldJudgement(e *events.Envelope, h domain.History) (Judgement, error) {
 	j := Judgement{Origin: e.Position.Number}
 	body := e.Payload
 	switch e.Subject {
-	case events.UsageRecorded:
+	case events.UsageRecorded, events.UsageAdmitted:
 	case events.UsageRetried:
 		var retried events.Retried
 		if err := json.Unmarshal(body, &retried); err != nil {
@@ -58,19 +57,24 @@ func FoldJudgement(e *events.Envelope, h domain.History) (Judgement, error) {
 	default:
 		return j, errNotForValidator
 	}
-	usage, err := codec.UsageOf(body)
+	usage, admission, err := codec.AdmittedOf(body)
 	if err != nil {
 		return j, err
 	}
 	j.Usage = usage
 	j.Usage.Timestamp = j.Usage.Timestamp.UTC()
+	if admission != nil {
+		j.Admitted = true
+		j.Verdict = domain.Verdict{SubscriptionID: admission.SubscriptionID, FeatureType: admission.FeatureType, PeriodKey: admission.PeriodKey}
+		return j, nil
+	}
 	j.Verdict, j.Refusal = domain.Decide(h, e.Position.Number, j.Usage.Feature, j.Usage.Timestamp)
 	return j, nil
 }
 
 // Apply judges each event and appends its verdict.
 func (v *Validator) Apply(ctx context.Context, tx pgx.Tx, _ projections.Generation, batch []events.Envelope) (projections.Result, error) {
-	histories, err := v.histories(ctx, tx.Query, tenantsOf(batch))
+	histories, err := v.Histories.read(ctx, tx.Query, tenantsOf(batch))
 	if err != nil {
 		return projections.Result{}, err
 	}
@@ -120,8 +124,12 @@ func validated(e *events.Envelope, j *Judgement, id uuid.UUID) events.Pending {
 		RawPosition: j.Origin, EventID: j.Usage.EventID, Feature: j.Usage.Feature,
 		Amount: j.Usage.Amount, Count: 1, Timestamp: j.Usage.Timestamp,
 		ValidatedSubscriptionID: j.Verdict.SubscriptionID, FeatureType: j.Verdict.FeatureType, PeriodKey: j.Verdict.PeriodKey,
+		Admitted: j.Admitted,
 	}, events.GroupValidator)
 	p.DedupeKey, p.OccurredAt, p.Counts.Validated = events.KeyValidated(j.Origin), j.Usage.Timestamp, 1
+	if !j.Admitted && j.Verdict.FeatureType == domain.FeatureQuota {
+		p.Account = &events.AccountChange{Feature: j.Usage.Feature, PeriodKey: j.Verdict.PeriodKey, Used: j.Usage.Amount}
+	}
 	return p
 }
 
@@ -138,18 +146,6 @@ func rejected(e *events.Envelope, j *Judgement, id uuid.UUID) events.Pending {
 	return p
 }
 
-const readHistories = `
-SELECT tenant_id, from_position, effective_from, snapshot::text
-FROM subscription_history
-WHERE tenant_id = ANY ($1::uuid[])
-ORDER BY tenant_id, from_position`
-
-// history is a tenant's history; if err is set, only this tenant's events fail.
-type history struct {
-	domain.History
-	err error
-}
-
 // tenantsOf lists the tenants of a batch, each once, in the order of their first events.
 func tenantsOf(batch []events.Envelope) (tenants []uuid.UUID) {
 	listed := make(map[uuid.UUID]bool)
@@ -161,68 +157,10 @@ func tenantsOf(batch []events.Envelope) (tenants []uuid.UUID) {
 	return tenants
 }
 
-// histories reads the subscription histories of tenants. Rows known at a position were
-// committed before the event at that position, so all are visible.
-func (v *Validator) histories(ctx context.Context, query projections.Query, tenants []uuid.UUID) (map[uuid.UUID]history, error) {
-	histories := make(map[uuid.UUID]history, len(tenants))
-	for _, t := range tenants {
-		histories[t] = history{}
-	}
-	rows, err := query(ctx, readHistories, tenants)
-	if err != nil {
-		return nil, fmt.Errorf("read subscription histories: %w", err)
-	}
-	var tenant uuid.UUID
-	var entry domain.HistoryEntry
-	var snapshot *string
-	_, err = pgx.ForEachRow(rows, []any{&tenant, &entry.FromPosition, &entry.EffectiveFrom, &snapshot}, func() error {
-		h := histories[tenant]
-		s, err := v.snapshots.decode(snapshot)
-		h.History = append(h.History, domain.HistoryEntry{FromPosition: entry.FromPosition, EffectiveFrom: entry.EffectiveFrom, Subscription: s})
-		h.err = errors.Join(h.err, err)
-		histories[tenant] = h
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read subscription histories: %w", err)
-	}
-	return histories, nil
-}
-
-// maxSnapshots bounds the memory of the decoded snapshots: some 50 MB of small plans.
-const maxSnapshots = 20_000
-
-// snapshots caches decoded snapshots by their text, so that no change of the
-// table can make an entry wrong.
-type snapshots struct {
-	mu    sync.Mutex
-	known map[string]*domain.Subscription
-}
-
-func (c *snapshots) decode(text *string) (*domain.Subscription, error) {
-	if text == nil {
-		return nil, nil
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if s, ok := c.known[*text]; ok {
-		return s, nil
-	}
-	s := new(domain.Subscription)
-	if err := json.Unmarshal([]byte(*text), s); err != nil {
-		return nil, fmt.Errorf("read a subscription's snapshot: %w", err)
-	}
-	if c.known == nil || len(c.known) >= maxSnapshots {
-		c.known = make(map[string]*domain.Subscription)
-	}
-	c.known[*text] = s
-	return s, nil
-}
-
 // Consumer turns recorded usage into verdicts.
-func Consumer(newID func() uuid.UUID) projections.Consumer {
+func Consumer(newID func() uuid.UUID, histories *Histories) projections.Consumer {
 	return projections.Consumer{
-		Name: events.GroupValidator, Role: "validator", Topic: events.TopicUsageRaw, Handler: &Validator{NewID: newID}, Parks: true, Hot: true,
+		Name: events.GroupValidator, Role: "validator", Topic: events.TopicUsageRaw, Handler: &Validator{NewID: newID, Histories: histories}, Parks: true, Hot: true,
 		MaxPerPartition: projections.MaxWithFollowUps, MaxRecords: maxVerdicts,
 	}
 }

@@ -20,7 +20,7 @@ func (n *Node) projections() []projections.Projection { return models.List(n.Fol
 func (n *Node) consumers() []projections.Consumer {
 	letters := &commands.DeadLetters{Store: n.store, Now: time.Now, NewID: newID}
 	all := []projections.Consumer{
-		validate.Consumer(newID),
+		validate.Consumer(newID, n.histories),
 		{
 			Name: events.GroupCommands, Role: "commands", Topic: events.TopicCommands, MaxPerPartition: projections.MaxWithFollowUps,
 			Handler: &store.Commands{Log: n.log, Letters: letters, Workers: map[events.Subject]func(){

@@ -40,28 +40,29 @@ import (
 
 // Node is one instance of the service, with the resources that its roles share.
 type Node struct {
-	cfg      config.Config
-	logger   *slog.Logger
-	instance string
-	commit   string
-	pool     *pgxpool.Pool
-	readers  *pgxpool.Pool // for HTTP reads, so that they take no connections from event processing
-	seats    *query.Seats  // of readers: one tenant's reads take no connections from the others'
-	carrying *pgxpool.Pool // for the relay and the hot consumers, which process every event
-	looks    *pgxpool.Pool // for the grants feed and the checks of the database
-	replica  *pgxpool.Pool // nil: reads go to the primary database
-	log      *eventlog.Log
-	store    *store.Store
-	grants   *entitlements.Cache
-	pipe     *pipe
-	notifier *relay.Notifier
-	moves    *projections.Moves
-	handed   consume.Handovers // to the consumers of this instance; nil if events come to none
-	tail     *eventlog.Tail    // to the relay; nil without the role
-	registry *prom.Registry
-	metrics  *prometheus.Metrics
-	observe  projections.Observer // of the consumers
-	sampler  *jsonschema.Sampler  // nil: no payload is compared with its schema
+	cfg       config.Config
+	logger    *slog.Logger
+	instance  string
+	commit    string
+	pool      *pgxpool.Pool
+	readers   *pgxpool.Pool // for HTTP reads, so that they take no connections from event processing
+	seats     *query.Seats  // of readers: one tenant's reads take no connections from the others'
+	carrying  *pgxpool.Pool // for the relay and the hot consumers, which process every event
+	looks     *pgxpool.Pool // for the grants feed and the checks of the database
+	replica   *pgxpool.Pool // nil: reads go to the primary database
+	log       *eventlog.Log
+	store     *store.Store
+	grants    *entitlements.Cache
+	pipe      *pipe
+	notifier  *relay.Notifier
+	moves     *projections.Moves
+	handed    consume.Handovers // to the consumers of this instance; nil if events come to none
+	tail      *eventlog.Tail    // to the relay; nil without the role
+	histories *validate.Histories
+	registry  *prom.Registry
+	metrics   *prometheus.Metrics
+	observe   projections.Observer // of the consumers
+	sampler   *jsonschema.Sampler  // nil: no payload is compared with its schema
 	// rebuildRequests and replayRequests are hints of the command router for the workers of this instance.
 	rebuildRequests, replayRequests hint
 	// serving is true while the roles run and the API, if the instance has it, accepts requests.
@@ -75,7 +76,7 @@ type Node struct {
 // Open opens an instance's resources. The log names commit as the events' producer.
 func Open(ctx context.Context, cfg config.Config, commit string, logger *slog.Logger) (*Node, error) {
 	host, _ := os.Hostname()
-	n := &Node{cfg: cfg, commit: commit, logger: logger, registry: prom.NewRegistry(), moves: &projections.Moves{}, rebuildRequests: newHint(), replayRequests: newHint(), Folds: models.DefaultFolds()}
+	n := &Node{cfg: cfg, commit: commit, logger: logger, registry: prom.NewRegistry(), moves: &projections.Moves{}, histories: new(validate.Histories), rebuildRequests: newHint(), replayRequests: newHint(), Folds: models.DefaultFolds()}
 	n.instance = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), newID().String()[30:])
 	n.metrics = prometheus.New(n.registry)
 	if n.has("relay") {
@@ -119,7 +120,7 @@ func (n *Node) open(ctx context.Context) (err error) {
 	n.notifier = relay.NewNotifier(n.pool, n.logger)
 	logConfig := eventlog.Config{
 		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit}, Region: n.cfg.Region,
-		Now: time.Now, NewID: newID, Logger: n.logger, OnAppend: n.notifier.Appended, OnRaised: n.metrics.Raised, Carrying: n.carrying, Tail: n.tail,
+		Now: time.Now, NewID: newID, Logger: n.logger, OnAppend: n.notifier.Appended, OnRaised: n.metrics.Raised, Carrying: n.carrying, Tail: n.tail, Histories: n.histories,
 	}
 	n.observe = n.metrics
 	if n.cfg.SchemaSample > 0 {
@@ -128,7 +129,7 @@ func (n *Node) open(ctx context.Context) (err error) {
 	}
 	if n.handed = n.handovers(); n.handed != nil {
 		logConfig.Handed, logConfig.OnHanded = n.handed.Offer, n.notifier.Handed
-		if in := consume.NewInline(validate.Consumer(newID), n.handed[events.TopicUsageRaw], n.moves, n.observe); in != nil {
+		if in := consume.NewInline(validate.Consumer(newID, n.histories), n.handed[events.TopicUsageRaw], n.moves, n.observe); in != nil {
 			logConfig.Inline = in
 		}
 	}
@@ -329,6 +330,7 @@ func (n *Node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
 	s.Ingest = &commands.IngestUsage{
 		Log: n.log, Histories: n.store.Histories, Now: time.Now, Window: domain.TimestampWindow{Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind}, NewID: newIDAt, Seen: seen.Seen,
 	}
+	s.Quotas = &commands.Quotas{Log: n.log, Now: time.Now, NewID: newIDAt}
 	s.Catalogue = &commands.Catalogue{Store: n.store, Now: time.Now, NewID: newID, NewSecret: newSecret, Region: n.cfg.Region}
 	s.Letters = &commands.DeadLetters{Store: n.store, Now: time.Now, NewID: newID}
 	s.Replays, s.Rebuilds, s.Reads = n.replays(), n.rebuilds(), n.reads()

@@ -27,14 +27,20 @@ type Statement struct {
 	Args []any
 }
 
+// Move is a statement that is sent with the events. Its Name is that of its prepared form.
+type Move struct {
+	Name string
+	Statement
+}
+
 // Session is a connection of a writer.
 type Session interface {
 	postgres.Queryer
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
-	// Finish writes rows, moves the heads and the checkpoints and commits, in one round trip; without rows it
+	// Finish writes rows, moves the heads, runs the other moves and commits, in one round trip; without rows it
 	// only commits. The heads are the parameters of the statement that moves them.
-	Finish(ctx context.Context, rows *Rows, heads []any, checkpoints *Statement) error
+	Finish(ctx context.Context, rows *Rows, heads []any, others []Move) error
 	Closed() bool
 	Release()
 }
@@ -60,9 +66,9 @@ func (s server) Copy(ctx context.Context, tx pgx.Tx, rows *Rows) error {
 
 type pooled struct{ *pgxpool.Conn }
 
-func (c pooled) Finish(ctx context.Context, rows *Rows, heads []any, checkpoints *Statement) error {
+func (c pooled) Finish(ctx context.Context, rows *Rows, heads []any, others []Move) error {
 	if rows.Len() > 0 {
-		return finish(ctx, c.Conn.Conn(), rows, heads, checkpoints)
+		return finish(ctx, c.Conn.Conn(), rows, heads, others)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), postgres.CommitTimeout)
 	defer cancel()

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,29 +20,24 @@ import (
 const (
 	moveHeads       = "move_heads"
 	moveCheckpoints = "move_checkpoints"
+	moveAccounts    = "move_accounts"
 	endAppend       = "end_append"
 )
 
-// finish copies the rows into the log, moves the heads and the checkpoints, if any, and commits, in one round
+// finish copies the rows into the log, moves the heads, runs the other moves, and commits, in one round
 // trip, since the heads are locked until it ends. Statements after a failed one are not
 // executed. It has its own deadline: a context that ends while COMMIT is in flight would
 // leave the outcome unknown. After a failure the connection is still in its transaction.
-func finish(ctx context.Context, conn *pgx.Conn, rows *Rows, heads []any, checkpoints *Statement) error {
+func finish(ctx context.Context, conn *pgx.Conn, rows *Rows, heads []any, others []Move) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), postgres.CommitTimeout)
 	defer cancel()
-	moves := make([]pgproto3.Bind, 0, 3)
-	for _, m := range []struct {
-		name string
-		*Statement
-	}{{moveHeads, &Statement{updateHeadsSQL, heads}}, {moveCheckpoints, checkpoints}, {endAppend, &Statement{SQL: "commit"}}} {
-		if m.Statement == nil {
-			continue
-		}
-		bind, err := bindOf(ctx, conn, m.name, m.Statement)
-		if err != nil {
+	moves := slices.Concat([]Move{{moveHeads, Statement{updateHeadsSQL, heads}}}, others, []Move{{endAppend, Statement{SQL: "commit"}}})
+	binds := make([]pgproto3.Bind, len(moves))
+	for i := range moves {
+		var err error
+		if binds[i], err = bindOf(ctx, conn, &moves[i]); err != nil {
 			return err
 		}
-		moves = append(moves, bind)
 	}
 	server := conn.PgConn()
 	// The deadline of the socket stands in for the context's.
@@ -49,7 +45,7 @@ func finish(ctx context.Context, conn *pgx.Conn, rows *Rows, heads []any, checkp
 	if err := server.Conn().SetDeadline(deadline); err != nil {
 		return fmt.Errorf("bounding the time of a commit: %w", err)
 	}
-	err := send(server.Frontend(), rows, moves)
+	err := send(server.Frontend(), rows, binds)
 	if err == nil {
 		err = outcome(server, rows.Len())
 	}
@@ -60,16 +56,16 @@ func finish(ctx context.Context, conn *pgx.Conn, rows *Rows, heads []any, checkp
 }
 
 // bindOf prepares a statement once on a connection, and encodes its parameters.
-func bindOf(ctx context.Context, conn *pgx.Conn, name string, s *Statement) (pgproto3.Bind, error) {
-	prepared, err := conn.Prepare(ctx, name, s.SQL)
+func bindOf(ctx context.Context, conn *pgx.Conn, m *Move) (pgproto3.Bind, error) {
+	prepared, err := conn.Prepare(ctx, m.Name, m.SQL)
 	if err != nil {
-		return pgproto3.Bind{}, fmt.Errorf("preparing %s: %w", name, err)
+		return pgproto3.Bind{}, fmt.Errorf("preparing %s: %w", m.Name, err)
 	}
 	var args pgx.ExtendedQueryBuilder
-	if err := args.Build(conn.TypeMap(), prepared, s.Args); err != nil {
-		return pgproto3.Bind{}, fmt.Errorf("encoding the parameters of %s: %w", name, err)
+	if err := args.Build(conn.TypeMap(), prepared, m.Args); err != nil {
+		return pgproto3.Bind{}, fmt.Errorf("encoding the parameters of %s: %w", m.Name, err)
 	}
-	return pgproto3.Bind{PreparedStatement: name, ParameterFormatCodes: args.ParamFormats, Parameters: args.ParamValues}, nil
+	return pgproto3.Bind{PreparedStatement: m.Name, ParameterFormatCodes: args.ParamFormats, Parameters: args.ParamValues}, nil
 }
 
 // send writes the statements of finish: the COPY with its data, then the rest, which

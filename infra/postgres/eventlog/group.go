@@ -30,6 +30,7 @@ type group struct {
 	promoted   map[int]int // from a refused first member to the next one with its key; -1: not found yet
 	rows       []row
 	origin     []int32 // numbers of the origins of the members
+	asks       bool    // some members are asks
 	inlined    inlined // the events that the transaction folds inline
 	sent       bool    // COMMIT was sent, and its outcome may be unknown
 }
@@ -53,6 +54,7 @@ func (g *group) fill(subs []*submission) {
 			if sub.ProbeOnly {
 				g.mustProbe = true
 			}
+			g.asks = g.asks || sub.Ask != nil
 			if sub.Inbox != "" {
 				g.mustProbe = true
 				g.inbox = append(g.inbox, &events.Pending{TenantID: sub.TenantID, DedupeKey: sub.Inbox})
@@ -90,48 +92,79 @@ func (g *group) originsIn(ctx context.Context, era uint64) ([]int32, error) {
 
 func sameHash(a, b []byte) bool { return bytes.Equal(a, b) }
 
+// deciding is the state of decide.
+type deciding struct {
+	group     *group
+	places    *placer
+	known     map[logKey]found
+	origin    []int32
+	asked     *asked // nil without asks
+	conflicts []conflict
+	denied    []int // the members of asks that are not granted
+}
+
+// place gives a member's event the next position.
+func (d *deciding) place(m *member, origin int32) {
+	r := d.places.place(&m.submitted.Pending, origin)
+	d.group.rows = append(d.group.rows, r)
+	*m.placement = commands.Placement{Status: commands.Appended, Position: r.position}
+}
+
 // decide classifies every member and builds the rows to write. The locks of the heads
 // keep the result of the probe true.
-func (g *group) decide(ctx context.Context, conn Session, hs heads, origin []int32, probing bool) error {
-	var known map[logKey]found
+func (g *group) decide(ctx context.Context, conn Session, hs heads, origin []int32, asks *asked, probing bool) error {
+	d := &deciding{group: g, places: &placer{heads: hs, now: g.log.now()}, origin: origin, asked: asks}
 	if probing {
 		var err error
-		if known, err = probe(ctx, conn, append(g.pending[:len(g.pending):len(g.pending)], g.inbox...)); err != nil {
+		if d.known, err = probe(ctx, conn, append(g.pending[:len(g.pending):len(g.pending)], g.inbox...)); err != nil {
 			return err
 		}
 	}
-	places := &placer{heads: hs, now: g.log.now()}
 	g.rows, g.promoted, g.inlined = g.rows[:0], nil, inlined{}
-	var conflicts []conflict
-	for i := range g.members {
-		m := &g.members[i]
-		f, ok := known[keyOf(&m.submitted.Pending)]
-		first := g.firstOf(i)
-		switch {
-		case m.refusedBefore(known):
-			g.promoteNext(i)
-		case ok && f.eventID == m.submitted.EventID: // ours, of an unanswered commit
-			*m.placement = commands.Placement{Status: commands.Appended, Position: f.position}
-		case ok:
-			conflicts = m.compare(f, origin[i], conflicts)
-		case first != i:
-			conflicts = m.compare(g.inGroup(first), origin[i], conflicts)
-		case m.submitted.ProbeOnly && m.submitted.Refusal != nil:
-			r := places.place(m.submitted.Refusal, origin[i])
-			g.rows = append(g.rows, r)
-			known[keyOf(m.submitted.Refusal)] = found{position: r.position, eventID: m.submitted.Refusal.EventID}
-			*m.placement = commands.Placement{Status: commands.Refused, Position: r.position}
-			g.skipUnstored(i)
-		case m.submitted.ProbeOnly:
-			*m.placement = commands.Placement{Status: commands.Absent}
-			g.skipUnstored(i)
-		default:
-			r := places.place(&m.submitted.Pending, origin[i])
-			g.rows = append(g.rows, r)
-			*m.placement = commands.Placement{Status: commands.Appended, Position: r.position}
+	for i := 0; i < len(g.members); i++ {
+		if g.members[i].submitted.Ask == nil {
+			d.decideEvent(i)
+			continue
 		}
+		last, err := d.decideAsks(i)
+		if err != nil {
+			return err
+		}
+		i = last
 	}
-	return g.appendConflicts(ctx, conn, places, conflicts)
+	if err := d.checkDenied(ctx, conn, probing); err != nil {
+		return err
+	}
+	return g.appendConflicts(ctx, conn, d.places, d.conflicts)
+}
+
+// decideEvent classifies a member that is not asked for.
+func (d *deciding) decideEvent(i int) {
+	g := d.group
+	m := &g.members[i]
+	f, ok := d.known[keyOf(&m.submitted.Pending)]
+	first := g.firstOf(i)
+	switch {
+	case m.refusedBefore(d.known):
+		g.promoteNext(i)
+	case ok && f.eventID == m.submitted.EventID: // ours, of an unanswered commit
+		*m.placement = commands.Placement{Status: commands.Appended, Position: f.position}
+	case ok:
+		d.conflicts = m.compare(f, d.origin[i], d.conflicts)
+	case first != i:
+		d.conflicts = m.compare(g.inGroup(first), d.origin[i], d.conflicts)
+	case m.submitted.ProbeOnly && m.submitted.Refusal != nil:
+		r := d.places.place(m.submitted.Refusal, d.origin[i])
+		g.rows = append(g.rows, r)
+		d.known[keyOf(m.submitted.Refusal)] = found{position: r.position, eventID: m.submitted.Refusal.EventID}
+		*m.placement = commands.Placement{Status: commands.Refused, Position: r.position}
+		g.skipUnstored(i)
+	case m.submitted.ProbeOnly:
+		*m.placement = commands.Placement{Status: commands.Absent}
+		g.skipUnstored(i)
+	default:
+		d.place(m, d.origin[i])
+	}
 }
 
 // isDurable reports whether every event that an answer of the group rests on is known to be durable.

@@ -67,45 +67,51 @@ const (
 	planAnewSQL  = `SET LOCAL plan_cache_mode = force_custom_plan`
 )
 
-// beginLocked starts a transaction and locks the heads in one round trip: all of
-// them, or with lockFreeHeadsSQL those that are free. Behind them it locks the free checkpoints, if a
-// statement is given that does, and returns their positions.
-func beginLocked(ctx context.Context, conn Session, partitions []int16, planning, lock string, checkpoints *Statement) (heads, map[int16]int64, error) {
+// lockedRead is a query that is sent behind the locks of the heads, in the same round trip: it reads the state that
+// the holder of the heads before has committed.
+type lockedRead struct {
+	Statement
+	scan func(pgx.Rows) error
+}
+
+// beginLocked starts a transaction, locks the heads and runs the reads in one round trip. It locks all of
+// the heads, or with lockFreeHeadsSQL those that are free. A nil read is left out.
+func beginLocked(ctx context.Context, conn Session, partitions []int16, planning, lock string, reads ...*lockedRead) (heads, error) {
 	b := &pgx.Batch{}
 	b.Queue("begin")
 	b.Queue(planning)
 	b.Queue(lock, partitions)
-	if checkpoints != nil {
-		b.Queue(checkpoints.SQL, checkpoints.Args...)
+	reads = slices.DeleteFunc(reads, func(r *lockedRead) bool { return r == nil })
+	for _, r := range reads {
+		b.Queue(r.SQL, r.Args...)
 	}
 	res := conn.SendBatch(ctx, b)
 	defer res.Close()
 	for range 2 {
 		if _, err := res.Exec(); err != nil {
-			return nil, nil, fmt.Errorf("beginning a transaction: %w", err)
+			return nil, fmt.Errorf("beginning a transaction: %w", err)
 		}
 	}
 	rows, err := res.Query()
 	if err != nil {
-		return nil, nil, fmt.Errorf("locking heads: %w", err)
+		return nil, fmt.Errorf("locking heads: %w", err)
 	}
 	hs, err := scanHeads(rows)
 	if err == nil && lock == lockHeadsSQL && len(hs) != len(partitions) {
 		err = fmt.Errorf("locking heads: %d rows for %d partitions", len(hs), len(partitions))
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	var at map[int16]int64
-	if checkpoints != nil {
+	for _, r := range reads {
 		if rows, err = res.Query(); err == nil {
-			at, err = scanCheckpoints(rows)
+			err = r.scan(rows)
 		}
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	return hs, at, res.Close()
+	return hs, res.Close()
 }
 
 // LockHeads locks heads inside a transaction that has begun, before it appends. It fails if the

@@ -66,28 +66,32 @@ func (g *group) folded(r *row) bool {
 	return len(g.inlined.stretches) > 0 && r.topic == g.log.cfg.Inline.Topic() && g.inlined.stretch(r.position.Partition) != nil
 }
 
-// lockInline returns the statement that locks the checkpoints of the partitions of a group that may be folded
-// inline; nil without such partitions. Under a backlog of submissions ingest goes first.
-func (w *writer) lockInline(g *group, first bool) *Statement {
+// lockInline returns the read that locks the checkpoints of the partitions of a group that may be folded
+// inline, and the map of their positions that it fills; nil without such partitions. Under a backlog of submissions ingest goes first.
+func (w *writer) lockInline(g *group, first bool) (*lockedRead, map[int16]int64) {
 	by := w.log.cfg.Inline
 	if by == nil || !first || len(g.members) > maxInline || len(w.queue)+len(w.carried) > maxInlineQueued {
-		return nil
+		return nil, nil
 	}
 	open := by.Open(g.partitions)
 	if len(open) == 0 {
-		return nil
+		return nil, nil
 	}
 	sql, args := by.Lock(open)
-	return &Statement{sql, args}
+	positions := map[int16]int64{}
+	return &lockedRead{Statement{sql, args}, func(rows pgx.Rows) error { return scanCheckpoints(rows, positions) }}, positions
 }
 
-// moveInline returns the statement that moves the checkpoints; nil if no event was folded.
-func (g *group) moveInline() *Statement {
-	if len(g.inlined.stretches) == 0 {
-		return nil
+// moves returns the statements that finish the group beside the move of the heads.
+func (g *group) moves() (list []Move) {
+	if len(g.inlined.stretches) > 0 {
+		sql, args := g.log.cfg.Inline.Move(g.inlined.stretches)
+		list = append(list, Move{moveCheckpoints, Statement{sql, args}})
 	}
-	sql, args := g.log.cfg.Inline.Move(g.inlined.stretches)
-	return &Statement{sql, args}
+	if changes, ok := accountChanges(g.rows); ok {
+		list = append(list, Move{moveAccounts, changes})
+	}
+	return list
 }
 
 // reportInline reports the events that the group's committed transaction has folded, and how long it took.
@@ -98,8 +102,8 @@ func (g *group) reportInline(took time.Duration) {
 }
 
 // scanCheckpoints reads the positions of locked checkpoints by partition.
-func scanCheckpoints(rows pgx.Rows) (map[int16]int64, error) {
-	positions := map[int16]int64{}
+func scanCheckpoints(rows pgx.Rows, positions map[int16]int64) error {
+	clear(positions)
 	var p int16
 	var position int64
 	_, err := pgx.ForEachRow(rows, []any{&p, &position}, func() error {
@@ -110,9 +114,9 @@ func scanCheckpoints(rows pgx.Rows) (map[int16]int64, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("locking the checkpoints of an inline consumer: %w", err)
+		return fmt.Errorf("locking the checkpoints of an inline consumer: %w", err)
 	}
-	return positions, nil
+	return nil
 }
 
 // foldInline folds the rows of the group on the consumer's topic, and places the follow-ups behind them. It leaves a

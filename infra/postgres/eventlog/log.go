@@ -44,6 +44,8 @@ type Config struct {
 	Tail *Tail
 	// Inline, if set, folds events in the transaction that appends them.
 	Inline Inline
+	// Histories decides asks. Without it the log takes none.
+	Histories Histories
 	// OnHanded is called instead of OnAppend if consumers of this process hold all events of the
 	// commit.
 	OnHanded func(partitions []int16)
@@ -298,6 +300,9 @@ func (l *Log) tryAppend(ctx context.Context, tx pgx.Tx, hs heads, pending []*eve
 	b := &pgx.Batch{}
 	b.Queue(releaseSQL)
 	b.Queue(updateHeadsSQL, hs.updateArgs()...)
+	if changes, ok := accountChanges(rows); ok {
+		b.Queue(changes.SQL, changes.Args...)
+	}
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		return nil, nil, fmt.Errorf("moving heads: %w", err)
 	}

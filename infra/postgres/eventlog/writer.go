@@ -189,7 +189,7 @@ func (w *writer) commit(subs []*submission) {
 			}
 			return
 		}
-		if postgres.SQLState(err) == postgres.UniqueViolation && !probing {
+		if (postgres.SQLState(err) == postgres.UniqueViolation || errors.Is(err, errKnownDenied)) && !probing {
 			g.sent = false // the outcome is known
 			w.markHot(g.partitions)
 			probing = true
@@ -239,7 +239,9 @@ func (w *writer) attempt(ctx context.Context, g *group, probing, first bool) err
 	if w.shared && !g.sent {
 		lock = lockFreeHeadsSQL
 	}
-	hs, checkpoints, err := w.begin(ctx, conn, g.partitions, planning, lock, w.lockInline(g, first))
+	locking, checkpoints := w.lockInline(g, first)
+	asks := newAsked(g)
+	hs, err := w.begin(ctx, conn, g.partitions, planning, lock, locking, asks.reading())
 	if err != nil {
 		return err
 	}
@@ -253,7 +255,10 @@ func (w *writer) attempt(ctx context.Context, g *group, probing, first bool) err
 			return errors.Join(err, rollback(conn))
 		}
 	}
-	if err := g.decide(ctx, conn, hs, origin, probing); err != nil {
+	if err := asks.complete(ctx, conn, hs); err != nil {
+		return errors.Join(err, rollback(conn))
+	}
+	if err := g.decide(ctx, conn, hs, origin, asks, probing); err != nil {
 		return errors.Join(err, rollback(conn))
 	}
 	if len(g.rows) == 0 && g.isDurable(hs) {
@@ -263,7 +268,7 @@ func (w *writer) attempt(ctx context.Context, g *group, probing, first bool) err
 		return errors.Join(err, rollback(conn))
 	}
 	g.sent = true
-	err = conn.Finish(ctx, newRows(g.rows), hs.updateArgs(), g.moveInline())
+	err = conn.Finish(ctx, newRows(g.rows), hs.updateArgs(), g.moves())
 	if err == nil {
 		w.log.durable.committed(hs)
 	}
@@ -275,21 +280,21 @@ func (w *writer) attempt(ctx context.Context, g *group, probing, first bool) err
 
 // begin starts a transaction and locks the heads. If the server is in another life than the
 // epoch of one, the epoch is raised by a transaction of its own, and the heads are locked again.
-func (w *writer) begin(ctx context.Context, conn Session, partitions []int16, planning, lock string, inline *Statement) (heads, map[int16]int64, error) {
+func (w *writer) begin(ctx context.Context, conn Session, partitions []int16, planning, lock string, reads ...*lockedRead) (heads, error) {
 	for {
-		hs, checkpoints, err := beginLocked(ctx, conn, partitions, planning, lock, inline)
+		hs, err := beginLocked(ctx, conn, partitions, planning, lock, reads...)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		stale := hs.ofAnotherLife()
 		if len(stale) == 0 {
-			return hs, checkpoints, nil
+			return hs, nil
 		}
 		if err := rollback(conn); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if err := w.log.raise(ctx, stale, nil); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 }

@@ -1,0 +1,179 @@
+package commands
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/big"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
+)
+
+// QuotaLog appends asks, and reads their events.
+type QuotaLog interface {
+	UsageLog
+	// Read returns the events of a partition after one position up to and including another, at most limit.
+	Read(ctx context.Context, partition int16, after, upTo int64, limit int) ([]events.Envelope, error)
+}
+
+// Quotas grants requests to use amounts against limits (P7).
+type Quotas struct {
+	Log   QuotaLog
+	Now   Clock
+	NewID func(now time.Time) uuid.UUID
+}
+
+// Consumed is the answer to a granted consumption. It follows from the event alone, so that a repetition gets the same
+// answer, whatever has changed since.
+type Consumed struct {
+	Allowed   bool            `json:"allowed"`
+	Feature   string          `json:"feature"`
+	EventID   string          `json:"eventId"`
+	Amount    int64           `json:"amount"`
+	PeriodKey string          `json:"periodKey"`
+	Limit     *int64          `json:"limit"`
+	Used      *json.Number    `json:"used"`
+	Held      *json.Number    `json:"held"`
+	Remaining *json.Number    `json:"remaining"`
+	ResetAt   *time.Time      `json:"resetAt"`
+	Position  events.Position `json:"position"`
+}
+
+// Admit refuses a request before it is read, if Consume would refuse it.
+func (c *Quotas) Admit(by Caller) error { return c.Log.Admit(by.TenantID) }
+
+// Consume records all consumptions of a tenant, or none. Refusals are those of domain.Ledger, and payload_conflict; their
+// pointer begins with at(i) for the consumption at fault. After ErrUnavailable the outcome is unknown: the same
+// request again gets the outcome.
+func (c *Quotas) Consume(ctx context.Context, by Caller, list []domain.Consumption, at func(i int) string) ([]Consumed, error) {
+	submitted := make([]Submitted, len(list))
+	now := c.Now()
+	by.Actor = by.actor()
+	for i := range list {
+		c.submit(&submitted[i], &by, &list[i], now)
+	}
+	submitted[0].Ask.Together = len(list)
+	places, err := c.Log.Submit(ctx, by.TenantID, submitted)
+	if err != nil {
+		return nil, err
+	}
+	for i := range places {
+		if refusal := refusalOf(&places[i]); refusal != nil {
+			placed := *refusal
+			placed.Pointer = pointerAt(at(i), refusal.Pointer, len(list) > 1)
+			return nil, &placed
+		}
+	}
+	answers := make([]Consumed, len(list))
+	for i := range places {
+		payload := submitted[i].Payload
+		switch places[i].Status {
+		case Appended:
+		case Duplicate:
+			if payload, err = c.payload(ctx, by.TenantID, places[i].Position); err != nil {
+				return nil, err
+			}
+		default:
+			return nil, fmt.Errorf("%w: the log gave no verdict", ErrUnavailable)
+		}
+		if answers[i], err = consumed(payload, places[i].Position); err != nil {
+			return nil, err
+		}
+	}
+	return answers, nil
+}
+
+// refusalOf returns why an ask was not granted, nil if it was, or if another one was refused.
+func refusalOf(p *Placement) *domain.Error {
+	switch p.Status {
+	case Denied:
+		return p.Refusal
+	case Conflict:
+		return refuse("payload_conflict", "/eventId", "eventId was first used with another payload, at %s; the first one stays. Use an eventId of its own for another request", p.Position)
+	}
+	return nil
+}
+
+// pointerAt places a pointer into the body. The feature of a single consumption is in the path.
+func pointerAt(item, member string, inBody bool) string {
+	if member == "/feature" && !inBody && item == "" {
+		return ""
+	}
+	return item + member
+}
+
+// submit fills in the event of a consumption, whose payload is completed by the decision.
+func (c *Quotas) submit(s *Submitted, by *Caller, ask *domain.Consumption, now time.Time) {
+	s.Pending = events.Pending{
+		EventID: c.NewID(now), Subject: events.UsageAdmitted, TenantID: by.TenantID, DedupeKey: events.KeyUsage(ask.EventID),
+		Canonical: domain.CanonicalAsk, Sent: ask.Sent(), CorrelationID: by.CorrelationID, Actor: by.Actor, OccurredAt: now,
+		Replay: by.Replay, Residency: by.Residency, Counts: events.Counts{Accepted: 1},
+	}
+	s.Ask = &Ask{LedgerRequest: domain.LedgerRequest{TenantID: by.TenantID, Feature: ask.Feature, Amount: ask.Amount},
+		Grant: func(p *events.Pending, d *domain.Decision) (err error) {
+			at := d.At.UTC().Truncate(time.Microsecond)
+			p.OccurredAt, p.Account = at, nil
+			if d.Used != nil {
+				p.Account = &events.AccountChange{Feature: ask.Feature, PeriodKey: d.PeriodKey, Used: ask.Amount}
+			}
+			p.Payload, err = codec.EncodePayload(events.UsageAdmitted, &events.Admitted{
+				EventID: ask.EventID, Feature: ask.Feature, Amount: ask.Amount, Timestamp: at, Metadata: ask.Metadata, Type: domain.TypeUsage,
+				Admitted: events.Admission{
+					By: events.ByConsume, SubscriptionID: d.SubscriptionID, FeatureType: d.FeatureType, PeriodKey: d.PeriodKey,
+					Limit: d.Limit, Used: number(d.Used), Held: number(d.Held),
+				},
+			})
+			return err
+		}}
+}
+
+func number(n *big.Int) *json.Number {
+	if n == nil {
+		return nil
+	}
+	text := json.Number(n.String())
+	return &text
+}
+
+// payload reads the event of a granted ask.
+func (c *Quotas) payload(ctx context.Context, tenant uuid.UUID, at events.Position) (json.RawMessage, error) {
+	list, err := c.Log.Read(ctx, at.Partition, at.Number-1, at.Number, 1)
+	if err != nil {
+		return nil, fmt.Errorf("%w: reading the first answer: %w", ErrUnavailable, err)
+	}
+	if len(list) != 1 || list[0].TenantID != tenant || list[0].Subject != events.UsageAdmitted {
+		return nil, errors.New("the event of a granted request is not at its position " + at.String())
+	}
+	return list[0].Payload, nil
+}
+
+// consumed returns the answer that follows from the event of a consumption.
+func consumed(payload json.RawMessage, at events.Position) (Consumed, error) {
+	var e events.Admitted
+	if err := json.Unmarshal(payload, &e); err != nil {
+		return Consumed{}, fmt.Errorf("decoding a granted request: %w", err)
+	}
+	a := Consumed{
+		Allowed: true, Feature: e.Feature, EventID: e.EventID, Amount: e.Amount, PeriodKey: e.Admitted.PeriodKey,
+		Limit: e.Admitted.Limit, Used: e.Admitted.Used, Held: e.Admitted.Held, Position: at,
+	}
+	if _, end, ok := domain.PeriodBounds(a.PeriodKey); ok {
+		a.ResetAt = &end
+	}
+	if a.Limit != nil && a.Used != nil && a.Held != nil {
+		used, isUsed := new(big.Int).SetString(string(*a.Used), 10)
+		held, isHeld := new(big.Int).SetString(string(*a.Held), 10)
+		if !isUsed || !isHeld {
+			return Consumed{}, errors.New("a granted request has an account that is no sum: " + strconv.Quote(string(payload)))
+		}
+		a.Remaining = number(domain.Remaining(big.NewInt(*a.Limit), used, held))
+	}
+	return a, nil
+}

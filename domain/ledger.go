@@ -1,0 +1,144 @@
+package domain
+
+import (
+	"math/big"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// AccountKey names the account of a QUOTA feature in a period. An account holds no subscription and no limit: what
+// is used stays used when the plan changes.
+type AccountKey struct {
+	TenantID           uuid.UUID
+	Feature, PeriodKey string
+}
+
+// Account is the amount that a tenant has used in a period, and the amount that its reservations hold. Both are sums
+// without a bound.
+type Account struct{ Used, Held big.Int }
+
+// LedgerRequest asks to use an amount of a feature.
+type LedgerRequest struct {
+	TenantID uuid.UUID
+	Feature  string
+	Amount   int64
+}
+
+// Decision is a granted request: its place in the catalogue, and the account after it.
+type Decision struct {
+	Verdict
+	At         time.Time // when it was decided: the time of the usage
+	Limit      *int64    // nil: no limit
+	Used, Held *big.Int  // nil: METERED features have no account
+}
+
+// Ledger decides requests in their turn, on accounts that no one else changes meanwhile (P7). A request
+// is granted if the limit is not HARD, or if used + held + amount is not above it.
+type Ledger struct {
+	at       time.Time
+	accounts map[AccountKey]*Account
+}
+
+// NewLedger returns a ledger that decides at a time, that of the deciding instance.
+func NewLedger(at time.Time) *Ledger {
+	return &Ledger{at: at, accounts: map[AccountKey]*Account{}}
+}
+
+// Load sets the state of an account before the first decision.
+func (l *Ledger) Load(key AccountKey, a *Account) { l.accounts[key] = a }
+
+// Has reports whether an account is loaded.
+func (l *Ledger) Has(key AccountKey) bool { return l.accounts[key] != nil }
+
+// Account returns the key of the account that a request needs; not ok if it needs none.
+func (l *Ledger) Account(h History, r LedgerRequest) (key AccountKey, ok bool) {
+	_, g, refusal := Entitled(h, wholeHistory, r.Feature, l.at)
+	if refusal != nil || g.Type != FeatureQuota {
+		return AccountKey{}, false
+	}
+	return l.keyOf(r, g), true
+}
+
+func (l *Ledger) keyOf(r LedgerRequest, g *Grant) AccountKey {
+	return AccountKey{r.TenantID, r.Feature, PeriodKey(g.ResetPeriod, l.at)}
+}
+
+// wholeHistory is after every position: requests are decided on the present state.
+const wholeHistory = int64(^uint64(0) >> 1)
+
+// Decide grants all requests of a tenant, or none: then it returns the index of the first one that is refused. The refusals
+// are those of Entitled, and quota_exceeded with the account. An account that is not loaded is at zero.
+func (l *Ledger) Decide(h History, requests []LedgerRequest) (granted []Decision, refused int, refusal *Error) {
+	for i, r := range requests {
+		d, refusal := l.decide(h, r)
+		if refusal != nil {
+			for _, undone := range requests[:i] {
+				l.undo(h, undone)
+			}
+			return nil, i, refusal
+		}
+		granted = append(granted, d)
+	}
+	return granted, -1, nil
+}
+
+func (l *Ledger) decide(h History, r LedgerRequest) (Decision, *Error) {
+	s, g, refusal := Entitled(h, wholeHistory, r.Feature, l.at)
+	if refusal != nil {
+		return Decision{}, refusal
+	}
+	d := Decision{Verdict: Verdict{s.ID, g.Type, PeriodKey(g.ResetPeriod, l.at)}, At: l.at, Limit: g.Limit}
+	if g.Type != FeatureQuota {
+		return d, nil
+	}
+	a := l.account(l.keyOf(r, g))
+	after := new(big.Int).Add(&a.Used, big.NewInt(r.Amount))
+	if g.Limit != nil && g.LimitBehavior == LimitHard && new(big.Int).Add(after, &a.Held).Cmp(big.NewInt(*g.Limit)) > 0 {
+		return Decision{}, quotaExceeded(r, d.PeriodKey, *g.Limit, a)
+	}
+	a.Used.Set(after)
+	d.Used, d.Held = after, new(big.Int).Set(&a.Held)
+	return d, nil
+}
+
+func (l *Ledger) undo(h History, r LedgerRequest) {
+	if key, ok := l.Account(h, r); ok {
+		a := l.account(key)
+		a.Used.Sub(&a.Used, big.NewInt(r.Amount))
+	}
+}
+
+func (l *Ledger) account(key AccountKey) *Account {
+	a := l.accounts[key]
+	if a == nil {
+		a = new(Account)
+		l.accounts[key] = a
+	}
+	return a
+}
+
+// Quota is an account beside its limit.
+type Quota struct {
+	Limit, Used, Held *big.Int
+	PeriodKey         string
+}
+
+// Remaining returns the amount that can still be granted, never below 0.
+func (q *Quota) Remaining() *big.Int { return Remaining(q.Limit, q.Used, q.Held) }
+
+// Remaining returns limit − used − held, or 0 if that is negative: recorded usage may have passed the limit, or the
+// limit was lowered.
+func Remaining(limit, used, held *big.Int) *big.Int {
+	left := new(big.Int).Sub(limit, used)
+	if left.Sub(left, held).Sign() < 0 {
+		left.SetInt64(0)
+	}
+	return left
+}
+
+func quotaExceeded(r LedgerRequest, period string, limit int64, a *Account) *Error {
+	q := &Quota{Limit: big.NewInt(limit), Used: new(big.Int).Set(&a.Used), Held: new(big.Int).Set(&a.Held), PeriodKey: period}
+	return &Error{Code: "quota_exceeded", Pointer: "/amount", Quota: q,
+		Message: "The limit of " + r.Feature + " does not allow this amount: " + q.Remaining().String() + " of " + q.Limit.String() + " remain in the period " + period + "; nothing was recorded"}
+}

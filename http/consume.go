@@ -1,0 +1,131 @@
+package http
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/buffer"
+	"github.com/meterplex/meterplex/http/edge"
+)
+
+func (s *service) consumeOperations(t *site) {
+	const path = prefix + "/entitlements"
+	reservers := []string{commands.ScopeEntitlementsReserve}
+	refusals := []int{http.StatusNotFound, http.StatusConflict}
+	t.serveRaw(operation{method: http.MethodPost, path: path + "/{feature}/consume", who: auth.Tenant, scopes: reservers, ingest: true, id: "consume", tag: "Entitlements",
+		summary: "Use an amount if the limit allows it",
+		description: "Checks the limit and records the usage in one transaction: a HARD limit is never passed, however many requests arrive at once. " +
+			"The time of the usage is the server's. After any failure send the same request again: it gets the first answer, or is decided now. " +
+			"A refused request is not remembered.", problems: refusals}, describeConsume, s.consumeOne)
+	t.serveRaw(operation{method: http.MethodPost, path: path + "/consume", who: auth.Tenant, scopes: reservers, ingest: true, id: "consumeTogether", tag: "Entitlements",
+		summary:     "Use amounts of several features, all or none",
+		description: "At most 20 items, each with its feature and eventId. If one is refused, none is recorded; errors[].pointer names the first.", problems: refusals},
+		describeConsumeTogether, s.consumeTogether)
+}
+
+func (s *service) consumeOne(w http.ResponseWriter, r *http.Request) error {
+	feature := pathValue(r, "feature")
+	if !isFeature(feature) {
+		return &domain.Error{Code: "feature_invalid", Message: "a feature matches ^[a-z][a-z0-9_.-]{0,63}$"}
+	}
+	answers, err := s.consume(w, r, func(body []byte) ([]domain.Consumption, error) {
+		c, err := domain.DecodeConsume(body, feature)
+		return []domain.Consumption{c}, err
+	}, func(int) string { return "" })
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, &answers[0])
+}
+
+// consumedTogether is the answer about several items, in their order.
+type consumedTogether struct {
+	Data []commands.Consumed `json:"data" nullable:"false"`
+}
+
+func (s *service) consumeTogether(w http.ResponseWriter, r *http.Request) error {
+	answers, err := s.consume(w, r, domain.DecodeConsumes, func(i int) string { return "/items/" + strconv.Itoa(i) })
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, &consumedTogether{answers})
+}
+
+func (s *service) consume(w http.ResponseWriter, r *http.Request, decode func([]byte) ([]domain.Consumption, error), at func(int) string) ([]commands.Consumed, error) {
+	x := edge.ExchangeOf(r.Context())
+	if p := s.admitBacklog(); p != nil {
+		return nil, p
+	}
+	if err := s.Quotas.Admit(x.Caller); err != nil {
+		return nil, err
+	}
+	if p := readReplay(x, r.Header["Meterplex-Replay"]); p != nil {
+		return nil, p
+	}
+	body, p := s.edge.ReadBody(r, func(media string) bool { return media == mediaJSON })
+	if p != nil {
+		return nil, p
+	}
+	list, err := decode(body)
+	buffer.Put(body) // decoded consumptions share no memory with the body
+	if err != nil {
+		return nil, err
+	}
+	if p := s.edge.AdmitEvents(w.Header(), x.Caller.TenantID, len(list)); p != nil {
+		return nil, p
+	}
+	return s.Quotas.Consume(r.Context(), x.Caller, list, at)
+}
+
+func writeJSON(w http.ResponseWriter, answer any) error {
+	body, err := json.Marshal(answer)
+	if err != nil {
+		return err
+	}
+	w.Header()["Content-Type"] = jsonType
+	w.Header()["Content-Length"] = []string{strconv.Itoa(len(body))}
+	w.WriteHeader(http.StatusOK)
+	_, _ = w.Write(body) // a client that has gone sends the same request again
+	return nil
+}
+
+// newConsumption and newConsumptions document bodies that package domain decodes.
+type newConsumption struct {
+	EventID  string         `json:"eventId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$" doc:"The idempotency key, unique among the tenant's events; compared byte for byte."`
+	Amount   int64          `json:"amount" minimum:"1" maximum:"9007199254740991" doc:"Digits only."`
+	Metadata map[string]any `json:"metadata,omitempty" doc:"At most 4 KiB in canonical form and 5 levels deep."`
+}
+
+type newItem struct {
+	Feature string `json:"feature" pattern:"^[a-z][a-z0-9_.-]{0,63}$"`
+	newConsumption
+}
+
+type newConsumptions struct {
+	Items []newItem `json:"items" minItems:"1" maxItems:"20" nullable:"false"`
+}
+
+func describeConsume(op *huma.Operation, types schemas) {
+	describeAsk(op, types, newConsumption{}, commands.Consumed{})
+	op.Parameters = append(op.Parameters, &huma.Param{Name: "feature", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}})
+}
+
+func describeConsumeTogether(op *huma.Operation, types schemas) {
+	describeAsk(op, types, newConsumptions{}, consumedTogether{})
+}
+
+func describeAsk(op *huma.Operation, types schemas, body, answer any) {
+	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{mediaJSON: {Schema: types.of(body)}}}
+	op.Parameters = []*huma.Param{{Name: "Meterplex-Replay", In: "header", Description: "The request comes from a queue that is emptied after an outage.",
+		Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"offline"}}}}
+	op.Responses["200"] = &huma.Response{
+		Description: "Granted and recorded, now or by the same request before.",
+		Content:     map[string]*huma.MediaType{mediaJSON: {Schema: types.of(answer)}},
+	}
+}

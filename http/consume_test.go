@@ -1,0 +1,221 @@
+package http_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/meterplex/meterplex/commands"
+)
+
+func consuming(key, feature, id string, amount any) call {
+	return call{"POST", "/api/v1/entitlements/" + feature + "/consume", key, nil, map[string]any{"eventId": id, "amount": amount}}
+}
+
+// used reads the account of api_calls in the present month.
+func (w *testService) used(tenant string) string {
+	w.Helper()
+	var used string
+	w.must(w.pool.QueryRow(w.Context(), `SELECT coalesce(sum(used), 0)::text FROM quota_accounts WHERE tenant_id = $1 AND feature = 'api_calls'`, tenant).Scan(&used))
+	return used
+}
+
+func TestP7_ConsumeGrantsUpToTheLimit(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	got := w.want(200, consuming(a.key, "api_calls", "req-1", 998))
+	for member, want := range map[string]string{"allowed": "true", "feature": "api_calls", "eventId": "req-1", "amount": "998", "limit": "1000", "used": "998", "held": "0", "remaining": "2"} {
+		if fmt.Sprint(got[member]) != want {
+			t.Errorf("%s is %v instead of %s", member, got[member], want)
+		}
+	}
+	if reset := fmt.Sprint(got["resetAt"]); !strings.HasSuffix(reset, "-01T00:00:00Z") {
+		t.Errorf("resetAt is %s", reset)
+	}
+	before := w.stored()
+	w.refused(w.do(consuming(a.key, "api_calls", "too-much", 5)), 409, "quota_exceeded")
+	refused := w.do(consuming(a.key, "api_calls", "req-2", 3))
+	w.refused(refused, 409, "quota_exceeded")
+	var p map[string]any
+	w.must(json.Unmarshal(refused.body, &p))
+	for member, want := range map[string]string{"limit": "1000", "used": "998", "held": "0", "remaining": "2"} {
+		if fmt.Sprint(p[member]) != want {
+			t.Errorf("the refusal has the %s %v instead of %s", member, p[member], want)
+		}
+	}
+	if w.stored() != before {
+		t.Error("a refusal is stored")
+	}
+	w.want(200, consuming(a.key, "api_calls", "req-2", 2)) // a refused request is not remembered
+	if w.used(a.id) != "1000" {
+		t.Errorf("%s are used", w.used(a.id))
+	}
+	w.want(200, consuming(a.key, "storage", "s-1", 5)) // METERED: no limit, no account
+	w.refused(w.do(consuming(a.key, "sso", "b-1", 1)), 409, "not_entitled")
+	w.refused(w.do(consuming(a.key, "nothing", "n-1", 1)), 404, "feature_not_found")
+}
+
+func TestP7_ARepeatedConsumeGetsItsFirstAnswer(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	sent := call{"POST", "/api/v1/entitlements/api_calls/consume", a.key, nil, `{"eventId":"r","amount":600,"metadata":{"model":"x","n":1}}`}
+	first := w.do(sent)
+	w.want(200, consuming(a.key, "api_calls", "other", 400)) // the limit is reached
+	again := sent
+	again.body = `{"metadata": {"n":1.0, "model":"x"}, "amount": 600, "eventId": "r"}`
+	for _, c := range []call{sent, again} {
+		if repeated := w.do(c); first.status != 200 || repeated.status != 200 || string(repeated.body) != string(first.body) {
+			t.Errorf("%d %s\nis not the first answer, %d %s", repeated.status, repeated.body, first.status, first.body)
+		}
+	}
+	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id + "/subscriptions/" + a.subscription, bootstrap, nil, `{"status":"CANCELLED"}`})
+	if repeated := w.do(sent); string(repeated.body) != string(first.body) {
+		t.Errorf("after the end of the subscription: %d %s", repeated.status, repeated.body)
+	}
+	if w.used(a.id) != "1000" {
+		t.Errorf("%s are used", w.used(a.id))
+	}
+}
+
+// An eventId that is known with another payload, or by another route, is a conflict, recorded as such.
+func TestP4_AConsumeOfAKnownEventIsAConflict(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	w.want(200, consuming(a.key, "api_calls", "r", 1))
+	w.refused(w.do(consuming(a.key, "api_calls", "r", 2)), 409, "payload_conflict")
+	w.refused(w.do(consuming(a.key, "storage", "r", 1)), 409, "payload_conflict")
+	w.ingest(a, batch(event("sent", nil)))
+	w.refused(w.do(consuming(a.key, "api_calls", "sent", 1)), 409, "payload_conflict")
+	if got := w.want(202, call{"POST", "/api/v1/usage/events", a.key, nil, batch(event("r", nil))}); fmt.Sprint(got["conflicts"]) != "1" {
+		t.Errorf("the same id by ingest: %v", got)
+	}
+	if list := w.want(200, call{method: "GET", path: "/api/v1/usage/conflicts", key: a.key})["data"].([]any); len(list) != 4 {
+		t.Errorf("%d conflicts are recorded: %v", len(list), list)
+	}
+	if w.used(a.id) != "1" {
+		t.Errorf("%s are used", w.used(a.id))
+	}
+}
+
+func TestP7_ItemsAreGrantedTogetherOrNotAtAll(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	together := func(items string) call {
+		return call{"POST", "/api/v1/entitlements/consume", a.key, nil, `{"items":[` + items + `]}`}
+	}
+	item := func(feature, id string, amount int) string {
+		return fmt.Sprintf(`{"feature":%q,"eventId":%q,"amount":%d}`, feature, id, amount)
+	}
+	before := w.stored()
+	for _, refusal := range []struct {
+		items, code, pointer string
+		status               int
+	}{
+		{item("api_calls", "1", 900) + "," + item("storage", "2", 7) + "," + item("api_calls", "3", 101), "quota_exceeded", "/items/2/amount", 409},
+		{item("api_calls", "1", 900) + "," + item("nothing", "2", 7), "feature_not_found", "/items/1/feature", 404},
+		{item("sso", "1", 900) + "," + item("storage", "2", 7), "not_entitled", "/items/0/feature", 409},
+	} {
+		refused := w.do(together(refusal.items))
+		w.refused(refused, refusal.status, refusal.code)
+		if !strings.Contains(string(refused.body), `"pointer":"`+refusal.pointer+`"`) || w.stored() != before || w.used(a.id) != "0" {
+			t.Errorf("%s; %d rows are stored, %s are used", refused.body, w.stored()-before, w.used(a.id))
+		}
+	}
+	sent := together(item("api_calls", "1", 900) + "," + item("storage", "2", 7) + "," + item("api_calls", "3", 100))
+	first := w.do(sent)
+	if again := w.do(sent); first.status != 200 || string(again.body) != string(first.body) || w.used(a.id) != "1000" {
+		t.Errorf("%d %s, then %s; %s are used", first.status, first.body, again.body, w.used(a.id))
+	}
+	conflict := w.do(together(item("storage", "4", 1) + "," + item("api_calls", "1", 1)))
+	w.refused(conflict, 409, "payload_conflict")
+	if !strings.Contains(string(conflict.body), `"pointer":"/items/1/eventId"`) {
+		t.Errorf("%s", conflict.body)
+	}
+	w.want(200, together(item("storage", "4", 1))) // it was not the first with its key
+}
+
+// Requests for the last units arrive at once, also for the same ids.
+func TestP7_AStampedeGetsExactlyTheLimit(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	w.want(200, consuming(a.key, "api_calls", "before", 950))
+	var granted, bodies sync.Map
+	var all sync.WaitGroup
+	for client := range 16 {
+		all.Go(func() {
+			for n := range 20 {
+				id := fmt.Sprint((client*7 + n) % 100)
+				got := w.do(consuming(a.key, "api_calls", id, 1))
+				if got.status == 200 {
+					granted.Store(id, true)
+					if first, known := bodies.LoadOrStore(id, string(got.body)); known && first != string(got.body) {
+						t.Errorf("%s got %s, then %s", id, first, got.body)
+					}
+				} else if got.status != 409 {
+					t.Errorf("%d %s", got.status, got.body)
+				}
+			}
+		})
+	}
+	all.Wait()
+	n := 0
+	granted.Range(func(any, any) bool { n++; return true })
+	if n != 50 || w.used(a.id) != "1000" {
+		t.Errorf("%d requests of 50 were granted, %s are used", n, w.used(a.id))
+	}
+}
+
+func TestConsumeNeedsTheScope(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	w.refused(w.do(consuming(a.reader, "api_calls", "1", 1)), 403, "forbidden")
+	key, _ := w.key(a.id, nil, commands.ScopeEntitlementsReserve)
+	w.want(200, consuming(key, "api_calls", "1", 1))
+}
+
+// The verdict on admitted usage is its admission, and it counts once in each projection.
+func TestP7_AdmittedUsageIsCountedOnceEverywhere(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	w.want(200, consuming(a.key, "api_calls", "1", 7))
+	w.ingest(a, batch(event("2", map[string]any{"amount": 5})))
+	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id + "/subscriptions/" + a.subscription, bootstrap, nil, `{"status":"CANCELLED"}`})
+	w.want(201, call{"POST", "/api/v1/tenants/" + a.id + "/subscriptions", bootstrap, nil, map[string]any{"plan": "basic"}})
+	w.fold()
+	if got := w.want(200, call{method: "GET", path: "/api/v1/entitlements/api_calls/check", key: a.key}); fmt.Sprint(got["used"], " ", got["remaining"]) != "12 988" {
+		t.Errorf("%v", got)
+	}
+	if w.used(a.id) != "12" {
+		t.Errorf("%s are used", w.used(a.id))
+	}
+	figures := w.want(200, call{method: "GET", path: "/api/v1/usage/aggregates", key: a.key})["data"].([]any)
+	sum := 0
+	for _, f := range figures {
+		var n int
+		fmt.Sscan(fmt.Sprint(f.(map[string]any)["amount"]), &n)
+		sum += n
+	}
+	if sum != 12 {
+		t.Errorf("the figures are %v", figures)
+	}
+	receipt := w.want(200, call{method: "GET", path: "/api/v1/usage/events/1", key: a.key})
+	if receipt["status"] != "AGGREGATED" {
+		t.Errorf("%v", receipt)
+	}
+	if list := w.want(200, call{method: "GET", path: "/api/v1/usage/events", key: a.key})["data"].([]any); len(list) != 2 {
+		t.Errorf("%v", list)
+	}
+	identity := w.want(200, call{method: "GET", path: "/api/v1/system/identity", key: bootstrap})
+	if identity["holds"] != true || fmt.Sprint(identity["accepted"]) != "2" {
+		t.Errorf("%v", identity)
+	}
+}

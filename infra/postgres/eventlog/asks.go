@@ -1,0 +1,196 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// Histories are the subscription histories by which asks are decided.
+type Histories interface {
+	// Known returns the cached histories of tenants, however old.
+	Known(tenants []uuid.UUID) map[uuid.UUID]domain.History
+	// Of returns the histories of tenants as of the heads that the caller has locked. Tenants whose history cannot be
+	// read are missing.
+	Of(ctx context.Context, query Query, tenants []uuid.UUID, heads []events.InlineStretch) (map[uuid.UUID]domain.History, error)
+}
+
+// asked decides the asks of a group. Accounts are read behind the locks of the heads: those that cached histories name
+// in the same round trip, the others, after a change of a subscription, in one more.
+type asked struct {
+	group     *group
+	ledger    *domain.Ledger
+	histories map[uuid.UUID]domain.History
+}
+
+// newAsked returns nil if the group has no asks.
+func newAsked(g *group) *asked {
+	if !g.asks {
+		return nil
+	}
+	return &asked{group: g, ledger: domain.NewLedger(g.log.now())}
+}
+
+// tenants lists the tenants of asks, each once.
+func (a *asked) tenants() (list []uuid.UUID) {
+	for i := range a.group.members {
+		if s := a.group.members[i].submitted; s.Ask != nil && (len(list) == 0 || list[len(list)-1] != s.TenantID) && !slices.Contains(list, s.TenantID) {
+			list = append(list, s.TenantID)
+		}
+	}
+	return list
+}
+
+// keys lists the accounts that the asks need by some histories and that are not loaded, each once.
+func (a *asked) keys(histories map[uuid.UUID]domain.History) (keys []domain.AccountKey) {
+	listed := map[domain.AccountKey]bool{}
+	for i := range a.group.members {
+		s := a.group.members[i].submitted
+		if s.Ask == nil {
+			continue
+		}
+		if h, known := histories[s.TenantID]; known {
+			if key, ok := a.ledger.Account(h, s.Ask.LedgerRequest); ok && !listed[key] && !a.ledger.Has(key) {
+				listed[key] = true
+				keys = append(keys, key)
+			}
+		}
+	}
+	return keys
+}
+
+// reading returns the read of the accounts that cached histories name, to be sent behind the locks of the heads.
+func (a *asked) reading() *lockedRead {
+	if a == nil {
+		return nil
+	}
+	keys := a.keys(a.group.log.cfg.Histories.Known(a.tenants()))
+	if len(keys) == 0 {
+		return nil
+	}
+	tenants, features, periods := keyColumns(keys)
+	return &lockedRead{Statement{readAccountsSQL, []any{tenants, features, periods}}, func(rows pgx.Rows) error {
+		return scanAccounts(rows, keys, a.ledger)
+	}}
+}
+
+// complete reads what a decision needs beyond the first round trip: usually nothing.
+func (a *asked) complete(ctx context.Context, conn Session, hs heads) error {
+	if a == nil {
+		return nil
+	}
+	tenants := a.tenants()
+	var at []events.InlineStretch
+	for p, h := range hs {
+		at = append(at, events.InlineStretch{Stretch: events.Stretch{Partition: p}, Epoch: h.epoch, Catalogue: h.topics[events.TopicCatalogue-1]})
+	}
+	var err error
+	if a.histories, err = a.group.log.cfg.Histories.Of(ctx, conn.Query, tenants, at); err != nil {
+		return err
+	}
+	keys := a.keys(a.histories)
+	if len(keys) == 0 {
+		return nil
+	}
+	ofTenants, features, periods := keyColumns(keys)
+	rows, err := conn.Query(ctx, readAccountsSQL, ofTenants, features, periods)
+	if err != nil {
+		return err
+	}
+	return scanAccounts(rows, keys, a.ledger)
+}
+
+// errKnownDenied means that a denied ask is a repetition: the group is decided again with all keys looked up.
+var errKnownDenied = errors.New("a denied request was granted before")
+
+// decideAsks decides the asks from member i on that are granted together or not at all, and returns the index of the last.
+func (d *deciding) decideAsks(i int) (last int, err error) {
+	g := d.group
+	last = i + g.members[i].submitted.Ask.Together - 1
+	var fresh []int
+	conflict := false
+	for k := i; k <= last; k++ {
+		m := &g.members[k]
+		f, ok := d.known[keyOf(&m.submitted.Pending)]
+		switch first := g.firstOf(k); {
+		case ok && f.eventID == m.submitted.EventID: // ours, of an unanswered commit
+			*m.placement = commands.Placement{Status: commands.Appended, Position: f.position}
+		case ok:
+			d.conflicts = m.compare(f, d.origin[k], d.conflicts)
+		case first != k:
+			d.conflicts = m.compare(g.inGroup(first), d.origin[k], d.conflicts)
+		default:
+			fresh = append(fresh, k)
+		}
+		conflict = conflict || m.placement.Status == commands.Conflict
+	}
+	if conflict {
+		d.leaveOut(fresh)
+		return last, nil
+	}
+	return last, d.grant(fresh)
+}
+
+// grant places asks that are all granted, or refuses all.
+func (d *deciding) grant(fresh []int) error {
+	if len(fresh) == 0 {
+		return nil
+	}
+	g, tenant := d.group, d.group.members[fresh[0]].submitted.TenantID
+	h, readable := d.asked.histories[tenant]
+	if !readable {
+		d.leaveOut(fresh)
+		return nil
+	}
+	requests := make([]domain.LedgerRequest, len(fresh))
+	for n, k := range fresh {
+		requests[n] = g.members[k].submitted.Ask.LedgerRequest
+	}
+	granted, refused, refusal := d.asked.ledger.Decide(h, requests)
+	if refusal != nil {
+		d.leaveOut(fresh)
+		*g.members[fresh[refused]].placement = commands.Placement{Status: commands.Denied, Refusal: refusal}
+		d.denied = append(d.denied, fresh...)
+		return nil
+	}
+	for n, k := range fresh {
+		m := &g.members[k]
+		if err := m.submitted.Ask.Grant(&m.submitted.Pending, &granted[n]); err != nil {
+			return err
+		}
+		d.place(m, d.origin[k])
+	}
+	return nil
+}
+
+// leaveOut leaves asks undecided: they are not the first with their keys.
+func (d *deciding) leaveOut(fresh []int) {
+	for _, k := range fresh {
+		*d.group.members[k].placement = commands.Placement{Status: commands.Absent}
+		d.group.promoteNext(k)
+	}
+}
+
+// checkDenied looks up the keys of denied asks: the repetition of a granted ask gets its first answer, whatever
+// the limit is now.
+func (d *deciding) checkDenied(ctx context.Context, conn Session, probed bool) error {
+	if probed || len(d.denied) == 0 {
+		return nil
+	}
+	pending := make([]*events.Pending, len(d.denied))
+	for n, k := range d.denied {
+		pending[n] = &d.group.members[k].submitted.Pending
+	}
+	known, err := probe(ctx, conn, pending)
+	if err == nil && len(known) > 0 {
+		err = errKnownDenied
+	}
+	return err
+}

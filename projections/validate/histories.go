@@ -1,0 +1,195 @@
+package validate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// Histories reads the subscription histories of tenants, and caches those that were read with the heads of their
+// partitions locked: such a history is true for as long as the head names the same event of the catalogue as the last.
+type Histories struct {
+	snapshots snapshots
+	recent    recent
+}
+
+// Known returns the cached histories of tenants, however old.
+func (h *Histories) Known(tenants []uuid.UUID) map[uuid.UUID]domain.History {
+	h.recent.mu.Lock()
+	defer h.recent.mu.Unlock()
+	known := make(map[uuid.UUID]domain.History, len(tenants))
+	for _, t := range tenants {
+		if k, ok := h.recent.known[t]; ok && k.err == nil {
+			known[t] = k.History
+		}
+	}
+	return known
+}
+
+// Of returns the histories of tenants as of the heads that the caller has locked. A tenant whose history cannot be
+// read is missing.
+func (h *Histories) Of(ctx context.Context, query projections.Query, tenants []uuid.UUID, heads []events.InlineStretch) (map[uuid.UUID]domain.History, error) {
+	found, err := h.of(ctx, query, tenants, heads)
+	if err != nil {
+		return nil, err
+	}
+	readable := make(map[uuid.UUID]domain.History, len(found))
+	for t, k := range found {
+		if k.err == nil {
+			readable[t] = k.History
+		}
+	}
+	return readable, nil
+}
+
+// of is Of, with the error of each history that cannot be read.
+func (h *Histories) of(ctx context.Context, query projections.Query, tenants []uuid.UUID, heads []events.InlineStretch) (map[uuid.UUID]history, error) {
+	histories, missing := h.recent.of(tenants, heads)
+	if len(missing) == 0 {
+		return histories, nil
+	}
+	read, err := h.read(ctx, query, missing)
+	if err != nil {
+		return nil, err
+	}
+	h.recent.store(read, heads)
+	for t, k := range read {
+		histories[t] = k
+	}
+	return histories, nil
+}
+
+const readHistories = `
+SELECT tenant_id, from_position, effective_from, snapshot::text
+FROM subscription_history
+WHERE tenant_id = ANY ($1::uuid[])
+ORDER BY tenant_id, from_position`
+
+// history is a tenant's history; if err is set, only this tenant's events fail.
+type history struct {
+	domain.History
+	err error
+}
+
+// read reads the subscription histories of tenants. Rows known at a position were
+// committed before the event at that position, so all are visible.
+func (h *Histories) read(ctx context.Context, query projections.Query, tenants []uuid.UUID) (map[uuid.UUID]history, error) {
+	histories := make(map[uuid.UUID]history, len(tenants))
+	for _, t := range tenants {
+		histories[t] = history{}
+	}
+	rows, err := query(ctx, readHistories, tenants)
+	if err != nil {
+		return nil, fmt.Errorf("read subscription histories: %w", err)
+	}
+	var tenant uuid.UUID
+	var entry domain.HistoryEntry
+	var snapshot *string
+	_, err = pgx.ForEachRow(rows, []any{&tenant, &entry.FromPosition, &entry.EffectiveFrom, &snapshot}, func() error {
+		of := histories[tenant]
+		s, err := h.snapshots.decode(snapshot)
+		of.History = append(of.History, domain.HistoryEntry{FromPosition: entry.FromPosition, EffectiveFrom: entry.EffectiveFrom, Subscription: s})
+		of.err = errors.Join(of.err, err)
+		histories[tenant] = of
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read subscription histories: %w", err)
+	}
+	return histories, nil
+}
+
+// maxSnapshots bounds the memory of the decoded snapshots: some 50 MB of small plans.
+const maxSnapshots = 20_000
+
+// snapshots caches decoded snapshots by their text, so that no change of the
+// table can make an entry wrong.
+type snapshots struct {
+	mu    sync.Mutex
+	known map[string]*domain.Subscription
+}
+
+func (c *snapshots) decode(text *string) (*domain.Subscription, error) {
+	if text == nil {
+		return nil, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s, ok := c.known[*text]; ok {
+		return s, nil
+	}
+	s := new(domain.Subscription)
+	if err := json.Unmarshal([]byte(*text), s); err != nil {
+		return nil, fmt.Errorf("read a subscription's snapshot: %w", err)
+	}
+	if c.known == nil || len(c.known) >= maxSnapshots {
+		c.known = make(map[string]*domain.Subscription)
+	}
+	c.known[*text] = s
+	return s, nil
+}
+
+// recent caches the histories of tenants, each with the state of the catalogue that it was read at.
+type recent struct {
+	mu    sync.Mutex
+	known map[uuid.UUID]recentHistory
+}
+
+type recentHistory struct {
+	history
+	at catalogueState
+}
+
+// catalogueState is how far the catalogue of a partition has come. Positions are given again in another epoch.
+type catalogueState struct {
+	epoch    int32
+	position int64
+}
+
+// maxRecent bounds the cached histories.
+const maxRecent = 20_000
+
+func statesOf(stretches []events.InlineStretch) (states [events.Partitions]catalogueState) {
+	for _, s := range stretches {
+		states[s.Partition] = catalogueState{s.Epoch, s.Catalogue}
+	}
+	return states
+}
+
+// of returns the histories that are known, and the tenants whose history is not.
+func (c *recent) of(tenants []uuid.UUID, stretches []events.InlineStretch) (histories map[uuid.UUID]history, missing []uuid.UUID) {
+	states := statesOf(stretches)
+	histories = make(map[uuid.UUID]history, len(tenants))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, t := range tenants {
+		if k, ok := c.known[t]; ok && k.at == states[events.PartitionOf(t)] {
+			histories[t] = k.history
+		} else {
+			missing = append(missing, t)
+		}
+	}
+	return histories, missing
+}
+
+// store caches histories that were read with the heads of the stretches locked.
+func (c *recent) store(read map[uuid.UUID]history, stretches []events.InlineStretch) {
+	states := statesOf(stretches)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known == nil || len(c.known)+len(read) > maxRecent {
+		c.known = make(map[uuid.UUID]recentHistory)
+	}
+	for t, h := range read {
+		c.known[t] = recentHistory{h, states[events.PartitionOf(t)]}
+	}
+}
