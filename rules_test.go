@@ -52,7 +52,7 @@ var layers = map[string]layer{
 	// The server, then the log in it, then what is recorded in the log. A new epoch of the log revokes
 	// the relay's leases, so that the cursors are below the log, and the relay is above it.
 	"infra/postgres":          {ours: []string{"migrations"}, anyOther: true},
-	"infra/postgres/eventlog": {ours: []string{"commands", "events", "infra/postgres", "infra/relay/cursors"}, anyOther: true},
+	"infra/postgres/eventlog": {ours: []string{"commands", "domain", "events", "infra/postgres", "infra/relay/cursors"}, anyOther: true},
 	"infra/postgres/store": {ours: []string{"commands", "domain", "events", "projections", "projections/consume", "projections/rebuild", "infra/postgres",
 		"infra/postgres/eventlog", "infra/relay/cursors"}, anyOther: true},
 	"infra/relay/cursors": {ours: []string{"events"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},

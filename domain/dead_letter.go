@@ -22,6 +22,9 @@ type DeadLetter struct {
 	Source        int64 // number of the event that failed
 	SourceSubject events.Subject
 	RawPosition   int64 // number of the recorded event
+	// Counted is the account change of the verdict that failed, nil if its account does not count it by the verdict: it is no
+	// verdict, not of a QUOTA feature, or on admitted usage.
+	Counted *events.AccountChange
 
 	Status   string      // FAILED, RETRYING, RESOLVED or DISCARDED
 	Attempts int         // retries so far

@@ -29,6 +29,38 @@ func (s *pipelineFixture) usedAndCounted(tenant uuid.UUID, generation int) (used
 	return used, counted
 }
 
+// account returns the amount that the accounts of a tenant have used.
+func (s *pipelineFixture) account(tenant uuid.UUID) (used int64) {
+	s.Helper()
+	s.must(s.pool.QueryRow(context.Background(), `SELECT coalesce(sum(used), 0)::bigint FROM quota_accounts WHERE tenant_id = $1`, tenant).Scan(&used))
+	return used
+}
+
+// P7: admitted usage counts in its account and in checks when it is recorded, once, and stays used if its verdict is
+// discarded: it was granted. The figures count its verdict.
+func TestP7_AdmittedUsageIsUsedWhenItIsRecorded(t *testing.T) {
+	s := newRetryFixture(t)
+	broken, _ := s.aggregator(poisonedHandler{&usage.Handler{Folds: models.DefaultFolds().Usage, NewID: newID}})
+	tenant := newID()
+	s.subscribe(tenant, may, account("calls", domain.ResetMonthly), account("panics", domain.ResetMonthly))
+	s.append(admittedEvent(tenant, "good", "calls", 3, may), admittedEvent(tenant, "bad", "panics", 5, may), usageEvent(tenant, "sent", "calls", 7, may))
+	expect := func(when string, wantUsed, wantCounted, wantAccount int64) {
+		t.Helper()
+		if used, counted := s.usedAndCounted(tenant, 1); used != wantUsed || counted != wantCounted || s.account(tenant) != wantAccount {
+			t.Errorf("%s: %d used, %d counted, %d in the account; want %d, %d, %d", when, used, counted, s.account(tenant), wantUsed, wantCounted, wantAccount)
+		}
+	}
+	s.drain(s.entitling)
+	expect("before the verdicts", 8, 0, 8)
+	s.drain(s.validating, broken, s.lettering, s.entitling)
+	expect("with a parked verdict", 15, 10, 15)
+	for _, d := range s.failed(tenant) {
+		s.must(s.discard(tenant, d.ID))
+	}
+	s.drain(s.lettering, s.entitling)
+	expect("after its discard", 15, 10, 15)
+}
+
 // withholdLast validates a tenant's usage and withholds its last verdict from the topic.
 func (s *pipelineFixture) withholdLast(tenant uuid.UUID) {
 	s.Helper()
@@ -48,7 +80,7 @@ func TestP4_UsedEqualsTheFiguresAfterDiscards(t *testing.T) {
 	broken, _ := s.aggregator(poisonedHandler{&usage.Handler{Folds: models.DefaultFolds().Usage, NewID: newID}})
 	rapid.Check(t, func(rt *rapid.T) {
 		tenant, n := newID(), 0
-		s.subscribe(tenant, may, grant("calls", domain.ResetMonthly), grant("panics", domain.ResetMonthly))
+		s.subscribe(tenant, may, account("calls", domain.ResetMonthly), account("panics", domain.ResetMonthly))
 		record := func(rt *rapid.T) {
 			n++
 			s.append(usageEvent(tenant, fmt.Sprint(tenant, n), rapid.SampledFrom([]string{"calls", "panics", "unknown"}).Draw(rt, "feature"), rapid.Int64Range(1, 1000).Draw(rt, "amount"), may))
@@ -84,6 +116,8 @@ func TestP4_UsedEqualsTheFiguresAfterDiscards(t *testing.T) {
 		s.settle()
 		if used, counted := s.usedAndCounted(tenant, 1); used != counted {
 			rt.Fatalf("checks see %d used, the figures are %d", used, counted)
+		} else if account := s.account(tenant); account != used {
+			rt.Fatalf("checks see %d used, the accounts have %d", used, account)
 		}
 	})
 	y := newRebuildFixtureOf(s.pipelineFixture)

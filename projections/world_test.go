@@ -110,6 +110,26 @@ func grant(feature, reset string) domain.Grant {
 	return domain.Grant{Entitlement: domain.Entitlement{Feature: feature, ResetPeriod: reset}, Type: domain.FeatureMetered}
 }
 
+// account is a grant without a limit that has an account.
+func account(feature, reset string) domain.Grant {
+	g := grant(feature, reset)
+	g.Type = domain.FeatureQuota
+	return g
+}
+
+// admittedEvent is usage of a feature that was granted when it was recorded, in the month of its time.
+func admittedEvent(tenant uuid.UUID, id, feature string, amount int64, at time.Time) events.Pending {
+	p := usageEvent(tenant, id, feature, amount, at)
+	used, held, period := json.Number("0"), json.Number("0"), domain.PeriodKey(domain.ResetMonthly, at)
+	body, err := json.Marshal(events.Admitted{EventID: id, Feature: feature, Amount: amount, Timestamp: at, Type: "usage",
+		Admitted: events.Admission{By: events.ByConsume, SubscriptionID: newID(), FeatureType: domain.FeatureQuota, PeriodKey: period, Used: &used, Held: &held}})
+	if err != nil {
+		panic(err)
+	}
+	p.Subject, p.Payload, p.Account = events.UsageAdmitted, body, &events.AccountChange{Feature: feature, PeriodKey: period, Used: amount}
+	return p
+}
+
 // usageEvent is a recorded event of a tenant.
 func usageEvent(tenant uuid.UUID, id, feature string, amount int64, at time.Time) events.Pending {
 	body, err := json.Marshal(events.Usage{EventID: id, Feature: feature, Amount: amount, Timestamp: at, Type: "usage"})

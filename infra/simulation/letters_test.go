@@ -134,7 +134,11 @@ func (db *simDB) letters(ids []uuid.UUID, partition int16) *simRows {
 			if n := source.fields().RawPosition; n != 0 {
 				raw = n
 			}
-			row := []any{id, r.key.tenant, f.Stage, f.SourcePosition, source.subject, raw}
+			var counted []byte
+			if source.topic == events.TopicUsageValidated {
+				counted = source.payload()
+			}
+			row := []any{id, r.key.tenant, f.Stage, f.SourcePosition, source.subject, raw, counted}
 			if at := slices.IndexFunc(out.list, func(o []any) bool { return o[0] == id }); at < 0 {
 				out.list = append(out.list, row)
 			} else if !behind {

@@ -17,14 +17,24 @@ const usedSQL = `SELECT tenant_id, feature, period_key, used::text FROM entitlem
 // usedLessDiscarded is the fold that subtracts verdicts in discarded dead letters; the first one keeps them.
 const usedLessDiscarded = "entitlement_reads/v2"
 
+// usedWhenAdmitted is the fold that counts admitted usage when it is recorded, and leaves it in discarded dead letters.
+const usedWhenAdmitted = "entitlement_reads/v3"
+
 // usedBy returns the sums that a generation by a version of the fold must have.
 func (m *figureSums) usedBy(version string) map[figure]*sum {
 	all := make(map[figure]*sum, len(m.used))
 	for f, s := range m.used {
 		add(all, f, &s.amount, s.events)
 	}
-	if version == usedLessDiscarded {
-		for f, s := range m.discarded {
+	var more []map[figure]*sum
+	switch version {
+	case usedLessDiscarded:
+		more = append(more, m.discarded, m.discardedAdmitted)
+	case usedWhenAdmitted:
+		more = append(more, m.discarded, m.admitted, m.lessAdmitted)
+	}
+	for _, sums := range more {
+		for f, s := range sums {
 			add(all, f, &s.amount, s.events)
 		}
 	}

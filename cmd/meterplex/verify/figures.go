@@ -18,14 +18,18 @@ type figureSums struct {
 	sums           map[figure]*sum
 	used           map[figure]*sum
 	hours          hourSums
-	discarded      map[figure]*sum     // of used: verdicts in discarded dead letters
-	parked         map[uuid.UUID]int64 // verdicts in dead letters
-	closed         map[int64]bool      // those that are discarded
-	consumed       int64               // verdicts up to the checkpoint
-	failed         map[int64]bool      // verdicts that the aggregator could not fold
-	failedUsed     map[int64]bool      // verdicts that the entitlement reads could not fold
-	unread         map[int64]bool      // verdicts with an unreadable body: allowed only if they failed to fold
-	redone         map[uuid.UUID][]int64
+	discarded      map[figure]*sum // of used: verdicts in discarded dead letters, negative
+	admitted       map[figure]*sum // admitted usage up to usedUpTo
+	lessAdmitted   map[figure]*sum // of used: the verdicts on admitted usage, negative
+	// discardedAdmitted are those of lessAdmitted in discarded dead letters.
+	discardedAdmitted map[figure]*sum
+	parked            map[uuid.UUID]int64 // verdicts in dead letters
+	closed            map[int64]bool      // those that are discarded
+	consumed          int64               // verdicts up to the checkpoint
+	failed            map[int64]bool      // verdicts that the aggregator could not fold
+	failedUsed        map[int64]bool      // verdicts that the entitlement reads could not fold
+	unread            map[int64]bool      // verdicts with an unreadable body: allowed only if they failed to fold
+	redone            map[uuid.UUID][]int64
 }
 
 // figure is the key of an aggregate. The use of an entitlement has no subscription.
@@ -41,7 +45,7 @@ type sum struct {
 }
 
 func newFigureSums(upTo, usedUpTo, hoursUpTo int64) figureSums {
-	return figureSums{upTo: upTo, usedUpTo: usedUpTo, hours: newHourSums(hoursUpTo), sums: map[figure]*sum{}, used: map[figure]*sum{}, discarded: map[figure]*sum{},
+	return figureSums{upTo: upTo, usedUpTo: usedUpTo, hours: newHourSums(hoursUpTo), sums: map[figure]*sum{}, used: map[figure]*sum{}, discarded: map[figure]*sum{}, admitted: map[figure]*sum{}, lessAdmitted: map[figure]*sum{}, discardedAdmitted: map[figure]*sum{},
 		parked: map[uuid.UUID]int64{}, closed: map[int64]bool{}, failed: map[int64]bool{},
 		failedUsed: map[int64]bool{}, unread: map[int64]bool{}, redone: map[uuid.UUID][]int64{}}
 }
@@ -57,6 +61,9 @@ func (m *figureSums) add(x *pass, r *row, s *content, err error) {
 	}
 	m.park(x, r, s)
 	m.hours.addLetter(x, r, s)
+	if r.subject == admitted && err == nil {
+		m.countAdmitted(x, r, s, 1)
+	}
 	if r.topic != topicValidated {
 		return
 	}
@@ -87,6 +94,19 @@ func (m *figureSums) park(x *pass, r *row, s *content) {
 	}
 }
 
+// countAdmitted adds admitted usage where it is recorded; a sign of -1 subtracts it.
+func (m *figureSums) countAdmitted(x *pass, r *row, s *content, sign int64) {
+	a, err := admissionOf(s)
+	amount, ok := amountOf(s, sign)
+	if err != nil || !ok {
+		x.entitlementUsage.fault("%s has no readable admission, or the amount %.20q", x.at(r.position), s.Amount)
+		return
+	}
+	if r.position <= m.usedUpTo && (sign > 0 || m.failedUsed[r.position]) {
+		add(m.admitted, figure{tenant: r.tenant, feature: s.Feature, period: a.PeriodKey}, amount, sign)
+	}
+}
+
 // maxDigits is far more digits than an amount has; parsing a million digits takes long.
 const maxDigits = 100
 
@@ -98,15 +118,11 @@ func (m *figureSums) count(x *pass, subject int16, position int64, tenant uuid.U
 		}
 		s = s.Validated
 	}
-	amount, ok := new(big.Int), len(s.Amount) <= maxDigits
-	if ok {
-		amount, ok = amount.SetString(s.Amount.String(), 10)
-	}
+	amount, ok := amountOf(s, sign)
 	if !ok {
 		x.usageAggregates.fault("%s has the amount %.20q", x.at(position), s.Amount)
 		return
 	}
-	amount.Mul(amount, big.NewInt(sign))
 	if position <= m.upTo && !x.withheld[position] && (sign > 0 || m.failed[position]) {
 		f := figure{tenant, s.ValidatedSubscriptionID, s.Feature, s.PeriodKey}
 		if m.sums[f] == nil {
@@ -119,12 +135,31 @@ func (m *figureSums) count(x *pass, subject int16, position int64, tenant uuid.U
 	}
 	m.hours.count(position, tenant, s, amount, sign)
 	of := figure{tenant: tenant, feature: s.Feature, period: s.PeriodKey}
+	isAdmitted := string(s.Admitted) == "true"
 	if subject == validated && position <= m.usedUpTo && (sign > 0 || m.failedUsed[position]) {
 		add(m.used, of, amount, sign*s.Count)
+		if isAdmitted {
+			add(m.lessAdmitted, of, new(big.Int).Neg(amount), -sign*s.Count)
+		}
 	}
 	if subject == validated && sign < 0 && m.closed[position] {
-		add(m.discarded, of, amount, sign*s.Count)
+		to := m.discarded
+		if isAdmitted {
+			to = m.discardedAdmitted
+		}
+		add(to, of, amount, sign*s.Count)
 	}
+}
+
+// amountOf reads the amount of a payload, times the sign.
+func amountOf(s *content, sign int64) (amount *big.Int, ok bool) {
+	if len(s.Amount) > maxDigits {
+		return nil, false
+	}
+	if amount, ok = new(big.Int).SetString(s.Amount.String(), 10); ok {
+		amount.Mul(amount, big.NewInt(sign))
+	}
+	return amount, ok
 }
 
 func add(to map[figure]*sum, key figure, amount *big.Int, n int64) {
@@ -163,8 +198,11 @@ func (x *pass) settleFailed(ctx context.Context, tx pgx.Tx) error {
 		if err := r.read(rows.RawValues()); err != nil {
 			return err
 		}
-		if s, err := r.decode(); err == nil && r.topic == topicValidated {
+		switch s, err := r.decode(); {
+		case err == nil && r.topic == topicValidated:
 			m.count(x, r.subject, r.position, r.tenant, &s, -1)
+		case err == nil && r.subject == admitted:
+			m.countAdmitted(x, &r, &s, -1)
 		}
 	}
 	for n := range m.unread {
@@ -196,7 +234,7 @@ func (x *pass) candidates(ctx context.Context, tx pgx.Tx, t *tally, projection, 
 	var all []candidate
 	var g candidate
 	err := each(ctx, tx, candidatesSQL, []any{projection, consumer, x.p}, []any{&g.number, &g.version, &g.tenant, &g.period, &g.serving}, func() error {
-		switch known := g.version == projection+"/v1" || g.version == usedLessDiscarded; {
+		switch known := g.version == projection+"/v1" || g.version == usedLessDiscarded || g.version == usedWhenAdmitted; {
 		case known:
 			all = append(all, g)
 		case g.serving:

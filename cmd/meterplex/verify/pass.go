@@ -127,6 +127,7 @@ type pass struct {
 	verdict      verdicts
 	figures      figureSums
 	totals       runningTotals
+	accounts     accounts
 	letterStates letterStates
 	conflicts    []conflict
 	content      content // of the present row, to reuse the memory
@@ -150,6 +151,9 @@ func (v *verifier) partition(ctx context.Context, p int16, before *observation) 
 		x := &pass{verifier: v, state: s, p: p, seed: maphash.MakeSeed()}
 		x.begin()
 		if x.totals, err = readRunningTotals(ctx, tx, p); err != nil {
+			return err
+		}
+		if x.accounts, err = readDiscards(ctx, tx, p); err != nil {
 			return err
 		}
 		if err := x.read(ctx, tx); err != nil {

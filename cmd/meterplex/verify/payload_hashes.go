@@ -6,6 +6,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -17,6 +19,8 @@ func (x *pass) addHash(r *row, s *content, err error) {
 	switch r.subject {
 	case recorded:
 		x.hash(r, err)
+	case admitted:
+		x.hashSent(r, s, err)
 	case conflicted:
 		x.addConflict(r, s)
 	}
@@ -40,6 +44,32 @@ func (x *pass) hash(r *row, unread error) {
 		return
 	}
 	x.payloadHashes.expect(bytes.Equal(r.hash[1:], sum[:]), "%s stores the hash %x, its payload has %x", x.at(r.position), r.hash[1:min(9, len(r.hash))], sum[:8])
+}
+
+// hashSent recomputes the stored hash of admitted usage: of the members that the client sent, and the route.
+func (x *pass) hashSent(r *row, s *content, unread error) {
+	x.payloadHashes.n++
+	var sent struct {
+		Amount   json.Number     `json:"amount"`
+		By       string          `json:"by"`
+		EventID  string          `json:"eventId"`
+		Feature  string          `json:"feature"`
+		Metadata json.RawMessage `json:"metadata,omitempty"`
+	}
+	if err := errors.Join(unread, json.Unmarshal(r.body, &sent), json.Unmarshal(s.Admitted, &sent)); err != nil {
+		x.payloadHashes.fault("%s has no readable payload: %v", x.at(r.position), err)
+		return
+	}
+	document, err := json.Marshal(&sent)
+	if err == nil {
+		var fault *strictjson.Fault
+		if document, fault = strictjson.Canonical(document); fault != nil {
+			err = fault
+		}
+	}
+	sum := sha256.Sum256(document)
+	x.payloadHashes.expect(err == nil && len(r.hash) == 33 && r.hash[0] == 2 && bytes.Equal(r.hash[1:], sum[:]),
+		"%s stores the hash %x, what was sent has %x", x.at(r.position), r.hash[:min(9, len(r.hash))], sum[:8])
 }
 
 // conflict is a conflict with the first payload's hash that it stores.

@@ -22,6 +22,7 @@ const (
 	_
 	retried
 	refused
+	admitted
 
 	publishFailed     = 10
 	aggregationFailed = 11
@@ -29,6 +30,9 @@ const (
 	letterRetried     = 14
 	letterClosed      = 15
 	parkedRecord      = 18
+
+	subscriptionCreated = 37
+	subscriptionChanged = 38
 
 	topicRaw       = 1
 	topicValidated = 2
@@ -96,7 +100,10 @@ type content struct {
 	Timestamp               time.Time
 	RawPosition             int64
 	ValidatedSubscriptionID uuid.UUID
-	PeriodKey               string
+	FeatureType, PeriodKey  string
+	Admitted                json.RawMessage // of admitted usage an object, of its verdict true
+	ID                      uuid.UUID       // of a subscription
+	Entitlements            json.RawMessage
 	DeadLetterID            uuid.UUID
 	Attempt                 int
 	SourcePosition          int64
@@ -129,7 +136,7 @@ func (r *row) decode() (content, error) {
 		for i := 1; i < 6 && err == nil; i++ {
 			texts[i], err = textOf(members[i])
 		}
-		s.Amount, s.Count, s.Feature, s.EventID, s.PeriodKey = json.Number(members[0]), 1, texts[1], texts[2], texts[5]
+		s.Amount, s.Count, s.Feature, s.EventID, s.FeatureType, s.PeriodKey = json.Number(members[0]), 1, texts[1], texts[2], texts[4], texts[5]
 		if err == nil {
 			s.ValidatedSubscriptionID, err = uuid.Parse(texts[3])
 		}

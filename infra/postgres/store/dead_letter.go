@@ -8,18 +8,20 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/projections"
 )
 
 // A dead letter is read from the projection, which may lag behind on its later events.
 // Those are looked up in the log itself, by the keys of each fate, under the head's
 // lock: a retry that would count twice cannot be granted.
-const deadLettersSQL = `SELECT d.id, d.tenant_id, d.stage, d.source_position, l.subject, coalesce((l.payload ->> 'rawPosition')::bigint, l.position)
+var deadLettersSQL = events.SQL(`SELECT d.id, d.tenant_id, d.stage, d.source_position, l.subject, coalesce((l.payload ->> 'rawPosition')::bigint, l.position),
+ CASE WHEN l.topic = {usage.validated} THEN l.payload END
  FROM unnest($1::uuid[]) AS a (id)
  CROSS JOIN LATERAL (SELECT d.* FROM projection_pointers p JOIN dead_letter_events d ON d.generation = p.generation AND d.id = a.id
   WHERE p.live AND p.projection = '` + projections.ProjectionDeadLetters + `' AND p.tenant_id IN (d.tenant_id, '00000000-0000-0000-0000-000000000000')
    AND d.partition = $2 ORDER BY p.tenant_id DESC LIMIT 1) d
- CROSS JOIN LATERAL (SELECT l.*, l.payload FROM event_log_rows l WHERE l.partition = $2 AND l.position = d.source_position LIMIT 1) l`
+ CROSS JOIN LATERAL (SELECT l.*, l.payload FROM event_log_rows l WHERE l.partition = $2 AND l.position = d.source_position LIMIT 1) l`)
 
 // fatesSQL returns a row for each later event of the letters. '0' is the character
 // after '/', so that a pair of bounds is a prefix. The limits exceed the possible number
@@ -57,8 +59,16 @@ func (t *changeTx) DeadLetters(ids []uuid.UUID) (map[uuid.UUID]*domain.DeadLette
 		return nil, fmt.Errorf("looking up dead letters: %w", err)
 	}
 	var d domain.DeadLetter
-	_, err = pgx.ForEachRow(rows, []any{&d.ID, &d.TenantID, &d.Stage, &d.Source, &d.SourceSubject, &d.RawPosition}, func() error {
+	var verdict []byte
+	_, err = pgx.ForEachRow(rows, []any{&d.ID, &d.TenantID, &d.Stage, &d.Source, &d.SourceSubject, &d.RawPosition, &verdict}, func() error {
 		found := d
+		if verdict != nil {
+			// A verdict that cannot be read is discarded like any other; verify shows that its account differs.
+			v, err := codec.VerdictOf(&events.Envelope{Subject: d.SourceSubject, Payload: verdict})
+			if err == nil && v.FeatureType == domain.FeatureQuota && !v.Admitted {
+				found.Counted = &events.AccountChange{Feature: v.Feature, PeriodKey: v.PeriodKey, Used: v.Amount}
+			}
+		}
 		letters[d.ID] = &found
 		return nil
 	})

@@ -1,0 +1,106 @@
+package verify
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/big"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// accounts replays the accounts of a partition in the order of the log: each grant is checked in its turn.
+type accounts struct {
+	used     map[figure]*big.Int
+	discards map[int64]discard // by the position of the event that discards
+	grants   map[grantKey]entitlement
+}
+
+// discard is a verdict in a dead letter that an event discards.
+type discard struct {
+	of     figure
+	amount string
+}
+
+// discardsSQL reads the verdicts of QUOTA features in discarded dead letters. Admitted usage stays used.
+const discardsSQL = `SELECT c.position, v.tenant_id, v.payload ->> 'feature', v.payload ->> 'periodKey', v.payload ->> 'amount' FROM event_log_rows c
+ JOIN event_log_rows f ON f.partition = c.partition AND f.tenant_id = c.tenant_id AND f.dedupe_key = 'e/' || (c.payload ->> 'deadLetterId')
+ JOIN log_origins o ON o.id = f.origin
+ JOIN event_log_rows v ON v.partition = f.partition AND v.position = (f.payload ->> 'sourcePosition')::bigint
+ WHERE c.partition = $1 AND c.subject = 15 AND c.payload ->> 'status' = 'DISCARDED'
+  AND (f.subject = 10 OR f.subject = 11 AND o.actor_id = 'meterplex-usage-aggregator')
+  AND v.subject = 2 AND v.payload ->> 'featureType' = 'QUOTA' AND v.payload ->> 'admitted' IS NULL`
+
+func readDiscards(ctx context.Context, tx pgx.Tx, p int16) (accounts, error) {
+	a := accounts{used: map[figure]*big.Int{}, discards: map[int64]discard{}, grants: map[grantKey]entitlement{}}
+	var position int64
+	var d discard
+	err := each(ctx, tx, discardsSQL, []any{p}, []any{&position, &d.of.tenant, &d.of.feature, &d.of.period, &d.amount}, func() error {
+		a.discards[position] = d
+		return nil
+	})
+	if err != nil {
+		return a, fmt.Errorf("read discarded verdicts: %w", err)
+	}
+	return a, nil
+}
+
+func (x *pass) addAccount(r *row, s *content, err error) {
+	if err != nil {
+		return // verdicts and grants that cannot be read are faults of other checks
+	}
+	switch r.subject {
+	case subscriptionCreated, subscriptionChanged:
+		var list []entitlement
+		if json.Unmarshal(s.Entitlements, &list) == nil {
+			for i := len(list) - 1; i >= 0; i-- { // of two the first one counts
+				x.accounts.grants[grantKey{s.ID, list[i].Feature}] = list[i]
+			}
+		}
+	case validated:
+		if s.FeatureType == "QUOTA" && string(s.Admitted) != "true" {
+			x.accounts.add(figure{tenant: r.tenant, feature: s.Feature, period: s.PeriodKey}, s.Amount.String(), 1)
+		}
+	case letterClosed:
+		if d, ok := x.accounts.discards[r.position]; ok {
+			x.accounts.add(d.of, d.amount, -1)
+		}
+	case admitted:
+		x.addGrant(r, s)
+	}
+}
+
+// add adds an amount to an account and returns the sum.
+func (a *accounts) add(of figure, amount string, sign int64) *big.Int {
+	if a.used[of] == nil {
+		a.used[of] = new(big.Int)
+	}
+	if n, ok := new(big.Int).SetString(amount, 10); ok && len(amount) <= maxDigits {
+		a.used[of].Add(a.used[of], n.Mul(n, big.NewInt(sign)))
+	}
+	return a.used[of]
+}
+
+const accountsSQL = `SELECT tenant_id, feature, period_key, used::text, held::text FROM quota_accounts
+ WHERE CASE WHEN tenant_id = '00000000-0000-0000-0000-000000000000' THEN 0 ELSE get_byte(sha256(convert_to(tenant_id::text, 'UTF8')), 0) % 32 END = $1`
+
+// compareAccounts compares the table with the log up to the head.
+func (x *pass) compareAccounts(ctx context.Context, tx pgx.Tx) error {
+	var f figure
+	var used, held string
+	seen := map[figure]bool{}
+	err := each(ctx, tx, accountsSQL, []any{x.p}, []any{&f.tenant, &f.feature, &f.period, &used, &held}, func() error {
+		x.quotaAccounts.n++
+		seen[f] = true
+		sum := x.accounts.used[f]
+		x.quotaAccounts.expect(sum != nil && sum.String() == used && held == "0", "the account of %s has %s used and %s held, the log has %s and 0", f, used, held, sum)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read quota_accounts: %w", err)
+	}
+	for f, sum := range x.accounts.used {
+		x.quotaAccounts.expect(seen[f], "the account of %s is missing, the log has %s used", f, sum)
+	}
+	return nil
+}
