@@ -110,10 +110,10 @@ func checkEntitlement(e *domain.Entitlement, f *domain.Feature, at string) error
 	if err := oneOf(whole.ResetPeriod, "entitlements_invalid", at+"/resetPeriod", domain.ResetMonthly, domain.ResetAnnually, domain.ResetNever); err != nil {
 		return err
 	}
-	if whole.OnIngest == domain.OnIngestEnforce {
-		return refuse("entitlements_invalid", at+"/onIngest", "enforce is not taken yet; record is, which counts usage above a limit, too")
+	if whole.OnIngest == domain.OnIngestEnforce && (f.Type != domain.FeatureQuota || whole.LimitBehavior != domain.LimitHard || whole.Limit == nil) {
+		return refuse("entitlements_invalid", at+"/onIngest", "enforce needs a QUOTA feature with a limit and limitBehavior HARD; record counts usage above a limit, too")
 	}
-	return oneOf(whole.OnIngest, "entitlements_invalid", at+"/onIngest", domain.OnIngestRecord)
+	return oneOf(whole.OnIngest, "entitlements_invalid", at+"/onIngest", domain.OnIngestRecord, domain.OnIngestEnforce)
 }
 
 func byDefault(field *string, value string) {

@@ -117,21 +117,26 @@ func (c *Quotas) submit(s *Submitted, by *Caller, ask *domain.Consumption, now t
 		Replay: by.Replay, Residency: by.Residency, Counts: events.Counts{Accepted: 1},
 	}
 	s.Ask = &Ask{LedgerRequest: domain.LedgerRequest{TenantID: by.TenantID, Feature: ask.Feature, Amount: ask.Amount},
-		Grant: func(p *events.Pending, d *domain.Decision) (err error) {
-			at := d.At.UTC().Truncate(time.Microsecond)
-			p.OccurredAt, p.Account = at, nil
-			if d.Used != nil {
-				p.Account = &events.AccountChange{Feature: ask.Feature, PeriodKey: d.PeriodKey, Used: ask.Amount}
-			}
-			p.Payload, err = codec.EncodePayload(events.UsageAdmitted, &events.Admitted{
-				EventID: ask.EventID, Feature: ask.Feature, Amount: ask.Amount, Timestamp: at, Metadata: ask.Metadata, Type: domain.TypeUsage,
-				Admitted: events.Admission{
-					By: events.ByConsume, SubscriptionID: d.SubscriptionID, FeatureType: d.FeatureType, PeriodKey: d.PeriodKey,
-					Limit: d.Limit, Used: number(d.Used), Held: number(d.Held),
-				},
-			})
-			return err
+		Grant: func(p *events.Pending, d *domain.Decision) error {
+			p.OccurredAt = d.At.UTC().Truncate(time.Microsecond)
+			return admit(p, &events.Admitted{
+				EventID: ask.EventID, Feature: ask.Feature, Amount: ask.Amount, Timestamp: p.OccurredAt, Metadata: ask.Metadata, Type: domain.TypeUsage,
+			}, events.ByConsume, d)
 		}}
+}
+
+// admit completes the event of granted usage: its payload, and the change of its account.
+func admit(p *events.Pending, usage *events.Admitted, by string, d *domain.Decision) (err error) {
+	p.Account = nil
+	if d.Used != nil {
+		p.Account = &events.AccountChange{Feature: usage.Feature, PeriodKey: d.PeriodKey, Used: usage.Amount}
+	}
+	usage.Admitted = events.Admission{
+		By: by, SubscriptionID: d.SubscriptionID, FeatureType: d.FeatureType, PeriodKey: d.PeriodKey,
+		Limit: d.Limit, Used: number(d.Used), Held: number(d.Held),
+	}
+	p.Payload, err = codec.EncodePayload(events.UsageAdmitted, usage)
+	return err
 }
 
 func number(n *big.Int) *json.Number {

@@ -13,6 +13,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 )
 
 // IngestUsage appends batches of usage to the log. The order of checks is fixed:
@@ -95,8 +96,14 @@ func (c *IngestUsage) do(ctx context.Context, by Caller, items []domain.BatchIte
 		submitted, index = append(submitted, Submitted{ProbeOnly: refusal != nil}), append(index, i)
 		s := &submitted[len(submitted)-1]
 		c.pending(&s.Pending, &by, item.Event, policy.now)
+		if refusals[i] == nil && policy.grant.Enforced() { // the decision reads the present grant
+			s.enforce(item.Event)
+		}
 		if in != nil {
 			s.claim(in.pending(i, refusals[i]))
+			if s.Ask != nil {
+				s.Ask.Refuse = func(refusal *domain.Error) events.Pending { return in.pending(i, inBody(refusal, item)) }
+			}
 		}
 	}
 	places, err := c.Log.Submit(ctx, by.TenantID, submitted)
@@ -107,6 +114,9 @@ func (c *IngestUsage) do(ctx context.Context, by Caller, items []domain.BatchIte
 	duplicates := 0
 	for n := range places {
 		v := &verdicts[index[n]]
+		if places[n].Refusal != nil {
+			refusals[index[n]] = inBody(places[n].Refusal, &items[index[n]])
+		}
 		if v.Status == StatusRejected { // because of its shape; the refusal is stored
 			v.Position = &places[n].Position
 			continue
@@ -126,6 +136,23 @@ func (c *IngestUsage) do(ctx context.Context, by Caller, items []domain.BatchIte
 
 // manyEvents is the least size of a batch whose memory is worth reusing.
 const manyEvents = 64
+
+// enforce makes recorded usage an ask, which the limit of its feature may refuse. Its payload is compared with that of recorded
+// usage, so that a repetition is a duplicate whatever the plan enforces by then.
+func (s *Submitted) enforce(e *domain.UsageEvent) {
+	sent := e.Payload()
+	s.Subject, s.Sent, s.Body = events.UsageAdmitted, sent, nil
+	s.Ask = &Ask{Together: 1, LedgerRequest: domain.LedgerRequest{TenantID: s.TenantID, Feature: e.Feature, Amount: e.Amount, Enforce: true, At: e.Timestamp},
+		Grant: func(p *events.Pending, d *domain.Decision) error {
+			usage, err := codec.UsageOf(sent)
+			if err != nil {
+				return err
+			}
+			return admit(p, &events.Admitted{
+				EventID: e.EventID, Feature: e.Feature, Amount: e.Amount, Timestamp: e.Timestamp, Metadata: usage.Metadata, Type: domain.TypeUsage, Source: e.Source,
+			}, events.ByEnforce, d)
+		}}
+}
 
 // room returns memory for the events of a batch. Events of an earlier batch stay in
 // reused memory until they are overwritten: at most half of it.
@@ -185,6 +212,9 @@ func (v *EventVerdict) place(p *Placement, refusal *domain.Error) error {
 		}
 		v.reject(refusal)
 		return nil
+	case Denied:
+		v.reject(refusal)
+		return nil
 	case Refused:
 		if refusal == nil {
 			refusal = refuse("refused_before", "", "an earlier delivery of the same message was refused")
@@ -230,6 +260,7 @@ type policy struct {
 	history  domain.History
 	loaded   bool
 	fresh    bool
+	grant    *domain.Grant // of the last event that is not refused
 }
 
 func (c *IngestUsage) policy(by Caller) *policy {
@@ -252,8 +283,8 @@ func (p *policy) check(ctx context.Context, e *domain.UsageEvent) (*domain.Error
 		}
 		p.history, p.loaded = h, true
 	}
-	_, _, refusal := domain.Entitled(p.history, wholeLog, e.Feature, e.Timestamp)
-	if refusal == nil || p.fresh {
+	_, g, refusal := domain.Entitled(p.history, wholeLog, e.Feature, e.Timestamp)
+	if p.grant = g; refusal == nil || p.fresh {
 		return refusal, nil
 	}
 	h, err := p.c.Histories.Fresh(ctx, p.by.TenantID)
@@ -261,6 +292,6 @@ func (p *policy) check(ctx context.Context, e *domain.UsageEvent) (*domain.Error
 		return nil, err
 	}
 	p.history, p.fresh = h, true
-	_, _, refusal = domain.Entitled(p.history, wholeLog, e.Feature, e.Timestamp)
+	_, p.grant, refusal = domain.Entitled(p.history, wholeLog, e.Feature, e.Timestamp)
 	return refusal, nil
 }

@@ -33,13 +33,15 @@ type Ask struct {
 	Together int
 	// Grant completes the event by the decision.
 	Grant func(p *events.Pending, d *domain.Decision) error
+	// Refuse, if set, makes the event that records the refusal, under the key Inbox.
+	Refuse func(refusal *domain.Error) events.Pending
 }
 
 // Placement is the outcome for a submitted event.
 type Placement struct {
 	Status   PlacementStatus
 	Position events.Position // of the event, or of the one that was stored first
-	Refusal  *domain.Error   // of a denied ask
+	Refusal  *domain.Error   // of a denied ask, also where the denial is stored
 }
 
 // PlacementStatus is one of the constants below.

@@ -23,12 +23,16 @@ type LedgerRequest struct {
 	TenantID uuid.UUID
 	Feature  string
 	Amount   int64
+	// Enforce is of usage that has happened: only a grant that enforces its limit refuses it.
+	Enforce bool
+	// At is the time of usage that has one; zero: the usage is of the time of the decision.
+	At time.Time
 }
 
 // Decision is a granted request: its place in the catalogue, and the account after it.
 type Decision struct {
 	Verdict
-	At         time.Time // when it was decided: the time of the usage
+	At         time.Time // of the usage
 	Limit      *int64    // nil: no limit
 	Used, Held *big.Int  // nil: METERED features have no account
 }
@@ -53,15 +57,23 @@ func (l *Ledger) Has(key AccountKey) bool { return l.accounts[key] != nil }
 
 // Account returns the key of the account that a request needs; not ok if it needs none.
 func (l *Ledger) Account(h History, r LedgerRequest) (key AccountKey, ok bool) {
-	_, g, refusal := Entitled(h, wholeHistory, r.Feature, l.at)
+	_, g, refusal := Entitled(h, wholeHistory, r.Feature, l.timeOf(r))
 	if refusal != nil || g.Type != FeatureQuota {
 		return AccountKey{}, false
 	}
-	return l.keyOf(r, g), true
+	return AccountKey{r.TenantID, r.Feature, PeriodKey(g.ResetPeriod, l.timeOf(r))}, true
 }
 
-func (l *Ledger) keyOf(r LedgerRequest, g *Grant) AccountKey {
-	return AccountKey{r.TenantID, r.Feature, PeriodKey(g.ResetPeriod, l.at)}
+func (l *Ledger) timeOf(r LedgerRequest) time.Time {
+	if r.At.IsZero() {
+		return l.at
+	}
+	return r.At
+}
+
+// Enforced reports whether usage is refused above the limit of a grant.
+func (g *Grant) Enforced() bool {
+	return g.Type == FeatureQuota && g.OnIngest == OnIngestEnforce && g.LimitBehavior == LimitHard && g.Limit != nil
 }
 
 // wholeHistory is after every position: requests are decided on the present state.
@@ -84,17 +96,18 @@ func (l *Ledger) Decide(h History, requests []LedgerRequest) (granted []Decision
 }
 
 func (l *Ledger) decide(h History, r LedgerRequest) (Decision, *Error) {
-	s, g, refusal := Entitled(h, wholeHistory, r.Feature, l.at)
+	at := l.timeOf(r)
+	s, g, refusal := Entitled(h, wholeHistory, r.Feature, at)
 	if refusal != nil {
 		return Decision{}, refusal
 	}
-	d := Decision{Verdict: Verdict{s.ID, g.Type, PeriodKey(g.ResetPeriod, l.at)}, At: l.at, Limit: g.Limit}
+	d := Decision{Verdict: Verdict{s.ID, g.Type, PeriodKey(g.ResetPeriod, at)}, At: at, Limit: g.Limit}
 	if g.Type != FeatureQuota {
 		return d, nil
 	}
-	a := l.account(l.keyOf(r, g))
+	a := l.account(AccountKey{r.TenantID, r.Feature, d.PeriodKey})
 	after := new(big.Int).Add(&a.Used, big.NewInt(r.Amount))
-	if g.Limit != nil && g.LimitBehavior == LimitHard && new(big.Int).Add(after, &a.Held).Cmp(big.NewInt(*g.Limit)) > 0 {
+	if g.Limit != nil && g.LimitBehavior == LimitHard && (!r.Enforce || g.Enforced()) && new(big.Int).Add(after, &a.Held).Cmp(big.NewInt(*g.Limit)) > 0 {
 		return Decision{}, quotaExceeded(r, d.PeriodKey, *g.Limit, a)
 	}
 	a.Used.Set(after)

@@ -20,7 +20,7 @@ type Usage struct {
 }
 
 // Admitted is the payload of UsageAdmitted: usage that was granted against a limit when it was recorded. It has the
-// members of Usage as the client sent them, and the server's time.
+// members of Usage as the client sent them; the time of a consumption is the server's.
 type Admitted struct {
 	EventID   string          `json:"eventId"`
 	Feature   string          `json:"feature"`
@@ -35,6 +35,7 @@ type Admitted struct {
 // Routes on which usage is admitted.
 const (
 	ByConsume = "consume" // POST /entitlements/{feature}/consume
+	ByEnforce = "enforce" // POST /usage/events and usage.commands, by a plan that enforces its limit
 )
 
 // Admission is the grant of an admitted event. The verdict on the event is taken from it.

@@ -219,3 +219,43 @@ func TestP7_AdmittedUsageIsCountedOnceEverywhere(t *testing.T) {
 		t.Errorf("%v", identity)
 	}
 }
+
+// A plan that enforces its limit on ingest refuses the events above it, each by itself, and a repetition of a granted one is a
+// duplicate.
+func TestP7_IngestIsRefusedAboveAnEnforcedLimit(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	w.want(200, call{"PUT", "/api/v1/plans/basic", bootstrap, nil, map[string]any{"name": "Basic", "entitlements": []any{
+		map[string]any{"feature": "api_calls", "limit": 10, "limitBehavior": "HARD", "resetPeriod": "MONTHLY", "onIngest": "enforce"},
+		map[string]any{"feature": "storage", "limit": nil, "resetPeriod": "NEVER"},
+	}}})
+	a := w.newAccount("A")
+	sent := batch(event("1", map[string]any{"amount": 6, "metadata": map[string]any{"m": "<x>"}}), event("2", map[string]any{"amount": 5}), event("3", map[string]any{"amount": 4}),
+		event("4", map[string]any{"feature": "storage", "amount": 100}), event("5", map[string]any{"timestamp": "2026-01-01T00:00:00Z"}))
+	send := func(body any) map[string]any {
+		return w.want(202, call{"POST", "/api/v1/usage/events", a.writer, nil, body}) // without usage:backfill
+	}
+	got := send(sent)
+	verdicts := fmt.Sprint(got["events"])
+	if fmt.Sprint(got["accepted"], " ", got["rejected"]) != "3 2" || !strings.Contains(verdicts, "code:quota_exceeded eventId:2") || !strings.Contains(verdicts, "code:timestamp_too_old eventId:5") {
+		t.Errorf("%v", got)
+	}
+	if got = send(sent); fmt.Sprint(got["accepted"], " ", got["duplicates"], " ", got["rejected"]) != "0 3 2" || w.used(a.id) != "10" {
+		t.Errorf("%v; %s are used", got, w.used(a.id))
+	}
+	w.want(200, call{"PUT", "/api/v1/plans/basic", bootstrap, nil, map[string]any{"name": "Basic", "entitlements": []any{
+		map[string]any{"feature": "api_calls", "limit": 10, "limitBehavior": "HARD", "resetPeriod": "MONTHLY"},
+	}}})
+	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id + "/subscriptions/" + a.subscription, bootstrap, nil, `{"plan":"basic"}`})
+	if got = send(sent); fmt.Sprint(got["accepted"], " ", got["duplicates"], " ", got["rejected"]) != "0 3 2" { // their time is that of the first plan
+		t.Errorf("after the change of the plan: %v", got)
+	}
+	if got = send(batch(event("2", map[string]any{"amount": 5}))); fmt.Sprint(got["accepted"]) != "1" {
+		t.Errorf("usage of the time of the second plan: %v", got)
+	}
+	w.refused(w.do(consuming(a.key, "api_calls", "c", 1)), 409, "quota_exceeded")
+	w.fold()
+	if got := w.want(200, call{method: "GET", path: "/api/v1/entitlements/api_calls/check", key: a.key}); fmt.Sprint(got["used"], " ", got["remaining"]) != "15 0" || w.used(a.id) != "15" {
+		t.Errorf("%v; %s in the account", got, w.used(a.id))
+	}
+}

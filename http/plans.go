@@ -42,7 +42,7 @@ type newEntitlement struct {
 	Limit         *int64 `json:"limit,omitempty" minimum:"0" maximum:"9007199254740991" nullable:"true" doc:"null: no limit."`
 	LimitBehavior string `json:"limitBehavior,omitempty" enum:"HARD,SOFT"`
 	ResetPeriod   string `json:"resetPeriod,omitempty" enum:"MONTHLY,ANNUALLY,NEVER"`
-	OnIngest      string `json:"onIngest,omitempty" enum:"record,enforce" doc:"enforce is not taken yet."`
+	OnIngest      string `json:"onIngest,omitempty" enum:"record,enforce" doc:"enforce refuses usage above a HARD limit of a QUOTA feature; record counts it."`
 }
 
 type putPlanRequest struct {

@@ -46,7 +46,8 @@ func (x *pass) hash(r *row, unread error) {
 	x.payloadHashes.expect(bytes.Equal(r.hash[1:], sum[:]), "%s stores the hash %x, its payload has %x", x.at(r.position), r.hash[1:min(9, len(r.hash))], sum[:8])
 }
 
-// hashSent recomputes the stored hash of admitted usage: of the members that the client sent, and the route.
+// hashSent recomputes the stored hash of admitted usage: of the members that the client sent, for a
+// consumption with the route.
 func (x *pass) hashSent(r *row, s *content, unread error) {
 	x.payloadHashes.n++
 	var sent struct {
@@ -56,11 +57,25 @@ func (x *pass) hashSent(r *row, s *content, unread error) {
 		Feature  string          `json:"feature"`
 		Metadata json.RawMessage `json:"metadata,omitempty"`
 	}
-	if err := errors.Join(unread, json.Unmarshal(r.body, &sent), json.Unmarshal(s.Admitted, &sent)); err != nil {
+	var ingested struct {
+		Amount    json.Number     `json:"amount"`
+		EventID   string          `json:"eventId"`
+		Feature   string          `json:"feature"`
+		Metadata  json.RawMessage `json:"metadata,omitempty"`
+		Source    string          `json:"source,omitempty"`
+		Timestamp string          `json:"timestamp"`
+		Type      string          `json:"type"`
+	}
+	if err := errors.Join(unread, json.Unmarshal(r.body, &sent), json.Unmarshal(s.Admitted, &sent), json.Unmarshal(r.body, &ingested)); err != nil {
 		x.payloadHashes.fault("%s has no readable payload: %v", x.at(r.position), err)
 		return
 	}
-	document, err := json.Marshal(&sent)
+	version := byte(2)
+	var given any = &sent
+	if sent.By == "enforce" {
+		version, given = 1, &ingested // as recorded usage
+	}
+	document, err := json.Marshal(given)
 	if err == nil {
 		var fault *strictjson.Fault
 		if document, fault = strictjson.Canonical(document); fault != nil {
@@ -68,7 +83,7 @@ func (x *pass) hashSent(r *row, s *content, unread error) {
 		}
 	}
 	sum := sha256.Sum256(document)
-	x.payloadHashes.expect(err == nil && len(r.hash) == 33 && r.hash[0] == 2 && bytes.Equal(r.hash[1:], sum[:]),
+	x.payloadHashes.expect(err == nil && len(r.hash) == 33 && r.hash[0] == version && bytes.Equal(r.hash[1:], sum[:]),
 		"%s stores the hash %x, what was sent has %x", x.at(r.position), r.hash[:min(9, len(r.hash))], sum[:8])
 }
 

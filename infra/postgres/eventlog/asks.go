@@ -120,6 +120,8 @@ func (d *deciding) decideAsks(i int) (last int, err error) {
 		m := &g.members[k]
 		f, ok := d.known[keyOf(&m.submitted.Pending)]
 		switch first := g.firstOf(k); {
+		case m.refusedBefore(d.known):
+			g.promoteNext(k)
 		case ok && f.eventID == m.submitted.EventID: // ours, of an unanswered commit
 			*m.placement = commands.Placement{Status: commands.Appended, Position: f.position}
 		case ok:
@@ -156,7 +158,7 @@ func (d *deciding) grant(fresh []int) error {
 	granted, refused, refusal := d.asked.ledger.Decide(h, requests)
 	if refusal != nil {
 		d.leaveOut(fresh)
-		*g.members[fresh[refused]].placement = commands.Placement{Status: commands.Denied, Refusal: refusal}
+		d.deny(fresh[refused], refusal)
 		d.denied = append(d.denied, fresh...)
 		return nil
 	}
@@ -168,6 +170,20 @@ func (d *deciding) grant(fresh []int) error {
 		d.place(m, d.origin[k])
 	}
 	return nil
+}
+
+// deny refuses a member, and stores the refusal if its submitter has no answer to wait for.
+func (d *deciding) deny(k int, refusal *domain.Error) {
+	m := &d.group.members[k]
+	*m.placement = commands.Placement{Status: commands.Denied, Refusal: refusal}
+	if m.submitted.Ask.Refuse == nil {
+		return
+	}
+	stored := m.submitted.Ask.Refuse(refusal)
+	r := d.places.place(&stored, d.origin[k])
+	d.group.rows = append(d.group.rows, r)
+	d.known[keyOf(&stored)] = found{position: r.position, eventID: stored.EventID}
+	*m.placement = commands.Placement{Status: commands.Refused, Position: r.position, Refusal: refusal}
 }
 
 // leaveOut leaves asks undecided: they are not the first with their keys.
