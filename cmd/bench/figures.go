@@ -53,6 +53,20 @@ func figureB4() Figure {
 	}
 }
 
+// figureB7 is a figure of consumptions: B7a on an instance that only ingests, B7b with all roles, B7c denied.
+func figureB7(id string) Figure {
+	f := Figure{ID: id, Unit: "decisions/s", LimitIs: "single usage events of the same tenant, recorded in the same way"}
+	switch id {
+	case "B7a":
+		f.What, f.aims = "consume on one account, 64 clients (role api)", []aim{ratioAtLeast("≥ 0.75 of single events", 0.75)}
+	case "B7b":
+		f.What, f.aims = "consume on one account, 64 clients (all roles)", []aim{ratioAtLeast("≥ 0.75 of single events", 0.75)}
+	case "B7c":
+		f.What, f.aims = "denied consumptions, the limit is reached, 64 clients (role api)", []aim{ratioAtLeast("≥ 2 times single events", 2)}
+	}
+	return f
+}
+
 func figureB12() Figure {
 	return Figure{
 		ID: "B12", Unit: "events/s", What: "end to end with single events, 64 clients, from the first event until all are in the aggregates (all roles)",
