@@ -11,6 +11,7 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/projections/entitlements"
+	"github.com/meterplex/meterplex/projections/validate"
 )
 
 // secondInstance is a second instance over the same database, with caches of its own.
@@ -19,7 +20,7 @@ func (w *testService) secondInstance() *testService {
 	other := *w
 	other.grants = entitlements.NewCache(w.pool, w.pool)
 	var err error
-	other.log, err = eventlog.New(w.Context(), w.pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "other", Commit: "0"}, Written: localtest.CheckPayloads(w.TB).Written})
+	other.log, err = eventlog.New(w.Context(), w.pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "other", Commit: "0"}, Histories: new(validate.Histories), Written: localtest.CheckPayloads(w.TB).Written})
 	w.must(err)
 	w.Cleanup(other.log.Close)
 	other.store = store.New(w.pool, other.log, store.Config{Catalogue: other.grants.Catalogue})
