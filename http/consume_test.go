@@ -259,3 +259,29 @@ func TestP7_IngestIsRefusedAboveAnEnforcedLimit(t *testing.T) {
 		t.Errorf("%v; %s in the account", got, w.used(a.id))
 	}
 }
+
+// A change of the subscription holds at once for consumptions on every instance: their histories are as of the locked head.
+func TestP7_AChangeHoldsAtOnceForConsumptions(t *testing.T) {
+	w := newTestService(t)
+	other := w.secondInstance()
+	w.catalogue()
+	a := w.newAccount("A")
+	subscription := "/api/v1/tenants/" + a.id + "/subscriptions/" + a.subscription
+	limit := func(n int) {
+		w.want(200, call{"PUT", "/api/v1/plans/basic", bootstrap, nil, map[string]any{"name": "Basic", "entitlements": []any{
+			map[string]any{"feature": "api_calls", "limit": n, "limitBehavior": "HARD", "resetPeriod": "MONTHLY"}}}})
+		w.want(200, call{"PATCH", subscription, bootstrap, nil, `{"plan":"basic"}`})
+	}
+	for n := range 20 {
+		limit(10 * (n + 1))
+		other.want(200, consuming(a.key, "api_calls", fmt.Sprint(n), 10))
+		limit(10*(n+1) - 5) // below the amount that is used
+		refused := other.do(consuming(a.key, "api_calls", fmt.Sprint("x", n), 1))
+		w.refused(refused, 409, "quota_exceeded")
+		if !strings.Contains(string(refused.body), `"remaining":0`) {
+			t.Errorf("%s", refused.body)
+		}
+	}
+	w.want(200, call{"PATCH", subscription, bootstrap, nil, `{"status":"CANCELLED"}`})
+	w.refused(other.do(consuming(a.key, "api_calls", "last", 1)), 409, "no_active_subscription")
+}

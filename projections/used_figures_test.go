@@ -59,6 +59,11 @@ func TestP7_AdmittedUsageIsUsedWhenItIsRecorded(t *testing.T) {
 	}
 	s.drain(s.lettering, s.entitling)
 	expect("after its discard", 15, 10, 15)
+	var own int
+	s.must(s.pool.QueryRow(t.Context(), `SELECT count(DISTINCT subscription_id) FROM usage_aggregates WHERE tenant_id = $1 AND feature = 'calls'`, tenant).Scan(&own))
+	if own != 2 {
+		t.Errorf("the figures are of %d subscriptions: the verdict on admitted usage is not its admission", own)
+	}
 }
 
 // withholdLast validates a tenant's usage and withholds its last verdict from the topic.
