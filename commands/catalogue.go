@@ -41,6 +41,7 @@ type CatalogueTx interface {
 type CatalogueReader interface {
 	Tenants(ctx context.Context, p Page) ([]domain.Tenant, error)
 	Tenant(ctx context.Context, id uuid.UUID) (*domain.Tenant, error)
+	TenantOfExternalID(ctx context.Context, externalID string) (*domain.Tenant, error)
 	Keys(ctx context.Context, tenant uuid.UUID, p Page) ([]domain.APIKey, error)
 	Features(ctx context.Context, p Page) ([]domain.Feature, error)
 	Feature(ctx context.Context, lookupKey string) (*domain.Feature, error)

@@ -3,6 +3,13 @@ package commands
 import (
 	"cmp"
 	"context"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -13,7 +20,12 @@ import (
 // TenantTx is the transaction of a change of a tenant.
 type TenantTx interface {
 	Tx
+	// SaveTenant saves all members but ExternalIDs.
 	SaveTenant(t domain.Tenant) error
+	// SaveExternalIDs replaces a tenant's external ids. It returns the first id, in the order of ids, that belongs
+	// to another tenant, and "" if none does. The caller has appended the event of the change: external ids are
+	// locked after all heads.
+	SaveExternalIDs(tenant uuid.UUID, ids []string) (taken string, err error)
 }
 
 func (c *Catalogue) changeOfTenant(ctx context.Context, tenant uuid.UUID) transaction[TenantTx] {
@@ -27,12 +39,32 @@ type CreateTenant struct {
 	Name          string
 	Class         string // small, medium or large
 	DataResidency string // "": the deployment's region
+	ExternalIDs   []string
+	Metadata      map[string]string
 }
 
 // ChangeTenant is a request for a change; nil leaves a member unchanged.
 type ChangeTenant struct {
 	Name, Class, Status, DataResidency *string
+
+	ExternalIDs *[]string          // all of them
+	Metadata    *map[string]string // all of it
 }
+
+// Bounds of a tenant's external ids and metadata. Lengths are in characters. An event with all of them stays below
+// the size of a record.
+const (
+	MaxExternalIDs   = 16
+	MaxMetadataKeys  = 50
+	MaxMetadataKey   = 64
+	MaxMetadataValue = 500
+)
+
+// externalIDForm is the form of an external id: that of an eventId.
+var externalIDForm = regexp.MustCompile(`^[!-~]{1,255}$`)
+
+// IsExternalID reports whether a tenant could have the external id.
+func IsExternalID(id string) bool { return externalIDForm.MatchString(id) }
 
 // TenantClasses lists the classes of tenants.
 func TenantClasses() []string { return []string{"small", "medium", "large"} }
@@ -47,7 +79,50 @@ func checkTenant(t *domain.Tenant) error {
 	if !events.IsResidency(t.DataResidency) {
 		return refuse("data_residency_invalid", "/dataResidency", "dataResidency must match ^[a-z][a-z0-9-]{0,31}$, e.g. eu-central-1")
 	}
-	return oneOf(t.Status, "status_invalid", "/status", domain.TenantActive, domain.TenantSuspended)
+	if err := oneOf(t.Status, "status_invalid", "/status", domain.TenantActive, domain.TenantSuspended); err != nil {
+		return err
+	}
+	if err := checkExternalIDs(t.ExternalIDs); err != nil {
+		return err
+	}
+	return checkMetadata(t.Metadata)
+}
+
+func checkExternalIDs(ids []string) error {
+	const code = "external_ids_invalid"
+	if len(ids) > MaxExternalIDs {
+		return refuse(code, "/externalIds", "externalIds has %d ids: at most %d are possible", len(ids), MaxExternalIDs)
+	}
+	for i, id := range ids {
+		at := "/externalIds/" + strconv.Itoa(i)
+		if !IsExternalID(id) {
+			return refuse(code, at, "an external id has 1 to 255 printable ASCII characters without space ('!' to '~')")
+		}
+		if slices.Contains(ids[:i], id) {
+			return refuse(code, at, "the external id %s is listed twice", id)
+		}
+	}
+	return nil
+}
+
+func checkMetadata(metadata map[string]string) error {
+	const code = "metadata_invalid"
+	if len(metadata) > MaxMetadataKeys {
+		return refuse(code, "/metadata", "metadata has %d keys: at most %d are possible", len(metadata), MaxMetadataKeys)
+	}
+	for _, key := range slices.Sorted(maps.Keys(metadata)) {
+		if !isNote(key, MaxMetadataKey) || key == "" {
+			return refuse(code, "/metadata", "a key of metadata has 1 to %d characters of text without control characters", MaxMetadataKey)
+		}
+		if !isNote(metadata[key], MaxMetadataValue) {
+			return refuse(code, "/metadata", "the value of %s must be a string of at most %d characters without control characters", strconv.Quote(key), MaxMetadataValue)
+		}
+	}
+	return nil
+}
+
+func isNote(text string, longest int) bool {
+	return utf8.ValidString(text) && utf8.RuneCountInString(text) <= longest && !strings.ContainsFunc(text, unicode.IsControl)
 }
 
 // CreateTenant makes an ACTIVE tenant. It is a change of the platform, so that
@@ -57,16 +132,20 @@ func (c *Catalogue) CreateTenant(ctx context.Context, req Request, in CreateTena
 	t := domain.Tenant{
 		ID: c.NewID(), Name: in.Name, Class: in.Class, Status: domain.TenantActive,
 		DataResidency: cmp.Or(in.DataResidency, c.Region, events.ResidencyUnspecified), CreatedAt: c.now(),
+		ExternalIDs: in.ExternalIDs, Metadata: in.Metadata,
 	}
 	if err := checkTenant(&t); err != nil {
 		return domain.Tenant{}, err
 	}
+	t.ExternalIDs = sortedIDs(t.ExternalIDs)
 	created, err := change(c.changeOfTenant(ctx, events.Platform), req, func(tx TenantTx) (domain.Tenant, error) {
 		if err := tx.SaveTenant(t); err != nil {
 			return t, err
 		}
-		_, err := c.record(tx, &req, t.ID, events.TenantCreated, events.Tenant(t))
-		return t, err
+		if _, err := c.record(tx, &req, t.ID, events.TenantCreated, events.Tenant(t)); err != nil {
+			return t, err
+		}
+		return t, saveExternalIDs(tx, nil, &t)
 	})
 	// Answers stored before the introduction of residencies lack the member.
 	created.DataResidency = cmp.Or(created.DataResidency, events.ResidencyUnspecified)
@@ -85,18 +164,41 @@ func (c *Catalogue) ChangeTenant(ctx context.Context, req Request, id uuid.UUID,
 		set(&t.Class, in.Class)
 		set(&t.Status, in.Status)
 		set(&t.DataResidency, in.DataResidency)
-		if err := checkTenant(t); err != nil || *t == before {
+		set(&t.ExternalIDs, in.ExternalIDs)
+		set(&t.Metadata, in.Metadata)
+		if err := checkTenant(t); err != nil {
 			return *t, err
+		}
+		if t.ExternalIDs = sortedIDs(t.ExternalIDs); t.Equal(&before) {
+			return before, nil
 		}
 		if err := tx.SaveTenant(*t); err != nil {
 			return *t, err
 		}
-		_, err = c.record(tx, &req, id, events.TenantChanged, events.Tenant(*t))
-		return *t, err
+		if _, err = c.record(tx, &req, id, events.TenantChanged, events.Tenant(*t)); err != nil {
+			return *t, err
+		}
+		return *t, saveExternalIDs(tx, before.ExternalIDs, t)
 	})
 }
 
-func set(field, to *string) {
+// sortedIDs returns the ids in the order in which they are stored.
+func sortedIDs(ids []string) []string { return slices.Sorted(slices.Values(ids)) }
+
+// saveExternalIDs saves the external ids of a tenant if they differ from the former ones. It refuses an id of
+// another tenant.
+func saveExternalIDs(tx TenantTx, former []string, t *domain.Tenant) error {
+	if slices.Equal(former, t.ExternalIDs) {
+		return nil
+	}
+	taken, err := tx.SaveExternalIDs(t.ID, t.ExternalIDs)
+	if err == nil && taken != "" {
+		err = refuse("external_id_taken", "/externalIds", "the external id %s belongs to another tenant", taken)
+	}
+	return err
+}
+
+func set[T any](field, to *T) {
 	if to != nil {
 		*field = *to
 	}

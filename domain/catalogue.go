@@ -1,6 +1,7 @@
 package domain
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -46,6 +47,15 @@ type Tenant struct {
 	// residency under which it was recorded.
 	DataResidency string    `json:"dataResidency"`
 	CreatedAt     time.Time `json:"createdAt"`
+	// ExternalIDs are the tenant's ids in other systems, sorted. No two tenants share one.
+	ExternalIDs []string          `json:"externalIds,omitempty" nullable:"false" doc:"The tenant's ids in other systems, sorted; each belongs to one tenant."`
+	Metadata    map[string]string `json:"metadata,omitempty" doc:"Notes about the tenant; the service does not interpret them."`
+}
+
+// Equal reports whether two tenants have the same members.
+func (t *Tenant) Equal(o *Tenant) bool {
+	return t.ID == o.ID && t.Name == o.Name && t.Class == o.Class && t.Status == o.Status && t.DataResidency == o.DataResidency &&
+		t.CreatedAt.Equal(o.CreatedAt) && slices.Equal(t.ExternalIDs, o.ExternalIDs) && maps.Equal(t.Metadata, o.Metadata)
 }
 
 // APIKey is a key without its secret. TenantID is Nil for operator keys.

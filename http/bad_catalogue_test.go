@@ -39,6 +39,7 @@ func (w *testService) catalogueBodies(a *account) (list []badInput) {
 	add("PATCH", tenant, `{"status":"DELETED"}`, 400, "status_invalid")
 	add("PATCH", tenant, `{"createdAt":"2026-05-01T00:00:00Z"}`, 400, "unknown_member")
 	add("PATCH", "/api/v1/tenants/"+newID().String(), `{"name":"x"}`, 404, "tenant_not_found")
+	list = append(list, w.tenantBodies(a)...)
 	for _, key := range []string{"A", "9", "a%20b", "%C3%A9", strings.Repeat("a", 65)} {
 		add("PUT", "/api/v1/features/"+key, `{"name":"x","type":"QUOTA"}`, 400, "lookup_key_invalid")
 	}
@@ -69,6 +70,41 @@ func (w *testService) catalogueBodies(a *account) (list []badInput) {
 	add("POST", tenant+"/subscriptions", `{"plan":"basic"}`, 409, "subscription_exists")
 	add("POST", "/api/v1/tenants/"+newID().String()+"/subscriptions", `{"plan":"basic"}`, 404, "tenant_not_found")
 	return append(append(list, w.keyBodies(a)...), w.keyHeaders()...)
+}
+
+// tenantBodies returns invalid external ids and metadata.
+func (w *testService) tenantBodies(a *account) (list []badInput) {
+	const taken = "taken-in-the-table"
+	w.want(201, call{"POST", "/api/v1/tenants", bootstrap, nil, `{"name":"T","class":"small","externalIds":["` + taken + `"]}`})
+	add := func(members string, status int, code string) {
+		name := " " + members[:min(len(members), 60)]
+		list = append(list, badInput{"POST tenants" + name, call{"POST", "/api/v1/tenants", bootstrap, nil, `{"name":"x","class":"small",` + members + `}`}, status, code},
+			badInput{"PATCH tenants" + name, call{"PATCH", "/api/v1/tenants/" + a.id, bootstrap, nil, `{` + members + `}`}, status, code})
+	}
+	seventeen := `"0"`
+	for i := range 16 {
+		seventeen += fmt.Sprintf(`,"%d"`, i+1)
+	}
+	for _, ids := range []string{`5`, `"x"`, `{}`, `true`, `[5]`, `[null]`, `[[]]`, `[""]`, `[" "]`, `["a b"]`, `["a\u0000"]`, `["a\n"]`, `["é"]`, `["a","b","a"]`,
+		`["` + strings.Repeat("x", 256) + `"]`, `[` + seventeen + `]`} {
+		add(`"externalIds":`+ids, 400, "external_ids_invalid")
+	}
+	add(`"externalIds":["\ud800"]`, 400, "malformed_json")
+	add(`"externalIds":["free","`+taken+`"]`, 409, "external_id_taken")
+	keys := `"k":"v"`
+	for i := range 50 {
+		keys += fmt.Sprintf(`,"k%d":"v"`, i)
+	}
+	for _, metadata := range []string{`5`, `"x"`, `[]`, `true`, `{"k":5}`, `{"k":null}`, `{"k":{}}`, `{"k":["v"]}`, `{"":"v"}`, `{"a\u0000":"v"}`, `{"k":"\u0000"}`, `{"k":"a\nb"}`,
+		`{"` + strings.Repeat("k", 65) + `":"v"}`, `{"k":"` + strings.Repeat("é", 501) + `"}`, `{` + keys + `}`} {
+		add(`"metadata":`+metadata, 400, "metadata_invalid")
+	}
+	add(`"metadata":{"k":"v","k":"w"}`, 400, "malformed_json")
+	add(`"externalids":["x"]`, 400, "unknown_member")
+	for _, id := range []string{"", "a%20b", "%00", "%C3%A9", strings.Repeat("x", 256)} {
+		list = append(list, badInput{"externalId " + id[:min(len(id), 20)], call{method: "GET", path: "/api/v1/tenants?externalId=" + id, key: bootstrap}, 400, "parameter_invalid"})
+	}
+	return list
 }
 
 func (w *testService) keyHeaders() (list []badInput) {

@@ -286,6 +286,10 @@ func parameterCases(base call, name string, schema schema) (list []badCase) {
 			add("cursors", v, refuse, "cursor_invalid")
 		}
 		add("cursors", strings.Repeat("a", 3000), refuse, invalid)
+	case name == "externalId":
+		for _, v := range []string{"a%20b", "%C3%A9", strings.Repeat("x", 256), "%7f"} {
+			add("strings", v, refuse, invalid)
+		}
 	case name == "sha256":
 		for _, v := range []string{"x", strings.Repeat("0", 63), strings.Repeat("0", 64), strings.Repeat("0", 65), "..%2F..%2Fgo.mod"} {
 			add("ids", v, []int{404}, "schema_not_found")

@@ -10,18 +10,19 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/edge"
+	"github.com/meterplex/meterplex/http/problem"
 )
 
 func (s *service) tenantOperations(t *site) {
 	const path, one = prefix + "/tenants", prefix + "/tenants/{tenantId}"
 	admins := []string{commands.ScopeAdmin}
 	serve(t, operation{method: http.MethodPost, path: path, who: auth.Operator, scopes: admins, id: "createTenant", tag: "Tenants", status: http.StatusCreated,
-		summary: "Create a tenant", description: "A tenant begins without a subscription and without keys: create both before it sends usage.", problems: []int{http.StatusUnprocessableEntity}}, s.createTenant)
-	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: admins, id: "listTenants", tag: "Tenants", summary: "List tenants", description: "All tenants, by id, which is the order of their creation."}, s.listTenants)
+		summary: "Create a tenant", description: "A tenant begins without a subscription and without keys: create both before it sends usage.", problems: []int{http.StatusConflict, http.StatusUnprocessableEntity}}, s.createTenant)
+	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: admins, id: "listTenants", tag: "Tenants", summary: "List tenants", description: "All tenants, by id, which is the order of their creation; with externalId the one tenant that has it."}, s.listTenants)
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: admins, id: "getTenant", tag: "Tenants", summary: "Read a tenant", description: "A tenant by its id.",
 		problems: []int{http.StatusNotFound}}, s.getTenant)
 	serve(t, operation{method: http.MethodPatch, path: one, who: auth.Operator, scopes: admins, id: "changeTenant", tag: "Tenants", summary: "Change a tenant",
-		description: "The keys of a SUSPENDED tenant are answered 403 `tenant_suspended`.", problems: []int{http.StatusNotFound}}, s.changeTenant)
+		description: "The keys of a SUSPENDED tenant are answered 403 `tenant_suspended`.", problems: []int{http.StatusNotFound, http.StatusConflict}}, s.changeTenant)
 }
 
 // TenantPath is the path parameter that names a tenant.
@@ -56,6 +57,9 @@ type createTenantRequest struct {
 		Name          string `json:"name" minLength:"1" maxLength:"200"`
 		Class         string `json:"class" enum:"small,medium,large" doc:"Groups tenants in metrics."`
 		DataResidency string `json:"dataResidency,omitempty" minLength:"1" maxLength:"32" pattern:"^[a-z][a-z0-9-]{0,31}$" doc:"Recorded with each event of the tenant. Not given: the region of the deployment." example:"eu-central-1"`
+
+		ExternalIDs []string          `json:"externalIds,omitempty" nullable:"false" maxItems:"16" doc:"The tenant's ids in other systems, each different, of 1 to 255 printable ASCII characters without space. An id belongs to one tenant: one of another is 409." example:"[\"crm-4711\"]"`
+		Metadata    map[string]string `json:"metadata,omitempty" doc:"Notes that the service does not interpret: at most 50 keys of 1 to 64 characters with values of at most 500 characters, without control characters." example:"{\"segment\":\"retail\"}"`
 	} `nameHint:"NewTenant"`
 }
 
@@ -66,12 +70,31 @@ func (s *service) createTenant(ctx context.Context, in *createTenantRequest) (*t
 	}
 	t, err := s.Catalogue.CreateTenant(ctx, edge.ExchangeOf(ctx).Request(once), commands.CreateTenant{
 		Name: in.Body.Name, Class: in.Body.Class, DataResidency: in.Body.DataResidency,
+		ExternalIDs: in.Body.ExternalIDs, Metadata: in.Body.Metadata,
 	})
 	return &tenantAnswer{tenantBody(t)}, err
 }
 
-func (s *service) listTenants(ctx context.Context, in *struct{ Paging }) (*listed[domain.Tenant], error) {
-	return listCatalogue(list{"tenants"}, in.Paging, func(p commands.Page) ([]domain.Tenant, error) { return s.Reader.Tenants(ctx, p) },
+type listTenantsRequest struct {
+	Paging
+	ExternalID string `query:"externalId" minLength:"1" maxLength:"255" pattern:"^[!-~]{1,255}$" doc:"Only the tenant with this external id, or none." example:"crm-4711"`
+}
+
+func (s *service) listTenants(ctx context.Context, in *listTenantsRequest) (*listed[domain.Tenant], error) {
+	l, read := list{"tenants"}, func(p commands.Page) ([]domain.Tenant, error) { return s.Reader.Tenants(ctx, p) }
+	if in.ExternalID != "" && !commands.IsExternalID(in.ExternalID) {
+		return nil, problem.New("parameter_invalid", "externalId must be 1 to 255 printable ASCII characters without space")
+	}
+	if in.ExternalID != "" {
+		l, read = append(l, in.ExternalID), func(commands.Page) ([]domain.Tenant, error) {
+			t, err := s.Reader.TenantOfExternalID(ctx, in.ExternalID)
+			if t == nil {
+				return []domain.Tenant{}, err
+			}
+			return []domain.Tenant{*t}, err
+		}
+	}
+	return listCatalogue(l, in.Paging, read,
 		func(t *domain.Tenant) string { *t = tenantBody(*t); return t.ID.String() })
 }
 
@@ -120,6 +143,9 @@ type changeTenantRequest struct {
 		Class         *string `json:"class,omitempty" enum:"small,medium,large"`
 		Status        *string `json:"status,omitempty" enum:"ACTIVE,SUSPENDED"`
 		DataResidency *string `json:"dataResidency,omitempty" minLength:"1" maxLength:"32" pattern:"^[a-z][a-z0-9-]{0,31}$" doc:"Events keep the residency that they were recorded under." example:"eu-central-1"`
+
+		ExternalIDs *[]string          `json:"externalIds,omitempty" nullable:"false" maxItems:"16" doc:"All external ids of the tenant; [] removes them." example:"[\"crm-4711\"]"`
+		Metadata    *map[string]string `json:"metadata,omitempty" doc:"All notes; {} removes them." example:"{\"segment\":\"retail\"}"`
 	} `nameHint:"TenantChange"`
 }
 
@@ -129,6 +155,7 @@ func (s *service) changeTenant(ctx context.Context, in *changeTenantRequest) (*t
 		return nil, err
 	}
 	t, err := s.Catalogue.ChangeTenant(ctx, edge.ExchangeOf(ctx).Request(commands.Idempotency{}), id,
-		commands.ChangeTenant{Name: in.Body.Name, Class: in.Body.Class, Status: in.Body.Status, DataResidency: in.Body.DataResidency})
+		commands.ChangeTenant{Name: in.Body.Name, Class: in.Body.Class, Status: in.Body.Status, DataResidency: in.Body.DataResidency,
+			ExternalIDs: in.Body.ExternalIDs, Metadata: in.Body.Metadata})
 	return &tenantAnswer{tenantBody(t)}, err
 }

@@ -6,6 +6,8 @@ func tenants() []Code {
 		{"class_invalid", 400, Request, false, 0, "The class is invalid", "Send small, medium or large"},
 		{"data_residency_invalid", 400, Request, false, 0, "dataResidency is invalid", "Send a name that matches ^[a-z][a-z0-9-]{0,31}$, e.g. eu-central-1"},
 		{"expires_at_invalid", 400, Request, false, 0, "expiresAt is invalid", "Send an RFC 3339 time in the future, or omit it"},
+		{"external_id_taken", 409, Request, false, 0, "An external id belongs to another tenant", "Send other ids, or remove the id that the detail names from its tenant: GET /tenants?externalId="},
+		{"external_ids_invalid", 400, Request, false, 0, "The external ids are invalid", "Send at most 16 different strings of 1 to 255 printable ASCII characters without space"},
 		{"key_not_found", 404, Request, false, 0, "Key not found", "Use an id of the list of keys; the id is not the secret"},
 		{"key_not_usable", 409, Request, false, 0, "The key is revoked or expired", "Create a new key"},
 		{"mode_invalid", 400, Request, false, 0, "The mode is invalid", "Send live or test"},

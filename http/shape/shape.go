@@ -58,6 +58,9 @@ func (b *Body) value(schema *huma.Schema, v any, pointer, name string) *problem.
 	switch v := v.(type) {
 	case map[string]any:
 		if schema.Type == huma.TypeObject {
+			if values, ok := schema.AdditionalProperties.(*huma.Schema); ok {
+				return b.table(values, v, pointer, name)
+			}
 			return b.object(schema, v, pointer)
 		}
 	case []any:
@@ -97,6 +100,16 @@ func (b *Body) object(schema *huma.Schema, members map[string]any, pointer strin
 			continue // null means absent
 		}
 		if p := b.value(schema.Properties[name], members[name], pointer+"/"+name, name); p != nil {
+			return p
+		}
+	}
+	return nil
+}
+
+// table checks an object whose members have any names.
+func (b *Body) table(values *huma.Schema, members map[string]any, pointer, name string) *problem.Problem {
+	for _, member := range slices.Sorted(maps.Keys(members)) {
+		if p := b.value(values, members[member], pointer+"/"+escapePointer(problem.Clip(member, 40)), name); p != nil {
 			return p
 		}
 	}

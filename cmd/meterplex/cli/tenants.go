@@ -3,7 +3,9 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/client"
@@ -14,7 +16,7 @@ type TenantsCmd struct {
 	Create TenantsCreate `cmd:"" help:"Create a tenant."`
 	List   TenantsList   `cmd:"" help:"List the tenants."`
 	Show   TenantsShow   `cmd:"" help:"Show one tenant."`
-	Update TenantsUpdate `cmd:"" help:"Change a tenant's name, class, status or data residency."`
+	Update TenantsUpdate `cmd:"" help:"Change a tenant."`
 }
 
 // Once holds the Idempotency-Key of a creation.
@@ -33,14 +35,23 @@ type TenantsCreate struct {
 	Class string `enum:"small,medium,large" default:"small" placeholder:"CLASS" help:"small, medium or large (default small)."`
 
 	DataResidency string `placeholder:"REGION" help:"Where its data is to be, e.g. eu-central-1. Not given: the service's METERPLEX_REGION."`
+
+	ExternalID []string          `sep:"none" placeholder:"ID" help:"Its id in another system; repeat the flag for more, at most 16. No two tenants share one."`
+	Metadata   map[string]string `mapsep:"none" placeholder:"KEY=VALUE" help:"A note about it; repeat the flag for more, at most 50."`
 	Once
 }
 
 // Run prints the tenant with its id.
 func (c *TenantsCreate) Run(a *app) error {
-	body := map[string]string{"name": c.Name, "class": c.Class}
+	body := map[string]any{"name": c.Name, "class": c.Class}
 	if c.DataResidency != "" {
 		body["dataResidency"] = c.DataResidency
+	}
+	if len(c.ExternalID) > 0 {
+		body["externalIds"] = c.ExternalID
+	}
+	if len(c.Metadata) > 0 {
+		body["metadata"] = c.Metadata
 	}
 	return a.create("/tenants", c.IdempotencyKey, body)
 }
@@ -48,21 +59,27 @@ func (c *TenantsCreate) Run(a *app) error {
 // TenantsList lists tenants.
 type TenantsList struct {
 	Query string `short:"q" placeholder:"TEXT" help:"Only tenants whose name or id contains the text; all tenants are read."`
+
+	ExternalID string `placeholder:"ID" help:"Only the tenant with this external id."`
 	Limit
 }
 
 // Run prints the rows.
 func (c *TenantsList) Run(a *app) error {
-	columns := []string{"id", "name", "class", "status", "createdAt"}
+	columns := []string{"id", "name", "class", "status", "createdAt", "externalIds"}
+	params := url.Values{}
+	if c.ExternalID != "" {
+		params.Set("externalId", c.ExternalID)
+	}
 	if c.Query == "" {
-		return a.list("/tenants", nil, c.Limit.Limit, columns...)
+		return a.list("/tenants", params, c.Limit.Limit, columns...)
 	}
 	cl, err := a.newClient()
 	if err != nil {
 		return err
 	}
 	p, found, text := a.rows(columns...), 0, strings.ToLower(c.Query)
-	err = cl.Each(a.ctx, "/tenants", nil, 0, func(raw json.RawMessage) error {
+	err = cl.Each(a.ctx, "/tenants", params, 0, func(raw json.RawMessage) error {
 		var t struct{ ID, Name string }
 		if err := json.Unmarshal(raw, &t); err != nil {
 			return fmt.Errorf("read a tenant: %w", err)
@@ -95,15 +112,34 @@ type TenantsUpdate struct {
 	Status *string `placeholder:"STATUS" help:"ACTIVE, or SUSPENDED: its keys are refused within a second."`
 
 	DataResidency *string `placeholder:"REGION" help:"A new data residency, e.g. eu-central-1, for events recorded from then on."`
+
+	ExternalID []string          `sep:"none" placeholder:"ID" help:"An id in another system, instead of all that it has; repeat the flag for more."`
+	Metadata   map[string]string `mapsep:"none" placeholder:"KEY=VALUE" help:"A note, instead of all that it has; repeat the flag for more."`
+
+	NoExternalIDs bool `name:"no-external-ids" help:"Remove all its external ids."`
+	NoMetadata    bool `help:"Remove all its notes."`
 }
 
 // Run prints the changed tenant.
 func (c *TenantsUpdate) Run(a *app) error {
+	var ids *[]string
+	var notes *map[string]string
+	if len(c.ExternalID) > 0 || c.NoExternalIDs {
+		ids = &[]string{}
+		*ids = append(*ids, c.ExternalID...)
+	}
+	if len(c.Metadata) > 0 || c.NoMetadata {
+		notes = &map[string]string{}
+		maps.Copy(*notes, c.Metadata)
+	}
 	return a.change(http.MethodPatch, client.Path("tenants", c.ID), struct {
 		Name   *string `json:"name,omitempty"`
 		Class  *string `json:"class,omitempty"`
 		Status *string `json:"status,omitempty"`
 
 		DataResidency *string `json:"dataResidency,omitempty"`
-	}{c.Name, c.Class, c.Status, c.DataResidency})
+
+		ExternalIDs *[]string          `json:"externalIds,omitempty"`
+		Metadata    *map[string]string `json:"metadata,omitempty"`
+	}{c.Name, c.Class, c.Status, c.DataResidency, ids, notes})
 }

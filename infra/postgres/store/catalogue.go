@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	tenantColumns       = `id, name, class, status, data_residency, created_at`
+	tenantColumns       = `id, name, class, status, data_residency, created_at, external_ids, metadata`
 	featureColumns      = `lookup_key, name, type, unit, group_by`
 	planColumns         = `key, name, entitlements`
 	subscriptionColumns = `id, tenant_id, plan, status, entitlements, created_at`
@@ -34,7 +34,7 @@ func one[T any](v *T, what string, err error) (*T, error) {
 
 func scanTenant(row pgx.Row) (*domain.Tenant, error) {
 	var t domain.Tenant
-	err := row.Scan(&t.ID, &t.Name, &t.Class, &t.Status, &t.DataResidency, &t.CreatedAt)
+	err := row.Scan(&t.ID, &t.Name, &t.Class, &t.Status, &t.DataResidency, &t.CreatedAt, &t.ExternalIDs, &t.Metadata)
 	return one(&t, "tenant", err)
 }
 
@@ -134,6 +134,11 @@ func (c *Catalogue) Tenants(ctx context.Context, p commands.Page) ([]domain.Tena
 // Tenant returns a tenant, or nil.
 func (c *Catalogue) Tenant(ctx context.Context, id uuid.UUID) (*domain.Tenant, error) {
 	return get(ctx, c, scanTenant, `SELECT `+tenantColumns+` FROM tenants WHERE id = $1`, id)
+}
+
+// TenantOfExternalID returns the tenant with an external id, or nil.
+func (c *Catalogue) TenantOfExternalID(ctx context.Context, externalID string) (*domain.Tenant, error) {
+	return get(ctx, c, scanTenant, `SELECT `+tenantColumns+` FROM tenants WHERE id = (SELECT tenant_id FROM tenant_external_ids WHERE external_id = $1)`, externalID)
 }
 
 // Keys lists a tenant's keys by id; the platform's keys are those of operators.

@@ -81,5 +81,8 @@ func loadKey(ctx context.Context, pool postgres.Pool, hash [32]byte) (keyAndTena
 		return keyAndTenant{key: key}, err
 	}
 	tenant, err := scanTenant(pool.QueryRow(ctx, `SELECT `+tenantColumns+` FROM tenants WHERE id = $1`, key.TenantID))
+	if tenant != nil {
+		tenant.ExternalIDs, tenant.Metadata = nil, nil // no request with a key needs them: the cache stays small
+	}
 	return keyAndTenant{key, tenant}, err
 }

@@ -199,9 +199,34 @@ func (t *changeTx) Tenant(id uuid.UUID) (*domain.Tenant, error) {
 
 func (t *changeTx) SaveTenant(v domain.Tenant) error {
 	t.concerns(v.ID)
-	return t.exec("tenant", `INSERT INTO tenants (`+tenantColumns+`) VALUES ($1, $2, $3, $4, $5, $6)
- ON CONFLICT (id) DO UPDATE SET name = excluded.name, class = excluded.class, status = excluded.status, data_residency = excluded.data_residency`,
-		v.ID, v.Name, v.Class, v.Status, v.DataResidency, v.CreatedAt)
+	if v.Metadata == nil {
+		v.Metadata = map[string]string{}
+	}
+	return t.exec("tenant", `INSERT INTO tenants (id, name, class, status, data_residency, created_at, metadata) VALUES ($1, $2, $3, $4, $5, $6, $7)
+ ON CONFLICT (id) DO UPDATE SET name = excluded.name, class = excluded.class, status = excluded.status, data_residency = excluded.data_residency, metadata = excluded.metadata`,
+		v.ID, v.Name, v.Class, v.Status, v.DataResidency, v.CreatedAt, v.Metadata)
+}
+
+// SaveExternalIDs locks the table, so that changes which exchange ids do not deadlock and the look-up sees every id.
+// The unique index would refuse an id that the look-up missed.
+func (t *changeTx) SaveExternalIDs(tenant uuid.UUID, ids []string) (taken string, err error) {
+	const others = `SELECT coalesce((SELECT external_id FROM tenant_external_ids WHERE external_id = ANY ($1) AND tenant_id <> $2 ORDER BY external_id LIMIT 1), '')`
+	if err := t.exec("lock on external ids", `LOCK TABLE tenant_external_ids IN SHARE ROW EXCLUSIVE MODE`); err != nil {
+		return "", err
+	}
+	if err := t.tx.QueryRow(t.ctx, others, ids, tenant).Scan(&taken); err != nil || taken != "" {
+		return taken, err
+	}
+	for _, change := range []string{
+		`DELETE FROM tenant_external_ids WHERE tenant_id = $1 AND external_id <> ALL (coalesce($2::text[], '{}'))`,
+		`INSERT INTO tenant_external_ids (tenant_id, external_id) SELECT $1, unnest($2::text[]) EXCEPT SELECT tenant_id, external_id FROM tenant_external_ids WHERE tenant_id = $1`,
+		`UPDATE tenants SET external_ids = coalesce($2::text[], '{}') WHERE id = $1`,
+	} {
+		if err := t.exec("tenant's external ids", change, tenant, ids); err != nil {
+			return "", err
+		}
+	}
+	return "", nil
 }
 
 func (t *changeTx) Key(id uuid.UUID) (*domain.APIKey, error) {
