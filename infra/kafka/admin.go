@@ -169,7 +169,7 @@ func (a *Admin) existing(ctx context.Context, created kadm.CreateTopicResponses)
 			names = append(names, t.Topic)
 		}
 		if t.Err != nil && !errors.Is(t.Err, kerr.TopicAlreadyExists) {
-			refused[t.Topic] = fmt.Errorf("create the Kafka topic %s: %w %s", t.Topic, t.Err, t.ErrMessage)
+			refused[t.Topic] = fmt.Errorf("create the Kafka topic %s: %w %s", t.Topic, permission(t.Err, "Create and Describe on the topic "+t.Topic), t.ErrMessage)
 		}
 	}
 	if len(refused) == 0 {
@@ -252,10 +252,13 @@ type TopicState struct {
 func (a *Admin) Topics(ctx context.Context) ([]TopicState, error) {
 	details, err := a.admin.ListTopics(ctx, a.names()...)
 	if err != nil {
-		return nil, fmt.Errorf("list the Kafka topics: %w", err)
+		return nil, fmt.Errorf("list the Kafka topics: %w", permission(err, a.topics("Describe")))
 	}
 	var states []TopicState
 	for _, t := range events.Topics() {
+		if err := details[a.cfg.TopicPrefix+t.Name].Err; unauthorized(err) {
+			return nil, fmt.Errorf("list the Kafka topics: %w", permission(err, "Describe on the topic "+a.cfg.TopicPrefix+t.Name))
+		}
 		states = append(states, state(t, a.cfg.TopicPrefix+t.Name, details))
 	}
 	return states, nil
@@ -295,11 +298,11 @@ func (a *Admin) Lag(ctx context.Context, group string) ([]PartitionLag, error) {
 	name := a.cfg.TopicPrefix + group
 	groups, err := a.admin.Lag(ctx, name)
 	if err != nil {
-		return nil, fmt.Errorf("read the lag of %s: %w", name, err)
+		return nil, fmt.Errorf("read the lag of %s: %w", name, permission(err, "Describe on the group "+name))
 	}
 	described := groups[name]
 	if err := described.Error(); err != nil {
-		return nil, fmt.Errorf("read the lag of %s: %w", name, err)
+		return nil, fmt.Errorf("read the lag of %s: %w", name, permission(err, "Describe on the group "+name))
 	}
 	var lags []PartitionLag
 	for _, t := range events.Topics() {

@@ -16,7 +16,7 @@ func (a *Admin) Doubts(ctx context.Context) ([]string, error) {
 	}
 	configs, err := a.admin.DescribeTopicConfigs(ctx, a.names()...)
 	if err != nil {
-		return nil, fmt.Errorf("read the settings of the Kafka topics: %w", err)
+		return nil, fmt.Errorf("read the settings of the Kafka topics: %w", permission(err, a.topics("DescribeConfigs")))
 	}
 	brokers, err := a.brokers(ctx)
 	if err != nil {

@@ -176,7 +176,7 @@ func collect(ctx context.Context, results kgo.ProduceResults) map[*kgo.Record]er
 		if errs == nil {
 			errs = make(map[*kgo.Record]error, len(results))
 		}
-		err := r.Err
+		err := permission(r.Err, "Write on the topic "+r.Record.Topic)
 		if ctx.Err() != nil && !permanent(err) {
 			err = fmt.Errorf("no answer from the broker in time: %w", errors.Join(ctx.Err(), err))
 		}

@@ -108,7 +108,7 @@ func (p *LowRatePublisher) send(ctx context.Context, topic string, records []eve
 	producer, err := p.acquire(ctx)
 	if err != nil {
 		for i := range records {
-			records[i].Offset, errs[i] = -1, err
+			records[i].Offset, errs[i] = -1, permission(err, "Write on the topic "+topic)
 		}
 		return failedRecords(errs)
 	}
@@ -120,7 +120,7 @@ func (p *LowRatePublisher) send(ctx context.Context, topic string, records []eve
 			for _, i := range indexes {
 				records[i].Offset = -1
 				if errs[i] = err; err == nil {
-					errs[i] = producer.send(ctx, topic, &records[i])
+					errs[i] = permission(producer.send(ctx, topic, &records[i]), "Write on the topic "+topic)
 				}
 				if errs[i] != nil {
 					err = watermill.ErrBehind
@@ -235,6 +235,10 @@ func (p *LowRatePublisher) acquire(ctx context.Context) (*lowRateProducer, error
 	cutting, cut := context.WithCancel(context.Background())
 	defer context.AfterFunc(ctx, cut)()
 	c.Net.Proxy.Enable, c.Net.Proxy.Dialer = true, connections{cutting}
+	if err := mayProduce(p.cfg.Brokers, c); err != nil {
+		cut()
+		return nil, err
+	}
 	publisher, err := wmkafka.NewPublisher(wmkafka.PublisherConfig{Brokers: p.cfg.Brokers, Marshaler: asItIs{}, OverwriteSaramaConfig: c}, watermill.Logger(p.cfg.Logger))
 	if err != nil {
 		cut()
@@ -242,6 +246,23 @@ func (p *LowRatePublisher) acquire(ctx context.Context) (*lowRateProducer, error
 	}
 	p.producer = &lowRateProducer{publisher, cut}
 	return p.producer, nil
+}
+
+// mayProduce asks for a producer id. sarama leaks a client if the brokers refuse one to a new producer.
+func mayProduce(brokers []string, c *sarama.Config) error {
+	client, err := sarama.NewClient(brokers, c)
+	if err != nil {
+		return fmt.Errorf("connect a watermill-kafka publisher: %w", err)
+	}
+	defer client.Close()
+	answer, err := client.InitProducerID()
+	if err == nil && unauthorized(answer.Err) {
+		err = answer.Err
+	}
+	if err != nil {
+		return fmt.Errorf("get a producer id: %w", err)
+	}
+	return nil
 }
 
 // discard closes a producer. Its pending records fail.

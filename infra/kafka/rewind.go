@@ -27,7 +27,7 @@ func (a *Admin) Rewind(ctx context.Context, group, topic string, from map[int16]
 		err = committed.Error()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the offsets of %s: %w", group, err)
+		return nil, fmt.Errorf("read the offsets of %s: %w", group, permission(err, "Describe on the group "+group))
 	}
 	var steps []events.ReplayStep
 	offsets := kadm.Offsets{}
@@ -61,7 +61,7 @@ func (a *Admin) Rewind(ctx context.Context, group, topic string, from map[int16]
 		return nil, fmt.Errorf("move the offsets of %s: %w", group, watermill.ErrGroupBusy)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("move the offsets of %s: %w", group, err)
+		return nil, fmt.Errorf("move the offsets of %s: %w", group, permission(err, "Read on the group "+group+" and the topic "+topic))
 	}
 	return steps, nil
 }

@@ -98,12 +98,12 @@ func (a *Admin) setStamp(ctx context.Context, topics []string) error {
 	}
 	described, err := a.admin.DescribeTopicConfigs(ctx, topics...)
 	if err != nil {
-		return fmt.Errorf("read the topics' settings: %w", err)
+		return fmt.Errorf("read the topics' settings: %w", permission(err, a.topics("DescribeConfigs")))
 	}
 	var older []string
 	for _, t := range described {
 		if t.Err != nil {
-			return fmt.Errorf("read the settings of %s: %w", t.Name, t.Err)
+			return fmt.Errorf("read the settings of %s: %w", t.Name, permission(t.Err, "DescribeConfigs on the topic "+t.Name))
 		}
 		for _, c := range t.Configs {
 			if c.Key == timestampType && c.MaybeValue() != ofTheBroker {
@@ -120,7 +120,7 @@ func (a *Admin) setStamp(ctx context.Context, topics []string) error {
 		err = errors.Join(err, t.Err)
 	}
 	if err != nil {
-		return fmt.Errorf("set %s: %w", timestampType, err)
+		return fmt.Errorf("set %s: %w", timestampType, permission(err, a.topics("AlterConfigs")))
 	}
 	return nil
 }

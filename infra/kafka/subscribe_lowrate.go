@@ -58,7 +58,7 @@ func (s *lowRate) inner(own connections) (*wmkafka.Subscriber, error) {
 		OverwriteSaramaConfig: client,
 		NackResendSleep:       nackPause,
 		ReconnectRetrySleep:   lowRateRetry,
-	}, watermill.Logger(s.cfg.Logger))
+	}, naming{watermill.Logger(s.cfg.Logger), "Read on the group " + s.cfg.TopicPrefix + s.cfg.Group + " and its topic"})
 	if err != nil {
 		return nil, fmt.Errorf("create a watermill-kafka subscriber: %w", err)
 	}
@@ -146,7 +146,7 @@ func (s *lowRate) connect(ctx context.Context, inner *wmkafka.Subscriber, topic 
 			return in
 		}
 		if failures == 0 && ctx.Err() == nil {
-			s.cfg.Logger.Warn("reading from Kafka fails; will retry", "topic", topic, "error", err)
+			s.cfg.Logger.Warn("reading from Kafka fails; will retry", "topic", topic, "error", permission(err, "Read on the topic "+topic+" and the group "+s.cfg.TopicPrefix+s.cfg.Group))
 		}
 		if !pause(ctx, lowRateRetry) {
 			return nil

@@ -145,7 +145,7 @@ func fetchError(fetches kgo.Fetches) error {
 
 func (s *subscription) report(err error) {
 	if err != nil && !s.failing {
-		s.cfg.Logger.Warn("reading from Kafka fails; will retry", "topic", s.topic, "group", s.cfg.Group, "error", err)
+		s.cfg.Logger.Warn("reading from Kafka fails; will retry", "topic", s.topic, "group", s.cfg.Group, "error", permission(err, "Read on the topic "+s.topic+" and the group "+s.cfg.TopicPrefix+s.cfg.Group))
 	}
 	if err == nil && s.failing {
 		s.cfg.Logger.Info("reading from Kafka works again", "topic", s.topic, "group", s.cfg.Group)

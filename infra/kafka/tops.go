@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -16,17 +17,20 @@ func (a *Admin) Tops(ctx context.Context) ([]events.Place, error) {
 	names := a.logTopics()
 	starts, err := a.admin.ListStartOffsets(ctx, names...)
 	if err != nil {
-		return nil, fmt.Errorf("read the topics' first offsets: %w", err)
+		return nil, fmt.Errorf("read the topics' first offsets: %w", permission(err, a.topics("Describe")))
 	}
 	ends, err := a.admin.ListEndOffsets(ctx, names...)
 	if err != nil {
-		return nil, fmt.Errorf("read the topics' last offsets: %w", err)
+		return nil, fmt.Errorf("read the topics' last offsets: %w", permission(err, a.topics("Describe")))
 	}
 	from := map[string]map[int32]kgo.Offset{}
 	missing := map[topicPartition]bool{}
 	for topic, partitions := range ends {
 		for p, end := range partitions {
 			start, ok := starts.Lookup(topic, p)
+			if unauthorized(end.Err) || unauthorized(start.Err) {
+				return nil, fmt.Errorf("read the offsets of the Kafka topic %s: %w", topic, permission(errors.Join(end.Err, start.Err), "Describe on the topic "+topic))
+			}
 			if end.Err != nil || !ok || start.Err != nil || end.Offset <= start.Offset {
 				continue // empty or just created
 			}
@@ -67,7 +71,7 @@ func (a *Admin) readTops(ctx context.Context, from map[string]map[int32]kgo.Offs
 	for len(missing) > 0 {
 		fetches := client.PollFetches(ctx)
 		if err := fetchError(fetches); err != nil {
-			return nil, fmt.Errorf("read the topics' last records: %w", err)
+			return nil, fmt.Errorf("read the topics' last records: %w", permission(err, a.topics("Read")))
 		}
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("read the topics' last records: %w", ctx.Err())

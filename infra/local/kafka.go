@@ -24,6 +24,9 @@ type KafkaConfig struct {
 	Log io.Writer
 	// Port is the broker's port. 0 means the previous port if it is free, else any free port.
 	Port int
+	// Users are the passwords of users, by name. If there are any, the broker has a second listener with SASL/PLAIN
+	// (SecuredBrokers), where a user may do only what ACLs allow. Clients of Brokers may do everything.
+	Users map[string]string
 }
 
 // Kafka is a running broker, owned by this process. The broker is also a controller.
@@ -126,6 +129,13 @@ func (k *Kafka) Brokers() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return []string{address(k.ports.broker)}
+}
+
+// SecuredBrokers returns the broker's address for users with a password.
+func (k *Kafka) SecuredBrokers() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return []string{address(k.ports.secured)}
 }
 
 // PID returns the process id of the broker.

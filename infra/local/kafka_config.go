@@ -4,13 +4,15 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// kafkaPorts are a broker's ports: for clients, and as a controller.
-type kafkaPorts struct{ broker, controller int }
+// kafkaPorts are a broker's ports: for clients, as a controller, and for clients with a password.
+type kafkaPorts struct{ broker, controller, secured int }
 
 // serverProperties has verbs for the two ports, the data folder, the node id, the controllers, the
 // replication factor and the minimum of in-sync replicas. The data folder is relative to the broker's
@@ -51,6 +53,17 @@ num.network.threads=2
 num.io.threads=4
 `
 
+// securedProperties follows serverProperties, whose values of the same names it replaces. It has verbs for the three
+// ports and the users.
+const securedProperties = `listeners=BROKER://127.0.0.1:%[1]d,CONTROLLER://127.0.0.1:%[2]d,USERS://127.0.0.1:%[3]d
+advertised.listeners=BROKER://127.0.0.1:%[1]d,USERS://127.0.0.1:%[3]d
+listener.security.protocol.map=BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT,USERS:SASL_PLAINTEXT
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS
+sasl.enabled.mechanisms=PLAIN
+listener.name.users.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required%[4]s;
+`
+
 const log4jConfig = `status=error
 name=meterplex
 appender.out.type=Console
@@ -87,7 +100,15 @@ func (k *Kafka) properties(ports kafkaPorts, data string) []byte {
 		voters = append(voters, fmt.Sprintf("%d@%s", i+1, address(port)))
 	}
 	copies := min(len(controllers), 3)
-	return fmt.Appendf(nil, serverProperties, ports.broker, ports.controller, data, k.node, strings.Join(voters, ","), copies, (copies+1)/2)
+	all := fmt.Appendf(nil, serverProperties, ports.broker, ports.controller, data, k.node, strings.Join(voters, ","), copies, (copies+1)/2)
+	if len(k.cfg.Users) == 0 {
+		return all
+	}
+	users := ""
+	for _, name := range slices.Sorted(maps.Keys(k.cfg.Users)) {
+		users += fmt.Sprintf(" user_%s=%q", name, k.cfg.Users[name])
+	}
+	return fmt.Appendf(all, securedProperties, ports.broker, ports.controller, ports.secured, users)
 }
 
 // clusterID returns a random id in the format of Kafka's tools: 22 characters of URL-safe base64. It does
@@ -111,6 +132,11 @@ func (k *Kafka) choosePorts(ports kafkaPorts) (kafkaPorts, error) {
 	}
 	for ports.controller == 0 || ports.controller == ports.broker {
 		if ports.controller, err = freePort(); err != nil {
+			return ports, err
+		}
+	}
+	for len(k.cfg.Users) > 0 && (ports.secured == 0 || ports.secured == ports.broker || ports.secured == ports.controller) {
+		if ports.secured, err = freePort(); err != nil {
 			return ports, err
 		}
 	}

@@ -1,0 +1,161 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/meterplex/meterplex/infra/local"
+)
+
+// documentedACLs returns the lines of docs/access.md that grant ACLs, without "acl".
+func documentedACLs(t *testing.T) (lines [][]string) {
+	t.Helper()
+	f, err := os.Open("../../../docs/access.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for scanner := bufio.NewScanner(f); scanner.Scan(); {
+		if line, ok := strings.CutPrefix(scanner.Text(), "    acl "); ok {
+			lines = append(lines, strings.Fields(line))
+		}
+	}
+	if len(lines) < 20 {
+		t.Fatalf("docs/access.md grants %d ACLs", len(lines))
+	}
+	return lines
+}
+
+// grant creates the ACL of a line with arguments of kafka-acls.sh.
+func (w *deployment) grant(admin *kadm.Client, line []string) (user string) {
+	w.t.Helper()
+	user, ok := strings.CutPrefix(line[0], "User:")
+	b := kadm.NewACLs().Allow(line[0]).AllowHosts("*").ResourcePatternType(kadm.ACLPatternLiteral)
+	var operations []kadm.ACLOperation
+	for i := 1; i+1 < len(line); i += 2 {
+		value := strings.ReplaceAll(strings.Trim(line[i+1], `"`), "${P}", w.prefix)
+		switch line[i] {
+		case "--operation":
+			operation := map[string]kadm.ACLOperation{"Create": kadm.OpCreate, "AlterConfigs": kadm.OpAlterConfigs, "DescribeConfigs": kadm.OpDescribeConfigs,
+				"Read": kadm.OpRead, "Write": kadm.OpWrite}[value]
+			ok = ok && operation != 0
+			operations = append(operations, operation)
+		case "--topic":
+			b.Topics(value)
+		case "--group":
+			b.Groups(value)
+		case "--resource-pattern-type":
+			ok = ok && value == "prefixed"
+			b.ResourcePatternType(kadm.ACLPatternPrefixed)
+		default:
+			ok = false
+		}
+	}
+	if !ok || len(line)%2 == 0 {
+		w.t.Fatalf("docs/access.md: %q is not read", line)
+	}
+	created, err := admin.CreateACLs(w.t.Context(), b.Operations(operations...))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, c := range created {
+		if c.Err != nil {
+			w.t.Fatal(c.Err, c.ErrMessage)
+		}
+	}
+	return user
+}
+
+// The service works with exactly the ACLs of docs/access.md: with one login, and with a login for each role. Usage is
+// counted, from both sides; a rebuild is promoted; a consumer is rewound; events are streamed.
+func TestTheServiceWorksWithTheACLsOfTheDocument(t *testing.T) {
+	roles := []string{"relay", "api", "validator", "aggregator", "deadletter", "commands", "projector"}
+	users := map[string]string{"meterplex": "s3cret"}
+	for _, role := range roles {
+		users[role] = "s3cret-" + role
+	}
+	broker, err := local.StartKafka(t.Context(), local.KafkaConfig{DataDir: t.TempDir(), CacheDir: local.CacheDir(), Users: users})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := broker.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, c := range []struct {
+		name  string
+		roles map[string]string // of each user
+	}{
+		{"one login", map[string]string{"meterplex": ""}},
+		{"a login for each role", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newDeployment(t)
+			w.cluster = local.KafkaCluster{broker}
+			client := w.kafka()
+			defer client.Close()
+			for _, line := range documentedACLs(t) {
+				if user := w.grant(kadm.NewClient(client), line); users[user] == "" {
+					t.Fatalf("docs/access.md names the login %s: what is it for?", user)
+				}
+			}
+			serve := func(user, roles string) *instance {
+				return w.serve(roles, "KAFKA_BROKERS="+broker.SecuredBrokers()[0], "KAFKA_SASL_MECHANISM=PLAIN", "KAFKA_SASL_USERNAME="+user, "KAFKA_SASL_PASSWORD="+users[user])
+			}
+			instances := map[string]*instance{}
+			if c.roles == nil {
+				for _, role := range roles {
+					instances[role] = serve(role, role)
+				}
+			} else {
+				instances["api"] = serve("meterplex", "")
+			}
+			w.workWithKafka(instances)
+			for _, i := range instances {
+				for _, refusal := range []string{"needs the ACL", "AUTHORIZATION_FAILED", "not authorized"} {
+					if i.logContains(refusal) {
+						t.Errorf("%s was refused by the broker: %s", i.name, i.lastLines(40))
+					}
+				}
+			}
+			w.finish()
+		})
+	}
+}
+
+// workWithKafka does everything for which the service needs Kafka.
+func (w *deployment) workWithKafka(instances map[string]*instance) {
+	w.t.Helper()
+	api := instances["api"]
+	w.catalogue(api)
+	x := w.createTenants(api, 1)[0]
+	w.ingest(api, x, "accepted", events("e", 50, "api_calls")...)
+	o := w.newExternalProducer()
+	o.batch(x)
+	w.awaitConsumed()
+	w.settle(api, x) // the ledger learns the verdicts of the messages
+	w.drain()
+	var moved struct{ ID, State string }
+	w.ask(w.operator, http.MethodPost, api, "/api/v1/replays/rewind", map[string]any{"consumer": "meterplex-usage-validator", "to": "start", "reason": "e2e"}, &moved, http.StatusAccepted)
+	within(w.t, "the consumer is rewound", func(context.Context) (bool, string) {
+		w.ask(w.operator, http.MethodGet, api, "/api/v1/replays/"+moved.ID, nil, &moved, http.StatusOK)
+		return moved.State == "DONE", fmt.Sprintf("%+v", moved)
+	})
+	r := w.startRebuild(api, "usage_aggregates")
+	w.ready(api, r.ID)
+	w.ask(w.operator, http.MethodPost, api, "/api/v1/rebuilds/"+r.ID+"/promote", map[string]any{"reason": "e2e"}, nil, http.StatusAccepted)
+	w.drain()
+	status, body, err := w.callOnceServed(w.t.Context(), w.operator, http.MethodGet, api.url()+"/api/v1/events/stream?follow=false&last=5&tenantId="+uuid.MustParse(x.id).String(), nil)
+	if err != nil || status != http.StatusOK || strings.Count(string(body), `"eventId"`) < 5 {
+		w.t.Errorf("the stream: %d %s %v", status, body, err)
+	}
+}

@@ -1,0 +1,237 @@
+package kafka_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/kafka"
+	"github.com/meterplex/meterplex/infra/local"
+	"github.com/meterplex/meterplex/infra/watermill/pipetest"
+)
+
+// securedBroker is a broker on which a user may do only what ACLs allow, with the topics of the registry under p.
+type securedBroker struct {
+	*testing.T
+	cfg      kafka.Config // of the user
+	operator kafka.Config // may do everything
+	admin    *kadm.Client // may do everything
+	log      *lockedBuffer
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.String()
+}
+
+func newSecuredBroker(t *testing.T) *securedBroker {
+	broker, err := local.StartKafka(t.Context(), local.KafkaConfig{DataDir: t.TempDir(), CacheDir: local.CacheDir(), Users: map[string]string{"meter": "secret"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := broker.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	all := kafka.Config{Brokers: broker.Brokers(), TopicPrefix: "p.", Logger: logger()}
+	if err := newAdmin(t, all).Ensure(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	client, err := kgo.NewClient(kgo.SeedBrokers(broker.Brokers()...), kgo.DisableClientMetrics())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	b := &securedBroker{T: t, operator: all, admin: kadm.NewClient(client), log: &lockedBuffer{}}
+	b.cfg = kafka.Config{Brokers: broker.SecuredBrokers(), TopicPrefix: "p.", Logger: slog.New(slog.NewTextHandler(b.log, nil)), DeliveryTimeout: 10 * time.Second,
+		SASL: kafka.SASL{Mechanism: "PLAIN", Username: "meter", Password: "secret"}}
+	return b
+}
+
+// acl is one permission of docs/access.md.
+type acl struct {
+	group     bool
+	operation kadm.ACLOperation
+}
+
+// allow replaces the ACLs of the user.
+func (b *securedBroker) allow(list ...acl) {
+	b.Helper()
+	if _, err := b.admin.DeleteACLs(b.Context(), kadm.NewACLs().AnyResource().Allow("User:meter").AllowHosts("*").Operations().ResourcePatternType(kadm.ACLPatternAny)); err != nil {
+		b.Fatal(err)
+	}
+	want := 0
+	for _, one := range list {
+		builder := kadm.NewACLs().Allow("User:meter").AllowHosts("*").ResourcePatternType(kadm.ACLPatternPrefixed).Operations(one.operation)
+		if one.group {
+			builder.Groups("p.meterplex-")
+		} else {
+			builder.Topics("p.usage.", "p.meterplex.")
+		}
+		want += 1
+		if !one.group {
+			want += 1
+		}
+		created, err := b.admin.CreateACLs(b.Context(), builder)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, c := range created {
+			if c.Err != nil {
+				b.Fatal(c.Err, c.ErrMessage)
+			}
+		}
+	}
+	for end := time.Now().Add(testTimeout); ; time.Sleep(10 * time.Millisecond) { // the broker learns of ACLs from the controller
+		known := 0
+		described, err := b.admin.DescribeACLs(b.Context(), kadm.NewACLs().AnyResource().Allow("User:meter").AllowHosts("*").Operations().ResourcePatternType(kadm.ACLPatternAny))
+		for _, d := range described {
+			known += len(d.Described)
+		}
+		if err == nil && known == want {
+			return
+		}
+		if time.Now().After(end) {
+			b.Fatalf("%d of %d ACLs are known, %v", known, want, err)
+		}
+	}
+}
+
+// use does what an instance does with the broker, and returns the first error.
+func (b *securedBroker) use(what string) error {
+	ctx, cancel := context.WithTimeout(b.Context(), testTimeout)
+	defer cancel()
+	admin, err := kafka.NewAdmin(b.cfg)
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	switch what {
+	case "topics":
+		return admin.Ensure(ctx)
+	case "settings":
+		_, err = admin.Doubts(ctx)
+	case "tops":
+		_, err = admin.Tops(ctx)
+	case "lag":
+		_, err = admin.Lag(ctx, events.GroupValidator)
+	case "rewind":
+		_, err = admin.Rewind(ctx, events.GroupValidator, "usage.raw", map[int16]int64{0: -1})
+	case "publish", "publish low rate":
+		pub := newPublisher(b, b.cfg)
+		defer pub.Close()
+		topic := map[bool]events.Topic{true: events.TopicUsageRaw, false: events.TopicCommands}[what == "publish"]
+		return pipetest.Publish(ctx, pub, pipetest.Make(topic, 0, 1))
+	case "read", "read low rate":
+		return b.read(ctx, what == "read")
+	}
+	return err
+}
+
+// read reads one record in a consumer group, and returns the first error that is logged instead.
+func (b *securedBroker) read(ctx context.Context, batches bool) error {
+	var sub message.Subscriber
+	var err error
+	sc, topic := kafka.SubscriberConfig{Config: b.cfg, Group: events.GroupCommands}, events.TopicCommands.Name()
+	if batches {
+		sc.Group, topic = events.GroupValidator, events.TopicUsageRaw.Name()
+		sub, err = kafka.NewSubscriber(sc)
+	} else {
+		sub, err = kafka.NewLowRateSubscriber(sc)
+	}
+	if err != nil {
+		return err
+	}
+	defer sub.Close()
+	messages, err := sub.Subscribe(ctx, topic)
+	if err != nil {
+		return err
+	}
+	return b.await(ctx, messages)
+}
+
+// await waits for a message, or for an error in the log.
+func (b *securedBroker) await(ctx context.Context, messages <-chan *message.Message) error {
+	for begin := len(b.log.String()); ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
+		select {
+		case msg := <-messages:
+			msg.Ack()
+			return nil
+		default:
+		}
+		if said := b.log.String()[begin:]; strings.Contains(said, "needs the ACL") {
+			return errors.New(said)
+		}
+	}
+	return fmt.Errorf("%w: %s", ctx.Err(), b.log.String())
+}
+
+// An instance works with exactly the ACLs of docs/access.md. Without one of them, the first request that needs it is
+// refused with an error that names the ACL.
+func TestTheErrorNamesTheMissingACL(t *testing.T) {
+	b := newSecuredBroker(t)
+	describe, read, write, configs := acl{false, kadm.OpDescribe}, acl{false, kadm.OpRead}, acl{false, kadm.OpWrite}, acl{false, kadm.OpDescribeConfigs}
+	group := acl{true, kadm.OpRead}
+	operator := newPublisher(t, b.operator)
+	defer operator.Close()
+	for _, c := range []struct {
+		what  string
+		needs []acl
+		named string // in the error without the last of needs
+	}{
+		{"topics", []acl{describe}, "the login needs the ACL Describe on the topics p.usage.… and p.meterplex.…"},
+		{"publish", []acl{write}, "the login needs the ACL Write on the topic p.usage.raw"},
+		{"publish low rate", []acl{write}, "the login needs the ACL Write on the topic p.meterplex.commands"},
+		{"tops", []acl{describe, read}, "the login needs the ACL Read on the topics p.usage.… and p.meterplex.…"},
+		{"settings", []acl{describe, configs}, "the login needs the ACL DescribeConfigs on the topics p.usage.… and p.meterplex.…"},
+		{"read", []acl{read, group}, "the login needs the ACL Read on the topic p.usage.raw and the group p.meterplex-usage-validator"},
+		{"read", []acl{group, read}, "the login needs the ACL Read on the topic p.usage.raw and the group p.meterplex-usage-validator"},
+		{"read low rate", []acl{read, group}, "the login needs the ACL Read on the group p.meterplex-command-handler and its topic"},
+		{"lag", []acl{read, group}, "the login needs the ACL Describe on the group p.meterplex-usage-validator"},
+		{"rewind", []acl{read, group}, "the login needs the ACL Describe on the group p.meterplex-usage-validator"},
+	} {
+		for _, topic := range []events.Topic{events.TopicUsageRaw, events.TopicCommands} { // for those that read
+			if err := pipetest.Publish(t.Context(), operator, pipetest.Make(topic, 0, 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.allow(c.needs[:len(c.needs)-1]...)
+		if err := b.use(c.what); err == nil || !strings.Contains(err.Error(), c.named) || !strings.Contains(err.Error(), "docs/access.md") {
+			t.Errorf("%s without %v: %v instead of %q", c.what, c.needs[len(c.needs)-1], err, c.named)
+		}
+		b.allow(c.needs...)
+		for end := time.Now().Add(testTimeout); ; time.Sleep(50 * time.Millisecond) { // a new group's coordinator may not be there yet
+			err := b.use(c.what)
+			if err == nil {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%s with its ACLs: %v", c.what, err)
+			}
+		}
+	}
+}
