@@ -57,10 +57,13 @@ func (c *UsageSeries) Run(a *app) error {
 			return err
 		}
 	}
+	if err := p.Close(); err != nil {
+		return err
+	}
 	if all.CompleteUpTo != "" && all.AsOfPosition != nil {
 		a.say("Complete up to %s, position %s.", output.Printable(all.CompleteUpTo), output.Printable(*all.AsOfPosition))
 	}
-	return p.Close()
+	return nil
 }
 
 // flattened returns a bucket with a member for each value of its group.

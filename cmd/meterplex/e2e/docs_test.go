@@ -1,0 +1,248 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// docBlock is a block of shell commands in a document, with their output.
+type docBlock struct {
+	path  string // from the root of the repository
+	steps []step
+}
+
+// name identifies a block: its document and its first command.
+func (b *docBlock) name() string { return b.path + " $ " + b.steps[0].command }
+
+// docBlocks returns the blocks of all documents in docs that have a command after "$ ".
+func docBlocks(t testing.TB) (all []docBlock) {
+	t.Helper()
+	root := filepath.Join("..", "..", "..")
+	err := filepath.WalkDir(filepath.Join(root, "docs"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".md" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		all = append(all, blocksOf(filepath.ToSlash(name), string(text))...)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// blocksOf splits a document: a block is fenced, or indented by four spaces.
+func blocksOf(path, text string) (all []docBlock) {
+	var block *docBlock
+	fenced := false
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\n")
+		if strings.HasPrefix(line, "```") {
+			fenced, block = !fenced, nil
+			continue
+		}
+		code, indented := strings.CutPrefix(line, "    ")
+		if fenced {
+			code = line
+		} else if !indented {
+			block = nil
+			continue
+		}
+		command, isCommand := strings.CutPrefix(code, "$ ")
+		switch {
+		case isCommand && block == nil:
+			all = append(all, docBlock{path: path})
+			block = &all[len(all)-1]
+			fallthrough
+		case isCommand:
+			block.steps = append(block.steps, step{command: command})
+		case block != nil:
+			last := &block.steps[len(block.steps)-1]
+			last.want = append(last.want, code)
+		}
+	}
+	return all
+}
+
+// transcriptTests names the test that runs the blocks of a document which begin with a command. A block that no test
+// runs has the reason instead.
+func transcriptTests() map[string]struct{ test, reason string } {
+	type entry = struct{ test, reason string }
+	here, failover := entry{test: "TestTranscriptsOfTheDocs"}, entry{test: "TestRunbook"}
+	fixed := entry{reason: "it needs a release that corrects a fold of the release before: TestP5_ tests of projections and the CLI's tests of projections diff, events and promote"}
+	load := entry{reason: "it loads the machine for minutes, and prints nothing that is the same twice: cmd/bench has its tests"}
+	return map[string]entry{
+		"docs/series.md $ meterplex usage series":          here,
+		"docs/series.md $ meterplex features put":          here,
+		"docs/rebuilds.md $ meterplex projections verify":  here,
+		"docs/verify.md $ export":                          here,
+		"docs/rebuilds.md $ meterplex projections rebuild": fixed,
+		"docs/rebuilds.md $ meterplex projections diff":    fixed,
+		"docs/rebuilds.md $ meterplex projections events":  fixed,
+		"docs/rebuilds.md $ meterplex projections promote": fixed,
+		"docs/benchmarks/README.md $ meterplex bench":      load,
+		"docs/runbooks/failover.md $ ":                     failover,
+		"docs/runbooks/restore.md $ ":                      failover,
+	}
+}
+
+// Each block of commands in docs is run by a test, or listed with the reason why none does.
+func TestEveryTranscriptOfTheDocsIsRunOrListed(t *testing.T) {
+	used := map[string]bool{}
+	for _, b := range docBlocks(t) {
+		found := 0
+		for begin := range transcriptTests() {
+			if strings.HasPrefix(b.name(), begin) {
+				found++
+				used[begin] = true
+			}
+		}
+		if found != 1 {
+			t.Errorf("%q has %d entries in transcriptTests: let TestTranscriptsOfTheDocs run it, or give the reason why no test does", b.name(), found)
+		}
+	}
+	code, err := exec.Command("grep", "-hoE", "^func Test[A-Za-z0-9_]+", "-r", "--include=*_test.go", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for begin, by := range transcriptTests() {
+		if !used[begin] {
+			t.Errorf("no block begins with %q", begin)
+		}
+		if (by.test == "") == (by.reason == "") || by.test != "" && !strings.Contains(string(code), "func "+by.test) {
+			t.Errorf("%q: the test %q, the reason %q", begin, by.test, by.reason)
+		}
+	}
+}
+
+// The commands of docs do what the documents say, on one service.
+func TestTranscriptsOfTheDocs(t *testing.T) {
+	t.Parallel()
+	w := newDeployment(t)
+	at := w.serve("")
+	dir := t.TempDir()
+	blocks := docBlocks(t)
+	define := slices.IndexFunc(blocks, func(b docBlock) bool { return strings.HasPrefix(b.name(), "docs/series.md $ meterplex features put") })
+	w.runBlock(at, dir, blocks[define]) // keys of a new feature apply at once
+	w.ask(w.operator, http.MethodPut, at, "/api/v1/plans/all", object{"name": "All", "entitlements": []object{{"feature": "api_calls", "limit": nil, "limitBehavior": "SOFT", "resetPeriod": "MONTHLY"}}}, nil, http.StatusCreated)
+	x := w.createTenants(at, 1)[0]
+	days := w.sendSeries(at, x)
+	ran := 0
+	for _, b := range blocks {
+		for begin, by := range transcriptTests() {
+			if by.test != t.Name() || !strings.HasPrefix(b.name(), begin) {
+				continue
+			}
+			ran++
+			switch b.path {
+			case "docs/series.md":
+				key := x.key
+				if strings.HasPrefix(begin, blocks[define].path+" $ meterplex features") {
+					key = w.operator
+				}
+				w.runBlock(at, dir, b.replaced(days), "METERPLEX_KEY="+key)
+			case "docs/verify.md":
+				b.steps = b.steps[1:] // the settings, which the shell has
+				w.runBlock(at, dir, b, "DATABASE_URL="+w.db, "KAFKA_BROKERS="+strings.Join(w.brokers().Brokers(), ","), "METERPLEX_TOPIC_PREFIX="+w.prefix)
+			default:
+				w.runBlock(at, dir, b)
+			}
+		}
+	}
+	if ran < 3 {
+		t.Errorf("%d blocks were run", ran)
+	}
+}
+
+// sendSeries sends the usage that docs/series.md shows, of the days before yesterday and yesterday instead of those of
+// the document. It returns the replacement of the dates.
+func (w *deployment) sendSeries(at *instance, x *tenant) *strings.Replacer {
+	w.t.Helper()
+	day := func(n int) string { return time.Now().UTC().AddDate(0, 0, n).Format(time.DateOnly) }
+	days := []string{day(-2), day(-1), day(0)}
+	n := 0
+	for _, group := range []struct {
+		day, region    string
+		amount, events int
+	}{{days[0], "eu", 4200, 17}, {days[0], "us", 950, 4}, {days[1], "eu", 3100, 12}} {
+		var list []map[string]any
+		for i := range group.events {
+			amount := 1
+			if i == 0 {
+				amount = group.amount - group.events + 1
+			}
+			n++
+			list = append(list, map[string]any{"type": "usage", "eventId": fmt.Sprint("series-", n), "feature": "api_calls", "amount": amount,
+				"timestamp": group.day + "T12:00:00Z", "metadata": map[string]any{"region": group.region}})
+		}
+		w.ask(x.key, http.MethodPost, at, "/api/v1/usage/events", map[string]any{"events": list}, nil, http.StatusAccepted)
+	}
+	w.drain()
+	return strings.NewReplacer("2026-05-01", days[0], "2026-05-02", days[1], "2026-05-03", days[2])
+}
+
+func (b docBlock) replaced(by *strings.Replacer) docBlock {
+	other := docBlock{path: b.path}
+	for _, s := range b.steps {
+		s.command = by.Replace(s.command)
+		want := s.want
+		s.want = nil
+		for _, line := range want {
+			s.want = append(s.want, by.Replace(line))
+		}
+		other.steps = append(other.steps, s)
+	}
+	return other
+}
+
+// changing matches values that differ in each run: times to the fraction of a second, positions and numbers of events.
+var changing = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]*\.\d+Z|\b\d+-\d+\b\.?$|\d+ events|accepted \d+ = applied \d+ \+ rejected \d+`)
+
+// runBlock runs the commands of a block, and compares their output with that of the document. A line "…" of the
+// document matches any lines; a command without output in the document must succeed.
+func (w *deployment) runBlock(at *instance, dir string, b docBlock, env ...string) {
+	w.t.Helper()
+	built, err := binary()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	for _, s := range b.steps {
+		shell := exec.CommandContext(ctx, "sh", "-c", "exec 2>&1\nmeterplex() { "+built+" \"$@\"; }\n"+s.command)
+		shell.Dir, shell.WaitDelay, shell.SysProcAttr = dir, 10*time.Second, childAttributes()
+		shell.Env = append([]string{"PATH=" + os.Getenv("PATH"), "METERPLEX_URL=" + at.url(), "METERPLEX_KEY=" + w.operator, "HOME=" + dir}, env...)
+		out, err := shell.CombinedOutput()
+		if err != nil {
+			w.t.Errorf("%s: $ %s: %v\n%s", b.path, s.command, err, out)
+			continue
+		}
+		rest := strings.FieldsFunc(string(out), func(r rune) bool { return r == '\n' })
+		for _, want := range s.want {
+			want = changing.ReplaceAllString(want, "…")
+			i := slices.IndexFunc(rest, func(got string) bool { return strings.TrimSpace(want) == "…" || matches(want, got) })
+			if i < 0 {
+				w.t.Errorf("%s: $ %s\nprinted\n%s\nwithout the line %q of the document", b.path, s.command, out, want)
+				break
+			}
+			if strings.TrimSpace(want) != "…" {
+				rest = rest[i+1:]
+			}
+		}
+	}
+}
