@@ -113,8 +113,14 @@ func (k *Kafka) command() (cmd *exec.Cmd, archive string) {
 // ensureFormat creates the broker's data directory if it is missing, under a temporary name, and then
 // renames it.
 func (k *Kafka) ensureFormat(ctx context.Context, ports kafkaPorts) error {
-	if exists(filepath.Join(k.Dir(), "meta.properties")) {
+	meta := filepath.Join(k.Dir(), "meta.properties")
+	if content, err := os.ReadFile(meta); err == nil {
+		if !strings.Contains(string(content), "\nnode.id=") || !strings.Contains(string(content), "\ncluster.id=") {
+			return fmt.Errorf("%w: %s names no node.id and cluster.id", ErrDamaged, meta)
+		}
 		return nil
+	} else if !missing(err) {
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	const tmpName, file = "data.new", "format.properties"
 	tmp := filepath.Join(k.dir, tmpName)
@@ -124,7 +130,7 @@ func (k *Kafka) ensureFormat(ctx context.Context, ports kafkaPorts) error {
 	// Remove removes only an empty directory: topics without meta.properties are a loss that must be
 	// noticed.
 	if err := os.Remove(k.Dir()); err != nil && !missing(err) {
-		return fmt.Errorf("the broker's data have no meta.properties: %w", err)
+		return fmt.Errorf("%w: there is no %s: %w", ErrDamaged, meta, err)
 	}
 	if err := writeFile(filepath.Join(k.dir, file), k.properties(ports, tmpName), 0o644); err != nil {
 		return err

@@ -27,6 +27,9 @@ var ErrNotPublished = errors.New("not published")
 // ErrExited is the error of a broker that ended before it answered, e.g. because its data is damaged.
 var ErrExited = errors.New("the broker exited during its start")
 
+// ErrDamaged means that a broker's data directory cannot be used: a file that each has is missing or unreadable.
+var ErrDamaged = errors.New("the broker's data are damaged")
+
 // ErrInUse means that another live process uses the data directory.
 var ErrInUse = errors.New("data directory in use")
 

@@ -111,7 +111,7 @@ func advised(err error, instead string) error {
 // advisedOfBroker adds the remedy for damaged data: PostgreSQL has every event.
 func advisedOfBroker(err error, dataDir string) error {
 	const instead = "set KAFKA_BROKERS to a Kafka that runs already, or METERPLEX_PIPE=postgres"
-	if !errors.Is(err, local.ErrExited) {
+	if !errors.Is(err, local.ErrExited) && !errors.Is(err, local.ErrDamaged) {
 		return advised(err, instead)
 	}
 	dir := filepath.Join(dataDir, "kafka")
