@@ -29,7 +29,8 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	return m, registerer.Register(m.seconds)
 }
 
-// ingested counts verdicts of all ingest transports.
+// ingested counts verdicts of all ingest transports. No later metric has the class of the tenant
+// (docs/decisions/0023-tenant-class.md).
 type ingested struct {
 	classes   map[string]*ofClass // by class of the tenant
 	platform  *ofClass            // of no known tenant
