@@ -31,7 +31,7 @@ func change[T Answers, R any](in transaction[T], req Request, decide func(T) (R,
 }
 
 // repeat decodes the first answer under a key. It reports false if there is none, and
-// refuses an answer to another request.
+// refuses an answer to another request, and one that is no longer kept.
 func repeat[R any](tx Answers, key string, sent *Idempotency, result *R) (repeated bool, err error) {
 	if sent.Key == "" {
 		return false, nil
@@ -42,6 +42,10 @@ func repeat[R any](tx Answers, key string, sent *Idempotency, result *R) (repeat
 	}
 	if first.RequestHash != sent.RequestHash {
 		return false, refuse("idempotency_key_reused", "", "this Idempotency-Key was first used with another request; use a new one")
+	}
+	if first.Body == nil {
+		return false, refuse("idempotency_answer_expired", "",
+			"the request with this Idempotency-Key took effect, and its answer is no longer kept; list the resources to find its result, or repeat it under a new key")
 	}
 	var answer R // not *result, which may hold the members of an attempt that was rolled back
 	if err := json.Unmarshal(first.Body, &answer); err != nil {

@@ -33,7 +33,8 @@ func (o *Overloaded) Error() string {
 // Unwrap makes it an ErrUnavailable: the caller may send the same request again.
 func (o *Overloaded) Unwrap() error { return ErrUnavailable }
 
-// Answer is the stored first answer to a request with an Idempotency-Key.
+// Answer is the stored first answer to a request with an Idempotency-Key. Body is nil once the answer is
+// no longer kept.
 type Answer struct {
 	RequestHash [32]byte
 	Body        []byte

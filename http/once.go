@@ -12,7 +12,7 @@ import (
 
 // Idempotent describes the header that once reads.
 type Idempotent struct {
-	IdempotencyKey string `header:"Idempotency-Key" minLength:"1" maxLength:"255" doc:"A repeat under the same key gives the first answer, without a secret; another request under it is 422."`
+	IdempotencyKey string `header:"Idempotency-Key" minLength:"1" maxLength:"255" doc:"A repeat under the same key gives the first answer, without a secret; another request under it is 422. Once the answer is no longer kept (30 days by default), a repeat is 409 idempotency_answer_expired and changes nothing."`
 }
 
 const maxIdempotencyKey = 255

@@ -21,6 +21,8 @@ func access() []Code {
 			"Send it once, with 1 to 255 printable ASCII characters"},
 		{"idempotency_key_reused", 422, Request, false, 0, "The Idempotency-Key was used with another request",
 			"Send another Idempotency-Key for another request, or none (--idempotency-key of the command line)"},
+		{"idempotency_answer_expired", 409, Request, false, 0, "The request took effect, and its answer is no longer kept",
+			"List the resources, or search the log (meterplex events query), to find the result of the first request; send another Idempotency-Key to make the change once more"},
 		{"number_not_exact", 400, Request, false, 0, "A number of the body cannot be represented exactly",
 			"Send integers of at most 9007199254740991, and decimals with at most 15 significant digits"},
 	}

@@ -255,6 +255,18 @@ func (l *loginTrial) refused(c loginCase, logins Logins) {
 	}
 }
 
+// expires lets the functions of the retention run as whichever role owns the tables.
+func (l *loginTrial) expires(pool Pool) {
+	l.Helper()
+	if _, err := pool.Exec(l.Context(), `INSERT INTO idempotency_answers (tenant_id, key, request_hash, status, body, created_at) VALUES ($1, 'k', '', 0, '{}', now() - interval '2 days')`, uuid.Nil); err != nil {
+		l.Fatal(err)
+	}
+	var answers, others int
+	if err := pool.QueryRow(l.Context(), `SELECT expire_answers('1 day', 10), expire_replays('1 day', 10) + expire_rebuild_units('1 day', 10)`).Scan(&answers, &others); err != nil || answers != 1 || others != 0 {
+		l.Errorf("%d answers, %d replays and rebuilds expired, %v", answers, others, err)
+	}
+}
+
 // works appends as the login that works, reads as a tenant, and finds nothing unsafe.
 func (l *loginTrial) works() {
 	l.Helper()
@@ -290,6 +302,10 @@ func (l *loginTrial) works() {
 			l.Fatal(err)
 		}
 	}
+	if err := tx.Rollback(l.Context()); err != nil {
+		l.Fatal(err)
+	}
+	l.expires(pool)
 	if rows != 1 || head != 1 || generation == nil {
 		l.Errorf("as a tenant: %d rows, head %d, generation %v", rows, head, generation)
 	}

@@ -130,7 +130,7 @@ func (c *Comparison) readPositions(ctx context.Context, tx pgx.Tx) error {
 	case err != nil:
 		return err
 	case len(c.Positions) == 0:
-		return notEqual("it is not folded yet")
+		return notEqual("it is not folded yet, or its generation is no longer kept")
 	case apart >= 0:
 		return notEqual(fmt.Sprintf("in partition %d the two generations are not at equal positions", apart))
 	}

@@ -40,6 +40,8 @@ type ServiceFlags struct {
 	RebuildChunk         *string `name:"rebuild-chunk" placeholder:"N" setting:"METERPLEX_REBUILD_CHUNK" help:"How many positions of the log one transaction of a rebuild folds."`
 	RebuildShare         *string `name:"rebuild-share" placeholder:"PERCENT" setting:"METERPLEX_REBUILD_SHARE" help:"How much of the time each worker of a rebuild works; it rests otherwise, for the reads beside it."`
 	RollbackKeep         *string `name:"rollback-keep" placeholder:"DURATION" setting:"METERPLEX_ROLLBACK_KEEP" help:"How long figures that readers left are kept for a rollback."`
+	AnswerKeep           *string `name:"answer-keep" placeholder:"DURATION" setting:"METERPLEX_ANSWER_KEEP" help:"How long the answer to a request with an Idempotency-Key is kept, a day at least. A later repeat is refused; it never takes effect again."`
+	EndedKeep            *string `name:"ended-keep" placeholder:"DURATION" setting:"METERPLEX_ENDED_KEEP" help:"How long ended replays are listed, and the progress of dropped rebuilds by partition is kept, a day at least. The log keeps their events."`
 	SchemaSample         *string `name:"schema-sample" placeholder:"N" setting:"METERPLEX_SCHEMA_SAMPLE" help:"Compare one of N payloads that are recorded or consumed with its schema; 0: none. A payload unlike its schema is logged and counted, and has its usual effect."`
 	AllowUnsafe          *string `name:"allow-unsafe" placeholder:"WORD,…" setting:"METERPLEX_ALLOW_UNSAFE" help:"Start although the database is unsafe in these respects; the refusal names them."`
 	LogLevel             *string `name:"log-level" placeholder:"LEVEL" setting:"METERPLEX_LOG_LEVEL" help:"debug, info, warn or error."`

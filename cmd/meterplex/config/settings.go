@@ -63,6 +63,8 @@ func settings() []setting {
 		{"METERPLEX_REBUILD_CHUNK", "100000", nil, func(c *Config, v string) error { return setCount(&c.RebuildChunk, v) }},
 		{"METERPLEX_REBUILD_SHARE", "40", nil, func(c *Config, v string) error { return setPercent(&c.RebuildShare, v) }},
 		{"METERPLEX_ROLLBACK_KEEP", "24h", nil, func(c *Config, v string) error { return setDuration(&c.RollbackKeep, v) }},
+		{"METERPLEX_ANSWER_KEEP", "720h", nil, func(c *Config, v string) error { return setDays(&c.AnswerKeep, v) }},
+		{"METERPLEX_ENDED_KEEP", "2160h", nil, func(c *Config, v string) error { return setDays(&c.EndedKeep, v) }},
 		{"METERPLEX_SCHEMA_SAMPLE", "1000", nil, func(c *Config, v string) error { return setCountOrNone(&c.SchemaSample, v) }},
 		{"METERPLEX_ALLOW_UNSAFE", "", nil, func(c *Config, v string) error { return setUnsafe(&c.AllowUnsafe, v) }},
 		{"METERPLEX_LOG_LEVEL", "info", nil, func(c *Config, v string) error { return setLevel(&c.LogLevel, v) }},
@@ -129,6 +131,16 @@ func setDuration(to *time.Duration, v string) error {
 	d, err := time.ParseDuration(v)
 	if err != nil || d <= 0 {
 		return errors.New("must be a duration above zero, as in 5m or 168h")
+	}
+	*to = d
+	return nil
+}
+
+// setDays accepts a day or more: the database keeps each row for that long.
+func setDays(to *time.Duration, v string) error {
+	d, err := time.ParseDuration(v)
+	if err != nil || d < 24*time.Hour {
+		return errors.New("must be a duration of 24h or more, e.g. 720h")
 	}
 	*to = d
 	return nil

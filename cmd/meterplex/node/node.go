@@ -229,6 +229,7 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 		g.Go(func() error { return n.expiry().Run(ctx) })
 	}
 	if n.has("commands") {
+		g.Go(func() error { return n.retention().Run(ctx) })
 		if err := n.startUsageCommands(ctx, g); err != nil {
 			return err
 		}
@@ -256,6 +257,10 @@ func (n *Node) relay() *relay.Relay {
 
 func (n *Node) expiry() *relay.Expiry {
 	return &relay.Expiry{Pool: n.pool, Retention: n.pipe.retention, Deleted: n.metrics.PublicationsDeleted, Logger: n.logger}
+}
+
+func (n *Node) retention() *store.Retention {
+	return &store.Retention{Pool: n.pool, Answers: n.cfg.AnswerKeep, Ended: n.cfg.EndedKeep, Logger: n.logger}
 }
 
 // startConsumer runs a consumer on its own router, so that a blocked consumer does

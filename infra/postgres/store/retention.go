@@ -1,0 +1,83 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/meterplex/meterplex/infra/postgres"
+)
+
+// Retention deletes rows that nothing needs any more: the answers kept for Idempotency-Keys, ended replays,
+// and the units of rebuilds whose generation is dropped. Functions of the database delete them: the service's
+// role may not, and they keep each row for a day at least. Any number of instances may run it.
+type Retention struct {
+	Pool    postgres.Pool
+	Answers time.Duration // age at which an answer is dropped; its key remains
+	Ended   time.Duration // since the end of a replay or rebuild
+	Logger  *slog.Logger
+
+	Every time.Duration // interval of looking for old rows (10 min)
+	Batch int           // answers, replays or rebuilds for each transaction (500)
+}
+
+const (
+	defaultRetentionEvery = 10 * time.Minute
+	// defaultRetentionBatch bounds the time for which a repeat waits for the row of its answer.
+	defaultRetentionBatch = 500
+)
+
+// Run deletes old rows until ctx ends. It retries after the next interval while the database does not answer.
+func (r *Retention) Run(ctx context.Context) error {
+	for pause(ctx, cmp.Or(r.Every, defaultRetentionEvery)) {
+		if err := r.round(ctx); err != nil && ctx.Err() == nil {
+			r.Logger.WarnContext(ctx, "cannot delete old rows; will retry", "error", err)
+		}
+	}
+	return nil
+}
+
+// round deletes all rows that are old now. An error for one table does not stop the others.
+func (r *Retention) round(ctx context.Context) error {
+	return errors.Join(
+		r.expire(ctx, "answers", `SELECT expire_answers(make_interval(secs => $1), $2)`, r.Answers),
+		r.expire(ctx, "replays", `SELECT expire_replays(make_interval(secs => $1), $2)`, r.Ended),
+		r.expire(ctx, "units of rebuilds", `SELECT expire_rebuild_units(make_interval(secs => $1), $2)`, r.Ended))
+}
+
+// expire deletes batch by batch. Between batches it pauses for as long as a batch takes, so that it uses
+// at most half of a session.
+func (r *Retention) expire(ctx context.Context, rows, sql string, age time.Duration) error {
+	batch, total := cmp.Or(r.Batch, defaultRetentionBatch), 0
+	for {
+		began, n := time.Now(), 0
+		if err := r.Pool.QueryRow(ctx, sql, age.Seconds(), batch).Scan(&n); err != nil {
+			return fmt.Errorf("deleting old %s: %w", rows, err)
+		}
+		if total += n; n < batch {
+			break
+		}
+		if !pause(ctx, time.Since(began)) {
+			return ctx.Err()
+		}
+	}
+	if total > 0 {
+		r.Logger.InfoContext(ctx, "old rows were deleted", "rows", rows, "count", total)
+	}
+	return nil
+}
+
+// pause reports false if ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
