@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 )
@@ -55,6 +56,7 @@ func Open(ctx context.Context, cfg Config) (*pgxpool.Pool, error) {
 	}
 	pc.MaxConnIdleTime = 5 * time.Minute
 	pc.ConnConfig.OnNotice, pc.ConnConfig.AfterConnect = noteWarning, requireRole
+	pc.AfterConnect = scanUTC
 	for name, value := range workerParams(cfg.ApplicationName) {
 		pc.ConnConfig.RuntimeParams[name] = value
 	}
@@ -74,6 +76,13 @@ func Open(ctx context.Context, cfg Config) (*pgxpool.Pool, error) {
 		return nil, fmt.Errorf("reaching the database: %w", err)
 	}
 	return pool, nil
+}
+
+// scanUTC makes a connection read times in UTC, which the driver returns in the time zone of the process: events
+// record times that were read from the database.
+func scanUTC(_ context.Context, c *pgx.Conn) error {
+	c.TypeMap().RegisterType(&pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC}})
+	return nil
 }
 
 // A statement that ends within cancelAfter of its context needs no request to cancel it. A server
