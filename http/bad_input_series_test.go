@@ -26,5 +26,10 @@ func seriesQueries(a *account) []badInput {
 		get(a.key, hours+day+"&groupBy=metadata.region&groupBy=metadata.region", 400, "parameter_invalid"),
 		get(a.key, hours+day+"&groupBy=metadata.region&groupBy=metadata.model&groupBy=metadata.zone", 400, "parameter_invalid"),
 		get(a.key, hours+day+"&groupBy=", 400, "parameter_invalid"),
+		get(a.key, hours+day+"&format=xml", 400, "parameter_invalid"),
+		get(a.key, hours+day+"&format=csv&limit=5", 400, "parameter_invalid"),
+		get(a.key, hours+day+"&format=csv&cursor=", 400, "parameter_invalid"),
+		get(a.key, hours+day+"&format=csv&granularity=month", 400, "parameter_invalid"),
+		get(bootstrap, hours+day+"&format=csv", 400, "parameter_missing"),
 	}
 }

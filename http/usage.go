@@ -31,8 +31,9 @@ func (s *service) usageOperations(t *site) {
 	serveStream(t, operation{method: http.MethodGet, path: path + "/aggregates", who: auth.Either, scopes: readers, id: "listAggregates", tag: "Usage", summary: "Read the billing figures",
 		description: "Newest period first. Amounts are exact integers. An operator's key that names no tenant gets the figures of all tenants in a `period`, by tenant, feature and subscription. " +
 			"As CSV, by `Accept: text/csv` or `format=csv`, all figures are one answer.", problems: gone}, describeAggregates, s.aggregates)
-	serve(t, operation{method: http.MethodGet, path: path, who: auth.Either, scopes: readers, id: "getSeries", tag: "Usage", summary: "Read a usage series",
-		description: "The usage of a feature by the hour, the day or the month (UTC) of its own time, for charts. Without groupBy every bucket of the range has an entry, with zeros if it has no usage; with groupBy the groups with usage have one.", problems: gone}, s.series)
+	serveStream(t, operation{method: http.MethodGet, path: path, who: auth.Either, scopes: readers, id: "getSeries", tag: "Usage", summary: "Read a usage series",
+		description: "The usage of a feature by the hour, the day or the month (UTC) of its own time, for charts. Without groupBy every bucket of the range has an entry, with zeros if it has no usage; with groupBy the groups with usage have one. " +
+			"As CSV, by `Accept: text/csv` or `format=csv`, all buckets are one answer.", problems: gone}, describeSeries, s.series)
 	serve(t, operation{method: http.MethodGet, path: path + "/aggregates/explain", who: auth.Either, scopes: readers, id: "explainAggregate", tag: "Usage", summary: "Read the events behind a figure",
 		description: "In the order in which they were counted, with the running total. All pages together add up to the figure of the first page, also where more is counted meanwhile.",
 		problems:    gone}, s.explain)

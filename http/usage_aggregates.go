@@ -2,10 +2,6 @@ package http
 
 import (
 	"context"
-	"encoding/csv"
-	"encoding/json"
-	"errors"
-	"net/http"
 	"strconv"
 	"time"
 
@@ -63,12 +59,12 @@ func (s *service) aggregates(ctx context.Context, in *aggregatesRequest) (*aggre
 		return nil, err
 	}
 	answer := &aggregatesAnswer{Applied: in.applied()}
-	from := edge.ExchangeOf(ctx).From
-	if wantsCSV(in.Format, from.Header["Accept"]) {
-		if q := from.URL.Query(); q.Has("limit") || q.Has("cursor") {
-			return nil, problem.New("parameter_invalid", "As CSV all figures are one answer: leave out limit and cursor")
-		}
-		answer.Body, err = s.figuresCSV(ctx, f)
+	asCSV, err := asksCSV(ctx, in.Format)
+	if err != nil {
+		return nil, err
+	}
+	if asCSV {
+		answer.Body, err = answerCSV(ctx, s, f.csv())
 		return answer, err
 	}
 	_, after, err := f.list.open(in.Cursor)
@@ -80,13 +76,7 @@ func (s *service) aggregates(ctx context.Context, in *aggregatesRequest) (*aggre
 		return nil, err
 	}
 	shown := listedFrom(f.list, found.Data, found.Next)
-	body, err := json.Marshal(Aggregates{shown.Data, shown.NextCursor, found.AsOf})
-	answer.Body = func(c huma.Context) {
-		c.SetHeader("Content-Type", mediaJSON)
-		c.SetHeader("Content-Length", strconv.Itoa(len(body)))
-		c.SetHeader("Vary", "Accept")
-		_, _ = c.BodyWriter().Write(body)
-	}
+	answer.Body, err = answerJSON(Aggregates{shown.Data, shown.NextCursor, found.AsOf})
 	return answer, err
 }
 
@@ -124,57 +114,15 @@ func (s *service) figuresOfPeriod(in *aggregatesRequest) (figures, error) {
 	}, nil
 }
 
-// csvPage is the number of figures that one read returns for CSV.
-const csvPage = 1000
-
-var figureColumns = []string{"tenantId", "feature", "periodKey", "subscriptionId", "amount", "eventCount", "periodStart", "periodEnd", "lastEventAt"}
-
-// figuresCSV reads the first page, and returns a function that writes it and reads the others. An error after the
-// first page aborts the connection, so that a partial answer never looks complete.
-func (s *service) figuresCSV(ctx context.Context, f figures) (func(huma.Context), error) {
-	found, err := f.read(ctx, csvPage, "")
-	if err != nil {
-		return nil, err
-	}
-	ctx = edge.WithExchange(edge.ExchangeOf(ctx).From.Context(), edge.ExchangeOf(ctx)) // without the time limit of a page
-	return func(c huma.Context) {
-		c.SetHeader("Content-Type", mediaCSV)
-		c.SetHeader("Vary", "Accept")
-		if c.Method() == http.MethodHead {
-			return
-		}
-		ctx, cancel := context.WithTimeout(ctx, csvTime)
-		defer cancel()
-		if err := writeFigures(ctx, c.BodyWriter().(http.ResponseWriter), f, found); err != nil {
-			s.log.WarnContext(ctx, "a list of figures was cut off", "error", err)
-			panic(http.ErrAbortHandler)
-		}
-	}, nil
-}
-
-func writeFigures(ctx context.Context, w http.ResponseWriter, f figures, page usage.Aggregates) error {
-	control, out := http.NewResponseController(w), csv.NewWriter(w)
-	if err := out.Write(figureColumns); err != nil {
-		return err
-	}
-	for {
-		for i := range page.Data {
-			if err := out.Write(figureCells(&page.Data[i])); err != nil {
-				return err
-			}
-		}
-		_ = control.SetWriteDeadline(time.Now().Add(streamWrite)) // without write deadlines, the context ends it
-		if out.Flush(); out.Error() != nil || page.Next == "" {
-			return out.Error()
-		}
-		next, err := f.read(ctx, csvPage, page.Next)
-		for ; errors.Is(err, query.ErrOverloaded) && ctx.Err() == nil; next, err = f.read(ctx, csvPage, page.Next) {
-			time.Sleep(tailEvery)
-		}
-		if err != nil {
-			return err
-		}
-		page = next
+// csv returns the list for an answer as CSV.
+func (f *figures) csv() csvList[usage.Aggregate] {
+	return csvList[usage.Aggregate]{
+		columns: []string{"tenantId", "feature", "periodKey", "subscriptionId", "amount", "eventCount", "periodStart", "periodEnd", "lastEventAt"},
+		read: func(ctx context.Context, limit int, after string) ([]usage.Aggregate, string, error) {
+			page, err := f.read(ctx, limit, after)
+			return page.Data, page.Next, err
+		},
+		cells: figureCells,
 	}
 }
 

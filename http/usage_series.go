@@ -3,11 +3,15 @@ package http
 import (
 	"cmp"
 	"context"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/problem"
+	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/series"
 )
 
@@ -20,16 +24,28 @@ type seriesRequest struct {
 	To          string   `query:"to" format:"date-time" doc:"The end of the last bucket, in UTC; required. At most 10,000 buckets after from." example:"2026-06-01T00:00:00Z"`
 	Granularity string   `query:"granularity" enum:"hour,day,month" doc:"The length of a bucket; day if absent."`
 	GroupBy     []string `query:"groupBy,explode" maxItems:"2" nullable:"false" doc:"metadata.<key>, a key that the feature declares in groupBy; once or twice." example:"[\"metadata.region\"]"`
+	Format      string   `query:"format" enum:"json,csv" doc:"csv: all buckets in one answer, without limit and cursor. The default follows Accept."`
 }
 
 type seriesAnswer struct {
 	Applied string `header:"Preference-Applied"`
-	Body    struct {
-		Data         []series.Bucket  `json:"data" nullable:"false" doc:"By time, within a bucket by group; null comes last."`
-		NextCursor   *string          `json:"nextCursor" doc:"null on the last page."`
-		CompleteUpTo *time.Time       `json:"completeUpTo" nullable:"true" doc:"Every event that the service recorded before this time is in the buckets: the time at which the event at asOfPosition, or the last before it, was recorded. Events may arrive later than the time that they name. null if nothing is recorded yet."`
-		AsOf         *events.Position `json:"asOfPosition" nullable:"true" doc:"Every event recorded up to here is in the buckets."`
-	} `nameHint:"Series" example:"{\"data\":[{\"start\":\"2026-05-01T00:00:00Z\",\"end\":\"2026-05-02T00:00:00Z\",\"amount\":4200,\"eventCount\":17,\"group\":{\"region\":\"eu\"}}],\"nextCursor\":\"eyJ2IjoxLCJhIjoi…\",\"completeUpTo\":\"2026-05-02T08:15:00.25Z\",\"asOfPosition\":\"17-4711\"}"`
+	Body    func(huma.Context)
+}
+
+// Series is a page of a series in its wire format.
+type Series struct {
+	Data         []series.Bucket  `json:"data" nullable:"false" doc:"By time, within a bucket by group; null comes last."`
+	NextCursor   *string          `json:"nextCursor" doc:"null on the last page."`
+	CompleteUpTo *time.Time       `json:"completeUpTo" nullable:"true" doc:"Every event that the service recorded before this time is in the buckets: the time at which the event at asOfPosition, or the last before it, was recorded. Events may arrive later than the time that they name. null if nothing is recorded yet."`
+	AsOf         *events.Position `json:"asOfPosition" nullable:"true" doc:"Every event recorded up to here is in the buckets."`
+}
+
+func describeSeries(op *huma.Operation, types schemas) {
+	op.Responses["200"] = &huma.Response{
+		Description: "The buckets.",
+		Content: map[string]*huma.MediaType{
+			mediaJSON: {Schema: types.of(Series{})}, "text/csv": {Schema: &huma.Schema{Type: huma.TypeString}}},
+	}
 }
 
 func (s *service) series(ctx context.Context, in *seriesRequest) (*seriesAnswer, error) {
@@ -41,6 +57,10 @@ func (s *service) series(ctx context.Context, in *seriesRequest) (*seriesAnswer,
 	if err != nil {
 		return nil, err
 	}
+	asCSV, err := asksCSV(ctx, in.Format)
+	if err != nil {
+		return nil, err
+	}
 	l := append(list{"series", tenant.String(), in.Feature, in.From, in.To, string(q.Granularity)}, in.GroupBy...)
 	if _, q.After, err = l.open(in.Cursor); err != nil {
 		return nil, err
@@ -49,12 +69,41 @@ func (s *service) series(ctx context.Context, in *seriesRequest) (*seriesAnswer,
 		return nil, err
 	}
 	q.TenantID, q.Limit = tenant, in.Limit
-	found, err := s.Reads.Series.Read(ctx, viewer, q)
-	buckets := listedFrom(l, found.Data, found.Next)
 	answer := &seriesAnswer{Applied: in.applied()}
-	answer.Body.Data, answer.Body.NextCursor = buckets.Data, buckets.NextCursor
-	answer.Body.CompleteUpTo, answer.Body.AsOf = found.CompleteUpTo, found.AsOf
+	if asCSV {
+		answer.Body, err = answerCSV(ctx, s, s.bucketsAsCSV(viewer, q))
+		return answer, err
+	}
+	found, err := s.Reads.Series.Read(ctx, viewer, q)
+	if err != nil {
+		return nil, err
+	}
+	buckets := listedFrom(l, found.Data, found.Next)
+	answer.Body, err = answerJSON(Series{buckets.Data, buckets.NextCursor, found.CompleteUpTo, found.AsOf})
 	return answer, err
+}
+
+// bucketsAsCSV has a column for each key of the query, after the figures. An empty cell is null, or an empty text.
+func (s *service) bucketsAsCSV(viewer query.Viewer, q series.Query) csvList[series.Bucket] {
+	columns := []string{"start", "end", "amount", "eventCount"}
+	for _, key := range q.GroupBy {
+		columns = append(columns, "metadata."+key)
+	}
+	return csvList[series.Bucket]{
+		columns: columns,
+		read: func(ctx context.Context, limit int, after string) ([]series.Bucket, string, error) {
+			q.Limit, q.After = limit, after
+			page, err := s.Reads.Series.Read(ctx, viewer, q)
+			return page.Data, page.Next, err
+		},
+		cells: func(b *series.Bucket) []string {
+			cells := []string{b.Start.Format(time.RFC3339), b.End.Format(time.RFC3339), b.Amount.String(), strconv.FormatInt(b.EventCount, 10)}
+			for _, key := range q.GroupBy {
+				cells = append(cells, *cmp.Or(b.Group[key], new("")))
+			}
+			return cells
+		},
+	}
 }
 
 // query reads the buckets and the groups of a request.
