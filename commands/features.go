@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"time"
 	"unicode/utf8"
 
 	"github.com/meterplex/meterplex/domain"
@@ -27,7 +28,8 @@ type FeatureTx interface {
 	Tx
 	Features
 	SaveFeature(f domain.Feature) error
-	SaveGrouping(g domain.Grouping) error
+	// SaveGrouping returns the time from which the keys apply: Since, or later.
+	SaveGrouping(g domain.Grouping) (time.Time, error)
 }
 
 func (c *Catalogue) changeOfFeature(ctx context.Context) transaction[FeatureTx] {
@@ -61,12 +63,17 @@ func (c *Catalogue) PutFeature(ctx context.Context, req Request, f domain.Featur
 		if err := tx.SaveFeature(f); err != nil {
 			return put[domain.Feature]{}, err
 		}
+		recorded := events.Feature{LookupKey: f.LookupKey, Name: f.Name, Type: f.Type, Unit: f.Unit, GroupBy: f.GroupBy}
 		if g := domain.GroupingOf(old, &f, c.now()); g != nil {
-			if err := tx.SaveGrouping(*g); err != nil {
+			since, err := tx.SaveGrouping(*g)
+			if err != nil {
 				return put[domain.Feature]{}, err
 			}
+			if !since.IsZero() {
+				recorded.GroupBySince = &since
+			}
 		}
-		_, err = c.record(tx, &req, events.Platform, events.FeatureDefined, events.Feature(f))
+		_, err = c.record(tx, &req, events.Platform, events.FeatureDefined, recorded)
 		return put[domain.Feature]{f, old == nil}, err
 	})
 	return done.Value, done.Created, err

@@ -32,9 +32,9 @@ func (tx *featureTx) SaveFeature(f domain.Feature) error {
 	return nil
 }
 
-func (tx *featureTx) SaveGrouping(g domain.Grouping) error {
+func (tx *featureTx) SaveGrouping(g domain.Grouping) (time.Time, error) {
 	tx.groupings = append(tx.groupings, g)
-	return nil
+	return g.Since, nil
 }
 
 var calls = domain.Feature{LookupKey: "calls", Name: "Calls", Type: domain.FeatureQuota, Unit: "call"}
@@ -117,6 +117,10 @@ func TestKeysOfAFeatureApplyToLaterUsage(t *testing.T) {
 		if step.saved != nil {
 			want = append(want, *step.saved)
 		}
+		recorded := payload[events.Feature](t, &tx.appended[len(tx.appended)-1])
+		if since := recorded.GroupBySince; (since != nil) != (n > 1) || since != nil && !since.Equal(step.saved.Since) {
+			t.Errorf("step %d: the event records %v", n, since)
+		}
 		if !reflect.DeepEqual(tx.groupings, want) {
 			t.Errorf("step %d: saved %v, want %v", n, tx.groupings, want)
 		}
@@ -133,7 +137,7 @@ func TestAFeatureIsPutOnceForEachKey(t *testing.T) {
 		f, created, err := catalogue.PutFeature(t.Context(), req, calls)
 		return put[domain.Feature]{f, created}, err
 	})
-	if got := payload[events.Feature](t, &event); !reflect.DeepEqual(got, events.Feature(calls)) || tx.held[0] != uuid.UUID(events.Platform) {
+	if got := payload[events.Feature](t, &event); !reflect.DeepEqual(got, events.Feature{LookupKey: "calls", Name: "Calls", Type: "QUOTA", Unit: "call"}) || tx.held[0] != uuid.UUID(events.Platform) {
 		t.Errorf("%+v under the head of %s", got, tx.held[0])
 	}
 }

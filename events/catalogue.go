@@ -51,6 +51,10 @@ type Feature struct {
 	// GroupBy are the metadata keys by which the usage series groups, at most two. Events of releases
 	// without it have none.
 	GroupBy []string `json:"groupBy,omitempty"`
+	// GroupBySince is set if the event changes the keys of a feature: they apply to usage recorded then or later. The
+	// keys of the event that defines a new feature apply to all its usage. Events of releases without the member that
+	// change keys do not record it: about a minute after OccurredAt.
+	GroupBySince *time.Time `json:"groupBySince,omitempty"`
 }
 
 // Entitlement is a plan's grant of a feature. Limit nil means no limit.

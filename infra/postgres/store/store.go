@@ -254,16 +254,21 @@ func (t *changeTx) SaveFeature(f domain.Feature) error {
 
 // SaveGrouping lets a later grouping begin after all usage that is recorded, whose time may be of a server with another
 // clock, and after the groupings before it.
-func (t *changeTx) SaveGrouping(g domain.Grouping) error {
+func (t *changeTx) SaveGrouping(g domain.Grouping) (since time.Time, err error) {
 	const first = `INSERT INTO feature_groupings (feature, since, keys) VALUES ($1, $2, coalesce($3::text[], '{}'))
- ON CONFLICT (feature, since) DO UPDATE SET keys = excluded.keys`
+ ON CONFLICT (feature, since) DO UPDATE SET keys = excluded.keys RETURNING since`
 	const later = `INSERT INTO feature_groupings (feature, since, keys)
  SELECT $1, greatest($2::timestamptz, (SELECT max(recorded_at) FROM log_heads) + $4::interval,
-  (SELECT max(since) FROM feature_groupings WHERE feature = $1) + interval '1 microsecond'), coalesce($3::text[], '{}')`
+  (SELECT max(since) FROM feature_groupings WHERE feature = $1) + interval '1 microsecond'), coalesce($3::text[], '{}') RETURNING since`
 	if g.Since.IsZero() {
-		return t.exec("grouping", first, g.Feature, g.Since, g.Keys)
+		err = t.tx.QueryRow(t.ctx, first, g.Feature, g.Since, g.Keys).Scan(&since)
+	} else {
+		err = t.tx.QueryRow(t.ctx, later, g.Feature, g.Since, g.Keys, domain.GroupingDelay).Scan(&since)
 	}
-	return t.exec("grouping", later, g.Feature, g.Since, g.Keys, domain.GroupingDelay)
+	if err != nil {
+		return since, fmt.Errorf("keeping a grouping: %w", err)
+	}
+	return since, nil
 }
 
 func (t *changeTx) Plan(key string) (*domain.Plan, error) {
