@@ -87,6 +87,8 @@ type Consumer struct {
 	// Every is the interval at which a consumer of the log reads it, in batches of all events since; 0: as soon as
 	// there are events. A batch costs about the same for one event as for a hundred.
 	Every time.Duration
+	// Paced says that the consumer yields to ingest while it has a long backlog: its readers can wait for the end.
+	Paced bool
 	// Hot says that every event passes the consumer: its sessions keep their plans.
 	Hot bool
 	// Projection names the projection whose generations the handler writes; "": no

@@ -53,6 +53,8 @@ type Runner struct {
 	Tail     Tail               // of the log, for committed follow-ups; may be nil
 
 	TailAfter time.Duration // of LostTails, 0: DefaultTailAfter
+	// Share is the percentage of the time that a Paced consumer works on a long backlog; 0: all of it.
+	Share int64
 
 	// turn lets the events that were handed over and the records of the pipe be processed in turn. Each transaction
 	// locks the same checkpoints, and a record whose event is folded meanwhile needs no transaction.
@@ -63,6 +65,7 @@ type Runner struct {
 	epochs         epochs
 	generations    generations
 	tails          tailWatch
+	pace           pace
 }
 
 // partitionRun holds one partition's unread records and its progress in this transaction.
@@ -201,7 +204,9 @@ func (r *Runner) run(ctx context.Context, runs []*partitionRun) error {
 		if err != nil {
 			return fmt.Errorf("consume as %s: %w", r.Consumer.Name, err)
 		}
-		runs = remaining(runs)
+		if runs = remaining(runs); len(runs) > 0 && r.Consumer.Paced {
+			r.pace.rest(ctx, time.Since(began), r.Share)
+		}
 	}
 	return nil
 }

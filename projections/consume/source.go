@@ -40,10 +40,12 @@ func (r *Runner) Ahead(ctx context.Context) ([]events.Position, error) {
 	if err != nil {
 		return nil, err
 	}
-	ahead := make([]events.Position, 0, len(lags))
+	ahead, behind := make([]events.Position, 0, len(lags)), int64(0)
 	for _, g := range lags {
 		ahead = append(ahead, events.Position{Partition: g.partition, Number: g.source})
+		behind += g.source - g.checkpoint
 	}
+	r.pace.begin(behind, int64(r.Consumer.Bound()))
 	return ahead, nil
 }
 

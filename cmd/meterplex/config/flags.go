@@ -38,7 +38,7 @@ type ServiceFlags struct {
 	IngestAhead          *string `name:"ingest-ahead" placeholder:"DURATION" setting:"METERPLEX_INGEST_AHEAD" help:"How far ahead of the clock a usage event may be."`
 	IngestBehind         *string `name:"ingest-behind" placeholder:"DURATION" setting:"METERPLEX_INGEST_BEHIND" help:"How far behind the clock a usage event may be."`
 	RebuildChunk         *string `name:"rebuild-chunk" placeholder:"N" setting:"METERPLEX_REBUILD_CHUNK" help:"How many positions of the log one transaction of a rebuild folds."`
-	RebuildShare         *string `name:"rebuild-share" placeholder:"PERCENT" setting:"METERPLEX_REBUILD_SHARE" help:"How much of the time each worker of a rebuild works; it rests otherwise, for the reads beside it."`
+	RebuildShare         *string `name:"rebuild-share" placeholder:"PERCENT" setting:"METERPLEX_REBUILD_SHARE" help:"How much of the time each worker of a rebuild works, and the first fold of usage series; it rests otherwise, for the requests beside it."`
 	RollbackKeep         *string `name:"rollback-keep" placeholder:"DURATION" setting:"METERPLEX_ROLLBACK_KEEP" help:"How long figures that readers left are kept for a rollback."`
 	AnswerKeep           *string `name:"answer-keep" placeholder:"DURATION" setting:"METERPLEX_ANSWER_KEEP" help:"How long the answer to a request with an Idempotency-Key is kept, a day at least. A later repeat is refused; it never takes effect again."`
 	EndedKeep            *string `name:"ended-keep" placeholder:"DURATION" setting:"METERPLEX_ENDED_KEEP" help:"How long ended replays are listed, and the progress of dropped rebuilds by partition is kept, a day at least. The log keeps their events."`

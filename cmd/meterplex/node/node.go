@@ -272,7 +272,7 @@ func (n *Node) startConsumer(ctx context.Context, g *errgroup.Group, c projectio
 	}
 	r := &consume.Runner{
 		Pool: pool, Log: n.log, Consumer: c, NewID: newID, Logger: n.logger, Observe: n.observe, Appended: n.followed, Moves: n.moves,
-		Handed: n.handed[c.Topic], Next: n.handed,
+		Handed: n.handed[c.Topic], Next: n.handed, Share: n.cfg.RebuildShare,
 	}
 	if n.tail != nil {
 		r.Tail = n.tail
