@@ -2,42 +2,22 @@ package relay_test
 
 import (
 	"context"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/relay"
 )
-
-// statements counts the statements of a pool, and the polls among them. The server's own statistics lag by
-// seconds.
-type statements struct{ sent, polls atomic.Int64 }
-
-func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
-	s.sent.Add(1)
-	if strings.Contains(q.SQL, "FROM log_heads h JOIN relay_cursors") {
-		s.polls.Add(1)
-	}
-	return ctx
-}
-
-func (s *statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 func TestAnIdleRelayRunsFewStatements(t *testing.T) {
 	t.Parallel()
 	w := newRelayFixture(t)
-	config, asked := w.pool.Config(), &statements{}
-	config.ConnConfig.Tracer = asked
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	const poll = "FROM log_heads h JOIN relay_cursors"
+	pool, asked := localtest.Traced(t, w.pool)
 	r := w.relay("one")
 	r.Pool = pool
 	var hinted atomic.Bool
@@ -46,10 +26,10 @@ func TestAnIdleRelayRunsFewStatements(t *testing.T) {
 	w.until("it holds all", func() bool { return w.heldPartitions("one") == events.Partitions })
 	for _, hints := range []bool{false, true} {
 		hinted.Store(hints)
-		sent, polls, began := asked.sent.Load(), asked.polls.Load(), time.Now()
+		sent, polls, began := asked.Count(""), asked.Count(poll), time.Now()
 		time.Sleep(4 * time.Second)
 		took := time.Since(began).Seconds()
-		all, polled := float64(asked.sent.Load()-sent)/took, float64(asked.polls.Load()-polls)/took
+		all, polled := float64(asked.Count("")-sent)/took, float64(asked.Count(poll)-polls)/took
 		t.Logf("hints %v: %.0f statements per second, %.0f of them polls", hints, all, polled)
 		// 20 polls per second without hints, 4 with; and 4 statements five times per second at this short lease.
 		want := 22.0

@@ -21,44 +21,11 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres"
 )
 
-// statements records the statements that a log sends.
-type statements struct {
-	mu   sync.Mutex
-	sent []string
-}
-
-func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sent = append(s.sent, data.SQL)
-	return ctx
-}
-
-func (s *statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-
-// count returns how many statements contain a text.
-func (s *statements) count(text string) (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, sql := range s.sent {
-		if strings.Contains(sql, text) {
-			n++
-		}
-	}
-	return n
-}
-
 // openTracedLog makes a log whose statements are recorded.
-func openTracedLog(t *testing.T, url string) (*Log, *statements) {
+func openTracedLog(t *testing.T, url string) (*Log, *localtest.Statements) {
 	t.Helper()
 	_, pool := openLogAt(t, url)
-	config, sent := pool.Config().Copy(), &statements{}
-	config.ConnConfig.Tracer = sent
-	traced, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(traced.Close)
+	traced, sent := localtest.Traced(t, pool)
 	l, err := New(t.Context(), traced, Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}, LongestWait: time.Hour, Written: localtest.CheckPayloads(t).Written})
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +128,7 @@ func TestNewOriginsOfATenantAreAddedTogether(t *testing.T) {
 	l, sent := openTracedLog(t, localtest.Migrated(t, postgres.Migrate))
 	tenant := uuid.Must(uuid.NewV7())
 	submit(t, l, tenant, by("known", tenant, "first"))
-	before := sent.count("INSERT INTO log_origins")
+	before := sent.Count("INSERT INTO log_origins")
 	for range maxNumbering { // of others
 		l.numbering.turns <- struct{}{}
 	}
@@ -192,7 +159,7 @@ func TestNewOriginsOfATenantAreAddedTogether(t *testing.T) {
 		<-l.numbering.turns
 	}
 	all.Wait()
-	if n := sent.count("INSERT INTO log_origins") - before; n > 3 {
+	if n := sent.Count("INSERT INTO log_origins") - before; n > 3 {
 		t.Errorf("%d statements added %d origins", n, keys)
 	}
 	until(t, "the worker has ended", func() bool {
@@ -228,11 +195,11 @@ func TestKnownOriginsAreOnlyRead(t *testing.T) {
 	for round := range 3 {
 		again, sent := openTracedLog(t, url)
 		submit(t, again, tenant, batch(round+1)...)
-		if n := sent.count("INSERT INTO log_origins") + sent.count("INSERT INTO log_vocabularies"); n != 0 {
+		if n := sent.Count("INSERT INTO log_origins") + sent.Count("INSERT INTO log_vocabularies"); n != 0 {
 			t.Errorf("%d statements added what is known", n)
 		}
 		// The first sight of the partition's epoch starts the cache again: one more look.
-		if n := sent.count("FROM log_origins"); n < 1 || n > 2 {
+		if n := sent.Count("FROM log_origins"); n < 1 || n > 2 {
 			t.Errorf("%d statements looked up 10 origins", n)
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
@@ -24,7 +23,7 @@ type cachingWorld struct {
 	*testing.T
 	store     *Store
 	catalogue *commands.Catalogue
-	sent      *statements
+	sent      *localtest.Statements
 	operator  commands.CreatedKey
 	a, b      account
 }
@@ -44,13 +43,7 @@ func catalogueOf(s *Store) *commands.Catalogue {
 func newCachingWorld(t *testing.T, url string) *cachingWorld {
 	t.Helper()
 	l, pool := openLogAt(t, url)
-	config, sent := pool.Config().Copy(), &statements{}
-	config.ConnConfig.Tracer = sent
-	traced, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(traced.Close)
+	traced, sent := localtest.Traced(t, pool)
 	began := time.Now()
 	w := &cachingWorld{T: t, sent: sent, store: New(traced, l, Config{Now: func() time.Time { return began }})}
 	w.catalogue = catalogueOf(w.store)
@@ -97,20 +90,20 @@ func (w *cachingWorld) newAccount() account {
 func (w *cachingWorld) loads() (read string) {
 	w.Helper()
 	for name, secret := range map[string]string{"o": w.operator.Secret, "A": w.a.key.Secret, "B": w.b.key.Secret} {
-		_ = w.sent.taken()
+		_ = w.sent.Take()
 		if k, _, err := w.store.Keys.Find(w.Context(), commands.HashSecret(secret)); err != nil || k == nil {
 			w.Fatalf("key %s: %v, %v", name, k, err)
 		}
-		if sent := strings.Join(w.sent.taken(), "\n"); strings.Contains(sent, "api_keys") {
+		if sent := strings.Join(w.sent.Take(), "\n"); strings.Contains(sent, "api_keys") {
 			read += name
 		}
 	}
 	for name, tenant := range map[string]uuid.UUID{"a": w.a.id, "b": w.b.id} {
-		_ = w.sent.taken()
+		_ = w.sent.Take()
 		if h, err := w.store.Histories.Cached(w.Context(), tenant); err != nil || len(h) == 0 {
 			w.Fatalf("history %s: %v, %v", name, h, err)
 		}
-		if sent := strings.Join(w.sent.taken(), "\n"); strings.Contains(sent, "subscription_history") {
+		if sent := strings.Join(w.sent.Take(), "\n"); strings.Contains(sent, "subscription_history") {
 			read += name
 		}
 	}

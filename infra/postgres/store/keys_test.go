@@ -1,44 +1,18 @@
 package store
 
 import (
-	"context"
 	"crypto/sha256"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 )
-
-// statements records the statements that a pool sends.
-type statements struct {
-	mu   sync.Mutex
-	sent []string
-}
-
-func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sent = append(s.sent, data.SQL)
-	return ctx
-}
-
-func (s *statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-
-func (s *statements) taken() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sent := s.sent
-	s.sent = nil
-	return sent
-}
 
 // TestP9_AWrongKeyCostsWhatAnUnknownOneDoes counts statements instead of time: a client
 // that guesses keys learns nothing from the work done for a request. Only a key that was
@@ -55,20 +29,14 @@ func TestP9_AWrongKeyCostsWhatAnUnknownOneDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, sent := pool.Config().Copy(), &statements{}
-	config.ConnConfig.Tracer = sent
-	traced, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer traced.Close()
+	traced, sent := localtest.Traced(t, pool)
 	keys := newKeys(traced, time.Now, func(time.Duration) *[events.Partitions]int64 { return nil }, make(seats, maxLoads))
 	find := func(secret string) []string {
 		t.Helper()
 		if _, _, err := keys.Find(t.Context(), commands.HashSecret(secret)); err != nil {
 			t.Fatal(err)
 		}
-		return sent.taken()
+		return sent.Take()
 	}
 	_ = find("mp_live_warm-up")
 	unknown := find("mp_live_" + strings.Repeat("x", 43))
