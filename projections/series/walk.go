@@ -55,6 +55,11 @@ const (
 
 // entries returns the entries after the place, up to one more than the page has.
 func (w *walk) entries(ctx context.Context, tx pgx.Tx) ([]Bucket, error) {
+	if len(w.GroupBy) > 0 && w.Granularity == Month {
+		if list, ok, err := w.months(ctx, tx); ok || err != nil {
+			return list, err
+		}
+	}
 	list := []Bucket{}
 	size, most := w.Limit+1, w.Limit+1
 	if len(w.GroupBy) > 0 {

@@ -1,0 +1,103 @@
+package projections_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/projections/series"
+)
+
+// writeGroups writes hours of $3 groups in each of $4 hours from a time on: of the key region, of region and model, and
+// of no key.
+const writeGroups = `
+INSERT INTO usage_series (generation, partition, tenant_id, feature, hour, group_values, amount, event_count)
+SELECT 1, 0, $1, 'calls', $2::timestamptz + h * interval '1 hour', g.group_values, CASE n WHEN 0 THEN 0 ELSE n * 1000 + h END, least(n, 1)
+FROM generate_series(0, $4::int - 1) h, (
+  SELECT n, format('{"region":"v%s"}', lpad(n::text, 4, '0')) AS group_values FROM generate_series(1, $3::int) n
+  UNION ALL SELECT 5, '{}' UNION ALL SELECT 7, '{"region":null}' UNION ALL SELECT 11, '{"region":"other"}'
+  UNION ALL SELECT 13, '{"model":"m","region":"v0001"}' UNION ALL SELECT 17, '{"model":null,"region":"<\"é"}' UNION ALL SELECT 0, '{"model":"zero"}') g (n, group_values)`
+
+// monthsInOne reads the entries of months by one statement over all hours.
+const monthsInOne = `
+SELECT month, a, b, amount::text, events FROM (
+  SELECT to_char(date_trunc('month', hour AT TIME ZONE 'UTC'), 'YYYY-MM') AS month, group_values::json ->> $2 AS a, group_values::json ->> $3 AS b, sum(amount) AS amount, sum(event_count) AS events
+  FROM usage_series WHERE tenant_id = $1 GROUP BY 1, 2, 3 HAVING sum(event_count) <> 0) s
+ORDER BY month, a COLLATE "C" NULLS LAST, b COLLATE "C" NULLS LAST`
+
+// checkMonths compares the pages of months with the sums of all hours.
+func (s *sizeFixture) checkMonths(tenant uuid.UUID, limit int, by ...string) {
+	s.Helper()
+	keys := append(append([]string{}, by...), "")
+	rows, err := s.pool.Query(s.Context(), monthsInOne, tenant, keys[0], keys[1])
+	s.must(err)
+	var want, got []string
+	for rows.Next() {
+		var month, amount string
+		var a, b *string
+		var count int64
+		s.must(rows.Scan(&month, &a, &b, &amount, &count))
+		group := map[string]*string{by[0]: a}
+		if len(by) > 1 {
+			group[by[1]] = b
+		}
+		text, _ := json.Marshal(group)
+		want = append(want, fmt.Sprint(month, " ", string(text), " ", amount, " ", count))
+	}
+	s.must(rows.Err())
+	q := series.Query{TenantID: tenant, Feature: "calls", From: may, To: may.AddDate(20, 0, 0), Granularity: series.Month, GroupBy: by, Limit: limit}
+	for _, b := range s.allBuckets(q) {
+		text, _ := json.Marshal(b.Group)
+		got = append(got, fmt.Sprint(b.Start.Format("2006-01"), " ", string(text), " ", b.Amount, " ", b.EventCount))
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) || len(want) < 2 {
+		s.Errorf("by %s, %d a page:\ngot  %q\nwant %q", by, limit, got, want)
+	}
+}
+
+// A page of months reads the hours of its groups, and not those of the others, however many there are.
+func TestPagesOfMonthsReadTheirGroupsOnly(t *testing.T) {
+	s := newSizeFixture(t)
+	s.declare("calls", time.Time{}, "region", "model")
+	const groups, hours, limit = 60, 31 * 24, 5
+	s.must(second(s.pool.Exec(context.Background(), writeGroups, s.tenant, may, groups, hours)))
+	s.endSessions()
+	for who, viewer := range s.viewers() { // without statistics of the table
+		q := series.Query{TenantID: s.tenant, Feature: "calls", From: may, To: may.AddDate(20, 0, 0), Granularity: series.Month, GroupBy: []string{"region"}, Limit: limit}
+		for page := range 3 {
+			// The hours of leastSummed groups, each in the index and in the table; then the list of groups.
+			s.atMost(2*16*hours+10*groups, fmt.Sprintf("page %d of a %s", page, who), func() {
+				got, err := s.reads.Read(t.Context(), viewer, q)
+				if err != nil || len(got.Data) != limit {
+					t.Fatalf("%d entries, %v", len(got.Data), err)
+				}
+				q.After = got.Next
+			})
+		}
+	}
+}
+
+// All pages of months together are the sums of all hours, by one key and by two, also of a feature with more groups
+// than a page lists.
+func TestMonthsAreTheSumsOfTheirHours(t *testing.T) {
+	s := newSizeFixture(t)
+	s.declare("calls", time.Time{}, "region", "model")
+	few, many := newID(), newID()
+	for _, w := range []struct {
+		tenant        uuid.UUID
+		at            time.Time
+		groups, hours int
+	}{{few, may.Add(740 * time.Hour), 30, 10}, {few, may.AddDate(0, 8, 3), 9, 5}, {few, may.AddDate(0, 9, 0).Add(-time.Hour), 12, 2}, {many, may, 2100, 2}} {
+		s.must(second(s.pool.Exec(context.Background(), writeGroups, w.tenant, w.at, w.groups, w.hours)))
+	}
+	for _, by := range [][]string{{"region"}, {"model"}, {"region", "model"}, {"model", "region"}} {
+		for _, limit := range []int{1, 7, 1000} {
+			s.checkMonths(few, limit, by...)
+		}
+		s.checkMonths(many, 1000, by...)
+	}
+}
