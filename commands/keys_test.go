@@ -41,8 +41,11 @@ func (tx *keyTx) SaveKey(k domain.APIKey, hash []byte) error {
 	return nil
 }
 
-// oldKey is a key of Alice, with a scope that new keys may not have.
-var oldKey = domain.APIKey{ID: uuid.UUID{1}, TenantID: activeTenant, Name: "old", Prefix: "mp_test_abcdefgh", Mode: "test", Scopes: []string{ScopeUsageRead, ScopeEntitlementsReserve},
+// goneScope is a scope of an earlier release, which new keys may not have.
+const goneScope = "usage:gone"
+
+// oldKey is a key of Alice, with such a scope.
+var oldKey = domain.APIKey{ID: uuid.UUID{1}, TenantID: activeTenant, Name: "old", Prefix: "mp_test_abcdefgh", Mode: "test", Scopes: []string{ScopeUsageRead, goneScope},
 	CreatedAt: noon.Add(-time.Hour), ExpiresAt: ptr(noon.Add(24 * time.Hour))}
 
 func newKeys() (*Catalogue, *keyTx) {
@@ -64,7 +67,7 @@ func TestBadKeysAreRefused(t *testing.T) {
 		"no scope":           {activeTenant, func(k *CreateKey) { k.Scopes = nil }, "scopes_invalid", "/scopes"},
 		"scope twice":        {activeTenant, func(k *CreateKey) { k.Scopes = []string{ScopeUsageRead, ScopeUsageRead} }, "scopes_invalid", "/scopes"},
 		"scope of operators": {activeTenant, func(k *CreateKey) { k.Scopes = []string{ScopeAdmin} }, "scopes_invalid", "/scopes"},
-		"inert scope":        {activeTenant, func(k *CreateKey) { k.Scopes = []string{ScopeUsageRead, ScopeEntitlementsReserve} }, "scopes_invalid", "/scopes"},
+		"unknown scope":      {activeTenant, func(k *CreateKey) { k.Scopes = []string{ScopeUsageRead, goneScope} }, "scopes_invalid", "/scopes"},
 		"scope of tenants":   {events.Platform, func(*CreateKey) {}, "scopes_invalid", "/scopes"},
 		"ends now":           {activeTenant, func(k *CreateKey) { k.ExpiresAt = ptr(clock()) }, "expires_at_invalid", "/expiresAt"},
 		"unknown tenant":     {uuid.New(), func(*CreateKey) {}, "tenant_not_found", ""},

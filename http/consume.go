@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/buffer"
 	"github.com/meterplex/meterplex/http/edge"
@@ -103,21 +105,42 @@ type newConsumption struct {
 }
 
 type newItem struct {
-	Feature string `json:"feature" pattern:"^[a-z][a-z0-9_.-]{0,63}$"`
-	newConsumption
+	Feature  string         `json:"feature" pattern:"^[a-z][a-z0-9_.-]{0,63}$"`
+	EventID  string         `json:"eventId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$" doc:"The idempotency key, unique among the tenant's events; compared byte for byte."`
+	Amount   int64          `json:"amount" minimum:"1" maximum:"9007199254740991" doc:"Digits only."`
+	Metadata map[string]any `json:"metadata,omitempty" doc:"At most 4 KiB in canonical form and 5 levels deep."`
 }
 
 type newConsumptions struct {
 	Items []newItem `json:"items" minItems:"1" maxItems:"20" nullable:"false"`
 }
 
+// consumption documents commands.Consumed, and consumptions the answer about several items.
+type consumption struct {
+	Allowed   bool            `json:"allowed" doc:"true: the amount is granted and recorded."`
+	Feature   string          `json:"feature"`
+	EventID   string          `json:"eventId"`
+	Amount    int64           `json:"amount"`
+	PeriodKey string          `json:"periodKey"`
+	Limit     *int64          `json:"limit" doc:"null: no limit."`
+	Used      *json.Number    `json:"used" nullable:"true" doc:"After this amount; null for METERED features, which have no account."`
+	Held      *json.Number    `json:"held" nullable:"true" doc:"Held by reservations; null for METERED features."`
+	Remaining *json.Number    `json:"remaining" nullable:"true" doc:"What was left of the limit then; null: no limit."`
+	ResetAt   *time.Time      `json:"resetAt" doc:"null where the period never resets."`
+	Position  events.Position `json:"position"`
+}
+
+type consumptions struct {
+	Data []consumption `json:"data" nullable:"false"`
+}
+
 func describeConsume(op *huma.Operation, types schemas) {
-	describeAsk(op, types, newConsumption{}, commands.Consumed{})
+	describeAsk(op, types, newConsumption{}, consumption{})
 	op.Parameters = append(op.Parameters, &huma.Param{Name: "feature", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}})
 }
 
 func describeConsumeTogether(op *huma.Operation, types schemas) {
-	describeAsk(op, types, newConsumptions{}, consumedTogether{})
+	describeAsk(op, types, newConsumptions{}, consumptions{})
 }
 
 func describeAsk(op *huma.Operation, types schemas, body, answer any) {

@@ -18,7 +18,7 @@ func TestAllowNamesEveryMethodInOneLine(t *testing.T) {
 	w := newTestService(t)
 	for path, want := range map[string]string{
 		"/api/v1/usage/events": "GET, HEAD, POST", "/api/v1/tenants/x": "GET, HEAD, PATCH", "/api/v1/plans/x": "GET, HEAD, PUT",
-		"/api/v1/tenants/x/api-keys/y": "DELETE", "/api/v1/entitlements/check": "POST", "/livez": "GET, HEAD",
+		"/api/v1/tenants/x/api-keys/y": "DELETE", "/api/v1/entitlements/check": "POST", "/api/v1/entitlements/consume": "POST", "/api/v1/entitlements/x/consume": "POST", "/livez": "GET, HEAD",
 	} {
 		got := w.do(call{method: "TRACE", path: path})
 		w.refused(got, 405, "method_not_allowed")
@@ -26,7 +26,7 @@ func TestAllowNamesEveryMethodInOneLine(t *testing.T) {
 			t.Errorf("%s: Allow is %q instead of %q", path, allow, want)
 		}
 	}
-	for _, asked := range []string{"OPTIONS * HTTP/1.1", "GET /api/v1/usages HTTP/1.1", "POST /api/v1/entitlements/api_calls/consume HTTP/1.1", "GET /console HTTP/1.1"} {
+	for _, asked := range []string{"OPTIONS * HTTP/1.1", "GET /api/v1/usages HTTP/1.1", "POST /api/v1/entitlements/api_calls/consumption HTTP/1.1", "GET /console HTTP/1.1"} {
 		got := w.raw("%s\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", asked)
 		if !strings.HasPrefix(got, "HTTP/1.1 404") || !strings.Contains(got, "X-Request-Id: ") || !strings.Contains(got, `"code":"not_found"`) {
 			t.Errorf("%s: %s", asked, got)

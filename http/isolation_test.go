@@ -101,6 +101,8 @@ func (m *isolationFixture) sample(r auth.Route) (call, bool) {
 	bodies := map[string]any{
 		"POST /usage/events":                                       batch(event("matrix", nil)),
 		"POST /entitlements/check":                                 `{"features":[{"feature":"api_calls"}]}`,
+		"POST /entitlements/{feature}/consume":                     `{"eventId":"matrix-one","amount":1}`,
+		"POST /entitlements/consume":                               `{"items":[{"feature":"api_calls","eventId":"matrix-item","amount":1}]}`,
 		"POST /dead-letters/{deadLetterId}/retry":                  `{"reason":"the feature is back"}`,
 		"POST /dead-letters/{deadLetterId}/discard":                `{"reason":"it was a test"}`,
 		"POST /dead-letters/bulk":                                  `{"action":"retry","filter":{"ids":["` + m.a.letterID + `"]},"dryRun":true}`,

@@ -25,7 +25,7 @@ func scopesOf(scopes []string) map[string]any {
 	meanings := map[string]string{
 		commands.ScopeUsageWrite: "Send usage events.", commands.ScopeUsageBackfill: "Send usage events of any age.",
 		commands.ScopeUsageRead: "Read usage, receipts and figures.", commands.ScopeEntitlementsRead: "Check entitlements.",
-		commands.ScopeEntitlementsReserve: "Reserve and consume; no operation of this version needs it.", commands.ScopeEventsRead: "Read the tenant's event log.",
+		commands.ScopeEntitlementsReserve: "Use amounts within limits (consume).", commands.ScopeEventsRead: "Read the tenant's event log.",
 		commands.ScopeAdmin:   "Catalogue, keys, operations and replays; includes billing and audit.",
 		commands.ScopeBilling: "Projections, rebuilds, dead letters and figures.", commands.ScopeAudit: "Read the log, dead letters and figures of any tenant.",
 	}

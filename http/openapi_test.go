@@ -69,6 +69,9 @@ func TestNullableMembersAreDescribed(t *testing.T) {
 		{"SubscriptionChange", `"enum":["ACTIVE","TRIALING","PAST_DUE","CANCELLED","EXPIRED",null]`},
 		{"NewVerify", `"repair":{"description":"Replace the live rows where they differ.","type":["boolean","null"]}`},
 		{"NewKey", `"name":{"description":"A name for people.","maxLength":200,"minLength":1,"type":"string"}`}, // required
+		{"Problem", `"required":["type","title","status","detail","instance","code","errors","traceId"]`},       // not the account of quota_exceeded
+		{"Consumption", `"used":{"description":"After this amount; null for METERED features, which have no account.","type":["integer","null"]}`},
+		{"NewItem", `"required":["feature","eventId","amount"]`},
 	} {
 		if got := string(d.Components.Schemas[c.schema]); !strings.Contains(got, c.want) {
 			t.Errorf("%s has no %s: %s", c.schema, c.want, got)

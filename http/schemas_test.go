@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,10 +26,17 @@ import (
 // and of every earlier vocabulary, as a consumer of the topics does.
 func TestTheSchemaURIOfEachEventLeadsToItsSchema(t *testing.T) {
 	w := newTestService(t)
+	newer := []events.Subject{events.UsageAdmitted} // than the first vocabulary
 	for _, v := range []string{events.FirstVocabulary, events.CurrentVocabulary().Hash()} {
 		vocabulary, _ := events.EmbeddedVocabulary(v)
 		for _, info := range events.Subjects() {
 			term, err := vocabulary.Term(info.Subject)
+			if v == events.FirstVocabulary && slices.Contains(newer, info.Subject) {
+				if err == nil {
+					t.Errorf("the first vocabulary has %s", info.Name())
+				}
+				continue
+			}
 			w.must(err)
 			path, _, _ := strings.Cut(term.SchemaURI, "#") // a client does not send the fragment
 			newest := w.do(call{method: "GET", path: path, key: bootstrap})

@@ -20,7 +20,7 @@ func accessRules() map[string]accessRule {
 	return map[string]accessRule{
 		"usage":         {auth.Either, "usage:read billing audit", "usage:write"},
 		"events":        {auth.Either, "events:read audit", ""},
-		"entitlements":  {auth.Tenant, "entitlements:read", "entitlements:read"}, // a check changes nothing
+		"entitlements":  {auth.Tenant, "entitlements:read", "entitlements:reserve"},
 		"dead-letters":  {auth.Operator, operators, "billing"},
 		"projections":   {auth.Operator, operators, "billing"},
 		"rebuilds":      {auth.Operator, operators, "billing"},
@@ -34,6 +34,9 @@ func accessRules() map[string]accessRule {
 		"system":        {auth.Operator, "billing audit admin", ""},
 	}
 }
+
+// postedReads are the routes that change nothing although their method is POST.
+func postedReads() []string { return []string{"entitlements/check"} }
 
 // TestP9_ScopesOfEveryRoute compares the route table with the duty of each noun. The other
 // tests derive the keys to refuse from the table, so they cannot find a superfluous scope
@@ -56,7 +59,7 @@ func TestP9_ScopesOfEveryRoute(t *testing.T) {
 		}
 		seen[noun] = true
 		who, scopes := is.who, is.reads
-		if route.Method != "GET" {
+		if route.Method != "GET" && !slices.Contains(postedReads(), path) {
 			scopes = is.changes
 			if who == auth.Either { // operators do not send usage
 				who = auth.Tenant

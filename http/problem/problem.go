@@ -36,11 +36,11 @@ type Problem struct {
 
 // Quota holds the members of the problem quota_exceeded.
 type Quota struct {
-	Limit     json.Number `json:"limit"`
-	Used      json.Number `json:"used"`
-	Held      json.Number `json:"held" doc:"Held by reservations."`
-	Remaining json.Number `json:"remaining"`
-	ResetAt   *time.Time  `json:"resetAt" doc:"null where the period never resets."`
+	Limit     json.Number `json:"limit" required:"false" doc:"Of quota_exceeded: the most that may be used in the period."`
+	Used      json.Number `json:"used" required:"false" doc:"Of quota_exceeded: the amount used in the period."`
+	Held      json.Number `json:"held" required:"false" doc:"Of quota_exceeded: the amount that reservations hold."`
+	Remaining json.Number `json:"remaining" required:"false" doc:"Of quota_exceeded: the most that can be granted now."`
+	ResetAt   *time.Time  `json:"resetAt" required:"false" doc:"Of quota_exceeded: the end of the period; null where it never resets."`
 }
 
 func quotaOf(q *domain.Quota) *Quota {
