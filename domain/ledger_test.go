@@ -1,0 +1,258 @@
+package domain
+
+import (
+	"maps"
+	"math/big"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+)
+
+var (
+	ledgerTenant = uuid.UUID{7}
+	ledgerTime   = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+)
+
+// granting returns the history of a tenant whose only subscription has the grants.
+func granting(grants ...Grant) History {
+	return History{{FromPosition: 1, Subscription: &Subscription{ID: uuid.UUID{1}, Status: SubscriptionActive, Entitlements: grants}}}
+}
+
+// quota returns a grant; of no limit if limit is negative.
+func quota(feature string, limit int64, behavior, reset string) Grant {
+	g := Grant{Entitlement: Entitlement{Feature: feature, LimitBehavior: behavior, ResetPeriod: reset}, Type: FeatureQuota}
+	if limit >= 0 {
+		g.Limit = &limit
+	}
+	return g
+}
+
+// featureOf returns a grant of another type.
+func featureOf(kind, feature string) Grant {
+	return Grant{Entitlement: Entitlement{Feature: feature, LimitBehavior: LimitHard, ResetPeriod: ResetMonthly}, Type: kind}
+}
+
+func ask(feature string, amount int64) LedgerRequest {
+	return LedgerRequest{TenantID: ledgerTenant, Feature: feature, Amount: amount}
+}
+
+// usedIn returns the used amount of an account of the ledger.
+func (l *Ledger) usedIn(feature, period string) string {
+	return l.account(AccountKey{ledgerTenant, feature, period}).Used.String()
+}
+
+// ledgerModel tries requests on a copy of the sums, and keeps the copy if all are granted.
+type ledgerModel struct {
+	codes      map[string]string   // of features that are always refused
+	limits     map[string]*big.Int // HARD limits by feature
+	used, held map[string]*big.Int // of QUOTA features
+}
+
+func (m *ledgerModel) decide(requests []LedgerRequest) (after []*big.Int, refused int, code string) {
+	sums := maps.Clone(m.used)
+	for i, r := range requests {
+		if code := m.codes[r.Feature]; code != "" {
+			return nil, i, code
+		}
+		sum, hasAccount := sums[r.Feature]
+		if !hasAccount {
+			after = append(after, nil)
+			continue
+		}
+		sum = new(big.Int).Add(sum, big.NewInt(r.Amount))
+		if limit := m.limits[r.Feature]; limit != nil && new(big.Int).Add(sum, m.held[r.Feature]).Cmp(limit) > 0 {
+			return nil, i, "quota_exceeded"
+		}
+		sums[r.Feature] = sum
+		after = append(after, sum)
+	}
+	m.used = sums
+	return after, -1, ""
+}
+
+// remaining returns the rest of a HARD limit, at least 0.
+func (m *ledgerModel) remaining(feature string) string {
+	left := new(big.Int).Sub(m.limits[feature], m.used[feature])
+	if left.Sub(left, m.held[feature]); left.Sign() < 0 {
+		return "0"
+	}
+	return left.String()
+}
+
+// drawSum draws a sum of an account: small, or past 64 bits.
+func drawSum(t *rapid.T, label string) *big.Int {
+	n := big.NewInt(rapid.Int64Range(0, 30).Draw(t, label))
+	if rapid.IntRange(0, 5).Draw(t, label+" is large") == 0 {
+		n.Add(n, new(big.Int).Lsh(big.NewInt(1), 70))
+	}
+	return n
+}
+
+func TestP7_TheLedgerDecidesAsItsModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		hard := rapid.OneOf(rapid.Int64Range(0, 40), rapid.Int64Range(MaxAmount-2, MaxAmount)).Draw(t, "limit")
+		h := granting(quota("hard", hard, LimitHard, ResetMonthly), quota("other", 20, LimitHard, ResetMonthly), quota("soft", 5, LimitSoft, ResetMonthly),
+			quota("open", -1, LimitHard, ResetMonthly), featureOf(FeatureMetered, "metered"), featureOf(FeatureBoolean, "flag"))
+		m := &ledgerModel{codes: map[string]string{"flag": "not_entitled", "nothing": "feature_not_found"},
+			limits: map[string]*big.Int{"hard": big.NewInt(hard), "other": big.NewInt(20)}, used: map[string]*big.Int{}, held: map[string]*big.Int{}}
+		l := NewLedger(ledgerTime)
+		for _, feature := range []string{"hard", "other", "soft", "open"} {
+			m.used[feature], m.held[feature] = drawSum(t, feature+" used"), drawSum(t, feature+" held")
+			a := new(Account)
+			a.Used.Set(m.used[feature])
+			a.Held.Set(m.held[feature])
+			l.Load(AccountKey{ledgerTenant, feature, "2026-05"}, a)
+		}
+		request := rapid.Custom(func(t *rapid.T) LedgerRequest {
+			feature := rapid.SampledFrom([]string{"hard", "hard", "hard", "other", "soft", "open", "metered", "flag", "nothing"}).Draw(t, "feature")
+			return ask(feature, rapid.OneOf(rapid.Int64Range(1, 12), rapid.Int64Range(MaxAmount-12, MaxAmount)).Draw(t, "amount"))
+		})
+		for range rapid.IntRange(1, 20).Draw(t, "groups") {
+			requests := rapid.SliceOfN(request, 1, 4).Draw(t, "requests")
+			want, refused, code := m.decide(requests)
+			granted, at, refusal := l.Decide(h, requests)
+			if at != refused || len(granted) != len(want) || (refusal == nil) != (code == "") || refusal != nil && refusal.Code != code {
+				t.Fatalf("%v: granted %v, refused %d %v; the model %v, %d %s", requests, granted, at, refusal, want, refused, code)
+			}
+			if code == "quota_exceeded" && refusal.Quota.Held.Cmp(m.held[requests[at].Feature]) != 0 {
+				t.Fatalf("the refusal has the account %+v", refusal.Quota)
+			}
+			if code == "quota_exceeded" && at == 0 && refusal.Quota.Remaining().String() != m.remaining(requests[0].Feature) {
+				t.Fatalf("%s remain instead of %s", refusal.Quota.Remaining(), m.remaining(requests[0].Feature))
+			}
+			for i, d := range granted {
+				if (d.Used == nil) != (want[i] == nil) || d.Used != nil && (d.Used.Cmp(want[i]) != 0 || d.Held.Cmp(m.held[requests[i].Feature]) != 0) {
+					t.Fatalf("%v is granted as %+v instead of %s", requests[i], d, want[i])
+				}
+			}
+			for feature, used := range m.used {
+				if got := l.usedIn(feature, "2026-05"); got != used.String() {
+					t.Fatalf("%s of %s are used instead of %s", got, feature, used)
+				}
+			}
+		}
+	})
+}
+
+// First fit, no running sum: a denied request takes nothing from the next one.
+func TestP7_ADeniedRequestTakesNothing(t *testing.T) {
+	h, l := granting(quota("calls", 10, LimitHard, ResetMonthly)), NewLedger(ledgerTime)
+	for _, c := range []struct {
+		amount  int64
+		granted bool
+		used    string
+	}{{6, true, "6"}, {5, false, "6"}, {3, true, "9"}, {1, true, "10"}, {1, false, "10"}} {
+		_, refused, refusal := l.Decide(h, []LedgerRequest{ask("calls", c.amount)})
+		if (refusal == nil) != c.granted || (refused == -1) != c.granted || l.usedIn("calls", "2026-05") != c.used {
+			t.Errorf("%d: %v, and %s are used", c.amount, refusal, l.usedIn("calls", "2026-05"))
+		}
+	}
+	_, at, refusal := l.Decide(h, []LedgerRequest{ask("calls", 1)})
+	if at != 0 || refusal.Pointer != "/amount" || refusal.Quota.PeriodKey != "2026-05" || refusal.Quota.Remaining().Sign() != 0 {
+		t.Errorf("%d %+v", at, refusal)
+	}
+}
+
+func TestP7_RequestsTogetherAreGrantedOrUndone(t *testing.T) {
+	h := granting(quota("calls", 10, LimitHard, ResetMonthly), quota("tokens", 100, LimitHard, ResetMonthly), featureOf(FeatureMetered, "bytes"))
+	l := NewLedger(ledgerTime)
+	for i, together := range [][]LedgerRequest{
+		{ask("calls", 4), ask("tokens", 90), ask("bytes", 5), ask("calls", 7)}, // the last one is above the limit with the first one
+		{ask("tokens", 90), ask("calls", 4), ask("calls", 4), ask("none", 1)},
+		{ask("calls", 11), ask("tokens", 1)},
+	} {
+		granted, refused, refusal := l.Decide(h, together)
+		if granted != nil || refused != []int{3, 3, 0}[i] || refusal == nil || l.usedIn("calls", "2026-05") != "0" || l.usedIn("tokens", "2026-05") != "0" {
+			t.Errorf("%v: %v %d %v; %s and %s are used", together, granted, refused, refusal, l.usedIn("calls", "2026-05"), l.usedIn("tokens", "2026-05"))
+		}
+	}
+	granted, _, refusal := l.Decide(h, []LedgerRequest{ask("calls", 4), ask("tokens", 90), ask("calls", 6)})
+	if refusal != nil || len(granted) != 3 || granted[0].Used.String() != "4" || granted[2].Used.String() != "10" {
+		t.Errorf("%v %v", granted, refusal)
+	}
+}
+
+// SOFT limits, METERED features and QUOTA features without a limit never deny, also far past 64 bits.
+func TestP7_OnlyHardLimitsDeny(t *testing.T) {
+	h := granting(quota("soft", 1, LimitSoft, ResetMonthly), quota("open", -1, LimitHard, ResetMonthly), featureOf(FeatureMetered, "metered"))
+	l := NewLedger(ledgerTime)
+	const times = 2100 // of 2^53 − 1 is above 2^63
+	for _, feature := range []string{"soft", "open", "metered"} {
+		var last Decision
+		for range times {
+			granted, _, refusal := l.Decide(h, []LedgerRequest{ask(feature, MaxAmount)})
+			if refusal != nil {
+				t.Fatal(feature, refusal)
+			}
+			last = granted[0]
+		}
+		want := new(big.Int).Mul(big.NewInt(MaxAmount), big.NewInt(times))
+		switch {
+		case feature == "metered":
+			if last.Used != nil || last.Held != nil {
+				t.Errorf("METERED has an account: %+v", last)
+			}
+		case last.Used.Cmp(want) != 0 || last.Used.IsInt64():
+			t.Errorf("%s of %s are used instead of %s", last.Used, feature, want)
+		}
+	}
+	if _, ok := l.Account(h, ask("metered", 1)); ok {
+		t.Error("a METERED feature needs an account")
+	}
+}
+
+func TestP7_RemainingIsNeverNegative(t *testing.T) {
+	for _, c := range []struct{ limit, used, held, want int64 }{
+		{10, 3, 4, 3}, {10, 6, 4, 0}, {10, 11, 0, 0}, {10, 0, 11, 0}, {0, 0, 0, 0}, {10, 1 << 62, 1 << 62, 0}, {MaxAmount, 0, 0, MaxAmount},
+	} {
+		if got := Remaining(big.NewInt(c.limit), big.NewInt(c.used), big.NewInt(c.held)); got.Int64() != c.want {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+}
+
+// A change of the plan, or of the limit, leaves the account as it is.
+func TestP7_AnAccountHoldsNoLimit(t *testing.T) {
+	l := NewLedger(ledgerTime)
+	soft, hard := granting(quota("calls", 5, LimitSoft, ResetMonthly)), granting(quota("calls", 10, LimitHard, ResetMonthly))
+	if _, _, refusal := l.Decide(soft, []LedgerRequest{ask("calls", 9)}); refusal != nil {
+		t.Fatal(refusal)
+	}
+	if _, _, refusal := l.Decide(hard, []LedgerRequest{ask("calls", 2)}); refusal == nil || refusal.Quota.Remaining().String() != "1" {
+		t.Errorf("the HARD limit does not know the usage before: %v", refusal)
+	}
+	lower := granting(quota("calls", 4, LimitHard, ResetMonthly))
+	if _, _, refusal := l.Decide(lower, []LedgerRequest{ask("calls", 1)}); refusal == nil || refusal.Quota.Remaining().Sign() != 0 {
+		t.Errorf("a lowered limit: %v", refusal)
+	}
+	annual := granting(quota("calls", 10, LimitHard, ResetAnnually)) // another reset period is another account
+	if granted, _, refusal := l.Decide(annual, []LedgerRequest{ask("calls", 10)}); refusal != nil || granted[0].PeriodKey != "2026" || l.usedIn("calls", "2026-05") != "9" {
+		t.Errorf("%v %v, and %s are used in May", granted, refusal, l.usedIn("calls", "2026-05"))
+	}
+}
+
+func TestP7_EachPeriodHasItsAccount(t *testing.T) {
+	last, first := time.Date(2026, 12, 31, 23, 59, 59, 999_999_000, time.UTC), time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, c := range []struct{ reset, before, after string }{
+		{ResetMonthly, "2026-12", "2027-01"}, {ResetAnnually, "2026", "2027"}, {ResetNever, PeriodLifetime, PeriodLifetime},
+	} {
+		h := granting(quota("calls", 1, LimitHard, c.reset))
+		for at, want := range map[time.Time]string{
+			last: c.before, last.Add(999 * time.Nanosecond): c.before, first: c.after,
+			first.In(time.FixedZone("", -5*3600)): c.after, last.In(time.FixedZone("", 5*3600)): c.before,
+		} {
+			l := NewLedger(at)
+			l.Load(AccountKey{ledgerTenant, "calls", c.before}, &Account{})
+			key, ok := l.Account(h, ask("calls", 1))
+			if !ok || key != (AccountKey{ledgerTenant, "calls", want}) || l.Has(key) != (want == c.before) {
+				t.Errorf("%s at %s: %+v, loaded %t", c.reset, at, key, l.Has(key))
+			}
+			granted, _, refusal := l.Decide(h, []LedgerRequest{ask("calls", 1)})
+			if refusal != nil || granted[0].PeriodKey != want || !granted[0].At.Equal(at) {
+				t.Errorf("%s at %s: %+v %v", c.reset, at, granted, refusal)
+			}
+		}
+	}
+}
