@@ -10,8 +10,9 @@ import (
 
 // EntitlementsCmd groups the entitlements commands.
 type EntitlementsCmd struct {
-	Check EntitlementsCheck `cmd:"" help:"May the key's tenant use so much of a feature? Exit code 0 yes, 1 no."`
-	List  EntitlementsList  `cmd:"" help:"List the features that the key's tenant may use."`
+	Check   EntitlementsCheck   `cmd:"" help:"May the key's tenant use so much of a feature? Exit code 0 yes, 1 no."`
+	Consume EntitlementsConsume `cmd:"" help:"Use an amount if the limit allows it. Exit code 0 granted and recorded, 1 refused."`
+	List    EntitlementsList    `cmd:"" help:"List the features that the key's tenant may use."`
 }
 
 // EntitlementsCheck checks one feature.

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,6 +28,13 @@ type Problem struct {
 		Detail  string `json:"detail"`
 	} `json:"errors"`
 
+	// The account of quota_exceeded.
+	Limit     json.Number `json:"limit"`
+	Used      json.Number `json:"used"`
+	Held      json.Number `json:"held"`
+	Remaining json.Number `json:"remaining"`
+	ResetAt   string      `json:"resetAt"` // "" if the period never ends
+
 	retryAfter time.Duration
 }
 
@@ -51,6 +59,9 @@ func (p *Problem) Error() string {
 			continue
 		}
 		fmt.Fprintf(&b, "\n  %s: %s: %s", output.Printable(e.Pointer), output.Printable(e.Code), output.Printable(e.Detail))
+	}
+	if p.Remaining != "" {
+		fmt.Fprintf(&b, "\n  remaining %s, limit %s, used %s, held %s, resetAt %s", p.Remaining, p.Limit, p.Used, p.Held, output.Printable(cmp.Or(p.ResetAt, "never")))
 	}
 	if hint := p.hint(); hint != "" {
 		b.WriteString("\n  hint: " + hint)
