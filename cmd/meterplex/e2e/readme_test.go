@@ -62,6 +62,17 @@ func TestReadmeTranscript(t *testing.T) {
 	w.runTranscript(at, t.TempDir(), steps)
 }
 
+func TestLimitsTranscript(t *testing.T) {
+	t.Parallel()
+	w := newDeployment(t)
+	at := w.serve("")
+	steps := transcript(t, "docs/limits.md", "")
+	if len(steps) < 8 {
+		t.Fatalf("only %d commands are in docs/limits.md", len(steps))
+	}
+	w.runTranscript(at, t.TempDir(), steps)
+}
+
 // runTranscript runs a transcript in a folder, in one shell, and compares its output.
 func (w *deployment) runTranscript(at *instance, dir string, steps []step, env ...string) {
 	w.t.Helper()
