@@ -5,32 +5,27 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
 	"github.com/meterplex/meterplex/cmd/planted/overlay"
 )
 
-// faulty builds the service with kill points, an adjustable clock and a broker address that a
-// proxy can replace. All are inactive until environment variables enable them. The overlay of
+// faulty builds the service with kill points, an adjustable clock, a broker address that a
+// proxy can replace, and the changes of a later release. All are inactive until environment
+// variables enable them: one build for each would compile most packages again. The overlay of
 // a planted bug is applied first, so this binary contains the bug, too.
-var faulty = sync.OnceValues(func() (string, error) { return edited("faulty", faultyEdits()) })
-
-func faultyEdits() []overlay.Edit {
-	return append(append(killPoints(), wrongClock()...), proxiedBroker()...)
-}
-
-// edited builds the service with edits, in a folder of the given name.
-func edited(name string, edits []overlay.Edit) (string, error) {
+var faulty = sync.OnceValues(func() (string, error) {
 	root, err := filepath.Abs("../../..")
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(binaryDir(), name)
+	dir := filepath.Join(binaryDir(), "faulty")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("build the service, %s: %w", name, err)
+		return "", fmt.Errorf("build the faulty service: %w", err)
 	}
-	description, err := overlay.WriteOver(dir, root, os.Getenv("METERPLEX_TEST_OVERLAY"), edits)
+	description, err := overlay.WriteOver(dir, root, os.Getenv("METERPLEX_TEST_OVERLAY"), faultyEdits())
 	if err != nil {
 		return "", err
 	}
@@ -38,9 +33,14 @@ func edited(name string, edits []overlay.Edit) (string, error) {
 	build := exec.Command("go", "build", "-ldflags=-w", "-overlay", description, "-o", path, "./cmd/meterplex")
 	build.Dir, build.Env = root, buildEnv()
 	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the service, %s: %w\n%s", name, err, out)
+		return "", fmt.Errorf("build the faulty service: %w\n%s", err, out)
 	}
 	return path, nil
+})
+
+func faultyEdits() []overlay.Edit {
+	return slices.Concat([]overlay.Edit{{File: "events/fault/fault.go", New: faultFile}},
+		killPoints(), wrongClock(), proxiedBroker(), nextRelease(), nextVocabulary())
 }
 
 // faultFile is a separate package, which all other packages may import.
@@ -97,6 +97,14 @@ func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	}
 	return (&net.Dialer{Timeout: 3 * time.Second}).DialContext(ctx, network, address)
 }
+
+// Of returns the service's own value, or the next release's if an environment variable is set.
+func Of[T any](variable string, own, next T) T {
+	if os.Getenv(variable) != "" {
+		return next
+	}
+	return own
+}
 `
 
 // killPoint is a call to insert before a text in a file.
@@ -151,7 +159,7 @@ func killPoints() (edits []overlay.Edit) {
 		edits = append(edits, overlay.Edit{File: d.file, Old: d.at, New: d.call + "\n" + d.at})
 	}
 	const piece = "\t\tif err := to.SendUnbufferedEncodedCopyData(piece); err != nil || rows.done {\n"
-	return append(edits, overlay.Edit{File: "events/fault/fault.go", New: faultFile}, overlay.Edit{File: finish, Old: piece,
+	return append(edits, overlay.Edit{File: finish, Old: piece,
 		New: "\t\terr := to.SendUnbufferedEncodedCopyData(piece)\n\t\tif err == nil && !rows.done { fault.Die(\"large: between two pieces of the COPY\") }\n\t\tif err != nil || rows.done {\n"})
 }
 

@@ -14,16 +14,21 @@ import (
 	"github.com/meterplex/meterplex/cmd/planted/overlay"
 )
 
-// nextRelease is the service with the changes of a release that only adds: columns on the
+// asNextRelease gives the faulty binary the changes of a release that only adds: columns on the
 // log, its heads and the figures, an index, and a version of a fold.
-var nextRelease = sync.OnceValues(func() (string, error) { return edited("next", nextEdits()) })
+const asNextRelease = "METERPLEX_FAULT_RELEASE=next"
 
-func nextEdits() []overlay.Edit {
-	const v2 = `"usage_aggregates/v2"`
+func nextRelease() []overlay.Edit {
+	const models, ours = "projections/models/models.go", "projections.Versions[usage.Fold]{{Name: usage.V1, Fold: usage.FoldV1}}"
+	const next = `fault.Of("METERPLEX_FAULT_RELEASE", ` + ours + `, projections.Versions[usage.Fold]{{Name: usage.V1, Fold: usage.FoldV1}, {Name: "usage_aggregates/v2", Fold: usage.FoldV1}})`
+	const files, embedded = "migrations/migrations.go", "//go:embed *.sql\nvar FS embed.FS\n"
 	return []overlay.Edit{
 		{File: "migrations/9001_next_columns.sql", New: nextColumns},
 		{File: "migrations/9002_next_index.sql", New: nextIndex},
-		{File: "projections/models/models.go", Old: "{{Name: usage.V1, Fold: usage.FoldV1}}", New: "{{Name: usage.V1, Fold: usage.FoldV1}, {Name: " + v2 + ", Fold: usage.FoldV1}}"},
+		{File: files, Old: "import \"embed\"\n", New: "import (\n\t\"embed\"\n\n\t\"github.com/meterplex/meterplex/events/fault\"\n)\n"},
+		{File: files, Old: embedded, New: "//go:embed 0*.sql\nvar own embed.FS\n\n//go:embed *.sql\nvar next embed.FS\n\nvar FS = fault.Of(\"METERPLEX_FAULT_RELEASE\", own, next)\n"},
+		{File: models, Old: ours, New: next},
+		{File: models, Old: "import (\n", New: "import (\n\t\"github.com/meterplex/meterplex/events/fault\"\n"},
 	}
 }
 
@@ -81,12 +86,12 @@ type job struct {
 
 func (w *deployment) migrate() *job {
 	w.t.Helper()
-	path, err := nextRelease()
+	path, err := faulty()
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	j := &job{t: w.t, cmd: exec.Command(path, "migrate"), ended: make(chan struct{})}
-	j.cmd.Env = []string{"HOME=" + w.t.TempDir(), "DATABASE_URL=" + w.db, "METERPLEX_PIPE=" + w.pipe}
+	j.cmd.Env = []string{"HOME=" + w.t.TempDir(), "DATABASE_URL=" + w.db, "METERPLEX_PIPE=" + w.pipe, asNextRelease}
 	j.cmd.Stdout, j.cmd.Stderr, j.cmd.SysProcAttr = &j.output, &j.output, childAttributes()
 	if err := j.cmd.Start(); err != nil {
 		w.t.Fatal(err)

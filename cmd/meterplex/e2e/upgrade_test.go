@@ -27,14 +27,14 @@ type upgrade struct {
 // requires the next. Each acknowledged event is counted once.
 func TestP2_OldAndNewBinaryTogetherAcrossAMigration(t *testing.T) {
 	t.Parallel()
-	if _, err := nextRelease(); err != nil { // built before the load: under load it takes longer
+	if _, err := faulty(); err != nil { // built before the load: under load it takes longer
 		t.Fatal(err)
 	}
 	w := newDeployment(t)
 	u := &upgrade{deployment: w, front: &loadBalancer{}}
 	u.a, u.b = w.serve(""), w.serve("")
-	u.c, u.d = w.prepare(""), w.prepare("")
-	u.c.build, u.d.build = nextRelease, nextRelease
+	u.c, u.d = w.prepare("", asNextRelease), w.prepare("", asNextRelease)
+	u.c.build, u.d.build = faulty, faulty
 	w.catalogue(u.a)
 	u.tenants = w.createTenants(u.a, 24)
 	u.serveFrom(u.a, u.b)

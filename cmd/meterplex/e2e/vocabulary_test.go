@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,18 +16,50 @@ import (
 	"github.com/meterplex/meterplex/cmd/planted/overlay"
 )
 
-// nextVocabulary is the service with one more member in some schemas and a changed
+// withNextVocabulary gives the faulty binary one more member in some schemas and a changed
 // retention class, as in a later release.
-var nextVocabulary = sync.OnceValues(func() (string, error) {
-	var edits []overlay.Edit
-	for _, subject := range []string{"usage.event.recorded", "usage.event.validated", "usage.event.rejected", "catalogue.tenant.created", "catalogue.api_key.created"} {
-		edits = append(edits, overlay.Edit{File: "events/schemas/meterplex." + subject + ".v1.json",
-			Old: `"properties": {`, New: `"properties": { "note": {"type": "string"},`})
+const withNextVocabulary = "METERPLEX_FAULT_VOCABULARY=next"
+
+func nextVocabulary() []overlay.Edit {
+	const schema, subject = "events/schema.go", "events/subject.go"
+	const path, read = `"schemas/" + info.Name() + ".json"`, "\ttext, err := schemaFiles.ReadFile(path)\n"
+	const class = `{UsageConflicted, "meterplex.usage.event.conflicted", 1, TopicUsageDeadLetter, `
+	const imported = "\t\"github.com/meterplex/meterplex/events/fault\"\n"
+	return []overlay.Edit{
+		{File: "events/fault/schema.go", New: nextSchemas},
+		{File: schema, Old: "import (\n", New: "import (\n" + imported},
+		{File: schema, Old: "\treturn schemaFiles.ReadFile(" + path + ")\n", New: "\treturn fault.Schema(schemaFiles.ReadFile, " + path + ")\n"},
+		{File: schema, Old: read, New: strings.Replace(read, "schemaFiles.ReadFile(", "fault.Schema(schemaFiles.ReadFile, ", 1)},
+		{File: subject, Old: "import (\n", New: "import (\n" + imported},
+		{File: subject, Old: class + `"cold"`, New: class + `fault.Of("METERPLEX_FAULT_VOCABULARY", "cold", "warm")`},
 	}
-	return edited("vocabulary", append(edits, overlay.Edit{File: "events/subject.go",
-		Old: `{UsageConflicted, "meterplex.usage.event.conflicted", 1, TopicUsageDeadLetter, "cold"`,
-		New: `{UsageConflicted, "meterplex.usage.event.conflicted", 1, TopicUsageDeadLetter, "warm"`}))
-})
+}
+
+const nextSchemas = `package fault
+
+import (
+	"os"
+	"strings"
+)
+
+// Schema reads a schema; the next vocabulary has one more member in some.
+func Schema(read func(path string) ([]byte, error), path string) ([]byte, error) {
+	text, err := read(path)
+	if err != nil || os.Getenv("METERPLEX_FAULT_VOCABULARY") == "" {
+		return text, err
+	}
+	for _, subject := range []string{"usage.event.recorded", "usage.event.validated", "usage.event.rejected", "catalogue.tenant.created", "catalogue.api_key.created"} {
+		if path == "schemas/meterplex." + subject + ".v1.json" {
+			before, after, found := strings.Cut(string(text), "\"properties\": {")
+			if !found || strings.Contains(after, "\"properties\": {") {
+				panic(path + " has not exactly one place for a member")
+			}
+			return []byte(before + "\"properties\": { \"note\": {\"type\": \"string\"}," + after), nil
+		}
+	}
+	return text, nil
+}
+`
 
 // publication returns the partition, key, headers and value of each record on the topics,
 // by topic and position. Repetitions must be equal.
@@ -109,7 +140,7 @@ func countContaining(records map[topicPosition]string, text string) (n int) {
 // whose vocabulary it reads from the database.
 func TestP2_EveryReleasePublishesTheSameBytes(t *testing.T) {
 	t.Parallel()
-	if _, err := nextVocabulary(); err != nil {
+	if _, err := faulty(); err != nil {
 		t.Fatal(err)
 	}
 	w := newDeployment(t)
@@ -125,8 +156,8 @@ func TestP2_EveryReleasePublishesTheSameBytes(t *testing.T) {
 	first := w.publication()
 	w.checkResidencies(first, tenants)
 
-	next := w.prepare("", region)
-	next.build = nextVocabulary
+	next := w.prepare("", region, withNextVocabulary)
+	next.build = faulty
 	next.start()
 	again := w.publishAgain(next)
 	w.checkSameRecords("published by the next release", first, again)
