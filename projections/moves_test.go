@@ -1,4 +1,4 @@
-package projections
+package projections_test
 
 import (
 	"context"
@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
 )
 
 func TestWaitingEndsWithTheMove(t *testing.T) {
-	var m Moves
+	var m projections.Moves
 	to := func(position int64) []events.Position { return []events.Position{{Partition: 3, Number: position}} }
 	m.Move(events.GroupValidator, to(7))
 	began := time.Now()
@@ -32,9 +33,9 @@ func TestWaitingEndsWithTheMove(t *testing.T) {
 // TestWaitingNeverSpins: moves of this process may be ahead of the caller's read,
 // forever if a database was restored.
 func TestWaitingNeverSpins(t *testing.T) {
-	var m, none = &Moves{}, (*Moves)(nil)
+	var m, none = &projections.Moves{}, (*projections.Moves)(nil)
 	m.Move(events.GroupValidator, []events.Position{{Partition: 3, Number: 100}})
-	for name, m := range map[string]*Moves{"ahead": m, "none": none} {
+	for name, m := range map[string]*projections.Moves{"ahead": m, "none": none} {
 		began := time.Now()
 		if err := m.Wait(t.Context(), events.GroupValidator, 3, 9, 20*time.Millisecond, time.Hour); err != nil {
 			t.Fatal(err)

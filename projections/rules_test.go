@@ -1,4 +1,4 @@
-package projections
+package projections_test
 
 import (
 	"errors"
@@ -10,10 +10,12 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
 )
 
 func TestReasonsAreBoundedText(t *testing.T) {
-	long := Bounded(strings.Repeat("é", 400) + "\x00")
+	const maxReason = 500
+	long := projections.Bounded(strings.Repeat("é", 400) + "\x00")
 	if len(long) > maxReason || strings.ContainsRune(long, '\x00') || strings.ContainsRune(long, '\uFFFD') {
 		t.Errorf("%d bytes: %q", len(long), long)
 	}
@@ -23,8 +25,8 @@ func TestReasonsAreBoundedText(t *testing.T) {
 func TestFollowUpsKeepTheResidencyOfTheirCause(t *testing.T) {
 	cause := events.Envelope{TenantID: uuid.UUID{2}, Residency: "eu-central-1"}
 	for _, p := range []events.Pending{
-		FollowUp(&cause, uuid.UUID{3}, events.UsageValidated, &events.Validated{}, "a consumer"),
-		Closing(&cause, uuid.UUID{4}, events.Closed{}, "a consumer"),
+		projections.FollowUp(&cause, uuid.UUID{3}, events.UsageValidated, &events.Validated{}, "a consumer"),
+		projections.Closing(&cause, uuid.UUID{4}, events.Closed{}, "a consumer"),
 	} {
 		if p.Residency != cause.Residency {
 			t.Errorf("%+v", p)
@@ -35,15 +37,15 @@ func TestFollowUpsKeepTheResidencyOfTheirCause(t *testing.T) {
 func TestTryKeepsTheCodeOfARefusal(t *testing.T) {
 	e := events.Envelope{EventID: uuid.UUID{7}}
 	for want, fold := range map[string]func() error{
-		"sour":           func() error { return fmt.Errorf("fold: %w", &domain.Error{Code: "sour", Message: "m"}) },
-		CodeFoldFailed:   func() error { return errors.New("x") },
-		CodeFoldPanicked: func() error { var list []int; _ = list[len(e.DedupeKey)]; return nil },
+		"sour":                       func() error { return fmt.Errorf("fold: %w", &domain.Error{Code: "sour", Message: "m"}) },
+		projections.CodeFoldFailed:   func() error { return errors.New("x") },
+		projections.CodeFoldPanicked: func() error { var list []int; _ = list[len(e.DedupeKey)]; return nil },
 	} {
-		if f := Try(e, fold); f == nil || f.Code != want || f.Event.EventID != e.EventID || f.Reason == "" {
+		if f := projections.Try(e, fold); f == nil || f.Code != want || f.Event.EventID != e.EventID || f.Reason == "" {
 			t.Errorf("%s: %+v", want, f)
 		}
 	}
-	if Try(e, func() error { return nil }) != nil {
+	if projections.Try(e, func() error { return nil }) != nil {
 		t.Error("a fold that succeeds has failed")
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/entitlements"
 	"github.com/meterplex/meterplex/projections/models"
@@ -81,6 +82,7 @@ func (s *pipelineFixture) withholdLast(tenant uuid.UUID) {
 // P4: once each dead letter has ended, the usage that a check sees equals the figures, whatever failed, was withheld,
 // retried or discarded; live, and after a rebuild.
 func TestP4_UsedEqualsTheFiguresAfterDiscards(t *testing.T) {
+	localtest.FewChecks(t, 40)
 	s := newRetryFixture(t)
 	broken, _ := s.aggregator(poisonedHandler{&usage.Handler{Folds: models.DefaultFolds().Usage, NewID: newID}})
 	rapid.Check(t, func(rt *rapid.T) {

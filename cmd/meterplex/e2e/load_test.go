@@ -33,7 +33,7 @@ func busyTraffic() mix {
 // lightTraffic is for long faults: few enough requests to leave processor time to the restarts, and few
 // enough events for a fast check afterwards.
 func lightTraffic() mix {
-	return mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 12, pause: 200 * time.Millisecond}
+	return mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 24, pause: 400 * time.Millisecond}
 }
 
 // startLoad starts n clients for each tenant; to returns the URL for each client.
