@@ -91,6 +91,7 @@ func transcriptTests() map[string]struct{ test, reason string } {
 		"docs/series.md $ meterplex features put":          here,
 		"docs/rebuilds.md $ meterplex projections verify":  here,
 		"docs/verify.md $ export":                          here,
+		"docs/limits.md $ meterplex features put":          {test: "TestLimitsTranscript"},
 		"docs/rebuilds.md $ meterplex projections rebuild": fixed,
 		"docs/rebuilds.md $ meterplex projections diff":    fixed,
 		"docs/rebuilds.md $ meterplex projections events":  fixed,
