@@ -285,3 +285,37 @@ func TestP7_AChangeHoldsAtOnceForConsumptions(t *testing.T) {
 	w.want(200, call{"PATCH", subscription, bootstrap, nil, `{"status":"CANCELLED"}`})
 	w.refused(other.do(consuming(a.key, "api_calls", "last", 1)), 409, "no_active_subscription")
 }
+
+func TestAccountsAreListedBesideTheirLimit(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a, b := w.newAccount("A"), w.newAccount("B")
+	at := w.want(200, consuming(a.key, "api_calls", "1", 7))["position"]
+	w.want(200, consuming(b.key, "api_calls", "1", 9))
+	w.want(200, consuming(a.key, "storage", "2", 5)) // METERED: no account
+	path := "/api/v1/quota/accounts?tenantId=" + a.id
+	got := w.want(200, call{method: "GET", path: path, key: bootstrap})
+	list := got["data"].([]any)
+	if len(list) != 1 || got["nextCursor"] != nil {
+		t.Fatalf("%v", got)
+	}
+	first := list[0].(map[string]any)
+	if fmt.Sprint(first["tenantId"], " ", first["feature"], " ", first["used"], " ", first["held"], " ", first["limit"], " ", first["limitBehavior"]) != a.id+" api_calls 7 0 1000 HARD" {
+		t.Errorf("%v", first)
+	}
+	if head := fmt.Sprint(got["headPosition"]); head == fmt.Sprint(at) || !strings.HasPrefix(head, strings.Split(fmt.Sprint(at), "-")[0]+"-") {
+		t.Errorf("the head is %s, the consumption before the last is at %s", head, at)
+	}
+	if list := w.want(200, call{method: "GET", path: path + "&feature=storage", key: bootstrap})["data"].([]any); len(list) != 0 {
+		t.Errorf("%v", list)
+	}
+	w.ingest(a, batch(event("old", map[string]any{"timestamp": "2026-01-01T00:00:00Z"})))
+	w.fold()
+	one := w.want(200, call{method: "GET", path: path + "&limit=1", key: bootstrap})
+	two := w.want(200, call{method: "GET", path: path + "&limit=1&cursor=" + fmt.Sprint(one["nextCursor"]), key: bootstrap})
+	if periods := fmt.Sprint(one["data"].([]any)[0].(map[string]any)["periodKey"], two["data"].([]any)[0].(map[string]any)["periodKey"]); !strings.HasPrefix(periods, "2026-01") || two["nextCursor"] != nil {
+		t.Errorf("%v, then %v", one, two)
+	}
+	w.refused(w.do(call{method: "GET", path: "/api/v1/quota/accounts", key: bootstrap}), 400, "parameter_missing")
+	w.refused(w.do(call{method: "GET", path: path, key: a.key}), 403, "forbidden")
+}

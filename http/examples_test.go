@@ -96,7 +96,7 @@ var (
 // Operations that are sent before and after the others, which are sent by name.
 var (
 	firstExamples = []string{"ingestUsage", "getOutbox"}
-	lastExamples  = []string{"consume", "consumeTogether", "discardDeadLetter", "retryDeadLetter", "promoteRebuild", "rollBackRebuild", "abandonRebuild", "changeSubscription", "revokeKey", "revokeOperatorKey"}
+	lastExamples  = []string{"consume", "consumeTogether", "listAccounts", "discardDeadLetter", "retryDeadLetter", "promoteRebuild", "rollBackRebuild", "abandonRebuild", "changeSubscription", "revokeKey", "revokeOperatorKey"}
 )
 
 // before prepares an operation.

@@ -138,6 +138,9 @@ func (m *isolationFixture) sample(r auth.Route) (call, bool) {
 	if name == "GET /rebuilds/{rebuildId}/diff/events" {
 		path += "?tenantId=" + m.a.id + "&feature=api_calls&periodKey=2026-05"
 	}
+	if name == "GET /quota/accounts" {
+		path += "?tenantId=" + m.a.id
+	}
 	path += queries[name]
 	return call{method: r.Method, path: path, body: body}, known
 }

@@ -140,6 +140,7 @@ func (t *site) operations() {
 	t.eventOperations(t)
 	t.entitlementOperations(t)
 	t.consumeOperations(t)
+	t.accountOperations(t)
 	t.tenantOperations(t)
 	t.keyOperations(t)
 	t.featureOperations(t)

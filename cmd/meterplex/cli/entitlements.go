@@ -10,9 +10,10 @@ import (
 
 // EntitlementsCmd groups the entitlements commands.
 type EntitlementsCmd struct {
-	Check   EntitlementsCheck   `cmd:"" help:"May the key's tenant use so much of a feature? Exit code 0 yes, 1 no."`
-	Consume EntitlementsConsume `cmd:"" help:"Use an amount if the limit allows it. Exit code 0 granted and recorded, 1 refused."`
-	List    EntitlementsList    `cmd:"" help:"List the features that the key's tenant may use."`
+	Accounts EntitlementsAccounts `cmd:"" help:"List what a tenant has used of its QUOTA features, by period, beside its limits (needs an operator's key)."`
+	Check    EntitlementsCheck    `cmd:"" help:"May the key's tenant use so much of a feature? Exit code 0 yes, 1 no."`
+	Consume  EntitlementsConsume  `cmd:"" help:"Use an amount if the limit allows it. Exit code 0 granted and recorded, 1 refused."`
+	List     EntitlementsList     `cmd:"" help:"List the features that the key's tenant may use."`
 }
 
 // EntitlementsCheck checks one feature.
@@ -51,4 +52,23 @@ type EntitlementsList struct{ Fresh }
 // Run prints the rows.
 func (c *EntitlementsList) Run(a *app) error {
 	return c.figures(a, "/entitlements", nil, "feature", "type", "allowed", "limit", "used", "held", "remaining", "limitBehavior", "resetAt")
+}
+
+// EntitlementsAccounts lists the accounts of a tenant.
+type EntitlementsAccounts struct {
+	TenantID string `required:"" placeholder:"ID" aliases:"tenant" help:"The tenant."`
+	Feature  string `placeholder:"KEY" help:"Of one feature."`
+	Period   string `placeholder:"PERIOD" help:"Of one period: 2026-05, 2026 or lifetime."`
+	Limit
+}
+
+// Run prints the rows.
+func (c *EntitlementsAccounts) Run(a *app) error {
+	query := url.Values{"tenantId": {c.TenantID}}
+	for name, value := range map[string]string{"feature": c.Feature, "periodKey": c.Period} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	return a.list("/quota/accounts", query, c.Limit.Limit, "feature", "periodKey", "used", "held", "limit", "limitBehavior")
 }

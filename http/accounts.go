@@ -1,0 +1,60 @@
+package http
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/problem"
+	"github.com/meterplex/meterplex/projections/entitlements"
+)
+
+func (s *service) accountOperations(t *site) {
+	serve(t, operation{method: http.MethodGet, path: prefix + "/quota/accounts", who: auth.Operator, scopes: []string{commands.ScopeBilling, commands.ScopeAudit}, id: "listAccounts", tag: "Entitlements",
+		summary:     "List the accounts behind limits",
+		description: "What a tenant has used of its QUOTA features, by period, beside the limit of its present subscription. The accounts of a page and headPosition are of one snapshot.",
+		problems:    []int{http.StatusNotFound}}, s.accounts)
+}
+
+type accountsRequest struct {
+	TenantID  string `query:"tenantId" format:"uuid" doc:"The tenant whose accounts are listed; required."`
+	Feature   string `query:"feature" doc:"Accounts of this feature."`
+	PeriodKey string `query:"periodKey" doc:"Accounts of this period, e.g. 2026-05, 2026 or lifetime."`
+	Paging
+}
+
+type accountsAnswer struct {
+	Body struct {
+		Data         []entitlements.Account `json:"data" nullable:"false"`
+		HeadPosition events.Position        `json:"headPosition" doc:"Last position of the tenant's log partition: the accounts count every event up to it."`
+		NextCursor   *string                `json:"nextCursor" doc:"null on the last page."`
+	} `nameHint:"Accounts"`
+}
+
+func (s *service) accounts(ctx context.Context, in *accountsRequest) (*accountsAnswer, error) {
+	l := list{"accounts", in.TenantID, in.Feature, in.PeriodKey}
+	_, after, err := l.open(in.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	if in.TenantID == "" {
+		return nil, problem.New("parameter_missing", "Name the tenant by tenantId")
+	}
+	tenant, err := s.knownTenant(ctx, in.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	ask := entitlements.AccountQuery{TenantID: tenant.ID, Feature: in.Feature, PeriodKey: in.PeriodKey, Limit: in.Limit + 1}
+	ask.AfterFeature, ask.AfterPeriod, _ = strings.Cut(after, "/") // no feature has a slash
+	found, head, err := s.Reads.Entitlements.Accounts(ctx, ask)
+	if err != nil {
+		return nil, err
+	}
+	page := cut(l, found, in.Limit, func(a *entitlements.Account) string { return a.Feature + "/" + a.PeriodKey })
+	answer := &accountsAnswer{}
+	answer.Body.Data, answer.Body.HeadPosition, answer.Body.NextCursor = page.Data, head, page.NextCursor
+	return answer, nil
+}
