@@ -44,7 +44,7 @@ func (f *letterStates) add(x *pass, r *row, s *content, err error) {
 		id = r.id
 	}
 	switch r.subject {
-	case recorded:
+	case recorded, admitted:
 		f.counts.accepted++
 		return
 	case validated:

@@ -136,6 +136,8 @@ func (x *pass) compareConflicts(ctx context.Context, tx pgx.Tx) error {
 			if payload, err := r.payload(); err == nil && r.subject == recorded {
 				sum := sha256.Sum256(payload)
 				first[r.position] = hex.EncodeToString(sum[:])
+			} else if r.subject == admitted && len(r.hash) > 1 { // hashSent has compared it
+				first[r.position] = hex.EncodeToString(r.hash[1:])
 			}
 		}
 		if err := rows.Err(); err != nil {
