@@ -51,8 +51,8 @@ func (c *Quotas) Admit(by Caller) error { return c.Log.Admit(by.TenantID) }
 
 // Consume records all consumptions of a tenant, or none. Refusals are those of domain.Ledger, and payload_conflict; their
 // pointer begins with at(i) for the consumption at fault. After ErrUnavailable the outcome is unknown: the same
-// request again gets the outcome.
-func (c *Quotas) Consume(ctx context.Context, by Caller, list []domain.Consumption, at func(i int) string) ([]Consumed, error) {
+// request again gets the outcome. known is how many were recorded before.
+func (c *Quotas) Consume(ctx context.Context, by Caller, list []domain.Consumption, at func(i int) string) (answers []Consumed, known int, err error) {
 	submitted := make([]Submitted, len(list))
 	now := c.Now()
 	by.Actor = by.actor()
@@ -62,32 +62,33 @@ func (c *Quotas) Consume(ctx context.Context, by Caller, list []domain.Consumpti
 	submitted[0].Ask.Together = len(list)
 	places, err := c.Log.Submit(ctx, by.TenantID, submitted)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	for i := range places {
 		if refusal := refusalOf(&places[i]); refusal != nil {
 			placed := *refusal
 			placed.Pointer = pointerAt(at(i), refusal.Pointer, len(list) > 1)
-			return nil, &placed
+			return nil, 0, &placed
 		}
 	}
-	answers := make([]Consumed, len(list))
+	answers = make([]Consumed, len(list))
 	for i := range places {
 		payload := submitted[i].Payload
 		switch places[i].Status {
 		case Appended:
 		case Duplicate:
+			known++
 			if payload, err = c.payload(ctx, by.TenantID, places[i].Position); err != nil {
-				return nil, err
+				return nil, 0, err
 			}
 		default:
-			return nil, fmt.Errorf("%w: the log gave no verdict", ErrUnavailable)
+			return nil, 0, fmt.Errorf("%w: the log gave no verdict", ErrUnavailable)
 		}
 		if answers[i], err = consumed(payload, places[i].Position); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 	}
-	return answers, nil
+	return answers, known, nil
 }
 
 // refusalOf returns why an ask was not granted, nil if it was, or if another one was refused.

@@ -74,7 +74,7 @@ func consumptionOf(id string) domain.Consumption {
 
 func TestAConsumptionIsRecordedByItsDecision(t *testing.T) {
 	l := &quotaLog{decision: granted()}
-	_, err := newQuotas(l).Consume(t.Context(), consumer, []domain.Consumption{consumptionOf("a"), consumptionOf("b")}, inItems)
+	_, _, err := newQuotas(l).Consume(t.Context(), consumer, []domain.Consumption{consumptionOf("a"), consumptionOf("b")}, inItems)
 	if err != nil || len(l.got) != 2 || l.got[0].Ask.Together != 2 || l.got[1].Ask.Together != 0 {
 		t.Fatalf("%+v, %v", l.got, err)
 	}
@@ -97,7 +97,7 @@ func TestAConsumptionIsRecordedByItsDecision(t *testing.T) {
 // METERED features have no account: their events change none.
 func TestAMeteredConsumptionChangesNoAccount(t *testing.T) {
 	l := &quotaLog{decision: domain.Decision{Verdict: domain.Verdict{SubscriptionID: uuid.UUID{9}, FeatureType: domain.FeatureMetered, PeriodKey: "lifetime"}, At: clock()}}
-	answers, err := newQuotas(l).Consume(t.Context(), consumer, []domain.Consumption{consumptionOf("a")}, whole)
+	answers, _, err := newQuotas(l).Consume(t.Context(), consumer, []domain.Consumption{consumptionOf("a")}, whole)
 	if err != nil || l.got[0].Account != nil {
 		t.Fatalf("%+v, %v", l.got[0].Account, err)
 	}
@@ -110,7 +110,7 @@ func TestAMeteredConsumptionChangesNoAccount(t *testing.T) {
 func TestP7_ARepetitionIsAnsweredFromItsEvent(t *testing.T) {
 	l := &quotaLog{decision: granted()}
 	quotas, list := newQuotas(l), []domain.Consumption{consumptionOf("a"), consumptionOf("b")}
-	first, err := quotas.Consume(t.Context(), consumer, list, inItems)
+	first, _, err := quotas.Consume(t.Context(), consumer, list, inItems)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,12 +120,12 @@ func TestP7_ARepetitionIsAnsweredFromItsEvent(t *testing.T) {
 	l.decision = domain.Decision{}
 	l.places = []Placement{{Status: Duplicate, Position: first[0].Position}, {Status: Duplicate, Position: first[1].Position}}
 	quotas.Now = func() time.Time { return noon.AddDate(1, 0, 0) }
-	again, err := quotas.Consume(t.Context(), consumer, list, inItems)
+	again, _, err := quotas.Consume(t.Context(), consumer, list, inItems)
 	if err != nil || string(must(json.Marshal(again))) != string(must(json.Marshal(first))) {
 		t.Errorf("%+v is not the first answer %+v, %v", again, first, err)
 	}
 	l.stored[0].Payload = []byte(strings.Replace(string(l.stored[0].Payload), `"used":30`, `"used":20`, 1))
-	if again, err = quotas.Consume(t.Context(), consumer, list, inItems); err != nil || *again[0].Remaining != "25" {
+	if again, _, err = quotas.Consume(t.Context(), consumer, list, inItems); err != nil || *again[0].Remaining != "25" {
 		t.Errorf("the answer is not that of the event: %+v, %v", again, err)
 	}
 }
@@ -141,7 +141,7 @@ func must[T any](v T, err error) T {
 func TestP7_TheAnswerHasNoNegativeRest(t *testing.T) {
 	l := &quotaLog{decision: granted()}
 	l.decision.Used = new(big.Int).Lsh(big.NewInt(1), 80)
-	answers, err := newQuotas(l).Consume(t.Context(), consumer, []domain.Consumption{consumptionOf("a")}, whole)
+	answers, _, err := newQuotas(l).Consume(t.Context(), consumer, []domain.Consumption{consumptionOf("a")}, whole)
 	if err != nil || *answers[0].Remaining != "0" || *answers[0].Used != "1208925819614629174706176" {
 		t.Errorf("%+v, %v", answers, err)
 	}
@@ -172,7 +172,7 @@ func TestConsumeNamesTheRefusedItem(t *testing.T) {
 		for i := range list {
 			list[i] = consumptionOf(fmt.Sprint(i))
 		}
-		answers, err := newQuotas(l).Consume(t.Context(), consumer, list, c.at)
+		answers, _, err := newQuotas(l).Consume(t.Context(), consumer, list, c.at)
 		refusedWith(t, err, c.code, c.pointer)
 		if answers != nil {
 			t.Errorf("%s: answered %+v", name, answers)
@@ -212,7 +212,7 @@ func TestP1_ConsumeAnswersNoUnknownOutcome(t *testing.T) {
 		for i := range list {
 			list[i] = consumptionOf(fmt.Sprint(i))
 		}
-		answers, err := newQuotas(&c.log).Consume(t.Context(), consumer, list, inItems)
+		answers, _, err := newQuotas(&c.log).Consume(t.Context(), consumer, list, inItems)
 		var refusal *domain.Error
 		if answers != nil || err == nil || errors.As(err, &refusal) || errors.Is(err, ErrUnavailable) != c.unavailable {
 			t.Errorf("%s: %+v, %v", name, answers, err)

@@ -60,7 +60,7 @@ func (s *service) consumeTogether(w http.ResponseWriter, r *http.Request) error 
 }
 
 func (s *service) consume(w http.ResponseWriter, r *http.Request, decode func([]byte) ([]domain.Consumption, error), at func(int) string) ([]commands.Consumed, error) {
-	x := edge.ExchangeOf(r.Context())
+	x, start := edge.ExchangeOf(r.Context()), time.Now()
 	if p := s.admitBacklog(); p != nil {
 		return nil, p
 	}
@@ -82,7 +82,10 @@ func (s *service) consume(w http.ResponseWriter, r *http.Request, decode func([]
 	if p := s.edge.AdmitEvents(w.Header(), x.Caller.TenantID, len(list)); p != nil {
 		return nil, p
 	}
-	return s.Quotas.Consume(r.Context(), x.Caller, list, at)
+	answers, known, err := s.Quotas.Consume(r.Context(), x.Caller, list, at)
+	s.metrics.seconds.Observe(time.Since(start).Seconds())
+	s.metrics.verdicts.decided(x.Tenant.Class, len(list), known, err)
+	return answers, err
 }
 
 func writeJSON(w http.ResponseWriter, answer any) error {

@@ -53,6 +53,12 @@ func TestP7_ConsumeGrantsUpToTheLimit(t *testing.T) {
 	if w.used(a.id) != "1000" {
 		t.Errorf("%s are used", w.used(a.id))
 	}
+	for series, want := range map[string]int{`meterplex_quota_denied_total{tenant_class="small"}`: 2, `meterplex_events_ingested_total{tenant_class="small",verdict="accepted"}`: 2,
+		`meterplex_events_ingested_total{tenant_class="small",verdict="rejected"}`: 2} {
+		if n := w.metric(series); n != want {
+			t.Errorf("%s is %d instead of %d", series, n, want)
+		}
+	}
 	w.want(200, consuming(a.key, "storage", "s-1", 5)) // METERED: no limit, no account
 	w.refused(w.do(consuming(a.key, "sso", "b-1", 1)), 409, "not_entitled")
 	w.refused(w.do(consuming(a.key, "nothing", "n-1", 1)), 404, "feature_not_found")

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/http/edge"
 )
 
@@ -38,10 +39,27 @@ type ingested struct {
 }
 
 // ofClass counts the verdicts on events of tenants of one class.
-type ofClass struct{ accepted, duplicate, conflict, rejected prometheus.Counter }
+type ofClass struct{ accepted, duplicate, conflict, rejected, denied prometheus.Counter }
 
 // classPlatform is the label of events that belong to no tenant.
 const classPlatform = "platform"
+
+// decided counts the outcome of a request about n amounts, of which the log knew some before. A refused one counts once.
+func (i *ingested) decided(class string, n, known int, err error) {
+	c := counts{accepted: n - known, duplicates: known}
+	if refusal := (*domain.Error)(nil); errors.As(err, &refusal) {
+		c = counts{rejected: 1}
+		switch refusal.Code {
+		case codeQuotaExceeded:
+			c.denied = 1
+		case codePayloadConflict:
+			c = counts{conflicts: 1}
+		}
+	} else if err != nil {
+		return // the outcome is not known
+	}
+	i.add(class, c)
+}
 
 // newIngested registers the counters, or reuses registered ones.
 func newIngested(registerer prometheus.Registerer) (*ingested, error) {
@@ -52,19 +70,22 @@ func newIngested(registerer prometheus.Registerer) (*ingested, error) {
 		conflicts: prometheus.NewCounter(prometheus.CounterOpts{Name: "meterplex_payload_conflicts_total",
 			Help: "Events whose eventId was first used with another payload."}),
 	}
-	var err1, err2 error
+	denied := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "meterplex_quota_denied_total",
+		Help: "Requests to use an amount, and usage events, that a HARD limit refused, by class of the tenant."}, []string{"tenant_class"})
+	var err1, err2, err3 error
 	events, err1 = registered(registerer, events)
 	c.conflicts, err2 = registered(registerer, c.conflicts)
+	denied, err3 = registered(registerer, denied)
 	// Create all series at the start: a rate needs the zero before the first increment.
 	of := func(class string) *ofClass {
 		return &ofClass{events.WithLabelValues(commands.StatusAccepted, class), events.WithLabelValues(commands.StatusDuplicate, class),
-			events.WithLabelValues(commands.StatusConflict, class), events.WithLabelValues(commands.StatusRejected, class)}
+			events.WithLabelValues(commands.StatusConflict, class), events.WithLabelValues(commands.StatusRejected, class), denied.WithLabelValues(class)}
 	}
 	for _, class := range commands.TenantClasses() {
 		c.classes[class] = of(class)
 	}
 	c.platform = of(classPlatform)
-	return c, errors.Join(err1, err2)
+	return c, errors.Join(err1, err2, err3)
 }
 
 func registered[C prometheus.Collector](registerer prometheus.Registerer, c C) (C, error) {
@@ -88,6 +109,7 @@ func (i *ingested) add(class string, c counts) {
 	of.duplicate.Add(float64(c.duplicates))
 	of.conflict.Add(float64(c.conflicts))
 	of.rejected.Add(float64(c.rejected))
+	of.denied.Add(float64(c.denied))
 }
 
 // CountVerdicts returns a function that counts verdicts of other transports than HTTP in

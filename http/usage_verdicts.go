@@ -27,7 +27,16 @@ type eventVerdict struct {
 }
 
 // counts holds the number of events per verdict.
-type counts struct{ accepted, duplicates, conflicts, rejected int }
+type counts struct {
+	accepted, duplicates, conflicts, rejected int
+	denied                                    int // of the rejected: above a limit
+}
+
+// Codes that are counted.
+const (
+	codeQuotaExceeded   = "quota_exceeded"
+	codePayloadConflict = "payload_conflict"
+)
 
 func countVerdicts(verdicts []commands.EventVerdict) (c counts) {
 	for i := range verdicts {
@@ -40,6 +49,9 @@ func countVerdicts(verdicts []commands.EventVerdict) (c counts) {
 			c.conflicts++
 		default:
 			c.rejected++
+			if verdicts[i].Code == codeQuotaExceeded {
+				c.denied++
+			}
 		}
 	}
 	return c

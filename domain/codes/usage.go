@@ -33,7 +33,7 @@ func usagePolicy() []Code {
 		{"not_entitled", 409, Request | Event | DeadLetter, false, 0, "A BOOLEAN feature has no usage", "Send usage of QUOTA and METERED features only"},
 		{"payload_conflict", 409, Request | Event | DeadLetter, false, 0, "The eventId was first used with another payload",
 			"Send the event under an eventId of its own if it is another event; else remove it: the first one counts"},
-		{"quota_exceeded", 409, Request, true, 0, "The limit does not allow the amount",
+		{"quota_exceeded", 409, Request | Event | DeadLetter, true, 0, "The limit does not allow the amount",
 			"Ask for less (remaining), wait until the limit is reset (resetAt), or raise the limit of the plan and apply it; nothing was recorded"},
 		{"refused_before", 0, DeadLetter, false, 0, "An earlier delivery of the same message was refused", "Send the event in a new message"},
 		{"timestamp_in_future", 0, Event | DeadLetter, true, 0, "The timestamp is too far in the future", "Synchronise the producer's clock; the event is accepted once its time is at most 5 minutes ahead"},
