@@ -162,9 +162,9 @@ func (c *Quotas) payload(ctx context.Context, tenant uuid.UUID, at events.Positi
 
 // consumed returns the answer that follows from the event of a consumption.
 func consumed(payload json.RawMessage, at events.Position) (Consumed, error) {
-	var e events.Admitted
-	if err := json.Unmarshal(payload, &e); err != nil {
-		return Consumed{}, fmt.Errorf("decoding a granted request: %w", err)
+	e, err := codec.AdmittedOf(payload)
+	if err != nil {
+		return Consumed{}, err
 	}
 	a := Consumed{
 		Allowed: true, Feature: e.Feature, EventID: e.EventID, Amount: e.Amount, PeriodKey: e.Admitted.PeriodKey,

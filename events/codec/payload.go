@@ -15,6 +15,9 @@ func EncodePayload(subject events.Subject, payload any) ([]byte, error) {
 	if verdict, ok := payload.(*events.Validated); ok && subject == events.UsageValidated { // of each event: no reflection
 		return VerdictJSON(verdict), nil
 	}
+	if admitted, ok := payload.(*events.Admitted); ok && subject == events.UsageAdmitted { // as often
+		return AdmittedJSON(admitted)
+	}
 	given := reflect.TypeOf(payload)
 	if given != nil && given.Kind() == reflect.Pointer {
 		given = given.Elem()

@@ -1,28 +1,6 @@
 package codec
 
-import (
-	"bytes"
-	"encoding/json"
-	"fmt"
-
-	"github.com/meterplex/meterplex/events"
-)
-
-// AdmittedOf reads usage with its admission; the admission is nil for recorded usage.
-func AdmittedOf(payload []byte) (events.Usage, *events.Admission, error) {
-	if !bytes.Contains(payload, []byte(`"admitted":{`)) {
-		u, err := UsageOf(payload)
-		return u, nil, err
-	}
-	var a struct {
-		events.Usage
-		Admitted *events.Admission `json:"admitted"`
-	}
-	if err := json.Unmarshal(payload, &a); err != nil {
-		return events.Usage{}, nil, fmt.Errorf("decoding admitted usage: %w", err)
-	}
-	return a.Usage, a.Admitted, nil
-}
+import "encoding/json"
 
 // UsageIn finds the producer's event in the payload of any event about usage: recorded
 // usage and verdicts have it at the top, their retries have it inside. It is zero for

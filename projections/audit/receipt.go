@@ -17,8 +17,8 @@ import (
 )
 
 // Receipt describes the processing of one usage event, step by step. A step that has
-// not happened is null. PayloadHash is the SHA-256 of Payload in hex, which is
-// canonical JSON by CanonicalVersion. AsOfPosition is the position of the figures
+// not happened is null. PayloadHash is the SHA-256 in hex of Payload, which is
+// canonical JSON by CanonicalVersion; of admitted usage, that of the members that the client sent. AsOfPosition is the position of the figures
 // to which AGGREGATED refers.
 type Receipt struct {
 	EventID          string           `json:"eventId"`

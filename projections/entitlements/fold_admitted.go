@@ -1,9 +1,6 @@
 package entitlements
 
 import (
-	"encoding/json"
-	"fmt"
-
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/projections"
@@ -17,9 +14,9 @@ const V3 = projections.ProjectionEntitlements + "/v3"
 func FoldV3(f *State, e *events.Envelope) error {
 	switch e.Subject {
 	case events.UsageAdmitted:
-		var admitted events.Admitted
-		if err := json.Unmarshal(e.Payload, &admitted); err != nil {
-			return fmt.Errorf("read admitted usage: %w", err)
+		admitted, err := codec.AdmittedOf(e.Payload)
+		if err != nil {
+			return err
 		}
 		f.Used(e.TenantID, admitted.Feature, admitted.Admitted.PeriodKey, admitted.Amount)
 		return nil

@@ -57,13 +57,22 @@ func FoldJudgement(e *events.Envelope, h domain.History) (Judgement, error) {
 	default:
 		return j, errNotForValidator
 	}
-	usage, admission, err := codec.AdmittedOf(body)
-	if err != nil {
-		return j, err
+	var admission events.Admission
+	if e.Subject == events.UsageRecorded {
+		usage, err := codec.UsageOf(body)
+		if err != nil {
+			return j, err
+		}
+		j.Usage = usage
+	} else {
+		admitted, err := codec.AdmittedOf(body)
+		if err != nil {
+			return j, err
+		}
+		j.Usage, admission = codec.UsageOfAdmitted(&admitted), admitted.Admitted
 	}
-	j.Usage = usage
 	j.Usage.Timestamp = j.Usage.Timestamp.UTC()
-	if admission != nil {
+	if admission.By != "" {
 		j.Admitted = true
 		j.Verdict = domain.Verdict{SubscriptionID: admission.SubscriptionID, FeatureType: admission.FeatureType, PeriodKey: admission.PeriodKey}
 		return j, nil

@@ -1,0 +1,135 @@
+package codec
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// AdmittedOf reads the payload of UsageAdmitted. Its admission is empty if the payload is that of recorded usage. It may
+// share the payload's memory.
+func AdmittedOf(payload []byte) (events.Admitted, error) {
+	if a, ok := parseAdmitted(payload); ok {
+		return a, nil
+	}
+	var a events.Admitted
+	if err := json.Unmarshal(payload, &a); err != nil {
+		return a, fmt.Errorf("decoding admitted usage: %w", err)
+	}
+	return a, nil
+}
+
+// UsageOfAdmitted returns the usage without its admission.
+func UsageOfAdmitted(a *events.Admitted) events.Usage {
+	return events.Usage{EventID: a.EventID, Feature: a.Feature, Amount: a.Amount, Timestamp: a.Timestamp, Metadata: a.Metadata, Type: a.Type, Source: a.Source}
+}
+
+// parseAdmitted reads admitted usage only in the exact form of AdmittedJSON; ok is false for any other form.
+func parseAdmitted(payload []byte) (a events.Admitted, ok bool) {
+	r := wireReader{rest: payload}
+	r.skip(`{"eventId":"`)
+	a.EventID = string(r.text())
+	r.skip(`,"feature":"`)
+	a.Feature = string(r.text())
+	r.skip(`,"amount":`)
+	a.Amount = r.number(64)
+	r.skip(`,"timestamp":"`)
+	a.Timestamp = r.time()
+	if bytes.HasPrefix(r.rest, []byte(`,"metadata":`)) {
+		r.skip(`,"metadata":`)
+		a.Metadata = r.value()
+	}
+	r.skip(`,"type":"`)
+	a.Type = r.known("usage")
+	if bytes.HasPrefix(r.rest, []byte(`,"source":"`)) {
+		r.skip(`,"source":"`)
+		a.Source = string(r.text())
+	}
+	g := &a.Admitted
+	r.skip(`,"admitted":{"by":"`)
+	g.By = r.known(events.ByConsume, events.ByEnforce)
+	r.skip(`,"subscriptionId":"`)
+	g.SubscriptionID = r.id()
+	r.skip(`,"featureType":"`)
+	g.FeatureType = r.known("QUOTA", "METERED")
+	r.skip(`,"periodKey":"`)
+	g.PeriodKey = string(r.text())
+	r.skip(`,"limit":`)
+	if bytes.HasPrefix(r.rest, []byte("null")) {
+		r.skip("null")
+	} else {
+		limit := r.number(64)
+		g.Limit = &limit
+	}
+	r.skip(`,"used":`)
+	g.Used = r.sum()
+	r.skip(`,"held":`)
+	g.Held = r.sum()
+	r.skip(`}}`)
+	return a, !r.bad && len(r.rest) == 0
+}
+
+// sum reads null, or digits of any number.
+func (r *wireReader) sum() *json.Number {
+	if bytes.HasPrefix(r.rest, []byte("null")) {
+		r.skip("null")
+		return nil
+	}
+	n := 0
+	for n < len(r.rest) && r.rest[n] >= '0' && r.rest[n] <= '9' {
+		n++
+	}
+	if n == 0 || n > 1 && r.rest[0] == '0' {
+		r.bad = true
+		return nil
+	}
+	digits := json.Number(r.rest[:n])
+	r.rest = r.rest[n:]
+	return &digits
+}
+
+// AdmittedJSON writes admitted usage as json.Marshal does. Its metadata is canonical JSON.
+func AdmittedJSON(a *events.Admitted) ([]byte, error) {
+	year := a.Timestamp.Year()
+	if year < 0 || year > 9999 || a.Timestamp.Location() != time.UTC || bytes.ContainsAny(a.Metadata, "<>&\u2028\u2029") {
+		return json.Marshal(a)
+	}
+	dst := make([]byte, 0, 320+len(a.EventID)+len(a.Metadata)+len(a.Source))
+	dst = appendJSONText(append(dst, `{"eventId":`...), a.EventID)
+	dst = appendJSONText(append(dst, `,"feature":`...), a.Feature)
+	dst = strconv.AppendInt(append(dst, `,"amount":`...), a.Amount, 10)
+	dst = a.Timestamp.AppendFormat(append(dst, `,"timestamp":"`...), time.RFC3339Nano)
+	dst = append(dst, '"')
+	if len(a.Metadata) > 0 {
+		dst = append(append(dst, `,"metadata":`...), a.Metadata...)
+	}
+	dst = appendJSONText(append(dst, `,"type":`...), a.Type)
+	if a.Source != "" {
+		dst = appendJSONText(append(dst, `,"source":`...), a.Source)
+	}
+	g := &a.Admitted
+	dst = appendJSONText(append(dst, `,"admitted":{"by":`...), g.By)
+	dst = events.AppendUUID(append(dst, `,"subscriptionId":"`...), g.SubscriptionID)
+	dst = appendJSONText(append(dst, `","featureType":`...), g.FeatureType)
+	dst = appendJSONText(append(dst, `,"periodKey":`...), g.PeriodKey)
+	dst = append(dst, `,"limit":`...)
+	if g.Limit == nil {
+		dst = append(dst, "null"...)
+	} else {
+		dst = strconv.AppendInt(dst, *g.Limit, 10)
+	}
+	dst = appendSum(append(dst, `,"used":`...), g.Used)
+	dst = appendSum(append(dst, `,"held":`...), g.Held)
+	return append(dst, "}}"...), nil
+}
+
+func appendSum(dst []byte, n *json.Number) []byte {
+	if n == nil {
+		return append(dst, "null"...)
+	}
+	return append(dst, *n...)
+}
