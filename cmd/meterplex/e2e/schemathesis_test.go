@@ -190,5 +190,5 @@ func (w *deployment) described(at *instance) describedTenant {
 	if err := os.WriteFile(config, []byte(text.String()), 0o600); err != nil {
 		w.t.Fatal(err)
 	}
-	return describedTenant{w.keyOf(at, x, "usage:write", "usage:read", "entitlements:read", "events:read"), config}
+	return describedTenant{w.keyOf(at, x, "usage:write", "usage:read", "entitlements:read", "entitlements:reserve", "events:read"), config}
 }
