@@ -17,15 +17,17 @@ func TestRecordedTimesAreInUTC(t *testing.T) {
 	tenant := "/api/v1/tenants/" + a.id
 	made := w.want(201, call{"POST", tenant + "/api-keys", bootstrap, nil, `{"name":"K","scopes":["usage:read"],"expiresAt":"2099-05-01T02:00:00+02:00"}`})
 	key := tenant + "/api-keys/" + made["id"].(string)
-	for status, calls := range map[int][]call{
-		201: {{"POST", key + "/rotate", bootstrap, nil, `{"overlapSeconds":3600}`}},
-		204: {{"DELETE", key, bootstrap, nil, nil}},
-		200: {{"PATCH", tenant, bootstrap, nil, `{"name":"B"}`}, {"PATCH", tenant + "/subscriptions/" + a.subscription, bootstrap, nil, `{"status":"PAST_DUE"}`}},
+	for _, c := range []struct {
+		call
+		status int
+	}{
+		{call{"POST", key + "/rotate", bootstrap, nil, `{"overlapSeconds":3600}`}, 201},
+		{call{"DELETE", key, bootstrap, nil, nil}, 204},
+		{call{"PATCH", tenant, bootstrap, nil, `{"name":"B"}`}, 200},
+		{call{"PATCH", tenant + "/subscriptions/" + a.subscription, bootstrap, nil, `{"status":"PAST_DUE"}`}, 200},
 	} {
-		for _, c := range calls {
-			if got := w.do(c); got.status != status {
-				t.Fatalf("%s %s: %d %s", c.method, c.path, got.status, got.body)
-			}
+		if got := w.do(c.call); got.status != c.status {
+			t.Fatalf("%s %s: %d %s", c.method, c.path, got.status, got.body)
 		}
 	}
 	rows, err := w.pool.Query(t.Context(), `SELECT subject, l.payload::text FROM event_log l`)

@@ -67,6 +67,28 @@ func TestP7_AdmittedUsageIsUsedWhenItIsRecorded(t *testing.T) {
 	}
 }
 
+// P7: admitted usage that was withheld from its topic, and retried, has its admission as verdict, and counts once.
+func TestP7_WithheldAdmittedUsageIsRetriedAsItWasGranted(t *testing.T) {
+	s := newRetryFixture(t)
+	tenant := newID()
+	s.subscribe(tenant, may, account("calls", domain.ResetMonthly))
+	s.append(admittedEvent(tenant, "withheld", "calls", 5, may))
+	p := events.PartitionOf(tenant)
+	list := s.read(events.TopicUsageRaw, p, s.checkpoint(events.GroupValidator, p))
+	s.withhold(tenant, list[len(list)-1])
+	s.drain(s.validating, s.lettering)
+	failed := s.failed(tenant)
+	if len(failed) != 1 {
+		t.Fatalf("%d dead letters", len(failed))
+	}
+	s.must(s.retryNow(tenant, failed[0].ID))
+	s.drain(s.executing, s.validating, s.lettering)
+	s.settle()
+	if used, counted := s.usedAndCounted(tenant, 1); used != 5 || counted != 5 || s.account(tenant) != 5 {
+		t.Errorf("%d used, %d counted, %d in the account instead of 5", used, counted, s.account(tenant))
+	}
+}
+
 // withholdLast validates a tenant's usage and withholds its last verdict from the topic.
 func (s *pipelineFixture) withholdLast(tenant uuid.UUID) {
 	s.Helper()

@@ -197,7 +197,7 @@ func (q *queueLoad) end(rows int, smooth bool) {
 // sizeOf returns the bytes that the log will store of a batch, without its keys.
 func sizeOf(batch []commands.Submitted) (bytes int64) {
 	for i := range batch {
-		bytes += int64(len(batch[i].Payload) + len(batch[i].Body))
+		bytes += int64(len(batch[i].Payload) + len(batch[i].Body) + len(batch[i].Sent))
 	}
 	return bytes
 }
