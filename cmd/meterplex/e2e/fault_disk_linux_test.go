@@ -284,7 +284,8 @@ func TestP1_SlowDisk(t *testing.T) {
 			late++
 		}
 	}
-	if late < len(took)/2 || late == 0 {
+	// A commit that another's flush covers is not late.
+	if late < max(1, len(took)/4) {
 		t.Errorf("%d of %d requests were late: the disk was not slow", late, len(took))
 	}
 	l.stop()
