@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
-	"strconv"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -25,9 +25,10 @@ type QuotaLog interface {
 
 // Quotas grants requests to use amounts against limits (P7).
 type Quotas struct {
-	Log   QuotaLog
-	Now   Clock
-	NewID func(now time.Time) uuid.UUID
+	Log          QuotaLog
+	Reservations ReservationTable
+	Now          Clock
+	NewID        func(now time.Time) uuid.UUID
 }
 
 // Consumed is the answer to a granted consumption. It follows from the event alone, so that a repetition gets the same
@@ -59,44 +60,82 @@ func (c *Quotas) Consume(ctx context.Context, by Caller, list []domain.Consumpti
 	for i := range list {
 		c.submit(&submitted[i], &by, &list[i], now)
 	}
-	submitted[0].Ask.Together = len(list)
-	places, err := c.Log.Submit(ctx, by.TenantID, submitted)
+	recorded, err := c.ask(ctx, by.TenantID, submitted, at)
 	if err != nil {
 		return nil, 0, err
 	}
-	for i := range places {
-		if refusal := refusalOf(&places[i]); refusal != nil {
-			placed := *refusal
-			placed.Pointer = pointerAt(at(i), refusal.Pointer, len(list) > 1)
-			return nil, 0, &placed
-		}
-	}
 	answers = make([]Consumed, len(list))
-	for i := range places {
-		payload := submitted[i].Payload
-		switch places[i].Status {
-		case Appended:
-		case Duplicate:
+	for i, e := range recorded {
+		if e.known {
 			known++
-			if payload, err = c.payload(ctx, by.TenantID, places[i].Position); err != nil {
-				return nil, 0, err
-			}
-		default:
-			return nil, 0, fmt.Errorf("%w: the log gave no verdict", ErrUnavailable)
 		}
-		if answers[i], err = consumed(payload, places[i].Position); err != nil {
+		if answers[i], err = consumed(e.payload, e.at); err != nil {
 			return nil, 0, err
 		}
 	}
 	return answers, known, nil
 }
 
+// granted is the event of a granted ask.
+type granted struct {
+	payload json.RawMessage
+	subject events.Subject
+	at      events.Position
+	known   bool // it was recorded before
+}
+
+// ask submits asks that are granted together, and returns their events.
+func (c *Quotas) ask(ctx context.Context, tenant uuid.UUID, submitted []Submitted, at func(i int) string) ([]granted, error) {
+	submitted[0].Ask.Together = len(submitted)
+	places, err := c.Log.Submit(ctx, tenant, submitted)
+	if err != nil {
+		return nil, err
+	}
+	for i := range places {
+		if refusal := refusalOf(&submitted[i], &places[i]); refusal != nil {
+			placed := *refusal
+			placed.Pointer = pointerAt(at(i), refusal.Pointer, len(submitted) > 1)
+			return nil, &placed
+		}
+	}
+	list := make([]granted, len(submitted))
+	for i := range places {
+		switch places[i].Status {
+		case Appended:
+			list[i] = granted{submitted[i].Payload, submitted[i].Subject, places[i].Position, false}
+		case Duplicate:
+			if list[i], err = c.first(ctx, tenant, &submitted[i], places[i].Position); err != nil {
+				return nil, err
+			}
+		default:
+			return nil, fmt.Errorf("%w: the log gave no verdict", ErrUnavailable)
+		}
+	}
+	return list, nil
+}
+
+// first reads the event that was recorded under the key of an ask: one of its subject, or another end of its reservation.
+func (c *Quotas) first(ctx context.Context, tenant uuid.UUID, s *Submitted, at events.Position) (granted, error) {
+	e, err := c.event(ctx, tenant, at)
+	if err != nil {
+		return granted{}, err
+	}
+	ends := []events.Subject{events.ReservationReleased, events.ReservationExpired}
+	if e.Subject != s.Subject && !(slices.Contains(ends, e.Subject) && slices.Contains(ends, s.Subject)) {
+		return granted{}, fmt.Errorf("the event at %s is not that of a granted request but of subject %d", at, e.Subject)
+	}
+	return granted{e.Payload, e.Subject, at, true}, nil
+}
+
 // refusalOf returns why an ask was not granted, nil if it was, or if another one was refused.
-func refusalOf(p *Placement) *domain.Error {
+func refusalOf(s *Submitted, p *Placement) *domain.Error {
 	switch p.Status {
 	case Denied:
 		return p.Refusal
 	case Conflict:
+		if s.Subject == events.ReservationHeld {
+			return refuse("reservation_conflict", "/reservationId", "reservationId was first used for another feature or amount, at %s; that reservation stays. Use a reservationId of its own for another request", p.Position)
+		}
 		return refuse("payload_conflict", "/eventId", "eventId was first used with another payload, at %s; the first one stays. Use an eventId of its own for another request", p.Position)
 	}
 	return nil
@@ -128,14 +167,10 @@ func (c *Quotas) submit(s *Submitted, by *Caller, ask *domain.Consumption, now t
 
 // admit completes the event of granted usage: its payload, and the change of its account.
 func admit(p *events.Pending, usage *events.Admitted, by string, d *domain.Decision) (err error) {
-	p.Account = nil
-	if d.Used != nil {
-		p.Account = &events.AccountChange{Feature: usage.Feature, PeriodKey: d.PeriodKey, Used: usage.Amount}
-	}
-	usage.Admitted = events.Admission{
-		By: by, SubscriptionID: d.SubscriptionID, FeatureType: d.FeatureType, PeriodKey: d.PeriodKey,
-		Limit: d.Limit, Used: number(d.Used), Held: number(d.Held),
-	}
+	p.Account, p.Reservation = d.Account, d.Reservation
+	usage.Admitted.By, usage.Admitted.SubscriptionID, usage.Admitted.FeatureType = by, d.SubscriptionID, d.FeatureType
+	usage.Admitted.PeriodKey, usage.Admitted.Limit = d.PeriodKey, d.Limit
+	usage.Admitted.Used, usage.Admitted.Held = number(d.Used), number(d.Held)
 	p.Payload, err = codec.EncodePayload(events.UsageAdmitted, usage)
 	return err
 }
@@ -148,16 +183,16 @@ func number(n *big.Int) *json.Number {
 	return &text
 }
 
-// payload reads the event of a granted ask.
-func (c *Quotas) payload(ctx context.Context, tenant uuid.UUID, at events.Position) (json.RawMessage, error) {
+// event reads the event of a granted ask.
+func (c *Quotas) event(ctx context.Context, tenant uuid.UUID, at events.Position) (events.Envelope, error) {
 	list, err := c.Log.Read(ctx, at.Partition, at.Number-1, at.Number, 1)
 	if err != nil {
-		return nil, fmt.Errorf("%w: reading the first answer: %w", ErrUnavailable, err)
+		return events.Envelope{}, fmt.Errorf("%w: reading the first answer: %w", ErrUnavailable, err)
 	}
-	if len(list) != 1 || list[0].TenantID != tenant || list[0].Subject != events.UsageAdmitted {
-		return nil, errors.New("the event of a granted request is not at its position " + at.String())
+	if len(list) != 1 || list[0].TenantID != tenant {
+		return events.Envelope{}, errors.New("the event of a granted request is not at its position " + at.String())
 	}
-	return list[0].Payload, nil
+	return list[0], nil
 }
 
 // consumed returns the answer that follows from the event of a consumption.
@@ -168,18 +203,9 @@ func consumed(payload json.RawMessage, at events.Position) (Consumed, error) {
 	}
 	a := Consumed{
 		Allowed: true, Feature: e.Feature, EventID: e.EventID, Amount: e.Amount, PeriodKey: e.Admitted.PeriodKey,
-		Limit: e.Admitted.Limit, Used: e.Admitted.Used, Held: e.Admitted.Held, Position: at,
+		Limit: e.Admitted.Limit, Used: e.Admitted.Used, Held: e.Admitted.Held,
+		ResetAt: resetAt(e.Admitted.PeriodKey), Position: at,
 	}
-	if _, end, ok := domain.PeriodBounds(a.PeriodKey); ok {
-		a.ResetAt = &end
-	}
-	if a.Limit != nil && a.Used != nil && a.Held != nil {
-		used, isUsed := new(big.Int).SetString(string(*a.Used), 10)
-		held, isHeld := new(big.Int).SetString(string(*a.Held), 10)
-		if !isUsed || !isHeld {
-			return Consumed{}, errors.New("a granted request has an account that is no sum: " + strconv.Quote(string(payload)))
-		}
-		a.Remaining = number(domain.Remaining(big.NewInt(*a.Limit), used, held))
-	}
-	return a, nil
+	a.Remaining, err = remainingOf(a.Limit, a.Used, a.Held)
+	return a, err
 }

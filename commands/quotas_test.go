@@ -53,11 +53,12 @@ func (l *quotaLog) Read(_ context.Context, _ int16, after, upTo int64, limit int
 	return l.stored[after:min(upTo, after+int64(limit))], nil
 }
 
-// granted is a decision about calls in May, 30 of 50 used afterwards.
-func granted() domain.Decision {
+// grantedCalls is a decision about calls in May, 30 of 50 used afterwards.
+func grantedCalls() domain.Decision {
 	limit := int64(50)
 	return domain.Decision{Verdict: domain.Verdict{SubscriptionID: uuid.UUID{9}, FeatureType: domain.FeatureQuota, PeriodKey: "2026-05"},
-		At: clock(), Limit: &limit, Used: big.NewInt(30), Held: big.NewInt(5)}
+		At: clock(), Limit: &limit, Used: big.NewInt(30), Held: big.NewInt(5),
+		Account: &events.AccountChange{Feature: "calls", PeriodKey: "2026-05", Used: 3}}
 }
 
 func newQuotas(l *quotaLog) *Quotas { return &Quotas{Log: l, Now: clock, NewID: newID} }
@@ -73,7 +74,7 @@ func consumptionOf(id string) domain.Consumption {
 }
 
 func TestAConsumptionIsRecordedByItsDecision(t *testing.T) {
-	l := &quotaLog{decision: granted()}
+	l := &quotaLog{decision: grantedCalls()}
 	_, _, err := newQuotas(l).Consume(t.Context(), consumer, []domain.Consumption{consumptionOf("a"), consumptionOf("b")}, inItems)
 	if err != nil || len(l.got) != 2 || l.got[0].Ask.Together != 2 || l.got[1].Ask.Together != 0 {
 		t.Fatalf("%+v, %v", l.got, err)
@@ -108,7 +109,7 @@ func TestAMeteredConsumptionChangesNoAccount(t *testing.T) {
 
 // The answer follows from the event alone: a repetition gets it from the log, whatever has changed since.
 func TestP7_ARepetitionIsAnsweredFromItsEvent(t *testing.T) {
-	l := &quotaLog{decision: granted()}
+	l := &quotaLog{decision: grantedCalls()}
 	quotas, list := newQuotas(l), []domain.Consumption{consumptionOf("a"), consumptionOf("b")}
 	first, _, err := quotas.Consume(t.Context(), consumer, list, inItems)
 	if err != nil {
@@ -139,7 +140,7 @@ func must[T any](v T, err error) T {
 
 // Above the limit, by usage that was recorded without asking, nothing remains.
 func TestP7_TheAnswerHasNoNegativeRest(t *testing.T) {
-	l := &quotaLog{decision: granted()}
+	l := &quotaLog{decision: grantedCalls()}
 	l.decision.Used = new(big.Int).Lsh(big.NewInt(1), 80)
 	answers, _, err := newQuotas(l).Consume(t.Context(), consumer, []domain.Consumption{consumptionOf("a")}, whole)
 	if err != nil || *answers[0].Remaining != "0" || *answers[0].Used != "1208925819614629174706176" {

@@ -142,7 +142,7 @@ const manyEvents = 64
 func (s *Submitted) enforce(e *domain.UsageEvent) {
 	sent := e.Payload()
 	s.Subject, s.Sent, s.Body = events.UsageAdmitted, sent, nil
-	s.Ask = &Ask{Together: 1, LedgerRequest: domain.LedgerRequest{TenantID: s.TenantID, Feature: e.Feature, Amount: e.Amount, Enforce: true, At: e.Timestamp},
+	s.Ask = &Ask{Together: 1, LedgerRequest: domain.LedgerRequest{Kind: domain.Enforce, TenantID: s.TenantID, Feature: e.Feature, Amount: e.Amount, At: e.Timestamp},
 		Grant: func(p *events.Pending, d *domain.Decision) error {
 			usage, err := codec.UsageOf(sent)
 			if err != nil {

@@ -25,7 +25,7 @@ type Submitted struct {
 	Ask *Ask
 }
 
-// Ask asks to use an amount of a feature.
+// Ask asks to use an amount of a feature, to hold one, or to change a reservation.
 type Ask struct {
 	domain.LedgerRequest
 	// Together is how many asks of the submission, from this one on, are granted together or not at all; 0 for

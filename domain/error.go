@@ -21,6 +21,8 @@ type Error struct {
 	Pointer string
 	// Quota is the account beside its limit, for quota_exceeded.
 	Quota *Quota
+	// State is that of the reservation, for reservation_ended.
+	State string
 }
 
 func (e *Error) Error() string { return e.Code + ": " + e.Message }

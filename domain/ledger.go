@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/events"
 )
 
 // AccountKey names the account of a QUOTA feature in a period. An account holds no subscription and no limit: what
@@ -18,35 +20,44 @@ type AccountKey struct {
 // without a bound.
 type Account struct{ Used, Held big.Int }
 
-// LedgerRequest asks to use an amount of a feature.
+// LedgerRequest asks to use an amount of a feature, to hold one, or to change a reservation.
 type LedgerRequest struct {
+	Kind     RequestKind
 	TenantID uuid.UUID
 	Feature  string
 	Amount   int64
-	// Enforce is of usage that has happened: only a grant that enforces its limit refuses it.
-	Enforce bool
 	// At is the time of usage that has one; zero: the usage is of the time of the decision.
 	At time.Time
+	// The members below are of requests about a reservation.
+	ReservationID string
+	Lasts         time.Duration // of Hold and Extend
+	EventID       string        // of Commit: the id of its usage
+	Overage       bool          // of Commit: the amount may be above the held one
 }
 
 // Decision is a granted request: its place in the catalogue, and the account after it.
 type Decision struct {
 	Verdict
-	At         time.Time // of the usage
-	Limit      *int64    // nil: no limit
-	Used, Held *big.Int  // nil: METERED features have no account
+	At          time.Time // of the usage
+	Limit       *int64    // nil: no limit
+	Used, Held  *big.Int  // nil: METERED features have no account
+	Account     *events.AccountChange
+	Reservation *events.ReservationState // after the request; nil: it is about none
+	HeldAmount  int64                    // of Commit: the amount that is held no longer
 }
 
 // Ledger decides requests in their turn, on accounts that no one else changes meanwhile (P7). A request
 // is granted if the limit is not HARD, or if used + held + amount is not above it.
 type Ledger struct {
-	at       time.Time
-	accounts map[AccountKey]*Account
+	at           time.Time
+	accounts     map[AccountKey]*Account
+	reservations map[ReservationKey]*events.ReservationState
+	undo         []func() // of the decisions that are granted together, so far
 }
 
 // NewLedger returns a ledger that decides at a time, that of the deciding instance.
 func NewLedger(at time.Time) *Ledger {
-	return &Ledger{at: at, accounts: map[AccountKey]*Account{}}
+	return &Ledger{at: at, accounts: map[AccountKey]*Account{}, reservations: map[ReservationKey]*events.ReservationState{}}
 }
 
 // Load sets the state of an account before the first decision.
@@ -55,8 +66,11 @@ func (l *Ledger) Load(key AccountKey, a *Account) { l.accounts[key] = a }
 // Has reports whether an account is loaded.
 func (l *Ledger) Has(key AccountKey) bool { return l.accounts[key] != nil }
 
-// Account returns the key of the account that a request needs; not ok if it needs none.
+// Account returns the key of the account that a request to use or to hold needs; not ok if it needs none.
 func (l *Ledger) Account(h History, r LedgerRequest) (key AccountKey, ok bool) {
+	if !r.Kind.takes() {
+		return AccountKey{}, false
+	}
 	_, g, refusal := Entitled(h, wholeHistory, r.Feature, l.timeOf(r))
 	if refusal != nil || g.Type != FeatureQuota {
 		return AccountKey{}, false
@@ -80,13 +94,14 @@ func (g *Grant) Enforced() bool {
 const wholeHistory = int64(^uint64(0) >> 1)
 
 // Decide grants all requests of a tenant, or none: then it returns the index of the first one that is refused. The refusals
-// are those of Entitled, and quota_exceeded with the account. An account that is not loaded is at zero.
+// are those of Entitled, quota_exceeded with the account, and those of reservations. An account that is not loaded is at zero.
 func (l *Ledger) Decide(h History, requests []LedgerRequest) (granted []Decision, refused int, refusal *Error) {
-	for i, r := range requests {
-		d, refusal := l.decide(h, r)
+	l.undo = l.undo[:0]
+	for i := range requests {
+		d, refusal := l.decide(h, &requests[i])
 		if refusal != nil {
-			for _, undone := range requests[:i] {
-				l.undo(h, undone)
+			for n := len(l.undo) - 1; n >= 0; n-- {
+				l.undo[n]()
 			}
 			return nil, i, refusal
 		}
@@ -95,31 +110,53 @@ func (l *Ledger) Decide(h History, requests []LedgerRequest) (granted []Decision
 	return granted, -1, nil
 }
 
-func (l *Ledger) decide(h History, r LedgerRequest) (Decision, *Error) {
-	at := l.timeOf(r)
+func (l *Ledger) decide(h History, r *LedgerRequest) (Decision, *Error) {
+	switch r.Kind {
+	case Commit:
+		return l.commit(h, r)
+	case Extend, Release, Expire:
+		return l.change(h, r)
+	}
+	return l.take(h, r)
+}
+
+// take decides a request to use or to hold an amount.
+func (l *Ledger) take(h History, r *LedgerRequest) (Decision, *Error) {
+	at := l.timeOf(*r)
 	s, g, refusal := Entitled(h, wholeHistory, r.Feature, at)
 	if refusal != nil {
 		return Decision{}, refusal
 	}
 	d := Decision{Verdict: Verdict{s.ID, g.Type, PeriodKey(g.ResetPeriod, at)}, At: at, Limit: g.Limit}
-	if g.Type != FeatureQuota {
-		return d, nil
+	if g.Type == FeatureQuota {
+		a := l.account(AccountKey{r.TenantID, r.Feature, d.PeriodKey})
+		after := new(big.Int).Add(&a.Used, &a.Held)
+		after.Add(after, big.NewInt(r.Amount))
+		if g.Limit != nil && g.LimitBehavior == LimitHard && (r.Kind != Enforce || g.Enforced()) && after.Cmp(big.NewInt(*g.Limit)) > 0 {
+			return Decision{}, quotaExceeded(*r, d.PeriodKey, *g.Limit, a)
+		}
 	}
-	a := l.account(AccountKey{r.TenantID, r.Feature, d.PeriodKey})
-	after := new(big.Int).Add(&a.Used, big.NewInt(r.Amount))
-	if g.Limit != nil && g.LimitBehavior == LimitHard && (!r.Enforce || g.Enforced()) && new(big.Int).Add(after, &a.Held).Cmp(big.NewInt(*g.Limit)) > 0 {
-		return Decision{}, quotaExceeded(r, d.PeriodKey, *g.Limit, a)
+	if r.Kind == Hold {
+		return l.hold(r, d), nil
 	}
-	a.Used.Set(after)
-	d.Used, d.Held = after, new(big.Int).Set(&a.Held)
+	l.apply(&d, r.TenantID, r.Feature, r.Amount, 0)
 	return d, nil
 }
 
-func (l *Ledger) undo(h History, r LedgerRequest) {
-	if key, ok := l.Account(h, r); ok {
-		a := l.account(key)
-		a.Used.Sub(&a.Used, big.NewInt(r.Amount))
+// apply adds to the account of a decision, whose feature and period are known by then.
+func (l *Ledger) apply(d *Decision, tenant uuid.UUID, feature string, used, held int64) {
+	if d.FeatureType != FeatureQuota {
+		return
 	}
+	a := l.account(AccountKey{tenant, feature, d.PeriodKey})
+	add := func(sign int64) {
+		a.Used.Add(&a.Used, big.NewInt(sign*used))
+		a.Held.Add(&a.Held, big.NewInt(sign*held))
+	}
+	add(1)
+	l.undo = append(l.undo, func() { add(-1) })
+	d.Used, d.Held = new(big.Int).Set(&a.Used), new(big.Int).Set(&a.Held)
+	d.Account = &events.AccountChange{Feature: feature, PeriodKey: d.PeriodKey, Used: used, Held: held}
 }
 
 func (l *Ledger) account(key AccountKey) *Account {

@@ -23,6 +23,12 @@ func KeyRejected(raw int64, attempt int) string {
 	return "x/" + strconv.FormatInt(raw, 10) + "/" + strconv.Itoa(attempt)
 }
 
+// KeyHold is the key of a client's reservation.
+func KeyHold(reservationID string) string { return "h/" + reservationID }
+
+// KeyReservationEnd limits a reservation to one end without usage.
+func KeyReservationEnd(reservationID string) string { return "y/" + reservationID }
+
 // KeyConflict limits conflicts to one for each eventId and hash.
 func KeyConflict(eventID string, hash []byte) string {
 	return "k/" + eventID + "/" + hex.EncodeToString(hash)

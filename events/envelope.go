@@ -87,6 +87,8 @@ type Pending struct {
 	// Account, if set, is the change of an account. The log applies it when it writes the event's row, and at no other
 	// time.
 	Account *AccountChange
+	// Reservation, if set, is the state of a reservation after the event, stored with the row like Account.
+	Reservation *ReservationState
 }
 
 // AccountChange adds amounts to the account of a tenant's QUOTA feature in a period.

@@ -54,6 +54,11 @@ const (
 	ReplayRequested Subject = 50 // a replay of a range, or a rewind of a consumer, was requested
 	ReplayDone      Subject = 51 // the range is published
 	Rewound         Subject = 52 // the relay's cursors or a consumer's offsets moved back
+
+	ReservationHeld     Subject = 60 // an amount is held
+	ReservationExtended Subject = 61 // it is held longer
+	ReservationReleased Subject = 62 // it is held no longer, by request
+	ReservationExpired  Subject = 63 // it is held no longer, because its time is over
 )
 
 // SubjectInfo is a row of the registry.
@@ -112,6 +117,10 @@ var registry = [...]SubjectInfo{
 	{ReplayRequested, "meterplex.replay.range.requested", 1, TopicCommands, "cold", "POST /replays requests a replay, or POST /replays/rewind a rewind of a consumer", reflect.TypeFor[Replay]()},
 	{ReplayDone, "meterplex.replay.range.done", 1, TopicCommands, "warm", "the relay has published a replayed range", reflect.TypeFor[ReplayEnd]()},
 	{Rewound, "meterplex.replay.cursor.rewound", 1, TopicCommands, "cold", "POST /replays/rewind has moved the relay's cursors or a consumer's offsets", reflect.TypeFor[Rewind]()},
+	{ReservationHeld, "meterplex.entitlements.reservation.held", 1, TopicReservations, "cold", "POST …/reservations holds an amount", reflect.TypeFor[Reservation]()},
+	{ReservationExtended, "meterplex.entitlements.reservation.extended", 1, TopicReservations, "cold", "POST …/reservations/{id}/extend holds it longer", reflect.TypeFor[Reservation]()},
+	{ReservationReleased, "meterplex.entitlements.reservation.released", 1, TopicReservations, "cold", "DELETE …/reservations/{id} ends a reservation without usage", reflect.TypeFor[Reservation]()},
+	{ReservationExpired, "meterplex.entitlements.reservation.expired", 1, TopicReservations, "cold", "the time of a reservation is over", reflect.TypeFor[Reservation]()},
 }
 
 // Subjects lists the registry in the order of the numbers.

@@ -17,10 +17,11 @@ const (
 	TopicBilling         Topic = 7
 	TopicNotifications   Topic = 8
 	TopicUsageCommands   Topic = 9
+	TopicReservations    Topic = 10
 )
 
 // TopicCount is one more than the greatest topic number.
-const TopicCount = 10
+const TopicCount = 11
 
 // TopicInfo is a row of the registry. Every topic has Partitions partitions, is
 // keyed by tenant id, has the retention TopicRetention, and is written by the relay
@@ -62,6 +63,7 @@ var topics = [...]TopicInfo{
 	{TopicBilling, "meterplex.billing", "", true, "rebuilds, periods, adjustments, pushes"},
 	{TopicNotifications, "meterplex.notifications", "", true, "thresholds and deliveries"},
 	{TopicUsageCommands, "usage.commands", GroupUsageCommands, false, "usage events from external producers"},
+	{TopicReservations, "usage.reservations", "", false, "reservations of amounts, for outside readers"},
 }
 
 // Topics lists the registry in the order of the numbers.

@@ -35,8 +35,12 @@ type Admitted struct {
 // Routes on which usage is admitted.
 const (
 	ByConsume = "consume" // POST /entitlements/{feature}/consume
+	ByCommit  = "commit"  // POST /entitlements/{feature}/reservations/{id}/commit
 	ByEnforce = "enforce" // POST /usage/events and usage.commands, by a plan that enforces its limit
 )
+
+// OverageRecord is the value of overage by which a commit may use more than its reservation holds.
+const OverageRecord = "record"
 
 // Admission is the grant of an admitted event. The verdict on the event is taken from it.
 type Admission struct {
@@ -47,6 +51,10 @@ type Admission struct {
 	Limit          *int64       `json:"limit"` // nil: no limit
 	Used           *json.Number `json:"used"`  // of the account after the event, an integer; nil without an account (METERED)
 	Held           *json.Number `json:"held"`
+	// The members below are of commits.
+	ReservationID string `json:"reservationId,omitempty"`
+	HeldAmount    int64  `json:"heldAmount,omitempty"` // no longer held after the event
+	Overage       string `json:"overage,omitempty"`    // OverageRecord: the amount may be above HeldAmount
 }
 
 // Retried is the payload of UsageRetried: a recorded event that goes to the validator

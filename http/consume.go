@@ -1,6 +1,7 @@
 package http
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/buffer"
 	"github.com/meterplex/meterplex/http/edge"
+	"github.com/meterplex/meterplex/http/problem"
 )
 
 func (s *service) consumeOperations(t *site) {
@@ -32,9 +34,9 @@ func (s *service) consumeOperations(t *site) {
 }
 
 func (s *service) consumeOne(w http.ResponseWriter, r *http.Request) error {
-	feature := pathValue(r, "feature")
-	if !isFeature(feature) {
-		return &domain.Error{Code: "feature_invalid", Message: "a feature matches ^[a-z][a-z0-9_.-]{0,63}$"}
+	feature, err := featureIn(r)
+	if err != nil {
+		return err
 	}
 	answers, err := s.consume(w, r, func(body []byte) ([]domain.Consumption, error) {
 		c, err := domain.DecodeConsume(body, feature)
@@ -43,7 +45,7 @@ func (s *service) consumeOne(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, &answers[0])
+	return writeJSON(w, http.StatusOK, &answers[0])
 }
 
 // consumedTogether is the answer about several items, in their order.
@@ -52,50 +54,75 @@ type consumedTogether struct {
 }
 
 func (s *service) consumeTogether(w http.ResponseWriter, r *http.Request) error {
-	answers, err := s.consume(w, r, domain.DecodeConsumes, func(i int) string { return "/items/" + strconv.Itoa(i) })
+	answers, err := s.consume(w, r, domain.DecodeConsumes, itemAt)
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, &consumedTogether{answers})
+	return writeJSON(w, http.StatusOK, &consumedTogether{answers})
 }
 
-func (s *service) consume(w http.ResponseWriter, r *http.Request, decode func([]byte) ([]domain.Consumption, error), at func(int) string) ([]commands.Consumed, error) {
-	x, start := edge.ExchangeOf(r.Context()), time.Now()
-	if p := s.admitBacklog(); p != nil {
-		return nil, p
-	}
-	if err := s.Quotas.Admit(x.Caller); err != nil {
-		return nil, err
-	}
-	if p := readReplay(x, r.Header["Meterplex-Replay"]); p != nil {
-		return nil, p
-	}
-	body, p := s.edge.ReadBody(r, func(media string) bool { return media == mediaJSON })
-	if p != nil {
-		return nil, p
-	}
-	list, err := decode(body)
-	buffer.Put(body) // decoded consumptions share no memory with the body
-	if err != nil {
-		return nil, err
-	}
-	if p := s.edge.AdmitEvents(w.Header(), x.Caller.TenantID, len(list)); p != nil {
-		return nil, p
-	}
-	answers, known, err := s.Quotas.Consume(r.Context(), x.Caller, list, at)
-	s.metrics.seconds.Observe(time.Since(start).Seconds())
-	s.metrics.verdicts.decided(x.Tenant.Class, len(list), known, err)
+// itemAt returns the pointer of an item of a body.
+func itemAt(i int) string { return "/items/" + strconv.Itoa(i) }
+
+func (s *service) consume(w http.ResponseWriter, r *http.Request, decode func([]byte) ([]domain.Consumption, error), at func(int) string) (answers []commands.Consumed, err error) {
+	err = s.decide(w, r, func(body []byte) (asking, error) {
+		list, err := decode(body)
+		return asking{len(list), len(list), func(ctx context.Context, by commands.Caller) (known int, err error) {
+			answers, known, err = s.Quotas.Consume(ctx, by, list, at)
+			return known, err
+		}}, err
+	})
 	return answers, err
 }
 
-func writeJSON(w http.ResponseWriter, answer any) error {
+// asking is a decoded request against limits.
+type asking struct {
+	items, usage int // how many items it has, and how many events of usage it may record
+	// decide returns how many of those events were known.
+	decide func(ctx context.Context, by commands.Caller) (known int, err error)
+}
+
+// decide serves a request against limits.
+func (s *service) decide(w http.ResponseWriter, r *http.Request, decode func(body []byte) (asking, error)) error {
+	x, start := edge.ExchangeOf(r.Context()), time.Now()
+	if p := s.admitBacklog(); p != nil {
+		return p
+	}
+	if err := s.Quotas.Admit(x.Caller); err != nil {
+		return err
+	}
+	if p := readReplay(x, r.Header["Meterplex-Replay"]); p != nil {
+		return p
+	}
+	var body []byte
+	if r.Method != http.MethodDelete {
+		var p *problem.Problem
+		if body, p = s.edge.ReadBody(r, func(media string) bool { return media == mediaJSON }); p != nil {
+			return p
+		}
+	}
+	in, err := decode(body)
+	buffer.Put(body) // decoded requests share no memory with the body
+	if err != nil {
+		return err
+	}
+	if p := s.edge.AdmitEvents(w.Header(), x.Caller.TenantID, in.items); p != nil {
+		return p
+	}
+	known, err := in.decide(r.Context(), x.Caller)
+	s.metrics.seconds.Observe(time.Since(start).Seconds())
+	s.metrics.verdicts.decided(x.Tenant.Class, in.usage, known, err)
+	return err
+}
+
+func writeJSON(w http.ResponseWriter, status int, answer any) error {
 	body, err := json.Marshal(answer)
 	if err != nil {
 		return err
 	}
 	w.Header()["Content-Type"] = jsonType
 	w.Header()["Content-Length"] = []string{strconv.Itoa(len(body))}
-	w.WriteHeader(http.StatusOK)
+	w.WriteHeader(status)
 	_, _ = w.Write(body) // a client that has gone sends the same request again
 	return nil
 }
@@ -139,7 +166,7 @@ type consumptions struct {
 
 func describeConsume(op *huma.Operation, types schemas) {
 	describeAsk(op, types, newConsumption{}, consumption{})
-	op.Parameters = append(op.Parameters, &huma.Param{Name: "feature", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}})
+	op.Parameters = append(op.Parameters, pathParam("feature"))
 }
 
 func describeConsumeTogether(op *huma.Operation, types schemas) {
@@ -147,7 +174,9 @@ func describeConsumeTogether(op *huma.Operation, types schemas) {
 }
 
 func describeAsk(op *huma.Operation, types schemas, body, answer any) {
-	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{mediaJSON: {Schema: types.of(body)}}}
+	if body != nil {
+		op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{mediaJSON: {Schema: types.of(body)}}}
+	}
 	op.Parameters = []*huma.Param{{Name: "Meterplex-Replay", In: "header", Description: "The request comes from a queue that is emptied after an outage.",
 		Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"offline"}}}}
 	op.Responses["200"] = &huma.Response{

@@ -140,6 +140,7 @@ func (t *site) operations() {
 	t.eventOperations(t)
 	t.entitlementOperations(t)
 	t.consumeOperations(t)
+	t.reservationOperations(t)
 	t.accountOperations(t)
 	t.tenantOperations(t)
 	t.keyOperations(t)

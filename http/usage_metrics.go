@@ -44,16 +44,17 @@ type ofClass struct{ accepted, duplicate, conflict, rejected, denied prometheus.
 // classPlatform is the label of events that belong to no tenant.
 const classPlatform = "platform"
 
-// decided counts the outcome of a request about n amounts, of which the log knew some before. A refused one counts once.
+// decided counts the outcome of a request to record n amounts, of which the log knew some before. A refused one counts once;
+// of a request that records none, only a denial.
 func (i *ingested) decided(class string, n, known int, err error) {
 	c := counts{accepted: n - known, duplicates: known}
 	if refusal := (*domain.Error)(nil); errors.As(err, &refusal) {
-		c = counts{rejected: 1}
+		c = counts{rejected: min(n, 1)}
 		switch refusal.Code {
 		case codeQuotaExceeded:
 			c.denied = 1
 		case codePayloadConflict:
-			c = counts{conflicts: 1}
+			c = counts{conflicts: min(n, 1)}
 		}
 	} else if err != nil {
 		return // the outcome is not known

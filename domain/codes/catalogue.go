@@ -35,7 +35,7 @@ func catalogue() []Code {
 		{"limit_behavior_invalid", 400, Request, false, 0, "limitBehavior is invalid", "Send HARD or SOFT"},
 		{"limit_invalid", 400, Request, false, 0, "The limit is invalid", "Send an integer in the range that the detail names, or null for no limit"},
 		{"lookup_key_invalid", 400, Request, false, 0, "The lookup key is invalid", "Use a key that matches ^[a-z][a-z0-9_.-]{0,63}$"},
-		{"on_ingest_invalid", 400, Request, false, 0, "onIngest is invalid", "Send record"},
+		{"on_ingest_invalid", 400, Request, false, 0, "onIngest is invalid", "Send record or enforce"},
 		{"plan_key_invalid", 400, Request, false, 0, "The key of the plan is invalid", "Use a key that matches the expression in the detail"},
 		{"reset_period_invalid", 400, Request, false, 0, "resetPeriod is invalid", "Send MONTHLY, ANNUALLY or NEVER"},
 		{"unit_invalid", 400, Request, false, 0, "The unit is invalid", "Send a shorter text, or omit it"},

@@ -51,7 +51,7 @@ func parseAdmitted(payload []byte) (a events.Admitted, ok bool) {
 	}
 	g := &a.Admitted
 	r.skip(`,"admitted":{"by":"`)
-	g.By = r.known(events.ByConsume, events.ByEnforce)
+	g.By = r.known(events.ByConsume, events.ByEnforce, events.ByCommit)
 	r.skip(`,"subscriptionId":"`)
 	g.SubscriptionID = r.id()
 	r.skip(`,"featureType":"`)
@@ -69,6 +69,16 @@ func parseAdmitted(payload []byte) (a events.Admitted, ok bool) {
 	g.Used = r.sum()
 	r.skip(`,"held":`)
 	g.Held = r.sum()
+	if g.By == events.ByCommit {
+		r.skip(`,"reservationId":"`)
+		g.ReservationID = string(r.text())
+		r.skip(`,"heldAmount":`)
+		g.HeldAmount = r.number(64)
+		if bytes.HasPrefix(r.rest, []byte(`,"overage":"`)) {
+			r.skip(`,"overage":"`)
+			g.Overage = r.known(events.OverageRecord)
+		}
+	}
 	r.skip(`}}`)
 	return a, !r.bad && len(r.rest) == 0
 }
@@ -124,6 +134,15 @@ func AdmittedJSON(a *events.Admitted) ([]byte, error) {
 	}
 	dst = appendSum(append(dst, `,"used":`...), g.Used)
 	dst = appendSum(append(dst, `,"held":`...), g.Held)
+	if g.ReservationID != "" {
+		dst = appendJSONText(append(dst, `,"reservationId":`...), g.ReservationID)
+	}
+	if g.HeldAmount != 0 {
+		dst = strconv.AppendInt(append(dst, `,"heldAmount":`...), g.HeldAmount, 10)
+	}
+	if g.Overage != "" {
+		dst = appendJSONText(append(dst, `,"overage":`...), g.Overage)
+	}
 	return append(dst, "}}"...), nil
 }
 

@@ -20,7 +20,7 @@ func Of(err error) (p *Problem, cause error) {
 		return p, nil
 	case errors.As(err, &refused): // reads return these, too
 		p = New(refused.Code, refused.Message).At(refused.Pointer)
-		p.Quota = quotaOf(refused.Quota)
+		p.Quota, p.State = quotaOf(refused.Quota), refused.State
 		return p, nil
 	case errors.As(err, &full):
 		return tooMuch(full), nil

@@ -29,6 +29,7 @@ type Problem struct {
 	TraceID  string  `json:"traceId" doc:"The trace id of traceparent, or one that was made for the request."`
 
 	*Quota
+	State string `json:"state,omitempty" required:"false" doc:"Of reservation_ended: how the reservation ended."`
 
 	retryAfter int    // seconds, 0 for none
 	because    string // see Reason

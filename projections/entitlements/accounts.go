@@ -23,6 +23,8 @@ type Account struct {
 	LimitBehavior *string     `json:"limitBehavior"`
 	Used          json.Number `json:"used"`
 	Held          json.Number `json:"held"`
+	// OpenReservations is how many reservations hold the held amount.
+	OpenReservations int64 `json:"openReservations"`
 }
 
 // AccountQuery asks for accounts of a tenant, at most Limit after an account. Feature and PeriodKey filter, "" means all.
@@ -35,7 +37,8 @@ type AccountQuery struct {
 
 // Grants are of the subscription that accepts usage.
 const readAccounts = `
-SELECT a.feature, a.period_key, a.used::text, a.held::text, g.grant
+SELECT a.feature, a.period_key, a.used::text, a.held::text, g.grant, (SELECT count(*) FROM reservations r
+  WHERE r.tenant_id = a.tenant_id AND r.feature = a.feature AND r.period_key = a.period_key AND r.state = 'HELD')
 FROM quota_accounts a
 LEFT JOIN LATERAL (
   SELECT e.value AS grant FROM subscriptions s CROSS JOIN LATERAL json_array_elements(s.entitlements) WITH ORDINALITY AS e (value, n)
@@ -51,7 +54,7 @@ func (r *Reads) Accounts(ctx context.Context, q AccountQuery) (list []Account, h
 		a := Account{TenantID: q.TenantID}
 		var used, held string
 		var grant []byte
-		if err := rows.Scan(&a.Feature, &a.PeriodKey, &used, &held, &grant); err != nil {
+		if err := rows.Scan(&a.Feature, &a.PeriodKey, &used, &held, &grant, &a.OpenReservations); err != nil {
 			return err
 		}
 		a.Used, a.Held = json.Number(used), json.Number(held)

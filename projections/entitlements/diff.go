@@ -12,7 +12,8 @@ rows AS (
   FROM entitlement_grants g
   WHERE g.generation = ANY ($1::int || $7::int[]) AND g.tenant_id BETWEEN $8::uuid AND $9::uuid
   UNION ALL
-  SELECT u.generation, u.tenant_id, u.feature, u.period_key, u.used, json_build_object('used', u.used)::text
+  SELECT u.generation, u.tenant_id, u.feature, u.period_key, u.used,
+    CASE WHEN u.held = 0 THEN json_build_object('used', u.used) ELSE json_build_object('used', u.used, 'held', u.held) END::text
   FROM entitlement_usage u
   WHERE u.generation = ANY ($1::int || $7::int[]) AND u.tenant_id BETWEEN $8::uuid AND $9::uuid),
 sides AS (

@@ -28,12 +28,12 @@ const V1 = projections.ProjectionEntitlements + "/v1"
 //go:embed write.sql
 var replaceGrants string
 
-// addUsed adds a batch's sums to the usage.
+// addUsed adds a batch's sums to the usage and to the held amounts.
 const addUsed = `
-INSERT INTO entitlement_usage AS u (generation, tenant_id, feature, period_key, used)
-SELECT $1::int, n.tenant_id, n.feature, n.period_key, n.used::numeric
-FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[]) AS n (tenant_id, feature, period_key, used)
-ON CONFLICT (generation, tenant_id, feature, period_key) DO UPDATE SET used = u.used + excluded.used`
+INSERT INTO entitlement_usage AS u (generation, tenant_id, feature, period_key, used, held)
+SELECT $1::int, n.tenant_id, n.feature, n.period_key, n.used::numeric, n.held::numeric
+FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[]) AS n (tenant_id, feature, period_key, used, held)
+ON CONFLICT (generation, tenant_id, feature, period_key) DO UPDATE SET used = u.used + excluded.used, held = u.held + excluded.held`
 
 // planAnew is for reads of grants, which are rare: a session's plan from a time without
 // grants would read all grants of a generation.
@@ -80,16 +80,20 @@ func (k usedKey) compare(o usedKey) int {
 	return cmp.Or(bytes.Compare(k.tenant[:], o.tenant[:]), cmp.Compare(k.feature, o.feature), cmp.Compare(k.periodKey, o.periodKey))
 }
 
+// sums are the amounts that a batch adds to a feature in a period.
+type sums struct{ used, held big.Int } // int64 can overflow within a batch
+
 // State holds the rows that a batch changes while it is folded.
 type State struct {
 	granted map[uuid.UUID]*grantedBy
-	used    map[usedKey]*big.Int
+	used    map[usedKey]*sums
 	parked  map[uuid.UUID]parkedVerdict // by dead letter
 }
 
 // entitlementSubjects are the subjects that the folds use.
 func entitlementSubjects() []events.Subject {
-	return []events.Subject{events.SubscriptionCreated, events.SubscriptionChanged, events.UsageAdmitted, events.UsageValidated, events.DeadLetterClosed}
+	return []events.Subject{events.SubscriptionCreated, events.SubscriptionChanged, events.UsageAdmitted, events.UsageValidated, events.DeadLetterClosed,
+		events.ReservationHeld, events.ReservationReleased, events.ReservationExpired}
 }
 
 // FoldV1 is the fold entitlement_reads/v1: a subscription sets a tenant's
@@ -122,13 +126,23 @@ func (f *State) Granted(tenant uuid.UUID, s *domain.Subscription) {
 
 // Used adds an amount to a tenant's usage of a feature in a period.
 func (f *State) Used(tenant uuid.UUID, feature, periodKey string, amount int64) {
-	key := usedKey{tenant, feature, periodKey}
-	sum := f.used[key]
-	if sum == nil {
-		sum = new(big.Int) // int64 can overflow within a batch
-		f.used[key] = sum
-	}
+	sum := &f.sums(usedKey{tenant, feature, periodKey}).used
 	sum.Add(sum, big.NewInt(amount))
+}
+
+// Held adds an amount to those that a tenant's reservations hold of a feature in a period.
+func (f *State) Held(tenant uuid.UUID, feature, periodKey string, amount int64) {
+	sum := &f.sums(usedKey{tenant, feature, periodKey}).held
+	sum.Add(sum, big.NewInt(amount))
+}
+
+func (f *State) sums(key usedKey) *sums {
+	s := f.used[key]
+	if s == nil {
+		s = new(sums)
+		f.used[key] = s
+	}
+	return s
 }
 
 // Apply folds the batch and writes the result, each table in one statement.
@@ -145,7 +159,7 @@ func (h *Handler) Apply(ctx context.Context, tx pgx.Tx, in projections.Generatio
 	if err != nil {
 		return projections.Result{}, err
 	}
-	f := State{granted, make(map[usedKey]*big.Int), parked}
+	f := State{granted, make(map[usedKey]*sums), parked}
 	var result projections.Result
 	for i := range batch {
 		if failure := projections.Try(batch[i], func() error { return fold(&f, &batch[i]) }); failure != nil {
@@ -195,7 +209,7 @@ func (h *Handler) write(ctx context.Context, tx pgx.Tx, in projections.Generatio
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(f.used), usedKey.compare) {
 		c.users, c.usedFeatures, c.periods = append(c.users, key.tenant), append(c.usedFeatures, key.feature), append(c.periods, key.periodKey)
-		c.used = append(c.used, f.used[key].String())
+		c.used, c.held = append(c.used, f.used[key].used.String()), append(c.held, f.used[key].held.String())
 	}
 	var b pgx.Batch
 	if len(c.replaced) > 0 {
@@ -203,7 +217,7 @@ func (h *Handler) write(ctx context.Context, tx pgx.Tx, in projections.Generatio
 			c.limits, c.behaviors, c.resets, c.onIngest)
 	}
 	if len(c.used) > 0 {
-		b.Queue(addUsed, in.Number, c.users, c.usedFeatures, c.periods, c.used)
+		b.Queue(addUsed, in.Number, c.users, c.usedFeatures, c.periods, c.used, c.held)
 	}
 	if b.Len() == 0 {
 		return nil
@@ -222,7 +236,8 @@ type entitlementColumns struct {
 	limits                      []*int64
 	behaviors, resets, onIngest []string
 	users                       []uuid.UUID
-	usedFeatures, periods, used []string
+	usedFeatures, periods       []string
+	used, held                  []string
 }
 
 func (c *entitlementColumns) replace(tenant uuid.UUID, g *grantedBy) {

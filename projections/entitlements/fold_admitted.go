@@ -1,6 +1,10 @@
 package entitlements
 
 import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/projections"
@@ -10,7 +14,8 @@ import (
 const V3 = projections.ProjectionEntitlements + "/v3"
 
 // FoldV3 is the fold entitlement_reads/v3: FoldV2, and admitted usage counts when it is recorded, as its account does, and not again
-// with its verdict. The discard of a dead letter leaves admitted usage as it is: it was granted.
+// with its verdict. The discard of a dead letter leaves admitted usage as it is: it was granted. The amounts that reservations hold
+// are summed, too.
 func FoldV3(f *State, e *events.Envelope) error {
 	switch e.Subject {
 	case events.UsageAdmitted:
@@ -19,7 +24,14 @@ func FoldV3(f *State, e *events.Envelope) error {
 			return err
 		}
 		f.Used(e.TenantID, admitted.Feature, admitted.Admitted.PeriodKey, admitted.Amount)
+		if admitted.Admitted.FeatureType == domain.FeatureQuota {
+			f.Held(e.TenantID, admitted.Feature, admitted.Admitted.PeriodKey, -admitted.Admitted.HeldAmount)
+		}
 		return nil
+	case events.ReservationHeld:
+		return f.reserve(e, 1)
+	case events.ReservationReleased, events.ReservationExpired:
+		return f.reserve(e, -1)
 	case events.UsageValidated:
 		v, err := codec.VerdictOf(e)
 		if err == nil && !v.Admitted {
@@ -30,4 +42,16 @@ func FoldV3(f *State, e *events.Envelope) error {
 		return f.discard(e, func(v parkedVerdict) bool { return !v.admitted })
 	}
 	return FoldV2(f, e)
+}
+
+// reserve adds the amount of a reservation to the held ones, or subtracts it. METERED features have no account that holds it.
+func (f *State) reserve(e *events.Envelope, sign int64) error {
+	var r events.Reservation
+	if err := json.Unmarshal(e.Payload, &r); err != nil {
+		return fmt.Errorf("read a reservation: %w", err)
+	}
+	if r.FeatureType == domain.FeatureQuota {
+		f.Held(e.TenantID, r.Feature, r.PeriodKey, sign*r.Amount)
+	}
+	return nil
 }

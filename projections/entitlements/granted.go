@@ -22,13 +22,13 @@ import (
 // resets. A tenant without grants gets one row without a feature.
 const readGranted = `
 SELECT EXISTS (SELECT FROM subscriptions s WHERE s.tenant_id = $1 AND s.status IN ('ACTIVE', 'TRIALING')),
-       g.feature, g.type, g."limit", g.limit_behavior, g.reset_period, coalesce(u.used, 0)::text
+       g.feature, g.type, g."limit", g.limit_behavior, g.reset_period, coalesce(u.used, 0)::text, coalesce(u.held, 0)::text
 FROM (SELECT p.generation FROM projection_pointers p
       WHERE p.live AND p.projection = 'entitlement_reads' AND p.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000')
       ORDER BY p.tenant_id DESC LIMIT 1) live
 LEFT JOIN entitlement_grants g ON g.generation = live.generation AND g.tenant_id = $1
 LEFT JOIN LATERAL (
-  SELECT u.used FROM entitlement_usage u
+  SELECT u.used, u.held FROM entitlement_usage u
   WHERE u.generation = live.generation AND u.tenant_id = $1 AND u.feature = g.feature
     AND u.period_key = CASE g.reset_period WHEN 'MONTHLY' THEN $2::text WHEN 'ANNUALLY' THEN $3::text ELSE 'lifetime' END
   LIMIT 1) u ON true
@@ -42,7 +42,6 @@ type granted struct {
 	from, month, year time.Time // it holds in [from, month); the year ends at year
 	subscribed        bool
 	grants            []grant // by feature
-	held              json.Number
 
 	// For cached entries: whether it was used; when the feed found it outdated.
 	asked     atomic.Bool
@@ -54,7 +53,7 @@ type granted struct {
 type grant struct {
 	feature, kind, behavior, reset string
 	limit                          *int64 // nil: unlimited
-	used, remaining                json.Number
+	used, held, remaining          json.Number
 	left                           int64
 }
 
@@ -75,17 +74,17 @@ func (r *Reads) granted(ctx context.Context, v query.Viewer, tenant uuid.UUID, w
 
 func (r *Reads) readGranted(ctx context.Context, v query.Viewer, tenant uuid.UUID, now time.Time) (*granted, error) {
 	month, year := domain.PeriodKey(domain.ResetMonthly, now), domain.PeriodKey(domain.ResetAnnually, now)
-	g := &granted{tenant: tenant, held: "0"}
+	g := &granted{tenant: tenant}
 	g.from, g.month, _ = domain.PeriodBounds(month)
 	_, g.year, _ = domain.PeriodBounds(year)
 	read := query.New(readGranted, []any{tenant, month, year}, query.Each(func(rows pgx.Rows) error {
 		var feature, kind, behavior, reset *string
 		var limit *int64
-		var used string
-		if err := rows.Scan(&g.subscribed, &feature, &kind, &limit, &behavior, &reset, &used); err != nil || feature == nil {
+		var used, held string
+		if err := rows.Scan(&g.subscribed, &feature, &kind, &limit, &behavior, &reset, &used, &held); err != nil || feature == nil {
 			return err
 		}
-		g.grants = append(g.grants, newGrant(grant{feature: *feature, kind: *kind, behavior: *behavior, reset: *reset, limit: limit}, used))
+		g.grants = append(g.grants, newGrant(grant{feature: *feature, kind: *kind, behavior: *behavior, reset: *reset, limit: limit}, used, held))
 		return nil
 	}))
 	if err := r.Snapshot(ctx, v, query.ReadStanding(query.EntitlementsSource(), tenant, &g.stands), read); err != nil {
@@ -96,18 +95,20 @@ func (r *Reads) readGranted(ctx context.Context, v query.Viewer, tenant uuid.UUI
 	return g, nil
 }
 
-// newGrant completes a grant by its usage, an exact integer.
-func newGrant(g grant, text string) grant {
+// newGrant completes a grant by the used and the held amount, exact integers.
+func newGrant(g grant, usedText, heldText string) grant {
 	g.kind, g.behavior, g.reset = word(g.kind), word(g.behavior), word(g.reset)
-	g.used = json.Number(text)
+	g.used, g.held = json.Number(usedText), json.Number(heldText)
 	if g.limit == nil {
 		return g
 	}
-	used, ok := new(big.Int).SetString(text, 10)
-	if !ok {
-		panic("projections: the database gave no integer for a sum of integers: " + text)
+	used, ok := new(big.Int).SetString(usedText, 10)
+	held, too := new(big.Int).SetString(heldText, 10)
+	if !ok || !too {
+		panic("projections: the database gave no integer for a sum of integers: " + usedText + ", " + heldText)
 	}
 	remaining := used.Sub(big.NewInt(*g.limit), used)
+	remaining.Sub(remaining, held)
 	switch {
 	case remaining.IsInt64():
 		g.left = remaining.Int64()
@@ -152,7 +153,7 @@ func (g *granted) check(of *grant, amount int64) Check {
 	if c.Type == domain.FeatureBoolean {
 		return c
 	}
-	c.LimitBehavior, c.Limit, c.Used, c.Held = of.behavior, of.limit, &of.used, &g.held
+	c.LimitBehavior, c.Limit, c.Used, c.Held = of.behavior, of.limit, &of.used, &of.held
 	switch of.reset {
 	case domain.ResetMonthly:
 		c.ResetAt = &g.month

@@ -230,6 +230,7 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 	}
 	if n.has("commands") {
 		g.Go(func() error { return n.retention().Run(ctx) })
+		g.Go(func() error { return (&commands.Expiry{Quotas: n.quotas(), Logger: n.logger}).Run(ctx) })
 		if err := n.startUsageCommands(ctx, g); err != nil {
 			return err
 		}
@@ -259,8 +260,12 @@ func (n *Node) expiry() *relay.Expiry {
 	return &relay.Expiry{Pool: n.pool, Retention: n.pipe.retention, Deleted: n.metrics.PublicationsDeleted, Logger: n.logger}
 }
 
+func (n *Node) quotas() *commands.Quotas {
+	return &commands.Quotas{Log: n.log, Reservations: n.store, Now: time.Now, NewID: newIDAt}
+}
+
 func (n *Node) retention() *store.Retention {
-	return &store.Retention{Pool: n.pool, Answers: n.cfg.AnswerKeep, Ended: n.cfg.EndedKeep, Logger: n.logger}
+	return &store.Retention{Pool: n.pool, Answers: n.cfg.AnswerKeep, Ended: n.cfg.EndedKeep, Reservations: domain.ReservationsKept, Logger: n.logger}
 }
 
 // startConsumer runs a consumer on its own router, so that a blocked consumer does
@@ -335,7 +340,7 @@ func (n *Node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
 	s.Ingest = &commands.IngestUsage{
 		Log: n.log, Histories: n.store.Histories, Now: time.Now, Window: domain.TimestampWindow{Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind}, NewID: newIDAt, Seen: seen.Seen,
 	}
-	s.Quotas = &commands.Quotas{Log: n.log, Now: time.Now, NewID: newIDAt}
+	s.Quotas = n.quotas()
 	s.Catalogue = &commands.Catalogue{Store: n.store, Now: time.Now, NewID: newID, NewSecret: newSecret, Region: n.cfg.Region}
 	s.Letters = &commands.DeadLetters{Store: n.store, Now: time.Now, NewID: newID}
 	s.Replays, s.Rebuilds, s.Reads = n.replays(), n.rebuilds(), n.reads()

@@ -72,17 +72,21 @@ func scanAccounts(rows pgx.Rows, keys []domain.AccountKey, into *domain.Ledger) 
 	var key domain.AccountKey
 	var used, held string
 	_, err := pgx.ForEachRow(rows, []any{&key.TenantID, &key.Feature, &key.PeriodKey, &used, &held}, func() error {
-		a := new(domain.Account)
-		_, isUsed := a.Used.SetString(used, 10)
-		_, isHeld := a.Held.SetString(held, 10)
-		if !isUsed || !isHeld {
-			return fmt.Errorf("the account of %s in %s is no sum of integers: %s and %s", key.Feature, key.PeriodKey, used, held)
-		}
-		into.Load(key, a)
-		return nil
+		return loadAccount(into, key, used, held)
 	})
 	if err != nil {
 		return fmt.Errorf("reading accounts: %w", err)
 	}
+	return nil
+}
+
+func loadAccount(into *domain.Ledger, key domain.AccountKey, used, held string) error {
+	a := new(domain.Account)
+	_, isUsed := a.Used.SetString(used, 10)
+	_, isHeld := a.Held.SetString(held, 10)
+	if !isUsed || !isHeld {
+		return fmt.Errorf("the account of %s in %s is no sum of integers: %s and %s", key.Feature, key.PeriodKey, used, held)
+	}
+	into.Load(key, a)
 	return nil
 }

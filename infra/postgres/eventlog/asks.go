@@ -28,6 +28,7 @@ type asked struct {
 	group     *group
 	ledger    *domain.Ledger
 	histories map[uuid.UUID]domain.History
+	due       map[domain.AccountKey]*duePage
 }
 
 // newAsked returns nil if the group has no asks.
@@ -35,7 +36,7 @@ func newAsked(g *group) *asked {
 	if !g.asks {
 		return nil
 	}
-	return &asked{group: g, ledger: domain.NewLedger(g.log.now())}
+	return &asked{group: g, ledger: domain.NewLedger(g.log.now()), due: map[domain.AccountKey]*duePage{}}
 }
 
 // tenants lists the tenants of asks, each once.
@@ -66,11 +67,16 @@ func (a *asked) keys(histories map[uuid.UUID]domain.History) (keys []domain.Acco
 	return keys
 }
 
-// reading returns the read of the accounts that cached histories name, to be sent behind the locks of the heads.
-func (a *asked) reading() *lockedRead {
+// reading returns the reads of the accounts that cached histories name, and of reservations, to be sent behind the
+// locks of the heads.
+func (a *asked) reading() []*lockedRead {
 	if a == nil {
 		return nil
 	}
+	return []*lockedRead{a.readingAccounts(), a.readingReservations()}
+}
+
+func (a *asked) readingAccounts() *lockedRead {
 	keys := a.keys(a.group.log.cfg.Histories.Known(a.tenants()))
 	if len(keys) == 0 {
 		return nil
@@ -111,7 +117,7 @@ func (a *asked) complete(ctx context.Context, conn Session, hs heads) error {
 var errKnownDenied = errors.New("a denied request was granted before")
 
 // decideAsks decides the asks from member i on that are granted together or not at all, and returns the index of the last.
-func (d *deciding) decideAsks(i int) (last int, err error) {
+func (d *deciding) decideAsks(ctx context.Context, conn Session, i int) (last int, err error) {
 	g := d.group
 	last = i + g.members[i].submitted.Ask.Together - 1
 	var fresh []int
@@ -125,9 +131,9 @@ func (d *deciding) decideAsks(i int) (last int, err error) {
 		case ok && f.eventID == m.submitted.EventID: // ours, of an unanswered commit
 			*m.placement = commands.Placement{Status: commands.Appended, Position: f.position}
 		case ok:
-			d.conflicts = m.compare(f, d.origin[k], d.conflicts)
+			d.compareAsk(k, f)
 		case first != k:
-			d.conflicts = m.compare(g.inGroup(first), d.origin[k], d.conflicts)
+			d.compareAsk(k, g.inGroup(first))
 		default:
 			fresh = append(fresh, k)
 		}
@@ -137,11 +143,20 @@ func (d *deciding) decideAsks(i int) (last int, err error) {
 		d.leaveOut(fresh)
 		return last, nil
 	}
-	return last, d.grant(fresh)
+	return last, d.grant(ctx, conn, fresh)
+}
+
+// compareAsk classifies an ask whose key is known. Only conflicts of usage are recorded.
+func (d *deciding) compareAsk(k int, f found) {
+	m := &d.group.members[k]
+	conflicts := m.compare(f, d.origin[k], d.conflicts)
+	if m.submitted.Subject == events.UsageAdmitted {
+		d.conflicts = conflicts
+	}
 }
 
 // grant places asks that are all granted, or refuses all.
-func (d *deciding) grant(fresh []int) error {
+func (d *deciding) grant(ctx context.Context, conn Session, fresh []int) error {
 	if len(fresh) == 0 {
 		return nil
 	}
@@ -155,7 +170,10 @@ func (d *deciding) grant(fresh []int) error {
 	for n, k := range fresh {
 		requests[n] = g.members[k].submitted.Ask.LedgerRequest
 	}
-	granted, refused, refusal := d.asked.ledger.Decide(h, requests)
+	granted, refused, refusal, err := d.decideWithRoom(ctx, conn, h, requests, fresh)
+	if err != nil {
+		return err
+	}
 	if refusal != nil {
 		d.leaveOut(fresh)
 		d.deny(fresh[refused], refusal)

@@ -126,7 +126,7 @@ func (g *group) decide(ctx context.Context, conn Session, hs heads, origin []int
 			d.decideEvent(i)
 			continue
 		}
-		last, err := d.decideAsks(i)
+		last, err := d.decideAsks(ctx, conn, i)
 		if err != nil {
 			return err
 		}

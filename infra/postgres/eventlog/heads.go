@@ -153,6 +153,9 @@ func (pl *placer) place(p *events.Pending, origin int32) row {
 		h.recorded = pl.now
 	}
 	r.recorded = h.recorded
+	if p.Reservation != nil {
+		p.Reservation.Place(h.position)
+	}
 	h.counts.Accepted += p.Counts.Accepted
 	h.counts.Validated += p.Counts.Validated
 	h.counts.Rejected += p.Counts.Rejected

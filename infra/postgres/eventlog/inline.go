@@ -91,6 +91,9 @@ func (g *group) moves() (list []Move) {
 	if changes, ok := accountChanges(g.rows); ok {
 		list = append(list, Move{moveAccounts, changes})
 	}
+	if changes, ok := reservationChanges(g.rows); ok {
+		list = append(list, Move{moveReservations, changes})
+	}
 	return list
 }
 

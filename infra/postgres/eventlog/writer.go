@@ -241,7 +241,7 @@ func (w *writer) attempt(ctx context.Context, g *group, probing, first bool) err
 	}
 	locking, checkpoints := w.lockInline(g, first)
 	asks := newAsked(g)
-	hs, err := w.begin(ctx, conn, g.partitions, planning, lock, locking, asks.reading())
+	hs, err := w.begin(ctx, conn, g.partitions, planning, lock, append(asks.reading(), locking)...)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,8 @@ type Retention struct {
 	Pool    postgres.Pool
 	Answers time.Duration // age at which an answer is dropped; its key remains
 	Ended   time.Duration // since the end of a replay or rebuild
+	// Reservations is the time since the end of a reservation after which its row is deleted; its events remain.
+	Reservations time.Duration
 	Logger  *slog.Logger
 
 	Every time.Duration // interval of looking for old rows (10 min)
@@ -45,7 +47,8 @@ func (r *Retention) round(ctx context.Context) error {
 	return errors.Join(
 		r.expire(ctx, "answers", `SELECT expire_answers(make_interval(secs => $1), $2)`, r.Answers),
 		r.expire(ctx, "replays", `SELECT expire_replays(make_interval(secs => $1), $2)`, r.Ended),
-		r.expire(ctx, "units of rebuilds", `SELECT expire_rebuild_units(make_interval(secs => $1), $2)`, r.Ended))
+		r.expire(ctx, "units of rebuilds", `SELECT expire_rebuild_units(make_interval(secs => $1), $2)`, r.Ended),
+		r.expire(ctx, "reservations", `SELECT expire_reservations(make_interval(secs => $1), $2)`, r.Reservations))
 }
 
 // expire deletes batch by batch. Between batches it pauses for as long as a batch takes, so that it uses

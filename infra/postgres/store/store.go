@@ -41,9 +41,10 @@ type Store struct {
 }
 
 var (
-	_ commands.Store           = (*Store)(nil)
-	_ commands.CatalogueStore  = (*Store)(nil)
-	_ commands.DeadLetterStore = (*Store)(nil)
+	_ commands.Store            = (*Store)(nil)
+	_ commands.CatalogueStore   = (*Store)(nil)
+	_ commands.DeadLetterStore  = (*Store)(nil)
+	_ commands.ReservationTable = (*Store)(nil)
 )
 
 // New returns a store whose changes are recorded in a log of the same database.

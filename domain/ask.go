@@ -1,0 +1,207 @@
+package domain
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/meterplex/meterplex/domain/strictjson"
+)
+
+// MaxTogether bounds the items of one request that are granted together.
+const MaxTogether = 20
+
+// CanonicalAsk is the version of the canonical form of asks: it covers what was sent and the route, and no time.
+const CanonicalAsk = 2
+
+// askDraft is a request against a limit as sent: only the rules of JSON are checked.
+type askDraft struct {
+	draft
+	reservationID, overage text
+	ttlSeconds             []byte // raw JSON, nil if absent
+}
+
+// decodeAsk reads a body that is one ask about a feature, of which it may have the members named.
+func decodeAsk[T any](body []byte, feature, form string, members []string, settle func(*decoder, *askDraft) (T, *Error)) (T, error) {
+	var none T
+	d, fault := newDecoder(body)
+	if fault != nil {
+		return none, fault
+	}
+	in := d.readAsk(form, members)
+	if d.in.Fault == nil {
+		d.in.End()
+	}
+	if d.in.Fault != nil {
+		return none, refused(d.in.Fault)
+	}
+	in.feature = text{sent: true, valid: true, chars: []byte(feature)}
+	whole, fault := settle(d, &in)
+	return whole, asError(fault)
+}
+
+// decodeAsks reads {"items": […]}: 1 to MaxTogether asks, no two of which have the same id. clash returns the fault of two
+// that have, whose message it begins.
+func decodeAsks[T any](body []byte, form string, members []string, settle func(*decoder, *askDraft) (T, *Error), clash func(it, other *T) *Error) ([]T, error) {
+	d, fault := newDecoder(body)
+	if fault != nil {
+		return nil, fault
+	}
+	var list []T
+	var first *Error
+	n, fault := d.readItems(func(i int) {
+		in := d.readAsk(form, members)
+		if d.in.Fault != nil || first != nil || i >= MaxTogether {
+			return
+		}
+		item, fault := settle(d, &in)
+		for k := range list {
+			if fault != nil {
+				break
+			}
+			if fault = clash(&item, &list[k]); fault != nil {
+				fault.Message += " of the item " + strconv.Itoa(k) + ", too; each item needs its own"
+			}
+		}
+		if fault != nil {
+			fault.Pointer = "/items/" + strconv.Itoa(i) + fault.Pointer
+			first = fault
+			return
+		}
+		list = append(list, item)
+	})
+	switch {
+	case fault != nil:
+		return nil, fault
+	case n == 0 || n > MaxTogether:
+		return nil, &Error{Code: "items_invalid", Pointer: "/items", Message: "items must have 1 to " + strconv.Itoa(MaxTogether) + " items; it has " + strconv.Itoa(n)}
+	case first != nil:
+		return nil, first
+	}
+	return list, nil
+}
+
+// readItems reads the only member of the body, an array, each element with read, and returns the number of elements.
+func (d *decoder) readItems(read func(i int)) (n int, fault *Error) {
+	in := &d.in
+	if in.Peek() != '{' {
+		in.Fail(`the body must be an object: {"items":[…]}`)
+		return 0, refused(in.Fault)
+	}
+	found, unknown := missing, text{}
+	base, _ := in.Enter()
+	for {
+		name, more := in.Member(base)
+		if !more {
+			break
+		}
+		switch {
+		case string(name) == "items" && in.Peek() == '[':
+			found = isArray
+			if _, ok := in.Enter(); ok {
+				for n = 0; in.Element(n); n++ {
+					if read(n); in.Fault != nil {
+						break
+					}
+				}
+			}
+			continue
+		case string(name) == "items":
+			found = notArray
+		case !unknown.sent:
+			unknown = text{sent: true, chars: name}
+		}
+		in.Value()
+	}
+	if in.Fault == nil {
+		in.End()
+	}
+	switch {
+	case in.Fault != nil:
+		return n, refused(in.Fault)
+	case unknown.sent:
+		return n, &Error{Code: "unknown_member", Pointer: pointerTo(unknown.chars),
+			Message: "the member " + strictjson.Quote(unknown.chars) + ` is not known here; the body has only "items"`}
+	case found == missing:
+		return n, &Error{Code: "member_missing", Pointer: "/items", Message: "items is missing; it is required"}
+	case found == notArray:
+		return n, &Error{Code: "items_invalid", Pointer: "/items", Message: "items must be an array"}
+	}
+	return n, nil
+}
+
+// readAsk reads the members of an ask.
+func (d *decoder) readAsk(form string, members []string) (in askDraft) {
+	if d.in.Peek() != '{' {
+		d.in.Fail(form)
+		return in
+	}
+	base, ok := d.in.Enter()
+	for ok {
+		name, more := d.in.Member(base)
+		if !more {
+			break
+		}
+		start := d.in.Pos()
+		if ok = d.in.Value(); !ok {
+			break
+		}
+		raw := d.in.Since(start)
+		switch known := slices.Contains(members, string(name)); {
+		case !known && !in.unknown.sent:
+			in.unknown = text{sent: true, chars: name}
+		case !known:
+		case string(name) == "reservationId":
+			in.reservationID = textOf(raw)
+		case string(name) == "overage":
+			in.overage = textOf(raw)
+		case string(name) == "ttlSeconds":
+			in.ttlSeconds = raw
+		default:
+			d.assign(&in.draft, name, raw)
+		}
+	}
+	return in
+}
+
+func (in *askDraft) checkUnknown() *Error {
+	if !in.unknown.sent {
+		return nil
+	}
+	return &Error{Code: "unknown_member", Pointer: pointerTo(in.unknown.chars),
+		Message: "the member " + strictjson.Quote(in.unknown.chars) + " is not known here; names are case-sensitive"}
+}
+
+func (in *askDraft) checkReservationID() *Error {
+	id := in.reservationID
+	switch {
+	case !id.sent:
+		return in.missing("reservationId")
+	case !id.valid || !IsReservationID(id.chars):
+		return in.refuse("reservationId", "reservation_id_invalid", "must be a string of 1 to 255 printable ASCII characters without space ('!' to '~')")
+	}
+	return nil
+}
+
+// IsReservationID reports whether an id has the form of ids of reservations, which is that of eventIds.
+func IsReservationID(id []byte) bool {
+	return len(id) > 0 && len(id) <= MaxEventID && isPrintable(id)
+}
+
+// Bounds of the time for which an amount is held, in seconds.
+const (
+	MaxTTLSeconds     = 86400
+	DefaultTTLSeconds = 60
+)
+
+// readTTL returns the time for which an amount is held; 0 if none is sent.
+func (in *askDraft) readTTL() (time.Duration, *Error) {
+	if in.ttlSeconds == nil {
+		return 0, nil
+	}
+	n := readDigits(in.ttlSeconds)
+	if len(in.ttlSeconds) > len("86400") || n < 1 || n > MaxTTLSeconds {
+		return 0, in.refuse("ttlSeconds", "ttl_seconds_invalid", "must be an integer from 1 to 86400, written in digits only")
+	}
+	return time.Duration(n) * time.Second, nil
+}

@@ -1,0 +1,328 @@
+package http
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/problem"
+	"github.com/meterplex/meterplex/projections/entitlements"
+)
+
+func (s *service) reservationOperations(t *site) {
+	const path = prefix + "/entitlements"
+	const list, one = path + "/{feature}/reservations", path + "/{feature}/reservations/{reservationId}"
+	reservers := []string{commands.ScopeEntitlementsReserve}
+	readers := []string{commands.ScopeEntitlementsReserve, commands.ScopeEntitlementsRead, commands.ScopeBilling, commands.ScopeAudit}
+	refusals := []int{http.StatusNotFound, http.StatusConflict}
+	write := func(method, path, id, summary, description string) operation {
+		return operation{method: method, path: path, who: auth.Tenant, scopes: reservers, ingest: true, id: id, tag: "Entitlements", summary: summary, description: description, problems: refusals}
+	}
+	t.serveRaw(write(http.MethodPost, list, "reserve", "Hold an amount if the limit allows it",
+		"The amount is held until it is committed or released, or until ttlSeconds are over. Idempotent by reservationId: the same request again is 200 with the reservation as it is."),
+		describeHold, s.holdOne)
+	t.serveRaw(write(http.MethodPost, path+"/reservations", "reserveTogether", "Hold amounts of several features, all or none",
+		"At most 20 items, each with its feature and reservationId. If one is refused, none is held; errors[].pointer names the first."), describeHoldTogether, s.holdTogether)
+	t.serveRaw(write(http.MethodPost, one+"/commit", "commitReservation", "Use at most the held amount",
+		"Records the usage and releases the rest in one transaction. It counts in the subscription and the period of the hold, at the server's time. "+
+			"After any failure send the same request again: it gets the first answer, or is decided now."), describeCommit, s.commit)
+	t.serveRaw(write(http.MethodPost, one+"/extend", "extendReservation", "Hold an amount longer",
+		"The reservation lasts ttlSeconds from now, or as long as before if that is longer."), describeExtend, s.extend)
+	t.serveRaw(write(http.MethodDelete, one, "releaseReservation", "Release a held amount",
+		"Ends the reservation without usage. A repetition gets the first answer."), describeRelease, s.release)
+	serve(t, operation{method: http.MethodGet, path: list, who: auth.Either, scopes: readers, id: "listReservations", tag: "Entitlements", summary: "List reservations",
+		description: "Those of a feature, the newest first. Ended ones are listed for 7 days; their events remain.", problems: []int{http.StatusNotFound}}, s.listReservations)
+	serve(t, operation{method: http.MethodGet, path: one, who: auth.Either, scopes: readers, id: "getReservation", tag: "Entitlements", summary: "Read a reservation",
+		description: "Its state, and the event of its usage if it is committed. Ended ones are kept for 7 days.", problems: []int{http.StatusNotFound}}, s.getReservation)
+}
+
+func (s *service) holdOne(w http.ResponseWriter, r *http.Request) error {
+	feature, err := featureIn(r)
+	if err != nil {
+		return err
+	}
+	answers, known, err := s.hold(w, r, func(body []byte) ([]domain.Holding, error) {
+		c, err := domain.DecodeHold(body, feature)
+		return []domain.Holding{c}, err
+	}, func(int) string { return "" })
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, statusOfHold(known, 1), &answers[0])
+}
+
+// heldTogether is the answer about several items, in their order.
+type heldTogether struct {
+	Data []commands.Reserved `json:"data" nullable:"false"`
+}
+
+func (s *service) holdTogether(w http.ResponseWriter, r *http.Request) error {
+	answers, known, err := s.hold(w, r, domain.DecodeHolds, itemAt)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, statusOfHold(known, len(answers)), &heldTogether{answers})
+}
+
+// statusOfHold is 200 if all reservations were made before.
+func statusOfHold(known, all int) int {
+	if known == all {
+		return http.StatusOK
+	}
+	return http.StatusCreated
+}
+
+func (s *service) hold(w http.ResponseWriter, r *http.Request, decode func([]byte) ([]domain.Holding, error), at func(int) string) (answers []commands.Reserved, known int, err error) {
+	err = s.decide(w, r, func(body []byte) (asking, error) {
+		list, err := decode(body)
+		return asking{len(list), 0, func(ctx context.Context, by commands.Caller) (_ int, err error) {
+			answers, known, err = s.Quotas.Hold(ctx, by, list, at)
+			return 0, err
+		}}, err
+	})
+	return answers, known, err
+}
+
+func (s *service) commit(w http.ResponseWriter, r *http.Request) error {
+	feature, id, err := reservationIn(r)
+	if err != nil {
+		return err
+	}
+	var answer commands.Committed
+	err = s.decide(w, r, func(body []byte) (asking, error) {
+		c, err := domain.DecodeCommit(body, feature, id)
+		return asking{1, 1, func(ctx context.Context, by commands.Caller) (known int, err error) {
+			answer, known, err = s.Quotas.Commit(ctx, by, &c)
+			return known, err
+		}}, err
+	})
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, &answer)
+}
+
+func (s *service) extend(w http.ResponseWriter, r *http.Request) error {
+	feature, id, err := reservationIn(r)
+	if err != nil {
+		return err
+	}
+	var answer commands.Reserved
+	err = s.decide(w, r, func(body []byte) (asking, error) {
+		lasts, err := domain.DecodeExtend(body)
+		return asking{1, 0, func(ctx context.Context, by commands.Caller) (_ int, err error) {
+			answer, err = s.Quotas.Extend(ctx, by, feature, id, lasts)
+			return 0, err
+		}}, err
+	})
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, &answer)
+}
+
+func (s *service) release(w http.ResponseWriter, r *http.Request) error {
+	feature, id, err := reservationIn(r)
+	if err != nil {
+		return err
+	}
+	var answer commands.Reserved
+	err = s.decide(w, r, func([]byte) (asking, error) {
+		return asking{1, 0, func(ctx context.Context, by commands.Caller) (_ int, err error) {
+			answer, err = s.Quotas.Release(ctx, by, feature, id)
+			return 0, err
+		}}, nil
+	})
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, &answer)
+}
+
+// featureIn returns the feature in the path.
+func featureIn(r *http.Request) (string, error) {
+	feature := pathValue(r, "feature")
+	if !isFeature(feature) {
+		return "", &domain.Error{Code: "feature_invalid", Message: "a feature matches ^[a-z][a-z0-9_.-]{0,63}$"}
+	}
+	return feature, nil
+}
+
+// reservationIn returns the feature and the reservation in the path.
+func reservationIn(r *http.Request) (feature, id string, err error) {
+	if feature, err = featureIn(r); err != nil {
+		return "", "", err
+	}
+	if id = pathValue(r, "reservationId"); !domain.IsReservationID([]byte(id)) {
+		return "", "", reservationIDInvalid()
+	}
+	return feature, id, nil
+}
+
+func reservationIDInvalid() error {
+	return &domain.Error{Code: "reservation_id_invalid", Message: "a reservationId has 1 to 255 printable ASCII characters without space ('!' to '~')"}
+}
+
+type reservationsRequest struct {
+	Feature  string `path:"feature"`
+	TenantID string `query:"tenantId" format:"uuid" doc:"Operator keys name the tenant here; a tenant's key names it already."`
+	State    string `query:"state" enum:"HELD,COMMITTED,RELEASED,EXPIRED" doc:"Reservations in this state."`
+	Paging
+}
+
+func (s *service) listReservations(ctx context.Context, in *reservationsRequest) (*listed[entitlements.Reservation], error) {
+	v, tenant, err := s.subject(ctx, in.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	l := list{"reservations", tenant.String(), in.Feature, in.State}
+	_, after, err := l.open(in.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	ask := entitlements.ReservationQuery{TenantID: tenant, Feature: in.Feature, State: in.State, Limit: in.Limit + 1}
+	if after != "" {
+		if ask.Before, err = strconv.ParseInt(after, 10, 64); err != nil {
+			return nil, problem.New("cursor_invalid", "The cursor is not one of this list")
+		}
+	}
+	found, err := s.Reads.Entitlements.Reservations(ctx, v, ask)
+	if err != nil {
+		return nil, err
+	}
+	return &listed[entitlements.Reservation]{cut(l, found, in.Limit, func(r *entitlements.Reservation) string { return strconv.FormatInt(r.Position.Number, 10) })}, nil
+}
+
+type reservationRequest struct {
+	Feature       string `path:"feature"`
+	ReservationID string `path:"reservationId"`
+	TenantID      string `query:"tenantId" format:"uuid" doc:"Operator keys name the tenant here; a tenant's key names it already."`
+}
+
+type reservationAnswer struct{ Body entitlements.Reservation }
+
+func (s *service) getReservation(ctx context.Context, in *reservationRequest) (*reservationAnswer, error) {
+	v, tenant, err := s.subject(ctx, in.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	if !isFeature(in.Feature) || !domain.IsReservationID([]byte(in.ReservationID)) {
+		return nil, domain.ReservationNotFound()
+	}
+	found, err := s.Reads.Entitlements.Reservations(ctx, v, entitlements.ReservationQuery{TenantID: tenant, Feature: in.Feature, ID: in.ReservationID, Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, domain.ReservationNotFound()
+	}
+	return &reservationAnswer{found[0]}, nil
+}
+
+// The types below document bodies that package domain decodes, and the answers about them.
+type newReservation struct {
+	ReservationID string `json:"reservationId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$" doc:"The idempotency key, unique among the tenant's reservations; compared byte for byte."`
+	Amount        int64  `json:"amount" minimum:"1" maximum:"9007199254740991" doc:"Digits only."`
+	TTLSeconds    int    `json:"ttlSeconds,omitempty" minimum:"1" maximum:"86400" doc:"For how long the amount is held; 60 if it is left out."`
+}
+
+type newHeldItem struct {
+	Feature string `json:"feature" pattern:"^[a-z][a-z0-9_.-]{0,63}$"`
+	newReservation
+}
+
+type newReservations struct {
+	Items []newHeldItem `json:"items" minItems:"1" maxItems:"20" nullable:"false"`
+}
+
+type newCommit struct {
+	EventID string `json:"eventId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$" doc:"The idempotency key of the usage, unique among the tenant's events; compared byte for byte."`
+	Amount  int64  `json:"amount" minimum:"1" maximum:"9007199254740991" doc:"Digits only."`
+	Overage string `json:"overage,omitempty" enum:"deny,record" doc:"record: the amount may be above the held one, because it has been used; deny is the default."`
+}
+
+type newExtension struct {
+	TTLSeconds int `json:"ttlSeconds" minimum:"1" maximum:"86400" doc:"From now."`
+}
+
+type heldAmount struct {
+	ReservationID string          `json:"reservationId"`
+	Feature       string          `json:"feature"`
+	Amount        int64           `json:"amount"`
+	State         string          `json:"state" enum:"HELD,COMMITTED,RELEASED,EXPIRED"`
+	Released      *int64          `json:"released,omitempty" nullable:"false" doc:"The held amount that is not used; only if the reservation has ended."`
+	PeriodKey     string          `json:"periodKey"`
+	ExpiresAt     time.Time       `json:"expiresAt"`
+	Limit         *int64          `json:"limit" doc:"null: no limit."`
+	Used          *json.Number    `json:"used" nullable:"true" doc:"When the request was decided; null for METERED features, which have no account."`
+	Held          *json.Number    `json:"held" nullable:"true" doc:"By all reservations, after the request; null for METERED features."`
+	Remaining     *json.Number    `json:"remaining" nullable:"true" doc:"What was left of the limit then; null: no limit."`
+	ResetAt       *time.Time      `json:"resetAt" doc:"null where the period never resets."`
+	Position      events.Position `json:"position"`
+}
+
+type heldAmounts struct {
+	Data []heldAmount `json:"data" nullable:"false"`
+}
+
+type committedAmount struct {
+	ReservationID string          `json:"reservationId"`
+	Feature       string          `json:"feature"`
+	State         string          `json:"state" enum:"COMMITTED"`
+	EventID       string          `json:"eventId"`
+	Amount        int64           `json:"amount" doc:"The recorded usage."`
+	Released      int64           `json:"released" doc:"The held amount that is not used."`
+	PeriodKey     string          `json:"periodKey"`
+	Limit         *int64          `json:"limit" doc:"null: no limit."`
+	Used          *json.Number    `json:"used" nullable:"true" doc:"After this amount; null for METERED features, which have no account."`
+	Held          *json.Number    `json:"held" nullable:"true" doc:"By the other reservations; null for METERED features."`
+	Remaining     *json.Number    `json:"remaining" nullable:"true" doc:"What was left of the limit then; null: no limit."`
+	ResetAt       *time.Time      `json:"resetAt" doc:"null where the period never resets."`
+	Position      events.Position `json:"position"`
+}
+
+func describeHold(op *huma.Operation, types schemas) {
+	describeAsk(op, types, newReservation{}, heldAmount{})
+	op.Parameters = append(op.Parameters, pathParam("feature"))
+	describeCreated(op, "Held.", "Made by the same request before; the state is the present one.")
+}
+
+func describeHoldTogether(op *huma.Operation, types schemas) {
+	describeAsk(op, types, newReservations{}, heldAmounts{})
+	describeCreated(op, "Held.", "Made by the same request before; the states are the present ones.")
+}
+
+func describeCreated(op *huma.Operation, created, known string) {
+	answer := *op.Responses["200"]
+	answer.Description = created
+	op.Responses["200"].Description, op.Responses["201"] = known, &answer
+}
+
+func describeCommit(op *huma.Operation, types schemas) {
+	describeAsk(op, types, newCommit{}, committedAmount{})
+	op.Parameters = append(op.Parameters, pathParam("feature"), pathParam("reservationId"))
+}
+
+func describeExtend(op *huma.Operation, types schemas) {
+	describeAsk(op, types, newExtension{}, heldAmount{})
+	op.Parameters = append(op.Parameters, pathParam("feature"), pathParam("reservationId"))
+	op.Responses["200"].Description = "Held longer."
+}
+
+func describeRelease(op *huma.Operation, types schemas) {
+	describeAsk(op, types, nil, heldAmount{})
+	op.Parameters = append(op.Parameters, pathParam("feature"), pathParam("reservationId"))
+	op.Responses["200"].Description = "Released, now or by the same request before."
+}
+
+func pathParam(name string) *huma.Param {
+	return &huma.Param{Name: name, In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}}
+}

@@ -1,0 +1,202 @@
+package eventlog
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// writeReservationsSQL writes the states of reservations after their last events.
+const writeReservationsSQL = `INSERT INTO reservations AS r (tenant_id, reservation_id, feature, period_key, subscription_id, feature_type,
+  amount, granted_limit, state, expires_at, held_position, ended_position, ended_at, event_id, committed)
+ SELECT tenant, id, feature, period, subscription, type, amount, granted, state, expires, held, nullif(ended, 0),
+  CASE WHEN ended > 0 THEN at END, nullif(event, ''), CASE WHEN event <> '' THEN committed END
+ FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::uuid[], $6::text[], $7::bigint[], $8::bigint[], $9::text[],
+  $10::timestamptz[], $11::bigint[], $12::bigint[], $13::timestamptz[], $14::text[], $15::bigint[])
+  AS u (tenant, id, feature, period, subscription, type, amount, granted, state, expires, held, ended, at, event, committed)
+ ON CONFLICT (tenant_id, reservation_id) DO UPDATE SET state = excluded.state, expires_at = excluded.expires_at,
+  ended_position = excluded.ended_position, ended_at = excluded.ended_at, event_id = excluded.event_id, committed = excluded.committed`
+
+const reservationColumns = `r.reservation_id, r.feature, r.period_key, r.subscription_id, r.feature_type, r.amount, r.granted_limit, r.state,
+ r.expires_at, r.held_position, coalesce(r.ended_position, 0), coalesce(r.event_id, ''), coalesce(r.committed, 0)`
+
+// readReservationsSQL reads reservations by their keys, each with its account.
+const readReservationsSQL = `SELECT k.tenant_id, ` + reservationColumns + `, coalesce(a.used, 0)::text, coalesce(a.held, 0)::text
+ FROM unnest($1::uuid[], $2::text[]) AS k (tenant_id, reservation_id)
+ CROSS JOIN LATERAL (SELECT * FROM reservations q WHERE q.tenant_id = k.tenant_id AND q.reservation_id = k.reservation_id LIMIT 1) r
+ LEFT JOIN LATERAL (SELECT q.used, q.held FROM quota_accounts q
+  WHERE q.tenant_id = k.tenant_id AND q.feature = r.feature AND q.period_key = r.period_key LIMIT 1) a ON true`
+
+// dueReservationsSQL reads the reservations of an account whose time is over, those that end first first.
+const dueReservationsSQL = `SELECT r.tenant_id, ` + reservationColumns + `, '0', '0' FROM reservations r
+ WHERE r.tenant_id = $1 AND r.feature = $2 AND r.period_key = $3 AND r.state = 'HELD' AND r.expires_at <= $4
+  AND (r.expires_at, r.reservation_id) > ($5, $6) ORDER BY r.expires_at, r.reservation_id LIMIT $7`
+
+// readingReservations returns the read of the reservations that the asks name, with their accounts.
+func (a *asked) readingReservations() *lockedRead {
+	var tenants []uuid.UUID
+	var ids []string
+	listed := map[domain.ReservationKey]bool{}
+	for i := range a.group.members {
+		s := a.group.members[i].submitted
+		if s.Ask == nil || s.Ask.ReservationID == "" || s.Ask.Kind == domain.Hold {
+			continue
+		}
+		if key := (domain.ReservationKey{TenantID: s.TenantID, ID: s.Ask.ReservationID}); !listed[key] {
+			listed[key] = true
+			tenants, ids = append(tenants, key.TenantID), append(ids, key.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	return &lockedRead{Statement{readReservationsSQL, []any{tenants, ids}}, func(rows pgx.Rows) error {
+		return scanReservations(rows, func(tenant uuid.UUID, s *events.ReservationState, used, held string) error {
+			a.ledger.LoadReservation(tenant, s)
+			if key, ok := domain.AccountOf(tenant, s); ok && !a.ledger.Has(key) {
+				return loadAccount(a.ledger, key, used, held)
+			}
+			return nil
+		})
+	}}
+}
+
+func scanReservations(rows pgx.Rows, use func(tenant uuid.UUID, s *events.ReservationState, used, held string) error) error {
+	var tenant uuid.UUID
+	var r events.ReservationState
+	var used, held string
+	_, err := pgx.ForEachRow(rows, append(append([]any{&tenant}, reservationFields(&r)...), &used, &held), func() error {
+		s := r
+		return use(tenant, &s, used, held)
+	})
+	if err != nil {
+		return fmt.Errorf("reading reservations: %w", err)
+	}
+	return nil
+}
+
+func reservationFields(r *events.ReservationState) []any {
+	return []any{&r.ID, &r.Feature, &r.PeriodKey, &r.SubscriptionID, &r.FeatureType, &r.Amount, &r.Limit, &r.State,
+		&r.ExpiresAt, &r.HeldAt, &r.EndedAt, &r.EventID, &r.Committed}
+}
+
+// duePage is how far the reservations of an account whose time is over have been read.
+type duePage struct {
+	until time.Time
+	id    string
+	all   bool
+}
+
+// dueAtOnce is the size of a page.
+const dueAtOnce = 200
+
+// decideWithRoom decides asks of a tenant. Before one is refused for the amount that reservations hold, those whose time is
+// over are ended, the first ones to end first, until there is room or none is left.
+func (d *deciding) decideWithRoom(ctx context.Context, conn Session, h domain.History, requests []domain.LedgerRequest, fresh []int) ([]domain.Decision, int, *domain.Error, error) {
+	for {
+		granted, refused, refusal := d.asked.ledger.Decide(h, requests)
+		if refusal == nil || refusal.Quota == nil || refusal.Quota.Held.Sign() <= 0 {
+			return granted, refused, refusal, nil
+		}
+		r := &requests[refused]
+		due, err := d.asked.nextDue(ctx, conn, domain.AccountKey{TenantID: r.TenantID, Feature: r.Feature, PeriodKey: refusal.Quota.PeriodKey})
+		if err != nil || len(due) == 0 {
+			return nil, refused, refusal, err
+		}
+		if err := d.expire(h, fresh[refused], due); err != nil {
+			return nil, 0, nil, err
+		}
+	}
+}
+
+// nextDue reads the next page of an account.
+func (a *asked) nextDue(ctx context.Context, conn Session, key domain.AccountKey) (due []*events.ReservationState, err error) {
+	page := a.due[key]
+	if page == nil {
+		page = &duePage{}
+		a.due[key] = page
+	}
+	if page.all {
+		return nil, nil
+	}
+	rows, err := conn.Query(ctx, dueReservationsSQL, key.TenantID, key.Feature, key.PeriodKey, a.ledger.At(), page.until, page.id, dueAtOnce)
+	if err != nil {
+		return nil, fmt.Errorf("reading reservations whose time is over: %w", err)
+	}
+	err = scanReservations(rows, func(_ uuid.UUID, s *events.ReservationState, _, _ string) error {
+		due = append(due, s)
+		return nil
+	})
+	if page.all = len(due) < dueAtOnce; !page.all {
+		page.until, page.id = due[dueAtOnce-1].ExpiresAt, due[dueAtOnce-1].ID
+	}
+	return due, err
+}
+
+// expire ends reservations whose time is over, unless another member of the group has changed them.
+func (d *deciding) expire(h domain.History, k int, due []*events.ReservationState) error {
+	m := &d.group.members[k]
+	for _, s := range due {
+		d.asked.ledger.LoadReservation(m.submitted.TenantID, s)
+		if !d.asked.ledger.IsDue(m.submitted.TenantID, s.ID) {
+			continue
+		}
+		granted, _, refusal := d.asked.ledger.Decide(h, []domain.LedgerRequest{
+			{Kind: domain.Expire, TenantID: m.submitted.TenantID, Feature: s.Feature, ReservationID: s.ID}})
+		if refusal != nil {
+			return refusal
+		}
+		expired, err := commands.ExpiredOf(&m.submitted.Pending, &granted[0])
+		if err != nil {
+			return err
+		}
+		expired.EventID = d.group.log.cfg.NewID()
+		d.group.rows = append(d.group.rows, d.places.place(&expired, d.origin[k]))
+	}
+	return nil
+}
+
+// reservationChanges returns the statement that writes the states of the reservations of rows, each after its last
+// event; not ok without any.
+func reservationChanges(rows []row) (Statement, bool) {
+	var last map[domain.ReservationKey]int
+	for i := range rows {
+		if s := rows[i].Reservation; s != nil {
+			if last == nil {
+				last = map[domain.ReservationKey]int{}
+			}
+			last[domain.ReservationKey{TenantID: rows[i].TenantID, ID: s.ID}] = i
+		}
+	}
+	if last == nil {
+		return Statement{}, false
+	}
+	var (
+		tenants, subscriptions                            []uuid.UUID
+		ids, features, periods, types, states, eventIDs   []string
+		amounts, heldPositions, endedPositions, committed []int64
+		limits                                            []*int64
+		expiries, recorded                                []time.Time
+	)
+	for i := range rows {
+		s := rows[i].Reservation
+		if s == nil || last[domain.ReservationKey{TenantID: rows[i].TenantID, ID: s.ID}] != i {
+			continue
+		}
+		tenants, subscriptions = append(tenants, rows[i].TenantID), append(subscriptions, s.SubscriptionID)
+		ids, features, periods, types = append(ids, s.ID), append(features, s.Feature), append(periods, s.PeriodKey), append(types, s.FeatureType)
+		states, eventIDs = append(states, s.State), append(eventIDs, s.EventID)
+		amounts, limits, committed = append(amounts, s.Amount), append(limits, s.Limit), append(committed, s.Committed)
+		heldPositions, endedPositions = append(heldPositions, s.HeldAt), append(endedPositions, s.EndedAt)
+		expiries, recorded = append(expiries, s.ExpiresAt), append(recorded, rows[i].recorded)
+	}
+	return Statement{writeReservationsSQL, []any{tenants, ids, features, periods, subscriptions, types, amounts, limits, states,
+		expiries, heldPositions, endedPositions, recorded, eventIDs, committed}}, true
+}

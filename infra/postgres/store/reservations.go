@@ -1,0 +1,49 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+)
+
+const reservationSQL = `SELECT reservation_id, feature, period_key, subscription_id, feature_type, amount, granted_limit, state, expires_at,
+ held_position, coalesce(ended_position, 0), coalesce(event_id, ''), coalesce(committed, 0)
+ FROM reservations WHERE tenant_id = $1 AND reservation_id = $2`
+
+// Reservation implements commands.ReservationTable.
+func (s *Store) Reservation(ctx context.Context, tenant uuid.UUID, id string) (*events.ReservationState, error) {
+	var r events.ReservationState
+	err := s.pool.QueryRow(ctx, reservationSQL, tenant, id).Scan(&r.ID, &r.Feature, &r.PeriodKey, &r.SubscriptionID, &r.FeatureType, &r.Amount,
+		&r.Limit, &r.State, &r.ExpiresAt, &r.HeldAt, &r.EndedAt, &r.EventID, &r.Committed)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading a reservation: %w", err)
+	}
+	r.ExpiresAt = r.ExpiresAt.UTC()
+	return &r, nil
+}
+
+const dueSQL = `SELECT r.tenant_id, coalesce((SELECT t.data_residency FROM tenants t WHERE t.id = r.tenant_id), ''), r.reservation_id, r.feature
+ FROM reservations r WHERE r.state = 'HELD' AND r.expires_at <= $1 ORDER BY r.expires_at LIMIT $2`
+
+// Due implements commands.ReservationTable.
+func (s *Store) Due(ctx context.Context, now time.Time, limit int) ([]commands.DueReservation, error) {
+	rows, err := s.pool.Query(ctx, dueSQL, now, limit)
+	if err != nil {
+		return nil, fmt.Errorf("reading reservations whose time is over: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[commands.DueReservation])
+	if err != nil {
+		return nil, fmt.Errorf("reading reservations whose time is over: %w", err)
+	}
+	return list, nil
+}
