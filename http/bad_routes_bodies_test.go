@@ -28,7 +28,7 @@ func (m *isolationFixture) bodyCases(route auth.Route, base call, schema schema,
 	}
 	structures(string(good), optional, bad)
 	list = append(list, transports(base, good)...)
-	ingest := route.Path == "/api/v1/usage/events" || strings.HasSuffix(route.Path, "/consume") // validate their members themselves
+	ingest := route.Path == "/api/v1/usage/events" || strings.HasSuffix(route.Path, "/consume") || strings.Contains(route.Path, "/reservations") // validate their members themselves
 	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
 		members(string(good), name, schema.Properties[name], ingest, bad)
 	}

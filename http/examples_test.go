@@ -96,7 +96,8 @@ var (
 // Operations that are sent before and after the others, which are sent by name.
 var (
 	firstExamples = []string{"ingestUsage", "getOutbox"}
-	lastExamples  = []string{"consume", "consumeTogether", "listAccounts", "discardDeadLetter", "retryDeadLetter", "promoteRebuild", "rollBackRebuild", "abandonRebuild", "changeSubscription", "revokeKey", "revokeOperatorKey"}
+	lastExamples  = []string{"consume", "consumeTogether", "reserve", "reserveTogether", "extendReservation", "commitReservation", "releaseReservation", "listReservations", "getReservation", "listAccounts",
+		"discardDeadLetter", "retryDeadLetter", "promoteRebuild", "rollBackRebuild", "abandonRebuild", "changeSubscription", "revokeKey", "revokeOperatorKey"}
 )
 
 // before prepares an operation.

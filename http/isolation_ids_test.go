@@ -16,8 +16,8 @@ import (
 func TestP9_IDsBelongToTheirTenant(t *testing.T) {
 	m := newIsolationFixture(t)
 	_, spare := m.key(m.b.id, nil, "usage:read")
-	of := map[string]string{"keyId": spare, "subscriptionId": m.b.subscription} // B's
-	own := []string{"tenantId", "eventId", "event", "feature"}                  // covered by TestP9_EntitiesOfAnotherTenantAreNotFound
+	of := map[string]string{"keyId": spare, "subscriptionId": m.b.subscription, "reservationId": "held-of-B"} // B's
+	own := []string{"tenantId", "eventId", "event", "feature"}                                                // covered by TestP9_EntitiesOfAnotherTenantAreNotFound
 	platforms := []string{"deadLetterId", "lookupKey", "key", "name", "rebuildId", "replayId", "subject", "n"}
 	doc, before, cases := m.describedRoutes(), m.stored(), 0
 	for _, route := range http.Routes() {

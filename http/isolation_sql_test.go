@@ -185,7 +185,7 @@ func TestP6_RecordedEventsCannotBeChanged(t *testing.T) {
 // caller itself.
 func TestP9_DefinerFunctionsShowATenantItsOwnRows(t *testing.T) {
 	m := newIsolationFixture(t)
-	known := []string{"broker_place", "caused_positions", "consumer_standing", "expire_answers", "expire_rebuild_units", "expire_replays", "failed_verdicts", "failing_positions", "log_positions", "position_of_event",
+	known := []string{"broker_place", "caused_positions", "consumer_standing", "expire_answers", "expire_rebuild_units", "expire_replays", "expire_reservations", "failed_verdicts", "failing_positions", "log_positions", "position_of_event",
 		"recorded_residencies", "recorded_time", "recorded_until", "rejected_positions", "usage_positions", "usage_stream", "usage_walk", "verdict_positions"}
 	rows, err := m.pool.Query(t.Context(), `SELECT proname || CASE WHEN array_to_string(proconfig, ' ') LIKE '%search_path=%' THEN '' ELSE ' without a search path' END
   || CASE WHEN EXISTS (SELECT FROM aclexplode(coalesce(proacl, acldefault('f', proowner))) WHERE grantee = 0) THEN ' for everybody' ELSE '' END

@@ -48,6 +48,9 @@ func newIsolationFixture(t *testing.T) *isolationFixture {
 	_, spare := m.key("", nil, "audit")
 	m.ids = map[string]string{"tenantId": m.a.id, "keyId": m.a.keyID, "subscriptionId": m.a.subscription, "eventId": "secret-of-A",
 		"deadLetterId": m.a.letterID, "feature": "api_calls", "lookupKey": "api_calls", "key": "basic", "operator keyId": spare}
+	m.want(201, holding(m.a.key, "held-of-A", 1, 86400))
+	m.want(201, holding(m.b.key, "held-of-B", 1, 86400))
+	m.ids["reservationId"] = "held-of-A"
 	m.ids["replayId"], _ = m.want(202, call{"POST", "/api/v1/replays/rewind", bootstrap, nil, `{"reason":"for the matrix"}`})["id"].(string)
 	m.ids["name"], m.ids["rebuildId"] = "dead_letter_events", m.rebuilt("usage_aggregates", nil)
 	m.ids["event"] = m.firstOf(m.a)
@@ -99,30 +102,34 @@ func (m *isolationFixture) badKeys() {
 // requires a key must have one here.
 func (m *isolationFixture) sample(r auth.Route) (call, bool) {
 	bodies := map[string]any{
-		"POST /usage/events":                                       batch(event("matrix", nil)),
-		"POST /entitlements/check":                                 `{"features":[{"feature":"api_calls"}]}`,
-		"POST /entitlements/{feature}/consume":                     `{"eventId":"matrix-one","amount":1}`,
-		"POST /entitlements/consume":                               `{"items":[{"feature":"api_calls","eventId":"matrix-item","amount":1}]}`,
-		"POST /dead-letters/{deadLetterId}/retry":                  `{"reason":"the feature is back"}`,
-		"POST /dead-letters/{deadLetterId}/discard":                `{"reason":"it was a test"}`,
-		"POST /dead-letters/bulk":                                  `{"action":"retry","filter":{"ids":["` + m.a.letterID + `"]},"dryRun":true}`,
-		"POST /replays":                                            `{"topic":"usage.raw","fromTime":"2026-05-01T00:00:00Z","reason":"for the matrix"}`,
-		"POST /replays/rewind":                                     `{"reason":"for the matrix"}`,
-		"POST /projections/{name}/rebuilds":                        `{"reason":"for the matrix"}`,
-		"POST /projections/{name}/verify":                          `{}`,
-		"POST /rebuilds/{rebuildId}/promote":                       `{"reason":"for the matrix"}`,
-		"POST /rebuilds/{rebuildId}/rollback":                      `{"reason":"for the matrix"}`,
-		"POST /rebuilds/{rebuildId}/abandon":                       `{"reason":"for the matrix"}`,
-		"POST /tenants":                                            `{"name":"M","class":"small"}`,
-		"PATCH /tenants/{tenantId}":                                `{"class":"medium"}`,
-		"POST /tenants/{tenantId}/api-keys":                        `{"name":"M","scopes":["usage:read"]}`,
-		"POST /tenants/{tenantId}/api-keys/{keyId}/rotate":         `{"overlapSeconds":3600}`,
-		"POST /operator-keys":                                      `{"name":"M","scopes":["audit"]}`,
-		"POST /operator-keys/{keyId}/rotate":                       `{"overlapSeconds":3600}`,
-		"PUT /features/{lookupKey}":                                `{"name":"Calls","type":"QUOTA"}`,
-		"PUT /plans/{key}":                                         `{"name":"Basic","entitlements":[]}`,
-		"POST /tenants/{tenantId}/subscriptions":                   `{"plan":"basic","status":"PAST_DUE"}`,
-		"PATCH /tenants/{tenantId}/subscriptions/{subscriptionId}": `{"status":"TRIALING"}`,
+		"POST /usage/events":                                               batch(event("matrix", nil)),
+		"POST /entitlements/check":                                         `{"features":[{"feature":"api_calls"}]}`,
+		"POST /entitlements/{feature}/consume":                             `{"eventId":"matrix-one","amount":1}`,
+		"POST /entitlements/consume":                                       `{"items":[{"feature":"api_calls","eventId":"matrix-item","amount":1}]}`,
+		"POST /entitlements/{feature}/reservations":                        `{"reservationId":"matrix-one","amount":1}`,
+		"POST /entitlements/reservations":                                  `{"items":[{"feature":"api_calls","reservationId":"matrix-item","amount":1}]}`,
+		"POST /entitlements/{feature}/reservations/{reservationId}/commit": `{"eventId":"matrix-commit","amount":1}`,
+		"POST /entitlements/{feature}/reservations/{reservationId}/extend": `{"ttlSeconds":86400}`,
+		"POST /dead-letters/{deadLetterId}/retry":                          `{"reason":"the feature is back"}`,
+		"POST /dead-letters/{deadLetterId}/discard":                        `{"reason":"it was a test"}`,
+		"POST /dead-letters/bulk":                                          `{"action":"retry","filter":{"ids":["` + m.a.letterID + `"]},"dryRun":true}`,
+		"POST /replays":                                                    `{"topic":"usage.raw","fromTime":"2026-05-01T00:00:00Z","reason":"for the matrix"}`,
+		"POST /replays/rewind":                                             `{"reason":"for the matrix"}`,
+		"POST /projections/{name}/rebuilds":                                `{"reason":"for the matrix"}`,
+		"POST /projections/{name}/verify":                                  `{}`,
+		"POST /rebuilds/{rebuildId}/promote":                               `{"reason":"for the matrix"}`,
+		"POST /rebuilds/{rebuildId}/rollback":                              `{"reason":"for the matrix"}`,
+		"POST /rebuilds/{rebuildId}/abandon":                               `{"reason":"for the matrix"}`,
+		"POST /tenants":                                                    `{"name":"M","class":"small"}`,
+		"PATCH /tenants/{tenantId}":                                        `{"class":"medium"}`,
+		"POST /tenants/{tenantId}/api-keys":                                `{"name":"M","scopes":["usage:read"]}`,
+		"POST /tenants/{tenantId}/api-keys/{keyId}/rotate":                 `{"overlapSeconds":3600}`,
+		"POST /operator-keys":                                              `{"name":"M","scopes":["audit"]}`,
+		"POST /operator-keys/{keyId}/rotate":                               `{"overlapSeconds":3600}`,
+		"PUT /features/{lookupKey}":                                        `{"name":"Calls","type":"QUOTA"}`,
+		"PUT /plans/{key}":                                                 `{"name":"Basic","entitlements":[]}`,
+		"POST /tenants/{tenantId}/subscriptions":                           `{"plan":"basic","status":"PAST_DUE"}`,
+		"PATCH /tenants/{tenantId}/subscriptions/{subscriptionId}":         `{"status":"TRIALING"}`,
 	}
 	name := r.Method + " " + strings.TrimPrefix(r.Path, "/api/v1")
 	body, known := bodies[name]
@@ -266,6 +273,10 @@ func TestP9_EveryRouteAcceptsTheRightKey(t *testing.T) {
 		if route.Who == auth.Either {
 			c.path = with(c.path, "tenantId="+m.a.id)
 		}
+		if strings.HasSuffix(route.Path, "/commit") { // the other requests need the reservation
+			m.want(201, holding(m.a.key, "to-commit", 1, 86400))
+			c.path = strings.Replace(c.path, m.ids["reservationId"], "to-commit", 1)
+		}
 		if got := m.do(c); got.status < 200 || got.status > 299 {
 			t.Errorf("%s %s: %d %s", route.Method, route.Path, got.status, got.body)
 		}
@@ -298,12 +309,15 @@ func TestP9_EntitiesOfAnotherTenantAreNotFound(t *testing.T) {
 			ids["eventId"] = [2]string{c.path, strings.Replace(c.path, "secret-of-A", "nobodys-id-", 1)}
 		}
 		for _, p := range parameter.FindAllString(route.Path, -1) {
-			if !slices.Contains([]string{"{eventId}", "{event}", "{feature}", "{subject}", "{n}"}, p) { // features and schemas belong to no tenant
+			if !slices.Contains([]string{"{eventId}", "{event}", "{reservationId}", "{feature}", "{subject}", "{n}"}, p) { // features and schemas belong to no tenant
 				t.Errorf("%s %s: %s of another tenant is not asked for", route.Method, route.Path, p)
 			}
 		}
 		if strings.Contains(route.Path, "{event}") {
 			ids["event"] = [2]string{c.path, strings.Replace(c.path, m.ids["event"], nobody, 1)}
+		}
+		if strings.Contains(route.Path, "{reservationId}") {
+			ids["reservationId"] = [2]string{c.path, strings.Replace(c.path, m.ids["reservationId"], nobody, 1)}
 		}
 		for name, pair := range ids {
 			theirs, none := c, c
@@ -312,7 +326,7 @@ func TestP9_EntitiesOfAnotherTenantAreNotFound(t *testing.T) {
 			if got.status != 404 || withoutIDs(got.body) != withoutIDs(want.body) || got.header.Get("Content-Length") == "" {
 				t.Errorf("%s %s by %s: A's %d %s, nobody's %d %s", route.Method, route.Path, name, got.status, got.body, want.status, want.body)
 			}
-			m.refused(got, 404, map[string]string{"tenantId": "tenant_not_found", "eventId": "not_found", "event": "not_found"}[name])
+			m.refused(got, 404, map[string]string{"tenantId": "tenant_not_found", "eventId": "not_found", "event": "not_found", "reservationId": "reservation_not_found"}[name])
 		}
 		if !strings.Contains(route.Path, "{event") { // the problem's instance would repeat it
 			m.checkNoDataOf(m.a, m.do(c), route)

@@ -31,7 +31,7 @@ func (s *service) outbox(ctx context.Context, _ *struct{}) (*outboxAnswer, error
 
 type withheldRequest struct {
 	TenantID string `query:"tenantId" format:"uuid" doc:"Records of this tenant's events."`
-	Topic    string `query:"topic" enum:"usage.raw,usage.validated,usage.dead-letter,usage.duplicates,meterplex.commands,meterplex.catalogue,meterplex.billing,meterplex.notifications" doc:"Records of this topic."`
+	Topic    string `query:"topic" enum:"usage.raw,usage.validated,usage.dead-letter,usage.duplicates,meterplex.commands,meterplex.catalogue,meterplex.billing,meterplex.notifications,usage.reservations" doc:"Records of this topic."`
 	Paging
 }
 

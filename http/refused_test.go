@@ -12,10 +12,10 @@ import (
 // problem is a problem of RFC 9457 with this API's members.
 type problem struct {
 	Type, Title, Detail, Instance, Code, TraceID, State string
-	Status                                       int
-	Errors                                       []struct{ Pointer, Code, Detail string }
-	Limit, Used, Held, Remaining                 json.Number // of quota_exceeded
-	ResetAt                                      *time.Time
+	Status                                              int
+	Errors                                              []struct{ Pointer, Code, Detail string }
+	Limit, Used, Held, Remaining                        json.Number // of quota_exceeded
+	ResetAt                                             *time.Time
 }
 
 // leaks are words that no answer may contain.

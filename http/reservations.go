@@ -188,6 +188,13 @@ func (s *service) listReservations(ctx context.Context, in *reservationsRequest)
 	if err != nil {
 		return nil, err
 	}
+	known, err := s.Reads.Entitlements.IsFeature(ctx, v, in.Feature)
+	if err != nil {
+		return nil, err
+	}
+	if !known {
+		return nil, absent("feature_not_found")
+	}
 	ask := entitlements.ReservationQuery{TenantID: tenant, Feature: in.Feature, State: in.State, Limit: in.Limit + 1}
 	if after != "" {
 		if ask.Before, err = strconv.ParseInt(after, 10, 64); err != nil {
@@ -235,8 +242,10 @@ type newReservation struct {
 }
 
 type newHeldItem struct {
-	Feature string `json:"feature" pattern:"^[a-z][a-z0-9_.-]{0,63}$"`
-	newReservation
+	Feature       string `json:"feature" pattern:"^[a-z][a-z0-9_.-]{0,63}$"`
+	ReservationID string `json:"reservationId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$" doc:"The idempotency key, unique among the tenant's reservations; compared byte for byte."`
+	Amount        int64  `json:"amount" minimum:"1" maximum:"9007199254740991" doc:"Digits only."`
+	TTLSeconds    int    `json:"ttlSeconds,omitempty" minimum:"1" maximum:"86400" doc:"For how long the amount is held; 60 if it is left out."`
 }
 
 type newReservations struct {

@@ -21,6 +21,7 @@ func accessRules() map[string]accessRule {
 		"usage":         {auth.Either, "usage:read billing audit", "usage:write"},
 		"events":        {auth.Either, "events:read audit", ""},
 		"entitlements":  {auth.Tenant, "entitlements:read", "entitlements:reserve"},
+		"reservations":  {auth.Either, "entitlements:read entitlements:reserve billing audit", "entitlements:reserve"},
 		"dead-letters":  {auth.Operator, operators, "billing"},
 		"projections":   {auth.Operator, operators, "billing"},
 		"rebuilds":      {auth.Operator, operators, "billing"},
@@ -53,6 +54,9 @@ func TestP9_ScopesOfEveryRoute(t *testing.T) {
 			continue
 		}
 		noun, _, _ := strings.Cut(path, "/")
+		if strings.Contains(path, "/reservations") {
+			noun = "reservations"
+		}
 		is, known := accessRules()[noun]
 		if !known {
 			t.Errorf("%s %s: who may read and change %s?", route.Method, route.Path, noun)

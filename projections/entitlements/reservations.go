@@ -37,6 +37,12 @@ type ReservationQuery struct {
 	Limit              int
 }
 
+// IsFeature reports whether the catalogue has a feature.
+func (r *Reads) IsFeature(ctx context.Context, v query.Viewer, feature string) (bool, error) {
+	known, err := r.knownFeatures(ctx, v, []string{feature})
+	return known[feature], err
+}
+
 const readReservations = `
 SELECT r.reservation_id, r.feature, r.amount, r.state, r.period_key, r.expires_at, r.ended_at, r.event_id, r.committed, r.held_position, r.ended_position
 FROM reservations r

@@ -15,10 +15,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// topics are the registry's names in the order of their numbers.
+// topics are the registry's names in the order of their numbers, without usage.commands, whose records are not of the log.
 func topics() []string {
 	return []string{"usage.raw", "usage.validated", "usage.dead-letter", "usage.duplicates",
-		"meterplex.commands", "meterplex.catalogue", "meterplex.billing", "meterplex.notifications"}
+		"meterplex.commands", "meterplex.catalogue", "meterplex.billing", "meterplex.notifications", "usage.reservations"}
 }
 
 // groups are the consumers of topics.
@@ -257,8 +257,10 @@ func sumOf(r *kgo.Record) [sha256.Size]byte {
 
 func number(name string) int {
 	for i, t := range topics() {
-		if t == name {
+		if t == name && i < 8 {
 			return i + 1
+		} else if t == name {
+			return i + 2 // usage.commands is number 9
 		}
 	}
 	return 0

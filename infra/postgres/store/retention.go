@@ -20,7 +20,7 @@ type Retention struct {
 	Ended   time.Duration // since the end of a replay or rebuild
 	// Reservations is the time since the end of a reservation after which its row is deleted; its events remain.
 	Reservations time.Duration
-	Logger  *slog.Logger
+	Logger       *slog.Logger
 
 	Every time.Duration // interval of looking for old rows (10 min)
 	Batch int           // answers, replays or rebuilds for each transaction (500)
