@@ -17,8 +17,8 @@ import (
 
 // ReservationTable reads reservations.
 type ReservationTable interface {
-	// Reservation returns a tenant's reservation; nil if it has none with the id, or if it ended more than 7 days ago.
-	Reservation(ctx context.Context, tenant uuid.UUID, id string) (*events.ReservationState, error)
+	// Reservation returns a tenant's reservation of a feature; nil if it has none with the id, or if it ended more than 7 days ago.
+	Reservation(ctx context.Context, tenant uuid.UUID, feature, id string) (*events.ReservationState, error)
 	// Due lists reservations that are held although their time is over, the first ones to end first.
 	Due(ctx context.Context, now time.Time, limit int) ([]DueReservation, error)
 }
@@ -98,7 +98,7 @@ func (c *Quotas) Hold(ctx context.Context, by Caller, list []domain.Holding, at 
 
 // present completes the answer to a repeated hold by the present state.
 func (c *Quotas) present(ctx context.Context, tenant uuid.UUID, a *Reserved) error {
-	s, err := c.Reservations.Reservation(ctx, tenant, a.ReservationID)
+	s, err := c.Reservations.Reservation(ctx, tenant, a.Feature, a.ReservationID)
 	if err != nil {
 		return fmt.Errorf("%w: reading the reservation: %w", ErrUnavailable, err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -13,7 +12,6 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
-	"github.com/meterplex/meterplex/http/problem"
 	"github.com/meterplex/meterplex/projections/entitlements"
 )
 
@@ -39,7 +37,7 @@ func (s *service) reservationOperations(t *site) {
 	t.serveRaw(write(http.MethodDelete, one, "releaseReservation", "Release a held amount",
 		"Ends the reservation without usage. A repetition gets the first answer."), describeRelease, s.release)
 	serve(t, operation{method: http.MethodGet, path: list, who: auth.Either, scopes: readers, id: "listReservations", tag: "Entitlements", summary: "List reservations",
-		description: "Those of a feature, the newest first. Ended ones are listed for 7 days; their events remain.", problems: []int{http.StatusNotFound}}, s.listReservations)
+		description: "Those of a feature, in the order of their ids. Ended ones are listed for 7 days; their events remain.", problems: []int{http.StatusNotFound}}, s.listReservations)
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Either, scopes: readers, id: "getReservation", tag: "Entitlements", summary: "Read a reservation",
 		description: "Its state, and the event of its usage if it is committed. Ended ones are kept for 7 days.", problems: []int{http.StatusNotFound}}, s.getReservation)
 }
@@ -195,17 +193,12 @@ func (s *service) listReservations(ctx context.Context, in *reservationsRequest)
 	if !known {
 		return nil, absent("feature_not_found")
 	}
-	ask := entitlements.ReservationQuery{TenantID: tenant, Feature: in.Feature, State: in.State, Limit: in.Limit + 1}
-	if after != "" {
-		if ask.Before, err = strconv.ParseInt(after, 10, 64); err != nil {
-			return nil, problem.New("cursor_invalid", "The cursor is not one of this list")
-		}
-	}
+	ask := entitlements.ReservationQuery{TenantID: tenant, Feature: in.Feature, State: in.State, After: after, Limit: in.Limit + 1}
 	found, err := s.Reads.Entitlements.Reservations(ctx, v, ask)
 	if err != nil {
 		return nil, err
 	}
-	return &listed[entitlements.Reservation]{cut(l, found, in.Limit, func(r *entitlements.Reservation) string { return strconv.FormatInt(r.Position.Number, 10) })}, nil
+	return &listed[entitlements.Reservation]{cut(l, found, in.Limit, func(r *entitlements.Reservation) string { return r.ReservationID })}, nil
 }
 
 type reservationRequest struct {

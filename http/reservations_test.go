@@ -127,7 +127,7 @@ func TestAReservationIsReleasedOnce(t *testing.T) {
 	page := w.want(200, call{method: "GET", path: reservationsPath + "?limit=1&tenantId=" + a.id, key: bootstrap})
 	next := w.want(200, call{method: "GET", path: reservationsPath + "?limit=1&tenantId=" + a.id + "&cursor=" + fmt.Sprint(page["nextCursor"]), key: bootstrap})
 	ids := fmt.Sprint(page["data"].([]any)[0].(map[string]any)["reservationId"], next["data"].([]any)[0].(map[string]any)["reservationId"])
-	if ids != "sr" && ids != "s r" || next["nextCursor"] != nil {
+	if ids != "rs" && ids != "r s" || next["nextCursor"] != nil {
 		t.Errorf("%s", ids)
 	}
 }

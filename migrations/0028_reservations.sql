@@ -20,14 +20,13 @@ CREATE TABLE reservations (
   ended_at        timestamptz,             -- recorded_at of the event at ended_position
   event_id        text COLLATE "C",        -- the producer's, of the committed usage
   committed       bigint,
-  PRIMARY KEY (tenant_id, reservation_id),
+  PRIMARY KEY (tenant_id, feature, reservation_id), -- an id belongs to one feature: the key of its first event in the log is unique
   CHECK ((state = 'HELD') = (ended_position IS NULL)),
   CHECK ((state = 'COMMITTED') = (event_id IS NOT NULL))
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 10000);
 CREATE INDEX reservations_due ON reservations (expires_at) WHERE state = 'HELD';
 CREATE INDEX reservations_held ON reservations (tenant_id, feature, period_key, expires_at, reservation_id) WHERE state = 'HELD';
 CREATE INDEX reservations_ended ON reservations (ended_at) WHERE state <> 'HELD';
-CREATE INDEX reservations_listed ON reservations (tenant_id, feature, held_position);
 ALTER TABLE reservations ENABLE ROW LEVEL SECURITY;
 ALTER TABLE reservations FORCE ROW LEVEL SECURITY;
 CREATE POLICY own_tenant ON reservations FOR SELECT TO meterplex_tenant
@@ -53,9 +52,9 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE expired bigint;
 BEGIN
   WITH old AS (
-    SELECT r.tenant_id, r.reservation_id FROM reservations r
+    SELECT r.tenant_id, r.feature, r.reservation_id FROM reservations r
      WHERE r.state <> 'HELD' AND r.ended_at < now() - greatest(older, interval '1 day') ORDER BY r.ended_at LIMIT most),
-  deleted AS (DELETE FROM reservations r USING old WHERE r.tenant_id = old.tenant_id AND r.reservation_id = old.reservation_id RETURNING 1)
+  deleted AS (DELETE FROM reservations r USING old WHERE r.tenant_id = old.tenant_id AND r.feature = old.feature AND r.reservation_id = old.reservation_id RETURNING 1)
   SELECT count(*) INTO expired FROM deleted;
   RETURN expired;
 END $$;

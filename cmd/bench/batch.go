@@ -18,6 +18,7 @@ type message struct {
 	key    []byte // the key's place in raw, with room for the longest
 	ids    []int  // offset of each event's number in raw
 	count  int    // events sent so far
+	given  bool   // the number is count, the same at all places: that of another message
 	status int    // the expected status, and the beginning of the expected body
 	expect []byte
 }
@@ -103,7 +104,9 @@ func (m *message) setTenant(t *tenant) {
 // next returns the request with new ids.
 func (m *message) next() []byte {
 	for _, at := range m.ids {
-		m.count++
+		if !m.given {
+			m.count++
+		}
 		putDigits(m.raw[at:at+idDigits], m.count)
 	}
 	return m.raw

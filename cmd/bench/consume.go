@@ -16,11 +16,14 @@ const (
 	doneFeature = "bench_reached"
 )
 
+// wideLimit is a limit that no load reaches.
+const wideLimit = 1 << 52
+
 // seedQuotas gives the tenants of the load two QUOTA features with HARD limits, and keys that may consume.
 func (s *subject) seedQuotas(ctx context.Context) error {
 	a := &api{s.urls[0], s.operator, http.DefaultClient}
 	plan := []any{map[string]any{"feature": s.feature, "limit": nil, "limitBehavior": "SOFT", "resetPeriod": "MONTHLY"}}
-	for feature, limit := range map[string]int64{wideFeature: 1 << 52, doneFeature: 0} {
+	for feature, limit := range map[string]int64{wideFeature: wideLimit, doneFeature: 0} {
 		if err := a.call(ctx, "PUT", "/features/"+feature, map[string]string{"name": "Benchmark", "type": "QUOTA"}, nil); err != nil {
 			return err
 		}
@@ -47,7 +50,7 @@ func (s *subject) seedQuotas(ctx context.Context) error {
 	return nil
 }
 
-// consumptions are B7a and B7c, of an instance that only ingests; B7b of one with all roles.
+// consumptions are B7a, B7c and B7d, of an instance that only ingests; B7b of one with all roles.
 func (r *run) consumptions(ctx context.Context, s *subject) error {
 	if err := s.seedQuotas(ctx); err != nil {
 		return err
@@ -76,8 +79,43 @@ func (r *run) consumptions(ctx context.Context, s *subject) error {
 		}
 		r.addFigure(f)
 	}
+	if s.roles == "all" {
+		return nil
+	}
+	return r.reservations(ctx, s)
+}
+
+// reservations is B7d.
+func (r *run) reservations(ctx context.Context, s *subject) error {
+	one := s.target
+	one.tenants = s.tenants[:1]
+	p, err := one.newPairs(ctx, singleClients, wideFeature)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	f := figureB7("B7d")
+	if err := r.pair(ctx, &f, s.published(ctx, func() (float64, error) { return r.plain(ctx, &one) }),
+		func() (rate, error) { return closed(ctx, singleClients, r.times.round, p.send) }); err != nil {
+		return fmt.Errorf("B7d: %w", err)
+	}
+	h, did, err := openOver(pairsPaced, r.times.paced, singleClients, func(client, _ int) error {
+		_, err := p.send(client)
+		return err
+	}).run(ctx)
+	if err != nil {
+		return fmt.Errorf("B7d: %w", err)
+	}
+	f.Latency, f.LatencyAt = latencyOf(h), fmt.Sprintf("of a pair, at %d pairs/s", pairsPaced)
+	if did.refused > 0 {
+		f.note("refused at that rate", fmt.Sprint(did.refused))
+	}
+	r.addFigure(f)
 	return nil
 }
+
+// pairsPaced is the rate at which the latency of pairs is measured.
+const pairsPaced = 1000
 
 // plain sends single usage events of the same tenant in the same way: the limit of consumptions.
 func (r *run) plain(ctx context.Context, t *target) (float64, error) {

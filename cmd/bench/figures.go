@@ -53,7 +53,7 @@ func figureB4() Figure {
 	}
 }
 
-// figureB7 is a figure of consumptions: B7a on an instance that only ingests, B7b with all roles, B7c denied.
+// figureB7 is a figure of consumptions: B7a on an instance that only ingests, B7b with all roles, B7c denied, B7d held before.
 func figureB7(id string) Figure {
 	f := Figure{ID: id, Unit: "decisions/s", LimitIs: "single usage events of the same tenant, recorded in the same way"}
 	switch id {
@@ -63,6 +63,9 @@ func figureB7(id string) Figure {
 		f.What, f.aims = "consume on one account, 64 clients (all roles)", []aim{ratioAtLeast("≥ 0.75 of single events", 0.75)}
 	case "B7c":
 		f.What, f.aims = "denied consumptions, the limit is reached, 64 clients (role api)", []aim{ratioAtLeast("≥ 2 times single events", 2)}
+	case "B7d":
+		f.Unit, f.What = "pairs/s", "hold and commit on one account, 64 clients (role api)"
+		f.aims = []aim{ratioAtLeast("≥ 0.2 of single events", 0.2), below("p99 of a pair < 25 ms at 1,000 pairs/s", p99, 25)}
 	}
 	return f
 }

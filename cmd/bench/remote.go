@@ -29,6 +29,8 @@ type Remote struct {
 	Whale    float64       // percent of the requests that one tenant sends
 	Now      func() time.Time
 	Log      io.Writer
+
+	quota bool // the operator's feature has a HARD limit
 }
 
 // Outcome is the result of a load.
@@ -63,6 +65,9 @@ func timesOf(h *hdrhistogram.Histogram) *Times {
 // RemoteFeature is the feature of an operator's load, which no customer uses.
 const RemoteFeature = "meterplex_bench"
 
+// RemoteQuota is the feature of an operator's load of reservations.
+const RemoteQuota = "meterplex_bench_quota"
+
 // keyLife is how long the keys of the created tenants outlast the load.
 const keyLife = time.Hour
 
@@ -80,10 +85,13 @@ func (m *Remote) target(ctx context.Context) (*target, error) {
 	}
 	if m.Feature == "" {
 		m.Feature = RemoteFeature
+		if m.quota {
+			m.Feature = RemoteQuota
+		}
 	}
 	t.operator = m.Key
 	fmt.Fprintf(m.Log, "Creating %d tenants named Benchmark …\n", m.Tenants)
-	with := tenantSpec{feature: m.Feature, tenants: m.Tenants, expires: m.Now().Add(m.WarmUp + m.Duration + keyLife)}
+	with := tenantSpec{feature: m.Feature, quota: m.quota, tenants: m.Tenants, expires: m.Now().Add(m.WarmUp + m.Duration + keyLife)}
 	return t, t.seed(ctx, with)
 }
 

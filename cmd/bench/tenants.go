@@ -97,7 +97,8 @@ func (a *Answer) Error() string {
 
 // tenantSpec describes the tenants of a load.
 type tenantSpec struct {
-	feature string // lookup key of a metered feature, which is created
+	feature string // lookup key of a feature, which is created
+	quota   bool   // it is a QUOTA feature whose HARD limit is not reached, and its keys may hold amounts; else METERED
 	tenants int
 	spread  bool      // one log partition each, the same number for each writer
 	expires time.Time // of their keys; zero: never
@@ -108,12 +109,14 @@ func (t *target) seed(ctx context.Context, with tenantSpec) error {
 	a := &api{t.urls[0], t.operator, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: seeders}}}
 	defer a.http.CloseIdleConnections()
 	t.feature = with.feature
-	if err := a.call(ctx, "PUT", "/features/"+t.feature, map[string]string{"name": "Benchmark", "type": "METERED"}, nil); err != nil {
+	kind, grant := "METERED", map[string]any{"feature": t.feature, "limit": nil, "limitBehavior": "SOFT", "resetPeriod": "MONTHLY"}
+	if with.quota {
+		kind, grant["limit"], grant["limitBehavior"] = "QUOTA", int64(wideLimit), "HARD"
+	}
+	if err := a.call(ctx, "PUT", "/features/"+t.feature, map[string]string{"name": "Benchmark", "type": kind}, nil); err != nil {
 		return err
 	}
-	plan := map[string]any{"name": "Benchmark", "entitlements": []any{
-		map[string]any{"feature": t.feature, "limit": nil, "limitBehavior": "SOFT", "resetPeriod": "MONTHLY"},
-	}}
+	plan := map[string]any{"name": "Benchmark", "entitlements": []any{grant}}
 	if err := a.call(ctx, "PUT", "/plans/"+benchPlan, plan, nil); err != nil {
 		return err
 	}
@@ -170,7 +173,7 @@ func (a *api) addKey(ctx context.Context, t *tenant, expires time.Time) error {
 		return err
 	}
 	var err error
-	t.secret, err = a.newKey(ctx, t.id, []string{"usage:write", "usage:read", "entitlements:read"}, expires)
+	t.secret, err = a.newKey(ctx, t.id, []string{"usage:write", "usage:read", "entitlements:read", "entitlements:reserve"}, expires)
 	return err
 }
 

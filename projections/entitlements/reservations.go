@@ -28,12 +28,12 @@ type Reservation struct {
 	EndPosition   *events.Position `json:"endPosition"`
 }
 
-// ReservationQuery asks for reservations of a tenant's feature, the newest first, at most Limit of those made before a position
-// (0: all). ID and State filter, "" means all.
+// ReservationQuery asks for reservations of a tenant's feature in the order of their ids, at most Limit after an id. ID and State
+// filter, "" means all.
 type ReservationQuery struct {
 	TenantID           uuid.UUID
 	Feature, ID, State string
-	Before             int64
+	After              string
 	Limit              int
 }
 
@@ -46,13 +46,13 @@ func (r *Reads) IsFeature(ctx context.Context, v query.Viewer, feature string) (
 const readReservations = `
 SELECT r.reservation_id, r.feature, r.amount, r.state, r.period_key, r.expires_at, r.ended_at, r.event_id, r.committed, r.held_position, r.ended_position
 FROM reservations r
-WHERE r.tenant_id = $1 AND r.feature = $2 AND ($3 = '' OR r.reservation_id = $3) AND ($4 = '' OR r.state = $4) AND ($5 = 0 OR r.held_position < $5)
-ORDER BY r.held_position DESC, r.reservation_id LIMIT $6`
+WHERE r.tenant_id = $1 AND r.feature = $2 AND ($3 = '' OR r.reservation_id = $3) AND ($4 = '' OR r.state = $4) AND r.reservation_id > $5
+ORDER BY r.reservation_id LIMIT $6`
 
 // Reservations returns a page of reservations.
 func (r *Reads) Reservations(ctx context.Context, v query.Viewer, q ReservationQuery) (list []Reservation, err error) {
 	partition := events.PartitionOf(q.TenantID)
-	read := query.New(readReservations, []any{q.TenantID, q.Feature, q.ID, q.State, q.Before, q.Limit}, query.Each(func(rows pgx.Rows) error {
+	read := query.New(readReservations, []any{q.TenantID, q.Feature, q.ID, q.State, q.After, q.Limit}, query.Each(func(rows pgx.Rows) error {
 		var one Reservation
 		var ended *int64
 		one.Position.Partition = partition

@@ -25,6 +25,7 @@ type BenchCmd struct {
 	Ingest  BenchIngest  `cmd:"" help:"Send usage to a running service: how much it takes, and how long a request lasts."`
 	Flow    BenchFlow    `cmd:"" help:"Send usage to a running service and measure how fresh its figures are, and at which rate they keep up."`
 	Check   BenchCheck   `cmd:"" help:"Ask a running service for entitlements: how many checks it answers, and how long one lasts."`
+	Reserve BenchReserve `cmd:"" help:"Hold amounts of a running service and commit them: how many pairs it takes, and how long one lasts."`
 	Rebuild BenchRebuild `cmd:"" help:"Rebuild a projection of a running service, and drop it: how fast events are folded."`
 }
 

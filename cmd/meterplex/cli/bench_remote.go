@@ -141,6 +141,19 @@ func (c *BenchCheck) Run(a *app) error {
 	return c.measured(a, c.Batch, mostQuestions, (*bench.Remote).Check)
 }
 
+// BenchReserve holds amounts and commits them.
+type BenchReserve struct{ BenchLoad }
+
+// Help returns the long help text.
+func (BenchReserve) Help() string {
+	return `Each pair holds one unit of a feature and commits it: two requests, of which the second follows the first one's answer. --rate is pairs a second. With a tenant's key, which needs entitlements:reserve, --feature names a feature with room for them.
+
+` + benchKeys
+}
+
+// Run prints the result.
+func (c *BenchReserve) Run(a *app) error { return c.measured(a, 1, 1, (*bench.Remote).Reserve) }
+
 // BenchRebuild rebuilds a projection.
 type BenchRebuild struct {
 	Projection string        `arg:"" optional:"" default:"usage_aggregates" help:"The projection's name (default usage_aggregates)."`

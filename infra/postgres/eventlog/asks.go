@@ -73,7 +73,7 @@ func (a *asked) reading() []*lockedRead {
 	if a == nil {
 		return nil
 	}
-	return []*lockedRead{a.readingAccounts(), a.readingReservations()}
+	return append(a.readingReservations(), a.readingAccounts())
 }
 
 func (a *asked) readingAccounts() *lockedRead {

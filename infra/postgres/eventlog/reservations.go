@@ -21,16 +21,21 @@ const writeReservationsSQL = `INSERT INTO reservations AS r (tenant_id, reservat
  FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::uuid[], $6::text[], $7::bigint[], $8::bigint[], $9::text[],
   $10::timestamptz[], $11::bigint[], $12::bigint[], $13::timestamptz[], $14::text[], $15::bigint[])
   AS u (tenant, id, feature, period, subscription, type, amount, granted, state, expires, held, ended, at, event, committed)
- ON CONFLICT (tenant_id, reservation_id) DO UPDATE SET state = excluded.state, expires_at = excluded.expires_at,
+ ON CONFLICT (tenant_id, feature, reservation_id) DO UPDATE SET state = excluded.state, expires_at = excluded.expires_at,
   ended_position = excluded.ended_position, ended_at = excluded.ended_at, event_id = excluded.event_id, committed = excluded.committed`
 
 const reservationColumns = `r.reservation_id, r.feature, r.period_key, r.subscription_id, r.feature_type, r.amount, r.granted_limit, r.state,
  r.expires_at, r.held_position, coalesce(r.ended_position, 0), coalesce(r.event_id, ''), coalesce(r.committed, 0)`
 
+// alongIndexesSQL is sent before statements that read reservations: a kept plan uses the primary key, however small the table
+// was when it was made.
+const alongIndexesSQL = `SET LOCAL enable_seqscan = off`
+
 // readReservationsSQL reads reservations by their keys, each with its account.
 const readReservationsSQL = `SELECT k.tenant_id, ` + reservationColumns + `, coalesce(a.used, 0)::text, coalesce(a.held, 0)::text
- FROM unnest($1::uuid[], $2::text[]) AS k (tenant_id, reservation_id)
- CROSS JOIN LATERAL (SELECT * FROM reservations q WHERE q.tenant_id = k.tenant_id AND q.reservation_id = k.reservation_id LIMIT 1) r
+ FROM unnest($1::uuid[], $2::text[], $3::text[]) AS k (tenant_id, feature, reservation_id)
+ CROSS JOIN LATERAL (SELECT * FROM reservations q
+  WHERE q.tenant_id = k.tenant_id AND q.feature = k.feature AND q.reservation_id = k.reservation_id LIMIT 1) r
  LEFT JOIN LATERAL (SELECT q.used, q.held FROM quota_accounts q
   WHERE q.tenant_id = k.tenant_id AND q.feature = r.feature AND q.period_key = r.period_key LIMIT 1) a ON true`
 
@@ -39,25 +44,33 @@ const dueReservationsSQL = `SELECT r.tenant_id, ` + reservationColumns + `, '0',
  WHERE r.tenant_id = $1 AND r.feature = $2 AND r.period_key = $3 AND r.state = 'HELD' AND r.expires_at <= $4
   AND (r.expires_at, r.reservation_id) > ($5, $6) ORDER BY r.expires_at, r.reservation_id LIMIT $7`
 
-// readingReservations returns the read of the reservations that the asks name, with their accounts.
-func (a *asked) readingReservations() *lockedRead {
+// readingReservations returns the read of the reservations that the asks name, with their accounts, behind alongIndexesSQL.
+func (a *asked) readingReservations() []*lockedRead {
 	var tenants []uuid.UUID
-	var ids []string
-	listed := map[domain.ReservationKey]bool{}
+	var features, ids []string
+	type asked struct {
+		domain.ReservationKey
+		feature string // a request may name that of another reservation
+	}
+	listed := map[asked]bool{}
 	for i := range a.group.members {
 		s := a.group.members[i].submitted
 		if s.Ask == nil || s.Ask.ReservationID == "" || s.Ask.Kind == domain.Hold {
 			continue
 		}
-		if key := (domain.ReservationKey{TenantID: s.TenantID, ID: s.Ask.ReservationID}); !listed[key] {
+		if key := (asked{domain.ReservationKey{TenantID: s.TenantID, ID: s.Ask.ReservationID}, s.Ask.Feature}); !listed[key] {
 			listed[key] = true
-			tenants, ids = append(tenants, key.TenantID), append(ids, key.ID)
+			tenants, features, ids = append(tenants, key.TenantID), append(features, s.Ask.Feature), append(ids, key.ID)
 		}
 	}
 	if len(ids) == 0 {
 		return nil
 	}
-	return &lockedRead{Statement{readReservationsSQL, []any{tenants, ids}}, func(rows pgx.Rows) error {
+	set := &lockedRead{Statement{SQL: alongIndexesSQL}, func(rows pgx.Rows) error {
+		rows.Close()
+		return rows.Err()
+	}}
+	return []*lockedRead{set, {Statement{readReservationsSQL, []any{tenants, features, ids}}, func(rows pgx.Rows) error {
 		return scanReservations(rows, func(tenant uuid.UUID, s *events.ReservationState, used, held string) error {
 			a.ledger.LoadReservation(tenant, s)
 			if key, ok := domain.AccountOf(tenant, s); ok && !a.ledger.Has(key) {
@@ -65,7 +78,7 @@ func (a *asked) readingReservations() *lockedRead {
 			}
 			return nil
 		})
-	}}
+	}}}
 }
 
 func scanReservations(rows pgx.Rows, use func(tenant uuid.UUID, s *events.ReservationState, used, held string) error) error {
@@ -120,6 +133,9 @@ func (d *deciding) decideWithRoom(ctx context.Context, conn Session, h domain.Hi
 func (a *asked) nextDue(ctx context.Context, conn Session, key domain.AccountKey) (due []*events.ReservationState, err error) {
 	page := a.due[key]
 	if page == nil {
+		if _, err := conn.Exec(ctx, alongIndexesSQL); err != nil {
+			return nil, fmt.Errorf("planning along indexes: %w", err)
+		}
 		page = &duePage{}
 		a.due[key] = page
 	}

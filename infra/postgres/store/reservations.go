@@ -15,12 +15,12 @@ import (
 
 const reservationSQL = `SELECT reservation_id, feature, period_key, subscription_id, feature_type, amount, granted_limit, state, expires_at,
  held_position, coalesce(ended_position, 0), coalesce(event_id, ''), coalesce(committed, 0)
- FROM reservations WHERE tenant_id = $1 AND reservation_id = $2`
+ FROM reservations WHERE tenant_id = $1 AND feature = $2 AND reservation_id = $3`
 
 // Reservation implements commands.ReservationTable.
-func (s *Store) Reservation(ctx context.Context, tenant uuid.UUID, id string) (*events.ReservationState, error) {
+func (s *Store) Reservation(ctx context.Context, tenant uuid.UUID, feature, id string) (*events.ReservationState, error) {
 	var r events.ReservationState
-	err := s.pool.QueryRow(ctx, reservationSQL, tenant, id).Scan(&r.ID, &r.Feature, &r.PeriodKey, &r.SubscriptionID, &r.FeatureType, &r.Amount,
+	err := s.pool.QueryRow(ctx, reservationSQL, tenant, feature, id).Scan(&r.ID, &r.Feature, &r.PeriodKey, &r.SubscriptionID, &r.FeatureType, &r.Amount,
 		&r.Limit, &r.State, &r.ExpiresAt, &r.HeldAt, &r.EndedAt, &r.EventID, &r.Committed)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
