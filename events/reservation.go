@@ -56,3 +56,18 @@ func (s *ReservationState) Place(number int64) {
 		s.EndedAt = number
 	}
 }
+
+// ReconciledAccount is the payload of AccountReconciled.
+type ReconciledAccount struct {
+	Feature   string       `json:"feature"`
+	PeriodKey string       `json:"periodKey"`
+	Used      CorrectedSum `json:"used"`
+	Held      CorrectedSum `json:"held"`
+	Reason    string       `json:"reason"`
+}
+
+// CorrectedSum is a sum of an account before and after, integers.
+type CorrectedSum struct {
+	Was json.Number `json:"was"`
+	Is  json.Number `json:"is"`
+}

@@ -59,6 +59,7 @@ const (
 	ReservationExtended Subject = 61 // it is held longer
 	ReservationReleased Subject = 62 // it is held no longer, by request
 	ReservationExpired  Subject = 63 // it is held no longer, because its time is over
+	AccountReconciled   Subject = 64 // an account that differed from the log was set to it
 )
 
 // SubjectInfo is a row of the registry.
@@ -121,6 +122,7 @@ var registry = [...]SubjectInfo{
 	{ReservationExtended, "meterplex.entitlements.reservation.extended", 1, TopicReservations, "cold", "POST …/reservations/{id}/extend holds it longer", reflect.TypeFor[Reservation]()},
 	{ReservationReleased, "meterplex.entitlements.reservation.released", 1, TopicReservations, "cold", "DELETE …/reservations/{id} ends a reservation without usage", reflect.TypeFor[Reservation]()},
 	{ReservationExpired, "meterplex.entitlements.reservation.expired", 1, TopicReservations, "cold", "the time of a reservation is over", reflect.TypeFor[Reservation]()},
+	{AccountReconciled, "meterplex.entitlements.account.reconciled", 1, TopicReservations, "cold", "POST /quota/accounts/reconcile repairs an account that differs from the log", reflect.TypeFor[ReconciledAccount]()},
 }
 
 // Subjects lists the registry in the order of the numbers.

@@ -8,6 +8,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/problem"
 	"github.com/meterplex/meterplex/projections/entitlements"
 )
@@ -17,6 +18,32 @@ func (s *service) accountOperations(t *site) {
 		summary:     "List the accounts behind limits",
 		description: "What a tenant has used of its QUOTA features, by period, beside the limit of its present subscription. The accounts of a page and headPosition are of one snapshot.",
 		problems:    []int{http.StatusNotFound}}, s.accounts)
+	serve(t, operation{method: http.MethodPost, path: prefix + "/quota/accounts/reconcile", who: auth.Operator, scopes: []string{commands.ScopeBilling}, id: "reconcileAccounts", tag: "Entitlements",
+		summary: "Compare a tenant's accounts with the log, and repair them",
+		description: "Folds the accounts from the tenant's events and lists those that differ: none, unless rows were changed outside of the service. " +
+			"With repair, each that differs is set to the log by an event with the reason. It reads all events of the tenant's log partition.",
+		problems: []int{http.StatusNotFound}}, s.reconcileAccounts)
+}
+
+type reconcileRequest struct {
+	Body struct {
+		TenantID string `json:"tenantId" format:"uuid" doc:"The tenant whose accounts are compared."`
+		Repair   bool   `json:"repair,omitempty" doc:"Set the accounts that differ to the log."`
+		Reason   string `json:"reason,omitempty" maxLength:"500" doc:"Why; required with repair, and kept in the log."`
+	} `nameHint:"NewReconciliation"`
+}
+
+type reconcileAnswer struct {
+	Body commands.Reconciliation
+}
+
+func (s *service) reconcileAccounts(ctx context.Context, in *reconcileRequest) (*reconcileAnswer, error) {
+	tenant, err := s.knownTenant(ctx, in.Body.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	done, err := s.Accounts.Reconcile(ctx, edge.ExchangeOf(ctx).Request(commands.Idempotency{}), tenant.ID, in.Body.Repair, in.Body.Reason)
+	return &reconcileAnswer{done}, err
 }
 
 type accountsRequest struct {

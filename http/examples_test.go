@@ -96,7 +96,7 @@ var (
 // Operations that are sent before and after the others, which are sent by name.
 var (
 	firstExamples = []string{"ingestUsage", "getOutbox"}
-	lastExamples  = []string{"consume", "consumeTogether", "reserve", "reserveTogether", "extendReservation", "commitReservation", "releaseReservation", "listReservations", "getReservation", "listAccounts",
+	lastExamples  = []string{"consume", "consumeTogether", "reserve", "reserveTogether", "extendReservation", "commitReservation", "releaseReservation", "listReservations", "getReservation", "listAccounts", "reconcileAccounts",
 		"discardDeadLetter", "retryDeadLetter", "promoteRebuild", "rollBackRebuild", "abandonRebuild", "changeSubscription", "revokeKey", "revokeOperatorKey"}
 )
 

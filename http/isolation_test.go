@@ -112,6 +112,7 @@ func (m *isolationFixture) sample(r auth.Route) (call, bool) {
 		"POST /entitlements/{feature}/reservations/{reservationId}/extend": `{"ttlSeconds":86400}`,
 		"POST /dead-letters/{deadLetterId}/retry":                          `{"reason":"the feature is back"}`,
 		"POST /dead-letters/{deadLetterId}/discard":                        `{"reason":"it was a test"}`,
+		"POST /quota/accounts/reconcile":                                   `{"tenantId":"` + m.a.id + `"}`,
 		"POST /dead-letters/bulk":                                          `{"action":"retry","filter":{"ids":["` + m.a.letterID + `"]},"dryRun":true}`,
 		"POST /replays":                                                    `{"topic":"usage.raw","fromTime":"2026-05-01T00:00:00Z","reason":"for the matrix"}`,
 		"POST /replays/rewind":                                             `{"reason":"for the matrix"}`,

@@ -245,3 +245,44 @@ func TestP7_SeveralAmountsAreHeldTogether(t *testing.T) {
 		t.Errorf("%s", w.accountOf(a))
 	}
 }
+
+// An account that differs from the log, because its row was changed by hand, is found, and repaired by an event.
+func TestAccountsAreReconciledWithTheLog(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	w.want(200, consuming(a.key, "api_calls", "1", 7))
+	w.want(201, holding(a.key, "open", 30, 600))
+	w.want(201, holding(a.key, "used", 20, 600))
+	w.want(200, committing(a.key, "used", "2", 5))
+	w.want(201, holding(a.key, "free", 20, 600))
+	w.want(200, releasing(a.key, "free"))
+	w.ingest(a, batch(event("3", map[string]any{"amount": 4})))
+	w.fold()
+	reconcile := func(body string) map[string]any {
+		return w.want(200, call{"POST", "/api/v1/quota/accounts/reconcile", bootstrap, nil, `{"tenantId":"` + a.id + `"` + body + `}`})
+	}
+	before := w.stored()
+	if got := reconcile(`,"repair":true,"reason":"none differs"`); fmt.Sprint(got["drift"], got["repaired"]) != "[] false" || w.accountOf(a) != "16 30 1" {
+		t.Fatalf("%v; the account has %s", got, w.accountOf(a))
+	}
+	_, err := w.pool.Exec(t.Context(), `UPDATE quota_accounts SET used = used + 99999999999999999999, held = 0 WHERE tenant_id = $1`, a.id)
+	w.must(err)
+	found := reconcile("")
+	drift := found["drift"].([]any)
+	if len(drift) != 1 || found["repaired"] != false || w.stored() != before {
+		t.Fatalf("%v", found)
+	}
+	of := drift[0].(map[string]any)
+	if valuesOf(of["used"].(map[string]any), "was", "is")+" "+valuesOf(of["held"].(map[string]any), "was", "is") != "100000000000000000015 16 0 30" {
+		t.Errorf("%v", found)
+	}
+	w.refused(w.do(call{"POST", "/api/v1/quota/accounts/reconcile", bootstrap, nil, `{"tenantId":"` + a.id + `","repair":true}`}), 400, "reason_invalid")
+	if got := reconcile(`,"repair":true,"reason":"a row was restored"`); got["repaired"] != true || len(got["drift"].([]any)) != 1 || w.accountOf(a) != "16 30 1" {
+		t.Errorf("%v; the account has %s", got, w.accountOf(a))
+	}
+	if w.events(events.AccountReconciled) == 0 || len(reconcile("")["drift"].([]any)) != 0 {
+		t.Errorf("%d repairs are recorded", w.events(events.AccountReconciled))
+	}
+	w.refused(w.do(call{"POST", "/api/v1/quota/accounts/reconcile", bootstrap, nil, `{"tenantId":"` + newID().String() + `"}`}), 404, "tenant_not_found")
+}

@@ -31,7 +31,7 @@ func accessRules() map[string]accessRule {
 		"features":      {auth.Operator, "admin", "admin"},
 		"plans":         {auth.Operator, "admin", "admin"},
 		"outbox":        {auth.Operator, "billing audit admin", ""},
-		"quota":         {auth.Operator, "billing audit", ""},
+		"quota":         {auth.Operator, "billing audit", "billing"},
 		"schemas":       {auth.AnyKey, "", ""}, // the same in every deployment
 		"system":        {auth.Operator, "billing audit admin", ""},
 	}

@@ -28,6 +28,7 @@ type Server struct {
 	Ingest       *commands.IngestUsage
 	Quotas       *commands.Quotas
 	Catalogue    *commands.Catalogue
+	Accounts     *commands.Accounts
 	Letters      *commands.DeadLetters
 	Replays      *commands.Replays
 	Reader       commands.CatalogueReader

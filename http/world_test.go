@@ -99,6 +99,7 @@ func (w *testService) server() *http.Server {
 		Ingest:    &commands.IngestUsage{Log: w.log, Histories: w.store.Histories, Now: time.Now, Window: domain.TimestampWindow{Ahead: 5 * time.Minute, Behind: 7 * 24 * time.Hour}, NewID: func(time.Time) uuid.UUID { return newID() }},
 		Quotas:    &commands.Quotas{Log: w.log, Reservations: w.store, Now: time.Now, NewID: func(time.Time) uuid.UUID { return newID() }},
 		Catalogue: &commands.Catalogue{Store: w.store, Now: time.Now, NewID: newID, NewSecret: secret},
+		Accounts:  &commands.Accounts{Store: w.store, Now: time.Now, NewID: newID},
 		Letters:   &commands.DeadLetters{Store: w.store, Now: time.Now, NewID: newID},
 		Replays:   &commands.Replays{Store: &store.Replays{Store: w.store}, Now: time.Now, NewID: newID},
 		Reader:    &store.Catalogue{Pool: w.pool}, ReplayReader: &store.Replays{Store: w.store}, Keys: w.store.Keys,

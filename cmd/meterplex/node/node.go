@@ -342,6 +342,7 @@ func (n *Node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
 	}
 	s.Quotas = n.quotas()
 	s.Catalogue = &commands.Catalogue{Store: n.store, Now: time.Now, NewID: newID, NewSecret: newSecret, Region: n.cfg.Region}
+	s.Accounts = &commands.Accounts{Store: n.store, Now: time.Now, NewID: newID}
 	s.Letters = &commands.DeadLetters{Store: n.store, Now: time.Now, NewID: newID}
 	s.Replays, s.Rebuilds, s.Reads = n.replays(), n.rebuilds(), n.reads()
 	s.Reader, s.ReplayReader, s.Keys = &store.Catalogue{Pool: n.readers, Seat: n.seats.Operator}, n.replayStore(), n.store.Keys

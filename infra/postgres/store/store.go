@@ -43,6 +43,7 @@ type Store struct {
 var (
 	_ commands.Store            = (*Store)(nil)
 	_ commands.CatalogueStore   = (*Store)(nil)
+	_ commands.AccountStore     = (*Store)(nil)
 	_ commands.DeadLetterStore  = (*Store)(nil)
 	_ commands.ReservationTable = (*Store)(nil)
 )

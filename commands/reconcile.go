@@ -1,0 +1,174 @@
+package commands
+
+import (
+	"context"
+	"encoding/json"
+	"math/big"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
+)
+
+// Accounts compares the accounts behind limits with the log, and repairs them by events.
+type Accounts struct {
+	Store AccountStore
+	Now   Clock
+	NewID func() uuid.UUID
+}
+
+// AccountStore reads and changes accounts.
+type AccountStore interface {
+	// FoldedAccounts sums the accounts of a tenant from its events up to a position, which it returns.
+	FoldedAccounts(ctx context.Context, tenant uuid.UUID) (sums map[domain.AccountKey]*domain.Account, upTo events.Position, err error)
+	// ChangeAccounts is Store.Change for accounts.
+	ChangeAccounts(ctx context.Context, tenant uuid.UUID, decide func(AccountTx) error) error
+}
+
+// AccountTx is the transaction of a repair: the head is locked.
+type AccountTx interface {
+	Tx
+	// AddFoldedAccounts adds the events after a position to sums, and returns the position of the last event.
+	AddFoldedAccounts(tenant uuid.UUID, after events.Position, sums map[domain.AccountKey]*domain.Account) (upTo events.Position, err error)
+	// QuotaAccounts returns the accounts of a tenant.
+	QuotaAccounts(tenant uuid.UUID) (map[domain.AccountKey]*domain.Account, error)
+}
+
+// Drift is an account that differs from the log: was in the table, is in the log.
+type Drift struct {
+	Feature   string              `json:"feature"`
+	PeriodKey string              `json:"periodKey"`
+	Used      events.CorrectedSum `json:"used"`
+	Held      events.CorrectedSum `json:"held"`
+}
+
+// Reconciliation is the outcome of a comparison.
+type Reconciliation struct {
+	TenantID uuid.UUID       `json:"tenantId"`
+	Drift    []Drift         `json:"drift"`
+	Repaired bool            `json:"repaired"`
+	UpTo     events.Position `json:"headPosition"`
+}
+
+// Reconcile compares the accounts of a tenant with its log, all under the lock of the head. With repair it sets those that
+// differ to the log, each by an event with the reason.
+func (a *Accounts) Reconcile(ctx context.Context, req Request, tenant uuid.UUID, repair bool, reason string) (Reconciliation, error) {
+	if fault := reasonFault(reason); repair && fault != nil {
+		return Reconciliation{}, fault
+	}
+	before, at, err := a.Store.FoldedAccounts(ctx, tenant)
+	if err != nil {
+		return Reconciliation{}, err
+	}
+	var result Reconciliation
+	err = a.Store.ChangeAccounts(ctx, tenant, func(tx AccountTx) error {
+		result = Reconciliation{TenantID: tenant, Drift: []Drift{}}
+		sums := map[domain.AccountKey]*domain.Account{}
+		for key, sum := range before {
+			sums[key] = copyOf(sum)
+		}
+		if result.UpTo, err = tx.AddFoldedAccounts(tenant, at, sums); err != nil {
+			return err
+		}
+		rows, err := tx.QuotaAccounts(tenant)
+		if err != nil {
+			return err
+		}
+		of, err := tx.Tenant(tenant)
+		if err != nil {
+			return err
+		}
+		result.Drift = drift(rows, sums)
+		if !repair || len(result.Drift) == 0 || of == nil {
+			return nil
+		}
+		result.Repaired = true
+		_, err = tx.Append(a.repairs(req, of, rows, sums, result.Drift, reason)...)
+		return err
+	})
+	return result, err
+}
+
+func copyOf(a *domain.Account) *domain.Account {
+	c := new(domain.Account)
+	c.Used.Set(&a.Used)
+	c.Held.Set(&a.Held)
+	return c
+}
+
+// drift lists the accounts that differ, by feature and period.
+func drift(rows, sums map[domain.AccountKey]*domain.Account) []Drift {
+	list := []Drift{}
+	add := func(key domain.AccountKey, was, is *domain.Account) {
+		if was.Used.Cmp(&is.Used) != 0 || was.Held.Cmp(&is.Held) != 0 {
+			list = append(list, Drift{key.Feature, key.PeriodKey, corrected(&was.Used, &is.Used), corrected(&was.Held, &is.Held)})
+		}
+	}
+	for key, was := range rows {
+		is := sums[key]
+		if is == nil {
+			is = new(domain.Account)
+		}
+		add(key, was, is)
+	}
+	for key, is := range sums {
+		if rows[key] == nil {
+			add(key, new(domain.Account), is)
+		}
+	}
+	slices.SortFunc(list, func(a, b Drift) int { return strings.Compare(a.Feature+"/"+a.PeriodKey, b.Feature+"/"+b.PeriodKey) })
+	return list
+}
+
+func corrected(was, is *big.Int) events.CorrectedSum {
+	return events.CorrectedSum{Was: json.Number(was.String()), Is: json.Number(is.String())}
+}
+
+// repairs makes the events that set accounts to the log. A difference above 64 bits takes several.
+func (a *Accounts) repairs(req Request, of *domain.Tenant, rows, sums map[domain.AccountKey]*domain.Account, list []Drift, reason string) (repairs []events.Pending) {
+	now := a.Now().UTC().Truncate(time.Microsecond)
+	for _, d := range list {
+		key := domain.AccountKey{TenantID: of.ID, Feature: d.Feature, PeriodKey: d.PeriodKey}
+		was, is := rows[key], sums[key]
+		if was == nil {
+			was = new(domain.Account)
+		}
+		if is == nil {
+			is = new(domain.Account)
+		}
+		was = copyOf(was)
+		for was.Used.Cmp(&is.Used) != 0 || was.Held.Cmp(&is.Held) != 0 {
+			before := copyOf(was)
+			change := &events.AccountChange{Feature: d.Feature, PeriodKey: d.PeriodKey, Used: stepTo(&was.Used, &is.Used), Held: stepTo(&was.Held, &is.Held)}
+			payload, err := codec.EncodePayload(events.AccountReconciled, &events.ReconciledAccount{
+				Feature: d.Feature, PeriodKey: d.PeriodKey, Used: corrected(&before.Used, &was.Used), Held: corrected(&before.Held, &was.Held), Reason: reason})
+			if err != nil {
+				panic("commands: sums are valid JSON: " + err.Error())
+			}
+			id := a.NewID()
+			repairs = append(repairs, events.Pending{EventID: id, Subject: events.AccountReconciled, TenantID: of.ID, DedupeKey: events.KeyEvent(id),
+				CorrelationID: req.By.CorrelationID, Actor: req.By.actor(), OccurredAt: now, Payload: payload, Residency: of.DataResidency, Account: change})
+		}
+	}
+	return repairs
+}
+
+// stepTo moves a sum towards another, at most by a 64-bit number, which it returns.
+func stepTo(was, is *big.Int) int64 {
+	step := new(big.Int).Sub(is, was)
+	const most = int64(1) << 62
+	switch {
+	case step.CmpAbs(big.NewInt(most)) <= 0:
+	case step.Sign() > 0:
+		step.SetInt64(most)
+	default:
+		step.SetInt64(-most)
+	}
+	was.Add(was, step)
+	return step.Int64()
+}

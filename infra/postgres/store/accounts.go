@@ -1,0 +1,117 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// foldAccountsSQL sums what events of a tenant after one position up to another add to accounts: admitted usage, other verdicts less those in
+// discarded dead letters, and reservations. account.reconciled is left out: it sets an account to this sum.
+var foldAccountsSQL = events.SQL(`SELECT c.feature, c.period, sum(c.used)::text, sum(c.held)::text FROM (
+ SELECT l.payload ->> 'feature' AS feature,
+  CASE WHEN l.subject = {usage.event.admitted} THEN l.payload -> 'admitted' ->> 'periodKey' ELSE l.payload ->> 'periodKey' END AS period,
+  CASE WHEN l.subject IN ({usage.event.admitted}, {usage.event.validated}) THEN (l.payload ->> 'amount')::numeric ELSE 0 END AS used,
+  CASE WHEN l.subject = {usage.event.admitted} THEN -coalesce((l.payload -> 'admitted' ->> 'heldAmount')::numeric, 0)
+   WHEN l.subject = {entitlements.reservation.held} THEN (l.payload ->> 'amount')::numeric
+   WHEN l.subject IN ({entitlements.reservation.released}, {entitlements.reservation.expired}) THEN -(l.payload ->> 'amount')::numeric ELSE 0 END AS held
+ FROM event_log_rows l
+ WHERE l.partition = $1 AND l.tenant_id = $2 AND l.position > $3 AND l.position <= $4
+  AND l.subject IN ({usage.event.admitted}, {usage.event.validated}, {entitlements.reservation.held}, {entitlements.reservation.released}, {entitlements.reservation.expired})
+  AND CASE WHEN l.subject = {usage.event.admitted} THEN l.payload -> 'admitted' ->> 'featureType' ELSE l.payload ->> 'featureType' END = 'QUOTA'
+  AND (l.subject <> {usage.event.validated} OR l.payload ->> 'admitted' IS NULL)
+ UNION ALL
+ SELECT v.payload ->> 'feature', v.payload ->> 'periodKey', -(v.payload ->> 'amount')::numeric, 0
+ FROM event_log_rows c
+ JOIN event_log_rows f ON f.partition = c.partition AND f.tenant_id = c.tenant_id AND f.dedupe_key = 'e/' || (c.payload ->> 'deadLetterId')
+ JOIN log_origins o ON o.id = f.origin
+ JOIN event_log_rows v ON v.partition = f.partition AND v.position = (f.payload ->> 'sourcePosition')::bigint
+ WHERE c.partition = $1 AND c.tenant_id = $2 AND c.position > $3 AND c.position <= $4
+  AND c.subject = {dead_letters.dead_letter.closed} AND c.payload ->> 'status' = 'DISCARDED'
+  AND (f.subject = {usage.event.publish_failed} OR f.subject = {usage.event.aggregation_failed} AND o.actor_id = '` + events.GroupAggregator + `')
+  AND v.subject = {usage.event.validated} AND v.payload ->> 'featureType' = 'QUOTA' AND v.payload ->> 'admitted' IS NULL) c
+ GROUP BY c.feature, c.period`)
+
+// foldSpan is how many positions of a partition one statement of a fold reads.
+const foldSpan = 200_000
+
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// addFolded adds the events of a tenant after a position to sums.
+func addFolded(ctx context.Context, from querier, tenant uuid.UUID, after events.Position, sums map[domain.AccountKey]*domain.Account) (events.Position, error) {
+	head := after
+	if err := from.QueryRow(ctx, `SELECT position FROM log_heads WHERE partition = $1`, after.Partition).Scan(&head.Number); err != nil {
+		return after, fmt.Errorf("reading a head: %w", err)
+	}
+	for at := after.Number; at < head.Number; at += foldSpan {
+		rows, err := from.Query(ctx, foldAccountsSQL, after.Partition, tenant, at, min(at+foldSpan, head.Number))
+		if err == nil {
+			err = addSums(rows, tenant, sums)
+		}
+		if err != nil {
+			return after, fmt.Errorf("summing accounts: %w", err)
+		}
+	}
+	return head, nil
+}
+
+func addSums(rows pgx.Rows, tenant uuid.UUID, sums map[domain.AccountKey]*domain.Account) error {
+	key := domain.AccountKey{TenantID: tenant}
+	var used, held string
+	_, err := pgx.ForEachRow(rows, []any{&key.Feature, &key.PeriodKey, &used, &held}, func() error {
+		isUsed, ok := new(big.Int).SetString(used, 10)
+		isHeld, too := new(big.Int).SetString(held, 10)
+		if !ok || !too {
+			return fmt.Errorf("the account of %s in %s is no sum of integers: %s and %s", key.Feature, key.PeriodKey, used, held)
+		}
+		sum := sums[key]
+		if sum == nil {
+			sum = new(domain.Account)
+			sums[key] = sum
+		}
+		sum.Used.Add(&sum.Used, isUsed)
+		sum.Held.Add(&sum.Held, isHeld)
+		return nil
+	})
+	return err
+}
+
+// FoldedAccounts implements commands.AccountStore.
+func (s *Store) FoldedAccounts(ctx context.Context, tenant uuid.UUID) (map[domain.AccountKey]*domain.Account, events.Position, error) {
+	sums := map[domain.AccountKey]*domain.Account{}
+	at, err := addFolded(ctx, s.pool, tenant, events.Position{Partition: events.PartitionOf(tenant)}, sums)
+	return sums, at, unavailable(err)
+}
+
+// ChangeAccounts implements commands.AccountStore.
+func (s *Store) ChangeAccounts(ctx context.Context, tenant uuid.UUID, decide func(commands.AccountTx) error) error {
+	return s.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) })
+}
+
+// AddFoldedAccounts implements commands.AccountTx.
+func (t *changeTx) AddFoldedAccounts(tenant uuid.UUID, after events.Position, sums map[domain.AccountKey]*domain.Account) (events.Position, error) {
+	return addFolded(t.ctx, t.tx, tenant, after, sums)
+}
+
+// QuotaAccounts implements commands.AccountTx.
+func (t *changeTx) QuotaAccounts(tenant uuid.UUID) (map[domain.AccountKey]*domain.Account, error) {
+	rows, err := t.tx.Query(t.ctx, `SELECT feature, period_key, used::text, held::text FROM quota_accounts WHERE tenant_id = $1`, tenant)
+	sums := map[domain.AccountKey]*domain.Account{}
+	if err == nil {
+		err = addSums(rows, tenant, sums)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading accounts: %w", err)
+	}
+	return sums, nil
+}
