@@ -71,7 +71,7 @@ func (l *Ledger) Account(h History, r LedgerRequest) (key AccountKey, ok bool) {
 	if !r.Kind.takes() {
 		return AccountKey{}, false
 	}
-	_, g, refusal := Entitled(h, wholeHistory, r.Feature, l.timeOf(r))
+	_, g, refusal := l.entitled(h, r)
 	if refusal != nil || g.Type != FeatureQuota {
 		return AccountKey{}, false
 	}
@@ -83,6 +83,15 @@ func (l *Ledger) timeOf(r LedgerRequest) time.Time {
 		return l.at
 	}
 	return r.At
+}
+
+// entitled finds the grant for a request. A request without a time of its own is decided on the last change in the log: by
+// time, a change would not hold yet if its instance's clock is ahead, or if the request has waited for the lock.
+func (l *Ledger) entitled(h History, r LedgerRequest) (*Subscription, *Grant, *Error) {
+	if r.At.IsZero() && len(h) > 0 {
+		h = h[len(h)-1:]
+	}
+	return Entitled(h, wholeHistory, r.Feature, l.timeOf(r))
 }
 
 // Enforced reports whether usage is refused above the limit of a grant.
@@ -123,7 +132,7 @@ func (l *Ledger) decide(h History, r *LedgerRequest) (Decision, *Error) {
 // take decides a request to use or to hold an amount.
 func (l *Ledger) take(h History, r *LedgerRequest) (Decision, *Error) {
 	at := l.timeOf(*r)
-	s, g, refusal := Entitled(h, wholeHistory, r.Feature, at)
+	s, g, refusal := l.entitled(h, *r)
 	if refusal != nil {
 		return Decision{}, refusal
 	}

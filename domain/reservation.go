@@ -125,7 +125,7 @@ func (l *Ledger) end(h History, r *LedgerRequest, after *events.ReservationState
 // the tenant is entitled no longer.
 func (l *Ledger) of(h History, r *LedgerRequest, s *events.ReservationState) Decision {
 	d := Decision{Verdict: Verdict{s.SubscriptionID, s.FeatureType, s.PeriodKey}, At: l.timeOf(*r), Limit: s.Limit}
-	if _, g, refusal := Entitled(h, wholeHistory, s.Feature, d.At); refusal == nil {
+	if _, g, refusal := l.entitled(h, *r); refusal == nil {
 		d.Limit = g.Limit
 	}
 	return d
