@@ -94,6 +94,17 @@ func (l *Ledger) entitled(h History, r LedgerRequest) (*Subscription, *Grant, *E
 	return Entitled(h, wholeHistory, r.Feature, l.timeOf(r))
 }
 
+// present returns the grant whose limit decides about usage that the grant of its time counts: that of the present subscription,
+// so that no timestamp chooses an older limit. Without a present grant of the same account it is that of its time.
+func present(h History, r LedgerRequest, ofItsTime *Grant) *Grant {
+	if s := h.current(wholeHistory); s.AcceptsUsage() {
+		if g := s.Grant(r.Feature); g != nil && g.ResetPeriod == ofItsTime.ResetPeriod {
+			return g
+		}
+	}
+	return ofItsTime
+}
+
 // Enforced reports whether usage is refused above the limit of a grant.
 func (g *Grant) Enforced() bool {
 	return g.Type == FeatureQuota && g.OnIngest == OnIngestEnforce && g.LimitBehavior == LimitHard && g.Limit != nil
@@ -136,12 +147,14 @@ func (l *Ledger) take(h History, r *LedgerRequest) (Decision, *Error) {
 	if refusal != nil {
 		return Decision{}, refusal
 	}
+	enforced := g.Enforced()
+	g = present(h, *r, g)
 	d := Decision{Verdict: Verdict{s.ID, g.Type, PeriodKey(g.ResetPeriod, at)}, At: at, Limit: g.Limit}
 	if g.Type == FeatureQuota {
 		a := l.account(AccountKey{r.TenantID, r.Feature, d.PeriodKey})
 		after := new(big.Int).Add(&a.Used, &a.Held)
 		after.Add(after, big.NewInt(r.Amount))
-		if g.Limit != nil && g.LimitBehavior == LimitHard && (r.Kind != Enforce || g.Enforced()) && after.Cmp(big.NewInt(*g.Limit)) > 0 {
+		if g.Limit != nil && g.LimitBehavior == LimitHard && (r.Kind != Enforce || enforced) && after.Cmp(big.NewInt(*g.Limit)) > 0 {
 			return Decision{}, quotaExceeded(*r, d.PeriodKey, *g.Limit, a)
 		}
 	}

@@ -256,3 +256,44 @@ func TestP7_EachPeriodHasItsAccount(t *testing.T) {
 		}
 	}
 }
+
+// Usage of an earlier time is refused by the limit in force at the decision: a producer cannot choose an older limit by its
+// timestamp, and a raised limit holds for usage that was queued before. Whether usage is enforced, and its account, are of its time.
+func TestP7_EnforcedUsageOfAnEarlierTimeIsDecidedByThePresentLimit(t *testing.T) {
+	enforced := func(limit int64, behavior, reset string) *Subscription {
+		g := quota("calls", limit, behavior, reset)
+		g.OnIngest = OnIngestEnforce
+		return &Subscription{ID: uuid.UUID{byte(limit)}, Status: SubscriptionActive, Entitlements: []Grant{g}}
+	}
+	then, changed := ledgerTime.Add(-2*time.Hour), ledgerTime.Add(-time.Hour)
+	for name, c := range map[string]struct {
+		now     *Subscription
+		amount  int64
+		granted bool
+		limit   int64
+	}{
+		"lowered":              {enforced(5, LimitHard, ResetMonthly), 5, false, 5},
+		"raised":               {enforced(20, LimitHard, ResetMonthly), 6, true, 20},
+		"SOFT":                 {enforced(5, LimitSoft, ResetMonthly), 6, true, 5},
+		"another reset period": {enforced(20, LimitHard, ResetAnnually), 6, false, 10},
+		"cancelled":            {nil, 6, false, 10},
+		"without the feature":  {&Subscription{Status: SubscriptionActive}, 6, false, 10},
+	} {
+		h := History{{FromPosition: 1, Subscription: enforced(10, LimitHard, ResetMonthly)}, {FromPosition: 2, EffectiveFrom: changed, Subscription: c.now}}
+		l := NewLedger(ledgerTime)
+		a := new(Account)
+		a.Used.SetInt64(5)
+		l.Load(AccountKey{ledgerTenant, "calls", "2026-05"}, a)
+		r := ask("calls", c.amount)
+		r.Kind, r.At = Enforce, then
+		granted, _, refusal := l.Decide(h, []LedgerRequest{r})
+		switch {
+		case (refusal == nil) != c.granted:
+			t.Errorf("%s: %v", name, refusal)
+		case c.granted && (*granted[0].Limit != c.limit || granted[0].SubscriptionID != uuid.UUID{10} || granted[0].PeriodKey != "2026-05"):
+			t.Errorf("%s: %+v", name, granted[0])
+		case !c.granted && refusal.Quota.Limit.Int64() != c.limit:
+			t.Errorf("%s: refused by the limit %s", name, refusal.Quota.Limit)
+		}
+	}
+}

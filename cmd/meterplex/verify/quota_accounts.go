@@ -2,18 +2,19 @@ package verify
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/big"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
 
 // accounts replays the accounts of a partition in the order of the log: each grant is checked in its turn.
 type accounts struct {
 	used     map[figure]*big.Int
-	discards map[int64]discard // by the position of the event that discards
-	grants   map[grantKey]entitlement
+	discards map[int64]discard          // by the position of the event that discards
+	grants   map[grantKey][]entitlement // of the snapshots so far
+	present  map[uuid.UUID]snapshot     // by tenant: the subscription that accepts usage
 }
 
 // discard is a verdict in a dead letter that an event discards.
@@ -32,7 +33,7 @@ const discardsSQL = `SELECT c.position, v.tenant_id, v.payload ->> 'feature', v.
   AND v.subject = 2 AND v.payload ->> 'featureType' = 'QUOTA' AND v.payload ->> 'admitted' IS NULL`
 
 func readDiscards(ctx context.Context, tx pgx.Tx, p int16) (accounts, error) {
-	a := accounts{used: map[figure]*big.Int{}, discards: map[int64]discard{}, grants: map[grantKey]entitlement{}}
+	a := accounts{used: map[figure]*big.Int{}, discards: map[int64]discard{}, grants: map[grantKey][]entitlement{}, present: map[uuid.UUID]snapshot{}}
 	var position int64
 	var d discard
 	err := each(ctx, tx, discardsSQL, []any{p}, []any{&position, &d.of.tenant, &d.of.feature, &d.of.period, &d.amount}, func() error {
@@ -51,12 +52,7 @@ func (x *pass) addAccount(r *row, s *content, err error) {
 	}
 	switch r.subject {
 	case subscriptionCreated, subscriptionChanged:
-		var list []entitlement
-		if json.Unmarshal(s.Entitlements, &list) == nil {
-			for i := len(list) - 1; i >= 0; i-- { // of two the first one counts
-				x.accounts.grants[grantKey{s.ID, list[i].Feature}] = list[i]
-			}
-		}
+		x.accounts.addSnapshot(r.tenant, s)
 	case validated:
 		if s.FeatureType == "QUOTA" && string(s.Admitted) != "true" {
 			x.accounts.add(figure{tenant: r.tenant, feature: s.Feature, period: s.PeriodKey}, s.Amount.String(), 1)

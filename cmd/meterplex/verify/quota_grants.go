@@ -24,6 +24,7 @@ type entitlement struct {
 
 // admission has the members of a grant that the check reads.
 type admission struct {
+	By                     string
 	SubscriptionID         uuid.UUID
 	FeatureType, PeriodKey string
 	Limit                  *int64
@@ -43,8 +44,8 @@ func (x *pass) addGrant(r *row, s *content) {
 		x.quotaGrants.fault("%s has no readable admission: %v", x.at(r.position), err)
 		return
 	}
-	of, known := x.accounts.grants[grantKey{g.SubscriptionID, s.Feature}]
-	x.quotaGrants.expect(known && of.Type == g.FeatureType && sameLimit(of.Limit, g.Limit), "%s is granted by a snapshot that the log does not have: %s", x.at(r.position), s.Admitted)
+	of, known := x.accounts.granting(r.tenant, s.Feature, &g)
+	x.quotaGrants.expect(known, "%s is granted by a snapshot that the log does not have: %s", x.at(r.position), s.Admitted)
 	if g.FeatureType != "QUOTA" {
 		x.quotaGrants.expect(g.Used == nil && g.Held == nil, "%s names an account of a %s feature", x.at(r.position), g.FeatureType)
 		return
@@ -57,6 +58,67 @@ func (x *pass) addGrant(r *row, s *content) {
 	if known && of.LimitBehavior == "HARD" && of.Limit != nil {
 		x.quotaGrants.expect(used.Cmp(big.NewInt(*of.Limit)) <= 0, "%s is granted beyond the limit %d: %s are used", x.at(r.position), *of.Limit, used)
 	}
+}
+
+// snapshot is a subscription with its entitlements by feature.
+type snapshot struct {
+	subscription uuid.UUID
+	of           map[string]entitlement
+}
+
+// addSnapshot notes the entitlements of a subscription, and whether it is the tenant's present one.
+func (a *accounts) addSnapshot(tenant uuid.UUID, s *content) {
+	var list []entitlement
+	if json.Unmarshal(s.Entitlements, &list) != nil {
+		return
+	}
+	now := snapshot{s.ID, map[string]entitlement{}}
+	for i := len(list) - 1; i >= 0; i-- { // of two the first one counts
+		now.of[list[i].Feature] = list[i]
+	}
+	for feature, e := range now.of {
+		key := grantKey{s.ID, feature}
+		a.grants[key] = append(a.grants[key], e)
+	}
+	switch {
+	case s.Status == "ACTIVE" || s.Status == "TRIALING":
+		a.present[tenant] = now
+	case a.present[tenant].subscription == s.ID:
+		delete(a.present, tenant)
+	}
+}
+
+// granting returns the entitlement that granted usage: that of the present subscription, which every consumption names. Enforced
+// usage may name an earlier one: without a present limit of its account, any snapshot of that one granted it.
+func (a *accounts) granting(tenant uuid.UUID, feature string, g *admission) (of entitlement, ok bool) {
+	now, own := a.present[tenant], a.grants[grantKey{g.SubscriptionID, feature}]
+	if g.By == "consume" && now.subscription != g.SubscriptionID || len(own) == 0 {
+		return of, false
+	}
+	if of, ok = now.of[feature]; ok && of.resets(g.PeriodKey) {
+		return of, of.grants(g)
+	}
+	for _, of := range own {
+		if g.By != "consume" && of.resets(g.PeriodKey) && of.grants(g) {
+			return of, true
+		}
+	}
+	return entitlement{}, false
+}
+
+func (e *entitlement) grants(g *admission) bool {
+	return e.Type == g.FeatureType && sameLimit(e.Limit, g.Limit)
+}
+
+// resets reports whether a period is one of the entitlement's reset period.
+func (e *entitlement) resets(period string) bool {
+	switch e.ResetPeriod {
+	case "MONTHLY":
+		return len(period) == len("2026-05")
+	case "ANNUALLY":
+		return len(period) == len("2026")
+	}
+	return period == "lifetime"
 }
 
 func sameLimit(a, b *int64) bool { return a == b || a != nil && b != nil && *a == *b }
