@@ -254,13 +254,15 @@ func (m *Metrics) Watch(ctx context.Context, pool *pgxpool.Pool, registry *prom.
 	head := prom.NewGauge(prom.GaugeOpts{Name: "meterplex_log_head", Help: "Events in the log."})
 	projected := m.projected
 	letters := newOpenLetters()
-	registry.MustRegister(head, projected, letters)
+	accounts := newQuotaDrift()
+	registry.MustRegister(head, projected, letters, accounts.gauge)
 	tick := time.NewTicker(stateEvery)
 	defer tick.Stop()
 	for n := 0; ; n++ {
 		// On failure the gauges keep their values. Other metrics show that the database is unreachable.
 		_ = m.read(ctx, pool, head)
 		_ = projected.read(ctx, pool)
+		_ = accounts.read(ctx, pool)
 		if n%lettersEach == 0 {
 			_ = readOpenLetters(ctx, pool, letters)
 		}
