@@ -10,10 +10,15 @@ import (
 
 // EntitlementsCmd groups the entitlements commands.
 type EntitlementsCmd struct {
-	Accounts EntitlementsAccounts `cmd:"" help:"List what a tenant has used of its QUOTA features, by period, beside its limits (needs an operator's key)."`
-	Check    EntitlementsCheck    `cmd:"" help:"May the key's tenant use so much of a feature? Exit code 0 yes, 1 no."`
-	Consume  EntitlementsConsume  `cmd:"" help:"Use an amount if the limit allows it. Exit code 0 granted and recorded, 1 refused."`
-	List     EntitlementsList     `cmd:"" help:"List the features that the key's tenant may use."`
+	Accounts     EntitlementsAccounts     `cmd:"" help:"List what a tenant has used of its QUOTA features and holds, by period, beside its limits (needs an operator's key)."`
+	Check        EntitlementsCheck        `cmd:"" help:"May the key's tenant use so much of a feature? Exit code 0 yes, 1 no."`
+	Commit       EntitlementsCommit       `cmd:"" help:"Use at most the amount of a reservation, and release the rest."`
+	Consume      EntitlementsConsume      `cmd:"" help:"Use an amount if the limit allows it. Exit code 0 granted and recorded, 1 refused."`
+	Extend       EntitlementsExtend       `cmd:"" help:"Hold the amount of a reservation longer."`
+	List         EntitlementsList         `cmd:"" help:"List the features that the key's tenant may use."`
+	Release      EntitlementsRelease      `cmd:"" help:"End a reservation without usage."`
+	Reservations EntitlementsReservations `cmd:"" help:"List the reservations of a feature, the newest first, or show one."`
+	Reserve      EntitlementsReserve      `cmd:"" help:"Hold an amount if the limit allows it, until it is committed or released. Exit code 0 held, 1 refused."`
 }
 
 // EntitlementsCheck checks one feature.
@@ -70,5 +75,5 @@ func (c *EntitlementsAccounts) Run(a *app) error {
 			query.Set(name, value)
 		}
 	}
-	return a.list("/quota/accounts", query, c.Limit.Limit, "feature", "periodKey", "used", "held", "limit", "limitBehavior")
+	return a.list("/quota/accounts", query, c.Limit.Limit, "feature", "periodKey", "used", "held", "openReservations", "limit", "limitBehavior")
 }

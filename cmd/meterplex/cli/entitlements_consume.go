@@ -62,7 +62,7 @@ func (c *EntitlementsConsume) Run(a *app) error {
 	}
 	raw, err := cl.Send(a.ctx, http.MethodPost, client.Path("entitlements", c.Feature, "consume"), nil, one)
 	if err != nil {
-		a.sayUnanswered(err, one)
+		a.sayUnanswered(err, onceByEventID, one.EventID)
 		return err
 	}
 	return a.object(raw)
@@ -73,24 +73,39 @@ func (c *EntitlementsConsume) several(a *app, cl *client.Client) error {
 	if c.Feature != "" || c.Amount != nil || c.EventID != "" || len(c.Metadata) > 0 {
 		return errors.New("give a feature with --amount, --event-id and --metadata, or --item, not both")
 	}
-	items := make([]consumption, len(c.Items))
+	items, ids := make([]consumption, len(c.Items)), make([]string, len(c.Items))
 	for i, text := range c.Items {
-		var err error
-		if items[i], err = parseItem(text); err != nil {
+		of, err := parseItem(text)
+		if err != nil {
 			return err
 		}
+		items[i], ids[i] = consumption{Feature: of.feature, EventID: of.id, Amount: of.amount}, of.id
 	}
 	raw, err := cl.Send(a.ctx, http.MethodPost, "/entitlements/consume", nil, map[string]any{"items": items})
 	if err != nil {
-		a.sayUnanswered(err, items...)
+		a.sayUnanswered(err, onceByEventID, ids...)
 		return err
 	}
-	var answer struct{ Data []json.RawMessage }
-	if err := json.Unmarshal(raw, &answer); err != nil || len(answer.Data) != len(items) {
-		return fmt.Errorf("the answer does not have %d items: %s", len(items), raw)
+	answers, err := answersAbout(raw, len(items))
+	if err != nil {
+		return err
 	}
-	rows := a.rows("feature", "eventId", "amount", "periodKey", "limit", "used", "held", "remaining", "resetAt", "position")
-	for _, row := range answer.Data {
+	return a.printAll(answers, "feature", "eventId", "amount", "periodKey", "limit", "used", "held", "remaining", "resetAt", "position")
+}
+
+// answersAbout returns the answers about the items of a request, in their order.
+func answersAbout(raw json.RawMessage, items int) ([]json.RawMessage, error) {
+	var answer struct{ Data []json.RawMessage }
+	if err := json.Unmarshal(raw, &answer); err != nil || len(answer.Data) != items {
+		return nil, fmt.Errorf("the answer does not have %d items: %s", items, raw)
+	}
+	return answer.Data, nil
+}
+
+// printAll prints rows.
+func (a *app) printAll(list []json.RawMessage, columns ...string) error {
+	rows := a.rows(columns...)
+	for _, row := range list {
 		if err := rows.Row(row); err != nil {
 			return err
 		}
@@ -98,28 +113,35 @@ func (c *EntitlementsConsume) several(a *app, cl *client.Client) error {
 	return rows.Close()
 }
 
-// parseItem parses feature=amount,eventId; the service validates the feature and the id.
-func parseItem(text string) (consumption, error) {
+// item is an amount of a feature under an id.
+type item struct {
+	feature, id string
+	amount      int64
+}
+
+// parseItem parses feature=amount,id; the service validates the feature and the id.
+func parseItem(text string) (item, error) {
 	feature, rest, given := strings.Cut(text, "=")
 	amount, id, _ := strings.Cut(rest, ",")
 	n, err := strconv.ParseInt(amount, 10, 64)
 	if !given || err != nil {
-		return consumption{}, fmt.Errorf("item %q: write feature=amount or feature=amount,id, e.g. tokens=1800,r1-t", text)
+		return item{}, fmt.Errorf("item %q: write feature=amount or feature=amount,id, e.g. tokens=1800,r1-t", text)
 	}
 	if id == "" {
 		id = client.NewEventID()
 	}
-	return consumption{Feature: feature, EventID: id, Amount: n}, nil
+	return item{feature, id, n}, nil
 }
 
+const (
+	onceByEventID       = "the same event ids, it counts once"
+	onceByReservationID = "the same reservation ids, each holds once"
+)
+
 // sayUnanswered prints the ids of a request without an answer: the same ids again get the outcome.
-func (a *app) sayUnanswered(err error, items ...consumption) {
+func (a *app) sayUnanswered(err error, once string, ids ...string) {
 	if p, ok := errors.AsType[*client.Problem](err); ok && p.Status/100 != 5 {
 		return
 	}
-	ids := make([]string, len(items))
-	for i := range items {
-		ids[i] = items[i].EventID
-	}
-	a.say("The outcome is unknown. Send the request again with the same event ids, it counts once: %s", strings.Join(ids, " "))
+	a.say("The outcome is unknown. Send the request again with %s: %s", once, strings.Join(ids, " "))
 }

@@ -64,6 +64,9 @@ func TestRequests(t *testing.T) {
 		{"usage list --feature a --status REJECTED --from 2026-05-01T00:00:00Z --limit 5", `GET /api/v1/usage/events?feature=a&from=2026-05-01T00%3A00%3A00Z&limit=5&status=REJECTED `},
 		{"usage conflicts --tenant t1", `GET /api/v1/usage/conflicts?limit=1000&tenantId=t1 `},
 		{"entitlements accounts --tenant t1 --feature f --period 2026-05 --limit 5", `GET /api/v1/quota/accounts?feature=f&limit=5&periodKey=2026-05&tenantId=t1 `},
+		{"entitlements reservations tokens", `GET /api/v1/entitlements/tokens/reservations?limit=1000 `},
+		{"entitlements reservations tokens --state HELD --tenant t1 --limit 5", `GET /api/v1/entitlements/tokens/reservations?limit=5&state=HELD&tenantId=t1 `},
+		{"entitlements reservations tokens a/b --tenant t1", `GET /api/v1/entitlements/tokens/reservations/a%2Fb?tenantId=t1 `},
 		{"entitlements list --min-position 3-4", `GET /api/v1/entitlements?minPosition=3-4 `},
 	} {
 		p := newFakeService(t)
