@@ -92,6 +92,7 @@ func transcriptTests() map[string]struct{ test, reason string } {
 		"docs/rebuilds.md $ meterplex projections verify":  here,
 		"docs/verify.md $ export":                          here,
 		"docs/limits.md $ meterplex features put":          {test: "TestLimitsTranscript"},
+		"docs/limits.md $ meterplex entitlements reserve":  {test: "TestLimitsTranscript"},
 		"docs/rebuilds.md $ meterplex projections rebuild": fixed,
 		"docs/rebuilds.md $ meterplex projections diff":    fixed,
 		"docs/rebuilds.md $ meterplex projections events":  fixed,

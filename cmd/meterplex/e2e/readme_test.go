@@ -66,8 +66,8 @@ func TestLimitsTranscript(t *testing.T) {
 	t.Parallel()
 	w := newDeployment(t)
 	at := w.serve("")
-	steps := transcript(t, "docs/limits.md", "")
-	if len(steps) < 8 {
+	steps := append(transcript(t, "docs/limits.md", ""), transcript(t, "docs/limits.md", "## Reservations")...)
+	if len(steps) < 16 {
 		t.Fatalf("only %d commands are in docs/limits.md", len(steps))
 	}
 	w.runTranscript(at, t.TempDir(), steps)
