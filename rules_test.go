@@ -75,6 +75,7 @@ var layers = map[string]layer{
 
 	// The program: cli holds the nouns, node the wiring. Only node reaches infra, except for the list
 	// of the dangers that a setting allows. verify shares no code with the service.
+	"examples":             {}, // clients of the HTTP API: the standard library only
 	"cmd/bench":            {ours: []string{"events", "infra"}, anyOther: true},
 	"cmd/meterplex":        {ours: []string{"cmd/meterplex/cli"}, others: []string{"github.com/google/uuid"}},
 	"cmd/meterplex/output": {},

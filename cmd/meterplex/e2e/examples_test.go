@@ -1,0 +1,136 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// buildExample builds a program of the folder examples.
+func buildExample(t testing.TB, name string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-w", "-o", path, "github.com/meterplex/meterplex/examples/"+name)
+	build.Env = buildEnv()
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the example: %v\n%s", err, out)
+	}
+	return path
+}
+
+// firstAnswersLost forwards requests to a service. The service executes each request, and the first answer to each path and method is lost.
+type firstAnswersLost struct {
+	w  *deployment
+	to *instance
+
+	mu   sync.Mutex
+	lost map[string]bool // by method and path
+}
+
+func (f *firstAnswersLost) ServeHTTP(out http.ResponseWriter, in *http.Request) {
+	r := in.Clone(in.Context())
+	r.RequestURI, r.URL.Scheme, r.URL.Host = "", "http", strings.TrimPrefix(f.to.url(), "http://")
+	answer, err := f.w.http.Do(r)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	defer answer.Body.Close()
+	f.mu.Lock()
+	name := in.Method + " " + in.URL.Path
+	again := f.lost[name]
+	f.lost[name] = true
+	f.mu.Unlock()
+	if !again {
+		panic(http.ErrAbortHandler) // the connection ends without an answer
+	}
+	for header, values := range answer.Header {
+		out.Header()[header] = values
+	}
+	out.WriteHeader(answer.StatusCode)
+	_, _ = io.Copy(out, answer.Body)
+}
+
+// examples/llm-budget keeps a tenant within its HARD limit of tokens, and charges each answer once, also if answers of the service are lost.
+func TestExampleLLMBudget(t *testing.T) {
+	t.Parallel()
+	w := newDeployment(t)
+	at := w.serve("")
+	program := buildExample(t, "llm-budget")
+	w.ask(w.operator, http.MethodPut, at, "/api/v1/features/tokens", object{"name": "Tokens", "type": "QUOTA", "unit": "token"}, nil, http.StatusCreated)
+	w.ask(w.operator, http.MethodPut, at, "/api/v1/plans/all", object{"name": "All", "entitlements": []object{
+		{"feature": "tokens", "limit": 1000, "limitBehavior": "HARD", "resetPeriod": "MONTHLY"}}}, nil, http.StatusCreated)
+	x := w.createTenants(at, 1)[0]
+	key := w.keyOf(at, x, "entitlements:reserve")
+	lossy := &firstAnswersLost{w: w, to: at, lost: map[string]bool{}}
+	proxy := httptest.NewServer(lossy)
+	defer proxy.Close()
+
+	for _, c := range []struct {
+		args     string
+		to       string
+		code     int
+		out, err string // parts of what it prints
+		account  string // used, held and openReservations after it
+	}{
+		{"-id one -estimate 500 -tokens 412", at.url(), 0, "Your prompt has 5 words.", "held 500, used 412, released 88, remaining 588", "412 0 0"},
+		{"-id one -estimate 500 -tokens 412", at.url(), 1, "", "the reservation one is COMMITTED", "412 0 0"},
+		{"-id two -estimate 500 -tokens 100", proxy.URL, 0, "words.", "held 500, used 100, released 400, remaining 488", "512 0 0"},
+		{"-id three -estimate 400 -fail", proxy.URL, 1, "", "the model failed", "512 0 0"},
+		{"-id four -estimate 489", at.url(), 1, "", "hold 489 tokens: quota_exceeded: 488 remain until 20", "512 0 0"},
+		{"-id five -estimate 488 -tokens 700", proxy.URL, 0, "words.", "held 488, used 700, released 0, remaining 0", "1212 0 0"},
+		{"-id six -estimate 1", proxy.URL, 1, "", "hold 1 tokens: quota_exceeded: 0 remain until 20", "1212 0 0"},
+	} {
+		code, out, errs := w.runExample(program, c.to, key, append(strings.Fields(c.args), "Why is the sky blue?")...)
+		if code != c.code || !strings.Contains(out, c.out) || c.out == "" && out != "" || !strings.Contains(errs, c.err) {
+			t.Errorf("%s: exit code %d\n%s%s", c.args, code, out, errs)
+		}
+		if got := w.accountOf(at, x, "tokens"); got != c.account {
+			t.Errorf("%s: the account has %s, want %s", c.args, got, c.account)
+		}
+	}
+	for _, request := range []string{"POST /two/extend", "POST /two/commit", "DELETE /three", "POST /five/commit"} {
+		method, path, _ := strings.Cut(request, " ")
+		if !lossy.lost[method+" /api/v1/entitlements/tokens/reservations"+path] {
+			t.Errorf("no answer to %s was lost", request)
+		}
+	}
+}
+
+// runExample runs a program with a service's address and a key, and returns its exit code and its output.
+func (w *deployment) runExample(path, url, key string, args ...string) (code int, out, errs string) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	var printed, complained strings.Builder
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.WaitDelay = 10 * time.Second
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "METERPLEX_URL=" + url, "METERPLEX_KEY=" + key}
+	cmd.Stdout, cmd.Stderr = &printed, &complained
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		w.t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), printed.String(), complained.String()
+}
+
+// accountOf returns used, held and openReservations of a tenant's feature, in this period.
+func (w *deployment) accountOf(at *instance, x *tenant, feature string) string {
+	w.t.Helper()
+	var page struct {
+		Data []struct{ Used, Held, OpenReservations int64 }
+	}
+	w.ask(w.operator, http.MethodGet, at, "/api/v1/quota/accounts?tenantId="+x.id+"&feature="+feature, nil, &page, http.StatusOK)
+	if len(page.Data) != 1 {
+		w.t.Fatalf("%d accounts", len(page.Data))
+	}
+	a := page.Data[0]
+	return fmt.Sprint(a.Used, a.Held, a.OpenReservations)
+}
