@@ -89,7 +89,7 @@ func (c *Quotas) Hold(ctx context.Context, by Caller, list []domain.Holding, at 
 			continue
 		}
 		known++
-		if err := c.present(ctx, by.TenantID, &answers[i]); err != nil {
+		if err := c.present(ctx, &by, &answers[i]); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -97,20 +97,19 @@ func (c *Quotas) Hold(ctx context.Context, by Caller, list []domain.Holding, at 
 }
 
 // present completes the answer to a repeated hold by the present state.
-func (c *Quotas) present(ctx context.Context, tenant uuid.UUID, a *Reserved) error {
-	s, err := c.Reservations.Reservation(ctx, tenant, a.Feature, a.ReservationID)
+func (c *Quotas) present(ctx context.Context, by *Caller, a *Reserved) error {
+	s, err := c.Reservations.Reservation(ctx, by.TenantID, a.Feature, a.ReservationID)
 	if err != nil {
 		return fmt.Errorf("%w: reading the reservation: %w", ErrUnavailable, err)
 	}
-	if s == nil { // it ended more than 7 days ago: only an end without usage has a key
-		end, err := c.ended(ctx, tenant, a.ReservationID)
-		if err != nil {
-			return err
+	if s == nil { // it ended more than 7 days ago: only an end without usage has a key, so that the committed amount is not known
+		a.State, err = c.ended(ctx, by, a.ReservationID)
+		if a.State == "" {
+			a.State = events.StateCommitted
+		} else {
+			a.Released = &a.Amount
 		}
-		s = &events.ReservationState{State: events.StateCommitted, ExpiresAt: a.ExpiresAt, Amount: a.Amount}
-		if end != "" {
-			s.State = end
-		}
+		return err
 	}
 	a.State, a.ExpiresAt = s.State, s.ExpiresAt
 	if s.State != events.StateHeld {
@@ -121,14 +120,15 @@ func (c *Quotas) present(ctx context.Context, tenant uuid.UUID, a *Reserved) err
 }
 
 // ended returns how a reservation ended without usage; "" if it did not.
-func (c *Quotas) ended(ctx context.Context, tenant uuid.UUID, id string) (state string, err error) {
-	probe := []Submitted{{ProbeOnly: true, Pending: events.Pending{
-		EventID: c.NewID(c.Now()), Subject: events.ReservationReleased, TenantID: tenant, DedupeKey: events.KeyReservationEnd(id)}}}
-	places, err := c.Log.Submit(ctx, tenant, probe)
+func (c *Quotas) ended(ctx context.Context, by *Caller, id string) (state string, err error) {
+	probe := []Submitted{{ProbeOnly: true}}
+	c.prepare(&probe[0], by, events.ReservationReleased, events.KeyReservationEnd(id), domain.LedgerRequest{})
+	probe[0].Ask = nil
+	places, err := c.Log.Submit(ctx, by.TenantID, probe)
 	if err != nil || places[0].Status != Duplicate {
 		return "", err
 	}
-	e, err := c.first(ctx, tenant, &probe[0], places[0].Position)
+	e, err := c.first(ctx, by.TenantID, &probe[0], places[0].Position)
 	if err != nil || e.subject != events.ReservationExpired {
 		return events.StateReleased, err
 	}
