@@ -17,7 +17,7 @@ type EntitlementsCmd struct {
 	Extend       EntitlementsExtend       `cmd:"" help:"Hold the amount of a reservation longer."`
 	List         EntitlementsList         `cmd:"" help:"List the features that the key's tenant may use."`
 	Release      EntitlementsRelease      `cmd:"" help:"End a reservation without usage."`
-	Reservations EntitlementsReservations `cmd:"" help:"List the reservations of a feature, the newest first, or show one."`
+	Reservations EntitlementsReservations `cmd:"" help:"List the reservations of a feature in the order of their ids, or show one."`
 	Reserve      EntitlementsReserve      `cmd:"" help:"Hold an amount if the limit allows it, until it is committed or released. Exit code 0 held, 1 refused."`
 }
 
