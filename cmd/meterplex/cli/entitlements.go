@@ -16,6 +16,7 @@ type EntitlementsCmd struct {
 	Consume      EntitlementsConsume      `cmd:"" help:"Use an amount if the limit allows it. Exit code 0 granted and recorded, 1 refused."`
 	Extend       EntitlementsExtend       `cmd:"" help:"Hold the amount of a reservation longer."`
 	List         EntitlementsList         `cmd:"" help:"List the features that the key's tenant may use."`
+	Reconcile    EntitlementsReconcile    `cmd:"" help:"Compare a tenant's accounts with the log, and repair them. Exit code 0: none differs, 1: some do, 2: not compared."`
 	Release      EntitlementsRelease      `cmd:"" help:"End a reservation without usage."`
 	Reservations EntitlementsReservations `cmd:"" help:"List the reservations of a feature in the order of their ids, or show one."`
 	Reserve      EntitlementsReserve      `cmd:"" help:"Hold an amount if the limit allows it, until it is committed or released. Exit code 0 held, 1 refused."`
