@@ -50,22 +50,25 @@ func (x *Expiry) Run(ctx context.Context) error {
 	}
 }
 
-// look ends all reservations that are due now.
-func (x *Expiry) look(ctx context.Context) error {
+// look ends all reservations that are due now. Tenants whose reservations cannot be ended are left to the next look, so that they
+// keep no other tenant's waiting.
+func (x *Expiry) look(ctx context.Context) (failed error) {
+	var left []uuid.UUID
 	for {
-		due, err := x.Quotas.Reservations.Due(ctx, x.Quotas.Now(), expiryBatch)
-		if err != nil || len(due) == 0 {
-			return err
+		due, err := x.Quotas.Reservations.Due(ctx, x.Quotas.Now(), left, expiryBatch)
+		if err != nil {
+			return errors.Join(failed, err)
 		}
-		ended, err := x.end(ctx, due)
-		if err != nil || len(due) < expiryBatch || ended == 0 {
-			return err
+		stuck, err := x.end(ctx, due)
+		left, failed = append(left, stuck...), errors.Join(failed, err)
+		if len(due) < expiryBatch || ctx.Err() != nil {
+			return failed
 		}
 	}
 }
 
-// end ends reservations, those of each tenant in one transaction. The error of one tenant stops no other.
-func (x *Expiry) end(ctx context.Context, due []DueReservation) (ended int, err error) {
+// end ends reservations, those of each tenant in one transaction, and returns the tenants of which none was ended.
+func (x *Expiry) end(ctx context.Context, due []DueReservation) (stuck []uuid.UUID, err error) {
 	var tenants []uuid.UUID
 	of := map[uuid.UUID][]DueReservation{}
 	for _, d := range due {
@@ -85,8 +88,10 @@ func (x *Expiry) end(ctx context.Context, due []DueReservation) (ended int, err 
 		})
 	}
 	all.Wait()
-	for _, n := range counts {
-		ended += n
+	for i, tenant := range tenants {
+		if counts[i] == 0 {
+			stuck = append(stuck, tenant)
+		}
 	}
-	return ended, errors.Join(errs...)
+	return stuck, errors.Join(errs...)
 }

@@ -19,8 +19,9 @@ import (
 type ReservationTable interface {
 	// Reservation returns a tenant's reservation of a feature; nil if it has none with the id, or if it ended more than 7 days ago.
 	Reservation(ctx context.Context, tenant uuid.UUID, feature, id string) (*events.ReservationState, error)
-	// Due lists reservations that are held although their time is over, the first ones to end first.
-	Due(ctx context.Context, now time.Time, limit int) ([]DueReservation, error)
+	// Due lists reservations that are held although their time is over, the first ones to end first, without those of some
+	// tenants.
+	Due(ctx context.Context, now time.Time, without []uuid.UUID, limit int) ([]DueReservation, error)
 }
 
 // DueReservation is a reservation to expire.

@@ -1,0 +1,71 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// dueTable holds due reservations by tenant; those of a stuck tenant cannot be ended.
+type dueTable struct {
+	due   []DueReservation
+	stuck uuid.UUID
+}
+
+func (d *dueTable) Reservation(context.Context, uuid.UUID, string, string) (*events.ReservationState, error) {
+	return nil, nil
+}
+
+func (d *dueTable) Due(_ context.Context, _ time.Time, without []uuid.UUID, limit int) (list []DueReservation, err error) {
+	for _, r := range d.due {
+		if len(list) < limit && !slices.Contains(without, r.TenantID) {
+			list = append(list, r)
+		}
+	}
+	return list, nil
+}
+
+func (d *dueTable) Submit(_ context.Context, tenant uuid.UUID, batch []Submitted) ([]Placement, error) {
+	if tenant == d.stuck {
+		return nil, errors.New("the head is locked")
+	}
+	places := make([]Placement, len(batch))
+	for i := range batch {
+		places[i].Status = Appended
+		d.due = slices.DeleteFunc(d.due, func(r DueReservation) bool { return r.TenantID == tenant && r.ReservationID == batch[i].Ask.ReservationID })
+	}
+	return places, nil
+}
+
+func (d *dueTable) Admit(uuid.UUID) error { return nil }
+
+func (d *dueTable) Read(context.Context, int16, int64, int64, int) ([]events.Envelope, error) {
+	return nil, nil
+}
+
+// The reservations of a tenant that cannot be ended keep no other tenant's waiting, however many are due first.
+func TestP9_AStuckTenantDelaysNoOtherExpiry(t *testing.T) {
+	stuck, other := uuid.UUID{1}, uuid.UUID{2}
+	table := &dueTable{stuck: stuck}
+	for i := range 2*expiryBatch + 1 {
+		table.due = append(table.due, DueReservation{TenantID: stuck, ReservationID: fmt.Sprint(i)})
+	}
+	for i := range expiryBatch + 1 {
+		table.due = append(table.due, DueReservation{TenantID: other, ReservationID: fmt.Sprint(i)})
+	}
+	x := &Expiry{Quotas: &Quotas{Log: table, Reservations: table, Now: clock, NewID: newID}, Logger: slog.New(slog.DiscardHandler)}
+	if err := x.look(t.Context()); err == nil {
+		t.Error("no error about the stuck tenant")
+	}
+	if n := len(table.due); n != 2*expiryBatch+1 || table.due[n-1].TenantID != stuck {
+		t.Errorf("%d reservations are still due", n)
+	}
+}
