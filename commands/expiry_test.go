@@ -40,7 +40,9 @@ func (d *dueTable) Submit(_ context.Context, tenant uuid.UUID, batch []Submitted
 	places := make([]Placement, len(batch))
 	for i := range batch {
 		places[i].Status = Appended
-		d.due = slices.DeleteFunc(d.due, func(r DueReservation) bool { return r.TenantID == tenant && r.ReservationID == batch[i].Ask.ReservationID })
+		d.due = slices.DeleteFunc(d.due, func(r DueReservation) bool {
+			return r.TenantID == tenant && r.ReservationID == batch[i].Ask.ReservationID
+		})
 	}
 	return places, nil
 }
