@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -50,26 +51,38 @@ func (x *Expiry) Run(ctx context.Context) error {
 	}
 }
 
-// look ends all reservations that are due now. Tenants whose reservations cannot be ended are left to the next look, so that they
-// keep no other tenant's waiting.
+// look ends all reservations that are due now, in rounds. Tenants whose reservations cannot be ended are left to the next look.
 func (x *Expiry) look(ctx context.Context) (failed error) {
-	var left []uuid.UUID
+	var stuck []uuid.UUID
+	for more := true; more && ctx.Err() == nil; {
+		var err error
+		if more, err = x.round(ctx, &stuck); err != nil {
+			failed = errors.Join(failed, err)
+		}
+	}
+	return failed
+}
+
+// round ends one batch of each tenant at most, so that no tenant's reservations wait for all those of another one. It adds the tenants
+// of which none could be ended to stuck, and returns whether more reservations may be due.
+func (x *Expiry) round(ctx context.Context, stuck *[]uuid.UUID) (more bool, failed error) {
+	served := slices.Clone(*stuck)
 	for {
-		due, err := x.Quotas.Reservations.Due(ctx, x.Quotas.Now(), left, expiryBatch)
+		due, err := x.Quotas.Reservations.Due(ctx, x.Quotas.Now(), served, expiryBatch)
 		if err != nil {
-			return errors.Join(failed, err)
+			return false, errors.Join(failed, err)
 		}
-		stuck, err := x.end(ctx, due)
-		left, failed = append(left, stuck...), errors.Join(failed, err)
+		tenants, left, err := x.end(ctx, due)
+		served, *stuck, failed = append(served, tenants...), append(*stuck, left...), errors.Join(failed, err)
 		if len(due) < expiryBatch || ctx.Err() != nil {
-			return failed
+			return more, failed
 		}
+		more = true
 	}
 }
 
-// end ends reservations, those of each tenant in one transaction, and returns the tenants of which none was ended.
-func (x *Expiry) end(ctx context.Context, due []DueReservation) (stuck []uuid.UUID, err error) {
-	var tenants []uuid.UUID
+// end ends reservations, those of each tenant in one transaction, and returns the tenants, and those of which none was ended.
+func (x *Expiry) end(ctx context.Context, due []DueReservation) (tenants, stuck []uuid.UUID, err error) {
 	of := map[uuid.UUID][]DueReservation{}
 	for _, d := range due {
 		if of[d.TenantID] == nil {
@@ -93,5 +106,5 @@ func (x *Expiry) end(ctx context.Context, due []DueReservation) (stuck []uuid.UU
 			stuck = append(stuck, tenant)
 		}
 	}
-	return stuck, errors.Join(errs...)
+	return tenants, stuck, errors.Join(errs...)
 }

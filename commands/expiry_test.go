@@ -18,6 +18,7 @@ import (
 type dueTable struct {
 	due   []DueReservation
 	stuck uuid.UUID
+	turns []uuid.UUID // the tenants in the order of their transactions
 }
 
 func (d *dueTable) Reservation(context.Context, uuid.UUID, string, string) (*events.ReservationState, error) {
@@ -37,6 +38,7 @@ func (d *dueTable) Submit(_ context.Context, tenant uuid.UUID, batch []Submitted
 	if tenant == d.stuck {
 		return nil, errors.New("the head is locked")
 	}
+	d.turns = append(d.turns, tenant)
 	places := make([]Placement, len(batch))
 	for i := range batch {
 		places[i].Status = Appended
@@ -69,5 +71,22 @@ func TestP9_AStuckTenantDelaysNoOtherExpiry(t *testing.T) {
 	}
 	if n := len(table.due); n != 2*expiryBatch+1 || table.due[n-1].TenantID != stuck {
 		t.Errorf("%d reservations are still due", n)
+	}
+}
+
+// A tenant with very many due reservations has one batch, then the other tenants have their turns.
+func TestP9_ManyDueReservationsDelayNoOtherExpiry(t *testing.T) {
+	many, other := uuid.UUID{1}, uuid.UUID{2}
+	table := &dueTable{}
+	for i := range 3 * expiryBatch {
+		table.due = append(table.due, DueReservation{TenantID: many, ReservationID: fmt.Sprint(i)})
+	}
+	table.due = append(table.due, DueReservation{TenantID: other, ReservationID: "its only one"})
+	x := &Expiry{Quotas: &Quotas{Log: table, Reservations: table, Now: clock, NewID: newID}, Logger: slog.New(slog.DiscardHandler)}
+	if err := x.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if want := []uuid.UUID{many, other, many, many}; !slices.Equal(table.turns, want) || len(table.due) > 0 {
+		t.Errorf("the turns are %v, and %d reservations are still due", table.turns, len(table.due))
 	}
 }

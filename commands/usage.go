@@ -96,7 +96,7 @@ func (c *IngestUsage) do(ctx context.Context, by Caller, items []domain.BatchIte
 		submitted, index = append(submitted, Submitted{ProbeOnly: refusal != nil}), append(index, i)
 		s := &submitted[len(submitted)-1]
 		c.pending(&s.Pending, &by, item.Event, policy.now)
-		if refusals[i] == nil && policy.grant.Enforced() { // the decision reads the present grant
+		if refusals[i] == nil && policy.enforced(item.Event.Feature) { // the decision reads the grant under the lock
 			s.enforce(item.Event)
 		}
 		if in != nil {
@@ -262,6 +262,9 @@ type policy struct {
 	fresh    bool
 	grant    *domain.Grant // of the last event that is not refused
 }
+
+// enforced reports whether the last event that was checked is refused above its limit.
+func (p *policy) enforced(feature string) bool { return p.history.Present(feature, p.grant).Enforced() }
 
 func (c *IngestUsage) policy(by Caller) *policy {
 	return &policy{c: c, by: by, now: c.Now(), backfill: by.Has(ScopeUsageBackfill)}

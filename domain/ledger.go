@@ -60,6 +60,9 @@ func NewLedger(at time.Time) *Ledger {
 	return &Ledger{at: at, accounts: map[AccountKey]*Account{}, reservations: map[ReservationKey]*events.ReservationState{}}
 }
 
+// DecideAt sets the time of the decisions: a ledger whose accounts are locked later decides at the time of the lock.
+func (l *Ledger) DecideAt(at time.Time) { l.at = at }
+
 // Load sets the state of an account before the first decision.
 func (l *Ledger) Load(key AccountKey, a *Account) { l.accounts[key] = a }
 
@@ -68,7 +71,7 @@ func (l *Ledger) Has(key AccountKey) bool { return l.accounts[key] != nil }
 
 // Account returns the key of the account that a request to use or to hold needs; not ok if it needs none.
 func (l *Ledger) Account(h History, r LedgerRequest) (key AccountKey, ok bool) {
-	if !r.Kind.takes() {
+	if !r.Kind.NeedsRoom() {
 		return AccountKey{}, false
 	}
 	_, g, refusal := l.entitled(h, r)
@@ -94,11 +97,11 @@ func (l *Ledger) entitled(h History, r LedgerRequest) (*Subscription, *Grant, *E
 	return Entitled(h, wholeHistory, r.Feature, l.timeOf(r))
 }
 
-// present returns the grant whose limit decides about usage that the grant of its time counts: that of the present subscription,
-// so that no timestamp chooses an older limit. Without a present grant of the same account it is that of its time.
-func present(h History, r LedgerRequest, ofItsTime *Grant) *Grant {
+// Present returns the grant whose limit decides about usage that the grant of its time counts: that of the present subscription,
+// so that no timestamp chooses an older limit, or none. Without a present grant of the same account it is that of its time.
+func (h History) Present(feature string, ofItsTime *Grant) *Grant {
 	if s := h.current(wholeHistory); s.AcceptsUsage() {
-		if g := s.Grant(r.Feature); g != nil && g.ResetPeriod == ofItsTime.ResetPeriod {
+		if g := s.Grant(feature); g != nil && g.ResetPeriod == ofItsTime.ResetPeriod {
 			return g
 		}
 	}
@@ -147,14 +150,13 @@ func (l *Ledger) take(h History, r *LedgerRequest) (Decision, *Error) {
 	if refusal != nil {
 		return Decision{}, refusal
 	}
-	enforced := g.Enforced()
-	g = present(h, *r, g)
+	g = h.Present(r.Feature, g)
 	d := Decision{Verdict: Verdict{s.ID, g.Type, PeriodKey(g.ResetPeriod, at)}, At: at, Limit: g.Limit}
 	if g.Type == FeatureQuota {
 		a := l.account(AccountKey{r.TenantID, r.Feature, d.PeriodKey})
 		after := new(big.Int).Add(&a.Used, &a.Held)
 		after.Add(after, big.NewInt(r.Amount))
-		if g.Limit != nil && g.LimitBehavior == LimitHard && (r.Kind != Enforce || enforced) && after.Cmp(big.NewInt(*g.Limit)) > 0 {
+		if g.Limit != nil && g.LimitBehavior == LimitHard && (r.Kind != Enforce || g.Enforced()) && after.Cmp(big.NewInt(*g.Limit)) > 0 {
 			return Decision{}, quotaExceeded(*r, d.PeriodKey, *g.Limit, a)
 		}
 	}

@@ -258,7 +258,7 @@ func TestP7_EachPeriodHasItsAccount(t *testing.T) {
 }
 
 // Usage of an earlier time is refused by the limit in force at the decision: a producer cannot choose an older limit by its
-// timestamp, and a raised limit holds for usage that was queued before. Whether usage is enforced, and its account, are of its time.
+// timestamp, and a raised limit holds for usage that was queued before. Its account is of its time.
 func TestP7_EnforcedUsageOfAnEarlierTimeIsDecidedByThePresentLimit(t *testing.T) {
 	enforced := func(limit int64, behavior, reset string) *Subscription {
 		g := quota("calls", limit, behavior, reset)

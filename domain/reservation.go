@@ -25,8 +25,8 @@ const (
 // ReservationsKept is the time for which the state of an ended reservation is kept. Later its events show it.
 const ReservationsKept = 7 * 24 * time.Hour
 
-// takes reports whether requests of the kind need room below the limit.
-func (k RequestKind) takes() bool { return k == Use || k == Enforce || k == Hold }
+// NeedsRoom reports whether requests of the kind need a grant, and room below its limit.
+func (k RequestKind) NeedsRoom() bool { return k == Use || k == Enforce || k == Hold }
 
 // ReservationKey names a reservation.
 type ReservationKey struct {
@@ -121,11 +121,11 @@ func (l *Ledger) end(h History, r *LedgerRequest, after *events.ReservationState
 	return d
 }
 
-// of returns the place of a reservation in the catalogue, with the limit that is in force now, or that of its grant if
-// the tenant is entitled no longer.
+// of returns the place of a reservation in the catalogue, with the limit that is in force now for its account, or that of its
+// grant if no present grant has this account.
 func (l *Ledger) of(h History, r *LedgerRequest, s *events.ReservationState) Decision {
 	d := Decision{Verdict: Verdict{s.SubscriptionID, s.FeatureType, s.PeriodKey}, At: l.timeOf(*r), Limit: s.Limit}
-	if _, g, refusal := l.entitled(h, *r); refusal == nil {
+	if _, g, refusal := l.entitled(h, *r); refusal == nil && g.countsIn(s.PeriodKey) {
 		d.Limit = g.Limit
 	}
 	return d

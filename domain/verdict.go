@@ -106,6 +106,15 @@ func PeriodKey(reset string, at time.Time) string {
 	}
 }
 
+// countsIn reports whether a period is one of the grant's reset period.
+func (g *Grant) countsIn(period string) bool {
+	start, _, ok := PeriodBounds(period)
+	if !ok {
+		return g.ResetPeriod == ResetNever
+	}
+	return PeriodKey(g.ResetPeriod, start) == period
+}
+
 // PeriodBounds returns the half-open range [start, end) of a period key; ok is
 // false for lifetime and for an invalid key.
 func PeriodBounds(key string) (start, end time.Time, ok bool) {

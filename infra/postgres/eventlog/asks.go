@@ -92,6 +92,7 @@ func (a *asked) complete(ctx context.Context, conn Session, hs heads) error {
 	if a == nil {
 		return nil
 	}
+	a.ledger.DecideAt(a.group.log.now()) // the wait for the locks may have been long
 	tenants := a.tenants()
 	var at []events.InlineStretch
 	for p, h := range hs {
@@ -124,6 +125,7 @@ func (d *deciding) decideAsks(ctx context.Context, conn Session, i int) (last in
 	conflict := false
 	for k := i; k <= last; k++ {
 		m := &g.members[k]
+		*m.placement = commands.Placement{} // not that of an earlier attempt
 		f, ok := d.known[keyOf(&m.submitted.Pending)]
 		switch first := g.firstOf(k); {
 		case m.refusedBefore(d.known):
@@ -162,13 +164,13 @@ func (d *deciding) grant(ctx context.Context, conn Session, fresh []int) error {
 	}
 	g, tenant := d.group, d.group.members[fresh[0]].submitted.TenantID
 	h, readable := d.asked.histories[tenant]
-	if !readable {
-		d.leaveOut(fresh)
-		return nil
-	}
 	requests := make([]domain.LedgerRequest, len(fresh))
 	for n, k := range fresh {
 		requests[n] = g.members[k].submitted.Ask.LedgerRequest
+		if !readable && requests[n].Kind.NeedsRoom() {
+			d.leaveOut(fresh)
+			return nil
+		}
 	}
 	granted, refused, refusal, err := d.decideWithRoom(ctx, conn, h, requests, fresh)
 	if err != nil {
@@ -213,14 +215,19 @@ func (d *deciding) leaveOut(fresh []int) {
 }
 
 // checkDenied looks up the keys of denied asks: the repetition of a granted ask gets its first answer, whatever
-// the limit is now.
+// the limit is now. No one waits for the answer to an expiry, which another instance may have done.
 func (d *deciding) checkDenied(ctx context.Context, conn Session, probed bool) error {
 	if probed || len(d.denied) == 0 {
 		return nil
 	}
-	pending := make([]*events.Pending, len(d.denied))
-	for n, k := range d.denied {
-		pending[n] = &d.group.members[k].submitted.Pending
+	pending := make([]*events.Pending, 0, len(d.denied))
+	for _, k := range d.denied {
+		if s := d.group.members[k].submitted; s.Ask.Kind != domain.Expire {
+			pending = append(pending, &s.Pending)
+		}
+	}
+	if len(pending) == 0 {
+		return nil
 	}
 	known, err := probe(ctx, conn, pending)
 	if err == nil && len(known) > 0 {

@@ -32,7 +32,7 @@ type submission struct {
 	tenant uuid.UUID
 	batch  []commands.Submitted
 	bytes  int64 // of the bodies
-	owed   bool  // it came by messages, which are redelivered until it is stored
+	owed   bool  // it is submitted again until it is stored
 	places []commands.Placement
 	load   *queueLoad // counts it until it is answered
 	done   chan error
@@ -80,9 +80,10 @@ func (l *Log) Submit(ctx context.Context, tenant uuid.UUID, batch []commands.Sub
 	}
 }
 
-// isOwed reports whether messages brought a submission: its refusals are events, too.
+// isOwed reports whether messages brought a submission, whose refusals are events, too, or the end of a reservation's time: neither
+// waits for its tenant's own requests.
 func isOwed(s *commands.Submitted) bool {
-	return s.Inbox != "" || s.Subject == events.UsageRefused
+	return s.Inbox != "" || s.Subject == events.UsageRefused || s.Subject == events.ReservationExpired
 }
 
 var errClosed = fmt.Errorf("%w: shutting down", commands.ErrUnavailable)

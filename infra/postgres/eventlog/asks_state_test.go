@@ -1,0 +1,155 @@
+package eventlog
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+// changingGrants are grants that a test changes at each read behind the locks.
+type changingGrants struct {
+	grants
+	reads  atomic.Int32
+	change func(read int32, g *grants)
+}
+
+func (c *changingGrants) Of(ctx context.Context, query Query, tenants []uuid.UUID, at []events.InlineStretch) (map[uuid.UUID]domain.History, error) {
+	if n := c.reads.Add(1); c.change != nil {
+		c.change(n, &c.grants)
+	}
+	return c.grants.Of(ctx, query, tenants, at)
+}
+
+func quotasOn(l *Log, now func() time.Time) *commands.Quotas {
+	return &commands.Quotas{Log: l, Now: now, NewID: func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) }}
+}
+
+func callerOf(tenant uuid.UUID) commands.Caller {
+	return commands.Caller{TenantID: tenant, KeyID: tenant, Residency: events.ResidencyUnspecified}
+}
+
+// A group whose COMMIT was lost is decided again from the beginning: a request that was a conflict with the granted first one of its
+// key is the first itself, once that one is denied.
+func TestP7_ALostGroupIsDecidedFromTheBeginning(t *testing.T) {
+	cut, proxied := localtest.NewCutter(t, migrated(t))
+	tenant := uuid.Must(uuid.NewV7())
+	g := &changingGrants{grants: grants{limits: map[uuid.UUID]int64{tenant: 10}}}
+	l, _ := openLogAt(t, proxied, func(c *Config) { c.Histories = g })
+	submit(t, l, tenant, askFor(tenant, "warm", 1)) // origins are known, the statements are prepared
+	first := g.reads.Load() + 1
+	g.change = func(read int32, g *grants) {
+		if read > first {
+			g.limits[tenant] = 3
+		}
+	}
+	var subs []*submission
+	for _, amount := range []int{5, 2} {
+		s := &submission{tenant: tenant, done: make(chan error, 1), load: newQueueLoad(time.Hour), places: make([]commands.Placement, 1)}
+		s.batch = []commands.Submitted{askFor(tenant, "x", amount)}
+		subs = append(subs, s)
+	}
+	cut.Request.Store(1)
+	newWriter(l, false).commit(subs)
+	for i, want := range []string{"denied", "granted at 3"} {
+		if err := <-subs[i].done; err != nil {
+			t.Fatal(err)
+		}
+		if got := outcomeOf(&subs[i].batch[0], &subs[i].places[0]); got != want {
+			t.Errorf("request %d is %s, not %s", i, got, want)
+		}
+	}
+	if cut.Reached.Load() != 1 {
+		t.Errorf("%d COMMITs were cut", cut.Reached.Load())
+	}
+}
+
+// A request is decided at the time of its lock: while it waited for the head, a reservation may have become due.
+func TestP7_ARequestIsDecidedAtTheTimeOfItsLock(t *testing.T) {
+	var ahead atomic.Int64
+	now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	tenant := uuid.Must(uuid.NewV7())
+	l, pool := openLogAt(t, migrated(t), func(c *Config) {
+		c.Histories, c.Now = &grants{limits: map[uuid.UUID]int64{tenant: 10}}, now
+	})
+	q := quotasOn(l, now)
+	hold := func(id string) error {
+		_, _, err := q.Hold(t.Context(), callerOf(tenant), []domain.Holding{{ReservationID: id, Feature: "f", Amount: 10, Lasts: time.Minute}}, func(int) string { return "" })
+		return err
+	}
+	if err := hold("first"); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `SELECT FROM log_heads WHERE partition = $1 FOR UPDATE`, events.PartitionOf(tenant)); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- hold("second") }()
+	for count(t, pool, `SELECT count(*) FROM pg_locks WHERE NOT granted`) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	ahead.Store(int64(2 * time.Minute))
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("refused because of a reservation that was due: %v", err)
+	}
+}
+
+// Expiries that another instance was faster with are no reason to decide a group again, with all its keys looked up.
+func TestAnExpiryThatWasDoneCostsNoSecondAttempt(t *testing.T) {
+	var ahead atomic.Int64
+	now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	tenant := uuid.Must(uuid.NewV7())
+	g := &changingGrants{grants: grants{limits: map[uuid.UUID]int64{tenant: 10}}}
+	l, _ := openLogAt(t, migrated(t), func(c *Config) { c.Histories, c.Now = g, now })
+	q := quotasOn(l, now)
+	if _, _, err := q.Hold(t.Context(), callerOf(tenant), []domain.Holding{{ReservationID: "r", Feature: "f", Amount: 1, Lasts: time.Second}}, func(int) string { return "" }); err != nil {
+		t.Fatal(err)
+	}
+	ahead.Store(int64(time.Minute))
+	due := []commands.DueReservation{{TenantID: tenant, ReservationID: "r", Feature: "f", Residency: events.ResidencyUnspecified}}
+	for _, want := range []int{1, 0, 0} {
+		before := g.reads.Load()
+		ended, err := q.Expire(t.Context(), due)
+		if err != nil || ended != want || g.reads.Load() != before+1 {
+			t.Errorf("%d reservations ended by %d attempts: %v", ended, g.reads.Load()-before, err)
+		}
+	}
+}
+
+// A reservation ends also if the tenant's history cannot be read: it needs no grant.
+func TestP7_AReservationEndsWithoutAHistory(t *testing.T) {
+	tenant := uuid.Must(uuid.NewV7())
+	g := &grants{limits: map[uuid.UUID]int64{tenant: 10}}
+	l, _ := openLogAt(t, migrated(t), func(c *Config) { c.Histories = g })
+	q := quotasOn(l, time.Now)
+	for _, id := range []string{"released", "committed"} {
+		if _, _, err := q.Hold(t.Context(), callerOf(tenant), []domain.Holding{{ReservationID: id, Feature: "f", Amount: 5, Lasts: time.Hour}}, func(int) string { return "" }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	delete(g.limits, tenant)
+	if r, err := q.Release(t.Context(), callerOf(tenant), "f", "released"); err != nil || string(*r.Held) != "5" || *r.Limit != 10 {
+		t.Errorf("released: %+v %v", r, err)
+	}
+	c, _, err := q.Commit(t.Context(), callerOf(tenant), &domain.Commitment{ReservationID: "committed", EventID: "e", Feature: "f", Amount: 3})
+	if err != nil || string(*c.Used) != "3" || string(*c.Held) != "0" {
+		t.Errorf("committed: %+v %v", c, err)
+	}
+	if _, _, err := q.Hold(t.Context(), callerOf(tenant), []domain.Holding{{ReservationID: "next", Feature: "f", Amount: 1, Lasts: time.Hour}}, func(int) string { return "" }); err == nil {
+		t.Error("held without a history")
+	}
+}
