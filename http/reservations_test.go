@@ -185,8 +185,11 @@ func TestP7_ReservationsExpireOnce(t *testing.T) {
 			Quotas: &commands.Quotas{Log: w.log, Reservations: w.store, Now: time.Now, NewID: func(time.Time) uuid.UUID { return newID() }}}
 		all.Go(func() { _ = x.Run(ctx) })
 	}
-	for w.accountOf(tenants[0]) != "0 10 1" || w.accountOf(tenants[1]) != "0 10 1" || w.accountOf(tenants[2]) != "0 10 1" {
-		time.Sleep(20 * time.Millisecond) // until the test's own limit
+	for patience := time.Now().Add(time.Minute); w.accountOf(tenants[0]) != "0 10 1" || w.accountOf(tenants[1]) != "0 10 1" || w.accountOf(tenants[2]) != "0 10 1"; {
+		if time.Now().After(patience) {
+			t.Fatalf("after a minute, the accounts are %s, %s and %s", w.accountOf(tenants[0]), w.accountOf(tenants[1]), w.accountOf(tenants[2]))
+		}
+		time.Sleep(20 * time.Millisecond)
 	}
 	cancel()
 	all.Wait()

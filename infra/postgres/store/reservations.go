@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -34,11 +33,11 @@ func (s *Store) Reservation(ctx context.Context, tenant uuid.UUID, feature, id s
 }
 
 const dueSQL = `SELECT r.tenant_id, coalesce((SELECT t.data_residency FROM tenants t WHERE t.id = r.tenant_id), ''), r.reservation_id, r.feature
- FROM reservations r WHERE r.state = 'HELD' AND r.expires_at <= $1 AND r.tenant_id <> ALL ($2::uuid[]) ORDER BY r.expires_at LIMIT $3`
+ FROM reservations r WHERE r.state = 'HELD' AND r.expires_at <= $1 AND r.tenant_id <> ALL (coalesce($2::uuid[], '{}')) ORDER BY r.expires_at LIMIT $3`
 
 // Due implements commands.ReservationTable.
 func (s *Store) Due(ctx context.Context, now time.Time, without []uuid.UUID, limit int) ([]commands.DueReservation, error) {
-	rows, err := s.pool.Query(ctx, dueSQL, now, slices.Concat(without, []uuid.UUID{}), limit)
+	rows, err := s.pool.Query(ctx, dueSQL, now, without, limit)
 	if err != nil {
 		return nil, fmt.Errorf("reading reservations whose time is over: %w", err)
 	}
