@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/meterplex/meterplex/commands"
 )
@@ -253,16 +254,29 @@ func TestP7_IngestIsRefusedAboveAnEnforcedLimit(t *testing.T) {
 		map[string]any{"feature": "api_calls", "limit": 10, "limitBehavior": "HARD", "resetPeriod": "MONTHLY"},
 	}}})
 	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id + "/subscriptions/" + a.subscription, bootstrap, nil, `{"plan":"basic"}`})
-	if got = send(sent); fmt.Sprint(got["accepted"], " ", got["duplicates"], " ", got["rejected"]) != "0 3 2" { // their time is that of the first plan
+	if got = send(sent); fmt.Sprint(got["accepted"], " ", got["duplicates"], " ", got["rejected"]) != "1 3 1" { // the present plan records event 2
 		t.Errorf("after the change of the plan: %v", got)
-	}
-	if got = send(batch(event("2", map[string]any{"amount": 5}))); fmt.Sprint(got["accepted"]) != "1" {
-		t.Errorf("usage of the time of the second plan: %v", got)
 	}
 	w.refused(w.do(consuming(a.key, "api_calls", "c", 1)), 409, "quota_exceeded")
 	w.fold()
 	if got := w.want(200, call{method: "GET", path: "/api/v1/entitlements/api_calls/check", key: a.key}); fmt.Sprint(got["used"], " ", got["remaining"]) != "15 0" || w.used(a.id) != "15" {
 		t.Errorf("%v; %s in the account", got, w.used(a.id))
+	}
+}
+
+// Usage with a timestamp from before the plan enforced its limit is refused above it, too.
+func TestP7_ATimestampAvoidsNoEnforcedLimit(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	before := time.Now().UTC().Format(time.RFC3339Nano)
+	w.want(200, call{"PUT", "/api/v1/plans/basic", bootstrap, nil, map[string]any{"name": "Basic", "entitlements": []any{
+		map[string]any{"feature": "api_calls", "limit": 10, "limitBehavior": "HARD", "resetPeriod": "MONTHLY", "onIngest": "enforce"}}}})
+	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id + "/subscriptions/" + a.subscription, bootstrap, nil, `{"plan":"basic"}`})
+	got := w.want(202, call{"POST", "/api/v1/usage/events", a.writer, nil, batch(
+		event("1", map[string]any{"amount": 8, "timestamp": before}), event("2", map[string]any{"amount": 3, "timestamp": before}))})
+	if fmt.Sprint(got["accepted"], " ", got["rejected"]) != "1 1" || w.used(a.id) != "8" {
+		t.Errorf("%v; %s are used", got, w.used(a.id))
 	}
 }
 
