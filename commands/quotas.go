@@ -51,7 +51,7 @@ type Consumed struct {
 func (c *Quotas) Admit(by Caller) error { return c.Log.Admit(by.TenantID) }
 
 // Consume records all consumptions of a tenant, or none. Refusals are those of domain.Ledger, and payload_conflict; their
-// pointer begins with at(i) for the consumption at fault. After ErrUnavailable the outcome is unknown: the same
+// pointer is at(i) for the consumption at fault. After ErrUnavailable the outcome is unknown: the same
 // request again gets the outcome. known is how many were recorded before.
 func (c *Quotas) Consume(ctx context.Context, by Caller, list []domain.Consumption, at func(i int) string) (answers []Consumed, known int, err error) {
 	submitted := make([]Submitted, len(list))
@@ -94,7 +94,7 @@ func (c *Quotas) ask(ctx context.Context, tenant uuid.UUID, submitted []Submitte
 	for i := range places {
 		if refusal := refusalOf(&submitted[i], &places[i]); refusal != nil {
 			placed := *refusal
-			placed.Pointer = pointerAt(at(i), refusal.Pointer, len(submitted) > 1)
+			placed.Pointer = pointerAt(at(i), refusal.Pointer)
 			return nil, &placed
 		}
 	}
@@ -141,12 +141,16 @@ func refusalOf(s *Submitted, p *Placement) *domain.Error {
 	return nil
 }
 
-// pointerAt places a pointer into the body. The feature of a single consumption is in the path.
-func pointerAt(item, member string, inBody bool) string {
-	if member == "/feature" && !inBody && item == "" {
+// pointerAt returns the pointer of a refusal: that of the refused item, or of the member of a request that has no items, whose
+// feature is in the path.
+func pointerAt(item, member string) string {
+	switch {
+	case item != "":
+		return item
+	case member == "/feature":
 		return ""
 	}
-	return item + member
+	return member
 }
 
 // submit fills in the event of a consumption, whose payload is completed by the decision.

@@ -160,13 +160,13 @@ func TestConsumeNamesTheRefusedItem(t *testing.T) {
 		code, pointer string
 	}{
 		"a conflict":                     {[]Placement{{Status: Conflict, Position: first}}, whole, "payload_conflict", "/eventId"},
-		"a conflict of an item":          {[]Placement{absent, {Status: Conflict, Position: first}, absent}, inItems, "payload_conflict", "/items/1/eventId"},
-		"a conflict behind a repetition": {[]Placement{{Status: Duplicate, Position: first}, {Status: Conflict, Position: first}}, inItems, "payload_conflict", "/items/1/eventId"},
+		"a conflict of an item":          {[]Placement{absent, {Status: Conflict, Position: first}, absent}, inItems, "payload_conflict", "/items/1"},
+		"a conflict behind a repetition": {[]Placement{{Status: Duplicate, Position: first}, {Status: Conflict, Position: first}}, inItems, "payload_conflict", "/items/1"},
 		"a denial":                       {[]Placement{refusal("quota_exceeded", "/amount")}, whole, "quota_exceeded", "/amount"},
-		"a denial of an item":            {[]Placement{absent, absent, refusal("quota_exceeded", "/amount")}, inItems, "quota_exceeded", "/items/2/amount"},
+		"a denial of an item":            {[]Placement{absent, absent, refusal("quota_exceeded", "/amount")}, inItems, "quota_exceeded", "/items/2"},
 		"a feature in the path":          {[]Placement{refusal("not_entitled", "/feature")}, whole, "not_entitled", ""},
-		"a feature of an item":           {[]Placement{absent, refusal("feature_not_found", "/feature")}, inItems, "feature_not_found", "/items/1/feature"},
-		"a feature of the only item":     {[]Placement{refusal("feature_not_found", "/feature")}, inItems, "feature_not_found", "/items/0/feature"},
+		"a feature of an item":           {[]Placement{absent, refusal("feature_not_found", "/feature")}, inItems, "feature_not_found", "/items/1"},
+		"a feature of the only item":     {[]Placement{refusal("feature_not_found", "/feature")}, inItems, "feature_not_found", "/items/0"},
 	} {
 		l := &quotaLog{places: c.places}
 		list := make([]domain.Consumption, len(c.places))

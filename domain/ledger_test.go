@@ -1,13 +1,13 @@
 package domain
 
 import (
-	"maps"
 	"math/big"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
-	"pgregory.net/rapid"
+
+	"github.com/meterplex/meterplex/events"
 )
 
 var (
@@ -41,99 +41,6 @@ func ask(feature string, amount int64) LedgerRequest {
 // usedIn returns the used amount of an account of the ledger.
 func (l *Ledger) usedIn(feature, period string) string {
 	return l.account(AccountKey{ledgerTenant, feature, period}).Used.String()
-}
-
-// ledgerModel tries requests on a copy of the sums, and keeps the copy if all are granted.
-type ledgerModel struct {
-	codes      map[string]string   // of features that are always refused
-	limits     map[string]*big.Int // HARD limits by feature
-	used, held map[string]*big.Int // of QUOTA features
-}
-
-func (m *ledgerModel) decide(requests []LedgerRequest) (after []*big.Int, refused int, code string) {
-	sums := maps.Clone(m.used)
-	for i, r := range requests {
-		if code := m.codes[r.Feature]; code != "" {
-			return nil, i, code
-		}
-		sum, hasAccount := sums[r.Feature]
-		if !hasAccount {
-			after = append(after, nil)
-			continue
-		}
-		sum = new(big.Int).Add(sum, big.NewInt(r.Amount))
-		if limit := m.limits[r.Feature]; limit != nil && new(big.Int).Add(sum, m.held[r.Feature]).Cmp(limit) > 0 {
-			return nil, i, "quota_exceeded"
-		}
-		sums[r.Feature] = sum
-		after = append(after, sum)
-	}
-	m.used = sums
-	return after, -1, ""
-}
-
-// remaining returns the rest of a HARD limit, at least 0.
-func (m *ledgerModel) remaining(feature string) string {
-	left := new(big.Int).Sub(m.limits[feature], m.used[feature])
-	if left.Sub(left, m.held[feature]); left.Sign() < 0 {
-		return "0"
-	}
-	return left.String()
-}
-
-// drawSum draws a sum of an account: small, or past 64 bits.
-func drawSum(t *rapid.T, label string) *big.Int {
-	n := big.NewInt(rapid.Int64Range(0, 30).Draw(t, label))
-	if rapid.IntRange(0, 5).Draw(t, label+" is large") == 0 {
-		n.Add(n, new(big.Int).Lsh(big.NewInt(1), 70))
-	}
-	return n
-}
-
-func TestP7_TheLedgerDecidesAsItsModel(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		hard := rapid.OneOf(rapid.Int64Range(0, 40), rapid.Int64Range(MaxAmount-2, MaxAmount)).Draw(t, "limit")
-		h := granting(quota("hard", hard, LimitHard, ResetMonthly), quota("other", 20, LimitHard, ResetMonthly), quota("soft", 5, LimitSoft, ResetMonthly),
-			quota("open", -1, LimitHard, ResetMonthly), featureOf(FeatureMetered, "metered"), featureOf(FeatureBoolean, "flag"))
-		m := &ledgerModel{codes: map[string]string{"flag": "not_entitled", "nothing": "feature_not_found"},
-			limits: map[string]*big.Int{"hard": big.NewInt(hard), "other": big.NewInt(20)}, used: map[string]*big.Int{}, held: map[string]*big.Int{}}
-		l := NewLedger(ledgerTime)
-		for _, feature := range []string{"hard", "other", "soft", "open"} {
-			m.used[feature], m.held[feature] = drawSum(t, feature+" used"), drawSum(t, feature+" held")
-			a := new(Account)
-			a.Used.Set(m.used[feature])
-			a.Held.Set(m.held[feature])
-			l.Load(AccountKey{ledgerTenant, feature, "2026-05"}, a)
-		}
-		request := rapid.Custom(func(t *rapid.T) LedgerRequest {
-			feature := rapid.SampledFrom([]string{"hard", "hard", "hard", "other", "soft", "open", "metered", "flag", "nothing"}).Draw(t, "feature")
-			return ask(feature, rapid.OneOf(rapid.Int64Range(1, 12), rapid.Int64Range(MaxAmount-12, MaxAmount)).Draw(t, "amount"))
-		})
-		for range rapid.IntRange(1, 20).Draw(t, "groups") {
-			requests := rapid.SliceOfN(request, 1, 4).Draw(t, "requests")
-			want, refused, code := m.decide(requests)
-			granted, at, refusal := l.Decide(h, requests)
-			if at != refused || len(granted) != len(want) || (refusal == nil) != (code == "") || refusal != nil && refusal.Code != code {
-				t.Fatalf("%v: granted %v, refused %d %v; the model %v, %d %s", requests, granted, at, refusal, want, refused, code)
-			}
-			if code == "quota_exceeded" && refusal.Quota.Held.Cmp(m.held[requests[at].Feature]) != 0 {
-				t.Fatalf("the refusal has the account %+v", refusal.Quota)
-			}
-			if code == "quota_exceeded" && at == 0 && refusal.Quota.Remaining().String() != m.remaining(requests[0].Feature) {
-				t.Fatalf("%s remain instead of %s", refusal.Quota.Remaining(), m.remaining(requests[0].Feature))
-			}
-			for i, d := range granted {
-				if (d.Used == nil) != (want[i] == nil) || d.Used != nil && (d.Used.Cmp(want[i]) != 0 || d.Held.Cmp(m.held[requests[i].Feature]) != 0) {
-					t.Fatalf("%v is granted as %+v instead of %s", requests[i], d, want[i])
-				}
-			}
-			for feature, used := range m.used {
-				if got := l.usedIn(feature, "2026-05"); got != used.String() {
-					t.Fatalf("%s of %s are used instead of %s", got, feature, used)
-				}
-			}
-		}
-	})
 }
 
 // First fit, no running sum: a denied request takes nothing from the next one.
@@ -294,6 +201,40 @@ func TestP7_EnforcedUsageOfAnEarlierTimeIsDecidedByThePresentLimit(t *testing.T)
 			t.Errorf("%s: %+v", name, granted[0])
 		case !c.granted && refusal.Quota.Limit.Int64() != c.limit:
 			t.Errorf("%s: refused by the limit %s", name, refusal.Quota.Limit)
+		}
+	}
+}
+
+// A commit counts in the period and in the subscription of its hold, whatever is in force by then; the rest is held no longer.
+func TestP7_AHoldOfMayCountsInMay(t *testing.T) {
+	may, june := time.Date(2026, 5, 31, 23, 59, 59, 0, time.UTC), time.Date(2026, 6, 1, 0, 0, 1, 0, time.UTC)
+	hold := ask("calls", 7)
+	hold.Kind, hold.ReservationID, hold.Lasts = Hold, "r", time.Hour
+	l := NewLedger(may)
+	held, _, refusal := l.Decide(granting(quota("calls", 10, LimitHard, ResetMonthly)), []LedgerRequest{hold})
+	if refusal != nil || held[0].PeriodKey != "2026-05" || held[0].Held.String() != "7" {
+		t.Fatal(held, refusal)
+	}
+	annual := History{{FromPosition: 1, Subscription: &Subscription{ID: uuid.UUID{2}, Status: SubscriptionActive, Entitlements: []Grant{quota("calls", 3, LimitHard, ResetAnnually)}}}}
+	for name, h := range map[string]History{"the same plan": granting(quota("calls", 10, LimitHard, ResetMonthly)), "another subscription": annual, "none": nil} {
+		l := NewLedger(june)
+		a := new(Account)
+		a.Held.SetInt64(7)
+		l.Load(AccountKey{ledgerTenant, "calls", "2026-05"}, a)
+		l.LoadReservation(ledgerTenant, held[0].Reservation)
+		commit := ask("calls", 4)
+		commit.Kind, commit.ReservationID, commit.EventID = Commit, "r", "use"
+		granted, _, refusal := l.Decide(h, []LedgerRequest{commit})
+		if refusal != nil {
+			t.Fatal(name, refusal)
+		}
+		d := granted[0]
+		if d.PeriodKey != "2026-05" || d.SubscriptionID != (uuid.UUID{1}) || !d.At.Equal(june) || d.Used.String() != "4" || d.Held.Sign() != 0 || d.HeldAmount != 7 ||
+			*d.Account != (events.AccountChange{Feature: "calls", PeriodKey: "2026-05", Used: 4, Held: -7}) || d.Reservation.State != events.StateCommitted {
+			t.Errorf("%s: %+v, account %+v, reservation %+v", name, d, d.Account, d.Reservation)
+		}
+		if l.usedIn("calls", "2026-06") != "0" || l.usedIn("calls", "2026") != "0" {
+			t.Errorf("%s: another account is changed", name)
 		}
 	}
 }

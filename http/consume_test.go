@@ -124,9 +124,9 @@ func TestP7_ItemsAreGrantedTogetherOrNotAtAll(t *testing.T) {
 		items, code, pointer string
 		status               int
 	}{
-		{item("api_calls", "1", 900) + "," + item("storage", "2", 7) + "," + item("api_calls", "3", 101), "quota_exceeded", "/items/2/amount", 409},
-		{item("api_calls", "1", 900) + "," + item("nothing", "2", 7), "feature_not_found", "/items/1/feature", 404},
-		{item("sso", "1", 900) + "," + item("storage", "2", 7), "not_entitled", "/items/0/feature", 409},
+		{item("api_calls", "1", 900) + "," + item("storage", "2", 7) + "," + item("api_calls", "3", 101), "quota_exceeded", "/items/2", 409},
+		{item("api_calls", "1", 900) + "," + item("nothing", "2", 7), "feature_not_found", "/items/1", 404},
+		{item("sso", "1", 900) + "," + item("storage", "2", 7), "not_entitled", "/items/0", 409},
 	} {
 		refused := w.do(together(refusal.items))
 		w.refused(refused, refusal.status, refusal.code)
@@ -141,7 +141,7 @@ func TestP7_ItemsAreGrantedTogetherOrNotAtAll(t *testing.T) {
 	}
 	conflict := w.do(together(item("storage", "4", 1) + "," + item("api_calls", "1", 1)))
 	w.refused(conflict, 409, "payload_conflict")
-	if !strings.Contains(string(conflict.body), `"pointer":"/items/1/eventId"`) {
+	if !strings.Contains(string(conflict.body), `"pointer":"/items/1"`) {
 		t.Errorf("%s", conflict.body)
 	}
 	w.want(200, together(item("storage", "4", 1))) // it was not the first with its key

@@ -45,6 +45,15 @@ func badReservations(a *account) (list []badInput) {
 	add("no items", "POST", several, `{"items":[]}`, 400, "items_invalid")
 	add("21 items", "POST", several, `{"items":[`+strings.ReplaceAll(many, `"x"`, `"y"`)+`]}`, 400, "items_invalid")
 	add("an id twice", "POST", several, `{"items":[`+many[:2*len(many)/21]+`]}`, 400, "reservation_id_invalid")
+	good := `{"items":[{"feature":"api_calls","reservationId":"good","amount":1},`
+	for feature, c := range map[string]badInput{`"API"`: {status: 400, code: "feature_invalid"}, `""`: {status: 400, code: "feature_invalid"}, "null": {status: 400, code: "feature_invalid"},
+		"5": {status: 400, code: "feature_invalid"}, `"sso"`: {status: 409, code: "not_entitled"}, `"nothing"`: {status: 404, code: "feature_not_found"}} {
+		add("the feature of an item "+feature, "POST", several, good+`{"feature":`+feature+`,"reservationId":"bad","amount":1}]}`, c.status, c.code)
+	}
+	add("an item without a feature", "POST", several, good+`{"reservationId":"bad","amount":1}]}`, 400, "member_missing")
+	add("an item above the limit with the one before", "POST", several, good+`{"feature":"api_calls","reservationId":"bad","amount":990}]}`, 409, "quota_exceeded")
+	add("an item with the reservationId of another amount", "POST", several, good+`{"feature":"api_calls","reservationId":"held","amount":11}]}`, 409, "reservation_conflict")
+	add("an item with an eventId", "POST", several, good+`{"feature":"api_calls","reservationId":"bad","eventId":"bad","amount":1}]}`, 400, "unknown_member")
 	for _, id := range []string{"../api-keys", "a b", strings.Repeat("x", 256), "é"} {
 		for method, end := range map[string]string{"DELETE": "", "POST": "/commit"} {
 			body := any(nil)

@@ -234,7 +234,7 @@ func TestP7_SeveralAmountsAreHeldTogether(t *testing.T) {
 	before := w.stored()
 	refused := w.do(together(calls + "," + bytes + `,{"feature":"api_calls","reservationId":"3","amount":401}`))
 	w.refused(refused, 409, "quota_exceeded")
-	if !strings.Contains(string(refused.body), `"pointer":"/items/2/amount"`) || w.stored() != before {
+	if !strings.Contains(string(refused.body), `"pointer":"/items/2"`) || w.stored() != before {
 		t.Errorf("%s; %d rows", refused.body, w.stored()-before)
 	}
 	got := w.want(201, together(calls+","+bytes))["data"].([]any)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
@@ -18,52 +19,26 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/watermill"
+	"github.com/meterplex/meterplex/projections/validate"
 )
 
 // Usage can also arrive as messages if PostgreSQL is the pipe: a producer publishes to the topic's table,
 // and two groups read each message.
 func TestP2_UsageAsCommandsWithoutKafka(t *testing.T) {
-	url, owner := migrated(t)
-	if err := pgpipe.Ensure(t.Context(), pgpipe.Config{DB: owner, Logger: logger()}); err != nil {
-		t.Fatal(err)
-	}
-	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
-	log, err := eventlog.New(t.Context(), pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}, Written: localtest.CheckPayloads(t).Written})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	changes := store.New(pool, log, store.Config{})
-	tenant := subscribed(t, changes)
-	worker, err := postgres.WorkerDB(postgres.Config{URL: url})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer worker.Close()
-	cfg := pgpipe.Config{DB: worker, Logger: logger()}
-
-	p := newPublisher(t, cfg)
-	defer p.Close()
+	w := newCommandsWorld(t)
+	tenant := w.subscribed(domain.Feature{Type: domain.FeatureMetered}, domain.Entitlement{})
 	for n := range 30 {
 		for _, value := range []string{
 			fmt.Sprintf(`{"eventId":"e%d","feature":"calls","amount":1,"timestamp":%q}`, n, time.Now().UTC().Format(time.RFC3339)),
 			fmt.Sprintf(`{"eventId":"e%d","feature":"nothing","amount":1,"timestamp":%q}`, n, time.Now().UTC().Format(time.RFC3339)), `{`} {
-			m := message.NewMessage("", []byte(value))
-			m.Metadata = message.Metadata{events.HeaderTenant: tenant.String(), commands.HeaderMessageID: fmt.Sprint(n, len(value))}
-			if err := p.Publish("usage.commands", m); err != nil {
-				t.Fatal(err)
-			}
+			w.publish(tenant, fmt.Sprint(n, len(value)), value)
 		}
 	}
 	for _, group := range []string{"first", "second"} {
-		drainCommands(t, cfg, group, log, changes.Histories, &store.Catalogue{Pool: pool}, 90)
+		w.drain(group, 90)
 	}
 	var accepted, refused, inbox int
-	if err := pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE subject = 1), count(*) FILTER (WHERE subject = 7), (SELECT count(*) FROM inbox) FROM event_log_rows`).Scan(&accepted, &refused, &inbox); err != nil {
+	if err := w.pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE subject = 1), count(*) FILTER (WHERE subject = 7), (SELECT count(*) FROM inbox) FROM event_log_rows`).Scan(&accepted, &refused, &inbox); err != nil {
 		t.Fatal(err)
 	}
 	// The second message of each three repeats an eventId: a conflict, not a refusal.
@@ -72,42 +47,124 @@ func TestP2_UsageAsCommandsWithoutKafka(t *testing.T) {
 	}
 }
 
-// subscribed creates a tenant with access to "calls".
-func subscribed(t *testing.T, store *store.Store) uuid.UUID {
-	t.Helper()
-	c := &commands.Catalogue{Store: store, Now: time.Now, NewID: func() uuid.UUID { return uuid.Must(uuid.NewV7()) }}
-	by := commands.Caller{}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+// A message whose usage an enforced limit refuses is recorded as refused once, however often it is delivered and whatever the
+// limit is by then.
+func TestP7_AMessageAboveAnEnforcedLimitIsRecordedAsRefused(t *testing.T) {
+	w := newCommandsWorld(t)
+	limit := int64(10)
+	grant := domain.Entitlement{Limit: &limit, LimitBehavior: domain.LimitHard, ResetPeriod: domain.ResetMonthly, OnIngest: domain.OnIngestEnforce}
+	tenant := w.subscribed(domain.Feature{Type: domain.FeatureQuota}, grant)
+	at := time.Now().UTC().Format(time.RFC3339)
+	usage := func(id string, amount int) string {
+		return fmt.Sprintf(`{"eventId":%q,"feature":"calls","amount":%d,"timestamp":%q}`, id, amount, at)
 	}
-	_, _, err := c.PutFeature(t.Context(), commands.Request{By: by}, domain.Feature{LookupKey: "calls", Name: "Calls", Type: domain.FeatureMetered})
-	must(err)
-	_, _, err = c.PutPlan(t.Context(), commands.Request{By: by}, domain.Plan{Key: "p", Name: "P", Entitlements: []domain.Entitlement{{Feature: "calls"}}})
-	must(err)
-	tenant, err := c.CreateTenant(t.Context(), commands.Request{By: by}, commands.CreateTenant{Name: "T", Class: "small"})
-	must(err)
-	_, err = c.CreateSubscription(t.Context(), commands.Request{By: by}, tenant.ID, commands.CreateSubscription{Plan: "p"})
-	must(err)
-	return tenant.ID
+	w.publish(tenant, "m1", usage("a", 6))
+	w.publish(tenant, "m2", usage("b", 5))                                                        // too much
+	w.publish(tenant, "m3", `{"events":[`+usage("c", 5)+`,`+usage("d", 4)+`,`+usage("e", 1)+`]}`) // c and e are
+	w.publish(tenant, "m4", usage("a", 6))                                                        // a duplicate
+	for _, group := range []string{"first", "second"} {
+		w.drain(group, 4)
+	}
+	limit = 1000
+	w.must(w.change(func(c *commands.Catalogue, r commands.Request) error {
+		grant.Feature = "calls"
+		_, _, err := c.PutPlan(t.Context(), r, domain.Plan{Key: "p", Name: "P", Entitlements: []domain.Entitlement{grant}})
+		w.must(err)
+		plan := "p"
+		_, err = c.ChangeSubscription(t.Context(), r, tenant, w.subscription, commands.ChangeSubscription{Plan: &plan})
+		return err
+	}))
+	w.drain("third", 4)
+	var refused, used string
+	w.must(w.pool.QueryRow(t.Context(), `SELECT coalesce(string_agg(concat_ws(' ', l.payload ->> 'eventId', l.payload ->> 'code'), ', ' ORDER BY l.position), ''),
+ (SELECT sum(used)::text FROM quota_accounts) FROM event_log_rows l WHERE l.subject = 7`).Scan(&refused, &used))
+	if refused != "b quota_exceeded, c quota_exceeded, e quota_exceeded" || used != "10" {
+		t.Errorf("refused are %s, and %s are used", refused, used)
+	}
 }
 
-// drainCommands processes n messages as a group.
-func drainCommands(t *testing.T, cfg pgpipe.Config, group string, log *eventlog.Log, histories commands.Histories, tenants commands.CatalogueReader, n int) {
+// commandsWorld is a database whose pipe is PostgreSQL, with a producer of messages.
+type commandsWorld struct {
+	*testing.T
+	cfg          pgpipe.Config
+	pool         *pgxpool.Pool
+	log          *eventlog.Log
+	store        *store.Store
+	publisher    message.Publisher
+	subscription uuid.UUID // of subscribed
+}
+
+func newCommandsWorld(t *testing.T) *commandsWorld {
 	t.Helper()
-	sub, err := pgpipe.NewSubscriber(pgpipe.SubscriberConfig{Config: cfg, Group: group})
+	w := &commandsWorld{T: t}
+	url, owner := migrated(t)
+	w.must(pgpipe.Ensure(t.Context(), pgpipe.Config{DB: owner, Logger: logger()}))
+	var err error
+	w.pool, err = postgres.Open(t.Context(), postgres.Config{URL: url})
+	w.must(err)
+	t.Cleanup(w.pool.Close)
+	w.log, err = eventlog.New(t.Context(), w.pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"},
+		Histories: new(validate.Histories), Written: localtest.CheckPayloads(t).Written})
+	w.must(err)
+	t.Cleanup(w.log.Close)
+	w.store = store.New(w.pool, w.log, store.Config{})
+	worker, err := postgres.WorkerDB(postgres.Config{URL: url})
+	w.must(err)
+	t.Cleanup(func() { worker.Close() })
+	w.cfg = pgpipe.Config{DB: worker, Logger: logger()}
+	p := newPublisher(t, w.cfg)
+	t.Cleanup(func() { p.Close() })
+	w.publisher = p
+	return w
+}
+
+func (w *commandsWorld) must(err error) {
+	w.Helper()
 	if err != nil {
-		t.Fatal(err)
+		w.Fatal(err)
 	}
+}
+
+func (w *commandsWorld) change(do func(*commands.Catalogue, commands.Request) error) error {
+	return do(&commands.Catalogue{Store: w.store, Now: time.Now, NewID: func() uuid.UUID { return uuid.Must(uuid.NewV7()) }}, commands.Request{})
+}
+
+// subscribed creates a tenant with access to "calls".
+func (w *commandsWorld) subscribed(f domain.Feature, e domain.Entitlement) (id uuid.UUID) {
+	w.Helper()
+	f.LookupKey, f.Name, e.Feature = "calls", "Calls", "calls"
+	w.must(w.change(func(c *commands.Catalogue, r commands.Request) error {
+		_, _, err := c.PutFeature(w.Context(), r, f)
+		w.must(err)
+		_, _, err = c.PutPlan(w.Context(), r, domain.Plan{Key: "p", Name: "P", Entitlements: []domain.Entitlement{e}})
+		w.must(err)
+		tenant, err := c.CreateTenant(w.Context(), r, commands.CreateTenant{Name: "T", Class: "small"})
+		w.must(err)
+		id = tenant.ID
+		subscription, err := c.CreateSubscription(w.Context(), r, id, commands.CreateSubscription{Plan: "p"})
+		w.subscription = subscription.ID
+		return err
+	}))
+	return id
+}
+
+func (w *commandsWorld) publish(tenant uuid.UUID, id, value string) {
+	w.Helper()
+	m := message.NewMessage("", []byte(value))
+	m.Metadata = message.Metadata{events.HeaderTenant: tenant.String(), commands.HeaderMessageID: id}
+	w.must(w.publisher.Publish(events.TopicUsageCommands.Name(), m))
+}
+
+// drain processes n messages as a group.
+func (w *commandsWorld) drain(group string, n int) {
+	w.Helper()
+	sub, err := pgpipe.NewSubscriber(pgpipe.SubscriberConfig{Config: w.cfg, Group: group})
+	w.must(err)
 	defer sub.Close()
 	messages, err := sub.Subscribe(context.Background(), events.TopicUsageCommands.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
-	consumer := &commands.UsageCommands{Tenants: tenants, Ingest: &commands.IngestUsage{
-		Log: log, Histories: histories, Now: time.Now, Window: domain.TimestampWindow{Ahead: time.Minute, Behind: time.Hour}, NewID: func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) },
+	w.must(err)
+	consumer := &commands.UsageCommands{Tenants: &store.Catalogue{Pool: w.pool}, Ingest: &commands.IngestUsage{
+		Log: w.log, Histories: w.store.Histories, Now: time.Now, Window: domain.TimestampWindow{Ahead: time.Minute, Behind: time.Hour}, NewID: func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) },
 	}}
 	for n > 0 {
 		msg := <-messages
@@ -115,9 +172,7 @@ func drainCommands(t *testing.T, cfg pgpipe.Config, group string, log *eventlog.
 		if err == nil {
 			err = consumer.Process(msg.Context(), records)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		w.must(err)
 		n -= len(records)
 		msg.Ack()
 	}

@@ -1,0 +1,202 @@
+package http_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+const checkPath = "/api/v1/entitlements/api_calls/check"
+
+// A check has another tag for each state of the account, and the same for the same state.
+func TestTheTagOfACheckChangesWithHeld(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	w.fold()
+	tag := w.do(call{method: "GET", path: checkPath, key: a.key}).header.Get("ETag")
+	for _, step := range []struct {
+		change call
+		status int
+		want   string // used, held and remaining
+	}{
+		{holding(a.key, "r", 40, 600), 201, "0 40 960"}, {holding(a.key, "s", 60, 600), 201, "0 100 900"}, {committing(a.key, "r", "use", 40), 200, "40 60 900"},
+		{releasing(a.key, "s"), 200, "40 0 960"},
+	} {
+		w.want(step.status, step.change)
+		w.fold()
+		got := w.do(call{"GET", checkPath, a.key, map[string]string{"If-None-Match": tag}, nil})
+		next := got.header.Get("ETag")
+		if got.status != 200 || next == tag || next == "" {
+			t.Errorf("%s %s: %d, the tag is %s, was %s", step.change.method, step.change.path, got.status, next, tag)
+		}
+		if check := w.want(200, call{method: "GET", path: checkPath, key: a.key}); valuesOf(check, "used", "held", "remaining") != step.want {
+			t.Errorf("%v instead of %s", check, step.want)
+		}
+		tag = next
+		if got = w.do(call{"GET", checkPath, a.key, map[string]string{"If-None-Match": tag}, nil}); got.status != 304 {
+			t.Errorf("%d %s under the tag of the same state", got.status, got.body)
+		}
+	}
+}
+
+// A limit may be lowered below the amount that is used and held: remaining is 0, nothing is granted, and held amounts can be committed.
+func TestP7_RemainingIsNotNegativeUnderALoweredLimit(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	w.want(200, consuming(a.key, "api_calls", "1", 500))
+	w.want(201, holding(a.key, "r", 300, 600))
+	w.want(201, holding(a.key, "s", 100, 600))
+	for _, limit := range []int{600, 500, 10, 0} {
+		w.putPlan(map[string]any{"limit": limit})
+		w.applyPlan(a)
+		w.fold()
+		check := w.want(200, call{method: "GET", path: checkPath, key: a.key})
+		if valuesOf(check, "allowed", "limit", "used", "held", "remaining") != fmt.Sprintf("false %d 500 400 0", limit) {
+			t.Errorf("%v", check)
+		}
+		for _, request := range []call{consuming(a.key, "api_calls", "x", 1), holding(a.key, "x", 1, 60)} {
+			refused := w.do(request)
+			w.refused(refused, 409, "quota_exceeded")
+			if !strings.Contains(string(refused.body), fmt.Sprintf(`"limit":%d,"used":500,"held":400,"remaining":0`, limit)) {
+				t.Errorf("%s", refused.body)
+			}
+		}
+	}
+	if got := w.want(200, call{"POST", reservationsPath + "/r/extend", a.key, nil, `{"ttlSeconds":900}`}); valuesOf(got, "limit", "remaining") != "0 0" {
+		t.Errorf("%v", got)
+	}
+	if got := w.want(200, committing(a.key, "r", "use", 300)); valuesOf(got, "limit", "used", "held", "remaining") != "0 800 100 0" {
+		t.Errorf("%v", got)
+	}
+	if got := w.want(200, releasing(a.key, "s")); valuesOf(got, "limit", "used", "held", "remaining") != "0 800 0 0" {
+		t.Errorf("%v", got)
+	}
+}
+
+// decisions are requests for one unit of api_calls by each route, and their outcomes.
+func (w *testService) decisions(a *account, n int) map[string]func() string {
+	outcome := func(got answer) string {
+		switch {
+		case got.status < 300:
+			return "granted"
+		case got.status == 401:
+			return "unauthenticated"
+		}
+		_, code, _ := strings.Cut(string(got.body), `"code":"`)
+		code, _, _ = strings.Cut(code, `"`)
+		return code
+	}
+	return map[string]func() string{
+		"consume": func() string { return outcome(w.do(consuming(a.key, "api_calls", fmt.Sprint("c", n), 1))) },
+		"hold":    func() string { return outcome(w.do(holding(a.key, fmt.Sprint("h", n), 1, 600))) },
+		"enforced ingest": func() string {
+			got := w.do(call{"POST", "/api/v1/usage/events", a.key, nil, batch(event(fmt.Sprint("e", n), nil))})
+			if got.status != 202 || strings.Contains(string(got.body), `"accepted":1`) {
+				return outcome(got)
+			}
+			_, code, _ := strings.Cut(string(got.body), `"code":"`)
+			code, _, _ = strings.Cut(code, `"`)
+			return code
+		},
+	}
+}
+
+// A change holds at once for decisions on another instance, which has cached the state before it.
+func TestP7_AChangeHoldsAtOnceForEachDecision(t *testing.T) {
+	w := newTestService(t)
+	other := w.secondInstance()
+	w.catalogue()
+	w.putPlan(enforcing(1000))
+	a := w.newAccount("A")
+	n := 0
+	expect := func(what, want string) {
+		t.Helper()
+		n++
+		for route, decide := range other.decisions(a, n) {
+			if got := decide(); got != want {
+				t.Errorf("%s, %s: %s instead of %s", what, route, got, want)
+			}
+		}
+	}
+	for range 5 {
+		w.putPlan(enforcing(1000))
+		w.applyPlan(a)
+		expect("before", "granted")
+		w.putPlan(enforcing(3))
+		expect("a limit that is not applied", "granted")
+		w.applyPlan(a)
+		expect("a lowered limit", "quota_exceeded")
+	}
+	w.putPlan(map[string]any{"feature": "storage", "limit": nil})
+	w.applyPlan(a)
+	expect("without the feature", "feature_not_found")
+	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id + "/subscriptions/" + a.subscription, bootstrap, nil, `{"status":"CANCELLED"}`})
+	expect("after the end", "no_active_subscription")
+	w.putPlan(enforcing(1))
+	a = w.newAccount("B")
+	w.want(200, consuming(a.key, "api_calls", "used", 1))
+	expect("at the limit", "quota_exceeded")
+	w.putPlan(map[string]any{"limit": 1, "limitBehavior": "SOFT"})
+	w.applyPlan(a)
+	expect("a SOFT limit", "granted")
+}
+
+// What an instance may cache for a second: keys, the status of a tenant, and whether a plan enforces its limit.
+func TestP7_ChangesHoldForDecisionsOfAnotherInstanceWithinASecond(t *testing.T) {
+	w := newTestService(t)
+	other := w.secondInstance()
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- other.grants.Run(ctx) }()
+	defer func() { stop(); w.must(<-done) }()
+	w.catalogue()
+	w.putPlan(map[string]any{"limit": 1_000_000})
+	accounts, n := map[string]*account{}, 0
+	for _, route := range []string{"consume", "hold", "enforced ingest"} {
+		accounts[route] = w.newAccount(route)
+	}
+	within := func(what, want string) {
+		t.Helper()
+		for route, a := range accounts {
+			for began := time.Now(); ; n++ {
+				sent := time.Since(began)
+				got := other.decisions(a, n)[route]()
+				if got == want {
+					break
+				}
+				if sent > time.Second {
+					t.Fatalf("%s, %s: %s a second later", what, route, got)
+				}
+			}
+		}
+	}
+	each := func(change func(tenant string, a *account)) {
+		for _, a := range accounts {
+			change("/api/v1/tenants/"+a.id, a)
+		}
+	}
+	status := func(path, status string) {
+		w.want(200, call{"PATCH", path, bootstrap, nil, `{"status":"` + status + `"}`})
+	}
+	within("new", "granted")
+	w.putPlan(enforcing(1))
+	each(func(_ string, a *account) { w.want(200, consuming(a.key, "api_calls", "used", 1)); w.applyPlan(a) })
+	within("enforced", "quota_exceeded")
+	w.putPlan(enforcing(1_000_000))
+	each(func(_ string, a *account) { w.applyPlan(a) })
+	within("raised", "granted")
+	each(func(tenant string, _ *account) { status(tenant, "SUSPENDED") })
+	within("suspended", "tenant_suspended")
+	each(func(tenant string, _ *account) { status(tenant, "ACTIVE") })
+	within("active again", "granted")
+	each(func(tenant string, a *account) { status(tenant+"/subscriptions/"+a.subscription, "CANCELLED") })
+	within("cancelled", "no_active_subscription")
+	each(func(tenant string, a *account) {
+		w.want(204, call{method: "DELETE", path: tenant + "/api-keys/" + a.keyID, key: bootstrap})
+	})
+	within("revoked", "unauthenticated")
+}
