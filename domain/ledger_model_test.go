@@ -60,7 +60,7 @@ func (m *ledgerModel) expire(at time.Time, account string) (any bool) {
 
 // one decides a request.
 func (m *ledgerModel) one(at time.Time, r LedgerRequest) (account, refusal string) {
-	h, takes := m.holds[r.ReservationID], r.Kind.takes()
+	h, takes := m.holds[r.ReservationID], r.Kind.NeedsRoom()
 	if takes {
 		h = modelHold{r.Feature, r.Feature + at.Format(" 2006-01"), events.StateHeld, r.Amount, at.Add(r.Lasts)}
 	}
