@@ -29,7 +29,7 @@ type reconcileRequest struct {
 	Body struct {
 		TenantID string `json:"tenantId" format:"uuid" doc:"The tenant whose accounts are compared."`
 		Repair   bool   `json:"repair,omitempty" doc:"Set the accounts that differ to the log."`
-		Reason   string `json:"reason,omitempty" maxLength:"500" doc:"Why; required with repair, and kept in the log."`
+		Reason   string `json:"reason,omitempty" maxLength:"500" doc:"The reason, recorded in the log; required with repair."`
 	} `nameHint:"NewReconciliation"`
 }
 

@@ -171,7 +171,7 @@ func TestOverloadIsRefusedBeforeTheBodyIsRead(t *testing.T) {
 	before := w.stored()
 	got := w.raw("POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer %s\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n", a.key)
 	if !strings.HasPrefix(got, "HTTP/1.1 503") || !strings.Contains(got, "Retry-After: 3") {
-		t.Errorf("a client that asks before it sends a body is told %s", got)
+		t.Errorf("a client that sends Expect: 100-continue is answered %s", got)
 	}
 	sent := call{"POST", "/api/v1/usage/events", a.key, nil, batch(event("1", nil))}
 	refused := w.do(sent)

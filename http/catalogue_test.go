@@ -150,7 +150,7 @@ func TestEntitlementsAreConditional(t *testing.T) {
 	w.ingest(a, batch(event("e3", nil)))
 	w.fold()
 	if got := w.do(call{"GET", one, a.key, map[string]string{"If-None-Match": little}, nil}); got.status != 200 || !strings.Contains(string(got.body), `"remaining":399`) {
-		t.Errorf("of what has changed is told %d %s", got.status, got.body)
+		t.Errorf("a changed answer has status %d: %s", got.status, got.body)
 	}
 	changed := w.do(call{"GET", path, a.key, map[string]string{"If-None-Match": tag}, nil})
 	if changed.status != 200 || changed.header.Get("ETag") == tag || !strings.Contains(string(changed.body), `"allowed":false`) || !strings.Contains(string(changed.body), `"reason":"quota_exceeded"`) {

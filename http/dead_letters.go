@@ -133,7 +133,7 @@ type retryRequest struct {
 	DeadLetterPath
 	Idempotent
 	Body *struct {
-		Reason string `json:"reason,omitempty" maxLength:"500" doc:"Kept in the log with the request."`
+		Reason string `json:"reason,omitempty" maxLength:"500" doc:"The reason, recorded in the log with the request."`
 	} `nameHint:"Retry"`
 }
 
@@ -168,7 +168,7 @@ type discardRequest struct {
 	DeadLetterPath
 	Idempotent
 	Body struct {
-		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"Why; it is kept in the log."`
+		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"The reason, recorded in the log."`
 	} `nameHint:"Discard"`
 }
 

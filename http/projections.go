@@ -52,7 +52,7 @@ type ProjectionPath struct {
 type RebuildScope struct {
 	TenantID  string `json:"tenantId,omitempty" format:"uuid" doc:"Of one tenant only."`
 	PeriodKey string `json:"periodKey,omitempty" doc:"Of one period only: 2026-05, 2026 or lifetime." example:"2026-05"`
-	Workers   int    `json:"workers,omitempty" minimum:"1" maximum:"32" doc:"Half as many as the instance has processors without it: readers have the rest."`
+	Workers   int    `json:"workers,omitempty" minimum:"1" maximum:"32" doc:"Workers; half the processors of the instance if absent, so that readers have the rest."`
 }
 
 func (b *RebuildScope) command(projection, reason string) (commands.StartRebuild, error) {
@@ -70,7 +70,7 @@ type startRebuildRequest struct {
 	Idempotent
 	Body struct {
 		RebuildScope
-		Reason string `json:"reason" doc:"Kept in the log."`
+		Reason string `json:"reason" doc:"The reason, recorded in the log."`
 	} `nameHint:"NewRebuild"`
 }
 
@@ -109,7 +109,7 @@ type verifyRequest struct {
 	Prefer string `header:"Prefer" doc:"wait=N: wait up to N seconds (at most 30) for the outcome (RFC 7240)." example:"wait=10"`
 	Body   *struct {
 		RebuildScope
-		Reason string `json:"reason,omitempty" doc:"Kept in the log; required with repair."`
+		Reason string `json:"reason,omitempty" doc:"The reason, recorded in the log; required with repair."`
 		Repair bool   `json:"repair,omitempty" doc:"Replace the live rows where they differ."`
 	} `nameHint:"NewVerify"`
 }

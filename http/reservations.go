@@ -231,14 +231,14 @@ func (s *service) getReservation(ctx context.Context, in *reservationRequest) (*
 type newReservation struct {
 	ReservationID string `json:"reservationId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$" doc:"The idempotency key, unique among the tenant's reservations; compared byte for byte."`
 	Amount        int64  `json:"amount" minimum:"1" maximum:"9007199254740991" doc:"Digits only."`
-	TTLSeconds    int    `json:"ttlSeconds,omitempty" minimum:"1" maximum:"86400" doc:"For how long the amount is held; 60 if it is left out."`
+	TTLSeconds    int    `json:"ttlSeconds,omitempty" minimum:"1" maximum:"86400" doc:"Seconds until the hold ends; 60 if absent."`
 }
 
 type newHeldItem struct {
 	Feature       string `json:"feature" pattern:"^[a-z][a-z0-9_.-]{0,63}$"`
 	ReservationID string `json:"reservationId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$" doc:"The idempotency key, unique among the tenant's reservations; compared byte for byte."`
 	Amount        int64  `json:"amount" minimum:"1" maximum:"9007199254740991" doc:"Digits only."`
-	TTLSeconds    int    `json:"ttlSeconds,omitempty" minimum:"1" maximum:"86400" doc:"For how long the amount is held; 60 if it is left out."`
+	TTLSeconds    int    `json:"ttlSeconds,omitempty" minimum:"1" maximum:"86400" doc:"Seconds until the hold ends; 60 if absent."`
 }
 
 type newReservations struct {
@@ -266,8 +266,8 @@ type heldAmount struct {
 	Limit         *int64          `json:"limit" doc:"null: no limit."`
 	Used          *json.Number    `json:"used" nullable:"true" doc:"When the request was decided; null for METERED features, which have no account."`
 	Held          *json.Number    `json:"held" nullable:"true" doc:"By all reservations, after the request; null for METERED features."`
-	Remaining     *json.Number    `json:"remaining" nullable:"true" doc:"What was left of the limit then; null: no limit."`
-	ResetAt       *time.Time      `json:"resetAt" doc:"null where the period never resets."`
+	Remaining     *json.Number    `json:"remaining" nullable:"true" doc:"Remaining amount at the decision; null: no limit."`
+	ResetAt       *time.Time      `json:"resetAt" doc:"null if the period never resets."`
 	Position      events.Position `json:"position"`
 }
 
@@ -286,8 +286,8 @@ type committedAmount struct {
 	Limit         *int64          `json:"limit" doc:"null: no limit."`
 	Used          *json.Number    `json:"used" nullable:"true" doc:"After this amount; null for METERED features, which have no account."`
 	Held          *json.Number    `json:"held" nullable:"true" doc:"By the other reservations; null for METERED features."`
-	Remaining     *json.Number    `json:"remaining" nullable:"true" doc:"What was left of the limit then; null: no limit."`
-	ResetAt       *time.Time      `json:"resetAt" doc:"null where the period never resets."`
+	Remaining     *json.Number    `json:"remaining" nullable:"true" doc:"Remaining amount at the decision; null: no limit."`
+	ResetAt       *time.Time      `json:"resetAt" doc:"null if the period never resets."`
 	Position      events.Position `json:"position"`
 }
 

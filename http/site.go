@@ -221,7 +221,7 @@ func (t *site) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Allow", strings.Join(taken, ", ")) // one line: many clients read only the first
-	t.edge.Refuse(w, r, problem.New("method_not_allowed", "This path does not take the method; Allow lists the methods that it takes"))
+	t.edge.Refuse(w, r, problem.New("method_not_allowed", "Method not allowed; Allow lists the methods of this path"))
 }
 
 // pathValue returns a decoded path parameter: chi matches the escaped path.

@@ -273,7 +273,7 @@ func TestP9_CachedChecksAreTheTenantsOwn(t *testing.T) {
 			for _, of := range []uuid.UUID{tenant, neighbour} {
 				c, err := s.cached.Check(t.Context(), v, of, "calls", 1, query.Wait{})
 				if err != nil || c.Allowed || c.Limit != nil {
-					t.Errorf("%v is told of %v: %+v %v", v, of, c, err)
+					t.Errorf("%v sees %v: %+v %v", v, of, c, err)
 				}
 			}
 		}

@@ -76,7 +76,7 @@ func Open(body []byte) (Scanner, *Fault) {
 // Fail stops the scanner at its position, unless a fault stopped it before. It returns false.
 func (s *Scanner) Fail(why string) bool {
 	if s.Fault == nil {
-		s.Fault = &Fault{Code: "malformed_json", Message: "not the JSON that is taken here, at byte " + strconv.Itoa(s.pos) + ": " + why}
+		s.Fault = &Fault{Code: "malformed_json", Message: "Malformed JSON at byte " + strconv.Itoa(s.pos) + ": " + why}
 	}
 	return false
 }

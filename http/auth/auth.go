@@ -100,7 +100,7 @@ func (a *Authenticator) Authenticate(r *http.Request, route *Route) (by commands
 		by.Residency = tenant.DataResidency
 	}
 	if tenant != nil && tenant.Status == domain.TenantSuspended {
-		return by, tenant, problem.New("tenant_suspended", "The tenant is suspended; its keys are not taken until an operator lifts that")
+		return by, tenant, problem.New("tenant_suspended", "The tenant is suspended; its keys are refused until an operator activates it")
 	}
 	if p := route.Authorize(by, tenant != nil); p != nil {
 		return by, tenant, p

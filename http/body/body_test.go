@@ -134,7 +134,7 @@ func FuzzMedia(f *testing.F) {
 		}
 		got, parameters, err := mime.ParseMediaType(value)
 		if err != nil || got != media || got != "application/json" || parameters["charset"] != "" && !strings.EqualFold(parameters["charset"], "utf-8") {
-			t.Fatalf("%q is taken: %q %v %v", value, got, parameters, err)
+			t.Fatalf("%q is accepted: %q %v %v", value, got, parameters, err)
 		}
 	})
 }

@@ -12,7 +12,7 @@ type place struct {
 	taken bool
 }
 
-// take returns a problem if all places are taken.
+// take returns a problem if all places are in use.
 func (p *place) take() *problem.Problem {
 	if p.taken = p.in.Enter(p.bound); !p.taken {
 		return problem.Overloaded(problem.BecauseRequests, "Too many requests are in work; send this one again")
@@ -20,7 +20,7 @@ func (p *place) take() *problem.Problem {
 	return nil
 }
 
-// leave returns the place, if it is taken.
+// leave returns the place, if it is held.
 func (p *place) leave() {
 	if p.taken {
 		p.in.Leave()

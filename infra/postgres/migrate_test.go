@@ -271,7 +271,7 @@ func TestMigrationsStateTheirCompatibility(t *testing.T) {
 		"-- +goose NO TRANSACTION\n-- Older instances go on beside it: none.\nCREATE INDEX CONCURRENTLY a ON b (c)": "does not drop",
 	} {
 		if got := migrationFault(sql); !strings.HasPrefix(got, fault) || fault == "" && got != "" {
-			t.Errorf("%s\nis told to be %q", sql, got)
+			t.Errorf("%s\nis classified as %q", sql, got)
 		}
 	}
 }

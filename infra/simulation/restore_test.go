@@ -214,7 +214,7 @@ func (tx *simTx) rewindRelay(text string, args []any) *simRows {
 			continue
 		}
 		n++
-		from := tx.p.s.again[p] // it may be decided anew before a commit that was not answered happens
+		from := tx.p.s.again[p] // it may be decided again before a commit that was not answered happens
 		tx.later(func(*simTx) {
 			for at := from; at > 0 && at <= c.position; at++ {
 				tx.p.s.pipe.due[db.rows[p][at-1].id()] = true

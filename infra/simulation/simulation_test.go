@@ -42,7 +42,7 @@ type brokenGuarantee int
 const (
 	noneBroken    brokenGuarantee = iota
 	commitBroken                  // a COMMIT is answered and has not happened
-	uniqueBroken                  // a key that is taken is taken again
+	uniqueBroken                  // an existing key is inserted again
 	brokerBroken                  // a record is acknowledged and not kept
 	locksBroken                   // heads and checkpoints that somebody has are given to others
 	offsetsBroken                 // a consumer's checkpoint is not kept

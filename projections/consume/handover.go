@@ -54,7 +54,7 @@ const (
 	// maxBehind is by how many positions of a partition a consumer may be behind the events that wait for
 	// it. It works off a longer backlog from the pipe.
 	maxBehind = 1000
-	// pipedWithin is how long after a record the pipe is taken to deliver its partition here. Within it a
+	// pipedWithin is how long after a record the pipe is assumed to deliver its partition here. Within it a
 	// group moves the partitions of a member that died.
 	pipedWithin = 10 * time.Second
 )

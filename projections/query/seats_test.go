@@ -87,7 +87,7 @@ func TestSeatsBoundReadersInAnyOrder(t *testing.T) {
 
 func noneTaken(t interface{ Errorf(string, ...any) }, s *Seats) {
 	if n := s.Taken(); n != 0 {
-		t.Errorf("%d are taken in the end", n)
+		t.Errorf("%d are in use in the end", n)
 	}
 }
 

@@ -101,7 +101,7 @@ func rebuildIn(ctx context.Context, tx pgx.Tx, id uuid.UUID) (domain.Rebuild, er
 	case err != nil:
 		return domain.Rebuild{}, err
 	case len(found) == 0:
-		return domain.Rebuild{}, &domain.Error{Code: "rebuild_not_found", Message: "There is no such rebuild"}
+		return domain.Rebuild{}, &domain.Error{Code: "rebuild_not_found", Message: "Rebuild not found"}
 	}
 	return found[0].Rebuild, nil
 }
@@ -113,7 +113,7 @@ func (r *Reads) Rebuild(ctx context.Context, id uuid.UUID) (RebuildStatus, error
 	case err != nil:
 		return RebuildStatus{}, err
 	case len(page) == 0:
-		return RebuildStatus{}, &domain.Error{Code: "rebuild_not_found", Message: "There is no such rebuild"}
+		return RebuildStatus{}, &domain.Error{Code: "rebuild_not_found", Message: "Rebuild not found"}
 	}
 	return page[0], nil
 }

@@ -22,11 +22,11 @@ import (
 // BenchCmd groups the bench commands.
 type BenchCmd struct {
 	All     BenchAll     `cmd:"" default:"withargs" help:"Run all benchmarks, on servers of their own (the default)."`
-	Ingest  BenchIngest  `cmd:"" help:"Send usage to a running service: how much it takes, and how long a request lasts."`
-	Flow    BenchFlow    `cmd:"" help:"Send usage to a running service and measure how fresh its figures are, and at which rate they keep up."`
-	Check   BenchCheck   `cmd:"" help:"Ask a running service for entitlements: how many checks it answers, and how long one lasts."`
-	Reserve BenchReserve `cmd:"" help:"Hold amounts of a running service and commit them: how many pairs it takes, and how long one lasts."`
-	Rebuild BenchRebuild `cmd:"" help:"Rebuild a projection of a running service, and drop it: how fast events are folded."`
+	Ingest  BenchIngest  `cmd:"" help:"Measure ingest of a running service: throughput and latency."`
+	Flow    BenchFlow    `cmd:"" help:"Measure the freshness of figures of a running service, and the rate that it sustains."`
+	Check   BenchCheck   `cmd:"" help:"Measure entitlement checks of a running service: throughput and latency."`
+	Reserve BenchReserve `cmd:"" help:"Measure reservations of a running service: throughput and latency of hold and commit."`
+	Rebuild BenchRebuild `cmd:"" help:"Measure a rebuild in a running service: events folded a second. The rebuild is dropped."`
 }
 
 // BenchAll measures the service on its own servers.
@@ -51,7 +51,7 @@ The figures: ` + strings.Join(bench.Parts(), ", ") + `. docs/benchmarks/README.m
 func (c *BenchAll) Run(a *app) error {
 	for _, id := range c.Only {
 		if !slices.Contains(bench.Parts(), id) {
-			return fmt.Errorf("--only %s: there is no such figure; there are %s", output.Printable(id), strings.Join(bench.Parts(), ", "))
+			return fmt.Errorf("--only %s: unknown figure; known are %s", output.Printable(id), strings.Join(bench.Parts(), ", "))
 		}
 	}
 	if c.History < 0 || c.History > 0 && c.History < bench.LeastHistory {

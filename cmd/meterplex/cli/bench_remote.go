@@ -116,7 +116,7 @@ type BenchFlow struct {
 
 // Help returns the long help text.
 func (BenchFlow) Help() string {
-	return `freshMs is from the answer to a request until its events can be read in the aggregates; it is told with --rate, of 20 requests a second. sustainedPerSecond is all events by the time until the last could be read, and readableAfterSeconds how long that was after the load.
+	return `freshMs is from the answer to a request until its events can be read in the aggregates; it is measured with --rate, for 20 requests a second. sustainedPerSecond is all events by the time until the last could be read, and readableAfterSeconds how long that was after the load.
 
 ` + benchKeys
 }

@@ -19,9 +19,9 @@ type DeadLettersBulk struct {
 	LetterFilter
 	Code   string   `placeholder:"CODE" help:"With this code."`
 	IDs    []string `name:"id" placeholder:"ID" help:"By their ids; may be given more than once."`
-	Reason string   `required:"" placeholder:"TEXT" help:"Why; it is kept in the log."`
+	Reason string   `required:"" placeholder:"TEXT" help:"The reason, recorded in the log."`
 	DryRun bool     `help:"Only show the effect."`
-	Yes    bool     `help:"Do not ask."`
+	Yes    bool     `help:"Skip the confirmation."`
 	Once
 }
 

@@ -15,7 +15,7 @@ import (
 // DemoCmd runs the service with demo data and traffic.
 type DemoCmd struct {
 	Rate int           `default:"5" placeholder:"N" help:"Usage events sent each second once the trace is in; 0 for none (default 5)."`
-	For  time.Duration `placeholder:"DURATION" help:"Stop by itself after so long; 0, the default, means never."`
+	For  time.Duration `placeholder:"DURATION" help:"Stop after this time; 0, the default, means never."`
 	config.ServiceFlags
 }
 

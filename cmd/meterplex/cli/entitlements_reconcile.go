@@ -10,7 +10,7 @@ import (
 type EntitlementsReconcile struct {
 	TenantID string `required:"" placeholder:"ID" aliases:"tenant" help:"The tenant."`
 	Repair   bool   `help:"Set the accounts that differ to the log, by an event each; needs --reason."`
-	Reason   string `placeholder:"TEXT" help:"Why; it is kept in the log."`
+	Reason   string `placeholder:"TEXT" help:"The reason, recorded in the log."`
 }
 
 // Help returns the long help text.

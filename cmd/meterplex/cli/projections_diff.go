@@ -16,7 +16,7 @@ import (
 // ProjectionsDiff shows a difference.
 type ProjectionsDiff struct {
 	ID       string   `arg:"" help:"The rebuild's id."`
-	All      bool     `help:"Keys that are equal, too."`
+	All      bool     `help:"Include equal keys."`
 	Events   []string `placeholder:"KEY" help:"Show the events that make these keys' difference instead; a key is TENANT/FEATURE/PERIOD."`
 	TenantID string   `placeholder:"ID" aliases:"tenant" help:"Of one tenant."`
 	Feature  string   `placeholder:"KEY" help:"Of one feature."`

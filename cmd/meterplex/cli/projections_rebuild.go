@@ -15,8 +15,8 @@ import (
 
 // ProjectionsRebuild starts a rebuild and waits for it.
 type ProjectionsRebuild struct {
-	Name   string `arg:"" help:"The projection's name, as in usage_aggregates."`
-	Reason string `required:"" placeholder:"TEXT" help:"Why; it is kept in the log."`
+	Name   string `arg:"" help:"The projection's name, e.g. usage_aggregates."`
+	Reason string `required:"" placeholder:"TEXT" help:"The reason, recorded in the log."`
 	Scoped
 	Wait     bool   `default:"true" negatable:"" help:"Wait until it is READY (default)."`
 	Progress string `enum:"bar,lines,json," default:"" placeholder:"FORM" help:"bar, lines or json. Not given: a bar on a terminal, else a line every 10 s."`

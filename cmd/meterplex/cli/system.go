@@ -62,7 +62,7 @@ func (c *SystemIdentity) Run(a *app) error {
 		Total json.RawMessage
 	}
 	if err := json.Unmarshal(raw, &answer); err != nil || answer.Holds == nil {
-		return fmt.Errorf("the answer does not say whether the identity holds: %s", raw)
+		return fmt.Errorf("the answer does not show whether the identity holds: %s", raw)
 	}
 	if a.flags.Output == "table" { // only the sums; other formats include the partitions
 		raw = answer.Total

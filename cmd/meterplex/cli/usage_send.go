@@ -21,7 +21,7 @@ type UsageSend struct {
 	Amount  *int64 `arg:"" optional:"" help:"How much was used."`
 
 	EventID       string            `placeholder:"ID" help:"The event's own id; sending it again counts once. Not given: a new one, printed with the verdict."`
-	Timestamp     string            `placeholder:"TIME" help:"When it was used, RFC 3339; now where not given."`
+	Timestamp     string            `placeholder:"TIME" help:"Time of the usage, RFC 3339. Not given: now."`
 	Metadata      map[string]string `placeholder:"NAME=VALUE" help:"Text kept with the event; may be repeated."`
 	Type          string            `enum:"usage,correction,retraction" default:"usage" placeholder:"TYPE" help:"usage, correction or retraction (default usage)."`
 	CorrectionRef string            `placeholder:"ID" help:"The id of the event that a correction or retraction is about."`

@@ -47,7 +47,7 @@ func (d *Demo) figures(ctx context.Context) ([]figure, error) {
 		return nil, err
 	}
 	if v := verdicts[0]; !v.Good() {
-		return nil, fmt.Errorf("a usage event was not taken: %s: %s", v.Code, v.Reason)
+		return nil, fmt.Errorf("a usage event was not accepted: %s: %s", v.Code, v.Reason)
 	}
 	raw, err := d.tenant.Do(ctx, client.Request{
 		Method: http.MethodGet, Path: "/usage/aggregates", Query: url.Values{"minPosition": {verdicts[0].Position}},

@@ -55,7 +55,7 @@ type Importer struct {
 }
 
 // errBadRows means that rows are invalid and no event was sent.
-var errBadRows = errors.New("rows cannot be read as they stand: nothing was sent")
+var errBadRows = errors.New("rows are invalid")
 
 // Run imports the file. The summary is valid even if an error ends the import
 // early; it is zero if the import failed before the first event was sent.
@@ -68,7 +68,7 @@ func (im *Importer) Run(ctx context.Context, job Job) (Summary, error) {
 		return Summary{}, err
 	}
 	if scan.bad > 0 && !job.SkipBad {
-		return Summary{}, fmt.Errorf("%d of %d %w; mend them, or leave them out with --skip-bad", scan.bad, scan.rows, errBadRows)
+		return Summary{}, fmt.Errorf("nothing sent: %d of %d %w; fix them or use --skip-bad", scan.bad, scan.rows, errBadRows)
 	}
 	sum := newSummary(job, scan)
 	if scan.events == 0 {

@@ -95,9 +95,9 @@ func (s *Summary) Remark() string {
 	case s.Complete():
 		return fmt.Sprintf("All %d events are accepted; the figures follow (--wait waits for them).", s.Events)
 	case s.RejectedByCode["timestamp_too_old"] > 0 && s.times == TimesShifted:
-		return fmt.Sprintf("The import %q was begun at %s, which is too long ago for the missing events; another --name begins anew, but events sent under this one stay.", s.Import, s.Anchor.Format(time.RFC3339))
+		return fmt.Sprintf("The import %q was begun at %s, too long ago for the missing events. Another --name starts a new import, but events sent under this one stay.", s.Import, s.Anchor.Format(time.RFC3339))
 	case s.RejectedByCode["timestamp_too_old"] > 0:
-		return "Events that old are taken only from a key with the scope usage:backfill."
+		return "Events that old need a key with the scope usage:backfill."
 	}
 	return fmt.Sprintf("%d of %d events are NOT recorded; correct the cause and run the same import again.", s.Events-s.Accepted-s.Duplicates, s.Events)
 }

@@ -111,7 +111,7 @@ func ensureTopics(ctx context.Context, admin topics, logger *slog.Logger) (answe
 	ctx, cancel := context.WithTimeout(ctx, ensureTime)
 	defer cancel()
 	if err := admin.Ping(ctx); err != nil {
-		logger.Error("no broker answers: events are recorded and wait in the log", "error", err)
+		logger.Error("Kafka unreachable: ingest continues, events are queued in the log", "error", err)
 		return false, nil
 	}
 	switch err := admin.Ensure(ctx); {
@@ -119,7 +119,7 @@ func ensureTopics(ctx context.Context, admin topics, logger *slog.Logger) (answe
 	case errors.Is(err, kafka.ErrTopicsUnfit):
 		return true, err
 	default:
-		logger.Error("the topics cannot be looked at or made now: events are recorded and wait in the log", "error", err)
+		logger.Error("cannot check or create the topics: ingest continues, events are queued in the log", "error", err)
 		return false, nil
 	}
 	doubts, err := admin.Doubts(ctx)
@@ -127,7 +127,7 @@ func ensureTopics(ctx context.Context, admin topics, logger *slog.Logger) (answe
 		logger.Debug("the settings of the topics could not be read", "error", err)
 	}
 	for _, doubt := range doubts {
-		logger.Warn("a topic may lose records, which the log then has to fill in again, or stop", "because", doubt)
+		logger.Warn("a topic may lose records or refuse them; lost records are restored from the log", "because", doubt)
 	}
 	return true, nil
 }

@@ -82,6 +82,6 @@ func sayAllowed(found []postgres.Danger, allowed []string, logger *slog.Logger) 
 		if !slices.Contains(allowed, d.Name) {
 			continue
 		}
-		logger.Warn("unsafe, and allowed by METERPLEX_ALLOW_UNSAFE", "what", d.Name, "found", d.Found, "risk", d.Why)
+		logger.Warn("unsafe setting allowed by METERPLEX_ALLOW_UNSAFE", "what", d.Name, "found", d.Found, "risk", d.Why)
 	}
 }

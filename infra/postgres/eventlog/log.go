@@ -227,7 +227,7 @@ func (l *Log) appendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending)
 		return positions, rows, err
 	}
 	if _, err := tx.Exec(ctx, planAnewSQL); err != nil { // also where the session keeps plans
-		return nil, nil, fmt.Errorf("planning anew: %w", err)
+		return nil, nil, fmt.Errorf("plan the statement again: %w", err)
 	}
 	known, err := probe(ctx, tx, list)
 	if err != nil {
