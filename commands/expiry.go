@@ -42,7 +42,7 @@ func (x *Expiry) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		err := x.look(ctx)
+		err := x.endDue(ctx)
 		if err != nil && !failing && ctx.Err() == nil {
 			x.Logger.WarnContext(ctx, "cannot end reservations whose time is over; will retry", "error", err)
 		}
@@ -50,9 +50,9 @@ func (x *Expiry) Run(ctx context.Context) error {
 	}
 }
 
-// look ends all reservations that are due now. Tenants whose reservations cannot be ended are left to the next look, so that they
+// endDue ends all reservations that are due now. Tenants whose reservations cannot be ended wait for the next poll, so that they
 // keep no other tenant's waiting.
-func (x *Expiry) look(ctx context.Context) (failed error) {
+func (x *Expiry) endDue(ctx context.Context) (failed error) {
 	var left []uuid.UUID
 	for {
 		due, err := x.Quotas.Reservations.Due(ctx, x.Quotas.Now(), left, expiryBatch)

@@ -68,7 +68,7 @@ func (l *Ledger) Has(key AccountKey) bool { return l.accounts[key] != nil }
 
 // Account returns the key of the account that a request to use or to hold needs; not ok if it needs none.
 func (l *Ledger) Account(h History, r LedgerRequest) (key AccountKey, ok bool) {
-	if !r.Kind.takes() {
+	if !r.Kind.needsRoom() {
 		return AccountKey{}, false
 	}
 	_, g, refusal := l.entitled(h, r)
@@ -137,11 +137,11 @@ func (l *Ledger) decide(h History, r *LedgerRequest) (Decision, *Error) {
 	case Extend, Release, Expire:
 		return l.change(h, r)
 	}
-	return l.take(h, r)
+	return l.use(h, r)
 }
 
-// take decides a request to use or to hold an amount.
-func (l *Ledger) take(h History, r *LedgerRequest) (Decision, *Error) {
+// use decides a request to use or to hold an amount.
+func (l *Ledger) use(h History, r *LedgerRequest) (Decision, *Error) {
 	at := l.timeOf(*r)
 	s, g, refusal := l.entitled(h, *r)
 	if refusal != nil {

@@ -25,8 +25,8 @@ const (
 // ReservationsKept is the time for which the state of an ended reservation is kept. Later its events show it.
 const ReservationsKept = 7 * 24 * time.Hour
 
-// takes reports whether requests of the kind need room below the limit.
-func (k RequestKind) takes() bool { return k == Use || k == Enforce || k == Hold }
+// needsRoom reports whether requests of the kind need room below the limit.
+func (k RequestKind) needsRoom() bool { return k == Use || k == Enforce || k == Hold }
 
 // ReservationKey names a reservation.
 type ReservationKey struct {

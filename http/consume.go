@@ -165,15 +165,15 @@ type consumptions struct {
 }
 
 func describeConsume(op *huma.Operation, types schemas) {
-	describeAsk(op, types, newConsumption{}, consumption{})
+	describeRequest(op, types, newConsumption{}, consumption{})
 	op.Parameters = append(op.Parameters, pathParam("feature"))
 }
 
 func describeConsumeTogether(op *huma.Operation, types schemas) {
-	describeAsk(op, types, newConsumptions{}, consumptions{})
+	describeRequest(op, types, newConsumptions{}, consumptions{})
 }
 
-func describeAsk(op *huma.Operation, types schemas, body, answer any) {
+func describeRequest(op *huma.Operation, types schemas, body, answer any) {
 	if body != nil {
 		op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{mediaJSON: {Schema: types.of(body)}}}
 	}

@@ -28,11 +28,11 @@ func (s *service) bulkDeadLetterOperations(t *site) {
 }
 
 func (s *service) listDeadLetterGroups(ctx context.Context, in *deadLettersRequest) (*listed[deadletters.DeadLetterGroup], error) {
-	ask, l, err := s.opened(ctx, in, "dead letter groups")
+	request, l, err := s.opened(ctx, in, "dead letter groups")
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.DeadLetters.DeadLetterGroups(ctx, ask)
+	found, err := s.Reads.DeadLetters.DeadLetterGroups(ctx, request)
 	return &listed[deadletters.DeadLetterGroup]{listedFrom(l, found.Data, found.Next)}, err
 }
 
@@ -83,8 +83,8 @@ func (s *service) bulkDeadLetters(ctx context.Context, in *bulkRequest) (*bulkAn
 	if err != nil {
 		return nil, err
 	}
-	ask := commands.BulkAsk{Action: in.Body.Action, Filter: filter, Reason: in.Body.Reason, DryRun: in.Body.DryRun}
-	done, err := s.Letters.Bulk(ctx, edge.ExchangeOf(ctx).Request(once), ask, func(ctx context.Context) ([]commands.DeadLetterRef, error) {
+	request := commands.BulkRequest{Action: in.Body.Action, Filter: filter, Reason: in.Body.Reason, DryRun: in.Body.DryRun}
+	done, err := s.Letters.Bulk(ctx, edge.ExchangeOf(ctx).Request(once), request, func(ctx context.Context) ([]commands.DeadLetterRef, error) {
 		return s.findDeadLetters(ctx, filter)
 	})
 	if err != nil {
@@ -92,8 +92,8 @@ func (s *service) bulkDeadLetters(ctx context.Context, in *bulkRequest) (*bulkAn
 	}
 	answer := &bulkAnswer{Status: http.StatusAccepted}
 	b := &answer.Body
-	b.DryRun, b.Matched, b.Refused = ask.DryRun, done.Matched, done.Refused
-	if ask.DryRun {
+	b.DryRun, b.Matched, b.Refused = request.DryRun, done.Matched, done.Refused
+	if request.DryRun {
 		answer.Status = http.StatusOK
 		b.Eligible, b.Sample = &done.Done, done.Sample
 	} else {

@@ -42,8 +42,8 @@ func (s *service) check(w http.ResponseWriter, r *http.Request) error {
 	if text := params.Get("amount"); text != "" {
 		amount, _ = strconv.ParseInt(text, 10, 64)
 	}
-	asked := Freshness{MinPosition: params.Get("minPosition"), Prefer: r.Header.Get("Prefer")}
-	wait, err := asked.wait()
+	freshness := Freshness{MinPosition: params.Get("minPosition"), Prefer: r.Header.Get("Prefer")}
+	wait, err := freshness.wait()
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (s *service) check(w http.ResponseWriter, r *http.Request) error {
 	header["Etag"] = []string{tag}
 	header["Cache-Control"] = []string{"private, no-cache"}
 	header["Vary"] = []string{"Authorization"}
-	if applied := asked.applied(); applied != "" {
+	if applied := freshness.applied(); applied != "" {
 		header["Preference-Applied"] = []string{applied}
 	}
 	if unchanged(r, tag) {

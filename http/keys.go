@@ -105,15 +105,15 @@ func (s *service) createKey(ctx context.Context, tenant uuid.UUID, in newKey) (*
 	if err != nil {
 		return nil, err
 	}
-	ask := commands.CreateKey{Name: in.Name, Scopes: in.Scopes, Mode: in.Mode}
+	command := commands.CreateKey{Name: in.Name, Scopes: in.Scopes, Mode: in.Mode}
 	if in.ExpiresAt != "" {
 		at, fault := domain.ParseTime(in.ExpiresAt)
 		if fault != nil {
 			return nil, &domain.Error{Code: "expires_at_invalid", Message: fault.Message, Pointer: "/expiresAt"}
 		}
-		ask.ExpiresAt = &at
+		command.ExpiresAt = &at
 	}
-	return keyAnswerOf(s.Catalogue.CreateKey(ctx, edge.ExchangeOf(ctx).Request(once), tenant, ask))
+	return keyAnswerOf(s.Catalogue.CreateKey(ctx, edge.ExchangeOf(ctx).Request(once), tenant, command))
 }
 
 type createTenantKeyRequest struct {

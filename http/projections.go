@@ -86,11 +86,11 @@ func (s *service) startRebuild(ctx context.Context, in *startRebuildRequest) (*r
 	if err != nil {
 		return nil, err
 	}
-	ask, err := in.Body.command(in.Name, in.Body.Reason)
+	command, err := in.Body.command(in.Name, in.Body.Reason)
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.Rebuilds.Start(ctx, edge.ExchangeOf(ctx).Request(once), ask)
+	r, err := s.Rebuilds.Start(ctx, edge.ExchangeOf(ctx).Request(once), command)
 	if err != nil {
 		return nil, err
 	}
@@ -136,17 +136,17 @@ func (s *service) verifyProjection(ctx context.Context, in *verifyRequest) (*ver
 	if err != nil {
 		return nil, err
 	}
-	ask := commands.StartRebuild{Projection: in.Name, Reason: verifyReason}
+	command := commands.StartRebuild{Projection: in.Name, Reason: verifyReason}
 	if b := in.Body; b != nil {
-		if ask, err = b.command(in.Name, b.Reason); err != nil {
+		if command, err = b.command(in.Name, b.Reason); err != nil {
 			return nil, err
 		}
-		if ask.Repair = b.Repair; ask.Reason == "" && !b.Repair {
-			ask.Reason = verifyReason
+		if command.Repair = b.Repair; command.Reason == "" && !b.Repair {
+			command.Reason = verifyReason
 		}
 	}
-	ask.Verify = true
-	r, err := s.Rebuilds.Start(ctx, edge.ExchangeOf(ctx).Request(once), ask)
+	command.Verify = true
+	r, err := s.Rebuilds.Start(ctx, edge.ExchangeOf(ctx).Request(once), command)
 	if err != nil {
 		return nil, err
 	}

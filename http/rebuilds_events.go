@@ -85,15 +85,15 @@ func (s *service) watchRebuild(w http.ResponseWriter, r *http.Request) error {
 	}
 	ticker := time.NewTicker(streamEvery)
 	defer ticker.Stop()
-	var said []byte
+	var sent []byte
 	spoke := time.Now()
 	for {
 		now, err := json.Marshal(found)
 		switch {
 		case err != nil:
 			return err
-		case !bytes.Equal(now, said):
-			err, said, spoke = stream.event("progress", now), now, time.Now()
+		case !bytes.Equal(now, sent):
+			err, sent, spoke = stream.event("progress", now), now, time.Now()
 		case time.Since(spoke) >= streamHeartbeat:
 			err, spoke = stream.heartbeat(), time.Now()
 		}

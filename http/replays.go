@@ -147,25 +147,25 @@ func (s *service) replayRange(ctx context.Context, in *rangeRequest) (*replayAcc
 		return nil, err
 	}
 	b := &in.Body
-	ask := commands.ReplayRange{Topic: b.Topic, Reason: b.Reason}
-	if ask.From, err = positionMember("/from", b.From); err != nil {
+	request := commands.ReplayRange{Topic: b.Topic, Reason: b.Reason}
+	if request.From, err = positionMember("/from", b.From); err != nil {
 		return nil, err
 	}
-	if ask.To, err = positionMember("/to", b.To); err != nil {
+	if request.To, err = positionMember("/to", b.To); err != nil {
 		return nil, err
 	}
-	if ask.FromTime, err = timeMember("/fromTime", b.FromTime); err != nil {
+	if request.FromTime, err = timeMember("/fromTime", b.FromTime); err != nil {
 		return nil, err
 	}
-	if ask.ToTime, err = timeMember("/toTime", b.ToTime); err != nil {
+	if request.ToTime, err = timeMember("/toTime", b.ToTime); err != nil {
 		return nil, err
 	}
 	if b.TenantID != "" {
-		if ask.TenantID, err = idOf(b.TenantID, "tenant_not_found"); err != nil {
+		if request.TenantID, err = idOf(b.TenantID, "tenant_not_found"); err != nil {
 			return nil, err
 		}
 	}
-	return accepted(s.Replays.Range(ctx, edge.ExchangeOf(ctx).Request(once), ask))
+	return accepted(s.Replays.Range(ctx, edge.ExchangeOf(ctx).Request(once), request))
 }
 
 // positionMember parses a position of a body, nil if it is empty.
@@ -207,15 +207,15 @@ func (s *service) rewind(ctx context.Context, in *rewindRequest) (*replayAccepte
 	if err != nil {
 		return nil, err
 	}
-	ask := commands.Rewind{Consumer: in.Body.Consumer, To: in.Body.To, Reason: in.Body.Reason}
+	request := commands.Rewind{Consumer: in.Body.Consumer, To: in.Body.To, Reason: in.Body.Reason}
 	for _, text := range in.Body.Positions {
 		p, err := positionMember("/positions", text)
 		if err != nil || p == nil {
 			return nil, &domain.Error{Code: "position_invalid", Message: "a position is partition-number, e.g. 17-4711", Pointer: "/positions"}
 		}
-		ask.Positions = append(ask.Positions, *p)
+		request.Positions = append(request.Positions, *p)
 	}
-	return accepted(s.Replays.Rewind(ctx, edge.ExchangeOf(ctx).Request(once), ask))
+	return accepted(s.Replays.Rewind(ctx, edge.ExchangeOf(ctx).Request(once), request))
 }
 
 func (s *service) listReplays(ctx context.Context, in *struct{ Paging }) (*listed[replayBody], error) {

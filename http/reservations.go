@@ -193,8 +193,8 @@ func (s *service) listReservations(ctx context.Context, in *reservationsRequest)
 	if !known {
 		return nil, absent("feature_not_found")
 	}
-	ask := entitlements.ReservationQuery{TenantID: tenant, Feature: in.Feature, State: in.State, After: after, Limit: in.Limit + 1}
-	found, err := s.Reads.Entitlements.Reservations(ctx, v, ask)
+	q := entitlements.ReservationQuery{TenantID: tenant, Feature: in.Feature, State: in.State, After: after, Limit: in.Limit + 1}
+	found, err := s.Reads.Entitlements.Reservations(ctx, v, q)
 	if err != nil {
 		return nil, err
 	}
@@ -292,13 +292,13 @@ type committedAmount struct {
 }
 
 func describeHold(op *huma.Operation, types schemas) {
-	describeAsk(op, types, newReservation{}, heldAmount{})
+	describeRequest(op, types, newReservation{}, heldAmount{})
 	op.Parameters = append(op.Parameters, pathParam("feature"))
 	describeCreated(op, "Held.", "Made by the same request before; the state is the present one.")
 }
 
 func describeHoldTogether(op *huma.Operation, types schemas) {
-	describeAsk(op, types, newReservations{}, heldAmounts{})
+	describeRequest(op, types, newReservations{}, heldAmounts{})
 	describeCreated(op, "Held.", "Made by the same request before; the states are the present ones.")
 }
 
@@ -309,18 +309,18 @@ func describeCreated(op *huma.Operation, created, known string) {
 }
 
 func describeCommit(op *huma.Operation, types schemas) {
-	describeAsk(op, types, newCommit{}, committedAmount{})
+	describeRequest(op, types, newCommit{}, committedAmount{})
 	op.Parameters = append(op.Parameters, pathParam("feature"), pathParam("reservationId"))
 }
 
 func describeExtend(op *huma.Operation, types schemas) {
-	describeAsk(op, types, newExtension{}, heldAmount{})
+	describeRequest(op, types, newExtension{}, heldAmount{})
 	op.Parameters = append(op.Parameters, pathParam("feature"), pathParam("reservationId"))
 	op.Responses["200"].Description = "Held longer."
 }
 
 func describeRelease(op *huma.Operation, types schemas) {
-	describeAsk(op, types, nil, heldAmount{})
+	describeRequest(op, types, nil, heldAmount{})
 	op.Parameters = append(op.Parameters, pathParam("feature"), pathParam("reservationId"))
 	op.Responses["200"].Description = "Released, now or by the same request before."
 }

@@ -59,7 +59,7 @@ func (s *service) aggregates(ctx context.Context, in *aggregatesRequest) (*aggre
 		return nil, err
 	}
 	answer := &aggregatesAnswer{Applied: in.applied()}
-	asCSV, err := asksCSV(ctx, in.Format)
+	asCSV, err := requestsCSV(ctx, in.Format)
 	if err != nil {
 		return nil, err
 	}

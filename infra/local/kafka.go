@@ -171,7 +171,7 @@ func (k *Kafka) Halt(ctx context.Context) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.proc.stop(ctx, kafkaStop, syscall.SIGTERM)
-	k.keepArchive()
+	k.saveArchive()
 }
 
 // Kill ends the broker at once (SIGKILL) and waits until it has ended. Restart starts it again.

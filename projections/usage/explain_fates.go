@@ -30,10 +30,10 @@ type refusal struct {
 	again     bool // after a retry
 }
 
-// look adds those of the recorded events to the list that were refused and that the figure does not
+// check adds those of the recorded events to the list that were refused and that the figure does not
 // count. It skips events that it has looked at, and with refused those without a refusal that belongs to
 // the figure.
-func (s *leftOutSearch) look(ctx context.Context, tx pgx.Tx, raws []int64, refused bool) error {
+func (s *leftOutSearch) check(ctx context.Context, tx pgx.Tx, raws []int64, refused bool) error {
 	fates := make(map[int64]*usageFate)
 	for _, raw := range raws {
 		if !s.seen[raw] {

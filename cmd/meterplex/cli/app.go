@@ -182,8 +182,8 @@ func (a *app) exitCode(err error) int {
 	return exitUnknown
 }
 
-// say prints a message, not data, to stderr.
-func (a *app) say(format string, args ...any) {
+// report prints a message, not data, to stderr.
+func (a *app) report(format string, args ...any) {
 	if a.records != nil {
 		a.records.Info(fmt.Sprintf(format, args...))
 		return

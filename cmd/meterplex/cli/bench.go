@@ -75,7 +75,7 @@ func (c *BenchAll) Run(a *app) error {
 	}
 	defer stop()
 	report, err := bench.Run(a.ctx, bench.Config{
-		Serve: c.command(self), Only: c.Only, Quick: c.Quick, Grow: c.Grow, History: c.History, Overload: c.Overload, Command: c.asked(), Log: a.stderr, Now: a.now, Profile: c.Profile,
+		Serve: c.command(self), Only: c.Only, Quick: c.Quick, Grow: c.Grow, History: c.History, Overload: c.Overload, Command: c.commandLine(), Log: a.stderr, Now: a.now, Profile: c.Profile,
 		Empty: func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, self, "bench-empty") },
 	})
 	if report != nil && len(report.Figures)+len(report.Curves) > 0 {
@@ -125,8 +125,8 @@ func (c *BenchAll) profileLoad() (stop func(), err error) {
 	}, nil
 }
 
-// asked returns the command line without paths.
-func (c *BenchAll) asked() string {
+// commandLine returns the command line without paths.
+func (c *BenchAll) commandLine() string {
 	words := []string{"meterplex bench"}
 	if c.Quick {
 		words = append(words, "--quick")
@@ -205,7 +205,7 @@ func (*BenchEmptyCmd) Run(a *app) error {
 	}
 	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), ReadHeaderTimeout: time.Minute}
 	context.AfterFunc(a.ctx, func() { _ = server.Close() })
-	a.say("The service answers at http://%s", l.Addr())
+	a.report("The service answers at http://%s", l.Addr())
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve: %w", err)
 	}

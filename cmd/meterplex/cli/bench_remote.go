@@ -75,7 +75,7 @@ func (c *BenchLoad) measured(a *app, batch, most int, measure func(*bench.Remote
 		return err
 	}
 	if outcome.Refused > 0 {
-		a.say("%d requests were refused: the service, or the tenant's rate, is at its bound.", outcome.Refused)
+		a.report("%d requests were refused: the service, or the tenant's rate, is at its bound.", outcome.Refused)
 		return errNo
 	}
 	return nil

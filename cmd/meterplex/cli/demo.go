@@ -37,7 +37,7 @@ func (c *DemoCmd) Run(a *app) error {
 	}
 	d := demo.Demo{
 		Config: cfg, Rate: c.Rate, Length: c.For, Service: a.service, NewClient: a.clientFor,
-		Now: a.now, Say: a.say, Stdout: a.stdout, Stderr: a.stderr,
+		Now: a.now, Report: a.report, Stdout: a.stdout, Stderr: a.stderr,
 	}
 	return d.Run(a.ctx)
 }

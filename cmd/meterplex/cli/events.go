@@ -78,7 +78,7 @@ func (c *EventsQuery) Run(a *app) error {
 		return err
 	}
 	if c.Limit > 0 && seen > c.Limit {
-		a.say("There are more than %d events: list all with --limit 0, or write them to a file with meterplex events export.", c.Limit)
+		a.report("There are more than %d events: list all with --limit 0, or write them to a file with meterplex events export.", c.Limit)
 	}
 	return nil
 }
@@ -185,7 +185,7 @@ func (a *app) tree(g *graph) {
 	}
 	below(g.Root, len(above)+1)
 	if g.Truncated {
-		a.say("There is more than a graph holds.")
+		a.report("There is more than a graph holds.")
 	}
 }
 

@@ -98,21 +98,21 @@ func (c *UsageExplain) conclude(a *app, p *output.Rows, e *explanation, seen int
 		return err
 	}
 	if e.RejectedMore {
-		a.say("There may be more than is listed.")
+		a.report("There may be more than is listed.")
 	}
 	if !e.Adds {
-		a.say("The figure is %s of %d events, as of position %s: the events do NOT add up to it.", e.Total, e.EventCount, output.Printable(e.AsOfPosition))
+		a.report("The figure is %s of %d events, as of position %s: the events do NOT add up to it.", e.Total, e.EventCount, output.Printable(e.AsOfPosition))
 		return errNo
 	}
 	if !c.Rejected && (e.NextCursor != nil || len(e.Data) > seen) {
-		a.say("The figure is %s of %d events, as of position %s. The first %d of %d events are listed; without --limit all of them are read, to see whether they add up.",
+		a.report("The figure is %s of %d events, as of position %s. The first %d of %d events are listed; without --limit all of them are read, to see whether they add up.",
 			e.Total, e.EventCount, output.Printable(e.AsOfPosition), seen, e.EventCount)
 		return nil
 	}
 	if e.NextCursor != nil { // with --rejected one page is read
-		a.say("The figure is %s of %d events, as of position %s; without --rejected all of them are read, to see whether they add up to it.", e.Total, e.EventCount, output.Printable(e.AsOfPosition))
+		a.report("The figure is %s of %d events, as of position %s; without --rejected all of them are read, to see whether they add up to it.", e.Total, e.EventCount, output.Printable(e.AsOfPosition))
 		return nil
 	}
-	a.say("The figure is %s of %d events, as of position %s; the events add up to it.", e.Total, e.EventCount, output.Printable(e.AsOfPosition))
+	a.report("The figure is %s of %d events, as of position %s; the events add up to it.", e.Total, e.EventCount, output.Printable(e.AsOfPosition))
 	return nil
 }

@@ -137,7 +137,7 @@ func (c *EventsExport) Run(a *app) error {
 		})
 	})
 	if err = errors.Join(err, e.to.Flush()); err == nil {
-		a.say("%d events", e.count)
+		a.report("%d events", e.count)
 	}
 	return err
 }

@@ -111,7 +111,7 @@ func (c *ProjectionsStatus) Run(a *app) error {
 			return a.object(raw)
 		}
 	}
-	a.say("meterplex: there is no projection %q", c.Name)
+	a.report("meterplex: there is no projection %q", c.Name)
 	return errNo
 }
 
@@ -226,7 +226,7 @@ type ProjectionsPromote struct {
 
 // Run asks for confirmation if billed figures change.
 func (c *ProjectionsPromote) Run(a *app) error {
-	if err := a.billedAnew(c.ID, "Promote it", c.Yes); err != nil {
+	if err := a.confirmBilled(c.ID, "Promote it", c.Yes); err != nil {
 		return err
 	}
 	return c.decide(a, "promote")
@@ -240,7 +240,7 @@ type ProjectionsRollback struct {
 
 // Run asks for confirmation if billed figures change.
 func (c *ProjectionsRollback) Run(a *app) error {
-	if err := a.billedAnew(c.ID, "Roll it back", c.Yes); err != nil {
+	if err := a.confirmBilled(c.ID, "Roll it back", c.Yes); err != nil {
 		return err
 	}
 	return c.decide(a, "rollback")
@@ -332,12 +332,12 @@ func (c *ProjectionsVerify) conclude(a *app, v *verifyOutcome) error {
 	}
 	switch {
 	case *v.Differs == 0:
-		a.say("%s agrees with the log, key for key.", c.Name)
+		a.report("%s agrees with the log, key for key.", c.Name)
 		return nil
 	case v.State == "PROMOTED":
-		a.say("%s differs from the log for %s; rebuild %s repairs the rows.", c.Name, keys(*v.Differs), v.RebuildID)
+		a.report("%s differs from the log for %s; rebuild %s repairs the rows.", c.Name, keys(*v.Differs), v.RebuildID)
 	default:
-		a.say("%s differs from the log for %s. --repair --reason TEXT repairs the rows.", c.Name, keys(*v.Differs))
+		a.report("%s differs from the log for %s. --repair --reason TEXT repairs the rows.", c.Name, keys(*v.Differs))
 	}
 	return errNo
 }

@@ -60,7 +60,7 @@ func (c *UsageImport) Run(a *app) error {
 		return err
 	}
 	if c.File == "-" {
-		kept, err := keep(a.stdin)
+		kept, err := saveInput(a.stdin)
 		if err != nil {
 			return err
 		}
@@ -74,7 +74,7 @@ func (c *UsageImport) Run(a *app) error {
 	cl := a.clientFor(cfg.URL, cfg.Key)
 	cl.RetryFor = c.Patience
 	im := &importer.Importer{
-		Client: cl, StateDir: filepath.Join(cfg.DataDir, "imports"), Now: a.now, Say: a.say,
+		Client: cl, StateDir: filepath.Join(cfg.DataDir, "imports"), Now: a.now, Report: a.report,
 		Progress: a.stderr, Terminal: output.IsTerminal(a.stderr),
 	}
 	sum, err := im.Run(a.ctx, job)
@@ -93,8 +93,8 @@ func (c *UsageImport) Run(a *app) error {
 	return answer
 }
 
-// keep copies standard input to a file: an import reads its rows twice.
-func keep(in io.Reader) (path string, err error) {
+// saveInput copies standard input to a file: an import reads its rows twice.
+func saveInput(in io.Reader) (path string, err error) {
 	f, err := os.CreateTemp("", "meterplex-import-*.csv")
 	if err != nil {
 		return "", fmt.Errorf("keep standard input: %w", err)
@@ -113,7 +113,7 @@ func (c *UsageImport) await(a *app, cl *client.Client, sum *importer.Summary) er
 	if _, err := fresh.read(a, cl, "/usage/aggregates", url.Values{"limit": {"1"}}, ""); err != nil {
 		return fmt.Errorf("wait for the figures: %w", err)
 	}
-	a.say("All %d events are counted, up to position %s.", sum.Accepted+sum.Duplicates, output.Printable(sum.Last()))
+	a.report("All %d events are counted, up to position %s.", sum.Accepted+sum.Duplicates, output.Printable(sum.Last()))
 	return nil
 }
 
@@ -131,7 +131,7 @@ func (a *app) summary(s *importer.Summary) error {
 		return err
 	}
 	if s.NotSent == 0 {
-		a.say("%s", s.Remark())
+		a.report("%s", s.Remark())
 	}
 	if s.NotSent == 0 && !s.Complete() {
 		return errNo

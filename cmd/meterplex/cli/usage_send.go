@@ -62,9 +62,9 @@ func (c *UsageSend) Run(a *app) error {
 
 // complain prints the number of refused events and the remedy of each code: 202 hides both.
 func (s *sending) complain() {
-	s.app.say("%d of %d events are NOT recorded:", s.bad, s.sent)
+	s.app.report("%d of %d events are NOT recorded:", s.bad, s.sent)
 	for _, code := range slices.Sorted(maps.Keys(s.codes)) {
-		s.app.say("  %s (%d): %s", output.Printable(code), s.codes[code], client.Remedy(code))
+		s.app.report("  %s (%d): %s", output.Printable(code), s.codes[code], client.Remedy(code))
 	}
 }
 

@@ -80,7 +80,7 @@ func (d *Demo) drive(ctx context.Context) {
 		}
 		if _, err := d.sendNow(ctx, d.Rate); err != nil && ctx.Err() == nil && d.Now().Sub(reported) > 10*time.Second {
 			reported = d.Now()
-			d.Say("Sending usage failed: %s", client.Brief(err))
+			d.Report("Sending usage failed: %s", client.Brief(err))
 		}
 	}
 }

@@ -49,7 +49,7 @@ type Importer struct {
 	Client   *client.Client
 	StateDir string // directory of the state files, which hold the anchor of shifted times
 	Now      func() time.Time
-	Say      func(format string, args ...any)
+	Report   func(format string, args ...any)
 	Progress io.Writer // nil for none
 	Terminal bool      // whether Progress is a terminal
 }
@@ -118,7 +118,7 @@ func (im *Importer) scan(ctx context.Context, job Job) (scan, error) {
 		return nil
 	})
 	if hidden := s.bad - maxShown; hidden > 0 && !job.SkipBad {
-		im.Say("… and %d more", hidden)
+		im.Report("… and %d more", hidden)
 	}
 	s.sha256 = sum
 	return s, err
@@ -128,9 +128,9 @@ func (im *Importer) scan(ctx context.Context, job Job) (scan, error) {
 func (im *Importer) showBad(job Job, n int64, bad error) {
 	switch {
 	case job.SkipBad:
-		im.Say("skipped: %v", bad)
+		im.Report("skipped: %v", bad)
 	case n <= maxShown:
-		im.Say("%v", bad)
+		im.Report("%v", bad)
 	}
 }
 

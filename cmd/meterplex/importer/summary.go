@@ -104,19 +104,19 @@ func (s *Summary) Remark() string {
 
 // meter shows the progress of an import: a bar on a terminal, else a line every 10 s.
 type meter struct {
-	bar   *progressbar.ProgressBar
-	say   func(format string, args ...any)
-	now   func() time.Time
-	total int64
-	done  int64
-	start time.Time
-	last  time.Time
+	bar    *progressbar.ProgressBar
+	report func(format string, args ...any)
+	now    func() time.Time
+	total  int64
+	done   int64
+	start  time.Time
+	last   time.Time
 }
 
 func (im *Importer) newMeter(total int64) *meter {
-	m := &meter{say: im.Say, now: im.Now, total: total, start: im.Now(), last: im.Now()}
+	m := &meter{report: im.Report, now: im.Now, total: total, start: im.Now(), last: im.Now()}
 	if im.Progress == nil {
-		m.say = func(string, ...any) {}
+		m.report = func(string, ...any) {}
 	} else if im.Terminal {
 		m.bar = newBar(im.Progress, total)
 	}
@@ -143,7 +143,7 @@ func (m *meter) add(n int) {
 	m.last = now
 	rate := float64(m.done) / now.Sub(m.start).Seconds()
 	left := time.Duration(float64(m.total-m.done) / rate * float64(time.Second))
-	m.say("%d of %d events (%d %%), %.0f/s, about %s left", m.done, m.total, 100*m.done/m.total, rate, left.Round(time.Second))
+	m.report("%d of %d events (%d %%), %.0f/s, about %s left", m.done, m.total, 100*m.done/m.total, rate, left.Round(time.Second))
 }
 
 func (m *meter) finish() {

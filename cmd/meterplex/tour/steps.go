@@ -49,9 +49,9 @@ func (t *Tour) make(ctx context.Context, path string, body, into any) error {
 	return json.Unmarshal(raw, into)
 }
 
-// letTheFaultLive promotes the faulty fold without a diff, then starts traffic and
+// promoteFault promotes the faulty fold without a diff, then starts traffic and
 // readers.
-func (t *Tour) letTheFaultLive(ctx context.Context) error {
+func (t *Tour) promoteFault(ctx context.Context) error {
 	t.announce("The release that runs has a fault: it cuts amounts at %d. It was promoted without a diff", cutAt)
 	id, err := t.rebuild(ctx, "release with the fault")
 	if err != nil {
@@ -89,8 +89,8 @@ func (t *Tour) rebuild(ctx context.Context, reason string) (id string, err error
 	return page.Data[0].ID, nil
 }
 
-// mend rebuilds with the fixed fold, then promotes, rolls back and promotes again.
-func (t *Tour) mend(ctx context.Context) error {
+// fix rebuilds with the fixed fold, then promotes, rolls back and promotes again.
+func (t *Tour) fix(ctx context.Context) error {
 	t.announce("The figures are rebuilt from the log; the live ones still serve reads")
 	id, err := t.rebuild(ctx, "amounts were cut at "+strconv.Itoa(cutAt))
 	if err != nil {

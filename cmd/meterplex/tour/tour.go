@@ -116,7 +116,7 @@ func (t *Tour) runSteps(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{t.begin, t.letTheFaultLive} {
+	for _, step := range []func(context.Context) error{t.begin, t.promoteFault} {
 		if err := step(ctx); err != nil {
 			return errors.Join(err, stopOld())
 		}
@@ -127,7 +127,7 @@ func (t *Tour) runSteps(ctx context.Context) error {
 	if err = errors.Join(err, stopOld()); err != nil {
 		return err
 	}
-	err = t.mend(ctx)
+	err = t.fix(ctx)
 	t.stopClients()
 	return errors.Join(err, stopNew())
 }

@@ -170,8 +170,8 @@ func (q *queueLoad) add(s *submission) {
 	s.load = q
 }
 
-// leave counts out a submission after its answer.
-func (q *queueLoad) leave(s *submission) {
+// remove counts out a submission after its answer.
+func (q *queueLoad) remove(s *submission) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.count(s.tenant, -int64(len(s.batch)), -s.bytes)

@@ -281,7 +281,7 @@ func BenchmarkAdmit(b *testing.B) {
 			b.Fatal("refused")
 		}
 		if q.enter(s) == nil {
-			q.leave(s)
+			q.remove(s)
 		}
 	}
 }

@@ -44,7 +44,7 @@ type Config struct {
 	Tail *Tail
 	// Inline, if set, folds events in the transaction that appends them.
 	Inline Inline
-	// Histories decides asks. Without it the log takes none.
+	// Histories decides quota requests. Without it the log accepts none.
 	Histories Histories
 	// OnHanded is called instead of OnAppend if consumers of this process hold all events of the
 	// commit.
