@@ -113,7 +113,7 @@ func TestABulkIsRepeated(t *testing.T) {
 	_, err = d.Bulk(t.Context(), keyed(2), wanted, tx.found)
 	refusedWith(t, err, "idempotency_key_reused", "")
 	tx.succeeded(t, nil, 4)
-	// Another bulk requests only what no bulk waits for.
+	// Another bulk requests only letters that no bulk waits for.
 	other := keyed(2)
 	other.Idempotency.Key = "another"
 	next, err := d.Bulk(t.Context(), other, wanted, tx.found)

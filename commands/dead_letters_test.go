@@ -19,7 +19,7 @@ type letterTx struct {
 	letters  map[uuid.UUID]domain.DeadLetter
 	sources  map[int64]events.Envelope
 	executed int64
-	fail     int // the change that fails, counted from 1; 0: none
+	fail     int // the change that fails, counted from 1; 0: no change fails
 }
 
 func (tx *letterTx) DeadLetters(ids []uuid.UUID) (map[uuid.UUID]*domain.DeadLetter, error) {
@@ -153,7 +153,7 @@ func requestedRetry(n byte, ask string) events.Envelope {
 
 func retryOf(n byte) string { return `{"deadLetterId":"` + (uuid.UUID{n}).String() + `"}` }
 
-// router is what the events of the router must have.
+// router is the actor that events of the router must have.
 func router(request events.Envelope, subject events.Subject, key string, counts events.Counts) caused {
 	return caused{subject: subject, tenant: activeTenant, residency: "eu-central-1", key: key, cause: request.EventID, counts: counts,
 		actor: events.Actor{Type: "service", ID: events.GroupCommands}, correlation: request.CorrelationID}

@@ -67,7 +67,7 @@ func (x *Expiry) endDue(ctx context.Context) (failed error) {
 	}
 }
 
-// end ends reservations, those of each tenant in one transaction, and returns the tenants of which none was ended.
+// end ends reservations, those of each tenant in one transaction, and returns the tenants without an ended reservation.
 func (x *Expiry) end(ctx context.Context, due []DueReservation) (stuck []uuid.UUID, err error) {
 	var tenants []uuid.UUID
 	of := map[uuid.UUID][]DueReservation{}

@@ -50,7 +50,7 @@ type Consumed struct {
 // Admit refuses a request before it is read, if Consume would refuse it.
 func (c *Quotas) Admit(by Caller) error { return c.Log.Admit(by.TenantID) }
 
-// Consume records all consumptions of a tenant, or none. Refusals are those of domain.Ledger, and payload_conflict; their
+// Consume records all consumptions of a tenant, or refuses all. Refusals are those of domain.Ledger, and payload_conflict; their
 // pointer begins with at(i) for the consumption at fault. After ErrUnavailable the outcome is unknown: the same
 // request again gets the outcome. known is how many were recorded before.
 func (c *Quotas) Consume(ctx context.Context, by Caller, list []domain.Consumption, at func(i int) string) (answers []Consumed, known int, err error) {

@@ -95,7 +95,7 @@ func TestAConsumptionIsRecordedByItsDecision(t *testing.T) {
 	}
 }
 
-// METERED features have no account: their events change none.
+// METERED features have no account: their events change no account.
 func TestAMeteredConsumptionChangesNoAccount(t *testing.T) {
 	l := &quotaLog{decision: domain.Decision{Verdict: domain.Verdict{SubscriptionID: uuid.UUID{9}, FeatureType: domain.FeatureMetered, PeriodKey: "lifetime"}, At: clock()}}
 	answers, _, err := newQuotas(l).Consume(t.Context(), consumer, []domain.Consumption{consumptionOf("a")}, whole)
@@ -138,7 +138,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// Above the limit, by usage that was recorded without asking, nothing remains.
+// Above the limit, by usage that was recorded without a check, the remaining amount is 0.
 func TestP7_TheAnswerHasNoNegativeRest(t *testing.T) {
 	l := &quotaLog{decision: grantedCalls()}
 	l.decision.Used = new(big.Int).Lsh(big.NewInt(1), 80)

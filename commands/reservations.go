@@ -17,7 +17,7 @@ import (
 
 // ReservationTable reads reservations.
 type ReservationTable interface {
-	// Reservation returns a tenant's reservation of a feature; nil if it has none with the id, or if it ended more than 7 days ago.
+	// Reservation returns a tenant's reservation of a feature; nil for an unknown id, or if it ended more than 7 days ago.
 	Reservation(ctx context.Context, tenant uuid.UUID, feature, id string) (*events.ReservationState, error)
 	// Due lists reservations that are held although their time is over, the first ones to end first, without those of some
 	// tenants.
@@ -66,7 +66,7 @@ type Committed struct {
 	Position      events.Position `json:"position"`
 }
 
-// Hold holds all amounts of a tenant, or none. Refusals are those of Consume, and reservation_conflict. known is how many were
+// Hold holds all amounts of a tenant, or refuses all. Refusals are those of Consume, and reservation_conflict. known is how many were
 // made before: their states are the present ones.
 func (c *Quotas) Hold(ctx context.Context, by Caller, list []domain.Holding, at func(i int) string) (answers []Reserved, known int, err error) {
 	submitted := make([]Submitted, len(list))

@@ -41,7 +41,7 @@ const (
 // EventVerdict answers one event of a batch.
 type EventVerdict struct {
 	Index    int
-	EventID  string // "" if none could be read
+	EventID  string // "" if it could not be read
 	Status   string
 	Code     string
 	Reason   string

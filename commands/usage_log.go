@@ -55,7 +55,7 @@ const (
 	Conflict                         // another payload is stored at Position; the conflict is recorded
 	Absent                           // ProbeOnly, and the key is unknown; or another quota request of those together was not granted
 	Refused                          // the refusal is stored at Position, now or earlier
-	Denied                           // the quota request is not granted, for the reason in Refusal; nothing is stored
+	Denied                           // the quota request is not granted, for the reason in Refusal; no row is stored
 )
 
 // UsageLog appends usage to the log.

@@ -136,7 +136,7 @@ func TestP7_TheLedgerDecidesAsItsModel(t *testing.T) {
 	})
 }
 
-// First fit, no running sum: a denied request takes nothing from the next one.
+// First fit, no running sum: a denied request does not reduce the amount for the next one.
 func TestP7_ADeniedRequestTakesNothing(t *testing.T) {
 	h, l := granting(quota("calls", 10, LimitHard, ResetMonthly)), NewLedger(ledgerTime)
 	for _, c := range []struct {

@@ -11,7 +11,7 @@ import (
 // MaxTogether bounds the items of one request that are granted together.
 const MaxTogether = 20
 
-// CanonicalRequest is the version of the canonical form of quota requests: it covers what was sent and the route, and no time.
+// CanonicalRequest is the version of the canonical form of quota requests: it covers the sent body and the route, and no time.
 const CanonicalRequest = 2
 
 // requestDraft is a request against a limit as sent: only the rules of JSON are checked.
@@ -194,7 +194,7 @@ const (
 	DefaultTTLSeconds = 60
 )
 
-// readTTL returns the time for which an amount is held; 0 if none is sent.
+// readTTL returns the time for which an amount is held; 0 if absent.
 func (in *requestDraft) readTTL() (time.Duration, *Error) {
 	if in.ttlSeconds == nil {
 		return 0, nil

@@ -130,7 +130,7 @@ func TestTheMemoryOfRequestsIsBoundedAndShared(t *testing.T) {
 	w.awaitMetric("meterplex_http_request_bytes 0") // a request's charge ends shortly after its answer
 	before := w.stored()
 	var held []net.Conn
-	for range 3 { // each is charged for what it has sent, and little more
+	for range 3 { // each is charged for the bytes that it has sent, and little more
 		held = append(held, w.stallRequest(a.key, 150_000, strings.Repeat(" ", 100_000)))
 	}
 	w.awaitMetric(fmt.Sprint("meterplex_http_request_bytes ", 3*(32<<10+128<<10)))

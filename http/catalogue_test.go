@@ -163,7 +163,7 @@ func TestEntitlementsAreConditional(t *testing.T) {
 	}
 	for i, allowed := range []bool{true, true, false} {
 		if got := list[2+i].(map[string]any); got["allowed"] != allowed {
-			t.Errorf("of what is left, 399, question %d is answered %v", 2+i, got)
+			t.Errorf("of the remaining 399, question %d is answered %v", 2+i, got)
 		}
 	}
 	if all := w.want(200, call{method: "GET", path: "/api/v1/entitlements", key: a.key})["data"].([]any); len(all) != 3 {

@@ -213,7 +213,7 @@ func (loggedEvent) Schema(r huma.Registry) *huma.Schema {
 	return r.Schema(reflect.TypeFor[Envelope](), true, "")
 }
 
-// Envelope documents what events.AppendWire writes.
+// Envelope documents the output of events.AppendWire.
 type Envelope struct {
 	EventID        uuid.UUID       `json:"eventId" doc:"A UUIDv7."`
 	EventType      string          `json:"eventType" example:"meterplex.usage.event.recorded"`

@@ -48,7 +48,7 @@ type ProjectionPath struct {
 	Name string `path:"name" example:"usage_aggregates"`
 }
 
-// RebuildScope is the part of a body that selects what to rebuild of a projection.
+// RebuildScope is the part of a body that selects the keys of a rebuild.
 type RebuildScope struct {
 	TenantID  string `json:"tenantId,omitempty" format:"uuid" doc:"Of one tenant only."`
 	PeriodKey string `json:"periodKey,omitempty" doc:"Of one period only: 2026-05, 2026 or lifetime." example:"2026-05"`
@@ -128,7 +128,7 @@ type verifyAnswer struct {
 	} `nameHint:"Verified"`
 }
 
-// verifyReason is the default reason of a verify that changes nothing.
+// verifyReason is the default reason of a verify without repair.
 const verifyReason = "verify"
 
 func (s *service) verifyProjection(ctx context.Context, in *verifyRequest) (*verifyAnswer, error) {

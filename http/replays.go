@@ -62,7 +62,7 @@ type replayPart struct {
 const overdue = 30 * time.Second
 
 // waitsFor returns the role whose instances do the replay. The service does not know
-// which instances have the role; only the elapsed time shows that none is running.
+// which instances have the role; only the elapsed time shows that no instance is running.
 func waitsFor(r *commands.Replay, now time.Time) string {
 	role := ""
 	switch {

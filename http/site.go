@@ -22,7 +22,7 @@ import (
 )
 
 // site is the router together with its OpenAPI document and the route table: an operation
-// cannot be served without being documented, and neither without saying who may call it.
+// cannot be served without being documented, and neither without its kind of caller.
 type site struct {
 	*service
 	router   *chi.Mux
@@ -182,7 +182,7 @@ func (x *humaExchange) SetStatus(code int) {
 }
 
 // asProblem completes the problems of our handlers and converts huma's own errors to
-// ours. The guard has already checked what huma checks.
+// ours. The guard has already made huma's checks.
 func (t *site) asProblem(ctx huma.Context, _ string, v any) (any, error) {
 	p, ours := v.(*problem.Problem)
 	if model, theirs := v.(*huma.ErrorModel); theirs {

@@ -20,7 +20,7 @@ type KnownAt struct {
 	AsOf         string `query:"asOf" format:"date-time" doc:"As known at the last position that was recorded at or before this time."`
 }
 
-// read returns the moment, or nil if none is given. A read at a moment waits for that
+// read returns the moment, or nil if absent. A read at a moment waits for that
 // moment, not for minPosition.
 func (k KnownAt) read(fresh Freshness) (*usage.AsOf, query.Wait, error) {
 	if k.AsOfPosition == "" && k.AsOf == "" {

@@ -312,7 +312,7 @@ func TestCachedChecksCostNoStatement(t *testing.T) {
 	}
 	s.now = may.AddDate(0, 1, 0)
 	if c := check("calls"); c.Used.String() != "0" || !c.ResetAt.Equal(may.AddDate(0, 2, 0)) {
-		t.Errorf("a new month begins at nothing: %+v", c)
+		t.Errorf("a new month begins at 0: %+v", c)
 	}
 }
 

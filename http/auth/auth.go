@@ -76,7 +76,7 @@ func bearer(r *http.Request) string {
 }
 
 // unauthenticated is the answer to every invalid key. It is always the same, so that it
-// reveals nothing about existing keys.
+// does not reveal whether a key exists.
 func unauthenticated() *problem.Problem {
 	return problem.New("unauthenticated", "Send a valid key as Authorization: Bearer mp_…")
 }

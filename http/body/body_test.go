@@ -156,7 +156,7 @@ func TestSmallBodiesHaveADeadlineThatStays(t *testing.T) {
 		body   io.Reader
 		length int64
 		status int
-		most   time.Duration // of the deadline that is left; 0 for none
+		most   time.Duration // of the deadline that is left; 0 without a deadline
 	}{
 		{small, strings.NewReader("{}"), 2, 0, connection},
 		{small, iotest.ErrReader(os.ErrDeadlineExceeded), 2, 408, small},

@@ -80,7 +80,7 @@ func (g *guard) serveAdmitted(w http.ResponseWriter, r *http.Request, x *Exchang
 func limited(route *auth.Route) bool { return route.Who != auth.Public }
 
 // admit checks the key, then the query, then the body, so that an unauthenticated caller
-// learns nothing about the rest.
+// cannot learn about the rest.
 func (g *guard) admit(r *http.Request, x *Exchange, at *place) *problem.Problem {
 	if limited(x.route) {
 		if p := g.Authenticate(r, x); p != nil {
@@ -147,7 +147,7 @@ func (e *Edge) open(x *Exchange) *problem.Problem {
 	return nil
 }
 
-// acquireShare counts a request against its tenant's share. Operators have none.
+// acquireShare counts a request against its tenant's share. Operators have no share.
 func (e *Edge) acquireShare(x *Exchange) *problem.Problem {
 	if x.holds == nil {
 		return nil

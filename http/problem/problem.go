@@ -31,7 +31,7 @@ type Problem struct {
 	*Quota
 	State string `json:"state,omitempty" required:"false" doc:"Of reservation_ended: how the reservation ended."`
 
-	retryAfter int    // seconds, 0 for none
+	retryAfter int    // seconds, 0: no retry
 	because    string // see Reason
 }
 

@@ -22,7 +22,7 @@ import (
 )
 
 // WorkerRole is the role that the service appends, relays and folds under. It
-// owns nothing and has neither UPDATE nor DELETE on the log.
+// owns no object and has neither UPDATE nor DELETE on the log.
 const WorkerRole = "meterplex_worker"
 
 // TenantRole is the role that reads of a tenant's key run under: SELECT, and of the
@@ -187,7 +187,7 @@ func InTx(ctx context.Context, pool Pool, f func(pgx.Tx) error) error {
 	if err != nil {
 		return fmt.Errorf("beginning a transaction: %w", err)
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) // after a commit it does nothing
+	defer tx.Rollback(context.WithoutCancel(ctx)) // no effect after a commit
 	if err := f(tx); err != nil {
 		return err
 	}

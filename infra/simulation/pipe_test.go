@@ -227,7 +227,7 @@ func (b *simPipe) remembers(r *reader, record *events.Record) bool {
 	return false
 }
 
-// remember notes what is folded before the database is set back.
+// remember notes the folded positions before the database is set back.
 func (b *simPipe) remember() {
 	for k, n := range b.s.db.ckpt {
 		for i := range min(n, int64(len(b.s.db.rows[k.partition]))) {

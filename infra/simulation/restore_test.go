@@ -86,7 +86,7 @@ func (s *sim) restore(p *proc) bool {
 				s.kill(o)
 			}
 		}
-		s.asks = slices.DeleteFunc(s.asks, func(a *operation) bool { // what was to be started goes on after the restore
+		s.asks = slices.DeleteFunc(s.asks, func(a *operation) bool { // pending starts go on after the restore
 			if a.starts != nil {
 				s.stopped = append(s.stopped, a.starts)
 			}

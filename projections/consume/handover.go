@@ -19,8 +19,8 @@ import (
 // consumer has reached. All other events are left to the pipe, which delivers the handed ones again: the
 // consumer drops them unread.
 //
-// A Handover is a hint, never a source of data: the checkpoint decides what is folded, and what a failure
-// loses here comes by the pipe.
+// A Handover is a hint, never a source of data: the checkpoint decides which events are folded, and events that a failure
+// loses here come by the pipe.
 type Handover struct {
 	ready chan struct{}
 
@@ -32,9 +32,9 @@ type Handover struct {
 // partitionQueue holds the events of one partition that wait for the consumer, and its progress.
 type partitionQueue struct {
 	epoch   int32 // of the event that was reached last
-	reached int64 // by the last commit of this process; 0: none
-	last    int64 // last event of the queue, or that was polled from it; 0: none
-	polled  int64 // last event that was polled from the queue and not left to the pipe since; 0: none
+	reached int64 // by the last commit of this process; 0: no commit
+	last    int64 // last event of the queue, or that was polled from it; 0: no event
+	polled  int64 // last event that was polled from the queue and not left to the pipe since; 0: no event
 	queue   []events.Envelope
 	piped   time.Time // when the pipe delivered a record of the partition last
 	pipedTo int64     // greatest position of the epoch that the pipe has delivered

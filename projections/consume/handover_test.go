@@ -66,7 +66,7 @@ func (h *handoverTest) fold(want ...int64) {
 
 func TestP2_HandedEventsFollowWhatWasReached(t *testing.T) {
 	h := newHandoverTest(t)
-	h.offer(1, false) // nothing was reached yet
+	h.offer(1, false) // before the first commit
 	h.pipe(1, false)
 	h.offer(3, true)
 	h.offer(5, true)

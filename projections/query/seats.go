@@ -12,7 +12,7 @@ import (
 // as it holds a connection. The seats are never more than the connections: a read that has
 // its seats has a connection.
 //
-// A read waits for the seats of its own reader first: while it does, it holds nothing that
+// A read waits for the seats of its own reader first: while it does, it holds no seat that
 // another reader needs.
 type Seats struct {
 	own     int   // of one reader
@@ -30,14 +30,14 @@ type Seats struct {
 // installation itself, the others for loads behind entitlement checks.
 const ReservedSeats = 3
 
-// kind is what a read competes with.
+// kind is the class of reads that a read competes with.
 type kind int8
 
 const (
 	ordinary kind = iota
 	heavy         // folds or scans a part of the log: needs a processor rather than a connection
 	system        // describes the installation; few rows, for operators
-	check         // loads what an entitlement check is answered from
+	check         // loads the data that an entitlement check is answered from
 )
 
 // reader is a tenant, or all operators.
@@ -77,7 +77,7 @@ func (s *Seats) InUse() int {
 	return len(s.readers) + len(s.heavy) + len(s.tenants) + len(s.lists) + len(s.system) + len(s.checks)
 }
 
-// acquire takes every seat that a read needs, or none. It waits until the context ends.
+// acquire takes every seat that a read needs, or fails without one. It waits until the context ends.
 func (s *Seats) acquire(ctx context.Context, v Viewer, k kind) (leave func(), err error) {
 	switch {
 	case s == nil:
@@ -131,7 +131,7 @@ type seats chan struct{}
 
 func newSeats(n int) seats { return make(seats, max(1, n)) }
 
-// acquireAll takes one seat of each bound, in their order, or none.
+// acquireAll takes one seat of each bound, in their order, or fails without one.
 func acquireAll(ctx context.Context, bounds ...seats) (leave func(), err error) {
 	leave = func() {
 		for _, b := range bounds {

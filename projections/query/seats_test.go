@@ -121,7 +121,7 @@ func TestSeatsServeAllWhoWait(t *testing.T) {
 	noneTaken(t, s)
 }
 
-// A tenant whose reads wait for its own seats holds none that other tenants need.
+// A tenant whose reads wait for its own seats holds no seat that other tenants need.
 func TestP9_ReadsThatWaitForTheirTenantHoldNothing(t *testing.T) {
 	s := NewSeats(8, ReservedSeats)
 	a, b := Viewer{TenantID: uuid.New()}, Viewer{TenantID: uuid.New()}

@@ -31,7 +31,7 @@ func (g groupings) keys(feature string, at time.Time) []string {
 	return nil
 }
 
-// load reads the data that the events of a batch are grouped by. Usage of features without keys needs none of it.
+// load reads the data that the events of a batch are grouped by. Usage of features without keys does not need it.
 func load(ctx context.Context, tx pgx.Tx, generation int, batch []events.Envelope) (*State, error) {
 	s := &State{recorded: make(map[events.Position]recordedUsage), values: make(map[valueKey]*groupValues), hours: make(map[hourKey]*hourSum)}
 	var err error

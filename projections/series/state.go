@@ -134,7 +134,7 @@ func (k *groupValues) admit(value string) bool {
 }
 
 // valueOf returns the text of a member of the metadata: a string as it is, a number or a boolean as its
-// JSON. ok is false if there is none, or null. Objects, arrays, long texts and those with control characters are
+// JSON. ok is false if the member is missing or null. Objects, arrays, long texts and those with control characters are
 // "other".
 func valueOf(raw json.RawMessage) (value string, ok bool) {
 	if len(raw) == 0 || string(raw) == "null" {

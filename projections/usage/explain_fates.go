@@ -14,7 +14,7 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// usageFate is what became of a recorded event: its refusals by the validator, its first verdict and its
+// usageFate holds the outcome of a recorded event: its refusals by the validator, its first verdict and its
 // re-aggregated ones.
 type usageFate struct {
 	raw      int64
@@ -60,7 +60,7 @@ func (s *leftOutSearch) check(ctx context.Context, tx pgx.Tx, raws []int64, refu
 	return nil
 }
 
-// lastRefusal returns the last known refusal of an event; false if there is none, or a verdict of the figure
+// lastRefusal returns the last known refusal of an event; false without one, or if a verdict of the figure
 // counts the event.
 func (s *leftOutSearch) lastRefusal(f *usageFate) (last LeftOutUsage, out bool) {
 	at := func(number int64) events.Position {

@@ -194,7 +194,7 @@ func (c *BenchServeCmd) Run(a *app) error {
 	return c.ServeCmd.Run(a)
 }
 
-// BenchEmptyCmd is an HTTP server that does nothing, for bench to compare with.
+// BenchEmptyCmd is an HTTP server that answers without work, for bench to compare with.
 type BenchEmptyCmd struct{}
 
 // Run serves until the signal.

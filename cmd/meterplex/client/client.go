@@ -58,7 +58,7 @@ type Request struct {
 	Path   string // below /api/v1, segments escaped by [Path]
 	Query  url.Values
 	Header http.Header
-	Body   []byte // JSON, nil for none
+	Body   []byte // JSON, nil without a body
 }
 
 // Path escapes and joins path segments.

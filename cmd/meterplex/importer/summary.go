@@ -37,7 +37,7 @@ type Summary struct {
 	place string
 }
 
-// Last returns the last position of the import's events, "" if none is recorded.
+// Last returns the last position of the import's events, "" before the first one.
 func (s *Summary) Last() string { return s.place }
 
 // FeatureSummary sums the accepted and duplicate events of one feature.

@@ -132,7 +132,7 @@ type admin struct {
 	stop func() error
 }
 
-// serveAdmin starts the admin server. It runs before and after everything else, so that
+// serveAdmin starts the admin server. It runs before and after all other parts, so that
 // operators can see how an instance starts and ends.
 func (n *Node) serveAdmin() (admin, error) {
 	if n.cfg.AdminAddr == "" {

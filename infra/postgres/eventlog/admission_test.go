@@ -247,7 +247,7 @@ func TestTheExpectedWaitFollowsTheMeasuredRate(t *testing.T) {
 	q.since.Store(hour)
 	q.end(0, true)
 	if q.perRow.Load() != int64(time.Millisecond) {
-		t.Error("a slow group that is small or failed tells what a row takes")
+		t.Error("a slow group that is small or failed changes the estimate of a row")
 	}
 	q.since.Store(hour)
 	q.end(maxGroupRows, true)

@@ -1,5 +1,5 @@
 // Package eventlog is the event log in PostgreSQL: it appends events, each once, and reads them. It
-// decides nothing about an event; commands and projections do.
+// makes no decision about an event; commands and projections do.
 package eventlog
 
 import (
@@ -44,7 +44,7 @@ type Config struct {
 	Tail *Tail
 	// Inline, if set, folds events in the transaction that appends them.
 	Inline Inline
-	// Histories decides quota requests. Without it the log accepts none.
+	// Histories decides quota requests. Without it the log accepts no such request.
 	Histories Histories
 	// OnHanded is called instead of OnAppend if consumers of this process hold all events of the
 	// commit.

@@ -72,7 +72,7 @@ func (n *numbering) next(tenant uuid.UUID) []*unnumbered {
 	return taken
 }
 
-// work numbers the new origins of a tenant until none waits.
+// work numbers the new origins of a tenant until its queue is empty.
 func (n *numbering) work(tenant uuid.UUID) {
 	for {
 		n.turns <- struct{}{}

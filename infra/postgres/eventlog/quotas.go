@@ -87,7 +87,7 @@ func (a *quotaRequests) readingAccounts() *lockedRead {
 	}}
 }
 
-// complete reads what a decision needs beyond the first round trip: usually nothing.
+// complete reads the accounts that the first round trip did not: usually no query is needed.
 func (a *quotaRequests) complete(ctx context.Context, conn Session, hs heads) error {
 	if a == nil {
 		return nil

@@ -59,7 +59,7 @@ func requestFor(tenant uuid.UUID, eventID string, amount int) commands.Submitted
 type modelLog struct {
 	limits map[uuid.UUID]int64
 	used   map[uuid.UUID]int64
-	known  map[string]string // by key: what was sent
+	known  map[string]string // by key: the sent amount
 }
 
 // submit returns the outcomes of a submission: "granted at SUM", "denied", and so on.
@@ -136,7 +136,7 @@ func outcomeOf(s *commands.Submitted, p *commands.Placement) string {
 }
 
 // Random groups of recorded usage and of quota requests, alone and together, with repetitions and conflicts in one group and across groups,
-// have the outcomes that deciding one submission after another has: first fit, all or none, and a denied quota request is not the first
+// have the outcomes that deciding one submission after another has: first fit, all or no grants, and a denied quota request is not the first
 // with its key.
 func TestP7_GroupsDecideLikeOneAfterAnother(t *testing.T) {
 	g := &grants{limits: map[uuid.UUID]int64{}}

@@ -111,7 +111,7 @@ type duePage struct {
 const dueAtOnce = 200
 
 // decideWithRoom decides quota requests of a tenant. Before one is refused for the amount that reservations hold, those whose time is
-// over are ended, the first ones to end first, until there is room or none is left.
+// over are ended, the first ones to end first, until there is room or the list is empty.
 func (d *deciding) decideWithRoom(ctx context.Context, conn Session, h domain.History, requests []domain.LedgerRequest, fresh []int) ([]domain.Decision, int, *domain.Error, error) {
 	for {
 		granted, refused, refusal := d.quotas.ledger.Decide(h, requests)

@@ -40,7 +40,7 @@ func (w *writer) lingering() (ends <-chan time.Time, stop func() bool) {
 
 // next returns another submission for a group that has rows already, or nil if the
 // group is complete. With an empty queue, the shared writer first yields to goroutines
-// that are about to submit. Without any, that costs nothing.
+// that are about to submit. Without any, that takes no time.
 func (w *writer) next(rows int, patience <-chan time.Time) *submission {
 	if w.shared && len(w.queue) == 0 {
 		runtime.Gosched()
