@@ -10,7 +10,7 @@ import (
 )
 
 // TestLocksAreTakenInOrder: a statement that locks rows must have an ORDER BY, or two of
-// them can deadlock. A statement that selects one row by its whole key needs none.
+// them can deadlock. A statement that selects one row by its whole key needs no order.
 func TestLocksAreTakenInOrder(t *testing.T) {
 	oneRow := []string{
 		"WHERE projection = $1 AND flip = 1",

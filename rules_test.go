@@ -49,7 +49,7 @@ var layers = map[string]layer{
 	"cmd/scaling": {}, // no part of the service
 	"infra":       {ours: []string{"commands", "domain", "events", "projections", "migrations", "infra"}, anyOther: true},
 
-	// The server, then the log in it, then what is recorded in the log. A new epoch of the log revokes
+	// The server, then the log in it, then the rows recorded in the log. A new epoch of the log revokes
 	// the relay's leases, so that the cursors are below the log, and the relay is above it.
 	"infra/postgres":          {ours: []string{"migrations"}, anyOther: true},
 	"infra/postgres/eventlog": {ours: []string{"commands", "domain", "events", "infra/postgres", "infra/relay/cursors"}, anyOther: true},
@@ -61,7 +61,7 @@ var layers = map[string]layer{
 	"http": {ours: []string{"commands", "projections", "domain", "events"}, others: []string{"github.com/google/uuid",
 		"github.com/go-chi/chi", "github.com/danielgtaylor/huma", "github.com/prometheus/client_golang"}},
 
-	// What a request passes before its handler knows no handler and no read model.
+	// The steps before a handler know no handler and no read model.
 	"http/problem":   {ours: []string{"commands", "domain", "domain/codes"}},
 	"http/auth":      {ours: []string{"http/problem", "commands", "domain", "events"}, others: []string{"github.com/google/uuid"}},
 	"http/admission": {others: []string{"github.com/google/uuid"}},

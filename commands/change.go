@@ -30,7 +30,7 @@ func change[T Answers, R any](in transaction[T], req Request, decide func(T) (R,
 	return result, err
 }
 
-// repeat decodes the first answer under a key. It reports false if there is none, and
+// repeat decodes the first answer under a key. It reports false without one, and
 // refuses an answer to another request, and one that is no longer kept.
 func repeat[R any](tx Answers, key string, sent *Idempotency, result *R) (repeated bool, err error) {
 	if sent.Key == "" {

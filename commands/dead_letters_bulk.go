@@ -21,8 +21,8 @@ const (
 	maxSample = 20
 )
 
-// BulkAsk is a request to retry or discard the dead letters that match a filter.
-type BulkAsk struct {
+// BulkRequest is a request to retry or discard the dead letters that match a filter.
+type BulkRequest struct {
 	Action string // events.BulkRetry or events.BulkDiscard
 	Filter events.DeadLetterFilter
 	Reason string
@@ -53,16 +53,16 @@ type BulkResult struct {
 // partition. If the call is interrupted, the events appended so far stay. Repeating
 // the call, with the same Idempotency-Key or another, requests no dead letter twice.
 // find may lag behind the log. If there are more than MaxBulk, it returns one more.
-func (d *DeadLetters) Bulk(ctx context.Context, req Request, ask BulkAsk, find func(context.Context) ([]DeadLetterRef, error)) (BulkResult, error) {
-	if refusal := checkBulk(&ask); refusal != nil {
+func (d *DeadLetters) Bulk(ctx context.Context, req Request, wanted BulkRequest, find func(context.Context) ([]DeadLetterRef, error)) (BulkResult, error) {
+	if refusal := checkBulk(&wanted); refusal != nil {
 		return BulkResult{}, refusal
 	}
 	refs, err := find(ctx)
 	if err != nil {
 		return BulkResult{}, err
 	}
-	b := &bulk{DeadLetters: d, req: req, ask: ask, result: BulkResult{Matched: len(refs)}}
-	if ask.DryRun {
+	b := &bulk{DeadLetters: d, req: req, wanted: wanted, result: BulkResult{Matched: len(refs)}}
+	if wanted.DryRun {
 		if refusal := tooMany(refs); refusal != nil {
 			return BulkResult{}, refusal
 		}
@@ -88,14 +88,14 @@ func halfDone(err error) error {
 	return err
 }
 
-func checkBulk(ask *BulkAsk) *domain.Error {
+func checkBulk(wanted *BulkRequest) *domain.Error {
 	switch {
-	case ask.Action != events.BulkRetry && ask.Action != events.BulkDiscard:
+	case wanted.Action != events.BulkRetry && wanted.Action != events.BulkDiscard:
 		return refuse("action_invalid", "/action", "action must be one of %s, %s", events.BulkRetry, events.BulkDiscard)
-	case ask.Filter.Empty():
+	case wanted.Filter.Empty():
 		return refuse("filter_empty", "/filter", "the filter is empty and would match every dead letter; set at least one member")
-	case ask.Reason != "" || ask.Action == events.BulkDiscard && !ask.DryRun:
-		return reasonFault(ask.Reason)
+	case wanted.Reason != "" || wanted.Action == events.BulkDiscard && !wanted.DryRun:
+		return reasonFault(wanted.Reason)
 	}
 	return nil
 }
@@ -111,7 +111,7 @@ func tooMany(refs []DeadLetterRef) *domain.Error {
 type bulk struct {
 	*DeadLetters
 	req    Request
-	ask    BulkAsk
+	wanted BulkRequest
 	result BulkResult
 }
 
@@ -134,7 +134,7 @@ func (b *bulk) begin(ctx context.Context, refs []DeadLetterRef) (answered bool, 
 		}
 		b.result.BulkID = b.NewID()
 		if _, err := appendEvent(tx, &Request{By: b.req.By}, b.result.BulkID, b.now(), events.Platform, events.BulkRequested,
-			events.Bulk{Action: b.ask.Action, Filter: b.ask.Filter, Reason: b.ask.Reason, Matched: b.result.Matched}); err != nil {
+			events.Bulk{Action: b.wanted.Action, Filter: b.wanted.Filter, Reason: b.wanted.Reason, Matched: b.result.Matched}); err != nil {
 			return err
 		}
 		return save(tx, b.begun(), &b.req.Idempotency, b.result)
@@ -206,7 +206,7 @@ func (b *bulk) decidePartition(ctx context.Context, refs []DeadLetterRef) (done 
 				continue
 			}
 			done = append(done, id)
-			if b.ask.DryRun || b.asked(l) {
+			if b.wanted.DryRun || b.requested(l) {
 				continue
 			}
 			p, err := b.make(l)
@@ -221,8 +221,8 @@ func (b *bulk) decidePartition(ctx context.Context, refs []DeadLetterRef) (done 
 	return done, refused, err
 }
 
-// asked reports whether the bulk requested the dead letter before an interruption.
-func (b *bulk) asked(l *domain.DeadLetter) bool {
+// requested reports whether the bulk requested the dead letter before an interruption.
+func (b *bulk) requested(l *domain.DeadLetter) bool {
 	return b.result.BulkID != uuid.Nil && slices.Contains(l.AskedBy, b.result.BulkID)
 }
 
@@ -231,9 +231,9 @@ func (b *bulk) judge(l *domain.DeadLetter) *domain.Error {
 	switch {
 	case l == nil:
 		return noDeadLetter()
-	case b.asked(l):
+	case b.requested(l):
 		return nil
-	case b.ask.Action == events.BulkDiscard:
+	case b.wanted.Action == events.BulkDiscard:
 		return l.Discardable()
 	case l.Waiting && l.Status == events.StatusFailed:
 		return refuse("retry_requested", "", "a bulk asked for a retry before, which is still to be executed")
@@ -242,9 +242,9 @@ func (b *bulk) judge(l *domain.DeadLetter) *domain.Error {
 }
 
 func (b *bulk) make(l *domain.DeadLetter) (events.Pending, error) {
-	if b.ask.Action == events.BulkDiscard {
-		return b.discard(&b.req, l, b.result.BulkID, b.ask.Reason)
+	if b.wanted.Action == events.BulkDiscard {
+		return b.discard(&b.req, l, b.result.BulkID, b.wanted.Reason)
 	}
 	return b.request(&b.req, l, b.result.BulkID, events.RetryRequested, events.KeyRequested(l.ID, l.Requests+1),
-		events.Retry{DeadLetterID: l.ID, Attempt: l.Attempts + 1, Reason: b.ask.Reason})
+		events.Retry{DeadLetterID: l.ID, Attempt: l.Attempts + 1, Reason: b.wanted.Reason})
 }

@@ -26,20 +26,20 @@ var everyValidation = events.DeadLetterFilter{Stage: events.StageValidation}
 func TestBadBulksAreRefused(t *testing.T) {
 	many := func(context.Context) ([]DeadLetterRef, error) { return make([]DeadLetterRef, MaxBulk+1), nil }
 	for name, c := range map[string]struct {
-		ask           BulkAsk
+		wanted        BulkRequest
 		find          func(context.Context) ([]DeadLetterRef, error)
 		code, pointer string
 	}{
-		"action":            {BulkAsk{Action: "close", Filter: everyValidation}, nil, "action_invalid", "/action"},
-		"filter":            {BulkAsk{Action: events.BulkRetry}, nil, "filter_empty", "/filter"},
-		"discard, why":      {BulkAsk{Action: events.BulkDiscard, Filter: everyValidation}, nil, "reason_invalid", "/reason"},
-		"bad reason":        {BulkAsk{Action: events.BulkRetry, Filter: everyValidation, Reason: "\n"}, nil, "reason_invalid", "/reason"},
-		"too many":          {BulkAsk{Action: events.BulkRetry, Filter: everyValidation}, many, "bulk_too_large", "/filter"},
-		"too many for once": {BulkAsk{Action: events.BulkRetry, Filter: everyValidation, DryRun: true}, many, "bulk_too_large", "/filter"},
+		"action":            {BulkRequest{Action: "close", Filter: everyValidation}, nil, "action_invalid", "/action"},
+		"filter":            {BulkRequest{Action: events.BulkRetry}, nil, "filter_empty", "/filter"},
+		"discard, why":      {BulkRequest{Action: events.BulkDiscard, Filter: everyValidation}, nil, "reason_invalid", "/reason"},
+		"bad reason":        {BulkRequest{Action: events.BulkRetry, Filter: everyValidation, Reason: "\n"}, nil, "reason_invalid", "/reason"},
+		"too many":          {BulkRequest{Action: events.BulkRetry, Filter: everyValidation}, many, "bulk_too_large", "/filter"},
+		"too many for once": {BulkRequest{Action: events.BulkRetry, Filter: everyValidation, DryRun: true}, many, "bulk_too_large", "/filter"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, tx := newLetters()
-			_, err := d.Bulk(t.Context(), keyed(1), c.ask, c.find)
+			_, err := d.Bulk(t.Context(), keyed(1), c.wanted, c.find)
 			refusedWith(t, err, c.code, c.pointer)
 			if tx.succeeded(t, nil, 0); len(tx.answers) > 0 {
 				t.Errorf("answers %v", tx.answers)
@@ -62,11 +62,11 @@ func TestABulkDecidesOnEachDeadLetter(t *testing.T) {
 	for action, subject := range map[string]events.Subject{events.BulkRetry: events.RetryRequested, events.BulkDiscard: events.DeadLetterClosed} {
 		d, tx := newLetters(mixed()...)
 		tx.again = true
-		ask := BulkAsk{Action: action, Filter: everyValidation, Reason: "why", DryRun: true}
-		dry, err := d.Bulk(t.Context(), Request{By: operator}, ask, tx.found)
+		wanted := BulkRequest{Action: action, Filter: everyValidation, Reason: "why", DryRun: true}
+		dry, err := d.Bulk(t.Context(), Request{By: operator}, wanted, tx.found)
 		tx.succeeded(t, err, 0)
-		ask.DryRun = false
-		done, err := d.Bulk(t.Context(), keyed(1), ask, tx.found)
+		wanted.DryRun = false
+		done, err := d.Bulk(t.Context(), keyed(1), wanted, tx.found)
 		tx.succeeded(t, err, 4)
 		if dry.BulkID != uuid.Nil || done.BulkID == uuid.Nil || done.Matched != 6 || done.Done != 3 || len(done.Sample) != 3 ||
 			len(done.Refused) != 2 || done.Refused[0].Count != 2 || done.Refused[1].Count != 1 {
@@ -102,21 +102,21 @@ func TestABulkDecidesOnEachDeadLetter(t *testing.T) {
 
 func TestABulkIsRepeated(t *testing.T) {
 	d, tx := newLetters(mixed()...)
-	ask := BulkAsk{Action: events.BulkRetry, Filter: everyValidation}
-	first, err := d.Bulk(t.Context(), keyed(1), ask, tx.found)
+	wanted := BulkRequest{Action: events.BulkRetry, Filter: everyValidation}
+	first, err := d.Bulk(t.Context(), keyed(1), wanted, tx.found)
 	tx.succeeded(t, err, 4)
 	tx.letters[uuid.UUID{7}] = letter(7) // it failed since then
-	again, err := d.Bulk(t.Context(), keyed(1), ask, tx.found)
+	again, err := d.Bulk(t.Context(), keyed(1), wanted, tx.found)
 	if tx.succeeded(t, err, 4); !reflect.DeepEqual(again, first) {
 		t.Errorf("the repetition is answered %+v, the first request %+v", again, first)
 	}
-	_, err = d.Bulk(t.Context(), keyed(2), ask, tx.found)
+	_, err = d.Bulk(t.Context(), keyed(2), wanted, tx.found)
 	refusedWith(t, err, "idempotency_key_reused", "")
 	tx.succeeded(t, nil, 4)
-	// Another bulk requests only what no bulk waits for.
+	// Another bulk requests only letters that no bulk waits for.
 	other := keyed(2)
 	other.Idempotency.Key = "another"
-	next, err := d.Bulk(t.Context(), other, ask, tx.found)
+	next, err := d.Bulk(t.Context(), other, wanted, tx.found)
 	if tx.succeeded(t, err, 6); next.Done != 1 || next.Sample[0] != (uuid.UUID{7}) || next.BulkID == first.BulkID {
 		t.Errorf("another bulk: %+v", next)
 	}
@@ -129,16 +129,16 @@ func TestAnInterruptedBulkGoesOn(t *testing.T) {
 		list = append(list, letter(1, func(l *domain.DeadLetter) { l.ID[1], l.ID[2] = byte(n>>8), byte(n) }))
 	}
 	d, tx := newLetters(list...)
-	ask := BulkAsk{Action: events.BulkRetry, Filter: everyValidation}
+	wanted := BulkRequest{Action: events.BulkRetry, Filter: everyValidation}
 	tx.fail = 3 // after the request and one part
-	_, err := d.Bulk(t.Context(), keyed(1), ask, tx.found)
+	_, err := d.Bulk(t.Context(), keyed(1), wanted, tx.found)
 	if full := (*Overloaded)(nil); !errors.Is(err, ErrUnavailable) || errors.As(err, &full) {
 		t.Errorf("the interruption is answered %v", err)
 	}
 	tx.succeeded(t, nil, 1+bulkPart)
-	_, err = d.Bulk(t.Context(), keyed(2), ask, tx.found)
+	_, err = d.Bulk(t.Context(), keyed(2), wanted, tx.found)
 	refusedWith(t, err, "idempotency_key_reused", "")
-	done, err := d.Bulk(t.Context(), keyed(1), ask, tx.found)
+	done, err := d.Bulk(t.Context(), keyed(1), wanted, tx.found)
 	tx.succeeded(t, err, 1+len(list))
 	if done.Done != len(list) || done.BulkID != tx.appended[0].EventID || len(done.Sample) != maxSample || len(done.Refused) > 0 {
 		t.Errorf("%+v", done)

@@ -32,14 +32,14 @@ func (d *DeadLetters) RequestRetry(ctx context.Context, req Request, id, tenant 
 // DeadLetterRetried, which names the new event, or the refusal. The result holds an error
 // for each request that alone cannot be executed, and nil for the others.
 func (d *DeadLetters) ExecuteRetries(tx DeadLetterTx, requests []events.Envelope) ([]error, error) {
-	asks, faults := make([]events.Retry, len(requests)), make([]error, len(requests))
+	retries, faults := make([]events.Retry, len(requests)), make([]error, len(requests))
 	var ids []uuid.UUID
 	for i := range requests {
-		if err := json.Unmarshal(requests[i].Payload, &asks[i]); err != nil {
+		if err := json.Unmarshal(requests[i].Payload, &retries[i]); err != nil {
 			faults[i] = fmt.Errorf("decoding a retry request: %w", err)
 			continue
 		}
-		ids = append(ids, asks[i].DeadLetterID)
+		ids = append(ids, retries[i].DeadLetterID)
 	}
 	letters, err := tx.DeadLetters(ids)
 	if err != nil {
@@ -55,7 +55,7 @@ func (d *DeadLetters) ExecuteRetries(tx DeadLetterTx, requests []events.Envelope
 			continue
 		}
 		var o retryOutcome
-		if o, faults[i] = d.execute(&requests[i], asks[i], letters[asks[i].DeadLetterID], sources); faults[i] == nil {
+		if o, faults[i] = d.execute(&requests[i], retries[i], letters[retries[i].DeadLetterID], sources); faults[i] == nil {
 			outcomes = append(outcomes, o)
 		}
 	}
@@ -112,18 +112,18 @@ func sourcesOf(letters map[uuid.UUID]*domain.DeadLetter) []int64 {
 
 // execute makes the event of one retry, or its refusal. After a retry the letter is
 // RETRYING for the later requests of the same transaction.
-func (d *DeadLetters) execute(request *events.Envelope, ask events.Retry, l *domain.DeadLetter, sources map[int64]events.Envelope) (retryOutcome, error) {
+func (d *DeadLetters) execute(request *events.Envelope, retry events.Retry, l *domain.DeadLetter, sources map[int64]events.Envelope) (retryOutcome, error) {
 	o := retryOutcome{request: request}
 	refusal := noDeadLetter()
 	switch {
 	case l == nil:
-	case ask.Attempt != 0 && ask.Attempt <= l.Attempts:
-		refusal = refuse("dead_letter_not_retryable", "", "retry %d was made for another request", ask.Attempt)
+	case retry.Attempt != 0 && retry.Attempt <= l.Attempts:
+		refusal = refuse("dead_letter_not_retryable", "", "retry %d was made for another request", retry.Attempt)
 	default:
 		refusal = l.Retryable()
 	}
 	if refusal != nil {
-		o.refused = &events.Refused{DeadLetterID: ask.DeadLetterID, Code: refusal.Code, Reason: refusal.Message}
+		o.refused = &events.Refused{DeadLetterID: retry.DeadLetterID, Code: refusal.Code, Reason: refusal.Message}
 		return o, nil
 	}
 	attempt := l.Attempts + 1

@@ -19,7 +19,7 @@ type letterTx struct {
 	letters  map[uuid.UUID]domain.DeadLetter
 	sources  map[int64]events.Envelope
 	executed int64
-	fail     int // the change that fails, counted from 1; 0: none
+	fail     int // the change that fails, counted from 1; 0: no change fails
 }
 
 func (tx *letterTx) DeadLetters(ids []uuid.UUID) (map[uuid.UUID]*domain.DeadLetter, error) {
@@ -146,14 +146,14 @@ func TestADeadLetterIsDiscardedOnce(t *testing.T) {
 	}
 }
 
-// asked is a recorded request for a retry.
-func asked(n byte, ask string) events.Envelope {
+// requestedRetry is a recorded request for a retry.
+func requestedRetry(n byte, ask string) events.Envelope {
 	return events.Envelope{EventID: uuid.UUID{100 + n}, TenantID: activeTenant, CorrelationID: uuid.UUID{200 + n}, Residency: "eu-central-1", Payload: json.RawMessage(ask)}
 }
 
-func askFor(n byte) string { return `{"deadLetterId":"` + (uuid.UUID{n}).String() + `"}` }
+func retryOf(n byte) string { return `{"deadLetterId":"` + (uuid.UUID{n}).String() + `"}` }
 
-// router is what the events of the router must have.
+// router is the actor that events of the router must have.
 func router(request events.Envelope, subject events.Subject, key string, counts events.Counts) caused {
 	return caused{subject: subject, tenant: activeTenant, residency: "eu-central-1", key: key, cause: request.EventID, counts: counts,
 		actor: events.Actor{Type: "service", ID: events.GroupCommands}, correlation: request.CorrelationID}
@@ -182,7 +182,7 @@ func TestARetryRepeatsTheFailedEvent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d, tx := newLetters(c.letter)
 			tx.sources[8] = events.Envelope{Subject: events.UsageValidated, DedupeKey: events.KeyValidated(7), Payload: whole}
-			request := asked(1, askFor(1))
+			request := requestedRetry(1, retryOf(1))
 			faults, err := d.ExecuteRetries(tx, []events.Envelope{request})
 			done := tx.succeeded(t, err, 2)
 			if faults[0] != nil {
@@ -211,8 +211,8 @@ func TestRetriesOfOneBatch(t *testing.T) {
 	lost := letter(2, func(l *domain.DeadLetter) { l.RawPosition = 99 })
 	d, tx := newLetters(letter(1), lost, letter(3, func(l *domain.DeadLetter) { l.Attempts = 1 }))
 	requests := []events.Envelope{
-		asked(0, askFor(9)), asked(1, `{`), asked(2, askFor(2)), asked(3, askFor(1)), asked(4, askFor(1)),
-		asked(5, strings.Replace(askFor(3), "}", `,"attempt":1}`, 1)), asked(6, strings.Replace(askFor(3), "}", `,"attempt":2}`, 1)),
+		requestedRetry(0, retryOf(9)), requestedRetry(1, `{`), requestedRetry(2, retryOf(2)), requestedRetry(3, retryOf(1)), requestedRetry(4, retryOf(1)),
+		requestedRetry(5, strings.Replace(retryOf(3), "}", `,"attempt":1}`, 1)), requestedRetry(6, strings.Replace(retryOf(3), "}", `,"attempt":2}`, 1)),
 	}
 	faults, err := d.ExecuteRetries(tx, requests)
 	if err != nil {

@@ -43,7 +43,7 @@ func (x *Expiry) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		err := x.look(ctx)
+		err := x.endDue(ctx)
 		if err != nil && !failing && ctx.Err() == nil {
 			x.Logger.WarnContext(ctx, "cannot end reservations whose time is over; will retry", "error", err)
 		}
@@ -51,8 +51,8 @@ func (x *Expiry) Run(ctx context.Context) error {
 	}
 }
 
-// look ends all reservations that are due now, in rounds. Tenants whose reservations cannot be ended are left to the next look.
-func (x *Expiry) look(ctx context.Context) (failed error) {
+// endDue ends all reservations that are due now, in rounds. Tenants whose reservations cannot be ended wait for the next poll.
+func (x *Expiry) endDue(ctx context.Context) (failed error) {
 	var stuck []uuid.UUID
 	for more := true; more && ctx.Err() == nil; {
 		var err error

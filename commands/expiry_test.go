@@ -43,7 +43,7 @@ func (d *dueTable) Submit(_ context.Context, tenant uuid.UUID, batch []Submitted
 	for i := range batch {
 		places[i].Status = Appended
 		d.due = slices.DeleteFunc(d.due, func(r DueReservation) bool {
-			return r.TenantID == tenant && r.ReservationID == batch[i].Ask.ReservationID
+			return r.TenantID == tenant && r.ReservationID == batch[i].Quota.ReservationID
 		})
 	}
 	return places, nil
@@ -66,7 +66,7 @@ func TestP9_AStuckTenantDelaysNoOtherExpiry(t *testing.T) {
 		table.due = append(table.due, DueReservation{TenantID: other, ReservationID: fmt.Sprint(i)})
 	}
 	x := &Expiry{Quotas: &Quotas{Log: table, Reservations: table, Now: clock, NewID: newID}, Logger: slog.New(slog.DiscardHandler)}
-	if err := x.look(t.Context()); err == nil {
+	if err := x.endDue(t.Context()); err == nil {
 		t.Error("no error about the stuck tenant")
 	}
 	if n := len(table.due); n != 2*expiryBatch+1 || table.due[n-1].TenantID != stuck {
@@ -83,7 +83,7 @@ func TestP9_ManyDueReservationsDelayNoOtherExpiry(t *testing.T) {
 	}
 	table.due = append(table.due, DueReservation{TenantID: other, ReservationID: "its only one"})
 	x := &Expiry{Quotas: &Quotas{Log: table, Reservations: table, Now: clock, NewID: newID}, Logger: slog.New(slog.DiscardHandler)}
-	if err := x.look(t.Context()); err != nil {
+	if err := x.endDue(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if want := []uuid.UUID{many, other, many, many}; !slices.Equal(table.turns, want) || len(table.due) > 0 {

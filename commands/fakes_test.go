@@ -150,7 +150,7 @@ func (m *memory) succeeded(t *testing.T, err error, n int) events.Pending {
 	return m.appended[n-1]
 }
 
-// caused is what an event of a change must have.
+// caused holds the fields that an event of a change must have.
 type caused struct {
 	subject     events.Subject
 	tenant      uuid.UUID

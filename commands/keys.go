@@ -78,7 +78,7 @@ func OperatorScopes() []string { return []string{ScopeAdmin, ScopeBilling, Scope
 // Keyring finds keys.
 type Keyring interface {
 	// Find returns the key with the secret's SHA-256, and its tenant (nil for
-	// operator keys); nil, nil if there is none. The result is at most a second old;
+	// operator keys); nil, nil if the key is unknown. The result is at most a second old;
 	// if that cannot be confirmed, Find returns ErrUnavailable.
 	Find(ctx context.Context, secretHash [32]byte) (*domain.APIKey, *domain.Tenant, error)
 }
@@ -116,7 +116,7 @@ func (c *Catalogue) CreateKey(ctx context.Context, req Request, tenant uuid.UUID
 	})
 }
 
-// issue runs decide to make a key. A repetition has no secret, because none is stored.
+// issue runs decide to make a key. A repetition has no secret, because the service does not store it.
 func (c *Catalogue) issue(ctx context.Context, req Request, tenant uuid.UUID, decide func(KeyTx) (CreatedKey, error)) (CreatedKey, error) {
 	k, err := change(c.changeOfKey(ctx, tenant), req, decide)
 	k.Repeated = err == nil && k.Secret == ""

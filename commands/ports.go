@@ -27,7 +27,7 @@ type Overloaded struct {
 }
 
 func (o *Overloaded) Error() string {
-	return "more waits than is done in reasonable time; nothing of this was begun"
+	return "overloaded: the append queue is full; the request was not started"
 }
 
 // Unwrap makes it an ErrUnavailable: the caller may send the same request again.

@@ -16,7 +16,7 @@ import (
 	"github.com/meterplex/meterplex/events/codec"
 )
 
-// QuotaLog appends asks, and reads their events.
+// QuotaLog appends quota requests, and reads their events.
 type QuotaLog interface {
 	UsageLog
 	// Read returns the events of a partition after one position up to and including another, at most limit.
@@ -50,7 +50,7 @@ type Consumed struct {
 // Admit refuses a request before it is read, if Consume would refuse it.
 func (c *Quotas) Admit(by Caller) error { return c.Log.Admit(by.TenantID) }
 
-// Consume records all consumptions of a tenant, or none. Refusals are those of domain.Ledger, and payload_conflict; their
+// Consume records all consumptions of a tenant, or refuses all. Refusals are those of domain.Ledger, and payload_conflict; their
 // pointer is at(i) for the consumption at fault. After ErrUnavailable the outcome is unknown: the same
 // request again gets the outcome. known is how many were recorded before.
 func (c *Quotas) Consume(ctx context.Context, by Caller, list []domain.Consumption, at func(i int) string) (answers []Consumed, known int, err error) {
@@ -60,7 +60,7 @@ func (c *Quotas) Consume(ctx context.Context, by Caller, list []domain.Consumpti
 	for i := range list {
 		c.submit(&submitted[i], &by, &list[i], now)
 	}
-	recorded, err := c.ask(ctx, by.TenantID, submitted, at)
+	recorded, err := c.request(ctx, by.TenantID, submitted, at)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -76,7 +76,7 @@ func (c *Quotas) Consume(ctx context.Context, by Caller, list []domain.Consumpti
 	return answers, known, nil
 }
 
-// granted is the event of a granted ask.
+// granted is the event of a granted quota request.
 type granted struct {
 	payload json.RawMessage
 	subject events.Subject
@@ -84,9 +84,9 @@ type granted struct {
 	known   bool // it was recorded before
 }
 
-// ask submits asks that are granted together, and returns their events.
-func (c *Quotas) ask(ctx context.Context, tenant uuid.UUID, submitted []Submitted, at func(i int) string) ([]granted, error) {
-	submitted[0].Ask.Together = len(submitted)
+// request submits quota requests that are granted together, and returns their events.
+func (c *Quotas) request(ctx context.Context, tenant uuid.UUID, submitted []Submitted, at func(i int) string) ([]granted, error) {
+	submitted[0].Quota.Together = len(submitted)
 	places, err := c.Log.Submit(ctx, tenant, submitted)
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func (c *Quotas) ask(ctx context.Context, tenant uuid.UUID, submitted []Submitte
 	return list, nil
 }
 
-// first reads the event that was recorded under the key of an ask: one of its subject, or another end of its reservation.
+// first reads the event that was recorded under the key of a quota request: one of its subject, or another end of its reservation.
 func (c *Quotas) first(ctx context.Context, tenant uuid.UUID, s *Submitted, at events.Position) (granted, error) {
 	e, err := c.event(ctx, tenant, at)
 	if err != nil {
@@ -127,7 +127,7 @@ func (c *Quotas) first(ctx context.Context, tenant uuid.UUID, s *Submitted, at e
 	return granted{e.Payload, e.Subject, at, true}, nil
 }
 
-// refusalOf returns why an ask was not granted, nil if it was, or if another one was refused.
+// refusalOf returns why a quota request was not granted, nil if it was, or if another one was refused.
 func refusalOf(s *Submitted, p *Placement) *domain.Error {
 	switch p.Status {
 	case Denied:
@@ -154,17 +154,17 @@ func pointerAt(item, member string) string {
 }
 
 // submit fills in the event of a consumption, whose payload is completed by the decision.
-func (c *Quotas) submit(s *Submitted, by *Caller, ask *domain.Consumption, now time.Time) {
+func (c *Quotas) submit(s *Submitted, by *Caller, consumption *domain.Consumption, now time.Time) {
 	s.Pending = events.Pending{
-		EventID: c.NewID(now), Subject: events.UsageAdmitted, TenantID: by.TenantID, DedupeKey: events.KeyUsage(ask.EventID),
-		Canonical: domain.CanonicalAsk, Sent: ask.Sent(), CorrelationID: by.CorrelationID, Actor: by.Actor, OccurredAt: now,
+		EventID: c.NewID(now), Subject: events.UsageAdmitted, TenantID: by.TenantID, DedupeKey: events.KeyUsage(consumption.EventID),
+		Canonical: domain.CanonicalRequest, Sent: consumption.Sent(), CorrelationID: by.CorrelationID, Actor: by.Actor, OccurredAt: now,
 		Replay: by.Replay, Residency: by.Residency, Counts: events.Counts{Accepted: 1},
 	}
-	s.Ask = &Ask{LedgerRequest: domain.LedgerRequest{TenantID: by.TenantID, Feature: ask.Feature, Amount: ask.Amount},
+	s.Quota = &QuotaRequest{LedgerRequest: domain.LedgerRequest{TenantID: by.TenantID, Feature: consumption.Feature, Amount: consumption.Amount},
 		Grant: func(p *events.Pending, d *domain.Decision) error {
 			p.OccurredAt = d.At.UTC().Truncate(time.Microsecond)
 			return admit(p, &events.Admitted{
-				EventID: ask.EventID, Feature: ask.Feature, Amount: ask.Amount, Timestamp: p.OccurredAt, Metadata: ask.Metadata, Type: domain.TypeUsage,
+				EventID: consumption.EventID, Feature: consumption.Feature, Amount: consumption.Amount, Timestamp: p.OccurredAt, Metadata: consumption.Metadata, Type: domain.TypeUsage,
 			}, events.ByConsume, d)
 		}}
 }
@@ -187,7 +187,7 @@ func number(n *big.Int) *json.Number {
 	return &text
 }
 
-// event reads the event of a granted ask.
+// event reads the event of a granted quota request.
 func (c *Quotas) event(ctx context.Context, tenant uuid.UUID, at events.Position) (events.Envelope, error) {
 	list, err := c.Log.Read(ctx, at.Partition, at.Number-1, at.Number, 1)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// quotaLog is a fake log that grants each ask by the decision, or places all as a test sets.
+// quotaLog is a fake log that grants each quota request by the decision, or places all as a test sets.
 type quotaLog struct {
 	decision domain.Decision
 	places   []Placement // in place of a decision
@@ -36,7 +36,7 @@ func (l *quotaLog) Submit(_ context.Context, tenant uuid.UUID, batch []Submitted
 	places := make([]Placement, len(batch))
 	for i := range batch {
 		p := &batch[i].Pending
-		if err := batch[i].Ask.Grant(p, &l.decision); err != nil {
+		if err := batch[i].Quota.Grant(p, &l.decision); err != nil {
 			return nil, err
 		}
 		at := events.Position{Partition: 3, Number: int64(len(l.stored) + 1)}
@@ -76,7 +76,7 @@ func consumptionOf(id string) domain.Consumption {
 func TestAConsumptionIsRecordedByItsDecision(t *testing.T) {
 	l := &quotaLog{decision: grantedCalls()}
 	_, _, err := newQuotas(l).Consume(t.Context(), consumer, []domain.Consumption{consumptionOf("a"), consumptionOf("b")}, inItems)
-	if err != nil || len(l.got) != 2 || l.got[0].Ask.Together != 2 || l.got[1].Ask.Together != 0 {
+	if err != nil || len(l.got) != 2 || l.got[0].Quota.Together != 2 || l.got[1].Quota.Together != 0 {
 		t.Fatalf("%+v, %v", l.got, err)
 	}
 	for i, id := range []string{"a", "b"} {
@@ -84,7 +84,7 @@ func TestAConsumptionIsRecordedByItsDecision(t *testing.T) {
 		c := consumptionOf(id)
 		caused{subject: events.UsageAdmitted, tenant: activeTenant, residency: "eu-central-1", key: events.KeyUsage(id),
 			actor: events.Actor{Type: "api_key", ID: consumer.KeyID.String()}, correlation: consumer.CorrelationID, counts: events.Counts{Accepted: 1}}.checkOf(t, p)
-		if string(p.Sent) != string(c.Sent()) || p.Canonical != domain.CanonicalAsk || p.Replay != "offline" || p.Account == nil || *p.Account != (events.AccountChange{Feature: "calls", PeriodKey: "2026-05", Used: 3}) {
+		if string(p.Sent) != string(c.Sent()) || p.Canonical != domain.CanonicalRequest || p.Replay != "offline" || p.Account == nil || *p.Account != (events.AccountChange{Feature: "calls", PeriodKey: "2026-05", Used: 3}) {
 			t.Errorf("%s: %+v, account %+v", id, p, p.Account)
 		}
 		e := payload[events.Admitted](t, p)
@@ -95,7 +95,7 @@ func TestAConsumptionIsRecordedByItsDecision(t *testing.T) {
 	}
 }
 
-// METERED features have no account: their events change none.
+// METERED features have no account: their events change no account.
 func TestAMeteredConsumptionChangesNoAccount(t *testing.T) {
 	l := &quotaLog{decision: domain.Decision{Verdict: domain.Verdict{SubscriptionID: uuid.UUID{9}, FeatureType: domain.FeatureMetered, PeriodKey: "lifetime"}, At: clock()}}
 	answers, _, err := newQuotas(l).Consume(t.Context(), consumer, []domain.Consumption{consumptionOf("a")}, whole)
@@ -138,7 +138,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// Above the limit, by usage that was recorded without asking, nothing remains.
+// Above the limit, by usage that was recorded without a check, the remaining amount is 0.
 func TestP7_TheAnswerHasNoNegativeRest(t *testing.T) {
 	l := &quotaLog{decision: grantedCalls()}
 	l.decision.Used = new(big.Int).Lsh(big.NewInt(1), 80)

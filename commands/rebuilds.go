@@ -26,7 +26,7 @@ type RebuildStore interface {
 	// projection's generations. An error of decide rolls back and is returned
 	// unchanged.
 	ChangeRebuilds(ctx context.Context, projection string, decide func(RebuildTx) error) error
-	// Rebuild reads a rebuild; nil if there is none.
+	// Rebuild reads a rebuild; nil if the id is unknown.
 	Rebuild(ctx context.Context, id uuid.UUID) (*domain.Rebuild, error)
 }
 

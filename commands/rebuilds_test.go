@@ -254,7 +254,7 @@ func TestARebuildIsDecidedOnceForEachKey(t *testing.T) {
 	}
 }
 
-// rebuildState is what a decision changes.
+// rebuildState holds the fields that a decision changes.
 type rebuildState struct {
 	state string
 	flip  int

@@ -144,7 +144,7 @@ func (a *Accounts) repairs(req Request, of *domain.Tenant, rows, sums map[domain
 		was = copyOf(was)
 		for was.Used.Cmp(&is.Used) != 0 || was.Held.Cmp(&is.Held) != 0 {
 			before := copyOf(was)
-			change := &events.AccountChange{Feature: d.Feature, PeriodKey: d.PeriodKey, Used: stepTo(&was.Used, &is.Used), Held: stepTo(&was.Held, &is.Held)}
+			change := &events.AccountChange{Feature: d.Feature, PeriodKey: d.PeriodKey, Used: moveToward(&was.Used, &is.Used), Held: moveToward(&was.Held, &is.Held)}
 			payload, err := codec.EncodePayload(events.AccountReconciled, &events.ReconciledAccount{
 				Feature: d.Feature, PeriodKey: d.PeriodKey, Used: corrected(&before.Used, &was.Used), Held: corrected(&before.Held, &was.Held), Reason: reason})
 			if err != nil {
@@ -158,8 +158,8 @@ func (a *Accounts) repairs(req Request, of *domain.Tenant, rows, sums map[domain
 	return repairs
 }
 
-// stepTo moves a sum towards another, at most by a 64-bit number, which it returns.
-func stepTo(was, is *big.Int) int64 {
+// moveToward moves a sum towards another, at most by a 64-bit number, which it returns.
+func moveToward(was, is *big.Int) int64 {
 	step := new(big.Int).Sub(is, was)
 	const most = int64(1) << 62
 	switch {

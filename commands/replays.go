@@ -66,7 +66,7 @@ type ReplayStore interface {
 
 // ReplayReader reads replays for authorized callers.
 type ReplayReader interface {
-	// Replay reads a replay; nil if there is none.
+	// Replay reads a replay; nil if the id is unknown.
 	Replay(ctx context.Context, id uuid.UUID) (*Replay, error)
 	// Replays lists the replays, the newest first.
 	Replays(ctx context.Context, p Page) ([]Replay, error)

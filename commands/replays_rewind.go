@@ -81,7 +81,7 @@ func checkPositions(positions []events.Position) *domain.Error {
 	return nil
 }
 
-// consumedTopic returns the topic that a consumer group reads; 0 if there is none.
+// consumedTopic returns the topic that a consumer group reads; 0 for an unknown group.
 func consumedTopic(group string) events.Topic {
 	for _, t := range events.Topics() {
 		if t.Consumer == group {
@@ -202,7 +202,7 @@ func (in *Rewind) consumerUnits(tx ReplayTx, at time.Time) ([]ReplayUnit, error)
 }
 
 // EndRewind records that a consumer was rewound, or that the rewind failed. It does
-// nothing if another instance has recorded the end.
+// no event if another instance has recorded the end.
 func (c *Replays) EndRewind(ctx context.Context, r Replay, steps []events.ReplayStep, failure string) error {
 	if failure != "" {
 		return c.Fail(ctx, r.ID, r.Topic, 0, failure)

@@ -13,7 +13,7 @@ import (
 )
 
 // replayTx fakes the port of replays. The relay stands at position 100 of each partition;
-// consumers need what follows 90, and position n was recorded n minutes after noon.
+// consumers need the events after 90, and position n was recorded n minutes after noon.
 type replayTx struct {
 	*memory
 	cursorsHeld bool

@@ -17,7 +17,7 @@ import (
 
 // ReservationTable reads reservations.
 type ReservationTable interface {
-	// Reservation returns a tenant's reservation of a feature; nil if it has none with the id, or if it ended more than 7 days ago.
+	// Reservation returns a tenant's reservation of a feature; nil for an unknown id, or if it ended more than 7 days ago.
 	Reservation(ctx context.Context, tenant uuid.UUID, feature, id string) (*events.ReservationState, error)
 	// Due lists reservations that are held although their time is over, the first ones to end first, without those of some
 	// tenants.
@@ -66,7 +66,7 @@ type Committed struct {
 	Position      events.Position `json:"position"`
 }
 
-// Hold holds all amounts of a tenant, or none. Refusals are those of Consume, and reservation_conflict. known is how many were
+// Hold holds all amounts of a tenant, or refuses all. Refusals are those of Consume, and reservation_conflict. known is how many were
 // made before: their states are the present ones.
 func (c *Quotas) Hold(ctx context.Context, by Caller, list []domain.Holding, at func(i int) string) (answers []Reserved, known int, err error) {
 	submitted := make([]Submitted, len(list))
@@ -75,9 +75,9 @@ func (c *Quotas) Hold(ctx context.Context, by Caller, list []domain.Holding, at 
 		r := &list[i]
 		c.prepare(&submitted[i], &by, events.ReservationHeld, events.KeyHold(r.ReservationID),
 			domain.LedgerRequest{Kind: domain.Hold, Feature: r.Feature, Amount: r.Amount, ReservationID: r.ReservationID, Lasts: r.Lasts})
-		submitted[i].Canonical, submitted[i].Sent = domain.CanonicalAsk, r.Sent()
+		submitted[i].Canonical, submitted[i].Sent = domain.CanonicalRequest, r.Sent()
 	}
-	recorded, err := c.ask(ctx, by.TenantID, submitted, at)
+	recorded, err := c.request(ctx, by.TenantID, submitted, at)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -124,7 +124,7 @@ func (c *Quotas) present(ctx context.Context, by *Caller, a *Reserved) error {
 func (c *Quotas) ended(ctx context.Context, by *Caller, id string) (state string, err error) {
 	probe := []Submitted{{ProbeOnly: true}}
 	c.prepare(&probe[0], by, events.ReservationReleased, events.KeyReservationEnd(id), domain.LedgerRequest{})
-	probe[0].Ask = nil
+	probe[0].Quota = nil
 	places, err := c.Log.Submit(ctx, by.TenantID, probe)
 	if err != nil || places[0].Status != Duplicate {
 		return "", err
@@ -143,8 +143,8 @@ func (c *Quotas) Commit(ctx context.Context, by Caller, r *domain.Commitment) (a
 	s := &submitted[0]
 	c.prepare(s, &by, events.UsageAdmitted, events.KeyUsage(r.EventID), domain.LedgerRequest{
 		Kind: domain.Commit, Feature: r.Feature, Amount: r.Amount, ReservationID: r.ReservationID, EventID: r.EventID, Overage: r.Overage})
-	s.Canonical, s.Sent, s.Counts = domain.CanonicalAsk, r.Sent(), events.Counts{Accepted: 1}
-	s.Ask.Grant = func(p *events.Pending, d *domain.Decision) error {
+	s.Canonical, s.Sent, s.Counts = domain.CanonicalRequest, r.Sent(), events.Counts{Accepted: 1}
+	s.Quota.Grant = func(p *events.Pending, d *domain.Decision) error {
 		p.OccurredAt = d.At.UTC().Truncate(time.Microsecond)
 		usage := &events.Admitted{EventID: r.EventID, Feature: r.Feature, Amount: r.Amount, Timestamp: p.OccurredAt, Type: domain.TypeUsage}
 		usage.Admitted.ReservationID, usage.Admitted.HeldAmount = r.ReservationID, d.HeldAmount
@@ -153,7 +153,7 @@ func (c *Quotas) Commit(ctx context.Context, by Caller, r *domain.Commitment) (a
 		}
 		return admit(p, usage, events.ByCommit, d)
 	}
-	recorded, err := c.ask(ctx, by.TenantID, submitted, ofOne)
+	recorded, err := c.request(ctx, by.TenantID, submitted, ofOne)
 	if err != nil {
 		return Committed{}, 0, err
 	}
@@ -172,7 +172,7 @@ func (c *Quotas) Extend(ctx context.Context, by Caller, feature, id string, last
 	submitted := make([]Submitted, 1)
 	by.Actor = by.actor()
 	c.prepare(&submitted[0], &by, events.ReservationExtended, "", domain.LedgerRequest{Kind: domain.Extend, Feature: feature, ReservationID: id, Lasts: lasts})
-	recorded, err := c.ask(ctx, by.TenantID, submitted, ofOne)
+	recorded, err := c.request(ctx, by.TenantID, submitted, ofOne)
 	if err != nil {
 		return Reserved{}, err
 	}
@@ -184,7 +184,7 @@ func (c *Quotas) Release(ctx context.Context, by Caller, feature, id string) (Re
 	submitted := make([]Submitted, 1)
 	by.Actor = by.actor()
 	c.prepare(&submitted[0], &by, events.ReservationReleased, events.KeyReservationEnd(id), domain.LedgerRequest{Kind: domain.Release, Feature: feature, ReservationID: id})
-	recorded, err := c.ask(ctx, by.TenantID, submitted, ofOne)
+	recorded, err := c.request(ctx, by.TenantID, submitted, ofOne)
 	if err != nil {
 		return Reserved{}, err
 	}
@@ -211,7 +211,7 @@ func (c *Quotas) prepare(s *Submitted, by *Caller, subject events.Subject, key s
 	if key == "" {
 		s.DedupeKey = events.KeyEvent(s.EventID)
 	}
-	s.Ask = &Ask{LedgerRequest: r, Grant: reserve}
+	s.Quota = &QuotaRequest{LedgerRequest: r, Grant: reserve}
 }
 
 // ExpiredOf makes the event that the time of a reservation is over, which makes room for the request of p. The log calls
@@ -232,7 +232,7 @@ func (c *Quotas) Expire(ctx context.Context, due []DueReservation) (ended int, e
 	for i := range due {
 		c.prepare(&submitted[i], &by, events.ReservationExpired, events.KeyReservationEnd(due[i].ReservationID),
 			domain.LedgerRequest{Kind: domain.Expire, Feature: due[i].Feature, ReservationID: due[i].ReservationID})
-		submitted[i].Ask.Together = 1
+		submitted[i].Quota.Together = 1
 	}
 	places, err := c.Log.Submit(ctx, by.TenantID, submitted)
 	if err != nil {

@@ -58,7 +58,7 @@ func (c *Catalogue) CreateSubscription(ctx context.Context, req Request, tenant 
 		if err := snapshot(tx, &s); err != nil {
 			return s, err
 		}
-		return s, c.keep(tx, &req, &s, events.SubscriptionCreated)
+		return s, c.save(tx, &req, &s, events.SubscriptionCreated)
 	})
 }
 
@@ -87,7 +87,7 @@ func (c *Catalogue) ChangeSubscription(ctx context.Context, req Request, tenant,
 				return *s, err
 			}
 		}
-		return *s, c.keep(tx, &req, s, events.SubscriptionChanged)
+		return *s, c.save(tx, &req, s, events.SubscriptionChanged)
 	})
 }
 
@@ -114,9 +114,9 @@ func snapshot(tx SubscriptionTx, s *domain.Subscription) error {
 	return nil
 }
 
-// keep saves the subscription and records the event. If the tenant's subscription in
+// save saves the subscription and records the event. If the tenant's subscription in
 // force changed, it writes a history entry that holds from the event's position on.
-func (c *Catalogue) keep(tx SubscriptionTx, req *Request, s *domain.Subscription, subject events.Subject) error {
+func (c *Catalogue) save(tx SubscriptionTx, req *Request, s *domain.Subscription, subject events.Subject) error {
 	inForce, err := tx.InForce(s.TenantID)
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ type TenantTx interface {
 	// SaveTenant saves all members but ExternalIDs.
 	SaveTenant(t domain.Tenant) error
 	// SaveExternalIDs replaces a tenant's external ids. It returns the first id, in the order of ids, that belongs
-	// to another tenant, and "" if none does. The caller has appended the event of the change: external ids are
+	// to another tenant, and "" if all are free. The caller has appended the event of the change: external ids are
 	// locked after all heads.
 	SaveExternalIDs(tenant uuid.UUID, ids []string) (taken string, err error)
 }

@@ -41,7 +41,7 @@ const (
 // EventVerdict answers one event of a batch.
 type EventVerdict struct {
 	Index    int
-	EventID  string // "" if none could be read
+	EventID  string // "" if it could not be read
 	Status   string
 	Code     string
 	Reason   string
@@ -101,8 +101,8 @@ func (c *IngestUsage) do(ctx context.Context, by Caller, items []domain.BatchIte
 		}
 		if in != nil {
 			s.claim(in.pending(i, refusals[i]))
-			if s.Ask != nil {
-				s.Ask.Refuse = func(refusal *domain.Error) events.Pending { return in.pending(i, inBody(refusal, item)) }
+			if s.Quota != nil {
+				s.Quota.Refuse = func(refusal *domain.Error) events.Pending { return in.pending(i, inBody(refusal, item)) }
 			}
 		}
 	}
@@ -137,12 +137,12 @@ func (c *IngestUsage) do(ctx context.Context, by Caller, items []domain.BatchIte
 // manyEvents is the least size of a batch whose memory is worth reusing.
 const manyEvents = 64
 
-// enforce makes recorded usage an ask, which the limit of its feature may refuse. Its payload is compared with that of recorded
+// enforce makes recorded usage a quota request, which the limit of its feature may refuse. Its payload is compared with that of recorded
 // usage, so that a repetition is a duplicate whatever the plan enforces by then.
 func (s *Submitted) enforce(e *domain.UsageEvent) {
 	sent := e.Payload()
 	s.Subject, s.Sent, s.Body = events.UsageAdmitted, sent, nil
-	s.Ask = &Ask{Together: 1, LedgerRequest: domain.LedgerRequest{Kind: domain.Enforce, TenantID: s.TenantID, Feature: e.Feature, Amount: e.Amount, At: e.Timestamp},
+	s.Quota = &QuotaRequest{Together: 1, LedgerRequest: domain.LedgerRequest{Kind: domain.Enforce, TenantID: s.TenantID, Feature: e.Feature, Amount: e.Amount, At: e.Timestamp},
 		Grant: func(p *events.Pending, d *domain.Decision) error {
 			usage, err := codec.UsageOf(sent)
 			if err != nil {

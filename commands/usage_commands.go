@@ -105,7 +105,7 @@ func (c *UsageCommands) decideTenant(ctx context.Context, g *tenantMessages) err
 	return c.decide(ctx, by, tenant.Class, g.messages, barred)
 }
 
-// tenant finds the tenant that messages name; nil if there is none.
+// tenant finds the tenant that messages name; nil for an unknown tenant.
 func (c *UsageCommands) tenant(ctx context.Context, named string) (*domain.Tenant, error) {
 	id, err := uuid.Parse(named)
 	if err != nil || len(named) != len(uuid.Nil.String()) || id == events.Platform {

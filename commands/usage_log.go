@@ -21,14 +21,14 @@ type Submitted struct {
 	// Refusal has the key Inbox. It is stored in place of a ProbeOnly event whose own
 	// key is unknown.
 	Refusal *events.Pending
-	// Ask, if set, is decided under the head's lock, in the turn of the event: the event is stored only if it is granted.
-	Ask *Ask
+	// Quota, if set, is decided under the head's lock, in the turn of the event: the event is stored only if it is granted.
+	Quota *QuotaRequest
 }
 
-// Ask asks to use an amount of a feature, to hold one, or to change a reservation.
-type Ask struct {
+// QuotaRequest requests to use an amount of a feature, to hold one, or to change a reservation.
+type QuotaRequest struct {
 	domain.LedgerRequest
-	// Together is how many asks of the submission, from this one on, are granted together or not at all; 0 for
+	// Together is how many quota requests of the submission, from this one on, are granted together or not at all; 0 for
 	// those that an earlier one includes.
 	Together int
 	// Grant completes the event by the decision.
@@ -41,7 +41,7 @@ type Ask struct {
 type Placement struct {
 	Status   PlacementStatus
 	Position events.Position // of the event, or of the one that was stored first
-	Refusal  *domain.Error   // of a denied ask, also where the denial is stored
+	Refusal  *domain.Error   // of a denied quota request, also where the denial is stored
 }
 
 // PlacementStatus is one of the constants below.
@@ -53,9 +53,9 @@ const (
 	Appended                         // stored now
 	Duplicate                        // the same payload is stored at Position
 	Conflict                         // another payload is stored at Position; the conflict is recorded
-	Absent                           // ProbeOnly, and the key is unknown; or another ask of those together was not granted
+	Absent                           // ProbeOnly, and the key is unknown; or another quota request of those together was not granted
 	Refused                          // the refusal is stored at Position, now or earlier
-	Denied                           // the ask is not granted, for the reason in Refusal; nothing is stored
+	Denied                           // the quota request is not granted, for the reason in Refusal; no row is stored
 )
 
 // UsageLog appends usage to the log.

@@ -161,7 +161,7 @@ func (m *message) decodeValue() ([]domain.BatchItem, *domain.Error) {
 // refusal returns the payload that records the refusal of an item.
 func (e *entry) refusal(why *domain.Error) json.RawMessage {
 	r := events.RefusedUsage{
-		Code: why.Code, Reason: keepable(why.Message), Pointer: keepable(why.Pointer), EventID: keepable(e.item.EventID), MessageID: e.id, Index: e.item.Index,
+		Code: why.Code, Reason: storable(why.Message), Pointer: storable(why.Pointer), EventID: storable(e.item.EventID), MessageID: e.id, Index: e.item.Index,
 		Topic: events.TopicUsageCommands.Name(), KafkaPartition: e.Partition, KafkaOffset: e.Offset, Tenant: e.named,
 		Bytes: len(e.Value), Payload: e.copied(),
 	}
@@ -178,9 +178,9 @@ func (e *entry) refusal(why *domain.Error) json.RawMessage {
 	return body
 }
 
-// keepable replaces the one character that the log cannot store. A pointer contains
+// storable replaces the one character that the log cannot store. A pointer contains
 // it if the name of a message's member does.
-func keepable(s string) string { return strings.ReplaceAll(s, "\x00", "\uFFFD") }
+func storable(s string) string { return strings.ReplaceAll(s, "\x00", "\uFFFD") }
 
 // copied returns the refused usage, if the log and its readers can process it.
 func (e *entry) copied() json.RawMessage {

@@ -15,7 +15,7 @@ const (
 	OfferedTopic = "topic"
 )
 
-// inert lists the offers that nothing uses yet. A change that uses one deletes its entry; nothing else refuses the offer.
+// inert lists the scopes, roles and topics that no code uses yet. A change that uses one deletes its entry; only this list refuses it.
 var inert = []Offer{
 	{OfferedRole, "sagas"},
 	{OfferedRole, "notifier"},
@@ -24,7 +24,7 @@ var inert = []Offer{
 	{OfferedTopic, "meterplex.notifications"},
 }
 
-// Inert returns the offers that nothing uses yet.
+// Inert returns the scopes, roles and topics that no code uses yet.
 func Inert() []Offer { return slices.Clone(inert) }
 
 // Available reports whether this version uses an offer. It does not check that the name exists.

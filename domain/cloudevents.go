@@ -244,7 +244,7 @@ func (e *envelope) check(in *draft) *Error {
 	case e.fault != nil:
 		return e.fault
 	case e.base64:
-		return &Error{Code: "cloudevent_invalid", Pointer: "/data_base64", Message: "data_base64 is not taken; send data as a JSON object"}
+		return &Error{Code: "cloudevent_invalid", Pointer: "/data_base64", Message: "data_base64 is not supported; send data as a JSON object"}
 	case !e.specVersion.sent:
 		return in.missing("specversion")
 	case string(e.specVersion.chars) != "1.0":

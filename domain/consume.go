@@ -28,13 +28,13 @@ func (c *Consumption) Sent() []byte {
 
 // DecodeConsume reads {"eventId", "amount", "metadata"?} for a feature. Its errors are those of an event of usage.
 func DecodeConsume(body []byte, feature string) (Consumption, error) {
-	return decodeAsk(body, feature, `the body must be an object: {"eventId":…,"amount":…}`, consumeMembers[1:], (*decoder).consumption)
+	return decodeRequest(body, feature, `the body must be an object: {"eventId":…,"amount":…}`, consumeMembers[1:], (*decoder).consumption)
 }
 
 // DecodeConsumes reads {"items": […]}: 1 to MaxTogether consumptions, each with its feature and an eventId of its own.
 // Pointers start at the body.
 func DecodeConsumes(body []byte) ([]Consumption, error) {
-	return decodeAsks(body, `an item must be an object: {"feature":…,"eventId":…,"amount":…}`, consumeMembers, (*decoder).consumption, func(c, other *Consumption) *Error {
+	return decodeRequests(body, `an item must be an object: {"feature":…,"eventId":…,"amount":…}`, consumeMembers, (*decoder).consumption, func(c, other *Consumption) *Error {
 		if c.EventID != other.EventID {
 			return nil
 		}
@@ -44,7 +44,7 @@ func DecodeConsumes(body []byte) ([]Consumption, error) {
 
 var consumeMembers = []string{"feature", "eventId", "amount", "metadata"}
 
-func (d *decoder) consumption(in *askDraft) (Consumption, *Error) {
+func (d *decoder) consumption(in *requestDraft) (Consumption, *Error) {
 	for _, check := range []func() *Error{in.checkUnknown, in.checkEventID, in.checkFeature} {
 		if fault := check(); fault != nil {
 			return Consumption{}, fault

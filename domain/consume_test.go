@@ -176,7 +176,7 @@ func FuzzDecodeConsume(f *testing.F) {
 		}
 		clear(again)
 		if same, _ := DecodeConsumes(body); !reflect.DeepEqual(items, same) {
-			t.Fatalf("%q: what is decoded shares the body's memory", body)
+			t.Fatalf("%q: the decoded event shares the body's memory", body)
 		}
 		for _, c := range append(list, items...) {
 			sent := c.Sent()

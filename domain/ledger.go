@@ -42,7 +42,7 @@ type Decision struct {
 	Limit       *int64    // nil: no limit
 	Used, Held  *big.Int  // nil: METERED features have no account
 	Account     *events.AccountChange
-	Reservation *events.ReservationState // after the request; nil: it is about none
+	Reservation *events.ReservationState // after the request; nil: it is about no reservation
 	HeldAmount  int64                    // of Commit: the amount that is held no longer
 }
 
@@ -69,7 +69,7 @@ func (l *Ledger) Load(key AccountKey, a *Account) { l.accounts[key] = a }
 // Has reports whether an account is loaded.
 func (l *Ledger) Has(key AccountKey) bool { return l.accounts[key] != nil }
 
-// Account returns the key of the account that a request to use or to hold needs; not ok if it needs none.
+// Account returns the key of the account that a request to use or to hold needs; not ok if it needs no account.
 func (l *Ledger) Account(h History, r LedgerRequest) (key AccountKey, ok bool) {
 	if !r.Kind.NeedsRoom() {
 		return AccountKey{}, false
@@ -116,7 +116,7 @@ func (g *Grant) Enforced() bool {
 // wholeHistory is after every position: requests are decided on the present state.
 const wholeHistory = int64(^uint64(0) >> 1)
 
-// Decide grants all requests of a tenant, or none: then it returns the index of the first one that is refused. The refusals
+// Decide grants all requests of a tenant, or refuses all: then it returns the index of the first one that is refused. The refusals
 // are those of Entitled, quota_exceeded with the account, and those of reservations. An account that is not loaded is at zero.
 func (l *Ledger) Decide(h History, requests []LedgerRequest) (granted []Decision, refused int, refusal *Error) {
 	l.undo = l.undo[:0]
@@ -140,11 +140,11 @@ func (l *Ledger) decide(h History, r *LedgerRequest) (Decision, *Error) {
 	case Extend, Release, Expire:
 		return l.change(h, r)
 	}
-	return l.take(h, r)
+	return l.use(h, r)
 }
 
-// take decides a request to use or to hold an amount.
-func (l *Ledger) take(h History, r *LedgerRequest) (Decision, *Error) {
+// use decides a request to use or to hold an amount.
+func (l *Ledger) use(h History, r *LedgerRequest) (Decision, *Error) {
 	at := l.timeOf(*r)
 	s, g, refusal := l.entitled(h, *r)
 	if refusal != nil {

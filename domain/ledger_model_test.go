@@ -199,7 +199,7 @@ func drawAmount(t *rapid.T) int64 {
 
 // drawRequest draws a request. Requests about a reservation name one of the model, mostly by its feature and amount.
 func drawRequest(t *rapid.T, m *ledgerModel) LedgerRequest {
-	r := ask(rapid.SampledFrom([]string{"hard", "hard", "hard", "hard", "other", "soft", "open", "metered", "flag", "nothing"}).Draw(t, "feature"), drawAmount(t))
+	r := ledgerRequest(rapid.SampledFrom([]string{"hard", "hard", "hard", "hard", "other", "soft", "open", "metered", "flag", "nothing"}).Draw(t, "feature"), drawAmount(t))
 	r.Kind = rapid.SampledFrom([]RequestKind{Use, Enforce, Hold, Hold, Hold, Commit, Commit, Extend, Release, Expire}).Draw(t, "kind")
 	if r.Kind == Use || r.Kind == Enforce {
 		return r

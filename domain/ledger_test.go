@@ -34,7 +34,7 @@ func featureOf(kind, feature string) Grant {
 	return Grant{Entitlement: Entitlement{Feature: feature, LimitBehavior: LimitHard, ResetPeriod: ResetMonthly}, Type: kind}
 }
 
-func ask(feature string, amount int64) LedgerRequest {
+func ledgerRequest(feature string, amount int64) LedgerRequest {
 	return LedgerRequest{TenantID: ledgerTenant, Feature: feature, Amount: amount}
 }
 
@@ -43,7 +43,7 @@ func (l *Ledger) usedIn(feature, period string) string {
 	return l.account(AccountKey{ledgerTenant, feature, period}).Used.String()
 }
 
-// First fit, no running sum: a denied request takes nothing from the next one.
+// First fit, no running sum: a denied request does not reduce the amount for the next one.
 func TestP7_ADeniedRequestTakesNothing(t *testing.T) {
 	h, l := granting(quota("calls", 10, LimitHard, ResetMonthly)), NewLedger(ledgerTime)
 	for _, c := range []struct {
@@ -51,12 +51,12 @@ func TestP7_ADeniedRequestTakesNothing(t *testing.T) {
 		granted bool
 		used    string
 	}{{6, true, "6"}, {5, false, "6"}, {3, true, "9"}, {1, true, "10"}, {1, false, "10"}} {
-		_, refused, refusal := l.Decide(h, []LedgerRequest{ask("calls", c.amount)})
+		_, refused, refusal := l.Decide(h, []LedgerRequest{ledgerRequest("calls", c.amount)})
 		if (refusal == nil) != c.granted || (refused == -1) != c.granted || l.usedIn("calls", "2026-05") != c.used {
 			t.Errorf("%d: %v, and %s are used", c.amount, refusal, l.usedIn("calls", "2026-05"))
 		}
 	}
-	_, at, refusal := l.Decide(h, []LedgerRequest{ask("calls", 1)})
+	_, at, refusal := l.Decide(h, []LedgerRequest{ledgerRequest("calls", 1)})
 	if at != 0 || refusal.Pointer != "/amount" || refusal.Quota.PeriodKey != "2026-05" || refusal.Quota.Remaining().Sign() != 0 {
 		t.Errorf("%d %+v", at, refusal)
 	}
@@ -66,16 +66,16 @@ func TestP7_RequestsTogetherAreGrantedOrUndone(t *testing.T) {
 	h := granting(quota("calls", 10, LimitHard, ResetMonthly), quota("tokens", 100, LimitHard, ResetMonthly), featureOf(FeatureMetered, "bytes"))
 	l := NewLedger(ledgerTime)
 	for i, together := range [][]LedgerRequest{
-		{ask("calls", 4), ask("tokens", 90), ask("bytes", 5), ask("calls", 7)}, // the last one is above the limit with the first one
-		{ask("tokens", 90), ask("calls", 4), ask("calls", 4), ask("none", 1)},
-		{ask("calls", 11), ask("tokens", 1)},
+		{ledgerRequest("calls", 4), ledgerRequest("tokens", 90), ledgerRequest("bytes", 5), ledgerRequest("calls", 7)}, // the last one is above the limit with the first one
+		{ledgerRequest("tokens", 90), ledgerRequest("calls", 4), ledgerRequest("calls", 4), ledgerRequest("none", 1)},
+		{ledgerRequest("calls", 11), ledgerRequest("tokens", 1)},
 	} {
 		granted, refused, refusal := l.Decide(h, together)
 		if granted != nil || refused != []int{3, 3, 0}[i] || refusal == nil || l.usedIn("calls", "2026-05") != "0" || l.usedIn("tokens", "2026-05") != "0" {
 			t.Errorf("%v: %v %d %v; %s and %s are used", together, granted, refused, refusal, l.usedIn("calls", "2026-05"), l.usedIn("tokens", "2026-05"))
 		}
 	}
-	granted, _, refusal := l.Decide(h, []LedgerRequest{ask("calls", 4), ask("tokens", 90), ask("calls", 6)})
+	granted, _, refusal := l.Decide(h, []LedgerRequest{ledgerRequest("calls", 4), ledgerRequest("tokens", 90), ledgerRequest("calls", 6)})
 	if refusal != nil || len(granted) != 3 || granted[0].Used.String() != "4" || granted[2].Used.String() != "10" {
 		t.Errorf("%v %v", granted, refusal)
 	}
@@ -89,7 +89,7 @@ func TestP7_OnlyHardLimitsDeny(t *testing.T) {
 	for _, feature := range []string{"soft", "open", "metered"} {
 		var last Decision
 		for range times {
-			granted, _, refusal := l.Decide(h, []LedgerRequest{ask(feature, MaxAmount)})
+			granted, _, refusal := l.Decide(h, []LedgerRequest{ledgerRequest(feature, MaxAmount)})
 			if refusal != nil {
 				t.Fatal(feature, refusal)
 			}
@@ -105,7 +105,7 @@ func TestP7_OnlyHardLimitsDeny(t *testing.T) {
 			t.Errorf("%s of %s are used instead of %s", last.Used, feature, want)
 		}
 	}
-	if _, ok := l.Account(h, ask("metered", 1)); ok {
+	if _, ok := l.Account(h, ledgerRequest("metered", 1)); ok {
 		t.Error("a METERED feature needs an account")
 	}
 }
@@ -124,18 +124,18 @@ func TestP7_RemainingIsNeverNegative(t *testing.T) {
 func TestP7_AnAccountHoldsNoLimit(t *testing.T) {
 	l := NewLedger(ledgerTime)
 	soft, hard := granting(quota("calls", 5, LimitSoft, ResetMonthly)), granting(quota("calls", 10, LimitHard, ResetMonthly))
-	if _, _, refusal := l.Decide(soft, []LedgerRequest{ask("calls", 9)}); refusal != nil {
+	if _, _, refusal := l.Decide(soft, []LedgerRequest{ledgerRequest("calls", 9)}); refusal != nil {
 		t.Fatal(refusal)
 	}
-	if _, _, refusal := l.Decide(hard, []LedgerRequest{ask("calls", 2)}); refusal == nil || refusal.Quota.Remaining().String() != "1" {
+	if _, _, refusal := l.Decide(hard, []LedgerRequest{ledgerRequest("calls", 2)}); refusal == nil || refusal.Quota.Remaining().String() != "1" {
 		t.Errorf("the HARD limit does not know the usage before: %v", refusal)
 	}
 	lower := granting(quota("calls", 4, LimitHard, ResetMonthly))
-	if _, _, refusal := l.Decide(lower, []LedgerRequest{ask("calls", 1)}); refusal == nil || refusal.Quota.Remaining().Sign() != 0 {
+	if _, _, refusal := l.Decide(lower, []LedgerRequest{ledgerRequest("calls", 1)}); refusal == nil || refusal.Quota.Remaining().Sign() != 0 {
 		t.Errorf("a lowered limit: %v", refusal)
 	}
 	annual := granting(quota("calls", 10, LimitHard, ResetAnnually)) // another reset period is another account
-	if granted, _, refusal := l.Decide(annual, []LedgerRequest{ask("calls", 10)}); refusal != nil || granted[0].PeriodKey != "2026" || l.usedIn("calls", "2026-05") != "9" {
+	if granted, _, refusal := l.Decide(annual, []LedgerRequest{ledgerRequest("calls", 10)}); refusal != nil || granted[0].PeriodKey != "2026" || l.usedIn("calls", "2026-05") != "9" {
 		t.Errorf("%v %v, and %s are used in May", granted, refusal, l.usedIn("calls", "2026-05"))
 	}
 }
@@ -152,11 +152,11 @@ func TestP7_EachPeriodHasItsAccount(t *testing.T) {
 		} {
 			l := NewLedger(at)
 			l.Load(AccountKey{ledgerTenant, "calls", c.before}, &Account{})
-			key, ok := l.Account(h, ask("calls", 1))
+			key, ok := l.Account(h, ledgerRequest("calls", 1))
 			if !ok || key != (AccountKey{ledgerTenant, "calls", want}) || l.Has(key) != (want == c.before) {
 				t.Errorf("%s at %s: %+v, loaded %t", c.reset, at, key, l.Has(key))
 			}
-			granted, _, refusal := l.Decide(h, []LedgerRequest{ask("calls", 1)})
+			granted, _, refusal := l.Decide(h, []LedgerRequest{ledgerRequest("calls", 1)})
 			if refusal != nil || granted[0].PeriodKey != want || !granted[0].At.Equal(at) {
 				t.Errorf("%s at %s: %+v %v", c.reset, at, granted, refusal)
 			}
@@ -191,7 +191,7 @@ func TestP7_EnforcedUsageOfAnEarlierTimeIsDecidedByThePresentLimit(t *testing.T)
 		a := new(Account)
 		a.Used.SetInt64(5)
 		l.Load(AccountKey{ledgerTenant, "calls", "2026-05"}, a)
-		r := ask("calls", c.amount)
+		r := ledgerRequest("calls", c.amount)
 		r.Kind, r.At = Enforce, then
 		granted, _, refusal := l.Decide(h, []LedgerRequest{r})
 		switch {
@@ -208,7 +208,7 @@ func TestP7_EnforcedUsageOfAnEarlierTimeIsDecidedByThePresentLimit(t *testing.T)
 // A commit counts in the period and in the subscription of its hold, whatever is in force by then; the rest is held no longer.
 func TestP7_AHoldOfMayCountsInMay(t *testing.T) {
 	may, june := time.Date(2026, 5, 31, 23, 59, 59, 0, time.UTC), time.Date(2026, 6, 1, 0, 0, 1, 0, time.UTC)
-	hold := ask("calls", 7)
+	hold := ledgerRequest("calls", 7)
 	hold.Kind, hold.ReservationID, hold.Lasts = Hold, "r", time.Hour
 	l := NewLedger(may)
 	held, _, refusal := l.Decide(granting(quota("calls", 10, LimitHard, ResetMonthly)), []LedgerRequest{hold})
@@ -222,7 +222,7 @@ func TestP7_AHoldOfMayCountsInMay(t *testing.T) {
 		a.Held.SetInt64(7)
 		l.Load(AccountKey{ledgerTenant, "calls", "2026-05"}, a)
 		l.LoadReservation(ledgerTenant, held[0].Reservation)
-		commit := ask("calls", 4)
+		commit := ledgerRequest("calls", 4)
 		commit.Kind, commit.ReservationID, commit.EventID = Commit, "r", "use"
 		granted, _, refusal := l.Decide(h, []LedgerRequest{commit})
 		if refusal != nil {

@@ -54,7 +54,7 @@ func TestP7_UsageIsEnforcedByThePresentGrant(t *testing.T) {
 		if refusal != nil || h.Present("calls", g).Enforced() == c.granted {
 			t.Errorf("%s, now %s: enforced %t %v", c.then, c.now, h.Present("calls", g).Enforced(), refusal)
 		}
-		r := ask("calls", 11)
+		r := ledgerRequest("calls", 11)
 		r.Kind, r.At = Enforce, at
 		if _, _, refusal := NewLedger(ledgerTime).Decide(h, []LedgerRequest{r}); (refusal == nil) != c.granted {
 			t.Errorf("%s, now %s: %v", c.then, c.now, refusal)

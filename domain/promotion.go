@@ -53,7 +53,7 @@ func (r *Rebuild) Showable(generations []Generation, moved bool) *Error {
 }
 
 // Uncovered returns the reason against a rollback of a promotion that a later one
-// covers, nil if none does.
+// covers, nil without one.
 func (r *Rebuild) Uncovered(covered bool) *Error {
 	if covered {
 		return &Error{Code: "rebuild_superseded", Message: "A later rebuild of the same figures was promoted; roll that one back first"}

@@ -86,7 +86,7 @@ func (l *Ledger) commit(h History, r *LedgerRequest) (Decision, *Error) {
 	return l.end(h, r, &after, r.Amount), nil
 }
 
-// change decides the requests that use nothing: extend, release, expire.
+// change decides the requests that use no amount: extend, release, expire.
 func (l *Ledger) change(h History, r *LedgerRequest) (Decision, *Error) {
 	before, refusal := l.held(r)
 	if refusal != nil {

@@ -27,13 +27,13 @@ var holdMembers = []string{"feature", "reservationId", "amount", "ttlSeconds"}
 
 // DecodeHold reads {"reservationId", "amount", "ttlSeconds"?} for a feature.
 func DecodeHold(body []byte, feature string) (Holding, error) {
-	return decodeAsk(body, feature, `the body must be an object: {"reservationId":…,"amount":…}`, holdMembers[1:], (*decoder).holding)
+	return decodeRequest(body, feature, `the body must be an object: {"reservationId":…,"amount":…}`, holdMembers[1:], (*decoder).holding)
 }
 
 // DecodeHolds reads {"items": […]}: 1 to MaxTogether holdings, each with its feature and a reservationId of its own.
 // Pointers start at the body.
 func DecodeHolds(body []byte) ([]Holding, error) {
-	return decodeAsks(body, `an item must be an object: {"feature":…,"reservationId":…,"amount":…}`, holdMembers, (*decoder).holding, func(c, other *Holding) *Error {
+	return decodeRequests(body, `an item must be an object: {"feature":…,"reservationId":…,"amount":…}`, holdMembers, (*decoder).holding, func(c, other *Holding) *Error {
 		if c.ReservationID != other.ReservationID {
 			return nil
 		}
@@ -41,7 +41,7 @@ func DecodeHolds(body []byte) ([]Holding, error) {
 	})
 }
 
-func (d *decoder) holding(in *askDraft) (Holding, *Error) {
+func (d *decoder) holding(in *requestDraft) (Holding, *Error) {
 	for _, check := range []func() *Error{in.checkUnknown, in.checkReservationID, in.checkFeature} {
 		if fault := check(); fault != nil {
 			return Holding{}, fault
@@ -60,7 +60,7 @@ func (d *decoder) holding(in *askDraft) (Holding, *Error) {
 
 // DecodeExtend reads {"ttlSeconds"}: for how long from now an amount is held.
 func DecodeExtend(body []byte) (time.Duration, error) {
-	return decodeAsk(body, "", `the body must be an object: {"ttlSeconds":…}`, []string{"ttlSeconds"}, func(_ *decoder, in *askDraft) (time.Duration, *Error) {
+	return decodeRequest(body, "", `the body must be an object: {"ttlSeconds":…}`, []string{"ttlSeconds"}, func(_ *decoder, in *requestDraft) (time.Duration, *Error) {
 		if fault := in.checkUnknown(); fault != nil {
 			return 0, fault
 		}
@@ -93,7 +93,7 @@ func (c *Commitment) Sent() []byte {
 
 // DecodeCommit reads {"eventId", "amount", "overage"?} for a reservation of a feature.
 func DecodeCommit(body []byte, feature, reservation string) (Commitment, error) {
-	return decodeAsk(body, feature, `the body must be an object: {"eventId":…,"amount":…}`, []string{"eventId", "amount", "overage"}, func(d *decoder, in *askDraft) (Commitment, *Error) {
+	return decodeRequest(body, feature, `the body must be an object: {"eventId":…,"amount":…}`, []string{"eventId", "amount", "overage"}, func(d *decoder, in *requestDraft) (Commitment, *Error) {
 		for _, check := range []func() *Error{in.checkUnknown, in.checkEventID, in.checkFeature} {
 			if fault := check(); fault != nil {
 				return Commitment{}, fault

@@ -25,12 +25,12 @@ func ParseTime(s string) (time.Time, *Error) {
 }
 
 func timeRefusal(s []byte, why string) *Error {
-	return &Error{Code: "timestamp_invalid", Message: strictjson.Quote(s) + " is not a time as it is taken here, such as 2026-05-01T12:00:00.25Z: " + why}
+	return &Error{Code: "timestamp_invalid", Message: "Invalid time " + strictjson.Quote(s) + ": expected RFC 3339, e.g. 2026-05-01T12:00:00Z: " + why}
 }
 
 func parseTime(s []byte) (t time.Time, why string) {
 	if len(s) < len("2006-01-02T15:04:05Z") {
-		return t, "it is too short; date, time and offset are required"
+		return t, "too short; date, time and offset are required"
 	}
 	if why := separators(s); why != "" {
 		return t, why
@@ -82,9 +82,9 @@ func readDigits(digits []byte) int {
 func ranges(year, month, day, hour, minute, second int) string {
 	switch {
 	case min(year, month, day, hour, minute, second) < 0:
-		return "a digit is expected where there is none"
+		return "a digit is missing"
 	case month < 1 || month > 12:
-		return "there is no such month"
+		return "months go from 01 to 12"
 	case day < 1 || day > daysIn(year, month):
 		return "the month has no such day"
 	case hour > 23:
@@ -92,7 +92,7 @@ func ranges(year, month, day, hour, minute, second int) string {
 	case minute > 59:
 		return "minutes go from 00 to 59"
 	case second > 59:
-		return "seconds go from 00 to 59; leap seconds are not taken"
+		return "seconds go from 00 to 59; leap seconds are refused"
 	}
 	return ""
 }

@@ -338,7 +338,7 @@ func (d *decoder) appendMetadata(out []byte, in *draft) ([]byte, *Error) {
 		return out[:before], nil
 	case size > MaxMetadata:
 		return nil, in.refuse("metadata", "metadata_too_large",
-			"has "+strconv.Itoa(size)+" bytes in canonical form; at most 4096 are taken")
+			"has "+strconv.Itoa(size)+" bytes in canonical form; the limit is 4096")
 	}
 	return out, nil
 }

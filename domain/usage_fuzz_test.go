@@ -42,7 +42,7 @@ func FuzzDecodeBatch(f *testing.F) {
 		again := bytes.Clone(body)
 		other, _ := DecodeBatch(again)
 		if clear(again); !reflect.DeepEqual(items, other) {
-			t.Fatalf("%q: what is decoded shares the body's memory", body)
+			t.Fatalf("%q: the decoded event shares the body's memory", body)
 		}
 		if err != nil {
 			checkWholeRefusal(t, body, err.(*Error))
@@ -151,7 +151,7 @@ func FuzzCloudEvent(f *testing.F) {
 		again := bytes.Clone(structured)
 		other, _ := DecodeCloudEvent(again)
 		if clear(again); !reflect.DeepEqual(items, other) {
-			t.Fatalf("%q: what is decoded shares the body's memory", structured)
+			t.Fatalf("%q: the decoded event shares the body's memory", structured)
 		}
 		again = bytes.Clone(data)
 		other, _ = DecodeCloudEventBinary(header, again)

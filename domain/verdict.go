@@ -9,7 +9,7 @@ import (
 
 // HistoryEntry is a change of a tenant's subscription: known from position
 // FromPosition on, in force from EffectiveFrom on. Subscription is nil if the tenant
-// has none from then on.
+// has no subscription from then on.
 type HistoryEntry struct {
 	FromPosition  int64
 	EffectiveFrom time.Time

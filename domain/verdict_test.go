@@ -18,7 +18,7 @@ func subscribed(status string, features ...string) *Subscription {
 }
 
 // Usage belongs to the subscription in force at its time, from the first moment on,
-// however late it arrives; if there was none, to the current subscription.
+// however late it arrives; without one, to the current subscription.
 func TestUsageBelongsToTheSubscriptionInForce(t *testing.T) {
 	may, june, july := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 7, 1, 0, 0, 0, 0, time.UTC)
 	first, second, tried := subscribed(SubscriptionActive, "calls"), subscribed(SubscriptionActive, "calls"), subscribed(SubscriptionTrialing, "calls")

@@ -17,7 +17,7 @@ type Tenant struct {
 	Status        string    `json:"status"`        // ACTIVE or SUSPENDED
 	DataResidency string    `json:"dataResidency"` // of the events from here on
 	CreatedAt     time.Time `json:"createdAt"`
-	// ExternalIDs are sorted. Events of releases without ExternalIDs and Metadata have none.
+	// ExternalIDs are sorted. Events of releases without ExternalIDs and Metadata lack them.
 	ExternalIDs []string          `json:"externalIds,omitempty"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
 }

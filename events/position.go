@@ -92,7 +92,7 @@ type InlineStretch struct {
 func ParsePosition(s string) (Position, error) {
 	p, ok := PositionFrom(s)
 	if !ok {
-		return Position{}, errors.New("a position is written partition-number, as in 17-4711")
+		return Position{}, errors.New("a position is partition-number, e.g. 17-4711")
 	}
 	return p, nil
 }

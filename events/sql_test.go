@@ -10,7 +10,7 @@ func TestSQLNamesTopicsAndSubjects(t *testing.T) {
 	}
 	defer func() {
 		if recover() == nil {
-			t.Error("an unknown name is taken")
+			t.Error("an unknown name is accepted")
 		}
 	}()
 	SQL(`WHERE subject = {usage.event.unknown}`)

@@ -42,7 +42,7 @@ const (
 // OverageRecord is the value of overage by which a commit may use more than its reservation holds.
 const OverageRecord = "record"
 
-// Admission is the grant of an admitted event. The verdict on the event is taken from it.
+// Admission is the grant of an admitted event. The verdict on the event follows from it.
 type Admission struct {
 	By             string       `json:"by"`
 	SubscriptionID uuid.UUID    `json:"subscriptionId"`

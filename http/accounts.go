@@ -29,7 +29,7 @@ type reconcileRequest struct {
 	Body struct {
 		TenantID string `json:"tenantId" format:"uuid" doc:"The tenant whose accounts are compared."`
 		Repair   bool   `json:"repair,omitempty" doc:"Set the accounts that differ to the log."`
-		Reason   string `json:"reason,omitempty" maxLength:"500" doc:"Why; required with repair, and kept in the log."`
+		Reason   string `json:"reason,omitempty" maxLength:"500" doc:"The reason, recorded in the log; required with repair."`
 	} `nameHint:"NewReconciliation"`
 }
 
@@ -74,9 +74,9 @@ func (s *service) accounts(ctx context.Context, in *accountsRequest) (*accountsA
 	if err != nil {
 		return nil, err
 	}
-	ask := entitlements.AccountQuery{TenantID: tenant.ID, Feature: in.Feature, PeriodKey: in.PeriodKey, Limit: in.Limit + 1}
-	ask.AfterFeature, ask.AfterPeriod, _ = strings.Cut(after, "/") // no feature has a slash
-	found, head, err := s.Reads.Entitlements.Accounts(ctx, ask)
+	q := entitlements.AccountQuery{TenantID: tenant.ID, Feature: in.Feature, PeriodKey: in.PeriodKey, Limit: in.Limit + 1}
+	q.AfterFeature, q.AfterPeriod, _ = strings.Cut(after, "/") // no feature has a slash
+	found, head, err := s.Reads.Entitlements.Accounts(ctx, q)
 	if err != nil {
 		return nil, err
 	}

@@ -130,7 +130,7 @@ func TestTheMemoryOfRequestsIsBoundedAndShared(t *testing.T) {
 	w.awaitMetric("meterplex_http_request_bytes 0") // a request's charge ends shortly after its answer
 	before := w.stored()
 	var held []net.Conn
-	for range 3 { // each is charged for what it has sent, and little more
+	for range 3 { // each is charged for the bytes that it has sent, and little more
 		held = append(held, w.stallRequest(a.key, 150_000, strings.Repeat(" ", 100_000)))
 	}
 	w.awaitMetric(fmt.Sprint("meterplex_http_request_bytes ", 3*(32<<10+128<<10)))
@@ -171,7 +171,7 @@ func TestOverloadIsRefusedBeforeTheBodyIsRead(t *testing.T) {
 	before := w.stored()
 	got := w.raw("POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer %s\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n", a.key)
 	if !strings.HasPrefix(got, "HTTP/1.1 503") || !strings.Contains(got, "Retry-After: 3") {
-		t.Errorf("a client that asks before it sends a body is told %s", got)
+		t.Errorf("a client that sends Expect: 100-continue is answered %s", got)
 	}
 	sent := call{"POST", "/api/v1/usage/events", a.key, nil, batch(event("1", nil))}
 	refused := w.do(sent)

@@ -150,7 +150,7 @@ func TestEntitlementsAreConditional(t *testing.T) {
 	w.ingest(a, batch(event("e3", nil)))
 	w.fold()
 	if got := w.do(call{"GET", one, a.key, map[string]string{"If-None-Match": little}, nil}); got.status != 200 || !strings.Contains(string(got.body), `"remaining":399`) {
-		t.Errorf("of what has changed is told %d %s", got.status, got.body)
+		t.Errorf("a changed answer has status %d: %s", got.status, got.body)
 	}
 	changed := w.do(call{"GET", path, a.key, map[string]string{"If-None-Match": tag}, nil})
 	if changed.status != 200 || changed.header.Get("ETag") == tag || !strings.Contains(string(changed.body), `"allowed":false`) || !strings.Contains(string(changed.body), `"reason":"quota_exceeded"`) {
@@ -163,7 +163,7 @@ func TestEntitlementsAreConditional(t *testing.T) {
 	}
 	for i, allowed := range []bool{true, true, false} {
 		if got := list[2+i].(map[string]any); got["allowed"] != allowed {
-			t.Errorf("of what is left, 399, question %d is answered %v", 2+i, got)
+			t.Errorf("of the remaining 399, question %d is answered %v", 2+i, got)
 		}
 	}
 	if all := w.want(200, call{method: "GET", path: "/api/v1/entitlements", key: a.key})["data"].([]any); len(all) != 3 {

@@ -155,8 +155,8 @@ type consumption struct {
 	Limit     *int64          `json:"limit" doc:"null: no limit."`
 	Used      *json.Number    `json:"used" nullable:"true" doc:"After this amount; null for METERED features, which have no account."`
 	Held      *json.Number    `json:"held" nullable:"true" doc:"Held by reservations; null for METERED features."`
-	Remaining *json.Number    `json:"remaining" nullable:"true" doc:"What was left of the limit then; null: no limit."`
-	ResetAt   *time.Time      `json:"resetAt" doc:"null where the period never resets."`
+	Remaining *json.Number    `json:"remaining" nullable:"true" doc:"Remaining amount at the decision; null: no limit."`
+	ResetAt   *time.Time      `json:"resetAt" doc:"null if the period never resets."`
 	Position  events.Position `json:"position"`
 }
 
@@ -165,15 +165,15 @@ type consumptions struct {
 }
 
 func describeConsume(op *huma.Operation, types schemas) {
-	describeAsk(op, types, newConsumption{}, consumption{})
+	describeRequest(op, types, newConsumption{}, consumption{})
 	op.Parameters = append(op.Parameters, pathParam("feature"))
 }
 
 func describeConsumeTogether(op *huma.Operation, types schemas) {
-	describeAsk(op, types, newConsumptions{}, consumptions{})
+	describeRequest(op, types, newConsumptions{}, consumptions{})
 }
 
-func describeAsk(op *huma.Operation, types schemas, body, answer any) {
+func describeRequest(op *huma.Operation, types schemas, body, answer any) {
 	if body != nil {
 		op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{mediaJSON: {Schema: types.of(body)}}}
 	}

@@ -27,8 +27,8 @@ type csvList[T any] struct {
 	cells   func(*T) []string
 }
 
-// asksCSV reports whether a request asks for CSV, by the parameter format, else by Accept. It refuses a page of it.
-func asksCSV(ctx context.Context, format string) (bool, error) {
+// requestsCSV reports whether a request asks for CSV, by the parameter format, else by Accept. It refuses a page of it.
+func requestsCSV(ctx context.Context, format string) (bool, error) {
 	from := edge.ExchangeOf(ctx).From
 	if !wantsCSV(format, from.Header["Accept"]) {
 		return false, nil

@@ -48,7 +48,7 @@ func (l list) next(generation int, after string) *string {
 }
 
 func cursorInvalid() *problem.Problem {
-	return problem.New("cursor_invalid", "cursor is not one that this list gave for these filters; start again without it")
+	return problem.New("cursor_invalid", "cursor is not of this list with these filters; start again without it")
 }
 
 // open decodes a cursor that next wrote for the same list; "" is the first page.
@@ -74,8 +74,8 @@ func (l list) open(text string) (generation int, after string, _ error) {
 
 // Paging holds the query parameters that all lists share.
 type Paging struct {
-	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"How many entries a page has at most."`
-	Cursor string `query:"cursor" doc:"nextCursor of the page before; opaque."`
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Page size."`
+	Cursor string `query:"cursor" doc:"nextCursor of the previous page; opaque."`
 }
 
 // page is the answer of a list.

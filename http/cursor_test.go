@@ -14,7 +14,7 @@ func TestCursorsContainOnlyTheirPlace(t *testing.T) {
 		t.Errorf("%d %q %v", generation, after, err)
 	}
 	if _, _, err := (list{"usage events", "tenant", "other"}).open(text); err == nil {
-		t.Error("a cursor of another list is taken")
+		t.Error("a cursor of another list is accepted")
 	}
 	for i := range text {
 		for _, c := range []byte{'A', 'x', '=', '\n'} {

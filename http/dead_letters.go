@@ -53,21 +53,21 @@ type deadLettersRequest struct {
 }
 
 // deadLetterQuery converts filters to a query of the projection.
-func (s *service) deadLetterQuery(ctx context.Context, in *DeadLetterFilters) (ask deadletters.DeadLetterQuery, err error) {
-	ask = deadletters.DeadLetterQuery{Status: in.Status, Stage: in.Stage, Reason: in.Reason, Fingerprint: in.Fingerprint,
+func (s *service) deadLetterQuery(ctx context.Context, in *DeadLetterFilters) (q deadletters.DeadLetterQuery, err error) {
+	q = deadletters.DeadLetterQuery{Status: in.Status, Stage: in.Stage, Reason: in.Reason, Fingerprint: in.Fingerprint,
 		Feature: in.Feature, Consumer: in.Consumer, Topic: in.Topic}
 	if in.TenantID != "" {
 		tenant, err := s.knownTenant(ctx, in.TenantID)
 		if err != nil {
-			return ask, err
+			return q, err
 		}
-		ask.TenantID = &tenant.ID
+		q.TenantID = &tenant.ID
 	}
-	if ask.From, ask.To, err = in.read(); err != nil {
-		return ask, err
+	if q.From, q.To, err = in.read(); err != nil {
+		return q, err
 	}
-	ask.Wait, err = in.wait()
-	return ask, err
+	q.Wait, err = in.wait()
+	return q, err
 }
 
 // list identifies the list of a cursor with these filters.
@@ -76,21 +76,21 @@ func (in *DeadLetterFilters) list(name string) list {
 }
 
 // opened returns the query of a page and the list that its cursors belong to.
-func (s *service) opened(ctx context.Context, in *deadLettersRequest, name string) (ask deadletters.DeadLetterQuery, l list, err error) {
-	if ask, err = s.deadLetterQuery(ctx, &in.DeadLetterFilters); err != nil {
-		return ask, l, err
+func (s *service) opened(ctx context.Context, in *deadLettersRequest, name string) (q deadletters.DeadLetterQuery, l list, err error) {
+	if q, err = s.deadLetterQuery(ctx, &in.DeadLetterFilters); err != nil {
+		return q, l, err
 	}
-	ask.Limit, l = in.Limit, in.list(name)
-	_, ask.After, err = l.open(in.Cursor)
-	return ask, l, err
+	q.Limit, l = in.Limit, in.list(name)
+	_, q.After, err = l.open(in.Cursor)
+	return q, l, err
 }
 
 func (s *service) listDeadLetters(ctx context.Context, in *deadLettersRequest) (*listed[deadletters.DeadLetter], error) {
-	ask, l, err := s.opened(ctx, in, "dead letters")
+	q, l, err := s.opened(ctx, in, "dead letters")
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.DeadLetters.DeadLetters(ctx, query.Viewer{Operator: true}, ask)
+	found, err := s.Reads.DeadLetters.DeadLetters(ctx, query.Viewer{Operator: true}, q)
 	return &listed[deadletters.DeadLetter]{listedFrom(l, found.Data, found.Next)}, err
 }
 
@@ -133,7 +133,7 @@ type retryRequest struct {
 	DeadLetterPath
 	Idempotent
 	Body *struct {
-		Reason string `json:"reason,omitempty" maxLength:"500" doc:"Kept in the log with the request."`
+		Reason string `json:"reason,omitempty" maxLength:"500" doc:"The reason, recorded in the log with the request."`
 	} `nameHint:"Retry"`
 }
 
@@ -168,7 +168,7 @@ type discardRequest struct {
 	DeadLetterPath
 	Idempotent
 	Body struct {
-		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"Why; it is kept in the log."`
+		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"The reason, recorded in the log."`
 	} `nameHint:"Discard"`
 }
 

@@ -23,16 +23,16 @@ func (s *service) bulkDeadLetterOperations(t *site) {
 	serve(t, operation{method: http.MethodPost, path: path + "/bulk", who: auth.Operator, scopes: deciders, id: "bulkDeadLetters", tag: "Dead letters", status: http.StatusAccepted, also: http.StatusOK,
 		summary: "Retry or discard many dead letters",
 		description: "202 with the request, each dead letter decided as if it was alone; 200 for a dry run, with the effect. " +
-			"A call that does not end may be sent again: no dead letter that is RETRYING is retried once more. At most 10,000 are taken at a time.",
+			"A call that does not end may be sent again: no dead letter that is RETRYING is retried once more. A call changes at most 10,000 dead letters.",
 		problems: []int{http.StatusNotFound, http.StatusUnprocessableEntity}}, s.bulkDeadLetters)
 }
 
 func (s *service) listDeadLetterGroups(ctx context.Context, in *deadLettersRequest) (*listed[deadletters.DeadLetterGroup], error) {
-	ask, l, err := s.opened(ctx, in, "dead letter groups")
+	request, l, err := s.opened(ctx, in, "dead letter groups")
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.DeadLetters.DeadLetterGroups(ctx, ask)
+	found, err := s.Reads.DeadLetters.DeadLetterGroups(ctx, request)
 	return &listed[deadletters.DeadLetterGroup]{listedFrom(l, found.Data, found.Next)}, err
 }
 
@@ -56,7 +56,7 @@ type bulkRequest struct {
 	Body struct {
 		Action string     `json:"action" enum:"retry,discard"`
 		Filter bulkFilter `json:"filter" doc:"All members that are there must match; at least one must be there."`
-		Reason string     `json:"reason,omitempty" minLength:"1" maxLength:"500" doc:"Why; it is kept in the log. A discard needs one."`
+		Reason string     `json:"reason,omitempty" minLength:"1" maxLength:"500" doc:"The reason, recorded in the log. Required for a discard."`
 		DryRun bool       `json:"dryRun,omitempty" doc:"Only report the effect."`
 	} `nameHint:"DeadLetterBulk"`
 }
@@ -67,9 +67,9 @@ type bulkAnswer struct {
 		DryRun    bool                   `json:"dryRun"`
 		BulkID    *uuid.UUID             `json:"bulkId,omitempty" format:"uuid" doc:"The event that each dead letter's own names as its cause; not of a dry run."`
 		Matched   int                    `json:"matched"`
-		Eligible  *int                   `json:"eligible,omitempty" doc:"Of a dry run: those that would be retried or discarded."`
-		Requested *int                   `json:"requested,omitempty" doc:"Those that were asked to be retried, or are discarded."`
-		Refused   []commands.BulkRefusal `json:"refused" nullable:"false" doc:"Those that are left alone, by why."`
+		Eligible  *int                   `json:"eligible,omitempty" doc:"Of a dry run: the number of dead letters that would be retried or discarded."`
+		Requested *int                   `json:"requested,omitempty" doc:"Number of dead letters that are retried or discarded."`
+		Refused   []commands.BulkRefusal `json:"refused" nullable:"false" doc:"Number of dead letters that are not changed, by reason."`
 		Sample    []uuid.UUID            `json:"sample,omitempty" nullable:"false" doc:"Of a dry run: some of the eligible ones, at most 20."`
 	} `nameHint:"DeadLetterBulkResult"`
 }
@@ -83,8 +83,8 @@ func (s *service) bulkDeadLetters(ctx context.Context, in *bulkRequest) (*bulkAn
 	if err != nil {
 		return nil, err
 	}
-	ask := commands.BulkAsk{Action: in.Body.Action, Filter: filter, Reason: in.Body.Reason, DryRun: in.Body.DryRun}
-	done, err := s.Letters.Bulk(ctx, edge.ExchangeOf(ctx).Request(once), ask, func(ctx context.Context) ([]commands.DeadLetterRef, error) {
+	request := commands.BulkRequest{Action: in.Body.Action, Filter: filter, Reason: in.Body.Reason, DryRun: in.Body.DryRun}
+	done, err := s.Letters.Bulk(ctx, edge.ExchangeOf(ctx).Request(once), request, func(ctx context.Context) ([]commands.DeadLetterRef, error) {
 		return s.findDeadLetters(ctx, filter)
 	})
 	if err != nil {
@@ -92,8 +92,8 @@ func (s *service) bulkDeadLetters(ctx context.Context, in *bulkRequest) (*bulkAn
 	}
 	answer := &bulkAnswer{Status: http.StatusAccepted}
 	b := &answer.Body
-	b.DryRun, b.Matched, b.Refused = ask.DryRun, done.Matched, done.Refused
-	if ask.DryRun {
+	b.DryRun, b.Matched, b.Refused = request.DryRun, done.Matched, done.Refused
+	if request.DryRun {
 		answer.Status = http.StatusOK
 		b.Eligible, b.Sample = &done.Done, done.Sample
 	} else {

@@ -42,8 +42,8 @@ func (s *service) check(w http.ResponseWriter, r *http.Request) error {
 	if text := params.Get("amount"); text != "" {
 		amount, _ = strconv.ParseInt(text, 10, 64)
 	}
-	asked := Freshness{MinPosition: params.Get("minPosition"), Prefer: r.Header.Get("Prefer")}
-	wait, err := asked.wait()
+	freshness := Freshness{MinPosition: params.Get("minPosition"), Prefer: r.Header.Get("Prefer")}
+	wait, err := freshness.wait()
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (s *service) check(w http.ResponseWriter, r *http.Request) error {
 	header["Etag"] = []string{tag}
 	header["Cache-Control"] = []string{"private, no-cache"}
 	header["Vary"] = []string{"Authorization"}
-	if applied := asked.applied(); applied != "" {
+	if applied := freshness.applied(); applied != "" {
 		header["Preference-Applied"] = []string{applied}
 	}
 	if unchanged(r, tag) {
@@ -93,13 +93,13 @@ type entitlementCheck struct {
 	Allowed       bool            `json:"allowed"`
 	Feature       string          `json:"feature"`
 	Type          string          `json:"type,omitempty" enum:"BOOLEAN,QUOTA,METERED"`
-	Reason        string          `json:"reason,omitempty" doc:"Why it is not allowed." enum:"no_active_subscription,feature_not_found,not_entitled,quota_exceeded"`
+	Reason        string          `json:"reason,omitempty" doc:"The reason of a refusal." enum:"no_active_subscription,feature_not_found,not_entitled,quota_exceeded"`
 	Limit         *int64          `json:"limit,omitempty" nullable:"true" doc:"null: no limit."`
 	Used          *json.Number    `json:"used,omitempty" nullable:"true"`
 	Held          *json.Number    `json:"held,omitempty" nullable:"true"`
 	Remaining     *json.Number    `json:"remaining,omitempty" nullable:"true" doc:"null: no limit."`
 	LimitBehavior string          `json:"limitBehavior,omitempty" enum:"HARD,SOFT"`
-	ResetAt       *time.Time      `json:"resetAt,omitempty" nullable:"true" doc:"null where the period never resets."`
+	ResetAt       *time.Time      `json:"resetAt,omitempty" nullable:"true" doc:"null if the period never resets."`
 	AsOf          events.Position `json:"asOfPosition" doc:"Every event recorded up to here is in the answer."`
 }
 

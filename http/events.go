@@ -46,7 +46,7 @@ func (s *service) eventOperations(t *site) {
 // EventsWanted holds the query parameters that filter events of the log.
 type EventsWanted struct {
 	TenantID      string `query:"tenantId" doc:"One tenant's events; platform for those that belong to none. A tenant's key names its tenant already." example:"platform"`
-	Subject       string `query:"subject" doc:"A subject, or the first words of some." example:"meterplex.usage."`
+	Subject       string `query:"subject" doc:"A subject, or a prefix of subjects, e.g. meterplex.usage." example:"meterplex.usage."`
 	Stream        string `query:"stream" doc:"The events of one aggregate: usage/<eventId> (of a tenant), dead-letter/<id>, tenant/<id>, api-key/<id>, subscription/<id>, feature/<key>, plan/<key>, rebuild/<id>." example:"usage/evt_1"`
 	CorrelationID string `query:"correlationId" doc:"A trace: its id in hex, or the correlationId of an event."`
 	From          string `query:"from" format:"date-time" doc:"Recorded at this time or later."`
@@ -213,13 +213,13 @@ func (loggedEvent) Schema(r huma.Registry) *huma.Schema {
 	return r.Schema(reflect.TypeFor[Envelope](), true, "")
 }
 
-// Envelope documents what events.AppendWire writes.
+// Envelope documents the output of events.AppendWire.
 type Envelope struct {
 	EventID        uuid.UUID       `json:"eventId" doc:"A UUIDv7."`
 	EventType      string          `json:"eventType" example:"meterplex.usage.event.recorded"`
 	EventVersion   int             `json:"eventVersion"`
 	SchemaURI      string          `json:"schemaUri" doc:"The schema of the payload, with its SHA-256."`
-	TenantID       string          `json:"tenantId" doc:"platform where it belongs to no tenant."`
+	TenantID       string          `json:"tenantId" doc:"platform if it belongs to no tenant."`
 	Partition      int16           `json:"partition"`
 	Position       events.Position `json:"position"`
 	Epoch          int32           `json:"epoch"`

@@ -272,7 +272,7 @@ func wantedParams(bounded bool) []*huma.Param {
 		return &huma.Param{Name: name, In: "query", Description: doc, Schema: &huma.Schema{Type: huma.TypeString}}
 	}
 	list := []*huma.Param{
-		param("tenantId", "One tenant's events; platform for those that belong to none."), param("subject", "A subject, or the first words of some."),
+		param("tenantId", "One tenant's events; platform for those that belong to none."), param("subject", "A subject, or a prefix of subjects, e.g. meterplex.usage."),
 		param("stream", "The events of one aggregate, as kind/id."), param("correlationId", "A trace."),
 		param("from", "Recorded at this time or later."), param("after", "After this position; or several, joined by commas: after each in its partition."),
 	}

@@ -274,11 +274,11 @@ func TestSlowClientsHoldNoTransaction(t *testing.T) {
 		t.Fatalf("%s", head)
 	}
 	quiet, look := 0, w.sessions()
-	for quiet < 20 { // once its connection is full, the server does nothing for it
+	for quiet < 20 { // once its connection is full, the server does no work for it
 		time.Sleep(10 * time.Millisecond)
 		open, idle := look()
 		if idle > 2 { // the server itself would end it later
-			t.Fatalf("for a client that takes nothing a session is idle in its transaction, for %.1f s", idle)
+			t.Fatalf("for a client that reads no byte a session is idle in its transaction, for %.1f s", idle)
 		}
 		if quiet++; open > 0 {
 			quiet = 0

@@ -87,7 +87,7 @@ func (e *Example) others(op *huma.Operation) {
 	}
 }
 
-// add sets the example of a media type that has none.
+// add sets the example of a media type without one.
 func add(content map[string]*huma.MediaType, name string, example json.RawMessage) {
 	if media := content[name]; media != nil && media.Example == nil && example != nil {
 		media.Example = example

@@ -33,7 +33,7 @@ const (
 // exampleID is the form of the ids of the examples.
 const exampleID = "0196c0de-0000-7000-8000-%012d"
 
-// exampleFixture is a service with one of everything that the examples name.
+// exampleFixture is a service with one entity of each kind that the examples name.
 type exampleFixture struct {
 	*testService
 	a   *account
@@ -77,7 +77,7 @@ func (f *exampleFixture) sent(text string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(text, exampleTime, f.now), exampleMonth, f.now[:len(exampleMonth)])
 }
 
-// shown replaces what sent does, in the other direction, and secrets.
+// shown reverses the replacements of sent, and replaces secrets.
 func (f *exampleFixture) shown(text string) string {
 	for example, actual := range f.ids {
 		if actual != "" {

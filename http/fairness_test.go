@@ -111,7 +111,7 @@ func (f *fairnessFixture) until(what string, so func() bool) {
 // nothingHeld checks that every connection and every seat was returned.
 func (f *fairnessFixture) nothingHeld() {
 	f.Helper()
-	f.until("connections and seats are returned", func() bool { return f.readers.Stat().AcquiredConns() == 0 && f.seats.Taken() == 0 })
+	f.until("connections and seats are returned", func() bool { return f.readers.Stat().AcquiredConns() == 0 && f.seats.InUse() == 0 })
 }
 
 // slow are reads that hang: a list, which is heavy, and a receipt.

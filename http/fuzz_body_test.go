@@ -45,13 +45,13 @@ func FuzzBodies(f *testing.F) {
 			return
 		}
 		if fault := strictjson.Check(raw); fault != nil {
-			t.Fatalf("%q is taken, and: %v", raw, fault)
+			t.Fatalf("%q is accepted, and: %v", raw, fault)
 		}
 		into := typeOf(registry, schema)
 		decoder := json.NewDecoder(bytes.NewReader(raw))
 		decoder.DisallowUnknownFields()
 		if err := decoder.Decode(into.Interface()); err != nil {
-			t.Fatalf("%q is taken by %s, and: %v", raw, schema, err)
+			t.Fatalf("%q is accepted by %s, and: %v", raw, schema, err)
 		}
 		checkTexts(t, into.Elem())
 		again, err := json.Marshal(into.Interface())

@@ -71,7 +71,7 @@ func FuzzQuery(f *testing.F) {
 		}
 		values, err := url.ParseQuery(raw)
 		if err != nil {
-			t.Fatalf("%q is taken, and: %v", raw, err)
+			t.Fatalf("%q is accepted, and: %v", raw, err)
 		}
 		for name, list := range values {
 			schema := known[name]
@@ -89,7 +89,7 @@ func FuzzQuery(f *testing.F) {
 			}
 		}
 		if p := rules.Check(values.Encode()); p != nil {
-			t.Fatalf("%q is taken, and written anew refused: %s", raw, p.Detail)
+			t.Fatalf("%q is accepted, and refused once written again: %s", raw, p.Detail)
 		}
 	})
 }
@@ -107,7 +107,7 @@ func FuzzCursor(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string, generation int, after string) {
 		if g, a, err := l.open(text); err == nil && text != "" && *l.next(g, a) != text {
-			t.Fatalf("%q is taken for %d %q, which is written %q", text, g, a, *l.next(g, a))
+			t.Fatalf("%q is read as %d %q, which is written %q", text, g, a, *l.next(g, a))
 		}
 		written := *l.next(generation, after)
 		g, a, err := l.open(written)
@@ -116,7 +116,7 @@ func FuzzCursor(f *testing.F) {
 			t.Fatalf("%d %q is written %s and read %d %q, %v", generation, after, written, g, a, err)
 		}
 		if _, _, err := append(l[:2:2], "other").open(written); err == nil {
-			t.Fatalf("%s is taken by another list", written)
+			t.Fatalf("%s is accepted by another list", written)
 		}
 	})
 }

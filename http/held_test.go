@@ -27,7 +27,7 @@ func (w *testService) requireNothingHeld(registerer prometheus.Registerer) {
 	}
 }
 
-// heldBy describes what requests hold, "" if that is nothing.
+// heldBy describes the resources that requests hold, "" without any.
 func heldBy(w *testService, registry *prometheus.Registry) (held string) {
 	w.Helper()
 	families, err := registry.Gather()

@@ -11,7 +11,7 @@ import (
 	"github.com/meterplex/meterplex/http"
 )
 
-// Offers that nothing uses yet are refused, and the refusal says so.
+// Scopes, roles and topics that no code uses yet are refused by that reason.
 func TestInertOffersAreRefused(t *testing.T) {
 	w := newTestService(t)
 	w.catalogue()
@@ -55,7 +55,7 @@ func TestInertOffersAreRefused(t *testing.T) {
 	}
 }
 
-// A key of an earlier release may hold a scope that nothing used then.
+// A key of an earlier release may hold a scope that no route used then.
 func TestAScopeOfAnOldKeyWorksOnceItIsUsed(t *testing.T) {
 	w := newTestService(t)
 	w.catalogue()

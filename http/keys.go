@@ -44,12 +44,12 @@ type apiKey struct {
 	ID        uuid.UUID  `json:"id" format:"uuid"`
 	TenantID  *uuid.UUID `json:"tenantId,omitempty" format:"uuid" doc:"Absent for an operator key."`
 	Name      string     `json:"name"`
-	Prefix    string     `json:"prefix" doc:"How the key begins; safe to show."`
+	Prefix    string     `json:"prefix" doc:"First characters of the key; safe to show."`
 	Mode      string     `json:"mode" enum:"live,test,op"`
 	Scopes    []string   `json:"scopes" nullable:"false"`
 	CreatedAt time.Time  `json:"createdAt"`
 	ExpiresAt *time.Time `json:"expiresAt"`
-	RevokedAt *time.Time `json:"revokedAt" doc:"From when on the key is not taken; may lie ahead, while a rotation overlaps."`
+	RevokedAt *time.Time `json:"revokedAt" doc:"The key is refused from this time on; it is in the future while a rotation overlaps."`
 	Secret    string     `json:"secret,omitempty" doc:"Shown once."`
 }
 
@@ -105,15 +105,15 @@ func (s *service) createKey(ctx context.Context, tenant uuid.UUID, in newKey) (*
 	if err != nil {
 		return nil, err
 	}
-	ask := commands.CreateKey{Name: in.Name, Scopes: in.Scopes, Mode: in.Mode}
+	command := commands.CreateKey{Name: in.Name, Scopes: in.Scopes, Mode: in.Mode}
 	if in.ExpiresAt != "" {
 		at, fault := domain.ParseTime(in.ExpiresAt)
 		if fault != nil {
 			return nil, &domain.Error{Code: "expires_at_invalid", Message: fault.Message, Pointer: "/expiresAt"}
 		}
-		ask.ExpiresAt = &at
+		command.ExpiresAt = &at
 	}
-	return keyAnswerOf(s.Catalogue.CreateKey(ctx, edge.ExchangeOf(ctx).Request(once), tenant, ask))
+	return keyAnswerOf(s.Catalogue.CreateKey(ctx, edge.ExchangeOf(ctx).Request(once), tenant, command))
 }
 
 type createTenantKeyRequest struct {

@@ -24,7 +24,7 @@ type told struct {
 	body   string
 }
 
-// history is what clients saw. Each grant leaves its account at another sum, so that the sums name the grants.
+// history holds the answers that clients saw. Each grant leaves its account at another sum, so that the sums name the grants.
 type history struct {
 	mu     sync.Mutex
 	began  time.Time

@@ -36,20 +36,20 @@ type withheldRequest struct {
 }
 
 func (s *service) listWithheld(ctx context.Context, in *withheldRequest) (*listed[audit.WithheldRecord], error) {
-	ask := audit.WithheldQuery{Limit: in.Limit}
-	ask.Topic, _ = events.TopicOf(in.Topic)
+	q := audit.WithheldQuery{Limit: in.Limit}
+	q.Topic, _ = events.TopicOf(in.Topic)
 	if in.TenantID != "" {
 		tenant, err := s.knownTenant(ctx, in.TenantID)
 		if err != nil {
 			return nil, err
 		}
-		ask.TenantID = &tenant.ID
+		q.TenantID = &tenant.ID
 	}
 	l := list{"withheld", in.TenantID, in.Topic}
 	var err error
-	if _, ask.After, err = l.open(in.Cursor); err != nil {
+	if _, q.After, err = l.open(in.Cursor); err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.Events.Withheld(ctx, ask)
+	found, err := s.Reads.Events.Withheld(ctx, q)
 	return &listed[audit.WithheldRecord]{listedFrom(l, found.Data, found.Next)}, err
 }

@@ -48,11 +48,11 @@ type ProjectionPath struct {
 	Name string `path:"name" example:"usage_aggregates"`
 }
 
-// RebuildScope is the part of a body that selects what to rebuild of a projection.
+// RebuildScope is the part of a body that selects the keys of a rebuild.
 type RebuildScope struct {
 	TenantID  string `json:"tenantId,omitempty" format:"uuid" doc:"Of one tenant only."`
 	PeriodKey string `json:"periodKey,omitempty" doc:"Of one period only: 2026-05, 2026 or lifetime." example:"2026-05"`
-	Workers   int    `json:"workers,omitempty" minimum:"1" maximum:"32" doc:"Half as many as the instance has processors without it: readers have the rest."`
+	Workers   int    `json:"workers,omitempty" minimum:"1" maximum:"32" doc:"Workers; half the processors of the instance if absent, so that readers have the rest."`
 }
 
 func (b *RebuildScope) command(projection, reason string) (commands.StartRebuild, error) {
@@ -70,7 +70,7 @@ type startRebuildRequest struct {
 	Idempotent
 	Body struct {
 		RebuildScope
-		Reason string `json:"reason" doc:"Kept in the log."`
+		Reason string `json:"reason" doc:"The reason, recorded in the log."`
 	} `nameHint:"NewRebuild"`
 }
 
@@ -86,11 +86,11 @@ func (s *service) startRebuild(ctx context.Context, in *startRebuildRequest) (*r
 	if err != nil {
 		return nil, err
 	}
-	ask, err := in.Body.command(in.Name, in.Body.Reason)
+	command, err := in.Body.command(in.Name, in.Body.Reason)
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.Rebuilds.Start(ctx, edge.ExchangeOf(ctx).Request(once), ask)
+	r, err := s.Rebuilds.Start(ctx, edge.ExchangeOf(ctx).Request(once), command)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ type verifyRequest struct {
 	Prefer string `header:"Prefer" doc:"wait=N: wait up to N seconds (at most 30) for the outcome (RFC 7240)." example:"wait=10"`
 	Body   *struct {
 		RebuildScope
-		Reason string `json:"reason,omitempty" doc:"Kept in the log; required with repair."`
+		Reason string `json:"reason,omitempty" doc:"The reason, recorded in the log; required with repair."`
 		Repair bool   `json:"repair,omitempty" doc:"Replace the live rows where they differ."`
 	} `nameHint:"NewVerify"`
 }
@@ -128,7 +128,7 @@ type verifyAnswer struct {
 	} `nameHint:"Verified"`
 }
 
-// verifyReason is the default reason of a verify that changes nothing.
+// verifyReason is the default reason of a verify without repair.
 const verifyReason = "verify"
 
 func (s *service) verifyProjection(ctx context.Context, in *verifyRequest) (*verifyAnswer, error) {
@@ -136,17 +136,17 @@ func (s *service) verifyProjection(ctx context.Context, in *verifyRequest) (*ver
 	if err != nil {
 		return nil, err
 	}
-	ask := commands.StartRebuild{Projection: in.Name, Reason: verifyReason}
+	command := commands.StartRebuild{Projection: in.Name, Reason: verifyReason}
 	if b := in.Body; b != nil {
-		if ask, err = b.command(in.Name, b.Reason); err != nil {
+		if command, err = b.command(in.Name, b.Reason); err != nil {
 			return nil, err
 		}
-		if ask.Repair = b.Repair; ask.Reason == "" && !b.Repair {
-			ask.Reason = verifyReason
+		if command.Repair = b.Repair; command.Reason == "" && !b.Repair {
+			command.Reason = verifyReason
 		}
 	}
-	ask.Verify = true
-	r, err := s.Rebuilds.Start(ctx, edge.ExchangeOf(ctx).Request(once), ask)
+	command.Verify = true
+	r, err := s.Rebuilds.Start(ctx, edge.ExchangeOf(ctx).Request(once), command)
 	if err != nil {
 		return nil, err
 	}

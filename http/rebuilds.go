@@ -76,7 +76,7 @@ type decisionRequest struct {
 	RebuildPath
 	Idempotent
 	Body struct {
-		Reason string `json:"reason" doc:"Kept in the log."`
+		Reason string `json:"reason" doc:"The reason, recorded in the log."`
 	} `nameHint:"RebuildDecision"`
 }
 

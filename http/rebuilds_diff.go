@@ -31,8 +31,8 @@ type diffBody struct {
 	FoldVersion  string                `json:"foldVersion"`
 	Data         []rebuild.DiffRow     `json:"data" nullable:"false"`
 	NextCursor   *string               `json:"nextCursor" doc:"null on the last page."`
-	AsOf         []events.Position     `json:"asOfPositions" nullable:"false" doc:"Where both generations stand, in each partition of the scope."`
-	Totals       *rebuild.DiffTotals   `json:"totals" doc:"Of all pages; null where it was not asked for."`
+	AsOf         []events.Position     `json:"asOfPositions" nullable:"false" doc:"Positions of both generations, in each partition of the scope."`
+	Totals       *rebuild.DiffTotals   `json:"totals" doc:"Of all pages; null if it was not asked for."`
 	Conservation *rebuild.Conservation `json:"conservation" doc:"The place of every verdict of the scope; null for one feature, and for projections that count no events."`
 }
 
@@ -43,14 +43,14 @@ func describeDiff(op *huma.Operation, types schemas) {
 	truth := func() *huma.Schema { return &huma.Schema{Type: huma.TypeString, Enum: []any{"true", "false"}} }
 	op.Parameters = []*huma.Param{
 		rebuildParam(),
-		{Name: "all", In: "query", Schema: truth(), Description: "Keys that are equal, too."},
+		{Name: "all", In: "query", Schema: truth(), Description: "Include equal keys."},
 		{Name: "totals", In: "query", Schema: truth(), Description: "With totals and conservation; without it the first page has them."},
 		{Name: "tenantId", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Format: "uuid"}},
 		{Name: "feature", In: "query", Schema: text()},
 		{Name: "periodKey", In: "query", Schema: text()},
 		{Name: "format", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"json", "csv"}}},
 		{Name: "limit", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: ptr(1.0), Maximum: ptr(1000.0), Default: defaultPage}},
-		{Name: "cursor", In: "query", Schema: text(), Description: "nextCursor of the page before; opaque."},
+		{Name: "cursor", In: "query", Schema: text(), Description: "nextCursor of the previous page; opaque."},
 	}
 	op.Responses["200"] = &huma.Response{
 		Description: "What the rebuild changes.",

@@ -18,7 +18,7 @@ import (
 const (
 	streamEvery     = 500 * time.Millisecond
 	streamHeartbeat = 15 * time.Second // proxies close connections that are idle for longer
-	streamWrite     = 30 * time.Second // a client that reads nothing for so long is disconnected
+	streamWrite     = 30 * time.Second // a client that reads no byte for this time is disconnected
 )
 
 const mediaEvents = "text/event-stream"
@@ -66,7 +66,7 @@ func (e *eventStream) event(name string, data []byte) error {
 
 func (e *eventStream) heartbeat() error { return e.send([]byte(": alive\n\n")) }
 
-// watchRebuild polls the rebuild twice a second. Each poll is its own transaction; none
+// watchRebuild polls the rebuild twice a second. Each poll is its own transaction; no transaction
 // is open in between.
 func (s *service) watchRebuild(w http.ResponseWriter, r *http.Request) error {
 	id, err := idOf(pathValue(r, "rebuildId"), "rebuild_not_found")
@@ -85,15 +85,15 @@ func (s *service) watchRebuild(w http.ResponseWriter, r *http.Request) error {
 	}
 	ticker := time.NewTicker(streamEvery)
 	defer ticker.Stop()
-	var said []byte
+	var sent []byte
 	spoke := time.Now()
 	for {
 		now, err := json.Marshal(found)
 		switch {
 		case err != nil:
 			return err
-		case !bytes.Equal(now, said):
-			err, said, spoke = stream.event("progress", now), now, time.Now()
+		case !bytes.Equal(now, sent):
+			err, sent, spoke = stream.event("progress", now), now, time.Now()
 		case time.Since(spoke) >= streamHeartbeat:
 			err, spoke = stream.heartbeat(), time.Now()
 		}

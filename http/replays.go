@@ -33,14 +33,14 @@ func (s *service) replayOperations(t *site) {
 // replayBody is a replay in its wire format.
 type replayBody struct {
 	ID         uuid.UUID    `json:"id" format:"uuid"`
-	Kind       string       `json:"kind" enum:"range,relay,consumer" doc:"What is repeated: a range of the log, the relay, or a consumer."`
+	Kind       string       `json:"kind" enum:"range,relay,consumer" doc:"Kind of the replay: a range of the log, the relay, or a consumer."`
 	State      string       `json:"state" enum:"RUNNING,DONE,FAILED"`
 	Topic      string       `json:"topic,omitempty"`
 	TenantID   *uuid.UUID   `json:"tenantId,omitempty" format:"uuid" doc:"Only this one's events."`
 	Consumer   string       `json:"consumer,omitempty"`
-	To         string       `json:"to,omitempty" doc:"Where a rewind goes."`
+	To         string       `json:"to,omitempty" doc:"The target of a rewind."`
 	Reason     string       `json:"reason"`
-	Failure    string       `json:"failure,omitempty" doc:"Why it ended early."`
+	Failure    string       `json:"failure,omitempty" doc:"The reason for an early end."`
 	WaitsFor   string       `json:"waitsFor,omitempty" doc:"While it is RUNNING: the instances that can do it, and the remedy if there are none."`
 	Records    int64        `json:"records" doc:"Published by a range so far."`
 	Remaining  int64        `json:"remaining" doc:"Positions of the log that are still to be published again; of a relay that went back, too."`
@@ -62,7 +62,7 @@ type replayPart struct {
 const overdue = 30 * time.Second
 
 // waitsFor returns the role whose instances do the replay. The service does not know
-// which instances have the role; only the elapsed time shows that none is running.
+// which instances have the role; only the elapsed time shows that no instance is running.
 func waitsFor(r *commands.Replay, now time.Time) string {
 	role := ""
 	switch {
@@ -137,7 +137,7 @@ type rangeRequest struct {
 		TenantID string `json:"tenantId,omitempty" format:"uuid" doc:"Only this one's events."`
 		FromTime string `json:"fromTime,omitempty" format:"date-time" doc:"Events recorded at this time or later, in all partitions."`
 		ToTime   string `json:"toTime,omitempty" format:"date-time" doc:"Events recorded before this time; all if absent."`
-		Reason   string `json:"reason" minLength:"1" maxLength:"500" doc:"Why; it is kept in the log."`
+		Reason   string `json:"reason" minLength:"1" maxLength:"500" doc:"The reason, recorded in the log."`
 	} `nameHint:"ReplayRange"`
 }
 
@@ -147,25 +147,25 @@ func (s *service) replayRange(ctx context.Context, in *rangeRequest) (*replayAcc
 		return nil, err
 	}
 	b := &in.Body
-	ask := commands.ReplayRange{Topic: b.Topic, Reason: b.Reason}
-	if ask.From, err = positionMember("/from", b.From); err != nil {
+	request := commands.ReplayRange{Topic: b.Topic, Reason: b.Reason}
+	if request.From, err = positionMember("/from", b.From); err != nil {
 		return nil, err
 	}
-	if ask.To, err = positionMember("/to", b.To); err != nil {
+	if request.To, err = positionMember("/to", b.To); err != nil {
 		return nil, err
 	}
-	if ask.FromTime, err = timeMember("/fromTime", b.FromTime); err != nil {
+	if request.FromTime, err = timeMember("/fromTime", b.FromTime); err != nil {
 		return nil, err
 	}
-	if ask.ToTime, err = timeMember("/toTime", b.ToTime); err != nil {
+	if request.ToTime, err = timeMember("/toTime", b.ToTime); err != nil {
 		return nil, err
 	}
 	if b.TenantID != "" {
-		if ask.TenantID, err = idOf(b.TenantID, "tenant_not_found"); err != nil {
+		if request.TenantID, err = idOf(b.TenantID, "tenant_not_found"); err != nil {
 			return nil, err
 		}
 	}
-	return accepted(s.Replays.Range(ctx, edge.ExchangeOf(ctx).Request(once), ask))
+	return accepted(s.Replays.Range(ctx, edge.ExchangeOf(ctx).Request(once), request))
 }
 
 // positionMember parses a position of a body, nil if it is empty.
@@ -198,7 +198,7 @@ type rewindRequest struct {
 		Consumer  string   `json:"consumer,omitempty" minLength:"1" maxLength:"100" example:"meterplex-usage-aggregator" doc:"Without it the relay goes back."`
 		To        string   `json:"to,omitempty" minLength:"1" maxLength:"40" doc:"consumers (the relay's default: to what our consumers still need), start, or a time."`
 		Positions []string `json:"positions,omitempty" minItems:"1" maxItems:"32" nullable:"false" doc:"Instead of to: the first position that is published or read again, one for a partition."`
-		Reason    string   `json:"reason" minLength:"1" maxLength:"500" doc:"Why; it is kept in the log."`
+		Reason    string   `json:"reason" minLength:"1" maxLength:"500" doc:"The reason, recorded in the log."`
 	} `nameHint:"Rewind"`
 }
 
@@ -207,15 +207,15 @@ func (s *service) rewind(ctx context.Context, in *rewindRequest) (*replayAccepte
 	if err != nil {
 		return nil, err
 	}
-	ask := commands.Rewind{Consumer: in.Body.Consumer, To: in.Body.To, Reason: in.Body.Reason}
+	request := commands.Rewind{Consumer: in.Body.Consumer, To: in.Body.To, Reason: in.Body.Reason}
 	for _, text := range in.Body.Positions {
 		p, err := positionMember("/positions", text)
 		if err != nil || p == nil {
-			return nil, &domain.Error{Code: "position_invalid", Message: "a position is written partition-number, as in 17-4711", Pointer: "/positions"}
+			return nil, &domain.Error{Code: "position_invalid", Message: "a position is partition-number, e.g. 17-4711", Pointer: "/positions"}
 		}
-		ask.Positions = append(ask.Positions, *p)
+		request.Positions = append(request.Positions, *p)
 	}
-	return accepted(s.Replays.Rewind(ctx, edge.ExchangeOf(ctx).Request(once), ask))
+	return accepted(s.Replays.Rewind(ctx, edge.ExchangeOf(ctx).Request(once), request))
 }
 
 func (s *service) listReplays(ctx context.Context, in *struct{ Paging }) (*listed[replayBody], error) {

@@ -193,8 +193,8 @@ func (s *service) listReservations(ctx context.Context, in *reservationsRequest)
 	if !known {
 		return nil, absent("feature_not_found")
 	}
-	ask := entitlements.ReservationQuery{TenantID: tenant, Feature: in.Feature, State: in.State, After: after, Limit: in.Limit + 1}
-	found, err := s.Reads.Entitlements.Reservations(ctx, v, ask)
+	q := entitlements.ReservationQuery{TenantID: tenant, Feature: in.Feature, State: in.State, After: after, Limit: in.Limit + 1}
+	found, err := s.Reads.Entitlements.Reservations(ctx, v, q)
 	if err != nil {
 		return nil, err
 	}
@@ -231,14 +231,14 @@ func (s *service) getReservation(ctx context.Context, in *reservationRequest) (*
 type newReservation struct {
 	ReservationID string `json:"reservationId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$" doc:"The idempotency key, unique among the tenant's reservations; compared byte for byte."`
 	Amount        int64  `json:"amount" minimum:"1" maximum:"9007199254740991" doc:"Digits only."`
-	TTLSeconds    int    `json:"ttlSeconds,omitempty" minimum:"1" maximum:"86400" doc:"For how long the amount is held; 60 if it is left out."`
+	TTLSeconds    int    `json:"ttlSeconds,omitempty" minimum:"1" maximum:"86400" doc:"Seconds until the hold ends; 60 if absent."`
 }
 
 type newHeldItem struct {
 	Feature       string `json:"feature" pattern:"^[a-z][a-z0-9_.-]{0,63}$"`
 	ReservationID string `json:"reservationId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$" doc:"The idempotency key, unique among the tenant's reservations; compared byte for byte."`
 	Amount        int64  `json:"amount" minimum:"1" maximum:"9007199254740991" doc:"Digits only."`
-	TTLSeconds    int    `json:"ttlSeconds,omitempty" minimum:"1" maximum:"86400" doc:"For how long the amount is held; 60 if it is left out."`
+	TTLSeconds    int    `json:"ttlSeconds,omitempty" minimum:"1" maximum:"86400" doc:"Seconds until the hold ends; 60 if absent."`
 }
 
 type newReservations struct {
@@ -266,8 +266,8 @@ type heldAmount struct {
 	Limit         *int64          `json:"limit" doc:"null: no limit."`
 	Used          *json.Number    `json:"used" nullable:"true" doc:"When the request was decided; null for METERED features, which have no account."`
 	Held          *json.Number    `json:"held" nullable:"true" doc:"By all reservations, after the request; null for METERED features."`
-	Remaining     *json.Number    `json:"remaining" nullable:"true" doc:"What was left of the limit then; null: no limit."`
-	ResetAt       *time.Time      `json:"resetAt" doc:"null where the period never resets."`
+	Remaining     *json.Number    `json:"remaining" nullable:"true" doc:"Remaining amount at the decision; null: no limit."`
+	ResetAt       *time.Time      `json:"resetAt" doc:"null if the period never resets."`
 	Position      events.Position `json:"position"`
 }
 
@@ -286,19 +286,19 @@ type committedAmount struct {
 	Limit         *int64          `json:"limit" doc:"null: no limit."`
 	Used          *json.Number    `json:"used" nullable:"true" doc:"After this amount; null for METERED features, which have no account."`
 	Held          *json.Number    `json:"held" nullable:"true" doc:"By the other reservations; null for METERED features."`
-	Remaining     *json.Number    `json:"remaining" nullable:"true" doc:"What was left of the limit then; null: no limit."`
-	ResetAt       *time.Time      `json:"resetAt" doc:"null where the period never resets."`
+	Remaining     *json.Number    `json:"remaining" nullable:"true" doc:"Remaining amount at the decision; null: no limit."`
+	ResetAt       *time.Time      `json:"resetAt" doc:"null if the period never resets."`
 	Position      events.Position `json:"position"`
 }
 
 func describeHold(op *huma.Operation, types schemas) {
-	describeAsk(op, types, newReservation{}, heldAmount{})
+	describeRequest(op, types, newReservation{}, heldAmount{})
 	op.Parameters = append(op.Parameters, pathParam("feature"))
 	describeCreated(op, "Held.", "Made by the same request before; the state is the present one.")
 }
 
 func describeHoldTogether(op *huma.Operation, types schemas) {
-	describeAsk(op, types, newReservations{}, heldAmounts{})
+	describeRequest(op, types, newReservations{}, heldAmounts{})
 	describeCreated(op, "Held.", "Made by the same request before; the states are the present ones.")
 }
 
@@ -309,18 +309,18 @@ func describeCreated(op *huma.Operation, created, known string) {
 }
 
 func describeCommit(op *huma.Operation, types schemas) {
-	describeAsk(op, types, newCommit{}, committedAmount{})
+	describeRequest(op, types, newCommit{}, committedAmount{})
 	op.Parameters = append(op.Parameters, pathParam("feature"), pathParam("reservationId"))
 }
 
 func describeExtend(op *huma.Operation, types schemas) {
-	describeAsk(op, types, newExtension{}, heldAmount{})
+	describeRequest(op, types, newExtension{}, heldAmount{})
 	op.Parameters = append(op.Parameters, pathParam("feature"), pathParam("reservationId"))
 	op.Responses["200"].Description = "Held longer."
 }
 
 func describeRelease(op *huma.Operation, types schemas) {
-	describeAsk(op, types, nil, heldAmount{})
+	describeRequest(op, types, nil, heldAmount{})
 	op.Parameters = append(op.Parameters, pathParam("feature"), pathParam("reservationId"))
 	op.Responses["200"].Description = "Released, now or by the same request before."
 }

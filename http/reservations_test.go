@@ -167,7 +167,7 @@ func TestP7_WhatIsDueMakesRoom(t *testing.T) {
 	}
 }
 
-// Any number of instances end what is due, each reservation once.
+// Any number of instances end the due reservations, each once.
 func TestP7_ReservationsExpireOnce(t *testing.T) {
 	w := newTestService(t)
 	w.catalogue()

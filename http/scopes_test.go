@@ -9,7 +9,7 @@ import (
 	"github.com/meterplex/meterplex/http/auth"
 )
 
-// accessRule says who may read and who may change a noun of the API.
+// accessRule holds the callers that may read or change a noun of the API.
 type accessRule struct {
 	who            auth.Who
 	reads, changes string // scopes, of which a key needs one; "" allows no key
@@ -37,7 +37,7 @@ func accessRules() map[string]accessRule {
 	}
 }
 
-// postedReads are the routes that change nothing although their method is POST.
+// postedReads are the routes that only read although their method is POST.
 func postedReads() []string { return []string{"entitlements/check"} }
 
 // TestP9_ScopesOfEveryRoute compares the route table with the duty of each noun. The other

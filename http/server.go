@@ -72,7 +72,7 @@ type HealthCheck struct {
 	Spare bool
 }
 
-// Handler serves the API. It fails if an operation does not say who may call it.
+// Handler serves the API. It fails if an operation names no kind of caller.
 func (s *Server) Handler() (http.Handler, error) {
 	return s.handler((*site).operations)
 }
@@ -83,7 +83,7 @@ func (s *Server) HealthHandler() (http.Handler, error) {
 	return s.handler(func(t *site) { t.healthOperations(t) })
 }
 
-// AdminHandler serves liveness, readiness, metrics and profiles of the process. None needs a key:
+// AdminHandler serves liveness, readiness, metrics and profiles of the process. They need no key:
 // it is for an address that only operators reach.
 func (s *Server) AdminHandler() (http.Handler, error) {
 	return s.handler(func(t *site) { t.healthOperations(t); t.profileOperations(t) })

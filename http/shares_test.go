@@ -84,7 +84,7 @@ func TestP9_ATenantsIdleBodiesLeaveOthersTheirPlaces(t *testing.T) {
 }
 
 // TestASlowSmallBodyHoldsNoPlaceAndTimesOut lets one body not arrive while the instance has a
-// single place. Nothing but the deadline of small bodies ends the request.
+// single place. Only the deadline of small bodies ends the request.
 func TestASlowSmallBodyHoldsNoPlaceAndTimesOut(t *testing.T) {
 	w := newTestService(t, func(s *http.Server) { s.Limits.Others, s.Limits.BodyTime = 1, time.Hour })
 	w.catalogue()

@@ -22,7 +22,7 @@ import (
 )
 
 // site is the router together with its OpenAPI document and the route table: an operation
-// cannot be served without being documented, and neither without saying who may call it.
+// cannot be served without being documented, and neither without its kind of caller.
 type site struct {
 	*service
 	router   *chi.Mux
@@ -182,7 +182,7 @@ func (x *humaExchange) SetStatus(code int) {
 }
 
 // asProblem completes the problems of our handlers and converts huma's own errors to
-// ours. The guard has already checked what huma checks.
+// ours. The guard has already made huma's checks.
 func (t *site) asProblem(ctx huma.Context, _ string, v any) (any, error) {
 	p, ours := v.(*problem.Problem)
 	if model, theirs := v.(*huma.ErrorModel); theirs {
@@ -221,7 +221,7 @@ func (t *site) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Allow", strings.Join(taken, ", ")) // one line: many clients read only the first
-	t.edge.Refuse(w, r, problem.New("method_not_allowed", "This path does not take the method; Allow lists the methods that it takes"))
+	t.edge.Refuse(w, r, problem.New("method_not_allowed", "Method not allowed; Allow lists the methods of this path"))
 }
 
 // pathValue returns a decoded path parameter: chi matches the escaped path.

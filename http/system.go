@@ -75,7 +75,7 @@ const (
 
 func (s *service) ready(ctx context.Context, _ *struct{}) (*healthAnswer, error) {
 	answer := health{Status: "ready", Version: s.Version, Dependencies: map[string]string{}}
-	missing := s.askDependencies(ctx)
+	missing := s.pingDependencies(ctx)
 	p := problem.New("not_ready", "")
 	var needed []string
 	for i, check := range s.Health {
@@ -97,8 +97,8 @@ func (s *service) ready(ctx context.Context, _ *struct{}) (*healthAnswer, error)
 	return nil, p
 }
 
-// askDependencies checks all dependencies concurrently and returns each result.
-func (s *service) askDependencies(ctx context.Context) []error {
+// pingDependencies checks all dependencies concurrently and returns each result.
+func (s *service) pingDependencies(ctx context.Context) []error {
 	answers := make([]error, len(s.Health))
 	var all sync.WaitGroup
 	for i, check := range s.Health {

@@ -41,7 +41,7 @@ func idOf(text, code string) (uuid.UUID, error) {
 
 // absent is the answer for entities that do not exist or belong to another tenant.
 func absent(code string) *domain.Error {
-	return &domain.Error{Code: code, Message: "There is no such thing, or it is another's"}
+	return &domain.Error{Code: code, Message: "Not found"}
 }
 
 type tenantAnswer struct{ Body domain.Tenant }

@@ -30,7 +30,7 @@ func TestTenantsHaveADataResidency(t *testing.T) {
 		t.Errorf("created with %v", named)
 	}
 	w.ingest(a, batch(event("before", nil)))
-	for range 2 { // the second changes nothing
+	for range 2 { // the second changes no field
 		if got := w.want(200, call{"PATCH", tenant, bootstrap, nil, `{"dataResidency":"ap-south-1"}`}); got["dataResidency"] != "ap-south-1" || got["name"] != "A" {
 			t.Errorf("changed to %v", got)
 		}

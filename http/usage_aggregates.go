@@ -59,7 +59,7 @@ func (s *service) aggregates(ctx context.Context, in *aggregatesRequest) (*aggre
 		return nil, err
 	}
 	answer := &aggregatesAnswer{Applied: in.applied()}
-	asCSV, err := asksCSV(ctx, in.Format)
+	asCSV, err := requestsCSV(ctx, in.Format)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (s *service) aggregates(ctx context.Context, in *aggregatesRequest) (*aggre
 	return answer, err
 }
 
-// figuresAsked returns the requested list: of one tenant, or of all for an operator that names none.
+// figuresAsked returns the requested list: of one tenant, or of all if an operator names no tenant.
 func (s *service) figuresAsked(ctx context.Context, in *aggregatesRequest) (figures, error) {
 	if edge.ExchangeOf(ctx).Tenant == nil && in.TenantID == "" {
 		return s.figuresOfPeriod(in)

@@ -20,7 +20,7 @@ type KnownAt struct {
 	AsOf         string `query:"asOf" format:"date-time" doc:"As known at the last position that was recorded at or before this time."`
 }
 
-// read returns the moment, or nil if none is given. A read at a moment waits for that
+// read returns the moment, or nil if absent. A read at a moment waits for that
 // moment, not for minPosition.
 func (k KnownAt) read(fresh Freshness) (*usage.AsOf, query.Wait, error) {
 	if k.AsOfPosition == "" && k.AsOf == "" {
@@ -75,15 +75,15 @@ func (s *service) explain(ctx context.Context, in *explainRequest) (*explainAnsw
 	if err != nil {
 		return nil, err
 	}
-	ask, err := in.ask(tenant)
+	q, err := in.query(tenant)
 	if err != nil {
 		return nil, err
 	}
-	l := list{"explain", tenant.String(), ask.Feature, ask.PeriodKey, in.SubscriptionID, in.AsOfPosition, in.AsOf}
-	if _, ask.After, err = l.open(in.Cursor); err != nil {
+	l := list{"explain", tenant.String(), q.Feature, q.PeriodKey, in.SubscriptionID, in.AsOfPosition, in.AsOf}
+	if _, q.After, err = l.open(in.Cursor); err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.Usage.Explain(ctx, viewer, ask)
+	found, err := s.Reads.Usage.Explain(ctx, viewer, q)
 	answer := &explainAnswer{}
 	b := &answer.Body
 	b.Total, b.EventCount, b.Adds, b.AsOf, b.Rejected, b.More = found.Total, found.EventCount, found.Adds, found.AsOf, found.LeftOut, found.LeftOutMore
@@ -92,26 +92,26 @@ func (s *service) explain(ctx context.Context, in *explainRequest) (*explainAnsw
 	return answer, err
 }
 
-func (in *explainRequest) ask(tenant uuid.UUID) (usage.ExplainQuery, error) {
-	ask := usage.ExplainQuery{TenantID: tenant, Feature: in.Feature, PeriodKey: cmp.Or(in.Period, in.PeriodKey), Rejected: in.Include != "", Limit: in.Limit}
+func (in *explainRequest) query(tenant uuid.UUID) (usage.ExplainQuery, error) {
+	q := usage.ExplainQuery{TenantID: tenant, Feature: in.Feature, PeriodKey: cmp.Or(in.Period, in.PeriodKey), Rejected: in.Include != "", Limit: in.Limit}
 	switch {
-	case ask.Feature == "" || ask.PeriodKey == "":
-		return ask, problem.New("parameter_missing", "A figure is named by feature and period")
+	case q.Feature == "" || q.PeriodKey == "":
+		return q, problem.New("parameter_missing", "A figure is named by feature and period")
 	case in.Period != "" && in.PeriodKey != "" && in.Period != in.PeriodKey:
-		return ask, problem.New("parameter_invalid", "period and periodKey are one parameter; give one of them")
-	case !isPeriod(ask.PeriodKey):
-		return ask, problem.New("parameter_invalid", "period must be a month (2026-05), a year (2026) or lifetime")
+		return q, problem.New("parameter_invalid", "period and periodKey are one parameter; give one of them")
+	case !isPeriod(q.PeriodKey):
+		return q, problem.New("parameter_invalid", "period must be a month (2026-05), a year (2026) or lifetime")
 	}
 	if in.SubscriptionID != "" {
 		id, err := uuid.Parse(in.SubscriptionID)
 		if err != nil || id.String() != in.SubscriptionID {
-			return ask, problem.New("parameter_invalid", "subscriptionId is no UUID")
+			return q, problem.New("parameter_invalid", "subscriptionId is no UUID")
 		}
-		ask.SubscriptionID = id
+		q.SubscriptionID = id
 	}
 	var err error
-	ask.AsOf, ask.Wait, err = in.KnownAt.read(in.Freshness)
-	return ask, err
+	q.AsOf, q.Wait, err = in.KnownAt.read(in.Freshness)
+	return q, err
 }
 
 // isPeriod reports whether s can be the key of a period.
@@ -121,9 +121,9 @@ func isPeriod(key string) bool {
 }
 
 // aggregatesAt answers with figures as known at a moment.
-func (s *service) aggregatesAt(ctx context.Context, viewer query.Viewer, ask usage.AggregateQuery, at *usage.AsOf) (usage.Aggregates, error) {
+func (s *service) aggregatesAt(ctx context.Context, viewer query.Viewer, q usage.AggregateQuery, at *usage.AsOf) (usage.Aggregates, error) {
 	if at == nil {
-		return s.Reads.Usage.Aggregates(ctx, viewer, ask)
+		return s.Reads.Usage.Aggregates(ctx, viewer, q)
 	}
-	return s.Reads.Usage.AggregatesAsOf(ctx, viewer, ask, *at)
+	return s.Reads.Usage.AggregatesAsOf(ctx, viewer, q, *at)
 }

@@ -66,7 +66,7 @@ func (s *service) admitBacklog() *problem.Problem {
 		return nil
 	}
 	if waiting, bound := s.Backlog(); waiting > bound {
-		return problem.New("backlog_full", "Too many events wait to be published; no event of the batch was stored, send it again later")
+		return problem.New("backlog_full", "Too many events wait to be published; no event of the batch was stored, retry later")
 	}
 	return nil
 }
@@ -174,7 +174,7 @@ type cloudEvent struct {
 	SpecVersion     string         `json:"specversion" enum:"1.0"`
 	ID              string         `json:"id" maxLength:"255" doc:"The eventId."`
 	Source          string         `json:"source" maxLength:"1024"`
-	Type            string         `json:"type" doc:"The feature, where there is no subject."`
+	Type            string         `json:"type" doc:"The feature, if there is no subject."`
 	Subject         string         `json:"subject,omitempty" doc:"The feature."`
 	Time            string         `json:"time" format:"date-time"`
 	DataContentType string         `json:"datacontenttype,omitempty"`

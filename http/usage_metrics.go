@@ -45,7 +45,7 @@ type ofClass struct{ accepted, duplicate, conflict, rejected, denied prometheus.
 const classPlatform = "platform"
 
 // decided counts the outcome of a request to record n amounts, of which the log knew some before. A refused one counts once;
-// of a request that records none, only a denial.
+// of a request that records no usage, only a denial.
 func (i *ingested) decided(class string, n, known int, err error) {
 	c := counts{accepted: n - known, duplicates: known}
 	if refusal := (*domain.Error)(nil); errors.As(err, &refusal) {

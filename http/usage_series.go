@@ -57,7 +57,7 @@ func (s *service) series(ctx context.Context, in *seriesRequest) (*seriesAnswer,
 	if err != nil {
 		return nil, err
 	}
-	asCSV, err := asksCSV(ctx, in.Format)
+	asCSV, err := requestsCSV(ctx, in.Format)
 	if err != nil {
 		return nil, err
 	}

@@ -18,12 +18,12 @@ type batchVerdict struct {
 
 type eventVerdict struct {
 	Index    int     `json:"index"`
-	EventID  *string `json:"eventId" doc:"null where the event has no valid one."`
+	EventID  *string `json:"eventId" doc:"null if the event has no valid one."`
 	Status   string  `json:"status" enum:"accepted,duplicate,conflict,rejected"`
-	Code     string  `json:"code,omitempty" doc:"Why it is a conflict or rejected; stable."`
+	Code     string  `json:"code,omitempty" doc:"Code of a conflict or rejection; stable."`
 	Reason   string  `json:"reason,omitempty"`
-	Pointer  string  `json:"pointer,omitempty" doc:"JSON pointer to the member at fault, where there is one."`
-	Position string  `json:"position,omitempty" doc:"Where the event is in the log, or the one that was there first." example:"17-4711"`
+	Pointer  string  `json:"pointer,omitempty" doc:"JSON pointer to the member at fault, if there is one."`
+	Position string  `json:"position,omitempty" doc:"Position of the event in the log; of a duplicate or conflict, of the first event with its key." example:"17-4711"`
 }
 
 // counts holds the number of events per verdict.

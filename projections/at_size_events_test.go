@@ -87,7 +87,7 @@ func (s *sizeFixture) asOf(most int64, key string, viewer query.Viewer, feature 
 	})
 }
 
-// P12: an explanation with the events left out costs the page and what it lists, in a figure of any
+// P12: an explanation with the events left out costs the page and the listed events, in a figure of any
 // size; in a tenant with more refusals than one answer looks through it ends, and says so.
 func TestP12_LeftOutEventsDoNotGrowWithTheTenant(t *testing.T) {
 	s := newSizeFixture(t)
@@ -124,7 +124,7 @@ func (s *sizeFixture) withholdVerdicts(first, n int) {
 	s.endSessions()
 }
 
-// leftOut reads what is left out of a figure, live and as of a position, several times: the server
+// leftOut reads the events left out of a figure, live and as of a position, several times: the server
 // changes the plan of a statement after its fifth run.
 func (s *sizeFixture) leftOut(most int64, feature string, want int, more bool) {
 	s.Helper()

@@ -82,7 +82,7 @@ func newSizeFixture(t testing.TB) *sizeFixture {
 	return s
 }
 
-// write adds a part of the tenant's log, of which the consumers have folded everything.
+// write adds a part of the tenant's log, all of which the consumers have folded.
 func (s *sizeFixture) write(w written) {
 	s.Helper()
 	conn, err := pgx.Connect(context.Background(), s.url)

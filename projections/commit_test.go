@@ -117,7 +117,7 @@ func TestP2_CommitWithoutAnAnswerCountsOnce(t *testing.T) {
 			c.after.Store(lost == "answer")
 			err := r.Process(t.Context(), records)
 			if !errors.Is(err, consume.ErrCommitUnknown) || c.cuts.Load() != 1 {
-				t.Fatalf("a commit without an answer is told as %v, after %d cuts", err, c.cuts.Load())
+				t.Fatalf("a commit without an answer returned %v, after %d cuts", err, c.cuts.Load())
 			}
 			w.process(r, records)
 			if got := w.applied(tenant, "calls"); got != 4 {

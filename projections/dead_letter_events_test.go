@@ -110,7 +110,7 @@ func TestDeadLettersAreListed(t *testing.T) {
 	s.must(err)
 	s.must(second(s.pool.Exec(t.Context(), `INSERT INTO consumer_checkpoints (consumer, generation, partition, position, joined)
 		SELECT consumer, 2, partition, position, false FROM consumer_checkpoints WHERE consumer = $1`, events.GroupDeadLetter)))
-	_, err = s.pool.Exec(t.Context(), `INSERT INTO dead_letter_events SELECT 2, id, partition, tenant_id, stage, status, 'mended', reason, details, producer_event_id, feature,
+	_, err = s.pool.Exec(t.Context(), `INSERT INTO dead_letter_events SELECT 2, id, partition, tenant_id, stage, status, 'fixed', reason, details, producer_event_id, feature,
 		source_position, topic, kafka_partition, kafka_offset, payload, retry_count, first_failed_at, last_failed_at FROM dead_letter_events WHERE tenant_id = $1`, tenants[0])
 	s.must(err)
 	list := func(q deadletters.DeadLetterQuery) (ids string) {
@@ -120,7 +120,7 @@ func TestDeadLettersAreListed(t *testing.T) {
 			s.must(err)
 			for _, d := range page.Data {
 				ids += d.EventID + " "
-				if d.Payload != nil || (d.TenantID == tenants[0]) != (d.Code == "mended") {
+				if d.Payload != nil || (d.TenantID == tenants[0]) != (d.Code == "fixed") {
 					t.Errorf("%+v", d)
 				}
 			}
@@ -135,7 +135,7 @@ func TestDeadLettersAreListed(t *testing.T) {
 		all:                    {},
 		all + "":               {Status: "FAILED", Stage: "VALIDATION"},
 		"e11 e8 e5 e2 ":        {TenantID: &tenants[2], Reason: "no_active_subscription"},
-		"e9 e6 e3 e0 ":         {Reason: "mended"},
+		"e9 e6 e3 e0 ":         {Reason: "fixed"},
 		"e11 e10 e9 e8 e7 e6 ": {From: &middle.FirstFailedAt},
 		"e5 e4 e3 e2 e1 e0 ":   {To: &middle.FirstFailedAt},
 		"":                     {Status: "RESOLVED"},
@@ -144,7 +144,7 @@ func TestDeadLettersAreListed(t *testing.T) {
 			t.Errorf("%+v: got %q, want %q", q, got, want)
 		}
 	}
-	if middle.Code != "mended" {
+	if middle.Code != "fixed" {
 		t.Errorf("one alone comes from the tenant's generation, too: %+v", middle)
 	}
 	refusedAs(t, query.ErrCursorInvalid, second(s.reads.DeadLetters(t.Context(), operator, deadletters.DeadLetterQuery{After: "x"})))

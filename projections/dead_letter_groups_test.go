@@ -58,14 +58,14 @@ func TestGroupsAreOfTheLiveGenerations(t *testing.T) {
 	}
 	s.settle()
 	s.must(second(s.pool.Exec(t.Context(), `INSERT INTO projection_pointers (projection, tenant_id, generation, flip) VALUES ('dead_letter_events', $1, 2, 2)`, tenants[0])))
-	s.must(second(s.pool.Exec(t.Context(), `INSERT INTO dead_letter_events SELECT 2, id, partition, tenant_id, stage, status, 'mended', reason, details, producer_event_id, feature,
+	s.must(second(s.pool.Exec(t.Context(), `INSERT INTO dead_letter_events SELECT 2, id, partition, tenant_id, stage, status, 'fixed', reason, details, producer_event_id, feature,
 		source_position, topic, kafka_partition, kafka_offset, payload, retry_count, first_failed_at, last_failed_at FROM dead_letter_events WHERE tenant_id = $1`, tenants[0])))
 	page, err := s.reads.DeadLetterGroups(t.Context(), deadletters.DeadLetterQuery{Limit: 10})
 	s.must(err)
 	if len(page.Data) != 2 || page.Data[0].Count != 3 || page.Data[1].Count != 3 || page.Data[0].Tenants != 1 || page.Data[0].Code == page.Data[1].Code {
 		t.Errorf("%+v", page.Data)
 	}
-	for code, want := range map[string]int{"": 6, "mended": 3, "no_active_subscription": 3} {
+	for code, want := range map[string]int{"": 6, "fixed": 3, "no_active_subscription": 3} {
 		if refs, err := s.reads.FindDeadLetters(t.Context(), deadletters.DeadLetterQuery{Reason: code, Stage: events.StageValidation}, 100); err != nil || len(refs) != want {
 			t.Errorf("%q: %d of %d %v", code, len(refs), want, err)
 		}

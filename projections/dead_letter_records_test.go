@@ -105,7 +105,7 @@ func TestP2_UnidentifiableRecordsAreParkedOnce(t *testing.T) {
 			if len(s.letterList(events.Platform, events.StatusDiscarded)) != 3 {
 				t.Error("they cannot be discarded")
 			}
-			// The same place of a topic that was made anew.
+			// The same place of a topic that was created again.
 			s.process(r, []events.Record{{Topic: r.Consumer.Topic, Partition: 4, Offset: 700, Value: []byte("other garbage")}})
 			s.drain(s.lettering)
 			if got := s.letterList(events.Platform, events.StatusFailed); len(got) != 1 {

@@ -53,7 +53,7 @@ func (s *retryFixture) failed(tenant uuid.UUID) []deadletters.DeadLetter {
 
 // bulk runs a bulk command, filtered by tenant.
 func (s *retryFixture) bulk(action string, tenant uuid.UUID, once commands.Idempotency) (commands.BulkResult, error) {
-	ask := commands.BulkAsk{Action: action, Reason: "a test", Filter: events.DeadLetterFilter{TenantID: &tenant}}
+	ask := commands.BulkRequest{Action: action, Reason: "a test", Filter: events.DeadLetterFilter{TenantID: &tenant}}
 	return s.letters.Bulk(context.Background(), commands.Request{By: billing, Idempotency: once}, ask, func(ctx context.Context) ([]commands.DeadLetterRef, error) {
 		found, err := s.reads.FindDeadLetters(ctx, deadletters.DeadLetterQuery{TenantID: &tenant}, commands.MaxBulk+1)
 		refs := make([]commands.DeadLetterRef, len(found))
@@ -250,7 +250,7 @@ func TestBulkIsBounded(t *testing.T) {
 	s := newRetryFixture(t)
 	refs := make([]commands.DeadLetterRef, commands.MaxBulk+1)
 	for _, dry := range []bool{true, false} {
-		ask := commands.BulkAsk{Action: events.BulkRetry, Filter: events.DeadLetterFilter{Stage: events.StageValidation}, DryRun: dry}
+		ask := commands.BulkRequest{Action: events.BulkRetry, Filter: events.DeadLetterFilter{Stage: events.StageValidation}, DryRun: dry}
 		_, err := s.letters.Bulk(t.Context(), commands.Request{By: billing}, ask, func(context.Context) ([]commands.DeadLetterRef, error) { return refs, nil })
 		if no := (*domain.Error)(nil); !errors.As(err, &no) || no.Code != "bulk_too_large" {
 			t.Errorf("%v", err)

@@ -13,7 +13,7 @@ import (
 )
 
 // TestP12_ReceiptsOutliveThePlacesOfTheirRecords: once the publications have expired, a receipt reports the
-// event as published at a place that is no longer known, and differs in nothing else. A pipe without offsets
+// event as published at a place that is no longer known, and is otherwise equal. A pipe without offsets
 // is no expired one.
 func TestP12_ReceiptsOutliveThePlacesOfTheirRecords(t *testing.T) {
 	s := newPipelineFixture(t)

@@ -118,7 +118,7 @@ func TestP12_LeftOutEventsMatchTheLog(t *testing.T) {
 	}
 }
 
-// checkLeftOut holds what is left out of some figures against the log; if nothing is in flight, as of
+// checkLeftOut compares the events left out of some figures with the log; if no event is in flight, as of
 // a position, too.
 func (d *history) checkLeftOut(rt *rapid.T, atRest bool, found map[string]int) {
 	own, _ := d.readAll()

@@ -273,7 +273,7 @@ func TestP9_CachedChecksAreTheTenantsOwn(t *testing.T) {
 			for _, of := range []uuid.UUID{tenant, neighbour} {
 				c, err := s.cached.Check(t.Context(), v, of, "calls", 1, query.Wait{})
 				if err != nil || c.Allowed || c.Limit != nil {
-					t.Errorf("%v is told of %v: %+v %v", v, of, c, err)
+					t.Errorf("%v sees %v: %+v %v", v, of, c, err)
 				}
 			}
 		}
@@ -312,7 +312,7 @@ func TestCachedChecksCostNoStatement(t *testing.T) {
 	}
 	s.now = may.AddDate(0, 1, 0)
 	if c := check("calls"); c.Used.String() != "0" || !c.ResetAt.Equal(may.AddDate(0, 2, 0)) {
-		t.Errorf("a new month begins at nothing: %+v", c)
+		t.Errorf("a new month begins at 0: %+v", c)
 	}
 }
 

@@ -154,7 +154,7 @@ func TestP2_InlineVerdictsFollowTheCatalogue(t *testing.T) {
 	}
 }
 
-// What cannot be validated inline is recorded all the same, and left to the validator, which makes one verdict for each event.
+// Usage that cannot be validated inline is recorded all the same, and left to the validator, which makes one verdict for each event.
 func TestP2_UsageIsLeftToTheValidator(t *testing.T) {
 	broken := func(tenant uuid.UUID) events.Pending {
 		p := usageEvent(tenant, "broken", "calls", 1, may)

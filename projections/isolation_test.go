@@ -128,7 +128,7 @@ func TestP9_FunctionsShowATenantOnlyItsOwnRows(t *testing.T) {
 			var passed int64
 			s.must(tx.QueryRow(t.Context(), `SELECT passed FROM consumer_standing($1, $2, 'usage_aggregates', NULL, 'meterplex-usage-aggregator', false, 100)`, partition, tenant).Scan(&passed))
 			if rows != v.rows || passed != v.passed {
-				t.Errorf("asked of %s, %s is told of %d rows, and that %d has passed", tenant, v.eyes, rows, passed)
+				t.Errorf("asked for %s, %s sees %d rows, and that %d has passed", tenant, v.eyes, rows, passed)
 			}
 			return nil
 		}))

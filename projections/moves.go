@@ -59,7 +59,7 @@ func (p *Moves) Move(consumer string, to []events.Position) {
 // poll, or longest if the consumer runs in this process. If Moves has the position
 // reached already, Wait trusts the caller's own read and waits anyway.
 func (p *Moves) Wait(ctx context.Context, consumer string, partition int16, position int64, poll, longest time.Duration) error {
-	_, moved, local := p.lookUp(consumer, partition, position)
+	_, moved, local := p.find(consumer, partition, position)
 	if local {
 		poll = longest
 	}
@@ -74,13 +74,13 @@ func (p *Moves) Wait(ctx context.Context, consumer string, partition int16, posi
 		case <-moved:
 		}
 		var reached bool
-		if reached, moved, _ = p.lookUp(consumer, partition, position); reached {
+		if reached, moved, _ = p.find(consumer, partition, position); reached {
 			return nil
 		}
 	}
 }
 
-func (p *Moves) lookUp(consumer string, partition int16, position int64) (reached bool, moved <-chan struct{}, local bool) {
+func (p *Moves) find(consumer string, partition int16, position int64) (reached bool, moved <-chan struct{}, local bool) {
 	if p == nil {
 		return false, nil, false
 	}

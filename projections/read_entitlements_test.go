@@ -67,7 +67,7 @@ func TestChecks(t *testing.T) {
 	s.now = may.AddDate(0, 1, 0)
 	june, err := s.reads.Check(t.Context(), operator, tenant, "hard", 10, query.Wait{})
 	if err != nil || !june.Allowed || june.Used.String() != "0" || !june.ResetAt.Equal(may.AddDate(0, 2, 0)) {
-		t.Errorf("a new month begins at nothing: %+v %v", june, err)
+		t.Errorf("a new month begins at 0: %+v %v", june, err)
 	}
 }
 

@@ -136,7 +136,7 @@ func (d *history) retry(pick func(n int) int, times int) {
 	}
 	letter := page.Data[pick(len(page.Data))]
 	for range times {
-		request := plainEvent(d.tenant, events.RetryRequested, events.Counts{}, events.Retry{DeadLetterID: letter.ID, Reason: "mended"})
+		request := plainEvent(d.tenant, events.RetryRequested, events.Counts{}, events.Retry{DeadLetterID: letter.ID, Reason: "fixed"})
 		request.CorrelationID = newID()
 		at := d.append(request)[0]
 		d.must(d.store.ChangeDeadLetters(context.Background(), d.tenant, func(tx commands.DeadLetterTx) error {

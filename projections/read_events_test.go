@@ -340,12 +340,12 @@ func TestPagesOfRareEventsAreBounded(t *testing.T) {
 	tenant := newID()
 	neighbour := tenantIn(events.PartitionOf(tenant))
 	s.append(usageEvent(tenant, "first", "calls", 1, may))
-	crowd := make([]events.Pending, 0, 5000)
+	batch := make([]events.Pending, 0, 5000)
 	for n := range 110_000 { // more than a page scans
-		crowd = append(crowd, usageEvent(neighbour, fmt.Sprint(n), "calls", 1, may))
-		if len(crowd) == cap(crowd) {
-			s.append(crowd...)
-			crowd = crowd[:0]
+		batch = append(batch, usageEvent(neighbour, fmt.Sprint(n), "calls", 1, may))
+		if len(batch) == cap(batch) {
+			s.append(batch...)
+			batch = batch[:0]
 		}
 	}
 	s.append(usageEvent(tenant, "last", "calls", 1, may))

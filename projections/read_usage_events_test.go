@@ -31,7 +31,7 @@ func (s *pipelineFixture) listed(tenant uuid.UUID, q audit.EventQuery) (ids []st
 	}
 }
 
-// A page skips what is not usage, however much it is.
+// A page skips events that are not usage, however many there are.
 func TestSparseUsageEventsAreListed(t *testing.T) {
 	s := newPipelineFixture(t)
 	tenant := newID()
@@ -61,7 +61,7 @@ func TestAPageOfUsageEndsInTime(t *testing.T) {
 	}
 	s.append(others...)
 	if ids, pages := s.listed(tenant, audit.EventQuery{Feature: "rare"}); !slices.Equal(ids, []string{"floor", "zero"}) || pages < 2 {
-		t.Errorf("behind a page of nothing, on %d pages, are listed %q", pages, ids)
+		t.Errorf("behind an empty page, on %d pages, are listed %q", pages, ids)
 	}
 	// Each page looks at two events, of which one is rejected.
 	mixed := newID()
@@ -85,7 +85,7 @@ func TestAPageOfUsageEndsInTime(t *testing.T) {
 	}
 }
 
-// A page of rejections that ends in time misses none: the next one begins right behind it.
+// A page of rejections that ends in time misses no event: the next one begins right behind it.
 func TestAPageOfRejectionsEndsInTime(t *testing.T) {
 	s := newPipelineFixture(t)
 	s.reads.ListFor = time.Nanosecond

@@ -36,7 +36,7 @@ func TestReceiptFollowsAnEvent(t *testing.T) {
 		t.Fatalf("pending: %+v", got)
 	}
 	if len(got.Conflicts) != 1 || got.Conflicts[0].FirstPosition != at || len(s.receipt(tenant, "evt").Conflicts) != 1 {
-		t.Errorf("conflicts of the one event and of the other are told apart: %+v", got.Conflicts)
+		t.Errorf("the conflicts of two events are distinguished: %+v", got.Conflicts)
 	}
 	s.drain(s.validating)
 	s.relayed(40)

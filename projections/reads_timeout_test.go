@@ -56,8 +56,8 @@ func (r *timedReads) sameSession(way string, read func(ctx context.Context, sql 
 	if err := read(context.Background(), `SELECT 1`); err != nil {
 		r.Errorf("the read after %s: %v", way, err)
 	}
-	if s := r.pool.Stat(); s.NewConnsCount() != 1 || s.AcquiredConns() != 0 || r.db.Seats.Taken() != 0 {
-		r.Errorf("after %s: %d sessions were opened, %d are in use, %d seats taken", way, s.NewConnsCount(), s.AcquiredConns(), r.db.Seats.Taken())
+	if s := r.pool.Stat(); s.NewConnsCount() != 1 || s.AcquiredConns() != 0 || r.db.Seats.InUse() != 0 {
+		r.Errorf("after %s: %d sessions were opened, %d are in use, %d seats taken", way, s.NewConnsCount(), s.AcquiredConns(), r.db.Seats.InUse())
 	}
 }
 

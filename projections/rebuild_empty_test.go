@@ -14,7 +14,7 @@ import (
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
-// nothingInMay is a fold that counts nothing in one period: e.g., usage that must not be billed.
+// nothingInMay is a fold that counts no usage in one period: e.g., usage that must not be billed.
 const nothingInMay = projections.ProjectionUsage + "/nothing-in-may"
 
 func foldNothingInMay(e *events.Envelope) (usage.Key, usage.Delta, error) {
@@ -25,7 +25,7 @@ func foldNothingInMay(e *events.Envelope) (usage.Key, usage.Delta, error) {
 	return key, d, err
 }
 
-// P5: a fold that counts nothing in a period, promoted for that period alone, empties it for every reader:
+// P5: a fold that counts no usage in a period, promoted for that period alone, empties it for every reader:
 // no reader falls back to the figures that were live before. Later events are folded by it, too.
 func TestP5_APeriodEmptiedByItsFoldStaysEmpty(t *testing.T) {
 	y := newRebuildFixture(t)

@@ -111,13 +111,13 @@ func TestP5_ARepairNeverUndoesAPromotion(t *testing.T) {
 	}
 	y.settle()
 	r := y.built(commands.StartRebuild{TenantID: all[0]})
-	mended := map[uuid.UUID]string{all[0]: "2026-05:20 ", all[1]: "2026-05:10 "}
+	fixed := map[uuid.UUID]string{all[0]: "2026-05:20 ", all[1]: "2026-05:10 "}
 	begun := y.start(commands.StartRebuild{Projection: projections.ProjectionUsage, TenantID: all[0], Verify: true, Repair: true})
 	y.must(y.promote(r))
 	if end := y.ended(begun, y.runVerifier(y.rebuilder(100))); end.State != domain.RebuildFailed || end.Differs != nil {
 		t.Errorf("it ended %s with %v", end.State, end.Differs)
 	}
-	y.checkAmounts("promoted meanwhile", mended)
+	y.checkAmounts("promoted meanwhile", fixed)
 	_, err := y.rebuilds.Start(t.Context(), commands.Request{By: operatorKey}, commands.StartRebuild{Projection: projections.ProjectionUsage, Verify: true, Repair: true, Reason: "test"})
 	refusedWith(t, "scope_mixed", err)
 	for _, tenant := range all {
@@ -126,7 +126,7 @@ func TestP5_ARepairNeverUndoesAPromotion(t *testing.T) {
 			t.Errorf("%+v", end)
 		}
 	}
-	y.checkAmounts("verified", mended)
+	y.checkAmounts("verified", fixed)
 	v := y.built(commands.StartRebuild{TenantID: all[1], Verify: true})
 	refusedWith(t, "rebuild_not_ready", y.promote(v))
 }
@@ -150,7 +150,7 @@ func TestP5_APeriodThatIsNotConservedIsNotPromoted(t *testing.T) {
 // A verify whose generation breaks ends, and says why.
 func TestAVerifyThatCannotBeComparedEnds(t *testing.T) {
 	y := newFlakyFixture(t)
-	y.folds.Usage = y.folds.Usage.With("usage_aggregates/mended", usage.FoldV1)
+	y.folds.Usage = y.folds.Usage.With("usage_aggregates/fixed", usage.FoldV1)
 	y.deploy()
 	tenant := y.tenants(1)[0]
 	y.append(usageEvent(tenant, "before", "calls", 5, may))

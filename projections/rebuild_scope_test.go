@@ -353,7 +353,7 @@ func TestARebuildThatCannotFoldFails(t *testing.T) {
 // if the new fold accepts it; then it counts once in each.
 func TestP2_ParkedEventsCountOnceInEachGeneration(t *testing.T) {
 	y := newFlakyFixture(t)
-	y.folds.Usage = y.folds.Usage.With("usage_aggregates/mended", usage.FoldV1)
+	y.folds.Usage = y.folds.Usage.With("usage_aggregates/fixed", usage.FoldV1)
 	y.deploy()
 	tenant := y.tenants(1)[0]
 	y.append(usageEvent(tenant, "before", "broken", 5, may))

@@ -15,7 +15,7 @@ import (
 	"github.com/meterplex/meterplex/projections/rebuild"
 )
 
-// expire ages all ended rebuilds by a year, then deletes the rows that nothing needs.
+// expire ages all ended rebuilds by a year, then deletes the rows that are no longer needed.
 func (y *rebuildFixture) expire() {
 	y.Helper()
 	_, err := y.pool.Exec(y.Context(), `UPDATE projection_rebuilds SET ended_at = ended_at - interval '1 year', ready_at = ready_at - interval '1 year'`)

@@ -165,7 +165,7 @@ func onlyV1() models.Folds {
 }
 
 // P5: a database of an earlier release keeps its version until a rebuild by the new one is promoted. A parked verdict
-// is used until its dead letter is discarded, and a failure of another read model keeps nothing from the figures.
+// is used until its dead letter is discarded, and a failure of another read model does not change the figures.
 func TestP5_DiscardedVerdictsAreUsedByTheFirstVersionOnly(t *testing.T) {
 	s := newRetryFixture(t)
 	y := newRebuildFixtureOf(s.pipelineFixture)
@@ -227,7 +227,7 @@ func (s *retryFixture) failOfAnotherModel(tenant uuid.UUID, feature string) {
 	s.settle()
 }
 
-// P11: a discarded verdict that no fold can read stops no consumer, and subtracts nothing.
+// P11: a discarded verdict that no fold can read stops no consumer, and is not subtracted.
 func TestP11_DamagedVerdictsAreDiscarded(t *testing.T) {
 	s := newRetryFixture(t)
 	s.payloads.Allow() // damaged

@@ -82,7 +82,7 @@ func (c *Config) fixedTimes() times {
 	}
 }
 
-func (c *Config) say(format string, args ...any) { fmt.Fprintf(c.Log, format+"\n", args...) }
+func (c *Config) logf(format string, args ...any) { fmt.Fprintf(c.Log, format+"\n", args...) }
 
 // run is one run of the benchmark.
 type run struct {
@@ -106,7 +106,7 @@ func Run(ctx context.Context, cfg Config) (report *Report, err error) {
 	if err := os.Chmod(dir, 0o755); err != nil { // the database runs as another user
 		return r.report, fmt.Errorf("open the folder of the servers' data: %w", err)
 	}
-	cfg.say("Starting PostgreSQL and Kafka …")
+	cfg.logf("Starting PostgreSQL and Kafka …")
 	if r.servers, err = startServers(ctx, &r.cfg, dir); err != nil {
 		return r.report, err
 	}
@@ -197,7 +197,7 @@ func (r *run) with(ctx context.Context, g measurements) (err error) {
 		if !r.selected(p) {
 			continue
 		}
-		r.cfg.say("%s …", p.id)
+		r.cfg.logf("%s …", p.id)
 		if p.alone != nil {
 			if err := p.alone(ctx); err != nil {
 				return fmt.Errorf("measure %s: %w", p.id, err)
@@ -216,7 +216,7 @@ func (r *run) with(ctx context.Context, g measurements) (err error) {
 	if s == nil {
 		return nil
 	}
-	return r.servers.keepProfile(ctx, r.cfg.Profile, s)
+	return r.servers.saveProfile(ctx, r.cfg.Profile, s)
 }
 
 // withService measures with a service of its own, which it stops.
@@ -236,5 +236,5 @@ func (r *run) addFigure(f Figure) {
 	f.judge()
 	r.report.Figures = append(r.report.Figures, f)
 	r.maxRates[f.ID] = f.Value
-	r.cfg.say("  %s", strings.ReplaceAll(f.line(), "\n", "\n  "))
+	r.cfg.logf("  %s", strings.ReplaceAll(f.line(), "\n", "\n  "))
 }

@@ -138,7 +138,7 @@ func (r *run) freshCurves(ctx context.Context, s *subject) error {
 func (r *run) plot(c *Curve, offered float64, h *hdrhistogram.Histogram) {
 	p := Point{Rate: math.Round(offered), Latency: latencyOf(h)}
 	c.Points = append(c.Points, p)
-	r.cfg.say("  %s, %s at %s events/s: %s", c.Panel, c.Name, short(p.Rate), p.Latency)
+	r.cfg.logf("  %s, %s at %s events/s: %s", c.Panel, c.Name, short(p.Rate), p.Latency)
 }
 
 // curveRows returns the table rows of the curves.

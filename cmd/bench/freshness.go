@@ -88,21 +88,21 @@ type freshnessResult struct {
 func (l *load) withFreshness(ctx context.Context, perSecond float64, d time.Duration) (w freshnessResult, err error) {
 	every := max(1, int(perSecond/samples))
 	pace := openOver(perSecond, d, len(l.wires), nil)
-	asked := make(chan sampledEvent, pace.sends/every+1) // the load never waits for a reader
+	samples := make(chan sampledEvent, pace.sends/every+1) // the load never waits for a reader
 	pace.send = func(client, n int) error {
 		if _, err := l.send(client); err != nil || n%every != 0 {
 			return err
 		}
 		at := time.Now()
 		p, err := l.wires[client].lastPosition()
-		asked <- sampledEvent{l.last[client], p, at}
+		samples <- sampledEvent{l.last[client], p, at}
 		return err
 	}
 	looked := make(chan error, 1)
 	w.fresh = newHistogram()
-	go func() { looked <- l.target.sampleFreshness(ctx, asked, w.fresh) }()
+	go func() { looked <- l.target.sampleFreshness(ctx, samples, w.fresh) }()
 	w.ingest, w.did, err = pace.run(ctx)
-	close(asked)
+	close(samples)
 	if lerr := <-looked; err == nil {
 		err = lerr
 	}
@@ -110,17 +110,17 @@ func (l *load) withFreshness(ctx context.Context, perSecond float64, d time.Dura
 }
 
 // sampleFreshness reads the aggregates until they include the sampled events, several samples at a time.
-func (t *target) sampleFreshness(ctx context.Context, asked <-chan sampledEvent, seen *hdrhistogram.Histogram) error {
+func (t *target) sampleFreshness(ctx context.Context, samples <-chan sampledEvent, seen *hdrhistogram.Histogram) error {
 	const watchers = 16
 	hists := make([]*hdrhistogram.Histogram, watchers)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: watchers}}
 	defer client.CloseIdleConnections()
 	err := all(watchers, func(i int) error {
 		hists[i] = newHistogram()
-		for look := range asked {
+		for look := range samples {
 			a := &api{t.urls[i%len(t.urls)], t.tenants[look.tenant].secret, client}
 			if err := t.readable(ctx, a, look.position); err != nil {
-				for range asked { // otherwise the load would wait forever
+				for range samples { // otherwise the load would wait forever
 				}
 				return err
 			}

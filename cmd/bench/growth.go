@@ -73,7 +73,7 @@ func (r *run) grown(ctx context.Context, s *subject) ([]Figure, error) {
 	}
 	list := []Figure{b1, b5, b4}
 	for i := range list {
-		r.cfg.say("  %s %s %s", list[i].ID, short(list[i].Value), list[i].Unit)
+		r.cfg.logf("  %s %s %s", list[i].ID, short(list[i].Value), list[i].Unit)
 	}
 	return list, err
 }
@@ -97,7 +97,7 @@ func (r *run) roomFor(ctx context.Context, s *subject, events int) error {
 	}
 	const gib = 1 << 30
 	need := each*float64(events)*4/3 + 4*gib
-	r.cfg.say("  %s more events need %.0f GiB of disk; %.0f GiB are free", thousands(int64(events)), need/gib, free/gib)
+	r.cfg.logf("  %s more events need %.0f GiB of disk; %.0f GiB are free", thousands(int64(events)), need/gib, free/gib)
 	if free < need {
 		return errors.New("the disk is too small: free space on the disk of the servers' data (TMPDIR), or use a smaller --grow")
 	}

@@ -99,10 +99,10 @@ type historyWriter struct {
 
 // writeHistory writes a history and reports how long it takes.
 func (r *run) writeHistory(ctx context.Context, s *subject, total int, shape historyShape) ([]*historyWriter, error) {
-	r.cfg.say("  writing %s events with their verdicts …", thousands(int64(total)))
+	r.cfg.logf("  writing %s events with their verdicts …", thousands(int64(total)))
 	began := r.cfg.Now()
 	pens, err := s.writeHistory(ctx, total, shape)
-	r.cfg.say("  … in %.0f s", r.cfg.Now().Sub(began).Seconds())
+	r.cfg.logf("  … in %.0f s", r.cfg.Now().Sub(began).Seconds())
 	return pens, err
 }
 

@@ -52,8 +52,8 @@ type Memory struct {
 	Load        float64 `json:"load"`
 }
 
-// taken is the CPU time since each process began.
-func (m *meter) taken() Taken {
+// cpuTime is the CPU time since each process began.
+func (m *meter) cpuTime() Taken {
 	list := processes()
 	t := Taken{
 		Postgres: tree(list, m.postgres),

@@ -83,7 +83,7 @@ const (
 // readKey is a key that sends the reads.
 type readKey struct {
 	kind, secret string
-	// parameter names the tenant; the tenant's own key needs none.
+	// parameter names the tenant; the tenant's own key names it already.
 	parameter string
 }
 

@@ -30,7 +30,7 @@ func (r *Report) Markdown(picture string) string {
 		if picture != "" {
 			b.WriteString("![Throughput against latency](" + picture + ")\n\n")
 		}
-		b.WriteString("| what | load | events/s | p50 | p90 | p99 | p99.9 | max |\n|---|---|---|---|---|---|---|---|\n" + r.curveRows())
+		b.WriteString("| figure | load | events/s | p50 | p90 | p99 | p99.9 | max |\n|---|---|---|---|---|---|---|---|\n" + r.curveRows())
 	}
 	r.readRows(&b)
 	b.WriteString("\n## CPU for each event\n\nMicroseconds of CPU time for each event; cores in use in brackets. Others: all other programs on the machine.\n\n| # | events | service | PostgreSQL | Kafka | load generator | others |\n|---|---|---|---|---|---|---|\n")

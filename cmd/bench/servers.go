@@ -145,8 +145,8 @@ const statementsSQL = `COPY (SELECT calls, round(total_exec_time) AS exec_ms, ro
  FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid AND d.datname = current_database()
  ORDER BY total_exec_time + total_plan_time DESC LIMIT 40) TO STDOUT (FORMAT csv, HEADER)`
 
-// keepProfile writes the database's slowest statements to a file.
-func (s *servers) keepProfile(ctx context.Context, dir string, subject *subject) error {
+// saveProfile writes the database's slowest statements to a file.
+func (s *servers) saveProfile(ctx context.Context, dir string, subject *subject) error {
 	if dir == "" {
 		return nil
 	}

@@ -74,9 +74,9 @@ func (s spent) plus(o spent) spent {
 // measure begins a measurement; the returned function ends it.
 func (s *servers) measure(ctx context.Context) (func(did rate) (spent, error), error) {
 	written, err := s.writes(ctx)
-	cpu := s.meter.taken()
+	cpu := s.meter.cpuTime()
 	return func(did rate) (spent, error) {
-		took := s.meter.taken().minus(cpu)
+		took := s.meter.cpuTime().minus(cpu)
 		now, err := s.writes(ctx)
 		return spent{took, now.minus(written), did}, err
 	}, err

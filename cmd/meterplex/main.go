@@ -12,7 +12,7 @@ import (
 	"github.com/meterplex/meterplex/cmd/meterplex/cli"
 )
 
-// commit is set by the linker (see the Makefile) if the toolchain is told not to
+// commit is set by the linker (see the Makefile) if the toolchain does not
 // record it.
 var commit string
 

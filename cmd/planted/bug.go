@@ -16,7 +16,7 @@ import (
 type bug struct {
 	name    string
 	file    string // of the patch, from its folder
-	what    string // what the code does wrong
+	what    string // the fault of the changed code
 	promise string // the broken promise
 	// elsewhere says that another metering service had this bug, and lost or doubled usage.
 	elsewhere bool
@@ -29,7 +29,7 @@ type bug struct {
 	hangs bool
 }
 
-// usualLimit is many times the time of any of the tests, and longer than they wait for what a bug prevents.
+// usualLimit is many times the time of any of the tests, and longer than their waits for an effect that a bug prevents.
 const usualLimit = 9 * time.Minute
 
 // parseBug reads a patch file: lines "Key: value", an empty line, and a unified diff.

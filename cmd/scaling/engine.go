@@ -69,7 +69,7 @@ func (s *sim) after(d int64, do func()) {
 	s.queue.push(scheduled{s.now + max(d, 0), s.scheduledCount, do})
 }
 
-// until runs everything due before a time.
+// until runs all work due before a time.
 func (s *sim) until(end int64) {
 	for len(s.queue) > 0 && s.queue[0].at < end {
 		h := s.queue.pop()

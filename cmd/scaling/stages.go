@@ -86,7 +86,7 @@ func (i *instance) gather() *batch {
 		if p%len(s.instances) != i.n || s.count[p] == 0 || s.locked[p] || s.c.down[p] && s == s.c.relay {
 			continue
 		}
-		got := s.takeFrom(p, min(s.perPartition, s.perBatch-b.n))
+		got := s.removeFrom(p, min(s.perPartition, s.perBatch-b.n))
 		for _, x := range got {
 			b.n += x.n
 		}
@@ -100,8 +100,8 @@ func (i *instance) gather() *batch {
 	return b
 }
 
-// takeFrom takes at most n events of a partition, and splits the last parcel if necessary.
-func (s *stage) takeFrom(p, n int) (got []parcel) {
+// removeFrom takes at most n events of a partition, and splits the last parcel if necessary.
+func (s *stage) removeFrom(p, n int) (got []parcel) {
 	for n > 0 && len(s.queues[p]) > 0 {
 		first := s.queues[p][0]
 		if first.n <= n {

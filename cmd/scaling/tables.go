@@ -102,7 +102,7 @@ func (in *inputs) validationTable(c costs) string {
 	late("B3, a request, 1,000/s with all roles", "B3", &b5.ingest)
 	late("B4, a request in overload", "B4", &b4.ingest)
 	late("B5, freshness at 1,000/s", "B5", &b5.fresh)
-	return grid("what|measured|simulated|factor", rows...)
+	return grid("figure|measured|simulated|factor", rows...)
 }
 
 func (in *inputs) cpuTable(c costs) string {

@@ -1,6 +1,6 @@
 package main
 
-// This file simulates the benchmark's own runs, with everything on one machine.
+// This file simulates the benchmark's own runs, with all processes on one machine.
 
 const benchTenants = 16
 

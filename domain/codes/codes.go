@@ -1,7 +1,7 @@
 // Package codes is the one table of the codes that clients branch on: those of refused requests,
 // of refused events and of dead letters, each with its status, meaning, remedy and whether a retry
 // can succeed. Problems, the OpenAPI document, the page /docs, docs/errors.md and the hints of the
-// command line derive from it. It decides nothing: the code that refuses names its code.
+// command line derive from it. It makes no decision: the code that refuses names its code.
 package codes
 
 import (
@@ -21,7 +21,7 @@ type Code struct {
 	Place Place
 	// Retry reports whether the same request or event can succeed later.
 	Retry bool
-	// After is the shortest wait before a retry of a request, in seconds, for Retry-After; 0 for none.
+	// After is the shortest wait before a retry of a request, in seconds, for Retry-After; 0: no retry.
 	After int
 	// Meaning is one sentence without a full stop, the same for each occurrence.
 	Meaning string

@@ -47,7 +47,7 @@ func reservations() []Code {
 		{"amount_exceeds_hold", 409, Request, false, 0, "The reservation holds less than the amount", "Commit at most the held amount, or send \"overage\":\"record\" if more has been used; the reservation is still held"},
 		{"overage_invalid", 400, Request, false, 0, "overage is invalid", "Send \"deny\" or \"record\", or omit it"},
 		{"reservation_conflict", 409, Request, false, 0, "The reservationId was first used for another feature or amount", "Use a reservationId of its own for each request; the first reservation stays"},
-		{"reservation_ended", 409, Request, false, 0, "The reservation has ended", "Nothing is held any more (state says how it ended): hold the amount again under another reservationId"},
+		{"reservation_ended", 409, Request, false, 0, "The reservation has ended", "The hold is over (state shows how it ended): hold the amount again under another reservationId"},
 		{"reservation_id_invalid", 400, Request, false, 0, "The reservationId is invalid", "Send 1 to 255 printable ASCII characters without space"},
 		{"reservation_not_found", 404, Request, false, 0, "Reservation not found", "Use the feature and the reservationId of the hold; ended reservations are kept for 7 days"},
 		{"ttl_seconds_invalid", 400, Request, false, 0, "ttlSeconds is invalid", "Send an integer from 1 to 86400, in digits only"},

@@ -76,7 +76,7 @@ func Open(body []byte) (Scanner, *Fault) {
 // Fail stops the scanner at its position, unless a fault stopped it before. It returns false.
 func (s *Scanner) Fail(why string) bool {
 	if s.Fault == nil {
-		s.Fault = &Fault{Code: "malformed_json", Message: "not the JSON that is taken here, at byte " + strconv.Itoa(s.pos) + ": " + why}
+		s.Fault = &Fault{Code: "malformed_json", Message: "Malformed JSON at byte " + strconv.Itoa(s.pos) + ": " + why}
 	}
 	return false
 }
@@ -183,7 +183,7 @@ func (s *Scanner) Enter() (base int, ok bool) {
 func (s *Scanner) Member(base int) ([]byte, bool) {
 	c := s.Peek()
 	if c == '}' {
-		return nil, s.leave(base)
+		return nil, s.closeObject(base)
 	}
 	if len(s.names) > base {
 		if c != ',' {
@@ -211,8 +211,8 @@ func (s *Scanner) Member(base int) ([]byte, bool) {
 	return name, true
 }
 
-// leave closes an object; it returns false for the result of Member.
-func (s *Scanner) leave(base int) bool {
+// closeObject closes an object; it returns false for the result of Member.
+func (s *Scanner) closeObject(base int) bool {
 	s.pos++
 	s.depth--
 	if name, twice := duplicate(s.names[base:]); twice {

@@ -90,7 +90,7 @@ func TestManyMembers(t *testing.T) {
 		t.Error(fault)
 	}
 	if fault := Check([]byte(b.String() + `"77":0}`)); fault == nil {
-		t.Error("a duplicate among many is taken")
+		t.Error("a duplicate among many is accepted")
 	}
 }
 

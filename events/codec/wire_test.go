@@ -83,7 +83,7 @@ func TestEverySubjectHasTopicSchemaAndOneNumber(t *testing.T) {
 	seen := map[events.Subject]bool{}
 	for _, info := range events.Subjects() {
 		if seen[info.Subject] {
-			t.Errorf("%s: number %d is taken", info.Name(), info.Subject)
+			t.Errorf("%s: number %d is accepted", info.Name(), info.Subject)
 		}
 		seen[info.Subject] = true
 		if info.Topic.Name() == "" {

@@ -74,7 +74,7 @@ func (b *Budget) path(segments ...string) string {
 	return path
 }
 
-// Refusal is a refused request: it held and recorded nothing.
+// Refusal is a refused request: it held no amount and recorded no usage.
 type Refusal struct {
 	Status    int    `json:"status"`
 	Code      string `json:"code"` // e.g. quota_exceeded; docs/errors.md lists all

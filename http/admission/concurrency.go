@@ -19,19 +19,19 @@ const bodyTime = 5 * time.Second
 // a queue in front of a full service only delays answers.
 type Counter struct{ n atomic.Int64 }
 
-// Enter takes one unit if fewer than bound are taken.
+// Enter acquires one unit if fewer than bound are in use.
 func (c *Counter) Enter(bound int64) bool { return c.Acquire(1, bound) }
 
 // Leave returns one unit.
 func (c *Counter) Leave() { c.n.Add(-1) }
 
-// Add takes one unit without a bound, and returns how many are taken.
+// Add acquires one unit without a bound, and returns the number in use.
 func (c *Counter) Add() int64 { return c.n.Add(1) }
 
-// Load returns how many units are taken.
+// Load returns the number of units in use.
 func (c *Counter) Load() int64 { return c.n.Load() }
 
-// Acquire takes n units at once, if no more than bound are taken then.
+// Acquire acquires n units at once, if no more than bound are in use then.
 func (c *Counter) Acquire(n, bound int64) bool {
 	if c.n.Add(n) > bound {
 		c.n.Add(-n)

@@ -1,6 +1,6 @@
 // Package admission refuses requests for which the instance has no capacity: it limits the
 // requests in flight, their memory, the streams, each tenant's share of these, and its rate of
-// events. A request above a limit is refused at once; nothing waits.
+// events. A request above a limit is refused at once; requests never wait.
 package admission
 
 import (

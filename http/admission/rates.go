@@ -23,7 +23,7 @@ type Rates struct {
 // NewRates returns buckets that each hold up to burst tokens.
 func NewRates(perSecond, burst float64) *Rates { return &Rates{perSecond: perSecond, burst: burst} }
 
-// bucket holds the tokens of one tenant, and counts what its requests hold.
+// bucket holds the tokens of one tenant, and counts the resources that its requests hold.
 type bucket struct {
 	mu     sync.Mutex
 	tokens float64

@@ -14,7 +14,7 @@ const (
 	operatorStreams = 8 // reserved for operators: tenants share the others
 )
 
-// Tenant counts what the requests of one tenant hold at the moment.
+// Tenant counts the resources that the requests of one tenant hold at the moment.
 type Tenant struct {
 	Memory  Counter // bytes
 	Ingests Counter // ingest requests

@@ -76,7 +76,7 @@ func bearer(r *http.Request) string {
 }
 
 // unauthenticated is the answer to every invalid key. It is always the same, so that it
-// reveals nothing about existing keys.
+// does not reveal whether a key exists.
 func unauthenticated() *problem.Problem {
 	return problem.New("unauthenticated", "Send a valid key as Authorization: Bearer mp_…")
 }
@@ -100,7 +100,7 @@ func (a *Authenticator) Authenticate(r *http.Request, route *Route) (by commands
 		by.Residency = tenant.DataResidency
 	}
 	if tenant != nil && tenant.Status == domain.TenantSuspended {
-		return by, tenant, problem.New("tenant_suspended", "The tenant is suspended; its keys are not taken until an operator lifts that")
+		return by, tenant, problem.New("tenant_suspended", "The tenant is suspended; its keys are refused until an operator activates it")
 	}
 	if p := route.Authorize(by, tenant != nil); p != nil {
 		return by, tenant, p

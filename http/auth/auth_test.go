@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// FuzzKeys: Authorization holds a key of the documented form, or none.
+// FuzzKeys: Authorization holds a key of the documented form, or is refused.
 func FuzzKeys(f *testing.F) {
 	form := regexp.MustCompile(`^mp_(live|test|op)_[A-Za-z0-9_-]{32,}$`)
 	secret := strings.Repeat("a", 43)
@@ -26,7 +26,7 @@ func FuzzKeys(f *testing.F) {
 		}
 		r.Header["Authorization"] = []string{value, value}
 		if bearer(r) != "" {
-			t.Fatalf("%q is taken twice", value)
+			t.Fatalf("%q is accepted twice", value)
 		}
 	})
 }

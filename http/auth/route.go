@@ -1,4 +1,4 @@
-// Package auth says who may call a route, and finds the caller of a request by its key.
+// Package auth decides which callers may use a route, and finds the caller of a request by its key.
 package auth
 
 import "fmt"
@@ -16,7 +16,7 @@ const (
 	AnyKey Who = "any"
 )
 
-// Route is what a caller needs for one operation. A key needs one of the scopes, if there are any;
+// Route holds the requirements of one operation. A key needs one of the scopes, if there are any;
 // admin includes the other operator scopes.
 type Route struct {
 	Method, Path string
@@ -28,7 +28,7 @@ type Route struct {
 // Name is the method and the path.
 func (r *Route) Name() string { return r.Method + " " + r.Path }
 
-// Check refuses a route that does not say who may call it.
+// Check refuses a route without a kind of caller.
 func (r *Route) Check() error {
 	switch r.Who {
 	case Public, AnyKey:

@@ -134,7 +134,7 @@ func FuzzMedia(f *testing.F) {
 		}
 		got, parameters, err := mime.ParseMediaType(value)
 		if err != nil || got != media || got != "application/json" || parameters["charset"] != "" && !strings.EqualFold(parameters["charset"], "utf-8") {
-			t.Fatalf("%q is taken: %q %v %v", value, got, parameters, err)
+			t.Fatalf("%q is accepted: %q %v %v", value, got, parameters, err)
 		}
 	})
 }
@@ -156,7 +156,7 @@ func TestSmallBodiesHaveADeadlineThatStays(t *testing.T) {
 		body   io.Reader
 		length int64
 		status int
-		most   time.Duration // of the deadline that is left; 0 for none
+		most   time.Duration // of the deadline that is left; 0 without a deadline
 	}{
 		{small, strings.NewReader("{}"), 2, 0, connection},
 		{small, iotest.ErrReader(os.ErrDeadlineExceeded), 2, 408, small},

@@ -40,7 +40,7 @@ func (b *Reader) setReadDeadline(r *http.Request, to http.ResponseWriter) (relax
 const maxDrain = 16 << 20
 
 // Drain reads the rest of a body before its refusal is written. Many clients read no
-// answer before they have sent everything: if the connection is closed under them, as
+// answer before they have sent the whole body: if the connection is closed under them, as
 // net/http does with more than 256 KiB unread, they see only that. drain does not wait
 // for a client that announces far more or waits for 100-continue, nor for a body that is
 // late already. A client that gets a 5xx sends the request again in any case. HTTP/2

@@ -25,7 +25,7 @@ import (
 	"github.com/meterplex/meterplex/http/problem"
 )
 
-// Edge admits the requests of one Server, and counts what they take.
+// Edge admits the requests of one Server, and counts the resources that they use.
 type Edge struct {
 	limits         admission.Limits
 	log            *slog.Logger

@@ -44,7 +44,7 @@ func TestTraceAndRequestIDs(t *testing.T) {
 		}
 	}
 	if _, ok := traceOf([]string{good, good}); ok {
-		t.Error("two traceparents are taken")
+		t.Error("two traceparents are accepted")
 	}
 	for id, kept := range map[string]bool{"abc-1_2.3": true, strings.Repeat("a", 128): true, strings.Repeat("a", 129): false, "": false, "a b": false, "a\r\nb": false, "ü": false, "<x>": false} {
 		r := httptest.NewRequest("GET", "/", nil)

@@ -25,7 +25,7 @@ type Exchange struct {
 	From   *http.Request
 	charge admission.Charge    // of the request's memory
 	holds  *admission.Tenant   // of the caller's tenant; nil for operators
-	share  *admission.Counter  // of the tenant's requests of this kind; nil until it is taken
+	share  *admission.Counter  // of the tenant's requests of this kind; nil until it is acquired
 	to     http.ResponseWriter // the connection's
 	// Refused is the problem of a handler that writes its own answers, if it is not written
 	// yet.

@@ -56,10 +56,10 @@ func (g *guard) within(w http.ResponseWriter, r *http.Request, x *Exchange, at *
 		w.Header().Set("Connection", "close")
 		return problem.Overloaded(problem.BecauseConnections, "Too many connections are open; close those that are idle, and connect again later")
 	}
-	if p := at.take(); p != nil {
+	if p := at.acquire(); p != nil {
 		return p
 	}
-	defer at.leave()
+	defer at.release()
 	defer x.release()
 	ctx, cancel := context.WithTimeout(r.Context(), RequestTime)
 	defer cancel()
@@ -80,7 +80,7 @@ func (g *guard) serveAdmitted(w http.ResponseWriter, r *http.Request, x *Exchang
 func limited(route *auth.Route) bool { return route.Who != auth.Public }
 
 // admit checks the key, then the query, then the body, so that an unauthenticated caller
-// learns nothing about the rest.
+// cannot learn about the rest.
 func (g *guard) admit(r *http.Request, x *Exchange, at *place) *problem.Problem {
 	if limited(x.route) {
 		if p := g.Authenticate(r, x); p != nil {
@@ -89,7 +89,7 @@ func (g *guard) admit(r *http.Request, x *Exchange, at *place) *problem.Problem 
 		if p := g.open(x); p != nil {
 			return p
 		}
-		if p := g.takeShare(x); p != nil {
+		if p := g.acquireShare(x); p != nil {
 			return p
 		}
 	}
@@ -111,14 +111,14 @@ func (g *guard) admit(r *http.Request, x *Exchange, at *place) *problem.Problem 
 // awaitBody reads a body while the request has no place in flight: a client that sends slowly
 // keeps no place from others. The request still counts against its tenant's share.
 func (g *guard) awaitBody(r *http.Request, x *Exchange, at *place) ([]byte, *problem.Problem) {
-	at.leave()
+	at.release()
 	g.awaited.Add()
 	defer g.awaited.Leave()
 	raw, p := g.impatient.Read(r, x.to, &x.charge, body.IsJSONMedia)
 	if p != nil {
 		return nil, p
 	}
-	return raw, at.take()
+	return raw, at.acquire()
 }
 
 // Authenticate finds the caller and checks that it may call the request's route. Streams
@@ -147,8 +147,8 @@ func (e *Edge) open(x *Exchange) *problem.Problem {
 	return nil
 }
 
-// takeShare counts a request against its tenant's share. Operators have none.
-func (e *Edge) takeShare(x *Exchange) *problem.Problem {
+// acquireShare counts a request against its tenant's share. Operators have no share.
+func (e *Edge) acquireShare(x *Exchange) *problem.Problem {
 	if x.holds == nil {
 		return nil
 	}

@@ -31,7 +31,7 @@ func TestAChargeReleasesItsMemory(t *testing.T) {
 		t.Error("another tenant has not its own half")
 	}
 	if p := s.open(&Exchange{}); p == nil || p.Code != "overloaded" || p.GetHeaders().Get("Retry-After") == "" {
-		t.Errorf("more than all is taken: %v", p)
+		t.Errorf("more than the bound is accepted: %v", p)
 	}
 	x.charge.Close()
 	y.charge.Close()

@@ -9,21 +9,21 @@ import (
 type place struct {
 	in    *admission.Counter // requests of the same kind
 	bound int64
-	taken bool
+	held  bool
 }
 
-// take returns a problem if all places are taken.
-func (p *place) take() *problem.Problem {
-	if p.taken = p.in.Enter(p.bound); !p.taken {
+// acquire returns a problem if all places are in use.
+func (p *place) acquire() *problem.Problem {
+	if p.held = p.in.Enter(p.bound); !p.held {
 		return problem.Overloaded(problem.BecauseRequests, "Too many requests are in work; send this one again")
 	}
 	return nil
 }
 
-// leave returns the place, if it is taken.
-func (p *place) leave() {
-	if p.taken {
+// release returns the place, if it is held.
+func (p *place) release() {
+	if p.held {
 		p.in.Leave()
-		p.taken = false
+		p.held = false
 	}
 }

@@ -21,7 +21,7 @@ func (e *Edge) AdmitEvents(header http.Header, tenant uuid.UUID, n int) *problem
 	if ok {
 		return nil
 	}
-	return problem.New("rate_limited", "The tenant is over its rate; no event of the batch was stored, send it again later").
+	return problem.New("rate_limited", "The tenant exceeds its rate; no event of the batch was stored, retry later").
 		Retry(max(1, int(math.Ceil(wait.Seconds()))))
 }
 

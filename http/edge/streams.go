@@ -5,7 +5,7 @@ import "github.com/meterplex/meterplex/http/problem"
 // OpenStream counts a stream of an admitted request against its tenant's share and all streams.
 // end must be called once. Operators have no share: some streams are reserved for them.
 func (e *Edge) OpenStream(x *Exchange) (end func(), p *problem.Problem) {
-	full := problem.New("overloaded", "Too many streams of the log are open; come again later")
+	full := problem.New("overloaded", "Too many streams of the log are open; retry later")
 	holds := x.holds
 	if holds == nil {
 		if !e.streams.Enter(e.limits.Streams) {

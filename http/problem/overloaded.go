@@ -53,9 +53,9 @@ const longestRetry = 30
 
 // tooMuch converts an Overloaded error of ingest to a problem.
 func tooMuch(o *commands.Overloaded) *Problem {
-	p := Overloaded(becauseQueue, "Too many events wait to be recorded; this request was not begun, send it again later")
+	p := Overloaded(becauseQueue, "Overloaded: the append queue is full; the request was not started, retry later")
 	if o.Database {
-		p = Overloaded(becauseDatabase, "The database has more requests than it answers in time; this one was not begun, send it again later")
+		p = Overloaded(becauseDatabase, "Overloaded: the database is too slow; the request was not started, retry later")
 	}
 	return p.Retry(min(max(1, int(math.Ceil(o.Wait.Seconds()))), longestRetry))
 }
@@ -70,5 +70,5 @@ func OverShare(detail string) *Problem {
 
 // OutOfMemory is the problem of a request that the memory bound excludes.
 func OutOfMemory() *Problem {
-	return Overloaded(becauseMemory, "The requests in work take all the memory that they may; send this one again")
+	return Overloaded(becauseMemory, "Out of memory for request bodies; retry later")
 }

@@ -25,13 +25,13 @@ type Problem struct {
 	Detail   string  `json:"detail" doc:"The fault of this request, and the remedy."`
 	Instance string  `json:"instance" format:"uri-reference" doc:"The requested path."`
 	Code     string  `json:"code" doc:"Stable, in snake_case."`
-	Errors   []Fault `json:"errors" nullable:"false" doc:"The members at fault, at most 5; empty where it is not about a member."`
+	Errors   []Fault `json:"errors" nullable:"false" doc:"The members at fault, at most 5; empty if it is not about a member."`
 	TraceID  string  `json:"traceId" doc:"The trace id of traceparent, or one that was made for the request."`
 
 	*Quota
 	State string `json:"state,omitempty" required:"false" doc:"Of reservation_ended: how the reservation ended."`
 
-	retryAfter int    // seconds, 0 for none
+	retryAfter int    // seconds, 0: no retry
 	because    string // see Reason
 }
 
@@ -41,7 +41,7 @@ type Quota struct {
 	Used      json.Number `json:"used" required:"false" doc:"Of quota_exceeded: the amount used in the period."`
 	Held      json.Number `json:"held" required:"false" doc:"Of quota_exceeded: the amount that reservations hold."`
 	Remaining json.Number `json:"remaining" required:"false" doc:"Of quota_exceeded: the most that can be granted now."`
-	ResetAt   *time.Time  `json:"resetAt" required:"false" doc:"Of quota_exceeded: the end of the period; null where it never resets."`
+	ResetAt   *time.Time  `json:"resetAt" required:"false" doc:"Of quota_exceeded: the end of the period; null if it never resets."`
 }
 
 func quotaOf(q *domain.Quota) *Quota {
@@ -58,7 +58,7 @@ func quotaOf(q *domain.Quota) *Quota {
 
 // Fault is one error in a body.
 type Fault struct {
-	Pointer string `json:"pointer" doc:"JSON pointer (RFC 6901) into the body; empty where it is not about a member."`
+	Pointer string `json:"pointer" doc:"JSON pointer (RFC 6901) into the body; empty if it is not about a member."`
 	Code    string `json:"code"`
 	Detail  string `json:"detail"`
 }

@@ -61,7 +61,7 @@ func TestErrorsBecomeProblems(t *testing.T) {
 			t.Errorf("%v: %d %s, retry %d, cause %v", c.err, p.Status, p.Code, p.retryAfter, cause)
 		}
 		if c.logged && strings.Contains(string(p.Encode()), c.err.Error()) {
-			t.Errorf("%v is told to the caller", c.err)
+			t.Errorf("%v is shown to the caller", c.err)
 		}
 	}
 }

@@ -160,7 +160,7 @@ func TestOneOfManyEventsIsSampled(t *testing.T) {
 	}
 }
 
-// BenchmarkUnsampled is the cost of a group of 100 events of which none is in the sample.
+// BenchmarkUnsampled is the cost of a group of 100 events outside the sample.
 func BenchmarkUnsampled(b *testing.B) {
 	s := NewSampler(1_000_000_000, slog.New(slog.DiscardHandler), time.Now, func(events.Subject, bool) {})
 	b.ReportAllocs()

@@ -1,5 +1,5 @@
 // Package jsonschema compares payloads of events with their JSON Schemas: each in tests, a sample
-// of them in production. It decides nothing about an event: an event unlike its schema is only
+// of them in production. It never refuses an event: an event unlike its schema is only
 // counted and logged.
 package jsonschema
 

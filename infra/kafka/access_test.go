@@ -21,12 +21,12 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill/pipetest"
 )
 
-// securedBroker is a broker on which a user may do only what ACLs allow, with the topics of the registry under p.
+// securedBroker is a broker on which ACLs bound the rights of a user, with the topics of the registry under p.
 type securedBroker struct {
 	*testing.T
 	cfg      kafka.Config // of the user
-	operator kafka.Config // may do everything
-	admin    *kadm.Client // may do everything
+	operator kafka.Config // has all rights
+	admin    *kadm.Client // has all rights
 	log      *lockedBuffer
 }
 
@@ -121,7 +121,7 @@ func (b *securedBroker) allow(list ...acl) {
 	}
 }
 
-// use does what an instance does with the broker, and returns the first error.
+// use calls the broker as an instance does, and returns the first error.
 func (b *securedBroker) use(what string) error {
 	ctx, cancel := context.WithTimeout(b.Context(), testTimeout)
 	defer cancel()

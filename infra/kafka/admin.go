@@ -39,7 +39,7 @@ type Admin struct {
 	client *kgo.Client
 	admin  *kadm.Client
 	stamp  stamp
-	asked  singleflight.Group
+	pings  singleflight.Group
 }
 
 // NewAdmin returns an Admin. It connects to the brokers on the first request.
@@ -70,7 +70,7 @@ const pingTimeout = 5 * time.Second
 func (a *Admin) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
-	answered := a.asked.DoChan("", func() (any, error) {
+	answered := a.pings.DoChan("", func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingTimeout)
 		defer cancel()
 		return nil, a.client.Ping(ctx)

@@ -72,6 +72,6 @@ func TestRetentionWithoutTheRightToReadIt(t *testing.T) {
 	h.describe = kerr.InvalidRequest
 	h.mu.Unlock()
 	if got, err := admin.Retention(t.Context()); err == nil {
-		t.Errorf("an error of the broker is taken for %v", got)
+		t.Errorf("an error of the broker became %v", got)
 	}
 }

@@ -25,7 +25,7 @@ type KafkaConfig struct {
 	// Port is the broker's port. 0 means the previous port if it is free, else any free port.
 	Port int
 	// Users are the passwords of users, by name. If there are any, the broker has a second listener with SASL/PLAIN
-	// (SecuredBrokers), where a user may do only what ACLs allow. Clients of Brokers may do everything.
+	// (SecuredBrokers), where ACLs bound the rights of a user. Clients of Brokers have all rights.
 	Users map[string]string
 }
 
@@ -171,7 +171,7 @@ func (k *Kafka) Halt(ctx context.Context) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.proc.stop(ctx, kafkaStop, syscall.SIGTERM)
-	k.keepArchive()
+	k.saveArchive()
 }
 
 // Kill ends the broker at once (SIGKILL) and waits until it has ended. Restart starts it again.

@@ -152,9 +152,9 @@ func (k *Kafka) archiveFile() string {
 // reports whether there was one.
 func (k *Kafka) dropArchive() bool { return os.Remove(k.archiveFile()) == nil }
 
-// keepArchive moves the archive that the ended broker wrote to its final place. A killed broker writes
+// saveArchive moves the archive that the ended broker wrote to its final place. A killed broker writes
 // no archive; the next one tries again.
-func (k *Kafka) keepArchive() {
+func (k *Kafka) saveArchive() {
 	if k.archive == "" {
 		return
 	}

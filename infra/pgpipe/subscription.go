@@ -25,7 +25,7 @@ type subscription struct {
 
 	first   string // uuid of the first row being delivered
 	done    int    // number of acknowledged records from there on
-	refused int    // size of the last batch that was not acknowledged, 0 if none
+	refused int    // size of the last batch that was not acknowledged, 0 without one
 }
 
 func (s *subscription) run(ctx context.Context) {

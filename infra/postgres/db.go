@@ -22,7 +22,7 @@ import (
 )
 
 // WorkerRole is the role that the service appends, relays and folds under. It
-// owns nothing and has neither UPDATE nor DELETE on the log.
+// owns no object and has neither UPDATE nor DELETE on the log.
 const WorkerRole = "meterplex_worker"
 
 // TenantRole is the role that reads of a tenant's key run under: SELECT, and of the
@@ -35,7 +35,7 @@ type Config struct {
 	MaxConns        int32 // 0: 16
 	ApplicationName string
 	// KeepPlans makes each session plan a statement once. It is for the few statements
-	// that read events onward, thousands of times a minute: see keptPlans.
+	// that read events onward, thousands of times a minute: see genericPlans.
 	KeepPlans bool
 	// StatementTimeout bounds each statement; 0: no bound. It is for reads: the outcome of a COMMIT
 	// that was cancelled is not known. A statement whose context ends is cancelled, too, and its
@@ -61,7 +61,7 @@ func Open(ctx context.Context, cfg Config) (*pgxpool.Pool, error) {
 		pc.ConnConfig.RuntimeParams[name] = value
 	}
 	if cfg.KeepPlans {
-		maps.Copy(pc.ConnConfig.RuntimeParams, keptPlans())
+		maps.Copy(pc.ConnConfig.RuntimeParams, genericPlans())
 	}
 	if cfg.StatementTimeout > 0 {
 		pc.ConnConfig.RuntimeParams["statement_timeout"] = strconv.FormatInt(cfg.StatementTimeout.Milliseconds(), 10)
@@ -187,7 +187,7 @@ func InTx(ctx context.Context, pool Pool, f func(pgx.Tx) error) error {
 	if err != nil {
 		return fmt.Errorf("beginning a transaction: %w", err)
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) // after a commit it does nothing
+	defer tx.Rollback(context.WithoutCancel(ctx)) // no effect after a commit
 	if err := f(tx); err != nil {
 		return err
 	}
@@ -224,11 +224,11 @@ func workerParams(application string) map[string]string {
 	}
 }
 
-// keptPlans returns settings for sessions that plan once: planning these statements took
+// genericPlans returns settings for sessions that plan once: planning these statements took
 // longer than running them. A kept plan may be from when a table was empty, so the
 // planner may only choose index look-ups, one for each row. That is right at any size,
 // and enough for these statements.
-func keptPlans() map[string]string {
+func genericPlans() map[string]string {
 	return map[string]string{
 		"plan_cache_mode": "force_generic_plan",
 		"enable_seqscan":  "off", "enable_bitmapscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "enable_material": "off",

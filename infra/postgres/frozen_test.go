@@ -76,7 +76,7 @@ func TestFrozenSessionsAreRecognizedByTheirWait(t *testing.T) {
 	f.seen[frozen{pid: 1}] = told
 	for look := range 2 {
 		if found := f.suspects([]waiting{at(1, "idle in transaction", time.Minute, nil)}, now.Add(time.Minute)); len(found) != 0 {
-			t.Errorf("look %d: who was told to end is told again", look)
+			t.Errorf("check %d: a session that was ended is ended again", look)
 		}
 	}
 }

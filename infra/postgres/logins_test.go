@@ -31,7 +31,7 @@ type loginCase struct {
 	after    string   // by the superuser, in the database
 	owner    string   // of the database; "": the login that migrates
 	migrates string   // "": $W
-	older    string   // the login that migrated with an older release before; "": none
+	older    string   // the login that migrated with an older release before; "": no login
 	refused  string   // by which words it is refused until the printed statements are run; "": it is not
 	from, to int      // the major versions that refuse it; 0: from the oldest, to the newest
 }
@@ -267,7 +267,7 @@ func (l *loginTrial) expires(pool Pool) {
 	}
 }
 
-// works appends as the login that works, reads as a tenant, and finds nothing unsafe.
+// works appends as the login that works, reads as a tenant, and passes the safety checks.
 func (l *loginTrial) works() {
 	l.Helper()
 	pool, err := Open(l.Context(), Config{URL: l.url("$W")})

@@ -144,7 +144,7 @@ func (turn) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 type Beyond struct {
 	Holds   int64  // the newest migration that the binary knows
 	Needs   int64  // the one that it would have to know
-	Because string // what the older binary would do wrong
+	Because string // the fault of an older binary
 }
 
 func (b *Beyond) Error() string {

@@ -221,7 +221,7 @@ func TestABinaryReportsUnsupportedMigrations(t *testing.T) {
 	for _, err := range []error{watched, start} {
 		var beyond *Beyond
 		if !errors.As(err, &beyond) || beyond.Needs != 9001 || beyond.Holds < 12 || beyond.Because != "they drop what is next" {
-			t.Errorf("where it is required: %v", err)
+			t.Errorf("in the log that requires it: %v", err)
 		}
 	}
 	if n, err := migrate(t.Context(), url, laterRelease(`CREATE TABLE next ();`), logger, 1); n != 0 || err != nil {
@@ -271,7 +271,7 @@ func TestMigrationsStateTheirCompatibility(t *testing.T) {
 		"-- +goose NO TRANSACTION\n-- Older instances go on beside it: none.\nCREATE INDEX CONCURRENTLY a ON b (c)": "does not drop",
 	} {
 		if got := migrationFault(sql); !strings.HasPrefix(got, fault) || fault == "" && got != "" {
-			t.Errorf("%s\nis told to be %q", sql, got)
+			t.Errorf("%s\nis classified as %q", sql, got)
 		}
 	}
 }
@@ -288,7 +288,7 @@ func migrationFault(sql string) string {
 			return "does not drop first what an end in the middle leaves of its index"
 		}
 	}
-	// The owner, bound by row level security, may see none of the rows: docs/logins.md.
+	// The owner, bound by row level security, may not see the rows: docs/logins.md.
 	changed := regexp.MustCompile(`(?m)^\s*(?:UPDATE|DELETE FROM) (?:ONLY )?(event_log|tenants|api_keys|subscriptions|subscription_history|idempotency_answers|usage_aggregates|entitlement_grants|entitlement_usage|dead_letter_events|projection_pointers|projection_generations)\b`)
 	for _, m := range changed.FindAllStringSubmatch(sql, -1) {
 		if !strings.Contains(sql, "ALTER TABLE "+m[1]+" NO FORCE ROW LEVEL SECURITY") || !strings.Contains(sql, "ALTER TABLE "+m[1]+" FORCE ROW LEVEL SECURITY") {

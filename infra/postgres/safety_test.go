@@ -71,7 +71,7 @@ func TestUnsafeDatabasesAreFound(t *testing.T) {
 		}
 	}
 	if found := dangersOf(t, database); len(found) != 0 {
-		t.Errorf("all mended: %v", found)
+		t.Errorf("all fixed: %v", found)
 	}
 }
 

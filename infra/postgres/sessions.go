@@ -40,7 +40,7 @@ type Connections struct {
 func (c Connections) Free() int { return max(0, c.Limit-c.Used) }
 
 // A login may not see the kind of another's session; sessions without a database are not clients. PostgreSQL
-// 16 and later reserve connections for a role, too. A limit of -1 is none.
+// 16 and later reserve connections for a role, too. -1: no limit.
 const connectionsSQL = `
 WITH sessions AS (SELECT count(*)::int AS all, (count(*) FILTER (WHERE datname = current_database()))::int AS here, (count(*) FILTER (WHERE usename = session_user))::int AS own
   FROM pg_stat_activity WHERE datname IS NOT NULL)

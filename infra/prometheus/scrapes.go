@@ -14,7 +14,7 @@ const (
 	// scrapeAge is how long an answer to a scrape is used. Gathering and compressing all series costs
 	// milliseconds of CPU, and anyone who reaches the address may scrape as often as they like.
 	scrapeAge = time.Second
-	// maxScrapes bounds the answers that differ by what clients accept. Beyond it, clients get the
+	// maxScrapes bounds the answers that differ by the Accept header. Beyond it, clients get the
 	// plain text format, which every scraper reads.
 	maxScrapes = 8
 )

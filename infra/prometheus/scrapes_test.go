@@ -49,7 +49,7 @@ func scrapeOf(h http.Handler, accept, encoding string) *httptest.ResponseRecorde
 	return w
 }
 
-// Scrapes that arrive while one gathers, whatever formats they accept, gather nothing.
+// Scrapes that arrive while one gathers, whatever formats they accept, do not gather again.
 func TestConcurrentScrapesShareOneGathering(t *testing.T) {
 	g := newGatherings()
 	gathers, goOn := make(chan struct{}), make(chan struct{})

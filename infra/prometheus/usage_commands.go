@@ -47,8 +47,8 @@ func (m *Metrics) WatchUsageCommands(ctx context.Context, lag func(context.Conte
 	tick := time.NewTicker(lagEvery)
 	defer tick.Stop()
 	for {
-		asked, stop := context.WithTimeout(ctx, lagEvery)
-		behind, _ := lag(asked)
+		bounded, stop := context.WithTimeout(ctx, lagEvery)
+		behind, _ := lag(bounded)
 		stop()
 		for p, n := range behind {
 			m.projected.lag.WithLabelValues(events.TopicUsageCommands.Name(), strconv.Itoa(int(p))).Set(float64(n))

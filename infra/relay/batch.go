@@ -138,7 +138,7 @@ func (b *batch) runs() []run {
 	return runs
 }
 
-// noneStored reports that no record was stored, and none was permanently refused.
+// noneStored reports that no record was stored or permanently refused.
 func (b *batch) noneStored() bool {
 	for i := range b.results {
 		if r := &b.results[i]; r.stored > 0 || r.err == nil || r.refused {

@@ -19,7 +19,7 @@ import (
 type Expiry struct {
 	Pool Pool
 	// Retention returns the retention of each topic. Publications of topics that it does not name are
-	// kept. After an error nothing is deleted.
+	// kept. After an error no row is deleted.
 	Retention func(ctx context.Context) (map[events.Topic]time.Duration, error)
 	Deleted   func(publications int64)
 	Logger    *slog.Logger
@@ -49,7 +49,7 @@ func (x *Expiry) Run(ctx context.Context) error {
 	return nil
 }
 
-// round deletes what has expired. It ends early if another instance is deleting.
+// round deletes the expired publications. It ends early if another instance is deleting.
 func (x *Expiry) round(ctx context.Context) error {
 	retention, err := x.Retention(ctx)
 	if err != nil {

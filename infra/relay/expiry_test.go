@@ -123,7 +123,7 @@ func TestPublicationsOfARewindAreKept(t *testing.T) {
 	}
 }
 
-// Two instances share the work: nothing is counted twice, and none fails.
+// Two instances share the work: no deletion is counted twice, and no instance fails.
 func TestTwoInstancesDeletePublications(t *testing.T) {
 	f := newExpiryFixture(t)
 	for p := range int16(8) {
@@ -152,7 +152,7 @@ func TestTwoInstancesDeletePublications(t *testing.T) {
 	}
 }
 
-// A process that ends in the middle of a batch deletes nothing of it, and stops no other instance. One
+// A process that ends in the middle of a batch deletes no row of it, and stops no other instance. One
 // that ends after a batch leaves the rest to the next round.
 func TestDeletionOfPublicationsContinuesAfterACrash(t *testing.T) {
 	f := newExpiryFixture(t)

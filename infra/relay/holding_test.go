@@ -150,7 +150,7 @@ func TestPausesAreBounded(t *testing.T) {
 	}
 }
 
-// P3: while the heads cannot be read, another server may have taken over: nothing is published until they are read again.
+// P3: while the heads cannot be read, another server may be primary: no record is published until they are read again.
 func TestNothingIsPublishedWhileTheHeadsCannotBeRead(t *testing.T) {
 	now := time.Now()
 	h := holdAll(100, now)

@@ -51,7 +51,7 @@ func woken(c <-chan struct{}) bool {
 	}
 }
 
-// A notification of this process comes back from the server. It proves that others arrive, and wakes nobody.
+// A notification of this process comes back from the server. It proves that others arrive, and wakes no relay.
 func TestANotifierHearsWhileItListens(t *testing.T) {
 	w := newRelayFixture(t)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -43,7 +43,7 @@ type Relay struct {
 	Followed <-chan struct{}
 	// Later is the hint that events were appended which consumers of this process hold already. May be nil.
 	Later <-chan struct{}
-	// Hinted reports that the hints of all instances arrive. While there is nothing to publish, the heads
+	// Hinted reports that the hints of all instances arrive. While the backlog is empty, the heads
 	// are polled less often then. May be nil.
 	Hinted  func() bool
 	Logger  *slog.Logger

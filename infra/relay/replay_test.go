@@ -258,7 +258,7 @@ func TestRelayRewoundUnderLoad(t *testing.T) {
 	}
 }
 
-// A rewind after the publications have expired publishes everything again, and receipts have the new offsets.
+// A rewind after the publications have expired publishes all events again, and receipts have the new offsets.
 func TestRelayRewoundBehindExpiredPublications(t *testing.T) {
 	w := newRelayFixture(t)
 	w.appendUsage(40, tenants(3)...)

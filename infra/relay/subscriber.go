@@ -160,7 +160,7 @@ func (s *Subscriber) fill(ctx context.Context, slots chan struct{}, batches *syn
 const headsSQL = `SELECT h.partition, h.position, c.owner IS NULL OR c.lease_until < now(), h.epoch, is_server_life(h.timeline, h.started_at)
  FROM log_heads h JOIN relay_cursors c USING (partition)`
 
-// readHeads reads the heads. While they cannot be read, nothing is published: another server may have taken over. The lease
+// readHeads reads the heads. While they cannot be read, no record is published: another server may be primary. The lease
 // loop reports that the database is unreachable.
 func (s *Subscriber) readHeads(ctx context.Context) {
 	if s.readEachHead(ctx) != nil {

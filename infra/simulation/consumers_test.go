@@ -65,7 +65,7 @@ func (c *consumer) start() {
 	}
 }
 
-func (c *consumer) step(what string) string { return what + " of " + c.reader.topic.Name() }
+func (c *consumer) run(what string) string { return what + " of " + c.reader.topic.Name() }
 
 // findTails looks for lost tails. Two consumers of a process do so at different times.
 func (c *consumer) findTails() {
@@ -82,11 +82,11 @@ func (c *consumer) findTails() {
 	}
 }
 
-// take waits for the turn and something to do. Records and handed events are processed in turn, also in the service, by a
+// poll waits for the turn and something to do. Records and handed events are processed in turn, also in the service, by a
 // mutex, on which the scheduler of the simulation cannot wait.
-func (c *consumer) take(what string, k operationKind, ready func() bool, effect func()) error {
+func (c *consumer) poll(what string, k operationKind, ready func() bool, effect func()) error {
 	return c.p.do(&operation{
-		what: c.step(what), kind: k, until: time.Now().Add(24 * time.Hour), ready: func() bool { return !c.busy && ready() },
+		what: c.run(what), kind: k, until: time.Now().Add(24 * time.Hour), ready: func() bool { return !c.busy && ready() },
 		effect: func(opOutcome) error { c.busy = true; effect(); return nil },
 	})
 }
@@ -103,7 +103,7 @@ func (c *consumer) consume() {
 	for {
 		var batch []events.Record
 		var life int
-		err := c.take("fetch", kindFetch, func() bool { return s.pipe.behind(r) }, func() { batch, life = s.pipe.fetch(r), s.life })
+		err := c.poll("fetch", kindFetch, func() bool { return s.pipe.behind(r) }, func() { batch, life = s.pipe.fetch(r), s.life })
 		for err == nil && len(batch) > 0 {
 			err = c.runner.Process(c.p.ctx, batch)
 			c.leave()
@@ -111,18 +111,18 @@ func (c *consumer) consume() {
 				break
 			}
 			s.count("batch came again")
-			if c.p.idle(c.step("pause"), 100*time.Millisecond, never) {
-				err = c.take("again", kindSure, always, func() {})
+			if c.p.idle(c.run("pause"), 100*time.Millisecond, never) {
+				err = c.poll("again", kindSure, always, func() {})
 			}
 		}
 		if err == nil && len(batch) == 0 {
 			c.leave()
 		}
 		if err == nil {
-			at := maps.Clone(r.stand)
-			err = c.p.do(&operation{what: c.step("acknowledge"), kind: kindAuto, effect: func(opOutcome) error { s.pipe.ack(r, batch, at, life); return nil }})
+			at := maps.Clone(r.next)
+			err = c.p.do(&operation{what: c.run("acknowledge"), kind: kindAuto, effect: func(opOutcome) error { s.pipe.ack(r, batch, at, life); return nil }})
 		}
-		if err != nil && !c.p.idle(c.step("rest"), 100*time.Millisecond, never) {
+		if err != nil && !c.p.idle(c.run("rest"), 100*time.Millisecond, never) {
 			return
 		}
 	}
@@ -131,7 +131,7 @@ func (c *consumer) consume() {
 // consumeHanded processes the events that the process handed over.
 func (c *consumer) consumeHanded() {
 	hints := c.runner.Handed.Ready()
-	for c.take("take handed events", kindSure, func() bool { return len(hints) > 0 }, func() { <-hints }) == nil {
+	for c.poll("take handed events", kindSure, func() bool { return len(hints) > 0 }, func() { <-hints }) == nil {
 		n, err := c.runner.ProcessHanded(c.p.ctx)
 		c.leave()
 		switch {
@@ -140,7 +140,7 @@ func (c *consumer) consumeHanded() {
 		case err == nil:
 			c.s.count("handed events left to the pipe")
 		}
-		if err != nil && !c.p.idle(c.step("rest after handed events"), 100*time.Millisecond, never) {
+		if err != nil && !c.p.idle(c.run("rest after handed events"), 100*time.Millisecond, never) {
 			return
 		}
 	}

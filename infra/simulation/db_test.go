@@ -333,7 +333,7 @@ func (tx *simTx) copyRows(rows *eventlog.Rows) error {
 		if taken && tx.p.s.lie != uniqueBroken {
 			tx.p.s.count("unique violation")
 			tx.root.aborted = true
-			return &pgconn.PgError{Code: "23505", Message: "simulated: the key is taken: " + r.key.key}
+			return &pgconn.PgError{Code: "23505", Message: "simulated: the key exists: " + r.key.key}
 		}
 		tx.root.w.rows = append(tx.root.w.rows, r)
 	}

@@ -114,7 +114,7 @@ func foldPoisoned(e *events.Envelope) (usage.Key, usage.Delta, error) {
 	key, delta, err := usage.FoldV1(e)
 	switch key.Feature {
 	case featurePoison:
-		if e.Subject != events.Reaggregated { // by then it is mended
+		if e.Subject != events.Reaggregated { // by then it is resolved
 			err = errors.New("poison")
 		}
 	case featureBoom:
@@ -335,7 +335,7 @@ func (m *model) retried(row *simRow, terms map[string]int64, want map[aggKey]sim
 	m.adds(want, row, featurePoison, f.Validated.Amount)
 	key := fmt.Sprint(row.key.tenant, f.Validated.RawPosition)
 	if terms[key]++; terms[key] > 1 {
-		m.s.fail("%s was retried again after it was mended", row.at)
+		m.s.fail("%s was retried again after it was resolved", row.at)
 	}
 }
 

@@ -125,7 +125,7 @@ func (o simPublisher) Publish(topic string, msgs ...*message.Message) error {
 type reader struct {
 	group string
 	topic events.Topic
-	stand map[int16]int64     // the next offset
+	next  map[int16]int64     // the next offset
 	away  map[int16]time.Time // until when another member has the partition
 	hands bool                // events are handed over to it
 	began int                 // the life of the server in which the process began
@@ -134,7 +134,7 @@ type reader struct {
 func (b *simPipe) newReader(c *projections.Consumer, hands bool) *reader {
 	r := &reader{c.Name, c.Topic, map[int16]int64{}, map[int16]time.Time{}, hands, b.s.life}
 	for _, p := range b.s.plan.partitions {
-		r.stand[p] = b.offsets[ckptKey{r.group, p}]
+		r.next[p] = b.offsets[ckptKey{r.group, p}]
 	}
 	return r
 }
@@ -147,7 +147,7 @@ func (b *simPipe) owns(r *reader, p int16) bool {
 	}
 	if moved {
 		delete(r.away, p)
-		r.stand[p] = b.offsets[ckptKey{r.group, p}]
+		r.next[p] = b.offsets[ckptKey{r.group, p}]
 	}
 	return true
 }
@@ -155,7 +155,7 @@ func (b *simPipe) owns(r *reader, p int16) bool {
 // fetch reads records from a reader's position, with the faults of a bad network and a
 // faulty broker.
 func (b *simPipe) fetch(r *reader) (batch []events.Record) {
-	s, w, stand := b.s, &b.s.w, r.stand
+	s, w, stand := b.s, &b.s.w, r.next
 	for _, p := range s.plan.partitions {
 		if s.chance(w.moves) {
 			s.count("partition moved")
@@ -227,7 +227,7 @@ func (b *simPipe) remembers(r *reader, record *events.Record) bool {
 	return false
 }
 
-// remember notes what is folded before the database is set back.
+// remember notes the folded positions before the database is set back.
 func (b *simPipe) remember() {
 	for k, n := range b.s.db.ckpt {
 		for i := range min(n, int64(len(b.s.db.rows[k.partition]))) {
@@ -244,7 +244,7 @@ func (db *simDB) holds(r *events.Record, at events.Position) bool {
 
 func (b *simPipe) behind(r *reader) bool {
 	return slices.ContainsFunc(b.s.plan.partitions, func(p int16) bool {
-		return b.owns(r, p) && int64(len(b.records[topicPart{r.topic, p}])) > r.stand[p]
+		return b.owns(r, p) && int64(len(b.records[topicPart{r.topic, p}])) > r.next[p]
 	})
 }
 

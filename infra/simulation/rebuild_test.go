@@ -197,7 +197,7 @@ func (tx *simTx) rebuildQuery(text string, args []any) *simRows {
 	case strings.HasPrefix(text, "UPDATE consumer_checkpoints SET position"):
 		return step("move a unit", nil, func() *simRows { return tx.moveUnit(args) })
 	case strings.HasPrefix(text, "UPDATE rebuild_units"), strings.HasPrefix(text, "INSERT INTO rebuild_units"):
-		return &simRows{tag: "UPDATE 1"} // only progress, which nothing reads here
+		return &simRows{tag: "UPDATE 1"} // only progress, which no code reads here
 	}
 	return nil
 }

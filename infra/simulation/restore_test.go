@@ -86,7 +86,7 @@ func (s *sim) restore(p *proc) bool {
 				s.kill(o)
 			}
 		}
-		s.asks = slices.DeleteFunc(s.asks, func(a *operation) bool { // what was to be started goes on after the restore
+		s.asks = slices.DeleteFunc(s.asks, func(a *operation) bool { // pending starts go on after the restore
 			if a.starts != nil {
 				s.stopped = append(s.stopped, a.starts)
 			}
@@ -214,7 +214,7 @@ func (tx *simTx) rewindRelay(text string, args []any) *simRows {
 			continue
 		}
 		n++
-		from := tx.p.s.again[p] // it may be decided anew before a commit that was not answered happens
+		from := tx.p.s.again[p] // it may be decided again before a commit that was not answered happens
 		tx.later(func(*simTx) {
 			for at := from; at > 0 && at <= c.position; at++ {
 				tx.p.s.pipe.due[db.rows[p][at-1].id()] = true

@@ -60,7 +60,7 @@ type operation struct {
 	p      *proc
 	what   string
 	kind   operationKind
-	tx     *simTx // whose locks are taken
+	tx     *simTx // that holds the locks
 	locks  []rowLock
 	ready  func() bool // nil: always
 	until  time.Time   // it is ready then, whatever ready says

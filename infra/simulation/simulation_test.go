@@ -24,11 +24,11 @@ import (
 
 // The simulation runs the service's own code – verdicts at the door, group commit and
 // dedupe, relay, consumers, folds, every codec – in a simulation of one goroutine at a
-// time, whose database, broker and clock are its own. A seed decides who goes next
-// and what goes wrong; the same seed is the same run. Run more, or one again, with
+// time, whose database, broker and clock are its own. A seed decides the next actor
+// and the next fault; the same seed is the same run. Run more, or one again, with
 // METERPLEX_TEST_SEEDS=100000 and METERPLEX_SIM_SEED=n.
 
-// setup is what a run is made of besides its seed: less of it makes a failure shorter.
+// setup holds the sizes of a run; smaller ones make a failure shorter.
 type setup struct {
 	requests int   // the most of a client
 	without  []int // rates of fault rates that are left out
@@ -36,13 +36,13 @@ type setup struct {
 	lie      brokenGuarantee
 }
 
-// brokenGuarantee is what the simulation says and does not do: then the simulation must fail.
+// brokenGuarantee names a guarantee that the simulation breaks on purpose: it must then fail.
 type brokenGuarantee int
 
 const (
 	noneBroken    brokenGuarantee = iota
 	commitBroken                  // a COMMIT is answered and has not happened
-	uniqueBroken                  // a key that is taken is taken again
+	uniqueBroken                  // an existing key is inserted again
 	brokerBroken                  // a record is acknowledged and not kept
 	locksBroken                   // heads and checkpoints that somebody has are given to others
 	offsetsBroken                 // a consumer's checkpoint is not kept

@@ -23,7 +23,7 @@ type LogSubscriber struct {
 	// Every is the interval of calling Ahead. Wake is the hint to call it at once; may be nil.
 	Every time.Duration
 	Wake  <-chan struct{}
-	// Hinted reports that the hints of all instances arrive. While there is nothing to read, the interval
+	// Hinted reports that the hints of all instances arrive. While the backlog is empty, the interval
 	// is HintedEvery then, or Every if that is longer. May be nil.
 	Hinted func() bool
 	// Grace bounds how long a message in flight may still be settled after the end of its subscription; 0:

@@ -18,7 +18,7 @@ const MetadataBatch = "mp-batch"
 
 // Outgoing returns a message with a batch to publish, which ToPublish decodes. The publish call ends early
 // if ctx ends. If the message is the only one of its call, the publisher sets the Offset of each stored
-// record in records, -1 if the pipe has none.
+// record in records, -1 if the pipe has no offsets.
 func Outgoing(ctx context.Context, records []events.Record) *message.Message {
 	msg := message.NewMessage(wm.NewShortUUID(), nil)
 	msg.Metadata.Set(MetadataBatch, "1")

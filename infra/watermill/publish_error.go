@@ -67,7 +67,7 @@ func (e *PublishError) Permanent() []int {
 	return permanent
 }
 
-// NewPublishError sorts the failures. It returns nil if there are none.
+// NewPublishError sorts the failures. It returns nil without failures.
 func NewPublishError(failed []FailedRecord, total int) error {
 	if len(failed) == 0 {
 		return nil

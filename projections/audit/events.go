@@ -18,7 +18,7 @@ const scannedPositions = 100_000
 
 // Errors of queries about the log.
 var (
-	ErrSubjectUnknown error = &domain.Error{Code: "subject_unknown", Message: "subject is neither a subject, as in meterplex.usage.event.recorded.v1, nor the first words of some"}
+	ErrSubjectUnknown error = &domain.Error{Code: "subject_unknown", Message: "subject is neither a subject, e.g. meterplex.usage.event.recorded.v1, nor a prefix of subjects, e.g. meterplex.usage"}
 	ErrStreamInvalid  error = &domain.Error{Code: "stream_invalid", Message: "stream is kind/id, where kind is usage, dead-letter, tenant, api-key, subscription, feature, plan or rebuild"}
 )
 

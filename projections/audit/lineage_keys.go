@@ -15,8 +15,8 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// said holds the fields by which payloads refer to other events.
-type said struct {
+// references holds the fields by which payloads refer to other events.
+type references struct {
 	RawPosition    int64     `json:"rawPosition"`
 	SourcePosition int64     `json:"sourcePosition"`
 	DeadLetterID   uuid.UUID `json:"deadLetterId"`
@@ -25,7 +25,7 @@ type said struct {
 	} `json:"validated"`
 }
 
-func saidBy(e *events.Envelope) (s said) {
+func referencesOf(e *events.Envelope) (s references) {
 	_ = json.Unmarshal(e.Payload, &s) // other payloads have no references
 	return s
 }
@@ -46,7 +46,7 @@ func (h *hints) letter(id uuid.UUID) {
 
 // hintsOf returns the possible places of an event's cause.
 func hintsOf(e *events.Envelope) (h hints) {
-	s := saidBy(e)
+	s := referencesOf(e)
 	h.letter(s.DeadLetterID)
 	for _, n := range []int64{s.RawPosition, s.SourcePosition, s.Validated.RawPosition} {
 		if n > 0 {
@@ -58,7 +58,7 @@ func hintsOf(e *events.Envelope) (h hints) {
 
 // effectsOf returns the possible places of an event's effects.
 func effectsOf(e *events.Envelope) (h hints) {
-	s := saidBy(e)
+	s := referencesOf(e)
 	h.letter(s.DeadLetterID)
 	raw := s.RawPosition
 	if e.Subject == events.UsageRecorded || e.Subject == events.UsageAdmitted {

@@ -59,13 +59,13 @@ func summaryOf(e *events.Envelope) string {
 }
 
 func join(words ...string) string {
-	said := words[:0]
+	present := words[:0]
 	for _, w := range words {
 		if w != "" {
-			said = append(said, w)
+			present = append(present, w)
 		}
 	}
-	return strings.Join(said, " ")
+	return strings.Join(present, " ")
 }
 
 func amountText(n *int64) string {

@@ -32,7 +32,7 @@ func (r *Runner) foldAll(ctx context.Context, tx pgx.Tx, batch []events.Envelope
 	if err != nil || !unread {
 		return all, err
 	}
-	mended := r.mended(runs, batch, all.failed)
+	mended := r.resolvedRecords(runs, batch, all.failed)
 	if _, err := r.Log.AppendTx(ctx, tx, mended); err != nil {
 		return folded{}, fmt.Errorf("append the unreadable records' ends: %w", err)
 	}

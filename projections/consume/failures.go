@@ -136,7 +136,7 @@ func (r *Runner) park(f *projections.Failure, runs []*partitionRun) events.Pendi
 // discard returns the dead letter of an event that a read model cannot fold, and its end.
 func (r *Runner) discard(f *projections.Failure, runs []*partitionRun) []events.Pending {
 	id := r.NewID()
-	why := "a read model cannot fold it; a rebuild of " + r.Consumer.Name + " mends it"
+	why := "a read model cannot fold it; a rebuild of " + r.Consumer.Name + " repairs it"
 	return []events.Pending{
 		projections.FollowUp(&f.Event, id, events.AggregationFailed, r.letter(f, id, 0, runs), r.Consumer.Name),
 		projections.Closing(&f.Event, r.NewID(), events.Closed{DeadLetterID: id, Status: events.StatusDiscarded, Reason: why}, r.Consumer.Name),

@@ -19,33 +19,33 @@ import (
 // consumer has reached. All other events are left to the pipe, which delivers the handed ones again: the
 // consumer drops them unread.
 //
-// A Handover is a hint, never a source of data: the checkpoint decides what is folded, and what a failure
-// loses here comes by the pipe.
+// A Handover is a hint, never a source of data: the checkpoint decides which events are folded, and events that a failure
+// loses here come by the pipe.
 type Handover struct {
 	ready chan struct{}
 
-	mu      sync.Mutex
-	lanes   [events.Partitions]lane
-	waiting int // events in all queues
+	mu         sync.Mutex
+	partitions [events.Partitions]partitionQueue
+	waiting    int // events in all queues
 }
 
-// lane is the state of a partition.
-type lane struct {
+// partitionQueue holds the events of one partition that wait for the consumer, and its progress.
+type partitionQueue struct {
 	epoch   int32 // of the event that was reached last
-	reached int64 // by the last commit of this process; 0: none
-	last    int64 // last event of the queue, or that was taken from it; 0: none
-	taken   int64 // last event that was taken from the queue and not left to the pipe since; 0: none
+	reached int64 // by the last commit of this process; 0: no commit
+	last    int64 // last event of the queue, or that was polled from it; 0: no event
+	polled  int64 // last event that was polled from the queue and not left to the pipe since; 0: no event
 	queue   []events.Envelope
 	piped   time.Time // when the pipe delivered a record of the partition last
 	pipedTo int64     // greatest position of the epoch that the pipe has delivered
 }
 
 // follows reports whether the queue begins behind the position that was reached.
-func (l *lane) follows() bool { return len(l.queue) > 0 && l.queue[0].Previous <= l.reached }
+func (l *partitionQueue) follows() bool { return len(l.queue) > 0 && l.queue[0].Previous <= l.reached }
 
-// willFollow reports whether it does, or will once the events that were taken are folded.
-func (l *lane) willFollow() bool {
-	return l.follows() || len(l.queue) > 0 && l.queue[0].Previous <= l.taken
+// willFollow reports whether it does, or will once the polled events are folded.
+func (l *partitionQueue) willFollow() bool {
+	return l.follows() || len(l.queue) > 0 && l.queue[0].Previous <= l.polled
 }
 
 const (
@@ -54,7 +54,7 @@ const (
 	// maxBehind is by how many positions of a partition a consumer may be behind the events that wait for
 	// it. It works off a longer backlog from the pipe.
 	maxBehind = 1000
-	// pipedWithin is how long after a record the pipe is taken to deliver its partition here. Within it a
+	// pipedWithin is how long after a record the pipe is assumed to deliver its partition here. Within it a
 	// group moves the partitions of a member that died.
 	pipedWithin = 10 * time.Second
 )
@@ -78,7 +78,7 @@ func (h *Handover) hint() {
 func (h *Handover) Offer(at events.Place, now time.Time, event func() events.Envelope) (held bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	l := &h.lanes[at.Position.Partition]
+	l := &h.partitions[at.Position.Partition]
 	if at.Previous != l.last {
 		h.drop(l)
 	}
@@ -96,7 +96,7 @@ func (h *Handover) Offer(at events.Place, now time.Time, event func() events.Env
 }
 
 // drop leaves the waiting events of a partition to the pipe.
-func (h *Handover) drop(l *lane) {
+func (h *Handover) drop(l *partitionQueue) {
 	h.waiting -= len(l.queue)
 	clear(l.queue)
 	l.queue, l.last = l.queue[:0], 0
@@ -123,21 +123,21 @@ func (h Handovers) Pass(list []events.Envelope) (held int) {
 	return held
 }
 
-// take removes the events that follow the position reached in their partition, at most limit, and at most
+// poll removes the events that follow the position reached in their partition, at most limit, and at most
 // each of a partition.
-func (h *Handover) take(limit, each int) (taken []events.Envelope) {
+func (h *Handover) poll(limit, each int) (polled []events.Envelope) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	more := false
-	for p := range h.lanes {
-		l := &h.lanes[p]
+	for p := range h.partitions {
+		l := &h.partitions[p]
 		if !l.follows() {
 			continue
 		}
-		n := min(len(l.queue), limit-len(taken), each)
-		taken = append(taken, l.queue[:n]...)
+		n := min(len(l.queue), limit-len(polled), each)
+		polled = append(polled, l.queue[:n]...)
 		if n > 0 {
-			l.taken = l.queue[n-1].Position.Number
+			l.polled = l.queue[n-1].Position.Number
 		}
 		l.queue = slices.Delete(l.queue, 0, n)
 		h.waiting -= n
@@ -146,7 +146,7 @@ func (h *Handover) take(limit, each int) (taken []events.Envelope) {
 	if more {
 		h.hint()
 	}
-	return taken
+	return polled
 }
 
 // reach notes that a commit of this process moved the consumer to a position, of an epoch.
@@ -156,7 +156,7 @@ func (h *Handover) reach(to events.Position, epoch int32) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	l := &h.lanes[to.Partition]
+	l := &h.partitions[to.Partition]
 	if l.epoch != epoch {
 		h.drop(l)
 		l.pipedTo = 0
@@ -178,9 +178,9 @@ func (h *Handover) forget(runs []*partitionRun) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, r := range runs {
-		l := &h.lanes[r.partition]
+		l := &h.partitions[r.partition]
 		h.drop(l)
-		l.taken = 0
+		l.polled = 0
 	}
 }
 
@@ -193,7 +193,7 @@ func (h *Handover) passed(at events.Place, log uuid.UUID, now time.Time) (passed
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	l := &h.lanes[at.Position.Partition]
+	l := &h.partitions[at.Position.Partition]
 	l.piped = now
 	if at.Epoch != l.epoch {
 		return false, false
@@ -208,7 +208,7 @@ func (h *Handover) delivered(partitions []int16, now time.Time) (here []int16) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, p := range partitions {
-		if l := &h.lanes[p]; l.reached > 0 && now.Sub(l.piped) <= pipedWithin {
+		if l := &h.partitions[p]; l.reached > 0 && now.Sub(l.piped) <= pipedWithin {
 			here = append(here, p)
 		}
 	}
@@ -246,9 +246,9 @@ func (r *Runner) ProcessHanded(ctx context.Context) (n int, err error) {
 
 // handedRuns takes the waiting events, sorted into runs.
 func (r *Runner) handedRuns() (runs []*partitionRun) {
-	taken := r.Handed.take(r.Consumer.Bound(), r.Consumer.MaxPerPartition)
-	for i := range taken {
-		e := &taken[i]
+	polled := r.Handed.poll(r.Consumer.Bound(), r.Consumer.MaxPerPartition)
+	for i := range polled {
+		e := &polled[i]
 		if len(runs) == 0 || runs[len(runs)-1].partition != e.Position.Partition {
 			runs = append(runs, &partitionRun{partition: e.Position.Partition})
 		}

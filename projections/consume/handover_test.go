@@ -52,7 +52,7 @@ func (h *handoverTest) pipe(n int64, want bool) {
 // fold takes events and checks their numbers.
 func (h *handoverTest) fold(want ...int64) {
 	h.Helper()
-	taken := h.take(100, 100)
+	taken := h.poll(100, 100)
 	for i := range taken {
 		if i >= len(want) || taken[i].Position.Number != want[i] {
 			h.Fatalf("took the event at %d as number %d, want %v", taken[i].Position.Number, i, want)
@@ -66,7 +66,7 @@ func (h *handoverTest) fold(want ...int64) {
 
 func TestP2_HandedEventsFollowWhatWasReached(t *testing.T) {
 	h := newHandoverTest(t)
-	h.offer(1, false) // nothing was reached yet
+	h.offer(1, false) // before the first commit
 	h.pipe(1, false)
 	h.offer(3, true)
 	h.offer(5, true)
@@ -113,7 +113,7 @@ func TestP2_AFailureLeavesHandedEventsToThePipe(t *testing.T) {
 	h.pipe(1, false)
 	h.offer(3, true)
 	h.offer(5, true)
-	if taken := h.take(1, 1); len(taken) != 1 {
+	if taken := h.poll(1, 1); len(taken) != 1 {
 		t.Fatalf("took %d events, want 1", len(taken))
 	}
 	h.forget([]*partitionRun{{partition: 3}})

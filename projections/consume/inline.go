@@ -9,7 +9,7 @@ import (
 )
 
 // Inline folds events of a consumer in the transaction that appends them: they wait for no transaction of the
-// runner. It follows the same rules: the checkpoint decides what is folded and moves in the same transaction. What it
+// runner. It follows the same rules: the checkpoint decides which events are folded and moves in the same transaction. What it
 // leaves, the runner folds.
 type Inline struct {
 	consumer projections.Consumer

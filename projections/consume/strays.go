@@ -19,8 +19,8 @@ const (
 	CodeUnknownSubject = "subject_unknown"    // this binary does not know its type or version
 )
 
-// maxKept is the most bytes kept of a record's key, and of its value.
-const maxKept = 4 << 10
+// maxParkedBytes is the most bytes kept of a record's key, and of its value.
+const maxParkedBytes = 4 << 10
 
 // parkStrays makes sure that each record without a place in the log has a dead letter,
 // once per place on the broker and content. They belong to the platform, not to a tenant.
@@ -47,18 +47,18 @@ func (r *Runner) stray(record *events.Record) events.Pending {
 	cause := events.Envelope{TenantID: events.Platform, OccurredAt: time.Now()}
 	p := projections.FollowUp(&cause, r.NewID(), events.RecordParked, events.ParkedRecord{
 		Topic: record.Topic.Name(), KafkaPartition: record.Partition, KafkaOffset: record.Offset, Code: CodeUndecodable,
-		Reason: "the record has no place in the log", Bytes: len(record.Value), Key: kept(record.Key), Value: kept(record.Value),
+		Reason: "the record has no place in the log", Bytes: len(record.Value), Key: truncated(record.Key), Value: truncated(record.Value),
 	}, r.Consumer.Name)
 	p.DedupeKey = events.KeyParked(record)
 	return p
 }
 
-func kept(b []byte) []byte { return b[:min(len(b), maxKept)] }
+func truncated(b []byte) []byte { return b[:min(len(b), maxParkedBytes)] }
 
-// mended returns the dead letters of unreadable records whose events were read from the
+// resolvedRecords returns the dead letters of unreadable records whose events were read from the
 // log instead: they are RESOLVED from the start. An event that failed to fold has a dead
 // letter of its own.
-func (r *Runner) mended(runs []*partitionRun, chain []events.Envelope, failed []projections.Failure) (pending []events.Pending) {
+func (r *Runner) resolvedRecords(runs []*partitionRun, chain []events.Envelope, failed []projections.Failure) (pending []events.Pending) {
 	unread := unreadIn(runs)
 	if len(unread) == 0 {
 		return nil

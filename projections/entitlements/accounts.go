@@ -13,7 +13,7 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// Account is what a tenant has used of a QUOTA feature in a period and holds (P7), beside the limit of its present
+// Account holds the used and held amounts of a tenant's QUOTA feature in a period (P7), beside the limit of its present
 // subscription. Amounts are exact integers of any size.
 type Account struct {
 	TenantID      uuid.UUID   `json:"tenantId"`

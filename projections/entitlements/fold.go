@@ -183,7 +183,7 @@ func (h *Handler) load(ctx context.Context, tx pgx.Tx, in projections.Generation
 		return granted, nil
 	}
 	if _, err := tx.Exec(ctx, planAnew); err != nil {
-		return nil, fmt.Errorf("plan anew: %w", err)
+		return nil, fmt.Errorf("plan the statement again: %w", err)
 	}
 	rows, err := tx.Query(ctx, readGrantedBy, in.Number, slices.Collect(maps.Keys(granted)))
 	if err != nil {

@@ -75,7 +75,7 @@ func loadParked(ctx context.Context, tx pgx.Tx, batch []events.Envelope) (map[uu
 		return nil, nil
 	}
 	if _, err := tx.Exec(ctx, planAnew); err != nil {
-		return nil, fmt.Errorf("plan anew: %w", err)
+		return nil, fmt.Errorf("plan the statement again: %w", err)
 	}
 	rows, err := tx.Query(ctx, readParked, partitions, tenants, letters, keys, events.GroupAggregator)
 	if err != nil {

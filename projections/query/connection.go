@@ -19,7 +19,7 @@ const patience = time.Second
 func (d *DB) connected(ctx context.Context, v Viewer, read func(*pgx.Conn) error) error {
 	soon, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	leave, err := d.Seats.take(soon, v, d.kind)
+	leave, err := d.Seats.acquire(soon, v, d.kind)
 	if err != nil {
 		return refuseSeat(ctx, soon, err)
 	}

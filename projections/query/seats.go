@@ -12,7 +12,7 @@ import (
 // as it holds a connection. The seats are never more than the connections: a read that has
 // its seats has a connection.
 //
-// A read waits for the seats of its own reader first: while it does, it holds nothing that
+// A read waits for the seats of its own reader first: while it does, it holds no seat that
 // another reader needs.
 type Seats struct {
 	own     int   // of one reader
@@ -30,14 +30,14 @@ type Seats struct {
 // installation itself, the others for loads behind entitlement checks.
 const ReservedSeats = 3
 
-// kind is what a read competes with.
+// kind is the class of reads that a read competes with.
 type kind int8
 
 const (
 	ordinary kind = iota
 	heavy         // folds or scans a part of the log: needs a processor rather than a connection
 	system        // describes the installation; few rows, for operators
-	check         // loads what an entitlement check is answered from
+	check         // loads the data that an entitlement check is answered from
 )
 
 // reader is a tenant, or all operators.
@@ -63,29 +63,29 @@ func NewSeats(connections, reserved int) *Seats {
 func (s *Seats) Operator(ctx context.Context) (leave func(), err error) {
 	soon, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if leave, err = s.take(soon, Viewer{Operator: true}, ordinary); err != nil {
+	if leave, err = s.acquire(soon, Viewer{Operator: true}, ordinary); err != nil {
 		return nil, refuseSeat(ctx, soon, err)
 	}
 	return leave, nil
 }
 
-// Taken counts the readers with a read that runs or waits, and the seats of reads without a
+// InUse counts the readers with a read that runs or waits, and the seats of reads without a
 // reader. It is 0 when no read is under way.
-func (s *Seats) Taken() int {
+func (s *Seats) InUse() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.readers) + len(s.heavy) + len(s.tenants) + len(s.lists) + len(s.system) + len(s.checks)
 }
 
-// take takes every seat that a read needs, or none. It waits until the context ends.
-func (s *Seats) take(ctx context.Context, v Viewer, k kind) (leave func(), err error) {
+// acquire takes every seat that a read needs, or fails without one. It waits until the context ends.
+func (s *Seats) acquire(ctx context.Context, v Viewer, k kind) (leave func(), err error) {
 	switch {
 	case s == nil:
 		return func() {}, nil
 	case k == system:
-		return takeAll(ctx, s.system)
+		return acquireAll(ctx, s.system)
 	case k == check:
-		return takeAll(ctx, s.checks)
+		return acquireAll(ctx, s.checks)
 	}
 	r, exit := s.enter(v)
 	needed := append(make([]seats, 0, 5), r.seats)
@@ -95,12 +95,12 @@ func (s *Seats) take(ctx context.Context, v Viewer, k kind) (leave func(), err e
 	if !v.Operator {
 		needed = append(needed, s.tenants)
 	}
-	stand, err := takeAll(ctx, append(needed, s.lists)...)
+	release, err := acquireAll(ctx, append(needed, s.lists)...)
 	if err != nil {
 		exit()
 		return nil, err
 	}
-	return func() { stand(); exit() }, nil
+	return func() { release(); exit() }, nil
 }
 
 // enter returns the reader of a viewer, which is forgotten after its last read called exit.
@@ -131,15 +131,15 @@ type seats chan struct{}
 
 func newSeats(n int) seats { return make(seats, max(1, n)) }
 
-// takeAll takes one seat of each bound, in their order, or none.
-func takeAll(ctx context.Context, bounds ...seats) (leave func(), err error) {
+// acquireAll takes one seat of each bound, in their order, or fails without one.
+func acquireAll(ctx context.Context, bounds ...seats) (leave func(), err error) {
 	leave = func() {
 		for _, b := range bounds {
 			<-b
 		}
 	}
 	for i, b := range bounds {
-		if err := b.take(ctx); err != nil {
+		if err := b.acquire(ctx); err != nil {
 			bounds = bounds[:i]
 			leave()
 			return nil, err
@@ -148,7 +148,7 @@ func takeAll(ctx context.Context, bounds ...seats) (leave func(), err error) {
 	return leave, nil
 }
 
-func (s seats) take(ctx context.Context) error {
+func (s seats) acquire(ctx context.Context) error {
 	select {
 	case s <- struct{}{}:
 		return nil

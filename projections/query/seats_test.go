@@ -61,7 +61,7 @@ func TestSeatsBoundReadersInAnyOrder(t *testing.T) {
 				case check:
 					room = count(func(r *running) bool { return r.k == check }) < max(1, reserved-1)
 				}
-				leave, err := s.take(over, v, k)
+				leave, err := s.acquire(over, v, k)
 				if (err == nil) != room {
 					t.Fatalf("%v of kind %d with %d reads: %v, room %v", v, k, len(all), err, room)
 				}
@@ -86,8 +86,8 @@ func TestSeatsBoundReadersInAnyOrder(t *testing.T) {
 }
 
 func noneTaken(t interface{ Errorf(string, ...any) }, s *Seats) {
-	if n := s.Taken(); n != 0 {
-		t.Errorf("%d are taken in the end", n)
+	if n := s.InUse(); n != 0 {
+		t.Errorf("%d are in use in the end", n)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestSeatsServeAllWhoWait(t *testing.T) {
 		v := Viewer{TenantID: uuid.New(), Operator: n == 4}
 		for range reads {
 			all.Go(func() {
-				leave, err := s.take(t.Context(), v, kind(rand.IntN(2)))
+				leave, err := s.acquire(t.Context(), v, kind(rand.IntN(2)))
 				if err != nil {
 					t.Error(err)
 					return
@@ -121,7 +121,7 @@ func TestSeatsServeAllWhoWait(t *testing.T) {
 	noneTaken(t, s)
 }
 
-// A tenant whose reads wait for its own seats holds none that other tenants need.
+// A tenant whose reads wait for its own seats holds no seat that other tenants need.
 func TestP9_ReadsThatWaitForTheirTenantHoldNothing(t *testing.T) {
 	s := NewSeats(8, ReservedSeats)
 	a, b := Viewer{TenantID: uuid.New()}, Viewer{TenantID: uuid.New()}
@@ -129,7 +129,7 @@ func TestP9_ReadsThatWaitForTheirTenantHoldNothing(t *testing.T) {
 	var all sync.WaitGroup
 	var leaves []func()
 	for range 2 {
-		leave, err := s.take(ctx, a, ordinary)
+		leave, err := s.acquire(ctx, a, ordinary)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +137,7 @@ func TestP9_ReadsThatWaitForTheirTenantHoldNothing(t *testing.T) {
 	}
 	for n := range 100 {
 		all.Go(func() {
-			if _, err := s.take(ctx, a, kind(n%2)); !errors.Is(err, context.Canceled) {
+			if _, err := s.acquire(ctx, a, kind(n%2)); !errors.Is(err, context.Canceled) {
 				t.Errorf("a read beyond its tenant's seats: %v", err)
 			}
 		})
@@ -150,7 +150,7 @@ func TestP9_ReadsThatWaitForTheirTenantHoldNothing(t *testing.T) {
 	over, stop := context.WithCancel(t.Context())
 	stop() // these reads do not wait
 	for n := range 1000 {
-		leave, err := s.take(over, []Viewer{b, {Operator: true}}[n%2], heavy)
+		leave, err := s.acquire(over, []Viewer{b, {Operator: true}}[n%2], heavy)
 		if err != nil {
 			t.Errorf("a read of another reader, at turn %d: %v", n, err)
 			break

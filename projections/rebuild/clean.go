@@ -169,7 +169,7 @@ func (b *Rebuilder) clean(ctx context.Context) error {
 				since = time.Now()
 			}
 			kept[g] = since
-			err = b.keptFor(time.Since(since), err)
+			err = b.warnInUse(time.Since(since), err)
 		}
 		errs = append(errs, err)
 	}
@@ -187,9 +187,9 @@ func (b *Rebuilder) clean(ctx context.Context) error {
 // defaultPatience is many times the duration of a rebuild's chunk or a batch.
 const defaultPatience = time.Hour
 
-// keptFor returns an error only after others have held a generation's lock at every
+// warnInUse returns an error only after others have held a generation's lock at every
 // attempt for long: under load it is often held, and a later attempt drops it.
-func (b *Rebuilder) keptFor(d time.Duration, err error) error {
+func (b *Rebuilder) warnInUse(d time.Duration, err error) error {
 	if d > cmp.Or(b.Patience, defaultPatience) {
 		return fmt.Errorf("for %s others had a lock of it: %w", d.Round(time.Second), err)
 	}

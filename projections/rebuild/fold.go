@@ -74,7 +74,7 @@ type life struct {
 }
 
 // failedMemo remembers the events that each consumer could not fold, so that the chain is
-// followed once, not for each chunk. It begins anew with each life of the server.
+// followed once, not for each chunk. It starts again with each life of the server.
 type failedMemo struct {
 	mu    sync.Mutex
 	known map[failedKey]failedUpTo

@@ -39,8 +39,8 @@ type Progress struct {
 // worker polls four times a second. No registry lists the instances with the role.
 const overdue = 30 // seconds
 
-// tellIdle names the role that must do the work, if it is not being done.
-func (p *Progress) tellIdle(seconds float64) {
+// noteIdle names the role that must do the work, if it is not being done.
+func (p *Progress) noteIdle(seconds float64) {
 	if !p.begun && seconds > overdue {
 		p.Note = "It waits for an instance with the role projector and its version of the fold, and none seems to run: start one (serve --roles=projector)."
 	}

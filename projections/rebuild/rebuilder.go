@@ -225,7 +225,7 @@ func (u *unit) generation() projections.Generation {
 // foldWithSeat calls foldUnit with a bound on the workers of this instance, so that connections
 // remain for others.
 func (b *Rebuilder) foldWithSeat(ctx context.Context, u *unit) (bool, error) {
-	leave, err := b.takeSeat(ctx)
+	leave, err := b.acquireSeat(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -235,7 +235,7 @@ func (b *Rebuilder) foldWithSeat(ctx context.Context, u *unit) (bool, error) {
 
 // verifyWithSeat calls Verify within the same bound: it reads for as long as a projection needs.
 func (b *Rebuilder) verifyWithSeat(ctx context.Context, r domain.Rebuild) error {
-	leave, err := b.takeSeat(ctx)
+	leave, err := b.acquireSeat(ctx)
 	if err != nil {
 		return err
 	}
@@ -243,7 +243,7 @@ func (b *Rebuilder) verifyWithSeat(ctx context.Context, r domain.Rebuild) error 
 	return b.Verify(ctx, r)
 }
 
-func (b *Rebuilder) takeSeat(ctx context.Context) (leave func(), err error) {
+func (b *Rebuilder) acquireSeat(ctx context.Context) (leave func(), err error) {
 	seats := b.seats()
 	select {
 	case <-ctx.Done():

@@ -76,7 +76,7 @@ type stored struct {
 	elapsed float64 // seconds spent folding so far
 }
 
-func (r *Reads) keep() time.Duration { return cmp.Or(r.Keep, DefaultKeep) }
+func (r *Reads) retention() time.Duration { return cmp.Or(r.Keep, DefaultKeep) }
 
 func readStored(ctx context.Context, tx pgx.Tx, id, before *uuid.UUID, limit int, keep time.Duration) (found []stored, err error) {
 	err = query.Run(ctx, tx, query.New(readRebuilds, []any{id, before, limit, keep}, query.Each(func(rows pgx.Rows) error {
@@ -101,7 +101,7 @@ func rebuildIn(ctx context.Context, tx pgx.Tx, id uuid.UUID) (domain.Rebuild, er
 	case err != nil:
 		return domain.Rebuild{}, err
 	case len(found) == 0:
-		return domain.Rebuild{}, &domain.Error{Code: "rebuild_not_found", Message: "There is no such rebuild"}
+		return domain.Rebuild{}, &domain.Error{Code: "rebuild_not_found", Message: "Rebuild not found"}
 	}
 	return found[0].Rebuild, nil
 }
@@ -113,7 +113,7 @@ func (r *Reads) Rebuild(ctx context.Context, id uuid.UUID) (RebuildStatus, error
 	case err != nil:
 		return RebuildStatus{}, err
 	case len(page) == 0:
-		return RebuildStatus{}, &domain.Error{Code: "rebuild_not_found", Message: "There is no such rebuild"}
+		return RebuildStatus{}, &domain.Error{Code: "rebuild_not_found", Message: "Rebuild not found"}
 	}
 	return page[0], nil
 }
@@ -147,7 +147,7 @@ func (r *Reads) Rebuilds(ctx context.Context, limit int, after string) (RebuildP
 func (r *Reads) rebuilds(ctx context.Context, id, before *uuid.UUID, limit int) ([]RebuildStatus, error) {
 	var all []RebuildStatus
 	err := r.Within(ctx, query.Viewer{Operator: true}, func(tx pgx.Tx) error {
-		found, err := readStored(ctx, tx, id, before, limit, r.keep())
+		found, err := readStored(ctx, tx, id, before, limit, r.retention())
 		if err != nil {
 			return err
 		}
@@ -190,7 +190,7 @@ func (s *stored) status(units []Unit) (RebuildStatus, error) {
 		if v.Progress.pastTarget {
 			v.State = domain.RebuildCatchingUp
 		}
-		v.Progress.tellIdle(s.elapsed)
+		v.Progress.noteIdle(s.elapsed)
 	}
 	if s.report == nil {
 		return v, nil

@@ -31,9 +31,9 @@ func (g groupings) keys(feature string, at time.Time) []string {
 	return nil
 }
 
-// load reads the data that the events of a batch are grouped by. Usage of features without keys needs none of it.
+// load reads the data that the events of a batch are grouped by. Usage of features without keys does not need it.
 func load(ctx context.Context, tx pgx.Tx, generation int, batch []events.Envelope) (*State, error) {
-	s := &State{recorded: make(map[events.Position]recordedUsage), values: make(map[valueKey]*keptValues), hours: make(map[hourKey]*hourSum)}
+	s := &State{recorded: make(map[events.Position]recordedUsage), values: make(map[valueKey]*groupValues), hours: make(map[hourKey]*hourSum)}
 	var err error
 	if s.groupings, err = readAllGroupings(ctx, tx); err != nil || len(s.groupings) == 0 {
 		return s, err
@@ -150,7 +150,7 @@ func (s *State) readValues(ctx context.Context, tx pgx.Tx, generation int, usage
 		for _, name := range s.groupings.keys(u.feature, recorded.at) {
 			key := valueKey{u.tenant, u.feature, name}
 			if s.values[key] == nil {
-				s.values[key], seen[key] = &keptValues{known: make(map[string]bool)}, make(map[string]bool)
+				s.values[key], seen[key] = &groupValues{known: make(map[string]bool)}, make(map[string]bool)
 				all.add(key, "")
 			}
 			if value, ok := valueOf(recorded.metadata[name]); ok && !seen[key][value] {

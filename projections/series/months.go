@@ -100,7 +100,7 @@ func (w *walk) candidates(ctx context.Context, tx pgx.Tx) (all []candidate, ok b
 const readNextHour = `SELECT u.hour FROM usage_series u
 WHERE u.generation = $1::int AND u.tenant_id = $2 AND u.feature = $3 AND u.hour >= $4 AND u.hour < $5 ORDER BY u.hour LIMIT 1`
 
-// skipEmpty moves the start to the next month with usage; false if there is none.
+// skipEmpty moves the start to the next month with usage; false after the last one.
 func (w *walk) skipEmpty(ctx context.Context, tx pgx.Tx) (more bool, err error) {
 	err = query.Run(ctx, tx, query.New(readNextHour, []any{w.generation, w.TenantID, w.Feature, w.start, w.To}, query.Each(func(rows pgx.Rows) error {
 		var hour time.Time

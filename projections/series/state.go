@@ -19,7 +19,7 @@ import (
 type State struct {
 	groupings groupings
 	recorded  map[events.Position]recordedUsage
-	values    map[valueKey]*keptValues
+	values    map[valueKey]*groupValues
 	hours     map[hourKey]*hourSum
 }
 
@@ -53,8 +53,8 @@ type valueKey struct {
 	feature, key string
 }
 
-// keptValues are the values of a key that have groups of their own: those of them that the batch has, and the number of all.
-type keptValues struct {
+// groupValues are the values of a key that have groups of their own: those of them that the batch has, and the number of all.
+type groupValues struct {
 	known map[string]bool
 	count int
 	added []string // by this batch
@@ -113,14 +113,14 @@ func (s *State) value(key valueKey, raw json.RawMessage) *string {
 	if !ok {
 		return nil
 	}
-	if kept := s.values[key]; value != domain.GroupOther && !kept.keep(value) {
+	if kept := s.values[key]; value != domain.GroupOther && !kept.admit(value) {
 		value = domain.GroupOther
 	}
 	return &value
 }
 
-// keep reports whether a value has a group of its own. A new one gets it, up to the bound.
-func (k *keptValues) keep(value string) bool {
+// admit reports whether a value has a group of its own. A new one gets it, up to the bound.
+func (k *groupValues) admit(value string) bool {
 	switch {
 	case k.known[value]:
 		return true
@@ -134,7 +134,7 @@ func (k *keptValues) keep(value string) bool {
 }
 
 // valueOf returns the text of a member of the metadata: a string as it is, a number or a boolean as its
-// JSON. ok is false if there is none, or null. Objects, arrays, long texts and those with control characters are
+// JSON. ok is false if the member is missing or null. Objects, arrays, long texts and those with control characters are
 // "other".
 func valueOf(raw json.RawMessage) (value string, ok bool) {
 	if len(raw) == 0 || string(raw) == "null" {

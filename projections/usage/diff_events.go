@@ -159,19 +159,19 @@ func (r *Reads) compareKey(c *rebuild.Comparison, q DiffEventsQuery, page *DiffE
 	return t, live.Generation, nil
 }
 
-// part is the amount that an event adds to a figure.
-type part struct {
+// increment is the amount that an event adds to a figure.
+type increment struct {
 	Delta
 	there bool
 }
 
 // of folds an event for the key; zero if the fold refuses the event.
-func (t *keyComparison) of(fold Fold, e *events.Envelope) (p part) {
+func (t *keyComparison) of(fold Fold, e *events.Envelope) (p increment) {
 	_ = projections.Try(*e, func() error {
 		key, delta, err := fold.inItsFigure(e)
 		if err == nil && key.Feature == t.q.Feature && key.PeriodKey == t.q.PeriodKey &&
 			(t.q.SubscriptionID == uuid.Nil || key.SubscriptionID == t.q.SubscriptionID) {
-			p = part{delta, true}
+			p = increment{delta, true}
 		}
 		return err
 	})
@@ -200,7 +200,7 @@ func (t *keyComparison) add(e *events.Envelope) {
 	t.page.Data = append(t.page.Data, d)
 }
 
-func (p *part) amount() *int64 {
+func (p *increment) amount() *int64 {
 	if !p.there {
 		return nil
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// usageFate is what became of a recorded event: its refusals by the validator, its first verdict and its
+// usageFate holds the outcome of a recorded event: its refusals by the validator, its first verdict and its
 // re-aggregated ones.
 type usageFate struct {
 	raw      int64
@@ -30,10 +30,10 @@ type refusal struct {
 	again     bool // after a retry
 }
 
-// look adds those of the recorded events to the list that were refused and that the figure does not
+// check adds those of the recorded events to the list that were refused and that the figure does not
 // count. It skips events that it has looked at, and with refused those without a refusal that belongs to
 // the figure.
-func (s *leftOutSearch) look(ctx context.Context, tx pgx.Tx, raws []int64, refused bool) error {
+func (s *leftOutSearch) check(ctx context.Context, tx pgx.Tx, raws []int64, refused bool) error {
 	fates := make(map[int64]*usageFate)
 	for _, raw := range raws {
 		if !s.seen[raw] {
@@ -60,7 +60,7 @@ func (s *leftOutSearch) look(ctx context.Context, tx pgx.Tx, raws []int64, refus
 	return nil
 }
 
-// lastRefusal returns the last known refusal of an event; false if there is none, or a verdict of the figure
+// lastRefusal returns the last known refusal of an event; false without one, or if a verdict of the figure
 // counts the event.
 func (s *leftOutSearch) lastRefusal(f *usageFate) (last LeftOutUsage, out bool) {
 	at := func(number int64) events.Position {

@@ -57,11 +57,11 @@ func (x *explanation) leftOut(ctx context.Context, tx pgx.Tx, t *tenantVerdicts)
 	if start, end, ok := domain.PeriodBounds(x.PeriodKey); ok {
 		s.from, s.to = &start, &end
 	}
-	failures, err := s.lookAtFailures(ctx, tx)
+	failures, err := s.scanFailures(ctx, tx)
 	if err != nil {
 		return nil, false, err
 	}
-	rejections, err := s.lookAtRejections(ctx, tx)
+	rejections, err := s.scanRejections(ctx, tx)
 	slices.SortFunc(s.list, func(a, b LeftOutUsage) int { return cmp.Compare(a.Position.Number, b.Position.Number) })
 	return s.list[max(0, len(s.list)-maxLeftOut):], failures || rejections || len(s.list) > maxLeftOut, err
 }
@@ -71,9 +71,9 @@ func (s *leftOutSearch) full() bool { return len(s.list) > maxLeftOut }
 
 const readRejected = `SELECT rejected_positions($1, $2, $3)`
 
-// lookAtRejections looks at the tenant's rejected events, the latest first. A refused event has no period
+// scanRejections looks at the tenant's rejected events, the latest first. A refused event has no period
 // of its own: the time of usage determines it. It returns true if it ended before the first of them.
-func (s *leftOutSearch) lookAtRejections(ctx context.Context, tx pgx.Tx) (more bool, err error) {
+func (s *leftOutSearch) scanRejections(ctx context.Context, tx pgx.Tx) (more bool, err error) {
 	below := int64(math.MaxInt64)
 	if !s.live {
 		below = s.place.asOf + 1 // later events were refused later
@@ -93,7 +93,7 @@ func (s *leftOutSearch) lookAtRejections(ctx context.Context, tx pgx.Tx) (more b
 		if err != nil {
 			return false, err
 		}
-		if err := s.look(ctx, tx, raws, true); err != nil || len(raws) < size {
+		if err := s.check(ctx, tx, raws, true); err != nil || len(raws) < size {
 			return false, err
 		}
 		looked, below = looked+size, raws[size-1]
@@ -125,9 +125,9 @@ SELECT ` + verdictColumns + ` FROM unnest($3::bigint[]) AS given (number)
 CROSS JOIN LATERAL (SELECT e.* FROM event_log e WHERE e.partition = $1 AND e.position = given.number LIMIT 1) l
 WHERE l.tenant_id = $2 AND l.subject IN ({usage.event.validated}, {usage.event.reaggregated})`)
 
-// lookAtFailures looks at the events of the figure whose verdicts failed to fold or to be published. It returns
+// scanFailures looks at the events of the figure whose verdicts failed to fold or to be published. It returns
 // true if it did not look through all of the tenant's failures.
-func (s *leftOutSearch) lookAtFailures(ctx context.Context, tx pgx.Tx) (more bool, err error) {
+func (s *leftOutSearch) scanFailures(ctx context.Context, tx pgx.Tx) (more bool, err error) {
 	var sources []int64
 	args := []any{s.verdicts.partition, s.TenantID, s.Feature, s.PeriodKey, mostLookedThrough}
 	err = query.Run(ctx, tx, query.New(readFailures, args, query.Each(func(rows pgx.Rows) error { return rows.Scan(&sources, &more) })))
@@ -144,7 +144,7 @@ func (s *leftOutSearch) lookAtFailures(ctx context.Context, tx pgx.Tx) (more boo
 		for i := range verdicts {
 			raws = append(raws, verdicts[i].verdict.RawPosition)
 		}
-		if err := s.look(ctx, tx, raws, false); err != nil {
+		if err := s.check(ctx, tx, raws, false); err != nil {
 			return false, err
 		}
 		if s.full() {

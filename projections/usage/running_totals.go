@@ -72,7 +72,7 @@ CROSS JOIN LATERAL (
 JOIN usage_running_totals t ON t.generation = g.generation AND t.tenant_id = $1 AND t.feature = $2 AND t.period_key = $3 AND t.position = last.position`
 
 // figureAsOf returns the sums of a figure by subscription, as of a position: the last running totals
-// before it, and the verdicts since; none if the figure began later. It reads up to 1,024 verdicts of each
+// before it, and the verdicts since; no row if the figure began later. It reads up to 1,024 verdicts of each
 // subscription of the figure, the batch that they were folded in, and those that came after the position on events
 // before it (the validator's backlog then). Figures without running totals are read from their beginning; of
 // a figure that began later it reads fewVerdicts.

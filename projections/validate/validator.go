@@ -21,7 +21,7 @@ import (
 // which are its follow-ups. It writes no table.
 type Validator struct {
 	NewID func() uuid.UUID
-	// Histories may be shared with what decides requests in the same process.
+	// Histories may be shared with the log, which decides requests in the same process.
 	Histories *Histories
 }
 

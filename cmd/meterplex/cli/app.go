@@ -36,7 +36,7 @@ var errNo = errors.New("the answer is no")
 type clientFlags struct {
 	Output   string        `short:"o" enum:"table,json,ndjson,csv" default:"table" placeholder:"FORMAT" help:"How to print data: table, json, ndjson or csv."`
 	Config   string        `name:"config" placeholder:"FILE" help:"Read settings from KEY=VALUE lines (METERPLEX_CONFIG)."`
-	RetryFor time.Duration `name:"retry-for" default:"15s" placeholder:"DURATION" help:"How long a request is sent again while the service is away or busy (default 15s)."`
+	RetryFor time.Duration `name:"retry-for" default:"15s" placeholder:"DURATION" help:"How long a request is retried while the service is unreachable or overloaded (default 15s)."`
 	config.Connection
 }
 
@@ -57,7 +57,7 @@ type grammar struct {
 	Events        EventsCmd        `cmd:"" help:"The event log: the whole history."`
 	Entitlements  EntitlementsCmd  `cmd:"" help:"Features that a tenant may use now."`
 	DeadLetters   DeadLettersCmd   `cmd:"" name:"dead-letters" help:"Events that failed, with reasons and outcomes."`
-	Replay        ReplayCmd        `cmd:"" help:"Publish, or read, again on purpose."`
+	Replay        ReplayCmd        `cmd:"" help:"Publish or consume events again."`
 	Outbox        OutboxCmd        `cmd:"" help:"The log on its way to the topics."`
 	Projections   ProjectionsCmd   `cmd:"" help:"Read models: their rebuilds, differences and proof."`
 	Schemas       SchemasCmd       `cmd:"" help:"JSON Schemas of the payloads of events."`
@@ -99,7 +99,7 @@ type app struct {
 }
 
 // Run runs a command of this process, and returns its exit code. The linker sets commit if the
-// toolchain is told not to record it.
+// toolchain does not record it.
 func Run(ctx context.Context, commit string, args []string) int {
 	revision, _ := buildCommit(commit)
 	a := &app{
@@ -182,8 +182,8 @@ func (a *app) exitCode(err error) int {
 	return exitUnknown
 }
 
-// say prints a message, not data, to stderr.
-func (a *app) say(format string, args ...any) {
+// report prints a message, not data, to stderr.
+func (a *app) report(format string, args ...any) {
 	if a.records != nil {
 		a.records.Info(fmt.Sprintf(format, args...))
 		return
@@ -202,7 +202,7 @@ func (a *app) complain(why string) {
 
 // HelpCmd shows a command's help.
 type HelpCmd struct {
-	Command []string `arg:"" optional:"" help:"The command, as in usage import."`
+	Command []string `arg:"" optional:"" help:"The command, e.g. usage import."`
 }
 
 // Run ends the process if the command exists.

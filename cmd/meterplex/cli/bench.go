@@ -22,11 +22,11 @@ import (
 // BenchCmd groups the bench commands.
 type BenchCmd struct {
 	All     BenchAll     `cmd:"" default:"withargs" help:"Run all benchmarks, on servers of their own (the default)."`
-	Ingest  BenchIngest  `cmd:"" help:"Send usage to a running service: how much it takes, and how long a request lasts."`
-	Flow    BenchFlow    `cmd:"" help:"Send usage to a running service and measure how fresh its figures are, and at which rate they keep up."`
-	Check   BenchCheck   `cmd:"" help:"Ask a running service for entitlements: how many checks it answers, and how long one lasts."`
-	Reserve BenchReserve `cmd:"" help:"Hold amounts of a running service and commit them: how many pairs it takes, and how long one lasts."`
-	Rebuild BenchRebuild `cmd:"" help:"Rebuild a projection of a running service, and drop it: how fast events are folded."`
+	Ingest  BenchIngest  `cmd:"" help:"Measure ingest of a running service: throughput and latency."`
+	Flow    BenchFlow    `cmd:"" help:"Measure the freshness of figures of a running service, and the rate that it sustains."`
+	Check   BenchCheck   `cmd:"" help:"Measure entitlement checks of a running service: throughput and latency."`
+	Reserve BenchReserve `cmd:"" help:"Measure reservations of a running service: throughput and latency of hold and commit."`
+	Rebuild BenchRebuild `cmd:"" help:"Measure a rebuild in a running service: events folded a second. The rebuild is dropped."`
 }
 
 // BenchAll measures the service on its own servers.
@@ -51,7 +51,7 @@ The figures: ` + strings.Join(bench.Parts(), ", ") + `. docs/benchmarks/README.m
 func (c *BenchAll) Run(a *app) error {
 	for _, id := range c.Only {
 		if !slices.Contains(bench.Parts(), id) {
-			return fmt.Errorf("--only %s: there is no such figure; there are %s", output.Printable(id), strings.Join(bench.Parts(), ", "))
+			return fmt.Errorf("--only %s: unknown figure; known are %s", output.Printable(id), strings.Join(bench.Parts(), ", "))
 		}
 	}
 	if c.History < 0 || c.History > 0 && c.History < bench.LeastHistory {
@@ -75,7 +75,7 @@ func (c *BenchAll) Run(a *app) error {
 	}
 	defer stop()
 	report, err := bench.Run(a.ctx, bench.Config{
-		Serve: c.command(self), Only: c.Only, Quick: c.Quick, Grow: c.Grow, History: c.History, Overload: c.Overload, Command: c.asked(), Log: a.stderr, Now: a.now, Profile: c.Profile,
+		Serve: c.command(self), Only: c.Only, Quick: c.Quick, Grow: c.Grow, History: c.History, Overload: c.Overload, Command: c.commandLine(), Log: a.stderr, Now: a.now, Profile: c.Profile,
 		Empty: func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, self, "bench-empty") },
 	})
 	if report != nil && len(report.Figures)+len(report.Curves) > 0 {
@@ -125,8 +125,8 @@ func (c *BenchAll) profileLoad() (stop func(), err error) {
 	}, nil
 }
 
-// asked returns the command line without paths.
-func (c *BenchAll) asked() string {
+// commandLine returns the command line without paths.
+func (c *BenchAll) commandLine() string {
 	words := []string{"meterplex bench"}
 	if c.Quick {
 		words = append(words, "--quick")
@@ -194,7 +194,7 @@ func (c *BenchServeCmd) Run(a *app) error {
 	return c.ServeCmd.Run(a)
 }
 
-// BenchEmptyCmd is an HTTP server that does nothing, for bench to compare with.
+// BenchEmptyCmd is an HTTP server that answers without work, for bench to compare with.
 type BenchEmptyCmd struct{}
 
 // Run serves until the signal.
@@ -205,7 +205,7 @@ func (*BenchEmptyCmd) Run(a *app) error {
 	}
 	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), ReadHeaderTimeout: time.Minute}
 	context.AfterFunc(a.ctx, func() { _ = server.Close() })
-	a.say("The service answers at http://%s", l.Addr())
+	a.report("The service answers at http://%s", l.Addr())
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve: %w", err)
 	}

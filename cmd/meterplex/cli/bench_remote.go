@@ -75,7 +75,7 @@ func (c *BenchLoad) measured(a *app, batch, most int, measure func(*bench.Remote
 		return err
 	}
 	if outcome.Refused > 0 {
-		a.say("%d requests were refused: the service, or the tenant's rate, is at its bound.", outcome.Refused)
+		a.report("%d requests were refused: the service, or the tenant's rate, is at its bound.", outcome.Refused)
 		return errNo
 	}
 	return nil
@@ -116,7 +116,7 @@ type BenchFlow struct {
 
 // Help returns the long help text.
 func (BenchFlow) Help() string {
-	return `freshMs is from the answer to a request until its events can be read in the aggregates; it is told with --rate, of 20 requests a second. sustainedPerSecond is all events by the time until the last could be read, and readableAfterSeconds how long that was after the load.
+	return `freshMs is from the answer to a request until its events can be read in the aggregates; it is measured with --rate, for 20 requests a second. sustainedPerSecond is all events by the time until the last could be read, and readableAfterSeconds how long that was after the load.
 
 ` + benchKeys
 }

@@ -13,7 +13,7 @@ import (
 
 func TestBenchReportsInvalidFlags(t *testing.T) {
 	for args, want := range map[string]string{
-		"bench --only B77":                                 "there are B1, B2",
+		"bench --only B77":                                 "known are B1, B2",
 		"bench --only B13 --history 19999":                 "--history is 20000 or more",
 		"bench ingest --batch 1001":                        "--batch is 1 to 1000",
 		"bench ingest --duration 2h":                       "--duration is up to 1h",

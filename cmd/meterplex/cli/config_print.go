@@ -30,7 +30,7 @@ Passwords and keys are masked. Exit code 2 where a value is not valid; each erro
 // needed most.
 func (c *ConfigPrint) Run(a *app) error {
 	_, all, wrong := a.config(c.ServiceFlags)
-	a.sayUnknown()
+	a.reportUnknown()
 	out := a.rows("name", "value", "source")
 	for _, r := range all {
 		row, err := json.Marshal(map[string]string{"name": r.Name, "value": r.Shown(), "source": r.Source})
@@ -52,9 +52,9 @@ func (a *app) config(more ...any) (config.Config, []config.Resolved, error) {
 	return config.Load(a.flags.Config, a.env, append([]any{a.flags.Connection}, more...)...)
 }
 
-// sayUnknown warns of variables that look like settings but are unknown.
-func (a *app) sayUnknown() {
+// reportUnknown warns of variables that look like settings but are unknown.
+func (a *app) reportUnknown() {
 	for _, name := range config.Unknown(a.names) {
-		a.say("%s is set, and is no setting: meterplex config print lists those that are", output.Printable(name))
+		a.report("%s is set, and is no setting: meterplex config print lists those that are", output.Printable(name))
 	}
 }

@@ -9,11 +9,11 @@ import (
 // DeadLettersCmd groups the dead-letters commands.
 type DeadLettersCmd struct {
 	List    DeadLettersList    `cmd:"" help:"List events that failed."`
-	Groups  DeadLettersGroups  `cmd:"" help:"Group them by their cause, the biggest group first."`
-	Show    DeadLettersShow    `cmd:"" help:"Show one with its payload and why it failed."`
-	Retry   DeadLettersRetry   `cmd:"" help:"Send one on its way again; it counts at most once."`
-	Discard DeadLettersDiscard `cmd:"" help:"Close one for good; its event is never counted."`
-	Bulk    DeadLettersBulk    `cmd:"" help:"Retry or discard all that match a filter, after a preview."`
+	Groups  DeadLettersGroups  `cmd:"" help:"Group dead letters by cause, the biggest group first."`
+	Show    DeadLettersShow    `cmd:"" help:"Show a dead letter with its payload and failure."`
+	Retry   DeadLettersRetry   `cmd:"" help:"Retry a dead letter (never counted twice)."`
+	Discard DeadLettersDiscard `cmd:"" help:"Discard a dead letter: its event is never counted."`
+	Bulk    DeadLettersBulk    `cmd:"" help:"Retry or discard the dead letters that match a filter, after a preview."`
 }
 
 // LetterFilter holds the flags that select dead letters.
@@ -82,7 +82,7 @@ func (c *DeadLettersShow) Run(a *app) error { return a.show(client.Path("dead-le
 // DeadLettersRetry requests a retry.
 type DeadLettersRetry struct {
 	ID     string `arg:"" help:"The dead letter's id."`
-	Reason string `required:"" placeholder:"TEXT" help:"Why; it is kept in the log."`
+	Reason string `required:"" placeholder:"TEXT" help:"The reason, recorded in the log."`
 	Once
 }
 
@@ -94,7 +94,7 @@ func (c *DeadLettersRetry) Run(a *app) error {
 // DeadLettersDiscard closes a dead letter.
 type DeadLettersDiscard struct {
 	ID     string `arg:"" help:"The dead letter's id."`
-	Reason string `required:"" placeholder:"TEXT" help:"Why; it is kept in the log."`
+	Reason string `required:"" placeholder:"TEXT" help:"The reason, recorded in the log."`
 	Once
 }
 

@@ -19,9 +19,9 @@ type DeadLettersBulk struct {
 	LetterFilter
 	Code   string   `placeholder:"CODE" help:"With this code."`
 	IDs    []string `name:"id" placeholder:"ID" help:"By their ids; may be given more than once."`
-	Reason string   `required:"" placeholder:"TEXT" help:"Why; it is kept in the log."`
+	Reason string   `required:"" placeholder:"TEXT" help:"The reason, recorded in the log."`
 	DryRun bool     `help:"Only show the effect."`
-	Yes    bool     `help:"Do not ask."`
+	Yes    bool     `help:"Skip the confirmation."`
 	Once
 }
 
@@ -49,7 +49,7 @@ func (c *DeadLettersBulk) Run(a *app) error {
 			return a.bulk(raw, plan)
 		}
 		if plan.Eligible == 0 {
-			a.say("Nothing to %s: %d match, none of them can be.", c.Action, plan.Matched)
+			a.report("Nothing to %s: %d match, none of them can be.", c.Action, plan.Matched)
 			return errors.Join(a.bulk(raw, plan), errNo)
 		}
 		agreed, err := a.agreed(fmt.Sprintf("%d match, %d would be left alone. %s %d dead letters?", plan.Matched, plan.Matched-plan.Eligible, c.Action, plan.Eligible))
@@ -118,18 +118,18 @@ func (a *app) bulk(raw json.RawMessage, r bulkResult) error {
 	return p.Close()
 }
 
-var errNobodyToAsk = errors.New("there is no terminal to ask on: give --yes, or --dry-run to see the effect")
+var errNoTerminal = errors.New("there is no terminal to ask on: give --yes, or --dry-run to see the effect")
 
 // agreed asks on the terminal; any reply except yes means no.
 func (a *app) agreed(question string) (bool, error) {
 	in, ok := a.stdin.(*os.File)
 	if !ok || !output.IsTerminal(in) {
-		return false, errNobodyToAsk
+		return false, errNoTerminal
 	}
 	fmt.Fprintf(a.stderr, "%s [y/N] ", question)
 	answer, err := bufio.NewReader(in).ReadString('\n')
 	if errors.Is(err, io.EOF) {
-		return false, errNobodyToAsk
+		return false, errNoTerminal
 	}
 	if err != nil {
 		return false, fmt.Errorf("read the answer: %w", err)

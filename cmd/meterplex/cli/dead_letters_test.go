@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestBulkNeedsConfirmation: a bulk command shows a dry run before it acts, and does nothing if
+// TestBulkNeedsConfirmation: a bulk command shows a dry run before it acts, and stops if
 // there is no terminal to ask on.
 func TestBulkNeedsConfirmation(t *testing.T) {
 	var sent []string

@@ -15,7 +15,7 @@ import (
 // DemoCmd runs the service with demo data and traffic.
 type DemoCmd struct {
 	Rate int           `default:"5" placeholder:"N" help:"Usage events sent each second once the trace is in; 0 for none (default 5)."`
-	For  time.Duration `placeholder:"DURATION" help:"Stop by itself after so long; 0, the default, means never."`
+	For  time.Duration `placeholder:"DURATION" help:"Stop after this time; 0, the default, means never."`
 	config.ServiceFlags
 }
 
@@ -37,7 +37,7 @@ func (c *DemoCmd) Run(a *app) error {
 	}
 	d := demo.Demo{
 		Config: cfg, Rate: c.Rate, Length: c.For, Service: a.service, NewClient: a.clientFor,
-		Now: a.now, Say: a.say, Stdout: a.stdout, Stderr: a.stderr,
+		Now: a.now, Report: a.report, Stdout: a.stdout, Stderr: a.stderr,
 	}
 	return d.Run(a.ctx)
 }

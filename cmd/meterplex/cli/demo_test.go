@@ -62,9 +62,9 @@ func TestDemoTwice(t *testing.T) {
 func TestDemoReportsWhyTheServiceDoesNotStart(t *testing.T) {
 	c := newConsole(t, newFakeService(t))
 	c.app.service = func(context.Context, config.Config, chan<- node.Endpoints) error {
-		return errors.New("port 8080 is taken")
+		return errors.New("port 8080 is in use")
 	}
-	if code, _, errs := c.run("demo"); code != exitUnknown || !strings.Contains(errs, "port 8080 is taken") {
+	if code, _, errs := c.run("demo"); code != exitUnknown || !strings.Contains(errs, "port 8080 is in use") {
 		t.Errorf("exit code %d\n%s", code, errs)
 	}
 }

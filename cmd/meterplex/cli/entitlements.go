@@ -11,7 +11,7 @@ import (
 // EntitlementsCmd groups the entitlements commands.
 type EntitlementsCmd struct {
 	Accounts     EntitlementsAccounts     `cmd:"" help:"List what a tenant has used of its QUOTA features and holds, by period, beside its limits (needs an operator's key)."`
-	Check        EntitlementsCheck        `cmd:"" help:"May the key's tenant use so much of a feature? Exit code 0 yes, 1 no."`
+	Check        EntitlementsCheck        `cmd:"" help:"Check whether the key's tenant may use an amount of a feature. Exit code 0 yes, 1 no."`
 	Commit       EntitlementsCommit       `cmd:"" help:"Use at most the amount of a reservation, and release the rest."`
 	Consume      EntitlementsConsume      `cmd:"" help:"Use an amount if the limit allows it. Exit code 0 granted and recorded, 1 refused."`
 	Extend       EntitlementsExtend       `cmd:"" help:"Hold the amount of a reservation longer."`
@@ -41,7 +41,7 @@ func (c *EntitlementsCheck) Run(a *app) error {
 	}
 	var answer struct{ Allowed *bool }
 	if err := json.Unmarshal(raw, &answer); err != nil || answer.Allowed == nil {
-		return fmt.Errorf("the answer does not say whether it is allowed: %s", raw)
+		return fmt.Errorf("the answer does not show whether it is allowed: %s", raw)
 	}
 	if err := a.object(raw); err != nil {
 		return err

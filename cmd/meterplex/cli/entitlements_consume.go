@@ -62,7 +62,7 @@ func (c *EntitlementsConsume) Run(a *app) error {
 	}
 	raw, err := cl.Send(a.ctx, http.MethodPost, client.Path("entitlements", c.Feature, "consume"), nil, one)
 	if err != nil {
-		a.sayUnanswered(err, onceByEventID, one.EventID)
+		a.reportUnanswered(err, onceByEventID, one.EventID)
 		return err
 	}
 	return a.object(raw)
@@ -83,7 +83,7 @@ func (c *EntitlementsConsume) several(a *app, cl *client.Client) error {
 	}
 	raw, err := cl.Send(a.ctx, http.MethodPost, "/entitlements/consume", nil, map[string]any{"items": items})
 	if err != nil {
-		a.sayUnanswered(err, onceByEventID, ids...)
+		a.reportUnanswered(err, onceByEventID, ids...)
 		return err
 	}
 	answers, err := answersAbout(raw, len(items))
@@ -138,10 +138,10 @@ const (
 	onceByReservationID = "the same reservation ids, each holds once"
 )
 
-// sayUnanswered prints the ids of a request without an answer: the same ids again get the outcome.
-func (a *app) sayUnanswered(err error, once string, ids ...string) {
+// reportUnanswered prints the ids of a request without an answer: the same ids again get the outcome.
+func (a *app) reportUnanswered(err error, once string, ids ...string) {
 	if p, ok := errors.AsType[*client.Problem](err); ok && p.Status/100 != 5 {
 		return
 	}
-	a.say("The outcome is unknown. Send the request again with %s: %s", once, strings.Join(ids, " "))
+	a.report("The outcome is unknown. Send the request again with %s: %s", once, strings.Join(ids, " "))
 }

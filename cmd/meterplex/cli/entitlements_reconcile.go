@@ -10,7 +10,7 @@ import (
 type EntitlementsReconcile struct {
 	TenantID string `required:"" placeholder:"ID" aliases:"tenant" help:"The tenant."`
 	Repair   bool   `help:"Set the accounts that differ to the log, by an event each; needs --reason."`
-	Reason   string `placeholder:"TEXT" help:"Why; it is kept in the log."`
+	Reason   string `placeholder:"TEXT" help:"The reason, recorded in the log."`
 }
 
 // Help returns the long help text.
@@ -55,11 +55,11 @@ func (c *EntitlementsReconcile) Run(a *app) error {
 	}
 	switch {
 	case len(result.Drift) == 0:
-		a.say("All accounts equal the log.")
+		a.report("All accounts equal the log.")
 	case result.Repaired:
-		a.say("%d accounts differed and were set to the log.", len(result.Drift))
+		a.report("%d accounts differed and were set to the log.", len(result.Drift))
 	default:
-		a.say("%d accounts differ from the log; --repair --reason TEXT sets them to it.", len(result.Drift))
+		a.report("%d accounts differ from the log; --repair --reason TEXT sets them to it.", len(result.Drift))
 		return errNo
 	}
 	return nil

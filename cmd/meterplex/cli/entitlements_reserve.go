@@ -65,7 +65,7 @@ func (c *EntitlementsReserve) Run(a *app) error {
 	}
 	raw, err := cl.Send(a.ctx, http.MethodPost, client.Path("entitlements", c.Feature, "reservations"), nil, one)
 	if err != nil {
-		a.sayUnanswered(err, onceByReservationID, one.ReservationID)
+		a.reportUnanswered(err, onceByReservationID, one.ReservationID)
 		return err
 	}
 	held, err := allHeld(raw)
@@ -93,7 +93,7 @@ func (c *EntitlementsReserve) several(a *app, cl *client.Client) error {
 	}
 	raw, err := cl.Send(a.ctx, http.MethodPost, "/entitlements/reservations", nil, map[string]any{"items": items})
 	if err != nil {
-		a.sayUnanswered(err, onceByReservationID, ids...)
+		a.reportUnanswered(err, onceByReservationID, ids...)
 		return err
 	}
 	answers, err := answersAbout(raw, len(items))
@@ -209,7 +209,7 @@ func (c *EntitlementsCommit) Run(a *app) error {
 	}
 	raw, err := cl.Send(a.ctx, http.MethodPost, c.path("commit"), nil, sent)
 	if err != nil {
-		a.sayUnanswered(err, onceByEventID, sent.EventID)
+		a.reportUnanswered(err, onceByEventID, sent.EventID)
 		return err
 	}
 	return a.object(raw)

@@ -65,7 +65,7 @@ func TestReserveAndCommitMakeIDs(t *testing.T) {
 	}
 }
 
-// A repeated hold is answered with the reservation as it is. One that has ended holds nothing: the answer is no.
+// A repeated hold is answered with the reservation as it is. An ended reservation holds no amount: the answer is no.
 func TestReserveOfAnEndedReservationIsNo(t *testing.T) {
 	for args, answer := range map[string]string{
 		"tokens --reservation-id r-1":                   releasedOne,

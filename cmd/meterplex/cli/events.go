@@ -24,8 +24,8 @@ type EventsCmd struct {
 // wantedEvents holds the flags that select events.
 type wantedEvents struct {
 	TenantID      string `placeholder:"ID" aliases:"tenant" help:"Of one tenant; platform: of none."`
-	Subject       string `placeholder:"SUBJECT" help:"A subject, or the first words of some, as in meterplex.usage."`
-	Stream        string `placeholder:"KIND/ID" help:"Of one aggregate, as in usage/evt_1, dead-letter/ID or plan/pro."`
+	Subject       string `placeholder:"SUBJECT" help:"A subject, or a prefix of subjects, e.g. meterplex.usage."`
+	Stream        string `placeholder:"KIND/ID" help:"Of one aggregate, e.g. usage/evt_1, dead-letter/ID or plan/pro."`
 	CorrelationID string `placeholder:"TRACE" help:"Of one trace."`
 	From          string `placeholder:"TIME" help:"Recorded at or after this time, RFC 3339."`
 }
@@ -38,7 +38,7 @@ func (e *wantedEvents) query() url.Values {
 type boundedEvents struct {
 	wantedEvents
 	To    string `placeholder:"TIME" help:"Recorded before this time, RFC 3339."`
-	After string `placeholder:"POSITION" help:"After this position, as in 17-4711, in the order of partitions."`
+	After string `placeholder:"POSITION" help:"After this position, e.g. 17-4711, in the order of partitions."`
 }
 
 func (e *boundedEvents) query() url.Values {
@@ -50,7 +50,7 @@ func (e *boundedEvents) query() url.Values {
 // EventsQuery lists events.
 type EventsQuery struct {
 	boundedEvents
-	Limit int `default:"100" placeholder:"N" help:"At most so many events (default 100); 0 means all."`
+	Limit int `default:"100" placeholder:"N" help:"Maximum number of events (default 100); 0 means all."`
 }
 
 // Run prints the rows, and a hint on stderr if there are more.
@@ -78,14 +78,14 @@ func (c *EventsQuery) Run(a *app) error {
 		return err
 	}
 	if c.Limit > 0 && seen > c.Limit {
-		a.say("There are more than %d events: list all with --limit 0, or write them to a file with meterplex events export.", c.Limit)
+		a.report("There are more than %d events: list all with --limit 0, or write them to a file with meterplex events export.", c.Limit)
 	}
 	return nil
 }
 
 // EventsShow shows an event.
 type EventsShow struct {
-	ID       string `arg:"" help:"Its eventId, or its position."`
+	ID       string `arg:"" help:"The eventId, or the position."`
 	TenantID string `placeholder:"ID" aliases:"tenant" help:"Of this tenant; it is found sooner then."`
 }
 
@@ -185,7 +185,7 @@ func (a *app) tree(g *graph) {
 	}
 	below(g.Root, len(above)+1)
 	if g.Truncated {
-		a.say("There is more than a graph holds.")
+		a.report("There is more than a graph holds.")
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 
 // KnownAt holds the flags that select figures as of an earlier time or position.
 type KnownAt struct {
-	AsOfPosition string `placeholder:"POSITION" help:"As known at this position, as in 17-4711."`
+	AsOfPosition string `placeholder:"POSITION" help:"As known at this position, e.g. 17-4711."`
 	AsOf         string `placeholder:"TIME" help:"As known at this time, RFC 3339."`
 }
 
@@ -27,7 +27,7 @@ type UsageExplain struct {
 	Period         string `required:"" placeholder:"PERIOD" help:"The figure's period: 2026-05, 2026 or lifetime."`
 	SubscriptionID string `placeholder:"ID" help:"Of one subscription; of all together without it."`
 	TenantID       string `placeholder:"ID" aliases:"tenant" help:"Of this tenant; operator keys have to name one."`
-	Limit          int    `placeholder:"N" help:"At most so many events; 0, the default, means all. Only all of them prove the figure."`
+	Limit          int    `placeholder:"N" help:"Maximum number of events; 0, the default, means all. Only all of them prove the figure."`
 	Rejected       bool   `help:"Show the events that are not in the figure instead, with the reasons."`
 	KnownAt
 }
@@ -98,21 +98,21 @@ func (c *UsageExplain) conclude(a *app, p *output.Rows, e *explanation, seen int
 		return err
 	}
 	if e.RejectedMore {
-		a.say("There may be more than is listed.")
+		a.report("There may be more than is listed.")
 	}
 	if !e.Adds {
-		a.say("The figure is %s of %d events, as of position %s: the events do NOT add up to it.", e.Total, e.EventCount, output.Printable(e.AsOfPosition))
+		a.report("The figure is %s of %d events, as of position %s: the events do NOT add up to it.", e.Total, e.EventCount, output.Printable(e.AsOfPosition))
 		return errNo
 	}
 	if !c.Rejected && (e.NextCursor != nil || len(e.Data) > seen) {
-		a.say("The figure is %s of %d events, as of position %s. The first %d of %d events are listed; without --limit all of them are read, to see whether they add up.",
+		a.report("The figure is %s of %d events, as of position %s. The first %d of %d events are listed; without --limit all of them are read, to see whether they add up.",
 			e.Total, e.EventCount, output.Printable(e.AsOfPosition), seen, e.EventCount)
 		return nil
 	}
 	if e.NextCursor != nil { // with --rejected one page is read
-		a.say("The figure is %s of %d events, as of position %s; without --rejected all of them are read, to see whether they add up to it.", e.Total, e.EventCount, output.Printable(e.AsOfPosition))
+		a.report("The figure is %s of %d events, as of position %s; without --rejected all of them are read, to see whether they add up to it.", e.Total, e.EventCount, output.Printable(e.AsOfPosition))
 		return nil
 	}
-	a.say("The figure is %s of %d events, as of position %s; the events add up to it.", e.Total, e.EventCount, output.Printable(e.AsOfPosition))
+	a.report("The figure is %s of %d events, as of position %s; the events add up to it.", e.Total, e.EventCount, output.Printable(e.AsOfPosition))
 	return nil
 }

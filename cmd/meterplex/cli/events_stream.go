@@ -97,12 +97,12 @@ type EventsExport struct {
 
 // Help returns the long help text.
 func (EventsExport) Help() string {
-	return `Each line is an event as it is on the wire, by partition and position. A connection that breaks is taken up where it broke.
+	return `Each line is an event as it is on the wire, by partition and position. A broken connection is resumed at the next event.
 
   meterplex events export > log.ndjson
   meterplex events export --resume log.ndjson    # later: the rest, with the same filters
 
-Exit code 0 says that everything is there that was in the log when the command began.`
+Exit code 0: every event is there that was in the log when the command began.`
 }
 
 // Run writes the lines.
@@ -137,7 +137,7 @@ func (c *EventsExport) Run(a *app) error {
 		})
 	})
 	if err = errors.Join(err, e.to.Flush()); err == nil {
-		a.say("%d events", e.count)
+		a.report("%d events", e.count)
 	}
 	return err
 }

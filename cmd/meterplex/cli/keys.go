@@ -66,9 +66,9 @@ func (a *app) createKey(path, once string, body any) error {
 		return fmt.Errorf("read the key: %w", err)
 	}
 	if key.Secret == "" {
-		a.say("This key was created before: its secret was shown then, and cannot be shown again.")
+		a.report("This key was created before: its secret was shown then, and cannot be shown again.")
 	} else {
-		a.say("Keep the secret now: it is stored nowhere and is not shown again.")
+		a.report("Keep the secret now: it is stored nowhere and is not shown again.")
 	}
 	return a.object(raw)
 }
@@ -115,6 +115,6 @@ func (c *KeysRevoke) Run(a *app) error {
 	if _, err := cl.Do(a.ctx, client.Request{Method: http.MethodDelete, Path: c.path(c.ID)}); err != nil {
 		return err
 	}
-	a.say("Revoked %s.", c.ID)
+	a.report("Revoked %s.", c.ID)
 	return nil
 }

@@ -42,7 +42,7 @@ func (c *OutboxShow) Run(a *app) error {
 	}
 	sum := &answer.Totals
 	oldest := time.Duration(sum.OldestUnpublishedSeconds * float64(time.Second)).Round(time.Millisecond)
-	a.say("%d events behind the relay, %d of them never published, the oldest for %s; %d partitions without a lease, %d failing.",
+	a.report("%d events behind the relay, %d of them never published, the oldest for %s; %d partitions without a lease, %d failing.",
 		sum.LagEvents, sum.Unpublished, oldest, sum.Unleased, sum.Failing)
 	p := a.rows("partition", "head", "cursor", "lagEvents", "oldestUnpublishedSeconds", "owner", "leaseUntil", "attempts", "lastFailedAt", "lastError")
 	for _, partition := range answer.Partitions {

@@ -81,7 +81,7 @@ func parseEntitlement(text string) (client.Entitlement, error) {
 	}
 	parts := strings.Split(grant, ",")
 	if len(parts) < 3 || len(parts) > 4 {
-		return e, fmt.Errorf("entitlement %q: write feature=limit,behavior,period as in api_calls=50000,HARD,MONTHLY", text)
+		return e, fmt.Errorf("entitlement %q: expected feature=limit,behavior,period, e.g. api_calls=50000,HARD,MONTHLY", text)
 	}
 	if parts[0] != "unlimited" {
 		limit, err := strconv.ParseInt(parts[0], 10, 64)

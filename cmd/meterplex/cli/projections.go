@@ -18,12 +18,12 @@ import (
 type ProjectionsCmd struct {
 	List     ProjectionsList     `cmd:"" help:"List projections: the generations that readers see, and their freshness."`
 	Status   ProjectionsStatus   `cmd:"" help:"Show a projection, or a rebuild by its id."`
-	Rebuild  ProjectionsRebuild  `cmd:"" help:"Fold a projection anew from the log, beside the live one."`
+	Rebuild  ProjectionsRebuild  `cmd:"" help:"Rebuild a projection from the log, beside the live one."`
 	Rebuilds ProjectionsRebuilds `cmd:"" help:"List rebuilds, the newest first."`
 	Diff     ProjectionsDiff     `cmd:"" help:"Show the changes of a rebuild."`
-	Events   ProjectionsEvents   `cmd:"" help:"Show which events make the difference of a key."`
-	Promote  ProjectionsPromote  `cmd:"" help:"Let readers see a rebuild."`
-	Rollback ProjectionsRollback `cmd:"" help:"Let readers see the previous generation again."`
+	Events   ProjectionsEvents   `cmd:"" help:"Show the events behind the difference of a key."`
+	Promote  ProjectionsPromote  `cmd:"" help:"Promote a rebuild."`
+	Rollback ProjectionsRollback `cmd:"" help:"Roll back to the previous generation."`
 	Abandon  ProjectionsAbandon  `cmd:"" help:"Drop a rebuild."`
 	Verify   ProjectionsVerify   `cmd:"" help:"Compare a projection with the log. Exit code 0: no drift, 1: drift, 2: not compared."`
 }
@@ -82,7 +82,7 @@ func withLastRebuild(raw json.RawMessage) json.RawMessage {
 
 // ProjectionsStatus shows a projection or a rebuild.
 type ProjectionsStatus struct {
-	Name string `arg:"" help:"A projection's name, as in usage_aggregates, or a rebuild's id."`
+	Name string `arg:"" help:"A projection's name, e.g. usage_aggregates, or a rebuild's id."`
 }
 
 // Run prints it.
@@ -111,7 +111,7 @@ func (c *ProjectionsStatus) Run(a *app) error {
 			return a.object(raw)
 		}
 	}
-	a.say("meterplex: there is no projection %q", c.Name)
+	a.report("meterplex: there is no projection %q", c.Name)
 	return errNo
 }
 
@@ -149,7 +149,7 @@ func (s *Scoped) body(reason string) map[string]any {
 // Decided holds the common arguments of all decisions on a rebuild.
 type Decided struct {
 	ID     string `arg:"" help:"The rebuild's id."`
-	Reason string `required:"" placeholder:"TEXT" help:"Why; it is kept in the log."`
+	Reason string `required:"" placeholder:"TEXT" help:"The reason, recorded in the log."`
 	Once
 }
 
@@ -221,12 +221,12 @@ func without(raw json.RawMessage, name string) json.RawMessage {
 // ProjectionsPromote promotes a rebuild.
 type ProjectionsPromote struct {
 	Decided
-	Yes bool `help:"Do not ask, although figures that are billed change."`
+	Yes bool `help:"Skip the confirmation, although billed figures change."`
 }
 
 // Run asks for confirmation if billed figures change.
 func (c *ProjectionsPromote) Run(a *app) error {
-	if err := a.billedAnew(c.ID, "Promote it", c.Yes); err != nil {
+	if err := a.confirmBilled(c.ID, "Promote it", c.Yes); err != nil {
 		return err
 	}
 	return c.decide(a, "promote")
@@ -235,12 +235,12 @@ func (c *ProjectionsPromote) Run(a *app) error {
 // ProjectionsRollback rolls back a promotion.
 type ProjectionsRollback struct {
 	Decided
-	Yes bool `help:"Do not ask, although figures that are billed change."`
+	Yes bool `help:"Skip the confirmation, although billed figures change."`
 }
 
 // Run asks for confirmation if billed figures change.
 func (c *ProjectionsRollback) Run(a *app) error {
-	if err := a.billedAnew(c.ID, "Roll it back", c.Yes); err != nil {
+	if err := a.confirmBilled(c.ID, "Roll it back", c.Yes); err != nil {
 		return err
 	}
 	return c.decide(a, "rollback")
@@ -254,9 +254,9 @@ func (c *ProjectionsAbandon) Run(a *app) error { return c.decide(a, "abandon") }
 
 // ProjectionsVerify compares a projection with the log.
 type ProjectionsVerify struct {
-	Name   string `arg:"" help:"The projection's name, as in usage_aggregates."`
+	Name   string `arg:"" help:"The projection's name, e.g. usage_aggregates."`
 	Repair bool   `help:"Replace the live rows where they differ; needs --reason."`
-	Reason string `placeholder:"TEXT" help:"Why; it is kept in the log."`
+	Reason string `placeholder:"TEXT" help:"The reason, recorded in the log."`
 	Scoped
 }
 
@@ -332,12 +332,12 @@ func (c *ProjectionsVerify) conclude(a *app, v *verifyOutcome) error {
 	}
 	switch {
 	case *v.Differs == 0:
-		a.say("%s agrees with the log, key for key.", c.Name)
+		a.report("%s agrees with the log, key for key.", c.Name)
 		return nil
 	case v.State == "PROMOTED":
-		a.say("%s differs from the log for %s; rebuild %s repairs the rows.", c.Name, keys(*v.Differs), v.RebuildID)
+		a.report("%s differs from the log for %s; rebuild %s repairs the rows.", c.Name, keys(*v.Differs), v.RebuildID)
 	default:
-		a.say("%s differs from the log for %s. --repair --reason TEXT repairs the rows.", c.Name, keys(*v.Differs))
+		a.report("%s differs from the log for %s. --repair --reason TEXT repairs the rows.", c.Name, keys(*v.Differs))
 	}
 	return errNo
 }

@@ -16,7 +16,7 @@ import (
 // ProjectionsDiff shows a difference.
 type ProjectionsDiff struct {
 	ID       string   `arg:"" help:"The rebuild's id."`
-	All      bool     `help:"Keys that are equal, too."`
+	All      bool     `help:"Include equal keys."`
 	Events   []string `placeholder:"KEY" help:"Show the events that make these keys' difference instead; a key is TENANT/FEATURE/PERIOD."`
 	TenantID string   `placeholder:"ID" aliases:"tenant" help:"Of one tenant."`
 	Feature  string   `placeholder:"KEY" help:"Of one feature."`
@@ -125,9 +125,9 @@ func (c *ProjectionsDiff) print(a *app, whole *diffPage) error {
 	if err := p.Close(); err != nil {
 		return err
 	}
-	a.say("%s", whole.Totals.sentence())
+	a.report("%s", whole.Totals.sentence())
 	if holds, why := whole.conserved(); !holds {
-		a.say("CAUTION: %s", why)
+		a.report("CAUTION: %s", why)
 	}
 	return nil
 }
@@ -221,10 +221,10 @@ func (a *app) keyEvents(cl *client.Client, path, key string, q url.Values, p *ou
 			}
 		}
 		if first {
-			a.say("%s: %s by %s instead of %s; events explain %s, and leave %s.", output.Printable(key), signed(page.Delta), page.RebuiltFold, page.LiveFold, page.Explained, page.Unexplained)
+			a.report("%s: %s by %s instead of %s; events explain %s, and leave %s.", output.Printable(key), signed(page.Delta), page.RebuiltFold, page.LiveFold, page.Explained, page.Unexplained)
 		}
 		if page.Note != "" {
-			a.say("%s", output.Printable(page.Note))
+			a.report("%s", output.Printable(page.Note))
 		}
 		if page.NextCursor == nil {
 			return nil
@@ -235,8 +235,8 @@ func (a *app) keyEvents(cl *client.Client, path, key string, q url.Values, p *ou
 
 var errNotAgreed = errors.New("billed figures change: give --yes if there is no terminal to ask on")
 
-// billedAnew asks for confirmation of a change of billed figures, and shows the amount.
-func (a *app) billedAnew(id, what string, yes bool) error {
+// confirmBilled asks for confirmation of a change of billed figures, and shows the amount.
+func (a *app) confirmBilled(id, what string, yes bool) error {
 	if yes {
 		return nil
 	}
@@ -256,18 +256,18 @@ func (a *app) billedAnew(id, what string, yes bool) error {
 	if err != nil || !of.Diff.Sums || page.Totals.Differing == 0 {
 		return err
 	}
-	a.say("%s", page.Totals.sentence())
+	a.report("%s", page.Totals.sentence())
 	if holds, why := page.conserved(); !holds {
-		a.say("CAUTION: %s", why)
+		a.report("CAUTION: %s", why)
 	}
 	ok, err := a.agreed(what + "?")
 	switch {
-	case errors.Is(err, errNobodyToAsk):
+	case errors.Is(err, errNoTerminal):
 		return errNotAgreed
 	case err != nil:
 		return err
 	case !ok:
-		a.say("No figure was changed.")
+		a.report("No figure was changed.")
 		return errNo
 	}
 	return nil

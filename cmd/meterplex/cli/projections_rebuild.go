@@ -15,8 +15,8 @@ import (
 
 // ProjectionsRebuild starts a rebuild and waits for it.
 type ProjectionsRebuild struct {
-	Name   string `arg:"" help:"The projection's name, as in usage_aggregates."`
-	Reason string `required:"" placeholder:"TEXT" help:"Why; it is kept in the log."`
+	Name   string `arg:"" help:"The projection's name, e.g. usage_aggregates."`
+	Reason string `required:"" placeholder:"TEXT" help:"The reason, recorded in the log."`
 	Scoped
 	Wait     bool   `default:"true" negatable:"" help:"Wait until it is READY (default)."`
 	Progress string `enum:"bar,lines,json," default:"" placeholder:"FORM" help:"bar, lines or json. Not given: a bar on a terminal, else a line every 10 s."`
@@ -42,7 +42,7 @@ func (c *ProjectionsRebuild) Run(a *app) error {
 	}
 	if raw, err = a.follow(cl, r.ID, newProgress(a, c.Progress), func(s string) bool { return !isFolding(s) }); err != nil {
 		if a.ctx.Err() != nil {
-			a.say("The rebuild goes on: meterplex projections status %s", r.ID)
+			a.report("The rebuild goes on: meterplex projections status %s", r.ID)
 		}
 		return err
 	}
@@ -55,10 +55,10 @@ func (c *ProjectionsRebuild) Run(a *app) error {
 		}
 	}
 	if r.State == "READY" || r.State == "PROMOTED" || r.State == "ROLLED_BACK" {
-		a.say("It is ready. Its changes: meterplex projections diff %s", r.ID)
+		a.report("It is ready. Its changes: meterplex projections diff %s", r.ID)
 		return nil
 	}
-	a.say("It is %s. %s", r.State, output.Printable(r.Failure))
+	a.report("It is %s. %s", r.State, output.Printable(r.Failure))
 	return errNo
 }
 
@@ -116,7 +116,7 @@ type progress struct {
 	bar    *progressbar.ProgressBar
 	out    io.Writer // for JSON
 	errors io.Writer
-	say    func(format string, args ...any)
+	report func(format string, args ...any)
 	now    func() time.Time
 	last   time.Time
 	noted  map[bool]bool // printed notes, by Converges: the figures in the notes change
@@ -124,7 +124,7 @@ type progress struct {
 
 // newProgress returns a progress in the given form; "" chooses one by the terminal.
 func newProgress(a *app, form string) *progress {
-	p := &progress{form: form, out: a.stdout, errors: a.stderr, say: a.say, now: a.now, last: a.now(), noted: map[bool]bool{}}
+	p := &progress{form: form, out: a.stdout, errors: a.stderr, report: a.report, now: a.now, last: a.now(), noted: map[bool]bool{}}
 	if form == "" {
 		p.form = "lines"
 		if output.IsTerminal(a.stderr) {
@@ -143,7 +143,7 @@ func (p *progress) show(r *rebuildState, raw json.RawMessage) error {
 	}
 	if r.Progress.Note != "" && !p.noted[r.Progress.Converges] {
 		p.noted[r.Progress.Converges] = true
-		p.say("%s", output.Printable(r.Progress.Note))
+		p.report("%s", output.Printable(r.Progress.Note))
 	}
 	if p.form == "bar" {
 		p.draw(r)
@@ -151,7 +151,7 @@ func (p *progress) show(r *rebuildState, raw json.RawMessage) error {
 	}
 	if now := p.now(); now.Sub(p.last) >= output.ProgressEvery {
 		p.last = now
-		p.say("%s: %s", r.State, progressLine(r))
+		p.report("%s: %s", r.State, progressLine(r))
 	}
 	return nil
 }

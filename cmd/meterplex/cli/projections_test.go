@@ -29,7 +29,7 @@ func (s *answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.seen = append(s.seen, name)
 	left := s.list[name]
 	if len(left) == 0 {
-		refuse(w, http.StatusNotFound, "rebuild_not_found", "There is no such rebuild")
+		refuse(w, http.StatusNotFound, "rebuild_not_found", "Rebuild not found")
 		return
 	}
 	if len(left) > 1 {

@@ -11,26 +11,26 @@ import (
 
 // ReplayCmd groups the replay commands.
 type ReplayCmd struct {
-	Range  ReplayRangeCmd  `cmd:"" help:"Publish a range of the log again, for readers outside."`
-	Rewind ReplayRewindCmd `cmd:"" help:"Let the relay go back, so that the topics are filled again; or a consumer."`
+	Range  ReplayRangeCmd  `cmd:"" help:"Publish a range of the log again, for other consumers."`
+	Rewind ReplayRewindCmd `cmd:"" help:"Rewind the relay, so that it publishes again; or a consumer."`
 	List   ReplayListCmd   `cmd:"" help:"List replays and rewinds, newest first."`
-	Show   ReplayShowCmd   `cmd:"" help:"Show how far one is."`
+	Show   ReplayShowCmd   `cmd:"" help:"Show the progress of a replay."`
 }
 
 // Waiting holds the flag to wait for a replay.
 type Waiting struct {
-	Wait bool `help:"Wait until it is done; exit code 1 where it failed."`
+	Wait bool `help:"Wait until it is done; exit code 1 if it failed."`
 }
 
 // ReplayRangeCmd publishes a range again.
 type ReplayRangeCmd struct {
-	Topic    string `required:"" placeholder:"NAME" help:"The topic, as in usage.raw."`
-	From     string `placeholder:"P-N" help:"First position, as in 17-4711."`
+	Topic    string `required:"" placeholder:"NAME" help:"The topic, e.g. usage.raw."`
+	From     string `placeholder:"P-N" help:"First position, e.g. 17-4711."`
 	To       string `placeholder:"P-N" help:"Last position."`
 	Tenant   string `placeholder:"ID" aliases:"tenant-id" help:"Only this tenant's events."`
 	FromTime string `placeholder:"TIME" help:"Events recorded from this time on, RFC 3339."`
 	ToTime   string `placeholder:"TIME" help:"Events recorded before this time."`
-	Reason   string `required:"" placeholder:"TEXT" help:"Why; it is kept in the log."`
+	Reason   string `required:"" placeholder:"TEXT" help:"The reason, recorded in the log."`
 	Waiting
 	Once
 }
@@ -53,12 +53,12 @@ func (c *ReplayRangeCmd) Run(a *app) error {
 
 // ReplayRewindCmd moves the relay or a consumer back.
 type ReplayRewindCmd struct {
-	Consumer   string        `placeholder:"NAME" help:"A consumer, as in meterplex-usage-aggregator; without it the relay."`
+	Consumer   string        `placeholder:"NAME" help:"A consumer, e.g. meterplex-usage-aggregator. Not given: the relay."`
 	ToStart    bool          `xor:"to" help:"To the beginning."`
 	ToTime     string        `xor:"to" placeholder:"TIME" help:"To a time, RFC 3339."`
-	Since      time.Duration `xor:"to" placeholder:"DURATION" help:"To so long ago, as in 168h."`
+	Since      time.Duration `xor:"to" placeholder:"DURATION" help:"To this long ago, e.g. 168h."`
 	ToPosition []string      `xor:"to" placeholder:"P-N" help:"To a position, one for a partition; it is the first that comes again."`
-	Reason     string        `required:"" placeholder:"TEXT" help:"Why; it is kept in the log."`
+	Reason     string        `required:"" placeholder:"TEXT" help:"The reason, recorded in the log."`
 	Waiting
 	Once
 }

@@ -38,7 +38,7 @@ func (c *ServeCmd) Run(a *app) error {
 	go func() {
 		select {
 		case at := <-ready:
-			a.sayEndpoints(at)
+			a.reportEndpoints(at)
 		case <-a.ctx.Done():
 		}
 	}()
@@ -48,18 +48,18 @@ func (c *ServeCmd) Run(a *app) error {
 	return nil
 }
 
-// sayEndpoints prints the addresses of a started service.
-func (a *app) sayEndpoints(at node.Endpoints) {
+// reportEndpoints prints the addresses of a started service.
+func (a *app) reportEndpoints(at node.Endpoints) {
 	health := cmp.Or(at.AdminURL, at.URL)
 	switch {
 	case health == "":
-		a.say("The service runs, without the role api: this instance answers no HTTP")
+		a.report("The service runs, without the role api: this instance answers no HTTP")
 	case !at.API:
-		a.say("The service runs, without the role api: /livez, /readyz and /metrics are at %s", health)
+		a.report("The service runs, without the role api: /livez, /readyz and /metrics are at %s", health)
 	default:
-		a.say("The service answers at %s", at.URL)
+		a.report("The service answers at %s", at.URL)
 		if at.AdminURL != "" {
-			a.say("/livez, /readyz and /metrics are at %s", at.AdminURL)
+			a.report("/livez, /readyz and /metrics are at %s", at.AdminURL)
 		}
 	}
 }
@@ -100,6 +100,6 @@ func (a *app) serviceConfig(flags config.ServiceFlags) (config.Config, error) {
 	if cfg.LogFormat == "json" {
 		a.records = slog.New(slog.NewJSONHandler(a.stderr, nil))
 	}
-	a.sayUnknown()
+	a.reportUnknown()
 	return cfg, err
 }

@@ -34,7 +34,7 @@ func (c *SystemShow) Run(a *app) error {
 	if err := json.Unmarshal(raw, &answer); err != nil {
 		return fmt.Errorf("reading the system: %w", err)
 	}
-	a.say("Log %s. Lives of the database server, newest first:", answer.LogID)
+	a.report("Log %s. Lives of the database server, newest first:", answer.LogID)
 	p := a.rows("reason", "startedAt", "raisedAt", "timeline", "systemIdentifier", "partitions")
 	for _, life := range answer.Lives {
 		if err := p.Row(life); err != nil {
@@ -62,11 +62,11 @@ func (c *SystemIdentity) Run(a *app) error {
 		Total json.RawMessage
 	}
 	if err := json.Unmarshal(raw, &answer); err != nil || answer.Holds == nil {
-		return fmt.Errorf("the answer does not say whether the identity holds: %s", raw)
+		return fmt.Errorf("the answer does not show whether the identity holds: %s", raw)
 	}
 	if a.flags.Output == "table" { // only the sums; other formats include the partitions
 		raw = answer.Total
-		a.say("%s", map[bool]string{true: "The identity holds.", false: "The identity does NOT hold."}[*answer.Holds])
+		a.report("%s", map[bool]string{true: "The identity holds.", false: "The identity does NOT hold."}[*answer.Holds])
 	}
 	if err := a.object(raw); err != nil {
 		return err

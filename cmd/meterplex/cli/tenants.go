@@ -26,7 +26,7 @@ type Once struct {
 
 // Limit holds the maximum number of rows of a list.
 type Limit struct {
-	Limit int `placeholder:"N" help:"At most so many rows; 0, the default, means all."`
+	Limit int `placeholder:"N" help:"Maximum number of rows; 0, the default, means all."`
 }
 
 // TenantsCreate creates a tenant.

@@ -101,7 +101,7 @@ func (f *Fresh) figures(a *app, path string, query url.Values, columns ...string
 		}
 	}
 	if all.AsOfPosition != nil {
-		a.say("As of position %s.", output.Printable(*all.AsOfPosition))
+		a.report("As of position %s.", output.Printable(*all.AsOfPosition))
 	}
 	return p.Close()
 }

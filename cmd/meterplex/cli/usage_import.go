@@ -20,7 +20,7 @@ import (
 type UsageImport struct {
 	File string `arg:"" help:"A CSV file with a header, plain or gzip; - for standard input, with --name."`
 
-	Map        []string `name:"map" required:"" sep:"none" placeholder:"FEATURE=COLUMN" help:"Make usage of a feature of a column; may be repeated."`
+	Map        []string `name:"map" required:"" sep:"none" placeholder:"FEATURE=COLUMN" help:"Map a column to a feature; may be repeated."`
 	TimeColumn string   `required:"" placeholder:"COLUMN" help:"The column with the time of each row."`
 	TimeFormat string   `placeholder:"FORMAT" help:"rfc3339, unix, unix-ms, unix-us, unix-ns or a Go layout. Not given: RFC 3339, or 2006-01-02 15:04:05 with any fraction."`
 	TimeZone   string   `default:"UTC" placeholder:"ZONE" help:"Zone of times without one (default UTC)."`
@@ -30,10 +30,10 @@ type UsageImport struct {
 	Name        string        `placeholder:"TEXT" help:"The import's name, part of each event's id. Not given: the file's name."`
 	Backfill    bool          `xor:"times" help:"Keep the times although they are old; the key needs usage:backfill."`
 	ShiftToNow  bool          `xor:"times" help:"Move all times so that the latest row is now."`
-	SkipBad     bool          `help:"Send the rest although some rows cannot be read; they are listed."`
+	SkipBad     bool          `help:"Skip invalid rows and list them."`
 	Batch       int           `default:"1000" placeholder:"N" help:"Events in a request, up to 1000 (default 1000)."`
 	Concurrency int           `default:"4" placeholder:"N" help:"Requests under way at once (default 4)."`
-	Patience    time.Duration `default:"10m" placeholder:"DURATION" help:"How long a request is sent again while the service is away (default 10m)."`
+	Patience    time.Duration `default:"10m" placeholder:"DURATION" help:"How long a request is retried while the service is unreachable (default 10m)."`
 	Wait        time.Duration `placeholder:"DURATION" help:"Wait up to this time until the figures contain all events; the key needs usage:read."`
 	config.DataDirFlag
 }
@@ -60,7 +60,7 @@ func (c *UsageImport) Run(a *app) error {
 		return err
 	}
 	if c.File == "-" {
-		kept, err := keep(a.stdin)
+		kept, err := saveInput(a.stdin)
 		if err != nil {
 			return err
 		}
@@ -74,7 +74,7 @@ func (c *UsageImport) Run(a *app) error {
 	cl := a.clientFor(cfg.URL, cfg.Key)
 	cl.RetryFor = c.Patience
 	im := &importer.Importer{
-		Client: cl, StateDir: filepath.Join(cfg.DataDir, "imports"), Now: a.now, Say: a.say,
+		Client: cl, StateDir: filepath.Join(cfg.DataDir, "imports"), Now: a.now, Report: a.report,
 		Progress: a.stderr, Terminal: output.IsTerminal(a.stderr),
 	}
 	sum, err := im.Run(a.ctx, job)
@@ -93,8 +93,8 @@ func (c *UsageImport) Run(a *app) error {
 	return answer
 }
 
-// keep copies standard input to a file: an import reads its rows twice.
-func keep(in io.Reader) (path string, err error) {
+// saveInput copies standard input to a file: an import reads its rows twice.
+func saveInput(in io.Reader) (path string, err error) {
 	f, err := os.CreateTemp("", "meterplex-import-*.csv")
 	if err != nil {
 		return "", fmt.Errorf("keep standard input: %w", err)
@@ -113,7 +113,7 @@ func (c *UsageImport) await(a *app, cl *client.Client, sum *importer.Summary) er
 	if _, err := fresh.read(a, cl, "/usage/aggregates", url.Values{"limit": {"1"}}, ""); err != nil {
 		return fmt.Errorf("wait for the figures: %w", err)
 	}
-	a.say("All %d events are counted, up to position %s.", sum.Accepted+sum.Duplicates, output.Printable(sum.Last()))
+	a.report("All %d events are counted, up to position %s.", sum.Accepted+sum.Duplicates, output.Printable(sum.Last()))
 	return nil
 }
 
@@ -131,7 +131,7 @@ func (a *app) summary(s *importer.Summary) error {
 		return err
 	}
 	if s.NotSent == 0 {
-		a.say("%s", s.Remark())
+		a.report("%s", s.Remark())
 	}
 	if s.NotSent == 0 && !s.Complete() {
 		return errNo
@@ -161,7 +161,7 @@ func (c *UsageImport) job() (importer.Job, error) {
 	}
 	zone, err := time.LoadLocation(c.TimeZone)
 	if err != nil || c.TimeZone == "Local" {
-		return job, fmt.Errorf("--time-zone %q is not known: give a name as in UTC or Europe/Berlin", c.TimeZone)
+		return job, fmt.Errorf("--time-zone %q is unknown: expected e.g. UTC or Europe/Berlin", c.TimeZone)
 	}
 	columns, err := importer.ParseColumns(c.Map)
 	if err != nil {

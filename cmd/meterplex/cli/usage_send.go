@@ -21,7 +21,7 @@ type UsageSend struct {
 	Amount  *int64 `arg:"" optional:"" help:"How much was used."`
 
 	EventID       string            `placeholder:"ID" help:"The event's own id; sending it again counts once. Not given: a new one, printed with the verdict."`
-	Timestamp     string            `placeholder:"TIME" help:"When it was used, RFC 3339; now where not given."`
+	Timestamp     string            `placeholder:"TIME" help:"Time of the usage, RFC 3339. Not given: now."`
 	Metadata      map[string]string `placeholder:"NAME=VALUE" help:"Text kept with the event; may be repeated."`
 	Type          string            `enum:"usage,correction,retraction" default:"usage" placeholder:"TYPE" help:"usage, correction or retraction (default usage)."`
 	CorrectionRef string            `placeholder:"ID" help:"The id of the event that a correction or retraction is about."`
@@ -62,9 +62,9 @@ func (c *UsageSend) Run(a *app) error {
 
 // complain prints the number of refused events and the remedy of each code: 202 hides both.
 func (s *sending) complain() {
-	s.app.say("%d of %d events are NOT recorded:", s.bad, s.sent)
+	s.app.report("%d of %d events are NOT recorded:", s.bad, s.sent)
 	for _, code := range slices.Sorted(maps.Keys(s.codes)) {
-		s.app.say("  %s (%d): %s", output.Printable(code), s.codes[code], client.Remedy(code))
+		s.app.report("  %s (%d): %s", output.Printable(code), s.codes[code], client.Remedy(code))
 	}
 }
 

@@ -61,7 +61,7 @@ func (c *UsageSeries) Run(a *app) error {
 		return err
 	}
 	if all.CompleteUpTo != "" && all.AsOfPosition != nil {
-		a.say("Complete up to %s, position %s.", output.Printable(all.CompleteUpTo), output.Printable(*all.AsOfPosition))
+		a.report("Complete up to %s, position %s.", output.Printable(all.CompleteUpTo), output.Printable(*all.AsOfPosition))
 	}
 	return nil
 }

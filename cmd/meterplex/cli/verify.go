@@ -64,7 +64,7 @@ func (c *VerifyCmd) Run(a *app) error {
 	}
 	var checks []verify.Check
 	if c.wants("http") {
-		asked, err := a.askChecks()
+		asked, err := a.serviceChecks()
 		if err != nil {
 			return err
 		}
@@ -111,7 +111,7 @@ func (c *VerifyCmd) outcome(a *app, checks []verify.Check) error {
 		}
 	}
 	if skipped > 0 {
-		a.say("%d of %d checks were skipped", skipped, len(checks))
+		a.report("%d of %d checks were skipped", skipped, len(checks))
 		if outcome == nil && (c.All || len(c.Only) > 0) {
 			outcome = fmt.Errorf("%w: %d checks were skipped", errUndetermined, skipped)
 		}
@@ -127,11 +127,11 @@ func (c *VerifyCmd) runChecks(a *app) ([]verify.Check, error) {
 	}
 	options := verify.Config{
 		DatabaseURL: cfg.DatabaseURL, TopicPrefix: cfg.TopicPrefix, Partitions: c.Partition, Watch: c.Watch, Idle: c.Idle, Now: a.now,
-		Progress: func(text string) { a.say("verify: %s", text) },
+		Progress: func(text string) { a.report("verify: %s", text) },
 	}
 	switch {
 	case cfg.Pipe == config.PipePostgres:
-		a.say("PostgreSQL is the pipe: no topics to check")
+		a.report("PostgreSQL is the pipe: no topics to check")
 	case !c.wants("topics"):
 		options.NoTopics = "not requested"
 	case len(cfg.Kafka.Brokers) == 0:
@@ -176,8 +176,8 @@ func kafkaOptions(k config.Kafka) ([]kgo.Opt, error) {
 	return append(opts, kgo.SASL(mechanism)), nil
 }
 
-// askChecks returns the checks that the service runs itself.
-func (a *app) askChecks() ([]verify.Check, error) {
+// serviceChecks returns the checks that the service runs itself.
+func (a *app) serviceChecks() ([]verify.Check, error) {
 	cl, err := a.newClient()
 	if err != nil {
 		return nil, err

@@ -34,16 +34,16 @@ type Client struct {
 	Key      string // API key
 	http     *http.Client
 	RetryFor time.Duration // how long a request is retried
-	say      func(format string, args ...any)
+	report   func(format string, args ...any)
 }
 
 // New returns a client of the service at base. It retries requests for retryFor, and reports the
 // first retry to say.
-func New(base, key string, retryFor time.Duration, say func(format string, args ...any)) *Client {
+func New(base, key string, retryFor time.Duration, report func(format string, args ...any)) *Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = MaxConcurrency
 	return &Client{
-		base: base, Key: key, RetryFor: retryFor, say: say,
+		base: base, Key: key, RetryFor: retryFor, report: report,
 		http: &http.Client{
 			Transport: transport, Timeout: attemptTimeout,
 			// A key must not follow a redirect to another host.
@@ -58,7 +58,7 @@ type Request struct {
 	Path   string // below /api/v1, segments escaped by [Path]
 	Query  url.Values
 	Header http.Header
-	Body   []byte // JSON, nil for none
+	Body   []byte // JSON, nil without a body
 }
 
 // Path escapes and joins path segments.

@@ -46,7 +46,7 @@ func (c *Client) retrying(ctx context.Context, try func() (json.RawMessage, erro
 			return nil, err
 		}
 		if n == 0 {
-			c.say("meterplex: %s; trying again for up to %s", Brief(err), c.RetryFor)
+			c.report("meterplex: %s; trying again for up to %s", Brief(err), c.RetryFor)
 		}
 		if err := sleep(ctx, wait); err != nil {
 			return nil, err

@@ -98,7 +98,7 @@ func (c *Client) Persist(ctx context.Context, forever bool, once func(progress f
 			return err
 		}
 		if err != nil && n == 0 {
-			c.say("meterplex: %s; trying again for up to %s", Brief(err), c.RetryFor)
+			c.report("meterplex: %s; trying again for up to %s", Brief(err), c.RetryFor)
 		}
 		if err := sleep(ctx, wait); err != nil {
 			return err

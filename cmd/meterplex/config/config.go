@@ -1,6 +1,6 @@
 // Package config holds the settings of the service and of its client: their names, flags,
 // defaults and allowed values. It finds the value of each setting in flags, environment and file, and
-// connects to nothing.
+// opens no connection.
 package config
 
 import (
@@ -46,7 +46,7 @@ type Config struct {
 	RollbackKeep         time.Duration
 	AnswerKeep           time.Duration // of answers to requests with an Idempotency-Key
 	EndedKeep            time.Duration // of ended replays, and of the units of rebuilds that are dropped
-	SchemaSample         int64         // one of so many payloads is compared with its schema; 0: none
+	SchemaSample         int64         // one of so many payloads is compared with its schema; 0: no payload
 	AllowUnsafe          []string      // names of unsafe database settings that are tolerated
 
 	LogLevel  slog.Level
@@ -58,14 +58,14 @@ type Config struct {
 
 // Kafka holds the settings of the connection to the brokers.
 type Kafka struct {
-	Brokers       []string // host:port; none means embedded
+	Brokers       []string // host:port; empty means embedded
 	TLS           bool
 	TLSCA         string // file; "" means the system's roots
 	TLSCert       string // file with the client's certificate
 	TLSKey        string
 	TLSServerName string
 
-	SASLMechanism string // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, or "" for none
+	SASLMechanism string // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, or "" without authentication
 	SASLUsername  string
 	SASLPassword  string
 

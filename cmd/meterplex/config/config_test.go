@@ -64,7 +64,7 @@ func TestConfigRefusals(t *testing.T) {
 	} {
 		_, _, err := resolve(nil, envOf(map[string]string{c[0]: c[1]}), nil)
 		if err == nil {
-			t.Errorf("%s=%s is taken", c[0], c[1])
+			t.Errorf("%s=%s is accepted", c[0], c[1])
 			continue
 		}
 		if text := err.Error(); !strings.Contains(text, c[0][:9]) || strings.Contains(text, "hidden-canary") {
@@ -90,7 +90,7 @@ func TestConfigFile(t *testing.T) {
 	}
 	for _, bad := range []string{"METERPLEX_PIPES=kafka", "METERPLEX_PIPE", "METERPLEX_PIPE=kafka\nMETERPLEX_PIPE=postgres", "export METERPLEX_PIPE=kafka"} {
 		if _, err := parseFile("x", bad); err == nil {
-			t.Errorf("%q is taken", bad)
+			t.Errorf("%q is accepted", bad)
 		}
 	}
 }

@@ -25,21 +25,21 @@ type ServiceFlags struct {
 	DatabaseMigrateURL *string `name:"database-migrate-url" placeholder:"URL" setting:"DATABASE_MIGRATE_URL" help:"The same database as its owner, for migrations."`
 	DatabaseReadURL    *string `name:"database-read-url" placeholder:"URL" setting:"DATABASE_READ_URL" help:"A replica to read from."`
 
-	KafkaBrokers *string `name:"kafka-brokers" placeholder:"HOST:PORT,…" setting:"KAFKA_BROKERS" help:"Brokers to use; without any, an embedded Kafka is started where Java 17 or later and Maven are found, else PostgreSQL is the pipe."`
+	KafkaBrokers *string `name:"kafka-brokers" placeholder:"HOST:PORT,…" setting:"KAFKA_BROKERS" help:"Brokers to use; without any, an embedded Kafka is started if Java 17 or later and Maven are found, else PostgreSQL is the pipe."`
 	KafkaAccess
-	KafkaReplication *string `name:"kafka-replication" placeholder:"N" setting:"KAFKA_REPLICATION" help:"Copies of each record in topics that are made; not given: three where there are three brokers, else one."`
+	KafkaReplication *string `name:"kafka-replication" placeholder:"N" setting:"KAFKA_REPLICATION" help:"Copies of each record in topics that are made; not given: three if there are three brokers, else one."`
 
 	Pipe                 *string `name:"pipe" placeholder:"NAME" setting:"METERPLEX_PIPE" help:"The message pipe: kafka or postgres. Not given: kafka if there is one."`
 	DataDir              *string `name:"data-dir" placeholder:"DIR" setting:"METERPLEX_DATA_DIR" help:"Where embedded servers and imports keep their files."`
 	BootstrapOperatorKey *string `name:"bootstrap-operator-key" placeholder:"KEY" setting:"METERPLEX_BOOTSTRAP_OPERATOR_KEY" help:"Operator key with all scopes that is accepted from the start; prefer the variable."`
-	Roles                *string `name:"roles" placeholder:"ROLE,…" setting:"METERPLEX_ROLES" help:"What this instance does."`
+	Roles                *string `name:"roles" placeholder:"ROLE,…" setting:"METERPLEX_ROLES" help:"The roles of this instance."`
 	TopicPrefix          *string `name:"topic-prefix" placeholder:"TEXT" setting:"METERPLEX_TOPIC_PREFIX" help:"Put before the name of each topic and consumer group."`
 	Region               *string `name:"region" placeholder:"NAME" setting:"METERPLEX_REGION" help:"Region of this deployment: the data residency of tenants that are created without one, and of events of no tenant. All instances have the same."`
-	IngestAhead          *string `name:"ingest-ahead" placeholder:"DURATION" setting:"METERPLEX_INGEST_AHEAD" help:"How far ahead of the clock a usage event may be."`
-	IngestBehind         *string `name:"ingest-behind" placeholder:"DURATION" setting:"METERPLEX_INGEST_BEHIND" help:"How far behind the clock a usage event may be."`
+	IngestAhead          *string `name:"ingest-ahead" placeholder:"DURATION" setting:"METERPLEX_INGEST_AHEAD" help:"Maximum time of a usage event ahead of the clock."`
+	IngestBehind         *string `name:"ingest-behind" placeholder:"DURATION" setting:"METERPLEX_INGEST_BEHIND" help:"Maximum age of a usage event."`
 	RebuildChunk         *string `name:"rebuild-chunk" placeholder:"N" setting:"METERPLEX_REBUILD_CHUNK" help:"How many positions of the log one transaction of a rebuild folds."`
 	RebuildShare         *string `name:"rebuild-share" placeholder:"PERCENT" setting:"METERPLEX_REBUILD_SHARE" help:"How much of the time each worker of a rebuild works, and the first fold of usage series; it rests otherwise, for the requests beside it."`
-	RollbackKeep         *string `name:"rollback-keep" placeholder:"DURATION" setting:"METERPLEX_ROLLBACK_KEEP" help:"How long figures that readers left are kept for a rollback."`
+	RollbackKeep         *string `name:"rollback-keep" placeholder:"DURATION" setting:"METERPLEX_ROLLBACK_KEEP" help:"Time for which the previous generation is kept for a rollback."`
 	AnswerKeep           *string `name:"answer-keep" placeholder:"DURATION" setting:"METERPLEX_ANSWER_KEEP" help:"How long the answer to a request with an Idempotency-Key is kept, a day at least. A later repeat is refused; it never takes effect again."`
 	EndedKeep            *string `name:"ended-keep" placeholder:"DURATION" setting:"METERPLEX_ENDED_KEEP" help:"How long ended replays are listed, and the progress of dropped rebuilds by partition is kept, a day at least. The log keeps their events."`
 	SchemaSample         *string `name:"schema-sample" placeholder:"N" setting:"METERPLEX_SCHEMA_SAMPLE" help:"Compare one of N payloads that are recorded or consumed with its schema; 0: none. A payload unlike its schema is logged and counted, and has its usual effect."`
@@ -50,7 +50,7 @@ type ServiceFlags struct {
 
 // KafkaAccess holds the security settings of every connection to the brokers.
 type KafkaAccess struct {
-	KafkaTLS           *string `name:"kafka-tls-enabled" placeholder:"BOOL" setting:"KAFKA_TLS_ENABLED" help:"Talk TLS to the brokers (true, false)."`
+	KafkaTLS           *string `name:"kafka-tls-enabled" placeholder:"BOOL" setting:"KAFKA_TLS_ENABLED" help:"Use TLS to the brokers (true, false)."`
 	KafkaTLSCA         *string `name:"kafka-tls-ca" placeholder:"FILE" setting:"KAFKA_TLS_CA" help:"Certificates that the brokers' are checked against."`
 	KafkaTLSCert       *string `name:"kafka-tls-cert" placeholder:"FILE" setting:"KAFKA_TLS_CERT" help:"Client certificate."`
 	KafkaTLSKey        *string `name:"kafka-tls-key" placeholder:"FILE" setting:"KAFKA_TLS_KEY" help:"Private key of the client certificate."`

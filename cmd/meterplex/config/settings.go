@@ -130,7 +130,7 @@ func setBool(to *bool, v string) error {
 func setDuration(to *time.Duration, v string) error {
 	d, err := time.ParseDuration(v)
 	if err != nil || d <= 0 {
-		return errors.New("must be a duration above zero, as in 5m or 168h")
+		return errors.New("must be a duration above zero, e.g. 5m or 168h")
 	}
 	*to = d
 	return nil
@@ -161,7 +161,7 @@ func setCountOrNone(to *int64, v string) error {
 		return nil
 	}
 	if err := setCount(to, v); err != nil {
-		return errors.New("must be a whole number, 0 for none")
+		return errors.New("must be a whole number, 0 or more")
 	}
 	return nil
 }
@@ -195,7 +195,7 @@ func setLevel(to *slog.Level, v string) error {
 
 func setAddr(to *string, v string) error {
 	if !hostPort(v) {
-		return errors.New("must be host:port, as in 127.0.0.1:8080 or :8080")
+		return errors.New("must be host:port, e.g. 127.0.0.1:8080 or :8080")
 	}
 	*to = v
 	return nil

@@ -30,7 +30,7 @@ type Demo struct {
 	Service   func(ctx context.Context, cfg config.Config, ready chan<- node.Endpoints) error
 	NewClient func(base, key string) *client.Client
 	Now       func() time.Time
-	Say       func(format string, args ...any)
+	Report    func(format string, args ...any)
 	Stdout    io.Writer
 	Stderr    io.Writer
 
@@ -48,9 +48,9 @@ func (d *Demo) Run(ctx context.Context) error {
 	}
 	working, stop := context.WithCancel(ctx)
 	defer stop()
-	d.Say("Starting the service; data is kept in %s …", keptIn(d.Config))
+	d.Report("Starting the service; data is kept in %s …", storageOf(d.Config))
 	if d.Config.DatabaseURL == "" || len(d.Config.Kafka.Brokers) == 0 {
-		d.Say("The first start fetches the servers that are not installed, which takes a minute or two.")
+		d.Report("The first start fetches the servers that are not installed, which takes a minute or two.")
 	}
 	ready, ended := make(chan node.Endpoints, 1), make(chan error, 1)
 	go func() { ended <- d.Service(working, d.Config, ready) }()
@@ -61,7 +61,7 @@ func (d *Demo) Run(ctx context.Context) error {
 	case err := <-ended:
 		return d.endOf(err)
 	}
-	d.Say("The service answers at %s (%.1f s).", d.at.URL, d.Now().Sub(begin).Seconds())
+	d.Report("The service answers at %s (%.1f s).", d.at.URL, d.Now().Sub(begin).Seconds())
 
 	shown := make(chan error, 1)
 	d.operator = d.clientWith(d.Config.BootstrapOperatorKey)
@@ -84,8 +84,8 @@ func (d *Demo) Run(ctx context.Context) error {
 	return d.endOf(err)
 }
 
-// keptIn returns where the data is stored, without a password.
-func keptIn(cfg config.Config) string {
+// storageOf returns where the data is stored, without a password.
+func storageOf(cfg config.Config) string {
 	if cfg.DatabaseURL != "" {
 		return "the database of DATABASE_URL"
 	}
@@ -97,7 +97,7 @@ func (d *Demo) endOf(err error) error {
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("run the service: %w", err)
 	}
-	d.Say("Stopped.")
+	d.Report("Stopped.")
 	return nil
 }
 

@@ -47,7 +47,7 @@ func Plan() client.Plan {
 
 // seed creates the demo's missing resources.
 func (d *Demo) seed(ctx context.Context) error {
-	d.Say("Creating features, plan, tenant, subscription and key …")
+	d.Report("Creating features, plan, tenant, subscription and key …")
 	for key, f := range Features() {
 		if _, err := d.operator.Send(ctx, http.MethodPut, client.Path("features", key), nil, f); err != nil {
 			return err
@@ -127,9 +127,9 @@ func (d *Demo) clientWith(key string) *client.Client {
 // importTrace imports the trace. The import's name contains the tenant's id: with a
 // new database it is a new import, with times shifted to the current time.
 func (d *Demo) importTrace(ctx context.Context) error {
-	d.Say("Importing an hour of real requests to a language model, moved to now …")
+	d.Report("Importing an hour of real requests to a language model, moved to now …")
 	im := &importer.Importer{
-		Client: d.tenant, StateDir: filepath.Join(d.Config.DataDir, "imports"), Now: d.Now, Say: d.Say,
+		Client: d.tenant, StateDir: filepath.Join(d.Config.DataDir, "imports"), Now: d.Now, Report: d.Report,
 		Progress: d.Stderr, Terminal: output.IsTerminal(d.Stderr),
 	}
 	sum, err := im.Run(ctx, importer.Job{
@@ -144,7 +144,7 @@ func (d *Demo) importTrace(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.Say("%d rows, %d events: %d accepted, %d known before, %d refused (%.1f s). %s",
+	d.Report("%d rows, %d events: %d accepted, %d known before, %d refused (%.1f s). %s",
 		sum.Rows, sum.Events, sum.Accepted, sum.Duplicates, sum.Conflicts+sum.Rejected, sum.Seconds, sum.Remark())
 	return nil
 }

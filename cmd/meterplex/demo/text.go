@@ -58,7 +58,7 @@ func (d *Demo) text(figures []figure) string {
 	if d.Config.DatabaseURL != "" {
 		database = config.MaskURL(database)
 	}
-	return fmt.Sprintf(summary, d.at.URL, database, d.kafka(), keptIn(d.Config), d.tenantID, d.tenant.Key,
+	return fmt.Sprintf(summary, d.at.URL, database, d.kafka(), storageOf(d.Config), d.tenantID, d.tenant.Key,
 		d.operatorKey(), counted.String(), d.script(), cmp.Or(d.at.AdminURL, d.at.URL))
 }
 

@@ -47,7 +47,7 @@ func (d *Demo) figures(ctx context.Context) ([]figure, error) {
 		return nil, err
 	}
 	if v := verdicts[0]; !v.Good() {
-		return nil, fmt.Errorf("a usage event was not taken: %s: %s", v.Code, v.Reason)
+		return nil, fmt.Errorf("a usage event was not accepted: %s: %s", v.Code, v.Reason)
 	}
 	raw, err := d.tenant.Do(ctx, client.Request{
 		Method: http.MethodGet, Path: "/usage/aggregates", Query: url.Values{"minPosition": {verdicts[0].Position}},
@@ -80,7 +80,7 @@ func (d *Demo) drive(ctx context.Context) {
 		}
 		if _, err := d.sendNow(ctx, d.Rate); err != nil && ctx.Err() == nil && d.Now().Sub(reported) > 10*time.Second {
 			reported = d.Now()
-			d.Say("Sending usage failed: %s", client.Brief(err))
+			d.Report("Sending usage failed: %s", client.Brief(err))
 		}
 	}
 }

@@ -132,7 +132,7 @@ func TestTheServiceWorksWithTheACLsOfTheDocument(t *testing.T) {
 	}
 }
 
-// workWithKafka does everything for which the service needs Kafka.
+// workWithKafka does each operation for which the service needs Kafka.
 func (w *deployment) workWithKafka(instances map[string]*instance) {
 	w.t.Helper()
 	api := instances["api"]

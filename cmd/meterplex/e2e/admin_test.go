@@ -36,7 +36,7 @@ func (w *deployment) page(url string) (int, string) {
 }
 
 // The admin address serves health, metrics and profiles of instances with and without the API, and
-// the other address serves none of these. It answers until the instance ends: not ready while open
+// the other address refuses these paths. It answers until the instance ends: not ready while open
 // requests are finished.
 func TestTheAdminAddress(t *testing.T) {
 	t.Parallel()

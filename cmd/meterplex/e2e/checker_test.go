@@ -219,7 +219,7 @@ FROM checker.log l LEFT JOIN log_origins o ON o.id = l.origin WHERE o.id IS NULL
 SELECT format('%s-%s is a verdict of tenant %s on %s, an event of tenant %s', v.partition, v.position, v.tenant_id, r.position, r.tenant_id)
 FROM checker.log v JOIN checker.log r ON r.partition = v.partition AND r.position = v.raw
 WHERE v.subject IN (2, 3) AND r.tenant_id <> v.tenant_id LIMIT 10`},
-		{"first verdicts come in the order of what they are on", `
+		{"first verdicts have the order of their events", `
 SELECT format('%s-%s is on %s, the one before on %s', partition, position, raw, before) FROM (
   SELECT partition, position, raw, lag(raw, 1, 0::bigint) OVER (PARTITION BY partition ORDER BY position) before FROM (
     SELECT partition, position, raw FROM checker.log l

@@ -8,7 +8,7 @@ import (
 )
 
 // An embedded Kafka whose data directory is damaged ends the start with the cause and the remedy, or it starts and the
-// service restores the records that are lost. After the remedy the service starts again, and nothing is lost.
+// service restores the records that are lost. After the remedy the service starts again, and no event is lost.
 func TestP11_DamagedKafkaDataNamesCauseAndRemedy(t *testing.T) {
 	w := newDeployment(t)
 	w.pipe = "postgres" // the shared broker is not used: each instance starts its own
@@ -35,7 +35,7 @@ func TestP11_DamagedKafkaDataNamesCauseAndRemedy(t *testing.T) {
 	d.ends("no meta.properties", "there is no "+meta)
 	d.write(meta, whole)
 
-	// The broker removes what it cannot read of its logs; the service reads from its own log what the broker lost.
+	// The broker removes the unreadable part of its logs; the service restores the lost records from its own log.
 	for _, name := range d.segments("*usage.*-*") {
 		info, err := os.Stat(name)
 		if err != nil {

@@ -103,7 +103,7 @@ func transcriptTests() map[string]struct{ test, reason string } {
 	}
 }
 
-// Each block of commands in docs is run by a test, or listed with the reason why none does.
+// Each block of commands in docs is run by a test, or listed with the reason for having no test.
 func TestEveryTranscriptOfTheDocsIsRunOrListed(t *testing.T) {
 	used := map[string]bool{}
 	for _, b := range docBlocks(t) {
@@ -132,7 +132,7 @@ func TestEveryTranscriptOfTheDocsIsRunOrListed(t *testing.T) {
 	}
 }
 
-// The commands of docs do what the documents say, on one service.
+// The commands of docs have the documented effect, on one service.
 func TestTranscriptsOfTheDocs(t *testing.T) {
 	t.Parallel()
 	w := newDeployment(t)

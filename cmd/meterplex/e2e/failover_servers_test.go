@@ -184,7 +184,7 @@ func (p *serverPair) attach() {
 	p.awaitStandby()
 }
 
-// awaitStandby waits until the standby has replayed everything committed so far.
+// awaitStandby waits until the standby has replayed all commits so far.
 func (p *serverPair) awaitStandby() {
 	p.t.Helper()
 	err := p.runOn(p.primary, func(ctx context.Context, conn *pgx.Conn) error {

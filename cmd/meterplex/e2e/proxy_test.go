@@ -44,7 +44,7 @@ type proxy struct {
 type reader func(from io.Reader) ([]byte, error)
 
 // commitFilter decides whether a piece of the forward stream loses a COMMIT, and how. at is the
-// offset of the COMMIT in the piece, -1 for none.
+// offset of the COMMIT in the piece, -1 without one.
 type commitFilter func(piece []byte, m proxyMode) (at int, how proxyMode)
 
 // link is one connection through the proxy.

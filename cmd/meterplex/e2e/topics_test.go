@@ -113,7 +113,7 @@ func (w *deployment) afterLoss() {
 	w.goneUpTo, w.refilled = w.loss.recorded, false
 }
 
-// afterRefill notes that the relay was rewound to send everything again: no record may
+// afterRefill notes that the relay was rewound to send all records again: no record may
 // be missing on the topics, and first occurrences may be out of order.
 func (w *deployment) afterRefill() { w.goneUpTo, w.refilled = nil, true }
 

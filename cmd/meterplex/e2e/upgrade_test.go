@@ -217,7 +217,7 @@ func (u *upgrade) requireNext() {
 	u.awaitShares(u.c)
 }
 
-// checkServed checks that nearly every request was answered, none late.
+// checkServed checks that nearly every request was answered in time.
 func (l *load) checkServed(t *testing.T) {
 	t.Helper()
 	var took []time.Duration

@@ -85,7 +85,7 @@ func TestMapping(t *testing.T) {
 	}
 	for _, bad := range [][]string{{"a"}, {"=A"}, {"a="}, {"a=A", "a=B"}, {"a|b=A"}} {
 		if _, err := ParseColumns(bad); err == nil {
-			t.Errorf("%v is taken", bad)
+			t.Errorf("%v is accepted", bad)
 		}
 	}
 	for format, ok := range map[string]bool{"": true, "unix-us": true, "2006-01-02": true, "15:04": false, "yesterday": false} {

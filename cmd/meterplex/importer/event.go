@@ -113,7 +113,7 @@ func (m *Mapping) CheckFormat() error {
 	}
 	probe := time.Date(2031, 11, 23, 1, 2, 3, 0, time.UTC)
 	if t, err := time.Parse(m.TimeFormat, probe.Format(m.TimeFormat)); err != nil || t.Year() != 2031 || t.YearDay() != probe.YearDay() {
-		return errors.New("--time-format has to be rfc3339, unix, unix-ms, unix-us, unix-ns or a Go layout with year, month and day, as in \"02.01.2006 15:04\"")
+		return errors.New("--time-format has to be rfc3339, unix, unix-ms, unix-us, unix-ns or a Go layout with year, month and day, e.g. \"02.01.2006 15:04\"")
 	}
 	return nil
 }

@@ -110,7 +110,7 @@ func FuzzImportState(f *testing.F) {
 			return
 		}
 		if st == nil {
-			t.Fatalf("%q is taken for nothing", text)
+			t.Fatalf("%q is an empty amount", text)
 		}
 		kept, err := json.Marshal(st)
 		if err != nil {

@@ -49,13 +49,13 @@ type Importer struct {
 	Client   *client.Client
 	StateDir string // directory of the state files, which hold the anchor of shifted times
 	Now      func() time.Time
-	Say      func(format string, args ...any)
+	Report   func(format string, args ...any)
 	Progress io.Writer // nil for none
 	Terminal bool      // whether Progress is a terminal
 }
 
 // errBadRows means that rows are invalid and no event was sent.
-var errBadRows = errors.New("rows cannot be read as they stand: nothing was sent")
+var errBadRows = errors.New("rows are invalid")
 
 // Run imports the file. The summary is valid even if an error ends the import
 // early; it is zero if the import failed before the first event was sent.
@@ -68,7 +68,7 @@ func (im *Importer) Run(ctx context.Context, job Job) (Summary, error) {
 		return Summary{}, err
 	}
 	if scan.bad > 0 && !job.SkipBad {
-		return Summary{}, fmt.Errorf("%d of %d %w; mend them, or leave them out with --skip-bad", scan.bad, scan.rows, errBadRows)
+		return Summary{}, fmt.Errorf("nothing sent: %d of %d %w; fix them or use --skip-bad", scan.bad, scan.rows, errBadRows)
 	}
 	sum := newSummary(job, scan)
 	if scan.events == 0 {
@@ -118,7 +118,7 @@ func (im *Importer) scan(ctx context.Context, job Job) (scan, error) {
 		return nil
 	})
 	if hidden := s.bad - maxShown; hidden > 0 && !job.SkipBad {
-		im.Say("… and %d more", hidden)
+		im.Report("… and %d more", hidden)
 	}
 	s.sha256 = sum
 	return s, err
@@ -128,9 +128,9 @@ func (im *Importer) scan(ctx context.Context, job Job) (scan, error) {
 func (im *Importer) showBad(job Job, n int64, bad error) {
 	switch {
 	case job.SkipBad:
-		im.Say("skipped: %v", bad)
+		im.Report("skipped: %v", bad)
 	case n <= maxShown:
-		im.Say("%v", bad)
+		im.Report("%v", bad)
 	}
 }
 

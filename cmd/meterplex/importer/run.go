@@ -148,8 +148,8 @@ func (r *importRun) count(v *client.Verdict, from origin) {
 		return
 	}
 	if r.shown++; r.shown <= maxShown {
-		r.importer.Say("line %d, %s: %s: %s: %s", from.line, from.feature, v.Status, output.Printable(v.Code), output.Printable(v.Reason))
+		r.importer.Report("line %d, %s: %s: %s: %s", from.line, from.feature, v.Status, output.Printable(v.Code), output.Printable(v.Reason))
 	} else if r.shown == maxShown+1 {
-		r.importer.Say("… more are counted in the summary")
+		r.importer.Report("… more are counted in the summary")
 	}
 }

@@ -81,7 +81,7 @@ func (im *Importer) begin(ctx context.Context, job Job, s scan) (*importState, e
 	if err := kept.fits(path, job, s); err != nil {
 		return nil, err
 	}
-	im.Say("The import %q was begun before (%d of %d events known then): known events count once.", job.Name, kept.EventsKnown, kept.EventsTotal)
+	im.Report("The import %q was begun before (%d of %d events known then): known events count once.", job.Name, kept.EventsKnown, kept.EventsTotal)
 	return kept, nil
 }
 
@@ -117,7 +117,7 @@ func (im *Importer) anchor(ctx context.Context, job Job, s scan) (*time.Time, er
 	if p, ok := errors.AsType[*client.Problem](err); ok {
 		switch p.Status {
 		case http.StatusForbidden:
-			im.Say("Whether the service knows this import cannot be asked (the key lacks usage:read): it is taken for new.")
+			im.Report("The key lacks usage:read, so an earlier run of this import cannot be found: it starts as a new one.")
 			return &now, nil
 		case http.StatusNotFound:
 			return &now, nil
@@ -133,7 +133,7 @@ func (im *Importer) anchor(ctx context.Context, job Job, s scan) (*time.Time, er
 		return nil, fmt.Errorf("the receipt of event %s has no time: %s", id, raw)
 	}
 	at := s.latest.Add(receipt.Payload.Timestamp.Sub(s.first.at)).UTC()
-	im.Say("The service knows the import %q: its times are taken from there.", job.Name)
+	im.Report("The service knows the import %q: its times continue.", job.Name)
 	return &at, nil
 }
 

@@ -37,7 +37,7 @@ type Summary struct {
 	place string
 }
 
-// Last returns the last position of the import's events, "" if none is recorded.
+// Last returns the last position of the import's events, "" before the first one.
 func (s *Summary) Last() string { return s.place }
 
 // FeatureSummary sums the accepted and duplicate events of one feature.
@@ -95,28 +95,28 @@ func (s *Summary) Remark() string {
 	case s.Complete():
 		return fmt.Sprintf("All %d events are accepted; the figures follow (--wait waits for them).", s.Events)
 	case s.RejectedByCode["timestamp_too_old"] > 0 && s.times == TimesShifted:
-		return fmt.Sprintf("The import %q was begun at %s, which is too long ago for the missing events; another --name begins anew, but events sent under this one stay.", s.Import, s.Anchor.Format(time.RFC3339))
+		return fmt.Sprintf("The import %q was begun at %s, too long ago for the missing events. Another --name starts a new import, but events sent under this one stay.", s.Import, s.Anchor.Format(time.RFC3339))
 	case s.RejectedByCode["timestamp_too_old"] > 0:
-		return "Events that old are taken only from a key with the scope usage:backfill."
+		return "Events that old need a key with the scope usage:backfill."
 	}
 	return fmt.Sprintf("%d of %d events are NOT recorded; correct the cause and run the same import again.", s.Events-s.Accepted-s.Duplicates, s.Events)
 }
 
 // meter shows the progress of an import: a bar on a terminal, else a line every 10 s.
 type meter struct {
-	bar   *progressbar.ProgressBar
-	say   func(format string, args ...any)
-	now   func() time.Time
-	total int64
-	done  int64
-	start time.Time
-	last  time.Time
+	bar    *progressbar.ProgressBar
+	report func(format string, args ...any)
+	now    func() time.Time
+	total  int64
+	done   int64
+	start  time.Time
+	last   time.Time
 }
 
 func (im *Importer) newMeter(total int64) *meter {
-	m := &meter{say: im.Say, now: im.Now, total: total, start: im.Now(), last: im.Now()}
+	m := &meter{report: im.Report, now: im.Now, total: total, start: im.Now(), last: im.Now()}
 	if im.Progress == nil {
-		m.say = func(string, ...any) {}
+		m.report = func(string, ...any) {}
 	} else if im.Terminal {
 		m.bar = newBar(im.Progress, total)
 	}
@@ -143,7 +143,7 @@ func (m *meter) add(n int) {
 	m.last = now
 	rate := float64(m.done) / now.Sub(m.start).Seconds()
 	left := time.Duration(float64(m.total-m.done) / rate * float64(time.Second))
-	m.say("%d of %d events (%d %%), %.0f/s, about %s left", m.done, m.total, 100*m.done/m.total, rate, left.Round(time.Second))
+	m.report("%d of %d events (%d %%), %.0f/s, about %s left", m.done, m.total, 100*m.done/m.total, rate, left.Round(time.Second))
 }
 
 func (m *meter) finish() {

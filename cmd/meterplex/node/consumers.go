@@ -24,7 +24,7 @@ func (n *Node) consumers() []projections.Consumer {
 		{
 			Name: events.GroupCommands, Role: "commands", Topic: events.TopicCommands, MaxPerPartition: projections.MaxWithFollowUps,
 			Handler: &store.Commands{Log: n.log, Letters: letters, Workers: map[events.Subject]func(){
-				events.RebuildRequested: n.rebuildRequests.give, events.ReplayRequested: n.replayRequests.give,
+				events.RebuildRequested: n.rebuildRequests.notify, events.ReplayRequested: n.replayRequests.notify,
 			}},
 		},
 	}
@@ -52,7 +52,7 @@ type hint chan struct{}
 
 func newHint() hint { return make(hint, 1) }
 
-func (h hint) give() {
+func (h hint) notify() {
 	select {
 	case h <- struct{}{}:
 	default:

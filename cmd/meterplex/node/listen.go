@@ -116,7 +116,7 @@ func (n *Node) serveHTTP(ctx context.Context, g *errgroup.Group) (url string, sh
 	}
 	e, err := n.listen("METERPLEX_HTTP_ADDR", n.cfg.HTTPAddr, handler)
 	if taken := (*net.OpError)(nil); errors.As(err, &taken) && !n.has("api") {
-		n.logger.Warn("nobody can ask for the health or the metrics of this instance: give it a METERPLEX_HTTP_ADDR of its own", "error", err)
+		n.logger.Warn("this instance serves no health and no metrics: set a METERPLEX_HTTP_ADDR that is free", "error", err)
 		return "", none, nil
 	}
 	if err != nil {
@@ -132,7 +132,7 @@ type admin struct {
 	stop func() error
 }
 
-// serveAdmin starts the admin server. It runs before and after everything else, so that
+// serveAdmin starts the admin server. It runs before and after all other parts, so that
 // operators can see how an instance starts and ends.
 func (n *Node) serveAdmin() (admin, error) {
 	if n.cfg.AdminAddr == "" {

@@ -56,7 +56,7 @@ type Node struct {
 	pipe      *pipe
 	notifier  *relay.Notifier
 	moves     *projections.Moves
-	handed    consume.Handovers // to the consumers of this instance; nil if events come to none
+	handed    consume.Handovers // to the consumers of this instance; nil if events reach no consumer here
 	tail      *eventlog.Tail    // to the relay; nil without the role
 	histories *validate.Histories
 	registry  *prom.Registry

@@ -78,7 +78,7 @@ func openKafka(ctx context.Context, cfg config.Config, logger *slog.Logger) (*pi
 		ping:      admin.Ping,
 		retention: admin.Retention,
 		waiting:   func(ctx context.Context) (map[int16]int64, error) { return waitingMessages(ctx, admin) },
-		tidy:      func(ctx context.Context) error { return keepTopics(ctx, admin, logger) },
+		tidy:      func(ctx context.Context) error { return watchTopics(ctx, admin, logger) },
 		close: func() error {
 			admin.Close()
 			return publisher.Close()
@@ -106,12 +106,12 @@ type topics interface {
 }
 
 // ensureTopics does not fail if the broker is missing or slow: ingestion needs no broker,
-// and keepTopics checks the topics again. Errors that waiting cannot fix end the start.
+// and watchTopics checks the topics again. Errors that waiting cannot fix end the start.
 func ensureTopics(ctx context.Context, admin topics, logger *slog.Logger) (answered bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, ensureTime)
 	defer cancel()
 	if err := admin.Ping(ctx); err != nil {
-		logger.Error("no broker answers: events are recorded and wait in the log", "error", err)
+		logger.Error("Kafka unreachable: ingest continues, events are queued in the log", "error", err)
 		return false, nil
 	}
 	switch err := admin.Ensure(ctx); {
@@ -119,7 +119,7 @@ func ensureTopics(ctx context.Context, admin topics, logger *slog.Logger) (answe
 	case errors.Is(err, kafka.ErrTopicsUnfit):
 		return true, err
 	default:
-		logger.Error("the topics cannot be looked at or made now: events are recorded and wait in the log", "error", err)
+		logger.Error("cannot check or create the topics: ingest continues, events are queued in the log", "error", err)
 		return false, nil
 	}
 	doubts, err := admin.Doubts(ctx)
@@ -127,7 +127,7 @@ func ensureTopics(ctx context.Context, admin topics, logger *slog.Logger) (answe
 		logger.Debug("the settings of the topics could not be read", "error", err)
 	}
 	for _, doubt := range doubts {
-		logger.Warn("a topic may lose records, which the log then has to fill in again, or stop", "because", doubt)
+		logger.Warn("a topic may lose records or refuse them; lost records are restored from the log", "because", doubt)
 	}
 	return true, nil
 }
@@ -135,22 +135,22 @@ func ensureTopics(ctx context.Context, admin topics, logger *slog.Logger) (answe
 // ensureTime is how long the start waits for the topics.
 const ensureTime = 20 * time.Second
 
-const keepTopicsEvery = 5 * time.Second
+const watchTopicsEvery = 5 * time.Second
 
-// keepTopics creates missing topics: no broker answered when the service started, or
+// watchTopics creates missing topics: no broker answered when the service started, or
 // a broker lost its data.
-func keepTopics(ctx context.Context, admin topics, logger *slog.Logger) error {
-	said := ""
-	return every(ctx, keepTopicsEvery, func() {
+func watchTopics(ctx context.Context, admin topics, logger *slog.Logger) error {
+	logged := ""
+	return every(ctx, watchTopicsEvery, func() {
 		level, err := slog.LevelDebug, admin.Ensure(ctx)
-		switch again := fmt.Sprint(err) == said; {
+		switch again := fmt.Sprint(err) == logged; {
 		case again: // already logged at its own level
 		case errors.Is(err, kafka.ErrTooFewBrokers):
 			level = slog.LevelWarn
 		case errors.Is(err, kafka.ErrTopicsUnfit):
 			level = slog.LevelError
 		}
-		if said = fmt.Sprint(err); err != nil {
+		if logged = fmt.Sprint(err); err != nil {
 			logger.Log(ctx, level, "topics could not be looked at, or made", "error", err)
 		}
 	})

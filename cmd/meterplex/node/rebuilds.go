@@ -32,7 +32,7 @@ func (n *Node) rebuilder() *rebuild.Rebuilder {
 }
 
 // compare ends a verify: it logs, saves and records the differences found. It reads in a seat of the
-// rebuilder: no client waits for it, so that it takes none of the readers' connections, and as long
+// rebuilder: no client waits for it, so that it uses no connection of the readers, and as long
 // as it needs.
 func (n *Node) compare(ctx context.Context, r domain.Rebuild) error {
 	reads := models.NewReads(query.DB{Pool: n.pool}, nil, n.Folds, time.Now, n.cfg.RollbackKeep).Rebuilds

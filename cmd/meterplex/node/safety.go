@@ -72,16 +72,16 @@ func refuseUnsafe(ctx context.Context, cfg config.Config, logger *slog.Logger) e
 		}
 	}
 	if logger != nil {
-		sayAllowed(found, cfg.AllowUnsafe, logger)
+		logAllowed(found, cfg.AllowUnsafe, logger)
 	}
 	return postgres.Refusal(found, cfg.AllowUnsafe)
 }
 
-func sayAllowed(found []postgres.Danger, allowed []string, logger *slog.Logger) {
+func logAllowed(found []postgres.Danger, allowed []string, logger *slog.Logger) {
 	for _, d := range found {
 		if !slices.Contains(allowed, d.Name) {
 			continue
 		}
-		logger.Warn("unsafe, and allowed by METERPLEX_ALLOW_UNSAFE", "what", d.Name, "found", d.Found, "risk", d.Why)
+		logger.Warn("unsafe setting allowed by METERPLEX_ALLOW_UNSAFE", "what", d.Name, "found", d.Found, "risk", d.Why)
 	}
 }

@@ -17,7 +17,7 @@ import (
 // TestOnlyAllowedUnsafeSettingsAreLoggedAsAllowed: a refused danger is not logged as allowed.
 func TestOnlyAllowedUnsafeSettingsAreLoggedAsAllowed(t *testing.T) {
 	var said bytes.Buffer
-	sayAllowed([]postgres.Danger{{Name: "fsync"}, {Name: "grants"}}, []string{"fsync", "owner"}, slog.New(slog.NewTextHandler(&said, nil)))
+	logAllowed([]postgres.Danger{{Name: "fsync"}, {Name: "grants"}}, []string{"fsync", "owner"}, slog.New(slog.NewTextHandler(&said, nil)))
 	if s := said.String(); strings.Count(s, "unsafe, and allowed") != 1 || !strings.Contains(s, "what=fsync") {
 		t.Errorf("%s", s)
 	}

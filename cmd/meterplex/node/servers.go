@@ -58,7 +58,7 @@ func (s *Servers) startDatabase(ctx context.Context, cfg config.Config) (config.
 	if cfg.DatabaseMigrateURL != "" {
 		return cfg, errors.New("DATABASE_MIGRATE_URL is set and DATABASE_URL is not: set both, or none for an embedded PostgreSQL")
 	}
-	s.Logger.Info("no DATABASE_URL: a PostgreSQL of its own keeps the data", "directory", cfg.DataDir)
+	s.Logger.Info("DATABASE_URL not set: using embedded PostgreSQL", "directory", cfg.DataDir)
 	db, err := local.StartPostgres(ctx, local.PostgresConfig{DataDir: cfg.DataDir, Log: logLines{s.Logger}})
 	if err != nil {
 		return cfg, advised(err, "set DATABASE_URL to a PostgreSQL that runs already")
@@ -90,7 +90,7 @@ func (s *Servers) startBroker(ctx context.Context, cfg config.Config) (config.Co
 	if cfg.Pipe != config.PipeKafka || len(cfg.Kafka.Brokers) > 0 {
 		return cfg, nil
 	}
-	s.Logger.Info("no KAFKA_BROKERS: a Kafka of its own carries the events", "directory", cfg.DataDir)
+	s.Logger.Info("KAFKA_BROKERS not set: using embedded Kafka", "directory", cfg.DataDir)
 	k, err := local.StartKafka(ctx, local.KafkaConfig{DataDir: cfg.DataDir, Log: logLines{s.Logger}})
 	if err != nil {
 		return cfg, advisedOfBroker(err, cfg.DataDir)

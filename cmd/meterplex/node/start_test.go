@@ -12,7 +12,7 @@ import (
 	"github.com/meterplex/meterplex/infra/local"
 )
 
-// TestATakenAddressIsReportedBeforeAnythingStarts: no database is asked, and none is migrated.
+// TestATakenAddressIsReportedBeforeAnythingStarts: no database is queried or migrated.
 func TestATakenAddressIsReportedBeforeAnythingStarts(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -59,7 +59,7 @@ func TestADataDirectoryWithoutRightsIsNamed(t *testing.T) {
 	}
 }
 
-// TestDamagedDataOfKafkaCanBeMovedAway: the log has every event, so that the advice loses none.
+// TestDamagedDataOfKafkaCanBeMovedAway: the log has every event, so that the advice loses no event.
 func TestDamagedDataOfKafkaCanBeMovedAway(t *testing.T) {
 	for _, c := range []struct {
 		cause error

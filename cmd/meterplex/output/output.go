@@ -53,7 +53,7 @@ func (to Printer) Rows(columns ...string) *Rows {
 	return p
 }
 
-// Row prints one row, and keeps none but those of the block of a table.
+// Row prints one row, and buffers only the rows of a table's block.
 func (p *Rows) Row(raw json.RawMessage) error {
 	switch p.format {
 	case "json":

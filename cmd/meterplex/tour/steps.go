@@ -49,15 +49,15 @@ func (t *Tour) make(ctx context.Context, path string, body, into any) error {
 	return json.Unmarshal(raw, into)
 }
 
-// letTheFaultLive promotes the faulty fold without a diff, then starts traffic and
+// promoteFault promotes the faulty fold without a diff, then starts traffic and
 // readers.
-func (t *Tour) letTheFaultLive(ctx context.Context) error {
-	t.announce("The release that runs has a fault: it cuts amounts at %d. Somebody promoted it without a look at the difference", cutAt)
+func (t *Tour) promoteFault(ctx context.Context) error {
+	t.announce("The release that runs has a fault: it cuts amounts at %d. It was promoted without a diff", cutAt)
 	id, err := t.rebuild(ctx, "release with the fault")
 	if err != nil {
 		return err
 	}
-	if err := t.do(yes, "projections", "promote", id, "--reason", "nobody looked", "--yes"); err != nil {
+	if err := t.do(yes, "projections", "promote", id, "--reason", "without a diff", "--yes"); err != nil {
 		return err
 	}
 	t.traffic(ctx)
@@ -89,9 +89,9 @@ func (t *Tour) rebuild(ctx context.Context, reason string) (id string, err error
 	return page.Data[0].ID, nil
 }
 
-// mend rebuilds with the fixed fold, then promotes, rolls back and promotes again.
-func (t *Tour) mend(ctx context.Context) error {
-	t.announce("The figures are folded anew from the log, beside the live ones, which go on serving")
+// fix rebuilds with the fixed fold, then promotes, rolls back and promotes again.
+func (t *Tour) fix(ctx context.Context) error {
+	t.announce("The figures are rebuilt from the log; the live ones still serve reads")
 	id, err := t.rebuild(ctx, "amounts were cut at "+strconv.Itoa(cutAt))
 	if err != nil {
 		return err
@@ -104,7 +104,7 @@ func (t *Tour) mend(ctx context.Context) error {
 		return err
 	}
 	for _, s := range []struct{ what, verb, reason string }{
-		{"It is promoted: one row flips, and readers see the mended figures", "promote", "the cut is mended"},
+		{"It is promoted: one row flips, and readers see the fixed figures", "promote", "amounts are no longer cut"},
 		{"It is rolled back: readers see the previous figures", "rollback", "a second look first"},
 		{"And it is promoted again", "promote", "looked twice"},
 	} {
@@ -154,7 +154,7 @@ func (t *Tour) conclude(ctx context.Context) error {
 	if err := t.readers.failed(); err != nil {
 		return err
 	}
-	fmt.Fprintf(t.Stdout, "\n%d reads while all of this happened: none failed, none saw figures of both (%d saw the fault's, %d the mended ones). %d events were sent meanwhile.\n",
+	fmt.Fprintf(t.Stdout, "\n%d reads while all of this happened: none failed, none saw figures of both (%d saw the faulty ones, %d the fixed ones). %d events were sent meanwhile.\n",
 		t.readers.count.Load(), t.readers.cut.Load(), t.readers.whole.Load(), t.sent.Load())
 	if n := t.readers.refused.Load(); n > 0 {
 		fmt.Fprintf(t.Stdout, "%d reads were refused because this machine is busy, and sent again.\n", n)

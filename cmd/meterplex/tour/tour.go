@@ -43,7 +43,7 @@ const (
 	no  = 1
 )
 
-// Tour starts its own servers, releases a fault on them, and mends it.
+// Tour starts its own servers, releases a fault on them, and fixes it.
 type Tour struct {
 	Given     config.Config // only the choice of the pipe and the log's format are used
 	DataDir   string        // of the servers; "" means a temporary one
@@ -116,18 +116,18 @@ func (t *Tour) runSteps(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{t.begin, t.letTheFaultLive} {
+	for _, step := range []func(context.Context) error{t.begin, t.promoteFault} {
 		if err := step(ctx); err != nil {
 			return errors.Join(err, stopOld())
 		}
 	}
-	t.announce("The release that mends it is deployed; the old one stops. Its figures stay: a generation is only ever fed by the fold that it was made with")
+	t.announce("The release that fixes it is deployed; the old one stops. Its figures stay: a generation is updated only by the fold that built it")
 	stopNew, err := t.deploy(ctx, projections.Version[usage.Fold]{Name: usage.V1, Fold: usage.FoldV1})
 	time.Sleep(drainTime) // the old instance finishes its open requests
 	if err = errors.Join(err, stopOld()); err != nil {
 		return err
 	}
-	err = t.mend(ctx)
+	err = t.fix(ctx)
 	t.stopClients()
 	return errors.Join(err, stopNew())
 }

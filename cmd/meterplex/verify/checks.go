@@ -17,7 +17,7 @@ type report struct {
 	all []*tally
 }
 
-// scope is what a check reads.
+// scope is the data that a check reads.
 type scope int
 
 const (
@@ -27,7 +27,7 @@ const (
 )
 
 // steps are the steps of a check; each is nil if the check does not need it. A check of the
-// topics has none: topicPass calls it.
+// topics has no call here: topicPass calls it.
 type steps struct {
 	row     func(x *pass, r *row, s *content, err error)                             // for each row of a partition, in order; err is of the content
 	end     func(x *pass)                                                            // after the last row of a partition

@@ -18,7 +18,7 @@ import (
 // folded, which only later events report, are subtracted after it.
 type runningTotals struct {
 	list    []runningTotal // in the order of their positions, those of a figure together
-	taken   int
+	next    int
 	without []runningTotal      // of subscriptions with verdicts, but no row beside those of the others
 	figures map[figure][]figure // those of each subscription, by the figure of all
 }
@@ -52,20 +52,20 @@ func readRunningTotals(ctx context.Context, tx pgx.Tx, p int16) (runningTotals, 
 	return t, nil
 }
 
-// take takes the sums of the totals at positions before another.
-func (t *runningTotals) take(before int64, sums map[figure]*sum) {
-	for t.taken < len(t.list) && t.list[t.taken].position < before {
-		first := &t.list[t.taken]
+// snapshot takes the sums of the totals at positions before another.
+func (t *runningTotals) snapshot(before int64, sums map[figure]*sum) {
+	for t.next < len(t.list) && t.list[t.next].position < before {
+		first := &t.list[t.next]
 		there := map[figure]bool{}
-		for ; t.taken < len(t.list) && t.list[t.taken].besides(first); t.taken++ {
-			r := &t.list[t.taken]
-			r.take(sums)
+		for ; t.next < len(t.list) && t.list[t.next].besides(first); t.next++ {
+			r := &t.list[t.next]
+			r.snapshot(sums)
 			there[r.figure] = true
 		}
 		for _, f := range t.figures[first.figure.whole()] {
 			if !there[f] {
 				r := runningTotal{generation: first.generation, position: first.position, figure: f, amount: "0"}
-				r.take(sums)
+				r.snapshot(sums)
 				t.without = append(t.without, r)
 			}
 		}
@@ -77,7 +77,7 @@ func (r *runningTotal) besides(o *runningTotal) bool {
 	return r.generation == o.generation && r.position == o.position && r.figure.whole() == o.figure.whole()
 }
 
-func (r *runningTotal) take(sums map[figure]*sum) {
+func (r *runningTotal) snapshot(sums map[figure]*sum) {
 	if s := sums[r.figure]; s != nil {
 		r.sum.Set(&s.amount)
 		r.counted = s.events
@@ -99,7 +99,7 @@ func (t *runningTotals) subtract(position int64, of figure, amount *big.Int, eve
 // whole is the figure of all subscriptions.
 func (f figure) whole() figure { f.subscription = uuid.Nil; return f }
 
-func (x *pass) endTotals() { x.totals.take(math.MaxInt64, x.figures.sums) }
+func (x *pass) endTotals() { x.totals.snapshot(math.MaxInt64, x.figures.sums) }
 
 func (x *pass) compareTotals(ctx context.Context, tx pgx.Tx) error {
 	all, err := x.candidates(ctx, tx, x.runningTotals, "usage_aggregates", events.GroupAggregator)

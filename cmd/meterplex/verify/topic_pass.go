@@ -39,7 +39,7 @@ func (x *pass) compareTopics(ctx context.Context, tx pgx.Tx, ends map[string]spa
 		return err
 	}
 	t := newTopicPass(x, func(ctx context.Context, which []int64) (map[int64]*source, error) {
-		return lookUp(ctx, tx, x.p, which, vocabularies)
+		return findInLog(ctx, tx, x.p, which, vocabularies)
 	})
 	return t.compareAll(ctx, ends, before)
 }
@@ -115,7 +115,7 @@ func (t *topicPass) compare(ctx context.Context) error {
 	return nil
 }
 
-func lookUp(ctx context.Context, tx pgx.Tx, p int16, which []int64, vocabularies map[string]*vocabulary) (map[int64]*source, error) {
+func findInLog(ctx context.Context, tx pgx.Tx, p int16, which []int64, vocabularies map[string]*vocabulary) (map[int64]*source, error) {
 	wanted := map[int64]*source{}
 	rows, err := tx.Query(ctx, eventsSQL, pgx.QueryResultFormats{pgx.BinaryFormatCode}, p, which)
 	if err != nil {

@@ -41,6 +41,6 @@ func (x *pass) compareUsage(ctx context.Context, tx pgx.Tx) error {
 }
 
 func (x *pass) addFigure(r *row, s *content, err error) {
-	x.totals.take(r.position, x.figures.sums)
+	x.totals.snapshot(r.position, x.figures.sums)
 	x.figures.add(x, r, s, err)
 }

@@ -66,15 +66,15 @@ func Run(ctx context.Context, cfg Config) ([]Check, error) {
 }
 
 // distinct returns the partitions asked for without duplicates, in order; all if the list is empty.
-func distinct(asked []int16) []int16 {
-	if len(asked) == 0 {
+func distinct(list []int16) []int16 {
+	if len(list) == 0 {
 		for p := range int16(partitions) {
-			asked = append(asked, p)
+			list = append(list, p)
 		}
 	}
-	asked = slices.Clone(asked)
-	slices.Sort(asked)
-	return slices.Compact(asked)
+	list = slices.Clone(list)
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 // verifier is one run.

@@ -21,7 +21,7 @@ type Payloads struct {
 	off *atomic.Bool
 }
 
-// CheckPayloads returns the checks of a test. A benchmark has none: it would measure them.
+// CheckPayloads returns the checks of a test. A benchmark has no checks: it would measure them.
 func CheckPayloads(t testing.TB) Payloads {
 	p := Payloads{t, new(atomic.Bool)}
 	if _, measured := t.(*testing.B); measured {

@@ -131,7 +131,7 @@ func (q *queueLoad) checkShare(has share, rows, bytes int64) error {
 
 // refusal returns why a submission is refused, given its tenant's share. A refused
 // message is delivered again together with its batch, and messages arrive batch by
-// batch: what the tenant sends by other ways does not count against them.
+// batch: usage that the tenant sends otherwise does not count against them.
 func (q *queueLoad) refusal(s *submission, ahead int64, had share, others bool) error {
 	rows := int64(len(s.batch))
 	if err := q.check(ahead, rows, s.bytes); err != nil || !others || s.owed {
@@ -140,7 +140,7 @@ func (q *queueLoad) refusal(s *submission, ahead int64, had share, others bool) 
 	return q.checkShare(had, rows, s.bytes)
 }
 
-// mayEnter refuses a submission that enter would refuse, and counts nothing.
+// mayEnter refuses a submission that enter would refuse, without counting it.
 func (q *queueLoad) mayEnter(s *submission) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -170,8 +170,8 @@ func (q *queueLoad) add(s *submission) {
 	s.load = q
 }
 
-// leave counts out a submission after its answer.
-func (q *queueLoad) leave(s *submission) {
+// remove counts out a submission after its answer.
+func (q *queueLoad) remove(s *submission) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.count(s.tenant, -int64(len(s.batch)), -s.bytes)

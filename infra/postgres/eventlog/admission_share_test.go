@@ -37,7 +37,7 @@ func TestATenantAloneHasAllOfAQueue(t *testing.T) {
 		t.Error("a full queue took another")
 	}
 	for _, s := range in {
-		q.leave(s)
+		q.remove(s)
 	}
 	in = fill(q, whale)
 	if q.rows.Load() != maxQueuedRows/2 {
@@ -52,14 +52,14 @@ func TestATenantAloneHasAllOfAQueue(t *testing.T) {
 	if more := fill(q, whale); len(more) != 0 {
 		t.Error("beside one that waits it got more than half")
 	}
-	q.leave(waits)
+	q.remove(waits)
 	q.started = q.started.Add(-time.Minute)
 	more := fill(q, whale)
 	if q.rows.Load() != maxQueuedRows {
 		t.Errorf("alone again it got %d rows in", q.rows.Load())
 	}
 	for _, s := range append(in, more...) {
-		q.leave(s)
+		q.remove(s)
 	}
 	if q.rows.Load() != 0 || q.bytes.Load() != 0 || len(q.shares) != 0 {
 		t.Errorf("%d rows, %d bytes and shares %v are left", q.rows.Load(), q.bytes.Load(), q.shares)
@@ -99,7 +99,7 @@ func TestMessagesAreNotRefusedForTheirTenantsFlood(t *testing.T) {
 		t.Errorf("messages: %v", err)
 	}
 	for _, s := range flood {
-		load.leave(s)
+		load.remove(s)
 	}
 	if n := recorded(t, pool); n != 1+2*smallRows || len(load.shares) != 0 || load.rows.Load() != 0 {
 		t.Errorf("%d events, shares %v, %d rows", n, load.shares, load.rows.Load())
@@ -139,7 +139,7 @@ func TestRefusedSubmissionsUseNoQueueSpace(t *testing.T) {
 			t.Errorf("submission %d is refused, and there is room for it: %v", n, err)
 			break
 		}
-		q.leave(s)
+		q.remove(s)
 	}
 	done.Store(true)
 	all.Wait()

@@ -76,7 +76,7 @@ func TestABlockedWriterRefusesAtOnceAndStoresNothing(t *testing.T) {
 		}
 	}
 	if q := l.Queue(); q.Rows != 1 || q.Bytes == 0 || q.Wait < load.longest {
-		t.Errorf("what waits is told as %+v", q)
+		t.Errorf("the queue is reported as %+v", q)
 	}
 	let()
 	if err := <-first; err != nil {
@@ -194,7 +194,7 @@ func TestOneTenantHasHalfOfAQueue(t *testing.T) {
 				_ = l.Admit(small) // seen, so that the whale is not alone
 				before := load.rows.Load()
 				send(whale, fmt.Sprint("whale", n), size)
-				until(t, "it is taken or refused", func() bool { return load.rows.Load() > before || refused.Load() > 0 })
+				until(t, "it is accepted or refused", func() bool { return load.rows.Load() > before || refused.Load() > 0 })
 			}
 			if rows := int(load.rows.Load()); rows > most+size || rows < most/2 {
 				t.Errorf("the whale has %d rows in the queue, half of it is %d", rows, most)
@@ -205,7 +205,7 @@ func TestOneTenantHasHalfOfAQueue(t *testing.T) {
 			before := load.rows.Load()
 			send(small, "large", size)
 			send(small, "one", 1)
-			until(t, "the neighbour is taken", func() bool { return load.rows.Load() == before+int64(size)+1 || refused.Load() > 1 })
+			until(t, "the neighbour is accepted", func() bool { return load.rows.Load() == before+int64(size)+1 || refused.Load() > 1 })
 			let()
 			all.Wait()
 			if n := recorded(t, pool); int64(n) != taken.Load() || refused.Load() != 1 {
@@ -225,7 +225,7 @@ func TestTheExpectedWaitFollowsTheMeasuredRate(t *testing.T) {
 		t.Error("an empty queue refuses")
 	}
 	if q.check(4000, 1000, 1000) != nil || q.check(6000, 1000, 1000) == nil {
-		t.Error("before anything was measured all is taken, or little is refused")
+		t.Error("without a measurement everything is accepted, or little is refused")
 	}
 	q.perRow.Store(1)
 	if q.check(maxQueuedRows/2, 1000, 1000) != nil {
@@ -247,7 +247,7 @@ func TestTheExpectedWaitFollowsTheMeasuredRate(t *testing.T) {
 	q.since.Store(hour)
 	q.end(0, true)
 	if q.perRow.Load() != int64(time.Millisecond) {
-		t.Error("a slow group that is small or failed tells what a row takes")
+		t.Error("a slow group that is small or failed changes the estimate of a row")
 	}
 	q.since.Store(hour)
 	q.end(maxGroupRows, true)
@@ -281,7 +281,7 @@ func BenchmarkAdmit(b *testing.B) {
 			b.Fatal("refused")
 		}
 		if q.enter(s) == nil {
-			q.leave(s)
+			q.remove(s)
 		}
 	}
 }

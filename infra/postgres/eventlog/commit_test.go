@@ -84,7 +84,7 @@ func TestP1_SubmitSurvivesTerminatedBackends(t *testing.T) {
 			if now := stored.Load(); now != at {
 				at, kills = now, 0
 			}
-			// If a transaction took longer than the pause, none would ever pass.
+			// If a transaction took longer than the pause, no transaction would ever pass.
 			if kills == 3 || killed.Load() >= 60 {
 				continue
 			}

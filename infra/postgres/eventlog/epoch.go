@@ -17,7 +17,7 @@ import (
 )
 
 // errNewLife means that the server was restarted, promoted or set back since the epoch of
-// a locked head began. Nothing may be appended or answered before the epoch is raised.
+// a locked head began. Appends and answers have to wait until the epoch is raised.
 var errNewLife = errors.New("the database server is in another life than the log's epoch")
 
 // Reasons for a raised epoch, as log_epochs keeps them.
@@ -175,13 +175,13 @@ func (l *Log) reportRaised(raised []Raised) {
 
 const (
 	// lifeEvery is how often an instance compares the heads with the server: the epoch is
-	// raised within it also if nothing is appended.
+	// raised within it also without appends.
 	lifeEvery = time.Second
 	// lifeTime bounds one comparison and the raise that may follow.
 	lifeTime = 5 * time.Second
 )
 
-// watchLife raises the epoch soon after a failover also while nothing is appended, and
+// watchLife raises the epoch soon after a failover also without appends, and
 // after an append found the new life inside a caller's transaction.
 func (l *Log) watchLife(ctx context.Context) {
 	ticker := time.NewTicker(lifeEvery)

@@ -30,7 +30,7 @@ type group struct {
 	promoted   map[int]int // from a refused first member to the next one with its key; -1: not found yet
 	rows       []row
 	origin     []int32 // numbers of the origins of the members
-	asks       bool    // some members are asks
+	hasQuotas  bool    // some members are quota requests
 	inlined    inlined // the events that the transaction folds inline
 	sent       bool    // COMMIT was sent, and its outcome may be unknown
 }
@@ -54,7 +54,7 @@ func (g *group) fill(subs []*submission) {
 			if sub.ProbeOnly {
 				g.mustProbe = true
 			}
-			g.asks = g.asks || sub.Ask != nil
+			g.hasQuotas = g.hasQuotas || sub.Quota != nil
 			if sub.Inbox != "" {
 				g.mustProbe = true
 				g.inbox = append(g.inbox, &events.Pending{TenantID: sub.TenantID, DedupeKey: sub.Inbox})
@@ -98,9 +98,9 @@ type deciding struct {
 	places    *placer
 	known     map[logKey]found
 	origin    []int32
-	asked     *asked // nil without asks
+	quotas    *quotaRequests // nil without quota requests
 	conflicts []conflict
-	denied    []int // the members of asks that are not granted
+	denied    []int // the members of quota requests that are not granted
 }
 
 // place gives a member's event the next position.
@@ -112,8 +112,8 @@ func (d *deciding) place(m *member, origin int32) {
 
 // decide classifies every member and builds the rows to write. The locks of the heads
 // keep the result of the probe true.
-func (g *group) decide(ctx context.Context, conn Session, hs heads, origin []int32, asks *asked, probing bool) error {
-	d := &deciding{group: g, places: &placer{heads: hs, now: g.log.now()}, origin: origin, asked: asks}
+func (g *group) decide(ctx context.Context, conn Session, hs heads, origin []int32, quotas *quotaRequests, probing bool) error {
+	d := &deciding{group: g, places: &placer{heads: hs, now: g.log.now()}, origin: origin, quotas: quotas}
 	if probing {
 		var err error
 		if d.known, err = probe(ctx, conn, append(g.pending[:len(g.pending):len(g.pending)], g.inbox...)); err != nil {
@@ -122,11 +122,11 @@ func (g *group) decide(ctx context.Context, conn Session, hs heads, origin []int
 	}
 	g.rows, g.promoted, g.inlined = g.rows[:0], nil, inlined{}
 	for i := 0; i < len(g.members); i++ {
-		if g.members[i].submitted.Ask == nil {
+		if g.members[i].submitted.Quota == nil {
 			d.decideEvent(i)
 			continue
 		}
-		last, err := d.decideAsks(ctx, conn, i)
+		last, err := d.decideQuotas(ctx, conn, i)
 		if err != nil {
 			return err
 		}
@@ -277,7 +277,7 @@ func (g *group) answer(err error) {
 		if err != nil {
 			s.places = nil
 		}
-		s.load.leave(s)
+		s.load.remove(s)
 		s.done <- err
 	}
 }

@@ -97,7 +97,7 @@ func (m *ingestModel) compareAnswer(rt *rapid.T, batch []commands.Submitted, wan
 			m.stored[key] = was
 		}
 		if p.Position != was.position || p.Position.Partition != events.PartitionOf(key.tenant) || p.Position.Number < 1 {
-			rt.Fatalf("%s is told to be at %s, and was at %s", batch[i].DedupeKey, p.Position, was.position)
+			rt.Fatalf("%s is reported at %s, and was at %s", batch[i].DedupeKey, p.Position, was.position)
 		}
 	}
 }
@@ -177,7 +177,7 @@ func (m *ingestModel) together(rt *rapid.T) {
 			}
 		}
 		if want[i] == commands.Appended && appended != 1 {
-			rt.Fatalf("%s is told to be new %d times", batch[i].DedupeKey, appended)
+			rt.Fatalf("%s is reported as new %d times", batch[i].DedupeKey, appended)
 		}
 	}
 	for n := range answers {

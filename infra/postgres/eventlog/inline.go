@@ -51,7 +51,7 @@ type inlined struct {
 	followUps []events.Pending
 }
 
-// stretch returns the stretch of a partition, nil if it has none.
+// stretch returns the stretch of a partition, nil without one.
 func (in *inlined) stretch(partition int16) *events.InlineStretch {
 	for i := range in.stretches {
 		if in.stretches[i].Partition == partition {

@@ -1,5 +1,5 @@
 // Package eventlog is the event log in PostgreSQL: it appends events, each once, and reads them. It
-// decides nothing about an event; commands and projections do.
+// makes no decision about an event; commands and projections do.
 package eventlog
 
 import (
@@ -44,7 +44,7 @@ type Config struct {
 	Tail *Tail
 	// Inline, if set, folds events in the transaction that appends them.
 	Inline Inline
-	// Histories decides asks. Without it the log takes none.
+	// Histories decides quota requests. Without it the log accepts no such request.
 	Histories Histories
 	// OnHanded is called instead of OnAppend if consumers of this process hold all events of the
 	// commit.
@@ -227,7 +227,7 @@ func (l *Log) appendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending)
 		return positions, rows, err
 	}
 	if _, err := tx.Exec(ctx, planAnewSQL); err != nil { // also where the session keeps plans
-		return nil, nil, fmt.Errorf("planning anew: %w", err)
+		return nil, nil, fmt.Errorf("plan the statement again: %w", err)
 	}
 	known, err := probe(ctx, tx, list)
 	if err != nil {

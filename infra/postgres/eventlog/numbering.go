@@ -58,8 +58,8 @@ func (n *numbering) add(tenant uuid.UUID, u *unnumbered) (first bool) {
 	return !running
 }
 
-// take removes the oldest of a tenant's submissions from its queue. After nil the tenant has no worker.
-func (n *numbering) take(tenant uuid.UUID) []*unnumbered {
+// next removes the oldest of a tenant's submissions from its queue. After nil the tenant has no worker.
+func (n *numbering) next(tenant uuid.UUID) []*unnumbered {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	queued := n.waiting[tenant]
@@ -72,11 +72,11 @@ func (n *numbering) take(tenant uuid.UUID) []*unnumbered {
 	return taken
 }
 
-// work numbers the new origins of a tenant until none waits.
+// work numbers the new origins of a tenant until its queue is empty.
 func (n *numbering) work(tenant uuid.UUID) {
 	for {
 		n.turns <- struct{}{}
-		batch := n.take(tenant)
+		batch := n.next(tenant)
 		if batch != nil {
 			n.number(batch)
 		}

@@ -169,7 +169,7 @@ func TestNewOriginsOfATenantAreAddedTogether(t *testing.T) {
 	})
 }
 
-// A process that meets known origins only reads: it takes no number, adds nothing, and finds all
+// A process that meets known origins only reads: it allocates no number, adds no row, and finds all
 // origins of a submission by one statement.
 func TestKnownOriginsAreOnlyRead(t *testing.T) {
 	l, _, url := openLog(t)
@@ -253,7 +253,7 @@ func TestAFullCacheOfOriginsEvictsSingleOnes(t *testing.T) {
 	const more = 100
 	for n := range maxOrigins + more {
 		o.store(int32(n+1), originOf(n), 0)
-		o.store(int32(n+1), originOf(n), 0) // a known one evicts none
+		o.store(int32(n+1), originOf(n), 0) // a known one evicts no other
 	}
 	if len(o.ids) != maxOrigins || len(o.byID) != maxOrigins {
 		t.Errorf("%d origins and %d numbers are cached, want %d", len(o.ids), len(o.byID), maxOrigins)

@@ -44,23 +44,23 @@ const dueReservationsSQL = `SELECT r.tenant_id, ` + reservationColumns + `, '0',
  WHERE r.tenant_id = $1 AND r.feature = $2 AND r.period_key = $3 AND r.state = 'HELD' AND r.expires_at <= $4
   AND (r.expires_at, r.reservation_id) > ($5, $6) ORDER BY r.expires_at, r.reservation_id LIMIT $7`
 
-// readingReservations returns the read of the reservations that the asks name, with their accounts, behind alongIndexesSQL.
-func (a *asked) readingReservations() []*lockedRead {
+// readingReservations returns the read of the reservations that the quota requests name, with their accounts, behind alongIndexesSQL.
+func (a *quotaRequests) readingReservations() []*lockedRead {
 	var tenants []uuid.UUID
 	var features, ids []string
-	type asked struct {
+	type namedReservation struct {
 		domain.ReservationKey
 		feature string // a request may name that of another reservation
 	}
-	listed := map[asked]bool{}
+	listed := map[namedReservation]bool{}
 	for i := range a.group.members {
 		s := a.group.members[i].submitted
-		if s.Ask == nil || s.Ask.ReservationID == "" || s.Ask.Kind == domain.Hold {
+		if s.Quota == nil || s.Quota.ReservationID == "" || s.Quota.Kind == domain.Hold {
 			continue
 		}
-		if key := (asked{domain.ReservationKey{TenantID: s.TenantID, ID: s.Ask.ReservationID}, s.Ask.Feature}); !listed[key] {
+		if key := (namedReservation{domain.ReservationKey{TenantID: s.TenantID, ID: s.Quota.ReservationID}, s.Quota.Feature}); !listed[key] {
 			listed[key] = true
-			tenants, features, ids = append(tenants, key.TenantID), append(features, s.Ask.Feature), append(ids, key.ID)
+			tenants, features, ids = append(tenants, key.TenantID), append(features, s.Quota.Feature), append(ids, key.ID)
 		}
 	}
 	if len(ids) == 0 {
@@ -110,16 +110,16 @@ type duePage struct {
 // dueAtOnce is the size of a page.
 const dueAtOnce = 200
 
-// decideWithRoom decides asks of a tenant. Before one is refused for the amount that reservations hold, those whose time is
-// over are ended, the first ones to end first, until there is room or none is left.
+// decideWithRoom decides quota requests of a tenant. Before one is refused for the amount that reservations hold, those whose time is
+// over are ended, the first ones to end first, until there is room or the list is empty.
 func (d *deciding) decideWithRoom(ctx context.Context, conn Session, h domain.History, requests []domain.LedgerRequest, fresh []int) ([]domain.Decision, int, *domain.Error, error) {
 	for {
-		granted, refused, refusal := d.asked.ledger.Decide(h, requests)
+		granted, refused, refusal := d.quotas.ledger.Decide(h, requests)
 		if refusal == nil || refusal.Quota == nil || refusal.Quota.Held.Sign() <= 0 {
 			return granted, refused, refusal, nil
 		}
 		r := &requests[refused]
-		due, err := d.asked.nextDue(ctx, conn, domain.AccountKey{TenantID: r.TenantID, Feature: r.Feature, PeriodKey: refusal.Quota.PeriodKey})
+		due, err := d.quotas.nextDue(ctx, conn, domain.AccountKey{TenantID: r.TenantID, Feature: r.Feature, PeriodKey: refusal.Quota.PeriodKey})
 		if err != nil || len(due) == 0 {
 			return nil, refused, refusal, err
 		}
@@ -130,7 +130,7 @@ func (d *deciding) decideWithRoom(ctx context.Context, conn Session, h domain.Hi
 }
 
 // nextDue reads the next page of an account.
-func (a *asked) nextDue(ctx context.Context, conn Session, key domain.AccountKey) (due []*events.ReservationState, err error) {
+func (a *quotaRequests) nextDue(ctx context.Context, conn Session, key domain.AccountKey) (due []*events.ReservationState, err error) {
 	page := a.due[key]
 	if page == nil {
 		if _, err := conn.Exec(ctx, alongIndexesSQL); err != nil {
@@ -160,11 +160,11 @@ func (a *asked) nextDue(ctx context.Context, conn Session, key domain.AccountKey
 func (d *deciding) expire(h domain.History, k int, due []*events.ReservationState) error {
 	m := &d.group.members[k]
 	for _, s := range due {
-		d.asked.ledger.LoadReservation(m.submitted.TenantID, s)
-		if !d.asked.ledger.IsDue(m.submitted.TenantID, s.ID) {
+		d.quotas.ledger.LoadReservation(m.submitted.TenantID, s)
+		if !d.quotas.ledger.IsDue(m.submitted.TenantID, s.ID) {
 			continue
 		}
-		granted, _, refusal := d.asked.ledger.Decide(h, []domain.LedgerRequest{
+		granted, _, refusal := d.quotas.ledger.Decide(h, []domain.LedgerRequest{
 			{Kind: domain.Expire, TenantID: m.submitted.TenantID, Feature: s.Feature, ReservationID: s.ID}})
 		if refusal != nil {
 			return refusal

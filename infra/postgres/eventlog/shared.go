@@ -40,7 +40,7 @@ func (w *writer) lingering() (ends <-chan time.Time, stop func() bool) {
 
 // next returns another submission for a group that has rows already, or nil if the
 // group is complete. With an empty queue, the shared writer first yields to goroutines
-// that are about to submit. Without any, that costs nothing.
+// that are about to submit. Without any, that takes no time.
 func (w *writer) next(rows int, patience <-chan time.Time) *submission {
 	if w.shared && len(w.queue) == 0 {
 		runtime.Gosched()
@@ -61,9 +61,9 @@ func (w *writer) next(rows int, patience <-chan time.Time) *submission {
 	}
 }
 
-// leave removes and returns the submissions whose heads another session has locked, so
+// removeLocked removes and returns the submissions whose heads another session has locked, so
 // that they do not delay the rest of the group.
-func (g *group) leave(hs heads) (left []*submission) {
+func (g *group) removeLocked(hs heads) (left []*submission) {
 	var kept []*submission
 	for _, s := range g.subs {
 		if hs[events.PartitionOf(s.tenant)] == nil {
@@ -85,12 +85,12 @@ func (w *writer) passOn(left []*submission) {
 		own := w.log.ownWriter(s.tenant)
 		before := s.load
 		// In this order: after the send, the other writer may answer it and count it out.
-		before.leave(s)
+		before.remove(s)
 		own.load.add(s)
 		select {
 		case own.queue <- s:
 		default:
-			own.load.leave(s)
+			own.load.remove(s)
 			before.add(s)
 			w.stuck = append(w.stuck, s)
 		}

@@ -58,7 +58,7 @@ func (t *Tail) Follow(partition int16, fence int64, epoch int32, head int64) {
 	t.following.Store(slices.ContainsFunc(t.parts[:], func(p tailPart) bool { return p.fence != 0 }))
 }
 
-// followed reports whether a partition is followed: without a relay, events cost nothing.
+// followed reports whether a partition is followed: without a relay, events use no memory.
 func (t *Tail) followed() bool { return t != nil && t.following.Load() }
 
 // Offer holds a committed event if its partition is followed and there is room. The event is made only if it
@@ -131,7 +131,7 @@ func (t *Tail) Take(partition int16, fence, after, upTo int64, room int) (taken 
 	return taken
 }
 
-// drop removes the events up to a position, and accepts none of them any more.
+// drop removes the events up to a position, and refuses them from then on.
 func (t *Tail) drop(p *tailPart, upTo int64) {
 	n := 0
 	for ; n < len(p.queue) && p.queue[n].Position.Number <= upTo; n++ {

@@ -110,7 +110,7 @@ func (l *Log) enqueue(s *submission) error {
 	case w.queue <- s:
 		return nil
 	default:
-		w.load.leave(s)
+		w.load.remove(s)
 		return &commands.Overloaded{Wait: w.load.longest}
 	}
 }
@@ -241,25 +241,25 @@ func (w *writer) attempt(ctx context.Context, g *group, probing, first bool) err
 		lock = lockFreeHeadsSQL
 	}
 	locking, checkpoints := w.lockInline(g, first)
-	asks := newAsked(g)
-	hs, err := w.begin(ctx, conn, g.partitions, planning, lock, append(asks.reading(), locking)...)
+	quotas := newQuotaRequests(g)
+	hs, err := w.begin(ctx, conn, g.partitions, planning, lock, append(quotas.reading(), locking)...)
 	if err != nil {
 		return err
 	}
 	w.log.sawEpochs(hs)
 	left := len(hs) < len(g.partitions)
 	if left {
-		w.passOn(g.leave(hs))
+		w.passOn(g.removeLocked(hs))
 	}
 	if now := w.log.origins.now(); left || now != era {
 		if origin, err = g.originsIn(ctx, now); err != nil {
 			return errors.Join(err, rollback(conn))
 		}
 	}
-	if err := asks.complete(ctx, conn, hs); err != nil {
+	if err := quotas.complete(ctx, conn, hs); err != nil {
 		return errors.Join(err, rollback(conn))
 	}
-	if err := g.decide(ctx, conn, hs, origin, asks, probing); err != nil {
+	if err := g.decide(ctx, conn, hs, origin, quotas, probing); err != nil {
 		return errors.Join(err, rollback(conn))
 	}
 	if len(g.rows) == 0 && g.isDurable(hs) {

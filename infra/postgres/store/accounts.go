@@ -13,7 +13,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// foldAccountsSQL sums what events of a tenant after one position up to another add to accounts: admitted usage, other verdicts less those in
+// foldAccountsSQL sums the changes of accounts by a tenant's events after one position up to another: admitted usage, other verdicts less those in
 // discarded dead letters, and reservations. account.reconciled is left out: it sets an account to this sum.
 var foldAccountsSQL = events.SQL(`SELECT c.feature, c.period, sum(c.used)::text, sum(c.held)::text FROM (
  SELECT l.payload ->> 'feature' AS feature,

@@ -8,7 +8,7 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// Each request of long work starts its worker; a bulk needs none, because each of its retries is a command.
+// Each request of long work starts its worker; a bulk needs no worker, because each of its retries is a command.
 func TestTheCommandRouterStartsTheWorkersOfRequests(t *testing.T) {
 	var started []string
 	start := func(worker string) func() { return func() { started = append(started, worker) } }

@@ -89,7 +89,7 @@ func (w *letterFixture) must(err error) {
 }
 
 // The record of a rejection does not lead to the aggregates: it was not counted as
-// parked when it was withheld, and its retry subtracts nothing from that count.
+// parked when it was withheld, and its retry does not reduce that count.
 func TestP3_RetryOfAWithheldRejectionIsAcceptedAgain(t *testing.T) {
 	w := newLetterFixture(t)
 	w.append(events.UsageRejected, events.KeyRejected(1, 0), events.Counts{Rejected: 1}, events.Rejected{RawPosition: 1, EventID: "a", DeadLetterID: uuid.New()})

@@ -28,7 +28,7 @@ type keyAndTenant struct {
 	tenant *domain.Tenant
 }
 
-// Keys implements commands.Keyring. What it answers was true within the last second.
+// Keys implements commands.Keyring. Its answers were true within the last second.
 type Keys struct {
 	*cache[[32]byte, keyAndTenant]
 }
@@ -47,7 +47,7 @@ func newKeys(pool postgres.Pool, now func() time.Time, seen CatalogueSeen, loads
 	}).empty()}
 }
 
-// ownerOfKey returns the tenant of a key; none of an unknown key.
+// ownerOfKey returns the tenant of a key; uuid.Nil for an unknown key.
 func ownerOfKey(_ [32]byte, v keyAndTenant) owner {
 	if v.key == nil {
 		return owner{}

@@ -15,7 +15,7 @@ import (
 )
 
 // TestP9_AWrongKeyCostsWhatAnUnknownOneDoes counts statements instead of time: a client
-// that guesses keys learns nothing from the work done for a request. Only a key that was
+// that guesses keys cannot learn from the work done for a request. Only a key that was
 // valid once costs a second statement, for its tenant; its sender knows the whole secret.
 func TestP9_AWrongKeyCostsWhatAnUnknownOneDoes(t *testing.T) {
 	s, _, pool, _ := openStore(t)

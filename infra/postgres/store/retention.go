@@ -11,7 +11,7 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres"
 )
 
-// Retention deletes rows that nothing needs any more: the answers kept for Idempotency-Keys, ended replays,
+// Retention deletes rows that are no longer needed: the answers kept for Idempotency-Keys, ended replays,
 // and the units of rebuilds whose generation is dropped. Functions of the database delete them: the service's
 // role may not, and they keep each row for a day at least. Any number of instances may run it.
 type Retention struct {

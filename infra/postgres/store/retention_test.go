@@ -60,7 +60,7 @@ func TestOldAnswersAreDroppedAndTheirKeysRemain(t *testing.T) {
 	}
 }
 
-// Replays are deleted with their units if they ended long ago and nothing is published again for them.
+// Replays are deleted with their units if they ended long ago and no record is published again for them.
 func TestOnlyReplaysThatEndedLongAgoAreDeleted(t *testing.T) {
 	_, _, pool, _ := openStore(t)
 	run(t, pool, `UPDATE relay_cursors SET position = 50 WHERE partition = 3`)

@@ -39,7 +39,7 @@ func TestChangesThatWaitLeaveEventsTheirConnections(t *testing.T) {
 		t.Errorf("%v", got[0].Status)
 	}
 	if n := pool.Stat().AcquiredConns(); n > maxChanges+1 {
-		t.Errorf("%d connections are taken", n)
+		t.Errorf("%d connections are in use", n)
 	}
 	until(t, "those without a seat are refused", func() bool { return refused.Load() >= int64(pool.Config().MaxConns)+8-2*maxChanges })
 	let()

@@ -70,7 +70,7 @@ func (s *Store) Change(ctx context.Context, tenant uuid.UUID, decide func(comman
 }
 
 // ChangeCatalogue implements commands.CatalogueStore, as Change does. It forgets the tenant's
-// cached state also if the change saves nothing: a repetition answers a change that another
+// cached state also if the change saves no row: a repetition answers a change that another
 // instance may have made.
 func (s *Store) ChangeCatalogue(ctx context.Context, tenant uuid.UUID, decide func(commands.CatalogueTx) error) error {
 	return s.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) }, tenant)

@@ -67,7 +67,7 @@ const deleteExpiredSQL = `WITH bound AS MATERIALIZED (SELECT max(f.from_position
  AND p.published_at < now() - make_interval(secs => $3) ORDER BY p.from_position FOR UPDATE SKIP LOCKED))`
 
 // DeleteExpired deletes the expired ones among the first publications of a topic and partition, at most
-// limit. It reports false, and deletes none, if another instance deletes at the moment.
+// limit. It reports false without a deletion if another instance deletes at the moment.
 func DeleteExpired(ctx context.Context, tx pgx.Tx, e Expired, limit int) (deleted int64, mine bool, err error) {
 	if err := tx.QueryRow(ctx, lockExpirySQL).Scan(&mine); err != nil {
 		return 0, false, fmt.Errorf("locking the deletion of publications: %w", err)

@@ -38,7 +38,7 @@ func Suite(t *testing.T, pipe Pipe, maxRecords int) {
 			pub.Publisher = Rebatch(pub.Publisher)
 		}
 		sub := Unbatch(pipe.Subscriber(t, group, maxRecords, suiteGrace), pipe.CreateTopic)
-		// Two of the suite's tests do not close everything.
+		// Two of the suite's tests leave subscribers open.
 		t.Cleanup(func() { closeAll(t, pub, sub) })
 		return pub, sub
 	}

@@ -11,24 +11,24 @@ import (
 // MaxTogether bounds the items of one request that are granted together.
 const MaxTogether = 20
 
-// CanonicalAsk is the version of the canonical form of asks: it covers what was sent and the route, and no time.
-const CanonicalAsk = 2
+// CanonicalRequest is the version of the canonical form of quota requests: it covers the sent body and the route, and no time.
+const CanonicalRequest = 2
 
-// askDraft is a request against a limit as sent: only the rules of JSON are checked.
-type askDraft struct {
+// requestDraft is a request against a limit as sent: only the rules of JSON are checked.
+type requestDraft struct {
 	draft
 	reservationID, overage text
 	ttlSeconds             []byte // raw JSON, nil if absent
 }
 
-// decodeAsk reads a body that is one ask about a feature, of which it may have the members named.
-func decodeAsk[T any](body []byte, feature, form string, members []string, settle func(*decoder, *askDraft) (T, *Error)) (T, error) {
+// decodeRequest reads a body that is one quota request about a feature, of which it may have the members named.
+func decodeRequest[T any](body []byte, feature, form string, members []string, settle func(*decoder, *requestDraft) (T, *Error)) (T, error) {
 	var none T
 	d, fault := newDecoder(body)
 	if fault != nil {
 		return none, fault
 	}
-	in := d.readAsk(form, members)
+	in := d.readRequest(form, members)
 	if d.in.Fault == nil {
 		d.in.End()
 	}
@@ -40,9 +40,9 @@ func decodeAsk[T any](body []byte, feature, form string, members []string, settl
 	return whole, asError(fault)
 }
 
-// decodeAsks reads {"items": […]}: 1 to MaxTogether asks, no two of which have the same id. clash returns the fault of two
+// decodeRequests reads {"items": […]}: 1 to MaxTogether quota requests, no two of which have the same id. clash returns the fault of two
 // that have, whose message it begins.
-func decodeAsks[T any](body []byte, form string, members []string, settle func(*decoder, *askDraft) (T, *Error), clash func(it, other *T) *Error) ([]T, error) {
+func decodeRequests[T any](body []byte, form string, members []string, settle func(*decoder, *requestDraft) (T, *Error), clash func(it, other *T) *Error) ([]T, error) {
 	d, fault := newDecoder(body)
 	if fault != nil {
 		return nil, fault
@@ -50,7 +50,7 @@ func decodeAsks[T any](body []byte, form string, members []string, settle func(*
 	var list []T
 	var first *Error
 	n, fault := d.readItems(func(i int) {
-		in := d.readAsk(form, members)
+		in := d.readRequest(form, members)
 		if d.in.Fault != nil || first != nil || i >= MaxTogether {
 			return
 		}
@@ -130,8 +130,8 @@ func (d *decoder) readItems(read func(i int)) (n int, fault *Error) {
 	return n, nil
 }
 
-// readAsk reads the members of an ask.
-func (d *decoder) readAsk(form string, members []string) (in askDraft) {
+// readRequest reads the members of a quota request.
+func (d *decoder) readRequest(form string, members []string) (in requestDraft) {
 	if d.in.Peek() != '{' {
 		d.in.Fail(form)
 		return in
@@ -164,7 +164,7 @@ func (d *decoder) readAsk(form string, members []string) (in askDraft) {
 	return in
 }
 
-func (in *askDraft) checkUnknown() *Error {
+func (in *requestDraft) checkUnknown() *Error {
 	if !in.unknown.sent {
 		return nil
 	}
@@ -172,7 +172,7 @@ func (in *askDraft) checkUnknown() *Error {
 		Message: "the member " + strictjson.Quote(in.unknown.chars) + " is not known here; names are case-sensitive"}
 }
 
-func (in *askDraft) checkReservationID() *Error {
+func (in *requestDraft) checkReservationID() *Error {
 	id := in.reservationID
 	switch {
 	case !id.sent:
@@ -194,8 +194,8 @@ const (
 	DefaultTTLSeconds = 60
 )
 
-// readTTL returns the time for which an amount is held; 0 if none is sent.
-func (in *askDraft) readTTL() (time.Duration, *Error) {
+// readTTL returns the time for which an amount is held; 0 if absent.
+func (in *requestDraft) readTTL() (time.Duration, *Error) {
 	if in.ttlSeconds == nil {
 		return 0, nil
 	}

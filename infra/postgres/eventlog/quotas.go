@@ -13,7 +13,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Histories are the subscription histories by which asks are decided.
+// Histories are the subscription histories by which quota requests are decided.
 type Histories interface {
 	// Known returns the cached histories of tenants, however old.
 	Known(tenants []uuid.UUID) map[uuid.UUID]domain.History
@@ -22,43 +22,43 @@ type Histories interface {
 	Of(ctx context.Context, query Query, tenants []uuid.UUID, heads []events.InlineStretch) (map[uuid.UUID]domain.History, error)
 }
 
-// asked decides the asks of a group. Accounts are read behind the locks of the heads: those that cached histories name
+// quotaRequests decides the quota requests of a group. Accounts are read behind the locks of the heads: those that cached histories name
 // in the same round trip, the others, after a change of a subscription, in one more.
-type asked struct {
+type quotaRequests struct {
 	group     *group
 	ledger    *domain.Ledger
 	histories map[uuid.UUID]domain.History
 	due       map[domain.AccountKey]*duePage
 }
 
-// newAsked returns nil if the group has no asks.
-func newAsked(g *group) *asked {
-	if !g.asks {
+// newQuotaRequests returns nil if the group has no quota requests.
+func newQuotaRequests(g *group) *quotaRequests {
+	if !g.hasQuotas {
 		return nil
 	}
-	return &asked{group: g, ledger: domain.NewLedger(g.log.now()), due: map[domain.AccountKey]*duePage{}}
+	return &quotaRequests{group: g, ledger: domain.NewLedger(g.log.now()), due: map[domain.AccountKey]*duePage{}}
 }
 
-// tenants lists the tenants of asks, each once.
-func (a *asked) tenants() (list []uuid.UUID) {
+// tenants lists the tenants of quota requests, each once.
+func (a *quotaRequests) tenants() (list []uuid.UUID) {
 	for i := range a.group.members {
-		if s := a.group.members[i].submitted; s.Ask != nil && (len(list) == 0 || list[len(list)-1] != s.TenantID) && !slices.Contains(list, s.TenantID) {
+		if s := a.group.members[i].submitted; s.Quota != nil && (len(list) == 0 || list[len(list)-1] != s.TenantID) && !slices.Contains(list, s.TenantID) {
 			list = append(list, s.TenantID)
 		}
 	}
 	return list
 }
 
-// keys lists the accounts that the asks need by some histories and that are not loaded, each once.
-func (a *asked) keys(histories map[uuid.UUID]domain.History) (keys []domain.AccountKey) {
+// keys lists the accounts that the quota requests need by some histories and that are not loaded, each once.
+func (a *quotaRequests) keys(histories map[uuid.UUID]domain.History) (keys []domain.AccountKey) {
 	listed := map[domain.AccountKey]bool{}
 	for i := range a.group.members {
 		s := a.group.members[i].submitted
-		if s.Ask == nil {
+		if s.Quota == nil {
 			continue
 		}
 		if h, known := histories[s.TenantID]; known {
-			if key, ok := a.ledger.Account(h, s.Ask.LedgerRequest); ok && !listed[key] && !a.ledger.Has(key) {
+			if key, ok := a.ledger.Account(h, s.Quota.LedgerRequest); ok && !listed[key] && !a.ledger.Has(key) {
 				listed[key] = true
 				keys = append(keys, key)
 			}
@@ -69,14 +69,14 @@ func (a *asked) keys(histories map[uuid.UUID]domain.History) (keys []domain.Acco
 
 // reading returns the reads of the accounts that cached histories name, and of reservations, to be sent behind the
 // locks of the heads.
-func (a *asked) reading() []*lockedRead {
+func (a *quotaRequests) reading() []*lockedRead {
 	if a == nil {
 		return nil
 	}
 	return append(a.readingReservations(), a.readingAccounts())
 }
 
-func (a *asked) readingAccounts() *lockedRead {
+func (a *quotaRequests) readingAccounts() *lockedRead {
 	keys := a.keys(a.group.log.cfg.Histories.Known(a.tenants()))
 	if len(keys) == 0 {
 		return nil
@@ -87,8 +87,8 @@ func (a *asked) readingAccounts() *lockedRead {
 	}}
 }
 
-// complete reads what a decision needs beyond the first round trip: usually nothing.
-func (a *asked) complete(ctx context.Context, conn Session, hs heads) error {
+// complete reads the accounts that the first round trip did not: usually no query is needed.
+func (a *quotaRequests) complete(ctx context.Context, conn Session, hs heads) error {
 	if a == nil {
 		return nil
 	}
@@ -114,13 +114,13 @@ func (a *asked) complete(ctx context.Context, conn Session, hs heads) error {
 	return scanAccounts(rows, keys, a.ledger)
 }
 
-// errKnownDenied means that a denied ask is a repetition: the group is decided again with all keys looked up.
+// errKnownDenied means that a denied quota request is a repetition: the group is decided again with all keys looked up.
 var errKnownDenied = errors.New("a denied request was granted before")
 
-// decideAsks decides the asks from member i on that are granted together or not at all, and returns the index of the last.
-func (d *deciding) decideAsks(ctx context.Context, conn Session, i int) (last int, err error) {
+// decideQuotas decides the quota requests from member i on that are granted together or not at all, and returns the index of the last.
+func (d *deciding) decideQuotas(ctx context.Context, conn Session, i int) (last int, err error) {
 	g := d.group
-	last = i + g.members[i].submitted.Ask.Together - 1
+	last = i + g.members[i].submitted.Quota.Together - 1
 	var fresh []int
 	conflict := false
 	for k := i; k <= last; k++ {
@@ -133,9 +133,9 @@ func (d *deciding) decideAsks(ctx context.Context, conn Session, i int) (last in
 		case ok && f.eventID == m.submitted.EventID: // ours, of an unanswered commit
 			*m.placement = commands.Placement{Status: commands.Appended, Position: f.position}
 		case ok:
-			d.compareAsk(k, f)
+			d.compareRequest(k, f)
 		case first != k:
-			d.compareAsk(k, g.inGroup(first))
+			d.compareRequest(k, g.inGroup(first))
 		default:
 			fresh = append(fresh, k)
 		}
@@ -148,8 +148,8 @@ func (d *deciding) decideAsks(ctx context.Context, conn Session, i int) (last in
 	return last, d.grant(ctx, conn, fresh)
 }
 
-// compareAsk classifies an ask whose key is known. Only conflicts of usage are recorded.
-func (d *deciding) compareAsk(k int, f found) {
+// compareRequest classifies a quota request whose key is known. Only conflicts of usage are recorded.
+func (d *deciding) compareRequest(k int, f found) {
 	m := &d.group.members[k]
 	conflicts := m.compare(f, d.origin[k], d.conflicts)
 	if m.submitted.Subject == events.UsageAdmitted {
@@ -157,16 +157,16 @@ func (d *deciding) compareAsk(k int, f found) {
 	}
 }
 
-// grant places asks that are all granted, or refuses all.
+// grant places quota requests that are all granted, or refuses all.
 func (d *deciding) grant(ctx context.Context, conn Session, fresh []int) error {
 	if len(fresh) == 0 {
 		return nil
 	}
 	g, tenant := d.group, d.group.members[fresh[0]].submitted.TenantID
-	h, readable := d.asked.histories[tenant]
+	h, readable := d.quotas.histories[tenant]
 	requests := make([]domain.LedgerRequest, len(fresh))
 	for n, k := range fresh {
-		requests[n] = g.members[k].submitted.Ask.LedgerRequest
+		requests[n] = g.members[k].submitted.Quota.LedgerRequest
 		if !readable && requests[n].Kind.NeedsRoom() {
 			d.leaveOut(fresh)
 			return nil
@@ -184,7 +184,7 @@ func (d *deciding) grant(ctx context.Context, conn Session, fresh []int) error {
 	}
 	for n, k := range fresh {
 		m := &g.members[k]
-		if err := m.submitted.Ask.Grant(&m.submitted.Pending, &granted[n]); err != nil {
+		if err := m.submitted.Quota.Grant(&m.submitted.Pending, &granted[n]); err != nil {
 			return err
 		}
 		d.place(m, d.origin[k])
@@ -196,17 +196,17 @@ func (d *deciding) grant(ctx context.Context, conn Session, fresh []int) error {
 func (d *deciding) deny(k int, refusal *domain.Error) {
 	m := &d.group.members[k]
 	*m.placement = commands.Placement{Status: commands.Denied, Refusal: refusal}
-	if m.submitted.Ask.Refuse == nil {
+	if m.submitted.Quota.Refuse == nil {
 		return
 	}
-	stored := m.submitted.Ask.Refuse(refusal)
+	stored := m.submitted.Quota.Refuse(refusal)
 	r := d.places.place(&stored, d.origin[k])
 	d.group.rows = append(d.group.rows, r)
 	d.known[keyOf(&stored)] = found{position: r.position, eventID: stored.EventID}
 	*m.placement = commands.Placement{Status: commands.Refused, Position: r.position, Refusal: refusal}
 }
 
-// leaveOut leaves asks undecided: they are not the first with their keys.
+// leaveOut leaves quota requests undecided: they are not the first with their keys.
 func (d *deciding) leaveOut(fresh []int) {
 	for _, k := range fresh {
 		*d.group.members[k].placement = commands.Placement{Status: commands.Absent}
@@ -214,7 +214,7 @@ func (d *deciding) leaveOut(fresh []int) {
 	}
 }
 
-// checkDenied looks up the keys of denied asks: the repetition of a granted ask gets its first answer, whatever
+// checkDenied looks up the keys of denied quota requests: the repetition of a granted request gets its first answer, whatever
 // the limit is now. No one waits for the answer to an expiry, which another instance may have done.
 func (d *deciding) checkDenied(ctx context.Context, conn Session, probed bool) error {
 	if probed || len(d.denied) == 0 {
@@ -222,7 +222,7 @@ func (d *deciding) checkDenied(ctx context.Context, conn Session, probed bool) e
 	}
 	pending := make([]*events.Pending, 0, len(d.denied))
 	for _, k := range d.denied {
-		if s := d.group.members[k].submitted; s.Ask.Kind != domain.Expire {
+		if s := d.group.members[k].submitted; s.Quota.Kind != domain.Expire {
 			pending = append(pending, &s.Pending)
 		}
 	}

@@ -39,12 +39,12 @@ func (g *grants) Of(_ context.Context, _ Query, tenants []uuid.UUID, _ []events.
 	return all, nil
 }
 
-// askFor makes an ask; its event holds the sum of its account.
-func askFor(tenant uuid.UUID, eventID string, amount int) commands.Submitted {
+// requestFor makes a quota request; its event holds the sum of its account.
+func requestFor(tenant uuid.UUID, eventID string, amount int) commands.Submitted {
 	s := usageEvent(tenant, eventID, amount)
-	s.Subject, s.Body, s.Canonical = events.UsageAdmitted, nil, domain.CanonicalAsk
+	s.Subject, s.Body, s.Canonical = events.UsageAdmitted, nil, domain.CanonicalRequest
 	s.Sent = fmt.Appendf(nil, `{"amount":%d,"eventId":%q}`, amount, eventID)
-	s.Ask = &commands.Ask{Together: 1, LedgerRequest: domain.LedgerRequest{TenantID: tenant, Feature: "f", Amount: int64(amount)},
+	s.Quota = &commands.QuotaRequest{Together: 1, LedgerRequest: domain.LedgerRequest{TenantID: tenant, Feature: "f", Amount: int64(amount)},
 		Grant: func(p *events.Pending, d *domain.Decision) (err error) {
 			used, held := json.Number(d.Used.String()), json.Number(d.Held.String())
 			p.OccurredAt, p.Account = d.At.Truncate(time.Microsecond), &events.AccountChange{Feature: "f", PeriodKey: d.PeriodKey, Used: int64(amount)}
@@ -59,15 +59,15 @@ func askFor(tenant uuid.UUID, eventID string, amount int) commands.Submitted {
 type modelLog struct {
 	limits map[uuid.UUID]int64
 	used   map[uuid.UUID]int64
-	known  map[string]string // by key: what was sent
+	known  map[string]string // by key: the sent amount
 }
 
 // submit returns the outcomes of a submission: "granted at SUM", "denied", and so on.
 func (m *modelLog) submit(tenant uuid.UUID, batch []commands.Submitted) (outcomes []string) {
 	for i := 0; i < len(batch); {
 		n := 1
-		if batch[i].Ask != nil {
-			n = batch[i].Ask.Together
+		if batch[i].Quota != nil {
+			n = batch[i].Quota.Together
 		}
 		outcomes = append(outcomes, m.unit(tenant, batch[i:i+n])...)
 		i += n
@@ -84,10 +84,10 @@ func (m *modelLog) unit(tenant uuid.UUID, unit []commands.Submitted) []string {
 			outcomes[i] = "duplicate"
 		case known:
 			outcomes[i], conflict = "conflict", true
-		case unit[i].Ask != nil && used+unit[i].Ask.Amount > m.limits[tenant] && denied < 0:
+		case unit[i].Quota != nil && used+unit[i].Quota.Amount > m.limits[tenant] && denied < 0:
 			denied = i
-		case unit[i].Ask != nil:
-			used += unit[i].Ask.Amount
+		case unit[i].Quota != nil:
+			used += unit[i].Quota.Amount
 			outcomes[i] = fmt.Sprint("granted at ", used)
 		default:
 			outcomes[i] = "recorded"
@@ -117,7 +117,7 @@ func (m *modelLog) unit(tenant uuid.UUID, unit []commands.Submitted) []string {
 func outcomeOf(s *commands.Submitted, p *commands.Placement) string {
 	switch p.Status {
 	case commands.Appended:
-		if s.Ask == nil {
+		if s.Quota == nil {
 			return "recorded"
 		}
 		var e events.Admitted
@@ -135,8 +135,8 @@ func outcomeOf(s *commands.Submitted, p *commands.Placement) string {
 	return "left out"
 }
 
-// Random groups of recorded usage and of asks, alone and together, with repetitions and conflicts in one group and across groups,
-// have the outcomes that deciding one submission after another has: first fit, all or none, and a denied ask is not the first
+// Random groups of recorded usage and of quota requests, alone and together, with repetitions and conflicts in one group and across groups,
+// have the outcomes that deciding one submission after another has: first fit, all or no grants, and a denied quota request is not the first
 // with its key.
 func TestP7_GroupsDecideLikeOneAfterAnother(t *testing.T) {
 	g := &grants{limits: map[uuid.UUID]int64{}}
@@ -190,23 +190,23 @@ func migrated(t *testing.T) string {
 	return url
 }
 
-// drawSubmission draws recorded usage, an ask, or asks together, under few ids.
+// drawSubmission draws recorded usage, a quota request, or quota requests together, under few ids.
 func drawSubmission(rt *rapid.T, tenant uuid.UUID) *submission {
 	s := &submission{tenant: tenant, done: make(chan error, 1), load: newQueueLoad(time.Hour)}
 	n := rapid.IntRange(1, 3).Draw(rt, "events")
-	ids := rapid.Permutation([]string{"a", "b", "c", "d", "e", "f"}).Draw(rt, "ids") // asks together have ids of their own
-	asks := rapid.Bool().Draw(rt, "asks")
+	ids := rapid.Permutation([]string{"a", "b", "c", "d", "e", "f"}).Draw(rt, "ids") // quota requests together have ids of their own
+	together := rapid.Bool().Draw(rt, "asks")
 	for i := range n {
 		amount := rapid.IntRange(1, 12).Draw(rt, "amount")
-		if !asks {
+		if !together {
 			s.batch = append(s.batch, usageEvent(tenant, ids[i], amount))
 			continue
 		}
-		s.batch = append(s.batch, askFor(tenant, ids[i], amount))
-		s.batch[i].Ask.Together = 0
+		s.batch = append(s.batch, requestFor(tenant, ids[i], amount))
+		s.batch[i].Quota.Together = 0
 	}
-	if asks {
-		s.batch[0].Ask.Together = n
+	if together {
+		s.batch[0].Quota.Together = n
 	}
 	s.places = make([]commands.Placement, n)
 	return s

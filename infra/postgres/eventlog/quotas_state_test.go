@@ -43,7 +43,7 @@ func TestP7_ALostGroupIsDecidedFromTheBeginning(t *testing.T) {
 	tenant := uuid.Must(uuid.NewV7())
 	g := &changingGrants{grants: grants{limits: map[uuid.UUID]int64{tenant: 10}}}
 	l, _ := openLogAt(t, proxied, func(c *Config) { c.Histories = g })
-	submit(t, l, tenant, askFor(tenant, "warm", 1)) // origins are known, the statements are prepared
+	submit(t, l, tenant, requestFor(tenant, "warm", 1)) // origins are known, the statements are prepared
 	first := g.reads.Load() + 1
 	g.change = func(read int32, g *grants) {
 		if read > first {
@@ -53,7 +53,7 @@ func TestP7_ALostGroupIsDecidedFromTheBeginning(t *testing.T) {
 	var subs []*submission
 	for _, amount := range []int{5, 2} {
 		s := &submission{tenant: tenant, done: make(chan error, 1), load: newQueueLoad(time.Hour), places: make([]commands.Placement, 1)}
-		s.batch = []commands.Submitted{askFor(tenant, "x", amount)}
+		s.batch = []commands.Submitted{requestFor(tenant, "x", amount)}
 		subs = append(subs, s)
 	}
 	cut.Request.Store(1)

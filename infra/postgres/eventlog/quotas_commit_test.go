@@ -31,11 +31,11 @@ func TestP7_LostCommitAnswersCountGrantsOnce(t *testing.T) {
 			tenant := uuid.Must(uuid.NewV7())
 			g := &grants{limits: map[uuid.UUID]int64{tenant: 21}}
 			l, pool := openLogAt(t, proxied, func(c *Config) { c.Histories = g })
-			submit(t, l, tenant, askFor(tenant, "warm", 1)) // origins and statements are known
+			submit(t, l, tenant, requestFor(tenant, "warm", 1)) // origins and statements are known
 			for round := range 5 {
 				before := c.Reached.Load()
 				arm(c).Store(int32(1 + round%2)) // the second look may be cut, too
-				batch := []commands.Submitted{askFor(tenant, fmt.Sprint("a", round), 3), askFor(tenant, fmt.Sprint("b", round), 30), askFor(tenant, fmt.Sprint("c", round), 1)}
+				batch := []commands.Submitted{requestFor(tenant, fmt.Sprint("a", round), 3), requestFor(tenant, fmt.Sprint("b", round), 30), requestFor(tenant, fmt.Sprint("c", round), 1)}
 				places := submit(t, l, tenant, batch...)
 				for i, want := range []string{fmt.Sprint("granted at ", 4*round+4), "denied", fmt.Sprint("granted at ", 4*round+5)} {
 					if got := outcomeOf(&batch[i], &places[i]); got != want {
@@ -49,7 +49,7 @@ func TestP7_LostCommitAnswersCountGrantsOnce(t *testing.T) {
 				if err != nil || len(stored) != 1 || string(stored[0].Payload) != string(batch[2].Payload) {
 					t.Fatalf("round %d: answered by %s, stored is %v %v", round, batch[2].Payload, stored, err)
 				}
-				again := submit(t, l, tenant, askFor(tenant, fmt.Sprint("a", round), 3))
+				again := submit(t, l, tenant, requestFor(tenant, fmt.Sprint("a", round), 3))
 				if again[0].Status != commands.Duplicate || again[0].Position != places[0].Position {
 					t.Fatalf("round %d: asked again: %v, first %v", round, again, places)
 				}

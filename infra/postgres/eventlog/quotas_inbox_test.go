@@ -14,12 +14,12 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// askByMessage makes an ask that a message brought: its refusal is an event.
-func askByMessage(tenant uuid.UUID, message int, eventID string, amount int) commands.Submitted {
-	s := askFor(tenant, eventID, amount)
+// requestByMessage makes a quota request that a message brought: its refusal is an event.
+func requestByMessage(tenant uuid.UUID, message int, eventID string, amount int) commands.Submitted {
+	s := requestFor(tenant, eventID, amount)
 	s.Inbox = events.KeyRefused(fmt.Sprint("m", message), sha256.Sum256(nil), 0)
 	actor, at, inbox := s.Actor, s.OccurredAt, s.Inbox
-	s.Ask.Refuse = func(refusal *domain.Error) events.Pending {
+	s.Quota.Refuse = func(refusal *domain.Error) events.Pending {
 		return events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageRefused, TenantID: tenant, DedupeKey: inbox, Actor: actor,
 			Residency: events.ResidencyUnspecified, OccurredAt: at, Payload: []byte(strings.Replace(refusedUsage, "feature_not_found", refusal.Code, 1))}
 	}
@@ -35,14 +35,14 @@ func TestP7_ADeniedMessageStaysRefused(t *testing.T) {
 			g := &grants{limits: map[uuid.UUID]int64{tenant: 10}}
 			l, pool := openLogAt(t, migrated(t), func(c *Config) { c.Histories = g })
 			batch := []commands.Submitted{
-				askByMessage(tenant, 1, "a", 6),
-				askByMessage(tenant, 2, "b", 5),
-				askByMessage(tenant, 2, "b", 5), // delivered again
-				askByMessage(tenant, 1, "a", 6),
-				askByMessage(tenant, 3, "b", 3), // another message with the refused event's id
-				askByMessage(tenant, 4, "b", 4),
-				askByMessage(tenant, 2, "b", 5),
-				askByMessage(tenant, 5, "c", 1),
+				requestByMessage(tenant, 1, "a", 6),
+				requestByMessage(tenant, 2, "b", 5),
+				requestByMessage(tenant, 2, "b", 5), // delivered again
+				requestByMessage(tenant, 1, "a", 6),
+				requestByMessage(tenant, 3, "b", 3), // another message with the refused event's id
+				requestByMessage(tenant, 4, "b", 4),
+				requestByMessage(tenant, 2, "b", 5),
+				requestByMessage(tenant, 5, "c", 1),
 			}
 			var places []commands.Placement
 			if together {
@@ -59,7 +59,7 @@ func TestP7_ADeniedMessageStaysRefused(t *testing.T) {
 				}
 			}
 			g.limits[tenant] = 1000
-			if again := submit(t, l, tenant, askByMessage(tenant, 2, "b", 5)); again[0].Status != commands.Refused || again[0].Position != places[1].Position {
+			if again := submit(t, l, tenant, requestByMessage(tenant, 2, "b", 5)); again[0].Status != commands.Refused || again[0].Position != places[1].Position {
 				t.Errorf("delivered again under a higher limit: %+v", again)
 			}
 			stored, err := l.Read(t.Context(), places[1].Position.Partition, places[1].Position.Number-1, places[1].Position.Number, 1)
