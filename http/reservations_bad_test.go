@@ -11,10 +11,22 @@ import (
 
 // badReservations returns requests about the reservation "held" of 10 and the ended one "ended" that are refused.
 func badReservations(a *account) (list []badInput) {
-	const several = "/api/v1/entitlements/reservations"
 	add := func(name, method, path string, body any, status int, code string) {
 		list = append(list, badInput{name, call{method, path, a.key, nil, body}, status, code})
 	}
+	misshapenReservations(add)
+	itemsAtFault(add)
+	refusedReservations(add)
+	return list
+}
+
+// addBad adds a case to a table.
+type addBad func(name, method, path string, body any, status int, code string)
+
+const severalReservations = "/api/v1/entitlements/reservations"
+
+func misshapenReservations(add addBad) {
+	const several = severalReservations
 	ids := []string{`""`, `"` + strings.Repeat("x", 256) + `"`, `"a b"`, `" "`, `"a\u0000"`, `"a\r\nb"`, `"é"`, "5", "null", `["a"]`}
 	for _, id := range ids {
 		name, body := id[:min(len(id), 20)], `{"reservationId":`+id+`,"amount":1}`
@@ -41,6 +53,21 @@ func badReservations(a *account) (list []badInput) {
 	}
 	add("metadata", "POST", reservationsPath, `{"reservationId":"bad","amount":1,"metadata":{}}`, 400, "unknown_member")
 	add("the reservationId of a commit in its body", "POST", reservationsPath+"/held/commit", `{"eventId":"bad","amount":1,"reservationId":"held"}`, 400, "unknown_member")
+	for _, id := range []string{"../api-keys", "a b", strings.Repeat("x", 256), "é"} {
+		for method, end := range map[string]string{"DELETE": "", "POST": "/commit"} {
+			body := any(nil)
+			if end != "" {
+				body = `{"eventId":"bad","amount":1}`
+			}
+			add(method+" of the id "+id[:min(len(id), 20)], method, reservationsPath+"/"+url.PathEscape(id)+end, body, map[bool]int{true: 404, false: 400}[id == "../api-keys"],
+				map[bool]string{true: "reservation_not_found", false: "reservation_id_invalid"}[id == "../api-keys"])
+		}
+	}
+	add("an unknown state", "GET", reservationsPath+"?state=held", nil, 400, "parameter_invalid")
+}
+
+func itemsAtFault(add addBad) {
+	const several = severalReservations
 	many := strings.TrimSuffix(strings.Repeat(`{"feature":"api_calls","reservationId":"x","amount":1},`, 21), ",")
 	add("no items", "POST", several, `{"items":[]}`, 400, "items_invalid")
 	add("21 items", "POST", several, `{"items":[`+strings.ReplaceAll(many, `"x"`, `"y"`)+`]}`, 400, "items_invalid")
@@ -54,16 +81,9 @@ func badReservations(a *account) (list []badInput) {
 	add("an item above the limit with the one before", "POST", several, good+`{"feature":"api_calls","reservationId":"bad","amount":990}]}`, 409, "quota_exceeded")
 	add("an item with the reservationId of another amount", "POST", several, good+`{"feature":"api_calls","reservationId":"held","amount":11}]}`, 409, "reservation_conflict")
 	add("an item with an eventId", "POST", several, good+`{"feature":"api_calls","reservationId":"bad","eventId":"bad","amount":1}]}`, 400, "unknown_member")
-	for _, id := range []string{"../api-keys", "a b", strings.Repeat("x", 256), "é"} {
-		for method, end := range map[string]string{"DELETE": "", "POST": "/commit"} {
-			body := any(nil)
-			if end != "" {
-				body = `{"eventId":"bad","amount":1}`
-			}
-			add(method+" of the id "+id[:min(len(id), 20)], method, reservationsPath+"/"+url.PathEscape(id)+end, body, map[bool]int{true: 404, false: 400}[id == "../api-keys"],
-				map[bool]string{true: "reservation_not_found", false: "reservation_id_invalid"}[id == "../api-keys"])
-		}
-	}
+}
+
+func refusedReservations(add addBad) {
 	refused := func(name, id, end, body string, status int, code string) {
 		add(name, map[bool]string{true: "DELETE", false: "POST"}[end == ""], reservationsPath+"/"+id+end, map[bool]any{true: nil, false: body}[end == ""], status, code)
 	}
@@ -82,8 +102,6 @@ func badReservations(a *account) (list []badInput) {
 		add("of "+feature, "POST", "/api/v1/entitlements/"+feature+"/reservations", `{"reservationId":"bad","amount":1}`, map[string]int{"sso": 409, "nothing": 404}[feature], want)
 	}
 	add("too much", "POST", reservationsPath, `{"reservationId":"bad","amount":991}`, 409, "quota_exceeded")
-	add("an unknown state", "GET", reservationsPath+"?state=held", nil, 400, "parameter_invalid")
-	return list
 }
 
 func TestBadReservationsAreRefusedAndStoreNothing(t *testing.T) {
