@@ -129,7 +129,7 @@ func (d *deciding) decideAsks(ctx context.Context, conn Session, i int) (last in
 		case m.refusedBefore(d.known):
 			g.promoteNext(k)
 		case ok && f.eventID == m.submitted.EventID: // ours, of an unanswered commit
-			*m.placement = commands.Placement{Status: commands.Appended, Position: f.position}
+			g.foundOurs(m, f)
 		case ok:
 			d.compareAsk(k, f)
 		case first != k:
