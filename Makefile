@@ -42,17 +42,21 @@ torture: ## Torture real instances for DURATION (20m) by SEED (random) with BROK
 	  $(GO) test ./cmd/meterplex/e2e -run '^TestTorture$$' -count=1 -timeout 0 -v
 
 .PHONY: lint
-lint: form vet ## Check form and known faults: gofmt, go vet, staticcheck
+lint: form vet ## Check form, known faults and vulnerabilities: gofmt, go vet, staticcheck, govulncheck
 	$(SPARING) $(STATICCHECK)
+	@$(MAKE) --no-print-directory vulnerabilities
 
-# A machine without access to the database of vulnerabilities skips the check, and says so.
+# A machine without access to the database of vulnerabilities, or to the program, skips the check, and says so within seconds.
 VULNERABILITIES = https://vuln.go.dev
+GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.3.0
 
 .PHONY: vulnerabilities
 vulnerabilities: ## Look for known vulnerabilities in the dependencies (needs curl and vuln.go.dev)
-	@if curl --silent --fail --max-time 10 --output /dev/null $(VULNERABILITIES)/index/db.json; then \
-	  $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.3.0 -db $(VULNERABILITIES) ./...; \
-	else echo "SKIPPED govulncheck: $(VULNERABILITIES) cannot be reached from here"; fi
+	@if ! curl --silent --fail --connect-timeout 3 --max-time 5 --output /dev/null $(VULNERABILITIES)/index/db.json; then \
+	  echo "SKIPPED govulncheck: $(VULNERABILITIES) cannot be reached from here"; \
+	elif ! $(GO) run $(GOVULNCHECK) -version >/dev/null 2>&1; then \
+	  echo "SKIPPED govulncheck: $(GOVULNCHECK) cannot be fetched from here"; \
+	else $(GO) run $(GOVULNCHECK) -db $(VULNERABILITIES) ./...; fi
 
 .PHONY: form
 form:
