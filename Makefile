@@ -21,10 +21,15 @@ build: ## Build bin/meterplex
 test: form vet ## Run lint and every test, against a real PostgreSQL and a real Kafka
 	@echo "nice $(STATICCHECK) &"; found=$$(mktemp) || exit 1; nice -n 19 env $(SPARING) $(STATICCHECK) >"$$found" 2>&1 & checking=$$!; \
 	trap 'kill $$checking 2>/dev/null; rm -f "$$found"' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
-	echo "$(TESTS)"; $(TESTS); tested=$$?; \
+	[ -n "$(RACE)" ] || echo "SKIPPED the race detector: it needs a C compiler, $$($(GO) env CC)"; \
+	echo "$(RACED)"; $(RACED); raced=$$?; \
+	echo "the other packages: $(GO) test"; $(TESTS); tested=$$?; [ $$raced = 0 ] || tested=$$raced; \
 	wait $$checking && exit $$tested; echo "$(STATICCHECK) failed:"; cat "$$found"; exit 1
 
-TESTS = $(GO) test -vet=off -ldflags=-w -p 2 -timeout 40m $(LONGEST) ./...
+TESTS = $(GO) test -vet=off -ldflags=-w -p 2 -timeout 40m $(LONGEST) $$($(GO) list ./... | grep -vE '/meterplex/(domain|events|commands|infra/postgres|http/body)(/|$$)')
+# The rules, the vocabulary, the write side and the bodies of requests run under the race detector, and only there. It needs a C compiler.
+RACED = $(GO) test $(RACE) -vet=off -ldflags=-w -p 2 -timeout 40m ./domain/... ./events/... ./commands/... ./infra/postgres/... ./http/body
+RACE = $(if $(shell command -v $(firstword $(shell $(GO) env CC))),-race)
 STATICCHECK = $(GO) tool staticcheck ./...
 # Collecting garbage later saves the compiler and the analyses a quarter of their work. Tests keep the default.
 SPARING = GOGC=400
