@@ -21,10 +21,15 @@ build: ## Build bin/meterplex
 test: form vet ## Run lint and every test, against a real PostgreSQL and a real Kafka
 	@echo "nice $(STATICCHECK) &"; found=$$(mktemp) || exit 1; nice -n 19 env $(SPARING) $(STATICCHECK) >"$$found" 2>&1 & checking=$$!; \
 	trap 'kill $$checking 2>/dev/null; rm -f "$$found"' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
-	echo "$(TESTS)"; $(TESTS); tested=$$?; \
+	[ -n "$(RACE)" ] || echo "SKIPPED the race detector: it needs a C compiler, $$($(GO) env CC)"; \
+	echo "$(RACED)"; $(RACED); raced=$$?; \
+	echo "the other packages: $(GO) test"; $(TESTS); tested=$$?; [ $$raced = 0 ] || tested=$$raced; \
 	wait $$checking && exit $$tested; echo "$(STATICCHECK) failed:"; cat "$$found"; exit 1
 
-TESTS = $(GO) test -vet=off -ldflags=-w -p 2 -timeout 40m $(LONGEST) ./...
+TESTS = $(GO) test -vet=off -ldflags=-w -p 2 -timeout 40m $(LONGEST) $$($(GO) list ./... | grep -vE '/meterplex/(domain|events|commands|infra/postgres|http/body)(/|$$)')
+# The rules, the vocabulary, the write side and the bodies of requests run under the race detector, and only there. It needs a C compiler.
+RACED = $(GO) test $(RACE) -vet=off -ldflags=-w -p 2 -timeout 40m ./domain/... ./events/... ./commands/... ./infra/postgres/... ./http/body
+RACE = $(if $(shell command -v $(firstword $(shell $(GO) env CC))),-race)
 STATICCHECK = $(GO) tool staticcheck ./...
 # Collecting garbage later saves the compiler and the analyses a quarter of their work. Tests keep the default.
 SPARING = GOGC=400
@@ -42,17 +47,21 @@ torture: ## Torture real instances for DURATION (20m) by SEED (random) with BROK
 	  $(GO) test ./cmd/meterplex/e2e -run '^TestTorture$$' -count=1 -timeout 0 -v
 
 .PHONY: lint
-lint: form vet ## Check form and known faults: gofmt, go vet, staticcheck
+lint: form vet ## Check form, known faults and vulnerabilities: gofmt, go vet, staticcheck, govulncheck
 	$(SPARING) $(STATICCHECK)
+	@$(MAKE) --no-print-directory vulnerabilities
 
-# A machine without access to the database of vulnerabilities skips the check, and says so.
+# A machine without access to the database of vulnerabilities, or to the program, skips the check, and says so within seconds.
 VULNERABILITIES = https://vuln.go.dev
+GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.3.0
 
 .PHONY: vulnerabilities
 vulnerabilities: ## Look for known vulnerabilities in the dependencies (needs curl and vuln.go.dev)
-	@if curl --silent --fail --max-time 10 --output /dev/null $(VULNERABILITIES)/index/db.json; then \
-	  $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.3.0 -db $(VULNERABILITIES) ./...; \
-	else echo "SKIPPED govulncheck: $(VULNERABILITIES) cannot be reached from here"; fi
+	@if ! curl --silent --fail --connect-timeout 3 --max-time 5 --output /dev/null $(VULNERABILITIES)/index/db.json; then \
+	  echo "SKIPPED govulncheck: $(VULNERABILITIES) cannot be reached from here"; \
+	elif ! $(GO) run $(GOVULNCHECK) -version >/dev/null 2>&1; then \
+	  echo "SKIPPED govulncheck: $(GOVULNCHECK) cannot be fetched from here"; \
+	else $(GO) run $(GOVULNCHECK) -db $(VULNERABILITIES) ./...; fi
 
 .PHONY: form
 form:

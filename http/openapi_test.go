@@ -133,6 +133,23 @@ func requiredOf(t *testing.T, d document, call documentedCall) (scopes []string)
 	return scopes
 }
 
+// checkExamples: the example of an answer that is a text, e.g. CSV, is a text.
+func checkExamples(t *testing.T, name string, content map[string]json.RawMessage) {
+	t.Helper()
+	for media, raw := range content {
+		var described struct {
+			Schema  struct{ Type any }
+			Example any
+		}
+		if err := json.Unmarshal(raw, &described); err != nil {
+			t.Errorf("%s: %s: %v", name, media, err)
+		}
+		if _, isText := described.Example.(string); described.Schema.Type == "string" && described.Example != nil && !isText {
+			t.Errorf("%s: the example of %s is no text", name, media)
+		}
+	}
+}
+
 func checkDocumented(t *testing.T, name, path string, call documentedCall) {
 	t.Helper()
 	inPath, success := strings.Count(path, "{"), false
@@ -148,6 +165,7 @@ func checkDocumented(t *testing.T, name, path string, call documentedCall) {
 		}
 	}
 	for status, response := range call.Responses {
+		checkExamples(t, name+" "+status, response.Content)
 		success = success || status[0] == '2'
 		if response.Description == "" || status[0] >= '4' && response.Content[problem.MediaType] == nil {
 			t.Errorf("%s: the answer %s is not described", name, status)

@@ -5,14 +5,18 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/validate"
@@ -29,11 +33,17 @@ type inlineLog struct {
 
 func newInlineLog(w *logFixture, handed *consume.Handover) *inlineLog {
 	w.Helper()
+	return newInlineLogAt(w, w.pool, handed)
+}
+
+// newInlineLogAt is newInlineLog, with a pool of its own for the submissions.
+func newInlineLogAt(w *logFixture, pool *pgxpool.Pool, handed *consume.Handover) *inlineLog {
+	w.Helper()
 	l := &inlineLog{logFixture: w, handed: handed}
 	l.validator, l.seen = w.validator()
 	l.validator.Handed = handed
 	var err error
-	l.log, err = eventlog.New(w.Context(), w.pool, eventlog.Config{
+	l.log, err = eventlog.New(w.Context(), pool, eventlog.Config{
 		Producer: events.Producer{Service: "test", Instance: "2", Commit: "0"}, LongestWait: time.Hour,
 		Inline:  consume.NewInline(l.validator.Consumer, handed, nil, w.payloads.Observer(l.seen)),
 		Written: w.payloads.Written,
@@ -117,6 +127,35 @@ func TestP1_UsageIsValidatedInTheTransactionThatRecordsIt(t *testing.T) {
 	}
 	if got, want := w.counts(4), (events.Counts{Accepted: 5, Validated: 4, Rejected: 1}); got != want {
 		t.Errorf("counts %+v, want %+v", got, want)
+	}
+}
+
+// The validation of a COMMIT is reported once, if its answer is lost, too: readers wait for the move of the checkpoint.
+func TestP1_AnInlineValidationFoundInTheLogIsReported(t *testing.T) {
+	for name, lost := range map[string]struct {
+		arm       func(*localtest.Cutter) *atomic.Int32
+		validated bool
+	}{
+		"answer lost":  {func(c *localtest.Cutter) *atomic.Int32 { return &c.Answer }, true},
+		"request lost": {func(c *localtest.Cutter) *atomic.Int32 { return &c.Request }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newLogFixture(t)
+			c, proxied := localtest.NewCutter(t, w.url)
+			pool, err := postgres.Open(t.Context(), postgres.Config{URL: proxied, ApplicationName: "test"})
+			w.must(err)
+			t.Cleanup(pool.Close)
+			l := newInlineLogAt(w, pool, consume.NewHandover())
+			tenant := l.inlineTenant()
+			before := l.seen.applied
+			lost.arm(c).Store(1)
+			if validated := l.record(tenant, "calls", "a", "b"); validated != lost.validated || c.Reached.Load() != 1 {
+				t.Fatalf("validated inline: %v, COMMITs cut: %d", validated, c.Reached.Load())
+			}
+			if reported := l.seen.applied - before; lost.validated && reported != 2 || !lost.validated && reported != 0 {
+				t.Errorf("%d validations of the commit are reported", reported)
+			}
+		})
 	}
 }
 

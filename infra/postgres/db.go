@@ -32,7 +32,7 @@ const TenantRole = "meterplex_tenant"
 // Config says how to reach the database.
 type Config struct {
 	URL             string
-	MaxConns        int32 // 0: 16
+	MaxConns        int32 // 0: 16; of WorkerDB: no bound
 	ApplicationName string
 	// KeepPlans makes each session plan a statement once. It is for the few statements
 	// that read events onward, thousands of times a minute: see genericPlans.
@@ -210,7 +210,9 @@ func WorkerDB(cfg Config) (*sql.DB, error) {
 	cc.AfterConnect = requireRole
 	// The pipe's readers hold a transaction open while a handler runs.
 	cc.RuntimeParams["idle_in_transaction_session_timeout"] = "60s"
-	return stdlib.OpenDB(*cc), nil
+	db := stdlib.OpenDB(*cc)
+	db.SetMaxOpenConns(int(cfg.MaxConns))
+	return db, nil
 }
 
 func workerParams(application string) map[string]string {

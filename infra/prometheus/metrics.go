@@ -76,8 +76,8 @@ func New(registry *prom.Registry) *Metrics {
 		withheld:    counter("events_withheld_total", "Events whose record was permanently refused and replaced.", "topic"),
 		refused:     counter("publish_refused_total", "Permanent refusals of a record; registry: its subject is not registered.", "topic", "by"),
 		relayErrors: counter("relay_errors_total", "Failed batches, which are retried.").WithLabelValues(),
-		unpublished: gauge("outbox_unpublished_count", "Events in the log that the relay's cursors have not passed."),
-		oldest:      gauge("outbox_oldest_unpublished_seconds", "Age of the oldest event that the relay's cursors have not passed."),
+		unpublished: gauge("outbox_unpublished_count", "Events in the log that were never published; a rewind does not change it."),
+		oldest:      gauge("outbox_oldest_unpublished_seconds", "Age of the oldest event in the log that was never published; a rewind does not change it."),
 		leases:      gauge("relay_leases", "Log partitions that this instance relays."),
 		expired:     counter("outbox_publications_deleted_total", "Deleted rows of outbox_publications, whose records are older than their topic's retention.").WithLabelValues(),
 		frozen:      counter("frozen_sessions_ended_total", "Ended database sessions of frozen instances, which blocked others.").WithLabelValues(),
@@ -234,11 +234,11 @@ func (m *Metrics) PublicationsDeleted(n int64) { m.expired.Add(float64(n)) }
 func (m *Metrics) FrozenEnded() { m.frozen.Inc() }
 
 // headsSQL reads the backlog from the database, so that every instance reports it: an instance that
-// relays no partition would report 0 otherwise.
+// relays no partition would report 0 otherwise. A rewind moves a cursor back; furthest is the cursor before it.
 const headsSQL = `SELECT sum(h.position)::bigint, sum(greatest(h.position - greatest(c.position, c.furthest), 0))::bigint,
- sum(h.position - c.position)::bigint, greatest(coalesce(extract(epoch FROM clock_timestamp() - min(l.recorded_at)), 0), 0)::float8
+ greatest(coalesce(extract(epoch FROM clock_timestamp() - min(l.recorded_at)), 0), 0)::float8
  FROM log_heads h JOIN relay_cursors c USING (partition)
- LEFT JOIN event_log_rows l ON l.partition = c.partition AND l.position = c.position + 1`
+ LEFT JOIN event_log_rows l ON l.partition = c.partition AND l.position = greatest(c.position, c.furthest) + 1`
 
 // Backlog returns the number of events waiting for their first publication, as last read.
 func (m *Metrics) Backlog() int64 { return m.backlog.Load() }
@@ -277,13 +277,13 @@ func (m *Metrics) Watch(ctx context.Context, pool *pgxpool.Pool, registry *prom.
 func (m *Metrics) read(ctx context.Context, pool *pgxpool.Pool, head prom.Gauge) error {
 	ctx, cancel := context.WithTimeout(ctx, stateTime)
 	defer cancel()
-	var recorded, backlog, unpublished int64
+	var recorded, backlog int64
 	var oldest float64
-	if err := pool.QueryRow(ctx, headsSQL).Scan(&recorded, &backlog, &unpublished, &oldest); err != nil {
+	if err := pool.QueryRow(ctx, headsSQL).Scan(&recorded, &backlog, &oldest); err != nil {
 		return fmt.Errorf("reading the heads: %w", err)
 	}
 	head.Set(float64(recorded))
-	m.unpublished.Set(float64(unpublished))
+	m.unpublished.Set(float64(backlog))
 	m.oldest.Set(oldest)
 	m.backlog.Store(backlog)
 	return nil

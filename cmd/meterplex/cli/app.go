@@ -20,6 +20,7 @@ import (
 	"github.com/meterplex/meterplex/cmd/meterplex/client"
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
 	"github.com/meterplex/meterplex/cmd/meterplex/node"
+	"github.com/meterplex/meterplex/commands"
 )
 
 // Exit codes: a script can branch on them and tell "no" from "unknown".
@@ -119,6 +120,7 @@ func (a *app) run(args []string) int {
 		kong.Name("meterplex"),
 		kong.Description(description),
 		kong.Writers(a.stdout, a.stderr),
+		kong.Vars{"tenant_scopes": strings.Join(commands.TenantScopes(), ", "), "operator_scopes": strings.Join(commands.OperatorScopes(), ", ")},
 		kong.ValueFormatter(config.DescribeFlag),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 100, ValueFormatter: config.DescribeFlag}),
 	)

@@ -77,23 +77,25 @@ func (c *UsageExplain) Run(a *app) error {
 		if c.Rejected {
 			rows = e.Rejected
 		}
+		cut := e.NextCursor != nil
+		if c.Limit > 0 && len(rows) > c.Limit-seen {
+			rows, cut = rows[:c.Limit-seen], true
+		}
 		for _, r := range rows {
-			if c.Limit > 0 && seen == c.Limit {
-				break
-			}
 			seen++
 			if err := p.Row(r); err != nil {
 				return err
 			}
 		}
-		if e.NextCursor == nil || c.Rejected || c.Limit > 0 && seen == c.Limit {
-			return c.conclude(a, p, &e, seen)
+		if !cut || c.Rejected || seen == c.Limit {
+			return c.conclude(a, p, &e, seen, cut)
 		}
 		cursor = *e.NextCursor
 	}
 }
 
-func (c *UsageExplain) conclude(a *app, p *output.Rows, e *explanation, seen int) error {
+// conclude reports the figure; cut says that more events than the listed ones belong to it.
+func (c *UsageExplain) conclude(a *app, p *output.Rows, e *explanation, seen int, cut bool) error {
 	if err := p.Close(); err != nil {
 		return err
 	}
@@ -104,7 +106,7 @@ func (c *UsageExplain) conclude(a *app, p *output.Rows, e *explanation, seen int
 		a.report("The figure is %s of %d events, as of position %s: the events do NOT add up to it.", e.Total, e.EventCount, output.Printable(e.AsOfPosition))
 		return errNo
 	}
-	if !c.Rejected && (e.NextCursor != nil || len(e.Data) > seen) {
+	if !c.Rejected && cut {
 		a.report("The figure is %s of %d events, as of position %s. The first %d of %d events are listed; without --limit all of them are read, to see whether they add up.",
 			e.Total, e.EventCount, output.Printable(e.AsOfPosition), seen, e.EventCount)
 		return nil

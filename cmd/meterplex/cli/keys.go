@@ -35,7 +35,7 @@ func (o *KeyOwner) path(more ...string) string {
 type KeysCreate struct {
 	KeyOwner
 	Name      string     `required:"" placeholder:"TEXT" help:"The key's purpose."`
-	Scopes    []string   `name:"scope" required:"" placeholder:"SCOPE" help:"Of a tenant key: usage:write, usage:backfill, usage:read, entitlements:read, events:read. Of an operator key: admin, billing, audit."`
+	Scopes    []string   `name:"scope" required:"" placeholder:"SCOPE" help:"Of a tenant key: ${tenant_scopes}. Of an operator key: ${operator_scopes}."`
 	Mode      string     `enum:"live,test" default:"live" placeholder:"MODE" help:"live or test (default live); operator keys have none."`
 	ExpiresAt *time.Time `placeholder:"TIME" help:"When it ends by itself, RFC 3339."`
 	Once

@@ -145,6 +145,9 @@ func (p *fakeService) recordRequest(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		answer, ok := p.catalog[r.URL.Path]
+		if status := r.URL.Query().Get("status"); status != "" {
+			answer, ok = p.catalog[r.URL.Path+" "+status]
+		}
 		if !ok {
 			answer = json.RawMessage(`{"data":[],"nextCursor":null}`)
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"path/filepath"
 	"time"
@@ -34,7 +33,7 @@ type UsageImport struct {
 	Batch       int           `default:"1000" placeholder:"N" help:"Events in a request, up to 1000 (default 1000)."`
 	Concurrency int           `default:"4" placeholder:"N" help:"Requests under way at once (default 4)."`
 	Patience    time.Duration `default:"10m" placeholder:"DURATION" help:"How long a request is retried while the service is unreachable (default 10m)."`
-	Wait        time.Duration `placeholder:"DURATION" help:"Wait up to this time until the figures contain all events; the key needs usage:read."`
+	Wait        time.Duration `placeholder:"DURATION" help:"Wait up to this time until the figures contain all events, and look for events that they do not count; the key needs usage:read."`
 	config.DataDirFlag
 }
 
@@ -50,7 +49,7 @@ An event's id follows from the import's name, the feature, the row's number and 
 
 With --shift-to-now the latest row's time is moved to the time of the first run. That time is kept in the data directory, under imports, before anything is sent; where it is missing there, the service is asked for it.
 
-The summary goes to stdout. Exit code 0: every event is accepted, and with --wait counted. 1: there were conflicts or rejections. 2: it could not be completed.`
+The summary goes to stdout. Exit code 0: every event is accepted, and with --wait counted. 1: there were conflicts or rejections, or with --wait events that are not counted. 2: it could not be completed.`
 }
 
 // Run imports, and prints the summary even if the import stopped early.
@@ -105,20 +104,6 @@ func saveInput(in io.Reader) (path string, err error) {
 	}
 	return f.Name(), f.Close()
 }
-
-// await reads figures until they contain the last event.
-func (c *UsageImport) await(a *app, cl *client.Client, sum *importer.Summary) error {
-	cl.RetryFor = c.Wait
-	fresh := Fresh{MinPosition: sum.Last(), Wait: min(c.Wait, maxWait)}
-	if _, err := fresh.read(a, cl, "/usage/aggregates", url.Values{"limit": {"1"}}, ""); err != nil {
-		return fmt.Errorf("wait for the figures: %w", err)
-	}
-	a.report("All %d events are counted, up to position %s.", sum.Accepted+sum.Duplicates, output.Printable(sum.Last()))
-	return nil
-}
-
-// maxWait is the longest wait of one read.
-const maxWait = 30 * time.Second
 
 // summary prints an import's result; the error is errNo if the service did not
 // accept all of its events.

@@ -2,10 +2,13 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 const plainRows = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,1,2\n2023-11-16 18:17:04,3,4\n"
@@ -100,6 +103,53 @@ func TestImportSaysCountedOnlyOfFigures(t *testing.T) {
 	p.catalog["behind"] = json.RawMessage(`{}`)
 	code, out, errs := c.run(traceArgs(file, "--backfill", "--name", "third", "--wait", "1ms")...)
 	if summaryOf(t, out); code != exitUnknown || strings.Contains(errs, "are counted") || !strings.Contains(errs, "projection_behind") || !strings.Contains(errs, "All 4 events are accepted") {
+		t.Errorf("exit code %d\n%s", code, errs)
+	}
+}
+
+// TestImportNamesEventsThatAreNotCounted: the figures have passed an event that the validator rejected, and one that is a dead
+// letter. Events of others, and refused ones, are not counted among them.
+func TestImportNamesEventsThatAreNotCounted(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a.csv")
+	if err := os.WriteFile(file, []byte(plainRows), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := newFakeService(t)
+	for i := range 3 { // events of others, before the import
+		p.known[fmt.Sprint("other", i)] = event{}
+	}
+	listed := func(positions ...string) json.RawMessage {
+		var rows []string
+		for _, at := range positions {
+			rows = append(rows, `{"eventId":"x","position":"`+at+`"}`)
+		}
+		return json.RawMessage(`{"data":[` + strings.Join(rows, ",") + `],"nextCursor":null}`)
+	}
+	c := newConsole(t, p)
+	p.catalog["/api/v1/usage/events REJECTED"] = listed("3-9", "3-3", "3-2")
+	if code, _, errs := c.run(traceArgs(file, "--backfill", "--wait", "20s")...); code != exitYes || !strings.Contains(errs, "All 4 events are counted") {
+		t.Fatalf("rejected ones of others: exit code %d\n%s", code, errs)
+	}
+	p.catalog["/api/v1/usage/events REJECTED"] = listed("3-12", "3-11", "3-8", "3-7")
+	p.catalog["/api/v1/usage/events DEAD_LETTERED"] = listed("3-9", "3-1")
+	code, _, errs := c.run(traceArgs(file, "--backfill", "--name", "again", "--wait", "20s")...)
+	for _, want := range []string{
+		"1 of 4 events are counted, up to position 3-11; 3 are NOT counted.",
+		"\n2 are REJECTED: meterplex usage list --status REJECTED\n", "\n1 are DEAD_LETTERED: meterplex usage list --status DEAD_LETTERED\n",
+	} {
+		if code != exitNo || !strings.Contains(errs, want) {
+			t.Errorf("exit code %d, %q is not in\n%s", code, want, errs)
+		}
+	}
+	p.tooOld = time.Date(2023, 11, 16, 18, 17, 4, 0, time.UTC) // of another name, two are refused
+	clear(p.catalog)
+	code, _, errs = c.run(traceArgs(file, "--backfill", "--name", "old", "--wait", "20s")...)
+	if code != exitNo || strings.Contains(errs, "All ") || !strings.Contains(errs, "2 of 4 events are counted") || !strings.Contains(errs, "2 are not recorded") {
+		t.Errorf("exit code %d\n%s", code, errs)
+	}
+	p.refuse = func(w http.ResponseWriter) { refuse(w, http.StatusForbidden, "scope_missing", "needs usage:read") }
+	code, _, errs = c.run(traceArgs(file, "--backfill", "--name", "unknown", "--wait", "20s")...)
+	if code == exitYes || strings.Contains(errs, "are counted,") || !strings.Contains(errs, "not known whether all events are counted") {
 		t.Errorf("exit code %d\n%s", code, errs)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +43,35 @@ func TestExplainStopsAtItsLimit(t *testing.T) {
 	}
 	if !strings.Contains(errs, "The first 2 of 9 events") || strings.Contains(errs, "add up to it.") {
 		t.Errorf("it said:\n%s", errs)
+	}
+}
+
+// TestExplainDoesNotProveAFigureByACutList: the limit ends within the second page, and only all events prove the figure.
+func TestExplainDoesNotProveAFigureByACutList(t *testing.T) {
+	const events = 1300
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		from, _ := strconv.Atoi(r.URL.Query().Get("cursor"))
+		limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+		var e explanation
+		e.Total, e.EventCount, e.Adds, e.AsOfPosition = "1300", events, true, "3-1300"
+		to := min(from+limit, events)
+		for i := from; i < to; i++ {
+			e.Data = append(e.Data, json.RawMessage(fmt.Sprintf(`{"position":"3-%d","amount":1,"count":1}`, i+1)))
+		}
+		if next := strconv.Itoa(to); to < events {
+			e.NextCursor = &next
+		}
+		_ = json.NewEncoder(w).Encode(e)
+	}))
+	defer s.Close()
+	c := newConsole(t, nil)
+	c.setEnv(map[string]string{"METERPLEX_URL": s.URL})
+	for limit, want := range map[int]int{0: events, 999: 999, 1000: 1000, 1200: 1200, 1299: 1299, events: events, 1301: events} {
+		code, out, errs := c.run("usage", "explain", "--feature", "a", "--period", "2026-05", "-o", "ndjson", "--limit", strconv.Itoa(limit))
+		proven, cut := strings.Contains(errs, "the events add up to it."), strings.Contains(errs, fmt.Sprintf("The first %d of 1300 events", want))
+		if code != exitYes || strings.Count(out, "\n") != want || proven != (want == events) || cut == proven {
+			t.Errorf("--limit %d: exit code %d, %d rows\n%s", limit, code, strings.Count(out, "\n"), errs)
+		}
 	}
 }
 

@@ -24,11 +24,11 @@ type docBlock struct {
 // name identifies a block: its document and its first command.
 func (b *docBlock) name() string { return b.path + " $ " + b.steps[0].command }
 
-// docBlocks returns the blocks of all documents in docs that have a command after "$ ".
+// docBlocks returns the blocks of commands of the README and of all documents in docs.
 func docBlocks(t testing.TB) (all []docBlock) {
 	t.Helper()
 	root := filepath.Join("..", "..", "..")
-	err := filepath.WalkDir(filepath.Join(root, "docs"), func(path string, d fs.DirEntry, err error) error {
+	read := func(path string, d fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".md" {
 			return err
 		}
@@ -39,44 +39,74 @@ func docBlocks(t testing.TB) (all []docBlock) {
 		name, err := filepath.Rel(root, path)
 		all = append(all, blocksOf(filepath.ToSlash(name), string(text))...)
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
+	}
+	for _, at := range []string{"README.md", "docs"} {
+		if err := filepath.WalkDir(filepath.Join(root, at), read); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return all
 }
 
-// blocksOf splits a document: a block is fenced, or indented by four spaces.
+// blocksOf returns the blocks of commands of a document: a block is fenced, or indented by four spaces.
 func blocksOf(path, text string) (all []docBlock) {
-	var block *docBlock
-	fenced := false
+	var language string
+	var lines []string
+	end := func() {
+		if steps := stepsOf(language, lines); len(steps) > 0 {
+			all = append(all, docBlock{path, steps})
+		}
+		language, lines = "", nil
+	}
+	fenced, indent := false, ""
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
-		if strings.HasPrefix(line, "```") {
-			fenced, block = !fenced, nil
+		if before, after, isFence := strings.Cut(line, "```"); isFence && strings.TrimSpace(before) == "" {
+			end()
+			fenced, language, indent = !fenced, after, before
 			continue
 		}
 		code, indented := strings.CutPrefix(line, "    ")
-		if fenced {
-			code = line
-		} else if !indented {
-			block = nil
-			continue
-		}
-		command, isCommand := strings.CutPrefix(code, "$ ")
 		switch {
-		case isCommand && block == nil:
-			all = append(all, docBlock{path: path})
-			block = &all[len(all)-1]
-			fallthrough
-		case isCommand:
-			block.steps = append(block.steps, step{command: command})
-		case block != nil:
-			last := &block.steps[len(block.steps)-1]
-			last.want = append(last.want, code)
+		case fenced:
+			lines = append(lines, strings.TrimPrefix(line, indent))
+		case indented:
+			lines = append(lines, code)
+		default:
+			end()
 		}
 	}
+	end()
 	return all
+}
+
+// command matches the first line of a block of commands without a prompt.
+var command = regexp.MustCompile(`^([A-Z_]+=\S+ )?(meterplex|make|go|curl|kcat|echo|psql|export|docker|npm) `)
+
+// stepsOf returns the commands of a block: the lines behind "$ ", each with its output, else all lines if the
+// block is of a shell or begins with a command.
+func stepsOf(language string, lines []string) (steps []step) {
+	for _, line := range lines {
+		if command, ok := strings.CutPrefix(line, "$ "); ok {
+			steps = append(steps, step{command: command})
+		} else if len(steps) > 0 {
+			last := &steps[len(steps)-1]
+			last.want = append(last.want, line)
+		}
+	}
+	if len(steps) > 0 || len(lines) == 0 || !slices.Contains([]string{"sh", "bash", "shell", "console"}, language) && !command.MatchString(lines[0]) {
+		return steps
+	}
+	more := false // the line before goes on
+	for _, line := range lines {
+		if more {
+			steps[len(steps)-1].command += "\n" + line
+		} else {
+			steps = append(steps, step{command: line})
+		}
+		more = strings.HasSuffix(line, "\\") || strings.HasSuffix(line, "|")
+	}
+	return steps
 }
 
 // transcriptTests names the test that runs the blocks of a document which begin with a command. A block that no test
@@ -85,8 +115,28 @@ func transcriptTests() map[string]struct{ test, reason string } {
 	type entry = struct{ test, reason string }
 	here, failover := entry{test: "TestTranscriptsOfTheDocs"}, entry{test: "TestRunbook"}
 	fixed := entry{reason: "it needs a release that corrects a fold of the release before: TestP5_ tests of projections and the CLI's tests of projections diff, events and promote"}
+	earlier := entry{reason: "it needs a database of an earlier release: TestP5_ tests of projections, and the CLI's TestRequests"}
+	failed := entry{reason: "it names a dead letter of its own: tests of dead letters in http, and the CLI's TestRequests"}
+	named := entry{reason: "it tests, measures or runs the project itself: the commands are targets of the Makefile, or their arguments"}
 	load := entry{reason: "it loads the machine for minutes, and prints nothing that is the same twice: cmd/bench has its tests"}
 	return map[string]entry{
+		"README.md $ make":                                 named,
+		"README.md $ meterplex features put":               {test: "TestReadmeTranscript"},
+		"docs/auditing.md $ export":                        {reason: "the settings, which the shell of the test has"},
+		"docs/auditing.md $ curl":                          here,
+		"docs/dead-letters.md $ meterplex dead-letters gr": here,
+		"docs/dead-letters.md $ meterplex dead-letters sh": failed,
+		"docs/dead-letters.md $ meterplex dead-letters re": failed,
+		"docs/dead-letters.md $ meterplex dead-letters bu": failed,
+		"docs/dead-letters.md $ meterplex dead-letters di": failed,
+		"docs/entitlements.md $ meterplex projections":     earlier,
+		"docs/events.md $ meterplex schemas list":          here,
+		"docs/reliability/README.md $ make torture":        named,
+		"docs/reliability/latest.md $ make torture":        named,
+		"docs/runbooks/kafka-data-lost.md $ meterplex":     here,
+		"docs/scaling.md $ go run":                         named,
+		"docs/simulation.md $ go test":                     named,
+		"docs/usage-commands.md $ echo":                    {reason: "it needs kcat: TestP2_UsageAsCommands writes such records"},
 		"docs/series.md $ meterplex usage series":          here,
 		"docs/series.md $ meterplex features put":          here,
 		"docs/rebuilds.md $ meterplex projections verify":  here,
@@ -144,6 +194,7 @@ func TestTranscriptsOfTheDocs(t *testing.T) {
 	w.ask(w.operator, http.MethodPut, at, "/api/v1/plans/all", object{"name": "All", "entitlements": []object{{"feature": "api_calls", "limit": nil, "limitBehavior": "SOFT", "resetPeriod": "MONTHLY"}}}, nil, http.StatusCreated)
 	x := w.createTenants(at, 1)[0]
 	days := w.sendSeries(at, x)
+	search, audit := w.auditing(at, x)
 	ran := 0
 	for _, b := range blocks {
 		for begin, by := range transcriptTests() {
@@ -161,14 +212,36 @@ func TestTranscriptsOfTheDocs(t *testing.T) {
 			case "docs/verify.md":
 				b.steps = b.steps[1:] // the settings, which the shell has
 				w.runBlock(at, dir, b, "DATABASE_URL="+w.db, "KAFKA_BROKERS="+strings.Join(w.brokers().Brokers(), ","), "METERPLEX_TOPIC_PREFIX="+w.prefix)
+			case "docs/auditing.md":
+				w.runBlock(at, dir, b.replaced(search), audit...)
 			default:
 				w.runBlock(at, dir, b)
 			}
 		}
 	}
-	if ran < 3 {
+	if ran < 13 {
 		t.Errorf("%d blocks were run", ran)
 	}
+	if exported, err := os.ReadFile(filepath.Join(dir, "log.ndjson")); err != nil || !strings.Contains(string(exported), "series-1") {
+		t.Errorf("docs/auditing.md exports %d bytes, %v", len(exported), err)
+	}
+}
+
+// auditing returns the settings of docs/auditing.md, and the replacement of its position and times. Commands that
+// follow the log end at its end.
+func (w *deployment) auditing(at *instance, x *tenant) (*strings.Replacer, []string) {
+	w.t.Helper()
+	var found struct {
+		Data []struct{ EventID, Position string }
+	}
+	w.ask(w.operator, http.MethodGet, at, "/api/v1/events?stream=usage/series-1&tenantId="+x.id, nil, &found, http.StatusOK)
+	if len(found.Data) == 0 {
+		w.t.Fatal("series-1 is not in the log")
+	}
+	month := time.Now().UTC().AddDate(0, 0, -2).Format("2006-01")
+	return strings.NewReplacer("17-4711", found.Data[0].Position, "=2026-05&", "="+month+"&", "=2026-05\"", "="+month+"\"", "period 2026-05", "period "+month,
+			"2026-06-01T00:00:00Z", time.Now().UTC().Format(time.RFC3339), "stream?last=10", "stream?last=10&follow=false", "tail -f", "tail"),
+		[]string{"auth=Authorization: Bearer " + w.operator, "T=" + x.id, "S=" + x.subscription, "ID=" + found.Data[0].EventID}
 }
 
 // sendSeries sends the usage that docs/series.md shows, of the days before yesterday and yesterday instead of those of
@@ -226,7 +299,7 @@ func (w *deployment) runBlock(at *instance, dir string, b docBlock, env ...strin
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
 	for _, s := range b.steps {
-		shell := exec.CommandContext(ctx, "sh", "-c", "exec 2>&1\nmeterplex() { "+built+" \"$@\"; }\n"+s.command)
+		shell := exec.CommandContext(ctx, "sh", "-c", "exec 2>&1\nmeterplex() { "+built+" \"$@\"; }\ncurl() { command curl -sSf \"$@\"; }\n"+s.command)
 		shell.Dir, shell.WaitDelay, shell.SysProcAttr = dir, 10*time.Second, childAttributes()
 		shell.Env = append([]string{"PATH=" + os.Getenv("PATH"), "METERPLEX_URL=" + at.url(), "METERPLEX_KEY=" + w.operator, "HOME=" + dir}, env...)
 		out, err := shell.CombinedOutput()

@@ -125,8 +125,8 @@ func TestImportTheTrace(t *testing.T) {
 	w.drain()
 	input, output := total{traceInput, traceEvents / 2}, total{traceOutput, traceEvents / 2}
 	w.checkTrace(x, input, output)
-	sum = c.run(importArgs("--shift-to-now")...)
-	if sum.Duplicates != traceEvents || !strings.Contains(c.stderr.String(), "No new events") {
+	sum = c.run(importArgs("--shift-to-now", "--wait", "1m")...)
+	if sum.Duplicates != traceEvents || !strings.Contains(c.stderr.String(), "No new events") || !strings.Contains(c.stderr.String(), "All 17638 events are counted") {
 		t.Errorf("second import: %+v, stderr %s", sum, c.stderr.String())
 	}
 	// With the times of 2023, for which a key needs usage:backfill.

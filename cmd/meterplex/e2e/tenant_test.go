@@ -27,6 +27,8 @@ func (w *deployment) catalogue(at *instance) {
 		w.ask(w.operator, http.MethodPut, at, "/api/v1/features/"+f, object{"name": f, "type": "METERED", "unit": "each"}, nil, http.StatusCreated)
 		grants = append(grants, object{"feature": f, "limit": nil, "limitBehavior": "SOFT", "resetPeriod": "MONTHLY"})
 	}
+	w.ask(w.operator, http.MethodPut, at, "/api/v1/features/grouped", object{"name": "grouped", "type": "METERED", "unit": "each", "groupBy": []string{"region"}}, nil, http.StatusCreated)
+	grants = append(grants, object{"feature": "grouped", "limit": nil, "limitBehavior": "SOFT", "resetPeriod": "MONTHLY"})
 	w.ask(w.operator, http.MethodPut, at, "/api/v1/features/calls", object{"name": "calls", "type": "QUOTA", "unit": "each"}, nil, http.StatusCreated)
 	grants = append(grants, object{"feature": "calls", "limit": 1000, "limitBehavior": "HARD", "resetPeriod": "MONTHLY"})
 	w.ask(w.operator, http.MethodPut, at, "/api/v1/plans/all", object{"name": "All", "entitlements": grants}, nil, http.StatusCreated)

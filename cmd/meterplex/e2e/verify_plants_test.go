@@ -89,6 +89,9 @@ func (w *deployment) plantsInTables(p int) []planted {
 	letter := fmt.Sprintf(` WHERE id = (SELECT id FROM dead_letter_events WHERE generation = 1 AND partition = %d AND stage = 'INGESTION' LIMIT 1)`, p)
 	commands := fmt.Sprintf(` WHERE consumer = 'meterplex-command-handler' AND partition = %d`, p)
 	grant := fmt.Sprintf(` WHERE partition = %d AND position = (SELECT min(position) FROM event_log_rows WHERE partition = %d AND subject = 8)`, p, p)
+	region := func(value string) string {
+		return fmt.Sprintf(` WHERE generation = 1 AND partition = %d AND group_values = '{"region":"%s"}'`, p, value)
+	}
 	account := fmt.Sprintf(` WHERE (tenant_id, feature) IN (SELECT tenant_id, 'calls' FROM event_log_rows WHERE partition = %d AND subject = 8)`, p)
 	return []planted{
 		{check: "P7 quota_accounts equal the grants and the verdicts in the log", do: []string{`UPDATE quota_accounts SET used = used + 1` + account}, undo: []string{`UPDATE quota_accounts SET used = used - 1` + account}},
@@ -99,6 +102,14 @@ func (w *deployment) plantsInTables(p int) []planted {
 		{check: "P5 usage_aggregates equals the sum of the log up to its checkpoint", do: []string{`UPDATE usage_aggregates SET amount = amount + 1` + usage}, undo: []string{`UPDATE usage_aggregates SET amount = amount - 1` + usage}},
 		{check: "P5 entitlement_usage equals the sum of the log up to its checkpoint", do: []string{`UPDATE entitlement_usage SET used = used - 1` + usage}, undo: []string{`UPDATE entitlement_usage SET used = used + 1` + usage}},
 		{check: "P5 usage_series equals the sum of the log up to its checkpoint, hour by hour", do: []string{`UPDATE usage_series SET amount = amount + 1` + usage}, undo: []string{`UPDATE usage_series SET amount = amount - 1` + usage}},
+		{check: "P5 usage_series equals the sum of the log up to its checkpoint, hour by hour", // from one group of an hour to another
+			do:   []string{`UPDATE usage_series SET amount = amount + 1` + region("eu"), `UPDATE usage_series SET amount = amount - 1` + region("us")},
+			undo: []string{`UPDATE usage_series SET amount = amount - 1` + region("eu"), `UPDATE usage_series SET amount = amount + 1` + region("us")}},
+		{check: "P5 usage_series equals the sum of the log up to its checkpoint, hour by hour", // from a value to "other", as if it had come too late
+			do: []string{`CREATE TABLE kept AS SELECT * FROM usage_series_values WHERE value = 'us'`, `DELETE FROM usage_series_values WHERE value = 'us'`,
+				`UPDATE usage_series SET amount = amount + 2, event_count = event_count + 1` + region("other"), `UPDATE usage_series SET amount = amount - 2, event_count = event_count - 1` + region("us")},
+			undo: []string{`INSERT INTO usage_series_values SELECT * FROM kept`, `DROP TABLE kept`,
+				`UPDATE usage_series SET amount = amount - 2, event_count = event_count - 1` + region("other"), `UPDATE usage_series SET amount = amount + 2, event_count = event_count + 1` + region("us")}},
 		{check: "P12 running totals equal the sums of the log up to their positions",
 			do: []string{fmt.Sprintf(`INSERT INTO usage_running_totals SELECT generation, partition, tenant_id, feature, period_key, (SELECT min(position) FROM consumer_checkpoints WHERE generation = 1 AND partition = %d AND consumer = 'meterplex-usage-aggregator'), subscription_id, amount + 1, event_count, last_event_at FROM usage_aggregates`, p) + usage +
 				` ON CONFLICT (generation, tenant_id, feature, period_key, position, subscription_id) DO UPDATE SET amount = excluded.amount`},

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // verifyLine is a line of the output of meterplex verify.
@@ -129,6 +130,7 @@ func TestVerifyHoldsAndReportsEachPlantedFault(t *testing.T) {
 	for n := range 3 { // a figure of so many events has running totals
 		w.ingest(i, tenants[0], "accepted", events(fmt.Sprint("many", n), 1000, "api_calls")...)
 	}
+	w.sendGroups(i, tenants[0])
 	w.drain()
 	w.checkLimitedAccess(i)
 	i.stop()
@@ -149,6 +151,17 @@ func TestVerifyHoldsAndReportsEachPlantedFault(t *testing.T) {
 			t.Errorf("no plant for %q", line.Check)
 		}
 	}
+}
+
+// sendGroups sends usage of one hour in several groups, and some that has no value.
+func (w *deployment) sendGroups(at *instance, x *tenant) {
+	w.t.Helper()
+	hour := time.Now().UTC().Truncate(time.Hour)
+	var list []object
+	for n, metadata := range []object{{"region": "eu"}, {"region": "us"}, {"region": "a < \"b\" é"}, {"region": 7}, {"region": nil}, {"region": []int{1}}, {"region": strings.Repeat("x", 101)}, {"region": "other"}, {"else": "eu"}, {}} {
+		list = append(list, object{"type": "usage", "eventId": fmt.Sprint("grouped-", n), "feature": "grouped", "amount": 1 << n, "timestamp": hour.Format(time.RFC3339), "metadata": metadata})
+	}
+	w.ask(x.key, http.MethodPost, at, "/api/v1/usage/events", object{"events": list}, nil, http.StatusAccepted)
 }
 
 // checkLimitedAccess checks that verify without access still runs the other checks, reports the

@@ -3,8 +3,6 @@ package importer
 import (
 	"fmt"
 	"io"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -32,9 +30,10 @@ type Summary struct {
 	Anchor             *time.Time                `json:"anchor"` // shifted time of the latest row
 	Seconds            float64                   `json:"seconds"`
 
-	times string
-	last  int64 // number of the last position of a recorded event
-	place string
+	times     string
+	last      int64 // number of the last position of a recorded event
+	place     string
+	positions positions // of the recorded events
 }
 
 // Last returns the last position of the import's events, "" before the first one.
@@ -50,7 +49,7 @@ func newSummary(job Job, s scan) Summary {
 	return Summary{
 		Import: job.Name, Rows: s.rows, SkippedBadRows: s.bad, SkippedZeroAmounts: s.zero,
 		Events: s.events, NotSent: s.events, times: job.Times,
-		RejectedByCode: map[string]int64{}, Features: map[string]FeatureSummary{},
+		RejectedByCode: map[string]int64{}, Features: map[string]FeatureSummary{}, positions: positions{bits: map[int64]uint64{}},
 	}
 }
 
@@ -76,10 +75,20 @@ func (s *Summary) count(v *client.Verdict, a amount) {
 
 // pass moves the last position. All positions of a tenant are of one partition.
 func (s *Summary) pass(position string) {
-	_, number, _ := strings.Cut(position, "-")
-	if n, err := strconv.ParseInt(number, 10, 64); err == nil && n > s.last {
+	n := numberOf(position)
+	if n == 0 {
+		return
+	}
+	if n > s.last {
 		s.last, s.place = n, position
 	}
+	s.positions.add(n)
+}
+
+// Recorded reports whether a position is that of one of the import's events, and whether it is below all of them.
+func (s *Summary) Recorded(position string) (of, below bool) {
+	n := numberOf(position)
+	return s.positions.has(n), n < s.positions.first
 }
 
 // Complete reports whether every event is recorded.

@@ -14,11 +14,11 @@ func TestAnInstanceSaysIfItsServerHasTooFewConnections(t *testing.T) {
 		want   slog.Level
 	}{
 		{postgres.Connections{Limit: 97, Used: 4}, 4, slog.LevelInfo},
-		{postgres.Connections{Limit: 97, Used: 97 - mostConnections + 4}, 4, slog.LevelInfo},
-		{postgres.Connections{Limit: 97, Used: 97 - mostConnections + 5}, 4, slog.LevelWarn},
+		{postgres.Connections{Limit: 97, Used: 97 - 40 + 4}, 4, slog.LevelInfo},
+		{postgres.Connections{Limit: 97, Used: 97 - 40 + 5}, 4, slog.LevelWarn},
 		{postgres.Connections{Limit: 20, Used: 30}, 4, slog.LevelWarn},
 	} {
-		if got, text := connectionsSaid(c.server, c.own); got != c.want || text == "" {
+		if got, text := connectionsSaid(c.server, c.own, 40); got != c.want || text == "" {
 			t.Errorf("%+v with %d of its own: %s %s, want %s", c.server, c.own, got, text, c.want)
 		}
 	}

@@ -139,7 +139,7 @@ func (n *Node) open(ctx context.Context) (err error) {
 	n.checkConnections(ctx)
 	n.store = store.New(n.pool, n.log, store.Config{Now: time.Now, Catalogue: n.grants.Catalogue})
 	n.metrics.Queue(n.registry, n.log)
-	if n.pipe, err = openPipe(ctx, n.cfg, n.logger); err != nil {
+	if n.pipe, err = openPipe(ctx, n.cfg, n.pipeConns(), n.logger); err != nil {
 		return err
 	}
 	// A broker that did not answer is not waited for a second time at the start.

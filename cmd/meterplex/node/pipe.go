@@ -33,9 +33,10 @@ type pipe struct {
 	unreached  bool // no broker answered when the pipe was opened
 }
 
-func openPipe(ctx context.Context, cfg config.Config, logger *slog.Logger) (*pipe, error) {
+// openPipe opens the pipe; conns is the size of the pool if it is PostgreSQL.
+func openPipe(ctx context.Context, cfg config.Config, conns int, logger *slog.Logger) (*pipe, error) {
 	if cfg.Pipe == config.PipePostgres {
-		return openPostgresPipe(cfg, logger)
+		return openPostgresPipe(cfg, conns, logger)
 	}
 	return openKafka(ctx, cfg, logger)
 }
@@ -170,8 +171,8 @@ func every(ctx context.Context, pause time.Duration, do func()) error {
 	}
 }
 
-func openPostgresPipe(cfg config.Config, logger *slog.Logger) (*pipe, error) {
-	db, err := postgres.WorkerDB(postgres.Config{URL: cfg.DatabaseURL, ApplicationName: "meterplex-pipe"})
+func openPostgresPipe(cfg config.Config, conns int, logger *slog.Logger) (*pipe, error) {
+	db, err := postgres.WorkerDB(postgres.Config{URL: cfg.DatabaseURL, MaxConns: int32(conns), ApplicationName: "meterplex-pipe"})
 	if err != nil {
 		return nil, err
 	}

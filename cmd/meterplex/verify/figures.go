@@ -61,6 +61,9 @@ func (m *figureSums) add(x *pass, r *row, s *content, err error) {
 	}
 	m.park(x, r, s)
 	m.hours.addLetter(x, r, s)
+	if (r.subject == recorded || r.subject == admitted) && err == nil {
+		m.hours.groups.add(r, s, x.head)
+	}
 	if r.subject == admitted && err == nil {
 		m.countAdmitted(x, r, s, 1)
 	}
@@ -162,7 +165,7 @@ func amountOf(s *content, sign int64) (amount *big.Int, ok bool) {
 	return amount, ok
 }
 
-func add(to map[figure]*sum, key figure, amount *big.Int, n int64) {
+func add[K comparable](to map[K]*sum, key K, amount *big.Int, n int64) {
 	s := to[key]
 	if s == nil {
 		s = new(sum)

@@ -153,6 +153,9 @@ func (v *verifier) partition(ctx context.Context, p int16, before *observation) 
 		if x.totals, err = readRunningTotals(ctx, tx, p); err != nil {
 			return err
 		}
+		if x.figures.hours.groups, err = readSeriesGroups(ctx, tx, p); err != nil {
+			return err
+		}
 		if x.accounts, err = readDiscards(ctx, tx, p); err != nil {
 			return err
 		}

@@ -98,6 +98,7 @@ type content struct {
 	Amount                  json.Number
 	Count                   int64
 	Timestamp               time.Time
+	Metadata                json.RawMessage
 	RawPosition             int64
 	ValidatedSubscriptionID uuid.UUID
 	FeatureType, PeriodKey  string
@@ -130,7 +131,9 @@ func (r *row) decode() (content, error) {
 	switch {
 	case r.subject == recorded && len(members) >= 2 && len(members) <= 4:
 		s.Amount, s.EventID = json.Number(members[0]), string(r.key[2:])
-		s.Feature, err = textOf(members[1])
+		if s.Feature, err = textOf(members[1]); len(members) > 2 {
+			s.Metadata = members[2]
+		}
 	case r.subject == validated && len(members) == 6:
 		var texts [6]string
 		for i := 1; i < 6 && err == nil; i++ {

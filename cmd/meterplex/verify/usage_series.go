@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/big"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -12,16 +13,22 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// hourSums sums the verdicts by hour. The period of their figures is the start of the hour.
+// hourSums sums the verdicts by hour and group. The period of their figures is the start of the hour.
 type hourSums struct {
 	upTo      int64 // checkpoint of the series
-	sums      map[figure]*sum
+	groups    seriesGroups
+	sums      map[groupedHour]*sum
 	uncounted map[int64]bool // verdicts that the aggregator could not fold or did not receive, by dead letters up to the checkpoint
 	failed    map[int64]bool // verdicts that the series could not fold
 }
 
+type groupedHour struct {
+	figure
+	group int32
+}
+
 func newHourSums(upTo int64) hourSums {
-	return hourSums{upTo, map[figure]*sum{}, map[int64]bool{}, map[int64]bool{}}
+	return hourSums{upTo, newSeriesGroups(), map[groupedHour]*sum{}, map[int64]bool{}, map[int64]bool{}}
 }
 
 func (h *hourSums) addLetter(x *pass, r *row, s *content) {
@@ -41,7 +48,7 @@ func (h *hourSums) count(position int64, tenant uuid.UUID, s *content, amount *b
 	if position > h.upTo {
 		return
 	}
-	key := figure{tenant: tenant, feature: s.Feature, period: hourText(s.Timestamp)}
+	key := groupedHour{figure{tenant: tenant, feature: s.Feature, period: hourText(s.Timestamp)}, h.groups.at(s.RawPosition)}
 	if sign > 0 {
 		add(h.sums, key, amount, s.Count)
 		return
@@ -55,28 +62,67 @@ func (h *hourSums) count(position int64, tenant uuid.UUID, s *content, amount *b
 
 func hourText(at time.Time) string { return at.UTC().Format("2006-01-02T15") }
 
-// hoursSQL adds the groups of an hour up: which groups there are depends on the catalogue.
-const hoursSQL = `SELECT tenant_id, feature, to_char(hour AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24'), sum(amount)::text, sum(event_count)::bigint
- FROM usage_series WHERE generation = $1 AND partition = $2 GROUP BY tenant_id, feature, hour`
+// of returns the sums as the rows of a generation have them.
+func (h *hourSums) of(generation int) map[figure]*sum {
+	rows := make(map[figure]*sum, len(h.sums))
+	for key, s := range h.sums {
+		f := key.figure
+		f.period = hourOf(f.period, h.groups.text(f, key.group, generation))
+		add(rows, f, &s.amount, s.events)
+	}
+	return rows
+}
+
+// hourOf is the period of a row.
+func hourOf(hour, group string) string {
+	if group == "{}" {
+		return hour
+	}
+	return hour + " " + group
+}
+
+// rareValues reports values without a group of their own, although their key has room for them.
+func (x *pass) rareValues(h *hourSums, g *candidate) {
+	for key, s := range h.sums {
+		group := &h.groups.list[key.group]
+		for i, name := range group.keys {
+			of := seriesKey{key.tenant, key.feature, name}
+			rare := group.rare[i]
+			if value := group.values[i]; value != nil && *value != otherValue {
+				rare = !slices.Contains(h.groups.values[of][*value], g.number)
+			}
+			if rare && s.events != 0 && g.has(key.figure) && h.groups.room(of, g.number) {
+				x.usageSeries.fault("generation %d counts a value of %.60q as %q for %s, and has room for it", g.number, name, otherValue, key.figure)
+			}
+		}
+	}
+}
+
+const hoursSQL = `SELECT tenant_id, feature, to_char(hour AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24'), group_values, amount::text, event_count
+ FROM usage_series WHERE generation = $1 AND partition = $2`
 
 func (x *pass) compareHours(ctx context.Context, tx pgx.Tx) error {
 	all, err := x.candidates(ctx, tx, x.usageSeries, "usage_series", events.GroupSeries)
 	if err != nil {
 		return fmt.Errorf("read generations: %w", err)
 	}
+	h := &x.figures.hours
 	for _, g := range all {
+		sums := h.of(g.number)
 		var f figure
-		var amount string
+		var amount, group string
 		var n int64
-		err := each(ctx, tx, hoursSQL, []any{g.number, x.p}, []any{&f.tenant, &f.feature, &f.period, &amount, &n}, func() error {
+		err := each(ctx, tx, hoursSQL, []any{g.number, x.p}, []any{&f.tenant, &f.feature, &f.period, &group, &amount, &n}, func() error {
 			x.usageSeries.n++
-			x.compareFigure(x.usageSeries, x.figures.hours.sums, &g, f, amount, n)
+			f.period = hourOf(f.period, group)
+			x.compareFigure(x.usageSeries, sums, &g, f, amount, n)
 			return nil
 		})
 		if err != nil {
 			return fmt.Errorf("read usage_series: %w", err)
 		}
-		x.missing(x.usageSeries, x.figures.hours.sums, &g)
+		x.missing(x.usageSeries, sums, &g)
+		x.rareValues(h, &g)
 	}
 	return nil
 }

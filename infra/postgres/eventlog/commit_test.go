@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
 )
@@ -59,6 +60,36 @@ func TestP1_AGroupFoundInTheLogWasAppended(t *testing.T) {
 	again := submit(t, l, tenant, s) // the same EventID: ours, of a commit that was not answered
 	if again[0] != first[0] {
 		t.Fatalf("%v, then %v", first, again)
+	}
+}
+
+// The relay polls at once after a COMMIT whose answer was lost: no consumer of this process holds its events.
+func TestP11_ASubmissionFoundInTheLogWakesTheRelay(t *testing.T) {
+	database := localtest.Migrated(t, postgres.Migrate)
+	for name, event := range map[string]func(uuid.UUID, string, int) commands.Submitted{"usage": usageEvent, "ask": askFor} {
+		t.Run(name, func(t *testing.T) {
+			c, proxied := localtest.NewCutter(t, database)
+			tenant := uuid.Must(uuid.NewV7())
+			woken := make(chan string, 10)
+			l, _ := openLogAt(t, proxied, func(c *Config) {
+				c.Histories = &grants{limits: map[uuid.UUID]int64{tenant: 10}}
+				c.Handed = func(events.Topic, events.Place, time.Time, func() events.Envelope) bool { return true }
+				c.OnHanded = func([]int16) { woken <- "later" }
+				c.OnAppend = func([]int16) { woken <- "at once" }
+			})
+			for round, want := range []string{"later", "at once", "later"} {
+				c.Answer.Store(int32(round % 2))
+				if places := submit(t, l, tenant, event(tenant, fmt.Sprint("e", round), 1)); places[0].Status != commands.Appended {
+					t.Fatalf("event %d: %v", round, places)
+				}
+				if got := <-woken; got != want {
+					t.Errorf("event %d: the relay polls %s instead of %s", round, got, want)
+				}
+			}
+			if c.Reached.Load() != 1 {
+				t.Fatalf("%d COMMITs were cut instead of 1", c.Reached.Load())
+			}
+		})
 	}
 }
 

@@ -32,6 +32,8 @@ type group struct {
 	origin     []int32 // numbers of the origins of the members
 	hasQuotas  bool    // some members are quota requests
 	inlined    inlined // the events that the transaction folds inline
+	unreported inlined // the events that the group's commit folded inline, of this attempt or of one whose answer was lost
+	ours       bool    // the log had members already: the answer of their COMMIT was lost
 	sent       bool    // COMMIT was sent, and its outcome may be unknown
 }
 
@@ -120,7 +122,8 @@ func (g *group) decide(ctx context.Context, conn Session, hs heads, origin []int
 			return err
 		}
 	}
-	g.rows, g.promoted, g.inlined = g.rows[:0], nil, inlined{}
+	g.rows, g.promoted, g.inlined, g.ours = g.rows[:0], nil, inlined{}, false
+	g.settleInline(d.known)
 	for i := 0; i < len(g.members); i++ {
 		if g.members[i].submitted.Quota == nil {
 			d.decideEvent(i)
@@ -148,7 +151,7 @@ func (d *deciding) decideEvent(i int) {
 	case m.refusedBefore(d.known):
 		g.promoteNext(i)
 	case ok && f.eventID == m.submitted.EventID: // ours, of an unanswered commit
-		*m.placement = commands.Placement{Status: commands.Appended, Position: f.position}
+		g.foundOurs(m, f)
 	case ok:
 		d.conflicts = m.compare(f, d.origin[i], d.conflicts)
 	case first != i:
@@ -165,6 +168,12 @@ func (d *deciding) decideEvent(i int) {
 	default:
 		d.place(m, d.origin[i])
 	}
+}
+
+// foundOurs answers a member that an unanswered COMMIT stored.
+func (g *group) foundOurs(m *member, f found) {
+	g.ours = true
+	*m.placement = commands.Placement{Status: commands.Appended, Position: f.position}
 }
 
 // isDurable reports whether every event that an answer of the group rests on is known to be durable.

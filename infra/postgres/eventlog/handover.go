@@ -10,7 +10,7 @@ import (
 )
 
 // handOver offers the events of a committed group to the relay and the consumers of this process, and
-// reports whether the consumers hold all.
+// reports whether the consumers hold all. They hold no member that was found in the log: its row is gone.
 func (g *group) handOver() (all bool) {
 	offer, tail := g.log.cfg.Handed, g.log.cfg.Tail
 	if offer == nil && !tail.followed() {
@@ -26,7 +26,7 @@ func (g *group) handOver() (all bool) {
 			held++
 		}
 	}
-	return offer != nil && held == len(g.rows)
+	return offer != nil && held == len(g.rows) && !g.ours
 }
 
 // event returns the event of a row in memory of its own, which is made once.

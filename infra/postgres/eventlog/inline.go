@@ -97,9 +97,22 @@ func (g *group) moves() (list []Move) {
 	return list
 }
 
-// reportInline reports the events that the group's committed transaction has folded, and how long it took.
+// settleInline drops the events that an earlier attempt folded inline, unless that attempt was committed. The last
+// of them is a member of the group, which no other transaction stores.
+func (g *group) settleInline(known map[logKey]found) {
+	n := len(g.unreported.batch)
+	if n == 0 {
+		return
+	}
+	last := &g.unreported.batch[n-1]
+	if f, ok := known[logKey{last.TenantID, last.DedupeKey}]; !ok || f.eventID != last.EventID {
+		g.unreported = inlined{}
+	}
+}
+
+// reportInline reports the events that the group's commit folded, and how long the last attempt took.
 func (g *group) reportInline(took time.Duration) {
-	if in := &g.inlined; len(in.stretches) > 0 {
+	if in := &g.unreported; len(in.stretches) > 0 {
 		g.log.cfg.Inline.Folded(in.stretches, in.batch, len(in.followUps), took)
 	}
 }
@@ -197,6 +210,6 @@ func (g *group) placeFollowUps(ctx context.Context, hs heads, in inlined) error 
 	for i := range in.followUps {
 		g.rows = append(g.rows, places.place(&in.followUps[i], origins[i]))
 	}
-	g.inlined = in
+	g.inlined, g.unreported = in, in
 	return nil
 }

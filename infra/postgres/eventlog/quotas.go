@@ -131,7 +131,7 @@ func (d *deciding) decideQuotas(ctx context.Context, conn Session, i int) (last 
 		case m.refusedBefore(d.known):
 			g.promoteNext(k)
 		case ok && f.eventID == m.submitted.EventID: // ours, of an unanswered commit
-			*m.placement = commands.Placement{Status: commands.Appended, Position: f.position}
+			g.foundOurs(m, f)
 		case ok:
 			d.compareRequest(k, f)
 		case first != k:

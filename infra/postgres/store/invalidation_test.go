@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 )
 
 // cachingWorld is a store whose cached answers do not expire, and counts its loads: of
@@ -24,6 +26,7 @@ type cachingWorld struct {
 	store     *Store
 	catalogue *commands.Catalogue
 	sent      *localtest.Statements
+	woken     atomic.Int32 // how often a commit woke the relay
 	operator  commands.CreatedKey
 	a, b      account
 }
@@ -42,10 +45,11 @@ func catalogueOf(s *Store) *commands.Catalogue {
 
 func newCachingWorld(t *testing.T, url string) *cachingWorld {
 	t.Helper()
-	l, pool := openLogAt(t, url)
+	w := &cachingWorld{T: t}
+	l, pool := openLogAt(t, url, func(c *eventlog.Config) { c.OnAppend = func([]int16) { w.woken.Add(1) } })
 	traced, sent := localtest.Traced(t, pool)
 	began := time.Now()
-	w := &cachingWorld{T: t, sent: sent, store: New(traced, l, Config{Now: func() time.Time { return began }})}
+	w.sent, w.store = sent, New(traced, l, Config{Now: func() time.Time { return began }})
 	w.catalogue = catalogueOf(w.store)
 	return w
 }
@@ -237,7 +241,7 @@ func TestARepeatedChangeHoldsOnceItIsAnswered(t *testing.T) {
 }
 
 // A change whose COMMIT was not answered is looked up in the log, and holds once that is
-// answered.
+// answered. It wakes the relay as an ordinary change does.
 func TestAChangeFoundInTheLogHoldsOnceItIsAnswered(t *testing.T) {
 	database := localtest.Database(t)
 	if _, err := postgres.Migrate(t.Context(), database); err != nil {
@@ -247,13 +251,16 @@ func TestAChangeFoundInTheLogHoldsOnceItIsAnswered(t *testing.T) {
 	w := newCachingWorld(t, proxied)
 	w.fill()
 	w.loads()
-	suspended := domain.TenantSuspended
+	suspended, woken := domain.TenantSuspended, w.woken.Load()
 	c.Answer.Store(1)
 	if _, err := w.catalogue.ChangeTenant(t.Context(), commands.Request{}, w.a.id, commands.ChangeTenant{Status: &suspended}); err != nil {
 		t.Fatal(err)
 	}
 	if c.Reached.Load() != 1 {
 		t.Fatal("no COMMIT was cut")
+	}
+	if n := w.woken.Load() - woken; n != 1 {
+		t.Errorf("the relay was woken %d times by a change found in the log, want once", n)
 	}
 	if read := w.loads(); read != "Aa" {
 		t.Errorf("%q was read again, want Aa", read)

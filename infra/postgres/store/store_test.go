@@ -32,18 +32,22 @@ func openStoreAt(t testing.TB, url string) (*Store, *eventlog.Log, *pgxpool.Pool
 	return New(pool, l, Config{}), l, pool
 }
 
-func openLogAt(t testing.TB, url string) (*eventlog.Log, *pgxpool.Pool) {
+func openLogAt(t testing.TB, url string, change ...func(*eventlog.Config)) (*eventlog.Log, *pgxpool.Pool) {
 	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	l, err := eventlog.New(t.Context(), pool, eventlog.Config{
+	cfg := eventlog.Config{
 		Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"},
 		// A slow machine must not cause refusals: tests of refusals set their own bound.
 		LongestWait: time.Hour,
 		Written:     localtest.CheckPayloads(t).Written,
-	})
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	l, err := eventlog.New(t.Context(), pool, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,30 @@
+package cli
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/meterplex/meterplex/commands"
+)
+
+// TestTheHelpOfKeysNamesEveryScope that this version offers.
+func TestTheHelpOfKeysNamesEveryScope(t *testing.T) {
+	c := newConsole(t, nil)
+	c.run("version")
+	var help string
+	for _, noun := range c.app.parser.Model.Children {
+		for _, verb := range noun.Children {
+			for _, flag := range verb.Flags {
+				if noun.Name == "keys" && verb.Name == "create" && flag.Name == "scope" {
+					help = flag.Help
+				}
+			}
+		}
+	}
+	for _, scope := range slices.Concat(commands.TenantScopes(), commands.OperatorScopes()) {
+		if !strings.Contains(help, scope) {
+			t.Errorf("the scope %s is not in %q", scope, help)
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+)
+
+// An instance never has more sessions than it logs at its start, with PostgreSQL as the pipe, too: not under load, and not
+// while a session that holds every head makes all others wait. The read server of the second one is its own database.
+func TestAnInstanceStaysWithinItsConnections(t *testing.T) {
+	t.Parallel()
+	for _, pipe := range []string{"kafka", "postgres"} {
+		t.Run(pipe, func(t *testing.T) {
+			w := newDeployment(t)
+			w.pipe = pipe
+			var env []string
+			if pipe == "postgres" {
+				env = append(env, "DATABASE_READ_URL="+w.db)
+			}
+			at := w.serve("", env...)
+			budget := at.connections()
+			want := map[string]int{"DATABASE_URL": 36}
+			if pipe == "postgres" {
+				want = map[string]int{"DATABASE_URL": 49, "DATABASE_READ_URL": 8}
+			}
+			if fmt.Sprint(budget) != fmt.Sprint(want) {
+				t.Errorf("it logs that it opens %v, docs/logins.md says %v", budget, want)
+			}
+			w.catalogue(at)
+			tenants := w.createTenants(at, 2)
+			ctx, cancel := context.WithCancel(t.Context())
+			most := make(chan int)
+			go func() { most <- w.mostSessions(ctx) }()
+			l := w.startLoad(tenants, 6, busyTraffic(), func(int) string { return at.url() })
+			w.crowd(at, tenants)
+			l.stop()
+			cancel()
+			sum := budget["DATABASE_URL"] + budget["DATABASE_READ_URL"]
+			if got := <-most; got > sum || got < sum/2 {
+				t.Errorf("it had %d sessions at most, and logs %v", got, budget)
+			} else {
+				t.Logf("%d sessions at most, of %d", got, sum)
+			}
+			w.finish()
+		})
+	}
+}
+
+// connections returns the greatest numbers of connections that an instance logs, by the setting of the server.
+func (i *instance) connections() map[string]int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	said := map[string]int{}
+	for _, line := range i.logs {
+		if m := regexp.MustCompile(`server=(\S+) opens_up_to=(\d+) `).FindStringSubmatch(line); m != nil {
+			said[m[1]], _ = strconv.Atoi(m[2])
+		}
+	}
+	return said
+}
+
+// mostSessions counts the sessions of instances until ctx ends, and returns the greatest number.
+func (w *deployment) mostSessions(ctx context.Context) (most int) {
+	for ctx.Err() == nil {
+		var n int
+		err := w.sql.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'meterplex%'`).Scan(&n)
+		if err != nil && ctx.Err() == nil {
+			w.t.Error(err)
+			return most
+		}
+		most = max(most, n)
+		time.Sleep(5 * time.Millisecond)
+	}
+	return most
+}
+
+// crowd sends reads, changes and usage of many clients at once, while another session holds every head for a second.
+func (w *deployment) crowd(at *instance, tenants []*tenant) {
+	w.t.Helper()
+	tx, err := w.sql.Begin(w.t.Context())
+	if err == nil {
+		_, err = tx.Exec(w.t.Context(), `SELECT FROM log_heads ORDER BY partition FOR UPDATE`)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var clients sync.WaitGroup
+	for n := range 60 {
+		x := tenants[n%len(tenants)]
+		clients.Go(func() {
+			_, _, _ = w.call(w.t.Context(), x.key, http.MethodGet, at.url()+"/api/v1/usage/events?limit=1000", nil)
+			_, _, _ = w.call(w.t.Context(), w.operator, http.MethodPost, at.url()+"/api/v1/tenants", object{"name": fmt.Sprint("T", n), "class": "small"})
+			_, _, _ = w.call(w.t.Context(), x.key, http.MethodGet, at.url()+"/api/v1/usage/aggregates", nil)
+		})
+	}
+	time.Sleep(time.Second)
+	if err := tx.Rollback(w.t.Context()); err != nil {
+		w.t.Error(err)
+	}
+	clients.Wait()
+}

@@ -1,0 +1,45 @@
+package postgres
+
+import (
+	"context"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+// A migrated database vacuums the log by the settings that decision 0009 measured. A setting that a migration drops or
+// misspells shows years later, when one vacuum writes the whole log again.
+func TestTheLogIsVacuumedAsDecided(t *testing.T) {
+	text, err := os.ReadFile("../../docs/decisions/0009-cost-as-the-log-grows.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var decided []string
+	for _, setting := range regexp.MustCompile(`(autovacuum_\w+) = (\d+)[,)]`).FindAllStringSubmatch(string(text), -1) {
+		decided = append(decided, setting[1]+"="+setting[2])
+	}
+	if want := 5; len(decided) != want {
+		t.Fatalf("decision 0009 names the settings %v, want %d", decided, want)
+	}
+	conn, err := pgx.Connect(t.Context(), localtest.Migrated(t, Migrate))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	var got []string
+	if err := conn.QueryRow(t.Context(), `SELECT reloptions FROM pg_class WHERE oid = 'event_log_rows'::regclass`).Scan(&got); err != nil {
+		t.Fatal(err)
+	}
+	got = slices.DeleteFunc(got, func(setting string) bool { return !strings.HasPrefix(setting, "autovacuum_") })
+	slices.Sort(got)
+	slices.Sort(decided)
+	if !slices.Equal(got, decided) {
+		t.Errorf("the log is vacuumed with %v, decision 0009 says %v", got, decided)
+	}
+}
