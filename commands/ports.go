@@ -1,7 +1,7 @@
 // Package commands executes commands: it loads the state that a decision needs, decides by the rules of
-// domain, and appends events. Every event that begins with a request is appended here; consumers and the
-// relay append the events that follow from others. The package depends on no database, broker or transport,
-// only on small interfaces: those in this file, and those in the file of each resource (tenants.go, keys.go …).
+// domain, and appends events. It appends the events that requests cause; consumers and the relay append the
+// events that other events cause. The package depends on no database, broker or transport, only on small
+// interfaces: those in this file, and those in the file of each resource (tenants.go, keys.go …).
 package commands
 
 import (

@@ -82,7 +82,7 @@ func (w *testService) eventually(other *testService, key string) {
 	defer cancel()
 	for other.do(call{method: "GET", path: "/api/v1/events?limit=1", key: key}).status != 200 {
 		if ctx.Err() != nil {
-			w.Fatal("the key is not taken")
+			w.Fatal("the key is not accepted")
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

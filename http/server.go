@@ -1,6 +1,6 @@
-// Package http is the only package that serves HTTP. It converts requests to calls of
+// Package http serves HTTP, and is the only package that does. It converts requests to calls of
 // commands and projections, and their results to JSON or problem+json. It makes no
-// decisions about usage, holds no durable state and knows no database. Each operation declares
+// decisions about usage, stores no data and knows no database. Each operation declares
 // the kind of key and the scopes that it requires; the service does not start if a declaration is
 // missing. Each resource has its own file. Package edge holds the steps before a handler.
 package http

@@ -1,9 +1,8 @@
 // Package bench measures the service from outside: over HTTP, as its clients do, with the database
-// and the broker on the same machine. Beside each figure it shows the rate that the bare servers reach
-// without the service, measured in the same run. The command line runs it (meterplex bench).
+// and the broker on the same machine. The same run measures the bare servers without the service, as the
+// limit of each figure. The command meterplex bench calls it.
 //
-// It makes no assertions: a missed aim is reported as missed. It must not make the servers
-// less durable than they are shipped.
+// It reports a missed aim and does not fail. It must not reduce the durability of the servers.
 package bench
 
 import (

@@ -1,7 +1,7 @@
-// Package codes is the one table of the codes that clients branch on: those of refused requests,
-// of refused events and of dead letters, each with its status, meaning, remedy and whether a retry
-// can succeed. Problems, the OpenAPI document, the page /docs, docs/errors.md and the hints of the
-// command line derive from it. It makes no decision: the code that refuses names its code.
+// Package codes holds the table of error codes: of refused requests, refused events and dead letters.
+// An entry has the HTTP status, the meaning, the remedy, and whether a retry can succeed. Problems, the
+// OpenAPI document, the page /docs, docs/errors.md and the hints of the command line derive from it. The
+// package makes no decisions: domain, commands and http choose the code of a refusal.
 package codes
 
 import (

@@ -1,7 +1,7 @@
 // Package codec reads and writes events as bytes: the envelope on the wire, the records of a topic,
 // frames of records, and payloads. The stored form of a payload
-// leaves out the members that are columns of the log. The same event always has the same
-// bytes, whichever release writes it.
+// omits the members that are columns of the log. Every release writes the same bytes for the same
+// event.
 package codec
 
 import (

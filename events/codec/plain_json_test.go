@@ -19,7 +19,7 @@ func FuzzPlainJSON(f *testing.F) {
 			return
 		}
 		if written, err := json.Marshal(v); err == nil && !plainJSON(written) {
-			t.Fatalf("%q is not taken", written)
+			t.Fatalf("%q is not accepted", written)
 		}
 	})
 }

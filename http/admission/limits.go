@@ -1,6 +1,6 @@
-// Package admission refuses requests for which the instance has no capacity: it limits the
-// requests in flight, their memory, the streams, each tenant's share of these, and its rate of
-// events. A request above a limit is refused at once; requests never wait.
+// Package admission refuses requests when the instance has no capacity. It limits the requests in
+// flight, their memory and the streams, in total and for each tenant, and each tenant's rate of events.
+// A request above a limit is refused at once and never waits.
 package admission
 
 import (

@@ -1,6 +1,5 @@
-// Package jsonschema compares payloads of events with their JSON Schemas: each in tests, a sample
-// of them in production. It never refuses an event: an event unlike its schema is only
-// counted and logged.
+// Package jsonschema validates payloads of events against their JSON Schemas: every payload in tests, a
+// sample in production. It never refuses an event. It counts and logs an invalid payload.
 package jsonschema
 
 import (

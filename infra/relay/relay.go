@@ -1,5 +1,5 @@
-// Package relay is the outbox relay: it publishes the event log to the pipe, and stores for each partition
-// how far it has published. A Watermill router connects its two ends: a subscriber that reads batches from
+// Package relay is the outbox relay: it publishes the event log to the pipe, and stores the position of the
+// last published event in each partition. A Watermill router connects its two ends: a subscriber that reads batches from
 // the log, and a handler that publishes them. The Ack of a batch moves the cursors.
 //
 // The relay publishes at least once and in log order. It never interprets or changes an event. If the

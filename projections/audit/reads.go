@@ -1,7 +1,6 @@
-// Package audit answers questions about single events: the log and its stream, lineage,
-// receipts, conflicts, and the starts and failovers of the database server. It also checks that accepted
-// events equal the sum of those applied, rejected, parked and under way. It reads the log and the
-// projections' tables and never writes them.
+// Package audit reads single events for operators: the log and its stream, lineage, receipts, conflicts,
+// and the starts and failovers of the database server. It also checks that the number of accepted events
+// equals the sum of the applied, rejected, parked and pending ones. It never writes.
 package audit
 
 import (

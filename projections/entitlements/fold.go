@@ -1,5 +1,5 @@
 // Package entitlements is the projection entitlement_reads: the grants and the usage of
-// tenants. Its cache answers entitlement checks from memory.
+// tenants. Its cache answers entitlement checks without a query.
 package entitlements
 
 import (

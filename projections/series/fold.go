@@ -1,5 +1,5 @@
-// Package series is the projection usage_series: the usage of each hour, tenant and feature, by the values
-// of the metadata keys that the feature declares. It counts the verdicts that usage_aggregates counts.
+// Package series is the projection usage_series: usage by tenant, feature and hour, grouped by the metadata
+// keys that the feature declares. It counts the same verdicts as usage_aggregates.
 package series
 
 import (

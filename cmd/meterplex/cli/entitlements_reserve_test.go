@@ -92,7 +92,7 @@ func TestReservationRefusalsSetTheExitCode(t *testing.T) {
 		{"reserve tokens --ttl 100000", 400, exitUnknown, `{"code":"ttl_seconds_invalid","detail":"too long"}`, "hint: Send an integer from 1 to 86400", false},
 		{"reserve tokens --reservation-id r-1", 503, exitUnknown, `{"code":"unavailable","detail":"later"}`, "Send the request again with the same reservation ids, each holds once: r-1", true},
 		{"reserve --item tokens=1,r-1 --item bytes=2,r-2", 503, exitUnknown, `{"code":"unavailable","detail":"later"}`, "each holds once: r-1 r-2", true},
-		{"extend tokens r-1 --ttl 60", 409, exitNo, `{"code":"reservation_ended","detail":"The reservation is EXPIRED","state":"EXPIRED"}`, "The reservation is EXPIRED\n  hint: Nothing is held any more", false},
+		{"extend tokens r-1 --ttl 60", 409, exitNo, `{"code":"reservation_ended","detail":"The reservation is EXPIRED","state":"EXPIRED"}`, "The reservation is EXPIRED\n  hint: The hold is over", false},
 		{"commit tokens r-1 --event-id u-1 --amount 1", 409, exitNo, `{"code":"amount_exceeds_hold","detail":"less"}`, "hint: Commit at most the held amount", false},
 		{"commit tokens r-1 --event-id u-1 --amount 1", 503, exitUnknown, `{"code":"unavailable","detail":"later"}`, "Send the request again with the same event ids, it counts once: u-1", true},
 		{"release tokens r-1", 404, exitNo, `{"code":"reservation_not_found","detail":"none"}`, "hint: Use the feature and the reservationId of the hold", false},

@@ -1,5 +1,5 @@
-// Package demo runs the service with real usage in it. It reaches the service only through its
-// HTTP API.
+// Package demo starts the service and sends it the usage of a recorded trace. It calls the service only
+// through its HTTP API.
 package demo
 
 import (

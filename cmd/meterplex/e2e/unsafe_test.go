@@ -59,7 +59,7 @@ func TestTheServiceRefusesAnUnsafeDatabase(t *testing.T) {
 	}
 	at := w.serve("", "METERPLEX_ALLOW_UNSAFE=fsync,superuser")
 	w.ask(w.operator, http.MethodGet, at, "/readyz", nil, nil, http.StatusOK)
-	if !at.logContains("unsafe, and allowed") {
+	if !at.logContains("unsafe setting allowed") {
 		t.Error("the log does not report the unsafe settings")
 	}
 }

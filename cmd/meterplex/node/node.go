@@ -1,4 +1,4 @@
-// Package node runs one instance of the service: it wires the roles to the database and the
+// Package node runs one instance of the service: it connects the roles to the database and the
 // pipe, and starts and stops them. It holds no metering rules and parses no command line.
 package node
 

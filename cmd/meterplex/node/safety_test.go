@@ -18,7 +18,7 @@ import (
 func TestOnlyAllowedUnsafeSettingsAreLoggedAsAllowed(t *testing.T) {
 	var said bytes.Buffer
 	logAllowed([]postgres.Danger{{Name: "fsync"}, {Name: "grants"}}, []string{"fsync", "owner"}, slog.New(slog.NewTextHandler(&said, nil)))
-	if s := said.String(); strings.Count(s, "unsafe, and allowed") != 1 || !strings.Contains(s, "what=fsync") {
+	if s := said.String(); strings.Count(s, "unsafe setting allowed") != 1 || !strings.Contains(s, "what=fsync") {
 		t.Errorf("%s", s)
 	}
 }

@@ -3,8 +3,8 @@
 // service only the registries of subjects, topics and consumers (package events) and the canonical form of a
 // payload (package strictjson). checks.go lists the checks; each has a file with its name.
 //
-// It only reads. Each partition is read once, in order, in a snapshot of its own. Memory grows with the
-// largest partition, by some 10 bytes for each row.
+// It only reads: each partition once, in order, in its own snapshot. Its memory is about 10 bytes for each
+// row of the largest partition.
 package verify
 
 import (

@@ -1,5 +1,5 @@
 // Package patch applies unified diffs to sources that have changed since the diffs were written.
-// It locates a hunk by its content, never by its line numbers.
+// It finds the place of a hunk by its content, not by its line numbers.
 package patch
 
 import (

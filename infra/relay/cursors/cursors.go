@@ -1,6 +1,6 @@
-// Package cursors keeps how far the log is published: the relay's cursor in each partition, and the
-// cursors of replays. Each cursor is leased, and the number of its lease, the fence, refuses the steps of
-// earlier holders.
+// Package cursors stores the positions up to which the log is published: the relay's cursor in each
+// partition, and the cursors of replays. Each cursor is leased. Each lease has a number, the fence; a write
+// with the fence of an earlier lease fails.
 package cursors
 
 import (
