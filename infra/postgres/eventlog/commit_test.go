@@ -66,7 +66,7 @@ func TestP1_AGroupFoundInTheLogWasAppended(t *testing.T) {
 // The relay polls at once after a COMMIT whose answer was lost: no consumer of this process holds its events.
 func TestP11_ASubmissionFoundInTheLogWakesTheRelay(t *testing.T) {
 	database := localtest.Migrated(t, postgres.Migrate)
-	for name, event := range map[string]func(uuid.UUID, string, int) commands.Submitted{"usage": usageEvent, "ask": askFor} {
+	for name, event := range map[string]func(uuid.UUID, string, int) commands.Submitted{"usage": usageEvent, "ask": requestFor} {
 		t.Run(name, func(t *testing.T) {
 			c, proxied := localtest.NewCutter(t, database)
 			tenant := uuid.Must(uuid.NewV7())
