@@ -100,7 +100,7 @@ func (x *pass) checkGranted(r *row, f figure, g *admission) (of entitlement, ok 
 // checkLimit checks that an amount was granted by a limit that allowed it.
 func (x *pass) checkLimit(r *row, f figure, g *admission) {
 	of, ok := x.checkGranted(r, f, g)
-	if !ok || of.LimitBehavior != "HARD" || of.Limit == nil || g.By == byEnforce && !x.accounts.enforces(g.SubscriptionID, f.feature) {
+	if !ok || of.LimitBehavior != "HARD" || of.Limit == nil || g.By == byEnforce && of.OnIngest != "enforce" {
 		return
 	}
 	sum := x.accounts.sum(f)
@@ -144,7 +144,8 @@ func (a *accounts) addSnapshot(tenant uuid.UUID, s *content) {
 }
 
 // granting returns the entitlement that granted an amount: that of the present subscription, which every consumption and hold names.
-// Enforced usage may name an earlier one: without a present limit of its account, any snapshot of that one granted it.
+// Enforced usage may name an earlier one: without a present limit of its account, any snapshot of that one granted it, if possible one that
+// enforces no limit.
 func (a *accounts) granting(tenant uuid.UUID, feature string, g *admission) (of entitlement, ok bool) {
 	now, own := a.present[tenant], a.grants[grantKey{g.SubscriptionID, feature}]
 	if g.By != byEnforce && now.subscription != g.SubscriptionID || len(own) == 0 {
@@ -153,29 +154,19 @@ func (a *accounts) granting(tenant uuid.UUID, feature string, g *admission) (of 
 	if of, ok = now.of[feature]; ok && of.resets(g.PeriodKey) {
 		return of, of.grants(g)
 	}
-	for _, of := range own {
-		if g.By == byEnforce && of.resets(g.PeriodKey) && of.grants(g) {
-			return of, true
+	of, ok = entitlement{}, false
+	for _, e := range own {
+		if g.By == byEnforce && e.resets(g.PeriodKey) && e.grants(g) && (!ok || of.OnIngest == "enforce") {
+			of, ok = e, true
 		}
 	}
-	return entitlement{}, false
+	return of, ok
 }
 
-// enforces reports whether every snapshot of a subscription refuses usage above a feature's limit. If one does not, the usage may be of
-// its time: then no limit refuses it.
-func (a *accounts) enforces(subscription uuid.UUID, feature string) bool {
-	for _, of := range a.grants[grantKey{subscription, feature}] {
-		if of.OnIngest != "enforce" {
-			return false
-		}
-	}
-	return true
-}
-
-// limitInForce returns the limit that an event about a reservation records: the present one, or that of its grant if the tenant is
-// entitled to the feature no longer.
-func (a *accounts) limitInForce(tenant uuid.UUID, feature string, granted *int64) *int64 {
-	if of, ok := a.present[tenant].of[feature]; ok && of.Type != "BOOLEAN" {
+// limitInForce returns the limit that an event about a reservation records: the present one of its account, or that of its grant if
+// no present grant has this account.
+func (a *accounts) limitInForce(tenant uuid.UUID, now *reservation, granted *int64) *int64 {
+	if of, ok := a.present[tenant].of[now.feature]; ok && of.Type != "BOOLEAN" && of.resets(now.period) {
 		return of.Limit
 	}
 	return granted
