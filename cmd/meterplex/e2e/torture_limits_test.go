@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -30,6 +31,7 @@ type limitsLoad struct {
 	x    *torture
 	keys map[*tenant]string
 	fold accountFold
+	rest atomic.Bool // no requests: the service recovers
 
 	mu      sync.Mutex
 	made    int
@@ -81,6 +83,9 @@ func (k *limitsLoad) name(kind string) string {
 
 // request does one operation of a client of a tenant.
 func (k *limitsLoad) request(ctx context.Context, rng *rand.Rand) {
+	if k.rest.Load() {
+		return
+	}
 	tenant := k.x.tenants[rng.IntN(len(k.x.tenants))]
 	switch n := rng.IntN(10); {
 	case n < 3:
@@ -98,6 +103,9 @@ func (k *limitsLoad) request(ctx context.Context, rng *rand.Rand) {
 // enforced sends usage that the plan enforces.
 func (k *limitsLoad) enforced(ctx context.Context, rng *rand.Rand) {
 	x := k.x
+	if k.rest.Load() {
+		return
+	}
 	c := &client{w: x.deployment, tenant: x.tenants[rng.IntN(len(x.tenants))], to: func() string { return x.members[int(x.requestCount.Add(1))%len(x.members)].clients.url() }}
 	batch := events(k.name("enforced"), 1+rng.IntN(20), "requests")
 	for n := range batch {

@@ -44,6 +44,7 @@ func newBackgroundWork(x *torture) *backgroundWork {
 // begin starts the background work. It returns a function that stops it.
 func (k *backgroundWork) begin(seed uint64) func() {
 	ctx, cancel := context.WithCancel(k.x.t.Context())
+	k.limits.rest.Store(false)
 	var wait sync.WaitGroup
 	for n, do := range []func(context.Context, *rand.Rand){k.read, k.read, k.decideRebuild, k.retry, k.replaceSubscription, k.message,
 		k.limits.request, k.limits.request, k.limits.enforced, k.limits.changeLimits, k.limits.watch} {
