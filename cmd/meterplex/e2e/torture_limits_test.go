@@ -81,11 +81,17 @@ func (k *limitsLoad) name(kind string) string {
 	return fmt.Sprintf("%s-%d", kind, k.made)
 }
 
-// request does one operation of a client of a tenant.
-func (k *limitsLoad) request(ctx context.Context, rng *rand.Rand) {
-	if k.rest.Load() {
-		return
+// requests does some operations of a client.
+func (k *limitsLoad) requests(ctx context.Context, rng *rand.Rand) {
+	for range 5 {
+		if !k.rest.Load() && ctx.Err() == nil {
+			k.request(ctx, rng)
+		}
 	}
+}
+
+// request does one operation for a tenant.
+func (k *limitsLoad) request(ctx context.Context, rng *rand.Rand) {
 	tenant := k.x.tenants[rng.IntN(len(k.x.tenants))]
 	switch n := rng.IntN(10); {
 	case n < 3:
@@ -275,7 +281,7 @@ func (k *limitsLoad) changeLimits(ctx context.Context, rng *rand.Rand) {
 	}
 	limits := map[string]int64{"tokens": firstLimit, "requests": firstLimit}
 	for _, a := range accounts.Data {
-		limits[a.Feature] = max(0, a.Used+a.Held+rng.Int64N(1000)-200)
+		limits[a.Feature] = max(0, a.Used+a.Held+rng.Int64N(2000)-300)
 	}
 	if status, body := x.attempt(ctx, x.operator, http.MethodPut, "/api/v1/plans/all", planOfAll(limited(limits["tokens"], limits["requests"])...), nil); status != http.StatusOK {
 		k.ended("changes of the plan", status, body)

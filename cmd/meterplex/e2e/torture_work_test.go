@@ -47,7 +47,7 @@ func (k *backgroundWork) begin(seed uint64) func() {
 	k.limits.rest.Store(false)
 	var wait sync.WaitGroup
 	for n, do := range []func(context.Context, *rand.Rand){k.read, k.read, k.decideRebuild, k.retry, k.replaceSubscription, k.message,
-		k.limits.request, k.limits.request, k.limits.enforced, k.limits.changeLimits, k.limits.watch} {
+		k.limits.requests, k.limits.requests, k.limits.requests, k.limits.enforced, k.limits.changeLimits, k.limits.watch} {
 		rng := rand.New(rand.NewPCG(seed, uint64(n)))
 		wait.Go(func() {
 			for ctx.Err() == nil {
