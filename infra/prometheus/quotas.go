@@ -3,6 +3,7 @@ package prometheus
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/entitlements"
 )
@@ -21,7 +23,8 @@ const accountsAtOnce = 1000
 
 // quotaDrift counts the accounts behind limits that differ from the projection entitlement_reads, which folds the same
 // events: none, unless rows were changed outside of the service. Each read compares some accounts, all of them in turns.
-// It shows which partitions it could compare: those whose projection counts what accounts count, and is at the head.
+// The events that the projection has not folded yet are added. It shows which partitions it could compare: those whose projection counts
+// what accounts count, and is not far behind the head.
 type quotaDrift struct {
 	drift, compared, age prom.Gauge
 	now                  func() time.Time
@@ -43,7 +46,7 @@ func newQuotaDrift(now func() time.Time) *quotaDrift {
 		drift: prom.NewGauge(prom.GaugeOpts{Name: "meterplex_quota_drift",
 			Help: "Accounts behind limits that differ from the log, as of the last turn through all of them; entitlements reconcile shows and repairs them."}),
 		compared: prom.NewGauge(prom.GaugeOpts{Name: "meterplex_quota_drift_compared",
-			Help: "Partitions of the log, of 32, whose accounts the last turn compared. The others were not at the head, or their entitlement_reads is of a version that does not count what accounts count."}),
+			Help: "Partitions of the log, of 32, whose accounts the last turn compared. In the others entitlement_reads is more than 20,000 events behind, or of a version that does not count what accounts count."}),
 		age: prom.NewGauge(prom.GaugeOpts{Name: "meterplex_quota_drift_age_seconds",
 			Help: "Time since the accounts of each partition were compared, of the partition for which it is longest; since the start if they never were."}),
 		now: now,
@@ -56,9 +59,9 @@ func newQuotaDrift(now func() time.Time) *quotaDrift {
 
 func (d *quotaDrift) gauges() []prom.Collector { return []prom.Collector{d.drift, d.compared, d.age} }
 
-// accountDriftSQL compares the accounts and the rows of the projection after a place, in the order of their keys: a row of one without a row of the other
-// is 0 there. Rows of the projection for features that are not QUOTA have no account. Only rows of a projection of a version that counts what
-// accounts count, and that is at the head, can be compared; the others are reported as such.
+// accountDriftSQL reads the accounts and the rows of the projection after a place, in the order of their keys, less those of the projection for features that
+// are not QUOTA: they have no account. It returns the difference of the amounts, where a missing row is 0, and the checkpoint of the projection, which is -1
+// if its version does not count what accounts count.
 const accountDriftSQL = `WITH live AS (
   SELECT p.tenant_id, p.generation, g.fold_version FROM projection_pointers p
   JOIN projection_generations g ON g.projection = p.projection AND g.generation = p.generation
@@ -71,9 +74,9 @@ const accountDriftSQL = `WITH live AS (
    SELECT u.tenant_id, u.feature, u.period_key FROM entitlement_usage u
    WHERE u.generation = l.generation AND (u.tenant_id, u.feature, u.period_key) > ($1, $2, $3) ORDER BY u.tenant_id, u.feature, u.period_key LIMIT $4) n
   ORDER BY 1, 2, 3 LIMIT $4)
- SELECT k.tenant_id, k.feature, k.period_key, h.partition,
-  a.used IS NULL AND u.used IS NULL OR coalesce(l.fold_version = ANY ($5::text[]) AND c.position = h.position, false),
-  coalesce(a.used, 0) <> coalesce(u.used, 0) OR coalesce(a.held, 0) <> coalesce(u.held, 0)
+ SELECT k.tenant_id, k.feature, k.period_key, a.used IS NULL AND u.used IS NULL, h.partition,
+  CASE WHEN l.fold_version = ANY ($5::text[]) AND c.position <= h.position THEN c.position ELSE -1 END, h.position,
+  (coalesce(a.used, 0) - coalesce(u.used, 0))::text, (coalesce(a.held, 0) - coalesce(u.held, 0))::text
  FROM keys k
  JOIN log_heads h ON h.partition = get_byte(sha256(convert_to(k.tenant_id::text, 'UTF8')), 0) % 32
  LEFT JOIN LATERAL (SELECT p.generation, p.fold_version FROM live p
@@ -86,23 +89,41 @@ const accountDriftSQL = `WITH live AS (
    AND (a.used IS NOT NULL OR EXISTS (SELECT FROM features f WHERE f.lookup_key = k.feature AND f.type = '` + domain.FeatureQuota + `')) LIMIT 1) u ON true
  ORDER BY k.tenant_id, k.feature, k.period_key`
 
+// mostBehind bounds the events that a comparison adds to the projection.
+const mostBehind = 20_000
+
+// comparison is the difference of an account and its row of the projection, which has folded the events up to behind.After.
+type comparison struct {
+	key        domain.AccountKey
+	behind     events.Stretch
+	used, held string
+}
+
 func (d *quotaDrift) read(ctx context.Context, pool *pgxpool.Pool) error {
 	ctx, cancel := context.WithTimeout(ctx, stateTime)
 	defer cancel()
-	rows, err := pool.Query(ctx, accountDriftSQL, d.after.tenant, d.after.feature, d.after.period, accountsAtOnce, entitlements.LikeAccounts())
-	if err != nil {
-		return fmt.Errorf("comparing accounts: %w", err)
-	}
 	last, found, missed, n := d.after, d.found, d.missed, 0
-	var partition int16
-	var compared, differs bool
-	_, err = pgx.ForEachRow(rows, []any{&last.tenant, &last.feature, &last.period, &partition, &compared, &differs}, func() error {
-		n++
-		switch {
-		case !compared:
-			missed[partition] = true
-		case differs:
-			found++
+	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		page, at, rows, err := readPage(ctx, tx, d.after)
+		if err != nil {
+			return err
+		}
+		last, n = at, rows
+		newer, err := readNewer(ctx, tx, page)
+		if err != nil {
+			return err
+		}
+		for _, c := range page {
+			var sum domain.Account
+			if of := newer[c.key]; of != nil {
+				sum = *of
+			}
+			switch {
+			case c.behind.After < 0 || c.behind.UpTo-c.behind.After > mostBehind:
+				missed[c.behind.Partition] = true
+			case c.used != sum.Used.String() || c.held != sum.Held.String():
+				found++
+			}
 		}
 		return nil
 	})
@@ -113,6 +134,41 @@ func (d *quotaDrift) read(ctx context.Context, pool *pgxpool.Pool) error {
 		d.end()
 	}
 	return nil
+}
+
+// readPage reads the comparisons after a place, and returns the last place and the number of rows.
+func readPage(ctx context.Context, tx pgx.Tx, after accountPlace) (page []comparison, last accountPlace, n int, err error) {
+	last = after
+	rows, err := tx.Query(ctx, accountDriftSQL, after.tenant, after.feature, after.period, accountsAtOnce, entitlements.LikeAccounts())
+	if err != nil {
+		return nil, last, 0, err
+	}
+	var c comparison
+	var none bool
+	_, err = pgx.ForEachRow(rows, []any{&last.tenant, &last.feature, &last.period, &none, &c.behind.Partition, &c.behind.After, &c.behind.UpTo, &c.used, &c.held}, func() error {
+		if n++; !none {
+			c.key = domain.AccountKey{TenantID: last.tenant, Feature: last.feature, PeriodKey: last.period}
+			page = append(page, c)
+		}
+		return nil
+	})
+	return page, last, n, err
+}
+
+// readNewer sums what the events that the projection has not folded yet add to the accounts of a page.
+func readNewer(ctx context.Context, tx pgx.Tx, page []comparison) (map[domain.AccountKey]*domain.Account, error) {
+	sums, tenants := map[domain.AccountKey]*domain.Account{}, map[events.Stretch][]uuid.UUID{}
+	for _, c := range page {
+		if b := c.behind; b.After >= 0 && b.After < b.UpTo && b.UpTo-b.After <= mostBehind && !slices.Contains(tenants[b], c.key.TenantID) {
+			tenants[b] = append(tenants[b], c.key.TenantID)
+		}
+	}
+	for behind, list := range tenants {
+		if err := store.AddAccounts(ctx, tx, list, behind, sums); err != nil {
+			return nil, err
+		}
+	}
+	return sums, nil
 }
 
 // end ends a turn through all accounts.

@@ -52,13 +52,22 @@ func TestDriftOfAccountsIsCounted(t *testing.T) {
 	exec(`DELETE FROM entitlement_usage WHERE used = 8 AND feature = 'calls'`)
 	exec(`DELETE FROM quota_accounts WHERE used IN (9, 10)`)
 	turn(7, 32, 0, "changed rows")
-	exec(`UPDATE log_heads SET position = position + 1 WHERE partition < 12`)
+	exec(`UPDATE log_heads SET position = position + 20001 WHERE partition < 12`)
 	turn(float64(differing(t, pool, 12)), 20, 60, "the projection is behind")
 	exec(`UPDATE log_heads SET position = 0`)
 	exec(`UPDATE projection_generations SET fold_version = 'entitlement_reads/v2' WHERE projection = 'entitlement_reads'`)
 	turn(0, 0, 120, "an older version")
 	exec(`UPDATE projection_generations SET fold_version = 'entitlement_reads/v3' WHERE projection = 'entitlement_reads'`)
 	turn(7, 32, 0, "compared again")
+	const hold = `BEGIN; SET LOCAL session_replication_role = replica;
+ INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, correlation_id, epoch, origin, partition, topic, subject, dedupe_key, body)
+ SELECT 1, 0, now(), now(), gen_random_uuid(), tenant_id, gen_random_uuid(), 1, 1, get_byte(sha256(convert_to(tenant_id::text, 'UTF8')), 0) % 32, 10, 60, 'h/1',
+  json_build_object('reservationId', '1', 'feature', feature, 'periodKey', period_key, 'featureType', 'QUOTA', 'amount', 5) FROM quota_accounts WHERE used = 100;
+ UPDATE log_heads SET position = 1 WHERE partition = (SELECT partition FROM event_log_rows); COMMIT`
+	exec(hold)
+	turn(8, 32, 0, "an event that changed no account")
+	exec(`UPDATE quota_accounts SET held = held + 5 WHERE used = 100`)
+	turn(7, 32, 0, "an event that the projection has not folded")
 }
 
 // differing counts the differing accounts in the partitions from one on.
