@@ -3,6 +3,7 @@ package commands
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"math/big"
 	"slices"
 	"strings"
@@ -26,6 +27,9 @@ type Accounts struct {
 type AccountStore interface {
 	// FoldedAccounts sums the accounts of a tenant from its events up to a position, which it returns.
 	FoldedAccounts(ctx context.Context, tenant uuid.UUID) (sums map[domain.AccountKey]*domain.Account, upTo events.Position, err error)
+	// HeldReservations folds the reservations of a tenant from its events up to a position, which it returns: those that are held, by
+	// their ids.
+	HeldReservations(ctx context.Context, tenant uuid.UUID) (held map[string]*events.ReservationState, upTo events.Position, err error)
 	// ChangeAccounts is Store.Change for accounts.
 	ChangeAccounts(ctx context.Context, tenant uuid.UUID, decide func(AccountTx) error) error
 }
@@ -35,6 +39,10 @@ type AccountTx interface {
 	Tx
 	// AddFoldedAccounts adds the events after a position to sums, and returns the position of the last event.
 	AddFoldedAccounts(tenant uuid.UUID, after events.Position, sums map[domain.AccountKey]*domain.Account) (upTo events.Position, err error)
+	// AddHeldReservations applies the events after a position to held.
+	AddHeldReservations(tenant uuid.UUID, after events.Position, held map[string]*events.ReservationState) error
+	// ReservationRows returns the reservations of a tenant in the table that are held or have one of the ids, by their ids.
+	ReservationRows(tenant uuid.UUID, ids []string) (map[string]*events.ReservationState, error)
 	// QuotaAccounts returns the accounts of a tenant.
 	QuotaAccounts(tenant uuid.UUID) (map[domain.AccountKey]*domain.Account, error)
 }
@@ -49,19 +57,25 @@ type Drift struct {
 
 // Reconciliation is the outcome of a comparison.
 type Reconciliation struct {
-	TenantID uuid.UUID       `json:"tenantId"`
-	Drift    []Drift         `json:"drift"`
-	Repaired bool            `json:"repaired"`
-	UpTo     events.Position `json:"headPosition"`
+	TenantID uuid.UUID `json:"tenantId"`
+	Drift    []Drift   `json:"drift"`
+	// Reservations are those that differ; no repair changes them.
+	Reservations []ReservationDrift `json:"reservations"`
+	Repaired     bool               `json:"repaired"`
+	UpTo         events.Position    `json:"headPosition"`
 }
 
-// Reconcile compares the accounts of a tenant with its log, all under the lock of the head. With repair it sets those that
-// differ to the log, each by an event with the reason.
+// Reconcile compares the accounts and the held reservations of a tenant with its log, all under the lock of the head. With repair it
+// sets the accounts that differ to the log, each by an event with the reason.
 func (a *Accounts) Reconcile(ctx context.Context, req Request, tenant uuid.UUID, repair bool, reason string) (Reconciliation, error) {
 	if fault := reasonFault(reason); repair && fault != nil {
 		return Reconciliation{}, fault
 	}
 	before, at, err := a.Store.FoldedAccounts(ctx, tenant)
+	if err != nil {
+		return Reconciliation{}, err
+	}
+	open, openAt, err := a.Store.HeldReservations(ctx, tenant)
 	if err != nil {
 		return Reconciliation{}, err
 	}
@@ -84,6 +98,13 @@ func (a *Accounts) Reconcile(ctx context.Context, req Request, tenant uuid.UUID,
 			return err
 		}
 		result.Drift = drift(rows, sums)
+		held := maps.Clone(open)
+		if err := tx.AddHeldReservations(tenant, openAt, held); err != nil {
+			return err
+		}
+		if result.Reservations, err = reservationDrift(tx, tenant, held); err != nil {
+			return err
+		}
 		if !repair || len(result.Drift) == 0 || of == nil {
 			return nil
 		}

@@ -20,8 +20,8 @@ func (s *service) accountOperations(t *site) {
 		problems:    []int{http.StatusNotFound}}, s.accounts)
 	serve(t, operation{method: http.MethodPost, path: prefix + "/quota/accounts/reconcile", who: auth.Operator, scopes: []string{commands.ScopeBilling}, id: "reconcileAccounts", tag: "Entitlements",
 		summary: "Compare a tenant's accounts with the log, and repair them",
-		description: "Folds the accounts from the tenant's events and lists those that differ: none, unless rows were changed outside of the service. " +
-			"With repair, each that differs is set to the log by an event with the reason. It reads all events of the tenant's log partition.",
+		description: "Folds the accounts and the held reservations from the tenant's events and lists those that differ: none, unless rows were changed outside of the service. " +
+			"With repair, each account that differs is set to the log by an event with the reason; reservations are only listed. It reads all events of the tenant's log partition.",
 		problems: []int{http.StatusNotFound}}, s.reconcileAccounts)
 }
 

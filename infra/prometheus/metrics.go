@@ -254,8 +254,8 @@ func (m *Metrics) Watch(ctx context.Context, pool *pgxpool.Pool, registry *prom.
 	head := prom.NewGauge(prom.GaugeOpts{Name: "meterplex_log_head", Help: "Events in the log."})
 	projected := m.projected
 	letters := newOpenLetters()
-	accounts := newQuotaDrift()
-	registry.MustRegister(head, projected, letters, accounts.gauge)
+	accounts := newQuotaDrift(time.Now)
+	registry.MustRegister(append(accounts.gauges(), head, projected, letters)...)
 	tick := time.NewTicker(stateEvery)
 	defer tick.Stop()
 	for n := 0; ; n++ {

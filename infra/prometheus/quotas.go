@@ -3,14 +3,19 @@ package prometheus
 import (
 	"context"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	prom "github.com/prometheus/client_golang/prometheus"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/entitlements"
 )
 
 // accountsAtOnce bounds the accounts that one read of the state compares.
@@ -18,10 +23,16 @@ const accountsAtOnce = 1000
 
 // quotaDrift counts the accounts behind limits that differ from the projection entitlement_reads, which folds the same
 // events: none, unless rows were changed outside of the service. Each read compares some accounts, all of them in turns.
+// The events that the projection has not folded yet are added. It shows which partitions it could compare: those whose projection counts
+// what accounts count, and is not far behind the head.
 type quotaDrift struct {
-	gauge prom.Gauge
-	after accountPlace
-	found int // in this turn so far
+	drift, compared, age prom.Gauge
+	now                  func() time.Time
+
+	after  accountPlace
+	found  int                          // in this turn so far
+	missed [events.Partitions]bool      // in this turn so far: an account was not compared
+	last   [events.Partitions]time.Time // the end of the last turn that compared all accounts of the partition
 }
 
 // accountPlace is the last account that was compared.
@@ -30,48 +41,147 @@ type accountPlace struct {
 	feature, period string
 }
 
-func newQuotaDrift() *quotaDrift {
-	return &quotaDrift{gauge: prom.NewGauge(prom.GaugeOpts{Name: "meterplex_quota_drift",
-		Help: "Accounts behind limits that differ from the log, as of the last turn through all of them; entitlements reconcile shows and repairs them."})}
+func newQuotaDrift(now func() time.Time) *quotaDrift {
+	d := &quotaDrift{
+		drift: prom.NewGauge(prom.GaugeOpts{Name: "meterplex_quota_drift",
+			Help: "Accounts behind limits that differ from the log, as of the last turn through all of them; entitlements reconcile shows and repairs them."}),
+		compared: prom.NewGauge(prom.GaugeOpts{Name: "meterplex_quota_drift_compared",
+			Help: "Partitions of the log, of 32, whose accounts the last turn compared. In the others entitlement_reads is more than 20,000 events behind, or of a version that does not count what accounts count."}),
+		age: prom.NewGauge(prom.GaugeOpts{Name: "meterplex_quota_drift_age_seconds",
+			Help: "Time since the accounts of each partition were compared, of the partition for which it is longest; since the start if they never were."}),
+		now: now,
+	}
+	for p := range d.last {
+		d.last[p] = now()
+	}
+	return d
 }
 
-// accountDriftSQL compares the accounts of tenants whose projection is of a version that counts admitted usage, and up to the
-// head. The others are compared in another turn.
-const accountDriftSQL = `SELECT a.tenant_id, a.feature, a.period_key,
-  coalesce(g.fold_version NOT IN ('entitlement_reads/v1', 'entitlement_reads/v2') AND c.position = h.position
-   AND (a.used <> coalesce(u.used, 0) OR a.held <> coalesce(u.held, 0)), false)
- FROM (SELECT * FROM quota_accounts WHERE (tenant_id, feature, period_key) > ($1, $2, $3) ORDER BY tenant_id, feature, period_key LIMIT $4) a
- JOIN log_heads h ON h.partition = get_byte(sha256(convert_to(a.tenant_id::text, 'UTF8')), 0) % 32
- CROSS JOIN LATERAL (SELECT p.generation FROM projection_pointers p
-  WHERE p.live AND p.projection = '` + projections.ProjectionEntitlements + `' AND p.tenant_id IN (a.tenant_id, '00000000-0000-0000-0000-000000000000')
-  ORDER BY p.tenant_id DESC LIMIT 1) l
- JOIN projection_generations g ON g.projection = '` + projections.ProjectionEntitlements + `' AND g.generation = l.generation
+func (d *quotaDrift) gauges() []prom.Collector { return []prom.Collector{d.drift, d.compared, d.age} }
+
+// accountDriftSQL reads the accounts and the rows of the projection after a place, in the order of their keys, less those of the projection for features that
+// are not QUOTA: they have no account. It returns the difference of the amounts, where a missing row is 0, and the checkpoint of the projection, which is -1
+// if its version does not count what accounts count.
+const accountDriftSQL = `WITH live AS (
+  SELECT p.tenant_id, p.generation, g.fold_version FROM projection_pointers p
+  JOIN projection_generations g ON g.projection = p.projection AND g.generation = p.generation
+  WHERE p.live AND p.projection = '` + projections.ProjectionEntitlements + `'),
+ keys AS (
+  (SELECT a.tenant_id, a.feature, a.period_key FROM quota_accounts a
+   WHERE (a.tenant_id, a.feature, a.period_key) > ($1, $2, $3) ORDER BY a.tenant_id, a.feature, a.period_key LIMIT $4)
+  UNION
+  SELECT n.tenant_id, n.feature, n.period_key FROM (SELECT DISTINCT generation FROM live) l CROSS JOIN LATERAL (
+   SELECT u.tenant_id, u.feature, u.period_key FROM entitlement_usage u
+   WHERE u.generation = l.generation AND (u.tenant_id, u.feature, u.period_key) > ($1, $2, $3) ORDER BY u.tenant_id, u.feature, u.period_key LIMIT $4) n
+  ORDER BY 1, 2, 3 LIMIT $4)
+ SELECT k.tenant_id, k.feature, k.period_key, a.used IS NULL AND u.used IS NULL, h.partition,
+  CASE WHEN l.fold_version = ANY ($5::text[]) AND c.position <= h.position THEN c.position ELSE -1 END, h.position,
+  (coalesce(a.used, 0) - coalesce(u.used, 0))::text, (coalesce(a.held, 0) - coalesce(u.held, 0))::text
+ FROM keys k
+ JOIN log_heads h ON h.partition = get_byte(sha256(convert_to(k.tenant_id::text, 'UTF8')), 0) % 32
+ LEFT JOIN LATERAL (SELECT p.generation, p.fold_version FROM live p
+  WHERE p.tenant_id IN (k.tenant_id, '00000000-0000-0000-0000-000000000000') ORDER BY p.tenant_id DESC LIMIT 1) l ON true
  LEFT JOIN consumer_checkpoints c ON c.consumer = '` + events.GroupEntitlements + `' AND c.generation = l.generation AND c.partition = h.partition
+ LEFT JOIN LATERAL (SELECT q.used, q.held FROM quota_accounts q
+  WHERE q.tenant_id = k.tenant_id AND q.feature = k.feature AND q.period_key = k.period_key LIMIT 1) a ON true
  LEFT JOIN LATERAL (SELECT n.used, n.held FROM entitlement_usage n
-  WHERE n.generation = l.generation AND n.tenant_id = a.tenant_id AND n.feature = a.feature AND n.period_key = a.period_key LIMIT 1) u ON true
- ORDER BY a.tenant_id, a.feature, a.period_key`
+  WHERE n.generation = l.generation AND n.tenant_id = k.tenant_id AND n.feature = k.feature AND n.period_key = k.period_key
+   AND (a.used IS NOT NULL OR EXISTS (SELECT FROM features f WHERE f.lookup_key = k.feature AND f.type = '` + domain.FeatureQuota + `')) LIMIT 1) u ON true
+ ORDER BY k.tenant_id, k.feature, k.period_key`
+
+// mostBehind bounds the events that a comparison adds to the projection.
+const mostBehind = 20_000
+
+// comparison is the difference of an account and its row of the projection, which has folded the events up to behind.After.
+type comparison struct {
+	key        domain.AccountKey
+	behind     events.Stretch
+	used, held string
+}
 
 func (d *quotaDrift) read(ctx context.Context, pool *pgxpool.Pool) error {
 	ctx, cancel := context.WithTimeout(ctx, stateTime)
 	defer cancel()
-	rows, err := pool.Query(ctx, accountDriftSQL, d.after.tenant, d.after.feature, d.after.period, accountsAtOnce)
-	if err != nil {
-		return fmt.Errorf("comparing accounts: %w", err)
-	}
-	last, found, n := d.after, d.found, 0
-	var differs bool
-	_, err = pgx.ForEachRow(rows, []any{&last.tenant, &last.feature, &last.period, &differs}, func() error {
-		if n++; differs {
-			found++
+	last, found, missed, n := d.after, d.found, d.missed, 0
+	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		page, at, rows, err := readPage(ctx, tx, d.after)
+		if err != nil {
+			return err
+		}
+		last, n = at, rows
+		newer, err := readNewer(ctx, tx, page)
+		if err != nil {
+			return err
+		}
+		for _, c := range page {
+			var sum domain.Account
+			if of := newer[c.key]; of != nil {
+				sum = *of
+			}
+			switch {
+			case c.behind.After < 0 || c.behind.UpTo-c.behind.After > mostBehind:
+				missed[c.behind.Partition] = true
+			case c.used != sum.Used.String() || c.held != sum.Held.String():
+				found++
+			}
 		}
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("comparing accounts: %w", err)
 	}
-	if d.after, d.found = last, found; n < accountsAtOnce {
-		d.gauge.Set(float64(found))
-		d.after, d.found = accountPlace{}, 0
+	if d.after, d.found, d.missed = last, found, missed; n < accountsAtOnce {
+		d.end()
 	}
 	return nil
+}
+
+// readPage reads the comparisons after a place, and returns the last place and the number of rows.
+func readPage(ctx context.Context, tx pgx.Tx, after accountPlace) (page []comparison, last accountPlace, n int, err error) {
+	last = after
+	rows, err := tx.Query(ctx, accountDriftSQL, after.tenant, after.feature, after.period, accountsAtOnce, entitlements.LikeAccounts())
+	if err != nil {
+		return nil, last, 0, err
+	}
+	var c comparison
+	var none bool
+	_, err = pgx.ForEachRow(rows, []any{&last.tenant, &last.feature, &last.period, &none, &c.behind.Partition, &c.behind.After, &c.behind.UpTo, &c.used, &c.held}, func() error {
+		if n++; !none {
+			c.key = domain.AccountKey{TenantID: last.tenant, Feature: last.feature, PeriodKey: last.period}
+			page = append(page, c)
+		}
+		return nil
+	})
+	return page, last, n, err
+}
+
+// readNewer sums what the events that the projection has not folded yet add to the accounts of a page.
+func readNewer(ctx context.Context, tx pgx.Tx, page []comparison) (map[domain.AccountKey]*domain.Account, error) {
+	sums, tenants := map[domain.AccountKey]*domain.Account{}, map[events.Stretch][]uuid.UUID{}
+	for _, c := range page {
+		if b := c.behind; b.After >= 0 && b.After < b.UpTo && b.UpTo-b.After <= mostBehind && !slices.Contains(tenants[b], c.key.TenantID) {
+			tenants[b] = append(tenants[b], c.key.TenantID)
+		}
+	}
+	for behind, list := range tenants {
+		if err := store.AddAccounts(ctx, tx, list, behind, sums); err != nil {
+			return nil, err
+		}
+	}
+	return sums, nil
+}
+
+// end ends a turn through all accounts.
+func (d *quotaDrift) end() {
+	now, compared, oldest := d.now(), 0, time.Duration(0)
+	for p := range d.last {
+		if !d.missed[p] {
+			compared, d.last[p] = compared+1, now
+		}
+		oldest = max(oldest, now.Sub(d.last[p]))
+	}
+	d.drift.Set(float64(d.found))
+	d.compared.Set(float64(compared))
+	d.age.Set(oldest.Seconds())
+	d.after, d.found, d.missed = accountPlace{}, 0, [events.Partitions]bool{}
 }

@@ -2,44 +2,81 @@ package prometheus
 
 import (
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	prom "github.com/prometheus/client_golang/prometheus"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
 // An account that differs from the projection of the same events is counted once both are at the head; before, it may be
-// a difference of time.
+// a difference of time. Each row is compared that one of both has.
 func TestDriftOfAccountsIsCounted(t *testing.T) {
 	pool := migrated(t)
+	super, err := pgxpool.New(t.Context(), localtest.SuperuserURL(t, pool.Config().ConnString())) // the service deletes no account
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(super.Close)
 	exec := func(sql string) {
 		t.Helper()
-		if _, err := pool.Exec(t.Context(), sql); err != nil {
+		if _, err := super.Exec(t.Context(), sql); err != nil {
 			t.Fatal(err)
 		}
 	}
+	exec(`INSERT INTO features VALUES ('calls', 'Calls', 'QUOTA', 'each'), ('bytes', 'Bytes', 'METERED', 'each')`)
 	exec(`INSERT INTO quota_accounts SELECT gen_random_uuid(), 'calls', '2026-05', n, 2 FROM generate_series(1, 2500) n`)
 	exec(`INSERT INTO entitlement_usage (generation, tenant_id, feature, period_key, used, held) SELECT 1, tenant_id, feature, period_key, used, held FROM quota_accounts`)
-	drift, registry := newQuotaDrift(), prom.NewRegistry()
-	registry.MustRegister(drift.gauge)
-	turn := func() float64 {
+	exec(`INSERT INTO entitlement_usage (generation, tenant_id, feature, period_key, used) SELECT 1, gen_random_uuid(), 'bytes', '2026-05', n FROM generate_series(1, 1500) n`)
+	clock := time.Now()
+	drift, registry := newQuotaDrift(func() time.Time { return clock }), prom.NewRegistry()
+	registry.MustRegister(drift.gauges()...)
+	turn := func(differ, compared, age float64, what string) {
 		t.Helper()
-		for range 3 { // of 1000 accounts each
+		for range 5 { // of 1000 accounts each
 			if err := drift.read(t.Context(), pool); err != nil {
 				t.Fatal(err)
 			}
 		}
-		return series(t, registry, "meterplex_quota_drift")[""]
+		for name, want := range map[string]float64{"meterplex_quota_drift": differ, "meterplex_quota_drift_compared": compared, "meterplex_quota_drift_age_seconds": age} {
+			if n := series(t, registry, name)[""]; n != want {
+				t.Errorf("%s: %s is %v, want %v", what, name, n, want)
+			}
+		}
+		clock = clock.Add(time.Minute)
 	}
-	if n := turn(); n != 0 {
-		t.Errorf("%v accounts differ", n)
-	}
+	turn(0, 32, 0, "equal")
 	exec(`UPDATE quota_accounts SET used = used + 1 WHERE used IN (1, 1200, 2500)`)
 	exec(`UPDATE quota_accounts SET held = 0 WHERE used = 7`)
-	exec(`DELETE FROM entitlement_usage WHERE used = 8`)
-	if n := turn(); n != 5 {
-		t.Errorf("%v accounts of 5 differ", n)
+	exec(`DELETE FROM entitlement_usage WHERE used = 8 AND feature = 'calls'`)
+	exec(`DELETE FROM quota_accounts WHERE used IN (9, 10)`)
+	turn(7, 32, 0, "changed rows")
+	exec(`UPDATE log_heads SET position = position + 20001 WHERE partition < 12`)
+	turn(float64(differing(t, pool, 12)), 20, 60, "the projection is behind")
+	exec(`UPDATE log_heads SET position = 0`)
+	exec(`UPDATE projection_generations SET fold_version = 'entitlement_reads/v2' WHERE projection = 'entitlement_reads'`)
+	turn(0, 0, 120, "an older version")
+	exec(`UPDATE projection_generations SET fold_version = 'entitlement_reads/v3' WHERE projection = 'entitlement_reads'`)
+	turn(7, 32, 0, "compared again")
+	const hold = `BEGIN; SET LOCAL session_replication_role = replica;
+ INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, correlation_id, epoch, origin, partition, topic, subject, dedupe_key, body)
+ SELECT 1, 0, now(), now(), gen_random_uuid(), tenant_id, gen_random_uuid(), 1, 1, get_byte(sha256(convert_to(tenant_id::text, 'UTF8')), 0) % 32, 10, 60, 'h/1',
+  json_build_object('reservationId', '1', 'feature', feature, 'periodKey', period_key, 'featureType', 'QUOTA', 'amount', 5) FROM quota_accounts WHERE used = 100;
+ UPDATE log_heads SET position = 1 WHERE partition = (SELECT partition FROM event_log_rows); COMMIT`
+	exec(hold)
+	turn(8, 32, 0, "an event that changed no account")
+	exec(`UPDATE quota_accounts SET held = held + 5 WHERE used = 100`)
+	turn(7, 32, 0, "an event that the projection has not folded")
+}
+
+// differing counts the differing accounts in the partitions from one on.
+func differing(t *testing.T, pool *pgxpool.Pool, from int) (n int) {
+	t.Helper()
+	err := pool.QueryRow(t.Context(), `SELECT count(*) FROM quota_accounts a FULL JOIN entitlement_usage u USING (tenant_id, feature, period_key)
+ WHERE feature = 'calls' AND (a.used IS DISTINCT FROM u.used OR a.held IS DISTINCT FROM u.held) AND get_byte(sha256(convert_to(tenant_id::text, 'UTF8')), 0) % 32 >= $1`, from).Scan(&n)
+	if err != nil {
+		t.Fatal(err)
 	}
-	exec(`UPDATE log_heads SET position = position + 1`)
-	if n := turn(); n != 0 {
-		t.Errorf("%v accounts differ although the projection is behind", n)
-	}
+	return n
 }

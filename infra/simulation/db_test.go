@@ -142,13 +142,14 @@ type writes struct {
 	heads    map[int16]simHead
 	ckpt     map[ckptKey]int64
 	aggs     map[aggKey]simAgg
-	used     map[domain.AccountKey]int64
+	accounts map[domain.AccountKey]simAccount // what is added
+	reserved map[domain.ReservationKey]events.ReservationState
 	withheld map[events.Position]bool // whether its consumer had read it
 	more     []func(*simTx)           // changes that few transactions make
 }
 
 func (w *writes) clone() writes {
-	return writes{slices.Clip(w.rows), maps.Clone(w.heads), maps.Clone(w.ckpt), maps.Clone(w.aggs), maps.Clone(w.used), maps.Clone(w.withheld), slices.Clip(w.more)}
+	return writes{slices.Clip(w.rows), maps.Clone(w.heads), maps.Clone(w.ckpt), maps.Clone(w.aggs), maps.Clone(w.accounts), maps.Clone(w.reserved), maps.Clone(w.withheld), slices.Clip(w.more)}
 }
 
 type rowLock struct {
@@ -205,7 +206,7 @@ type simTx struct {
 }
 
 func newSimTx(p *proc) *simTx {
-	tx := &simTx{p: p, life: p.s.life, w: writes{heads: map[int16]simHead{}, ckpt: map[ckptKey]int64{}, aggs: map[aggKey]simAgg{}, withheld: map[events.Position]bool{}}}
+	tx := &simTx{p: p, life: p.s.life, w: writes{heads: map[int16]simHead{}, ckpt: map[ckptKey]int64{}, aggs: map[aggKey]simAgg{}, accounts: map[domain.AccountKey]simAccount{}, reserved: map[domain.ReservationKey]events.ReservationState{}, withheld: map[events.Position]bool{}}}
 	tx.root = tx
 	return tx
 }
@@ -312,7 +313,7 @@ func (db *simDB) apply(tx *simTx) {
 		was := db.aggs[k]
 		db.aggs[k] = simAgg{was.amount + a.amount, was.count + a.count, was.applied + a.applied}
 	}
-	db.addUsed(&tx.w)
+	db.addAccounts(&tx.w)
 	maps.Copy(db.withheld, tx.w.withheld)
 	for _, change := range tx.w.more {
 		change(tx)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -89,6 +90,7 @@ func (s *sim) subscribe() {
 		for _, f := range []string{featureCounts, featurePoison, featureBoom, featureRefused, featureHuge, featureLate} {
 			all.Entitlements = append(all.Entitlements, domain.Grant{Entitlement: domain.Entitlement{Feature: f, ResetPeriod: domain.ResetMonthly}, Type: domain.FeatureQuota})
 		}
+		all.Entitlements = slices.Insert(all.Entitlements, 0, limitGrants()...)
 		fewer := *all
 		fewer.Entitlements = all.Entitlements[:len(all.Entitlements)-1]
 		for i, sub := range []*domain.Subscription{all, &fewer} {
@@ -244,14 +246,6 @@ func (m *model) answer(r request, verdicts []commands.EventVerdict) {
 	}
 }
 
-func itemOf(r *simRow) usageItem {
-	u, err := codec.UsageOf(r.payload())
-	if err != nil {
-		panic(err)
-	}
-	return usageItem{u.EventID, u.Feature, u.Amount}
-}
-
 // check compares the final state with the required one.
 func (m *model) check() {
 	s, want, terms := m.s, map[aggKey]simAgg{}, map[string]int64{}
@@ -263,6 +257,11 @@ func (m *model) check() {
 			}
 			if row.subject == events.UsageRetried || row.subject == events.Reaggregated {
 				m.retried(row, terms, want)
+			}
+			if row.subject == events.UsageAdmitted {
+				m.adds(want, row, itemOf(row).feature, itemOf(row).amount)
+				terms["accepted"]++
+				terms["validated"]++
 			}
 			if row.subject != events.UsageRecorded {
 				continue

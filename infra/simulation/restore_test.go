@@ -25,7 +25,8 @@ type simTables struct {
 	ckpt     map[ckptKey]int64
 	cursors  [events.Partitions]simCursor
 	aggs     map[aggKey]simAgg
-	used     map[domain.AccountKey]int64
+	accounts map[domain.AccountKey]simAccount
+	reserved map[domain.ReservationKey]events.ReservationState
 	withheld map[events.Position]bool // as in writes
 	relays   map[string]time.Time
 	gens     []simGen // from the second on
@@ -41,7 +42,7 @@ type simEpoch struct {
 
 func newSimTables() simTables {
 	t := simTables{
-		keys: map[simKey]*simRow{}, ckpt: map[ckptKey]int64{}, aggs: map[aggKey]simAgg{}, used: map[domain.AccountKey]int64{}, withheld: map[events.Position]bool{},
+		keys: map[simKey]*simRow{}, ckpt: map[ckptKey]int64{}, aggs: map[aggKey]simAgg{}, accounts: map[domain.AccountKey]simAccount{}, reserved: map[domain.ReservationKey]events.ReservationState{}, withheld: map[events.Position]bool{},
 		relays: map[string]time.Time{}, serving: 1,
 	}
 	for p := range t.epochs {
@@ -56,7 +57,7 @@ func (t *simTables) clone() simTables {
 		c.rows[p], c.epochs[p] = slices.Clip(c.rows[p]), slices.Clip(c.epochs[p])
 	}
 	c.keys, c.ckpt, c.aggs = maps.Clone(t.keys), maps.Clone(t.ckpt), maps.Clone(t.aggs)
-	c.used = maps.Clone(t.used)
+	c.accounts, c.reserved = maps.Clone(t.accounts), maps.Clone(t.reserved)
 	c.withheld, c.relays, c.rebuilds = maps.Clone(t.withheld), maps.Clone(t.relays), slices.Clone(t.rebuilds)
 	c.gens = nil
 	for _, g := range t.gens {

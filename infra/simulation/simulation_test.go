@@ -98,10 +98,15 @@ func runSeed(t *testing.T, seed uint64, with setup) *sim {
 			}
 		}
 		s.tasks, s.retrying = s.newTasks(), s.w.retries > 0
-		s.model.open = len(s.plan.clients) + 1
+		limits := limitPlan(rand.New(rand.NewPCG(seed, 3)), s.plan.tenants, with.requests)
+		s.model.open = len(s.plan.clients) + len(limits) + 1
 		s.operate()
 		for i, list := range s.plan.clients[:len(s.plan.clients)-1] {
 			s.client(i, list)
+		}
+		for i, list := range limits {
+			s.limitClient(i, list)
+			s.startExpiry(fmt.Sprint("expiry-", i))
 		}
 		s.schedule()
 		s.mu.Lock()
@@ -203,7 +208,10 @@ func TestP2_SimulatedFaultsLoseAndDoubleNothing(t *testing.T) {
 		"shuffled", "published again", "unique violation", "head left to others", "validated inline", "checkpoint left to others", "lease taken over", "cursor refused", "withheld", "savepoint",
 		"sum refused by the database", "batch came again", "sent again", "message again", "duplicates passed", "read from the log", "strays",
 		"retry", "rebuild ready", "promotion", "abandoned", "relay sent back", "restored", "failed over", "epoch raised", "records of an ended history",
-		"handed to the validator", "handed to the aggregator", "handed events left to the pipe", "partition moved", "taken from the tail") {
+		"handed to the validator", "handed to the aggregator", "handed events left to the pipe", "partition moved", "taken from the tail",
+		"consume granted", "hold granted", "commit granted", "extend granted", "release granted", "enforced granted", "consume refused: quota_exceeded", "hold refused: quota_exceeded",
+		"enforced refused: quota_exceeded", "commit refused: reservation_ended", "commit refused: amount_exceeds_hold", "reservations committed", "reservations released", "reservations expired",
+		"due reservations read by a request") {
 		if counts[what] == 0 {
 			t.Errorf("%q never happened", what)
 		}

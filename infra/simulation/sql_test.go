@@ -128,8 +128,8 @@ func (tx *simTx) query(sql string, args []any) *simRows {
 		return none
 	case strings.HasPrefix(text, "UPDATE log_heads h SET position"):
 		return tx.updateHeads(args)
-	case strings.HasPrefix(text, addsAccounts):
-		return tx.addAccounts(args)
+	case strings.HasPrefix(text, addsAccounts), strings.HasPrefix(text, writesReservations), readsAccounts(text):
+		return tx.limitQuery(text, args)
 	case strings.HasPrefix(text, "SELECT partition, position, epoch, topic_positions") && strings.HasSuffix(text, "SKIP LOCKED"):
 		err = tx.do(fmt.Sprint("lock free heads ", args[0]), kindStep, nil, fill(func() *simRows {
 			free := slices.DeleteFunc(slices.Clone(args[0].([]int16)), func(p int16) bool { return !db.free(tx, locksOf("heads", []int16{p})) })
@@ -335,8 +335,8 @@ func (tx *simTx) Finish(_ context.Context, rows *eventlog.Rows, heads []any, oth
 			return r.err
 		}
 		for _, m := range others {
-			if strings.HasPrefix(m.SQL, addsAccounts) {
-				tx.addAccounts(m.Args)
+			if strings.HasPrefix(m.SQL, addsAccounts) || strings.HasPrefix(m.SQL, writesReservations) {
+				tx.limitQuery(m.SQL, m.Args)
 			} else {
 				tx.moveCheckpoints(m.SQL, m.Args)
 			}

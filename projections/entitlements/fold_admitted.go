@@ -13,6 +13,10 @@ import (
 // V3 is the version of the fold in this file.
 const V3 = projections.ProjectionEntitlements + "/v3"
 
+// LikeAccounts lists the versions of the fold that count what the accounts behind limits count: their rows equal the accounts at the same
+// position.
+func LikeAccounts() []string { return []string{V3} }
+
 // FoldV3 is the fold entitlement_reads/v3: FoldV2, and admitted usage counts when it is recorded, as its account does, and not again
 // with its verdict. The discard of a dead letter leaves admitted usage as it is: it was granted. The amounts that reservations hold
 // are summed, too.

@@ -4,9 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 )
 
-// EntitlementsReconcile compares the accounts of a tenant with the log.
+// EntitlementsReconcile compares the accounts and the held reservations of a tenant with the log.
 type EntitlementsReconcile struct {
 	TenantID string `required:"" placeholder:"ID" aliases:"tenant" help:"The tenant."`
 	Repair   bool   `help:"Set the accounts that differ to the log, by an event each; needs --reason."`
@@ -15,7 +16,7 @@ type EntitlementsReconcile struct {
 
 // Help returns the long help text.
 func (EntitlementsReconcile) Help() string {
-	return `Folds the accounts from the tenant's events and prints those that differ: was in the table, is in the log. None differs unless rows were changed outside of the service; find out which program did. Needs an operator's key with billing.
+	return `Folds the accounts and the held reservations from the tenant's events and prints those that differ: was in the table, is in the log. None differs unless rows were changed outside of the service; find out which program did. --repair sets accounts, not reservations. Needs an operator's key with billing.
 
 Exit code 0: none differs, or all were repaired; 1: some differ; 2: not compared.`
 }
@@ -38,14 +39,14 @@ func (c *EntitlementsReconcile) Run(a *app) error {
 		return cannotTell(err)
 	}
 	var result struct {
-		Drift    []json.RawMessage
-		Repaired bool
+		Drift, Reservations []json.RawMessage
+		Repaired            bool
 	}
 	if err := json.Unmarshal(raw, &result); err != nil || result.Drift == nil {
 		return cannotTell(fmt.Errorf("the answer is no comparison: %s", raw))
 	}
-	p := a.rows("feature", "periodKey", "used", "held")
-	for _, of := range result.Drift {
+	p := a.rows("feature", "periodKey", "used", "held", "reservationId", "was", "is")
+	for _, of := range slices.Concat(result.Drift, result.Reservations) {
 		if err := p.Row(of); err != nil {
 			return err
 		}
@@ -53,13 +54,21 @@ func (c *EntitlementsReconcile) Run(a *app) error {
 	if err := p.Close(); err != nil {
 		return err
 	}
+	differ := false
 	switch {
-	case len(result.Drift) == 0:
-		a.report("All accounts equal the log.")
+	case len(result.Drift) == 0 && len(result.Reservations) == 0:
+		a.report("All accounts and reservations equal the log.")
 	case result.Repaired:
 		a.report("%d accounts differed and were set to the log.", len(result.Drift))
-	default:
+	case len(result.Drift) > 0:
 		a.report("%d accounts differ from the log; --repair --reason TEXT sets them to it.", len(result.Drift))
+		differ = true
+	}
+	if n := len(result.Reservations); n > 0 {
+		a.report("%d reservations differ from the log; they are not repaired: restore their rows.", n)
+		differ = true
+	}
+	if differ {
 		return errNo
 	}
 	return nil

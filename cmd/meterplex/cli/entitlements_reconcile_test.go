@@ -8,15 +8,18 @@ import (
 func TestAccountsThatDifferAreShownAndRepaired(t *testing.T) {
 	const tenant = "0196c0de-0000-7000-8000-000000000001"
 	const differ = `"drift":[{"feature":"tokens","periodKey":"2026-11","used":{"was":950,"is":953},"held":{"was":40,"is":40}}]`
+	const gone = `"reservations":[{"reservationId":"job-1","feature":"tokens","was":null,"is":{"state":"HELD","periodKey":"2026-11","amount":40,"expiresAt":"2026-11-04T12:00:00Z"}}]`
 	for _, c := range []struct {
 		args, answer, request string
 		code                  int
 		says                  string
 	}{
-		{"", `{"tenantId":"` + tenant + `","drift":[],"repaired":false,"headPosition":"17-9"}`, `{"tenantId":"` + tenant + `"}`, exitYes, "All accounts equal the log."},
+		{"", `{"tenantId":"` + tenant + `","drift":[],"repaired":false,"headPosition":"17-9"}`, `{"tenantId":"` + tenant + `"}`, exitYes, "All accounts and reservations equal the log."},
 		{"", `{` + differ + `,"repaired":false}`, `{"tenantId":"` + tenant + `"}`, exitNo, "1 accounts differ from the log"},
 		{"--repair --reason restored", `{` + differ + `,"repaired":true}`, `{"reason":"restored","repair":true,"tenantId":"` + tenant + `"}`, exitYes, "were set to the log"},
 		{"-o json", `{` + differ + `,"repaired":false}`, `{"tenantId":"` + tenant + `"}`, exitNo, `"was": 950`},
+		{"--repair --reason restored", `{` + differ + `,"repaired":true,` + gone + `}`, `{"reason":"restored","repair":true,"tenantId":"` + tenant + `"}`, exitNo, "1 reservations differ from the log"},
+		{"", `{"drift":[],"repaired":false,` + gone + `}`, `{"tenantId":"` + tenant + `"}`, exitNo, "job-1"},
 		{"", `{}`, `{"tenantId":"` + tenant + `"}`, exitUnknown, "no comparison"},
 	} {
 		p := newAnsweringService(t, 200, c.answer)

@@ -43,8 +43,9 @@ CREATE SCHEMA IF NOT EXISTS checker;
 DROP TABLE IF EXISTS checker.log;
 CREATE UNLOGGED TABLE checker.log AS
 SELECT partition, position, previous_position, topic, subject, tenant_id, dedupe_key, event_id, causation_id, origin,
-  CASE WHEN subject = 1 THEN payload ->> 'eventId' END producer_id, CASE WHEN subject = 1 THEN payload ->> 'feature' END feature,
-  CASE WHEN subject = 1 THEN (payload ->> 'amount')::bigint END amount, CASE WHEN subject IN (2, 3) THEN (payload ->> 'rawPosition')::bigint END raw,
+  CASE WHEN subject IN (1, 8) THEN payload ->> 'eventId' END producer_id, CASE WHEN subject IN (1, 8) THEN payload ->> 'feature' END feature,
+  CASE WHEN subject IN (1, 8) THEN (payload ->> 'amount')::bigint END amount, CASE WHEN subject = 8 THEN payload -> 'admitted' ->> 'by' END admitted_by,
+  CASE WHEN subject IN (2, 3) THEN (payload ->> 'rawPosition')::bigint END raw,
   CASE WHEN subject = 3 THEN (payload ->> 'attempt')::int END attempt, CASE WHEN subject = 3 THEN (payload ->> 'deadLetterId')::uuid END dead_letter_id
 FROM (SELECT l.*, l.payload FROM event_log_rows l OFFSET 0) l;
 CREATE INDEX ON checker.log (tenant_id);
@@ -68,10 +69,13 @@ type row struct {
 
 // usageInLog is the tenant's recorded usage in the log.
 const usageInLog = `SELECT payload ->> 'eventId', payload ->> 'feature', (payload ->> 'amount')::bigint, partition || '-' || position, dedupe_key
-FROM (SELECT l.*, l.payload FROM event_log_rows l WHERE tenant_id = $1 AND subject = 1 OFFSET 0) l`
+FROM (SELECT l.*, l.payload FROM event_log_rows l WHERE tenant_id = $1 AND subject IN (1, 8) OFFSET 0) l`
 
 // usageInCopy is the tenant's recorded usage in the copy of the log.
-const usageInCopy = `SELECT producer_id, feature, amount, partition || '-' || position, dedupe_key FROM checker.log WHERE tenant_id = $1 AND subject = 1`
+const usageInCopy = `SELECT producer_id, feature, amount, partition || '-' || position, dedupe_key FROM checker.log WHERE tenant_id = $1 AND subject IN (1, 8)`
+
+// sentUsageInCopy leaves out consumptions and commits.
+const sentUsageInCopy = usageInCopy + ` AND coalesce(admitted_by, 'enforce') = 'enforce'`
 
 // recorded reads the tenant's recorded usage, by the producer's id.
 func (w *deployment) recorded(x *tenant) map[string]row {
@@ -106,10 +110,25 @@ func (w *deployment) usageBy(sql string, x *tenant) map[string]row {
 // position, and that unsent and refused events are not.
 func (w *deployment) checkLog(x *tenant) {
 	w.t.Helper()
-	rows := w.usageBy(usageInCopy, x)
-	x.ledger.mu.Lock()
-	defer x.ledger.mu.Unlock()
-	for id, fates := range x.ledger.fates {
+	sql := usageInCopy
+	if len(x.asked.fates) == 0 {
+		sql = sentUsageInCopy
+	}
+	rows := w.usageBy(sql, x)
+	for _, l := range x.ledgers() {
+		w.compareLog(l, rows)
+	}
+	for id := range rows {
+		w.t.Errorf("%s is in the log but was never sent", id)
+	}
+}
+
+// compareLog compares a ledger with the tenant's recorded usage, and deletes its ids from it.
+func (w *deployment) compareLog(l *ledger, rows map[string]row) {
+	w.t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, fates := range l.fates {
 		r, there := rows[id]
 		explained := false
 		for _, f := range fates {
@@ -131,23 +150,26 @@ func (w *deployment) checkLog(x *tenant) {
 		}
 		delete(rows, id)
 	}
-	for id := range rows {
-		w.t.Errorf("%s is in the log but was never sent", id)
-	}
 }
 
 // checkSums checks that ledger, log, aggregates and entitlements have the same sums.
 func (w *deployment) checkSums(x *tenant) {
 	w.t.Helper()
-	promised := x.ledger.sums()
+	promised, of := x.ledger.sums(), ""
+	if len(x.asked.fates) == 0 {
+		of = ` AND coalesce(admitted_by, 'enforce') = 'enforce'`
+	}
+	for feature, t := range x.asked.sums() {
+		promised[feature] = total{promised[feature].amount + t.amount, promised[feature].events + t.events}
+	}
 	recorded := w.sums(`SELECT feature, sum(amount)::bigint, count(*)
-FROM checker.log WHERE tenant_id = $1 AND dedupe_key >= 'u/' AND dedupe_key < 'u0' GROUP BY 1`, x.id)
+FROM checker.log WHERE tenant_id = $1 AND dedupe_key >= 'u/' AND dedupe_key < 'u0'`+of+` GROUP BY 1`, x.id)
 	if !maps.Equal(promised, recorded) {
 		w.t.Errorf("tenant %s: acknowledged %v, in the log %v", x.id, promised, recorded)
 	}
 	counted := w.sums(`SELECT r.feature, sum(r.amount)::bigint, count(*)
 FROM checker.log r JOIN checker.log v ON v.partition = r.partition AND v.tenant_id = r.tenant_id AND v.dedupe_key = 'v/' || r.position
-WHERE r.tenant_id = $1 AND r.subject = 1 GROUP BY 1`, x.id)
+WHERE r.tenant_id = $1 AND r.subject IN (1, 8) GROUP BY 1`, x.id)
 	aggregated := w.sums(`SELECT feature, sum(amount)::bigint, sum(event_count)::bigint FROM usage_aggregates WHERE generation = live_generation('usage_aggregates', tenant_id, period_key) AND tenant_id = $1 GROUP BY 1`, x.id)
 	if !maps.Equal(counted, aggregated) {
 		w.t.Errorf("tenant %s: validated %v, in the aggregates %v", x.id, counted, aggregated)
@@ -202,7 +224,7 @@ FROM (SELECT *, lag(position, 1, 0::bigint) OVER (PARTITION BY partition, topic 
 WHERE previous_position <> before LIMIT 10`},
 		{"the head names the last of each topic", `
 SELECT format('partition %s topic %s: %s, it is %s', h.partition, t.n, h.topic_positions[t.n], l.last)
-FROM log_heads h CROSS JOIN generate_series(1, 8) t (n)
+FROM log_heads h CROSS JOIN generate_subscripts(h.topic_positions, 1) t (n)
 LEFT JOIN (SELECT partition, topic, max(position) AS last FROM checker.log GROUP BY 1, 2) l ON l.partition = h.partition AND l.topic = t.n
 WHERE h.topic_positions[t.n] <> coalesce(l.last, 0)`},
 		{"a tenant lives in one partition", `
@@ -210,7 +232,7 @@ SELECT format('tenant %s is in %s partitions', tenant_id, count(DISTINCT partiti
 		{"each recorded event has one verdict at the end", `
 SELECT format('%s-%s: %s yes, %s no', r.partition, r.position, count(v.subject) FILTER (WHERE v.subject = 2), count(v.subject) FILTER (WHERE v.subject = 3))
 FROM checker.log r LEFT JOIN checker.log v ON v.partition = r.partition AND v.subject IN (2, 3) AND v.raw = r.position
-WHERE r.subject = 1 GROUP BY r.partition, r.position
+WHERE r.subject IN (1, 8) GROUP BY r.partition, r.position
 HAVING count(v.subject) FILTER (WHERE v.subject = 2) > 1 OR count(v.subject) = 0 LIMIT 10`},
 		{"an event's origin is recorded", `
 SELECT format('%s-%s has origin %s', l.partition, l.position, l.origin)
@@ -240,7 +262,7 @@ WHERE l.stage IS DISTINCT FROM d.stage LIMIT 10`},
 		{"accepted = applied + rejected, counted in the head rows", `
 SELECT format('partition %s: accepted %s, validated %s, rejected %s, parked %s; rows: %s recorded or retried, %s yes, %s no',
               h.partition, h.accepted, h.validated, h.rejected, h.parked, l.a, l.v, l.x)
-FROM log_heads h LEFT JOIN (SELECT partition, count(*) FILTER (WHERE subject IN (1, 6)) a, count(*) FILTER (WHERE subject = 2) v,
+FROM log_heads h LEFT JOIN (SELECT partition, count(*) FILTER (WHERE subject IN (1, 6, 8)) a, count(*) FILTER (WHERE subject = 2) v,
   count(*) FILTER (WHERE subject = 3) x FROM checker.log GROUP BY 1) l USING (partition)
 WHERE h.accepted <> h.validated + h.rejected + h.parked OR (h.accepted, h.validated, h.rejected) <> (coalesce(l.a, 0), coalesce(l.v, 0), coalesce(l.x, 0))`},
 	}

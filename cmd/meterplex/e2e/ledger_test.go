@@ -55,6 +55,9 @@ func newLedger() *ledger {
 	return &ledger{fates: map[string][]*payloadRecord{}, ackedSums: map[string]total{}, attemptedSums: map[string]total{}, verdictCounts: map[string]int{}}
 }
 
+// ledgers returns the ledgers of all usage of a tenant.
+func (x *tenant) ledgers() []*ledger { return []*ledger{x.ledger, x.asked} }
+
 func (l *ledger) record(e event) *payloadRecord {
 	for _, f := range l.fates[e.EventID] {
 		if f.Amount == e.Amount && f.Feature == e.Feature && f.Timestamp.Equal(e.Timestamp) {

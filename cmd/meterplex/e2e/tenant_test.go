@@ -12,6 +12,7 @@ import (
 type tenant struct {
 	id, subscription, key string
 	ledger                *ledger
+	asked                 *ledger // of consumptions and commits; empty: the checker leaves them out
 }
 
 // features are granted by every plan of a test.
@@ -19,19 +20,32 @@ func features() []string { return []string{"api_calls", "input_tokens", "storage
 
 type object = map[string]any
 
-// catalogue defines the features and a plan that grants them, without limits.
-func (w *deployment) catalogue(at *instance) {
+// catalogue defines the features and a plan that grants them, without limits, and more grants of QUOTA features.
+func (w *deployment) catalogue(at *instance, more ...object) {
 	w.t.Helper()
-	var grants []object
+	define := func(name any, kind string) {
+		w.ask(w.operator, http.MethodPut, at, fmt.Sprint("/api/v1/features/", name), object{"name": name, "type": kind, "unit": "each"}, nil, http.StatusCreated)
+	}
 	for _, f := range append(features(), "output_tokens") {
-		w.ask(w.operator, http.MethodPut, at, "/api/v1/features/"+f, object{"name": f, "type": "METERED", "unit": "each"}, nil, http.StatusCreated)
-		grants = append(grants, object{"feature": f, "limit": nil, "limitBehavior": "SOFT", "resetPeriod": "MONTHLY"})
+		define(f, "METERED")
 	}
 	w.ask(w.operator, http.MethodPut, at, "/api/v1/features/grouped", object{"name": "grouped", "type": "METERED", "unit": "each", "groupBy": []string{"region"}}, nil, http.StatusCreated)
+	define("calls", "QUOTA")
+	for _, g := range more {
+		define(g["feature"], "QUOTA")
+	}
+	w.ask(w.operator, http.MethodPut, at, "/api/v1/plans/all", planOfAll(more...), nil, http.StatusCreated)
+}
+
+// planOfAll is the plan that grants all features, with more grants.
+func planOfAll(more ...object) object {
+	var grants []object
+	for _, f := range append(features(), "output_tokens") {
+		grants = append(grants, object{"feature": f, "limit": nil, "limitBehavior": "SOFT", "resetPeriod": "MONTHLY"})
+	}
 	grants = append(grants, object{"feature": "grouped", "limit": nil, "limitBehavior": "SOFT", "resetPeriod": "MONTHLY"})
-	w.ask(w.operator, http.MethodPut, at, "/api/v1/features/calls", object{"name": "calls", "type": "QUOTA", "unit": "each"}, nil, http.StatusCreated)
 	grants = append(grants, object{"feature": "calls", "limit": 1000, "limitBehavior": "HARD", "resetPeriod": "MONTHLY"})
-	w.ask(w.operator, http.MethodPut, at, "/api/v1/plans/all", object{"name": "All", "entitlements": grants}, nil, http.StatusCreated)
+	return object{"name": "All", "entitlements": append(grants, more...)}
 }
 
 // createTenants creates tenants with a subscription to the plan.
@@ -39,7 +53,7 @@ func (w *deployment) createTenants(at *instance, n int) []*tenant {
 	w.t.Helper()
 	var made []*tenant
 	for range n {
-		x := &tenant{ledger: newLedger()}
+		x := &tenant{ledger: newLedger(), asked: newLedger()}
 		var answer struct{ ID, Secret string }
 		w.ask(w.operator, http.MethodPost, at, "/api/v1/tenants", object{"name": fmt.Sprint("tenant ", uuid.NewString()), "class": "small"}, &answer, http.StatusCreated)
 		x.id = answer.ID

@@ -172,13 +172,14 @@ func (x *torture) addMember() {
 
 func (x *torture) seedTenants() {
 	first := x.members[0].instance
-	x.catalogue(first)
+	x.catalogue(first, limited(firstLimit, firstLimit)...)
 	n := 3
 	if x.long {
 		n = 5
 	}
 	all := x.createTenants(first, n)
 	x.restless = all[n-1]
+	x.work.limits.createKeys(first)
 	for _, m := range x.members {
 		x.awaitKeys(m.instance, all)
 	}
@@ -235,6 +236,7 @@ func (x *torture) round(r round) {
 	}
 	healed, clock := time.Now(), readCPUTimes()
 	x.load.cancel()
+	x.work.limits.rest.Store(true)
 	took, whole := x.awaitRecovery()
 	recovery := took.Sub(healed)
 	limit := x.checkRecovery(recovery, whole, clock)
@@ -301,6 +303,7 @@ func (x *torture) checkRecovery(recovery time.Duration, whole bool, clock cpuTim
 // checkIdle checks the invariants that hold while the service is idle.
 func (x *torture) checkIdle() {
 	x.identity()
+	x.work.limits.check()
 	for _, r := range rules()[:1] {
 		x.checkRule(r)
 	}

@@ -22,6 +22,7 @@ type backgroundWork struct {
 	rebuild rebuild // the undecided rebuild
 	live    bool    // it was promoted
 	outside *kgo.Client
+	limits  *limitsLoad
 	sources map[*tenant]*source
 	known   []figures // answers at a position, to be read again
 	mu      sync.Mutex
@@ -37,14 +38,16 @@ type figures struct {
 }
 
 func newBackgroundWork(x *torture) *backgroundWork {
-	return &backgroundWork{x: x, sources: map[*tenant]*source{}}
+	return &backgroundWork{x: x, sources: map[*tenant]*source{}, limits: newLimitsLoad(x)}
 }
 
 // begin starts the background work. It returns a function that stops it.
 func (k *backgroundWork) begin(seed uint64) func() {
 	ctx, cancel := context.WithCancel(k.x.t.Context())
+	k.limits.rest.Store(false)
 	var wait sync.WaitGroup
-	for n, do := range []func(context.Context, *rand.Rand){k.read, k.read, k.decideRebuild, k.retry, k.replaceSubscription, k.message} {
+	for n, do := range []func(context.Context, *rand.Rand){k.read, k.read, k.decideRebuild, k.retry, k.replaceSubscription, k.message,
+		k.limits.requests, k.limits.requests, k.limits.requests, k.limits.enforced, k.limits.changeLimits, k.limits.watch} {
 		rng := rand.New(rand.NewPCG(seed, uint64(n)))
 		wait.Go(func() {
 			for ctx.Err() == nil {
@@ -382,5 +385,6 @@ func (k *backgroundWork) counts() []counted {
 		{"dead letters retried", k.retried.Load()}, {"bulk retries", k.bulks.Load()}, {"subscriptions renewed", k.renewed.Load()},
 		{"changes of the catalogue", k.changed.Load()}, {"rewinds and replays", k.replays.Load()},
 		{"messages with usage", k.messages.Load()}, {"invalid messages", k.poison.Load()},
+		{"grants and ends of holds", int64(k.limits.fold.grants)}, {"samples of accounts equal to the log", int64(k.limits.fold.samples)},
 	}
 }

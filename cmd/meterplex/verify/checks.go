@@ -10,7 +10,7 @@ import (
 type report struct {
 	positions, logOrder, placement, dedupeKeys, payloadHashes, headCounters, checkpointBounds, unchanged                    *tally
 	verdicts, verdictContents, usageAggregates, runningTotals, entitlementUsage, usageSeries, consumedVerdicts, deadLetters *tally
-	quotaAccounts, quotaGrants                                                                                              *tally
+	quotaAccounts, quotaGrants, reservationLives, reservations                                                              *tally
 	relayLeases, liveGenerations, rowSecurity, roleRights, idleSessions                                                     *tally
 	topicEvents, recordBytes, publishOrder                                                                                  *tally
 
@@ -61,8 +61,10 @@ func newReport() *report {
 		{&r.runningTotals, perPartition, "P12 running totals equal the sums of the log up to their positions", "totals", steps{end: (*pass).endTotals, compare: (*pass).compareTotals}}, // rows: a step of usageAggregates
 		{&r.entitlementUsage, perPartition, "P5 entitlement_usage equals the sum of the log up to its checkpoint", "rows", steps{compare: (*pass).compareUsed}},
 		{&r.usageSeries, perPartition, "P5 usage_series equals the sum of the log up to its checkpoint, hour by hour", "hours", steps{compare: (*pass).compareHours}},
-		{&r.quotaAccounts, perPartition, "P7 quota_accounts equal the grants and the verdicts in the log", "accounts", steps{row: (*pass).addAccount, compare: (*pass).compareAccounts}},
-		{&r.quotaGrants, perPartition, "P7 no grant passes a HARD limit, and each records its account", "grants", steps{}},             // a step of quotaAccounts
+		{&r.quotaAccounts, perPartition, "P7 quota_accounts equal the grants, the verdicts and the reservations in the log", "accounts", steps{row: (*pass).addAccount, compare: (*pass).compareAccounts}},
+		{&r.quotaGrants, perPartition, "P7 no grant passes a HARD limit, and each records its account", "grants", steps{}}, // a step of quotaAccounts
+		{&r.reservationLives, perPartition, "P7 each reservation is held once and ends once", "reservations", steps{}},     // a step of quotaAccounts
+		{&r.reservations, perPartition, "P7 the reservations in the table are those of the log", "rows", steps{compare: (*pass).compareReservations}},
 		{&r.consumedVerdicts, perPartition, "P3 consumed verdicts = applied + dead-lettered + withheld", "verdicts consumed", steps{}}, // a step of usageAggregates
 		{&r.deadLetters, perPartition, "P3 dead letters and their states match the log", "dead letters", steps{row: (*pass).addLetter, compare: (*pass).compareLetters}},
 		{&r.relayLeases, wholeDatabase, "P10 each partition is leased by one live relay", "partitions", steps{watch: (*verifier).leases}},

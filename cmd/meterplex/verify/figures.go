@@ -20,6 +20,7 @@ type figureSums struct {
 	hours          hourSums
 	discarded      map[figure]*sum // of used: verdicts in discarded dead letters, negative
 	admitted       map[figure]*sum // admitted usage up to usedUpTo
+	held           map[figure]*sum // what reservations hold, up to usedUpTo
 	lessAdmitted   map[figure]*sum // of used: the verdicts on admitted usage, negative
 	// discardedAdmitted are those of lessAdmitted in discarded dead letters.
 	discardedAdmitted map[figure]*sum
@@ -45,7 +46,7 @@ type sum struct {
 }
 
 func newFigureSums(upTo, usedUpTo, hoursUpTo int64) figureSums {
-	return figureSums{upTo: upTo, usedUpTo: usedUpTo, hours: newHourSums(hoursUpTo), sums: map[figure]*sum{}, used: map[figure]*sum{}, discarded: map[figure]*sum{}, admitted: map[figure]*sum{}, lessAdmitted: map[figure]*sum{}, discardedAdmitted: map[figure]*sum{},
+	return figureSums{upTo: upTo, usedUpTo: usedUpTo, hours: newHourSums(hoursUpTo), sums: map[figure]*sum{}, used: map[figure]*sum{}, discarded: map[figure]*sum{}, admitted: map[figure]*sum{}, held: map[figure]*sum{}, lessAdmitted: map[figure]*sum{}, discardedAdmitted: map[figure]*sum{},
 		parked: map[uuid.UUID]int64{}, closed: map[int64]bool{}, failed: map[int64]bool{},
 		failedUsed: map[int64]bool{}, unread: map[int64]bool{}, redone: map[uuid.UUID][]int64{}}
 }
@@ -67,6 +68,7 @@ func (m *figureSums) add(x *pass, r *row, s *content, err error) {
 	if r.subject == admitted && err == nil {
 		m.countAdmitted(x, r, s, 1)
 	}
+	m.countHeld(r, s, err, 1)
 	if r.topic != topicValidated {
 		return
 	}
@@ -106,7 +108,11 @@ func (m *figureSums) countAdmitted(x *pass, r *row, s *content, sign int64) {
 		return
 	}
 	if r.position <= m.usedUpTo && (sign > 0 || m.failedUsed[r.position]) {
-		add(m.admitted, figure{tenant: r.tenant, feature: s.Feature, period: a.PeriodKey}, amount, sign)
+		of := figure{tenant: r.tenant, feature: s.Feature, period: a.PeriodKey}
+		add(m.admitted, of, amount, sign)
+		if a.FeatureType == "QUOTA" {
+			add(m.held, of, big.NewInt(-sign*a.HeldAmount), sign)
+		}
 	}
 }
 
@@ -206,6 +212,8 @@ func (x *pass) settleFailed(ctx context.Context, tx pgx.Tx) error {
 			m.count(x, r.subject, r.position, r.tenant, &s, -1)
 		case err == nil && r.subject == admitted:
 			m.countAdmitted(x, &r, &s, -1)
+		default:
+			m.countHeld(&r, &s, err, -1)
 		}
 	}
 	for n := range m.unread {

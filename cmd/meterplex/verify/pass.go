@@ -156,7 +156,7 @@ func (v *verifier) partition(ctx context.Context, p int16, before *observation) 
 		if x.figures.hours.groups, err = readSeriesGroups(ctx, tx, p); err != nil {
 			return err
 		}
-		if x.accounts, err = readDiscards(ctx, tx, p); err != nil {
+		if x.accounts, err = readDiscards(ctx, tx, p, v.Now()); err != nil {
 			return err
 		}
 		if err := x.read(ctx, tx); err != nil {

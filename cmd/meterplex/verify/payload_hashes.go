@@ -21,6 +21,8 @@ func (x *pass) addHash(r *row, s *content, err error) {
 		x.hash(r, err)
 	case admitted:
 		x.hashSent(r, s, err)
+	case reservationHeld:
+		x.hashHold(r)
 	case conflicted:
 		x.addConflict(r, s)
 	}
@@ -47,7 +49,7 @@ func (x *pass) hash(r *row, unread error) {
 }
 
 // hashSent recomputes the stored hash of admitted usage: of the members that the client sent, for a
-// consumption with the route.
+// consumption and a commit with the route.
 func (x *pass) hashSent(r *row, s *content, unread error) {
 	x.payloadHashes.n++
 	var sent struct {
@@ -56,6 +58,9 @@ func (x *pass) hashSent(r *row, s *content, unread error) {
 		EventID  string          `json:"eventId"`
 		Feature  string          `json:"feature"`
 		Metadata json.RawMessage `json:"metadata,omitempty"`
+		// The members below are of commits.
+		Overage       string `json:"overage,omitempty"`
+		ReservationID string `json:"reservationId,omitempty"`
 	}
 	var ingested struct {
 		Amount    json.Number     `json:"amount"`
@@ -75,6 +80,26 @@ func (x *pass) hashSent(r *row, s *content, unread error) {
 	if sent.By == "enforce" {
 		version, given = 1, &ingested // as recorded usage
 	}
+	x.compareHash(r, version, given)
+}
+
+// hashHold recomputes the stored hash of a hold: of the members that the client sent, without the time.
+func (x *pass) hashHold(r *row) {
+	x.payloadHashes.n++
+	var sent struct {
+		Amount        json.Number `json:"amount"`
+		Feature       string      `json:"feature"`
+		ReservationID string      `json:"reservationId"`
+	}
+	if err := json.Unmarshal(r.body, &sent); err != nil {
+		x.payloadHashes.fault("%s has no readable payload: %v", x.at(r.position), err)
+		return
+	}
+	x.compareHash(r, 2, &sent)
+}
+
+// compareHash compares the stored hash with that of the canonical form of a document.
+func (x *pass) compareHash(r *row, version byte, given any) {
 	document, err := json.Marshal(given)
 	if err == nil {
 		var fault *strictjson.Fault

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/big"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -11,16 +12,26 @@ import (
 
 // accounts replays the accounts of a partition in the order of the log: each grant is checked in its turn.
 type accounts struct {
-	used     map[figure]*big.Int
-	discards map[int64]discard          // by the position of the event that discards
-	grants   map[grantKey][]entitlement // of the snapshots so far
-	present  map[uuid.UUID]snapshot     // by tenant: the subscription that accepts usage
+	sums         map[figure]*account
+	discards     map[int64]discard          // by the position of the event that discards
+	grants       map[grantKey][]entitlement // of the snapshots so far
+	present      map[uuid.UUID]snapshot     // by tenant: the subscription that accepts usage
+	reservations map[reservationKey]*reservation
+	since        int64 // microseconds of Unix: reservations that ended before are no longer kept
 }
+
+// account is the sums of an account.
+type account struct{ used, held big.Int }
 
 // discard is a verdict in a dead letter that an event discards.
 type discard struct {
 	of     figure
 	amount string
+}
+
+func newAccounts(now time.Time) accounts {
+	return accounts{sums: map[figure]*account{}, discards: map[int64]discard{}, grants: map[grantKey][]entitlement{}, present: map[uuid.UUID]snapshot{},
+		reservations: map[reservationKey]*reservation{}, since: now.Add(-endsKept).UnixMicro()}
 }
 
 // discardsSQL reads the verdicts of QUOTA features in discarded dead letters. Admitted usage stays used.
@@ -32,8 +43,8 @@ const discardsSQL = `SELECT c.position, v.tenant_id, v.payload ->> 'feature', v.
   AND (f.subject = 10 OR f.subject = 11 AND o.actor_id = 'meterplex-usage-aggregator')
   AND v.subject = 2 AND v.payload ->> 'featureType' = 'QUOTA' AND v.payload ->> 'admitted' IS NULL`
 
-func readDiscards(ctx context.Context, tx pgx.Tx, p int16) (accounts, error) {
-	a := accounts{used: map[figure]*big.Int{}, discards: map[int64]discard{}, grants: map[grantKey][]entitlement{}, present: map[uuid.UUID]snapshot{}}
+func readDiscards(ctx context.Context, tx pgx.Tx, p int16, now time.Time) (accounts, error) {
+	a := newAccounts(now)
 	var position int64
 	var d discard
 	err := each(ctx, tx, discardsSQL, []any{p}, []any{&position, &d.of.tenant, &d.of.feature, &d.of.period, &d.amount}, func() error {
@@ -47,7 +58,11 @@ func readDiscards(ctx context.Context, tx pgx.Tx, p int16) (accounts, error) {
 }
 
 func (x *pass) addAccount(r *row, s *content, err error) {
-	if err != nil {
+	switch {
+	case r.subject >= reservationHeld && r.subject <= reservationExpired:
+		x.addReservation(r)
+		return
+	case err != nil:
 		return // verdicts and grants that cannot be read are faults of other checks
 	}
 	switch r.subject {
@@ -55,26 +70,39 @@ func (x *pass) addAccount(r *row, s *content, err error) {
 		x.accounts.addSnapshot(r.tenant, s)
 	case validated:
 		if s.FeatureType == "QUOTA" && string(s.Admitted) != "true" {
-			x.accounts.add(figure{tenant: r.tenant, feature: s.Feature, period: s.PeriodKey}, s.Amount.String(), 1)
+			x.accounts.addUsed(figure{tenant: r.tenant, feature: s.Feature, period: s.PeriodKey}, s.Amount.String(), 1)
 		}
 	case letterClosed:
 		if d, ok := x.accounts.discards[r.position]; ok {
-			x.accounts.add(d.of, d.amount, -1)
+			x.accounts.addUsed(d.of, d.amount, -1)
 		}
 	case admitted:
 		x.addGrant(r, s)
 	}
 }
 
-// add adds an amount to an account and returns the sum.
-func (a *accounts) add(of figure, amount string, sign int64) *big.Int {
-	if a.used[of] == nil {
-		a.used[of] = new(big.Int)
+// sum returns the sums of an account.
+func (a *accounts) sum(of figure) *account {
+	if a.sums[of] == nil {
+		a.sums[of] = new(account)
 	}
+	return a.sums[of]
+}
+
+// addUsed adds to the used amount of an account, which it returns.
+func (a *accounts) addUsed(of figure, amount string, sign int64) *account {
+	sum := a.sum(of)
 	if n, ok := new(big.Int).SetString(amount, 10); ok && len(amount) <= maxDigits {
-		a.used[of].Add(a.used[of], n.Mul(n, big.NewInt(sign)))
+		sum.used.Add(&sum.used, n.Mul(n, big.NewInt(sign)))
 	}
-	return a.used[of]
+	return sum
+}
+
+// addHeld adds to the held amount of an account, which it returns.
+func (a *accounts) addHeld(of figure, amount int64) *account {
+	sum := a.sum(of)
+	sum.held.Add(&sum.held, big.NewInt(amount))
+	return sum
 }
 
 const accountsSQL = `SELECT tenant_id, feature, period_key, used::text, held::text FROM quota_accounts
@@ -88,15 +116,18 @@ func (x *pass) compareAccounts(ctx context.Context, tx pgx.Tx) error {
 	err := each(ctx, tx, accountsSQL, []any{x.p}, []any{&f.tenant, &f.feature, &f.period, &used, &held}, func() error {
 		x.quotaAccounts.n++
 		seen[f] = true
-		sum := x.accounts.used[f]
-		x.quotaAccounts.expect(sum != nil && sum.String() == used && held == "0", "the account of %s has %s used and %s held, the log has %s and 0", f, used, held, sum)
+		sum := x.accounts.sums[f]
+		if sum == nil {
+			sum = new(account) // a row that a repair set to 0 stays
+		}
+		x.quotaAccounts.expect(sum.used.String() == used && sum.held.String() == held, "the account of %s has %s used and %s held, the log has %s and %s", f, used, held, &sum.used, &sum.held)
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("read quota_accounts: %w", err)
 	}
-	for f, sum := range x.accounts.used {
-		x.quotaAccounts.expect(seen[f], "the account of %s is missing, the log has %s used", f, sum)
+	for f, sum := range x.accounts.sums {
+		x.quotaAccounts.expect(seen[f], "the account of %s is missing, the log has %s used and %s held", f, &sum.used, &sum.held)
 	}
 	return nil
 }

@@ -20,23 +20,31 @@ type entitlement struct {
 	Limit         *int64 `json:"limit"`
 	LimitBehavior string `json:"limitBehavior"`
 	ResetPeriod   string `json:"resetPeriod"`
+	OnIngest      string `json:"onIngest"`
 }
 
-// admission has the members of a grant that the check reads.
+// admission has the members of a grant that the check reads. Those of a reservation have the same names.
 type admission struct {
 	By                     string
 	SubscriptionID         uuid.UUID
 	FeatureType, PeriodKey string
 	Limit                  *int64
 	Used, Held             *json.Number
+	// The members below are of commits.
+	ReservationID string
+	HeldAmount    int64
+	Overage       string
 }
+
+const byCommit, byEnforce, byHold = "commit", "enforce", "hold"
 
 func admissionOf(s *content) (a admission, err error) {
 	err = json.Unmarshal(s.Admitted, &a)
 	return a, err
 }
 
-// addGrant checks a grant against its account and the snapshot of its subscription.
+// addGrant checks admitted usage against its account. Usage of a reservation is decided by the reservation, and may be above
+// the limit; other usage is compared with the limit in the snapshot of its subscription.
 func (x *pass) addGrant(r *row, s *content) {
 	x.quotaGrants.n++
 	g, err := admissionOf(s)
@@ -44,20 +52,67 @@ func (x *pass) addGrant(r *row, s *content) {
 		x.quotaGrants.fault("%s has no readable admission: %v", x.at(r.position), err)
 		return
 	}
-	of, known := x.accounts.granting(r.tenant, s.Feature, &g)
-	x.quotaGrants.expect(known, "%s is granted by a snapshot that the log does not have: %s", x.at(r.position), s.Admitted)
+	of := figure{tenant: r.tenant, feature: s.Feature, period: g.PeriodKey}
+	if g.By == byCommit {
+		x.commit(r, s, &g)
+		if g.FeatureType == "QUOTA" {
+			x.accounts.addHeld(of, -g.HeldAmount)
+		}
+	}
+	if g.FeatureType == "QUOTA" {
+		x.accounts.addUsed(of, s.Amount.String(), 1)
+	}
+	if x.recordsAccount(r, of, &g) && g.By != byCommit {
+		x.checkLimit(r, of, &g)
+	} else if g.By != byCommit {
+		x.checkGranted(r, of, &g)
+	}
+}
+
+// recordsAccount checks that an event records the account after it.
+func (x *pass) recordsAccount(r *row, of figure, g *admission) bool {
 	if g.FeatureType != "QUOTA" {
 		x.quotaGrants.expect(g.Used == nil && g.Held == nil, "%s names an account of a %s feature", x.at(r.position), g.FeatureType)
+		return false
+	}
+	sum := x.accounts.sum(of)
+	if g.Used == nil || g.Held == nil || g.Used.String() != sum.used.String() || g.Held.String() != sum.held.String() {
+		x.quotaGrants.fault("%s records %s used and %s held of %s, the log has %s and %s", x.at(r.position), numberOf(g.Used), numberOf(g.Held), of, &sum.used, &sum.held)
+		return false
+	}
+	return true
+}
+
+func numberOf(n *json.Number) string {
+	if n == nil {
+		return "nothing"
+	}
+	return n.String()
+}
+
+// checkGranted checks that an amount is granted by a snapshot in the log, which it returns.
+func (x *pass) checkGranted(r *row, f figure, g *admission) (of entitlement, ok bool) {
+	of, ok = x.accounts.granting(r.tenant, f.feature, g)
+	x.quotaGrants.expect(ok, "%s is granted by a snapshot that the log does not have: subscription %s, limit %s", x.at(r.position), g.SubscriptionID, limitOf(g.Limit))
+	return of, ok
+}
+
+// checkLimit checks that an amount was granted by a limit that allowed it.
+func (x *pass) checkLimit(r *row, f figure, g *admission) {
+	of, ok := x.checkGranted(r, f, g)
+	if !ok || of.LimitBehavior != "HARD" || of.Limit == nil || g.By == byEnforce && of.OnIngest != "enforce" {
 		return
 	}
-	used := x.accounts.add(figure{tenant: r.tenant, feature: s.Feature, period: g.PeriodKey}, s.Amount.String(), 1)
-	if g.Used == nil || g.Held == nil || g.Used.String() != used.String() || g.Held.String() != "0" {
-		x.quotaGrants.fault("%s records %s as its account, the log has %s used", x.at(r.position), s.Admitted, used)
-		return
+	sum := x.accounts.sum(f)
+	all := new(big.Int).Add(&sum.used, &sum.held)
+	x.quotaGrants.expect(all.Cmp(big.NewInt(*of.Limit)) <= 0, "%s is granted beyond the limit %d: %s are used and %s held", x.at(r.position), *of.Limit, &sum.used, &sum.held)
+}
+
+func limitOf(limit *int64) string {
+	if limit == nil {
+		return "none"
 	}
-	if known && of.LimitBehavior == "HARD" && of.Limit != nil {
-		x.quotaGrants.expect(used.Cmp(big.NewInt(*of.Limit)) <= 0, "%s is granted beyond the limit %d: %s are used", x.at(r.position), *of.Limit, used)
-	}
+	return big.NewInt(*limit).String()
 }
 
 // snapshot is a subscription with its entitlements by feature.
@@ -88,22 +143,33 @@ func (a *accounts) addSnapshot(tenant uuid.UUID, s *content) {
 	}
 }
 
-// granting returns the entitlement that granted usage: that of the present subscription, which every consumption names. Enforced
-// usage may name an earlier one: without a present limit of its account, any snapshot of that one granted it.
+// granting returns the entitlement that granted an amount: that of the present subscription, which every consumption and hold names.
+// Enforced usage may name an earlier one: without a present limit of its account, any snapshot of that one granted it, if possible one that
+// enforces no limit.
 func (a *accounts) granting(tenant uuid.UUID, feature string, g *admission) (of entitlement, ok bool) {
 	now, own := a.present[tenant], a.grants[grantKey{g.SubscriptionID, feature}]
-	if g.By == "consume" && now.subscription != g.SubscriptionID || len(own) == 0 {
+	if g.By != byEnforce && now.subscription != g.SubscriptionID || len(own) == 0 {
 		return of, false
 	}
 	if of, ok = now.of[feature]; ok && of.resets(g.PeriodKey) {
 		return of, of.grants(g)
 	}
-	for _, of := range own {
-		if g.By != "consume" && of.resets(g.PeriodKey) && of.grants(g) {
-			return of, true
+	of, ok = entitlement{}, false
+	for _, e := range own {
+		if g.By == byEnforce && e.resets(g.PeriodKey) && e.grants(g) && (!ok || of.OnIngest == "enforce") {
+			of, ok = e, true
 		}
 	}
-	return entitlement{}, false
+	return of, ok
+}
+
+// limitInForce returns the limit that an event about a reservation records: the present one of its account, or that of its grant if
+// no present grant has this account.
+func (a *accounts) limitInForce(tenant uuid.UUID, now *reservation, granted *int64) *int64 {
+	if of, ok := a.present[tenant].of[now.feature]; ok && of.Type != "BOOLEAN" && of.resets(now.period) {
+		return of.Limit
+	}
+	return granted
 }
 
 func (e *entitlement) grants(g *admission) bool {

@@ -34,6 +34,11 @@ const (
 	subscriptionCreated = 37
 	subscriptionChanged = 38
 
+	reservationHeld     = 60
+	reservationExtended = 61
+	reservationReleased = 62
+	reservationExpired  = 63
+
 	topicRaw       = 1
 	topicValidated = 2
 	topicLetters   = 3

@@ -13,31 +13,31 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// foldAccountsSQL sums the changes of accounts by a tenant's events after one position up to another: admitted usage, other verdicts less those in
+// foldAccountsSQL sums the changes of accounts by events of tenants after one position up to another: admitted usage, other verdicts less those in
 // discarded dead letters, and reservations. account.reconciled is left out: it sets an account to this sum.
-var foldAccountsSQL = events.SQL(`SELECT c.feature, c.period, sum(c.used)::text, sum(c.held)::text FROM (
- SELECT l.payload ->> 'feature' AS feature,
+var foldAccountsSQL = events.SQL(`SELECT c.tenant_id, c.feature, c.period, sum(c.used)::text, sum(c.held)::text FROM (
+ SELECT l.tenant_id, l.payload ->> 'feature' AS feature,
   CASE WHEN l.subject = {usage.event.admitted} THEN l.payload -> 'admitted' ->> 'periodKey' ELSE l.payload ->> 'periodKey' END AS period,
   CASE WHEN l.subject IN ({usage.event.admitted}, {usage.event.validated}) THEN (l.payload ->> 'amount')::numeric ELSE 0 END AS used,
   CASE WHEN l.subject = {usage.event.admitted} THEN -coalesce((l.payload -> 'admitted' ->> 'heldAmount')::numeric, 0)
    WHEN l.subject = {entitlements.reservation.held} THEN (l.payload ->> 'amount')::numeric
    WHEN l.subject IN ({entitlements.reservation.released}, {entitlements.reservation.expired}) THEN -(l.payload ->> 'amount')::numeric ELSE 0 END AS held
  FROM event_log_rows l
- WHERE l.partition = $1 AND l.tenant_id = $2 AND l.position > $3 AND l.position <= $4
+ WHERE l.partition = $1 AND l.tenant_id = ANY ($2::uuid[]) AND l.position > $3 AND l.position <= $4
   AND l.subject IN ({usage.event.admitted}, {usage.event.validated}, {entitlements.reservation.held}, {entitlements.reservation.released}, {entitlements.reservation.expired})
   AND CASE WHEN l.subject = {usage.event.admitted} THEN l.payload -> 'admitted' ->> 'featureType' ELSE l.payload ->> 'featureType' END = 'QUOTA'
   AND (l.subject <> {usage.event.validated} OR l.payload ->> 'admitted' IS NULL)
  UNION ALL
- SELECT v.payload ->> 'feature', v.payload ->> 'periodKey', -(v.payload ->> 'amount')::numeric, 0
+ SELECT v.tenant_id, v.payload ->> 'feature', v.payload ->> 'periodKey', -(v.payload ->> 'amount')::numeric, 0
  FROM event_log_rows c
  JOIN event_log_rows f ON f.partition = c.partition AND f.tenant_id = c.tenant_id AND f.dedupe_key = 'e/' || (c.payload ->> 'deadLetterId')
  JOIN log_origins o ON o.id = f.origin
  JOIN event_log_rows v ON v.partition = f.partition AND v.position = (f.payload ->> 'sourcePosition')::bigint
- WHERE c.partition = $1 AND c.tenant_id = $2 AND c.position > $3 AND c.position <= $4
+ WHERE c.partition = $1 AND c.tenant_id = ANY ($2::uuid[]) AND c.position > $3 AND c.position <= $4
   AND c.subject = {dead_letters.dead_letter.closed} AND c.payload ->> 'status' = 'DISCARDED'
   AND (f.subject = {usage.event.publish_failed} OR f.subject = {usage.event.aggregation_failed} AND o.actor_id = '` + events.GroupAggregator + `')
   AND v.subject = {usage.event.validated} AND v.payload ->> 'featureType' = 'QUOTA' AND v.payload ->> 'admitted' IS NULL) c
- GROUP BY c.feature, c.period`)
+ GROUP BY c.tenant_id, c.feature, c.period`)
 
 // foldSpan is how many positions of a partition one statement of a fold reads.
 const foldSpan = 200_000
@@ -54,21 +54,30 @@ func addFolded(ctx context.Context, from querier, tenant uuid.UUID, after events
 		return after, fmt.Errorf("reading a head: %w", err)
 	}
 	for at := after.Number; at < head.Number; at += foldSpan {
-		rows, err := from.Query(ctx, foldAccountsSQL, after.Partition, tenant, at, min(at+foldSpan, head.Number))
-		if err == nil {
-			err = addSums(rows, tenant, sums)
-		}
-		if err != nil {
-			return after, fmt.Errorf("summing accounts: %w", err)
+		span := events.Stretch{Partition: after.Partition, After: at, UpTo: min(at+foldSpan, head.Number)}
+		if err := AddAccounts(ctx, from, []uuid.UUID{tenant}, span, sums); err != nil {
+			return after, err
 		}
 	}
 	return head, nil
 }
 
-func addSums(rows pgx.Rows, tenant uuid.UUID, sums map[domain.AccountKey]*domain.Account) error {
-	key := domain.AccountKey{TenantID: tenant}
+// AddAccounts adds what events of tenants in a stretch of their partition add to accounts.
+func AddAccounts(ctx context.Context, from querier, tenants []uuid.UUID, in events.Stretch, sums map[domain.AccountKey]*domain.Account) error {
+	rows, err := from.Query(ctx, foldAccountsSQL, in.Partition, tenants, in.After, in.UpTo)
+	if err == nil {
+		err = addSums(rows, sums)
+	}
+	if err != nil {
+		return fmt.Errorf("summing accounts: %w", err)
+	}
+	return nil
+}
+
+func addSums(rows pgx.Rows, sums map[domain.AccountKey]*domain.Account) error {
+	var key domain.AccountKey
 	var used, held string
-	_, err := pgx.ForEachRow(rows, []any{&key.Feature, &key.PeriodKey, &used, &held}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&key.TenantID, &key.Feature, &key.PeriodKey, &used, &held}, func() error {
 		isUsed, ok := new(big.Int).SetString(used, 10)
 		isHeld, too := new(big.Int).SetString(held, 10)
 		if !ok || !too {
@@ -105,10 +114,10 @@ func (t *changeTx) AddFoldedAccounts(tenant uuid.UUID, after events.Position, su
 
 // QuotaAccounts implements commands.AccountTx.
 func (t *changeTx) QuotaAccounts(tenant uuid.UUID) (map[domain.AccountKey]*domain.Account, error) {
-	rows, err := t.tx.Query(t.ctx, `SELECT feature, period_key, used::text, held::text FROM quota_accounts WHERE tenant_id = $1`, tenant)
+	rows, err := t.tx.Query(t.ctx, `SELECT tenant_id, feature, period_key, used::text, held::text FROM quota_accounts WHERE tenant_id = $1`, tenant)
 	sums := map[domain.AccountKey]*domain.Account{}
 	if err == nil {
-		err = addSums(rows, tenant, sums)
+		err = addSums(rows, sums)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading accounts: %w", err)

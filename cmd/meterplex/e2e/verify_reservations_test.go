@@ -1,0 +1,68 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+)
+
+// limitedUsage sends every kind of request about the tenant's limit of calls: amounts are consumed, and reservations end in each way. The last
+// commit brings the account above its limit of 1000.
+func (w *deployment) limitedUsage(at *instance, x *tenant) {
+	w.t.Helper()
+	key, path := w.keyOf(at, x, "entitlements:reserve", "entitlements:read"), "/api/v1/entitlements/calls"
+	post := func(to string, in object, want int) {
+		w.t.Helper()
+		w.ask(key, http.MethodPost, at, path+to, in, nil, want)
+	}
+	hold := func(id string, amount, seconds int) {
+		w.t.Helper()
+		post("/reservations", object{"reservationId": id, "amount": amount, "ttlSeconds": seconds}, http.StatusCreated)
+	}
+	hold("expires", 5, 1)
+	for n := range 3 {
+		post("/consume", object{"eventId": fmt.Sprint("consumed", n), "amount": 10 + n}, http.StatusOK)
+	}
+	hold("part", 100, 60)
+	post("/reservations/part/extend", object{"ttlSeconds": 120}, http.StatusOK)
+	post("/reservations/part/commit", object{"eventId": "part-usage", "amount": 40}, http.StatusOK)
+	hold("released", 20, 60)
+	w.ask(key, http.MethodDelete, at, path+"/reservations/released", nil, nil, http.StatusOK)
+	hold("stays", 7, 3600)
+	hold("more", 50, 60)
+	post("/reservations/more/commit", object{"eventId": "more-usage", "amount": 2000, "overage": "record"}, http.StatusOK)
+	within(w.t, "the time of a reservation is over", func(ctx context.Context) (bool, string) {
+		var r struct{ State string }
+		err := w.get(ctx, key, at, path+"/reservations/expires", &r)
+		return r.State == "EXPIRED", fmt.Sprint(r.State, " ", err)
+	})
+}
+
+// plantsInLimits returns plants in the accounts, the grants and the reservations of a partition with limitedUsage.
+func (w *deployment) plantsInLimits(p int) []planted {
+	of := func(subject int) string {
+		return fmt.Sprintf(` WHERE partition = %d AND position = (SELECT min(position) FROM event_log_rows WHERE partition = %d AND subject = %d)`, p, p, subject)
+	}
+	account := fmt.Sprintf(` WHERE feature = 'calls' AND tenant_id IN (SELECT tenant_id FROM event_log_rows WHERE partition = %d AND subject = 8)`, p)
+	checks := account + ` AND generation = live_generation('entitlement_reads', tenant_id)`
+	body := func(check string, subject int, member, value string) planted {
+		return planted{check: check, do: []string{`CREATE TABLE kept AS SELECT body FROM event_log_rows` + of(subject), fmt.Sprintf(`UPDATE event_log_rows SET body = jsonb_set(body::jsonb, '%s', '%s')::json`, member, value) + of(subject)},
+			undo: []string{`UPDATE event_log_rows SET body = (SELECT body FROM kept)` + of(subject), `DROP TABLE kept`}}
+	}
+	row := func(check, table, set, unset, where string) planted {
+		return planted{check: check, do: []string{`UPDATE ` + table + ` SET ` + set + where}, undo: []string{`UPDATE ` + table + ` SET ` + unset + where}}
+	}
+	const accounts, grants = "P7 quota_accounts equal the grants, the verdicts and the reservations in the log", "P7 no grant passes a HARD limit, and each records its account"
+	const lives, reservations = "P7 each reservation is held once and ends once", "P7 the reservations in the table are those of the log"
+	gone := fmt.Sprintf(` WHERE reservation_id = 'stays' AND tenant_id IN (SELECT tenant_id FROM event_log_rows WHERE partition = %d)`, p)
+	return []planted{
+		row(accounts, "quota_accounts", "used = used + 1", "used = used - 1", account),
+		row(accounts, "quota_accounts", "held = held + 1", "held = held - 1", account),
+		body(grants, 8, "{admitted,used}", "3"),
+		body(grants, 60, "{held}", "3"),
+		row("P5 entitlement_usage equals the sum of the log up to its checkpoint", "entitlement_usage", "held = held - 1", "held = held + 1", checks),
+		body(lives, 63, "{expiresAt}", `"2100-01-01T00:00:00Z"`),
+		row(reservations, "reservations", "committed = committed + 1", "committed = committed - 1", account+` AND state = 'COMMITTED'`),
+		{check: reservations, do: []string{`CREATE TABLE kept AS SELECT * FROM reservations` + gone, `DELETE FROM reservations` + gone}, undo: []string{`INSERT INTO reservations SELECT * FROM kept`, `DROP TABLE kept`}},
+	}
+}

@@ -1,0 +1,84 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// foldReservationsSQL reads what the events of a tenant after one position up to another change of its reservations.
+var foldReservationsSQL = events.SQL(`SELECT l.subject, coalesce(l.payload ->> 'reservationId', l.payload -> 'admitted' ->> 'reservationId'), l.payload ->> 'feature',
+  coalesce(l.payload ->> 'periodKey', ''), (l.payload ->> 'amount')::bigint, coalesce((l.payload ->> 'expiresAt')::timestamptz, l.occurred_at)
+ FROM event_log_rows l
+ WHERE l.partition = $1 AND l.tenant_id = $2 AND l.position > $3 AND l.position <= $4
+  AND (l.subject IN ({entitlements.reservation.held}, {entitlements.reservation.extended}, {entitlements.reservation.released}, {entitlements.reservation.expired})
+   OR l.subject = {usage.event.admitted} AND l.payload -> 'admitted' ->> 'reservationId' IS NOT NULL)
+ ORDER BY l.position`)
+
+// addHeld applies the events of a tenant after a position to the reservations that are held, by their ids.
+func addHeld(ctx context.Context, from querier, tenant uuid.UUID, after events.Position, held map[string]*events.ReservationState) (events.Position, error) {
+	head := after
+	if err := from.QueryRow(ctx, `SELECT position FROM log_heads WHERE partition = $1`, after.Partition).Scan(&head.Number); err != nil {
+		return after, fmt.Errorf("reading a head: %w", err)
+	}
+	for at := after.Number; at < head.Number; at += foldSpan {
+		rows, err := from.Query(ctx, foldReservationsSQL, after.Partition, tenant, at, min(at+foldSpan, head.Number))
+		var subject events.Subject
+		s := events.ReservationState{State: events.StateHeld}
+		if err == nil {
+			_, err = pgx.ForEachRow(rows, []any{&subject, &s.ID, &s.Feature, &s.PeriodKey, &s.Amount, &s.ExpiresAt}, func() error {
+				switch subject {
+				case events.ReservationHeld, events.ReservationExtended:
+					now := s
+					held[s.ID] = &now
+				default:
+					delete(held, s.ID)
+				}
+				return nil
+			})
+		}
+		if err != nil {
+			return after, fmt.Errorf("folding reservations: %w", err)
+		}
+	}
+	return head, nil
+}
+
+// HeldReservations implements commands.AccountStore.
+func (s *Store) HeldReservations(ctx context.Context, tenant uuid.UUID) (map[string]*events.ReservationState, events.Position, error) {
+	held := map[string]*events.ReservationState{}
+	at, err := addHeld(ctx, s.pool, tenant, events.Position{Partition: events.PartitionOf(tenant)}, held)
+	return held, at, unavailable(err)
+}
+
+// AddHeldReservations implements commands.AccountTx.
+func (t *changeTx) AddHeldReservations(tenant uuid.UUID, after events.Position, held map[string]*events.ReservationState) error {
+	_, err := addHeld(t.ctx, t.tx, tenant, after, held)
+	return err
+}
+
+// reservationRowsSQL reads the rows that are held, and those with ids.
+const reservationRowsSQL = `SELECT reservation_id, feature, period_key, amount, state, expires_at FROM reservations
+ WHERE tenant_id = $1 AND (state = 'HELD' OR reservation_id = ANY ($2::text[]))`
+
+// ReservationRows implements commands.AccountTx.
+func (t *changeTx) ReservationRows(tenant uuid.UUID, ids []string) (map[string]*events.ReservationState, error) {
+	rows, err := t.tx.Query(t.ctx, reservationRowsSQL, tenant, ids)
+	list := map[string]*events.ReservationState{}
+	if err == nil {
+		var s events.ReservationState
+		_, err = pgx.ForEachRow(rows, []any{&s.ID, &s.Feature, &s.PeriodKey, &s.Amount, &s.State, &s.ExpiresAt}, func() error {
+			now := s
+			list[s.ID] = &now
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading reservations: %w", err)
+	}
+	return list, nil
+}
