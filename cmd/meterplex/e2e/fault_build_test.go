@@ -121,7 +121,7 @@ func killPoints() (edits []overlay.Edit) {
 	for _, d := range []killPoint{
 		{writer, "\tconn, err := w.log.db.Session(ctx)\n", `fault.Die(map[bool]string{true: "small", false: "large"}[w.shared] + ": before the transaction")`},
 		{writer, "\tg.sent = true\n", `fault.Die(map[bool]string{true: "small", false: "large"}[w.shared] + ": heads locked")`},
-		{writer, "\tif err := g.decide(ctx, conn, hs, origin, asks, probing); err != nil {\n", `if len(checkpoints) > 0 { fault.Die("inline: checkpoints locked") }`},
+		{writer, "\tif err := g.decide(ctx, conn, hs, origin, quotas, probing); err != nil {\n", `if len(checkpoints) > 0 { fault.Die("inline: checkpoints locked") }`},
 		{"infra/postgres/eventlog/inline.go", "\tg.inlined = in\n", `fault.Die("inline: follow-ups placed")`},
 		{writer, "\t\t\tg.answer(nil)\n\t\t\tif handed {\n", `if len(g.inlined.stretches) > 0 { fault.Die("inline: handed over, not answered") }`},
 		{finish, "\t\tto.SendBind(&rest[i])\n", `if i == len(rest)-1 && to.Flush() == nil {
@@ -147,6 +147,7 @@ func killPoints() (edits []overlay.Edit) {
 		{"commands/usage_commands.go", "\treturn errors.Join(errs...)\n}\n\n// tenantMessages", `if errors.Join(errs...) == nil { fault.Die("usage.commands: between COMMIT and ack") }`},
 		{"commands/usage_commands.go", "\t\tif err := c.store(ctx, by, class, entries[:n], barred); err != nil {\n", `fault.Die("usage.commands: before the transaction")`},
 		{"http/usage_ingest.go", "\tw.WriteHeader(http.StatusAccepted)\n\t_, _ = w.Write(body) // a client", `fault.Die("ingest: before the answer")`},
+		{"http/consume.go", "\tw.WriteHeader(status)\n\t_, _ = w.Write(body) // a client", `fault.Die("limits: before the answer")`},
 	} {
 		if !files[d.file] {
 			files[d.file] = true
