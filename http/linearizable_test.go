@@ -52,6 +52,7 @@ func (l *replacedLog) Read(ctx context.Context, partition int16, after, upTo int
 type linearInstance struct {
 	*testService
 	name   string
+	checks localtest.Payloads
 	owner  string // the database, without the proxy
 	writes replacedLog
 	cutter *localtest.Cutter
@@ -60,7 +61,7 @@ type linearInstance struct {
 func newLinearInstance(t *testing.T, w *testService, name string) *linearInstance {
 	t.Helper()
 	other := *w
-	i := &linearInstance{testService: &other, name: name, owner: w.pool.Config().ConnString()}
+	i := &linearInstance{testService: &other, name: name, checks: localtest.CheckPayloads(t), owner: w.pool.Config().ConnString()}
 	cutter, url := localtest.NewCutter(t, i.owner)
 	i.cutter = cutter
 	var err error
@@ -79,7 +80,7 @@ func newLinearInstance(t *testing.T, w *testService, name string) *linearInstanc
 
 // restart ends the writers, and starts others.
 func (i *linearInstance) restart() {
-	next, err := eventlog.New(context.Background(), i.pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: i.name, Commit: "0"}, Histories: new(validate.Histories), Logger: slog.New(slog.DiscardHandler)})
+	next, err := eventlog.New(context.Background(), i.pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: i.name, Commit: "0"}, Histories: new(validate.Histories), Written: i.checks.Written, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return // its sessions were ended meanwhile; those before go on
 	}
