@@ -28,8 +28,10 @@ type told struct {
 	used, held int64
 	until      int64 // microseconds
 	position   int64
-	made       bool  // the request made the event at the position; else it changed nothing
-	after      int64 // of a request that changed nothing: the position of the last grant before it, by place
+	made       bool // the request made the event at the position; else it changed nothing
+	// Of a request that changed nothing, by place: the position of the last grant before it, and how many others are between.
+	after int64
+	turn  int
 }
 
 // key names the event of a request, "" for those that have no key.
@@ -91,7 +93,7 @@ func quotaModel(limit int64, orders map[string]*quotaOrder) porcupine.Model {
 				next := s.grant(in, out, limit)
 				return next != nil, next
 			}
-			if out.after != s.last || !s.answers(in, out, limit) {
+			if out.after != s.last || out.turn != s.others || !s.answers(in, out, limit) {
 				return false, s
 			}
 			next := *s
@@ -230,7 +232,7 @@ func (o *quotaOrder) place(ops []porcupine.Operation, limit int64) (misfit strin
 		if low > high {
 			return fmt.Sprintf("%+v: %+v fits no state", *in, *out)
 		}
-		places[n], out.after = low, states[low].last
+		places[n], out.after, out.turn = low, states[low].last, o.others[states[low].last]
 		o.others[out.after]++
 	}
 	return ""
