@@ -15,7 +15,9 @@ import (
 func TestAGroupThatLeavesASubmissionKeepsTheOriginsOfTheOthers(t *testing.T) {
 	l, pool, _ := openLog(t)
 	tenants := tenantsApart(3)
-	actor := func(tenant uuid.UUID) events.Actor { return events.Actor{Type: "api_key", ID: "key of " + tenant.String()} }
+	actor := func(tenant uuid.UUID) events.Actor {
+		return events.Actor{Type: "api_key", ID: "key of " + tenant.String()}
+	}
 	eventOf := func(tenant uuid.UUID, id string) commands.Submitted {
 		s := usageEvent(tenant, id, 1)
 		s.Actor = actor(tenant)

@@ -74,3 +74,24 @@ func TestAChangeOfUnknownOutcomeEvictsItsTenant(t *testing.T) {
 		t.Errorf("%q was read again, want Aa", read)
 	}
 }
+
+// A reservation is found by its tenant, too: two tenants may give reservations of a feature the same id.
+func TestP9_AReservationIsThatOfItsTenant(t *testing.T) {
+	l, pool := openLogAt(t, localtest.Migrated(t, postgres.Migrate))
+	s, tenants := New(pool, l, Config{}), []uuid.UUID{newID(), newID()}
+	for i, tenant := range tenants {
+		const sql = `INSERT INTO reservations (tenant_id, reservation_id, feature, period_key, subscription_id, feature_type, amount, state, expires_at, held_position)
+ VALUES ($1, 'r', 'calls', 'lifetime', $2, 'QUOTA', $3, 'HELD', now(), 1)`
+		if _, err := pool.Exec(t.Context(), sql, tenant, newID(), i+1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, tenant := range tenants {
+		if r, err := s.Reservation(t.Context(), tenant, "calls", "r"); err != nil || r == nil || r.Amount != int64(i+1) {
+			t.Errorf("tenant %d has %+v, want an amount of %d: %v", i, r, i+1, err)
+		}
+	}
+	if r, err := s.Reservation(t.Context(), newID(), "calls", "r"); err != nil || r != nil {
+		t.Errorf("a tenant without reservations has %+v: %v", r, err)
+	}
+}
