@@ -50,31 +50,6 @@ const MaxOverlap = 30 * 24 * time.Hour
 // shownPrefix is the length of the secret's part that may be shown, after mp_live_.
 const shownPrefix = 8
 
-// Scopes of tenant keys and of operator keys.
-const (
-	ScopeUsageWrite          = "usage:write"
-	ScopeUsageBackfill       = "usage:backfill"
-	ScopeUsageRead           = "usage:read"
-	ScopeEntitlementsRead    = "entitlements:read"
-	ScopeEntitlementsReserve = "entitlements:reserve"
-	ScopeEventsRead          = "events:read"
-
-	ScopeAdmin   = "admin"
-	ScopeBilling = "billing"
-	ScopeAudit   = "audit"
-)
-
-// TenantScopes lists the scopes that new tenant keys may hold. Existing keys may hold others, which were
-// offered by earlier releases.
-func TenantScopes() []string { return domain.Usable(domain.OfferedScope, namedScopes()...) }
-
-func namedScopes() []string {
-	return []string{ScopeUsageWrite, ScopeUsageBackfill, ScopeUsageRead, ScopeEntitlementsRead, ScopeEntitlementsReserve, ScopeEventsRead}
-}
-
-// OperatorScopes lists the scopes that operator keys may hold.
-func OperatorScopes() []string { return []string{ScopeAdmin, ScopeBilling, ScopeAudit} }
-
 // Keyring finds keys.
 type Keyring interface {
 	// Find returns the key with the secret's SHA-256, and its tenant (nil for

@@ -21,17 +21,6 @@ type Caller struct {
 	Actor events.Actor
 }
 
-// Has reports whether the caller holds a scope; admin includes the other
-// operator scopes.
-func (c *Caller) Has(scope string) bool {
-	for _, s := range c.Scopes {
-		if s == scope || (s == ScopeAdmin && (scope == ScopeBilling || scope == ScopeAudit)) {
-			return true
-		}
-	}
-	return false
-}
-
 func (c *Caller) actor() events.Actor {
 	if c.Actor.Type != "" {
 		return c.Actor

@@ -3,7 +3,6 @@ package domain
 import (
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/meterplex/meterplex/domain/strictjson"
 )
@@ -186,22 +185,4 @@ func (in *requestDraft) checkReservationID() *Error {
 // IsReservationID reports whether an id has the form of ids of reservations, which is that of eventIds.
 func IsReservationID(id []byte) bool {
 	return len(id) > 0 && len(id) <= MaxEventID && isPrintable(id)
-}
-
-// Bounds of the time for which an amount is held, in seconds.
-const (
-	MaxTTLSeconds     = 86400
-	DefaultTTLSeconds = 60
-)
-
-// readTTL returns the time for which an amount is held; 0 if absent.
-func (in *requestDraft) readTTL() (time.Duration, *Error) {
-	if in.ttlSeconds == nil {
-		return 0, nil
-	}
-	n := readDigits(in.ttlSeconds)
-	if len(in.ttlSeconds) > len("86400") || n < 1 || n > MaxTTLSeconds {
-		return 0, in.refuse("ttlSeconds", "ttl_seconds_invalid", "must be an integer from 1 to 86400, written in digits only")
-	}
-	return time.Duration(n) * time.Second, nil
 }

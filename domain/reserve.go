@@ -110,3 +110,21 @@ func DecodeCommit(body []byte, feature, reservation string) (Commitment, error) 
 		return Commitment{reservation, feature, string(in.eventID.chars), amount, overage == events.OverageRecord}, nil
 	})
 }
+
+// Bounds of the time for which an amount is held, in seconds.
+const (
+	MaxTTLSeconds     = 86400
+	DefaultTTLSeconds = 60
+)
+
+// readTTL returns the time for which an amount is held; 0 if absent.
+func (in *requestDraft) readTTL() (time.Duration, *Error) {
+	if in.ttlSeconds == nil {
+		return 0, nil
+	}
+	n := readDigits(in.ttlSeconds)
+	if len(in.ttlSeconds) > len("86400") || n < 1 || n > MaxTTLSeconds {
+		return 0, in.refuse("ttlSeconds", "ttl_seconds_invalid", "must be an integer from 1 to 86400, written in digits only")
+	}
+	return time.Duration(n) * time.Second, nil
+}

@@ -1,0 +1,39 @@
+package commands
+
+import "github.com/meterplex/meterplex/domain"
+
+// Scopes of tenant keys and of operator keys.
+const (
+	ScopeUsageWrite          = "usage:write"
+	ScopeUsageBackfill       = "usage:backfill"
+	ScopeUsageRead           = "usage:read"
+	ScopeEntitlementsRead    = "entitlements:read"
+	ScopeEntitlementsReserve = "entitlements:reserve"
+	ScopeEventsRead          = "events:read"
+
+	ScopeAdmin   = "admin"
+	ScopeBilling = "billing"
+	ScopeAudit   = "audit"
+)
+
+// TenantScopes lists the scopes that new tenant keys may hold. Existing keys may hold others, which were
+// offered by earlier releases.
+func TenantScopes() []string { return domain.Usable(domain.OfferedScope, namedScopes()...) }
+
+func namedScopes() []string {
+	return []string{ScopeUsageWrite, ScopeUsageBackfill, ScopeUsageRead, ScopeEntitlementsRead, ScopeEntitlementsReserve, ScopeEventsRead}
+}
+
+// OperatorScopes lists the scopes that operator keys may hold.
+func OperatorScopes() []string { return []string{ScopeAdmin, ScopeBilling, ScopeAudit} }
+
+// Has reports whether the caller holds a scope; admin includes the other
+// operator scopes.
+func (c *Caller) Has(scope string) bool {
+	for _, s := range c.Scopes {
+		if s == scope || (s == ScopeAdmin && (scope == ScopeBilling || scope == ScopeAudit)) {
+			return true
+		}
+	}
+	return false
+}
