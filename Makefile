@@ -46,6 +46,10 @@ torture: ## Torture real instances for DURATION (20m) by SEED (random) with BROK
 	METERPLEX_TORTURE=$${DURATION:-20m} METERPLEX_TEST_SEED=$$SEED METERPLEX_TORTURE_BROKERS=$$BROKERS METERPLEX_TORTURE_REPORT=$(CURDIR)/docs/reliability/latest.md \
 	  $(GO) test ./cmd/meterplex/e2e -run '^TestTorture$$' -count=1 -timeout 0 -v
 
+.PHONY: linearizable
+linearizable: ## Check histories of requests against limits, with failing instances, for DURATION (10m) by SEED (random)
+	METERPLEX_TEST_LINEARIZABLE=$${DURATION:-10m} METERPLEX_TEST_SEED=$$SEED $(GO) test ./http -run '^TestP7_RequestsAreLinearizable$$' -count=1 -timeout 0 -v
+
 .PHONY: lint
 lint: form vet ## Check form, known faults and vulnerabilities: gofmt, go vet, staticcheck, govulncheck
 	$(SPARING) $(STATICCHECK)

@@ -1,147 +1,223 @@
 package http_test
 
 import (
+	"bytes"
+	"context"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"hash/crc32"
+	"io"
+	"log/slog"
 	"math/rand/v2"
-	"net/url"
+	nethttp "net/http"
+	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/anishathalye/porcupine"
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/projections/validate"
 )
 
-// asked is a request to consume, and told its answer.
-type asked struct {
-	account, id string
-	amount      int64
+const (
+	linearLimit   = 3000
+	linearClients = 32
+	linearEach    = 235 // requests of a client in a round
+)
+
+// replacedLog is a log of an instance that ends and starts again.
+type replacedLog struct{ atomic.Pointer[eventlog.Log] }
+
+func (l *replacedLog) Admit(tenant uuid.UUID) error { return l.Load().Admit(tenant) }
+
+func (l *replacedLog) Submit(ctx context.Context, tenant uuid.UUID, batch []commands.Submitted) ([]commands.Placement, error) {
+	return l.Load().Submit(ctx, tenant, batch)
 }
 
-type told struct {
-	status int
-	used   int64 // after a grant, or at a denial
-	body   string
+func (l *replacedLog) Read(ctx context.Context, partition int16, after, upTo int64, limit int) ([]events.Envelope, error) {
+	return l.Load().Read(ctx, partition, after, upTo, limit)
 }
 
-// history holds the answers that clients saw. Each grant leaves its account at another sum, so that the sums name the grants.
+// linearInstance is an instance with sessions of its own, whose writers can be ended.
+type linearInstance struct {
+	*testService
+	name   string
+	checks localtest.Payloads
+	owner  string // the database, without the proxy
+	writes replacedLog
+	cutter *localtest.Cutter
+}
+
+func newLinearInstance(t *testing.T, w *testService, name string) *linearInstance {
+	t.Helper()
+	other := *w
+	i := &linearInstance{testService: &other, name: name, checks: localtest.CheckPayloads(t), owner: w.pool.Config().ConnString()}
+	cutter, url := localtest.NewCutter(t, i.owner)
+	i.cutter = cutter
+	var err error
+	i.pool, err = postgres.Open(t.Context(), postgres.Config{URL: url, ApplicationName: name})
+	w.must(err)
+	t.Cleanup(i.pool.Close)
+	i.restart()
+	t.Cleanup(func() { i.writes.Load().Close() })
+	i.store = store.New(i.pool, w.log, store.Config{})
+	s := i.server()
+	s.Quotas.Log = &i.writes
+	i.serve(s)
+	i.client.Transport.(*nethttp.Transport).MaxIdleConnsPerHost = linearClients
+	return i
+}
+
+// restart ends the writers, and starts others.
+func (i *linearInstance) restart() {
+	next, err := eventlog.New(context.Background(), i.pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: i.name, Commit: "0"}, LongestWait: time.Hour, Histories: new(validate.Histories), Written: i.checks.Written, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return // its sessions were ended meanwhile; those before go on
+	}
+	if before := i.writes.Swap(next); before != nil {
+		before.Close()
+	}
+}
+
+// attempt is a request that was sent, with the trace by which its event is found.
+type attempt struct {
+	client     int
+	in         *asked
+	call, done int64
+	out        *told // nil: the answer was lost
+}
+
+// history is what clients saw.
 type history struct {
-	mu     sync.Mutex
-	began  time.Time
-	ops    []porcupine.Operation
-	grants map[string]map[int64]string // by account and sum after it: the id
-	sums   map[string]int64            // by account and id
-	bodies map[string]string
-	faults []string
+	mu       sync.Mutex
+	began    time.Time
+	attempts map[uuid.UUID]*attempt
+	bodies   map[string]string // of answers that repetitions get, too
+	counts   map[string]int
+	faults   []string
 }
 
-// model is an account with a limit: a request is granted if its amount fits, and a granted one is answered again.
-func (h *history) model(limit int64) porcupine.Model {
-	return porcupine.Model{
-		Partition: func(all []porcupine.Operation) (parts [][]porcupine.Operation) {
-			of := map[string][]porcupine.Operation{}
-			for _, op := range all {
-				of[op.Input.(asked).account] = append(of[op.Input.(asked).account], op)
-			}
-			for _, part := range of {
-				parts = append(parts, part)
-			}
-			return parts
-		},
-		Init: func() any { return int64(0) },
-		Step: func(state, input, output any) (bool, any) {
-			used, in, out := state.(int64), input.(asked), output.(told)
-			sum, granted := h.sums[in.account+"/"+in.id]
-			before := granted && sum <= used // it was granted before
-			switch {
-			case out.status == 409:
-				return !before && out.used == used && used+in.amount > limit, used
-			case before:
-				return out.used == sum, used
-			}
-			return out.used == used+in.amount && out.used <= limit, out.used
-		},
-	}
+func (h *history) fault(format string, args ...any) {
+	h.faults = append(h.faults, fmt.Sprintf(format, args...))
 }
 
-// add records an answer.
-func (h *history) add(client int, in asked, call time.Time, got answer) {
-	var says struct {
-		Used json.Number `json:"used"`
+func (h *history) since() int64 { return time.Since(h.began).Nanoseconds() }
+
+// drawAsked draws a request of a client. Reservations are few at a time, so that clients meet at them.
+func drawAsked(r *rand.Rand, client, n int) (in asked, call call) {
+	in.id = fmt.Sprint("r", n/2+r.IntN(6))
+	kind := crc32.ChecksumIEEE([]byte(in.id))
+	held := 1 + int64(kind%40)
+	path := reservationsPath + "/" + in.id
+	call.method = "POST"
+	switch k := r.IntN(20); {
+	case k < 6:
+		in.kind, in.id, in.event = "consume", "", fmt.Sprintf("%d-%d", client, n-r.IntN(8)/7) // the one before it, one time of eight
+		in.amount = 1 + int64(crc32.ChecksumIEEE([]byte(in.event))%9)
+		call.path, call.body = "/api/v1/entitlements/api_calls/consume", map[string]any{"eventId": in.event, "amount": in.amount}
+	case k < 12:
+		in.kind, in.amount = "hold", held
+		call.path, call.body = reservationsPath, map[string]any{"reservationId": in.id, "amount": held, "ttlSeconds": []int{1, 1, 600}[kind/40%3]}
+	case k < 14:
+		in.kind = "extend"
+		call.path, call.body = path+"/extend", map[string]any{"ttlSeconds": 1 + r.IntN(4)/3*599}
+	case k < 18:
+		form := r.IntN(4)
+		in.kind, in.event, in.overage = "commit", fmt.Sprint(in.id, "-", form), form == 2
+		in.amount = []int64{max(1, held/2), held, held + 5, held + 1}[form] // a part, the whole, an overage, too much
+		body := map[string]any{"eventId": in.event, "amount": in.amount}
+		if in.overage {
+			body["overage"] = "record"
+		}
+		call.path, call.body = path+"/commit", body
+	default:
+		in.kind = "release"
+		call.method, call.path = "DELETE", path
 	}
-	_ = json.Unmarshal(got.body, &says)
-	used, err := says.Used.Int64()
-	out := told{got.status, used, string(got.body)}
+	return in, call
+}
+
+// send sends a request, and records its answer. It reports false if the answer was lost.
+func (h *history) send(ctx context.Context, i *linearInstance, key string, client int, in asked, c call) bool {
+	trace := uuid.Must(uuid.NewRandom())
+	var body io.Reader
+	if c.body != nil {
+		raw, _ := json.Marshal(c.body)
+		body = bytes.NewReader(raw)
+	}
+	request, err := nethttp.NewRequestWithContext(ctx, c.method, i.url+c.path, body)
+	if err != nil {
+		panic(err)
+	}
+	request.Header = nethttp.Header{"Authorization": {"Bearer " + key}, "Content-Type": {"application/json"}, "Traceparent": {"00-" + hex.EncodeToString(trace[:]) + "-00f067aa0ba902b7-01"}}
+	if c.body == nil {
+		request.Header.Del("Content-Type")
+	}
+	in.called = time.Now().UnixMicro()
+	a := &attempt{client: client, in: &in, call: h.since()}
+	h.mu.Lock()
+	h.attempts[trace] = a
+	h.mu.Unlock()
+	var got answer
+	response, err := i.client.Do(request)
+	if err == nil {
+		got.status = response.StatusCode
+		got.body, err = io.ReadAll(response.Body)
+		response.Body.Close()
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err != nil || got.status != 200 && got.status != 409 {
-		h.faults = append(h.faults, fmt.Sprintf("%s: %d %s", in.id, got.status, got.body))
-		return
+	if err != nil || got.status == 503 || got.status == 429 {
+		h.counts["lost"]++
+		return false
 	}
-	h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: in, Call: call.Sub(h.began).Nanoseconds(), Output: out, Return: time.Since(h.began).Nanoseconds()})
-	if got.status != 200 {
-		return
-	}
-	key := in.account + "/" + in.id
-	if first, known := h.bodies[key]; known && first != out.body {
-		h.faults = append(h.faults, fmt.Sprintf("%s got %s, then %s", key, first, out.body))
-	}
-	h.bodies[key], h.sums[key] = out.body, used
-	if h.grants[in.account] == nil {
-		h.grants[in.account] = map[int64]string{}
-	}
-	if other, taken := h.grants[in.account][used]; taken && other != in.id {
-		h.faults = append(h.faults, fmt.Sprintf("%s and %s both left %s at %d", other, in.id, in.account, used))
-	}
-	h.grants[in.account][used] = in.id
+	a.done = h.since()
+	a.out = h.read(&in, got)
+	return true
 }
 
-// 32 clients consume three accounts in a round, over two instances, and repeat requests. What they see is what one account
-// after another, decided in one order, would tell them.
-func TestP7_ConsumptionsAreLinearizable(t *testing.T) {
-	const limit, accounts, clients, rounds, each = 300, 3, 32, 8, 80
-	w := newTestService(t)
-	other := w.secondInstance()
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	w.want(201, call{"PUT", "/api/v1/features/api_calls", bootstrap, nil, `{"name":"Calls","type":"QUOTA"}`})
-	w.want(201, call{"PUT", "/api/v1/plans/basic", bootstrap, nil, fmt.Sprintf(`{"name":"Basic","entitlements":[{"feature":"api_calls","limit":%d,"limitBehavior":"HARD","resetPeriod":"NEVER"}]}`, limit)})
-	h := &history{began: time.Now(), grants: map[string]map[int64]string{}, sums: map[string]int64{}, bodies: map[string]string{}}
-	for round := range rounds {
-		var tenants []*account
-		for n := range accounts {
-			tenants = append(tenants, w.newAccount(fmt.Sprint(round, "-", n)))
+// quotaAnswer has the members of all answers, and of the payloads of their events.
+type quotaAnswer struct {
+	Code, State, Position string
+	Used, Held, Remaining int64
+	ExpiresAt             time.Time
+	ReservationID         string
+	Admitted              struct{ Used, Held int64 }
+}
+
+func (a *quotaAnswer) told() *told {
+	t := &told{code: a.Code, state: a.State, used: a.Used + a.Admitted.Used, held: a.Held + a.Admitted.Held, until: a.ExpiresAt.UnixMicro()}
+	_, number, _ := strings.Cut(a.Position, "-")
+	t.position, _ = strconv.ParseInt(number, 10, 64)
+	return t
+}
+
+// read reads an answer, which a repetition gets byte for byte.
+func (h *history) read(in *asked, got answer) *told {
+	var a quotaAnswer
+	if err := json.Unmarshal(got.body, &a); err != nil || (got.status/100 == 2) != (a.Code == "") {
+		h.fault("%+v: %d %s", *in, got.status, got.body)
+	}
+	if sums := a.Code == "" || a.Code == "quota_exceeded"; sums && a.Remaining != max(0, linearLimit-a.Used-a.Held) {
+		h.fault("%+v: %d remain: %s", *in, a.Remaining, got.body)
+	}
+	h.counts[in.kind+" "+a.Code]++
+	if a.Code == "" && in.kind != "hold" && in.kind != "extend" {
+		key := in.account + in.key()
+		if first, known := h.bodies[key]; known && first != string(got.body) {
+			h.fault("%s got %s, then %s", key, first, got.body)
 		}
-		var all sync.WaitGroup
-		for client := range clients {
-			all.Go(func() {
-				r := rand.New(rand.NewPCG(seed, uint64(round*clients+client)))
-				for n := range each {
-					of := tenants[r.IntN(accounts)]
-					in := asked{of.id, fmt.Sprintf("%d-%d", client, n-r.IntN(8)/7), 0} // the one before it, one time of eight
-					in.amount = 1 + int64(len(in.id)+client+int(in.id[len(in.id)-1]))%9
-					through := []*testService{w, other}[r.IntN(2)]
-					call := time.Now()
-					h.add(client, in, call, through.do(consuming(of.key, "api_calls", url.PathEscape(in.id), in.amount)))
-				}
-			})
-		}
-		all.Wait()
+		h.bodies[key] = string(got.body)
 	}
-	for _, fault := range h.faults[:min(len(h.faults), 10)] {
-		t.Error(fault)
-	}
-	if result := porcupine.CheckOperationsTimeout(h.model(limit), h.ops, 0); result != porcupine.Ok {
-		t.Errorf("the history of %d operations is %s", len(h.ops), result)
-	}
-	granted := len(h.sums)
-	if len(h.ops) < 20_000 || granted < 1000 || len(h.ops)-granted < 1000 {
-		t.Errorf("the history has %d operations, %d of them granted", len(h.ops), granted)
-	}
-	w.must(w.pool.Ping(t.Context()))
-	var beyond int
-	w.must(w.pool.QueryRow(t.Context(), `SELECT count(*) FROM quota_accounts WHERE used > $1`, limit).Scan(&beyond))
-	if beyond != 0 {
-		t.Errorf("%d accounts are beyond their limit", beyond)
-	}
+	return a.told()
 }

@@ -206,3 +206,28 @@ func TestP7_ALimitThatBecomesHardKnowsTheUsageBefore(t *testing.T) {
 		t.Errorf("the accounts are %s", got)
 	}
 }
+
+// A reservation holds its amount until the event that it expired, not until its time: the account, checks and a rebuild sum events.
+func TestP7_AHeldAmountIsHeldUntilItsExpiryIsRecorded(t *testing.T) {
+	w, c := newClocked(t, "2026-05-10T12:00:00Z") // by any other clock the time is over long since
+	a := w.newAccount("A")
+	w.want(201, holding(a.key, "r", 300, 60))
+	w.want(201, holding(a.key, "s", 200, 60))
+	for _, step := range []struct {
+		at, held string
+		change   call
+	}{
+		{"2026-05-10T12:00:59Z", "500", call{method: "GET", path: checkPath, key: a.key}},
+		{"2026-05-10T12:01:01Z", "500", call{method: "GET", path: checkPath, key: a.key}},
+		{"2026-05-10T12:01:01Z", "300", committing(a.key, "s", "late", 200)},
+		{"2026-05-10T12:01:02Z", "0", consuming(a.key, "api_calls", "room", 800)}, // r expires before it would be refused
+	} {
+		c.set(step.at)
+		w.want(200, step.change)
+		w.fold()
+		check := w.want(200, call{method: "GET", path: checkPath, key: a.key})
+		if got := w.accountsOf(a); fmt.Sprint(check["held"]) != step.held || !strings.HasSuffix(got, " "+step.held) {
+			t.Errorf("at %s: the check has %v held, the account %s, want %s", step.at, check["held"], got, step.held)
+		}
+	}
+}

@@ -11,22 +11,10 @@ import (
 
 // badReservations returns requests about the reservation "held" of 10 and the ended one "ended" that are refused.
 func badReservations(a *account) (list []badInput) {
+	const several = "/api/v1/entitlements/reservations"
 	add := func(name, method, path string, body any, status int, code string) {
 		list = append(list, badInput{name, call{method, path, a.key, nil, body}, status, code})
 	}
-	misshapenReservations(add)
-	itemsAtFault(add)
-	refusedReservations(add)
-	return list
-}
-
-// addBad adds a case to a table.
-type addBad func(name, method, path string, body any, status int, code string)
-
-const severalReservations = "/api/v1/entitlements/reservations"
-
-func misshapenReservations(add addBad) {
-	const several = severalReservations
 	ids := []string{`""`, `"` + strings.Repeat("x", 256) + `"`, `"a b"`, `" "`, `"a\u0000"`, `"a\r\nb"`, `"é"`, "5", "null", `["a"]`}
 	for _, id := range ids {
 		name, body := id[:min(len(id), 20)], `{"reservationId":`+id+`,"amount":1}`
@@ -53,6 +41,11 @@ func misshapenReservations(add addBad) {
 	}
 	add("metadata", "POST", reservationsPath, `{"reservationId":"bad","amount":1,"metadata":{}}`, 400, "unknown_member")
 	add("the reservationId of a commit in its body", "POST", reservationsPath+"/held/commit", `{"eventId":"bad","amount":1,"reservationId":"held"}`, 400, "unknown_member")
+	list = append(list, badItems(a)...)
+	many := strings.TrimSuffix(strings.Repeat(`{"feature":"api_calls","reservationId":"x","amount":1},`, 21), ",")
+	add("no items", "POST", several, `{"items":[]}`, 400, "items_invalid")
+	add("21 items", "POST", several, `{"items":[`+strings.ReplaceAll(many, `"x"`, `"y"`)+`]}`, 400, "items_invalid")
+	add("an id twice", "POST", several, `{"items":[`+many[:2*len(many)/21]+`]}`, 400, "reservation_id_invalid")
 	for _, id := range []string{"../api-keys", "a b", strings.Repeat("x", 256), "é"} {
 		for method, end := range map[string]string{"DELETE": "", "POST": "/commit"} {
 			body := any(nil)
@@ -63,27 +56,6 @@ func misshapenReservations(add addBad) {
 				map[bool]string{true: "reservation_not_found", false: "reservation_id_invalid"}[id == "../api-keys"])
 		}
 	}
-	add("an unknown state", "GET", reservationsPath+"?state=held", nil, 400, "parameter_invalid")
-}
-
-func itemsAtFault(add addBad) {
-	const several = severalReservations
-	many := strings.TrimSuffix(strings.Repeat(`{"feature":"api_calls","reservationId":"x","amount":1},`, 21), ",")
-	add("no items", "POST", several, `{"items":[]}`, 400, "items_invalid")
-	add("21 items", "POST", several, `{"items":[`+strings.ReplaceAll(many, `"x"`, `"y"`)+`]}`, 400, "items_invalid")
-	add("an id twice", "POST", several, `{"items":[`+many[:2*len(many)/21]+`]}`, 400, "reservation_id_invalid")
-	good := `{"items":[{"feature":"api_calls","reservationId":"good","amount":1},`
-	for feature, c := range map[string]badInput{`"API"`: {status: 400, code: "feature_invalid"}, `""`: {status: 400, code: "feature_invalid"}, "null": {status: 400, code: "feature_invalid"},
-		"5": {status: 400, code: "feature_invalid"}, `"sso"`: {status: 409, code: "not_entitled"}, `"nothing"`: {status: 404, code: "feature_not_found"}} {
-		add("the feature of an item "+feature, "POST", several, good+`{"feature":`+feature+`,"reservationId":"bad","amount":1}]}`, c.status, c.code)
-	}
-	add("an item without a feature", "POST", several, good+`{"reservationId":"bad","amount":1}]}`, 400, "member_missing")
-	add("an item above the limit with the one before", "POST", several, good+`{"feature":"api_calls","reservationId":"bad","amount":990}]}`, 409, "quota_exceeded")
-	add("an item with the reservationId of another amount", "POST", several, good+`{"feature":"api_calls","reservationId":"held","amount":11}]}`, 409, "reservation_conflict")
-	add("an item with an eventId", "POST", several, good+`{"feature":"api_calls","reservationId":"bad","eventId":"bad","amount":1}]}`, 400, "unknown_member")
-}
-
-func refusedReservations(add addBad) {
 	refused := func(name, id, end, body string, status int, code string) {
 		add(name, map[bool]string{true: "DELETE", false: "POST"}[end == ""], reservationsPath+"/"+id+end, map[bool]any{true: nil, false: body}[end == ""], status, code)
 	}
@@ -102,6 +74,25 @@ func refusedReservations(add addBad) {
 		add("of "+feature, "POST", "/api/v1/entitlements/"+feature+"/reservations", `{"reservationId":"bad","amount":1}`, map[string]int{"sso": 409, "nothing": 404}[feature], want)
 	}
 	add("too much", "POST", reservationsPath, `{"reservationId":"bad","amount":991}`, 409, "quota_exceeded")
+	add("an unknown state", "GET", reservationsPath+"?state=held", nil, 400, "parameter_invalid")
+	return list
+}
+
+// badItems returns requests to hold several amounts of which the second cannot be held.
+func badItems(a *account) (list []badInput) {
+	add := func(name, items string, status int, code string) {
+		const good = `{"feature":"api_calls","reservationId":"good","amount":1},`
+		list = append(list, badInput{name, call{"POST", "/api/v1/entitlements/reservations", a.key, nil, `{"items":[` + good + items + `]}`}, status, code})
+	}
+	for feature, c := range map[string]badInput{`"API"`: {status: 400, code: "feature_invalid"}, `""`: {status: 400, code: "feature_invalid"}, "null": {status: 400, code: "feature_invalid"},
+		"5": {status: 400, code: "feature_invalid"}, `"sso"`: {status: 409, code: "not_entitled"}, `"nothing"`: {status: 404, code: "feature_not_found"}} {
+		add("the feature of an item "+feature, `{"feature":`+feature+`,"reservationId":"bad","amount":1}`, c.status, c.code)
+	}
+	add("an item without a feature", `{"reservationId":"bad","amount":1}`, 400, "member_missing")
+	add("an item above the limit with the one before", `{"feature":"api_calls","reservationId":"bad","amount":990}`, 409, "quota_exceeded")
+	add("an item with the reservationId of another amount", `{"feature":"api_calls","reservationId":"held","amount":11}`, 409, "reservation_conflict")
+	add("an item with an eventId", `{"feature":"api_calls","reservationId":"bad","eventId":"bad","amount":1}`, 400, "unknown_member")
+	return list
 }
 
 func TestBadReservationsAreRefusedAndStoreNothing(t *testing.T) {

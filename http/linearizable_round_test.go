@@ -1,0 +1,237 @@
+package http_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+)
+
+// linearSeed returns the seed of a history: METERPLEX_TEST_SEED, or a random one.
+func linearSeed(t *testing.T) uint64 {
+	t.Helper()
+	seed := rand.Uint64()
+	if text := os.Getenv("METERPLEX_TEST_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("seed %d", seed)
+	return seed
+}
+
+// linearFor is how long rounds begin: METERPLEX_TEST_LINEARIZABLE, or until 20,000 operations are answered.
+func linearFor(t *testing.T) (long time.Duration) {
+	t.Helper()
+	if text := os.Getenv("METERPLEX_TEST_LINEARIZABLE"); text != "" {
+		var err error
+		if long, err = time.ParseDuration(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return long
+}
+
+// 32 clients consume, hold, extend, commit and release on three accounts in a round, over two instances, one of which loses sessions,
+// COMMITs, answers to COMMIT, and its writers. Clients give up, or repeat requests without an answer. What they see is what one
+// ledger, deciding in one order, would answer, if requests without an answer happened or not, and reservations expired at some
+// moment after their time.
+func TestP7_RequestsAreLinearizable(t *testing.T) {
+	const accounts = 3
+	w := newTestService(t)
+	w.catalogue()
+	w.putPlan(map[string]any{"limit": linearLimit, "resetPeriod": "NEVER"})
+	seed, long := linearSeed(t), linearFor(t)
+	instances := []*linearInstance{newLinearInstance(t, w, "first"), newLinearInstance(t, w, "second")}
+	operations, counts, began := 0, map[string]int{}, time.Now()
+	for round := 0; operations < 20_000 || time.Since(began) < long; round++ {
+		h := &history{began: time.Now(), attempts: map[uuid.UUID]*attempt{}, bodies: map[string]string{}, counts: counts}
+		var tenants []*account
+		for n := range accounts {
+			tenants = append(tenants, w.newAccount(fmt.Sprint(round, "-", n)))
+		}
+		h.round(t, seed+uint64(round), instances, tenants)
+		ops := h.operations(w, tenants)
+		for _, fault := range h.faults[:min(len(h.faults), 10)] {
+			t.Error(fault)
+		}
+		orders := map[string]*quotaOrder{}
+		model := quotaModel(linearLimit, orders)
+		for _, part := range model.Partition(ops) {
+			order := &quotaOrder{map[int64]int64{}, map[int64]int{}}
+			orders[part[0].Input.(*asked).account] = order
+			if misfit := order.place(part, linearLimit); misfit != "" {
+				t.Errorf("round %d: %s", round, misfit)
+			}
+		}
+		if t.Failed() { // the search would find no order either
+			break
+		}
+		if result := porcupine.CheckOperationsTimeout(model, ops, 0); result != porcupine.Ok {
+			t.Errorf("round %d: the history of %d operations is %s", round, len(ops), result)
+		}
+		t.Logf("round %d: %d operations in %s", round, len(ops), time.Since(h.began))
+		if operations += len(ops); t.Failed() {
+			break
+		}
+	}
+	t.Logf("%d operations: %v", operations, counts)
+	for _, kind := range []string{"consume ", "consume quota_exceeded", "hold ", "hold quota_exceeded", "extend ", "extend reservation_ended", "commit ", "commit reservation_ended",
+		"commit amount_exceeds_hold", "commit reservation_not_found", "release ", "release reservation_ended", "expire", "lost", "lost and recorded"} {
+		if counts[kind] == 0 && !t.Failed() {
+			t.Errorf("no request was %s", kind)
+		}
+	}
+}
+
+// round sends the requests of all clients, and returns when all that were not lost are answered and nothing is under way.
+func (h *history) round(t *testing.T, seed uint64, instances []*linearInstance, tenants []*account) {
+	ctx, stop := context.WithCancel(t.Context())
+	var background, clients sync.WaitGroup
+	for _, i := range instances {
+		x := &commands.Expiry{Logger: slog.New(slog.DiscardHandler), Every: 20 * time.Millisecond,
+			Quotas: &commands.Quotas{Log: &i.writes, Reservations: i.store, Now: time.Now, NewID: func(time.Time) uuid.UUID { return newID() }}}
+		background.Go(func() { _ = x.Run(ctx) })
+	}
+	background.Go(func() { instances[1].fail(ctx, rand.New(rand.NewPCG(seed, linearClients))) })
+	for client := range linearClients {
+		clients.Go(func() {
+			r := rand.New(rand.NewPCG(seed, uint64(client)))
+			for n := range linearEach {
+				of := tenants[r.IntN(len(tenants))]
+				in, c := drawAsked(r, client, n)
+				in.account = of.id
+				patience, cancel := t.Context(), context.CancelFunc(func() {})
+				if r.IntN(40) == 0 {
+					patience, cancel = context.WithTimeout(patience, time.Duration(r.IntN(3000))*time.Microsecond)
+				}
+				for answered := h.send(patience, instances[r.IntN(2)], of.key, client, in, c); !answered && r.IntN(2) == 0; {
+					answered = h.send(t.Context(), instances[r.IntN(2)], of.key, client, in, c) // the others give up
+				}
+				cancel()
+			}
+		})
+	}
+	clients.Wait()
+	for soon := 1; soon > 0; time.Sleep(10 * time.Millisecond) { // those held for a second expire
+		if err := instances[0].pool.QueryRow(t.Context(), `SELECT count(*) FROM reservations WHERE state = 'HELD' AND expires_at < now() + interval '5 s'`).Scan(&soon); err != nil {
+			soon = 1
+		}
+	}
+	stop()
+	background.Wait()
+	for _, i := range instances {
+		i.cutter.Answer.Store(0)
+		i.cutter.Request.Store(0)
+		for before := i.writes.Load(); i.writes.Load() == before; { // those without an answer are written, or are not
+			i.restart()
+		}
+	}
+}
+
+// fail lets an instance fail until ctx ends.
+func (i *linearInstance) fail(ctx context.Context, r *rand.Rand) {
+	owner, err := pgx.Connect(context.Background(), i.owner)
+	if err != nil {
+		panic(err)
+	}
+	defer owner.Close(context.Background())
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Duration(50+r.IntN(250)) * time.Millisecond):
+		}
+		switch r.IntN(6) {
+		case 0, 1:
+			i.cutter.Answer.Store(1)
+		case 2, 3:
+			i.cutter.Request.Store(1)
+		case 4:
+			if _, err := owner.Exec(context.Background(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1`, i.name); err != nil {
+				panic(err)
+			}
+		case 5:
+			i.restart()
+		}
+	}
+}
+
+// operations returns the history: answered requests, those without an answer whose events are in the log, expiries, and a read of each
+// account at the end. An event that no answer names is of a request without an answer.
+func (h *history) operations(w *testService, tenants []*account) (ops []porcupine.Operation) {
+	end := h.since()
+	for _, of := range tenants {
+		for _, e := range w.eventsOf(of) {
+			var a quotaAnswer
+			w.must(json.Unmarshal(e.Payload, &a))
+			a.Position = e.Position.String()
+			if e.Subject == events.ReservationExpired {
+				if e.OccurredAt.Before(a.ExpiresAt) {
+					h.fault("%s expired at %s, before %s", a.ReservationID, e.OccurredAt, a.ExpiresAt)
+				}
+				h.counts["expire"]++
+				expired := a.told()
+				expired.made = true
+				ops = append(ops, porcupine.Operation{ClientId: linearClients, Input: &asked{account: of.id, kind: "expire", id: a.ReservationID}, Output: expired,
+					Call: a.ExpiresAt.Sub(h.began).Nanoseconds() - 1000*slack, Return: end})
+				continue
+			}
+			switch by := h.attempts[e.CorrelationID]; {
+			case by == nil:
+				h.fault("no request made the event at %s: %s", e.Position, e.Payload)
+			case by.out == nil:
+				h.counts["lost and recorded"]++
+				by.out, by.done = a.told(), end
+				by.out.made = true
+			case by.out.code != "" || by.out.position != e.Position.Number:
+				h.fault("%+v is answered %+v, and its event is at %s: %s", *by.in, *by.out, e.Position, e.Payload)
+			default:
+				by.out.made = true
+			}
+		}
+		var out told
+		w.must(w.pool.QueryRow(w.Context(), `SELECT coalesce(sum(used), 0)::bigint, coalesce(sum(held), 0)::bigint FROM quota_accounts WHERE tenant_id = $1`, of.id).Scan(&out.used, &out.held))
+		ops = append(ops, porcupine.Operation{ClientId: linearClients, Input: &asked{account: of.id, kind: "read"}, Output: &out, Call: end + 1, Return: end + 2})
+	}
+	for _, a := range h.attempts {
+		if a.out != nil {
+			ops = append(ops, porcupine.Operation{ClientId: a.client, Input: a.in, Call: a.call, Output: a.out, Return: a.done})
+		}
+	}
+	return ops
+}
+
+// eventsOf reads the events of a tenant's requests against limits.
+func (w *testService) eventsOf(a *account) (list []events.Envelope) {
+	tenant := uuid.MustParse(a.id)
+	for after := int64(0); ; {
+		page, err := w.log.Read(w.Context(), events.PartitionOf(tenant), after, 1<<62, 1000)
+		w.must(err)
+		if len(page) == 0 {
+			return list
+		}
+		after = page[len(page)-1].Position.Number
+		for _, e := range page {
+			switch e.Subject {
+			case events.UsageAdmitted, events.ReservationHeld, events.ReservationExtended, events.ReservationReleased, events.ReservationExpired:
+				if e.TenantID == tenant {
+					list = append(list, e)
+				}
+			}
+		}
+	}
+}

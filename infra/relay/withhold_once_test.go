@@ -1,0 +1,52 @@
+package relay
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+)
+
+// A record that is withheld again, because the COMMIT that withheld it had no answer, keeps its one dead letter, and is parked once.
+func TestP3_ARecordIsWithheldOnce(t *testing.T) {
+	_, pool := migrated(t, false)
+	log, err := eventlog.New(t.Context(), pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}, Written: localtest.CheckPayloads(t).Written})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(log.Close)
+	tenant := uuid.New()
+	if err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		_, err := log.AppendTx(t.Context(), tx, []events.Pending{{EventID: uuid.New(), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: "u/x",
+			Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Now(), Payload: []byte(`{"amount":1,"eventId":"x","feature":"f","timestamp":"2026-05-01T00:00:00Z","type":"usage"}`), Counts: events.Counts{Accepted: 1}}})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	partition := events.PartitionOf(tenant)
+	list, err := log.Read(t.Context(), partition, 0, 1, 1)
+	if err != nil || len(list) != 1 {
+		t.Fatal(list, err)
+	}
+	sp := span{partition: partition}
+	if err := pool.QueryRow(t.Context(), `SELECT fence FROM relay_cursors WHERE partition = $1`, partition).Scan(&sp.fence); err != nil {
+		t.Fatal(err)
+	}
+	s := &Subscriber{Relay: &Relay{Pool: pool, Log: log, Appender: log, NewID: uuid.New, Now: time.Now}}
+	for range 2 {
+		if late, err := s.withholdTx(t.Context(), sp, &list[0], errors.New("refused")); err != nil || late {
+			t.Fatalf("late %t, %v", late, err)
+		}
+	}
+	var letters, parked, withheld int64
+	const sql = `SELECT (SELECT count(*) FROM event_log_rows WHERE subject = $1), (SELECT sum(parked) FROM log_heads), (SELECT count(*) FROM withheld_records)`
+	if err := pool.QueryRow(t.Context(), sql, int16(events.PublishFailed)).Scan(&letters, &parked, &withheld); err != nil || letters != 1 || parked != 1 || withheld != 1 {
+		t.Errorf("%d dead letters, %d parked, %d withheld records, want one of each: %v", letters, parked, withheld, err)
+	}
+}
