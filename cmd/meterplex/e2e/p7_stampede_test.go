@@ -86,6 +86,7 @@ func TestP7_StampedesWhileAnInstanceIsKilled(t *testing.T) {
 	for n, s := range stampedes() {
 		d.stampede(s, rng, n)
 	}
+	d.verifyAtEnd()
 }
 
 func (d *limitsTest) stampede(s stampede, rng *rand.Rand, n int) {
