@@ -13,7 +13,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// ledgerModel is the accounts and holds of a tenant. An account is named by its feature and month; held is what holds of before have.
+// ledgerModel has the accounts and reservations of a tenant. An account is named by its feature and month. held is the amount of earlier
+// reservations, which never end.
 type ledgerModel struct {
 	codes      map[string]string   // of features that are always refused
 	limits     map[string]*big.Int // HARD limits
@@ -48,14 +49,14 @@ func (m *ledgerModel) decide(at time.Time, unit []LedgerRequest) (after []string
 	return after, refused, code
 }
 
-func (m *ledgerModel) expire(at time.Time, account string) (any bool) {
+func (m *ledgerModel) expire(at time.Time, account string) (ended bool) {
 	for id, h := range m.holds {
 		if h.account == account && h.state == events.StateHeld && !h.until.After(at) {
-			h.state, any = events.StateExpired, true
+			h.state, ended = events.StateExpired, true
 			m.holds[id] = h
 		}
 	}
-	return any
+	return ended
 }
 
 // one decides a request.
@@ -114,13 +115,13 @@ func (m *ledgerModel) sums(account string) string {
 	return fmt.Sprint(used, " ", held)
 }
 
-// ledgerStore is what a ledger of each group is loaded from: it changes by decisions only.
+// ledgerStore is the state from which the ledger of each group is loaded. Only decisions change it.
 type ledgerStore struct {
 	accounts     map[AccountKey]*Account
 	reservations map[string]*events.ReservationState
 }
 
-// decide decides a unit as the log does: a refusal for a held amount first expires what is due.
+// decide decides a unit as the log does: before a refusal for a held amount, due reservations of the account expire.
 func (s *ledgerStore) decide(t *rapid.T, l *Ledger, h History, unit []LedgerRequest) ([]Decision, int, *Error) {
 	for {
 		granted, refused, refusal := l.Decide(h, unit)
@@ -236,8 +237,8 @@ func drawUnit(t *rapid.T, m *ledgerModel) []LedgerRequest {
 	})
 }
 
-// Random groups of requests, alone and together, have the outcomes of the model: first fit, all or none, each reservation ended once,
-// and none refused for an amount whose time is over. The sums of the decisions are the accounts.
+// Random groups of requests, alone and together, have the outcomes of the model: first fit, all requests of a unit or
+// no request, each reservation ended once. A due reservation causes no refusal. The sums of the decisions are the accounts.
 func TestP7_TheLedgerDecidesAsItsModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		hard := rapid.OneOf(rapid.Int64Range(0, 80), rapid.Int64Range(MaxAmount-2, MaxAmount)).Draw(t, "limit")

@@ -75,7 +75,7 @@ func TestP7_TheLimitMayLieInTheMiddleOfABatch(t *testing.T) {
 }
 
 // 16 clients send the same batch, every second one in the opposite order, through two instances: each event is granted once or
-// refused to all, and none is refused that would fit.
+// refused to all clients. At the end no refused event would fit.
 func TestP7_SixteenClientsSendTheSameEnforcedBatch(t *testing.T) {
 	const clients, size = 16, 400
 	w := newTestService(t)

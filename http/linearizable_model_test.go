@@ -21,15 +21,15 @@ type asked struct {
 	called        int64 // microseconds, by the clock of expiries
 }
 
-// told is the answer, or what the event of an answer that was lost holds.
+// told is an answer. If the answer was lost, it is read from the event.
 type told struct {
 	code       string // of a refusal
 	state      string
 	used, held int64
 	until      int64 // microseconds
 	position   int64
-	made       bool // the request made the event at the position; else it changed nothing
-	// Of a request that changed nothing, by place: the position of the last grant before it, and how many others are between.
+	made       bool // the request made the event at the position; otherwise it changed no state
+	// The place of a request that changed no state: the position of the grant before it, and its number behind that grant. Set by place.
 	after int64
 	turn  int
 }
@@ -51,7 +51,7 @@ func (in *asked) key() string {
 type quotaState struct {
 	used, held int64
 	last       int64 // the position of the last grant
-	others     int   // the requests since then, which changed nothing
+	others     int   // number of requests since then that changed no state
 	holds      map[string]heldAmount
 	known      map[string]int64 // positions by key
 }
@@ -111,7 +111,7 @@ func newQuotaState() *quotaState {
 	return &quotaState{holds: map[string]heldAmount{}, known: map[string]int64{}}
 }
 
-// answers reports whether the state gives the answer to a request that changes nothing: a refusal, a repetition, or a read.
+// answers reports whether the state gives an answer that changes no state: a refusal, a repetition, or a read.
 func (s *quotaState) answers(in *asked, out *told, limit int64) bool {
 	at, known := s.known[in.key()]
 	if out.code != "" || in.kind == "read" {
@@ -124,7 +124,7 @@ func (s *quotaState) answers(in *asked, out *told, limit int64) bool {
 // slack is how far the clocks of expiries and of calls may differ, in microseconds: both are those of one machine.
 const slack = 100_000
 
-// refuses reports whether an answer that changes nothing fits the state.
+// refuses reports whether a refusal or a read fits the state.
 func (s *quotaState) refuses(in *asked, out *told, limit int64) bool {
 	h, exists := s.holds[in.id]
 	_, known := s.known[in.key()]

@@ -47,9 +47,9 @@ func linearFor(t *testing.T) (long time.Duration) {
 }
 
 // 32 clients consume, hold, extend, commit and release on three accounts in a round, over two instances, one of which loses sessions,
-// COMMITs, answers to COMMIT, and its writers. Clients give up, or repeat requests without an answer. What they see is what one
-// ledger, deciding in one order, would answer, if requests without an answer happened or not, and reservations expired at some
-// moment after their time.
+// COMMITs, answers to COMMIT, and its writers. Clients give up, or repeat requests without an answer. The answers are
+// those of one ledger that decides in one order. A request without an answer happened or not. A reservation expired at some moment
+// after its time.
 func TestP7_RequestsAreLinearizable(t *testing.T) {
 	const accounts = 3
 	w := newTestService(t)
@@ -98,7 +98,7 @@ func TestP7_RequestsAreLinearizable(t *testing.T) {
 	}
 }
 
-// round sends the requests of all clients, and returns when all that were not lost are answered and nothing is under way.
+// round sends the requests of all clients, and returns after the last answer, when both logs have written their queues.
 func (h *history) round(t *testing.T, seed uint64, instances []*linearInstance, tenants []*account) {
 	ctx, stop := context.WithCancel(t.Context())
 	var background, clients sync.WaitGroup

@@ -97,7 +97,7 @@ type attempt struct {
 	out        *told // nil: the answer was lost
 }
 
-// history is what clients saw.
+// history holds the requests and answers of all clients.
 type history struct {
 	mu       sync.Mutex
 	began    time.Time

@@ -42,7 +42,7 @@ func TestTheTagOfACheckChangesWithHeld(t *testing.T) {
 	}
 }
 
-// A limit may be lowered below the amount that is used and held: remaining is 0, nothing is granted, and held amounts can be committed.
+// A limit may be lowered below the amount that is used and held: remaining is 0, no request is granted, and held amounts can be committed.
 func TestP7_RemainingIsNotNegativeUnderALoweredLimit(t *testing.T) {
 	w := newTestService(t)
 	w.catalogue()
@@ -145,7 +145,7 @@ func TestP7_AChangeHoldsAtOnceForEachDecision(t *testing.T) {
 	expect("a SOFT limit", "granted")
 }
 
-// What an instance may cache for a second: keys, the status of a tenant, and whether a plan enforces its limit.
+// An instance caches keys, the status of a tenant, and the enforcement of a plan for a second at most.
 func TestP7_ChangesHoldForDecisionsOfAnotherInstanceWithinASecond(t *testing.T) {
 	w := newTestService(t)
 	other := w.secondInstance()

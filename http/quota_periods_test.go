@@ -104,7 +104,7 @@ func TestP7_APeriodEndsBehindItsLastMicrosecond(t *testing.T) {
 	}
 }
 
-// A hold of May counts in May, whenever it is committed, and takes nothing from June.
+// A hold of May counts in May, whenever it is committed. The account of June stays as it is.
 func TestP7_AHoldOfMayIsCommittedInMay(t *testing.T) {
 	w, c := newClocked(t, "2027-05-31T23:59:50Z")
 	a := w.newAccount("A")

@@ -63,7 +63,7 @@ func TestP7_LostCommitAnswersCountGrantsOnce(t *testing.T) {
 }
 
 // Requests about reservations take effect once, too, each at a COMMIT whose answer or request is lost once or twice. So do those
-// that end what is due before they are granted or denied.
+// before which due reservations expire.
 func TestP7_LostCommitAnswersEndReservationsOnce(t *testing.T) {
 	database := localtest.Database(t)
 	if _, err := postgres.Migrate(t.Context(), database); err != nil {

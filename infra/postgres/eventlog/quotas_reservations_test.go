@@ -53,7 +53,7 @@ func (r *request) sent() string {
 	return ""
 }
 
-// capture is a log that keeps what is submitted, and stores nothing.
+// capture is a log that keeps the submission and stores no event.
 type capture struct{ batch []commands.Submitted }
 
 var errCaptured = errors.New("captured")
@@ -108,7 +108,7 @@ func asksOf(tenant uuid.UUID, list ...request) *submission {
 type modelQuota struct {
 	limit, used int64
 	holds       map[string]modelHold
-	known       map[string]string // by key: what was sent
+	known       map[string]string // the sent payload by key
 }
 
 type modelHold struct {
@@ -189,15 +189,15 @@ func (m *modelQuota) unit(at time.Time, list []request) []string {
 	return outcomes
 }
 
-// expire ends what is due, and reports whether that is any.
-func (m *modelQuota) expire(at time.Time) (any bool) {
+// expire ends due reservations, and reports whether the account had any.
+func (m *modelQuota) expire(at time.Time) (ended bool) {
 	for id, h := range m.holds {
 		if h.state == events.StateHeld && !h.until.After(at) {
-			h.state, any = events.StateExpired, true
+			h.state, ended = events.StateExpired, true
 			m.holds[id], m.known[events.KeyReservationEnd(id)] = h, ""
 		}
 	}
-	return any
+	return ended
 }
 
 func (m *modelQuota) one(at time.Time, r *request) string {
