@@ -153,7 +153,7 @@ func (i *linearInstance) fail(ctx context.Context, r *rand.Rand) {
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case <-time.After(time.Duration(50+r.IntN(250)) * time.Millisecond):
+		case <-time.After(time.Duration(100+r.IntN(500)) * time.Millisecond):
 		}
 		switch r.IntN(6) {
 		case 0, 1:
