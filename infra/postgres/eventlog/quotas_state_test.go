@@ -2,6 +2,9 @@ package eventlog
 
 import (
 	"context"
+	"errors"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -151,5 +154,35 @@ func TestP7_AReservationEndsWithoutAHistory(t *testing.T) {
 	}
 	if _, _, err := q.Hold(t.Context(), callerOf(tenant), []domain.Holding{{ReservationID: "next", Feature: "f", Amount: 1, Lasts: time.Hour}}, func(int) string { return "" }); err == nil {
 		t.Error("held without a history")
+	}
+}
+
+// tornHistories fail at the first read, and hang at the next ones.
+type tornHistories struct {
+	grants
+	reads atomic.Int32
+}
+
+func (h *tornHistories) Of(ctx context.Context, _ Query, _ []uuid.UUID, _ []events.InlineStretch) (map[uuid.UUID]domain.History, error) {
+	if h.reads.Add(1) == 1 {
+		return nil, errors.New("the history is torn")
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A group that could not be written until its deadline is answered with the reason, not with the deadline.
+func TestAFailedGroupNamesItsCause(t *testing.T) {
+	tenant := uuid.Must(uuid.NewV7())
+	l, _ := openLogAt(t, migrated(t), func(c *Config) {
+		c.Histories, c.Logger = &tornHistories{grants: grants{limits: map[uuid.UUID]int64{tenant: 10}}}, slog.New(slog.DiscardHandler)
+	})
+	w := newWriter(l, false)
+	w.patience = 200 * time.Millisecond
+	s := &submission{tenant: tenant, done: make(chan error, 1), load: newQueueLoad(time.Hour), places: make([]commands.Placement, 1)}
+	s.batch = []commands.Submitted{requestFor(tenant, "x", 1)}
+	w.commit([]*submission{s})
+	if err := <-s.done; !errors.Is(err, commands.ErrUnavailable) || !strings.Contains(err.Error(), "the history is torn") {
+		t.Errorf("answered by %v", err)
 	}
 }

@@ -54,10 +54,12 @@ type writer struct {
 	last    int                 // rows of the last group
 	group   *group              // the group in progress
 	hot     map[int16]time.Time // until when a partition is probed first
+
+	patience time.Duration // with a group whose outcome is unknown; see resolveFor
 }
 
 func newWriter(l *Log, shared bool) *writer {
-	return &writer{log: l, shared: shared, group: newGroup(l, nil), queue: make(chan *submission, maxQueued), load: newQueueLoad(l.cfg.LongestWait), hot: map[int16]time.Time{}}
+	return &writer{log: l, shared: shared, group: newGroup(l, nil), queue: make(chan *submission, maxQueued), load: newQueueLoad(l.cfg.LongestWait), hot: map[int16]time.Time{}, patience: resolveFor}
 }
 
 // Submit implements commands.UsageLog.
@@ -171,7 +173,8 @@ func (w *writer) commit(subs []*submission) {
 	smooth := false
 	defer func() { w.load.end(len(g.members), smooth) }()
 	probing := g.mustProbe || w.isHot(g.partitions)
-	deadline := time.Now().Add(resolveFor)
+	deadline := time.Now().Add(w.patience)
+	var cause error // of the last failure that the deadline did not cause
 	for attempt := 0; ; attempt++ {
 		began := time.Now()
 		ctx, cancel := context.WithDeadline(context.Background(), deadline)
@@ -196,9 +199,12 @@ func (w *writer) commit(subs []*submission) {
 			probing = true
 			continue
 		}
+		if !errors.Is(err, context.DeadlineExceeded) || cause == nil {
+			cause = err
+		}
 		if time.Now().After(deadline) || hopeless(err) {
-			w.log.cfg.Logger.Error("appending failed", "error", err, "attempts", attempt+1)
-			g.answer(fmt.Errorf("%w: %v", commands.ErrUnavailable, err))
+			w.log.cfg.Logger.Error("appending failed", "error", cause, "attempts", attempt+1)
+			g.answer(fmt.Errorf("%w: %v", commands.ErrUnavailable, cause))
 			return
 		}
 		probing = true
