@@ -121,6 +121,12 @@ func figureOverload(d time.Duration) Figure {
 	}
 }
 
+func figureMany(tenants int) Figure {
+	f := figureTenants("B4/many", fmt.Sprintf("B4's load from %s tenants evenly, of a QUOTA feature (all roles)", thousands(int64(tenants))))
+	f.aims = []aim{atLeast("≥ 15,000 events/s", 15_000)}
+	return f
+}
+
 func figureTenants(id, what string) Figure { return Figure{ID: id, Unit: "events/s", What: what} }
 
 func figureInstances(id string, n int, what string) Figure {

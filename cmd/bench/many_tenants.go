@@ -11,9 +11,9 @@ const whaleShare = 0.9
 
 // manyTenants is B4's load from very many tenants, and from very unequal ones.
 func (r *run) manyTenants(ctx context.Context) error {
-	many := tenantSpec{feature: feature, tenants: r.times.tenants}
+	many := tenantSpec{feature: feature, quota: true, tenants: r.times.tenants} // each verdict changes an account
 	err := r.withService(ctx, 1, many, func(s *subject) error {
-		f := figureTenants("B4/many", fmt.Sprintf("B4's load from %s tenants evenly (all roles)", thousands(int64(r.times.tenants))))
+		f := figureMany(r.times.tenants)
 		if err := r.stream(ctx, s, &f); err != nil {
 			return err
 		}
