@@ -71,8 +71,14 @@ func (r *run) consumptions(ctx context.Context, s *subject) error {
 			return err
 		}
 		f := figureB7(id)
-		err = r.pair(ctx, &f, s.published(ctx, func() (float64, error) { return r.plain(ctx, &one) }),
-			func() (rate, error) { return closed(ctx, singleClients, r.times.round, l.send) })
+		plain := func() (float64, error) { return r.plain(ctx, &one) }
+		consume := func() (rate, error) { return closed(ctx, singleClients, r.times.round, l.send) }
+		if s.roles == "all" {
+			plain, consume = untilSettled(ctx, s, plain), untilSettled(ctx, s, consume)
+		} else {
+			plain = s.published(ctx, plain)
+		}
+		err = r.pair(ctx, &f, plain, consume)
 		l.close()
 		if err != nil {
 			return fmt.Errorf("%s: %w", id, err)
@@ -83,6 +89,17 @@ func (r *run) consumptions(ctx context.Context, s *subject) error {
 		return nil
 	}
 	return r.reservations(ctx, s)
+}
+
+// untilSettled lets a load wait until its events are folded, so that the next one does not compete with them.
+func untilSettled[T any](ctx context.Context, s *subject, load func() (T, error)) func() (T, error) {
+	return func() (T, error) {
+		did, err := load()
+		if err == nil {
+			err = s.settled(ctx)
+		}
+		return did, err
+	}
 }
 
 // reservations is B7d.
