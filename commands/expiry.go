@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -16,11 +17,12 @@ import (
 type Expiry struct {
 	Quotas *Quotas
 	Logger *slog.Logger
-	Every  time.Duration // interval of looking for them; 0: 250 ms
+	Every  time.Duration // the shortest time between two looks, a third of the longest; 0: 250 ms
 }
 
 const (
-	// expiryEvery keeps an expiry less than a second late.
+	// expiryEvery keeps an expiry less than a second late: a reservation lasts for a second at least, so that one which is held after a
+	// look is not over before the next.
 	expiryEvery = 250 * time.Millisecond
 	// expiryBatch bounds the reservations of one look, and those of a tenant that end in one transaction.
 	expiryBatch = 1000
@@ -30,25 +32,35 @@ const (
 
 // Run ends reservations until ctx ends. After a failure it tries again at the next look.
 func (x *Expiry) Run(ctx context.Context) error {
-	every := x.Every
-	if every == 0 {
-		every = expiryEvery
-	}
-	tick := time.NewTicker(every)
-	defer tick.Stop()
+	every := cmp.Or(x.Every, expiryEvery)
 	failing := false
-	for {
+	for wait := every; ; {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-time.After(wait):
 		}
-		err := x.endDue(ctx)
+		var err error
+		wait, err = x.look(ctx, every)
 		if err != nil && !failing && ctx.Err() == nil {
 			x.Logger.WarnContext(ctx, "cannot end reservations whose time is over; will retry", "error", err)
 		}
 		failing = err != nil
 	}
+}
+
+// look ends the reservations that are due, and returns the time until the next look. If none is due it costs one read.
+func (x *Expiry) look(ctx context.Context, every time.Duration) (wait time.Duration, err error) {
+	next, held, err := x.Quotas.Reservations.NextDue(ctx)
+	switch now := x.Quotas.Now(); {
+	case err != nil:
+		return every, err
+	case !held:
+		return 3 * every, nil
+	case next.After(now):
+		return min(next.Sub(now), 3*every), nil
+	}
+	return every, x.endDue(ctx)
 }
 
 // endDue ends all reservations that are due now, in rounds. Tenants whose reservations cannot be ended wait for the next poll.

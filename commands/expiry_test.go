@@ -16,6 +16,8 @@ import (
 
 // dueTable holds due reservations by tenant; those of a stuck tenant cannot be ended.
 type dueTable struct {
+	next  *time.Time // when the first reservation that is held is due
+	looks int        // calls of Due
 	due   []DueReservation
 	stuck uuid.UUID
 	turns []uuid.UUID // the tenants in the order of their transactions
@@ -25,7 +27,15 @@ func (d *dueTable) Reservation(context.Context, uuid.UUID, string, string) (*eve
 	return nil, nil
 }
 
+func (d *dueTable) NextDue(context.Context) (at time.Time, held bool, err error) {
+	if d.next == nil {
+		return time.Time{}, false, nil
+	}
+	return *d.next, true, nil
+}
+
 func (d *dueTable) Due(_ context.Context, _ time.Time, without []uuid.UUID, limit int) (list []DueReservation, err error) {
+	d.looks++
 	for _, r := range d.due {
 		if len(list) < limit && !slices.Contains(without, r.TenantID) {
 			list = append(list, r)
@@ -88,5 +98,27 @@ func TestP9_ManyDueReservationsDelayNoOtherExpiry(t *testing.T) {
 	}
 	if want := []uuid.UUID{many, other, many, many}; !slices.Equal(table.turns, want) || len(table.due) > 0 {
 		t.Errorf("the turns are %v, and %d reservations are still due", table.turns, len(table.due))
+	}
+}
+
+// A look waits for the first reservation that is due, and otherwise so long that one held meanwhile is not late.
+func TestP7_ALookWaitsUntilTheNextReservationIsDue(t *testing.T) {
+	at := func(d time.Duration) *time.Time { next := clock().Add(d); return &next }
+	for name, c := range map[string]struct {
+		next  *time.Time
+		wait  time.Duration
+		looks int
+	}{
+		"none is held":      {nil, 750 * time.Millisecond, 0},
+		"the next is soon":  {at(3 * time.Millisecond), 3 * time.Millisecond, 0},
+		"the next is far":   {at(time.Hour), 750 * time.Millisecond, 0},
+		"one is due now":    {at(0), 250 * time.Millisecond, 1},
+		"one is long since": {at(-time.Hour), 250 * time.Millisecond, 1},
+	} {
+		table := &dueTable{next: c.next}
+		x := &Expiry{Quotas: &Quotas{Log: table, Reservations: table, Now: clock, NewID: newID}, Logger: slog.New(slog.DiscardHandler)}
+		if wait, err := x.look(t.Context(), expiryEvery); err != nil || wait != c.wait || table.looks != c.looks {
+			t.Errorf("%s: waits %s after %d looks (%v), want %s after %d", name, wait, table.looks, err, c.wait, c.looks)
+		}
 	}
 }

@@ -73,6 +73,11 @@ func (r simReservations) Due(_ context.Context, now time.Time, _ []uuid.UUID, _ 
 	return list, nil
 }
 
+// NextDue implements commands.ReservationTable. The simulation ends due reservations at times of its own.
+func (r simReservations) NextDue(context.Context) (time.Time, bool, error) {
+	return time.Time{}, false, nil
+}
+
 // limitRequest is a request of a client about a limit.
 type limitRequest struct {
 	kind      string

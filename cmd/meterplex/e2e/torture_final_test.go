@@ -22,6 +22,7 @@ func (x *torture) final() {
 		return fmt.Sprintf("%d events of requests, %d of messages", x.report.unknown, x.report.messages)
 	})
 	x.checkInvariant("requests about limits without an answer are settled by a retry", func() string { return x.work.limits.settle(x.t.Context()) })
+	x.checkInvariant("reservations that nobody ends expire", x.work.limits.awaitExpired)
 	x.checkInvariant("the backlog drains", func() string { return "drained in " + x.drain().Round(time.Millisecond).String() })
 	x.refill(at)
 	x.checkInvariant("the identity holds", x.identity)

@@ -47,3 +47,15 @@ func (s *Store) Due(ctx context.Context, now time.Time, without []uuid.UUID, lim
 	}
 	return list, nil
 }
+
+// NextDue implements commands.ReservationTable.
+func (s *Store) NextDue(ctx context.Context) (at time.Time, held bool, err error) {
+	var first *time.Time
+	if err := s.pool.QueryRow(ctx, `SELECT min(expires_at) FROM reservations WHERE state = 'HELD'`).Scan(&first); err != nil {
+		return time.Time{}, false, fmt.Errorf("reading when the next reservation is due: %w", err)
+	}
+	if first == nil {
+		return time.Time{}, false, nil
+	}
+	return first.UTC(), true, nil
+}
