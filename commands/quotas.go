@@ -164,7 +164,7 @@ func (c *Quotas) submit(s *Submitted, by *Caller, consumption *domain.Consumptio
 		Grant: func(p *events.Pending, d *domain.Decision) error {
 			p.OccurredAt = d.At.UTC().Truncate(time.Microsecond)
 			return admit(p, &events.Admitted{
-				EventID: consumption.EventID, Feature: consumption.Feature, Amount: consumption.Amount, Timestamp: p.OccurredAt, Metadata: consumption.Metadata, Type: domain.TypeUsage,
+				EventID: consumption.EventID, Feature: consumption.Feature, Amount: consumption.Amount, Timestamp: p.OccurredAt, Metadata: consumption.Metadata, Type: events.TypeUsage,
 			}, events.ByConsume, d)
 		}}
 }

@@ -148,7 +148,7 @@ func (c *Quotas) Commit(ctx context.Context, by Caller, r *domain.Commitment) (a
 	s.Canonical, s.Sent, s.Counts = domain.CanonicalRequest, r.Sent(), events.Counts{Accepted: 1}
 	s.Quota.Grant = func(p *events.Pending, d *domain.Decision) error {
 		p.OccurredAt = d.At.UTC().Truncate(time.Microsecond)
-		usage := &events.Admitted{EventID: r.EventID, Feature: r.Feature, Amount: r.Amount, Timestamp: p.OccurredAt, Type: domain.TypeUsage}
+		usage := &events.Admitted{EventID: r.EventID, Feature: r.Feature, Amount: r.Amount, Timestamp: p.OccurredAt, Type: events.TypeUsage}
 		usage.Admitted.ReservationID, usage.Admitted.HeldAmount = r.ReservationID, d.HeldAmount
 		if r.Overage {
 			usage.Admitted.Overage = events.OverageRecord

@@ -96,14 +96,16 @@ func (c *IngestUsage) do(ctx context.Context, by Caller, items []domain.BatchIte
 		submitted, index = append(submitted, Submitted{ProbeOnly: refusal != nil}), append(index, i)
 		s := &submitted[len(submitted)-1]
 		c.pending(&s.Pending, &by, item.Event, policy.now)
-		if refusals[i] == nil && policy.enforced(item.Event.Feature) { // the decision reads the grant under the lock
+		switch {
+		case refusals[i] != nil:
+		case item.Event.CorrectionRef != "":
+			s.Target = &CorrectionTarget{Ref: item.Event.CorrectionRef, Feature: item.Event.Feature, Retraction: item.Event.Type == events.TypeRetraction}
+		case policy.enforced(item.Event.Feature): // the decision reads the grant under the lock
 			s.enforce(item.Event)
 		}
 		if in != nil {
 			s.claim(in.pending(i, refusals[i]))
-			if s.Quota != nil {
-				s.Quota.Refuse = func(refusal *domain.Error) events.Pending { return in.pending(i, inBody(refusal, item)) }
-			}
+			s.refuseBy(func(refusal *domain.Error) events.Pending { return in.pending(i, inBody(refusal, item)) })
 		}
 	}
 	places, err := c.Log.Submit(ctx, by.TenantID, submitted)
@@ -149,7 +151,7 @@ func (s *Submitted) enforce(e *domain.UsageEvent) {
 				return err
 			}
 			return admit(p, &events.Admitted{
-				EventID: e.EventID, Feature: e.Feature, Amount: e.Amount, Timestamp: e.Timestamp, Metadata: usage.Metadata, Type: domain.TypeUsage, Source: e.Source,
+				EventID: e.EventID, Feature: e.Feature, Amount: e.Amount, Timestamp: e.Timestamp, Metadata: usage.Metadata, Type: events.TypeUsage, Source: e.Source,
 			}, events.ByEnforce, d)
 		}}
 }
@@ -177,6 +179,16 @@ func (s *Submitted) claim(refusal events.Pending) {
 	s.Inbox = refusal.DedupeKey
 	if s.ProbeOnly {
 		s.Refusal = &refusal
+	}
+}
+
+// refuseBy sets how the refusal by a decision under the lock is recorded.
+func (s *Submitted) refuseBy(refuse func(refusal *domain.Error) events.Pending) {
+	switch {
+	case s.Quota != nil:
+		s.Quota.Refuse = refuse
+	case s.Target != nil:
+		s.Target.Refuse = refuse
 	}
 }
 
@@ -230,7 +242,7 @@ func (v *EventVerdict) place(p *Placement, refusal *domain.Error) error {
 // pending fills in the event to store.
 func (c *IngestUsage) pending(p *events.Pending, by *Caller, e *domain.UsageEvent, now time.Time) {
 	*p = events.Pending{
-		EventID: c.NewID(now), Subject: events.UsageRecorded, TenantID: by.TenantID, DedupeKey: events.KeyUsage(e.EventID),
+		EventID: c.NewID(now), Subject: e.Subject(), TenantID: by.TenantID, DedupeKey: events.KeyUsage(e.EventID),
 		Canonical: strictjson.Version, CorrelationID: correlation(by, e),
 		Actor: by.Actor, OccurredAt: e.Timestamp, Body: e.Body, Replay: by.Replay, Residency: by.Residency,
 		Counts: events.Counts{Accepted: 1},
@@ -276,7 +288,7 @@ const wholeLog = int64(^uint64(0) >> 1)
 // check applies the validator's decision function. A cached acceptance is enough; a
 // refusal is confirmed against the tables before it is returned.
 func (p *policy) check(ctx context.Context, e *domain.UsageEvent) (*domain.Error, error) {
-	if refusal := p.c.Window.Check(e.Timestamp, p.now, p.backfill); refusal != nil {
+	if refusal := p.c.Window.Check(e.Timestamp, p.now, p.backfill); refusal != nil || e.CorrectionRef != "" { // a correction needs no subscription
 		return refusal, nil
 	}
 	if !p.loaded {

@@ -21,6 +21,8 @@ type Submitted struct {
 	// Refusal has the key Inbox. It is stored in place of a ProbeOnly event whose own
 	// key is unknown.
 	Refusal *events.Pending
+	// Target, if set, is looked up under the head's lock, in the turn of the event: the event is stored only if it can be corrected.
+	Target *CorrectionTarget
 	// Quota, if set, is decided under the head's lock, in the turn of the event: the event is stored only if it is granted.
 	Quota *QuotaRequest
 }
@@ -37,11 +39,20 @@ type QuotaRequest struct {
 	Refuse func(refusal *domain.Error) events.Pending
 }
 
+// CorrectionTarget is the usage that a correction or a retraction names.
+type CorrectionTarget struct {
+	Ref        string // eventId of the target
+	Feature    string // of the correction
+	Retraction bool
+	// Refuse is that of QuotaRequest.
+	Refuse func(refusal *domain.Error) events.Pending
+}
+
 // Placement is the outcome for a submitted event.
 type Placement struct {
 	Status   PlacementStatus
 	Position events.Position // of the event, or of the one that was stored first
-	Refusal  *domain.Error   // of a denied quota request, also where the denial is stored
+	Refusal  *domain.Error   // of a denied event, also where the denial is stored
 }
 
 // PlacementStatus is one of the constants below.
@@ -55,7 +66,7 @@ const (
 	Conflict                         // another payload is stored at Position; the conflict is recorded
 	Absent                           // ProbeOnly, and the key is unknown; or another quota request of those together was not granted
 	Refused                          // the refusal is stored at Position, now or earlier
-	Denied                           // the quota request is not granted, for the reason in Refusal; no row is stored
+	Denied                           // the quota request is not granted, or the target cannot be corrected, for the reason in Refusal; no row is stored
 )
 
 // UsageLog appends usage to the log.

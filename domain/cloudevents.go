@@ -14,8 +14,8 @@ const maxSource = 1024
 // DecodeCloudEvent reads one CloudEvent 1.0 in structured mode
 // (application/cloudevents+json). The attributes id, source, type, time and
 // specversion are required. id is the eventId; subject, or type if there is no
-// subject, is the feature; time is the timestamp; data holds amount and optional
-// metadata. Names and values of all other attributes go to metadata.ce, as text, so
+// subject, is the feature; time is the timestamp; data holds amount, and optional
+// metadata, type and correctionRef. Names and values of all other attributes go to metadata.ce, as text, so
 // that an event gives the same payload in each mode. Traces and partition keys
 // describe the transport of an event and are not part of the payload.
 //
@@ -296,7 +296,7 @@ func isTraceParent(value []byte) bool {
 	return true
 }
 
-// open reads amount and metadata from data, and adds the extension attributes to
+// open reads amount, metadata, type and correctionRef from data, and adds the extension attributes to
 // metadata.
 func (e *envelope) open(in *draft) *Error {
 	if e.data == nil {
@@ -311,6 +311,10 @@ func (e *envelope) open(in *draft) *Error {
 			in.amount = raw
 		case "metadata":
 			in.metadata = raw
+		case "type":
+			in.kind = textOf(raw)
+		case "correctionRef":
+			in.ref = textOf(raw)
 		default:
 			if !in.unknown.sent {
 				in.unknown = text{sent: true, chars: name}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/events"
 )
 
 // element returns a valid event with members replaced or, by "", left out.
@@ -142,8 +144,9 @@ var elementCases = []elementCase{
 	{withMetadata(`{"a":"` + strings.Repeat("é", 2045) + `"}`), "metadata_too_large", "/metadata"},
 	{element("type", `"usage"`), "", ""},
 	{element("type", `"\u0075sage"`), "", ""},
-	{element("type", `"correction"`), "type_not_supported", "/type"},
-	{element("type", `"retraction"`), "type_not_supported", "/type"},
+	{element("type", `"correction"`), "member_missing", "/correctionRef"},
+	{element("type", `"retraction"`), "amount_invalid", "/amount"},
+	{element("type", `"Correction"`), "type_invalid", "/type"},
 	{element("type", `"USAGE"`), "type_invalid", "/type"},
 	{element("type", `""`), "type_invalid", "/type"},
 	{element("type", `null`), "type_invalid", "/type"},
@@ -246,7 +249,7 @@ func TestDecodeBatchBodies(t *testing.T) {
 func TestDecodedEvent(t *testing.T) {
 	item := decodeOne(t, `{ "type":"usage", "timestamp":"2026-05-01T14:00:00.1234569+02:00", "amount":7,
 		"metadata":{"b":[1.0,"\u00e9"],"a":null}, "feature":"api.calls", "eventId":"a\"\\\u002fb" }`)
-	want := &UsageEvent{
+	want := &UsageEvent{Type: events.TypeUsage,
 		EventID: `a"\/b`, Feature: "api.calls", Amount: 7,
 		Timestamp: time.Date(2026, 5, 1, 12, 0, 0, 123456000, time.UTC),
 		// Such an id is escaped in the payload, so the complete payload is stored.

@@ -25,9 +25,6 @@ const (
 	MaxMetadataLevels = 5
 )
 
-// TypeUsage is the type of an event that counts; it is the default.
-const TypeUsage = "usage"
-
 // TimestampWindow is the maximum age of an event's timestamp, and how far in the future it
 // may be. The settings METERPLEX_INGEST_AHEAD and METERPLEX_INGEST_BEHIND set it.
 type TimestampWindow struct {
@@ -56,24 +53,38 @@ func (w TimestampWindow) Check(ts, now time.Time, backfill bool) *Error {
 // UsageEvent is one decoded event with a valid shape. TimestampWindow, subscription and
 // quota are not checked by the decoder.
 type UsageEvent struct {
-	EventID   string
-	Feature   string
-	Amount    int64
-	Timestamp time.Time // UTC, microseconds
+	EventID string
+	Feature string
+	Amount  int64  // that of the usage, or the new one by a correction; 0 in a retraction
+	Type    string // events.TypeUsage, events.TypeCorrection or events.TypeRetraction
+	// CorrectionRef is the eventId of the corrected or retracted usage; "" for usage.
+	CorrectionRef string
+	Timestamp     time.Time // UTC, microseconds
 	// Source is a CloudEvent's source, "" otherwise.
 	Source string
 	// TraceParent is a CloudEvent's traceparent if it is well formed. It describes the
 	// transport of the event and is not part of Payload.
 	TraceParent string
 	// Body is Payload in the form that the log stores: without the values of EventID
-	// and Timestamp (events/codec/stored.go). It is read-only.
+	// and Timestamp (events/codec/stored.go). It is read-only. A correction or a retraction has its whole payload here.
 	Body []byte
 }
 
 // Payload returns the producer's event in the form of Canonical, with defaults filled
 // in and the time in UTC. This form is stored and compared.
 func (e *UsageEvent) Payload() []byte {
-	return codec.WholePayload(events.UsageRecorded, events.KeyUsage(e.EventID), e.Timestamp, e.Body)
+	return codec.WholePayload(e.Subject(), events.KeyUsage(e.EventID), e.Timestamp, e.Body)
+}
+
+// Subject is the subject under which the event is recorded.
+func (e *UsageEvent) Subject() events.Subject {
+	switch e.Type {
+	case events.TypeCorrection:
+		return events.UsageCorrected
+	case events.TypeRetraction:
+		return events.UsageRetracted
+	}
+	return events.UsageRecorded
 }
 
 // draft is an event as sent: only the rules of JSON are checked.
@@ -122,8 +133,10 @@ func (in *draft) place(member string) (name, pointer string) {
 		return member, "/" + member
 	}
 	switch member {
-	case "amount", "metadata":
+	case "amount", "metadata", "correctionRef":
 		return "data." + member, in.parent() + "/" + member
+	case typeInData:
+		return member, in.parent() + "/type"
 	case "eventId":
 		name = "id"
 	case "feature":
@@ -143,6 +156,9 @@ func (in *draft) place(member string) (name, pointer string) {
 	}
 	return name, "/" + name
 }
+
+// typeInData names the type of the usage in a CloudEvent, whose attribute type is another.
+const typeInData = "data.type"
 
 // parent returns the pointer of the object that contains amount and metadata.
 func (in *draft) parent() string {
@@ -198,26 +214,32 @@ func (d *decoder) event(in *draft, eventID string) (*UsageEvent, *Error) {
 	}
 	event := d.newEvent()
 	*event = UsageEvent{
-		EventID: eventID, Feature: d.intern(in.feature.chars), Amount: amount, Timestamp: timestamp,
+		EventID: eventID, Feature: d.intern(in.feature.chars), Amount: amount, Type: in.eventType(), Timestamp: timestamp,
 		Source: in.source, TraceParent: in.traceParent,
 	}
-	if fault := d.seal(event, in); fault != nil {
+	seal := d.seal
+	if event.Type != events.TypeUsage {
+		seal = d.sealCorrection
+	}
+	if fault := seal(event, in); fault != nil {
 		return nil, fault
 	}
-	if in.ref.sent {
-		return nil, in.refuse("correctionRef", "correction_ref_invalid", "is for corrections and retractions only; leave it out of usage")
+	if fault := in.checkRef(eventID); fault != nil {
+		return nil, fault
 	}
+	event.CorrectionRef = string(in.ref.chars)
 	return event, nil
 }
 
 func (in *draft) checkType() *Error {
-	if !in.kind.sent || in.kind.valid && string(in.kind.chars) == TypeUsage {
+	if !in.kind.sent || in.kind.valid && string(in.kind.chars) == in.eventType() {
 		return nil
 	}
-	if kind := string(in.kind.chars); in.kind.valid && (kind == "correction" || kind == "retraction") {
-		return in.refuse("type", "type_not_supported", strictjson.Quote(in.kind.chars)+` is not taken yet; only "usage" is`)
+	member := "type"
+	if in.form != formPlain {
+		member = typeInData
 	}
-	return in.refuse("type", "type_invalid", `must be "usage", or be left out`)
+	return in.refuse(member, "type_invalid", `must be "usage", "correction" or "retraction", or be left out, which means "usage"`)
 }
 
 func (in *draft) checkEventID() *Error {
@@ -263,14 +285,22 @@ func isFeatureKey(chars []byte) bool {
 }
 
 // readAmount accepts only digits. A fraction or an exponent, even with an integer
-// value, shows that the producer computes in floating point.
+// value, shows that the producer computes in floating point. A correction may lower the amount to 0; a retraction has none.
 func (in *draft) readAmount() (int64, *Error) {
-	if in.amount == nil {
+	kind, least := in.eventType(), 1
+	switch {
+	case kind == events.TypeRetraction && in.amount != nil:
+		return 0, in.refuse("amount", "amount_invalid", "is not for retractions, which take back the whole amount; leave it out, or send a correction")
+	case kind == events.TypeRetraction:
+		return 0, nil
+	case in.amount == nil:
 		return 0, in.missing("amount")
+	case kind == events.TypeCorrection:
+		least = 0
 	}
 	n := readDigits(in.amount)
-	if len(in.amount) > len("9007199254740991") || n < 1 || n > MaxAmount {
-		return 0, in.refuse("amount", "amount_invalid", "must be an integer from 1 to 9007199254740991, written in digits only")
+	if len(in.amount) > len("9007199254740991") || n < least || n > MaxAmount {
+		return 0, in.refuse("amount", "amount_invalid", "must be an integer from "+strconv.Itoa(least)+" to 9007199254740991, written in digits only")
 	}
 	return int64(n), nil
 }

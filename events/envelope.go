@@ -89,6 +89,16 @@ type Pending struct {
 	Account *AccountChange
 	// Reservation, if set, is the state of a reservation after the event, stored with the row like Account.
 	Reservation *ReservationState
+	// Correction, if set, is the change of an event by a correction or a retraction, which this verdict counts. It is stored with the row
+	// like Account.
+	Correction *AppliedCorrection
+}
+
+// AppliedCorrection is the n-th change of a target.
+type AppliedCorrection struct {
+	*CorrectedUsage
+	Number int   // n, from 1
+	Cause  int64 // number of the recorded correction or retraction
 }
 
 // AccountChange adds amounts to the account of a tenant's QUOTA feature in a period.

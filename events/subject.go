@@ -22,6 +22,7 @@ const (
 	UsageRetried    Subject = 6 // a rejected or withheld event goes to the validator again
 	UsageRefused    Subject = 7 // a usage event from usage.commands was refused
 	UsageAdmitted   Subject = 8 // usage was granted against a limit and recorded
+	UsageCorrected  Subject = 9 // a correction of recorded usage was accepted
 
 	PublishFailed     Subject = 10 // an event that could not be published even alone is withheld
 	AggregationFailed Subject = 11 // a consumer could not fold an event
@@ -32,6 +33,7 @@ const (
 	RetryRefused      Subject = 16 // a requested retry was not possible; holds the reason
 	BulkRequested     Subject = 17 // a retry or discard of many dead letters was requested
 	RecordParked      Subject = 18 // a record of a topic could not be read
+	UsageRetracted    Subject = 19 // a retraction of recorded usage was accepted
 
 	TenantCreated       Subject = 30
 	TenantChanged       Subject = 31
@@ -90,6 +92,7 @@ var registry = [...]SubjectInfo{
 	{UsageRetried, "meterplex.usage.event.retried", 1, TopicUsageRaw, "cold", "a retry returns a dead letter of stage VALIDATION or PUBLISHING to the validator", reflect.TypeFor[Retried]()},
 	{UsageRefused, "meterplex.usage.command.refused", 1, TopicUsageDeadLetter, "cold", "the service refuses a usage event from usage.commands", reflect.TypeFor[RefusedUsage]()},
 	{UsageAdmitted, "meterplex.usage.event.admitted", 1, TopicUsageRaw, "cold", "the service grants a request to use an amount, and records the usage", reflect.TypeFor[Admitted]()},
+	{UsageCorrected, "meterplex.usage.event.corrected", 1, TopicUsageRaw, "cold", "the service accepts a correction of recorded usage", reflect.TypeFor[Correction]()},
 	{PublishFailed, "meterplex.usage.event.publish_failed", 1, TopicUsageDeadLetter, "cold", "the relay withholds an event that cannot be published even alone", reflect.TypeFor[Failed]()},
 	{AggregationFailed, "meterplex.usage.event.aggregation_failed", 1, TopicUsageDeadLetter, "cold", "a consumer cannot fold an event", reflect.TypeFor[Failed]()},
 	{Reaggregated, "meterplex.usage.event.reaggregated", 1, TopicUsageValidated, "cold", "a retry returns a dead letter of stage AGGREGATION to the aggregator", reflect.TypeFor[Reaggregate]()},
@@ -99,6 +102,7 @@ var registry = [...]SubjectInfo{
 	{RetryRefused, "meterplex.dead_letters.dead_letter.retry_refused", 1, TopicUsageDeadLetter, "warm", "the command router cannot execute a retry", reflect.TypeFor[Refused]()},
 	{BulkRequested, "meterplex.dead_letters.bulk.requested", 1, TopicCommands, "warm", "POST /dead-letters/bulk requests a retry or discard of many dead letters", reflect.TypeFor[Bulk]()},
 	{RecordParked, "meterplex.dead_letters.record.parked", 1, TopicUsageDeadLetter, "cold", "a consumer cannot read a record of its topic", reflect.TypeFor[ParkedRecord]()},
+	{UsageRetracted, "meterplex.usage.event.retracted", 1, TopicUsageRaw, "cold", "the service accepts a retraction of recorded usage", reflect.TypeFor[Retraction]()},
 	{TenantCreated, "meterplex.catalogue.tenant.created", 1, TopicCatalogue, "cold", "POST /tenants creates a tenant", reflect.TypeFor[Tenant]()},
 	{TenantChanged, "meterplex.catalogue.tenant.changed", 1, TopicCatalogue, "cold", "PATCH /tenants/{id} changes a tenant", reflect.TypeFor[Tenant]()},
 	{APIKeyCreated, "meterplex.catalogue.api_key.created", 1, TopicCatalogue, "cold", "POST /tenants/{id}/api-keys or POST /operator-keys creates a key", reflect.TypeFor[APIKey]()},

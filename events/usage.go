@@ -57,6 +57,37 @@ type Admission struct {
 	Overage       string `json:"overage,omitempty"`    // OverageRecord: the amount may be above HeldAmount
 }
 
+// Types of usage events.
+const (
+	TypeUsage      = "usage"      // counts
+	TypeCorrection = "correction" // replaces the amount of recorded usage
+	TypeRetraction = "retraction" // takes recorded usage back, for ever
+)
+
+// Correction is the payload of UsageCorrected: the canonical JSON (RFC 8785) of the producer's event, verbatim. The struct only decodes it
+// and never encodes it. It also reads a Retraction.
+type Correction struct {
+	EventID       string          `json:"eventId"`
+	Feature       string          `json:"feature"`
+	Amount        *int64          `json:"amount,omitempty"` // the new amount; nil in a retraction
+	Timestamp     time.Time       `json:"timestamp"`        // when the correction was made
+	CorrectionRef string          `json:"correctionRef"`    // eventId of the target, which is usage of the same feature
+	Metadata      json.RawMessage `json:"metadata,omitempty"`
+	Type          string          `json:"type"`
+	Source        string          `json:"source,omitempty"`
+}
+
+// Retraction is the payload of UsageRetracted, as Correction without an amount.
+type Retraction struct {
+	EventID       string          `json:"eventId"`
+	Feature       string          `json:"feature"`
+	Timestamp     time.Time       `json:"timestamp"`
+	CorrectionRef string          `json:"correctionRef"`
+	Metadata      json.RawMessage `json:"metadata,omitempty"`
+	Type          string          `json:"type"`
+	Source        string          `json:"source,omitempty"`
+}
+
 // Retried is the payload of UsageRetried: a recorded event that goes to the validator
 // again. The key of the verdict is RawPosition, so the event counts once.
 type Retried struct {
@@ -73,7 +104,7 @@ type Validated struct {
 	RawPosition             int64     `json:"rawPosition"`
 	EventID                 string    `json:"eventId"` // the producer's
 	Feature                 string    `json:"feature"`
-	Amount                  int64     `json:"amount"` // added to the sum
+	Amount                  int64     `json:"amount"` // added to the sum; below 0 if a correction takes back
 	Count                   int64     `json:"count"`  // added to the event count
 	Timestamp               time.Time `json:"timestamp"`
 	ValidatedSubscriptionID uuid.UUID `json:"validatedSubscriptionId"`
@@ -81,6 +112,18 @@ type Validated struct {
 	PeriodKey               string    `json:"periodKey"`
 	// Admitted is true for the verdict on admitted usage, whose account counted it when it was recorded.
 	Admitted bool `json:"admitted,omitempty"`
+	// CorrectedUsage is set in the verdict on a correction or a retraction. Amount is then After less Before, and Count is 0 or -1;
+	// subscription, feature type, period and Timestamp are those of the target.
+	*CorrectedUsage
+}
+
+// CorrectedUsage is the change of its target by a correction or a retraction.
+type CorrectedUsage struct {
+	Kind           string `json:"kind"` // TypeCorrection or TypeRetraction
+	TargetPosition int64  `json:"targetPosition"`
+	TargetEventID  string `json:"targetEventId"`
+	Before         int64  `json:"before"` // amount of the target
+	After          int64  `json:"after"`  // 0 after a retraction
 }
 
 // Rejected is the payload of UsageRejected.

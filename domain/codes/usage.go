@@ -7,7 +7,8 @@ func usageMembers() []Code {
 		{"batch_empty", 400, Request | DeadLetter, false, 0, "The batch has no events", "Send 1 to 1000 events"},
 		{"batch_too_large", 400, Request | DeadLetter, false, 0, "The batch has too many events", "Send at most 1000 events in each batch"},
 		{"cloudevent_invalid", 0, Event | DeadLetter, false, 0, "The CloudEvent has an invalid attribute", "Correct the attribute that the reason names; CloudEvents 1.0 defines their forms"},
-		{"correction_ref_invalid", 0, Event | DeadLetter, false, 0, "correctionRef is only for corrections", "Remove correctionRef: corrections are not available in this version"},
+		{"correction_ref_invalid", 0, Event | DeadLetter, false, 0, "The correctionRef is invalid",
+			"Name the eventId of recorded usage of the same feature, which is no correction itself; leave the member out of usage"},
 		{"event_id_invalid", 400, Request | Event | DeadLetter, false, 0, "The eventId is invalid", "Send a string of 1 to 255 printable ASCII characters without space"},
 		{"event_invalid", 0, Event | DeadLetter, false, 0, "The event is not an object", "Send a JSON object for each event"},
 		{"events_invalid", 400, Request | DeadLetter, false, 0, "events is not an array", "Send {\"events\":[…]} with 1 to 1000 events"},
@@ -18,13 +19,17 @@ func usageMembers() []Code {
 		{"items_invalid", 400, Request, false, 0, "The items are invalid", "Send {\"items\":[…]} with 1 to 20 items"},
 		{"timestamp_invalid", 0, Event | DeadLetter, false, 0, "The timestamp is invalid", "Send an RFC 3339 time with an offset, e.g. 2026-05-01T12:00:00Z"},
 		{"type_invalid", 400, Request | Event | DeadLetter, false, 0, "The type is invalid", "Send a type that the member documents"},
-		{"type_not_supported", 0, Event | DeadLetter, false, 0, "The type is not available in this version", "Send type \"usage\", or omit it"},
 	}
 }
 
 // usagePolicy holds the codes of valid events that are not counted.
 func usagePolicy() []Code {
 	return []Code{
+		{"correction_target_not_counted", 0, DeadLetter, false, 0, "The event to correct does not count: it is rejected or dead-lettered",
+			"Retry the dead letter of the event to correct, then that of the correction"},
+		{"correction_target_retracted", 0, Event | DeadLetter, false, 0, "The event to correct is retracted, which is final", "Send new usage with an eventId of its own"},
+		{"correction_target_unknown", 0, Event | DeadLetter, false, 0, "No accepted event has the eventId that correctionRef names",
+			"Send the usage first, or earlier in the same batch; then send the correction again with the same eventId"},
 		{"feature_not_found", 404, Request | Event | DeadLetter, false, 0, "The feature is not found in the active subscription, or not defined",
 			"Correct the feature, or add it to the tenant's plan and change the subscription; then send the event again with the same eventId"},
 		{"message_unreadable", 0, DeadLetter, false, 0, "The message of usage.commands cannot be read", "Correct the producer and send the message again"},

@@ -49,9 +49,9 @@ func checkGolden(t *testing.T, info events.SubjectInfo, stored []byte) {
 	if err := d.Decode(payload.Interface()); err != nil {
 		t.Fatalf("the golden file is not a %s: %v", info.Payload, err)
 	}
-	for i := range info.Payload.NumField() {
-		if payload.Elem().Field(i).IsZero() {
-			t.Errorf("the golden file has no %s", info.Payload.Field(i).Name)
+	for _, member := range membersOf(info) {
+		if payload.Elem().FieldByIndex(member.Index).IsZero() {
+			t.Errorf("the golden file has no %s", member.Name)
 		}
 	}
 	for name, given := range map[string]any{"a value": payload.Elem().Interface(), "a pointer": payload.Interface()} {
@@ -85,6 +85,16 @@ func checkGolden(t *testing.T, info events.SubjectInfo, stored []byte) {
 			t.Errorf("without %s it is valid, too", required)
 		}
 	}
+}
+
+// membersOf lists the fields of a payload, those of embedded structs too.
+func membersOf(info events.SubjectInfo) (list []reflect.StructField) {
+	for _, field := range reflect.VisibleFields(info.Payload) {
+		if !field.Anonymous {
+			list = append(list, field)
+		}
+	}
+	return list
 }
 
 // validate validates a document by a subject's schema.
@@ -133,8 +143,8 @@ func requiredBy(t *testing.T, info events.SubjectInfo) []string {
 	if schema.Title != info.Name() {
 		t.Errorf("the schema's title is %q", schema.Title)
 	}
-	for i := range info.Payload.NumField() {
-		name, _, _ := strings.Cut(info.Payload.Field(i).Tag.Get("json"), ",")
+	for _, member := range membersOf(info) {
+		name, _, _ := strings.Cut(member.Tag.Get("json"), ",")
 		if schema.Properties[name] == nil {
 			t.Errorf("the schema does not describe %s", name)
 		}

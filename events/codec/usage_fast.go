@@ -22,6 +22,15 @@ func UsageOf(payload []byte) (events.Usage, error) {
 	return u, nil
 }
 
+// CorrectionOf reads the payload of UsageCorrected or UsageRetracted.
+func CorrectionOf(payload []byte) (events.Correction, error) {
+	var c events.Correction
+	if err := json.Unmarshal(payload, &c); err != nil {
+		return c, fmt.Errorf("decoding a correction: %w", err)
+	}
+	return c, nil
+}
+
 // parseUsage reads usage only in the exact form in which it is accepted (RFC 8785);
 // ok is false for any other form.
 func parseUsage(payload []byte) (u events.Usage, ok bool) {
@@ -79,6 +88,13 @@ func VerdictJSON(v *events.Validated) []byte {
 	dst = appendJSONText(append(dst, `,"periodKey":`...), v.PeriodKey)
 	if v.Admitted {
 		dst = append(dst, `,"admitted":true`...)
+	}
+	if c := v.CorrectedUsage; c != nil {
+		dst = appendJSONText(append(dst, `,"kind":`...), c.Kind)
+		dst = strconv.AppendInt(append(dst, `,"targetPosition":`...), c.TargetPosition, 10)
+		dst = appendJSONText(append(dst, `,"targetEventId":`...), c.TargetEventID)
+		dst = strconv.AppendInt(append(dst, `,"before":`...), c.Before, 10)
+		dst = strconv.AppendInt(append(dst, `,"after":`...), c.After, 10)
 	}
 	return append(dst, '}')
 }

@@ -90,7 +90,15 @@ func (s *State) grouped(e *events.Envelope) (groupedUsage, bool) {
 	if err != nil || s.groupings[v.Feature] == nil {
 		return groupedUsage{}, false // the fold reports the error
 	}
-	return groupedUsage{e.TenantID, v.Feature, events.Position{Partition: e.Position.Partition, Number: v.RawPosition}}, true
+	return groupedUsage{e.TenantID, v.Feature, events.Position{Partition: e.Position.Partition, Number: describedAt(&v)}}, true
+}
+
+// describedAt returns the number of the recorded usage whose metadata groups a verdict: that of a correction counts where its target does.
+func describedAt(v *events.Validated) int64 {
+	if v.CorrectedUsage != nil {
+		return v.TargetPosition
+	}
+	return v.RawPosition
 }
 
 // readUsage reads recorded usage by its place. The limit keeps each row to its key.

@@ -85,7 +85,7 @@ func (s *State) group(tenant uuid.UUID, partition int16, v *events.Validated) st
 	if s.groupings[v.Feature] == nil {
 		return notGrouped
 	}
-	usage := s.recorded[events.Position{Partition: partition, Number: v.RawPosition}]
+	usage := s.recorded[events.Position{Partition: partition, Number: describedAt(v)}]
 	keys := s.groupings.keys(v.Feature, usage.at)
 	if len(keys) == 0 {
 		return notGrouped

@@ -27,49 +27,45 @@ type Validator struct {
 
 var _ projections.Pure = (*Validator)(nil)
 
-var errNotForValidator = errors.New("the validator takes recorded, admitted and retried usage only")
+var errNotForValidator = errors.New("the validator takes recorded, admitted and retried usage, corrections and retractions only")
 
 // Judgement is the verdict on an event, with the event's data.
 type Judgement struct {
-	Usage        events.Usage
-	Origin       int64     // number of the UsageRecorded event
-	DeadLetterID uuid.UUID // Nil unless retried
-	Attempt      int       // 0 unless retried
+	Usage        events.Usage // of a correction, the members that usage has, too
+	Origin       int64        // number of the recorded event
+	DeadLetterID uuid.UUID    // Nil unless retried
+	Attempt      int          // 0 unless retried
 	Verdict      domain.Verdict
 	Admitted     bool          // the verdict is that of the event's admission
 	Refusal      *domain.Error // nil: yes
+	// Ref is the eventId of the target of a correction or a retraction, "" for usage; Change is what it does to the target, as the
+	// Number-th change.
+	Ref    string
+	Change *events.CorrectedUsage
+	Number int
 }
 
 // FoldJudgement judges recorded or retried usage by its tenant's history up to
-// the event's own position: a retry gets a new verdict. That of admitted usage is its admission.
-func FoldJudgement(e *events.Envelope, h domain.History) (Judgement, error) {
-	j := Judgement{Origin: e.Position.Number}
-	body := e.Payload
-	switch e.Subject {
-	case events.UsageRecorded, events.UsageAdmitted:
-	case events.UsageRetried:
-		var retried events.Retried
-		if err := json.Unmarshal(body, &retried); err != nil {
-			return j, fmt.Errorf("read a retry: %w", err)
-		}
-		j.Origin, j.DeadLetterID, j.Attempt = retried.RawPosition, retried.DeadLetterID, retried.Attempt
-		body = retried.Usage
-	default:
-		return j, errNotForValidator
+// the event's own position: a retry gets a new verdict. That of admitted usage is its admission. A correction or a retraction is judged
+// by its target, as it stands in the turn of the event; the target may be nil.
+func FoldJudgement(e *events.Envelope, h domain.History, target func(ref string) *domain.Target) (Judgement, error) {
+	j, body, err := judged(e)
+	if err != nil {
+		return j, err
+	}
+	if isCorrection(e.Subject, body) {
+		return j, j.correct(body, target)
 	}
 	var admission events.Admission
 	if e.Subject == events.UsageRecorded {
-		usage, err := codec.UsageOf(body)
-		if err != nil {
-			return j, err
-		}
-		j.Usage = usage
+		j.Usage, err = codec.UsageOf(body)
 	} else {
-		admitted, err := codec.AdmittedOf(body)
-		if err != nil {
-			return j, err
-		}
+		var admitted events.Admitted
+		admitted, err = codec.AdmittedOf(body)
 		j.Usage, admission = codec.UsageOfAdmitted(&admitted), admitted.Admitted
+	}
+	if err != nil {
+		return j, err
 	}
 	j.Usage.Timestamp = j.Usage.Timestamp.UTC()
 	if admission.By != "" {
@@ -81,17 +77,38 @@ func FoldJudgement(e *events.Envelope, h domain.History) (Judgement, error) {
 	return j, nil
 }
 
+// judged returns a judgement without a verdict, and the recorded payload.
+func judged(e *events.Envelope) (j Judgement, body json.RawMessage, err error) {
+	j.Origin = e.Position.Number
+	switch e.Subject {
+	case events.UsageRecorded, events.UsageAdmitted, events.UsageCorrected, events.UsageRetracted:
+		return j, e.Payload, nil
+	case events.UsageRetried:
+		var retried events.Retried
+		if err := json.Unmarshal(e.Payload, &retried); err != nil {
+			return j, nil, fmt.Errorf("read a retry: %w", err)
+		}
+		j.Origin, j.DeadLetterID, j.Attempt = retried.RawPosition, retried.DeadLetterID, retried.Attempt
+		return j, retried.Usage, nil
+	}
+	return j, nil, errNotForValidator
+}
+
 // Apply judges each event and appends its verdict.
 func (v *Validator) Apply(ctx context.Context, tx pgx.Tx, _ projections.Generation, batch []events.Envelope) (projections.Result, error) {
 	histories, err := v.Histories.read(ctx, tx.Query, tenantsOf(batch))
 	if err != nil {
 		return projections.Result{}, err
 	}
-	return v.judge(batch, histories), nil
+	targets, err := readTargets(ctx, tx.Query, batch)
+	if err != nil {
+		return projections.Result{}, err
+	}
+	return v.judge(batch, histories, targets), nil
 }
 
 // judge returns the verdicts on a batch.
-func (v *Validator) judge(batch []events.Envelope, histories map[uuid.UUID]history) projections.Result {
+func (v *Validator) judge(batch []events.Envelope, histories map[uuid.UUID]history, targets *targets) projections.Result {
 	result := projections.Result{FollowUps: make([]events.Pending, 0, len(batch))}
 	for i := range batch {
 		e := &batch[i]
@@ -101,13 +118,14 @@ func (v *Validator) judge(batch []events.Envelope, histories map[uuid.UUID]histo
 			if h.err != nil {
 				return h.err
 			}
-			j, err = FoldJudgement(e, h.History)
+			j, err = FoldJudgement(e, h.History, func(ref string) *domain.Target { return targets.of(e, ref) })
 			return err
 		})
 		if failure != nil {
 			result.Failed = append(result.Failed, *failure)
 			continue
 		}
+		targets.judged(e, &j)
 		result.FollowUps = v.pronounce(result.FollowUps, e, &j)
 	}
 	return result
@@ -129,15 +147,25 @@ func (v *Validator) pronounce(pending []events.Pending, e *events.Envelope, j *J
 // validated returns an event keyed by the recorded position: a retry of usage
 // validated meanwhile is a duplicate and is not counted.
 func validated(e *events.Envelope, j *Judgement, id uuid.UUID) events.Pending {
-	p := projections.FollowUp(e, id, events.UsageValidated, &events.Validated{
+	verdict := events.Validated{
 		RawPosition: j.Origin, EventID: j.Usage.EventID, Feature: j.Usage.Feature,
 		Amount: j.Usage.Amount, Count: 1, Timestamp: j.Usage.Timestamp,
 		ValidatedSubscriptionID: j.Verdict.SubscriptionID, FeatureType: j.Verdict.FeatureType, PeriodKey: j.Verdict.PeriodKey,
-		Admitted: j.Admitted,
-	}, events.GroupValidator)
+		Admitted: j.Admitted, CorrectedUsage: j.Change,
+	}
+	if c := j.Change; c != nil {
+		verdict.Amount, verdict.Count = c.After-c.Before, 0
+		if c.Kind == events.TypeRetraction {
+			verdict.Count = -1
+		}
+	}
+	p := projections.FollowUp(e, id, events.UsageValidated, &verdict, events.GroupValidator)
 	p.DedupeKey, p.OccurredAt, p.Counts.Validated = events.KeyValidated(j.Origin), j.Usage.Timestamp, 1
 	if !j.Admitted && j.Verdict.FeatureType == domain.FeatureQuota {
-		p.Account = &events.AccountChange{Feature: j.Usage.Feature, PeriodKey: j.Verdict.PeriodKey, Used: j.Usage.Amount}
+		p.Account = &events.AccountChange{Feature: j.Usage.Feature, PeriodKey: j.Verdict.PeriodKey, Used: verdict.Amount}
+	}
+	if j.Change != nil {
+		p.Correction = &events.AppliedCorrection{CorrectedUsage: j.Change, Number: j.Number, Cause: j.Origin}
 	}
 	return p
 }
@@ -181,5 +209,5 @@ const maxVerdicts = 1000
 // Statements returns the SQL of the validator that runs for each batch, in sessions that keep their
 // plans: a plan must not depend on the tables' contents when it is made.
 func Statements() map[string]string {
-	return map[string]string{"histories": readHistories}
+	return map[string]string{"histories": readHistories, "targets": readTargetsSQL}
 }

@@ -18,11 +18,12 @@ import (
 
 // Statements that finish keeps prepared.
 const (
-	moveHeads        = "move_heads"
-	moveCheckpoints  = "move_checkpoints"
-	moveAccounts     = "move_accounts"
-	moveReservations = "move_reservations"
-	endAppend        = "end_append"
+	moveHeads         = "move_heads"
+	moveCheckpoints   = "move_checkpoints"
+	moveAccounts      = "move_accounts"
+	moveReservations  = "move_reservations"
+	insertCorrections = "insert_corrections"
+	endAppend         = "end_append"
 )
 
 // finish copies the rows into the log, moves the heads, runs the other moves, and commits, in one round

@@ -31,6 +31,7 @@ type group struct {
 	rows       []row
 	origin     []int32 // numbers of the origins of the members
 	hasQuotas  bool    // some members are quota requests
+	hasTargets bool    // some members are corrections or retractions
 	inlined    inlined // the events that the transaction folds inline
 	unreported inlined // the events that the group's commit folded inline, of this attempt or of one whose answer was lost
 	ours       bool    // the log had members already: the answer of their COMMIT was lost
@@ -56,7 +57,7 @@ func (g *group) fill(subs []*submission) {
 			if sub.ProbeOnly {
 				g.mustProbe = true
 			}
-			g.hasQuotas = g.hasQuotas || sub.Quota != nil
+			g.hasQuotas, g.hasTargets = g.hasQuotas || sub.Quota != nil, g.hasTargets || sub.Target != nil
 			if sub.Inbox != "" {
 				g.mustProbe = true
 				g.inbox = append(g.inbox, &events.Pending{TenantID: sub.TenantID, DedupeKey: sub.Inbox})
@@ -102,7 +103,8 @@ type deciding struct {
 	origin    []int32
 	quotas    *quotaRequests // nil without quota requests
 	conflicts []conflict
-	denied    []int // the members of quota requests that are not granted
+	denied    []int   // the members of quota requests that are not granted, and of corrections that are refused
+	targets   targets // nil without corrections
 }
 
 // place gives a member's event the next position.
@@ -110,6 +112,9 @@ func (d *deciding) place(m *member, origin int32) {
 	r := d.places.place(&m.submitted.Pending, origin)
 	d.group.rows = append(d.group.rows, r)
 	*m.placement = commands.Placement{Status: commands.Appended, Position: r.position}
+	if d.targets != nil {
+		d.note(m)
+	}
 }
 
 // decide classifies every member and builds the rows to write. The locks of the heads
@@ -121,6 +126,10 @@ func (g *group) decide(ctx context.Context, conn Session, hs heads, origin []int
 		if d.known, err = probe(ctx, conn, append(g.pending[:len(g.pending):len(g.pending)], g.inbox...)); err != nil {
 			return err
 		}
+	}
+	var err error
+	if d.targets, err = g.readTargets(ctx, conn); err != nil {
+		return err
 	}
 	g.rows, g.promoted, g.inlined, g.ours = g.rows[:0], nil, inlined{}, false
 	g.settleInline(d.known)
@@ -141,7 +150,7 @@ func (g *group) decide(ctx context.Context, conn Session, hs heads, origin []int
 	return g.appendConflicts(ctx, conn, d.places, d.conflicts)
 }
 
-// decideEvent classifies a member that is not asked for.
+// decideEvent classifies a member that is no quota request.
 func (d *deciding) decideEvent(i int) {
 	g := d.group
 	m := &g.members[i]
@@ -166,6 +175,12 @@ func (d *deciding) decideEvent(i int) {
 		*m.placement = commands.Placement{Status: commands.Absent}
 		g.skipUnstored(i)
 	default:
+		if m.submitted.Target != nil {
+			if refusal := d.correct(m); refusal != nil {
+				d.refuseTarget(i, refusal)
+				return
+			}
+		}
 		d.place(m, d.origin[i])
 	}
 }

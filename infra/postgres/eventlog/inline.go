@@ -94,6 +94,9 @@ func (g *group) moves() (list []Move) {
 	if changes, ok := reservationChanges(g.rows); ok {
 		list = append(list, Move{moveReservations, changes})
 	}
+	if changes, ok := correctionChanges(g.rows); ok {
+		list = append(list, Move{insertCorrections, changes})
+	}
 	return list
 }
 

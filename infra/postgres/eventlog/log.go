@@ -306,6 +306,9 @@ func (l *Log) tryAppend(ctx context.Context, tx pgx.Tx, hs heads, pending []*eve
 	if changes, ok := reservationChanges(rows); ok {
 		b.Queue(changes.SQL, changes.Args...)
 	}
+	if changes, ok := correctionChanges(rows); ok {
+		b.Queue(changes.SQL, changes.Args...)
+	}
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		return nil, nil, fmt.Errorf("moving heads: %w", err)
 	}

@@ -178,7 +178,7 @@ func (d *deciding) grant(ctx context.Context, conn Session, fresh []int) error {
 	}
 	if refusal != nil {
 		d.leaveOut(fresh)
-		d.deny(fresh[refused], refusal)
+		d.deny(fresh[refused], refusal, g.members[fresh[refused]].submitted.Quota.Refuse)
 		d.denied = append(d.denied, fresh...)
 		return nil
 	}
@@ -193,13 +193,13 @@ func (d *deciding) grant(ctx context.Context, conn Session, fresh []int) error {
 }
 
 // deny refuses a member, and stores the refusal if its submitter has no answer to wait for.
-func (d *deciding) deny(k int, refusal *domain.Error) {
+func (d *deciding) deny(k int, refusal *domain.Error, refuse func(*domain.Error) events.Pending) {
 	m := &d.group.members[k]
 	*m.placement = commands.Placement{Status: commands.Denied, Refusal: refusal}
-	if m.submitted.Quota.Refuse == nil {
+	if refuse == nil {
 		return
 	}
-	stored := m.submitted.Quota.Refuse(refusal)
+	stored := refuse(refusal)
 	r := d.places.place(&stored, d.origin[k])
 	d.group.rows = append(d.group.rows, r)
 	d.known[keyOf(&stored)] = found{position: r.position, eventID: stored.EventID}
@@ -214,15 +214,15 @@ func (d *deciding) leaveOut(fresh []int) {
 	}
 }
 
-// checkDenied looks up the keys of denied quota requests: the repetition of a granted request gets its first answer, whatever
-// the limit is now. No one waits for the answer to an expiry, which another instance may have done.
+// checkDenied looks up the keys of denied events: the repetition of a granted request, or of a recorded correction, gets its first
+// answer, whatever the limit or the target is now. No one waits for the answer to an expiry, which another instance may have done.
 func (d *deciding) checkDenied(ctx context.Context, conn Session, probed bool) error {
 	if probed || len(d.denied) == 0 {
 		return nil
 	}
 	pending := make([]*events.Pending, 0, len(d.denied))
 	for _, k := range d.denied {
-		if s := d.group.members[k].submitted; s.Quota.Kind != domain.Expire {
+		if s := d.group.members[k].submitted; s.Quota == nil || s.Quota.Kind != domain.Expire {
 			pending = append(pending, &s.Pending)
 		}
 	}

@@ -1,0 +1,121 @@
+package eventlog
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
+)
+
+// addCorrectionsSQL writes the changes of usage that verdicts count.
+const addCorrectionsSQL = `INSERT INTO usage_corrections (tenant_id, target, n, cause, position, kind, before, after)
+ SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::int[], $4::bigint[], $5::bigint[], $6::text[], $7::bigint[], $8::bigint[])`
+
+// correctionChanges returns the statement that writes the changes of usage in rows; not ok without any.
+func correctionChanges(rows []row) (Statement, bool) {
+	var (
+		tenants                                     []uuid.UUID
+		numbers                                     []int32
+		kinds                                       []string
+		targets, causes, positions, befores, afters []int64
+	)
+	for i := range rows {
+		c := rows[i].Correction
+		if c == nil {
+			continue
+		}
+		tenants, targets, numbers = append(tenants, rows[i].TenantID), append(targets, c.TargetPosition), append(numbers, int32(c.Number))
+		causes, positions, kinds = append(causes, c.Cause), append(positions, rows[i].position.Number), append(kinds, c.Kind)
+		befores, afters = append(befores, c.Before), append(afters, c.After)
+	}
+	return Statement{addCorrectionsSQL, []any{tenants, targets, numbers, causes, positions, kinds, befores, afters}}, len(tenants) > 0
+}
+
+// readTargetsSQL reads recorded events by their keys, and whether they are retracted. LATERAL with LIMIT forces one look-up for each.
+const readTargetsSQL = `SELECT k.tenant_id, k.dedupe_key, l.position, l.subject, l.occurred_at, l.body,
+  EXISTS (SELECT FROM usage_corrections c WHERE c.tenant_id = k.tenant_id AND c.target = l.position AND c.kind = 'retraction')
+ FROM unnest($1::smallint[], $2::uuid[], $3::text[]) AS k (partition, tenant_id, dedupe_key)
+ CROSS JOIN LATERAL (SELECT l.position, l.subject, l.occurred_at, l.body FROM event_log_rows l
+  WHERE l.partition = k.partition AND l.tenant_id = k.tenant_id AND l.dedupe_key = k.dedupe_key LIMIT 1) l`
+
+// targets are the events that corrections of a group name: those of the log, and those that the group stores before the correction.
+type targets map[logKey]*domain.Target
+
+// readTargets reads the targets of the group's corrections; nil if it has none. The heads are locked.
+func (g *group) readTargets(ctx context.Context, conn Session) (targets, error) {
+	if !g.hasTargets {
+		return nil, nil
+	}
+	var partitions []int16
+	var tenants []uuid.UUID
+	var keys []string
+	for i := range g.members {
+		if s := g.members[i].submitted; s.Target != nil {
+			partitions, tenants = append(partitions, events.PartitionOf(s.TenantID)), append(tenants, s.TenantID)
+			keys = append(keys, events.KeyUsage(s.Target.Ref))
+		}
+	}
+	if _, err := conn.Exec(ctx, alongIndexesSQL); err != nil {
+		return nil, fmt.Errorf("planning along indexes: %w", err)
+	}
+	rows, err := conn.Query(ctx, readTargetsSQL, partitions, tenants, keys)
+	if err != nil {
+		return nil, fmt.Errorf("reading the targets of corrections: %w", err)
+	}
+	found := make(targets, len(keys))
+	for i := range keys {
+		found[logKey{tenants[i], keys[i]}] = nil
+	}
+	var key logKey
+	var t domain.Target
+	var e events.Pending
+	_, err = pgx.ForEachRow(rows, []any{&key.tenant, &key.key, &t.Position, &e.Subject, &e.OccurredAt, &e.Payload, &t.Retracted}, func() error {
+		e.DedupeKey = key.key
+		e.Payload = codec.WholePayload(e.Subject, e.DedupeKey, e.OccurredAt, e.Payload)
+		target := t
+		describe(&target, &e)
+		found[key] = &target
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the targets of corrections: %w", err)
+	}
+	return found, nil
+}
+
+// describe sets the members of a target that follow from its event.
+func describe(t *domain.Target, e *events.Pending) {
+	usage := codec.UsageIn(codec.PayloadOf(e))
+	t.EventID, t.Feature, t.IsUsage = usage.EventID, usage.Feature, e.Subject == events.UsageRecorded || e.Subject == events.UsageAdmitted
+}
+
+// correct returns why a correction cannot be recorded after the members that are placed so far; nil if it can.
+func (d *deciding) correct(m *member) *domain.Error {
+	s := m.submitted
+	return d.targets[logKey{s.TenantID, events.KeyUsage(s.Target.Ref)}].Correctable(s.Target.Ref, s.Target.Feature)
+}
+
+// note notes a placed member that is a target of corrections in the group, or that retracts one.
+func (d *deciding) note(m *member) {
+	s := m.submitted
+	if s.Target != nil && s.Target.Retraction {
+		d.targets[logKey{s.TenantID, events.KeyUsage(s.Target.Ref)}].Retracted = true
+	}
+	if _, named := d.targets[keyOf(&s.Pending)]; named {
+		t := &domain.Target{Position: m.placement.Position.Number}
+		describe(t, &s.Pending)
+		d.targets[keyOf(&s.Pending)] = t
+	}
+}
+
+// refuseTarget refuses member i, a correction whose target cannot be corrected.
+func (d *deciding) refuseTarget(i int, refusal *domain.Error) {
+	d.deny(i, refusal, d.group.members[i].submitted.Target.Refuse)
+	d.group.promoteNext(i)
+	d.denied = append(d.denied, i)
+}
