@@ -25,6 +25,8 @@ type DeadLetter struct {
 	// Counted is the account change of the verdict that failed, nil if its account does not count it by the verdict: it is no
 	// verdict, not of a QUOTA feature, or on admitted usage.
 	Counted *events.AccountChange
+	// Corrected is true for the verdict on a correction or a retraction, and for a verdict whose usage is corrected or retracted.
+	Corrected bool
 
 	Status   string      // FAILED, RETRYING, RESOLVED or DISCARDED
 	Attempts int         // retries so far
@@ -118,6 +120,9 @@ func (l *DeadLetter) Discardable() *Error {
 	const code = "dead_letter_not_discardable"
 	switch l.Status {
 	case events.StatusFailed:
+		if l.Corrected {
+			return &Error{Code: "dead_letter_has_corrections", Message: "the dead letter is a correction, or its usage is corrected: without it the corrections would not add up; retry it, then retract the usage"}
+		}
 		return nil
 	case events.StatusRetrying:
 		return &Error{Code: code, Message: "the dead letter is RETRYING: its event may still be counted; wait for the outcome"}

@@ -65,6 +65,8 @@ func deadLetters() []Code {
 		{"action_invalid", 400, Request, false, 0, "The action is invalid", "Send retry or discard"},
 		{"bulk_too_large", 400, Request, false, 0, "The filter matches too many dead letters", "Narrow the filter by tenantId, fingerprint or from and to"},
 		{"consumer_invalid", 400, Request, false, 0, "The consumer is invalid", "Send the name of a consumer as a string, as dead letters name it"},
+		{"dead_letter_has_corrections", 409, Request | Item, false, 0, "The dead letter is a correction, or its usage is corrected",
+			"Retry the dead letter once its cause is removed, then retract the usage if it must not count"},
 		{"dead_letter_not_discardable", 409, Request | Item, false, 0, "The dead letter cannot be discarded in its state", "Discard FAILED dead letters only; wait for the outcome of a retry"},
 		{"dead_letter_not_found", 404, Request | Item, false, 0, "Dead letter not found", "Use an id of GET /dead-letters"},
 		{"dead_letter_not_retryable", 409, Request | Item, false, 0, "The dead letter cannot be retried in its state",

@@ -15,8 +15,16 @@ import (
 // A dead letter is read from the projection, which may lag behind on its later events.
 // Those are looked up in the log itself, by the keys of each fate, under the head's
 // lock: a retry that would count twice cannot be granted.
-var deadLettersSQL = events.SQL(`SELECT d.id, d.tenant_id, d.stage, d.source_position, l.subject, coalesce((l.payload ->> 'rawPosition')::bigint, l.position),
- CASE WHEN l.topic = {usage.validated} THEN l.payload END
+// Corrections that the validator has not reached name their target, too: it will count them as known at their own positions.
+var deadLettersSQL = events.SQL(`WITH waiting AS MATERIALIZED (
+  SELECT r.tenant_id, coalesce(r.payload ->> 'correctionRef', r.payload -> 'usage' ->> 'correctionRef') AS target FROM event_log_rows r
+  WHERE r.partition = $2 AND r.position > (SELECT min(position) FROM consumer_checkpoints WHERE consumer = '` + events.GroupValidator + `' AND partition = $2 AND joined)
+   AND r.subject IN ({usage.event.corrected}, {usage.event.retracted}, {usage.event.retried}))
+ SELECT d.id, d.tenant_id, d.stage, d.source_position, l.subject, coalesce((l.payload ->> 'rawPosition')::bigint, l.position),
+ CASE WHEN l.topic = {usage.validated} THEN l.payload END,
+ l.topic = {usage.validated} AND (l.payload ->> 'targetPosition' IS NOT NULL
+  OR EXISTS (SELECT FROM usage_corrections c WHERE c.tenant_id = d.tenant_id AND c.target = (l.payload ->> 'rawPosition')::bigint)
+  OR EXISTS (SELECT FROM waiting w WHERE w.tenant_id = d.tenant_id AND w.target = l.payload ->> 'eventId'))
  FROM unnest($1::uuid[]) AS a (id)
  CROSS JOIN LATERAL (SELECT d.* FROM projection_pointers p JOIN dead_letter_events d ON d.generation = p.generation AND d.id = a.id
   WHERE p.live AND p.projection = '` + projections.ProjectionDeadLetters + `' AND p.tenant_id IN (d.tenant_id, '00000000-0000-0000-0000-000000000000')
@@ -60,7 +68,7 @@ func (t *changeTx) DeadLetters(ids []uuid.UUID) (map[uuid.UUID]*domain.DeadLette
 	}
 	var d domain.DeadLetter
 	var verdict []byte
-	_, err = pgx.ForEachRow(rows, []any{&d.ID, &d.TenantID, &d.Stage, &d.Source, &d.SourceSubject, &d.RawPosition, &verdict}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&d.ID, &d.TenantID, &d.Stage, &d.Source, &d.SourceSubject, &d.RawPosition, &verdict, &d.Corrected}, func() error {
 		found := d
 		if verdict != nil {
 			// A verdict that cannot be read is discarded like any other; verify shows that its account differs.
