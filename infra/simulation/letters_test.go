@@ -97,7 +97,7 @@ func (r *simRow) letter() uuid.UUID {
 func (tx *simTx) letterQuery(text string, args []any) *simRows {
 	db := tx.p.s.db
 	switch {
-	case strings.HasPrefix(text, "SELECT d.id, d.tenant_id, d.stage"):
+	case strings.Contains(text, "SELECT d.id, d.tenant_id, d.stage"):
 		var out *simRows
 		err := tx.do("look up dead letters", kindStep, nil, func() error { out = db.letters(args[0].([]uuid.UUID), args[1].(int16)); return nil })
 		return orFailed(out, err)
@@ -138,7 +138,7 @@ func (db *simDB) letters(ids []uuid.UUID, partition int16) *simRows {
 			if source.topic == events.TopicUsageValidated {
 				counted = source.payload()
 			}
-			row := []any{id, r.key.tenant, f.Stage, f.SourcePosition, source.subject, raw, counted}
+			row := []any{id, r.key.tenant, f.Stage, f.SourcePosition, source.subject, raw, counted, false} // nothing is corrected
 			if at := slices.IndexFunc(out.list, func(o []any) bool { return o[0] == id }); at < 0 {
 				out.list = append(out.list, row)
 			} else if !behind {
