@@ -22,13 +22,19 @@ import (
 // result: n dead letters with one cause.
 func (w *testService) rejections(p *account, feature string, n int) {
 	w.Helper()
+	w.rejectionsAt(p, feature, n, time.Now())
+}
+
+// rejectionsAt is rejections with a time of usage.
+func (w *testService) rejectionsAt(p *account, feature string, n int, at time.Time) {
+	w.Helper()
 	tenant := uuid.MustParse(p.id)
 	var pending []events.Pending
 	for range n {
 		id := newID().String()
 		pending = append(pending, events.Pending{EventID: newID(), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: events.KeyUsage(id),
-			Actor: events.Actor{Type: "system", ID: "test"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Now(), Counts: events.Counts{Accepted: 1},
-			Payload: json.RawMessage(fmt.Sprintf(`{"amount":1,"eventId":%q,"feature":%q,"timestamp":%q,"type":"usage"}`, id, feature, now()))})
+			Actor: events.Actor{Type: "system", ID: "test"}, Residency: events.ResidencyUnspecified, OccurredAt: at, Counts: events.Counts{Accepted: 1},
+			Payload: json.RawMessage(fmt.Sprintf(`{"amount":1,"eventId":%q,"feature":%q,"timestamp":%q,"type":"usage"}`, id, feature, at.UTC().Format(time.RFC3339Nano)))})
 	}
 	w.must(pgx.BeginFunc(w.Context(), w.pool, func(tx pgx.Tx) error {
 		_, err := w.log.AppendTx(w.Context(), tx, pending)

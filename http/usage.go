@@ -21,11 +21,12 @@ func (s *service) usageOperations(t *site) {
 	gone := []int{http.StatusNotFound}
 	readers := []string{commands.ScopeUsageRead, commands.ScopeBilling, commands.ScopeAudit}
 	t.serveRaw(operation{method: http.MethodPost, path: path + "/events", who: auth.Tenant, scopes: []string{commands.ScopeUsageWrite}, ingest: true, id: "ingestUsage", tag: "Usage", summary: "Send usage events",
-		description: "202 is answered once the accepted events are durable. Send the same batch again after any failure: an accepted event is a duplicate then and counts once."}, describeIngest, s.ingest)
+		description: "202 is answered once the accepted events are durable. Send the same batch again after any failure: an accepted event is a duplicate then and counts once. " +
+			"A correction replaces the amount of recorded usage, a retraction takes the usage back; `correctionRef` names it."}, describeIngest, s.ingest)
 	serve(t, operation{method: http.MethodGet, path: path + "/events", who: auth.Either, scopes: readers, id: "listUsageEvents", tag: "Usage", summary: "List usage events",
 		description: "Newest first. A page may hold fewer events than asked for and still have a nextCursor.", problems: gone}, s.listUsageEvents)
 	serve(t, operation{method: http.MethodGet, path: path + "/events/{eventId}", who: auth.Either, scopes: readers, id: "getReceipt", tag: "Usage", summary: "Read the receipt of one event",
-		description: "Each step with its time: recorded, published, validated or rejected, aggregated; and the conflicts seen.", problems: gone}, s.receipt)
+		description: "Each step with its time: recorded, published, validated or rejected, aggregated; the conflicts seen, and the corrections with the amount after them.", problems: gone}, s.receipt)
 	serve(t, operation{method: http.MethodGet, path: path + "/conflicts", who: auth.Either, scopes: readers, id: "listConflicts", tag: "Usage", summary: "List payload conflicts",
 		description: "EventIds that came again with another payload, with both hashes. The first payload stays.", problems: gone}, s.listConflicts)
 	serveStream(t, operation{method: http.MethodGet, path: path + "/aggregates", who: auth.Either, scopes: readers, id: "listAggregates", tag: "Usage", summary: "Read the billing figures",

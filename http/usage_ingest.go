@@ -161,12 +161,13 @@ type usageBatch struct {
 }
 
 type usageEvent struct {
-	EventID   string         `json:"eventId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$" doc:"The producer's idempotency key, unique in the tenant; compared byte for byte."`
-	Feature   string         `json:"feature" pattern:"^[a-z][a-z0-9_.-]{0,63}$"`
-	Amount    int64          `json:"amount" minimum:"1" maximum:"9007199254740991" doc:"Digits only."`
-	Timestamp string         `json:"timestamp" format:"date-time" doc:"RFC 3339 with an offset; cut to microseconds. At most 5 minutes ahead and 7 days behind."`
-	Metadata  map[string]any `json:"metadata,omitempty" doc:"At most 4 KiB in canonical form and 5 levels deep."`
-	Type      string         `json:"type,omitempty" enum:"usage" default:"usage"`
+	EventID       string         `json:"eventId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$" doc:"The producer's idempotency key, unique in the tenant; compared byte for byte."`
+	Feature       string         `json:"feature" pattern:"^[a-z][a-z0-9_.-]{0,63}$"`
+	Amount        int64          `json:"amount,omitempty" minimum:"0" maximum:"9007199254740991" doc:"Digits only. 1 or more for usage; the new amount, 0 or more, for a correction; absent for a retraction."`
+	Timestamp     string         `json:"timestamp" format:"date-time" doc:"RFC 3339 with an offset; cut to microseconds. At most 5 minutes ahead and 7 days behind. For a correction or a retraction, the time at which it was made: it counts in the period of its usage."`
+	Metadata      map[string]any `json:"metadata,omitempty" doc:"At most 4 KiB in canonical form and 5 levels deep."`
+	Type          string         `json:"type,omitempty" enum:"usage,correction,retraction" default:"usage" doc:"correction replaces the amount of recorded usage; retraction takes the usage back, for ever."`
+	CorrectionRef string         `json:"correctionRef,omitempty" minLength:"1" maxLength:"255" pattern:"^[!-~]+$" doc:"The eventId of the usage to correct or retract, which has the same feature. Required for both, and only for them."`
 }
 
 type cloudEvent struct {
@@ -182,6 +183,8 @@ type cloudEvent struct {
 }
 
 type cloudEventData struct {
-	Amount   int64          `json:"amount" minimum:"1" maximum:"9007199254740991"`
-	Metadata map[string]any `json:"metadata,omitempty"`
+	Amount        int64          `json:"amount,omitempty" minimum:"0" maximum:"9007199254740991" doc:"As in a UsageEvent."`
+	Metadata      map[string]any `json:"metadata,omitempty"`
+	Type          string         `json:"type,omitempty" enum:"usage,correction,retraction" default:"usage" doc:"As in a UsageEvent."`
+	CorrectionRef string         `json:"correctionRef,omitempty" minLength:"1" maxLength:"255" pattern:"^[!-~]+$" doc:"As in a UsageEvent."`
 }

@@ -19,7 +19,8 @@ import (
 // Receipt describes the processing of one usage event, step by step. A step that has
 // not happened is null. PayloadHash is the SHA-256 in hex of Payload, which is
 // canonical JSON by CanonicalVersion; of admitted usage, that of the members that the client sent. AsOfPosition is the position of the figures
-// to which AGGREGATED refers.
+// to which AGGREGATED refers. EffectiveAmount is the amount of validated usage after all its corrections; nil for a correction itself,
+// whose Corrects is set once it is validated.
 type Receipt struct {
 	EventID          string           `json:"eventId"`
 	TenantID         uuid.UUID        `json:"tenantId"`
@@ -35,6 +36,9 @@ type Receipt struct {
 	Conflicts        []Conflict       `json:"conflicts"`
 	Retries          []RetryStep      `json:"retries"`
 	DeadLetters      []DeadLetterStep `json:"deadLetters"`
+	Corrections      []CorrectionStep `json:"corrections"`
+	EffectiveAmount  *int64           `json:"effectiveAmount"`
+	Corrects         *CorrectsStep    `json:"corrects"`
 	AsOfPosition     events.Position  `json:"asOfPosition"`
 }
 
@@ -166,6 +170,7 @@ func (r *Reads) Receipt(ctx context.Context, v query.Viewer, tenant uuid.UUID, e
 	c := receipt{partition: events.PartitionOf(tenant), letters: map[string]bool{}}
 	c.EventID, c.TenantID = eventID, tenant
 	c.Conflicts, c.Retries, c.DeadLetters = []Conflict{}, []RetryStep{}, []DeadLetterStep{}
+	c.Corrections = []CorrectionStep{}
 	var common usageStanding
 	err := r.Within(ctx, v, func(tx pgx.Tx) error {
 		err := query.RunAll(ctx, tx,
@@ -179,7 +184,9 @@ func (r *Reads) Receipt(ctx context.Context, v query.Viewer, tenant uuid.UUID, e
 			return err
 		}
 		raw := c.facts.recorded
-		if err := query.RunAll(ctx, tx, keyed(tenant, c.partition, []string{events.KeyValidated(raw)}, []keyRange{rejectionsOf(raw)}, c.scanStep)); err != nil {
+		if err := query.RunAll(ctx, tx,
+			keyed(tenant, c.partition, []string{events.KeyValidated(raw)}, []keyRange{rejectionsOf(raw)}, c.scanStep),
+			query.New(readEventCorrections, []any{c.partition, tenant, raw}, query.Each(c.scanCorrection))); err != nil {
 			return err
 		}
 		return query.RunAll(ctx, tx, keyed(tenant, c.partition, nil, c.retries(), c.scanStep))
@@ -285,6 +292,7 @@ func (c *receipt) scanLetter(rows pgx.Rows) error {
 func (c *receipt) conclude(w query.Wait) {
 	c.AsOfPosition = c.stands.AsOf(c.TenantID, w)
 	c.Status = c.facts.status()
+	c.concludeCorrections()
 	if c.Status == projections.UsageAggregated {
 		c.Aggregated = &AggregatedStep{c.verdict.Feature, c.verdict.PeriodKey, c.verdict.ValidatedSubscriptionID, c.stands.MovedAt.UTC()}
 	}

@@ -26,19 +26,20 @@ type EventQuery struct {
 	Wait     query.Wait
 }
 
-// UsageEventRow is a usage event with its status. Code and Reason are those of the last
-// rejection, if Status is REJECTED by the validator.
+// UsageEventRow is a usage event with its status. Amount is the new amount in a correction, and 0 in a retraction. Code and Reason are
+// those of the last rejection, if Status is REJECTED by the validator.
 type UsageEventRow struct {
-	EventID    string          `json:"eventId"`
-	Type       string          `json:"type"`
-	Feature    string          `json:"feature"`
-	Amount     int64           `json:"amount"`
-	Timestamp  time.Time       `json:"timestamp"`
-	Status     string          `json:"status"`
-	Code       string          `json:"code,omitempty"`
-	Reason     string          `json:"reason,omitempty"`
-	Position   events.Position `json:"position"`
-	RecordedAt time.Time       `json:"recordedAt"`
+	EventID       string          `json:"eventId"`
+	Type          string          `json:"type"`
+	Feature       string          `json:"feature"`
+	Amount        int64           `json:"amount"`
+	Timestamp     time.Time       `json:"timestamp"`
+	CorrectionRef string          `json:"correctionRef,omitempty"`
+	Status        string          `json:"status"`
+	Code          string          `json:"code,omitempty"`
+	Reason        string          `json:"reason,omitempty"`
+	Position      events.Position `json:"position"`
+	RecordedAt    time.Time       `json:"recordedAt"`
 }
 
 // UsageEventPage is a page. It can hold fewer rows than requested, even zero, and

@@ -88,7 +88,7 @@ UNION
 SELECT CASE l.subject WHEN {usage.event.validated} THEN (l.payload ->> 'rawPosition')::bigint ELSE l.position END
 FROM unnest($4::bigint[]) AS given (number) CROSS JOIN LATERAL (
   SELECT e.position, e.subject, e.payload FROM event_log e WHERE e.partition = $1 AND e.position = given.number LIMIT 1) l
-WHERE l.subject IN ({usage.event.recorded}, {usage.event.admitted}, {usage.event.validated})`)
+WHERE l.subject IN ({usage.event.recorded}, {usage.event.admitted}, {usage.event.corrected}, {usage.event.retracted}, {usage.event.validated})`)
 
 // usageDuplicate is the status of events that were answered and not recorded.
 const usageDuplicate = "DUPLICATE"
@@ -238,7 +238,10 @@ func (s *usageScan) scan(row pgx.Rows, partition int16) (UsageEventRow, error) {
 	if err := row.Scan(&u.Position.Number, &u.RecordedAt, &payload, &facts.validated, &rejection, &letters); err != nil {
 		return u, err
 	}
-	var usage events.Usage
+	var usage struct {
+		events.Usage
+		CorrectionRef string `json:"correctionRef"`
+	}
 	var rejected events.Rejected
 	err := errors.Join(json.Unmarshal(payload, &usage), query.UnmarshalOptional(rejection, &rejected), query.UnmarshalOptional(letters, &facts.letters))
 	if err != nil {
@@ -246,6 +249,7 @@ func (s *usageScan) scan(row pgx.Rows, partition int16) (UsageEventRow, error) {
 	}
 	facts.recorded, facts.rejected = u.Position.Number, rejection != nil
 	u.EventID, u.Type, u.Feature, u.Amount, u.Timestamp = usage.EventID, usage.Type, usage.Feature, usage.Amount, usage.Timestamp.UTC()
+	u.CorrectionRef = usage.CorrectionRef
 	u.RecordedAt, u.Status = u.RecordedAt.UTC(), facts.status()
 	if u.Status == projections.UsageRejected {
 		u.Code, u.Reason = rejected.Code, rejected.Reason

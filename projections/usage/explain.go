@@ -48,9 +48,10 @@ type Explanation struct {
 	LeftOutMore bool
 }
 
-// ExplainedUsage is an event behind a figure: its amount, and the sum so far.
+// ExplainedUsage is an event behind a figure: its amount, and the sum so far. The amount of a correction is the change that it made.
 type ExplainedUsage struct {
 	EventID         string          `json:"eventId"`
+	Kind            string          `json:"kind" enum:"usage,correction,retraction"`
 	Position        events.Position `json:"position"`
 	Amount          int64           `json:"amount"`
 	Count           int64           `json:"count"`
@@ -244,7 +245,7 @@ func (x *explanation) page(ctx context.Context, tx pgx.Tx) (Explanation, error) 
 		x.place.before.Add(&x.place.before, big.NewInt(c.delta.Amount))
 		x.place.counted += c.delta.Count
 		e.Data = append(e.Data, ExplainedUsage{
-			EventID: c.verdict.EventID, Position: events.Position{Partition: partition, Number: c.verdict.RawPosition},
+			EventID: c.verdict.EventID, Kind: kindOf(&c.verdict), Position: events.Position{Partition: partition, Number: c.verdict.RawPosition},
 			Amount: c.delta.Amount, Count: c.delta.Count, Timestamp: c.verdict.Timestamp.UTC(), RecordedAt: recorded[c.verdict.RawPosition],
 			VerdictPosition: events.Position{Partition: partition, Number: c.position}, RunningTotal: json.Number(x.place.before.String()),
 		})
@@ -254,6 +255,14 @@ func (x *explanation) page(ctx context.Context, tx pgx.Tx) (Explanation, error) 
 		e.Next = x.place.String(x.live)
 	}
 	return e, err
+}
+
+// kindOf returns the type of the event that a verdict counts.
+func kindOf(v *events.Validated) string {
+	if v.CorrectedUsage != nil {
+		return v.Kind
+	}
+	return events.TypeUsage
 }
 
 func (x *explanation) recordedAt(ctx context.Context, tx pgx.Tx, partition int16) (map[int64]time.Time, error) {

@@ -56,7 +56,7 @@ func (c *UsageExplain) Run(a *app) error {
 		return err
 	}
 	q := c.add(url.Values{"feature": {c.Feature}, "period": {c.Period}, "subscriptionId": {c.SubscriptionID}, "tenantId": {c.TenantID}, "limit": {strconv.Itoa(client.PageSize(c.Limit, c.Limit))}})
-	columns := []string{"position", "eventId", "amount", "count", "runningTotal", "timestamp", "recordedAt", "verdictPosition"}
+	columns := []string{"position", "eventId", "kind", "amount", "count", "runningTotal", "timestamp", "recordedAt", "verdictPosition"}
 	if c.Rejected {
 		q.Set("include", "rejected")
 		columns = []string{"position", "eventId", "status", "code", "reason", "timestamp", "verdictPosition"}

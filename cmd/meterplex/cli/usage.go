@@ -14,6 +14,8 @@ import (
 // UsageCmd groups the usage commands.
 type UsageCmd struct {
 	Send       UsageSend       `cmd:"" help:"Send one usage event, or many from stdin."`
+	Correct    UsageCorrect    `cmd:"" help:"Replace the amount of recorded usage."`
+	Retract    UsageRetract    `cmd:"" help:"Take recorded usage back, for ever."`
 	Import     UsageImport     `cmd:"" help:"Send the rows of a CSV file, each exactly once."`
 	Aggregates UsageAggregates `cmd:"" help:"Show the billing figures."`
 	Series     UsageSeries     `cmd:"" help:"Show usage by the hour, day or month."`
@@ -155,7 +157,7 @@ type UsageList struct {
 // Run prints the rows.
 func (c *UsageList) Run(a *app) error {
 	q := url.Values{"feature": {c.Feature}, "status": {c.Status}, "from": {c.From}, "to": {c.To}, "tenantId": {c.TenantID}}
-	return a.list("/usage/events", q, c.Limit.Limit, "position", "recordedAt", "eventId", "feature", "amount", "timestamp", "status", "code")
+	return a.list("/usage/events", q, c.Limit.Limit, "position", "recordedAt", "eventId", "type", "feature", "amount", "timestamp", "status", "code")
 }
 
 // UsageConflicts lists payload conflicts.
