@@ -10,7 +10,7 @@ import (
 type report struct {
 	positions, logOrder, placement, dedupeKeys, payloadHashes, headCounters, checkpointBounds, unchanged                    *tally
 	verdicts, verdictContents, usageAggregates, runningTotals, entitlementUsage, usageSeries, consumedVerdicts, deadLetters *tally
-	quotaAccounts, quotaGrants, reservationLives, reservations                                                              *tally
+	correctedUsage, quotaAccounts, quotaGrants, reservationLives, reservations                                              *tally
 	relayLeases, liveGenerations, rowSecurity, roleRights, idleSessions                                                     *tally
 	topicEvents, recordBytes, publishOrder                                                                                  *tally
 
@@ -61,6 +61,7 @@ func newReport() *report {
 		{&r.runningTotals, perPartition, "P12 running totals equal the sums of the log up to their positions", "totals", steps{end: (*pass).endTotals, compare: (*pass).compareTotals}}, // rows: a step of usageAggregates
 		{&r.entitlementUsage, perPartition, "P5 entitlement_usage equals the sum of the log up to its checkpoint", "rows", steps{compare: (*pass).compareUsed}},
 		{&r.usageSeries, perPartition, "P5 usage_series equals the sum of the log up to its checkpoint, hour by hour", "hours", steps{compare: (*pass).compareHours}},
+		{&r.correctedUsage, perPartition, "P5 each correction is counted once, by its target, and none after a retraction", "corrections", steps{row: (*pass).addCorrected, compare: (*pass).compareCorrected}},
 		{&r.quotaAccounts, perPartition, "P7 quota_accounts equal the grants, the verdicts and the reservations in the log", "accounts", steps{row: (*pass).addAccount, compare: (*pass).compareAccounts}},
 		{&r.quotaGrants, perPartition, "P7 no grant passes a HARD limit, and each records its account", "grants", steps{}}, // a step of quotaAccounts
 		{&r.reservationLives, perPartition, "P7 each reservation is held once and ends once", "reservations", steps{}},     // a step of quotaAccounts

@@ -44,7 +44,7 @@ func (f *letterStates) add(x *pass, r *row, s *content, err error) {
 		id = r.id
 	}
 	switch r.subject {
-	case recorded, admitted:
+	case recorded, admitted, corrected, retracted:
 		f.counts.accepted++
 		return
 	case validated:

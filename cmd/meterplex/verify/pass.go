@@ -128,6 +128,7 @@ type pass struct {
 	figures      figureSums
 	totals       runningTotals
 	accounts     accounts
+	targets      map[int64]*target // corrected usage, by its position
 	letterStates letterStates
 	conflicts    []conflict
 	content      content // of the present row, to reuse the memory
@@ -183,6 +184,7 @@ func (v *verifier) noTopics(err error) {
 }
 
 func (x *pass) begin() {
+	x.targets = map[int64]*target{}
 	x.verdict = newVerdicts(x.checkpointOf(events.GroupValidator))
 	x.figures = newFigureSums(x.checkpointOf(events.GroupAggregator), x.checkpointOf(events.GroupEntitlements), x.checkpointOf(events.GroupSeries))
 	x.letterStates = newLetterStates(x.checkpointOf(events.GroupDeadLetter))

@@ -19,6 +19,8 @@ func (x *pass) addHash(r *row, s *content, err error) {
 	switch r.subject {
 	case recorded:
 		x.hash(r, err)
+	case corrected, retracted:
+		x.hashWhole(r, err)
 	case admitted:
 		x.hashSent(r, s, err)
 	case reservationHeld:
@@ -46,6 +48,18 @@ func (x *pass) hash(r *row, unread error) {
 		return
 	}
 	x.payloadHashes.expect(bytes.Equal(r.hash[1:], sum[:]), "%s stores the hash %x, its payload has %x", x.at(r.position), r.hash[1:min(9, len(r.hash))], sum[:8])
+}
+
+// hashWhole recomputes the stored hash of a correction or a retraction: of its payload, which the row has whole.
+func (x *pass) hashWhole(r *row, unread error) {
+	x.payloadHashes.n++
+	if unread != nil {
+		x.payloadHashes.fault("%s has no readable payload: %v", x.at(r.position), unread)
+		return
+	}
+	sum := sha256.Sum256(r.body)
+	x.payloadHashes.expect(len(r.hash) == 33 && r.hash[0] == 1 && bytes.Equal(r.hash[1:], sum[:]),
+		"%s stores the hash %x, its payload has %x", x.at(r.position), r.hash[:min(9, len(r.hash))], sum[:8])
 }
 
 // hashSent recomputes the stored hash of admitted usage: of the members that the client sent, for a
@@ -158,7 +172,7 @@ func (x *pass) compareConflicts(ctx context.Context, tx pgx.Tx) error {
 				rows.Close()
 				return err
 			}
-			if payload, err := r.payload(); err == nil && r.subject == recorded {
+			if payload, err := r.payload(); err == nil && (r.subject == recorded || r.subject == corrected || r.subject == retracted) {
 				sum := sha256.Sum256(payload)
 				first[r.position] = hex.EncodeToString(sum[:])
 			} else if r.subject == admitted && len(r.hash) > 1 { // hashSent has compared it

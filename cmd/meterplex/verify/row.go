@@ -23,6 +23,7 @@ const (
 	retried
 	refused
 	admitted
+	corrected
 
 	publishFailed     = 10
 	aggregationFailed = 11
@@ -30,6 +31,7 @@ const (
 	letterRetried     = 14
 	letterClosed      = 15
 	parkedRecord      = 18
+	retracted         = 19
 
 	subscriptionCreated = 37
 	subscriptionChanged = 38
@@ -117,6 +119,11 @@ type content struct {
 	FirstHash, ConflictHash string
 	Payload                 json.RawMessage
 	Validated               *content
+	CorrectionRef           string // of a correction or a retraction
+	// The members below are of the verdict on one.
+	Kind                          string
+	TargetPosition, Before, After int64
+	TargetEventID                 string
 }
 
 var errBody = errors.New("its body has an unknown form")

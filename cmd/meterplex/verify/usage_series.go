@@ -48,7 +48,11 @@ func (h *hourSums) count(position int64, tenant uuid.UUID, s *content, amount *b
 	if position > h.upTo {
 		return
 	}
-	key := groupedHour{figure{tenant: tenant, feature: s.Feature, period: hourText(s.Timestamp)}, h.groups.at(s.RawPosition)}
+	described := s.RawPosition
+	if s.Kind != "" { // a correction counts in the group of its target
+		described = s.TargetPosition
+	}
+	key := groupedHour{figure{tenant: tenant, feature: s.Feature, period: hourText(s.Timestamp)}, h.groups.at(described)}
 	if sign > 0 {
 		add(h.sums, key, amount, s.Count)
 		return

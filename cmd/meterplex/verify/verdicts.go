@@ -36,7 +36,7 @@ func newVerdicts(upTo int64) verdicts {
 
 func (v *verdicts) add(x *pass, r *row, s *content, err error) {
 	switch r.subject {
-	case recorded, admitted:
+	case recorded, admitted, corrected, retracted:
 		v.raw.set(r.position, x.head)
 		v.awaitVerdict(x, r, s)
 	case retried:

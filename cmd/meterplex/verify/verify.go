@@ -4,7 +4,7 @@
 // payload (package strictjson). checks.go lists the checks; each has a file with its name.
 //
 // It only reads: each partition once, in order, in its own snapshot. Its memory is about 10 bytes for each
-// row of the largest partition, and 300 bytes for each reservation of the last days.
+// row of the largest partition, 300 bytes for each reservation of the last days, and 300 for each corrected event.
 package verify
 
 import (

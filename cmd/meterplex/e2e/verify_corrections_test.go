@@ -1,0 +1,61 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// sendCorrections corrects and retracts usage of every kind that the tenant has sent: grouped, consumed, committed, and new. A correction is
+// sent twice, and once with another amount.
+func (w *deployment) sendCorrections(at *instance, x *tenant) {
+	w.t.Helper()
+	now := time.Now().UTC().Format(time.RFC3339)
+	change := func(kind, feature, id, ref string, amount int) object {
+		o := object{"type": kind, "eventId": id, "feature": feature, "correctionRef": ref, "timestamp": now, "metadata": object{"region": "us"}}
+		if kind == "correction" {
+			o["amount"] = amount
+		}
+		return o
+	}
+	post := func(want int, list ...object) {
+		w.t.Helper()
+		w.ask(x.key, http.MethodPost, at, "/api/v1/usage/events", object{"events": list}, nil, want)
+	}
+	usage := object{"eventId": "correctable", "feature": "api_calls", "amount": 40, "timestamp": now}
+	first := change("correction", "api_calls", "corrected-1", "correctable", 70)
+	post(http.StatusAccepted, usage, first, change("correction", "grouped", "regrouped", "grouped-0", 1000))
+	post(http.StatusAccepted, first, change("correction", "api_calls", "corrected-2", "correctable", 0), change("retraction", "grouped", "ungrouped", "grouped-6", 0))
+	post(http.StatusAccepted, change("retraction", "api_calls", "retracted", "correctable", 0),
+		change("correction", "calls", "less", "consumed0", 4), change("retraction", "calls", "back", "part-usage", 0))
+	first["amount"] = 71
+	post(http.StatusAccepted, first)
+}
+
+// plantsInCorrections returns plants in the verdicts and the table of a partition with sendCorrections.
+func (w *deployment) plantsInCorrections(p int) []planted {
+	const corrections, contents = "P5 each correction is counted once, by its target, and none after a retraction", "P3 each verdict matches its recorded event"
+	at := func(id string) int64 {
+		return w.number(`SELECT l.position FROM event_log_rows l JOIN event_log_rows r ON r.partition = l.partition AND r.tenant_id = l.tenant_id AND l.dedupe_key = 'v/' || r.position
+ WHERE r.partition = $1 AND r.dedupe_key = 'u/' || $2`, p, id)
+	}
+	of := func(id string) int64 {
+		return w.number(`SELECT position FROM event_log_rows WHERE partition = $1 AND dedupe_key = 'u/' || $2`, p, id)
+	}
+	kept := func(check string, position int64, member, value string) planted {
+		return planted{check: check, do: []string{fmt.Sprintf(`CREATE TABLE kept AS SELECT body FROM event_log_rows WHERE partition = %d AND position = %d`, p, position),
+			inLog(p, position, fmt.Sprintf(`body = jsonb_set(body::jsonb, '{%s}', '%s')::json`, member, value))},
+			undo: []string{inLog(p, position, `body = (SELECT body FROM kept)`), `DROP TABLE kept`}}
+	}
+	row := fmt.Sprintf(` WHERE position = %d AND target = %d`, at("corrected-2"), of("correctable"))
+	return []planted{
+		kept(corrections, at("corrected-1"), "before", "41"), // the target has 40
+		kept(corrections, at("retracted"), "before", "1"),
+		kept(contents, at("corrected-2"), "targetEventId", `"told"`),
+		{check: corrections, do: []string{`UPDATE usage_corrections SET after = after + 1` + row}, undo: []string{`UPDATE usage_corrections SET after = after - 1` + row}},
+		{check: corrections, do: []string{`CREATE TABLE kept AS SELECT * FROM usage_corrections` + row, `DELETE FROM usage_corrections` + row},
+			undo: []string{`INSERT INTO usage_corrections SELECT * FROM kept`, `DROP TABLE kept`}},
+		{check: corrections, do: []string{`INSERT INTO usage_corrections SELECT tenant_id, target, n + 7, cause, position, kind, before, after FROM usage_corrections` + row},
+			undo: []string{`DELETE FROM usage_corrections WHERE n > 7`}},
+	}
+}
