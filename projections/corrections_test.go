@@ -339,3 +339,15 @@ func TestP2_CorrectionsAgreeWithAModel(t *testing.T) {
 		t.Errorf("%d corrections are applied, want %d, and 50 at least", rows, m.corrections)
 	}
 }
+
+// A retry of a correction that has a verdict already changes nothing, also for the corrections behind it in a batch.
+func TestP2_ARetriedCorrectionChangesNothingAgain(t *testing.T) {
+	f := newCorrectionFixture(t)
+	f.submit(false, f.use("a", "calls", 10), correction(f.tenant, "a1", "calls", "a", 7), correction(f.tenant, "a2", "calls", "a", 12))
+	f.settle()
+	f.wantFigure("calls", 13, 2)
+	raw := f.read(events.TopicUsageRaw, 4, 0)
+	f.append(retry(f.logFixture, f.tenant, newID(), raw[len(raw)-2], 1), correction(f.tenant, "a3", "calls", "a", 15).Pending)
+	f.settle()
+	f.wantFigure("calls", 16, 2)
+}
