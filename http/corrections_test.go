@@ -85,6 +85,10 @@ func TestP3_ACorrectionReplacesTheAmountOfItsTarget(t *testing.T) {
 			t.Errorf("the receipt of %v: %s, %v", c["eventId"], got, own)
 		}
 	}
+	graph := w.want(200, call{method: "GET", path: "/api/v1/events/" + w.receiptOf(a, "c2")["recorded"].(map[string]any)["logEventId"].(string) + "/lineage", key: a.key})
+	if text := fmt.Sprint(graph["nodes"]); !strings.Contains(text, "event corrected c2 api_calls 12 of u") || !strings.Contains(text, "event validated c2 api_calls 5 in") {
+		t.Errorf("the lineage is %s", text)
+	}
 	w.listed(a, "c2 correction 12 u AGGREGATED", "c1 correction 7 u AGGREGATED", "other usage 5 <nil> AGGREGATED", "u usage 10 <nil> AGGREGATED")
 	w.explained(a, "u usage 10 1 10", "other usage 5 1 15", "c1 correction -3 0 12", "c2 correction 5 0 17")
 }
