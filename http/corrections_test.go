@@ -1,10 +1,14 @@
 package http_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
 )
 
 // correction returns a correction of usage of api_calls, made at the present time.
@@ -80,6 +84,10 @@ func TestP3_ACorrectionReplacesTheAmountOfItsTarget(t *testing.T) {
 		if got := valuesOf(corrects, "eventId", "position", "kind", "before", "after"); got != fmt.Sprint("u ", at[0], " correction ", c["before"], " ", c["after"]) || own["effectiveAmount"] != nil {
 			t.Errorf("the receipt of %v: %s, %v", c["eventId"], got, own)
 		}
+	}
+	graph := w.want(200, call{method: "GET", path: "/api/v1/events/" + w.receiptOf(a, "c2")["recorded"].(map[string]any)["logEventId"].(string) + "/lineage", key: a.key})
+	if text := fmt.Sprint(graph["nodes"]); !strings.Contains(text, "event corrected c2 api_calls 12 of u") || !strings.Contains(text, "event validated c2 api_calls 5 in") {
+		t.Errorf("the lineage is %s", text)
 	}
 	w.listed(a, "c2 correction 12 u AGGREGATED", "c1 correction 7 u AGGREGATED", "other usage 5 <nil> AGGREGATED", "u usage 10 <nil> AGGREGATED")
 	w.explained(a, "u usage 10 1 10", "other usage 5 1 15", "c1 correction -3 0 12", "c2 correction 5 0 17")
@@ -297,5 +305,30 @@ func TestP3_ACorrectionBehindARetractionIsADeadLetter(t *testing.T) {
 	}
 	if r := w.receiptOf(a, "u"); fmt.Sprint(r["effectiveAmount"]) != "0" || len(r["corrections"].([]any)) != 1 {
 		t.Errorf("the receipt %v", r)
+	}
+}
+
+// A refused correction on usage.commands is one dead letter of stage INGESTION, also if its message is delivered again.
+func TestP2_ARefusedCorrectionOnUsageCommandsIsOneDeadLetter(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	server := w.server()
+	reader := &commands.UsageCommands{Tenants: server.Reader, Ingest: server.Ingest}
+	body, err := json.Marshal(batch(event("u", map[string]any{"amount": 10}), correction("c", "u", 7), correction("x", "nothing", 1), retraction("y", "c")))
+	w.must(err)
+	for range 2 {
+		w.must(reader.Process(t.Context(), []events.Record{{Topic: events.TopicUsageCommands, Offset: 7, Key: []byte(a.id), Value: body}}))
+	}
+	w.fold()
+	if got := w.callsFigure(a); got != "7 1" {
+		t.Errorf("the figure is %s", got)
+	}
+	found := map[string]bool{}
+	for _, d := range w.letters("?stage=INGESTION") {
+		found[valuesOf(d, "eventId", "code", "status")] = true
+	}
+	if len(found) != 2 || !found["x correction_target_unknown FAILED"] || !found["y correction_ref_invalid FAILED"] {
+		t.Errorf("dead letters %v", found)
 	}
 }

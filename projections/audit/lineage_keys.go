@@ -61,7 +61,8 @@ func effectsOf(e *events.Envelope) (h hints) {
 	s := referencesOf(e)
 	h.letter(s.DeadLetterID)
 	raw := s.RawPosition
-	if e.Subject == events.UsageRecorded || e.Subject == events.UsageAdmitted {
+	switch e.Subject {
+	case events.UsageRecorded, events.UsageAdmitted, events.UsageCorrected, events.UsageRetracted:
 		raw = e.Position.Number
 		h.ranges = append(h.ranges, keysUnder("k/"+strings.TrimPrefix(e.DedupeKey, events.KeyUsage(""))+"/"))
 	}

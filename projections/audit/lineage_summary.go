@@ -23,6 +23,7 @@ func summaryOf(e *events.Envelope) string {
 		DeadLetterID string `json:"deadLetterId"`
 		RetryEventID string `json:"retryEventId"`
 		Position     string `json:"position"`
+		Ref          string `json:"correctionRef"`
 		Name         string `json:"name"`
 		LookupKey    string `json:"lookupKey"`
 		Key          string `json:"key"`
@@ -37,6 +38,8 @@ func summaryOf(e *events.Envelope) string {
 	switch e.Subject {
 	case events.UsageRecorded, events.UsageAdmitted, events.UsageConflicted:
 		return join(what, p.EventID, p.Feature, amountText(p.Amount))
+	case events.UsageCorrected, events.UsageRetracted:
+		return join(what, p.EventID, p.Feature, amountText(p.Amount), "of", p.Ref)
 	case events.UsageValidated:
 		return join(what, p.EventID, p.Feature, amountText(p.Amount), "in "+p.PeriodKey)
 	case events.UsageRejected:

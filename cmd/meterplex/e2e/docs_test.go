@@ -143,6 +143,7 @@ func transcriptTests() map[string]struct{ test, reason string } {
 		"docs/verify.md $ export":                          here,
 		"docs/limits.md $ meterplex features put":          {test: "TestLimitsTranscript"},
 		"docs/limits.md $ meterplex entitlements reserve":  {test: "TestLimitsTranscript"},
+		"docs/corrections.md $ meterplex features put":     {test: "TestCorrectionsTranscript"},
 		"docs/rebuilds.md $ meterplex projections rebuild": fixed,
 		"docs/rebuilds.md $ meterplex projections diff":    fixed,
 		"docs/rebuilds.md $ meterplex projections events":  fixed,

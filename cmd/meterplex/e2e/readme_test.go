@@ -73,6 +73,17 @@ func TestLimitsTranscript(t *testing.T) {
 	w.runTranscript(at, t.TempDir(), steps)
 }
 
+func TestCorrectionsTranscript(t *testing.T) {
+	t.Parallel()
+	w := newDeployment(t)
+	at := w.serve("")
+	steps := transcript(t, "docs/corrections.md", "")
+	if len(steps) < 13 {
+		t.Fatalf("only %d commands are in docs/corrections.md", len(steps))
+	}
+	w.runTranscript(at, t.TempDir(), steps)
+}
+
 // runTranscript runs a transcript in a folder, in one shell, and compares its output.
 func (w *deployment) runTranscript(at *instance, dir string, steps []step, env ...string) {
 	w.t.Helper()
