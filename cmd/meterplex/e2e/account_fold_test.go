@@ -145,7 +145,7 @@ func (f *accountFold) add(p *partitionFold, tenant string, subject int16, payloa
 	}
 	switch subject {
 	case 2:
-		if string(e.Admitted) != "true" {
+		if string(e.Admitted) != "true" { // a correction changes the account by its difference
 			sums.used += e.Amount
 		}
 		return ""
@@ -202,6 +202,8 @@ func TestTheFoldOfAccountsFindsDifferences(t *testing.T) {
 	w.catalogue(i)
 	x := w.createTenants(i, 1)[0]
 	w.limitedUsage(i, x)
+	w.correctLimited(i, x)
+	w.drain()
 	i.stop()
 	f := &accountFold{ended: map[string]int{}}
 	sample := func(f *accountFold) (faults []string) {

@@ -43,8 +43,8 @@ CREATE SCHEMA IF NOT EXISTS checker;
 DROP TABLE IF EXISTS checker.log;
 CREATE UNLOGGED TABLE checker.log AS
 SELECT partition, position, previous_position, topic, subject, tenant_id, dedupe_key, event_id, causation_id, origin,
-  CASE WHEN subject IN (1, 8) THEN payload ->> 'eventId' END producer_id, CASE WHEN subject IN (1, 8) THEN payload ->> 'feature' END feature,
-  CASE WHEN subject IN (1, 8) THEN (payload ->> 'amount')::bigint END amount, CASE WHEN subject = 8 THEN payload -> 'admitted' ->> 'by' END admitted_by,
+  CASE WHEN subject IN (1, 8, 9, 19) THEN payload ->> 'eventId' END producer_id, CASE WHEN subject IN (1, 8, 9, 19) THEN payload ->> 'feature' END feature,
+  CASE WHEN subject IN (1, 8, 9) THEN (payload ->> 'amount')::bigint WHEN subject = 19 THEN 0 END amount, CASE WHEN subject IN (9, 19) THEN payload ->> 'correctionRef' END ref, CASE WHEN subject = 8 THEN payload -> 'admitted' ->> 'by' END admitted_by,
   CASE WHEN subject IN (2, 3) THEN (payload ->> 'rawPosition')::bigint END raw,
   CASE WHEN subject = 3 THEN (payload ->> 'attempt')::int END attempt, CASE WHEN subject = 3 THEN (payload ->> 'deadLetterId')::uuid END dead_letter_id
 FROM (SELECT l.*, l.payload FROM event_log_rows l OFFSET 0) l;
@@ -67,7 +67,7 @@ type row struct {
 	position string
 }
 
-// usageInLog is the tenant's recorded usage in the log.
+// usageInLog is the tenant's recorded usage in the log, without corrections and retractions.
 const usageInLog = `SELECT payload ->> 'eventId', payload ->> 'feature', (payload ->> 'amount')::bigint, partition || '-' || position, dedupe_key
 FROM (SELECT l.*, l.payload FROM event_log_rows l WHERE tenant_id = $1 AND subject IN (1, 8) OFFSET 0) l`
 
@@ -152,6 +152,17 @@ func (w *deployment) compareLog(l *ledger, rows map[string]row) {
 	}
 }
 
+// countedSQL sums the tenant's validated usage by feature: of corrected usage the amount of the last validated correction, of retracted
+// usage nothing.
+const countedSQL = `
+WITH valid AS MATERIALIZED (
+  SELECT r.subject, r.producer_id, r.feature, r.amount, r.ref, v.position AS judged
+  FROM checker.log r JOIN checker.log v ON v.partition = r.partition AND v.tenant_id = r.tenant_id AND v.dedupe_key = 'v/' || r.position
+  WHERE r.tenant_id = $1 AND r.subject IN (1, 8, 9, 19)),
+last AS MATERIALIZED (SELECT DISTINCT ON (ref) ref, subject, amount FROM valid WHERE ref IS NOT NULL ORDER BY ref, judged DESC)
+SELECT u.feature, sum(coalesce(l.amount, u.amount))::bigint, count(*) FILTER (WHERE l.subject IS DISTINCT FROM 19)
+FROM valid u LEFT JOIN last l ON l.ref = u.producer_id WHERE u.subject IN (1, 8) GROUP BY 1`
+
 // checkSums checks that ledger, log, aggregates and entitlements have the same sums.
 func (w *deployment) checkSums(x *tenant) {
 	w.t.Helper()
@@ -163,13 +174,11 @@ func (w *deployment) checkSums(x *tenant) {
 		promised[feature] = total{promised[feature].amount + t.amount, promised[feature].events + t.events}
 	}
 	recorded := w.sums(`SELECT feature, sum(amount)::bigint, count(*)
-FROM checker.log WHERE tenant_id = $1 AND dedupe_key >= 'u/' AND dedupe_key < 'u0'`+of+` GROUP BY 1`, x.id)
+FROM checker.log WHERE tenant_id = $1 AND subject NOT IN (9, 19) AND dedupe_key >= 'u/' AND dedupe_key < 'u0'`+of+` GROUP BY 1`, x.id)
 	if !maps.Equal(promised, recorded) {
 		w.t.Errorf("tenant %s: acknowledged %v, in the log %v", x.id, promised, recorded)
 	}
-	counted := w.sums(`SELECT r.feature, sum(r.amount)::bigint, count(*)
-FROM checker.log r JOIN checker.log v ON v.partition = r.partition AND v.tenant_id = r.tenant_id AND v.dedupe_key = 'v/' || r.position
-WHERE r.tenant_id = $1 AND r.subject IN (1, 8) GROUP BY 1`, x.id)
+	counted := w.sums(countedSQL, x.id)
 	aggregated := w.sums(`SELECT feature, sum(amount)::bigint, sum(event_count)::bigint FROM usage_aggregates WHERE generation = live_generation('usage_aggregates', tenant_id, period_key) AND tenant_id = $1 GROUP BY 1`, x.id)
 	if !maps.Equal(counted, aggregated) {
 		w.t.Errorf("tenant %s: validated %v, in the aggregates %v", x.id, counted, aggregated)
@@ -232,7 +241,7 @@ SELECT format('tenant %s is in %s partitions', tenant_id, count(DISTINCT partiti
 		{"each recorded event has one verdict at the end", `
 SELECT format('%s-%s: %s yes, %s no', r.partition, r.position, count(v.subject) FILTER (WHERE v.subject = 2), count(v.subject) FILTER (WHERE v.subject = 3))
 FROM checker.log r LEFT JOIN checker.log v ON v.partition = r.partition AND v.subject IN (2, 3) AND v.raw = r.position
-WHERE r.subject IN (1, 8) GROUP BY r.partition, r.position
+WHERE r.subject IN (1, 8, 9, 19) GROUP BY r.partition, r.position
 HAVING count(v.subject) FILTER (WHERE v.subject = 2) > 1 OR count(v.subject) = 0 LIMIT 10`},
 		{"an event's origin is recorded", `
 SELECT format('%s-%s has origin %s', l.partition, l.position, l.origin)
@@ -262,7 +271,7 @@ WHERE l.stage IS DISTINCT FROM d.stage LIMIT 10`},
 		{"accepted = applied + rejected, counted in the head rows", `
 SELECT format('partition %s: accepted %s, validated %s, rejected %s, parked %s; rows: %s recorded or retried, %s yes, %s no',
               h.partition, h.accepted, h.validated, h.rejected, h.parked, l.a, l.v, l.x)
-FROM log_heads h LEFT JOIN (SELECT partition, count(*) FILTER (WHERE subject IN (1, 6, 8)) a, count(*) FILTER (WHERE subject = 2) v,
+FROM log_heads h LEFT JOIN (SELECT partition, count(*) FILTER (WHERE subject IN (1, 6, 8, 9, 19)) a, count(*) FILTER (WHERE subject = 2) v,
   count(*) FILTER (WHERE subject = 3) x FROM checker.log GROUP BY 1) l USING (partition)
 WHERE h.accepted <> h.validated + h.rejected + h.parked OR (h.accepted, h.validated, h.rejected) <> (coalesce(l.a, 0), coalesce(l.v, 0), coalesce(l.x, 0))`},
 	}

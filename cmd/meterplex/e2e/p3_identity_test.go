@@ -92,7 +92,7 @@ func (w *deployment) sampleIdentity(at *instance) bool {
 // countSQL counts the same from rows, in one snapshot: recorded = with a verdict + beyond
 // the validator; yes = applied + beyond the aggregator.
 const countSQL = `
-SELECT (SELECT count(*) FROM event_log_rows WHERE subject IN (1, 6, 8)),
+SELECT (SELECT count(*) FROM event_log_rows WHERE subject IN (1, 6, 8, 9, 19)),
        (SELECT count(*) FROM event_log_rows WHERE subject IN (2, 3)),
        (SELECT count(*) FROM event_log_rows l JOIN consumer_checkpoints c USING (partition)
          WHERE l.topic = 1 AND c.consumer = 'meterplex-usage-validator' AND c.generation = 1 AND l.position > c.position),

@@ -6,30 +6,38 @@ import (
 	"time"
 )
 
-// sendCorrections corrects and retracts usage of every kind that the tenant has sent: grouped, consumed, committed, and new. A correction is
+// changeOf is a correction of usage to an amount, or a retraction.
+func changeOf(kind, feature, id, ref string, amount int) object {
+	o := object{"type": kind, "eventId": id, "feature": feature, "correctionRef": ref, "timestamp": time.Now().UTC().Format(time.RFC3339), "metadata": object{"region": "us"}}
+	if kind == "correction" {
+		o["amount"] = amount
+	}
+	return o
+}
+
+// sendCorrections corrects and retracts usage of every kind that sendGroups and limitedUsage have sent, and new usage. A correction is
 // sent twice, and once with another amount.
 func (w *deployment) sendCorrections(at *instance, x *tenant) {
 	w.t.Helper()
-	now := time.Now().UTC().Format(time.RFC3339)
-	change := func(kind, feature, id, ref string, amount int) object {
-		o := object{"type": kind, "eventId": id, "feature": feature, "correctionRef": ref, "timestamp": now, "metadata": object{"region": "us"}}
-		if kind == "correction" {
-			o["amount"] = amount
-		}
-		return o
-	}
-	post := func(want int, list ...object) {
+	post := func(list ...object) {
 		w.t.Helper()
-		w.ask(x.key, http.MethodPost, at, "/api/v1/usage/events", object{"events": list}, nil, want)
+		w.ask(x.key, http.MethodPost, at, "/api/v1/usage/events", object{"events": list}, nil, http.StatusAccepted)
 	}
-	usage := object{"eventId": "correctable", "feature": "api_calls", "amount": 40, "timestamp": now}
-	first := change("correction", "api_calls", "corrected-1", "correctable", 70)
-	post(http.StatusAccepted, usage, first, change("correction", "grouped", "regrouped", "grouped-0", 1000))
-	post(http.StatusAccepted, first, change("correction", "api_calls", "corrected-2", "correctable", 0), change("retraction", "grouped", "ungrouped", "grouped-6", 0))
-	post(http.StatusAccepted, change("retraction", "api_calls", "retracted", "correctable", 0),
-		change("correction", "calls", "less", "consumed0", 4), change("retraction", "calls", "back", "part-usage", 0))
+	first := changeOf("correction", "api_calls", "corrected-1", "correctable", 70)
+	usage := object{"eventId": "correctable", "feature": "api_calls", "amount": 40, "timestamp": first["timestamp"]}
+	post(usage, first, changeOf("correction", "grouped", "regrouped", "grouped-0", 1000))
+	post(first, changeOf("correction", "api_calls", "corrected-2", "correctable", 0), changeOf("retraction", "grouped", "ungrouped", "grouped-6", 0))
+	post(changeOf("retraction", "api_calls", "retracted", "correctable", 0))
 	first["amount"] = 71
-	post(http.StatusAccepted, first)
+	post(first)
+	w.correctLimited(at, x)
+}
+
+// correctLimited corrects and retracts usage that limitedUsage has sent.
+func (w *deployment) correctLimited(at *instance, x *tenant) {
+	w.t.Helper()
+	w.ask(x.key, http.MethodPost, at, "/api/v1/usage/events", object{"events": []object{
+		changeOf("correction", "calls", "less", "consumed0", 4), changeOf("retraction", "calls", "back", "part-usage", 0)}}, nil, http.StatusAccepted)
 }
 
 // plantsInCorrections returns plants in the verdicts and the table of a partition with sendCorrections.
@@ -51,7 +59,7 @@ func (w *deployment) plantsInCorrections(p int) []planted {
 	return []planted{
 		kept(corrections, at("corrected-1"), "before", "41"), // the target has 40
 		kept(corrections, at("retracted"), "before", "1"),
-		kept(contents, at("corrected-2"), "targetEventId", `"told"`),
+		kept(contents, at("corrected-2"), "eventId", `"told"`),
 		{check: corrections, do: []string{`UPDATE usage_corrections SET after = after + 1` + row}, undo: []string{`UPDATE usage_corrections SET after = after - 1` + row}},
 		{check: corrections, do: []string{`CREATE TABLE kept AS SELECT * FROM usage_corrections` + row, `DELETE FROM usage_corrections` + row},
 			undo: []string{`INSERT INTO usage_corrections SELECT * FROM kept`, `DROP TABLE kept`}},

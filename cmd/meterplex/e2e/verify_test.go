@@ -130,6 +130,7 @@ func TestVerifyHoldsAndReportsEachPlantedFault(t *testing.T) {
 	w.sendGroups(i, tenants[0])
 	w.sendCorrections(i, tenants[0])
 	w.drain()
+	w.requireProven("with corrections", w.verify(i, "--all"))
 	w.checkLimitedAccess(i)
 	i.stop()
 	other.stop()
