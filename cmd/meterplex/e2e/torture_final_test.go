@@ -22,10 +22,15 @@ func (x *torture) final() {
 		return fmt.Sprintf("%d events of requests, %d of messages", x.report.unknown, x.report.messages)
 	})
 	x.checkInvariant("requests about limits without an answer are settled by a retry", func() string { return x.work.limits.settle(x.t.Context()) })
+	x.checkInvariant("corrections without an answer are settled by a retry", func() string {
+		x.work.corrections.settle(x.t.Context())
+		return fmt.Sprintf("%d corrections and retractions", x.work.corrections.applied.Load())
+	})
 	x.checkInvariant("reservations that nobody ends expire", x.work.limits.awaitExpired)
 	x.checkInvariant("the backlog drains", func() string { return "drained in " + x.drain().Round(time.Millisecond).String() })
 	x.refill(at)
 	x.checkInvariant("the identity holds", x.identity)
+	x.checkInvariant("corrected figures equal a model of the corrections", x.work.corrections.check)
 	for _, projection := range []string{"usage_aggregates", "dead_letter_events", "entitlement_reads", "usage_series"} {
 		x.checkInvariant("two rebuilds of "+projection+" are equal, and equal to the live rows, byte for byte", func() string { return x.rebuildTwice(at, projection) })
 	}

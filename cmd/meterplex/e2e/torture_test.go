@@ -180,8 +180,9 @@ func (x *torture) seedTenants() {
 	all := x.createTenants(first, n)
 	x.restless = all[n-1]
 	x.work.limits.createKeys(first)
+	corrected := x.work.corrections.createTenant(first)
 	for _, m := range x.members {
-		x.awaitKeys(m.instance, all)
+		x.awaitKeys(m.instance, append(all, corrected))
 	}
 }
 

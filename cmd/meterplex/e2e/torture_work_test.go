@@ -18,14 +18,15 @@ import (
 // backgroundWork runs beside ingest: reads, rebuilds, retries of dead letters, changes of the
 // catalogue, and usage sent as messages.
 type backgroundWork struct {
-	x       *torture
-	rebuild rebuild // the undecided rebuild
-	live    bool    // it was promoted
-	outside *kgo.Client
-	limits  *limitsLoad
-	sources map[*tenant]*source
-	known   []figures // answers at a position, to be read again
-	mu      sync.Mutex
+	x           *torture
+	rebuild     rebuild // the undecided rebuild
+	live        bool    // it was promoted
+	outside     *kgo.Client
+	limits      *limitsLoad
+	corrections *correctionsLoad
+	sources     map[*tenant]*source
+	known       []figures // answers at a position, to be read again
+	mu          sync.Mutex
 
 	between, asOf, explained, checks, rebuilds, promoted, rolledBack, abandoned, scoped, retried, bulks, renewed, changed, replays, messages, poison atomic.Int64
 }
@@ -38,7 +39,7 @@ type figures struct {
 }
 
 func newBackgroundWork(x *torture) *backgroundWork {
-	return &backgroundWork{x: x, sources: map[*tenant]*source{}, limits: newLimitsLoad(x)}
+	return &backgroundWork{x: x, sources: map[*tenant]*source{}, limits: newLimitsLoad(x), corrections: newCorrectionsLoad(x)}
 }
 
 // begin starts the background work. It returns a function that stops it.
@@ -47,7 +48,7 @@ func (k *backgroundWork) begin(seed uint64) func() {
 	k.limits.rest.Store(false)
 	var wait sync.WaitGroup
 	for n, do := range []func(context.Context, *rand.Rand){k.read, k.read, k.decideRebuild, k.retry, k.replaceSubscription, k.message,
-		k.limits.requests, k.limits.requests, k.limits.requests, k.limits.enforced, k.limits.changeLimits, k.limits.watch} {
+		k.limits.requests, k.limits.requests, k.limits.requests, k.limits.enforced, k.limits.changeLimits, k.limits.watch, k.corrections.requests} {
 		rng := rand.New(rand.NewPCG(seed, uint64(n)))
 		wait.Go(func() {
 			for ctx.Err() == nil {
@@ -386,5 +387,6 @@ func (k *backgroundWork) counts() []counted {
 		{"changes of the catalogue", k.changed.Load()}, {"rewinds and replays", k.replays.Load()},
 		{"messages with usage", k.messages.Load()}, {"invalid messages", k.poison.Load()},
 		{"grants and ends of holds", int64(k.limits.fold.grants)}, {"samples of accounts equal to the log", int64(k.limits.fold.samples)},
+		{"corrections and retractions", k.corrections.applied.Load()},
 	}
 }
