@@ -332,3 +332,18 @@ func TestP2_ARefusedCorrectionOnUsageCommandsIsOneDeadLetter(t *testing.T) {
 		t.Errorf("dead letters %v", found)
 	}
 }
+
+// A rebuild folds corrections as the live fold did, and counts them among the recorded events and the verdicts.
+func TestP5_ARebuildCountsCorrections(t *testing.T) {
+	w := newTestService(t, withDoublingFold) // api_calls counts as before
+	w.catalogue()
+	a := w.newAccount("A")
+	w.accept(a, event("u", map[string]any{"amount": 10}), event("v", nil), correction("c", "u", 7), retraction("r", "v"))
+	w.accept(a, correction("late", "v", 1)) // the validator rejects it
+	w.fold()
+	diff := w.want(200, call{method: "GET", path: "/api/v1/rebuilds/" + w.rebuilt("usage_aggregates", nil) + "/diff", key: bootstrap})
+	kept := diff["conservation"].(map[string]any)
+	if got := valuesOf(kept, "holds", "verdicts", "counted", "recorded", "validated", "rejected", "undecided"); got != "true 4 4 5 4 1 0" || len(diff["data"].([]any)) != 0 {
+		t.Errorf("%s, %v", got, diff)
+	}
+}
