@@ -2,14 +2,18 @@ package projections_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/projections/audit"
 	"github.com/meterplex/meterplex/projections/query"
@@ -127,4 +131,50 @@ func TestLineageReportsItsCompleteness(t *testing.T) {
 	}
 	_, err = s.reads.Lineage(t.Context(), tenantViewer(newID()), audit.LineageQuery{Ref: audit.EventRef{Position: &first}})
 	refusedAs(t, query.ErrNotFound, err)
+}
+
+// A correction has the usage that it changes as its cause, and is an effect of it.
+func TestLineageLinksCorrectionsToTheirTargets(t *testing.T) {
+	s := newPipelineFixture(t)
+	tenant := newID()
+	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
+	change := func(subject events.Subject, id, kind string, amount *int64) events.Pending {
+		p := usageEvent(tenant, id, "calls", 1, may)
+		p.Subject = subject
+		body, err := json.Marshal(events.Correction{EventID: id, Feature: "calls", Amount: amount, Timestamp: may, CorrectionRef: "e", Type: kind})
+		s.must(err)
+		p.Payload = body
+		return p
+	}
+	two := int64(2)
+	s.append(usageEvent(tenant, "e", "calls", 5, may), usageEvent(tenant, "other", "calls", 5, may),
+		change(events.UsageCorrected, "c", events.TypeCorrection, &two), change(events.UsageRetracted, "r", events.TypeRetraction, nil))
+	s.settle()
+	name := map[uuid.UUID]string{}
+	log := s.read(0, events.PartitionOf(tenant), 0)
+	for _, e := range log {
+		if id := codec.UsageIn(e.Payload).EventID; id != "" {
+			name[e.EventID] = map[events.Subject]string{events.UsageValidated: "v-"}[e.Subject] + id
+		}
+	}
+	want := map[string]string{"e": "c>v-c e>c e>r e>v-e r>v-r", "c": "c>v-c e>c", "r": "e>r r>v-r", "v-c": "c>v-c e>c", "v-r": "e>r r>v-r",
+		"v-e": "e>v-e", "other": "other>v-other"}
+	for _, e := range log {
+		of := name[e.EventID]
+		if want[of] == "" {
+			continue
+		}
+		for _, span := range []int64{0, 1} {
+			l, err := s.reads.Lineage(t.Context(), tenantViewer(tenant), audit.LineageQuery{Ref: audit.EventRef{Position: &e.Position}, TenantID: &tenant, Span: span})
+			s.must(err)
+			var edges []string
+			for _, edge := range l.Edges {
+				edges = append(edges, name[edge.From]+">"+name[edge.To])
+			}
+			slices.Sort(edges)
+			if got := strings.Join(edges, " "); got != want[of] || l.Truncated {
+				t.Errorf("of %s within %d: %s, want %s", of, span, got, want[of])
+			}
+		}
+	}
 }

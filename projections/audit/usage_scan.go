@@ -88,7 +88,7 @@ UNION
 SELECT CASE l.subject WHEN {usage.event.validated} THEN (l.payload ->> 'rawPosition')::bigint ELSE l.position END
 FROM unnest($4::bigint[]) AS given (number) CROSS JOIN LATERAL (
   SELECT e.position, e.subject, e.payload FROM event_log e WHERE e.partition = $1 AND e.position = given.number LIMIT 1) l
-WHERE l.subject IN ({usage.event.recorded}, {usage.event.admitted}, {usage.event.validated})`)
+WHERE l.subject IN ({usage.event.recorded}, {usage.event.admitted}, {usage.event.corrected}, {usage.event.retracted}, {usage.event.validated})`)
 
 // usageDuplicate is the status of events that were answered and not recorded.
 const usageDuplicate = "DUPLICATE"

@@ -112,7 +112,7 @@ SELECT count(*), count(*) FILTER (WHERE v.parked), count(*) FILTER (WHERE v.with
         WHERE a.generation = $6::int AND a.tenant_id BETWEEN $3::uuid AND $4::uuid AND ($5::text = '' OR a.period_key = $5))
 FROM verdicts v`)
 
-// 1 is recorded usage, 2 an acceptance, 3 a rejection; a rejection that a retry turned into an acceptance counts as accepted.
+// 1 is recorded usage, a correction or a retraction, 2 an acceptance, 3 a rejection; a rejection that a retry turned into an acceptance counts as accepted.
 var readAccepted = events.SQL(`
 WITH scope AS MATERIALIZED (SELECT unnest($1::smallint[]) AS partition),
 refused AS (
@@ -124,7 +124,7 @@ SELECT counted.recorded, counted.validated, (
     SELECT FROM event_log_rows v WHERE v.partition = r.partition AND v.tenant_id = r.tenant_id AND v.dedupe_key = 'v/' || r.raw))
 FROM (
   SELECT count(*) FILTER (WHERE l.subject <> {usage.event.validated}) AS recorded, count(*) FILTER (WHERE l.subject = {usage.event.validated}) AS validated
-  FROM scope s JOIN event_log_rows l ON l.partition = s.partition AND l.subject IN ({usage.event.recorded}, {usage.event.admitted}, {usage.event.validated})
+  FROM scope s JOIN event_log_rows l ON l.partition = s.partition AND l.subject IN ({usage.event.recorded}, {usage.event.admitted}, {usage.event.corrected}, {usage.event.retracted}, {usage.event.validated})
   WHERE l.tenant_id BETWEEN $2::uuid AND $3::uuid) counted`)
 
 // conservation returns nil for figures of one feature, which only a fold can determine,
