@@ -138,17 +138,9 @@ func TestLineageLinksCorrectionsToTheirTargets(t *testing.T) {
 	s := newPipelineFixture(t)
 	tenant := newID()
 	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
-	change := func(subject events.Subject, id, kind string, amount *int64) events.Pending {
-		p := usageEvent(tenant, id, "calls", 1, may)
-		p.Subject = subject
-		body, err := json.Marshal(events.Correction{EventID: id, Feature: "calls", Amount: amount, Timestamp: may, CorrectionRef: "e", Type: kind})
-		s.must(err)
-		p.Payload = body
-		return p
-	}
 	two := int64(2)
 	s.append(usageEvent(tenant, "e", "calls", 5, may), usageEvent(tenant, "other", "calls", 5, may),
-		change(events.UsageCorrected, "c", events.TypeCorrection, &two), change(events.UsageRetracted, "r", events.TypeRetraction, nil))
+		correctionEvent(tenant, "c", "e", &two), correctionEvent(tenant, "r", "e", nil))
 	s.settle()
 	name := map[uuid.UUID]string{}
 	log := s.read(0, events.PartitionOf(tenant), 0)
@@ -176,5 +168,42 @@ func TestLineageLinksCorrectionsToTheirTargets(t *testing.T) {
 				t.Errorf("of %s within %d: %s, want %s", of, span, got, want[of])
 			}
 		}
+	}
+}
+
+// correctionEvent is a correction of the calls ref to an amount; nil: a retraction.
+func correctionEvent(tenant uuid.UUID, id, ref string, amount *int64) events.Pending {
+	c := events.Correction{EventID: id, Feature: "calls", Amount: amount, Timestamp: may, CorrectionRef: ref, Type: events.TypeCorrection}
+	p := usageEvent(tenant, id, "calls", 1, may)
+	p.Subject = events.UsageCorrected
+	if amount == nil {
+		p.Subject, c.Type = events.UsageRetracted, events.TypeRetraction
+	}
+	var err error
+	if p.Payload, err = json.Marshal(c); err != nil {
+		panic(err)
+	}
+	return p
+}
+
+// The verdict on a correction that was retried has the retry as its cause, and the usage that it changes.
+func TestLineageLinksARetriedCorrectionToItsTarget(t *testing.T) {
+	s := newPipelineFixture(t)
+	tenant, two := newID(), int64(2)
+	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
+	usage := usageEvent(tenant, "e", "calls", 5, may)
+	at := s.append(usage, correctionEvent(tenant, "c", "e", &two))
+	retry := plainEvent(tenant, events.UsageRetried, events.Counts{Accepted: 1}, events.Retried{RawPosition: at[1].Number, DeadLetterID: newID(), Attempt: 1, Usage: json.RawMessage(`{}`)})
+	verdict := plainEvent(tenant, events.UsageValidated, events.Counts{Validated: 1}, events.Validated{RawPosition: at[1].Number, EventID: "c", Feature: "calls", Amount: -3, Timestamp: may,
+		FeatureType: domain.FeatureMetered, PeriodKey: "2026-05", CorrectedUsage: &events.CorrectedUsage{Kind: events.TypeCorrection, TargetPosition: at[0].Number, TargetEventID: "e", Before: 5, After: 2}})
+	verdict.DedupeKey, verdict.CausationID = events.KeyValidated(at[1].Number), retry.EventID
+	place := s.append(retry, verdict)[1]
+	l, err := s.reads.Lineage(t.Context(), tenantViewer(tenant), audit.LineageQuery{Ref: audit.EventRef{Position: &place}, TenantID: &tenant})
+	s.must(err)
+	_, edges := graphOf(l)
+	want := []string{usage.EventID.String() + " " + verdict.EventID.String(), retry.EventID.String() + " " + verdict.EventID.String()}
+	slices.Sort(want)
+	if !slices.Equal(edges, want) {
+		t.Errorf("%v, want %v", edges, want)
 	}
 }
