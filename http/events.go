@@ -33,7 +33,7 @@ func (s *service) eventOperations(t *site) {
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Either, scopes: readers, id: "getEvent", tag: eventTag, summary: "Read one event",
 		description: "By its eventId or its position.", problems: gone}, s.getEvent)
 	serve(t, operation{method: http.MethodGet, path: one + "/lineage", who: auth.Either, scopes: readers, id: "getLineage", tag: eventTag, summary: "Read the causes and effects of an event",
-		description: "A graph by causationId: causes up to the first, effects down to the last.", problems: gone}, s.lineage)
+		description: "A graph by causationId, and from corrected or retracted usage to the event that changes it: causes up to the first, effects down to the last.", problems: gone}, s.lineage)
 	streams := &logStreams{service: s}
 	t.serveRaw(operation{method: http.MethodGet, path: path + "/export", who: auth.Either, scopes: readers, id: "exportEvents", tag: eventTag, summary: "Export events",
 		description: "The log as it is now, as NDJSON, by partition and position: each line is an envelope. To go on with an export that broke off, send the position of the last whole line as after.",

@@ -2,14 +2,18 @@ package projections_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/projections/audit"
 	"github.com/meterplex/meterplex/projections/query"
@@ -127,4 +131,79 @@ func TestLineageReportsItsCompleteness(t *testing.T) {
 	}
 	_, err = s.reads.Lineage(t.Context(), tenantViewer(newID()), audit.LineageQuery{Ref: audit.EventRef{Position: &first}})
 	refusedAs(t, query.ErrNotFound, err)
+}
+
+// A correction has the usage that it changes as its cause, and is an effect of it.
+func TestLineageLinksCorrectionsToTheirTargets(t *testing.T) {
+	s := newPipelineFixture(t)
+	tenant := newID()
+	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
+	two := int64(2)
+	s.append(usageEvent(tenant, "e", "calls", 5, may), usageEvent(tenant, "other", "calls", 5, may),
+		correctionEvent(tenant, "c", "e", &two), correctionEvent(tenant, "r", "e", nil))
+	s.settle()
+	name := map[uuid.UUID]string{}
+	log := s.read(0, events.PartitionOf(tenant), 0)
+	for _, e := range log {
+		if id := codec.UsageIn(e.Payload).EventID; id != "" {
+			name[e.EventID] = map[events.Subject]string{events.UsageValidated: "v-"}[e.Subject] + id
+		}
+	}
+	want := map[string]string{"e": "c>v-c e>c e>r e>v-e r>v-r", "c": "c>v-c e>c", "r": "e>r r>v-r", "v-c": "c>v-c e>c", "v-r": "e>r r>v-r",
+		"v-e": "e>v-e", "other": "other>v-other"}
+	for _, e := range log {
+		of := name[e.EventID]
+		if want[of] == "" {
+			continue
+		}
+		for _, span := range []int64{0, 1} {
+			l, err := s.reads.Lineage(t.Context(), tenantViewer(tenant), audit.LineageQuery{Ref: audit.EventRef{Position: &e.Position}, TenantID: &tenant, Span: span})
+			s.must(err)
+			var edges []string
+			for _, edge := range l.Edges {
+				edges = append(edges, name[edge.From]+">"+name[edge.To])
+			}
+			slices.Sort(edges)
+			if got := strings.Join(edges, " "); got != want[of] || l.Truncated {
+				t.Errorf("of %s within %d: %s, want %s", of, span, got, want[of])
+			}
+		}
+	}
+}
+
+// correctionEvent is a correction of the calls ref to an amount; nil: a retraction.
+func correctionEvent(tenant uuid.UUID, id, ref string, amount *int64) events.Pending {
+	c := events.Correction{EventID: id, Feature: "calls", Amount: amount, Timestamp: may, CorrectionRef: ref, Type: events.TypeCorrection}
+	p := usageEvent(tenant, id, "calls", 1, may)
+	p.Subject = events.UsageCorrected
+	if amount == nil {
+		p.Subject, c.Type = events.UsageRetracted, events.TypeRetraction
+	}
+	var err error
+	if p.Payload, err = json.Marshal(c); err != nil {
+		panic(err)
+	}
+	return p
+}
+
+// The verdict on a correction that was retried has the retry as its cause, and the usage that it changes.
+func TestLineageLinksARetriedCorrectionToItsTarget(t *testing.T) {
+	s := newPipelineFixture(t)
+	tenant, two := newID(), int64(2)
+	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
+	usage := usageEvent(tenant, "e", "calls", 5, may)
+	at := s.append(usage, correctionEvent(tenant, "c", "e", &two))
+	retry := plainEvent(tenant, events.UsageRetried, events.Counts{Accepted: 1}, events.Retried{RawPosition: at[1].Number, DeadLetterID: newID(), Attempt: 1, Usage: json.RawMessage(`{}`)})
+	verdict := plainEvent(tenant, events.UsageValidated, events.Counts{Validated: 1}, events.Validated{RawPosition: at[1].Number, EventID: "c", Feature: "calls", Amount: -3, Timestamp: may,
+		FeatureType: domain.FeatureMetered, PeriodKey: "2026-05", CorrectedUsage: &events.CorrectedUsage{Kind: events.TypeCorrection, TargetPosition: at[0].Number, TargetEventID: "e", Before: 5, After: 2}})
+	verdict.DedupeKey, verdict.CausationID = events.KeyValidated(at[1].Number), retry.EventID
+	place := s.append(retry, verdict)[1]
+	l, err := s.reads.Lineage(t.Context(), tenantViewer(tenant), audit.LineageQuery{Ref: audit.EventRef{Position: &place}, TenantID: &tenant})
+	s.must(err)
+	_, edges := graphOf(l)
+	want := []string{usage.EventID.String() + " " + verdict.EventID.String(), retry.EventID.String() + " " + verdict.EventID.String()}
+	slices.Sort(want)
+	if !slices.Equal(edges, want) {
+		t.Errorf("%v, want %v", edges, want)
+	}
 }

@@ -34,6 +34,9 @@ type LineageQuery struct {
 // Lineage is an event with its causes and effects, by causationId: nodes
 // in the order of the log, edges from cause to effect.
 //
+// A correction or a retraction has an edge from the usage that it names, which is its cause though causationId does not name it; so has
+// the verdict on one that is not in the graph. Those that were applied to recorded usage are its effects.
+//
 // Effects are complete up to CompleteUpTo, and beyond it if keys identify them:
 // verdicts, retries and their ends, however late, and failures of usage, once they are
 // dead letters. Truncated means that the graph exceeds its bounds.
@@ -112,6 +115,9 @@ func (l *lineage) add(e events.Envelope) bool {
 func (l *lineage) causes(ctx context.Context) error {
 	at := &l.root
 	for range maxCauses {
+		if err := l.addTarget(ctx, at); err != nil {
+			return err
+		}
 		if at.CausationID == uuid.Nil || l.known[at.CausationID] != nil {
 			return nil
 		}
@@ -232,11 +238,15 @@ func (l *lineage) graph() Lineage {
 	slices.SortFunc(all, func(a, b *events.Envelope) int {
 		return cmp.Or(a.RecordedAt.Compare(b.RecordedAt), cmp.Compare(a.Position.Partition, b.Position.Partition), cmp.Compare(a.Position.Number, b.Position.Number))
 	})
+	targets := l.targets()
 	for _, e := range all {
 		info, _ := e.Subject.Info()
 		g.Nodes = append(g.Nodes, LineageNode{e.EventID, e.Position, info.Name(), e.RecordedAt.UTC(), summaryOf(e)})
 		if l.known[e.CausationID] != nil {
 			g.Edges = append(g.Edges, LineageEdge{e.CausationID, e.EventID})
+		}
+		if target, ok := targets[e.EventID]; ok {
+			g.Edges = append(g.Edges, LineageEdge{target, e.EventID})
 		}
 	}
 	return g

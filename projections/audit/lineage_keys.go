@@ -20,6 +20,8 @@ type references struct {
 	RawPosition    int64     `json:"rawPosition"`
 	SourcePosition int64     `json:"sourcePosition"`
 	DeadLetterID   uuid.UUID `json:"deadLetterId"`
+	CorrectionRef  string    `json:"correctionRef"`
+	TargetPosition int64     `json:"targetPosition"`
 	Validated      struct {
 		RawPosition int64 `json:"rawPosition"`
 	} `json:"validated"`
@@ -61,8 +63,7 @@ func effectsOf(e *events.Envelope) (h hints) {
 	s := referencesOf(e)
 	h.letter(s.DeadLetterID)
 	raw := s.RawPosition
-	switch e.Subject {
-	case events.UsageRecorded, events.UsageAdmitted, events.UsageCorrected, events.UsageRetracted:
+	if isUsage(e.Subject) || isCorrection(e.Subject) {
 		raw = e.Position.Number
 		h.ranges = append(h.ranges, keysUnder("k/"+strings.TrimPrefix(e.DedupeKey, events.KeyUsage(""))+"/"))
 	}
@@ -132,7 +133,11 @@ func (l *lineage) keyed(ctx context.Context, causes []*events.Envelope) ([]event
 	if err != nil {
 		return nil, err
 	}
-	return readEvents(ctx, l.tx, places)
+	corrections, err := l.corrections(ctx, causes)
+	if err != nil {
+		return nil, err
+	}
+	return readEvents(ctx, l.tx, append(places, corrections...))
 }
 
 const readLettersOf = `

@@ -12,22 +12,22 @@ import (
 // is exact.
 func summaryOf(e *events.Envelope) string {
 	var p struct {
-		EventID      string `json:"eventId"`
-		Feature      string `json:"feature"`
-		Amount       *int64 `json:"amount"`
-		PeriodKey    string `json:"periodKey"`
-		Code         string `json:"code"`
-		Attempt      int    `json:"attempt"`
-		Status       string `json:"status"`
-		Reason       string `json:"reason"`
-		DeadLetterID string `json:"deadLetterId"`
-		RetryEventID string `json:"retryEventId"`
-		Position     string `json:"position"`
-		Ref          string `json:"correctionRef"`
-		Name         string `json:"name"`
-		LookupKey    string `json:"lookupKey"`
-		Key          string `json:"key"`
-		Plan         string `json:"plan"`
+		EventID       string `json:"eventId"`
+		Feature       string `json:"feature"`
+		Amount        *int64 `json:"amount"`
+		PeriodKey     string `json:"periodKey"`
+		Code          string `json:"code"`
+		Attempt       int    `json:"attempt"`
+		Status        string `json:"status"`
+		Reason        string `json:"reason"`
+		DeadLetterID  string `json:"deadLetterId"`
+		RetryEventID  string `json:"retryEventId"`
+		Position      string `json:"position"`
+		Name          string `json:"name"`
+		LookupKey     string `json:"lookupKey"`
+		Key           string `json:"key"`
+		CorrectionRef string `json:"correctionRef"`
+		Plan          string `json:"plan"`
 	}
 	info, _ := e.Subject.Info()
 	words := strings.Split(info.Type, ".")
@@ -38,8 +38,10 @@ func summaryOf(e *events.Envelope) string {
 	switch e.Subject {
 	case events.UsageRecorded, events.UsageAdmitted, events.UsageConflicted:
 		return join(what, p.EventID, p.Feature, amountText(p.Amount))
-	case events.UsageCorrected, events.UsageRetracted:
-		return join(what, p.EventID, p.Feature, amountText(p.Amount), "of", p.Ref)
+	case events.UsageCorrected:
+		return join(what, p.EventID, p.Feature, "of", p.CorrectionRef, "to", amountText(p.Amount))
+	case events.UsageRetracted:
+		return join(what, p.EventID, p.Feature, "of", p.CorrectionRef)
 	case events.UsageValidated:
 		return join(what, p.EventID, p.Feature, amountText(p.Amount), "in "+p.PeriodKey)
 	case events.UsageRejected:
