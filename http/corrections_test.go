@@ -86,7 +86,7 @@ func TestP3_ACorrectionReplacesTheAmountOfItsTarget(t *testing.T) {
 		}
 	}
 	graph := w.want(200, call{method: "GET", path: "/api/v1/events/" + w.receiptOf(a, "c2")["recorded"].(map[string]any)["logEventId"].(string) + "/lineage", key: a.key})
-	if text := fmt.Sprint(graph["nodes"]); !strings.Contains(text, "event corrected c2 api_calls 12 of u") || !strings.Contains(text, "event validated c2 api_calls 5 in") {
+	if text := fmt.Sprint(graph["nodes"]); !strings.Contains(text, "event corrected c2 api_calls of u to 12") || !strings.Contains(text, "event validated c2 api_calls 5 in") {
 		t.Errorf("the lineage is %s", text)
 	}
 	w.listed(a, "c2 correction 12 u AGGREGATED", "c1 correction 7 u AGGREGATED", "other usage 5 <nil> AGGREGATED", "u usage 10 <nil> AGGREGATED")
