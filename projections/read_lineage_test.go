@@ -171,21 +171,6 @@ func TestLineageLinksCorrectionsToTheirTargets(t *testing.T) {
 	}
 }
 
-// correctionEvent is a correction of the calls ref to an amount; nil: a retraction.
-func correctionEvent(tenant uuid.UUID, id, ref string, amount *int64) events.Pending {
-	c := events.Correction{EventID: id, Feature: "calls", Amount: amount, Timestamp: may, CorrectionRef: ref, Type: events.TypeCorrection}
-	p := usageEvent(tenant, id, "calls", 1, may)
-	p.Subject = events.UsageCorrected
-	if amount == nil {
-		p.Subject, c.Type = events.UsageRetracted, events.TypeRetraction
-	}
-	var err error
-	if p.Payload, err = json.Marshal(c); err != nil {
-		panic(err)
-	}
-	return p
-}
-
 // The verdict on a correction that was retried has the retry as its cause, and the usage that it changes.
 func TestLineageLinksARetriedCorrectionToItsTarget(t *testing.T) {
 	s := newPipelineFixture(t)
