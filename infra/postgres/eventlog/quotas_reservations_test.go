@@ -295,9 +295,13 @@ func TestP7_GroupsEndReservationsLikeOneAfterAnother(t *testing.T) {
 			var subs []*submission
 			var want, got []string
 			var drawn [][]request
+			var kinds []domain.RequestKind
 			for range rapid.IntRange(1, 8).Draw(rt, "submissions") {
 				tenant, list := rapid.SampledFrom(tenants).Draw(rt, "tenant"), drawRequests(rt)
 				drawn = append(drawn, list)
+				for _, r := range list {
+					kinds = append(kinds, r.kind)
+				}
 				subs = append(subs, asksOf(tenant, list...))
 				want = append(want, models[tenant].submit(at, list)...)
 			}
@@ -313,7 +317,9 @@ func TestP7_GroupsEndReservationsLikeOneAfterAnother(t *testing.T) {
 				got = append(got, outcomesOf(s)...)
 			}
 			for i := range want {
-				if want[i] == "expired" && (got[i] == "duplicate" || got[i] == "denied reservation_ended") { // the same answer, in another group or in this one
+				// The same answer, in another group or in this one. Nobody waits for that to an expiry, whose key is looked up only if others are.
+				known := want[i] == "expired" || want[i] == "duplicate" && kinds[i] == domain.Expire
+				if known && (got[i] == "duplicate" || got[i] == "denied reservation_ended") {
 					got[i] = want[i]
 				}
 			}
