@@ -144,11 +144,14 @@ func itemOf(r *simRow) usageItem {
 		if err != nil {
 			panic(err)
 		}
-		return usageItem{u.EventID, u.Feature, u.Amount}
+		return usageItem{id: u.EventID, feature: u.Feature, amount: u.Amount}
+	}
+	if r.subject == events.UsageCorrected || r.subject == events.UsageRetracted {
+		return correctionOf(r)
 	}
 	u, err := codec.UsageOf(r.payload())
 	if err != nil {
 		panic(err)
 	}
-	return usageItem{u.EventID, u.Feature, u.Amount}
+	return usageItem{id: u.EventID, feature: u.Feature, amount: u.Amount}
 }

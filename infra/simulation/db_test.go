@@ -144,12 +144,13 @@ type writes struct {
 	aggs     map[aggKey]simAgg
 	accounts map[domain.AccountKey]simAccount // what is added
 	reserved map[domain.ReservationKey]events.ReservationState
+	changes  []simChange
 	withheld map[events.Position]bool // whether its consumer had read it
 	more     []func(*simTx)           // changes that few transactions make
 }
 
 func (w *writes) clone() writes {
-	return writes{slices.Clip(w.rows), maps.Clone(w.heads), maps.Clone(w.ckpt), maps.Clone(w.aggs), maps.Clone(w.accounts), maps.Clone(w.reserved), maps.Clone(w.withheld), slices.Clip(w.more)}
+	return writes{slices.Clip(w.rows), maps.Clone(w.heads), maps.Clone(w.ckpt), maps.Clone(w.aggs), maps.Clone(w.accounts), maps.Clone(w.reserved), slices.Clip(w.changes), maps.Clone(w.withheld), slices.Clip(w.more)}
 }
 
 type rowLock struct {
@@ -314,6 +315,7 @@ func (db *simDB) apply(tx *simTx) {
 		db.aggs[k] = simAgg{was.amount + a.amount, was.count + a.count, was.applied + a.applied}
 	}
 	db.addAccounts(&tx.w)
+	db.addChanges(&tx.w)
 	maps.Copy(db.withheld, tx.w.withheld)
 	for _, change := range tx.w.more {
 		change(tx)

@@ -11,6 +11,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/projections"
 )
@@ -175,4 +176,34 @@ func (tx *simTx) outcomesOf(text string, ids, tenants []uuid.UUID, raws []int64,
 		}
 	}
 	return out
+}
+
+// retried applies the changes of a retry: a rejection is accepted and rejected once more,
+// an event that the fixed fold accepts counts once, and all others stay parked.
+func (m *model) retried(row *simRow, terms map[string]int64, want map[aggKey]simAgg) {
+	f := row.fields()
+	if row.subject == events.UsageRetried {
+		u, err := codec.UsageOf(f.Usage)
+		switch {
+		case err != nil:
+			m.s.fail("%s retries what is no usage: %v", row.at, err)
+		case u.Feature == featureLate || isCorrection(f.Usage):
+			terms["accepted"]++
+			terms["rejected"]++
+		case m.s.db.withheld[row.at]:
+			terms["parked"]--
+			terms["validated"]++
+			m.adds(want, row, u.Feature, u.Amount, 1)
+		}
+		return
+	}
+	if f.Validated.Feature != featurePoison {
+		return
+	}
+	terms["parked"]--
+	m.adds(want, row, featurePoison, f.Validated.Amount, 1)
+	key := fmt.Sprint(row.key.tenant, f.Validated.RawPosition)
+	if terms[key]++; terms[key] > 1 {
+		m.s.fail("%s was retried again after it was resolved", row.at)
+	}
 }

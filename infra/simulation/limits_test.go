@@ -139,7 +139,7 @@ func (r *limitRequest) send(ctx context.Context, s *sim, door *commands.IngestUs
 
 // ingest sends usage that the plan enforces.
 func (r *limitRequest) ingest(ctx context.Context, door *commands.IngestUsage, by commands.Caller) (at events.Position, err error) {
-	batch := request{tenant: r.tenant, items: []usageItem{{r.event, featureEnforced, r.amount}}}
+	batch := request{tenant: r.tenant, items: []usageItem{{id: r.event, feature: featureEnforced, amount: r.amount}}}
 	items, err := domain.DecodeBatch(batch.body())
 	if err != nil {
 		panic(err)

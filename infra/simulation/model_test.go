@@ -15,7 +15,6 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/projections/usage"
 )
@@ -37,6 +36,7 @@ const (
 type usageItem struct {
 	id, feature string
 	amount      int64
+	ref, kind   string // of a correction or a retraction
 }
 
 type request struct {
@@ -74,7 +74,7 @@ func newPlan(rng *rand.Rand, most int) plan {
 			for range 1 + rng.IntN(4) {
 				// Ids are few, so that they meet; another payload comes now and then.
 				n := rng.IntN(16)
-				r.items = append(r.items, usageItem{fmt.Sprint("e", n), features[n%len(features)], int64(1 + n + rng.IntN(10)/9)})
+				r.items = append(r.items, usageItem{id: fmt.Sprint("e", n), feature: features[n%len(features)], amount: int64(1 + n + rng.IntN(10)/9)})
 			}
 			list = append(list, r)
 		}
@@ -87,7 +87,7 @@ func newPlan(rng *rand.Rand, most int) plan {
 func (s *sim) subscribe() {
 	for _, t := range s.plan.tenants {
 		all := &domain.Subscription{ID: t, TenantID: t, Status: domain.SubscriptionActive}
-		for _, f := range []string{featureCounts, featurePoison, featureBoom, featureRefused, featureHuge, featureLate} {
+		for _, f := range []string{featureCounts, featureFixed, featurePoison, featureBoom, featureRefused, featureHuge, featureLate} {
 			all.Entitlements = append(all.Entitlements, domain.Grant{Entitlement: domain.Entitlement{Feature: f, ResetPeriod: domain.ResetMonthly}, Type: domain.FeatureQuota})
 		}
 		all.Entitlements = slices.Insert(all.Entitlements, 0, limitGrants()...)
@@ -186,7 +186,14 @@ func (s *sim) client(i int, requests []request) {
 func (r *request) body() []byte {
 	var parts []string
 	for _, i := range r.items {
-		parts = append(parts, fmt.Sprintf(`{"eventId":%q,"feature":%q,"amount":%d,"timestamp":"2000-01-01T00:00:00Z"}`, i.id, i.feature, i.amount))
+		more := fmt.Sprintf(`,"amount":%d`, i.amount)
+		if i.kind == events.TypeRetraction {
+			more = ""
+		}
+		if i.ref != "" {
+			more += fmt.Sprintf(`,"type":%q,"correctionRef":%q`, i.kind, i.ref)
+		}
+		parts = append(parts, fmt.Sprintf(`{"eventId":%q,"feature":%q,"timestamp":"2000-01-01T00:00:00Z"%s}`, i.id, i.feature, more))
 	}
 	return []byte(`{"events":[` + strings.Join(parts, ",") + `]}`)
 }
@@ -249,6 +256,7 @@ func (m *model) answer(r request, verdicts []commands.EventVerdict) {
 // check compares the final state with the required one.
 func (m *model) check() {
 	s, want, terms := m.s, map[aggKey]simAgg{}, map[string]int64{}
+	fixed := &correctionFold{m: m, usage: map[simKey]*correctedUsage{}}
 	for _, p := range s.plan.partitions {
 		for i := range s.db.rows[p] {
 			row := &s.db.rows[p][i]
@@ -259,11 +267,11 @@ func (m *model) check() {
 				m.retried(row, terms, want)
 			}
 			if row.subject == events.UsageAdmitted {
-				m.adds(want, row, itemOf(row).feature, itemOf(row).amount)
+				m.adds(want, row, itemOf(row).feature, itemOf(row).amount, 1)
 				terms["accepted"]++
 				terms["validated"]++
 			}
-			if row.subject != events.UsageRecorded {
+			if row.subject != events.UsageRecorded && row.subject != events.UsageCorrected && row.subject != events.UsageRetracted {
 				continue
 			}
 			item := itemOf(row)
@@ -271,12 +279,16 @@ func (m *model) check() {
 				s.fail("%s is in the log and was never sent", row.at)
 			}
 			terms["accepted"]++
+			if item.feature == featureFixed {
+				m.corrected(fixed, row, terms, want)
+				continue
+			}
 			late := s.db.withheld[row.at] // after a restore its consumer may be ahead of the relay
 			switch {
 			case item.feature == featureLate && row.at.Number >= lateFrom:
 				terms["rejected"]++
 			case item.feature == featureCounts || item.feature == featureLate || item.feature == featureHuge && late:
-				m.adds(want, row, item.feature, item.amount)
+				m.adds(want, row, item.feature, item.amount, 1)
 				terms["validated"]++
 			case item.feature == featureHuge:
 				terms["parked"]++
@@ -292,6 +304,7 @@ func (m *model) check() {
 		s.fail("the aggregates are %v, not %v", seen, want)
 	}
 	m.checkAccounts()
+	fixed.check()
 	var counts events.Counts
 	for _, h := range s.db.heads {
 		counts.Accepted, counts.Validated = counts.Accepted+h.counts.Accepted, counts.Validated+h.counts.Validated
@@ -302,40 +315,10 @@ func (m *model) check() {
 	}
 }
 
-func (m *model) adds(want map[aggKey]simAgg, row *simRow, feature string, amount int64) {
+func (m *model) adds(want map[aggKey]simAgg, row *simRow, feature string, amount, count int64) {
 	k := aggKey{m.s.db.serving, row.key.tenant, feature, "2000-01"}
 	a := want[k]
-	want[k] = simAgg{a.amount + amount, a.count + 1, a.applied + 1}
-}
-
-// retried applies the changes of a retry: a rejection is accepted and rejected once more,
-// an event that the fixed fold accepts counts once, and all others stay parked.
-func (m *model) retried(row *simRow, terms map[string]int64, want map[aggKey]simAgg) {
-	f := row.fields()
-	if row.subject == events.UsageRetried {
-		u, err := codec.UsageOf(f.Usage)
-		switch {
-		case err != nil:
-			m.s.fail("%s retries what is no usage: %v", row.at, err)
-		case u.Feature == featureLate:
-			terms["accepted"]++
-			terms["rejected"]++
-		case m.s.db.withheld[row.at]:
-			terms["parked"]--
-			terms["validated"]++
-			m.adds(want, row, u.Feature, u.Amount)
-		}
-		return
-	}
-	if f.Validated.Feature != featurePoison {
-		return
-	}
-	terms["parked"]--
-	m.adds(want, row, featurePoison, f.Validated.Amount)
-	key := fmt.Sprint(row.key.tenant, f.Validated.RawPosition)
-	if terms[key]++; terms[key] > 1 {
-		m.s.fail("%s was retried again after it was resolved", row.at)
-	}
+	want[k] = simAgg{a.amount + amount, a.count + count, a.applied + 1}
 }
 
 // checkFold checks the events that a consumer's transaction passed: each event of its

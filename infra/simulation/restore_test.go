@@ -27,6 +27,7 @@ type simTables struct {
 	aggs     map[aggKey]simAgg
 	accounts map[domain.AccountKey]simAccount
 	reserved map[domain.ReservationKey]events.ReservationState
+	changes  []simChange
 	withheld map[events.Position]bool // as in writes
 	relays   map[string]time.Time
 	gens     []simGen // from the second on
@@ -57,7 +58,7 @@ func (t *simTables) clone() simTables {
 		c.rows[p], c.epochs[p] = slices.Clip(c.rows[p]), slices.Clip(c.epochs[p])
 	}
 	c.keys, c.ckpt, c.aggs = maps.Clone(t.keys), maps.Clone(t.ckpt), maps.Clone(t.aggs)
-	c.accounts, c.reserved = maps.Clone(t.accounts), maps.Clone(t.reserved)
+	c.accounts, c.reserved, c.changes = maps.Clone(t.accounts), maps.Clone(t.reserved), slices.Clip(t.changes)
 	c.withheld, c.relays, c.rebuilds = maps.Clone(t.withheld), maps.Clone(t.relays), slices.Clone(t.rebuilds)
 	c.gens = nil
 	for _, g := range t.gens {

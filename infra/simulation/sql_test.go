@@ -128,6 +128,8 @@ func (tx *simTx) query(sql string, args []any) *simRows {
 		return none
 	case strings.HasPrefix(text, "UPDATE log_heads h SET position"):
 		return tx.updateHeads(args)
+	case strings.HasPrefix(text, writesCorrections), strings.HasPrefix(text, "SELECT k.tenant_id, k.dedupe_key, l.position, l.subject"), strings.HasPrefix(text, "SELECT g.partition, g.before"):
+		return tx.correctionQuery(text, args)
 	case strings.HasPrefix(text, addsAccounts), strings.HasPrefix(text, writesReservations), readsAccounts(text):
 		return tx.limitQuery(text, args)
 	case strings.HasPrefix(text, "SELECT partition, position, epoch, topic_positions") && strings.HasSuffix(text, "SKIP LOCKED"):
@@ -335,9 +337,12 @@ func (tx *simTx) Finish(_ context.Context, rows *eventlog.Rows, heads []any, oth
 			return r.err
 		}
 		for _, m := range others {
-			if strings.HasPrefix(m.SQL, addsAccounts) || strings.HasPrefix(m.SQL, writesReservations) {
+			switch {
+			case strings.HasPrefix(m.SQL, addsAccounts), strings.HasPrefix(m.SQL, writesReservations):
 				tx.limitQuery(m.SQL, m.Args)
-			} else {
+			case strings.HasPrefix(m.SQL, writesCorrections):
+				tx.writeCorrections(m.Args)
+			default:
 				tx.moveCheckpoints(m.SQL, m.Args)
 			}
 		}
