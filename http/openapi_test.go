@@ -79,6 +79,34 @@ func TestNullableMembersAreDescribed(t *testing.T) {
 	}
 }
 
+// A member that may be null says so in its schema, not only in words.
+func TestMembersDescribedAsNullAllowNull(t *testing.T) {
+	d, _ := describe(t)
+	described := 0
+	for name, body := range d.Components.Schemas {
+		var schema struct {
+			Properties map[string]struct {
+				Description string
+				Type        json.RawMessage
+				Enum        json.RawMessage
+			}
+		}
+		if err := json.Unmarshal(body, &schema); err != nil {
+			t.Fatal(err)
+		}
+		for member, p := range schema.Properties {
+			if strings.Contains(p.Description, "; null while ") && len(p.Type) > 0 {
+				if described++; !strings.Contains(string(p.Type)+string(p.Enum), "null") {
+					t.Errorf("%s.%s is described as null (%s), and its type is %s", name, member, p.Description, p.Type)
+				}
+			}
+		}
+	}
+	if described == 0 {
+		t.Errorf("no member is described as null")
+	}
+}
+
 func TestTheOpenAPIDocumentIsComplete(t *testing.T) {
 	d, raw := describe(t)
 	if d.OpenAPI != "3.1.0" || d.Info.Version != "1.2.3" || d.Info.License.Name == "" || d.Info.Contact.Name == "" {

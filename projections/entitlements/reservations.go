@@ -25,7 +25,7 @@ type Reservation struct {
 	Committed     *int64           `json:"committed"` // amount
 	ResetAt       *time.Time       `json:"resetAt"`
 	Position      events.Position  `json:"position"` // of the event that made it
-	EndPosition   *events.Position `json:"endPosition"`
+	EndPosition   *events.Position `json:"endPosition" nullable:"true"`
 }
 
 // ReservationQuery asks for reservations of a tenant's feature in the order of their ids, at most Limit after an id. ID and State
