@@ -99,22 +99,30 @@ func TestP12_LeftOutEventsMatchTheLog(t *testing.T) {
 	localtest.FewChecks(t, 40)
 	s := newPipelineFixture(t)
 	found := map[string]int{}
-	rapid.Check(t, func(rt *rapid.T) {
-		d := newHistory(s)
-		if rapid.Bool().Draw(rt, "failures") {
-			d.addFailures()
+	missing := func() (kinds []string) {
+		for _, kind := range []string{"live REJECTED", "live DEAD_LETTERED", "as of REJECTED", "as of DEAD_LETTERED"} {
+			if found[kind] == 0 {
+				kinds = append(kinds, kind)
+			}
 		}
-		for range rapid.IntRange(2, 16).Draw(rt, "steps") {
-			d.addStep(rt)
-		}
-		d.checkLeftOut(rt, false, found)
-		d.Rest()
-		d.checkLeftOut(rt, true, found)
-	})
-	for _, kind := range []string{"live REJECTED", "live DEAD_LETTERED", "as of REJECTED", "as of DEAD_LETTERED"} {
-		if found[kind] == 0 {
-			t.Errorf("no event was %s", kind)
-		}
+		return kinds
+	}
+	for rounds := 0; rounds == 0 || rounds < 10 && len(missing()) > 0; rounds++ { // some seeds draw no event of a kind
+		rapid.Check(t, func(rt *rapid.T) {
+			d := newHistory(s)
+			if rapid.Bool().Draw(rt, "failures") {
+				d.addFailures()
+			}
+			for range rapid.IntRange(2, 16).Draw(rt, "steps") {
+				d.addStep(rt)
+			}
+			d.checkLeftOut(rt, false, found)
+			d.Rest()
+			d.checkLeftOut(rt, true, found)
+		})
+	}
+	if len(missing()) > 0 {
+		t.Errorf("no event was %q", missing())
 	}
 }
 
@@ -130,7 +138,7 @@ func (d *history) checkLeftOut(rt *rapid.T, atRest bool, found map[string]int) {
 		}
 	}
 	for range 5 {
-		f.feature = rapid.SampledFrom([]string{"calls", "panics", "unknown", "ever"}).Draw(rt, "feature")
+		f.feature = rapid.SampledFrom([]string{"calls", "panics", "panics", "unknown", "ever"}).Draw(rt, "feature")
 		f.period = rapid.SampledFrom([]string{"2026-05", "2026-05", "2026-06", domain.PeriodLifetime}).Draw(rt, "period")
 		f.subscription = rapid.SampledFrom(subscriptions).Draw(rt, "subscription")
 		f.folded, f.asOf = d.checkpoint(events.GroupAggregator, d.partition), math.MaxInt64
