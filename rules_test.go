@@ -53,8 +53,8 @@ var layers = map[string]layer{
 	// the relay's leases, so that the cursors are below the log, and the relay is above it.
 	"infra/postgres":          {ours: []string{"migrations"}, anyOther: true},
 	"infra/postgres/eventlog": {ours: []string{"commands", "domain", "events", "infra/postgres", "infra/relay/cursors"}, anyOther: true},
-	"infra/postgres/store": {ours: []string{"commands", "domain", "events", "projections", "projections/consume", "projections/rebuild", "infra/postgres",
-		"infra/postgres/eventlog", "infra/relay/cursors"}, anyOther: true},
+	"infra/postgres/store": {ours: []string{"commands", "domain", "events", "projections", "projections/consume", "projections/rebuild", "projections/validate",
+		"infra/postgres", "infra/postgres/eventlog", "infra/relay/cursors"}, anyOther: true},
 	"infra/relay/cursors": {ours: []string{"events"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 	"infra/simulation":    {}, // tests only
 

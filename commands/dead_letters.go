@@ -31,6 +31,8 @@ type DeadLetterTx interface {
 	// DeadLetters returns the dead letters of the partition that have one of the ids, as
 	// of the events in the log.
 	DeadLetters(ids []uuid.UUID) (map[uuid.UUID]*domain.DeadLetter, error)
+	// Periods returns the changes of the periods of tenants of the partition.
+	Periods(tenants []uuid.UUID) (map[uuid.UUID]domain.PeriodHistory, error)
 	// Events reads events of the partition by their numbers.
 	Events(numbers []int64) (map[int64]events.Envelope, error)
 }

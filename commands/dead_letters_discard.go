@@ -53,13 +53,14 @@ func reasonFault(reason string) *domain.Error {
 }
 
 // discard makes the event of a discard. A parked event counts as rejected from then
-// on, and its account no longer counts it. An event that was rejected, or never accepted, stays so. Admitted usage stays
+// on, its account no longer counts it, and its adjustments are void. An event that was rejected, or never accepted, stays so. Admitted usage stays
 // used: it was granted.
 func (d *DeadLetters) discard(req *Request, l *domain.DeadLetter, cause uuid.UUID, reason string) (events.Pending, error) {
 	p, err := d.request(req, l, cause, events.DeadLetterClosed, events.KeyClosed(l.ID),
 		events.Closed{DeadLetterID: l.ID, Status: events.StatusDiscarded, Reason: reason})
 	if l.Parked {
 		p.Counts = events.Counts{Parked: -1, Rejected: 1}
+		p.Decided = &events.AdjustmentChange{State: events.AdjustmentVoid, Reason: "its dead letter was discarded", Recorded: l.RawPosition}
 		if c := l.Counted; c != nil {
 			p.Account = &events.AccountChange{Feature: c.Feature, PeriodKey: c.PeriodKey, Used: -c.Used}
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/big"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -49,13 +51,17 @@ func (d *DeadLetters) ExecuteRetries(tx DeadLetterTx, requests []events.Envelope
 	if err != nil {
 		return nil, err
 	}
+	periods, err := periodsOf(tx, letters)
+	if err != nil {
+		return nil, err
+	}
 	outcomes := make([]retryOutcome, 0, len(requests))
 	for i := range requests {
 		if faults[i] != nil {
 			continue
 		}
 		var o retryOutcome
-		if o, faults[i] = d.execute(&requests[i], retries[i], letters[retries[i].DeadLetterID], sources); faults[i] == nil {
+		if o, faults[i] = d.execute(&requests[i], retries[i], letters[retries[i].DeadLetterID], sources, periods); faults[i] == nil {
 			outcomes = append(outcomes, o)
 		}
 	}
@@ -110,9 +116,24 @@ func sourcesOf(letters map[uuid.UUID]*domain.DeadLetter) []int64 {
 	return numbers
 }
 
+// periodsOf returns the changes of the periods of the tenants whose verdicts are folded again.
+func periodsOf(tx DeadLetterTx, letters map[uuid.UUID]*domain.DeadLetter) (map[uuid.UUID]domain.PeriodHistory, error) {
+	var tenants []uuid.UUID
+	for _, l := range letters {
+		if l.SourceSubject.Topic() == events.TopicUsageValidated && l.Retryable() == nil && !slices.Contains(tenants, l.TenantID) {
+			tenants = append(tenants, l.TenantID)
+		}
+	}
+	if len(tenants) == 0 {
+		return nil, nil
+	}
+	return tx.Periods(tenants)
+}
+
 // execute makes the event of one retry, or its refusal. After a retry the letter is
 // RETRYING for the later requests of the same transaction.
-func (d *DeadLetters) execute(request *events.Envelope, retry events.Retry, l *domain.DeadLetter, sources map[int64]events.Envelope) (retryOutcome, error) {
+func (d *DeadLetters) execute(request *events.Envelope, retry events.Retry, l *domain.DeadLetter, sources map[int64]events.Envelope,
+	periods map[uuid.UUID]domain.PeriodHistory) (retryOutcome, error) {
 	o := retryOutcome{request: request}
 	refusal := noDeadLetter()
 	switch {
@@ -134,9 +155,23 @@ func (d *DeadLetters) execute(request *events.Envelope, retry events.Retry, l *d
 	if o.retry, err = d.answer(request, subject, events.KeyRetry(l.ID, attempt), counts, payload); err != nil {
 		return o, err
 	}
+	if again, ok := payload.(events.Reaggregate); ok {
+		of := periods[l.TenantID]
+		o.retry.Adjustment = adjustmentOf(&again.Validated, &of)
+	}
 	o.done = events.RetryDone{DeadLetterID: l.ID, Attempt: attempt, RetryEventID: o.retry.EventID}
 	l.Attempts, l.Status = attempt, events.StatusRetrying
 	return o, nil
+}
+
+// adjustmentOf returns the adjustment that the retried fold of a verdict is, since its period was frozen without the verdict; nil if it is none.
+func adjustmentOf(v *events.Validated, periods *domain.PeriodHistory) *events.Adjustment {
+	snapshot := periods.RetryAfterFreeze(v)
+	if snapshot == 0 {
+		return nil
+	}
+	return &events.Adjustment{PeriodKey: v.PeriodKey, Feature: v.Feature, Snapshot: snapshot, SubscriptionID: v.ValidatedSubscriptionID,
+		Kind: events.LateRetry, Amount: big.NewInt(v.Amount), EventCount: v.Count, Recorded: v.RawPosition, SourceEventID: v.EventID}
 }
 
 // again makes the event that repeats the failed one. A retried rejection counts as
@@ -154,7 +189,7 @@ func again(l *domain.DeadLetter, attempt int, sources map[int64]events.Envelope)
 		v, err := codec.VerdictOf(&source)
 		return events.Reaggregated, events.Reaggregate{DeadLetterID: l.ID, Attempt: attempt, Validated: v}, counts, err
 	}
-	return events.UsageRetried, events.Retried{RawPosition: l.RawPosition, DeadLetterID: l.ID, Attempt: attempt, Usage: source.Payload}, counts, nil
+	return events.UsageRetried, events.Retried{RawPosition: l.RawPosition, DeadLetterID: l.ID, Attempt: attempt, Rejected: !l.Parked, Usage: source.Payload}, counts, nil
 }
 
 // answer makes an event caused by a request. Without a key, its own id is the key.

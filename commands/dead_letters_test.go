@@ -18,6 +18,7 @@ type letterTx struct {
 	*memory
 	letters  map[uuid.UUID]domain.DeadLetter
 	sources  map[int64]events.Envelope
+	periods  map[uuid.UUID]domain.PeriodHistory
 	executed int64
 	fail     int // the change that fails, counted from 1; 0: no change fails
 }
@@ -45,6 +46,10 @@ func (tx *letterTx) DeadLetters(ids []uuid.UUID) (map[uuid.UUID]*domain.DeadLett
 		found[id] = &l
 	}
 	return found, nil
+}
+
+func (tx *letterTx) Periods(tenants []uuid.UUID) (map[uuid.UUID]domain.PeriodHistory, error) {
+	return tx.periods, nil
 }
 
 func (tx *letterTx) Events(numbers []int64) (map[int64]events.Envelope, error) {

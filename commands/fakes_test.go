@@ -31,8 +31,8 @@ type memory struct {
 
 func newMemory() *memory {
 	m := &memory{answers: map[string]Answer{}, tenants: map[uuid.UUID]domain.Tenant{
-		activeTenant:    {ID: activeTenant, Name: "Alice", Class: "small", Status: domain.TenantActive, DataResidency: "eu-central-1"},
-		suspendedTenant: {ID: suspendedTenant, Name: "Barry", Class: "small", Status: domain.TenantSuspended, DataResidency: "us-east-1"},
+		activeTenant:    {ID: activeTenant, Name: "Alice", Class: "small", Status: domain.TenantActive, DataResidency: "eu-central-1", LateUsage: events.LateUsageReject},
+		suspendedTenant: {ID: suspendedTenant, Name: "Barry", Class: "small", Status: domain.TenantSuspended, DataResidency: "us-east-1", LateUsage: events.LateUsageReject},
 	}}
 	transacted(m, &m.answers)
 	transacted(m, &m.tenants)

@@ -22,6 +22,8 @@ type TenantTx interface {
 	Tx
 	// SaveTenant saves all members but ExternalIDs.
 	SaveTenant(t domain.Tenant) error
+	// SavePolicy saves a tenant's policy from the position of an event on.
+	SavePolicy(t domain.Tenant, from int64) error
 	// SaveExternalIDs replaces a tenant's external ids. It returns the first id, in the order of ids, that belongs
 	// to another tenant, and "" if all are free. The caller has appended the event of the change: external ids are
 	// locked after all heads.
@@ -49,6 +51,9 @@ type ChangeTenant struct {
 
 	ExternalIDs *[]string          // all of them
 	Metadata    *map[string]string // all of it
+
+	LateUsage       *string
+	CloseAfterHours **int // a pointer to nil: periods are closed by request only
 }
 
 // Bounds of a tenant's external ids and metadata. Lengths are in characters. An event with all of them stays below
@@ -59,6 +64,9 @@ const (
 	MaxMetadataKey   = 64
 	MaxMetadataValue = 500
 )
+
+// MaxCloseAfterHours bounds the time from the end of a period until it is closed: a year.
+const MaxCloseAfterHours = 366 * 24
 
 // externalIDForm is the form of an external id: that of an eventId.
 var externalIDForm = regexp.MustCompile(`^[!-~]{1,255}$`)
@@ -84,6 +92,12 @@ func checkTenant(t *domain.Tenant) error {
 	}
 	if err := checkExternalIDs(t.ExternalIDs); err != nil {
 		return err
+	}
+	if err := oneOf(t.LateUsage, "late_usage_invalid", "/lateUsage", events.LateUsageReject, events.LateUsageAdjust); err != nil {
+		return err
+	}
+	if h := t.CloseAfterHours; h != nil && (*h < 1 || *h > MaxCloseAfterHours) {
+		return refuse("close_after_hours_invalid", "/closeAfterHours", "closeAfterHours must be 1 to %d hours after the end of a period, or null", MaxCloseAfterHours)
 	}
 	return checkMetadata(t.Metadata)
 }
@@ -132,7 +146,7 @@ func (c *Catalogue) CreateTenant(ctx context.Context, req Request, in CreateTena
 	t := domain.Tenant{
 		ID: c.NewID(), Name: in.Name, Class: in.Class, Status: domain.TenantActive,
 		DataResidency: cmp.Or(in.DataResidency, c.Region, events.ResidencyUnspecified), CreatedAt: c.now(),
-		ExternalIDs: in.ExternalIDs, Metadata: in.Metadata,
+		ExternalIDs: in.ExternalIDs, Metadata: in.Metadata, LateUsage: events.LateUsageReject,
 	}
 	if err := checkTenant(&t); err != nil {
 		return domain.Tenant{}, err
@@ -147,8 +161,9 @@ func (c *Catalogue) CreateTenant(ctx context.Context, req Request, in CreateTena
 		}
 		return t, saveExternalIDs(tx, nil, &t)
 	})
-	// Answers stored before the introduction of residencies lack the member.
+	// Answers stored before the introduction of residencies and policies lack the members.
 	created.DataResidency = cmp.Or(created.DataResidency, events.ResidencyUnspecified)
+	created.LateUsage = cmp.Or(created.LateUsage, events.LateUsageReject)
 	return created, err
 }
 
@@ -166,6 +181,8 @@ func (c *Catalogue) ChangeTenant(ctx context.Context, req Request, id uuid.UUID,
 		set(&t.DataResidency, in.DataResidency)
 		set(&t.ExternalIDs, in.ExternalIDs)
 		set(&t.Metadata, in.Metadata)
+		set(&t.LateUsage, in.LateUsage)
+		set(&t.CloseAfterHours, in.CloseAfterHours)
 		if err := checkTenant(t); err != nil {
 			return *t, err
 		}
@@ -175,8 +192,14 @@ func (c *Catalogue) ChangeTenant(ctx context.Context, req Request, id uuid.UUID,
 		if err := tx.SaveTenant(*t); err != nil {
 			return *t, err
 		}
-		if _, err = c.record(tx, &req, id, events.TenantChanged, events.Tenant(*t)); err != nil {
+		at, err := c.record(tx, &req, id, events.TenantChanged, events.Tenant(*t))
+		if err != nil {
 			return *t, err
+		}
+		if !t.SamePolicy(&before) {
+			if err := tx.SavePolicy(*t, at.Number); err != nil {
+				return *t, err
+			}
 		}
 		return *t, saveExternalIDs(tx, before.ExternalIDs, t)
 	})

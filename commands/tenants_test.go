@@ -20,6 +20,18 @@ type tenantTx struct {
 	unfaked
 	*memory
 	externalIDs map[string]uuid.UUID
+	policies    []savedPolicy
+}
+
+// savedPolicy is a policy and the position that it holds from.
+type savedPolicy struct {
+	tenant domain.Tenant
+	from   int64
+}
+
+func (tx *tenantTx) SavePolicy(t domain.Tenant, from int64) error {
+	tx.policies = append(tx.policies, savedPolicy{t, from})
+	return nil
 }
 
 func (tx *tenantTx) SaveTenant(t domain.Tenant) error {
@@ -93,7 +105,7 @@ func TestATenantIsCreatedOnceForEachKey(t *testing.T) {
 		answer, event := tx.once(t, caused{subject: events.TenantCreated, tenant: id, residency: want}, func(req Request) (any, error) {
 			return catalogue.CreateTenant(t.Context(), req, in)
 		})
-		made := domain.Tenant{ID: id, Name: "A", Class: "medium", Status: domain.TenantActive, DataResidency: want, CreatedAt: stored}
+		made := domain.Tenant{ID: id, Name: "A", Class: "medium", Status: domain.TenantActive, DataResidency: want, CreatedAt: stored, LateUsage: events.LateUsageReject}
 		if !reflect.DeepEqual(answer, made) || !reflect.DeepEqual(tx.tenants[id], made) || !reflect.DeepEqual(payload[events.Tenant](t, &event), events.Tenant(made)) || tx.held[0] != events.Platform {
 			t.Errorf("%+v, saved %+v, under the head of %s", answer, tx.tenants[id], tx.held[0])
 		}

@@ -269,7 +269,7 @@ type policy struct {
 	by       Caller
 	now      time.Time
 	backfill bool // the caller may send events of any age
-	history  domain.History
+	history  domain.TenantHistory
 	loaded   bool
 	fresh    bool
 	grant    *domain.Grant // of the last event that is not refused
@@ -298,8 +298,8 @@ func (p *policy) check(ctx context.Context, e *domain.UsageEvent) (*domain.Error
 		}
 		p.history, p.loaded = h, true
 	}
-	_, g, refusal := domain.Entitled(p.history, wholeLog, e.Feature, e.Timestamp)
-	if p.grant = g; refusal == nil || p.fresh {
+	refusal := p.accepts(e)
+	if refusal == nil || p.fresh {
 		return refusal, nil
 	}
 	h, err := p.c.Histories.Fresh(ctx, p.by.TenantID)
@@ -307,6 +307,14 @@ func (p *policy) check(ctx context.Context, e *domain.UsageEvent) (*domain.Error
 		return nil, err
 	}
 	p.history, p.fresh = h, true
-	_, p.grant, refusal = domain.Entitled(p.history, wholeLog, e.Feature, e.Timestamp)
-	return refusal, nil
+	return p.accepts(e), nil
+}
+
+// accepts returns why the present history refuses usage; nil if it does not.
+func (p *policy) accepts(e *domain.UsageEvent) (refusal *domain.Error) {
+	_, p.grant, refusal = domain.Entitled(p.history.History, wholeLog, e.Feature, e.Timestamp)
+	if refusal == nil && len(p.history.Changes) > 0 {
+		refusal = p.history.RefuseLate(domain.PeriodKey(p.grant.ResetPeriod, e.Timestamp))
+	}
+	return refusal
 }

@@ -88,6 +88,6 @@ type Histories interface {
 	// Cached may be older than the tables by the time that the other instances need
 	// to announce a change; Fresh reads the tables. Both are as of "now": every entry
 	// counts, whatever its position.
-	Cached(ctx context.Context, tenant uuid.UUID) (domain.History, error)
-	Fresh(ctx context.Context, tenant uuid.UUID) (domain.History, error)
+	Cached(ctx context.Context, tenant uuid.UUID) (domain.TenantHistory, error)
+	Fresh(ctx context.Context, tenant uuid.UUID) (domain.TenantHistory, error)
 }

@@ -18,7 +18,7 @@ import (
 
 // fakeLog is a fake log with the histories that a test sets.
 type fakeLog struct {
-	cached, fresh domain.History
+	cached, fresh domain.TenantHistory
 	known         map[string]string // dedupe key: hash
 	asked         int               // number of reads of the tables
 	got           []Submitted
@@ -26,9 +26,11 @@ type fakeLog struct {
 
 func newID(time.Time) uuid.UUID { return uuid.New() }
 
-func (s *fakeLog) Cached(context.Context, uuid.UUID) (domain.History, error) { return s.cached, nil }
+func (s *fakeLog) Cached(context.Context, uuid.UUID) (domain.TenantHistory, error) {
+	return s.cached, nil
+}
 
-func (s *fakeLog) Fresh(context.Context, uuid.UUID) (domain.History, error) {
+func (s *fakeLog) Fresh(context.Context, uuid.UUID) (domain.TenantHistory, error) {
 	s.asked++
 	return s.fresh, nil
 }
@@ -54,9 +56,9 @@ func (s *fakeLog) Submit(_ context.Context, _ uuid.UUID, batch []Submitted) ([]P
 	return places, nil
 }
 
-func active() domain.History {
+func active() domain.TenantHistory {
 	limit := domain.Grant{Entitlement: domain.Entitlement{Feature: "api_calls", ResetPeriod: domain.ResetMonthly}, Type: domain.FeatureQuota}
-	return domain.History{{FromPosition: 1, Subscription: &domain.Subscription{Status: domain.SubscriptionActive, Entitlements: []domain.Grant{limit}}}}
+	return domain.TenantHistory{History: domain.History{{FromPosition: 1, Subscription: &domain.Subscription{Status: domain.SubscriptionActive, Entitlements: []domain.Grant{limit}}}}}
 }
 
 var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
@@ -88,7 +90,7 @@ func hashOf(t *testing.T, body string) string {
 
 func TestP2_DedupeComesBeforePolicy(t *testing.T) {
 	old := oneEvent("a", "api_calls", "2020-01-01T00:00:00Z")
-	s := &fakeLog{cached: nil, known: map[string]string{"u/a": hashOf(t, old)}}
+	s := &fakeLog{known: map[string]string{"u/a": hashOf(t, old)}}
 	if v := ingest(t, s, nil, old); v[0].Status != StatusDuplicate {
 		t.Errorf("too old, no subscription, but known: %+v", v[0])
 	}

@@ -50,12 +50,22 @@ type Tenant struct {
 	// ExternalIDs are the tenant's ids in other systems, sorted. No two tenants share one.
 	ExternalIDs []string          `json:"externalIds,omitempty" nullable:"false" doc:"The tenant's ids in other systems, sorted; each belongs to one tenant."`
 	Metadata    map[string]string `json:"metadata,omitempty" doc:"Notes about the tenant; the service does not interpret them."`
+	// LateUsage is the policy for usage of closed periods, events.LateUsageReject or events.LateUsageAdjust.
+	LateUsage string `json:"lateUsage,omitempty" enum:"REJECT,ADJUST" doc:"What becomes of usage of a closed period: it is refused, or it counts as an adjustment."`
+	// CloseAfterHours is the time from the end of a period until it is closed; nil: periods are closed by request only.
+	CloseAfterHours *int `json:"closeAfterHours,omitempty" doc:"Hours from the end of a period until the service closes it; left out if periods are closed by request only."`
 }
 
 // Equal reports whether two tenants have the same members.
 func (t *Tenant) Equal(o *Tenant) bool {
 	return t.ID == o.ID && t.Name == o.Name && t.Class == o.Class && t.Status == o.Status && t.DataResidency == o.DataResidency &&
-		t.CreatedAt.Equal(o.CreatedAt) && slices.Equal(t.ExternalIDs, o.ExternalIDs) && maps.Equal(t.Metadata, o.Metadata)
+		t.CreatedAt.Equal(o.CreatedAt) && slices.Equal(t.ExternalIDs, o.ExternalIDs) && maps.Equal(t.Metadata, o.Metadata) && t.SamePolicy(o)
+}
+
+// SamePolicy reports whether two tenants have the same policy for their periods.
+func (t *Tenant) SamePolicy(o *Tenant) bool {
+	return t.LateUsage == o.LateUsage && (t.CloseAfterHours == nil) == (o.CloseAfterHours == nil) &&
+		(t.CloseAfterHours == nil || *t.CloseAfterHours == *o.CloseAfterHours)
 }
 
 // APIKey is a key without its secret. TenantID is Nil for operator keys.

@@ -52,7 +52,8 @@ type Ledger struct {
 	at           time.Time
 	accounts     map[AccountKey]*Account
 	reservations map[ReservationKey]*events.ReservationState
-	undo         []func() // of the decisions that are granted together, so far
+	periods      map[uuid.UUID]*PeriodHistory // of tenants with closed periods
+	undo         []func()                     // of the decisions that are granted together, so far
 }
 
 // NewLedger returns a ledger that decides at a time, that of the deciding instance.
@@ -65,6 +66,14 @@ func (l *Ledger) DecideAt(at time.Time) { l.at = at }
 
 // Load sets the state of an account before the first decision.
 func (l *Ledger) Load(key AccountKey, a *Account) { l.accounts[key] = a }
+
+// LoadPeriods sets the changes of a tenant's periods before the first decision; without them all are open.
+func (l *Ledger) LoadPeriods(tenant uuid.UUID, h *PeriodHistory) {
+	if l.periods == nil {
+		l.periods = map[uuid.UUID]*PeriodHistory{}
+	}
+	l.periods[tenant] = h
+}
 
 // Has reports whether an account is loaded.
 func (l *Ledger) Has(key AccountKey) bool { return l.accounts[key] != nil }
@@ -117,7 +126,7 @@ func (g *Grant) Enforced() bool {
 const wholeHistory = int64(^uint64(0) >> 1)
 
 // Decide grants all requests of a tenant, or refuses all: then it returns the index of the first one that is refused. The refusals
-// are those of Entitled, quota_exceeded with the account, and those of reservations. An account that is not loaded is at zero.
+// are those of Entitled, period_closed, quota_exceeded with the account, and those of reservations. An account that is not loaded is at zero.
 func (l *Ledger) Decide(h History, requests []LedgerRequest) (granted []Decision, refused int, refusal *Error) {
 	l.undo = l.undo[:0]
 	for i := range requests {
@@ -152,6 +161,11 @@ func (l *Ledger) use(h History, r *LedgerRequest) (Decision, *Error) {
 	}
 	g = h.Present(r.Feature, g)
 	d := Decision{Verdict: Verdict{s.ID, g.Type, PeriodKey(g.ResetPeriod, at)}, At: at, Limit: g.Limit}
+	if periods := l.periods[r.TenantID]; periods != nil {
+		if refusal := periods.RefuseLate(d.PeriodKey); refusal != nil {
+			return Decision{}, refusal
+		}
+	}
 	if g.Type == FeatureQuota {
 		a := l.account(AccountKey{r.TenantID, r.Feature, d.PeriodKey})
 		after := new(big.Int).Add(&a.Used, &a.Held)

@@ -20,6 +20,9 @@ type Tenant struct {
 	// ExternalIDs are sorted. Events of releases without ExternalIDs and Metadata lack them.
 	ExternalIDs []string          `json:"externalIds,omitempty"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
+	// LateUsage is LateUsageReject or LateUsageAdjust; "" in events of earlier releases, as LateUsageReject.
+	LateUsage       string `json:"lateUsage,omitempty"`
+	CloseAfterHours *int   `json:"closeAfterHours,omitempty"` // after the end of a period; nil: by request only
 }
 
 // APIKey is the payload of APIKeyCreated and APIKeyRevoked. It holds no secret and no

@@ -73,3 +73,13 @@ func KeyClosed(deadLetter uuid.UUID) string { return "r/" + deadLetter.String() 
 func KeyRefused(messageID string, content [32]byte, index int) string {
 	return "i/" + messageID + "/" + hex.EncodeToString(content[:8]) + "/" + strconv.Itoa(index)
 }
+
+// KeyPeriod limits each step of the snapshots of a period to one: the request to close, each part of the figures, the close, the reopening.
+func KeyPeriod(periodKey string, snapshot int, step string) string {
+	return "p/" + periodKey + "/" + strconv.Itoa(snapshot) + "/" + step
+}
+
+// KeyProposal limits the proposals for a line of a closed period to one for each flip.
+func KeyProposal(flip int, periodKey, feature string, subscription uuid.UUID) string {
+	return "j/" + strconv.Itoa(flip) + "/" + periodKey + "/" + feature + "/" + subscription.String()
+}

@@ -2,6 +2,7 @@ package events
 
 import (
 	"encoding/json"
+	"math/big"
 	"time"
 
 	"github.com/google/uuid"
@@ -92,6 +93,32 @@ type Pending struct {
 	// Correction, if set, is the change of an event by a correction or a retraction, which this verdict counts. It is stored with the row
 	// like Account.
 	Correction *AppliedCorrection
+	// Adjustment, if set, is a difference of a closed period, which this verdict or proposal is. It is stored with the row like Account.
+	Adjustment *Adjustment
+	// Decided, if set, is the change of the states of adjustments, made with the row like Account.
+	Decided *AdjustmentChange
+}
+
+// Adjustment is a difference of a line of a closed period. Its id and its position are those of the event.
+type Adjustment struct {
+	PeriodKey, Feature string
+	Snapshot           int
+	SubscriptionID     uuid.UUID
+	Kind               string
+	Amount             *big.Int
+	EventCount         int64
+	Recorded           int64  // number of the recorded event; 0: there is none
+	SourceEventID      string // the producer's; "" without one
+	RebuildID          *uuid.UUID
+}
+
+// AdjustmentChange sets the state of pending adjustments: those named by IDs, else those of a recorded event or a scope.
+type AdjustmentChange struct {
+	State, Reason string
+	IDs           []uuid.UUID
+	Recorded      int64 // number of the recorded event that no longer counts
+	Scope         *AdjustmentScope
+	Snapshot      int // of the scope
 }
 
 // AppliedCorrection is the n-th change of a target.

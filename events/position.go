@@ -80,12 +80,12 @@ type Stretch struct {
 }
 
 // InlineStretch is a stretch of a topic that a consumer folds in the transaction that appends its end. The transaction
-// holds the partition's head, so that Epoch is the epoch of that end, and Catalogue the last position of
-// TopicCatalogue up to it.
+// holds the partition's head, so that Epoch is the epoch of that end, Catalogue the last position of
+// TopicCatalogue up to it, and Billing that of TopicBilling.
 type InlineStretch struct {
 	Stretch
-	Epoch     int32
-	Catalogue int64
+	Epoch              int32
+	Catalogue, Billing int64
 }
 
 // ParsePosition reads only the form that String writes.

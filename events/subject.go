@@ -62,6 +62,13 @@ const (
 	ReservationReleased Subject = 62 // it is held no longer, by request
 	ReservationExpired  Subject = 63 // it is held no longer, because its time is over
 	AccountReconciled   Subject = 64 // an account that differed from the log was set to it
+
+	PeriodCloseRequested Subject = 70 // the close of a period began; its position is the cut
+	PeriodFrozen         Subject = 71 // a part of the period's figures
+	PeriodClosed         Subject = 72 // the figures are final
+	PeriodReopened       Subject = 73 // usage counts in the period again
+	AdjustmentProposed   Subject = 74 // a rebuild counts a closed period in another way
+	AdjustmentDecided    Subject = 75 // adjustments were approved or waived
 )
 
 // SubjectInfo is a row of the registry.
@@ -127,6 +134,12 @@ var registry = [...]SubjectInfo{
 	{ReservationReleased, "meterplex.entitlements.reservation.released", 1, TopicReservations, "cold", "DELETE …/reservations/{id} ends a reservation without usage", reflect.TypeFor[Reservation]()},
 	{ReservationExpired, "meterplex.entitlements.reservation.expired", 1, TopicReservations, "cold", "the time of a reservation is over", reflect.TypeFor[Reservation]()},
 	{AccountReconciled, "meterplex.entitlements.account.reconciled", 1, TopicReservations, "cold", "POST /quota/accounts/reconcile repairs an account that differs from the log", reflect.TypeFor[ReconciledAccount]()},
+	{PeriodCloseRequested, "meterplex.billing.period.close_requested", 1, TopicBilling, "cold", "POST /tenants/{id}/periods/{key}/close, or the tenant's policy, closes a period", reflect.TypeFor[CloseRequested]()},
+	{PeriodFrozen, "meterplex.billing.period.frozen", 1, TopicBilling, "cold", "the service freezes the figures of a period; 500 lines in each", reflect.TypeFor[Frozen]()},
+	{PeriodClosed, "meterplex.billing.period.closed", 1, TopicBilling, "cold", "the service has frozen all figures of a period", reflect.TypeFor[ClosedPeriod]()},
+	{PeriodReopened, "meterplex.billing.period.reopened", 1, TopicBilling, "cold", "POST /tenants/{id}/periods/{key}/reopen opens a closed period", reflect.TypeFor[ReopenedPeriod]()},
+	{AdjustmentProposed, "meterplex.billing.adjustment.proposed", 1, TopicBilling, "cold", "a promotion or a rollback counts a closed period in another way", reflect.TypeFor[ProposedAdjustment]()},
+	{AdjustmentDecided, "meterplex.billing.adjustment.decided", 1, TopicBilling, "cold", "POST /adjustments/{id}/approve, …/waive or /adjustments/decide decides adjustments", reflect.TypeFor[DecidedAdjustments]()},
 }
 
 // Subjects lists the registry in the order of the numbers.

@@ -91,10 +91,12 @@ type Retraction struct {
 // Retried is the payload of UsageRetried: a recorded event that goes to the validator
 // again. The key of the verdict is RawPosition, so the event counts once.
 type Retried struct {
-	RawPosition  int64           `json:"rawPosition"` // number of the UsageRecorded event
-	DeadLetterID uuid.UUID       `json:"deadLetterId"`
-	Attempt      int             `json:"attempt"` // 1 for the first retry
-	Usage        json.RawMessage `json:"usage"`   // the recorded payload
+	RawPosition  int64     `json:"rawPosition"` // number of the UsageRecorded event
+	DeadLetterID uuid.UUID `json:"deadLetterId"`
+	Attempt      int       `json:"attempt"` // 1 for the first retry
+	// Rejected is true if the event was rejected, false if it was only parked. Earlier releases recorded no Rejected.
+	Rejected bool            `json:"rejected,omitempty"`
+	Usage    json.RawMessage `json:"usage"` // the recorded payload
 }
 
 // Validated is the payload of UsageValidated: the amounts for the aggregates and the
@@ -115,6 +117,8 @@ type Validated struct {
 	// CorrectedUsage is set in the verdict on a correction or a retraction. Amount is then After less Before, and Count is 0 or -1;
 	// subscription, feature type, period and Timestamp are those of the target.
 	*CorrectedUsage
+	// Late is set if the event is behind the cut of its closed period: the verdict counts as an adjustment.
+	Late *Late `json:"late,omitempty"`
 }
 
 // CorrectedUsage is the change of its target by a correction or a retraction.

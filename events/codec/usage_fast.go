@@ -96,6 +96,10 @@ func VerdictJSON(v *events.Validated) []byte {
 		dst = strconv.AppendInt(append(dst, `,"before":`...), c.Before, 10)
 		dst = strconv.AppendInt(append(dst, `,"after":`...), c.After, 10)
 	}
+	if l := v.Late; l != nil {
+		dst = strconv.AppendInt(append(dst, `,"late":{"snapshot":`...), int64(l.Snapshot), 10)
+		dst = append(appendJSONText(append(dst, `,"kind":`...), l.Kind), '}')
+	}
 	return append(dst, '}')
 }
 

@@ -37,16 +37,16 @@ func limitGrants() (list []domain.Grant) {
 type limitHistories struct{ s *sim }
 
 // Known implements eventlog.Histories.
-func (h limitHistories) Known(tenants []uuid.UUID) map[uuid.UUID]domain.History {
-	all := map[uuid.UUID]domain.History{}
+func (h limitHistories) Known(tenants []uuid.UUID) map[uuid.UUID]domain.TenantHistory {
+	all := map[uuid.UUID]domain.TenantHistory{}
 	for _, t := range tenants {
-		all[t] = h.s.db.history[t]
+		all[t] = domain.TenantHistory{History: h.s.db.history[t]}
 	}
 	return all
 }
 
 // Of implements eventlog.Histories.
-func (h limitHistories) Of(_ context.Context, _ eventlog.Query, tenants []uuid.UUID, _ []events.InlineStretch) (map[uuid.UUID]domain.History, error) {
+func (h limitHistories) Of(_ context.Context, _ eventlog.Query, tenants []uuid.UUID, _ []events.InlineStretch) (map[uuid.UUID]domain.TenantHistory, error) {
 	return h.Known(tenants), nil
 }
 

@@ -102,12 +102,12 @@ func (s *sim) subscribe() {
 }
 
 // Cached and Fresh are the histories that ingest knows: fewer than the validator.
-func (s *sim) Cached(_ context.Context, tenant uuid.UUID) (domain.History, error) {
-	return s.db.history[tenant][:1], nil
+func (s *sim) Cached(_ context.Context, tenant uuid.UUID) (domain.TenantHistory, error) {
+	return domain.TenantHistory{History: s.db.history[tenant][:1]}, nil
 }
 
 // Fresh implements commands.Histories.
-func (s *sim) Fresh(ctx context.Context, tenant uuid.UUID) (domain.History, error) {
+func (s *sim) Fresh(ctx context.Context, tenant uuid.UUID) (domain.TenantHistory, error) {
 	return s.Cached(ctx, tenant)
 }
 

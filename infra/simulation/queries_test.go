@@ -42,9 +42,11 @@ func (tx *simTx) consumerQuery(text string, args []any) *simRows {
 	case strings.HasPrefix(text, "UPDATE consumer_checkpoints c SET position"):
 		err = tx.do("move checkpoints", kindStep, locksOf(args[0].(string), args[1].([]int16)), fill(func() *simRows { return tx.moveCheckpoints(text, args) }))
 	case strings.HasSuffix(text, "FROM tenants WHERE id = $1"):
-		return simAnswer([]any{args[0].(uuid.UUID), "T", "small", domain.TenantActive, events.ResidencyUnspecified, time.Unix(0, 0), []string(nil), map[string]string(nil)})
+		return simAnswer([]any{args[0].(uuid.UUID), "T", "small", domain.TenantActive, events.ResidencyUnspecified, time.Unix(0, 0), []string(nil), map[string]string(nil), events.LateUsageReject, (*int)(nil)})
 	case strings.Contains(text, "FROM subscription_history"):
 		return tx.p.s.db.histories(args[0].([]uuid.UUID))
+	case strings.Contains(text, "FROM period_changes WHERE"), strings.HasPrefix(text, "UPDATE adjustments a"): // no period is closed
+		return simAnswer()
 	case strings.Contains(text, "INSERT INTO usage_aggregates AS a"):
 		err = tx.do("add to aggregates", kindStep, nil, fill(func() *simRows { return tx.addAggregates(args) }))
 	case strings.HasPrefix(text, "SELECT FROM relay_cursors"):
@@ -150,7 +152,7 @@ func (db *simDB) histories(tenants []uuid.UUID) *simRows {
 	out := simAnswer()
 	for _, t := range tenants {
 		for i, e := range db.history[t] {
-			out.list = append(out.list, []any{t, e.FromPosition, e.EffectiveFrom, db.snaps[t][i]})
+			out.list = append(out.list, []any{t, e.FromPosition, "subscription", &e.EffectiveFrom, db.snaps[t][i], "", 0})
 		}
 	}
 	return out

@@ -185,11 +185,12 @@ type grantServer struct {
 	started time.Time
 }
 
+// Changes of periods count as changes of the catalogue: histories have both.
 // $1 and $2 are the feed's position in each partition, $3 the partitions with entries.
 // All generations that have joined have the same position. OFFSET keeps the
 // planner from sorting by the keys' index, which is in the order of tenants.
 var readGrantFeed = events.SQL(`
-SELECT k.partition, c.position, h.topic_positions[{meterplex.catalogue}], c.position <= k.position OR k.kept AND c.position <= k.position + $4,
+SELECT k.partition, c.position, greatest(h.topic_positions[{meterplex.catalogue}], h.topic_positions[{meterplex.billing}]), c.position <= k.position OR k.kept AND c.position <= k.position + $4,
        CASE WHEN k.kept AND c.position > k.position AND c.position <= k.position + $4 THEN (
          SELECT array_agg(DISTINCT s.tenant_id) FROM (
            SELECT l.tenant_id FROM event_log_rows l

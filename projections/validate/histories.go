@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -15,21 +16,21 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// Histories reads the subscription histories of tenants, and caches those that were read with the heads of their
-// partitions locked: such a history is true for as long as the head names the same event of the catalogue as the last.
+// Histories reads the histories of tenants, and caches those that were read with the heads of their partitions locked: such a history is
+// true for as long as the head names the same events of the catalogue and of billing as the last.
 type Histories struct {
 	snapshots snapshots
 	recent    recent
 }
 
 // Known returns the cached histories of tenants, however old.
-func (h *Histories) Known(tenants []uuid.UUID) map[uuid.UUID]domain.History {
+func (h *Histories) Known(tenants []uuid.UUID) map[uuid.UUID]domain.TenantHistory {
 	h.recent.mu.Lock()
 	defer h.recent.mu.Unlock()
-	known := make(map[uuid.UUID]domain.History, len(tenants))
+	known := make(map[uuid.UUID]domain.TenantHistory, len(tenants))
 	for _, t := range tenants {
 		if k, ok := h.recent.known[t]; ok && k.err == nil {
-			known[t] = k.History
+			known[t] = k.TenantHistory
 		}
 	}
 	return known
@@ -37,15 +38,15 @@ func (h *Histories) Known(tenants []uuid.UUID) map[uuid.UUID]domain.History {
 
 // Of returns the histories of tenants as of the heads that the caller has locked. A tenant whose history cannot be
 // read is missing.
-func (h *Histories) Of(ctx context.Context, query projections.Query, tenants []uuid.UUID, heads []events.InlineStretch) (map[uuid.UUID]domain.History, error) {
+func (h *Histories) Of(ctx context.Context, query projections.Query, tenants []uuid.UUID, heads []events.InlineStretch) (map[uuid.UUID]domain.TenantHistory, error) {
 	found, err := h.of(ctx, query, tenants, heads)
 	if err != nil {
 		return nil, err
 	}
-	readable := make(map[uuid.UUID]domain.History, len(found))
+	readable := make(map[uuid.UUID]domain.TenantHistory, len(found))
 	for t, k := range found {
 		if k.err == nil {
-			readable[t] = k.History
+			readable[t] = k.TenantHistory
 		}
 	}
 	return readable, nil
@@ -68,19 +69,57 @@ func (h *Histories) of(ctx context.Context, query projections.Query, tenants []u
 	return histories, nil
 }
 
+// readHistories reads the changes of subscriptions, of periods and of policies, each in the order of positions.
 const readHistories = `
-SELECT tenant_id, from_position, effective_from, snapshot::text
-FROM subscription_history
-WHERE tenant_id = ANY ($1::uuid[])
-ORDER BY tenant_id, from_position`
+SELECT tenant_id, from_position, 'subscription', effective_from, snapshot::text, '', 0
+FROM subscription_history WHERE tenant_id = ANY ($1::uuid[])
+UNION ALL
+SELECT tenant_id, position, change, NULL, NULL, period_key, snapshot FROM period_changes WHERE tenant_id = ANY ($1::uuid[])
+UNION ALL
+SELECT tenant_id, from_position, 'policy', NULL, NULL, late_usage, 0 FROM tenant_policies WHERE tenant_id = ANY ($1::uuid[])
+ORDER BY 1, 2`
 
 // history is a tenant's history; if err is set, only this tenant's events fail.
 type history struct {
-	domain.History
+	domain.TenantHistory
 	err error
 }
 
-// read reads the subscription histories of tenants. Rows known at a position were
+// change is a row of readHistories.
+type change struct {
+	tenant        uuid.UUID
+	position      int64
+	kind          string
+	effectiveFrom *time.Time
+	snapshot      *string // of a subscription; nil: the tenant has none from then on
+	name          string  // the key of a period, or a policy
+	number        int     // of the snapshot of a period
+}
+
+// add adds a change, which is later than those before.
+func (h *history) add(c *change, snapshots *snapshots) {
+	switch c.kind {
+	case "subscription":
+		s, err := snapshots.decode(c.snapshot)
+		h.History = append(h.History, domain.HistoryEntry{FromPosition: c.position, EffectiveFrom: *c.effectiveFrom, Subscription: s})
+		h.err = errors.Join(h.err, err)
+	case "policy":
+		h.Policies = append(h.Policies, domain.LatePolicy{FromPosition: c.position, LateUsage: c.name})
+	default:
+		h.Changes = append(h.Changes, domain.PeriodChange{Position: c.position, PeriodKey: c.name, Snapshot: c.number, Change: c.kind})
+	}
+}
+
+// Read reads the history of a tenant.
+func (h *Histories) Read(ctx context.Context, query projections.Query, tenant uuid.UUID) (domain.TenantHistory, error) {
+	read, err := h.read(ctx, query, []uuid.UUID{tenant})
+	if err != nil {
+		return domain.TenantHistory{}, err
+	}
+	return read[tenant].TenantHistory, read[tenant].err
+}
+
+// read reads the histories of tenants. Rows known at a position were
 // committed before the event at that position, so all are visible.
 func (h *Histories) read(ctx context.Context, query projections.Query, tenants []uuid.UUID) (map[uuid.UUID]history, error) {
 	histories := make(map[uuid.UUID]history, len(tenants))
@@ -89,21 +128,17 @@ func (h *Histories) read(ctx context.Context, query projections.Query, tenants [
 	}
 	rows, err := query(ctx, readHistories, tenants)
 	if err != nil {
-		return nil, fmt.Errorf("read subscription histories: %w", err)
+		return nil, fmt.Errorf("read the histories of tenants: %w", err)
 	}
-	var tenant uuid.UUID
-	var entry domain.HistoryEntry
-	var snapshot *string
-	_, err = pgx.ForEachRow(rows, []any{&tenant, &entry.FromPosition, &entry.EffectiveFrom, &snapshot}, func() error {
-		of := histories[tenant]
-		s, err := h.snapshots.decode(snapshot)
-		of.History = append(of.History, domain.HistoryEntry{FromPosition: entry.FromPosition, EffectiveFrom: entry.EffectiveFrom, Subscription: s})
-		of.err = errors.Join(of.err, err)
-		histories[tenant] = of
+	var c change
+	_, err = pgx.ForEachRow(rows, []any{&c.tenant, &c.position, &c.kind, &c.effectiveFrom, &c.snapshot, &c.name, &c.number}, func() error {
+		of := histories[c.tenant]
+		of.add(&c, &h.snapshots)
+		histories[c.tenant] = of
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read subscription histories: %w", err)
+		return nil, fmt.Errorf("read the histories of tenants: %w", err)
 	}
 	return histories, nil
 }
@@ -149,10 +184,10 @@ type recentHistory struct {
 	at catalogueState
 }
 
-// catalogueState is how far the catalogue of a partition has come. Positions are given again in another epoch.
+// catalogueState is how far the catalogue and the periods of a partition have come. Positions are given again in another epoch.
 type catalogueState struct {
-	epoch    int32
-	position int64
+	epoch              int32
+	catalogue, periods int64
 }
 
 // maxRecent bounds the cached histories.
@@ -160,7 +195,7 @@ const maxRecent = 20_000
 
 func statesOf(stretches []events.InlineStretch) (states [events.Partitions]catalogueState) {
 	for _, s := range stretches {
-		states[s.Partition] = catalogueState{s.Epoch, s.Catalogue}
+		states[s.Partition] = catalogueState{s.Epoch, s.Catalogue, s.Billing}
 	}
 	return states
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/big"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -43,19 +44,36 @@ type Judgement struct {
 	Ref    string
 	Change *events.CorrectedUsage
 	Number int
+	Late   *events.Late // nil: the event is not behind the cut of its period
+
+	retry *domain.RetriedUsage // nil: the event is not retried
 }
 
 // FoldJudgement judges recorded or retried usage by its tenant's history up to
 // the event's own position: a retry gets a new verdict. That of admitted usage is its admission. A correction or a retraction is judged
 // by its target, as it stands in the turn of the event; the target may be nil.
-func FoldJudgement(e *events.Envelope, h domain.History, target func(ref string) *domain.Target) (Judgement, error) {
+func FoldJudgement(e *events.Envelope, h domain.TenantHistory, target func(ref string) *domain.Target) (Judgement, error) {
 	j, body, err := judged(e)
 	if err != nil {
 		return j, err
 	}
+	var kind string
 	if isCorrection(e.Subject, body) {
-		return j, j.correct(body, target)
+		err = j.correct(body, target)
+		if kind = events.LateCorrection; j.Usage.Type == events.TypeRetraction {
+			kind = events.LateRetraction
+		}
+	} else {
+		kind, err = j.judge(e, h.History, body)
 	}
+	if err == nil && j.Refusal == nil {
+		j.Late, j.Refusal = h.Lateness(j.Verdict.PeriodKey, kind, j.Origin, j.retry)
+	}
+	return j, err
+}
+
+// judge judges usage, and returns the kind of the adjustment that it is if it is late.
+func (j *Judgement) judge(e *events.Envelope, h domain.History, body json.RawMessage) (kind string, err error) {
 	var admission events.Admission
 	if e.Subject == events.UsageRecorded {
 		j.Usage, err = codec.UsageOf(body)
@@ -65,16 +83,19 @@ func FoldJudgement(e *events.Envelope, h domain.History, target func(ref string)
 		j.Usage, admission = codec.UsageOfAdmitted(&admitted), admitted.Admitted
 	}
 	if err != nil {
-		return j, err
+		return "", err
 	}
 	j.Usage.Timestamp = j.Usage.Timestamp.UTC()
-	if admission.By != "" {
-		j.Admitted = true
-		j.Verdict = domain.Verdict{SubscriptionID: admission.SubscriptionID, FeatureType: admission.FeatureType, PeriodKey: admission.PeriodKey}
-		return j, nil
+	if admission.By == "" {
+		j.Verdict, j.Refusal = domain.Decide(h, e.Position.Number, j.Usage.Feature, j.Usage.Timestamp)
+		return events.LateUsage, nil
 	}
-	j.Verdict, j.Refusal = domain.Decide(h, e.Position.Number, j.Usage.Feature, j.Usage.Timestamp)
-	return j, nil
+	j.Admitted = true
+	j.Verdict = domain.Verdict{SubscriptionID: admission.SubscriptionID, FeatureType: admission.FeatureType, PeriodKey: admission.PeriodKey}
+	if admission.By == events.ByCommit {
+		return events.LateCommit, nil
+	}
+	return events.LateUsage, nil
 }
 
 // judged returns a judgement without a verdict, and the recorded payload.
@@ -89,6 +110,7 @@ func judged(e *events.Envelope) (j Judgement, body json.RawMessage, err error) {
 			return j, nil, fmt.Errorf("read a retry: %w", err)
 		}
 		j.Origin, j.DeadLetterID, j.Attempt = retried.RawPosition, retried.DeadLetterID, retried.Attempt
+		j.retry = &domain.RetriedUsage{Position: e.Position.Number, Rejected: retried.Rejected}
 		return j, retried.Usage, nil
 	}
 	return j, nil, errNotForValidator
@@ -118,7 +140,7 @@ func (v *Validator) judge(batch []events.Envelope, histories map[uuid.UUID]histo
 			if h.err != nil {
 				return h.err
 			}
-			j, err = FoldJudgement(e, h.History, func(ref string) *domain.Target { return targets.of(e, ref) })
+			j, err = FoldJudgement(e, h.TenantHistory, func(ref string) *domain.Target { return targets.of(e, ref) })
 			return err
 		})
 		if failure != nil {
@@ -151,7 +173,7 @@ func validated(e *events.Envelope, j *Judgement, id uuid.UUID) events.Pending {
 		RawPosition: j.Origin, EventID: j.Usage.EventID, Feature: j.Usage.Feature,
 		Amount: j.Usage.Amount, Count: 1, Timestamp: j.Usage.Timestamp,
 		ValidatedSubscriptionID: j.Verdict.SubscriptionID, FeatureType: j.Verdict.FeatureType, PeriodKey: j.Verdict.PeriodKey,
-		Admitted: j.Admitted, CorrectedUsage: j.Change,
+		Admitted: j.Admitted, CorrectedUsage: j.Change, Late: j.Late,
 	}
 	if c := j.Change; c != nil {
 		verdict.Amount, verdict.Count = c.After-c.Before, 0
@@ -166,6 +188,10 @@ func validated(e *events.Envelope, j *Judgement, id uuid.UUID) events.Pending {
 	}
 	if j.Change != nil {
 		p.Correction = &events.AppliedCorrection{CorrectedUsage: j.Change, Number: j.Number, Cause: j.Origin}
+	}
+	if j.Late != nil {
+		p.Adjustment = &events.Adjustment{PeriodKey: verdict.PeriodKey, Feature: verdict.Feature, Snapshot: j.Late.Snapshot, SubscriptionID: verdict.ValidatedSubscriptionID,
+			Kind: j.Late.Kind, Amount: big.NewInt(verdict.Amount), EventCount: verdict.Count, Recorded: verdict.RawPosition, SourceEventID: verdict.EventID}
 	}
 	return p
 }

@@ -23,6 +23,8 @@ const (
 	moveAccounts      = "move_accounts"
 	moveReservations  = "move_reservations"
 	insertCorrections = "insert_corrections"
+	addAdjustments    = "add_adjustments"
+	setAdjustments    = "set_adjustments"
 	endAppend         = "end_append"
 )
 

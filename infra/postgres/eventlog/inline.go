@@ -88,14 +88,21 @@ func (g *group) moves() (list []Move) {
 		sql, args := g.log.cfg.Inline.Move(g.inlined.stretches)
 		list = append(list, Move{moveCheckpoints, Statement{sql, args}})
 	}
-	if changes, ok := accountChanges(g.rows); ok {
-		list = append(list, Move{moveAccounts, changes})
-	}
-	if changes, ok := reservationChanges(g.rows); ok {
-		list = append(list, Move{moveReservations, changes})
-	}
-	if changes, ok := correctionChanges(g.rows); ok {
-		list = append(list, Move{insertCorrections, changes})
+	return append(list, changesWith(g.rows)...)
+}
+
+// changesWith returns the statements that change the tables which the events of rows change, in the transaction that writes the rows.
+func changesWith(rows []row) (list []Move) {
+	for _, c := range []struct {
+		name string
+		of   func([]row) (Statement, bool)
+	}{
+		{moveAccounts, accountChanges}, {moveReservations, reservationChanges}, {insertCorrections, correctionChanges},
+		{addAdjustments, adjustmentsAdded}, {setAdjustments, adjustmentsDecided},
+	} {
+		if changes, ok := c.of(rows); ok {
+			list = append(list, Move{c.name, changes})
+		}
 	}
 	return list
 }
@@ -164,7 +171,7 @@ func (g *group) foldInline(ctx context.Context, conn Session, hs heads, checkpoi
 				continue
 			}
 			in.batch = append(in.batch, behind...)
-			in.stretches = append(in.stretches, events.InlineStretch{Stretch: events.Stretch{Partition: p, After: from}, Epoch: hs[p].epoch, Catalogue: hs[p].topics[events.TopicCatalogue-1]})
+			in.stretches = append(in.stretches, hs[p].inlineStretch(events.Stretch{Partition: p, After: from}))
 			s = &in.stretches[len(in.stretches)-1]
 		}
 		s.UpTo = r.position.Number

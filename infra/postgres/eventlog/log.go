@@ -300,14 +300,8 @@ func (l *Log) tryAppend(ctx context.Context, tx pgx.Tx, hs heads, pending []*eve
 	b := &pgx.Batch{}
 	b.Queue(releaseSQL)
 	b.Queue(updateHeadsSQL, hs.updateArgs()...)
-	if changes, ok := accountChanges(rows); ok {
-		b.Queue(changes.SQL, changes.Args...)
-	}
-	if changes, ok := reservationChanges(rows); ok {
-		b.Queue(changes.SQL, changes.Args...)
-	}
-	if changes, ok := correctionChanges(rows); ok {
-		b.Queue(changes.SQL, changes.Args...)
+	for _, c := range changesWith(rows) {
+		b.Queue(c.SQL, c.Args...)
 	}
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		return nil, nil, fmt.Errorf("moving heads: %w", err)

@@ -13,13 +13,13 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Histories are the subscription histories by which quota requests are decided.
+// Histories are the histories of tenants by which quota requests are decided.
 type Histories interface {
 	// Known returns the cached histories of tenants, however old.
-	Known(tenants []uuid.UUID) map[uuid.UUID]domain.History
+	Known(tenants []uuid.UUID) map[uuid.UUID]domain.TenantHistory
 	// Of returns the histories of tenants as of the heads that the caller has locked. Tenants whose history cannot be
 	// read are missing.
-	Of(ctx context.Context, query Query, tenants []uuid.UUID, heads []events.InlineStretch) (map[uuid.UUID]domain.History, error)
+	Of(ctx context.Context, query Query, tenants []uuid.UUID, heads []events.InlineStretch) (map[uuid.UUID]domain.TenantHistory, error)
 }
 
 // quotaRequests decides the quota requests of a group. Accounts are read behind the locks of the heads: those that cached histories name
@@ -27,7 +27,7 @@ type Histories interface {
 type quotaRequests struct {
 	group     *group
 	ledger    *domain.Ledger
-	histories map[uuid.UUID]domain.History
+	histories map[uuid.UUID]domain.TenantHistory
 	due       map[domain.AccountKey]*duePage
 }
 
@@ -50,7 +50,7 @@ func (a *quotaRequests) tenants() (list []uuid.UUID) {
 }
 
 // keys lists the accounts that the quota requests need by some histories and that are not loaded, each once.
-func (a *quotaRequests) keys(histories map[uuid.UUID]domain.History) (keys []domain.AccountKey) {
+func (a *quotaRequests) keys(histories map[uuid.UUID]domain.TenantHistory) (keys []domain.AccountKey) {
 	listed := map[domain.AccountKey]bool{}
 	for i := range a.group.members {
 		s := a.group.members[i].submitted
@@ -58,7 +58,7 @@ func (a *quotaRequests) keys(histories map[uuid.UUID]domain.History) (keys []dom
 			continue
 		}
 		if h, known := histories[s.TenantID]; known {
-			if key, ok := a.ledger.Account(h, s.Quota.LedgerRequest); ok && !listed[key] && !a.ledger.Has(key) {
+			if key, ok := a.ledger.Account(h.History, s.Quota.LedgerRequest); ok && !listed[key] && !a.ledger.Has(key) {
 				listed[key] = true
 				keys = append(keys, key)
 			}
@@ -96,11 +96,16 @@ func (a *quotaRequests) complete(ctx context.Context, conn Session, hs heads) er
 	tenants := a.tenants()
 	var at []events.InlineStretch
 	for p, h := range hs {
-		at = append(at, events.InlineStretch{Stretch: events.Stretch{Partition: p}, Epoch: h.epoch, Catalogue: h.topics[events.TopicCatalogue-1]})
+		at = append(at, h.inlineStretch(events.Stretch{Partition: p}))
 	}
 	var err error
 	if a.histories, err = a.group.log.cfg.Histories.Of(ctx, conn.Query, tenants, at); err != nil {
 		return err
+	}
+	for tenant, h := range a.histories {
+		if len(h.Changes) > 0 {
+			a.ledger.LoadPeriods(tenant, &h.PeriodHistory)
+		}
 	}
 	keys := a.keys(a.histories)
 	if len(keys) == 0 {
@@ -172,7 +177,7 @@ func (d *deciding) grant(ctx context.Context, conn Session, fresh []int) error {
 			return nil
 		}
 	}
-	granted, refused, refusal, err := d.decideWithRoom(ctx, conn, h, requests, fresh)
+	granted, refused, refusal, err := d.decideWithRoom(ctx, conn, h.History, requests, fresh)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ type changingGrants struct {
 	change func(read int32, g *grants)
 }
 
-func (c *changingGrants) Of(ctx context.Context, query Query, tenants []uuid.UUID, at []events.InlineStretch) (map[uuid.UUID]domain.History, error) {
+func (c *changingGrants) Of(ctx context.Context, query Query, tenants []uuid.UUID, at []events.InlineStretch) (map[uuid.UUID]domain.TenantHistory, error) {
 	if n := c.reads.Add(1); c.change != nil {
 		c.change(n, &c.grants)
 	}
@@ -163,7 +163,7 @@ type tornHistories struct {
 	reads atomic.Int32
 }
 
-func (h *tornHistories) Of(ctx context.Context, _ Query, _ []uuid.UUID, _ []events.InlineStretch) (map[uuid.UUID]domain.History, error) {
+func (h *tornHistories) Of(ctx context.Context, _ Query, _ []uuid.UUID, _ []events.InlineStretch) (map[uuid.UUID]domain.TenantHistory, error) {
 	if h.reads.Add(1) == 1 {
 		return nil, errors.New("the history is torn")
 	}

@@ -23,17 +23,17 @@ import (
 // grants are histories with one subscription each: of a QUOTA feature "f" with a HARD limit for the tenant.
 type grants struct{ limits map[uuid.UUID]int64 }
 
-func (g *grants) Known(tenants []uuid.UUID) map[uuid.UUID]domain.History {
+func (g *grants) Known(tenants []uuid.UUID) map[uuid.UUID]domain.TenantHistory {
 	h, _ := g.Of(context.Background(), nil, tenants, nil)
 	return h
 }
 
-func (g *grants) Of(_ context.Context, _ Query, tenants []uuid.UUID, _ []events.InlineStretch) (map[uuid.UUID]domain.History, error) {
-	all := map[uuid.UUID]domain.History{}
+func (g *grants) Of(_ context.Context, _ Query, tenants []uuid.UUID, _ []events.InlineStretch) (map[uuid.UUID]domain.TenantHistory, error) {
+	all := map[uuid.UUID]domain.TenantHistory{}
 	for _, t := range tenants {
 		if limit, ok := g.limits[t]; ok {
-			all[t] = domain.History{{Subscription: &domain.Subscription{ID: t, TenantID: t, Status: domain.SubscriptionActive, Entitlements: []domain.Grant{{
-				Entitlement: domain.Entitlement{Feature: "f", Limit: &limit, LimitBehavior: domain.LimitHard, ResetPeriod: domain.ResetNever}, Type: domain.FeatureQuota}}}}}
+			all[t] = domain.TenantHistory{History: domain.History{{Subscription: &domain.Subscription{ID: t, TenantID: t, Status: domain.SubscriptionActive, Entitlements: []domain.Grant{{
+				Entitlement: domain.Entitlement{Feature: "f", Limit: &limit, LimitBehavior: domain.LimitHard, ResetPeriod: domain.ResetNever}, Type: domain.FeatureQuota}}}}}}
 		}
 	}
 	return all, nil

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	tenantColumns       = `id, name, class, status, data_residency, created_at, external_ids, metadata`
+	tenantColumns       = `id, name, class, status, data_residency, created_at, external_ids, metadata, late_usage, close_after_hours`
 	featureColumns      = `lookup_key, name, type, unit, group_by`
 	planColumns         = `key, name, entitlements`
 	subscriptionColumns = `id, tenant_id, plan, status, entitlements, created_at`
@@ -34,7 +34,7 @@ func one[T any](v *T, what string, err error) (*T, error) {
 
 func scanTenant(row pgx.Row) (*domain.Tenant, error) {
 	var t domain.Tenant
-	err := row.Scan(&t.ID, &t.Name, &t.Class, &t.Status, &t.DataResidency, &t.CreatedAt, &t.ExternalIDs, &t.Metadata)
+	err := row.Scan(&t.ID, &t.Name, &t.Class, &t.Status, &t.DataResidency, &t.CreatedAt, &t.ExternalIDs, &t.Metadata, &t.LateUsage, &t.CloseAfterHours)
 	return one(&t, "tenant", err)
 }
 

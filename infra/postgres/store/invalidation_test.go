@@ -104,7 +104,7 @@ func (w *cachingWorld) loads() (read string) {
 	}
 	for name, tenant := range map[string]uuid.UUID{"a": w.a.id, "b": w.b.id} {
 		_ = w.sent.Take()
-		if h, err := w.store.Histories.Cached(w.Context(), tenant); err != nil || len(h) == 0 {
+		if h, err := w.store.Histories.Cached(w.Context(), tenant); err != nil || len(h.History) == 0 {
 			w.Fatalf("history %s: %v, %v", name, h, err)
 		}
 		if sent := strings.Join(w.sent.Take(), "\n"); strings.Contains(sent, "subscription_history") {
@@ -208,7 +208,7 @@ func TestP9_AChangeOfTheCatalogueReloadsItsTenantOnly(t *testing.T) {
 		t.Errorf("A's key %+v, tenant B %+v: %v, %v", k, b, err, bErr)
 	}
 	h, err := w.store.Histories.Cached(t.Context(), w.a.id)
-	if err != nil || len(h) != 2 || *h[1].Subscription.Entitlements[0].Limit != 2 {
+	if err != nil || len(h.History) != 2 || *h.History[1].Subscription.Entitlements[0].Limit != 2 {
 		t.Errorf("A's subscriptions %+v: %v", h, err)
 	}
 }

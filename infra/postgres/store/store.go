@@ -204,9 +204,16 @@ func (t *changeTx) SaveTenant(v domain.Tenant) error {
 	if v.Metadata == nil {
 		v.Metadata = map[string]string{}
 	}
-	return t.exec("tenant", `INSERT INTO tenants (id, name, class, status, data_residency, created_at, metadata) VALUES ($1, $2, $3, $4, $5, $6, $7)
- ON CONFLICT (id) DO UPDATE SET name = excluded.name, class = excluded.class, status = excluded.status, data_residency = excluded.data_residency, metadata = excluded.metadata`,
-		v.ID, v.Name, v.Class, v.Status, v.DataResidency, v.CreatedAt, v.Metadata)
+	return t.exec("tenant", `INSERT INTO tenants (id, name, class, status, data_residency, created_at, metadata, late_usage, close_after_hours) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+ ON CONFLICT (id) DO UPDATE SET name = excluded.name, class = excluded.class, status = excluded.status, data_residency = excluded.data_residency, metadata = excluded.metadata,
+  late_usage = excluded.late_usage, close_after_hours = excluded.close_after_hours`,
+		v.ID, v.Name, v.Class, v.Status, v.DataResidency, v.CreatedAt, v.Metadata, v.LateUsage, v.CloseAfterHours)
+}
+
+// SavePolicy implements commands.TenantTx.
+func (t *changeTx) SavePolicy(v domain.Tenant, from int64) error {
+	return t.exec("tenant's policy", `INSERT INTO tenant_policies (tenant_id, from_position, late_usage, close_after_hours) VALUES ($1, $2, $3, $4)`,
+		v.ID, from, v.LateUsage, v.CloseAfterHours)
 }
 
 // SaveExternalIDs locks the table, so that changes which exchange ids do not deadlock and the look-up sees every id.
