@@ -1,0 +1,224 @@
+package commands
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+)
+
+// SagaRunner runs the steps of sagas. Any number of instances may run it: a saga is leased to one of them. It leaves sagas whose kind or
+// step it does not know to instances of a newer release.
+type SagaRunner struct {
+	Queue    SagaQueue
+	Kinds    []SagaKind
+	NewID    func() uuid.UUID
+	Requests <-chan struct{}            // hints that a saga may be due; nil: none
+	Ended    func(kind, outcome string) // is called for each saga that ended here; nil: nothing
+	Logger   *slog.Logger
+	Every    time.Duration // the longest time between two looks; 0: 1 s
+	Lease    time.Duration // 0: 30 s
+
+	failing atomic.Bool // the last statement on the queue failed
+}
+
+const (
+	// sagaEvery bounds how late a step begins that another instance scheduled.
+	sagaEvery = time.Second
+	// sagaLease bounds how long a saga waits for another instance after its own was killed. It is renewed in thirds.
+	sagaLease = 30 * time.Second
+	// sagaPlaces bounds the steps that an instance runs at the same time, and so their connections.
+	sagaPlaces = 4
+	// sagaSoon is the shortest time between two looks that lease nothing.
+	sagaSoon = 50 * time.Millisecond
+	// sagaSaving bounds how long a stopping instance saves the result of a step.
+	sagaSaving = 2 * time.Second
+)
+
+// errLeaseLost ends a step whose lease could not be renewed: another instance may run it.
+var errLeaseLost = errors.New("the lease of the saga was lost")
+
+// Run runs steps until ctx ends, and returns when all of them have ended.
+func (r *SagaRunner) Run(ctx context.Context) error {
+	steps, places, freed := SagaSteps(r.Kinds), make(chan struct{}, sagaPlaces), make(chan struct{}, 1)
+	if len(steps) == 0 {
+		<-ctx.Done()
+		return nil
+	}
+	var running sync.WaitGroup
+	defer running.Wait()
+	start := func(s *domain.Saga, lease uuid.UUID, leased time.Time) {
+		running.Go(func() {
+			r.runStep(ctx, s, lease, leased)
+			<-places
+			select {
+			case freed <- struct{}{}: // its next step may be due
+			default:
+			}
+		})
+	}
+	for {
+		wait := time.NewTimer(r.look(ctx, steps, places, start))
+		select {
+		case <-ctx.Done():
+		case <-r.Requests:
+		case <-freed:
+		case <-wait.C:
+		}
+		if wait.Stop(); ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// look starts the steps that are due while there are free places, and returns the time until the next look. If none is due it costs one
+// read.
+func (r *SagaRunner) look(ctx context.Context, steps []string, places chan struct{}, start func(*domain.Saga, uuid.UUID, time.Time)) time.Duration {
+	every := cmp.Or(r.Every, sagaEvery)
+	if len(places) == cap(places) {
+		return every // a step that ends begins the next look
+	}
+	wait, found, err := r.Queue.NextSaga(ctx, steps)
+	if r.report(ctx, err); err != nil || !found {
+		return every
+	}
+	if wait > 0 {
+		return min(wait, every)
+	}
+	for ctx.Err() == nil {
+		select {
+		case places <- struct{}{}:
+		default:
+			return every
+		}
+		lease, asked := r.NewID(), time.Now()
+		s, err := r.Queue.LeaseSaga(ctx, steps, lease, r.lease())
+		if r.report(ctx, err); err != nil || s == nil {
+			<-places
+			return min(map[bool]time.Duration{true: every, false: sagaSoon}[err != nil], every)
+		}
+		start(s, lease, asked)
+	}
+	return every
+}
+
+func (r *SagaRunner) lease() time.Duration { return cmp.Or(r.Lease, sagaLease) }
+
+// report logs the first of a series of errors of the queue.
+func (r *SagaRunner) report(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	if before := r.failing.Swap(err != nil); err != nil && !before {
+		r.Logger.WarnContext(ctx, "cannot read or save sagas; will retry", "error", err)
+	}
+}
+
+// runStep runs the step of a leased saga and saves its result. The lease was asked for at a time, after which it lasts.
+func (r *SagaRunner) runStep(ctx context.Context, s *domain.Saga, lease uuid.UUID, leased time.Time) {
+	within, lose := context.WithCancelCause(ctx)
+	renewed := make(chan struct{})
+	go func() {
+		defer close(renewed)
+		r.renew(within, s.ID, lease, leased, lose)
+	}()
+	ran := *s
+	ran.Missing, ran.Despite = slices.Clone(s.Missing), slices.Clone(s.Despite)
+	result, err := r.attempt(within, &ran)
+	lost := errors.Is(context.Cause(within), errLeaseLost)
+	lose(nil)
+	<-renewed
+	if lost {
+		r.Logger.WarnContext(ctx, "the lease of a saga was lost while its step ran; another instance repeats the step", "saga", s.ID, "kind", s.Kind, "step", s.Step)
+		return
+	}
+	r.settle(ctx, s, lease, result, err)
+}
+
+// attempt runs a step once. A panic is an error.
+func (r *SagaRunner) attempt(ctx context.Context, s *domain.Saga) (result domain.SagaResult, err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			r.Logger.ErrorContext(ctx, "a step of a saga panicked", "saga", s.ID, "kind", s.Kind, "step", s.Step, "panic", fault, "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic: %v", fault)
+		}
+	}()
+	of := slices.IndexFunc(r.Kinds, func(k SagaKind) bool { return k.Name == s.Kind })
+	result, err = r.Kinds[of].Run(ctx, s)
+	if next := result.Step; err == nil && next != "" && !slices.Contains(r.Kinds[of].Steps, next) {
+		err = fmt.Errorf("the step %q continues with %q, which is no step of %s", s.Step, next, s.Kind)
+	}
+	return result, err
+}
+
+// renew renews a lease until ctx ends. It ends the step before the lease ends, if that fails: by this instance's clock, from the time at
+// which the lease was asked for.
+func (r *SagaRunner) renew(ctx context.Context, id, lease uuid.UUID, leased time.Time, lose context.CancelCauseFunc) {
+	third := r.lease() / 3
+	for wait := third; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		asked := time.Now()
+		within, cancel := context.WithDeadline(ctx, leased.Add(r.lease()-third/2))
+		held, err := r.Queue.RenewSaga(within, id, lease, r.lease())
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil && held:
+			leased, wait = asked, third
+		case err == nil || time.Since(leased) > r.lease()-third:
+			lose(errLeaseLost)
+			return
+		default:
+			wait = third / 4
+		}
+	}
+}
+
+// settle saves the result of a step. A step that ended because the instance stops is due at once, and did not fail.
+func (r *SagaRunner) settle(ctx context.Context, ran *domain.Saga, lease uuid.UUID, result domain.SagaResult, err error) {
+	stopped := err != nil && ctx.Err() != nil
+	saving, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.lease())
+	if stopped {
+		cancel()
+		saving, cancel = context.WithTimeout(context.WithoutCancel(ctx), min(sagaSaving, r.lease()))
+	}
+	defer cancel()
+	settled, failed := r.Queue.SettleSaga(saving, ran.ID, lease, func(s *domain.Saga, now time.Time) {
+		switch {
+		case stopped:
+			s.NextAt = now
+			return
+		case err != nil:
+			s.Fail(err.Error(), now)
+		default:
+			s.Apply(result, now)
+		}
+		if s.Missed(ran) {
+			s.NextAt = now
+		}
+	})
+	if r.report(ctx, failed); failed != nil || settled == nil || stopped { // otherwise the step is repeated after the lease
+		return
+	}
+	if err != nil && settled.Attempts == 1 {
+		r.Logger.WarnContext(ctx, "a step of a saga failed; will retry", "saga", ran.ID, "kind", ran.Kind, "step", ran.Step, "error", err)
+	}
+	if !settled.Open() && r.Ended != nil {
+		r.Ended(settled.Kind, settled.Outcome)
+	}
+}
