@@ -42,6 +42,7 @@ var layers = map[string]layer{
 	"projections/deadletters":  projection("projections", "projections/query"),
 	"projections/series":       projection("projections", "projections/query"),
 	"projections/audit":        projection("projections", "projections/query"),
+	"projections/periods":      projection("projections"),
 	"projections/models": projection("projections", "projections/query", "projections/rebuild", "projections/usage", "projections/entitlements",
 		"projections/deadletters", "projections/series", "projections/audit"),
 
@@ -53,7 +54,7 @@ var layers = map[string]layer{
 	// the relay's leases, so that the cursors are below the log, and the relay is above it.
 	"infra/postgres":          {ours: []string{"migrations"}, anyOther: true},
 	"infra/postgres/eventlog": {ours: []string{"commands", "domain", "events", "infra/postgres", "infra/relay/cursors"}, anyOther: true},
-	"infra/postgres/store": {ours: []string{"commands", "domain", "events", "projections", "projections/consume", "projections/rebuild", "projections/validate",
+	"infra/postgres/store": {ours: []string{"commands", "domain", "events", "projections", "projections/consume", "projections/rebuild", "projections/validate", "projections/periods", "projections/query",
 		"infra/postgres", "infra/postgres/eventlog", "infra/relay/cursors"}, anyOther: true},
 	"infra/relay/cursors": {ours: []string{"events"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 	"infra/simulation":    {}, // tests only
@@ -85,7 +86,7 @@ var layers = map[string]layer{
 		others: []string{"github.com/schollz/progressbar", "golang.org/x/sync"}},
 	"cmd/meterplex/node": {ours: []string{"cmd/meterplex/config", "commands", "domain", "events", "http", "infra", "infra/postgres",
 		"infra/postgres/eventlog", "infra/postgres/store", "projections", "projections/query",
-		"projections/consume", "projections/rebuild", "projections/validate", "projections/entitlements", "projections/models"}, anyOther: true},
+		"projections/consume", "projections/rebuild", "projections/validate", "projections/periods", "projections/query", "projections/entitlements", "projections/models"}, anyOther: true},
 	"cmd/meterplex/demo": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/importer", "cmd/meterplex/node",
 		"cmd/meterplex/output", "events"}},
 	"cmd/meterplex/tour": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/demo", "cmd/meterplex/node",

@@ -33,6 +33,7 @@ type RebuildStore interface {
 // RebuildTx is the transaction of a change of rebuilds.
 type RebuildTx interface {
 	Tx
+	SagaStarter
 	Rebuilds(projection string) ([]domain.Rebuild, error) // those that are Open
 	Rebuild(id uuid.UUID) (*domain.Rebuild, error)
 	// LiveFolds returns the fold versions of the rows that readers of a scope see.
@@ -169,6 +170,12 @@ func (c *Rebuilds) projection(name string) *Projection {
 		}
 	}
 	return nil
+}
+
+// byPeriod reports whether a projection has figures of periods, which may be closed.
+func (c *Rebuilds) byPeriod(name string) bool {
+	p := c.projection(name)
+	return p != nil && p.ByPeriod
 }
 
 func checkReason(reason string) *domain.Error {
@@ -327,6 +334,11 @@ func (c *Rebuilds) apply(ctx context.Context, req Request, id uuid.UUID, reason 
 		subject, err := do(tx, r)
 		if err != nil {
 			return *r, err
+		}
+		if flips := subject == events.RebuildPromoted || subject == events.RebuildRolledBack; flips && c.byPeriod(r.Projection) {
+			if err := startReconcile(tx, c.NewID(), r); err != nil {
+				return *r, err
+			}
 		}
 		now := c.now()
 		r.EndedAt = &now

@@ -89,6 +89,16 @@ func (h *PeriodHistory) Frozen(periodKey string, position int64) (snapshot int) 
 	return 0
 }
 
+// Cut returns the number of the request to close a period with a snapshot; 0 without one.
+func (h *PeriodHistory) Cut(periodKey string, snapshot int) int64 {
+	for _, c := range h.Changes {
+		if c.PeriodKey == periodKey && c.Snapshot == snapshot && c.Change == PeriodCloseRequested {
+			return c.Position
+		}
+	}
+	return 0
+}
+
 // LateUsage returns the policy as known at a position.
 func (h *PeriodHistory) LateUsage(position int64) string {
 	for i := len(h.Policies) - 1; i >= 0; i-- {

@@ -1,0 +1,158 @@
+package commands
+
+import (
+	"context"
+	"encoding/json"
+	"math/big"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// MaxDecided bounds the ids of one decision. A scope has no bound.
+const MaxDecided = 1000
+
+// Decisions on adjustments.
+const (
+	DecisionApprove = "approve"
+	DecisionWaive   = "waive"
+)
+
+// DecideAdjustments is a request to decide adjustments: those of IDs, all of one tenant, or the pending ones of a scope.
+type DecideAdjustments struct {
+	IDs      []uuid.UUID
+	TenantID uuid.UUID // of the scope
+	Scope    *events.AdjustmentScope
+	Decision string
+	Reason   string
+	DryRun   bool // count only
+}
+
+// DecidedAdjustments is the answer: how many adjustments are decided, or would be, and their sum.
+type DecidedAdjustments struct {
+	Count    int64            `json:"count"`
+	Amount   json.Number      `json:"amount" doc:"Sum of their amounts."`
+	Position *events.Position `json:"position" doc:"Of the decision; null if nothing was decided."`
+}
+
+// check returns why a request to decide is invalid, nil if it is not.
+func (in *DecideAdjustments) check() error {
+	if refusal := checkReason(in.Reason); refusal != nil {
+		return refusal
+	}
+	if err := oneOf(in.Decision, "decision_invalid", "/decision", DecisionApprove, DecisionWaive); err != nil {
+		return err
+	}
+	switch {
+	case in.Scope != nil && len(in.IDs) > 0:
+		return refuse("decision_invalid", "/ids", "send either ids or a scope (tenantId, periodKey, upTo), not both")
+	case in.Scope == nil && len(in.IDs) == 0:
+		return refuse("decision_invalid", "", "name the adjustments by ids, or by tenantId, periodKey and upTo")
+	case len(in.IDs) > MaxDecided:
+		return refuse("decision_invalid", "/ids", "ids has %d entries: at most %d are possible; use a scope", len(in.IDs), MaxDecided)
+	case in.Scope == nil:
+		return nil
+	case in.Scope.Kind != "" && !slices.Contains(events.AdjustmentKinds(), in.Scope.Kind):
+		return refuse("decision_invalid", "/kind", "kind must be one of %q", events.AdjustmentKinds())
+	case in.Scope.UpTo.Partition != events.PartitionOf(in.TenantID) || in.Scope.UpTo.Number < 1:
+		return refuse("decision_invalid", "/upTo", "upTo must be a position of the tenant's log: that of the last adjustment that you have seen")
+	}
+	if refusal := checkPeriodKey(in.Scope.PeriodKey); refusal != nil {
+		return refusal
+	}
+	return nil
+}
+
+// state returns the state that the decision sets.
+func (in *DecideAdjustments) state() string {
+	if in.Decision == DecisionApprove {
+		return events.AdjustmentApproved
+	}
+	return events.AdjustmentWaived
+}
+
+// Decide approves or waives adjustments. All of them are pending, or none is decided.
+func (c *Periods) Decide(ctx context.Context, req Request, in DecideAdjustments) (DecidedAdjustments, error) {
+	if err := in.check(); err != nil {
+		return DecidedAdjustments{}, err
+	}
+	if in.Scope == nil {
+		in.IDs = slices.Compact(slices.SortedFunc(slices.Values(in.IDs), func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) }))
+		tenants, err := c.Store.TenantsOfAdjustments(ctx, in.IDs)
+		if err != nil {
+			return DecidedAdjustments{}, err
+		}
+		in.TenantID = tenants[in.IDs[0]]
+		for _, id := range in.IDs {
+			switch tenant, known := tenants[id]; {
+			case !known:
+				return DecidedAdjustments{}, refuse("adjustment_not_found", "", "no such adjustment: %s", id)
+			case tenant != in.TenantID:
+				return DecidedAdjustments{}, refuse("decision_invalid", "/ids", "the adjustments of one decision must belong to one tenant")
+			}
+		}
+	}
+	return change(c.changeOf(ctx, in.TenantID), req, func(tx PeriodTx) (DecidedAdjustments, error) {
+		if _, err := loadTenant(tx, in.TenantID); err != nil {
+			return DecidedAdjustments{}, err
+		}
+		if in.Scope != nil {
+			return c.decideScope(tx, &req, &in)
+		}
+		return c.decideIDs(tx, &req, &in)
+	})
+}
+
+func (c *Periods) decideIDs(tx PeriodTx, req *Request, in *DecideAdjustments) (DecidedAdjustments, error) {
+	list, err := tx.Adjustments(in.TenantID, in.IDs)
+	if err != nil {
+		return DecidedAdjustments{}, err
+	}
+	var sum big.Int
+	for i := range list {
+		if refusal := list[i].Decidable(); refusal != nil {
+			return DecidedAdjustments{}, refusal
+		}
+		sum.Add(&sum, list[i].Amount)
+	}
+	said := events.DecidedAdjustments{IDs: in.IDs, Count: int64(len(list)), Amount: sum.String()}
+	return c.decide(tx, req, in, said, events.AdjustmentChange{IDs: in.IDs})
+}
+
+func (c *Periods) decideScope(tx PeriodTx, req *Request, in *DecideAdjustments) (DecidedAdjustments, error) {
+	periods, err := tx.Periods([]uuid.UUID{in.TenantID})
+	if err != nil {
+		return DecidedAdjustments{}, err
+	}
+	history := periods[in.TenantID]
+	last := history.Last(in.Scope.PeriodKey)
+	if last.State() == domain.StateOpen {
+		return DecidedAdjustments{}, refuse("period_not_closed", "", "the period %s is open: it has no pending adjustments", in.Scope.PeriodKey)
+	}
+	said := events.DecidedAdjustments{Scope: in.Scope}
+	if said.Count, said.Amount, err = tx.PendingAdjustments(in.TenantID, last.Snapshot, *in.Scope); err != nil {
+		return DecidedAdjustments{}, err
+	}
+	return c.decide(tx, req, in, said, events.AdjustmentChange{Scope: in.Scope, Snapshot: last.Snapshot})
+}
+
+// decide appends a decision. Nothing is appended for a dry run, and if no adjustment is pending.
+func (c *Periods) decide(tx PeriodTx, req *Request, in *DecideAdjustments, said events.DecidedAdjustments, changed events.AdjustmentChange) (DecidedAdjustments, error) {
+	answer := DecidedAdjustments{Count: said.Count, Amount: json.Number(said.Amount)}
+	if in.DryRun || said.Count == 0 {
+		return answer, nil
+	}
+	said.Decision, said.Reason = in.state(), in.Reason
+	p, err := req.event(c.NewID(), c.now(), in.TenantID, events.AdjustmentDecided, said)
+	if err != nil {
+		return answer, err
+	}
+	changed.State, changed.Reason = said.Decision, in.Reason
+	p.Decided = &changed
+	at, err := appendOne(tx, p)
+	answer.Position = &at
+	return answer, err
+}

@@ -1,0 +1,172 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// SagaPeriodClose is the kind of the sagas that close periods.
+const SagaPeriodClose = "period_close"
+
+// Steps of a close. Between them the period is CLOSING: its events up to the cut count, later ones are late.
+const (
+	stepWait   = "wait"   // until all events up to the cut count
+	stepFreeze = "freeze" // compute the figures twice, and store them
+)
+
+// closeWait is the time between two looks at the conditions of a close.
+const closeWait = time.Second
+
+// driftWait is the time after which figures that differ are compared again.
+const driftWait = time.Minute
+
+// FreezeTx is the transaction that freezes the figures of a period.
+type FreezeTx interface {
+	PeriodTx
+	// Missing is PeriodStore.Missing under the locks.
+	Missing(c domain.Closing) ([]string, error)
+	// FiguresOfRows returns a period's figures as known at the cut: the live rows, less what the live fold counts of late verdicts.
+	FiguresOfRows(c domain.Closing) (domain.Figures, error)
+	// Unreconciled returns the lines of a tenant's closed periods that differ from the frozen figure and the adjustments that are not void. Amount
+	// and count are the differences.
+	Unreconciled(tenant uuid.UUID) ([]domain.UnreconciledLine, error)
+	// LogicHash returns the hash of the result of a fold over the golden log.
+	LogicHash(logic string) (string, error)
+	SaveSnapshot(s domain.Snapshot) error
+}
+
+func closeKey(periodKey string, snapshot int) string { return periodKey + "/" + strconv.Itoa(snapshot) }
+
+// CloseKind returns the kind of the sagas that close periods.
+func (c *Periods) CloseKind() SagaKind {
+	return SagaKind{Name: SagaPeriodClose, Steps: []string{stepWait, stepFreeze}, Despite: domain.Waivable(), Run: c.runClose}
+}
+
+// serviceRequest is the request of a saga.
+func serviceRequest() Request {
+	return Request{By: Caller{TenantID: events.Platform, Actor: events.Actor{Type: "service", ID: "meterplex-sagas"}}}
+}
+
+// closingOf returns the close that a saga runs.
+func closingOf(s *domain.Saga) (domain.Closing, error) {
+	periodKey, number, _ := strings.Cut(s.Key, "/")
+	snapshot, err := strconv.Atoi(number)
+	if err != nil {
+		return domain.Closing{}, fmt.Errorf("the key %q of a close names no snapshot", s.Key)
+	}
+	return domain.Closing{TenantID: s.TenantID, PeriodKey: periodKey, Snapshot: snapshot}, nil
+}
+
+// runClose runs a step of a close.
+func (c *Periods) runClose(ctx context.Context, s *domain.Saga) (domain.SagaResult, error) {
+	of, err := closingOf(s)
+	if err != nil {
+		return domain.SagaResult{}, err
+	}
+	if s.Step == stepWait {
+		missing, err := c.Store.Missing(ctx, of)
+		if err != nil {
+			return domain.SagaResult{}, err
+		}
+		if missing = less(missing, s.Despite); len(missing) > 0 {
+			return domain.SagaWait(closeWait, missing...), nil
+		}
+		return domain.SagaNext(stepFreeze), nil
+	}
+	figures, err := c.Store.FiguresOfLog(ctx, of)
+	if err != nil {
+		return domain.SagaResult{}, err
+	}
+	var result domain.SagaResult
+	err = c.Store.FreezePeriod(ctx, s.TenantID, func(tx FreezeTx) (err error) {
+		result, err = c.freeze(tx, of, s, &figures)
+		return err
+	})
+	return result, err
+}
+
+// less returns the conditions that are missing and not waived.
+func less(missing, waived []string) []string {
+	return slices.DeleteFunc(slices.Clone(missing), func(condition string) bool { return slices.Contains(waived, condition) })
+}
+
+// freeze compares the figures of the log with those of the rows, and stores them. The figures of the log were computed without a lock: a
+// generation that was flipped since may count in another way, so that they are computed again.
+func (c *Periods) freeze(tx FreezeTx, of domain.Closing, s *domain.Saga, figures *domain.Figures) (domain.SagaResult, error) {
+	periods, err := tx.Periods([]uuid.UUID{of.TenantID})
+	if err != nil {
+		return domain.SagaResult{}, err
+	}
+	history := periods[of.TenantID]
+	if last := history.Last(of.PeriodKey); last == nil || last.Snapshot != of.Snapshot || last.Change != domain.PeriodCloseRequested {
+		return domain.SagaDone(), nil // an earlier run froze the figures, and its result was lost
+	}
+	missing, err := tx.Missing(of)
+	if err != nil {
+		return domain.SagaResult{}, err
+	}
+	if open := less(missing, s.Despite); len(open) > 0 {
+		return domain.SagaResult{Step: stepWait, Wait: closeWait, Missing: open}, nil
+	}
+	rows, err := tx.FiguresOfRows(of)
+	if err != nil {
+		return domain.SagaResult{}, err
+	}
+	if rows.Generation != figures.Generation {
+		return domain.SagaNext(stepFreeze), nil
+	}
+	if difference := figures.Differs(&rows); difference != "" {
+		c.Logger.Error("a period is not frozen: its figures differ from the log", "tenant", of.TenantID, "period", of.PeriodKey, "difference", difference)
+		return domain.SagaDrifts(driftWait, difference), nil
+	}
+	despite := slices.DeleteFunc(slices.Clone(s.Despite), func(condition string) bool { return !slices.Contains(missing, condition) })
+	return domain.SagaDone(), c.store(tx, of, history.Cut(of.PeriodKey, of.Snapshot), figures, despite)
+}
+
+// store appends the figures and the close, and saves the snapshot.
+func (c *Periods) store(tx FreezeTx, of domain.Closing, cut int64, figures *domain.Figures, despite []string) error {
+	req, now := serviceRequest(), c.now()
+	at := events.Position{Partition: events.PartitionOf(of.TenantID), Number: cut}
+	hash, err := tx.LogicHash(figures.Logic)
+	if err != nil {
+		return err
+	}
+	if despite == nil {
+		despite = []string{}
+	}
+	closed := events.ClosedPeriod{PeriodKey: of.PeriodKey, Snapshot: of.Snapshot, Cut: at, Logic: figures.Logic, LogicHash: hash,
+		FiguresHash: figures.FiguresHash(of.TenantID, of.PeriodKey, of.Snapshot, at), Lines: len(figures.Lines), Despite: despite}
+	var list []events.Pending
+	for _, part := range figures.Parts(of.PeriodKey, of.Snapshot) {
+		p, err := req.event(c.NewID(), now, of.TenantID, events.PeriodFrozen, part)
+		if err != nil {
+			return err
+		}
+		p.DedupeKey = events.KeyPeriod(of.PeriodKey, of.Snapshot, "frozen/"+strconv.Itoa(part.Part))
+		list = append(list, p)
+	}
+	p, err := req.event(c.NewID(), now, of.TenantID, events.PeriodClosed, closed)
+	if err != nil {
+		return err
+	}
+	p.DedupeKey = events.KeyPeriod(of.PeriodKey, of.Snapshot, "closed")
+	positions, err := appendAll(tx, append(list, p)...)
+	if err != nil {
+		return err
+	}
+	last := positions[len(positions)-1]
+	if err := tx.SavePeriodChange(of.TenantID, domain.PeriodChange{Position: last.Number, PeriodKey: of.PeriodKey, Snapshot: of.Snapshot, Change: domain.PeriodClosed}, now); err != nil {
+		return err
+	}
+	return tx.SaveSnapshot(domain.Snapshot{Closing: of, Cut: cut, FrozenPosition: last.Number, FrozenAt: now, LogicHash: hash, FiguresHash: closed.FiguresHash,
+		Figures: *figures, Despite: despite})
+}

@@ -1,0 +1,60 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Schedule closes periods by the policies of their tenants. Any number of instances may run it: the request to close a snapshot has one key.
+type Schedule struct {
+	Periods *Periods
+	Logger  *slog.Logger
+	Every   time.Duration // 0: a minute
+}
+
+// scheduleBatch bounds the periods of one look.
+const scheduleBatch = 100
+
+// Run requests closes that are due until ctx ends. After a failure it tries again at the next look.
+func (s *Schedule) Run(ctx context.Context) error {
+	every := s.Every
+	if every == 0 {
+		every = time.Minute
+	}
+	failing := false
+	for {
+		err := s.look(ctx)
+		if err != nil && !failing && ctx.Err() == nil {
+			s.Logger.WarnContext(ctx, "cannot close periods that are due; will retry", "error", err)
+		}
+		failing = err != nil
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(every):
+		}
+	}
+}
+
+// look requests the closes that are due, page by page: a requested one is due no more.
+func (s *Schedule) look(ctx context.Context) (failed error) {
+	for {
+		due, err := s.Periods.Store.DueCloses(ctx, scheduleBatch)
+		if err != nil {
+			return errors.Join(failed, err)
+		}
+		for _, d := range due {
+			_, err := s.Periods.Close(ctx, serviceRequest(), ClosePeriod{TenantID: d.TenantID, PeriodKey: d.PeriodKey, Scheduled: true,
+				Reason: "closeAfterHours of the tenant"})
+			if err != nil {
+				failed = errors.Join(failed, fmt.Errorf("closing %s of tenant %s: %w", d.PeriodKey, d.TenantID, err))
+			}
+		}
+		if len(due) < scheduleBatch || failed != nil || ctx.Err() != nil {
+			return failed
+		}
+	}
+}

@@ -1,0 +1,220 @@
+package commands
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// Periods closes and reopens the periods of tenants, and decides on their adjustments. The figures of a closed period never change (P8).
+type Periods struct {
+	Store  PeriodStore
+	Now    Clock
+	NewID  func() uuid.UUID
+	Wake   func() // wakes the runner of sagas of this instance; nil: none
+	Logger *slog.Logger
+}
+
+// PeriodStore runs changes of periods and adjustments, and reads for them.
+type PeriodStore interface {
+	// ChangePeriods runs decide as Store.Change does.
+	ChangePeriods(ctx context.Context, tenant uuid.UUID, decide func(PeriodTx) error) error
+	// FreezePeriod runs decide as ChangePeriods does, and locks the tenant's figures as well: no verdict is folded and no generation is
+	// flipped before the transaction ends.
+	FreezePeriod(ctx context.Context, tenant uuid.UUID, decide func(FreezeTx) error) error
+	// Missing returns the conditions that the close of a period waits for.
+	Missing(ctx context.Context, c domain.Closing) ([]string, error)
+	// FiguresOfLog folds a period's figures as known at the cut from the log.
+	FiguresOfLog(ctx context.Context, c domain.Closing) (domain.Figures, error)
+	// TenantsOfAdjustments returns the tenants of adjustments by their ids; unknown ids are missing.
+	TenantsOfAdjustments(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]uuid.UUID, error)
+	// DueCloses returns periods that the policies of their tenants close by now, by the clock of the database.
+	DueCloses(ctx context.Context, limit int) ([]domain.Closing, error)
+	// ClosedTenants returns the tenants with closed periods.
+	ClosedTenants(ctx context.Context) ([]uuid.UUID, error)
+}
+
+// PeriodTx is the transaction of a change of periods.
+type PeriodTx interface {
+	Tx
+	SagaStarter
+	// Periods returns the changes of the periods of tenants of the partition.
+	Periods(tenants []uuid.UUID) (map[uuid.UUID]domain.PeriodHistory, error)
+	SavePeriodChange(tenant uuid.UUID, c domain.PeriodChange, at time.Time) error
+	// Adjustments returns adjustments of a tenant by their ids.
+	Adjustments(tenant uuid.UUID, ids []uuid.UUID) ([]domain.Adjustment, error)
+	// PendingAdjustments counts the pending adjustments of a scope in a snapshot, and returns their sum.
+	PendingAdjustments(tenant uuid.UUID, snapshot int, scope events.AdjustmentScope) (count int64, amount string, err error)
+	// ApprovedAdjustments counts the approved adjustments of a snapshot.
+	ApprovedAdjustments(tenant uuid.UUID, periodKey string, snapshot int) (int64, error)
+}
+
+// ClosePeriod is a request to close a period.
+type ClosePeriod struct {
+	TenantID  uuid.UUID
+	PeriodKey string
+	Reason    string
+	Early     bool
+	Despite   []string
+	Scheduled bool // by the tenant's policy, whose end is over by the clock of the database
+}
+
+// RequestedClose is the answer to a request to close a period.
+type RequestedClose struct {
+	ID          uuid.UUID       `json:"id" doc:"Of the saga: GET /sagas/{id}."`
+	TenantID    uuid.UUID       `json:"tenantId"`
+	PeriodKey   string          `json:"periodKey"`
+	State       string          `json:"state" enum:"CLOSING,CLOSED"`
+	Snapshot    int             `json:"snapshot" doc:"1 for the first close, one more after each reopening."`
+	CutPosition events.Position `json:"cutPosition" doc:"Usage of the period recorded behind it is late."`
+	DeadlineAt  *time.Time      `json:"deadlineAt" doc:"If the close still waits then, it is partial."`
+	Known       bool            `json:"-"` // the period was closing or closed before
+}
+
+func (c *Periods) now() time.Time { return c.Now().UTC().Truncate(time.Microsecond) }
+
+func (c *Periods) changeOf(ctx context.Context, tenant uuid.UUID) transaction[PeriodTx] {
+	return func(decide func(PeriodTx) error) error { return c.Store.ChangePeriods(ctx, tenant, decide) }
+}
+
+// Close requests the close of a period: the position of the request is the cut. Of a period that is closing or closed it returns the present
+// snapshot.
+func (c *Periods) Close(ctx context.Context, req Request, in ClosePeriod) (RequestedClose, error) {
+	if refusal := checkReason(in.Reason); refusal != nil {
+		return RequestedClose{}, refusal
+	}
+	for i, condition := range in.Despite {
+		if !slices.Contains(domain.Waivable(), condition) {
+			return RequestedClose{}, refuse("despite_invalid", "/despite/"+strconv.Itoa(i), "a close can be despite %q", domain.Waivable())
+		}
+	}
+	in.Despite = slices.Compact(slices.Sorted(slices.Values(in.Despite)))
+	if in.Despite == nil {
+		in.Despite = []string{}
+	}
+	closed, err := change(c.changeOf(ctx, in.TenantID), req, func(tx PeriodTx) (RequestedClose, error) { return c.requestClose(tx, &req, in) })
+	if err == nil && c.Wake != nil {
+		c.Wake()
+	}
+	return closed, err
+}
+
+func (c *Periods) requestClose(tx PeriodTx, req *Request, in ClosePeriod) (RequestedClose, error) {
+	if _, err := loadTenant(tx, in.TenantID); err != nil {
+		return RequestedClose{}, err
+	}
+	periods, err := tx.Periods([]uuid.UUID{in.TenantID})
+	if err != nil {
+		return RequestedClose{}, err
+	}
+	history := periods[in.TenantID]
+	now := c.now()
+	snapshot, known, refusal := history.Closable(in.PeriodKey, in.Early || in.Scheduled, now)
+	if refusal != nil {
+		return RequestedClose{}, refusal
+	}
+	answer := RequestedClose{TenantID: in.TenantID, PeriodKey: in.PeriodKey, State: domain.StateClosing, Snapshot: snapshot, Known: known != nil}
+	if known != nil {
+		answer.Snapshot, answer.State = known.Snapshot, known.State()
+		answer.CutPosition = events.Position{Partition: events.PartitionOf(in.TenantID), Number: history.Cut(in.PeriodKey, known.Snapshot)}
+	} else if answer.CutPosition, err = c.cut(tx, req, in, snapshot, now); err != nil {
+		return RequestedClose{}, err
+	}
+	saga, _, err := tx.StartSaga(domain.SagaStart{ID: c.NewID(), Kind: SagaPeriodClose, TenantID: in.TenantID, Key: closeKey(in.PeriodKey, answer.Snapshot),
+		FirstStep: stepWait, Deadline: domain.CloseDeadline, Despite: in.Despite})
+	if err != nil {
+		return RequestedClose{}, err
+	}
+	answer.ID, answer.DeadlineAt = saga.ID, saga.DeadlineAt
+	return answer, nil
+}
+
+// cut appends the request to close a period, whose position is the cut.
+func (c *Periods) cut(tx PeriodTx, req *Request, in ClosePeriod, snapshot int, now time.Time) (events.Position, error) {
+	p, err := req.event(c.NewID(), now, in.TenantID, events.PeriodCloseRequested, events.CloseRequested{
+		PeriodKey: in.PeriodKey, Snapshot: snapshot, Early: in.Early, Despite: in.Despite, Reason: in.Reason, Scheduled: in.Scheduled})
+	if err != nil {
+		return events.Position{}, err
+	}
+	p.DedupeKey = events.KeyPeriod(in.PeriodKey, snapshot, "close")
+	at, err := appendOne(tx, p)
+	if err != nil {
+		return events.Position{}, err
+	}
+	return at, tx.SavePeriodChange(in.TenantID, domain.PeriodChange{Position: at.Number, PeriodKey: in.PeriodKey, Snapshot: snapshot, Change: domain.PeriodCloseRequested}, now)
+}
+
+// ReopenedPeriod is the answer to a request to reopen a period.
+type ReopenedPeriod struct {
+	TenantID  uuid.UUID       `json:"tenantId"`
+	PeriodKey string          `json:"periodKey"`
+	State     string          `json:"state" enum:"OPEN"`
+	Snapshot  int             `json:"snapshot" doc:"Of the last close; it is kept."`
+	Voided    int64           `json:"voided" doc:"Adjustments that were pending: they are void."`
+	Approved  int64           `json:"approved" doc:"Adjustments of the snapshot that are approved. The figures of the next snapshot include what they adjust."`
+	Position  events.Position `json:"position"`
+}
+
+// Reopen opens a closed period. Its snapshot is kept, and its pending adjustments are void: the next snapshot counts what they adjust.
+func (c *Periods) Reopen(ctx context.Context, req Request, tenant uuid.UUID, periodKey, reason string) (ReopenedPeriod, error) {
+	if refusal := checkReason(reason); refusal != nil {
+		return ReopenedPeriod{}, refusal
+	}
+	return change(c.changeOf(ctx, tenant), req, func(tx PeriodTx) (ReopenedPeriod, error) {
+		if _, err := loadTenant(tx, tenant); err != nil {
+			return ReopenedPeriod{}, err
+		}
+		if refusal := checkPeriodKey(periodKey); refusal != nil {
+			return ReopenedPeriod{}, refusal
+		}
+		periods, err := tx.Periods([]uuid.UUID{tenant})
+		if err != nil {
+			return ReopenedPeriod{}, err
+		}
+		history := periods[tenant]
+		snapshot, refusal := history.Reopenable(periodKey)
+		if refusal != nil {
+			return ReopenedPeriod{}, refusal
+		}
+		return c.reopen(tx, &req, tenant, periodKey, snapshot, reason)
+	})
+}
+
+// reopen appends the reopening of a snapshot, which voids its pending adjustments.
+func (c *Periods) reopen(tx PeriodTx, req *Request, tenant uuid.UUID, periodKey string, snapshot int, reason string) (ReopenedPeriod, error) {
+	all := events.AdjustmentScope{PeriodKey: periodKey, UpTo: events.Position{Number: wholeLog}}
+	answer := ReopenedPeriod{TenantID: tenant, PeriodKey: periodKey, State: domain.StateOpen, Snapshot: snapshot}
+	var err error
+	if answer.Voided, _, err = tx.PendingAdjustments(tenant, snapshot, all); err != nil {
+		return answer, err
+	}
+	if answer.Approved, err = tx.ApprovedAdjustments(tenant, periodKey, snapshot); err != nil {
+		return answer, err
+	}
+	now := c.now()
+	p, err := req.event(c.NewID(), now, tenant, events.PeriodReopened, events.ReopenedPeriod{PeriodKey: periodKey, Snapshot: snapshot, Reason: reason, Voided: answer.Voided})
+	if err != nil {
+		return answer, err
+	}
+	p.DedupeKey = events.KeyPeriod(periodKey, snapshot, "reopen")
+	p.Decided = &events.AdjustmentChange{State: events.AdjustmentVoid, Reason: "the period was reopened", Scope: &all, Snapshot: snapshot}
+	if answer.Position, err = appendOne(tx, p); err != nil {
+		return answer, err
+	}
+	return answer, tx.SavePeriodChange(tenant, domain.PeriodChange{Position: answer.Position.Number, PeriodKey: periodKey, Snapshot: snapshot, Change: domain.PeriodReopened}, now)
+}
+
+// checkPeriodKey refuses a text that is no key of a period that can be closed.
+func checkPeriodKey(key string) *domain.Error {
+	if start, _, ok := domain.PeriodBounds(key); !ok || start.Year() < 1 {
+		return domain.InvalidPeriodKey()
+	}
+	return nil
+}

@@ -1,0 +1,131 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/periods"
+	"github.com/meterplex/meterplex/projections/query"
+)
+
+// missingSQL counts the open dead letters of a tenant ($1, partition $2) whose events have a cause up to the cut $3: those that failed, and those
+// that are being retried. They are read from the log, so that none is missed. Late verdicts of the snapshot $4 are not meant, nor are events
+// that were rejected and are retried behind the cut. It also returns whether a rebuild of the period $5 is open.
+var missingSQL = events.SQL(`
+WITH open AS MATERIALIZED (
+  SELECT f.subject, f.body, f.event_id, s.position, s.subject AS of, s.payload
+  FROM event_log_rows f
+  CROSS JOIN LATERAL (SELECT s.position, s.subject, s.payload FROM event_log_rows s WHERE s.partition = $2
+    AND s.position = CASE WHEN f.body::text ~* '\\u(0000|d[89a-f])' THEN NULL ELSE f.body ->> 'sourcePosition' END::bigint LIMIT 1) s
+  WHERE f.tenant_id = $1 AND f.subject IN ({usage.event.publish_failed}, {usage.event.aggregation_failed}) AND f.partition IS NOT DISTINCT FROM $2
+    AND s.subject IN ({usage.event.recorded}, {usage.event.admitted}, {usage.event.corrected}, {usage.event.retracted}, {usage.event.retried},
+      {usage.event.validated}, {usage.event.reaggregated})
+    AND (f.subject = {usage.event.publish_failed} OR EXISTS (SELECT FROM log_origins o WHERE o.id = f.origin AND o.actor_id IN ('` + events.GroupAggregator + `', '` + events.GroupValidator + `')))
+    AND NOT EXISTS (SELECT FROM event_log_rows e WHERE e.partition = $2 AND e.tenant_id = $1
+      AND e.dedupe_key = 'r/' || coalesce(f.body ->> 'deadLetterId', f.event_id::text) || '/closed')),
+letters AS (
+  SELECT EXISTS (SELECT FROM event_log_rows e WHERE e.partition = $2 AND e.tenant_id = $1
+      AND e.dedupe_key = 'r/' || coalesce(o.body ->> 'deadLetterId', o.event_id::text) || '/' || (coalesce((o.body ->> 'attempt')::int, 0) + 1)) AS retried,
+    EXISTS (SELECT FROM event_log_rows e WHERE e.partition = $2 AND e.tenant_id = $1
+      AND e.dedupe_key = 'r/' || coalesce(o.body ->> 'deadLetterId', o.event_id::text) || '/' || (coalesce((o.body ->> 'attempt')::int, 0) + 1) || '/failed') AS again
+  FROM open o
+  WHERE coalesce((o.payload ->> 'rawPosition')::bigint, (o.payload #>> '{validated,rawPosition}')::bigint, o.position) <= $3
+    AND coalesce((o.payload #>> '{late,snapshot}')::int, (o.payload #>> '{validated,late,snapshot}')::int, 0) <> $4
+    AND NOT (o.of = {usage.event.retried} AND coalesce((o.payload ->> 'rejected')::boolean, false) AND o.position > $3))
+SELECT count(*) FILTER (WHERE NOT retried), count(*) FILTER (WHERE retried AND NOT again),
+  EXISTS (SELECT FROM projection_rebuilds r WHERE r.projection = '` + projections.ProjectionUsage + `' AND r.purpose = '` + events.PurposeRebuild + `'
+    AND r.state IN ('FOLDING', 'CATCHING_UP', 'READY') AND r.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000') AND r.period_key IN ('', $5))
+FROM letters`)
+
+// Missing implements commands.PeriodStore.
+func (s *Periods) Missing(ctx context.Context, c domain.Closing) (missing []string, err error) {
+	err = s.inSnapshot(ctx, func(t pgx.Tx) error {
+		missing, err = missingIn(ctx, t, c)
+		return err
+	})
+	return missing, err
+}
+
+// Missing implements commands.FreezeTx.
+func (t *periodTx) Missing(c domain.Closing) ([]string, error) { return missingIn(t.ctx, t.tx, c) }
+
+func missingIn(ctx context.Context, tx pgx.Tx, c domain.Closing) (missing []string, err error) {
+	periods, err := (&changeTx{ctx: ctx, tx: tx}).Periods([]uuid.UUID{c.TenantID})
+	if err != nil {
+		return nil, err
+	}
+	history := periods[c.TenantID]
+	cut, partition := history.Cut(c.PeriodKey, c.Snapshot), events.PartitionOf(c.TenantID)
+	var standing query.Standing
+	if err := query.Run(ctx, tx, query.ReadStanding(query.AggregatesSource(), c.TenantID, &standing)); err != nil {
+		return nil, fmt.Errorf("reading how far figures are: %w", err)
+	}
+	if standing.Passed() < cut {
+		missing = append(missing, domain.MissingAggregation)
+	}
+	var failed, retried int
+	var rebuild bool
+	if err := tx.QueryRow(ctx, missingSQL, c.TenantID, partition, cut, c.Snapshot, c.PeriodKey).Scan(&failed, &retried, &rebuild); err != nil {
+		return nil, fmt.Errorf("reading what a close waits for: %w", err)
+	}
+	for _, condition := range []struct {
+		name    string
+		missing bool
+	}{{domain.MissingLetters, failed > 0}, {domain.MissingRetries, retried > 0}, {domain.MissingRebuilds, rebuild}} {
+		if condition.missing {
+			missing = append(missing, condition.name)
+		}
+	}
+	return missing, nil
+}
+
+// dueClosesSQL finds periods with usage whose tenant has a policy, and that were never closed, some time after their end. The index of tenants with a
+// policy keeps it cheap without one.
+const dueClosesSQL = `SELECT DISTINCT t.id, a.period_key FROM tenants t
+ JOIN LATERAL (SELECT u.period_key, u.period_end FROM usage_aggregates u
+  WHERE u.tenant_id = t.id AND u.generation = live_generation('` + projections.ProjectionUsage + `', t.id, u.period_key) AND u.period_end IS NOT NULL) a ON true
+ WHERE t.close_after_hours IS NOT NULL AND a.period_end + make_interval(hours => t.close_after_hours) <= now()
+  AND NOT EXISTS (SELECT FROM period_changes c WHERE c.tenant_id = t.id AND c.period_key = a.period_key)
+ ORDER BY 1, 2 LIMIT $1`
+
+// DueCloses implements commands.PeriodStore.
+func (s *Periods) DueCloses(ctx context.Context, limit int) ([]domain.Closing, error) {
+	rows, err := s.Store.pool.Query(ctx, dueClosesSQL, limit)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c domain.Closing, err error) {
+		return c, row.Scan(&c.TenantID, &c.PeriodKey)
+	})
+	return list, unavailable(err)
+}
+
+// unreconciledSQL lists the lines of a tenant's closed periods that differ from the frozen figure and the adjustments.
+var unreconciledSQL = `SELECT period_key, snapshot, feature, subscription_id, unreconciled::text, unreconciled_count FROM (` + periods.Lines + `) l
+ WHERE present AND (unreconciled <> 0 OR unreconciled_count <> 0) ORDER BY period_key, feature, subscription_id`
+
+// Unreconciled implements commands.FreezeTx.
+func (t *changeTx) Unreconciled(tenant uuid.UUID) ([]domain.UnreconciledLine, error) {
+	rows, err := t.tx.Query(t.ctx, unreconciledSQL, tenant, events.PartitionOf(tenant), "", 0)
+	if err != nil {
+		return nil, fmt.Errorf("comparing closed periods: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l domain.UnreconciledLine, err error) {
+		var amount string
+		if err := row.Scan(&l.PeriodKey, &l.Snapshot, &l.Feature, &l.SubscriptionID, &amount, &l.EventCount); err != nil {
+			return l, err
+		}
+		l.Amount, err = integer(amount)
+		return l, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("comparing closed periods: %w", err)
+	}
+	return list, nil
+}

@@ -1,0 +1,202 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres"
+)
+
+var (
+	_ commands.PeriodStore = (*Periods)(nil)
+	_ commands.FreezeTx    = (*periodTx)(nil)
+)
+
+// PeriodFigures computes the figures of periods, as known at their cuts.
+type PeriodFigures interface {
+	// OfLog folds them from the log, by the fold that is live.
+	OfLog(ctx context.Context, tx pgx.Tx, c domain.Closing, h *domain.PeriodHistory) (domain.Figures, error)
+	// OfRows subtracts from the live rows what the live fold counts of late verdicts. The rows are locked.
+	OfRows(ctx context.Context, tx pgx.Tx, c domain.Closing) (domain.Figures, error)
+	// LogicHash returns the hash of the result of a fold over the golden log.
+	LogicHash(logic string) (string, error)
+}
+
+// Periods changes the periods of tenants. It implements commands.PeriodStore.
+type Periods struct {
+	Store   *Store
+	Figures PeriodFigures
+}
+
+// periodTx is a change of periods.
+type periodTx struct {
+	*changeTx
+	figures PeriodFigures
+}
+
+// ChangePeriods implements commands.PeriodStore. Cached histories of the tenant are outdated by it.
+func (s *Periods) ChangePeriods(ctx context.Context, tenant uuid.UUID, decide func(commands.PeriodTx) error) error {
+	return s.Store.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(&periodTx{tx, s.Figures}) }, tenant)
+}
+
+// The aggregator locks its checkpoints before it folds, and a flip locks those of all partitions.
+const lockFigures = `SELECT FROM consumer_checkpoints WHERE consumer = $1 AND partition = $2 AND joined ORDER BY generation FOR UPDATE`
+
+// FreezePeriod implements commands.PeriodStore.
+func (s *Periods) FreezePeriod(ctx context.Context, tenant uuid.UUID, decide func(commands.FreezeTx) error) error {
+	tx := &changeTx{log: s.Store.log, ctx: ctx, partition: events.PartitionOf(tenant), concerned: []uuid.UUID{tenant}}
+	hold := func(t pgx.Tx) error {
+		if _, err := t.Exec(ctx, lockFigures, events.GroupAggregator, tx.partition); err != nil {
+			return fmt.Errorf("locking figures: %w", err)
+		}
+		return s.Store.log.LockHeads(ctx, t, []int16{tx.partition})
+	}
+	return s.Store.changing(ctx, tx, hold, func(tx *changeTx) error { return decide(&periodTx{tx, s.Figures}) })
+}
+
+// inSnapshot runs a read in one snapshot of the database.
+func (s *Periods) inSnapshot(ctx context.Context, read func(pgx.Tx) error) error {
+	return unavailable(postgres.InTx(ctx, s.Store.pool, func(t pgx.Tx) error {
+		if _, err := t.Exec(ctx, `SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY`); err != nil {
+			return err
+		}
+		return read(t)
+	}))
+}
+
+// FiguresOfLog implements commands.PeriodStore. It reads one snapshot of the database, without a lock.
+func (s *Periods) FiguresOfLog(ctx context.Context, c domain.Closing) (figures domain.Figures, err error) {
+	err = s.inSnapshot(ctx, func(t pgx.Tx) error {
+		periods, err := (&changeTx{ctx: ctx, tx: t}).Periods([]uuid.UUID{c.TenantID})
+		if err != nil {
+			return err
+		}
+		history := periods[c.TenantID]
+		figures, err = s.Figures.OfLog(ctx, t, c, &history)
+		return err
+	})
+	return figures, err
+}
+
+// SavePeriodChange implements commands.PeriodTx.
+func (t *changeTx) SavePeriodChange(tenant uuid.UUID, c domain.PeriodChange, at time.Time) error {
+	return t.exec("change of a period", `INSERT INTO period_changes (tenant_id, position, period_key, snapshot, change, changed_at) VALUES ($1, $2, $3, $4, $5, $6)`,
+		tenant, c.Position, c.PeriodKey, c.Snapshot, c.Change, at)
+}
+
+// FiguresOfRows implements commands.FreezeTx.
+func (t *periodTx) FiguresOfRows(c domain.Closing) (domain.Figures, error) {
+	return t.figures.OfRows(t.ctx, t.tx, c)
+}
+
+// LogicHash implements commands.FreezeTx.
+func (t *periodTx) LogicHash(logic string) (string, error) { return t.figures.LogicHash(logic) }
+
+const (
+	addSnapshotSQL = `INSERT INTO period_snapshots (tenant_id, period_key, snapshot, cut, frozen_position, frozen_at, logic, logic_hash, figures_hash, lines, despite)
+ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
+	addLinesSQL = `INSERT INTO period_lines (tenant_id, period_key, snapshot, feature, subscription_id, amount, event_count, last_event_at)
+ SELECT $1, $2, $3, * FROM unnest($4::text[], $5::uuid[], $6::numeric[], $7::bigint[], $8::timestamptz[])`
+)
+
+// SaveSnapshot implements commands.FreezeTx.
+func (t *changeTx) SaveSnapshot(s domain.Snapshot) error {
+	n := len(s.Figures.Lines)
+	features, subscriptions, amounts := make([]string, n), make([]uuid.UUID, n), make([]string, n)
+	counts, lasts := make([]int64, n), make([]time.Time, n)
+	for i, l := range s.Figures.Lines {
+		features[i], subscriptions[i], amounts[i], counts[i], lasts[i] = l.Feature, l.SubscriptionID, l.Amount.String(), l.EventCount, l.LastEventAt
+	}
+	if err := t.exec("snapshot of a period", addSnapshotSQL, s.TenantID, s.PeriodKey, s.Snapshot, s.Cut, s.FrozenPosition, s.FrozenAt,
+		s.Figures.Logic, s.LogicHash, s.FiguresHash, n, s.Despite); err != nil {
+		return err
+	}
+	return t.exec("snapshot's lines", addLinesSQL, s.TenantID, s.PeriodKey, s.Snapshot, features, subscriptions, amounts, counts, lasts)
+}
+
+const (
+	adjustmentsSQL = `SELECT id, tenant_id, state, amount::text FROM adjustments WHERE tenant_id = $1 AND id = ANY ($2) ORDER BY id`
+
+	pendingSQL = `SELECT count(*), coalesce(sum(amount), 0)::text FROM adjustments
+ WHERE tenant_id = $1 AND snapshot = $2 AND period_key = $3 AND state = 'PENDING' AND position <= $4 AND $5 IN ('', feature) AND $6 IN ('', kind)`
+
+	approvedSQL = `SELECT count(*) FROM adjustments WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3 AND state = 'APPROVED'`
+)
+
+// Adjustments implements commands.PeriodTx.
+func (t *changeTx) Adjustments(tenant uuid.UUID, ids []uuid.UUID) ([]domain.Adjustment, error) {
+	rows, err := t.tx.Query(t.ctx, adjustmentsSQL, tenant, ids)
+	if err != nil {
+		return nil, fmt.Errorf("reading adjustments: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (a domain.Adjustment, err error) {
+		var amount string
+		if err := row.Scan(&a.ID, &a.TenantID, &a.State, &amount); err != nil {
+			return a, err
+		}
+		a.Amount, err = integer(amount)
+		return a, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading adjustments: %w", err)
+	}
+	return list, nil
+}
+
+func integer(text string) (*big.Int, error) {
+	n, ok := new(big.Int).SetString(text, 10)
+	if !ok {
+		return nil, fmt.Errorf("%q is no integer", text)
+	}
+	return n, nil
+}
+
+// PendingAdjustments implements commands.PeriodTx.
+func (t *changeTx) PendingAdjustments(tenant uuid.UUID, snapshot int, scope events.AdjustmentScope) (count int64, amount string, err error) {
+	err = t.tx.QueryRow(t.ctx, pendingSQL, tenant, snapshot, scope.PeriodKey, scope.UpTo.Number, scope.Feature, scope.Kind).Scan(&count, &amount)
+	if err != nil {
+		return 0, "", fmt.Errorf("counting adjustments: %w", err)
+	}
+	return count, amount, nil
+}
+
+// ApprovedAdjustments implements commands.PeriodTx.
+func (t *changeTx) ApprovedAdjustments(tenant uuid.UUID, periodKey string, snapshot int) (count int64, err error) {
+	if err := t.tx.QueryRow(t.ctx, approvedSQL, tenant, periodKey, snapshot).Scan(&count); err != nil {
+		return 0, fmt.Errorf("counting adjustments: %w", err)
+	}
+	return count, nil
+}
+
+// TenantsOfAdjustments implements commands.PeriodStore.
+func (s *Periods) TenantsOfAdjustments(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]uuid.UUID, error) {
+	rows, err := s.Store.pool.Query(ctx, `SELECT id, tenant_id FROM adjustments WHERE id = ANY ($1)`, ids)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	found := make(map[uuid.UUID]uuid.UUID, len(ids))
+	var id, tenant uuid.UUID
+	_, err = pgx.ForEachRow(rows, []any{&id, &tenant}, func() error {
+		found[id] = tenant
+		return nil
+	})
+	return found, unavailable(err)
+}
+
+// ClosedTenants implements commands.PeriodStore.
+func (s *Periods) ClosedTenants(ctx context.Context) ([]uuid.UUID, error) {
+	rows, err := s.Store.pool.Query(ctx, `SELECT DISTINCT tenant_id FROM period_snapshots ORDER BY tenant_id`)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	return list, unavailable(err)
+}

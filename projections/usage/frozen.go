@@ -1,0 +1,267 @@
+package usage
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"math/big"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/query"
+)
+
+// PeriodFigures computes the figures of a period that a close freezes: the sum of the verdicts whose cause is not behind the cut, by the fold
+// that is live. It does so in two ways, which must agree.
+type PeriodFigures struct{ Folds projections.Versions[Fold] }
+
+// closePiece is the number of verdicts that one statement of a close reads.
+const closePiece = 32_768
+
+// OfLog folds the figures from the verdicts in the log. The features are those of the catalogue, which forgets none.
+func (f PeriodFigures) OfLog(ctx context.Context, tx pgx.Tx, c domain.Closing, h *domain.PeriodHistory) (domain.Figures, error) {
+	figures, t, err := f.live(ctx, tx, c)
+	if err != nil {
+		return figures, err
+	}
+	var features []string
+	err = query.Run(ctx, tx, query.New(`SELECT lookup_key FROM features ORDER BY lookup_key`, nil, query.Each(func(rows pgx.Rows) error {
+		var feature string
+		err := rows.Scan(&feature)
+		features = append(features, feature)
+		return err
+	})))
+	cut := &periodCut{verdicts: t, history: h, closing: c, cut: h.Cut(c.PeriodKey, c.Snapshot), lines: map[Key]*usageSum{}}
+	for _, feature := range features {
+		if err != nil {
+			return figures, err
+		}
+		err = cut.feature(ctx, tx, feature)
+	}
+	for key, sum := range cut.lines {
+		figures.Lines = append(figures.Lines, domain.FigureLine{Feature: key.Feature, SubscriptionID: key.SubscriptionID, Amount: &sum.amount,
+			EventCount: sum.count, LastEventAt: sum.last.UTC()})
+	}
+	sortLines(figures.Lines)
+	return figures, err
+}
+
+func sortLines(lines []domain.FigureLine) {
+	slices.SortFunc(lines, func(a, b domain.FigureLine) int {
+		return cmp.Or(cmp.Compare(a.Feature, b.Feature), slices.Compare(a.SubscriptionID[:], b.SubscriptionID[:]))
+	})
+}
+
+const readLiveOfPeriod = `SELECT g.generation, g.fold_version FROM projection_generations g
+WHERE g.projection = '` + projections.ProjectionUsage + `' AND g.generation = live_generation('` + projections.ProjectionUsage + `', $1, $2)`
+
+// live returns the generation that readers of the period see, and its fold.
+func (f PeriodFigures) live(ctx context.Context, tx pgx.Tx, c domain.Closing) (figures domain.Figures, t *tenantVerdicts, err error) {
+	err = query.Run(ctx, tx, query.New(readLiveOfPeriod, []any{c.TenantID, c.PeriodKey}, query.Each(func(rows pgx.Rows) error {
+		return rows.Scan(&figures.Generation, &figures.Logic)
+	})))
+	if err != nil {
+		return figures, nil, err
+	}
+	fold, err := f.Folds.Of(figures.Logic)
+	t = &tenantVerdicts{tenant: c.TenantID, partition: events.PartitionOf(c.TenantID), folds: []liveFold{{"", fold}}, uncounted: map[int64]uncountedUsage{}}
+	return figures, t, err
+}
+
+// periodCut adds the verdicts of a period up: those whose cause is not behind the cut.
+type periodCut struct {
+	verdicts *tenantVerdicts
+	history  *domain.PeriodHistory
+	closing  domain.Closing
+	cut      int64
+	retried  map[uuid.UUID]domain.RetriedUsage // by the ids of the retries; nil: not read
+	lines    map[Key]*usageSum
+}
+
+// feature adds the verdicts of one feature.
+func (p *periodCut) feature(ctx context.Context, tx pgx.Tx, feature string) error {
+	walk := &figureWalk{verdicts: p.verdicts, feature: feature, period: p.closing.PeriodKey, upTo: math.MaxInt64}
+	for size := firstPiece; ; size = min(8*size, closePiece) {
+		piece, err := walk.piece(ctx, tx, size)
+		if err != nil {
+			return err
+		}
+		if err := p.add(ctx, tx, piece); err != nil {
+			return err
+		}
+		if len(piece) < size {
+			return nil
+		}
+	}
+}
+
+// add adds the verdicts of a piece. Those up to the cut have causes before it.
+func (p *periodCut) add(ctx context.Context, tx pgx.Tx, piece []countedUsage) error {
+	var behind []int64
+	for i := range piece {
+		if piece[i].position > p.cut {
+			behind = append(behind, piece[i].verdict.RawPosition)
+		}
+	}
+	causes, err := p.causesOf(ctx, tx, behind)
+	if err != nil {
+		return err
+	}
+	for i := range piece {
+		c := &piece[i]
+		if !c.folds || c.position > p.cut && p.cause(c, causes) > p.cut {
+			continue
+		}
+		sum := p.lines[c.key]
+		if sum == nil {
+			sum = new(usageSum)
+			p.lines[c.key] = sum
+		}
+		sum.add(p.verdicts.partition, c.delta)
+	}
+	return nil
+}
+
+// cause returns the position that decides whether a verdict is late. The fold of a verdict that is retried has the cause of the verdict, unless
+// the period was frozen before.
+func (p *periodCut) cause(c *countedUsage, retries map[int64]domain.RetriedUsage) int64 {
+	raw := c.verdict.RawPosition
+	cause := raw
+	if retry, ok := retries[raw]; ok {
+		cause = p.history.Cause(p.closing.PeriodKey, raw, &retry)
+	}
+	if c.again {
+		return p.history.Cause(p.closing.PeriodKey, cause, &domain.RetriedUsage{Position: c.position})
+	}
+	return cause
+}
+
+// The verdict on each recorded event, and the event that caused it.
+const readVerdictCauses = `
+SELECT g.raw, v.causation_id FROM unnest($3::bigint[]) AS g (raw)
+CROSS JOIN LATERAL (SELECT l.causation_id FROM event_log_rows l WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = 'v/' || g.raw LIMIT 1) v
+WHERE v.causation_id IS NOT NULL`
+
+var readAllRetries = events.SQL(`
+SELECT l.event_id, l.position, coalesce((l.payload ->> 'rejected')::boolean, false) FROM event_log_rows l
+WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key > 'r/' AND l.dedupe_key < 'r0' AND l.subject = {usage.event.retried}`)
+
+// causesOf returns the retries that caused the verdicts on recorded events; those without are not retried.
+func (p *periodCut) causesOf(ctx context.Context, tx pgx.Tx, raws []int64) (map[int64]domain.RetriedUsage, error) {
+	if len(raws) == 0 {
+		return nil, nil
+	}
+	t := p.verdicts
+	if p.retried == nil {
+		p.retried = map[uuid.UUID]domain.RetriedUsage{}
+		err := query.Run(ctx, tx, query.New(readAllRetries, []any{t.partition, t.tenant}, query.Each(func(rows pgx.Rows) error {
+			var id uuid.UUID
+			var retry domain.RetriedUsage
+			err := rows.Scan(&id, &retry.Position, &retry.Rejected)
+			p.retried[id] = retry
+			return err
+		})))
+		if err != nil {
+			return nil, err
+		}
+	}
+	if len(p.retried) == 0 {
+		return nil, nil
+	}
+	found := map[int64]domain.RetriedUsage{}
+	return found, query.Run(ctx, tx, query.New(readVerdictCauses, []any{t.partition, t.tenant, raws}, query.Each(func(rows pgx.Rows) error {
+		var raw int64
+		var cause uuid.UUID
+		err := rows.Scan(&raw, &cause)
+		if retry, ok := p.retried[cause]; ok {
+			found[raw] = retry
+		}
+		return err
+	})))
+}
+
+const (
+	readPeriodRows = `SELECT feature, subscription_id, amount::text, event_count, last_event_at FROM usage_aggregates
+WHERE generation = $1 AND tenant_id = $2 AND period_key = $3 ORDER BY feature, subscription_id`
+
+	readLatePositions = `SELECT position FROM adjustments WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3 AND kind <> 'REBUILD' ORDER BY position`
+
+	readAggregatorPosition = `SELECT position FROM consumer_checkpoints WHERE consumer = '` + events.GroupAggregator + `' AND partition = $1 AND generation = $2`
+)
+
+// OfRows reads the live rows, and subtracts what the live fold counts of late verdicts. The caller has locked the aggregator's checkpoints.
+func (f PeriodFigures) OfRows(ctx context.Context, tx pgx.Tx, c domain.Closing) (domain.Figures, error) {
+	figures, t, err := f.live(ctx, tx, c)
+	if err != nil {
+		return figures, err
+	}
+	var folded int64
+	var late []int64
+	err = query.RunAll(ctx, tx,
+		query.New(readPeriodRows, []any{figures.Generation, c.TenantID, c.PeriodKey}, query.Each(func(rows pgx.Rows) error {
+			l, err := scanLine(rows)
+			figures.Lines = append(figures.Lines, l)
+			return err
+		})),
+		query.New(readAggregatorPosition, []any{t.partition, figures.Generation}, query.Each(func(rows pgx.Rows) error { return rows.Scan(&folded) })),
+		query.New(readLatePositions, []any{c.TenantID, c.PeriodKey, c.Snapshot}, query.Each(func(rows pgx.Rows) error {
+			var position int64
+			err := rows.Scan(&position)
+			late = append(late, position)
+			return err
+		})))
+	if err != nil {
+		return figures, err
+	}
+	late = slices.DeleteFunc(late, func(position int64) bool { return position > folded })
+	return figures, subtractLate(ctx, tx, t, &figures, late)
+}
+
+func scanLine(rows pgx.Rows) (l domain.FigureLine, err error) {
+	var amount string
+	var last time.Time
+	if err := rows.Scan(&l.Feature, &l.SubscriptionID, &amount, &l.EventCount, &last); err != nil {
+		return l, err
+	}
+	l.LastEventAt, l.Amount = last.UTC(), new(big.Int)
+	if _, ok := l.Amount.SetString(amount, 10); !ok {
+		return l, fmt.Errorf("the amount %q of %s is no integer", amount, l.Feature)
+	}
+	return l, nil
+}
+
+// subtractLate subtracts the verdicts at positions, and the retries of their folds, as far as they count.
+func subtractLate(ctx context.Context, tx pgx.Tx, t *tenantVerdicts, figures *domain.Figures, late []int64) error {
+	lines := map[Key]*domain.FigureLine{}
+	for i := range figures.Lines {
+		l := &figures.Lines[i]
+		lines[Key{TenantID: t.tenant, Feature: l.Feature, SubscriptionID: l.SubscriptionID}] = l
+	}
+	for piece := range slices.Chunk(late, mostAtOnce) {
+		list, err := t.read(ctx, tx, readVerdictsAt, t.partition, t.tenant, piece)
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			if !list[i].folds {
+				continue
+			}
+			key := list[i].key
+			key.PeriodKey = ""
+			l := lines[key]
+			if l == nil {
+				return fmt.Errorf("the late verdict at %d is in no row", list[i].position)
+			}
+			l.Amount.Sub(l.Amount, big.NewInt(list[i].delta.Amount))
+			l.EventCount -= list[i].delta.Count
+		}
+	}
+	return nil
+}
