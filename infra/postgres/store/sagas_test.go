@@ -246,12 +246,12 @@ func TestALongStepKeepsItsLease(t *testing.T) {
 		return domain.SagaResult{}, false, ctx.Err()
 	}
 	s, _ := f.start("k", 0)
-	short := func(r *commands.SagaRunner) { r.Lease = 2 * time.Second }
+	short := func(r *commands.SagaRunner) { r.Lease = 6 * time.Second }
 	f.run(f.store, short)
 	f.run(f.store, short)
 	<-runs
 	first := f.saga(s.ID).NextAt
-	f.until(s.ID, func(s *domain.Saga) bool { return s.NextAt.After(first.Add(2 * time.Second)) }) // renewed beyond its first end
+	f.until(s.ID, func(s *domain.Saga) bool { return s.NextAt.After(first.Add(6 * time.Second)) }) // renewed beyond its first end
 	if len(runs) != 0 {
 		t.Error("the step ran twice")
 	}
