@@ -17,7 +17,6 @@ const (
 
 // inert lists the scopes, roles and topics that no code uses yet. A change that uses one deletes its entry; only this list refuses it.
 var inert = []Offer{
-	{OfferedRole, "sagas"},
 	{OfferedRole, "notifier"},
 	{OfferedRole, "biller"},
 	{OfferedRole, "sealer"},

@@ -308,7 +308,7 @@ func parameterCases(base call, name string, schema schema) (list []badCase) {
 			add("ids", v, []int{400, 404}, "tenant_not_found", "subscription_not_found", "figure_not_found", "not_found", invalid, "forbidden")
 		}
 	}
-	if slices.Contains([]string{"reason", "fingerprint", "feature", "consumer", "topic", "subject", "stream", "correlationId", "period", "periodKey"}, name) || len(list) > 0 {
+	if slices.Contains([]string{"reason", "fingerprint", "feature", "consumer", "topic", "subject", "stream", "correlationId", "period", "periodKey", "kind"}, name) || len(list) > 0 {
 		add("strings", "", refuse, invalid)
 		add("strings", "%00", refuse, invalid)
 		add("strings", "a%0d%0ab", refuse, invalid)

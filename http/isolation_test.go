@@ -52,6 +52,7 @@ func newIsolationFixture(t *testing.T) *isolationFixture {
 	m.want(201, holding(m.b.key, "held-of-B", 1, 86400))
 	m.ids["reservationId"] = "held-of-A"
 	m.ids["replayId"], _ = m.want(202, call{"POST", "/api/v1/replays/rewind", bootstrap, nil, `{"reason":"for the matrix"}`})["id"].(string)
+	m.ids["sagaId"] = m.saga(m.a.id, "matrix")
 	m.ids["name"], m.ids["rebuildId"] = "dead_letter_events", m.rebuilt("usage_aggregates", nil)
 	m.ids["event"] = m.firstOf(m.a)
 	m.ids["subject"], m.ids["n"] = "meterplex.usage.event.recorded", "1"
@@ -116,6 +117,7 @@ func (m *isolationFixture) sample(r auth.Route) (call, bool) {
 		"POST /dead-letters/bulk":                                          `{"action":"retry","filter":{"ids":["` + m.a.letterID + `"]},"dryRun":true}`,
 		"POST /replays":                                                    `{"topic":"usage.raw","fromTime":"2026-05-01T00:00:00Z","reason":"for the matrix"}`,
 		"POST /replays/rewind":                                             `{"reason":"for the matrix"}`,
+		"POST /sagas/{sagaId}/retry":                                       `{"reason":"for the matrix","despite":["dead_letters"]}`,
 		"POST /projections/{name}/rebuilds":                                `{"reason":"for the matrix"}`,
 		"POST /projections/{name}/verify":                                  `{}`,
 		"POST /rebuilds/{rebuildId}/promote":                               `{"reason":"for the matrix"}`,

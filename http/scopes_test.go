@@ -25,6 +25,7 @@ func accessRules() map[string]accessRule {
 		"dead-letters":  {auth.Operator, operators, "billing"},
 		"projections":   {auth.Operator, operators, "billing"},
 		"rebuilds":      {auth.Operator, operators, "billing"},
+		"sagas":         {auth.Operator, operators, "billing"},
 		"replays":       {auth.Operator, "admin", "admin"},
 		"tenants":       {auth.Operator, "admin", "admin"},
 		"operator-keys": {auth.Operator, "admin", "admin"},

@@ -36,6 +36,8 @@ type Server struct {
 	Keys         commands.Keyring
 	Reads        models.Reads
 	Rebuilds     *commands.Rebuilds
+	Sagas        *commands.Sagas
+	SagaReader   commands.SagaReader
 	Health       []HealthCheck
 	// Backlog, if set, returns how many events wait to be published and the bound: above it,
 	// ingest is refused with 429.
@@ -152,6 +154,7 @@ func (t *site) operations() {
 	t.replayOperations(t)
 	t.projectionOperations(t)
 	t.rebuildOperations(t)
+	t.sagaOperations(t)
 	t.outboxOperations(t)
 	t.schemaOperations(t)
 	t.systemOperations(t)

@@ -51,6 +51,11 @@ type Metrics struct {
 
 	schemaChecks   *prom.CounterVec
 	schemaRefusals *prom.CounterVec
+
+	sagas      *prom.GaugeVec
+	sagasEnded *prom.CounterVec
+	sagaKinds  []string
+	sagasSeen  map[string]int64 // by the last read
 }
 
 // New creates and registers the metrics.
@@ -96,6 +101,7 @@ func New(registry *prom.Registry) *Metrics {
 	m.schemaChecks = counter("schema_checks_total", "Payloads of the sample that were compared with the schema of their subject.", "subject")
 	m.schemaRefusals = counter("schema_refusals_total", "Payloads of the sample that are unlike the schema of their subject.", "subject")
 	m.projected = newProjectionGauges()
+	m.sagas, m.sagasEnded = newSagas(registry)
 	m.createSeries()
 	return m
 }
@@ -263,6 +269,7 @@ func (m *Metrics) Watch(ctx context.Context, pool *pgxpool.Pool, registry *prom.
 		_ = m.read(ctx, pool, head)
 		_ = projected.read(ctx, pool)
 		_ = accounts.read(ctx, pool)
+		_ = m.readSagas(ctx, pool)
 		if n%lettersEach == 0 {
 			_ = readOpenLetters(ctx, pool, letters)
 		}

@@ -59,6 +59,7 @@ type grammar struct {
 	Entitlements  EntitlementsCmd  `cmd:"" help:"Features that a tenant may use now."`
 	DeadLetters   DeadLettersCmd   `cmd:"" name:"dead-letters" help:"Events that failed, with reasons and outcomes."`
 	Replay        ReplayCmd        `cmd:"" help:"Publish or consume events again."`
+	Sagas         SagasCmd         `cmd:"" help:"Processes of several steps, e.g. the close of a period."`
 	Outbox        OutboxCmd        `cmd:"" help:"The log on its way to the topics."`
 	Projections   ProjectionsCmd   `cmd:"" help:"Read models: their rebuilds, differences and proof."`
 	Schemas       SchemasCmd       `cmd:"" help:"JSON Schemas of the payloads of events."`
