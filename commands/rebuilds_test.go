@@ -54,6 +54,11 @@ func (tx *rebuildTx) Rebuild(id uuid.UUID) (*domain.Rebuild, error) {
 	return &r, nil
 }
 
+func (tx *rebuildTx) StartSaga(s domain.SagaStart) (*domain.Saga, bool, error) {
+	tx.did("start " + s.Kind)
+	return &domain.Saga{ID: s.ID}, true, nil
+}
+
 func (tx *rebuildTx) LiveFolds(string, uuid.UUID, string) ([]string, error) { return tx.folds, nil }
 
 func (tx *rebuildTx) StartRebuild(r domain.Rebuild) (int, error) {

@@ -57,7 +57,8 @@ func newSecuredBroker(t *testing.T) *securedBroker {
 			t.Error(err)
 		}
 	})
-	all := kafka.Config{Brokers: broker.Brokers(), TopicPrefix: "p.", Logger: logger()}
+	// A busy machine takes longer than the default for the operator's records, which are published once.
+	all := kafka.Config{Brokers: broker.Brokers(), TopicPrefix: "p.", Logger: logger(), DeliveryTimeout: time.Minute}
 	if err := newAdmin(t, all).Ensure(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -193,6 +194,7 @@ func (b *securedBroker) await(ctx context.Context, messages <-chan *message.Mess
 // An instance works with exactly the ACLs of docs/access.md. Without one of them, the first request that needs it is
 // refused with an error that names the ACL.
 func TestTheErrorNamesTheMissingACL(t *testing.T) {
+	t.Parallel()
 	b := newSecuredBroker(t)
 	describe, read, write, configs := acl{false, kadm.OpDescribe}, acl{false, kadm.OpRead}, acl{false, kadm.OpWrite}, acl{false, kadm.OpDescribeConfigs}
 	group := acl{true, kadm.OpRead}

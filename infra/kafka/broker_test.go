@@ -16,7 +16,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
-	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/local"
 	"github.com/meterplex/meterplex/infra/watermill/pipetest"
 )
 
@@ -112,10 +112,11 @@ func publishAllTo(t testing.TB, pub *kafka.Publisher, topic events.Topic, from, 
 // TestP1_NothingIsLostWhenTheBrokerIsKilled kills the broker twice while the same clients publish and
 // consume.
 func TestP1_NothingIsLostWhenTheBrokerIsKilled(t *testing.T) {
-	cfg := config(t)
+	t.Parallel()
+	broker := ownBroker(t)
+	cfg := configAt(t, broker)
 	cfg.DeliveryTimeout = 2 * time.Second
 	makeTopic(t, cfg, events.TopicUsageRaw)
-	broker := localtest.Kafka(t)
 	pub := newPublisher(t, cfg)
 	sub := newSubscriber(t, kafka.SubscriberConfig{Config: cfg, Group: "g", MaxRecords: 100})
 	messages, err := sub.Subscribe(t.Context(), "usage.raw")
@@ -168,19 +169,21 @@ func TestP1_NothingIsLostWhenTheBrokerIsKilled(t *testing.T) {
 // TestPublishReturnsWhileTheBrokerHangs stops the broker's process: connections stay open without
 // answers.
 func TestPublishReturnsWhileTheBrokerHangs(t *testing.T) {
+	t.Parallel()
+	broker := ownBroker(t)
 	for _, topic := range []events.Topic{events.TopicUsageRaw, events.TopicCommands} {
-		t.Run(topic.Name(), func(t *testing.T) { publishWhileTheBrokerHangs(t, topic) })
+		t.Run(topic.Name(), func(t *testing.T) { publishWhileTheBrokerHangs(t, broker, topic) })
 	}
 }
 
-func publishWhileTheBrokerHangs(t *testing.T, topic events.Topic) {
-	cfg := config(t)
+func publishWhileTheBrokerHangs(t *testing.T, broker *local.Kafka, topic events.Topic) {
+	cfg := configAt(t, broker)
 	cfg.DeliveryTimeout = 2 * time.Second
 	makeTopic(t, cfg, topic)
 	pub := newPublisher(t, cfg)
 	defer pub.Close()
 	publishAllTo(t, pub, topic, 0, 10, 10, func(int) {})
-	process, err := os.FindProcess(localtest.Kafka(t).PID())
+	process, err := os.FindProcess(broker.PID())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,8 +236,7 @@ func awaitStopped(t testing.TB, pid int) {
 
 // continuesAfter publishes and consumes 100 records, calls happen, and expects the next 100 records to pass as
 // well.
-func continuesAfter(t *testing.T, happen func(admin *kafka.Admin)) {
-	cfg := config(t)
+func continuesAfter(t *testing.T, cfg kafka.Config, happen func(admin *kafka.Admin)) {
 	cfg.DeliveryTimeout = 2 * time.Second
 	admin := ensure(t, cfg)
 	pub := newPublisher(t, cfg)
@@ -259,8 +261,9 @@ func continuesAfter(t *testing.T, happen func(admin *kafka.Admin)) {
 
 // TestWipedBrokerIsUsedAgain deletes all data of the broker, so that every topic gets a new id.
 func TestWipedBrokerIsUsedAgain(t *testing.T) {
-	continuesAfter(t, func(admin *kafka.Admin) {
-		broker := localtest.Kafka(t)
+	t.Parallel()
+	broker := ownBroker(t)
+	continuesAfter(t, configAt(t, broker), func(admin *kafka.Admin) {
 		if err := broker.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -278,7 +281,7 @@ func TestWipedBrokerIsUsedAgain(t *testing.T) {
 
 // TestRecreatedTopicIsUsedAgain deletes and creates the topics while both clients are running.
 func TestRecreatedTopicIsUsedAgain(t *testing.T) {
-	continuesAfter(t, func(admin *kafka.Admin) {
+	continuesAfter(t, config(t), func(admin *kafka.Admin) {
 		if err := admin.DeleteTopics(t.Context()); err != nil {
 			t.Fatal(err)
 		}

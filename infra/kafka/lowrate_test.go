@@ -15,7 +15,6 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
-	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/watermill"
 	"github.com/meterplex/meterplex/infra/watermill/pipetest"
 )
@@ -91,10 +90,11 @@ func TestPingsOfASilentBrokerShareARequest(t *testing.T) {
 // TestP1_LowRateTopicsLoseNothingWhenTheBrokerIsKilled kills the broker once while the same clients publish and
 // consume commands.
 func TestP1_LowRateTopicsLoseNothingWhenTheBrokerIsKilled(t *testing.T) {
-	cfg := config(t)
+	t.Parallel()
+	broker := ownBroker(t)
+	cfg := configAt(t, broker)
 	cfg.DeliveryTimeout = 2 * time.Second
 	makeTopic(t, cfg, events.TopicCommands)
-	broker := localtest.Kafka(t)
 	pub := newPublisher(t, cfg)
 	sub, err := kafka.NewLowRateSubscriber(kafka.SubscriberConfig{Config: cfg, Group: "g"})
 	if err != nil {

@@ -3,6 +3,7 @@ package kafka_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"log/slog"
 	"os"
 	"testing"
@@ -15,11 +16,17 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
+	"github.com/meterplex/meterplex/infra/local"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/watermill/pipetest"
 )
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	// The tests that run in parallel wait for brokers that are down, so more of them than processors do.
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		_ = f.Value.Set("4")
+	}
 	localtest.Main(m, localtest.NoLeaks())
 }
 
@@ -32,9 +39,17 @@ func logger() *slog.Logger {
 }
 
 func config(t testing.TB) kafka.Config {
-	return kafka.Config{
-		Brokers: localtest.Kafka(t).Brokers(), TopicPrefix: localtest.TopicPrefix(t), Logger: logger(),
-	}
+	return configAt(t, localtest.Kafka(t))
+}
+
+func configAt(t testing.TB, broker *local.Kafka) kafka.Config {
+	return kafka.Config{Brokers: broker.Brokers(), TopicPrefix: localtest.TopicPrefix(t), Logger: logger()}
+}
+
+// ownBroker starts a broker for this test alone, which it may kill, stop and empty beside other tests.
+func ownBroker(t testing.TB) *local.Kafka {
+	t.Helper()
+	return localtest.KafkaCluster(t, 1)[0]
 }
 
 func newPublisher(t testing.TB, cfg kafka.Config) *kafka.Publisher {
@@ -89,7 +104,7 @@ func makeTopic(t testing.TB, cfg kafka.Config, topic events.Topic) *kafka.Admin 
 // makeTopicOf creates a topic with settings, and waits until the broker has it.
 func makeTopicOf(t testing.TB, cfg kafka.Config, topic events.Topic, settings map[string]*string) *kafka.Admin {
 	t.Helper()
-	admin, name := client(t), cfg.TopicPrefix+topic.Name()
+	admin, name := clientOf(t, cfg.Brokers), cfg.TopicPrefix+topic.Name()
 	create(t, admin, events.Partitions, settings, name)
 	t.Cleanup(func() {
 		if _, err := admin.DeleteTopics(context.Background(), name); err != nil {
@@ -130,7 +145,12 @@ func tryCreate(admin *kadm.Client, partitions int32, settings map[string]*string
 // client returns an admin client that is independent of the code under test.
 func client(t testing.TB) *kadm.Client {
 	t.Helper()
-	c, err := kgo.NewClient(kgo.SeedBrokers(localtest.Kafka(t).Brokers()...), kgo.DisableClientMetrics())
+	return clientOf(t, localtest.Kafka(t).Brokers())
+}
+
+func clientOf(t testing.TB, brokers []string) *kadm.Client {
+	t.Helper()
+	c, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.DisableClientMetrics())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,12 +3,15 @@ package local
 import (
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // kafkaPorts are a broker's ports: for clients, as a controller, and for clients with a password.
@@ -146,6 +149,17 @@ func (k *Kafka) choosePorts(ports kafkaPorts) (kafkaPorts, error) {
 // archiveFile is the class archive (AppCDS), which halves the broker's start time.
 func (k *Kafka) archiveFile() string {
 	return filepath.Join(kafkaCache(k.cfg.CacheDir), "classes-"+k.java.key+".jsa")
+}
+
+// crashOfJava reports whether a program ended by a signal that nobody sends. Kafka itself exits with a code, for example where its
+// port is taken or its data are damaged, which says nothing about the archive: the brokers after it would have to write another one.
+func crashOfJava(err error) bool {
+	var ended *exec.ExitError
+	if !errors.As(err, &ended) {
+		return false
+	}
+	status, ok := ended.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && !slices.Contains([]syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}, status.Signal())
 }
 
 // dropArchive removes the archive after Java has crashed, since Java crashes on a damaged archive. It

@@ -50,7 +50,7 @@ func (k *Kafka) launchOnce(ctx context.Context, ports kafkaPorts) error {
 	k.proc, k.ports, k.archive = proc, ports, archive
 	k.mu.Unlock()
 	if err := k.awaitReady(ctx, proc, ports); err != nil {
-		crashed := proc.exited()
+		crashed := proc.exited() && crashOfJava(proc.err)
 		proc.stop(context.WithoutCancel(ctx), 0, syscall.SIGKILL)
 		return k.explain(err, logSince(k.logFile(), offset), crashed && k.dropArchive())
 	}
@@ -137,7 +137,7 @@ func (k *Kafka) ensureFormat(ctx context.Context, ports kafkaPorts) error {
 	}
 	defer os.Remove(filepath.Join(k.dir, file))
 	err := k.format(ctx, file)
-	if err != nil && ctx.Err() == nil && k.dropArchive() {
+	if err != nil && ctx.Err() == nil && crashOfJava(err) && k.dropArchive() {
 		err = k.format(ctx, file)
 	}
 	if err != nil {

@@ -137,6 +137,15 @@ func TestKafkaSurvivesADamagedClassArchive(t *testing.T) {
 	}
 }
 
+// Only a crash of Java is a reason to remove the class archive: Kafka ends by itself with a code.
+func TestExitCodesAreNoCrashesOfJava(t *testing.T) {
+	for script, crash := range map[string]bool{"exit 1": false, "kill -KILL $$": false, "kill -TERM $$": false, "kill -BUS $$": true, "kill -ABRT $$": true} {
+		if _, err := runTool(t.Context(), self(), "/", nil, "/bin/sh", "-c", script); crashOfJava(err) != crash {
+			t.Errorf("%s: %v is a crash of Java: %v", script, err, !crash)
+		}
+	}
+}
+
 func TestJarsMustBeThePinnedOnes(t *testing.T) {
 	lib := t.TempDir()
 	write := func(name, content string) { check(t, os.WriteFile(filepath.Join(lib, name), []byte(content), 0o644)) }

@@ -36,6 +36,9 @@ func DefaultFolds() Folds {
 	}
 }
 
+// PeriodFigures returns the computation of figures that a close of a period freezes.
+func (f Folds) PeriodFigures() usage.PeriodFigures { return usage.PeriodFigures{Folds: f.Usage} }
+
 // List returns the definition of every projection, by name. A new projection is one
 // entry here, a migration with its tables and 32 checkpoints, and its fold.
 func List(folds Folds, newID func() uuid.UUID) []projections.Projection {

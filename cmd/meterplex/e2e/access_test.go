@@ -77,6 +77,7 @@ func (w *deployment) grant(admin *kadm.Client, line []string) (user string) {
 // The service works with exactly the ACLs of docs/access.md: with one login, and with a login for each role. Usage is
 // counted, from both sides; a rebuild is promoted; a consumer is rewound; events are streamed.
 func TestTheServiceWorksWithTheACLsOfTheDocument(t *testing.T) {
+	t.Parallel()
 	roles := []string{"relay", "api", "validator", "aggregator", "deadletter", "commands", "projector", "sagas"}
 	users := map[string]string{"meterplex": "s3cret"}
 	for _, role := range roles {

@@ -30,6 +30,12 @@ func (w *deployment) brokers() local.KafkaCluster {
 	return local.KafkaCluster{localtest.Kafka(w.t)}
 }
 
+// withOwnBroker starts a broker for this test alone, which it may kill and empty beside other tests.
+func (w *deployment) withOwnBroker() {
+	w.t.Helper()
+	w.cluster = localtest.KafkaCluster(w.t, 1)
+}
+
 // withThreeBrokers starts a cluster of three brokers for this test alone.
 func (w *deployment) withThreeBrokers() {
 	w.t.Helper()

@@ -10,6 +10,7 @@ import (
 // An embedded Kafka whose data directory is damaged ends the start with the cause and the remedy, or it starts and the
 // service restores the records that are lost. After the remedy the service starts again, and no event is lost.
 func TestP11_DamagedKafkaDataNamesCauseAndRemedy(t *testing.T) {
+	t.Parallel()
 	w := newDeployment(t)
 	w.pipe = "postgres" // the shared broker is not used: each instance starts its own
 	dir := t.TempDir()

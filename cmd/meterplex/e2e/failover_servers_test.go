@@ -96,6 +96,23 @@ func freshServer(t testing.TB, dir string) {
 	}
 }
 
+// newDeploymentOnOwnServer has a PostgreSQL for this test alone, which it may slow down and kill beside other tests.
+func newDeploymentOnOwnServer(t testing.TB) (*deployment, *local.Postgres) {
+	t.Helper()
+	dir := filepath.Join(localtest.Folder(t), "server")
+	freshServer(t, dir)
+	server, err := local.StartPostgres(context.WithoutCancel(t.Context()), local.PostgresConfig{DataDir: dir, Settings: map[string]string{"shared_buffers": "64MB", "max_connections": "200"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return newDeploymentAt(t, server.URL(), ofDatabase(server)), server
+}
+
 // newDir is the data directory of another server.
 func (p *serverPair) newDir() string {
 	p.made++

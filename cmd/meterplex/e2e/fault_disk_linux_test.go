@@ -260,11 +260,13 @@ func TestP1_LogDiskFull(t *testing.T) {
 // Each flush of the WAL takes 100 ms and holds the WAL meanwhile, as on a slow disk.
 // Requests are late, but do not fail.
 func TestP1_SlowDisk(t *testing.T) {
-	w := newDeployment(t)
-	d := &smallDisk{t: t}
+	t.Parallel()
+	w, _ := newDeploymentOnOwnServer(t)
 	database := w.sql.Config().ConnConfig.Database
 	for _, slow := range []string{"commit_delay = 100000", "commit_siblings = 0"} {
-		d.admin(`ALTER DATABASE ` + database + ` SET ` + slow)
+		if _, err := w.sql.Exec(t.Context(), `ALTER DATABASE `+database+` SET `+slow); err != nil {
+			t.Fatal(err)
+		}
 	}
 	w.sql.Reset()
 	w.requireSlowFlush()
@@ -319,13 +321,14 @@ func TestP1_SyncFails(t *testing.T) {
 	if err != nil {
 		t.Skip("SKIPPED, a failing sync was not tried: strace not found")
 	}
-	w := newDeployment(t)
+	t.Parallel()
+	w, server := newDeploymentOnOwnServer(t)
 	i := w.serve("")
 	w.catalogue(i)
 	tenants := w.createTenants(i, 2)
 	response := filepath.Join(t.TempDir(), "strace")
-	faults := exec.Command(strace, "-qq", "-f", "-p", strconv.Itoa(localtest.Postgres(t).PID()), "-o", response, "-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=12")
-	end := startStrace(t, faults, localtest.Postgres(t).PID())
+	faults := exec.Command(strace, "-qq", "-f", "-p", strconv.Itoa(server.PID()), "-o", response, "-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=12")
+	end := startStrace(t, faults, server.PID())
 	defer end()
 	// strace follows only sessions that begin after it attached.
 	w.endSessions()

@@ -285,12 +285,13 @@ func (i *instance) exitedByItself() (state string, died bool) {
 	}
 }
 
-// within waits until a condition holds, or fails the test.
+// within waits until a condition holds, or fails the test. It looks less often the longer it waits: each look costs the processors
+// that it waits for a request, a statement, or a client of the broker.
 func within(t testing.TB, condition string, holds func(ctx context.Context) (bool, string)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	for {
+	for began := time.Now(); ; {
 		ok, state := holds(ctx)
 		if ok {
 			return
@@ -298,7 +299,7 @@ func within(t testing.TB, condition string, holds func(ctx context.Context) (boo
 		select {
 		case <-ctx.Done():
 			t.Fatalf("not within %s: %s (%s)", patience, condition, state)
-		case <-time.After(25 * time.Millisecond):
+		case <-time.After(max(10*time.Millisecond, min(time.Since(began)/16, 100*time.Millisecond))):
 		}
 	}
 }

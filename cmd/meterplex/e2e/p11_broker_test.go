@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-
-	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
 // The broker is killed three times under load. Ingest continues without it.
 func TestP11_BrokerKilledAndBack(t *testing.T) {
+	t.Parallel()
 	w := newDeployment(t)
+	w.withOwnBroker()
 	i := w.serve("")
 	w.catalogue(i)
 	tenants := w.createTenants(i, 2)
@@ -47,7 +47,7 @@ func (w *deployment) checkReadyWithoutKafka(i *instance) {
 // withoutBroker calls do while the broker is dead, and checks that events are queued.
 func (w *deployment) withoutBroker(do func()) {
 	w.t.Helper()
-	k := localtest.Kafka(w.t)
+	k := w.cluster // its own: other tests use the shared one
 	if err := k.Kill(); err != nil {
 		w.t.Fatal(err)
 	}
@@ -82,7 +82,9 @@ func (w *deployment) checkNoneWithheld() {
 // An outage of the broker adds latency behind the log, not to ingest; the backlog
 // drains by itself when the broker is back.
 func TestP11_UsageIsAcceptedWithoutABroker(t *testing.T) {
+	t.Parallel()
 	w := newDeployment(t)
+	w.withOwnBroker()
 	i := w.serve("")
 	w.catalogue(i)
 	tenants := w.createTenants(i, 2)
@@ -121,7 +123,9 @@ func TestP11_UsageIsAcceptedWithoutABroker(t *testing.T) {
 
 // The broker loses data, topics and group offsets. The log still has all events.
 func TestP11_TopicsWiped(t *testing.T) {
+	t.Parallel()
 	w := newDeployment(t)
+	w.withOwnBroker()
 	i := w.serve("")
 	w.catalogue(i)
 	tenants := w.createTenants(i, 2)
@@ -139,6 +143,7 @@ func TestP11_TopicsWiped(t *testing.T) {
 
 // The topics are deleted and created again while the service runs and the broker answers.
 func TestP11_TopicsRecreated(t *testing.T) {
+	t.Parallel()
 	w := newDeployment(t)
 	i := w.serve("")
 	w.catalogue(i)
@@ -164,13 +169,15 @@ func TestP11_TopicsRecreated(t *testing.T) {
 // wipeBroker kills the broker and deletes its data. comeBack starts it again.
 func (w *deployment) wipeBroker() (comeBack func()) {
 	w.t.Helper()
-	old, k := w.awaitTopics(), localtest.Kafka(w.t)
+	old, k := w.awaitTopics(), w.cluster // its own
 	w.beforeLoss()
 	if err := k.Kill(); err != nil {
 		w.t.Fatal(err)
 	}
-	if err := os.RemoveAll(k.Dir()); err != nil {
-		w.t.Fatal(err)
+	for _, broker := range k {
+		if err := os.RemoveAll(broker.Dir()); err != nil {
+			w.t.Fatal(err)
+		}
 	}
 	return func() {
 		w.t.Helper()

@@ -39,6 +39,7 @@ func fullBrokers() bool { return os.Getenv("METERPLEX_TEST_BROKERS") != "" }
 // Three brokers with a copy of each record, two instances under load: leaders are moved,
 // brokers rolled and killed, two of three stopped or frozen. That costs latency only.
 func TestP11_ThreeBrokersMovedRestartedKilledAndMostStopped(t *testing.T) {
+	t.Parallel()
 	w := newDeployment(t)
 	w.withThreeBrokers()
 	// Topics get three copies even if one broker is down when they are created.

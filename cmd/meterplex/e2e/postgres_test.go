@@ -5,21 +5,19 @@ import (
 	"fmt"
 	"syscall"
 	"testing"
-
-	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
 // A backend is killed, so PostgreSQL ends all others and recovers. Then the postmaster is killed
 // twice under load and restarts with all acknowledged events; the service waits for it.
 func TestPostgresKilled(t *testing.T) {
-	w := newDeployment(t)
+	t.Parallel()
+	w, server := newDeploymentOnOwnServer(t)
 	i := w.serve("")
 	w.catalogue(i)
 	tenants := w.createTenants(i, 2)
 	m := busyTraffic()
 	m.pause = 0
 	l := w.startLoad(tenants, 3, m, func(int) string { return i.url() })
-	server := localtest.Postgres(t)
 	l.awaitMore(200)
 	backend := w.count(`SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'meterplex' ORDER BY state, xact_start LIMIT 1`)
 	if err := syscall.Kill(backend, syscall.SIGKILL); err != nil {

@@ -34,7 +34,9 @@ func (c *cli) replay(args ...string) (r replayed) {
 // Kafka is killed under load and loses its data; one command fills the topics again. Then each
 // topic has the same set of positions as the log, and the figures are unchanged.
 func TestP11_OneCommandAfterKafkaLostItsData(t *testing.T) {
+	t.Parallel()
 	w := newDeployment(t)
+	w.withOwnBroker()
 	i := w.serve("")
 	w.catalogue(i)
 	tenants := w.createTenants(i, 3)

@@ -80,6 +80,7 @@ const shortTorture = 10 * time.Second
 // stored and counted once, and the service has recovered within 30 s.
 // METERPLEX_TORTURE=20m sets the duration; see docs/reliability/README.md.
 func TestTorture(t *testing.T) {
+	t.Parallel()
 	length, long := shortTorture, false
 	if text := os.Getenv("METERPLEX_TORTURE"); text != "" {
 		var err error
@@ -137,6 +138,7 @@ func newTorture(rec *recorder, long bool, length time.Duration) *torture {
 	x := &torture{deployment: newDeploymentAt(rec, p.url(), p.adminURL()), servers: p, long: long, rec: rec}
 	switch text := os.Getenv("METERPLEX_TORTURE_BROKERS"); text {
 	case "", "1":
+		x.withOwnBroker()
 	case "3":
 		x.withThreeBrokers()
 	default:

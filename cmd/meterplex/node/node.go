@@ -239,6 +239,7 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 	}
 	if n.has("sagas") {
 		g.Go(func() error { return n.sagaRunner().Run(ctx) })
+		g.Go(func() error { return n.schedule().Run(ctx) })
 	}
 	if n.has("projector") {
 		g.Go(func() error { return n.rebuilder().Run(ctx) })

@@ -1,13 +1,29 @@
 package node
 
 import (
+	"time"
+
 	"github.com/meterplex/meterplex/commands"
 
 	"github.com/meterplex/meterplex/infra/postgres/store"
 )
 
 // sagaKinds lists the kinds of sagas that this binary runs.
-func (n *Node) sagaKinds() []commands.SagaKind { return nil }
+func (n *Node) sagaKinds() []commands.SagaKind {
+	periods := n.periods()
+	return []commands.SagaKind{periods.CloseKind(), periods.ReconcileKind()}
+}
+
+// periods returns the command that closes periods and decides on their adjustments.
+func (n *Node) periods() *commands.Periods {
+	return &commands.Periods{Store: &store.Periods{Store: n.store, Figures: n.Folds.PeriodFigures()}, Now: time.Now, NewID: newID,
+		Wake: n.sagaRequests.notify, Logger: n.logger}
+}
+
+// schedule returns the worker that closes periods by the policies of their tenants.
+func (n *Node) schedule() *commands.Schedule {
+	return &commands.Schedule{Periods: n.periods(), Logger: n.logger}
+}
 
 func (n *Node) sagas() *commands.Sagas {
 	return &commands.Sagas{Store: &store.Sagas{Store: n.store}, Kinds: n.sagaKinds(), Wake: n.sagaRequests.notify, Logger: n.logger}
