@@ -34,6 +34,7 @@ func (f PeriodFigures) LogicHash(version string) (string, error) {
 		TenantID uuid.UUID       `json:"tenantId"`
 		Position int64           `json:"position"`
 		Payload  json.RawMessage `json:"payload"`
+		Times    int             `json:"times"` // how often the verdict is folded; 0: once
 	}
 	if err := json.Unmarshal(goldenLog, &log); err != nil {
 		return "", fmt.Errorf("read the golden log: %w", err)
@@ -49,7 +50,9 @@ func (f PeriodFigures) LogicHash(version string) (string, error) {
 		if sums[key] == nil {
 			sums[key] = new(usageSum)
 		}
-		sums[key].add(partition, delta)
+		for range max(1, l.Times) {
+			sums[key].add(partition, delta)
+		}
 	}
 	hash := sha256.New()
 	for _, key := range slices.SortedFunc(maps.Keys(sums), Key.compare) {
