@@ -140,7 +140,7 @@ func (r *run) groups() []measurements {
 		{"api", []measurement{{id: "B1", measure: r.batches}, {id: "B2", measure: r.singles}, {id: "B7", measure: r.consumptions}, {id: "curve", slow: true, measure: r.ingestCurves}}},
 		{"all", []measurement{
 			{id: "idle", measure: r.idle}, {id: "B3", measure: r.ingestLatency}, {id: "B5", measure: r.freshness}, {id: "B6", measure: r.checks},
-			{id: "B4", measure: r.endToEnd}, {id: "B12", measure: r.singlesEndToEnd}, {id: "B7", measure: r.consumptions}, {id: "curve", slow: true, measure: r.freshCurves}, {id: "B1+", measure: r.mixed},
+			{id: "B4", measure: r.endToEnd}, {id: "B4c", measure: r.correctedEndToEnd}, {id: "B12", measure: r.singlesEndToEnd}, {id: "B7", measure: r.consumptions}, {id: "curve", slow: true, measure: r.freshCurves}, {id: "B1+", measure: r.mixed},
 		}},
 		{"all", []measurement{{id: "overload", slow: true, measure: r.overload}}},
 		{"all", []measurement{{id: "B8", measure: r.rebuild}}},

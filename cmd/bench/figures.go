@@ -53,6 +53,14 @@ func figureB4() Figure {
 	}
 }
 
+func figureB4c() Figure {
+	return Figure{
+		ID: "B4c", Unit: "events/s", What: fmt.Sprintf("B4 with %.0f %% corrections, each of an event of an earlier request (all roles)", correctedShare*100),
+		LimitIs: "B4 of the same run",
+		aims:    []aim{ratioAtLeast("≥ 0.8 of B4", 0.8)},
+	}
+}
+
 // figureB7 is a figure of consumptions: B7a on an instance that only ingests, B7b with all roles, B7c denied, B7d held before.
 func figureB7(id string) Figure {
 	f := Figure{ID: id, Unit: "decisions/s", LimitIs: "single usage events of the same tenant, recorded in the same way"}
