@@ -42,7 +42,7 @@ func (tx *letterTx) DeadLetters(ids []uuid.UUID) (map[uuid.UUID]*domain.DeadLett
 		// l has the state of the events before those of the test.
 		before := l
 		if l.Evolve(later, tx.executed); l.Status == events.StatusFailed && l.Attempts == 0 {
-			l.Status, l.Attempts, l.Parked = before.Status, before.Attempts, before.Parked
+			l.Status, l.Attempts, l.Parked, l.Rejected = before.Status, before.Attempts, before.Parked, before.Rejected
 		}
 		found[id] = &l
 	}
@@ -235,7 +235,7 @@ func TestP8_ARetryAfterTheFreezeIsAnAdjustment(t *testing.T) {
 		"late":                  {letter(1, folded), "2026-05", 1, at(requested, closed), 0},
 		"reopened":              {letter(1, folded), "2026-05", 0, at(requested, closed, reopened), 0},
 		"late for the last one": {letter(1, folded), "2026-05", 1, at(requested, closed, reopened, requested, closed), 2},
-		"a recorded event":      {letter(1), "2026-05", 0, at(requested, closed), 0},
+		"a recorded event":      {letter(1, func(l *domain.DeadLetter) { l.Rejected = true }), "2026-05", 0, at(requested, closed), 0},
 	} {
 		verdict := events.Validated{RawPosition: 7, EventID: "e", Feature: "calls", Amount: 3, Count: 1, PeriodKey: c.period, ValidatedSubscriptionID: uuid.UUID{6}}
 		if c.late > 0 {
