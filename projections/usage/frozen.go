@@ -46,6 +46,9 @@ func (f PeriodFigures) OfLog(ctx context.Context, tx pgx.Tx, c domain.Closing, h
 		err = cut.feature(ctx, tx, feature)
 	}
 	for key, sum := range cut.lines {
+		if sum.amount.Sign() == 0 && sum.count == 0 {
+			continue // the same as no line: readers of the answer compute the hash without it
+		}
 		figures.Lines = append(figures.Lines, domain.FigureLine{Feature: key.Feature, SubscriptionID: key.SubscriptionID, Amount: &sum.amount,
 			EventCount: sum.count, LastEventAt: sum.last.UTC()})
 	}
