@@ -146,7 +146,7 @@ func (r *run) groups() []measurements {
 		{"all", []measurement{{id: "B8", measure: r.rebuild}}},
 		{"all", []measurement{{id: "B9", slow: true, measure: r.outage}}},
 		{"", []measurement{
-			{id: "tenants", slow: true, alone: r.manyTenants}, {id: "instances", slow: true, alone: r.instances},
+			{id: "tenants", slow: true, alone: r.manyTenants}, {id: "closes", slow: true, alone: r.closes}, {id: "instances", slow: true, alone: r.instances},
 			{id: "B13", slow: true, alone: r.readsAtSize}, {id: "B10", alone: r.growth},
 		}},
 	}

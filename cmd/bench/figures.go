@@ -116,6 +116,16 @@ func figureB9(away time.Duration) Figure {
 	}
 }
 
+func figureCloses(tenants, lines int) Figure {
+	return Figure{
+		ID: "closes", Unit: "s", What: fmt.Sprintf("close of the month of %s tenants with %d figures each, all requested at once, under %d events/s (all roles)", thousands(int64(tenants)), lines, outageRate),
+		aims: []aim{
+			{"≤ 60 s", func(f *Figure) bool { return f.Value <= 60 }},
+			{"ingest p99 meanwhile within a quarter of before", func(f *Figure) bool { return f.Latency.P99 <= 1.25*f.LimitLatency.P99 }},
+		},
+	}
+}
+
 func figureIdle() Figure {
 	return Figure{
 		ID: "idle", Unit: "% of a core", What: "the service without requests; CPU and writes below are for each second (all roles)",
