@@ -45,6 +45,39 @@ func TestP8_AClosedMonthIsAdjustedAndReopened(t *testing.T) {
 	}
 }
 
+// The receipts of usage and of its corrections name the snapshots that count them, and their adjustments.
+func TestP8_AReceiptNamesItsSnapshotAndItsAdjustments(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id, bootstrap, nil, `{"lateUsage":"ADJUST"}`})
+	w.accept(a, old("u1", 10))
+	w.fold()
+	key, _ := lastMonth()
+	receipts := func(want ...string) {
+		t.Helper()
+		for i, id := range []string{"u1", "c1", "u2"}[:len(want)] {
+			r := w.receiptOf(a, id)
+			var adjusted []string
+			for _, m := range r["adjustments"].([]any) {
+				adjusted = append(adjusted, valuesOf(m.(map[string]any), "kind", "amount", "state"))
+			}
+			w.same(id, fmt.Sprint(r["late"], adjusted, r["frozen"]), want[i])
+		}
+	}
+	receipts("<nil> [] <nil>")
+	path := w.closed(a)
+	w.accept(a, correction("c1", "u1", 7), old("u2", 5))
+	first := "map[periodKey:" + key + " snapshot:1]"
+	receipts("<nil> [] "+first, "<nil> [] <nil>", "<nil> [] <nil>")
+	w.fold()
+	receipts("<nil> [CORRECTION -3 PENDING] "+first, "map[kind:CORRECTION snapshot:1] [CORRECTION -3 PENDING] <nil>", "map[kind:LATE_USAGE snapshot:1] [LATE_USAGE 5 PENDING] <nil>")
+	w.want(200, call{"POST", path + "/reopen", bootstrap, nil, `{"reason":"r"}`})
+	w.closed(a)
+	second := strings.Replace(first, "snapshot:1", "snapshot:2", 1)
+	receipts("<nil> [CORRECTION -3 VOID] "+second, "map[kind:CORRECTION snapshot:1] [CORRECTION -3 VOID] "+second, "map[kind:LATE_USAGE snapshot:1] [LATE_USAGE 5 VOID] "+second)
+}
+
 func (w *testService) periodStates(a *account) []string {
 	w.Helper()
 	return w.adjustmentsAt(periodsOf(a), "periodKey", "state", "snapshot")
