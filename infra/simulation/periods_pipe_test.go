@@ -56,6 +56,7 @@ type periodPipe struct {
 	sagas       []*domain.Saga
 	parked      map[int64]uuid.UUID // dead letters by the positions of the events that failed
 	letters     []uuid.UUID
+	failed      map[uuid.UUID]*domain.DeadLetter // the letters, as their last failure left them
 	resolved    map[uuid.UUID]bool
 
 	validated, aggregated int64
@@ -81,7 +82,7 @@ type pipeAdjustment struct {
 
 func newPeriodPipe(seed uint64, seen map[string]int) *periodPipe {
 	p := &periodPipe{rng: rand.New(rand.NewPCG(seed, 7)), seen: seen, keys: map[string]int64{}, corrections: map[int64][]*events.AppliedCorrection{},
-		parked: map[int64]uuid.UUID{}, resolved: map[uuid.UUID]bool{}, rows: map[usage.Key]pipeSum{}, model: newPeriodModel()}
+		parked: map[int64]uuid.UUID{}, failed: map[uuid.UUID]*domain.DeadLetter{}, resolved: map[uuid.UUID]bool{}, rows: map[usage.Key]pipeSum{}, model: newPeriodModel()}
 	now := func() time.Time { return pipeMay.AddDate(0, 2, 0) }
 	p.validator = &validate.Validator{NewID: p.newID, Histories: &validate.Histories{}}
 	p.retries = &commands.DeadLetters{Store: pipeStore{p}, Now: now, NewID: p.newID}
@@ -199,6 +200,7 @@ func (p *periodPipe) park(e *events.Envelope, subject events.Subject, stage stri
 	} else {
 		p.letters = append(p.letters, id)
 	}
+	p.failed[letter] = &domain.DeadLetter{ID: letter, TenantID: pipeTenant, Stage: stage, Source: e.Position.Number, SourceSubject: e.Subject, RawPosition: readRaw(e)}
 	f := projections.FollowUp(e, id, subject, events.Failed{SourcePosition: e.Position.Number, Stage: stage, DeadLetterID: letter, Attempt: attempt}, "test")
 	f.DedupeKey = key
 	p.parked[e.Position.Number] = letter
@@ -240,19 +242,24 @@ func (p *periodPipe) validate() {
 		if p.note("%s %s", f.DedupeKey, f.Payload); f.Subject == events.UsageRejected && strings.Contains(string(f.Payload), "period_closed") {
 			p.did("refused as late")
 		}
-		if f.Subject == events.UsageRejected && p.keys[f.DedupeKey] == 0 && f.EventID == rejectedLetter(f) {
-			p.letters = append(p.letters, f.EventID)
+		if f.Subject == events.UsageRejected && p.keys[f.DedupeKey] == 0 {
+			p.reject(f)
 		}
 	}
 	p.append(result.FollowUps...)
 }
 
-func rejectedLetter(f *events.Pending) uuid.UUID {
+// reject keeps the dead letter of a rejection, unless a retry of it is rejected again.
+func (p *periodPipe) reject(f *events.Pending) {
 	var r events.Rejected
 	if err := json.Unmarshal(f.Payload, &r); err != nil {
-		panic(err)
+		p.fail("%w", err)
 	}
-	return r.DeadLetterID
+	if r.DeadLetterID == f.EventID {
+		p.letters = append(p.letters, f.EventID)
+		p.failed[f.EventID] = &domain.DeadLetter{ID: f.EventID, TenantID: pipeTenant, Stage: events.StageValidation, Source: r.RawPosition,
+			SourceSubject: p.log[r.RawPosition-1].Subject, RawPosition: r.RawPosition}
+	}
 }
 
 // aggregate folds the next verdicts. A few cannot be folded.

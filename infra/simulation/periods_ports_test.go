@@ -90,6 +90,9 @@ func (t pipeChange) Missing(c domain.Closing) (missing []string, err error) {
 	}
 	var failed, retrying bool
 	for _, id := range p.letters {
+		if p.keys[events.KeyClosed(id)] > 0 {
+			continue
+		}
 		l := t.letter(id)
 		cause := l.RawPosition
 		if v := m.verdict(cause); v != nil {
@@ -246,31 +249,17 @@ func (t pipeChange) ApprovedAdjustments(uuid.UUID, string, int) (int64, error) {
 
 // letter returns a dead letter, whose state follows from the log.
 func (t pipeChange) letter(id uuid.UUID) *domain.DeadLetter {
-	l := &domain.DeadLetter{ID: id, TenantID: pipeTenant}
+	l := *t.p.failed[id]
 	var later []domain.LaterEvent
 	for i := range t.p.log {
 		e := &t.p.log[i]
-		switch {
-		case e.EventID == id && e.Subject == events.UsageRejected:
-			l.RawPosition, l.Stage = readRaw(e), events.StageValidation
-			l.Source, l.SourceSubject = l.RawPosition, t.p.log[l.RawPosition-1].Subject
-		case e.Subject == events.PublishFailed || e.Subject == events.AggregationFailed:
-			var f events.Failed
-			if err := json.Unmarshal(e.Payload, &f); err != nil {
-				panic(err)
-			}
-			if f.DeadLetterID == id {
-				source := &t.p.log[f.SourcePosition-1]
-				l.Source, l.SourceSubject, l.Stage, l.RawPosition = f.SourcePosition, source.Subject, f.Stage, readRaw(source)
-			}
-		}
-		if l.RawPosition == 0 || e.DedupeKey[1] != '/' || !strings.Contains("rvx", e.DedupeKey[:1]) {
+		if e.DedupeKey[1] != '/' || !strings.Contains("rvx", e.DedupeKey[:1]) {
 			continue
 		}
 		after := domain.LaterEvent{Key: e.DedupeKey, Position: int64(i + 1), Cause: e.CausationID}
-		if e.DedupeKey == events.KeyClosed(id) {
+		if e.Subject == events.DeadLetterClosed {
 			after.Closed = events.StatusDiscarded
-			if t.p.resolved[id] || strings.Contains(string(e.Payload), events.StatusResolved) {
+			if strings.Contains(string(e.Payload), events.StatusResolved) {
 				after.Closed = events.StatusResolved
 			}
 		}
@@ -284,7 +273,7 @@ func (t pipeChange) letter(id uuid.UUID) *domain.DeadLetter {
 	for _, u := range t.p.model.recorded {
 		l.Corrected = l.Corrected || u.CorrectionRef == name
 	}
-	return l
+	return &l
 }
 
 func (t pipeChange) DeadLetters(ids []uuid.UUID) (map[uuid.UUID]*domain.DeadLetter, error) {

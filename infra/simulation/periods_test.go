@@ -55,7 +55,7 @@ func (p *periodPipe) run() {
 	steps := []struct {
 		weight int
 		do     func()
-	}{{8, p.ingest}, {6, p.validate}, {6, p.aggregate}, {5, p.saga}, {4, p.retry}, {3, p.close}, {1, p.discard}, {1, p.reopen}, {1, p.decide}, {1, p.changePolicy}, {1, p.flip},
+	}{{8, p.ingest}, {6, p.validate}, {6, p.aggregate}, {5, p.saga}, {4, p.retry}, {3, p.close}, {1, p.discard}, {2, p.reopen}, {1, p.decide}, {1, p.changePolicy}, {1, p.flip},
 		{1, func() { p.grant("calls", "extra") }}}
 	total := 0
 	for _, s := range steps {
@@ -73,7 +73,7 @@ func (p *periodPipe) run() {
 			return
 		}
 	}
-	for n := 0; n < 40 && p.wrong == nil; n++ { // everything comes to its end
+	for n := 0; n < 40 && p.wrong == nil && (p.aggregated < int64(len(p.log)) || n < 10); n++ { // everything comes to its end
 		p.validate()
 		p.aggregate()
 		p.saga()
