@@ -122,6 +122,17 @@ func TestP8_AFreezeComparesTheFigures(t *testing.T) {
 	}
 }
 
+// A verdict that is folded between the two computations is no drift: they are made once more.
+func TestP8_AFoldDuringAFreezeIsNoDrift(t *testing.T) {
+	p, tx := newPeriods(requested)
+	tx.log, tx.rows = figuresOf(3, 5), figuresOf(3, 6)
+	tx.later = func() { tx.log = figuresOf(3, 6) }
+	got, err := p.CloseKind().Run(t.Context(), closeSaga(stepFreeze, domain.MissingLetters))
+	if tx.succeeded(t, err, 2); got.End != domain.SagaCompleted || tx.snapshots["2026-05/1"].Figures.Lines[0].Amount.Int64() != 6 {
+		t.Errorf("%+v, stored %+v", got, tx.snapshots)
+	}
+}
+
 // A freeze of a snapshot that is not closing ends without effect.
 func TestP8_OnlyAClosingPeriodIsFrozen(t *testing.T) {
 	for name, changes := range map[string][]string{"closed": {requested, closed}, "reopened": {requested, closed, reopened}, "a later close": {requested, closed, reopened, requested}} {

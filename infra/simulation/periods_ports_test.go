@@ -51,9 +51,20 @@ func (s pipeStore) Missing(_ context.Context, c domain.Closing) ([]string, error
 	return pipeChange(s).Missing(c)
 }
 
-// FiguresOfLog are those of the model.
+// FiguresOfLog are those of the model, with the verdicts that are not yet folded.
 func (s pipeStore) FiguresOfLog(_ context.Context, c domain.Closing) (domain.Figures, error) {
-	return s.p.figures(s.p.model.frozen(c.PeriodKey, s.p.periods.Cut(c.PeriodKey, c.Snapshot), s.p.version)), nil
+	p, cut := s.p, s.p.periods.Cut(c.PeriodKey, c.Snapshot)
+	sums := p.model.frozen(c.PeriodKey, cut, p.version)
+	for _, v := range p.model.verdicts {
+		if _, parked := p.parked[v.position]; !v.folded && !parked && v.PeriodKey == c.PeriodKey && v.cause <= cut {
+			key, delta, err := pipeVersions[p.version].Fold(&p.log[v.position-1])
+			if err != nil {
+				return domain.Figures{}, err
+			}
+			sums[key] = sums[key].add(delta)
+		}
+	}
+	return p.figures(sums), nil
 }
 
 func (s pipeStore) TenantsOfAdjustments(_ context.Context, ids []uuid.UUID) (map[uuid.UUID]uuid.UUID, error) {
@@ -86,7 +97,7 @@ func (t pipeChange) Missing(c domain.Closing) (missing []string, err error) {
 	p, m, cut := t.p, t.p.model, t.p.periods.Cut(c.PeriodKey, c.Snapshot)
 	behind := p.validated < cut
 	for i := p.aggregated; i < int64(len(p.log)); i++ {
-		behind = behind || p.log[i].Subject == events.UsageValidated && m.verdict(readRaw(&p.log[i])).RawPosition <= cut
+		behind = behind || p.log[i].Subject == events.UsageValidated && readRaw(&p.log[i]) <= cut
 	}
 	var failed, retrying bool
 	for _, id := range p.letters {
