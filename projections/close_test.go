@@ -114,6 +114,42 @@ func TestP8_ACloseWaitsForParkedVerdicts(t *testing.T) {
 	f.want("adjustments", f.adjusted(), "")
 }
 
+// A parked event whose retry is rejected is open no more. If it is retried again behind the cut, and parked once more, it stays late.
+func TestP8_ARejectedEventIsLateByItsRetry(t *testing.T) {
+	f := newCloseFixture(t)
+	d := &history{pipelineFixture: f.pipelineFixture, tenant: f.tenant}
+	withhold := func() {
+		f.Helper()
+		waiting := f.read(events.TopicUsageRaw, f.partition, f.checkpoint(events.GroupValidator, f.partition))
+		d.withholdBy(waiting[len(waiting)-1])
+		f.flow()
+	}
+	retry := func() {
+		f.Helper()
+		f.must(f.deciding.retryNow(f.tenant, f.deciding.lettersByEvent(f.tenant, events.StatusFailed)["a"]))
+		f.drain(f.deciding.executing)
+	}
+	f.record("parked", "panics", 1)
+	f.flow()
+	f.record("a", "unknown", 5)
+	withhold()
+	retry()
+	c := f.request()
+	f.flow()
+	f.waits(c, domain.MissingLetters) // for the parked verdict only
+	retry()                           // behind the cut
+	withhold()
+	f.grant(grant("unknown", domain.ResetMonthly))
+	f.must(f.deciding.retryNow(f.tenant, f.deciding.lettersByEvent(f.tenant, events.StatusFailed)["parked"]))
+	f.drain(f.deciding.executing, f.aggregating, f.lettering)
+	retry() // judged behind the freeze
+	f.ends(c)
+	f.flow()
+	f.want("lines", f.lines(), "panics 1/1")
+	f.want("adjustments", f.adjusted(), "1 RETRY 5/1 PENDING")
+	f.check()
+}
+
 // Despite open dead letters it closes, and what is retried later is an adjustment; what is discarded is none. It waits for running retries.
 func TestP8_ACloseDespiteDeadLettersForgetsNone(t *testing.T) {
 	f := newCloseFixture(t)

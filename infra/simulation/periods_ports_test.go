@@ -106,9 +106,14 @@ func (t pipeChange) Missing(c domain.Closing) (missing []string, err error) {
 		}
 		l := t.letter(id)
 		cause := l.RawPosition
-		if v := m.verdict(cause); v != nil {
+		switch v := m.verdict(cause); {
+		case v != nil:
 			cause = v.cause
-		} else if l.SourceSubject == events.UsageRetried && l.Rejected {
+		case l.Rejected && l.Status == events.StatusRetrying:
+			cause = p.keys[events.KeyRetry(id, l.Attempts)]
+		case l.Rejected && !l.Parked:
+			continue // it counts by its next retry
+		case l.Rejected:
 			cause = l.Source
 		}
 		if l.Stage != events.StageValidation && cause <= cut {

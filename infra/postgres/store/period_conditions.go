@@ -16,8 +16,9 @@ import (
 
 // missingSQL counts the open dead letters of a tenant ($1, partition $2) whose events have a cause up to the cut $3: those that failed, and those
 // that are being retried. They are read from the log, so that none is missed. Late verdicts of the snapshot $4 are not meant, nor are events
-// that were rejected and are retried behind the cut. It also returns whether a rebuild of the period $5 is open, and whether the verdict on an event up to the
-// cut is behind the position $6 of the aggregator: that of a retry, whose dead letter the validator has ended.
+// whose retry failed (that failure is meant) or was rejected, nor those that were rejected and are retried behind the cut. It also returns whether a rebuild
+// of the period $5 is open, and whether the verdict on an event up to the cut is behind the position $6 of the aggregator: that of a retry, whose dead
+// letter the validator has ended.
 var missingSQL = events.SQL(`
 WITH open AS MATERIALIZED (
   SELECT f.subject, f.body, f.event_id, s.position, s.subject AS of, s.payload
@@ -34,7 +35,8 @@ letters AS (
   SELECT EXISTS (SELECT FROM event_log_rows e WHERE e.partition = $2 AND e.tenant_id = $1
       AND e.dedupe_key = 'r/' || coalesce(o.body ->> 'deadLetterId', o.event_id::text) || '/' || (coalesce((o.body ->> 'attempt')::int, 0) + 1)) AS retried,
     EXISTS (SELECT FROM event_log_rows e WHERE e.partition = $2 AND e.tenant_id = $1
-      AND e.dedupe_key = 'r/' || coalesce(o.body ->> 'deadLetterId', o.event_id::text) || '/' || (coalesce((o.body ->> 'attempt')::int, 0) + 1) || '/failed') AS again
+      AND e.dedupe_key IN ('r/' || coalesce(o.body ->> 'deadLetterId', o.event_id::text) || '/' || (coalesce((o.body ->> 'attempt')::int, 0) + 1) || '/failed',
+        'x/' || coalesce((o.payload ->> 'rawPosition')::bigint, o.position) || '/' || (coalesce((o.body ->> 'attempt')::int, 0) + 1))) AS again
   FROM open o
   WHERE coalesce((o.payload ->> 'rawPosition')::bigint, (o.payload #>> '{validated,rawPosition}')::bigint, o.position) <= $3
     AND coalesce((o.payload #>> '{late,snapshot}')::int, (o.payload #>> '{validated,late,snapshot}')::int, 0) <> $4
