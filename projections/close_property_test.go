@@ -94,6 +94,7 @@ func (h *closeHistory) freeze() {
 	h.closes = slices.DeleteFunc(h.closes, func(c commands.RequestedClose) bool {
 		s := h.advance(c.ID)
 		if s.State == domain.SagaDrift {
+			newLogOfTenant(h.closeFixture).print(h.closeFixture)
 			h.closeFixture.Fatalf("%s drifts: %s", c.PeriodKey, s.LastError)
 		}
 		if !s.Open() {
@@ -152,10 +153,7 @@ func (h *closeHistory) finish() {
 		}
 	}
 	s := h.advance(h.closes[0].ID)
-	own, _ := h.readAll()
-	for _, e := range own {
-		f.Logf("%d %v %s %.300s", e.Position.Number, e.Subject, e.DedupeKey, e.Payload)
-	}
+	newLogOfTenant(f).print(f)
 	f.Fatalf("a close is %s and waits for %v", s.State, s.Missing)
 }
 

@@ -224,7 +224,14 @@ func (f PeriodFigures) OfRows(ctx context.Context, tx pgx.Tx, c domain.Closing) 
 		return figures, err
 	}
 	late = slices.DeleteFunc(late, func(position int64) bool { return position > folded })
-	return figures, subtractLate(ctx, tx, t, &figures, late)
+	if err := subtractLate(ctx, tx, t, &figures, late); err != nil {
+		return figures, err
+	}
+	again, err := t.retriesOf(ctx, tx, late, folded)
+	if err != nil {
+		return figures, err
+	}
+	return figures, subtractLate(ctx, tx, t, &figures, again)
 }
 
 func scanLine(rows pgx.Rows) (l domain.FigureLine, err error) {
@@ -240,7 +247,39 @@ func scanLine(rows pgx.Rows) (l domain.FigureLine, err error) {
 	return l, nil
 }
 
-// subtractLate subtracts the verdicts at positions, and the retries of their folds, as far as they count. A verdict without a row leaves a figure below
+// readLateRetries finds the retries of the folds of verdicts ($3) up to a position, by the dead letters of their failures. The condition is that of
+// the index event_log_failures.
+var readLateRetries = events.SQL(`
+SELECT again.position FROM unnest($3::bigint[]) AS given (number)
+CROSS JOIN LATERAL (SELECT coalesce(f.body ->> 'deadLetterId', f.event_id::text) AS letter FROM event_log_rows f
+ WHERE f.subject IN ({usage.event.publish_failed}, {usage.event.aggregation_failed}) AND f.tenant_id = $2
+  AND CASE WHEN f.body::text ~* '\\u(0000|d[89a-f])' THEN NULL ELSE f.body ->> 'sourcePosition' END = given.number::text OFFSET 0) d
+CROSS JOIN LATERAL (SELECT l.position FROM event_log_rows l WHERE l.partition = $1 AND l.tenant_id = $2
+  AND l.dedupe_key > 'r/' || d.letter || '/' AND l.dedupe_key < 'r/' || d.letter || '0' AND l.subject = {usage.event.reaggregated} AND l.position <= $4 LIMIT 10000) again
+ORDER BY again.position`)
+
+// retriesOf returns the positions of the retries of folds of verdicts that were read, up to a position. Few verdicts fail.
+func (t *tenantVerdicts) retriesOf(ctx context.Context, tx pgx.Tx, verdicts []int64, upTo int64) (again []int64, err error) {
+	var failed []int64
+	for _, position := range verdicts {
+		if _, uncounted := t.uncounted[position]; uncounted {
+			failed = append(failed, position)
+		}
+	}
+	if len(failed) == 0 {
+		return nil, nil
+	}
+	err = query.Run(ctx, tx, query.New(readLateRetries, []any{t.partition, t.tenant, failed, upTo}, query.Each(func(rows pgx.Rows) error {
+		var position int64
+		err := rows.Scan(&position)
+		again = append(again, position)
+		return err
+	})))
+	slices.Sort(again)
+	return slices.Compact(again), err
+}
+
+// subtractLate subtracts the verdicts at positions, as far as they count. A verdict without a row leaves a figure below
 // none, which differs from that of the log.
 func subtractLate(ctx context.Context, tx pgx.Tx, t *tenantVerdicts, figures *domain.Figures, late []int64) error {
 	lines := map[Key]*domain.FigureLine{}

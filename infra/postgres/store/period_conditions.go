@@ -36,7 +36,8 @@ letters AS (
       AND e.dedupe_key = 'r/' || coalesce(o.body ->> 'deadLetterId', o.event_id::text) || '/' || (coalesce((o.body ->> 'attempt')::int, 0) + 1)) AS retried,
     EXISTS (SELECT FROM event_log_rows e WHERE e.partition = $2 AND e.tenant_id = $1
       AND e.dedupe_key IN ('r/' || coalesce(o.body ->> 'deadLetterId', o.event_id::text) || '/' || (coalesce((o.body ->> 'attempt')::int, 0) + 1) || '/failed',
-        'x/' || coalesce((o.payload ->> 'rawPosition')::bigint, o.position) || '/' || (coalesce((o.body ->> 'attempt')::int, 0) + 1))) AS again
+        CASE WHEN o.of IN ({usage.event.validated}, {usage.event.reaggregated}) THEN NULL
+         ELSE 'x/' || coalesce((o.payload ->> 'rawPosition')::bigint, o.position) || '/' || (coalesce((o.body ->> 'attempt')::int, 0) + 1) END)) AS again
   FROM open o
   WHERE coalesce((o.payload ->> 'rawPosition')::bigint, (o.payload #>> '{validated,rawPosition}')::bigint, o.position) <= $3
     AND coalesce((o.payload #>> '{late,snapshot}')::int, (o.payload #>> '{validated,late,snapshot}')::int, 0) <> $4
