@@ -42,9 +42,9 @@ var layers = map[string]layer{
 	"projections/deadletters":  projection("projections", "projections/query"),
 	"projections/series":       projection("projections", "projections/query"),
 	"projections/audit":        projection("projections", "projections/query"),
-	"projections/periods":      projection("projections"),
+	"projections/periods":      projection("projections", "projections/query"),
 	"projections/models": projection("projections", "projections/query", "projections/rebuild", "projections/usage", "projections/entitlements",
-		"projections/deadletters", "projections/series", "projections/audit"),
+		"projections/deadletters", "projections/series", "projections/audit", "projections/periods"),
 
 	"migrations":  {},
 	"cmd/scaling": {}, // no part of the service

@@ -189,7 +189,7 @@ func again(l *domain.DeadLetter, attempt int, sources map[int64]events.Envelope)
 		v, err := codec.VerdictOf(&source)
 		return events.Reaggregated, events.Reaggregate{DeadLetterID: l.ID, Attempt: attempt, Validated: v}, counts, err
 	}
-	return events.UsageRetried, events.Retried{RawPosition: l.RawPosition, DeadLetterID: l.ID, Attempt: attempt, Rejected: !l.Parked || l.Rejected, Usage: source.Payload}, counts, nil
+	return events.UsageRetried, events.Retried{RawPosition: l.RawPosition, DeadLetterID: l.ID, Attempt: attempt, Rejected: l.Rejected, Usage: source.Payload}, counts, nil
 }
 
 // answer makes an event caused by a request. Without a key, its own id is the key.

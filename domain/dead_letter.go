@@ -31,7 +31,7 @@ type DeadLetter struct {
 	Status   string      // FAILED, RETRYING, RESOLVED or DISCARDED
 	Attempts int         // retries so far
 	Parked   bool        // its last failure counted it as parked and was no rejection
-	Rejected bool        // its event was rejected before, at any attempt
+	Rejected bool        // it was rejected, before or after it was parked
 	Requests int         // retries requested by bulks
 	Waiting  bool        // the last of these is not yet executed
 	AskedBy  []uuid.UUID // the bulks that requested a retry or discarded it
@@ -50,12 +50,12 @@ type LaterEvent struct {
 func (l *DeadLetter) Evolve(later []LaterEvent, executed int64) {
 	keys := make(map[string]bool, len(later))
 	requested := strings.TrimSuffix(events.KeyRequested(l.ID, 0), "0")
-	rejected := strings.TrimSuffix(events.KeyRejected(l.RawPosition, 0), "0")
 	closed := ""
+	rejection := strings.TrimSuffix(events.KeyRejected(l.RawPosition, 0), "0")
 	l.Requests, l.Waiting, l.AskedBy, l.Rejected = 0, false, nil, false
 	for _, e := range later {
 		keys[e.Key] = true
-		l.Rejected = l.Rejected || strings.HasPrefix(e.Key, rejected)
+		l.Rejected = l.Rejected || strings.HasPrefix(e.Key, rejection)
 		switch {
 		case strings.HasPrefix(e.Key, requested):
 			l.Requests++

@@ -42,6 +42,8 @@ func TestTheStateOfADeadLetter(t *testing.T) {
 		"rejected before, retried twice":  {events.StageValidation, events.UsageRecorded, []string{retry(1), events.KeyRejected(7, 1), retry(2)}, retrying, 2, false},
 		"parked after a retry":            {events.StageValidation, events.UsageRecorded, []string{retry(1), again(1)}, failed, 1, true},
 		"rejected after it was parked":    {events.StageAggregation, events.UsageValidated, []string{retry(1), events.KeyRejected(7, 1)}, failed, 1, false},
+		"parked after it was rejected":    {events.StageValidation, events.UsageRecorded, []string{events.KeyRejected(7, 0), retry(1), again(1)}, failed, 1, true},
+		"rejected as another event":       {events.StageValidation, events.UsageRecorded, []string{retry(1), events.KeyRejected(77, 1)}, retrying, 1, false},
 		"retries with a gap":              {events.StageValidation, events.UsageRecorded, []string{retry(2)}, failed, 0, false},
 		"validated":                       {events.StageValidation, events.UsageRecorded, []string{retry(1), validated}, resolved, 1, false},
 		"published late":                  {events.StagePublishing, events.UsageRecorded, []string{validated}, resolved, 0, true},
@@ -60,7 +62,10 @@ func TestTheStateOfADeadLetter(t *testing.T) {
 				later = append(later, e)
 			}
 			for range 2 { // it starts from the events, not from the state before
-				if l.Evolve(later, 0); l.Status != c.status || l.Attempts != c.attempts || l.Parked != c.parked {
+				if l.Evolve(later, 0); l.Rejected != slices.ContainsFunc(c.keys, func(key string) bool { return strings.HasPrefix(key, "x/7/") }) {
+					t.Errorf("rejected: %v", l.Rejected)
+				}
+				if l.Status != c.status || l.Attempts != c.attempts || l.Parked != c.parked {
 					t.Errorf("%s after %d attempts, parked %v", l.Status, l.Attempts, l.Parked)
 				}
 			}

@@ -52,12 +52,26 @@ func newIsolationFixture(t *testing.T) *isolationFixture {
 	m.want(201, holding(m.b.key, "held-of-B", 1, 86400))
 	m.ids["reservationId"] = "held-of-A"
 	m.ids["replayId"], _ = m.want(202, call{"POST", "/api/v1/replays/rewind", bootstrap, nil, `{"reason":"for the matrix"}`})["id"].(string)
+	m.adjusted()
 	m.ids["sagaId"] = m.saga(m.a.id, "matrix")
 	m.ids["name"], m.ids["rebuildId"] = "dead_letter_events", m.rebuilt("usage_aggregates", nil)
 	m.ids["event"] = m.firstOf(m.a)
 	m.ids["subject"], m.ids["n"] = "meterplex.usage.event.recorded", "1"
 	m.badKeys()
 	return m
+}
+
+// adjusted closes the last month of A, and makes two adjustments of it: one to approve and one to waive.
+func (m *isolationFixture) adjusted() {
+	m.Helper()
+	m.accept(m.a, old("old-of-A", 2), old("older-of-A", 2))
+	m.ids["periodKey"], _ = lastMonth()
+	m.closed(m.a)
+	m.accept(m.a, correction("late-of-A", "old-of-A", 1), correction("later-of-A", "older-of-A", 1))
+	m.fold()
+	ids := m.adjustmentsAt("/api/v1/adjustments?tenantId="+m.a.id, "id", "position")
+	m.ids["adjustmentId"], m.ids["upTo"], _ = strings.Cut(ids[0], " ")
+	m.ids["waived adjustmentId"], _, _ = strings.Cut(ids[1], " ")
 }
 
 // firstOf returns the eventId of the first usage event in an account's log.
@@ -118,21 +132,27 @@ func (m *isolationFixture) sample(r auth.Route) (call, bool) {
 		"POST /replays":                                                    `{"topic":"usage.raw","fromTime":"2026-05-01T00:00:00Z","reason":"for the matrix"}`,
 		"POST /replays/rewind":                                             `{"reason":"for the matrix"}`,
 		"POST /sagas/{sagaId}/retry":                                       `{"reason":"for the matrix","despite":["dead_letters"]}`,
-		"POST /projections/{name}/rebuilds":                                `{"reason":"for the matrix"}`,
-		"POST /projections/{name}/verify":                                  `{}`,
-		"POST /rebuilds/{rebuildId}/promote":                               `{"reason":"for the matrix"}`,
-		"POST /rebuilds/{rebuildId}/rollback":                              `{"reason":"for the matrix"}`,
-		"POST /rebuilds/{rebuildId}/abandon":                               `{"reason":"for the matrix"}`,
-		"POST /tenants":                                                    `{"name":"M","class":"small"}`,
-		"PATCH /tenants/{tenantId}":                                        `{"class":"medium"}`,
-		"POST /tenants/{tenantId}/api-keys":                                `{"name":"M","scopes":["usage:read"]}`,
-		"POST /tenants/{tenantId}/api-keys/{keyId}/rotate":                 `{"overlapSeconds":3600}`,
-		"POST /operator-keys":                                              `{"name":"M","scopes":["audit"]}`,
-		"POST /operator-keys/{keyId}/rotate":                               `{"overlapSeconds":3600}`,
-		"PUT /features/{lookupKey}":                                        `{"name":"Calls","type":"QUOTA"}`,
-		"PUT /plans/{key}":                                                 `{"name":"Basic","entitlements":[]}`,
-		"POST /tenants/{tenantId}/subscriptions":                           `{"plan":"basic","status":"PAST_DUE"}`,
-		"PATCH /tenants/{tenantId}/subscriptions/{subscriptionId}":         `{"status":"TRIALING"}`,
+		"POST /tenants/{tenantId}/periods/{periodKey}/close":               `{"reason":"for the matrix"}`,
+		"POST /tenants/{tenantId}/periods/{periodKey}/reopen":              `{"reason":"for the matrix"}`,
+		"POST /adjustments/{adjustmentId}/approve":                         `{"reason":"for the matrix"}`,
+		"POST /adjustments/{adjustmentId}/waive":                           `{"reason":"for the matrix"}`,
+		"POST /adjustments/decide": `{"tenantId":"` + m.a.id + `","periodKey":"` + m.ids["periodKey"] + `","upTo":"` + m.ids["upTo"] +
+			`","decision":"approve","reason":"for the matrix","dryRun":true}`,
+		"POST /projections/{name}/rebuilds":                        `{"reason":"for the matrix"}`,
+		"POST /projections/{name}/verify":                          `{}`,
+		"POST /rebuilds/{rebuildId}/promote":                       `{"reason":"for the matrix"}`,
+		"POST /rebuilds/{rebuildId}/rollback":                      `{"reason":"for the matrix"}`,
+		"POST /rebuilds/{rebuildId}/abandon":                       `{"reason":"for the matrix"}`,
+		"POST /tenants":                                            `{"name":"M","class":"small"}`,
+		"PATCH /tenants/{tenantId}":                                `{"class":"medium"}`,
+		"POST /tenants/{tenantId}/api-keys":                        `{"name":"M","scopes":["usage:read"]}`,
+		"POST /tenants/{tenantId}/api-keys/{keyId}/rotate":         `{"overlapSeconds":3600}`,
+		"POST /operator-keys":                                      `{"name":"M","scopes":["audit"]}`,
+		"POST /operator-keys/{keyId}/rotate":                       `{"overlapSeconds":3600}`,
+		"PUT /features/{lookupKey}":                                `{"name":"Calls","type":"QUOTA"}`,
+		"PUT /plans/{key}":                                         `{"name":"Basic","entitlements":[]}`,
+		"POST /tenants/{tenantId}/subscriptions":                   `{"plan":"basic","status":"PAST_DUE"}`,
+		"PATCH /tenants/{tenantId}/subscriptions/{subscriptionId}": `{"status":"TRIALING"}`,
 	}
 	name := r.Method + " " + strings.TrimPrefix(r.Path, "/api/v1")
 	body, known := bodies[name]
@@ -141,6 +161,9 @@ func (m *isolationFixture) sample(r auth.Route) (call, bool) {
 		id, ok := m.ids[strings.Trim(p, "{}")]
 		if p == "{keyId}" && strings.Contains(r.Path, "operator-keys") {
 			id = m.ids["operator keyId"]
+		}
+		if strings.HasSuffix(r.Path, "/waive") && p == "{adjustmentId}" {
+			id = m.ids["waived adjustmentId"]
 		}
 		known = known && ok
 		return url.PathEscape(id)
@@ -264,7 +287,7 @@ func withoutIDs(body []byte) string { return varying.ReplaceAllString(string(bod
 
 func TestP9_EveryRouteAcceptsTheRightKey(t *testing.T) {
 	m := newIsolationFixture(t)
-	// Deletes last, because the other requests need the deleted entities.
+	// Deletes and reopenings last, because the other requests need the deleted entities and pending adjustments.
 	routes := http.Routes()
 	slices.SortStableFunc(routes, func(a, b auth.Route) int { return rank(a) - rank(b) })
 	for _, route := range routes {
@@ -287,7 +310,7 @@ func TestP9_EveryRouteAcceptsTheRightKey(t *testing.T) {
 }
 
 func rank(r auth.Route) int {
-	if r.Method == "DELETE" {
+	if r.Method == "DELETE" || strings.HasSuffix(r.Path, "/reopen") {
 		return 1
 	}
 	return 0

@@ -36,6 +36,7 @@ type Server struct {
 	Keys         commands.Keyring
 	Reads        models.Reads
 	Rebuilds     *commands.Rebuilds
+	Periods      *commands.Periods
 	Sagas        *commands.Sagas
 	SagaReader   commands.SagaReader
 	Health       []HealthCheck
@@ -154,6 +155,8 @@ func (t *site) operations() {
 	t.replayOperations(t)
 	t.projectionOperations(t)
 	t.rebuildOperations(t)
+	t.periodOperations(t)
+	t.adjustmentOperations(t)
 	t.sagaOperations(t)
 	t.outboxOperations(t)
 	t.schemaOperations(t)

@@ -2,8 +2,10 @@ package http
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 
+	"github.com/danielgtaylor/huma/v2"
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
@@ -146,7 +148,28 @@ type changeTenantRequest struct {
 
 		ExternalIDs *[]string          `json:"externalIds,omitempty" nullable:"false" maxItems:"16" doc:"All external ids of the tenant; [] removes them." example:"[\"crm-4711\"]"`
 		Metadata    *map[string]string `json:"metadata,omitempty" doc:"All notes; {} removes them." example:"{\"segment\":\"retail\"}"`
+
+		LateUsage       *string       `json:"lateUsage,omitempty" enum:"REJECT,ADJUST" doc:"What becomes of usage of a closed period that is recorded from now on: it is refused, or it counts as an adjustment. Corrections and retractions always count as adjustments."`
+		CloseAfterHours clearableHour `json:"closeAfterHours,omitempty,omitzero" doc:"Hours from the end of a period until the service closes it, 1 to 8784; null: periods are closed by request only."`
 	} `nameHint:"TenantChange"`
+}
+
+// clearableHour is a number of hours that null clears. sent is nil if the member is absent.
+type clearableHour struct{ sent **int }
+
+// UnmarshalJSON implements json.Unmarshaler. It is called for null, too.
+func (h *clearableHour) UnmarshalJSON(text []byte) error {
+	h.sent = new(*int)
+	return json.Unmarshal(text, h.sent)
+}
+
+// MarshalJSON implements json.Marshaler.
+func (h clearableHour) MarshalJSON() ([]byte, error) { return json.Marshal(h.sent) }
+
+// Schema implements huma.SchemaProvider.
+func (clearableHour) Schema(huma.Registry) *huma.Schema {
+	least, most := 1.0, float64(commands.MaxCloseAfterHours)
+	return &huma.Schema{Type: huma.TypeInteger, Minimum: &least, Maximum: &most, Nullable: true}
 }
 
 func (s *service) changeTenant(ctx context.Context, in *changeTenantRequest) (*tenantAnswer, error) {
@@ -156,6 +179,6 @@ func (s *service) changeTenant(ctx context.Context, in *changeTenantRequest) (*t
 	}
 	t, err := s.Catalogue.ChangeTenant(ctx, edge.ExchangeOf(ctx).Request(commands.Idempotency{}), id,
 		commands.ChangeTenant{Name: in.Body.Name, Class: in.Body.Class, Status: in.Body.Status, DataResidency: in.Body.DataResidency,
-			ExternalIDs: in.Body.ExternalIDs, Metadata: in.Body.Metadata})
+			ExternalIDs: in.Body.ExternalIDs, Metadata: in.Body.Metadata, LateUsage: in.Body.LateUsage, CloseAfterHours: in.Body.CloseAfterHours.sent})
 	return &tenantAnswer{tenantBody(t)}, err
 }

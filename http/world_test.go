@@ -105,12 +105,17 @@ func (w *testService) server() *http.Server {
 		Reader:    &store.Catalogue{Pool: w.pool}, ReplayReader: &store.Replays{Store: w.store}, Keys: w.store.Keys,
 		Reads:    models.NewReads(query.DB{Pool: w.pool}, w.grants, models.DefaultFolds(), time.Now, 0),
 		Rebuilds: rebuildsBy(w.rebuildStore(), models.DefaultFolds()),
-		Sagas:    &commands.Sagas{Store: &store.Sagas{Store: w.store}, Kinds: []commands.SagaKind{{Name: "period_close", Steps: []string{"wait"}, Despite: []string{"dead_letters"}}}, Logger: slog.New(slog.DiscardHandler)}, SagaReader: &store.Catalogue{Pool: w.pool},
+		Periods:  w.periods(),
+		Sagas:    &commands.Sagas{Store: &store.Sagas{Store: w.store}, Kinds: []commands.SagaKind{w.periods().CloseKind()}, Logger: slog.New(slog.DiscardHandler)}, SagaReader: &store.Catalogue{Pool: w.pool},
 		Health:  []http.HealthCheck{{Name: "postgres", Check: w.pool.Ping}},
 		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry,
 		Logger: slog.New(slog.DiscardHandler), Now: time.Now, BootstrapOperatorKey: bootstrap, Version: "test",
 		Settle: time.Millisecond, // no test folds while a request waits
 	}
+}
+
+func (w *testService) periods() *commands.Periods {
+	return &commands.Periods{Store: &store.Periods{Store: w.store, Figures: models.DefaultFolds().PeriodFigures()}, Now: time.Now, NewID: newID, Logger: slog.New(slog.DiscardHandler)}
 }
 
 func (w *testService) serve(s *http.Server) { w.serveWith(s, func(*nethttp.Server) {}) }

@@ -132,8 +132,8 @@ func (db *simDB) letters(ids []uuid.UUID, partition int16) *simRows {
 			}
 			source := &db.rows[partition][f.SourcePosition-1]
 			raw := source.at.Number
-			if n := source.fields().RawPosition; n != 0 {
-				raw = n
+			if n := source.fields(); n.RawPosition != 0 || n.Validated.RawPosition != 0 {
+				raw = max(n.RawPosition, n.Validated.RawPosition)
 			}
 			var counted []byte
 			if source.topic == events.TopicUsageValidated {

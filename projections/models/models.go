@@ -11,6 +11,7 @@ import (
 	"github.com/meterplex/meterplex/projections/audit"
 	"github.com/meterplex/meterplex/projections/deadletters"
 	"github.com/meterplex/meterplex/projections/entitlements"
+	"github.com/meterplex/meterplex/projections/periods"
 	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/rebuild"
 	"github.com/meterplex/meterplex/projections/series"
@@ -63,6 +64,7 @@ type Reads struct {
 	DeadLetters  *deadletters.Reads
 	Series       *series.Reads
 	Rebuilds     *rebuild.Reads
+	Periods      *periods.Reads
 	Events       *audit.Reads
 }
 
@@ -76,6 +78,7 @@ func NewReads(db query.DB, grants *entitlements.Cache, folds Folds, now func() t
 		DeadLetters:  &deadletters.Reads{DB: db},
 		Series:       &series.Reads{DB: db},
 		Rebuilds:     &rebuild.Reads{DB: db, List: List(folds, nil), Keep: keep},
+		Periods:      &periods.Reads{DB: db},
 		Events:       &audit.Reads{DB: db},
 	}
 }

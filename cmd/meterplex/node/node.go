@@ -352,6 +352,7 @@ func (n *Node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
 	s.Letters = &commands.DeadLetters{Store: n.store, Now: time.Now, NewID: newID}
 	s.Replays, s.Rebuilds, s.Reads = n.replays(), n.rebuilds(), n.reads()
 	s.Reader, s.ReplayReader, s.Keys = &store.Catalogue{Pool: n.readers, Seat: n.seats.Operator}, n.replayStore(), n.store.Keys
+	s.Periods = n.periods()
 	s.Sagas, s.SagaReader = n.sagas(), &store.Catalogue{Pool: n.readers, Seat: n.seats.Operator}
 	s.Backlog = func() (int64, int64) { return n.metrics.Backlog(), maxBacklog }
 	s.BootstrapOperatorKey = n.cfg.BootstrapOperatorKey

@@ -11,6 +11,7 @@ type report struct {
 	positions, logOrder, placement, dedupeKeys, payloadHashes, headCounters, checkpointBounds, unchanged                    *tally
 	verdicts, verdictContents, usageAggregates, runningTotals, entitlementUsage, usageSeries, consumedVerdicts, deadLetters *tally
 	correctedUsage, quotaAccounts, quotaGrants, reservationLives, reservations                                              *tally
+	frozenFigures, frozenSums, adjustments, adjustmentStates, closedPeriods                                                 *tally
 	relayLeases, liveGenerations, rowSecurity, roleRights, idleSessions                                                     *tally
 	topicEvents, recordBytes, publishOrder                                                                                  *tally
 
@@ -66,6 +67,11 @@ func newReport() *report {
 		{&r.quotaGrants, perPartition, "P7 no grant passes a HARD limit, and each records its account", "grants", steps{}}, // a step of quotaAccounts
 		{&r.reservationLives, perPartition, "P7 each reservation is held once and ends once", "reservations", steps{}},     // a step of quotaAccounts
 		{&r.reservations, perPartition, "P7 the reservations in the table are those of the log", "rows", steps{compare: (*pass).compareReservations}},
+		{&r.frozenFigures, perPartition, "P8 each closed period has the figures that its events froze, with their hash", "snapshots", steps{row: (*pass).addPeriod, compare: (*pass).compareFrozen}},
+		{&r.frozenSums, perPartition, "P8 each frozen figure is the sum of the verdicts that were caused up to its cut", "lines", steps{row: (*pass).addFrozenSum, compare: (*pass).compareSums}},
+		{&r.adjustments, perPartition, "P8 each late verdict is one adjustment, and each event counts in the frozen figure or as an adjustment", "adjustments", steps{row: (*pass).addAdjustment, compare: (*pass).compareAdjustments}},
+		{&r.adjustmentStates, perPartition, "P8 the states of adjustments follow from the decisions, reopenings and discards in the log", "states", steps{}}, // a step of adjustments
+		{&r.closedPeriods, perPartition, "P8 each figure of a closed period is its frozen figure and its adjustments", "lines", steps{compare: (*pass).compareClosed}},
 		{&r.consumedVerdicts, perPartition, "P3 consumed verdicts = applied + dead-lettered + withheld", "verdicts consumed", steps{}}, // a step of usageAggregates
 		{&r.deadLetters, perPartition, "P3 dead letters and their states match the log", "dead letters", steps{row: (*pass).addLetter, compare: (*pass).compareLetters}},
 		{&r.relayLeases, wholeDatabase, "P10 each partition is leased by one live relay", "partitions", steps{watch: (*verifier).leases}},

@@ -210,6 +210,9 @@ func (x *pass) settleFailed(ctx context.Context, tx pgx.Tx) error {
 		switch s, err := r.decode(); {
 		case err == nil && r.topic == topicValidated:
 			m.count(x, r.subject, r.position, r.tenant, &s, -1)
+			if m.failed[r.position] && !x.withheld[r.position] {
+				x.countFrozen(&r, &s, -1)
+			}
 		case err == nil && r.subject == admitted:
 			m.countAdmitted(x, &r, &s, -1)
 		default:

@@ -129,6 +129,7 @@ type pass struct {
 	totals       runningTotals
 	accounts     accounts
 	targets      map[int64]*target // corrected usage, by its position
+	periods      periods
 	letterStates letterStates
 	conflicts    []conflict
 	content      content // of the present row, to reuse the memory
@@ -160,6 +161,9 @@ func (v *verifier) partition(ctx context.Context, p int16, before *observation) 
 		if x.accounts, err = readDiscards(ctx, tx, p, v.Now()); err != nil {
 			return err
 		}
+		if x.periods, err = readPeriods(ctx, tx, p); err != nil {
+			return err
+		}
 		if err := x.read(ctx, tx); err != nil {
 			return err
 		}
@@ -184,7 +188,7 @@ func (v *verifier) noTopics(err error) {
 }
 
 func (x *pass) begin() {
-	x.targets = map[int64]*target{}
+	x.targets, x.periods = map[int64]*target{}, newPeriods()
 	x.verdict = newVerdicts(x.checkpointOf(events.GroupValidator))
 	x.figures = newFigureSums(x.checkpointOf(events.GroupAggregator), x.checkpointOf(events.GroupEntitlements), x.checkpointOf(events.GroupSeries))
 	x.letterStates = newLetterStates(x.checkpointOf(events.GroupDeadLetter))

@@ -33,6 +33,9 @@ const (
 	parkedRecord      = 18
 	retracted         = 19
 
+	tenantCreated = 30
+	tenantChanged = 31
+
 	subscriptionCreated = 37
 	subscriptionChanged = 38
 
@@ -40,6 +43,13 @@ const (
 	reservationExtended = 61
 	reservationReleased = 62
 	reservationExpired  = 63
+
+	periodRequested    = 70
+	periodFrozen       = 71
+	periodClosed       = 72
+	periodReopened     = 73
+	adjustmentProposed = 74
+	adjustmentDecided  = 75
 
 	topicRaw       = 1
 	topicValidated = 2
@@ -124,6 +134,8 @@ type content struct {
 	Kind                          string
 	TargetPosition, Before, After int64
 	TargetEventID                 string
+	Late                          *late  // of a verdict that is an adjustment
+	LateUsage                     string // of a tenant
 }
 
 var errBody = errors.New("its body has an unknown form")

@@ -4,7 +4,8 @@
 // payload (package strictjson). checks.go lists the checks; each has a file with its name.
 //
 // It only reads: each partition once, in order, in its own snapshot. Its memory is about 10 bytes for each
-// row of the largest partition, 300 bytes for each reservation of the last days, and 300 for each corrected event.
+// row of the largest partition, 300 bytes for each reservation of the last days, and 300 for each
+// corrected event and each adjustment.
 package verify
 
 import (

@@ -15,21 +15,22 @@ import (
 // A dead letter is read from the projection, which may lag behind on its later events.
 // Those are looked up in the log itself, by the keys of each fate, under the head's
 // lock: a retry that would count twice cannot be granted.
-// Corrections that the validator has not reached name their target, too: it will count them as known at their own positions.
+// The verdict that a retry folds again is in its payload. Corrections that the validator has not reached name their target, too: it will count them as known at their own positions.
 var deadLettersSQL = events.SQL(`WITH waiting AS MATERIALIZED (
   SELECT r.tenant_id, coalesce(r.payload ->> 'correctionRef', r.payload -> 'usage' ->> 'correctionRef') AS target FROM event_log_rows r
   WHERE r.partition = $2 AND r.position > (SELECT min(position) FROM consumer_checkpoints WHERE consumer = '` + events.GroupValidator + `' AND partition = $2 AND joined)
    AND r.subject IN ({usage.event.corrected}, {usage.event.retracted}, {usage.event.retried}))
- SELECT d.id, d.tenant_id, d.stage, d.source_position, l.subject, coalesce((l.payload ->> 'rawPosition')::bigint, l.position),
+ SELECT d.id, d.tenant_id, d.stage, d.source_position, l.subject, coalesce((v.verdict ->> 'rawPosition')::bigint, l.position),
  CASE WHEN l.topic = {usage.validated} THEN l.payload END,
- l.topic = {usage.validated} AND (l.payload ->> 'targetPosition' IS NOT NULL
-  OR EXISTS (SELECT FROM usage_corrections c WHERE c.tenant_id = d.tenant_id AND c.target = (l.payload ->> 'rawPosition')::bigint)
-  OR EXISTS (SELECT FROM waiting w WHERE w.tenant_id = d.tenant_id AND w.target = l.payload ->> 'eventId'))
+ l.topic = {usage.validated} AND (v.verdict ->> 'targetPosition' IS NOT NULL
+  OR EXISTS (SELECT FROM usage_corrections c WHERE c.tenant_id = d.tenant_id AND c.target = (v.verdict ->> 'rawPosition')::bigint)
+  OR EXISTS (SELECT FROM waiting w WHERE w.tenant_id = d.tenant_id AND w.target = v.verdict ->> 'eventId'))
  FROM unnest($1::uuid[]) AS a (id)
  CROSS JOIN LATERAL (SELECT d.* FROM projection_pointers p JOIN dead_letter_events d ON d.generation = p.generation AND d.id = a.id
   WHERE p.live AND p.projection = '` + projections.ProjectionDeadLetters + `' AND p.tenant_id IN (d.tenant_id, '00000000-0000-0000-0000-000000000000')
    AND d.partition = $2 ORDER BY p.tenant_id DESC LIMIT 1) d
- CROSS JOIN LATERAL (SELECT l.*, l.payload FROM event_log_rows l WHERE l.partition = $2 AND l.position = d.source_position LIMIT 1) l`)
+ CROSS JOIN LATERAL (SELECT l.*, l.payload FROM event_log_rows l WHERE l.partition = $2 AND l.position = d.source_position LIMIT 1) l
+ CROSS JOIN LATERAL (SELECT CASE WHEN l.subject = {usage.event.reaggregated} THEN l.payload -> 'validated' ELSE l.payload END AS verdict) v`)
 
 // fatesSQL returns a row for each later event of the letters. '0' is the character
 // after '/', so that a pair of bounds is a prefix. The limits exceed the possible number

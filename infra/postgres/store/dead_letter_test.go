@@ -121,3 +121,29 @@ func TestP3_RetryCountsByHowTheLastOneEnded(t *testing.T) {
 		w.counts(2, 1, 0)
 	})
 }
+
+// A dead letter whose verdict was folded again and failed again knows its recorded event: a discard voids the event's adjustments.
+func TestP8_LettersOfFoldsThatFailedAgainKnowTheRecordedEvent(t *testing.T) {
+	w := newLetterFixture(t)
+	verdict := events.Validated{RawPosition: 1, EventID: "a", Feature: "f", FeatureType: "METERED", PeriodKey: "2026-05", Amount: 1, Count: 1, Timestamp: time.Unix(0, 0)}
+	w.append(events.UsageValidated, events.KeyValidated(1), events.Counts{Validated: 1}, verdict)
+	w.append(events.Reaggregated, events.KeyRetry(w.id, 1), events.Counts{}, events.Reaggregate{DeadLetterID: w.id, Attempt: 1, Validated: verdict})
+	w.append(events.AggregationFailed, events.KeyFailedAgain(w.id, 1), events.Counts{Parked: 1}, events.Failed{DeadLetterID: w.id, SourcePosition: 3, Stage: events.StageAggregation, Attempt: 1})
+	w.row(events.StageAggregation, 3)
+	w.must(w.store.ChangeDeadLetters(w.Context(), w.tenant, func(tx commands.DeadLetterTx) error {
+		letters, err := tx.DeadLetters([]uuid.UUID{w.id})
+		if l := letters[w.id]; err == nil && (l == nil || l.RawPosition != 1 || l.Corrected) {
+			w.Errorf("the letter is %+v", l)
+		}
+		return err
+	}))
+	_, err := w.pool.Exec(w.Context(), `INSERT INTO usage_corrections (tenant_id, target, n, cause, position, kind, before, after) VALUES ($1, 1, 1, 2, 3, 'correction', 1, 0)`, w.tenant)
+	w.must(err)
+	w.must(w.store.ChangeDeadLetters(w.Context(), w.tenant, func(tx commands.DeadLetterTx) error {
+		letters, err := tx.DeadLetters([]uuid.UUID{w.id})
+		if l := letters[w.id]; err == nil && (l == nil || !l.Corrected) {
+			w.Errorf("the letter with a correction is %+v", l)
+		}
+		return err
+	}))
+}

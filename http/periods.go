@@ -1,0 +1,180 @@
+package http
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
+	"github.com/meterplex/meterplex/projections/periods"
+)
+
+func (s *service) periodOperations(t *site) {
+	const path, one = prefix + "/tenants/{tenantId}/periods", prefix + "/tenants/{tenantId}/periods/{periodKey}"
+	gone, refused := http.StatusNotFound, []int{http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity}
+	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
+	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: readers, id: "listPeriods", tag: "Periods", summary: "List the periods of a tenant",
+		description: "Periods with usage, and all that were ever closed. Newest first, a year behind its months, lifetime last.", problems: []int{gone}}, s.listPeriods)
+	serve(t, operation{method: http.MethodPost, path: one + "/close", who: auth.Operator, scopes: deciders, id: "closePeriod", tag: "Periods", status: http.StatusAccepted, also: http.StatusOK,
+		summary: "Close a period",
+		description: "The position of the request is the cut: usage of the period recorded behind it is late. A saga waits until all usage up to the cut is counted, then freezes the figures. " +
+			"200 if the period is CLOSING or CLOSED already.", problems: refused}, s.closePeriod)
+	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: readers, id: "getPeriod", tag: "Periods", summary: "Read a period with its frozen figures",
+		description: "For each line: net = frozen + adjustments + unreconciled, where net is the live figure; billable = frozen + approved. All of one snapshot of the database. " +
+			"figuresHash is the SHA-256 of the frozen figures, which docs/auditing.md computes from the answer.", problems: []int{gone}}, s.getPeriod)
+	serve(t, operation{method: http.MethodPost, path: one + "/reopen", who: auth.Operator, scopes: deciders, id: "reopenPeriod", tag: "Periods",
+		summary: "Reopen a closed period", description: "The snapshot is kept. Pending adjustments become VOID: the next snapshot counts what they adjust.", problems: refused}, s.reopenPeriod)
+	serve(t, operation{method: http.MethodGet, path: one + "/adjustments", who: auth.Operator, scopes: readers, id: "listPeriodAdjustments", tag: "Periods",
+		summary: "List the adjustments of a period", description: "Of all its snapshots, by snapshot and position.", problems: []int{gone}}, s.listPeriodAdjustments)
+	serveStream(t, operation{method: http.MethodGet, path: one + "/export", who: auth.Operator, scopes: readers, id: "exportPeriod", tag: "Periods",
+		summary: "Export the lines of a period", description: "All lines in one answer, of one snapshot of the database: JSON as getPeriod answers it, or CSV.", problems: []int{gone}},
+		describePeriodExport, s.exportPeriod)
+}
+
+// PeriodPath names a period of a tenant.
+type PeriodPath struct {
+	TenantPath
+	PeriodKey string `path:"periodKey" doc:"A month such as 2026-05, a year such as 2026, or lifetime." example:"2026-05"`
+}
+
+// find returns the tenant of the path, and refuses a text that is no period key.
+func (p *PeriodPath) find(ctx context.Context, s *service) (uuid.UUID, error) {
+	tenant, err := s.knownTenant(ctx, p.TenantID)
+	if err != nil {
+		return uuid.Nil, err
+	}
+	if start, _, ok := domain.PeriodBounds(p.PeriodKey); p.PeriodKey != domain.PeriodLifetime && (!ok || start.Year() < 1) {
+		return uuid.Nil, domain.InvalidPeriodKey()
+	}
+	return tenant.ID, nil
+}
+
+type periodsRequest struct {
+	TenantPath
+	Paging
+}
+
+func (s *service) listPeriods(ctx context.Context, in *periodsRequest) (*listed[periods.Period], error) {
+	l := list{"periods", in.TenantID}
+	_, after, err := l.open(in.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	tenant, err := s.knownTenant(ctx, in.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.Reads.Periods.Periods(ctx, tenant.ID, after, in.Limit+1)
+	return &listed[periods.Period]{cut(l, found, in.Limit, func(p *periods.Period) string { return p.PeriodKey })}, err
+}
+
+type closeRequest struct {
+	PeriodPath
+	Idempotent
+	Body struct {
+		Reason  string   `json:"reason" minLength:"1" maxLength:"500" doc:"The reason, recorded in the log."`
+		Early   bool     `json:"early,omitempty" doc:"Close the period before its end."`
+		Despite []string `json:"despite,omitempty" maxItems:"10" nullable:"false" doc:"Conditions that the close does not wait for: dead_letters, rebuilds. The snapshot keeps those that were missing." example:"[\"dead_letters\"]"`
+	} `nameHint:"PeriodClose"`
+}
+
+type closeAnswer struct {
+	Status   int
+	Location string `header:"Location" doc:"The period, with its state."`
+	Body     commands.RequestedClose
+}
+
+func (s *service) closePeriod(ctx context.Context, in *closeRequest) (*closeAnswer, error) {
+	once, err := once(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tenant, err := in.find(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	closed, err := s.Periods.Close(ctx, edge.ExchangeOf(ctx).Request(once), commands.ClosePeriod{TenantID: tenant, PeriodKey: in.PeriodKey,
+		Reason: in.Body.Reason, Early: in.Body.Early, Despite: in.Body.Despite})
+	if err != nil {
+		return nil, err
+	}
+	answer := &closeAnswer{http.StatusAccepted, prefix + "/tenants/" + tenant.String() + "/periods/" + in.PeriodKey, closed}
+	if closed.Known {
+		answer.Status = http.StatusOK
+	}
+	return answer, nil
+}
+
+type periodRequest struct {
+	PeriodPath
+	Snapshot int `query:"snapshot" minimum:"0" maximum:"2147483647" doc:"An earlier snapshot; 0, the default: that of the last close." example:"1"`
+	Paging
+}
+
+// PeriodBody is a period with lines in its wire format.
+type PeriodBody struct {
+	periods.Period
+	Lines      []periods.PeriodLine `json:"lines" nullable:"false" doc:"By feature and subscription; none before the figures are frozen."`
+	AsOf       events.Position      `json:"asOfPosition" doc:"Every event recorded up to here is in net."`
+	NextCursor *string              `json:"nextCursor" doc:"null on the last page of lines."`
+}
+
+type periodAnswer struct{ Body PeriodBody }
+
+func (s *service) getPeriod(ctx context.Context, in *periodRequest) (*periodAnswer, error) {
+	l := list{"lines of a period", in.TenantID, in.PeriodKey}
+	snapshot, after, err := l.open(in.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	tenant, err := in.find(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	if in.Cursor == "" {
+		snapshot = in.Snapshot
+	} else if in.Snapshot != 0 && in.Snapshot != snapshot {
+		return nil, cursorInvalid()
+	}
+	found, err := s.Reads.Periods.Period(ctx, periods.PeriodQuery{TenantID: tenant, PeriodKey: in.PeriodKey, Snapshot: snapshot, Limit: in.Limit, After: after})
+	if err != nil {
+		return nil, err
+	}
+	answer := &periodAnswer{periodBody(found)}
+	if found.Next != "" { // pages stay with the snapshot that they began in
+		answer.Body.NextCursor = l.next(*found.Snapshot, found.Next)
+	}
+	return answer, nil
+}
+
+func periodBody(d periods.Detail) PeriodBody {
+	return PeriodBody{Period: d.Period, Lines: d.Lines, AsOf: d.AsOf}
+}
+
+type reopenRequest struct {
+	PeriodPath
+	Idempotent
+	Body struct {
+		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"The reason, recorded in the log."`
+	} `nameHint:"PeriodReopening"`
+}
+
+type reopenAnswer struct{ Body commands.ReopenedPeriod }
+
+func (s *service) reopenPeriod(ctx context.Context, in *reopenRequest) (*reopenAnswer, error) {
+	once, err := once(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tenant, err := in.find(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	reopened, err := s.Periods.Reopen(ctx, edge.ExchangeOf(ctx).Request(once), tenant, in.PeriodKey, in.Body.Reason)
+	return &reopenAnswer{reopened}, err
+}

@@ -1,0 +1,263 @@
+package http_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// A month is closed, corrected, adjusted, reopened and closed again. Frozen figures stay as they were.
+func TestP8_AClosedMonthIsAdjustedAndReopened(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	w.accept(a, old("u1", 10), old("u2", 5))
+	w.fold()
+	key, _ := lastMonth()
+	w.same("the list", w.periodStates(a), []string{key + " OPEN <nil>"})
+	path := w.closed(a)
+	line := []string{"feature", "frozen", "frozenEventCount", "pending", "approved", "waived", "billable", "net", "netEventCount", "unreconciled"}
+	w.same("closed", w.lines(path, line...), []string{"api_calls 15 2 0 0 0 15 15 2 0"})
+	w.accept(a, correction("c1", "u1", 7), retraction("r1", "u2"))
+	w.fold()
+	w.same("corrected", w.lines(path, line...), []string{"api_calls 15 2 -8 0 0 15 7 1 0"})
+	members := []string{"kind", "amount", "eventCount", "snapshot", "sourceEventId", "state", "reason"}
+	w.same("adjustments", w.adjustmentsAt(path+"/adjustments", members...), []string{"CORRECTION -3 0 1 c1 PENDING <nil>", "RETRACTION -5 -1 1 r1 PENDING <nil>"})
+	first := w.adjustmentsAt("/api/v1/adjustments?kind=CORRECTION", "id")[0]
+	decided := w.want(200, call{"POST", "/api/v1/adjustments/" + first + "/approve", bootstrap, nil, `{"reason":"agreed"}`})
+	w.same("the decision", valuesOf(decided, "count", "amount"), "1 -3")
+	w.same("approved", w.lines(path, line...), []string{"api_calls 15 2 -5 -3 0 12 7 1 0"})
+	w.refused(w.do(call{"POST", "/api/v1/adjustments/" + first + "/waive", bootstrap, nil, `{"reason":"no"}`}), 409, "adjustment_decided")
+	reopened := w.want(200, call{"POST", path + "/reopen", bootstrap, nil, `{"reason":"wrong"}`})
+	w.same("the reopening", valuesOf(reopened, "state", "snapshot", "voided", "approved"), "OPEN 1 1 1")
+	w.same("void", w.adjustmentsAt(path+"/adjustments?state=VOID", members...), []string{"RETRACTION -5 -1 1 r1 VOID the period was reopened"})
+	w.same("reopened", w.lines(path, line...), []string{"api_calls 15 2 0 -3 0 12 <nil> <nil> <nil>"})
+	w.same("the list", w.periodStates(a), []string{key + " OPEN 1"})
+	w.closed(a)
+	w.same("closed again", w.lines(path, line...), []string{"api_calls 7 1 0 0 0 7 7 1 0"})
+	w.same("the first snapshot", w.lines(path+"?snapshot=1", line...), []string{"api_calls 15 2 0 -3 0 12 <nil> <nil> <nil>"})
+	w.same("the list", w.periodStates(a), []string{key + " CLOSED 2"})
+	for _, snapshot := range []string{"", "?snapshot=1", "?snapshot=2"} {
+		w.hashed(path + snapshot)
+	}
+}
+
+func (w *testService) periodStates(a *account) []string {
+	w.Helper()
+	return w.adjustmentsAt(periodsOf(a), "periodKey", "state", "snapshot")
+}
+
+// hashed computes the hash of frozen figures from the answer, by encoding/json: members in the order of their names.
+func (w *testService) hashed(path string) {
+	w.Helper()
+	got := w.want(200, call{method: "GET", path: path, key: bootstrap})
+	type line struct {
+		Amount         string      `json:"amount"`
+		EventCount     json.Number `json:"eventCount"`
+		Feature        string      `json:"feature"`
+		SubscriptionID string      `json:"subscriptionId"`
+	}
+	lines := []line{}
+	for _, l := range got["lines"].([]any) {
+		m := l.(map[string]any)
+		if fmt.Sprint(m["frozen"], m["frozenEventCount"]) != "0 0" {
+			lines = append(lines, line{fmt.Sprint(m["frozen"]), m["frozenEventCount"].(json.Number), m["feature"].(string), m["subscriptionId"].(string)})
+		}
+	}
+	text, err := json.Marshal(map[string]any{"cut": got["cutPosition"], "lines": lines, "logic": got["logic"], "periodKey": got["periodKey"], "snapshot": got["snapshot"], "tenantId": got["tenantId"]})
+	w.must(err)
+	if sum := sha256.Sum256(text); hex.EncodeToString(sum[:]) != got["figuresHash"] {
+		w.Errorf("%s: the hash is %v, and that of %s is %x", path, got["figuresHash"], text, sum)
+	}
+}
+
+func TestP8_ACloseIsRequestedOnce(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	w.accept(a, old("u1", 10))
+	key, _ := lastMonth()
+	request := func(header map[string]string, body string) call {
+		return call{"POST", periodsOf(a) + "/" + key + "/close", bootstrap, header, body}
+	}
+	header := map[string]string{"Idempotency-Key": "k"}
+	first := w.do(request(header, `{"reason":"r"}`))
+	if location := first.header.Get("Location"); first.status != 202 || location != periodsOf(a)+"/"+key {
+		t.Fatalf("%d %s, Location %s", first.status, first.body, location)
+	}
+	got := w.want(202, request(header, `{"reason":"r"}`))
+	w.same("repeated", valuesOf(got, "state", "snapshot", "periodKey", "tenantId"), "CLOSING 1 "+key+" "+a.id)
+	again := w.want(200, request(nil, `{"reason":"other"}`))
+	w.same("known", again["id"], got["id"])
+	w.same("its cut", again["cutPosition"], got["cutPosition"])
+	w.refused(w.do(request(header, `{"reason":"x"}`)), 422, "idempotency_key_reused")
+	period := w.want(200, call{method: "GET", path: periodsOf(a) + "/" + key, key: bootstrap})
+	w.same("closing", valuesOf(period, "state", "snapshot", "sagaId", "frozenPosition", "figuresHash", "partial"), "CLOSING 1 "+got["id"].(string)+" <nil> <nil> false")
+	w.runSagas()
+	period = w.want(200, call{method: "GET", path: periodsOf(a) + "/" + key, key: bootstrap})
+	w.same("what is missing", period["missing"], []any{"not_aggregated"})
+	_, err := w.pool.Exec(t.Context(), `UPDATE sagas SET state = 'PARTIAL', next_at = now() WHERE id = $1`, got["id"])
+	w.must(err)
+	w.same("partial", w.want(200, call{method: "GET", path: periodsOf(a) + "/" + key, key: bootstrap})["partial"], true)
+	w.fold()
+	w.runSagas()
+	w.same("closed", valuesOf(w.want(200, request(nil, `{"reason":"once more"}`)), "state", "snapshot"), "CLOSED 1")
+	period = w.want(200, call{method: "GET", path: periodsOf(a) + "/" + key, key: bootstrap})
+	w.same("nothing is missing", fmt.Sprint(period["missing"], period["partial"], period["despite"]), "[] false []")
+}
+
+// Each is refused, and nothing is stored.
+func TestBadInputOfPeriods(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a, b := w.newAccount("A"), w.newAccount("B")
+	w.accept(a, old("u1", 10), old("u2", 5))
+	w.accept(b, old("u1", 10))
+	key, _ := lastMonth()
+	w.closed(a)
+	w.closed(b)
+	w.accept(a, correction("c1", "u1", 7), correction("c2", "u2", 7))
+	w.accept(b, correction("c1", "u1", 7))
+	w.fold()
+	ids := w.adjustmentsAt("/api/v1/adjustments?tenantId="+a.id, "id")
+	other := w.adjustmentsAt("/api/v1/adjustments?tenantId="+b.id, "id", "position")
+	foreign, position, _ := strings.Cut(other[0], " ")
+	w.want(200, call{"POST", "/api/v1/adjustments/" + ids[1] + "/waive", bootstrap, nil, `{"reason":"r"}`})
+	scope := `"tenantId":"` + a.id + `","periodKey":"` + key + `","upTo":"` + w.adjustmentsAt("/api/v1/adjustments?tenantId="+a.id, "position")[1] + `"`
+	before, now := w.stored(), now()
+	for _, c := range []struct {
+		path, body string
+		status     int
+		code       string
+	}{
+		{"2026-13/close", `{"reason":"r"}`, 400, "period_key_invalid"}, {"2026-00/close", `{"reason":"r"}`, 400, "period_key_invalid"},
+		{"26-05/close", `{"reason":"r"}`, 400, "period_key_invalid"}, {"2026-05%20/close", `{"reason":"r"}`, 400, "period_key_invalid"},
+		{"0000/close", `{"reason":"r"}`, 400, "period_key_invalid"}, {"0000-01/close", `{"reason":"r"}`, 400, "period_key_invalid"},
+		{"lifetime/close", `{"reason":"r"}`, 409, "period_not_closable"}, {"2999-01/close", `{"reason":"r","early":true}`, 409, "period_not_closable"},
+		{now[:7] + "/close", `{"reason":"r"}`, 409, "period_not_ended"}, {now[:4] + "/close", `{"reason":"r"}`, 409, "period_not_ended"},
+		{key + "/close", `{"reason":""}`, 400, "reason_invalid"}, {key + "/close", `{"reason":" "}`, 400, "reason_required"}, {key + "/close", `{}`, 400, "member_missing"},
+		{now[:7] + "/close", `{"reason":"r","early":true,"despite":["not_aggregated"]}`, 400, "despite_invalid"},
+		{now[:7] + "/reopen", `{"reason":"r"}`, 409, "period_not_closed"}, {key + "/reopen", `{"reason":""}`, 400, "reason_invalid"}, {key + "/reopen", `{"reason":" "}`, 400, "reason_required"},
+		{"lifetime/reopen", `{"reason":"r"}`, 400, "period_key_invalid"}, {"2026-13/reopen", `{"reason":"r"}`, 400, "period_key_invalid"},
+		{"../adjustments/" + ids[1] + "/approve", `{"reason":"r"}`, 409, "adjustment_decided"}, {"../adjustments/" + newID().String() + "/approve", `{"reason":"r"}`, 404, "adjustment_not_found"},
+		{"../adjustments/" + ids[0] + "/waive", `{"reason":" "}`, 400, "reason_required"},
+		{"../adjustments/decide", `{"ids":["` + ids[0] + `"],` + scope + `,"decision":"approve","reason":"r"}`, 400, "decision_invalid"},
+		{"../adjustments/decide", `{"ids":["` + ids[0] + `","` + foreign + `"],"decision":"approve","reason":"r"}`, 400, "decision_invalid"},
+		{"../adjustments/decide", `{"ids":["` + ids[0] + `","` + ids[1] + `"],"decision":"approve","reason":"r"}`, 409, "adjustment_decided"},
+		{"../adjustments/decide", `{"ids":["x"],"decision":"approve","reason":"r"}`, 400, "ids_invalid"},
+		{"../adjustments/decide", `{"decision":"approve","reason":"r"}`, 400, "decision_invalid"}, {"../adjustments/decide", `{` + scope + `,"decision":"approve","reason":" "}`, 400, "reason_required"},
+		{"../adjustments/decide", `{` + scope + `,"decision":"void","reason":"r"}`, 400, "decision_invalid"},
+		{"../adjustments/decide", `{"periodKey":"` + key + `","decision":"approve","reason":"r"}`, 400, "decision_invalid"},
+		{"../adjustments/decide", `{"tenantId":"` + a.id + `","periodKey":"` + key + `","decision":"approve","reason":"r"}`, 400, "decision_invalid"},
+		{"../adjustments/decide", `{"tenantId":"` + a.id + `","periodKey":"2026-13","upTo":"` + strings.Split(scope, `"`)[11] + `","decision":"approve","reason":"r"}`, 400, "period_key_invalid"},
+		{"../adjustments/decide", `{"tenantId":"` + newID().String() + `","periodKey":"` + key + `","upTo":"` + position + `","decision":"approve","reason":"r"}`, 404, "tenant_not_found"},
+	} {
+		path := "/api/v1/" + strings.TrimPrefix(c.path, "../")
+		if !strings.HasPrefix(c.path, "../") {
+			path = periodsOf(a) + "/" + c.path
+		}
+		w.refused(w.do(call{"POST", path, bootstrap, nil, c.body}), c.status, c.code)
+	}
+	for path, code := range map[string]string{"/2026-13": "period_key_invalid", "/" + key + "?snapshot=2": "snapshot_not_found", "/" + key + "/export?snapshot=9": "snapshot_not_found",
+		"/" + now[:7] + "?snapshot=1": "snapshot_not_found", "/0000/adjustments": "period_key_invalid", "/" + key + "/export?limit=1": "unknown_parameter"} {
+		w.refused(w.do(call{method: "GET", path: periodsOf(a) + path, key: bootstrap}), map[bool]int{true: 404, false: 400}[code == "snapshot_not_found"], code)
+	}
+	if after := w.stored(); after != before {
+		t.Errorf("%d events were stored", after-before)
+	}
+	for tenant, id := range map[string]string{a.id: ids[0], b.id: foreign} {
+		w.same("the adjustments", w.adjustmentsAt("/api/v1/adjustments?state=PENDING&tenantId="+tenant, "id"), []string{id})
+	}
+}
+
+func TestADecisionOfAScopeEndsAtItsPosition(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	w.accept(a, old("u1", 10), old("u2", 5), old("u3", 1))
+	path := w.closed(a)
+	key, _ := lastMonth()
+	w.accept(a, correction("c1", "u1", 7), retraction("r1", "u2"), correction("c2", "u3", 2))
+	w.fold()
+	positions := w.adjustmentsAt(path+"/adjustments", "position")
+	decide := func(more string) map[string]any {
+		return w.want(200, call{"POST", "/api/v1/adjustments/decide", bootstrap, nil, `{"tenantId":"` + a.id + `","periodKey":"` + key + `","decision":"approve","reason":"r",` + more + `}`})
+	}
+	before := w.stored()
+	w.same("a dry run", valuesOf(decide(`"upTo":"`+positions[1]+`","dryRun":true`), "count", "amount", "position"), "2 -8 <nil>")
+	w.same("stored by a dry run", w.stored()-before, 0)
+	w.same("corrections", valuesOf(decide(`"upTo":"`+positions[1]+`","kind":"CORRECTION"`), "count", "amount"), "1 -3")
+	w.same("states", w.adjustmentsAt(path+"/adjustments", "sourceEventId", "state"), []string{"c1 APPROVED", "r1 PENDING", "c2 PENDING"})
+	w.same("the rest", valuesOf(decide(`"upTo":"`+positions[2]+`","feature":"api_calls"`), "count", "amount"), "2 -4")
+	w.same("none", valuesOf(decide(`"upTo":"`+positions[2]+`"`), "count", "amount", "position"), "0 0 <nil>")
+}
+
+func TestListsOfPeriodsAndAdjustmentsHavePages(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	w.accept(a, old("u1", 10), old("u2", 5), event("now", nil), event("s", map[string]any{"feature": "storage"}))
+	path := w.closed(a)
+	w.accept(a, correction("c1", "u1", 7), retraction("r1", "u2"))
+	w.fold()
+	key, _ := lastMonth()
+	for list, want := range map[string]string{periodsOf(a): now()[:7] + " " + key + " lifetime ", path + "/adjustments": "c1 r1 ", "/api/v1/adjustments": "c1 r1 ", "/api/v1/adjustments?tenantId=" + a.id: "c1 r1 "} {
+		got, cursor := "", ""
+		for more := true; more; {
+			page := w.want(200, call{method: "GET", path: with(list, "limit=1"+cursor), key: bootstrap})
+			for _, e := range page["data"].([]any) {
+				m := e.(map[string]any)
+				if m["sourceEventId"] != nil {
+					got += m["sourceEventId"].(string) + " "
+				} else {
+					got += m["periodKey"].(string) + " "
+				}
+			}
+			var next string
+			next, more = page["nextCursor"].(string)
+			cursor = "&cursor=" + next
+		}
+		w.same(list, got, want)
+	}
+}
+
+func TestAnExportHoldsAllLines(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	w.accept(a, old("u1", 10))
+	path := w.closed(a)
+	one := w.do(call{method: "GET", path: path, key: bootstrap})
+	all := w.do(call{method: "GET", path: path + "/export?format=json", key: bootstrap})
+	if strings.TrimSpace(string(one.body)) != strings.TrimSpace(string(all.body)) {
+		t.Errorf("exported %s\nread %s", all.body, one.body)
+	}
+	csv := w.do(call{method: "GET", path: path + "/export?format=csv&snapshot=1", key: bootstrap})
+	period := w.want(200, call{method: "GET", path: path, key: bootstrap})
+	want := "tenantId,periodKey,snapshot,cutPosition,logic,figuresHash,feature,subscriptionId,frozen,frozenEventCount,pending,approved,waived,billable,net,netEventCount,unreconciled\n" +
+		strings.ReplaceAll(valuesOf(period, "tenantId", "periodKey", "snapshot", "cutPosition", "logic", "figuresHash"), " ", ",") + ",api_calls," + a.subscription + ",10,1,0,0,0,10,10,1,0\n"
+	if csv.status != 200 || string(csv.body) != want {
+		t.Errorf("%d %s instead of %s", csv.status, csv.body, want)
+	}
+}
+
+func TestTheLatePolicyOfATenantIsSetAndCleared(t *testing.T) {
+	w := newTestService(t)
+	id := w.newAccountlessTenant("A")
+	change := func(body string) string {
+		return valuesOf(w.want(200, call{"PATCH", "/api/v1/tenants/" + id, bootstrap, nil, body}), "lateUsage", "closeAfterHours")
+	}
+	for _, c := range [][2]string{{`{"name":"B"}`, "REJECT <nil>"}, {`{"lateUsage":"ADJUST","closeAfterHours":24}`, "ADJUST 24"}, {`{"name":"C"}`, "ADJUST 24"}, {`{"closeAfterHours":null}`, "ADJUST <nil>"},
+		{`{"lateUsage":"REJECT"}`, "REJECT <nil>"}, {`{"closeAfterHours":8784}`, "REJECT 8784"}} {
+		w.same(c[0], change(c[0]), c[1])
+	}
+	before := w.stored()
+	for body, code := range map[string]string{`{"lateUsage":"adjust"}`: "late_usage_invalid", `{"closeAfterHours":0}`: "close_after_hours_invalid", `{"closeAfterHours":8785}`: "close_after_hours_invalid",
+		`{"closeAfterHours":1.0}`: "close_after_hours_invalid", `{"closeAfterHours":"1"}`: "close_after_hours_invalid"} {
+		w.refused(w.do(call{"PATCH", "/api/v1/tenants/" + id, bootstrap, nil, body}), 400, code)
+	}
+	w.same("stored", w.stored()-before, 0)
+}
