@@ -45,6 +45,23 @@ func TestP8_AClosedMonthIsAdjustedAndReopened(t *testing.T) {
 	}
 }
 
+// A figure of nothing is no frozen line: readers of the answer cannot tell it from a line that only has adjustments, and compute the hash without both.
+func TestP8_AFigureOfNothingIsNotFrozen(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a, b := w.newAccount("A"), w.newAccount("B")
+	w.accept(a, old("u1", 10), retraction("r1", "u1"))
+	w.accept(b, old("u1", 10), correction("c1", "u1", 0))
+	for account, want := range map[*account]string{a: "0 0 0 0 0", b: "0 1 0 1 0"} {
+		path := w.closed(account)
+		w.same("the line", w.lines(path, "frozen", "frozenEventCount", "net", "netEventCount", "unreconciled"), []string{want})
+		w.hashed(path)
+		var lines int
+		w.must(w.pool.QueryRow(t.Context(), `SELECT count(*) FROM period_lines WHERE tenant_id = $1`, account.id).Scan(&lines))
+		w.same("frozen lines", lines, map[bool]int{true: 0, false: 1}[account == a])
+	}
+}
+
 // The receipts of usage and of its corrections name the snapshots that count them, and their adjustments.
 func TestP8_AReceiptNamesItsSnapshotAndItsAdjustments(t *testing.T) {
 	w := newTestService(t)
@@ -96,7 +113,7 @@ func (w *testService) hashed(path string) {
 	lines := []line{}
 	for _, l := range got["lines"].([]any) {
 		m := l.(map[string]any)
-		if fmt.Sprint(m["frozen"], m["frozenEventCount"]) != "0 0" {
+		if valuesOf(m, "frozen", "frozenEventCount") != "0 0" {
 			lines = append(lines, line{fmt.Sprint(m["frozen"]), m["frozenEventCount"].(json.Number), m["feature"].(string), m["subscriptionId"].(string)})
 		}
 	}
