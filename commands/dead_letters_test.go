@@ -3,6 +3,7 @@ package commands
 import (
 	"context"
 	"encoding/json"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -41,7 +42,7 @@ func (tx *letterTx) DeadLetters(ids []uuid.UUID) (map[uuid.UUID]*domain.DeadLett
 		// l has the state of the events before those of the test.
 		before := l
 		if l.Evolve(later, tx.executed); l.Status == events.StatusFailed && l.Attempts == 0 {
-			l.Status, l.Attempts, l.Parked = before.Status, before.Attempts, before.Parked
+			l.Status, l.Attempts, l.Parked, l.Rejected = before.Status, before.Attempts, before.Parked, before.Rejected
 		}
 		found[id] = &l
 	}
@@ -207,6 +208,78 @@ func TestARetryRepeatsTheFailedEvent(t *testing.T) {
 				t.Errorf("repeated %+v", got)
 			}
 		})
+	}
+}
+
+// The retry of a verdict that a freeze did not wait for is an adjustment; a retry before the freeze, and one of a late verdict, is none. That of a
+// recorded event becomes one by its verdict.
+func TestP8_ARetryAfterTheFreezeIsAnAdjustment(t *testing.T) {
+	at := func(changes ...string) domain.PeriodHistory {
+		_, tx := newPeriods(changes...)
+		return tx.changes[activeTenant]
+	}
+	folded := func(l *domain.DeadLetter) {
+		l.Stage, l.Source, l.SourceSubject, l.Parked = events.StageAggregation, 8, events.UsageValidated, true
+	}
+	for name, c := range map[string]struct {
+		letter  domain.DeadLetter
+		period  string
+		late    int // the snapshot that the verdict is late for
+		history domain.PeriodHistory
+		want    int
+	}{
+		"never closed":          {letter(1, folded), "2026-05", 0, domain.PeriodHistory{}, 0},
+		"closing":               {letter(1, folded), "2026-05", 0, at(requested), 0},
+		"frozen":                {letter(1, folded), "2026-05", 0, at(requested, closed), 1},
+		"another is frozen":     {letter(1, folded), "2026-04", 0, at(requested, closed), 0},
+		"late":                  {letter(1, folded), "2026-05", 1, at(requested, closed), 0},
+		"reopened":              {letter(1, folded), "2026-05", 0, at(requested, closed, reopened), 0},
+		"late for the last one": {letter(1, folded), "2026-05", 1, at(requested, closed, reopened, requested, closed), 2},
+		"a recorded event":      {letter(1, func(l *domain.DeadLetter) { l.Rejected = true }), "2026-05", 0, at(requested, closed), 0},
+	} {
+		verdict := events.Validated{RawPosition: 7, EventID: "e", Feature: "calls", Amount: 3, Count: 1, PeriodKey: c.period, ValidatedSubscriptionID: uuid.UUID{6}}
+		if c.late > 0 {
+			verdict.Late = &events.Late{Snapshot: c.late, Kind: events.LateUsage}
+		}
+		whole, err := json.Marshal(verdict)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, tx := newLetters(c.letter)
+		tx.periods = map[uuid.UUID]domain.PeriodHistory{activeTenant: c.history}
+		tx.sources[8] = events.Envelope{Subject: events.UsageValidated, DedupeKey: events.KeyValidated(7), Payload: whole}
+		faults, err := d.ExecuteRetries(tx, []events.Envelope{requestedRetry(1, retryOf(1))})
+		if tx.succeeded(t, err, 2); faults[0] != nil {
+			t.Fatal(faults)
+		}
+		a := tx.appended[0].Adjustment
+		if (a != nil) != (c.want > 0) {
+			t.Errorf("%s: the adjustment %+v", name, a)
+		} else if a != nil && (a.Snapshot != c.want || a.Kind != events.LateRetry || a.PeriodKey != c.period || a.Feature != "calls" || a.SubscriptionID != uuid.UUID{6} ||
+			a.Amount.Int64() != 3 || a.EventCount != 1 || a.Recorded != 7 || a.SourceEventID != "e") {
+			t.Errorf("%s: the adjustment is %+v", name, a)
+		}
+		if c.letter.SourceSubject == events.UsageRecorded && !payload[events.Retried](t, &tx.appended[0]).Rejected {
+			t.Errorf("%s: recorded %s", name, tx.appended[0].Payload)
+		}
+	}
+	d, tx := newLetters(letter(1, func(l *domain.DeadLetter) { l.Parked = true }))
+	if _, err := d.ExecuteRetries(tx, []events.Envelope{requestedRetry(1, retryOf(1))}); err != nil || payload[events.Retried](t, &tx.appended[0]).Rejected {
+		t.Errorf("a parked event is retried as rejected: %s %v", tx.appended[0].Payload, err)
+	}
+}
+
+// A discarded event never counts: its adjustments are void.
+func TestP8_ADiscardVoidsTheAdjustmentsOfItsEvent(t *testing.T) {
+	for parked, want := range map[bool]*events.AdjustmentChange{
+		true: {State: events.AdjustmentVoid, Reason: "its dead letter was discarded", Recorded: 7}, false: nil,
+	} {
+		d, tx := newLetters(letter(1, func(l *domain.DeadLetter) { l.Parked = parked }))
+		_, err := d.Discard(t.Context(), Request{By: operator}, uuid.UUID{1}, activeTenant, "broken")
+		event := tx.succeeded(t, err, 1)
+		if got := event.Decided; !reflect.DeepEqual(got, want) {
+			t.Errorf("parked %t: decides %+v instead of %+v", parked, got, want)
+		}
 	}
 }
 

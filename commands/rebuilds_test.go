@@ -232,9 +232,9 @@ func TestARebuildIsDecidedOnceForEachKey(t *testing.T) {
 		flip     int
 		steps    string
 	}{
-		"promote":   {domain.RebuildReady, domain.RebuildPromoted, (*Rebuilds).Promote, events.RebuildPromoted, 8, "change usage, lock, generations, flip"},
-		"again":     {domain.RebuildRolledBack, domain.RebuildPromoted, (*Rebuilds).Promote, events.RebuildPromoted, 8, "change usage, lock, generations, flip"},
-		"roll back": {domain.RebuildPromoted, domain.RebuildRolledBack, (*Rebuilds).RollBack, events.RebuildRolledBack, 9, "change usage, lock, unflip, generations"},
+		"promote":   {domain.RebuildReady, domain.RebuildPromoted, (*Rebuilds).Promote, events.RebuildPromoted, 8, "change usage, lock, generations, flip, start period_reconcile"},
+		"again":     {domain.RebuildRolledBack, domain.RebuildPromoted, (*Rebuilds).Promote, events.RebuildPromoted, 8, "change usage, lock, generations, flip, start period_reconcile"},
+		"roll back": {domain.RebuildPromoted, domain.RebuildRolledBack, (*Rebuilds).RollBack, events.RebuildRolledBack, 9, "change usage, lock, unflip, generations, start period_reconcile"},
 		"abandon":   {domain.RebuildFolding, domain.RebuildAbandoned, (*Rebuilds).Abandon, events.RebuildAbandoned, 0, "change usage"},
 	} {
 		t.Run(name, func(t *testing.T) {

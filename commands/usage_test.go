@@ -77,6 +77,49 @@ func ingest(t *testing.T, s *fakeLog, scopes []string, body string) []EventVerdi
 	return verdicts
 }
 
+// late returns a history of which May is closed, and late usage refused or adjusted.
+func late(policy string) domain.TenantHistory {
+	h := active()
+	h.Changes = []domain.PeriodChange{{Position: 5, PeriodKey: "2026-05", Snapshot: 1, Change: domain.PeriodCloseRequested}}
+	h.Policies = []domain.LatePolicy{{FromPosition: 6, LateUsage: policy}}
+	return h
+}
+
+// Late usage is refused by the tables, not by a cached history, which may be older than a reopening or another policy.
+func TestP8_LateUsageIsRefusedByTheConfirmedHistory(t *testing.T) {
+	refused, adjusted := late(events.LateUsageReject), late(events.LateUsageAdjust)
+	for name, c := range map[string]struct {
+		cached, fresh domain.TenantHistory
+		at            string
+		asked         int
+		code          string
+	}{
+		"open":              {active(), refused, "2026-05-04T12:00:00Z", 0, ""},
+		"closed":            {refused, refused, "2026-05-04T12:00:00Z", 1, "period_closed"},
+		"reopened":          {refused, active(), "2026-05-04T12:00:00Z", 1, ""},
+		"adjusted":          {adjusted, refused, "2026-05-04T12:00:00Z", 0, ""},
+		"adjusted by now":   {refused, adjusted, "2026-05-04T12:00:00Z", 1, ""},
+		"of another period": {refused, refused, "2026-04-30T23:59:59Z", 0, ""},
+	} {
+		s := &fakeLog{cached: c.cached, fresh: c.fresh}
+		v := ingest(t, s, nil, oneEvent("a", "api_calls", c.at))
+		if v[0].Code != c.code || s.asked != c.asked || s.got[0].ProbeOnly != (c.code != "") {
+			t.Errorf("%s: %+v after %d looks", name, v[0], s.asked)
+		}
+		if c.code != "" && v[0].Pointer != "/events/0/timestamp" {
+			t.Errorf("%s: the refusal points to %q", name, v[0].Pointer)
+		}
+	}
+	correction := `{"events":[{"eventId":"c","feature":"api_calls","amount":1,"timestamp":"2026-05-04T12:00:00Z","type":"correction","correctionRef":"a"}]}`
+	if v := ingest(t, &fakeLog{cached: refused, fresh: refused}, nil, correction); v[0].Status != StatusAccepted {
+		t.Errorf("a late correction: %+v", v[0])
+	}
+	known := oneEvent("a", "api_calls", "2026-05-04T12:00:00Z")
+	if v := ingest(t, &fakeLog{cached: refused, fresh: refused, known: map[string]string{"u/a": hashOf(t, known)}}, nil, known); v[0].Status != StatusDuplicate {
+		t.Errorf("a repetition of usage from before the close: %+v", v[0])
+	}
+}
+
 func oneEvent(id, feature, at string) string {
 	return `{"events":[{"eventId":"` + id + `","feature":"` + feature + `","amount":1,"timestamp":"` + at + `"}]}`
 }

@@ -83,7 +83,10 @@ var operator = query.Viewer{Operator: true}
 func tenantViewer(tenant uuid.UUID) query.Viewer { return query.Viewer{TenantID: tenant} }
 
 func newPipelineFixture(t testing.TB) *pipelineFixture {
-	w := newLogFixture(t)
+	return newPipelineFixtureOf(newLogFixture(t))
+}
+
+func newPipelineFixtureOf(w *logFixture) *pipelineFixture {
 	s := &pipelineFixture{logFixture: w, now: may.Add(10 * 24 * time.Hour)}
 	now := func() time.Time { return s.now }
 	s.reads = newReads(query.DB{Pool: w.pool}, nil, now)

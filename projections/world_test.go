@@ -130,6 +130,21 @@ func admittedEvent(tenant uuid.UUID, id, feature string, amount int64, at time.T
 	return p
 }
 
+// committedEvent is the commit of a reservation in May.
+func committedEvent(tenant uuid.UUID, id, feature string, amount int64) events.Pending {
+	p := admittedEvent(tenant, id, feature, amount, may)
+	var a events.Admitted
+	if err := json.Unmarshal(p.Payload, &a); err != nil {
+		panic(err)
+	}
+	a.Admitted.By, a.Admitted.ReservationID = events.ByCommit, id
+	var err error
+	if p.Payload, err = json.Marshal(a); err != nil {
+		panic(err)
+	}
+	return p
+}
+
 // usageEvent is a recorded event of a tenant.
 func usageEvent(tenant uuid.UUID, id, feature string, amount int64, at time.Time) events.Pending {
 	body, err := json.Marshal(events.Usage{EventID: id, Feature: feature, Amount: amount, Timestamp: at, Type: "usage"})

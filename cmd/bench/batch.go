@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -17,6 +18,8 @@ type message struct {
 	raw    []byte
 	key    []byte // the key's place in raw, with room for the longest
 	ids    []int  // offset of each event's number in raw
+	refs   []int  // offset of the number of each correction's target
+	behind int    // by how many messages of the client the targets precede their corrections
 	count  int    // events sent so far
 	given  bool   // the number is count, the same at all places: that of another message
 	status int    // the expected status, and the beginning of the expected body
@@ -73,6 +76,45 @@ func newBatch(base string, t *target, size int, now time.Time) (*message, error)
 	return m, nil
 }
 
+// correctedShare is the share of corrections in a batch of newCorrectedBatch.
+const correctedShare = 0.3
+
+// newCorrectedBatch is newBatch with corrections at the end: each corrects an event of the client's last batch of the same tenant.
+func newCorrectedBatch(base string, t *target, size int, now time.Time) (*message, error) {
+	corrections := int(float64(size) * correctedShare)
+	m, err := newBatch(base, t, size-corrections, now)
+	if err != nil {
+		return nil, err
+	}
+	head, body, _ := bytes.Cut(m.raw, []byte("\r\n\r\n"))
+	all := bytes.NewBuffer(bytes.TrimSuffix(slices.Clone(body), []byte("]}")))
+	at := now.UTC().Format("2006-01-02T15:04:05.000000Z")
+	prefix := string(body[len(`{"events":[{"eventId":"`):][:12])
+	var ids, refs []int
+	for i := range corrections {
+		fmt.Fprintf(all, `,{"type":"correction","eventId":"%s-`, prefix)
+		ids = append(ids, all.Len())
+		fmt.Fprintf(all, `%0*d","correctionRef":"%s-`, idDigits, 0, prefix)
+		refs = append(refs, all.Len())
+		fmt.Fprintf(all, `%0*d","feature":"%s","amount":%d,"timestamp":"%s"}`, idDigits, 0, t.feature, i%5+1, at)
+	}
+	all.WriteString(`]}`)
+	corrected, err := newMessage(base, t, "POST", "/usage/events", all.String())
+	if err != nil {
+		return nil, err
+	}
+	corrected.size, corrected.status, corrected.expect = size, 202, fmt.Appendf(nil, `{"accepted":%d,"duplicates":0,`, size)
+	start := len(corrected.raw) - all.Len()
+	for _, id := range m.ids {
+		corrected.ids = append(corrected.ids, id-len(head)-len("\r\n\r\n")+start)
+	}
+	for i := range corrections {
+		corrected.ids, corrected.refs = append(corrected.ids, start+ids[i]), append(corrected.refs, start+refs[i])
+	}
+	corrected.behind = len(t.tenants)
+	return corrected, nil
+}
+
 // newCheck makes an entitlement check of one or more questions, all about the load's
 // feature, each with another amount.
 func newCheck(base string, t *target, questions int) (*message, error) {
@@ -108,6 +150,13 @@ func (m *message) next() []byte {
 			m.count++
 		}
 		putDigits(m.raw[at:at+idDigits], m.count)
+	}
+	before := m.count - len(m.ids) // events sent in earlier messages
+	if back := m.behind * len(m.ids); before >= back {
+		before -= back
+	}
+	for i, at := range m.refs {
+		putDigits(m.raw[at:at+idDigits], before+i+1)
 	}
 	return m.raw
 }

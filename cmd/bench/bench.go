@@ -140,13 +140,13 @@ func (r *run) groups() []measurements {
 		{"api", []measurement{{id: "B1", measure: r.batches}, {id: "B2", measure: r.singles}, {id: "B7", measure: r.consumptions}, {id: "curve", slow: true, measure: r.ingestCurves}}},
 		{"all", []measurement{
 			{id: "idle", measure: r.idle}, {id: "B3", measure: r.ingestLatency}, {id: "B5", measure: r.freshness}, {id: "B6", measure: r.checks},
-			{id: "B4", measure: r.endToEnd}, {id: "B12", measure: r.singlesEndToEnd}, {id: "B7", measure: r.consumptions}, {id: "curve", slow: true, measure: r.freshCurves}, {id: "B1+", measure: r.mixed},
+			{id: "B4", measure: r.endToEnd}, {id: "B4c", measure: r.correctedEndToEnd}, {id: "B12", measure: r.singlesEndToEnd}, {id: "B7", measure: r.consumptions}, {id: "curve", slow: true, measure: r.freshCurves}, {id: "B1+", measure: r.mixed},
 		}},
 		{"all", []measurement{{id: "overload", slow: true, measure: r.overload}}},
 		{"all", []measurement{{id: "B8", measure: r.rebuild}}},
 		{"all", []measurement{{id: "B9", slow: true, measure: r.outage}}},
 		{"", []measurement{
-			{id: "tenants", slow: true, alone: r.manyTenants}, {id: "instances", slow: true, alone: r.instances},
+			{id: "tenants", slow: true, alone: r.manyTenants}, {id: "closes", slow: true, alone: r.closes}, {id: "instances", slow: true, alone: r.instances},
 			{id: "B13", slow: true, alone: r.readsAtSize}, {id: "B10", alone: r.growth},
 		}},
 	}

@@ -94,9 +94,31 @@ func (r *run) endToEnd(ctx context.Context, s *subject) error {
 	return nil
 }
 
+// correctedEndToEnd is B4 with corrections.
+func (r *run) correctedEndToEnd(ctx context.Context, s *subject) error {
+	f := figureB4c()
+	if err := r.streamOf(ctx, s, &f, s.newCorrectedLoad); err != nil {
+		return err
+	}
+	if f.Limit = r.maxRates["B4"]; f.Limit > 0 {
+		f.Ratio = f.Value / f.Limit
+	} else {
+		f.note("no limit", "B4 was not measured in this run; select both: --only B4,B4c")
+	}
+	r.addFigure(f)
+	return nil
+}
+
 // stream offers B4's load in an open loop.
 func (r *run) stream(ctx context.Context, s *subject, f *Figure) error {
-	return r.pipeline(ctx, s, f, streamClients, streamSize, func(l *load) (rate, error) {
+	return r.streamOf(ctx, s, f, s.newIngestLoad)
+}
+
+// newLoad makes a load, e.g. newIngestLoad.
+type newLoad func(ctx context.Context, clients, size int, now time.Time) (*load, error)
+
+func (r *run) streamOf(ctx context.Context, s *subject, f *Figure, of newLoad) error {
+	return r.pipeline(ctx, s, f, of, streamClients, streamSize, func(l *load) (rate, error) {
 		h, sent, err := openOver(streamRate/streamSize, r.times.stream, streamClients, l.sendOne).run(ctx)
 		if err == nil {
 			f.Latency, f.LatencyAt = latencyOf(h), fmt.Sprintf("of a request of %d events, at %d events/s", streamSize, streamRate)
@@ -108,7 +130,7 @@ func (r *run) stream(ctx context.Context, s *subject, f *Figure) error {
 // singlesEndToEnd is B12.
 func (r *run) singlesEndToEnd(ctx context.Context, s *subject) error {
 	f := figureB12()
-	err := r.pipeline(ctx, s, &f, singleClients, 1, func(l *load) (rate, error) {
+	err := r.pipeline(ctx, s, &f, s.newIngestLoad, singleClients, 1, func(l *load) (rate, error) {
 		return closed(ctx, singleClients, r.times.stream, l.send)
 	})
 	if err != nil {
@@ -125,8 +147,8 @@ func (r *run) singlesEndToEnd(ctx context.Context, s *subject) error {
 
 // pipeline measures a load until all its events are in the aggregates. Events that the pipeline cannot
 // process in time queue in the log and are processed before the clock stops.
-func (r *run) pipeline(ctx context.Context, s *subject, f *Figure, clients, size int, send func(l *load) (rate, error)) error {
-	l, err := s.newIngestLoad(ctx, clients, size, r.cfg.Now())
+func (r *run) pipeline(ctx context.Context, s *subject, f *Figure, of newLoad, clients, size int, send func(l *load) (rate, error)) error {
+	l, err := of(ctx, clients, size, r.cfg.Now())
 	if err != nil {
 		return err
 	}

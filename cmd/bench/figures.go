@@ -53,6 +53,14 @@ func figureB4() Figure {
 	}
 }
 
+func figureB4c() Figure {
+	return Figure{
+		ID: "B4c", Unit: "events/s", What: fmt.Sprintf("B4 with %.0f %% corrections, each of an event of an earlier request (all roles)", correctedShare*100),
+		LimitIs: "B4 of the same run",
+		aims:    []aim{ratioAtLeast("≥ 0.8 of B4", 0.8)},
+	}
+}
+
 // figureB7 is a figure of consumptions: B7a on an instance that only ingests, B7b with all roles, B7c denied, B7d held before.
 func figureB7(id string) Figure {
 	f := Figure{ID: id, Unit: "decisions/s", LimitIs: "single usage events of the same tenant, recorded in the same way"}
@@ -103,6 +111,16 @@ func figureB9(away time.Duration) Figure {
 		ID: "B9", Unit: "s", What: fmt.Sprintf("drain after the broker was down for %.0f s under 2,000 events/s, which continue (all roles)", away.Seconds()),
 		aims: []aim{
 			{"≤ 20 s", func(f *Figure) bool { return f.Value <= 20 }},
+			{"ingest p99 meanwhile within a quarter of before", func(f *Figure) bool { return f.Latency.P99 <= 1.25*f.LimitLatency.P99 }},
+		},
+	}
+}
+
+func figureCloses(tenants, lines int) Figure {
+	return Figure{
+		ID: "closes", Unit: "s", What: fmt.Sprintf("close of the month of %s tenants with %d figures each, all requested at once, under %d events/s (all roles)", thousands(int64(tenants)), lines, outageRate),
+		aims: []aim{
+			{"≤ 60 s", func(f *Figure) bool { return f.Value <= 60 }},
 			{"ingest p99 meanwhile within a quarter of before", func(f *Figure) bool { return f.Latency.P99 <= 1.25*f.LimitLatency.P99 }},
 		},
 	}

@@ -72,12 +72,21 @@ func (t *target) newIngestLoad(ctx context.Context, clients, size int, now time.
 	return t.newLoad(ctx, clients, func(url string) (*message, error) { return newBatch(url, t, size, now) })
 }
 
+// newCorrectedLoad sends batches of usage with corrections.
+func (t *target) newCorrectedLoad(ctx context.Context, clients, size int, now time.Time) (*load, error) {
+	return t.newLoad(ctx, clients, func(url string) (*message, error) { return newCorrectedBatch(url, t, size, now) })
+}
+
 func (l *load) send(client int) (int, error) {
 	m := l.requests[client]
 	l.last[client] = l.target.pick(client, len(l.wires), l.turns[client])
 	l.turns[client]++
 	m.setTenant(&l.target.tenants[l.last[client]])
 	err := l.wires[client].exchange(m)
+	if _, refused := isRefusal(err); refused && m.refs != nil { // later requests name its events
+		l.turns[client]--
+		m.count -= len(m.ids)
+	}
 	if err == nil && l.accepted != nil {
 		var p events.Position
 		if p, err = l.wires[client].lastPosition(); err == nil {

@@ -102,7 +102,11 @@ type tenantSpec struct {
 	tenants int
 	spread  bool      // one log partition each, the same number for each writer
 	expires time.Time // of their keys; zero: never
+	lines   int       // further METERED features, by month; that of the load is then by year
 }
+
+// lineFeature is the lookup key of a further feature.
+func lineFeature(i int) string { return fmt.Sprintf("line_%02d", i) }
 
 // seed creates the catalogue and the tenants.
 func (t *target) seed(ctx context.Context, with tenantSpec) error {
@@ -116,7 +120,15 @@ func (t *target) seed(ctx context.Context, with tenantSpec) error {
 	if err := a.call(ctx, "PUT", "/features/"+t.feature, map[string]string{"name": "Benchmark", "type": kind}, nil); err != nil {
 		return err
 	}
-	plan := map[string]any{"name": "Benchmark", "entitlements": []any{grant}}
+	grants := []any{grant}
+	for i := range with.lines {
+		grant["resetPeriod"] = "ANNUALLY"
+		if err := a.call(ctx, "PUT", "/features/"+lineFeature(i), map[string]string{"name": "Benchmark", "type": "METERED"}, nil); err != nil {
+			return err
+		}
+		grants = append(grants, map[string]any{"feature": lineFeature(i), "limit": nil, "limitBehavior": "SOFT", "resetPeriod": "MONTHLY"})
+	}
+	plan := map[string]any{"name": "Benchmark", "entitlements": grants}
 	if err := a.call(ctx, "PUT", "/plans/"+benchPlan, plan, nil); err != nil {
 		return err
 	}

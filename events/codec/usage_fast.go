@@ -22,13 +22,45 @@ func UsageOf(payload []byte) (events.Usage, error) {
 	return u, nil
 }
 
-// CorrectionOf reads the payload of UsageCorrected or UsageRetracted.
+// CorrectionOf reads the payload of UsageCorrected or UsageRetracted. It may share the payload's memory.
 func CorrectionOf(payload []byte) (events.Correction, error) {
+	if c, ok := parseCorrection(payload); ok {
+		return c, nil
+	}
 	var c events.Correction
 	if err := json.Unmarshal(payload, &c); err != nil {
 		return c, fmt.Errorf("decoding a correction: %w", err)
 	}
 	return c, nil
+}
+
+// parseCorrection reads a correction or a retraction only in the exact form in which it is accepted (RFC 8785); ok is false for any other form.
+func parseCorrection(payload []byte) (c events.Correction, ok bool) {
+	r := wireReader{rest: payload}
+	r.skip(`{`)
+	if r.skipIf(`"amount":`) {
+		amount := r.number(64)
+		c.Amount = &amount
+		r.skip(`,`)
+	}
+	r.skip(`"correctionRef":"`)
+	c.CorrectionRef = string(r.text())
+	r.skip(`,"eventId":"`)
+	c.EventID = string(r.text())
+	r.skip(`,"feature":"`)
+	c.Feature = string(r.text())
+	if r.skipIf(`,"metadata":`) {
+		c.Metadata = r.value()
+	}
+	if r.skipIf(`,"source":"`) {
+		c.Source = string(r.text())
+	}
+	r.skip(`,"timestamp":"`)
+	c.Timestamp = r.time()
+	r.skip(`,"type":"`)
+	c.Type = r.known(events.TypeCorrection, events.TypeRetraction)
+	r.skip(`}`)
+	return c, !r.bad && len(r.rest) == 0
 }
 
 // parseUsage reads usage only in the exact form in which it is accepted (RFC 8785);

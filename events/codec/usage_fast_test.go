@@ -32,6 +32,41 @@ func FuzzUsage(f *testing.F) {
 	})
 }
 
+// The fast reader of corrections never gives another result than the general one, and accepts each correction in canonical form.
+func FuzzCorrection(f *testing.F) {
+	for _, body := range corrections {
+		f.Add([]byte(body))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		fast, ok := parseCorrection(body)
+		if !ok {
+			return
+		}
+		var slow events.Correction
+		if err := json.Unmarshal(body, &slow); err != nil || !reflect.DeepEqual(fast, slow) {
+			t.Fatalf("%q is %+v (%v), not %+v", body, slow, err, fast)
+		}
+	})
+}
+
+var corrections = []string{
+	`{"amount":7,"correctionRef":"order-1","eventId":"fix-1","feature":"calls","timestamp":"2026-05-04T12:00:00Z","type":"correction"}`,
+	`{"amount":0,"correctionRef":"o","eventId":"f","feature":"calls","metadata":{"a":"b"},"source":"s","timestamp":"2026-05-04T12:00:00.5Z","type":"correction"}`,
+	`{"correctionRef":"order-1","eventId":"undo-1","feature":"calls","timestamp":"2026-05-04T12:00:00Z","type":"retraction"}`,
+}
+
+func TestCorrectionsAreReadFast(t *testing.T) {
+	for _, body := range corrections {
+		var slow events.Correction
+		if err := json.Unmarshal([]byte(body), &slow); err != nil {
+			t.Fatal(err)
+		}
+		if fast, ok := parseCorrection([]byte(body)); !ok || !reflect.DeepEqual(fast, slow) {
+			t.Errorf("%s is %v %+v", body, ok, fast)
+		}
+	}
+}
+
 func TestUsageIsReadFast(t *testing.T) {
 	for _, payload := range []string{
 		sampleUsage,

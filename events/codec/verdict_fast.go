@@ -33,11 +33,40 @@ func parseValidated(e *events.Envelope) (v events.Validated, ok bool) {
 	v.FeatureType = string(r.text())
 	r.skip(`,"periodKey":"`)
 	v.PeriodKey = string(r.text())
-	if v.Admitted = bytes.HasPrefix(r.rest, []byte(`,"admitted":true`)); v.Admitted {
-		r.skip(`,"admitted":true`)
+	r.verdictEnd(&v)
+	return v, !r.bad && len(r.rest) == 0
+}
+
+// verdictEnd reads the optional members of a verdict, and its end.
+func (r *wireReader) verdictEnd(v *events.Validated) {
+	v.Admitted = r.skipIf(`,"admitted":true`)
+	if r.skipIf(`,"kind":"`) {
+		v.CorrectedUsage = &events.CorrectedUsage{Kind: r.known(events.TypeCorrection, events.TypeRetraction)}
+		r.skip(`,"targetPosition":`)
+		v.TargetPosition = r.number(64)
+		r.skip(`,"targetEventId":"`)
+		v.TargetEventID = string(r.text())
+		r.skip(`,"before":`)
+		v.Before = r.number(64)
+		r.skip(`,"after":`)
+		v.After = r.number(64)
+	}
+	if r.skipIf(`,"late":{"snapshot":`) {
+		v.Late = &events.Late{Snapshot: int(r.number(32))}
+		r.skip(`,"kind":"`)
+		v.Late.Kind = r.known(events.AdjustmentKinds()...)
+		r.skip(`}`)
 	}
 	r.skip(`}`)
-	return v, !r.bad && len(r.rest) == 0
+}
+
+// skipIf skips a text, and reports false if another one is there.
+func (r *wireReader) skipIf(text string) bool {
+	if r.bad || len(r.rest) < len(text) || string(r.rest[:len(text)]) != text {
+		return false
+	}
+	r.rest = r.rest[len(text):]
+	return true
 }
 
 // parseBody reads a verdict from the body of its row, without rebuilding the payload.
@@ -134,9 +163,7 @@ func payloadNames(payload []byte, feature, periodKey string) bool {
 	}
 	r.skip(`,"periodKey":"`)
 	named = named && string(r.text()) == periodKey
-	if bytes.HasPrefix(r.rest, []byte(`,"admitted":true`)) {
-		r.skip(`,"admitted":true`)
-	}
-	r.skip(`}`)
+	var end events.Validated
+	r.verdictEnd(&end)
 	return named && !r.bad && len(r.rest) == 0
 }

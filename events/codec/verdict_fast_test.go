@@ -24,6 +24,10 @@ func sampleVerdict() events.Validated {
 func FuzzVerdict(f *testing.F) {
 	body, _ := json.Marshal(sampleVerdict())
 	f.Add(body)
+	for _, v := range correctedVerdicts() {
+		body, _ := json.Marshal(v)
+		f.Add(body)
+	}
 	f.Add([]byte(strings.Replace(string(body), "evt_1", `e\"1`, 1)))
 	f.Add([]byte(strings.Replace(string(body), `"amount":5`, `"amount":05`, 1)))
 	f.Add([]byte(strings.Replace(string(body), "Z", "+02:00", 1)))
@@ -45,7 +49,29 @@ func FuzzVerdict(f *testing.F) {
 	})
 }
 
+// correctedVerdicts are verdicts with each of the optional members.
+func correctedVerdicts() (list []events.Validated) {
+	v := sampleVerdict()
+	v.CorrectedUsage = &events.CorrectedUsage{Kind: events.TypeCorrection, TargetPosition: 7, TargetEventID: "evt_0", Before: 10, After: 7}
+	list = append(list, v)
+	v.Late = &events.Late{Snapshot: 2, Kind: events.LateCorrection}
+	list = append(list, v)
+	v.Admitted = true
+	list = append(list, v)
+	v.CorrectedUsage = nil
+	return append(list, v)
+}
+
 func TestVerdictsAreReadFast(t *testing.T) {
+	for _, v := range correctedVerdicts() {
+		body, _ := json.Marshal(v)
+		if got, ok := parseValidated(&events.Envelope{Payload: body}); !ok || !reflect.DeepEqual(got, v) {
+			t.Errorf("%s: %v %+v", body, ok, got)
+		}
+		if !payloadNames(body, v.Feature, v.PeriodKey) {
+			t.Errorf("%s does not name its figure fast", body)
+		}
+	}
 	for _, id := range []string{"evt_1", "!~", strings.Repeat("x", 255)} {
 		v := sampleVerdict()
 		v.EventID = id

@@ -240,9 +240,11 @@ func scanLine(rows pgx.Rows) (l domain.FigureLine, err error) {
 	return l, nil
 }
 
-// subtractLate subtracts the verdicts at positions, and the retries of their folds, as far as they count.
+// subtractLate subtracts the verdicts at positions, and the retries of their folds, as far as they count. A verdict without a row leaves a figure below
+// none, which differs from that of the log.
 func subtractLate(ctx context.Context, tx pgx.Tx, t *tenantVerdicts, figures *domain.Figures, late []int64) error {
 	lines := map[Key]*domain.FigureLine{}
+	var without []*domain.FigureLine
 	for i := range figures.Lines {
 		l := &figures.Lines[i]
 		lines[Key{TenantID: t.tenant, Feature: l.Feature, SubscriptionID: l.SubscriptionID}] = l
@@ -260,11 +262,16 @@ func subtractLate(ctx context.Context, tx pgx.Tx, t *tenantVerdicts, figures *do
 			key.PeriodKey = ""
 			l := lines[key]
 			if l == nil {
-				return fmt.Errorf("the late verdict at %d is in no row", list[i].position)
+				l = &domain.FigureLine{Feature: key.Feature, SubscriptionID: key.SubscriptionID, Amount: new(big.Int)}
+				lines[key] = l
+				without = append(without, l)
 			}
 			l.Amount.Sub(l.Amount, big.NewInt(list[i].delta.Amount))
 			l.EventCount -= list[i].delta.Count
 		}
+	}
+	for _, l := range without {
+		figures.Lines = append(figures.Lines, *l)
 	}
 	return nil
 }

@@ -24,6 +24,8 @@ type UsageImport struct {
 	TimeFormat string   `placeholder:"FORMAT" help:"rfc3339, unix, unix-ms, unix-us, unix-ns or a Go layout. Not given: RFC 3339, or 2006-01-02 15:04:05 with any fraction."`
 	TimeZone   string   `default:"UTC" placeholder:"ZONE" help:"Zone of times without one (default UTC)."`
 	Metadata   []string `placeholder:"COLUMN" help:"Columns kept with each event."`
+	TypeColumn string   `placeholder:"COLUMN" help:"The column that says what a row is: usage (or empty), correction or retraction; with --ref-column."`
+	RefColumn  string   `placeholder:"COLUMN" help:"The column with the eventId of the usage that a correction or a retraction names."`
 	Delimiter  string   `default:"," placeholder:"CHARACTER" help:"Between the fields of a row: one character, or tab (default a comma)."`
 
 	Name        string        `placeholder:"TEXT" help:"The import's name, part of each event's id. Not given: the file's name."`
@@ -48,6 +50,8 @@ The file is read twice: first all of it is checked, then it is sent. Where a row
 An event's id follows from the import's name, the feature, the row's number and the row. So an import can be stopped and run again, any number of times: what is there is a duplicate and counts once. Under the name of an import only the same file with the same mapping is taken.
 
 With --shift-to-now the latest row's time is moved to the time of the first run. That time is kept in the data directory, under imports, before anything is sent; where it is missing there, the service is asked for it.
+
+With --type-column and --ref-column, rows can be corrections, which have the new amount, and retractions, which have none. They are sent in the order of the file, one request at a time.
 
 The summary goes to stdout. Exit code 0: every event is accepted, and with --wait counted. 1: there were conflicts or rejections, or with --wait events that are not counted. 2: it could not be completed.`
 }
@@ -159,6 +163,10 @@ func (c *UsageImport) job() (importer.Job, error) {
 	if delimiter == ',' {
 		delimiter = 0 // as in the states of earlier releases
 	}
-	job.Mapping = importer.Mapping{Columns: columns, TimeColumn: c.TimeColumn, TimeFormat: c.TimeFormat, Zone: zone, Metadata: c.Metadata, Delimiter: delimiter}
-	return job, job.Mapping.CheckFormat()
+	job.Mapping = importer.Mapping{Columns: columns, TimeColumn: c.TimeColumn, TimeFormat: c.TimeFormat, Zone: zone, Metadata: c.Metadata, Delimiter: delimiter,
+		TypeColumn: c.TypeColumn, RefColumn: c.RefColumn}
+	if c.TypeColumn != "" {
+		job.Concurrency = 1 // the last correction of the file holds
+	}
+	return job, errors.Join(job.Mapping.CheckFormat(), job.Mapping.CheckColumns())
 }

@@ -30,6 +30,26 @@ type Mapping struct {
 	Zone       *time.Location
 	Metadata   []string // columns sent as metadata of each event
 	Delimiter  rune     // between the fields of a row; 0 means a comma
+	// TypeColumn says what a row is: usage (or an empty field), correction or retraction; "": all rows are usage. RefColumn is the eventId of the
+	// usage that a correction or a retraction names.
+	TypeColumn, RefColumn string
+}
+
+// Types of rows.
+const (
+	typeCorrection = "correction"
+	typeRetraction = "retraction"
+)
+
+// CheckColumns refuses a mapping whose corrections would name no usage.
+func (m *Mapping) CheckColumns() error {
+	switch {
+	case (m.TypeColumn == "") != (m.RefColumn == ""):
+		return errors.New("--type-column and --ref-column go together: a correction names the eventId of its usage")
+	case m.TypeColumn != "" && len(m.Columns) != 1:
+		return errors.New("--type-column needs one --map: a correction has the feature of its usage")
+	}
+	return nil
 }
 
 // ColumnMapping maps one column to the amount of one feature.
@@ -60,6 +80,8 @@ func ParseColumns(texts []string) ([]ColumnMapping, error) {
 type amount struct {
 	feature string
 	n       int64
+	kind    string // typeCorrection or typeRetraction; "": usage
+	ref     string // eventId of the usage to correct
 }
 
 // usageRow is a valid row. It may be used until the next row is read.
@@ -68,7 +90,7 @@ type usageRow struct {
 	line     int   // in the file
 	fields   []string
 	at       time.Time // truncated to microseconds, as in the service
-	amounts  []amount  // all above 0
+	amounts  []amount  // of usage, all above 0
 	zero     int       // number of amounts of 0, which are not sent
 	metadata map[string]string
 }
@@ -93,6 +115,8 @@ type rowReader struct {
 	guard    *rowGuard
 	mapping  *Mapping
 	time     int
+	kind     int // of TypeColumn, -1: none
+	ref      int
 	columns  []int
 	metadata []int
 	row      usageRow
@@ -186,7 +210,10 @@ func (r *rowReader) locate(header []string) (err error) {
 		}
 		return i
 	}
-	r.time = find(r.mapping.TimeColumn)
+	r.time, r.kind, r.ref = find(r.mapping.TimeColumn), -1, -1
+	if r.mapping.TypeColumn != "" {
+		r.kind, r.ref = find(r.mapping.TypeColumn), find(r.mapping.RefColumn)
+	}
 	for _, c := range r.mapping.Columns {
 		r.columns = append(r.columns, find(c.Column))
 	}
@@ -233,15 +260,18 @@ func (r *rowReader) read(fields []string) (err error) {
 		return fmt.Errorf("column %q: %w", r.mapping.TimeColumn, err)
 	}
 	for i, c := range r.mapping.Columns {
-		n, err := parseAmount(fields[r.columns[i]])
-		if err != nil {
+		a := amount{feature: c.Feature}
+		if err := r.readType(&a, fields); err != nil {
+			return err
+		}
+		if err := a.parse(fields[r.columns[i]]); err != nil {
 			return fmt.Errorf("column %q: %w", c.Column, err)
 		}
-		if n == 0 {
+		if a.n == 0 && a.kind == "" {
 			row.zero++
 			continue
 		}
-		row.amounts = append(row.amounts, amount{c.Feature, n})
+		row.amounts = append(row.amounts, a)
 	}
 	if len(r.metadata) > 0 {
 		row.metadata = make(map[string]string, len(r.metadata))
@@ -254,6 +284,38 @@ func (r *rowReader) read(fields []string) (err error) {
 		row.metadata[name] = v
 	}
 	return nil
+}
+
+// readType reads what a row is, and the usage that it corrects.
+func (r *rowReader) readType(a *amount, fields []string) error {
+	if r.kind < 0 {
+		return nil
+	}
+	kind, ref := fields[r.kind], fields[r.ref]
+	switch kind {
+	case "", "usage":
+		if ref != "" {
+			return fmt.Errorf("column %q: usage corrects no other event: leave %s out, or name the type correction or retraction", r.mapping.RefColumn, clipped(ref))
+		}
+		return nil
+	case typeCorrection, typeRetraction:
+		if ref == "" {
+			return fmt.Errorf("column %q: a %s names the eventId of its usage", r.mapping.RefColumn, kind)
+		}
+		a.kind, a.ref = kind, ref
+		return nil
+	}
+	return fmt.Errorf("column %q: %s is not usage, correction or retraction", r.mapping.TypeColumn, clipped(kind))
+}
+
+// parse reads the amount: of a correction the new one, of a retraction none.
+func (a *amount) parse(field string) (err error) {
+	if a.kind != typeRetraction {
+		a.n, err = parseAmount(field)
+	} else if field != "" {
+		err = fmt.Errorf("a retraction has no amount: leave %s out", clipped(field))
+	}
+	return err
 }
 
 // parseAmount accepts only digits: amounts are money, so it must not guess.

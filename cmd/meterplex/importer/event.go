@@ -22,13 +22,19 @@ func eventID(name, feature string, r *usageRow) string {
 
 // eventOf returns the JSON of the event for one amount of a row.
 func eventOf(name string, a amount, r *usageRow, shift time.Duration) ([]byte, error) {
+	sent := &a.n
+	if a.kind == typeRetraction {
+		sent = nil
+	}
 	b, err := json.Marshal(struct {
+		Type      string            `json:"type,omitempty"`
 		EventID   string            `json:"eventId"`
+		Ref       string            `json:"correctionRef,omitempty"`
 		Feature   string            `json:"feature"`
-		Amount    int64             `json:"amount"`
+		Amount    *int64            `json:"amount,omitempty"`
 		Timestamp string            `json:"timestamp"`
 		Metadata  map[string]string `json:"metadata,omitempty"`
-	}{eventID(name, a.feature, r), a.feature, a.n, r.at.Add(shift).UTC().Format(time.RFC3339Nano), r.metadata})
+	}{a.kind, eventID(name, a.feature, r), a.ref, a.feature, sent, r.at.Add(shift).UTC().Format(time.RFC3339Nano), r.metadata})
 	if err != nil {
 		return nil, fmt.Errorf("write the event of line %d: %w", r.line, err)
 	}

@@ -40,11 +40,13 @@ type terms struct {
 	Metadata   []string        `json:"metadata"`
 	Times      string          `json:"times"`
 	Delimiter  rune            `json:"delimiter,omitempty"`
+	TypeColumn string          `json:"typeColumn,omitempty"`
+	RefColumn  string          `json:"refColumn,omitempty"`
 }
 
 func (job *Job) terms() terms {
 	m := &job.Mapping
-	return terms{m.Columns, m.TimeColumn, m.TimeFormat, m.Zone.String(), append([]string{}, m.Metadata...), job.Times, m.Delimiter}
+	return terms{m.Columns, m.TimeColumn, m.TimeFormat, m.Zone.String(), append([]string{}, m.Metadata...), job.Times, m.Delimiter, m.TypeColumn, m.RefColumn}
 }
 
 func (im *Importer) statePath(name string) string {

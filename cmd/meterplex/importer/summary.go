@@ -39,7 +39,8 @@ type Summary struct {
 // Last returns the last position of the import's events, "" before the first one.
 func (s *Summary) Last() string { return s.place }
 
-// FeatureSummary sums the accepted and duplicate events of one feature.
+// FeatureSummary sums the accepted and duplicate events of one feature: Amount is that of usage, since a correction has a new amount, not a
+// difference.
 type FeatureSummary struct {
 	Events int64 `json:"events"`
 	Amount int64 `json:"amount"`
@@ -69,7 +70,11 @@ func (s *Summary) count(v *client.Verdict, a amount) {
 	if v.Good() {
 		s.pass(v.Position)
 		f := s.Features[a.feature]
-		s.Features[a.feature] = FeatureSummary{f.Events + 1, f.Amount + a.n}
+		f.Events++
+		if a.kind == "" {
+			f.Amount += a.n
+		}
+		s.Features[a.feature] = f
 	}
 }
 

@@ -1,0 +1,144 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	closedTenants = 1000
+	closedLines   = 10
+	// closers is the number of requests to close under way at once.
+	closers = 16
+)
+
+// closes measures the close of the same month of many tenants at once, under a steady load in another period.
+func (r *run) closes(ctx context.Context) error {
+	return r.withService(ctx, 1, tenantSpec{feature: feature, tenants: closedTenants, lines: closedLines}, func(s *subject) error {
+		if err := s.sendLines(ctx, r.cfg.Now()); err != nil {
+			return err
+		}
+		l, err := s.newIngestLoad(ctx, steadyClients, outageSize, r.cfg.Now())
+		if err != nil {
+			return err
+		}
+		defer l.close()
+		if err := r.ready(ctx, s, l); err != nil {
+			return err
+		}
+		p := &phases{before: newHistogram(), out: newHistogram()}
+		whole := openOver(outageRate/outageSize, r.times.before+drainTime, steadyClients, l.sendOne)
+		whole.seen = p.seen
+		loading, stop := context.WithCancel(ctx)
+		defer stop()
+		done := make(chan error, 1)
+		go func() {
+			_, _, err := whole.run(loading)
+			done <- err
+		}()
+		f := figureCloses(closedTenants, closedLines)
+		err = r.closeAll(ctx, s, p, &f)
+		stop()
+		if lerr := <-done; !errors.Is(lerr, context.Canceled) || ctx.Err() != nil {
+			err = errors.Join(err, lerr)
+		}
+		if err != nil {
+			return err
+		}
+		f.Latency, f.LimitLatency = latencyOf(p.out), latencyOf(p.before)
+		f.LatencyAt = fmt.Sprintf("of a request of %d events at %d events/s while the periods were closed; the limit is the same load before", outageSize, outageRate)
+		r.addFigure(f)
+		return nil
+	})
+}
+
+// sendLines sends an event of each further feature of each tenant.
+func (s *subject) sendLines(ctx context.Context, now time.Time) error {
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: seeders}}
+	defer client.CloseIdleConnections()
+	var list []string
+	for i := range closedLines {
+		list = append(list, fmt.Sprintf(`{"eventId":"l%d","feature":"%s","amount":%d,"timestamp":"%s"}`, i, lineFeature(i), i+1, now.UTC().Format(time.RFC3339)))
+	}
+	body := map[string]any{"events": rawList(list)}
+	return all(seeders, func(i int) error {
+		for ; i < len(s.tenants); i += seeders {
+			a := &api{s.urls[0], s.tenants[i].secret, client}
+			if err := patiently(ctx, func() error { return a.call(ctx, "POST", "/usage/events", body, nil) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// rawList makes a list of JSON documents.
+func rawList(documents []string) jsonText { return jsonText("[" + strings.Join(documents, ",") + "]") }
+
+// jsonText is JSON that is sent as it is.
+type jsonText string
+
+func (t jsonText) MarshalJSON() ([]byte, error) { return []byte(t), nil }
+
+// patiently repeats a request that was refused.
+func patiently(ctx context.Context, do func() error) error {
+	for {
+		err := do()
+		refused, ok := isRefusal(err)
+		if !ok {
+			return err
+		}
+		if pause(ctx, max(refused.after, refusedPause)); ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// closeAll requests the close of the month of all tenants, and waits until all figures are frozen.
+func (r *run) closeAll(ctx context.Context, s *subject, p *phases, f *Figure) error {
+	pause(ctx, r.times.before)
+	p.at(&p.downAt)
+	period := r.cfg.Now().UTC().Format("2006-01")
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: closers}}
+	defer client.CloseIdleConnections()
+	a := &api{s.urls[0], s.operator, client}
+	body := map[string]any{"reason": "benchmark", "early": true}
+	err := all(closers, func(i int) error {
+		for ; i < len(s.tenants); i += closers {
+			path := "/tenants/" + s.tenants[i].id.String() + "/periods/" + period + "/close"
+			if err := patiently(ctx, func() error { return a.call(ctx, "POST", path, body, nil) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	f.note("all requested after", fmt.Sprintf("%.1f s", time.Since(p.downAt).Seconds()))
+	conn, err := pgx.Connect(ctx, s.databaseURL)
+	if err != nil {
+		return fmt.Errorf("reach the database: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if _, err := conn.Exec(ctx, "SET ROLE meterplex_worker"); err != nil {
+		return fmt.Errorf("set the service's role: %w", err)
+	}
+	for closed := 0; closed < len(s.tenants); pause(ctx, 100*time.Millisecond) {
+		if err := conn.QueryRow(ctx, `SELECT count(*) FROM period_snapshots WHERE lines = $1`, closedLines).Scan(&closed); err != nil {
+			return fmt.Errorf("count the closed periods: %w", err)
+		}
+		if time.Since(p.downAt) > drainTime {
+			return fmt.Errorf("%d of %d periods are closed after %s", closed, len(s.tenants), drainTime)
+		}
+	}
+	p.at(&p.upAt)
+	f.Value = p.upAt.Sub(p.downAt).Seconds()
+	return nil
+}
