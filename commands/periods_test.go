@@ -26,6 +26,7 @@ type periodTx struct {
 	locked      []string       // inside it
 	log, rows   domain.Figures // by the log and by the rows
 	differences []domain.UnreconciledLine
+	later       func() // called after each computation by the log
 	due         []domain.Closing
 	tenants     []uuid.UUID // with closed periods
 }
@@ -61,7 +62,11 @@ func (tx *periodTx) Missing(context.Context, domain.Closing) ([]string, error) {
 	return tx.missing, nil
 }
 func (tx *periodTx) FiguresOfLog(context.Context, domain.Closing) (domain.Figures, error) {
-	return tx.log, nil
+	figures := tx.log
+	if tx.later != nil {
+		tx.later()
+	}
+	return figures, nil
 }
 func (tx *periodTx) ClosedTenants(context.Context) ([]uuid.UUID, error) { return tx.tenants, nil }
 

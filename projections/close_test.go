@@ -1,18 +1,13 @@
 package projections_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
-	"github.com/meterplex/meterplex/projections/usage"
 )
 
 // P8: the figures of several features under several subscriptions are frozen as known at the cut, by the log and by the rows.
@@ -114,6 +109,60 @@ func TestP8_ACloseWaitsForParkedVerdicts(t *testing.T) {
 	f.want("adjustments", f.adjusted(), "")
 }
 
+// A parked event whose retry is rejected is open no more. If it is retried again behind the cut, and parked once more, it stays late.
+func TestP8_ARejectedEventIsLateByItsRetry(t *testing.T) {
+	f := newCloseFixture(t)
+	d := &history{pipelineFixture: f.pipelineFixture, tenant: f.tenant}
+	withhold := func() {
+		f.Helper()
+		waiting := f.read(events.TopicUsageRaw, f.partition, f.checkpoint(events.GroupValidator, f.partition))
+		d.withholdBy(waiting[len(waiting)-1])
+		f.flow()
+	}
+	retry := func() {
+		f.Helper()
+		f.must(f.deciding.retryNow(f.tenant, f.deciding.lettersByEvent(f.tenant, events.StatusFailed)["a"]))
+		f.drain(f.deciding.executing)
+	}
+	f.record("parked", "panics", 1)
+	f.flow()
+	f.record("a", "unknown", 5)
+	withhold()
+	retry()
+	c := f.request()
+	f.flow()
+	f.waits(c, domain.MissingLetters) // for the parked verdict only
+	retry()                           // behind the cut
+	withhold()
+	f.grant(grant("unknown", domain.ResetMonthly))
+	f.must(f.deciding.retryNow(f.tenant, f.deciding.lettersByEvent(f.tenant, events.StatusFailed)["parked"]))
+	f.drain(f.deciding.executing, f.aggregating, f.lettering)
+	retry() // judged behind the freeze
+	f.ends(c)
+	f.flow()
+	f.want("lines", f.lines(), "panics 1/1")
+	f.want("adjustments", f.adjusted(), "1 RETRY 5/1 PENDING")
+	f.check()
+}
+
+// A late verdict that was parked and is folded by a retry while its period closes is in the rows, and not in the frozen figures.
+func TestP8_ALateVerdictThatIsRetriedBeforeTheFreezeIsSubtracted(t *testing.T) {
+	f := newCloseFixture(t)
+	f.record("a", "panics", 1)
+	f.drain(f.validating, f.aggregating)
+	f.lateUsage(events.LateUsageAdjust)
+	c := f.request()
+	f.record("late", "panics", 5)
+	f.flow()
+	f.must(f.deciding.retryNow(f.tenant, f.deciding.lettersByEvent(f.tenant, events.StatusFailed)["late"]))
+	f.flow() // fails once more
+	f.must(f.deciding.retryNow(f.tenant, f.deciding.lettersByEvent(f.tenant, events.StatusFailed)["late"]))
+	f.drain(f.deciding.executing, f.aggregating, f.lettering)
+	f.ends(c)
+	f.want("lines", f.lines(), "panics 1/1")
+	f.want("adjustments", f.adjusted(), "1 LATE_USAGE 5/1 PENDING")
+}
+
 // Despite open dead letters it closes, and what is retried later is an adjustment; what is discarded is none. It waits for running retries.
 func TestP8_ACloseDespiteDeadLettersForgetsNone(t *testing.T) {
 	f := newCloseFixture(t)
@@ -199,167 +248,4 @@ func TestP8_TheSecondCloseCountsWhatTheReopeningVoided(t *testing.T) {
 	f.flow()
 	f.check()
 	f.want("adjustments", f.adjusted(), "1 LATE_USAGE 10/1 VOID, 1 LATE_USAGE 100/1 APPROVED, 1 LATE_USAGE 1000/1 VOID, 2 CORRECTION -1/0 PENDING")
-}
-
-// Rows that differ from the log are not frozen.
-func TestP8_FiguresThatDriftAreNotFrozen(t *testing.T) {
-	for name, change := range map[string]string{
-		"amount": `UPDATE usage_aggregates SET amount = amount + 1 WHERE feature = 'calls'`,
-		"count":  `UPDATE usage_aggregates SET event_count = event_count - 1 WHERE feature = 'calls'`,
-		"no row": `DELETE FROM usage_aggregates WHERE feature = 'calls'`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newCloseFixture(t)
-			f.record("a", "calls", 10)
-			f.lateUsage(events.LateUsageAdjust)
-			c := f.request()
-			f.record("late", "calls", 3)
-			f.flow()
-			owner, err := pgx.Connect(t.Context(), f.url)
-			f.must(err)
-			defer func() { _ = owner.Close(context.Background()) }()
-			exec := func(sql string) { f.must(second(owner.Exec(t.Context(), sql))) }
-			exec(`CREATE TEMP TABLE kept AS SELECT * FROM usage_aggregates`)
-			exec(change)
-			if s := f.advance(c.ID); s.State != domain.SagaDrift || s.LastError == "" {
-				t.Fatalf("the close is %s %q", s.State, s.LastError)
-			}
-			f.want("snapshots", f.lines(), "")
-			exec(`DELETE FROM usage_aggregates`)
-			exec(`INSERT INTO usage_aggregates SELECT * FROM kept`)
-			f.ends(c)
-			f.want("lines", f.lines(), "calls 10/1")
-			f.want("adjustments", f.adjusted(), "1 LATE_USAGE 3/1 PENDING")
-		})
-	}
-}
-
-// A flip changes no frozen line: the difference of each is an adjustment. A close waits for an open rebuild.
-func TestP8_AFlipIsAdjusted(t *testing.T) {
-	f := newCloseFixture(t)
-	f.record("a", "calls", 10)
-	f.record("b", "tokens", 3)
-	f.record("c", "tokens", 7)
-	f.close()
-	f.lateUsage(events.LateUsageAdjust)
-	f.record("late", "calls", 8)
-	f.flow()
-	f.deployFold(largeTwice, foldLargeTwice)
-	r := f.rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})
-	f.check()
-	for n, want := range []string{
-		"1 LATE_USAGE 8/1 PENDING, 1 REBUILD 18/0 PENDING, 1 REBUILD 7/0 PENDING",
-		"1 LATE_USAGE 8/1 PENDING, 1 REBUILD 18/0 PENDING, 1 REBUILD 7/0 PENDING, 1 REBUILD -18/0 PENDING, 1 REBUILD -7/0 PENDING",
-		"1 LATE_USAGE 8/1 PENDING, 1 REBUILD 18/0 PENDING, 1 REBUILD 7/0 PENDING, 1 REBUILD -18/0 PENDING, 1 REBUILD -7/0 PENDING, 1 REBUILD 18/0 PENDING, 1 REBUILD 7/0 PENDING",
-	} {
-		if n%2 == 0 {
-			f.must(f.promote(r))
-		} else {
-			f.must(f.rollBack(r))
-		}
-		f.reconcile()
-		f.check()
-		f.want(fmt.Sprint("adjustments after flip ", n+1), f.adjusted(), want)
-	}
-	f.want("lines", f.lines(), "calls 10/1 tokens 10/2")
-	f.reopen()
-	f.check()
-	c := f.close()
-	f.want("lines by the new fold", f.lines(), "calls 36/2 tokens 17/2")
-	if logic := f.text(`SELECT logic FROM period_snapshots WHERE tenant_id = $1 AND snapshot = 2`, f.tenant); c.Snapshot != 2 || logic != largeTwice {
-		t.Errorf("snapshot %d by %s", c.Snapshot, logic)
-	}
-	hashes := f.text(`SELECT string_agg(DISTINCT logic_hash, ' ') FROM period_snapshots WHERE tenant_id = $1`, f.tenant)
-	if len(hashes) != 2*64+1 {
-		t.Errorf("the hashes of two folds are %s", hashes)
-	}
-}
-
-// A period is closed by the fold that is live. Behind a rollback the adjustments bring its lines to what the former fold counts, late usage included.
-func TestP8_ARollbackBehindACloseIsAdjusted(t *testing.T) {
-	f := newCloseFixture(t)
-	f.deployFold(largeTwice, foldLargeTwice)
-	f.record("a", "calls", 10)
-	f.flow()
-	r := f.rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})
-	f.must(f.promote(r))
-	f.reconcile()
-	f.close()
-	f.want("lines", f.lines(), "calls 20/1")
-	f.lateUsage(events.LateUsageAdjust)
-	f.record("late", "calls", 8)
-	f.record("small", "calls", 2)
-	f.flow()
-	f.must(f.rollBack(r))
-	f.reconcile()
-	f.check()
-	f.want("adjustments", f.adjusted(), "1 LATE_USAGE 8/1 PENDING, 1 LATE_USAGE 2/1 PENDING, 1 REBUILD -10/0 PENDING")
-}
-
-// A close waits for a rebuild whose scope has the period, unless it was told not to.
-func TestP8_ACloseWaitsForAnOpenRebuild(t *testing.T) {
-	f := newCloseFixture(t)
-	f.record("a", "calls", 10)
-	f.flow()
-	r := f.start(commands.StartRebuild{Projection: projections.ProjectionUsage, TenantID: f.tenant})
-	c := f.request()
-	f.flow()
-	f.waits(c, domain.MissingRebuilds)
-	_, err := f.rebuilds.Abandon(t.Context(), commands.Request{By: operatorKey}, r.ID, "test")
-	f.must(err)
-	f.ends(c)
-	f.want("lines", f.lines(), "calls 10/1")
-}
-
-// A flip between the two computations is noticed: the figures of the log are computed again.
-func TestP8_AFlipDuringACloseIsNoticed(t *testing.T) {
-	f := newCloseFixture(t)
-	f.record("a", "calls", 10)
-	f.flow()
-	f.deployFold(largeTwice, foldLargeTwice)
-	r := f.rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})
-	flipping := &flippingStore{PeriodStore: f.periods.Store, flip: func() { f.must(f.promote(r)) }}
-	f.periods.Store = flipping
-	c := f.request(domain.MissingRebuilds)
-	f.flow()
-	if s := f.advance(c.ID); s.State != domain.SagaCompleted || flipping.runs != 2 {
-		t.Fatalf("the close is %s after %d computations: %s", s.State, flipping.runs, s.LastError)
-	}
-	f.want("lines", f.lines(), "calls 20/1")
-	f.want("logic", f.text(`SELECT logic FROM period_snapshots WHERE tenant_id = $1`, f.tenant), largeTwice)
-	f.reconcile()
-	f.checkEquation()
-	f.want("adjustments", f.adjusted(), "")
-}
-
-// flippingStore flips a generation behind the first computation of figures.
-type flippingStore struct {
-	commands.PeriodStore
-	flip func()
-	runs int
-}
-
-func (s *flippingStore) FiguresOfLog(ctx context.Context, c domain.Closing) (domain.Figures, error) {
-	figures, err := s.PeriodStore.FiguresOfLog(ctx, c)
-	if s.runs++; s.runs == 1 {
-		s.flip()
-	}
-	return figures, err
-}
-
-// The hash of the fold's logic depends on how it counts.
-func TestP8_TheLogicHashIsThatOfTheFold(t *testing.T) {
-	f := newCloseFixture(t)
-	f.folds.Usage = f.folds.Usage.With(largeTwice, foldLargeTwice)
-	figures := f.folds.PeriodFigures()
-	one, err := figures.LogicHash(usage.V1)
-	f.must(err)
-	two, err := figures.LogicHash(largeTwice)
-	f.must(err)
-	if one == two || len(one) != 64 {
-		t.Errorf("%s %s", one, two)
-	}
-	if _, err := figures.LogicHash("usage_aggregates/none"); err == nil {
-		t.Error("an unknown fold has a hash")
-	}
 }

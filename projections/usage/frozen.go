@@ -39,11 +39,11 @@ func (f PeriodFigures) OfLog(ctx context.Context, tx pgx.Tx, c domain.Closing, h
 		return err
 	})))
 	cut := &periodCut{verdicts: t, history: h, closing: c, cut: h.Cut(c.PeriodKey, c.Snapshot), lines: map[Key]*usageSum{}}
-	for _, feature := range features {
+	for some := range slices.Chunk(features, mostAtOnce) {
 		if err != nil {
 			return figures, err
 		}
-		err = cut.feature(ctx, tx, feature)
+		err = cut.features(ctx, tx, some)
 	}
 	for key, sum := range cut.lines {
 		if sum.amount.Sign() == 0 && sum.count == 0 {
@@ -88,10 +88,45 @@ type periodCut struct {
 	lines    map[Key]*usageSum
 }
 
-// feature adds the verdicts of one feature.
-func (p *periodCut) feature(ctx context.Context, tx pgx.Tx, feature string) error {
-	walk := &figureWalk{verdicts: p.verdicts, feature: feature, period: p.closing.PeriodKey, upTo: math.MaxInt64}
-	for size := firstPiece; ; size = min(8*size, closePiece) {
+// The first verdicts of each feature $3 in the period $4, at most $5 of each.
+const readFirstVerdicts = `
+SELECT ` + verdictColumns + `
+FROM unnest($3::text[]) AS given (feature)
+CROSS JOIN LATERAL verdict_positions($1, $2, given.feature, $4, 0, 9223372036854775807, $5) AS v (position)
+CROSS JOIN LATERAL (SELECT e.* FROM event_log e WHERE e.partition = $1 AND e.position = v.position LIMIT 1) l
+ORDER BY l.position`
+
+// features adds the verdicts of features: those of figures with few verdicts are read by one statement.
+func (p *periodCut) features(ctx context.Context, tx pgx.Tx, features []string) error {
+	t := p.verdicts
+	first, err := t.read(ctx, tx, readFirstVerdicts, t.partition, t.tenant, features, p.closing.PeriodKey, firstPiece)
+	if err != nil {
+		return err
+	}
+	if err := p.add(ctx, tx, first); err != nil {
+		return err
+	}
+	read, last := map[string]int{}, map[string]int64{}
+	for i := range first {
+		feature := first[i].verdict.Feature
+		read[feature]++
+		last[feature] = first[i].position
+	}
+	for _, feature := range features {
+		if read[feature] < firstPiece {
+			continue
+		}
+		if err := p.rest(ctx, tx, feature, last[feature]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rest adds the verdicts of one feature behind a position.
+func (p *periodCut) rest(ctx context.Context, tx pgx.Tx, feature string, after int64) error {
+	walk := &figureWalk{verdicts: p.verdicts, feature: feature, period: p.closing.PeriodKey, after: after, upTo: math.MaxInt64}
+	for size := 8 * firstPiece; ; size = min(8*size, closePiece) {
 		piece, err := walk.piece(ctx, tx, size)
 		if err != nil {
 			return err
@@ -224,7 +259,14 @@ func (f PeriodFigures) OfRows(ctx context.Context, tx pgx.Tx, c domain.Closing) 
 		return figures, err
 	}
 	late = slices.DeleteFunc(late, func(position int64) bool { return position > folded })
-	return figures, subtractLate(ctx, tx, t, &figures, late)
+	if err := subtractLate(ctx, tx, t, &figures, late); err != nil {
+		return figures, err
+	}
+	again, err := t.retriesOf(ctx, tx, late, folded)
+	if err != nil {
+		return figures, err
+	}
+	return figures, subtractLate(ctx, tx, t, &figures, again)
 }
 
 func scanLine(rows pgx.Rows) (l domain.FigureLine, err error) {
@@ -240,7 +282,39 @@ func scanLine(rows pgx.Rows) (l domain.FigureLine, err error) {
 	return l, nil
 }
 
-// subtractLate subtracts the verdicts at positions, and the retries of their folds, as far as they count. A verdict without a row leaves a figure below
+// readLateRetries finds the retries of the folds of verdicts ($3) up to a position, by the dead letters of their failures. The condition is that of
+// the index event_log_failures.
+var readLateRetries = events.SQL(`
+SELECT again.position FROM unnest($3::bigint[]) AS given (number)
+CROSS JOIN LATERAL (SELECT coalesce(f.body ->> 'deadLetterId', f.event_id::text) AS letter FROM event_log_rows f
+ WHERE f.subject IN ({usage.event.publish_failed}, {usage.event.aggregation_failed}) AND f.tenant_id = $2
+  AND CASE WHEN f.body::text ~* '\\u(0000|d[89a-f])' THEN NULL ELSE f.body ->> 'sourcePosition' END = given.number::text OFFSET 0) d
+CROSS JOIN LATERAL (SELECT l.position FROM event_log_rows l WHERE l.partition = $1 AND l.tenant_id = $2
+  AND l.dedupe_key > 'r/' || d.letter || '/' AND l.dedupe_key < 'r/' || d.letter || '0' AND l.subject = {usage.event.reaggregated} AND l.position <= $4 LIMIT 10000) again
+ORDER BY again.position`)
+
+// retriesOf returns the positions of the retries of folds of verdicts that were read, up to a position. Few verdicts fail.
+func (t *tenantVerdicts) retriesOf(ctx context.Context, tx pgx.Tx, verdicts []int64, upTo int64) (again []int64, err error) {
+	var failed []int64
+	for _, position := range verdicts {
+		if _, uncounted := t.uncounted[position]; uncounted {
+			failed = append(failed, position)
+		}
+	}
+	if len(failed) == 0 {
+		return nil, nil
+	}
+	err = query.Run(ctx, tx, query.New(readLateRetries, []any{t.partition, t.tenant, failed, upTo}, query.Each(func(rows pgx.Rows) error {
+		var position int64
+		err := rows.Scan(&position)
+		again = append(again, position)
+		return err
+	})))
+	slices.Sort(again)
+	return slices.Compact(again), err
+}
+
+// subtractLate subtracts the verdicts at positions, as far as they count. A verdict without a row leaves a figure below
 // none, which differs from that of the log.
 func subtractLate(ctx context.Context, tx pgx.Tx, t *tenantVerdicts, figures *domain.Figures, late []int64) error {
 	lines := map[Key]*domain.FigureLine{}

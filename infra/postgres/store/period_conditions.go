@@ -16,7 +16,9 @@ import (
 
 // missingSQL counts the open dead letters of a tenant ($1, partition $2) whose events have a cause up to the cut $3: those that failed, and those
 // that are being retried. They are read from the log, so that none is missed. Late verdicts of the snapshot $4 are not meant, nor are events
-// that were rejected and are retried behind the cut. It also returns whether a rebuild of the period $5 is open.
+// whose retry failed (that failure is meant) or was rejected, nor those that were rejected and are retried behind the cut. It also returns whether a rebuild
+// of the period $5 is open, and whether the verdict on an event up to the cut is behind the position $6 of the aggregator: that of a retry, whose dead
+// letter the validator has ended.
 var missingSQL = events.SQL(`
 WITH open AS MATERIALIZED (
   SELECT f.subject, f.body, f.event_id, s.position, s.subject AS of, s.payload
@@ -33,14 +35,18 @@ letters AS (
   SELECT EXISTS (SELECT FROM event_log_rows e WHERE e.partition = $2 AND e.tenant_id = $1
       AND e.dedupe_key = 'r/' || coalesce(o.body ->> 'deadLetterId', o.event_id::text) || '/' || (coalesce((o.body ->> 'attempt')::int, 0) + 1)) AS retried,
     EXISTS (SELECT FROM event_log_rows e WHERE e.partition = $2 AND e.tenant_id = $1
-      AND e.dedupe_key = 'r/' || coalesce(o.body ->> 'deadLetterId', o.event_id::text) || '/' || (coalesce((o.body ->> 'attempt')::int, 0) + 1) || '/failed') AS again
+      AND e.dedupe_key IN ('r/' || coalesce(o.body ->> 'deadLetterId', o.event_id::text) || '/' || (coalesce((o.body ->> 'attempt')::int, 0) + 1) || '/failed',
+        CASE WHEN o.of IN ({usage.event.validated}, {usage.event.reaggregated}) THEN NULL
+         ELSE 'x/' || coalesce((o.payload ->> 'rawPosition')::bigint, o.position) || '/' || (coalesce((o.body ->> 'attempt')::int, 0) + 1) END)) AS again
   FROM open o
   WHERE coalesce((o.payload ->> 'rawPosition')::bigint, (o.payload #>> '{validated,rawPosition}')::bigint, o.position) <= $3
     AND coalesce((o.payload #>> '{late,snapshot}')::int, (o.payload #>> '{validated,late,snapshot}')::int, 0) <> $4
     AND NOT (o.of = {usage.event.retried} AND coalesce((o.payload ->> 'rejected')::boolean, false) AND o.position > $3))
 SELECT count(*) FILTER (WHERE NOT retried), count(*) FILTER (WHERE retried AND NOT again),
   EXISTS (SELECT FROM projection_rebuilds r WHERE r.projection = '` + projections.ProjectionUsage + `' AND r.purpose = '` + events.PurposeRebuild + `'
-    AND r.state IN ('FOLDING', 'CATCHING_UP', 'READY') AND r.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000') AND r.period_key IN ('', $5))
+    AND r.state IN ('FOLDING', 'CATCHING_UP', 'READY') AND r.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000') AND r.period_key IN ('', $5)),
+  EXISTS (SELECT FROM event_log_rows v WHERE v.partition = $2 AND v.position > $6 AND v.tenant_id = $1 AND v.subject = {usage.event.validated}
+    AND CASE WHEN v.dedupe_key LIKE 'v/%' THEN substr(v.dedupe_key, 3)::bigint END <= $3)
 FROM letters`)
 
 // Missing implements commands.PeriodStore.
@@ -66,18 +72,15 @@ func missingIn(ctx context.Context, tx pgx.Tx, c domain.Closing) (missing []stri
 	if err := query.Run(ctx, tx, query.ReadStanding(query.AggregatesSource(), c.TenantID, &standing)); err != nil {
 		return nil, fmt.Errorf("reading how far figures are: %w", err)
 	}
-	if standing.Passed() < cut {
-		missing = append(missing, domain.MissingAggregation)
-	}
 	var failed, retried int
-	var rebuild bool
-	if err := tx.QueryRow(ctx, missingSQL, c.TenantID, partition, cut, c.Snapshot, c.PeriodKey).Scan(&failed, &retried, &rebuild); err != nil {
+	var rebuild, unfolded bool
+	if err := tx.QueryRow(ctx, missingSQL, c.TenantID, partition, cut, c.Snapshot, c.PeriodKey, standing.Folded).Scan(&failed, &retried, &rebuild, &unfolded); err != nil {
 		return nil, fmt.Errorf("reading what a close waits for: %w", err)
 	}
 	for _, condition := range []struct {
 		name    string
 		missing bool
-	}{{domain.MissingLetters, failed > 0}, {domain.MissingRetries, retried > 0}, {domain.MissingRebuilds, rebuild}} {
+	}{{domain.MissingAggregation, unfolded || standing.Passed() < cut}, {domain.MissingLetters, failed > 0}, {domain.MissingRetries, retried > 0}, {domain.MissingRebuilds, rebuild}} {
 		if condition.missing {
 			missing = append(missing, condition.name)
 		}

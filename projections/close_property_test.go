@@ -1,0 +1,217 @@
+package projections_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// drawing reports failures to rapid, which draws a shorter history that fails.
+type drawing struct {
+	testing.TB
+	rt *rapid.T
+}
+
+func (d drawing) Error(args ...any)                 { d.rt.Fatal(args...) }
+func (d drawing) Errorf(format string, args ...any) { d.rt.Fatalf(format, args...) }
+func (d drawing) Fatal(args ...any)                 { d.rt.Fatal(args...) }
+func (d drawing) Fatalf(format string, args ...any) { d.rt.Fatalf(format, args...) }
+
+// closeHistory is a history whose periods are closed and reopened, beside a rebuilt generation that counts in another way.
+type closeHistory struct {
+	*closeFixture
+	*history
+	other  domain.Rebuild
+	closes []commands.RequestedClose
+	done   map[string]int // what happened, to see that the test shows something
+}
+
+func (h *closeHistory) did(what string) { h.done[what]++ }
+
+// step lets one more thing happen.
+func (h *closeHistory) step(rt *rapid.T) {
+	period := rapid.SampledFrom([]string{"2026-05", "2026-06", "2026-07"}).Draw(rt, "period")
+	switch step := rapid.SampledFrom([]string{"usage", "usage", "usage", "flow", "flow", "correct", "correct",
+		"close", "freeze", "freeze", "reopen", "decide", "policy", "discard", "flip"}).Draw(rt, "what"); step {
+	case "usage":
+		h.addStep(rt)
+	case "flow":
+		h.closeFixture.drain(h.closeFixture.validating, h.closeFixture.broken)
+	case "correct":
+		h.correct(rt)
+	case "close":
+		despite := [][]string{nil, {domain.MissingLetters}}[rapid.IntRange(0, 1).Draw(rt, "despite")]
+		c, err := h.periods.Close(context.Background(), commands.Request{By: billing}, commands.ClosePeriod{TenantID: h.closeFixture.tenant, PeriodKey: period, Reason: "test", Despite: despite, Early: true})
+		h.closeFixture.must(err)
+		if !c.Known {
+			h.closes = append(h.closes, c)
+		}
+	case "freeze":
+		h.freeze()
+	case "reopen":
+		_, err := h.periods.Reopen(context.Background(), commands.Request{By: billing}, h.closeFixture.tenant, period, "test")
+		h.allowed(err, "period_closing", "period_not_closed")
+	case "decide":
+		in := commands.DecideAdjustments{TenantID: h.closeFixture.tenant, Decision: rapid.SampledFrom([]string{commands.DecisionApprove, commands.DecisionWaive}).Draw(rt, "decision"), Reason: "test",
+			Scope: &events.AdjustmentScope{PeriodKey: period, Feature: rapid.SampledFrom([]string{"", "calls"}).Draw(rt, "feature"), UpTo: h.head(h.closeFixture.tenant)}}
+		decided, err := h.periods.Decide(context.Background(), commands.Request{By: billing}, in)
+		if h.allowed(err, "period_not_closed"); decided.Count > 0 {
+			h.did("decide")
+		}
+	case "policy":
+		h.lateUsage(rapid.SampledFrom([]string{events.LateUsageAdjust, events.LateUsageReject}).Draw(rt, "policy"))
+	case "discard":
+		h.closeFixture.drain(h.closeFixture.lettering)
+		if failed := h.deciding.failed(h.closeFixture.tenant); len(failed) > 0 {
+			err := h.deciding.discard(h.closeFixture.tenant, rapid.SampledFrom(failed).Draw(rt, "letter").ID)
+			h.allowed(err, "dead_letter_has_corrections", "dead_letter_not_discardable")
+		}
+	case "flip":
+		h.flip()
+	}
+}
+
+// allowed fails on errors other than refusals.
+func (h *closeHistory) allowed(err error, codes ...string) {
+	if no := (*domain.Error)(nil); err != nil && (!errors.As(err, &no) || !slices.Contains(codes, no.Code)) {
+		h.closeFixture.must(err)
+	}
+}
+
+// freeze advances the closes that are open, by one look each.
+func (h *closeHistory) freeze() {
+	h.closes = slices.DeleteFunc(h.closes, func(c commands.RequestedClose) bool {
+		s := h.advance(c.ID)
+		if s.State == domain.SagaDrift {
+			newLogOfTenant(h.closeFixture).print(h.closeFixture)
+			h.closeFixture.Fatalf("%s drifts: %s", c.PeriodKey, s.LastError)
+		}
+		if !s.Open() {
+			h.did("freeze")
+			h.checkFrozen()
+		}
+		return !s.Open()
+	})
+}
+
+// correct corrects or retracts usage that was recorded.
+func (h *closeHistory) correct(rt *rapid.T) {
+	own, _ := h.readAll()
+	var usage []events.Usage
+	for _, e := range own {
+		if e.Subject == events.UsageRecorded {
+			usage = append(usage, decode[events.Usage](h.closeFixture.logFixture, e))
+		}
+	}
+	if len(usage) == 0 {
+		return
+	}
+	of := rapid.SampledFrom(usage).Draw(rt, "of")
+	h.closeFixture.append(correction(h.closeFixture.tenant, newID().String(), of.Feature, of.EventID, rapid.Int64Range(-20, 100).Draw(rt, "amount")).Pending)
+}
+
+// flip promotes the other generation and rolls it back, each with its reconciliation.
+func (h *closeHistory) flip() {
+	h.closeFixture.drain(h.closeFixture.broken)
+	before := h.adjusted()
+	h.closeFixture.must(h.promote(h.other))
+	h.reconcile()
+	h.checkEquation()
+	h.closeFixture.must(h.rollBack(h.other))
+	h.reconcile()
+	h.checkEquation()
+	if h.adjusted() != before {
+		h.did("flip")
+	}
+}
+
+// finish retries all dead letters, and ends all closes.
+func (h *closeHistory) finish() {
+	f := h.closeFixture
+	for range 20 {
+		f.settle()
+		for _, l := range f.deciding.failed(f.tenant) {
+			if l.Stage != events.StageValidation {
+				h.allowed(f.deciding.retryNow(f.tenant, l.ID), "dead_letter_not_retryable")
+			}
+		}
+		f.drain(f.deciding.executing)
+		f.settle()
+		if h.freeze(); len(h.closes) == 0 {
+			return
+		}
+	}
+	s := h.advance(h.closes[0].ID)
+	newLogOfTenant(f).print(f)
+	f.Fatalf("a close is %s and waits for %v", s.State, s.Missing)
+}
+
+// P8: after each step of any history the rows are the frozen figures and the adjustments; the frozen figures are those of an independent fold,
+// and never change.
+func TestP8_AnyHistoryOfClosesAddsUp(t *testing.T) {
+	localtest.FewChecks(t, 15)
+	y := newRebuildFixture(t)
+	f := closeFixtureOf(y)
+	f.deployFold(largeTwice, foldLargeTwice)
+	f.useTenant(y.tenants(1)[0])
+	other := f.rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})
+	f.must(f.promote(other)) // a close waits for a rebuild that is open
+	f.must(f.rollBack(other))
+	f.reconcile()
+	f.periods.Now = func() time.Time { return may.AddDate(0, 4, 0) }
+	done := map[string]int{}
+	rapid.Check(t, func(rt *rapid.T) {
+		d := newHistory(y.pipelineFixture)
+		d.broken = f.broken
+		f.useTenant(d.tenant)
+		f.TB = drawing{t, rt}
+		defer func() { f.TB = t }()
+		h := &closeHistory{closeFixture: f, history: d, other: other, done: done}
+		for range rapid.IntRange(10, 60).Draw(rt, "steps") {
+			h.step(rt)
+			h.checkEquation()
+		}
+		h.finish()
+		h.check()
+		h.checkAdjustments()
+	})
+	t.Log(done)
+	if done["freeze"] == 0 {
+		t.Error("no period was frozen: nothing was shown")
+	}
+}
+
+// checkAdjustments requires one adjustment for each verdict that is late, and none besides.
+func (h *closeHistory) checkAdjustments() {
+	f := h.closeFixture
+	for _, e := range f.read(0, f.partition, 0) {
+		if e.TenantID != f.tenant || e.Subject != events.UsageValidated {
+			continue
+		}
+		var v events.Validated
+		f.must(json.Unmarshal(e.Payload, &v))
+		var n int
+		f.must(f.pool.QueryRow(context.Background(), `SELECT count(*) FROM adjustments WHERE tenant_id = $1 AND recorded = $2 AND snapshot = $3`, f.tenant, v.RawPosition, lateIn(v.Late)).Scan(&n))
+		if want := map[bool]int{true: 1}[v.Late != nil]; n != want {
+			f.Errorf("the verdict at %d has %d adjustments of snapshot %d, want %d", e.Position.Number, n, lateIn(v.Late), want)
+		}
+	}
+}
+
+func lateIn(l *events.Late) int {
+	if l == nil {
+		return 0
+	}
+	return l.Snapshot
+}
