@@ -47,7 +47,8 @@ func (db *simDB) causedBy(r *simRow) int64 {
 }
 
 // missing counts the dead letters that the close of a tenant's period waits for.
-func (db *simDB) missing(tenant uuid.UUID, cut int64, snapshot int) *simRows {
+// folded is the position of the aggregator.
+func (db *simDB) missing(tenant uuid.UUID, cut int64, snapshot int, folded int64) *simRows {
 	p := events.PartitionOf(tenant)
 	failed, retried := 0, 0
 	for i := range db.rows[p] {
@@ -71,15 +72,20 @@ func (db *simDB) missing(tenant uuid.UUID, cut int64, snapshot int) *simRows {
 		if behind || db.keys[simKey{tenant, events.KeyClosed(r.letter())}] != nil {
 			continue
 		}
-		switch next := events.KeyRetry(r.letter(), f.Attempt+1); {
+		next := events.KeyRetry(r.letter(), f.Attempt+1)
+		rejected := source.topic == events.TopicUsageRaw && db.keys[simKey{tenant, events.KeyRejected(raw, f.Attempt+1)}] != nil
+		switch {
 		case db.keys[simKey{tenant, next}] == nil:
 			failed++
-		case db.keys[simKey{tenant, next + "/failed"}] == nil:
+		case db.keys[simKey{tenant, next + "/failed"}] == nil && !rejected:
 			retried++
 		}
 	}
 	open := slices.ContainsFunc(db.rebuilds, func(r domain.Rebuild) bool { return r.Open() })
-	return simAnswer([]any{failed, retried, open})
+	unfolded := slices.ContainsFunc(db.rows[p], func(r simRow) bool {
+		return r.key.tenant == tenant && r.subject == events.UsageValidated && r.at.Number > folded && r.verdict().RawPosition <= cut
+	})
+	return simAnswer([]any{failed, retried, open, unfolded})
 }
 
 // lateOf returns the lateness of a verdict, also of one that is folded again.
