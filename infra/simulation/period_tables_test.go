@@ -105,7 +105,9 @@ func (tx *simTx) periodQuery(text string, args []any) *simRows {
 			return simAnswer([]any{&at, &at, &at, &folded, &at, new(time.Time)})
 		})
 	case strings.HasPrefix(text, "WITH open AS MATERIALIZED"):
-		return read("read what a close waits for", nil, func() *simRows { return db.missing(args[0].(uuid.UUID), args[2].(int64), args[3].(int), args[5].(int64)) })
+		return read("read what a close waits for", nil, func() *simRows {
+			return db.missing(args[0].(uuid.UUID), args[2].(int64), args[3].(int), args[5].(int64))
+		})
 	case strings.HasPrefix(text, "INSERT INTO period_snapshots"):
 		n := &simSnapshot{tenant: args[0].(uuid.UUID), snapshot: args[2].(int), cut: args[3].(int64), closed: args[4].(int64), hash: args[8].(string)}
 		return tx.later(func(*simTx) { db.addSnapshot(n) })
