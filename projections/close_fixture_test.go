@@ -372,9 +372,10 @@ func (l *logOfTenant) figuresAt(period string, cut, closed int64) string {
 	}
 	var lines []string
 	for key, sum := range sums {
-		if sum.Sign() != 0 || counts[key] != 0 { // a snapshot has no line of nothing
-			lines = append(lines, fmt.Sprintf("%s %s/%d", key, sum, counts[key]))
+		if sum.Sign() == 0 && counts[key] == 0 {
+			continue // the same as no line
 		}
+		lines = append(lines, fmt.Sprintf("%s %s/%d", key, sum, counts[key]))
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")

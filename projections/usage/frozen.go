@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"math/big"
 	"slices"
 	"time"
@@ -85,6 +84,7 @@ type periodCut struct {
 	closing  domain.Closing
 	cut      int64
 	retried  map[uuid.UUID]domain.RetriedUsage // by the ids of the retries; nil: not read
+	failed   map[int64]bool                    // verdicts that were not folded; nil: not read
 	lines    map[Key]*usageSum
 }
 
@@ -123,23 +123,6 @@ func (p *periodCut) features(ctx context.Context, tx pgx.Tx, features []string) 
 	return nil
 }
 
-// rest adds the verdicts of one feature behind a position.
-func (p *periodCut) rest(ctx context.Context, tx pgx.Tx, feature string, after int64) error {
-	walk := &figureWalk{verdicts: p.verdicts, feature: feature, period: p.closing.PeriodKey, after: after, upTo: math.MaxInt64}
-	for size := 8 * firstPiece; ; size = min(8*size, closePiece) {
-		piece, err := walk.piece(ctx, tx, size)
-		if err != nil {
-			return err
-		}
-		if err := p.add(ctx, tx, piece); err != nil {
-			return err
-		}
-		if len(piece) < size {
-			return nil
-		}
-	}
-}
-
 // add adds the verdicts of a piece. Those up to the cut have causes before it.
 func (p *periodCut) add(ctx context.Context, tx pgx.Tx, piece []countedUsage) error {
 	var behind []int64
@@ -157,12 +140,7 @@ func (p *periodCut) add(ctx context.Context, tx pgx.Tx, piece []countedUsage) er
 		if !c.folds || c.position > p.cut && p.cause(c, causes) > p.cut {
 			continue
 		}
-		sum := p.lines[c.key]
-		if sum == nil {
-			sum = new(usageSum)
-			p.lines[c.key] = sum
-		}
-		sum.add(p.verdicts.partition, c.delta)
+		p.count(c)
 	}
 	return nil
 }
