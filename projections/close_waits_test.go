@@ -61,3 +61,35 @@ func TestP8_TheCutIsTakenUnderTheLockOfTheHead(t *testing.T) {
 		t.Errorf("refused: %+v", failed)
 	}
 }
+
+// Late verdicts that are folded before the freeze are no part of the figures.
+func TestP8_LateVerdictsBeforeTheFreezeAreAdjustments(t *testing.T) {
+	f := newCloseFixture(t)
+	f.record("a", "calls", 10)
+	f.record("b", "calls", 20)
+	f.flow()
+	c := f.request()
+	f.lateUsage(events.LateUsageAdjust)
+	f.record("late", "calls", 5)
+	f.append(correction(f.tenant, "a1", "calls", "a", 7).Pending, correction(f.tenant, "b1", "calls", "b", -1).Pending)
+	f.flow()
+	f.ends(c)
+	f.want("lines", f.lines(), "calls 30/2")
+	f.want("adjustments", f.adjusted(), "1 LATE_USAGE 5/1 PENDING, 1 CORRECTION -3/0 PENDING, 1 RETRACTION -20/-1 PENDING")
+	f.check()
+}
+
+// A verdict that is late for a snapshot, and made after its reopening, adjusts nothing: the next snapshot counts it.
+func TestP8_AVerdictAfterTheReopeningIsAVoidAdjustment(t *testing.T) {
+	f := newCloseFixture(t)
+	f.record("a", "calls", 10)
+	f.close()
+	f.lateUsage(events.LateUsageAdjust)
+	f.record("late", "calls", 5)
+	f.reopen()
+	f.flow()
+	f.want("adjustments", f.adjusted(), "1 LATE_USAGE 5/1 VOID")
+	f.close()
+	f.want("lines", f.lines(), "calls 15/2")
+	f.check()
+}
