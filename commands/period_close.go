@@ -66,7 +66,7 @@ func closingOf(s *domain.Saga) (domain.Closing, error) {
 	return domain.Closing{TenantID: s.TenantID, PeriodKey: periodKey, Snapshot: snapshot}, nil
 }
 
-// runClose runs a step of a close.
+// runClose runs a step of a close. The figures are frozen in the run that finds nothing missing.
 func (c *Periods) runClose(ctx context.Context, s *domain.Saga) (domain.SagaResult, error) {
 	of, err := closingOf(s)
 	if err != nil {
@@ -80,7 +80,6 @@ func (c *Periods) runClose(ctx context.Context, s *domain.Saga) (domain.SagaResu
 		if missing = less(missing, s.Despite); len(missing) > 0 {
 			return domain.SagaWait(closeWait, missing...), nil
 		}
-		return domain.SagaNext(stepFreeze), nil
 	}
 	result, err := c.runFreeze(ctx, of, s)
 	if err == nil && result.Drift {

@@ -38,7 +38,9 @@ const (
 	// sagaLease bounds how long a saga waits for another instance after its own was killed. It is renewed in thirds.
 	sagaLease = 30 * time.Second
 	// sagaPlaces bounds the steps that an instance runs at the same time, and so their connections.
-	sagaPlaces = 4
+	sagaPlaces = 2
+	// sagaRest bounds the rest of a place after a step: as long as the step ran, so that many sagas at once leave half of the time to requests.
+	sagaRest = time.Second
 	// sagaSoon is the shortest time between two looks that lease nothing.
 	sagaSoon = 50 * time.Millisecond
 	// sagaSaving bounds how long a stopping instance saves the result of a step.
@@ -59,7 +61,12 @@ func (r *SagaRunner) Run(ctx context.Context) error {
 	defer running.Wait()
 	start := func(s *domain.Saga, lease uuid.UUID, leased time.Time) {
 		running.Go(func() {
+			began := time.Now()
 			r.runStep(ctx, s, lease, leased)
+			select {
+			case <-ctx.Done():
+			case <-time.After(min(time.Since(began), sagaRest)):
+			}
 			<-places
 			select {
 			case freed <- struct{}{}: // its next step may be due

@@ -150,15 +150,15 @@ func (s *service) decideAdjustments(ctx context.Context, in *decideRequest) (*de
 	if len(b.IDs) > 0 { // both: refused before the tenant is looked for
 		return s.decideAdjusting(ctx, decision)
 	}
-	if b.TenantID == "" {
-		return nil, problem.New("decision_invalid", "A scope needs tenantId, periodKey and upTo").At("/tenantId")
+	if b.TenantID == "" || b.PeriodKey == "" || b.UpTo == "" {
+		return nil, problem.New("decision_invalid", "A scope needs tenantId, periodKey and upTo")
 	}
 	tenant, err := s.knownTenant(ctx, b.TenantID)
 	if err != nil {
 		return nil, err
 	}
 	if decision.Scope.UpTo, err = events.ParsePosition(b.UpTo); err != nil {
-		return nil, problem.New("decision_invalid", "upTo must be a position of the tenant's log: that of the last adjustment that you have seen").At("/upTo")
+		return nil, problem.New("up_to_invalid", "upTo: "+err.Error()).At("/upTo")
 	}
 	decision.TenantID = tenant.ID
 	return s.decideAdjusting(ctx, decision)

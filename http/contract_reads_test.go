@@ -67,7 +67,7 @@ func TestP3_TheIdentityResponseNamesItsTerms(t *testing.T) {
 		m.must(err)
 		return v
 	}
-	if term("accepted") != 3 || term("aggregated") != 1 || term("rejected") != 1 || term("inFlight") != 1 || term("parked") != 0 || got["holds"] != true {
+	if term("accepted") != 7 || term("aggregated") != 5 || term("rejected") != 1 || term("inFlight") != 1 || term("parked") != 0 || got["holds"] != true {
 		t.Errorf("%v", got)
 	}
 }

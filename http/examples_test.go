@@ -28,6 +28,7 @@ var updateExamples = flag.Bool("update", false, "write the answers of the exampl
 const (
 	exampleTime  = "2026-05-01T12:00:00Z"
 	exampleMonth = "2026-05"
+	exampleLast  = "2026-04" // the month before it, which is closed
 )
 
 // exampleID is the form of the ids of the examples.
@@ -48,6 +49,7 @@ func newExampleFixture(t *testing.T) *exampleFixture {
 	f.a = f.newAccount("Acme")
 	f.ingest(f.a, batch(event("order-1", map[string]any{"feature": "storage", "amount": 10})))
 	f.ingest(f.a, batch(event("order-1", map[string]any{"feature": "storage", "amount": 11})))
+	f.accept(f.a, old("april-1", 10), old("april-2", 5))
 	f.rejections(f.a, "gone", 2)
 	f.letter(f.a)
 	f.fold()
@@ -75,6 +77,8 @@ func (f *exampleFixture) sent(text string) string {
 	for example, actual := range f.ids {
 		text = strings.ReplaceAll(text, example, actual)
 	}
+	last, _ := lastMonth()
+	text = strings.ReplaceAll(text, exampleLast, last)
 	return strings.ReplaceAll(strings.ReplaceAll(text, exampleTime, f.now), exampleMonth, f.now[:len(exampleMonth)])
 }
 
@@ -85,7 +89,9 @@ func (f *exampleFixture) shown(text string) string {
 			text = strings.ReplaceAll(text, actual, example)
 		}
 	}
+	last, _ := lastMonth()
 	text = strings.ReplaceAll(strings.ReplaceAll(text, f.now, exampleTime), f.now[:len(exampleMonth)], exampleMonth)
+	text = strings.ReplaceAll(text, last, exampleLast)
 	return secretForm.ReplaceAllString(text, "mp_${1}_0000000000000000000000000000000000000000000")
 }
 
@@ -96,9 +102,9 @@ var (
 
 // Operations that are sent before and after the others, which are sent by name.
 var (
-	firstExamples = []string{"ingestUsage", "getOutbox"}
+	firstExamples = []string{"ingestUsage", "closePeriod", "getOutbox"}
 	lastExamples  = []string{"consume", "consumeTogether", "reserve", "reserveTogether", "extendReservation", "commitReservation", "releaseReservation", "listReservations", "getReservation", "listAccounts", "reconcileAccounts",
-		"discardDeadLetter", "retryDeadLetter", "promoteRebuild", "rollBackRebuild", "abandonRebuild", "changeSubscription", "revokeKey", "revokeOperatorKey"}
+		"discardDeadLetter", "retryDeadLetter", "promoteRebuild", "rollBackRebuild", "abandonRebuild", "reopenPeriod", "changeSubscription", "revokeKey", "revokeOperatorKey"}
 )
 
 // before prepares an operation.
@@ -106,6 +112,14 @@ func (f *exampleFixture) before(operation string) {
 	switch operation {
 	case "getOutbox": // a rebuild by another fold version: from now on the test folds no usage
 		f.fold()
+		f.runSagas()
+		f.accept(f.a, correction("fix-1", "april-1", 7), retraction("undo-1", "april-2"))
+		f.fold()
+		ids := f.adjustmentsAt("/api/v1/adjustments?tenantId="+f.a.id, "id", "position")
+		for i, n := range []int{10, 11} {
+			id, position, _ := strings.Cut(ids[i], " ")
+			f.ids[fmt.Sprintf(exampleID, n)], f.ids[fmt.Sprintf("17-%d", 9000+n)] = id, position
+		}
 		f.ids[fmt.Sprintf(exampleID, 6)] = f.rebuilt("usage_aggregates", map[string]any{"reason": "new fold version"})
 		f.published()
 	case "retryDeadLetter":

@@ -119,9 +119,9 @@ type periodRequest struct {
 // PeriodBody is a period with lines in its wire format.
 type PeriodBody struct {
 	periods.Period
-	Lines      []periods.Line  `json:"lines" nullable:"false" doc:"By feature and subscription; none before the figures are frozen."`
-	AsOf       events.Position `json:"asOfPosition" doc:"Every event recorded up to here is in net."`
-	NextCursor *string         `json:"nextCursor" doc:"null on the last page of lines."`
+	Lines      []periods.PeriodLine `json:"lines" nullable:"false" doc:"By feature and subscription; none before the figures are frozen."`
+	AsOf       events.Position      `json:"asOfPosition" doc:"Every event recorded up to here is in net."`
+	NextCursor *string              `json:"nextCursor" doc:"null on the last page of lines."`
 }
 
 type periodAnswer struct{ Body PeriodBody }

@@ -52,17 +52,17 @@ func (s *service) exportPeriod(ctx context.Context, in *periodExportRequest) (*p
 }
 
 // periodCSV returns the lines of a period, each with what figuresHash is computed from. Numbers are exact integers, empty if unknown.
-func periodCSV(d *periods.Detail) csvList[periods.Line] {
+func periodCSV(d *periods.Detail) csvList[periods.PeriodLine] {
 	of := []string{d.TenantID.String(), d.PeriodKey}
 	var snapshot, cut, logic, hash string
 	if d.FrozenPosition != nil {
 		snapshot, cut, logic, hash = strconv.Itoa(*d.Snapshot), d.CutPosition.String(), *d.Logic, *d.FiguresHash
 	}
-	return csvList[periods.Line]{
+	return csvList[periods.PeriodLine]{
 		columns: []string{"tenantId", "periodKey", "snapshot", "cutPosition", "logic", "figuresHash", "feature", "subscriptionId", "frozen", "frozenEventCount",
 			"pending", "approved", "waived", "billable", "net", "netEventCount", "unreconciled"},
-		read: func(context.Context, int, string) ([]periods.Line, string, error) { return d.Lines, "", nil },
-		cells: func(l *periods.Line) []string {
+		read: func(context.Context, int, string) ([]periods.PeriodLine, string, error) { return d.Lines, "", nil },
+		cells: func(l *periods.PeriodLine) []string {
 			var net, netCount, unreconciled string
 			if l.Net != nil {
 				net, netCount, unreconciled = l.Net.String(), strconv.FormatInt(*l.NetEventCount, 10), l.Unreconciled.String()

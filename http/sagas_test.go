@@ -64,7 +64,7 @@ func TestARetryOfASagaIsDueAtOnce(t *testing.T) {
 	}
 	before := w.stored()
 	w.refused(w.do(retry(nil, `{"reason":" "}`)), 400, "reason_required")
-	w.refused(w.do(retry(nil, `{"reason":"r","despite":["rebuilds"]}`)), 400, "despite_invalid")
+	w.refused(w.do(retry(nil, `{"reason":"r","despite":["not_aggregated"]}`)), 400, "despite_invalid")
 	w.refused(w.do(call{"POST", "/api/v1/sagas/" + newID().String() + "/retry", bootstrap, nil, `{"reason":"r"}`}), 404, "saga_not_found")
 	for range 2 {
 		got := w.want(202, retry(header, `{"reason":"r","despite":["dead_letters"]}`))

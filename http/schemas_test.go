@@ -26,7 +26,8 @@ import (
 // and of every earlier vocabulary, as a consumer of the topics does.
 func TestTheSchemaURIOfEachEventLeadsToItsSchema(t *testing.T) {
 	w := newTestService(t)
-	newer := []events.Subject{events.UsageAdmitted, events.UsageCorrected, events.UsageRetracted, events.ReservationHeld, events.ReservationExtended, events.ReservationReleased, events.ReservationExpired, events.AccountReconciled} // than the first vocabulary
+	newer := []events.Subject{events.UsageAdmitted, events.UsageCorrected, events.UsageRetracted, events.ReservationHeld, events.ReservationExtended, events.ReservationReleased, events.ReservationExpired, events.AccountReconciled,
+		events.PeriodCloseRequested, events.PeriodFrozen, events.PeriodClosed, events.PeriodReopened, events.AdjustmentProposed, events.AdjustmentDecided} // than the first vocabulary
 	for _, v := range []string{events.FirstVocabulary, events.CurrentVocabulary().Hash()} {
 		vocabulary, _ := events.EmbeddedVocabulary(v)
 		for _, info := range events.Subjects() {

@@ -27,6 +27,8 @@ func accessRules() map[string]accessRule {
 		"rebuilds":      {auth.Operator, operators, "billing"},
 		"sagas":         {auth.Operator, operators, "billing"},
 		"replays":       {auth.Operator, "admin", "admin"},
+		"periods":       {auth.Operator, operators, "billing"},
+		"adjustments":   {auth.Operator, operators, "billing"},
 		"tenants":       {auth.Operator, "admin", "admin"},
 		"operator-keys": {auth.Operator, "admin", "admin"},
 		"features":      {auth.Operator, "admin", "admin"},
@@ -57,6 +59,9 @@ func TestP9_ScopesOfEveryRoute(t *testing.T) {
 		noun, _, _ := strings.Cut(path, "/")
 		if strings.Contains(path, "/reservations") {
 			noun = "reservations"
+		}
+		if strings.Contains(path, "/periods") {
+			noun = "periods"
 		}
 		is, known := accessRules()[noun]
 		if !known {

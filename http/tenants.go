@@ -150,7 +150,7 @@ type changeTenantRequest struct {
 		Metadata    *map[string]string `json:"metadata,omitempty" doc:"All notes; {} removes them." example:"{\"segment\":\"retail\"}"`
 
 		LateUsage       *string       `json:"lateUsage,omitempty" enum:"REJECT,ADJUST" doc:"What becomes of usage of a closed period that is recorded from now on: it is refused, or it counts as an adjustment. Corrections and retractions always count as adjustments."`
-		CloseAfterHours clearableHour `json:"closeAfterHours,omitempty" doc:"Hours from the end of a period until the service closes it, 1 to 8784; null: periods are closed by request only."`
+		CloseAfterHours clearableHour `json:"closeAfterHours,omitempty,omitzero" doc:"Hours from the end of a period until the service closes it, 1 to 8784; null: periods are closed by request only."`
 	} `nameHint:"TenantChange"`
 }
 
@@ -162,6 +162,9 @@ func (h *clearableHour) UnmarshalJSON(text []byte) error {
 	h.sent = new(*int)
 	return json.Unmarshal(text, h.sent)
 }
+
+// MarshalJSON implements json.Marshaler.
+func (h clearableHour) MarshalJSON() ([]byte, error) { return json.Marshal(h.sent) }
 
 // Schema implements huma.SchemaProvider.
 func (clearableHour) Schema(huma.Registry) *huma.Schema {

@@ -372,7 +372,9 @@ func (l *logOfTenant) figuresAt(period string, cut, closed int64) string {
 	}
 	var lines []string
 	for key, sum := range sums {
-		lines = append(lines, fmt.Sprintf("%s %s/%d", key, sum, counts[key]))
+		if sum.Sign() != 0 || counts[key] != 0 { // a snapshot has no line of nothing
+			lines = append(lines, fmt.Sprintf("%s %s/%d", key, sum, counts[key]))
+		}
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")

@@ -76,7 +76,7 @@ func deadLetters() []Code {
 		{"filter_invalid", 400, Request, false, 0, "The filter is invalid", "Send an object with the members that the operation documents"},
 		{"fingerprint_invalid", 400, Request, false, 0, "The fingerprint is invalid", "Use a fingerprint of GET /dead-letters/groups"},
 		{"from_invalid", 400, Request, false, 0, "from is invalid", "Send a string: a position for a replay, an RFC 3339 time for a filter"},
-		{"ids_invalid", 400, Request, false, 0, "The ids are invalid", "Send a list of ids of dead letters"},
+		{"ids_invalid", 400, Request, false, 0, "The ids are invalid", "Send a list of ids of dead letters, or of adjustments"},
 		{"reason_invalid", 400, Request, false, 0, "The reason is invalid", "Send a text of at most 500 characters without control characters"},
 		{"reason_required", 400, Request, false, 0, "A reason is required", "Add a reason: the log keeps it for auditors"},
 		{"retry_requested", 0, Item, true, 0, "A retry was requested before and is not executed yet", "Wait for the outcome of the first retry"},

@@ -21,15 +21,15 @@ type Adjustment struct {
 	Snapshot       int              `json:"snapshot"`
 	Feature        string           `json:"feature"`
 	SubscriptionID uuid.UUID        `json:"subscriptionId"`
-	Kind           string           `json:"kind"`
+	Kind           string           `json:"kind" enum:"LATE_USAGE,LATE_COMMIT,RETRY,CORRECTION,RETRACTION,REBUILD"`
 	Amount         json.Number      `json:"amount"`
 	EventCount     int64            `json:"eventCount"`
 	Position       events.Position  `json:"position"`
 	SourceEventID  *string          `json:"sourceEventId"`
-	RebuildID      *uuid.UUID       `json:"rebuildId"`
-	State          string           `json:"state"`
+	RebuildID      *uuid.UUID       `json:"rebuildId" nullable:"true"`
+	State          string           `json:"state" enum:"PENDING,APPROVED,WAIVED,VOID"`
 	Reason         *string          `json:"reason"`
-	DecidedAt      *events.Position `json:"decidedPosition"`
+	DecidedAt      *events.Position `json:"decidedPosition" nullable:"true"`
 }
 
 // AdjustmentQuery selects adjustments, at most Limit after the place After. "" and nil mean all.

@@ -26,11 +26,11 @@ type Period struct {
 	PeriodKey      string           `json:"periodKey"`
 	PeriodStart    *time.Time       `json:"periodStart"`
 	PeriodEnd      *time.Time       `json:"periodEnd"`
-	State          string           `json:"state"` // the present one, whichever snapshot is read
+	State          string           `json:"state" enum:"OPEN,CLOSING,CLOSED"` // the present one, whichever snapshot is read
 	Snapshot       *int             `json:"snapshot"`
-	SagaID         *uuid.UUID       `json:"sagaId"`
-	CutPosition    *events.Position `json:"cutPosition"`
-	FrozenPosition *events.Position `json:"frozenPosition"`
+	SagaID         *uuid.UUID       `json:"sagaId" nullable:"true"`
+	CutPosition    *events.Position `json:"cutPosition" nullable:"true"`
+	FrozenPosition *events.Position `json:"frozenPosition" nullable:"true"`
 	ClosedAt       *time.Time       `json:"closedAt"`
 	Logic          *string          `json:"logic"`
 	LogicHash      *string          `json:"logicHash"`
@@ -40,8 +40,8 @@ type Period struct {
 	Missing        []string         `json:"missing"`
 }
 
-// Line is a line of a snapshot. Net and Unreconciled compare it with the live figure: nil unless the period is closed with this snapshot.
-type Line struct {
+// PeriodLine is a line of a snapshot. Net and Unreconciled compare it with the live figure: nil unless the period is closed with this snapshot.
+type PeriodLine struct {
 	Feature          string       `json:"feature"`
 	SubscriptionID   uuid.UUID    `json:"subscriptionId"`
 	Frozen           json.Number  `json:"frozen"`
@@ -50,15 +50,15 @@ type Line struct {
 	Approved         json.Number  `json:"approved"`
 	Waived           json.Number  `json:"waived"`
 	Billable         json.Number  `json:"billable"` // frozen and approved
-	Net              *json.Number `json:"net"`
+	Net              *json.Number `json:"net" nullable:"true"`
 	NetEventCount    *int64       `json:"netEventCount"`
-	Unreconciled     *json.Number `json:"unreconciled"`
+	Unreconciled     *json.Number `json:"unreconciled" nullable:"true"`
 }
 
 // Detail is a period with a page of its lines. Next is the place of the next page, "" on the last.
 type Detail struct {
 	Period
-	Lines []Line
+	Lines []PeriodLine
 	AsOf  events.Position
 	Next  string
 }
@@ -155,7 +155,10 @@ type PeriodQuery struct {
 var readLines = `
 SELECT feature, subscription_id, frozen::text, frozen_count, pending::text, approved::text, waived::text, (frozen + approved)::text,
   CASE WHEN present THEN net::text END, CASE WHEN present THEN net_count END, CASE WHEN present THEN unreconciled::text END
-FROM (` + Lines + `) l WHERE (feature, subscription_id) > ($5::text, $6::uuid) ORDER BY feature, subscription_id LIMIT $7`
+FROM (` + lines("WHERE (k.feature, k.subscription_id) > ($5::text, $6::uuid) ORDER BY k.feature, k.subscription_id LIMIT $7") + `) l ORDER BY feature, subscription_id`
+
+// LinesPage is the statement of a page of lines, for tests of its plan.
+func LinesPage() string { return readLines }
 
 // Period returns a period with a page of its lines, or refuses with snapshot_not_found. A period that was never closed has no snapshot and no lines.
 func (r *Reads) Period(ctx context.Context, q PeriodQuery) (d Detail, err error) {
@@ -163,7 +166,7 @@ func (r *Reads) Period(ctx context.Context, q PeriodQuery) (d Detail, err error)
 	if err != nil {
 		return d, err
 	}
-	d = Detail{Period: open(q.TenantID, q.PeriodKey), Lines: []Line{}}
+	d = Detail{Period: open(q.TenantID, q.PeriodKey), Lines: []PeriodLine{}}
 	err = r.Within(ctx, query.Viewer{Operator: true}, func(tx pgx.Tx) error {
 		var stands query.Standing
 		err := query.RunAll(ctx, tx, query.ReadStanding(query.AggregatesSource(), q.TenantID, &stands),
@@ -205,7 +208,7 @@ func linePlace(after string) (feature string, subscription uuid.UUID, err error)
 	return feature, subscription, nil
 }
 
-func scanLine(rows pgx.Rows) (l Line, err error) {
+func scanLine(rows pgx.Rows) (l PeriodLine, err error) {
 	var frozen, pending, approved, waived, billable string
 	var net, unreconciled *string
 	err = rows.Scan(&l.Feature, &l.SubscriptionID, &frozen, &l.FrozenEventCount, &pending, &approved, &waived, &billable, &net, &l.NetEventCount, &unreconciled)

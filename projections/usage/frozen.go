@@ -39,11 +39,11 @@ func (f PeriodFigures) OfLog(ctx context.Context, tx pgx.Tx, c domain.Closing, h
 		return err
 	})))
 	cut := &periodCut{verdicts: t, history: h, closing: c, cut: h.Cut(c.PeriodKey, c.Snapshot), lines: map[Key]*usageSum{}}
-	for _, feature := range features {
+	for some := range slices.Chunk(features, mostAtOnce) {
 		if err != nil {
 			return figures, err
 		}
-		err = cut.feature(ctx, tx, feature)
+		err = cut.features(ctx, tx, some)
 	}
 	for key, sum := range cut.lines {
 		if sum.amount.Sign() == 0 && sum.count == 0 {
@@ -88,10 +88,45 @@ type periodCut struct {
 	lines    map[Key]*usageSum
 }
 
-// feature adds the verdicts of one feature.
-func (p *periodCut) feature(ctx context.Context, tx pgx.Tx, feature string) error {
-	walk := &figureWalk{verdicts: p.verdicts, feature: feature, period: p.closing.PeriodKey, upTo: math.MaxInt64}
-	for size := firstPiece; ; size = min(8*size, closePiece) {
+// The first verdicts of each feature $3 in the period $4, at most $5 of each.
+const readFirstVerdicts = `
+SELECT ` + verdictColumns + `
+FROM unnest($3::text[]) AS given (feature)
+CROSS JOIN LATERAL verdict_positions($1, $2, given.feature, $4, 0, 9223372036854775807, $5) AS v (position)
+CROSS JOIN LATERAL (SELECT e.* FROM event_log e WHERE e.partition = $1 AND e.position = v.position LIMIT 1) l
+ORDER BY l.position`
+
+// features adds the verdicts of features: those of figures with few verdicts are read by one statement.
+func (p *periodCut) features(ctx context.Context, tx pgx.Tx, features []string) error {
+	t := p.verdicts
+	first, err := t.read(ctx, tx, readFirstVerdicts, t.partition, t.tenant, features, p.closing.PeriodKey, firstPiece)
+	if err != nil {
+		return err
+	}
+	if err := p.add(ctx, tx, first); err != nil {
+		return err
+	}
+	read, last := map[string]int{}, map[string]int64{}
+	for i := range first {
+		feature := first[i].verdict.Feature
+		read[feature]++
+		last[feature] = first[i].position
+	}
+	for _, feature := range features {
+		if read[feature] < firstPiece {
+			continue
+		}
+		if err := p.rest(ctx, tx, feature, last[feature]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rest adds the verdicts of one feature behind a position.
+func (p *periodCut) rest(ctx context.Context, tx pgx.Tx, feature string, after int64) error {
+	walk := &figureWalk{verdicts: p.verdicts, feature: feature, period: p.closing.PeriodKey, after: after, upTo: math.MaxInt64}
+	for size := 8 * firstPiece; ; size = min(8*size, closePiece) {
 		piece, err := walk.piece(ctx, tx, size)
 		if err != nil {
 			return err

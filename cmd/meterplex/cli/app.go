@@ -59,6 +59,8 @@ type grammar struct {
 	Entitlements  EntitlementsCmd  `cmd:"" help:"Features that a tenant may use now."`
 	DeadLetters   DeadLettersCmd   `cmd:"" name:"dead-letters" help:"Events that failed, with reasons and outcomes."`
 	Replay        ReplayCmd        `cmd:"" help:"Publish or consume events again."`
+	Periods       PeriodsCmd       `cmd:"" help:"Closed periods and their frozen figures."`
+	Adjustments   AdjustmentsCmd   `cmd:"" help:"Differences of closed periods, to approve or to waive."`
 	Sagas         SagasCmd         `cmd:"" help:"Processes of several steps, e.g. the close of a period."`
 	Outbox        OutboxCmd        `cmd:"" help:"The log on its way to the topics."`
 	Projections   ProjectionsCmd   `cmd:"" help:"Read models: their rebuilds, differences and proof."`

@@ -9,7 +9,7 @@ import (
 
 // TestRequests: each command sends a request as documented in the HTTP API.
 func TestRequests(t *testing.T) {
-	for _, c := range []struct{ args, want string }{
+	requireRequests(t, []sentRequest{
 		{"tenants create Acme --class large", `POST /api/v1/tenants {"class":"large","name":"Acme"}`},
 		{"tenants update t1 --status SUSPENDED", `PATCH /api/v1/tenants/t1 {"status":"SUSPENDED"}`},
 		{"tenants create Acme --data-residency eu-central-1", `POST /api/v1/tenants {"class":"small","dataResidency":"eu-central-1","name":"Acme"}`},
@@ -70,7 +70,15 @@ func TestRequests(t *testing.T) {
 		{"entitlements reservations tokens --state HELD --tenant t1 --limit 5", `GET /api/v1/entitlements/tokens/reservations?limit=5&state=HELD&tenantId=t1 `},
 		{"entitlements reservations tokens a/b --tenant t1", `GET /api/v1/entitlements/tokens/reservations/a%2Fb?tenantId=t1 `},
 		{"entitlements list --min-position 3-4", `GET /api/v1/entitlements?minPosition=3-4 `},
-	} {
+	})
+}
+
+// sentRequest is a command, and the request that it sends.
+type sentRequest struct{ args, want string }
+
+func requireRequests(t *testing.T, list []sentRequest) {
+	t.Helper()
+	for _, c := range list {
 		p := newFakeService(t)
 		code, _, errs := newConsole(t, p).run(strings.Fields(c.args)...)
 		if code != exitYes || len(p.requests) != 1 || p.requests[0] != c.want {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/client"
@@ -118,6 +119,10 @@ type TenantsUpdate struct {
 
 	NoExternalIDs bool `name:"no-external-ids" help:"Remove all its external ids."`
 	NoMetadata    bool `help:"Remove all its notes."`
+
+	LateUsage       *string `placeholder:"POLICY" help:"What becomes of usage of a closed period: REJECT (refused), or ADJUST (counts as an adjustment)."`
+	CloseAfterHours *int    `placeholder:"N" help:"Close its periods so many hours after their end, 1 to 8784."`
+	NoCloseAfter    bool    `help:"Close its periods by request only."`
 }
 
 // Run prints the changed tenant.
@@ -132,6 +137,12 @@ func (c *TenantsUpdate) Run(a *app) error {
 		notes = &map[string]string{}
 		maps.Copy(*notes, c.Metadata)
 	}
+	var hours json.RawMessage
+	if c.CloseAfterHours != nil {
+		hours = strconv.AppendInt(nil, int64(*c.CloseAfterHours), 10)
+	} else if c.NoCloseAfter {
+		hours = json.RawMessage("null")
+	}
 	return a.change(http.MethodPatch, client.Path("tenants", c.ID), struct {
 		Name   *string `json:"name,omitempty"`
 		Class  *string `json:"class,omitempty"`
@@ -141,5 +152,8 @@ func (c *TenantsUpdate) Run(a *app) error {
 
 		ExternalIDs *[]string          `json:"externalIds,omitempty"`
 		Metadata    *map[string]string `json:"metadata,omitempty"`
-	}{c.Name, c.Class, c.Status, c.DataResidency, ids, notes})
+
+		LateUsage       *string         `json:"lateUsage,omitempty"`
+		CloseAfterHours json.RawMessage `json:"closeAfterHours,omitempty"`
+	}{c.Name, c.Class, c.Status, c.DataResidency, ids, notes, c.LateUsage, hours})
 }

@@ -36,7 +36,7 @@ func inLog(partition int, position int64, set string) string {
 func (w *deployment) plants(tenants []*tenant) []planted {
 	p := partitionOf(tenants[0].id)
 	only := []string{"--only", "database", "--partition", fmt.Sprint(p)}
-	all := slices.Concat(w.plantsInLog(p), w.plantsInTables(p), w.plantsInLimits(p), w.plantsInCorrections(p), w.plantsInRights())
+	all := slices.Concat(w.plantsInLog(p), w.plantsInTables(p), w.plantsInLimits(p), w.plantsInCorrections(p), w.plantsInPeriods(p, tenants[0]), w.plantsInRights())
 	for n := range all {
 		all[n].args = append(all[n].args, only...)
 	}
@@ -94,7 +94,7 @@ func (w *deployment) plantsInTables(p int) []planted {
 	}
 	return []planted{
 		{check: "P1 no checkpoint is beyond the head", do: []string{`UPDATE consumer_checkpoints SET position = position + 1000000` + commands}, undo: []string{`UPDATE consumer_checkpoints SET position = position - 1000000` + commands}},
-		{check: "P5 usage_aggregates equals the sum of the log up to its checkpoint", do: []string{`UPDATE usage_aggregates SET amount = amount + 1` + usage}, undo: []string{`UPDATE usage_aggregates SET amount = amount - 1` + usage}},
+		{check: "P5 usage_aggregates equals the sum of the log up to its checkpoint", also: []string{"P8 each figure of a closed period is its frozen figure and its adjustments"}, do: []string{`UPDATE usage_aggregates SET amount = amount + 1` + usage}, undo: []string{`UPDATE usage_aggregates SET amount = amount - 1` + usage}},
 		{check: "P5 entitlement_usage equals the sum of the log up to its checkpoint", do: []string{`UPDATE entitlement_usage SET used = used - 1` + usage}, undo: []string{`UPDATE entitlement_usage SET used = used + 1` + usage}},
 		{check: "P5 usage_series equals the sum of the log up to its checkpoint, hour by hour", do: []string{`UPDATE usage_series SET amount = amount + 1` + usage}, undo: []string{`UPDATE usage_series SET amount = amount - 1` + usage}},
 		{check: "P5 usage_series equals the sum of the log up to its checkpoint, hour by hour", // from one group of an hour to another

@@ -131,6 +131,8 @@ func TestVerifyHoldsAndReportsEachPlantedFault(t *testing.T) {
 	w.sendCorrections(i, tenants[0])
 	w.drain()
 	w.requireProven("with corrections", w.verify(i, "--all"))
+	w.closeAndAdjust(i, tenants[0])
+	w.requireProven("with a closed period", w.verify(i, "--all"))
 	w.checkLimitedAccess(i)
 	i.stop()
 	other.stop()
@@ -233,6 +235,7 @@ func (w *deployment) retryDeadLetter(at *instance, x *tenant, refused event) {
 // planted is a corruption, the check that finds it, and its removal.
 type planted struct {
 	check    string
+	also     []string // checks that compare the same rows with something else
 	do, undo []string
 	by       func()
 	during   string // SQL, while verify watches
@@ -264,7 +267,7 @@ func (w *deployment) plant(p planted) {
 		p.args[slices.Index(p.args, "--watch")+1] = "20s"
 		found = w.verifyWith(nil, func() { _, _ = w.sql.Exec(w.t.Context(), p.during) }, p.args...)
 	}
-	names, want, code := found.failedChecks(), []string{p.check}, 1
+	names, want, code := found.failedChecks(), append([]string{p.check}, p.also...), 1
 	if p.check == "" { // it is sound
 		want, code = nil, 0
 	}

@@ -72,10 +72,16 @@ func (c *Cutter) pass(to, from net.Conn, cuts func([]byte) bool, armed *atomic.I
 
 func isAnswer(chunk []byte) bool { return bytes.Contains(chunk, []byte("COMMIT\x00")) }
 
+// simpleCommit is a COMMIT that is sent as text: its type, its length and itself.
+var simpleCommit = []byte("Q\x00\x00\x00\x0bcommit\x00")
+
 // isRequest knows a COMMIT by its text, or by the name it was prepared under.
 func (c *Cutter) isRequest() func([]byte) bool {
 	var name []byte
 	return func(chunk []byte) bool {
+		if bytes.Contains(chunk, simpleCommit) {
+			return true
+		}
 		if at := bytes.Index(chunk, []byte("\x00commit\x00")); at >= 0 {
 			start := bytes.LastIndexByte(chunk[:at], 0) + 2 // behind the last byte of the message's length
 			name = append([]byte{0}, append(bytes.Clone(chunk[start:at]), 0)...)
