@@ -95,7 +95,7 @@ func TestP8_AFlipIsAdjusted(t *testing.T) {
 // proposed returns the features of the tenant's lines that a promotion changes, each with the snapshot of its closed period and the adjustment.
 func (f *closeFixture) proposed(rebuildID uuid.UUID) string {
 	f.Helper()
-	d, err := f.reads.Diff(context.Background(), rebuild.DiffQuery{RebuildID: rebuildID, TenantID: f.tenant})
+	d, err := f.reads.Diff(context.Background(), rebuild.DiffQuery{RebuildID: rebuildID, TenantID: f.tenant, Limit: 10})
 	f.must(err)
 	var lines []string
 	for _, row := range d.Data {
