@@ -175,7 +175,7 @@ func tidy(api *huma.OpenAPI) {
 		}
 	}
 	describeCodes(all)
-	orNull(all["Receipt"], "published", "validated", "rejected", "aggregated", "corrects")
+	orNull(all["Receipt"], "published", "validated", "rejected", "aggregated", "corrects", "late", "frozen")
 	orNull(all["RecordedStep"], "correlationId")
 	orNull(all["ProjectionStatus"], "lastRebuild")
 	orNull(all["RebuildStatus"], "progress", "tenantId")

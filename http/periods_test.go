@@ -45,6 +45,56 @@ func TestP8_AClosedMonthIsAdjustedAndReopened(t *testing.T) {
 	}
 }
 
+// A figure of nothing is no frozen line: readers of the answer cannot tell it from a line that only has adjustments, and compute the hash without both.
+func TestP8_AFigureOfNothingIsNotFrozen(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a, b := w.newAccount("A"), w.newAccount("B")
+	w.accept(a, old("u1", 10), retraction("r1", "u1"))
+	w.accept(b, old("u1", 10), correction("c1", "u1", 0))
+	for account, want := range map[*account]string{a: "0 0 0 0 0", b: "0 1 0 1 0"} {
+		path := w.closed(account)
+		w.same("the line", w.lines(path, "frozen", "frozenEventCount", "net", "netEventCount", "unreconciled"), []string{want})
+		w.hashed(path)
+		var lines int
+		w.must(w.pool.QueryRow(t.Context(), `SELECT count(*) FROM period_lines WHERE tenant_id = $1`, account.id).Scan(&lines))
+		w.same("frozen lines", lines, map[bool]int{true: 0, false: 1}[account == a])
+	}
+}
+
+// The receipts of usage and of its corrections name the snapshots that count them, and their adjustments.
+func TestP8_AReceiptNamesItsSnapshotAndItsAdjustments(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id, bootstrap, nil, `{"lateUsage":"ADJUST"}`})
+	w.accept(a, old("u1", 10))
+	w.fold()
+	key, _ := lastMonth()
+	receipts := func(want ...string) {
+		t.Helper()
+		for i, id := range []string{"u1", "c1", "u2"}[:len(want)] {
+			r := w.receiptOf(a, id)
+			var adjusted []string
+			for _, m := range r["adjustments"].([]any) {
+				adjusted = append(adjusted, valuesOf(m.(map[string]any), "kind", "amount", "state"))
+			}
+			w.same(id, fmt.Sprint(r["late"], adjusted, r["frozen"]), want[i])
+		}
+	}
+	receipts("<nil> [] <nil>")
+	path := w.closed(a)
+	w.accept(a, correction("c1", "u1", 7), old("u2", 5))
+	first := "map[periodKey:" + key + " snapshot:1]"
+	receipts("<nil> [] "+first, "<nil> [] <nil>", "<nil> [] <nil>")
+	w.fold()
+	receipts("<nil> [CORRECTION -3 PENDING] "+first, "map[kind:CORRECTION snapshot:1] [CORRECTION -3 PENDING] <nil>", "map[kind:LATE_USAGE snapshot:1] [LATE_USAGE 5 PENDING] <nil>")
+	w.want(200, call{"POST", path + "/reopen", bootstrap, nil, `{"reason":"r"}`})
+	w.closed(a)
+	second := strings.Replace(first, "snapshot:1", "snapshot:2", 1)
+	receipts("<nil> [CORRECTION -3 VOID] "+second, "map[kind:CORRECTION snapshot:1] [CORRECTION -3 VOID] "+second, "map[kind:LATE_USAGE snapshot:1] [LATE_USAGE 5 VOID] "+second)
+}
+
 func (w *testService) periodStates(a *account) []string {
 	w.Helper()
 	return w.adjustmentsAt(periodsOf(a), "periodKey", "state", "snapshot")
@@ -63,7 +113,7 @@ func (w *testService) hashed(path string) {
 	lines := []line{}
 	for _, l := range got["lines"].([]any) {
 		m := l.(map[string]any)
-		if fmt.Sprint(m["frozen"], m["frozenEventCount"]) != "0 0" {
+		if valuesOf(m, "frozen", "frozenEventCount") != "0 0" {
 			lines = append(lines, line{fmt.Sprint(m["frozen"]), m["frozenEventCount"].(json.Number), m["feature"].(string), m["subscriptionId"].(string)})
 		}
 	}

@@ -151,11 +151,6 @@ func (f *cutFixture) cutSaga(id [16]byte) {
 	f.Helper()
 	s, err := (&store.Catalogue{Pool: f.pool}).Saga(context.Background(), id)
 	f.must(err)
-	result, err := f.periods.CloseKind().Run(context.Background(), s)
-	if err != nil || result.Step != "freeze" {
-		f.Fatalf("%+v %v", result, err)
-	}
-	s.Step = result.Step
 	f.cut(func() error {
 		_, err := f.periods.CloseKind().Run(context.Background(), s)
 		return err

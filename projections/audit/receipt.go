@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/query"
@@ -20,7 +21,8 @@ import (
 // not happened is null. PayloadHash is the SHA-256 in hex of Payload, which is
 // canonical JSON by CanonicalVersion; of admitted usage, that of the members that the client sent. AsOfPosition is the position of the figures
 // to which AGGREGATED refers. EffectiveAmount is the amount of validated usage after all its corrections; nil for a correction itself,
-// whose Corrects is set once it is validated.
+// whose Corrects is set once it is validated. Late is set if the event is behind the cut of its period; Adjustments are its own and those of its
+// corrections; Frozen is nil until a close froze a figure that counts it.
 type Receipt struct {
 	EventID          string           `json:"eventId"`
 	TenantID         uuid.UUID        `json:"tenantId"`
@@ -39,6 +41,9 @@ type Receipt struct {
 	Corrections      []CorrectionStep `json:"corrections"`
 	EffectiveAmount  *int64           `json:"effectiveAmount"`
 	Corrects         *CorrectsStep    `json:"corrects"`
+	Late             *events.Late     `json:"late"`
+	Adjustments      []AdjustmentStep `json:"adjustments"`
+	Frozen           *FrozenStep      `json:"frozen"`
 	AsOfPosition     events.Position  `json:"asOfPosition"`
 }
 
@@ -155,6 +160,8 @@ type receipt struct {
 	facts     usageFacts
 	verdict   events.Validated
 	letters   map[string]bool // that are retried as steps of the event
+	retried   []domain.RetriedUsage
+	periods   domain.PeriodHistory // of the event's period
 	stands    query.Standing
 }
 
@@ -170,7 +177,7 @@ func (r *Reads) Receipt(ctx context.Context, v query.Viewer, tenant uuid.UUID, e
 	c := receipt{partition: events.PartitionOf(tenant), letters: map[string]bool{}}
 	c.EventID, c.TenantID = eventID, tenant
 	c.Conflicts, c.Retries, c.DeadLetters = []Conflict{}, []RetryStep{}, []DeadLetterStep{}
-	c.Corrections = []CorrectionStep{}
+	c.Corrections, c.Adjustments = []CorrectionStep{}, []AdjustmentStep{}
 	var common usageStanding
 	err := r.Within(ctx, v, func(tx pgx.Tx) error {
 		err := query.RunAll(ctx, tx,
@@ -186,10 +193,12 @@ func (r *Reads) Receipt(ctx context.Context, v query.Viewer, tenant uuid.UUID, e
 		raw := c.facts.recorded
 		if err := query.RunAll(ctx, tx,
 			keyed(tenant, c.partition, []string{events.KeyValidated(raw)}, []keyRange{rejectionsOf(raw)}, c.scanStep),
-			query.New(readEventCorrections, []any{c.partition, tenant, raw}, query.Each(c.scanCorrection))); err != nil {
+			query.New(readEventCorrections, []any{c.partition, tenant, raw}, query.Each(c.scanCorrection)),
+			query.New(readEventAdjustments, []any{tenant, raw}, query.Each(c.scanAdjustment))); err != nil {
 			return err
 		}
-		return query.RunAll(ctx, tx, keyed(tenant, c.partition, nil, c.retries(), c.scanStep))
+		return query.RunAll(ctx, tx, keyed(tenant, c.partition, nil, c.retries(), c.scanStep),
+			query.New(readChangesOfPeriod, []any{tenant, c.verdict.PeriodKey}, query.Each(c.scanPeriodChange)))
 	})
 	if err != nil {
 		return Receipt{}, err
@@ -253,6 +262,7 @@ func (c *receipt) scanStep(rows pgx.Rows) error {
 		var retry events.Retried
 		err := json.Unmarshal(payload, &retry)
 		c.Retries = append(c.Retries, RetryStep{at, c.at(number), retry.DeadLetterID, retry.Attempt})
+		c.retried = append(c.retried, domain.RetriedUsage{Position: number, Rejected: retry.Rejected})
 		return err
 	}
 	return nil // the requests and the ends of retries have keys in the same ranges
@@ -293,6 +303,7 @@ func (c *receipt) conclude(w query.Wait) {
 	c.AsOfPosition = c.stands.AsOf(c.TenantID, w)
 	c.Status = c.facts.status()
 	c.concludeCorrections()
+	c.concludePeriods()
 	if c.Status == projections.UsageAggregated {
 		c.Aggregated = &AggregatedStep{c.verdict.Feature, c.verdict.PeriodKey, c.verdict.ValidatedSubscriptionID, c.stands.MovedAt.UTC()}
 	}

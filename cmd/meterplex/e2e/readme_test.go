@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -80,6 +81,25 @@ func TestCorrectionsTranscript(t *testing.T) {
 	steps := transcript(t, "docs/corrections.md", "")
 	if len(steps) < 13 {
 		t.Fatalf("only %d commands are in docs/corrections.md", len(steps))
+	}
+	w.runTranscript(at, t.TempDir(), steps)
+}
+
+// The proof of docs/auditing.md is of the period that the transcript of docs/periods.md closed.
+func TestPeriodsTranscript(t *testing.T) {
+	t.Parallel()
+	w := newDeployment(t)
+	at := w.serve("")
+	steps := transcript(t, "docs/periods.md", "")
+	if len(steps) < 22 {
+		t.Fatalf("only %d commands are in docs/periods.md", len(steps))
+	}
+	if _, err := exec.LookPath("jq"); err != nil {
+		t.Log("docs/auditing.md: the proof needs jq")
+	} else {
+		proof := slices.IndexFunc(docBlocks(t), func(b docBlock) bool { return strings.HasPrefix(b.name(), "docs/auditing.md $ meterplex periods") })
+		export, computed, said := docBlocks(t)[proof].steps[0], docBlocks(t)[proof].steps[1], docBlocks(t)[proof].steps[2]
+		steps = append(steps, export, step{command: `test "$(` + computed.command + ` | cut -d' ' -f1)" = "$(` + said.command + `)" && echo equal`, want: []string{"equal"}})
 	}
 	w.runTranscript(at, t.TempDir(), steps)
 }
