@@ -372,10 +372,9 @@ func (l *logOfTenant) figuresAt(period string, cut, closed int64) string {
 	}
 	var lines []string
 	for key, sum := range sums {
-		if sum.Sign() == 0 && counts[key] == 0 {
-			continue // the same as no line
+		if sum.Sign() != 0 || counts[key] != 0 { // a snapshot has no line of nothing
+			lines = append(lines, fmt.Sprintf("%s %s/%d", key, sum, counts[key]))
 		}
-		lines = append(lines, fmt.Sprintf("%s %s/%d", key, sum, counts[key]))
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
