@@ -83,18 +83,26 @@ func (p *periodCut) rest(ctx context.Context, tx pgx.Tx, feature string, after i
 }
 
 // readFailures reads the failures of the tenant, once.
-func (p *periodCut) readFailures(ctx context.Context, tx pgx.Tx) error {
+func (p *periodCut) readFailures(ctx context.Context, tx pgx.Tx) (err error) {
 	if p.failed != nil {
 		return nil
 	}
-	p.failed = map[int64]bool{}
-	return query.RunAll(ctx, tx, query.New(preferIndexes, nil, query.Each(func(pgx.Rows) error { return nil })),
-		query.New(readAllFailures, []any{p.verdicts.partition, p.verdicts.tenant}, query.Each(func(rows pgx.Rows) error {
-			var source int64
-			err := rows.Scan(&source)
-			p.failed[source] = true
-			return err
-		})))
+	if err := query.Run(ctx, tx, query.New(preferIndexes, nil, query.Each(func(pgx.Rows) error { return nil }))); err != nil {
+		return err
+	}
+	p.failed, err = p.verdicts.failures(ctx, tx)
+	return err
+}
+
+// failures reads which verdicts of the tenant failed to fold, or were not carried by the pipe.
+func (t *tenantVerdicts) failures(ctx context.Context, tx pgx.Tx) (map[int64]bool, error) {
+	failed := map[int64]bool{}
+	return failed, query.Run(ctx, tx, query.New(readAllFailures, []any{t.partition, t.tenant}, query.Each(func(rows pgx.Rows) error {
+		var source int64
+		err := rows.Scan(&source)
+		failed[source] = true
+		return err
+	})))
 }
 
 // fold folds a verdict, which does not count if it is of another figure, or if the fold refuses it.
