@@ -200,6 +200,14 @@ func (m *model) retried(fixed *correctionFold, row *simRow, terms map[string]int
 		case u.Feature == featureLate && (row.at.Number >= lateFrom || !m.rejectsLate(recorded)):
 			terms["accepted"]++
 			terms["rejected"]++
+		case u.Feature == featureHuge && f.Attempt == 1 && m.s.db.withheld[recorded.at] && m.rejectsLate(recorded): // its consumer had rejected it
+			terms["accepted"]++
+			if m.s.db.withheld[row.at] {
+				terms["validated"]++
+				m.adds(want, row, u.Feature, u.Amount, 1)
+			} else {
+				terms["parked"]++
+			}
 		case m.rejectsLate(recorded) && u.Feature != featureHuge: // a retry is never refused for its lateness
 			m.s.count("late usage accepted by a retry")
 			terms["accepted"]++
