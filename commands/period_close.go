@@ -128,7 +128,9 @@ func (c *Periods) freeze(tx FreezeTx, of domain.Closing, s *domain.Saga, figures
 	if open := less(missing, s.Despite); len(open) > 0 {
 		return domain.SagaResult{Step: stepWait, Wait: closeWait, Missing: open}, nil
 	}
-	rows, err := tx.FiguresOfRows(of)
+	known := of
+	known.Late = figures.Late
+	rows, err := tx.FiguresOfRows(known)
 	if err != nil {
 		return domain.SagaResult{}, err
 	}

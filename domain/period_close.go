@@ -82,6 +82,21 @@ type Figures struct {
 	Generation int
 	Logic      string // version of the fold
 	Lines      []FigureLine
+	Late       *LateVerdicts // of figures of the log
+}
+
+// LateVerdicts are the verdicts of a close that are not in its figures since they are behind the cut, up to a position.
+type LateVerdicts struct {
+	UpTo int64
+	List []LateVerdict
+}
+
+// LateVerdict is the addition of one of them to a line.
+type LateVerdict struct {
+	Position       int64
+	Feature        string
+	SubscriptionID uuid.UUID
+	Amount, Count  int64
 }
 
 // Differs returns the first line that differs from the same figures computed in another way, by amount or count; "" if none does. A line
@@ -147,6 +162,7 @@ type Closing struct {
 	TenantID  uuid.UUID
 	PeriodKey string
 	Snapshot  int
+	Late      *LateVerdicts // those that are known, so that they are not read again under the locks; nil: none
 }
 
 // Snapshot holds the frozen figures of a period.

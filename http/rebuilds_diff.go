@@ -245,6 +245,16 @@ func diffCell(row *rebuild.DiffRow, name string) string {
 		return count(row.EventCount)
 	case "liveEventCount":
 		return count(row.LiveEventCount)
+	case "closedSnapshot":
+		if row.ClosedSnapshot == nil {
+			return ""
+		}
+		return strconv.Itoa(*row.ClosedSnapshot)
+	case "adjustment":
+		if row.Adjustment == nil {
+			return ""
+		}
+		return row.Adjustment.String()
 	}
 	if row.Delta == nil {
 		return ""

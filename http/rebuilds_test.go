@@ -217,7 +217,7 @@ func TestDifferenceAsCSVIsWhole(t *testing.T) {
 	} {
 		a := w.do(c)
 		rows, err := csv.NewReader(strings.NewReader(string(a.body))).ReadAll()
-		if err != nil || a.status != 200 || !strings.HasPrefix(a.header.Get("Content-Type"), "text/csv") || len(rows) != 5 || rows[0][0] != "tenantId" || len(rows[1]) != 9 {
+		if err != nil || a.status != 200 || !strings.HasPrefix(a.header.Get("Content-Type"), "text/csv") || len(rows) != 5 || rows[0][0] != "tenantId" || len(rows[1]) != 11 {
 			t.Errorf("%v %d %v %s", err, a.status, a.header, a.body)
 		}
 	}

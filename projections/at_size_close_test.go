@@ -15,7 +15,11 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-var closeEvents = flag.Int("close.events", 20_000, "events of the period in the test of the close of a large one")
+var (
+	closeEvents = flag.Int("close.events", 20_000, "events of the period in the test of the close of a large one")
+	closeLate   = flag.Int("close.late", 1000, "late verdicts in it")
+	closeLines  = flag.Int("close.lines", 200, "features in it")
+)
 
 // lockedFor measures how long a transaction of the store holds its locks.
 type lockedFor struct {
@@ -43,13 +47,21 @@ func TestACloseAtSize(t *testing.T) {
 	z := newSizeFixture(t)
 	f := closeFixtureOf(newRebuildFixtureOf(z.pipelineFixture))
 	f.useTenant(z.tenant)
-	z.write(written{from: 0, events: *closeEvents, run: 1000, rejects: 1 << 30, features: []string{"calls"}, vacuum: true})
+	var features []string
+	var grants []domain.Grant
+	for i := range *closeLines {
+		features = append(features, fmt.Sprint("f", i))
+		grants = append(grants, grant(features[i], domain.ResetMonthly))
+	}
+	f.must(second(f.pool.Exec(t.Context(), `INSERT INTO features (lookup_key, name, type, unit, group_by) SELECT f, f, 'METERED', '', '{}' FROM unnest($1::text[]) f`, features)))
+	f.grant(grants...)
+	z.write(written{from: 0, events: *closeEvents, run: 1000, rejects: 1 << 30, features: features, vacuum: true})
 	f.lateUsage(events.LateUsageAdjust)
 	c := f.request()
-	for n := range 10 {
+	for n := range *closeLate / 100 {
 		var late []events.Pending
 		for i := range 100 {
-			late = append(late, usageEvent(f.tenant, fmt.Sprint("late ", n, " ", i), "calls", 1, may))
+			late = append(late, usageEvent(f.tenant, fmt.Sprint("late ", n, " ", i), features[i%len(features)], 1, may))
 		}
 		f.append(late...)
 	}
@@ -66,6 +78,7 @@ func TestACloseAtSize(t *testing.T) {
 	if lines != *closeEvents {
 		t.Errorf("%d events are frozen, want %d", lines, *closeEvents)
 	}
-	t.Logf("%d verdicts in %s: %.0f/s; held %s with 1000 late", *closeEvents, measured.log, float64(*closeEvents)/measured.log.Seconds(), measured.held)
+	t.Logf("%d verdicts in %s: %.0f/s; held %s with %d lines and %d late", *closeEvents, measured.log,
+		float64(*closeEvents)/measured.log.Seconds(), measured.held, *closeLines, *closeLate)
 	f.checkEquation()
 }

@@ -3,14 +3,17 @@ package projections_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/rebuild"
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
@@ -60,6 +63,7 @@ func TestP8_AFlipIsAdjusted(t *testing.T) {
 	f.deployFold(largeTwice, foldLargeTwice)
 	r := f.rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})
 	f.check()
+	f.want("the difference before the promotion", f.proposed(r.ID), "calls 1 18 tokens 1 7")
 	for n, want := range []string{
 		"1 LATE_USAGE 8/1 PENDING, 1 REBUILD 18/0 PENDING, 1 REBUILD 7/0 PENDING",
 		"1 LATE_USAGE 8/1 PENDING, 1 REBUILD 18/0 PENDING, 1 REBUILD 7/0 PENDING, 1 REBUILD -18/0 PENDING, 1 REBUILD -7/0 PENDING",
@@ -86,6 +90,22 @@ func TestP8_AFlipIsAdjusted(t *testing.T) {
 	if len(hashes) != 2*64+1 {
 		t.Errorf("the hashes of two folds are %s", hashes)
 	}
+}
+
+// proposed returns the features of the tenant's lines that a promotion changes, each with the snapshot of its closed period and the adjustment.
+func (f *closeFixture) proposed(rebuildID uuid.UUID) string {
+	f.Helper()
+	d, err := f.reads.Diff(context.Background(), rebuild.DiffQuery{RebuildID: rebuildID, TenantID: f.tenant, Limit: 10})
+	f.must(err)
+	var lines []string
+	for _, row := range d.Data {
+		line := row.Feature + " open"
+		if row.ClosedSnapshot != nil {
+			line = fmt.Sprint(row.Feature, " ", *row.ClosedSnapshot, " ", *row.Adjustment)
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, " ")
 }
 
 // A period is closed by the fold that is live. Behind a rollback the adjustments bring its lines to what the former fold counts, late usage included.

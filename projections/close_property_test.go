@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,9 +42,9 @@ func (h *closeHistory) did(what string) { h.done[what]++ }
 
 // step lets one more thing happen.
 func (h *closeHistory) step(rt *rapid.T) {
-	period := rapid.SampledFrom([]string{"2026-05", "2026-06", "2026-07"}).Draw(rt, "period")
+	period := rapid.SampledFrom([]string{"2026-05", "2026-05", "2026-06", "2026-07"}).Draw(rt, "period")
 	switch step := rapid.SampledFrom([]string{"usage", "usage", "usage", "flow", "flow", "correct", "correct",
-		"close", "freeze", "freeze", "reopen", "decide", "policy", "discard", "flip"}).Draw(rt, "what"); step {
+		"close", "freeze", "freeze", "reopen", "decide", "decide", "policy", "discard", "flip"}).Draw(rt, "what"); step {
 	case "usage":
 		h.addStep(rt)
 	case "flow":
@@ -178,6 +179,9 @@ func TestP8_AnyHistoryOfClosesAddsUp(t *testing.T) {
 		f.TB = drawing{t, rt}
 		defer func() { f.TB = t }()
 		h := &closeHistory{closeFixture: f, history: d, other: other, done: done}
+		if rapid.Bool().Draw(rt, "adjusts") {
+			h.lateUsage(events.LateUsageAdjust)
+		}
 		for range rapid.IntRange(10, 60).Draw(rt, "steps") {
 			h.step(rt)
 			h.checkEquation()
@@ -185,6 +189,9 @@ func TestP8_AnyHistoryOfClosesAddsUp(t *testing.T) {
 		h.finish()
 		h.check()
 		h.checkAdjustments()
+		for state := range strings.SplitSeq(h.text(`SELECT coalesce(string_agg(state, ' '), '') FROM adjustments WHERE tenant_id = $1`, d.tenant), " ") {
+			done[state]++
+		}
 	})
 	t.Log(done)
 	if done["freeze"] == 0 {

@@ -191,7 +191,7 @@ func (m *model) answerCorrections(r request, verdicts []commands.EventVerdict) {
 	for n, v := range verdicts {
 		row := m.s.db.keys[simKey{r.tenant, events.KeyUsage(r.items[n].id)}]
 		switch {
-		case v.Status == commands.StatusRejected && (v.Code == "correction_target_unknown" || v.Code == "correction_target_retracted"):
+		case v.Status == commands.StatusRejected && (v.Code == "correction_target_unknown" || v.Code == "correction_target_retracted" || v.Code == "period_closed" && m.refuses(r.tenant)):
 			m.s.count("refused: " + v.Code)
 			if row != nil {
 				m.s.fail("%v was refused (%s), and the log has it at %s", r.items[n], v.Code, row.at)
@@ -208,6 +208,7 @@ type correctedUsage struct {
 	amount    int64
 	retracted bool
 	changes   int
+	refused   bool // it was late, and counts after a retry only
 }
 
 // correctionFold is an independent fold of corrections from the log.
@@ -221,12 +222,22 @@ type correctionFold struct {
 func (f *correctionFold) recorded(row *simRow) (amount, count int64, ok bool) {
 	item := itemOf(row)
 	if item.ref == "" {
-		f.usage[row.key] = &correctedUsage{at: row.at.Number, amount: item.amount}
-		return item.amount, 1, true
+		refused := f.m.rejectsLate(row)
+		f.usage[row.key] = &correctedUsage{at: row.at.Number, amount: item.amount, refused: refused}
+		return item.amount, 1, !refused
 	}
-	target := f.usage[simKey{row.key.tenant, events.KeyUsage(item.ref)}]
+	return f.correction(row.key.tenant, row.at.Number, item)
+}
+
+// correction applies a correction or a retraction recorded at a position.
+func (f *correctionFold) correction(tenant uuid.UUID, recorded int64, item usageItem) (amount, count int64, ok bool) {
+	target := f.usage[simKey{tenant, events.KeyUsage(item.ref)}]
 	if target == nil {
-		f.m.s.fail("%s corrects %s, which is not in the log before it", row.at, item.ref)
+		f.m.s.fail("%d corrects %s, which is not in the log before it", recorded, item.ref)
+		return 0, 0, false
+	}
+	if target.refused {
+		f.m.s.count("corrections of refused usage")
 		return 0, 0, false
 	}
 	if target.retracted {
@@ -235,7 +246,7 @@ func (f *correctionFold) recorded(row *simRow) (amount, count int64, ok bool) {
 	}
 	f.m.s.count(item.kind + "s")
 	target.changes++
-	f.changes = append(f.changes, simChange{row.key.tenant, target.at, target.changes, row.at.Number, item.kind, target.amount, item.amount})
+	f.changes = append(f.changes, simChange{tenant, target.at, target.changes, recorded, item.kind, target.amount, item.amount})
 	amount = item.amount - target.amount
 	target.amount = item.amount
 	if item.kind == events.TypeRetraction {
@@ -253,6 +264,22 @@ func (m *model) corrected(fixed *correctionFold, row *simRow, terms map[string]i
 	}
 	m.adds(want, row, featureFixed, amount, count)
 	terms["validated"]++
+}
+
+// retried applies the retry of a rejected event of featureFixed; not ok if it is rejected again.
+func (f *correctionFold) retried(row *simRow) (amount, count int64, ok bool) {
+	r := row.fields()
+	recorded := &f.m.s.db.rows[row.at.Partition][r.RawPosition-1]
+	item := itemOf(recorded)
+	if item.ref != "" {
+		return f.correction(row.key.tenant, r.RawPosition, item)
+	}
+	target := f.usage[recorded.key]
+	if !target.refused {
+		f.m.s.fail("%s retries usage that counts", row.at)
+	}
+	target.refused = false
+	return item.amount, 1, true
 }
 
 // check compares the table with the fold.

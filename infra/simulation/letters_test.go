@@ -76,6 +76,7 @@ type letterFields struct {
 	RawPosition    int64
 	Stage, Status  string
 	Attempt        int
+	Rejected       bool
 	Usage          json.RawMessage
 	Validated      events.Validated
 }
@@ -180,16 +181,42 @@ func (tx *simTx) outcomesOf(text string, ids, tenants []uuid.UUID, raws []int64,
 
 // retried applies the changes of a retry: a rejection is accepted and rejected once more,
 // an event that the fixed fold accepts counts once, and all others stay parked.
-func (m *model) retried(row *simRow, terms map[string]int64, want map[aggKey]simAgg) {
+func (m *model) retried(fixed *correctionFold, row *simRow, terms map[string]int64, want map[aggKey]simAgg) {
 	f := row.fields()
 	if row.subject == events.UsageRetried {
 		u, err := codec.UsageOf(f.Usage)
+		recorded := &m.s.db.rows[row.at.Partition][f.RawPosition-1]
 		switch {
+		case isCorrection(f.Usage) || u.Feature == featureFixed:
+			terms["accepted"]++
+			if amount, count, ok := fixed.retried(row); ok {
+				m.adds(want, row, featureFixed, amount, count)
+				terms["validated"]++
+			} else {
+				terms["rejected"]++
+			}
 		case err != nil:
 			m.s.fail("%s retries what is no usage: %v", row.at, err)
-		case u.Feature == featureLate || isCorrection(f.Usage):
+		case u.Feature == featureLate && (row.at.Number >= lateFrom || !m.rejectsLate(recorded)):
 			terms["accepted"]++
 			terms["rejected"]++
+		case u.Feature == featureHuge && f.Attempt == 1 && m.s.db.withheld[recorded.at] && m.rejectsLate(recorded): // its consumer had rejected it
+			terms["accepted"]++
+			if m.s.db.withheld[row.at] {
+				terms["validated"]++
+				m.adds(want, row, u.Feature, u.Amount, 1)
+			} else {
+				terms["parked"]++
+			}
+		case m.rejectsLate(recorded) && u.Feature != featureHuge: // a retry is never refused for its lateness
+			m.s.count("late usage accepted by a retry")
+			terms["accepted"]++
+			terms["validated"]++
+			if u.Feature == featureCounts || u.Feature == featureLate {
+				m.adds(want, row, u.Feature, u.Amount, 1)
+			} else {
+				terms["parked"]++
+			}
 		case m.s.db.withheld[row.at]:
 			terms["parked"]--
 			terms["validated"]++

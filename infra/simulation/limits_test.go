@@ -38,9 +38,11 @@ type limitHistories struct{ s *sim }
 
 // Known implements eventlog.Histories.
 func (h limitHistories) Known(tenants []uuid.UUID) map[uuid.UUID]domain.TenantHistory {
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
 	all := map[uuid.UUID]domain.TenantHistory{}
 	for _, t := range tenants {
-		all[t] = domain.TenantHistory{History: h.s.db.history[t]}
+		all[t] = domain.TenantHistory{History: h.s.db.history[t], PeriodHistory: h.s.db.periodHistory(t)}
 	}
 	return all
 }
@@ -209,7 +211,7 @@ func (m *model) answerLimit(r *limitRequest, at events.Position, refusal *domain
 		if row == nil {
 			m.s.fail("%+v was a conflict, and the log has no event of the id", *r)
 		}
-	case "quota_exceeded", "amount_exceeds_hold":
+	case "quota_exceeded", "amount_exceeds_hold", "period_closed":
 		if row != nil {
 			m.s.fail("%+v was refused (%s), and the log has it at %s", *r, refusal.Code, row.at)
 		}

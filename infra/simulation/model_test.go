@@ -103,12 +103,17 @@ func (s *sim) subscribe() {
 
 // Cached and Fresh are the histories that ingest knows: fewer than the validator.
 func (s *sim) Cached(_ context.Context, tenant uuid.UUID) (domain.TenantHistory, error) {
-	return domain.TenantHistory{History: s.db.history[tenant][:1]}, nil
+	if s.seed%4 == 3 { // the cache knows no closed periods
+		return domain.TenantHistory{History: s.db.history[tenant][:1]}, nil
+	}
+	return s.Fresh(context.Background(), tenant)
 }
 
 // Fresh implements commands.Histories.
-func (s *sim) Fresh(ctx context.Context, tenant uuid.UUID) (domain.TenantHistory, error) {
-	return s.Cached(ctx, tenant)
+func (s *sim) Fresh(_ context.Context, tenant uuid.UUID) (domain.TenantHistory, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return domain.TenantHistory{History: s.db.history[tenant][:1], PeriodHistory: s.db.periodHistory(tenant)}, nil
 }
 
 // foldPoisoned is the fold, except for events that cannot be folded.
@@ -233,6 +238,10 @@ func (m *model) answer(r request, verdicts []commands.EventVerdict) {
 			}
 			continue
 		}
+		if v.Code == "period_closed" && (row == nil || m.tries[k] > 1) && m.refuses(r.tenant) {
+			m.s.count("refused: period_closed")
+			continue
+		}
 		if row == nil || v.Position == nil || *v.Position != row.at {
 			m.s.fail("%s %v was answered %s at %v, and the log has it not there", r.tenant, item, v.Status, v.Position)
 			continue
@@ -264,7 +273,7 @@ func (m *model) check() {
 				s.fail("%s is not on its topic", row.at)
 			}
 			if row.subject == events.UsageRetried || row.subject == events.Reaggregated {
-				m.retried(row, terms, want)
+				m.retried(fixed, row, terms, want)
 			}
 			if row.subject == events.UsageAdmitted {
 				m.adds(want, row, itemOf(row).feature, itemOf(row).amount, 1)
@@ -285,6 +294,9 @@ func (m *model) check() {
 			}
 			late := s.db.withheld[row.at] // after a restore its consumer may be ahead of the relay
 			switch {
+			case m.rejectsLate(row) && (item.feature != featureHuge || late):
+				s.count("late usage rejected")
+				terms["rejected"]++
 			case item.feature == featureLate && row.at.Number >= lateFrom:
 				terms["rejected"]++
 			case item.feature == featureCounts || item.feature == featureLate || item.feature == featureHuge && late:
@@ -305,6 +317,7 @@ func (m *model) check() {
 	}
 	m.checkAccounts()
 	fixed.check()
+	m.checkPeriods()
 	var counts events.Counts
 	for _, h := range s.db.heads {
 		counts.Accepted, counts.Validated = counts.Accepted+h.counts.Accepted, counts.Validated+h.counts.Validated
@@ -367,5 +380,5 @@ func (s *sim) settled() bool {
 			return false
 		}
 	}
-	return true
+	return len(s.db.closing()) == 0
 }

@@ -23,7 +23,7 @@ func (tx *simTx) consumerQuery(text string, args []any) *simRows {
 	var out *simRows
 	var err error
 	fill := func(f func() *simRows) func() error { return func() error { out = f(); return out.err } }
-	for _, more := range []func(string, []any) *simRows{tx.lifeQuery, tx.letterQuery, tx.rebuildQuery, tx.rebuildChange, tx.flipQuery, tx.historyQuery, tx.p.s.db.originQuery} {
+	for _, more := range []func(string, []any) *simRows{tx.lifeQuery, tx.letterQuery, tx.periodQuery, tx.rebuildQuery, tx.rebuildChange, tx.flipQuery, tx.historyQuery, tx.p.s.db.originQuery} {
 		if out := more(text, args); out != nil {
 			return out
 		}
@@ -45,8 +45,6 @@ func (tx *simTx) consumerQuery(text string, args []any) *simRows {
 		return simAnswer([]any{args[0].(uuid.UUID), "T", "small", domain.TenantActive, events.ResidencyUnspecified, time.Unix(0, 0), []string(nil), map[string]string(nil), events.LateUsageReject, (*int)(nil)})
 	case strings.Contains(text, "FROM subscription_history"):
 		return tx.p.s.db.histories(args[0].([]uuid.UUID))
-	case strings.Contains(text, "FROM period_changes WHERE"), strings.HasPrefix(text, "UPDATE adjustments a"): // no period is closed
-		return simAnswer()
 	case strings.Contains(text, "INSERT INTO usage_aggregates AS a"):
 		err = tx.do("add to aggregates", kindStep, nil, fill(func() *simRows { return tx.addAggregates(args) }))
 	case strings.HasPrefix(text, "SELECT FROM relay_cursors"):
@@ -154,6 +152,13 @@ func (db *simDB) histories(tenants []uuid.UUID) *simRows {
 		for i, e := range db.history[t] {
 			out.list = append(out.list, []any{t, e.FromPosition, "subscription", &e.EffectiveFrom, db.snaps[t][i], "", 0})
 		}
+		h := db.periodHistory(t)
+		for _, p := range h.Policies {
+			out.list = append(out.list, []any{t, p.FromPosition, "policy", (*time.Time)(nil), (*string)(nil), p.LateUsage, 0})
+		}
+		for _, c := range h.Changes {
+			out.list = append(out.list, []any{t, c.Position, c.Change, (*time.Time)(nil), (*string)(nil), c.PeriodKey, c.Snapshot})
+		}
 	}
 	return out
 }
@@ -254,6 +259,8 @@ func (db *simDB) readDirectly(p *proc, text string, args []any) *simRows {
 		}
 	}
 	switch {
+	case strings.HasPrefix(text, "SELECT id, tenant_id FROM adjustments"):
+		return db.readAdjustments(text, args)
 	case strings.Contains(text, "FROM (SELECT DISTINCT partition, position FROM consumer_checkpoints"):
 		for _, i := range db.s.plan.partitions {
 			at, source := db.ckpt[ckptKey{args[0].(string), i}], db.heads[i].topics[args[1].(int)-1]

@@ -105,7 +105,11 @@ func runSeed(t *testing.T, seed uint64, with setup) *sim {
 		if seed%2 == 0 && !with.uncorrected { // the other seeds have fewer clients
 			corrections = correctionPlan(rand.New(rand.NewPCG(seed, 4)), s.plan.tenants, with.requests)
 		}
-		s.model.open = len(s.plan.clients) + len(limits) + len(corrections) + 1
+		var closes [][]periodRequest
+		if seed%3 == 0 && !with.uncorrected {
+			closes = periodPlan(rand.New(rand.NewPCG(seed, 5)), s.plan.tenants)
+		}
+		s.model.open = len(s.plan.clients) + len(limits) + len(corrections) + len(closes) + 1
 		s.operate()
 		for i, list := range s.plan.clients[:len(s.plan.clients)-1] {
 			s.client(i, list)
@@ -116,6 +120,10 @@ func runSeed(t *testing.T, seed uint64, with setup) *sim {
 		}
 		for i, list := range corrections {
 			s.correctionClient(i, list)
+		}
+		for i, list := range closes {
+			s.periodClient(i, list)
+			s.startCloser(fmt.Sprint("closer-", i))
 		}
 		s.schedule()
 		s.mu.Lock()
@@ -221,7 +229,11 @@ func TestP2_SimulatedFaultsLoseAndDoubleNothing(t *testing.T) {
 		"consume granted", "hold granted", "commit granted", "extend granted", "release granted", "enforced granted", "consume refused: quota_exceeded", "hold refused: quota_exceeded",
 		"enforced refused: quota_exceeded", "commit refused: reservation_ended", "commit refused: amount_exceeds_hold", "reservations committed", "reservations released", "reservations expired",
 		"due reservations read by a request",
-		"corrections", "retractions", "corrections behind a retraction", "refused: correction_target_unknown", "refused: correction_target_retracted") {
+		"corrections", "retractions", "corrections behind a retraction", "refused: correction_target_unknown", "refused: correction_target_retracted",
+		"periods closed", "periods reopened", "closed periods reconciled", "close waits: not_aggregated", "close waits: dead_letters", "close waits: dead_letters_retrying", "close waits: rebuilds",
+		"refused: period_closed", "message refused: period_closed", "consume refused: period_closed", "late usage rejected", "late usage accepted by a retry",
+		"adjustments LATE_USAGE", "adjustments LATE_COMMIT", "adjustments RETRY", "adjustments CORRECTION", "adjustments RETRACTION",
+		"adjustments APPROVED", "adjustments WAIVED", "adjustments VOID") {
 		if counts[what] == 0 {
 			t.Errorf("%q never happened", what)
 		}

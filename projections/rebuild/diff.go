@@ -42,6 +42,9 @@ type DiffRow struct {
 	Delta          *json.Number    `json:"delta"`
 	EventCount     *int64          `json:"eventCount,omitempty"`     // behind the rebuilt figure
 	LiveEventCount *int64          `json:"liveEventCount,omitempty"` // behind the live one
+	// ClosedSnapshot is set if the period is closed: a promotion changes no frozen figure, and proposes Adjustment, which is the delta.
+	ClosedSnapshot *int         `json:"closedSnapshot,omitempty"`
+	Adjustment     *json.Number `json:"adjustment,omitempty"`
 }
 
 // Diff is a page of a difference, from one snapshot in which both generations are at the
@@ -181,11 +184,15 @@ func (c *Comparison) rows(ctx context.Context, tx pgx.Tx, q DiffQuery, limit int
 func scanDiff(rows pgx.Rows) (DiffRow, error) {
 	var d DiffRow
 	var live, rebuilt, delta *string
-	err := rows.Scan(&d.ID, &d.TenantID, &d.Feature, &d.PeriodKey, &d.SubscriptionID, &live, &rebuilt, &delta, &d.EventCount, &d.LiveEventCount)
+	into := []any{&d.ID, &d.TenantID, &d.Feature, &d.PeriodKey, &d.SubscriptionID, &live, &rebuilt, &delta, &d.EventCount, &d.LiveEventCount, &d.ClosedSnapshot}
+	err := rows.Scan(into[:len(rows.FieldDescriptions())]...) // only figures of periods that can be closed have the last
 	d.Live, d.Rebuilt = orNull(live), orNull(rebuilt)
 	if delta != nil {
 		n := json.Number(*delta)
 		d.Delta = &n
+	}
+	if d.ClosedSnapshot != nil {
+		d.Adjustment = d.Delta
 	}
 	return d, err
 }

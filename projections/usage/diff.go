@@ -51,9 +51,12 @@ FROM (
 GROUP BY a.tenant_id, a.feature, a.period_key, a.subscription_id)
 `
 
+// The last column is the snapshot of a closed period: a promotion leaves its figures, and proposes the difference as an adjustment.
 const readUsageDiff = usageSides + `
 SELECT NULL::uuid, s.tenant_id, s.feature, s.period_key, s.subscription_id, s.live::text, s.rebuilt::text,
-       (coalesce(s.rebuilt, 0) - coalesce(s.live, 0))::text, s.rebuilt_count, s.live_count
+       (coalesce(s.rebuilt, 0) - coalesce(s.live, 0))::text, s.rebuilt_count, s.live_count,
+       (SELECT CASE WHEN c.change = 'closed' THEN c.snapshot END FROM period_changes c
+        WHERE c.tenant_id = s.tenant_id AND c.period_key = s.period_key ORDER BY c.position DESC LIMIT 1)
 FROM sides s
 WHERE $12::boolean OR s.live IS DISTINCT FROM s.rebuilt OR s.live_count IS DISTINCT FROM s.rebuilt_count
   OR s.live_applied IS DISTINCT FROM s.rebuilt_applied OR s.live_last IS DISTINCT FROM s.rebuilt_last

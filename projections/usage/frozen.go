@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"math/big"
 	"slices"
 	"time"
@@ -38,7 +37,10 @@ func (f PeriodFigures) OfLog(ctx context.Context, tx pgx.Tx, c domain.Closing, h
 		features = append(features, feature)
 		return err
 	})))
-	cut := &periodCut{verdicts: t, history: h, closing: c, cut: h.Cut(c.PeriodKey, c.Snapshot), lines: map[Key]*usageSum{}}
+	cut := &periodCut{verdicts: t, history: h, closing: c, cut: h.Cut(c.PeriodKey, c.Snapshot), lines: map[Key]*usageSum{}, late: &domain.LateVerdicts{}}
+	if err == nil {
+		err = query.Run(ctx, tx, query.New(`SELECT position FROM log_heads WHERE partition = $1`, []any{t.partition}, query.Each(func(rows pgx.Rows) error { return rows.Scan(&cut.late.UpTo) })))
+	}
 	for some := range slices.Chunk(features, mostAtOnce) {
 		if err != nil {
 			return figures, err
@@ -53,6 +55,7 @@ func (f PeriodFigures) OfLog(ctx context.Context, tx pgx.Tx, c domain.Closing, h
 			EventCount: sum.count, LastEventAt: sum.last.UTC()})
 	}
 	sortLines(figures.Lines)
+	figures.Late = cut.late
 	return figures, err
 }
 
@@ -85,7 +88,9 @@ type periodCut struct {
 	closing  domain.Closing
 	cut      int64
 	retried  map[uuid.UUID]domain.RetriedUsage // by the ids of the retries; nil: not read
+	failed   map[int64]bool                    // verdicts that were not folded; nil: not read
 	lines    map[Key]*usageSum
+	late     *domain.LateVerdicts
 }
 
 // The first verdicts of each feature $3 in the period $4, at most $5 of each.
@@ -123,23 +128,6 @@ func (p *periodCut) features(ctx context.Context, tx pgx.Tx, features []string) 
 	return nil
 }
 
-// rest adds the verdicts of one feature behind a position.
-func (p *periodCut) rest(ctx context.Context, tx pgx.Tx, feature string, after int64) error {
-	walk := &figureWalk{verdicts: p.verdicts, feature: feature, period: p.closing.PeriodKey, after: after, upTo: math.MaxInt64}
-	for size := 8 * firstPiece; ; size = min(8*size, closePiece) {
-		piece, err := walk.piece(ctx, tx, size)
-		if err != nil {
-			return err
-		}
-		if err := p.add(ctx, tx, piece); err != nil {
-			return err
-		}
-		if len(piece) < size {
-			return nil
-		}
-	}
-}
-
 // add adds the verdicts of a piece. Those up to the cut have causes before it.
 func (p *periodCut) add(ctx context.Context, tx pgx.Tx, piece []countedUsage) error {
 	var behind []int64
@@ -154,15 +142,16 @@ func (p *periodCut) add(ctx context.Context, tx pgx.Tx, piece []countedUsage) er
 	}
 	for i := range piece {
 		c := &piece[i]
-		if !c.folds || c.position > p.cut && p.cause(c, causes) > p.cut {
-			continue
+		switch late := c.verdict.Late; {
+		case !c.folds:
+		case late != nil && late.Snapshot == p.closing.Snapshot:
+			p.late.List = append(p.late.List, domain.LateVerdict{Position: c.position, Feature: c.key.Feature, SubscriptionID: c.key.SubscriptionID, Amount: c.delta.Amount, Count: c.delta.Count})
+			fallthrough
+		default:
+			if c.position <= p.cut || p.cause(c, causes) <= p.cut {
+				p.count(c)
+			}
 		}
-		sum := p.lines[c.key]
-		if sum == nil {
-			sum = new(usageSum)
-			p.lines[c.key] = sum
-		}
-		sum.add(p.verdicts.partition, c.delta)
 	}
 	return nil
 }
@@ -259,14 +248,7 @@ func (f PeriodFigures) OfRows(ctx context.Context, tx pgx.Tx, c domain.Closing) 
 		return figures, err
 	}
 	late = slices.DeleteFunc(late, func(position int64) bool { return position > folded })
-	if err := subtractLate(ctx, tx, t, &figures, late); err != nil {
-		return figures, err
-	}
-	again, err := t.retriesOf(ctx, tx, late, folded)
-	if err != nil {
-		return figures, err
-	}
-	return figures, subtractLate(ctx, tx, t, &figures, again)
+	return figures, subtractLate(ctx, tx, t, &figures, late, folded, c.Late)
 }
 
 func scanLine(rows pgx.Rows) (l domain.FigureLine, err error) {
@@ -293,14 +275,8 @@ CROSS JOIN LATERAL (SELECT l.position FROM event_log_rows l WHERE l.partition = 
   AND l.dedupe_key > 'r/' || d.letter || '/' AND l.dedupe_key < 'r/' || d.letter || '0' AND l.subject = {usage.event.reaggregated} AND l.position <= $4 LIMIT 10000) again
 ORDER BY again.position`)
 
-// retriesOf returns the positions of the retries of folds of verdicts that were read, up to a position. Few verdicts fail.
-func (t *tenantVerdicts) retriesOf(ctx context.Context, tx pgx.Tx, verdicts []int64, upTo int64) (again []int64, err error) {
-	var failed []int64
-	for _, position := range verdicts {
-		if _, uncounted := t.uncounted[position]; uncounted {
-			failed = append(failed, position)
-		}
-	}
+// retriesOf returns the positions of the retries of folds of verdicts that failed, up to a position.
+func (t *tenantVerdicts) retriesOf(ctx context.Context, tx pgx.Tx, failed []int64, upTo int64) (again []int64, err error) {
 	if len(failed) == 0 {
 		return nil, nil
 	}
@@ -314,38 +290,65 @@ func (t *tenantVerdicts) retriesOf(ctx context.Context, tx pgx.Tx, verdicts []in
 	return slices.Compact(again), err
 }
 
-// subtractLate subtracts the verdicts at positions, as far as they count. A verdict without a row leaves a figure below
-// none, which differs from that of the log.
-func subtractLate(ctx context.Context, tx pgx.Tx, t *tenantVerdicts, figures *domain.Figures, late []int64) error {
-	lines := map[Key]*domain.FigureLine{}
-	var without []*domain.FigureLine
-	for i := range figures.Lines {
-		l := &figures.Lines[i]
-		lines[Key{TenantID: t.tenant, Feature: l.Feature, SubscriptionID: l.SubscriptionID}] = l
+// subtractLate subtracts the late verdicts of a close, and the retries of their folds, as far as they count. Those that are known are not read. A
+// verdict without a row leaves a figure below none, which differs from that of the log.
+func subtractLate(ctx context.Context, tx pgx.Tx, t *tenantVerdicts, figures *domain.Figures, late []int64, folded int64, known *domain.LateVerdicts) error {
+	if len(late) == 0 {
+		return nil
 	}
-	for piece := range slices.Chunk(late, mostAtOnce) {
+	failures, err := t.failures(ctx, tx)
+	if err != nil {
+		return err
+	}
+	if known == nil {
+		known = &domain.LateVerdicts{}
+	}
+	sums := map[Key]*usageSum{}
+	for i := range known.List {
+		if v := &known.List[i]; v.Position <= folded && !failures[v.Position] {
+			addTo(sums, t, Key{TenantID: t.tenant, Feature: v.Feature, SubscriptionID: v.SubscriptionID}, Delta{Amount: v.Amount, Count: v.Count})
+		}
+	}
+	again, err := t.retriesOf(ctx, tx, slices.DeleteFunc(slices.Clone(late), func(position int64) bool { return !failures[position] }), folded)
+	if err != nil {
+		return err
+	}
+	unknown := slices.DeleteFunc(append(late, again...), func(position int64) bool { return position <= known.UpTo || failures[position] })
+	for piece := range slices.Chunk(unknown, mostAtOnce) {
 		list, err := t.read(ctx, tx, readVerdictsAt, t.partition, t.tenant, piece)
 		if err != nil {
 			return err
 		}
 		for i := range list {
-			if !list[i].folds {
-				continue
+			if key := list[i].key; list[i].folds {
+				key.PeriodKey = ""
+				addTo(sums, t, key, list[i].delta)
 			}
-			key := list[i].key
-			key.PeriodKey = ""
-			l := lines[key]
-			if l == nil {
-				l = &domain.FigureLine{Feature: key.Feature, SubscriptionID: key.SubscriptionID, Amount: new(big.Int)}
-				lines[key] = l
-				without = append(without, l)
-			}
-			l.Amount.Sub(l.Amount, big.NewInt(list[i].delta.Amount))
-			l.EventCount -= list[i].delta.Count
 		}
 	}
-	for _, l := range without {
-		figures.Lines = append(figures.Lines, *l)
-	}
+	subtract(figures, t.tenant, sums)
 	return nil
+}
+
+func addTo(sums map[Key]*usageSum, t *tenantVerdicts, key Key, d Delta) {
+	if sums[key] == nil {
+		sums[key] = new(usageSum)
+	}
+	sums[key].add(t.partition, d)
+}
+
+// subtract subtracts sums of lines from figures.
+func subtract(figures *domain.Figures, tenant uuid.UUID, sums map[Key]*usageSum) {
+	for i := range figures.Lines {
+		l := &figures.Lines[i]
+		key := Key{TenantID: tenant, Feature: l.Feature, SubscriptionID: l.SubscriptionID}
+		if sum := sums[key]; sum != nil {
+			l.Amount.Sub(l.Amount, &sum.amount)
+			l.EventCount -= sum.count
+			delete(sums, key)
+		}
+	}
+	for key, sum := range sums {
+		figures.Lines = append(figures.Lines, domain.FigureLine{Feature: key.Feature, SubscriptionID: key.SubscriptionID, Amount: new(big.Int).Neg(&sum.amount), EventCount: -sum.count})
+	}
 }

@@ -351,13 +351,13 @@ func (u *undecided) Error() string { return u.cause.Error() }
 func cannotTell(err error) error { return &undecided{err} }
 
 // diffColumns returns the columns of a printed difference: the API's columns without the
-// event count of the live figure, which does not fit on a terminal.
+// event count of the live figure and the number of the snapshot, which do not fit on a terminal.
 func diffColumns(projection string) ([]string, error) {
 	p, err := models.Definition(projection)
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(p.Diff.Columns, func(column string) bool { return column == "liveEventCount" }), nil
+	return slices.DeleteFunc(p.Diff.Columns, func(column string) bool { return column == "liveEventCount" || column == "closedSnapshot" }), nil
 }
 
 // keyOf returns the query parameters of a key written tenant/feature/period[/subscription].

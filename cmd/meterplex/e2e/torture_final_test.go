@@ -29,6 +29,7 @@ func (x *torture) final() {
 	x.checkInvariant("reservations that nobody ends expire", x.work.limits.awaitExpired)
 	x.checkInvariant("the backlog drains", func() string { return "drained in " + x.drain().Round(time.Millisecond).String() })
 	x.refill(at)
+	x.checkInvariant("closes end, closed periods are reconciled, and no snapshot and no decision has changed", func() string { return x.work.periods.settle(x.t.Context()) })
 	x.checkInvariant("the identity holds", x.identity)
 	x.checkInvariant("corrected figures equal a model of the corrections", x.work.corrections.check)
 	for _, projection := range []string{"usage_aggregates", "dead_letter_events", "entitlement_reads", "usage_series"} {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -183,6 +184,7 @@ func (x *torture) seedTenants() {
 	x.restless = all[n-1]
 	x.work.limits.createKeys(first)
 	corrected := x.work.corrections.createTenant(first)
+	x.work.periods.adjustLate(first, append(slices.Clone(all), corrected))
 	for _, m := range x.members {
 		x.awaitKeys(m.instance, append(all, corrected))
 	}

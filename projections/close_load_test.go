@@ -1,0 +1,130 @@
+package projections_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// Closes, reopenings, decisions and flips go on beside ingest, the validator and the aggregator of the same partition; none of them ends in a
+// deadlock, and the figures add up.
+func TestP8_ClosesUnderLoad(t *testing.T) {
+	f := newCloseFixture(t)
+	f.deployFold(largeTwice, foldLargeTwice)
+	f.lateUsage(events.LateUsageAdjust)
+	f.record("a", "calls", 10)
+	f.settle()
+	r := f.rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})
+	f.must(f.promote(r)) // a close waits for a rebuild that is READY
+	f.must(f.rollBack(r))
+	deadlocks := f.deadlocks()
+	ctx, stop := context.WithTimeout(t.Context(), 4*time.Second)
+	defer stop()
+	var closed, flips atomic.Int32
+	f.Live(func() {
+		var g sync.WaitGroup
+		defer g.Wait()
+		for n := range 2 {
+			g.Go(func() {
+				for i := 0; ctx.Err() == nil; i++ {
+					_, err := f.log.Submit(context.Background(), f.tenant, []commands.Submitted{{Pending: usageEvent(f.tenant, fmt.Sprint(n, "-", i), "calls", 3, may)}})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		for range 2 {
+			runner := &commands.SagaRunner{Queue: &store.Sagas{Store: f.store}, Kinds: []commands.SagaKind{f.periods.CloseKind(), f.periods.ReconcileKind()}, NewID: newID,
+				Every: 20 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}
+			g.Go(func() { _ = runner.Run(ctx) })
+		}
+		g.Go(func() {
+			for ; ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+				if f.promote(r) == nil {
+					flips.Add(1)
+				}
+				_ = f.rollBack(r)
+			}
+		})
+		for ctx.Err() == nil {
+			f.request()
+			_, _ = f.pool.Exec(ctx, `UPDATE sagas SET next_at = now() WHERE lease IS NULL AND ended_at IS NULL`)
+			in := commands.DecideAdjustments{TenantID: f.tenant, Decision: commands.DecisionApprove, Reason: "test", Scope: &events.AdjustmentScope{PeriodKey: "2026-05", UpTo: f.head(f.tenant)}}
+			_, _ = f.periods.Decide(ctx, commands.Request{By: billing}, in)
+			if _, err := f.periods.Reopen(ctx, commands.Request{By: billing}, f.tenant, "2026-05", "test"); err == nil {
+				closed.Add(1)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	})
+	f.must(second(f.pool.Exec(t.Context(), `UPDATE sagas SET lease = NULL WHERE ended_at IS NULL`)))
+	f.settle()
+	if _, err := f.rebuilds.Promote(t.Context(), commands.Request{By: operatorKey}, r.ID, "test"); err == nil {
+		f.must(f.rollBack(r))
+	}
+	f.ends(f.request())
+	f.reconcile()
+	f.check()
+	if closed.Load() == 0 || flips.Load() == 0 {
+		t.Errorf("%d closes and %d flips under load: nothing was shown", closed.Load(), flips.Load())
+	}
+	if n := f.deadlocks() - deadlocks; n > 0 {
+		t.Errorf("%d deadlocks", n)
+	}
+	t.Logf("%d closes, %d flips", closed.Load(), flips.Load())
+}
+
+func (f *closeFixture) deadlocks() (n int64) {
+	f.Helper()
+	f.must(f.pool.QueryRow(context.Background(), `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`).Scan(&n))
+	return n
+}
+
+// A period is closed once by its tenant's policy, some hours after its end, by any number of instances.
+func TestP8_AScheduledCloseIsRequestedOnce(t *testing.T) {
+	f := newCloseFixture(t)
+	f.record("a", "calls", 10)
+	f.append(usageEvent(f.tenant, "later", "calls", 1, time.Now().UTC().AddDate(0, 1, 0)))
+	f.settle()
+	look := func() {
+		f.Helper()
+		var g sync.WaitGroup
+		ctx, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer stop()
+		for range 2 {
+			s := &commands.Schedule{Periods: f.periodsOf(f.store), Logger: slog.New(slog.DiscardHandler), Every: 10 * time.Millisecond}
+			g.Go(func() { _ = s.Run(ctx) })
+		}
+		g.Wait()
+	}
+	closes := `SELECT coalesce(string_agg(period_key || ' ' || snapshot, ', ' ORDER BY position), '') FROM period_changes WHERE tenant_id = $1 AND change = 'close_requested'`
+	look()
+	f.want("closes without a policy", f.text(closes, f.tenant), "")
+	f.must(second(f.pool.Exec(t.Context(), `UPDATE tenants SET close_after_hours = 24 WHERE id = $1`, f.tenant)))
+	look()
+	f.want("closes", f.text(closes, f.tenant), "2026-05 1")
+	f.want("events", f.text(`SELECT count(*)::text FROM event_log_rows WHERE tenant_id = $1 AND subject = 70`, f.tenant), "1")
+	id := uuid.MustParse(f.text(`SELECT id::text FROM sagas WHERE kind = $1 AND tenant_id = $2`, commands.SagaPeriodClose, f.tenant))
+	f.flow()
+	if s := f.advance(id); s.State != domain.SagaCompleted {
+		t.Fatalf("the close is %s %v", s.State, s.Missing)
+	}
+	f.reopen()
+	look()
+	f.want("closes after a reopening", f.text(closes, f.tenant), "2026-05 1")
+	f.check()
+}
