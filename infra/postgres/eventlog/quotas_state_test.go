@@ -5,11 +5,13 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
@@ -184,5 +186,62 @@ func TestAFailedGroupNamesItsCause(t *testing.T) {
 	w.commit([]*submission{s})
 	if err := <-s.done; !errors.Is(err, commands.ErrUnavailable) || !strings.Contains(err.Error(), "the history is torn") {
 		t.Errorf("answered by %v", err)
+	}
+}
+
+// betweenLocks runs do when a session first gives up its locks.
+type betweenLocks struct {
+	Database
+	once sync.Once
+	do   func()
+}
+
+type sessionBetweenLocks struct {
+	Session
+	of *betweenLocks
+}
+
+func (b *betweenLocks) Session(ctx context.Context) (Session, error) {
+	s, err := b.Database.Session(ctx)
+	return sessionBetweenLocks{s, b}, err
+}
+
+func (s sessionBetweenLocks) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	tag, err := s.Session.Exec(ctx, sql, args...)
+	if sql == "rollback" {
+		s.of.once.Do(s.of.do)
+	}
+	return tag, err
+}
+
+// After a failover the locks are given up to raise the epoch: what was read behind them is read again.
+func TestP7_RequestsAreDecidedByWhatIsReadAfterTheEpochIsRaised(t *testing.T) {
+	url, tenant := migrated(t), uuid.Must(uuid.NewV7())
+	limit := func(c *Config) { c.Histories = &grants{limits: map[uuid.UUID]int64{tenant: 10}} }
+	l, _ := openLogAt(t, url, limit)
+	another, _ := openLogAt(t, url, limit)
+	here, there := quotasOn(l, time.Now), quotasOn(another, time.Now)
+	hold := func(q *commands.Quotas, id string) {
+		t.Helper()
+		if _, _, err := q.Hold(t.Context(), callerOf(tenant), []domain.Holding{{ReservationID: id, Feature: "f", Amount: 10, Lasts: time.Minute}}, func(int) string { return "" }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hold(here, "first")
+	if _, err := asOwner(t, url).Exec(`UPDATE log_heads SET started_at = started_at - interval '1 hour'`); err != nil {
+		t.Fatal(err)
+	}
+	reached := false
+	l.db = &betweenLocks{Database: l.db, do: func() {
+		reached = true
+		if _, err := there.Release(t.Context(), callerOf(tenant), "f", "first"); err != nil {
+			t.Error(err)
+		}
+		hold(there, "second")
+	}}
+	_, _, err := here.Commit(t.Context(), callerOf(tenant), &domain.Commitment{ReservationID: "first", Feature: "f", EventID: "used", Amount: 10})
+	var refusal *domain.Error
+	if !errors.As(err, &refusal) || refusal.Code != "reservation_ended" || !reached {
+		t.Errorf("the commit of a released reservation is answered with %v (reached: %v)", err, reached)
 	}
 }

@@ -246,9 +246,14 @@ func (w *writer) attempt(ctx context.Context, g *group, probing, first bool) err
 	if w.shared && !g.sent {
 		lock = lockFreeHeadsSQL
 	}
-	locking, checkpoints := w.lockInline(g, first)
-	quotas := newQuotaRequests(g)
-	hs, err := w.begin(ctx, conn, g.partitions, planning, lock, append(quotas.reading(), locking)...)
+	var quotas *quotaRequests
+	var checkpoints map[int16]int64
+	hs, err := w.begin(ctx, conn, g.partitions, planning, lock, func() []*lockedRead {
+		var locking *lockedRead
+		locking, checkpoints = w.lockInline(g, first)
+		quotas = newQuotaRequests(g)
+		return append(quotas.reading(), locking)
+	})
 	if err != nil {
 		return err
 	}
@@ -286,10 +291,11 @@ func (w *writer) attempt(ctx context.Context, g *group, probing, first bool) err
 }
 
 // begin starts a transaction and locks the heads. If the server is in another life than the
-// epoch of one, the epoch is raised by a transaction of its own, and the heads are locked again.
-func (w *writer) begin(ctx context.Context, conn Session, partitions []int16, planning, lock string, reads ...*lockedRead) (heads, error) {
+// epoch of one, the epoch is raised by a transaction of its own, and the heads are locked again. Then what was read behind the locks may have
+// changed: reads returns the reads of each attempt, with their results empty.
+func (w *writer) begin(ctx context.Context, conn Session, partitions []int16, planning, lock string, reads func() []*lockedRead) (heads, error) {
 	for {
-		hs, err := beginLocked(ctx, conn, partitions, planning, lock, reads...)
+		hs, err := beginLocked(ctx, conn, partitions, planning, lock, reads()...)
 		if err != nil {
 			return nil, err
 		}
