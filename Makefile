@@ -16,21 +16,17 @@ run: ## Run the service with a demo tenant and traffic (Ctrl-C stops it)
 build: ## Build bin/meterplex
 	@$(BUILD)
 
-# staticcheck uses the time in which the tests only wait: it yields to them, and its findings come last. The end-to-end tests wait most and
-# run beside all others, so that both processors have work until the end; their results come after those of the others.
+# staticcheck uses the time in which the tests only wait: it yields to them, and its findings come last.
 .PHONY: test
 test: form vet ## Run lint and every test, against a real PostgreSQL and a real Kafka
 	@echo "nice $(STATICCHECK) &"; found=$$(mktemp) || exit 1; nice -n 19 env $(SPARING) $(STATICCHECK) >"$$found" 2>&1 & checking=$$!; \
-	ended=$$(mktemp) || exit 1; echo "$(E2E) &"; $(E2E) >"$$ended" 2>&1 & e2e=$$!; \
-	trap 'kill $$checking $$e2e 2>/dev/null; rm -f "$$found" "$$ended"' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
+	trap 'kill $$checking 2>/dev/null; rm -f "$$found"' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
 	[ -n "$(RACE)" ] || echo "SKIPPED the race detector: it needs a C compiler, $$($(GO) env CC)"; \
 	echo "$(RACED)"; $(RACED); raced=$$?; \
 	echo "the other packages: $(GO) test"; $(TESTS); tested=$$?; [ $$raced = 0 ] || tested=$$raced; \
-	wait $$e2e || tested=$$?; cat "$$ended"; \
 	wait $$checking && exit $$tested; echo "$(STATICCHECK) failed:"; cat "$$found"; exit 1
 
-E2E = $(GO) test -vet=off -ldflags=-w -timeout 40m ./cmd/meterplex/e2e
-TESTS = $(GO) test -vet=off -ldflags=-w -p 2 -timeout 40m $(LONGEST) $$($(GO) list ./... | grep -vE '/meterplex/(cmd/meterplex/e2e|domain|events|commands|infra/postgres|http/body)(/|$$)')
+TESTS = $(GO) test -vet=off -ldflags=-w -p 2 -timeout 40m $(LONGEST) $$($(GO) list ./... | grep -vE '/meterplex/(domain|events|commands|infra/postgres|http/body)(/|$$)')
 # The rules, the vocabulary, the write side and the bodies of requests run under the race detector, and only there. It needs a C compiler.
 RACED = $(GO) test $(RACE) -vet=off -ldflags=-w -p 2 -timeout 40m ./domain/... ./events/... ./commands/... ./infra/postgres/... ./http/body
 RACE = $(if $(shell command -v $(firstword $(shell $(GO) env CC))),-race)
@@ -38,8 +34,8 @@ STATICCHECK = $(GO) tool staticcheck ./...
 # Collecting garbage later saves the compiler and the analyses a quarter of their work. Tests keep the default.
 SPARING = GOGC=400
 
-# The packages that run longest begin first, two at a time beside the end-to-end tests.
-LONGEST = ./projections ./infra/kafka
+# The packages that run longest begin first. Three at a time are too much for the clocks of some tests.
+LONGEST = ./cmd/meterplex/e2e ./projections ./infra/kafka
 
 .PHONY: race
 race: ## Run every test under the race detector, against a service built with it
