@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"context"
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
@@ -107,7 +108,7 @@ func readClosed(log []*row) *pass {
 			x.countFrozen(r, &s, -1)
 		}
 	}
-	_ = x.compareSums(nil, nil)
+	_ = x.compareSums(context.Background(), nil)
 	x.checkPlaces()
 	for _, p := range x.periods.of {
 		if n := p.present(); n != nil {
