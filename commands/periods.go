@@ -171,7 +171,7 @@ func (c *Periods) Reopen(ctx context.Context, req Request, tenant uuid.UUID, per
 		if _, err := loadTenant(tx, tenant); err != nil {
 			return ReopenedPeriod{}, err
 		}
-		if refusal := checkPeriodKey(periodKey); refusal != nil {
+		if refusal := domain.CheckPeriodKey(periodKey); refusal != nil {
 			return ReopenedPeriod{}, refusal
 		}
 		periods, err := tx.Periods([]uuid.UUID{tenant})
@@ -209,12 +209,4 @@ func (c *Periods) reopen(tx PeriodTx, req *Request, tenant uuid.UUID, periodKey 
 		return answer, err
 	}
 	return answer, tx.SavePeriodChange(tenant, domain.PeriodChange{Position: answer.Position.Number, PeriodKey: periodKey, Snapshot: snapshot, Change: domain.PeriodReopened}, now)
-}
-
-// checkPeriodKey refuses a text that is no key of a period that can be closed.
-func checkPeriodKey(key string) *domain.Error {
-	if start, _, ok := domain.PeriodBounds(key); !ok || start.Year() < 1 {
-		return domain.InvalidPeriodKey()
-	}
-	return nil
 }

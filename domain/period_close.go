@@ -34,11 +34,12 @@ func (h *PeriodHistory) Closable(periodKey string, early bool, now time.Time) (s
 	if periodKey == PeriodLifetime {
 		return 0, nil, &Error{Code: "period_not_closable", Message: "lifetime has no end: only the end of the tenant closes it"}
 	}
-	start, end, ok := PeriodBounds(periodKey)
+	if refusal := CheckPeriodKey(periodKey); refusal != nil {
+		return 0, nil, refusal
+	}
+	start, end, _ := PeriodBounds(periodKey)
 	last := h.Last(periodKey)
 	switch {
-	case !ok || start.Year() < 1:
-		return 0, nil, InvalidPeriodKey()
 	case last.State() != StateOpen:
 		return 0, last, nil
 	case now.Before(start):
@@ -51,8 +52,11 @@ func (h *PeriodHistory) Closable(periodKey string, early bool, now time.Time) (s
 	return last.Snapshot + 1, nil, nil
 }
 
-// InvalidPeriodKey is the refusal of a text that is no period key.
-func InvalidPeriodKey() *Error {
+// CheckPeriodKey refuses a text that is no key of a month or a year.
+func CheckPeriodKey(key string) *Error {
+	if start, _, ok := PeriodBounds(key); ok && start.Year() >= 1 {
+		return nil
+	}
 	return &Error{Code: "period_key_invalid", Pointer: "/periodKey", Message: "a period key is a month such as 2026-05 or a year such as 2026"}
 }
 

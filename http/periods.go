@@ -48,8 +48,11 @@ func (p *PeriodPath) find(ctx context.Context, s *service) (uuid.UUID, error) {
 	if err != nil {
 		return uuid.Nil, err
 	}
-	if start, _, ok := domain.PeriodBounds(p.PeriodKey); p.PeriodKey != domain.PeriodLifetime && (!ok || start.Year() < 1) {
-		return uuid.Nil, domain.InvalidPeriodKey()
+	if p.PeriodKey == domain.PeriodLifetime {
+		return tenant.ID, nil
+	}
+	if refusal := domain.CheckPeriodKey(p.PeriodKey); refusal != nil {
+		return uuid.Nil, refusal
 	}
 	return tenant.ID, nil
 }

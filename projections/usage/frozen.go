@@ -149,7 +149,7 @@ func (p *periodCut) add(ctx context.Context, tx pgx.Tx, piece []countedUsage) er
 			fallthrough
 		default:
 			if c.position <= p.cut || p.cause(c, causes) <= p.cut {
-				p.count(c)
+				addTo(p.lines, p.verdicts.partition, c.key, c.delta)
 			}
 		}
 	}
@@ -306,7 +306,7 @@ func subtractLate(ctx context.Context, tx pgx.Tx, t *tenantVerdicts, figures *do
 	sums := map[Key]*usageSum{}
 	for i := range known.List {
 		if v := &known.List[i]; v.Position <= folded && !failures[v.Position] {
-			addTo(sums, t, Key{TenantID: t.tenant, Feature: v.Feature, SubscriptionID: v.SubscriptionID}, Delta{Amount: v.Amount, Count: v.Count})
+			addTo(sums, t.partition, Key{TenantID: t.tenant, Feature: v.Feature, SubscriptionID: v.SubscriptionID}, Delta{Amount: v.Amount, Count: v.Count})
 		}
 	}
 	again, err := t.retriesOf(ctx, tx, slices.DeleteFunc(slices.Clone(late), func(position int64) bool { return !failures[position] }), folded)
@@ -322,7 +322,7 @@ func subtractLate(ctx context.Context, tx pgx.Tx, t *tenantVerdicts, figures *do
 		for i := range list {
 			if key := list[i].key; list[i].folds {
 				key.PeriodKey = ""
-				addTo(sums, t, key, list[i].delta)
+				addTo(sums, t.partition, key, list[i].delta)
 			}
 		}
 	}
@@ -330,11 +330,14 @@ func subtractLate(ctx context.Context, tx pgx.Tx, t *tenantVerdicts, figures *do
 	return nil
 }
 
-func addTo(sums map[Key]*usageSum, t *tenantVerdicts, key Key, d Delta) {
-	if sums[key] == nil {
-		sums[key] = new(usageSum)
+// addTo adds a delta to the sum of a key.
+func addTo(sums map[Key]*usageSum, partition int16, key Key, d Delta) {
+	sum := sums[key]
+	if sum == nil {
+		sum = new(usageSum)
+		sums[key] = sum
 	}
-	sums[key].add(t.partition, d)
+	sum.add(partition, d)
 }
 
 // subtract subtracts sums of lines from figures.

@@ -68,7 +68,7 @@ func (p *periodCut) rest(ctx context.Context, tx pgx.Tx, feature string, after i
 		if c, counts := p.fold(&e, feature); counts && e.Position.Number > p.cut {
 			behind = append(behind, c)
 		} else if counts {
-			p.count(&c)
+			addTo(p.lines, t.partition, c.key, c.delta)
 		}
 	}
 	if err := rows.Err(); err != nil {
@@ -115,14 +115,4 @@ func (p *periodCut) fold(e *events.Envelope, feature string) (c countedUsage, co
 	})
 	c.position, c.again, c.folds = e.Position.Number, e.Subject == events.Reaggregated, failure == nil
 	return c, c.folds && c.key.Feature == feature && c.key.PeriodKey == p.closing.PeriodKey
-}
-
-// count adds a verdict up.
-func (p *periodCut) count(c *countedUsage) {
-	sum := p.lines[c.key]
-	if sum == nil {
-		sum = new(usageSum)
-		p.lines[c.key] = sum
-	}
-	sum.add(p.verdicts.partition, c.delta)
 }

@@ -47,11 +47,8 @@ func (f PeriodFigures) LogicHash(version string) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("fold the golden log at %d: %w", l.Position, err)
 		}
-		if sums[key] == nil {
-			sums[key] = new(usageSum)
-		}
 		for range max(1, l.Times) {
-			sums[key].add(partition, delta)
+			addTo(sums, partition, key, delta)
 		}
 	}
 	hash := sha256.New()
