@@ -54,12 +54,19 @@ type Tenant struct {
 	LateUsage string `json:"lateUsage,omitempty" enum:"REJECT,ADJUST" doc:"What becomes of usage of a closed period: it is refused, or it counts as an adjustment."`
 	// CloseAfterHours is the time from the end of a period until it is closed; nil: periods are closed by request only.
 	CloseAfterHours *int `json:"closeAfterHours,omitempty" doc:"Hours from the end of a period until the service closes it; left out if periods are closed by request only."`
+	// Billing is the tenant's customer at the billing provider; nil: amounts are not pushed.
+	Billing *events.Billing `json:"billing,omitempty" doc:"The tenant's customer at the billing provider; left out: amounts are not pushed."`
 }
 
 // Equal reports whether two tenants have the same members.
 func (t *Tenant) Equal(o *Tenant) bool {
 	return t.ID == o.ID && t.Name == o.Name && t.Class == o.Class && t.Status == o.Status && t.DataResidency == o.DataResidency &&
-		t.CreatedAt.Equal(o.CreatedAt) && slices.Equal(t.ExternalIDs, o.ExternalIDs) && maps.Equal(t.Metadata, o.Metadata) && t.SamePolicy(o)
+		t.CreatedAt.Equal(o.CreatedAt) && slices.Equal(t.ExternalIDs, o.ExternalIDs) && maps.Equal(t.Metadata, o.Metadata) && t.SamePolicy(o) && t.SameBilling(o)
+}
+
+// SameBilling reports whether two tenants have the same customer at the billing provider.
+func (t *Tenant) SameBilling(o *Tenant) bool {
+	return (t.Billing == nil) == (o.Billing == nil) && (t.Billing == nil || *t.Billing == *o.Billing)
 }
 
 // SamePolicy reports whether two tenants have the same policy for their periods.
@@ -108,6 +115,7 @@ type Entitlement struct {
 	LimitBehavior string `json:"limitBehavior,omitempty"`
 	ResetPeriod   string `json:"resetPeriod,omitempty"`
 	OnIngest      string `json:"onIngest,omitempty"`
+	Price         string `json:"price,omitempty" doc:"Key of the price of the amount; left out: none."`
 }
 
 // Plan is a named set of entitlements.

@@ -14,7 +14,7 @@ type Tenant struct {
 	ID            uuid.UUID `json:"id"`
 	Name          string    `json:"name"`
 	Class         string    `json:"class"`         // small, medium or large
-	Status        string    `json:"status"`        // ACTIVE or SUSPENDED
+	Status        string    `json:"status"`        // ACTIVE, SUSPENDED or ARCHIVED
 	DataResidency string    `json:"dataResidency"` // of the events from here on
 	CreatedAt     time.Time `json:"createdAt"`
 	// ExternalIDs are sorted. Events of releases without ExternalIDs and Metadata lack them.
@@ -23,7 +23,18 @@ type Tenant struct {
 	// LateUsage is LateUsageReject or LateUsageAdjust; "" in events of earlier releases, as LateUsageReject.
 	LateUsage       string `json:"lateUsage,omitempty"`
 	CloseAfterHours *int   `json:"closeAfterHours,omitempty"` // after the end of a period; nil: by request only
+	// Billing is the tenant's customer at the billing provider; nil: amounts are not pushed.
+	Billing *Billing `json:"billing,omitempty"`
 }
+
+// Billing names a customer of a billing provider.
+type Billing struct {
+	Provider string `json:"provider"` // ProviderStripe
+	Customer string `json:"customer"` // the provider's id
+}
+
+// ProviderStripe is the billing provider that counts Stripe meter events.
+const ProviderStripe = "stripe"
 
 // APIKey is the payload of APIKeyCreated and APIKeyRevoked. It holds no secret and no
 // hash of one.
@@ -58,6 +69,8 @@ type Feature struct {
 	// keys of the event that defines a new feature apply to all its usage. Events of releases without the member that
 	// change keys do not record it: about a minute after OccurredAt.
 	GroupBySince *time.Time `json:"groupBySince,omitempty"`
+	// BillingEvent is the event name of the meter that counts the feature at the billing provider; "": the lookup key.
+	BillingEvent string `json:"billingEvent,omitempty"`
 }
 
 // Entitlement is a plan's grant of a feature. Limit nil means no limit.
@@ -67,6 +80,7 @@ type Entitlement struct {
 	LimitBehavior string `json:"limitBehavior,omitempty"` // HARD or SOFT
 	ResetPeriod   string `json:"resetPeriod,omitempty"`   // MONTHLY, ANNUALLY or NEVER
 	OnIngest      string `json:"onIngest,omitempty"`      // record or enforce
+	Price         string `json:"price,omitempty"`         // key of a price; "": none
 }
 
 // Plan is the payload of PlanDefined.
@@ -92,4 +106,22 @@ type Subscription struct {
 	Status       string    `json:"status"` // ACTIVE, TRIALING, PAST_DUE, CANCELLED or EXPIRED
 	Entitlements []Grant   `json:"entitlements"`
 	CreatedAt    time.Time `json:"createdAt"`
+}
+
+// Price is the payload of PriceDefined: the price of an amount of a feature in a period. Its members in micro-units are texts: integers of any size.
+type Price struct {
+	Key         string      `json:"key"`
+	Name        string      `json:"name"`
+	Currency    string      `json:"currency"`              // ISO 4217, e.g. EUR
+	Model       string      `json:"model"`                 // flat, per_unit, package, graduated or volume
+	MicroUnits  string      `json:"microUnits,omitempty"`  // of flat, of one unit, or of one package: millionths of the currency's unit
+	PackageSize int64       `json:"packageSize,omitempty"` // units in a package
+	Tiers       []PriceTier `json:"tiers,omitempty"`       // of graduated and volume, rising
+}
+
+// PriceTier is the price of the units up to a bound.
+type PriceTier struct {
+	UpTo           *int64 `json:"upTo"`                     // the last unit of the tier; nil for the last tier
+	MicroUnits     string `json:"microUnits"`               // of each unit
+	FlatMicroUnits string `json:"flatMicroUnits,omitempty"` // of the tier, if a unit lies in it
 }

@@ -83,3 +83,16 @@ func KeyPeriod(periodKey string, snapshot int, step string) string {
 func KeyProposal(flip int, periodKey, feature string, subscription uuid.UUID) string {
 	return "j/" + strconv.Itoa(flip) + "/" + periodKey + "/" + feature + "/" + subscription.String()
 }
+
+// KeyThreshold limits a threshold to one crossing for each feature, period and value. The value is the amount that is reached.
+func KeyThreshold(threshold uuid.UUID, feature, periodKey string, value int64) string {
+	return "n/" + threshold.String() + "/" + feature + "/" + periodKey + "/" + strconv.FormatInt(value, 10)
+}
+
+// KeyPush limits each end of a push to one: delivered, or its n-th failure.
+func KeyPush(push uuid.UUID, end string) string { return "b/" + push.String() + "/" + end }
+
+// KeyOffboarding limits each step of an offboarding to one.
+func KeyOffboarding(offboarding uuid.UUID, step string) string {
+	return "o/" + offboarding.String() + "/" + step
+}

@@ -44,6 +44,7 @@ const (
 	PlanDefined         Subject = 36
 	SubscriptionCreated Subject = 37
 	SubscriptionChanged Subject = 38
+	PriceDefined        Subject = 39
 
 	RebuildRequested   Subject = 40 // a rebuild of a projection, or a comparison with the log, was requested
 	RebuildReady       Subject = 41 // the new generation has caught up with the live one
@@ -62,6 +63,9 @@ const (
 	ReservationReleased Subject = 62 // it is held no longer, by request
 	ReservationExpired  Subject = 63 // it is held no longer, because its time is over
 	AccountReconciled   Subject = 64 // an account that differed from the log was set to it
+	ThresholdCrossed    Subject = 65 // the used amount of a period rose to a threshold
+	ThresholdChanged    Subject = 66 // a threshold was defined or removed
+	WebhookChanged      Subject = 67 // an endpoint of a webhook was created, changed, disabled or removed
 
 	PeriodCloseRequested Subject = 70 // the close of a period began; its position is the cut
 	PeriodFrozen         Subject = 71 // a part of the period's figures
@@ -69,6 +73,11 @@ const (
 	PeriodReopened       Subject = 73 // usage counts in the period again
 	AdjustmentProposed   Subject = 74 // a rebuild counts a closed period in another way
 	AdjustmentDecided    Subject = 75 // adjustments were approved or waived
+	PushDelivered        Subject = 76 // the billing provider counts a pushed amount
+	PushFailed           Subject = 77 // the billing provider refused a pushed amount, or its answer stays unknown
+	PushCompared         Subject = 78 // the provider's total differs from the delivered amounts
+
+	OffboardingStepped Subject = 80 // a step of a tenant's offboarding ended
 )
 
 // SubjectInfo is a row of the registry.
@@ -119,6 +128,7 @@ var registry = [...]SubjectInfo{
 	{PlanDefined, "meterplex.catalogue.plan.defined", 1, TopicCatalogue, "cold", "PUT /plans/{key} creates or changes a plan", reflect.TypeFor[Plan]()},
 	{SubscriptionCreated, "meterplex.catalogue.subscription.created", 1, TopicCatalogue, "cold", "POST /tenants/{id}/subscriptions creates a subscription", reflect.TypeFor[Subscription]()},
 	{SubscriptionChanged, "meterplex.catalogue.subscription.changed", 1, TopicCatalogue, "cold", "PATCH …/subscriptions/{sid} changes a subscription", reflect.TypeFor[Subscription]()},
+	{PriceDefined, "meterplex.catalogue.price.defined", 1, TopicCatalogue, "cold", "PUT /prices/{key} creates or changes a price", reflect.TypeFor[Price]()},
 	{RebuildRequested, "meterplex.projections.rebuild.requested", 1, TopicCommands, "cold", "POST /projections/{name}/rebuilds requests a rebuild, or …/verify a comparison with the log", reflect.TypeFor[Rebuild]()},
 	{RebuildReady, "meterplex.projections.rebuild.readied", 1, TopicBilling, "warm", "a new generation has caught up with the live generation", reflect.TypeFor[RebuildStep]()},
 	{RebuildPromoted, "meterplex.projections.rebuild.promoted", 1, TopicBilling, "cold", "POST /rebuilds/{id}/promote switches readers to the new generation", reflect.TypeFor[RebuildStep]()},
@@ -134,12 +144,19 @@ var registry = [...]SubjectInfo{
 	{ReservationReleased, "meterplex.entitlements.reservation.released", 1, TopicReservations, "cold", "DELETE …/reservations/{id} ends a reservation without usage", reflect.TypeFor[Reservation]()},
 	{ReservationExpired, "meterplex.entitlements.reservation.expired", 1, TopicReservations, "cold", "the time of a reservation is over", reflect.TypeFor[Reservation]()},
 	{AccountReconciled, "meterplex.entitlements.account.reconciled", 1, TopicReservations, "cold", "POST /quota/accounts/reconcile repairs an account that differs from the log", reflect.TypeFor[ReconciledAccount]()},
+	{ThresholdCrossed, "meterplex.entitlements.threshold.crossed", 1, TopicNotifications, "cold", "the used amount of a period rises to a threshold, once for each period and value", reflect.TypeFor[CrossedThreshold]()},
+	{ThresholdChanged, "meterplex.entitlements.threshold.changed", 1, TopicCatalogue, "cold", "POST or DELETE /tenants/{id}/thresholds defines or removes a threshold", reflect.TypeFor[Threshold]()},
+	{WebhookChanged, "meterplex.notifications.webhook.changed", 1, TopicNotifications, "cold", "an endpoint of a webhook is created, changed, disabled or removed", reflect.TypeFor[Webhook]()},
 	{PeriodCloseRequested, "meterplex.billing.period.close_requested", 1, TopicBilling, "cold", "POST /tenants/{id}/periods/{key}/close, or the tenant's policy, closes a period", reflect.TypeFor[CloseRequested]()},
 	{PeriodFrozen, "meterplex.billing.period.frozen", 1, TopicBilling, "cold", "the service freezes the figures of a period; 500 lines in each", reflect.TypeFor[Frozen]()},
 	{PeriodClosed, "meterplex.billing.period.closed", 1, TopicBilling, "cold", "the service has frozen all figures of a period", reflect.TypeFor[ClosedPeriod]()},
 	{PeriodReopened, "meterplex.billing.period.reopened", 1, TopicBilling, "cold", "POST /tenants/{id}/periods/{key}/reopen opens a closed period", reflect.TypeFor[ReopenedPeriod]()},
 	{AdjustmentProposed, "meterplex.billing.adjustment.proposed", 1, TopicBilling, "cold", "a promotion or a rollback counts a closed period in another way", reflect.TypeFor[ProposedAdjustment]()},
 	{AdjustmentDecided, "meterplex.billing.adjustment.decided", 1, TopicBilling, "cold", "POST /adjustments/{id}/approve, …/waive or /adjustments/decide decides adjustments", reflect.TypeFor[DecidedAdjustments]()},
+	{PushDelivered, "meterplex.billing.push.delivered", 1, TopicBilling, "cold", "the billing provider counts a pushed amount, by its answer, its totals or an operator's word", reflect.TypeFor[Push]()},
+	{PushFailed, "meterplex.billing.push.failed", 1, TopicBilling, "cold", "the billing provider refuses a push, or its answer stays unknown", reflect.TypeFor[FailedPush]()},
+	{PushCompared, "meterplex.billing.push.compared", 1, TopicBilling, "cold", "the provider's total differs from the delivered amounts", reflect.TypeFor[ComparedPushes]()},
+	{OffboardingStepped, "meterplex.tenants.offboarding.stepped", 1, TopicBilling, "cold", "a step of a tenant's offboarding ends", reflect.TypeFor[OffboardingStep]()},
 }
 
 // Subjects lists the registry in the order of the numbers.

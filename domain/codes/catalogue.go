@@ -31,6 +31,7 @@ func catalogue() []Code {
 		{"entitlements_invalid", 400, Request, false, 0, "An entitlement of the plan is invalid", "Correct the entitlement that the pointer names: each names a defined feature, once"},
 		{"feature_type_fixed", 409, Request, false, 0, "The type of a feature does not change", "Define another feature with the other type"},
 		{"features_invalid", 400, Request, false, 0, "features is invalid", "Send a list of 1 to 100 questions, each with a feature"},
+		{"price_invalid", 400, Request, false, 0, "The price is invalid", "Name the key of a price, of 1 to 64 letters, digits, dots, dashes and underscores"},
 		{"group_by_invalid", 400, Request, false, 0, "The metadata keys to group usage by are invalid", "Name at most two metadata keys of a feature that is not BOOLEAN, each once"},
 		{"limit_behavior_invalid", 400, Request, false, 0, "limitBehavior is invalid", "Send HARD or SOFT"},
 		{"limit_invalid", 400, Request, false, 0, "The limit is invalid", "Send an integer in the range that the detail names, or null for no limit"},

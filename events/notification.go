@@ -1,0 +1,41 @@
+package events
+
+import "github.com/google/uuid"
+
+// Threshold is the payload of ThresholdChanged. It has either a percentage of the limit or an amount, and applies to the used amount of each period.
+type Threshold struct {
+	ThresholdID uuid.UUID `json:"thresholdId"`
+	Feature     string    `json:"feature,omitempty"` // "": each feature of the tenant
+	Percent     int64     `json:"percent,omitempty"`
+	Amount      int64     `json:"amount,omitempty"`
+	Removed     bool      `json:"removed,omitempty"`
+}
+
+// CrossedThreshold is the payload of ThresholdCrossed: before < threshold ≤ after.
+type CrossedThreshold struct {
+	ThresholdID uuid.UUID `json:"thresholdId"`
+	Feature     string    `json:"feature"`
+	PeriodKey   string    `json:"periodKey"`
+	Percent     int64     `json:"percent,omitempty"`
+	Amount      int64     `json:"amount,omitempty"` // the amount that was reached; with Percent it is computed from the limit
+	Limit       *int64    `json:"limit"`            // in force then; nil: none
+	Before      string    `json:"before"`           // the used amounts, integers of any size
+	After       string    `json:"after"`
+}
+
+// Webhook is the payload of WebhookChanged. It holds no secret and no hash of one.
+type Webhook struct {
+	WebhookID uuid.UUID `json:"webhookId"`
+	URL       string    `json:"url"`
+	Events    []string  `json:"events"` // types, e.g. threshold.crossed
+	Status    string    `json:"status"`
+	Secrets   int       `json:"secrets"` // their number: two or more while they are rotated
+	Reason    string    `json:"reason,omitempty"`
+}
+
+// States of a webhook.
+const (
+	WebhookEnabled  = "ENABLED"
+	WebhookDisabled = "DISABLED"
+	WebhookRemoved  = "REMOVED"
+)
