@@ -18,7 +18,7 @@ import (
 
 // isCorrection reports whether a recorded payload is that of a correction or a retraction. A retry has a subject of its own.
 func isCorrection(s events.Subject, payload json.RawMessage) bool {
-	return s == events.UsageCorrected || s == events.UsageRetracted ||
+	return s.IsCorrection() ||
 		s == events.UsageRetried && (bytes.HasSuffix(payload, []byte(`"type":"correction"}`)) || bytes.HasSuffix(payload, []byte(`"type":"retraction"}`)))
 }
 

@@ -91,7 +91,7 @@ func (g *group) readTargets(ctx context.Context, conn Session) (targets, error) 
 // describe sets the members of a target that follow from its event.
 func describe(t *domain.Target, e *events.Pending) {
 	usage := codec.UsageIn(codec.PayloadOf(e))
-	t.EventID, t.Feature, t.IsUsage = usage.EventID, usage.Feature, e.Subject == events.UsageRecorded || e.Subject == events.UsageAdmitted
+	t.EventID, t.Feature, t.IsUsage = usage.EventID, usage.Feature, e.Subject.IsUsage()
 }
 
 // correct returns why a correction cannot be recorded after the members that are placed so far; nil if it can.
@@ -115,7 +115,7 @@ func (d *deciding) note(m *member) {
 
 // refuseTarget refuses member i, a correction whose target cannot be corrected.
 func (d *deciding) refuseTarget(i int, refusal *domain.Error) {
-	d.deny(i, refusal, d.group.members[i].submitted.Target.Refuse)
+	d.deny(i, refusal)
 	d.group.promoteNext(i)
 	d.denied = append(d.denied, i)
 }
