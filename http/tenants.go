@@ -138,7 +138,7 @@ func (s *service) knownTenant(ctx context.Context, text string) (*domain.Tenant,
 	return t, err
 }
 
-// optionalTenant returns the id of the tenant that a filter names; nil if it names none.
+// optionalTenant returns the id of the tenant that a filter names; nil for the empty text.
 func (s *service) optionalTenant(ctx context.Context, text string) (*uuid.UUID, error) {
 	if text == "" {
 		return nil, nil

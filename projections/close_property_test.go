@@ -35,7 +35,7 @@ type closeHistory struct {
 	*history
 	other  domain.Rebuild
 	closes []commands.RequestedClose
-	done   map[string]int // what happened, to see that the test shows something
+	done   map[string]int // counts of occurrences, to see that the test covers them
 }
 
 func (h *closeHistory) did(what string) { h.done[what]++ }
@@ -199,7 +199,7 @@ func TestP8_AnyHistoryOfClosesAddsUp(t *testing.T) {
 	}
 }
 
-// checkAdjustments requires one adjustment for each verdict that is late, and none besides.
+// checkAdjustments requires one adjustment for each late verdict, and no other.
 func (h *closeHistory) checkAdjustments() {
 	f := h.closeFixture
 	for _, e := range f.read(0, f.partition, 0) {

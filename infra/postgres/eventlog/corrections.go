@@ -46,7 +46,7 @@ const readTargetsSQL = `SELECT k.tenant_id, k.dedupe_key, l.position, l.subject,
 // targets are the events that corrections of a group name: those of the log, and those that the group stores before the correction.
 type targets map[logKey]*domain.Target
 
-// readTargets reads the targets of the group's corrections; nil if it has none. The heads are locked.
+// readTargets reads the targets of the group's corrections; nil if it has no corrections. The heads are locked.
 func (g *group) readTargets(ctx context.Context, conn Session) (targets, error) {
 	if !g.hasTargets {
 		return nil, nil
