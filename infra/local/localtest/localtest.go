@@ -23,6 +23,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -96,6 +97,7 @@ func stopAll() error {
 			return fmt.Errorf("stop Kafka: %w", err)
 		}
 	}
+	closeSession(superuser.Swap(nil))
 	if servers.postgres != nil {
 		if err := servers.postgres.Stop(ctx); err != nil {
 			return fmt.Errorf("stop PostgreSQL: %w", err)
@@ -322,17 +324,32 @@ func admin(t testing.TB, server *Server, statement string) {
 	})
 }
 
+// asSuperuser lends the binary's session of the superuser, or a new one while another test has it: a session costs more
+// than a database.
 func asSuperuser(t testing.TB, server *Server, do func(ctx context.Context, conn *pgx.Conn)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, server.AdminURL())
-	if err != nil {
-		t.Errorf("connect as the superuser: %v", err)
-		return
+	conn := superuser.Swap(nil)
+	if conn == nil || conn.Config().ConnString() != server.AdminURL() || conn.Ping(ctx) != nil {
+		closeSession(conn)
+		var err error
+		if conn, err = pgx.Connect(ctx, server.AdminURL()); err != nil {
+			t.Errorf("connect as the superuser: %v", err)
+			return
+		}
 	}
-	defer conn.Close(ctx)
+	defer func() { closeSession(superuser.Swap(conn)) }()
 	do(ctx, conn)
+}
+
+// superuser is the session that no test uses at the moment.
+var superuser atomic.Pointer[pgx.Conn]
+
+func closeSession(conn *pgx.Conn) {
+	if conn != nil {
+		_ = conn.Close(context.Background())
+	}
 }
 
 func random() string {
