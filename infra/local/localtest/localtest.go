@@ -21,6 +21,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -71,8 +72,14 @@ func NoLeaks(opts ...goleak.Option) Option {
 	}
 }
 
+// gcPercent spares the tests most collections of garbage: they allocate much, and keep little.
+const gcPercent = 300
+
 // Main runs the tests, stops the servers, removes their data and exits.
 func Main(m *testing.M, opts ...Option) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	code := m.Run()
 	if err := stopAll(); err != nil {
 		fmt.Fprintln(os.Stderr, "localtest:", err)
