@@ -89,7 +89,7 @@ func (d *closesTest) closing(x *tenant) func() {
 	return d.asking(d.paths[x]+"/close", object{"reason": "a test", "early": true})
 }
 
-// closed waits until the period of a tenant is closed.
+// closed waits until the period of a tenant is closed, by an event and its snapshot.
 func (d *closesTest) closed(x *tenant) {
 	d.t.Helper()
 	within(d.t, "the period is closed", func(ctx context.Context) (bool, string) {
@@ -97,6 +97,10 @@ func (d *closesTest) closed(x *tenant) {
 		err := d.get(ctx, d.operator, d.rest, d.paths[x], &p)
 		return err == nil && p.State == "CLOSED", fmt.Sprintf("%+v %v", p, err)
 	})
+	closes, snapshots := d.count(`SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND subject = 72`, x.id), d.count(`SELECT count(*) FROM period_snapshots WHERE tenant_id = $1`, x.id)
+	if closes != snapshots {
+		d.t.Fatalf("the log has %d closes of a tenant with %d snapshots", closes, snapshots)
+	}
 }
 
 // P8: the process that runs the steps of closes, reopenings, decisions and reconciliations is killed at each step: before it appends the event of the
