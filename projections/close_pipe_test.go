@@ -26,6 +26,7 @@ type kafkaPipe struct {
 	*closeFixture
 	cfg   kafka.Config
 	crash func() // nil: no instance runs
+	folds bool   // the instance has the role aggregator
 	n     int    // instances so far
 }
 
@@ -44,13 +45,14 @@ func (p *kafkaPipe) consumers() []*consume.Runner {
 	return []*consume.Runner{p.deciding.executing, p.validating, p.broken, p.lettering}
 }
 
-// start starts an instance: with an aggregator that can fold all features, or with the one that cannot.
-func (p *kafkaPipe) start(mended bool) {
+// start starts an instance, with or without the aggregator: one that can fold all features, or the one that cannot.
+func (p *kafkaPipe) start(mended, folds bool) {
 	p.Helper()
 	if p.crash != nil {
 		return
 	}
 	p.n++
+	p.folds = folds
 	name := fmt.Sprint("instance-", p.n)
 	pool, err := postgres.Open(context.Background(), postgres.Config{URL: p.url, ApplicationName: name})
 	p.must(err)
@@ -66,6 +68,9 @@ func (p *kafkaPipe) start(mended bool) {
 	running.Go(func() { _ = carry.Run(ctx) })
 	for _, of := range p.consumers() {
 		c := of.Consumer
+		if of == p.broken && !folds {
+			continue
+		}
 		if h, ok := c.Handler.(poisonedHandler); ok && mended {
 			c.Handler = h.Handler
 		}
@@ -111,13 +116,22 @@ func (p *kafkaPipe) consume(ctx context.Context, running *sync.WaitGroup, pool *
 	return router
 }
 
-// flowed waits until the instance has folded all events.
+// flowed waits until an instance has folded all events.
 func (p *kafkaPipe) flowed() {
 	p.Helper()
-	p.start(false)
+	if p.crash != nil && !p.folds {
+		p.crash()
+	}
+	p.start(false, true)
+	p.await(p.consumers()...)
+}
+
+// await waits until consumers have read all events.
+func (p *kafkaPipe) await(consumers ...*consume.Runner) {
+	p.Helper()
 	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(10 * time.Millisecond) { // the bound only keeps a broken build from hanging
 		behind := ""
-		for _, r := range p.consumers() {
+		for _, r := range consumers {
 			ahead, err := r.Ahead(context.Background())
 			p.must(err)
 			if len(ahead) > 0 {
