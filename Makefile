@@ -53,6 +53,10 @@ torture: ## Torture real instances for DURATION (20m) by SEED (random) with BROK
 linearizable: ## Check histories of requests against limits, with failing instances, for DURATION (10m) by SEED (random)
 	METERPLEX_TEST_LINEARIZABLE=$${DURATION:-10m} METERPLEX_TEST_SEED=$$SEED $(GO) test ./http -run '^TestP7_RequestsAreLinearizable$$' -count=1 -timeout 0 -v
 
+.PHONY: closes
+closes: ## Draw histories of closes through Kafka, with crashing instances, for DURATION (10m) by SEED (random)
+	METERPLEX_TEST_CLOSES=$${DURATION:-10m} METERPLEX_TEST_SEED=$$SEED $(GO) test ./projections -run '^TestP8_AnyHistoryOfClosesAddsUpThroughKafka$$' -count=1 -timeout 0 -v
+
 .PHONY: lint
 lint: form vet ## Check form, known faults and vulnerabilities: gofmt, go vet, staticcheck, govulncheck
 	$(SPARING) $(STATICCHECK)
