@@ -331,8 +331,8 @@ func admin(t testing.TB, server *Server, statement string) {
 	})
 }
 
-// asSuperuser lends the binary's session of the superuser, or a new one while another test has it: a session costs more
-// than a database.
+// asSuperuser lends the binary's session of the superuser, or a new one while another test has it: new sessions each time
+// are a third of the server's work for a database.
 func asSuperuser(t testing.TB, server *Server, do func(ctx context.Context, conn *pgx.Conn)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
