@@ -22,17 +22,20 @@ test: form vet ## Run lint and every test, against a real PostgreSQL and a real 
 	@echo "nice $(STATICCHECK) &"; found=$$(mktemp) || exit 1; nice -n 19 env $(SPARING) $(STATICCHECK) >"$$found" 2>&1 & checking=$$!; \
 	trap 'kill $$checking 2>/dev/null; rm -f "$$found"' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
 	[ -n "$(RACE)" ] || echo "SKIPPED the race detector: it needs a C compiler, $$($(GO) env CC)"; \
-	echo "$(RACED)"; $(RACED); raced=$$?; \
+	$(SPARING) $(COMPILED) >/dev/null; echo "$(RACED)"; $(RACED); raced=$$?; \
 	echo "the other packages: $(GO) test"; $(TESTS); tested=$$?; [ $$raced = 0 ] || tested=$$raced; \
 	wait $$checking && exit $$tested; echo "$(STATICCHECK) failed:"; cat "$$found"; exit 1
 
 TESTS = $(GO) test -vet=off -ldflags=-w -p 2 -timeout 40m $(LONGEST) $$($(GO) list ./... | grep -vE '/meterplex/(domain|events|commands|infra/postgres|http/body)(/|$$)')
 # The rules, the vocabulary, the write side and the bodies of requests run under the race detector, and only there. It needs a C compiler.
-RACED = $(GO) test $(RACE) -vet=off -ldflags=-w -p 2 -timeout 40m ./domain/... ./events/... ./commands/... ./infra/postgres/... ./http/body
+RACED = $(GO) test $(RACE) -vet=off -ldflags=-w -p 2 -timeout 40m $(RACES)
+RACES = ./domain/... ./events/... ./commands/... ./infra/postgres/... ./http/body
 RACE = $(if $(shell command -v $(firstword $(shell $(GO) env CC))),-race)
 STATICCHECK = $(GO) tool staticcheck ./...
-# Collecting garbage later saves the compiler and the analyses a quarter of their work. Tests keep the default.
+# Collecting garbage later saves the compiler and the analyses a quarter of their work. Tests choose their own.
 SPARING = GOGC=400
+# Compiles for the race detector and links nothing, as vet does for the other packages. The tests report the errors.
+COMPILED = $(GO) list -test -export -e $(RACE) $(RACES)
 
 # The packages that run longest begin first. Three at a time are too much for the clocks of some tests.
 LONGEST = ./cmd/meterplex/e2e ./projections ./infra/kafka
@@ -49,6 +52,10 @@ torture: ## Torture real instances for DURATION (20m) by SEED (random) with BROK
 .PHONY: linearizable
 linearizable: ## Check histories of requests against limits, with failing instances, for DURATION (10m) by SEED (random)
 	METERPLEX_TEST_LINEARIZABLE=$${DURATION:-10m} METERPLEX_TEST_SEED=$$SEED $(GO) test ./http -run '^TestP7_RequestsAreLinearizable$$' -count=1 -timeout 0 -v
+
+.PHONY: closes
+closes: ## Draw histories of closes through Kafka, with crashing instances, for DURATION (10m) by SEED (random)
+	METERPLEX_TEST_CLOSES=$${DURATION:-10m} METERPLEX_TEST_SEED=$$SEED $(GO) test ./projections -run '^TestP8_AnyHistoryOfClosesAddsUpThroughKafka$$' -count=1 -timeout 0 -v
 
 .PHONY: lint
 lint: form vet ## Check form, known faults and vulnerabilities: gofmt, go vet, staticcheck, govulncheck

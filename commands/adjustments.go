@@ -74,7 +74,7 @@ func (in *DecideAdjustments) state() string {
 	return events.AdjustmentWaived
 }
 
-// Decide approves or waives adjustments. All of them are pending, or none is decided.
+// Decide approves or waives adjustments. It decides all of them, and only if all are pending.
 func (c *Periods) Decide(ctx context.Context, req Request, in DecideAdjustments) (DecidedAdjustments, error) {
 	if err := in.check(); err != nil {
 		return DecidedAdjustments{}, err
@@ -139,7 +139,7 @@ func (c *Periods) decideScope(tx PeriodTx, req *Request, in *DecideAdjustments) 
 	return c.decide(tx, req, in, said, events.AdjustmentChange{Scope: in.Scope, Snapshot: last.Snapshot})
 }
 
-// decide appends a decision. Nothing is appended for a dry run, and if no adjustment is pending.
+// decide appends a decision, unless it is a dry run or no adjustment is pending.
 func (c *Periods) decide(tx PeriodTx, req *Request, in *DecideAdjustments, said events.DecidedAdjustments, changed events.AdjustmentChange) (DecidedAdjustments, error) {
 	answer := DecidedAdjustments{Count: said.Count, Amount: json.Number(said.Amount)}
 	if in.DryRun || said.Count == 0 {

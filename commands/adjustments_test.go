@@ -92,7 +92,7 @@ func TestP8_AdjustmentsAreDecidedByIDs(t *testing.T) {
 	}
 }
 
-// A scope decides what is pending in the present snapshot; nothing is recorded if that is nothing.
+// A scope decides the pending adjustments of the present snapshot. Without any, no event is recorded.
 func TestP8_AdjustmentsAreDecidedByScope(t *testing.T) {
 	c, tx := newAdjustments()
 	scope := scopeOfMay(func(s *events.AdjustmentScope) { s.Feature, s.Kind = "calls", events.LateRetry })

@@ -29,9 +29,6 @@ type BulkRequest struct {
 	DryRun bool
 }
 
-// DeadLetterRef is a dead letter that matched a filter.
-type DeadLetterRef struct{ ID, TenantID uuid.UUID }
-
 // BulkRefusal counts the matched dead letters that were refused for one reason.
 type BulkRefusal struct {
 	Code   string `json:"code"`
@@ -53,7 +50,7 @@ type BulkResult struct {
 // partition. If the call is interrupted, the events appended so far stay. Repeating
 // the call, with the same Idempotency-Key or another, requests no dead letter twice.
 // find may lag behind the log. If there are more than MaxBulk, it returns one more.
-func (d *DeadLetters) Bulk(ctx context.Context, req Request, wanted BulkRequest, find func(context.Context) ([]DeadLetterRef, error)) (BulkResult, error) {
+func (d *DeadLetters) Bulk(ctx context.Context, req Request, wanted BulkRequest, find func(context.Context) ([]domain.DeadLetterRef, error)) (BulkResult, error) {
 	if refusal := checkBulk(&wanted); refusal != nil {
 		return BulkResult{}, refusal
 	}
@@ -100,7 +97,7 @@ func checkBulk(wanted *BulkRequest) *domain.Error {
 	return nil
 }
 
-func tooMany(refs []DeadLetterRef) *domain.Error {
+func tooMany(refs []domain.DeadLetterRef) *domain.Error {
 	if len(refs) > MaxBulk {
 		return refuse("bulk_too_large", "/filter", "the filter finds more than %d dead letters; narrow it, by tenantId, fingerprint or from and to", MaxBulk)
 	}
@@ -121,7 +118,7 @@ func (b *bulk) begun() string { return b.req.key() + "\nbegun" }
 
 // begin records the request for the bulk. If the same key was used before, begin
 // continues an unfinished bulk, and returns the stored answer of a finished one.
-func (b *bulk) begin(ctx context.Context, refs []DeadLetterRef) (answered bool, err error) {
+func (b *bulk) begin(ctx context.Context, refs []domain.DeadLetterRef) (answered bool, err error) {
 	err = b.Store.ChangeDeadLetters(ctx, events.Platform, func(tx DeadLetterTx) (err error) {
 		if answered, err = repeat(tx, b.req.key(), &b.req.Idempotency, &b.result); answered || err != nil {
 			return err
@@ -149,8 +146,8 @@ func (b *bulk) finish(ctx context.Context) (BulkResult, error) {
 }
 
 // run processes the dead letters, partition by partition.
-func (b *bulk) run(ctx context.Context, refs []DeadLetterRef) (BulkResult, error) {
-	slices.SortFunc(refs, func(x, y DeadLetterRef) int {
+func (b *bulk) run(ctx context.Context, refs []domain.DeadLetterRef) (BulkResult, error) {
+	slices.SortFunc(refs, func(x, y domain.DeadLetterRef) int {
 		return cmp.Or(cmp.Compare(events.PartitionOf(x.TenantID), events.PartitionOf(y.TenantID)), slices.Compare(x.ID[:], y.ID[:]))
 	})
 	tally := BulkResult{BulkID: b.result.BulkID, Matched: len(refs), Refused: []BulkRefusal{}, Sample: []uuid.UUID{}}
@@ -186,7 +183,7 @@ func (r *BulkResult) add(done []uuid.UUID, refused []*domain.Error) {
 }
 
 // decidePartition decides on dead letters of one partition in one transaction.
-func (b *bulk) decidePartition(ctx context.Context, refs []DeadLetterRef) (done []uuid.UUID, refused []*domain.Error, err error) {
+func (b *bulk) decidePartition(ctx context.Context, refs []domain.DeadLetterRef) (done []uuid.UUID, refused []*domain.Error, err error) {
 	ids := make([]uuid.UUID, len(refs))
 	for i := range refs {
 		ids[i] = refs[i].ID

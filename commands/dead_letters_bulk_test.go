@@ -13,10 +13,10 @@ import (
 )
 
 // found returns a search that finds all dead letters, in any order.
-func (tx *letterTx) found(context.Context) ([]DeadLetterRef, error) {
-	var refs []DeadLetterRef
+func (tx *letterTx) found(context.Context) ([]domain.DeadLetterRef, error) {
+	var refs []domain.DeadLetterRef
 	for _, l := range tx.letters {
-		refs = append(refs, DeadLetterRef{l.ID, l.TenantID})
+		refs = append(refs, domain.DeadLetterRef{ID: l.ID, TenantID: l.TenantID})
 	}
 	return refs, nil
 }
@@ -24,10 +24,12 @@ func (tx *letterTx) found(context.Context) ([]DeadLetterRef, error) {
 var everyValidation = events.DeadLetterFilter{Stage: events.StageValidation}
 
 func TestBadBulksAreRefused(t *testing.T) {
-	many := func(context.Context) ([]DeadLetterRef, error) { return make([]DeadLetterRef, MaxBulk+1), nil }
+	many := func(context.Context) ([]domain.DeadLetterRef, error) {
+		return make([]domain.DeadLetterRef, MaxBulk+1), nil
+	}
 	for name, c := range map[string]struct {
 		wanted        BulkRequest
-		find          func(context.Context) ([]DeadLetterRef, error)
+		find          func(context.Context) ([]domain.DeadLetterRef, error)
 		code, pointer string
 	}{
 		"action":            {BulkRequest{Action: "close", Filter: everyValidation}, nil, "action_invalid", "/action"},

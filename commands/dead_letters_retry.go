@@ -164,7 +164,7 @@ func (d *DeadLetters) execute(request *events.Envelope, retry events.Retry, l *d
 	return o, nil
 }
 
-// adjustmentOf returns the adjustment that the retried fold of a verdict is, since its period was frozen without the verdict; nil if it is none.
+// adjustmentOf returns the adjustment that the retried fold of a verdict is, since its period was frozen without the verdict; nil if the snapshot counts the verdict.
 func adjustmentOf(v *events.Validated, periods *domain.PeriodHistory) *events.Adjustment {
 	snapshot := periods.RetryAfterFreeze(v)
 	if snapshot == 0 {

@@ -211,7 +211,7 @@ func TestARetryRepeatsTheFailedEvent(t *testing.T) {
 	}
 }
 
-// The retry of a verdict that a freeze did not wait for is an adjustment; a retry before the freeze, and one of a late verdict, is none. That of a
+// The retry of a verdict that a freeze did not wait for is an adjustment; a retry before the freeze, and the retry of a late verdict, is not. The retry of a
 // recorded event becomes one by its verdict.
 func TestP8_ARetryAfterTheFreezeIsAnAdjustment(t *testing.T) {
 	at := func(changes ...string) domain.PeriodHistory {

@@ -49,7 +49,7 @@ func (x *Expiry) Run(ctx context.Context) error {
 	}
 }
 
-// look ends the reservations that are due, and returns the time until the next look. If none is due it costs one read.
+// look ends the reservations that are due, and returns the time until the next look. If no reservation is due it costs one read.
 func (x *Expiry) look(ctx context.Context, every time.Duration) (wait time.Duration, err error) {
 	next, held, err := x.Quotas.Reservations.NextDue(ctx)
 	switch now := x.Quotas.Now(); {
@@ -76,7 +76,7 @@ func (x *Expiry) endDue(ctx context.Context) (failed error) {
 }
 
 // round ends one batch of each tenant at most, so that no tenant's reservations wait for all those of another one. It adds the tenants
-// of which none could be ended to stuck, and returns whether more reservations may be due.
+// without any reservation that could be ended to stuck, and returns whether more reservations may be due.
 func (x *Expiry) round(ctx context.Context, stuck *[]uuid.UUID) (more bool, failed error) {
 	served := slices.Clone(*stuck)
 	for {
@@ -93,7 +93,7 @@ func (x *Expiry) round(ctx context.Context, stuck *[]uuid.UUID) (more bool, fail
 	}
 }
 
-// end ends reservations, those of each tenant in one transaction, and returns the tenants, and those of which none was ended.
+// end ends reservations, those of each tenant in one transaction, and returns the tenants, and those without any ended reservation.
 func (x *Expiry) end(ctx context.Context, due []DueReservation) (tenants, stuck []uuid.UUID, err error) {
 	of := map[uuid.UUID][]DueReservation{}
 	for _, d := range due {

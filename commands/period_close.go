@@ -34,7 +34,7 @@ type FreezeTx interface {
 	PeriodTx
 	// Missing is PeriodStore.Missing under the locks.
 	Missing(c domain.Closing) ([]string, error)
-	// FiguresOfRows returns a period's figures as known at the cut: the live rows, less what the live fold counts of late verdicts.
+	// FiguresOfRows returns a period's figures as known at the cut: the live rows, less the late verdicts that the live fold counts.
 	FiguresOfRows(c domain.Closing) (domain.Figures, error)
 	// Unreconciled returns the lines of a tenant's closed periods that differ from the frozen figure and the adjustments that are not void. Amount
 	// and count are the differences.
@@ -66,7 +66,7 @@ func closingOf(s *domain.Saga) (domain.Closing, error) {
 	return domain.Closing{TenantID: s.TenantID, PeriodKey: periodKey, Snapshot: snapshot}, nil
 }
 
-// runClose runs a step of a close. The figures are frozen in the run that finds nothing missing.
+// runClose runs a step of a close. The figures are frozen in the first run that finds all conditions met.
 func (c *Periods) runClose(ctx context.Context, s *domain.Saga) (domain.SagaResult, error) {
 	of, err := closingOf(s)
 	if err != nil {

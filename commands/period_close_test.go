@@ -183,7 +183,7 @@ func TestP8_AFlipProposesAdjustments(t *testing.T) {
 	}
 }
 
-// Sagas whose keys name nothing are errors, which are retried, and change nothing.
+// Sagas with invalid keys fail, are retried, and have no effect.
 func TestSagasOfPeriodsReadTheirKeys(t *testing.T) {
 	p, tx := newPeriods(requested)
 	for _, key := range []string{"", "2026-05", "2026-05/x", "4/x", "x/" + uuid.UUID{1}.String()} {

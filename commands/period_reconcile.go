@@ -29,8 +29,8 @@ func (c *Periods) ReconcileKind() SagaKind {
 	return SagaKind{Name: SagaReconcile, Steps: []string{stepReconcile}, Run: c.runReconcile}
 }
 
-// runReconcile proposes the differences of all closed periods of a flip's tenants, tenant by tenant. A difference that is proposed is none any more, so
-// that it can run again from the beginning.
+// runReconcile proposes the differences of all closed periods of a flip's tenants, tenant by tenant. A line whose difference is proposed no longer differs, so
+// a repeated run may start from the beginning.
 func (c *Periods) runReconcile(ctx context.Context, s *domain.Saga) (domain.SagaResult, error) {
 	number, rebuild, _ := strings.Cut(s.Key, "/")
 	flip, err := strconv.Atoi(number)

@@ -18,7 +18,7 @@ type Periods struct {
 	Store  PeriodStore
 	Now    Clock
 	NewID  func() uuid.UUID
-	Wake   func() // wakes the runner of sagas of this instance; nil: none
+	Wake   func() // wakes the runner of sagas of this instance; may be nil
 	Logger *slog.Logger
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// periodTx fakes the port of periods. A close with figures that agree ends as soon as nothing is missing.
+// periodTx fakes the port of periods. A close with figures that agree ends as soon as all conditions are met.
 type periodTx struct {
 	*memory
 	changes     map[uuid.UUID]domain.PeriodHistory

@@ -22,7 +22,7 @@ type ReservationTable interface {
 	// Due lists reservations that are held although their time is over, the first ones to end first, without those of some
 	// tenants.
 	Due(ctx context.Context, now time.Time, without []uuid.UUID, limit int) ([]DueReservation, error)
-	// NextDue returns when the time of the first reservation that is held is over; held is false if none is held.
+	// NextDue returns when the time of the first reservation that is held is over; held is false if no reservation is held.
 	NextDue(ctx context.Context) (at time.Time, held bool, err error)
 }
 

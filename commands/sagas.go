@@ -61,7 +61,7 @@ type SagaQuery struct {
 type Sagas struct {
 	Store  SagaStore
 	Kinds  []SagaKind
-	Wake   func() // wakes the runner of this instance; nil: none
+	Wake   func() // wakes the runner of this instance; may be nil
 	Logger *slog.Logger
 }
 
@@ -113,9 +113,9 @@ func (c *Sagas) checkDespite(kind string, despite []string) error {
 
 // SagaQueue leases sagas to runners. All times are of the database's clock. A step is a kind and a step of it, as SagaSteps writes them.
 type SagaQueue interface {
-	// NextSaga returns the time until the first open saga of the steps is due, 0 or less if it is due; false if there is none.
+	// NextSaga returns the time until the first open saga of the steps is due, 0 or less if it is due; false if no saga is open.
 	NextSaga(ctx context.Context, steps []string) (wait time.Duration, found bool, err error)
-	// LeaseSaga leases the saga that is due for the longest time; nil if there is none. Until the lease ends, nobody else runs it.
+	// LeaseSaga leases the saga that is due for the longest time; nil if no saga is due. Until the lease ends, no other instance runs it.
 	LeaseSaga(ctx context.Context, steps []string, lease uuid.UUID, until time.Duration) (*domain.Saga, error)
 	// RenewSaga extends a lease, from now on. It reports false if the lease is no longer held.
 	RenewSaga(ctx context.Context, id, lease uuid.UUID, until time.Duration) (held bool, err error)

@@ -23,8 +23,8 @@ type SagaRunner struct {
 	Queue    SagaQueue
 	Kinds    []SagaKind
 	NewID    func() uuid.UUID
-	Requests <-chan struct{}            // hints that a saga may be due; nil: none
-	Ended    func(kind, outcome string) // is called for each saga that ended here; nil: nothing
+	Requests <-chan struct{}            // hints that a saga may be due; may be nil
+	Ended    func(kind, outcome string) // is called for each saga that ended here; may be nil
 	Logger   *slog.Logger
 	Every    time.Duration // the longest time between two looks; 0: 1 s
 	Lease    time.Duration // 0: 30 s
@@ -88,7 +88,7 @@ func (r *SagaRunner) Run(ctx context.Context) error {
 	}
 }
 
-// look starts the steps that are due while there are free places, and returns the time until the next look. If none is due it costs one
+// look starts the steps that are due while there are free places, and returns the time until the next look. If no step is due it costs one
 // read.
 func (r *SagaRunner) look(ctx context.Context, steps []string, places chan struct{}, start func(*domain.Saga, uuid.UUID, time.Time)) time.Duration {
 	every := cmp.Or(r.Every, sagaEvery)

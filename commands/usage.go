@@ -105,7 +105,7 @@ func (c *IngestUsage) do(ctx context.Context, by Caller, items []domain.BatchIte
 		}
 		if in != nil {
 			s.claim(in.pending(i, refusals[i]))
-			s.refuseBy(func(refusal *domain.Error) events.Pending { return in.pending(i, inBody(refusal, item)) })
+			s.Refuse = func(refusal *domain.Error) events.Pending { return in.pending(i, inBody(refusal, item)) }
 		}
 	}
 	places, err := c.Log.Submit(ctx, by.TenantID, submitted)
@@ -179,16 +179,6 @@ func (s *Submitted) claim(refusal events.Pending) {
 	s.Inbox = refusal.DedupeKey
 	if s.ProbeOnly {
 		s.Refusal = &refusal
-	}
-}
-
-// refuseBy sets how the refusal by a decision under the lock is recorded.
-func (s *Submitted) refuseBy(refuse func(refusal *domain.Error) events.Pending) {
-	switch {
-	case s.Quota != nil:
-		s.Quota.Refuse = refuse
-	case s.Target != nil:
-		s.Target.Refuse = refuse
 	}
 }
 

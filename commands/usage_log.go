@@ -25,6 +25,8 @@ type Submitted struct {
 	Target *CorrectionTarget
 	// Quota, if set, is decided under the head's lock, in the turn of the event: the event is stored only if it is granted.
 	Quota *QuotaRequest
+	// Refuse, if set, makes the event that records the refusal of Target or Quota, under the key Inbox.
+	Refuse func(refusal *domain.Error) events.Pending
 }
 
 // QuotaRequest requests to use an amount of a feature, to hold one, or to change a reservation.
@@ -35,8 +37,6 @@ type QuotaRequest struct {
 	Together int
 	// Grant completes the event by the decision.
 	Grant func(p *events.Pending, d *domain.Decision) error
-	// Refuse, if set, makes the event that records the refusal, under the key Inbox.
-	Refuse func(refusal *domain.Error) events.Pending
 }
 
 // CorrectionTarget is the usage that a correction or a retraction names.
@@ -44,8 +44,6 @@ type CorrectionTarget struct {
 	Ref        string // eventId of the target
 	Feature    string // of the correction
 	Retraction bool
-	// Refuse is that of QuotaRequest.
-	Refuse func(refusal *domain.Error) events.Pending
 }
 
 // Placement is the outcome for a submitted event.

@@ -13,6 +13,9 @@ import (
 // must look at it.
 const MaxRetries = 100
 
+// DeadLetterRef identifies a dead letter and its tenant.
+type DeadLetterRef struct{ ID, TenantID uuid.UUID }
+
 // DeadLetter is the state on which decisions about a dead letter depend. All of it,
 // except the description of the failure, follows from the log, so it never lags.
 type DeadLetter struct {

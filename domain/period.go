@@ -62,7 +62,7 @@ func (h *PeriodHistory) Last(periodKey string) *PeriodChange {
 	return h.lastChange(periodKey, wholeHistory)
 }
 
-// State returns the state that a last change leaves a period in; nil is none.
+// State returns the state of a period after its last change; nil: it has no change.
 func (c *PeriodChange) State() string {
 	switch {
 	case c == nil || c.Change == PeriodReopened:
@@ -150,7 +150,7 @@ func (h *PeriodHistory) RefuseLate(periodKey string) *Error {
 	return refusal
 }
 
-// RetryAfterFreeze returns the snapshot that the retried fold of a verdict adjusts; 0 if it adjusts none: the period is not frozen, or the
+// RetryAfterFreeze returns the snapshot that the retried fold of a verdict adjusts; 0 if it adjusts no snapshot: the period is not frozen, or the
 // verdict is an adjustment of the snapshot already.
 func (h *PeriodHistory) RetryAfterFreeze(v *events.Validated) (snapshot int) {
 	snapshot = h.Frozen(v.PeriodKey, wholeHistory)

@@ -103,8 +103,8 @@ type LateVerdict struct {
 	Amount, Count  int64
 }
 
-// Differs returns the first line that differs from the same figures computed in another way, by amount or count; "" if none does. A line
-// without amount and events is the same as none.
+// Differs returns the first line that differs from the same figures computed in another way, by amount or count; "" if all agree. A line
+// without amount and events is the same as no line.
 func (f *Figures) Differs(o *Figures) string {
 	type key struct {
 		feature      string
@@ -166,7 +166,7 @@ type Closing struct {
 	TenantID  uuid.UUID
 	PeriodKey string
 	Snapshot  int
-	Late      *LateVerdicts // those that are known, so that they are not read again under the locks; nil: none
+	Late      *LateVerdicts // those that are known, so that they are not read again under the locks; may be nil
 }
 
 // Snapshot holds the frozen figures of a period.

@@ -80,53 +80,19 @@ func decodeRequests[T any](body []byte, form string, members []string, settle fu
 	return list, nil
 }
 
-// readItems reads the only member of the body, an array, each element with read, and returns the number of elements.
+// readItems reads {"items":[…]}, each element with read, and returns the number of elements.
 func (d *decoder) readItems(read func(i int)) (n int, fault *Error) {
-	in := &d.in
-	if in.Peek() != '{' {
-		in.Fail(`the body must be an object: {"items":[…]}`)
-		return 0, refused(in.Fault)
-	}
-	found, unknown := missing, text{}
-	base, _ := in.Enter()
-	for {
-		name, more := in.Member(base)
-		if !more {
-			break
+	fault = d.readList("items", &Error{Code: "items_invalid", Pointer: "/items", Message: "items must be an array"}, func() {
+		if _, ok := d.in.Enter(); !ok {
+			return
 		}
-		switch {
-		case string(name) == "items" && in.Peek() == '[':
-			found = isArray
-			if _, ok := in.Enter(); ok {
-				for n = 0; in.Element(n); n++ {
-					if read(n); in.Fault != nil {
-						break
-					}
-				}
+		for ; d.in.Element(n); n++ {
+			if read(n); d.in.Fault != nil {
+				break
 			}
-			continue
-		case string(name) == "items":
-			found = notArray
-		case !unknown.sent:
-			unknown = text{sent: true, chars: name}
 		}
-		in.Value()
-	}
-	if in.Fault == nil {
-		in.End()
-	}
-	switch {
-	case in.Fault != nil:
-		return n, refused(in.Fault)
-	case unknown.sent:
-		return n, &Error{Code: "unknown_member", Pointer: pointerTo(unknown.chars),
-			Message: "the member " + strictjson.Quote(unknown.chars) + ` is not known here; the body has only "items"`}
-	case found == missing:
-		return n, &Error{Code: "member_missing", Pointer: "/items", Message: "items is missing; it is required"}
-	case found == notArray:
-		return n, &Error{Code: "items_invalid", Pointer: "/items", Message: "items must be an array"}
-	}
-	return n, nil
+	})
+	return n, fault
 }
 
 // readRequest reads the members of a quota request.

@@ -38,7 +38,7 @@ const (
 	maxSagaError = 1000
 )
 
-// SagaStart describes a new saga. Kind, TenantID (Nil: of the platform) and Key identify it for ever: a second start changes nothing.
+// SagaStart describes a new saga. Kind, TenantID (Nil: of the platform) and Key identify it for ever: a second start has no effect.
 type SagaStart struct {
 	ID        uuid.UUID
 	Kind      string

@@ -30,9 +30,13 @@ func DecodeBatch(body []byte) ([]BatchItem, error) {
 	if fault != nil {
 		return nil, fault
 	}
-	b := batch{found: missing}
-	d.readBatch(&b)
-	if fault := d.batchFault(&b); fault != nil {
+	count := 0
+	fault = d.readList("events", &Error{Code: "events_invalid", Pointer: "/events", Message: "events must be an array of 1 to 1000 events"},
+		func() { count = d.readElements("/events/", (*decoder).readUsage) })
+	if fault == nil {
+		fault = countFault(count, "/events")
+	}
+	if fault != nil {
 		return nil, fault
 	}
 	return d.items, nil
@@ -127,65 +131,6 @@ func (d *decoder) intern(feature []byte) string {
 		d.feature = string(feature)
 	}
 	return d.feature
-}
-
-// batch describes the members of the body around the elements.
-type batch struct {
-	unknown text
-	found   presence
-	count   int
-}
-
-type presence uint8
-
-const (
-	missing presence = iota
-	notArray
-	isArray
-)
-
-func (d *decoder) readBatch(b *batch) {
-	in := &d.in
-	if in.Peek() != '{' {
-		in.Fail(`the body must be an object: {"events":[…]}`)
-		return
-	}
-	base, _ := in.Enter()
-	for {
-		name, more := in.Member(base)
-		if !more {
-			break
-		}
-		switch {
-		case string(name) == "events" && in.Peek() == '[':
-			b.found = isArray
-			b.count = d.readElements("/events/", (*decoder).readUsage)
-			continue
-		case string(name) == "events":
-			b.found = notArray
-		case !b.unknown.sent:
-			b.unknown = text{sent: true, chars: name}
-		}
-		in.Value()
-	}
-	if in.Fault == nil {
-		in.End()
-	}
-}
-
-func (d *decoder) batchFault(b *batch) *Error {
-	switch {
-	case d.in.Fault != nil:
-		return refused(d.in.Fault)
-	case b.unknown.sent:
-		return &Error{Code: "unknown_member", Pointer: pointerTo(b.unknown.chars),
-			Message: "the member " + strictjson.Quote(b.unknown.chars) + ` is not known here; the body has only "events"`}
-	case b.found == missing:
-		return &Error{Code: "member_missing", Pointer: "/events", Message: "events is missing; it is required"}
-	case b.found == notArray:
-		return &Error{Code: "events_invalid", Pointer: "/events", Message: "events must be an array of 1 to 1000 events"}
-	}
-	return countFault(b.count, "/events")
 }
 
 func countFault(count int, pointer string) *Error {

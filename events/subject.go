@@ -179,6 +179,12 @@ func (s Subject) Topic() Topic {
 	return info.Topic
 }
 
+// IsUsage reports whether the subject is one of recorded usage.
+func (s Subject) IsUsage() bool { return s == UsageRecorded || s == UsageAdmitted }
+
+// IsCorrection reports whether the subject is one of recorded corrections and retractions.
+func (s Subject) IsCorrection() bool { return s == UsageCorrected || s == UsageRetracted }
+
 // SubjectOf finds the subject of a type and version.
 func SubjectOf(eventType string, version int) (Subject, bool) {
 	for i := range registry {

@@ -45,14 +45,11 @@ type adjustmentsRequest struct {
 }
 
 func (s *service) listAdjustments(ctx context.Context, in *adjustmentsRequest) (*listed[periods.Adjustment], error) {
-	if in.TenantID == "" {
-		return s.adjustments(ctx, nil, in.PeriodKey, in.AdjustmentFilters, in.Paging)
-	}
-	tenant, err := s.knownTenant(ctx, in.TenantID)
+	tenant, err := s.optionalTenant(ctx, in.TenantID)
 	if err != nil {
 		return nil, err
 	}
-	return s.adjustments(ctx, &tenant.ID, in.PeriodKey, in.AdjustmentFilters, in.Paging)
+	return s.adjustments(ctx, tenant, in.PeriodKey, in.AdjustmentFilters, in.Paging)
 }
 
 type periodAdjustmentsRequest struct {
@@ -78,9 +75,9 @@ func (s *service) adjustments(ctx context.Context, tenant *uuid.UUID, periodKey 
 	if err != nil {
 		return nil, err
 	}
-	found, next, err := s.Reads.Periods.Adjustments(ctx, periods.AdjustmentQuery{TenantID: tenant, PeriodKey: periodKey, State: f.State, Kind: f.Kind, Feature: f.Feature,
+	found, err := s.Reads.Periods.Adjustments(ctx, periods.AdjustmentQuery{TenantID: tenant, PeriodKey: periodKey, State: f.State, Kind: f.Kind, Feature: f.Feature,
 		Limit: p.Limit, After: after})
-	return &listed[periods.Adjustment]{listedFrom(l, found, next)}, err
+	return &listed[periods.Adjustment]{listedFrom(l, found)}, err
 }
 
 type adjustmentRequest struct {

@@ -54,14 +54,10 @@ type deadLettersRequest struct {
 
 // deadLetterQuery converts filters to a query of the projection.
 func (s *service) deadLetterQuery(ctx context.Context, in *DeadLetterFilters) (q deadletters.DeadLetterQuery, err error) {
-	q = deadletters.DeadLetterQuery{Status: in.Status, Stage: in.Stage, Reason: in.Reason, Fingerprint: in.Fingerprint,
+	q.DeadLetterFilter = events.DeadLetterFilter{Status: in.Status, Stage: in.Stage, Reason: in.Reason, Fingerprint: in.Fingerprint,
 		Feature: in.Feature, Consumer: in.Consumer, Topic: in.Topic}
-	if in.TenantID != "" {
-		tenant, err := s.knownTenant(ctx, in.TenantID)
-		if err != nil {
-			return q, err
-		}
-		q.TenantID = &tenant.ID
+	if q.TenantID, err = s.optionalTenant(ctx, in.TenantID); err != nil {
+		return q, err
 	}
 	if q.From, q.To, err = in.read(); err != nil {
 		return q, err
@@ -91,7 +87,7 @@ func (s *service) listDeadLetters(ctx context.Context, in *deadLettersRequest) (
 		return nil, err
 	}
 	found, err := s.Reads.DeadLetters.DeadLetters(ctx, query.Viewer{Operator: true}, q)
-	return &listed[deadletters.DeadLetter]{listedFrom(l, found.Data, found.Next)}, err
+	return &listed[deadletters.DeadLetter]{listedFrom(l, found)}, err
 }
 
 type DeadLetterPath struct {

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/edge"
@@ -33,7 +34,7 @@ func (s *service) listDeadLetterGroups(ctx context.Context, in *deadLettersReque
 		return nil, err
 	}
 	found, err := s.Reads.DeadLetters.DeadLetterGroups(ctx, request)
-	return &listed[deadletters.DeadLetterGroup]{listedFrom(l, found.Data, found.Next)}, err
+	return &listed[deadletters.DeadLetterGroup]{listedFrom(l, found)}, err
 }
 
 // bulkFilter is DeadLetterFilters as a body, with ids.
@@ -84,8 +85,8 @@ func (s *service) bulkDeadLetters(ctx context.Context, in *bulkRequest) (*bulkAn
 		return nil, err
 	}
 	request := commands.BulkRequest{Action: in.Body.Action, Filter: filter, Reason: in.Body.Reason, DryRun: in.Body.DryRun}
-	done, err := s.Letters.Bulk(ctx, edge.ExchangeOf(ctx).Request(once), request, func(ctx context.Context) ([]commands.DeadLetterRef, error) {
-		return s.findDeadLetters(ctx, filter)
+	done, err := s.Letters.Bulk(ctx, edge.ExchangeOf(ctx).Request(once), request, func(ctx context.Context) ([]domain.DeadLetterRef, error) {
+		return s.Reads.DeadLetters.FindDeadLetters(ctx, &filter, commands.MaxBulk+1)
 	})
 	if err != nil {
 		return nil, err
@@ -102,15 +103,13 @@ func (s *service) bulkDeadLetters(ctx context.Context, in *bulkRequest) (*bulkAn
 	return answer, nil
 }
 
+// bulkFilter reads a filter. The order of the checks decides which fault is reported.
 func (s *service) bulkFilter(ctx context.Context, in *bulkFilter) (events.DeadLetterFilter, error) {
 	filter := events.DeadLetterFilter{Status: in.Status, Stage: in.Stage, Reason: in.Reason, Fingerprint: in.Fingerprint,
 		Feature: in.Feature, Consumer: in.Consumer, Topic: in.Topic}
-	if in.TenantID != "" {
-		tenant, err := s.knownTenant(ctx, in.TenantID)
-		if err != nil {
-			return filter, err
-		}
-		filter.TenantID = &tenant.ID
+	var err error
+	if filter.TenantID, err = s.optionalTenant(ctx, in.TenantID); err != nil {
+		return filter, err
 	}
 	for _, text := range in.IDs {
 		id, err := idOf(text, "not_found")
@@ -119,19 +118,6 @@ func (s *service) bulkFilter(ctx context.Context, in *bulkFilter) (events.DeadLe
 		}
 		filter.IDs = append(filter.IDs, id)
 	}
-	var err error
 	filter.From, filter.To, err = Between{in.From, in.To}.read()
 	return filter, err
-}
-
-func (s *service) findDeadLetters(ctx context.Context, f events.DeadLetterFilter) ([]commands.DeadLetterRef, error) {
-	found, err := s.Reads.DeadLetters.FindDeadLetters(ctx, deadletters.DeadLetterQuery{
-		Status: f.Status, Stage: f.Stage, Reason: f.Reason, Fingerprint: f.Fingerprint, Feature: f.Feature, Consumer: f.Consumer,
-		Topic: f.Topic, TenantID: f.TenantID, IDs: f.IDs, From: f.From, To: f.To,
-	}, commands.MaxBulk+1)
-	refs := make([]commands.DeadLetterRef, len(found))
-	for i := range found {
-		refs[i] = commands.DeadLetterRef(found[i])
-	}
-	return refs, err
 }

@@ -38,18 +38,14 @@ type withheldRequest struct {
 func (s *service) listWithheld(ctx context.Context, in *withheldRequest) (*listed[audit.WithheldRecord], error) {
 	q := audit.WithheldQuery{Limit: in.Limit}
 	q.Topic, _ = events.TopicOf(in.Topic)
-	if in.TenantID != "" {
-		tenant, err := s.knownTenant(ctx, in.TenantID)
-		if err != nil {
-			return nil, err
-		}
-		q.TenantID = &tenant.ID
+	var err error
+	if q.TenantID, err = s.optionalTenant(ctx, in.TenantID); err != nil {
+		return nil, err
 	}
 	l := list{"withheld", in.TenantID, in.Topic}
-	var err error
 	if _, q.After, err = l.open(in.Cursor); err != nil {
 		return nil, err
 	}
 	found, err := s.Reads.Events.Withheld(ctx, q)
-	return &listed[audit.WithheldRecord]{listedFrom(l, found.Data, found.Next)}, err
+	return &listed[audit.WithheldRecord]{listedFrom(l, found)}, err
 }

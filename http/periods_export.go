@@ -51,7 +51,7 @@ func (s *service) exportPeriod(ctx context.Context, in *periodExportRequest) (*p
 	return answer, err
 }
 
-// periodCSV returns the lines of a period, each with what figuresHash is computed from. Numbers are exact integers, empty if unknown.
+// periodCSV returns the lines of a period, each with the members that figuresHash is computed from. Numbers are exact integers, empty if unknown.
 func periodCSV(d *periods.Detail) csvList[periods.PeriodLine] {
 	of := []string{d.TenantID.String(), d.PeriodKey}
 	var snapshot, cut, logic, hash string

@@ -45,7 +45,7 @@ func TestP8_AClosedMonthIsAdjustedAndReopened(t *testing.T) {
 	}
 }
 
-// A figure of nothing is no frozen line: readers of the answer cannot tell it from a line that only has adjustments, and compute the hash without both.
+// A figure without events is not a frozen line: readers of the answer cannot tell it from a line that only has adjustments, and compute the hash without both.
 func TestP8_AFigureOfNothingIsNotFrozen(t *testing.T) {
 	w := newTestService(t)
 	w.catalogue()
@@ -159,7 +159,7 @@ func TestP8_ACloseIsRequestedOnce(t *testing.T) {
 	w.same("nothing is missing", fmt.Sprint(period["missing"], period["partial"], period["despite"]), "[] false []")
 }
 
-// Each is refused, and nothing is stored.
+// Each is refused, and no event is stored.
 func TestBadInputOfPeriods(t *testing.T) {
 	w := newTestService(t)
 	w.catalogue()

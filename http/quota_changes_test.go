@@ -1,11 +1,9 @@
 package http_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 )
 
 const checkPath = "/api/v1/entitlements/api_calls/check"
@@ -79,6 +77,11 @@ func TestP7_RemainingIsNotNegativeUnderALoweredLimit(t *testing.T) {
 
 // decisions are requests for one unit of api_calls by each route, and their outcomes.
 func (w *testService) decisions(a *account, n int) map[string]func() string {
+	code := func(got answer) string {
+		_, code, _ := strings.Cut(string(got.body), `"code":"`)
+		code, _, _ = strings.Cut(code, `"`)
+		return code
+	}
 	outcome := func(got answer) string {
 		switch {
 		case got.status < 300:
@@ -86,9 +89,7 @@ func (w *testService) decisions(a *account, n int) map[string]func() string {
 		case got.status == 401:
 			return "unauthenticated"
 		}
-		_, code, _ := strings.Cut(string(got.body), `"code":"`)
-		code, _, _ = strings.Cut(code, `"`)
-		return code
+		return code(got)
 	}
 	return map[string]func() string{
 		"consume": func() string { return outcome(w.do(consuming(a.key, "api_calls", fmt.Sprint("c", n), 1))) },
@@ -98,9 +99,7 @@ func (w *testService) decisions(a *account, n int) map[string]func() string {
 			if got.status != 202 || strings.Contains(string(got.body), `"accepted":1`) {
 				return outcome(got)
 			}
-			_, code, _ := strings.Cut(string(got.body), `"code":"`)
-			code, _, _ = strings.Cut(code, `"`)
-			return code
+			return code(got)
 		},
 	}
 }
@@ -149,10 +148,7 @@ func TestP7_AChangeHoldsAtOnceForEachDecision(t *testing.T) {
 func TestP7_ChangesHoldForDecisionsOfAnotherInstanceWithinASecond(t *testing.T) {
 	w := newTestService(t)
 	other := w.secondInstance()
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- other.grants.Run(ctx) }()
-	defer func() { stop(); w.must(<-done) }()
+	other.confirmGrants()
 	w.catalogue()
 	w.putPlan(map[string]any{"limit": 1_000_000})
 	accounts, n := map[string]*account{}, 0
@@ -162,16 +158,7 @@ func TestP7_ChangesHoldForDecisionsOfAnotherInstanceWithinASecond(t *testing.T) 
 	within := func(what, want string) {
 		t.Helper()
 		for route, a := range accounts {
-			for began := time.Now(); ; n++ {
-				sent := time.Since(began)
-				got := other.decisions(a, n)[route]()
-				if got == want {
-					break
-				}
-				if sent > time.Second {
-					t.Fatalf("%s, %s: %s a second later", what, route, got)
-				}
-			}
+			withinASecond(t, what+", "+route, want, func() string { n++; return other.decisions(a, n)[route]() })
 		}
 	}
 	each := func(change func(tenant string, a *account)) {

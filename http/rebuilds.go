@@ -58,7 +58,7 @@ func (s *service) listRebuilds(ctx context.Context, in *struct{ Paging }) (*list
 		return nil, err
 	}
 	found, err := s.Reads.Rebuilds.Rebuilds(ctx, in.Limit, after)
-	return &listed[rebuild.RebuildStatus]{listedFrom(l, found.Data, found.Next)}, err
+	return &listed[rebuild.RebuildStatus]{listedFrom(l, found)}, err
 }
 
 type rebuildAnswer struct{ Body rebuild.RebuildStatus }

@@ -98,7 +98,7 @@ func (s *service) diffRebuild(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	page := listedFrom(l, d.Data, d.Next)
+	page := listedFrom(l, d.Page)
 	body, err := json.Marshal(diffBody{d.Rebuild.ID, d.Rebuild.Projection, d.Rebuild.Generation, d.Rebuild.FoldVersion,
 		page.Data, page.NextCursor, d.AsOf, d.Totals, d.Conservation})
 	if err != nil {
@@ -304,7 +304,7 @@ func (s *service) diffEvents(ctx context.Context, in *diffEventsRequest) (*diffE
 	if err != nil {
 		return nil, err
 	}
-	page := listedFrom(l, d.Data, d.Next)
+	page := listedFrom(l, d.Page)
 	answer := &diffEventsAnswer{}
 	b := &answer.Body
 	b.Data, b.NextCursor, b.AsOf = page.Data, page.NextCursor, d.AsOf

@@ -83,12 +83,8 @@ func (s *service) listSagas(ctx context.Context, in *sagasRequest) (*listed[saga
 		return nil, err
 	}
 	q := commands.SagaQuery{Kind: in.Kind, State: in.State, Page: commands.Page{Limit: in.Limit + 1, After: after}}
-	if in.TenantID != "" {
-		tenant, err := s.knownTenant(ctx, in.TenantID)
-		if err != nil {
-			return nil, err
-		}
-		q.TenantID = &tenant.ID
+	if q.TenantID, err = s.optionalTenant(ctx, in.TenantID); err != nil {
+		return nil, err
 	}
 	found, err := s.SagaReader.Sagas(ctx, q)
 	if err != nil {

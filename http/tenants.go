@@ -138,6 +138,18 @@ func (s *service) knownTenant(ctx context.Context, text string) (*domain.Tenant,
 	return t, err
 }
 
+// optionalTenant returns the id of the tenant that a filter names; nil for the empty text.
+func (s *service) optionalTenant(ctx context.Context, text string) (*uuid.UUID, error) {
+	if text == "" {
+		return nil, nil
+	}
+	t, err := s.knownTenant(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	return &t.ID, nil
+}
+
 type changeTenantRequest struct {
 	TenantPath
 	Body struct {

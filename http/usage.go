@@ -95,15 +95,14 @@ func timeParameter(name, text string) (*time.Time, error) {
 	return &t, nil
 }
 
-// listedFrom converts a page of the projections; our cursor wraps the projection's
-// cursor.
-func listedFrom[T any](l list, data []T, next string) page[T] {
-	p := page[T]{Data: data}
-	if data == nil {
+// listedFrom converts a page of the projections. The cursor of the API wraps that of the projection.
+func listedFrom[T any](l list, found query.Page[T]) page[T] {
+	p := page[T]{Data: found.Data}
+	if found.Data == nil {
 		p.Data = []T{}
 	}
-	if next != "" {
-		p.NextCursor = l.next(0, next)
+	if found.Next != "" {
+		p.NextCursor = l.next(0, found.Next)
 	}
 	return p
 }
@@ -137,7 +136,7 @@ func (s *service) listUsageEvents(ctx context.Context, in *usageEventsRequest) (
 	}
 	found, err := s.Reads.Events.UsageEvents(ctx, viewer, audit.EventQuery{TenantID: tenant, Feature: in.Feature, Status: in.Status,
 		From: from, To: to, Limit: in.Limit, After: after, Wait: wait})
-	return &listed[audit.UsageEventRow]{listedFrom(l, found.Data, found.Next)}, err
+	return &listed[audit.UsageEventRow]{listedFrom(l, found)}, err
 }
 
 type receiptRequest struct {
@@ -198,5 +197,5 @@ func (s *service) listConflicts(ctx context.Context, in *conflictsRequest) (*lis
 		return nil, err
 	}
 	found, err := s.Reads.Events.Conflicts(ctx, viewer, tenant, in.Limit, after, wait)
-	return &listed[audit.Conflict]{listedFrom(l, found.Data, found.Next)}, err
+	return &listed[audit.Conflict]{listedFrom(l, found)}, err
 }

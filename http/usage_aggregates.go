@@ -75,7 +75,7 @@ func (s *service) aggregates(ctx context.Context, in *aggregatesRequest) (*aggre
 	if err != nil {
 		return nil, err
 	}
-	shown := listedFrom(f.list, found.Data, found.Next)
+	shown := listedFrom(f.list, found.Page)
 	answer.Body, err = answerJSON(Aggregates{shown.Data, shown.NextCursor, found.AsOf})
 	return answer, err
 }

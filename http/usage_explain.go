@@ -87,7 +87,7 @@ func (s *service) explain(ctx context.Context, in *explainRequest) (*explainAnsw
 	answer := &explainAnswer{}
 	b := &answer.Body
 	b.Total, b.EventCount, b.Adds, b.AsOf, b.Rejected, b.More = found.Total, found.EventCount, found.Adds, found.AsOf, found.LeftOut, found.LeftOutMore
-	figures := listedFrom(l, found.Data, found.Next)
+	figures := listedFrom(l, found.Page)
 	b.Data, b.NextCursor = figures.Data, figures.NextCursor
 	return answer, err
 }

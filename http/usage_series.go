@@ -78,7 +78,7 @@ func (s *service) series(ctx context.Context, in *seriesRequest) (*seriesAnswer,
 	if err != nil {
 		return nil, err
 	}
-	buckets := listedFrom(l, found.Data, found.Next)
+	buckets := listedFrom(l, found.Page)
 	answer.Body, err = answerJSON(Series{buckets.Data, buckets.NextCursor, found.CompleteUpTo, found.AsOf})
 	return answer, err
 }

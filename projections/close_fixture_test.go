@@ -375,7 +375,7 @@ func (l *logOfTenant) figuresAt(period string, cut, closed int64) string {
 	}
 	var lines []string
 	for key, sum := range sums {
-		if sum.Sign() != 0 || counts[key] != 0 { // a snapshot has no line of nothing
+		if sum.Sign() != 0 || counts[key] != 0 { // a snapshot has no line without events
 			lines = append(lines, fmt.Sprintf("%s %s/%d", key, sum, counts[key]))
 		}
 	}

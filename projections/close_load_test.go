@@ -18,7 +18,7 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// Closes, reopenings, decisions and flips go on beside ingest, the validator and the aggregator of the same partition; none of them ends in a
+// Closes, reopenings, decisions and flips go on beside ingest, the validator and the aggregator of the same partition; they never end in a
 // deadlock, and the figures add up.
 func TestP8_ClosesUnderLoad(t *testing.T) {
 	f := newCloseFixture(t)

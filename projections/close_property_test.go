@@ -35,20 +35,37 @@ type closeHistory struct {
 	*history
 	other  domain.Rebuild
 	closes []commands.RequestedClose
-	done   map[string]int // what happened, to see that the test shows something
+	done   map[string]int // counts of occurrences, to see that the test covers them
 }
 
 func (h *closeHistory) did(what string) { h.done[what]++ }
 
 // step lets one more thing happen.
 func (h *closeHistory) step(rt *rapid.T) {
-	period := rapid.SampledFrom([]string{"2026-05", "2026-05", "2026-06", "2026-07"}).Draw(rt, "period")
 	switch step := rapid.SampledFrom([]string{"usage", "usage", "usage", "flow", "flow", "correct", "correct",
 		"close", "freeze", "freeze", "reopen", "decide", "decide", "policy", "discard", "flip"}).Draw(rt, "what"); step {
 	case "usage":
 		h.addStep(rt)
 	case "flow":
 		h.closeFixture.drain(h.closeFixture.validating, h.closeFixture.broken)
+	case "discard":
+		h.closeFixture.drain(h.closeFixture.lettering)
+		if failed := h.deciding.failed(h.closeFixture.tenant); len(failed) > 0 {
+			err := h.deciding.discard(h.closeFixture.tenant, rapid.SampledFrom(failed).Draw(rt, "letter").ID)
+			h.allowed(err, "dead_letter_has_corrections", "dead_letter_not_discardable")
+		}
+	case "flip":
+		h.closeFixture.drain(h.closeFixture.broken)
+		h.flip()
+	default:
+		h.decision(rt, step)
+	}
+}
+
+// decision lets somebody change usage, or decide over periods.
+func (h *closeHistory) decision(rt *rapid.T, step string) {
+	period := rapid.SampledFrom([]string{"2026-05", "2026-05", "2026-06", "2026-07"}).Draw(rt, "period")
+	switch step {
 	case "correct":
 		h.correct(rt)
 	case "close":
@@ -72,14 +89,6 @@ func (h *closeHistory) step(rt *rapid.T) {
 		}
 	case "policy":
 		h.lateUsage(rapid.SampledFrom([]string{events.LateUsageAdjust, events.LateUsageReject}).Draw(rt, "policy"))
-	case "discard":
-		h.closeFixture.drain(h.closeFixture.lettering)
-		if failed := h.deciding.failed(h.closeFixture.tenant); len(failed) > 0 {
-			err := h.deciding.discard(h.closeFixture.tenant, rapid.SampledFrom(failed).Draw(rt, "letter").ID)
-			h.allowed(err, "dead_letter_has_corrections", "dead_letter_not_discardable")
-		}
-	case "flip":
-		h.flip()
 	}
 }
 
@@ -124,7 +133,6 @@ func (h *closeHistory) correct(rt *rapid.T) {
 
 // flip promotes the other generation and rolls it back, each with its reconciliation.
 func (h *closeHistory) flip() {
-	h.closeFixture.drain(h.closeFixture.broken)
 	before := h.adjusted()
 	h.closeFixture.must(h.promote(h.other))
 	h.reconcile()
@@ -199,7 +207,7 @@ func TestP8_AnyHistoryOfClosesAddsUp(t *testing.T) {
 	}
 }
 
-// checkAdjustments requires one adjustment for each verdict that is late, and none besides.
+// checkAdjustments requires one adjustment for each late verdict, and no other.
 func (h *closeHistory) checkAdjustments() {
 	f := h.closeFixture
 	for _, e := range f.read(0, f.partition, 0) {

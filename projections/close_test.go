@@ -163,7 +163,7 @@ func TestP8_ALateVerdictThatIsRetriedBeforeTheFreezeIsSubtracted(t *testing.T) {
 	f.want("adjustments", f.adjusted(), "1 LATE_USAGE 5/1 PENDING")
 }
 
-// Despite open dead letters it closes, and what is retried later is an adjustment; what is discarded is none. It waits for running retries.
+// Despite open dead letters it closes. A later retry is an adjustment, a discard is not. It waits for running retries.
 func TestP8_ACloseDespiteDeadLettersForgetsNone(t *testing.T) {
 	f := newCloseFixture(t)
 	f.record("a", "calls", 1)
@@ -221,7 +221,7 @@ func TestP8_ParkedAdjustmentsCountOnceOrAreVoid(t *testing.T) {
 	f.want("adjustments", f.adjusted(), "1 LATE_USAGE 5/1 VOID, 1 LATE_USAGE 7/1 PENDING")
 }
 
-// A reopening voids what is pending, also an adjustment whose verdict comes later. The second close counts all.
+// A reopening voids pending adjustments, also an adjustment whose verdict comes later. The second close counts all.
 func TestP8_TheSecondCloseCountsWhatTheReopeningVoided(t *testing.T) {
 	f := newCloseFixture(t)
 	f.record("a", "calls", 1)

@@ -79,7 +79,7 @@ func TestP8_LateVerdictsBeforeTheFreezeAreAdjustments(t *testing.T) {
 	f.check()
 }
 
-// A verdict that is late for a snapshot, and made after its reopening, adjusts nothing: the next snapshot counts it.
+// A verdict that is late for a snapshot, and made after its reopening, is no adjustment: the next snapshot counts it.
 func TestP8_AVerdictAfterTheReopeningIsAVoidAdjustment(t *testing.T) {
 	f := newCloseFixture(t)
 	f.record("a", "calls", 10)

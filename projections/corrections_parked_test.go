@@ -23,7 +23,7 @@ func (s *retryFixture) lettersByEvent(tenant uuid.UUID, status string) map[strin
 	return ids
 }
 
-// Usage that is parked cannot be corrected; what was corrected before cannot be discarded, and counts once it is retried.
+// Usage that is parked cannot be corrected; usage that was corrected before cannot be discarded, and counts once it is retried.
 func TestP2_ParkedUsageAndItsCorrections(t *testing.T) {
 	s := newRetryFixture(t)
 	tenant := newID()

@@ -114,7 +114,7 @@ func (f *correctionFixture) wantFigure(feature string, amount, count int64) {
 	}
 }
 
-// used returns what the account of tokens counts.
+// used returns the used amount of the account of tokens.
 func (f *correctionFixture) used() (used int64) {
 	f.Helper()
 	f.must(f.pool.QueryRow(context.Background(), `SELECT coalesce(sum(used), 0)::bigint FROM quota_accounts WHERE tenant_id = $1`, f.tenant).Scan(&used))
@@ -224,7 +224,7 @@ func TestP2_ACorrectionWaitsForItsTarget(t *testing.T) {
 	f.wantFigure("later", 6, 1)
 }
 
-// usageModel is what the figures should be.
+// usageModel has the expected figures.
 type usageModel struct {
 	amount      map[string]int64 // of usage that counts
 	retracted   map[string]bool
@@ -340,7 +340,7 @@ func TestP2_CorrectionsAgreeWithAModel(t *testing.T) {
 	}
 }
 
-// A retry of a correction that has a verdict already changes nothing, also for the corrections behind it in a batch.
+// A retry of a correction that has a verdict already has no effect, also on the corrections behind it in a batch.
 func TestP2_ARetriedCorrectionChangesNothingAgain(t *testing.T) {
 	f := newCorrectionFixture(t)
 	f.submit(false, f.use("a", "calls", 10), correction(f.tenant, "a1", "calls", "a", 7), correction(f.tenant, "a2", "calls", "a", 12))

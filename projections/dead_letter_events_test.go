@@ -113,8 +113,8 @@ func TestDeadLettersAreListed(t *testing.T) {
 	_, err = s.pool.Exec(t.Context(), `INSERT INTO dead_letter_events SELECT 2, id, partition, tenant_id, stage, status, 'fixed', reason, details, producer_event_id, feature,
 		source_position, topic, kafka_partition, kafka_offset, payload, retry_count, first_failed_at, last_failed_at FROM dead_letter_events WHERE tenant_id = $1`, tenants[0])
 	s.must(err)
-	list := func(q deadletters.DeadLetterQuery) (ids string) {
-		q.Limit = 5
+	list := func(f events.DeadLetterFilter) (ids string) {
+		q := deadletters.DeadLetterQuery{DeadLetterFilter: f, Limit: 5}
 		for {
 			page, err := s.reads.DeadLetters(t.Context(), operator, q)
 			s.must(err)
@@ -131,7 +131,7 @@ func TestDeadLettersAreListed(t *testing.T) {
 	}
 	all := "e11 e10 e9 e8 e7 e6 e5 e4 e3 e2 e1 e0 "
 	middle := s.letter(s.receipt(tenants[0], "e6").Rejected.DeadLetterID)
-	for want, q := range map[string]deadletters.DeadLetterQuery{
+	for want, f := range map[string]events.DeadLetterFilter{
 		all:                    {},
 		all + "":               {Status: "FAILED", Stage: "VALIDATION"},
 		"e11 e8 e5 e2 ":        {TenantID: &tenants[2], Reason: "no_active_subscription"},
@@ -140,8 +140,8 @@ func TestDeadLettersAreListed(t *testing.T) {
 		"e5 e4 e3 e2 e1 e0 ":   {To: &middle.FirstFailedAt},
 		"":                     {Status: "RESOLVED"},
 	} {
-		if got := list(q); got != want {
-			t.Errorf("%+v: got %q, want %q", q, got, want)
+		if got := list(f); got != want {
+			t.Errorf("%+v: got %q, want %q", f, got, want)
 		}
 	}
 	if middle.Code != "fixed" {

@@ -66,7 +66,7 @@ func TestGroupsAreOfTheLiveGenerations(t *testing.T) {
 		t.Errorf("%+v", page.Data)
 	}
 	for code, want := range map[string]int{"": 6, "fixed": 3, "no_active_subscription": 3} {
-		if refs, err := s.reads.FindDeadLetters(t.Context(), deadletters.DeadLetterQuery{Reason: code, Stage: events.StageValidation}, 100); err != nil || len(refs) != want {
+		if refs, err := s.reads.FindDeadLetters(t.Context(), &events.DeadLetterFilter{Reason: code, Stage: events.StageValidation}, 100); err != nil || len(refs) != want {
 			t.Errorf("%q: %d of %d %v", code, len(refs), want, err)
 		}
 	}

@@ -177,7 +177,7 @@ func (c *poisonCase) run(t *testing.T, poison func(s *pipelineFixture, r *consum
 // parkedOnce checks an event's only dead letter.
 func (s *pipelineFixture) parkedOnce(tenant uuid.UUID, at events.Position, code string, topic events.Topic, offset int64) {
 	s.Helper()
-	page, err := s.reads.DeadLetters(context.Background(), operator, deadletters.DeadLetterQuery{TenantID: &tenant, Stage: events.StageAggregation, Limit: 10})
+	page, err := s.reads.DeadLetters(context.Background(), operator, deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant, Stage: events.StageAggregation}, Limit: 10})
 	s.must(err)
 	if len(page.Data) != 1 {
 		s.Fatalf("%d dead letters: %+v", len(page.Data), page.Data)

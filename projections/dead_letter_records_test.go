@@ -40,7 +40,7 @@ func TestP2_UndecodableRecordsAreReadFromTheLog(t *testing.T) {
 				if got := c.folded(s, tenant); got != poisonNeighbours {
 					t.Errorf("%d of %d were folded", got, poisonNeighbours)
 				}
-				page, err := s.reads.DeadLetters(t.Context(), operator, deadletters.DeadLetterQuery{TenantID: &tenant, Stage: events.StagePublishing, Limit: 10})
+				page, err := s.reads.DeadLetters(t.Context(), operator, deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant, Stage: events.StagePublishing}, Limit: 10})
 				s.must(err)
 				if len(page.Data) != 1 {
 					t.Fatalf("%+v", page.Data)

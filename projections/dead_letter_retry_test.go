@@ -41,7 +41,7 @@ func newRetryFixture(t testing.TB) *retryFixture {
 // letterList lists a tenant's dead letters of a status, as the projection has them.
 func (s *retryFixture) letterList(tenant uuid.UUID, status string) []deadletters.DeadLetter {
 	s.Helper()
-	page, err := s.reads.DeadLetters(context.Background(), operator, deadletters.DeadLetterQuery{TenantID: &tenant, Status: status, Limit: 1000})
+	page, err := s.reads.DeadLetters(context.Background(), operator, deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant, Status: status}, Limit: 1000})
 	s.must(err)
 	return page.Data
 }
@@ -54,13 +54,8 @@ func (s *retryFixture) failed(tenant uuid.UUID) []deadletters.DeadLetter {
 // bulk runs a bulk command, filtered by tenant.
 func (s *retryFixture) bulk(action string, tenant uuid.UUID, once commands.Idempotency) (commands.BulkResult, error) {
 	ask := commands.BulkRequest{Action: action, Reason: "a test", Filter: events.DeadLetterFilter{TenantID: &tenant}}
-	return s.letters.Bulk(context.Background(), commands.Request{By: billing, Idempotency: once}, ask, func(ctx context.Context) ([]commands.DeadLetterRef, error) {
-		found, err := s.reads.FindDeadLetters(ctx, deadletters.DeadLetterQuery{TenantID: &tenant}, commands.MaxBulk+1)
-		refs := make([]commands.DeadLetterRef, len(found))
-		for i := range found {
-			refs[i] = commands.DeadLetterRef(found[i])
-		}
-		return refs, err
+	return s.letters.Bulk(context.Background(), commands.Request{By: billing, Idempotency: once}, ask, func(ctx context.Context) ([]domain.DeadLetterRef, error) {
+		return s.reads.FindDeadLetters(ctx, &ask.Filter, commands.MaxBulk+1)
 	})
 }
 
@@ -248,10 +243,10 @@ func TestP2_BulkResumesAfterAnInterruption(t *testing.T) {
 
 func TestBulkIsBounded(t *testing.T) {
 	s := newRetryFixture(t)
-	refs := make([]commands.DeadLetterRef, commands.MaxBulk+1)
+	refs := make([]domain.DeadLetterRef, commands.MaxBulk+1)
 	for _, dry := range []bool{true, false} {
 		ask := commands.BulkRequest{Action: events.BulkRetry, Filter: events.DeadLetterFilter{Stage: events.StageValidation}, DryRun: dry}
-		_, err := s.letters.Bulk(t.Context(), commands.Request{By: billing}, ask, func(context.Context) ([]commands.DeadLetterRef, error) { return refs, nil })
+		_, err := s.letters.Bulk(t.Context(), commands.Request{By: billing}, ask, func(context.Context) ([]domain.DeadLetterRef, error) { return refs, nil })
 		if no := (*domain.Error)(nil); !errors.As(err, &no) || no.Code != "bulk_too_large" {
 			t.Errorf("%v", err)
 		}

@@ -19,11 +19,11 @@ func TestListsAtAPositionContainEarlierFailures(t *testing.T) {
 	s.subscribe(tenant, may, quota("calls", -1, domain.LimitSoft, domain.ResetMonthly))
 	at := s.append(usageEvent(tenant, "good", "calls", 1, may), usageEvent(tenant, "bad", "nothing", 1, may))[1]
 	wait := query.Wait{MinPosition: &at}
-	lists := func() (events, letters, conflicts error) {
-		_, events = s.reads.UsageEvents(t.Context(), tenantViewer(tenant), audit.EventQuery{TenantID: tenant, Wait: wait})
-		_, letters = s.reads.DeadLetters(t.Context(), operator, deadletters.DeadLetterQuery{TenantID: &tenant, Wait: wait})
+	lists := func() (usages, letters, conflicts error) {
+		_, usages = s.reads.UsageEvents(t.Context(), tenantViewer(tenant), audit.EventQuery{TenantID: tenant, Wait: wait})
+		_, letters = s.reads.DeadLetters(t.Context(), operator, deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant}, Wait: wait})
 		_, conflicts = s.reads.Conflicts(t.Context(), tenantViewer(tenant), tenant, 10, "", wait)
-		return events, letters, conflicts
+		return usages, letters, conflicts
 	}
 	behind := func(when string) {
 		t.Helper()

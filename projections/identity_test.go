@@ -92,7 +92,7 @@ func (s *pipelineFixture) move(rt *rapid.T, tenant uuid.UUID, broken *consume.Ru
 		}
 	case "discard":
 		s.drain(s.lettering)
-		page, err := s.reads.DeadLetters(context.Background(), operator, deadletters.DeadLetterQuery{TenantID: &tenant, Status: events.StatusFailed, Limit: 1})
+		page, err := s.reads.DeadLetters(context.Background(), operator, deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant, Status: events.StatusFailed}, Limit: 1})
 		s.must(err)
 		letters := &commands.DeadLetters{Store: s.store, Now: time.Now, NewID: newID}
 		for _, d := range page.Data {
@@ -101,7 +101,7 @@ func (s *pipelineFixture) move(rt *rapid.T, tenant uuid.UUID, broken *consume.Ru
 		}
 	case "retry":
 		s.drain(s.lettering)
-		page, err := s.reads.DeadLetters(context.Background(), operator, deadletters.DeadLetterQuery{TenantID: &tenant, Stage: events.StageValidation, Status: events.StatusFailed, Limit: 1})
+		page, err := s.reads.DeadLetters(context.Background(), operator, deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant, Stage: events.StageValidation, Status: events.StatusFailed}, Limit: 1})
 		s.must(err)
 		for _, d := range page.Data {
 			s.retry(tenant, d.ID, d.SourcePosition.Number, d.RetryCount+1)

@@ -53,7 +53,7 @@ func TestP9_ReadsShowATenantOnlyItsOwn(t *testing.T) {
 			return shown(t, err) && len(list.Data) > 0
 		},
 		"dead letters": func(v query.Viewer) bool {
-			page, err := s.reads.DeadLetters(t.Context(), v, deadletters.DeadLetterQuery{Limit: 10, TenantID: &tenant})
+			page, err := s.reads.DeadLetters(t.Context(), v, deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant}, Limit: 10})
 			return shown(t, err) && len(page.Data) > 0
 		},
 		"all dead letters": func(v query.Viewer) bool {

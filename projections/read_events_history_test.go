@@ -129,7 +129,7 @@ func (d *history) withholdBy(e events.Envelope) {
 // is refused.
 func (d *history) retry(pick func(n int) int, times int) {
 	d.Helper()
-	page, err := d.reads.DeadLetters(context.Background(), operator, deadletters.DeadLetterQuery{TenantID: &d.tenant, Status: events.StatusFailed, Limit: 100})
+	page, err := d.reads.DeadLetters(context.Background(), operator, deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &d.tenant, Status: events.StatusFailed}, Limit: 100})
 	d.must(err)
 	if len(page.Data) == 0 {
 		return

@@ -52,7 +52,7 @@ func (y *rebuildFixture) Live(do func()) {
 	ctx, stop := context.WithCancel(context.Background())
 	var g sync.WaitGroup
 	for _, r := range []*consume.Runner{y.validating, y.aggregating, y.lettering, y.entitling, y.summing} {
-		g.Go(func() { _ = localtest.Follow(ctx, r, time.Millisecond, nil) })
+		g.Go(func() { _ = localtest.Follow(ctx, r, 5*time.Millisecond, nil) })
 	}
 	defer g.Wait()
 	defer stop()

@@ -66,7 +66,7 @@ func (y *rebuildFixture) projections() []projections.Projection {
 // rebuilder is one instance's; chunk bounds the fold of one transaction.
 func (y *rebuildFixture) rebuilder(chunk int64) *rebuild.Rebuilder {
 	return &rebuild.Rebuilder{
-		Pool: y.pool, Log: y.log, NewID: newID, Logger: slog.New(slog.DiscardHandler), Instance: "test", Every: time.Millisecond, Chunk: chunk,
+		Pool: y.pool, Log: y.log, NewID: newID, Logger: slog.New(slog.DiscardHandler), Instance: "test", Every: 5 * time.Millisecond, Chunk: chunk,
 		Projections: y.projections(),
 		Verify:      func(context.Context, domain.Rebuild) error { return errors.New("no verify here") },
 	}

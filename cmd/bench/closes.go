@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -24,35 +23,10 @@ func (r *run) closes(ctx context.Context) error {
 		if err := s.sendLines(ctx, r.cfg.Now()); err != nil {
 			return err
 		}
-		l, err := s.newIngestLoad(ctx, steadyClients, outageSize, r.cfg.Now())
-		if err != nil {
-			return err
-		}
-		defer l.close()
-		if err := r.ready(ctx, s, l); err != nil {
-			return err
-		}
-		p := &phases{before: newHistogram(), out: newHistogram()}
-		whole := openOver(outageRate/outageSize, r.times.before+drainTime, steadyClients, l.sendOne)
-		whole.seen = p.seen
-		loading, stop := context.WithCancel(ctx)
-		defer stop()
-		done := make(chan error, 1)
-		go func() {
-			_, _, err := whole.run(loading)
-			done <- err
-		}()
 		f := figureCloses(closedTenants, closedLines)
-		err = r.closeAll(ctx, s, p, &f)
-		stop()
-		if lerr := <-done; !errors.Is(lerr, context.Canceled) || ctx.Err() != nil {
-			err = errors.Join(err, lerr)
-		}
-		if err != nil {
+		if _, err := r.underLoad(ctx, s, 0, &f, "while the periods were closed", r.closeAll); err != nil {
 			return err
 		}
-		f.Latency, f.LimitLatency = latencyOf(p.out), latencyOf(p.before)
-		f.LatencyAt = fmt.Sprintf("of a request of %d events at %d events/s while the periods were closed; the limit is the same load before", outageSize, outageRate)
 		r.addFigure(f)
 		return nil
 	})

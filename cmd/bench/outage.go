@@ -44,40 +44,49 @@ func (p *phases) at(t *time.Time) {
 // outage is B9: the broker is killed and down for a time under a steady load, which
 // continues until the backlog has drained.
 func (r *run) outage(ctx context.Context, s *subject) error {
-	l, err := s.newIngestLoad(ctx, steadyClients, outageSize, r.cfg.Now())
+	f := figureB9(r.times.outage)
+	sent, err := r.underLoad(ctx, s, r.times.outage, &f, "while the broker was down", r.breakBroker)
 	if err != nil {
 		return err
 	}
+	f.refused(sent)
+	r.addFigure(f)
+	return nil
+}
+
+// underLoad runs act under a steady load, for at most atMost and the time to drain. act sets when the phase of the figure begins
+// and ends. The latency of the load in it is compared with that before.
+func (r *run) underLoad(ctx context.Context, s *subject, atMost time.Duration, f *Figure, during string, act func(context.Context, *subject, *phases, *Figure) error) (sent rate, err error) {
+	l, err := s.newIngestLoad(ctx, steadyClients, outageSize, r.cfg.Now())
+	if err != nil {
+		return sent, err
+	}
 	defer l.close()
 	if err := r.ready(ctx, s, l); err != nil {
-		return err
+		return sent, err
 	}
 	p := &phases{before: newHistogram(), out: newHistogram()}
-	whole := openOver(outageRate/outageSize, r.times.before+r.times.outage+drainTime, steadyClients, l.sendOne)
+	whole := openOver(outageRate/outageSize, r.times.before+atMost+drainTime, steadyClients, l.sendOne)
 	whole.seen = p.seen
 	loading, stop := context.WithCancel(ctx)
 	defer stop()
 	done := make(chan error, 1)
-	var sent rate
 	go func() {
 		var err error
 		_, sent, err = whole.run(loading)
 		done <- err
 	}()
-	f := figureB9(r.times.outage)
-	err = r.breakBroker(ctx, s, p, &f)
+	err = act(ctx, s, p, f)
 	stop()
 	if lerr := <-done; !errors.Is(lerr, context.Canceled) || ctx.Err() != nil {
 		err = errors.Join(err, lerr)
 	}
 	if err != nil {
-		return err
+		return sent, err
 	}
 	f.Latency, f.LimitLatency = latencyOf(p.out), latencyOf(p.before)
-	f.LatencyAt = fmt.Sprintf("of a request of %d events at %d events/s while the broker was down; the limit is the same load before", outageSize, outageRate)
-	f.refused(sent)
-	r.addFigure(f)
-	return nil
+	f.LatencyAt = fmt.Sprintf("of a request of %d events at %d events/s %s; the limit is the same load before", outageSize, outageRate, during)
+	return sent, nil
 }
 
 // breakBroker kills the broker, restarts it and waits until only the load's newest events are left.

@@ -2,24 +2,42 @@ package bench
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
-// newRun is a run on the test's servers, of the service as it is built from this source.
-func newRun(t *testing.T, sizes times) *run {
-	t.Helper()
-	binary := filepath.Join(t.TempDir(), "meterplex")
-	build := exec.Command("go", "build", "-o", binary, "./cmd/meterplex")
+// service is the service as it is built from this source, once for all tests; TestMain removes its folder.
+var service = sync.OnceValues(func() (string, error) {
+	var err error
+	if serviceFolder, err = os.MkdirTemp("", "meterplex-bench-test-*"); err != nil {
+		return "", err
+	}
+	binary := filepath.Join(serviceFolder, "meterplex")
+	build := exec.Command("go", "build", "-ldflags=-w", "-o", binary, "./cmd/meterplex")
 	build.Dir = "../.."
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return binary, nil
+})
+
+var serviceFolder string
+
+// newRun is a run on the test's servers.
+func newRun(t *testing.T, sizes times) *run {
+	t.Helper()
+	binary, err := service()
+	if err != nil {
+		t.Fatal(err)
 	}
 	cfg := Config{Now: time.Now, Log: io.Discard, Command: "bench", Serve: func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, binary, "serve") }}
 	r := &run{cfg: cfg, times: sizes, report: newReport(&cfg, time.Now()), maxRates: map[string]float64{}}

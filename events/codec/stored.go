@@ -16,10 +16,23 @@ import (
 //
 //	recorded usage:  [amount,"feature"], then metadata and source if present
 //	a verdict:       [amount,"feature","eventId","subscription","featureType","periodKey"]
+//	one that corrects: [amount,"feature","eventId","subscription","featureType",count,targetPosition,"targetEventId",before,after,"periodKey"]
+//
+// The count of the last is 0 for a correction and -1 for a retraction. The feature is the first text of a verdict, and the period the last one:
+// an index reads them there (migrations/0017).
 //
 // A payload in any other form than this service writes is kept complete, as an
 // object, which a short body never is. The database rebuilds payloads in the same
-// way for readers in SQL (migrations/0010).
+// way for readers in SQL (migrations/0010, 0032).
+
+// members are the values of a body, in its order; nil behind its end.
+type members [11][]byte
+
+// Numbers of members of verdicts.
+const (
+	verdictMembers    = 6
+	correctingMembers = 11
+)
 
 // AppendBody appends an event's payload in the form that the log stores.
 func AppendBody(dst []byte, p *events.Pending) []byte {
@@ -27,12 +40,12 @@ func AppendBody(dst []byte, p *events.Pending) []byte {
 		return append(dst, p.Body...)
 	}
 	r := bodyReader{rest: p.Payload}
-	var members [6][]byte
+	var list members
 	switch p.Subject {
 	case events.UsageRecorded:
-		r.usage(&members, p)
+		r.usage(&list, p)
 	case events.UsageValidated:
-		r.verdict(&members, p)
+		r.verdict(&list, p)
 	default:
 		r.bad = true
 	}
@@ -40,7 +53,7 @@ func AppendBody(dst []byte, p *events.Pending) []byte {
 		return append(dst, p.Payload...)
 	}
 	separator := byte('[')
-	for _, m := range members {
+	for _, m := range list {
 		if m != nil {
 			dst = append(append(dst, separator), m...)
 			separator = ','
@@ -102,7 +115,7 @@ func (r *bodyReader) value(name string) []byte {
 	return v
 }
 
-func (r *bodyReader) usage(members *[6][]byte, p *events.Pending) {
+func (r *bodyReader) usage(members *members, p *events.Pending) {
 	members[0] = r.value(`{"amount":`)
 	r.skip(`,"eventId":"`)
 	r.skipKey(p.DedupeKey, "u/")
@@ -122,31 +135,54 @@ func (r *bodyReader) usage(members *[6][]byte, p *events.Pending) {
 	r.skip(`","type":"usage"}`)
 }
 
-func (r *bodyReader) verdict(members *[6][]byte, p *events.Pending) {
+func (r *bodyReader) verdict(members *members, p *events.Pending) {
 	r.skip(`{"rawPosition":`)
 	r.skipKey(p.DedupeKey, "v/")
 	members[2] = r.value(`,"eventId":`)
 	members[1] = r.value(`,"feature":`)
 	members[0] = r.value(`,"amount":`)
-	r.skip(`,"count":1,"timestamp":"`)
+	count := r.value(`,"count":`)
+	r.skip(`,"timestamp":"`)
 	r.skipTime(p.OccurredAt)
 	members[3] = r.value(`","validatedSubscriptionId":`)
 	members[4] = r.value(`,"featureType":`)
-	members[5] = r.value(`,"periodKey":`)
+	period := r.value(`,"periodKey":`)
+	switch string(count) {
+	case "1":
+		members[verdictMembers-1] = period
+	case "0", "-1":
+		r.skip(`,"kind":"` + correctingKind(count) + `"`)
+		members[5] = count
+		members[6] = r.value(`,"targetPosition":`)
+		members[7] = r.value(`,"targetEventId":`)
+		members[8] = r.value(`,"before":`)
+		members[9] = r.value(`,"after":`)
+		members[correctingMembers-1] = period
+	default:
+		r.bad = true
+	}
 	r.skip(`}`)
+}
+
+// correctingKind returns what a verdict with a count of 0 or -1 is.
+func correctingKind(count []byte) string {
+	if string(count) == "0" {
+		return events.TypeCorrection
+	}
+	return events.TypeRetraction
 }
 
 // WholePayload returns the complete payload of a log row, in new memory. A body that
 // is not in a form of AppendBody is returned unchanged.
 func WholePayload(subject events.Subject, key string, at time.Time, body []byte) []byte {
 	if len(body) > 0 && body[0] == '[' && len(key) > 2 {
-		var members [6][]byte
-		n := split(body, members[:])
+		var list members
+		n := split(body, list[:])
 		switch {
 		case subject == events.UsageRecorded && n >= 2 && n <= 4:
-			return wholeUsage(&members, key[2:], at, len(body))
-		case subject == events.UsageValidated && n == 6:
-			return wholeVerdict(&members, key, at, len(body))
+			return wholeUsage(&list, key[2:], at, len(body))
+		case subject == events.UsageValidated && (n == verdictMembers || n == correctingMembers):
+			return wholeVerdict(list[:n], key, at, len(body))
 		}
 	}
 	return append(make([]byte, 0, len(body)), body...)
@@ -155,12 +191,12 @@ func WholePayload(subject events.Subject, key string, at time.Time, body []byte)
 // UsagePayload returns the payload of recorded usage from its short body. The id is
 // the text of the eventId between its quotes.
 func UsagePayload(body, id []byte, at time.Time) []byte {
-	var members [6][]byte
-	split(body, members[:])
-	return wholeUsage(&members, string(id), at, len(body))
+	var list members
+	split(body, list[:])
+	return wholeUsage(&list, string(id), at, len(body))
 }
 
-func wholeUsage(members *[6][]byte, id string, at time.Time, size int) []byte {
+func wholeUsage(members *members, id string, at time.Time, size int) []byte {
 	dst := make([]byte, 0, size+len(id)+120)
 	dst = append(append(dst, `{"amount":`...), members[0]...)
 	dst = append(append(dst, `,"eventId":"`...), id...)
@@ -175,16 +211,28 @@ func wholeUsage(members *[6][]byte, id string, at time.Time, size int) []byte {
 	return append(dst, `","type":"usage"}`...)
 }
 
-func wholeVerdict(members *[6][]byte, key string, at time.Time, size int) []byte {
-	dst := make([]byte, 0, size+len(key)+180)
+func wholeVerdict(members [][]byte, key string, at time.Time, size int) []byte {
+	count := []byte("1")
+	if len(members) == correctingMembers {
+		count = members[5]
+	}
+	dst := make([]byte, 0, size+len(key)+270)
 	dst = append(append(dst, `{"rawPosition":`...), key[2:]...)
 	dst = append(append(dst, `,"eventId":`...), members[2]...)
 	dst = append(append(dst, `,"feature":`...), members[1]...)
 	dst = append(append(dst, `,"amount":`...), members[0]...)
-	dst = AppendTime(append(dst, `,"count":1,"timestamp":"`...), at)
+	dst = append(append(dst, `,"count":`...), count...)
+	dst = AppendTime(append(dst, `,"timestamp":"`...), at)
 	dst = append(append(dst, `","validatedSubscriptionId":`...), members[3]...)
 	dst = append(append(dst, `,"featureType":`...), members[4]...)
-	dst = append(append(dst, `,"periodKey":`...), members[5]...)
+	dst = append(append(dst, `,"periodKey":`...), members[len(members)-1]...)
+	if len(members) == correctingMembers {
+		dst = append(append(append(dst, `,"kind":"`...), correctingKind(count)...), '"')
+		dst = append(append(dst, `,"targetPosition":`...), members[6]...)
+		dst = append(append(dst, `,"targetEventId":`...), members[7]...)
+		dst = append(append(dst, `,"before":`...), members[8]...)
+		dst = append(append(dst, `,"after":`...), members[9]...)
+	}
 	return append(dst, '}')
 }
 

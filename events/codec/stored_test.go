@@ -49,26 +49,44 @@ func storedEvents() map[string]struct {
 		p     events.Pending
 		short bool
 	}{
-		"usage":                 of(usage("a", `{"amount":1,"eventId":"a","feature":"f"`+tail), true),
-		"usage with metadata":   of(usage("a", `{"amount":-1,"eventId":"a","feature":"f","metadata":{"a":"}\"],","b":[{}],"é":1.5e-7}`+tail), true),
-		"usage with a source":   of(usage("a", `{"amount":1,"eventId":"a","feature":"f","source":"//x/\"y"`+tail), true),
-		"usage with both":       of(usage("a", `{"amount":1,"eventId":"a","feature":"f","metadata":{"a":null},"source":"//x"`+tail), true),
-		"an id beyond ASCII":    of(usage("é€😀", `{"amount":1,"eventId":"é€😀","feature":"f"`+tail), true),
-		"an id with a quote":    of(usage(`a"b`, `{"amount":1,"eventId":"a\"b","feature":"f"`+tail), false),
-		"null metadata":         of(usage("a", `{"amount":1,"eventId":"a","feature":"f","metadata":null`+tail), false),
-		"another key":           of(usage("b", `{"amount":1,"eventId":"a","feature":"f"`+tail), false),
-		"another time":          of(late, false),
-		"another subject":       of(odd, false),
-		"a member nobody knows": of(usage("a", `{"amount":1,"eventId":"a","feature":"f"`+tail[:len(tail)-1]+`,"x":1}`), false),
-		"another order":         of(usage("a", `{"eventId":"a","amount":1,"feature":"f"`+tail), false),
-		"blanks":                of(usage("a", `{"amount": 1,"eventId":"a","feature":"f"`+tail), true), // a value is kept unchanged
-		"an empty object":       of(usage("a", `{}`), false),
-		"a verdict":             of(verdict(func(*events.Validated) {}), true),
-		"a verdict with signs":  of(verdict(func(v *events.Validated) { v.EventID, v.Feature = `<"\é`, "a&b" }), true),
-		"a verdict of two":      of(verdict(func(v *events.Validated) { v.Count = 2 }), false),
-		"a verdict elsewhere":   of(verdict(func(v *events.Validated) { v.RawPosition++ }), false),
-		"a verdict then":        of(verdict(func(v *events.Validated) { v.Timestamp = at.Add(time.Nanosecond) }), false),
-		"a correction":          of(verdict(func(v *events.Validated) { v.Amount = -5 }), true),
+		"usage":                         of(usage("a", `{"amount":1,"eventId":"a","feature":"f"`+tail), true),
+		"usage with metadata":           of(usage("a", `{"amount":-1,"eventId":"a","feature":"f","metadata":{"a":"}\"],","b":[{}],"é":1.5e-7}`+tail), true),
+		"usage with a source":           of(usage("a", `{"amount":1,"eventId":"a","feature":"f","source":"//x/\"y"`+tail), true),
+		"usage with both":               of(usage("a", `{"amount":1,"eventId":"a","feature":"f","metadata":{"a":null},"source":"//x"`+tail), true),
+		"an id beyond ASCII":            of(usage("é€😀", `{"amount":1,"eventId":"é€😀","feature":"f"`+tail), true),
+		"an id with a quote":            of(usage(`a"b`, `{"amount":1,"eventId":"a\"b","feature":"f"`+tail), false),
+		"null metadata":                 of(usage("a", `{"amount":1,"eventId":"a","feature":"f","metadata":null`+tail), false),
+		"another key":                   of(usage("b", `{"amount":1,"eventId":"a","feature":"f"`+tail), false),
+		"another time":                  of(late, false),
+		"another subject":               of(odd, false),
+		"a member nobody knows":         of(usage("a", `{"amount":1,"eventId":"a","feature":"f"`+tail[:len(tail)-1]+`,"x":1}`), false),
+		"another order":                 of(usage("a", `{"eventId":"a","amount":1,"feature":"f"`+tail), false),
+		"blanks":                        of(usage("a", `{"amount": 1,"eventId":"a","feature":"f"`+tail), true), // a value is kept unchanged
+		"an empty object":               of(usage("a", `{}`), false),
+		"a verdict":                     of(verdict(func(*events.Validated) {}), true),
+		"a verdict with signs":          of(verdict(func(v *events.Validated) { v.EventID, v.Feature = `<"\é`, "a&b" }), true),
+		"a verdict of two":              of(verdict(func(v *events.Validated) { v.Count = 2 }), false),
+		"a verdict elsewhere":           of(verdict(func(v *events.Validated) { v.RawPosition++ }), false),
+		"a verdict then":                of(verdict(func(v *events.Validated) { v.Timestamp = at.Add(time.Nanosecond) }), false),
+		"a negative amount":             of(verdict(func(v *events.Validated) { v.Amount = -5 }), true),
+		"a correction":                  of(verdict(corrected(events.TypeCorrection, 0)), true),
+		"a retraction":                  of(verdict(corrected(events.TypeRetraction, -1)), true),
+		"a retraction of none":          of(verdict(corrected(events.TypeRetraction, 0)), false),
+		"a correction of one":           of(verdict(corrected(events.TypeCorrection, -1)), false),
+		"a correction that counts":      of(verdict(corrected(events.TypeCorrection, 1)), false),
+		"a correction without a target": of(verdict(func(v *events.Validated) { v.Count = 0 }), false),
+		"a late correction": of(verdict(func(v *events.Validated) {
+			corrected(events.TypeCorrection, 0)(v)
+			v.Late = &events.Late{Snapshot: 1, Kind: events.LateCorrection}
+		}), false),
+	}
+}
+
+// corrected makes a verdict one on a correction or a retraction.
+func corrected(kind string, count int64) func(*events.Validated) {
+	return func(v *events.Validated) {
+		v.Amount, v.Count = -3, count
+		v.CorrectedUsage = &events.CorrectedUsage{Kind: kind, TargetPosition: 7, TargetEventID: `a,"]`, Before: 10, After: 7}
 	}
 }
 
@@ -121,6 +139,7 @@ func FuzzBody(f *testing.F) {
 func FuzzWholePayload(f *testing.F) {
 	f.Add(int16(1), "u/", []byte(`[]`))
 	f.Add(int16(2), "v/x", []byte(`[1,"f","e","s","t","p"]`))
+	f.Add(int16(2), "v/7", []byte(`[1,"f","e","01890000-0000-7000-8000-000000000001","t",0,7,"x",1,2,"p"]`))
 	f.Add(int16(2), "", []byte(`[`))
 	f.Fuzz(func(t *testing.T, subject int16, key string, body []byte) {
 		got := WholePayload(events.Subject(subject), key, time.Time{}, body)

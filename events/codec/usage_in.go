@@ -1,6 +1,11 @@
 package codec
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/meterplex/meterplex/events"
+)
 
 // UsageIn finds the producer's event in the payload of any event about usage: recorded
 // usage and verdicts have it at the top, their retries have it inside. It is zero for
@@ -25,4 +30,19 @@ func UsageIn(payload json.RawMessage) (found struct{ EventID, Feature string }) 
 		}
 	}
 	return found
+}
+
+// UsageInRow is UsageIn for the body of a log row, of a recorded event in short without its payload.
+func UsageInRow(subject events.Subject, key string, at time.Time, body []byte) (found struct{ EventID, Feature string }) {
+	if subject == events.UsageRecorded && len(body) > 0 && body[0] == '[' && len(key) > 2 {
+		r := wireReader{rest: body}
+		r.skip(`[`)
+		r.number(64)
+		r.skip(`,"`)
+		if found.Feature = string(r.text()); !r.bad {
+			found.EventID = key[2:]
+			return found
+		}
+	}
+	return UsageIn(WholePayload(subject, key, at, body))
 }

@@ -82,15 +82,38 @@ func parseBody(e *events.Envelope) (v events.Validated, ok bool) {
 	v.ValidatedSubscriptionID = r.id()
 	r.skip(`,"`)
 	v.FeatureType = string(r.text())
-	r.skip(`,"`)
+	v.Count = 1
+	if r.skip(`,`); len(r.rest) > 0 && r.rest[0] != '"' {
+		r.correcting(&v)
+	}
+	r.skip(`"`)
 	v.PeriodKey = string(r.text())
 	r.skip(`]`)
 	if r.bad || len(r.rest) != 0 || len(e.DedupeKey) < 3 {
 		return v, false
 	}
 	raw, err := strconv.ParseInt(e.DedupeKey[2:], 10, 64)
-	v.RawPosition, v.Count, v.Timestamp = raw, 1, time.UnixMicro(e.OccurredAt.UnixMicro()).UTC()
+	v.RawPosition, v.Timestamp = raw, time.UnixMicro(e.OccurredAt.UnixMicro()).UTC()
 	return v, err == nil
+}
+
+// correcting reads the members that the body of a verdict on a correction or a retraction has more.
+func (r *wireReader) correcting(v *events.Validated) {
+	v.Count = r.number(64)
+	r.bad = r.bad || v.Count != 0 && v.Count != -1
+	v.CorrectedUsage = &events.CorrectedUsage{Kind: events.TypeCorrection}
+	if v.Count != 0 {
+		v.Kind = events.TypeRetraction
+	}
+	r.skip(`,`)
+	v.TargetPosition = r.number(64)
+	r.skip(`,"`)
+	v.TargetEventID = string(r.text())
+	r.skip(`,`)
+	v.Before = r.number(64)
+	r.skip(`,`)
+	v.After = r.number(64)
+	r.skip(`,`)
 }
 
 // VerdictOf reads the verdict of UsageValidated or Reaggregated. If the payload is

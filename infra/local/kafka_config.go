@@ -151,7 +151,7 @@ func (k *Kafka) archiveFile() string {
 	return filepath.Join(kafkaCache(k.cfg.CacheDir), "classes-"+k.java.key+".jsa")
 }
 
-// crashOfJava reports whether a program ended by a signal that nobody sends. Kafka itself exits with a code, for example where its
+// crashOfJava reports whether a program ended by a signal that no one sends. Kafka itself exits with a code, for example where its
 // port is taken or its data are damaged, which says nothing about the archive: the brokers after it would have to write another one.
 func crashOfJava(err error) bool {
 	var ended *exec.ExitError

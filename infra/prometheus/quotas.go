@@ -155,7 +155,7 @@ func readPage(ctx context.Context, tx pgx.Tx, after accountPlace) (page []compar
 	return page, last, n, err
 }
 
-// readNewer sums what the events that the projection has not folded yet add to the accounts of a page.
+// readNewer sums the changes of the accounts of a page by the events that the projection has not folded yet.
 func readNewer(ctx context.Context, tx pgx.Tx, page []comparison) (map[domain.AccountKey]*domain.Account, error) {
 	sums, tenants := map[domain.AccountKey]*domain.Account{}, map[events.Stretch][]uuid.UUID{}
 	for _, c := range page {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
+	"github.com/meterplex/meterplex/infra/relay/cursors"
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
@@ -39,13 +40,10 @@ type segmentResult struct {
 	refused bool  // the refusal is permanent
 }
 
-// run is a range of records of one topic with consecutive offsets.
+// run is a publication of records with consecutive offsets.
 type run struct {
-	partition int16
-	topic     events.Topic
-	from, to  int64
-	offset    int64
-	records   int64
+	cursors.Publication
+	records int64
 }
 
 // errHole reports a gap in the log, which proves loss. Events behind the gap must not be published.
@@ -119,15 +117,15 @@ func extendRuns(runs []run, r *events.Record, position int64) []run {
 		return runs
 	}
 	for i := len(runs) - 1; i >= 0; i-- {
-		if u := &runs[i]; u.topic == r.Topic {
-			if u.offset+u.records != r.Offset {
+		if u := &runs[i]; u.Topic == r.Topic {
+			if u.Offset+u.records != r.Offset {
 				break
 			}
-			u.to, u.records = position, u.records+1
+			u.To, u.records = position, u.records+1
 			return runs
 		}
 	}
-	return append(runs, run{r.Partition, r.Topic, position, position, r.Offset, 1})
+	return append(runs, run{cursors.Publication{Partition: r.Partition, Topic: r.Topic, From: position, To: position, Offset: r.Offset}, 1})
 }
 
 func (b *batch) runs() []run {

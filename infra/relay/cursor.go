@@ -74,7 +74,7 @@ func movesOf(moves []cursorMove) (all []cursors.Move) {
 
 func publicationsOf(runs []run) (all []cursors.Publication) {
 	for _, r := range runs {
-		all = append(all, cursors.Publication{Partition: r.partition, Topic: r.topic, From: r.from, To: r.to, Offset: r.offset})
+		all = append(all, r.Publication)
 	}
 	return all
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/relay/cursors"
 )
 
 // migrated returns a migrated database and a pool for it.
@@ -41,7 +42,7 @@ func TestP2_CursorMovesOnceAndOnlyUnderItsFence(t *testing.T) {
 		t.Fatal(err)
 	}
 	moves := []cursorMove{{span{partition: 9, fence: 1}, 5}, {span{partition: 2, fence: 1}, 7}}
-	runs := []run{{9, 1, 1, 5, 100, 5}}
+	runs := []run{runOf(9, 1, 5, 100)}
 	if lost := s.move(ctx, moves, runs); len(lost) != 0 {
 		t.Fatalf("lost %v", lost)
 	}
@@ -53,7 +54,7 @@ func TestP2_CursorMovesOnceAndOnlyUnderItsFence(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := []cursorMove{{span{partition: 9, fence: 1, after: 5}, 6}, {span{partition: 2, fence: 1, after: 7}, 8}}
-	if lost := s.move(ctx, next, []run{{9, 1, 6, 6, 105, 1}, {2, 1, 8, 8, 3, 1}}); len(lost) != 1 || !lost[2] {
+	if lost := s.move(ctx, next, []run{runOf(9, 6, 6, 105), runOf(2, 8, 8, 3)}); len(lost) != 1 || !lost[2] {
 		t.Fatalf("lost %v, want partition 2", lost)
 	}
 	var cursor2, cursor9, publications int64
@@ -66,4 +67,9 @@ func TestP2_CursorMovesOnceAndOnlyUnderItsFence(t *testing.T) {
 	if err := s.leases.round(ctx); err != nil || len(s.held.list()) != 31 {
 		t.Errorf("%d partitions held, %v", len(s.held.list()), err)
 	}
+}
+
+// runOf is a run of records on a topic, one at each position.
+func runOf(partition int16, from, to, offset int64) run {
+	return run{cursors.Publication{Partition: partition, Topic: 1, From: from, To: to, Offset: offset}, to - from + 1}
 }

@@ -30,7 +30,7 @@ import (
 type Relay struct {
 	Pool      Pool
 	Log       Log
-	Tail      Tail // nil: none
+	Tail      Tail // may be nil
 	Appender  Appender
 	Publisher message.Publisher
 	Instance  string           // unique per process

@@ -7,15 +7,16 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 )
 
-// A record that is withheld again, because the COMMIT that withheld it had no answer, keeps its one dead letter, and is parked once.
-func TestP3_ARecordIsWithheldOnce(t *testing.T) {
-	_, pool := migrated(t, false)
+// recordToWithhold appends one event, and returns it with a relay and the span of its partition.
+func recordToWithhold(t *testing.T, pool *pgxpool.Pool) (*Subscriber, span, *events.Envelope) {
+	t.Helper()
 	log, err := eventlog.New(t.Context(), pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}, Written: localtest.CheckPayloads(t).Written})
 	if err != nil {
 		t.Fatal(err)
@@ -29,18 +30,24 @@ func TestP3_ARecordIsWithheldOnce(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	partition := events.PartitionOf(tenant)
-	list, err := log.Read(t.Context(), partition, 0, 1, 1)
+	sp := span{partition: events.PartitionOf(tenant)}
+	list, err := log.Read(t.Context(), sp.partition, 0, 1, 1)
 	if err != nil || len(list) != 1 {
 		t.Fatal(list, err)
 	}
-	sp := span{partition: partition}
-	if err := pool.QueryRow(t.Context(), `SELECT fence FROM relay_cursors WHERE partition = $1`, partition).Scan(&sp.fence); err != nil {
+	// The fence was set when the epoch was raised.
+	if err := pool.QueryRow(t.Context(), `SELECT fence FROM relay_cursors WHERE partition = $1`, sp.partition).Scan(&sp.fence); err != nil {
 		t.Fatal(err)
 	}
-	s := &Subscriber{Relay: &Relay{Pool: pool, Log: log, Appender: log, NewID: uuid.New, Now: time.Now}}
+	return &Subscriber{Relay: &Relay{Pool: pool, Log: log, Appender: log, NewID: uuid.New, Now: time.Now}}, sp, &list[0]
+}
+
+// A record that is withheld again, because the COMMIT that withheld it had no answer, keeps its one dead letter, and is parked once.
+func TestP3_ARecordIsWithheldOnce(t *testing.T) {
+	_, pool := migrated(t, false)
+	s, sp, event := recordToWithhold(t, pool)
 	for range 2 {
-		if late, err := s.withholdTx(t.Context(), sp, &list[0], errors.New("refused")); err != nil || late {
+		if late, err := s.withholdTx(t.Context(), sp, event, errors.New("refused")); err != nil || late {
 			t.Fatalf("late %t, %v", late, err)
 		}
 	}

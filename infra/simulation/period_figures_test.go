@@ -16,7 +16,7 @@ import (
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
-// What a close waits for, and the figures that it freezes, from the simulated tables.
+// The conditions of a close, and the figures that it freezes, from the simulated tables.
 
 // passed returns the position up to which the events of a partition are judged and folded.
 func (db *simDB) passed(p int16) int64 {

@@ -27,7 +27,7 @@ type periodFold struct {
 	refused     map[int64]bool            // recorded events that were rejected
 	retries     map[string]simCause       // by the ids of the retries
 	causes      map[int64]simCause        // of the verdicts on recorded events
-	folds       map[int]map[string]simAgg // what each snapshot has to freeze
+	folds       map[int]map[string]simAgg // the expected lines of each snapshot
 	parked      map[int64]bool            // verdicts that could not be folded
 	letters     map[uuid.UUID][]int64     // failed events
 }

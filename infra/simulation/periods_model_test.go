@@ -67,7 +67,7 @@ func (m *periodModel) closed(period string, position int64) (snapshot int, froze
 	return 0, false
 }
 
-// see reads the next event of the log. It returns what is wrong with a verdict.
+// see reads the next event of the log. It returns the fault of a wrong verdict.
 func (m *periodModel) see(e *events.Envelope) (wrong error) {
 	at := e.Position.Number
 	read := func(into any) {

@@ -41,7 +41,7 @@ func foldTwice(e *events.Envelope) (usage.Key, usage.Delta, error) {
 type periodPipe struct {
 	rng   *rand.Rand
 	trace []string
-	seen  map[string]int // what happened, over all seeds
+	seen  map[string]int // counts of occurrences, over all seeds
 	wrong error          // the first difference from the model
 
 	log         []events.Envelope
@@ -101,7 +101,7 @@ func (p *periodPipe) note(format string, args ...any) {
 	p.trace = append(p.trace, fmt.Sprintf("%3d ", len(p.log))+fmt.Sprintf(format, args...))
 }
 
-// did counts what happened. It is the first word of the note.
+// did counts an occurrence, by the first word of the note.
 func (p *periodPipe) did(what string) { p.seen[what]++ }
 
 func (p *periodPipe) fail(format string, args ...any) {

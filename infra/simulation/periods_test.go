@@ -81,7 +81,7 @@ func (p *periodPipe) run() {
 	}
 }
 
-// end brings everything to its end, and then the letters that are open.
+// end lets all pipes and sagas finish, and then the open letters.
 func (p *periodPipe) end() {
 	for n := 0; n < 8 && p.wrong == nil; n++ {
 		p.validate()

@@ -24,12 +24,6 @@ type Conflict struct {
 	At            time.Time       `json:"at"`
 }
 
-// ConflictPage is a page. Next is the cursor of the next one, "" on the last.
-type ConflictPage struct {
-	Data []Conflict
-	Next string
-}
-
 // The keys of a tenant's conflicts are adjacent in the index, k/ and the eventId
 // and the hash; '0' is the character after '/'.
 const readConflicts = `
@@ -42,15 +36,15 @@ LIMIT $4`
 
 // Conflicts lists a tenant's conflicts from the log, in the order of eventId and
 // hash. A conflict is listed as soon as it was answered.
-func (r *Reads) Conflicts(ctx context.Context, v query.Viewer, tenant uuid.UUID, limit int, after string, w query.Wait) (ConflictPage, error) {
+func (r *Reads) Conflicts(ctx context.Context, v query.Viewer, tenant uuid.UUID, limit int, after string, w query.Wait) (query.Page[Conflict], error) {
 	if !query.Storable(after) {
-		return ConflictPage{}, query.ErrCursorInvalid
+		return query.Page[Conflict]{}, query.ErrCursorInvalid
 	}
 	if err := r.AwaitAll(ctx, v, tenant, w); err != nil {
-		return ConflictPage{}, err
+		return query.Page[Conflict]{}, err
 	}
 	limit = query.PageSize(limit)
-	page := ConflictPage{Data: []Conflict{}}
+	page := query.Page[Conflict]{Data: []Conflict{}}
 	var keys []string
 	partition := events.PartitionOf(tenant)
 	err := r.Snapshot(ctx, v, query.Statement{
@@ -63,7 +57,7 @@ func (r *Reads) Conflicts(ctx context.Context, v query.Viewer, tenant uuid.UUID,
 		}),
 	})
 	if err != nil {
-		return ConflictPage{}, err
+		return query.Page[Conflict]{}, err
 	}
 	if len(page.Data) > limit {
 		page.Data, page.Next = page.Data[:limit], strings.TrimPrefix(keys[limit-1], "k/")

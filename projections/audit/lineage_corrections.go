@@ -10,14 +10,6 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-func isUsage(s events.Subject) bool {
-	return s == events.UsageRecorded || s == events.UsageAdmitted
-}
-
-func isCorrection(s events.Subject) bool {
-	return s == events.UsageCorrected || s == events.UsageRetracted
-}
-
 // addTarget reads the usage that a correction or a retraction names, or that the verdict on one changes. It is a cause: its other
 // effects are not wanted.
 func (l *lineage) addTarget(ctx context.Context, e *events.Envelope) error {
@@ -27,7 +19,7 @@ func (l *lineage) addTarget(ctx context.Context, e *events.Envelope) error {
 		places = append(places, events.Position{Partition: e.Position.Partition, Number: number})
 	}
 	switch {
-	case isCorrection(e.Subject):
+	case e.Subject.IsCorrection():
 		named := keyed(e.TenantID, e.Position.Partition, []string{events.KeyUsage(s.CorrectionRef)}, nil, func(rows pgx.Rows) error {
 			var number int64
 			err := rows.Scan(&number, nil, nil, nil)
@@ -61,7 +53,7 @@ ORDER BY p.position`
 func (l *lineage) corrections(ctx context.Context, causes []*events.Envelope) ([]events.Position, error) {
 	var usage []int64
 	for _, e := range causes {
-		if isUsage(e.Subject) {
+		if e.Subject.IsUsage() {
 			usage = append(usage, e.Position.Number)
 		}
 	}
@@ -88,7 +80,7 @@ func (l *lineage) targets() map[uuid.UUID]uuid.UUID {
 			continue // a cause in the platform's part of the log
 		}
 		at[e.Position.Number] = e
-		if isUsage(e.Subject) {
+		if e.Subject.IsUsage() {
 			usage[e.DedupeKey] = e.EventID
 		}
 	}
@@ -96,7 +88,7 @@ func (l *lineage) targets() map[uuid.UUID]uuid.UUID {
 	for _, e := range at {
 		s := referencesOf(e)
 		switch target := at[s.TargetPosition]; {
-		case isCorrection(e.Subject):
+		case e.Subject.IsCorrection():
 			if id, ok := usage[events.KeyUsage(s.CorrectionRef)]; ok {
 				found[e.EventID] = id
 			}

@@ -63,7 +63,7 @@ func effectsOf(e *events.Envelope) (h hints) {
 	s := referencesOf(e)
 	h.letter(s.DeadLetterID)
 	raw := s.RawPosition
-	if isUsage(e.Subject) || isCorrection(e.Subject) {
+	if e.Subject.IsUsage() || e.Subject.IsCorrection() {
 		raw = e.Position.Number
 		h.ranges = append(h.ranges, keysUnder("k/"+strings.TrimPrefix(e.DedupeKey, events.KeyUsage(""))+"/"))
 	}

@@ -108,12 +108,6 @@ type WithheldQuery struct {
 	After    string
 }
 
-// WithheldPage is a page of withheld records.
-type WithheldPage struct {
-	Data []WithheldRecord
-	Next string
-}
-
 // lastTopic is beyond the numbers of all topics, with room for those of later releases.
 const lastTopic = 31
 
@@ -135,10 +129,10 @@ ORDER BY w.withheld_at DESC, w.partition DESC, w.position DESC`
 )
 
 // Withheld lists withheld records, newest first, for operators.
-func (r *Reads) Withheld(ctx context.Context, q WithheldQuery) (WithheldPage, error) {
+func (r *Reads) Withheld(ctx context.Context, q WithheldQuery) (query.Page[WithheldRecord], error) {
 	at, partition, position, err := withheldAfter(q.After)
 	if err != nil {
-		return WithheldPage{}, err
+		return query.Page[WithheldRecord]{}, err
 	}
 	limit, first, last := query.PageSize(q.Limit), 1, lastTopic
 	if q.Topic != 0 {
@@ -148,14 +142,14 @@ func (r *Reads) Withheld(ctx context.Context, q WithheldQuery) (WithheldPage, er
 	if q.TenantID != nil {
 		sql, args = readTenantWithheld, append(args, *q.TenantID)
 	}
-	page := WithheldPage{Data: []WithheldRecord{}}
+	page := query.Page[WithheldRecord]{Data: []WithheldRecord{}}
 	err = r.Snapshot(ctx, query.Viewer{Operator: true}, query.New(sql, args, query.Each(func(rows pgx.Rows) error {
 		w, err := scanWithheld(rows)
 		page.Data = append(page.Data, w)
 		return err
 	})))
 	if err != nil {
-		return WithheldPage{}, err
+		return query.Page[WithheldRecord]{}, err
 	}
 	if len(page.Data) > limit {
 		w := &page.Data[limit-1]

@@ -54,7 +54,7 @@ func (c *receipt) concludePeriods() {
 	}
 	c.Late = c.verdict.Late
 	if c.Status != projections.UsageAggregated {
-		return // a close that did not wait for it counts it as nothing
+		return // a close that did not wait for it counts it as 0
 	}
 	cause := c.cause()
 	for _, change := range c.periods.Changes {

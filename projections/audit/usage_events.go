@@ -42,31 +42,24 @@ type UsageEventRow struct {
 	RecordedAt    time.Time       `json:"recordedAt"`
 }
 
-// UsageEventPage is a page. It can hold fewer rows than requested, even zero, and
-// still have a Next: a page ends after listFor.
-type UsageEventPage struct {
-	Data []UsageEventRow
-	Next string
-}
-
 // listFor is how long a request for a page of usage looks for more rows: a rare status
 // must not make one request read all of the log.
 const listFor = 200 * time.Millisecond
 
 // UsageEvents lists from the log, newest first.
-func (r *Reads) UsageEvents(ctx context.Context, v query.Viewer, q EventQuery) (UsageEventPage, error) {
+func (r *Reads) UsageEvents(ctx context.Context, v query.Viewer, q EventQuery) (query.Page[UsageEventRow], error) {
 	q.Limit = query.PageSize(q.Limit)
 	before := int64(math.MaxInt64)
 	if q.After != "" {
 		var err error
 		if before, err = strconv.ParseInt(q.After, 10, 64); err != nil || before < 1 {
-			return UsageEventPage{}, query.ErrCursorInvalid
+			return query.Page[UsageEventRow]{}, query.ErrCursorInvalid
 		}
 	}
 	if err := r.AwaitAll(ctx, v, q.TenantID, q.Wait); err != nil {
-		return UsageEventPage{}, err
+		return query.Page[UsageEventRow]{}, err
 	}
-	page := UsageEventPage{Data: []UsageEventRow{}}
+	page := query.Page[UsageEventRow]{Data: []UsageEventRow{}}
 	err := r.For(q.Wait).Heavy().Within(ctx, v, func(tx pgx.Tx) error {
 		var stands usageStanding
 		var aggregates query.Standing
@@ -82,7 +75,7 @@ func (r *Reads) UsageEvents(ctx context.Context, v query.Viewer, q EventQuery) (
 		return s.fill(ctx, tx, &page)
 	})
 	if err != nil {
-		return UsageEventPage{}, err
+		return query.Page[UsageEventRow]{}, err
 	}
 	return page, nil
 }

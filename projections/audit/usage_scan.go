@@ -37,7 +37,7 @@ type usageScan struct {
 }
 
 // fill adds rows to a page until it is full, the log ends or the time is over.
-func (s *usageScan) fill(ctx context.Context, tx pgx.Tx, page *UsageEventPage) error {
+func (s *usageScan) fill(ctx context.Context, tx pgx.Tx, page *query.Page[UsageEventRow]) error {
 	// One more than the limit shows if a page follows.
 	for chunk := s.query.Limit + 1; s.below > 1; chunk = min(2*chunk, usageChunk) {
 		positions, next, err := s.candidates(ctx, tx, chunk)

@@ -10,6 +10,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections/query"
 )
 
@@ -36,12 +38,6 @@ type DeadLetterStatuses struct {
 	Retrying  int64 `json:"RETRYING"`
 	Resolved  int64 `json:"RESOLVED"`
 	Discarded int64 `json:"DISCARDED"`
-}
-
-// DeadLetterGroupPage is a page. Next is the cursor of the next one, "" on the last.
-type DeadLetterGroupPage struct {
-	Data []DeadLetterGroup
-	Next string
 }
 
 // liveLetters are the letters that readers see: for a tenant with its own generation those
@@ -79,17 +75,17 @@ ORDER BY g.n DESC, g.fingerprint DESC`
 
 // DeadLetterGroups groups the letters that DeadLetters would list, the biggest group
 // first, for operators.
-func (r *Reads) DeadLetterGroups(ctx context.Context, q DeadLetterQuery) (DeadLetterGroupPage, error) {
+func (r *Reads) DeadLetterGroups(ctx context.Context, q DeadLetterQuery) (query.Page[DeadLetterGroup], error) {
 	count, fingerprint, err := ParseGroupCursor(q.After)
 	if err != nil {
-		return DeadLetterGroupPage{}, err
+		return query.Page[DeadLetterGroup]{}, err
 	}
 	viewer, limit := query.Viewer{Operator: true}, query.PageSize(q.Limit)
 	if err := r.Await(ctx, viewer, q.TenantID, q.Wait); err != nil {
-		return DeadLetterGroupPage{}, err
+		return query.Page[DeadLetterGroup]{}, err
 	}
-	page := DeadLetterGroupPage{Data: []DeadLetterGroup{}}
-	args := append(q.filter(), count, fingerprint, limit+1)
+	page := query.Page[DeadLetterGroup]{Data: []DeadLetterGroup{}}
+	args := append(filterArgs(&q.DeadLetterFilter), count, fingerprint, limit+1)
 	err = r.For(q.Wait).Snapshot(ctx, viewer, query.New(readDeadLetterGroups, args, query.Each(func(rows pgx.Rows) error {
 		var g DeadLetterGroup
 		s := &g.Statuses
@@ -100,7 +96,7 @@ func (r *Reads) DeadLetterGroups(ctx context.Context, q DeadLetterQuery) (DeadLe
 		return err
 	})))
 	if err != nil {
-		return DeadLetterGroupPage{}, err
+		return query.Page[DeadLetterGroup]{}, err
 	}
 	if len(page.Data) > limit {
 		last := page.Data[limit-1]
@@ -122,18 +118,14 @@ func ParseGroupCursor(s string) (count *int64, fingerprint string, err error) {
 	return &n, fingerprint, nil
 }
 
-// DeadLetterRef identifies a dead letter and its tenant.
-type DeadLetterRef struct{ ID, TenantID uuid.UUID }
-
 const findDeadLetters = liveLetters + `
 SELECT d.id, d.tenant_id FROM letters d ORDER BY d.id LIMIT $12`
 
-// FindDeadLetters returns refs to the letters that DeadLetters would list, at most limit,
-// for operators.
-func (r *Reads) FindDeadLetters(ctx context.Context, q DeadLetterQuery, limit int) ([]DeadLetterRef, error) {
-	var refs []DeadLetterRef
-	err := r.Snapshot(ctx, query.Viewer{Operator: true}, query.New(findDeadLetters, append(q.filter(), limit), query.Each(func(rows pgx.Rows) error {
-		var ref DeadLetterRef
+// FindDeadLetters returns the letters that match a filter, at most limit, for operators.
+func (r *Reads) FindDeadLetters(ctx context.Context, f *events.DeadLetterFilter, limit int) ([]domain.DeadLetterRef, error) {
+	var refs []domain.DeadLetterRef
+	err := r.Snapshot(ctx, query.Viewer{Operator: true}, query.New(findDeadLetters, append(filterArgs(f), limit), query.Each(func(rows pgx.Rows) error {
+		var ref domain.DeadLetterRef
 		err := rows.Scan(&ref.ID, &ref.TenantID)
 		refs = append(refs, ref)
 		return err

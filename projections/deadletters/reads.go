@@ -12,27 +12,17 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// DeadLetterQuery asks for dead letters; "" and nil mean all. Reason is a code.
-// From and To bound the first failure, half open.
+// DeadLetterQuery asks for a page of the dead letters that match a filter.
 type DeadLetterQuery struct {
-	Status      string
-	Stage       string
-	Reason      string
-	Fingerprint string
-	Feature     string
-	Consumer    string
-	Topic       string
-	TenantID    *uuid.UUID
-	IDs         []uuid.UUID
-	From, To    *time.Time
-	Limit       int
-	After       string
-	Wait        query.Wait // needs a tenant: positions are a partition's
+	events.DeadLetterFilter
+	Limit int
+	After string
+	Wait  query.Wait // needs a tenant: positions are a partition's
 }
 
-// filter returns the parameters of letterFilter.
-func (q *DeadLetterQuery) filter() []any {
-	return []any{q.Status, q.Stage, q.Reason, q.From, q.To, q.Fingerprint, q.Feature, q.Consumer, q.Topic, q.IDs, q.TenantID}
+// filterArgs returns the parameters of letterFilter.
+func filterArgs(f *events.DeadLetterFilter) []any {
+	return []any{f.Status, f.Stage, f.Reason, f.From, f.To, f.Fingerprint, f.Feature, f.Consumer, f.Topic, f.IDs, f.TenantID}
 }
 
 // DeadLetter is an event that failed. Topic, KafkaPartition and KafkaOffset are
@@ -58,12 +48,6 @@ type DeadLetter struct {
 	RetryCount     int             `json:"retryCount"`
 	FirstFailedAt  time.Time       `json:"firstFailedAt"`
 	LastFailedAt   time.Time       `json:"lastFailedAt"`
-}
-
-// DeadLetterPage is a page. Next is the cursor of the next one, "" on the last.
-type DeadLetterPage struct {
-	Data []DeadLetter
-	Next string
 }
 
 // letterFilter matches a letter d with the parameters $1 to $11.
@@ -133,10 +117,10 @@ ORDER BY p.tenant_id DESC
 LIMIT 1`
 
 // DeadLetters lists dead letters, newest first.
-func (r *Reads) DeadLetters(ctx context.Context, v query.Viewer, q DeadLetterQuery) (DeadLetterPage, error) {
+func (r *Reads) DeadLetters(ctx context.Context, v query.Viewer, q DeadLetterQuery) (query.Page[DeadLetter], error) {
 	after, err := ParseCursor(q.After)
 	if err != nil {
-		return DeadLetterPage{}, err
+		return query.Page[DeadLetter]{}, err
 	}
 	limit := query.PageSize(q.Limit)
 	if !v.Operator && q.TenantID == nil {
@@ -147,16 +131,16 @@ func (r *Reads) DeadLetters(ctx context.Context, v query.Viewer, q DeadLetterQue
 		sql = readTenantDeadLetters
 	}
 	if err := r.Await(ctx, v, q.TenantID, q.Wait); err != nil {
-		return DeadLetterPage{}, err
+		return query.Page[DeadLetter]{}, err
 	}
-	page := DeadLetterPage{Data: []DeadLetter{}}
-	err = r.For(q.Wait).Snapshot(ctx, v, query.New(sql, append(q.filter(), after, limit+1), query.Each(func(rows pgx.Rows) error {
+	page := query.Page[DeadLetter]{Data: []DeadLetter{}}
+	err = r.For(q.Wait).Snapshot(ctx, v, query.New(sql, append(filterArgs(&q.DeadLetterFilter), after, limit+1), query.Each(func(rows pgx.Rows) error {
 		d, err := scanDeadLetter(rows)
 		page.Data = append(page.Data, d)
 		return err
 	})))
 	if err != nil {
-		return DeadLetterPage{}, err
+		return query.Page[DeadLetter]{}, err
 	}
 	if len(page.Data) > limit {
 		page.Data, page.Next = page.Data[:limit], page.Data[limit-1].ID.String()

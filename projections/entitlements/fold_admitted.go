@@ -13,7 +13,7 @@ import (
 // V3 is the version of the fold in this file.
 const V3 = projections.ProjectionEntitlements + "/v3"
 
-// LikeAccounts lists the versions of the fold that count what the accounts behind limits count: their rows equal the accounts at the same
+// LikeAccounts lists the versions of the fold that count like the accounts behind limits: their rows equal the accounts at the same
 // position.
 func LikeAccounts() []string { return []string{V3} }
 

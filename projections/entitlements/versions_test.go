@@ -9,7 +9,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// LikeAccounts lists the versions that count admitted usage when it is recorded, and what reservations hold.
+// LikeAccounts lists the versions that count admitted usage when it is recorded, and held amounts.
 func TestVersionsThatCountLikeAccounts(t *testing.T) {
 	for version, fold := range map[string]Fold{V1: FoldV1, V2: FoldV2, V3: FoldV3} {
 		state := State{map[uuid.UUID]*grantedBy{}, map[usedKey]*sums{}, nil}

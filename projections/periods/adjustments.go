@@ -54,33 +54,32 @@ ORDER BY a.period_key, a.snapshot, a.position LIMIT $5`
 	readAllAdjustments = adjustmentColumns + ` AND a.id > $6::uuid ORDER BY a.id LIMIT $5`
 )
 
-// Adjustments lists adjustments: of one tenant by period, snapshot and position, of all tenants by id. next is the place of the next page, "" on the
-// last.
-func (r *Reads) Adjustments(ctx context.Context, q AdjustmentQuery) (page []Adjustment, next string, err error) {
+// Adjustments lists adjustments: of one tenant by period, snapshot and position, of all tenants by id.
+func (r *Reads) Adjustments(ctx context.Context, q AdjustmentQuery) (query.Page[Adjustment], error) {
 	sql, args := readAllAdjustments, []any{q.PeriodKey, q.State, q.Kind, q.Feature, q.Limit + 1}
 	place, err := parseAdjustmentPlace(q.TenantID != nil, q.After)
 	if err != nil {
-		return nil, "", err
+		return query.Page[Adjustment]{}, err
 	}
 	if q.TenantID != nil {
 		sql, args = readTenantAdjustments, append(args, *q.TenantID, place.period, place.snapshot, place.position)
 	} else {
 		args = append(args, place.id)
 	}
-	page = []Adjustment{}
+	page := query.Page[Adjustment]{Data: []Adjustment{}}
 	err = r.Snapshot(ctx, query.Viewer{Operator: true}, query.New(sql, args, query.Each(func(rows pgx.Rows) error {
 		a, err := scanAdjustment(rows)
-		page = append(page, a)
+		page.Data = append(page.Data, a)
 		return err
 	})))
-	if err == nil && len(page) > q.Limit {
-		page = page[:q.Limit]
-		last := &page[q.Limit-1]
-		if next = last.ID.String(); q.TenantID != nil {
-			next = last.PeriodKey + "/" + strconv.Itoa(last.Snapshot) + "/" + strconv.FormatInt(last.Position.Number, 10)
+	if err == nil && len(page.Data) > q.Limit {
+		page.Data = page.Data[:q.Limit]
+		last := &page.Data[q.Limit-1]
+		if page.Next = last.ID.String(); q.TenantID != nil {
+			page.Next = last.PeriodKey + "/" + strconv.Itoa(last.Snapshot) + "/" + strconv.FormatInt(last.Position.Number, 10)
 		}
 	}
-	return page, next, err
+	return page, err
 }
 
 func scanAdjustment(rows pgx.Rows) (a Adjustment, err error) {

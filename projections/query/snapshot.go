@@ -187,11 +187,6 @@ func Each(scan func(pgx.Rows) error) func(pgx.Rows) error {
 	}
 }
 
-// maxPage bounds a page of any list: a larger request is cut to it.
-const maxPage = 1000
-
-func PageSize(limit int) int { return max(1, min(limit, maxPage)) }
-
 // Storable reports whether the database can hold the text at all. A text that it cannot
 // hold is in no table, and a query for it would be a fault.
 func Storable(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }

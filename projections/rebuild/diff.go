@@ -50,9 +50,8 @@ type DiffRow struct {
 // Diff is a page of a difference, from one snapshot in which both generations are at the
 // positions of AsOf. Next is the cursor of the next page, "" on the last.
 type Diff struct {
-	Rebuild      domain.Rebuild
-	Data         []DiffRow
-	Next         string
+	Rebuild domain.Rebuild
+	query.Page[DiffRow]
 	AsOf         []events.Position
 	Totals       *DiffTotals
 	Conservation *Conservation
@@ -61,7 +60,7 @@ type Diff struct {
 // Diff compares a rebuild with the rows readers see without it. It returns a *domain.Error
 // with code rebuild_not_ready if a comparison is not possible, or not yet.
 func (r *Reads) Diff(ctx context.Context, q DiffQuery) (Diff, error) {
-	d := Diff{Data: []DiffRow{}}
+	d := Diff{Page: query.Page[DiffRow]{Data: []DiffRow{}}}
 	err := r.compared(ctx, &r.DB, q, func(tx pgx.Tx, c *Comparison) error {
 		d.Rebuild, d.AsOf = c.Rebuild, c.Positions
 		limit := query.PageSize(q.Limit)

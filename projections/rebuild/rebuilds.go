@@ -41,12 +41,6 @@ type RebuildStatus struct {
 	CanRollBackUntil *time.Time `json:"canRollBackUntil"`
 }
 
-// RebuildPage is a page. Next is the cursor of the next one, "" on the last.
-type RebuildPage struct {
-	Data []RebuildStatus
-	Next string
-}
-
 // readRebuilds: a rollback is possible while no later flip covers the promotion and the
 // replaced generation is kept, which lasts a time from the projection's last flip.
 const readRebuilds = `
@@ -119,18 +113,18 @@ func (r *Reads) Rebuild(ctx context.Context, id uuid.UUID) (RebuildStatus, error
 }
 
 // Rebuilds lists rebuilds, the newest first, without their units.
-func (r *Reads) Rebuilds(ctx context.Context, limit int, after string) (RebuildPage, error) {
+func (r *Reads) Rebuilds(ctx context.Context, limit int, after string) (query.Page[RebuildStatus], error) {
 	var before *uuid.UUID
 	if after != "" {
 		id, err := uuid.Parse(after)
 		if err != nil {
-			return RebuildPage{}, query.ErrCursorInvalid
+			return query.Page[RebuildStatus]{}, query.ErrCursorInvalid
 		}
 		before = &id
 	}
 	limit = query.PageSize(limit)
 	found, err := r.rebuilds(ctx, nil, before, limit+1)
-	page := RebuildPage{Data: found}
+	page := query.Page[RebuildStatus]{Data: found}
 	if len(found) > limit {
 		page.Data = found[:limit]
 		page.Next = found[limit-1].ID.String()

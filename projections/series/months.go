@@ -111,7 +111,7 @@ func (w *walk) skipEmpty(ctx context.Context, tx pgx.Tx) (more bool, err error) 
 	return more, err
 }
 
-// The hours of a group are one range of its index. Usage that is not grouped ($8, -1: none of the candidates) is not in
+// The hours of a group are one range of its index. Usage that is not grouped ($8, -1: no candidate) is not in
 // that index: its hours are found one by one in the primary key. OFFSET keeps the server from reading all groups and
 // joining them.
 const sumGroups = `

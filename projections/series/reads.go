@@ -47,8 +47,7 @@ type Bucket struct {
 // recorded up to AsOf, and so every one that was recorded before CompleteUpTo, is in the buckets. CompleteUpTo is
 // nil if the log partition of the tenant has no event up to AsOf.
 type Page struct {
-	Data         []Bucket
-	Next         string
+	query.Page[Bucket]
 	CompleteUpTo *time.Time
 	AsOf         *events.Position
 }
@@ -66,7 +65,7 @@ func (r *Reads) Read(ctx context.Context, v query.Viewer, q Query) (Page, error)
 	if err := r.AwaitPassed(ctx, v, query.SeriesSource(), q.TenantID, q.Wait); err != nil {
 		return Page{}, err
 	}
-	page := Page{Data: []Bucket{}}
+	page := Page{Page: query.Page[Bucket]{Data: []Bucket{}}}
 	q.Limit = query.PageSize(q.Limit)
 	err = r.For(q.Wait).Within(ctx, v, func(tx pgx.Tx) error {
 		if err := checkKeys(ctx, tx, &q); err != nil {

@@ -45,8 +45,7 @@ type Aggregate struct {
 // Aggregates is a page. Next is the cursor of the next one, "" on the last. Every
 // event of the tenant recorded up to AsOf is in the figures.
 type Aggregates struct {
-	Data []Aggregate
-	Next string
+	query.Page[Aggregate]
 	AsOf *events.Position
 }
 
@@ -96,7 +95,7 @@ func (r *Reads) Aggregates(ctx context.Context, v query.Viewer, q AggregateQuery
 	if err := r.AwaitPassed(ctx, v, query.AggregatesSource(), q.TenantID, q.Wait); err != nil {
 		return Aggregates{}, err
 	}
-	page := Aggregates{Data: []Aggregate{}}
+	page := Aggregates{Page: query.Page[Aggregate]{Data: []Aggregate{}}}
 	var stands query.Standing
 	var flip int
 	var gone bool

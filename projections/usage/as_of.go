@@ -53,7 +53,7 @@ func (r *Reads) AggregatesAsOf(ctx context.Context, v query.Viewer, q AggregateQ
 	}
 	limit := query.PageSize(q.Limit)
 	data, err := r.figuresAsOf(ctx, v, &q, after, position.Number, limit+1)
-	page := Aggregates{Data: data, AsOf: &position}
+	page := Aggregates{Page: query.Page[Aggregate]{Data: data}, AsOf: &position}
 	if len(page.Data) > limit {
 		page.Data = page.Data[:limit]
 		_, place, _ := strings.Cut(aggregateCursor(0, &page.Data[limit-1]), "|")

@@ -47,8 +47,7 @@ type DiffEvent struct {
 // differ from the result of their own fold over the log. LiveDrift and RebuiltDrift are
 // that difference, row less fold.
 type DiffEvents struct {
-	Data          []DiffEvent
-	Next          string
+	query.Page[DiffEvent]
 	AsOf          events.Position
 	LiveFold      string
 	RebuiltFold   string
@@ -91,7 +90,7 @@ type keyComparison struct {
 // DiffEvents folds the tenant's verdicts by both generations' folds and lists those whose
 // results differ for the key.
 func (r *Reads) DiffEvents(ctx context.Context, q DiffEventsQuery) (DiffEvents, error) {
-	page := DiffEvents{Data: []DiffEvent{}}
+	page := DiffEvents{Page: query.Page[DiffEvent]{Data: []DiffEvent{}}}
 	after, err := ParseEventCursor(q.After)
 	if err != nil || !query.Storable(q.Feature) || !query.Storable(q.PeriodKey) {
 		return page, err

@@ -40,9 +40,8 @@ type Explanation struct {
 	EventCount int64
 	Adds       bool
 	AsOf       events.Position
-	Data       []ExplainedUsage
-	Next       string
-	LeftOut    []LeftOutUsage
+	query.Page[ExplainedUsage]
+	LeftOut []LeftOutUsage
 	// LeftOutMore means that more may be left out than LeftOut lists: it is truncated, or the tenant has
 	// more rejections or failures than one answer looks through.
 	LeftOutMore bool
@@ -236,7 +235,7 @@ func (x *explanation) adds() bool {
 
 func (x *explanation) page(ctx context.Context, tx pgx.Tx) (Explanation, error) {
 	partition := events.PartitionOf(x.TenantID)
-	e := Explanation{Total: json.Number(x.place.total.String()), EventCount: x.place.count, Data: []ExplainedUsage{},
+	e := Explanation{Total: json.Number(x.place.total.String()), EventCount: x.place.count, Page: query.Page[ExplainedUsage]{Data: []ExplainedUsage{}},
 		Adds: x.adds(), AsOf: events.Position{Partition: partition, Number: x.place.asOf}}
 	more := len(x.entries) > x.limit
 	x.entries = x.entries[:min(len(x.entries), x.limit)]

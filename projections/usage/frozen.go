@@ -24,7 +24,7 @@ type PeriodFigures struct{ Folds projections.Versions[Fold] }
 // closePiece is the number of verdicts that one statement of a close reads.
 const closePiece = 32_768
 
-// OfLog folds the figures from the verdicts in the log. The features are those of the catalogue, which forgets none.
+// OfLog folds the figures from the verdicts in the log. The features are those of the catalogue, which keeps all.
 func (f PeriodFigures) OfLog(ctx context.Context, tx pgx.Tx, c domain.Closing, h *domain.PeriodHistory) (domain.Figures, error) {
 	figures, t, err := f.live(ctx, tx, c)
 	if err != nil {
@@ -223,7 +223,7 @@ WHERE generation = $1 AND tenant_id = $2 AND period_key = $3 ORDER BY feature, s
 	readAggregatorPosition = `SELECT position FROM consumer_checkpoints WHERE consumer = '` + events.GroupAggregator + `' AND partition = $1 AND generation = $2`
 )
 
-// OfRows reads the live rows, and subtracts what the live fold counts of late verdicts. The caller has locked the aggregator's checkpoints.
+// OfRows reads the live rows, and subtracts the late verdicts that the live fold counts. The caller has locked the aggregator's checkpoints.
 func (f PeriodFigures) OfRows(ctx context.Context, tx pgx.Tx, c domain.Closing) (domain.Figures, error) {
 	figures, t, err := f.live(ctx, tx, c)
 	if err != nil {
@@ -291,7 +291,7 @@ func (t *tenantVerdicts) retriesOf(ctx context.Context, tx pgx.Tx, failed []int6
 }
 
 // subtractLate subtracts the late verdicts of a close, and the retries of their folds, as far as they count. Those that are known are not read. A
-// verdict without a row leaves a figure below none, which differs from that of the log.
+// verdict without a row leaves a figure below 0, which differs from that of the log.
 func subtractLate(ctx context.Context, tx pgx.Tx, t *tenantVerdicts, figures *domain.Figures, late []int64, folded int64, known *domain.LateVerdicts) error {
 	if len(late) == 0 {
 		return nil

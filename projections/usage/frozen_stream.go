@@ -16,7 +16,7 @@ import (
 )
 
 // A figure with many verdicts is read by one statement over the index event_log_verdicts, whose condition it repeats, in columns that are read
-// unchanged. $3 is the hash of the figure; a verdict of another figure with the same hash is left out by what it says.
+// unchanged. $3 is the hash of the figure; a verdict of another figure with the same hash is left out by its content.
 var readFigureStream = events.SQL(`
 SELECT l.position, l.subject, l.occurred_at, l.dedupe_key, l.body FROM event_log_rows l
 WHERE l.subject IN ({usage.event.validated}, {usage.event.reaggregated})

@@ -101,7 +101,7 @@ func (r *Reads) OfPeriod(ctx context.Context, v query.Viewer, q PeriodQuery) (Ag
 	if q.Feature != "" {
 		sql, after.feature = readPeriodOfFeature, q.Feature
 	}
-	page := Aggregates{Data: []Aggregate{}}
+	page := Aggregates{Page: query.Page[Aggregate]{Data: []Aggregate{}}}
 	var flip int
 	var gone bool
 	err = r.For(query.Wait{}).Snapshot(ctx, v,

@@ -114,6 +114,7 @@ type killPoint struct{ file, at, call string }
 // text of its own, in front of the other's.
 func killPoints() (edits []overlay.Edit) {
 	const writer, finish, store = "infra/postgres/eventlog/writer.go", "infra/postgres/eventlog/finish.go", "infra/postgres/store/store.go"
+	const sagas = "infra/postgres/store/sagas.go"
 	const relay, replay = "infra/relay/carry.go", "infra/relay/replay.go"
 	const runner, rebuild, rebuilt = "projections/consume/runner.go", "projections/rebuild/rebuilder.go", "projections/rebuild/clean.go"
 	const of = `fault.Die(map[bool]string{true: "large", false: "small"}[rows.Len() >= 500] + `
@@ -133,6 +134,9 @@ func killPoints() (edits []overlay.Edit) {
 	for i := range tx.appended { fault.Die(fmt.Sprint("change ", tx.appended[i].Subject, ": before COMMIT")) }
 	decide = func(*changeTx) error { return nil }`},
 		{store, "\tif (err == nil || unanswered) && len(tx.concerned) > 0 {\n", `if err == nil { for i := range tx.appended { fault.Die(fmt.Sprint("change ", tx.appended[i].Subject, ": after COMMIT")) } }`},
+		{store, "\tpositions, err := t.log.AppendTx(t.ctx, t.tx, list)\n", `for i := range list { fault.Die(fmt.Sprint("change ", list[i].Subject, ": before the append")) }`},
+		{sagas, "\t\tif _, err := tx.Exec(ctx, settleSagaSQL,", `fault.Die("saga " + v.Kind + ", " + v.State + ": before its row is saved")`},
+		{sagas, "\treturn settled, nil\n", `if settled != nil { fault.Die("saga " + settled.Kind + ", " + settled.State + ": its row is saved") }`},
 		{relay, "\t\tvalues, msg := b.message(ctx)\n", `fault.Die("relay: before it publishes")`},
 		{relay, "\t\t\ts.settle(ctx, b)\n", `fault.Die("relay: between the broker's ack and the cursor")`},
 		{relay, "\tfor i := range b.segments {\n\t\tp := &b.segments[i]\n\t\tif lost[p.partition] {\n", `fault.Die("relay: after the cursor")`},

@@ -24,10 +24,16 @@ type killableInstance struct {
 
 func (w *deployment) killable(roles string, env ...string) *killableInstance {
 	w.t.Helper()
+	m := w.prepareKillable(roles, env...)
+	m.start()
+	return m
+}
+
+func (w *deployment) prepareKillable(roles string, env ...string) *killableInstance {
+	w.t.Helper()
 	m := &killableInstance{w: w, arm: filepath.Join(w.t.TempDir(), "place")}
 	m.instance = w.prepare(roles, append(env, "METERPLEX_FAULT_ARM="+m.arm)...)
 	m.build = faulty
-	m.start()
 	return m
 }
 

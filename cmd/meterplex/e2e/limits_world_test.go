@@ -193,7 +193,7 @@ func (w *deployment) fold(x *tenant) (states []account) {
 		w.t.Fatal(err)
 	}
 	states = []account{{}}
-	open := map[string]int64{} // what each reservation holds
+	open := map[string]int64{} // the amount of each reservation
 	ended := map[string]bool{}
 	var subject int
 	var payload string

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// change is a change at one instance that ends what another one grants.
+// change is a change at one instance after which another one must not grant.
 type change struct {
 	name string
 	do   func(d *changesTest, x *changedTenant)

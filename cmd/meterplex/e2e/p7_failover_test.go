@@ -9,7 +9,7 @@ import (
 )
 
 // P7: after a failover to a synchronous standby each answered request gets its first answer again, byte for byte. Requests without
-// an answer, because the primary died or the standby was away, are decided by what the standby has: the limit is granted exactly.
+// an answer, because the primary died or the standby was away, are decided by the data of the standby: the limit is granted exactly.
 func TestP7_RepeatsAfterAFailoverGetTheFirstAnswer(t *testing.T) {
 	t.Parallel()
 	p := newServerPair(t)

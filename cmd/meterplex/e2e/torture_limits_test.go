@@ -23,7 +23,7 @@ func limited(tokens, requests int64) []object {
 	}
 }
 
-// firstLimit is the limit of the first tokens and requests. Each tenant's limits follow what it uses.
+// firstLimit is the limit of the first tokens and requests. Each tenant's limits follow its usage.
 const firstLimit = 1000
 
 // limitsLoad sends requests about limits beside the other load, and compares the accounts with the log.
@@ -38,7 +38,7 @@ type limitsLoad struct {
 	open    []*ask              // consumptions and commits without an answer so far
 	answers map[string][]byte   // first answers of consumptions, by tenant and eventId
 	repeat  []*ask              // answered ones, to be sent again
-	counts  map[string]int      // of requests, by what they are and how they ended
+	counts  map[string]int      // of requests, by kind and outcome
 	held    map[*tenant][]*hold // that may still be held
 }
 
@@ -265,7 +265,7 @@ func (k *limitsLoad) end(ctx context.Context, rng *rand.Rand, tenant *tenant) {
 	}
 }
 
-// changeLimits raises the limits of a tenant, or lowers them below what is used or held.
+// changeLimits raises the limits of a tenant, or lowers them below the used or held amount.
 func (k *limitsLoad) changeLimits(ctx context.Context, rng *rand.Rand) {
 	x := k.x
 	tenant := x.tenants[rng.IntN(len(x.tenants)-1)] // the last one's subscription changes

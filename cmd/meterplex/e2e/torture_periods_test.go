@@ -18,7 +18,7 @@ import (
 )
 
 // periodsLoad closes and reopens the present month of all tenants, and decides on adjustments, beside all other load. It remembers each snapshot and
-// each decision that it was told of: none may change.
+// each decision that it was told of. They must not change.
 type periodsLoad struct {
 	x  *torture
 	mu sync.Mutex

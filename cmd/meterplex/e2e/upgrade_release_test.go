@@ -21,16 +21,33 @@ const asNextRelease = "METERPLEX_FAULT_RELEASE=next"
 func nextRelease() []overlay.Edit {
 	const models, ours = "projections/models/models.go", "projections.Versions[usage.Fold]{{Name: usage.V1, Fold: usage.FoldV1}}"
 	const next = `fault.Of("METERPLEX_FAULT_RELEASE", ` + ours + `, projections.Versions[usage.Fold]{{Name: usage.V1, Fold: usage.FoldV1}, {Name: "usage_aggregates/v2", Fold: usage.FoldV1}})`
+	const doubling = `fault.Of("METERPLEX_FAULT_FOLD", ` + next + `, projections.Versions[usage.Fold]{{Name: usage.V1, Fold: usage.FoldV1}, {Name: "usage_aggregates/v2", Fold: doubledFold}})`
 	const files, embedded = "migrations/migrations.go", "//go:embed *.sql\nvar FS embed.FS\n"
 	return []overlay.Edit{
 		{File: "migrations/9001_next_columns.sql", New: nextColumns},
 		{File: "migrations/9002_next_index.sql", New: nextIndex},
 		{File: files, Old: "import \"embed\"\n", New: "import (\n\t\"embed\"\n\n\t\"github.com/meterplex/meterplex/events/fault\"\n)\n"},
 		{File: files, Old: embedded, New: "//go:embed 0*.sql\nvar own embed.FS\n\n//go:embed *.sql\nvar next embed.FS\n\nvar FS = fault.Of(\"METERPLEX_FAULT_RELEASE\", own, next)\n"},
-		{File: models, Old: ours, New: next},
+		{File: models, Old: ours, New: doubling},
+		{File: "projections/models/doubled.go", New: doubledFold},
 		{File: models, Old: "import (\n", New: "import (\n\t\"github.com/meterplex/meterplex/events/fault\"\n"},
 	}
 }
+
+// doubledFold is a version of the fold that counts another amount than the present one.
+const doubledFold = `package models
+
+import (
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections/usage"
+)
+
+func doubledFold(e *events.Envelope) (usage.Key, usage.Delta, error) {
+	key, delta, err := usage.FoldV1(e)
+	delta.Amount *= 2
+	return key, delta, err
+}
+`
 
 // Each migration pauses in its middle for as long as a database setting says. The tables are
 // altered in the order in which the service locks them (docs/upgrades.md): with the log before

@@ -30,7 +30,7 @@ type Mapping struct {
 	Zone       *time.Location
 	Metadata   []string // columns sent as metadata of each event
 	Delimiter  rune     // between the fields of a row; 0 means a comma
-	// TypeColumn says what a row is: usage (or an empty field), correction or retraction; "": all rows are usage. RefColumn is the eventId of the
+	// TypeColumn has the type of a row: usage (or an empty field), correction or retraction; "": all rows are usage. RefColumn is the eventId of the
 	// usage that a correction or a retraction names.
 	TypeColumn, RefColumn string
 }
@@ -286,7 +286,7 @@ func (r *rowReader) read(fields []string) (err error) {
 	return nil
 }
 
-// readType reads what a row is, and the usage that it corrects.
+// readType reads the type of a row, and the usage that it corrects.
 func (r *rowReader) readType(a *amount, fields []string) error {
 	if r.kind < 0 {
 		return nil
@@ -308,7 +308,7 @@ func (r *rowReader) readType(a *amount, fields []string) error {
 	return fmt.Errorf("column %q: %s is not usage, correction or retraction", r.mapping.TypeColumn, clipped(kind))
 }
 
-// parse reads the amount: of a correction the new one, of a retraction none.
+// parse reads the amount. That of a correction is the new amount; a retraction has no amount.
 func (a *amount) parse(field string) (err error) {
 	if a.kind != typeRetraction {
 		a.n, err = parseAmount(field)

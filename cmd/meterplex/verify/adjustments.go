@@ -64,7 +64,7 @@ func (x *pass) addAdjustment(r *row, s *content, err error) {
 	x.addDecision(r, s, err)
 }
 
-// addLate compares what a verdict says of its lateness with the periods, and notes the adjustment that it is.
+// addLate compares the lateness of a verdict with the periods, and notes the adjustment of a late one.
 func (x *pass) addLate(r *row, s *content) {
 	p := x.periods.of[periodKey{r.tenant, s.PeriodKey}]
 	if p == nil {
@@ -203,7 +203,7 @@ func (x *pass) checkPlaces() {
 	}
 }
 
-// adjusts returns the adjustment that a recorded event is of the present snapshot of its period; nil if it is none.
+// adjusts returns the adjustment that a recorded event is of the present snapshot of its period; nil if the snapshot counts it.
 func (x *pass) adjusts(recorded int64) *adjustment {
 	for _, a := range x.periods.adjusted.byRecorded[recorded] {
 		n := x.periods.of[periodKey{a.of.tenant, a.of.period}].present()

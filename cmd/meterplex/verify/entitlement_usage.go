@@ -18,8 +18,8 @@ const usedSQL = `SELECT tenant_id, feature, period_key, used::text, held::text F
 // usedLessDiscarded is the fold that subtracts verdicts in discarded dead letters; the first one keeps them.
 const usedLessDiscarded = "entitlement_reads/v2"
 
-// usedWhenAdmitted is the fold that counts admitted usage when it is recorded, leaves it in discarded dead letters, and sums what
-// reservations hold.
+// usedWhenAdmitted is the fold that counts admitted usage when it is recorded, leaves it in discarded dead letters, and sums the held
+// amounts.
 const usedWhenAdmitted = "entitlement_reads/v3"
 
 // usedBy returns the sums that a generation by a version of the fold must have.
@@ -46,7 +46,7 @@ func (m *figureSums) usedBy(version string) map[figure]*sum {
 	return all
 }
 
-// countHeld adds an event about a reservation to what is held; a sign of -1 subtracts it. Commits are a step of countAdmitted.
+// countHeld adds an event about a reservation to the held amounts; a sign of -1 subtracts it. Commits are a step of countAdmitted.
 func (m *figureSums) countHeld(r *row, s *content, err error, sign int64) {
 	direction := sign
 	switch r.subject {

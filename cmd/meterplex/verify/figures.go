@@ -20,7 +20,7 @@ type figureSums struct {
 	hours          hourSums
 	discarded      map[figure]*sum // of used: verdicts in discarded dead letters, negative
 	admitted       map[figure]*sum // admitted usage up to usedUpTo
-	held           map[figure]*sum // what reservations hold, up to usedUpTo
+	held           map[figure]*sum // held amounts, up to usedUpTo
 	lessAdmitted   map[figure]*sum // of used: the verdicts on admitted usage, negative
 	// discardedAdmitted are those of lessAdmitted in discarded dead letters.
 	discardedAdmitted map[figure]*sum
@@ -99,7 +99,7 @@ func (m *figureSums) park(x *pass, r *row, s *content) {
 	}
 }
 
-// countAdmitted adds admitted usage where it is recorded; a sign of -1 subtracts it.
+// countAdmitted adds admitted usage at its recording; a sign of -1 subtracts it.
 func (m *figureSums) countAdmitted(x *pass, r *row, s *content, sign int64) {
 	a, err := admissionOf(s)
 	amount, ok := amountOf(s, sign)

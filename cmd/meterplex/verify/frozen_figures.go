@@ -161,7 +161,7 @@ func (x *pass) compareFrozen(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// snapshot returns a snapshot; nil if the log has none.
+// snapshot returns a snapshot; nil if the log does not have it.
 func (all *periods) snapshot(k periodKey, number int) *frozenSnapshot {
 	if p := all.of[k]; p != nil {
 		return p.numbered(number)

@@ -143,7 +143,7 @@ func (all *periods) change(k periodKey, c periodChange, logic string) {
 	}
 }
 
-// numbered returns a snapshot; nil if there is none.
+// numbered returns a snapshot; nil if the number is unknown.
 func (p *period) numbered(n int) *frozenSnapshot {
 	for _, s := range p.snapshots {
 		if s.number == n {
@@ -208,7 +208,7 @@ func (x *pass) causeOf(p *period, r *row, s *content) (cause int64, retry *retry
 	return cause, retry
 }
 
-// addCauses notes what the causes of later verdicts depend on.
+// addCauses notes the events on which the causes of later verdicts depend.
 func (x *pass) addCauses(r *row, s *content, err error) {
 	all := &x.periods
 	if err != nil || len(all.of) == 0 {

@@ -58,7 +58,7 @@ func (y *story) commit(id string, amount, heldAmount, limit, used, held int, mor
 
 const overage = `,"overage":"record"`
 
-// Correct lives of reservations violate nothing, also if they bring the account above the limit.
+// Correct lives of reservations violate no check, even if they bring the account above the limit.
 func TestReservationsThatEndOnceHold(t *testing.T) {
 	for name, tell := range map[string]func(y *story){
 		"a part commit":  func(y *story) { y.about(60, "a", 7, 10, 0, 7, noon); y.commit("a", 3, 7, 10, 3, 0, "") },

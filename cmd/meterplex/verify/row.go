@@ -158,23 +158,41 @@ func (r *row) decode() (content, error) {
 		if s.Feature, err = textOf(members[1]); len(members) > 2 {
 			s.Metadata = members[2]
 		}
-	case r.subject == validated && len(members) == 6:
-		var texts [6]string
-		for i := 1; i < 6 && err == nil; i++ {
-			texts[i], err = textOf(members[i])
-		}
-		s.Amount, s.Count, s.Feature, s.EventID, s.FeatureType, s.PeriodKey = json.Number(members[0]), 1, texts[1], texts[2], texts[4], texts[5]
-		if err == nil {
-			s.ValidatedSubscriptionID, err = uuid.Parse(texts[3])
-		}
-		if err == nil {
-			s.RawPosition, err = strconv.ParseInt(string(r.key[2:]), 10, 64)
-		}
+	case r.subject == validated && (len(members) == 6 || len(members) == 11):
+		err = s.verdict(members, string(r.key[2:]))
 	default:
 		return s, errBody
 	}
 	s.Timestamp = moment(r.occurred)
 	return s, err
+}
+
+// verdict reads the members of the short body of a verdict. One on a correction (count 0) or a retraction (count -1) has five more before the period.
+func (s *content) verdict(members []json.RawMessage, position string) (err error) {
+	var texts [5]string
+	for i := 1; i < len(texts) && err == nil; i++ {
+		texts[i], err = textOf(members[i])
+	}
+	s.Amount, s.Count, s.Feature, s.EventID, s.FeatureType = json.Number(members[0]), 1, texts[1], texts[2], texts[4]
+	if err == nil {
+		s.PeriodKey, err = textOf(members[len(members)-1])
+	}
+	if err == nil {
+		s.ValidatedSubscriptionID, err = uuid.Parse(texts[3])
+	}
+	if err == nil {
+		s.RawPosition, err = strconv.ParseInt(position, 10, 64)
+	}
+	if err != nil || len(members) == 6 {
+		return err
+	}
+	if s.Kind = "correction"; string(members[5]) == "-1" {
+		s.Kind = "retraction"
+	}
+	for i, into := range []any{&s.Count, &s.TargetPosition, &s.TargetEventID, &s.Before, &s.After} {
+		err = errors.Join(err, json.Unmarshal(members[5+i], into))
+	}
+	return err
 }
 
 // textOf decodes a JSON string; strings with an escape are rare.
@@ -200,6 +218,11 @@ func (r *row) payload() ([]byte, error) {
 	case r.subject == validated && len(m) == 6:
 		return fmt.Appendf(nil, `{"rawPosition":%s,"eventId":%s,"feature":%s,"amount":%s,"count":1,"timestamp":"%s","validatedSubscriptionId":%s,"featureType":%s,"periodKey":%s}`,
 			r.key[2:], m[2], m[1], m[0], at, m[3], m[4], m[5]), nil
+	case r.subject == validated && len(m) == 11:
+		kind := map[string]string{"0": "correction", "-1": "retraction"}[string(m[5])]
+		return fmt.Appendf(nil, `{"rawPosition":%s,"eventId":%s,"feature":%s,"amount":%s,"count":%s,"timestamp":"%s","validatedSubscriptionId":%s,"featureType":%s,"periodKey":%s`+
+			`,"kind":"%s","targetPosition":%s,"targetEventId":%s,"before":%s,"after":%s}`,
+			r.key[2:], m[2], m[1], m[0], m[5], at, m[3], m[4], m[10], kind, m[6], m[7], m[8], m[9]), nil
 	case r.subject != recorded || len(m) < 2 || len(m) > 4:
 		return nil, errBody
 	}

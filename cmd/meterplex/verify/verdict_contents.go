@@ -46,7 +46,7 @@ func recordedOf(r *row, s *content) counted {
 	return counted{amount: s.Amount.String(), at: s.Timestamp.UnixMicro()}
 }
 
-// judgedBy returns what was recorded according to a verdict.
+// judgedBy returns the recorded usage as its verdict describes it.
 func judgedBy(s *content) counted {
 	if s.Kind != "" {
 		return counted{amount: strconv.FormatInt(s.After, 10), kind: s.Kind, ref: s.TargetEventID}

@@ -19,6 +19,12 @@ type Cutter struct {
 	wg       sync.WaitGroup
 }
 
+// LostCommits returns, by the name of a test case, the number of COMMITs that a Cutter drops.
+var LostCommits = map[string]func(*Cutter) *atomic.Int32{
+	"answer lost":  func(c *Cutter) *atomic.Int32 { return &c.Answer },
+	"request lost": func(c *Cutter) *atomic.Int32 { return &c.Request },
+}
+
 // NewCutter starts a Cutter before a database, and returns the address of the database through it.
 func NewCutter(t *testing.T, database string) (*Cutter, string) {
 	t.Helper()

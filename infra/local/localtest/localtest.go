@@ -21,8 +21,10 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -70,8 +72,14 @@ func NoLeaks(opts ...goleak.Option) Option {
 	}
 }
 
+// gcPercent spares the tests most collections of garbage: they allocate much, and keep little.
+const gcPercent = 300
+
 // Main runs the tests, stops the servers, removes their data and exits.
 func Main(m *testing.M, opts ...Option) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	code := m.Run()
 	if err := stopAll(); err != nil {
 		fmt.Fprintln(os.Stderr, "localtest:", err)
@@ -96,6 +104,7 @@ func stopAll() error {
 			return fmt.Errorf("stop Kafka: %w", err)
 		}
 	}
+	closeSession(superuser.Swap(nil))
 	if servers.postgres != nil {
 		if err := servers.postgres.Stop(ctx); err != nil {
 			return fmt.Errorf("stop PostgreSQL: %w", err)
@@ -322,17 +331,32 @@ func admin(t testing.TB, server *Server, statement string) {
 	})
 }
 
+// asSuperuser lends the binary's session of the superuser, or a new one while another test has it: new sessions each time
+// are a third of the server's work for a database.
 func asSuperuser(t testing.TB, server *Server, do func(ctx context.Context, conn *pgx.Conn)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, server.AdminURL())
-	if err != nil {
-		t.Errorf("connect as the superuser: %v", err)
-		return
+	conn := superuser.Swap(nil)
+	if conn == nil || conn.Config().ConnString() != server.AdminURL() || conn.Ping(ctx) != nil {
+		closeSession(conn)
+		var err error
+		if conn, err = pgx.Connect(ctx, server.AdminURL()); err != nil {
+			t.Errorf("connect as the superuser: %v", err)
+			return
+		}
 	}
-	defer conn.Close(ctx)
+	defer func() { closeSession(superuser.Swap(conn)) }()
 	do(ctx, conn)
+}
+
+// superuser is the session that no test uses at the moment.
+var superuser atomic.Pointer[pgx.Conn]
+
+func closeSession(conn *pgx.Conn) {
+	if conn != nil {
+		_ = conn.Close(context.Background())
+	}
 }
 
 func random() string {

@@ -2,6 +2,7 @@ package localtest
 
 import (
 	"errors"
+	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,43 @@ import (
 
 // schemas compiles each schema once in a test binary.
 var schemas = sync.OnceValue(jsonschema.New)
+
+// fits holds the payloads that are known to be like their schemas, by their hashes: several consumers apply the same event.
+var fits = struct {
+	sync.Mutex
+	known map[fit]struct{}
+	seed  maphash.Seed
+}{known: map[fit]struct{}{}, seed: maphash.MakeSeed()}
+
+type fit struct {
+	subject    events.Subject
+	vocabulary *events.Vocabulary
+	payload    uint64
+}
+
+// maxFits bounds the memory for them.
+const maxFits = 1 << 20
+
+// checkOnce checks a payload unless it is known to be like its schema.
+func checkOnce(s events.Subject, v *events.Vocabulary, payload []byte) error {
+	f := fit{s, v, maphash.Bytes(fits.seed, payload)}
+	fits.Lock()
+	_, known := fits.known[f]
+	fits.Unlock()
+	if known {
+		return nil
+	}
+	if err := schemas().Check(s, v, payload); err != nil {
+		return err
+	}
+	fits.Lock()
+	defer fits.Unlock()
+	if len(fits.known) == maxFits {
+		clear(fits.known)
+	}
+	fits.known[f] = struct{}{}
+	return nil
+}
 
 // Payloads compares every payload that a log writes and a consumer applies with its schema. A
 // payload unlike its schema fails the test.
@@ -38,7 +76,7 @@ func (p Payloads) check(s events.Subject, v *events.Vocabulary, payload []byte, 
 	if p.off.Load() {
 		return
 	}
-	if err := schemas().Check(s, v, payload); err != nil && !errors.Is(err, jsonschema.ErrUnknown) {
+	if err := checkOnce(s, v, payload); err != nil && !errors.Is(err, jsonschema.ErrUnknown) {
 		info, _ := s.Info()
 		p.Errorf("%s: a payload of %s is unlike its schema: %v: %.500s", from, info.Name(), err, payload)
 	}

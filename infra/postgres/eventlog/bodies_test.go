@@ -42,8 +42,13 @@ func payloadsOf(tenant uuid.UUID) []events.Pending {
 		id := []string{fmt.Sprintf("e-%d", i), fmt.Sprintf("é€😀 %d", i), fmt.Sprintf("'%%<%d>", i)}[i%3]
 		more := []string{"", `,"metadata":{"a":"}\",[","é":[null,{"x":1.5e-7}]}`, `,"source":"//a/\"b"`, `,"metadata":{"k":""},"source":"s"`, `,"note":1`}[i%5]
 		add(events.UsageRecorded, events.KeyUsage(id), at, fmt.Sprintf(`{"amount":%d,"eventId":"%s","feature":"f"%s,"timestamp":"%s","type":"usage"}`, i, id, more, written))
-		verdict, _ := json.Marshal(events.Validated{RawPosition: int64(i), EventID: id, Feature: "f", Amount: int64(-i), Count: int64(1 + i%7/6),
-			Timestamp: at, ValidatedSubscriptionID: tenant, FeatureType: "METERED", PeriodKey: "2026-05"})
+		v := events.Validated{RawPosition: int64(i), EventID: id, Feature: "f", Amount: int64(-i), Count: int64(1 + i%7/6),
+			Timestamp: at, ValidatedSubscriptionID: tenant, FeatureType: "METERED", PeriodKey: "2026-05"}
+		if i%4 == 0 {
+			v.Count = int64(-i / 4 % 2)
+			v.CorrectedUsage = &events.CorrectedUsage{Kind: []string{events.TypeCorrection, events.TypeRetraction}[i/4%2], TargetPosition: 9, TargetEventID: id, Before: int64(i), After: 0}
+		}
+		verdict, _ := json.Marshal(v)
 		add(events.UsageValidated, events.KeyValidated(int64(i)), at, string(verdict))
 	}
 	add(events.UsageRefused, "e/1", time.Now(), `{"a":[1, 2]}`)

@@ -19,10 +19,7 @@ func TestP1_LostCommitAnswersAreResolved(t *testing.T) {
 	if _, err := postgres.Migrate(t.Context(), database); err != nil {
 		t.Fatal(err)
 	}
-	for name, arm := range map[string]func(*localtest.Cutter) *atomic.Int32{
-		"answer lost":  func(c *localtest.Cutter) *atomic.Int32 { return &c.Answer },
-		"request lost": func(c *localtest.Cutter) *atomic.Int32 { return &c.Request },
-	} {
+	for name, arm := range localtest.LostCommits {
 		t.Run(name, func(t *testing.T) {
 			c, proxied := localtest.NewCutter(t, database)
 			l, pool := openLogAt(t, proxied)
@@ -38,16 +35,21 @@ func TestP1_LostCommitAnswersAreResolved(t *testing.T) {
 				if c.Reached.Load() == before {
 					t.Fatalf("round %d: no COMMIT was cut", round)
 				}
-				again := submit(t, l, tenant, usageEvent(tenant, fmt.Sprint("a", round), 1))
-				if again[0].Status != commands.Duplicate || again[0].Position != places[0].Position {
-					t.Fatalf("round %d: sent again: %v, first %v", round, again, places)
-				}
+				checkRepeated(t, l, usageEvent(tenant, fmt.Sprint("a", round), 1), places[0].Position)
 			}
 			if n := count(t, pool, `SELECT count(*) FROM event_log WHERE tenant_id = $1`, tenant); n != 11 {
 				t.Fatalf("%d events for 11", n)
 			}
 			checkDense(t, pool)
 		})
+	}
+}
+
+// checkRepeated checks that an event that is submitted again is a duplicate of the one at first.
+func checkRepeated(t *testing.T, l *Log, s commands.Submitted, first events.Position) {
+	t.Helper()
+	if again := submit(t, l, s.TenantID, s); again[0].Status != commands.Duplicate || again[0].Position != first {
+		t.Fatalf("%s is submitted again: %v, first %s", s.DedupeKey, again, first)
 	}
 }
 

@@ -1,7 +1,6 @@
 package eventlog
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -46,8 +45,9 @@ const readTargetsSQL = `SELECT k.tenant_id, k.dedupe_key, l.position, l.subject,
 // targets are the events that corrections of a group name: those of the log, and those that the group stores before the correction.
 type targets map[logKey]*domain.Target
 
-// readTargets reads the targets of the group's corrections; nil if it has none. The heads are locked.
-func (g *group) readTargets(ctx context.Context, conn Session) (targets, error) {
+// readingTargets returns the read of the targets of the group's corrections, behind the locks of the heads, and the targets that it fills; both are nil if the group has
+// none.
+func (g *group) readingTargets() ([]*lockedRead, targets) {
 	if !g.hasTargets {
 		return nil, nil
 	}
@@ -60,38 +60,38 @@ func (g *group) readTargets(ctx context.Context, conn Session) (targets, error) 
 			keys = append(keys, events.KeyUsage(s.Target.Ref))
 		}
 	}
-	if _, err := conn.Exec(ctx, alongIndexesSQL); err != nil {
-		return nil, fmt.Errorf("planning along indexes: %w", err)
-	}
-	rows, err := conn.Query(ctx, readTargetsSQL, partitions, tenants, keys)
-	if err != nil {
-		return nil, fmt.Errorf("reading the targets of corrections: %w", err)
-	}
 	found := make(targets, len(keys))
 	for i := range keys {
 		found[logKey{tenants[i], keys[i]}] = nil
 	}
+	return []*lockedRead{alongIndexes(), {Statement{readTargetsSQL, []any{partitions, tenants, keys}}, found.scan}}, found
+}
+
+func (t targets) scan(rows pgx.Rows) error {
 	var key logKey
-	var t domain.Target
+	var read domain.Target
 	var e events.Pending
-	_, err = pgx.ForEachRow(rows, []any{&key.tenant, &key.key, &t.Position, &e.Subject, &e.OccurredAt, &e.Payload, &t.Retracted}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&key.tenant, &key.key, &read.Position, &e.Subject, &e.OccurredAt, (*[]byte)(&e.Body), &read.Retracted}, func() error {
 		e.DedupeKey = key.key
-		e.Payload = codec.WholePayload(e.Subject, e.DedupeKey, e.OccurredAt, e.Payload)
-		target := t
+		target := read
 		describe(&target, &e)
-		found[key] = &target
+		t[key] = &target
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("reading the targets of corrections: %w", err)
+		return fmt.Errorf("reading the targets of corrections: %w", err)
 	}
-	return found, nil
+	return nil
 }
 
 // describe sets the members of a target that follow from its event.
 func describe(t *domain.Target, e *events.Pending) {
-	usage := codec.UsageIn(codec.PayloadOf(e))
-	t.EventID, t.Feature, t.IsUsage = usage.EventID, usage.Feature, e.Subject == events.UsageRecorded || e.Subject == events.UsageAdmitted
+	stored := []byte(e.Body)
+	if stored == nil {
+		stored = e.Payload
+	}
+	usage := codec.UsageInRow(e.Subject, e.DedupeKey, e.OccurredAt, stored)
+	t.EventID, t.Feature, t.IsUsage = usage.EventID, usage.Feature, e.Subject.IsUsage()
 }
 
 // correct returns why a correction cannot be recorded after the members that are placed so far; nil if it can.
@@ -115,7 +115,7 @@ func (d *deciding) note(m *member) {
 
 // refuseTarget refuses member i, a correction whose target cannot be corrected.
 func (d *deciding) refuseTarget(i int, refusal *domain.Error) {
-	d.deny(i, refusal, d.group.members[i].submitted.Target.Refuse)
+	d.deny(i, refusal)
 	d.group.promoteNext(i)
 	d.denied = append(d.denied, i)
 }

@@ -119,17 +119,13 @@ func (d *deciding) place(m *member, origin int32) {
 
 // decide classifies every member and builds the rows to write. The locks of the heads
 // keep the result of the probe true.
-func (g *group) decide(ctx context.Context, conn Session, hs heads, origin []int32, quotas *quotaRequests, probing bool) error {
-	d := &deciding{group: g, places: &placer{heads: hs, now: g.log.now()}, origin: origin, quotas: quotas}
+func (g *group) decide(ctx context.Context, conn Session, hs heads, origin []int32, quotas *quotaRequests, named targets, probing bool) error {
+	d := &deciding{group: g, places: &placer{heads: hs, now: g.log.now()}, origin: origin, quotas: quotas, targets: named}
 	if probing {
 		var err error
 		if d.known, err = probe(ctx, conn, append(g.pending[:len(g.pending):len(g.pending)], g.inbox...)); err != nil {
 			return err
 		}
-	}
-	var err error
-	if d.targets, err = g.readTargets(ctx, conn); err != nil {
-		return err
 	}
 	g.rows, g.promoted, g.inlined, g.ours = g.rows[:0], nil, inlined{}, false
 	g.settleInline(d.known)

@@ -183,7 +183,7 @@ func (d *deciding) grant(ctx context.Context, conn Session, fresh []int) error {
 	}
 	if refusal != nil {
 		d.leaveOut(fresh)
-		d.deny(fresh[refused], refusal, g.members[fresh[refused]].submitted.Quota.Refuse)
+		d.deny(fresh[refused], refusal)
 		d.denied = append(d.denied, fresh...)
 		return nil
 	}
@@ -198,13 +198,13 @@ func (d *deciding) grant(ctx context.Context, conn Session, fresh []int) error {
 }
 
 // deny refuses a member, and stores the refusal if its submitter has no answer to wait for.
-func (d *deciding) deny(k int, refusal *domain.Error, refuse func(*domain.Error) events.Pending) {
+func (d *deciding) deny(k int, refusal *domain.Error) {
 	m := &d.group.members[k]
 	*m.placement = commands.Placement{Status: commands.Denied, Refusal: refusal}
-	if refuse == nil {
+	if m.submitted.Refuse == nil {
 		return
 	}
-	stored := refuse(refusal)
+	stored := m.submitted.Refuse(refusal)
 	r := d.places.place(&stored, d.origin[k])
 	d.group.rows = append(d.group.rows, r)
 	d.known[keyOf(&stored)] = found{position: r.position, eventID: stored.EventID}

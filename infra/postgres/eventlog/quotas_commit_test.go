@@ -3,7 +3,6 @@ package eventlog
 import (
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,10 +21,7 @@ func TestP7_LostCommitAnswersCountGrantsOnce(t *testing.T) {
 	if _, err := postgres.Migrate(t.Context(), database); err != nil {
 		t.Fatal(err)
 	}
-	for name, arm := range map[string]func(*localtest.Cutter) *atomic.Int32{
-		"answer lost":  func(c *localtest.Cutter) *atomic.Int32 { return &c.Answer },
-		"request lost": func(c *localtest.Cutter) *atomic.Int32 { return &c.Request },
-	} {
+	for name, arm := range localtest.LostCommits {
 		t.Run(name, func(t *testing.T) {
 			c, proxied := localtest.NewCutter(t, database)
 			tenant := uuid.Must(uuid.NewV7())
@@ -45,14 +41,8 @@ func TestP7_LostCommitAnswersCountGrantsOnce(t *testing.T) {
 				if c.Reached.Load() == before {
 					t.Fatalf("round %d: no COMMIT was cut", round)
 				}
-				stored, err := l.Read(t.Context(), places[2].Position.Partition, places[2].Position.Number-1, places[2].Position.Number, 1)
-				if err != nil || len(stored) != 1 || string(stored[0].Payload) != string(batch[2].Payload) {
-					t.Fatalf("round %d: answered by %s, stored is %v %v", round, batch[2].Payload, stored, err)
-				}
-				again := submit(t, l, tenant, requestFor(tenant, fmt.Sprint("a", round), 3))
-				if again[0].Status != commands.Duplicate || again[0].Position != places[0].Position {
-					t.Fatalf("round %d: asked again: %v, first %v", round, again, places)
-				}
+				checkStored(t, l, &batch[2], &places[2])
+				checkRepeated(t, l, requestFor(tenant, fmt.Sprint("a", round), 3), places[0].Position)
 			}
 			if used := usedOf(t, pool, tenant); used != "21" {
 				t.Errorf("%s are used", used)
@@ -69,10 +59,7 @@ func TestP7_LostCommitAnswersEndReservationsOnce(t *testing.T) {
 	if _, err := postgres.Migrate(t.Context(), database); err != nil {
 		t.Fatal(err)
 	}
-	for name, arm := range map[string]func(*localtest.Cutter) *atomic.Int32{
-		"answer lost":  func(c *localtest.Cutter) *atomic.Int32 { return &c.Answer },
-		"request lost": func(c *localtest.Cutter) *atomic.Int32 { return &c.Request },
-	} {
+	for name, arm := range localtest.LostCommits {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it waits most of the time
 			c, proxied := localtest.NewCutter(t, database)
@@ -113,18 +100,24 @@ func TestP7_LostCommitAnswersEndReservationsOnce(t *testing.T) {
 				}
 				arm(c).Store(0)
 				for k := range places {
-					if places[k].Status != commands.Appended {
-						continue
-					}
-					stored, err := l.Read(t.Context(), places[k].Position.Partition, places[k].Position.Number-1, places[k].Position.Number, 1)
-					if err != nil || len(stored) != 1 || string(stored[0].Payload) != string(s.batch[k].Payload) {
-						t.Fatalf("step %d: answered by %s, stored is %v %v", i, s.batch[k].Payload, stored, err)
+					if places[k].Status == commands.Appended {
+						checkStored(t, l, &s.batch[k], &places[k])
 					}
 				}
 				m.check(t, pool, tenant)
 			}
 			checkDense(t, pool)
 		})
+	}
+}
+
+// checkStored checks that the payload of a granted request is that of its stored event.
+func checkStored(t *testing.T, l *Log, s *commands.Submitted, place *commands.Placement) {
+	t.Helper()
+	at := place.Position
+	stored, err := l.Read(t.Context(), at.Partition, at.Number-1, at.Number, 1)
+	if err != nil || len(stored) != 1 || string(stored[0].Payload) != string(s.Payload) {
+		t.Fatalf("answered by %s, stored at %s is %v %v", s.Payload, at, stored, err)
 	}
 }
 

@@ -19,7 +19,7 @@ func requestByMessage(tenant uuid.UUID, message int, eventID string, amount int)
 	s := requestFor(tenant, eventID, amount)
 	s.Inbox = events.KeyRefused(fmt.Sprint("m", message), sha256.Sum256(nil), 0)
 	actor, at, inbox := s.Actor, s.OccurredAt, s.Inbox
-	s.Quota.Refuse = func(refusal *domain.Error) events.Pending {
+	s.Refuse = func(refusal *domain.Error) events.Pending {
 		return events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageRefused, TenantID: tenant, DedupeKey: inbox, Actor: actor,
 			Residency: events.ResidencyUnspecified, OccurredAt: at, Payload: []byte(strings.Replace(refusedUsage, "feature_not_found", refusal.Code, 1))}
 	}

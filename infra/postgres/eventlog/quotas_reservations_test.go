@@ -317,7 +317,7 @@ func TestP7_GroupsEndReservationsLikeOneAfterAnother(t *testing.T) {
 				got = append(got, outcomesOf(s)...)
 			}
 			for i := range want {
-				// The same answer, in another group or in this one. Nobody waits for that to an expiry, whose key is looked up only if others are.
+				// The same answer, in another group or in this one. No client waits for the answer to an expiry, whose key is looked up only if others are.
 				known := want[i] == "expired" || want[i] == "duplicate" && kinds[i] == domain.Expire
 				if known && (got[i] == "duplicate" || got[i] == "denied reservation_ended") {
 					got[i] = want[i]

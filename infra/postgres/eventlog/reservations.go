@@ -66,11 +66,7 @@ func (a *quotaRequests) readingReservations() []*lockedRead {
 	if len(ids) == 0 {
 		return nil
 	}
-	set := &lockedRead{Statement{SQL: alongIndexesSQL}, func(rows pgx.Rows) error {
-		rows.Close()
-		return rows.Err()
-	}}
-	return []*lockedRead{set, {Statement{readReservationsSQL, []any{tenants, features, ids}}, func(rows pgx.Rows) error {
+	return []*lockedRead{alongIndexes(), {Statement{readReservationsSQL, []any{tenants, features, ids}}, func(rows pgx.Rows) error {
 		return scanReservations(rows, func(tenant uuid.UUID, s *events.ReservationState, used, held string) error {
 			a.ledger.LoadReservation(tenant, s)
 			if key, ok := domain.AccountOf(tenant, s); ok && !a.ledger.Has(key) {
@@ -79,6 +75,14 @@ func (a *quotaRequests) readingReservations() []*lockedRead {
 			return nil
 		})
 	}}}
+}
+
+// alongIndexes sends alongIndexesSQL among the reads.
+func alongIndexes() *lockedRead {
+	return &lockedRead{Statement{SQL: alongIndexesSQL}, func(rows pgx.Rows) error {
+		rows.Close()
+		return rows.Err()
+	}}
 }
 
 func scanReservations(rows pgx.Rows, use func(tenant uuid.UUID, s *events.ReservationState, used, held string) error) error {

@@ -248,11 +248,14 @@ func (w *writer) attempt(ctx context.Context, g *group, probing, first bool) err
 	}
 	var quotas *quotaRequests
 	var checkpoints map[int16]int64
+	var named targets
 	hs, err := w.begin(ctx, conn, g.partitions, planning, lock, func() []*lockedRead {
 		var locking *lockedRead
 		locking, checkpoints = w.lockInline(g, first)
 		quotas = newQuotaRequests(g)
-		return append(quotas.reading(), locking)
+		var reading []*lockedRead
+		reading, named = g.readingTargets()
+		return append(append(quotas.reading(), locking), reading...)
 	})
 	if err != nil {
 		return err
@@ -270,7 +273,7 @@ func (w *writer) attempt(ctx context.Context, g *group, probing, first bool) err
 	if err := quotas.complete(ctx, conn, hs); err != nil {
 		return errors.Join(err, rollback(conn))
 	}
-	if err := g.decide(ctx, conn, hs, origin, quotas, probing); err != nil {
+	if err := g.decide(ctx, conn, hs, origin, quotas, named, probing); err != nil {
 		return errors.Join(err, rollback(conn))
 	}
 	if len(g.rows) == 0 && g.isDurable(hs) {

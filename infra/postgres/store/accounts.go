@@ -62,7 +62,7 @@ func addFolded(ctx context.Context, from querier, tenant uuid.UUID, after events
 	return head, nil
 }
 
-// AddAccounts adds what events of tenants in a stretch of their partition add to accounts.
+// AddAccounts adds the account changes of events of tenants in a stretch of their partition.
 func AddAccounts(ctx context.Context, from querier, tenants []uuid.UUID, in events.Stretch, sums map[domain.AccountKey]*domain.Account) error {
 	rows, err := from.Query(ctx, foldAccountsSQL, in.Partition, tenants, in.After, in.UpTo)
 	if err == nil {

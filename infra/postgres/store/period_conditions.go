@@ -15,7 +15,7 @@ import (
 )
 
 // missingSQL counts the open dead letters of a tenant ($1, partition $2) whose events have a cause up to the cut $3: those that failed, and those
-// that are being retried. They are read from the log, so that none is missed. Late verdicts of the snapshot $4 are not meant, nor are events
+// that are being retried. They are read from the log, so that the list is complete. Late verdicts of the snapshot $4 are not meant, nor are events
 // whose retry failed (that failure is meant) or was rejected, nor those that were rejected and are retried behind the cut. It also returns whether a rebuild
 // of the period $5 is open, and whether the verdict on an event up to the cut is behind the position $6 of the aggregator: that of a retry, whose dead
 // letter the validator has ended.

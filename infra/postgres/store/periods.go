@@ -24,7 +24,7 @@ var (
 type PeriodFigures interface {
 	// OfLog folds them from the log, by the fold that is live.
 	OfLog(ctx context.Context, tx pgx.Tx, c domain.Closing, h *domain.PeriodHistory) (domain.Figures, error)
-	// OfRows subtracts from the live rows what the live fold counts of late verdicts. The rows are locked.
+	// OfRows returns the live rows less the late verdicts that the live fold counts. The rows are locked.
 	OfRows(ctx context.Context, tx pgx.Tx, c domain.Closing) (domain.Figures, error)
 	// LogicHash returns the hash of the result of a fold over the golden log.
 	LogicHash(logic string) (string, error)

@@ -304,7 +304,7 @@ func TestASagaIsPartialAfterItsDeadlineAndContinues(t *testing.T) {
 	}
 }
 
-// The step that runs during a retry does not see what the operator waived.
+// The step that runs during a retry does not see the conditions that the operator waived.
 func TestARetryDuringAStepIsFollowedByAnotherRun(t *testing.T) {
 	f := newSagaFixture(t)
 	began, release := make(chan struct{}), make(chan struct{})

@@ -1,5 +1,5 @@
-// Package store keeps the tables of the write side in PostgreSQL: the catalogue, keys, rebuilds and
-// replays. Each change is recorded in the event log by the same transaction.
+// Package store keeps the tables of the write side in PostgreSQL: the catalogue, keys, rebuilds,
+// replays, sagas and closed periods. Each change is recorded in the event log by the same transaction.
 package store
 
 import (
