@@ -56,6 +56,9 @@ func (f PeriodFigures) OfLog(ctx context.Context, tx pgx.Tx, c domain.Closing, h
 	}
 	sortLines(figures.Lines)
 	figures.Late = cut.late
+	if err == nil {
+		figures.LogicHash, err = f.LogicHash(figures.Logic)
+	}
 	return figures, err
 }
 
@@ -223,8 +226,9 @@ WHERE generation = $1 AND tenant_id = $2 AND period_key = $3 ORDER BY feature, s
 	readAggregatorPosition = `SELECT position FROM consumer_checkpoints WHERE consumer = '` + events.GroupAggregator + `' AND partition = $1 AND generation = $2`
 )
 
-// OfRows reads the live rows, and subtracts what the live fold counts of late verdicts. The caller has locked the aggregator's checkpoints.
-func (f PeriodFigures) OfRows(ctx context.Context, tx pgx.Tx, c domain.Closing) (domain.Figures, error) {
+// OfRows reads the live rows, and subtracts what the live fold counts of late verdicts. Those that are known from OfLog are not read again. The caller
+// has locked the aggregator's checkpoints.
+func (f PeriodFigures) OfRows(ctx context.Context, tx pgx.Tx, c domain.Closing, known *domain.LateVerdicts) (domain.Figures, error) {
 	figures, t, err := f.live(ctx, tx, c)
 	if err != nil {
 		return figures, err
@@ -248,7 +252,7 @@ func (f PeriodFigures) OfRows(ctx context.Context, tx pgx.Tx, c domain.Closing) 
 		return figures, err
 	}
 	late = slices.DeleteFunc(late, func(position int64) bool { return position > folded })
-	return figures, subtractLate(ctx, tx, t, &figures, late, folded, c.Late)
+	return figures, subtractLate(ctx, tx, t, &figures, late, folded, known)
 }
 
 func scanLine(rows pgx.Rows) (l domain.FigureLine, err error) {

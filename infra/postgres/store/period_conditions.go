@@ -52,22 +52,24 @@ FROM letters`)
 // Missing implements commands.PeriodStore.
 func (s *Periods) Missing(ctx context.Context, c domain.Closing) (missing []string, err error) {
 	err = s.inSnapshot(ctx, func(t pgx.Tx) error {
-		missing, err = missingIn(ctx, t, c)
+		periods, err := (&changeTx{ctx: ctx, tx: t}).Periods([]uuid.UUID{c.TenantID})
+		if err != nil {
+			return err
+		}
+		history := periods[c.TenantID]
+		missing, err = missingIn(ctx, t, c, history.Cut(c.PeriodKey, c.Snapshot))
 		return err
 	})
 	return missing, err
 }
 
 // Missing implements commands.FreezeTx.
-func (t *periodTx) Missing(c domain.Closing) ([]string, error) { return missingIn(t.ctx, t.tx, c) }
+func (t *periodTx) Missing(c domain.Closing, cut int64) ([]string, error) {
+	return missingIn(t.ctx, t.tx, c, cut)
+}
 
-func missingIn(ctx context.Context, tx pgx.Tx, c domain.Closing) (missing []string, err error) {
-	periods, err := (&changeTx{ctx: ctx, tx: tx}).Periods([]uuid.UUID{c.TenantID})
-	if err != nil {
-		return nil, err
-	}
-	history := periods[c.TenantID]
-	cut, partition := history.Cut(c.PeriodKey, c.Snapshot), events.PartitionOf(c.TenantID)
+func missingIn(ctx context.Context, tx pgx.Tx, c domain.Closing, cut int64) (missing []string, err error) {
+	partition := events.PartitionOf(c.TenantID)
 	var standing query.Standing
 	if err := query.Run(ctx, tx, query.ReadStanding(query.AggregatesSource(), c.TenantID, &standing)); err != nil {
 		return nil, fmt.Errorf("reading how far figures are: %w", err)
