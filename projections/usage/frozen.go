@@ -274,7 +274,7 @@ var readLateRetries = events.SQL(`
 SELECT again.position FROM unnest($3::bigint[]) AS given (number)
 CROSS JOIN LATERAL (SELECT coalesce(f.body ->> 'deadLetterId', f.event_id::text) AS letter FROM event_log_rows f
  WHERE f.subject IN ({usage.event.publish_failed}, {usage.event.aggregation_failed}) AND f.tenant_id = $2
-  AND CASE WHEN f.body::text ~* '\\u(0000|d[89a-f])' THEN NULL ELSE f.body ->> 'sourcePosition' END = given.number::text OFFSET 0) d
+  AND ` + projections.FailureSource("f") + ` = given.number::text OFFSET 0) d
 CROSS JOIN LATERAL (SELECT l.position FROM event_log_rows l WHERE l.partition = $1 AND l.tenant_id = $2
   AND l.dedupe_key > 'r/' || d.letter || '/' AND l.dedupe_key < 'r/' || d.letter || '0' AND l.subject = {usage.event.reaggregated} AND l.position <= $4 LIMIT 10000) again
 ORDER BY again.position`)
