@@ -189,6 +189,8 @@ func TestP8_FaultsInClosedPeriodsAreReported(t *testing.T) {
 		{13, `"snapshot":1`, `"snapshot":2`, adjustmentsOf, "says that it is late for snapshot 2"},
 		{19, `"CORRECTION"`, `"LATE_USAGE"`, adjustmentsOf, "its period says snapshot 1 (CORRECTION)"},
 		{26, `,"late":{"snapshot":2,"kind":"RETRACTION"}`, ``, adjustmentsOf, "0-25 counts behind the cut of its closed period, and is no adjustment"},
+		{14, `,"rejected":true`, ``, adjustmentsOf, "the retry at 0-14 says that its event had been rejected: ; the log says true"},
+		{14, `"rawPosition":7`, `"rawPosition":12`, adjustmentsOf, "the retry at 0-14 says that its event had been rejected: true; the log says false"},
 		{1, `ADJUST`, `REJECT`, adjustmentsOf, "0-13 accepts late usage"},
 		{20, `"count":1`, `"count":2`, statesOf, "0-20 decides 2 adjustments"},
 		{20, `"amount":"3"`, `"amount":"4"`, statesOf, "1 of 3 were pending"},
