@@ -100,11 +100,10 @@ func (t *targets) judged(e *events.Envelope, j *Judgement) {
 var readTargetsSQL = events.SQL(`
 SELECT g.partition, g.before, g.tenant_id, g.name, t.position, t.subject, 'u/' || g.name, t.occurred_at, t.body,
        'v/' || t.position, v.occurred_at, v.body, coalesce(c.n, 0), coalesce(c.kind, ''), coalesce(c.after, 0), v.position IS NOT NULL AND EXISTS (
-  SELECT FROM event_log_rows f JOIN log_origins o ON o.id = f.origin
-  WHERE f.tenant_id = g.tenant_id AND f.subject IN ({usage.event.publish_failed}, {usage.event.aggregation_failed})
-    AND CASE WHEN f.body::text ~* '\\u(0000|d[89a-f])' THEN NULL ELSE f.body ->> 'sourcePosition' END = v.position::text
+  SELECT FROM event_log_rows f
+  WHERE f.tenant_id = g.tenant_id AND ` + projections.UncountedVerdict("f") + `
+    AND ` + projections.FailureSource("f") + ` = v.position::text
     AND f.partition = g.partition AND f.position < g.before
-    AND (f.subject = {usage.event.publish_failed} OR o.actor_id = '` + events.GroupAggregator + `')
     AND NOT EXISTS (
       SELECT FROM event_log_rows e
       WHERE e.partition = g.partition AND e.tenant_id = g.tenant_id AND e.dedupe_key = 'r/' || f.event_id || '/closed'
