@@ -199,10 +199,10 @@ func TestSagasOfPeriodsReadTheirKeys(t *testing.T) {
 // A period is closed by its policy once, also if two instances look; a failure of one delays no other.
 func TestP8_DuePeriodsAreClosedOnce(t *testing.T) {
 	p, tx := newPeriods()
+	tx.due = append(tx.due, domain.Closing{TenantID: uuid.UUID{9}, PeriodKey: "2026-04"}) // no such tenant
 	for _, key := range []string{"2026-03", "2026-04"} {
 		tx.due = append(tx.due, domain.Closing{TenantID: activeTenant, PeriodKey: key})
 	}
-	tx.due = append(tx.due, domain.Closing{TenantID: uuid.UUID{9}, PeriodKey: "2026-04"}) // no such tenant
 	for range 2 {
 		err := (&Schedule{Periods: p, Logger: p.Logger}).look(t.Context())
 		if refusal := (*domain.Error)(nil); !errors.As(err, &refusal) || refusal.Code != "tenant_not_found" {
