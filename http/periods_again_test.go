@@ -26,13 +26,16 @@ func TestP8_APeriodIsClosedThreeTimes(t *testing.T) {
 		w.same("the snapshot", valuesOf(w.want(200, call{method: "GET", path: path, key: bootstrap}), "snapshot", "state", "missing"), fmt.Sprint(n, " CLOSED []"))
 		w.accept(a, correction(fmt.Sprint("a", n), "u1", 10+n), correction(fmt.Sprint("b", n), "u1", 20+n))
 		w.fold()
+		pending := w.adjustmentsAt(path+"/adjustments?state=PENDING", "id")
+		if len(pending) != 2 {
+			t.Fatalf("%d pending adjustments of snapshot %d instead of 2", len(pending), n)
+		}
 		if n == 1 { // only the first snapshot has an approved adjustment
-			id := w.adjustmentsAt(path+"/adjustments?state=PENDING", "id")[0]
-			decided := twice("/api/v1/adjustments/"+id+"/approve", `{"reason":"r"}`)
-			w.same("the decision", w.adjustmentsAt(path+"/adjustments?state=APPROVED", "id", "decidedPosition"), []string{id + " " + fmt.Sprint(decided["position"])})
+			decided := twice("/api/v1/adjustments/"+pending[0]+"/approve", `{"reason":"r"}`)
+			w.same("the decision", w.adjustmentsAt(path+"/adjustments?state=APPROVED", "id", "decidedPosition"), []string{pending[0] + " " + fmt.Sprint(decided["position"])})
 		}
 		if n == 2 {
-			twice("/api/v1/adjustments/"+w.adjustmentsAt(path+"/adjustments?state=PENDING", "id")[0]+"/waive", `{"reason":"r"}`)
+			twice("/api/v1/adjustments/"+pending[0]+"/waive", `{"reason":"r"}`)
 			w.same("a waived line", w.lines(path, "frozen", "pending", "approved", "waived", "billable", "net", "unreconciled"), []string{"21 10 0 -9 21 22 0"})
 		}
 		reopened := twice(path+"/reopen", `{"reason":"r"}`)
