@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -202,10 +203,11 @@ func TestSagasOfPeriodsReadTheirKeys(t *testing.T) {
 // A period is closed by its policy once, also if two instances look; a failure of one delays no other.
 func TestP8_DuePeriodsAreClosedOnce(t *testing.T) {
 	p, tx := newPeriods()
+	p.Now = func() time.Time { return time.Date(2026, 4, 30, 23, 59, 0, 0, time.UTC) }    // an instance that is late: the database knows that April is over
+	tx.due = append(tx.due, domain.Closing{TenantID: uuid.UUID{9}, PeriodKey: "2026-04"}) // no such tenant
 	for _, key := range []string{"2026-03", "2026-04"} {
 		tx.due = append(tx.due, domain.Closing{TenantID: activeTenant, PeriodKey: key})
 	}
-	tx.due = append(tx.due, domain.Closing{TenantID: uuid.UUID{9}, PeriodKey: "2026-04"}) // no such tenant
 	for range 2 {
 		err := (&Schedule{Periods: p, Logger: p.Logger}).look(t.Context())
 		if refusal := (*domain.Error)(nil); !errors.As(err, &refusal) || refusal.Code != "tenant_not_found" {

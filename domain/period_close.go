@@ -52,9 +52,9 @@ func (h *PeriodHistory) Closable(periodKey string, early bool, now time.Time) (s
 	return last.Snapshot + 1, nil, nil
 }
 
-// CheckPeriodKey refuses a text that is no key of a month or a year.
+// CheckPeriodKey refuses a text that is no key of a month or a year. The end of the last month of 9999 cannot be written as RFC 3339.
 func CheckPeriodKey(key string) *Error {
-	if start, _, ok := PeriodBounds(key); ok && start.Year() >= 1 {
+	if start, end, ok := PeriodBounds(key); ok && start.Year() >= 1 && end.Year() <= 9999 {
 		return nil
 	}
 	return &Error{Code: "period_key_invalid", Pointer: "/periodKey", Message: "a period key is a month such as 2026-05 or a year such as 2026"}
