@@ -32,15 +32,14 @@ const driftWait = time.Minute
 // FreezeTx is the transaction that freezes the figures of a period.
 type FreezeTx interface {
 	PeriodTx
-	// Missing is PeriodStore.Missing under the locks.
-	Missing(c domain.Closing) ([]string, error)
-	// FiguresOfRows returns a period's figures as known at the cut: the live rows, less the late verdicts that the live fold counts.
-	FiguresOfRows(c domain.Closing) (domain.Figures, error)
+	// Missing is PeriodStore.Missing under the locks, with the number of the request to close.
+	Missing(c domain.Closing, cut int64) ([]string, error)
+	// FiguresOfRows returns a period's figures as known at the cut: the live rows, less what the live fold counts of late verdicts. Those that are
+	// known from FiguresOfLog are not read again; nil: none.
+	FiguresOfRows(c domain.Closing, known *domain.LateVerdicts) (domain.Figures, error)
 	// Unreconciled returns the lines of a tenant's closed periods that differ from the frozen figure and the adjustments that are not void. Amount
 	// and count are the differences.
 	Unreconciled(tenant uuid.UUID) ([]domain.UnreconciledLine, error)
-	// LogicHash returns the hash of the result of a fold over the golden log.
-	LogicHash(logic string) (string, error)
 	SaveSnapshot(s domain.Snapshot) error
 }
 
@@ -121,16 +120,15 @@ func (c *Periods) freeze(tx FreezeTx, of domain.Closing, s *domain.Saga, figures
 	if last := history.Last(of.PeriodKey); last == nil || last.Snapshot != of.Snapshot || last.Change != domain.PeriodCloseRequested {
 		return domain.SagaDone(), nil // an earlier run froze the figures, and its result was lost
 	}
-	missing, err := tx.Missing(of)
+	cut := history.Cut(of.PeriodKey, of.Snapshot)
+	missing, err := tx.Missing(of, cut)
 	if err != nil {
 		return domain.SagaResult{}, err
 	}
 	if open := less(missing, s.Despite); len(open) > 0 {
 		return domain.SagaResult{Step: stepWait, Wait: closeWait, Missing: open}, nil
 	}
-	known := of
-	known.Late = figures.Late
-	rows, err := tx.FiguresOfRows(known)
+	rows, err := tx.FiguresOfRows(of, figures.Late)
 	if err != nil {
 		return domain.SagaResult{}, err
 	}
@@ -141,21 +139,17 @@ func (c *Periods) freeze(tx FreezeTx, of domain.Closing, s *domain.Saga, figures
 		return domain.SagaDrifts(driftWait, difference), nil
 	}
 	despite := slices.DeleteFunc(slices.Clone(s.Despite), func(condition string) bool { return !slices.Contains(missing, condition) })
-	return domain.SagaDone(), c.store(tx, of, history.Cut(of.PeriodKey, of.Snapshot), figures, despite)
+	return domain.SagaDone(), c.store(tx, of, cut, figures, despite)
 }
 
 // store appends the figures and the close, and saves the snapshot.
 func (c *Periods) store(tx FreezeTx, of domain.Closing, cut int64, figures *domain.Figures, despite []string) error {
 	req, now := serviceRequest(), c.now()
 	at := events.Position{Partition: events.PartitionOf(of.TenantID), Number: cut}
-	hash, err := tx.LogicHash(figures.Logic)
-	if err != nil {
-		return err
-	}
 	if despite == nil {
 		despite = []string{}
 	}
-	closed := events.ClosedPeriod{PeriodKey: of.PeriodKey, Snapshot: of.Snapshot, Cut: at, Logic: figures.Logic, LogicHash: hash,
+	closed := events.ClosedPeriod{PeriodKey: of.PeriodKey, Snapshot: of.Snapshot, Cut: at, Logic: figures.Logic, LogicHash: figures.LogicHash,
 		FiguresHash: figures.FiguresHash(of.TenantID, of.PeriodKey, of.Snapshot, at), Lines: len(figures.Lines), Despite: despite}
 	var list []events.Pending
 	for _, part := range figures.Parts(of.PeriodKey, of.Snapshot) {
@@ -179,6 +173,6 @@ func (c *Periods) store(tx FreezeTx, of domain.Closing, cut int64, figures *doma
 	if err := tx.SavePeriodChange(of.TenantID, domain.PeriodChange{Position: last.Number, PeriodKey: of.PeriodKey, Snapshot: of.Snapshot, Change: domain.PeriodClosed}, now); err != nil {
 		return err
 	}
-	return tx.SaveSnapshot(domain.Snapshot{Closing: of, Cut: cut, FrozenPosition: last.Number, FrozenAt: now, LogicHash: hash, FiguresHash: closed.FiguresHash,
+	return tx.SaveSnapshot(domain.Snapshot{Closing: of, Cut: cut, FrozenPosition: last.Number, FrozenAt: now, FiguresHash: closed.FiguresHash,
 		Figures: *figures, Despite: despite})
 }

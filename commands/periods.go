@@ -31,7 +31,7 @@ type PeriodStore interface {
 	FreezePeriod(ctx context.Context, tenant uuid.UUID, decide func(FreezeTx) error) error
 	// Missing returns the conditions that the close of a period waits for.
 	Missing(ctx context.Context, c domain.Closing) ([]string, error)
-	// FiguresOfLog folds a period's figures as known at the cut from the log.
+	// FiguresOfLog folds a period's figures as known at the cut from the log, and hashes the result of the fold over the golden log.
 	FiguresOfLog(ctx context.Context, c domain.Closing) (domain.Figures, error)
 	// TenantsOfAdjustments returns the tenants of adjustments by their ids; unknown ids are missing.
 	TenantsOfAdjustments(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]uuid.UUID, error)

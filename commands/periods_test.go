@@ -22,9 +22,10 @@ type periodTx struct {
 	adjustments map[uuid.UUID]domain.Adjustment
 	sagas       map[string]domain.Saga
 	snapshots   map[string]domain.Snapshot
-	missing     []string       // outside the transaction that freezes
-	locked      []string       // inside it
-	log, rows   domain.Figures // by the log and by the rows
+	missing     []string               // outside the transaction that freezes
+	locked      []string               // inside it
+	log, rows   domain.Figures         // by the log and by the rows
+	known       []*domain.LateVerdicts // that the figures by the rows are computed with
 	differences []domain.UnreconciledLine
 	later       func() // called after each computation by the log
 	due         []domain.Closing
@@ -42,9 +43,17 @@ func (tx *periodTx) FreezePeriod(_ context.Context, tenant uuid.UUID, decide fun
 // lockedPeriods is a periodTx that holds the locks of a freeze.
 type lockedPeriods struct{ *periodTx }
 
-func (tx lockedPeriods) Missing(domain.Closing) ([]string, error)             { return tx.locked, nil }
-func (tx lockedPeriods) FiguresOfRows(domain.Closing) (domain.Figures, error) { return tx.rows, nil }
-func (tx lockedPeriods) LogicHash(logic string) (string, error)               { return "hash of " + logic, nil }
+func (tx lockedPeriods) Missing(_ domain.Closing, cut int64) ([]string, error) {
+	if cut != 900 {
+		return nil, fmt.Errorf("the cut is %d", cut)
+	}
+	return tx.locked, nil
+}
+
+func (tx lockedPeriods) FiguresOfRows(_ domain.Closing, known *domain.LateVerdicts) (domain.Figures, error) {
+	tx.known = append(tx.known, known)
+	return tx.rows, nil
+}
 func (tx lockedPeriods) Unreconciled(uuid.UUID) ([]domain.UnreconciledLine, error) {
 	return tx.differences, nil
 }

@@ -52,9 +52,9 @@ func (h *PeriodHistory) Closable(periodKey string, early bool, now time.Time) (s
 	return last.Snapshot + 1, nil, nil
 }
 
-// CheckPeriodKey refuses a text that is no key of a month or a year.
+// CheckPeriodKey refuses a text that is no key of a month or a year. The end of the last month of 9999 cannot be written as RFC 3339.
 func CheckPeriodKey(key string) *Error {
-	if start, _, ok := PeriodBounds(key); ok && start.Year() >= 1 {
+	if start, end, ok := PeriodBounds(key); ok && start.Year() >= 1 && end.Year() <= 9999 {
 		return nil
 	}
 	return &Error{Code: "period_key_invalid", Pointer: "/periodKey", Message: "a period key is a month such as 2026-05 or a year such as 2026"}
@@ -86,6 +86,7 @@ type Figures struct {
 	Generation int
 	Logic      string // version of the fold
 	Lines      []FigureLine
+	LogicHash  string        // of figures of the log: the hash of the fold's result over the golden log
 	Late       *LateVerdicts // of figures of the log
 }
 
@@ -166,7 +167,6 @@ type Closing struct {
 	TenantID  uuid.UUID
 	PeriodKey string
 	Snapshot  int
-	Late      *LateVerdicts // those that are known, so that they are not read again under the locks; may be nil
 }
 
 // Snapshot holds the frozen figures of a period.
@@ -175,7 +175,6 @@ type Snapshot struct {
 	Cut            int64 // number of the request to close
 	FrozenPosition int64 // number of the event that closed the period
 	FrozenAt       time.Time
-	LogicHash      string
 	FiguresHash    string
 	Figures        Figures
 	Despite        []string // conditions that were missing

@@ -28,34 +28,37 @@ func TestClosablePeriods(t *testing.T) {
 		known   string // the state of the known change
 		code    string
 	}{
-		"at its end":                   {0, "2026-05", false, end, 1, "", ""},
-		"before its end":               {0, "2026-05", false, end.Add(-time.Microsecond), 0, "", "period_not_ended"},
-		"early":                        {0, "2026-05", true, begin, 1, "", ""},
-		"before it begins":             {0, "2026-05", true, begin.Add(-time.Microsecond), 0, "", "period_not_closable"},
-		"a year":                       {0, "2026", false, time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC), 1, "", ""},
-		"a year before its end":        {0, "2026", false, end, 0, "", "period_not_ended"},
-		"closing":                      {2, "2026-05", false, end, 0, StateClosing, ""},
-		"closed":                       {3, "2026-05", false, end, 0, StateClosed, ""},
-		"closed, before its end":       {3, "2026-05", false, begin, 0, StateClosed, ""},
-		"reopened":                     {4, "2026-05", false, end, 2, "", ""},
-		"reopened, before its end":     {4, "2026-05", false, begin, 0, "", "period_not_ended"},
-		"another one is closed":        {6, "2026-06", true, end, 1, "", ""},
-		"lifetime":                     {0, "lifetime", true, end, 0, "", "period_not_closable"},
-		"month 13":                     {0, "2026-13", true, end, 0, "", "period_key_invalid"},
-		"month 0":                      {0, "2026-00", true, end, 0, "", "period_key_invalid"},
-		"a year of two digits":         {0, "26-05", true, end, 0, "", "period_key_invalid"},
-		"a space behind":               {0, "2026-05 ", true, end, 0, "", "period_key_invalid"},
-		"a space before":               {0, " 2026-05", true, end, 0, "", "period_key_invalid"},
-		"a month of one digit":         {0, "2026-5", true, end, 0, "", "period_key_invalid"},
-		"a day":                        {0, "2026-05-01", true, end, 0, "", "period_key_invalid"},
-		"the year 0":                   {0, "0000", true, end, 0, "", "period_key_invalid"},
-		"a month of the year 0":        {0, "0000-05", true, end, 0, "", "period_key_invalid"},
-		"a sign":                       {0, "+2026", true, end, 0, "", "period_key_invalid"},
-		"other digits":                 {0, "２０２６", true, end, 0, "", "period_key_invalid"},
-		"lifetime in other case":       {0, "Lifetime", true, end, 0, "", "period_key_invalid"},
-		"none":                         {0, "", true, end, 0, "", "period_key_invalid"},
-		"a NUL":                        {0, "2026-0\x00", true, end, 0, "", "period_key_invalid"},
-		"the first year, which counts": {0, "0001", false, end, 1, "", ""},
+		"at its end":                    {0, "2026-05", false, end, 1, "", ""},
+		"before its end":                {0, "2026-05", false, end.Add(-time.Microsecond), 0, "", "period_not_ended"},
+		"early":                         {0, "2026-05", true, begin, 1, "", ""},
+		"before it begins":              {0, "2026-05", true, begin.Add(-time.Microsecond), 0, "", "period_not_closable"},
+		"a year":                        {0, "2026", false, time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC), 1, "", ""},
+		"a year before its end":         {0, "2026", false, end, 0, "", "period_not_ended"},
+		"closing":                       {2, "2026-05", false, end, 0, StateClosing, ""},
+		"closed":                        {3, "2026-05", false, end, 0, StateClosed, ""},
+		"closed, before its end":        {3, "2026-05", false, begin, 0, StateClosed, ""},
+		"reopened":                      {4, "2026-05", false, end, 2, "", ""},
+		"reopened, before its end":      {4, "2026-05", false, begin, 0, "", "period_not_ended"},
+		"another one is closed":         {6, "2026-06", true, end, 1, "", ""},
+		"lifetime":                      {0, "lifetime", true, end, 0, "", "period_not_closable"},
+		"month 13":                      {0, "2026-13", true, end, 0, "", "period_key_invalid"},
+		"month 0":                       {0, "2026-00", true, end, 0, "", "period_key_invalid"},
+		"a year of two digits":          {0, "26-05", true, end, 0, "", "period_key_invalid"},
+		"a space behind":                {0, "2026-05 ", true, end, 0, "", "period_key_invalid"},
+		"a space before":                {0, " 2026-05", true, end, 0, "", "period_key_invalid"},
+		"a month of one digit":          {0, "2026-5", true, end, 0, "", "period_key_invalid"},
+		"a day":                         {0, "2026-05-01", true, end, 0, "", "period_key_invalid"},
+		"the year 0":                    {0, "0000", true, end, 0, "", "period_key_invalid"},
+		"a month of the year 0":         {0, "0000-05", true, end, 0, "", "period_key_invalid"},
+		"a sign":                        {0, "+2026", true, end, 0, "", "period_key_invalid"},
+		"other digits":                  {0, "２０２６", true, end, 0, "", "period_key_invalid"},
+		"lifetime in other case":        {0, "Lifetime", true, end, 0, "", "period_key_invalid"},
+		"none":                          {0, "", true, end, 0, "", "period_key_invalid"},
+		"a NUL":                         {0, "2026-0\x00", true, end, 0, "", "period_key_invalid"},
+		"the first year, which counts":  {0, "0001", false, end, 1, "", ""},
+		"a year without a writable end": {0, "9999", true, end, 0, "", "period_key_invalid"},
+		"its last month":                {0, "9999-12", true, end, 0, "", "period_key_invalid"},
+		"the month before":              {0, "9999-11", true, end, 0, "", "period_not_closable"},
 	} {
 		h := PeriodHistory{Changes: all.Changes[:c.changes]}
 		snapshot, known, refusal := h.Closable(c.key, c.early, c.now)
@@ -65,6 +68,24 @@ func TestClosablePeriods(t *testing.T) {
 		}
 		if snapshot != c.want || (known != nil) != (c.known != "") || known != nil && known.State() != c.known || code != c.code {
 			t.Errorf("%s: snapshot %d, known %+v, refusal %v", name, snapshot, known, refusal)
+		}
+	}
+}
+
+// Each close of a period has the next number, also if other periods have as many.
+func TestP8_EachCloseHasTheNextSnapshot(t *testing.T) {
+	var h PeriodHistory
+	for want := 1; want <= 5; want++ {
+		got, known, refusal := h.Closable("2026-05", false, time.Date(2026, 7, 1, 0, 0, 0, 0, time.UTC))
+		if got != want || known != nil || refusal != nil {
+			t.Fatalf("close %d has the snapshot %d, %+v, %v", want, got, known, refusal)
+		}
+		for _, change := range []string{PeriodCloseRequested, PeriodClosed, PeriodReopened} {
+			at := int64(10 * len(h.Changes))
+			h.Changes = append(h.Changes, PeriodChange{at, "2026-05", got, change}, PeriodChange{at + 1, "2026-06", 1, PeriodCloseRequested})
+		}
+		if snapshot, refusal := (&PeriodHistory{Changes: h.Changes[:len(h.Changes)-2]}).Reopenable("2026-05"); snapshot != want || refusal != nil {
+			t.Errorf("close %d is reopened as %d, %v", want, snapshot, refusal)
 		}
 	}
 }

@@ -74,7 +74,7 @@ func AdjustmentKinds() []string {
 	return []string{LateUsage, LateCommit, LateRetry, LateCorrection, LateRetraction, RebuiltFigure}
 }
 
-// States of an adjustment. The last three are final.
+// States of an adjustment. No decision changes the last three; a discard of its dead letter voids it.
 const (
 	AdjustmentPending  = "PENDING"
 	AdjustmentApproved = "APPROVED"

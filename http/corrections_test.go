@@ -74,14 +74,14 @@ func TestP3_ACorrectionReplacesTheAmountOfItsTarget(t *testing.T) {
 	if len(list) != 2 {
 		t.Fatalf("corrections %v", list)
 	}
-	for i, want := range []string{"c1 correction 10 7 " + at[2], "c2 correction 7 12 " + at[3]} {
+	for i, want := range []string{"c1 CORRECTION 10 7 -3 AGGREGATED " + at[2], "c2 CORRECTION 7 12 5 AGGREGATED " + at[3]} {
 		c := list[i].(map[string]any)
 		own := w.receiptOf(a, c["eventId"].(string))
-		if got := valuesOf(c, "eventId", "kind", "before", "after", "position"); got != want || c["verdictPosition"] != own["validated"].(map[string]any)["position"] || c["at"] != own["validated"].(map[string]any)["at"] {
+		if got := valuesOf(c, "eventId", "kind", "before", "after", "delta", "status", "position"); got != want || c["verdictPosition"] != own["validated"].(map[string]any)["position"] || c["at"] != own["validated"].(map[string]any)["at"] {
 			t.Errorf("correction %d is %s, %v, instead of %s", i, got, c, want)
 		}
 		corrects, _ := own["corrects"].(map[string]any)
-		if got := valuesOf(corrects, "eventId", "position", "kind", "before", "after"); got != fmt.Sprint("u ", at[0], " correction ", c["before"], " ", c["after"]) || own["effectiveAmount"] != nil {
+		if got := valuesOf(corrects, "eventId", "position", "kind", "before", "after"); got != fmt.Sprint("u ", at[0], " CORRECTION ", c["before"], " ", c["after"]) || own["effectiveAmount"] != nil {
 			t.Errorf("the receipt of %v: %s, %v", c["eventId"], got, own)
 		}
 	}
@@ -104,7 +104,7 @@ func TestP3_ARetractionTakesItsTargetBackForEver(t *testing.T) {
 	}
 	r := w.receiptOf(a, "u")
 	if list := r["corrections"].([]any); len(list) != 2 || fmt.Sprint(r["effectiveAmount"]) != "0" ||
-		valuesOf(list[1].(map[string]any), "eventId", "kind", "before", "after") != "r retraction 4 0" {
+		valuesOf(list[1].(map[string]any), "eventId", "kind", "before", "after", "delta") != "r RETRACTION 4 0 -4" {
 		t.Errorf("the receipt %v", r)
 	}
 	w.listed(a, "r retraction 0 u AGGREGATED", "c correction 4 u AGGREGATED", "other usage 1 <nil> AGGREGATED", "u usage 10 <nil> AGGREGATED")

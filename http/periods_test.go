@@ -186,6 +186,7 @@ func TestBadInputOfPeriods(t *testing.T) {
 		{"2026-13/close", `{"reason":"r"}`, 400, "period_key_invalid"}, {"2026-00/close", `{"reason":"r"}`, 400, "period_key_invalid"},
 		{"26-05/close", `{"reason":"r"}`, 400, "period_key_invalid"}, {"2026-05%20/close", `{"reason":"r"}`, 400, "period_key_invalid"},
 		{"0000/close", `{"reason":"r"}`, 400, "period_key_invalid"}, {"0000-01/close", `{"reason":"r"}`, 400, "period_key_invalid"},
+		{"9999/close", `{"reason":"r"}`, 400, "period_key_invalid"}, {"9999-12/close", `{"reason":"r"}`, 400, "period_key_invalid"},
 		{"lifetime/close", `{"reason":"r"}`, 409, "period_not_closable"}, {"2999-01/close", `{"reason":"r","early":true}`, 409, "period_not_closable"},
 		{now[:7] + "/close", `{"reason":"r"}`, 409, "period_not_ended"}, {now[:4] + "/close", `{"reason":"r"}`, 409, "period_not_ended"},
 		{key + "/close", `{"reason":""}`, 400, "reason_invalid"}, {key + "/close", `{"reason":" "}`, 400, "reason_required"}, {key + "/close", `{}`, 400, "member_missing"},
@@ -212,8 +213,12 @@ func TestBadInputOfPeriods(t *testing.T) {
 		w.refused(w.do(call{"POST", path, bootstrap, nil, c.body}), c.status, c.code)
 	}
 	for path, code := range map[string]string{"/2026-13": "period_key_invalid", "/" + key + "?snapshot=2": "snapshot_not_found", "/" + key + "/export?snapshot=9": "snapshot_not_found",
-		"/" + now[:7] + "?snapshot=1": "snapshot_not_found", "/0000/adjustments": "period_key_invalid", "/" + key + "/export?limit=1": "unknown_parameter"} {
+		"/" + now[:7] + "?snapshot=1": "snapshot_not_found", "/0000/adjustments": "period_key_invalid", "/9999": "period_key_invalid", "/9999-12/export": "period_key_invalid", "/" + key + "/export?limit=1": "unknown_parameter"} {
 		w.refused(w.do(call{method: "GET", path: periodsOf(a) + path, key: bootstrap}), map[bool]int{true: 404, false: 400}[code == "snapshot_not_found"], code)
+	}
+	w.want(200, call{method: "GET", path: periodsOf(a) + "/9999-11", key: bootstrap}) // the last one whose end can be written
+	for _, query := range []string{"periodKey=2026-13", "periodKey=05-2026", "tenantId=" + a.id + "&periodKey=x"} {
+		w.refused(w.do(call{method: "GET", path: "/api/v1/adjustments?" + query, key: bootstrap}), 400, "parameter_invalid")
 	}
 	if after := w.stored(); after != before {
 		t.Errorf("%d events were stored", after-before)

@@ -59,6 +59,8 @@ func TestARetryOfASagaIsDueAtOnce(t *testing.T) {
 	w := newTestService(t)
 	tenant := w.newAccountlessTenant("A")
 	id, header := w.saga(tenant, "1"), map[string]string{"Idempotency-Key": "k"}
+	other := w.saga(tenant, "2")
+	deadline := w.want(200, call{method: "GET", path: "/api/v1/sagas/" + id, key: bootstrap})["deadlineAt"]
 	retry := func(header map[string]string, body string) call {
 		return call{"POST", "/api/v1/sagas/" + id + "/retry", bootstrap, header, body}
 	}
@@ -78,6 +80,12 @@ func TestARetryOfASagaIsDueAtOnce(t *testing.T) {
 	w.must(w.pool.QueryRow(t.Context(), `SELECT next_at <= clock_timestamp(), retries FROM sagas WHERE id = $1`, id).Scan(&due, &retries))
 	if !due || retries != 1 {
 		t.Errorf("due: %t, after %d retries", due, retries)
+	}
+	if got := w.want(200, call{method: "GET", path: "/api/v1/sagas/" + id, key: bootstrap}); got["deadlineAt"] != deadline {
+		t.Errorf("the retry moved the deadline from %v to %v", deadline, got["deadlineAt"])
+	}
+	if got := w.want(200, call{method: "GET", path: "/api/v1/sagas/" + other, key: bootstrap}); got["lastReason"] != nil || len(got["despite"].([]any)) > 0 {
+		t.Errorf("the retry changed another saga: %v", got)
 	}
 	_, err := w.pool.Exec(t.Context(), `UPDATE sagas SET state = 'FAILED', outcome = 'partial', ended_at = now() WHERE id = $1`, id)
 	w.must(err)

@@ -65,7 +65,7 @@ type explainAnswer struct {
 		AsOf       events.Position        `json:"asOfPosition" doc:"Every event recorded up to here is in the figure."`
 		Data       []usage.ExplainedUsage `json:"data" nullable:"false"`
 		NextCursor *string                `json:"nextCursor" doc:"null on the last page."`
-		Rejected   []usage.LeftOutUsage   `json:"rejected,omitzero" nullable:"false" doc:"The events that are not in the figure, at most 1,000 of them, the latest; only on request."`
+		Rejected   []usage.LeftOutUsage   `json:"rejected,omitzero" nullable:"false" doc:"The events that are not in the figure, at most 1,000 of them, the latest; only on request. A correction or a retraction is listed in the period of its target."`
 		More       bool                   `json:"rejectedMore,omitempty" doc:"There may be more of them than are listed. One answer lists 1,000, and looks through the latest 10,000 rejections and 10,000 failures of the tenant."`
 	} `nameHint:"Explanation"`
 }

@@ -217,6 +217,12 @@ func (f *closeFixture) adjusted() string {
 	return f.text(`SELECT coalesce(string_agg(snapshot || ' ' || kind || ' ' || amount || '/' || event_count || ' ' || state, ', ' ORDER BY position), '') FROM adjustments WHERE tenant_id = $1`, f.tenant)
 }
 
+// billable describes the lines of the present snapshot: what is frozen, approved and waived, and the live figure.
+func (f *closeFixture) billable() string {
+	f.Helper()
+	return f.text(`SELECT coalesce(string_agg(format('%s frozen %s approved %s waived %s net %s', feature, frozen, approved, waived, net), ', ' ORDER BY feature), '') FROM (`+periods.Lines+`) l`, f.tenant, f.partition, "", 0)
+}
+
 func (f *closeFixture) text(sql string, args ...any) (text string) {
 	f.Helper()
 	f.must(f.pool.QueryRow(context.Background(), sql, args...).Scan(&text))

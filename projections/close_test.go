@@ -221,6 +221,38 @@ func TestP8_ParkedAdjustmentsCountOnceOrAreVoid(t *testing.T) {
 	f.want("adjustments", f.adjusted(), "1 LATE_USAGE 5/1 VOID, 1 LATE_USAGE 7/1 PENDING")
 }
 
+// What is decided of a parked verdict is void once its dead letter is discarded: the event never counts. The adjustments of a snapshot that was reopened
+// before stay as they were invoiced.
+func TestP8_ADiscardVoidsDecidedAdjustments(t *testing.T) {
+	f := newCloseFixture(t)
+	f.record("a", "panics", 1)
+	f.drain(f.validating, f.aggregating)
+	c := f.request()
+	f.drain(f.validating, f.aggregating, f.lettering)
+	f.ends(c)
+	f.lateUsage(events.LateUsageAdjust)
+	f.record("approved", "panics", 5)
+	f.record("waived", "panics", 7)
+	f.record("old", "panics", 9)
+	f.flow()
+	id := `SELECT id::text FROM adjustments WHERE tenant_id = $1 AND source_event_id = $2`
+	f.decide(commands.DecisionApprove, f.text(id, f.tenant, "approved"), f.text(id, f.tenant, "old"))
+	f.decide(commands.DecisionWaive, f.text(id, f.tenant, "waived"))
+	f.want("billable before", f.billable(), "panics frozen 1 approved 14 waived 7 net 1")
+	letters := f.deciding.lettersByEvent(f.tenant, events.StatusFailed)
+	f.must(f.deciding.discard(f.tenant, letters["approved"]))
+	f.must(f.deciding.discard(f.tenant, letters["waived"]))
+	f.check()
+	f.want("adjustments", f.adjusted(), "1 LATE_USAGE 5/1 VOID, 1 LATE_USAGE 7/1 VOID, 1 LATE_USAGE 9/1 APPROVED")
+	f.want("billable", f.billable(), "panics frozen 1 approved 9 waived 0 net 1")
+	f.reopen()
+	f.must(f.deciding.discard(f.tenant, letters["old"]))
+	f.want("adjustments", f.adjusted(), "1 LATE_USAGE 5/1 VOID, 1 LATE_USAGE 7/1 VOID, 1 LATE_USAGE 9/1 APPROVED")
+	f.close()
+	f.check()
+	f.want("lines", f.lines(), "panics 1/1")
+}
+
 // A reopening voids pending adjustments, also an adjustment whose verdict comes later. The second close counts all.
 func TestP8_TheSecondCloseCountsWhatTheReopeningVoided(t *testing.T) {
 	f := newCloseFixture(t)

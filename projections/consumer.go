@@ -47,8 +47,6 @@ type Query = func(ctx context.Context, sql string, args ...any) (pgx.Rows, error
 type Result struct {
 	FollowUps []events.Pending
 	Failed    []Failure
-	// Committed is called after the commit of a transaction that folded the whole batch at once, and not otherwise. It may be nil.
-	Committed func()
 }
 
 // Failure is an event that a fold failed on.

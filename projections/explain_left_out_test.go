@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
@@ -56,6 +57,7 @@ func (f *figureInLog) cause(e *events.Envelope) int64 {
 // leftOut is the definition, by brute force: the last refusal of each event that no verdict of the
 // figure counts, as text.
 func (f *figureInLog) leftOut() (list []string) {
+	period, kind := f.correctedPeriods()
 	last, counted := map[int64]usage.LeftOutUsage{}, map[int64]bool{}
 	keep := func(raw int64, u usage.LeftOutUsage, e *events.Envelope) {
 		if u.VerdictPosition, u.Position = e.Position, (events.Position{Partition: e.Position.Partition, Number: raw}); u.VerdictPosition.Number > last[raw].VerdictPosition.Number {
@@ -68,9 +70,8 @@ func (f *figureInLog) leftOut() (list []string) {
 		case events.UsageRejected:
 			var no events.Rejected
 			_ = json.Unmarshal(e.Payload, &no)
-			start, end, bounded := domain.PeriodBounds(f.period)
-			if no.Feature == f.feature && (!bounded || !e.OccurredAt.Before(start) && e.OccurredAt.Before(end)) && f.cause(e) <= f.asOf {
-				keep(no.RawPosition, usage.LeftOutUsage{EventID: no.EventID, Status: projections.UsageRejected, Code: no.Code, Reason: no.Reason, Timestamp: e.OccurredAt.UTC()}, e)
+			if no.Feature == f.feature && period(no.RawPosition, e.OccurredAt) && f.cause(e) <= f.asOf {
+				keep(no.RawPosition, usage.LeftOutUsage{Kind: kind(no.RawPosition), EventID: no.EventID, Status: projections.UsageRejected, Code: no.Code, Reason: no.Reason, Timestamp: e.OccurredAt.UTC()}, e)
 			}
 		case events.UsageValidated, events.Reaggregated:
 			v, _ := codec.VerdictOf(e)
@@ -78,7 +79,7 @@ func (f *figureInLog) leftOut() (list []string) {
 				continue
 			}
 			if why := f.failed[e.Position.Number]; why != nil {
-				keep(v.RawPosition, usage.LeftOutUsage{EventID: v.EventID, Status: projections.UsageDeadLettered, Code: why.Code, Reason: why.Reason, Timestamp: v.Timestamp.UTC()}, e)
+				keep(v.RawPosition, usage.LeftOutUsage{Kind: kind(v.RawPosition), EventID: v.EventID, Status: projections.UsageDeadLettered, Code: why.Code, Reason: why.Reason, Timestamp: v.Timestamp.UTC()}, e)
 			} else {
 				counted[v.RawPosition] = true
 			}
@@ -91,6 +92,45 @@ func (f *figureInLog) leftOut() (list []string) {
 	}
 	slices.Sort(list)
 	return list
+}
+
+// correctedPeriods returns whether the period of the figure has a rejected event, and the kind of a recorded event.
+func (f *figureInLog) correctedPeriods() (has func(raw int64, at time.Time) bool, kind func(raw int64) string) {
+	recorded, named, verdicts := map[int64]*events.Envelope{}, map[string]*events.Envelope{}, map[int64]string{}
+	for i := range f.log {
+		e := &f.log[i]
+		switch e.Subject {
+		case events.UsageRecorded, events.UsageAdmitted, events.UsageCorrected, events.UsageRetracted:
+			recorded[e.Position.Number], named[e.DedupeKey] = e, e
+		case events.UsageValidated:
+			if v, err := codec.VerdictOf(e); err == nil {
+				verdicts[v.RawPosition] = v.PeriodKey
+			}
+		}
+	}
+	kind = func(raw int64) string {
+		switch recorded[raw].Subject {
+		case events.UsageCorrected:
+			return events.TypeCorrection
+		case events.UsageRetracted:
+			return events.TypeRetraction
+		}
+		return events.TypeUsage
+	}
+	return func(raw int64, at time.Time) bool {
+		if kind(raw) != events.TypeUsage {
+			var of struct{ CorrectionRef string }
+			_ = json.Unmarshal(recorded[raw].Payload, &of)
+			if target := named[events.KeyUsage(of.CorrectionRef)]; target != nil {
+				if period, counted := verdicts[target.Position.Number]; counted {
+					return period == f.period
+				}
+				at = target.OccurredAt
+			}
+		}
+		start, end, bounded := domain.PeriodBounds(f.period)
+		return !bounded || !at.Before(start) && at.Before(end)
+	}, kind
 }
 
 // P12: at every moment, whatever is in flight, the events that an explanation lists as left out of a

@@ -142,6 +142,40 @@ func TestP12_ExcludedEventsAreListedWithTheReason(t *testing.T) {
 	}
 }
 
+// Corrections that do not count are left out of the period of their target, with their kind, whenever they were made.
+func TestP12_LeftOutCorrectionsHaveTheirKind(t *testing.T) {
+	s := newPipelineFixture(t)
+	s.payloads.Allow() // one has the amount 0
+	d := newHistory(s)
+	s.append(usageEvent(d.tenant, "good", "panics", 0, may))
+	s.drain(s.validating, s.aggregating)
+	s.append(usageEvent(d.tenant, "bad", "panics", 1, may), usageEvent(d.tenant, "no", "unknown", 1, may))
+	d.Rest()
+	made := func(id, feature, of string, amount int64) events.Pending { // in June
+		return correction(d.tenant, id, feature, of, amount).Pending
+	}
+	s.append(made("parked", "panics", "good", 7), made("of parked", "panics", "bad", 2), made("of rejected", "unknown", "no", 2), made("of none", "unknown", "nobody", -1))
+	d.Rest()
+	ask := func(feature, period string) (list []string) {
+		e, err := s.reads.Explain(t.Context(), tenantViewer(d.tenant), usage.ExplainQuery{TenantID: d.tenant, Feature: feature, PeriodKey: period, Limit: 10, Rejected: true})
+		s.must(err)
+		for _, u := range e.LeftOut {
+			list = append(list, u.EventID+" "+u.Kind+" "+u.Status)
+		}
+		return list
+	}
+	for of, want := range map[[2]string][]string{
+		{"panics", "2026-05"}:  {"bad usage DEAD_LETTERED", "parked correction DEAD_LETTERED", "of parked correction REJECTED"},
+		{"panics", "2026-06"}:  nil,
+		{"unknown", "2026-05"}: {"no usage REJECTED", "of rejected correction REJECTED"},
+		{"unknown", "2026-06"}: {"of none retraction REJECTED"},
+	} {
+		if got := ask(of[0], of[1]); !slices.Equal(got, want) {
+			t.Errorf("%v: %q, want %q", of, got, want)
+		}
+	}
+}
+
 // If an event was refused several times, the last known refusal is listed.
 func TestP12_TheLastRefusalIsListed(t *testing.T) {
 	s := newPipelineFixture(t)

@@ -1,7 +1,10 @@
 package projections_test
 
 import (
+	"context"
+	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -70,4 +73,59 @@ func TestAPageOfLinesReadsItsOwnAdjustments(t *testing.T) {
 	if sums := regexp.MustCompile(`Index Only Scan using adjustments_sums on adjustments a .*\(actual rows=500 loops=10\)`); !sums.MatchString(plan) || strings.Contains(plan, "Scan on adjustments") {
 		t.Error(plan)
 	}
+}
+
+// fillAdjustments writes 200,000 adjustments of 100 tenants: all are pending, but three that are approved.
+const fillAdjustments = `
+INSERT INTO adjustments (id, tenant_id, period_key, snapshot, feature, subscription_id, kind, amount, event_count, position, recorded, source_event_id, state)
+SELECT lpad(to_hex(n), 32, '0')::uuid, md5((n % 100)::text)::uuid, '2026-05', 1, 'calls', md5('s')::uuid, 'LATE_USAGE', 1, 1, n, n, 'e' || n, CASE WHEN n % 80000 = 79999 OR n = 199990 THEN 'APPROVED' ELSE 'PENDING' END
+FROM generate_series(1, 200000) n`
+
+// A list of the adjustments of all tenants in a rare state reads these, and no others, also by a plan that does not know the state.
+func TestAListOfAdjustmentsInARareStateReadsNoOthers(t *testing.T) {
+	s := newPipelineFixture(t)
+	_, err := s.pool.Exec(t.Context(), fillAdjustments)
+	s.must(err)
+	r := &periods.Reads{DB: query.DB{Pool: s.pool}}
+	var found []int64
+	for q := (periods.AdjustmentQuery{State: events.AdjustmentApproved, Limit: 2}); ; {
+		page, err := r.Adjustments(t.Context(), q)
+		s.must(err)
+		for _, a := range page.Data {
+			found = append(found, a.Position.Number)
+		}
+		if q.After = page.Next; page.Next == "" {
+			break
+		}
+	}
+	if !slices.Equal(found, []int64{79_999, 159_999, 199_990}) {
+		t.Errorf("found the adjustments at %v", found)
+	}
+	for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+		plan := s.planOf(mode, periods.AdjustmentsInState(), "", events.AdjustmentApproved, "", "", 101, uuid.Nil)
+		if !strings.Contains(plan, "adjustments_states") || strings.Contains(plan, "Rows Removed") {
+			t.Errorf("%s:\n%s", mode, plan)
+		}
+	}
+}
+
+// planOf returns the plan of a statement after its execution.
+func (s *pipelineFixture) planOf(mode, sql string, args ...any) string {
+	s.Helper()
+	conn, err := s.pool.Acquire(context.Background())
+	s.must(err)
+	defer conn.Release()
+	s.must(second(conn.Exec(context.Background(), `SELECT set_config('plan_cache_mode', $1, false)`, mode)))
+	defer func() { s.must(second(conn.Exec(context.Background(), `RESET plan_cache_mode`))) }()
+	s.must(second(conn.Exec(context.Background(), `PREPARE planned AS `+sql)))
+	defer func() { s.must(second(conn.Exec(context.Background(), `DEALLOCATE planned`))) }()
+	var values []string
+	for _, arg := range args {
+		values = append(values, fmt.Sprintf("'%v'", arg))
+	}
+	rows, err := conn.Query(context.Background(), `EXPLAIN (ANALYZE, TIMING OFF) EXECUTE planned (`+strings.Join(values, ", ")+`)`)
+	s.must(err)
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	s.must(err)
+	return strings.Join(lines, "\n")
 }

@@ -22,7 +22,7 @@ type Config struct {
 	// Serve makes the command that runs the service under test, configured by its
 	// environment. The service prints its address on standard error.
 	Serve func(ctx context.Context) *exec.Cmd
-	// Empty makes the command of an HTTP server with one empty handler.
+	// Empty makes the command of an HTTP server whose handler is Constant.
 	Empty func(ctx context.Context) *exec.Cmd
 	Only  []string // ids of figures; empty: all
 	Grow  int      // events in the log for B10; 0: skip B10

@@ -70,8 +70,15 @@ func (r *run) consumptions(ctx context.Context, s *subject) error {
 		if err != nil {
 			return err
 		}
-		f := figureB7(id)
+		f, bare := figureB7(id), (*constantLoad)(nil)
 		plain := func() (float64, error) { return r.plain(ctx, &one) }
+		if id == "B7c" {
+			if bare, err = r.newConstantLoad(ctx, &one); err != nil {
+				l.close()
+				return err
+			}
+			plain = bare.before(ctx, plain)
+		}
 		consume := func() (rate, error) { return closed(ctx, singleClients, r.times.round, l.send) }
 		if s.roles == "all" {
 			plain, consume = untilSettled(ctx, s, plain), untilSettled(ctx, s, consume)
@@ -80,6 +87,7 @@ func (r *run) consumptions(ctx context.Context, s *subject) error {
 		}
 		err = r.pair(ctx, &f, plain, consume)
 		l.close()
+		bare.close(&f)
 		if err != nil {
 			return fmt.Errorf("%s: %w", id, err)
 		}

@@ -23,10 +23,12 @@ type Exchange struct {
 	Tenant *domain.Tenant // for a tenant key
 	Body   []byte         // read, decompressed and checked to be JSON
 	From   *http.Request
-	charge admission.Charge    // of the request's memory
-	holds  *admission.Tenant   // of the caller's tenant; nil for operators
-	share  *admission.Counter  // of the tenant's requests of this kind; nil until it is acquired
-	to     http.ResponseWriter // the connection's
+	// arrived is set when the whole body has been read: a refusal does not wait for the rest then.
+	arrived bool
+	charge  admission.Charge    // of the request's memory
+	holds   *admission.Tenant   // of the caller's tenant; nil for operators
+	share   *admission.Counter  // of the tenant's requests of this kind; nil until it is acquired
+	to      http.ResponseWriter // the connection's
 	// Refused is the problem of a handler that writes its own answers, if it is not written
 	// yet.
 	Refused *problem.Problem

@@ -118,6 +118,7 @@ func (g *guard) awaitBody(r *http.Request, x *Exchange, at *place) ([]byte, *pro
 	if p != nil {
 		return nil, p
 	}
+	x.arrived = true
 	return raw, at.acquire()
 }
 
@@ -166,5 +167,7 @@ func (e *Edge) acquireShare(x *Exchange) *problem.Problem {
 // ReadBody reads and decompresses the whole body of a request.
 func (e *Edge) ReadBody(r *http.Request, takes func(media string) bool) ([]byte, *problem.Problem) {
 	x := ExchangeOf(r.Context())
-	return e.bodies.Read(r, x.to, &x.charge, takes)
+	raw, p := e.bodies.Read(r, x.to, &x.charge, takes)
+	x.arrived = p == nil
+	return raw, p
 }

@@ -11,7 +11,9 @@ import (
 
 // Refuse counts and writes a problem. The caller must not have written any of the answer.
 func (e *Edge) Refuse(w http.ResponseWriter, r *http.Request, p *problem.Problem) {
-	e.bodies.Drain(r, ExchangeOf(r.Context()).to, p)
+	if x := ExchangeOf(r.Context()); !x.arrived {
+		e.bodies.Drain(r, x.to, p)
+	}
 	body := e.Complete(r.Context(), r.URL, p).Encode()
 	for name, values := range p.GetHeaders() {
 		w.Header()[name] = values

@@ -16,11 +16,12 @@ type accountFold struct {
 	m        *model
 	accounts map[domain.AccountKey]simAccount
 	reserved map[domain.ReservationKey]events.ReservationState
+	past     map[domain.AccountKey][]pastAccount // each account after each of its events
 }
 
 // checkAccounts compares the accounts and the reservations with the log, in which each grant is checked in its turn.
 func (m *model) checkAccounts() {
-	f := accountFold{m, map[domain.AccountKey]simAccount{}, map[domain.ReservationKey]events.ReservationState{}}
+	f := accountFold{m, map[domain.AccountKey]simAccount{}, map[domain.ReservationKey]events.ReservationState{}, map[domain.AccountKey][]pastAccount{}}
 	for _, p := range m.s.plan.partitions {
 		for i := range m.s.db.rows[p] {
 			f.add(&m.s.db.rows[p][i])
@@ -35,6 +36,10 @@ func (m *model) checkAccounts() {
 	}
 	if !maps.EqualFunc(f.reserved, m.s.db.reserved, same) {
 		m.s.fail("the reservations are %v, not %v", m.s.db.reserved, f.reserved)
+	}
+	f.checkDenials()
+	for i := range m.sets {
+		m.checkTogether(&m.sets[i])
 	}
 }
 
@@ -65,6 +70,7 @@ func (f *accountFold) add(row *simRow) {
 func (f *accountFold) change(row *simRow, feature, period string, used, held int64) simAccount {
 	k := domain.AccountKey{TenantID: row.key.tenant, Feature: feature, PeriodKey: period}
 	f.accounts[k] = simAccount{f.accounts[k].used + used, f.accounts[k].held + held}
+	f.past[k] = append(f.past[k], pastAccount{f.accounts[k], row.at.Number})
 	return f.accounts[k]
 }
 
@@ -78,7 +84,11 @@ func (f *accountFold) admit(row *simRow, u *events.Admitted) {
 		r.EventID, r.Committed = u.EventID, u.Amount
 		f.end(row, r, events.StateCommitted)
 	}
-	f.record(row, g.Used, g.Held, g.Limit, f.change(row, u.Feature, g.PeriodKey, u.Amount, -g.HeldAmount), g.By != events.ByCommit)
+	sums := f.change(row, u.Feature, g.PeriodKey, u.Amount, -g.HeldAmount)
+	f.record(row, g.Used, g.Held, sums)
+	if g.By != events.ByCommit {
+		f.checkGranted(row, u.Feature, g.Limit, sums)
+	}
 }
 
 func (f *accountFold) reserve(row *simRow, r *events.Reservation) {
@@ -109,7 +119,11 @@ func (f *accountFold) reserve(row *simRow, r *events.Reservation) {
 		}
 		f.end(row, now, state)
 	}
-	f.record(row, r.Used, r.Held, r.Limit, f.change(row, r.Feature, r.PeriodKey, 0, held), row.subject == events.ReservationHeld)
+	sums := f.change(row, r.Feature, r.PeriodKey, 0, held)
+	f.record(row, r.Used, r.Held, sums)
+	if row.subject == events.ReservationHeld {
+		f.checkGranted(row, r.Feature, r.Limit, sums)
+	}
 }
 
 // held returns the reservation of an event, which must be held.
@@ -127,13 +141,10 @@ func (f *accountFold) end(row *simRow, now events.ReservationState, state string
 	f.reserved[domain.ReservationKey{TenantID: row.key.tenant, ID: now.ID}] = now
 }
 
-// record compares the account that an event records with the sums, which no grant brings above its limit.
-func (f *accountFold) record(row *simRow, used, held *json.Number, limit *int64, sums simAccount, granted bool) {
+// record compares the account that an event records with the sums.
+func (f *accountFold) record(row *simRow, used, held *json.Number, sums simAccount) {
 	if used == nil || held == nil || used.String() != fmt.Sprint(sums.used) || held.String() != fmt.Sprint(sums.held) {
 		f.m.s.fail("%s records the account %v and %v, not %+v", row.at, used, held, sums)
-	}
-	if granted && (limit == nil || sums.used+sums.held > *limit) {
-		f.m.s.fail("%s is granted beyond the limit %v: %+v", row.at, limit, sums)
 	}
 }
 

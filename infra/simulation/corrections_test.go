@@ -117,8 +117,6 @@ func (tx *simTx) correctionQuery(text string, args []any) *simRows {
 		read = func() *simRows { return tx.p.s.db.targetRows(text, args) }
 	case strings.HasPrefix(text, "SELECT g.partition, g.before"):
 		read = func() *simRows { return tx.p.s.db.judgedRows(args) }
-	case strings.HasPrefix(text, "SELECT g.tenant_id FROM unnest"): // which targets may be parked: none here
-		read = func() *simRows { return simAnswer() }
 	default:
 		return nil
 	}

@@ -160,17 +160,12 @@ type rowLock struct {
 
 type simDB struct {
 	simTables
-	s       *sim
-	locks   map[rowLock]*simTx
-	history map[uuid.UUID][]domain.HistoryEntry
-	snaps   map[uuid.UUID][]*string
+	s     *sim
+	locks map[rowLock]*simTx
 }
 
 func newSimDB(s *sim) *simDB {
-	return &simDB{
-		s: s, simTables: newSimTables(), locks: map[rowLock]*simTx{},
-		history: map[uuid.UUID][]domain.HistoryEntry{}, snaps: map[uuid.UUID][]*string{},
-	}
+	return &simDB{s: s, simTables: newSimTables(), locks: map[rowLock]*simTx{}}
 }
 
 func (db *simDB) free(tx *simTx, locks []rowLock) bool {

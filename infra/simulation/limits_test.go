@@ -12,45 +12,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 )
-
-// Features with HARD limits, which several clients reach.
-const (
-	featureHeld     = "held"     // consumed and held
-	featureEnforced = "enforced" // usage that the plan enforces
-)
-
-func limitGrants() (list []domain.Grant) {
-	for _, of := range []struct {
-		feature  string
-		limit    int64
-		onIngest string
-	}{{featureHeld, 40, domain.OnIngestRecord}, {featureEnforced, 25, domain.OnIngestEnforce}} {
-		list = append(list, domain.Grant{Type: domain.FeatureQuota, Entitlement: domain.Entitlement{
-			Feature: of.feature, Limit: &of.limit, LimitBehavior: domain.LimitHard, ResetPeriod: domain.ResetMonthly, OnIngest: of.onIngest}})
-	}
-	return list
-}
-
-// limitHistories are the histories of the decisions. Both snapshots grant the features alike.
-type limitHistories struct{ s *sim }
-
-// Known implements eventlog.Histories.
-func (h limitHistories) Known(tenants []uuid.UUID) map[uuid.UUID]domain.TenantHistory {
-	h.s.mu.Lock()
-	defer h.s.mu.Unlock()
-	all := map[uuid.UUID]domain.TenantHistory{}
-	for _, t := range tenants {
-		all[t] = domain.TenantHistory{History: h.s.db.history[t], PeriodHistory: h.s.db.periodHistory(t)}
-	}
-	return all
-}
-
-// Of implements eventlog.Histories.
-func (h limitHistories) Of(_ context.Context, _ eventlog.Query, tenants []uuid.UUID, _ []events.InlineStretch) (map[uuid.UUID]domain.TenantHistory, error) {
-	return h.Known(tenants), nil
-}
 
 // simReservations reads the table of reservations.
 type simReservations struct{ s *sim }
@@ -88,6 +50,68 @@ type limitRequest struct {
 	amount    int64
 	lasts     time.Duration
 	overage   bool
+	items     []limitItem // of a request with several
+}
+
+// limitItem is an item of a request with several.
+type limitItem struct {
+	id, feature string
+	amount      int64
+}
+
+// feature names the feature of a request with one item.
+func (r *limitRequest) feature() string {
+	if r.kind == "enforced" {
+		return featureEnforced
+	}
+	return featureHeld
+}
+
+// togetherPlan draws requests with several items. The items of a set are always sent together, seldom with another amount.
+func togetherPlan(rng *rand.Rand, tenants []uuid.UUID, most int) (list []limitRequest) {
+	for range 2 + rng.IntN(3*most) {
+		n, kind := rng.IntN(3), []string{"consume together", "hold together"}[rng.IntN(2)]
+		r := limitRequest{kind: kind, tenant: tenants[rng.IntN(2)], lasts: time.Duration(1+rng.IntN(8)) * time.Second}
+		for i, feature := range []string{featureHeld, featureEnforced, featureHeld}[:2+n/2] {
+			r.items = append(r.items, limitItem{fmt.Sprint(kind[:1], "-set-", n, "-", i), feature, int64(4 + 3*n + 2*i)})
+		}
+		r.items[len(r.items)-1].amount += int64(rng.IntN(10) / 9)
+		list = append(list, r)
+	}
+	return list
+}
+
+// drawSets starts the client that changes plans, and returns the requests with several items.
+func (s *sim) drawSets(most int) []limitRequest {
+	s.model.sets = togetherPlan(rand.New(rand.NewPCG(s.seed, 6)), s.plan.tenants, most)
+	s.model.open++
+	s.planClient(changePlan(rand.New(rand.NewPCG(s.seed, 7)), s.plan.tenants))
+	return s.model.sets
+}
+
+// sendTogether sends a request with several items, and returns the position of the first item's event.
+func (r *limitRequest) sendTogether(ctx context.Context, q *commands.Quotas, by commands.Caller) (at events.Position, err error) {
+	pointer := func(i int) string { return fmt.Sprint("/items/", i) }
+	if r.holds() {
+		var list []domain.Holding
+		for _, i := range r.items {
+			list = append(list, domain.Holding{ReservationID: i.id, Feature: i.feature, Amount: i.amount, Lasts: r.lasts})
+		}
+		done, _, err := q.Hold(ctx, by, list, pointer)
+		if err == nil {
+			at = done[0].Position
+		}
+		return at, err
+	}
+	var list []domain.Consumption
+	for _, i := range r.items {
+		list = append(list, domain.Consumption{EventID: i.id, Feature: i.feature, Amount: i.amount})
+	}
+	done, _, err := q.Consume(ctx, by, list, pointer)
+	if err == nil {
+		at = done[0].Position
+	}
+	return at, err
 }
 
 // limitPlan draws the requests of the clients. Each client has ids of its own, which it uses again; they share the accounts.
@@ -114,6 +138,8 @@ func (r *limitRequest) send(ctx context.Context, s *sim, door *commands.IngestUs
 	ofOne := func(int) string { return "" }
 	var reserved commands.Reserved
 	switch r.kind {
+	case "consume together", "hold together":
+		return r.sendTogether(ctx, q, by)
 	case "consume":
 		list, _, err := q.Consume(ctx, by, []domain.Consumption{{EventID: r.event, Feature: featureHeld, Amount: r.amount}}, ofOne)
 		if err == nil {
@@ -166,7 +192,11 @@ func (s *sim) limitClient(i int, requests []limitRequest) {
 			r := &requests[n]
 			var door *commands.IngestUsage
 			var life int
-			send := func(opOutcome) error { door, life = s.doors[s.rng.IntN(len(s.doors))], s.life; return nil }
+			var sent int64
+			send := func(opOutcome) error {
+				door, life, sent = s.doors[s.rng.IntN(len(s.doors))], s.life, s.headOf(r.tenant)
+				return nil
+			}
 			for {
 				if p.do(&operation{what: "send", effect: send}) != nil {
 					return
@@ -176,7 +206,7 @@ func (s *sim) limitClient(i int, requests []limitRequest) {
 				if err == nil || errors.As(err, &refusal) {
 					_ = p.do(&operation{what: "answered", effect: func(opOutcome) error {
 						if s.life == life { // a restore may have lost the earlier life's events
-							s.model.answerLimit(r, at, refusal)
+							s.model.answerLimit(r, sent, at, refusal)
 						}
 						return nil
 					}})
@@ -192,8 +222,40 @@ func (s *sim) limitClient(i int, requests []limitRequest) {
 	})
 }
 
-// answerLimit compares an answer with the log, which must have the event already, or must not have it.
-func (m *model) answerLimit(r *limitRequest, at events.Position, refusal *domain.Error) {
+// headOf returns the last position of a tenant's partition.
+func (s *sim) headOf(tenant uuid.UUID) int64 { return s.db.heads[events.PartitionOf(tenant)].position }
+
+// answerTogether compares an answer to a request with several items with the log.
+func (m *model) answerTogether(r *limitRequest, at events.Position, refusal *domain.Error) {
+	recorded := m.checkTogether(r)
+	switch {
+	case refusal == nil:
+		m.s.count(r.kind + " granted")
+		if first := m.s.db.keys[simKey{r.tenant, r.together()[0]}]; first == nil || first.at != at {
+			m.s.fail("%+v was granted at %v, and the log has it not there", *r, at)
+		}
+	case refusal.Code == "payload_conflict" || refusal.Code == "reservation_conflict":
+		m.s.count(r.kind + " refused: " + refusal.Code)
+		if !recorded {
+			m.s.fail("%+v was a conflict, and the log has no event of its ids", *r)
+		}
+	case refusal.Code == "quota_exceeded" || refusal.Code == "period_closed":
+		m.s.count(r.kind + " refused: " + refusal.Code)
+		if recorded {
+			m.s.fail("%+v was refused (%s), and the log has it", *r, refusal.Code)
+		}
+	default:
+		m.s.fail("%+v was refused: %v", *r, refusal)
+	}
+}
+
+// answerLimit compares an answer with the log, which must have the event already, or must not have it. The request was sent when the
+// head was at a position.
+func (m *model) answerLimit(r *limitRequest, sent int64, at events.Position, refusal *domain.Error) {
+	if r.items != nil {
+		m.answerTogether(r, at, refusal)
+		return
+	}
 	key := map[string]string{"consume": events.KeyUsage(r.event), "commit": events.KeyUsage(r.event), "enforced": events.KeyUsage(r.event),
 		"hold": events.KeyHold(r.id), "release": events.KeyReservationEnd(r.id)}[r.kind]
 	row := m.s.db.keys[simKey{r.tenant, key}]
@@ -214,6 +276,11 @@ func (m *model) answerLimit(r *limitRequest, at events.Position, refusal *domain
 	case "quota_exceeded", "amount_exceeds_hold", "period_closed":
 		if row != nil {
 			m.s.fail("%+v was refused (%s), and the log has it at %s", *r, refusal.Code, row.at)
+		}
+		if refusal.Quota != nil {
+			d := denial{*r, *refusal.Quota, sent, m.s.headOf(r.tenant)}
+			m.checkLimit(&d)
+			m.denials = append(m.denials, d)
 		}
 	case "reservation_not_found":
 		if reserved {

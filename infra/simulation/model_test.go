@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"time"
 
@@ -83,28 +82,10 @@ func newPlan(rng *rand.Rand, most int) plan {
 	return p
 }
 
-// subscribe gives every tenant a plan that changes at lateFrom.
-func (s *sim) subscribe() {
-	for _, t := range s.plan.tenants {
-		all := &domain.Subscription{ID: t, TenantID: t, Status: domain.SubscriptionActive}
-		for _, f := range []string{featureCounts, featureFixed, featurePoison, featureBoom, featureRefused, featureHuge, featureLate} {
-			all.Entitlements = append(all.Entitlements, domain.Grant{Entitlement: domain.Entitlement{Feature: f, ResetPeriod: domain.ResetMonthly}, Type: domain.FeatureQuota})
-		}
-		all.Entitlements = slices.Insert(all.Entitlements, 0, limitGrants()...)
-		fewer := *all
-		fewer.Entitlements = all.Entitlements[:len(all.Entitlements)-1]
-		for i, sub := range []*domain.Subscription{all, &fewer} {
-			s.db.history[t] = append(s.db.history[t], domain.HistoryEntry{FromPosition: int64(i * lateFrom), EffectiveFrom: time.Unix(0, 0), Subscription: sub})
-			text := string(mustJSON(sub))
-			s.db.snaps[t] = append(s.db.snaps[t], &text)
-		}
-	}
-}
-
 // Cached and Fresh are the histories that ingest knows: fewer than the validator.
 func (s *sim) Cached(_ context.Context, tenant uuid.UUID) (domain.TenantHistory, error) {
 	if s.seed%4 == 3 { // the cache knows no closed periods
-		return domain.TenantHistory{History: s.db.history[tenant][:1]}, nil
+		return domain.TenantHistory{History: s.db.history(tenant)[:1]}, nil
 	}
 	return s.Fresh(context.Background(), tenant)
 }
@@ -113,7 +94,7 @@ func (s *sim) Cached(_ context.Context, tenant uuid.UUID) (domain.TenantHistory,
 func (s *sim) Fresh(_ context.Context, tenant uuid.UUID) (domain.TenantHistory, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return domain.TenantHistory{History: s.db.history[tenant][:1], PeriodHistory: s.db.periodHistory(tenant)}, nil
+	return domain.TenantHistory{History: s.db.history(tenant)[:1], PeriodHistory: s.db.periodHistory(tenant)}, nil
 }
 
 // foldPoisoned is the fold, except for events that cannot be folded.
@@ -211,6 +192,8 @@ type model struct {
 	sent     map[simKey]map[usageItem]bool
 	tries    map[simKey]int // how often it was sent
 	accepted map[simKey]usageItem
+	denials  []denial       // since the last restore
+	sets     []limitRequest // requests with several items
 }
 
 func (m *model) done() bool { return m.open == 0 }

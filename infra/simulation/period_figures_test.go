@@ -122,9 +122,6 @@ func (db *simDB) counts(r *simRow) bool {
 // simFigures computes figures of the simulated database.
 type simFigures struct{ s *sim }
 
-// LogicHash implements store.PeriodFigures.
-func (f simFigures) LogicHash(string) (string, error) { return strings.Repeat("0", 64), nil }
-
 // OfLog implements store.PeriodFigures by the verdicts with a cause up to the cut.
 func (f simFigures) OfLog(_ context.Context, _ pgx.Tx, c domain.Closing, h *domain.PeriodHistory) (figures domain.Figures, err error) {
 	f.s.mu.Lock()
@@ -142,7 +139,9 @@ func (f simFigures) OfLog(_ context.Context, _ pgx.Tx, c domain.Closing, h *doma
 			sums[v.Feature] = simAgg{amount: was.amount + v.Amount, count: was.count + v.Count}
 		}
 	}
-	return f.figures(c, sums), nil
+	figures = f.figures(c, sums)
+	figures.LogicHash = strings.Repeat("0", 64)
+	return figures, nil
 }
 
 // causeOf returns the cause of a verdict, also of one that is folded again.
@@ -160,7 +159,7 @@ func (db *simDB) causeOf(r *simRow, h *domain.PeriodHistory) int64 {
 }
 
 // OfRows implements store.PeriodFigures by the live rows, less the late verdicts that they count.
-func (f simFigures) OfRows(_ context.Context, _ pgx.Tx, c domain.Closing) (figures domain.Figures, err error) {
+func (f simFigures) OfRows(_ context.Context, _ pgx.Tx, c domain.Closing, _ *domain.LateVerdicts) (figures domain.Figures, err error) {
 	f.s.mu.Lock()
 	defer f.s.mu.Unlock()
 	db, p := f.s.db, events.PartitionOf(c.TenantID)

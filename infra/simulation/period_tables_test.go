@@ -224,12 +224,20 @@ func (db *simDB) decideAdjustments(text string, args []any) {
 			case recorded > 0:
 				meant = a.recorded == recorded
 			}
-			if a.tenant == tenant && meant && (a.state == events.AdjustmentPending || !strings.Contains(text, "a.state = 'PENDING'")) {
+			voids := recorded > 0 && strings.Contains(text, "u.recorded > 0 AND a.state <> 'VOID'") && db.keptOpen(a)
+			if a.tenant == tenant && meant && (a.state == events.AdjustmentPending || voids || !strings.Contains(text, "a.state = 'PENDING'")) {
 				a.state, a.decided = args[2].([]string)[i], args[1].([]int64)[i]
 				db.s.count("adjustments " + a.state)
 			}
 		}
 	}
+}
+
+// keptOpen reports whether an adjustment is not void, and its snapshot not reopened.
+func (db *simDB) keptOpen(a *simAdjustment) bool {
+	return a.state != events.AdjustmentVoid && !slices.ContainsFunc(db.periods, func(c simPeriodChange) bool {
+		return c.tenant == a.tenant && c.Snapshot == a.snapshot && c.Change == domain.PeriodReopened
+	})
 }
 
 // readAdjustments answers the reads of adjustments.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -164,10 +165,8 @@ func (p *periodPipe) effects(e *events.Pending, at int64) {
 		for _, o := range p.adjustments {
 			known = known || o.PeriodKey == row.PeriodKey && o.Snapshot == row.Snapshot && o.Recorded == row.Recorded
 		}
-		for _, c := range p.periods.Changes {
-			if c.PeriodKey == row.PeriodKey && c.Snapshot == row.Snapshot && c.Change == domain.PeriodReopened {
-				row.state = events.AdjustmentVoid
-			}
+		if p.reopened(&row.Adjustment) {
+			row.state = events.AdjustmentVoid
 		}
 		if !known {
 			p.did(row.Kind + " " + row.state)
@@ -176,7 +175,7 @@ func (p *periodPipe) effects(e *events.Pending, at int64) {
 	}
 	for i := range p.adjustments {
 		a, d := &p.adjustments[i], e.Decided
-		if d == nil || a.state != events.AdjustmentPending {
+		if d == nil || a.state != events.AdjustmentPending && (d.Recorded == 0 || a.state == events.AdjustmentVoid || p.reopened(&a.Adjustment)) {
 			continue
 		}
 		named := d.Recorded > 0 && a.Recorded == d.Recorded || d.Scope != nil && d.Scope.PeriodKey == a.PeriodKey && d.Snapshot == a.Snapshot && a.position <= d.Scope.UpTo.Number
@@ -188,6 +187,13 @@ func (p *periodPipe) effects(e *events.Pending, at int64) {
 			a.state = d.State
 		}
 	}
+}
+
+// reopened reports whether the snapshot of an adjustment was reopened.
+func (p *periodPipe) reopened(a *events.Adjustment) bool {
+	return slices.ContainsFunc(p.periods.Changes, func(c domain.PeriodChange) bool {
+		return c.PeriodKey == a.PeriodKey && c.Snapshot == a.Snapshot && c.Change == domain.PeriodReopened
+	})
 }
 
 // park records that an event could not be published, or folded.

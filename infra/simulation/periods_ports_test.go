@@ -48,7 +48,7 @@ func (s pipeStore) ChangeDeadLetters(_ context.Context, _ uuid.UUID, decide func
 }
 
 func (s pipeStore) Missing(_ context.Context, c domain.Closing) ([]string, error) {
-	return pipeChange(s).Missing(c)
+	return pipeChange(s).Missing(c, s.p.periods.Cut(c.PeriodKey, c.Snapshot))
 }
 
 // FiguresOfLog are those of the model, with the verdicts that are not yet folded.
@@ -93,8 +93,8 @@ func (p *periodPipe) figures(sums map[usage.Key]pipeSum) domain.Figures {
 }
 
 // Missing: the verdicts on all events up to the cut are folded, no letter with a cause up to the cut is open, no rebuild is.
-func (t pipeChange) Missing(c domain.Closing) (missing []string, err error) {
-	p, m, cut := t.p, t.p.model, t.p.periods.Cut(c.PeriodKey, c.Snapshot)
+func (t pipeChange) Missing(_ domain.Closing, cut int64) (missing []string, err error) {
+	p, m := t.p, t.p.model
 	behind := p.validated < cut
 	for i := p.aggregated; i < int64(len(p.log)); i++ {
 		behind = behind || p.log[i].Subject == events.UsageValidated && readRaw(&p.log[i]) <= cut
@@ -144,7 +144,7 @@ func readRaw(e *events.Envelope) int64 {
 }
 
 // FiguresOfRows are the rows, less the late verdicts.
-func (t pipeChange) FiguresOfRows(c domain.Closing) (domain.Figures, error) {
+func (t pipeChange) FiguresOfRows(c domain.Closing, _ *domain.LateVerdicts) (domain.Figures, error) {
 	p, sums := t.p, map[usage.Key]pipeSum{}
 	for key, s := range p.rows {
 		if key.PeriodKey == c.PeriodKey {
@@ -207,7 +207,6 @@ func (p *periodPipe) unreconciled() map[usage.Key]pipeSum {
 
 func (t pipeChange) Answer(string) (*commands.Answer, error)     { return nil, nil }
 func (t pipeChange) SaveAnswer(string, commands.Answer) error    { return nil }
-func (t pipeChange) LogicHash(logic string) (string, error)      { return logic, nil }
 func (t pipeChange) Tenant(id uuid.UUID) (*domain.Tenant, error) { return &domain.Tenant{ID: id}, nil }
 func (t pipeChange) Append(list ...events.Pending) ([]events.Position, error) {
 	return t.p.append(list...), nil

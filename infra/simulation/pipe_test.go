@@ -255,7 +255,7 @@ func (s *sim) logOf(p *proc) *eventlog.Log { return s.logWith(p, nil, nil) }
 func (s *sim) logWith(p *proc, handed consume.Handovers, tail *eventlog.Tail) *eventlog.Log {
 	return eventlog.On(simPool{p}, simPool{p}, eventlog.Config{
 		Producer: events.Producer{Service: "simulation"}, Writers: 2, Now: time.Now, NewID: p.newID, Logger: slog.New(slog.DiscardHandler),
-		Inline: s.inlineOf(p, handed), Handed: handed.Offer, Tail: tail, Written: checkPayloads, Histories: limitHistories{s},
+		Inline: s.inlineOf(p, handed), Handed: handed.Offer, Tail: tail, Written: checkPayloads, Histories: s.historiesOf(),
 	})
 }
 

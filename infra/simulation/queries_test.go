@@ -43,6 +43,8 @@ func (tx *simTx) consumerQuery(text string, args []any) *simRows {
 		err = tx.do("move checkpoints", kindStep, locksOf(args[0].(string), args[1].([]int16)), fill(func() *simRows { return tx.moveCheckpoints(text, args) }))
 	case strings.HasSuffix(text, "FROM tenants WHERE id = $1"):
 		return simAnswer([]any{args[0].(uuid.UUID), "T", "small", domain.TenantActive, events.ResidencyUnspecified, time.Unix(0, 0), []string(nil), map[string]string(nil), events.LateUsageReject, (*int)(nil)})
+	case strings.HasPrefix(text, savesHistory):
+		return tx.saveHistory(args)
 	case strings.Contains(text, "FROM subscription_history"):
 		return tx.p.s.db.histories(args[0].([]uuid.UUID))
 	case strings.Contains(text, "INSERT INTO usage_aggregates AS a"):
@@ -149,8 +151,8 @@ func (tx *simTx) moveCheckpoints(text string, args []any) *simRows {
 func (db *simDB) histories(tenants []uuid.UUID) *simRows {
 	out := simAnswer()
 	for _, t := range tenants {
-		for i, e := range db.history[t] {
-			out.list = append(out.list, []any{t, e.FromPosition, "subscription", &e.EffectiveFrom, db.snaps[t][i], "", 0})
+		for _, e := range db.history(t) {
+			out.list = append(out.list, []any{t, e.FromPosition, "subscription", &e.EffectiveFrom, textOf(e.Subscription), "", 0})
 		}
 		h := db.periodHistory(t)
 		for _, p := range h.Policies {

@@ -27,6 +27,7 @@ type simTables struct {
 	aggs        map[aggKey]simAgg
 	accounts    map[domain.AccountKey]simAccount
 	reserved    map[domain.ReservationKey]events.ReservationState
+	limits      []limitChange
 	changes     []simChange
 	periods     []simPeriodChange
 	adjustments []simAdjustment
@@ -62,6 +63,7 @@ func (t *simTables) clone() simTables {
 	}
 	c.keys, c.ckpt, c.aggs = maps.Clone(t.keys), maps.Clone(t.ckpt), maps.Clone(t.aggs)
 	c.accounts, c.reserved, c.changes = maps.Clone(t.accounts), maps.Clone(t.reserved), slices.Clip(t.changes)
+	c.limits = slices.Clip(t.limits)
 	c.periods, c.adjustments, c.snapshots = slices.Clone(t.periods), slices.Clone(t.adjustments), slices.Clone(t.snapshots)
 	c.withheld, c.relays, c.rebuilds = maps.Clone(t.withheld), maps.Clone(t.relays), slices.Clone(t.rebuilds)
 	c.gens = nil
@@ -132,6 +134,7 @@ func (s *sim) setBack() {
 	}
 	s.db.simTables, s.db.locks = s.backups[s.rng.IntN(len(s.backups))].clone(), map[rowLock]*simTx{}
 	s.pipe.restored()
+	s.model.denials = nil // they are about events that may be lost
 	maps.DeleteFunc(s.model.accepted, func(k simKey, _ usageItem) bool { return s.db.keys[k] == nil })
 }
 

@@ -124,6 +124,7 @@ type sim struct {
 	doors    []*commands.IngestUsage
 	tasks    []func(*sim, *proc) bool // that somebody is to do
 	retrying bool                     // there is a command router
+	changing bool                     // plans change, and decisions read them through the cache of the service
 	life     int                      // of the server: how often it was set back
 	backups  []simTables
 	again    map[int16]int64 // from where on the relay is sent back

@@ -35,7 +35,7 @@ type setup struct {
 	without     []int // rates of fault rates that are left out
 	tell        bool
 	lie         brokenGuarantee
-	uncorrected bool // no clients that correct usage
+	uncorrected bool // no clients that correct usage, close periods, change plans or send requests with several items
 }
 
 // brokenGuarantee names a guarantee that the simulation breaks on purpose: it must then fail.
@@ -57,7 +57,7 @@ func newSim(seed uint64, with setup) *sim {
 	s.plan = newPlan(rand.New(rand.NewPCG(seed, 1)), with.requests)
 	s.db, s.pipe, s.model = newSimDB(s), newSimPipe(s), &model{s: s, sent: map[simKey]map[usageItem]bool{}, tries: map[simKey]int{}, accepted: map[simKey]usageItem{}}
 	s.w = drawFaultRates(s.rng, with.without)
-	s.subscribe()
+	s.changing = seed%2 == 1 && !with.uncorrected
 	return s
 }
 
@@ -109,7 +109,10 @@ func runSeed(t *testing.T, seed uint64, with setup) *sim {
 		if seed%3 == 0 && !with.uncorrected {
 			closes = periodPlan(rand.New(rand.NewPCG(seed, 5)), s.plan.tenants)
 		}
-		s.model.open = len(s.plan.clients) + len(limits) + len(corrections) + len(closes) + 1
+		if s.changing {
+			limits = append(limits, s.drawSets(with.requests))
+		}
+		s.model.open += len(s.plan.clients) + len(limits) + len(corrections) + len(closes) + 1
 		s.operate()
 		for i, list := range s.plan.clients[:len(s.plan.clients)-1] {
 			s.client(i, list)
@@ -229,6 +232,8 @@ func TestP2_SimulatedFaultsLoseAndDoubleNothing(t *testing.T) {
 		"consume granted", "hold granted", "commit granted", "extend granted", "release granted", "enforced granted", "consume refused: quota_exceeded", "hold refused: quota_exceeded",
 		"enforced refused: quota_exceeded", "commit refused: reservation_ended", "commit refused: amount_exceeds_hold", "reservations committed", "reservations released", "reservations expired",
 		"due reservations read by a request",
+		"plan changed", "consume together granted", "hold together granted", "consume together refused: quota_exceeded", "hold together refused: quota_exceeded",
+		"consume together refused: payload_conflict", "hold together refused: reservation_conflict",
 		"corrections", "retractions", "corrections behind a retraction", "refused: correction_target_unknown", "refused: correction_target_retracted",
 		"periods closed", "periods reopened", "closed periods reconciled", "close waits: not_aggregated", "close waits: dead_letters", "close waits: dead_letters_retrying", "close waits: rebuilds",
 		"refused: period_closed", "message refused: period_closed", "consume refused: period_closed", "late usage rejected", "late usage accepted by a retry",

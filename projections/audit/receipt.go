@@ -163,6 +163,8 @@ type receipt struct {
 	retried   []domain.RetriedUsage
 	periods   domain.PeriodHistory // of the event's period
 	stands    query.Standing
+
+	correctionsLetters map[string][]usageLetter // by the eventIds of the corrections
 }
 
 // Receipt returns the receipt of a producer's event; ErrNotFound if the tenant has no
@@ -197,7 +199,7 @@ func (r *Reads) Receipt(ctx context.Context, v query.Viewer, tenant uuid.UUID, e
 			query.New(readEventAdjustments, []any{tenant, raw}, query.Each(c.scanAdjustment))); err != nil {
 			return err
 		}
-		return query.RunAll(ctx, tx, keyed(tenant, c.partition, nil, c.retries(), c.scanStep),
+		return query.RunAll(ctx, tx, keyed(tenant, c.partition, nil, c.retries(), c.scanStep), c.correctionLetters(),
 			query.New(readChangesOfPeriod, []any{tenant, c.verdict.PeriodKey}, query.Each(c.scanPeriodChange)))
 	})
 	if err != nil {

@@ -17,7 +17,6 @@ type folded struct {
 	failed    []projections.Failure
 	followUps int
 	appended  []events.Envelope // of the follow-ups, those that may be handed over
-	committed func()            // of the result of a batch that was folded at once; may be nil
 }
 
 // foldAll folds a batch. It also appends resolved dead letters for the batch's unreadable
@@ -78,7 +77,7 @@ func (r *Runner) foldAndAppend(ctx context.Context, tx pgx.Tx, batch []events.En
 	if err != nil {
 		return folded{}, fmt.Errorf("append follow-ups: %w", err)
 	}
-	return folded{result.Failed, len(pending), appended, result.Committed}, nil
+	return folded{result.Failed, len(pending), appended}, nil
 }
 
 // append appends follow-ups, and returns them if they may be handed over.

@@ -2,7 +2,6 @@ package consume
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/meterplex/meterplex/events"
@@ -18,16 +17,6 @@ type Inline struct {
 	handed   *Handover
 	moves    *projections.Moves
 	observe  projections.Observer
-
-	mu      sync.Mutex
-	waiting [events.Partitions]waiting // by the partition of the first stretch
-}
-
-// waiting is what the handler is told after the commit of a transaction.
-type waiting struct {
-	upTo      int64
-	epoch     int32
-	committed func()
 }
 
 // NewInline returns the inline fold of a consumer whose handler is pure; nil if it is not, or if no event is handed
@@ -57,22 +46,7 @@ func (in *Inline) Lock(partitions []int16) (sql string, args []any) {
 // Fold returns the follow-ups of a batch. It is not ok if an event fails: the runner makes its dead letter.
 func (in *Inline) Fold(ctx context.Context, query projections.Query, stretches []events.InlineStretch, batch []events.Envelope) ([]events.Pending, bool, error) {
 	result, err := in.handler.FollowUps(ctx, query, stretches, batch)
-	if s := &stretches[0]; err == nil && result.Committed != nil {
-		in.mu.Lock()
-		defer in.mu.Unlock()
-		in.waiting[s.Partition] = waiting{s.UpTo, s.Epoch, result.Committed}
-	}
 	return result.FollowUps, len(result.Failed) == 0, err
-}
-
-// committed tells the handler that a transaction has committed.
-func (in *Inline) committed(s *events.InlineStretch) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if w := &in.waiting[s.Partition]; w.committed != nil && w.upTo == s.UpTo && w.epoch == s.Epoch {
-		w.committed()
-		*w = waiting{}
-	}
 }
 
 // Move returns the statement that moves the checkpoints to the ends of the stretches.
@@ -86,7 +60,6 @@ func (in *Inline) Move(stretches []events.InlineStretch) (sql string, args []any
 
 // Folded reports a committed transaction.
 func (in *Inline) Folded(stretches []events.InlineStretch, batch []events.Envelope, followUps int, took time.Duration) {
-	in.committed(&stretches[0])
 	moved := make([]events.Position, len(stretches))
 	for i, s := range stretches {
 		moved[i] = events.Position{Partition: s.Partition, Number: s.UpTo}

@@ -271,9 +271,6 @@ func (r *Runner) transact(ctx context.Context, runs []*partitionRun, how mode) (
 	if err := commit(ctx, tx); err != nil {
 		return projections.Batch{}, err
 	}
-	if all.committed != nil {
-		all.committed()
-	}
 	r.committed(runs, done, all.appended)
 	return done, nil
 }

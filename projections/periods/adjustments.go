@@ -46,13 +46,19 @@ SELECT a.id, a.tenant_id, a.period_key, a.snapshot, a.feature, a.subscription_id
 FROM adjustments a
 WHERE ($1 = '' OR a.period_key = $1) AND ($2 = '' OR a.state = $2) AND ($3 = '' OR a.kind = $3) AND ($4 = '' OR a.feature = $4)`
 
-// Those of a tenant are in the order of the index adjustments_list; those of all tenants in the order of their ids, which begin with a time.
+// Those of a tenant are in the order of the index adjustments_list; those of all tenants in the order of their ids, which begin with a time: those in
+// one state by the index adjustments_states, so that a rare state is found at once.
 const (
 	readTenantAdjustments = adjustmentColumns + ` AND a.tenant_id = $6 AND (a.period_key, a.snapshot, a.position) > ($7::text, $8::int, $9::bigint)
 ORDER BY a.period_key, a.snapshot, a.position LIMIT $5`
 
 	readAllAdjustments = adjustmentColumns + ` AND a.id > $6::uuid ORDER BY a.id LIMIT $5`
+
+	readAdjustmentsInState = adjustmentColumns + ` AND a.state = $2 AND a.id > $6::uuid ORDER BY a.id LIMIT $5`
 )
+
+// AdjustmentsInState is the statement of a page of all tenants' adjustments in a state, for tests of its plan.
+func AdjustmentsInState() string { return readAdjustmentsInState }
 
 // Adjustments lists adjustments: of one tenant by period, snapshot and position, of all tenants by id.
 func (r *Reads) Adjustments(ctx context.Context, q AdjustmentQuery) (query.Page[Adjustment], error) {
@@ -60,6 +66,9 @@ func (r *Reads) Adjustments(ctx context.Context, q AdjustmentQuery) (query.Page[
 	place, err := parseAdjustmentPlace(q.TenantID != nil, q.After)
 	if err != nil {
 		return query.Page[Adjustment]{}, err
+	}
+	if q.State != "" {
+		sql = readAdjustmentsInState
 	}
 	if q.TenantID != nil {
 		sql, args = readTenantAdjustments, append(args, *q.TenantID, place.period, place.snapshot, place.position)

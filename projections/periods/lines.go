@@ -28,10 +28,9 @@ WITH RECURSIVE closed AS MATERIALIZED (
 folded AS MATERIALIZED (
   SELECT generation, position FROM consumer_checkpoints WHERE consumer = '` + events.GroupAggregator + `' AND partition = $2),
 parked AS MATERIALIZED (
-  SELECT CASE WHEN f.body::text ~* '\\u(0000|d[89a-f])' THEN NULL ELSE f.body ->> 'sourcePosition' END AS source
+  SELECT ` + projections.FailureSource("f") + ` AS source
   FROM event_log_rows f
-  WHERE f.tenant_id = $1 AND f.subject IN ({usage.event.publish_failed}, {usage.event.aggregation_failed}) AND f.partition IS NOT DISTINCT FROM $2
-    AND (f.subject = {usage.event.publish_failed} OR EXISTS (SELECT FROM log_origins o WHERE o.id = f.origin AND o.actor_id = '` + events.GroupAggregator + `'))
+  WHERE f.tenant_id = $1 AND f.partition IS NOT DISTINCT FROM $2 AND ` + projections.UncountedVerdict("f") + `
     AND NOT EXISTS (SELECT FROM event_log_rows e WHERE e.partition = $2 AND e.tenant_id = $1
       AND e.dedupe_key = 'r/' || coalesce(f.body ->> 'deadLetterId', f.event_id::text) || '/closed' AND e.body ->> 'status' = '` + events.StatusResolved + `')),
 adjusted (period_key, snapshot, feature, subscription_id) AS (

@@ -82,7 +82,7 @@ func (s *leftOutSearch) lastRefusal(f *usageFate) (last LeftOutUsage, out bool) 
 			return LeftOutUsage{}, false
 		case known && c.position > last.VerdictPosition.Number:
 			why := s.verdicts.uncounted[c.position]
-			last = LeftOutUsage{EventID: c.verdict.EventID, Status: projections.UsageDeadLettered, Code: why.code, Reason: why.reason,
+			last = LeftOutUsage{EventID: c.verdict.EventID, Kind: kindOf(&c.verdict), Status: projections.UsageDeadLettered, Code: why.code, Reason: why.reason,
 				Timestamp: c.verdict.Timestamp.UTC(), VerdictPosition: at(c.position)}
 		}
 	}
@@ -93,14 +93,23 @@ func (s *leftOutSearch) lastRefusal(f *usageFate) (last LeftOutUsage, out bool) 
 // cause is the position of the retry that led to a verdict or refusal, or that of the event itself.
 func (f *usageFate) cause(causation *uuid.UUID) int64 { return causeAmong(f.retries, f.raw, causation) }
 
-// Rejections have keys x/<position>/<attempt>. OFFSET 0 keeps a lookup to its range of keys.
-const readRefusals = `
-SELECT given.raw, l.position, l.occurred_at, l.causation_id, l.payload
+// Rejections have keys x/<position>/<attempt>. OFFSET 0 keeps a lookup to its range of keys. A correction has the period of its target: that of the verdict
+// on it, else that of its time; without a target, that of its own time.
+var readRefusals = events.SQL(`
+SELECT given.raw, l.position, l.occurred_at, l.causation_id, l.payload,
+  CASE r.subject WHEN {usage.event.corrected} THEN '` + events.TypeCorrection + `' WHEN {usage.event.retracted} THEN '` + events.TypeRetraction + `' ELSE '` + events.TypeUsage + `' END
 FROM unnest($3::bigint[], $4::text[], $5::text[]) AS given (raw, after, before)
 CROSS JOIN LATERAL (
   SELECT e.position, e.occurred_at, e.causation_id, e.payload FROM event_log e
   WHERE e.partition = $1 AND e.tenant_id = $2 AND e.dedupe_key > given.after AND e.dedupe_key < given.before OFFSET 0) l
-WHERE l.payload ->> 'feature' = $6 AND ($7::timestamptz IS NULL OR l.occurred_at >= $7 AND l.occurred_at < $8)`
+CROSS JOIN LATERAL (SELECT e.subject, e.payload FROM event_log e WHERE e.partition = $1 AND e.position = given.raw LIMIT 1) r
+LEFT JOIN LATERAL (SELECT e.position, e.occurred_at FROM event_log e WHERE r.subject IN ({usage.event.corrected}, {usage.event.retracted})
+  AND e.partition = $1 AND e.tenant_id = $2 AND e.dedupe_key = 'u/' || (r.payload ->> 'correctionRef') LIMIT 1) t ON true
+LEFT JOIN LATERAL (SELECT e.payload ->> 'periodKey' AS period FROM event_log e
+  WHERE e.partition = $1 AND e.tenant_id = $2 AND e.dedupe_key = 'v/' || t.position LIMIT 1) v ON true
+WHERE l.payload ->> 'feature' = $6
+  AND CASE WHEN v.period IS NOT NULL THEN v.period = $9
+   ELSE $7::timestamptz IS NULL OR coalesce(t.occurred_at, l.occurred_at) >= $7 AND coalesce(t.occurred_at, l.occurred_at) < $8 END`)
 
 // readRefusals reads the refusals of the figure's feature, for usage in its period.
 func (s *leftOutSearch) readRefusals(ctx context.Context, tx pgx.Tx, fates map[int64]*usageFate) error {
@@ -113,12 +122,12 @@ func (s *leftOutSearch) readRefusals(ctx context.Context, tx pgx.Tx, fates map[i
 	if len(raws) == 0 {
 		return nil
 	}
-	args := []any{s.verdicts.partition, s.TenantID, raws, after, before, s.Feature, s.from, s.to}
+	args := []any{s.verdicts.partition, s.TenantID, raws, after, before, s.Feature, s.from, s.to, s.PeriodKey}
 	return query.Run(ctx, tx, query.New(readRefusals, args, query.Each(func(rows pgx.Rows) error {
 		var raw int64
 		var payload []byte
 		r := refusal{LeftOutUsage: LeftOutUsage{Status: projections.UsageRejected, VerdictPosition: events.Position{Partition: s.verdicts.partition}}}
-		if err := rows.Scan(&raw, &r.VerdictPosition.Number, &r.Timestamp, &r.causation, &payload); err != nil {
+		if err := rows.Scan(&raw, &r.VerdictPosition.Number, &r.Timestamp, &r.causation, &payload, &r.Kind); err != nil {
 			return err
 		}
 		var no events.Rejected

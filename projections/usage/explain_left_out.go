@@ -26,9 +26,10 @@ const mostAtOnce = 1000
 
 // LeftOutUsage is an event of a figure's feature, used in its period, that is not in
 // the figure, and why: REJECTED by the validator, or DEAD_LETTERED since its verdict
-// could not be folded or published.
+// could not be folded or published. A correction or a retraction is left out of the period of its target.
 type LeftOutUsage struct {
 	EventID         string          `json:"eventId"`
+	Kind            string          `json:"kind" enum:"usage,correction,retraction"`
 	Position        events.Position `json:"position"`
 	Status          string          `json:"status" enum:"REJECTED,DEAD_LETTERED"`
 	Code            string          `json:"code"`
@@ -72,7 +73,7 @@ func (s *leftOutSearch) full() bool { return len(s.list) > maxLeftOut }
 const readRejected = `SELECT rejected_positions($1, $2, $3)`
 
 // scanRejections looks at the tenant's rejected events, the latest first. A refused event has no period
-// of its own: the time of usage determines it. It returns true if it ended before the first of them.
+// of its own: the time of usage determines it; for a correction the verdict on its target, or the target's time, if there is one. It returns true if it ended before the first of them.
 func (s *leftOutSearch) scanRejections(ctx context.Context, tx pgx.Tx) (more bool, err error) {
 	below := int64(math.MaxInt64)
 	if !s.live {

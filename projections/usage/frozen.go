@@ -56,6 +56,9 @@ func (f PeriodFigures) OfLog(ctx context.Context, tx pgx.Tx, c domain.Closing, h
 	}
 	sortLines(figures.Lines)
 	figures.Late = cut.late
+	if err == nil {
+		figures.LogicHash, err = f.LogicHash(figures.Logic)
+	}
 	return figures, err
 }
 
@@ -223,8 +226,9 @@ WHERE generation = $1 AND tenant_id = $2 AND period_key = $3 ORDER BY feature, s
 	readAggregatorPosition = `SELECT position FROM consumer_checkpoints WHERE consumer = '` + events.GroupAggregator + `' AND partition = $1 AND generation = $2`
 )
 
-// OfRows reads the live rows, and subtracts the late verdicts that the live fold counts. The caller has locked the aggregator's checkpoints.
-func (f PeriodFigures) OfRows(ctx context.Context, tx pgx.Tx, c domain.Closing) (domain.Figures, error) {
+// OfRows reads the live rows, and subtracts what the live fold counts of late verdicts. Those that are known from OfLog are not read again. The caller
+// has locked the aggregator's checkpoints.
+func (f PeriodFigures) OfRows(ctx context.Context, tx pgx.Tx, c domain.Closing, known *domain.LateVerdicts) (domain.Figures, error) {
 	figures, t, err := f.live(ctx, tx, c)
 	if err != nil {
 		return figures, err
@@ -248,7 +252,7 @@ func (f PeriodFigures) OfRows(ctx context.Context, tx pgx.Tx, c domain.Closing) 
 		return figures, err
 	}
 	late = slices.DeleteFunc(late, func(position int64) bool { return position > folded })
-	return figures, subtractLate(ctx, tx, t, &figures, late, folded, c.Late)
+	return figures, subtractLate(ctx, tx, t, &figures, late, folded, known)
 }
 
 func scanLine(rows pgx.Rows) (l domain.FigureLine, err error) {
@@ -270,7 +274,7 @@ var readLateRetries = events.SQL(`
 SELECT again.position FROM unnest($3::bigint[]) AS given (number)
 CROSS JOIN LATERAL (SELECT coalesce(f.body ->> 'deadLetterId', f.event_id::text) AS letter FROM event_log_rows f
  WHERE f.subject IN ({usage.event.publish_failed}, {usage.event.aggregation_failed}) AND f.tenant_id = $2
-  AND CASE WHEN f.body::text ~* '\\u(0000|d[89a-f])' THEN NULL ELSE f.body ->> 'sourcePosition' END = given.number::text OFFSET 0) d
+  AND ` + projections.FailureSource("f") + ` = given.number::text OFFSET 0) d
 CROSS JOIN LATERAL (SELECT l.position FROM event_log_rows l WHERE l.partition = $1 AND l.tenant_id = $2
   AND l.dedupe_key > 'r/' || d.letter || '/' AND l.dedupe_key < 'r/' || d.letter || '0' AND l.subject = {usage.event.reaggregated} AND l.position <= $4 LIMIT 10000) again
 ORDER BY again.position`)

@@ -33,10 +33,9 @@ const (
 
 // readAllFailures reads the verdicts of a tenant that failed to fold, or that the pipe did not carry.
 var readAllFailures = events.SQL(`
-SELECT (CASE WHEN l.body::text ~* '\\u(0000|d[89a-f])' THEN NULL ELSE l.body ->> 'sourcePosition' END)::bigint FROM event_log_rows l
-WHERE l.subject IN ({usage.event.publish_failed}, {usage.event.aggregation_failed}) AND l.tenant_id = $2 AND l.partition IS NOT DISTINCT FROM $1
-  AND (l.subject = {usage.event.publish_failed} OR EXISTS (SELECT FROM log_origins o WHERE o.id = l.origin AND o.actor_id = '` + events.GroupAggregator + `'))
-  AND (CASE WHEN l.body::text ~* '\\u(0000|d[89a-f])' THEN NULL ELSE l.body ->> 'sourcePosition' END) IS NOT NULL`)
+SELECT (` + projections.FailureSource("l") + `)::bigint FROM event_log_rows l
+WHERE l.tenant_id = $2 AND l.partition IS NOT DISTINCT FROM $1 AND ` + projections.UncountedVerdict("l") + `
+  AND (` + projections.FailureSource("l") + `) IS NOT NULL`)
 
 // rest adds the verdicts of one feature behind a position.
 func (p *periodCut) rest(ctx context.Context, tx pgx.Tx, feature string, after int64) error {

@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -49,7 +47,6 @@ type targets struct {
 	known  map[targetKey]*domain.Target // nil for an eventId that no earlier event has
 	parked map[events.Position]bool     // the corrections whose target was parked before them
 	done   map[events.Position]bool     // the retries of corrections that have a verdict already
-	usage  map[targetKey]domain.Target  // validated usage of the batch that no correction of it names; nil unless it is kept
 }
 
 type targetKey struct {
@@ -85,10 +82,6 @@ func (t *targets) judged(e *events.Envelope, j *Judgement) {
 	key := targetKey{e.TenantID, j.Usage.EventID}
 	known, named := t.known[key]
 	if !named {
-		if t.usage != nil && j.Ref == "" && j.Refusal == nil && j.retry == nil {
-			t.usage[key] = domain.Target{Position: j.Origin, EventID: j.Usage.EventID, Feature: j.Usage.Feature, IsUsage: true,
-				Counted: true, Verdict: j.Verdict, Timestamp: j.Usage.Timestamp, Amount: j.Usage.Amount}
-		}
 		return
 	}
 	if known == nil {
@@ -103,21 +96,20 @@ func (t *targets) judged(e *events.Envelope, j *Judgement) {
 // readTargetsSQL reads the targets of corrections: each with the verdict on it, its last change, and whether it was parked before
 // the correction. Only the validator, whose checkpoint is locked, writes verdicts and changes. An event is parked before a
 // position if a dead letter before it names the verdict, and no end before it says that the verdict counts. A retry may find that its correction has a
-// verdict.
+// verdict: as EXISTS, a kept plan would hash the keys of the whole log for it.
 var readTargetsSQL = events.SQL(`
 SELECT g.partition, g.before, g.tenant_id, g.name, t.position, t.subject, 'u/' || g.name, t.occurred_at, t.body,
        'v/' || t.position, v.occurred_at, v.body, coalesce(c.n, 0), coalesce(c.kind, ''), coalesce(c.after, 0), v.position IS NOT NULL AND EXISTS (
-  SELECT FROM event_log_rows f JOIN log_origins o ON o.id = f.origin
-  WHERE f.tenant_id = g.tenant_id AND f.subject IN ({usage.event.publish_failed}, {usage.event.aggregation_failed})
-    AND CASE WHEN f.body::text ~* '\\u(0000|d[89a-f])' THEN NULL ELSE f.body ->> 'sourcePosition' END = v.position::text
+  SELECT FROM event_log_rows f
+  WHERE f.tenant_id = g.tenant_id AND ` + projections.UncountedVerdict("f") + `
+    AND ` + projections.FailureSource("f") + ` = v.position::text
     AND f.partition = g.partition AND f.position < g.before
-    AND (f.subject = {usage.event.publish_failed} OR o.actor_id = '` + events.GroupAggregator + `')
     AND NOT EXISTS (
       SELECT FROM event_log_rows e
       WHERE e.partition = g.partition AND e.tenant_id = g.tenant_id AND e.dedupe_key = 'r/' || f.event_id || '/closed'
         AND e.position < g.before AND e.body ->> 'status' = '` + events.StatusResolved + `')),
-  g.before <> g.origin AND EXISTS (
-    SELECT FROM event_log_rows l WHERE l.partition = g.partition AND l.tenant_id = g.tenant_id AND l.dedupe_key = 'v/' || g.origin)
+  g.before <> g.origin AND (
+    SELECT true FROM event_log_rows l WHERE l.partition = g.partition AND l.tenant_id = g.tenant_id AND l.dedupe_key = 'v/' || g.origin LIMIT 1) IS NOT NULL
 FROM unnest($1::smallint[], $2::uuid[], $3::text[], $4::bigint[], $5::bigint[]) AS g (partition, tenant_id, name, before, origin)
 CROSS JOIN LATERAL (
   SELECT l.position, l.subject, l.occurred_at, l.body FROM event_log_rows l
@@ -129,63 +121,29 @@ LEFT JOIN LATERAL (
   SELECT u.n, u.kind, u.after FROM usage_corrections u
   WHERE u.tenant_id = g.tenant_id AND u.target = t.position ORDER BY u.n DESC LIMIT 1) c ON true`)
 
-// parkedSQL finds those of some tenants of whose verdicts between two positions some may be parked. A tenant with very many dead letters is one of
-// them in any case, so that the look-up stays short.
-var parkedSQL = events.SQL(`
-SELECT g.tenant_id FROM unnest($1::smallint[], $2::uuid[], $3::bigint[], $4::bigint[]) AS g (partition, tenant_id, after, before)
-CROSS JOIN LATERAL (
-  SELECT count(*) AS letters, count(*) FILTER (WHERE f.position > g.after AND f.position < g.before) AS between FROM (
-    SELECT l.position FROM event_log_rows l
-    WHERE l.tenant_id = g.tenant_id AND l.subject IN ({usage.event.publish_failed}, {usage.event.aggregation_failed}) AND l.partition = g.partition LIMIT 20) f) n
-WHERE n.between > 0 OR n.letters = 20`)
-
-// named is a correction of a batch.
-type named struct {
-	at     events.Position
-	key    targetKey // of its target
-	origin int64
-}
-
-// correctionsIn lists the corrections of a batch that can be read: the fold reports the others.
-func correctionsIn(batch []events.Envelope) (list []named) {
-	for i := range batch {
-		e := &batch[i]
-		j, body, err := judged(e)
-		if err != nil || !isCorrection(e.Subject, body) {
-			continue
-		}
-		if c, err := codec.CorrectionOf(body); err == nil {
-			list = append(list, named{e.Position, targetKey{e.TenantID, c.CorrectionRef}, j.Origin})
-		}
-	}
-	return list
-}
-
-// readTargets returns the targets of the corrections in a batch: those that are remembered, and the others from the log. It is nil if the batch has none, and
-// none of its usage is kept.
-func (v *Validator) readTargets(ctx context.Context, query projections.Query, batch []events.Envelope, spans []span) (*targets, error) {
-	if !v.remembered.keeps(spans) && !slices.ContainsFunc(batch, func(e events.Envelope) bool { return e.Subject == events.UsageRetried }) {
-		return nil, nil
-	}
-	found := &targets{map[targetKey]*domain.Target{}, map[events.Position]bool{}, map[events.Position]bool{}, map[targetKey]domain.Target{}}
-	list := correctionsIn(batch)
-	known, err := v.recall(ctx, query, spans, list)
-	if err != nil {
-		return nil, err
-	}
+// readTargets reads the targets of the corrections in a batch; nil without corrections.
+func readTargets(ctx context.Context, query projections.Query, batch []events.Envelope) (*targets, error) {
 	var partitions []int16
 	var tenants []uuid.UUID
 	var names []string
 	var before, origins []int64
-	for _, c := range list {
-		found.known[c.key] = known[c.key]
-		if known[c.key] == nil || c.origin != c.at.Number {
-			partitions, tenants = append(partitions, c.at.Partition), append(tenants, c.key.tenant)
-			names, before, origins = append(names, c.key.eventID), append(before, c.at.Number), append(origins, c.origin)
+	found := &targets{map[targetKey]*domain.Target{}, map[events.Position]bool{}, map[events.Position]bool{}}
+	for i := range batch {
+		e := &batch[i]
+		j, body, err := judged(e)
+		if err != nil || !isCorrection(e.Subject, body) {
+			continue // the fold reports the error
 		}
+		c, err := codec.CorrectionOf(body)
+		if err != nil {
+			continue
+		}
+		found.known[targetKey{e.TenantID, c.CorrectionRef}] = nil
+		partitions, tenants = append(partitions, e.Position.Partition), append(tenants, e.TenantID)
+		names, before, origins = append(names, c.CorrectionRef), append(before, e.Position.Number), append(origins, j.Origin)
 	}
 	if len(names) == 0 {
-		return found, nil
+		return nil, nil
 	}
 	rows, err := query(ctx, readTargetsSQL, partitions, tenants, names, before, origins)
 	if err == nil {
@@ -195,62 +153,6 @@ func (v *Validator) readTargets(ctx context.Context, query projections.Query, ba
 		return nil, fmt.Errorf("read the targets of corrections: %w", err)
 	}
 	return found, nil
-}
-
-// recall returns the remembered targets of corrections, without those that may have been parked before their corrections.
-func (v *Validator) recall(ctx context.Context, query projections.Query, spans []span, list []named) (map[targetKey]*domain.Target, error) {
-	keys := make([]targetKey, len(list))
-	for i := range list {
-		keys[i] = list[i].key
-	}
-	known := v.remembered.find(spans, keys)
-	if len(known) == 0 {
-		return nil, nil
-	}
-	var partitions []int16
-	var tenants []uuid.UUID
-	var after, before []int64
-	index := map[uuid.UUID]int{}
-	for _, c := range list {
-		t := known[c.key]
-		if t == nil {
-			continue
-		}
-		i, listed := index[c.key.tenant]
-		if !listed {
-			i = len(tenants)
-			index[c.key.tenant] = i
-			partitions, tenants = append(partitions, c.at.Partition), append(tenants, c.key.tenant)
-			after, before = append(after, t.Position), append(before, c.at.Number)
-		}
-		after[i], before[i] = min(after[i], t.Position), max(before[i], c.at.Number)
-	}
-	rows, err := query(ctx, parkedSQL, partitions, tenants, after, before)
-	if err != nil {
-		return nil, fmt.Errorf("read whether targets are parked: %w", err)
-	}
-	var tenant uuid.UUID
-	_, err = pgx.ForEachRow(rows, []any{&tenant}, func() error {
-		maps.DeleteFunc(known, func(key targetKey, _ *domain.Target) bool { return key.tenant == tenant })
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read whether targets are parked: %w", err)
-	}
-	return known, nil
-}
-
-// kept returns the targets and the usage of a judged batch that may be remembered.
-func (t *targets) kept() map[targetKey]domain.Target {
-	if t == nil {
-		return nil
-	}
-	for key, target := range t.known {
-		if target != nil && target.IsUsage && target.Counted {
-			t.usage[key] = *target
-		}
-	}
-	return t.usage
 }
 
 func (t *targets) scan(rows pgx.Rows) error {

@@ -14,5 +14,9 @@ func (v *Validator) FollowUps(ctx context.Context, query projections.Query, stre
 	if err != nil {
 		return projections.Result{}, err
 	}
-	return v.judgeWith(ctx, query, batch, histories)
+	targets, err := readTargets(ctx, query, batch)
+	if err != nil {
+		return projections.Result{}, err
+	}
+	return v.judge(batch, histories, targets), nil
 }

@@ -24,8 +24,6 @@ type Validator struct {
 	NewID func() uuid.UUID
 	// Histories may be shared with the log, which decides requests in the same process.
 	Histories *Histories
-
-	remembered remembered
 }
 
 var _ projections.Pure = (*Validator)(nil)
@@ -124,21 +122,11 @@ func (v *Validator) Apply(ctx context.Context, tx pgx.Tx, _ projections.Generati
 	if err != nil {
 		return projections.Result{}, err
 	}
-	return v.judgeWith(ctx, tx.Query, batch, histories)
-}
-
-// judgeWith reads the targets of corrections, and judges a batch.
-func (v *Validator) judgeWith(ctx context.Context, query projections.Query, batch []events.Envelope, histories map[uuid.UUID]history) (projections.Result, error) {
-	spans := spansOf(batch)
-	targets, err := v.readTargets(ctx, query, batch, spans)
+	targets, err := readTargets(ctx, tx.Query, batch)
 	if err != nil {
 		return projections.Result{}, err
 	}
-	result := v.judge(batch, histories, targets)
-	if len(result.Failed) == 0 {
-		result.Committed = func() { v.remembered.settle(spans, targets.kept()) }
-	}
-	return result, nil
+	return v.judge(batch, histories, targets), nil
 }
 
 // judge returns the verdicts on a batch.
@@ -247,5 +235,5 @@ const maxVerdicts = 1000
 // Statements returns the SQL of the validator that runs for each batch, in sessions that keep their
 // plans: a plan must not depend on the tables' contents when it is made.
 func Statements() map[string]string {
-	return map[string]string{"histories": readHistories, "targets": readTargetsSQL, "parked": parkedSQL}
+	return map[string]string{"histories": readHistories, "targets": readTargetsSQL}
 }

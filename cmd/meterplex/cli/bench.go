@@ -203,7 +203,7 @@ func (*BenchEmptyCmd) Run(a *app) error {
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), ReadHeaderTimeout: time.Minute}
+	server := &http.Server{Handler: http.HandlerFunc(bench.Constant), ReadHeaderTimeout: time.Minute}
 	context.AfterFunc(a.ctx, func() { _ = server.Close() })
 	a.report("The service answers at http://%s", l.Addr())
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {

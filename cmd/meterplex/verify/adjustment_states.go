@@ -21,7 +21,7 @@ func (x *pass) addDecision(r *row, s *content, err error) {
 		}
 	case letterClosed:
 		if l := x.letterStates.letters[s.DeadLetterID]; err == nil && s.Status == events.StatusDiscarded && l != nil && l.parked {
-			x.decide(r, all.discarded(all.letters[s.DeadLetterID]), "VOID", "its dead letter was discarded")
+			x.decide(r, x.discarded(r, all.letters[s.DeadLetterID]), "VOID", "its dead letter was discarded")
 		}
 	case periodReopened, adjustmentProposed, adjustmentDecided:
 		c, err := decodePeriod(r)
@@ -92,15 +92,18 @@ func pendingOf(list []*adjustment, wanted func(*adjustment) bool) (pending []*ad
 	return pending
 }
 
-// discarded returns the pending adjustments of events that failed: of the recorded event, of the verdict on it, or of a retried fold.
-func (all *adjusted) discarded(failed []int64) (list []*adjustment) {
+// discarded returns the adjustments that the discard r of events that failed voids: of the recorded event, of the verdict on it, or of a retried fold. Those
+// of a snapshot that was reopened before stay as they were decided.
+func (x *pass) discarded(r *row, failed []int64) (list []*adjustment) {
+	all := &x.periods.adjusted
 	for _, at := range failed {
 		of := all.byRecorded[at]
 		if a := all.byPosition[at]; a != nil {
 			of = all.byRecorded[a.recorded]
 		}
-		for _, a := range pendingOf(of, nil) {
-			if !slices.Contains(list, a) {
+		for _, a := range of {
+			p := x.periods.of[periodKey{a.of.tenant, a.of.period}]
+			if a.state != "VOID" && p.closedAt(r.position) == a.snapshot && !slices.Contains(list, a) {
 				list = append(list, a)
 			}
 		}
@@ -108,7 +111,7 @@ func (all *adjusted) discarded(failed []int64) (list []*adjustment) {
 	return list
 }
 
-// decide sets the state of pending adjustments.
+// decide sets the state of adjustments.
 func (x *pass) decide(r *row, which []*adjustment, state, reason string) {
 	for _, a := range which {
 		a.state, a.reason, a.decided = state, reason, r.position

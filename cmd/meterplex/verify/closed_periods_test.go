@@ -143,6 +143,32 @@ func TestP8_ClosedPeriodsFollowFromTheLog(t *testing.T) {
 	}
 }
 
+// A discard voids a decided adjustment, unless its snapshot was reopened before.
+func TestP8_ADiscardVoidsADecidedAdjustment(t *testing.T) {
+	const topicBilling = 7
+	letter := idOf(16).String()
+	failed := event(16, aggregationFailed, topicLetters, "e/"+letter, fmt.Sprintf(`{"deadLetterId":%q,"sourcePosition":13,"stage":"AGGREGATION"}`, letter))
+	failed.origin = 2
+	log := append(closedLog()[:15], failed,
+		event(17, adjustmentDecided, topicBilling, "e/d", fmt.Sprintf(`{"ids":[%q],"decision":"APPROVED","reason":"agreed","count":1,"amount":"3"}`, idOf(13))))
+	reopening := event(18, periodReopened, topicBilling, "p/2000-01/1/reopen", `{"periodKey":"2000-01","snapshot":1,"reason":"again","voided":1}`)
+	discard := func(position int64) *row {
+		return event(position, letterClosed, topicLetters, "r/"+letter+"/closed", fmt.Sprintf(`{"deadLetterId":%q,"status":"DISCARDED","reason":"r"}`, letter))
+	}
+	for want, log := range map[string][]*row{
+		"VOID by 18":     append(slices.Clone(log), discard(18)),
+		"APPROVED by 17": append(slices.Clone(log), reopening, discard(19)),
+	} {
+		x := readClosed(log)
+		if a := x.periods.adjusted.byPosition[13]; fmt.Sprint(a.state, " by ", a.decided) != want {
+			t.Errorf("the adjustment is %+v, want %s", a, want)
+		}
+		if r := x.adjustmentStates.result(); r.Holds == nil || !*r.Holds {
+			t.Errorf("%s: %s", want, r.Figures)
+		}
+	}
+}
+
 func TestP8_FaultsInClosedPeriodsAreReported(t *testing.T) {
 	for _, c := range []struct {
 		at      int64
@@ -163,6 +189,8 @@ func TestP8_FaultsInClosedPeriodsAreReported(t *testing.T) {
 		{13, `"snapshot":1`, `"snapshot":2`, adjustmentsOf, "says that it is late for snapshot 2"},
 		{19, `"CORRECTION"`, `"LATE_USAGE"`, adjustmentsOf, "its period says snapshot 1 (CORRECTION)"},
 		{26, `,"late":{"snapshot":2,"kind":"RETRACTION"}`, ``, adjustmentsOf, "0-25 counts behind the cut of its closed period, and is no adjustment"},
+		{14, `,"rejected":true`, ``, adjustmentsOf, "the retry at 0-14 says that its event had been rejected: ; the log says true"},
+		{14, `"rawPosition":7`, `"rawPosition":12`, adjustmentsOf, "the retry at 0-14 says that its event had been rejected: true; the log says false"},
 		{1, `ADJUST`, `REJECT`, adjustmentsOf, "0-13 accepts late usage"},
 		{20, `"count":1`, `"count":2`, statesOf, "0-20 decides 2 adjustments"},
 		{20, `"amount":"3"`, `"amount":"4"`, statesOf, "1 of 3 were pending"},

@@ -218,7 +218,12 @@ func (x *pass) addCauses(r *row, s *content, err error) {
 	case rejected:
 		all.refused.set(s.RawPosition, x.head)
 	case retried:
-		all.retries[r.id] = retryOf{r.position, all.refused.has(s.RawPosition)}
+		refused := all.refused.has(s.RawPosition)
+		all.retries[r.id] = retryOf{r.position, refused}
+		if all.since(r.position) { // a retry of a release that knows no closed periods does not say it
+			x.adjustments.expect(string(s.Rejected) == strconv.FormatBool(refused) || len(s.Rejected) == 0 && !refused,
+				"the retry at %s says that its event had been rejected: %.10s; the log says %v", x.at(r.position), s.Rejected, refused)
+		}
 	case validated:
 		if by, ok := all.retries[r.cause]; ok {
 			all.judged[s.RawPosition] = by
@@ -230,6 +235,16 @@ func (x *pass) addCauses(r *row, s *content, err error) {
 	case tenantCreated, tenantChanged:
 		all.policies[r.tenant] = append(all.policies[r.tenant], latePolicy{r.position, s.LateUsage})
 	}
+}
+
+// since reports whether a close was requested in the partition before a position.
+func (all *periods) since(position int64) bool {
+	for _, p := range all.of {
+		if p.changes[0].position < position {
+			return true
+		}
+	}
+	return false
 }
 
 // adjustsUsage reports whether the policy of a tenant at a position accepts late usage.

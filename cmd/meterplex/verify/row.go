@@ -134,8 +134,9 @@ type content struct {
 	Kind                          string
 	TargetPosition, Before, After int64
 	TargetEventID                 string
-	Late                          *late  // of a verdict that is an adjustment
-	LateUsage                     string // of a tenant
+	Late                          *late           // of a verdict that is an adjustment
+	Rejected                      json.RawMessage // of a retry: whether its event had been rejected
+	LateUsage                     string          // of a tenant
 }
 
 var errBody = errors.New("its body has an unknown form")

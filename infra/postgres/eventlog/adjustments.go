@@ -20,11 +20,13 @@ const addAdjustmentsSQL = `INSERT INTO adjustments (id, tenant_id, period_key, s
   WHERE c.tenant_id = u.tenant AND c.period_key = u.period AND c.snapshot = u.snapshot AND c.change = 'reopened' LIMIT 1) r ON true
  ON CONFLICT (tenant_id, period_key, snapshot, recorded) DO NOTHING`
 
-// setAdjustmentsSQL sets the state of the pending adjustments that an event decides: those of ids, of a recorded event, or of a scope.
+// setAdjustmentsSQL sets the state of the pending adjustments that an event decides: those of ids, of a recorded event, or of a scope. A discard of a
+// recorded event also voids what was decided, unless its snapshot was reopened: that one stays as it was invoiced.
 const setAdjustmentsSQL = `UPDATE adjustments a SET state = u.state, reason = nullif(u.reason, ''), decided = u.position
  FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::uuid[], $6::bigint[], $7::text[], $8::int[], $9::text[], $10::text[], $11::bigint[])
   AS u (tenant, position, state, reason, id, recorded, period, snapshot, feature, kind, up_to)
- WHERE a.tenant_id = u.tenant AND a.state = 'PENDING'
+ WHERE a.tenant_id = u.tenant AND (a.state = 'PENDING' OR u.recorded > 0 AND a.state <> 'VOID' AND NOT EXISTS (SELECT FROM period_changes c
+  WHERE c.tenant_id = a.tenant_id AND c.period_key = a.period_key AND c.snapshot = a.snapshot AND c.change = 'reopened'))
   AND CASE WHEN u.id <> '00000000-0000-0000-0000-000000000000' THEN a.id = u.id
     WHEN u.recorded > 0 THEN a.recorded = u.recorded
     ELSE a.period_key = u.period AND a.snapshot = u.snapshot AND a.position <= u.up_to

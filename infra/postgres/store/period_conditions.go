@@ -24,11 +24,10 @@ WITH open AS MATERIALIZED (
   SELECT f.subject, f.body, f.event_id, s.position, s.subject AS of, s.payload
   FROM event_log_rows f
   CROSS JOIN LATERAL (SELECT s.position, s.subject, s.payload FROM event_log_rows s WHERE s.partition = $2
-    AND s.position = CASE WHEN f.body::text ~* '\\u(0000|d[89a-f])' THEN NULL ELSE f.body ->> 'sourcePosition' END::bigint LIMIT 1) s
-  WHERE f.tenant_id = $1 AND f.subject IN ({usage.event.publish_failed}, {usage.event.aggregation_failed}) AND f.partition IS NOT DISTINCT FROM $2
+    AND s.position = (` + projections.FailureSource("f") + `)::bigint LIMIT 1) s
+  WHERE f.tenant_id = $1 AND f.partition IS NOT DISTINCT FROM $2 AND ` + projections.UncountedVerdict("f", events.GroupValidator) + `
     AND s.subject IN ({usage.event.recorded}, {usage.event.admitted}, {usage.event.corrected}, {usage.event.retracted}, {usage.event.retried},
       {usage.event.validated}, {usage.event.reaggregated})
-    AND (f.subject = {usage.event.publish_failed} OR EXISTS (SELECT FROM log_origins o WHERE o.id = f.origin AND o.actor_id IN ('` + events.GroupAggregator + `', '` + events.GroupValidator + `')))
     AND NOT EXISTS (SELECT FROM event_log_rows e WHERE e.partition = $2 AND e.tenant_id = $1
       AND e.dedupe_key = 'r/' || coalesce(f.body ->> 'deadLetterId', f.event_id::text) || '/closed')),
 letters AS (
@@ -52,22 +51,24 @@ FROM letters`)
 // Missing implements commands.PeriodStore.
 func (s *Periods) Missing(ctx context.Context, c domain.Closing) (missing []string, err error) {
 	err = s.inSnapshot(ctx, func(t pgx.Tx) error {
-		missing, err = missingIn(ctx, t, c)
+		periods, err := (&changeTx{ctx: ctx, tx: t}).Periods([]uuid.UUID{c.TenantID})
+		if err != nil {
+			return err
+		}
+		history := periods[c.TenantID]
+		missing, err = missingIn(ctx, t, c, history.Cut(c.PeriodKey, c.Snapshot))
 		return err
 	})
 	return missing, err
 }
 
 // Missing implements commands.FreezeTx.
-func (t *periodTx) Missing(c domain.Closing) ([]string, error) { return missingIn(t.ctx, t.tx, c) }
+func (t *periodTx) Missing(c domain.Closing, cut int64) ([]string, error) {
+	return missingIn(t.ctx, t.tx, c, cut)
+}
 
-func missingIn(ctx context.Context, tx pgx.Tx, c domain.Closing) (missing []string, err error) {
-	periods, err := (&changeTx{ctx: ctx, tx: tx}).Periods([]uuid.UUID{c.TenantID})
-	if err != nil {
-		return nil, err
-	}
-	history := periods[c.TenantID]
-	cut, partition := history.Cut(c.PeriodKey, c.Snapshot), events.PartitionOf(c.TenantID)
+func missingIn(ctx context.Context, tx pgx.Tx, c domain.Closing, cut int64) (missing []string, err error) {
+	partition := events.PartitionOf(c.TenantID)
 	var standing query.Standing
 	if err := query.Run(ctx, tx, query.ReadStanding(query.AggregatesSource(), c.TenantID, &standing)); err != nil {
 		return nil, fmt.Errorf("reading how far figures are: %w", err)

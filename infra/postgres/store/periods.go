@@ -22,12 +22,10 @@ var (
 
 // PeriodFigures computes the figures of periods, as known at their cuts.
 type PeriodFigures interface {
-	// OfLog folds them from the log, by the fold that is live.
+	// OfLog folds them from the log, by the fold that is live, and hashes the result of this fold over the golden log.
 	OfLog(ctx context.Context, tx pgx.Tx, c domain.Closing, h *domain.PeriodHistory) (domain.Figures, error)
-	// OfRows returns the live rows less the late verdicts that the live fold counts. The rows are locked.
-	OfRows(ctx context.Context, tx pgx.Tx, c domain.Closing) (domain.Figures, error)
-	// LogicHash returns the hash of the result of a fold over the golden log.
-	LogicHash(logic string) (string, error)
+	// OfRows subtracts from the live rows what the live fold counts of late verdicts, of which some are known from OfLog. The rows are locked.
+	OfRows(ctx context.Context, tx pgx.Tx, c domain.Closing, known *domain.LateVerdicts) (domain.Figures, error)
 }
 
 // Periods changes the periods of tenants. It implements commands.PeriodStore.
@@ -93,12 +91,9 @@ func (t *changeTx) SavePeriodChange(tenant uuid.UUID, c domain.PeriodChange, at 
 }
 
 // FiguresOfRows implements commands.FreezeTx.
-func (t *periodTx) FiguresOfRows(c domain.Closing) (domain.Figures, error) {
-	return t.figures.OfRows(t.ctx, t.tx, c)
+func (t *periodTx) FiguresOfRows(c domain.Closing, known *domain.LateVerdicts) (domain.Figures, error) {
+	return t.figures.OfRows(t.ctx, t.tx, c, known)
 }
-
-// LogicHash implements commands.FreezeTx.
-func (t *periodTx) LogicHash(logic string) (string, error) { return t.figures.LogicHash(logic) }
 
 const (
 	addSnapshotSQL = `INSERT INTO period_snapshots (tenant_id, period_key, snapshot, cut, frozen_position, frozen_at, logic, logic_hash, figures_hash, lines, despite)
@@ -116,7 +111,7 @@ func (t *changeTx) SaveSnapshot(s domain.Snapshot) error {
 		features[i], subscriptions[i], amounts[i], counts[i], lasts[i] = l.Feature, l.SubscriptionID, l.Amount.String(), l.EventCount, l.LastEventAt
 	}
 	if err := t.exec("snapshot of a period", addSnapshotSQL, s.TenantID, s.PeriodKey, s.Snapshot, s.Cut, s.FrozenPosition, s.FrozenAt,
-		s.Figures.Logic, s.LogicHash, s.FiguresHash, n, s.Despite); err != nil {
+		s.Figures.Logic, s.Figures.LogicHash, s.FiguresHash, n, s.Despite); err != nil {
 		return err
 	}
 	return t.exec("snapshot's lines", addLinesSQL, s.TenantID, s.PeriodKey, s.Snapshot, features, subscriptions, amounts, counts, lasts)
