@@ -170,7 +170,12 @@ func (k *Kafka) Stop(ctx context.Context) error {
 func (k *Kafka) Halt(ctx context.Context) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.proc.stop(ctx, kafkaStop, syscall.SIGTERM)
+	grace := kafkaStop
+	if k.archive != "" {
+		_ = k.exercise(ctx) // what failed is left out of the archive
+		grace = archiveTime
+	}
+	k.proc.stop(ctx, grace, syscall.SIGTERM)
 	k.saveArchive()
 }
 

@@ -3,15 +3,11 @@ package local
 import (
 	"crypto/rand"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 )
 
 // kafkaPorts are a broker's ports: for clients, as a controller, and for clients with a password.
@@ -144,37 +140,4 @@ func (k *Kafka) choosePorts(ports kafkaPorts) (kafkaPorts, error) {
 		}
 	}
 	return ports, nil
-}
-
-// archiveFile is the class archive (AppCDS), which halves the broker's start time.
-func (k *Kafka) archiveFile() string {
-	return filepath.Join(kafkaCache(k.cfg.CacheDir), "classes-"+k.java.key+".jsa")
-}
-
-// crashOfJava reports whether a program ended by a signal that no one sends. Kafka itself exits with a code, for example where its
-// port is taken or its data are damaged, which says nothing about the archive: the brokers after it would have to write another one.
-func crashOfJava(err error) bool {
-	var ended *exec.ExitError
-	if !errors.As(err, &ended) {
-		return false
-	}
-	status, ok := ended.Sys().(syscall.WaitStatus)
-	return ok && status.Signaled() && !slices.Contains([]syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}, status.Signal())
-}
-
-// dropArchive removes the archive after Java has crashed, since Java crashes on a damaged archive. It
-// reports whether there was one.
-func (k *Kafka) dropArchive() bool { return os.Remove(k.archiveFile()) == nil }
-
-// saveArchive moves the archive that the ended broker wrote to its final place. A killed broker writes
-// no archive; the next one tries again.
-func (k *Kafka) saveArchive() {
-	if k.archive == "" {
-		return
-	}
-	if info, err := os.Stat(k.archive); err == nil && info.Size() > 0 {
-		_ = os.Rename(k.archive, k.archiveFile())
-	}
-	_ = os.Remove(k.archive)
-	k.archive = ""
 }

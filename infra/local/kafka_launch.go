@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -108,55 +107,6 @@ func (k *Kafka) command() (cmd *exec.Cmd, archive string) {
 	cmd = exec.Command(k.java.path, append(args, "kafka.Kafka", propertiesName)...)
 	cmd.Dir, cmd.Env = k.dir, javaEnv()
 	return cmd, archive
-}
-
-// ensureFormat creates the broker's data directory if it is missing, under a temporary name, and then
-// renames it.
-func (k *Kafka) ensureFormat(ctx context.Context, ports kafkaPorts) error {
-	meta := filepath.Join(k.Dir(), "meta.properties")
-	if content, err := os.ReadFile(meta); err == nil {
-		if !strings.Contains(string(content), "\nnode.id=") || !strings.Contains(string(content), "\ncluster.id=") {
-			return fmt.Errorf("%w: %s names no node.id and cluster.id", ErrDamaged, meta)
-		}
-		return nil
-	} else if !missing(err) {
-		return fmt.Errorf("%w: %w", ErrDamaged, err)
-	}
-	const tmpName, file = "data.new", "format.properties"
-	tmp := filepath.Join(k.dir, tmpName)
-	if err := os.RemoveAll(tmp); err != nil {
-		return fmt.Errorf("remove the files of a failed start: %w", err)
-	}
-	// Remove removes only an empty directory: topics without meta.properties are a loss that must be
-	// noticed.
-	if err := os.Remove(k.Dir()); err != nil && !missing(err) {
-		return fmt.Errorf("%w: there is no %s: %w", ErrDamaged, meta, err)
-	}
-	if err := writeFile(filepath.Join(k.dir, file), k.properties(ports, tmpName), 0o644); err != nil {
-		return err
-	}
-	defer os.Remove(filepath.Join(k.dir, file))
-	err := k.format(ctx, file)
-	if err != nil && ctx.Err() == nil && crashOfJava(err) && k.dropArchive() {
-		err = k.format(ctx, file)
-	}
-	if err != nil {
-		return fmt.Errorf("format the broker's data directory: %w", err)
-	}
-	if err := os.Rename(tmp, k.Dir()); err != nil {
-		return fmt.Errorf("rename the new data directory: %w", err)
-	}
-	return nil
-}
-
-func (k *Kafka) format(ctx context.Context, propertiesName string) error {
-	id := k.id
-	if id == "" {
-		id = clusterID()
-	}
-	args := append(k.jvmOptions(), "kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", id, "-c", propertiesName)
-	_, err := runTool(ctx, self(), k.dir, javaEnv(), k.java.path, args...)
-	return err
 }
 
 func (k *Kafka) awaitReady(ctx context.Context, proc *process, ports kafkaPorts) error {

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -98,14 +101,66 @@ func TestKafkaWithoutItsDataStartsEmpty(t *testing.T) {
 	check(t, k.Kill())
 	check(t, os.RemoveAll(k.Dir()))
 	check(t, k.Restart(t.Context()))
-	topics, err := kadm.NewClient(client(t, k)).ListTopics(t.Context())
+	check(t, k.exercise(t.Context()))
+	admin := kadm.NewClient(client(t, k))
+	topics, err := admin.ListTopics(t.Context())
 	check(t, err)
-	if len(topics) != 0 {
-		t.Errorf("topics %v", topics.Names())
+	groups, err := admin.ListGroups(t.Context())
+	check(t, err)
+	if len(topics) != 0 || len(groups) != 0 {
+		t.Errorf("topics %v, groups %v", topics.Names(), groups.Groups())
 	}
 	check(t, k.Kill())
 	check(t, os.Remove(filepath.Join(k.Dir(), "meta.properties")))
 	errorContains(t, k.Restart(t.Context()), "meta.properties")
+}
+
+// A broker's data directory is made as Kafka's tool made an earlier one.
+func TestKafkaFormatsAsItsTool(t *testing.T) {
+	jars, err := installKafka(t.Context(), CacheDir(), nil)
+	check(t, err)
+	runtime, err := findJava(t.Context())
+	check(t, err)
+	cache := t.TempDir()
+	check(t, os.Mkdir(kafkaCache(cache), 0o755))
+	k := newKafka(KafkaConfig{DataDir: t.TempDir(), CacheDir: cache}, "kafka", 1)
+	k.java, k.jars = runtime, jars
+	check(t, os.Mkdir(k.dir, 0o755))
+	copied := filepath.Join(k.dir, "copied")
+	errorContains(t, k.copyFormat(copied), "no such file") // no broker was formatted yet
+	check(t, k.formatByTool(t.Context(), kafkaPorts{broker: 1, controller: 2}, "made"))
+	check(t, k.copyFormat(copied))
+	if made, copied := names(t, filepath.Join(k.dir, "made")), names(t, copied); !slices.Equal(made, copied) {
+		t.Errorf("the copy has %v, not %v", copied, made)
+	}
+	for _, name := range []string{"made", "copied"} {
+		meta, err := os.ReadFile(filepath.Join(k.dir, name, metaName))
+		check(t, err)
+		if keys := regexp.MustCompile(`(?m)^(version=1|cluster\.id=.{22}|directory\.id=.{22}|node\.id=1)$`).FindAll(meta, -1); len(keys) != 4 {
+			t.Errorf("%s in %s has\n%s", metaName, name, meta)
+		}
+	}
+	made, err := os.ReadFile(filepath.Join(k.dir, "made", checkpointName))
+	check(t, err)
+	if same, err := os.ReadFile(filepath.Join(copied, checkpointName)); err != nil || !bytes.Equal(made, same) {
+		t.Errorf("another %s: %v", checkpointName, err)
+	}
+	kept, err := os.ReadFile(k.checkpointFile())
+	check(t, err)
+	kept[len(kept)-1]++
+	check(t, os.WriteFile(k.checkpointFile(), kept, 0o644))
+	check(t, os.RemoveAll(copied))
+	errorContains(t, k.copyFormat(copied), "checksums")
+}
+
+func names(t *testing.T, dir string) (all []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	check(t, err)
+	for _, e := range entries {
+		all = append(all, e.Name())
+	}
+	return all
 }
 
 // A damaged class archive crashes Java (SIGBUS, if it is shorter than its header says). Here a wrapper of

@@ -67,6 +67,7 @@ func Open(ctx context.Context, cfg Config) (*pgxpool.Pool, error) {
 		pc.ConnConfig.RuntimeParams["statement_timeout"] = strconv.FormatInt(cfg.StatementTimeout.Milliseconds(), 10)
 		pc.ConnConfig.BuildContextWatcherHandler = cancelStatement
 	}
+	pc.ConnConfig.Tracer = newGrowth()
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
 	if err != nil {
 		return nil, fmt.Errorf("opening the database pool: %w", err)

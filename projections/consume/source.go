@@ -11,9 +11,9 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Bounds of LostTails. A live pipe is faster; a lost record is not urgent, and each look costs each consumer of an idle instance a read.
+// Bounds of LostTails. A live pipe is faster; a lost record is not urgent.
 const (
-	DefaultTailEvery = 2 * time.Second
+	DefaultTailEvery = time.Second
 	DefaultTailAfter = 5 * time.Second
 )
 
