@@ -43,6 +43,19 @@ func (w *testService) awaitMetric(line string) {
 	}
 }
 
+// awaitBytes waits until requests hold a number of bytes, and returns the bytes that they hold.
+func (w *testService) awaitBytes(least int) int {
+	w.Helper()
+	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Millisecond) {
+		if n := w.metric("meterplex_http_request_bytes"); n >= least {
+			return n
+		}
+		if time.Now().After(end) {
+			w.Fatalf("no requests hold %d bytes", least)
+		}
+	}
+}
+
 // metric returns the value of a series of whole numbers.
 func (w *testService) metric(series string) (n int) {
 	w.Helper()

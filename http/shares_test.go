@@ -116,7 +116,10 @@ func TestP9_ATenantsIdleIngestLeavesOthersTheirPlaces(t *testing.T) {
 	w := newTestService(t, func(s *http.Server) { s.Limits.Requests, s.Limits.TenantRequests = 4, 2 })
 	w.catalogue()
 	a, b := w.newAccount("A"), w.newAccount("B")
-	held := []net.Conn{w.stallRequest(a.key, 10, "{"), w.stallRequest(a.key, 10, "{")}
+	held := []net.Conn{w.stallRequest(a.key, 10, "{")}
+	one := w.awaitBytes(1) // a request reads its body once it counts against its tenant's share
+	held = append(held, w.stallRequest(a.key, 10, "{"))
+	w.awaitBytes(2 * one)
 	w.awaitMetric(`meterplex_http_requests_in_flight{kind="ingest"} 2`)
 	before, sent := w.stored(), call{"POST", "/api/v1/usage/events", a.key, nil, batch(event("1", nil))}
 	refused := w.do(sent)

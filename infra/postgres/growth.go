@@ -14,30 +14,28 @@ import (
 // instance ten milliseconds of a processor each, and memory for as long as the instance runs.
 type growth struct {
 	turn  chan struct{}
-	until time.Time
+	until atomic.Int64 // nanoseconds since 1970; 0: no caller has found the pool without a free session yet
 	// pool is the first one that uses it: copies of its configuration make other pools, which do not wait.
-	pool *atomic.Pointer[pgxpool.Pool]
+	pool atomic.Pointer[pgxpool.Pool]
 }
 
 const (
-	// growthTime is how long a pool is new.
-	growthTime = 10 * time.Second
+	// growthTime is how long a pool is new from the first caller on that found it without a free session.
+	growthTime = time.Second
 	// growthWait bounds the wait of a caller for a free session.
 	growthWait = 100 * time.Millisecond
 	// growthLook is the pause between two looks at a pool without a free session.
 	growthLook = time.Millisecond
 )
 
-func newGrowth() growth {
-	return growth{make(chan struct{}, 1), time.Now().Add(growthTime), new(atomic.Pointer[pgxpool.Pool])}
-}
+func newGrowth() *growth { return &growth{turn: make(chan struct{}, 1)} }
 
 // turnKey marks the context of a caller that has the turn.
 type turnKey struct{}
 
 // TraceAcquireStart implements pgxpool.AcquireTracer. One caller has its turn at a time: two would take the last free session for theirs.
-func (g growth) TraceAcquireStart(ctx context.Context, pool *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {
-	if time.Now().After(g.until) || !g.pool.CompareAndSwap(nil, pool) && g.pool.Load() != pool {
+func (g *growth) TraceAcquireStart(ctx context.Context, pool *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {
+	if until := g.until.Load(); until != 0 && time.Now().UnixNano() > until || !g.pool.CompareAndSwap(nil, pool) && g.pool.Load() != pool {
 		return ctx
 	}
 	waited, end := context.WithTimeout(ctx, growthWait)
@@ -48,6 +46,7 @@ func (g growth) TraceAcquireStart(ctx context.Context, pool *pgxpool.Pool, _ pgx
 		return ctx
 	}
 	for growsNext(pool) && waited.Err() == nil {
+		g.until.CompareAndSwap(0, time.Now().Add(growthTime).UnixNano())
 		select {
 		case <-time.After(growthLook):
 		case <-waited.Done():
@@ -63,16 +62,16 @@ func growsNext(pool *pgxpool.Pool) bool {
 }
 
 // TraceAcquireEnd implements pgxpool.AcquireTracer.
-func (g growth) TraceAcquireEnd(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireEndData) {
+func (g *growth) TraceAcquireEnd(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireEndData) {
 	if ctx.Value(turnKey{}) == g.turn {
 		<-g.turn
 	}
 }
 
 // TraceQueryStart implements pgx.QueryTracer, which a tracer must.
-func (growth) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+func (*growth) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
 	return ctx
 }
 
 // TraceQueryEnd implements pgx.QueryTracer.
-func (growth) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (*growth) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}

@@ -61,7 +61,7 @@ func TestOnlyANewPoolWaits(t *testing.T) {
 	if len(g.turn) != 0 {
 		t.Error("the turn has not ended")
 	}
-	g.until = time.Now().Add(-time.Second)
+	g.until.Store(time.Now().Add(-time.Second).UnixNano())
 	if ctx := g.TraceAcquireStart(t.Context(), pool, pgxpool.TraceAcquireStartData{}); ctx != t.Context() {
 		t.Error("a caller of an old pool had to have the turn")
 	}

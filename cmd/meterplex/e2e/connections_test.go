@@ -80,10 +80,14 @@ func (w *deployment) mostSessions(ctx context.Context) (most int) {
 	return most
 }
 
-// crowd sends reads, changes and usage of many clients at once, while another session holds every head for a second.
+// crowd sends reads, changes and usage of many clients at once, while another session holds every head for a second, and
+// tables that reads, folds and the loops of the instance look into.
 func (w *deployment) crowd(at *instance, tenants []*tenant) {
 	w.t.Helper()
 	tx, err := w.sql.Begin(w.t.Context())
+	if err == nil {
+		_, err = tx.Exec(w.t.Context(), `LOCK TABLE replays, reservations, sagas, usage_aggregates IN ACCESS EXCLUSIVE MODE`)
+	}
 	if err == nil {
 		_, err = tx.Exec(w.t.Context(), `SELECT FROM log_heads ORDER BY partition FOR UPDATE`)
 	}

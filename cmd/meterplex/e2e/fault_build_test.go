@@ -122,7 +122,7 @@ func killPoints() (edits []overlay.Edit) {
 	for _, d := range []killPoint{
 		{writer, "\tconn, err := w.log.db.Session(ctx)\n", `fault.Die(map[bool]string{true: "small", false: "large"}[w.shared] + ": before the transaction")`},
 		{writer, "\tg.sent = true\n", `fault.Die(map[bool]string{true: "small", false: "large"}[w.shared] + ": heads locked")`},
-		{writer, "\tif err := g.decide(ctx, conn, hs, origin, quotas, probing); err != nil {\n", `if len(checkpoints) > 0 { fault.Die("inline: checkpoints locked") }`},
+		{writer, "\tif err := g.decide(ctx, conn, hs, origin, quotas, named, probing); err != nil {\n", `if len(checkpoints) > 0 { fault.Die("inline: checkpoints locked") }`},
 		{"infra/postgres/eventlog/inline.go", "\tg.inlined, g.unreported = in, in\n", `fault.Die("inline: follow-ups placed")`},
 		{writer, "\t\t\tg.answer(nil)\n\t\t\tif handed {\n", `if len(g.inlined.stretches) > 0 { fault.Die("inline: handed over, not answered") }`},
 		{finish, "\t\tto.SendBind(&rest[i])\n", `if i == len(rest)-1 && to.Flush() == nil {

@@ -55,11 +55,12 @@ func (w *deployment) plantsInCorrections(p int) []planted {
 			inLog(p, position, fmt.Sprintf(`body = jsonb_set(body::jsonb, '{%s}', '%s')::json`, member, value))},
 			undo: []string{inLog(p, position, `body = (SELECT body FROM kept)`), `DROP TABLE kept`}}
 	}
+	// The log stores a verdict on a correction as an array: its third member is the event's id, its ninth the amount before.
 	row := fmt.Sprintf(` WHERE position = %d AND target = %d`, at("corrected-2"), of("correctable"))
 	return []planted{
-		kept(corrections, at("corrected-1"), "before", "41"), // the target has 40
-		kept(corrections, at("retracted"), "before", "1"),
-		kept(contents, at("corrected-2"), "eventId", `"told"`),
+		kept(corrections, at("corrected-1"), "8", "41"), // the target has 40
+		kept(corrections, at("retracted"), "8", "1"),
+		kept(contents, at("corrected-2"), "2", `"told"`),
 		{check: corrections, do: []string{`UPDATE usage_corrections SET after = after + 1` + row}, undo: []string{`UPDATE usage_corrections SET after = after - 1` + row}},
 		{check: corrections, do: []string{`CREATE TABLE kept AS SELECT * FROM usage_corrections` + row, `DELETE FROM usage_corrections` + row},
 			undo: []string{`INSERT INTO usage_corrections SELECT * FROM kept`, `DROP TABLE kept`}},
