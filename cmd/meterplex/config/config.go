@@ -47,7 +47,9 @@ type Config struct {
 	AnswerKeep           time.Duration // of answers to requests with an Idempotency-Key
 	EndedKeep            time.Duration // of ended replays, and of the units of rebuilds that are dropped
 	SchemaSample         int64         // one of so many payloads is compared with its schema; 0: no payload
-	AllowUnsafe          []string      // names of unsafe database settings that are tolerated
+	StripeKey            string        // secret; "" on instances that push nothing
+	StripeURL            string
+	AllowUnsafe          []string // names of unsafe database settings that are tolerated
 
 	LogLevel  slog.Level
 	LogFormat string // text, json
