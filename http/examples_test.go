@@ -102,7 +102,7 @@ var (
 
 // Operations that are sent before and after the others, which are sent by name.
 var (
-	firstExamples = []string{"ingestUsage", "closePeriod", "getOutbox"}
+	firstExamples = []string{"ingestUsage", "putPrice", "closePeriod", "getOutbox"}
 	lastExamples  = []string{"consume", "consumeTogether", "reserve", "reserveTogether", "extendReservation", "commitReservation", "releaseReservation", "listReservations", "getReservation", "listAccounts", "reconcileAccounts",
 		"discardDeadLetter", "retryDeadLetter", "promoteRebuild", "rollBackRebuild", "abandonRebuild", "reopenPeriod", "changeSubscription", "revokeKey", "revokeOperatorKey"}
 )
