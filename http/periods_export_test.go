@@ -129,5 +129,5 @@ func TestAnExportHasEachLineOfAllPages(t *testing.T) {
 		t.Errorf("%d lines as CSV", lines)
 	}
 	lines, totals := w.charges(path + "/charges?limit=1000")
-	w.same("the charges", fmt.Sprint(len(lines), totals), "1000 2502 billable 1")
+	w.same("the charges", fmt.Sprint(len(lines), " ", totals), "1000 2502 billable 1")
 }

@@ -46,7 +46,7 @@ func TestADifferenceIsPriced(t *testing.T) {
 		w.same("a tenant's sum", pricedOf(m), want[m["tenantId"].(string)])
 		tenants = append(tenants, m["tenantId"].(string))
 	}
-	w.same("the greatest change first", fmt.Sprint(len(tenants), tenants[0]), "3 "+a.id)
+	w.same("the greatest change first", fmt.Sprint(len(tenants), " ", tenants[0]), "3 "+a.id)
 	csv := string(w.do(call{method: "GET", path: path + "?priced=true&format=csv&tenantId=" + a.id, key: bootstrap}).body)
 	if !strings.HasPrefix(csv, "tenantId,") || !strings.Contains(csv, ",price,currency,liveMicroUnits,rebuiltMicroUnits,deltaMicroUnits\n") || !strings.HasSuffix(csv, ",stored,USD,1500000,2500000,1000000\n") {
 		t.Error(csv)

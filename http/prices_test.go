@@ -127,7 +127,9 @@ func TestP8_ChargesOfAnOpenAndOfAClosedPeriod(t *testing.T) {
 	}
 	check("open", "", "calls api_calls 14 2000000 2.00 EUR", "stored storage 5 1000000 1.00 USD", "EUR 2000000 2.00 1; USD 1000000 1.00 1; 0 net <nil>")
 	w.closed(a)
-	w.accept(a, correction("c1", "u2", 2), retraction("r1", "s1"))
+	back := retraction("r1", "s1")
+	back["feature"] = "storage"
+	w.accept(a, correction("c1", "u2", 2), back)
 	w.fold()
 	check("closed", "", "calls api_calls 14 2000000 2.00 EUR", "stored storage 5 1000000 1.00 USD", "EUR 2000000 2.00 1; USD 1000000 1.00 1; 0 billable 1")
 	for _, id := range w.adjustmentsAt("/api/v1/adjustments", "id") {
@@ -155,7 +157,7 @@ func TestTheChargesOfAPeriodUseItsSnapshotOfThePlan(t *testing.T) {
 	key, _ := lastMonth()
 	last, month := periodsOf(a)+"/"+key+"/charges", periodsOf(a)+"/"+now()[:7]+"/charges"
 	lines, totals := w.charges(last)
-	w.same("no price", fmt.Sprint(lines, totals), "[- api_calls 12 <nil> <nil> <nil>] 1 net <nil>")
+	w.same("no price", fmt.Sprint(lines, " ", totals), "[- api_calls 12 <nil> <nil> <nil>] 1 net <nil>")
 	w.priced()
 	lines, _ = w.charges(last)
 	w.same("a plan that is not applied", lines, "[- api_calls 12 <nil> <nil> <nil>]")
@@ -195,7 +197,7 @@ func TestChargesHavePages(t *testing.T) {
 	w.want(200, call{"POST", periodsOf(a) + "/" + key + "/reopen", bootstrap, nil, `{"reason":"r"}`})
 	for cursor, basis := range map[string]string{live: "net", frozen: "billable"} {
 		lines, totals := w.charges(path + cursor)
-		w.same(basis, fmt.Sprint(lines, totals), "[stored storage 5 1000000 1.00 USD] EUR 2000000 2.00 1; USD 1000000 1.00 1; 0 "+basis+" 1")
+		w.same(basis, fmt.Sprint(lines, " ", totals), "[stored storage 5 1000000 1.00 USD] EUR 2000000 2.00 1; USD 1000000 1.00 1; 0 "+basis+" 1")
 	}
 	w.refused(w.do(call{method: "GET", path: path + "&snapshot=2" + frozen, key: bootstrap}), 400, "cursor_invalid")
 	w.refused(w.do(call{method: "GET", path: periodsOf(b) + "/" + key + "/charges?limit=1" + frozen, key: bootstrap}), 400, "cursor_invalid")
