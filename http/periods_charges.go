@@ -18,9 +18,7 @@ type chargesBody struct {
 	NextCursor *string               `json:"nextCursor" doc:"null on the last page."`
 }
 
-type chargesAnswer struct {
-	Body chargesBody `nameHint:"PeriodCharges"`
-}
+type chargesAnswer struct{ Body chargesBody }
 
 func (s *service) chargePeriod(ctx context.Context, in *periodRequest) (*chargesAnswer, error) {
 	l := list{"charges of a period", in.TenantID, in.PeriodKey}
