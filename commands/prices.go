@@ -78,12 +78,12 @@ func checkPrice(p *domain.Price) error {
 	if tiered {
 		return checkTiers(p.Tiers)
 	}
-	return checkMicroUnits(*p.MicroUnits, "micro_units_invalid", "/microUnits")
+	return checkMicroUnits(*p.MicroUnits, "/microUnits")
 }
 
-func checkMicroUnits(n int64, code, at string) error {
+func checkMicroUnits(n int64, at string) error {
 	if n < 0 || n > domain.MaxMicroUnits {
-		return refuse(code, at, "an amount of money is 0 to %d micro-units", int64(domain.MaxMicroUnits))
+		return refuse("micro_units_invalid", at, "an amount of money is 0 to %d micro-units", int64(domain.MaxMicroUnits))
 	}
 	return nil
 }
@@ -103,11 +103,10 @@ func checkTiers(tiers []domain.PriceTier) error {
 			return refuse("up_to_invalid", at+"/upTo", "only the last tier has no upTo")
 		case !last && (*t.UpTo <= below || *t.UpTo > maxLimit):
 			return refuse("up_to_invalid", at+"/upTo", "upTo is above that of the tier before, and at most %d", int64(maxLimit))
+		case t.FlatMicroUnits < 0 || t.FlatMicroUnits > domain.MaxMicroUnits:
+			return refuse("flat_micro_units_invalid", at+"/flatMicroUnits", "an amount of money is 0 to %d micro-units", int64(domain.MaxMicroUnits))
 		}
-		if err := checkMicroUnits(t.MicroUnits, "micro_units_invalid", at+"/microUnits"); err != nil {
-			return err
-		}
-		if err := checkMicroUnits(t.FlatMicroUnits, "flat_micro_units_invalid", at+"/flatMicroUnits"); err != nil {
+		if err := checkMicroUnits(t.MicroUnits, at+"/microUnits"); err != nil {
 			return err
 		}
 		if !last {
