@@ -160,6 +160,6 @@ const currencies = " AED AFN ALL AMD ANG AOA ARS AUD AWG AZN BAM BBD BDT BGN BHD
 	" XPF YER ZAR ZMW ZWG "
 
 // IsCurrency reports whether a text is a currency's code by ISO 4217, in upper case.
-func IsCurrency(code string) bool {
-	return len(code) == 3 && !strings.Contains(code, " ") && strings.Contains(currencies, " "+code+" ")
+func IsCurrency(text string) bool {
+	return len(text) == 3 && !strings.Contains(text, " ") && strings.Contains(currencies, " "+text+" ")
 }
