@@ -26,7 +26,7 @@ type Line struct {
 
 // The price that a line's subscription names is that of its last snapshot that grants the feature and took effect before the period's
 // end, so that a later change of the plan does not change an earlier period. If all took effect later, the first counts: usage of a
-// time before the subscription.
+// time before the subscription. Positions are above 0, so that snapshots of before sort first.
 const readPrices = `
 SELECT k.n, p.key, p.name, p.currency, p.model, p.micro_units, p.package_size, p.tiers
 FROM unnest($1::uuid[], $2::text[], $3::text[], $4::timestamptz[]) WITH ORDINALITY AS k (tenant_id, subscription_id, feature, ends, n)
@@ -36,7 +36,7 @@ CROSS JOIN LATERAL (
     WHERE h.tenant_id = k.tenant_id AND h.snapshot ->> 'id' = k.subscription_id) h
   CROSS JOIN LATERAL json_array_elements(h.snapshot -> 'entitlements') AS g (value)
   WHERE g.value ->> 'feature' = k.feature
-  ORDER BY h.before DESC, CASE WHEN h.before THEN -h.from_position ELSE h.from_position END LIMIT 1) named
+  ORDER BY CASE WHEN h.before THEN -h.from_position ELSE h.from_position END LIMIT 1) named
 JOIN prices p ON p.key = named.key`
 
 // Of returns the price of each line as it is now, nil for a line without one.
