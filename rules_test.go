@@ -35,14 +35,15 @@ var layers = map[string]layer{
 	// Models do not import each other, and the packages that run them import no model.
 	"projections/query":        projection("projections"),
 	"projections/consume":      projection("projections", "projections/query"),
-	"projections/rebuild":      projection("projections", "projections/query", "projections/consume"),
+	"projections/prices":       projection("projections/query"),
+	"projections/rebuild":      projection("projections", "projections/query", "projections/consume", "projections/prices"),
 	"projections/validate":     projection("projections"),
 	"projections/usage":        projection("projections", "projections/query", "projections/rebuild"),
 	"projections/entitlements": projection("projections", "projections/query"),
 	"projections/deadletters":  projection("projections", "projections/query"),
 	"projections/series":       projection("projections", "projections/query"),
 	"projections/audit":        projection("projections", "projections/query"),
-	"projections/periods":      projection("projections", "projections/query"),
+	"projections/periods":      projection("projections", "projections/query", "projections/prices"),
 	"projections/models": projection("projections", "projections/query", "projections/rebuild", "projections/usage", "projections/entitlements",
 		"projections/deadletters", "projections/series", "projections/audit", "projections/periods"),
 

@@ -79,7 +79,7 @@ func TestProjectionsAreNamedInTheirFoldersOnly(t *testing.T) {
 	})
 }
 
-var written = regexp.MustCompile(`(?m)\b(?:INSERT INTO|UPDATE|DELETE FROM|MERGE INTO|TRUNCATE|COPY) +([a-z]+_[a-z_]+|tenants|features|plans|subscriptions|replays|sagas)\b`)
+var written = regexp.MustCompile(`(?m)\b(?:INSERT INTO|UPDATE|DELETE FROM|MERGE INTO|TRUNCATE|COPY) +([a-z]+_[a-z_]+|tenants|features|plans|prices|subscriptions|replays|sagas)\b`)
 
 // Each table is written by one package. The others call it, within their transaction.
 func TestEachTableHasOneWriter(t *testing.T) {

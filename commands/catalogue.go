@@ -10,7 +10,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Catalogue changes tenants, keys, features, plans and subscriptions. Each change
+// Catalogue changes tenants, keys, features, plans, prices and subscriptions. Each change
 // is an event in the log, appended in the transaction of the change. Each noun has
 // its own file of methods.
 type Catalogue struct {
@@ -34,6 +34,7 @@ type CatalogueTx interface {
 	KeyTx
 	FeatureTx
 	PlanTx
+	PriceTx
 	SubscriptionTx
 }
 
@@ -47,6 +48,8 @@ type CatalogueReader interface {
 	Feature(ctx context.Context, lookupKey string) (*domain.Feature, error)
 	Plans(ctx context.Context, p Page) ([]domain.Plan, error)
 	Plan(ctx context.Context, key string) (*domain.Plan, error)
+	Prices(ctx context.Context, p Page) ([]domain.Price, error)
+	Price(ctx context.Context, key string) (*domain.Price, error)
 	Subscriptions(ctx context.Context, tenant uuid.UUID, p Page) ([]domain.Subscription, error)
 	Subscription(ctx context.Context, tenant, id uuid.UUID) (*domain.Subscription, error)
 }

@@ -29,6 +29,7 @@ type Plans interface {
 type PlanTx interface {
 	Tx
 	Features
+	Prices
 	Plans
 	SavePlan(p domain.Plan) error
 }
@@ -68,7 +69,7 @@ func (c *Catalogue) PutPlan(ctx context.Context, req Request, p domain.Plan) (do
 }
 
 // checkEntitlements checks entitlements and sets the defaults: SOFT, MONTHLY, record.
-func checkEntitlements(tx Features, list []domain.Entitlement) error {
+func checkEntitlements(tx PlanTx, list []domain.Entitlement) error {
 	var seen []string
 	for i := range list {
 		e := &list[i]
@@ -84,8 +85,28 @@ func checkEntitlements(tx Features, list []domain.Entitlement) error {
 		if err := checkEntitlement(e, f, at); err != nil {
 			return err
 		}
+		if err := checkPriceOf(tx, e, f, at); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// checkPriceOf requires that the price which an entitlement names is defined, and that the feature counts an amount.
+func checkPriceOf(tx Prices, e *domain.Entitlement, f *domain.Feature, at string) error {
+	switch {
+	case e.Price == "":
+		return nil
+	case !planKeyForm.MatchString(e.Price):
+		return refuse("price_invalid", at+"/price", "the key of a price matches %s", planKeyForm)
+	case f.Type == domain.FeatureBoolean:
+		return refuse("price_invalid", at+"/price", "a BOOLEAN feature counts no amount: it has no price")
+	}
+	known, err := tx.Price(e.Price)
+	if err == nil && known == nil {
+		err = refuse("price_not_found", at+"/price", "no such price; define it with PUT /prices/{key}")
+	}
+	return err
 }
 
 // checkEntitlement accepts the same members for each type of feature. For a BOOLEAN

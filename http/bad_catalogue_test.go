@@ -2,6 +2,7 @@ package http_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -13,7 +14,7 @@ func (w *testService) catalogueBodies(a *account) (list []badInput) {
 	// Cases that are the same for every body.
 	for _, c := range []struct{ method, path string }{
 		{"POST", "/api/v1/tenants"}, {"PATCH", tenant}, {"POST", tenant + "/api-keys"}, {"POST", "/api/v1/operator-keys"}, {"PUT", "/api/v1/features/f"},
-		{"PUT", "/api/v1/plans/p"}, {"POST", tenant + "/subscriptions"}, {"PATCH", tenant + "/subscriptions/" + a.subscription},
+		{"PUT", "/api/v1/plans/p"}, {"PUT", "/api/v1/prices/p"}, {"POST", tenant + "/subscriptions"}, {"PATCH", tenant + "/subscriptions/" + a.subscription},
 		{"POST", tenant + "/api-keys/" + a.keyID + "/rotate"},
 	} {
 		add(c.method, c.path, ``, 400, "malformed_json")
@@ -60,7 +61,7 @@ func (w *testService) catalogueBodies(a *account) (list []badInput) {
 		`{"feature":"api_calls","limit":1e400}`: "limit_invalid", `{"feature":"api_calls","limitBehavior":"hard"}`: "limit_behavior_invalid",
 		`{"feature":"api_calls","resetPeriod":"DAILY"}`: "reset_period_invalid", `{"feature":"api_calls","Limit":5}`: "unknown_member", `{"feature":"sso","limit":5}`: "entitlements_invalid",
 		`{"feature":"sso","resetPeriod":"DAILY"}`: "reset_period_invalid", `{"feature":"api_calls","onIngest":"enforce"}`: "entitlements_invalid",
-		`{"feature":"api_calls"},{"feature":"api_calls"}`: "entitlements_invalid",
+		`{"feature":"api_calls"},{"feature":"api_calls"}`: "entitlements_invalid", `{"feature":"api_calls","price":5}`: "price_invalid", `{"feature":"api_calls","price":"a b"}`: "price_invalid",
 	} {
 		add("PUT", "/api/v1/plans/p", `{"name":"x","entitlements":[`+entitlement+`]}`, 400, code)
 	}
@@ -69,7 +70,7 @@ func (w *testService) catalogueBodies(a *account) (list []badInput) {
 	add("POST", tenant+"/subscriptions", `{"plan":"basic","status":"PAUSED"}`, 400, "status_invalid")
 	add("POST", tenant+"/subscriptions", `{"plan":"basic"}`, 409, "subscription_exists")
 	add("POST", "/api/v1/tenants/"+newID().String()+"/subscriptions", `{"plan":"basic"}`, 404, "tenant_not_found")
-	return append(append(list, w.keyBodies(a)...), w.keyHeaders()...)
+	return slices.Concat(list, w.keyBodies(a), w.keyHeaders(), w.priceBodies())
 }
 
 // tenantBodies returns invalid external ids and metadata.

@@ -46,6 +46,9 @@ type exampleFixture struct {
 func newExampleFixture(t *testing.T) *exampleFixture {
 	f := &exampleFixture{testService: newTestService(t, withDoublingFold), now: time.Now().UTC().Format(time.RFC3339)}
 	f.catalogue()
+	f.putPrice("calls", `"currency":"EUR","model":"per_unit","microUnits":500`)
+	f.want(200, call{"PUT", "/api/v1/plans/basic", bootstrap, nil, `{"name":"Basic","entitlements":[{"feature":"api_calls","limit":1000,"limitBehavior":"HARD","resetPeriod":"MONTHLY","price":"calls"},` +
+		`{"feature":"storage","limit":null,"resetPeriod":"NEVER"},{"feature":"sso"}]}`})
 	f.a = f.newAccount("Acme")
 	f.ingest(f.a, batch(event("order-1", map[string]any{"feature": "storage", "amount": 10})))
 	f.ingest(f.a, batch(event("order-1", map[string]any{"feature": "storage", "amount": 11})))
@@ -102,7 +105,7 @@ var (
 
 // Operations that are sent before and after the others, which are sent by name.
 var (
-	firstExamples = []string{"ingestUsage", "closePeriod", "getOutbox"}
+	firstExamples = []string{"ingestUsage", "putPrice", "closePeriod", "getOutbox"}
 	lastExamples  = []string{"consume", "consumeTogether", "reserve", "reserveTogether", "extendReservation", "commitReservation", "releaseReservation", "listReservations", "getReservation", "listAccounts", "reconcileAccounts",
 		"discardDeadLetter", "retryDeadLetter", "promoteRebuild", "rollBackRebuild", "abandonRebuild", "reopenPeriod", "changeSubscription", "revokeKey", "revokeOperatorKey"}
 )

@@ -84,6 +84,7 @@ func cursorLists(p *account, head, month string) map[string][]string {
 		"/rebuilds?operator=&":                                           {"rebuilds"},
 		"/plans?operator=&":                                              {"plans"},
 		"/features?operator=&":                                           {"features"},
+		"/prices?operator=&":                                             {"prices"},
 		"/tenants?operator=&":                                            {"tenants"},
 		"/tenants/" + p.id + "/api-keys?operator=&":                      {"keys", p.id},
 		"/tenants/" + p.id + "/subscriptions?operator=&":                 {"subscriptions", p.id},

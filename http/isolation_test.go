@@ -47,7 +47,8 @@ func newIsolationFixture(t *testing.T) *isolationFixture {
 	m.fold()
 	_, spare := m.key("", nil, "audit")
 	m.ids = map[string]string{"tenantId": m.a.id, "keyId": m.a.keyID, "subscriptionId": m.a.subscription, "eventId": "secret-of-A",
-		"deadLetterId": m.a.letterID, "feature": "api_calls", "lookupKey": "api_calls", "key": "basic", "operator keyId": spare}
+		"deadLetterId": m.a.letterID, "feature": "api_calls", "lookupKey": "api_calls", "key": "basic", "priceKey": "calls", "operator keyId": spare}
+	m.want(201, call{"PUT", "/api/v1/prices/calls", bootstrap, nil, `{"name":"C","currency":"EUR","model":"flat","microUnits":1}`})
 	m.want(201, holding(m.a.key, "held-of-A", 1, 86400))
 	m.want(201, holding(m.b.key, "held-of-B", 1, 86400))
 	m.ids["reservationId"] = "held-of-A"
@@ -156,6 +157,7 @@ func (m *isolationFixture) sample(r auth.Route) (call, bool) {
 		"POST /operator-keys/{keyId}/rotate":                       `{"overlapSeconds":3600}`,
 		"PUT /features/{lookupKey}":                                `{"name":"Calls","type":"QUOTA"}`,
 		"PUT /plans/{key}":                                         `{"name":"Basic","entitlements":[]}`,
+		"PUT /prices/{priceKey}":                                   `{"name":"Calls","currency":"EUR","model":"per_unit","microUnits":5}`,
 		"POST /tenants/{tenantId}/subscriptions":                   `{"plan":"basic","status":"PAST_DUE"}`,
 		"PATCH /tenants/{tenantId}/subscriptions/{subscriptionId}": `{"status":"TRIALING"}`,
 	}

@@ -184,6 +184,7 @@ func tidy(api *huma.OpenAPI) {
 	orNull(all["ScopedGeneration"], "tenantId")
 	orNull(all["WithheldRecord"], "deadLetterId")
 	orNull(all["DiffBody"], "totals", "conservation")
+	orNull(all["Charge"], "price")
 }
 
 // describeCodes lists the codes that each member named code can hold, from the table of codes.

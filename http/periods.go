@@ -31,9 +31,13 @@ func (s *service) periodOperations(t *site) {
 		summary: "Reopen a closed period", description: "The snapshot is kept. Pending adjustments become VOID: the next snapshot counts what they adjust.", problems: refused}, s.reopenPeriod)
 	serve(t, operation{method: http.MethodGet, path: one + "/adjustments", who: auth.Operator, scopes: readers, id: "listPeriodAdjustments", tag: "Periods",
 		summary: "List the adjustments of a period", description: "Of all its snapshots, by snapshot and position.", problems: []int{gone}}, s.listPeriodAdjustments)
-	serveStream(t, operation{method: http.MethodGet, path: one + "/export", who: auth.Operator, scopes: readers, id: "exportPeriod", tag: "Periods",
-		summary: "Export the lines of a period", description: "All lines in one answer, of one snapshot of the database: JSON as getPeriod answers it, or CSV.", problems: []int{gone}},
+	t.serveRaw(operation{method: http.MethodGet, path: one + "/export", who: auth.Operator, scopes: readers, id: "exportPeriod", tag: "Periods",
+		summary: "Export the lines and adjustments of a period", description: "All in one answer, of one snapshot of the database: JSON, or the lines as CSV. The export of a frozen snapshot " +
+			"without pending adjustments holds no live figures, and has the same bytes each time.", problems: []int{gone}},
 		describePeriodExport, s.exportPeriod)
+	serve(t, operation{method: http.MethodGet, path: one + "/charges", who: auth.Operator, scopes: readers, id: "chargePeriod", tag: "Periods",
+		summary: "Read what a period costs", description: "A preview by the prices of the present, in exact micro-units: of a closed period by its billable amounts, of any other by its live figures. " +
+			"No invoice, and no tax.", problems: []int{gone}}, s.chargePeriod)
 }
 
 // PeriodPath names a period of a tenant.

@@ -2,73 +2,207 @@ package http
 
 import (
 	"context"
-	"math"
+	"encoding/csv"
+	"encoding/json"
+	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/projections/periods"
 )
 
-type periodExportRequest struct {
-	PeriodPath
-	Snapshot int    `query:"snapshot" minimum:"0" maximum:"2147483647" doc:"An earlier snapshot; 0, the default: that of the last close." example:"1"`
-	Format   string `query:"format" enum:"json,csv" doc:"The default follows Accept."`
-}
-
-type periodExportAnswer struct {
-	Body func(huma.Context)
+// exportBody is an export in its wire format. exportJSON writes the same members, without holding the lists in memory.
+type exportBody struct {
+	periods.Period
+	AsOf        *events.Position     `json:"asOfPosition" nullable:"true" doc:"Every event recorded up to here is in net; null if the export holds no live figures: it is the same each time."`
+	Lines       []periods.PeriodLine `json:"lines" nullable:"false" doc:"By feature and subscription; none before the figures are frozen."`
+	Adjustments []periods.Adjustment `json:"adjustments" nullable:"false" doc:"Those of the snapshot with their states, by position."`
+	NextCursor  *string              `json:"nextCursor" doc:"null: an export has one page."`
 }
 
 func describePeriodExport(op *huma.Operation, types schemas) {
+	text := func() *huma.Schema { return &huma.Schema{Type: huma.TypeString} }
+	op.Parameters = []*huma.Param{
+		{Name: "tenantId", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString, Format: "uuid"}},
+		{Name: "periodKey", In: "path", Required: true, Schema: text(), Description: "A month such as 2026-05, a year such as 2026, or lifetime."},
+		{Name: "snapshot", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: ptr(0.0), Maximum: ptr(2147483647.0)},
+			Description: "An earlier snapshot; 0, the default: that of the last close."},
+		{Name: "format", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"json", "csv"}}, Description: "The default follows Accept."},
+	}
 	op.Responses["200"] = &huma.Response{
 		Description: "The period with all its lines.",
-		Content: map[string]*huma.MediaType{
-			mediaJSON: {Schema: types.of(PeriodBody{})}, "text/csv": {Schema: &huma.Schema{Type: huma.TypeString}}},
+		Content:     map[string]*huma.MediaType{mediaJSON: {Schema: types.of(exportBody{})}, "text/csv": {Schema: text()}},
 	}
 }
 
-func (s *service) exportPeriod(ctx context.Context, in *periodExportRequest) (*periodExportAnswer, error) {
-	asCSV, err := requestsCSV(ctx, in.Format)
+// exportPeriod streams an export. An error after its begin aborts the connection, so that a partial answer never looks complete.
+func (s *service) exportPeriod(w http.ResponseWriter, r *http.Request) error {
+	ctx, cancel := context.WithTimeout(edge.ExchangeOf(r.Context()).From.Context(), csvTime) // without the time limit of a page
+	defer cancel()
+	path := PeriodPath{TenantPath: TenantPath{TenantID: pathValue(r, "tenantId")}, PeriodKey: pathValue(r, "periodKey")}
+	tenant, err := path.find(r.Context(), s)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	tenant, err := in.find(ctx, s)
-	if err != nil {
-		return nil, err
+	asked := r.URL.Query() // the guard has validated it
+	q := periods.PeriodQuery{TenantID: tenant, PeriodKey: path.PeriodKey}
+	q.Snapshot, _ = strconv.Atoi(asked.Get("snapshot"))
+	w.Header().Set("Vary", "Accept")
+	out := exportWriter{w: w, control: http.NewResponseController(w), form: &exportJSON{}}
+	if wantsCSV(asked.Get("format"), r.Header["Accept"]) {
+		out.form = &exportCSV{csv: csv.NewWriter(w)}
 	}
-	// All lines are of one snapshot of the database: those of pages could be of different moments.
-	found, err := s.Reads.Periods.Period(ctx, periods.PeriodQuery{TenantID: tenant, PeriodKey: in.PeriodKey, Snapshot: in.Snapshot, Limit: math.MaxInt32})
-	if err != nil {
-		return nil, err
+	err = s.Reads.Periods.Export(ctx, q, &out)
+	if err == nil {
+		err = out.form.end(w)
 	}
-	answer := &periodExportAnswer{}
-	if asCSV {
-		answer.Body, err = answerCSV(ctx, s, periodCSV(&found))
-	} else {
-		answer.Body, err = answerJSON(periodBody(found))
+	if err != nil && out.begun {
+		s.log.WarnContext(ctx, "an export was cut off", "tenant", tenant, "period", path.PeriodKey, "error", err)
+		panic(http.ErrAbortHandler)
 	}
-	return answer, err
+	return err
 }
 
-// periodCSV returns the lines of a period, each with the members that figuresHash is computed from. Numbers are exact integers, empty if unknown.
-func periodCSV(d *periods.Detail) csvList[periods.PeriodLine] {
-	of := []string{d.TenantID.String(), d.PeriodKey}
-	var snapshot, cut, logic, hash string
-	if d.FrozenPosition != nil {
-		snapshot, cut, logic, hash = strconv.Itoa(*d.Snapshot), d.CutPosition.String(), *d.Logic, *d.FiguresHash
+// exportWriter writes an export in a format, and notices a client that reads no more.
+type exportWriter struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	form    exportForm
+	begun   bool
+	rows    int
+}
+
+// exportForm is a format of an export.
+type exportForm interface {
+	begin(http.ResponseWriter, *periods.Exported) error
+	line(http.ResponseWriter, *periods.PeriodLine) error
+	adjustment(http.ResponseWriter, *periods.Adjustment) error
+	end(http.ResponseWriter) error
+}
+
+// Begin implements periods.ExportWriter.
+func (e *exportWriter) Begin(of periods.Exported) error {
+	e.begun = true
+	e.extend()
+	return e.form.begin(e.w, &of)
+}
+
+// Line implements periods.ExportWriter.
+func (e *exportWriter) Line(l *periods.PeriodLine) error {
+	if e.rows++; e.rows%csvFlush == 0 {
+		e.extend()
 	}
-	return csvList[periods.PeriodLine]{
-		columns: []string{"tenantId", "periodKey", "snapshot", "cutPosition", "logic", "figuresHash", "feature", "subscriptionId", "frozen", "frozenEventCount",
-			"pending", "approved", "waived", "billable", "net", "netEventCount", "unreconciled"},
-		read: func(context.Context, int, string) ([]periods.PeriodLine, string, error) { return d.Lines, "", nil },
-		cells: func(l *periods.PeriodLine) []string {
-			var net, netCount, unreconciled string
-			if l.Net != nil {
-				net, netCount, unreconciled = l.Net.String(), strconv.FormatInt(*l.NetEventCount, 10), l.Unreconciled.String()
-			}
-			return append(of[:2:2], snapshot, cut, logic, hash, l.Feature, l.SubscriptionID.String(), l.Frozen.String(), strconv.FormatInt(l.FrozenEventCount, 10),
-				l.Pending.String(), l.Approved.String(), l.Waived.String(), l.Billable.String(), net, netCount, unreconciled)
-		},
+	return e.form.line(e.w, l)
+}
+
+// Adjustment implements periods.ExportWriter.
+func (e *exportWriter) Adjustment(a *periods.Adjustment) error {
+	if e.rows++; e.rows%csvFlush == 0 {
+		e.extend()
 	}
+	return e.form.adjustment(e.w, a)
+}
+
+func (e *exportWriter) extend() {
+	_ = e.control.SetWriteDeadline(time.Now().Add(streamWrite)) // without write deadlines, the context ends it
+}
+
+// exportJSON writes an exportBody.
+type exportJSON struct {
+	list string // of the element before
+}
+
+func (f *exportJSON) begin(w http.ResponseWriter, of *periods.Exported) error {
+	members, err := json.Marshal(of.Period)
+	if err != nil {
+		return err
+	}
+	asOf, err := json.Marshal(of.AsOf)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", mediaJSON)
+	members = append(members[:len(members)-1], `,"asOfPosition":`...)
+	_, err = w.Write(append(members, asOf...))
+	return err
+}
+
+// element writes an element of a list, and the lists that begin before it.
+func (f *exportJSON) element(w http.ResponseWriter, list string, element any) error {
+	text, err := json.Marshal(element)
+	if err != nil {
+		return err
+	}
+	before := ","
+	if f.list != list {
+		before = f.until(list)
+	}
+	_, err = w.Write(append([]byte(before), text...))
+	return err
+}
+
+// until ends the list before, and begins those up to a list.
+func (f *exportJSON) until(list string) (text string) {
+	if f.list == "" {
+		text, f.list = `,"lines":[`, "lines"
+	}
+	if f.list == "lines" && list != "lines" {
+		text += `],"adjustments":[`
+	}
+	f.list = list
+	return text
+}
+
+func (f *exportJSON) line(w http.ResponseWriter, l *periods.PeriodLine) error {
+	return f.element(w, "lines", l)
+}
+
+func (f *exportJSON) adjustment(w http.ResponseWriter, a *periods.Adjustment) error {
+	return f.element(w, "adjustments", a)
+}
+
+func (f *exportJSON) end(w http.ResponseWriter) error {
+	text := ""
+	if f.list != "adjustments" {
+		text = f.until("adjustments")
+	}
+	_, err := w.Write([]byte(text + `],"nextCursor":null}`))
+	return err
+}
+
+// exportCSV writes the lines of a period, each with the members that figuresHash is computed from. Numbers are exact integers, empty if unknown. The
+// states of adjustments are sums.
+type exportCSV struct {
+	csv  *csv.Writer
+	head []string // of each line
+}
+
+func (f *exportCSV) begin(w http.ResponseWriter, of *periods.Exported) error {
+	w.Header().Set("Content-Type", mediaCSV)
+	f.head = []string{of.TenantID.String(), of.PeriodKey, "", "", "", ""}
+	if of.FrozenPosition != nil {
+		f.head = append(f.head[:2], strconv.Itoa(*of.Snapshot), of.CutPosition.String(), *of.Logic, *of.FiguresHash)
+	}
+	return f.csv.Write([]string{"tenantId", "periodKey", "snapshot", "cutPosition", "logic", "figuresHash", "feature", "subscriptionId", "frozen", "frozenEventCount",
+		"pending", "approved", "waived", "billable", "net", "netEventCount", "unreconciled"})
+}
+
+func (f *exportCSV) line(_ http.ResponseWriter, l *periods.PeriodLine) error {
+	var net, netCount, unreconciled string
+	if l.Net != nil {
+		net, netCount, unreconciled = l.Net.String(), strconv.FormatInt(*l.NetEventCount, 10), l.Unreconciled.String()
+	}
+	return f.csv.Write(append(f.head[:6:6], l.Feature, l.SubscriptionID.String(), l.Frozen.String(), strconv.FormatInt(l.FrozenEventCount, 10),
+		l.Pending.String(), l.Approved.String(), l.Waived.String(), l.Billable.String(), net, netCount, unreconciled))
+}
+
+func (f *exportCSV) adjustment(http.ResponseWriter, *periods.Adjustment) error { return nil }
+
+func (f *exportCSV) end(http.ResponseWriter) error {
+	f.csv.Flush()
+	return f.csv.Error()
 }

@@ -285,15 +285,11 @@ func TestAnExportHoldsAllLines(t *testing.T) {
 	a := w.newAccount("A")
 	w.accept(a, old("u1", 10))
 	path := w.closed(a)
-	one := w.do(call{method: "GET", path: path, key: bootstrap})
-	all := w.do(call{method: "GET", path: path + "/export?format=json", key: bootstrap})
-	if strings.TrimSpace(string(one.body)) != strings.TrimSpace(string(all.body)) {
-		t.Errorf("exported %s\nread %s", all.body, one.body)
-	}
+	w.exportedAsRead(path, true)
 	csv := w.do(call{method: "GET", path: path + "/export?format=csv&snapshot=1", key: bootstrap})
 	period := w.want(200, call{method: "GET", path: path, key: bootstrap})
 	want := "tenantId,periodKey,snapshot,cutPosition,logic,figuresHash,feature,subscriptionId,frozen,frozenEventCount,pending,approved,waived,billable,net,netEventCount,unreconciled\n" +
-		strings.ReplaceAll(valuesOf(period, "tenantId", "periodKey", "snapshot", "cutPosition", "logic", "figuresHash"), " ", ",") + ",api_calls," + a.subscription + ",10,1,0,0,0,10,10,1,0\n"
+		strings.ReplaceAll(valuesOf(period, "tenantId", "periodKey", "snapshot", "cutPosition", "logic", "figuresHash"), " ", ",") + ",api_calls," + a.subscription + ",10,1,0,0,0,10,,,\n"
 	if csv.status != 200 || string(csv.body) != want {
 		t.Errorf("%d %s instead of %s", csv.status, csv.body, want)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -45,6 +46,7 @@ func describeDiff(op *huma.Operation, types schemas) {
 		rebuildParam(),
 		{Name: "all", In: "query", Schema: truth(), Description: "Include equal keys."},
 		{Name: "totals", In: "query", Schema: truth(), Description: "With totals and conservation; without it the first page has them."},
+		{Name: "priced", In: "query", Schema: truth(), Description: "With what live and rebuilt figures cost, by the prices of the present; of usage_aggregates only."},
 		{Name: "tenantId", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Format: "uuid"}},
 		{Name: "feature", In: "query", Schema: text()},
 		{Name: "periodKey", In: "query", Schema: text()},
@@ -72,6 +74,7 @@ func diffAsked(r *http.Request) (q rebuild.DiffQuery, l list, query url.Values, 
 		}
 	}
 	q.Feature, q.PeriodKey, q.All = query.Get("feature"), query.Get("periodKey"), query.Get("all") == "true"
+	q.Priced = query.Get("priced") == "true"
 	q.Limit = defaultPage
 	if text := query.Get("limit"); text != "" {
 		q.Limit, _ = strconv.Atoi(text)
@@ -146,6 +149,9 @@ func (s *service) diffCSV(w http.ResponseWriter, r *http.Request, q rebuild.Diff
 		return err
 	}
 	out := &diffWriter{w: w, control: http.NewResponseController(w), csv: csv.NewWriter(w), columns: definition.Diff.Columns}
+	if q.Priced {
+		out.columns = slices.Concat(out.columns, pricedColumns())
+	}
 	err = s.Reads.Rebuilds.EachDiff(ctx, q, out.row)
 	if err == nil {
 		err = out.close()
@@ -255,11 +261,35 @@ func diffCell(row *rebuild.DiffRow, name string) string {
 			return ""
 		}
 		return row.Adjustment.String()
+	case "delta":
+		if row.Delta == nil {
+			return ""
+		}
+		return row.Delta.String()
 	}
-	if row.Delta == nil {
+	return chargeCell(row.Charge, name)
+}
+
+// pricedColumns are the columns of a priced difference behind those of the projection.
+func pricedColumns() []string {
+	return []string{"price", "currency", "liveMicroUnits", "rebuiltMicroUnits", "deltaMicroUnits"}
+}
+
+// chargeCell formats a member of a charge; "" is none.
+func chargeCell(c *rebuild.DiffCharge, name string) string {
+	switch {
+	case c == nil:
 		return ""
+	case name == "price":
+		return c.Price
+	case name == "currency":
+		return c.Currency
+	case name == "liveMicroUnits":
+		return c.Live.MicroUnits.String()
+	case name == "rebuiltMicroUnits":
+		return c.Rebuilt.MicroUnits.String()
 	}
-	return row.Delta.String()
+	return c.Delta.MicroUnits.String()
 }
 
 type diffEventsRequest struct {

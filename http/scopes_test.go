@@ -35,6 +35,7 @@ func accessRules() map[string]accessRule {
 		"operator-keys": {auth.Operator, "admin", "admin"},
 		"features":      {auth.Operator, "admin", "admin"},
 		"plans":         {auth.Operator, "admin", "admin"},
+		"prices":        {auth.Operator, "admin", "admin"},
 		"outbox":        {auth.Operator, "billing audit admin", ""},
 		"quota":         {auth.Operator, "billing audit", "billing"},
 		"schemas":       {auth.AnyKey, "", ""}, // the same in every deployment

@@ -152,6 +152,7 @@ func (t *site) operations() {
 	t.keyOperations(t)
 	t.featureOperations(t)
 	t.planOperations(t)
+	t.priceOperations(t)
 	t.subscriptionOperations(t)
 	t.deadLetterOperations(t)
 	t.replayOperations(t)

@@ -17,6 +17,6 @@ func periods() []Code {
 		{"period_not_closed", 409, Request, false, 0, "The period is not closed", "Close it first: POST /tenants/{id}/periods/{key}/close"},
 		{"period_not_ended", 409, Request, true, 0, "The period has not ended", "Wait for its end, or close it with early"},
 		{"snapshot_not_found", 404, Request, false, 0, "The period has no such snapshot", "Leave snapshot out, or use a number up to that of the period"},
-		{"up_to_invalid", 400, Request, false, 0, "upTo is invalid", "Send the position of the last adjustment that you have seen, e.g. 17-9400"},
+		{"up_to_invalid", 400, Request, false, 0, "upTo is invalid", "Send the position of the last adjustment that you have seen, e.g. 17-9400; of a tier of a price its last unit, above that of the tier before"},
 	}
 }

@@ -162,50 +162,78 @@ func LinesPage() string { return readLines }
 
 // Period returns a period with a page of its lines, or refuses with snapshot_not_found. A period that was never closed has no snapshot and no lines.
 func (r *Reads) Period(ctx context.Context, q PeriodQuery) (d Detail, err error) {
-	feature, subscription, err := linePlace(q.After)
+	after, err := placeOf(q.After)
 	if err != nil {
 		return d, err
 	}
-	d = Detail{Period: open(q.TenantID, q.PeriodKey), Lines: []PeriodLine{}}
-	err = r.Within(ctx, query.Viewer{Operator: true}, func(tx pgx.Tx) error {
-		var stands query.Standing
-		err := query.RunAll(ctx, tx, query.ReadStanding(query.AggregatesSource(), q.TenantID, &stands),
-			query.New(readPeriods, []any{q.TenantID, q.PeriodKey, q.Snapshot}, query.Each(func(rows pgx.Rows) (err error) {
-				d.Period, err = scanPeriod(rows, q.TenantID)
-				return err
-			})))
-		d.AsOf = stands.AsOf(q.TenantID, query.Wait{})
-		switch {
-		case err != nil:
+	d.Lines = []PeriodLine{}
+	err = r.Within(ctx, query.Viewer{Operator: true}, func(tx pgx.Tx) (err error) {
+		if d.Period, d.AsOf, err = standing(ctx, tx, q); err != nil || d.FrozenPosition == nil {
 			return err
-		case d.Snapshot == nil && q.Snapshot != 0:
-			return &domain.Error{Code: "snapshot_not_found", Message: "The period " + q.PeriodKey + " has no snapshot " + strconv.Itoa(q.Snapshot)}
-		case d.FrozenPosition == nil:
-			return nil
 		}
-		args := []any{q.TenantID, events.PartitionOf(q.TenantID), q.PeriodKey, *d.Snapshot, feature, subscription, q.Limit + 1}
-		return query.Run(ctx, tx, query.New(readLines, args, query.Each(func(rows pgx.Rows) error {
-			l, err := scanLine(rows)
-			d.Lines = append(d.Lines, l)
-			return err
-		})))
+		var next *place
+		d.Lines, next, err = page(ctx, tx, &d.Period, after, q.Limit)
+		d.Next = next.String()
+		return err
 	})
-	if err == nil && len(d.Lines) > q.Limit {
-		d.Lines = d.Lines[:q.Limit]
-		d.Next = d.Lines[q.Limit-1].Feature + "/" + d.Lines[q.Limit-1].SubscriptionID.String() // no feature has a slash
-	}
 	return d, err
 }
 
-func linePlace(after string) (feature string, subscription uuid.UUID, err error) {
+// standing reads a period without its lines, and the position up to which its live figures are complete.
+func standing(ctx context.Context, tx pgx.Tx, q PeriodQuery) (p Period, asOf events.Position, err error) {
+	p = open(q.TenantID, q.PeriodKey)
+	var stands query.Standing
+	err = query.RunAll(ctx, tx, query.ReadStanding(query.AggregatesSource(), q.TenantID, &stands),
+		query.New(readPeriods, []any{q.TenantID, q.PeriodKey, q.Snapshot}, query.Each(func(rows pgx.Rows) (err error) {
+			p, err = scanPeriod(rows, q.TenantID)
+			return err
+		})))
+	if err == nil && p.Snapshot == nil && q.Snapshot != 0 {
+		err = &domain.Error{Code: "snapshot_not_found", Message: "The period " + q.PeriodKey + " has no snapshot " + strconv.Itoa(q.Snapshot)}
+	}
+	return p, stands.AsOf(q.TenantID, query.Wait{}), err
+}
+
+// place is the last line of a page; the zero value is before the first.
+type place struct {
+	feature      string
+	subscription uuid.UUID
+}
+
+// String returns "" for nil: no page follows.
+func (p *place) String() string {
+	if p == nil {
+		return ""
+	}
+	return p.feature + "/" + p.subscription.String() // no feature has a slash
+}
+
+// page reads at most limit lines of a frozen snapshot after a place. next is the place of the next page, nil on the last.
+func page(ctx context.Context, tx pgx.Tx, p *Period, after place, limit int) (lines []PeriodLine, next *place, err error) {
+	lines = []PeriodLine{}
+	args := []any{p.TenantID, events.PartitionOf(p.TenantID), p.PeriodKey, *p.Snapshot, after.feature, after.subscription, limit + 1}
+	err = query.Run(ctx, tx, query.New(readLines, args, query.Each(func(rows pgx.Rows) error {
+		l, err := scanLine(rows)
+		lines = append(lines, l)
+		return err
+	})))
+	if err == nil && len(lines) > limit {
+		lines = lines[:limit]
+		next = &place{lines[limit-1].Feature, lines[limit-1].SubscriptionID}
+	}
+	return lines, next, err
+}
+
+func placeOf(after string) (p place, err error) {
 	if after == "" {
-		return "", uuid.Nil, nil
+		return p, nil
 	}
 	feature, id, _ := strings.Cut(after, "/")
-	if subscription, err = uuid.Parse(id); err != nil || !query.Storable(feature) {
-		return "", uuid.Nil, query.ErrCursorInvalid
+	subscription, err := uuid.Parse(id)
+	if err != nil || !query.Storable(feature) {
+		return p, query.ErrCursorInvalid
 	}
-	return feature, subscription, nil
+	return place{feature, subscription}, nil
 }
 
 func scanLine(rows pgx.Rows) (l PeriodLine, err error) {

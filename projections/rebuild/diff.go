@@ -26,6 +26,7 @@ type DiffQuery struct {
 	Limit     int
 	After     string
 	Totals    bool // with the totals and, for usage, the conservation check
+	Priced    bool // with what the figures cost; refused for projections whose rows are no amounts
 }
 
 // DiffRow is a key of a projection as readers see it without the rebuild, and in the
@@ -45,6 +46,8 @@ type DiffRow struct {
 	// ClosedSnapshot is set if the period is closed: a promotion changes no frozen figure, and proposes Adjustment, which is the delta.
 	ClosedSnapshot *int         `json:"closedSnapshot,omitempty"`
 	Adjustment     *json.Number `json:"adjustment,omitempty"`
+	// Charge is what the figures cost; nil if it was not asked for, or the key has no price.
+	Charge *DiffCharge `json:"charge,omitempty"`
 }
 
 // Diff is a page of a difference, from one snapshot in which both generations are at the
@@ -75,11 +78,21 @@ func (r *Reads) Diff(ctx context.Context, q DiffQuery) (Diff, error) {
 			d.Data = d.Data[:limit]
 			d.Next = diffCursor(&d.Data[limit-1])
 		}
+		if q.Priced {
+			if err := price(ctx, tx, d.Data); err != nil {
+				return err
+			}
+		}
 		if !q.Totals {
 			return nil
 		}
 		if d.Totals, err = c.totals(ctx, tx, q); err != nil {
 			return err
+		}
+		if q.Priced {
+			if err := c.charges(ctx, tx, q, d.Totals); err != nil {
+				return err
+			}
 		}
 		d.Conservation, err = c.conservation(ctx, tx, q)
 		return err
@@ -94,11 +107,15 @@ func (r *Reads) EachDiff(ctx context.Context, q DiffQuery, row func(DiffRow) err
 		if _, err := tx.Exec(ctx, withoutTimeout); err != nil {
 			return fmt.Errorf("prepare to read a difference: %w", err)
 		}
+		if q.Priced {
+			return c.eachPriced(ctx, tx, q, row)
+		}
 		return c.rows(ctx, tx, q, 0, row)
 	})
 }
 
-const withoutTimeout = `SET LOCAL statement_timeout = 0`
+// A session that waits for a reader of priced rows is idle in its transaction.
+const withoutTimeout = `SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = '1min'`
 
 // inOrder makes the planner read in key order rather than sort: a page needs the plan that
 // is cheapest for its first row.
@@ -118,6 +135,9 @@ func (r *Reads) compared(ctx context.Context, db *query.DB, q DiffQuery, read fu
 		}
 		if q.PeriodKey != "" && !c.projection.Diff.Periods {
 			return &domain.Error{Code: "parameter_invalid", Message: "The rows of " + c.projection.Name + " have no period"}
+		}
+		if q.Priced && !c.projection.Diff.Sums {
+			return &domain.Error{Code: "parameter_invalid", Message: "The rows of " + c.projection.Name + " are no amounts with a price"}
 		}
 		if _, err := tx.Exec(ctx, inOrder); err != nil {
 			return fmt.Errorf("prepare to compare: %w", err)

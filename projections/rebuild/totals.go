@@ -28,6 +28,11 @@ type DiffTotals struct {
 	DiffSum
 	ByPeriod []DiffSum `json:"byPeriod,omitempty"`
 	ByTenant []DiffSum `json:"byTenant,omitempty"`
+	// Charges are what the keys of the difference cost, by currency; ChargesByTenant those of each tenant, the greatest change first,
+	// at most 100. Keys without a price are in neither: Unpriced counts them.
+	Charges         []ChargeSum `json:"charges,omitempty" doc:"What the keys of the difference cost, by currency; left out unless it is priced."`
+	ChargesByTenant []ChargeSum `json:"chargesByTenant,omitempty" doc:"What the keys of the difference cost, by tenant: the 100 greatest changes."`
+	Unpriced        *int64      `json:"unpriced,omitempty" doc:"Keys of the difference without a price; left out unless it is priced."`
 }
 
 const (

@@ -17,7 +17,8 @@ type PeriodsCmd struct {
 	Close       PeriodsCloseCmd       `cmd:"" help:"Close a period: freeze its figures."`
 	Reopen      PeriodsReopenCmd      `cmd:"" help:"Reopen a closed period; its snapshot is kept."`
 	Adjustments PeriodsAdjustmentsCmd `cmd:"" help:"List the adjustments of a period."`
-	Export      PeriodsExportCmd      `cmd:"" help:"Write all lines of a period as JSON or CSV."`
+	Charges     PeriodsChargesCmd     `cmd:"" help:"Show what a period costs, by the prices of the present."`
+	Export      PeriodsExportCmd      `cmd:"" help:"Write all lines and adjustments of a period as JSON, or its lines as CSV."`
 	Verify      PeriodsVerifyCmd      `cmd:"" help:"Compute the hash of the frozen figures, and compare it."`
 }
 
@@ -46,6 +47,41 @@ func (s *OneSnapshot) export(a *app) (json.RawMessage, error) {
 	return c.Get(a.ctx, s.path("export"), url.Values{"format": {"json"}, "snapshot": {s.Snapshot}})
 }
 
+// read reads a period page by page, with its live figures, which an export may lack. It returns the answer with all lines, and these.
+func (s *OneSnapshot) read(a *app) (whole json.RawMessage, lines []json.RawMessage, err error) {
+	c, err := a.newClient()
+	if err != nil {
+		return nil, nil, err
+	}
+	lines, q := []json.RawMessage{}, url.Values{"limit": {"1000"}, "snapshot": {s.Snapshot}}
+	for {
+		raw, err := c.Get(a.ctx, s.path(), q)
+		if err != nil {
+			return nil, nil, err
+		}
+		var page struct {
+			Lines      []json.RawMessage `json:"lines"`
+			NextCursor *string           `json:"nextCursor"`
+		}
+		if err := json.Unmarshal(raw, &page); err != nil {
+			return nil, nil, fmt.Errorf("read the lines of the period: %w", err)
+		}
+		if lines = append(lines, page.Lines...); page.NextCursor != nil {
+			q.Set("cursor", *page.NextCursor)
+			continue
+		}
+		if len(lines) == len(page.Lines) {
+			return raw, lines, nil
+		}
+		members, err := output.ParseMembers(raw)
+		if err != nil {
+			return nil, nil, err
+		}
+		all, err := json.Marshal(lines)
+		return members.With("lines", all), lines, err
+	}
+}
+
 // PeriodsListCmd lists periods.
 type PeriodsListCmd struct {
 	Tenant string `required:"" placeholder:"ID" aliases:"tenant-id" help:"The tenant."`
@@ -72,7 +108,7 @@ func lineColumns() []string {
 
 // Run prints the period; as a table its members, then its lines.
 func (c *PeriodsShowCmd) Run(a *app) error {
-	raw, err := c.export(a)
+	raw, lines, err := c.read(a)
 	if err != nil {
 		return err
 	}
@@ -88,10 +124,6 @@ func (c *PeriodsShowCmd) Run(a *app) error {
 			fmt.Fprintf(a.stdout, "%-12s  %s\n", name, output.Cell(members.Find(name), "table"))
 		}
 		fmt.Fprintln(a.stdout)
-	}
-	var lines []json.RawMessage
-	if err := json.Unmarshal(members.Find("lines"), &lines); err != nil {
-		return fmt.Errorf("read the lines of the period: %w", err)
 	}
 	p := a.rows(lineColumns()...)
 	for _, line := range lines {

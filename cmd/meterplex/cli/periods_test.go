@@ -40,7 +40,7 @@ func TestPeriodsVerifyComputesTheHash(t *testing.T) {
 
 func TestPeriodsShowPrintsMembersAndLines(t *testing.T) {
 	p := newFakeService(t)
-	p.catalog["/api/v1/tenants/t1/periods/2026-05/export"] = json.RawMessage(exported)
+	p.catalog["/api/v1/tenants/t1/periods/2026-05"] = json.RawMessage(exported)
 	code, out, errs := newConsole(t, p).run("periods", "show", "2026-05", "--tenant", "t1")
 	for _, want := range []string{"state         CLOSED\n", "cutPosition   17-4711\n", "\nfeature  frozen                pending", "\na        90071992547409930001  -6"} {
 		if code != exitYes || !strings.Contains(out, want) {
@@ -61,7 +61,8 @@ func TestRequestsOfPeriods(t *testing.T) {
 		{"periods close 2026-05 --tenant-id t1 --reason r --early --despite dead_letters,rebuilds", `POST /api/v1/tenants/t1/periods/2026-05/close {"despite":["dead_letters","rebuilds"],"early":true,"reason":"r"}`},
 		{"periods reopen 2026-05 --tenant t1 --reason r", `POST /api/v1/tenants/t1/periods/2026-05/reopen {"reason":"r"}`},
 		{"periods adjustments 2026-05 --tenant t1 --state PENDING", `GET /api/v1/tenants/t1/periods/2026-05/adjustments?limit=1000&state=PENDING `},
-		{"periods show 2026-05 --tenant t1 --snapshot 1 -o json", `GET /api/v1/tenants/t1/periods/2026-05/export?format=json&snapshot=1 `},
+		{"periods show 2026-05 --tenant t1 --snapshot 1 -o json", `GET /api/v1/tenants/t1/periods/2026-05?limit=1000&snapshot=1 `},
+		{"periods charges 2026-05 --tenant t1 --snapshot 2", `GET /api/v1/tenants/t1/periods/2026-05/charges?limit=1000&snapshot=2 `},
 		{"periods export 2026-05 --tenant t1", `GET /api/v1/tenants/t1/periods/2026-05/export?format=json `},
 		{"adjustments list --tenant t1 --period 2026-05 --state PENDING --kind RETRY --feature f --limit 5", `GET /api/v1/adjustments?feature=f&kind=RETRY&limit=5&periodKey=2026-05&state=PENDING&tenantId=t1 `},
 		{"adjustments approve a1 --reason r", `POST /api/v1/adjustments/a1/approve {"reason":"r"}`}, {"adjustments waive a1 --reason r", `POST /api/v1/adjustments/a1/waive {"reason":"r"}`},

@@ -33,10 +33,11 @@ func (PlansPut) Help() string {
 
     --entitlement api_calls=50000,HARD,MONTHLY
     --entitlement api_calls=50000,HARD,MONTHLY,record
+    --entitlement api_calls=50000,SOFT,MONTHLY,price:calls
     --entitlement input_tokens=unlimited,SOFT,MONTHLY
     --entitlement sso
 
-The limit is a whole number or unlimited; the behavior HARD or SOFT; the period MONTHLY, ANNUALLY or NEVER; the last word onIngest of the API, record by default. A BOOLEAN feature is its name alone.
+The limit is a whole number or unlimited; the behavior HARD or SOFT; the period MONTHLY, ANNUALLY or NEVER; the last words onIngest of the API, record by default, and the key of a price behind price:. A BOOLEAN feature is its name alone.
 
 A change of a plan changes no subscription that runs: subscriptions update --plan applies it.`
 }
@@ -71,7 +72,7 @@ func (c *PlansPut) Run(a *app) error {
 	return a.change(http.MethodPut, path, body)
 }
 
-// parseEntitlement parses feature=limit,behavior,period,onIngest; the service
+// parseEntitlement parses feature=limit,behavior,period,onIngest,price:key; the service
 // validates the words.
 func parseEntitlement(text string) (client.Entitlement, error) {
 	feature, grant, limited := strings.Cut(text, "=")
@@ -80,6 +81,9 @@ func parseEntitlement(text string) (client.Entitlement, error) {
 		return e, nil
 	}
 	parts := strings.Split(grant, ",")
+	if last := len(parts) - 1; last > 2 && strings.HasPrefix(parts[last], "price:") {
+		e.Price, parts = strings.TrimPrefix(parts[last], "price:"), parts[:last]
+	}
 	if len(parts) < 3 || len(parts) > 4 {
 		return e, fmt.Errorf("entitlement %q: expected feature=limit,behavior,period, e.g. api_calls=50000,HARD,MONTHLY", text)
 	}

@@ -21,6 +21,7 @@ type ProjectionsDiff struct {
 	TenantID string   `placeholder:"ID" aliases:"tenant" help:"Of one tenant."`
 	Feature  string   `placeholder:"KEY" help:"Of one feature."`
 	Period   string   `placeholder:"PERIOD" help:"Of one period."`
+	Priced   bool     `help:"Show what the figures cost, by the prices of the present."`
 	ExitCode bool     `help:"Exit with 1 if the rebuild changes anything, 0 if not, 2 if the comparison failed."`
 	Limit
 }
@@ -43,6 +44,10 @@ type diffTotals struct {
 	Differing int64           `json:"differing"`
 	ByPeriod  json.RawMessage `json:"byPeriod,omitempty"`
 	ByTenant  json.RawMessage `json:"byTenant,omitempty"`
+
+	Charges         []chargeSum `json:"charges,omitempty"`
+	ChargesByTenant []chargeSum `json:"chargesByTenant,omitempty"`
+	Unpriced        *int        `json:"unpriced,omitempty"`
 }
 
 // Run prints the rows and their totals.
@@ -72,6 +77,9 @@ func (c *ProjectionsDiff) read(a *app, cl *client.Client) (*diffPage, error) {
 	q := url.Values{"tenantId": {c.TenantID}, "feature": {c.Feature}, "periodKey": {c.Period}}
 	if c.All {
 		q.Set("all", "true")
+	}
+	if c.Priced {
+		q.Set("priced", "true")
 	}
 	var whole *diffPage
 	for {
@@ -116,8 +124,16 @@ func (c *ProjectionsDiff) print(a *app, whole *diffPage) error {
 	if err != nil {
 		return err
 	}
+	if c.Priced {
+		columns = append(columns, pricedColumns()...)
+	}
 	p := a.rows(columns...)
 	for _, row := range whole.Data {
+		if c.Priced && a.flags.Output != "ndjson" {
+			if row, err = withCharge(row); err != nil {
+				return err
+			}
+		}
 		if err := p.Row(row); err != nil {
 			return err
 		}
@@ -126,6 +142,7 @@ func (c *ProjectionsDiff) print(a *app, whole *diffPage) error {
 		return err
 	}
 	a.report("%s", whole.Totals.sentence())
+	whole.Totals.reportCharges(a)
 	if holds, why := whole.conserved(); !holds {
 		a.report("CAUTION: %s", why)
 	}

@@ -23,4 +23,22 @@ type Entitlement struct {
 	LimitBehavior string `json:"limitBehavior,omitempty"`
 	ResetPeriod   string `json:"resetPeriod,omitempty"`
 	OnIngest      string `json:"onIngest,omitempty"`
+	Price         string `json:"price,omitempty"`
+}
+
+// Price is a price of an amount, in micro-units.
+type Price struct {
+	Name        string      `json:"name"`
+	Currency    string      `json:"currency"`
+	Model       string      `json:"model"`
+	MicroUnits  *int64      `json:"microUnits,omitempty"`
+	PackageSize int64       `json:"packageSize,omitempty"`
+	Tiers       []PriceTier `json:"tiers,omitempty"`
+}
+
+// PriceTier is a tier of a price; UpTo is nil in the last.
+type PriceTier struct {
+	UpTo           *int64 `json:"upTo,omitempty"`
+	MicroUnits     int64  `json:"microUnits"`
+	FlatMicroUnits int64  `json:"flatMicroUnits,omitempty"`
 }

@@ -147,6 +147,7 @@ func transcriptTests() map[string]struct{ test, reason string } {
 		"docs/corrections.md $ meterplex features put":     {test: "TestCorrectionsTranscript"},
 		"docs/periods.md $ meterplex features put":         {test: "TestPeriodsTranscript"},
 		"docs/auditing.md $ meterplex periods":             {test: "TestPeriodsTranscript"},
+		"docs/prices.md $ meterplex features put":          {test: "TestPricesTranscript"},
 		"docs/runbooks/partial-close.md $ ":                waiting,
 		"docs/runbooks/period-drift.md $ ":                 waiting,
 		"docs/rebuilds.md $ meterplex projections rebuild": fixed,

@@ -104,6 +104,17 @@ func TestPeriodsTranscript(t *testing.T) {
 	w.runTranscript(at, t.TempDir(), steps)
 }
 
+func TestPricesTranscript(t *testing.T) {
+	t.Parallel()
+	w := newDeployment(t)
+	at := w.serve("")
+	steps := transcript(t, "docs/prices.md", "")
+	if len(steps) < 18 {
+		t.Fatalf("only %d commands are in docs/prices.md", len(steps))
+	}
+	w.runTranscript(at, t.TempDir(), steps)
+}
+
 // runTranscript runs a transcript in a folder, in one shell, and compares its output.
 func (w *deployment) runTranscript(at *instance, dir string, steps []step, env ...string) {
 	w.t.Helper()

@@ -205,6 +205,22 @@ func ParseMembers(raw json.RawMessage) (Members, error) {
 	return all, nil
 }
 
+// With returns the object with another value of a member.
+func (all Members) With(of string, value json.RawMessage) json.RawMessage {
+	text := []byte{'{'}
+	for i, m := range all {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		if m.name == of {
+			m.value = value
+		}
+		name, _ := json.Marshal(m.name) // a string has a form
+		text = append(append(append(text, name...), ':'), m.value...)
+	}
+	return append(text, '}')
+}
+
 // Find returns the value of a member, or nil if there is no such member.
 func (all Members) Find(name string) json.RawMessage {
 	for _, m := range all {

@@ -19,6 +19,7 @@ const (
 	tenantColumns       = `id, name, class, status, data_residency, created_at, external_ids, metadata, late_usage, close_after_hours, billing_provider, billing_customer`
 	featureColumns      = `lookup_key, name, type, unit, group_by, billing_event`
 	planColumns         = `key, name, entitlements`
+	priceColumns        = `key, name, currency, model, micro_units, package_size, tiers`
 	subscriptionColumns = `id, tenant_id, plan, status, entitlements, created_at`
 )
 
@@ -57,6 +58,16 @@ func scanPlan(row pgx.Row) (*domain.Plan, error) {
 		err = json.Unmarshal(entitlements, &p.Entitlements)
 	}
 	return one(&p, "plan", err)
+}
+
+func scanPrice(row pgx.Row) (*domain.Price, error) {
+	var p domain.Price
+	var tiers []byte
+	err := row.Scan(&p.Key, &p.Name, &p.Currency, &p.Model, &p.MicroUnits, &p.PackageSize, &tiers)
+	if err == nil {
+		err = json.Unmarshal(tiers, &p.Tiers)
+	}
+	return one(&p, "price", err)
 }
 
 func scanSubscription(row pgx.Row) (*domain.Subscription, error) {
@@ -169,6 +180,16 @@ func (c *Catalogue) Plans(ctx context.Context, p commands.Page) ([]domain.Plan, 
 // Plan returns a plan, or nil.
 func (c *Catalogue) Plan(ctx context.Context, key string) (*domain.Plan, error) {
 	return get(ctx, c, scanPlan, `SELECT `+planColumns+` FROM plans WHERE key = $1`, key)
+}
+
+// Prices lists by key.
+func (c *Catalogue) Prices(ctx context.Context, p commands.Page) ([]domain.Price, error) {
+	return list(ctx, c, scanPrice, `SELECT `+priceColumns+` FROM prices WHERE key > $1 ORDER BY key LIMIT $2`, p.After, p.Limit)
+}
+
+// Price returns a price, or nil.
+func (c *Catalogue) Price(ctx context.Context, key string) (*domain.Price, error) {
+	return get(ctx, c, scanPrice, `SELECT `+priceColumns+` FROM prices WHERE key = $1`, key)
 }
 
 // Subscriptions lists a tenant's subscriptions by id.

@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strconv"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/client"
+)
+
+// PeriodsChargesCmd shows what a period costs.
+type PeriodsChargesCmd struct{ OneSnapshot }
+
+// Help returns the long help text.
+func (PeriodsChargesCmd) Help() string {
+	return `A preview by the prices of the present: of a closed period by its billable amounts, of any other by its live figures. No invoice, and no tax.`
+}
+
+// chargesPage is a page of charges. Totals and Unpriced are of all pages.
+type chargesPage struct {
+	TenantID   string            `json:"tenantId"`
+	PeriodKey  string            `json:"periodKey"`
+	State      string            `json:"state"`
+	Snapshot   *int              `json:"snapshot"`
+	Basis      string            `json:"basis"`
+	Data       []json.RawMessage `json:"data"`
+	Totals     []chargeTotal     `json:"totals"`
+	Unpriced   int               `json:"unpriced"`
+	AsOf       string            `json:"asOfPosition"`
+	NextCursor *string           `json:"nextCursor"`
+}
+
+type chargeTotal struct {
+	Currency   string      `json:"currency"`
+	MicroUnits json.Number `json:"microUnits"`
+	Decimal    string      `json:"decimal"`
+	Lines      int         `json:"lines"`
+}
+
+// charge is a line of the table, with the key of its price.
+type charge struct {
+	Feature        string          `json:"feature"`
+	Amount         json.RawMessage `json:"amount"`
+	Price          *priceKey       `json:"price"`
+	Currency       *string         `json:"currency"`
+	Decimal        *string         `json:"decimal"`
+	MicroUnits     *json.Number    `json:"microUnits"`
+	SubscriptionID string          `json:"subscriptionId"`
+}
+
+type priceKey struct{ Key string }
+
+// UnmarshalJSON reads a price.
+func (k *priceKey) UnmarshalJSON(raw []byte) error {
+	var p struct {
+		Key string `json:"key"`
+	}
+	err := json.Unmarshal(raw, &p)
+	k.Key = p.Key
+	return err
+}
+
+// MarshalJSON writes the key alone.
+func (k priceKey) MarshalJSON() ([]byte, error) { return json.Marshal(k.Key) }
+
+// Run prints the charges, then their totals.
+func (c *PeriodsChargesCmd) Run(a *app) error {
+	whole, err := c.read(a)
+	if err != nil {
+		return err
+	}
+	if a.flags.Output == "json" {
+		raw, err := json.Marshal(whole)
+		if err != nil {
+			return fmt.Errorf("write charges: %w", err)
+		}
+		return a.object(raw)
+	}
+	p := a.rows("feature", "amount", "price", "currency", "decimal", "microUnits", "subscriptionId")
+	for _, line := range whole.Data {
+		var l charge
+		if err := json.Unmarshal(line, &l); err != nil {
+			return fmt.Errorf("read a charge: %w", err)
+		}
+		row, err := json.Marshal(l)
+		if err != nil {
+			return fmt.Errorf("write a charge: %w", err)
+		}
+		if err := p.Row(row); err != nil {
+			return err
+		}
+	}
+	if err := p.Close(); err != nil {
+		return err
+	}
+	for _, t := range whole.Totals {
+		a.report("Total by %s amounts: %s %s.", whole.Basis, t.Decimal, t.Currency)
+	}
+	if whole.Unpriced > 0 {
+		a.report("%s without a price.", lines(whole.Unpriced))
+	}
+	return nil
+}
+
+// lines counts lines in words.
+func lines(n int) string {
+	if n == 1 {
+		return "1 line"
+	}
+	return strconv.Itoa(n) + " lines"
+}
+
+// read merges all pages into one. Totals are from the last page.
+func (c *PeriodsChargesCmd) read(a *app) (*chargesPage, error) {
+	cl, err := a.newClient()
+	if err != nil {
+		return nil, err
+	}
+	whole, q := &chargesPage{Data: []json.RawMessage{}}, url.Values{"limit": {strconv.Itoa(client.PageSize(0, 0))}, "snapshot": {c.Snapshot}}
+	for {
+		raw, err := cl.Get(a.ctx, c.path("charges"), q)
+		if err != nil {
+			return nil, err
+		}
+		var page chargesPage
+		if err := json.Unmarshal(raw, &page); err != nil {
+			return nil, fmt.Errorf("read charges: %w", err)
+		}
+		page.Data = append(whole.Data, page.Data...)
+		if whole = &page; page.NextCursor == nil {
+			return whole, nil
+		}
+		q.Set("cursor", *page.NextCursor)
+	}
+}

@@ -1,0 +1,117 @@
+package commands
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// Prices loads prices.
+type Prices interface {
+	Price(key string) (*domain.Price, error)
+}
+
+// PriceTx is the transaction of a change of a price.
+type PriceTx interface {
+	Tx
+	Prices
+	SavePrice(p domain.Price) error
+}
+
+func (c *Catalogue) changeOfPrice(ctx context.Context) transaction[PriceTx] {
+	return func(decide func(PriceTx) error) error {
+		return c.Store.ChangeCatalogue(ctx, events.Platform, func(tx CatalogueTx) error { return decide(tx) })
+	}
+}
+
+// PutPrice defines or changes a price. Charges are a preview: they use prices as they are when they are read.
+func (c *Catalogue) PutPrice(ctx context.Context, req Request, p domain.Price) (domain.Price, bool, error) {
+	if err := checkPrice(&p); err != nil {
+		return p, false, err
+	}
+	done, err := change(c.changeOfPrice(ctx), req, func(tx PriceTx) (put[domain.Price], error) {
+		old, err := tx.Price(p.Key)
+		switch {
+		case err != nil:
+			return put[domain.Price]{}, err
+		case old != nil && old.Equal(&p):
+			return put[domain.Price]{p, false}, nil
+		}
+		if err := tx.SavePrice(p); err != nil {
+			return put[domain.Price]{}, err
+		}
+		_, err = c.record(tx, &req, events.Platform, events.PriceDefined, p.Payload())
+		return put[domain.Price]{p, old == nil}, err
+	})
+	return done.Value, done.Created, err
+}
+
+// checkPrice refuses a price that has a member which its model does not use: it would be ignored.
+func checkPrice(p *domain.Price) error {
+	if !planKeyForm.MatchString(p.Key) {
+		return refuse("price_key_invalid", "/key", "a price's key matches %s", planKeyForm)
+	}
+	if err := checkName(p.Name); err != nil {
+		return err
+	}
+	if !domain.IsCurrency(p.Currency) {
+		return refuse("currency_invalid", "/currency", "%q is no currency of ISO 4217 in upper case, e.g. EUR", p.Currency)
+	}
+	if err := oneOf(p.Model, "model_invalid", "/model", domain.PriceFlat, domain.PricePerUnit, domain.PricePackage, domain.PriceGraduated, domain.PriceVolume); err != nil {
+		return err
+	}
+	tiered := p.Model == domain.PriceGraduated || p.Model == domain.PriceVolume
+	switch {
+	case tiered && p.MicroUnits != nil:
+		return refuse("micro_units_invalid", "/microUnits", "a %s price has microUnits in its tiers only", p.Model)
+	case !tiered && p.MicroUnits == nil:
+		return refuse("micro_units_invalid", "/microUnits", "a %s price needs microUnits", p.Model)
+	case !tiered && len(p.Tiers) > 0:
+		return refuse("tiers_invalid", "/tiers", "a %s price has no tiers", p.Model)
+	case p.Model != domain.PricePackage && p.PackageSize != 0:
+		return refuse("package_size_invalid", "/packageSize", "a %s price has no packages", p.Model)
+	case p.Model == domain.PricePackage && (p.PackageSize < 1 || p.PackageSize > maxLimit):
+		return refuse("package_size_invalid", "/packageSize", "a package has 1 to %d units", int64(maxLimit))
+	}
+	if tiered {
+		return checkTiers(p.Tiers)
+	}
+	return checkMicroUnits(*p.MicroUnits, "/microUnits")
+}
+
+func checkMicroUnits(n int64, at string) error {
+	if n < 0 || n > domain.MaxMicroUnits {
+		return refuse("micro_units_invalid", at, "an amount of money is 0 to %d micro-units", int64(domain.MaxMicroUnits))
+	}
+	return nil
+}
+
+// checkTiers requires that the bounds rise and that only the last tier has none, so that each unit lies in one tier.
+func checkTiers(tiers []domain.PriceTier) error {
+	if len(tiers) == 0 || len(tiers) > domain.MaxPriceTiers {
+		return refuse("tiers_invalid", "/tiers", "the price needs 1 to %d tiers", domain.MaxPriceTiers)
+	}
+	below := int64(0)
+	for i := range tiers {
+		t, at, last := &tiers[i], "/tiers/"+strconv.Itoa(i), i == len(tiers)-1
+		switch {
+		case last && t.UpTo != nil:
+			return refuse("up_to_invalid", at+"/upTo", "the last tier holds all further units: its upTo is null")
+		case !last && t.UpTo == nil:
+			return refuse("up_to_invalid", at+"/upTo", "only the last tier has no upTo")
+		case !last && (*t.UpTo <= below || *t.UpTo > maxLimit):
+			return refuse("up_to_invalid", at+"/upTo", "upTo is above that of the tier before, and at most %d", int64(maxLimit))
+		case t.FlatMicroUnits < 0 || t.FlatMicroUnits > domain.MaxMicroUnits:
+			return refuse("flat_micro_units_invalid", at+"/flatMicroUnits", "an amount of money is 0 to %d micro-units", int64(domain.MaxMicroUnits))
+		}
+		if err := checkMicroUnits(t.MicroUnits, at+"/microUnits"); err != nil {
+			return err
+		}
+		if !last {
+			below = *t.UpTo
+		}
+	}
+	return nil
+}

@@ -1,0 +1,79 @@
+package http
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
+)
+
+func (s *service) priceOperations(t *site) {
+	const path, one = prefix + "/prices", prefix + "/prices/{priceKey}"
+	admins := []string{commands.ScopeAdmin}
+	serve(t, operation{method: http.MethodPut, path: one, who: auth.Operator, scopes: admins, also: http.StatusCreated, id: "putPrice", tag: "Features and plans", summary: "Define a price or change it",
+		description: "201 for a new one, 200 for a changed one. Entitlements of plans name prices. Charges are a preview by the prices of the present: define a new price rather than change one that is in use.",
+	}, s.putPrice)
+	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: admins, id: "listPrices", tag: "Features and plans", summary: "List prices", description: "All prices, by key."}, s.listPrices)
+	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: admins, id: "getPrice", tag: "Features and plans", summary: "Read a price", description: "A price by its key.",
+		problems: []int{http.StatusNotFound}}, s.getPrice)
+}
+
+// PricePath names a price.
+type PricePath struct {
+	PriceKey string `path:"priceKey" pattern:"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$" doc:"The key of the price."`
+}
+
+// priceAnswer has status 201 for a new price, else 200.
+type priceAnswer struct {
+	Status int
+	Body   domain.Price
+}
+
+type newPriceTier struct {
+	UpTo           *int64 `json:"upTo,omitempty" minimum:"1" maximum:"9007199254740991" nullable:"true" doc:"The last unit of the tier; null in the last tier."`
+	MicroUnits     int64  `json:"microUnits" minimum:"0" maximum:"9007199254740991" doc:"Of each unit: millionths of the currency's unit."`
+	FlatMicroUnits int64  `json:"flatMicroUnits,omitempty" minimum:"0" maximum:"9007199254740991" doc:"Of the tier, once a unit lies in it."`
+}
+
+type putPriceRequest struct {
+	PricePath
+	Body struct {
+		Name        string         `json:"name" minLength:"1" maxLength:"200" doc:"The name of the price."`
+		Currency    string         `json:"currency" minLength:"3" maxLength:"3" doc:"ISO 4217, in upper case." example:"EUR"`
+		Model       string         `json:"model" enum:"flat,per_unit,package,graduated,volume" doc:"The way in which the amount is rated."`
+		MicroUnits  *int64         `json:"microUnits,omitempty" minimum:"0" maximum:"9007199254740991" nullable:"true" doc:"Of flat, of a unit, or of a package: millionths of the currency's unit."`
+		PackageSize *int64         `json:"packageSize,omitempty" minimum:"1" maximum:"9007199254740991" nullable:"true" doc:"Units in a package; a package that is begun is charged."`
+		Tiers       []newPriceTier `json:"tiers,omitempty" maxItems:"100" nullable:"false" doc:"Of graduated and volume: upTo rises, and the last tier has none."`
+	} `nameHint:"NewPrice"`
+}
+
+func (s *service) putPrice(ctx context.Context, in *putPriceRequest) (*priceAnswer, error) {
+	price := domain.Price{Key: in.PriceKey, Name: in.Body.Name, Currency: in.Body.Currency, Model: in.Body.Model, MicroUnits: in.Body.MicroUnits}
+	if in.Body.PackageSize != nil {
+		price.PackageSize = *in.Body.PackageSize
+	}
+	for _, t := range in.Body.Tiers {
+		price.Tiers = append(price.Tiers, domain.PriceTier(t))
+	}
+	price, created, err := s.Catalogue.PutPrice(ctx, edge.ExchangeOf(ctx).Request(commands.Idempotency{}), price)
+	return &priceAnswer{putStatus(created), price}, err
+}
+
+func (s *service) listPrices(ctx context.Context, in *struct{ Paging }) (*listed[domain.Price], error) {
+	return listCatalogue(list{"prices"}, in.Paging, func(p commands.Page) ([]domain.Price, error) { return s.Reader.Prices(ctx, p) },
+		func(p *domain.Price) string { return p.Key })
+}
+
+func (s *service) getPrice(ctx context.Context, in *struct{ PricePath }) (*priceAnswer, error) {
+	p, err := s.Reader.Price(ctx, in.PriceKey)
+	if err != nil {
+		return nil, err
+	}
+	if p == nil {
+		return nil, absent("price_not_found")
+	}
+	return &priceAnswer{http.StatusOK, *p}, nil
+}
