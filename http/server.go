@@ -39,7 +39,10 @@ type Server struct {
 	Periods      *commands.Periods
 	Sagas        *commands.Sagas
 	SagaReader   commands.SagaReader
-	Health       []HealthCheck
+	Webhooks     *commands.Webhooks
+	// WebhookReader reads webhooks and their deliveries.
+	WebhookReader commands.WebhookReader
+	Health        []HealthCheck
 	// Backlog, if set, returns how many events wait to be published and the bound: above it,
 	// ingest is refused with 429.
 	Backlog func() (waiting, bound int64)
@@ -158,6 +161,7 @@ func (t *site) operations() {
 	t.periodOperations(t)
 	t.adjustmentOperations(t)
 	t.sagaOperations(t)
+	t.webhookOperations(t)
 	t.outboxOperations(t)
 	t.schemaOperations(t)
 	t.systemOperations(t)

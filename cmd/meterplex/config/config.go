@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -47,6 +48,7 @@ type Config struct {
 	AnswerKeep           time.Duration // of answers to requests with an Idempotency-Key
 	EndedKeep            time.Duration // of ended replays, and of the units of rebuilds that are dropped
 	SchemaSample         int64         // one of so many payloads is compared with its schema; 0: no payload
+	WebhookAllow         []netip.Prefix // private networks that webhooks may be sent to, also over http
 	AllowUnsafe          []string      // names of unsafe database settings that are tolerated
 
 	LogLevel  slog.Level
