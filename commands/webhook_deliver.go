@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -83,14 +84,11 @@ const (
 // Run sends deliveries until ctx ends, and returns when all requests have ended.
 func (d *Deliverer) Run(ctx context.Context) error {
 	places := cmp.Or(d.Places, deliverPlaces)
-	r := &delivering{Deliverer: d, all: make(chan struct{}, places), failing: make(chan struct{}, max(places/2, 1)), freed: make(chan struct{}, 1)}
+	r := &delivering{Deliverer: d, all: make(chan struct{}, places), failing: make(chan struct{}, max(places/2, 1)), feeding: make(chan struct{}, 1), freed: make(chan struct{}, 1)}
 	defer r.running.Wait()
-	for reported := false; ; {
+	for {
 		wait, err := r.look(ctx)
-		if err != nil && !reported && ctx.Err() == nil {
-			d.Logger.WarnContext(ctx, "cannot read or save deliveries of webhooks; will retry", "error", err)
-		}
-		reported = err != nil
+		r.report(ctx, err)
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
@@ -108,8 +106,25 @@ func (d *Deliverer) Run(ctx context.Context) error {
 type delivering struct {
 	*Deliverer
 	all, failing chan struct{} // places that are taken
+	feeding      chan struct{} // taken while the queues are fed
 	freed        chan struct{}
 	running      sync.WaitGroup
+	reported     atomic.Bool // the last statement on the queue failed
+}
+
+// report logs the first of a series of errors of the queue.
+func (r *delivering) report(ctx context.Context, err error) {
+	if before := r.reported.Swap(err != nil); err != nil && !before && ctx.Err() == nil {
+		r.Logger.WarnContext(ctx, "cannot read or save deliveries of webhooks; will retry", "error", err)
+	}
+}
+
+// free lets the next look begin.
+func (r *delivering) free() {
+	select {
+	case r.freed <- struct{}{}:
+	default:
+	}
 }
 
 // look feeds the queues and leases webhooks while there are places. If nothing waits it costs one read.
@@ -119,12 +134,16 @@ func (r *delivering) look(ctx context.Context) (wait time.Duration, err error) {
 	if err != nil || !some {
 		return deliverIdle, err
 	}
-	if fed {
-		if err := r.Queue.FeedWebhooks(ctx); err != nil {
-			return every, err
-		}
+	if fed && take(r.feeding) { // beside the looks: the first queues are sent while the last are fed
+		r.running.Go(func() {
+			err := r.Queue.FeedWebhooks(ctx)
+			<-r.feeding
+			if r.report(ctx, err); err == nil {
+				r.free()
+			}
+		})
 	}
-	if !fed && !due {
+	if !due {
 		return every, nil
 	}
 	for _, failing := range []bool{false, true} {
@@ -160,10 +179,7 @@ func (r *delivering) start(ctx context.Context, failing bool) (found bool, err e
 	r.running.Go(func() {
 		r.deliver(ctx, w, lease)
 		free()
-		select {
-		case r.freed <- struct{}{}:
-		default:
-		}
+		r.free()
 	})
 	return true, nil
 }

@@ -63,31 +63,32 @@ func (s *Webhooks) FeedWebhooks(ctx context.Context) error {
 
 // feed makes the deliveries of a webhook: of the next events behind its cursor, and of the next part of the range that it replays.
 func (s *Webhooks) feed(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
-	w, err := scanWebhook(tx.QueryRow(ctx, `SELECT `+webhookColumns+` FROM webhooks w WHERE w.id = $1 AND w.status = 'ENABLED' FOR UPDATE SKIP LOCKED`, id))
+	// Positions follow the order of commits: the events up to this head are visible to the next statement.
+	var head int64
+	w, err := scanWebhook(tx.QueryRow(ctx, `SELECT `+webhookColumns+`, (SELECT h.position FROM log_heads h WHERE h.partition = w.partition)
+ FROM webhooks w WHERE w.id = $1 AND w.status = 'ENABLED' FOR UPDATE SKIP LOCKED`, id), &head)
 	if err != nil || w == nil {
 		return err
 	}
-	// Positions follow the order of commits: the events up to this head are visible to the next statement.
-	var head int64
-	if err := tx.QueryRow(ctx, `SELECT position FROM log_heads WHERE partition = $1`, events.PartitionOf(w.TenantID)).Scan(&head); err != nil {
-		return err
-	}
+	added := false
 	if upTo := min(head, w.Cursor+feedSpan); upTo > w.Cursor {
-		if err := s.addDeliveries(ctx, tx, w, w.Cursor, upTo, false); err != nil {
+		if err := s.addDeliveries(ctx, tx, w, w.Cursor, upTo, false, &added); err != nil {
 			return err
 		}
 		w.Cursor = upTo
 	}
 	if w.Replaying() {
 		upTo := min(w.ReplayUntil, w.ReplayAfter+feedSpan)
-		if err := s.addDeliveries(ctx, tx, w, w.ReplayAfter, upTo, true); err != nil {
+		if err := s.addDeliveries(ctx, tx, w, w.ReplayAfter, upTo, true, &added); err != nil {
 			return err
 		}
 		w.ReplayAfter = upTo
 	}
-	_, err = tx.Exec(ctx, `UPDATE webhooks SET cursor = $2, replay_after = $3 WHERE id = $1`, id, w.Cursor, w.ReplayAfter)
+	_, err = tx.Exec(ctx, fedSQL, id, w.Cursor, w.ReplayAfter, added)
 	return err
 }
+
+const fedSQL = `UPDATE webhooks SET cursor = $2, replay_after = $3, next_at = CASE WHEN $4 AND lease IS NULL THEN least(next_at, now()) ELSE next_at END WHERE id = $1`
 
 // An adjustment that is void from its start was never pending.
 const eventsOfWebhookSQL = `SELECT l.position, l.event_id, l.subject::int FROM event_log_rows l
@@ -105,7 +106,7 @@ const (
 )
 
 // addDeliveries adds a delivery for each event of a range. An event that has one is left out, or sent again.
-func (s *Webhooks) addDeliveries(ctx context.Context, tx pgx.Tx, w *domain.Webhook, after, upTo int64, again bool) error {
+func (s *Webhooks) addDeliveries(ctx context.Context, tx pgx.Tx, w *domain.Webhook, after, upTo int64, again bool, added *bool) error {
 	var subjects []int16
 	kinds, pending := map[int]string{0: domain.WebhookAdjustmentPending}, false
 	for _, kind := range w.Events {
@@ -137,10 +138,8 @@ func (s *Webhooks) addDeliveries(ctx context.Context, tx pgx.Tx, w *domain.Webho
 	if again {
 		conflict = againSQL
 	}
-	if _, err := tx.Exec(ctx, newDeliveriesSQL+conflict, w.ID, w.TenantID, ids, of, types, positions); err != nil {
-		return err
-	}
-	_, err = tx.Exec(ctx, nowDueSQL, w.ID)
+	*added = true
+	_, err = tx.Exec(ctx, newDeliveriesSQL+conflict, w.ID, w.TenantID, ids, of, types, positions)
 	return err
 }
 

@@ -31,9 +31,11 @@ const (
 	deliveryColumns = `d.id, d.webhook_id, d.tenant_id, d.event_id, d.type, d.position, d.state, d.attempts, d.sent, d.next_at, d.created_at, d.ended_at`
 )
 
-func scanWebhook(row pgx.Row) (*domain.Webhook, error) {
+func scanWebhookRow(row pgx.Row) (*domain.Webhook, error) { return scanWebhook(row) }
+
+func scanWebhook(row pgx.Row, more ...any) (*domain.Webhook, error) {
 	var w domain.Webhook
-	err := row.Scan(&w.ID, &w.TenantID, &w.URL, &w.Events, &w.Status, &w.Reason, &w.Cursor, &w.ReplayAfter, &w.ReplayUntil, &w.CreatedAt, &w.FailingSince, &w.LastSuccessAt, &w.Secrets)
+	err := row.Scan(append([]any{&w.ID, &w.TenantID, &w.URL, &w.Events, &w.Status, &w.Reason, &w.Cursor, &w.ReplayAfter, &w.ReplayUntil, &w.CreatedAt, &w.FailingSince, &w.LastSuccessAt, &w.Secrets}, more...)...)
 	return one(&w, "webhook", err)
 }
 
@@ -186,12 +188,12 @@ func (t *changeTx) DatabaseTime() (now time.Time, err error) {
 
 // Webhook returns a webhook of a tenant; nil also for a removed one.
 func (c *Catalogue) Webhook(ctx context.Context, tenant, id uuid.UUID) (*domain.Webhook, error) {
-	return get(ctx, c, scanWebhook, `SELECT `+webhookColumns+` FROM webhooks w WHERE w.id = $1 AND w.tenant_id = $2 AND w.status <> 'REMOVED'`, id, tenant)
+	return get(ctx, c, scanWebhookRow, `SELECT `+webhookColumns+` FROM webhooks w WHERE w.id = $1 AND w.tenant_id = $2 AND w.status <> 'REMOVED'`, id, tenant)
 }
 
 // Webhooks lists the webhooks of a tenant.
 func (c *Catalogue) Webhooks(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.Webhook, error) {
-	return list(ctx, c, scanWebhook, `SELECT `+webhookColumns+` FROM webhooks w WHERE w.tenant_id = $1 AND w.status <> 'REMOVED' AND w.id > $2 ORDER BY w.id LIMIT $3`, tenant, afterID(p), p.Limit)
+	return list(ctx, c, scanWebhookRow, `SELECT `+webhookColumns+` FROM webhooks w WHERE w.tenant_id = $1 AND w.status <> 'REMOVED' AND w.id > $2 ORDER BY w.id LIMIT $3`, tenant, afterID(p), p.Limit)
 }
 
 // Ids follow time, within an instance's clock.

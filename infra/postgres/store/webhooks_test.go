@@ -377,7 +377,7 @@ func TestNoSecretInEventsAndLogs(t *testing.T) {
 		raw, err := base64.StdEncoding.DecodeString(text)
 		f.must(err)
 		if f.count(`SELECT count(*) FROM event_log_rows l WHERE position(substr($1, 4, 20) IN payload(l)::text) > 0 OR position($2 IN payload(l)::text) > 0`, text, string(raw[1:19])) != 0 ||
-			f.count(`SELECT count(*) FROM idempotency_answers WHERE position(substr($1, 4, 20) IN convert_from(body, 'UTF8')) > 0`, text) != 0 || bytes.Contains([]byte(f.logged()), []byte(text[3:23])) {
+			f.count(`SELECT count(*) FROM idempotency_answers WHERE position(substr($1, 4, 20) IN body::text) > 0`, text) != 0 || bytes.Contains([]byte(f.logged()), []byte(text[3:23])) {
 			t.Error("a secret is in the log of events, in a stored answer or in a log line")
 		}
 	}
