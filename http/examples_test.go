@@ -108,7 +108,7 @@ var (
 var (
 	firstExamples = []string{"ingestUsage", "closePeriod", "getOutbox"}
 	lastExamples  = []string{"consume", "consumeTogether", "reserve", "reserveTogether", "extendReservation", "commitReservation", "releaseReservation", "listReservations", "getReservation", "listAccounts", "reconcileAccounts",
-		"discardDeadLetter", "retryDeadLetter", "promoteRebuild", "rollBackRebuild", "abandonRebuild", "reopenPeriod", "changeSubscription", "revokeKey", "revokeOperatorKey", "removeWebhook"}
+		"discardDeadLetter", "retryDeadLetter", "promoteRebuild", "rollBackRebuild", "abandonRebuild", "reopenPeriod", "changeSubscription", "removeWebhook", "revokeKey", "revokeOperatorKey"}
 )
 
 // before prepares an operation.

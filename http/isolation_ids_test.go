@@ -18,7 +18,7 @@ func TestP9_IDsBelongToTheirTenant(t *testing.T) {
 	_, spare := m.key(m.b.id, nil, "usage:read")
 	webhook, delivery := m.webhookOf(m.b)
 	of := map[string]string{"keyId": spare, "subscriptionId": m.b.subscription, "reservationId": "held-of-B", "webhookId": webhook, "deliveryId": delivery} // B's
-	own := []string{"tenantId", "eventId", "event", "feature"}                                                // covered by TestP9_EntitiesOfAnotherTenantAreNotFound
+	own := []string{"tenantId", "eventId", "event", "feature"}                                                                                              // covered by TestP9_EntitiesOfAnotherTenantAreNotFound
 	platforms := []string{"deadLetterId", "lookupKey", "key", "name", "rebuildId", "replayId", "sagaId", "periodKey", "adjustmentId", "subject", "n"}
 	doc, before, cases := m.describedRoutes(), m.stored(), 0
 	for _, route := range http.Routes() {

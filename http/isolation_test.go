@@ -343,14 +343,19 @@ func TestP9_EntitiesOfAnotherTenantAreNotFound(t *testing.T) {
 		c, _ := m.sample(route)
 		c.key = m.b.key
 		ids := map[string][2]string{}
-		if route.Who == auth.Either {
+		switch {
+		case strings.Contains(route.Path, "{tenantId}"):
+			ids["tenantId"] = [2]string{c.path, strings.Replace(c.path, m.a.id, nobody, 1)}
+		case strings.Contains(route.Path, "{deliveryId}"):
+			ids["deliveryId"] = [2]string{c.path, strings.Replace(c.path, m.ids["deliveryId"], nobody, 1)}
+		case route.Who == auth.Either:
 			ids["tenantId"] = [2]string{with(c.path, "tenantId="+m.a.id), with(c.path, "tenantId="+nobody)}
 		}
 		if strings.Contains(route.Path, "{eventId}") {
 			ids["eventId"] = [2]string{c.path, strings.Replace(c.path, "secret-of-A", "nobodys-id-", 1)}
 		}
 		for _, p := range parameter.FindAllString(route.Path, -1) {
-			if !slices.Contains([]string{"{eventId}", "{event}", "{reservationId}", "{feature}", "{subject}", "{n}"}, p) { // features and schemas belong to no tenant
+			if !slices.Contains([]string{"{eventId}", "{event}", "{reservationId}", "{feature}", "{subject}", "{n}", "{tenantId}", "{webhookId}", "{deliveryId}"}, p) { // webhooks: TestP9_IDsBelongToTheirTenant; features and schemas belong to no tenant
 				t.Errorf("%s %s: %s of another tenant is not asked for", route.Method, route.Path, p)
 			}
 		}
@@ -367,9 +372,9 @@ func TestP9_EntitiesOfAnotherTenantAreNotFound(t *testing.T) {
 			if got.status != 404 || withoutIDs(got.body) != withoutIDs(want.body) || got.header.Get("Content-Length") == "" {
 				t.Errorf("%s %s by %s: A's %d %s, nobody's %d %s", route.Method, route.Path, name, got.status, got.body, want.status, want.body)
 			}
-			m.refused(got, 404, map[string]string{"tenantId": "tenant_not_found", "eventId": "not_found", "event": "not_found", "reservationId": "reservation_not_found"}[name])
+			m.refused(got, 404, map[string]string{"tenantId": "tenant_not_found", "eventId": "not_found", "event": "not_found", "reservationId": "reservation_not_found", "deliveryId": "delivery_not_found"}[name])
 		}
-		if !strings.Contains(route.Path, "{event") { // the problem's instance would repeat it
+		if !strings.Contains(route.Path, "{event") && !strings.Contains(route.Path, "{tenantId}") { // the problem's instance would repeat it
 			m.checkNoDataOf(m.a, m.do(c), route)
 		}
 	}

@@ -269,7 +269,7 @@ func TestEachAttemptHasTheSameIDAndBody(t *testing.T) {
 	got := r.all()
 	for _, g := range got {
 		if g.id != want || !bytes.Equal(g.body, got[0].body) {
-			t.Errorf("%s %s instead of %s %s", g.id, g.body, want, got[0].body)
+			t.Errorf("an attempt has another id or body: %s %s instead of %s %s", g.id, g.body, want, got[0].body)
 		}
 	}
 	list, err := (&Catalogue{Pool: f.pool}).Deliveries(t.Context(), commands.DeliveryQuery{WebhookID: w.ID, Page: commands.Page{Limit: 10}})
