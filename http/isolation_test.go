@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/http"
 	"github.com/meterplex/meterplex/http/auth"

@@ -94,7 +94,7 @@ func (c *WebhooksShowCmd) Run(a *app) error { return a.show(c.path(), nil) }
 // WebhooksUpdateCmd changes a webhook.
 type WebhooksUpdateCmd struct {
 	OneWebhook
-	URL    string   `placeholder:"URL" help:"Another https URL."`
+	To     string   `name:"send-to" placeholder:"URL" help:"Another https URL."`
 	Events []string `name:"event" placeholder:"TYPE" help:"All types of events that are sent."`
 	Status string   `placeholder:"STATUS" help:"ENABLED or DISABLED."`
 }
@@ -102,8 +102,8 @@ type WebhooksUpdateCmd struct {
 // Run prints the changed webhook.
 func (c *WebhooksUpdateCmd) Run(a *app) error {
 	body := map[string]any{}
-	if c.URL != "" {
-		body["url"] = c.URL
+	if c.To != "" {
+		body["url"] = c.To
 	}
 	if len(c.Events) > 0 {
 		body["events"] = c.Events
@@ -112,7 +112,7 @@ func (c *WebhooksUpdateCmd) Run(a *app) error {
 		body["status"] = c.Status
 	}
 	if len(body) == 0 {
-		return errors.New("give --url, --event or --status")
+		return errors.New("give --send-to, --event or --status")
 	}
 	return a.change(http.MethodPatch, c.path(), body)
 }

@@ -45,11 +45,11 @@ type Config struct {
 	RebuildChunk         int64
 	RebuildShare         int64
 	RollbackKeep         time.Duration
-	AnswerKeep           time.Duration // of answers to requests with an Idempotency-Key
-	EndedKeep            time.Duration // of ended replays, and of the units of rebuilds that are dropped
-	SchemaSample         int64         // one of so many payloads is compared with its schema; 0: no payload
+	AnswerKeep           time.Duration  // of answers to requests with an Idempotency-Key
+	EndedKeep            time.Duration  // of ended replays, and of the units of rebuilds that are dropped
+	SchemaSample         int64          // one of so many payloads is compared with its schema; 0: no payload
 	WebhookAllow         []netip.Prefix // private networks that webhooks may be sent to, also over http
-	AllowUnsafe          []string      // names of unsafe database settings that are tolerated
+	AllowUnsafe          []string       // names of unsafe database settings that are tolerated
 
 	LogLevel  slog.Level
 	LogFormat string // text, json
