@@ -17,6 +17,8 @@ func TestLocksAreTakenInOrder(t *testing.T) {
 		"WHERE consumer_group = $1",
 		"FROM sagas WHERE id = $1",
 		"FROM pushes WHERE id = $1",
+		"FROM webhooks w WHERE w.id = $1",
+		"FROM webhook_deliveries d WHERE d.id = $1",
 	}
 	locks := 0
 	eachText(t, func(path, text string) {

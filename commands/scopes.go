@@ -10,6 +10,7 @@ const (
 	ScopeEntitlementsRead    = "entitlements:read"
 	ScopeEntitlementsReserve = "entitlements:reserve"
 	ScopeEventsRead          = "events:read"
+	ScopeWebhooksManage      = "webhooks:manage"
 
 	ScopeAdmin   = "admin"
 	ScopeBilling = "billing"
@@ -21,7 +22,7 @@ const (
 func TenantScopes() []string { return domain.Usable(domain.OfferedScope, namedScopes()...) }
 
 func namedScopes() []string {
-	return []string{ScopeUsageWrite, ScopeUsageBackfill, ScopeUsageRead, ScopeEntitlementsRead, ScopeEntitlementsReserve, ScopeEventsRead}
+	return []string{ScopeUsageWrite, ScopeUsageBackfill, ScopeUsageRead, ScopeEntitlementsRead, ScopeEntitlementsReserve, ScopeEventsRead, ScopeWebhooksManage}
 }
 
 // OperatorScopes lists the scopes that operator keys may hold.

@@ -17,9 +17,7 @@ const (
 
 // inert lists the scopes, roles and topics that no code uses yet. A change that uses one deletes its entry; only this list refuses it.
 var inert = []Offer{
-	{OfferedRole, "notifier"},
 	{OfferedRole, "sealer"},
-	{OfferedTopic, "meterplex.notifications"},
 }
 
 // Inert returns the scopes, roles and topics that no code uses yet.

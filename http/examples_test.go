@@ -65,6 +65,8 @@ func newExampleFixture(t *testing.T) *exampleFixture {
 	for i, id := range []string{f.a.id, f.a.subscription, f.a.keyID, spare, f.a.letterID, "", replay, f.firstOf(f.a), saga} {
 		f.ids[fmt.Sprintf(exampleID, i+1)] = id
 	}
+	webhook, delivery := f.webhookOf(f.a)
+	f.ids[fmt.Sprintf(exampleID, 12)], f.ids[fmt.Sprintf(exampleID, 13)] = webhook, delivery
 	f.published()
 	w := httptest.NewRecorder()
 	handler, err := (&http.Server{}).Handler()
@@ -95,19 +97,21 @@ func (f *exampleFixture) shown(text string) string {
 	last, _ := lastMonth()
 	text = strings.ReplaceAll(strings.ReplaceAll(text, f.now, exampleTime), f.now[:len(exampleMonth)], exampleMonth)
 	text = strings.ReplaceAll(text, last, exampleLast)
+	text = webhookSecretForm.ReplaceAllString(text, "whsec_"+strings.Repeat("A", 43)+"=")
 	return secretForm.ReplaceAllString(text, "mp_${1}_0000000000000000000000000000000000000000000")
 }
 
 var (
-	secretForm = regexp.MustCompile(`mp_(live|test|op)_[A-Za-z0-9_-]{32,}`)
-	unitsForm  = regexp.MustCompile(`("units":\[\{[^}]*\})[^\]]*\]`)
+	secretForm        = regexp.MustCompile(`mp_(live|test|op)_[A-Za-z0-9_-]{32,}`)
+	webhookSecretForm = regexp.MustCompile(`whsec_[A-Za-z0-9+/=]{40,}`)
+	unitsForm         = regexp.MustCompile(`("units":\[\{[^}]*\})[^\]]*\]`)
 )
 
 // Operations that are sent before and after the others, which are sent by name.
 var (
 	firstExamples = []string{"ingestUsage", "putPrice", "closePeriod", "getOutbox"}
 	lastExamples  = []string{"consume", "consumeTogether", "reserve", "reserveTogether", "extendReservation", "commitReservation", "releaseReservation", "listReservations", "getReservation", "listAccounts", "reconcileAccounts",
-		"discardDeadLetter", "retryDeadLetter", "promoteRebuild", "rollBackRebuild", "abandonRebuild", "reopenPeriod", "changeSubscription", "revokeKey", "revokeOperatorKey"}
+		"discardDeadLetter", "retryDeadLetter", "promoteRebuild", "rollBackRebuild", "abandonRebuild", "reopenPeriod", "changeSubscription", "removeWebhook", "revokeKey", "revokeOperatorKey"}
 )
 
 // before prepares an operation.

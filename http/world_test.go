@@ -108,11 +108,17 @@ func (w *testService) server() *http.Server {
 		Periods:  w.periods(),
 		Sagas:    &commands.Sagas{Store: &store.Sagas{Store: w.store}, Kinds: []commands.SagaKind{w.periods().CloseKind()}, Logger: slog.New(slog.DiscardHandler)}, SagaReader: &store.Catalogue{Pool: w.pool},
 		Pushes: w.pushes(nil), PushReader: &store.Catalogue{Pool: w.pool},
+		Webhooks: w.webhooks(), WebhookReader: &store.Catalogue{Pool: w.pool},
 		Health:  []http.HealthCheck{{Name: "postgres", Check: w.pool.Ping}},
 		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry,
 		Logger: slog.New(slog.DiscardHandler), Now: time.Now, BootstrapOperatorKey: bootstrap, Version: "test",
 		Settle: time.Millisecond, // no test folds while a request waits
 	}
+}
+
+func (w *testService) webhooks() *commands.Webhooks {
+	secret := func() (b [32]byte) { _, _ = rand.Read(b[:]); return b }
+	return &commands.Webhooks{Store: &store.Webhooks{Store: w.store, NewID: newID}, Now: time.Now, NewID: newID, NewSecret: secret}
 }
 
 func (w *testService) periods() *commands.Periods {

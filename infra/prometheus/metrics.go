@@ -58,6 +58,7 @@ type Metrics struct {
 	sagasSeen  map[string]int64 // by the last read
 
 	billing pushMetrics
+	webhooks *webhookMetrics
 }
 
 // New creates and registers the metrics.
@@ -105,6 +106,7 @@ func New(registry *prom.Registry) *Metrics {
 	m.projected = newProjectionGauges()
 	m.sagas, m.sagasEnded = newSagas(registry)
 	m.billing = newPushes(registry)
+	m.webhooks = newWebhooks(registry)
 	m.createSeries()
 	return m
 }
@@ -274,6 +276,7 @@ func (m *Metrics) Watch(ctx context.Context, pool *pgxpool.Pool, registry *prom.
 		_ = accounts.read(ctx, pool)
 		_ = m.readSagas(ctx, pool)
 		_ = m.readPushes(ctx, pool)
+		_ = m.readWebhooks(ctx, pool)
 		if n%lettersEach == 0 {
 			_ = readOpenLetters(ctx, pool, letters)
 		}

@@ -64,6 +64,7 @@ type grammar struct {
 	Adjustments   AdjustmentsCmd   `cmd:"" help:"Differences of closed periods, to approve or to waive."`
 	Pushes        PushesCmd        `cmd:"" help:"Amounts that a billing provider counts."`
 	Sagas         SagasCmd         `cmd:"" help:"Processes of several steps, e.g. the close of a period."`
+	Webhooks      WebhooksCmd      `cmd:"" help:"Endpoints that get events of a tenant."`
 	Outbox        OutboxCmd        `cmd:"" help:"The log on its way to the topics."`
 	Projections   ProjectionsCmd   `cmd:"" help:"Read models: their rebuilds, differences and proof."`
 	Schemas       SchemasCmd       `cmd:"" help:"JSON Schemas of the payloads of events."`

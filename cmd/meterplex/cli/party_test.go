@@ -157,6 +157,9 @@ func (p *fakeService) recordRequest(w http.ResponseWriter, r *http.Request) {
 	default:
 		w.WriteHeader(http.StatusCreated)
 		answer := bytes.TrimSuffix(body, []byte("}"))
+		if len(body) == 0 {
+			answer = []byte(`{"empty":true`)
+		}
 		fmt.Fprintf(w, `%s,"id":"id-1","secret":"mp_live_%s"}`, answer, strings.Repeat("x", 43))
 	}
 }

@@ -85,8 +85,11 @@ func (c *Client) Post(ctx context.Context, path, once string, body any) (json.Ra
 	return c.Send(ctx, http.MethodPost, path, http.Header{"Idempotency-Key": {once}}, body)
 }
 
-// Send sends a body as JSON.
+// Send sends a body as JSON; nil is no body.
 func (c *Client) Send(ctx context.Context, method, path string, header http.Header, body any) (json.RawMessage, error) {
+	if body == nil {
+		return c.Do(ctx, Request{Method: method, Path: path, Header: header})
+	}
 	b, err := json.Marshal(body)
 	if err != nil {
 		return nil, fmt.Errorf("write the request: %w", err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -49,7 +50,8 @@ type Config struct {
 	SchemaSample         int64         // one of so many payloads is compared with its schema; 0: no payload
 	StripeKey            string        // secret; "" on instances that push nothing
 	StripeURL            string
-	AllowUnsafe          []string // names of unsafe database settings that are tolerated
+	WebhookAllow         []netip.Prefix // private networks that webhooks may be sent to, also over http
+	AllowUnsafe          []string       // names of unsafe database settings that are tolerated
 
 	LogLevel  slog.Level
 	LogFormat string // text, json

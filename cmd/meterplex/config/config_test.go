@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -91,6 +92,20 @@ func TestConfigFile(t *testing.T) {
 	for _, bad := range []string{"METERPLEX_PIPES=kafka", "METERPLEX_PIPE", "METERPLEX_PIPE=kafka\nMETERPLEX_PIPE=postgres", "export METERPLEX_PIPE=kafka"} {
 		if _, err := parseFile("x", bad); err == nil {
 			t.Errorf("%q is accepted", bad)
+		}
+	}
+}
+
+func TestNetworksOfWebhooksAreChecked(t *testing.T) {
+	for v, want := range map[string]string{"": "[]", "10.1.0.0/16": "[10.1.0.0/16]", "10.1.0.0/16, fd00:1::/48": "[10.1.0.0/16 fd00:1::/48]"} {
+		cfg, _, err := resolve(nil, envOf(map[string]string{"METERPLEX_WEBHOOK_ALLOW": v}), nil)
+		if got := fmt.Sprint(cfg.WebhookAllow); err != nil || got != want {
+			t.Errorf("%q: %s, %v", v, got, err)
+		}
+	}
+	for _, v := range []string{"10.1.0.0", "10.1.2.3/16", "x", "10.0.0.0/8,", "10.0.0.0/33", "localhost"} {
+		if _, _, err := resolve(nil, envOf(map[string]string{"METERPLEX_WEBHOOK_ALLOW": v}), nil); err == nil || !strings.Contains(err.Error(), "CIDR") {
+			t.Errorf("%q: %v", v, err)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
@@ -65,6 +66,7 @@ func settings() []setting {
 		{"METERPLEX_ROLLBACK_KEEP", "24h", nil, func(c *Config, v string) error { return setDuration(&c.RollbackKeep, v) }},
 		{"METERPLEX_ANSWER_KEEP", "720h", nil, func(c *Config, v string) error { return setDays(&c.AnswerKeep, v) }},
 		{"METERPLEX_ENDED_KEEP", "2160h", nil, func(c *Config, v string) error { return setDays(&c.EndedKeep, v) }},
+		{"METERPLEX_WEBHOOK_ALLOW", "", nil, func(c *Config, v string) error { return setNetworks(&c.WebhookAllow, v) }},
 		{"METERPLEX_SCHEMA_SAMPLE", "1000", nil, func(c *Config, v string) error { return setCountOrNone(&c.SchemaSample, v) }},
 		{"METERPLEX_STRIPE_KEY", "", maskAll, func(c *Config, v string) error {
 			return setPattern(&c.StripeKey, v, stripeKey, "must be a secret or restricted key of Stripe: sk_ or rk_, then letters, digits and _")
@@ -121,6 +123,21 @@ func setRegion(to *string, v string) error {
 		return errors.New("must be 1 to 32 lower-case letters, digits and -, beginning with a letter, e.g. eu-central-1")
 	}
 	*to = v
+	return nil
+}
+
+func setNetworks(to *[]netip.Prefix, v string) error {
+	*to = nil
+	for text := range strings.SplitSeq(v, ",") {
+		if v == "" {
+			return nil
+		}
+		network, err := netip.ParsePrefix(strings.TrimSpace(text))
+		if err != nil || network != network.Masked() {
+			return errors.New("must be networks in CIDR form, separated by commas, e.g. 10.1.0.0/16,fd00:1::/48")
+		}
+		*to = append(*to, network)
+	}
 	return nil
 }
 

@@ -66,6 +66,7 @@ type Node struct {
 	// rebuildRequests and replayRequests are hints of the command router for the workers of this instance.
 	rebuildRequests, replayRequests hint
 	sagaRequests, pushRequests      hint // of changes that start or retry sagas, for the runners of this instance
+	deliveryRequests                hint // of changes that add deliveries of webhooks, for the deliverer of this instance
 	// serving is true while the roles run and the API, if the instance has it, accepts requests.
 	serving atomic.Bool
 	// topicsDoubted is true until the topics were compared with the log: no broker has answered yet.
@@ -77,7 +78,7 @@ type Node struct {
 // Open opens an instance's resources. The log names commit as the events' producer.
 func Open(ctx context.Context, cfg config.Config, commit string, logger *slog.Logger) (*Node, error) {
 	host, _ := os.Hostname()
-	n := &Node{cfg: cfg, commit: commit, logger: logger, registry: prom.NewRegistry(), moves: &projections.Moves{}, histories: new(validate.Histories), rebuildRequests: newHint(), replayRequests: newHint(), sagaRequests: newHint(), pushRequests: newHint(), Folds: models.DefaultFolds()}
+	n := &Node{cfg: cfg, commit: commit, logger: logger, registry: prom.NewRegistry(), moves: &projections.Moves{}, histories: new(validate.Histories), rebuildRequests: newHint(), replayRequests: newHint(), sagaRequests: newHint(), pushRequests: newHint(), deliveryRequests: newHint(), Folds: models.DefaultFolds()}
 	n.instance = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), newID().String()[30:])
 	n.metrics = prometheus.New(n.registry)
 	n.metrics.SagaKinds(n.sagaNames())
@@ -245,6 +246,9 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 		g.Go(func() error { return n.pushRunner().Run(ctx) })
 		g.Go(func() error { return n.comparisons().Run(ctx) })
 	}
+	if n.has("notifier") {
+		g.Go(func() error { return n.deliverWebhooks(ctx) })
+	}
 	if n.has("projector") {
 		g.Go(func() error { return n.rebuilder().Run(ctx) })
 	}
@@ -359,6 +363,7 @@ func (n *Node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
 	s.Periods = n.periods()
 	s.Sagas, s.SagaReader = n.sagas(), &store.Catalogue{Pool: n.readers, Seat: n.seats.Operator}
 	s.Pushes, s.PushReader = n.pushes(), &store.Catalogue{Pool: n.readers, Seat: n.seats.Operator}
+	s.Webhooks, s.WebhookReader = n.webhooks(), &store.Catalogue{Pool: n.readers, Seat: n.seats.Operator}
 	s.Backlog = func() (int64, int64) { return n.metrics.Backlog(), maxBacklog }
 	s.BootstrapOperatorKey = n.cfg.BootstrapOperatorKey
 }

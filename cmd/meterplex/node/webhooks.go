@@ -1,0 +1,28 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/infra/webhook"
+)
+
+func (n *Node) webhookStore() *store.Webhooks { return &store.Webhooks{Store: n.store, NewID: newID} }
+
+// webhooks returns the command that changes webhooks.
+func (n *Node) webhooks() *commands.Webhooks {
+	return &commands.Webhooks{Store: n.webhookStore(), Addresses: domain.WebhookAddresses{Allowed: n.cfg.WebhookAllow}, Now: time.Now, NewID: newID, NewSecret: newSecret,
+		Wake: n.deliveryRequests.notify}
+}
+
+// deliverWebhooks sends the deliveries of webhooks until ctx ends.
+func (n *Node) deliverWebhooks(ctx context.Context) error {
+	sender := webhook.NewSender(webhook.Config{Addresses: domain.WebhookAddresses{Allowed: n.cfg.WebhookAllow}, Version: n.commit})
+	defer sender.Close()
+	d := &commands.Deliverer{Queue: n.webhookStore(), Webhooks: n.webhooks(), Sender: sender, NewID: newID, Requests: n.deliveryRequests, Sent: n.metrics.WebhookSent,
+		Disabled: n.metrics.WebhookDisabled, Logger: n.logger}
+	return d.Run(ctx)
+}

@@ -1,0 +1,207 @@
+package domain
+
+import (
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// Types of webhooks' events.
+const (
+	WebhookPeriodClosed       = "period.closed"
+	WebhookAdjustmentPending  = "adjustment.pending"
+	WebhookThresholdCrossed   = "threshold.crossed"
+	WebhookReservationExpired = "reservation.expired"
+	WebhookPushFailed         = "push.failed"
+	// WebhookTest is sent by request only; each webhook gets it.
+	WebhookTest = "webhook.test"
+)
+
+// WebhookEvents lists the types that a webhook can select.
+func WebhookEvents() []string {
+	return []string{WebhookPeriodClosed, WebhookAdjustmentPending, WebhookThresholdCrossed, WebhookReservationExpired, WebhookPushFailed}
+}
+
+// WebhookSubject returns the subject whose events have a type. It is 0 for adjustment.pending, whose events are those of the table of adjustments:
+// verdicts on late usage, and proposals.
+func WebhookSubject(kind string) events.Subject {
+	switch kind {
+	case WebhookPeriodClosed:
+		return events.PeriodClosed
+	case WebhookThresholdCrossed:
+		return events.ThresholdCrossed
+	case WebhookReservationExpired:
+		return events.ReservationExpired
+	case WebhookPushFailed:
+		return events.PushFailed
+	default:
+		return 0
+	}
+}
+
+// Bounds of webhooks.
+const (
+	// MaxWebhooks bounds the webhooks of a tenant.
+	MaxWebhooks = 20
+	// MaxWebhookSecrets bounds the secrets of a webhook that are valid at the same time.
+	MaxWebhookSecrets = 5
+	// WebhookAttemptsKept bounds the attempts of a delivery that are kept: the last ones.
+	WebhookAttemptsKept = 20
+	// WebhookPatience is the time of failures without a success after which a webhook is disabled.
+	WebhookPatience = 5 * 24 * time.Hour
+	// maxWebhookError bounds the bytes of an attempt's error.
+	maxWebhookError = 200
+)
+
+// WebhookRetries returns the waits between the attempts of a delivery, as Standard Webhooks recommends.
+func WebhookRetries() []time.Duration {
+	return []time.Duration{5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour}
+}
+
+// Webhook is an endpoint of a tenant. It holds no secret.
+type Webhook struct {
+	ID       uuid.UUID
+	TenantID uuid.UUID
+	URL      string
+	Events   []string // types
+	Status   string   // events.WebhookEnabled …
+	Reason   string   // of the last change by the service; "": none
+	Secrets  int      // the number of valid ones
+	// Cursor is the number of the last event of the tenant's partition that was considered.
+	Cursor int64
+	// ReplayAfter and ReplayUntil are the range of numbers that is delivered again; equal: none.
+	ReplayAfter, ReplayUntil int64
+	CreatedAt                time.Time
+	FailingSince             *time.Time // the first failure after the last success
+	LastSuccessAt            *time.Time
+}
+
+// Event returns the payload of the event of a change.
+func (w *Webhook) Event() events.Webhook {
+	return events.Webhook{WebhookID: w.ID, URL: w.URL, Events: w.Events, Status: w.Status, Secrets: w.Secrets, Reason: w.Reason}
+}
+
+// Replaying reports whether a range is delivered again.
+func (w *Webhook) Replaying() bool { return w.ReplayAfter < w.ReplayUntil }
+
+// WebhookSecret signs the requests of a webhook. It is whsec_ and the base64 of the key.
+type WebhookSecret struct {
+	Secret    string
+	ExpiresAt *time.Time // nil: it is the newest
+}
+
+// States of a delivery.
+const (
+	DeliveryPending   = "PENDING"
+	DeliveryDelivered = "DELIVERED"
+	DeliveryFailed    = "FAILED" // it is not sent again without a request
+)
+
+// Delivery is an event on its way to a webhook.
+type Delivery struct {
+	ID        uuid.UUID
+	WebhookID uuid.UUID
+	TenantID  uuid.UUID
+	EventID   uuid.UUID // the webhook-id of each attempt
+	Type      string
+	Position  *events.Position // nil for webhook.test
+	State     string
+	Attempts  int        // since the delivery was created or replayed
+	Sent      int        // all attempts
+	NextAt    *time.Time // of the next attempt; nil: none
+	CreatedAt time.Time
+	EndedAt   *time.Time
+	Last      []WebhookAttempt // the last attempts, oldest first
+}
+
+// WebhookAttempt is an attempt of a delivery.
+type WebhookAttempt struct {
+	N          int // counts all attempts of the delivery
+	At         time.Time
+	Status     int // of HTTP; 0: no answer
+	DurationMS int64
+	Error      string // "": success
+}
+
+// WebhookMessage is a request to a webhook.
+type WebhookMessage struct {
+	URL     string
+	EventID uuid.UUID
+	Body    []byte
+	Secrets []string
+	At      time.Time
+}
+
+// WebhookResult is the outcome of a request.
+type WebhookResult struct {
+	Status   int // of HTTP; 0: no answer
+	Duration time.Duration
+	Error    string // why there was no answer; "" with one
+}
+
+// Delivered reports whether the endpoint accepted the event: only 2xx does.
+func (r *WebhookResult) Delivered() bool { return r.Status >= 200 && r.Status <= 299 }
+
+// Reasons for which the service disables a webhook.
+const (
+	WebhookGone    = "the endpoint answered 410 Gone"
+	WebhookFailing = "no request succeeded for 5 days"
+	// WebhookDisabledError is the error of deliveries that a disabled webhook does not get.
+	WebhookDisabledError = "the webhook is disabled"
+)
+
+const statusGone = 410
+
+// Settle applies the result of an attempt that ended now. It returns the reason for which the webhook must be disabled, "" if it must not. After the
+// last of retries the delivery is FAILED.
+func (w *Webhook) Settle(d *Delivery, r WebhookResult, retries []time.Duration, now time.Time) (attempt WebhookAttempt, disable string) {
+	d.Attempts++
+	d.Sent++
+	attempt = WebhookAttempt{N: d.Sent, At: now.Add(-r.Duration), Status: r.Status, DurationMS: r.Duration.Milliseconds(), Error: r.Error}
+	if r.Delivered() {
+		attempt.Error = ""
+		d.State, d.NextAt, d.EndedAt = DeliveryDelivered, nil, &now
+		w.FailingSince, w.LastSuccessAt = nil, &now
+		return attempt, ""
+	}
+	if attempt.Error == "" {
+		attempt.Error = "the answer is not 2xx"
+	}
+	attempt.Error = attempt.Error[:min(len(attempt.Error), maxWebhookError)]
+	if w.FailingSince == nil {
+		w.FailingSince = &now
+	}
+	switch {
+	case r.Status == statusGone:
+		disable = WebhookGone
+	case now.Sub(*w.FailingSince) >= WebhookPatience:
+		disable = WebhookFailing
+	}
+	if disable != "" || d.Attempts > len(retries) {
+		d.State, d.NextAt, d.EndedAt = DeliveryFailed, nil, &now
+		return attempt, disable
+	}
+	next := now.Add(retries[d.Attempts-1])
+	d.NextAt = &next
+	return attempt, ""
+}
+
+// Disable disables the webhook for a reason.
+func (w *Webhook) Disable(reason string) { w.Status, w.Reason = events.WebhookDisabled, reason }
+
+// CheckWebhookEvents refuses a list of types that a webhook cannot have, and returns it sorted.
+func CheckWebhookEvents(list []string) ([]string, *Error) {
+	sorted := slices.Sorted(slices.Values(list))
+	if len(sorted) == 0 || len(slices.Compact(slices.Clone(sorted))) < len(sorted) {
+		return nil, &Error{Code: "events_invalid", Message: "events must be different types, at least one", Pointer: "/events"}
+	}
+	for _, kind := range sorted {
+		if !slices.Contains(WebhookEvents(), kind) {
+			return nil, &Error{Code: "events_invalid", Message: "events must be among period.closed, adjustment.pending, threshold.crossed, reservation.expired and push.failed", Pointer: "/events"}
+		}
+	}
+	return sorted, nil
+}

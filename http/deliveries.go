@@ -1,0 +1,131 @@
+package http
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http/edge"
+)
+
+// deliveryBody is a delivery of a webhook in its wire format.
+type deliveryBody struct {
+	ID        uuid.UUID        `json:"id" format:"uuid"`
+	WebhookID uuid.UUID        `json:"webhookId" format:"uuid" doc:"The webhook that gets the event."`
+	EventID   uuid.UUID        `json:"eventId" format:"uuid" doc:"Id of the event: the webhook-id of each attempt."`
+	Type      string           `json:"type" doc:"Type of the event."`
+	Position  *events.Position `json:"position" nullable:"true" doc:"Position of the event; null for webhook.test."`
+	State     string           `json:"state" enum:"PENDING,DELIVERED,FAILED" doc:"FAILED: it is not sent again without a replay."`
+	Attempts  int              `json:"attempts" doc:"Number of all attempts."`
+	NextAt    *time.Time       `json:"nextAt" doc:"Time of the next attempt; null: none."`
+	CreatedAt time.Time        `json:"createdAt"`
+	EndedAt   *time.Time       `json:"endedAt" doc:"null while it is PENDING."`
+	Last      []attemptBody    `json:"last" nullable:"false" doc:"The last 20 attempts, oldest first."`
+}
+
+// attemptBody is an attempt of a delivery in its wire format.
+type attemptBody struct {
+	N          int       `json:"n" doc:"Number of the attempt, from 1."`
+	At         time.Time `json:"at" doc:"Begin of the request."`
+	Status     *int      `json:"status" doc:"HTTP status of the answer; null: no answer."`
+	DurationMS int64     `json:"durationMs" doc:"Time until the answer, or until the failure, in milliseconds."`
+	Error      *string   `json:"error" doc:"Why the attempt failed; null: it succeeded."`
+}
+
+func deliveryOf(d *domain.Delivery) deliveryBody {
+	b := deliveryBody{ID: d.ID, WebhookID: d.WebhookID, EventID: d.EventID, Type: d.Type, Position: d.Position, State: d.State, Attempts: d.Sent, NextAt: utc(d.NextAt),
+		CreatedAt: d.CreatedAt.UTC(), EndedAt: utc(d.EndedAt), Last: make([]attemptBody, len(d.Last))}
+	for i, a := range d.Last {
+		b.Last[i] = attemptBody{N: a.N, At: a.At.UTC(), DurationMS: a.DurationMS, Error: textOrNull(a.Error)}
+		if a.Status != 0 {
+			b.Last[i].Status = ptr(a.Status)
+		}
+	}
+	return b
+}
+
+type deliveriesRequest struct {
+	WebhookPath
+	State string `query:"state" enum:"PENDING,DELIVERED,FAILED" doc:"Deliveries in this state."`
+	Paging
+}
+
+func (s *service) listDeliveries(ctx context.Context, in *deliveriesRequest) (*listed[deliveryBody], error) {
+	l := list{"deliveries", in.TenantID, in.WebhookID, in.State}
+	_, after, err := l.open(in.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	tenant, id, err := in.find(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	webhook, err := s.WebhookReader.Webhook(ctx, tenant, id)
+	if err != nil {
+		return nil, err
+	}
+	if webhook == nil {
+		return nil, absent("webhook_not_found")
+	}
+	found, err := s.WebhookReader.Deliveries(ctx, commands.DeliveryQuery{WebhookID: id, State: in.State, Page: commands.Page{Limit: in.Limit + 1, After: after}})
+	if err != nil {
+		return nil, err
+	}
+	bodies := make([]deliveryBody, len(found))
+	for i := range found {
+		bodies[i] = deliveryOf(&found[i])
+	}
+	return &listed[deliveryBody]{cut(l, bodies, in.Limit, func(b *deliveryBody) string { return b.ID.String() })}, nil
+}
+
+type deliveryAccepted struct{ Body deliveryBody }
+
+type testWebhookRequest struct {
+	WebhookPath
+	Idempotent
+}
+
+func (s *service) testWebhook(ctx context.Context, in *testWebhookRequest) (*deliveryAccepted, error) {
+	once, err := once(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tenant, id, err := in.find(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	d, err := s.Webhooks.Test(ctx, edge.ExchangeOf(ctx).Request(once), tenant, id)
+	return &deliveryAccepted{deliveryOf(&d)}, err
+}
+
+type replayDeliveryRequest struct {
+	DeliveryID string `path:"deliveryId" format:"uuid"`
+	Idempotent
+}
+
+func (s *service) replayDelivery(ctx context.Context, in *replayDeliveryRequest) (*deliveryAccepted, error) {
+	once, err := once(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id, err := idOf(in.DeliveryID, "delivery_not_found")
+	if err != nil {
+		return nil, err
+	}
+	x := edge.ExchangeOf(ctx)
+	tenant := x.Caller.TenantID
+	if x.Tenant == nil {
+		if tenant, err = s.WebhookReader.TenantOfDelivery(ctx, id); err != nil {
+			return nil, err
+		}
+	}
+	if tenant == uuid.Nil {
+		return nil, absent("delivery_not_found")
+	}
+	d, err := s.Webhooks.Replay(ctx, x.Request(once), tenant, id)
+	return &deliveryAccepted{deliveryOf(&d)}, err
+}

@@ -1,0 +1,242 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+var (
+	_ commands.WebhookStore  = (*Webhooks)(nil)
+	_ commands.WebhookTx     = (*changeTx)(nil)
+	_ commands.WebhookReader = (*Catalogue)(nil)
+)
+
+// Webhooks changes webhooks and leases them. It implements commands.WebhookStore and commands.WebhookQueue.
+type Webhooks struct {
+	Store *Store
+	NewID func() uuid.UUID // of deliveries
+}
+
+const (
+	webhookColumns = `w.id, w.tenant_id, w.url, w.events, w.status, w.reason, w.cursor, w.replay_after, w.replay_until, w.created_at, w.failing_since, w.last_success_at,
+ (SELECT count(*) FROM webhook_secrets s WHERE s.webhook_id = w.id AND (s.expires_at IS NULL OR s.expires_at > now()))`
+	deliveryColumns = `d.id, d.webhook_id, d.tenant_id, d.event_id, d.type, d.position, d.state, d.attempts, d.sent, d.next_at, d.created_at, d.ended_at`
+)
+
+func scanWebhookRow(row pgx.Row) (*domain.Webhook, error) { return scanWebhook(row) }
+
+func scanWebhook(row pgx.Row, more ...any) (*domain.Webhook, error) {
+	var w domain.Webhook
+	err := row.Scan(append([]any{&w.ID, &w.TenantID, &w.URL, &w.Events, &w.Status, &w.Reason, &w.Cursor, &w.ReplayAfter, &w.ReplayUntil, &w.CreatedAt, &w.FailingSince, &w.LastSuccessAt, &w.Secrets}, more...)...)
+	return one(&w, "webhook", err)
+}
+
+func scanDelivery(row pgx.Row, more ...any) (*domain.Delivery, error) {
+	var d domain.Delivery
+	var number *int64
+	err := row.Scan(append([]any{&d.ID, &d.WebhookID, &d.TenantID, &d.EventID, &d.Type, &number, &d.State, &d.Attempts, &d.Sent, &d.NextAt, &d.CreatedAt, &d.EndedAt}, more...)...)
+	if number != nil {
+		d.Position = &events.Position{Partition: events.PartitionOf(d.TenantID), Number: *number}
+	}
+	return one(&d, "delivery", err)
+}
+
+// ChangeWebhooks implements commands.WebhookStore.
+func (s *Webhooks) ChangeWebhooks(ctx context.Context, tenant uuid.UUID, decide func(commands.WebhookTx) error) error {
+	return s.Store.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) })
+}
+
+// Webhook implements commands.WebhookTx.
+func (t *changeTx) Webhook(tenant, id uuid.UUID) (*domain.Webhook, error) {
+	return scanWebhook(t.tx.QueryRow(t.ctx, `SELECT `+webhookColumns+` FROM webhooks w WHERE w.id = $1 AND w.tenant_id = $2 AND w.status <> 'REMOVED' FOR UPDATE`, id, tenant))
+}
+
+// CountWebhooks implements commands.WebhookTx.
+func (t *changeTx) CountWebhooks(tenant uuid.UUID) (n int, err error) {
+	if err := t.tx.QueryRow(t.ctx, `SELECT count(*) FROM webhooks WHERE tenant_id = $1 AND status <> 'REMOVED'`, tenant).Scan(&n); err != nil {
+		return 0, fmt.Errorf("counting webhooks: %w", err)
+	}
+	return n, nil
+}
+
+// SaveWebhook implements commands.WebhookTx.
+func (t *changeTx) SaveWebhook(w domain.Webhook) error {
+	return t.exec("webhook", `INSERT INTO webhooks (id, tenant_id, partition, url, events, status, reason, cursor, replay_after, replay_until, created_at, failing_since, last_success_at)
+ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+ ON CONFLICT (id) DO UPDATE SET url = excluded.url, events = excluded.events, status = excluded.status, reason = excluded.reason, cursor = excluded.cursor,
+  replay_after = excluded.replay_after, replay_until = excluded.replay_until, failing_since = excluded.failing_since, last_success_at = excluded.last_success_at`,
+		w.ID, w.TenantID, events.PartitionOf(w.TenantID), w.URL, w.Events, w.Status, w.Reason, w.Cursor, w.ReplayAfter, w.ReplayUntil, w.CreatedAt, w.FailingSince, w.LastSuccessAt)
+}
+
+// AddSecret implements commands.WebhookTx. It deletes the secrets that have ended.
+func (t *changeTx) AddSecret(w domain.Webhook, id uuid.UUID, secret string, overlap time.Duration) (valid int, err error) {
+	for _, change := range []struct {
+		sql  string
+		args []any
+	}{
+		{`UPDATE webhook_secrets SET expires_at = least(coalesce(expires_at, 'infinity'), now() + $2::interval) WHERE webhook_id = $1`, []any{w.ID, overlap}},
+		{`DELETE FROM webhook_secrets WHERE webhook_id = $1 AND expires_at <= now()`, []any{w.ID}},
+		{`INSERT INTO webhook_secrets (id, webhook_id, tenant_id, secret, created_at) VALUES ($1, $2, $3, $4, now())`, []any{id, w.ID, w.TenantID, secret}},
+	} {
+		if err := t.exec("webhook's secret", change.sql, change.args...); err != nil {
+			return 0, err
+		}
+	}
+	if err := t.tx.QueryRow(t.ctx, `SELECT count(*) FROM webhook_secrets WHERE webhook_id = $1`, w.ID).Scan(&valid); err != nil {
+		return 0, fmt.Errorf("counting a webhook's secrets: %w", err)
+	}
+	return valid, nil
+}
+
+// DropSecrets implements commands.WebhookTx.
+func (t *changeTx) DropSecrets(webhook uuid.UUID) error {
+	return t.exec("removal of secrets", `DELETE FROM webhook_secrets WHERE webhook_id = $1`, webhook)
+}
+
+// FailDeliveries implements commands.WebhookTx. A lease ends with it: the result of a running request is dropped.
+func (t *changeTx) FailDeliveries(webhook uuid.UUID) error {
+	if err := t.exec("delivery", `UPDATE webhook_deliveries SET state = 'FAILED', next_at = NULL, ended_at = now() WHERE webhook_id = $1 AND state = 'PENDING'`, webhook); err != nil {
+		return err
+	}
+	return t.exec("webhook", `UPDATE webhooks SET lease = NULL, next_at = NULL WHERE id = $1`, webhook)
+}
+
+// nowDueSQL lets the deliveries of a webhook be looked at. next_at of a leased webhook stays: it is the end of the lease, and the holder sees the delivery before it
+// ends the lease.
+const nowDueSQL = `UPDATE webhooks SET next_at = CASE WHEN lease IS NULL THEN least(next_at, now()) ELSE next_at END WHERE id = $1`
+
+// AddDelivery implements commands.WebhookTx.
+func (t *changeTx) AddDelivery(d *domain.Delivery) error {
+	var number *int64
+	if d.Position != nil {
+		number = &d.Position.Number
+	}
+	saved, err := scanDelivery(t.tx.QueryRow(t.ctx, `INSERT INTO webhook_deliveries AS d (id, webhook_id, tenant_id, event_id, type, position, state, next_at, created_at)
+ VALUES ($1, $2, $3, $4, $5, $6, 'PENDING', now(), now()) RETURNING `+deliveryColumns, d.ID, d.WebhookID, d.TenantID, d.EventID, d.Type, number))
+	if err != nil {
+		return err
+	}
+	*d = *saved
+	return t.exec("webhook", nowDueSQL, d.WebhookID)
+}
+
+// Delivery implements commands.WebhookTx.
+func (t *changeTx) Delivery(tenant, id uuid.UUID) (*domain.Delivery, error) {
+	return scanDelivery(t.tx.QueryRow(t.ctx, `SELECT `+deliveryColumns+` FROM webhook_deliveries d WHERE d.id = $1 AND d.tenant_id = $2 AND
+ EXISTS (SELECT FROM webhooks w WHERE w.id = d.webhook_id AND w.status <> 'REMOVED')`, id, tenant))
+}
+
+// RepeatDelivery implements commands.WebhookTx.
+func (t *changeTx) RepeatDelivery(d *domain.Delivery) error {
+	saved, err := scanDelivery(t.tx.QueryRow(t.ctx, `UPDATE webhook_deliveries d SET state = 'PENDING', attempts = 0, next_at = now(), ended_at = NULL WHERE id = $1 RETURNING `+deliveryColumns, d.ID))
+	if err != nil {
+		return err
+	}
+	*d = *saved
+	return t.exec("webhook", nowDueSQL, d.WebhookID)
+}
+
+// SettleDelivery implements commands.WebhookTx.
+func (t *changeTx) SettleDelivery(w *domain.Webhook, d *domain.Delivery, a domain.WebhookAttempt) error {
+	for _, change := range settling(w, d, a) {
+		if err := t.exec("delivery", change.sql, change.args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type statement struct {
+	sql  string
+	args []any
+}
+
+// settling returns the statements that save an attempt.
+func settling(w *domain.Webhook, d *domain.Delivery, a domain.WebhookAttempt) []statement {
+	return []statement{
+		{`UPDATE webhook_deliveries SET state = $2, attempts = $3, sent = $4, next_at = $5, ended_at = $6 WHERE id = $1`, []any{d.ID, d.State, d.Attempts, d.Sent, d.NextAt, d.EndedAt}},
+		{`INSERT INTO webhook_attempts (delivery_id, tenant_id, n, at, status, duration_ms, error) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+			[]any{d.ID, d.TenantID, a.N, a.At, a.Status, a.DurationMS, a.Error}},
+		{`DELETE FROM webhook_attempts WHERE delivery_id = $1 AND n <= $2`, []any{d.ID, a.N - domain.WebhookAttemptsKept}},
+		{`UPDATE webhooks SET failing_since = $2, last_success_at = $3 WHERE id = $1`, []any{w.ID, w.FailingSince, w.LastSuccessAt}},
+	}
+}
+
+// LastRecorded implements commands.WebhookTx.
+func (t *changeTx) LastRecorded(partition int16, before time.Time) (number int64, err error) {
+	if err := t.tx.QueryRow(t.ctx, `SELECT recorded_until($1, $2, false)`, partition, before).Scan(&number); err != nil {
+		return 0, fmt.Errorf("reading the position of a time: %w", err)
+	}
+	return number, nil
+}
+
+// DatabaseTime implements commands.WebhookTx.
+func (t *changeTx) DatabaseTime() (now time.Time, err error) {
+	if err := t.tx.QueryRow(t.ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
+		return now, fmt.Errorf("reading the time: %w", err)
+	}
+	return now, nil
+}
+
+// Webhook returns a webhook of a tenant; nil also for a removed one.
+func (c *Catalogue) Webhook(ctx context.Context, tenant, id uuid.UUID) (*domain.Webhook, error) {
+	return get(ctx, c, scanWebhookRow, `SELECT `+webhookColumns+` FROM webhooks w WHERE w.id = $1 AND w.tenant_id = $2 AND w.status <> 'REMOVED'`, id, tenant)
+}
+
+// Webhooks lists the webhooks of a tenant.
+func (c *Catalogue) Webhooks(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.Webhook, error) {
+	return list(ctx, c, scanWebhookRow, `SELECT `+webhookColumns+` FROM webhooks w WHERE w.tenant_id = $1 AND w.status <> 'REMOVED' AND w.id > $2 ORDER BY w.id LIMIT $3`, tenant, afterID(p), p.Limit)
+}
+
+// Ids follow time, within an instance's clock.
+const deliveriesSQL = `SELECT ` + deliveryColumns + `, coalesce(a.n, '{}'), coalesce(a.at, '{}'), coalesce(a.status, '{}'), coalesce(a.duration_ms, '{}'), coalesce(a.error, '{}')
+ FROM webhook_deliveries d, LATERAL (SELECT array_agg(n ORDER BY n) n, array_agg(at ORDER BY n) at, array_agg(status ORDER BY n) status,
+  array_agg(duration_ms ORDER BY n) duration_ms, array_agg(error ORDER BY n) error FROM webhook_attempts WHERE delivery_id = d.id) a
+ WHERE d.webhook_id = $1 AND ($2 = '' OR d.state = $2) AND ($3::uuid IS NULL OR d.id < $3) ORDER BY d.id DESC LIMIT $4`
+
+func scanDeliveryWithAttempts(row pgx.Row) (*domain.Delivery, error) {
+	var (
+		n, status []int
+		at        []time.Time
+		took      []int64
+		failures  []string
+	)
+	d, err := scanDelivery(row, &n, &at, &status, &took, &failures)
+	if err != nil || d == nil {
+		return nil, err
+	}
+	for i := range n {
+		d.Last = append(d.Last, domain.WebhookAttempt{N: n[i], At: at[i], Status: status[i], DurationMS: took[i], Error: failures[i]})
+	}
+	return d, nil
+}
+
+// Deliveries lists the deliveries of a webhook with their last attempts, the newest first.
+func (c *Catalogue) Deliveries(ctx context.Context, q commands.DeliveryQuery) ([]domain.Delivery, error) {
+	var before *uuid.UUID
+	if q.After != "" {
+		id := afterID(q.Page)
+		before = &id
+	}
+	return list(ctx, c, scanDeliveryWithAttempts, deliveriesSQL, q.WebhookID, q.State, before, q.Limit)
+}
+
+// TenantOfDelivery returns the tenant of a delivery; Nil if it is unknown.
+func (c *Catalogue) TenantOfDelivery(ctx context.Context, id uuid.UUID) (uuid.UUID, error) {
+	tenant, err := get(ctx, c, func(row pgx.Row) (*uuid.UUID, error) {
+		var id uuid.UUID
+		return one(&id, "delivery", row.Scan(&id))
+	}, `SELECT tenant_id FROM webhook_deliveries WHERE id = $1`, id)
+	if err != nil || tenant == nil {
+		return uuid.Nil, err
+	}
+	return *tenant, nil
+}

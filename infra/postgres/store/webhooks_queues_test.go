@@ -1,0 +1,302 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// TestASlowAndADeadEndpointDelayNoOther has 100 good endpoints beside one that never answers and one that is closed.
+func TestASlowAndADeadEndpointDelayNoOther(t *testing.T) {
+	f := newHookFixture(t)
+	stop := make(chan struct{})
+	slow := newReceiver(t, func(_ int, r *http.Request) int {
+		select {
+		case <-stop:
+		case <-r.Context().Done():
+		}
+		return 200
+	})
+	dead := newReceiver(t, always(200))
+	deadURL := dead.URL
+	dead.Close()
+	good := newReceiver(t, always(200))
+	sent := map[string]time.Time{}
+	var tenants []uuid.UUID
+	for n := range 102 {
+		tenant, url := f.tenant(), good.URL
+		if n == 0 {
+			url = slow.URL
+		} else if n == 1 {
+			url = deadURL
+		}
+		f.create(tenant, url)
+		tenants = append(tenants, tenant)
+	}
+	d := f.deliverer(f.store)
+	d.Places = 8 // fewer than endpoints: a place that waits must not hold the others
+	f.run(d)
+	f.crossed(tenants[0], 2)
+	f.crossed(tenants[1], 2)
+	f.until("the slow one is asked", func() bool { return len(slow.all()) > 0 })
+	for _, tenant := range tenants[2:] {
+		sent[f.crossed(tenant, 1)[0].String()] = time.Now()
+	}
+	f.until("all good ones got it", func() bool { return len(good.all()) >= 100 })
+	var waits []time.Duration
+	for _, g := range good.all() {
+		waits = append(waits, g.at.Sub(sent[g.id]))
+	}
+	slices.Sort(waits)
+	t.Logf("p50 %s, p99 %s, longest %s", waits[50], waits[98], waits[99])
+	if len(slow.all()) != 1 {
+		t.Errorf("the slow endpoint has %d requests at the same time", len(slow.all()))
+	}
+	close(stop)
+}
+
+// TestTwoInstancesSendEachDeliveryOnce runs two deliverers on one database.
+func TestTwoInstancesSendEachDeliveryOnce(t *testing.T) {
+	f := newHookFixture(t)
+	other, _, _ := openStoreAt(t, f.url)
+	var most, now atomic.Int64
+	r := newReceiver(t, func(int, *http.Request) int {
+		most.Store(max(most.Load(), now.Add(1)))
+		time.Sleep(2 * time.Millisecond)
+		now.Add(-1)
+		return 200
+	})
+	tenant := f.tenant()
+	w := f.create(tenant, r.URL)
+	f.run(f.deliverer(f.store), f.deliverer(other))
+	var want []string
+	for range 5 {
+		for _, id := range f.crossed(tenant, 10) {
+			want = append(want, id.String())
+		}
+	}
+	f.until("50 deliveries", func() bool { return len(f.states(w.ID)) == 50 && f.noneLeft() })
+	if got := r.ids(); !slices.Equal(got, want) {
+		t.Errorf("%d requests for %d events, or another order", len(got), len(want))
+	}
+	if most.Load() != 1 {
+		t.Errorf("%d requests to one endpoint at the same time", most.Load())
+	}
+}
+
+// lossy is a queue whose answers are lost after their transactions took effect.
+type lossy struct {
+	commands.WebhookQueue
+	mu   sync.Mutex
+	lose map[string]int // answers to lose, by method
+}
+
+var errLost = errors.New("the answer was lost")
+
+func (q *lossy) lost(method string, err error) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.lose[method] > 0 {
+		q.lose[method]--
+		return errLost
+	}
+	return err
+}
+
+func (q *lossy) FeedWebhooks(ctx context.Context) error {
+	return q.lost("feed", q.WebhookQueue.FeedWebhooks(ctx))
+}
+
+func (q *lossy) LeaseWebhook(ctx context.Context, failing bool, lease uuid.UUID, until time.Duration) (*domain.Webhook, error) {
+	w, err := q.WebhookQueue.LeaseWebhook(ctx, failing, lease, until)
+	if w != nil {
+		err = q.lost("lease", err)
+	}
+	return w, err
+}
+
+func (q *lossy) NextDelivery(ctx context.Context, webhook, lease uuid.UUID, until time.Duration) (*commands.DueDelivery, error) {
+	d, err := q.WebhookQueue.NextDelivery(ctx, webhook, lease, until)
+	return d, q.lost("next", err)
+}
+
+func (q *lossy) SettleDelivery(ctx context.Context, webhook, lease, delivery uuid.UUID,
+	settle func(*domain.Webhook, *domain.Delivery, time.Time) (domain.WebhookAttempt, bool)) (bool, error) {
+	held, err := q.WebhookQueue.SettleDelivery(ctx, webhook, lease, delivery, settle)
+	return held, q.lost("settle", err)
+}
+
+// TestLostAnswersLoseNoDelivery loses the answer to each statement once: each event is delivered, and an attempt is counted once.
+func TestLostAnswersLoseNoDelivery(t *testing.T) {
+	f := newHookFixture(t)
+	tenant := f.tenant()
+	r := newReceiver(t, always(200))
+	w := f.create(tenant, r.URL)
+	d := f.deliverer(f.store)
+	d.Queue = &lossy{WebhookQueue: d.Queue, lose: map[string]int{"feed": 1, "lease": 1, "next": 1, "settle": 1}}
+	d.Lease = 100 * time.Millisecond
+	f.run(d)
+	want := f.crossed(tenant, 4)
+	f.until("4 deliveries", func() bool { return len(f.states(w.ID)) == 4 && f.noneLeft() })
+	got := r.ids()
+	for _, id := range want {
+		if !slices.Contains(got, id.String()) {
+			t.Errorf("%s was not sent", id)
+		}
+	}
+	if n := f.count(`SELECT count(*) FROM webhook_attempts`); n != 4 || slices.Contains(f.states(w.ID), domain.DeliveryFailed) {
+		t.Errorf("%d attempts are counted for 4 deliveries, %q", n, f.states(w.ID))
+	}
+}
+
+// TestAKilledInstanceIsReplacedAfterItsLease leases a webhook and ends without a word.
+func TestAKilledInstanceIsReplacedAfterItsLease(t *testing.T) {
+	f := newHookFixture(t)
+	tenant := f.tenant()
+	r := newReceiver(t, always(200))
+	w := f.create(tenant, r.URL)
+	want := f.crossed(tenant, 1)[0].String()
+	queue, lease := &Webhooks{Store: f.store, NewID: newTestID}, newTestID()
+	f.must(queue.FeedWebhooks(t.Context()))
+	leased, err := queue.LeaseWebhook(t.Context(), false, lease, 300*time.Millisecond)
+	if err != nil || leased == nil || leased.ID != w.ID {
+		t.Fatalf("%+v, %v", leased, err)
+	}
+	if second, err := queue.LeaseWebhook(t.Context(), false, newTestID(), time.Second); err != nil || second != nil {
+		t.Errorf("leased twice: %+v, %v", second, err)
+	}
+	due, err := queue.NextDelivery(t.Context(), w.ID, lease, 300*time.Millisecond)
+	if err != nil || due == nil {
+		t.Fatal(due, err)
+	}
+	f.run(f.deliverer(f.store))
+	f.until("delivered", func() bool { return slices.Equal(f.states(w.ID), []string{"DELIVERED"}) })
+	if ids := r.ids(); !slices.Equal(ids, []string{want}) {
+		t.Errorf("%q", ids)
+	}
+	held, err := queue.SettleDelivery(t.Context(), w.ID, lease, due.ID, func(*domain.Webhook, *domain.Delivery, time.Time) (domain.WebhookAttempt, bool) {
+		t.Error("a lost lease settles")
+		return domain.WebhookAttempt{}, true
+	})
+	if held || err != nil {
+		t.Errorf("held %v, %v", held, err)
+	}
+}
+
+func TestARangeIsSentAgain(t *testing.T) {
+	f := newHookFixture(t)
+	tenant := f.tenant()
+	r := newReceiver(t, always(200))
+	early := f.crossed(tenant, 1)[0].String()
+	w := f.create(tenant, r.URL)
+	from := time.Now().Add(-time.Hour)
+	late := f.crossed(tenant, 2)
+	f.run(f.deliverer(f.store))
+	f.until("2 deliveries", func() bool { return len(f.states(w.ID)) == 2 && f.noneLeft() })
+	if _, err := f.webhooks.ReplayRange(t.Context(), commands.Request{}, tenant, w.ID, from, time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	f.until("3 deliveries again", func() bool { return len(f.states(w.ID)) == 3 && f.noneLeft() && !f.replaying(tenant, w.ID) })
+	count := map[string]int{}
+	for _, id := range r.ids() {
+		count[id]++
+	}
+	if count[early] != 1 || count[late[0].String()] != 2 || count[late[1].String()] != 2 {
+		t.Errorf("%v", count)
+	}
+}
+
+func (f *hookFixture) replaying(tenant, id uuid.UUID) bool {
+	w := f.read(tenant, id)
+	return w.Replaying()
+}
+
+func TestSecretsEndAfterTheOverlap(t *testing.T) {
+	f := newHookFixture(t)
+	tenant := f.tenant()
+	w := f.create(tenant, "https://example.com")
+	for n := 2; n <= domain.MaxWebhookSecrets; n++ {
+		rotated, err := f.webhooks.Rotate(t.Context(), commands.Request{}, tenant, w.ID, time.Hour)
+		if err != nil || rotated.Secrets != n {
+			t.Fatalf("%+v, %v", rotated, err)
+		}
+	}
+	var refusal *domain.Error
+	if _, err := f.webhooks.Rotate(t.Context(), commands.Request{}, tenant, w.ID, time.Hour); !errors.As(err, &refusal) || refusal.Code != "webhook_secrets_limit" {
+		t.Errorf("%v", err)
+	}
+	_, err := f.pool.Exec(t.Context(), `UPDATE webhook_secrets SET expires_at = now() WHERE expires_at IS NOT NULL`)
+	f.must(err)
+	if got := f.read(tenant, w.ID); got.Secrets != 1 {
+		t.Errorf("%d secrets are valid", got.Secrets)
+	}
+	if rotated, err := f.webhooks.Rotate(t.Context(), commands.Request{}, tenant, w.ID, 0); err != nil || rotated.Secrets != 1 {
+		t.Errorf("%+v, %v", rotated, err)
+	}
+	f.must(f.webhooks.Remove(t.Context(), commands.Request{}, tenant, w.ID))
+	if n := f.count(`SELECT count(*) FROM webhook_secrets`); n != 0 {
+		t.Errorf("%d secrets of a removed webhook", n)
+	}
+	f.lastChange(w.ID, events.WebhookRemoved, "")
+}
+
+func TestWebhooksOfATenantAreBounded(t *testing.T) {
+	f := newHookFixture(t)
+	tenant := f.tenant()
+	for range domain.MaxWebhooks {
+		f.create(tenant, "https://example.com")
+	}
+	var refusal *domain.Error
+	if _, err := f.webhooks.Create(t.Context(), commands.Request{}, tenant, "https://example.com", []string{domain.WebhookPushFailed}); !errors.As(err, &refusal) || refusal.Code != "webhooks_limit" {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestPendingAdjustmentsReachAWebhook has a proposal that is pending and one that was void from its start.
+func TestPendingAdjustmentsReachAWebhook(t *testing.T) {
+	f := newHookFixture(t)
+	tenant := f.tenant()
+	r := newReceiver(t, always(200))
+	w := f.create(tenant, r.URL, domain.WebhookAdjustmentPending)
+	ids := f.crossed(tenant, 3) // stand for events that adjust: only the table decides
+	rows := `INSERT INTO adjustments (id, tenant_id, period_key, snapshot, feature, subscription_id, kind, amount, event_count, position, recorded, state, decided)
+ SELECT l.event_id, l.tenant_id, '2026-05', 1, 'api_calls', l.tenant_id, 'REBUILD', 1, 0, l.position, l.position, $2, CASE WHEN $2 = 'PENDING' THEN NULL ELSE l.position + $3 END
+ FROM event_log_rows l WHERE l.event_id = $1`
+	for i, c := range []struct {
+		state string
+		later int
+	}{{"PENDING", 0}, {"VOID", -1}, {"APPROVED", 1}} {
+		_, err := f.pool.Exec(t.Context(), rows, ids[i], c.state, c.later)
+		f.must(err)
+	}
+	f.run(f.deliverer(f.store))
+	f.until("2 deliveries", func() bool { return len(f.states(w.ID)) == 2 && f.noneLeft() })
+	if got := r.ids(); !slices.Equal(got, []string{ids[0].String(), ids[2].String()}) {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestATestEventIsSent(t *testing.T) {
+	f := newHookFixture(t)
+	tenant := f.tenant()
+	r := newReceiver(t, always(200))
+	w := f.create(tenant, r.URL)
+	f.run(f.deliverer(f.store))
+	d, err := f.webhooks.Test(t.Context(), commands.Request{}, tenant, w.ID)
+	f.must(err)
+	f.until("delivered", func() bool { return slices.Equal(f.states(w.ID), []string{"DELIVERED"}) })
+	if got := r.all(); got[0].id != d.EventID.String() || d.State != domain.DeliveryPending {
+		t.Errorf("%+v, %s", d, got[0].id)
+	}
+}

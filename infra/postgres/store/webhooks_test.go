@@ -1,0 +1,387 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
+	"github.com/meterplex/meterplex/infra/webhook"
+)
+
+// hookFixture has tenants, a sender that reaches the loopback, and a log of the deliverer.
+type hookFixture struct {
+	*testing.T
+	store    *Store
+	pool     *pgxpool.Pool
+	url      string
+	webhooks *commands.Webhooks
+	mu       sync.Mutex
+	log      bytes.Buffer
+}
+
+func newHookFixture(t *testing.T) *hookFixture {
+	s, _, pool, url := openStore(t)
+	f := &hookFixture{T: t, store: s, pool: pool, url: url}
+	f.webhooks = f.on(s)
+	return f
+}
+
+// on returns the command of webhooks of an instance.
+func (f *hookFixture) on(s *Store) *commands.Webhooks {
+	n := byte(0)
+	return &commands.Webhooks{Store: &Webhooks{Store: s, NewID: newTestID}, Addresses: hookAddresses(), Now: time.Now, NewID: newTestID,
+		NewSecret: func() (b [32]byte) { n++; b[0] = n; copy(b[1:], "canary-of-a-secret"); return b }}
+}
+
+func newTestID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
+
+func hookAddresses() domain.WebhookAddresses {
+	return domain.WebhookAddresses{Allowed: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+}
+
+func (f *hookFixture) must(err error) {
+	f.Helper()
+	if err != nil {
+		f.Fatal(err)
+	}
+}
+
+// Write implements io.Writer for the log.
+func (f *hookFixture) Write(p []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.log.Write(p)
+}
+
+func (f *hookFixture) logged() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.log.String()
+}
+
+func (f *hookFixture) tenant() uuid.UUID {
+	f.Helper()
+	id := newTestID()
+	f.must(f.store.ChangeCatalogue(f.Context(), id, func(tx commands.CatalogueTx) error {
+		return tx.SaveTenant(domain.Tenant{ID: id, Name: "T", Class: "small", Status: domain.TenantActive, DataResidency: events.ResidencyUnspecified, CreatedAt: time.Now(), LateUsage: events.LateUsageReject})
+	}))
+	return id
+}
+
+// crossed appends threshold.crossed events of a tenant and returns their ids.
+func (f *hookFixture) crossed(tenant uuid.UUID, n int) (ids []uuid.UUID) {
+	f.Helper()
+	f.must(f.store.Change(f.Context(), tenant, func(tx commands.Tx) error {
+		ids = nil
+		for range n {
+			id := newTestID()
+			body, err := codec.EncodePayload(events.ThresholdCrossed, events.CrossedThreshold{ThresholdID: id, Feature: "api_calls", PeriodKey: "2026-05", Percent: 80, Amount: 80, Before: "79", After: "80"})
+			f.must(err)
+			p := events.Pending{EventID: id, Subject: events.ThresholdCrossed, TenantID: tenant, DedupeKey: events.KeyEvent(id), Actor: events.Actor{Type: "service", ID: "test"},
+				Residency: events.ResidencyUnspecified, OccurredAt: time.Now().UTC().Truncate(time.Microsecond), Payload: body}
+			if _, err := tx.Append(p); err != nil {
+				return err
+			}
+			ids = append(ids, id)
+		}
+		return nil
+	}))
+	return ids
+}
+
+func (f *hookFixture) create(tenant uuid.UUID, url string, types ...string) commands.CreatedWebhook {
+	f.Helper()
+	if types == nil {
+		types = []string{domain.WebhookThresholdCrossed}
+	}
+	w, err := f.webhooks.Create(f.Context(), commands.Request{}, tenant, url, types)
+	f.must(err)
+	return w
+}
+
+// deliverer returns the deliverer of an instance with short waits.
+func (f *hookFixture) deliverer(s *Store) *commands.Deliverer {
+	sender := webhook.NewSender(webhook.Config{Addresses: hookAddresses(), Timeout: 5 * time.Second})
+	f.Cleanup(sender.Close)
+	return &commands.Deliverer{Queue: &Webhooks{Store: s, NewID: newTestID}, Webhooks: f.on(s), Sender: sender, NewID: newTestID, Every: 20 * time.Millisecond,
+		Retries: []time.Duration{10 * time.Millisecond, 20 * time.Millisecond, 20 * time.Millisecond}, Logger: slog.New(slog.NewTextHandler(f, nil))}
+}
+
+// run runs deliverers until stop.
+func (f *hookFixture) run(list ...*commands.Deliverer) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	for _, d := range list {
+		running.Go(func() { _ = d.Run(ctx) })
+	}
+	stop = sync.OnceFunc(func() { cancel(); running.Wait() })
+	f.Cleanup(stop)
+	return stop
+}
+
+// receiver is an endpoint that keeps what it gets.
+type receiver struct {
+	*httptest.Server
+	mu  sync.Mutex
+	got []received
+	// answer returns the status of the nth request.
+	answer func(n int, r *http.Request) int
+}
+
+type received struct {
+	id, timestamp, signature string
+	body                     []byte
+	at                       time.Time
+}
+
+func newReceiver(t *testing.T, answer func(n int, r *http.Request) int) *receiver {
+	t.Helper()
+	r := &receiver{answer: answer}
+	r.Server = httptest.NewServer(http.HandlerFunc(r.serve))
+	t.Cleanup(func() { r.CloseClientConnections(); r.Close() })
+	return r
+}
+
+func always(status int) func(int, *http.Request) int {
+	return func(int, *http.Request) int { return status }
+}
+
+func (r *receiver) serve(w http.ResponseWriter, req *http.Request) {
+	var body bytes.Buffer
+	_, _ = body.ReadFrom(req.Body)
+	r.mu.Lock()
+	r.got = append(r.got, received{req.Header.Get("webhook-id"), req.Header.Get("webhook-timestamp"), req.Header.Get("webhook-signature"), body.Bytes(), time.Now()})
+	n := len(r.got)
+	r.mu.Unlock()
+	w.WriteHeader(r.answer(n, req))
+}
+
+func (r *receiver) all() []received {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.got)
+}
+
+func (r *receiver) ids() (ids []string) {
+	for _, g := range r.all() {
+		ids = append(ids, g.id)
+	}
+	return ids
+}
+
+// until waits until a condition holds. It has no time limit: a test that never ends is ended by its package's.
+func (f *hookFixture) until(what string, holds func() bool) {
+	f.Helper()
+	for n := 0; !holds(); n++ {
+		if time.Sleep(5 * time.Millisecond); n == 10_000 {
+			f.Logf("still waiting: %s", what)
+		}
+	}
+}
+
+func (f *hookFixture) count(sql string, args ...any) int {
+	f.Helper()
+	return count(f, f.pool, sql, args...)
+}
+
+func (f *hookFixture) states(webhook uuid.UUID) (states []string) {
+	f.Helper()
+	list, err := (&Catalogue{Pool: f.pool}).Deliveries(f.Context(), commands.DeliveryQuery{WebhookID: webhook, Page: commands.Page{Limit: 1000}})
+	f.must(err)
+	for _, d := range list {
+		states = append(states, d.State)
+	}
+	return states
+}
+
+func (f *hookFixture) noneLeft() bool {
+	return f.count(`SELECT count(*) FROM webhook_deliveries WHERE state = 'PENDING'`) == 0
+}
+
+func (f *hookFixture) read(tenant, id uuid.UUID) domain.Webhook {
+	f.Helper()
+	w, err := (&Catalogue{Pool: f.pool}).Webhook(f.Context(), tenant, id)
+	f.must(err)
+	if w == nil {
+		f.Fatal("the webhook is not there")
+	}
+	return *w
+}
+
+func TestEventsBehindItsCreationReachAWebhook(t *testing.T) {
+	f := newHookFixture(t)
+	tenant, other := f.tenant(), f.tenant()
+	f.crossed(tenant, 2)
+	r := newReceiver(t, always(204))
+	w := f.create(tenant, r.URL)
+	want := f.crossed(tenant, 3)
+	f.crossed(other, 1)
+	f.run(f.deliverer(f.store))
+	f.until("3 deliveries", func() bool { return len(f.states(w.ID)) == 3 && f.noneLeft() })
+	if got := r.ids(); len(got) != 3 || got[0] != want[0].String() || got[1] != want[1].String() || got[2] != want[2].String() {
+		t.Errorf("%q instead of %q", got, want)
+	}
+	var body struct {
+		Type, Subject, Position string
+		ID, TenantID            uuid.UUID
+		Timestamp               time.Time
+		Data                    events.CrossedThreshold
+	}
+	f.must(json.Unmarshal(r.all()[0].body, &body))
+	if body.Type != "threshold.crossed" || body.Subject != "meterplex.entitlements.threshold.crossed.v1" || body.ID != want[0] || body.TenantID != tenant || body.Data.Percent != 80 || body.Position == "" || body.Timestamp.IsZero() {
+		t.Errorf("%s", r.all()[0].body)
+	}
+	if got := f.read(tenant, w.ID); got.LastSuccessAt == nil || got.FailingSince != nil {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestEachAttemptHasTheSameIDAndBody fails if an attempt has an id of its own.
+func TestEachAttemptHasTheSameIDAndBody(t *testing.T) {
+	f := newHookFixture(t)
+	tenant := f.tenant()
+	r := newReceiver(t, func(n int, _ *http.Request) int {
+		if n < 3 {
+			return 500
+		}
+		return 200
+	})
+	w := f.create(tenant, r.URL)
+	want := f.crossed(tenant, 1)[0].String()
+	f.run(f.deliverer(f.store))
+	f.until("delivered", func() bool { return slices.Equal(f.states(w.ID), []string{"DELIVERED"}) })
+	got := r.all()
+	for _, g := range got {
+		if g.id != want || !bytes.Equal(g.body, got[0].body) {
+			t.Errorf("an attempt has another id or body: %s %s instead of %s %s", g.id, g.body, want, got[0].body)
+		}
+	}
+	list, err := (&Catalogue{Pool: f.pool}).Deliveries(t.Context(), commands.DeliveryQuery{WebhookID: w.ID, Page: commands.Page{Limit: 10}})
+	f.must(err)
+	if len(got) != 3 || len(list) != 1 || list[0].Sent != 3 || len(list[0].Last) != 3 || list[0].Last[0].Status != 500 || list[0].Last[0].Error == "" || list[0].Last[2].Status != 200 || list[0].Last[2].Error != "" {
+		t.Errorf("%d requests, %+v", len(got), list)
+	}
+}
+
+func TestADeliveryFailsAfterTheLastRetryAndIsReplayed(t *testing.T) {
+	f := newHookFixture(t)
+	tenant := f.tenant()
+	r := newReceiver(t, func(n int, _ *http.Request) int {
+		if n <= 4 {
+			return 503
+		}
+		return 200
+	})
+	w := f.create(tenant, r.URL)
+	f.crossed(tenant, 1)
+	f.run(f.deliverer(f.store))
+	f.until("failed", func() bool { return slices.Equal(f.states(w.ID), []string{"FAILED"}) })
+	if n := len(r.all()); n != 4 {
+		t.Errorf("%d requests instead of 4", n)
+	}
+	var id uuid.UUID
+	f.must(f.pool.QueryRow(t.Context(), `SELECT id FROM webhook_deliveries`).Scan(&id))
+	_, err := f.webhooks.Replay(t.Context(), commands.Request{}, tenant, id)
+	f.must(err)
+	f.until("delivered", func() bool { return slices.Equal(f.states(w.ID), []string{"DELIVERED"}) })
+	if ids := r.ids(); len(ids) != 5 || ids[4] != ids[0] {
+		t.Errorf("%q", ids)
+	}
+	if _, err := f.webhooks.Replay(t.Context(), commands.Request{}, f.tenant(), id); err == nil {
+		t.Error("another tenant replayed a delivery")
+	}
+}
+
+func TestA410DisablesAWebhookWithANotice(t *testing.T) {
+	f := newHookFixture(t)
+	tenant := f.tenant()
+	r := newReceiver(t, always(410))
+	w := f.create(tenant, r.URL)
+	f.crossed(tenant, 3)
+	f.run(f.deliverer(f.store))
+	f.until("disabled", func() bool { return f.read(tenant, w.ID).Status == events.WebhookDisabled })
+	if got := f.read(tenant, w.ID); got.Reason != domain.WebhookGone || len(r.all()) != 1 {
+		t.Errorf("%+v, %d requests", got, len(r.all()))
+	}
+	if states := f.states(w.ID); !slices.Equal(states, []string{"FAILED", "FAILED", "FAILED"}) {
+		t.Errorf("%q", states)
+	}
+	f.lastChange(w.ID, events.WebhookDisabled, domain.WebhookGone)
+	f.crossed(tenant, 1)
+	enabled := events.WebhookEnabled
+	_, err := f.webhooks.Change(t.Context(), commands.Request{}, tenant, w.ID, commands.ChangeWebhook{Status: &enabled})
+	f.must(err)
+	if n := f.count(`SELECT count(*) FROM webhook_deliveries`); n != 3 {
+		t.Errorf("%d deliveries: those recorded while it was disabled are not sent", n)
+	}
+}
+
+// lastChange compares the last event of a webhook.
+func (f *hookFixture) lastChange(id uuid.UUID, status, reason string) {
+	f.Helper()
+	var text string
+	f.must(f.pool.QueryRow(f.Context(), events.SQL(`SELECT payload(l)::text FROM event_log_rows l WHERE subject = {notifications.webhook.changed} ORDER BY recorded_at DESC, position DESC LIMIT 1`)).Scan(&text))
+	var changed events.Webhook
+	f.must(json.Unmarshal([]byte(text), &changed))
+	if changed.WebhookID != id || changed.Status != status || changed.Reason != reason {
+		f.Errorf("the last event is %s", text)
+	}
+}
+
+func TestFiveDaysWithoutASuccessDisableAWebhook(t *testing.T) {
+	f := newHookFixture(t)
+	tenant := f.tenant()
+	r := newReceiver(t, always(500))
+	w := f.create(tenant, r.URL)
+	_, err := f.pool.Exec(t.Context(), `UPDATE webhooks SET failing_since = now() - interval '5 days' WHERE id = $1`, w.ID)
+	f.must(err)
+	f.crossed(tenant, 1)
+	f.run(f.deliverer(f.store))
+	f.until("disabled", func() bool { return f.read(tenant, w.ID).Status == events.WebhookDisabled })
+	f.lastChange(w.ID, events.WebhookDisabled, domain.WebhookFailing)
+}
+
+// TestNoSecretInEventsAndLogs fails if a secret is recorded or logged.
+func TestNoSecretInEventsAndLogs(t *testing.T) {
+	f := newHookFixture(t)
+	tenant := f.tenant()
+	r := newReceiver(t, always(410))
+	w := f.create(tenant, r.URL)
+	rotated, err := f.webhooks.Rotate(t.Context(), commands.Request{Idempotency: commands.Idempotency{Key: "k"}}, tenant, w.ID, time.Hour)
+	f.must(err)
+	repeated, err := f.webhooks.Rotate(t.Context(), commands.Request{Idempotency: commands.Idempotency{Key: "k"}}, tenant, w.ID, time.Hour)
+	if err != nil || !repeated.Repeated || repeated.Secret != "" || repeated.Secrets != 2 || rotated.Secret == w.Secret {
+		t.Errorf("%+v, %v", repeated, err)
+	}
+	f.crossed(tenant, 1)
+	f.run(f.deliverer(f.store))
+	f.until("disabled", func() bool { return f.read(tenant, w.ID).Status == events.WebhookDisabled })
+	for _, secret := range []string{w.Secret, rotated.Secret} {
+		text := secret[len("whsec_"):]
+		raw, err := base64.StdEncoding.DecodeString(text)
+		f.must(err)
+		if f.count(`SELECT count(*) FROM event_log_rows l WHERE position(substr($1, 4, 20) IN payload(l)::text) > 0 OR position($2 IN payload(l)::text) > 0`, text, string(raw[1:19])) != 0 ||
+			f.count(`SELECT count(*) FROM idempotency_answers WHERE position(substr($1, 4, 20) IN body::text) > 0`, text) != 0 || bytes.Contains([]byte(f.logged()), []byte(text[3:23])) {
+			t.Error("a secret is in the log of events, in a stored answer or in a log line")
+		}
+	}
+	if signatures := r.all()[0].signature; bytes.Count([]byte(signatures), []byte("v1,")) != 2 {
+		t.Errorf("%q: each secret signs while they are rotated", signatures)
+	}
+}

@@ -1,0 +1,159 @@
+package webhook
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+)
+
+var _ commands.WebhookSender = (*Sender)(nil)
+
+const (
+	// Timeout bounds a request, from the look-up of the name to the header of the answer.
+	Timeout = 15 * time.Second
+	// maxAnswer bounds the bytes of an answer's body that are read: only its status counts, and a read body lets the connection be used again.
+	maxAnswer = 4 << 10
+	// maxAnswerHeader bounds the bytes of an answer's header.
+	maxAnswerHeader = 16 << 10
+	// idleTime is how long an unused connection is kept.
+	idleTime = 30 * time.Second
+)
+
+// Config configures a sender.
+type Config struct {
+	Addresses domain.WebhookAddresses
+	Version   string         // for the header User-Agent
+	Timeout   time.Duration  // 0: Timeout
+	Roots     *x509.CertPool // nil: those of the system
+	Resolver  *net.Resolver  // nil: the default one
+}
+
+// Sender implements commands.WebhookSender. It follows no redirect and uses no proxy: each would reach an address that was not checked.
+type Sender struct {
+	timeout       time.Duration
+	agent         string
+	secure, plain *http.Client // for https and for http
+}
+
+// NewSender returns a sender. Close it.
+func NewSender(c Config) *Sender {
+	s := &Sender{timeout: cmp.Or(c.Timeout, Timeout), agent: "Meterplex/" + cmp.Or(c.Version, "unknown") + " (webhooks)"}
+	s.secure, s.plain = newClient(&c, false), newClient(&c, true)
+	return s
+}
+
+// errAddress is the refusal of an address at the dial.
+var errAddress = errors.New("the address is not allowed")
+
+// newClient returns a client for one scheme. The address is checked when the socket is made, after the name was resolved: the answer to a second look-up
+// is checked too.
+func newClient(c *Config, plain bool) *http.Client {
+	dialer := &net.Dialer{Timeout: cmp.Or(c.Timeout, Timeout), Resolver: c.Resolver, Control: func(_, address string, _ syscall.RawConn) error {
+		to, err := netip.ParseAddrPort(address)
+		if err != nil || !c.Addresses.Permits(to.Addr(), plain) {
+			return errAddress
+		}
+		return nil
+	}}
+	return &http.Client{
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{
+			DialContext: dialer.DialContext, TLSClientConfig: &tls.Config{RootCAs: c.Roots, MinVersion: tls.VersionTLS12},
+			MaxResponseHeaderBytes: maxAnswerHeader, MaxIdleConnsPerHost: 1, MaxIdleConns: 100, IdleConnTimeout: idleTime, DisableCompression: true,
+		},
+	}
+}
+
+// Close closes the idle connections.
+func (s *Sender) Close() {
+	s.secure.CloseIdleConnections()
+	s.plain.CloseIdleConnections()
+}
+
+// Send implements commands.WebhookSender.
+func (s *Sender) Send(ctx context.Context, m domain.WebhookMessage) domain.WebhookResult {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	status, err := s.send(ctx, &m)
+	result := domain.WebhookResult{Status: status, Duration: time.Since(began)}
+	if err != nil {
+		result.Error = reasonOf(err, s.timeout)
+	}
+	return result
+}
+
+func (s *Sender) send(ctx context.Context, m *domain.WebhookMessage) (status int, err error) {
+	id := m.EventID.String()
+	signature, err := sign(m.Secrets, id, m.At, m.Body)
+	if err != nil {
+		return 0, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, m.URL, bytes.NewReader(m.Body))
+	if err != nil {
+		return 0, err
+	}
+	req.Header = http.Header{
+		"Content-Type": {"application/json"}, "User-Agent": {s.agent},
+		http.CanonicalHeaderKey(headerID): {id}, http.CanonicalHeaderKey(headerTimestamp): {strconv.FormatInt(m.At.Unix(), 10)},
+		http.CanonicalHeaderKey(headerSignature): {signature},
+	}
+	client := s.secure
+	if req.URL.Scheme == "http" {
+		client = s.plain
+	}
+	answer, err := client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	_, _ = io.CopyN(io.Discard, answer.Body, maxAnswer) // only the status counts
+	return answer.StatusCode, nil
+}
+
+// reasonOf returns the text of a failure that the tenant reads. It names no address and no text of another server: a webhook must not reveal the network that
+// the service runs in.
+func reasonOf(err error, timeout time.Duration) string {
+	var (
+		name      *net.DNSError
+		wrapped   *url.Error
+		authority x509.UnknownAuthorityError
+		hostname  x509.HostnameError
+		invalid   x509.CertificateInvalidError
+		verify    *tls.CertificateVerificationError
+		record    tls.RecordHeaderError
+	)
+	switch {
+	case errors.Is(err, errAddress):
+		return "the address of the host is private or not allowed"
+	case errors.Is(err, errSecret):
+		return errSecret.Error()
+	case errors.Is(err, context.DeadlineExceeded) || errors.As(err, &wrapped) && wrapped.Timeout():
+		return fmt.Sprintf("no answer within %s", timeout)
+	case errors.Is(err, context.Canceled):
+		return "the instance stopped"
+	case errors.As(err, &name):
+		return "the name of the host cannot be resolved"
+	case errors.As(err, &authority), errors.As(err, &hostname), errors.As(err, &invalid), errors.As(err, &verify), errors.As(err, &record):
+		return "the TLS connection failed: the certificate is not valid for the host"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "the connection was refused"
+	default:
+		return "the connection failed or was closed before an answer"
+	}
+}

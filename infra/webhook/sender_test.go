@@ -1,0 +1,265 @@
+package webhook
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+)
+
+func loopback() domain.WebhookAddresses {
+	return domain.WebhookAddresses{Allowed: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+}
+
+func newSender(t *testing.T, c Config) *Sender {
+	t.Helper()
+	s := NewSender(c)
+	t.Cleanup(s.Close)
+	return s
+}
+
+func message(url string) domain.WebhookMessage {
+	return domain.WebhookMessage{URL: url, EventID: uuid.MustParse("01890000-0000-7000-8000-000000000001"), Body: []byte(vectorBody), Secrets: []string{vectorSecret}, At: time.Unix(vectorTime, 0)}
+}
+
+func TestARequestHasTheHeadersOfStandardWebhooks(t *testing.T) {
+	got := make(chan *http.Request, 1)
+	body := make(chan string, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, _ := io.ReadAll(r.Body)
+		got <- r
+		body <- string(text)
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	defer server.Close()
+	m := message(server.URL + "/hooks?x=1")
+	r := newSender(t, Config{Addresses: loopback()}).Send(t.Context(), m)
+	if r.Status != http.StatusNoContent || r.Error != "" || !r.Delivered() || r.Duration <= 0 {
+		t.Fatalf("%+v", r)
+	}
+	signature, _ := sign(m.Secrets, m.EventID.String(), m.At, m.Body)
+	req := <-got
+	for name, want := range map[string]string{"webhook-id": m.EventID.String(), "webhook-timestamp": "1614265330", "webhook-signature": signature, "Content-Type": "application/json"} {
+		if v := req.Header.Get(name); v != want {
+			t.Errorf("%s is %q instead of %q", name, v, want)
+		}
+	}
+	if text := <-body; text != vectorBody || req.Method != http.MethodPost || req.URL.RequestURI() != "/hooks?x=1" {
+		t.Errorf("%s %s %q", req.Method, req.URL.RequestURI(), text)
+	}
+}
+
+func TestOnly2xxIsSuccessAndRedirectsAreNotFollowed(t *testing.T) {
+	var reached atomic.Int64
+	target := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
+	defer target.Close()
+	status := atomic.Int64{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", target.URL)
+		w.WriteHeader(int(status.Load()))
+	}))
+	defer server.Close()
+	s := newSender(t, Config{Addresses: loopback()})
+	for code, delivered := range map[int]bool{200: true, 204: true, 299: true, 301: false, 302: false, 307: false, 308: false, 400: false, 410: false, 500: false} {
+		status.Store(int64(code))
+		if r := s.Send(t.Context(), message(server.URL)); r.Status != code || r.Delivered() != delivered || r.Error != "" {
+			t.Errorf("%d: %+v", code, r)
+		}
+	}
+	if reached.Load() != 0 {
+		t.Error("a redirect was followed")
+	}
+}
+
+func TestAPrivateAddressIsNotDialed(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	var dialed atomic.Int64
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			dialed.Add(1)
+			_ = conn.Close()
+		}
+	}()
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	s := newSender(t, Config{})
+	for _, host := range []string{"127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "169.254.169.254", "10.0.0.1", "[fd00::1]"} {
+		for _, scheme := range []string{"http://", "https://"} {
+			if r := s.Send(t.Context(), message(scheme+host+":"+port)); r.Status != 0 || !strings.Contains(r.Error, "private or not allowed") {
+				t.Errorf("%s%s: %+v", scheme, host, r)
+			}
+		}
+	}
+	if dialed.Load() != 0 {
+		t.Errorf("%d connections were made", dialed.Load())
+	}
+	public := newSender(t, Config{Addresses: domain.WebhookAddresses{Allowed: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}})
+	if r := public.Send(t.Context(), message("http://192.0.2.1:"+port)); !strings.Contains(r.Error, "private or not allowed") {
+		t.Errorf("http to an address that is not allowed: %+v", r)
+	}
+}
+
+// TestANameThatChangesIsCheckedAtTheDial has a name server that answers an allowed address, which no host has, and then the loopback. The address of the
+// answer that is dialed must be checked, not that of another look-up.
+func TestANameThatChangesIsCheckedAtTheDial(t *testing.T) {
+	var reached atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
+	defer server.Close()
+	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
+	names := newNames(t, netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("127.0.0.1"))
+	rules := domain.WebhookAddresses{Allowed: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
+	s := newSender(t, Config{Addresses: rules, Resolver: names.resolver(), Timeout: 300 * time.Millisecond})
+	m := message("http://rebinding.example:" + port)
+	if refusal := rules.CheckURL(m.URL); refusal != nil {
+		t.Fatal(refusal)
+	}
+	first := s.Send(t.Context(), m)
+	second := newSender(t, Config{Addresses: rules, Resolver: names.resolver(), Timeout: 10 * time.Second}).Send(t.Context(), m)
+	if reached.Load() != 0 {
+		t.Errorf("the loopback was reached %d times", reached.Load())
+	}
+	if first.Status != 0 || !strings.Contains(second.Error, "private or not allowed") || strings.Contains(second.Error, "127.") || names.asked.Load() < 2 {
+		t.Errorf("%+v, %+v, %d questions", first, second, names.asked.Load())
+	}
+}
+
+func TestTheTimeOfARequestIsBounded(t *testing.T) {
+	stop := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-stop:
+		case <-r.Context().Done():
+		}
+	}))
+	defer server.Close()
+	defer close(stop)
+	r := newSender(t, Config{Addresses: loopback(), Timeout: 50 * time.Millisecond}).Send(t.Context(), message(server.URL))
+	if r.Status != 0 || r.Error != "no answer within 50ms" {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestAnEndlessAnswerEndsTheRequest(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil {
+			if _, err := w.Write(make([]byte, 1<<10)); err != nil {
+				return
+			}
+		}
+	}))
+	defer server.Close()
+	if r := newSender(t, Config{Addresses: loopback()}).Send(t.Context(), message(server.URL)); r.Status != 200 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestFailuresNameNoAddressAndNoSecret(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := closed.Addr().String()
+	_ = closed.Close()
+	tlsServer := httptest.NewTLSServer(http.NotFoundHandler())
+	defer tlsServer.Close()
+	tlsServer.Config.ErrorLog = nil
+	s := newSender(t, Config{Addresses: loopback()})
+	for url, want := range map[string]string{
+		"http://" + address: "the connection was refused",
+		tlsServer.URL:       "the TLS connection failed: the certificate is not valid for the host",
+	} {
+		if r := s.Send(t.Context(), message(url)); r.Error != want || r.Status != 0 {
+			t.Errorf("%s: %+v", url, r)
+		}
+	}
+	m := message("http://" + address)
+	m.Secrets = []string{"whsec_c2hvcnQ="}
+	if r := s.Send(t.Context(), m); strings.Contains(r.Error, "c2hvcnQ") || r.Error == "" {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestNoProxyOfTheEnvironmentIsUsed(t *testing.T) {
+	var proxied atomic.Int64
+	proxy := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { proxied.Add(1) }))
+	defer proxy.Close()
+	t.Setenv("HTTP_PROXY", proxy.URL)
+	t.Setenv("HTTPS_PROXY", proxy.URL)
+	s := newSender(t, Config{Addresses: loopback(), Timeout: 5 * time.Second})
+	if transport, ok := s.secure.Transport.(*http.Transport); !ok || transport.Proxy != nil {
+		t.Error("the transport has a proxy")
+	}
+	_ = s.Send(t.Context(), message("http://127.0.0.2:1"))
+	if proxied.Load() != 0 {
+		t.Error("the proxy was used")
+	}
+}
+
+// names is a name server on UDP.
+type names struct {
+	conn  net.PacketConn
+	addrs []netip.Addr
+	asked atomic.Int64 // for A records
+}
+
+// newNames answers the first question with the first address, and so on; the last one answers all later questions.
+func newNames(t *testing.T, addrs ...netip.Addr) *names {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &names{conn: conn, addrs: addrs}
+	done := make(chan struct{})
+	go func() { defer close(done); n.serve() }()
+	t.Cleanup(func() { _ = conn.Close(); <-done })
+	return n
+}
+
+func (n *names) resolver() *net.Resolver {
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "udp", n.conn.LocalAddr().String())
+	}}
+}
+
+// serve answers each question for an A record with the address, and others with no record.
+func (n *names) serve() {
+	buffer := make([]byte, 1500)
+	for {
+		size, from, err := n.conn.ReadFrom(buffer)
+		if err != nil {
+			return
+		}
+		end := 12
+		for end < size && buffer[end] != 0 {
+			end += int(buffer[end]) + 1
+		}
+		question := buffer[12 : end+5]
+		answer := append([]byte{buffer[0], buffer[1], 0x81, 0x80, 0, 1, 0, 0, 0, 0, 0, 0}, question...)
+		if binary.BigEndian.Uint16(question[len(question)-4:]) == 1 {
+			asked := n.asked.Add(1)
+			answer[7] = 1
+			answer = append(answer, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4)
+			answer = append(answer, n.addrs[min(int(asked), len(n.addrs))-1].AsSlice()...)
+		}
+		_, _ = n.conn.WriteTo(answer, from)
+	}
+}
