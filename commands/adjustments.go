@@ -95,7 +95,7 @@ func (c *Periods) Decide(ctx context.Context, req Request, in DecideAdjustments)
 			}
 		}
 	}
-	return change(c.changeOf(ctx, in.TenantID), req, func(tx PeriodTx) (DecidedAdjustments, error) {
+	decided, err := change(c.changeOf(ctx, in.TenantID), req, func(tx PeriodTx) (DecidedAdjustments, error) {
 		if _, err := loadTenant(tx, in.TenantID); err != nil {
 			return DecidedAdjustments{}, err
 		}
@@ -104,6 +104,10 @@ func (c *Periods) Decide(ctx context.Context, req Request, in DecideAdjustments)
 		}
 		return c.decideIDs(tx, &req, &in)
 	})
+	if err == nil && decided.Position != nil && c.Wake != nil {
+		c.Wake()
+	}
+	return decided, err
 }
 
 func (c *Periods) decideIDs(tx PeriodTx, req *Request, in *DecideAdjustments) (DecidedAdjustments, error) {
@@ -119,7 +123,7 @@ func (c *Periods) decideIDs(tx PeriodTx, req *Request, in *DecideAdjustments) (D
 		sum.Add(&sum, list[i].Amount)
 	}
 	said := events.DecidedAdjustments{IDs: in.IDs, Count: int64(len(list)), Amount: sum.String()}
-	return c.decide(tx, req, in, said, events.AdjustmentChange{IDs: in.IDs})
+	return c.decide(tx, req, in, said, events.AdjustmentChange{IDs: in.IDs}, domain.PeriodsOf(list))
 }
 
 func (c *Periods) decideScope(tx PeriodTx, req *Request, in *DecideAdjustments) (DecidedAdjustments, error) {
@@ -136,11 +140,12 @@ func (c *Periods) decideScope(tx PeriodTx, req *Request, in *DecideAdjustments) 
 	if said.Count, said.Amount, err = tx.PendingAdjustments(in.TenantID, last.Snapshot, *in.Scope); err != nil {
 		return DecidedAdjustments{}, err
 	}
-	return c.decide(tx, req, in, said, events.AdjustmentChange{Scope: in.Scope, Snapshot: last.Snapshot})
+	return c.decide(tx, req, in, said, events.AdjustmentChange{Scope: in.Scope, Snapshot: last.Snapshot},
+		[]domain.Closing{{TenantID: in.TenantID, PeriodKey: in.Scope.PeriodKey, Snapshot: last.Snapshot}})
 }
 
-// decide appends a decision, unless it is a dry run or no adjustment is pending.
-func (c *Periods) decide(tx PeriodTx, req *Request, in *DecideAdjustments, said events.DecidedAdjustments, changed events.AdjustmentChange) (DecidedAdjustments, error) {
+// decide appends a decision, unless it is a dry run or no adjustment is pending. Approved amounts of the snapshots are pushed.
+func (c *Periods) decide(tx PeriodTx, req *Request, in *DecideAdjustments, said events.DecidedAdjustments, changed events.AdjustmentChange, of []domain.Closing) (DecidedAdjustments, error) {
 	answer := DecidedAdjustments{Count: said.Count, Amount: json.Number(said.Amount)}
 	if in.DryRun || said.Count == 0 {
 		return answer, nil
@@ -154,5 +159,8 @@ func (c *Periods) decide(tx PeriodTx, req *Request, in *DecideAdjustments, said 
 	p.Decided = &changed
 	at, err := appendOne(tx, p)
 	answer.Position = &at
-	return answer, err
+	if err != nil || changed.State != events.AdjustmentApproved {
+		return answer, err
+	}
+	return answer, startPushes(tx, c.NewID, of, at)
 }

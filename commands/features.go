@@ -63,7 +63,7 @@ func (c *Catalogue) PutFeature(ctx context.Context, req Request, f domain.Featur
 		if err := tx.SaveFeature(f); err != nil {
 			return put[domain.Feature]{}, err
 		}
-		recorded := events.Feature{LookupKey: f.LookupKey, Name: f.Name, Type: f.Type, Unit: f.Unit, GroupBy: f.GroupBy}
+		recorded := events.Feature{LookupKey: f.LookupKey, Name: f.Name, Type: f.Type, Unit: f.Unit, GroupBy: f.GroupBy, BillingEvent: f.BillingEvent}
 		if g := domain.GroupingOf(old, &f, c.now()); g != nil {
 			since, err := tx.SaveGrouping(*g)
 			if err != nil {
@@ -92,8 +92,19 @@ func checkFeature(f *domain.Feature) error {
 	if err := oneOf(f.Type, "type_invalid", "/type", domain.FeatureBoolean, domain.FeatureQuota, domain.FeatureMetered); err != nil {
 		return err
 	}
+	if f.BillingEvent != "" && !billingEventForm.MatchString(f.BillingEvent) {
+		return refuse("billing_event_invalid", "/billingEvent", "billingEvent must be 1 to %d printable ASCII characters without space", maxBillingEvent)
+	}
+	if f.BillingEvent != "" && f.Type == domain.FeatureBoolean {
+		return refuse("billing_event_invalid", "/billingEvent", "a BOOLEAN feature has no usage to bill")
+	}
 	return checkGroupBy(f)
 }
+
+// maxBillingEvent bounds the name of a meter event, as Stripe does.
+const maxBillingEvent = 100
+
+var billingEventForm = regexp.MustCompile(`^[!-~]{1,100}$`)
 
 // groupKeyForm is the form of a metadata key by which usage is grouped.
 var groupKeyForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$`)

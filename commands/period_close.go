@@ -173,6 +173,10 @@ func (c *Periods) store(tx FreezeTx, of domain.Closing, cut int64, figures *doma
 	if err := tx.SavePeriodChange(of.TenantID, domain.PeriodChange{Position: last.Number, PeriodKey: of.PeriodKey, Snapshot: of.Snapshot, Change: domain.PeriodClosed}, now); err != nil {
 		return err
 	}
-	return tx.SaveSnapshot(domain.Snapshot{Closing: of, Cut: cut, FrozenPosition: last.Number, FrozenAt: now, FiguresHash: closed.FiguresHash,
+	err = tx.SaveSnapshot(domain.Snapshot{Closing: of, Cut: cut, FrozenPosition: last.Number, FrozenAt: now, FiguresHash: closed.FiguresHash,
 		Figures: *figures, Despite: despite})
+	if err != nil {
+		return err
+	}
+	return startPush(tx, c.NewID, of, pushOfClose, 0)
 }

@@ -2,16 +2,235 @@ package commands
 
 import (
 	"context"
+	"log/slog"
 	"math/big"
+	"regexp"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
 )
 
-// BillingProvider counts amounts for its customers' invoices.
+// Pushes sends amounts that are due to a billing provider, once each, and compares the provider's totals with them.
+type Pushes struct {
+	Store    PushStore
+	Provider BillingProvider // nil: pushes are stored, and wait
+	Now      Clock
+	NewID    func() uuid.UUID
+	Wake     func()                   // wakes the runner of pushes of this instance; may be nil
+	Observed func(domain.PushOutcome) // is called for each attempt; may be nil
+	Logger   *slog.Logger
+	Settle   time.Duration // the time after a delivery until the provider's total includes it
+}
+
+// BillingProvider counts pushed amounts.
 type BillingProvider interface {
-	// Send makes one attempt. Every outcome is a result, also an answer that was lost.
+	// Send sends a push once. Every outcome is a result.
 	Send(ctx context.Context, p domain.Push) domain.PushResult
-	// Total returns the amount that the provider counted for a customer's event with timestamps in [from, to).
+	// Total returns the amount that the provider counted for a customer's meter event with timestamps in [from, to), in UTC.
 	Total(ctx context.Context, customer, event string, from, to time.Time) (*big.Int, error)
+}
+
+// PushStore runs changes of pushes, and reads for them. All times are of the database's clock.
+type PushStore interface {
+	// ChangePushes runs decide as Store.Change does.
+	ChangePushes(ctx context.Context, tenant uuid.UUID, decide func(PushTx) error) error
+	// UpdatePush changes a push in a transaction that locks only its row, and returns it; nil: not found. If change reports false, nothing is
+	// saved.
+	UpdatePush(ctx context.Context, id uuid.UUID, change func(p *domain.Push, now time.Time) bool) (*domain.Push, error)
+	// OpenPushes returns the pushes of a tenant's period that are not delivered.
+	OpenPushes(ctx context.Context, tenant uuid.UUID, periodKey string) (open []domain.Push, now time.Time, err error)
+	// NotePushes sets the last error of the pending pushes of a period.
+	NotePushes(ctx context.Context, tenant uuid.UUID, periodKey, reason string) error
+	// PushWindows lists the windows with a push in the last PushOldest that were not compared since a time.
+	PushWindows(ctx context.Context, since time.Time) ([]domain.PushWindow, error)
+	// PushSums returns the pushes of a window. A push of the last settle is on its way.
+	PushSums(ctx context.Context, w domain.PushWindow, settle time.Duration) (domain.PushSums, error)
+}
+
+// PushTx is the transaction of a change of pushes.
+type PushTx interface {
+	Tx
+	SagaStarter
+	SaveTenant(t domain.Tenant) error
+	Periods(tenants []uuid.UUID) (map[uuid.UUID]domain.PeriodHistory, error)
+	// RecentlyClosed returns the closed periods of a tenant whose end is not older than PushOldest.
+	RecentlyClosed(tenant uuid.UUID) ([]domain.Closing, error)
+	// Due returns the features of a closed period of which an amount is due, and the time.
+	Due(c domain.Closing) (due []domain.PushDue, now time.Time, err error)
+	AddPush(p domain.Push) error
+	// Push loads and locks a push.
+	Push(id uuid.UUID) (p *domain.Push, now time.Time, err error)
+	SavePush(p domain.Push) error
+	// RetryPushes lets the open sagas of a tenant's pushes run at once.
+	RetryPushes(tenant uuid.UUID, reason, actor string) error
+	SaveComparison(w domain.PushWindow, total, delivered *big.Int) error
+	// Billed reports whether a tenant has billing, or a push exists.
+	Billed() (bool, error)
+	// Today returns the date of UTC.
+	Today() (string, error)
+}
+
+// PushReader reads pushes.
+type PushReader interface {
+	Push(ctx context.Context, id uuid.UUID) (*domain.Push, error)
+	Pushes(ctx context.Context, q PushQuery) ([]domain.Push, error)
+}
+
+// PushQuery selects a page of pushes, the newest first.
+type PushQuery struct {
+	TenantID         *uuid.UUID // nil: any
+	State, PeriodKey string     // "": any
+	Page
+}
+
+func (c *Pushes) now() time.Time { return c.Now().UTC().Truncate(time.Microsecond) }
+
+func (c *Pushes) wake() {
+	if c.Wake != nil {
+		c.Wake()
+	}
+}
+
+func (c *Pushes) changeOf(ctx context.Context, tenant uuid.UUID) transaction[PushTx] {
+	return func(decide func(PushTx) error) error { return c.Store.ChangePushes(ctx, tenant, decide) }
+}
+
+// customerForm is the form of a customer's id at a provider.
+var customerForm = regexp.MustCompile(`^[!-~]{1,255}$`)
+
+// SetBilling sets a tenant's customer at a billing provider; nil removes it. The closed periods of the last 35 days are pushed to a new one, as far as no push
+// of them exists.
+func (c *Pushes) SetBilling(ctx context.Context, req Request, tenant uuid.UUID, to *events.Billing) (domain.Tenant, error) {
+	if to != nil {
+		if err := oneOf(to.Provider, "provider_invalid", "/provider", events.ProviderStripe); err != nil {
+			return domain.Tenant{}, err
+		}
+		if !customerForm.MatchString(to.Customer) {
+			return domain.Tenant{}, refuse("customer_invalid", "/customer", "customer must be 1 to 255 printable ASCII characters without space, e.g. cus_NffrFeUfNV2Hib")
+		}
+	}
+	changed, err := change(c.changeOf(ctx, tenant), req, func(tx PushTx) (domain.Tenant, error) {
+		t, err := loadTenant(tx, tenant)
+		if err != nil {
+			return domain.Tenant{}, err
+		}
+		before := *t
+		if t.Billing = to; t.SameBilling(&before) {
+			return before, nil
+		}
+		if err := tx.SaveTenant(*t); err != nil {
+			return *t, err
+		}
+		at, err := appendEvent(tx, &req, c.NewID(), c.now(), tenant, events.TenantChanged, events.Tenant(*t))
+		if err != nil || to == nil {
+			return *t, err
+		}
+		periods, err := tx.RecentlyClosed(tenant)
+		if err != nil {
+			return *t, err
+		}
+		for _, p := range periods {
+			if err := startPush(tx, c.NewID, p, pushOfBilling, at.Number); err != nil {
+				return *t, err
+			}
+		}
+		return *t, nil
+	})
+	if err == nil {
+		c.wake()
+	}
+	return changed, err
+}
+
+// Retry lets a push be sent again at once. The table keeps the last reason and actor.
+func (c *Pushes) Retry(ctx context.Context, req Request, id uuid.UUID, reason string) (domain.Push, error) {
+	return c.operate(ctx, req, id, reason, "retried", func(p *domain.Push, actor string, now time.Time) *domain.Error { return p.Retry(reason, actor, now) })
+}
+
+// Resolve ends the doubt about a push by an operator's knowledge.
+func (c *Pushes) Resolve(ctx context.Context, req Request, id uuid.UUID, delivered bool, reason string) (domain.Push, error) {
+	return c.operate(ctx, req, id, reason, "resolved", func(p *domain.Push, actor string, now time.Time) *domain.Error {
+		return p.Resolve(delivered, reason, actor, now)
+	})
+}
+
+func (c *Pushes) operate(ctx context.Context, req Request, id uuid.UUID, reason, what string, decide func(*domain.Push, string, time.Time) *domain.Error) (domain.Push, error) {
+	if refusal := checkReason(reason); refusal != nil {
+		return domain.Push{}, refusal
+	}
+	known, err := c.Store.UpdatePush(ctx, id, func(*domain.Push, time.Time) bool { return false })
+	if err != nil || known == nil {
+		return domain.Push{}, orRefuse(err, "push_not_found", "", "no such push")
+	}
+	actor := req.By.actor()
+	by, done := actor.Type+"/"+actor.ID, false
+	push, err := change(c.changeOf(ctx, known.TenantID), req, func(tx PushTx) (domain.Push, error) {
+		p, now, err := tx.Push(id)
+		if err != nil || p == nil {
+			return domain.Push{}, orRefuse(err, "push_not_found", "", "no such push")
+		}
+		before := *p
+		if refusal := decide(p, by, now); refusal != nil {
+			return *p, refusal
+		}
+		done = true
+		if err := c.savePush(tx, &req, &before, p, events.ResolvedByOperator, reason); err != nil {
+			return *p, err
+		}
+		return *p, tx.RetryPushes(p.TenantID, reason, by)
+	})
+	if err != nil || !done {
+		return push, err
+	}
+	c.Logger.InfoContext(ctx, "an operator "+what+" a push", "push", id, "key", push.Key, "state", push.State, "actor", by, "reason", reason)
+	c.wake()
+	return push, nil
+}
+
+// savePush saves a push with the event of its change: a delivery or a failure.
+func (c *Pushes) savePush(tx PushTx, req *Request, before, p *domain.Push, resolution, reason string) error {
+	if err := tx.SavePush(*p); err != nil {
+		return err
+	}
+	switch {
+	case p.State == domain.PushStateDelivered && before.State != p.State:
+		return c.recordPush(tx, req, p, events.PushDelivered, "delivered", events.Push{PushID: p.ID, Provider: p.Provider, Key: p.Key, Identifier: p.Identifier,
+			Feature: p.Feature, PeriodKey: p.PeriodKey, Snapshot: p.Snapshot, Amount: p.Amount.String(), Attempt: p.Attempts, Resolution: resolution, Reason: reason})
+	case p.Failures > before.Failures:
+		return c.recordPush(tx, req, p, events.PushFailed, failureOf(p), events.FailedPush{PushID: p.ID, Provider: p.Provider, Key: p.Key, Identifier: p.Identifier,
+			Feature: p.Feature, PeriodKey: p.PeriodKey, Snapshot: p.Snapshot, Amount: p.Amount.String(), Attempt: p.Attempts, Code: p.LastCode, Reason: p.LastError})
+	}
+	return nil
+}
+
+func (c *Pushes) recordPush(tx PushTx, req *Request, p *domain.Push, subject events.Subject, end string, payload any) error {
+	e, err := req.event(c.NewID(), c.now(), p.TenantID, subject, payload)
+	if err != nil {
+		return err
+	}
+	e.DedupeKey = events.KeyPush(p.ID, end)
+	_, err = appendOne(tx, e)
+	return err
+}
+
+// Reconcile requests a comparison of the provider's totals with the delivered amounts.
+func (c *Pushes) Reconcile(ctx context.Context, req Request) (domain.Saga, error) {
+	saga, err := change(c.changeOf(ctx, events.Platform), req, func(tx PushTx) (domain.Saga, error) {
+		if billed, err := tx.Billed(); err != nil || !billed {
+			return domain.Saga{}, orRefuse(err, "billing_not_configured", "", "no tenant has billing, and no amount was pushed; set it: PUT /tenants/{tenantId}/billing")
+		}
+		id := c.NewID()
+		s, _, err := tx.StartSaga(domain.SagaStart{ID: id, Kind: SagaBillingCompare, Key: "request/" + id.String(), FirstStep: stepCompare, Deadline: compareDeadline})
+		if err != nil {
+			return domain.Saga{}, err
+		}
+		return *s, nil
+	})
+	if err == nil {
+		c.wake()
+	}
+	return saga, err
 }

@@ -28,6 +28,7 @@ type SagaRunner struct {
 	Logger   *slog.Logger
 	Every    time.Duration // the longest time between two looks; 0: 1 s
 	Lease    time.Duration // 0: 30 s
+	Places   int           // the steps that run at the same time; 0: 2
 
 	failing atomic.Bool // the last statement on the queue failed
 }
@@ -52,7 +53,7 @@ var errLeaseLost = errors.New("the lease of the saga was lost")
 
 // Run runs steps until ctx ends, and returns when all of them have ended.
 func (r *SagaRunner) Run(ctx context.Context) error {
-	steps, places, freed := SagaSteps(r.Kinds), make(chan struct{}, sagaPlaces), make(chan struct{}, 1)
+	steps, places, freed := SagaSteps(r.Kinds), make(chan struct{}, cmp.Or(r.Places, sagaPlaces)), make(chan struct{}, 1)
 	if len(steps) == 0 {
 		<-ctx.Done()
 		return nil

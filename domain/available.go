@@ -18,7 +18,6 @@ const (
 // inert lists the scopes, roles and topics that no code uses yet. A change that uses one deletes its entry; only this list refuses it.
 var inert = []Offer{
 	{OfferedRole, "notifier"},
-	{OfferedRole, "biller"},
 	{OfferedRole, "sealer"},
 	{OfferedTopic, "meterplex.notifications"},
 }

@@ -101,11 +101,14 @@ type Feature struct {
 	Unit      string `json:"unit,omitempty"`
 	// GroupBy are the metadata keys by which the usage series groups, at most MaxGroupKeys.
 	GroupBy []string `json:"groupBy,omitempty" nullable:"false" doc:"Metadata keys by which GET /usage groups."`
+	// BillingEvent is the event name of the meter that counts the feature at the billing provider; "": the lookup key.
+	BillingEvent string `json:"billingEvent,omitempty" doc:"Event name of the meter that counts the feature at the billing provider; left out: the lookup key."`
 }
 
 // Equal reports whether two features have the same members.
 func (f *Feature) Equal(o *Feature) bool {
-	return f.LookupKey == o.LookupKey && f.Name == o.Name && f.Type == o.Type && f.Unit == o.Unit && slices.Equal(f.GroupBy, o.GroupBy)
+	return f.LookupKey == o.LookupKey && f.Name == o.Name && f.Type == o.Type && f.Unit == o.Unit && slices.Equal(f.GroupBy, o.GroupBy) &&
+		f.BillingEvent == o.BillingEvent
 }
 
 // Entitlement is a plan's grant of a feature. Limit nil means no limit.

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math/big"
+	"slices"
 	"strconv"
 	"time"
 
@@ -203,10 +204,23 @@ func (f *Figures) Parts(periodKey string, snapshot int) []events.Frozen {
 
 // Adjustment is the state of an adjustment on which decisions depend.
 type Adjustment struct {
-	ID       uuid.UUID
-	TenantID uuid.UUID
-	State    string
-	Amount   *big.Int
+	ID        uuid.UUID
+	TenantID  uuid.UUID
+	PeriodKey string
+	Snapshot  int
+	State     string
+	Amount    *big.Int
+}
+
+// PeriodsOf returns the snapshots of adjustments, each once.
+func PeriodsOf(list []Adjustment) (of []Closing) {
+	for i := range list {
+		c := Closing{list[i].TenantID, list[i].PeriodKey, list[i].Snapshot}
+		if !slices.Contains(of, c) {
+			of = append(of, c)
+		}
+	}
+	return of
 }
 
 // Decidable returns the reason against a decision, nil if the adjustment is pending.

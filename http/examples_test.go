@@ -120,6 +120,7 @@ func (f *exampleFixture) before(operation string) {
 			id, position, _ := strings.Cut(ids[i], " ")
 			f.ids[fmt.Sprintf(exampleID, n)], f.ids[fmt.Sprintf("17-%d", 9000+n)] = id, position
 		}
+		f.ids[fmt.Sprintf(exampleID, 12)], f.ids[fmt.Sprintf(exampleID, 13)] = f.push(f.a.id, 0, "FAILED"), f.push(f.a.id, 1, "UNKNOWN")
 		f.ids[fmt.Sprintf(exampleID, 6)] = f.rebuilt("usage_aggregates", map[string]any{"reason": "new fold version"})
 		f.published()
 	case "retryDeadLetter":

@@ -45,12 +45,14 @@ type putFeatureRequest struct {
 		Unit string `json:"unit,omitempty" maxLength:"50"`
 
 		GroupBy []string `json:"groupBy,omitempty" nullable:"false" maxItems:"2" doc:"Metadata keys by which GET /usage groups the feature's usage. Usage recorded before a key was declared is not grouped by it." example:"[\"region\",\"model\"]"`
+
+		BillingEvent string `json:"billingEvent,omitempty" maxLength:"100" doc:"Event name of the meter that counts the feature at the billing provider; not given: the lookup key. Pushes that are stored keep their name." example:"api_calls"`
 	} `nameHint:"NewFeature"`
 }
 
 func (s *service) putFeature(ctx context.Context, in *putFeatureRequest) (*featureAnswer, error) {
 	f, created, err := s.Catalogue.PutFeature(ctx, edge.ExchangeOf(ctx).Request(commands.Idempotency{}),
-		domain.Feature{LookupKey: in.LookupKey, Name: in.Body.Name, Type: in.Body.Type, Unit: in.Body.Unit, GroupBy: in.Body.GroupBy})
+		domain.Feature{LookupKey: in.LookupKey, Name: in.Body.Name, Type: in.Body.Type, Unit: in.Body.Unit, GroupBy: in.Body.GroupBy, BillingEvent: in.Body.BillingEvent})
 	if err == nil {
 		s.confirm(ctx)
 	}

@@ -54,6 +54,7 @@ func newIsolationFixture(t *testing.T) *isolationFixture {
 	m.ids["replayId"], _ = m.want(202, call{"POST", "/api/v1/replays/rewind", bootstrap, nil, `{"reason":"for the matrix"}`})["id"].(string)
 	m.adjusted()
 	m.ids["sagaId"] = m.saga(m.a.id, "matrix")
+	m.ids["pushId"], m.ids["resolved pushId"] = m.push(m.a.id, 0, "FAILED"), m.push(m.a.id, 1, "FAILED")
 	m.ids["name"], m.ids["rebuildId"] = "dead_letter_events", m.rebuilt("usage_aggregates", nil)
 	m.ids["event"] = m.firstOf(m.a)
 	m.ids["subject"], m.ids["n"] = "meterplex.usage.event.recorded", "1"
@@ -132,6 +133,10 @@ func (m *isolationFixture) sample(r auth.Route) (call, bool) {
 		"POST /replays":                                                    `{"topic":"usage.raw","fromTime":"2026-05-01T00:00:00Z","reason":"for the matrix"}`,
 		"POST /replays/rewind":                                             `{"reason":"for the matrix"}`,
 		"POST /sagas/{sagaId}/retry":                                       `{"reason":"for the matrix","despite":["dead_letters"]}`,
+		"POST /pushes/{pushId}/retry":                                      `{"reason":"for the matrix"}`,
+		"POST /pushes/{pushId}/resolve":                                    `{"delivered":true,"reason":"for the matrix"}`,
+		"POST /pushes/reconcile":                                           nil,
+		"PUT /tenants/{tenantId}/billing":                                  `{"provider":"stripe","customer":"cus_1"}`,
 		"POST /tenants/{tenantId}/periods/{periodKey}/close":               `{"reason":"for the matrix"}`,
 		"POST /tenants/{tenantId}/periods/{periodKey}/reopen":              `{"reason":"for the matrix"}`,
 		"POST /adjustments/{adjustmentId}/approve":                         `{"reason":"for the matrix"}`,
@@ -164,6 +169,9 @@ func (m *isolationFixture) sample(r auth.Route) (call, bool) {
 		}
 		if strings.HasSuffix(r.Path, "/waive") && p == "{adjustmentId}" {
 			id = m.ids["waived adjustmentId"]
+		}
+		if strings.HasSuffix(r.Path, "/resolve") && p == "{pushId}" {
+			id = m.ids["resolved pushId"]
 		}
 		known = known && ok
 		return url.PathEscape(id)

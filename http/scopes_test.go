@@ -26,6 +26,8 @@ func accessRules() map[string]accessRule {
 		"projections":   {auth.Operator, operators, "billing"},
 		"rebuilds":      {auth.Operator, operators, "billing"},
 		"sagas":         {auth.Operator, operators, "billing"},
+		"pushes":        {auth.Operator, operators, "billing"},
+		"billing":       {auth.Operator, operators, "billing"},
 		"replays":       {auth.Operator, "admin", "admin"},
 		"periods":       {auth.Operator, operators, "billing"},
 		"adjustments":   {auth.Operator, operators, "billing"},
@@ -59,6 +61,9 @@ func TestP9_ScopesOfEveryRoute(t *testing.T) {
 		noun, _, _ := strings.Cut(path, "/")
 		if strings.Contains(path, "/reservations") {
 			noun = "reservations"
+		}
+		if strings.HasSuffix(path, "/billing") {
+			noun = "billing"
 		}
 		if strings.Contains(path, "/periods") {
 			noun = "periods"

@@ -39,6 +39,8 @@ type Server struct {
 	Periods      *commands.Periods
 	Sagas        *commands.Sagas
 	SagaReader   commands.SagaReader
+	Pushes       *commands.Pushes
+	PushReader   commands.PushReader
 	Health       []HealthCheck
 	// Backlog, if set, returns how many events wait to be published and the bound: above it,
 	// ingest is refused with 429.
@@ -158,6 +160,7 @@ func (t *site) operations() {
 	t.periodOperations(t)
 	t.adjustmentOperations(t)
 	t.sagaOperations(t)
+	t.pushOperations(t)
 	t.outboxOperations(t)
 	t.schemaOperations(t)
 	t.systemOperations(t)

@@ -56,6 +56,8 @@ type Metrics struct {
 	sagasEnded *prom.CounterVec
 	sagaKinds  []string
 	sagasSeen  map[string]int64 // by the last read
+
+	billing pushMetrics
 }
 
 // New creates and registers the metrics.
@@ -102,6 +104,7 @@ func New(registry *prom.Registry) *Metrics {
 	m.schemaRefusals = counter("schema_refusals_total", "Payloads of the sample that are unlike the schema of their subject.", "subject")
 	m.projected = newProjectionGauges()
 	m.sagas, m.sagasEnded = newSagas(registry)
+	m.billing = newPushes(registry)
 	m.createSeries()
 	return m
 }
@@ -270,6 +273,7 @@ func (m *Metrics) Watch(ctx context.Context, pool *pgxpool.Pool, registry *prom.
 		_ = projected.read(ctx, pool)
 		_ = accounts.read(ctx, pool)
 		_ = m.readSagas(ctx, pool)
+		_ = m.readPushes(ctx, pool)
 		if n%lettersEach == 0 {
 			_ = readOpenLetters(ctx, pool, letters)
 		}

@@ -19,9 +19,6 @@ import (
 // DefaultURL is the address of Stripe's API.
 const DefaultURL = stripego.APIURL
 
-// Name is the name of the provider in settings, events and requests.
-const Name = "stripe"
-
 // requestTimeout bounds one request with its answer. It is below the lease of a saga's step.
 const requestTimeout = 20 * time.Second
 

@@ -259,7 +259,9 @@ func TestPushesAreCountedOnceWhateverFails(t *testing.T) {
 	s, p := account(t)
 	seed := uint64(time.Now().UnixNano())
 	rng := rand.New(rand.NewPCG(seed, 0))
-	s.Draw(func() stripetest.Fault { return stripetest.Fault(max(0, rng.IntN(2*int(stripetest.Faults))-int(stripetest.Faults))) })
+	s.Draw(func() stripetest.Fault {
+		return stripetest.Fault(max(0, rng.IntN(2*int(stripetest.Faults))-int(stripetest.Faults)))
+	})
 	due := map[string]*big.Int{"cus_1": new(big.Int), "cus_2": new(big.Int)}
 	for n := range 60 {
 		one := push(n, rng.Int64N(2000)-1000)

@@ -61,6 +61,7 @@ type grammar struct {
 	Replay        ReplayCmd        `cmd:"" help:"Publish or consume events again."`
 	Periods       PeriodsCmd       `cmd:"" help:"Closed periods and their frozen figures."`
 	Adjustments   AdjustmentsCmd   `cmd:"" help:"Differences of closed periods, to approve or to waive."`
+	Pushes        PushesCmd        `cmd:"" help:"Amounts that a billing provider counts."`
 	Sagas         SagasCmd         `cmd:"" help:"Processes of several steps, e.g. the close of a period."`
 	Outbox        OutboxCmd        `cmd:"" help:"The log on its way to the topics."`
 	Projections   ProjectionsCmd   `cmd:"" help:"Read models: their rebuilds, differences and proof."`

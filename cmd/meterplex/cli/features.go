@@ -21,11 +21,13 @@ type FeaturesPut struct {
 	Unit      string `placeholder:"TEXT" help:"The counted unit, e.g. tokens."`
 
 	GroupBy []string `placeholder:"KEY" help:"A metadata key by which usage series are grouped; at most two."`
+
+	BillingEvent string `placeholder:"NAME" help:"Event name of the meter that counts it at the billing provider; not given: its lookup key."`
 }
 
 // Run prints the feature.
 func (c *FeaturesPut) Run(a *app) error {
-	return a.change(http.MethodPut, client.Path("features", c.LookupKey), client.Feature{Name: c.Name, Type: c.Type, Unit: c.Unit, GroupBy: c.GroupBy})
+	return a.change(http.MethodPut, client.Path("features", c.LookupKey), client.Feature{Name: c.Name, Type: c.Type, Unit: c.Unit, GroupBy: c.GroupBy, BillingEvent: c.BillingEvent})
 }
 
 // FeaturesList lists features.

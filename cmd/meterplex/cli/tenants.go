@@ -18,6 +18,8 @@ type TenantsCmd struct {
 	List   TenantsList   `cmd:"" help:"List the tenants."`
 	Show   TenantsShow   `cmd:"" help:"Show one tenant."`
 	Update TenantsUpdate `cmd:"" help:"Change a tenant."`
+
+	Billing TenantsBilling `cmd:"" help:"Set the customer of a tenant at the billing provider, or remove it."`
 }
 
 // Once holds the Idempotency-Key of a creation.

@@ -6,6 +6,8 @@ type Feature struct {
 	Type    string   `json:"type"`
 	Unit    string   `json:"unit,omitempty"`
 	GroupBy []string `json:"groupBy,omitempty"`
+
+	BillingEvent string `json:"billingEvent,omitempty"`
 }
 
 // Plan is a plan with its entitlements.

@@ -29,6 +29,7 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/prometheus"
 	"github.com/meterplex/meterplex/infra/relay"
+	"github.com/meterplex/meterplex/infra/stripe"
 	"github.com/meterplex/meterplex/infra/watermill"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
@@ -63,9 +64,10 @@ type Node struct {
 	metrics   *prometheus.Metrics
 	observe   projections.Observer // of the consumers
 	sampler   *jsonschema.Sampler  // nil: no payload is compared with its schema
+	stripe    *stripe.Provider     // nil without a key
 	// rebuildRequests and replayRequests are hints of the command router for the workers of this instance.
 	rebuildRequests, replayRequests hint
-	sagaRequests                    hint // of changes that start or retry sagas, for the runner of this instance
+	sagaRequests, pushRequests      hint // of changes that start or retry sagas, for the runners of this instance
 	// serving is true while the roles run and the API, if the instance has it, accepts requests.
 	serving atomic.Bool
 	// topicsDoubted is true until the topics were compared with the log: no broker has answered yet.
@@ -77,10 +79,13 @@ type Node struct {
 // Open opens an instance's resources. The log names commit as the events' producer.
 func Open(ctx context.Context, cfg config.Config, commit string, logger *slog.Logger) (*Node, error) {
 	host, _ := os.Hostname()
-	n := &Node{cfg: cfg, commit: commit, logger: logger, registry: prom.NewRegistry(), moves: &projections.Moves{}, histories: new(validate.Histories), rebuildRequests: newHint(), replayRequests: newHint(), sagaRequests: newHint(), Folds: models.DefaultFolds()}
+	n := &Node{cfg: cfg, commit: commit, logger: logger, registry: prom.NewRegistry(), moves: &projections.Moves{}, histories: new(validate.Histories), rebuildRequests: newHint(), replayRequests: newHint(), sagaRequests: newHint(), pushRequests: newHint(), Folds: models.DefaultFolds()}
 	n.instance = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), newID().String()[30:])
 	n.metrics = prometheus.New(n.registry)
 	n.metrics.SagaKinds(n.sagaNames())
+	if cfg.StripeKey != "" {
+		n.stripe = stripe.New(cfg.StripeKey, cfg.StripeURL, logger)
+	}
 	if n.has("relay") {
 		n.tail = eventlog.NewTail()
 	}
@@ -163,6 +168,9 @@ func (n *Node) Close() (err error) {
 	if n.log != nil {
 		n.log.Close()
 	}
+	if n.stripe != nil {
+		n.stripe.Close()
+	}
 	if n.pipe != nil {
 		err = n.pipe.close()
 	}
@@ -240,6 +248,10 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 	if n.has("sagas") {
 		g.Go(func() error { return n.sagaRunner().Run(ctx) })
 		g.Go(func() error { return n.schedule().Run(ctx) })
+	}
+	if n.has("biller") {
+		g.Go(func() error { return n.pushRunner().Run(ctx) })
+		g.Go(func() error { return n.comparisons().Run(ctx) })
 	}
 	if n.has("projector") {
 		g.Go(func() error { return n.rebuilder().Run(ctx) })
@@ -354,6 +366,7 @@ func (n *Node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
 	s.Reader, s.ReplayReader, s.Keys = &store.Catalogue{Pool: n.readers, Seat: n.seats.Operator}, n.replayStore(), n.store.Keys
 	s.Periods = n.periods()
 	s.Sagas, s.SagaReader = n.sagas(), &store.Catalogue{Pool: n.readers, Seat: n.seats.Operator}
+	s.Pushes, s.PushReader = n.pushes(), &store.Catalogue{Pool: n.readers, Seat: n.seats.Operator}
 	s.Backlog = func() (int64, int64) { return n.metrics.Backlog(), maxBacklog }
 	s.BootstrapOperatorKey = n.cfg.BootstrapOperatorKey
 }

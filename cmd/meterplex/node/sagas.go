@@ -1,6 +1,7 @@
 package node
 
 import (
+	"slices"
 	"time"
 
 	"github.com/meterplex/meterplex/commands"
@@ -8,16 +9,31 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres/store"
 )
 
-// sagaKinds lists the kinds of sagas that this binary runs.
+// sagaKinds lists the kinds of sagas that the role sagas runs.
 func (n *Node) sagaKinds() []commands.SagaKind {
 	periods := n.periods()
 	return []commands.SagaKind{periods.CloseKind(), periods.ReconcileKind()}
 }
 
+// pushKinds lists the kinds of sagas that the role biller runs. They have a runner of their own: a slow provider delays no close.
+func (n *Node) pushKinds() []commands.SagaKind {
+	pushes := n.pushes()
+	return []commands.SagaKind{pushes.PushKind(), pushes.CompareKind()}
+}
+
+// allKinds lists the kinds of sagas that this binary runs.
+func (n *Node) allKinds() []commands.SagaKind { return slices.Concat(n.sagaKinds(), n.pushKinds()) }
+
+// wakeSagas wakes the runners of this instance.
+func (n *Node) wakeSagas() {
+	n.sagaRequests.notify()
+	n.pushRequests.notify()
+}
+
 // periods returns the command that closes periods and decides on their adjustments.
 func (n *Node) periods() *commands.Periods {
 	return &commands.Periods{Store: &store.Periods{Store: n.store, Figures: n.Folds.PeriodFigures()}, Now: time.Now, NewID: newID,
-		Wake: n.sagaRequests.notify, Logger: n.logger}
+		Wake: n.wakeSagas, Logger: n.logger}
 }
 
 // schedule returns the worker that closes periods by the policies of their tenants.
@@ -26,7 +42,7 @@ func (n *Node) schedule() *commands.Schedule {
 }
 
 func (n *Node) sagas() *commands.Sagas {
-	return &commands.Sagas{Store: &store.Sagas{Store: n.store}, Kinds: n.sagaKinds(), Wake: n.sagaRequests.notify, Logger: n.logger}
+	return &commands.Sagas{Store: &store.Sagas{Store: n.store}, Kinds: n.allKinds(), Wake: n.wakeSagas, Logger: n.logger}
 }
 
 // sagaRunner returns the worker that runs the steps of sagas.
@@ -38,7 +54,7 @@ func (n *Node) sagaRunner() *commands.SagaRunner {
 
 // sagaNames lists the names of the kinds.
 func (n *Node) sagaNames() (names []string) {
-	for _, k := range n.sagaKinds() {
+	for _, k := range n.allKinds() {
 		names = append(names, k.Name)
 	}
 	return names

@@ -11,7 +11,7 @@ type report struct {
 	positions, logOrder, placement, dedupeKeys, payloadHashes, headCounters, checkpointBounds, unchanged                    *tally
 	verdicts, verdictContents, usageAggregates, runningTotals, entitlementUsage, usageSeries, consumedVerdicts, deadLetters *tally
 	correctedUsage, quotaAccounts, quotaGrants, reservationLives, reservations                                              *tally
-	frozenFigures, frozenSums, adjustments, adjustmentStates, closedPeriods                                                 *tally
+	frozenFigures, frozenSums, adjustments, adjustmentStates, closedPeriods, pushes                                         *tally
 	relayLeases, liveGenerations, rowSecurity, roleRights, idleSessions                                                     *tally
 	topicEvents, recordBytes, publishOrder                                                                                  *tally
 
@@ -72,6 +72,7 @@ func newReport() *report {
 		{&r.adjustments, perPartition, "P8 each late verdict is one adjustment, and each event counts in the frozen figure or as an adjustment", "adjustments", steps{row: (*pass).addAdjustment, compare: (*pass).compareAdjustments}},
 		{&r.adjustmentStates, perPartition, "P8 the states of adjustments follow from the decisions, reopenings and discards in the log", "states", steps{}}, // a step of adjustments
 		{&r.closedPeriods, perPartition, "P8 each figure of a closed period is its frozen figure and its adjustments", "lines", steps{compare: (*pass).compareClosed}},
+		{&r.pushes, perPartition, "P8 the pushes of each closed period are its billable figure, and each is delivered once", "pushes", steps{compare: (*pass).comparePushes}},
 		{&r.consumedVerdicts, perPartition, "P3 consumed verdicts = applied + dead-lettered + withheld", "verdicts consumed", steps{}}, // a step of usageAggregates
 		{&r.deadLetters, perPartition, "P3 dead letters and their states match the log", "dead letters", steps{row: (*pass).addLetter, compare: (*pass).compareLetters}},
 		{&r.relayLeases, wholeDatabase, "P10 each partition is leased by one live relay", "partitions", steps{watch: (*verifier).leases}},

@@ -12,11 +12,12 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
 )
 
 const (
-	tenantColumns       = `id, name, class, status, data_residency, created_at, external_ids, metadata, late_usage, close_after_hours`
-	featureColumns      = `lookup_key, name, type, unit, group_by`
+	tenantColumns       = `id, name, class, status, data_residency, created_at, external_ids, metadata, late_usage, close_after_hours, billing_provider, billing_customer`
+	featureColumns      = `lookup_key, name, type, unit, group_by, billing_event`
 	planColumns         = `key, name, entitlements`
 	subscriptionColumns = `id, tenant_id, plan, status, entitlements, created_at`
 )
@@ -34,13 +35,17 @@ func one[T any](v *T, what string, err error) (*T, error) {
 
 func scanTenant(row pgx.Row) (*domain.Tenant, error) {
 	var t domain.Tenant
-	err := row.Scan(&t.ID, &t.Name, &t.Class, &t.Status, &t.DataResidency, &t.CreatedAt, &t.ExternalIDs, &t.Metadata, &t.LateUsage, &t.CloseAfterHours)
+	var provider, customer *string
+	err := row.Scan(&t.ID, &t.Name, &t.Class, &t.Status, &t.DataResidency, &t.CreatedAt, &t.ExternalIDs, &t.Metadata, &t.LateUsage, &t.CloseAfterHours, &provider, &customer)
+	if provider != nil && customer != nil {
+		t.Billing = &events.Billing{Provider: *provider, Customer: *customer}
+	}
 	return one(&t, "tenant", err)
 }
 
 func scanFeature(row pgx.Row) (*domain.Feature, error) {
 	var f domain.Feature
-	err := row.Scan(&f.LookupKey, &f.Name, &f.Type, &f.Unit, &f.GroupBy)
+	err := row.Scan(&f.LookupKey, &f.Name, &f.Type, &f.Unit, &f.GroupBy, &f.BillingEvent)
 	return one(&f, "feature", err)
 }
 

@@ -118,7 +118,7 @@ func (t *changeTx) SaveSnapshot(s domain.Snapshot) error {
 }
 
 const (
-	adjustmentsSQL = `SELECT id, tenant_id, state, amount::text FROM adjustments WHERE tenant_id = $1 AND id = ANY ($2) ORDER BY id`
+	adjustmentsSQL = `SELECT id, tenant_id, period_key, snapshot, state, amount::text FROM adjustments WHERE tenant_id = $1 AND id = ANY ($2) ORDER BY id`
 
 	pendingSQL = `SELECT count(*), coalesce(sum(amount), 0)::text FROM adjustments
  WHERE tenant_id = $1 AND snapshot = $2 AND period_key = $3 AND state = 'PENDING' AND position <= $4 AND $5 IN ('', feature) AND $6 IN ('', kind)`
@@ -134,7 +134,7 @@ func (t *changeTx) Adjustments(tenant uuid.UUID, ids []uuid.UUID) ([]domain.Adju
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (a domain.Adjustment, err error) {
 		var amount string
-		if err := row.Scan(&a.ID, &a.TenantID, &a.State, &amount); err != nil {
+		if err := row.Scan(&a.ID, &a.TenantID, &a.PeriodKey, &a.Snapshot, &a.State, &amount); err != nil {
 			return a, err
 		}
 		a.Amount, err = integer(amount)

@@ -204,10 +204,15 @@ func (t *changeTx) SaveTenant(v domain.Tenant) error {
 	if v.Metadata == nil {
 		v.Metadata = map[string]string{}
 	}
-	return t.exec("tenant", `INSERT INTO tenants (id, name, class, status, data_residency, created_at, metadata, late_usage, close_after_hours) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+	var to events.Billing
+	if v.Billing != nil {
+		to = *v.Billing
+	}
+	return t.exec("tenant", `INSERT INTO tenants (id, name, class, status, data_residency, created_at, metadata, late_usage, close_after_hours, billing_provider, billing_customer)
+ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, NULLIF($10, ''), NULLIF($11, ''))
  ON CONFLICT (id) DO UPDATE SET name = excluded.name, class = excluded.class, status = excluded.status, data_residency = excluded.data_residency, metadata = excluded.metadata,
-  late_usage = excluded.late_usage, close_after_hours = excluded.close_after_hours`,
-		v.ID, v.Name, v.Class, v.Status, v.DataResidency, v.CreatedAt, v.Metadata, v.LateUsage, v.CloseAfterHours)
+  late_usage = excluded.late_usage, close_after_hours = excluded.close_after_hours, billing_provider = excluded.billing_provider, billing_customer = excluded.billing_customer`,
+		v.ID, v.Name, v.Class, v.Status, v.DataResidency, v.CreatedAt, v.Metadata, v.LateUsage, v.CloseAfterHours, to.Provider, to.Customer)
 }
 
 // SavePolicy implements commands.TenantTx.
@@ -256,9 +261,9 @@ func (t *changeTx) Feature(lookupKey string) (*domain.Feature, error) {
 }
 
 func (t *changeTx) SaveFeature(f domain.Feature) error {
-	return t.exec("feature", `INSERT INTO features (`+featureColumns+`) VALUES ($1, $2, $3, $4, coalesce($5::text[], '{}'))
- ON CONFLICT (lookup_key) DO UPDATE SET name = excluded.name, type = excluded.type, unit = excluded.unit, group_by = excluded.group_by`,
-		f.LookupKey, f.Name, f.Type, f.Unit, f.GroupBy)
+	return t.exec("feature", `INSERT INTO features (`+featureColumns+`) VALUES ($1, $2, $3, $4, coalesce($5::text[], '{}'), $6)
+ ON CONFLICT (lookup_key) DO UPDATE SET name = excluded.name, type = excluded.type, unit = excluded.unit, group_by = excluded.group_by, billing_event = excluded.billing_event`,
+		f.LookupKey, f.Name, f.Type, f.Unit, f.GroupBy, f.BillingEvent)
 }
 
 // SaveGrouping lets a later grouping begin after all usage that is recorded, whose time may be of a server with another

@@ -1,0 +1,42 @@
+package node
+
+import (
+	"time"
+
+	"github.com/meterplex/meterplex/commands"
+
+	"github.com/meterplex/meterplex/infra/postgres/store"
+)
+
+const (
+	// pushPlaces bounds the calls of the billing provider at the same time. A call holds no connection of the database.
+	pushPlaces = 8
+	// totalsAfter is the time after a delivery until the provider's totals include it.
+	totalsAfter = 10 * time.Minute
+)
+
+// provider returns the billing provider; nil without a key.
+func (n *Node) provider() commands.BillingProvider {
+	if n.stripe == nil {
+		return nil
+	}
+	return n.stripe
+}
+
+// pushes returns the command that pushes what is due.
+func (n *Node) pushes() *commands.Pushes {
+	return &commands.Pushes{Store: &store.Pushes{Store: n.store}, Provider: n.provider(), Now: time.Now, NewID: newID, Wake: n.wakeSagas,
+		Observed: n.metrics.PushAttempted, Logger: n.logger, Settle: totalsAfter}
+}
+
+// pushRunner returns the worker that runs the sagas of pushes.
+func (n *Node) pushRunner() *commands.SagaRunner {
+	return &commands.SagaRunner{
+		Queue: &store.Sagas{Store: n.store}, Kinds: n.pushKinds(), NewID: newID, Requests: n.pushRequests, Ended: n.metrics.SagaEnded, Logger: n.logger, Places: pushPlaces,
+	}
+}
+
+// comparisons returns the worker that compares the provider's totals each day.
+func (n *Node) comparisons() *commands.Comparisons {
+	return &commands.Comparisons{Pushes: n.pushes(), Logger: n.logger}
+}

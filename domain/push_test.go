@@ -1,0 +1,301 @@
+package domain
+
+import (
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+var (
+	pushTenant = uuid.MustParse("01900000-0000-7000-8000-000000000001")
+	pushNoon   = time.Date(2026, 11, 2, 12, 0, 0, 123, time.UTC)
+	pushTo     = &events.Billing{Provider: events.ProviderStripe, Customer: "cus_1"}
+)
+
+func due(billable, pushed int64, last int) *PushDue {
+	return &PushDue{Feature: "calls", Billable: big.NewInt(billable), Pushed: big.NewInt(pushed), Last: last}
+}
+
+func october(snapshot int) Closing {
+	return Closing{TenantID: pushTenant, PeriodKey: "2026-10", Snapshot: snapshot}
+}
+
+// newPush returns the first push of October.
+func newPush() *Push {
+	return PlanPush(uuid.UUID{1}, october(1), due(5, 0, -1), pushTo, false, pushNoon)
+}
+
+func TestP8_APushIsTheDifferenceToAllEarlierOnes(t *testing.T) {
+	for name, c := range map[string]struct {
+		due        *PushDue
+		adjustment bool
+		amount     int64
+		key        string // "": nothing is pushed
+	}{
+		"the first":                {due(5, 0, -1), false, 5, ":2"},
+		"nothing":                  {due(5, 5, -1), false, 0, ""},
+		"a later snapshot":         {due(7, 5, -1), false, 2, ":2"},
+		"less":                     {due(3, 5, -1), false, -2, ":2"},
+		"an adjustment":            {due(9, 5, 0), true, 4, ":2:a1"},
+		"a second one":             {due(9, 5, 1), true, 4, ":2:a2"},
+		"one before the first":     {due(9, 0, -1), true, 9, ":2:a1"},
+		"billing after adjustment": {due(9, 5, 1), false, 4, ":2:a2"},
+	} {
+		p := PlanPush(uuid.UUID{1}, october(2), c.due, pushTo, c.adjustment, pushNoon)
+		if (p == nil) != (c.key == "") {
+			t.Errorf("%s: %+v", name, p)
+		}
+		if p == nil {
+			continue
+		}
+		key := pushTenant.String() + ":calls:2026-10" + c.key
+		if p.Amount.Int64() != c.amount || p.Key != key || p.Identifier != PushIdentifier(key) || p.Event != "calls" || p.State != PushStatePending {
+			t.Errorf("%s: %+v", name, p)
+		}
+	}
+}
+
+// Every member of a push is in its key, and no two pushes share an identifier.
+func TestP8_KeysOfPushesDiffer(t *testing.T) {
+	seen := map[string]bool{}
+	for _, tenant := range []uuid.UUID{{1}, {2}} {
+		for _, feature := range []string{"a", "a.b"} {
+			for _, period := range []string{"2026-10", "2026", PeriodLifetime} {
+				for snapshot := 1; snapshot < 12; snapshot++ {
+					for n := range 12 {
+						id := PushIdentifier(PushKey(tenant, feature, period, snapshot, n))
+						if seen[id] || len(id) != 43 || !strings.HasPrefix(id, "mp_") {
+							t.Fatalf("%s of %s %s %s %d %d", id, tenant, feature, period, snapshot, n)
+						}
+						seen[id] = true
+					}
+				}
+			}
+		}
+	}
+	if got := PushIdentifier("k"); got != "mp_8254c329a92850f6d539dd376f4816ee2764517d" {
+		t.Errorf("the identifier of k is %s", got)
+	}
+}
+
+func TestPushesCountInThePastAndInTheirPeriod(t *testing.T) {
+	at := func(text string) time.Time {
+		v, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	for _, c := range []struct {
+		period string
+		n      int
+		want   string
+	}{
+		{"2026-10", 0, "2026-10-31T23:59:59Z"},
+		{"2025", 0, "2025-12-31T23:59:59Z"},
+		{"2026-11", 0, "2026-11-02T12:00:00Z"}, // closed early
+		{"2026", 0, "2026-11-02T12:00:00Z"},
+		{PeriodLifetime, 0, "2026-11-02T12:00:00Z"},
+		{"2026-10", 1, "2026-11-02T12:00:00Z"},
+	} {
+		if got := PushTimestamp(c.period, c.n, pushNoon); !got.Equal(at(c.want)) {
+			t.Errorf("%s %d: %s instead of %s", c.period, c.n, got, c.want)
+		}
+	}
+}
+
+func (p *Push) begun(t *testing.T, now time.Time) *Push {
+	t.Helper()
+	if !p.Begin(now) {
+		t.Fatalf("%+v does not begin at %s", p, now)
+	}
+	return p
+}
+
+// From its beginning an attempt may have been counted: a push whose answer is lost is unknown.
+func TestP8_AnAttemptIsUnknownUntilItsAnswer(t *testing.T) {
+	p := newPush().begun(t, pushNoon)
+	if p.State != PushStateUnknown || p.Attempts != 1 || !p.UnknownSince.Equal(pushNoon) || !p.FirstAttemptAt.Equal(pushNoon) {
+		t.Errorf("%+v", p)
+	}
+	if p.Begin(pushNoon.Add(PushAttempt - 1)) {
+		t.Error("a second attempt began while the first may run")
+	}
+	p.begun(t, pushNoon.Add(PushAttempt))
+	if !p.UnknownSince.Equal(pushNoon) {
+		t.Errorf("unknown since %s", p.UnknownSince)
+	}
+}
+
+func TestP8_ResultsOfAttempts(t *testing.T) {
+	later := pushNoon.Add(time.Second)
+	for _, c := range []struct {
+		result  PushResult
+		state   string
+		unknown bool
+		next    time.Duration // 0: none
+	}{
+		{PushResult{Outcome: PushDelivered}, PushStateDelivered, true, 0},
+		{PushResult{Outcome: PushRefused, Code: "no_meter", Reason: "No such meter"}, PushStateFailed, false, 0},
+		{PushResult{Outcome: PushLater}, PushStatePending, false, 5 * time.Second},
+		{PushResult{Outcome: PushLater, RetryAfter: time.Minute}, PushStatePending, false, time.Minute},
+		{PushResult{Outcome: PushLater, RetryAfter: 100 * time.Hour}, PushStatePending, false, 6 * time.Hour},
+		{PushResult{Outcome: PushUnknown, Reason: "timeout"}, PushStateUnknown, true, 5 * time.Second},
+	} {
+		p := newPush().begun(t, pushNoon)
+		if !p.Answered(c.result, 1, later) || p.State != c.state || (p.UnknownSince != nil) != c.unknown || p.LastError != c.result.Reason {
+			t.Errorf("%+v: %+v", c.result, p)
+		}
+		if (p.NextAt == nil) != (c.next == 0) || p.NextAt != nil && !p.NextAt.Equal(later.Add(c.next)) {
+			t.Errorf("%+v: next at %v", c.result, p.NextAt)
+		}
+		if failed := p.Failures == 1; failed != (c.state == PushStateFailed) {
+			t.Errorf("%+v: %d failures", c.result, p.Failures)
+		}
+	}
+}
+
+// The doubt about an attempt outlives the refusal of a later one.
+func TestP8_ALostAnswerIsNotForgotten(t *testing.T) {
+	for _, outcome := range []PushOutcome{PushLater, PushRefused} {
+		p := newPush().begun(t, pushNoon)
+		p.Answered(PushResult{Outcome: PushUnknown}, 1, pushNoon)
+		p.begun(t, pushNoon.Add(time.Hour))
+		p.Answered(PushResult{Outcome: outcome}, 2, pushNoon.Add(time.Hour))
+		if p.UnknownSince == nil || !p.UnknownSince.Equal(pushNoon) || p.State == PushStatePending {
+			t.Errorf("%s: %+v", outcome, p)
+		}
+		refusal := p.Retry("r", "a", pushNoon.Add(PushUnknownFor))
+		if refusal == nil || refusal.Code != "push_unknown" {
+			t.Errorf("%s: a retry after 23 h: %v", outcome, refusal)
+		}
+	}
+}
+
+// A delivery counts whenever it is known; another result only of the last attempt.
+func TestP8_ResultsOfEarlierAttempts(t *testing.T) {
+	p := newPush().begun(t, pushNoon).begun(t, pushNoon.Add(PushAttempt))
+	if p.Answered(PushResult{Outcome: PushRefused}, 1, pushNoon) || p.Answered(PushResult{Outcome: PushLater}, 1, pushNoon) || p.State != PushStateUnknown {
+		t.Errorf("%+v", p)
+	}
+	if !p.Answered(PushResult{Outcome: PushDelivered}, 1, pushNoon) || p.State != PushStateDelivered {
+		t.Errorf("%+v", p)
+	}
+	if p.Answered(PushResult{Outcome: PushRefused}, 2, pushNoon) || p.Answered(PushResult{Outcome: PushDelivered}, 2, pushNoon) || p.State != PushStateDelivered {
+		t.Errorf("%+v", p)
+	}
+}
+
+// Providers forget identifiers after 24 hours: a push whose answer is unknown is not sent later than 23 hours.
+func TestP8_AnUnknownPushIsNotSentAfter23Hours(t *testing.T) {
+	end := pushNoon.Add(PushUnknownFor)
+	p := newPush().begun(t, pushNoon)
+	p.Answered(PushResult{Outcome: PushUnknown}, 1, pushNoon)
+	p.NextAt = &pushNoon
+	for at, begins := range map[time.Time]bool{end.Add(-1): true, end: false, end.Add(2 * time.Hour): false} {
+		q := *p
+		if got := q.Begin(at); got != begins {
+			t.Errorf("begins %s after the first attempt: %v", at.Sub(pushNoon), got)
+		}
+		if code, _ := p.Give(at); (code == PushUndecided) == begins {
+			t.Errorf("gives %q at %s", code, at)
+		}
+	}
+	p.Stop(p.Give(end))
+	if p.State != PushStateUnknown || p.NextAt != nil || p.Failures != 1 || !p.Undecided(end) {
+		t.Errorf("%+v", p)
+	}
+	pending := newPush() // was never sent
+	pending.Timestamp = pushNoon
+	if !pending.Begin(end.Add(24 * time.Hour)) {
+		t.Error("a pending push does not begin")
+	}
+}
+
+func TestAPushOlderThan35DaysFails(t *testing.T) {
+	p := newPush()
+	p.Timestamp = pushNoon.Add(-PushOldest)
+	if p.Begin(pushNoon) {
+		t.Error("an old push was sent")
+	}
+	p.Stop(p.Give(pushNoon))
+	if p.State != PushStateFailed || p.LastCode != PushTooOld || p.Failures != 1 || p.NextAt != nil {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestOperatorsRetryAndResolvePushes(t *testing.T) {
+	unknown := func() *Push {
+		p := newPush().begun(t, pushNoon)
+		p.Answered(PushResult{Outcome: PushUnknown}, 1, pushNoon)
+		return p
+	}
+	failed := func() *Push {
+		p := newPush().begun(t, pushNoon)
+		p.Answered(PushResult{Outcome: PushRefused}, 1, pushNoon)
+		return p
+	}
+	delivered := func() *Push {
+		p := newPush().begun(t, pushNoon)
+		p.Answered(PushResult{Outcome: PushDelivered}, 1, pushNoon)
+		return p
+	}
+	now := pushNoon.Add(time.Hour)
+	retry := func(p *Push, at time.Time) *Error { return p.Retry("r", "a", at) }
+	yes := func(p *Push, at time.Time) *Error { return p.Resolve(true, "r", "a", at) }
+	no := func(p *Push, at time.Time) *Error { return p.Resolve(false, "r", "a", at) }
+	for name, c := range map[string]struct {
+		p     *Push
+		do    func(*Push, time.Time) *Error
+		at    time.Time
+		state string
+		code  string
+	}{
+		"retry failed":            {failed(), retry, now, PushStatePending, ""},
+		"retry unknown":           {unknown(), retry, now, PushStateUnknown, ""},
+		"retry unknown, later":    {unknown(), retry, now.Add(PushUnknownFor), PushStateUnknown, "push_unknown"},
+		"retry pending":           {newPush(), retry, now, PushStatePending, "push_pending"},
+		"retry delivered":         {delivered(), retry, now, PushStateDelivered, "push_delivered"},
+		"resolve unknown":         {unknown(), yes, now.Add(PushUnknownFor), PushStateDelivered, ""},
+		"resolve unknown, not":    {unknown(), no, now.Add(PushUnknownFor), PushStatePending, ""},
+		"resolve failed":          {failed(), yes, now, PushStateDelivered, ""},
+		"resolve failed, not":     {failed(), no, now, PushStatePending, ""},
+		"resolve pending":         {newPush(), yes, now, PushStatePending, "push_pending"},
+		"resolve delivered":       {delivered(), yes, now, PushStateDelivered, "push_delivered"},
+		"resolve delivered, not ": {delivered(), no, now, PushStateDelivered, "push_delivered"},
+	} {
+		refusal := c.do(c.p, c.at)
+		code := ""
+		if refusal != nil {
+			code = refusal.Code
+		}
+		if code != c.code || c.p.State != c.state {
+			t.Errorf("%s: %q, %+v", name, code, c.p)
+		}
+		if refusal == nil && (c.p.LastReason != "r" || c.p.LastActor != "a" || c.p.State != PushStateDelivered && !c.p.NextAt.Equal(c.at)) {
+			t.Errorf("%s: %+v", name, c.p)
+		}
+	}
+	running := newPush().begun(t, pushNoon)
+	if refusal := retry(running, pushNoon.Add(time.Second)); refusal != nil || running.Begin(pushNoon.Add(time.Second)) {
+		t.Errorf("a retry began a second attempt beside a running one: %v", refusal)
+	}
+}
+
+func TestP8_TotalsDecideAllOrNothing(t *testing.T) {
+	for _, c := range []struct {
+		total, delivered, unknown int64
+		counted, decided          bool
+	}{
+		{10, 7, 3, true, true}, {7, 7, 3, false, true}, {8, 7, 3, false, false}, {7, 7, 0, false, false}, {5, 7, -2, true, true}, {0, 7, 3, false, false},
+	} {
+		if counted, decided := PushesOfTotal(big.NewInt(c.total), big.NewInt(c.delivered), big.NewInt(c.unknown)); counted != c.counted || decided != c.decided {
+			t.Errorf("%+v: %v %v", c, counted, decided)
+		}
+	}
+}

@@ -1,0 +1,216 @@
+package http
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
+	"github.com/meterplex/meterplex/http/problem"
+)
+
+func (s *service) pushOperations(t *site) {
+	const path, one, billing = prefix + "/pushes", prefix + "/pushes/{pushId}", prefix + "/tenants/{tenantId}/billing"
+	gone, refused := http.StatusNotFound, []int{http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity}
+	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
+	serve(t, operation{method: http.MethodPut, path: billing, who: auth.Operator, scopes: deciders, id: "putBilling", tag: "Pushes", summary: "Set the customer of a tenant at the billing provider",
+		description: "From now on what is due of the tenant's closed periods is pushed to the provider. Periods that are closed and ended at most 35 days ago are pushed, too, as far as no push of them exists.",
+		problems:    []int{gone, http.StatusConflict}}, s.putBilling)
+	serve(t, operation{method: http.MethodDelete, path: billing, who: auth.Operator, scopes: deciders, id: "deleteBilling", tag: "Pushes", summary: "Remove the customer of a tenant",
+		description: "Nothing more is pushed. Pushes that are stored are still sent.", problems: []int{gone, http.StatusConflict}}, s.deleteBilling)
+	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: readers, id: "listPushes", tag: "Pushes", summary: "List pushes",
+		description: "Amounts that the billing provider counts. Newest first, delivered ones too.", problems: []int{gone}}, s.listPushes)
+	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: readers, id: "getPush", tag: "Pushes", summary: "Read a push",
+		description: "The state of the push, and its last error in the provider's words.", problems: []int{gone}}, s.getPush)
+	serve(t, operation{method: http.MethodPost, path: one + "/retry", who: auth.Operator, scopes: deciders, id: "retryPush", tag: "Pushes",
+		summary: "Retry a push now", description: "Of a FAILED push, and of an UNKNOWN one within 23 hours of the attempt that may have been counted: until then the provider detects a repetition.",
+		problems: refused}, s.retryPush)
+	serve(t, operation{method: http.MethodPost, path: one + "/resolve", who: auth.Operator, scopes: deciders, id: "resolvePush", tag: "Pushes",
+		summary: "Resolve a push", description: "Of a push whose result is unknown, or that failed. delivered: the provider counts the amount, or it is billed in another way. Not delivered: the provider surely has not counted it, and it is sent again.",
+		problems: refused}, s.resolvePush)
+	serve(t, operation{method: http.MethodPost, path: path + "/reconcile", who: auth.Operator, scopes: deciders, id: "reconcilePushes", tag: "Pushes", status: http.StatusAccepted,
+		summary:     "Compare the provider's totals with the delivered amounts",
+		description: "Each day this begins by itself. A difference is the event billing.push.compared, and a metric.", problems: []int{http.StatusConflict, http.StatusUnprocessableEntity}}, s.reconcilePushes)
+}
+
+// pushBody is a push in its wire format.
+type pushBody struct {
+	ID             uuid.UUID   `json:"id" format:"uuid"`
+	TenantID       uuid.UUID   `json:"tenantId" format:"uuid"`
+	Feature        string      `json:"feature"`
+	PeriodKey      string      `json:"periodKey"`
+	Snapshot       int         `json:"snapshot" doc:"Of the period, when the push was stored."`
+	Amount         json.Number `json:"amount" doc:"What was due: billable less all earlier pushes; negative if less is billable."`
+	Provider       string      `json:"provider" enum:"stripe"`
+	Customer       string      `json:"customer" doc:"The provider's id of the customer."`
+	Event          string      `json:"event" doc:"The event name of the provider's meter."`
+	Key            string      `json:"key" doc:"The idempotency key of each attempt."`
+	Identifier     string      `json:"identifier" doc:"Of the provider's event, derived from the key."`
+	Timestamp      time.Time   `json:"timestamp" doc:"The time at which the provider counts the amount."`
+	State          string      `json:"state" enum:"PENDING,UNKNOWN,DELIVERED,FAILED" doc:"UNKNOWN: the provider may have counted it."`
+	Attempts       int         `json:"attempts"`
+	StoredAt       time.Time   `json:"storedAt"`
+	FirstAttemptAt *time.Time  `json:"firstAttemptAt"`
+	UnknownSince   *time.Time  `json:"unknownSince" doc:"The first attempt that the provider may have counted; null: none. 23 hours later it is not sent again by itself."`
+	NextAt         *time.Time  `json:"nextAt" doc:"Of the next attempt; null: none follows by itself."`
+	DeliveredAt    *time.Time  `json:"deliveredAt"`
+	LastCode       *string     `json:"lastCode" doc:"The provider's code, or push_too_old or push_unknown."`
+	LastError      *string     `json:"lastError" doc:"Of the last attempt, in the provider's words; null: none."`
+	LastReason     *string     `json:"lastReason" doc:"The reason of an operator's last request; null: none."`
+	LastActor      *string     `json:"lastActor" doc:"The key of the last request, as api_key/id; null: none."`
+}
+
+func pushOf(p *domain.Push) pushBody {
+	return pushBody{ID: p.ID, TenantID: p.TenantID, Feature: p.Feature, PeriodKey: p.PeriodKey, Snapshot: p.Snapshot, Amount: json.Number(p.Amount.String()),
+		Provider: p.Provider, Customer: p.Customer, Event: p.Event, Key: p.Key, Identifier: p.Identifier, Timestamp: p.Timestamp.UTC(), State: p.State, Attempts: p.Attempts,
+		StoredAt: p.StoredAt.UTC(), FirstAttemptAt: utc(p.FirstAttemptAt), UnknownSince: utc(p.UnknownSince), NextAt: utc(p.NextAt), DeliveredAt: utc(p.DeliveredAt),
+		LastCode: textOrNull(p.LastCode), LastError: textOrNull(p.LastError), LastReason: textOrNull(p.LastReason), LastActor: textOrNull(p.LastActor)}
+}
+
+type putBillingRequest struct {
+	TenantPath
+	Body struct {
+		Provider string `json:"provider" enum:"stripe" doc:"The billing provider."`
+		Customer string `json:"customer" minLength:"1" maxLength:"255" doc:"The provider's id of the customer." example:"cus_NffrFeUfNV2Hib"`
+	} `nameHint:"Billing"`
+}
+
+func (s *service) putBilling(ctx context.Context, in *putBillingRequest) (*tenantAnswer, error) {
+	return s.setBilling(ctx, in.TenantID, &events.Billing{Provider: in.Body.Provider, Customer: in.Body.Customer})
+}
+
+func (s *service) deleteBilling(ctx context.Context, in *struct{ TenantPath }) (*tenantAnswer, error) {
+	return s.setBilling(ctx, in.TenantID, nil)
+}
+
+func (s *service) setBilling(ctx context.Context, tenant string, to *events.Billing) (*tenantAnswer, error) {
+	id, err := idOf(tenant, "tenant_not_found")
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.Pushes.SetBilling(ctx, edge.ExchangeOf(ctx).Request(commands.Idempotency{}), id, to)
+	return &tenantAnswer{tenantBody(t)}, err
+}
+
+type pushesRequest struct {
+	OfTenant
+	State     string `query:"state" enum:"PENDING,UNKNOWN,DELIVERED,FAILED" doc:"Pushes in this state."`
+	PeriodKey string `query:"periodKey" doc:"Pushes of this period, e.g. 2026-05 or 2026."`
+	Paging
+}
+
+func (s *service) listPushes(ctx context.Context, in *pushesRequest) (*listed[pushBody], error) {
+	if in.PeriodKey != "" && !isPeriod(in.PeriodKey) {
+		return nil, problem.New("parameter_invalid", "periodKey must be a month (2026-05), a year (2026) or lifetime")
+	}
+	l := list{"pushes", in.TenantID, in.State, in.PeriodKey}
+	_, after, err := l.open(in.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	q := commands.PushQuery{State: in.State, PeriodKey: in.PeriodKey, Page: commands.Page{Limit: in.Limit + 1, After: after}}
+	if q.TenantID, err = s.optionalTenant(ctx, in.TenantID); err != nil {
+		return nil, err
+	}
+	found, err := s.PushReader.Pushes(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	bodies := make([]pushBody, len(found))
+	for i := range found {
+		bodies[i] = pushOf(&found[i])
+	}
+	return &listed[pushBody]{cut(l, bodies, in.Limit, func(b *pushBody) string { return b.ID.String() })}, nil
+}
+
+// PushPath names a push.
+type PushPath struct {
+	PushID string `path:"pushId" format:"uuid"`
+}
+
+func (p *PushPath) id() (uuid.UUID, error) { return idOf(p.PushID, "push_not_found") }
+
+type pushAnswer struct{ Body pushBody }
+
+func (s *service) getPush(ctx context.Context, in *struct{ PushPath }) (*pushAnswer, error) {
+	id, err := in.id()
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.PushReader.Push(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if found == nil {
+		return nil, absent("push_not_found")
+	}
+	return &pushAnswer{pushOf(found)}, nil
+}
+
+type retryPushRequest struct {
+	PushPath
+	Idempotent
+	Body struct {
+		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"The reason, kept with the push."`
+	} `nameHint:"PushRetry"`
+}
+
+func (s *service) retryPush(ctx context.Context, in *retryPushRequest) (*pushAnswer, error) {
+	once, err := once(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id, err := in.id()
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.Pushes.Retry(ctx, edge.ExchangeOf(ctx).Request(once), id, in.Body.Reason)
+	if err != nil {
+		return nil, err
+	}
+	return &pushAnswer{pushOf(&p)}, nil
+}
+
+type resolvePushRequest struct {
+	PushPath
+	Idempotent
+	Body struct {
+		Delivered bool   `json:"delivered" doc:"true: the provider counts the amount; false: it surely does not."`
+		Reason    string `json:"reason" minLength:"1" maxLength:"500" doc:"The reason, kept with the push, and recorded in the log if it is delivered."`
+	} `nameHint:"PushResolution"`
+}
+
+func (s *service) resolvePush(ctx context.Context, in *resolvePushRequest) (*pushAnswer, error) {
+	once, err := once(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id, err := in.id()
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.Pushes.Resolve(ctx, edge.ExchangeOf(ctx).Request(once), id, in.Body.Delivered, in.Body.Reason)
+	if err != nil {
+		return nil, err
+	}
+	return &pushAnswer{pushOf(&p)}, nil
+}
+
+func (s *service) reconcilePushes(ctx context.Context, _ *struct{ Idempotent }) (*sagaAccepted, error) {
+	once, err := once(ctx)
+	if err != nil {
+		return nil, err
+	}
+	saga, err := s.Pushes.Reconcile(ctx, edge.ExchangeOf(ctx).Request(once))
+	if err != nil {
+		return nil, err
+	}
+	return &sagaAccepted{prefix + "/sagas/" + saga.ID.String(), sagaOf(&saga)}, nil
+}

@@ -1,0 +1,281 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/infra/postgres"
+)
+
+var (
+	_ commands.PushStore  = (*Pushes)(nil)
+	_ commands.PushTx     = pushTx{}
+	_ commands.PushReader = (*Catalogue)(nil)
+)
+
+// Pushes changes pushes. It implements commands.PushStore.
+type Pushes struct{ Store *Store }
+
+// pushTx is a change of pushes.
+type pushTx struct{ *changeTx }
+
+const pushColumns = `id, tenant_id, feature, period_key, snapshot, n, amount::text, provider, customer, event, key, identifier, counted_at, state, attempts, failures,
+ stored_at, first_attempt_at, attempted_at, unknown_since, next_at, delivered_at, last_code, last_error, last_reason, last_actor`
+
+func scanPush(row pgx.Row, more ...any) (*domain.Push, error) {
+	var p domain.Push
+	var amount string
+	err := row.Scan(append([]any{&p.ID, &p.TenantID, &p.Feature, &p.PeriodKey, &p.Snapshot, &p.N, &amount, &p.Provider, &p.Customer, &p.Event, &p.Key, &p.Identifier,
+		&p.Timestamp, &p.State, &p.Attempts, &p.Failures, &p.StoredAt, &p.FirstAttemptAt, &p.AttemptedAt, &p.UnknownSince, &p.NextAt, &p.DeliveredAt, &p.LastCode,
+		&p.LastError, &p.LastReason, &p.LastActor}, more...)...)
+	if err == nil {
+		p.Amount, err = integer(amount)
+	}
+	return one(&p, "push", err)
+}
+
+func scanPushRow(row pgx.Row) (*domain.Push, error) { return scanPush(row) }
+
+// ChangePushes implements commands.PushStore.
+func (s *Pushes) ChangePushes(ctx context.Context, tenant uuid.UUID, decide func(commands.PushTx) error) error {
+	return s.Store.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(pushTx{tx}) })
+}
+
+const lockPushSQL = `SELECT ` + pushColumns + `, clock_timestamp() FROM pushes WHERE id = $1 FOR UPDATE`
+
+// UpdatePush implements commands.PushStore. If COMMIT is not answered the change may have happened: the attempt of a push begins in doubt then.
+func (s *Pushes) UpdatePush(ctx context.Context, id uuid.UUID, change func(p *domain.Push, now time.Time) bool) (updated *domain.Push, err error) {
+	err = postgres.InTx(ctx, s.Store.pool, func(tx pgx.Tx) error {
+		var now time.Time
+		p, err := scanPush(tx.QueryRow(ctx, lockPushSQL, id), &now)
+		if updated = p; err != nil || p == nil || !change(p, now) {
+			return err
+		}
+		return savePush(ctx, tx, p)
+	})
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	return updated, nil
+}
+
+const savePushSQL = `UPDATE pushes SET state = $2, attempts = $3, failures = $4, first_attempt_at = $5, attempted_at = $6, unknown_since = $7, next_at = $8, delivered_at = $9,
+ last_code = $10, last_error = $11, last_reason = $12, last_actor = $13 WHERE id = $1`
+
+func savePush(ctx context.Context, tx pgx.Tx, p *domain.Push) error {
+	if _, err := tx.Exec(ctx, savePushSQL, p.ID, p.State, p.Attempts, p.Failures, p.FirstAttemptAt, p.AttemptedAt, p.UnknownSince, p.NextAt, p.DeliveredAt,
+		p.LastCode, p.LastError, p.LastReason, p.LastActor); err != nil {
+		return fmt.Errorf("saving a push: %w", err)
+	}
+	return nil
+}
+
+// OpenPushes implements commands.PushStore.
+func (s *Pushes) OpenPushes(ctx context.Context, tenant uuid.UUID, periodKey string) (open []domain.Push, now time.Time, err error) {
+	rows, err := s.Store.pool.Query(ctx, `SELECT `+pushColumns+`, clock_timestamp() FROM pushes WHERE tenant_id = $1 AND period_key = $2 AND state <> 'DELIVERED' ORDER BY stored_at, id`,
+		tenant, periodKey)
+	if err != nil {
+		return nil, now, unavailable(err)
+	}
+	open, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (domain.Push, error) {
+		p, err := scanPush(row, &now)
+		if err != nil {
+			return domain.Push{}, err
+		}
+		return *p, nil
+	})
+	return open, now, unavailable(err)
+}
+
+// NotePushes implements commands.PushStore.
+func (s *Pushes) NotePushes(ctx context.Context, tenant uuid.UUID, periodKey, reason string) error {
+	_, err := s.Store.pool.Exec(ctx, `UPDATE pushes SET last_error = $3 WHERE tenant_id = $1 AND period_key = $2 AND state = 'PENDING' AND last_error <> $3`, tenant, periodKey, reason)
+	return unavailable(err)
+}
+
+// Push implements commands.PushTx.
+func (t pushTx) Push(id uuid.UUID) (p *domain.Push, now time.Time, err error) {
+	p, err = scanPush(t.tx.QueryRow(t.ctx, lockPushSQL, id), &now)
+	return p, now, err
+}
+
+// SavePush implements commands.PushTx.
+func (t pushTx) SavePush(p domain.Push) error { return savePush(t.ctx, t.tx, &p) }
+
+const addPushSQL = `INSERT INTO pushes (id, tenant_id, feature, period_key, snapshot, n, amount, provider, customer, event, key, identifier, counted_at, state, stored_at, next_at)
+ VALUES ($1, $2, $3, $4, $5, $6, $7::numeric, $8, $9, $10, $11, $12, $13, $14, $15, $16)`
+
+// AddPush implements commands.PushTx.
+func (t pushTx) AddPush(p domain.Push) error {
+	return t.exec("push", addPushSQL, p.ID, p.TenantID, p.Feature, p.PeriodKey, p.Snapshot, p.N, p.Amount.String(), p.Provider, p.Customer, p.Event, p.Key, p.Identifier,
+		p.Timestamp, p.State, p.StoredAt, p.NextAt)
+}
+
+// dueOfPeriodSQL compares what is billable of the snapshot $3 with the pushes of all snapshots, in every state: a push that is not delivered is on its way, or is sent by a
+// retry.
+const dueOfPeriodSQL = `WITH billable AS (
+  SELECT feature, sum(amount) AS amount FROM (
+    SELECT feature, amount FROM period_lines WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3
+    UNION ALL SELECT feature, amount FROM adjustments WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3 AND state = 'APPROVED') b
+  GROUP BY feature),
+pushed AS (SELECT feature, sum(amount) AS amount, max(n) FILTER (WHERE snapshot = $3) AS last FROM pushes WHERE tenant_id = $1 AND period_key = $2 GROUP BY feature)
+SELECT feature, coalesce(f.billing_event, ''), coalesce(b.amount, 0)::text, coalesce(p.amount, 0)::text, coalesce(p.last, -1)
+ FROM billable b FULL JOIN pushed p USING (feature) LEFT JOIN features f ON f.lookup_key = feature
+ WHERE coalesce(b.amount, 0) <> coalesce(p.amount, 0) ORDER BY feature`
+
+// Due implements commands.PushTx.
+func (t pushTx) Due(c domain.Closing) (due []domain.PushDue, now time.Time, err error) {
+	rows, err := t.tx.Query(t.ctx, dueOfPeriodSQL, c.TenantID, c.PeriodKey, c.Snapshot)
+	if err != nil {
+		return nil, now, fmt.Errorf("reading what is due: %w", err)
+	}
+	due, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (d domain.PushDue, err error) {
+		var billable, pushed string
+		if err := row.Scan(&d.Feature, &d.Event, &billable, &pushed, &d.Last); err != nil {
+			return d, err
+		}
+		if d.Billable, err = integer(billable); err == nil {
+			d.Pushed, err = integer(pushed)
+		}
+		return d, err
+	})
+	if err == nil {
+		err = t.tx.QueryRow(t.ctx, `SELECT clock_timestamp()`).Scan(&now)
+	}
+	if err != nil {
+		return nil, now, fmt.Errorf("reading what is due: %w", err)
+	}
+	return due, now, nil
+}
+
+// recentlyClosedSQL returns the last snapshots of closed periods; those without a snapshot of their last close are still closing.
+const recentlyClosedSQL = `SELECT tenant_id, period_key, snapshot FROM (
+  SELECT DISTINCT ON (period_key) tenant_id, period_key, snapshot, change FROM period_changes WHERE tenant_id = $1 ORDER BY period_key, position DESC) c
+ WHERE change = 'closed' ORDER BY period_key`
+
+// RecentlyClosed implements commands.PushTx. A period without an end, and one that was closed before its end, is recent.
+func (t pushTx) RecentlyClosed(tenant uuid.UUID) (recent []domain.Closing, err error) {
+	var now time.Time
+	if err := t.tx.QueryRow(t.ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
+		return nil, fmt.Errorf("reading closed periods: %w", err)
+	}
+	rows, err := t.tx.Query(t.ctx, recentlyClosedSQL, tenant)
+	if err != nil {
+		return nil, fmt.Errorf("reading closed periods: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c domain.Closing, err error) {
+		return c, row.Scan(&c.TenantID, &c.PeriodKey, &c.Snapshot)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading closed periods: %w", err)
+	}
+	for _, c := range list {
+		if _, end, ok := domain.PeriodBounds(c.PeriodKey); !ok || end.Add(domain.PushOldest).After(now) {
+			recent = append(recent, c)
+		}
+	}
+	return recent, nil
+}
+
+// A running step sees the retry when its result is saved, as that of an operator's retry of the saga.
+const retryPushesSQL = `UPDATE sagas SET attempts = 0, retries = retries + 1, last_reason = $3, last_actor = $4, next_at = CASE WHEN lease IS NULL THEN now() ELSE next_at END
+ WHERE kind = $1 AND tenant_id = $2 AND ended_at IS NULL`
+
+// RetryPushes implements commands.PushTx.
+func (t pushTx) RetryPushes(tenant uuid.UUID, reason, actor string) error {
+	return t.exec("retry of pushes", retryPushesSQL, commands.SagaBillingPush, tenant, reason, actor)
+}
+
+// Billed implements commands.PushTx.
+func (t pushTx) Billed() (billed bool, err error) {
+	err = t.tx.QueryRow(t.ctx, `SELECT EXISTS (SELECT FROM pushes) OR EXISTS (SELECT FROM tenants WHERE billing_provider IS NOT NULL)`).Scan(&billed)
+	return billed, err
+}
+
+// Today implements commands.PushTx.
+func (t pushTx) Today() (day string, err error) {
+	err = t.tx.QueryRow(t.ctx, `SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD')`).Scan(&day)
+	return day, err
+}
+
+// SaveComparison implements commands.PushTx.
+func (t pushTx) SaveComparison(w domain.PushWindow, total, delivered *big.Int) error {
+	return t.exec("comparison", `INSERT INTO push_comparisons (provider, customer, event, month, total, delivered, compared_at) VALUES ($1, $2, $3, $4, $5::numeric, $6::numeric, clock_timestamp())
+ ON CONFLICT (provider, customer, event, month) DO UPDATE SET total = excluded.total, delivered = excluded.delivered, compared_at = excluded.compared_at`,
+		w.Provider, w.Customer, w.Event, w.Month, total.String(), delivered.String())
+}
+
+// The month of a push is that of its timestamp. A window belongs to the tenant and the feature of its last push.
+const pushWindowsSQL = `SELECT w.provider, w.customer, w.event, w.month, w.tenant_id, w.feature FROM (
+  SELECT DISTINCT ON (provider, customer, event, month) provider, customer, event, to_char(counted_at AT TIME ZONE 'UTC', 'YYYY-MM') AS month, tenant_id, feature
+  FROM pushes WHERE counted_at > now() - $2::interval AND (state = 'DELIVERED' OR unknown_since IS NOT NULL) ORDER BY provider, customer, event, month, stored_at DESC) w
+ LEFT JOIN push_comparisons c USING (provider, customer, event, month) WHERE c.compared_at IS NULL OR c.compared_at < $1 ORDER BY 2, 3, 4`
+
+// PushWindows implements commands.PushStore.
+func (s *Pushes) PushWindows(ctx context.Context, since time.Time) ([]domain.PushWindow, error) {
+	rows, err := s.Store.pool.Query(ctx, pushWindowsSQL, since, domain.PushOldest)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (w domain.PushWindow, err error) {
+		return w, row.Scan(&w.Provider, &w.Customer, &w.Event, &w.Month, &w.TenantID, &w.Feature)
+	})
+	return list, unavailable(err)
+}
+
+const pushSumsSQL = `SELECT ` + pushColumns + `, state = 'UNKNOWN' AND next_at IS NOT NULL OR delivered_at > now() - $6::interval FROM pushes
+ WHERE provider = $1 AND customer = $2 AND event = $3 AND counted_at >= $4 AND counted_at < $5 AND state IN ('DELIVERED', 'UNKNOWN') ORDER BY id`
+
+// PushSums implements commands.PushStore.
+func (s *Pushes) PushSums(ctx context.Context, w domain.PushWindow, settle time.Duration) (domain.PushSums, error) {
+	sums := domain.PushSums{Delivered: new(big.Int), Unknown: new(big.Int)}
+	from, to, _ := domain.PeriodBounds(w.Month)
+	rows, err := s.Store.pool.Query(ctx, pushSumsSQL, w.Provider, w.Customer, w.Event, from, to, settle)
+	if err != nil {
+		return sums, unavailable(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var moving *bool
+		p, err := scanPush(rows, &moving)
+		if err != nil {
+			return sums, unavailable(err)
+		}
+		switch {
+		case moving != nil && *moving:
+			sums.OnTheWay++
+		case p.State == domain.PushStateDelivered:
+			sums.Delivered.Add(sums.Delivered, p.Amount)
+		default:
+			sums.Unknown.Add(sums.Unknown, p.Amount)
+			sums.Undecided = append(sums.Undecided, *p)
+		}
+	}
+	return sums, unavailable(rows.Err())
+}
+
+// Push returns a push, or nil.
+func (c *Catalogue) Push(ctx context.Context, id uuid.UUID) (*domain.Push, error) {
+	return get(ctx, c, scanPushRow, `SELECT `+pushColumns+` FROM pushes WHERE id = $1`, id)
+}
+
+// Ids follow time.
+const pushesSQL = `SELECT ` + pushColumns + ` FROM pushes WHERE ($1 = '' OR state = $1) AND ($2 = '' OR period_key = $2) AND ($3::uuid IS NULL OR tenant_id = $3)
+ AND ($4::uuid IS NULL OR id < $4) ORDER BY id DESC LIMIT $5`
+
+// Pushes lists pushes, the newest first.
+func (c *Catalogue) Pushes(ctx context.Context, q commands.PushQuery) ([]domain.Push, error) {
+	var before *uuid.UUID
+	if q.After != "" {
+		id := afterID(q.Page)
+		before = &id
+	}
+	return list(ctx, c, scanPushRow, pushesSQL, q.State, q.PeriodKey, q.TenantID, before, q.Limit)
+}
