@@ -63,7 +63,7 @@ func newBilledService(t *testing.T, tenants int) *billedService {
 	pool, err := postgres.Open(t.Context(), postgres.Config{URL: proxied, ApplicationName: "cut", MaxConns: 1})
 	b.must(err)
 	t.Cleanup(pool.Close)
-	log, err := eventlog.New(t.Context(), pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "cut", Commit: "0"}, Histories: new(validate.Histories)})
+	log, err := eventlog.New(t.Context(), pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "cut", Commit: "0"}, Histories: new(validate.Histories), Written: localtest.CheckPayloads(t).Written})
 	b.must(err)
 	t.Cleanup(log.Close)
 	b.cutter, b.proxied = cutter, pool

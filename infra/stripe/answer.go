@@ -1,6 +1,7 @@
 package stripe
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,9 +15,10 @@ import (
 
 // Codes of results that Stripe gave no code for.
 const (
-	codeUnreachable = "unreachable"       // no connection was opened
-	codeNoAnswer    = "no_answer"         // the answer was lost, whole or in part
-	codeUnexpected  = "unexpected_answer" // the answer is not Stripe's
+	codeUnreachable = "provider_unreachable"       // no connection was opened
+	codeNoAnswer    = "provider_no_answer"         // the answer was lost
+	codeUnexpected  = "provider_answer_unexpected" // the answer is not Stripe's, or half of it was lost
+	codeInvalid     = "push_invalid"               // no request can carry the push
 )
 
 // Bounds of the words that are stored with a push.
@@ -36,7 +38,7 @@ func (x *exchange) result(identifier, counted string, err error) domain.PushResu
 	case x.status == 0:
 		r.Code, r.Reason = codeNoAnswer, errorText(err)
 	case x.status == http.StatusTooManyRequests:
-		r.Outcome, r.Code, r.Reason = domain.PushLater, "rate_limit", errorText(err)
+		r.Outcome, r.Code, r.Reason = domain.PushLater, codeUnexpected, errorText(err)
 	case x.status/100 == 2 && err == nil && counted == identifier:
 		return domain.PushResult{Outcome: domain.PushDelivered}
 	case stripes && x.status/100 == 4:
@@ -51,10 +53,7 @@ func (x *exchange) result(identifier, counted string, err error) domain.PushResu
 		r.RetryAfter = 0
 	}
 	if stripes {
-		r.Code, r.Reason = string(refusal.Code), refusal.Msg
-		if r.Code == "" {
-			r.Code = string(refusal.Type)
-		}
+		r.Code, r.Reason = codeOf(refusal), refusal.Msg
 	}
 	return r
 }
@@ -74,6 +73,9 @@ func refused(e *stripego.Error, status int, identifier string) domain.PushOutcom
 	return domain.PushRefused
 }
 
+// codeOf returns Stripe's code of an error, or its type.
+func codeOf(e *stripego.Error) string { return cmp.Or(string(e.Code), string(e.Type)) }
+
 // exists reports whether Stripe refused a push because it counted the push before. Stripe documents the code for the newer version of its API, and sends
 // the words without a code in this one.
 func exists(e *stripego.Error, identifier string) bool {
@@ -87,6 +89,8 @@ func errorText(err error) string {
 	}
 	return err.Error()
 }
+
+func (p *Provider) codeCleaned(code string) string { return p.clean(code, maxCode) }
 
 // clean returns a text of the other side that may be stored and logged: without the secret key and control characters, and bounded.
 func (p *Provider) clean(text string, limit int) string {

@@ -71,7 +71,7 @@ type meterEvent struct {
 // Send posts a push as a meter event, once. Its identifier and its idempotency key are the push's in each attempt, so that Stripe counts one of them.
 func (p *Provider) Send(ctx context.Context, push domain.Push) domain.PushResult {
 	if reason := unfit(push); reason != "" {
-		return domain.PushResult{Outcome: domain.PushRefused, Code: "invalid_push", Reason: reason}
+		return domain.PushResult{Outcome: domain.PushRefused, Code: codeInvalid, Reason: reason}
 	}
 	ctx, x, cancel := begin(ctx)
 	defer cancel()
@@ -84,7 +84,7 @@ func (p *Provider) Send(ctx context.Context, push domain.Push) domain.PushResult
 		Payload:    map[string]string{"stripe_customer_id": push.Customer, "value": push.Amount.String()},
 	}, &event)
 	result := x.result(push.Identifier, event.Identifier, err)
-	result.Code, result.Reason = p.clean(result.Code, maxCode), p.clean(result.Reason, maxReason)
+	result.Code, result.Reason = p.codeCleaned(result.Code), p.clean(result.Reason, maxReason)
 	p.logger.LogAttrs(ctx, slog.LevelDebug, "stripe: meter event", slog.String("identifier", push.Identifier), slog.String("outcome", string(result.Outcome)),
 		slog.Int("status", x.status), slog.String("code", result.Code), slog.String("request", p.clean(x.requestID, maxCode)))
 	return result

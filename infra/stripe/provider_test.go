@@ -26,14 +26,14 @@ var update = flag.Bool("update", false, "write the golden files")
 func TestAnAnswerIsDeliveredOnlyIfStripeCountsThePush(t *testing.T) {
 	for fault, want := range map[stripetest.Fault]domain.PushResult{
 		stripetest.None:             {Outcome: domain.PushDelivered},
-		stripetest.Lose:             {Outcome: domain.PushUnknown, Code: "no_answer"},
-		stripetest.LoseAfter:        {Outcome: domain.PushUnknown, Code: "no_answer"},
-		stripetest.Cut:              {Outcome: domain.PushUnknown, Code: "unexpected_answer"},
-		stripetest.CutAfter:         {Outcome: domain.PushUnknown, Code: "unexpected_answer"},
+		stripetest.Lose:             {Outcome: domain.PushUnknown, Code: "provider_no_answer"},
+		stripetest.LoseAfter:        {Outcome: domain.PushUnknown, Code: "provider_no_answer"},
+		stripetest.Cut:              {Outcome: domain.PushUnknown, Code: "provider_answer_unexpected"},
+		stripetest.CutAfter:         {Outcome: domain.PushUnknown, Code: "provider_answer_unexpected"},
 		stripetest.Fail:             {Outcome: domain.PushUnknown, Code: "api_error"},
 		stripetest.FailAfter:        {Outcome: domain.PushUnknown, Code: "api_error"},
-		stripetest.Unavailable:      {Outcome: domain.PushUnknown, Code: "unexpected_answer"},
-		stripetest.UnavailableAfter: {Outcome: domain.PushUnknown, Code: "unexpected_answer"},
+		stripetest.Unavailable:      {Outcome: domain.PushUnknown, Code: "provider_answer_unexpected"},
+		stripetest.UnavailableAfter: {Outcome: domain.PushUnknown, Code: "provider_answer_unexpected"},
 		stripetest.TooMany:          {Outcome: domain.PushLater, Code: "rate_limit", RetryAfter: 7 * time.Second},
 		stripetest.LockTimeout:      {Outcome: domain.PushLater, Code: "lock_timeout", RetryAfter: 7 * time.Second},
 		stripetest.Conflict:         {Outcome: domain.PushLater, Code: "invalid_request_error"},
@@ -114,11 +114,11 @@ func TestRefusalsAreInStripesWords(t *testing.T) {
 		{func(d *domain.Push) { d.Event = "no_such_meter" }, "resource_missing", "no_such_meter"},
 		{func(d *domain.Push) { d.Customer = "cus_unknown" }, "resource_missing", "cus_unknown"},
 		{func(d *domain.Push) { d.Timestamp = start.Add(-36 * 24 * time.Hour) }, "timestamp_too_far_in_past", "35 calendar days"},
-		{func(d *domain.Push) { d.Customer = "" }, "invalid_push", "no customer"},
-		{func(d *domain.Push) { d.Amount = nil }, "invalid_push", "no amount"},
-		{func(d *domain.Push) { d.Key = strings.Repeat("k", 256) }, "invalid_push", "256 characters"},
-		{func(d *domain.Push) { d.Identifier = strings.Repeat("i", 101) }, "invalid_push", "101 characters"},
-		{func(d *domain.Push) { d.Event = strings.Repeat("e", 101) }, "invalid_push", "101 characters"},
+		{func(d *domain.Push) { d.Customer = "" }, "push_invalid", "no customer"},
+		{func(d *domain.Push) { d.Amount = nil }, "push_invalid", "no amount"},
+		{func(d *domain.Push) { d.Key = strings.Repeat("k", 256) }, "push_invalid", "256 characters"},
+		{func(d *domain.Push) { d.Identifier = strings.Repeat("i", 101) }, "push_invalid", "101 characters"},
+		{func(d *domain.Push) { d.Event = strings.Repeat("e", 101) }, "push_invalid", "101 characters"},
 	} {
 		one := push(1, 7)
 		c.change(&one)
@@ -185,7 +185,7 @@ func TestWithoutAConnectionThePushIsSentLater(t *testing.T) {
 	cancel()
 	for url, ctx := range map[string]context.Context{closed: context.Background(), strings.Replace(s.URL, "http:", "https:", 1): context.Background(), s.URL: ended} {
 		r := provider(t, url, func() {}, slog.New(slog.DiscardHandler)).Send(ctx, push(1, 1))
-		if r.Outcome != domain.PushLater || r.Code != "unreachable" || r.Reason == "" {
+		if r.Outcome != domain.PushLater || r.Code != "provider_unreachable" || r.Reason == "" {
 			t.Errorf("%s: %+v", url, r)
 		}
 	}
@@ -202,7 +202,7 @@ func TestASlowAnswerIsUnknown(t *testing.T) {
 	go func() { <-arrived; cancel() }()
 	r := p.Send(ctx, push(1, 7))
 	release()
-	if r.Outcome != domain.PushUnknown || r.Code != "no_answer" || len(s.Counted()) != 1 {
+	if r.Outcome != domain.PushUnknown || r.Code != "provider_no_answer" || len(s.Counted()) != 1 {
 		t.Errorf("%+v, %d counted", r, len(s.Counted()))
 	}
 	if r := p.Send(context.Background(), push(1, 7)); r.Outcome != domain.PushDelivered || len(s.Counted()) != 1 {

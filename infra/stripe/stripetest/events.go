@@ -89,7 +89,7 @@ func (s *Server) parse(body string) (e Event, refused map[string]any) {
 	at, err := strconv.ParseInt(f.Get("timestamp"), 10, 64)
 	value, isInteger := new(big.Int).SetString(f.Get("payload[value]"), 10)
 	e = Event{Event: f.Get("event_name"), Customer: f.Get("payload[stripe_customer_id]"), Identifier: f.Get("identifier"), Value: value, Timestamp: time.Unix(at, 0).UTC(), At: s.now}
-	invalid := func(code, message string) map[string]any { return refusal("invalid_request_error", code, message) }
+	invalid := func(named, message string) map[string]any { return refusal("invalid_request_error", named, message) }
 	switch {
 	case e.Event == "" || len(e.Event) > 100:
 		refused = invalid("parameter_missing", "Missing required param: event_name.")

@@ -106,11 +106,11 @@ func (s *Server) fail(w http.ResponseWriter, f Fault, ok answer) {
 
 var serverError = refusal("api_error", "", "An unknown error occurred.")
 
-func (s *Server) limit(w http.ResponseWriter, code, message string) {
+func (s *Server) limit(w http.ResponseWriter, named, message string) {
 	if s.RetryAfter != "" {
 		w.Header().Set("Retry-After", s.RetryAfter)
 	}
-	write(w, http.StatusTooManyRequests, refusal("invalid_request_error", code, message))
+	write(w, http.StatusTooManyRequests, refusal("invalid_request_error", named, message))
 }
 
 // cut writes a part of an answer and closes the connection.

@@ -230,10 +230,10 @@ func (s *Server) summaries(w http.ResponseWriter, r *http.Request) {
 }
 
 // refusal is the body of an error.
-func refusal(kind, code, message string) map[string]any {
+func refusal(kind, named, message string) map[string]any {
 	e := map[string]any{"type": kind, "message": message}
-	if code != "" {
-		e["code"] = code
+	if named != "" {
+		e["code"] = named
 	}
 	return map[string]any{"error": e}
 }
