@@ -16,6 +16,7 @@ func TestLocksAreTakenInOrder(t *testing.T) {
 		"WHERE projection = $1 AND flip = 1",
 		"WHERE consumer_group = $1",
 		"FROM sagas WHERE id = $1",
+		"FROM pushes WHERE id = $1",
 	}
 	locks := 0
 	eachText(t, func(path, text string) {

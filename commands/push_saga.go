@@ -171,28 +171,16 @@ func namesOf(open []domain.Push) (names []string) {
 
 // attempt sends a push once. The attempt is stored before the call, its result after it: between them the provider may have counted the push.
 func (c *Pushes) attempt(ctx context.Context, id uuid.UUID) error {
-	begun, code, reason := false, "", ""
+	begun := false
 	p, err := c.Store.UpdatePush(ctx, id, func(p *domain.Push, now time.Time) bool {
-		if code, reason = "", ""; p.NextAt != nil {
-			code, reason = p.Give(now)
-		}
 		begun = p.Begin(now)
 		return begun
 	})
 	if err != nil || p == nil {
 		return err
 	}
-	if !begun {
-		if code == "" { // another instance was faster
-			return nil
-		}
-		return c.conclude(ctx, p, "", func(p *domain.Push, now time.Time) bool {
-			if code, reason = p.Give(now); code == "" || p.NextAt == nil {
-				return false
-			}
-			p.Stop(code, reason)
-			return true
-		})
+	if !begun { // it is not sent any more, or another instance was faster
+		return c.conclude(ctx, p, "", (*domain.Push).Stop)
 	}
 	calling, cancel := context.WithTimeout(ctx, pushSending)
 	result := c.Provider.Send(calling, *p)

@@ -201,7 +201,7 @@ func (c *Pushes) savePush(tx PushTx, req *Request, before, p *domain.Push, resol
 			Feature: p.Feature, PeriodKey: p.PeriodKey, Snapshot: p.Snapshot, Amount: p.Amount.String(), Attempt: p.Attempts, Resolution: resolution, Reason: reason})
 	case p.Failures > before.Failures:
 		return c.recordPush(tx, req, p, events.PushFailed, failureOf(p), events.FailedPush{PushID: p.ID, Provider: p.Provider, Key: p.Key, Identifier: p.Identifier,
-			Feature: p.Feature, PeriodKey: p.PeriodKey, Snapshot: p.Snapshot, Amount: p.Amount.String(), Attempt: p.Attempts, Code: p.LastCode, Reason: p.LastError})
+			Feature: p.Feature, PeriodKey: p.PeriodKey, Snapshot: p.Snapshot, Amount: p.Amount.String(), Attempt: p.Attempts, Code: p.Code, Reason: p.LastError})
 	}
 	return nil
 }

@@ -11,10 +11,10 @@ func TestInertOffersAreNotUsable(t *testing.T) {
 			t.Errorf("the %s %s is inert and available", o.Kind, o.Name)
 		}
 	}
-	if got := Usable(OfferedRole, "api", "biller", "relay"); !slices.Equal(got, []string{"api", "relay"}) {
+	if got := Usable(OfferedRole, "api", "sealer", "relay"); !slices.Equal(got, []string{"api", "relay"}) {
 		t.Errorf("usable are %v", got)
 	}
-	if !Available(OfferedScope, "biller") {
+	if !Available(OfferedScope, "sealer") {
 		t.Error("a role makes a scope inert")
 	}
 }

@@ -103,7 +103,7 @@ type Push struct {
 	UnknownSince   *time.Time // the first attempt that the provider may have counted; nil: none
 	NextAt         *time.Time // of the next attempt; nil: none follows by itself
 	DeliveredAt    *time.Time
-	LastCode       string
+	Code           string // of the last error
 	LastError      string
 	LastReason     string // of an operator
 	LastActor      string
@@ -167,15 +167,15 @@ func (p *Push) Undecided(now time.Time) bool {
 	return p.UnknownSince != nil && !now.Before(p.UnknownSince.Add(PushUnknownFor))
 }
 
-// Give returns why a push that is due is not sent, with the state that it has from then on; "" if it is sent.
+// Give returns why a push is not sent any more; "" if it is.
 func (p *Push) Give(now time.Time) (code, reason string) {
 	switch {
 	case p.Undecided(now):
-		return PushUndecided, "the provider did not answer since " + FormatTime(*p.UnknownSince) + ", and may have counted the push; resolve it"
+		code, reason = PushUndecided, "the provider did not answer since "+FormatTime(*p.UnknownSince)+", and may have counted the push; resolve it"
 	case p.State == PushStatePending && !now.Before(p.Timestamp.Add(PushOldest)):
-		return PushTooOld, fmt.Sprintf("the time %s is more than %d days ago", FormatTime(p.Timestamp), PushOldest/(24*time.Hour))
+		code, reason = PushTooOld, fmt.Sprintf("the time %s is more than %d days ago", FormatTime(p.Timestamp), PushOldest/(24*time.Hour))
 	}
-	return "", ""
+	return code, reason
 }
 
 // Begin begins an attempt and reports whether it is allowed. From here on the provider may have counted the push. No other attempt begins before
@@ -214,7 +214,7 @@ func (p *Push) Answered(r PushResult, attempt int, now time.Time) bool {
 		p.deliver(now)
 		return true
 	}
-	p.LastCode, p.LastError = r.Code, pushError(r.Reason)
+	p.Code, p.LastError = r.Code, pushError(r.Reason)
 	if r.Outcome != PushUnknown && p.UnknownSince != nil && p.AttemptedAt != nil && p.UnknownSince.Equal(*p.AttemptedAt) {
 		p.State, p.UnknownSince = PushStatePending, nil // no attempt was counted
 	}
@@ -227,23 +227,29 @@ func (p *Push) Answered(r PushResult, attempt int, now time.Time) bool {
 	return true
 }
 
-// Stop ends the attempts of a push for a reason of Give.
-func (p *Push) Stop(code, reason string) {
-	if code == PushUndecided {
-		p.NextAt, p.LastCode, p.LastError = nil, code, pushError(reason)
+// Stop ends the attempts of a push that is due and is not sent any more, and reports whether it is one.
+func (p *Push) Stop(now time.Time) bool {
+	code, reason := p.Give(now)
+	switch {
+	case code == "" || p.NextAt == nil || p.NextAt.After(now):
+		return false
+	case p.State == PushStatePending:
+		p.fail(code, reason)
+	default: // the provider may have counted it
+		p.NextAt, p.Code, p.LastError = nil, code, pushError(reason)
 		p.Failures++
-		return
 	}
-	p.fail(code, reason)
+	return true
 }
 
 func (p *Push) fail(code, reason string) {
-	p.State, p.NextAt, p.LastCode, p.LastError = PushStateFailed, nil, code, pushError(reason)
+	p.State, p.NextAt, p.Code, p.LastError = PushStateFailed, nil, code, pushError(reason)
 	p.Failures++
 }
 
 func (p *Push) deliver(now time.Time) {
-	p.State, p.NextAt, p.DeliveredAt, p.LastCode, p.LastError = PushStateDelivered, nil, &now, "", ""
+	var none Push
+	p.State, p.NextAt, p.DeliveredAt, p.Code, p.LastError = PushStateDelivered, nil, &now, none.Code, none.LastError
 }
 
 // Retry lets a push be sent again now. It returns the reason against it, nil if it is allowed.

@@ -206,7 +206,7 @@ func TestP8_AnUnknownPushIsNotSentAfter23Hours(t *testing.T) {
 			t.Errorf("gives %q at %s", code, at)
 		}
 	}
-	p.Stop(p.Give(end))
+	p.Stop(end)
 	if p.State != PushStateUnknown || p.NextAt != nil || p.Failures != 1 || !p.Undecided(end) {
 		t.Errorf("%+v", p)
 	}
@@ -223,8 +223,8 @@ func TestAPushOlderThan35DaysFails(t *testing.T) {
 	if p.Begin(pushNoon) {
 		t.Error("an old push was sent")
 	}
-	p.Stop(p.Give(pushNoon))
-	if p.State != PushStateFailed || p.LastCode != PushTooOld || p.Failures != 1 || p.NextAt != nil {
+	p.Stop(pushNoon)
+	if p.State != PushStateFailed || p.Code != PushTooOld || p.Failures != 1 || p.NextAt != nil {
 		t.Errorf("%+v", p)
 	}
 }

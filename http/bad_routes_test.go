@@ -191,8 +191,8 @@ func methodCases(route auth.Route, base call) (list []badCase) {
 		c := base
 		c.method, c.body = method, nil
 		statuses, codes := []int{405}, []string{"method_not_allowed"}
-		if method == "GET" && (strings.HasSuffix(route.Path, "/bulk") || strings.HasSuffix(route.Path, "/rewind")) {
-			statuses, codes = []int{404}, []string{"not_found", "replay_not_found"} // there it is an id
+		if method == "GET" && (strings.HasSuffix(route.Path, "/bulk") || route.Path == "/api/v1/pushes/reconcile" || strings.HasSuffix(route.Path, "/rewind")) {
+			statuses, codes = []int{404}, []string{"not_found", "replay_not_found", "push_not_found"} // there it is an id
 		}
 		list = append(list, badCase{"methods", method, c, statuses, codes})
 	}

@@ -18,7 +18,7 @@ func TestP9_IDsBelongToTheirTenant(t *testing.T) {
 	_, spare := m.key(m.b.id, nil, "usage:read")
 	of := map[string]string{"keyId": spare, "subscriptionId": m.b.subscription, "reservationId": "held-of-B"} // B's
 	own := []string{"tenantId", "eventId", "event", "feature"}                                                // covered by TestP9_EntitiesOfAnotherTenantAreNotFound
-	platforms := []string{"deadLetterId", "lookupKey", "key", "name", "rebuildId", "replayId", "sagaId", "periodKey", "adjustmentId", "subject", "n"}
+	platforms := []string{"deadLetterId", "lookupKey", "key", "name", "rebuildId", "replayId", "sagaId", "pushId", "periodKey", "adjustmentId", "subject", "n"}
 	doc, before, cases := m.describedRoutes(), m.stored(), 0
 	for _, route := range http.Routes() {
 		c, _ := m.sample(route)

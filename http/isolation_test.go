@@ -54,7 +54,7 @@ func newIsolationFixture(t *testing.T) *isolationFixture {
 	m.ids["replayId"], _ = m.want(202, call{"POST", "/api/v1/replays/rewind", bootstrap, nil, `{"reason":"for the matrix"}`})["id"].(string)
 	m.adjusted()
 	m.ids["sagaId"] = m.saga(m.a.id, "matrix")
-	m.ids["pushId"], m.ids["resolved pushId"] = m.push(m.a.id, 0, "FAILED"), m.push(m.a.id, 1, "FAILED")
+	m.ids["pushId"], m.ids["resolve pushId"] = m.push(m.a.id, 0, "FAILED"), m.push(m.a.id, 1, "FAILED")
 	m.ids["name"], m.ids["rebuildId"] = "dead_letter_events", m.rebuilt("usage_aggregates", nil)
 	m.ids["event"] = m.firstOf(m.a)
 	m.ids["subject"], m.ids["n"] = "meterplex.usage.event.recorded", "1"
@@ -72,7 +72,7 @@ func (m *isolationFixture) adjusted() {
 	m.fold()
 	ids := m.adjustmentsAt("/api/v1/adjustments?tenantId="+m.a.id, "id", "position")
 	m.ids["adjustmentId"], m.ids["upTo"], _ = strings.Cut(ids[0], " ")
-	m.ids["waived adjustmentId"], _, _ = strings.Cut(ids[1], " ")
+	m.ids["waive adjustmentId"], _, _ = strings.Cut(ids[1], " ")
 }
 
 // firstOf returns the eventId of the first usage event in an account's log.
@@ -167,11 +167,8 @@ func (m *isolationFixture) sample(r auth.Route) (call, bool) {
 		if p == "{keyId}" && strings.Contains(r.Path, "operator-keys") {
 			id = m.ids["operator keyId"]
 		}
-		if strings.HasSuffix(r.Path, "/waive") && p == "{adjustmentId}" {
-			id = m.ids["waived adjustmentId"]
-		}
-		if strings.HasSuffix(r.Path, "/resolve") && p == "{pushId}" {
-			id = m.ids["resolved pushId"]
+		if own := m.ids[r.Path[strings.LastIndex(r.Path, "/")+1:]+" "+strings.Trim(p, "{}")]; own != "" { // of the action
+			id = own
 		}
 		known = known && ok
 		return url.PathEscape(id)

@@ -32,7 +32,7 @@ func (s *service) sagaOperations(t *site) {
 type sagaBody struct {
 	ID         uuid.UUID  `json:"id" format:"uuid"`
 	Kind       string     `json:"kind" doc:"Kind of the saga."`
-	TenantID   *uuid.UUID `json:"tenantId" format:"uuid" doc:"null: a saga of the platform."`
+	TenantID   *uuid.UUID `json:"tenantId" format:"uuid" nullable:"true" doc:"null: a saga of the platform."`
 	Key        string     `json:"key" doc:"Names the saga among those of its kind and tenant; used once."`
 	Step       string     `json:"step" doc:"The step that runs next, or now; the last one of an ended saga."`
 	State      string     `json:"state" enum:"RUNNING,PARTIAL,DRIFT,COMPLETED,COMPENSATED,FAILED" doc:"PARTIAL: the deadline has passed. DRIFT: a comparison failed. In both states it continues by itself. The last three are final."`

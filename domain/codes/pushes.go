@@ -11,7 +11,8 @@ func pushes() []Code {
 		{"push_delivered", 409, Request, false, 0, "The push is delivered", "Read it with GET /pushes/{id}; it is not sent again"},
 		{"push_not_found", 404, Request, false, 0, "Push not found", "Use an id of GET /pushes"},
 		{"push_pending", 409, Request, false, 0, "The push is pending", "Wait: it is sent by itself; its last error says why it waits"},
-		{"push_unknown", 409, Request, false, 0, "The result of the push is unknown, and the provider no longer detects a repetition",
+		{"push_too_old", 0, Item, false, 0, "The timestamp of the push is more than 35 days ago, and the provider would refuse it", "Bill the amount in another way, then resolve the push as delivered"},
+		{"push_unknown", 409, Request | Item, false, 0, "The result of the push is unknown, and the provider no longer detects a repetition",
 			"Look for its identifier at the provider, then resolve it: POST /pushes/{id}/resolve"},
 	}
 }

@@ -250,9 +250,9 @@ func (db *simDB) readAdjustments(text string, args []any) *simRows {
 			if slices.Contains(args[0].([]uuid.UUID), a.id) {
 				out.list = append(out.list, []any{a.id, a.tenant})
 			}
-		case strings.HasPrefix(text, "SELECT id, tenant_id, state"):
+		case strings.HasPrefix(text, "SELECT id, tenant_id, period_key"):
 			if a.tenant == args[0] && slices.Contains(args[1].([]uuid.UUID), a.id) {
-				out.list = append(out.list, []any{a.id, a.tenant, a.state, fmt.Sprint(a.amount)})
+				out.list = append(out.list, []any{a.id, a.tenant, simPeriod, a.snapshot, a.state, fmt.Sprint(a.amount)})
 			}
 		case strings.Contains(text, "state = 'APPROVED'"):
 			if a.tenant == args[0] && a.snapshot == args[2] && a.state == events.AdjustmentApproved {

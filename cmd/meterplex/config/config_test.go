@@ -56,7 +56,7 @@ func TestConfigRefusals(t *testing.T) {
 		{"METERPLEX_ADMIN_ADDR", "http://x:9090"}, {"DATABASE_URL", "mysql://u:hidden-canary@h/d"},
 		{"DATABASE_URL", "postgres://u:hidden-canary@h:a b/"}, {"KAFKA_BROKERS", "a:1,b"}, {"KAFKA_BROKERS", ":9092"},
 		{"KAFKA_TLS_ENABLED", "yes"}, {"KAFKA_SASL_MECHANISM", "NTLM"}, {"KAFKA_REPLICATION", "0"}, {"KAFKA_REPLICATION", "three"}, {"METERPLEX_PIPE", "rabbit"},
-		{"METERPLEX_BOOTSTRAP_OPERATOR_KEY", "mp_op_hidden-canary"}, {"METERPLEX_ROLES", "api,cook"}, {"METERPLEX_ROLES", "api,biller"}, {"METERPLEX_ROLES", "api,"},
+		{"METERPLEX_BOOTSTRAP_OPERATOR_KEY", "mp_op_hidden-canary"}, {"METERPLEX_ROLES", "api,cook"}, {"METERPLEX_ROLES", "api,sealer"}, {"METERPLEX_STRIPE_KEY", "hidden-canary"}, {"METERPLEX_STRIPE_URL", "stripe"}, {"METERPLEX_ROLES", "api,"},
 		{"METERPLEX_INGEST_AHEAD", "0s"}, {"METERPLEX_INGEST_BEHIND", "a week"}, {"METERPLEX_LOG_LEVEL", "INFO+2"},
 		{"METERPLEX_LOG_FORMAT", "xml"}, {"METERPLEX_URL", "localhost:8080"}, {"METERPLEX_URL", "http://u:hidden-canary@h"},
 		{"METERPLEX_KEY", "hidden-canary"}, {"METERPLEX_TOPIC_PREFIX", "a b"}, {"METERPLEX_REGION", "EU"}, {"METERPLEX_REGION", "eu_1"},

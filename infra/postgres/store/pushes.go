@@ -33,7 +33,7 @@ func scanPush(row pgx.Row, more ...any) (*domain.Push, error) {
 	var p domain.Push
 	var amount string
 	err := row.Scan(append([]any{&p.ID, &p.TenantID, &p.Feature, &p.PeriodKey, &p.Snapshot, &p.N, &amount, &p.Provider, &p.Customer, &p.Event, &p.Key, &p.Identifier,
-		&p.Timestamp, &p.State, &p.Attempts, &p.Failures, &p.StoredAt, &p.FirstAttemptAt, &p.AttemptedAt, &p.UnknownSince, &p.NextAt, &p.DeliveredAt, &p.LastCode,
+		&p.Timestamp, &p.State, &p.Attempts, &p.Failures, &p.StoredAt, &p.FirstAttemptAt, &p.AttemptedAt, &p.UnknownSince, &p.NextAt, &p.DeliveredAt, &p.Code,
 		&p.LastError, &p.LastReason, &p.LastActor}, more...)...)
 	if err == nil {
 		p.Amount, err = integer(amount)
@@ -71,7 +71,7 @@ const savePushSQL = `UPDATE pushes SET state = $2, attempts = $3, failures = $4,
 
 func savePush(ctx context.Context, tx pgx.Tx, p *domain.Push) error {
 	if _, err := tx.Exec(ctx, savePushSQL, p.ID, p.State, p.Attempts, p.Failures, p.FirstAttemptAt, p.AttemptedAt, p.UnknownSince, p.NextAt, p.DeliveredAt,
-		p.LastCode, p.LastError, p.LastReason, p.LastActor); err != nil {
+		p.Code, p.LastError, p.LastReason, p.LastActor); err != nil {
 		return fmt.Errorf("saving a push: %w", err)
 	}
 	return nil
