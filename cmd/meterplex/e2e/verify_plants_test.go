@@ -36,7 +36,7 @@ func inLog(partition int, position int64, set string) string {
 func (w *deployment) plants(tenants []*tenant) []planted {
 	p := partitionOf(tenants[0].id)
 	only := []string{"--only", "database", "--partition", fmt.Sprint(p)}
-	all := slices.Concat(w.plantsInLog(p), w.plantsInTables(p), w.plantsInLimits(p), w.plantsInCorrections(p), w.plantsInPeriods(p, tenants[0]), w.plantsInRights())
+	all := slices.Concat(w.plantsInLog(p), w.plantsInTables(p), w.plantsInLimits(p), w.plantsInCorrections(p), w.plantsInPeriods(p, tenants[0]), w.plantsInPushes(tenants[0]), w.plantsInRights())
 	for n := range all {
 		all[n].args = append(all[n].args, only...)
 	}
