@@ -45,11 +45,11 @@ type Config struct {
 	RebuildChunk         int64
 	RebuildShare         int64
 	RollbackKeep         time.Duration
-	AnswerKeep           time.Duration // of answers to requests with an Idempotency-Key
-	EndedKeep            time.Duration // of ended replays, and of the units of rebuilds that are dropped
-	SchemaSample         int64         // one of so many payloads is compared with its schema; 0: no payload
-	StripeKey            string        // secret; "" on instances that push nothing
-	StripeURL            string
+	AnswerKeep           time.Duration  // of answers to requests with an Idempotency-Key
+	EndedKeep            time.Duration  // of ended replays, and of the units of rebuilds that are dropped
+	SchemaSample         int64          // one of so many payloads is compared with its schema; 0: no payload
+	StripeKey            string         // secret key of a Stripe account; "": no pushes to Stripe
+	StripeURL            string         // of Stripe's API
 	WebhookAllow         []netip.Prefix // private networks that webhooks may be sent to, also over http
 	AllowUnsafe          []string       // names of unsafe database settings that are tolerated
 
@@ -135,6 +135,9 @@ func (c *Config) contradictions() []error {
 	}
 	if (k.SASLMechanism == "") != (k.SASLUsername == "") || (k.SASLUsername == "") != (k.SASLPassword == "") {
 		errs = append(errs, errors.New("KAFKA_SASL_MECHANISM, KAFKA_SASL_USERNAME and KAFKA_SASL_PASSWORD go together: give all or none"))
+	}
+	if strings.HasPrefix(c.StripeURL, "http://") && strings.Contains(c.StripeKey, "k_live_") {
+		errs = append(errs, errors.New("METERPLEX_STRIPE_KEY is a live key and METERPLEX_STRIPE_URL is not https: a live key is sent by https only"))
 	}
 	if c.DatabaseURL == "" && (c.DatabaseMigrateURL != "" || c.DatabaseReadURL != "") {
 		errs = append(errs, errors.New("DATABASE_MIGRATE_URL and DATABASE_READ_URL need DATABASE_URL: without it an embedded PostgreSQL is used"))

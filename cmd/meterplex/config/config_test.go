@@ -61,6 +61,8 @@ func TestConfigRefusals(t *testing.T) {
 		{"METERPLEX_INGEST_AHEAD", "0s"}, {"METERPLEX_INGEST_BEHIND", "a week"}, {"METERPLEX_LOG_LEVEL", "INFO+2"},
 		{"METERPLEX_LOG_FORMAT", "xml"}, {"METERPLEX_URL", "localhost:8080"}, {"METERPLEX_URL", "http://u:hidden-canary@h"},
 		{"METERPLEX_KEY", "hidden-canary"}, {"METERPLEX_TOPIC_PREFIX", "a b"}, {"METERPLEX_REGION", "EU"}, {"METERPLEX_REGION", "eu_1"},
+		{"METERPLEX_STRIPE_KEY", "hidden-canary"}, {"METERPLEX_STRIPE_KEY", "pk_live_1"}, {"METERPLEX_STRIPE_KEY", "sk_live_hidden-canary"}, {"METERPLEX_STRIPE_URL", "api.stripe.com"},
+		{"METERPLEX_STRIPE_URL", "https://hidden-canary@api.stripe.com"},
 		{"KAFKA_SASL_PASSWORD", "hidden-canary"}, {"KAFKA_TLS_CA", "x"}, {"METERPLEX_HTTP_TLS_KEY", "x"}, {"DATABASE_READ_URL", "postgres://h/d"},
 	} {
 		_, _, err := resolve(nil, envOf(map[string]string{c[0]: c[1]}), nil)
@@ -146,6 +148,30 @@ func TestTheAdminAddressIsAnotherAddress(t *testing.T) {
 		cfg, _, err := resolve(nil, envOf(env), nil)
 		if (err != nil) != c.refused || cfg.AdminAddr != c.admin || err != nil && !strings.Contains(err.Error(), "METERPLEX_ADMIN_ADDR and METERPLEX_HTTP_ADDR are the same") {
 			t.Errorf("%+v: %q, %v", c, cfg.AdminAddr, err)
+		}
+	}
+}
+
+// TestTheStripeKeyIsHidden: a live key is sent by https only, and no listing or error shows a key.
+func TestTheStripeKeyIsHidden(t *testing.T) {
+	for _, c := range []struct {
+		key, url string
+		refused  bool
+	}{
+		{"sk_live_canary", "", false},
+		{"rk_live_canary", "https://stripe.example", false},
+		{"sk_test_canary", "http://127.0.0.1:12111", false},
+		{"sk_live_canary", "http://127.0.0.1:12111", true},
+		{"rk_live_canary", "http://stripe.example", true},
+	} {
+		cfg, all, err := resolve(nil, envOf(map[string]string{"METERPLEX_STRIPE_KEY": c.key, "METERPLEX_STRIPE_URL": c.url}), nil)
+		if (err != nil) != c.refused || cfg.StripeKey != c.key || err != nil && (strings.Contains(err.Error(), "canary") || !strings.Contains(err.Error(), "METERPLEX_STRIPE_URL is not https")) {
+			t.Errorf("%s at %q: %v", c.key, c.url, err)
+		}
+		for _, r := range all {
+			if shown := r.Shown(); strings.Contains(shown, "canary") || r.Name == "METERPLEX_STRIPE_KEY" && shown != masked || r.Name == "METERPLEX_STRIPE_URL" && c.url == "" && shown != "https://api.stripe.com" {
+				t.Errorf("%s is shown as %s", r.Name, shown)
+			}
 		}
 	}
 }

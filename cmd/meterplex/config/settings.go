@@ -69,7 +69,7 @@ func settings() []setting {
 		{"METERPLEX_WEBHOOK_ALLOW", "", nil, func(c *Config, v string) error { return setNetworks(&c.WebhookAllow, v) }},
 		{"METERPLEX_SCHEMA_SAMPLE", "1000", nil, func(c *Config, v string) error { return setCountOrNone(&c.SchemaSample, v) }},
 		{"METERPLEX_STRIPE_KEY", "", maskAll, func(c *Config, v string) error {
-			return setPattern(&c.StripeKey, v, stripeKey, "must be a secret or restricted key of Stripe: sk_ or rk_, then letters, digits and _")
+			return setPattern(&c.StripeKey, v, stripeKey, "must begin with sk_test_, sk_live_, rk_test_ or rk_live_ and hold letters and digits after it")
 		}},
 		{"METERPLEX_STRIPE_URL", "https://api.stripe.com", MaskURL, func(c *Config, v string) error { return setURL(&c.StripeURL, v) }},
 		{"METERPLEX_ALLOW_UNSAFE", "", nil, func(c *Config, v string) error { return setUnsafe(&c.AllowUnsafe, v) }},
@@ -85,7 +85,7 @@ func settings() []setting {
 var (
 	bootstrapKey = regexp.MustCompile(`^mp_op_[A-Za-z0-9_-]{32,}$`)
 	keyForm      = regexp.MustCompile(`^mp_(live|test|op)_[A-Za-z0-9_-]+$`)
-	stripeKey    = regexp.MustCompile(`^(sk|rk)_[A-Za-z0-9_]{1,250}$`)
+	stripeKey    = regexp.MustCompile(`^[rs]k_(test|live)_[A-Za-z0-9_]+$`)
 	topicPrefix  = regexp.MustCompile(`^[A-Za-z0-9._-]{1,100}$`)
 )
 

@@ -29,6 +29,7 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/prometheus"
 	"github.com/meterplex/meterplex/infra/relay"
+	"github.com/meterplex/meterplex/infra/stripe"
 	"github.com/meterplex/meterplex/infra/watermill"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
@@ -63,6 +64,7 @@ type Node struct {
 	metrics   *prometheus.Metrics
 	observe   projections.Observer // of the consumers
 	sampler   *jsonschema.Sampler  // nil: no payload is compared with its schema
+	stripe    *stripe.Provider     // nil without a key
 	// rebuildRequests and replayRequests are hints of the command router for the workers of this instance.
 	rebuildRequests, replayRequests hint
 	sagaRequests, pushRequests      hint // of changes that start or retry sagas, for the runners of this instance
@@ -82,6 +84,9 @@ func Open(ctx context.Context, cfg config.Config, commit string, logger *slog.Lo
 	n.instance = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), newID().String()[30:])
 	n.metrics = prometheus.New(n.registry)
 	n.metrics.SagaKinds(n.sagaNames())
+	if cfg.StripeKey != "" {
+		n.stripe = stripe.New(cfg.StripeKey, cfg.StripeURL, logger)
+	}
 	if n.has("relay") {
 		n.tail = eventlog.NewTail()
 	}
@@ -163,6 +168,9 @@ const readTime = 30 * time.Second
 func (n *Node) Close() (err error) {
 	if n.log != nil {
 		n.log.Close()
+	}
+	if n.stripe != nil {
+		n.stripe.Close()
 	}
 	if n.pipe != nil {
 		err = n.pipe.close()

@@ -17,7 +17,10 @@ const (
 
 // provider returns the billing provider; nil without a key.
 func (n *Node) provider() commands.BillingProvider {
-	return nil
+	if n.stripe == nil {
+		return nil
+	}
+	return n.stripe
 }
 
 // pushes returns the command that pushes what is due.

@@ -1,0 +1,110 @@
+package stripe
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"unicode"
+
+	stripego "github.com/stripe/stripe-go/v84"
+
+	"github.com/meterplex/meterplex/domain"
+)
+
+// Codes of results that Stripe gave no code for.
+const (
+	codeUnreachable = "provider_unreachable"       // no connection was opened
+	codeNoAnswer    = "provider_no_answer"         // the answer was lost
+	codeUnexpected  = "provider_answer_unexpected" // the answer is not Stripe's, or half of it was lost
+	codeInvalid     = "push_invalid"               // no request can carry the push
+)
+
+// Bounds of the words that are stored with a push.
+const (
+	maxCode   = 100
+	maxReason = 500
+)
+
+// result returns what an exchange showed about a push. Only an answer of Stripe itself settles a push: proxies answer with the same statuses.
+func (x *exchange) result(identifier, counted string, err error) domain.PushResult {
+	var refusal *stripego.Error
+	stripes := errors.As(err, &refusal) && refusal.Type != ""
+	r := domain.PushResult{Outcome: domain.PushUnknown, RetryAfter: x.retryAfter}
+	switch {
+	case x.status == 0 && !x.connected.Load():
+		r.Outcome, r.Code, r.Reason = domain.PushLater, codeUnreachable, errorText(err)
+	case x.status == 0:
+		r.Code, r.Reason = codeNoAnswer, errorText(err)
+	case x.status == http.StatusTooManyRequests:
+		r.Outcome, r.Code, r.Reason = domain.PushLater, codeUnexpected, errorText(err)
+	case x.status/100 == 2 && err == nil && counted == identifier:
+		return domain.PushResult{Outcome: domain.PushDelivered}
+	case stripes && x.status/100 == 4:
+		r.Outcome = refused(refusal, x.status, identifier)
+	default:
+		r.Code, r.Reason = codeUnexpected, fmt.Sprintf("answer with status %d: %s", x.status, errorText(err))
+	}
+	if r.Outcome == domain.PushDelivered {
+		return domain.PushResult{Outcome: domain.PushDelivered}
+	}
+	if r.Outcome == domain.PushRefused {
+		r.RetryAfter = 0
+	}
+	if stripes {
+		r.Code, r.Reason = codeOf(refusal), refusal.Msg
+	}
+	return r
+}
+
+// refused returns the meaning of a status 4xx with an error of Stripe.
+func refused(e *stripego.Error, status int, identifier string) domain.PushOutcome {
+	switch {
+	case exists(e, identifier):
+		return domain.PushDelivered
+	case status == http.StatusConflict && e.Code == stripego.ErrorCodeIdempotencyKeyInUse:
+		return domain.PushUnknown // Stripe still works on another attempt of this push
+	case status == http.StatusConflict:
+		return domain.PushLater // a lock
+	case status == http.StatusRequestTimeout:
+		return domain.PushUnknown
+	}
+	return domain.PushRefused
+}
+
+// codeOf returns Stripe's code of an error, or its type.
+func codeOf(e *stripego.Error) string { return cmp.Or(string(e.Code), string(e.Type)) }
+
+// exists reports whether Stripe refused a push because it counted the push before. Stripe documents the code for the newer version of its API, and sends
+// the words without a code in this one.
+func exists(e *stripego.Error, identifier string) bool {
+	return e.Code == "duplicate_meter_event" ||
+		e.Type == stripego.ErrorTypeInvalidRequest && strings.Contains(e.Msg, "event already exists with identifier") && strings.Contains(e.Msg, identifier)
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return "no meter event"
+	}
+	return err.Error()
+}
+
+func (p *Provider) codeCleaned(code string) string { return p.clean(code, maxCode) }
+
+// clean returns a text of the other side that may be stored and logged: without the secret key and control characters, and bounded.
+func (p *Provider) clean(text string, limit int) string {
+	if key := p.key(); key != "" {
+		text = strings.ReplaceAll(text, key, "********")
+	}
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, "?"))
+	if len(text) > limit {
+		text = strings.ToValidUTF8(text[:limit], "") + " …"
+	}
+	return text
+}

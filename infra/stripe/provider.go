@@ -1,0 +1,108 @@
+// Package stripe sends pushes to Stripe as meter events and reads Stripe's totals. It reports each answer, and must not store, repeat or resolve
+// a push. The secret key is in the requests only: no log, result or error holds it.
+package stripe
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	stripego "github.com/stripe/stripe-go/v84"
+
+	"github.com/meterplex/meterplex/domain"
+)
+
+// DefaultURL is the address of Stripe's API.
+const DefaultURL = stripego.APIURL
+
+// requestTimeout bounds one request with its answer. It is below the lease of a saga's step.
+const requestTimeout = 20 * time.Second
+
+// Bounds of Stripe's API.
+const (
+	maxKey        = 255
+	maxIdentifier = 100
+	maxEventName  = 100
+)
+
+// Provider is a connection to one Stripe account. It is safe for concurrent use.
+type Provider struct {
+	backend   stripego.Backend
+	transport *transport
+	key       func() string // a function, so that no formatting of a Provider shows the key
+	logger    *slog.Logger
+
+	mu     sync.Mutex
+	meters map[string]meter // by the name of their event
+	readAt time.Time        // of meters
+	now    func() time.Time
+}
+
+// New returns a provider for the account of a secret key. An empty url means Stripe's own.
+func New(key, url string, logger *slog.Logger) *Provider {
+	if url == "" {
+		url = DefaultURL
+	}
+	transport := newTransport()
+	return &Provider{
+		// A repeat is a decision of the caller, who stores each attempt before it is made: stripe-go makes none of its own.
+		backend: stripego.GetBackendWithConfig(stripego.APIBackend, &stripego.BackendConfig{
+			URL: stripego.String(url), HTTPClient: transport.client(),
+			MaxNetworkRetries: stripego.Int64(0), EnableTelemetry: stripego.Bool(false),
+			LeveledLogger: &stripego.LeveledLogger{Level: stripego.LevelNull},
+		}),
+		transport: transport, key: func() string { return key }, logger: logger, now: time.Now,
+	}
+}
+
+// Close closes idle connections.
+func (p *Provider) Close() { p.transport.base.CloseIdleConnections() }
+
+// meterEvent is the part of Stripe's answer that proves that the push was counted.
+type meterEvent struct {
+	stripego.APIResource
+	Identifier string `json:"identifier"`
+}
+
+// Send posts a push as a meter event, once. Its identifier and its idempotency key are the push's in each attempt, so that Stripe counts one of them.
+func (p *Provider) Send(ctx context.Context, push domain.Push) domain.PushResult {
+	if reason := unfit(push); reason != "" {
+		return domain.PushResult{Outcome: domain.PushRefused, Code: codeInvalid, Reason: reason}
+	}
+	ctx, x, cancel := begin(ctx)
+	defer cancel()
+	var event meterEvent
+	err := p.backend.Call(http.MethodPost, "/v1/billing/meter_events", p.key(), &stripego.BillingMeterEventCreateParams{
+		Params:     stripego.Params{Context: ctx, IdempotencyKey: stripego.String(push.Key)},
+		EventName:  stripego.String(push.Event),
+		Identifier: stripego.String(push.Identifier),
+		Timestamp:  stripego.Int64(push.Timestamp.Unix()),
+		Payload:    map[string]string{"stripe_customer_id": push.Customer, "value": push.Amount.String()},
+	}, &event)
+	result := x.result(push.Identifier, event.Identifier, err)
+	result.Code, result.Reason = p.codeCleaned(result.Code), p.clean(result.Reason, maxReason)
+	p.logger.LogAttrs(ctx, slog.LevelDebug, "stripe: meter event", slog.String("identifier", push.Identifier), slog.String("outcome", string(result.Outcome)),
+		slog.Int("status", x.status), slog.String("code", result.Code), slog.String("request", p.clean(x.requestID, maxCode)))
+	return result
+}
+
+// unfit returns why Stripe's API cannot carry a push, or "".
+func unfit(push domain.Push) string {
+	switch {
+	case push.Amount == nil:
+		return "the push has no amount"
+	case push.Customer == "":
+		return "the push has no customer"
+	case push.Event == "" || len(push.Event) > maxEventName:
+		return fmt.Sprintf("the event name has %d characters, Stripe accepts 1 to %d", len(push.Event), maxEventName)
+	case push.Identifier == "" || len(push.Identifier) > maxIdentifier:
+		return fmt.Sprintf("the identifier has %d characters, Stripe accepts 1 to %d", len(push.Identifier), maxIdentifier)
+	case strings.TrimSpace(push.Key) == "" || len(push.Key) > maxKey:
+		return fmt.Sprintf("the idempotency key has %d characters, Stripe accepts 1 to %d", len(push.Key), maxKey)
+	}
+	return ""
+}

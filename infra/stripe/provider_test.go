@@ -1,0 +1,286 @@
+package stripe_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/infra/stripe/stripetest"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// TestAnAnswerIsDeliveredOnlyIfStripeCountsThePush: each fault has its outcome, and after it a repetition counts the push exactly once.
+func TestAnAnswerIsDeliveredOnlyIfStripeCountsThePush(t *testing.T) {
+	for fault, want := range map[stripetest.Fault]domain.PushResult{
+		stripetest.None:             {Outcome: domain.PushDelivered},
+		stripetest.Lose:             {Outcome: domain.PushUnknown, Code: "provider_no_answer"},
+		stripetest.LoseAfter:        {Outcome: domain.PushUnknown, Code: "provider_no_answer"},
+		stripetest.Cut:              {Outcome: domain.PushUnknown, Code: "provider_answer_unexpected"},
+		stripetest.CutAfter:         {Outcome: domain.PushUnknown, Code: "provider_answer_unexpected"},
+		stripetest.Fail:             {Outcome: domain.PushUnknown, Code: "api_error"},
+		stripetest.FailAfter:        {Outcome: domain.PushUnknown, Code: "api_error"},
+		stripetest.Unavailable:      {Outcome: domain.PushUnknown, Code: "provider_answer_unexpected"},
+		stripetest.UnavailableAfter: {Outcome: domain.PushUnknown, Code: "provider_answer_unexpected"},
+		stripetest.TooMany:          {Outcome: domain.PushLater, Code: "rate_limit", RetryAfter: 7 * time.Second},
+		stripetest.LockTimeout:      {Outcome: domain.PushLater, Code: "lock_timeout", RetryAfter: 7 * time.Second},
+		stripetest.Conflict:         {Outcome: domain.PushLater, Code: "invalid_request_error"},
+		stripetest.KeyInUseAfter:    {Outcome: domain.PushUnknown, Code: "idempotency_key_in_use"},
+		stripetest.Refuse:           {Outcome: domain.PushRefused, Code: "parameter_invalid"},
+	} {
+		s, p := account(t)
+		s.RetryAfter = "7"
+		s.Next(fault)
+		got := p.Send(context.Background(), push(1, 28600))
+		if got.Outcome != want.Outcome || got.Code != want.Code || got.RetryAfter != want.RetryAfter || (got.Reason == "") != (got.Outcome == domain.PushDelivered) {
+			t.Errorf("fault %d: %+v, want %+v", fault, got, want)
+		}
+		if again := p.Send(context.Background(), push(1, 28600)); again.Outcome != domain.PushDelivered {
+			t.Errorf("fault %d, then a repetition: %+v", fault, again)
+		}
+		if sum := s.Sum("cus_1", "api_calls"); sum.Cmp(big.NewInt(28600)) != 0 || len(s.Requests()) != 2 {
+			t.Errorf("fault %d: %s counted in %d requests", fault, sum, len(s.Requests()))
+		}
+	}
+}
+
+// TestAnEventThatExistsIsDelivered: Stripe forgot the idempotency key, or another installation sent the push, and knows the identifier.
+func TestAnEventThatExistsIsDelivered(t *testing.T) {
+	s, p := account(t)
+	first, second := push(1, 7), push(1, 7)
+	second.Key += ":other"
+	for _, one := range []domain.Push{first, second} {
+		if r := p.Send(context.Background(), one); r.Outcome != domain.PushDelivered || r.Code != "" || r.Reason != "" {
+			t.Errorf("%s: %+v", one.Key, r)
+		}
+	}
+	if len(s.Counted()) != 1 {
+		t.Errorf("%d events are counted", len(s.Counted()))
+	}
+	// Another body under a used key says nothing about this push: a person decides.
+	other := push(2, 8)
+	other.Key = first.Key
+	if r := p.Send(context.Background(), other); r.Outcome != domain.PushRefused || r.Code != "idempotency_error" {
+		t.Errorf("another body under the same key: %+v", r)
+	}
+}
+
+// TestAFailureThatStripeSavedStaysUnknown: Stripe repeats the answer 500 for its idempotency key.
+func TestAFailureThatStripeSavedStaysUnknown(t *testing.T) {
+	s, p := account(t)
+	s.Next(stripetest.FailSaved)
+	for range 3 {
+		if r := p.Send(context.Background(), push(1, 7)); r.Outcome != domain.PushUnknown {
+			t.Fatalf("%+v", r)
+		}
+	}
+	s.Advance(25 * time.Hour)
+	if r := p.Send(context.Background(), push(1, 7)); r.Outcome != domain.PushDelivered {
+		t.Errorf("after Stripe forgot the key: %+v", r)
+	}
+}
+
+// TestAfterADayARepetitionCountsTwice: the reason for which an unknown push is not sent again after 23 hours. The fake enforces it, so that tests of the service can fail.
+func TestAfterADayARepetitionCountsTwice(t *testing.T) {
+	s, p := account(t)
+	s.Next(stripetest.LoseAfter)
+	p.Send(context.Background(), push(1, 7))
+	s.Advance(25 * time.Hour)
+	p.Send(context.Background(), push(1, 7))
+	if sum := s.Sum("cus_1", "api_calls"); sum.Cmp(big.NewInt(14)) != 0 {
+		t.Errorf("%s", sum)
+	}
+}
+
+// TestRefusalsAreInStripesWords: no meter, no customer, a time too far in the past, and a push that no request can carry.
+func TestRefusalsAreInStripesWords(t *testing.T) {
+	s, p := account(t)
+	for _, c := range []struct {
+		change       func(*domain.Push)
+		code, reason string
+	}{
+		{func(d *domain.Push) { d.Event = "no_such_meter" }, "resource_missing", "no_such_meter"},
+		{func(d *domain.Push) { d.Customer = "cus_unknown" }, "resource_missing", "cus_unknown"},
+		{func(d *domain.Push) { d.Timestamp = start.Add(-36 * 24 * time.Hour) }, "timestamp_too_far_in_past", "35 calendar days"},
+		{func(d *domain.Push) { d.Customer = "" }, "push_invalid", "no customer"},
+		{func(d *domain.Push) { d.Amount = nil }, "push_invalid", "no amount"},
+		{func(d *domain.Push) { d.Key = strings.Repeat("k", 256) }, "push_invalid", "256 characters"},
+		{func(d *domain.Push) { d.Identifier = strings.Repeat("i", 101) }, "push_invalid", "101 characters"},
+		{func(d *domain.Push) { d.Event = strings.Repeat("e", 101) }, "push_invalid", "101 characters"},
+	} {
+		one := push(1, 7)
+		c.change(&one)
+		if r := p.Send(context.Background(), one); r.Outcome != domain.PushRefused || r.Code != c.code || !strings.Contains(r.Reason, c.reason) {
+			t.Errorf("%s: %+v", c.reason, r)
+		}
+	}
+	if len(s.Counted()) != 0 {
+		t.Errorf("counted: %+v", s.Counted())
+	}
+}
+
+// TestAnAnswerOfAnotherServerSettlesNothing: proxies and wrong addresses answer with any status.
+func TestAnAnswerOfAnotherServerSettlesNothing(t *testing.T) {
+	meterEvent := `{"object":"billing.meter_event","identifier":"` + push(2, 1).Identifier + `"}`
+	for _, c := range []struct {
+		status  int
+		body    string
+		outcome domain.PushOutcome
+	}{
+		{200, "<html>Welcome</html>", domain.PushUnknown},
+		{200, `{}`, domain.PushUnknown},
+		{200, meterEvent, domain.PushUnknown}, // of another push
+		{204, "", domain.PushUnknown},
+		{302, meterEvent, domain.PushUnknown},
+		{307, "", domain.PushUnknown},
+		{400, "<html>Bad Request</html>", domain.PushUnknown},
+		{400, `{"error":"bad request"}`, domain.PushUnknown},
+		{400, `{"error":{"message":"An event already exists with identifier ` + push(1, 1).Identifier + `."}}`, domain.PushUnknown},
+		{400, `{"error":{"type":"invalid_request_error","message":"An event already exists with identifier mp_other."}}`, domain.PushRefused},
+		{400, `{"error":{"type":"invalid_request_error","code":"duplicate_meter_event","message":"duplicate"}}`, domain.PushDelivered},
+		{403, "<html>Forbidden</html>", domain.PushUnknown},
+		{408, "", domain.PushUnknown},
+		{429, "<html>Too many</html>", domain.PushLater},
+		{502, "<html>Bad gateway</html>", domain.PushUnknown},
+		{500, `{"error":{"type":"api_error","message":"a\u0000b` + strings.Repeat("x", 2000) + `"}}`, domain.PushUnknown},
+		{200, `{"identifier":"` + strings.Repeat("x", 2<<20) + `"}`, domain.PushUnknown},
+	} {
+		other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/v1/billing/meter_events" {
+				t.Errorf("a redirect was followed to %s", r.URL.Path)
+			}
+			w.Header().Set("Location", "/elsewhere")
+			w.WriteHeader(c.status)
+			_, _ = w.Write([]byte(c.body))
+		}))
+		r := provider(t, other.URL, other.Close, slog.New(slog.DiscardHandler)).Send(context.Background(), push(1, 1))
+		if r.Outcome != c.outcome || len(r.Reason) > 600 || strings.ContainsRune(r.Reason, 0) {
+			t.Errorf("%d %.100s: %+v", c.status, c.body, r)
+		}
+	}
+}
+
+// TestWithoutAConnectionThePushIsSentLater: Stripe cannot have counted it.
+func TestWithoutAConnectionThePushIsSentLater(t *testing.T) {
+	s, _ := account(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := "http://" + l.Addr().String()
+	l.Close()
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	for url, ctx := range map[string]context.Context{closed: context.Background(), strings.Replace(s.URL, "http:", "https:", 1): context.Background(), s.URL: ended} {
+		r := provider(t, url, func() {}, slog.New(slog.DiscardHandler)).Send(ctx, push(1, 1))
+		if r.Outcome != domain.PushLater || r.Code != "provider_unreachable" || r.Reason == "" {
+			t.Errorf("%s: %+v", url, r)
+		}
+	}
+	if len(s.Requests()) != 0 {
+		t.Errorf("%d requests", len(s.Requests()))
+	}
+}
+
+// TestASlowAnswerIsUnknown: the caller's time ends after Stripe counted the push.
+func TestASlowAnswerIsUnknown(t *testing.T) {
+	s, p := account(t)
+	arrived, release := s.Hold()
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { <-arrived; cancel() }()
+	r := p.Send(ctx, push(1, 7))
+	release()
+	if r.Outcome != domain.PushUnknown || r.Code != "provider_no_answer" || len(s.Counted()) != 1 {
+		t.Errorf("%+v, %d counted", r, len(s.Counted()))
+	}
+	if r := p.Send(context.Background(), push(1, 7)); r.Outcome != domain.PushDelivered || len(s.Counted()) != 1 {
+		t.Errorf("%+v, %d counted", r, len(s.Counted()))
+	}
+}
+
+// TestEachAttemptHasTheSameRequest compares it with a golden file: method, path, headers and body.
+func TestEachAttemptHasTheSameRequest(t *testing.T) {
+	s, p := account(t)
+	s.Next(stripetest.LoseAfter)
+	one := push(1, -6)
+	one.Amount.SetString("-123456789012345678901234567890", 10)
+	p.Send(context.Background(), one)
+	s.Advance(time.Hour)
+	p.Send(context.Background(), one)
+	var texts []string
+	for _, r := range s.Requests() {
+		var text strings.Builder
+		fmt.Fprintf(&text, "POST /v1/billing/meter_events\n")
+		for _, name := range slices.Sorted(mapKeys(r.Header)) {
+			if name != "Content-Length" && name != "Accept-Encoding" {
+				fmt.Fprintf(&text, "%s: %s\n", name, strings.Join(r.Header[name], ", "))
+			}
+		}
+		texts = append(texts, text.String()+"\n"+strings.ReplaceAll(r.Body, "&", "\n&")+"\n")
+	}
+	if *update {
+		if err := os.WriteFile("testdata/meter_event.golden", []byte(texts[0]), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile("testdata/meter_event.golden")
+	if err != nil || len(texts) != 2 || texts[0] != string(want) || texts[1] != string(want) {
+		t.Errorf("requests %q, want twice:\n%s%v", texts, want, err)
+	}
+	if sum := s.Sum("cus_1", "api_calls"); sum.Cmp(one.Amount) != 0 {
+		t.Errorf("%s is counted", sum)
+	}
+}
+
+func mapKeys(h http.Header) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for name := range h {
+			if !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+// TestPushesAreCountedOnceWhateverFails repeats each push until it is delivered, within 23 hours of the fake's clock.
+func TestPushesAreCountedOnceWhateverFails(t *testing.T) {
+	s, p := account(t)
+	seed := uint64(time.Now().UnixNano())
+	rng := rand.New(rand.NewPCG(seed, 0))
+	s.Draw(func() stripetest.Fault {
+		return stripetest.Fault(max(0, rng.IntN(2*int(stripetest.Faults))-int(stripetest.Faults)))
+	})
+	due := map[string]*big.Int{"cus_1": new(big.Int), "cus_2": new(big.Int)}
+	for n := range 60 {
+		one := push(n, rng.Int64N(2000)-1000)
+		if n%2 == 1 {
+			one.Customer = "cus_2"
+		}
+		delivered := false
+		for spent := time.Duration(0); spent < 23*time.Hour && !delivered; spent += 30 * time.Minute {
+			delivered = p.Send(context.Background(), one).Outcome == domain.PushDelivered
+			s.Advance(30 * time.Minute)
+		}
+		// A failure that Stripe saved is repeated for the whole day: such a push was not counted.
+		if delivered {
+			due[one.Customer].Add(due[one.Customer], one.Amount)
+		}
+	}
+	for customer, want := range due {
+		if got := s.Sum(customer, "api_calls"); got.Cmp(want) != 0 {
+			t.Errorf("seed %d: %s: %s is counted, %s was delivered", seed, customer, got, want)
+		}
+	}
+}
