@@ -57,7 +57,7 @@ type Metrics struct {
 	sagaKinds  []string
 	sagasSeen  map[string]int64 // by the last read
 
-	billing pushMetrics
+	billing  pushMetrics
 	webhooks *webhookMetrics
 }
 
