@@ -52,6 +52,8 @@ const (
 	WebhookAttemptsKept = 20
 	// WebhookPatience is the time of failures without a success after which a webhook is disabled.
 	WebhookPatience = 5 * 24 * time.Hour
+	// DeliveriesKept is the time since the end of a delivery after which it is deleted. Its event remains.
+	DeliveriesKept = 90 * 24 * time.Hour
 	// maxWebhookError bounds the bytes of an attempt's error.
 	maxWebhookError = 200
 )

@@ -8,18 +8,20 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/infra/postgres"
 )
 
 // Retention deletes rows that are no longer needed: the answers kept for Idempotency-Keys, ended replays,
-// and the units of rebuilds whose generation is dropped. Functions of the database delete them: the service's
-// role may not, and they keep each row for a day at least. Any number of instances may run it.
+// and the units of rebuilds whose generation is dropped, and ended deliveries of webhooks. Functions of the database delete them: the service's
+// role may not, except deliveries, and they keep each row for a day at least. Any number of instances may run it.
 type Retention struct {
 	Pool    postgres.Pool
 	Answers time.Duration // age at which an answer is dropped; its key remains
 	Ended   time.Duration // since the end of a replay or rebuild
 	// Reservations is the time since the end of a reservation after which its row is deleted; its events remain.
 	Reservations time.Duration
+	Deliveries   time.Duration // since the end of a delivery of a webhook; 0: domain.DeliveriesKept
 	Logger       *slog.Logger
 
 	Every time.Duration // interval of looking for old rows (10 min)
@@ -48,8 +50,14 @@ func (r *Retention) round(ctx context.Context) error {
 		r.expire(ctx, "answers", `SELECT expire_answers(make_interval(secs => $1), $2)`, r.Answers),
 		r.expire(ctx, "replays", `SELECT expire_replays(make_interval(secs => $1), $2)`, r.Ended),
 		r.expire(ctx, "units of rebuilds", `SELECT expire_rebuild_units(make_interval(secs => $1), $2)`, r.Ended),
-		r.expire(ctx, "reservations", `SELECT expire_reservations(make_interval(secs => $1), $2)`, r.Reservations))
+		r.expire(ctx, "reservations", `SELECT expire_reservations(make_interval(secs => $1), $2)`, r.Reservations),
+		r.expire(ctx, "deliveries of webhooks", expireDeliveriesSQL, cmp.Or(r.Deliveries, domain.DeliveriesKept)))
 }
+
+// expireDeliveriesSQL deletes deliveries that ended, with their attempts.
+const expireDeliveriesSQL = `WITH old AS (DELETE FROM webhook_deliveries WHERE id IN (
+  SELECT id FROM webhook_deliveries WHERE state <> 'PENDING' AND ended_at < now() - make_interval(secs => $1) ORDER BY ended_at LIMIT $2) RETURNING id)
+ SELECT count(*) FROM old`
 
 // expire deletes batch by batch. Between batches it pauses for as long as a batch takes, so that it uses
 // at most half of a session.

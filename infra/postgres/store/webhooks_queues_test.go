@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"slices"
 	"sync"
@@ -298,5 +299,22 @@ func TestATestEventIsSent(t *testing.T) {
 	f.until("delivered", func() bool { return slices.Equal(f.states(w.ID), []string{"DELIVERED"}) })
 	if got := r.all(); got[0].id != d.EventID.String() || d.State != domain.DeliveryPending {
 		t.Errorf("%+v, %s", d, got[0].id)
+	}
+}
+
+func TestEndedDeliveriesAreDeletedAfterTheirTime(t *testing.T) {
+	f := newHookFixture(t)
+	tenant := f.tenant()
+	r := newReceiver(t, always(200))
+	w := f.create(tenant, r.URL)
+	f.crossed(tenant, 3)
+	f.run(f.deliverer(f.store))
+	f.until("3 deliveries", func() bool { return len(f.states(w.ID)) == 3 && f.noneLeft() })
+	_, err := f.pool.Exec(t.Context(), `UPDATE webhook_deliveries SET ended_at = now() - interval '91 days' WHERE id IN (SELECT id FROM webhook_deliveries ORDER BY id LIMIT 2)`)
+	f.must(err)
+	retention := &Retention{Pool: f.pool, Answers: 24 * time.Hour, Ended: 24 * time.Hour, Reservations: 24 * time.Hour, Logger: slog.New(slog.NewTextHandler(f, nil)), Batch: 1}
+	f.must(retention.round(t.Context()))
+	if n, attempts := f.count(`SELECT count(*) FROM webhook_deliveries`), f.count(`SELECT count(*) FROM webhook_attempts`); n != 1 || attempts != 1 {
+		t.Errorf("%d deliveries and %d attempts are left instead of 1", n, attempts)
 	}
 }
