@@ -95,10 +95,9 @@ func (m *isolationFixture) badKeys() {
 	}
 }
 
-// sample returns a valid request for a route, with ids of tenant A. Every route that
-// requires a key must have one here.
-func (m *isolationFixture) sample(r auth.Route) (call, bool) {
-	bodies := map[string]any{
+// bodies holds the body of each route that takes one; nil: an empty one.
+func (m *isolationFixture) bodies() map[string]any {
+	return map[string]any{
 		"POST /usage/events":                                               batch(event("matrix", nil)),
 		"POST /entitlements/check":                                         `{"features":[{"feature":"api_calls"}]}`,
 		"POST /entitlements/{feature}/consume":                             `{"eventId":"matrix-one","amount":1}`,
@@ -147,6 +146,12 @@ func (m *isolationFixture) sample(r auth.Route) (call, bool) {
 		"POST /tenants/{tenantId}/subscriptions":                   `{"plan":"basic","status":"PAST_DUE"}`,
 		"PATCH /tenants/{tenantId}/subscriptions/{subscriptionId}": `{"status":"TRIALING"}`,
 	}
+}
+
+// sample returns a valid request for a route, with ids of tenant A. Every route that
+// requires a key must have one here.
+func (m *isolationFixture) sample(r auth.Route) (call, bool) {
+	bodies := m.bodies()
 	name := r.Method + " " + strings.TrimPrefix(r.Path, "/api/v1")
 	body, known := bodies[name]
 	known = known || r.Method == "GET" || r.Method == "DELETE"
