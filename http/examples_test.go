@@ -66,7 +66,7 @@ func newExampleFixture(t *testing.T) *exampleFixture {
 		f.ids[fmt.Sprintf(exampleID, i+1)] = id
 	}
 	webhook, delivery := f.webhookOf(f.a)
-	f.ids[fmt.Sprintf(exampleID, 12)], f.ids[fmt.Sprintf(exampleID, 13)] = webhook, delivery
+	f.ids[fmt.Sprintf(exampleID, 14)], f.ids[fmt.Sprintf(exampleID, 15)] = webhook, delivery
 	f.published()
 	w := httptest.NewRecorder()
 	handler, err := (&http.Server{}).Handler()

@@ -46,6 +46,7 @@ func description(version string) *huma.OpenAPI {
 			{Name: "Projections", Description: "Read models, their rebuilds, and the changes of a rebuild."},
 			{Name: "Periods", Description: "Closing periods, their frozen figures, and adjustments of them."},
 			{Name: "Pushes", Description: "Amounts of closed periods that a billing provider counts, and the customers of tenants there."},
+			{Name: "Webhooks", Description: "Endpoints of tenants that events are sent to, and their deliveries."},
 			{Name: "Sagas", Description: "Processes of several steps, such as the close of a period, and their retries."},
 			{Name: "Outbox", Description: "The log on its way to the topics: the relay's progress, and records that the broker refused."},
 			{Name: "Schemas", Description: "The JSON Schemas of the payloads of events, as the schemaUri of each event names them."},

@@ -83,6 +83,8 @@ func newBilledService(t *testing.T, tenants int) *billedService {
 // cut drops the next COMMIT of a push, or its answer.
 func (b *billedService) cut(lost *atomic.Int32) {
 	b.Helper()
+	b.cutter.Answer.Store(0) // one of an attempt that did not commit
+	b.cutter.Request.Store(0)
 	b.must(postgres.InTx(context.Background(), b.proxied, func(tx pgx.Tx) error { // the proxy knows COMMIT by its first one in a session
 		_, err := tx.Exec(context.Background(), `SELECT 1`)
 		return err

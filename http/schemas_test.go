@@ -27,7 +27,8 @@ import (
 func TestTheSchemaURIOfEachEventLeadsToItsSchema(t *testing.T) {
 	w := newTestService(t)
 	newer := []events.Subject{events.UsageAdmitted, events.UsageCorrected, events.UsageRetracted, events.ReservationHeld, events.ReservationExtended, events.ReservationReleased, events.ReservationExpired, events.AccountReconciled,
-		events.PeriodCloseRequested, events.PeriodFrozen, events.PeriodClosed, events.PeriodReopened, events.AdjustmentProposed, events.AdjustmentDecided} // than the first vocabulary
+		events.PeriodCloseRequested, events.PeriodFrozen, events.PeriodClosed, events.PeriodReopened, events.AdjustmentProposed, events.AdjustmentDecided,
+		events.PriceDefined, events.ThresholdCrossed, events.ThresholdChanged, events.WebhookChanged, events.PushDelivered, events.PushFailed, events.PushCompared, events.OffboardingStepped} // than the first vocabulary
 	for _, v := range []string{events.FirstVocabulary, events.CurrentVocabulary().Hash()} {
 		vocabulary, _ := events.EmbeddedVocabulary(v)
 		for _, info := range events.Subjects() {

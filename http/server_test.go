@@ -95,7 +95,7 @@ func TestAnUnreachableDatabaseIs503(t *testing.T) {
 		if route.Who == auth.Tenant {
 			c.key = m.a.key
 		}
-		if route.Who == auth.Either {
+		if route.Who == auth.Either && route.Method == "GET" && !strings.Contains(route.Path, "{tenantId}") {
 			c.path = with(c.path, "tenantId="+m.a.id)
 		}
 		got := m.do(c)
