@@ -24,6 +24,7 @@ type pushTx struct {
 	sagas       map[string]domain.Saga
 	pushes      map[uuid.UUID]domain.Push
 	billable    map[string]int64 // of the present snapshot, by feature
+	adjusted    map[string]int64 // approved amounts in billable
 	recent      []domain.Closing
 	comparisons map[string]string // total and delivered, by window
 	retries     []string
@@ -123,7 +124,7 @@ func (tx *pushTx) RecentlyClosed(uuid.UUID) ([]domain.Closing, error) { return t
 
 func (tx *pushTx) Due(c domain.Closing) (due []domain.PushDue, now time.Time, err error) {
 	for feature, amount := range tx.billable {
-		d := domain.PushDue{Feature: feature, Billable: big.NewInt(amount), Pushed: new(big.Int), Last: -1}
+		d := domain.PushDue{Feature: feature, Frozen: big.NewInt(amount - tx.adjusted[feature]), Billable: big.NewInt(amount), Pushed: new(big.Int), Last: -1}
 		for _, p := range tx.pushes {
 			if p.Feature == feature && p.PeriodKey == c.PeriodKey {
 				d.Pushed.Add(d.Pushed, p.Amount)
@@ -236,7 +237,7 @@ func (p *provider) sum(feature string) (sum int64) {
 func newPushes(t *testing.T, changes ...string) (*Pushes, *pushTx, *provider) {
 	_, periods := newPeriods(changes...)
 	tx := &pushTx{memory: periods.memory, changes: periods.changes, sagas: map[string]domain.Saga{}, pushes: map[uuid.UUID]domain.Push{},
-		billable: map[string]int64{}, comparisons: map[string]string{}, time: time.Date(2026, 6, 1, 1, 0, 0, 0, time.UTC)}
+		billable: map[string]int64{}, adjusted: map[string]int64{}, comparisons: map[string]string{}, time: time.Date(2026, 6, 1, 1, 0, 0, 0, time.UTC)}
 	transacted(tx.memory, &tx.pushes)
 	transacted(tx.memory, &tx.sagas)
 	alice := tx.tenants[activeTenant]

@@ -50,7 +50,7 @@ func TestP8_OnlyTheDifferenceIsPushed(t *testing.T) {
 	c, tx, p := newPushes(t, requested, closed)
 	tx.billable["calls"] = 5
 	runSteps(t, c, pushSaga("close/2026-05/1"))
-	tx.billable["calls"] = 3
+	tx.billable["calls"], tx.adjusted["calls"] = 3, -2
 	runSteps(t, c, pushSaga("adjust/2026-05/1/77"))
 	runSteps(t, c, pushSaga("adjust/2026-05/1/77"))
 	h := tx.changes[activeTenant]
@@ -64,6 +64,7 @@ func TestP8_OnlyTheDifferenceIsPushed(t *testing.T) {
 	h.Changes = append(h.Changes, domain.PeriodChange{Position: 911, PeriodKey: "2026-05", Snapshot: 2, Change: requested},
 		domain.PeriodChange{Position: 912, PeriodKey: "2026-05", Snapshot: 2, Change: closed})
 	tx.changes[activeTenant] = h
+	tx.adjusted["calls"] = 0
 	runSteps(t, c, pushSaga("close/2026-05/2"))
 	var keys []string
 	for _, push := range tx.sorted() {
@@ -81,7 +82,7 @@ func TestP8_AnOpenPushIsNotDueAgain(t *testing.T) {
 		p.answer = func(int) (bool, domain.PushResult) { return false, domain.PushResult{Outcome: outcome} }
 		tx.billable["calls"] = 5
 		runSteps(t, c, pushSaga("close/2026-05/1"))
-		tx.billable["calls"] = 6
+		tx.billable["calls"], tx.adjusted["calls"] = 6, 1
 		runSteps(t, c, pushSaga("adjust/2026-05/1/77"))
 		if all := tx.sorted(); len(all) != 2 || all[0].Amount.Int64() != 5 || all[1].Amount.Int64() != 1 {
 			t.Errorf("%s: %+v", outcome, all)

@@ -138,19 +138,21 @@ func PushTimestamp(periodKey string, n int, stored time.Time) time.Time {
 type PushDue struct {
 	Feature  string
 	Event    string   // name of the provider's meter event
+	Frozen   *big.Int // frozen figures of the snapshot
 	Billable *big.Int // frozen figures and approved adjustments
 	Pushed   *big.Int // all pushes of all snapshots, in every state
 	Last     int      // the greatest N of a push of the snapshot; -1 without one
 }
 
-// PlanPush returns the push of what is due; nil if nothing is due. adjustment says that the frozen figure is not what is due.
-func PlanPush(id uuid.UUID, c Closing, d *PushDue, to *events.Billing, adjustment bool, now time.Time) *Push {
+// PlanPush returns the push of what is due; nil if nothing is due. It is the first one of the snapshot if frozen figures are due, whatever started the saga: they count in
+// their period, or fail because they are too old. It is an adjustment if only approved amounts are due.
+func PlanPush(id uuid.UUID, c Closing, d *PushDue, to *events.Billing, now time.Time) *Push {
 	amount := new(big.Int).Sub(d.Billable, d.Pushed)
 	if amount.Sign() == 0 {
 		return nil
 	}
 	n := d.Last + 1
-	if adjustment {
+	if d.Frozen.Cmp(d.Pushed) == 0 {
 		n = max(n, 1)
 	}
 	key := PushKey(c.TenantID, d.Feature, c.PeriodKey, c.Snapshot, n)

@@ -121,12 +121,12 @@ func (t pushTx) AddPush(p domain.Push) error {
 // dueOfPeriodSQL compares what is billable of the snapshot $3 with the pushes of all snapshots, in every state: a push that is not delivered is on its way, or is sent by a
 // retry.
 const dueOfPeriodSQL = `WITH billable AS (
-  SELECT feature, sum(amount) AS amount FROM (
-    SELECT feature, amount FROM period_lines WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3
-    UNION ALL SELECT feature, amount FROM adjustments WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3 AND state = 'APPROVED') b
+  SELECT feature, sum(frozen) AS frozen, sum(amount) AS amount FROM (
+    SELECT feature, amount AS frozen, amount FROM period_lines WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3
+    UNION ALL SELECT feature, 0, amount FROM adjustments WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3 AND state = 'APPROVED') b
   GROUP BY feature),
 pushed AS (SELECT feature, sum(amount) AS amount, max(n) FILTER (WHERE snapshot = $3) AS last FROM pushes WHERE tenant_id = $1 AND period_key = $2 GROUP BY feature)
-SELECT feature, coalesce(f.billing_event, ''), coalesce(b.amount, 0)::text, coalesce(p.amount, 0)::text, coalesce(p.last, -1)
+SELECT feature, coalesce(f.billing_event, ''), coalesce(b.frozen, 0)::text, coalesce(b.amount, 0)::text, coalesce(p.amount, 0)::text, coalesce(p.last, -1)
  FROM billable b FULL JOIN pushed p USING (feature) LEFT JOIN features f ON f.lookup_key = feature
  WHERE coalesce(b.amount, 0) <> coalesce(p.amount, 0) ORDER BY feature`
 
@@ -137,14 +137,19 @@ func (t pushTx) Due(c domain.Closing) (due []domain.PushDue, now time.Time, err 
 		return nil, now, fmt.Errorf("reading what is due: %w", err)
 	}
 	due, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (d domain.PushDue, err error) {
-		var billable, pushed string
-		if err := row.Scan(&d.Feature, &d.Event, &billable, &pushed, &d.Last); err != nil {
+		var frozen, billable, pushed string
+		if err := row.Scan(&d.Feature, &d.Event, &frozen, &billable, &pushed, &d.Last); err != nil {
 			return d, err
 		}
-		if d.Billable, err = integer(billable); err == nil {
-			d.Pushed, err = integer(pushed)
+		for _, n := range []struct {
+			text string
+			to   **big.Int
+		}{{frozen, &d.Frozen}, {billable, &d.Billable}, {pushed, &d.Pushed}} {
+			if *n.to, err = integer(n.text); err != nil {
+				return d, err
+			}
 		}
-		return d, err
+		return d, nil
 	})
 	if err == nil {
 		err = t.tx.QueryRow(t.ctx, `SELECT clock_timestamp()`).Scan(&now)
