@@ -100,10 +100,10 @@ func (c *Pushes) resolve(ctx context.Context, list []domain.Push, counted bool) 
 	for i := range list {
 		tenant := list[i].TenantID
 		err := c.conclude(ctx, &list[i], events.ResolvedByTotals, func(p *domain.Push, now time.Time) bool {
-			if p.State != domain.PushStateUnknown || !p.Undecided(now) {
+			if p.State == domain.PushStateDelivered || !p.Undecided(now) {
 				return false
 			}
-			p.Settle(counted, now)
+			p.SettleByTotal(counted, now)
 			return true
 		})
 		if err != nil {

@@ -95,11 +95,11 @@ func (tx *pushTx) PushSums(_ context.Context, w domain.PushWindow, settle time.D
 			continue
 		}
 		switch {
-		case p.State == domain.PushStateUnknown && p.NextAt != nil, p.State == domain.PushStateDelivered && p.DeliveredAt.Add(settle).After(tx.time):
+		case p.State == domain.PushStateUnknown && p.NextAt != nil, p.State == domain.PushStateFailed && p.UnknownSince != nil && !p.Undecided(tx.time), p.State == domain.PushStateDelivered && p.DeliveredAt.Add(settle).After(tx.time):
 			sums.OnTheWay++
 		case p.State == domain.PushStateDelivered:
 			sums.Delivered.Add(sums.Delivered, p.Amount)
-		case p.State == domain.PushStateUnknown:
+		case p.State == domain.PushStateUnknown, p.State == domain.PushStateFailed && p.UnknownSince != nil:
 			sums.Unknown.Add(sums.Unknown, p.Amount)
 			sums.Undecided = append(sums.Undecided, p)
 		}

@@ -173,6 +173,39 @@ func TestP8_AnUnknownPushIsResolvedAndNotSentAgain(t *testing.T) {
 	}
 }
 
+// An attempt without an answer may be counted, also if a later one was refused: the total decides it, and does not mistake it for another push.
+func TestP8_TotalsDecideARefusedPushInDoubt(t *testing.T) {
+	for name, counted := range map[string]bool{"counted": true, "not counted": false} {
+		c, tx, p := newPushes(t, requested, closed)
+		tx.billable["calls"] = 5
+		p.answer = func(call int) (bool, domain.PushResult) {
+			return call == 1 && counted, domain.PushResult{Outcome: []domain.PushOutcome{domain.PushUnknown, domain.PushRefused}[min(call, 2)-1]}
+		}
+		saga := pushSaga("close/2026-05/1")
+		runSteps(t, c, saga)
+		tx.time = tx.time.Add(time.Hour)
+		runSteps(t, c, saga)
+		compare := func() domain.SagaResult {
+			got, err := c.CompareKind().Run(t.Context(), &domain.Saga{Step: stepCompare})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got
+		}
+		if got := compare(); got.End != "" || only(t, tx).State != domain.PushStateFailed {
+			t.Errorf("%s: %+v while a retry may send it", name, got)
+		}
+		tx.time = tx.time.Add(25 * time.Hour)
+		got, push := compare(), only(t, tx)
+		if want := map[bool]string{true: domain.PushStateDelivered, false: domain.PushStateFailed}[counted]; got.End != domain.SagaCompleted || push.State != want || tx.ends(events.PushCompared) != 0 {
+			t.Errorf("%s: %+v, %+v", name, got, push)
+		}
+		if !counted && push.UnknownSince != nil {
+			t.Errorf("the doubt remains: %+v", push)
+		}
+	}
+}
+
 func TestOperatorsResolveAPush(t *testing.T) {
 	c, tx, p := newPushes(t, requested, closed)
 	tx.billable["calls"] = 5

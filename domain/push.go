@@ -298,6 +298,15 @@ func (p *Push) Settle(delivered bool, now time.Time) {
 	p.State, p.UnknownSince, p.NextAt = PushStatePending, nil, &now
 }
 
+// SettleByTotal ends the doubt about a push by the provider's total. One that the provider refused is not sent again by itself.
+func (p *Push) SettleByTotal(counted bool, now time.Time) {
+	if p.State == PushStateFailed && !counted {
+		p.UnknownSince = nil
+		return
+	}
+	p.Settle(counted, now)
+}
+
 func pushDelivered(p *Push) *Error {
 	return &Error{Code: "push_delivered", Message: "The push " + p.ID.String() + " is DELIVERED"}
 }

@@ -235,14 +235,17 @@ func (s *Pushes) PushWindows(ctx context.Context, since time.Time) ([]domain.Pus
 	return list, unavailable(err)
 }
 
-const pushSumsSQL = `SELECT ` + pushColumns + `, state = 'UNKNOWN' AND next_at IS NOT NULL OR delivered_at > now() - $6::interval FROM pushes
- WHERE provider = $1 AND customer = $2 AND event = $3 AND counted_at >= $4 AND counted_at < $5 AND state IN ('DELIVERED', 'UNKNOWN') ORDER BY id`
+// A refused push whose earlier attempt has no answer may be counted, as an unknown one. It is on its way while a retry may send it.
+const pushSumsSQL = `SELECT ` + pushColumns + `, state = 'UNKNOWN' AND next_at IS NOT NULL OR state = 'FAILED' AND unknown_since > now() - $7::interval
+  OR delivered_at > now() - $6::interval FROM pushes
+ WHERE provider = $1 AND customer = $2 AND event = $3 AND counted_at >= $4 AND counted_at < $5
+  AND (state IN ('DELIVERED', 'UNKNOWN') OR state = 'FAILED' AND unknown_since IS NOT NULL) ORDER BY id`
 
 // PushSums implements commands.PushStore.
 func (s *Pushes) PushSums(ctx context.Context, w domain.PushWindow, settle time.Duration) (domain.PushSums, error) {
 	sums := domain.PushSums{Delivered: new(big.Int), Unknown: new(big.Int)}
 	from, to, _ := domain.PeriodBounds(w.Month)
-	rows, err := s.Store.pool.Query(ctx, pushSumsSQL, w.Provider, w.Customer, w.Event, from, to, settle)
+	rows, err := s.Store.pool.Query(ctx, pushSumsSQL, w.Provider, w.Customer, w.Event, from, to, settle, domain.PushUnknownFor)
 	if err != nil {
 		return sums, unavailable(err)
 	}
