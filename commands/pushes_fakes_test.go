@@ -117,6 +117,9 @@ func (tx *pushTx) StartSaga(s domain.SagaStart) (*domain.Saga, bool, error) {
 }
 
 func (tx *pushTx) SaveTenant(t domain.Tenant) error { tx.tenants[t.ID] = t; return nil }
+func (tx *pushTx) Feature(key string) (*domain.Feature, error) {
+	return &domain.Feature{LookupKey: key}, nil
+}
 func (tx *pushTx) Periods([]uuid.UUID) (map[uuid.UUID]domain.PeriodHistory, error) {
 	return tx.changes, nil
 }
@@ -204,7 +207,9 @@ func (p *provider) Send(_ context.Context, push domain.Push) domain.PushResult {
 	if before := p.bodies[push.Identifier]; before != "" && before != body {
 		p.t.Errorf("the attempts of a push differ: %s and %s", before, body)
 	}
-	p.bodies[push.Identifier] = body
+	if result.Outcome != domain.PushRefused { // a refused push may be addressed anew
+		p.bodies[push.Identifier] = body
+	}
 	if at, known := p.counted[push.Identifier]; counts && (!known || p.tx.time.Sub(at) >= 24*time.Hour) {
 		p.counted[push.Identifier] = p.tx.time
 		key := push.Customer + " " + push.Event + " " + push.Timestamp.Format("2006-01")

@@ -76,8 +76,8 @@ type PushResult struct {
 	RetryAfter   time.Duration // 0: the provider named none
 }
 
-// Push is an amount that a billing provider counts. Its body is stored before the first attempt, so that every attempt sends the same. Its
-// times are of the database's clock.
+// Push is an amount that a billing provider counts. Its body is stored before the first attempt, so that every attempt sends the same; Readdress is the exception.
+// Its times are of the database's clock.
 type Push struct {
 	ID        uuid.UUID
 	TenantID  uuid.UUID
@@ -252,6 +252,13 @@ func (p *Push) fail(code, reason string) {
 func (p *Push) deliver(now time.Time) {
 	var none Push
 	p.State, p.NextAt, p.DeliveredAt, p.Code, p.LastError = PushStateDelivered, nil, &now, none.Code, none.LastError
+}
+
+// Readdress lets a refused push, which the provider surely has not counted, go to the customer and the meter of now: the refused ones may be wrong for ever.
+func (p *Push) Readdress(to *events.Billing, event string) {
+	if p.State == PushStateFailed && p.UnknownSince == nil && to != nil && to.Provider == p.Provider {
+		p.Customer, p.Event = to.Customer, cmp.Or(event, p.Feature)
+	}
 }
 
 // Retry lets a push be sent again now. It returns the reason against it, nil if it is allowed.
