@@ -31,6 +31,9 @@ func (c *Pushes) CompareKind() SagaKind {
 
 // runCompare compares all windows that were not compared since the saga began.
 func (c *Pushes) runCompare(ctx context.Context, s *domain.Saga) (domain.SagaResult, error) {
+	if c.Provider == nil && s.State == domain.SagaPartial {
+		return domain.SagaDoneWithout(noProvider), nil
+	}
 	if c.Provider == nil {
 		return domain.SagaWait(compareWait, noProvider), nil
 	}

@@ -274,6 +274,9 @@ func TestWithoutAProviderPushesWait(t *testing.T) {
 	if got, err := c.CompareKind().Run(t.Context(), &domain.Saga{Step: stepCompare}); err != nil || got.End != "" || len(got.Missing) != 1 {
 		t.Errorf("%+v %v", got, err)
 	}
+	if got, err := c.CompareKind().Run(t.Context(), &domain.Saga{Step: stepCompare, State: domain.SagaPartial}); err != nil || got.Outcome != domain.SagaIsPartial {
+		t.Errorf("each day leaves an open comparison: %+v %v", got, err)
+	}
 }
 
 func TestP8_ADifferenceOfTotalsIsAnEvent(t *testing.T) {

@@ -290,6 +290,8 @@ func (p *Push) Resolve(delivered bool, reason, actor string, now time.Time) *Err
 		return pushDelivered(p)
 	case p.State == PushStatePending:
 		return &Error{Code: "push_pending", Message: "The push is PENDING: the provider has not counted it, and it is sent by itself"}
+	case p.running(now):
+		return &Error{Code: "push_pending", Message: "The push is being sent: nobody can know its result; ask again in " + PushAttempt.String()}
 	}
 	p.LastReason, p.LastActor = reason, actor
 	p.Settle(delivered, now)

@@ -295,6 +295,11 @@ func TestOperatorsRetryAndResolvePushes(t *testing.T) {
 			t.Errorf("%s: %+v", name, c.p)
 		}
 	}
+	for _, resolve := range []func(*Push, time.Time) *Error{yes, no} {
+		if refusal := resolve(newPush().begun(t, pushNoon), pushNoon.Add(time.Second)); refusal == nil || refusal.Code != "push_pending" {
+			t.Errorf("the result of a running attempt is known: %v", refusal)
+		}
+	}
 	running := newPush().begun(t, pushNoon)
 	if refusal := retry(running, pushNoon.Add(time.Second)); refusal != nil || running.Begin(pushNoon.Add(time.Second)) {
 		t.Errorf("a retry began a second attempt beside a running one: %v", refusal)
