@@ -57,7 +57,7 @@ type PushTx interface {
 	SaveTenant(t domain.Tenant) error
 	Feature(lookupKey string) (*domain.Feature, error)
 	Periods(tenants []uuid.UUID) (map[uuid.UUID]domain.PeriodHistory, error)
-	// RecentlyClosed returns the closed periods of a tenant whose end is not older than PushOldest.
+	// RecentlyClosed returns the closed periods of a tenant whose end is not older than PushOldest, or that were pushed before.
 	RecentlyClosed(tenant uuid.UUID) ([]domain.Closing, error)
 	// Due returns the features of a closed period of which an amount is due, and the time.
 	Due(c domain.Closing) (due []domain.PushDue, now time.Time, err error)

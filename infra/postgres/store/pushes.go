@@ -161,11 +161,12 @@ func (t pushTx) Due(c domain.Closing) (due []domain.PushDue, now time.Time, err 
 }
 
 // recentlyClosedSQL returns the last snapshots of closed periods; those without a snapshot of their last close are still closing.
-const recentlyClosedSQL = `SELECT tenant_id, period_key, snapshot FROM (
+const recentlyClosedSQL = `SELECT tenant_id, period_key, snapshot, EXISTS (SELECT FROM pushes p WHERE p.tenant_id = c.tenant_id AND p.period_key = c.period_key) FROM (
   SELECT DISTINCT ON (period_key) tenant_id, period_key, snapshot, change FROM period_changes WHERE tenant_id = $1 ORDER BY period_key, position DESC) c
  WHERE change = 'closed' ORDER BY period_key`
 
-// RecentlyClosed implements commands.PushTx. A period without an end, and one that was closed before its end, is recent.
+// RecentlyClosed implements commands.PushTx. A period without an end, and one that was closed before its end, is recent. So is one
+// that was pushed before: amounts may have been approved while the tenant had no billing, and the difference counts now.
 func (t pushTx) RecentlyClosed(tenant uuid.UUID) (recent []domain.Closing, err error) {
 	var now time.Time
 	if err := t.tx.QueryRow(t.ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
@@ -175,16 +176,16 @@ func (t pushTx) RecentlyClosed(tenant uuid.UUID) (recent []domain.Closing, err e
 	if err != nil {
 		return nil, fmt.Errorf("reading closed periods: %w", err)
 	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c domain.Closing, err error) {
-		return c, row.Scan(&c.TenantID, &c.PeriodKey, &c.Snapshot)
+	var c domain.Closing
+	var pushed bool
+	_, err = pgx.ForEachRow(rows, []any{&c.TenantID, &c.PeriodKey, &c.Snapshot, &pushed}, func() error {
+		if _, end, ok := domain.PeriodBounds(c.PeriodKey); !ok || pushed || end.Add(domain.PushOldest).After(now) {
+			recent = append(recent, c)
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("reading closed periods: %w", err)
-	}
-	for _, c := range list {
-		if _, end, ok := domain.PeriodBounds(c.PeriodKey); !ok || end.Add(domain.PushOldest).After(now) {
-			recent = append(recent, c)
-		}
 	}
 	return recent, nil
 }
