@@ -28,11 +28,14 @@ type DeadLetterStore interface {
 // DeadLetterTx is the transaction of a change of dead letters.
 type DeadLetterTx interface {
 	Tx
+	SagaStarter
 	// DeadLetters returns the dead letters of the partition that have one of the ids, as
 	// of the events in the log.
 	DeadLetters(ids []uuid.UUID) (map[uuid.UUID]*domain.DeadLetter, error)
 	// Periods returns the changes of the periods of tenants of the partition.
 	Periods(tenants []uuid.UUID) (map[uuid.UUID]domain.PeriodHistory, error)
+	// Approved returns the snapshots with an approved adjustment of a tenant by a recorded event.
+	Approved(tenant uuid.UUID, recorded int64) ([]domain.Closing, error)
 	// Events reads events of the partition by their numbers.
 	Events(numbers []int64) (map[int64]events.Envelope, error)
 }

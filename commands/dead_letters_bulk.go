@@ -195,6 +195,7 @@ func (b *bulk) decidePartition(ctx context.Context, refs []domain.DeadLetterRef)
 			return err
 		}
 		var pending []events.Pending
+		var voided []domain.Closing
 		for _, id := range ids {
 			l := letters[id]
 			refusal := b.judge(l)
@@ -210,10 +211,17 @@ func (b *bulk) decidePartition(ctx context.Context, refs []domain.DeadLetterRef)
 			if err != nil {
 				return err
 			}
-			pending = append(pending, p)
+			of, err := voidedBy(tx, &p)
+			if err != nil {
+				return err
+			}
+			pending, voided = append(pending, p), append(voided, of...)
 		}
-		_, err = appendAll(tx, pending...)
-		return err
+		at, err := appendAll(tx, pending...)
+		if err != nil || len(voided) == 0 {
+			return err
+		}
+		return startPushes(tx, b.NewID, voided, at[0])
 	})
 	return done, refused, err
 }

@@ -40,9 +40,24 @@ func (d *DeadLetters) Discard(ctx context.Context, req Request, id, tenant uuid.
 		if err != nil {
 			return Discarded{}, err
 		}
+		voided, err := voidedBy(tx, &closed)
+		if err != nil {
+			return Discarded{}, err
+		}
 		position, err := appendOne(tx, closed)
-		return Discarded{id, events.StatusDiscarded, position}, err
+		if err != nil {
+			return Discarded{}, err
+		}
+		return Discarded{id, events.StatusDiscarded, position}, startPushes(tx, d.NewID, voided, position)
 	})
+}
+
+// voidedBy returns the snapshots of which a discard voids an approved amount, which may be pushed: the difference is due.
+func voidedBy(tx DeadLetterTx, closed *events.Pending) ([]domain.Closing, error) {
+	if closed.Decided == nil {
+		return nil, nil
+	}
+	return tx.Approved(closed.TenantID, closed.Decided.Recorded)
 }
 
 func reasonFault(reason string) *domain.Error {

@@ -20,6 +20,8 @@ type letterTx struct {
 	letters  map[uuid.UUID]domain.DeadLetter
 	sources  map[int64]events.Envelope
 	periods  map[uuid.UUID]domain.PeriodHistory
+	approved []domain.Closing // by the event at position 7
+	sagas    []string
 	executed int64
 	fail     int // the change that fails, counted from 1; 0: no change fails
 }
@@ -68,6 +70,18 @@ func (tx *letterTx) ChangeDeadLetters(_ context.Context, tenant uuid.UUID, decid
 		return &Overloaded{Database: true}
 	}
 	return tx.run(tenant, func() error { return decide(tx) })
+}
+
+func (tx *letterTx) Approved(_ uuid.UUID, recorded int64) ([]domain.Closing, error) {
+	if recorded != 7 {
+		return nil, nil
+	}
+	return tx.approved, nil
+}
+
+func (tx *letterTx) StartSaga(s domain.SagaStart) (*domain.Saga, bool, error) {
+	tx.sagas = append(tx.sagas, s.Kind+" "+s.Key)
+	return &domain.Saga{ID: s.ID}, true, nil
 }
 
 // letter is a dead letter of Alice whose usage was recorded at position 7.
@@ -279,6 +293,26 @@ func TestP8_ADiscardVoidsTheAdjustmentsOfItsEvent(t *testing.T) {
 		event := tx.succeeded(t, err, 1)
 		if got := event.Decided; !reflect.DeepEqual(got, want) {
 			t.Errorf("parked %t: decides %+v instead of %+v", parked, got, want)
+		}
+	}
+}
+
+// An approved amount that a discard voids may be pushed: the difference is due.
+func TestP8_ADiscardOfAnApprovedAdjustmentIsPushed(t *testing.T) {
+	for _, parked := range []bool{true, false} {
+		for _, billed := range []bool{true, false} {
+			d, tx := newLetters(letter(1, func(l *domain.DeadLetter) { l.Parked = parked }))
+			tx.approved = []domain.Closing{{TenantID: activeTenant, PeriodKey: "2026-05", Snapshot: 1}}
+			if alice := tx.tenants[activeTenant]; billed {
+				alice.Billing = &events.Billing{Provider: events.ProviderStripe, Customer: "cus_1"}
+				tx.tenants[activeTenant] = alice
+			}
+			if _, err := d.Discard(t.Context(), Request{By: operator}, uuid.UUID{1}, activeTenant, "broken"); err != nil {
+				t.Fatal(err)
+			}
+			if want := map[bool]string{true: "billing_push adjust/2026-05/1/1"}[parked && billed]; strings.Join(tx.sagas, " ") != want {
+				t.Errorf("parked %t, billing %t: started %q instead of %q", parked, billed, tx.sagas, want)
+			}
 		}
 	}
 }

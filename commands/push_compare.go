@@ -31,6 +31,9 @@ func (c *Pushes) CompareKind() SagaKind {
 
 // runCompare compares all windows that were not compared since the saga began.
 func (c *Pushes) runCompare(ctx context.Context, s *domain.Saga) (domain.SagaResult, error) {
+	if c.Provider == nil && s.State == domain.SagaPartial {
+		return domain.SagaDoneWithout(noProvider), nil
+	}
 	if c.Provider == nil {
 		return domain.SagaWait(compareWait, noProvider), nil
 	}
@@ -100,10 +103,10 @@ func (c *Pushes) resolve(ctx context.Context, list []domain.Push, counted bool) 
 	for i := range list {
 		tenant := list[i].TenantID
 		err := c.conclude(ctx, &list[i], events.ResolvedByTotals, func(p *domain.Push, now time.Time) bool {
-			if p.State != domain.PushStateUnknown || !p.Undecided(now) {
+			if p.State == domain.PushStateDelivered || !p.Undecided(now) {
 				return false
 			}
-			p.Settle(counted, now)
+			p.SettleByTotal(counted, now)
 			return true
 		})
 		if err != nil {

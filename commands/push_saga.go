@@ -66,17 +66,17 @@ func startPush(tx pushStarter, newID func() uuid.UUID, of domain.Closing, origin
 	return err
 }
 
-// pushOf returns the period that a saga pushes, and its origin.
-func pushOf(s *domain.Saga) (of domain.Closing, origin string, err error) {
+// pushOf returns the period that a saga pushes.
+func pushOf(s *domain.Saga) (of domain.Closing, err error) {
 	parts := strings.Split(s.Key, "/")
 	if len(parts) < 3 || !slices.Contains([]string{pushOfClose, pushOfAdjustment, pushOfBilling}, parts[0]) {
-		return of, "", fmt.Errorf("the key %q of a push names no period", s.Key)
+		return of, fmt.Errorf("the key %q of a push names no period", s.Key)
 	}
 	snapshot, err := strconv.Atoi(parts[2])
 	if err != nil {
-		return of, "", fmt.Errorf("the key %q of a push names no snapshot", s.Key)
+		return of, fmt.Errorf("the key %q of a push names no snapshot", s.Key)
 	}
-	return domain.Closing{TenantID: s.TenantID, PeriodKey: parts[1], Snapshot: snapshot}, parts[0], nil
+	return domain.Closing{TenantID: s.TenantID, PeriodKey: parts[1], Snapshot: snapshot}, nil
 }
 
 // PushKind returns the kind of the sagas that push.
@@ -85,14 +85,14 @@ func (c *Pushes) PushKind() SagaKind {
 }
 
 func (c *Pushes) runPush(ctx context.Context, s *domain.Saga) (domain.SagaResult, error) {
-	of, origin, err := pushOf(s)
+	of, err := pushOf(s)
 	if err != nil {
 		return domain.SagaResult{}, err
 	}
 	if s.Step == stepSend {
 		return c.send(ctx, of)
 	}
-	if err := c.Store.ChangePushes(ctx, of.TenantID, func(tx PushTx) error { return c.plan(tx, of, origin) }); err != nil {
+	if err := c.Store.ChangePushes(ctx, of.TenantID, func(tx PushTx) error { return c.plan(tx, of) }); err != nil {
 		return domain.SagaResult{}, err
 	}
 	return domain.SagaNext(stepSend), nil
@@ -100,7 +100,7 @@ func (c *Pushes) runPush(ctx context.Context, s *domain.Saga) (domain.SagaResult
 
 // plan stores a push of what is due of each feature. The head of the tenant's partition is locked: each decision and reopening is before or after it. Of a
 // reopened period nothing is due until it is closed again.
-func (c *Pushes) plan(tx PushTx, of domain.Closing, origin string) error {
+func (c *Pushes) plan(tx PushTx, of domain.Closing) error {
 	t, err := loadTenant(tx, of.TenantID)
 	if err != nil || t.Billing == nil {
 		return err
@@ -120,7 +120,7 @@ func (c *Pushes) plan(tx PushTx, of domain.Closing, origin string) error {
 		return err
 	}
 	for i := range due {
-		p := domain.PlanPush(c.NewID(), of, &due[i], t.Billing, origin == pushOfAdjustment, now)
+		p := domain.PlanPush(c.NewID(), of, &due[i], t.Billing, now)
 		if p == nil {
 			continue
 		}

@@ -55,8 +55,9 @@ type PushTx interface {
 	Tx
 	SagaStarter
 	SaveTenant(t domain.Tenant) error
+	Feature(lookupKey string) (*domain.Feature, error)
 	Periods(tenants []uuid.UUID) (map[uuid.UUID]domain.PeriodHistory, error)
-	// RecentlyClosed returns the closed periods of a tenant whose end is not older than PushOldest.
+	// RecentlyClosed returns the closed periods of a tenant whose end is not older than PushOldest, or that were pushed before.
 	RecentlyClosed(tenant uuid.UUID) ([]domain.Closing, error)
 	// Due returns the features of a closed period of which an amount is due, and the time.
 	Due(c domain.Closing) (due []domain.PushDue, now time.Time, err error)
@@ -147,17 +148,42 @@ func (c *Pushes) SetBilling(ctx context.Context, req Request, tenant uuid.UUID, 
 
 // Retry lets a push be sent again at once. The table keeps the last reason and actor.
 func (c *Pushes) Retry(ctx context.Context, req Request, id uuid.UUID, reason string) (domain.Push, error) {
-	return c.operate(ctx, req, id, reason, "retried", func(p *domain.Push, actor string, now time.Time) *domain.Error { return p.Retry(reason, actor, now) })
+	return c.operate(ctx, req, id, reason, "retried", func(tx PushTx, p *domain.Push, actor string, now time.Time) error {
+		if err := readdress(tx, p); err != nil {
+			return err
+		}
+		if refusal := p.Retry(reason, actor, now); refusal != nil {
+			return refusal
+		}
+		return nil
+	})
+}
+
+// readdress lets a push that was refused follow a corrected customer or meter.
+func readdress(tx PushTx, p *domain.Push) error {
+	t, err := loadTenant(tx, p.TenantID)
+	if err != nil {
+		return err
+	}
+	f, err := tx.Feature(p.Feature)
+	if err != nil || f == nil {
+		return err
+	}
+	p.Readdress(t.Billing, f.BillingEvent)
+	return nil
 }
 
 // Resolve ends the doubt about a push by an operator's knowledge.
 func (c *Pushes) Resolve(ctx context.Context, req Request, id uuid.UUID, delivered bool, reason string) (domain.Push, error) {
-	return c.operate(ctx, req, id, reason, "resolved", func(p *domain.Push, actor string, now time.Time) *domain.Error {
-		return p.Resolve(delivered, reason, actor, now)
+	return c.operate(ctx, req, id, reason, "resolved", func(_ PushTx, p *domain.Push, actor string, now time.Time) error {
+		if refusal := p.Resolve(delivered, reason, actor, now); refusal != nil {
+			return refusal
+		}
+		return nil
 	})
 }
 
-func (c *Pushes) operate(ctx context.Context, req Request, id uuid.UUID, reason, what string, decide func(*domain.Push, string, time.Time) *domain.Error) (domain.Push, error) {
+func (c *Pushes) operate(ctx context.Context, req Request, id uuid.UUID, reason, what string, decide func(PushTx, *domain.Push, string, time.Time) error) (domain.Push, error) {
 	if refusal := checkReason(reason); refusal != nil {
 		return domain.Push{}, refusal
 	}
@@ -173,8 +199,8 @@ func (c *Pushes) operate(ctx context.Context, req Request, id uuid.UUID, reason,
 			return domain.Push{}, orRefuse(err, "push_not_found", "", "no such push")
 		}
 		before := *p
-		if refusal := decide(p, by, now); refusal != nil {
-			return *p, refusal
+		if err := decide(tx, p, by, now); err != nil {
+			return *p, err
 		}
 		done = true
 		if err := c.savePush(tx, &req, &before, p, events.ResolvedByOperator, reason); err != nil {

@@ -24,6 +24,7 @@ type pushTx struct {
 	sagas       map[string]domain.Saga
 	pushes      map[uuid.UUID]domain.Push
 	billable    map[string]int64 // of the present snapshot, by feature
+	adjusted    map[string]int64 // approved amounts in billable
 	recent      []domain.Closing
 	comparisons map[string]string // total and delivered, by window
 	retries     []string
@@ -94,11 +95,11 @@ func (tx *pushTx) PushSums(_ context.Context, w domain.PushWindow, settle time.D
 			continue
 		}
 		switch {
-		case p.State == domain.PushStateUnknown && p.NextAt != nil, p.State == domain.PushStateDelivered && p.DeliveredAt.Add(settle).After(tx.time):
+		case p.State == domain.PushStateUnknown && p.NextAt != nil, p.State == domain.PushStateFailed && p.UnknownSince != nil && !p.Undecided(tx.time), p.State == domain.PushStateDelivered && p.DeliveredAt.Add(settle).After(tx.time):
 			sums.OnTheWay++
 		case p.State == domain.PushStateDelivered:
 			sums.Delivered.Add(sums.Delivered, p.Amount)
-		case p.State == domain.PushStateUnknown:
+		case p.State == domain.PushStateUnknown, p.State == domain.PushStateFailed && p.UnknownSince != nil:
 			sums.Unknown.Add(sums.Unknown, p.Amount)
 			sums.Undecided = append(sums.Undecided, p)
 		}
@@ -116,6 +117,9 @@ func (tx *pushTx) StartSaga(s domain.SagaStart) (*domain.Saga, bool, error) {
 }
 
 func (tx *pushTx) SaveTenant(t domain.Tenant) error { tx.tenants[t.ID] = t; return nil }
+func (tx *pushTx) Feature(key string) (*domain.Feature, error) {
+	return &domain.Feature{LookupKey: key}, nil
+}
 func (tx *pushTx) Periods([]uuid.UUID) (map[uuid.UUID]domain.PeriodHistory, error) {
 	return tx.changes, nil
 }
@@ -123,7 +127,7 @@ func (tx *pushTx) RecentlyClosed(uuid.UUID) ([]domain.Closing, error) { return t
 
 func (tx *pushTx) Due(c domain.Closing) (due []domain.PushDue, now time.Time, err error) {
 	for feature, amount := range tx.billable {
-		d := domain.PushDue{Feature: feature, Billable: big.NewInt(amount), Pushed: new(big.Int), Last: -1}
+		d := domain.PushDue{Feature: feature, Frozen: big.NewInt(amount - tx.adjusted[feature]), Billable: big.NewInt(amount), Pushed: new(big.Int), Last: -1}
 		for _, p := range tx.pushes {
 			if p.Feature == feature && p.PeriodKey == c.PeriodKey {
 				d.Pushed.Add(d.Pushed, p.Amount)
@@ -203,7 +207,9 @@ func (p *provider) Send(_ context.Context, push domain.Push) domain.PushResult {
 	if before := p.bodies[push.Identifier]; before != "" && before != body {
 		p.t.Errorf("the attempts of a push differ: %s and %s", before, body)
 	}
-	p.bodies[push.Identifier] = body
+	if result.Outcome != domain.PushRefused { // a refused push may be addressed anew
+		p.bodies[push.Identifier] = body
+	}
 	if at, known := p.counted[push.Identifier]; counts && (!known || p.tx.time.Sub(at) >= 24*time.Hour) {
 		p.counted[push.Identifier] = p.tx.time
 		key := push.Customer + " " + push.Event + " " + push.Timestamp.Format("2006-01")
@@ -236,7 +242,7 @@ func (p *provider) sum(feature string) (sum int64) {
 func newPushes(t *testing.T, changes ...string) (*Pushes, *pushTx, *provider) {
 	_, periods := newPeriods(changes...)
 	tx := &pushTx{memory: periods.memory, changes: periods.changes, sagas: map[string]domain.Saga{}, pushes: map[uuid.UUID]domain.Push{},
-		billable: map[string]int64{}, comparisons: map[string]string{}, time: time.Date(2026, 6, 1, 1, 0, 0, 0, time.UTC)}
+		billable: map[string]int64{}, adjusted: map[string]int64{}, comparisons: map[string]string{}, time: time.Date(2026, 6, 1, 1, 0, 0, 0, time.UTC)}
 	transacted(tx.memory, &tx.pushes)
 	transacted(tx.memory, &tx.sagas)
 	alice := tx.tenants[activeTenant]

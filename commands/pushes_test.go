@@ -50,7 +50,7 @@ func TestP8_OnlyTheDifferenceIsPushed(t *testing.T) {
 	c, tx, p := newPushes(t, requested, closed)
 	tx.billable["calls"] = 5
 	runSteps(t, c, pushSaga("close/2026-05/1"))
-	tx.billable["calls"] = 3
+	tx.billable["calls"], tx.adjusted["calls"] = 3, -2
 	runSteps(t, c, pushSaga("adjust/2026-05/1/77"))
 	runSteps(t, c, pushSaga("adjust/2026-05/1/77"))
 	h := tx.changes[activeTenant]
@@ -64,6 +64,7 @@ func TestP8_OnlyTheDifferenceIsPushed(t *testing.T) {
 	h.Changes = append(h.Changes, domain.PeriodChange{Position: 911, PeriodKey: "2026-05", Snapshot: 2, Change: requested},
 		domain.PeriodChange{Position: 912, PeriodKey: "2026-05", Snapshot: 2, Change: closed})
 	tx.changes[activeTenant] = h
+	tx.adjusted["calls"] = 0
 	runSteps(t, c, pushSaga("close/2026-05/2"))
 	var keys []string
 	for _, push := range tx.sorted() {
@@ -81,7 +82,7 @@ func TestP8_AnOpenPushIsNotDueAgain(t *testing.T) {
 		p.answer = func(int) (bool, domain.PushResult) { return false, domain.PushResult{Outcome: outcome} }
 		tx.billable["calls"] = 5
 		runSteps(t, c, pushSaga("close/2026-05/1"))
-		tx.billable["calls"] = 6
+		tx.billable["calls"], tx.adjusted["calls"] = 6, 1
 		runSteps(t, c, pushSaga("adjust/2026-05/1/77"))
 		if all := tx.sorted(); len(all) != 2 || all[0].Amount.Int64() != 5 || all[1].Amount.Int64() != 1 {
 			t.Errorf("%s: %+v", outcome, all)
@@ -172,6 +173,63 @@ func TestP8_AnUnknownPushIsResolvedAndNotSentAgain(t *testing.T) {
 	}
 }
 
+// An attempt without an answer may be counted, also if a later one was refused: the total decides it, and does not mistake it for another push.
+func TestP8_TotalsDecideARefusedPushInDoubt(t *testing.T) {
+	for name, counted := range map[string]bool{"counted": true, "not counted": false} {
+		c, tx, p := newPushes(t, requested, closed)
+		tx.billable["calls"] = 5
+		p.answer = func(call int) (bool, domain.PushResult) {
+			return call == 1 && counted, domain.PushResult{Outcome: []domain.PushOutcome{domain.PushUnknown, domain.PushRefused}[min(call, 2)-1]}
+		}
+		saga := pushSaga("close/2026-05/1")
+		runSteps(t, c, saga)
+		tx.time = tx.time.Add(time.Hour)
+		runSteps(t, c, saga)
+		compare := func() domain.SagaResult {
+			got, err := c.CompareKind().Run(t.Context(), &domain.Saga{Step: stepCompare})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got
+		}
+		if got := compare(); got.End != "" || only(t, tx).State != domain.PushStateFailed {
+			t.Errorf("%s: %+v while a retry may send it", name, got)
+		}
+		tx.time = tx.time.Add(25 * time.Hour)
+		got, push := compare(), only(t, tx)
+		if want := map[bool]string{true: domain.PushStateDelivered, false: domain.PushStateFailed}[counted]; got.End != domain.SagaCompleted || push.State != want || tx.ends(events.PushCompared) != 0 {
+			t.Errorf("%s: %+v, %+v", name, got, push)
+		}
+		if !counted && push.UnknownSince != nil {
+			t.Errorf("the doubt remains: %+v", push)
+		}
+	}
+}
+
+// A push with a wrong customer is refused for ever: a retry goes to the corrected one. A push in doubt stays as it was sent.
+func TestP8_ARetryGoesToTheCorrectedCustomer(t *testing.T) {
+	for name, outcome := range map[string]domain.PushOutcome{"refused": domain.PushRefused, "in doubt": domain.PushUnknown} {
+		c, tx, p := newPushes(t, requested, closed)
+		tx.billable["api_calls"] = 5
+		p.answer = func(call int) (bool, domain.PushResult) {
+			return call > 1, domain.PushResult{Outcome: map[bool]domain.PushOutcome{true: domain.PushDelivered, false: outcome}[call > 1]}
+		}
+		saga := pushSaga("close/2026-05/1")
+		runSteps(t, c, saga)
+		if _, err := c.SetBilling(t.Context(), Request{By: operator}, activeTenant, &events.Billing{Provider: events.ProviderStripe, Customer: "cus_2"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Retry(t.Context(), Request{By: operator}, only(t, tx).ID, "the customer was wrong"); err != nil {
+			t.Fatal(err)
+		}
+		tx.time = tx.time.Add(time.Hour)
+		want := map[bool]string{true: "cus_2", false: "cus_1"}[outcome == domain.PushRefused]
+		if got := runSteps(t, c, saga); got.End != domain.SagaCompleted || p.totals[want+" api_calls 2026-05"] == nil || p.sum("api_calls") != 5 || only(t, tx).Customer != want {
+			t.Errorf("%s: %+v, %v", name, got, p.totals)
+		}
+	}
+}
+
 func TestOperatorsResolveAPush(t *testing.T) {
 	c, tx, p := newPushes(t, requested, closed)
 	tx.billable["calls"] = 5
@@ -215,6 +273,9 @@ func TestWithoutAProviderPushesWait(t *testing.T) {
 	}
 	if got, err := c.CompareKind().Run(t.Context(), &domain.Saga{Step: stepCompare}); err != nil || got.End != "" || len(got.Missing) != 1 {
 		t.Errorf("%+v %v", got, err)
+	}
+	if got, err := c.CompareKind().Run(t.Context(), &domain.Saga{Step: stepCompare, State: domain.SagaPartial}); err != nil || got.Outcome != domain.SagaIsPartial {
+		t.Errorf("each day leaves an open comparison: %+v %v", got, err)
 	}
 }
 

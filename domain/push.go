@@ -76,8 +76,8 @@ type PushResult struct {
 	RetryAfter   time.Duration // 0: the provider named none
 }
 
-// Push is an amount that a billing provider counts. Its body is stored before the first attempt, so that every attempt sends the same. Its
-// times are of the database's clock.
+// Push is an amount that a billing provider counts. Its body is stored before the first attempt, so that every attempt sends the same; Readdress is the exception.
+// Its times are of the database's clock.
 type Push struct {
 	ID        uuid.UUID
 	TenantID  uuid.UUID
@@ -138,19 +138,21 @@ func PushTimestamp(periodKey string, n int, stored time.Time) time.Time {
 type PushDue struct {
 	Feature  string
 	Event    string   // name of the provider's meter event
+	Frozen   *big.Int // frozen figures of the snapshot
 	Billable *big.Int // frozen figures and approved adjustments
 	Pushed   *big.Int // all pushes of all snapshots, in every state
 	Last     int      // the greatest N of a push of the snapshot; -1 without one
 }
 
-// PlanPush returns the push of what is due; nil if nothing is due. adjustment says that the frozen figure is not what is due.
-func PlanPush(id uuid.UUID, c Closing, d *PushDue, to *events.Billing, adjustment bool, now time.Time) *Push {
+// PlanPush returns the push of what is due; nil if nothing is due. It is the first one of the snapshot if frozen figures are due, whatever started the saga: they count in
+// their period, or fail because they are too old. It is an adjustment if only approved amounts are due.
+func PlanPush(id uuid.UUID, c Closing, d *PushDue, to *events.Billing, now time.Time) *Push {
 	amount := new(big.Int).Sub(d.Billable, d.Pushed)
 	if amount.Sign() == 0 {
 		return nil
 	}
 	n := d.Last + 1
-	if adjustment {
+	if d.Frozen.Cmp(d.Pushed) == 0 {
 		n = max(n, 1)
 	}
 	key := PushKey(c.TenantID, d.Feature, c.PeriodKey, c.Snapshot, n)
@@ -252,6 +254,13 @@ func (p *Push) deliver(now time.Time) {
 	p.State, p.NextAt, p.DeliveredAt, p.Code, p.LastError = PushStateDelivered, nil, &now, none.Code, none.LastError
 }
 
+// Readdress lets a refused push, which the provider surely has not counted, go to the customer and the meter of now: the refused ones may be wrong for ever.
+func (p *Push) Readdress(to *events.Billing, event string) {
+	if p.State == PushStateFailed && p.UnknownSince == nil && to != nil && to.Provider == p.Provider {
+		p.Customer, p.Event = to.Customer, cmp.Or(event, p.Feature)
+	}
+}
+
 // Retry lets a push be sent again now. It returns the reason against it, nil if it is allowed.
 func (p *Push) Retry(reason, actor string, now time.Time) *Error {
 	switch {
@@ -281,6 +290,8 @@ func (p *Push) Resolve(delivered bool, reason, actor string, now time.Time) *Err
 		return pushDelivered(p)
 	case p.State == PushStatePending:
 		return &Error{Code: "push_pending", Message: "The push is PENDING: the provider has not counted it, and it is sent by itself"}
+	case p.running(now):
+		return &Error{Code: "push_pending", Message: "The push is being sent: nobody can know its result; ask again in " + PushAttempt.String()}
 	}
 	p.LastReason, p.LastActor = reason, actor
 	p.Settle(delivered, now)
@@ -294,6 +305,15 @@ func (p *Push) Settle(delivered bool, now time.Time) {
 		return
 	}
 	p.State, p.UnknownSince, p.NextAt = PushStatePending, nil, &now
+}
+
+// SettleByTotal ends the doubt about a push by the provider's total. One that the provider refused is not sent again by itself.
+func (p *Push) SettleByTotal(counted bool, now time.Time) {
+	if p.State == PushStateFailed && !counted {
+		p.UnknownSince = nil
+		return
+	}
+	p.Settle(counted, now)
 }
 
 func pushDelivered(p *Push) *Error {

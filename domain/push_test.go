@@ -17,8 +17,8 @@ var (
 	pushTo     = &events.Billing{Provider: events.ProviderStripe, Customer: "cus_1"}
 )
 
-func due(billable, pushed int64, last int) *PushDue {
-	return &PushDue{Feature: "calls", Billable: big.NewInt(billable), Pushed: big.NewInt(pushed), Last: last}
+func due(frozen, billable, pushed int64, last int) *PushDue {
+	return &PushDue{Feature: "calls", Frozen: big.NewInt(frozen), Billable: big.NewInt(billable), Pushed: big.NewInt(pushed), Last: last}
 }
 
 func october(snapshot int) Closing {
@@ -27,26 +27,27 @@ func october(snapshot int) Closing {
 
 // newPush returns the first push of October.
 func newPush() *Push {
-	return PlanPush(uuid.UUID{1}, october(1), due(5, 0, -1), pushTo, false, pushNoon)
+	return PlanPush(uuid.UUID{1}, october(1), due(5, 5, 0, -1), pushTo, pushNoon)
 }
 
 func TestP8_APushIsTheDifferenceToAllEarlierOnes(t *testing.T) {
 	for name, c := range map[string]struct {
-		due        *PushDue
-		adjustment bool
-		amount     int64
-		key        string // "": nothing is pushed
+		due    *PushDue
+		amount int64
+		key    string // "": nothing is pushed
 	}{
-		"the first":                {due(5, 0, -1), false, 5, ":2"},
-		"nothing":                  {due(5, 5, -1), false, 0, ""},
-		"a later snapshot":         {due(7, 5, -1), false, 2, ":2"},
-		"less":                     {due(3, 5, -1), false, -2, ":2"},
-		"an adjustment":            {due(9, 5, 0), true, 4, ":2:a1"},
-		"a second one":             {due(9, 5, 1), true, 4, ":2:a2"},
-		"one before the first":     {due(9, 0, -1), true, 9, ":2:a1"},
-		"billing after adjustment": {due(9, 5, 1), false, 4, ":2:a2"},
+		"the first":                    {due(5, 5, 0, -1), 5, ":2"},
+		"nothing":                      {due(5, 5, 5, -1), 0, ""},
+		"a later snapshot":             {due(7, 7, 5, -1), 2, ":2"},
+		"less":                         {due(3, 3, 5, -1), -2, ":2"},
+		"an adjustment":                {due(5, 9, 5, 0), 4, ":2:a1"},
+		"a second one":                 {due(5, 9, 7, 1), 2, ":2:a2"},
+		"of a figure of earlier ones":  {due(5, 9, 5, -1), 4, ":2:a1"},
+		"of nothing":                   {due(0, 9, 0, -1), 9, ":2:a1"},
+		"approved before the figure":   {due(5, 9, 0, -1), 9, ":2"},
+		"approved in place of another": {due(7, 9, 5, -1), 4, ":2"},
 	} {
-		p := PlanPush(uuid.UUID{1}, october(2), c.due, pushTo, c.adjustment, pushNoon)
+		p := PlanPush(uuid.UUID{1}, october(2), c.due, pushTo, pushNoon)
 		if (p == nil) != (c.key == "") {
 			t.Errorf("%s: %+v", name, p)
 		}
@@ -57,6 +58,19 @@ func TestP8_APushIsTheDifferenceToAllEarlierOnes(t *testing.T) {
 		if p.Amount.Int64() != c.amount || p.Key != key || p.Identifier != PushIdentifier(key) || p.Event != "calls" || p.State != PushStatePending {
 			t.Errorf("%s: %+v", name, p)
 		}
+	}
+}
+
+// A figure that was never pushed counts in its period, also if an approval pushes it. Of a period from before the billing it fails, and is not billed today.
+func TestP8_AnApprovalMovesNoFigureToALaterPeriod(t *testing.T) {
+	p := PlanPush(uuid.UUID{1}, october(1), due(1000, 1001, 0, -1), pushTo, pushNoon)
+	if want := time.Date(2026, 10, 31, 23, 59, 59, 0, time.UTC); !p.Timestamp.Equal(want) {
+		t.Errorf("the figure of October counts at %s", p.Timestamp)
+	}
+	much := pushNoon.Add(100 * 24 * time.Hour)
+	p = PlanPush(uuid.UUID{1}, october(1), due(1000, 1001, 0, -1), pushTo, much)
+	if p.Begin(much) || !p.Stop(much) || p.State != PushStateFailed || p.Code != PushTooOld {
+		t.Errorf("%+v", p)
 	}
 }
 
@@ -279,6 +293,11 @@ func TestOperatorsRetryAndResolvePushes(t *testing.T) {
 		}
 		if refusal == nil && (c.p.LastReason != "r" || c.p.LastActor != "a" || c.p.State != PushStateDelivered && !c.p.NextAt.Equal(c.at)) {
 			t.Errorf("%s: %+v", name, c.p)
+		}
+	}
+	for _, resolve := range []func(*Push, time.Time) *Error{yes, no} {
+		if refusal := resolve(newPush().begun(t, pushNoon), pushNoon.Add(time.Second)); refusal == nil || refusal.Code != "push_pending" {
+			t.Errorf("the result of a running attempt is known: %v", refusal)
 		}
 	}
 	running := newPush().begun(t, pushNoon)

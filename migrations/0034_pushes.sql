@@ -8,7 +8,7 @@ ALTER TABLE tenants ADD COLUMN billing_provider text COLLATE "C", ADD COLUMN bil
 ALTER TABLE features ADD COLUMN billing_event text COLLATE "C" NOT NULL DEFAULT '';
 
 -- Amounts that a billing provider counts. A row is stored before its first attempt, under the lock of the head of the tenant's partition; amount, key and
--- the body of the provider's event never change. Times are of the database's clock.
+-- time never change; customer and event only while the provider surely has not counted it. Times are of the database's clock.
 CREATE TABLE pushes (
   id               uuid PRIMARY KEY,
   tenant_id        uuid NOT NULL,

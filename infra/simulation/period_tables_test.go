@@ -254,6 +254,10 @@ func (db *simDB) readAdjustments(text string, args []any) *simRows {
 			if a.tenant == args[0] && slices.Contains(args[1].([]uuid.UUID), a.id) {
 				out.list = append(out.list, []any{a.id, a.tenant, simPeriod, a.snapshot, a.state, fmt.Sprint(a.amount)})
 			}
+		case strings.HasPrefix(text, "SELECT DISTINCT tenant_id"):
+			if a.tenant == args[0] && a.recorded == args[1] && a.state == events.AdjustmentApproved {
+				out.list = append(out.list, []any{a.tenant, simPeriod, a.snapshot})
+			}
 		case strings.Contains(text, "state = 'APPROVED'"):
 			if a.tenant == args[0] && a.snapshot == args[2] && a.state == events.AdjustmentApproved {
 				n++

@@ -250,6 +250,15 @@ func (t pipeChange) Adjustments(_ uuid.UUID, ids []uuid.UUID) (list []domain.Adj
 	return list, nil
 }
 
+func (t pipeChange) Approved(_ uuid.UUID, recorded int64) (list []domain.Closing, err error) {
+	for _, a := range t.p.adjustments {
+		if a.Recorded == recorded && a.state == events.AdjustmentApproved {
+			list = append(list, domain.Closing{TenantID: pipeTenant, PeriodKey: a.PeriodKey, Snapshot: a.Snapshot})
+		}
+	}
+	return list, nil
+}
+
 func (t pipeChange) PendingAdjustments(_ uuid.UUID, snapshot int, scope events.AdjustmentScope) (count int64, amount string, err error) {
 	var sum big.Int
 	for _, a := range t.p.adjustments {

@@ -121,6 +121,21 @@ func (t *changeTx) fates(letters map[uuid.UUID]*domain.DeadLetter, executed int6
 	return nil
 }
 
+// Approved implements commands.DeadLetterTx.
+func (t *changeTx) Approved(tenant uuid.UUID, recorded int64) ([]domain.Closing, error) {
+	rows, err := t.tx.Query(t.ctx, `SELECT DISTINCT tenant_id, period_key, snapshot FROM adjustments WHERE tenant_id = $1 AND recorded = $2 AND state = 'APPROVED' ORDER BY 2, 3`, tenant, recorded)
+	if err != nil {
+		return nil, fmt.Errorf("reading approved adjustments: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c domain.Closing, err error) {
+		return c, row.Scan(&c.TenantID, &c.PeriodKey, &c.Snapshot)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading approved adjustments: %w", err)
+	}
+	return list, nil
+}
+
 // Events implements commands.DeadLetterTx.
 func (t *changeTx) Events(numbers []int64) (map[int64]events.Envelope, error) {
 	if len(numbers) == 0 {

@@ -67,11 +67,11 @@ func (s *Pushes) UpdatePush(ctx context.Context, id uuid.UUID, change func(p *do
 }
 
 const savePushSQL = `UPDATE pushes SET state = $2, attempts = $3, failures = $4, first_attempt_at = $5, attempted_at = $6, unknown_since = $7, next_at = $8, delivered_at = $9,
- last_code = $10, last_error = $11, last_reason = $12, last_actor = $13 WHERE id = $1`
+ last_code = $10, last_error = $11, last_reason = $12, last_actor = $13, customer = $14, event = $15 WHERE id = $1`
 
 func savePush(ctx context.Context, tx pgx.Tx, p *domain.Push) error {
 	if _, err := tx.Exec(ctx, savePushSQL, p.ID, p.State, p.Attempts, p.Failures, p.FirstAttemptAt, p.AttemptedAt, p.UnknownSince, p.NextAt, p.DeliveredAt,
-		p.Code, p.LastError, p.LastReason, p.LastActor); err != nil {
+		p.Code, p.LastError, p.LastReason, p.LastActor, p.Customer, p.Event); err != nil {
 		return fmt.Errorf("saving a push: %w", err)
 	}
 	return nil
@@ -121,12 +121,12 @@ func (t pushTx) AddPush(p domain.Push) error {
 // dueOfPeriodSQL compares what is billable of the snapshot $3 with the pushes of all snapshots, in every state: a push that is not delivered is on its way, or is sent by a
 // retry.
 const dueOfPeriodSQL = `WITH billable AS (
-  SELECT feature, sum(amount) AS amount FROM (
-    SELECT feature, amount FROM period_lines WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3
-    UNION ALL SELECT feature, amount FROM adjustments WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3 AND state = 'APPROVED') b
+  SELECT feature, sum(frozen) AS frozen, sum(amount) AS amount FROM (
+    SELECT feature, amount AS frozen, amount FROM period_lines WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3
+    UNION ALL SELECT feature, 0, amount FROM adjustments WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3 AND state = 'APPROVED') b
   GROUP BY feature),
 pushed AS (SELECT feature, sum(amount) AS amount, max(n) FILTER (WHERE snapshot = $3) AS last FROM pushes WHERE tenant_id = $1 AND period_key = $2 GROUP BY feature)
-SELECT feature, coalesce(f.billing_event, ''), coalesce(b.amount, 0)::text, coalesce(p.amount, 0)::text, coalesce(p.last, -1)
+SELECT feature, coalesce(f.billing_event, ''), coalesce(b.frozen, 0)::text, coalesce(b.amount, 0)::text, coalesce(p.amount, 0)::text, coalesce(p.last, -1)
  FROM billable b FULL JOIN pushed p USING (feature) LEFT JOIN features f ON f.lookup_key = feature
  WHERE coalesce(b.amount, 0) <> coalesce(p.amount, 0) ORDER BY feature`
 
@@ -137,14 +137,19 @@ func (t pushTx) Due(c domain.Closing) (due []domain.PushDue, now time.Time, err 
 		return nil, now, fmt.Errorf("reading what is due: %w", err)
 	}
 	due, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (d domain.PushDue, err error) {
-		var billable, pushed string
-		if err := row.Scan(&d.Feature, &d.Event, &billable, &pushed, &d.Last); err != nil {
+		var frozen, billable, pushed string
+		if err := row.Scan(&d.Feature, &d.Event, &frozen, &billable, &pushed, &d.Last); err != nil {
 			return d, err
 		}
-		if d.Billable, err = integer(billable); err == nil {
-			d.Pushed, err = integer(pushed)
+		for _, n := range []struct {
+			text string
+			to   **big.Int
+		}{{frozen, &d.Frozen}, {billable, &d.Billable}, {pushed, &d.Pushed}} {
+			if *n.to, err = integer(n.text); err != nil {
+				return d, err
+			}
 		}
-		return d, err
+		return d, nil
 	})
 	if err == nil {
 		err = t.tx.QueryRow(t.ctx, `SELECT clock_timestamp()`).Scan(&now)
@@ -156,11 +161,12 @@ func (t pushTx) Due(c domain.Closing) (due []domain.PushDue, now time.Time, err 
 }
 
 // recentlyClosedSQL returns the last snapshots of closed periods; those without a snapshot of their last close are still closing.
-const recentlyClosedSQL = `SELECT tenant_id, period_key, snapshot FROM (
+const recentlyClosedSQL = `SELECT tenant_id, period_key, snapshot, EXISTS (SELECT FROM pushes p WHERE p.tenant_id = c.tenant_id AND p.period_key = c.period_key) FROM (
   SELECT DISTINCT ON (period_key) tenant_id, period_key, snapshot, change FROM period_changes WHERE tenant_id = $1 ORDER BY period_key, position DESC) c
  WHERE change = 'closed' ORDER BY period_key`
 
-// RecentlyClosed implements commands.PushTx. A period without an end, and one that was closed before its end, is recent.
+// RecentlyClosed implements commands.PushTx. A period without an end, and one that was closed before its end, is recent. So is one
+// that was pushed before: amounts may have been approved while the tenant had no billing, and the difference counts now.
 func (t pushTx) RecentlyClosed(tenant uuid.UUID) (recent []domain.Closing, err error) {
 	var now time.Time
 	if err := t.tx.QueryRow(t.ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
@@ -170,16 +176,16 @@ func (t pushTx) RecentlyClosed(tenant uuid.UUID) (recent []domain.Closing, err e
 	if err != nil {
 		return nil, fmt.Errorf("reading closed periods: %w", err)
 	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c domain.Closing, err error) {
-		return c, row.Scan(&c.TenantID, &c.PeriodKey, &c.Snapshot)
+	var c domain.Closing
+	var pushed bool
+	_, err = pgx.ForEachRow(rows, []any{&c.TenantID, &c.PeriodKey, &c.Snapshot, &pushed}, func() error {
+		if _, end, ok := domain.PeriodBounds(c.PeriodKey); !ok || pushed || end.Add(domain.PushOldest).After(now) {
+			recent = append(recent, c)
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("reading closed periods: %w", err)
-	}
-	for _, c := range list {
-		if _, end, ok := domain.PeriodBounds(c.PeriodKey); !ok || end.Add(domain.PushOldest).After(now) {
-			recent = append(recent, c)
-		}
 	}
 	return recent, nil
 }
@@ -230,14 +236,17 @@ func (s *Pushes) PushWindows(ctx context.Context, since time.Time) ([]domain.Pus
 	return list, unavailable(err)
 }
 
-const pushSumsSQL = `SELECT ` + pushColumns + `, state = 'UNKNOWN' AND next_at IS NOT NULL OR delivered_at > now() - $6::interval FROM pushes
- WHERE provider = $1 AND customer = $2 AND event = $3 AND counted_at >= $4 AND counted_at < $5 AND state IN ('DELIVERED', 'UNKNOWN') ORDER BY id`
+// A refused push whose earlier attempt has no answer may be counted, as an unknown one. It is on its way while a retry may send it.
+const pushSumsSQL = `SELECT ` + pushColumns + `, state = 'UNKNOWN' AND next_at IS NOT NULL OR state = 'FAILED' AND unknown_since > now() - $7::interval
+  OR delivered_at > now() - $6::interval FROM pushes
+ WHERE provider = $1 AND customer = $2 AND event = $3 AND counted_at >= $4 AND counted_at < $5
+  AND (state IN ('DELIVERED', 'UNKNOWN') OR state = 'FAILED' AND unknown_since IS NOT NULL) ORDER BY id`
 
 // PushSums implements commands.PushStore.
 func (s *Pushes) PushSums(ctx context.Context, w domain.PushWindow, settle time.Duration) (domain.PushSums, error) {
 	sums := domain.PushSums{Delivered: new(big.Int), Unknown: new(big.Int)}
 	from, to, _ := domain.PeriodBounds(w.Month)
-	rows, err := s.Store.pool.Query(ctx, pushSumsSQL, w.Provider, w.Customer, w.Event, from, to, settle)
+	rows, err := s.Store.pool.Query(ctx, pushSumsSQL, w.Provider, w.Customer, w.Event, from, to, settle, domain.PushUnknownFor)
 	if err != nil {
 		return sums, unavailable(err)
 	}
