@@ -237,10 +237,11 @@ func (s *Pushes) PushWindows(ctx context.Context, since time.Time) ([]domain.Pus
 }
 
 // A refused push whose earlier attempt has no answer may be counted, as an unknown one. It is on its way while a retry may send it.
+// A push that was never sent without a refusal, and that an operator resolved as delivered, was billed in another way: the provider does not count it.
 const pushSumsSQL = `SELECT ` + pushColumns + `, state = 'UNKNOWN' AND next_at IS NOT NULL OR state = 'FAILED' AND unknown_since > now() - $7::interval
   OR delivered_at > now() - $6::interval FROM pushes
  WHERE provider = $1 AND customer = $2 AND event = $3 AND counted_at >= $4 AND counted_at < $5
-  AND (state IN ('DELIVERED', 'UNKNOWN') OR state = 'FAILED' AND unknown_since IS NOT NULL) ORDER BY id`
+  AND (state IN ('DELIVERED', 'FAILED') AND unknown_since IS NOT NULL OR state = 'UNKNOWN') ORDER BY id`
 
 // PushSums implements commands.PushStore.
 func (s *Pushes) PushSums(ctx context.Context, w domain.PushWindow, settle time.Duration) (domain.PushSums, error) {
