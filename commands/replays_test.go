@@ -84,7 +84,6 @@ func TestBadRangesAreRefused(t *testing.T) {
 		code, pointer string
 	}{
 		"topic":             {ReplayRange{Topic: "none"}, "topic_invalid", "/topic"},
-		"inert topic":       {ReplayRange{Topic: events.TopicNotifications.Name(), From: at(1, 1), To: at(1, 2)}, "topic_invalid", "/topic"},
 		"topic from others": {ReplayRange{Topic: events.TopicUsageCommands.Name()}, "topic_invalid", "/topic"},
 		"half a range":      {ReplayRange{From: at(1, 1)}, "range_invalid", "/from"},
 		"no range":          {ReplayRange{}, "range_invalid", "/from"},
