@@ -82,7 +82,7 @@ func ourTables() ([]string, error) {
 		return nil, err
 	}
 	var names []string
-	made := regexp.MustCompile(`(?m)^CREATE TABLE (\w+)`)
+	made := regexp.MustCompile(`(?m)^ *CREATE TABLE (\w+)`)
 	for _, file := range files {
 		sql, err := migrations.FS.ReadFile(file)
 		if err != nil {
