@@ -136,6 +136,8 @@ func (m *isolationFixture) sample(r auth.Route) (call, bool) {
 		"POST /pushes/{pushId}/retry":                                      `{"reason":"for the matrix"}`,
 		"POST /pushes/{pushId}/resolve":                                    `{"delivered":true,"reason":"for the matrix"}`,
 		"POST /pushes/reconcile":                                           nil,
+		"POST /tenants/{tenantId}/offboard":                                `{"reason":"for the matrix"}`,
+		"POST /tenants/{tenantId}/offboard/cancel":                         `{"reason":"for the matrix"}`,
 		"PUT /tenants/{tenantId}/billing":                                  `{"provider":"stripe","customer":"cus_1"}`,
 		"POST /tenants/{tenantId}/periods/{periodKey}/close":               `{"reason":"for the matrix"}`,
 		"POST /tenants/{tenantId}/periods/{periodKey}/reopen":              `{"reason":"for the matrix"}`,

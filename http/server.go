@@ -41,7 +41,11 @@ type Server struct {
 	SagaReader   commands.SagaReader
 	Pushes       *commands.Pushes
 	PushReader   commands.PushReader
-	Health       []HealthCheck
+
+	Offboarding       *commands.Offboarding
+	OffboardingReader commands.OffboardingReader
+
+	Health []HealthCheck
 	// Backlog, if set, returns how many events wait to be published and the bound: above it,
 	// ingest is refused with 429.
 	Backlog func() (waiting, bound int64)
@@ -161,6 +165,7 @@ func (t *site) operations() {
 	t.adjustmentOperations(t)
 	t.sagaOperations(t)
 	t.pushOperations(t)
+	t.offboardingOperations(t)
 	t.outboxOperations(t)
 	t.schemaOperations(t)
 	t.systemOperations(t)
