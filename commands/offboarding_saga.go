@@ -234,6 +234,12 @@ func (c *Offboarding) export(tx OffboardingTx, o *domain.Offboarding, m *domain.
 	if err != nil || !m.Lists(snapshots) {
 		return domain.SagaNext(stepClosePeriod), err
 	}
+	if o.Manifest != nil { // a run whose result was lost stored it, unless the tenant has a new snapshot
+		stored, err := domain.DecodeManifest(o.Manifest)
+		if err != nil || stored.Lists(snapshots) {
+			return domain.SagaNext(stepArchive), err
+		}
+	}
 	text, err := m.Encode()
 	if err != nil {
 		return domain.SagaResult{}, err
