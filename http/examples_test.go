@@ -62,6 +62,7 @@ func newExampleFixture(t *testing.T) *exampleFixture {
 	for i, id := range []string{f.a.id, f.a.subscription, f.a.keyID, spare, f.a.letterID, "", replay, f.firstOf(f.a), saga} {
 		f.ids[fmt.Sprintf(exampleID, i+1)] = id
 	}
+	f.ids[fmt.Sprintf(exampleID, 14)] = f.newAccountlessTenant("Ending")
 	f.published()
 	w := httptest.NewRecorder()
 	handler, err := (&http.Server{}).Handler()
@@ -104,7 +105,7 @@ var (
 var (
 	firstExamples = []string{"ingestUsage", "closePeriod", "getOutbox"}
 	lastExamples  = []string{"consume", "consumeTogether", "reserve", "reserveTogether", "extendReservation", "commitReservation", "releaseReservation", "listReservations", "getReservation", "listAccounts", "reconcileAccounts",
-		"discardDeadLetter", "retryDeadLetter", "promoteRebuild", "rollBackRebuild", "abandonRebuild", "reopenPeriod", "changeSubscription", "revokeKey", "revokeOperatorKey"}
+		"discardDeadLetter", "retryDeadLetter", "promoteRebuild", "rollBackRebuild", "abandonRebuild", "reopenPeriod", "offboardTenant", "getOffboarding", "cancelOffboarding", "changeSubscription", "revokeKey", "revokeOperatorKey"}
 )
 
 // before prepares an operation.

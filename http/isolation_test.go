@@ -316,13 +316,6 @@ func TestP9_EveryRouteAcceptsTheRightKey(t *testing.T) {
 	}
 }
 
-func rank(r auth.Route) int {
-	if r.Method == "DELETE" || strings.HasSuffix(r.Path, "/reopen") {
-		return 1
-	}
-	return 0
-}
-
 // TestP9_EntitiesOfAnotherTenantAreNotFound requests A's entities and unknown entities with B's key,
 // and compares the answers byte for byte.
 func TestP9_EntitiesOfAnotherTenantAreNotFound(t *testing.T) {

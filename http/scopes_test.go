@@ -27,7 +27,6 @@ func accessRules() map[string]accessRule {
 		"rebuilds":      {auth.Operator, operators, "billing"},
 		"sagas":         {auth.Operator, operators, "billing"},
 		"pushes":        {auth.Operator, operators, "billing"},
-		"offboard":      {auth.Operator, "admin", "admin"},
 		"billing":       {auth.Operator, operators, "billing"},
 		"replays":       {auth.Operator, "admin", "admin"},
 		"periods":       {auth.Operator, operators, "billing"},

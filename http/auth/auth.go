@@ -95,12 +95,12 @@ func (a *Authenticator) Authenticate(r *http.Request, route *Route) (by commands
 	if key == nil || !key.Usable(a.now()) || (tenant == nil) != (key.TenantID == events.Platform) {
 		return by, nil, unauthenticated()
 	}
+	if tenant != nil && tenant.Status == domain.TenantArchived { // its keys are revoked, too
+		return by, nil, unauthenticated()
+	}
 	by = commands.Caller{TenantID: key.TenantID, KeyID: key.ID, Scopes: key.Scopes}
 	if tenant != nil {
 		by.Residency = tenant.DataResidency
-	}
-	if tenant != nil && tenant.Status == domain.TenantArchived { // its keys are revoked, too
-		return by, nil, unauthenticated()
 	}
 	if tenant != nil && tenant.Status == domain.TenantSuspended {
 		return by, tenant, problem.New("tenant_suspended", "The tenant is suspended; its keys are refused until an operator activates it")
