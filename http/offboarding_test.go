@@ -12,7 +12,11 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/projections/validate"
 )
 
 func (w *testService) offboarding() *commands.Offboarding {
@@ -29,11 +33,14 @@ type offboardingWorld struct {
 	a        *account
 	path     string
 	provider *countingProvider
+	kind     commands.SagaKind // whose commits may be cut
+	cut      func(step string) // is called before each run of a step; may be nil
 }
 
 func newOffboardingWorld(t *testing.T) *offboardingWorld {
 	w := &offboardingWorld{testService: newTestService(t)}
 	w.provider = &countingProvider{w: w.testService, counts: map[string]*big.Int{}}
+	w.kind = w.offboarding().OffboardingKind()
 	w.catalogue()
 	w.want(201, call{"PUT", "/api/v1/features/seats", bootstrap, nil, `{"name":"Seats","type":"QUOTA"}`})
 	w.want(201, call{"PUT", "/api/v1/plans/ending", bootstrap, nil, `{"name":"Ending","entitlements":[{"feature":"api_calls","limit":50000,"resetPeriod":"MONTHLY"},{"feature":"seats","limit":50,"resetPeriod":"NEVER"}]}`})
@@ -52,7 +59,7 @@ func newOffboardingWorld(t *testing.T) *offboardingWorld {
 // step runs the step of the offboarding that is due once, and the rest of the service. After a lost COMMIT, which the caller simulates by lose, the saga keeps its step.
 func (w *offboardingWorld) step(lose bool) (step string) {
 	w.Helper()
-	queue, kind := &store.Sagas{Store: w.store}, w.offboarding().OffboardingKind()
+	queue, kind := &store.Sagas{Store: w.store}, w.kind
 	_, err := w.pool.Exec(w.Context(), `UPDATE sagas SET next_at = now() WHERE kind = 'offboarding' AND ended_at IS NULL`)
 	w.must(err)
 	lease := newID()
@@ -61,7 +68,15 @@ func (w *offboardingWorld) step(lose bool) (step string) {
 	if s == nil {
 		return ""
 	}
+	if w.cut != nil {
+		w.cut(s.Step)
+	}
 	result, err := kind.Run(w.Context(), s)
+	for range 3 { // as the runner does after a failure
+		if err != nil && w.cut != nil {
+			result, err = kind.Run(w.Context(), s)
+		}
+	}
 	w.must(err)
 	if lose { // the transaction of the step is committed, and its result is lost: another instance repeats it
 		result, err = kind.Run(w.Context(), s)
@@ -231,6 +246,56 @@ func TestP8_OffboardingCancelledAtEachStep(t *testing.T) {
 				w.until("", false)
 				w.same("status", w.status(), "ARCHIVED")
 				w.same("the provider's sum", w.provider.sum(), 20)
+			})
+		}
+	}
+}
+
+// A COMMIT of each step is lost, before or after it happened: each step has one effect, also those that revert.
+func TestP8_OffboardingWhoseCommitsAreLost(t *testing.T) {
+	for name, of := range localtest.LostCommits {
+		for _, cancelled := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, cancelled %v", name, cancelled), func(t *testing.T) {
+				w := newOffboardingWorld(t)
+				c, proxied := localtest.NewCutter(t, w.pool.Config().ConnString())
+				pool, err := postgres.Open(t.Context(), postgres.Config{URL: proxied, ApplicationName: "cut"})
+				w.must(err)
+				t.Cleanup(pool.Close)
+				log, err := eventlog.New(t.Context(), pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "cut", Commit: "0"}, Histories: new(validate.Histories)})
+				w.must(err)
+				t.Cleanup(log.Close)
+				x := w.offboarding()
+				x.Store = &store.Offboardings{Store: store.New(pool, log, store.Config{})}
+				w.kind = x.OffboardingKind()
+				w.cut = func(step string) {
+					n := int32(1)
+					if step == "export" { // its first COMMIT ends the read of the manifest
+						n = 2
+					}
+					of(c).Store(n)
+				}
+				w.want(202, call{"POST", w.path, bootstrap, nil, `{"reason":"the contract ended"}`})
+				if cancelled {
+					w.until("archive", false)
+					w.want(202, call{"POST", w.path + "/cancel", bootstrap, nil, `{"reason":"they stay"}`})
+				}
+				w.until("", false)
+				if c.Reached.Load() < 8 {
+					t.Errorf("%d COMMITs were cut", c.Reached.Load())
+				}
+				steps := []string{"requested", "suspended", "drained", "closed", "pushed", "exported", "archived"}
+				status := "ARCHIVED"
+				if cancelled {
+					steps, status = append(steps[:6:6], "cancelled", "reverted"), "ACTIVE"
+				}
+				w.same("steps", w.stepped(), steps)
+				w.same("status", w.status(), status)
+				w.same("the provider's sum", w.provider.sum(), 18)
+				var changes, revoked int
+				w.must(w.pool.QueryRow(w.Context(), `SELECT count(*) FILTER (WHERE subject = $2), count(*) FILTER (WHERE subject = $3) FROM event_log_rows WHERE tenant_id = $1`,
+					w.a.id, events.TenantChanged, events.APIKeyRevoked).Scan(&changes, &revoked))
+				w.same("changes of the tenant", changes, 3) // its billing, SUSPENDED, and the end
+				w.same("revoked keys", revoked, map[bool]int{false: 1, true: 0}[cancelled])
 			})
 		}
 	}
