@@ -22,9 +22,11 @@ type memory struct {
 	answers  map[string]Answer
 	tenants  map[uuid.UUID]domain.Tenant
 	appended []events.Pending
-	held     []uuid.UUID // the tenants whose heads the changes held
-	again    bool        // each change is rolled back and decided a second time
-	ids      uint64
+
+	offboardings map[uuid.UUID]*domain.Offboarding
+	held         []uuid.UUID // the tenants whose heads the changes held
+	again        bool        // each change is rolled back and decided a second time
+	ids          uint64
 
 	snapshots []func() (restore func())
 }
@@ -61,6 +63,10 @@ func (m *memory) Tenant(id uuid.UUID) (*domain.Tenant, error) {
 		return nil, nil
 	}
 	return &t, nil
+}
+
+func (m *memory) Offboarding(tenant uuid.UUID) (*domain.Offboarding, error) {
+	return m.offboardings[tenant], nil
 }
 
 func (m *memory) Append(list ...events.Pending) ([]events.Position, error) {

@@ -33,6 +33,7 @@ type CreatedKey struct {
 // KeyTx is the transaction of a change of a key.
 type KeyTx interface {
 	Tx
+	Offboardings
 	Key(id uuid.UUID) (*domain.APIKey, error)
 	// SaveKey saves a key; secretHash is nil if the key exists already.
 	SaveKey(k domain.APIKey, secretHash []byte) error
@@ -78,7 +79,7 @@ func (c *Catalogue) CreateKey(ctx context.Context, req Request, tenant uuid.UUID
 			return CreatedKey{}, refuse("expires_at_invalid", "/expiresAt", "expiresAt must lie in the future")
 		}
 		if tenant != events.Platform {
-			if _, err := loadTenant(tx, tenant); err != nil {
+			if _, err := changeable(tx, tenant); err != nil {
 				return CreatedKey{}, err
 			}
 		}
@@ -141,6 +142,9 @@ func (c *Catalogue) RotateKey(ctx context.Context, req Request, tenant, keyID uu
 	return c.issue(ctx, req, tenant, func(tx KeyTx) (CreatedKey, error) {
 		old, err := c.loadKey(tx, tenant, keyID)
 		if err != nil {
+			return CreatedKey{}, err
+		}
+		if err := refuseOffboarding(tx, tenant); err != nil {
 			return CreatedKey{}, err
 		}
 		if !old.Usable(c.now()) {

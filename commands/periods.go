@@ -44,6 +44,7 @@ type PeriodStore interface {
 // PeriodTx is the transaction of a change of periods.
 type PeriodTx interface {
 	Tx
+	Offboardings
 	SagaStarter
 	// Periods returns the changes of the periods of tenants of the partition.
 	Periods(tenants []uuid.UUID) (map[uuid.UUID]domain.PeriodHistory, error)
@@ -127,13 +128,28 @@ func (c *Periods) requestClose(tx PeriodTx, req *Request, in ClosePeriod) (Reque
 	} else if answer.CutPosition, err = c.cut(tx, req, in, snapshot, now); err != nil {
 		return RequestedClose{}, err
 	}
-	saga, _, err := tx.StartSaga(domain.SagaStart{ID: c.NewID(), Kind: SagaPeriodClose, TenantID: in.TenantID, Key: closeKey(in.PeriodKey, answer.Snapshot),
-		FirstStep: stepWait, Deadline: domain.CloseDeadline, Despite: in.Despite})
+	saga, err := c.startClose(tx, in, answer.Snapshot)
 	if err != nil {
 		return RequestedClose{}, err
 	}
 	answer.ID, answer.DeadlineAt = saga.ID, saga.DeadlineAt
 	return answer, nil
+}
+
+// startClose starts the saga of a close.
+func (c *Periods) startClose(tx PeriodTx, in ClosePeriod, snapshot int) (*domain.Saga, error) {
+	saga, _, err := tx.StartSaga(domain.SagaStart{ID: c.NewID(), Kind: SagaPeriodClose, TenantID: in.TenantID, Key: closeKey(in.PeriodKey, snapshot),
+		FirstStep: stepWait, Deadline: domain.CloseDeadline, Despite: in.Despite})
+	return saga, err
+}
+
+// beginClose closes an open period of a tenant that ends.
+func (c *Periods) beginClose(tx PeriodTx, req *Request, in ClosePeriod, snapshot int, now time.Time) error {
+	if _, err := c.cut(tx, req, in, snapshot, now); err != nil {
+		return err
+	}
+	_, err := c.startClose(tx, in, snapshot)
+	return err
 }
 
 // cut appends the request to close a period, whose position is the cut.
@@ -168,7 +184,7 @@ func (c *Periods) Reopen(ctx context.Context, req Request, tenant uuid.UUID, per
 		return ReopenedPeriod{}, refusal
 	}
 	return change(c.changeOf(ctx, tenant), req, func(tx PeriodTx) (ReopenedPeriod, error) {
-		if _, err := loadTenant(tx, tenant); err != nil {
+		if _, err := changeable(tx, tenant); err != nil {
 			return ReopenedPeriod{}, err
 		}
 		if refusal := domain.CheckPeriodKey(periodKey); refusal != nil {

@@ -53,6 +53,7 @@ type PushStore interface {
 // PushTx is the transaction of a change of pushes.
 type PushTx interface {
 	Tx
+	Offboardings
 	SagaStarter
 	SaveTenant(t domain.Tenant) error
 	Feature(lookupKey string) (*domain.Feature, error)
@@ -114,7 +115,7 @@ func (c *Pushes) SetBilling(ctx context.Context, req Request, tenant uuid.UUID, 
 		}
 	}
 	changed, err := change(c.changeOf(ctx, tenant), req, func(tx PushTx) (domain.Tenant, error) {
-		t, err := loadTenant(tx, tenant)
+		t, err := changeable(tx, tenant)
 		if err != nil {
 			return domain.Tenant{}, err
 		}

@@ -13,6 +13,7 @@ import (
 // SubscriptionTx is the transaction of a change of a subscription.
 type SubscriptionTx interface {
 	Tx
+	Offboardings
 	Features
 	Plans
 	Subscription(id uuid.UUID) (*domain.Subscription, error)
@@ -52,7 +53,7 @@ func (c *Catalogue) CreateSubscription(ctx context.Context, req Request, tenant 
 	}
 	s := domain.Subscription{ID: c.NewID(), TenantID: tenant, Plan: in.Plan, Status: in.Status, CreatedAt: c.now()}
 	return change(c.changeOfSubscription(ctx, tenant), req, func(tx SubscriptionTx) (domain.Subscription, error) {
-		if _, err := loadTenant(tx, tenant); err != nil {
+		if _, err := changeable(tx, tenant); err != nil {
 			return s, err
 		}
 		if err := snapshot(tx, &s); err != nil {
@@ -79,6 +80,9 @@ func (c *Catalogue) ChangeSubscription(ctx context.Context, req Request, tenant,
 		}
 		if in.Plan == nil && (in.Status == nil || *in.Status == s.Status) {
 			return *s, nil
+		}
+		if err := refuseOffboarding(tx, tenant); err != nil {
+			return *s, err
 		}
 		set(&s.Status, in.Status)
 		if in.Plan != nil {

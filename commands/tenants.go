@@ -20,6 +20,7 @@ import (
 // TenantTx is the transaction of a change of a tenant.
 type TenantTx interface {
 	Tx
+	Offboardings
 	// SaveTenant saves all members but ExternalIDs.
 	SaveTenant(t domain.Tenant) error
 	// SavePolicy saves a tenant's policy from the position of an event on.
@@ -170,7 +171,7 @@ func (c *Catalogue) CreateTenant(ctx context.Context, req Request, in CreateTena
 // ChangeTenant changes a tenant; the keys of a SUSPENDED one are refused.
 func (c *Catalogue) ChangeTenant(ctx context.Context, req Request, id uuid.UUID, in ChangeTenant) (domain.Tenant, error) {
 	return change(c.changeOfTenant(ctx, id), req, func(tx TenantTx) (domain.Tenant, error) {
-		t, err := loadTenant(tx, id)
+		t, err := changeable(tx, id)
 		if err != nil {
 			return domain.Tenant{}, err
 		}

@@ -95,7 +95,7 @@ func (c *UsageCommands) decideTenant(ctx context.Context, g *tenantMessages) err
 	}
 	by.TenantID, by.Residency = tenant.ID, tenant.DataResidency
 	var barred *domain.Error
-	if tenant.Status == domain.TenantSuspended {
+	if tenant.Status != domain.TenantActive {
 		barred = refuse("tenant_suspended", "", "the tenant is suspended")
 	}
 	for _, m := range g.messages {

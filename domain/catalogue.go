@@ -35,6 +35,7 @@ const (
 
 	TenantActive    = "ACTIVE"
 	TenantSuspended = "SUSPENDED"
+	TenantArchived  = "ARCHIVED" // offboarded
 )
 
 // Tenant is a customer of the service's user.
@@ -42,7 +43,7 @@ type Tenant struct {
 	ID     uuid.UUID `json:"id"`
 	Name   string    `json:"name"`
 	Class  string    `json:"class"`  // small, medium or large
-	Status string    `json:"status"` // ACTIVE or SUSPENDED
+	Status string    `json:"status"` // ACTIVE, SUSPENDED or ARCHIVED
 	// DataResidency is the required place of the tenant's data. Each event keeps the
 	// residency under which it was recorded.
 	DataResidency string    `json:"dataResidency"`

@@ -143,6 +143,12 @@ func (f *Figures) Differs(o *Figures) string {
 // FiguresHash returns the hex SHA-256 of a snapshot's figures: of a document in the form of RFC 8785, so that a reader computes it from the
 // answer of GET …/periods/{key}.
 func (f *Figures) FiguresHash(tenant uuid.UUID, periodKey string, snapshot int, cut events.Position) string {
+	sum := sha256.Sum256(f.Document(tenant, periodKey, snapshot, cut))
+	return hex.EncodeToString(sum[:])
+}
+
+// Document returns the document that FiguresHash hashes.
+func (f *Figures) Document(tenant uuid.UUID, periodKey string, snapshot int, cut events.Position) []byte {
 	out := strictjson.AppendString([]byte(`{"cut":`), []byte(cut.String()))
 	out = append(out, `,"lines":[`...)
 	for i, l := range f.Lines {
@@ -158,9 +164,7 @@ func (f *Figures) FiguresHash(tenant uuid.UUID, periodKey string, snapshot int, 
 	out = strictjson.AppendString(append(out, `],"logic":`...), []byte(f.Logic))
 	out = strictjson.AppendString(append(out, `,"periodKey":`...), []byte(periodKey))
 	out = strconv.AppendInt(append(out, `,"snapshot":`...), int64(snapshot), 10)
-	out = append(append(append(out, `,"tenantId":"`...), tenant.String()...), `"}`...)
-	sum := sha256.Sum256(out)
-	return hex.EncodeToString(sum[:])
+	return append(append(append(out, `,"tenantId":"`...), tenant.String()...), `"}`...)
 }
 
 // Closing is the close of a tenant's period.

@@ -116,6 +116,8 @@ func (m *isolationFixture) bodies() map[string]any {
 		"POST /pushes/{pushId}/retry":                                      `{"reason":"for the matrix"}`,
 		"POST /pushes/{pushId}/resolve":                                    `{"delivered":true,"reason":"for the matrix"}`,
 		"POST /pushes/reconcile":                                           nil,
+		"POST /tenants/{tenantId}/offboard":                                `{"reason":"for the matrix"}`,
+		"POST /tenants/{tenantId}/offboard/cancel":                         `{"reason":"for the matrix"}`,
 		"PUT /tenants/{tenantId}/billing":                                  `{"provider":"stripe","customer":"cus_1"}`,
 		"POST /tenants/{tenantId}/periods/{periodKey}/close":               `{"reason":"for the matrix"}`,
 		"POST /tenants/{tenantId}/periods/{periodKey}/reopen":              `{"reason":"for the matrix"}`,
@@ -305,13 +307,6 @@ func TestP9_EveryRouteAcceptsTheRightKey(t *testing.T) {
 			t.Errorf("%s %s: %d %s", route.Method, route.Path, got.status, got.body)
 		}
 	}
-}
-
-func rank(r auth.Route) int {
-	if r.Method == "DELETE" || strings.HasSuffix(r.Path, "/reopen") {
-		return 1
-	}
-	return 0
 }
 
 // TestP9_EntitiesOfAnotherTenantAreNotFound requests A's entities and unknown entities with B's key,

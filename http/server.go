@@ -44,7 +44,11 @@ type Server struct {
 	Webhooks     *commands.Webhooks
 	// WebhookReader reads webhooks and their deliveries.
 	WebhookReader commands.WebhookReader
-	Health        []HealthCheck
+
+	Offboarding       *commands.Offboarding
+	OffboardingReader commands.OffboardingReader
+
+	Health []HealthCheck
 	// Backlog, if set, returns how many events wait to be published and the bound: above it,
 	// ingest is refused with 429.
 	Backlog func() (waiting, bound int64)
@@ -166,6 +170,7 @@ func (t *site) operations() {
 	t.sagaOperations(t)
 	t.pushOperations(t)
 	t.webhookOperations(t)
+	t.offboardingOperations(t)
 	t.outboxOperations(t)
 	t.schemaOperations(t)
 	t.systemOperations(t)

@@ -95,6 +95,9 @@ func (a *Authenticator) Authenticate(r *http.Request, route *Route) (by commands
 	if key == nil || !key.Usable(a.now()) || (tenant == nil) != (key.TenantID == events.Platform) {
 		return by, nil, unauthenticated()
 	}
+	if tenant != nil && tenant.Status == domain.TenantArchived { // its keys are revoked, too
+		return by, nil, unauthenticated()
+	}
 	by = commands.Caller{TenantID: key.TenantID, KeyID: key.ID, Scopes: key.Scopes}
 	if tenant != nil {
 		by.Residency = tenant.DataResidency

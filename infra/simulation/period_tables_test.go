@@ -90,6 +90,8 @@ func (tx *simTx) periodQuery(text string, args []any) *simRows {
 		return &simRows{}
 	case strings.HasPrefix(text, "SELECT tenant_id, position, period_key, snapshot, change FROM period_changes"):
 		return read("read the changes of periods", nil, func() *simRows { return db.changesOfPeriods(args[0].([]uuid.UUID)) })
+	case strings.Contains(text, "FROM offboardings WHERE tenant_id = $1"):
+		return &simRows{} // no tenant is offboarded
 	case strings.HasPrefix(text, "INSERT INTO period_changes"):
 		c := simPeriodChange{args[0].(uuid.UUID), domain.PeriodChange{Position: args[1].(int64), PeriodKey: args[2].(string), Snapshot: args[3].(int), Change: args[4].(string)}}
 		tx.needHead(c.tenant, "a period")

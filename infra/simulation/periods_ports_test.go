@@ -205,9 +205,10 @@ func (p *periodPipe) unreconciled() map[usage.Key]pipeSum {
 	return left
 }
 
-func (t pipeChange) Answer(string) (*commands.Answer, error)     { return nil, nil }
-func (t pipeChange) SaveAnswer(string, commands.Answer) error    { return nil }
-func (t pipeChange) Tenant(id uuid.UUID) (*domain.Tenant, error) { return &domain.Tenant{ID: id}, nil }
+func (t pipeChange) Answer(string) (*commands.Answer, error)            { return nil, nil }
+func (t pipeChange) SaveAnswer(string, commands.Answer) error           { return nil }
+func (t pipeChange) Tenant(id uuid.UUID) (*domain.Tenant, error)        { return &domain.Tenant{ID: id}, nil }
+func (t pipeChange) Offboarding(uuid.UUID) (*domain.Offboarding, error) { return nil, nil }
 func (t pipeChange) Append(list ...events.Pending) ([]events.Position, error) {
 	return t.p.append(list...), nil
 }

@@ -20,6 +20,8 @@ type TenantsCmd struct {
 	Update TenantsUpdate `cmd:"" help:"Change a tenant."`
 
 	Billing TenantsBilling `cmd:"" help:"Set the customer of a tenant at the billing provider, or remove it."`
+
+	Offboard TenantsOffboard `cmd:"" help:"End a tenant, and keep its figures."`
 }
 
 // Once holds the Idempotency-Key of a creation.

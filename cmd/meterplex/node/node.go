@@ -370,6 +370,7 @@ func (n *Node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
 	s.Reader, s.ReplayReader, s.Keys = &store.Catalogue{Pool: n.readers, Seat: n.seats.Operator}, n.replayStore(), n.store.Keys
 	s.Periods = n.periods()
 	s.Sagas, s.SagaReader = n.sagas(), &store.Catalogue{Pool: n.readers, Seat: n.seats.Operator}
+	s.Offboarding, s.OffboardingReader = n.offboarding(), &store.Catalogue{Pool: n.readers, Seat: n.seats.Operator}
 	s.Pushes, s.PushReader = n.pushes(), &store.Catalogue{Pool: n.readers, Seat: n.seats.Operator}
 	s.Webhooks, s.WebhookReader = n.webhooks(), &store.Catalogue{Pool: n.readers, Seat: n.seats.Operator}
 	s.Backlog = func() (int64, int64) { return n.metrics.Backlog(), maxBacklog }

@@ -12,7 +12,7 @@ import (
 // sagaKinds lists the kinds of sagas that the role sagas runs.
 func (n *Node) sagaKinds() []commands.SagaKind {
 	periods := n.periods()
-	return []commands.SagaKind{periods.CloseKind(), periods.ReconcileKind()}
+	return []commands.SagaKind{periods.CloseKind(), periods.ReconcileKind(), n.offboarding().OffboardingKind()}
 }
 
 // pushKinds lists the kinds of sagas that the role biller runs. They have a runner of their own: a slow provider delays no close.

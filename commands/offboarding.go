@@ -1,0 +1,202 @@
+package commands
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// Offboarding ends tenants, in steps that can be cancelled until the last.
+type Offboarding struct {
+	Store   OffboardingStore
+	Quotas  *Quotas  // ends reservations
+	Periods *Periods // closes and reopens periods
+	Now     Clock
+	NewID   func() uuid.UUID
+	Wake    func() // wakes the runners of sagas of this instance; may be nil
+	Logger  *slog.Logger
+}
+
+// OffboardingStore runs changes of offboardings, and reads for them.
+type OffboardingStore interface {
+	// ChangeOffboarding runs decide as Store.Change does.
+	ChangeOffboarding(ctx context.Context, tenant uuid.UUID, decide func(OffboardingTx) error) error
+	// HeldReservations lists reservations of a tenant that are held.
+	HeldReservations(ctx context.Context, tenant uuid.UUID, limit int) ([]DueReservation, error)
+	// Manifest lists what is kept of a tenant, of one snapshot of the database. It is an error if a figure differs from the hash that was
+	// recorded when it was frozen.
+	Manifest(ctx context.Context, tenant uuid.UUID) (domain.OffboardingManifest, error)
+}
+
+// Offboardings finds offboardings in a transaction.
+type Offboardings interface {
+	// Offboarding returns the tenant's last offboarding.
+	Offboarding(tenant uuid.UUID) (*domain.Offboarding, error)
+}
+
+// OffboardingTx is the transaction of a step of an offboarding.
+type OffboardingTx interface {
+	CatalogueTx
+	PeriodTx
+	SagaTx
+	// DatabaseTime returns the time of the database's clock.
+	DatabaseTime() (time.Time, error)
+	SaveOffboarding(o domain.Offboarding) error
+	// LastNumber returns the last number of the tenant's partition.
+	LastNumber(tenant uuid.UUID) (int64, error)
+	// Counted reports whether all usage of the tenant up to a number counts.
+	Counted(tenant uuid.UUID, upTo int64) (bool, error)
+	// HeldCount counts the reservations that are held.
+	HeldCount(tenant uuid.UUID) (int64, error)
+	// UsedPeriods lists the periods of a tenant with usage.
+	UsedPeriods(tenant uuid.UUID) ([]string, error)
+	// WaitingPushes names pushes of a tenant that are not delivered, and closed periods whose pushes are not stored yet.
+	WaitingPushes(tenant uuid.UUID) ([]string, error)
+	// Snapshots lists all snapshots of a tenant's periods.
+	Snapshots(tenant uuid.UUID) ([]domain.Closing, error)
+	// UsableKeys lists the keys of a tenant that are not revoked.
+	UsableKeys(tenant uuid.UUID) ([]domain.APIKey, error)
+}
+
+// OffboardingReader reads offboardings.
+type OffboardingReader interface {
+	// LastOffboarding returns a tenant's last offboarding; nil without one.
+	LastOffboarding(ctx context.Context, tenant uuid.UUID) (*domain.Offboarding, error)
+}
+
+// refuseOffboarding refuses a change of a tenant that is being offboarded, or is archived.
+func refuseOffboarding(tx Offboardings, tenant uuid.UUID) error {
+	if tenant == events.Platform {
+		return nil
+	}
+	o, err := tx.Offboarding(tenant)
+	if err != nil {
+		return err
+	}
+	if refusal := o.Blocks(); refusal != nil {
+		return refusal
+	}
+	return nil
+}
+
+// changeable loads a tenant that is not being offboarded.
+func changeable(tx interface {
+	Tenants
+	Offboardings
+}, tenant uuid.UUID) (*domain.Tenant, error) {
+	t, err := loadTenant(tx, tenant)
+	if err == nil {
+		err = refuseOffboarding(tx, tenant)
+	}
+	return t, err
+}
+
+func (c *Offboarding) now() time.Time { return c.Now().UTC().Truncate(time.Microsecond) }
+
+func (c *Offboarding) changeOf(ctx context.Context, tenant uuid.UUID) transaction[OffboardingTx] {
+	return func(decide func(OffboardingTx) error) error { return c.Store.ChangeOffboarding(ctx, tenant, decide) }
+}
+
+func (c *Offboarding) wake() {
+	if c.Wake != nil {
+		c.Wake()
+	}
+}
+
+// Start requests the end of a tenant.
+func (c *Offboarding) Start(ctx context.Context, req Request, tenant uuid.UUID, reason string) (domain.Offboarding, error) {
+	if refusal := checkReason(reason); refusal != nil {
+		return domain.Offboarding{}, refusal
+	}
+	o, err := change(c.changeOf(ctx, tenant), req, func(tx OffboardingTx) (domain.Offboarding, error) {
+		if _, err := changeable(tx, tenant); err != nil {
+			return domain.Offboarding{}, err
+		}
+		now, err := tx.DatabaseTime()
+		if err != nil {
+			return domain.Offboarding{}, err
+		}
+		actor := req.By.actor()
+		o := domain.Offboarding{ID: c.NewID(), TenantID: tenant, State: domain.OffboardingRunning, Reason: reason, Actor: actor.Type + "/" + actor.ID, RequestedAt: now}
+		saga, _, err := tx.StartSaga(domain.SagaStart{ID: c.NewID(), Kind: SagaOffboarding, TenantID: tenant, Key: o.ID.String(), FirstStep: stepSuspend, Deadline: domain.OffboardingDeadline})
+		if err != nil {
+			return o, err
+		}
+		o.SagaID = saga.ID
+		return o, c.step(tx, &req, &o, events.OffboardingRequested, events.OffboardingDone, reason)
+	})
+	if err == nil {
+		c.wake()
+	}
+	return o, err
+}
+
+// Cancel requests that the effects of an offboarding are reverted: the tenant is active again, and periods that it closed before their end are open.
+func (c *Offboarding) Cancel(ctx context.Context, req Request, tenant uuid.UUID, reason string) (domain.Offboarding, error) {
+	if refusal := checkReason(reason); refusal != nil {
+		return domain.Offboarding{}, refusal
+	}
+	o, err := change(c.changeOf(ctx, tenant), req, func(tx OffboardingTx) (domain.Offboarding, error) {
+		if _, err := loadTenant(tx, tenant); err != nil {
+			return domain.Offboarding{}, err
+		}
+		o, err := tx.Offboarding(tenant)
+		if err != nil || o == nil {
+			return domain.Offboarding{}, orRefuse(err, "offboarding_not_found", "", "the tenant was never offboarded")
+		}
+		actor := req.By.actor()
+		by := actor.Type + "/" + actor.ID
+		requested, refusal := o.Cancel(reason, by)
+		if refusal != nil {
+			return *o, refusal
+		}
+		if !requested {
+			return *o, nil
+		}
+		if err := c.retry(tx, o, reason, by); err != nil {
+			return *o, err
+		}
+		return *o, c.step(tx, &req, o, events.OffboardingCancelled, events.OffboardingDone, reason)
+	})
+	if err == nil {
+		c.wake()
+	}
+	return o, err
+}
+
+// retry lets the saga run at once.
+func (c *Offboarding) retry(tx OffboardingTx, o *domain.Offboarding, reason, by string) error {
+	s, err := tx.Saga(o.SagaID)
+	if err != nil || s == nil {
+		return err
+	}
+	if refusal := s.Retry(reason, by, nil); refusal != nil {
+		return refusal
+	}
+	return tx.SaveRetry(s)
+}
+
+// step saves an offboarding with the event of a step that ended.
+func (c *Offboarding) step(tx OffboardingTx, req *Request, o *domain.Offboarding, step, outcome, detail string) error {
+	return c.stepUnder(tx, req, o, events.KeyOffboarding(o.ID, step), step, outcome, detail)
+}
+
+func (c *Offboarding) stepUnder(tx OffboardingTx, req *Request, o *domain.Offboarding, key, step, outcome, detail string) error {
+	p, err := req.event(c.NewID(), c.now(), o.TenantID, events.OffboardingStepped, events.OffboardingStep{OffboardingID: o.ID, Step: step, Outcome: outcome, Detail: detail})
+	if err != nil {
+		return err
+	}
+	p.DedupeKey = key
+	if _, err := appendOne(tx, p); err != nil {
+		return err
+	}
+	if step != events.OffboardingCancelled { // the step from which it was cancelled stays known
+		o.Step = step
+	}
+	return tx.SaveOffboarding(*o)
+}

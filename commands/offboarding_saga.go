@@ -1,0 +1,341 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// SagaOffboarding is the kind of the sagas that end tenants.
+const SagaOffboarding = "offboarding"
+
+// Steps of an offboarding.
+const (
+	stepSuspend     = "suspend"
+	stepDrain       = "drain"  // end reservations, and wait until all usage counts
+	stepClosePeriod = "close"  // close all periods with usage, and wait
+	stepPush        = "push"   // wait until all pushes are delivered
+	stepExport      = "export" // list what is kept
+	stepArchive     = "archive"
+	stepRevert      = "revert" // of a cancelled one
+)
+
+const (
+	// offboardingWait is the time between two looks at what an offboarding waits for, and offboardingPushWait of pushes.
+	offboardingWait     = time.Second
+	offboardingPushWait = 5 * time.Second
+	// holdsOfStep bounds the reservations that one run ends.
+	holdsOfStep = 500
+)
+
+// OffboardingKind returns the kind of the sagas that end tenants.
+func (c *Offboarding) OffboardingKind() SagaKind {
+	return SagaKind{Name: SagaOffboarding, Steps: []string{stepSuspend, stepDrain, stepClosePeriod, stepPush, stepExport, stepArchive, stepRevert}, Run: c.run}
+}
+
+// run runs a step: one transaction, which holds the head of the tenant's partition. A step whose result was lost finds its effects there, and repeats none.
+func (c *Offboarding) run(ctx context.Context, s *domain.Saga) (result domain.SagaResult, err error) {
+	var manifest domain.OffboardingManifest
+	switch s.Step {
+	case stepDrain:
+		err = c.endReservations(ctx, s)
+	case stepExport:
+		manifest, err = c.Store.Manifest(ctx, s.TenantID)
+	}
+	if err != nil {
+		return result, err
+	}
+	err = c.Store.ChangeOffboarding(ctx, s.TenantID, func(tx OffboardingTx) (err error) {
+		o, err := tx.Offboarding(s.TenantID)
+		switch {
+		case err != nil:
+			return err
+		case o == nil || o.ID.String() != s.Key:
+			result = domain.SagaFails("the offboarding " + s.Key + " is not the tenant's last one")
+		case o.State == domain.OffboardingArchived:
+			result = domain.SagaDone()
+		case o.State == domain.OffboardingCancelled:
+			result = domain.SagaReverted(o.CancelReason)
+		case o.State == domain.OffboardingCancelling && s.Step != stepRevert:
+			result = domain.SagaNext(stepRevert)
+		default:
+			result, err = c.runStep(tx, o, s.Step, &manifest)
+		}
+		return err
+	})
+	return result, err
+}
+
+func (c *Offboarding) runStep(tx OffboardingTx, o *domain.Offboarding, step string, manifest *domain.OffboardingManifest) (domain.SagaResult, error) {
+	switch step {
+	case stepSuspend:
+		return c.suspend(tx, o)
+	case stepDrain:
+		return c.drain(tx, o)
+	case stepClosePeriod:
+		return c.closePeriods(tx, o)
+	case stepPush:
+		return c.push(tx, o)
+	case stepExport:
+		return c.export(tx, o, manifest)
+	case stepArchive:
+		return c.archive(tx, o)
+	}
+	return c.revert(tx, o)
+}
+
+// reach records that a step ended, once, and continues with the next.
+func (c *Offboarding) reach(tx OffboardingTx, o *domain.Offboarding, step, next, detail string) (domain.SagaResult, error) {
+	if o.Reached(step) {
+		return domain.SagaNext(next), nil
+	}
+	req := serviceRequest()
+	return domain.SagaNext(next), c.step(tx, &req, o, step, events.OffboardingDone, detail)
+}
+
+// suspend suspends the tenant: its keys are refused.
+func (c *Offboarding) suspend(tx OffboardingTx, o *domain.Offboarding) (domain.SagaResult, error) {
+	if o.SuspendedAt == nil {
+		now, err := tx.DatabaseTime()
+		if err != nil {
+			return domain.SagaResult{}, err
+		}
+		o.SuspendedAt = &now
+		if err := c.setStatus(tx, o.TenantID, domain.TenantSuspended); err != nil {
+			return domain.SagaResult{}, err
+		}
+	}
+	return c.reach(tx, o, events.OffboardingSuspended, stepDrain, "")
+}
+
+func (c *Offboarding) setStatus(tx OffboardingTx, tenant uuid.UUID, status string) error {
+	t, err := loadTenant(tx, tenant)
+	if err != nil || t.Status == status {
+		return err
+	}
+	t.Status = status
+	if err := tx.SaveTenant(*t); err != nil {
+		return err
+	}
+	req := serviceRequest()
+	_, err = appendEvent(tx, &req, c.NewID(), c.now(), tenant, events.TenantChanged, events.Tenant(*t))
+	return err
+}
+
+// endReservations releases reservations that are held. One that ended meanwhile is no failure.
+func (c *Offboarding) endReservations(ctx context.Context, s *domain.Saga) error {
+	held, err := c.Store.HeldReservations(ctx, s.TenantID, holdsOfStep)
+	if err != nil {
+		return err
+	}
+	for _, h := range held {
+		by := serviceRequest().By
+		by.TenantID, by.Residency = h.TenantID, h.Residency
+		if _, err := c.Quotas.Release(ctx, by, h.Feature, h.ReservationID); err != nil && !errors.As(err, new(*domain.Error)) {
+			return err
+		}
+	}
+	return nil
+}
+
+// drain waits until no instance accepts a key of the tenant, no reservation is held, and all usage recorded until then counts.
+func (c *Offboarding) drain(tx OffboardingTx, o *domain.Offboarding) (domain.SagaResult, error) {
+	now, err := tx.DatabaseTime()
+	if err != nil {
+		return domain.SagaResult{}, err
+	}
+	if left := o.SuspendedAt.Add(domain.KeysOutdated).Sub(now); left > 0 {
+		return domain.SagaWait(left, "keys"), nil
+	}
+	if held, err := tx.HeldCount(o.TenantID); err != nil || held > 0 {
+		return domain.SagaWait(offboardingWait, "reservations"), err
+	}
+	if o.DrainedTo == 0 {
+		if o.DrainedTo, err = tx.LastNumber(o.TenantID); err != nil {
+			return domain.SagaResult{}, err
+		}
+		if err := tx.SaveOffboarding(*o); err != nil {
+			return domain.SagaResult{}, err
+		}
+	}
+	counted, err := tx.Counted(o.TenantID, o.DrainedTo)
+	if err != nil || !counted {
+		return domain.SagaWait(offboardingWait, domain.MissingAggregation), err
+	}
+	return c.reach(tx, o, events.OffboardingDrained, stepClosePeriod, "")
+}
+
+// toClose returns the history of a tenant, and its periods that are open or closing.
+func (c *Offboarding) toClose(tx OffboardingTx, tenant uuid.UUID) (history domain.PeriodHistory, open, closing []string, err error) {
+	used, err := tx.UsedPeriods(tenant)
+	if err != nil {
+		return history, nil, nil, err
+	}
+	periods, err := tx.Periods([]uuid.UUID{tenant})
+	history = periods[tenant]
+	open, closing = history.ToClose(used)
+	return history, open, closing, err
+}
+
+// closePeriods requests the close of every open period with usage, and waits for all closes.
+func (c *Offboarding) closePeriods(tx OffboardingTx, o *domain.Offboarding) (domain.SagaResult, error) {
+	history, open, closing, err := c.toClose(tx, o.TenantID)
+	if err != nil {
+		return domain.SagaResult{}, err
+	}
+	req, now := serviceRequest(), c.now()
+	for _, key := range open {
+		snapshot, early := history.ClosableAtEnd(key, now)
+		in := ClosePeriod{TenantID: o.TenantID, PeriodKey: key, Reason: o.Reason, Early: early, Despite: []string{}}
+		if err := c.Periods.beginClose(tx, &req, in, snapshot, now); err != nil {
+			return domain.SagaResult{}, err
+		}
+		if early {
+			o.Closed = append(o.Closed, domain.Closing{TenantID: o.TenantID, PeriodKey: key, Snapshot: snapshot})
+		}
+	}
+	if len(open) > 0 {
+		if err := tx.SaveOffboarding(*o); err != nil {
+			return domain.SagaResult{}, err
+		}
+	}
+	if waiting := append(closing, open...); len(waiting) > 0 {
+		return domain.SagaWait(offboardingWait, named("close of ", waiting)...), nil
+	}
+	return c.reach(tx, o, events.OffboardingClosed, stepPush, strconv.Itoa(len(o.Closed))+" periods closed before their end")
+}
+
+func named(prefix string, list []string) (names []string) {
+	for _, name := range list {
+		names = append(names, prefix+name)
+	}
+	return names
+}
+
+// push waits until every push of the tenant is delivered.
+func (c *Offboarding) push(tx OffboardingTx, o *domain.Offboarding) (domain.SagaResult, error) {
+	waiting, err := tx.WaitingPushes(o.TenantID)
+	if err != nil || len(waiting) > 0 {
+		return domain.SagaWait(offboardingPushWait, waiting...), err
+	}
+	return c.reach(tx, o, events.OffboardingPushed, stepExport, "")
+}
+
+// export stores the manifest, whose hash the event has. A period that was closed since is missing in it.
+func (c *Offboarding) export(tx OffboardingTx, o *domain.Offboarding, m *domain.OffboardingManifest) (domain.SagaResult, error) {
+	snapshots, err := tx.Snapshots(o.TenantID)
+	if err != nil || !m.Lists(snapshots) {
+		return domain.SagaNext(stepClosePeriod), err
+	}
+	if o.Manifest != nil { // a run whose result was lost stored it, unless the tenant has a new snapshot
+		stored, err := domain.DecodeManifest(o.Manifest)
+		if err != nil || stored.Lists(snapshots) {
+			return domain.SagaNext(stepArchive), err
+		}
+	}
+	text, err := m.Encode()
+	if err != nil {
+		return domain.SagaResult{}, err
+	}
+	step, req := events.OffboardingExported, serviceRequest()
+	o.Exports, o.Manifest = o.Exports+1, text
+	key := events.KeyOffboarding(o.ID, step)
+	if o.Exports > 1 {
+		key += "/" + strconv.Itoa(o.Exports)
+	}
+	return domain.SagaNext(stepArchive), c.stepUnder(tx, &req, o, key, step, events.OffboardingDone, "sha256 "+domain.ManifestHash(text))
+}
+
+// archive cancels the subscription, revokes the keys and archives the tenant, in one transaction. If a period or a push is open again, or a snapshot is
+// not in the manifest, the earlier steps run once more.
+func (c *Offboarding) archive(tx OffboardingTx, o *domain.Offboarding) (domain.SagaResult, error) {
+	if ready, err := c.archivable(tx, o); err != nil || !ready {
+		return domain.SagaNext(stepClosePeriod), err
+	}
+	req, now := serviceRequest(), c.now()
+	catalogue := &Catalogue{Now: c.Now, NewID: c.NewID}
+	s, err := tx.InForce(o.TenantID)
+	if err != nil {
+		return domain.SagaResult{}, err
+	}
+	if s != nil {
+		s.Status = domain.SubscriptionCancelled
+		if err := catalogue.save(tx, &req, s, events.SubscriptionChanged); err != nil {
+			return domain.SagaResult{}, err
+		}
+	}
+	keys, err := tx.UsableKeys(o.TenantID)
+	if err != nil {
+		return domain.SagaResult{}, err
+	}
+	for i := range keys {
+		if err := catalogue.end(tx, &keys[i], now); err != nil {
+			return domain.SagaResult{}, err
+		}
+		if _, err := catalogue.record(tx, &req, o.TenantID, events.APIKeyRevoked, events.APIKey(keys[i])); err != nil {
+			return domain.SagaResult{}, err
+		}
+	}
+	if err := c.setStatus(tx, o.TenantID, domain.TenantArchived); err != nil {
+		return domain.SagaResult{}, err
+	}
+	return domain.SagaDone(), c.end(tx, o, domain.OffboardingArchived, events.OffboardingArchived, "")
+}
+
+func (c *Offboarding) archivable(tx OffboardingTx, o *domain.Offboarding) (bool, error) {
+	_, open, closing, err := c.toClose(tx, o.TenantID)
+	if err != nil || len(open)+len(closing) > 0 {
+		return false, err
+	}
+	waiting, err := tx.WaitingPushes(o.TenantID)
+	if err != nil || len(waiting) > 0 {
+		return false, err
+	}
+	snapshots, err := tx.Snapshots(o.TenantID)
+	if err != nil {
+		return false, err
+	}
+	m, err := domain.DecodeManifest(o.Manifest)
+	return err == nil && m.Lists(snapshots), err
+}
+
+func (c *Offboarding) end(tx OffboardingTx, o *domain.Offboarding, state, step, detail string) error {
+	now, err := tx.DatabaseTime()
+	if err != nil {
+		return err
+	}
+	o.End(state, step, now)
+	req := serviceRequest()
+	return c.step(tx, &req, o, step, events.OffboardingDone, detail)
+}
+
+// revert reopens the periods that were closed before their end and activates the tenant, in one transaction.
+func (c *Offboarding) revert(tx OffboardingTx, o *domain.Offboarding) (domain.SagaResult, error) {
+	periods, err := tx.Periods([]uuid.UUID{o.TenantID})
+	if err != nil {
+		return domain.SagaResult{}, err
+	}
+	history := periods[o.TenantID]
+	reopen, closing := o.ToReopen(&history)
+	if len(closing) > 0 {
+		return domain.SagaWait(offboardingWait, named("close of ", closing)...), nil
+	}
+	req, keys := serviceRequest(), []string{}
+	for _, r := range reopen {
+		if _, err := c.Periods.reopen(tx, &req, o.TenantID, r.PeriodKey, r.Snapshot, "the offboarding was cancelled: "+o.CancelReason); err != nil {
+			return domain.SagaResult{}, err
+		}
+		keys = append(keys, r.PeriodKey)
+	}
+	if err := c.setStatus(tx, o.TenantID, domain.TenantActive); err != nil {
+		return domain.SagaResult{}, err
+	}
+	return domain.SagaReverted(o.CancelReason), c.end(tx, o, domain.OffboardingCancelled, events.OffboardingReverted, "reopened: "+strings.Join(keys, ", "))
+}

@@ -1,0 +1,118 @@
+package http
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
+)
+
+func (s *service) offboardingOperations(t *site) {
+	const path = prefix + "/tenants/{tenantId}/offboard"
+	admins, refused := []string{commands.ScopeAdmin}, []int{http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity}
+	serve(t, operation{method: http.MethodPost, path: path, who: auth.Operator, scopes: admins, id: "offboardTenant", tag: "Tenants", status: http.StatusAccepted,
+		summary: "Offboard a tenant",
+		description: "A saga suspends the tenant, ends its reservations, closes all its periods, waits until what is due is pushed, lists what is kept, " +
+			"then cancels the subscription, revokes the keys and sets ARCHIVED. Until then it can be cancelled.", problems: refused}, s.offboardTenant)
+	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: admins, id: "getOffboarding", tag: "Tenants", summary: "Read the offboarding of a tenant",
+		description: "The last one, with its step, and the manifest of what is kept.", problems: []int{http.StatusNotFound}}, s.getOffboarding)
+	serve(t, operation{method: http.MethodPost, path: path + "/cancel", who: auth.Operator, scopes: admins, id: "cancelOffboarding", tag: "Tenants", status: http.StatusAccepted,
+		summary:     "Cancel the offboarding of a tenant",
+		description: "Until the tenant is archived. Periods that the offboarding closed before their end are reopened, then the tenant is ACTIVE.", problems: refused}, s.cancelOffboarding)
+}
+
+// offboardingBody is an offboarding in its wire format.
+type offboardingBody struct {
+	ID           uuid.UUID       `json:"id" format:"uuid"`
+	TenantID     uuid.UUID       `json:"tenantId" format:"uuid"`
+	SagaID       uuid.UUID       `json:"sagaId" format:"uuid" doc:"GET /sagas/{id} shows what it waits for."`
+	State        string          `json:"state" enum:"RUNNING,CANCELLING,CANCELLED,ARCHIVED" doc:"CANCELLING: its effects are being reverted."`
+	Step         string          `json:"step" enum:"requested,suspended,drained,closed,pushed,exported,archived,reverted" doc:"The last step that ended."`
+	Reason       string          `json:"reason" doc:"Of the request, recorded in the log."`
+	Actor        string          `json:"actor" doc:"The key of the request, as api_key/id."`
+	CancelReason *string         `json:"cancelReason" doc:"Of the cancellation; null: it was not cancelled."`
+	CancelActor  *string         `json:"cancelActor" doc:"The key of the cancellation; null: it was not cancelled."`
+	RequestedAt  time.Time       `json:"requestedAt" doc:"The time of the request."`
+	EndedAt      *time.Time      `json:"endedAt" doc:"null: it has not ended."`
+	Closed       []string        `json:"closedEarly" nullable:"false" doc:"Periods that it closed before their end."`
+	Manifest     json.RawMessage `json:"manifest" doc:"What is kept of the tenant: each snapshot with the size and SHA-256 of its document, and its events in the log; null before the step exported."`
+	ManifestHash *string         `json:"manifestHash" doc:"The SHA-256 of the bytes of manifest, which the event of the step exported has; null before it."`
+}
+
+func offboardingOf(o *domain.Offboarding) offboardingBody {
+	b := offboardingBody{ID: o.ID, TenantID: o.TenantID, SagaID: o.SagaID, State: o.State, Step: o.Step, Reason: o.Reason, Actor: o.Actor, CancelReason: textOrNull(o.CancelReason),
+		CancelActor: textOrNull(o.CancelActor), RequestedAt: o.RequestedAt.UTC(), EndedAt: utc(o.EndedAt), Closed: []string{}, Manifest: o.Manifest}
+	for _, c := range o.Closed {
+		b.Closed = append(b.Closed, c.PeriodKey)
+	}
+	if o.Manifest != nil {
+		hash := domain.ManifestHash(o.Manifest)
+		b.ManifestHash = &hash
+	}
+	return b
+}
+
+type offboardRequest struct {
+	TenantPath
+	Idempotent
+	Body struct {
+		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"The reason, recorded in the log."`
+	} `nameHint:"Offboard"`
+}
+
+type offboardingAnswer struct{ Body offboardingBody }
+
+type offboardingAccepted struct {
+	Location string `header:"Location" doc:"The saga, with its state."`
+	Body     offboardingBody
+}
+
+func acceptedOffboarding(o *domain.Offboarding) *offboardingAccepted {
+	return &offboardingAccepted{prefix + "/sagas/" + o.SagaID.String(), offboardingOf(o)}
+}
+
+func (s *service) offboardTenant(ctx context.Context, in *offboardRequest) (*offboardingAccepted, error) {
+	return in.request(ctx, s.Offboarding.Start)
+}
+
+func (s *service) cancelOffboarding(ctx context.Context, in *offboardRequest) (*offboardingAccepted, error) {
+	return in.request(ctx, s.Offboarding.Cancel)
+}
+
+func (in *offboardRequest) request(ctx context.Context, decide func(context.Context, commands.Request, uuid.UUID, string) (domain.Offboarding, error)) (*offboardingAccepted, error) {
+	once, err := once(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tenant, err := idOf(in.TenantID, "tenant_not_found")
+	if err != nil {
+		return nil, err
+	}
+	o, err := decide(ctx, edge.ExchangeOf(ctx).Request(once), tenant, in.Body.Reason)
+	if err != nil {
+		return nil, err
+	}
+	return acceptedOffboarding(&o), nil
+}
+
+func (s *service) getOffboarding(ctx context.Context, in *struct{ TenantPath }) (*offboardingAnswer, error) {
+	tenant, err := s.knownTenant(ctx, in.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	o, err := s.OffboardingReader.LastOffboarding(ctx, tenant.ID)
+	if err != nil {
+		return nil, err
+	}
+	if o == nil {
+		return nil, absent("offboarding_not_found")
+	}
+	return &offboardingAnswer{offboardingOf(o)}, nil
+}

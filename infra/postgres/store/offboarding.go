@@ -1,0 +1,285 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/query"
+)
+
+var (
+	_ commands.OffboardingStore  = (*Offboardings)(nil)
+	_ commands.OffboardingTx     = offboardingTx{}
+	_ commands.OffboardingReader = (*Catalogue)(nil)
+)
+
+// Offboardings changes offboardings. It implements commands.OffboardingStore.
+type Offboardings struct{ Store *Store }
+
+// offboardingTx is a step of an offboarding.
+type offboardingTx struct{ *changeTx }
+
+const lastOffboardingSQL = `SELECT id, tenant_id, saga_id, state, step, reason, actor, cancel_reason, cancel_actor, requested_at, suspended_at, drained_to, closed, exports, manifest, ended_at
+ FROM offboardings WHERE tenant_id = $1 ORDER BY id DESC LIMIT 1`
+
+func scanOffboarding(row pgx.Row) (*domain.Offboarding, error) {
+	var o domain.Offboarding
+	var closed []string
+	var manifest *string
+	err := row.Scan(&o.ID, &o.TenantID, &o.SagaID, &o.State, &o.Step, &o.Reason, &o.Actor, &o.CancelReason, &o.CancelActor, &o.RequestedAt, &o.SuspendedAt, &o.DrainedTo,
+		&closed, &o.Exports, &manifest, &o.EndedAt)
+	if manifest != nil {
+		o.Manifest = []byte(*manifest)
+	}
+	for _, text := range closed {
+		key, number, _ := strings.Cut(text, "/")
+		snapshot, wrong := strconv.Atoi(number)
+		if wrong != nil {
+			err = fmt.Errorf("the period %q names no snapshot", text)
+		}
+		o.Closed = append(o.Closed, domain.Closing{TenantID: o.TenantID, PeriodKey: key, Snapshot: snapshot})
+	}
+	return one(&o, "offboarding", err)
+}
+
+// LastOffboarding implements commands.OffboardingReader.
+func (c *Catalogue) LastOffboarding(ctx context.Context, tenant uuid.UUID) (*domain.Offboarding, error) {
+	return get(ctx, c, scanOffboarding, lastOffboardingSQL, tenant)
+}
+
+// Offboarding implements commands.Offboardings.
+func (t *changeTx) Offboarding(tenant uuid.UUID) (*domain.Offboarding, error) {
+	return scanOffboarding(t.tx.QueryRow(t.ctx, lastOffboardingSQL, tenant))
+}
+
+// ChangeOffboarding implements commands.OffboardingStore. Cached keys, subscriptions and histories of the tenant are outdated by it.
+func (s *Offboardings) ChangeOffboarding(ctx context.Context, tenant uuid.UUID, decide func(commands.OffboardingTx) error) error {
+	return s.Store.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(offboardingTx{tx}) }, tenant)
+}
+
+const saveOffboardingSQL = `INSERT INTO offboardings (id, tenant_id, saga_id, state, step, reason, actor, cancel_reason, cancel_actor, requested_at, suspended_at, drained_to, closed, exports, manifest, ended_at)
+ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+ ON CONFLICT (id) DO UPDATE SET state = excluded.state, step = excluded.step, cancel_reason = excluded.cancel_reason, cancel_actor = excluded.cancel_actor, suspended_at = excluded.suspended_at,
+  drained_to = excluded.drained_to, closed = excluded.closed, exports = excluded.exports, manifest = excluded.manifest, ended_at = excluded.ended_at`
+
+// SaveOffboarding implements commands.OffboardingTx.
+func (t offboardingTx) SaveOffboarding(o domain.Offboarding) error {
+	closed := []string{}
+	for _, c := range o.Closed {
+		closed = append(closed, c.PeriodKey+"/"+strconv.Itoa(c.Snapshot))
+	}
+	var manifest *string
+	if o.Manifest != nil {
+		text := string(o.Manifest)
+		manifest = &text
+	}
+	return t.exec("offboarding", saveOffboardingSQL, o.ID, o.TenantID, o.SagaID, o.State, o.Step, o.Reason, o.Actor, o.CancelReason, o.CancelActor, o.RequestedAt, o.SuspendedAt,
+		o.DrainedTo, closed, o.Exports, manifest, o.EndedAt)
+}
+
+// DatabaseTime implements commands.OffboardingTx.
+func (t offboardingTx) DatabaseTime() (now time.Time, err error) {
+	return now, t.row(`SELECT clock_timestamp()`, nil, &now)
+}
+
+func (t offboardingTx) row(sql string, args []any, into ...any) error {
+	if err := t.tx.QueryRow(t.ctx, sql, args...).Scan(into...); err != nil {
+		return fmt.Errorf("reading for an offboarding: %w", err)
+	}
+	return nil
+}
+
+// LastNumber implements commands.OffboardingTx.
+func (t offboardingTx) LastNumber(tenant uuid.UUID) (last int64, err error) {
+	return last, t.row(`SELECT position FROM log_heads WHERE partition = $1`, []any{events.PartitionOf(tenant)}, &last)
+}
+
+// Counted implements commands.OffboardingTx.
+func (t offboardingTx) Counted(tenant uuid.UUID, upTo int64) (bool, error) {
+	var standing query.Standing
+	if err := query.Run(t.ctx, t.tx, query.ReadStanding(query.AggregatesSource(), tenant, &standing)); err != nil {
+		return false, fmt.Errorf("reading how far figures are: %w", err)
+	}
+	return standing.Passed() >= upTo, nil
+}
+
+// HeldCount implements commands.OffboardingTx.
+func (t offboardingTx) HeldCount(tenant uuid.UUID) (count int64, err error) {
+	return count, t.row(`SELECT count(*) FROM reservations WHERE tenant_id = $1 AND state = 'HELD'`, []any{tenant}, &count)
+}
+
+const heldOfTenantSQL = `SELECT r.tenant_id, coalesce((SELECT t.data_residency FROM tenants t WHERE t.id = r.tenant_id), ''), r.reservation_id, r.feature
+ FROM reservations r WHERE r.state = 'HELD' AND r.tenant_id = $1 ORDER BY r.feature, r.period_key, r.expires_at, r.reservation_id LIMIT $2`
+
+// HeldReservations implements commands.OffboardingStore.
+func (s *Offboardings) HeldReservations(ctx context.Context, tenant uuid.UUID, limit int) ([]commands.DueReservation, error) {
+	rows, err := s.Store.pool.Query(ctx, heldOfTenantSQL, tenant, limit)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[commands.DueReservation])
+	return list, unavailable(err)
+}
+
+func (t offboardingTx) texts(sql string, args ...any) ([]string, error) {
+	rows, err := t.tx.Query(t.ctx, sql, args...)
+	if err != nil {
+		return nil, fmt.Errorf("reading for an offboarding: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("reading for an offboarding: %w", err)
+	}
+	return list, nil
+}
+
+// UsedPeriods implements commands.OffboardingTx.
+func (t offboardingTx) UsedPeriods(tenant uuid.UUID) ([]string, error) {
+	return t.texts(`SELECT DISTINCT u.period_key FROM usage_aggregates u WHERE u.tenant_id = $1 AND u.generation = live_generation($2, u.tenant_id, u.period_key) ORDER BY 1`,
+		tenant, projections.ProjectionUsage)
+}
+
+// waitingPushesSQL returns pushes that are not delivered, and periods whose saga has not ended: it may not have stored their pushes.
+const waitingPushesSQL = `SELECT name FROM (
+  SELECT 'push ' || key || ' ' || state AS name FROM pushes WHERE tenant_id = $1 AND state <> 'DELIVERED'
+  UNION ALL SELECT 'push of ' || key FROM sagas WHERE kind = $2 AND tenant_id = $1 AND ended_at IS NULL) w ORDER BY name LIMIT 20`
+
+// WaitingPushes implements commands.OffboardingTx.
+func (t offboardingTx) WaitingPushes(tenant uuid.UUID) ([]string, error) {
+	return t.texts(waitingPushesSQL, tenant, commands.SagaBillingPush)
+}
+
+// Snapshots implements commands.OffboardingTx.
+func (t offboardingTx) Snapshots(tenant uuid.UUID) ([]domain.Closing, error) {
+	rows, err := t.tx.Query(t.ctx, `SELECT tenant_id, period_key, snapshot FROM period_snapshots WHERE tenant_id = $1 ORDER BY period_key, snapshot`, tenant)
+	if err != nil {
+		return nil, fmt.Errorf("reading snapshots: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[domain.Closing])
+	if err != nil {
+		return nil, fmt.Errorf("reading snapshots: %w", err)
+	}
+	return list, nil
+}
+
+// UsableKeys implements commands.OffboardingTx.
+func (t offboardingTx) UsableKeys(tenant uuid.UUID) (keys []domain.APIKey, err error) {
+	rows, err := t.tx.Query(t.ctx, `SELECT `+keyColumns+` FROM api_keys WHERE tenant_id = $1 AND (revoked_at IS NULL OR revoked_at > now()) ORDER BY id`, tenant)
+	if err != nil {
+		return nil, fmt.Errorf("reading keys: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		k, err := scanKey(rows)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, *k)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("reading keys: %w", err)
+	}
+	return keys, nil
+}
+
+const exportedSnapshotsSQL = `SELECT s.period_key, s.snapshot, s.cut, s.logic, s.figures_hash, l.feature, l.subscription_id, l.amount::text, l.event_count
+ FROM period_snapshots s LEFT JOIN period_lines l USING (tenant_id, period_key, snapshot) WHERE s.tenant_id = $1
+ ORDER BY s.period_key, s.snapshot, l.feature, l.subscription_id`
+
+// exportedLogSQL returns the tenant's events. A line of the export is the position, the id, the subject and the payload.
+const exportedLogSQL = `SELECT l.position, l.event_id, l.subject, l.payload::text FROM event_log_rows l WHERE l.partition = $2 AND l.tenant_id = $1 ORDER BY l.position`
+
+// Manifest implements commands.OffboardingStore.
+func (s *Offboardings) Manifest(ctx context.Context, tenant uuid.UUID) (m domain.OffboardingManifest, err error) {
+	m = domain.OffboardingManifest{TenantID: tenant, Snapshots: []domain.ExportedSnapshot{}}
+	err = (&Periods{Store: s.Store}).inSnapshot(ctx, func(tx pgx.Tx) error {
+		if m.Snapshots, err = exportedSnapshots(ctx, tx, tenant); err != nil {
+			return err
+		}
+		m.Log, err = exportedLog(ctx, tx, tenant)
+		return err
+	})
+	return m, err
+}
+
+func exportedSnapshots(ctx context.Context, tx pgx.Tx, tenant uuid.UUID) ([]domain.ExportedSnapshot, error) {
+	rows, err := tx.Query(ctx, exportedSnapshotsSQL, tenant)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	list, of, hashes := []domain.ExportedSnapshot{}, []*domain.Figures{}, []string{}
+	for rows.Next() {
+		var e domain.ExportedSnapshot
+		var cut int64
+		var logic, hash string
+		var feature, amount *string
+		var subscription *uuid.UUID
+		var count *int64
+		if err := rows.Scan(&e.PeriodKey, &e.Snapshot, &cut, &logic, &hash, &feature, &subscription, &amount, &count); err != nil {
+			return nil, err
+		}
+		if n := len(list); n == 0 || list[n-1].PeriodKey != e.PeriodKey || list[n-1].Snapshot != e.Snapshot {
+			e.Cut = events.Position{Partition: events.PartitionOf(tenant), Number: cut}
+			list, of, hashes = append(list, e), append(of, &domain.Figures{Logic: logic}), append(hashes, hash)
+		}
+		if feature == nil {
+			continue // without lines
+		}
+		n, err := integer(*amount)
+		if err != nil {
+			return nil, err
+		}
+		figures := of[len(of)-1]
+		figures.Lines = append(figures.Lines, domain.FigureLine{Feature: *feature, SubscriptionID: *subscription, Amount: n, EventCount: *count})
+	}
+	for i := range list {
+		e := &list[i]
+		document := of[i].Document(tenant, e.PeriodKey, e.Snapshot, e.Cut)
+		sum := sha256.Sum256(document)
+		if e.Lines, e.Bytes, e.SHA256 = len(of[i].Lines), int64(len(document)), hex.EncodeToString(sum[:]); e.SHA256 != hashes[i] {
+			return nil, fmt.Errorf("the lines of the snapshot %d of %s do not have its hash", e.Snapshot, e.PeriodKey)
+		}
+	}
+	return list, rows.Err()
+}
+
+func exportedLog(ctx context.Context, tx pgx.Tx, tenant uuid.UUID) (e domain.ExportedLog, err error) {
+	partition, sum, line := events.PartitionOf(tenant), sha256.New(), []byte{}
+	rows, err := tx.Query(ctx, exportedLogSQL, tenant, partition)
+	if err != nil {
+		return e, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		at := events.Position{Partition: partition}
+		var id uuid.UUID
+		var subject events.Subject
+		var payload string
+		if err := rows.Scan(&at.Number, &id, &subject, &payload); err != nil {
+			return e, err
+		}
+		line = append(append(append(line[:0], at.String()...), ' '), id.String()...)
+		line = strconv.AppendInt(append(line, ' '), int64(subject), 10)
+		line = append(append(append(line, ' '), payload...), '\n')
+		_, _ = sum.Write(line) // never fails
+		if e.Last = &at; e.First == nil {
+			e.First = &at
+		}
+		e.Events, e.Bytes = e.Events+1, e.Bytes+int64(len(line))
+	}
+	e.SHA256 = hex.EncodeToString(sum.Sum(nil))
+	return e, rows.Err()
+}
