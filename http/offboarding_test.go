@@ -268,7 +268,8 @@ func TestP8_OffboardingWhoseCommitsAreLost(t *testing.T) {
 				pool, err := postgres.Open(t.Context(), postgres.Config{URL: proxied, ApplicationName: "cut"})
 				w.must(err)
 				t.Cleanup(pool.Close)
-				log, err := eventlog.New(t.Context(), pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "cut", Commit: "0"}, Histories: new(validate.Histories)})
+				log, err := eventlog.New(t.Context(), pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "cut", Commit: "0"}, Histories: new(validate.Histories),
+					Written: localtest.CheckPayloads(t).Written})
 				w.must(err)
 				t.Cleanup(log.Close)
 				x := w.offboarding()
