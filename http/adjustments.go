@@ -46,7 +46,7 @@ type adjustmentsRequest struct {
 
 func (s *service) listAdjustments(ctx context.Context, in *adjustmentsRequest) (*listed[periods.Adjustment], error) {
 	if in.PeriodKey != "" && !isPeriod(in.PeriodKey) {
-		return nil, problem.New("parameter_invalid", "periodKey must be a month (2026-05), a year (2026) or lifetime")
+		return nil, periodInvalid("periodKey")
 	}
 	tenant, err := s.optionalTenant(ctx, in.TenantID)
 	if err != nil {

@@ -101,6 +101,15 @@ func cut[T any](l list, entries []T, limit int, key func(*T) string) page[T] {
 	return p
 }
 
+// bodiesOf returns the wire format of what a read found.
+func bodiesOf[T, B any](found []T, of func(*T) B) []B {
+	bodies := make([]B, len(found))
+	for i := range found {
+		bodies[i] = of(&found[i])
+	}
+	return bodies
+}
+
 // behind returns the entries after a key in a complete list, which is sorted by key. An
 // empty key returns all entries.
 func behind[T any](entries []T, after string, key func(*T) string) []T {

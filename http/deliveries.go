@@ -75,11 +75,7 @@ func (s *service) listDeliveries(ctx context.Context, in *deliveriesRequest) (*l
 	if err != nil {
 		return nil, err
 	}
-	bodies := make([]deliveryBody, len(found))
-	for i := range found {
-		bodies[i] = deliveryOf(&found[i])
-	}
-	return &listed[deliveryBody]{cut(l, bodies, in.Limit, func(b *deliveryBody) string { return b.ID.String() })}, nil
+	return &listed[deliveryBody]{cut(l, bodiesOf(found, deliveryOf), in.Limit, func(b *deliveryBody) string { return b.ID.String() })}, nil
 }
 
 type deliveryAccepted struct{ Body deliveryBody }

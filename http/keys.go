@@ -142,11 +142,7 @@ func (s *service) createOperatorKey(ctx context.Context, in *createOperatorKeyRe
 func (s *service) listKeys(ctx context.Context, tenant uuid.UUID, p Paging) (*listed[apiKey], error) {
 	return listCatalogue(list{"keys", tenant.String()}, p, func(p commands.Page) ([]apiKey, error) {
 		keys, err := s.Reader.Keys(ctx, tenant, p)
-		out := make([]apiKey, len(keys))
-		for i := range keys {
-			out[i] = apiKeyOf(&keys[i])
-		}
-		return out, err
+		return bodiesOf(keys, apiKeyOf), err
 	}, func(k *apiKey) string { return k.ID.String() })
 }
 

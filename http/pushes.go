@@ -13,7 +13,6 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/edge"
-	"github.com/meterplex/meterplex/http/problem"
 )
 
 func (s *service) pushOperations(t *site) {
@@ -108,7 +107,7 @@ type pushesRequest struct {
 
 func (s *service) listPushes(ctx context.Context, in *pushesRequest) (*listed[pushBody], error) {
 	if in.PeriodKey != "" && !isPeriod(in.PeriodKey) {
-		return nil, problem.New("parameter_invalid", "periodKey must be a month (2026-05), a year (2026) or lifetime")
+		return nil, periodInvalid("periodKey")
 	}
 	l := list{"pushes", in.TenantID, in.State, in.PeriodKey}
 	_, after, err := l.open(in.Cursor)
@@ -123,11 +122,7 @@ func (s *service) listPushes(ctx context.Context, in *pushesRequest) (*listed[pu
 	if err != nil {
 		return nil, err
 	}
-	bodies := make([]pushBody, len(found))
-	for i := range found {
-		bodies[i] = pushOf(&found[i])
-	}
-	return &listed[pushBody]{cut(l, bodies, in.Limit, func(b *pushBody) string { return b.ID.String() })}, nil
+	return &listed[pushBody]{cut(l, bodiesOf(found, pushOf), in.Limit, func(b *pushBody) string { return b.ID.String() })}, nil
 }
 
 // PushPath names a push.

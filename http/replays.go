@@ -228,10 +228,8 @@ func (s *service) listReplays(ctx context.Context, in *struct{ Paging }) (*liste
 	if err != nil {
 		return nil, err
 	}
-	bodies := make([]replayBody, len(found))
-	for i := range found {
-		bodies[i] = replayOf(&found[i], s.now())
-	}
+	now := s.now()
+	bodies := bodiesOf(found, func(r *commands.Replay) replayBody { return replayOf(r, now) })
 	return &listed[replayBody]{cut(l, bodies, in.Limit, func(b *replayBody) string { return b.ID.String() })}, nil
 }
 

@@ -90,11 +90,7 @@ func (s *service) listSagas(ctx context.Context, in *sagasRequest) (*listed[saga
 	if err != nil {
 		return nil, err
 	}
-	bodies := make([]sagaBody, len(found))
-	for i := range found {
-		bodies[i] = sagaOf(&found[i])
-	}
-	return &listed[sagaBody]{cut(l, bodies, in.Limit, func(b *sagaBody) string { return b.ID.String() })}, nil
+	return &listed[sagaBody]{cut(l, bodiesOf(found, sagaOf), in.Limit, func(b *sagaBody) string { return b.ID.String() })}, nil
 }
 
 // SagaPath names a saga.

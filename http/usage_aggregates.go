@@ -52,7 +52,7 @@ type figures struct {
 
 func (s *service) aggregates(ctx context.Context, in *aggregatesRequest) (*aggregatesAnswer, error) {
 	if in.Period != "" && !isPeriod(in.Period) {
-		return nil, problem.New("parameter_invalid", "period must be a month (2026-05), a year (2026) or lifetime")
+		return nil, periodInvalid("period")
 	}
 	f, err := s.figuresAsked(ctx, in)
 	if err != nil {

@@ -100,7 +100,7 @@ func (in *explainRequest) query(tenant uuid.UUID) (usage.ExplainQuery, error) {
 	case in.Period != "" && in.PeriodKey != "" && in.Period != in.PeriodKey:
 		return q, problem.New("parameter_invalid", "period and periodKey are one parameter; give one of them")
 	case !isPeriod(q.PeriodKey):
-		return q, problem.New("parameter_invalid", "period must be a month (2026-05), a year (2026) or lifetime")
+		return q, periodInvalid("period")
 	}
 	if in.SubscriptionID != "" {
 		id, err := uuid.Parse(in.SubscriptionID)
@@ -118,6 +118,11 @@ func (in *explainRequest) query(tenant uuid.UUID) (usage.ExplainQuery, error) {
 func isPeriod(key string) bool {
 	_, _, ok := domain.PeriodBounds(key)
 	return ok || key == domain.PeriodLifetime
+}
+
+// periodInvalid refuses a parameter that names no period.
+func periodInvalid(parameter string) *problem.Problem {
+	return problem.New("parameter_invalid", parameter+" must be a month (2026-05), a year (2026) or lifetime")
 }
 
 // aggregatesAt answers with figures as known at a moment.

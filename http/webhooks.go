@@ -140,11 +140,7 @@ func (s *service) listWebhooks(ctx context.Context, in *tenantListRequest) (*lis
 	}
 	return listCatalogue(list{"webhooks", tenant.String()}, in.Paging, func(p commands.Page) ([]webhookBody, error) {
 		found, err := s.WebhookReader.Webhooks(ctx, tenant, p)
-		out := make([]webhookBody, len(found))
-		for i := range found {
-			out[i] = webhookOf(&found[i])
-		}
-		return out, err
+		return bodiesOf(found, webhookOf), err
 	}, func(w *webhookBody) string { return w.ID.String() })
 }
 

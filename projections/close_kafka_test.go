@@ -63,26 +63,11 @@ func (h *kafkaHistory) step(rt *rapid.T) {
 
 // finish retries all dead letters by an instance that folds all features, and ends all closes.
 func (h *kafkaHistory) finish() {
-	f := h.closeFixture
 	if h.pipe.crash != nil {
 		h.pipe.crash()
 	}
 	h.pipe.start(true, true)
-	for range 20 {
-		h.pipe.flowed()
-		for _, l := range f.deciding.failed(f.tenant) {
-			if l.Stage != events.StageValidation {
-				h.allowed(f.deciding.retryNow(f.tenant, l.ID), "dead_letter_not_retryable")
-			}
-		}
-		h.pipe.flowed()
-		if h.freeze(); len(h.closes) == 0 {
-			return
-		}
-	}
-	s := h.advance(h.closes[0].ID)
-	newLogOfTenant(f).print(f)
-	f.Fatalf("a close is %s and waits for %v", s.State, s.Missing)
+	h.finishBy(h.pipe.flowed, h.pipe.flowed)
 }
 
 // P8: after each step of any history, whose events pass Kafka and instances that crash meanwhile, the rows are the frozen figures and the adjustments; the

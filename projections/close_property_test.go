@@ -148,15 +148,23 @@ func (h *closeHistory) flip() {
 // finish retries all dead letters, and ends all closes.
 func (h *closeHistory) finish() {
 	f := h.closeFixture
-	for range 20 {
+	h.finishBy(f.settle, func() {
+		f.drain(f.deciding.executing)
 		f.settle()
+	})
+}
+
+// finishBy retries all dead letters, and ends all closes. Events reach their consumers by settle, and those of retries by retried.
+func (h *closeHistory) finishBy(settle, retried func()) {
+	f := h.closeFixture
+	for range 20 {
+		settle()
 		for _, l := range f.deciding.failed(f.tenant) {
 			if l.Stage != events.StageValidation {
 				h.allowed(f.deciding.retryNow(f.tenant, l.ID), "dead_letter_not_retryable")
 			}
 		}
-		f.drain(f.deciding.executing)
-		f.settle()
+		retried()
 		if h.freeze(); len(h.closes) == 0 {
 			return
 		}
