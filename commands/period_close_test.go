@@ -203,8 +203,10 @@ func TestSagasOfPeriodsReadTheirKeys(t *testing.T) {
 // A period is closed by its policy once, also if two instances look; a failure of one delays no other.
 func TestP8_DuePeriodsAreClosedOnce(t *testing.T) {
 	p, tx := newPeriods()
-	p.Now = func() time.Time { return time.Date(2026, 4, 30, 23, 59, 0, 0, time.UTC) }    // an instance that is late: the database knows that April is over
-	tx.due = append(tx.due, domain.Closing{TenantID: uuid.UUID{9}, PeriodKey: "2026-04"}) // no such tenant
+	p.Now = func() time.Time { return time.Date(2026, 4, 30, 23, 59, 0, 0, time.UTC) } // an instance that is late: the database knows that April is over
+	for i := range scheduleBatch {
+		tx.due = append(tx.due, domain.Closing{TenantID: uuid.UUID{15: byte(i)}, PeriodKey: "2026-04"}) // no such tenants, before all others
+	}
 	for _, key := range []string{"2026-03", "2026-04"} {
 		tx.due = append(tx.due, domain.Closing{TenantID: activeTenant, PeriodKey: key})
 	}

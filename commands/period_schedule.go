@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/meterplex/meterplex/domain"
 )
 
 // Schedule closes periods by the policies of their tenants. Any number of instances may run it: the request to close a snapshot has one key.
@@ -39,10 +41,10 @@ func (s *Schedule) Run(ctx context.Context) error {
 	}
 }
 
-// look requests the closes that are due, page by page: a requested one is due no more.
+// look requests the closes that are due, page by page. A close that fails delays no other.
 func (s *Schedule) look(ctx context.Context) (failed error) {
-	for {
-		due, err := s.Periods.Store.DueCloses(ctx, scheduleBatch)
+	for last := (domain.Closing{}); ; {
+		due, err := s.Periods.Store.DueCloses(ctx, last, scheduleBatch)
 		if err != nil {
 			return errors.Join(failed, err)
 		}
@@ -53,8 +55,9 @@ func (s *Schedule) look(ctx context.Context) (failed error) {
 				failed = errors.Join(failed, fmt.Errorf("closing %s of tenant %s: %w", d.PeriodKey, d.TenantID, err))
 			}
 		}
-		if len(due) < scheduleBatch || failed != nil || ctx.Err() != nil {
+		if len(due) < scheduleBatch || ctx.Err() != nil {
 			return failed
 		}
+		last = due[len(due)-1]
 	}
 }

@@ -35,8 +35,8 @@ type PeriodStore interface {
 	FiguresOfLog(ctx context.Context, c domain.Closing) (domain.Figures, error)
 	// TenantsOfAdjustments returns the tenants of adjustments by their ids; unknown ids are missing.
 	TenantsOfAdjustments(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]uuid.UUID, error)
-	// DueCloses returns periods that the policies of their tenants close by now, by the clock of the database.
-	DueCloses(ctx context.Context, limit int) ([]domain.Closing, error)
+	// DueCloses returns periods that the policies of their tenants close by now, by the clock of the database: those after another one, by tenant and period.
+	DueCloses(ctx context.Context, after domain.Closing, limit int) ([]domain.Closing, error)
 	// ClosedTenants returns the tenants with closed periods.
 	ClosedTenants(ctx context.Context) ([]uuid.UUID, error)
 }

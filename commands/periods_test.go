@@ -1,11 +1,14 @@
 package commands
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"math/big"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -79,10 +82,10 @@ func (tx *periodTx) FiguresOfLog(context.Context, domain.Closing) (domain.Figure
 }
 func (tx *periodTx) ClosedTenants(context.Context) ([]uuid.UUID, error) { return tx.tenants, nil }
 
-func (tx *periodTx) DueCloses(_ context.Context, limit int) ([]domain.Closing, error) {
+func (tx *periodTx) DueCloses(_ context.Context, after domain.Closing, limit int) ([]domain.Closing, error) {
 	due := slices.DeleteFunc(slices.Clone(tx.due), func(c domain.Closing) bool {
 		h := tx.changes[c.TenantID]
-		return h.Last(c.PeriodKey) != nil
+		return h.Last(c.PeriodKey) != nil || cmp.Or(bytes.Compare(c.TenantID[:], after.TenantID[:]), strings.Compare(c.PeriodKey, after.PeriodKey)) <= 0
 	})
 	return due[:min(limit, len(due))], nil
 }

@@ -70,6 +70,9 @@ func (s *service) accounts(ctx context.Context, in *accountsRequest) (*accountsA
 	if in.TenantID == "" {
 		return nil, problem.New("parameter_missing", "Name the tenant by tenantId")
 	}
+	if in.PeriodKey != "" && !isPeriod(in.PeriodKey) {
+		return nil, periodInvalid("periodKey")
+	}
 	tenant, err := s.knownTenant(ctx, in.TenantID)
 	if err != nil {
 		return nil, err

@@ -337,5 +337,6 @@ func TestAccountsAreListedBesideTheirLimit(t *testing.T) {
 		t.Errorf("%v, then %v", one, two)
 	}
 	w.refused(w.do(call{method: "GET", path: "/api/v1/quota/accounts", key: bootstrap}), 400, "parameter_missing")
+	w.refused(w.do(call{method: "GET", path: path + "&periodKey=2026-13", key: bootstrap}), 400, "parameter_invalid")
 	w.refused(w.do(call{method: "GET", path: path, key: a.key}), 403, "forbidden")
 }

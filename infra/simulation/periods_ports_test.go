@@ -75,7 +75,9 @@ func (s pipeStore) TenantsOfAdjustments(_ context.Context, ids []uuid.UUID) (map
 	return found, nil
 }
 
-func (s pipeStore) DueCloses(context.Context, int) ([]domain.Closing, error) { return nil, nil }
+func (s pipeStore) DueCloses(context.Context, domain.Closing, int) ([]domain.Closing, error) {
+	return nil, nil
+}
 func (s pipeStore) ClosedTenants(context.Context) ([]uuid.UUID, error) {
 	return []uuid.UUID{pipeTenant}, nil
 }

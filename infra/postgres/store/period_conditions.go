@@ -94,13 +94,13 @@ func missingIn(ctx context.Context, tx pgx.Tx, c domain.Closing, cut int64) (mis
 const dueClosesSQL = `SELECT DISTINCT t.id, a.period_key FROM tenants t
  JOIN LATERAL (SELECT u.period_key, u.period_end FROM usage_aggregates u
   WHERE u.tenant_id = t.id AND u.generation = live_generation('` + projections.ProjectionUsage + `', t.id, u.period_key) AND u.period_end IS NOT NULL) a ON true
- WHERE t.close_after_hours IS NOT NULL AND a.period_end + make_interval(hours => t.close_after_hours) <= now()
+ WHERE t.close_after_hours IS NOT NULL AND (t.id, a.period_key) > ($1, $2) AND a.period_end + make_interval(hours => t.close_after_hours) <= now()
   AND NOT EXISTS (SELECT FROM period_changes c WHERE c.tenant_id = t.id AND c.period_key = a.period_key)
- ORDER BY 1, 2 LIMIT $1`
+ ORDER BY 1, 2 LIMIT $3`
 
 // DueCloses implements commands.PeriodStore.
-func (s *Periods) DueCloses(ctx context.Context, limit int) ([]domain.Closing, error) {
-	rows, err := s.Store.pool.Query(ctx, dueClosesSQL, limit)
+func (s *Periods) DueCloses(ctx context.Context, after domain.Closing, limit int) ([]domain.Closing, error) {
+	rows, err := s.Store.pool.Query(ctx, dueClosesSQL, after.TenantID, after.PeriodKey, limit)
 	if err != nil {
 		return nil, unavailable(err)
 	}
