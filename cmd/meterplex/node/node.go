@@ -57,6 +57,7 @@ type Node struct {
 	pipe      *pipe
 	notifier  *relay.Notifier
 	moves     *projections.Moves
+	rewinds   *rewinds
 	handed    consume.Handovers // to the consumers of this instance; nil if events reach no consumer here
 	tail      *eventlog.Tail    // to the relay; nil without the role
 	histories *validate.Histories
@@ -146,6 +147,7 @@ func (n *Node) open(ctx context.Context) (err error) {
 	}
 	n.checkConnections(ctx)
 	n.store = store.New(n.pool, n.log, store.Config{Now: time.Now, Catalogue: n.grants.Catalogue})
+	n.rewinds = &rewinds{store: n.replayStore(), replays: n.replays()}
 	n.metrics.Queue(n.registry, n.log)
 	if n.pipe, err = openPipe(ctx, n.cfg, n.pipeConns(), n.logger); err != nil {
 		return err

@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -32,18 +34,42 @@ func (n *Node) subscriber(c *projections.Consumer) (message.Subscriber, error) {
 		return nil, err
 	}
 	return &watermill.Rewindable{
-		Inner: inner, Group: c.Name, Rewinds: &rewinds{n.replayStore(), n.replays()}, Move: n.pipe.rewind, Logger: n.logger,
+		Inner: inner, Group: c.Name, Rewinds: n.rewinds, Move: n.pipe.rewind, Logger: n.logger,
 	}, nil
 }
 
-// rewinds reads requested rewinds from the database.
+// rewinds reads requested rewinds from the database, for all consumers of an instance.
 type rewinds struct {
 	store   *store.Replays
 	replays *commands.Replays
+
+	mu      sync.Mutex
+	looked  time.Time // zero: before the first look
+	pending []string  // consumers with a rewind at the last look
+}
+
+// sharedLook is how long a look at the rewinds of all consumers is valid. Each consumer asks once a second.
+const sharedLook = 900 * time.Millisecond
+
+// isPending says if a consumer had a rewind at a look that is younger than sharedLook.
+func (r *rewinds) isPending(ctx context.Context, group string) (_ bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.looked.IsZero() || time.Since(r.looked) > sharedLook {
+		began := time.Now()
+		if r.pending, err = r.store.RewoundConsumers(ctx); err != nil {
+			return false, err
+		}
+		r.looked = began
+	}
+	return slices.Contains(r.pending, group), nil
 }
 
 // Due implements watermill.Rewinds.
 func (r *rewinds) Due(ctx context.Context, group string) (*watermill.Rewind, error) {
+	if pending, err := r.isPending(ctx, group); err != nil || !pending {
+		return nil, err
+	}
 	due, err := r.store.DueRewind(ctx, group)
 	if err != nil || due == nil {
 		return nil, err

@@ -168,9 +168,10 @@ const (
 	replaySQL = replayColumns + ` WHERE r.id = $1`
 	// The newest first; ids follow time.
 	replaysSQL = replayColumns + ` WHERE $1::uuid IS NULL OR r.id < $1 ORDER BY r.id DESC LIMIT $2`
-	// The oldest pending rewind of a consumer. Every consumer asks once a second, nearly always in vain, and
-	// planning replayColumns takes a millisecond.
+	// The oldest pending rewind of a consumer.
 	dueRewindSQL = `SELECT id FROM replays WHERE state = 'RUNNING' AND kind = 'consumer' AND consumer = $1 ORDER BY id LIMIT 1`
+	// Each instance asks once a second, nearly always in vain, and planning replayColumns takes a millisecond.
+	rewoundConsumersSQL = `SELECT DISTINCT consumer FROM replays WHERE state = 'RUNNING' AND kind = 'consumer'`
 )
 
 func scanReplay(row pgx.CollectableRow) (r commands.Replay, err error) {
@@ -217,6 +218,16 @@ func (s *Replays) Replays(ctx context.Context, p commands.Page) ([]commands.Repl
 		return nil, unavailable(err)
 	}
 	return list, nil
+}
+
+// RewoundConsumers returns the consumers with a pending rewind.
+func (s *Replays) RewoundConsumers(ctx context.Context) ([]string, error) {
+	rows, err := s.Store.pool.Query(ctx, rewoundConsumersSQL)
+	if err != nil {
+		return nil, unavailable(fmt.Errorf("reading replays: %w", err))
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	return list, unavailable(err)
 }
 
 // DueRewind returns the oldest pending rewind of a consumer, or nil.
