@@ -118,3 +118,27 @@ func TestListFollowsPages(t *testing.T) {
 		t.Errorf("--limit 1 gives %q", out)
 	}
 }
+
+// An instance that is not ready is an answer, no; an unreachable one is none.
+func TestSystemReadySetsTheExitCode(t *testing.T) {
+	answers := map[int]string{http.StatusOK: `{"status":"ready","version":"v1","dependencies":{"database":"ok"}}`,
+		http.StatusServiceUnavailable: `{"status":503,"title":"Not ready","code":"not_ready","detail":"These dependencies do not answer: database"}`,
+		http.StatusTeapot:             `{}`}
+	for status, want := range map[int]int{http.StatusOK: exitYes, http.StatusServiceUnavailable: exitNo, http.StatusTeapot: exitUnknown} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/readyz" {
+				t.Errorf("requested %s", r.URL)
+			}
+			w.Header().Set("Content-Type", map[bool]string{true: "application/json", false: "application/problem+json"}[status == http.StatusOK])
+			w.WriteHeader(status)
+			_, _ = w.Write([]byte(answers[status]))
+		}))
+		code, out, errs := newConsole(t, &fakeService{url: s.URL}).run("system", "ready", "--retry-for", "1ms")
+		if s.Close(); code != want || !strings.Contains(out+errs, "database") && want != exitUnknown {
+			t.Errorf("%d: exit code %d\n%s%s", status, code, out, errs)
+		}
+	}
+	if code, _, errs := newConsole(t, &fakeService{url: "http://127.0.0.1:1"}).run("system", "ready", "--retry-for", "1ms"); code != exitUnknown {
+		t.Errorf("unreachable: exit code %d\n%s", code, errs)
+	}
+}

@@ -2,12 +2,17 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/client"
 )
 
 // SystemCmd groups the system commands.
 type SystemCmd struct {
 	Show     SystemShow     `cmd:"" help:"Show the log's id, the lives of the database server, and where each partition's epoch begins."`
+	Ready    SystemReady    `cmd:"" help:"Show whether an instance is ready, and its dependencies. Waits for --retry-for. Exit code 1 if it is not ready."`
 	Identity SystemIdentity `cmd:"" help:"Show that no event is lost: accepted = aggregated + rejected + in flight + parked. Exit code 1 if it does not hold."`
 }
 
@@ -42,6 +47,26 @@ func (c *SystemShow) Run(a *app) error {
 		}
 	}
 	return p.Close()
+}
+
+// SystemReady reads GET /readyz of an instance. Container health checks run it with --retry-for=0s.
+type SystemReady struct{}
+
+// Run prints the instance's dependencies; the exit code says whether it is ready.
+func (c *SystemReady) Run(a *app) error {
+	cl, err := a.newClient()
+	if err != nil {
+		return err
+	}
+	raw, err := cl.Do(a.ctx, client.Request{Method: http.MethodGet, Path: "/readyz", Root: true})
+	if p, ok := errors.AsType[*client.Problem](err); ok && p.Code == "not_ready" {
+		a.complain(p.Error())
+		return errNo
+	}
+	if err != nil {
+		return err
+	}
+	return a.object(raw)
 }
 
 // SystemIdentity shows the identity's figures.

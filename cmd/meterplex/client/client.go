@@ -56,6 +56,7 @@ func New(base, key string, retryFor time.Duration, report func(format string, ar
 type Request struct {
 	Method string
 	Path   string // below /api/v1, segments escaped by [Path]
+	Root   bool   // Path is below the service's address: /readyz
 	Query  url.Values
 	Header http.Header
 	Body   []byte // JSON, nil without a body
@@ -105,6 +106,9 @@ func (c *Client) Do(ctx context.Context, r Request) (json.RawMessage, error) {
 // once sends the request once, without retries.
 func (c *Client) once(ctx context.Context, r Request) (json.RawMessage, error) {
 	target := c.base + "/api/v1" + r.Path
+	if r.Root {
+		target = c.base + r.Path
+	}
 	if q := notEmpty(r.Query); len(q) > 0 {
 		target += "?" + q.Encode()
 	}
