@@ -23,10 +23,12 @@ test: form vet ## Run lint and every test, against a real PostgreSQL and a real 
 	trap 'kill $$checking 2>/dev/null; rm -f "$$found"' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
 	[ -n "$(RACE)" ] || echo "SKIPPED the race detector: it needs a C compiler, $$($(GO) env CC)"; \
 	$(SPARING) $(COMPILED) >/dev/null; echo "$(RACED)"; $(RACED); raced=$$?; \
-	echo "the other packages: $(GO) test"; $(TESTS); tested=$$?; [ $$raced = 0 ] || tested=$$raced; \
+	echo "the other packages: $(GO) test"; $(TESTS); tested=$$?; $(DEPLOYS) || tested=$$?; [ $$raced = 0 ] || tested=$$raced; \
 	wait $$checking && exit $$tested; echo "$(STATICCHECK) failed:"; cat "$$found"; exit 1
 
 TESTS = $(GO) test -vet=off -ldflags=-w -p 2 -timeout 40m $(LONGEST) $$($(GO) list ./... | grep -vE '/meterplex/(domain|events|commands|infra/postgres|http/body)(/|$$)')
+# The files in deploy, by a module of its own: the service does not depend on Helm and Kubernetes.
+DEPLOYS = (cd deploy/check && $(GO) test -vet=off -ldflags=-w ./...)
 # The rules, the vocabulary, the write side and the bodies of requests run under the race detector, and only there. It needs a C compiler.
 RACED = $(GO) test $(RACE) -vet=off -ldflags=-w -p 2 -timeout 40m $(RACES)
 RACES = ./domain/... ./events/... ./commands/... ./infra/postgres/... ./http/body
@@ -56,6 +58,10 @@ linearizable: ## Check histories of requests against limits, with failing instan
 .PHONY: closes
 closes: ## Draw histories of closes through Kafka, with crashing instances, for DURATION (10m) by SEED (random)
 	METERPLEX_TEST_CLOSES=$${DURATION:-10m} METERPLEX_TEST_SEED=$$SEED $(GO) test ./projections -run '^TestP8_AnyHistoryOfClosesAddsUpThroughKafka$$' -count=1 -timeout 0 -v
+
+.PHONY: chart
+chart: ## Write the golden files of the Helm chart
+	cd deploy/check && $(GO) test -run '^TestTheChartRenders$$' . -update
 
 .PHONY: lint
 lint: form vet ## Check form, known faults and vulnerabilities: gofmt, go vet, staticcheck, govulncheck

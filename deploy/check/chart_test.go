@@ -1,0 +1,281 @@
+package check
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"helm.sh/helm/v3/pkg/chart"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	"helm.sh/helm/v3/pkg/lint"
+	"helm.sh/helm/v3/pkg/lint/support"
+	apps "k8s.io/api/apps/v1"
+	autoscaling "k8s.io/api/autoscaling/v2"
+	batch "k8s.io/api/batch/v1"
+	core "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
+	policy "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+)
+
+var update = flag.Bool("update", false, "write the golden files of the chart")
+
+const chartDir, testdata = "../helm/meterplex", "../helm/testdata"
+
+func TestTheChartPassesLint(t *testing.T) {
+	for _, file := range valueFiles(t) {
+		result := lint.All(chartDir, read(t, file), "default", true)
+		for _, m := range result.Messages {
+			if m.Severity >= support.WarningSev {
+				t.Errorf("%s: %s", file, m)
+			}
+		}
+	}
+}
+
+// The manifests are those of the golden files, and decode strictly: an unknown or doubled member is an error.
+func TestTheChartRenders(t *testing.T) {
+	decoder := strictDecoder(t)
+	for _, file := range valueFiles(t) {
+		got := render(t, read(t, file))
+		for _, document := range documents(got) {
+			if _, _, err := decoder.Decode([]byte(document), nil, nil); err != nil {
+				t.Errorf("%s: %v\n%s", file, err, document)
+			}
+		}
+		golden := filepath.Join(testdata, "golden", filepath.Base(file))
+		if *update {
+			if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil || string(want) != got {
+			t.Errorf("%s differs from the chart (%v): go test -run %s -update", golden, err, t.Name())
+		}
+	}
+}
+
+// A misspelt value, a secret among the settings, a role that does not exist and a Deployment with a name that is too long are refused.
+func TestTheChartRefusesUnknownValues(t *testing.T) {
+	for values, want := range map[string]string{
+		"kafak: {brokers: 'kafka:9092'}":                                      "kafak",
+		"kafka: {broker: 'kafka:9092'}":                                       "broker",
+		"kafka: {brokers: kafka}":                                             "/kafka/brokers",
+		"kafka: {saslMechanism: GSSAPI}":                                      "saslMechanism",
+		"settings: {METERPLEX_STRIPE_KEY: sk_test_1}":                         "settings",
+		"settings: {DATABASE_URL: 'postgres://…'}":                            "settings",
+		"settings: {meterplex_region: eu}":                                    "meterplex_region",
+		"deployments: {api: {roles: [apis], replicas: 2}}":                    "roles",
+		"deployments: {api: {roles: [], replicas: 2}}":                        "roles",
+		"deployments: {api: {roles: [api], replicas: -1}}":                    "replicas",
+		"deployments: {a-name-that-is-too-long: {roles: [api], replicas: 1}}": "a-name-that-is-too-long",
+		"preStopSeconds: 0":                                                   "preStopSeconds",
+		"ingress: {enabled: true}":                                            "ingress.host",
+		"database: {secret: ''}":                                              "/database/secret",
+		"monitoring: {podMonitor: {enabled: true, interval: often}}":          "interval",
+	} {
+		values, err := chartutil.ReadValues([]byte(values))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := renderValues(t, values); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, which does not name %s", values, err, want)
+		}
+	}
+}
+
+// Each role of the service runs in a Deployment of the default values, once; no container may write its file system, run as root or gain rights; the
+// grace period covers preStop and a clean stop.
+func TestTheChartsPodsAreSafe(t *testing.T) {
+	const cleanStop = 15 // seconds: docs/upgrades.md
+	decoder := strictDecoder(t)
+	for _, file := range valueFiles(t) {
+		var roles []string
+		for _, document := range documents(render(t, read(t, file))) {
+			object, _, err := decoder.Decode([]byte(document), nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var pod core.PodSpec
+			switch o := object.(type) {
+			case *apps.Deployment:
+				pod = o.Spec.Template.Spec
+				c := pod.Containers[0]
+				if grace, before := *pod.TerminationGracePeriodSeconds, c.Lifecycle.PreStop.Sleep.Seconds; grace < before+cleanStop+1 {
+					t.Errorf("%s: %s: a grace period of %d s for %d s of preStop and %d s of a clean stop", file, o.Name, grace, before, cleanStop)
+				}
+				if ready := c.ReadinessProbe; before(ready) > int(c.Lifecycle.PreStop.Sleep.Seconds) && *o.Spec.Replicas > 1 {
+					t.Errorf("%s: %s: readiness needs %d s to fail", file, o.Name, before(ready))
+				}
+				roles = append(roles, strings.Split(env(c, "METERPLEX_ROLES"), ",")...)
+			case *batch.Job:
+				pod = o.Spec.Template.Spec
+			default:
+				continue
+			}
+			if !*pod.SecurityContext.RunAsNonRoot || *pod.SecurityContext.RunAsUser != 65532 || *pod.AutomountServiceAccountToken {
+				t.Errorf("%s: unsafe pod: %+v", file, pod.SecurityContext)
+			}
+			for _, c := range pod.Containers {
+				if s := c.SecurityContext; !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation || !slices.Equal(s.Capabilities.Drop, []core.Capability{"ALL"}) {
+					t.Errorf("%s: unsafe container: %+v", file, s)
+				}
+			}
+		}
+		slices.Sort(roles)
+		if all := serviceRoles(t); !slices.Equal(roles, all) && !slices.Equal(roles, []string{"all"}) {
+			t.Errorf("%s runs the roles %v instead of %v", file, roles, all)
+		}
+	}
+}
+
+// before returns the seconds until a probe fails.
+func before(p *core.Probe) int { return int(p.PeriodSeconds * p.FailureThreshold) }
+
+func env(c core.Container, name string) string {
+	for _, e := range c.Env {
+		if e.Name == name {
+			return e.Value
+		}
+	}
+	return ""
+}
+
+// Secrets reach only the pods that need them: the operator key the API, the key of Stripe the biller.
+func TestTheChartsSecretsReachTheirRolesOnly(t *testing.T) {
+	decoder := strictDecoder(t)
+	for _, document := range documents(render(t, read(t, filepath.Join(testdata, "values/production.yaml")))) {
+		object, _, err := decoder.Decode([]byte(document), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, is := object.(*apps.Deployment)
+		if !is {
+			continue
+		}
+		c := o.Spec.Template.Spec.Containers[0]
+		var secrets []string
+		for _, from := range c.EnvFrom {
+			secrets = append(secrets, from.SecretRef.Name)
+		}
+		roles := strings.Split(env(c, "METERPLEX_ROLES"), ",")
+		for secret, role := range map[string]string{"operator": "api", "stripe": "biller"} {
+			if slices.Contains(secrets, secret) != slices.Contains(roles, role) {
+				t.Errorf("%s with the roles %v gets the secrets %v", o.Name, roles, secrets)
+			}
+		}
+	}
+}
+
+// serviceRoles reads the roles of the service from its help, which a test of the service compares with the code.
+func serviceRoles(t *testing.T) []string {
+	t.Helper()
+	code, err := os.ReadFile("../../cmd/meterplex/config/settings.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`domain\.Usable\(domain\.OfferedRole, (.*)\)`).FindSubmatch(code)
+	if line == nil {
+		t.Fatal("settings.go lists no roles")
+	}
+	var roles []string
+	for _, role := range regexp.MustCompile(`"([a-z]+)"`).FindAllSubmatch(line[1], -1) {
+		if string(role[1]) != "sealer" { // its issue is not built
+			roles = append(roles, string(role[1]))
+		}
+	}
+	slices.Sort(roles)
+	return roles
+}
+
+func valueFiles(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob(testdata + "/values/*.yaml")
+	if err != nil || len(files) < 5 {
+		t.Fatalf("%v %v", files, err)
+	}
+	return files
+}
+
+func read(t *testing.T, file string) chartutil.Values {
+	t.Helper()
+	values, err := chartutil.ReadValuesFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return values
+}
+
+func loadChart(t *testing.T) *chart.Chart {
+	t.Helper()
+	c, err := loader.Load(chartDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// randomKey is the key that the chart draws if no Secret is given.
+var randomKey = regexp.MustCompile(`METERPLEX_BOOTSTRAP_OPERATOR_KEY: [A-Za-z0-9+/=]{20,}`)
+
+func render(t *testing.T, values chartutil.Values) string {
+	t.Helper()
+	files, err := renderValues(t, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := make([]string, 0, len(files))
+	for name := range files {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	var all bytes.Buffer
+	for _, name := range names {
+		if text := strings.TrimSpace(files[name]); text != "" && filepath.Ext(name) == ".yaml" {
+			fmt.Fprintf(&all, "---\n# Source: %s\n%s\n", name, strings.TrimPrefix(text, "---\n"))
+		}
+	}
+	return randomKey.ReplaceAllString(all.String(), "METERPLEX_BOOTSTRAP_OPERATOR_KEY: cmFuZG9t")
+}
+
+func renderValues(t *testing.T, values chartutil.Values) (map[string]string, error) {
+	t.Helper()
+	c := loadChart(t)
+	all, err := chartutil.ToRenderValues(c, values, chartutil.ReleaseOptions{Name: "meterplex", Namespace: "metering", Revision: 1, IsInstall: true}, chartutil.DefaultCapabilities)
+	if err != nil {
+		return nil, err
+	}
+	return engine.Render(c, all)
+}
+
+// documents splits manifests; those that are empty are left out.
+func documents(text string) (list []string) {
+	for _, document := range strings.Split("\n"+text, "\n---\n") {
+		if strings.TrimSpace(strings.TrimLeft(document, "\n")) != "" {
+			list = append(list, document)
+		}
+	}
+	return list
+}
+
+func strictDecoder(t *testing.T) runtime.Decoder {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{apps.AddToScheme, autoscaling.AddToScheme, batch.AddToScheme, core.AddToScheme, networking.AddToScheme, policy.AddToScheme, monitoring.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
+}
