@@ -75,7 +75,7 @@ var layers = map[string]layer{
 
 	"cmd": {ours: []string{"commands", "domain", "events", "http", "infra", "migrations", "projections"}, anyOther: true},
 
-	// The program: cli holds the nouns, node the wiring. Only node reaches infra, except for the list
+	// The program: cli holds the nouns, node the wiring. Only node and doctor reach infra, except for the list
 	// of the dangers that a setting allows. verify shares no code with the service.
 	"examples":             {}, // clients of the HTTP API: the standard library only
 	"cmd/bench":            {ours: []string{"events", "infra"}, anyOther: true},
@@ -93,7 +93,8 @@ var layers = map[string]layer{
 	"cmd/meterplex/tour": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/demo", "cmd/meterplex/node",
 		"events", "projections", "projections/usage"}},
 	"cmd/meterplex/verify": {ours: []string{"events", "domain/strictjson"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5", "github.com/twmb/franz-go"}},
-	"cmd/meterplex/cli": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/demo", "cmd/meterplex/importer", "cmd/meterplex/node",
+	"cmd/meterplex/doctor": {ours: []string{"events", "projections", "infra", "infra/postgres"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
+	"cmd/meterplex/cli": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/demo", "cmd/meterplex/doctor", "cmd/meterplex/importer", "cmd/meterplex/node",
 		"cmd/meterplex/output", "cmd/meterplex/tour", "cmd/meterplex/verify", "cmd/bench", "commands", "events", "projections/audit", "projections/models", "projections/series"},
 		others: []string{"github.com/alecthomas/kong", "github.com/schollz/progressbar", "github.com/twmb/franz-go"}},
 }

@@ -219,3 +219,14 @@ func runsOn(ctx context.Context, db *sql.DB, provider *goose.Provider, files fs.
 		"database", now, "binary", beyond.Holds)
 	return nil
 }
+
+// SchemaVersion returns the last migration of a database, and the last one that this binary knows.
+func SchemaVersion(ctx context.Context, on Pool) (has, knows int64, err error) {
+	if knows, err = newest(migrations.FS); err != nil {
+		return 0, 0, err
+	}
+	if err := on.QueryRow(ctx, `SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied`).Scan(&has); err != nil {
+		return 0, 0, fmt.Errorf("reading the last migration of the database: %w", err)
+	}
+	return has, knows, nil
+}

@@ -69,6 +69,7 @@ type grammar struct {
 	Projections   ProjectionsCmd   `cmd:"" help:"Read models: their rebuilds, differences and proof."`
 	Schemas       SchemasCmd       `cmd:"" help:"JSON Schemas of the payloads of events."`
 	System        SystemCmd        `cmd:"" help:"The service as a whole."`
+	Doctor        DoctorCmd        `cmd:"" help:"Check clocks, servers, access and the pipeline, each with a remedy."`
 	Verify        VerifyCmd        `cmd:"" help:"Prove the figures: every accepted event is in one place, every projection agrees with the log."`
 
 	ConfigNoun ConfigCmd     `cmd:"" name:"config" help:"Settings and where they come from."`
