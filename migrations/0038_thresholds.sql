@@ -16,7 +16,8 @@ CREATE TABLE thresholds (
   CHECK ((percent = 0) <> (amount = 0)),
   CHECK (removed > position)
 );
-CREATE INDEX thresholds_of_tenant ON thresholds (tenant_id, id);
+CREATE INDEX thresholds_of_tenant ON thresholds (tenant_id, id) WHERE removed IS NULL;
+CREATE INDEX thresholds_removed ON thresholds (tenant_id, removed) WHERE removed IS NOT NULL;
 ALTER TABLE thresholds ENABLE ROW LEVEL SECURITY;
 ALTER TABLE thresholds FORCE ROW LEVEL SECURITY;
 CREATE POLICY worker ON thresholds TO meterplex_worker USING (true) WITH CHECK (true);
