@@ -347,7 +347,7 @@ func (w *testService) follow() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = localtest.Follow(ctx, w.runner(entitlements.Consumer(models.DefaultFolds().Entitlements)), 5*time.Millisecond, nil)
+		_ = localtest.Follow(ctx, w.runner(entitlements.Consumer(models.DefaultFolds().Entitlements, newID)), 5*time.Millisecond, nil)
 	}()
 	defer func() { stop(); <-done }()
 	for behind := 1; behind > 0; time.Sleep(5 * time.Millisecond) {
