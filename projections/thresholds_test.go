@@ -184,7 +184,9 @@ func TestRebuildsCrossNoThreshold(t *testing.T) {
 	s.expectCrossings(tenant, "bytes 20 ( of ) from 18 to 22")
 	of := y.rebuilt(commands.StartRebuild{Projection: projections.ProjectionEntitlements, TenantID: tenant})
 	s.must(y.promote(of))
+	s.must(second(s.pool.Exec(t.Context(), `UPDATE entitlement_usage SET used = used + 15 WHERE generation = 1 AND tenant_id = $1`, tenant))) // it answers no one
 	s.threshold(tenant, "", 0, 30)
+	s.threshold(tenant, "", 0, 40)
 	s.metered(tenant, "bytes", 9)
 	s.drain(s.entitling)
 	s.expectCrossings(tenant, "bytes 20 ( of ) from 18 to 22", "bytes 30 ( of ) from 22 to 31")
