@@ -20,9 +20,16 @@ func TestValuesOfThresholds(t *testing.T) {
 	} {
 		threshold := Threshold{Percent: c.percent, Amount: c.amount}
 		if got := threshold.Value(c.limit); got != c.want {
-			t.Errorf("%d %% or %d of %v: %d, not %d", c.percent, c.amount, c.limit, got, c.want)
+			t.Errorf("%d %% or %d of %s: %d, not %d", c.percent, c.amount, limitText(c.limit), got, c.want)
 		}
 	}
+}
+
+func limitText(limit *int64) string {
+	if limit == nil {
+		return "no limit"
+	}
+	return big.NewInt(*limit).String()
 }
 
 // A threshold is crossed by the one change that rises to it: not if the amount is there already, and not by a fall.

@@ -24,12 +24,21 @@ func thresholdsOf(tenant uuid.UUID) (list []domain.Threshold) {
 	return list
 }
 
-// readsThresholds begins the read of accounts with the thresholds of their tenants.
-const readsThresholds = "SELECT k.tenant_id, k.feature, k.period_key, coalesce(a.used, 0)::text, t.id"
+// findsThresholds and readsThresholds begin the read of tenants with thresholds, and that of accounts with the thresholds of their tenants.
+const (
+	findsThresholds = "SELECT k.tenant_id FROM unnest($1::uuid[])"
+	readsThresholds = "SELECT k.tenant_id, k.feature, k.period_key, coalesce(a.used, 0)::text, t.id"
+)
 
 // watched makes the comparisons that the statement's text has.
 func (db *simDB) watched(text string, args []any) *simRows {
 	out := simAnswer()
+	if strings.HasPrefix(text, findsThresholds) {
+		for _, tenant := range args[0].([]uuid.UUID) {
+			out.list = append(out.list, []any{tenant})
+		}
+		return out
+	}
 	for _, t := range thresholdsOf(uuid.Nil) {
 		for i, tenant := range args[0].([]uuid.UUID) {
 			k := domain.AccountKey{TenantID: tenant, Feature: args[1].([]string)[i], PeriodKey: args[2].([]string)[i]}

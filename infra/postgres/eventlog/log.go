@@ -210,7 +210,7 @@ func (l *Log) appendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending)
 	if err != nil {
 		return nil, nil, err
 	}
-	reading, watching := readingWatched(list)
+	reading, watchers := readingWatchers(list)
 	hs, err := lockForAppend(ctx, tx, partitionsOf(list), reading)
 	if err == nil {
 		err = l.inNewLife(hs)
@@ -218,6 +218,10 @@ func (l *Log) appendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending)
 	if l.sawEpochs(hs); err == nil && l.origins.now() != era {
 		origin, err = l.originsOfPending(ctx, list)
 	}
+	if err != nil {
+		return nil, nil, err
+	}
+	watching, err := watchers.watched(ctx, tx)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -26,8 +26,11 @@ type watched struct {
 	limit      func(domain.AccountKey) *int64   // in force at the lock of the head
 }
 
-// watchedSQL reads the accounts that a transaction is about to change, with the thresholds of their tenants and the last subscription: behind the
-// lock of the head, in its round trip. A tenant without thresholds has no row. LATERAL with LIMIT forces one look-up for each.
+// watchersSQL finds the tenants that have thresholds, behind the locks of the heads, in their round trip. LATERAL with LIMIT forces one look-up for each.
+const watchersSQL = `SELECT k.tenant_id FROM unnest($1::uuid[]) AS k (tenant_id)
+ CROSS JOIN LATERAL (SELECT t.id FROM thresholds t WHERE t.tenant_id = k.tenant_id AND t.removed IS NULL LIMIT 1) t`
+
+// watchedSQL reads the accounts that a transaction is about to change, with the thresholds of their tenants and the last subscription.
 const watchedSQL = `SELECT k.tenant_id, k.feature, k.period_key, coalesce(a.used, 0)::text, t.id, t.feature, t.percent, t.amount, s.snapshot::text
  FROM unnest($1::uuid[], $2::text[], $3::text[]) AS k (tenant_id, feature, period_key)
  CROSS JOIN LATERAL (SELECT t.id, t.feature, t.percent, t.amount, t.position FROM thresholds t
@@ -55,15 +58,45 @@ func risen(pending []*events.Pending) (keys []domain.AccountKey) {
 	return keys
 }
 
-// readingWatched returns the read of the accounts that some pending events raise, and the map that it fills; nil without any.
-func readingWatched(pending []*events.Pending) (*lockedRead, *watched) {
-	keys := risen(pending)
+// watchers are the accounts that pending events raise, and those of their tenants that have thresholds.
+type watchers struct {
+	keys []domain.AccountKey
+	some []uuid.UUID
+}
+
+// readingWatchers returns the read of the tenants with thresholds whose accounts some pending events raise; nil without such events.
+func readingWatchers(pending []*events.Pending) (*lockedRead, *watchers) {
+	w := &watchers{keys: risen(pending)}
+	if len(w.keys) == 0 {
+		return nil, w
+	}
+	var tenants []uuid.UUID
+	for _, k := range w.keys {
+		if !slices.Contains(tenants, k.TenantID) {
+			tenants = append(tenants, k.TenantID)
+		}
+	}
+	return &lockedRead{Statement{watchersSQL, []any{tenants}}, func(rows pgx.Rows) (err error) {
+		if w.some, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID]); err != nil {
+			return fmt.Errorf("finding thresholds: %w", err)
+		}
+		return nil
+	}}, w
+}
+
+// watched reads the accounts of the tenants with thresholds; nil without any.
+func (w *watchers) watched(ctx context.Context, q postgres.Queryer) (*watched, error) {
+	keys := slices.DeleteFunc(w.keys, func(k domain.AccountKey) bool { return !slices.Contains(w.some, k.TenantID) })
 	if len(keys) == 0 {
 		return nil, nil
 	}
 	tenants, features, periods := keyColumns(keys)
-	w := &watched{used: map[domain.AccountKey]*big.Int{}, thresholds: map[uuid.UUID][]domain.Threshold{}}
-	return &lockedRead{Statement{watchedSQL, []any{tenants, features, periods}}, w.scan}, w
+	rows, err := q.Query(ctx, watchedSQL, tenants, features, periods)
+	if err != nil {
+		return nil, fmt.Errorf("reading thresholds: %w", err)
+	}
+	of := &watched{used: map[domain.AccountKey]*big.Int{}, thresholds: map[uuid.UUID][]domain.Threshold{}}
+	return of, of.scan(rows)
 }
 
 func (w *watched) scan(rows pgx.Rows) error {
