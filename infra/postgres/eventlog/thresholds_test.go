@@ -370,7 +370,7 @@ func TestThresholdsCostNoStatement(t *testing.T) {
 	f := newThresholdFixture(t, migrated(t))
 	traced, sent := localtest.Traced(t, f.pool)
 	var err error
-	f.log, err = New(t.Context(), traced, Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}, LongestWait: time.Hour, Histories: f.grants})
+	f.log, err = New(t.Context(), traced, Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}, LongestWait: time.Hour, Histories: f.grants, Written: localtest.CheckPayloads(t).Written})
 	f.must(err)
 	t.Cleanup(f.log.Close)
 	f.consume("warm", 1)
