@@ -90,6 +90,14 @@ func (l *Ledger) Account(h History, r LedgerRequest) (key AccountKey, ok bool) {
 	return AccountKey{r.TenantID, r.Feature, PeriodKey(g.ResetPeriod, l.timeOf(r))}, true
 }
 
+// Used returns a copy of the used amount of an account; nil if it is not loaded.
+func (l *Ledger) Used(key AccountKey) *big.Int {
+	if a := l.accounts[key]; a != nil {
+		return new(big.Int).Set(&a.Used)
+	}
+	return nil
+}
+
 func (l *Ledger) timeOf(r LedgerRequest) time.Time {
 	if r.At.IsZero() {
 		return l.at

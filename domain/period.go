@@ -41,10 +41,11 @@ type PeriodHistory struct {
 	Policies []LatePolicy
 }
 
-// TenantHistory is all of a tenant that verdicts depend on.
+// TenantHistory is all of a tenant that verdicts depend on, and its present thresholds.
 type TenantHistory struct {
 	History
 	PeriodHistory
+	Thresholds []Threshold // in the order of their positions; no verdict depends on them
 }
 
 // lastChange returns the last change of a period before a position; nil without one.

@@ -70,7 +70,7 @@ func (w *testService) catalogueBodies(a *account) (list []badInput) {
 	add("POST", tenant+"/subscriptions", `{"plan":"basic","status":"PAUSED"}`, 400, "status_invalid")
 	add("POST", tenant+"/subscriptions", `{"plan":"basic"}`, 409, "subscription_exists")
 	add("POST", "/api/v1/tenants/"+newID().String()+"/subscriptions", `{"plan":"basic"}`, 404, "tenant_not_found")
-	return slices.Concat(list, w.keyBodies(a), w.keyHeaders(), w.priceBodies())
+	return slices.Concat(list, w.keyBodies(a), w.keyHeaders(), w.priceBodies(), w.thresholdBodies(a))
 }
 
 // tenantBodies returns invalid external ids and metadata.

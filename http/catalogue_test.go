@@ -104,7 +104,7 @@ func TestChangeOfASubscriptionHoldsOnceItIsAnswered(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		r := w.runner(entitlements.Consumer(models.DefaultFolds().Entitlements))
+		r := w.runner(entitlements.Consumer(models.DefaultFolds().Entitlements, newID))
 		_ = localtest.Follow(ctx, r, 50*time.Millisecond, nil)
 	}()
 	defer func() { stop(); <-done }()

@@ -67,6 +67,7 @@ func newExampleFixture(t *testing.T) *exampleFixture {
 	}
 	webhook, delivery := f.webhookOf(f.a)
 	f.ids[fmt.Sprintf(exampleID, 14)], f.ids[fmt.Sprintf(exampleID, 15)] = webhook, delivery
+	f.ids[fmt.Sprintf(exampleID, 17)] = f.thresholdOf(f.a)
 	f.ids[fmt.Sprintf(exampleID, 16)] = f.newAccountlessTenant("Ending")
 	f.published()
 	w := httptest.NewRecorder()
@@ -112,7 +113,7 @@ var (
 var (
 	firstExamples = []string{"ingestUsage", "putPrice", "closePeriod", "getOutbox"}
 	lastExamples  = []string{"consume", "consumeTogether", "reserve", "reserveTogether", "extendReservation", "commitReservation", "releaseReservation", "listReservations", "getReservation", "listAccounts", "reconcileAccounts",
-		"discardDeadLetter", "retryDeadLetter", "promoteRebuild", "rollBackRebuild", "abandonRebuild", "reopenPeriod", "offboardTenant", "getOffboarding", "cancelOffboarding", "changeSubscription", "removeWebhook", "revokeKey", "revokeOperatorKey"}
+		"discardDeadLetter", "retryDeadLetter", "promoteRebuild", "rollBackRebuild", "abandonRebuild", "reopenPeriod", "offboardTenant", "getOffboarding", "cancelOffboarding", "changeSubscription", "removeWebhook", "removeThreshold", "revokeKey", "revokeOperatorKey"}
 )
 
 // before prepares an operation.

@@ -17,8 +17,9 @@ func TestP9_IDsBelongToTheirTenant(t *testing.T) {
 	m := newIsolationFixture(t)
 	_, spare := m.key(m.b.id, nil, "usage:read")
 	webhook, delivery := m.webhookOf(m.b)
-	of := map[string]string{"keyId": spare, "subscriptionId": m.b.subscription, "reservationId": "held-of-B", "webhookId": webhook, "deliveryId": delivery} // B's
-	own := []string{"tenantId", "eventId", "event", "feature"}                                                                                              // covered by TestP9_EntitiesOfAnotherTenantAreNotFound
+	threshold := m.thresholdOf(m.b)
+	of := map[string]string{"keyId": spare, "subscriptionId": m.b.subscription, "reservationId": "held-of-B", "webhookId": webhook, "deliveryId": delivery, "thresholdId": threshold} // B's
+	own := []string{"tenantId", "eventId", "event", "feature"}                                                                                                                        // covered by TestP9_EntitiesOfAnotherTenantAreNotFound
 	platforms := []string{"deadLetterId", "lookupKey", "key", "priceKey", "name", "rebuildId", "replayId", "sagaId", "pushId", "periodKey", "adjustmentId", "subject", "n"}
 	doc, before, cases := m.describedRoutes(), m.stored(), 0
 	for _, route := range http.Routes() {

@@ -51,6 +51,7 @@ func newIsolationFixture(t *testing.T) *isolationFixture {
 	m.ids["sagaId"] = m.saga(m.a.id, "matrix")
 	m.ids["pushId"], m.ids["resolve pushId"] = m.push(m.a.id, 0, "FAILED"), m.push(m.a.id, 1, "FAILED")
 	m.ids["webhookId"], m.ids["deliveryId"] = m.webhookOf(m.a)
+	m.ids["thresholdId"] = m.thresholdOf(m.a)
 	m.ids["name"], m.ids["rebuildId"] = "dead_letter_events", m.rebuilt("usage_aggregates", nil)
 	m.ids["event"] = m.firstOf(m.a)
 	m.ids["subject"], m.ids["n"] = "meterplex.usage.event.recorded", "1"
@@ -126,6 +127,7 @@ func (m *isolationFixture) bodies() map[string]any {
 		"POST /adjustments/decide": `{"tenantId":"` + m.a.id + `","periodKey":"` + m.ids["periodKey"] + `","upTo":"` + m.ids["upTo"] +
 			`","decision":"approve","reason":"for the matrix","dryRun":true}`,
 		"POST /tenants/{tenantId}/webhooks":                        `{"url":"https://example.com/matrix","events":["period.closed"]}`,
+		"POST /tenants/{tenantId}/thresholds":                      `{"amount":5}`,
 		"PATCH /tenants/{tenantId}/webhooks/{webhookId}":           `{"events":["period.closed","push.failed"]}`,
 		"POST /tenants/{tenantId}/webhooks/{webhookId}/rotate":     `{"overlapSeconds":60}`,
 		"POST /tenants/{tenantId}/webhooks/{webhookId}/test":       nil,
@@ -333,7 +335,7 @@ func TestP9_EntitiesOfAnotherTenantAreNotFound(t *testing.T) {
 			ids["eventId"] = [2]string{c.path, strings.Replace(c.path, "secret-of-A", "nobodys-id-", 1)}
 		}
 		for _, p := range parameter.FindAllString(route.Path, -1) {
-			if !slices.Contains([]string{"{eventId}", "{event}", "{reservationId}", "{feature}", "{subject}", "{n}", "{tenantId}", "{webhookId}", "{deliveryId}"}, p) { // webhooks: TestP9_IDsBelongToTheirTenant; features and schemas belong to no tenant
+			if !slices.Contains([]string{"{eventId}", "{event}", "{reservationId}", "{feature}", "{subject}", "{n}", "{tenantId}", "{webhookId}", "{deliveryId}", "{thresholdId}"}, p) { // webhooks: TestP9_IDsBelongToTheirTenant; features and schemas belong to no tenant
 				t.Errorf("%s %s: %s of another tenant is not asked for", route.Method, route.Path, p)
 			}
 		}

@@ -18,6 +18,13 @@ func (w *testService) webhookOf(p *account) (webhook, delivery string) {
 	return webhook, delivery
 }
 
+// thresholdOf makes a threshold of an account.
+func (w *testService) thresholdOf(p *account) (id string) {
+	w.Helper()
+	id, _ = w.want(201, call{"POST", "/api/v1/tenants/" + p.id + "/thresholds", p.key, nil, `{"feature":"api_calls","percent":80}`})["id"].(string)
+	return id
+}
+
 // letter records usage that the validator rejects later, because its feature was in the
 // subscription only at ingest. The result is a dead letter of stage VALIDATION.
 func (w *testService) letter(p *account) {

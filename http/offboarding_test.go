@@ -151,6 +151,7 @@ func TestP8_OffboardingOfATenant(t *testing.T) {
 		t.Run(fmt.Sprintf("lost results %v", lose), func(t *testing.T) {
 			w := newOffboardingWorld(t)
 			last, _ := lastMonth()
+			threshold := w.thresholdOf(w.a)
 			w.refused(w.do(call{method: "GET", path: w.path, key: bootstrap}), 404, "offboarding_not_found")
 			w.refused(w.do(call{"POST", w.path + "/cancel", bootstrap, nil, `{"reason":"r"}`}), 404, "offboarding_not_found")
 			w.refused(w.do(call{"POST", w.path, bootstrap, nil, `{"reason":" "}`}), 400, "reason_required")
@@ -166,6 +167,8 @@ func TestP8_OffboardingOfATenant(t *testing.T) {
 					{"POST", "/api/v1/tenants/" + w.a.id + "/api-keys/" + w.a.keyID + "/rotate", bootstrap, nil, `{"overlapSeconds":0}`},
 					{"PATCH", "/api/v1/tenants/" + w.a.id + "/subscriptions/" + w.a.subscription, bootstrap, nil, `{"status":"CANCELLED"}`},
 					{"PUT", "/api/v1/tenants/" + w.a.id + "/billing", bootstrap, nil, `{"provider":"stripe","customer":"cus_2"}`},
+					{"POST", "/api/v1/tenants/" + w.a.id + "/thresholds", bootstrap, nil, `{"percent":90}`},
+					{"DELETE", "/api/v1/tenants/" + w.a.id + "/thresholds/" + threshold, bootstrap, nil, nil},
 					{"POST", periodsOf(w.a) + "/" + last + "/reopen", bootstrap, nil, `{"reason":"r"}`},
 				} {
 					w.refused(w.do(c), 409, "tenant_offboarding")

@@ -47,6 +47,7 @@ func description(version string) *huma.OpenAPI {
 			{Name: "Periods", Description: "Closing periods, their frozen figures, and adjustments of them."},
 			{Name: "Pushes", Description: "Amounts of closed periods that a billing provider counts, and the customers of tenants there."},
 			{Name: "Webhooks", Description: "Endpoints of tenants that events are sent to, and their deliveries."},
+			{Name: "Thresholds", Description: "Used amounts, or percentages of a limit, at which a tenant gets an event."},
 			{Name: "Sagas", Description: "Processes of several steps, such as the close of a period, and their retries."},
 			{Name: "Outbox", Description: "The log on its way to the topics: the relay's progress, and records that the broker refused."},
 			{Name: "Schemas", Description: "The JSON Schemas of the payloads of events, as the schemaUri of each event names them."},

@@ -26,7 +26,7 @@ func scopesOf(scopes []string) map[string]any {
 		commands.ScopeUsageWrite: "Send usage events.", commands.ScopeUsageBackfill: "Send usage events of any age.",
 		commands.ScopeUsageRead: "Read usage, receipts and figures.", commands.ScopeEntitlementsRead: "Check entitlements.",
 		commands.ScopeEntitlementsReserve: "Use amounts within limits (consume).", commands.ScopeEventsRead: "Read the tenant's event log.",
-		commands.ScopeWebhooksManage: "Manage the tenant's webhooks and read their deliveries.",
+		commands.ScopeWebhooksManage: "Manage the tenant's webhooks and thresholds, and read deliveries.",
 		commands.ScopeAdmin:          "Catalogue, keys, operations and replays; includes billing and audit.",
 		commands.ScopeBilling:        "Projections, rebuilds, dead letters and figures.", commands.ScopeAudit: "Read the log, dead letters and figures of any tenant.",
 	}

@@ -37,6 +37,7 @@ func accessRules() map[string]accessRule {
 		"plans":         {auth.Operator, "admin", "admin"},
 		"prices":        {auth.Operator, "admin", "admin"},
 		"webhooks":      {auth.Either, "webhooks:manage billing audit", "webhooks:manage billing"}, // operators change them too
+		"thresholds":    {auth.Either, "webhooks:manage billing audit", "webhooks:manage billing"},
 		"outbox":        {auth.Operator, "billing audit admin", ""},
 		"quota":         {auth.Operator, "billing audit", "billing"},
 		"schemas":       {auth.AnyKey, "", ""}, // the same in every deployment
@@ -73,6 +74,9 @@ func TestP9_ScopesOfEveryRoute(t *testing.T) {
 		if strings.Contains(path, "/webhooks") || noun == "deliveries" {
 			noun = "webhooks"
 		}
+		if strings.Contains(path, "/thresholds") {
+			noun = "thresholds"
+		}
 		is, known := accessRules()[noun]
 		if !known {
 			t.Errorf("%s %s: who may read and change %s?", route.Method, route.Path, noun)
@@ -82,7 +86,7 @@ func TestP9_ScopesOfEveryRoute(t *testing.T) {
 		who, scopes := is.who, is.reads
 		if route.Method != "GET" && !slices.Contains(postedReads(), path) {
 			scopes = is.changes
-			if who == auth.Either && noun != "webhooks" { // operators do not send usage
+			if who == auth.Either && noun != "webhooks" && noun != "thresholds" { // operators do not send usage
 				who = auth.Tenant
 			}
 		}

@@ -44,6 +44,9 @@ type Server struct {
 	Webhooks     *commands.Webhooks
 	// WebhookReader reads webhooks and their deliveries.
 	WebhookReader commands.WebhookReader
+	Thresholds    *commands.Thresholds
+	// ThresholdReader reads thresholds.
+	ThresholdReader commands.ThresholdReader
 
 	Offboarding       *commands.Offboarding
 	OffboardingReader commands.OffboardingReader
@@ -170,6 +173,7 @@ func (t *site) operations() {
 	t.sagaOperations(t)
 	t.pushOperations(t)
 	t.webhookOperations(t)
+	t.thresholdOperations(t)
 	t.offboardingOperations(t)
 	t.outboxOperations(t)
 	t.schemaOperations(t)

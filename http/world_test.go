@@ -110,6 +110,7 @@ func (w *testService) server() *http.Server {
 		Offboarding: w.offboarding(), OffboardingReader: &store.Catalogue{Pool: w.pool},
 		Pushes: w.pushes(nil), PushReader: &store.Catalogue{Pool: w.pool},
 		Webhooks: w.webhooks(), WebhookReader: &store.Catalogue{Pool: w.pool},
+		Thresholds: &commands.Thresholds{Store: w.store, Now: time.Now, NewID: newID}, ThresholdReader: &store.Catalogue{Pool: w.pool},
 		Health:  []http.HealthCheck{{Name: "postgres", Check: w.pool.Ping}},
 		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry,
 		Logger: slog.New(slog.DiscardHandler), Now: time.Now, BootstrapOperatorKey: bootstrap, Version: "test",
@@ -346,7 +347,7 @@ func (w *testService) follow() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = localtest.Follow(ctx, w.runner(entitlements.Consumer(models.DefaultFolds().Entitlements)), 5*time.Millisecond, nil)
+		_ = localtest.Follow(ctx, w.runner(entitlements.Consumer(models.DefaultFolds().Entitlements, newID)), 5*time.Millisecond, nil)
 	}()
 	defer func() { stop(); <-done }()
 	for behind := 1; behind > 0; time.Sleep(5 * time.Millisecond) {

@@ -138,7 +138,7 @@ func TestP5_EntitlementsDoNotDependOnBatches(t *testing.T) {
 		}
 		s.entitling.Consumer.MaxPerPartition = rapid.IntRange(1, 30).Draw(rt, "batch")
 		s.drain(s.entitling)
-		s.drain(s.addSeparateGeneration(entitlements.Consumer(models.DefaultFolds().Entitlements)))
+		s.drain(s.addSeparateGeneration(entitlements.Consumer(models.DefaultFolds().Entitlements, newID)))
 		var differ int
 		s.must(s.pool.QueryRow(t.Context(), `SELECT count(*) FROM (
 			(SELECT tenant_id, feature, subscription_id::text, '' FROM entitlement_grants WHERE generation = 1 UNION ALL

@@ -156,7 +156,7 @@ func TestFoldFailuresOfAReadModelAreCounted(t *testing.T) {
 	tenant := newID()
 	s.subscribe(tenant, may, grant("panics", domain.ResetMonthly))
 	s.append(usageEvent(tenant, "e", "panics", 1, may))
-	poisonous := entitlements.Consumer(models.DefaultFolds().Entitlements)
+	poisonous := entitlements.Consumer(models.DefaultFolds().Entitlements, newID)
 	poisonous.Handler = poisonedHandler{poisonous.Handler}
 	broken, _ := s.runner(poisonous)
 	s.drain(s.validating, s.aggregating, broken)

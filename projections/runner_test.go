@@ -207,7 +207,7 @@ func TestLogReadersFoldWithheldEvents(t *testing.T) {
 	w.verdicts(tenant, "calls", 3)
 	_, err := w.pool.Exec(t.Context(), `INSERT INTO withheld_records VALUES (6, 2, 2, $1, $2, 'too large')`, tenant, newID())
 	w.must(err)
-	r, seen := w.runner(entitlements.Consumer(models.DefaultFolds().Entitlements))
+	r, seen := w.runner(entitlements.Consumer(models.DefaultFolds().Entitlements, newID))
 	ctx, cancel := context.WithCancel(t.Context())
 	var g errgroup.Group
 	g.Go(func() error { return localtest.Follow(ctx, r, time.Millisecond, nil) })

@@ -94,7 +94,7 @@ func newPipelineFixtureOf(w *logFixture) *pipelineFixture {
 	s.validating, _ = w.validator()
 	s.aggregating, _ = w.aggregator(nil)
 	s.lettering, _ = w.runner(deadletters.Consumer(models.DefaultFolds().DeadLetters))
-	s.entitling, _ = w.runner(entitlements.Consumer(models.DefaultFolds().Entitlements))
+	s.entitling, _ = w.runner(entitlements.Consumer(models.DefaultFolds().Entitlements, newID))
 	s.summing, _ = w.runner(series.Consumer(models.DefaultFolds().Series))
 	return s
 }

@@ -17,11 +17,12 @@ type accountFold struct {
 	accounts map[domain.AccountKey]simAccount
 	reserved map[domain.ReservationKey]events.ReservationState
 	past     map[domain.AccountKey][]pastAccount // each account after each of its events
+	crossed  map[simKey]string
 }
 
 // checkAccounts compares the accounts and the reservations with the log, in which each grant is checked in its turn.
 func (m *model) checkAccounts() {
-	f := accountFold{m, map[domain.AccountKey]simAccount{}, map[domain.ReservationKey]events.ReservationState{}, map[domain.AccountKey][]pastAccount{}}
+	f := accountFold{m, map[domain.AccountKey]simAccount{}, map[domain.ReservationKey]events.ReservationState{}, map[domain.AccountKey][]pastAccount{}, map[simKey]string{}}
 	for _, p := range m.s.plan.partitions {
 		for i := range m.s.db.rows[p] {
 			f.add(&m.s.db.rows[p][i])
@@ -38,6 +39,7 @@ func (m *model) checkAccounts() {
 		m.s.fail("the reservations are %v, not %v", m.s.db.reserved, f.reserved)
 	}
 	f.checkDenials()
+	f.checkCrossings()
 	for i := range m.sets {
 		m.checkTogether(&m.sets[i])
 	}
@@ -69,6 +71,7 @@ func (f *accountFold) add(row *simRow) {
 
 func (f *accountFold) change(row *simRow, feature, period string, used, held int64) simAccount {
 	k := domain.AccountKey{TenantID: row.key.tenant, Feature: feature, PeriodKey: period}
+	f.crossing(row, k, f.accounts[k].used, f.accounts[k].used+used)
 	f.accounts[k] = simAccount{f.accounts[k].used + used, f.accounts[k].held + held}
 	f.past[k] = append(f.past[k], pastAccount{f.accounts[k], row.at.Number})
 	return f.accounts[k]

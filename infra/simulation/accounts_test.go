@@ -27,7 +27,7 @@ const (
 
 // readsAccounts knows the reads of accounts, of reservations by their keys, and of due reservations.
 func readsAccounts(text string) bool {
-	return strings.HasPrefix(text, "SELECT k.tenant_id, k.feature, k.period_key, a.used") || strings.HasPrefix(text, "SELECT k.tenant_id, r.reservation_id") ||
+	return strings.HasPrefix(text, "SELECT k.tenant_id, k.feature, k.period_key, a.used") || strings.HasPrefix(text, "SELECT k.tenant_id, r.reservation_id") || strings.HasPrefix(text, readsThresholds) || strings.HasPrefix(text, findsThresholds) ||
 		strings.HasPrefix(text, "SELECT r.tenant_id, r.reservation_id")
 }
 
@@ -44,6 +44,8 @@ func (tx *simTx) limitQuery(text string, args []any) *simRows {
 		switch {
 		case strings.HasPrefix(text, "SELECT r."):
 			out = tx.p.s.db.dueReservations(text, args)
+		case strings.HasPrefix(text, readsThresholds), strings.HasPrefix(text, findsThresholds):
+			out = tx.p.s.db.watched(text, args)
 		case strings.HasPrefix(text, "SELECT k.tenant_id, r."):
 			out = tx.p.s.db.readReservations(args)
 		default:

@@ -216,7 +216,7 @@ func (h fixedHistories) Known(tenants []uuid.UUID) map[uuid.UUID]domain.TenantHi
 	defer h.s.mu.Unlock()
 	all := map[uuid.UUID]domain.TenantHistory{}
 	for _, t := range tenants {
-		all[t] = domain.TenantHistory{History: h.s.db.history(t), PeriodHistory: h.s.db.periodHistory(t)}
+		all[t] = domain.TenantHistory{History: h.s.db.history(t), PeriodHistory: h.s.db.periodHistory(t), Thresholds: thresholdsOf(t)}
 	}
 	return all
 }

@@ -324,13 +324,13 @@ func (r pipeReads) Query(_ context.Context, sql string, args ...any) (pgx.Rows, 
 func (r pipeReads) histories() *simRows {
 	out := simAnswer()
 	for i, g := range r.p.granted {
-		out.list = append(out.list, []any{pipeTenant, g.FromPosition, "subscription", &g.EffectiveFrom, &r.p.grants[i], "", 0})
+		out.list = append(out.list, []any{pipeTenant, g.FromPosition, "subscription", &g.EffectiveFrom, &r.p.grants[i], "", 0, nil, int64(0)})
 	}
 	for _, c := range r.p.periods.Changes {
-		out.list = append(out.list, []any{pipeTenant, c.Position, c.Change, nil, nil, c.PeriodKey, c.Snapshot})
+		out.list = append(out.list, []any{pipeTenant, c.Position, c.Change, nil, nil, c.PeriodKey, c.Snapshot, nil, int64(0)})
 	}
 	for _, c := range r.p.periods.Policies {
-		out.list = append(out.list, []any{pipeTenant, c.FromPosition, "policy", nil, nil, c.LateUsage, 0})
+		out.list = append(out.list, []any{pipeTenant, c.FromPosition, "policy", nil, nil, c.LateUsage, 0, nil, int64(0)})
 	}
 	return out
 }

@@ -152,15 +152,16 @@ func (db *simDB) histories(tenants []uuid.UUID) *simRows {
 	out := simAnswer()
 	for _, t := range tenants {
 		for _, e := range db.history(t) {
-			out.list = append(out.list, []any{t, e.FromPosition, "subscription", &e.EffectiveFrom, textOf(e.Subscription), "", 0})
+			out.list = append(out.list, []any{t, e.FromPosition, "subscription", &e.EffectiveFrom, textOf(e.Subscription), "", 0, (*uuid.UUID)(nil), int64(0)})
 		}
 		h := db.periodHistory(t)
 		for _, p := range h.Policies {
-			out.list = append(out.list, []any{t, p.FromPosition, "policy", (*time.Time)(nil), (*string)(nil), p.LateUsage, 0})
+			out.list = append(out.list, []any{t, p.FromPosition, "policy", (*time.Time)(nil), (*string)(nil), p.LateUsage, 0, (*uuid.UUID)(nil), int64(0)})
 		}
 		for _, c := range h.Changes {
-			out.list = append(out.list, []any{t, c.Position, c.Change, (*time.Time)(nil), (*string)(nil), c.PeriodKey, c.Snapshot})
+			out.list = append(out.list, []any{t, c.Position, c.Change, (*time.Time)(nil), (*string)(nil), c.PeriodKey, c.Snapshot, (*uuid.UUID)(nil), int64(0)})
 		}
+		out.list = append(out.list, thresholdRows(t)...)
 	}
 	return out
 }

@@ -295,7 +295,7 @@ func (r *Runner) committed(runs []*partitionRun, done projections.Batch, appende
 		return
 	}
 	handed := r.Next.Pass(appended)
-	r.Appended(partitions, handed == done.FollowUps)
+	r.Appended(partitions, handed == max(done.FollowUps, len(appended))) // more are appended if thresholds are crossed
 }
 
 // prepare locks the checkpoints and sets the runs to their positions.

@@ -8,6 +8,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/big"
@@ -44,6 +45,7 @@ const planAnew = `SET LOCAL plan_cache_mode = force_custom_plan`
 // recorded.
 type Handler struct {
 	Folds projections.Versions[Fold]
+	NewID func() uuid.UUID // of events of crossed thresholds
 }
 
 // Fold folds one event into a batch's state. It is pure.
@@ -88,6 +90,7 @@ type State struct {
 	granted map[uuid.UUID]*grantedBy
 	used    map[usedKey]*sums
 	parked  map[uuid.UUID]parkedVerdict // by dead letter
+	metered map[usedKey][]step          // the changes of METERED features, in the order of the events
 }
 
 // entitlementSubjects are the subjects that the folds use.
@@ -113,7 +116,7 @@ func FoldV1(f *State, e *events.Envelope) error {
 		if err != nil {
 			return err
 		}
-		f.Used(e.TenantID, v.Feature, v.PeriodKey, v.Amount)
+		f.count(e, v.FeatureType, v.Feature, v.PeriodKey, v.Amount)
 	}
 	return nil
 }
@@ -159,14 +162,19 @@ func (h *Handler) Apply(ctx context.Context, tx pgx.Tx, in projections.Generatio
 	if err != nil {
 		return projections.Result{}, err
 	}
-	f := State{granted, make(map[usedKey]*sums), parked}
+	f := State{granted: granted, used: make(map[usedKey]*sums), parked: parked}
 	var result projections.Result
 	for i := range batch {
 		if failure := projections.Try(batch[i], func() error { return fold(&f, &batch[i]) }); failure != nil {
 			result.Failed = append(result.Failed, *failure)
 		}
 	}
-	return result, h.write(ctx, tx, in, &f)
+	list, err := h.write(ctx, tx, in, &f)
+	if err != nil || len(list) == 0 {
+		return result, err
+	}
+	result.FollowUps, err = h.crossings(ctx, tx, &f, list)
+	return result, err
 }
 
 const readGrantedBy = `SELECT DISTINCT tenant_id, subscription_id FROM entitlement_grants WHERE generation = $1 AND tenant_id = ANY ($2::uuid[])`
@@ -200,7 +208,8 @@ func (h *Handler) load(ctx context.Context, tx pgx.Tx, in projections.Generation
 	return granted, nil
 }
 
-func (h *Handler) write(ctx context.Context, tx pgx.Tx, in projections.Generation, f *State) error {
+// write writes the rows, and reads the METERED features whose thresholds they may cross, in one round trip.
+func (h *Handler) write(ctx context.Context, tx pgx.Tx, in projections.Generation, f *State) ([]*watched, error) {
 	var c entitlementColumns
 	for tenant, g := range f.granted {
 		if g.changed {
@@ -220,12 +229,32 @@ func (h *Handler) write(ctx context.Context, tx pgx.Tx, in projections.Generatio
 		b.Queue(addUsed, in.Number, c.users, c.usedFeatures, c.periods, c.used, c.held)
 	}
 	if b.Len() == 0 {
-		return nil
+		return nil, nil
 	}
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return fmt.Errorf("write entitlements: %w", err)
+	keys, args := f.watching(in)
+	if len(keys) == 0 {
+		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+			return nil, fmt.Errorf("write entitlements: %w", err)
+		}
+		return nil, nil
 	}
-	return nil
+	written := b.Len()
+	b.Queue(readWatched, args...)
+	return sendWatching(tx.SendBatch(ctx, &b), written, keys)
+}
+
+// sendWatching reads the results of statements, and of readWatched behind them.
+func sendWatching(results pgx.BatchResults, written int, keys []usedKey) (list []*watched, err error) {
+	for range written {
+		if _, err := results.Exec(); err != nil {
+			return nil, errors.Join(fmt.Errorf("write entitlements: %w", err), results.Close())
+		}
+	}
+	rows, err := results.Query()
+	if err == nil {
+		list, err = scanWatched(rows, keys)
+	}
+	return list, errors.Join(err, results.Close())
 }
 
 // entitlementColumns are the rows of the statement, column by column.
@@ -258,5 +287,5 @@ func (c *entitlementColumns) replace(tenant uuid.UUID, g *grantedBy) {
 // Statements returns the SQL of the fold and of the cache that runs for each batch, in sessions that keep their
 // plans: a plan must not depend on the tables' contents when it is made.
 func Statements() map[string]string {
-	return map[string]string{"entitlements": addUsed, "grants' feed": readGrantFeed}
+	return map[string]string{"entitlements": addUsed, "grants' feed": readGrantFeed, "thresholds": readWatched}
 }

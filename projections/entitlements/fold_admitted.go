@@ -27,7 +27,7 @@ func FoldV3(f *State, e *events.Envelope) error {
 		if err != nil {
 			return err
 		}
-		f.Used(e.TenantID, admitted.Feature, admitted.Admitted.PeriodKey, admitted.Amount)
+		f.count(e, admitted.Admitted.FeatureType, admitted.Feature, admitted.Admitted.PeriodKey, admitted.Amount)
 		if admitted.Admitted.FeatureType == domain.FeatureQuota {
 			f.Held(e.TenantID, admitted.Feature, admitted.Admitted.PeriodKey, -admitted.Admitted.HeldAmount)
 		}
@@ -39,7 +39,7 @@ func FoldV3(f *State, e *events.Envelope) error {
 	case events.UsageValidated:
 		v, err := codec.VerdictOf(e)
 		if err == nil && !v.Admitted {
-			f.Used(e.TenantID, v.Feature, v.PeriodKey, v.Amount)
+			f.count(e, v.FeatureType, v.Feature, v.PeriodKey, v.Amount)
 		}
 		return err
 	case events.DeadLetterClosed:

@@ -32,16 +32,16 @@ func (f *State) discard(e *events.Envelope, counts func(parkedVerdict) bool) err
 		return fmt.Errorf("read the end of a dead letter: %w", err)
 	}
 	if v, parked := f.parked[end.DeadLetterID]; parked && end.Status == events.StatusDiscarded && counts(v) {
-		f.Used(e.TenantID, v.feature, v.periodKey, -v.amount)
+		f.count(e, v.featureType, v.feature, v.periodKey, -v.amount)
 	}
 	return nil
 }
 
 // parkedVerdict is a verdict that the aggregates could not count: its fold failed, or it was withheld from the topic.
 type parkedVerdict struct {
-	feature, periodKey string
-	amount             int64
-	admitted           bool
+	feature, periodKey, featureType string
+	amount                          int64
+	admitted                        bool
 }
 
 // readParked reads the verdicts in dead letters, by the letters' ids. The first failure of a dead letter has its id. Failures of
@@ -87,7 +87,7 @@ func loadParked(ctx context.Context, tx pgx.Tx, batch []events.Envelope) (map[uu
 	_, err = pgx.ForEachRow(rows, []any{&letter, &e.TenantID, &e.DedupeKey, &e.OccurredAt, &e.Payload}, func() error {
 		// A verdict that cannot be read was never added.
 		if v, err := codec.VerdictOf(&e); err == nil {
-			parked[letter] = parkedVerdict{v.Feature, v.PeriodKey, v.Amount, v.Admitted}
+			parked[letter] = parkedVerdict{v.Feature, v.PeriodKey, v.FeatureType, v.Amount, v.Admitted}
 		}
 		e.Payload = nil
 		return nil

@@ -45,7 +45,7 @@ func (f Folds) PeriodFigures() usage.PeriodFigures { return usage.PeriodFigures{
 func List(folds Folds, newID func() uuid.UUID) []projections.Projection {
 	return []projections.Projection{
 		deadletters.Projection(folds.DeadLetters),
-		entitlements.Projection(folds.Entitlements),
+		entitlements.Projection(folds.Entitlements, newID),
 		usage.Projection(folds.Usage, newID),
 		series.Projection(folds.Series),
 	}

@@ -69,14 +69,16 @@ func (h *Histories) of(ctx context.Context, query projections.Query, tenants []u
 	return histories, nil
 }
 
-// readHistories reads the changes of subscriptions, of periods and of policies, each in the order of positions.
+// readHistories reads the changes of subscriptions, of periods and of policies, and thresholds, each in the order of positions.
 const readHistories = `
-SELECT tenant_id, from_position, 'subscription', effective_from, snapshot::text, '', 0
+SELECT tenant_id, from_position, 'subscription', effective_from, snapshot::text, '', 0, NULL::uuid, 0::bigint
 FROM subscription_history WHERE tenant_id = ANY ($1::uuid[])
 UNION ALL
-SELECT tenant_id, position, change, NULL, NULL, period_key, snapshot FROM period_changes WHERE tenant_id = ANY ($1::uuid[])
+SELECT tenant_id, position, change, NULL, NULL, period_key, snapshot, NULL, 0 FROM period_changes WHERE tenant_id = ANY ($1::uuid[])
 UNION ALL
-SELECT tenant_id, from_position, 'policy', NULL, NULL, late_usage, 0 FROM tenant_policies WHERE tenant_id = ANY ($1::uuid[])
+SELECT tenant_id, from_position, 'policy', NULL, NULL, late_usage, 0, NULL, 0 FROM tenant_policies WHERE tenant_id = ANY ($1::uuid[])
+UNION ALL
+SELECT tenant_id, position, 'threshold', NULL, NULL, feature, percent::int, id, amount FROM thresholds WHERE tenant_id = ANY ($1::uuid[]) AND removed IS NULL
 ORDER BY 1, 2`
 
 // history is a tenant's history; if err is set, only this tenant's events fail.
@@ -92,8 +94,10 @@ type change struct {
 	kind          string
 	effectiveFrom *time.Time
 	snapshot      *string // of a subscription; nil: the tenant has none from then on
-	name          string  // the key of a period, or a policy
-	number        int     // of the snapshot of a period
+	name          string  // the key of a period or of a feature, or a policy
+	number        int     // of the snapshot of a period; a percentage
+	id            uuid.UUID
+	amount        int64
 }
 
 // add adds a change, which is later than those before.
@@ -105,6 +109,9 @@ func (h *history) add(c *change, snapshots *snapshots) {
 		h.err = errors.Join(h.err, err)
 	case "policy":
 		h.Policies = append(h.Policies, domain.LatePolicy{FromPosition: c.position, LateUsage: c.name})
+	case "threshold":
+		h.Thresholds = append(h.Thresholds, domain.Threshold{ID: c.id, TenantID: c.tenant, Feature: c.name, Percent: int64(c.number), Amount: c.amount,
+			Position: events.Position{Partition: events.PartitionOf(c.tenant), Number: c.position}})
 	default:
 		h.Changes = append(h.Changes, domain.PeriodChange{Position: c.position, PeriodKey: c.name, Snapshot: c.number, Change: c.kind})
 	}
@@ -131,7 +138,11 @@ func (h *Histories) read(ctx context.Context, query projections.Query, tenants [
 		return nil, fmt.Errorf("read the histories of tenants: %w", err)
 	}
 	var c change
-	_, err = pgx.ForEachRow(rows, []any{&c.tenant, &c.position, &c.kind, &c.effectiveFrom, &c.snapshot, &c.name, &c.number}, func() error {
+	var id *uuid.UUID
+	_, err = pgx.ForEachRow(rows, []any{&c.tenant, &c.position, &c.kind, &c.effectiveFrom, &c.snapshot, &c.name, &c.number, &id, &c.amount}, func() error {
+		if id != nil {
+			c.id = *id
+		}
 		of := histories[c.tenant]
 		of.add(&c, &h.snapshots)
 		histories[c.tenant] = of

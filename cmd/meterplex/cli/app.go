@@ -65,6 +65,7 @@ type grammar struct {
 	Pushes        PushesCmd        `cmd:"" help:"Amounts that a billing provider counts."`
 	Sagas         SagasCmd         `cmd:"" help:"Processes of several steps, e.g. the close of a period."`
 	Webhooks      WebhooksCmd      `cmd:"" help:"Endpoints that get events of a tenant."`
+	Thresholds    ThresholdsCmd    `cmd:"" help:"Used amounts at which a tenant gets an event."`
 	Outbox        OutboxCmd        `cmd:"" help:"The log on its way to the topics."`
 	Projections   ProjectionsCmd   `cmd:"" help:"Read models: their rebuilds, differences and proof."`
 	Schemas       SchemasCmd       `cmd:"" help:"JSON Schemas of the payloads of events."`

@@ -19,6 +19,7 @@ func (w *deployment) limitedUsage(at *instance, x *tenant) {
 		w.t.Helper()
 		post("/reservations", object{"reservationId": id, "amount": amount, "ttlSeconds": seconds}, http.StatusCreated)
 	}
+	w.ask(w.operator, http.MethodPost, at, "/api/v1/tenants/"+x.id+"/thresholds", object{"feature": "calls", "amount": 5}, nil, http.StatusCreated)
 	hold("expires", 5, 1)
 	for n := range 3 {
 		post("/consume", object{"eventId": fmt.Sprint("consumed", n), "amount": 10 + n}, http.StatusOK)
@@ -53,6 +54,7 @@ func (w *deployment) plantsInLimits(p int) []planted {
 		return planted{check: check, do: []string{`UPDATE ` + table + ` SET ` + set + where}, undo: []string{`UPDATE ` + table + ` SET ` + unset + where}}
 	}
 	const accounts, grants = "P7 quota_accounts equal the grants, the verdicts and the reservations in the log", "P7 no grant passes a HARD limit, and each records its account"
+	const crossings = "P7 each threshold is crossed once for each period and value, by the event that rises to it"
 	const lives, reservations = "P7 each reservation is held once and ends once", "P7 the reservations in the table are those of the log"
 	gone := fmt.Sprintf(` WHERE reservation_id = 'stays' AND tenant_id IN (SELECT tenant_id FROM event_log_rows WHERE partition = %d)`, p)
 	return []planted{
@@ -60,6 +62,8 @@ func (w *deployment) plantsInLimits(p int) []planted {
 		row(accounts, "quota_accounts", "held = held + 1", "held = held - 1", account),
 		body(grants, 8, "{admitted,used}", "3"),
 		body(grants, 60, "{held}", "3"),
+		body(crossings, 65, "{before}", `"3"`),
+		row(crossings, "thresholds", "amount = amount + 1", "amount = amount - 1", account),
 		row("P5 entitlement_usage equals the sum of the log up to its checkpoint", "entitlement_usage", "held = held - 1", "held = held + 1", checks),
 		body(lives, 63, "{expiresAt}", `"2100-01-01T00:00:00Z"`),
 		row(reservations, "reservations", "committed = committed + 1", "committed = committed - 1", account+` AND state = 'COMMITTED'`),

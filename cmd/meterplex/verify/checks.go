@@ -10,7 +10,7 @@ import (
 type report struct {
 	positions, logOrder, placement, dedupeKeys, payloadHashes, headCounters, checkpointBounds, unchanged                    *tally
 	verdicts, verdictContents, usageAggregates, runningTotals, entitlementUsage, usageSeries, consumedVerdicts, deadLetters *tally
-	correctedUsage, quotaAccounts, quotaGrants, reservationLives, reservations                                              *tally
+	correctedUsage, quotaAccounts, quotaGrants, reservationLives, reservations, thresholdCrossings                          *tally
 	frozenFigures, frozenSums, adjustments, adjustmentStates, closedPeriods, pushes                                         *tally
 	relayLeases, liveGenerations, rowSecurity, roleRights, idleSessions                                                     *tally
 	topicEvents, recordBytes, publishOrder                                                                                  *tally
@@ -67,6 +67,7 @@ func newReport() *report {
 		{&r.quotaGrants, perPartition, "P7 no grant passes a HARD limit, and each records its account", "grants", steps{}}, // a step of quotaAccounts
 		{&r.reservationLives, perPartition, "P7 each reservation is held once and ends once", "reservations", steps{}},     // a step of quotaAccounts
 		{&r.reservations, perPartition, "P7 the reservations in the table are those of the log", "rows", steps{compare: (*pass).compareReservations}},
+		{&r.thresholdCrossings, perPartition, "P7 each threshold is crossed once for each period and value, by the event that rises to it", "crossings", steps{row: (*pass).addCrossing, end: (*pass).endCrossings, compare: (*pass).compareThresholds}},
 		{&r.frozenFigures, perPartition, "P8 each closed period has the figures that its events froze, with their hash", "snapshots", steps{row: (*pass).addPeriod, compare: (*pass).compareFrozen}},
 		{&r.frozenSums, perPartition, "P8 each frozen figure is the sum of the verdicts that were caused up to its cut", "lines", steps{row: (*pass).addFrozenSum, compare: (*pass).compareSums}},
 		{&r.adjustments, perPartition, "P8 each late verdict is one adjustment, and each event counts in the frozen figure or as an adjustment", "adjustments", steps{row: (*pass).addAdjustment, compare: (*pass).compareAdjustments}},

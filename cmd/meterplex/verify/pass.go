@@ -128,6 +128,7 @@ type pass struct {
 	figures      figureSums
 	totals       runningTotals
 	accounts     accounts
+	crossings    crossings
 	targets      map[int64]*target // corrected usage, by its position
 	periods      periods
 	letterStates letterStates
@@ -161,6 +162,9 @@ func (v *verifier) partition(ctx context.Context, p int16, before *observation) 
 		if x.accounts, err = readDiscards(ctx, tx, p, v.Now()); err != nil {
 			return err
 		}
+		if x.crossings, err = readCrossings(ctx, tx, p, x.checkpointOf(events.GroupEntitlements)); err != nil {
+			return err
+		}
 		if x.periods, err = readPeriods(ctx, tx, p); err != nil {
 			return err
 		}
@@ -188,7 +192,7 @@ func (v *verifier) noTopics(err error) {
 }
 
 func (x *pass) begin() {
-	x.targets, x.periods = map[int64]*target{}, newPeriods()
+	x.targets, x.periods, x.crossings = map[int64]*target{}, newPeriods(), newCrossings(x.checkpointOf(events.GroupEntitlements))
 	x.verdict = newVerdicts(x.checkpointOf(events.GroupValidator))
 	x.figures = newFigureSums(x.checkpointOf(events.GroupAggregator), x.checkpointOf(events.GroupEntitlements), x.checkpointOf(events.GroupSeries))
 	x.letterStates = newLetterStates(x.checkpointOf(events.GroupDeadLetter))

@@ -43,6 +43,9 @@ const (
 	reservationExtended = 61
 	reservationReleased = 62
 	reservationExpired  = 63
+	accountReconciled   = 64
+	thresholdCrossed    = 65
+	thresholdChanged    = 66
 
 	periodRequested    = 70
 	periodFrozen       = 71

@@ -181,6 +181,15 @@ func (d *deciding) decideEvent(i int) {
 	}
 }
 
+// extend adds the events that the decided rows cause: follow-ups of the inline consumer, and crossings of thresholds.
+func (g *group) extend(ctx context.Context, conn Session, hs heads, quotas *quotaRequests, checkpoints map[int16]int64) error {
+	decided := len(g.rows)
+	if err := g.foldInline(ctx, conn, hs, checkpoints); err != nil {
+		return err
+	}
+	return g.raise(ctx, conn, hs, quotas, decided)
+}
+
 // foundOurs answers a member that an unanswered COMMIT stored.
 func (g *group) foundOurs(m *member, f found) {
 	g.ours = true

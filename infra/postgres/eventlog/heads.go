@@ -32,6 +32,14 @@ func (h *head) inlineStretch(s events.Stretch) events.InlineStretch {
 // heads are the locked head rows of one transaction, by partition.
 type heads map[int16]*head
 
+// stretches returns how far the catalogue and billing have come in each partition.
+func (hs heads) stretches() (at []events.InlineStretch) {
+	for p, h := range hs {
+		at = append(at, h.inlineStretch(events.Stretch{Partition: p}))
+	}
+	return at
+}
+
 // lockHeadsSQL is a statement of its own: folded into the INSERT it would read a
 // head that is older than the lock.
 const lockHeadsSQL = `SELECT partition, position, epoch, topic_positions, recorded_at, is_server_life(timeline, started_at) FROM log_heads

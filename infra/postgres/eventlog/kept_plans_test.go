@@ -22,6 +22,11 @@ func TestKeptPlansOfAnEmptyLogAreThoseOfALargeOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Release()
+	for name, sql := range map[string]string{"watchers": watchersSQL, "watched": watchedSQL} {
+		if plan := localtest.Plan(t, conn.Conn(), sql); strings.Contains(plan, "Seq Scan") {
+			t.Errorf("%s reads a whole table:\n%s", name, plan)
+		}
+	}
 	for name, sql := range map[string]string{"read": readSQL, "stretches": readStretchesSQL, "stretches of": readStretchesOfSQL} {
 		plan := localtest.Plan(t, conn.Conn(), sql)
 		for _, bad := range []string{"Seq Scan", "Bitmap", "Sort", "Hash", "Merge"} {

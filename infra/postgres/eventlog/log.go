@@ -210,7 +210,8 @@ func (l *Log) appendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending)
 	if err != nil {
 		return nil, nil, err
 	}
-	hs, err := lockForAppend(ctx, tx, partitionsOf(list))
+	reading, watchers := readingWatchers(list)
+	hs, err := lockForAppend(ctx, tx, partitionsOf(list), reading)
 	if err == nil {
 		err = l.inNewLife(hs)
 	}
@@ -220,8 +221,12 @@ func (l *Log) appendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending)
 	if err != nil {
 		return nil, nil, err
 	}
+	watching, err := watchers.watched(ctx, tx)
+	if err != nil {
+		return nil, nil, err
+	}
 	before := hs.clone()
-	positions, rows, err := l.tryAppend(ctx, tx, hs, list, origin, nil)
+	positions, rows, err := l.tryAppend(ctx, tx, hs, list, origin, nil, watching)
 	if postgres.SQLState(err) != postgres.UniqueViolation {
 		l.written(rows)
 		return positions, rows, err
@@ -233,7 +238,7 @@ func (l *Log) appendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending)
 	if err != nil {
 		return nil, nil, err
 	}
-	positions, rows, err = l.tryAppend(ctx, tx, before, list, origin, known)
+	positions, rows, err = l.tryAppend(ctx, tx, before, list, origin, known, watching)
 	l.written(rows)
 	return positions, rows, err
 }
@@ -253,10 +258,13 @@ const (
 	releaseSQL   = `RELEASE SAVEPOINT append`
 )
 
-// lockForAppend locks the heads and sets the savepoint, in one round trip.
-func lockForAppend(ctx context.Context, tx pgx.Tx, partitions []int16) (heads, error) {
+// lockForAppend locks the heads, reads behind the locks and sets the savepoint, in one round trip. A nil read is left out.
+func lockForAppend(ctx context.Context, tx pgx.Tx, partitions []int16, reading *lockedRead) (heads, error) {
 	b := &pgx.Batch{}
 	b.Queue(lockHeadsSQL, partitions)
+	if reading != nil {
+		b.Queue(reading.SQL, reading.Args...)
+	}
 	b.Queue(savepointSQL)
 	res := tx.SendBatch(ctx, b)
 	rows, err := res.Query()
@@ -264,6 +272,11 @@ func lockForAppend(ctx context.Context, tx pgx.Tx, partitions []int16) (heads, e
 		return nil, errors.Join(fmt.Errorf("locking heads: %w", err), res.Close())
 	}
 	hs, err := scanHeads(rows)
+	if err == nil && reading != nil {
+		if rows, err = res.Query(); err == nil {
+			err = reading.scan(rows)
+		}
+	}
 	if err != nil {
 		return nil, errors.Join(err, res.Close())
 	}
@@ -273,8 +286,8 @@ func lockForAppend(ctx context.Context, tx pgx.Tx, partitions []int16) (heads, e
 	return hs, nil
 }
 
-// tryAppend writes the events that are not known yet under the savepoint, then the heads.
-func (l *Log) tryAppend(ctx context.Context, tx pgx.Tx, hs heads, pending []*events.Pending, origin []int32, known map[logKey]found) ([]events.Position, []row, error) {
+// tryAppend writes the events that are not known yet, and the crossings of their account changes, under the savepoint, then the heads.
+func (l *Log) tryAppend(ctx context.Context, tx pgx.Tx, hs heads, pending []*events.Pending, origin []int32, known map[logKey]found, watching *watched) ([]events.Position, []row, error) {
 	positions := make([]events.Position, len(pending))
 	seen := make(map[logKey]events.Position, len(pending))
 	rows := make([]row, 0, len(pending))
@@ -290,6 +303,10 @@ func (l *Log) tryAppend(ctx context.Context, tx pgx.Tx, hs heads, pending []*eve
 			positions[i], seen[key] = r.position, r.position
 			rows = append(rows, r)
 		}
+	}
+	rows, err := watching.raise(ctx, tx, &places, rows, l.cfg.NewID)
+	if err != nil {
+		return nil, nil, err
 	}
 	if err := l.copyTx(ctx, tx, rows); err != nil {
 		if _, backErr := tx.Exec(ctx, goBackSQL); backErr != nil {

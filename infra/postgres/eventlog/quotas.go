@@ -94,12 +94,8 @@ func (a *quotaRequests) complete(ctx context.Context, conn Session, hs heads) er
 	}
 	a.ledger.DecideAt(a.group.log.now()) // the wait for the locks may have been long
 	tenants := a.tenants()
-	var at []events.InlineStretch
-	for p, h := range hs {
-		at = append(at, h.inlineStretch(events.Stretch{Partition: p}))
-	}
 	var err error
-	if a.histories, err = a.group.log.cfg.Histories.Of(ctx, conn.Query, tenants, at); err != nil {
+	if a.histories, err = a.group.log.cfg.Histories.Of(ctx, conn.Query, tenants, hs.stretches()); err != nil {
 		return err
 	}
 	for tenant, h := range a.histories {

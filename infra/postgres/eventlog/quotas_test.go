@@ -21,7 +21,10 @@ import (
 )
 
 // grants are histories with one subscription each: of a QUOTA feature "f" with a HARD limit for the tenant.
-type grants struct{ limits map[uuid.UUID]int64 }
+type grants struct {
+	limits     map[uuid.UUID]int64
+	thresholds map[uuid.UUID][]domain.Threshold
+}
 
 func (g *grants) Known(tenants []uuid.UUID) map[uuid.UUID]domain.TenantHistory {
 	h, _ := g.Of(context.Background(), nil, tenants, nil)
@@ -33,7 +36,7 @@ func (g *grants) Of(_ context.Context, _ Query, tenants []uuid.UUID, _ []events.
 	for _, t := range tenants {
 		if limit, ok := g.limits[t]; ok {
 			all[t] = domain.TenantHistory{History: domain.History{{Subscription: &domain.Subscription{ID: t, TenantID: t, Status: domain.SubscriptionActive, Entitlements: []domain.Grant{{
-				Entitlement: domain.Entitlement{Feature: "f", Limit: &limit, LimitBehavior: domain.LimitHard, ResetPeriod: domain.ResetNever}, Type: domain.FeatureQuota}}}}}}
+				Entitlement: domain.Entitlement{Feature: "f", Limit: &limit, LimitBehavior: domain.LimitHard, ResetPeriod: domain.ResetNever}, Type: domain.FeatureQuota}}}}}, Thresholds: g.thresholds[t]}
 		}
 	}
 	return all, nil

@@ -279,7 +279,7 @@ func (w *writer) attempt(ctx context.Context, g *group, probing, first bool) err
 	if len(g.rows) == 0 && g.isDurable(hs) {
 		return rollback(conn)
 	}
-	if err := g.foldInline(ctx, conn, hs, checkpoints); err != nil {
+	if err := g.extend(ctx, conn, hs, quotas, checkpoints); err != nil {
 		return errors.Join(err, rollback(conn))
 	}
 	g.sent = true

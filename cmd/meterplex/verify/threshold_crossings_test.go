@@ -1,0 +1,80 @@
+package verify
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// Each rise to a threshold has one crossing with its members, and each crossing is such a rise.
+func TestCrossingsFollowFromTheLog(t *testing.T) {
+	const subscribed = `{"id":"00000000-0000-0000-0000-000000000009","status":"ACTIVE","entitlements":[{"feature":"f","type":"QUOTA","limit":7,"limitBehavior":"HARD","resetPeriod":"MONTHLY"}]}`
+	defined := fmt.Sprintf(`{"thresholdId":%q,"percent":80}`, uuid.UUID{1})
+	verdict := func(kind string, amount int) string {
+		return fmt.Sprintf(`{"rawPosition":1,"eventId":"e","feature":"f","featureType":%q,"periodKey":"2026-05","amount":%d,"count":1,"timestamp":"2026-05-04T12:00:00Z"}`, kind, amount)
+	}
+	crossed := func(percent, amount int, limit string, before, after int) string {
+		return fmt.Sprintf(`{"thresholdId":%q,"feature":"f","periodKey":"2026-05","percent":%d,"amount":%d,"limit":%s,"before":"%d","after":"%d"}`, uuid.UUID{1}, percent, amount, limit, before, after)
+	}
+	key := fmt.Sprintf("n/%s/f/2026-05/6", uuid.UUID{1})
+	const missing, none, other = "is not crossed", "follows from no event", "the log has"
+	for name, c := range map[string]struct {
+		kind            string
+		amount          int
+		key, is, fault  string
+		cause, position int64 // of the crossing; 0: without it
+	}{
+		"right":                            {"QUOTA", 2, key, crossed(80, 6, "7", 4, 6), "", 4, 5},
+		"of a METERED feature":             {"METERED", 2, key, crossed(80, 6, "7", 4, 6), "", 4, 5},
+		"missing":                          {"QUOTA", 2, "", "", missing, 0, 0},
+		"missing of a METERED feature":     {"METERED", 2, "", "", missing, 0, 0},
+		"of a METERED feature, not folded": {"METERED", 2, "", "", "", 0, -1},
+		"too early":                        {"QUOTA", 1, key, crossed(80, 6, "7", 4, 5), none, 4, 5},
+		"rounded down":                     {"QUOTA", 1, fmt.Sprintf("n/%s/f/2026-05/5", uuid.UUID{1}), crossed(80, 5, "7", 4, 5), none, 4, 5},
+		"another cause":                    {"QUOTA", 2, key, crossed(80, 6, "7", 4, 6), other, 3, 5},
+		"another amount":                   {"QUOTA", 3, key, crossed(80, 6, "7", 4, 6), other, 4, 5},
+		"another limit":                    {"QUOTA", 2, key, crossed(80, 6, "8", 4, 6), other, 4, 5},
+		"an amount in place of percent":    {"QUOTA", 2, key, crossed(0, 6, "7", 4, 6), other, 4, 5},
+	} {
+		s := stateAt(5, events.GroupEntitlements)
+		x := newTestPass(s)
+		x.accounts, x.crossings.metered = newAccounts(x.Now()), true
+		if c.position < 0 {
+			x.crossings.upTo = 3
+		}
+		x.add(event(1, subscriptionCreated, 5, "e/1", subscribed))
+		x.add(event(2, thresholdChanged, 5, "e/2", defined))
+		x.add(event(3, validated, topicValidated, "v/1", verdict(c.kind, 4)))
+		x.add(event(4, validated, topicValidated, "v/2", verdict(c.kind, c.amount)))
+		if c.position > 0 {
+			r := event(c.position, thresholdCrossed, 8, c.key, c.is)
+			r.cause = idOf(c.cause)
+			x.add(r)
+		}
+		x.endCrossings()
+		if c.fault != "" {
+			requireFault(t, name, x.thresholdCrossings, c.fault)
+		} else if r := x.thresholdCrossings.result(); r.Holds == nil || !*r.Holds {
+			t.Errorf("%s: %s", name, r.Figures)
+		}
+	}
+}
+
+func TestCrossingsOfRemovedThresholds(t *testing.T) {
+	x := newTestPass(stateAt(9))
+	x.accounts = newAccounts(x.Now())
+	defined := fmt.Sprintf(`{"thresholdId":%q,"feature":"f","amount":5}`, uuid.UUID{1})
+	x.add(event(1, thresholdChanged, 5, "e/1", defined))
+	x.add(event(2, thresholdChanged, 5, "e/2", strings.Replace(defined, `"amount"`, `"removed":true,"amount"`, 1)))
+	x.add(event(3, validated, topicValidated, "v/1", `{"rawPosition":1,"eventId":"e","feature":"f","featureType":"QUOTA","periodKey":"2026-05","amount":9,"count":1,"timestamp":"2026-05-04T12:00:00Z"}`))
+	x.endCrossings()
+	if r := x.thresholdCrossings.result(); r.Holds == nil || !*r.Holds {
+		t.Error(r.Figures)
+	}
+	x.add(event(4, thresholdChanged, 5, "e/4", strings.Replace(defined, `"amount"`, `"removed":true,"amount"`, 1)))
+	requireFault(t, "removed twice", x.thresholdCrossings, "removes it twice")
+}

@@ -1,0 +1,94 @@
+package domain
+
+import (
+	"math/big"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+const (
+	// MaxThresholds bounds the thresholds of a tenant.
+	MaxThresholds = 50
+	// MaxThresholdPercent is the greatest percentage: above 100 only usage that is recorded, or a SOFT limit, gets there.
+	MaxThresholdPercent = 1000
+)
+
+// Threshold is a percentage of the limit, or an amount. It is crossed in each period in which the used amount rises to it.
+type Threshold struct {
+	ID       uuid.UUID
+	TenantID uuid.UUID
+	Feature  string // "": each feature that counts usage
+	Percent  int64  // 0: Amount is set
+	Amount   int64  // 0: Percent is set
+	// Position is that of the event that defined it: it concerns usage that is counted behind.
+	Position  events.Position
+	CreatedAt time.Time
+}
+
+// Event returns the payload of a change.
+func (t *Threshold) Event(removed bool) events.Threshold {
+	return events.Threshold{ThresholdID: t.ID, Feature: t.Feature, Percent: t.Percent, Amount: t.Amount, Removed: removed}
+}
+
+// Value returns the used amount that crosses the threshold, rounded up: at 80 % of 7, 6 units are the first that are 80 % or more.
+// It is 0 without one: a percentage of no limit, or of the limit 0.
+func (t *Threshold) Value(limit *int64) int64 {
+	if t.Percent == 0 {
+		return t.Amount
+	}
+	if limit == nil {
+		return 0
+	}
+	hundredth := new(big.Int).Mul(big.NewInt(*limit), big.NewInt(t.Percent)) // may pass 64 bits
+	hundredth.Add(hundredth, big.NewInt(99))
+	return hundredth.Div(hundredth, big.NewInt(100)).Int64()
+}
+
+// Crossing is a threshold that the used amount of a feature reached in a period.
+type Crossing struct {
+	Threshold     *Threshold
+	Value         int64 // before < value ≤ after
+	Limit         *int64
+	Before, After *big.Int
+}
+
+// Crossings returns the thresholds of a feature that a change of its used amount crosses upwards, in their order.
+func Crossings(thresholds []Threshold, feature string, limit *int64, before, after *big.Int) (crossed []Crossing) {
+	for i := range thresholds {
+		t := &thresholds[i]
+		if t.Feature != "" && t.Feature != feature {
+			continue
+		}
+		value := t.Value(limit)
+		if v := big.NewInt(value); value > 0 && before.Cmp(v) < 0 && v.Cmp(after) <= 0 {
+			crossed = append(crossed, Crossing{t, value, limit, new(big.Int).Set(before), new(big.Int).Set(after)})
+		}
+	}
+	return crossed
+}
+
+// Event returns the payload of a crossing.
+func (c *Crossing) Event(feature, periodKey string) events.CrossedThreshold {
+	return events.CrossedThreshold{ThresholdID: c.Threshold.ID, Feature: feature, PeriodKey: periodKey, Percent: c.Threshold.Percent, Amount: c.Value, Limit: c.Limit,
+		Before: c.Before.String(), After: c.After.String()}
+}
+
+// LimitOf returns the limit of a feature in a period by the last subscription known at a position; nil: none, or no such grant. The grant
+// of another reset period counts in other periods.
+func (h History) LimitOf(position int64, feature, periodKey string) *int64 {
+	return h.current(position).LimitOf(feature, periodKey)
+}
+
+// LimitOf returns the limit of a feature in a period; nil: none, or no grant in force.
+func (s *Subscription) LimitOf(feature, periodKey string) *int64 {
+	if !s.AcceptsUsage() {
+		return nil
+	}
+	if g := s.Grant(feature); g != nil && g.countsIn(periodKey) {
+		return g.Limit
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+package http_test
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// TestThresholdsOfATenantKey: a tenant's key defines, lists and removes thresholds of its own tenant, each with its event.
+func TestThresholdsOfATenantKey(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	path := "/api/v1/tenants/" + a.id + "/thresholds"
+	create := call{"POST", path, a.key, map[string]string{"Idempotency-Key": "one"}, `{"feature":"api_calls","percent":80}`}
+	created := w.want(201, create)
+	w.same("the threshold", valuesOf(created, "feature", "percent", "amount"), "api_calls 80 <nil>")
+	w.same("a repetition", w.want(201, create), created)
+	w.refused(w.do(call{"POST", path, a.key, map[string]string{"Idempotency-Key": "one"}, `{"feature":"api_calls","percent":81}`}), 422, "idempotency_key_reused")
+	all := w.want(201, call{"POST", path, bootstrap, nil, `{"amount":1000000}`})
+	w.same("one of all features", valuesOf(all, "feature", "percent", "amount"), "<nil> <nil> 1000000")
+	one := path + "/" + fmt.Sprint(created["id"])
+	w.same("read", w.want(200, call{method: "GET", path: one, key: a.key}), created)
+	page := w.want(200, call{method: "GET", path: path + "?limit=1", key: a.key})
+	w.same("first page", page["data"], []any{created})
+	page = w.want(200, call{method: "GET", path: path + "?limit=1&cursor=" + fmt.Sprint(page["nextCursor"]), key: a.key})
+	w.same("second page", page["data"], []any{all})
+	w.want(204, call{method: "DELETE", path: one, key: a.key})
+	w.refused(w.do(call{method: "GET", path: one, key: a.key}), 404, "threshold_not_found")
+	w.refused(w.do(call{method: "DELETE", path: one, key: a.key}), 404, "threshold_not_found")
+	w.same("the rest", w.want(200, call{method: "GET", path: path, key: a.key})["data"], []any{all})
+	var changes string
+	w.must(w.pool.QueryRow(w.Context(), `SELECT string_agg(coalesce(payload(l)->>'percent', 'amount ' || (payload(l)->>'amount')) || coalesce(' removed ' || (payload(l)->>'removed'), ''), ', ' ORDER BY position)
+ FROM event_log_rows l WHERE subject = $1 AND tenant_id = $2`, events.ThresholdChanged, a.id).Scan(&changes))
+	w.same("events", changes, "80, amount 1000000, 80 removed true")
+	w.tooMany(path, a.key)
+}
+
+func (w *testService) tooMany(path, key string) {
+	w.Helper()
+	for n := 1; n < domain.MaxThresholds; n++ {
+		w.want(201, call{"POST", path, key, nil, `{"amount":` + strconv.Itoa(n) + `}`})
+	}
+	w.refused(w.do(call{"POST", path, key, nil, `{"amount":5}`}), 409, "thresholds_limit")
+}
+
+// thresholdBodies returns invalid requests for thresholds.
+func (w *testService) thresholdBodies(a *account) (list []badInput) {
+	path := "/api/v1/tenants/" + a.id + "/thresholds"
+	add := func(body string, status int, code string) {
+		list = append(list, badInput{"POST thresholds " + body, call{"POST", path, bootstrap, nil, body}, status, code})
+	}
+	add(`{}`, 400, "threshold_invalid")
+	add(`{"feature":"api_calls"}`, 400, "threshold_invalid")
+	add(`{"feature":"api_calls","percent":80,"amount":5}`, 400, "threshold_invalid")
+	for _, v := range []string{`0`, `-1`, `1001`, `80.0`, `8e1`, `"80"`, `0.5`, `99999999999999999999`, `[80]`, `true`} {
+		add(`{"percent":`+v+`}`, 400, "percent_invalid")
+	}
+	for _, v := range []string{`0`, `-1`, `9007199254740992`, `5.0`, `1e3`, `"5"`, `99999999999999999999`, `{}`} {
+		add(`{"amount":`+v+`}`, 400, "amount_invalid")
+	}
+	for _, v := range []string{`5`, `{}`, `"\u0000"`} {
+		add(`{"feature":`+v+`,"percent":80}`, 400, "feature_invalid")
+	}
+	for _, v := range []string{`""`, `"A"`, `"a b"`, `"nothing"`} {
+		add(`{"feature":`+v+`,"percent":80}`, 404, "feature_not_found")
+	}
+	add(`{"percent":null,"amount":null}`, 400, "threshold_invalid")
+	add(`{"feature":"sso","percent":80}`, 409, "not_entitled")
+	add(`{"percent":80,"percent":80}`, 400, "malformed_json")
+	add(`{"Percent":80}`, 400, "unknown_member")
+	add(`[]`, 400, "body_invalid")
+	for _, id := range []string{"x", "00000000-0000-0000-0000-00000000000", newID().String()} {
+		list = append(list, badInput{"DELETE " + id, call{method: "DELETE", path: path + "/" + id, key: bootstrap}, 404, "threshold_not_found"},
+			badInput{"GET " + id, call{method: "GET", path: path + "/" + id, key: bootstrap}, 404, "threshold_not_found"})
+	}
+	return append(list, badInput{"of no tenant", call{"POST", "/api/v1/tenants/" + newID().String() + "/thresholds", bootstrap, nil, `{"percent":80}`}, 404, "tenant_not_found"})
+}

@@ -1,0 +1,69 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+var (
+	_ commands.ThresholdStore  = (*Store)(nil)
+	_ commands.ThresholdTx     = (*changeTx)(nil)
+	_ commands.ThresholdReader = (*Catalogue)(nil)
+)
+
+const thresholdColumns = `id, tenant_id, feature, percent, amount, position, created_at`
+
+func scanThreshold(row pgx.Row) (*domain.Threshold, error) {
+	var t domain.Threshold
+	err := row.Scan(&t.ID, &t.TenantID, &t.Feature, &t.Percent, &t.Amount, &t.Position.Number, &t.CreatedAt)
+	t.Position.Partition = events.PartitionOf(t.TenantID)
+	return one(&t, "threshold", err)
+}
+
+// ChangeThresholds implements commands.ThresholdStore, as Change does.
+func (s *Store) ChangeThresholds(ctx context.Context, tenant uuid.UUID, decide func(commands.ThresholdTx) error) error {
+	return s.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) })
+}
+
+const thresholdSQL = `SELECT ` + thresholdColumns + ` FROM thresholds WHERE id = $1 AND tenant_id = $2 AND removed IS NULL`
+
+// Threshold implements commands.ThresholdTx. The lock of the head is the threshold's.
+func (t *changeTx) Threshold(tenant, id uuid.UUID) (*domain.Threshold, error) {
+	return scanThreshold(t.tx.QueryRow(t.ctx, thresholdSQL, id, tenant))
+}
+
+// CountThresholds implements commands.ThresholdTx.
+func (t *changeTx) CountThresholds(tenant uuid.UUID) (n int, err error) {
+	if err := t.tx.QueryRow(t.ctx, `SELECT count(*) FROM thresholds WHERE tenant_id = $1 AND removed IS NULL`, tenant).Scan(&n); err != nil {
+		return 0, fmt.Errorf("counting thresholds: %w", err)
+	}
+	return n, nil
+}
+
+// AddThreshold implements commands.ThresholdTx.
+func (t *changeTx) AddThreshold(v domain.Threshold) error {
+	return t.exec("threshold", `INSERT INTO thresholds (`+thresholdColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+		v.ID, v.TenantID, v.Feature, v.Percent, v.Amount, v.Position.Number, v.CreatedAt)
+}
+
+// RemoveThreshold implements commands.ThresholdTx.
+func (t *changeTx) RemoveThreshold(id uuid.UUID, at events.Position) error {
+	return t.exec("threshold", `UPDATE thresholds SET removed = $2 WHERE id = $1`, id, at.Number)
+}
+
+// Threshold implements commands.ThresholdReader.
+func (c *Catalogue) Threshold(ctx context.Context, tenant, id uuid.UUID) (*domain.Threshold, error) {
+	return get(ctx, c, scanThreshold, thresholdSQL, id, tenant)
+}
+
+// Thresholds implements commands.ThresholdReader.
+func (c *Catalogue) Thresholds(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.Threshold, error) {
+	return list(ctx, c, scanThreshold, `SELECT `+thresholdColumns+` FROM thresholds WHERE tenant_id = $1 AND removed IS NULL AND id > $2 ORDER BY id LIMIT $3`, tenant, afterID(p), p.Limit)
+}

@@ -1,0 +1,115 @@
+package simulation
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// Thresholds of each tenant, and the crossings that the log must have by them.
+
+// thresholdsOf returns the thresholds of a tenant, which do not change.
+func thresholdsOf(tenant uuid.UUID) (list []domain.Threshold) {
+	for i, t := range []domain.Threshold{{Percent: 50}, {Feature: featureHeld, Percent: 85}, {Amount: 12}, {Feature: featureEnforced, Amount: 3}} {
+		t.ID, t.TenantID = uuid.NewSHA1(tenant, []byte{byte(i)}), tenant
+		list = append(list, t)
+	}
+	return list
+}
+
+// findsThresholds and readsThresholds begin the read of tenants with thresholds, and that of accounts with the thresholds of their tenants.
+const (
+	findsThresholds = "SELECT k.tenant_id FROM unnest($1::uuid[])"
+	readsThresholds = "SELECT k.tenant_id, k.feature, k.period_key, coalesce(a.used, 0)::text, t.id"
+)
+
+// watched makes the comparisons that the statement's text has.
+func (db *simDB) watched(text string, args []any) *simRows {
+	out := simAnswer()
+	if strings.HasPrefix(text, findsThresholds) {
+		for _, tenant := range args[0].([]uuid.UUID) {
+			out.list = append(out.list, []any{tenant})
+		}
+		return out
+	}
+	for _, t := range thresholdsOf(uuid.Nil) {
+		for i, tenant := range args[0].([]uuid.UUID) {
+			k := domain.AccountKey{TenantID: tenant, Feature: args[1].([]string)[i], PeriodKey: args[2].([]string)[i]}
+			t.ID = thresholdsOf(tenant)[indexOfThreshold(&t)].ID
+			if t.Feature != "" && t.Feature != k.Feature && strings.Contains(text, "t.feature IN ('', k.feature)") {
+				continue
+			}
+			h := db.history(tenant)
+			out.list = append(out.list, []any{tenant, k.Feature, k.PeriodKey, fmt.Sprint(db.accounts[k].used), t.ID, t.Feature, t.Percent, t.Amount, textOf(h[len(h)-1].Subscription)})
+		}
+	}
+	return out
+}
+
+func indexOfThreshold(t *domain.Threshold) int {
+	for i, o := range thresholdsOf(uuid.Nil) {
+		if o.Percent == t.Percent && o.Amount == t.Amount {
+			return i
+		}
+	}
+	panic("no such threshold")
+}
+
+// thresholdRows are the rows of thresholds in the read of histories.
+func thresholdRows(tenant uuid.UUID) (list [][]any) {
+	for _, t := range thresholdsOf(tenant) {
+		list = append(list, []any{tenant, int64(0), "threshold", (*time.Time)(nil), (*string)(nil), t.Feature, int(t.Percent), &t.ID, t.Amount})
+	}
+	return list
+}
+
+// crossing notes the thresholds that a change of an account crosses the first time, with its event. The definitions are its own.
+func (f *accountFold) crossing(row *simRow, k domain.AccountKey, before, after int64) {
+	limit, _ := f.m.s.db.limitsAt(k.TenantID, row.at.Number-1).of(k.Feature)
+	if k.Feature != featureHeld && k.Feature != featureEnforced {
+		limit = 0
+	}
+	for _, t := range thresholdsOf(k.TenantID) {
+		value := t.Amount
+		if t.Percent > 0 {
+			value = int64(math.Ceil(float64(limit*t.Percent) / 100))
+		}
+		key := fmt.Sprintf("n/%s/%s/%s/%d", t.ID, k.Feature, k.PeriodKey, value)
+		if (t.Feature == "" || t.Feature == k.Feature) && value > 0 && before < value && after >= value && f.crossed[simKey{k.TenantID, key}] == "" {
+			f.crossed[simKey{k.TenantID, key}] = fmt.Sprintf("%s from %d to %d", row.id(), before, after)
+		}
+	}
+}
+
+// checkCrossings compares the crossings with the log.
+func (f *accountFold) checkCrossings() {
+	found := 0
+	for _, p := range f.m.s.plan.partitions {
+		for i := range f.m.s.db.rows[p] {
+			row := &f.m.s.db.rows[p][i]
+			if row.subject != events.ThresholdCrossed {
+				continue
+			}
+			var e events.CrossedThreshold
+			if err := json.Unmarshal(row.payload(), &e); err != nil {
+				f.m.s.fail("the crossing at %s cannot be read: %v", row.at, err)
+			}
+			found++
+			f.m.s.count("threshold crossed")
+			is := fmt.Sprintf("%s from %s to %s", uuid.UUID(row.values[colCausation]), e.Before, e.After)
+			if want := f.crossed[row.key]; is != want {
+				f.m.s.fail("the crossing %s at %s is %s, not %q", row.key.key, row.at, is, want)
+			}
+		}
+	}
+	if found != len(f.crossed) {
+		f.m.s.fail("the log has %d crossings, not %d: %v", found, len(f.crossed), f.crossed)
+	}
+}
