@@ -89,10 +89,10 @@ func (y *rebuildFixture) retryBroken(most int) {
 
 // crashablePool returns a pool for work that must survive lost sessions; crash ends some
 // busy sessions. The service's own role may not do that, and cannot see which are
-// busy.
+// busy. Its sessions plan each statement once, as those of the fixture do: planning was most of the test.
 func (y *rebuildFixture) crashablePool() (pool *pgxpool.Pool, crash func() (ended int64)) {
 	y.Helper()
-	pool, err := postgres.Open(context.Background(), postgres.Config{URL: y.url, ApplicationName: "mortal"})
+	pool, err := postgres.Open(context.Background(), postgres.Config{URL: y.url, ApplicationName: "mortal", KeepPlans: true})
 	y.must(err)
 	y.Cleanup(pool.Close)
 	owner, err := postgres.OwnerDB(y.url)
