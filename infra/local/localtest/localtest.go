@@ -222,7 +222,7 @@ func database(t testing.TB, template string) string {
 	quoted := pgx.Identifier{name}.Sanitize()
 	statement := "CREATE DATABASE " + quoted + " OWNER meterplex"
 	if template != "" {
-		statement += " TEMPLATE " + template
+		statement += " TEMPLATE " + template + " STRATEGY FILE_COPY" // a third cheaper than by way of the server's log
 	}
 	admin(t, server, statement)
 	t.Cleanup(func() {
