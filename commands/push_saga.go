@@ -115,7 +115,11 @@ func (c *Pushes) plan(tx PushTx, of domain.Closing) error {
 		return nil
 	}
 	of.Snapshot = last.Snapshot
-	due, now, err := tx.Due(of)
+	due, err := tx.Due(of)
+	if err != nil || len(due) == 0 {
+		return err
+	}
+	now, err := tx.DatabaseTime()
 	if err != nil {
 		return err
 	}

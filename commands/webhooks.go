@@ -31,6 +31,7 @@ type WebhookStore interface {
 // WebhookTx is the transaction of a change of webhooks. Its times are of the database's clock.
 type WebhookTx interface {
 	Tx
+	DatabaseClock
 	// Webhook loads and locks a webhook of a tenant; nil also for a removed one.
 	Webhook(tenant, id uuid.UUID) (*domain.Webhook, error)
 	// CountWebhooks counts the webhooks of a tenant that are not removed.
@@ -53,8 +54,6 @@ type WebhookTx interface {
 	SettleDelivery(w *domain.Webhook, d *domain.Delivery, a domain.WebhookAttempt) error
 	// LastRecorded returns the number of the last event of a partition recorded before a time.
 	LastRecorded(partition int16, before time.Time) (int64, error)
-	// DatabaseTime returns the time of the database's clock.
-	DatabaseTime() (time.Time, error)
 }
 
 // WebhookReader reads webhooks.

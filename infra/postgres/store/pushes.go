@@ -131,12 +131,12 @@ SELECT feature, coalesce(f.billing_event, ''), coalesce(b.frozen, 0)::text, coal
  WHERE coalesce(b.amount, 0) <> coalesce(p.amount, 0) ORDER BY feature`
 
 // Due implements commands.PushTx.
-func (t pushTx) Due(c domain.Closing) (due []domain.PushDue, now time.Time, err error) {
+func (t pushTx) Due(c domain.Closing) ([]domain.PushDue, error) {
 	rows, err := t.tx.Query(t.ctx, dueOfPeriodSQL, c.TenantID, c.PeriodKey, c.Snapshot)
 	if err != nil {
-		return nil, now, fmt.Errorf("reading what is due: %w", err)
+		return nil, fmt.Errorf("reading what is due: %w", err)
 	}
-	due, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (d domain.PushDue, err error) {
+	due, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (d domain.PushDue, err error) {
 		var frozen, billable, pushed string
 		if err := row.Scan(&d.Feature, &d.Event, &frozen, &billable, &pushed, &d.Last); err != nil {
 			return d, err
@@ -151,13 +151,10 @@ func (t pushTx) Due(c domain.Closing) (due []domain.PushDue, now time.Time, err 
 		}
 		return d, nil
 	})
-	if err == nil {
-		err = t.tx.QueryRow(t.ctx, `SELECT clock_timestamp()`).Scan(&now)
-	}
 	if err != nil {
-		return nil, now, fmt.Errorf("reading what is due: %w", err)
+		return nil, fmt.Errorf("reading what is due: %w", err)
 	}
-	return due, now, nil
+	return due, nil
 }
 
 // recentlyClosedSQL returns the last snapshots of closed periods; those without a snapshot of their last close are still closing.
@@ -168,9 +165,9 @@ const recentlyClosedSQL = `SELECT tenant_id, period_key, snapshot, EXISTS (SELEC
 // RecentlyClosed implements commands.PushTx. A period without an end, and one that was closed before its end, is recent. So is one
 // that was pushed before: amounts may have been approved while the tenant had no billing, and the difference counts now.
 func (t pushTx) RecentlyClosed(tenant uuid.UUID) (recent []domain.Closing, err error) {
-	var now time.Time
-	if err := t.tx.QueryRow(t.ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
-		return nil, fmt.Errorf("reading closed periods: %w", err)
+	now, err := t.DatabaseTime()
+	if err != nil {
+		return nil, err
 	}
 	rows, err := t.tx.Query(t.ctx, recentlyClosedSQL, tenant)
 	if err != nil {

@@ -178,14 +178,6 @@ func (t *changeTx) LastRecorded(partition int16, before time.Time) (number int64
 	return number, nil
 }
 
-// DatabaseTime implements commands.WebhookTx.
-func (t *changeTx) DatabaseTime() (now time.Time, err error) {
-	if err := t.tx.QueryRow(t.ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
-		return now, fmt.Errorf("reading the time: %w", err)
-	}
-	return now, nil
-}
-
 // Webhook returns a webhook of a tenant; nil also for a removed one.
 func (c *Catalogue) Webhook(ctx context.Context, tenant, id uuid.UUID) (*domain.Webhook, error) {
 	return get(ctx, c, scanWebhookRow, `SELECT `+webhookColumns+` FROM webhooks w WHERE w.id = $1 AND w.tenant_id = $2 AND w.status <> 'REMOVED'`, id, tenant)
