@@ -43,6 +43,7 @@ type Offboardings interface {
 type OffboardingTx interface {
 	CatalogueTx
 	DatabaseClock
+	WebhookEndTx
 	PeriodTx
 	SagaTx
 	SaveOffboarding(o domain.Offboarding) error
