@@ -20,7 +20,7 @@ type pushMetrics struct {
 
 func newPushes(registry *prom.Registry) pushMetrics {
 	m := pushMetrics{
-		attempts:    prom.NewCounterVec(prom.CounterOpts{Name: "meterplex_billing_push_attempts_total", Help: "Attempts of this instance to push an amount, by outcome: delivered, refused, later or unknown."}, []string{"outcome"}),
+		attempts:    prom.NewCounterVec(prom.CounterOpts{Name: "meterplex_billing_push_attempts_total", Help: "Attempts of this instance to push an amount, by outcome: delivered, refused, key_refused, later or unknown."}, []string{"outcome"}),
 		pushes:      prom.NewGaugeVec(prom.GaugeOpts{Name: "meterplex_billing_pushes_open", Help: "Pushes that are not delivered, by state: PENDING, UNKNOWN or FAILED."}, []string{"state"}),
 		oldest:      prom.NewGauge(prom.GaugeOpts{Name: "meterplex_billing_oldest_open_push_seconds", Help: "Age of the oldest push that is not delivered."}),
 		differences: prom.NewGauge(prom.GaugeOpts{Name: "meterplex_billing_difference", Help: "Meters of customers whose last compared total at the billing provider differs from the delivered amounts."}),

@@ -26,14 +26,14 @@ type Pushes struct{ Store *Store }
 // pushTx is a change of pushes.
 type pushTx struct{ *changeTx }
 
-const pushColumns = `id, tenant_id, feature, period_key, snapshot, n, amount::text, provider, customer, event, key, identifier, counted_at, state, attempts, failures,
+const pushColumns = `id, tenant_id, feature, period_key, snapshot, n, amount::text, provider, customer, event, key, identifier, counted_at, state, attempts, failures, renewals,
  stored_at, first_attempt_at, attempted_at, unknown_since, next_at, delivered_at, last_code, last_error, last_reason, last_actor`
 
 func scanPush(row pgx.Row, more ...any) (*domain.Push, error) {
 	var p domain.Push
 	var amount string
 	err := row.Scan(append([]any{&p.ID, &p.TenantID, &p.Feature, &p.PeriodKey, &p.Snapshot, &p.N, &amount, &p.Provider, &p.Customer, &p.Event, &p.Key, &p.Identifier,
-		&p.Timestamp, &p.State, &p.Attempts, &p.Failures, &p.StoredAt, &p.FirstAttemptAt, &p.AttemptedAt, &p.UnknownSince, &p.NextAt, &p.DeliveredAt, &p.Code,
+		&p.Timestamp, &p.State, &p.Attempts, &p.Failures, &p.Renewals, &p.StoredAt, &p.FirstAttemptAt, &p.AttemptedAt, &p.UnknownSince, &p.NextAt, &p.DeliveredAt, &p.Code,
 		&p.LastError, &p.LastReason, &p.LastActor}, more...)...)
 	if err == nil {
 		p.Amount, err = integer(amount)
@@ -67,11 +67,11 @@ func (s *Pushes) UpdatePush(ctx context.Context, id uuid.UUID, change func(p *do
 }
 
 const savePushSQL = `UPDATE pushes SET state = $2, attempts = $3, failures = $4, first_attempt_at = $5, attempted_at = $6, unknown_since = $7, next_at = $8, delivered_at = $9,
- last_code = $10, last_error = $11, last_reason = $12, last_actor = $13, customer = $14, event = $15 WHERE id = $1`
+ last_code = $10, last_error = $11, last_reason = $12, last_actor = $13, customer = $14, event = $15, renewals = $16 WHERE id = $1`
 
 func savePush(ctx context.Context, tx pgx.Tx, p *domain.Push) error {
 	if _, err := tx.Exec(ctx, savePushSQL, p.ID, p.State, p.Attempts, p.Failures, p.FirstAttemptAt, p.AttemptedAt, p.UnknownSince, p.NextAt, p.DeliveredAt,
-		p.Code, p.LastError, p.LastReason, p.LastActor, p.Customer, p.Event); err != nil {
+		p.Code, p.LastError, p.LastReason, p.LastActor, p.Customer, p.Event, p.Renewals); err != nil {
 		return fmt.Errorf("saving a push: %w", err)
 	}
 	return nil
