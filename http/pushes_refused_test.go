@@ -57,7 +57,10 @@ func TestP8_ARetryAfterASavedRefusalIsLookedAtAgain(t *testing.T) {
 		"the customer is another": func(b *billedService, a *account) {
 			b.want(200, call{"PUT", "/api/v1/tenants/" + a.id + "/billing", bootstrap, nil, `{"provider":"stripe","customer":"cus_0"}`})
 		},
-		"the refusal was wrong": func(b *billedService, _ *account) { b.stripe.AddCustomer("cus_later"); b.stripe.Next(stripetest.LoseAfter) },
+		"the refusal was wrong": func(b *billedService, _ *account) {
+			b.stripe.AddCustomer("cus_later")
+			b.stripe.Next(stripetest.LoseAfter)
+		},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			b := newBilledService(t, 1)

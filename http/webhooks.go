@@ -151,12 +151,9 @@ func (s *service) getWebhook(ctx context.Context, in *struct{ WebhookPath }) (*s
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.WebhookReader.Webhook(ctx, tenant, id)
+	found, err := present(s.WebhookReader.Webhook(ctx, tenant, id))("webhook_not_found")
 	if err != nil {
 		return nil, err
-	}
-	if found == nil {
-		return nil, absent("webhook_not_found")
 	}
 	return &shownWebhook{webhookOf(found)}, nil
 }
