@@ -42,10 +42,10 @@ type Offboardings interface {
 // OffboardingTx is the transaction of a step of an offboarding.
 type OffboardingTx interface {
 	CatalogueTx
+	DatabaseClock
+	WebhookEndTx
 	PeriodTx
 	SagaTx
-	// DatabaseTime returns the time of the database's clock.
-	DatabaseTime() (time.Time, error)
 	SaveOffboarding(o domain.Offboarding) error
 	// LastNumber returns the last number of the tenant's partition.
 	LastNumber(tenant uuid.UUID) (int64, error)

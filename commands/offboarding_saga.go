@@ -253,7 +253,7 @@ func (c *Offboarding) export(tx OffboardingTx, o *domain.Offboarding, m *domain.
 	return domain.SagaNext(stepArchive), c.stepUnder(tx, &req, o, key, step, events.OffboardingDone, "sha256 "+domain.ManifestHash(text))
 }
 
-// archive cancels the subscription, revokes the keys and archives the tenant, in one transaction. If a period or a push is open again, or a snapshot is
+// archive cancels the subscription, revokes the keys, ends the webhooks and archives the tenant, in one transaction. If a period or a push is open again, or a snapshot is
 // not in the manifest, the earlier steps run once more.
 func (c *Offboarding) archive(tx OffboardingTx, o *domain.Offboarding) (domain.SagaResult, error) {
 	if ready, err := c.archivable(tx, o); err != nil || !ready {
@@ -282,6 +282,9 @@ func (c *Offboarding) archive(tx OffboardingTx, o *domain.Offboarding) (domain.S
 		if _, err := catalogue.record(tx, &req, o.TenantID, events.APIKeyRevoked, events.APIKey(keys[i])); err != nil {
 			return domain.SagaResult{}, err
 		}
+	}
+	if err := (&Webhooks{Now: c.Now, NewID: c.NewID}).endAll(tx, &req, o.TenantID, domain.WebhookArchived); err != nil {
+		return domain.SagaResult{}, err
 	}
 	if err := c.setStatus(tx, o.TenantID, domain.TenantArchived); err != nil {
 		return domain.SagaResult{}, err

@@ -65,6 +65,12 @@ type Tx interface {
 	Appender
 }
 
+// DatabaseClock reads the clock that all instances share.
+type DatabaseClock interface {
+	// DatabaseTime returns the time of the database's clock.
+	DatabaseTime() (time.Time, error)
+}
+
 // Store runs changes that only append.
 type Store interface {
 	// Change runs decide in one transaction that holds the head of the tenant's

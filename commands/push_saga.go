@@ -115,7 +115,11 @@ func (c *Pushes) plan(tx PushTx, of domain.Closing) error {
 		return nil
 	}
 	of.Snapshot = last.Snapshot
-	due, now, err := tx.Due(of)
+	due, err := tx.Due(of)
+	if err != nil || len(due) == 0 {
+		return err
+	}
+	now, err := tx.DatabaseTime()
 	if err != nil {
 		return err
 	}
@@ -145,8 +149,12 @@ func (c *Pushes) send(ctx context.Context, of domain.Closing) (domain.SagaResult
 		if p := &open[i]; p.NextAt == nil || p.NextAt.After(now) || sent == pushesOfStep {
 			continue
 		}
-		if err := c.attempt(ctx, open[i].ID); err != nil {
+		result, err := c.attempt(ctx, open[i].ID)
+		if err != nil {
 			return domain.SagaResult{}, err
+		}
+		if result.Outcome == domain.PushKeyRefused { // the next one would be refused, too
+			return domain.SagaWait(pushLook, namesOf(open)...), c.Store.NotePushes(ctx, of.TenantID, of.PeriodKey, result.Reason)
 		}
 		sent++
 	}
@@ -169,21 +177,21 @@ func namesOf(open []domain.Push) (names []string) {
 	return names
 }
 
-// attempt sends a push once. The attempt is stored before the call, its result after it: between them the provider may have counted the push.
-func (c *Pushes) attempt(ctx context.Context, id uuid.UUID) error {
+// attempt sends a push once, and returns the answer. The attempt is stored before the call, its result after it: between them the provider may have counted the push.
+func (c *Pushes) attempt(ctx context.Context, id uuid.UUID) (result domain.PushResult, err error) {
 	begun := false
 	p, err := c.Store.UpdatePush(ctx, id, func(p *domain.Push, now time.Time) bool {
 		begun = p.Begin(now)
 		return begun
 	})
 	if err != nil || p == nil {
-		return err
+		return result, err
 	}
 	if !begun { // it is not sent any more, or another instance was faster
-		return c.conclude(ctx, p, "", (*domain.Push).Stop)
+		return result, c.conclude(ctx, p, "", (*domain.Push).Stop)
 	}
 	calling, cancel := context.WithTimeout(ctx, pushSending)
-	result := c.Provider.Send(calling, *p)
+	result = c.Provider.Send(calling, *p)
 	cancel()
 	if c.Observed != nil {
 		c.Observed(result.Outcome)
@@ -193,7 +201,7 @@ func (c *Pushes) attempt(ctx context.Context, id uuid.UUID) error {
 	}
 	saving, cancel := context.WithTimeout(context.WithoutCancel(ctx), pushSaving)
 	defer cancel()
-	return c.conclude(saving, p, "", func(now *domain.Push, at time.Time) bool { return now.Answered(result, p.Attempts, at) })
+	return result, c.conclude(saving, p, "", func(now *domain.Push, at time.Time) bool { return now.Answered(result, p.Attempts, at) })
 }
 
 // conclude changes a push with the event of its change, in one transaction.

@@ -53,6 +53,7 @@ type PushStore interface {
 // PushTx is the transaction of a change of pushes.
 type PushTx interface {
 	Tx
+	DatabaseClock
 	Offboardings
 	SagaStarter
 	SaveTenant(t domain.Tenant) error
@@ -60,8 +61,8 @@ type PushTx interface {
 	Periods(tenants []uuid.UUID) (map[uuid.UUID]domain.PeriodHistory, error)
 	// RecentlyClosed returns the closed periods of a tenant whose end is not older than PushOldest, or that were pushed before.
 	RecentlyClosed(tenant uuid.UUID) ([]domain.Closing, error)
-	// Due returns the features of a closed period of which an amount is due, and the time.
-	Due(c domain.Closing) (due []domain.PushDue, now time.Time, err error)
+	// Due returns the features of a closed period of which an amount is due.
+	Due(c domain.Closing) ([]domain.PushDue, error)
 	AddPush(p domain.Push) error
 	// Push loads and locks a push.
 	Push(id uuid.UUID) (p *domain.Push, now time.Time, err error)

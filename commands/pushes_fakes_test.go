@@ -125,7 +125,9 @@ func (tx *pushTx) Periods([]uuid.UUID) (map[uuid.UUID]domain.PeriodHistory, erro
 }
 func (tx *pushTx) RecentlyClosed(uuid.UUID) ([]domain.Closing, error) { return tx.recent, nil }
 
-func (tx *pushTx) Due(c domain.Closing) (due []domain.PushDue, now time.Time, err error) {
+func (tx *pushTx) DatabaseTime() (time.Time, error) { return tx.time, nil }
+
+func (tx *pushTx) Due(c domain.Closing) (due []domain.PushDue, err error) {
 	for feature, amount := range tx.billable {
 		d := domain.PushDue{Feature: feature, Frozen: big.NewInt(amount - tx.adjusted[feature]), Billable: big.NewInt(amount), Pushed: new(big.Int), Last: -1}
 		for _, p := range tx.pushes {
@@ -138,7 +140,7 @@ func (tx *pushTx) Due(c domain.Closing) (due []domain.PushDue, now time.Time, er
 		}
 		due = append(due, d)
 	}
-	return due, tx.time, nil
+	return due, nil
 }
 
 func (tx *pushTx) AddPush(p domain.Push) error {

@@ -27,8 +27,8 @@ type WebhookQueue interface {
 	LookForWebhooks(ctx context.Context) (some, fed, due bool, err error)
 	// FeedWebhooks makes deliveries of the events behind the cursors of webhooks and in the ranges that are replayed.
 	FeedWebhooks(ctx context.Context) error
-	// LeaseWebhook leases the webhook whose delivery is due for the longest time, among those whose last request failed or among the others; nil: none is due.
-	LeaseWebhook(ctx context.Context, failing bool, lease uuid.UUID, until time.Duration) (*domain.Webhook, error)
+	// LeaseWebhooks leases the webhooks whose deliveries are due for the longest time, limit at most, among those whose last request failed or among the others.
+	LeaseWebhooks(ctx context.Context, failing bool, limit int, lease uuid.UUID, until time.Duration) ([]LeasedWebhook, error)
 	// NextDelivery renews the lease and returns the delivery that is due for the longest time, with its event and the valid secrets, the newest first. Nil: none
 	// is due, or the lease is lost, and the lease has ended.
 	NextDelivery(ctx context.Context, webhook, lease uuid.UUID, until time.Duration) (*DueDelivery, error)
@@ -37,6 +37,9 @@ type WebhookQueue interface {
 	// ReleaseWebhook ends a lease.
 	ReleaseWebhook(ctx context.Context, webhook, lease uuid.UUID) error
 }
+
+// LeasedWebhook is a webhook whose deliveries this instance sends.
+type LeasedWebhook struct{ ID, TenantID uuid.UUID }
 
 // DueDelivery is a delivery that is sent now.
 type DueDelivery struct {
@@ -63,7 +66,8 @@ type Deliverer struct {
 	Logger   *slog.Logger
 	Every    time.Duration // the longest time between two looks while there are webhooks; 0: 200 ms
 	Lease    time.Duration // longer than a request; 0: 30 s
-	Places   int           // the requests at the same time; 0: 256. Webhooks whose last request failed have half of them
+	Places   int           // the requests at the same time, beside as many slow ones; 0: 256. Webhooks whose last request failed have half of them
+	Slow     time.Duration // the time after which a request is a slow one; 0: 1 s
 }
 
 const (
@@ -75,6 +79,10 @@ const (
 	deliverLease = 30 * time.Second
 	// deliverPlaces bounds the requests of an instance. A request that waits needs no connection to the database.
 	deliverPlaces = 256
+	// deliverSlow is the time after which a request gives its place to another webhook's.
+	deliverSlow = time.Second
+	// deliverAtOnce bounds the webhooks that one statement leases.
+	deliverAtOnce = 64
 	// maxWebhookBody bounds the bytes of a request's body, as Standard Webhooks recommends. A larger event is sent without its members.
 	maxWebhookBody = 20_000
 	// deliverSaving bounds how long a stopping instance saves a result.
@@ -84,7 +92,7 @@ const (
 // Run sends deliveries until ctx ends, and returns when all requests have ended.
 func (d *Deliverer) Run(ctx context.Context) error {
 	places := cmp.Or(d.Places, deliverPlaces)
-	r := &delivering{Deliverer: d, all: make(chan struct{}, places), failing: make(chan struct{}, max(places/2, 1)), feeding: make(chan struct{}, 1), freed: make(chan struct{}, 1)}
+	r := &delivering{Deliverer: d, all: make(chan struct{}, places), failing: make(chan struct{}, max(places/2, 1)), slow: make(chan struct{}, places), feeding: make(chan struct{}, 1), freed: make(chan struct{}, 1)}
 	defer r.running.Wait()
 	for {
 		wait, err := r.look(ctx)
@@ -106,6 +114,7 @@ func (d *Deliverer) Run(ctx context.Context) error {
 type delivering struct {
 	*Deliverer
 	all, failing chan struct{} // places that are taken
+	slow         chan struct{} // places of slow requests that are taken
 	feeding      chan struct{} // taken while the queues are fed
 	freed        chan struct{}
 	running      sync.WaitGroup
@@ -156,46 +165,39 @@ func (r *delivering) look(ctx context.Context) (wait time.Duration, err error) {
 	return every, nil
 }
 
-// start leases a webhook and sends its deliveries, if there is a place.
+// start leases webhooks and sends their deliveries, as far as there are places.
 func (r *delivering) start(ctx context.Context, failing bool) (found bool, err error) {
-	if !take(r.all) {
-		return false, nil
-	}
-	if failing && !take(r.failing) {
-		<-r.all
-		return false, nil
-	}
-	free := func() {
-		if <-r.all; failing {
-			<-r.failing
+	var free []*place
+	for len(free) < deliverAtOnce {
+		p := r.place(failing)
+		if p == nil {
+			break
 		}
+		free = append(free, p)
+	}
+	if len(free) == 0 {
+		return false, nil
 	}
 	lease := r.NewID()
-	w, err := r.Queue.LeaseWebhook(ctx, failing, lease, cmp.Or(r.Lease, deliverLease))
-	if err != nil || w == nil {
-		free()
-		return false, err
+	list, err := r.Queue.LeaseWebhooks(ctx, failing, len(free), lease, cmp.Or(r.Lease, deliverLease))
+	if err != nil {
+		list = nil // the leases end by themselves
 	}
-	r.running.Go(func() {
-		r.deliver(ctx, w, lease)
-		free()
-		r.free()
-	})
-	return true, nil
-}
-
-// take takes a place if one is free.
-func take(places chan struct{}) bool {
-	select {
-	case places <- struct{}{}:
-		return true
-	default:
-		return false
+	for _, p := range free[len(list):] {
+		p.end()
 	}
+	for i := range list {
+		r.running.Go(func() {
+			r.deliver(ctx, &list[i], lease, free[i])
+			free[i].end()
+			r.free()
+		})
+	}
+	return len(list) == len(free), err
 }
 
 // deliver sends the due deliveries of a leased webhook one after the other, until one fails. A failing webhook gives its place to the next one.
-func (r *delivering) deliver(ctx context.Context, w *domain.Webhook, lease uuid.UUID) {
+func (r *delivering) deliver(ctx context.Context, w *LeasedWebhook, lease uuid.UUID, p *place) {
 	for {
 		due, err := r.Queue.NextDelivery(ctx, w.ID, lease, cmp.Or(r.Lease, deliverLease))
 		if err == nil && due == nil {
@@ -203,7 +205,7 @@ func (r *delivering) deliver(ctx context.Context, w *domain.Webhook, lease uuid.
 		}
 		delivered := false
 		if err == nil {
-			delivered, err = r.attempt(ctx, w, due, lease)
+			delivered, err = r.attempt(ctx, w, due, lease, p)
 		}
 		if err != nil && ctx.Err() == nil {
 			r.Logger.WarnContext(ctx, "cannot send or save a delivery of a webhook; will retry", "webhook", w.ID, "error", err)
@@ -218,12 +220,14 @@ func (r *delivering) deliver(ctx context.Context, w *domain.Webhook, lease uuid.
 }
 
 // attempt sends a delivery once and saves the result. The result of a stopping instance is not saved: the next instance repeats the request.
-func (r *delivering) attempt(ctx context.Context, w *domain.Webhook, due *DueDelivery, lease uuid.UUID) (delivered bool, err error) {
+func (r *delivering) attempt(ctx context.Context, w *LeasedWebhook, due *DueDelivery, lease uuid.UUID, p *place) (delivered bool, err error) {
 	body, err := due.body()
 	if err != nil {
 		return false, err
 	}
+	slow := time.AfterFunc(cmp.Or(r.Slow, deliverSlow), p.slowDown)
 	result := r.Sender.Send(ctx, domain.WebhookMessage{URL: due.URL, EventID: due.EventID, Body: body, Secrets: due.Secrets, At: r.Webhooks.Now()})
+	slow.Stop()
 	if ctx.Err() != nil && !result.Delivered() {
 		return false, ctx.Err()
 	}
@@ -251,7 +255,7 @@ func (r *delivering) attempt(ctx context.Context, w *domain.Webhook, due *DueDel
 }
 
 // disable saves an attempt that disables its webhook, with the event of the change.
-func (r *delivering) disable(ctx context.Context, of *domain.Webhook, due *DueDelivery, result domain.WebhookResult, retries []time.Duration) error {
+func (r *delivering) disable(ctx context.Context, of *LeasedWebhook, due *DueDelivery, result domain.WebhookResult, retries []time.Duration) error {
 	var disabled *domain.Webhook
 	err := r.Webhooks.Store.ChangeWebhooks(ctx, of.TenantID, func(tx WebhookTx) error {
 		disabled = nil

@@ -30,19 +30,15 @@ type WebhookStore interface {
 
 // WebhookTx is the transaction of a change of webhooks. Its times are of the database's clock.
 type WebhookTx interface {
-	Tx
+	WebhookEndTx
+	Offboardings
+	DatabaseClock
 	// Webhook loads and locks a webhook of a tenant; nil also for a removed one.
 	Webhook(tenant, id uuid.UUID) (*domain.Webhook, error)
 	// CountWebhooks counts the webhooks of a tenant that are not removed.
 	CountWebhooks(tenant uuid.UUID) (int, error)
-	// SaveWebhook saves all members but Secrets.
-	SaveWebhook(w domain.Webhook) error
 	// AddSecret adds the newest secret, and lets the others end after overlap. It returns the number of valid ones.
 	AddSecret(w domain.Webhook, id uuid.UUID, secret string, overlap time.Duration) (valid int, err error)
-	// DropSecrets deletes the secrets of a webhook.
-	DropSecrets(webhook uuid.UUID) error
-	// FailDeliveries lets the waiting deliveries of a webhook fail.
-	FailDeliveries(webhook uuid.UUID) error
 	// AddDelivery adds a delivery that is due at once.
 	AddDelivery(d *domain.Delivery) error
 	// Delivery loads a delivery of a tenant.
@@ -53,8 +49,19 @@ type WebhookTx interface {
 	SettleDelivery(w *domain.Webhook, d *domain.Delivery, a domain.WebhookAttempt) error
 	// LastRecorded returns the number of the last event of a partition recorded before a time.
 	LastRecorded(partition int16, before time.Time) (int64, error)
-	// DatabaseTime returns the time of the database's clock.
-	DatabaseTime() (time.Time, error)
+}
+
+// WebhookEndTx is the transaction of a change that ends webhooks.
+type WebhookEndTx interface {
+	Tx
+	// LockedWebhooks loads and locks the webhooks of a tenant that are not removed.
+	LockedWebhooks(tenant uuid.UUID) ([]domain.Webhook, error)
+	// SaveWebhook saves all members but Secrets.
+	SaveWebhook(w domain.Webhook) error
+	// DropSecrets deletes the secrets of a webhook.
+	DropSecrets(webhook uuid.UUID) error
+	// FailDeliveries lets the waiting deliveries of a webhook fail.
+	FailDeliveries(webhook uuid.UUID) error
 }
 
 // WebhookReader reads webhooks.
@@ -137,7 +144,7 @@ func (c *Webhooks) Create(ctx context.Context, req Request, tenant uuid.UUID, ur
 		return CreatedWebhook{}, err
 	}
 	return c.issue(c.changeOf(ctx, tenant), req, func(tx WebhookTx) (created CreatedWebhook, err error) {
-		if _, err = loadTenant(tx, tenant); err != nil {
+		if _, err = changeable(tx, tenant); err != nil {
 			return created, err
 		}
 		n, err := tx.CountWebhooks(tenant)
@@ -160,7 +167,7 @@ func (c *Webhooks) Create(ctx context.Context, req Request, tenant uuid.UUID, ur
 }
 
 // record appends the event of a change and saves the webhook. A webhook that is created or enabled considers the events behind the change.
-func (c *Webhooks) record(tx WebhookTx, req *Request, w *domain.Webhook) error {
+func (c *Webhooks) record(tx WebhookEndTx, req *Request, w *domain.Webhook) error {
 	at, err := appendEvent(tx, req, c.NewID(), c.now(), w.TenantID, events.WebhookChanged, w.Event())
 	if err != nil {
 		return err
@@ -191,10 +198,19 @@ func loadWebhook(tx WebhookTx, tenant, id uuid.UUID) (*domain.Webhook, error) {
 	return w, err
 }
 
+// loadChangeable loads a webhook of a tenant that is not being offboarded.
+func loadChangeable(tx WebhookTx, tenant, id uuid.UUID) (*domain.Webhook, error) {
+	w, err := loadWebhook(tx, tenant, id)
+	if err == nil {
+		err = refuseOffboarding(tx, tenant)
+	}
+	return w, err
+}
+
 // Change changes a webhook. One that is disabled gets no events; those recorded meanwhile are delivered by a replay only.
 func (c *Webhooks) Change(ctx context.Context, req Request, tenant, id uuid.UUID, in ChangeWebhook) (domain.Webhook, error) {
 	changed, err := change(c.changeOf(ctx, tenant), req, func(tx WebhookTx) (domain.Webhook, error) {
-		w, err := loadWebhook(tx, tenant, id)
+		w, err := loadChangeable(tx, tenant, id)
 		if err != nil {
 			return domain.Webhook{}, err
 		}
@@ -240,13 +256,36 @@ func (c *Webhooks) Remove(ctx context.Context, req Request, tenant, id uuid.UUID
 	return err
 }
 
+// endAll disables all webhooks of a tenant for ever: their secrets are deleted, and their waiting deliveries fail.
+func (c *Webhooks) endAll(tx WebhookEndTx, req *Request, tenant uuid.UUID, reason string) error {
+	list, err := tx.LockedWebhooks(tenant)
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		w := &list[i]
+		w.Disable(reason)
+		w.Secrets, w.ReplayAfter, w.ReplayUntil = 0, 0, 0
+		if err := tx.DropSecrets(w.ID); err != nil {
+			return err
+		}
+		if err := tx.FailDeliveries(w.ID); err != nil {
+			return err
+		}
+		if err := c.record(tx, req, w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Rotate adds a secret. The earlier ones stay valid for overlap: meanwhile each request has a signature of each.
 func (c *Webhooks) Rotate(ctx context.Context, req Request, tenant, id uuid.UUID, overlap time.Duration) (CreatedWebhook, error) {
 	if overlap < 0 || overlap > MaxWebhookOverlap {
 		return CreatedWebhook{}, refuse("overlap_invalid", "/overlapSeconds", "overlapSeconds must be 0 to %d", int(MaxWebhookOverlap.Seconds()))
 	}
 	return c.issue(c.changeOf(ctx, tenant), req, func(tx WebhookTx) (CreatedWebhook, error) {
-		w, err := loadWebhook(tx, tenant, id)
+		w, err := loadChangeable(tx, tenant, id)
 		if err != nil {
 			return CreatedWebhook{}, err
 		}
@@ -261,10 +300,13 @@ func (c *Webhooks) Rotate(ctx context.Context, req Request, tenant, id uuid.UUID
 	})
 }
 
-// enabled loads a webhook that gets deliveries.
+// enabled loads a webhook that gets deliveries. One of a tenant that is being offboarded gets them until the tenant is archived.
 func enabled(tx WebhookTx, tenant, id uuid.UUID) (*domain.Webhook, error) {
 	w, err := loadWebhook(tx, tenant, id)
-	if err == nil && w.Status != events.WebhookEnabled {
+	if err != nil || w.Status == events.WebhookEnabled {
+		return w, err
+	}
+	if err = refuseOffboarding(tx, tenant); err == nil {
 		err = refuse("webhook_disabled", "", "the webhook is disabled; enable it first: PATCH its status to ENABLED")
 	}
 	return w, err

@@ -41,6 +41,8 @@ const (
 
 	pushFirstBackoff   = 5 * time.Second
 	pushLongestBackoff = time.Hour
+	// pushKeyBackoff bounds the wait after the provider refused the secret key: pushes go on soon after the key is corrected.
+	pushKeyBackoff = 5 * time.Minute
 	// pushLongestWait bounds the wait that a provider asks for.
 	pushLongestWait = 6 * time.Hour
 	maxPushError    = 1000
@@ -55,18 +57,19 @@ const (
 // PushOutcome is the outcome of an attempt.
 type PushOutcome string
 
-// PushDelivered and PushRefused are answers. PushLater means that the provider surely did not count the attempt; PushUnknown, that the answer was lost or
-// says nothing about it.
+// PushDelivered and PushRefused are answers. PushLater means that the provider surely did not count the attempt; PushKeyRefused, that it refuses the secret
+// key, whatever the push is; PushUnknown, that the answer was lost or says nothing about it.
 const (
-	PushDelivered PushOutcome = "delivered"
-	PushRefused   PushOutcome = "refused"
-	PushLater     PushOutcome = "later"
-	PushUnknown   PushOutcome = "unknown"
+	PushDelivered  PushOutcome = "delivered"
+	PushRefused    PushOutcome = "refused"
+	PushKeyRefused PushOutcome = "key_refused"
+	PushLater      PushOutcome = "later"
+	PushUnknown    PushOutcome = "unknown"
 )
 
 // PushOutcomes lists the outcomes.
 func PushOutcomes() []PushOutcome {
-	return []PushOutcome{PushDelivered, PushRefused, PushLater, PushUnknown}
+	return []PushOutcome{PushDelivered, PushRefused, PushKeyRefused, PushLater, PushUnknown}
 }
 
 // PushResult is the outcome of an attempt. Code and Reason are the provider's.
@@ -97,6 +100,7 @@ type Push struct {
 	State          string
 	Attempts       int
 	Failures       int // events PushFailed
+	Renewals       int // of the idempotency key
 	StoredAt       time.Time
 	FirstAttemptAt *time.Time
 	AttemptedAt    *time.Time // the last attempt
@@ -116,6 +120,15 @@ func PushKey(tenant uuid.UUID, feature, periodKey string, snapshot, n int) strin
 		key += ":a" + strconv.Itoa(n)
 	}
 	return key
+}
+
+// RequestKey is the idempotency key of the next attempt. Providers repeat a saved answer for its key, so that an attempt after a refusal has another key. The
+// identifier stays: the provider counts it once, whatever the key.
+func (p *Push) RequestKey() string {
+	if p.Renewals == 0 {
+		return p.Key
+	}
+	return p.Key + ":r" + strconv.Itoa(p.Renewals)
 }
 
 // PushIdentifier is the identifier of a push at a provider, which bounds it to 100 characters.
@@ -220,11 +233,18 @@ func (p *Push) Answered(r PushResult, attempt int, now time.Time) bool {
 	if r.Outcome != PushUnknown && p.UnknownSince != nil && p.AttemptedAt != nil && p.UnknownSince.Equal(*p.AttemptedAt) {
 		p.State, p.UnknownSince = PushStatePending, nil // no attempt was counted
 	}
+	if r.Outcome == PushRefused || r.Outcome == PushKeyRefused && p.UnknownSince == nil { // in doubt the first key protects, too
+		p.Renewals++
+	}
 	if r.Outcome == PushRefused {
 		p.fail(r.Code, r.Reason)
 		return true
 	}
-	next := now.Add(max(PushBackoff(p.Attempts), min(r.RetryAfter, pushLongestWait)))
+	wait := PushBackoff(p.Attempts)
+	if r.Outcome == PushKeyRefused {
+		wait = min(wait, pushKeyBackoff)
+	}
+	next := now.Add(max(wait, min(r.RetryAfter, pushLongestWait)))
 	p.NextAt = &next
 	return true
 }
@@ -305,6 +325,7 @@ func (p *Push) Settle(delivered bool, now time.Time) {
 		return
 	}
 	p.State, p.UnknownSince, p.NextAt = PushStatePending, nil, &now
+	p.Renewals++ // a failure that the provider saved for the key would be repeated
 }
 
 // SettleByTotal ends the doubt about a push by the provider's total. One that the provider refused is not sent again by itself.

@@ -151,6 +151,8 @@ func (r *WebhookResult) Delivered() bool { return r.Status >= 200 && r.Status <=
 const (
 	WebhookGone    = "the endpoint answered 410 Gone"
 	WebhookFailing = "no request succeeded for 5 days"
+	// WebhookArchived is the reason of the webhooks of an archived tenant.
+	WebhookArchived = "the tenant is archived"
 	// WebhookDisabledError is the error of deliveries that a disabled webhook does not get.
 	WebhookDisabledError = "the webhook is disabled"
 )

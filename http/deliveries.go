@@ -64,12 +64,8 @@ func (s *service) listDeliveries(ctx context.Context, in *deliveriesRequest) (*l
 	if err != nil {
 		return nil, err
 	}
-	webhook, err := s.WebhookReader.Webhook(ctx, tenant, id)
-	if err != nil {
+	if _, err := present(s.WebhookReader.Webhook(ctx, tenant, id))("webhook_not_found"); err != nil {
 		return nil, err
-	}
-	if webhook == nil {
-		return nil, absent("webhook_not_found")
 	}
 	found, err := s.WebhookReader.Deliveries(ctx, commands.DeliveryQuery{WebhookID: id, State: in.State, Page: commands.Page{Limit: in.Limit + 1, After: after}})
 	if err != nil {

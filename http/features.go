@@ -65,12 +65,9 @@ func (s *service) listFeatures(ctx context.Context, in *struct{ Paging }) (*list
 }
 
 func (s *service) getFeature(ctx context.Context, in *struct{ FeaturePath }) (*featureAnswer, error) {
-	f, err := s.Reader.Feature(ctx, in.LookupKey)
+	f, err := present(s.Reader.Feature(ctx, in.LookupKey))("feature_not_found")
 	if err != nil {
 		return nil, err
-	}
-	if f == nil {
-		return nil, absent("feature_not_found")
 	}
 	return &featureAnswer{http.StatusOK, *f}, nil
 }

@@ -107,12 +107,9 @@ func (s *service) getOffboarding(ctx context.Context, in *struct{ TenantPath }) 
 	if err != nil {
 		return nil, err
 	}
-	o, err := s.OffboardingReader.LastOffboarding(ctx, tenant.ID)
+	o, err := present(s.OffboardingReader.LastOffboarding(ctx, tenant.ID))("offboarding_not_found")
 	if err != nil {
 		return nil, err
-	}
-	if o == nil {
-		return nil, absent("offboarding_not_found")
 	}
 	return &offboardingAnswer{offboardingOf(o)}, nil
 }

@@ -69,12 +69,9 @@ func (s *service) listPlans(ctx context.Context, in *struct{ Paging }) (*listed[
 }
 
 func (s *service) getPlan(ctx context.Context, in *struct{ PlanPath }) (*planAnswer, error) {
-	p, err := s.Reader.Plan(ctx, in.Key)
+	p, err := present(s.Reader.Plan(ctx, in.Key))("plan_not_found")
 	if err != nil {
 		return nil, err
-	}
-	if p == nil {
-		return nil, absent("plan_not_found")
 	}
 	return &planAnswer{http.StatusOK, planBody(*p)}, nil
 }

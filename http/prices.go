@@ -68,12 +68,9 @@ func (s *service) listPrices(ctx context.Context, in *struct{ Paging }) (*listed
 }
 
 func (s *service) getPrice(ctx context.Context, in *struct{ PricePath }) (*priceAnswer, error) {
-	p, err := s.Reader.Price(ctx, in.PriceKey)
+	p, err := present(s.Reader.Price(ctx, in.PriceKey))("price_not_found")
 	if err != nil {
 		return nil, err
-	}
-	if p == nil {
-		return nil, absent("price_not_found")
 	}
 	return &priceAnswer{http.StatusOK, *p}, nil
 }

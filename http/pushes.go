@@ -139,12 +139,9 @@ func (s *service) getPush(ctx context.Context, in *struct{ PushPath }) (*pushAns
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.PushReader.Push(ctx, id)
+	found, err := present(s.PushReader.Push(ctx, id))("push_not_found")
 	if err != nil {
 		return nil, err
-	}
-	if found == nil {
-		return nil, absent("push_not_found")
 	}
 	return &pushAnswer{pushOf(found)}, nil
 }

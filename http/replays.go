@@ -240,12 +240,9 @@ func (s *service) getReplay(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.ReplayReader.Replay(ctx, id)
+	r, err := present(s.ReplayReader.Replay(ctx, id))("replay_not_found")
 	if err != nil {
 		return nil, err
-	}
-	if r == nil {
-		return nil, absent("replay_not_found")
 	}
 	return &replayAnswer{replayOf(r, s.now())}, nil
 }

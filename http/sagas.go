@@ -107,12 +107,9 @@ func (s *service) getSaga(ctx context.Context, in *struct{ SagaPath }) (*sagaAns
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.SagaReader.Saga(ctx, id)
+	found, err := present(s.SagaReader.Saga(ctx, id))("saga_not_found")
 	if err != nil {
 		return nil, err
-	}
-	if found == nil {
-		return nil, absent("saga_not_found")
 	}
 	return &sagaAnswer{sagaOf(found)}, nil
 }

@@ -118,12 +118,9 @@ func (s *service) getSubscription(ctx context.Context, in *struct{ SubscriptionP
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reader.Subscription(ctx, tenant, id)
+	found, err := present(s.Reader.Subscription(ctx, tenant, id))("subscription_not_found")
 	if err != nil {
 		return nil, err
-	}
-	if found == nil {
-		return nil, absent("subscription_not_found")
 	}
 	return &subscriptionAnswer{subscriptionBody(*found)}, nil
 }

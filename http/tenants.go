@@ -46,6 +46,16 @@ func absent(code string) *domain.Error {
 	return &domain.Error{Code: code, Message: "Not found"}
 }
 
+// present returns an entity that was read, or the answer for one that does not exist.
+func present[T any](found *T, err error) func(code string) (*T, error) {
+	return func(code string) (*T, error) {
+		if err == nil && found == nil {
+			err = absent(code)
+		}
+		return found, err
+	}
+}
+
 type tenantAnswer struct{ Body domain.Tenant }
 
 func tenantBody(t domain.Tenant) domain.Tenant {

@@ -27,7 +27,7 @@ func (s *service) webhookOperations(t *site) {
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Either, scopes: readers, id: "getWebhook", tag: "Webhooks", summary: "Read a webhook",
 		description: "Without its secrets.", problems: []int{gone}}, s.getWebhook)
 	serve(t, operation{method: http.MethodPatch, path: one, who: auth.Either, scopes: managers, id: "changeWebhook", tag: "Webhooks", summary: "Change a webhook",
-		description: "A disabled webhook gets no events. Once it is enabled, it gets those recorded from then on; a replay sends the events between.", problems: []int{gone}}, s.changeWebhook)
+		description: "A disabled webhook gets no events. Once it is enabled, it gets those recorded from then on; a replay sends the events between.", problems: []int{gone, conflict}}, s.changeWebhook)
 	serve(t, operation{method: http.MethodDelete, path: one, who: auth.Either, scopes: managers, id: "removeWebhook", tag: "Webhooks", summary: "Remove a webhook",
 		description: "Its secrets are deleted, and nothing more is sent.", problems: []int{gone}}, s.removeWebhook)
 	serve(t, operation{method: http.MethodPost, path: one + "/rotate", who: auth.Either, scopes: managers, id: "rotateWebhook", tag: "Webhooks", status: http.StatusCreated, also: http.StatusOK,
@@ -151,12 +151,9 @@ func (s *service) getWebhook(ctx context.Context, in *struct{ WebhookPath }) (*s
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.WebhookReader.Webhook(ctx, tenant, id)
+	found, err := present(s.WebhookReader.Webhook(ctx, tenant, id))("webhook_not_found")
 	if err != nil {
 		return nil, err
-	}
-	if found == nil {
-		return nil, absent("webhook_not_found")
 	}
 	return &shownWebhook{webhookOf(found)}, nil
 }

@@ -20,10 +20,10 @@ type pushMetrics struct {
 
 func newPushes(registry *prom.Registry) pushMetrics {
 	m := pushMetrics{
-		attempts:    prom.NewCounterVec(prom.CounterOpts{Name: "meterplex_billing_push_attempts_total", Help: "Attempts of this instance to push an amount, by outcome: delivered, refused, later or unknown."}, []string{"outcome"}),
+		attempts:    prom.NewCounterVec(prom.CounterOpts{Name: "meterplex_billing_push_attempts_total", Help: "Attempts of this instance to push an amount, by outcome: delivered, refused, key_refused, later or unknown."}, []string{"outcome"}),
 		pushes:      prom.NewGaugeVec(prom.GaugeOpts{Name: "meterplex_billing_pushes_open", Help: "Pushes that are not delivered, by state: PENDING, UNKNOWN or FAILED."}, []string{"state"}),
 		oldest:      prom.NewGauge(prom.GaugeOpts{Name: "meterplex_billing_oldest_open_push_seconds", Help: "Age of the oldest push that is not delivered."}),
-		differences: prom.NewGauge(prom.GaugeOpts{Name: "meterplex_billing_difference", Help: "Meters of customers whose last compared total at the billing provider differs from the delivered amounts."}),
+		differences: prom.NewGauge(prom.GaugeOpts{Name: "meterplex_billing_difference", Help: "Meters of customers and months of the last 35 days whose last compared total at the billing provider differs from the delivered amounts."}),
 	}
 	registry.MustRegister(m.attempts, m.pushes, m.oldest, m.differences)
 	for _, outcome := range domain.PushOutcomes() {
@@ -42,10 +42,11 @@ func (m *Metrics) PushAttempted(outcome domain.PushOutcome) {
 	m.billing.attempts.WithLabelValues(string(outcome)).Inc()
 }
 
-// Open pushes are found by the index pushes_open. A meter has a row for each of its months.
+// Open pushes are found by the index pushes_open, differences by push_comparisons_different. A meter has a row for each of its months. Months of which no push is
+// compared any more are left out: their differences would stay for ever.
 const openPushesSQL = `SELECT count(*) FILTER (WHERE state = 'PENDING'), count(*) FILTER (WHERE state = 'UNKNOWN'), count(*) FILTER (WHERE state = 'FAILED'),
  coalesce(extract(epoch FROM clock_timestamp() - min(stored_at)), 0)::float8,
- (SELECT count(*) FROM push_comparisons WHERE total <> delivered) FROM pushes WHERE state <> 'DELIVERED'`
+ (SELECT count(*) FROM push_comparisons WHERE total <> delivered AND month >= to_char((now() - $1::interval) AT TIME ZONE 'UTC', 'YYYY-MM')) FROM pushes WHERE state <> 'DELIVERED'`
 
 // readPushes reads the state of the pushes. Every instance reports it.
 func (m *Metrics) readPushes(ctx context.Context, pool *pgxpool.Pool) error {
@@ -53,7 +54,7 @@ func (m *Metrics) readPushes(ctx context.Context, pool *pgxpool.Pool) error {
 	defer cancel()
 	var pending, unknown, failed, differences int64
 	var oldest float64
-	if err := pool.QueryRow(ctx, openPushesSQL).Scan(&pending, &unknown, &failed, &oldest, &differences); err != nil {
+	if err := pool.QueryRow(ctx, openPushesSQL, domain.PushOldest).Scan(&pending, &unknown, &failed, &oldest, &differences); err != nil {
 		return fmt.Errorf("counting open pushes: %w", err)
 	}
 	m.billing.pushes.WithLabelValues(domain.PushStatePending).Set(float64(pending))

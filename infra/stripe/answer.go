@@ -18,6 +18,7 @@ const (
 	codeUnreachable = "provider_unreachable"       // no connection was opened
 	codeNoAnswer    = "provider_no_answer"         // the answer was lost
 	codeUnexpected  = "provider_answer_unexpected" // the answer is not Stripe's, or half of it was lost
+	codeKeyRefused  = "provider_key_refused"       // Stripe refuses the secret key
 	codeInvalid     = "push_invalid"               // no request can carry the push
 )
 
@@ -52,10 +53,23 @@ func (x *exchange) result(identifier, counted string, err error) domain.PushResu
 	if r.Outcome == domain.PushRefused {
 		r.RetryAfter = 0
 	}
-	if stripes {
+	switch {
+	case r.Outcome == domain.PushKeyRefused:
+		r.Code, r.Reason = codeKeyRefused, keyRefused(x.status, refusal)
+	case stripes:
 		r.Code, r.Reason = codeOf(refusal), refusal.Msg
 	}
 	return r
+}
+
+// refusesKey reports whether an error of Stripe is about the secret key: Stripe has not looked at the request.
+func refusesKey(status int, e *stripego.Error) bool {
+	return e.Type != "" && (status == http.StatusUnauthorized || status == http.StatusForbidden)
+}
+
+// keyRefused says which setting to correct, and Stripe's words.
+func keyRefused(status int, e *stripego.Error) string {
+	return fmt.Sprintf("Stripe refuses the key of METERPLEX_STRIPE_KEY (status %d): %s", status, e.Msg)
 }
 
 // refused returns the meaning of a status 4xx with an error of Stripe.
@@ -63,6 +77,8 @@ func refused(e *stripego.Error, status int, identifier string) domain.PushOutcom
 	switch {
 	case exists(e, identifier):
 		return domain.PushDelivered
+	case refusesKey(status, e):
+		return domain.PushKeyRefused
 	case status == http.StatusConflict && e.Code == stripego.ErrorCodeIdempotencyKeyInUse:
 		return domain.PushUnknown // Stripe still works on another attempt of this push
 	case status == http.StatusConflict:

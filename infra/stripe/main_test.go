@@ -71,13 +71,13 @@ func TestTheSecretKeyIsNowhereButInRequests(t *testing.T) {
 	for _, fault := range []stripetest.Fault{stripetest.None, stripetest.Lose, stripetest.Fail, stripetest.Unavailable} {
 		s.Next(fault)
 		r := p.Send(context.Background(), push(1, 5))
-		if fault == stripetest.None && (r.Outcome != domain.PushRefused || !strings.Contains(r.Reason, "Invalid API Key provided: Bearer ********")) {
+		if fault == stripetest.None && (r.Outcome != domain.PushKeyRefused || !strings.Contains(r.Reason, "METERPLEX_STRIPE_KEY (status 401): Invalid API Key provided: Bearer ********")) {
 			t.Errorf("a wrong key: %+v", r)
 		}
 		seen = append(seen, fmt.Sprintf("%+v", r))
 	}
 	_, err := p.Total(context.Background(), "cus_1", "api_calls", start.Add(-time.Hour), start)
-	if err == nil || !strings.Contains(err.Error(), "status 401: Invalid API Key provided") {
+	if err == nil || !strings.Contains(err.Error(), "METERPLEX_STRIPE_KEY (status 401): Invalid API Key provided") {
 		t.Errorf("a total with a wrong key: %v", err)
 	}
 	unreachable := provider(t, "http://127.0.0.1:1/"+canary, func() {}, logger)

@@ -68,7 +68,8 @@ type meterEvent struct {
 	Identifier string `json:"identifier"`
 }
 
-// Send posts a push as a meter event, once. Its identifier and its idempotency key are the push's in each attempt, so that Stripe counts one of them.
+// Send posts a push as a meter event, once. Its identifier is the push's in each attempt, and its idempotency key until Stripe refuses it, so that Stripe counts
+// one of them.
 func (p *Provider) Send(ctx context.Context, push domain.Push) domain.PushResult {
 	if reason := unfit(push); reason != "" {
 		return domain.PushResult{Outcome: domain.PushRefused, Code: codeInvalid, Reason: reason}
@@ -77,7 +78,7 @@ func (p *Provider) Send(ctx context.Context, push domain.Push) domain.PushResult
 	defer cancel()
 	var event meterEvent
 	err := p.backend.Call(http.MethodPost, "/v1/billing/meter_events", p.key(), &stripego.BillingMeterEventCreateParams{
-		Params:     stripego.Params{Context: ctx, IdempotencyKey: stripego.String(push.Key)},
+		Params:     stripego.Params{Context: ctx, IdempotencyKey: stripego.String(push.RequestKey())},
 		EventName:  stripego.String(push.Event),
 		Identifier: stripego.String(push.Identifier),
 		Timestamp:  stripego.Int64(push.Timestamp.Unix()),
@@ -101,8 +102,8 @@ func unfit(push domain.Push) string {
 		return fmt.Sprintf("the event name has %d characters, Stripe accepts 1 to %d", len(push.Event), maxEventName)
 	case push.Identifier == "" || len(push.Identifier) > maxIdentifier:
 		return fmt.Sprintf("the identifier has %d characters, Stripe accepts 1 to %d", len(push.Identifier), maxIdentifier)
-	case strings.TrimSpace(push.Key) == "" || len(push.Key) > maxKey:
-		return fmt.Sprintf("the idempotency key has %d characters, Stripe accepts 1 to %d", len(push.Key), maxKey)
+	case strings.TrimSpace(push.Key) == "" || len(push.RequestKey()) > maxKey:
+		return fmt.Sprintf("the idempotency key has %d characters, Stripe accepts 1 to %d", len(push.RequestKey()), maxKey)
 	}
 	return ""
 }

@@ -39,6 +39,8 @@ func TestAnAnswerIsDeliveredOnlyIfStripeCountsThePush(t *testing.T) {
 		stripetest.Conflict:         {Outcome: domain.PushLater, Code: "invalid_request_error"},
 		stripetest.KeyInUseAfter:    {Outcome: domain.PushUnknown, Code: "idempotency_key_in_use"},
 		stripetest.Refuse:           {Outcome: domain.PushRefused, Code: "parameter_invalid"},
+		stripetest.Unauthorized:     {Outcome: domain.PushKeyRefused, Code: "provider_key_refused"},
+		stripetest.Forbidden:        {Outcome: domain.PushKeyRefused, Code: "provider_key_refused"},
 	} {
 		s, p := account(t)
 		s.RetryAfter = "7"
@@ -92,6 +94,33 @@ func TestAFailureThatStripeSavedStaysUnknown(t *testing.T) {
 	}
 }
 
+// TestARefusalThatStripeSavedEndsWithTheNextKey: Stripe repeats a refusal for its idempotency key, whatever was corrected. Another key lets it look again, and the
+// identifier alone keeps it from counting twice.
+func TestARefusalThatStripeSavedEndsWithTheNextKey(t *testing.T) {
+	s, p := account(t)
+	one := push(1, 7)
+	one.Customer = "cus_new"
+	for range 2 {
+		if r := p.Send(context.Background(), one); r.Outcome != domain.PushRefused || r.Code != "resource_missing" {
+			t.Fatalf("%+v", r)
+		}
+		s.AddCustomer("cus_new")
+	}
+	moved := one
+	moved.Customer = "cus_1"
+	if r := p.Send(context.Background(), moved); r.Outcome != domain.PushRefused || r.Code != "idempotency_error" {
+		t.Errorf("a corrected customer under the same key: %+v", r)
+	}
+	for one.Renewals = 1; one.Renewals < 4; one.Renewals++ {
+		if r := p.Send(context.Background(), one); r.Outcome != domain.PushDelivered {
+			t.Errorf("with another key: %+v", r)
+		}
+	}
+	if sum := s.Sum("cus_new", "api_calls"); sum.Cmp(big.NewInt(7)) != 0 || len(s.Counted()) != 1 {
+		t.Errorf("%s is counted", sum)
+	}
+}
+
 // TestAfterADayARepetitionCountsTwice: the reason for which an unknown push is not sent again after 23 hours. The fake enforces it, so that tests of the service can fail.
 func TestAfterADayARepetitionCountsTwice(t *testing.T) {
 	s, p := account(t)
@@ -107,7 +136,7 @@ func TestAfterADayARepetitionCountsTwice(t *testing.T) {
 // TestRefusalsAreInStripesWords: no meter, no customer, a time too far in the past, and a push that no request can carry.
 func TestRefusalsAreInStripesWords(t *testing.T) {
 	s, p := account(t)
-	for _, c := range []struct {
+	for i, c := range []struct {
 		change       func(*domain.Push)
 		code, reason string
 	}{
@@ -120,7 +149,7 @@ func TestRefusalsAreInStripesWords(t *testing.T) {
 		{func(d *domain.Push) { d.Identifier = strings.Repeat("i", 101) }, "push_invalid", "101 characters"},
 		{func(d *domain.Push) { d.Event = strings.Repeat("e", 101) }, "push_invalid", "101 characters"},
 	} {
-		one := push(1, 7)
+		one := push(i, 7)
 		c.change(&one)
 		if r := p.Send(context.Background(), one); r.Outcome != domain.PushRefused || r.Code != c.code || !strings.Contains(r.Reason, c.reason) {
 			t.Errorf("%s: %+v", c.reason, r)
@@ -151,6 +180,7 @@ func TestAnAnswerOfAnotherServerSettlesNothing(t *testing.T) {
 		{400, `{"error":{"type":"invalid_request_error","message":"An event already exists with identifier mp_other."}}`, domain.PushRefused},
 		{400, `{"error":{"type":"invalid_request_error","code":"duplicate_meter_event","message":"duplicate"}}`, domain.PushDelivered},
 		{403, "<html>Forbidden</html>", domain.PushUnknown},
+		{401, `{"error":"unauthorized"}`, domain.PushUnknown},
 		{408, "", domain.PushUnknown},
 		{429, "<html>Too many</html>", domain.PushLater},
 		{502, "<html>Bad gateway</html>", domain.PushUnknown},

@@ -159,6 +159,9 @@ func (p *Provider) read(ctx context.Context, path string, query url.Values, to s
 	}
 	text := errorText(err)
 	if e := (*stripego.Error)(nil); errors.As(err, &e) {
+		if refusesKey(x.status, e) {
+			return errors.New(p.clean(keyRefused(x.status, e), maxReason))
+		}
 		text = e.Msg
 	}
 	return fmt.Errorf("status %d: %s", x.status, p.clean(text, maxReason))

@@ -114,7 +114,7 @@ type killPoint struct{ file, at, call string }
 // text of its own, in front of the other's.
 func killPoints() (edits []overlay.Edit) {
 	const writer, finish, store = "infra/postgres/eventlog/writer.go", "infra/postgres/eventlog/finish.go", "infra/postgres/store/store.go"
-	const sagas = "infra/postgres/store/sagas.go"
+	const sagas, pushes, webhooks = "infra/postgres/store/sagas.go", "commands/push_saga.go", "commands/webhook_deliver.go"
 	const relay, replay = "infra/relay/carry.go", "infra/relay/replay.go"
 	const runner, rebuild, rebuilt = "projections/consume/runner.go", "projections/rebuild/rebuilder.go", "projections/rebuild/clean.go"
 	const of = `fault.Die(map[bool]string{true: "large", false: "small"}[rows.Len() >= 500] + `
@@ -137,6 +137,13 @@ func killPoints() (edits []overlay.Edit) {
 		{store, "\tpositions, err := t.log.AppendTx(t.ctx, t.tx, list)\n", `for i := range list { fault.Die(fmt.Sprint("change ", list[i].Subject, ": before the append")) }`},
 		{sagas, "\t\tif _, err := tx.Exec(ctx, settleSagaSQL,", `fault.Die("saga " + v.Kind + ", " + v.State + ": before its row is saved")`},
 		{sagas, "\treturn settled, nil\n", `if settled != nil { fault.Die("saga " + settled.Kind + ", " + settled.State + ": its row is saved") }`},
+		{pushes, "\t\tif err := tx.AddPush(*p); err != nil {\n", `fault.Die("push: before it is stored")`},
+		{pushes, "\treturn domain.SagaNext(stepSend), nil\n", `fault.Die("push: stored")`},
+		{pushes, "\tcalling, cancel := context.WithTimeout(ctx, pushSending)\n", `fault.Die("push: its attempt is stored")`},
+		{pushes, "\tif c.Observed != nil {\n", `fault.Die("push: sent")`},
+		{webhooks, "\tslow := time.AfterFunc(", `fault.Die("webhook: before it is sent")`},
+		{webhooks, "\tslow.Stop()\n", `fault.Die("webhook: sent")`},
+		{webhooks, "\tif err != nil || !held {\n", `fault.Die("webhook: recorded")`},
 		{relay, "\t\tvalues, msg := b.message(ctx)\n", `fault.Die("relay: before it publishes")`},
 		{relay, "\t\t\ts.settle(ctx, b)\n", `fault.Die("relay: between the broker's ack and the cursor")`},
 		{relay, "\tfor i := range b.segments {\n\t\tp := &b.segments[i]\n\t\tif lost[p.partition] {\n", `fault.Die("relay: after the cursor")`},

@@ -25,7 +25,7 @@ type closesTest struct {
 	paths  map[*tenant]string // of the period
 }
 
-func newClosesTest(t testing.TB) *closesTest {
+func newClosesTest(t testing.TB, roles string, env ...string) *closesTest {
 	d := &closesTest{deployment: newDeployment(t), month: time.Now().UTC().Format("2006-01"), paths: map[*tenant]string{}}
 	d.pipe = "postgres" // a killed member of a Kafka group keeps its partitions for ten seconds
 	const fold = "METERPLEX_FAULT_FOLD=doubles"
@@ -33,7 +33,7 @@ func newClosesTest(t testing.TB) *closesTest {
 	d.rest.build = faulty
 	d.rest.start()
 	for n := range d.pair {
-		d.pair[n] = d.prepareKillable("api,sagas", fold)
+		d.pair[n] = d.prepareKillable(roles, append(env, fold)...)
 	}
 	d.running().start()
 	d.catalogue(d.rest)
@@ -56,10 +56,18 @@ func (d *closesTest) killAt(place string, n int, cause func()) {
 	if !dies.awaitDeath(place) {
 		return
 	}
-	dies.kill()
-	// The lease of a dead process on a saga lasts 30 s. The test ends it at once, as the clock does.
-	if _, err := d.sql.Exec(d.t.Context(), `UPDATE sagas SET next_at = now() WHERE lease IS NOT NULL`); err != nil {
-		d.t.Error(err)
+	d.goOn(dies)
+}
+
+// goOn starts the other process. The lease of a dead process on a saga or a webhook lasts 30 s, and its attempt of a push 2 minutes: the test ends them at
+// once, as the clock does.
+func (d *closesTest) goOn(dead *killableInstance) {
+	d.t.Helper()
+	dead.kill()
+	for _, end := range []string{`UPDATE sagas SET next_at = now() WHERE lease IS NOT NULL`, `UPDATE webhooks SET next_at = now() WHERE lease IS NOT NULL`, `UPDATE pushes SET next_at = now() WHERE state = 'UNKNOWN'`} {
+		if _, err := d.sql.Exec(d.t.Context(), end); err != nil {
+			d.t.Error(err)
+		}
 	}
 	d.deaths.Add(1)
 	if err := d.running().tryStart(); err != nil {
@@ -108,7 +116,7 @@ func (d *closesTest) closed(x *tenant) {
 // each event exists once, with the right figures.
 func TestP8_KilledAtEachStepOfAClose(t *testing.T) {
 	t.Parallel()
-	d := newClosesTest(t)
+	d := newClosesTest(t, "api,sagas")
 	tenants := d.createTenants(d.rest, 8)
 	for n, x := range tenants {
 		d.paths[x] = "/api/v1/tenants/" + x.id + "/periods/" + d.month

@@ -15,7 +15,7 @@ import (
 )
 
 // P8: an instance is killed while it waits for Stripe's answer to a push that Stripe has counted. Another instance goes on; Stripe counts the amount once. The secret key is in
-// no log and no row.
+// no log and no row. The export of the period has the same bytes after a restart.
 func TestP8_StripeCountsOnceThoughTheInstanceIsKilled(t *testing.T) {
 	t.Parallel()
 	w := newDeployment(t)
@@ -59,9 +59,28 @@ func TestP8_StripeCountsOnceThoughTheInstanceIsKilled(t *testing.T) {
 	if sum := fake.Sum("cus_1", "api_calls").String(); sum != "6" || pushes.Data[0].Amount != "6" || pushes.Data[0].Attempts != 2 || len(fake.Requests()) != 2 {
 		t.Errorf("Stripe counts %s in %d requests; the push is %+v", sum, len(fake.Requests()), pushes.Data[0])
 	}
+	before := w.exported(goesOn, period)
 	goesOn.stop()
+	again := w.serve("", settings...)
+	if after := w.exported(again, period); after != before {
+		t.Errorf("the export was\n%s\nand is after a restart\n%s", before, after)
+	}
+	again.stop()
 	s := &secrets{t, map[string]string{"key of Stripe": secret}, map[string]int64{}}
 	s.search("the log", []byte(dies.lastLines(1<<30)+goesOn.lastLines(1<<30)))
 	s.search("config print", w.configPrinted(goesOn))
 	s.searchDatabase(w)
+}
+
+// exported returns the export of a period in both formats.
+func (w *deployment) exported(at *instance, period string) (text string) {
+	w.t.Helper()
+	for _, format := range []string{"json", "csv"} {
+		status, body, err := w.call(w.t.Context(), w.operator, http.MethodGet, at.url()+period+"/export?format="+format, nil)
+		if err != nil || status != http.StatusOK || len(body) == 0 {
+			w.t.Fatalf("the export as %s: %d %s %v", format, status, body, err)
+		}
+		text += string(body)
+	}
+	return text
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -87,11 +86,6 @@ func (t offboardingTx) SaveOffboarding(o domain.Offboarding) error {
 	}
 	return t.exec("offboarding", saveOffboardingSQL, o.ID, o.TenantID, o.SagaID, o.State, o.Step, o.Reason, o.Actor, o.CancelReason, o.CancelActor, o.RequestedAt, o.SuspendedAt,
 		o.DrainedTo, closed, o.Exports, manifest, o.EndedAt)
-}
-
-// DatabaseTime implements commands.OffboardingTx.
-func (t offboardingTx) DatabaseTime() (now time.Time, err error) {
-	return now, t.row(`SELECT clock_timestamp()`, nil, &now)
 }
 
 func (t offboardingTx) row(sql string, args []any, into ...any) error {

@@ -26,14 +26,14 @@ type Pushes struct{ Store *Store }
 // pushTx is a change of pushes.
 type pushTx struct{ *changeTx }
 
-const pushColumns = `id, tenant_id, feature, period_key, snapshot, n, amount::text, provider, customer, event, key, identifier, counted_at, state, attempts, failures,
+const pushColumns = `id, tenant_id, feature, period_key, snapshot, n, amount::text, provider, customer, event, key, identifier, counted_at, state, attempts, failures, renewals,
  stored_at, first_attempt_at, attempted_at, unknown_since, next_at, delivered_at, last_code, last_error, last_reason, last_actor`
 
 func scanPush(row pgx.Row, more ...any) (*domain.Push, error) {
 	var p domain.Push
 	var amount string
 	err := row.Scan(append([]any{&p.ID, &p.TenantID, &p.Feature, &p.PeriodKey, &p.Snapshot, &p.N, &amount, &p.Provider, &p.Customer, &p.Event, &p.Key, &p.Identifier,
-		&p.Timestamp, &p.State, &p.Attempts, &p.Failures, &p.StoredAt, &p.FirstAttemptAt, &p.AttemptedAt, &p.UnknownSince, &p.NextAt, &p.DeliveredAt, &p.Code,
+		&p.Timestamp, &p.State, &p.Attempts, &p.Failures, &p.Renewals, &p.StoredAt, &p.FirstAttemptAt, &p.AttemptedAt, &p.UnknownSince, &p.NextAt, &p.DeliveredAt, &p.Code,
 		&p.LastError, &p.LastReason, &p.LastActor}, more...)...)
 	if err == nil {
 		p.Amount, err = integer(amount)
@@ -67,11 +67,11 @@ func (s *Pushes) UpdatePush(ctx context.Context, id uuid.UUID, change func(p *do
 }
 
 const savePushSQL = `UPDATE pushes SET state = $2, attempts = $3, failures = $4, first_attempt_at = $5, attempted_at = $6, unknown_since = $7, next_at = $8, delivered_at = $9,
- last_code = $10, last_error = $11, last_reason = $12, last_actor = $13, customer = $14, event = $15 WHERE id = $1`
+ last_code = $10, last_error = $11, last_reason = $12, last_actor = $13, customer = $14, event = $15, renewals = $16 WHERE id = $1`
 
 func savePush(ctx context.Context, tx pgx.Tx, p *domain.Push) error {
 	if _, err := tx.Exec(ctx, savePushSQL, p.ID, p.State, p.Attempts, p.Failures, p.FirstAttemptAt, p.AttemptedAt, p.UnknownSince, p.NextAt, p.DeliveredAt,
-		p.Code, p.LastError, p.LastReason, p.LastActor, p.Customer, p.Event); err != nil {
+		p.Code, p.LastError, p.LastReason, p.LastActor, p.Customer, p.Event, p.Renewals); err != nil {
 		return fmt.Errorf("saving a push: %w", err)
 	}
 	return nil
@@ -131,12 +131,12 @@ SELECT feature, coalesce(f.billing_event, ''), coalesce(b.frozen, 0)::text, coal
  WHERE coalesce(b.amount, 0) <> coalesce(p.amount, 0) ORDER BY feature`
 
 // Due implements commands.PushTx.
-func (t pushTx) Due(c domain.Closing) (due []domain.PushDue, now time.Time, err error) {
+func (t pushTx) Due(c domain.Closing) ([]domain.PushDue, error) {
 	rows, err := t.tx.Query(t.ctx, dueOfPeriodSQL, c.TenantID, c.PeriodKey, c.Snapshot)
 	if err != nil {
-		return nil, now, fmt.Errorf("reading what is due: %w", err)
+		return nil, fmt.Errorf("reading what is due: %w", err)
 	}
-	due, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (d domain.PushDue, err error) {
+	due, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (d domain.PushDue, err error) {
 		var frozen, billable, pushed string
 		if err := row.Scan(&d.Feature, &d.Event, &frozen, &billable, &pushed, &d.Last); err != nil {
 			return d, err
@@ -151,13 +151,10 @@ func (t pushTx) Due(c domain.Closing) (due []domain.PushDue, now time.Time, err 
 		}
 		return d, nil
 	})
-	if err == nil {
-		err = t.tx.QueryRow(t.ctx, `SELECT clock_timestamp()`).Scan(&now)
-	}
 	if err != nil {
-		return nil, now, fmt.Errorf("reading what is due: %w", err)
+		return nil, fmt.Errorf("reading what is due: %w", err)
 	}
-	return due, now, nil
+	return due, nil
 }
 
 // recentlyClosedSQL returns the last snapshots of closed periods; those without a snapshot of their last close are still closing.
@@ -168,9 +165,9 @@ const recentlyClosedSQL = `SELECT tenant_id, period_key, snapshot, EXISTS (SELEC
 // RecentlyClosed implements commands.PushTx. A period without an end, and one that was closed before its end, is recent. So is one
 // that was pushed before: amounts may have been approved while the tenant had no billing, and the difference counts now.
 func (t pushTx) RecentlyClosed(tenant uuid.UUID) (recent []domain.Closing, err error) {
-	var now time.Time
-	if err := t.tx.QueryRow(t.ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
-		return nil, fmt.Errorf("reading closed periods: %w", err)
+	now, err := t.DatabaseTime()
+	if err != nil {
+		return nil, err
 	}
 	rows, err := t.tx.Query(t.ctx, recentlyClosedSQL, tenant)
 	if err != nil {

@@ -172,6 +172,14 @@ func (t *changeTx) exec(what, sql string, args ...any) error {
 	return nil
 }
 
+// DatabaseTime implements commands.DatabaseClock.
+func (t *changeTx) DatabaseTime() (now time.Time, err error) {
+	if err := t.tx.QueryRow(t.ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
+		return now, fmt.Errorf("reading the time: %w", err)
+	}
+	return now, nil
+}
+
 // Append implements commands.Appender.
 func (t *changeTx) Append(list ...events.Pending) ([]events.Position, error) {
 	positions, err := t.log.AppendTx(t.ctx, t.tx, list)

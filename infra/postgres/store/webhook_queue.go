@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -20,8 +21,9 @@ var _ commands.WebhookQueue = (*Webhooks)(nil)
 const (
 	// feedSpan bounds the positions of a partition that one transaction reads for a webhook.
 	feedSpan = 10_000
-	// feedWebhooks bounds the webhooks of one look.
+	// feedWebhooks bounds the webhooks of one look, and feedBatch those of a transaction: each statement of it serves all of them.
 	feedWebhooks = 200
+	feedBatch    = 50
 )
 
 // fed selects the enabled webhooks behind whose cursor an event of their types may be, and those that replay a range. Billing, notifications and reservations have
@@ -43,7 +45,7 @@ func (s *Webhooks) LookForWebhooks(ctx context.Context) (some, feed, due bool, e
 	return some, feed, due, nil
 }
 
-// FeedWebhooks implements commands.WebhookQueue. Each webhook has a transaction of its own, which another instance leaves out.
+// FeedWebhooks implements commands.WebhookQueue. A transaction feeds some webhooks, and leaves those out that another instance feeds.
 func (s *Webhooks) FeedWebhooks(ctx context.Context) error {
 	rows, err := s.Store.pool.Query(ctx, `SELECT w.id FROM webhooks w JOIN log_heads h USING (partition) WHERE `+fed+` LIMIT $1`, feedWebhooks)
 	if err != nil {
@@ -53,42 +55,76 @@ func (s *Webhooks) FeedWebhooks(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("finding webhooks with events: %w", err)
 	}
-	for _, id := range ids {
-		if err := postgres.InTx(ctx, s.Store.pool, func(tx pgx.Tx) error { return s.feed(ctx, tx, id) }); err != nil {
-			return fmt.Errorf("making deliveries of the webhook %s: %w", id, err)
+	for some := range slices.Chunk(ids, feedBatch) {
+		if err := postgres.InTx(ctx, s.Store.pool, func(tx pgx.Tx) error { return s.feed(ctx, tx, some) }); err != nil {
+			return fmt.Errorf("making deliveries of webhooks: %w", err)
 		}
 	}
 	return nil
 }
 
-// feed makes the deliveries of a webhook: of the next events behind its cursor, and of the next part of the range that it replays.
-func (s *Webhooks) feed(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
-	// Positions follow the order of commits: the events up to this head are visible to the next statement.
-	var head int64
-	w, err := scanWebhook(tx.QueryRow(ctx, `SELECT `+webhookColumns+`, (SELECT h.position FROM log_heads h WHERE h.partition = w.partition)
- FROM webhooks w WHERE w.id = $1 AND w.status = 'ENABLED' FOR UPDATE SKIP LOCKED`, id), &head)
-	if err != nil || w == nil {
-		return err
-	}
-	added := false
-	if upTo := min(head, w.Cursor+feedSpan); upTo > w.Cursor {
-		if err := s.addDeliveries(ctx, tx, w, w.Cursor, upTo, false, &added); err != nil {
-			return err
-		}
-		w.Cursor = upTo
-	}
-	if w.Replaying() {
-		upTo := min(w.ReplayUntil, w.ReplayAfter+feedSpan)
-		if err := s.addDeliveries(ctx, tx, w, w.ReplayAfter, upTo, true, &added); err != nil {
-			return err
-		}
-		w.ReplayAfter = upTo
-	}
-	_, err = tx.Exec(ctx, fedSQL, id, w.Cursor, w.ReplayAfter, added)
-	return err
+// feeding is a webhook that is fed: the next events behind its cursor, and the next part of the range that it replays.
+type feeding struct {
+	domain.Webhook
+	added bool
 }
 
-const fedSQL = `UPDATE webhooks SET cursor = $2, replay_after = $3, next_at = CASE WHEN $4 AND lease IS NULL THEN least(next_at, now()) ELSE next_at END WHERE id = $1`
+// feed makes the deliveries of webhooks.
+func (s *Webhooks) feed(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) error {
+	// Positions follow the order of commits: the events up to these heads are visible to the next statement.
+	rows, err := tx.Query(ctx, `SELECT `+webhookColumns+`, (SELECT h.position FROM log_heads h WHERE h.partition = w.partition)
+ FROM webhooks w WHERE w.id = ANY ($1) AND w.status = 'ENABLED' ORDER BY w.id FOR UPDATE SKIP LOCKED`, ids)
+	if err != nil {
+		return err
+	}
+	var batch pgx.Batch
+	var fresh, again deliveries
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*feeding, error) {
+		var head int64
+		w, err := scanWebhook(row, &head)
+		if err != nil {
+			return nil, err
+		}
+		f := &feeding{Webhook: *w}
+		if upTo := min(head, w.Cursor+feedSpan); upTo > w.Cursor {
+			s.read(&batch, f, w.Cursor, upTo, &fresh)
+			f.Cursor = upTo
+		}
+		if w.Replaying() {
+			upTo := min(w.ReplayUntil, w.ReplayAfter+feedSpan)
+			s.read(&batch, f, w.ReplayAfter, upTo, &again)
+			f.ReplayAfter = upTo
+		}
+		return f, nil
+	})
+	if err == nil && batch.Len() > 0 {
+		err = tx.SendBatch(ctx, &batch).Close()
+	}
+	if err == nil {
+		err = fresh.add(ctx, tx, `NOTHING`)
+	}
+	if err == nil {
+		err = again.add(ctx, tx, againSQL)
+	}
+	if err != nil {
+		return err
+	}
+	return saveFed(ctx, tx, list)
+}
+
+const fedSQL = `UPDATE webhooks w SET cursor = u.cursor, replay_after = u.replay_after, next_at = CASE WHEN u.added AND w.lease IS NULL THEN least(w.next_at, now()) ELSE w.next_at END
+ FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::boolean[]) AS u (id, cursor, replay_after, added) WHERE w.id = u.id`
+
+func saveFed(ctx context.Context, tx pgx.Tx, list []*feeding) error {
+	var ids []uuid.UUID
+	var cursors, replays []int64
+	var added []bool
+	for _, f := range list {
+		ids, cursors, replays, added = append(ids, f.ID), append(cursors, f.Cursor), append(replays, f.ReplayAfter), append(added, f.added)
+	}
+	_, err := tx.Exec(ctx, fedSQL, ids, cursors, replays, added)
+	return err
+}
 
 // An adjustment that is void from its start was never pending.
 const eventsOfWebhookSQL = `SELECT l.position, l.event_id, l.subject::int FROM event_log_rows l
@@ -100,13 +136,30 @@ const eventsOfWebhookSQL = `SELECT l.position, l.event_id, l.subject::int FROM e
 
 const (
 	newDeliveriesSQL = `INSERT INTO webhook_deliveries (id, webhook_id, tenant_id, event_id, type, position, state, next_at, created_at)
- SELECT u.id, $1, $2, u.event, u.type, u.position, 'PENDING', now(), now() FROM unnest($3::uuid[], $4::uuid[], $5::text[], $6::bigint[]) AS u (id, event, type, position)
+ SELECT u.id, u.webhook, u.tenant, u.event, u.type, u.position, 'PENDING', now(), now()
+ FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::bigint[]) AS u (id, webhook, tenant, event, type, position)
  ON CONFLICT (webhook_id, event_id) DO `
 	againSQL = `UPDATE SET state = 'PENDING', attempts = 0, next_at = now(), ended_at = NULL`
 )
 
-// addDeliveries adds a delivery for each event of a range. An event that has one is left out, or sent again.
-func (s *Webhooks) addDeliveries(ctx context.Context, tx pgx.Tx, w *domain.Webhook, after, upTo int64, again bool, added *bool) error {
+// deliveries are new rows, by columns.
+type deliveries struct {
+	ids, webhooks, tenants, events []uuid.UUID
+	types                          []string
+	positions                      []int64
+}
+
+// add inserts the deliveries. An event that has one is left out, or sent again.
+func (d *deliveries) add(ctx context.Context, tx pgx.Tx, conflict string) error {
+	if len(d.ids) == 0 {
+		return nil
+	}
+	_, err := tx.Exec(ctx, newDeliveriesSQL+conflict, d.ids, d.webhooks, d.tenants, d.events, d.types, d.positions)
+	return err
+}
+
+// read queues the query of a webhook's events in a range, each of which is a delivery.
+func (s *Webhooks) read(batch *pgx.Batch, w *feeding, after, upTo int64, to *deliveries) {
 	var subjects []int16
 	kinds, pending := map[int]string{0: domain.WebhookAdjustmentPending}, false
 	for _, kind := range w.Events {
@@ -116,41 +169,35 @@ func (s *Webhooks) addDeliveries(ctx context.Context, tx pgx.Tx, w *domain.Webho
 			pending = true
 		}
 	}
-	rows, err := tx.Query(ctx, eventsOfWebhookSQL, events.PartitionOf(w.TenantID), after, upTo, w.TenantID, subjects, pending)
-	if err != nil {
+	batch.Queue(eventsOfWebhookSQL, events.PartitionOf(w.TenantID), after, upTo, w.TenantID, subjects, pending).Query(func(rows pgx.Rows) error {
+		var position int64
+		var event uuid.UUID
+		var subject int
+		_, err := pgx.ForEachRow(rows, []any{&position, &event, &subject}, func() error {
+			to.ids, to.webhooks, to.tenants = append(to.ids, s.NewID()), append(to.webhooks, w.ID), append(to.tenants, w.TenantID)
+			to.events, to.types, to.positions = append(to.events, event), append(to.types, kinds[subject]), append(to.positions, position)
+			w.added = true
+			return nil
+		})
 		return err
-	}
-	var (
-		ids, of   []uuid.UUID
-		types     []string
-		positions []int64
-		position  int64
-		event     uuid.UUID
-		subject   int
-	)
-	if _, err := pgx.ForEachRow(rows, []any{&position, &event, &subject}, func() error {
-		ids, of, types, positions = append(ids, s.NewID()), append(of, event), append(types, kinds[subject]), append(positions, position)
-		return nil
-	}); err != nil || len(ids) == 0 {
-		return err
-	}
-	conflict := `NOTHING`
-	if again {
-		conflict = againSQL
-	}
-	*added = true
-	_, err = tx.Exec(ctx, newDeliveriesSQL+conflict, w.ID, w.TenantID, ids, of, types, positions)
-	return err
+	})
 }
 
 // The lease lasts without a transaction. next_at moves to its end, so that a leased webhook is not due.
-const leaseWebhookSQL = `WITH leased AS (UPDATE webhooks SET lease = $2, next_at = now() + $3::interval WHERE id = (
-  SELECT id FROM webhooks WHERE status = 'ENABLED' AND next_at <= now() AND (failing_since IS NOT NULL) = $1 ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING *)
- SELECT ` + webhookColumns + ` FROM leased w`
+const leaseWebhooksSQL = `UPDATE webhooks SET lease = $2, next_at = now() + $3::interval WHERE id = ANY (ARRAY(
+  SELECT id FROM webhooks WHERE status = 'ENABLED' AND next_at <= now() AND (failing_since IS NOT NULL) = $1 ORDER BY next_at LIMIT $4 FOR UPDATE SKIP LOCKED)) RETURNING id, tenant_id`
 
-// LeaseWebhook implements commands.WebhookQueue.
-func (s *Webhooks) LeaseWebhook(ctx context.Context, failing bool, lease uuid.UUID, until time.Duration) (*domain.Webhook, error) {
-	return scanWebhook(s.Store.pool.QueryRow(ctx, leaseWebhookSQL, failing, lease, until))
+// LeaseWebhooks implements commands.WebhookQueue.
+func (s *Webhooks) LeaseWebhooks(ctx context.Context, failing bool, limit int, lease uuid.UUID, until time.Duration) ([]commands.LeasedWebhook, error) {
+	rows, err := s.Store.pool.Query(ctx, leaseWebhooksSQL, failing, lease, until, limit)
+	if err != nil {
+		return nil, fmt.Errorf("leasing webhooks: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[commands.LeasedWebhook])
+	if err != nil {
+		return nil, fmt.Errorf("leasing webhooks: %w", err)
+	}
+	return list, nil
 }
 
 const (

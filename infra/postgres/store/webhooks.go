@@ -59,6 +59,25 @@ func (t *changeTx) Webhook(tenant, id uuid.UUID) (*domain.Webhook, error) {
 	return scanWebhook(t.tx.QueryRow(t.ctx, `SELECT `+webhookColumns+` FROM webhooks w WHERE w.id = $1 AND w.tenant_id = $2 AND w.status <> 'REMOVED' FOR UPDATE`, id, tenant))
 }
 
+// LockedWebhooks implements commands.WebhookEndTx.
+func (t *changeTx) LockedWebhooks(tenant uuid.UUID) ([]domain.Webhook, error) {
+	rows, err := t.tx.Query(t.ctx, `SELECT `+webhookColumns+` FROM webhooks w WHERE w.tenant_id = $1 AND w.status <> 'REMOVED' ORDER BY w.id FOR UPDATE`, tenant)
+	if err != nil {
+		return nil, fmt.Errorf("reading webhooks: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (w domain.Webhook, err error) {
+		found, err := scanWebhook(row)
+		if err == nil {
+			w = *found
+		}
+		return w, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading webhooks: %w", err)
+	}
+	return list, nil
+}
+
 // CountWebhooks implements commands.WebhookTx.
 func (t *changeTx) CountWebhooks(tenant uuid.UUID) (n int, err error) {
 	if err := t.tx.QueryRow(t.ctx, `SELECT count(*) FROM webhooks WHERE tenant_id = $1 AND status <> 'REMOVED'`, tenant).Scan(&n); err != nil {
@@ -67,7 +86,7 @@ func (t *changeTx) CountWebhooks(tenant uuid.UUID) (n int, err error) {
 	return n, nil
 }
 
-// SaveWebhook implements commands.WebhookTx.
+// SaveWebhook implements commands.WebhookEndTx.
 func (t *changeTx) SaveWebhook(w domain.Webhook) error {
 	return t.exec("webhook", `INSERT INTO webhooks (id, tenant_id, partition, url, events, status, reason, cursor, replay_after, replay_until, created_at, failing_since, last_success_at)
  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
@@ -96,12 +115,12 @@ func (t *changeTx) AddSecret(w domain.Webhook, id uuid.UUID, secret string, over
 	return valid, nil
 }
 
-// DropSecrets implements commands.WebhookTx.
+// DropSecrets implements commands.WebhookEndTx.
 func (t *changeTx) DropSecrets(webhook uuid.UUID) error {
 	return t.exec("removal of secrets", `DELETE FROM webhook_secrets WHERE webhook_id = $1`, webhook)
 }
 
-// FailDeliveries implements commands.WebhookTx. A lease ends with it: the result of a running request is dropped.
+// FailDeliveries implements commands.WebhookEndTx. A lease ends with it: the result of a running request is dropped.
 func (t *changeTx) FailDeliveries(webhook uuid.UUID) error {
 	if err := t.exec("delivery", `UPDATE webhook_deliveries SET state = 'FAILED', next_at = NULL, ended_at = now() WHERE webhook_id = $1 AND state = 'PENDING'`, webhook); err != nil {
 		return err
@@ -176,14 +195,6 @@ func (t *changeTx) LastRecorded(partition int16, before time.Time) (number int64
 		return 0, fmt.Errorf("reading the position of a time: %w", err)
 	}
 	return number, nil
-}
-
-// DatabaseTime implements commands.WebhookTx.
-func (t *changeTx) DatabaseTime() (now time.Time, err error) {
-	if err := t.tx.QueryRow(t.ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
-		return now, fmt.Errorf("reading the time: %w", err)
-	}
-	return now, nil
 }
 
 // Webhook returns a webhook of a tenant; nil also for a removed one.

@@ -16,19 +16,28 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/webhook"
 )
 
-// TestASlowAndADeadEndpointDelayNoOther has 100 good endpoints beside one that never answers and one that is closed.
-func TestASlowAndADeadEndpointDelayNoOther(t *testing.T) {
-	f := newHookFixture(t)
+// hanging is an endpoint that does not answer until end.
+func (f *hookFixture) hanging() (r *receiver, end func()) {
 	stop := make(chan struct{})
-	slow := newReceiver(t, func(_ int, r *http.Request) int {
+	end = sync.OnceFunc(func() { close(stop) })
+	f.Cleanup(end)
+	return newReceiver(f.T, func(_ int, r *http.Request) int {
 		select {
 		case <-stop:
 		case <-r.Context().Done():
 		}
 		return 200
-	})
+	}), end
+}
+
+// TestASlowAndADeadEndpointDelayNoOther has 100 good endpoints beside one that never answers and one that is closed, with the default settings. The log shows the
+// times until the requests.
+func TestASlowAndADeadEndpointDelayNoOther(t *testing.T) {
+	f := newHookFixture(t)
+	slow, end := f.hanging()
 	dead := newReceiver(t, always(200))
 	deadURL := dead.URL
 	dead.Close()
@@ -46,7 +55,7 @@ func TestASlowAndADeadEndpointDelayNoOther(t *testing.T) {
 		tenants = append(tenants, tenant)
 	}
 	d := f.deliverer(f.store)
-	d.Places = 8 // fewer than endpoints: a place that waits must not hold the others
+	d.Every = 0
 	f.run(d)
 	f.crossed(tenants[0], 2)
 	f.crossed(tenants[1], 2)
@@ -64,7 +73,50 @@ func TestASlowAndADeadEndpointDelayNoOther(t *testing.T) {
 	if len(slow.all()) != 1 {
 		t.Errorf("the slow endpoint has %d requests at the same time", len(slow.all()))
 	}
-	close(stop)
+	end()
+}
+
+// TestASlowRequestHoldsNoPlaceOfAnother has one place: an endpoint that does not answer gets it first. All others are sent beside it, each in its order, while it
+// still has one request.
+func TestASlowRequestHoldsNoPlaceOfAnother(t *testing.T) {
+	f := newHookFixture(t)
+	slow, end := f.hanging()
+	good := newReceiver(t, always(200))
+	first, tenants, want := f.tenant(), []uuid.UUID{f.tenant(), f.tenant(), f.tenant()}, map[uuid.UUID][]uuid.UUID{}
+	hung := f.create(first, slow.URL)
+	for _, tenant := range tenants {
+		f.create(tenant, good.URL)
+	}
+	d := f.deliverer(f.store)
+	sender := webhook.NewSender(webhook.Config{Addresses: hookAddresses(), Timeout: time.Minute}) // a request that held its place would end
+	f.Cleanup(sender.Close)
+	d.Places, d.Slow, d.Sender = 1, 10*time.Millisecond, sender
+	f.run(d)
+	f.crossed(first, 2)
+	f.until("the slow one is asked", func() bool { return len(slow.all()) == 1 })
+	for _, tenant := range tenants {
+		want[tenant] = f.crossed(tenant, 5)
+	}
+	f.until("all good ones got it", func() bool { return len(good.all()) >= 15 })
+	got := good.ids()
+	for tenant, ids := range want {
+		last := -1
+		for _, id := range ids {
+			at := slices.Index(got, id.String())
+			if at < last {
+				t.Errorf("the events of %s were sent in another order", tenant)
+			}
+			last = at
+		}
+	}
+	if n, ended := len(slow.all()), f.count(`SELECT count(*) FROM webhook_attempts a JOIN webhook_deliveries d ON d.id = a.delivery_id WHERE d.webhook_id = $1`, hung.ID); n != 1 || ended != 0 {
+		t.Errorf("the others waited: %d requests to the slow endpoint, %d of them ended", n, ended)
+	}
+	end()
+	f.until("the slow one got both", f.noneLeft)
+	if ids := slow.ids(); len(ids) != 2 || ids[0] == ids[1] {
+		t.Errorf("%q", ids)
+	}
 }
 
 // TestTwoInstancesSendEachDeliveryOnce runs two deliverers on one database.
@@ -119,12 +171,12 @@ func (q *lossy) FeedWebhooks(ctx context.Context) error {
 	return q.lost("feed", q.WebhookQueue.FeedWebhooks(ctx))
 }
 
-func (q *lossy) LeaseWebhook(ctx context.Context, failing bool, lease uuid.UUID, until time.Duration) (*domain.Webhook, error) {
-	w, err := q.WebhookQueue.LeaseWebhook(ctx, failing, lease, until)
-	if w != nil {
+func (q *lossy) LeaseWebhooks(ctx context.Context, failing bool, limit int, lease uuid.UUID, until time.Duration) ([]commands.LeasedWebhook, error) {
+	list, err := q.WebhookQueue.LeaseWebhooks(ctx, failing, limit, lease, until)
+	if len(list) > 0 {
 		err = q.lost("lease", err)
 	}
-	return w, err
+	return list, err
 }
 
 func (q *lossy) NextDelivery(ctx context.Context, webhook, lease uuid.UUID, until time.Duration) (*commands.DueDelivery, error) {
@@ -170,11 +222,11 @@ func TestAKilledInstanceIsReplacedAfterItsLease(t *testing.T) {
 	want := f.crossed(tenant, 1)[0].String()
 	queue, lease := &Webhooks{Store: f.store, NewID: newTestID}, newTestID()
 	f.must(queue.FeedWebhooks(t.Context()))
-	leased, err := queue.LeaseWebhook(t.Context(), false, lease, 300*time.Millisecond)
-	if err != nil || leased == nil || leased.ID != w.ID {
+	leased, err := queue.LeaseWebhooks(t.Context(), false, 10, lease, 300*time.Millisecond)
+	if err != nil || len(leased) != 1 || leased[0].ID != w.ID {
 		t.Fatalf("%+v, %v", leased, err)
 	}
-	if second, err := queue.LeaseWebhook(t.Context(), false, newTestID(), time.Second); err != nil || second != nil {
+	if second, err := queue.LeaseWebhooks(t.Context(), false, 10, newTestID(), time.Second); err != nil || len(second) > 0 {
 		t.Errorf("leased twice: %+v, %v", second, err)
 	}
 	due, err := queue.NextDelivery(t.Context(), w.ID, lease, 300*time.Millisecond)

@@ -33,8 +33,11 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 	replayed := false
 	if fault == None || fault.counts() {
 		ok, replayed = s.handle(r.Header.Get("Idempotency-Key"), string(text))
-	} else if key := r.Header.Get("Idempotency-Key"); fault == FailSaved && s.answers[key].body == nil {
-		s.save(key, string(text), http.StatusInternalServerError, serverError)
+	} else if status, saved := fault.saved(); saved != nil {
+		ok, replayed = s.once(r.Header.Get("Idempotency-Key"), string(text), func() answer {
+			return s.save(r.Header.Get("Idempotency-Key"), string(text), status, saved)
+		})
+		fault = None
 	}
 	var held *hold
 	if len(s.holds) > 0 {
@@ -60,27 +63,41 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(ok.body)
 }
 
-// handle returns the answer to a request, and whether it is a saved one. The result of an event that was looked up is saved; that of an invalid request is not.
-func (s *Server) handle(key, body string) (a answer, replayed bool) {
-	if saved, known := s.answers[key]; key != "" && known && s.now.Sub(saved.at) < uniqueFor {
-		if saved.request == body {
-			return saved, true
-		}
-		return s.result(http.StatusBadRequest, refusal("idempotency_error", "", "Keys for idempotent requests can only be used with the same parameters they were first used with.")), false
+// once is the idempotency layer: it returns the answer that is saved for a key, and true; otherwise that of run. It knows nothing of identifiers.
+func (s *Server) once(key, body string, run func() answer) (a answer, replayed bool) {
+	saved, known := s.answers[key]
+	if key == "" || !known || s.now.Sub(saved.at) >= uniqueFor {
+		return run(), false
 	}
+	if saved.request == body {
+		return saved, true
+	}
+	return s.result(http.StatusBadRequest, refusal("idempotency_error", "", "Keys for idempotent requests can only be used with the same parameters they were first used with.")), false
+}
+
+// handle returns the answer to a request, and whether it is a saved one.
+func (s *Server) handle(key, body string) (a answer, replayed bool) {
+	return s.once(key, body, func() answer { return s.execute(key, body) })
+}
+
+// execute counts an event, or refuses it. The answer is saved for the key, whatever it is, once the endpoint looks at more than the form of the request.
+func (s *Server) execute(key, body string) answer {
 	e, refused := s.parse(body)
 	if refused != nil {
-		return s.result(http.StatusBadRequest, refused), false
+		return s.result(http.StatusBadRequest, refused)
 	}
 	e.Key = key
+	if !s.known(e) && !s.Asynchronous {
+		return s.save(key, body, http.StatusBadRequest, refusal("invalid_request_error", "resource_missing", "No active meter found for event name '"+e.Event+"', or no such customer: '"+e.Customer+"'"))
+	}
 	if slices.ContainsFunc(s.counted, func(c Event) bool { return c.Identifier == e.Identifier && s.now.Sub(c.At) < uniqueFor }) {
-		return s.save(key, body, http.StatusBadRequest, refusal("invalid_request_error", "", "An event already exists with identifier "+e.Identifier+".")), false
+		return s.save(key, body, http.StatusBadRequest, refusal("invalid_request_error", "", "An event already exists with identifier "+e.Identifier+"."))
 	}
 	if s.known(e) {
 		s.counted = append(s.counted, e)
 	}
 	return s.save(key, body, http.StatusOK, map[string]any{"object": "billing.meter_event", "created": s.now.Unix(), "event_name": e.Event, "identifier": e.Identifier,
-		"livemode": false, "payload": map[string]string{"stripe_customer_id": e.Customer, "value": e.Value.String()}, "timestamp": e.Timestamp.Unix()}), false
+		"livemode": false, "payload": map[string]string{"stripe_customer_id": e.Customer, "value": e.Value.String()}, "timestamp": e.Timestamp.Unix()})
 }
 
 // parse decodes a request, or refuses it.
@@ -103,8 +120,6 @@ func (s *Server) parse(body string) (e Event, refused map[string]any) {
 		refused = invalid("timestamp_too_far_in_past", "The timestamp must be within the past 35 calendar days.")
 	case e.Timestamp.After(s.now.Add(maxFuture)):
 		refused = invalid("timestamp_in_future", "The timestamp must be within 5 minutes in the future.")
-	case !s.known(e) && !s.Asynchronous:
-		refused = invalid("resource_missing", "No active meter found for event name '"+e.Event+"', or no such customer: '"+e.Customer+"'")
 	}
 	return e, refused
 }

@@ -24,6 +24,9 @@ const (
 	Conflict               // 409
 	KeyInUseAfter          // 409 with the code idempotency_key_in_use, after the event was counted
 	Refuse                 // 400
+	RefuseSaved            // 400, which is repeated for the idempotency key
+	Unauthorized           // 401, as of a key that was rolled
+	Forbidden              // 403, as of a restricted key without the permission
 	Faults                 // the number of faults
 )
 
@@ -34,6 +37,17 @@ func (f Fault) counts() bool {
 		return true
 	}
 	return false
+}
+
+// saved returns the answer that a fault saves for the idempotency key; nil: none.
+func (f Fault) saved() (status int, body any) {
+	switch f {
+	case FailSaved:
+		return http.StatusInternalServerError, serverError
+	case RefuseSaved:
+		return http.StatusBadRequest, refused
+	}
+	return 0, nil
 }
 
 // Next sets the faults of the next requests for meter events, one each.
@@ -85,7 +99,7 @@ func (s *Server) fail(w http.ResponseWriter, f Fault, ok answer) {
 		cut(w, []byte("HTTP/1.1 500 Internal Server Error\r\nContent-Type: application/json\r\nContent-Length: 200\r\n\r\n{\"error\":{\"type\":"))
 	case CutAfter:
 		cut(w, append([]byte("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"), ok.body[:len(ok.body)/2]...))
-	case Fail, FailAfter, FailSaved:
+	case Fail, FailAfter:
 		write(w, http.StatusInternalServerError, serverError)
 	case Unavailable, UnavailableAfter:
 		w.Header().Set("Content-Type", "text/html")
@@ -100,11 +114,18 @@ func (s *Server) fail(w http.ResponseWriter, f Fault, ok answer) {
 	case KeyInUseAfter:
 		write(w, http.StatusConflict, refusal("idempotency_error", "idempotency_key_in_use", "There is currently another in-progress request using this idempotency key."))
 	case Refuse:
-		write(w, http.StatusBadRequest, refusal("invalid_request_error", "parameter_invalid", "This request is refused."))
+		write(w, http.StatusBadRequest, refused)
+	case Unauthorized:
+		write(w, http.StatusUnauthorized, refusal("invalid_request_error", "api_key_expired", "Expired API Key provided: sk_test_***"))
+	case Forbidden:
+		write(w, http.StatusForbidden, refusal("invalid_request_error", "more_permissions_required_for_application", "The provided key does not have the required permissions."))
 	}
 }
 
-var serverError = refusal("api_error", "", "An unknown error occurred.")
+var (
+	serverError = refusal("api_error", "", "An unknown error occurred.")
+	refused     = refusal("invalid_request_error", "parameter_invalid", "This request is refused.")
+)
 
 func (s *Server) limit(w http.ResponseWriter, named, message string) {
 	if s.RetryAfter != "" {
