@@ -38,11 +38,14 @@ const (
 
 	subscriptionCreated = 37
 	subscriptionChanged = 38
+	priceDefined        = 39
 
 	reservationHeld     = 60
 	reservationExtended = 61
 	reservationReleased = 62
 	reservationExpired  = 63
+	thresholdCrossed    = 65
+	webhookChanged      = 67
 
 	periodRequested    = 70
 	periodFrozen       = 71
@@ -50,6 +53,9 @@ const (
 	periodReopened     = 73
 	adjustmentProposed = 74
 	adjustmentDecided  = 75
+	pushFailed         = 77
+	pushCompared       = 78
+	offboardingStepped = 80
 
 	topicRaw       = 1
 	topicValidated = 2
