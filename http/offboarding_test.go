@@ -107,11 +107,17 @@ func (w *offboardingWorld) until(step string, lose bool) {
 			return
 		}
 		if w.step(lose); next == "drain" {
-			_, err := w.pool.Exec(w.Context(), `UPDATE offboardings SET suspended_at = suspended_at - interval '3 seconds' WHERE state = 'RUNNING' AND drained_to = 0`)
-			w.must(err)
+			w.pass(domain.KeysOutdated)
 		}
 	}
 	w.Fatalf("the step %q does not come: %v", step, w.want(200, call{method: "GET", path: w.path, key: bootstrap}))
+}
+
+// pass lets time pass since the tenant was suspended.
+func (w *offboardingWorld) pass(d time.Duration) {
+	w.Helper()
+	_, err := w.pool.Exec(w.Context(), `UPDATE offboardings SET suspended_at = suspended_at - $1::interval WHERE state = 'RUNNING' AND drained_to = 0`, d)
+	w.must(err)
 }
 
 // stepped lists the steps that the log has.
