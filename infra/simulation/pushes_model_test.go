@@ -26,6 +26,8 @@ const (
 	// callFor bounds a call of the provider, and lateFor the time in which a request arrives that was given up.
 	callFor = domain.PushAttempt / 2
 	lateFor = 30 * time.Second
+	// mostCalls bounds the instances that work inside one another.
+	mostCalls = 3
 )
 
 // pushWorld is a tenant with its periods, instances that push, and their provider, on one simulated clock. It implements the ports of pushes.
@@ -37,7 +39,7 @@ type pushWorld struct {
 	ids       int
 	faulty    bool
 	open      bool // a transaction is open
-	calls     int  // of the provider that run
+	calls     int  // instances that wait for a call or a transaction
 	comparing bool
 
 	counted []countedPush
@@ -164,7 +166,7 @@ func (w *pushWorld) call() {
 		w.until = end
 	}
 	defer func() { w.until = before; w.calls-- }()
-	for w.calls++; w.faulty && w.calls < 3 && w.rng.IntN(3) == 0; {
+	for w.calls++; w.faulty && w.calls < mostCalls && w.rng.IntN(3) == 0; {
 		w.step()
 	}
 }

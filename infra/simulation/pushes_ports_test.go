@@ -63,6 +63,11 @@ func (w *pushWorld) transact(do func() error) error {
 	if w.open {
 		panic("a transaction is open")
 	}
+	if w.faulty && w.calls < mostCalls && w.rng.IntN(20) == 0 { // others work between a read and the transaction
+		w.calls++
+		w.step()
+		w.calls--
+	}
 	w.now = w.now.Add(time.Microsecond) // no two transactions have the same time
 	before := w.tables.clone()
 	w.open = true

@@ -196,6 +196,9 @@ func (w *pushWorld) operate() {
 	if slices.ContainsFunc(w.late, func(l latePush) bool { return l.push.Identifier == p.Identifier }) {
 		kind = 0
 	}
+	calls := w.calls
+	w.calls = mostCalls // what the operator saw is true until the answer
+	defer func() { w.calls = calls }()
 	w.alive(func() {
 		var err error
 		what := "retried"
