@@ -16,10 +16,10 @@ import (
 
 const (
 	pushSteps = 40
-	pushSeeds = 1000
+	pushSeeds = 2000
 )
 
-// TestP8_InterleavedPushesAgreeWithTheProvider runs the pushes of a tenant in 1,000 orders: closes, reopenings, approvals, changes of the customer, retries and resolutions of
+// TestP8_InterleavedPushesAgreeWithTheProvider runs the pushes of a tenant in 2,000 orders: closes, reopenings, approvals, changes of the customer, retries and resolutions of
 // operators, comparisons, instances that run the same step and that die at any of its effects, and a provider that refuses, fails, loses answers before and after it
 // counted, counts late, and forgets identifiers after a day. After each step the provider has counted each push at most once, and counts each that is delivered; at the
 // end it counts what is billable.
