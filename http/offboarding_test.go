@@ -160,6 +160,8 @@ func TestP8_OffboardingOfATenant(t *testing.T) {
 			w.refused(w.do(call{method: "GET", path: w.path, key: bootstrap}), 404, "offboarding_not_found")
 			w.refused(w.do(call{"POST", w.path + "/cancel", bootstrap, nil, `{"reason":"r"}`}), 404, "offboarding_not_found")
 			w.refused(w.do(call{"POST", w.path, bootstrap, nil, `{"reason":" "}`}), 400, "reason_required")
+			// The earlier key of a rotation is valid for an hour more, until the tenant ends.
+			w.want(201, call{"POST", "/api/v1/tenants/" + w.a.id + "/api-keys/" + w.a.keyID + "/rotate", bootstrap, nil, `{"overlapSeconds":3600}`})
 			header := map[string]string{"Idempotency-Key": "end"}
 			first := w.want(202, call{"POST", w.path, bootstrap, header, `{"reason":"the contract ended"}`})
 			w.same("a repetition", w.want(202, call{"POST", w.path, bootstrap, header, `{"reason":"the contract ended"}`})["id"], first["id"])
@@ -193,7 +195,7 @@ func TestP8_OffboardingOfATenant(t *testing.T) {
 			w.manifestIsTrue(got)
 			var held, inForce, usable int
 			w.must(w.pool.QueryRow(w.Context(), `SELECT (SELECT count(*) FROM reservations WHERE tenant_id = $1 AND state = 'HELD'),
- (SELECT count(*) FROM subscriptions WHERE tenant_id = $1 AND status <> 'CANCELLED'), (SELECT count(*) FROM api_keys WHERE tenant_id = $1 AND revoked_at IS NULL)`, w.a.id).Scan(&held, &inForce, &usable))
+ (SELECT count(*) FROM subscriptions WHERE tenant_id = $1 AND status <> 'CANCELLED'), (SELECT count(*) FROM api_keys WHERE tenant_id = $1 AND (revoked_at IS NULL OR revoked_at > now()))`, w.a.id).Scan(&held, &inForce, &usable))
 			w.same("held, in force, usable", []int{held, inForce, usable}, []int{0, 0, 0})
 			w.refused(w.do(call{"POST", w.path + "/cancel", bootstrap, nil, `{"reason":"r"}`}), 409, "offboarding_ended")
 			w.refused(w.do(call{"POST", w.path, bootstrap, nil, `{"reason":"r"}`}), 409, "tenant_offboarding")

@@ -239,7 +239,7 @@ func (s *Webhooks) SettleDelivery(ctx context.Context, webhook, lease, delivery 
 func (s *Webhooks) ReleaseWebhook(ctx context.Context, webhook, lease uuid.UUID) error {
 	err := postgres.InTx(ctx, s.Store.pool, func(tx pgx.Tx) error {
 		// Whoever adds deliveries holds the row: the second statement sees them, which waits for nobody.
-		if _, err := tx.Exec(ctx, `SELECT FROM webhooks WHERE id = $1 FOR UPDATE`, webhook); err != nil {
+		if _, err := tx.Exec(ctx, `SELECT FROM webhooks w WHERE w.id = $1 FOR UPDATE`, webhook); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, releaseWebhookSQL, webhook, lease)
