@@ -29,11 +29,15 @@ type pushTx struct {
 	comparisons map[string]string // total and delivered, by window
 	retries     []string
 	time        time.Time
-	open        bool // a transaction is open
-	failSaves   int  // so many transactions of results fail before their commit
+	open        bool                        // a transaction is open
+	failSaves   int                         // so many transactions of results fail before their commit
+	ended       func(context.Context) error // returns why a transaction cannot run; may be nil
 }
 
-func (tx *pushTx) ChangePushes(_ context.Context, tenant uuid.UUID, decide func(PushTx) error) error {
+func (tx *pushTx) ChangePushes(ctx context.Context, tenant uuid.UUID, decide func(PushTx) error) error {
+	if tx.ended != nil && tx.ended(ctx) != nil {
+		return tx.ended(ctx)
+	}
 	tx.open = true
 	defer func() { tx.open = false }()
 	return tx.run(tenant, func() error { return decide(tx) })

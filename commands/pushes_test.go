@@ -167,7 +167,7 @@ func TestP8_AnUnknownPushIsResolvedAndNotSentAgain(t *testing.T) {
 			t.Errorf("%s: %+v, %d calls, %v", name, got, p.calls, p.totals)
 		}
 		last := payload[events.Push](t, &tx.appended[len(tx.appended)-1])
-		if want := map[bool]string{true: events.ResolvedByTotals, false: ""}[counted]; last.Resolution != want || tx.ends(events.PushCompared) != 0 {
+		if want := map[bool]string{true: events.ResolvedByTotals, false: ""}[counted]; last.Resolution != want || tx.ends(events.PushCompared) != 0 || len(tx.retries) != 1 {
 			t.Errorf("%s: recorded %+v", name, last)
 		}
 	}

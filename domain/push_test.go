@@ -42,6 +42,7 @@ func TestP8_APushIsTheDifferenceToAllEarlierOnes(t *testing.T) {
 		"less":                         {due(3, 3, 5, -1), -2, ":2"},
 		"an adjustment":                {due(5, 9, 5, 0), 4, ":2:a1"},
 		"a second one":                 {due(5, 9, 7, 1), 2, ":2:a2"},
+		"after one was taken back":     {due(5, 9, 5, 2), 4, ":2:a3"},
 		"of a figure of earlier ones":  {due(5, 9, 5, -1), 4, ":2:a1"},
 		"of nothing":                   {due(0, 9, 0, -1), 9, ":2:a1"},
 		"approved before the figure":   {due(5, 9, 0, -1), 9, ":2"},
@@ -303,6 +304,49 @@ func TestOperatorsRetryAndResolvePushes(t *testing.T) {
 	running := newPush().begun(t, pushNoon)
 	if refusal := retry(running, pushNoon.Add(time.Second)); refusal != nil || running.Begin(pushNoon.Add(time.Second)) {
 		t.Errorf("a retry began a second attempt beside a running one: %v", refusal)
+	}
+}
+
+// The instance that sent an attempt may be dead: from the end of the attempt's time on an operator may tell its result.
+func TestAnAttemptRunsForItsTimeOnly(t *testing.T) {
+	p := newPush().begun(t, pushNoon)
+	if refusal := p.Resolve(true, "r", "a", pushNoon.Add(PushAttempt-1)); refusal == nil {
+		t.Error("the result of a running attempt is known")
+	}
+	if refusal := p.Resolve(true, "r", "a", pushNoon.Add(PushAttempt)); refusal != nil || p.State != PushStateDelivered {
+		t.Errorf("%v, %+v", refusal, p)
+	}
+}
+
+// The provider may have counted a push in doubt: it stays as it was sent, and is sent again, whatever its age, as long as a repetition is detected.
+func TestP8_APushInDoubtStaysAsItWasSent(t *testing.T) {
+	p := newPush().begun(t, pushNoon)
+	p.Answered(PushResult{Outcome: PushUnknown}, 1, pushNoon)
+	again := pushNoon.Add(time.Hour)
+	p.begun(t, again).Answered(PushResult{Outcome: PushRefused}, 2, again)
+	if p.Readdress(&events.Billing{Provider: events.ProviderStripe, Customer: "cus_2"}, "other"); p.State != PushStateFailed || p.Customer != "cus_1" || p.Event != "calls" {
+		t.Errorf("%+v", p)
+	}
+	p = newPush()
+	last := p.Timestamp.Add(PushOldest - time.Hour)
+	p.begun(t, last).Answered(PushResult{Outcome: PushUnknown}, 1, last)
+	if later := last.Add(2 * time.Hour); p.Stop(later) || !p.Begin(later) {
+		t.Errorf("%+v", p)
+	}
+}
+
+// A comparison is repeated if its pushes changed while the total was read.
+func TestP8_SumsOfPushesDifferInEachMember(t *testing.T) {
+	sums := func(delivered, unknown int64, undecided, onTheWay int) *PushSums {
+		return &PushSums{Delivered: big.NewInt(delivered), Unknown: big.NewInt(unknown), Undecided: make([]Push, undecided), OnTheWay: onTheWay}
+	}
+	if !sums(7, 3, 1, 0).Equal(sums(7, 3, 1, 0)) {
+		t.Error("equal sums differ")
+	}
+	for _, other := range []*PushSums{sums(8, 3, 1, 0), sums(7, 4, 1, 0), sums(7, 3, 2, 0), sums(7, 3, 1, 1)} {
+		if sums(7, 3, 1, 0).Equal(other) {
+			t.Errorf("%+v is equal", other)
+		}
 	}
 }
 

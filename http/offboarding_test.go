@@ -107,11 +107,17 @@ func (w *offboardingWorld) until(step string, lose bool) {
 			return
 		}
 		if w.step(lose); next == "drain" {
-			_, err := w.pool.Exec(w.Context(), `UPDATE offboardings SET suspended_at = suspended_at - interval '3 seconds' WHERE state = 'RUNNING' AND drained_to = 0`)
-			w.must(err)
+			w.pass(domain.KeysOutdated)
 		}
 	}
 	w.Fatalf("the step %q does not come: %v", step, w.want(200, call{method: "GET", path: w.path, key: bootstrap}))
+}
+
+// pass lets time pass since the tenant was suspended.
+func (w *offboardingWorld) pass(d time.Duration) {
+	w.Helper()
+	_, err := w.pool.Exec(w.Context(), `UPDATE offboardings SET suspended_at = suspended_at - $1::interval WHERE state = 'RUNNING' AND drained_to = 0`, d)
+	w.must(err)
 }
 
 // stepped lists the steps that the log has.
@@ -155,6 +161,8 @@ func TestP8_OffboardingOfATenant(t *testing.T) {
 			w.refused(w.do(call{method: "GET", path: w.path, key: bootstrap}), 404, "offboarding_not_found")
 			w.refused(w.do(call{"POST", w.path + "/cancel", bootstrap, nil, `{"reason":"r"}`}), 404, "offboarding_not_found")
 			w.refused(w.do(call{"POST", w.path, bootstrap, nil, `{"reason":" "}`}), 400, "reason_required")
+			// The earlier key of a rotation is valid for an hour more, until the tenant ends.
+			w.want(201, call{"POST", "/api/v1/tenants/" + w.a.id + "/api-keys/" + w.a.keyID + "/rotate", bootstrap, nil, `{"overlapSeconds":3600}`})
 			header := map[string]string{"Idempotency-Key": "end"}
 			first := w.want(202, call{"POST", w.path, bootstrap, header, `{"reason":"the contract ended"}`})
 			w.same("a repetition", w.want(202, call{"POST", w.path, bootstrap, header, `{"reason":"the contract ended"}`})["id"], first["id"])
@@ -190,7 +198,7 @@ func TestP8_OffboardingOfATenant(t *testing.T) {
 			w.manifestIsTrue(got)
 			var held, inForce, usable int
 			w.must(w.pool.QueryRow(w.Context(), `SELECT (SELECT count(*) FROM reservations WHERE tenant_id = $1 AND state = 'HELD'),
- (SELECT count(*) FROM subscriptions WHERE tenant_id = $1 AND status <> 'CANCELLED'), (SELECT count(*) FROM api_keys WHERE tenant_id = $1 AND revoked_at IS NULL)`, w.a.id).Scan(&held, &inForce, &usable))
+ (SELECT count(*) FROM subscriptions WHERE tenant_id = $1 AND status <> 'CANCELLED'), (SELECT count(*) FROM api_keys WHERE tenant_id = $1 AND (revoked_at IS NULL OR revoked_at > now()))`, w.a.id).Scan(&held, &inForce, &usable))
 			w.same("held, in force, usable", []int{held, inForce, usable}, []int{0, 0, 0})
 			w.refused(w.do(call{"POST", w.path + "/cancel", bootstrap, nil, `{"reason":"r"}`}), 409, "offboarding_ended")
 			w.refused(w.do(call{"POST", w.path, bootstrap, nil, `{"reason":"r"}`}), 409, "tenant_offboarding")
@@ -231,11 +239,16 @@ func TestP8_OffboardingCancelledAtEachStep(t *testing.T) {
 				if step == "close" {
 					w.step(false) // the closes are requested
 				}
+				_, err := w.pool.Exec(w.Context(), `UPDATE sagas SET next_at = now() + interval '1 hour' WHERE kind = 'offboarding'`) // as after many failures
+				w.must(err)
 				header := map[string]string{"Idempotency-Key": "stay"}
 				for range 2 {
 					w.same("the state", w.want(202, call{"POST", w.path + "/cancel", bootstrap, header, `{"reason":"they stay"}`})["state"], "CANCELLING")
 				}
 				w.same("the state", w.want(202, call{"POST", w.path + "/cancel", bootstrap, nil, `{"reason":"once more"}`})["cancelReason"], "they stay")
+				var due bool
+				w.must(w.pool.QueryRow(w.Context(), `SELECT next_at <= now() FROM sagas WHERE kind = 'offboarding'`).Scan(&due))
+				w.same("the saga is due", due, true)
 				w.until("", lose)
 				w.same("status", w.status(), "ACTIVE")
 				month := time.Now().UTC().Format("2006-01")

@@ -182,6 +182,7 @@ func TestAnAnswerOfAnotherServerSettlesNothing(t *testing.T) {
 		{403, "<html>Forbidden</html>", domain.PushUnknown},
 		{401, `{"error":"unauthorized"}`, domain.PushUnknown},
 		{408, "", domain.PushUnknown},
+		{408, `{"error":{"type":"invalid_request_error","message":"The request took too long."}}`, domain.PushUnknown},
 		{429, "<html>Too many</html>", domain.PushLater},
 		{502, "<html>Bad gateway</html>", domain.PushUnknown},
 		{500, `{"error":{"type":"api_error","message":"a\u0000b` + strings.Repeat("x", 2000) + `"}}`, domain.PushUnknown},

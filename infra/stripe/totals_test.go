@@ -59,6 +59,28 @@ func TestTotalsAreExactAndOfTheirWindow(t *testing.T) {
 	}
 }
 
+// TestATotalAddsUpAllPages: Stripe answers a long list in pages.
+func TestATotalAddsUpAllPages(t *testing.T) {
+	pages := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch after := r.URL.Query().Get("starting_after"); {
+		case r.URL.Path == "/v1/billing/meters" && after == "":
+			_, _ = w.Write([]byte(`{"object":"list","has_more":true,"data":[{"id":"m1","event_name":"tokens","status":"active","default_aggregation":{"formula":"sum"}}]}`))
+		case r.URL.Path == "/v1/billing/meters" && after == "m1":
+			_, _ = w.Write([]byte(`{"object":"list","has_more":false,"data":[{"id":"m2","event_name":"api_calls","status":"active","default_aggregation":{"formula":"sum"}}]}`))
+		case r.URL.Path == "/v1/billing/meters/m2/event_summaries" && after == "":
+			_, _ = w.Write([]byte(`{"object":"list","has_more":true,"data":[{"id":"s1","aggregated_value":3},{"id":"s2","aggregated_value":4}]}`))
+		case r.URL.Path == "/v1/billing/meters/m2/event_summaries" && after == "s2":
+			_, _ = w.Write([]byte(`{"object":"list","has_more":false,"data":[{"id":"s3","aggregated_value":5}]}`))
+		default:
+			t.Errorf("unexpected: %s", r.URL)
+		}
+	}))
+	p := provider(t, pages.URL, pages.Close, slog.New(slog.DiscardHandler))
+	if got, err := p.Total(context.Background(), "cus_1", "api_calls", november, december); err != nil || got.String() != "12" {
+		t.Errorf("%s, %v", got, err)
+	}
+}
+
 // TestTotalsThatCannotBeComparedAreErrors names the reason of each.
 func TestTotalsThatCannotBeComparedAreErrors(t *testing.T) {
 	s, p := account(t)

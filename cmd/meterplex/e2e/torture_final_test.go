@@ -30,6 +30,9 @@ func (x *torture) final() {
 	x.checkInvariant("the backlog drains", func() string { return "drained in " + x.drain().Round(time.Millisecond).String() })
 	x.refill(at)
 	x.checkInvariant("closes end, closed periods are reconciled, and no snapshot and no decision has changed", func() string { return x.work.periods.settle(x.t.Context()) })
+	x.checkInvariant("a tenant that is offboarded during the faults is archived, with its manifest", x.work.endings.settleOffboarding)
+	x.checkInvariant("the billing provider counts each push once, and in total what is delivered and billable", x.work.endings.settlePushes)
+	x.checkInvariant("each webhook gets each event that it selects, signed, with one id and one body, and no other", x.work.endings.settleHooks)
 	x.checkInvariant("the identity holds", x.identity)
 	x.checkInvariant("corrected figures equal a model of the corrections", x.work.corrections.check)
 	for _, projection := range []string{"usage_aggregates", "dead_letter_events", "entitlement_reads", "usage_series"} {

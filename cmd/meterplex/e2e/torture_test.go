@@ -166,8 +166,8 @@ func (x *torture) addMember() {
 	for _, p := range m.pipe {
 		pipes = append(pipes, p.addr())
 	}
-	m.instance = x.prepare("", "DATABASE_URL="+atHost(x.db, m.database.addr()), "METERPLEX_ROLLBACK_KEEP=20s",
-		"KAFKA_BROKERS="+strings.Join(pipes, ","), fmt.Sprint("KAFKA_REPLICATION=", len(pipes)))
+	m.instance = x.prepare("", append(x.work.endings.settings(), "DATABASE_URL="+atHost(x.db, m.database.addr()), "METERPLEX_ROLLBACK_KEEP=20s",
+		"KAFKA_BROKERS="+strings.Join(pipes, ","), fmt.Sprint("KAFKA_REPLICATION=", len(pipes)))...)
 	m.clients.start()
 	m.start()
 	x.members = append(x.members, m)
@@ -185,6 +185,7 @@ func (x *torture) seedTenants() {
 	x.work.limits.createKeys(first)
 	corrected := x.work.corrections.createTenant(first)
 	x.work.periods.adjustLate(first, append(slices.Clone(all), corrected))
+	x.work.endings.create(first, append(slices.Clone(all), corrected))
 	for _, m := range x.members {
 		x.awaitKeys(m.instance, append(all, corrected))
 	}

@@ -25,6 +25,7 @@ type backgroundWork struct {
 	limits      *limitsLoad
 	corrections *correctionsLoad
 	periods     *periodsLoad
+	endings     *endingsLoad
 	sources     map[*tenant]*source
 	known       []figures // answers at a position, to be read again
 	mu          sync.Mutex
@@ -40,7 +41,7 @@ type figures struct {
 }
 
 func newBackgroundWork(x *torture) *backgroundWork {
-	return &backgroundWork{x: x, sources: map[*tenant]*source{}, limits: newLimitsLoad(x), corrections: newCorrectionsLoad(x), periods: newPeriodsLoad(x)}
+	return &backgroundWork{x: x, sources: map[*tenant]*source{}, limits: newLimitsLoad(x), corrections: newCorrectionsLoad(x), periods: newPeriodsLoad(x), endings: newEndingsLoad(x)}
 }
 
 // begin starts the background work. It returns a function that stops it.
@@ -49,7 +50,7 @@ func (k *backgroundWork) begin(seed uint64) func() {
 	k.limits.rest.Store(false)
 	var wait sync.WaitGroup
 	for n, do := range []func(context.Context, *rand.Rand){k.read, k.read, k.decideRebuild, k.retry, k.replaceSubscription, k.message,
-		k.limits.requests, k.limits.requests, k.limits.requests, k.limits.enforced, k.limits.changeLimits, k.limits.watch, k.corrections.requests, k.periods.requests, k.periods.requests} {
+		k.limits.requests, k.limits.requests, k.limits.requests, k.limits.enforced, k.limits.changeLimits, k.limits.watch, k.corrections.requests, k.periods.requests, k.periods.requests, k.endings.requests} {
 		rng := rand.New(rand.NewPCG(seed, uint64(n)))
 		wait.Go(func() {
 			for ctx.Err() == nil {
@@ -390,5 +391,6 @@ func (k *backgroundWork) counts() []counted {
 		{"grants and ends of holds", int64(k.limits.fold.grants)}, {"samples of accounts equal to the log", int64(k.limits.fold.samples)},
 		{"corrections and retractions", k.corrections.applied.Load()},
 		{"snapshots of closed periods", k.periods.closed.Load()}, {"periods reopened", k.periods.reopened.Load()}, {"adjustments decided", k.periods.decisions.Load()},
+		{"answers of the provider that failed", k.endings.drawn.Load()}, {"requests of a tenant that ends refused", k.endings.refused.Load()},
 	}
 }

@@ -40,7 +40,7 @@ func (w *deployment) plants(tenants []*tenant) []planted {
 	for n := range all {
 		all[n].args = append(all[n].args, only...)
 	}
-	return append(all, w.plantsInTopics(tenants)...)
+	return slices.Concat(all, w.plantsInEndings(tenants[0], tenants[1]), w.plantsInTopics(tenants))
 }
 
 func (w *deployment) plantsInLog(p int) []planted {

@@ -107,7 +107,7 @@ func (w *deployment) requireProven(when string, p verifyResult) {
 func TestVerifyHoldsAndReportsEachPlantedFault(t *testing.T) {
 	t.Parallel()
 	w := newDeployment(t)
-	i, other := w.serve(""), w.serve("api")
+	i, other := w.serve("", hooksAllowed), w.serve("api")
 	w.catalogue(i)
 	tenants := w.createTenantsApart(i, 6)
 	l := w.startLoad(tenants, 1, lightTraffic(), func(int) string { return i.url() })
@@ -131,7 +131,11 @@ func TestVerifyHoldsAndReportsEachPlantedFault(t *testing.T) {
 	w.sendCorrections(i, tenants[0])
 	w.drain()
 	w.requireProven("with corrections", w.verify(i, "--all"))
+	w.sendWebhooks(i, tenants[0])
 	w.closeAndAdjust(i, tenants[0])
+	w.definePrice(i)
+	w.offboard(i, tenants[1])
+	w.delivered()
 	w.requireProven("with a closed period", w.verify(i, "--all"))
 	w.checkLimitedAccess(i)
 	i.stop()
@@ -170,7 +174,7 @@ func (w *deployment) sendGroups(at *instance, x *tenant) {
 func (w *deployment) checkLimitedAccess(at *instance) {
 	w.t.Helper()
 	out, code := w.command(at, "verify")
-	if code != 0 || !strings.Contains(out, "not checked: set DATABASE_URL") || !strings.Contains(out, "36 of 41 checks were skipped") {
+	if code != 0 || !strings.Contains(out, "not checked: set DATABASE_URL") || !strings.Contains(out, "40 of 45 checks were skipped") {
 		w.t.Errorf("over HTTP only, exit code %d\n%s", code, out)
 	}
 	if out, code := w.command(at, "verify", "--only", "database"); code != 2 {

@@ -12,6 +12,7 @@ type report struct {
 	verdicts, verdictContents, usageAggregates, runningTotals, entitlementUsage, usageSeries, consumedVerdicts, deadLetters *tally
 	correctedUsage, quotaAccounts, quotaGrants, reservationLives, reservations, thresholdCrossings                          *tally
 	frozenFigures, frozenSums, adjustments, adjustmentStates, closedPeriods, pushes                                         *tally
+	pushFailures, prices, webhooks, offboardings                                                                            *tally
 	relayLeases, liveGenerations, rowSecurity, roleRights, idleSessions                                                     *tally
 	topicEvents, recordBytes, publishOrder                                                                                  *tally
 
@@ -74,6 +75,10 @@ func newReport() *report {
 		{&r.adjustmentStates, perPartition, "P8 the states of adjustments follow from the decisions, reopenings and discards in the log", "states", steps{}}, // a step of adjustments
 		{&r.closedPeriods, perPartition, "P8 each figure of a closed period is its frozen figure and its adjustments", "lines", steps{compare: (*pass).compareClosed}},
 		{&r.pushes, perPartition, "P8 the pushes of each closed period are its billable figure, and each is delivered once", "pushes", steps{compare: (*pass).comparePushes}},
+		{&r.pushFailures, perPartition, "P8 the failures of pushes and the differences to the provider's totals are those of the log", "events", steps{row: (*pass).addPushEnd, compare: (*pass).comparePushEnds}},
+		{&r.prices, perPartition, "P8 each price is its last version in the log", "prices", steps{row: (*pass).addPrice, compare: (*pass).comparePrices}},
+		{&r.offboardings, perPartition, "P8 each offboarding follows its steps, keeps what its manifest lists, and ends the tenant's keys and usage", "offboardings", steps{row: (*pass).addOffboarding, compare: (*pass).compareOffboardings}},
+		{&r.webhooks, perPartition, "P3 each event that a webhook selects has one delivery, and each delivery an event of its tenant", "deliveries", steps{row: (*pass).addWebhook, compare: (*pass).compareWebhooks}},
 		{&r.consumedVerdicts, perPartition, "P3 consumed verdicts = applied + dead-lettered + withheld", "verdicts consumed", steps{}}, // a step of usageAggregates
 		{&r.deadLetters, perPartition, "P3 dead letters and their states match the log", "dead letters", steps{row: (*pass).addLetter, compare: (*pass).compareLetters}},
 		{&r.relayLeases, wholeDatabase, "P10 each partition is leased by one live relay", "partitions", steps{watch: (*verifier).leases}},

@@ -131,6 +131,10 @@ type pass struct {
 	crossings    crossings
 	targets      map[int64]*target // corrected usage, by its position
 	periods      periods
+	ending       offboardings
+	hooks        hooks
+	pushEnds     pushEnds
+	priceOf      map[string]*priceTerms // the last versions in the log
 	letterStates letterStates
 	conflicts    []conflict
 	content      content // of the present row, to reuse the memory
@@ -168,6 +172,9 @@ func (v *verifier) partition(ctx context.Context, p int16, before *observation) 
 		if x.periods, err = readPeriods(ctx, tx, p); err != nil {
 			return err
 		}
+		if x.ending, err = readOffboardings(ctx, tx, p); err != nil {
+			return err
+		}
 		if err := x.read(ctx, tx); err != nil {
 			return err
 		}
@@ -193,6 +200,7 @@ func (v *verifier) noTopics(err error) {
 
 func (x *pass) begin() {
 	x.targets, x.periods, x.crossings = map[int64]*target{}, newPeriods(), newCrossings(x.checkpointOf(events.GroupEntitlements))
+	x.ending, x.hooks, x.pushEnds, x.priceOf = newOffboardings(), newHooks(), newPushEnds(), map[string]*priceTerms{}
 	x.verdict = newVerdicts(x.checkpointOf(events.GroupValidator))
 	x.figures = newFigureSums(x.checkpointOf(events.GroupAggregator), x.checkpointOf(events.GroupEntitlements), x.checkpointOf(events.GroupSeries))
 	x.letterStates = newLetterStates(x.checkpointOf(events.GroupDeadLetter))

@@ -38,6 +38,7 @@ const (
 
 	subscriptionCreated = 37
 	subscriptionChanged = 38
+	priceDefined        = 39
 
 	reservationHeld     = 60
 	reservationExtended = 61
@@ -46,6 +47,7 @@ const (
 	accountReconciled   = 64
 	thresholdCrossed    = 65
 	thresholdChanged    = 66
+	webhookChanged      = 67
 
 	periodRequested    = 70
 	periodFrozen       = 71
@@ -53,6 +55,9 @@ const (
 	periodReopened     = 73
 	adjustmentProposed = 74
 	adjustmentDecided  = 75
+	pushFailed         = 77
+	pushCompared       = 78
+	offboardingStepped = 80
 
 	topicRaw       = 1
 	topicValidated = 2

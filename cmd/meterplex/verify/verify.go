@@ -5,7 +5,7 @@
 //
 // It only reads: each partition once, in order, in its own snapshot. Its memory is about 10 bytes for each
 // row of the largest partition, 300 bytes for each reservation of the last days, and 300 for each
-// corrected event and each adjustment.
+// corrected event and each adjustment, and 150 for each event that a webhook of its tenant can select.
 package verify
 
 import (

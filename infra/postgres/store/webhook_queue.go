@@ -284,7 +284,15 @@ func (s *Webhooks) SettleDelivery(ctx context.Context, webhook, lease, delivery 
 
 // ReleaseWebhook implements commands.WebhookQueue.
 func (s *Webhooks) ReleaseWebhook(ctx context.Context, webhook, lease uuid.UUID) error {
-	if _, err := s.Store.pool.Exec(ctx, releaseWebhookSQL, webhook, lease); err != nil {
+	err := postgres.InTx(ctx, s.Store.pool, func(tx pgx.Tx) error {
+		// Whoever adds deliveries holds the row: the second statement sees them, which waits for nobody.
+		if _, err := tx.Exec(ctx, `SELECT FROM webhooks w WHERE w.id = $1 FOR UPDATE`, webhook); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, releaseWebhookSQL, webhook, lease)
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("ending the lease of a webhook: %w", err)
 	}
 	return nil

@@ -268,6 +268,18 @@ func TestARangeIsSentAgain(t *testing.T) {
 	if count[early] != 1 || count[late[0].String()] != 2 || count[late[1].String()] != 2 {
 		t.Errorf("%v", count)
 	}
+	// A range begins at a time: the event before it is not sent again.
+	last := f.crossed(tenant, 1)[0].String()
+	f.until("the next delivery", func() bool { return len(f.states(w.ID)) == 4 && f.noneLeft() })
+	f.must(f.pool.QueryRow(t.Context(), `SELECT recorded_at FROM event_log_rows WHERE event_id = $1`, last).Scan(&from))
+	_, err := f.webhooks.ReplayRange(t.Context(), commands.Request{}, tenant, w.ID, from, from.Add(time.Hour))
+	f.must(err)
+	f.until("it is sent again", func() bool {
+		return len(r.ids()) == 7 && f.noneLeft() && !f.replaying(tenant, w.ID) || len(r.ids()) > 7
+	})
+	if ids := r.ids(); len(ids) != 7 || ids[5] != last || ids[6] != last {
+		t.Errorf("%q, the last is %s", ids, last)
+	}
 }
 
 func (f *hookFixture) replaying(tenant, id uuid.UUID) bool {

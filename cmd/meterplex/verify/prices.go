@@ -1,0 +1,90 @@
+package verify
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// priceTerms are the members of a price. Money is a text, as in events; the table has numbers.
+type priceTerms struct {
+	Key, Name, Currency, Model string
+	MicroUnits                 string
+	PackageSize                int64
+	Tiers                      []priceTier
+}
+
+type priceTier struct {
+	UpTo                       *int64
+	MicroUnits, FlatMicroUnits json.Number
+}
+
+// String lists the members, so that two prices with the same members have the same text.
+func (p *priceTerms) String() string {
+	text := fmt.Sprintf("%q %s %s %s of %d", p.Name, p.Currency, p.Model, p.MicroUnits, p.PackageSize)
+	for _, t := range p.Tiers {
+		upTo, flat := "", string(t.FlatMicroUnits)
+		if t.UpTo != nil {
+			upTo = strconv.FormatInt(*t.UpTo, 10)
+		}
+		if flat == "" {
+			flat = "0"
+		}
+		text += fmt.Sprintf(", up to %s: %s and %s", upTo, t.MicroUnits, flat)
+	}
+	return text
+}
+
+// addPrice notes the last version of a price.
+func (x *pass) addPrice(r *row, _ *content, _ error) {
+	if r.subject != priceDefined {
+		return
+	}
+	var p priceTerms
+	if err := json.Unmarshal(r.body, &p); err != nil {
+		x.prices.fault("%s cannot be read: %v", x.at(r.position), err)
+		return
+	}
+	x.priceOf[p.Key] = &p
+}
+
+const pricesSQL = `SELECT key, name, currency, model, coalesce(micro_units::text, ''), package_size, tiers FROM prices`
+
+// comparePrices compares the prices with their last versions in the log. They belong to no tenant: their events are in partition 0.
+func (x *pass) comparePrices(ctx context.Context, tx pgx.Tx) error {
+	if x.p != 0 {
+		return nil
+	}
+	var is priceTerms
+	var tiers []byte
+	seen := map[string]bool{}
+	err := each(ctx, tx, pricesSQL, nil, []any{&is.Key, &is.Name, &is.Currency, &is.Model, &is.MicroUnits, &is.PackageSize, &tiers}, func() error {
+		seen[is.Key], is.Tiers = true, nil
+		if err := json.Unmarshal(tiers, &is.Tiers); err != nil {
+			x.prices.fault("the tiers of the price %.60q cannot be read: %v", is.Key, err)
+			return nil
+		}
+		x.comparePrice(&is)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read the prices: %w", err)
+	}
+	for key := range x.priceOf {
+		x.prices.expect(seen[key], "the price %.60q of the log is not in the table", key)
+	}
+	return nil
+}
+
+func (x *pass) comparePrice(is *priceTerms) {
+	x.prices.n++
+	switch was := x.priceOf[is.Key]; {
+	case was == nil:
+		x.prices.fault("the price %.60q is not in the log", is.Key)
+	default:
+		x.prices.expect(is.String() == was.String(), "the price %.60q is %.300s, its last version in the log %.300s", is.Key, is, was)
+	}
+}

@@ -1,0 +1,40 @@
+package commands
+
+import (
+	"context"
+	"testing"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// An instance that stops during a call saves the result: otherwise the push is in doubt for two minutes, and is sent again.
+func TestP8_AStoppingInstanceSavesTheResult(t *testing.T) {
+	c, tx, p := newPushes(t, requested, closed)
+	tx.billable["calls"] = 5
+	ctx, stop := context.WithCancel(t.Context())
+	p.answer = func(int) (bool, domain.PushResult) {
+		stop()
+		return true, domain.PushResult{Outcome: domain.PushDelivered}
+	}
+	tx.ended = func(ctx context.Context) error { return ctx.Err() }
+	saga := pushSaga("close/2026-05/1")
+	if _, err := c.PushKind().Run(ctx, saga); err != nil {
+		t.Fatal(err)
+	}
+	saga.Step = stepSend
+	_, _ = c.PushKind().Run(ctx, saga)
+	if push := only(t, tx); push.State != domain.PushStateDelivered || tx.ends(events.PushDelivered) != 1 {
+		t.Errorf("%+v", push)
+	}
+}
+
+// The saga of an earlier close that runs late pushes the present snapshot.
+func TestP8_ALatePushIsOfThePresentSnapshot(t *testing.T) {
+	c, tx, _ := newPushes(t, requested, closed, reopened, requested, closed)
+	tx.billable["calls"] = 5
+	runSteps(t, c, pushSaga("close/2026-05/1"))
+	if push := only(t, tx); push.Snapshot != 2 || push.Key != domain.PushKey(activeTenant, "calls", "2026-05", 2, 0) {
+		t.Errorf("%+v", push)
+	}
+}

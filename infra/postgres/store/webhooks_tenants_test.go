@@ -1,0 +1,137 @@
+package store
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// neighbour returns another tenant of a tenant's partition.
+func (f *hookFixture) neighbour(tenant uuid.UUID) uuid.UUID {
+	f.Helper()
+	for {
+		if other := f.tenant(); events.PartitionOf(other) == events.PartitionOf(tenant) {
+			return other
+		}
+	}
+}
+
+// adjusts lets an event be a pending adjustment.
+func (f *hookFixture) adjusts(event uuid.UUID) {
+	f.Helper()
+	_, err := f.pool.Exec(f.Context(), `INSERT INTO adjustments (id, tenant_id, period_key, snapshot, feature, subscription_id, kind, amount, event_count, position, recorded, state)
+ SELECT l.event_id, l.tenant_id, '2026-05', 1, 'api_calls', l.tenant_id, 'REBUILD', 1, 0, l.position, l.position, 'PENDING' FROM event_log_rows l WHERE l.event_id = $1`, event)
+	f.must(err)
+}
+
+func TestP9_AWebhookGetsNoEventOfANeighbour(t *testing.T) {
+	f := newHookFixture(t)
+	tenant := f.tenant()
+	other := f.neighbour(tenant)
+	crossings, adjustments := f.create(tenant, "https://example.com/1"), f.create(tenant, "https://example.com/2", domain.WebhookAdjustmentPending)
+	theirs, ours := f.crossed(other, 1)[0], f.crossed(tenant, 1)[0]
+	f.adjusts(theirs)
+	f.adjusts(ours)
+	f.must((&Webhooks{Store: f.store, NewID: newTestID}).FeedWebhooks(t.Context()))
+	for _, w := range []uuid.UUID{crossings.ID, adjustments.ID} {
+		list, err := (&Catalogue{Pool: f.pool}).Deliveries(t.Context(), commands.DeliveryQuery{WebhookID: w, Page: commands.Page{Limit: 10}})
+		f.must(err)
+		if len(list) != 1 || list[0].EventID != ours {
+			t.Errorf("%+v, want one of %s", list, ours)
+		}
+	}
+}
+
+// The adjustments of usage are on the topics of usage, which move no cursor: the table of adjustments does.
+func TestAnAdjustmentOfUsageIsFedAtOnce(t *testing.T) {
+	f := newHookFixture(t)
+	tenant := f.tenant()
+	w := f.create(tenant, "https://example.com", domain.WebhookAdjustmentPending)
+	queue := &Webhooks{Store: f.store, NewID: newTestID}
+	for _, waits := range []bool{false, true} { // a verdict that is no adjustment, and one that is
+		_, err := f.pool.Exec(t.Context(), `UPDATE log_heads SET position = position + 1 WHERE partition = $1`, events.PartitionOf(tenant))
+		f.must(err)
+		if waits {
+			_, err = f.pool.Exec(t.Context(), `INSERT INTO adjustments (id, tenant_id, period_key, snapshot, feature, subscription_id, kind, amount, event_count, position, recorded, state)
+ SELECT gen_random_uuid(), $1, '2026-05', 1, 'api_calls', $1, 'LATE_USAGE', 1, 1, position, position, 'PENDING' FROM log_heads WHERE partition = $2`, tenant, events.PartitionOf(tenant))
+			f.must(err)
+		}
+		if _, fed, _, err := queue.LookForWebhooks(t.Context()); err != nil || fed != waits {
+			t.Errorf("an adjustment waits: %v, the queue is fed: %v, %v", waits, fed, err)
+		}
+	}
+	f.must(queue.FeedWebhooks(t.Context()))
+	if states := f.states(w.ID); !slices.Equal(states, []string{"PENDING"}) {
+		t.Errorf("%q", states)
+	}
+}
+
+func TestASecretSignsUntilItsOverlapEnds(t *testing.T) {
+	f := newHookFixture(t)
+	tenant := f.tenant()
+	r := newReceiver(t, always(200))
+	w := f.create(tenant, r.URL)
+	for _, overlap := range []time.Duration{time.Hour, 6 * time.Hour} {
+		_, err := f.webhooks.Rotate(t.Context(), commands.Request{}, tenant, w.ID, overlap)
+		f.must(err)
+	}
+	if n := f.count(`SELECT count(*) FROM webhook_secrets WHERE expires_at <= now() + interval '1 hour'`); n != 1 {
+		t.Errorf("%d secrets end in an hour: a later rotation lengthens no overlap", n)
+	}
+	f.run(f.deliverer(f.store))
+	for n, ended := range []string{`false`, `expires_at <= now() + interval '1 hour'`, `expires_at IS NOT NULL`} {
+		_, err := f.pool.Exec(t.Context(), `UPDATE webhook_secrets SET expires_at = now() WHERE `+ended)
+		f.must(err)
+		f.crossed(tenant, 1)
+		f.until("delivered", func() bool { return len(r.all()) == n+1 && f.noneLeft() })
+		if got := strings.Count(r.all()[n].signature, "v1,"); got != 3-n {
+			t.Errorf("%d signatures instead of %d", got, 3-n)
+		}
+	}
+}
+
+// An instance whose lease has ended changes nothing: another one sends the deliveries.
+func TestAnEndedLeaseHasNoEffect(t *testing.T) {
+	f := newHookFixture(t)
+	tenant := f.tenant()
+	w := f.create(tenant, "https://example.com")
+	f.crossed(tenant, 1)
+	queue, before, now := &Webhooks{Store: f.store, NewID: newTestID}, newTestID(), newTestID()
+	f.must(queue.FeedWebhooks(t.Context()))
+	lease := func(id uuid.UUID) {
+		if leased, err := queue.LeaseWebhooks(t.Context(), false, 1, id, time.Hour); err != nil || len(leased) != 1 {
+			t.Fatal(leased, err)
+		}
+	}
+	lease(before)
+	due, err := queue.NextDelivery(t.Context(), w.ID, before, time.Hour)
+	if f.must(err); due == nil {
+		t.Fatal("no delivery is due")
+	}
+	_, err = f.pool.Exec(t.Context(), `UPDATE webhooks SET next_at = now()`)
+	f.must(err)
+	lease(now)
+	if due, err := queue.NextDelivery(t.Context(), w.ID, before, time.Hour); err != nil || due != nil {
+		t.Errorf("an ended lease got a delivery: %+v, %v", due, err)
+	}
+	held, err := queue.SettleDelivery(t.Context(), w.ID, before, due.ID, func(w *domain.Webhook, d *domain.Delivery, now time.Time) (domain.WebhookAttempt, bool) {
+		a, _ := w.Settle(d, domain.WebhookResult{Status: 200}, nil, now)
+		return a, true
+	})
+	if err != nil || held || !slices.Equal(f.states(w.ID), []string{"PENDING"}) {
+		t.Errorf("an ended lease saved a result: %v, %v", held, err)
+	}
+	f.must(queue.ReleaseWebhook(t.Context(), w.ID, before))
+	f.crossed(tenant, 1)
+	f.must(queue.FeedWebhooks(t.Context()))
+	if f.count(`SELECT count(*) FROM webhooks WHERE lease = $1 AND next_at > now() + interval '30 minutes'`, now) != 1 {
+		t.Error("the webhook is due beside its lease")
+	}
+}
