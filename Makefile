@@ -97,6 +97,10 @@ fuzz: ## Run each fuzz target for FUZZTIME (20s) on FUZZPARALLEL processors (1)
 vocabulary: ## Write the vocabulary of this binary into events/vocabularies/, after a change of a subject or a schema
 	$(GO) test ./events -run '^TestEveryVocabularyIsEmbedded$$' -count=1 -update
 
+.PHONY: observe
+observe: ## Write the rules, dashboards and the index of runbooks from the table in deploy/observe
+	$(GO) test ./deploy/observe -run '^TestTheFilesHoldTheTable$$' -count=1 -update
+
 .PHONY: errors
 errors: ## Write docs/errors.md from the table of codes in domain/codes
 	$(GO) test ./domain/codes -run '^TestTheDocumentHoldsTheTable$$' -count=1 -update

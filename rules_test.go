@@ -48,6 +48,7 @@ var layers = map[string]layer{
 		"projections/deadletters", "projections/series", "projections/audit", "projections/periods"),
 
 	"migrations":  {},
+	"deploy":      {}, // generates files: the standard library only
 	"cmd/scaling": {}, // no part of the service
 	"infra":       {ours: []string{"commands", "domain", "events", "projections", "migrations", "infra"}, anyOther: true},
 

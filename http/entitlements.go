@@ -22,12 +22,12 @@ import (
 func (s *service) entitlementOperations(t *site) {
 	const path = prefix + "/entitlements"
 	granted := []string{commands.ScopeEntitlementsRead}
-	t.serveRaw(operation{method: http.MethodGet, path: path + "/{feature}/check", who: auth.Tenant, scopes: granted, id: "checkEntitlement", tag: "Entitlements",
+	t.serveRaw(operation{method: http.MethodGet, path: path + "/{feature}/check", who: auth.Tenant, scopes: granted, objective: auth.ObjectiveCheck, id: "checkEntitlement", tag: "Entitlements",
 		summary:     "May the tenant use an amount of a feature?",
 		description: "200 also if it may not: allowed is false, with a reason. The ETag names the content, not the time: send it as If-None-Match."},
 		describeCheck, s.check)
 	serve(t, operation{method: http.MethodGet, path: path, who: auth.Tenant, scopes: granted, id: "listEntitlements", tag: "Entitlements", summary: "List all entitlements", description: "One check of each feature of the subscription, with the amount used and the rest of the limit."}, s.entitlements)
-	serve(t, operation{method: http.MethodPost, path: path + "/check", who: auth.Tenant, scopes: granted, id: "checkEntitlements", tag: "Entitlements",
+	serve(t, operation{method: http.MethodPost, path: path + "/check", who: auth.Tenant, scopes: granted, objective: auth.ObjectiveCheck, id: "checkEntitlements", tag: "Entitlements",
 		summary: "Check up to 100 features at once", description: "Answered in the order of the question, from one snapshot."}, s.checks)
 }
 
@@ -48,6 +48,7 @@ func (s *service) check(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	x := edge.ExchangeOf(r.Context())
+	x.Uncounted = freshness.MinPosition != ""
 	tenant := x.Caller.TenantID
 	found, err := s.Reads.Entitlements.Check(r.Context(), query.Viewer{TenantID: tenant}, tenant, feature, amount, wait)
 	if err != nil {
@@ -236,7 +237,9 @@ func (s *service) checks(ctx context.Context, in *checksRequest) (*checksAnswer,
 			questions[i].Amount = *q.Amount
 		}
 	}
-	tenant := edge.ExchangeOf(ctx).Caller.TenantID
+	x := edge.ExchangeOf(ctx)
+	x.Uncounted = in.MinPosition != ""
+	tenant := x.Caller.TenantID
 	found, err := s.Reads.Entitlements.Checks(ctx, query.Viewer{TenantID: tenant}, tenant, questions, wait)
 	if err != nil {
 		return nil, err

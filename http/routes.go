@@ -23,7 +23,10 @@ func Routes() []auth.Route {
 
 // declare adds the route of an operation to the table.
 func (t *site) declare(o operation) *auth.Route {
-	r := &auth.Route{Method: o.method, Path: o.path, Who: o.who, Scopes: o.scopes, Ingest: o.ingest}
+	r := &auth.Route{Method: o.method, Path: o.path, Who: o.who, Scopes: o.scopes, Ingest: o.ingest, Objective: o.objective}
+	if o.ingest {
+		r.Objective = auth.ObjectiveIngest
+	}
 	t.routes = append(t.routes, r)
 	if t.faults = append(t.faults, r.Check()); t.declared[r.Name()] != nil {
 		t.faults = append(t.faults, errors.New("the operation "+r.Name()+" is declared twice"))

@@ -84,6 +84,7 @@ type operation struct {
 	who          auth.Who
 	scopes       []string // of which a key needs one
 	ingest       bool     // see Route
+	objective    string   // see Route
 	id           string
 	summary      string
 	description  string

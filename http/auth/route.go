@@ -23,7 +23,18 @@ type Route struct {
 	Who          Who
 	Scopes       []string
 	Ingest       bool // ingest has its own limit of requests in flight
+	// Objective is the SLO that the answers count for; "" counts for no SLO.
+	Objective string
 }
+
+// Objectives of answers.
+const (
+	ObjectiveIngest = "ingest"
+	ObjectiveCheck  = "check"
+)
+
+// Objectives lists them.
+func Objectives() []string { return []string{ObjectiveIngest, ObjectiveCheck} }
 
 // Name is the method and the path.
 func (r *Route) Name() string { return r.Method + " " + r.Path }

@@ -136,6 +136,9 @@ func (e *Edge) finish(out *recorder, r *http.Request, x *Exchange, start time.Ti
 	}
 	took := time.Since(start)
 	e.metrics.answered(x.route, r.Method, out.status, took)
+	if x.route != nil && x.route.Objective != "" && !x.Uncounted && out.status != 0 {
+		e.metrics.objective(x.route, out.status, took)
+	}
 	if !e.log.Enabled(r.Context(), slog.LevelDebug) {
 		return
 	}

@@ -32,6 +32,8 @@ type Exchange struct {
 	// Refused is the problem of a handler that writes its own answers, if it is not written
 	// yet.
 	Refused *problem.Problem
+	// Uncounted is set if the client decides on the answer or its time, such as by a position that it waits for: no SLO counts it.
+	Uncounted bool
 }
 
 // release returns the memory and the share of an answered request.

@@ -3,6 +3,7 @@ package edge
 import (
 	"errors"
 	"maps"
+	"net/http"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -19,6 +20,8 @@ type requestMetrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	refused  *prometheus.CounterVec
+	answers  map[string]objectiveMeters // by objective
+	checks   prometheus.Histogram
 	kinds    atomic.Pointer[map[answerKind]answerMeters] // replaced if a new kind is added
 }
 
@@ -34,9 +37,12 @@ type answerMeters struct {
 	seconds  prometheus.Observer
 }
 
-// LatencyBuckets are the buckets of all durations of HTTP.
+// objectiveMeters count the answers of an SLO.
+type objectiveMeters struct{ ok, failed prometheus.Counter }
+
+// LatencyBuckets are the buckets of all durations of HTTP: among them the bounds of the SLOs, 4 ms of checks and 50 ms of ingest.
 func LatencyBuckets() []float64 {
-	return []float64{.0005, .001, .002, .004, .008, .016, .032, .064, .128, .25, .5, 1, 2.5, 10, 30}
+	return []float64{.0005, .001, .002, .004, .008, .016, .032, .05, .064, .128, .25, .5, 1, 2.5, 10, 30}
 }
 
 // newRequestMetrics registers the metrics and the gauges of requests in flight.
@@ -55,8 +61,16 @@ func newRequestMetrics(registerer prometheus.Registerer, gauges ...prometheus.Co
 	for _, reason := range problem.Reasons() {
 		m.refused.WithLabelValues(reason)
 	}
+	answers := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "meterplex_objective_requests_total",
+		Help: "Answers that count for an SLO, by result: error is 5xx. An answer that waits for a position, or is refused for the share of its tenant, does not count."}, []string{"objective", "result"})
+	m.answers = map[string]objectiveMeters{}
+	for _, o := range auth.Objectives() {
+		m.answers[o] = objectiveMeters{answers.WithLabelValues(o, "ok"), answers.WithLabelValues(o, "error")}
+	}
+	m.checks = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "meterplex_check_duration_seconds", Buckets: LatencyBuckets(),
+		Help: "From the header of a check of one entitlement to the end of its answer. A check that waits for a position does not count."})
 	var faults []error
-	for _, c := range append(gauges, m.requests, m.seconds, m.refused) {
+	for _, c := range append(gauges, m.requests, m.seconds, m.refused, answers, m.checks) {
 		faults = append(faults, registerer.Register(c))
 	}
 	return m, errors.Join(faults...)
@@ -94,6 +108,18 @@ func (m *requestMetrics) answered(route *auth.Route, method string, status int, 
 	meters := m.metersOf(answerKind{route, method, status})
 	meters.requests.Inc()
 	meters.seconds.Observe(took.Seconds())
+}
+
+// objective counts an answer for an SLO. A duration that contains the sending of a body is not the service's.
+func (m *requestMetrics) objective(route *auth.Route, status int, took time.Duration) {
+	if status >= 500 {
+		m.answers[route.Objective].failed.Inc()
+		return
+	}
+	m.answers[route.Objective].ok.Inc()
+	if route.Objective == auth.ObjectiveCheck && route.Method == http.MethodGet {
+		m.checks.Observe(took.Seconds())
+	}
 }
 
 // metersOf caches the meters of each kind, which saves label lookups on each request.

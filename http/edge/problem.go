@@ -28,7 +28,9 @@ func (e *Edge) Refuse(w http.ResponseWriter, r *http.Request, p *problem.Problem
 // request.
 func (e *Edge) Complete(ctx context.Context, u *url.URL, p *problem.Problem) *problem.Problem {
 	e.metrics.refuse(p)
-	return p.For(ExchangeOf(ctx).traceID(), u)
+	x := ExchangeOf(ctx)
+	x.Uncounted = x.Uncounted || p.Reason() == problem.BecauseTenant
+	return p.For(x.traceID(), u)
 }
 
 // Problem converts an error to a problem and logs it unless only the caller is at fault.

@@ -10,7 +10,7 @@ import (
 const (
 	BecauseRequests    = "requests"    // too many requests in flight
 	BecauseConnections = "connections" // too many open connections
-	becauseTenant      = "tenant"      // the tenant has its share of the requests or streams
+	BecauseTenant      = "tenant"      // the tenant has its share of the requests or streams
 	becauseMemory      = "memory"      // the bodies in flight are too large together
 	becauseQueue       = "queue"       // the wait in the append queue would be too long
 	becauseDatabase    = "database"    // the database is unavailable, or its connection pool is exhausted
@@ -21,7 +21,7 @@ const (
 
 // Reasons lists the labels that problems are counted under.
 func Reasons() []string {
-	return []string{BecauseRequests, BecauseConnections, becauseTenant, becauseMemory, becauseQueue, becauseDatabase, becauseRate, becauseBacklog, becauseBehind}
+	return []string{BecauseRequests, BecauseConnections, BecauseTenant, becauseMemory, becauseQueue, becauseDatabase, becauseRate, becauseBacklog, becauseBehind}
 }
 
 // Overloaded is the problem of a request that was not started.
@@ -64,7 +64,7 @@ func tooMuch(o *commands.Overloaded) *Problem {
 // capacity for others.
 func OverShare(detail string) *Problem {
 	p := New("rate_limited", detail)
-	p.because = becauseTenant
+	p.because = BecauseTenant
 	return p
 }
 

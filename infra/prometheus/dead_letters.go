@@ -51,8 +51,14 @@ const (
 )
 
 func newOpenLetters() *prom.GaugeVec {
-	return prom.NewGaugeVec(prom.GaugeOpts{Name: "meterplex_dead_letters",
+	letters := prom.NewGaugeVec(prom.GaugeOpts{Name: "meterplex_dead_letters",
 		Help: "Dead letters that are FAILED or RETRYING; counted up to 100,000 of each."}, []string{"status", "stage"})
+	for _, status := range []string{"FAILED", "RETRYING"} {
+		for _, stage := range []string{events.StageIngestion, events.StagePublishing, events.StageValidation, events.StageAggregation} {
+			letters.WithLabelValues(status, stage)
+		}
+	}
+	return letters
 }
 
 // openLettersSQL uses the index of open dead letters, which is ordered by status and stage.

@@ -4,7 +4,9 @@ package prometheus
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -19,14 +21,22 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// latency ranges from the fastest durable commit to the delay by a broker outage.
-var latency = prom.ExponentialBuckets(0.0005, 2, 18)
+// latencies ranges from the fastest durable commit to the delay by a broker outage, with the bound of an SLO.
+func latencies(bound ...float64) []float64 {
+	all := append(prom.ExponentialBuckets(0.0005, 2, 18), bound...)
+	slices.Sort(all)
+	return all
+}
+
+// readableWithin is the bound of the SLO of end_to_end_seconds.
+const readableWithin = 2
 
 // Metrics holds the service's metrics. Operators' rules and dashboards use their names.
 type Metrics struct {
 	published   *prom.CounterVec
 	withheld    *prom.CounterVec
 	refused     *prom.CounterVec
+	holes       prom.Counter
 	relayErrors prom.Counter
 	unpublished prom.Gauge
 	oldest      prom.Gauge
@@ -48,11 +58,17 @@ type Metrics struct {
 	fromLog    *prom.CounterVec
 
 	projected *projectionGauges
+	letters   *prom.GaugeVec
+	accounts  *quotaDrift
+	head      prom.Gauge
+	server    *serverGauges
+	identity  *identityGauges
 
 	schemaChecks   *prom.CounterVec
 	schemaRefusals *prom.CounterVec
 
 	sagas      *prom.GaugeVec
+	sagaStates *prom.GaugeVec
 	sagasEnded *prom.CounterVec
 	sagaKinds  []string
 	sagasSeen  map[string]int64 // by the last read
@@ -74,7 +90,7 @@ func New(registry *prom.Registry) *Metrics {
 		return g
 	}
 	histogram := func(name, help string, labels ...string) *prom.HistogramVec {
-		h := prom.NewHistogramVec(prom.HistogramOpts{Name: "meterplex_" + name, Help: help, Buckets: latency}, labels)
+		h := prom.NewHistogramVec(prom.HistogramOpts{Name: "meterplex_" + name, Help: help, Buckets: latencies(readableWithin)}, labels)
 		registry.MustRegister(h)
 		return h
 	}
@@ -83,7 +99,9 @@ func New(registry *prom.Registry) *Metrics {
 		published:   counter("events_published_total", "Records acknowledged by the broker, including repeats.", "topic"),
 		withheld:    counter("events_withheld_total", "Events whose record was permanently refused and replaced.", "topic"),
 		refused:     counter("publish_refused_total", "Permanent refusals of a record; registry: its subject is not registered.", "topic", "by"),
+		holes:       counter("log_holes_total", "Holes of the log that this instance's relay found: positions without an event, counted at each attempt.").WithLabelValues(),
 		relayErrors: counter("relay_errors_total", "Failed batches, which are retried.").WithLabelValues(),
+		head:        gauge("log_head", "Events in the log."),
 		unpublished: gauge("outbox_unpublished_count", "Events in the log that were never published; a rewind does not change it."),
 		oldest:      gauge("outbox_oldest_unpublished_seconds", "Age of the oldest event in the log that was never published; a rewind does not change it."),
 		leases:      gauge("relay_leases", "Log partitions that this instance relays."),
@@ -93,7 +111,7 @@ func New(registry *prom.Registry) *Metrics {
 		deadLetter:  counter("events_dlq_total", "Events that became dead letters.", "topic", "stage"),
 		processing:  histogram("event_processing_duration_seconds", "Duration of a consumer's transaction.", "consumer"),
 		handled:     histogram("router_message_duration_seconds", "Duration of a router's handler for one message, by result: ok or error.", "handler", "result"),
-		endToEnd:    histogram("end_to_end_seconds", "From an event's recording to its fold.", "consumer"),
+		endToEnd:    histogram("end_to_end_seconds", "From an event's recording to its fold; of a verdict, from the request that recorded the usage.", "consumer"),
 		skipped:     counter("inbox_dedup_skips_total", "Deliveries at or below the checkpoint.", "consumer"),
 		ghosts:      counter("events_ghost_total", "Records dropped because the database lost their events: a failover or restore.", "consumer"),
 		otherLog:    counter("events_other_log_total", "Records dropped because they belong to another database's log.", "consumer"),
@@ -103,8 +121,10 @@ func New(registry *prom.Registry) *Metrics {
 	}
 	m.schemaChecks = counter("schema_checks_total", "Payloads of the sample that were compared with the schema of their subject.", "subject")
 	m.schemaRefusals = counter("schema_refusals_total", "Payloads of the sample that are unlike the schema of their subject.", "subject")
-	m.projected = newProjectionGauges()
-	m.sagas, m.sagasEnded = newSagas(registry)
+	m.projected, m.letters, m.accounts = newProjectionGauges(), newOpenLetters(), newQuotaDrift(time.Now)
+	m.server, m.identity = newServerGauges(time.Now), newIdentityGauges(time.Now)
+	registry.MustRegister(append(m.accounts.gauges(), m.projected, m.letters, m.server, m.identity)...)
+	m.newSagas(registry)
 	m.billing = newPushes(registry)
 	m.webhooks = newWebhooks(registry)
 	m.createSeries()
@@ -134,6 +154,9 @@ func (m *Metrics) createSeries() {
 		}
 		m.published.WithLabelValues(t.Name)
 		m.withheld.WithLabelValues(t.Name)
+		for _, by := range []string{refusedByBroker, refusedByRegistry} {
+			m.refused.WithLabelValues(t.Name, by)
+		}
 		m.deadLetter.WithLabelValues(t.Name, events.StagePublishing)
 		if t.Consumer != "" {
 			m.createConsumerSeries(t.Name, t.Consumer)
@@ -196,10 +219,11 @@ func (m *Metrics) Relay() relay.Observe {
 	return relay.Observe{
 		Published: func(t events.Topic, n int) { m.published.WithLabelValues(t.Name()).Add(float64(n)) },
 		Failed:    func(error) { m.relayErrors.Inc() },
+		Hole:      m.holes.Inc,
 		Refused: func(t events.Topic, registry bool) {
-			by := "broker"
+			by := refusedByBroker
 			if registry {
-				by = "registry"
+				by = refusedByRegistry
 			}
 			m.refused.WithLabelValues(t.Name(), by).Inc()
 		},
@@ -211,6 +235,12 @@ func (m *Metrics) Relay() relay.Observe {
 		Leases:  func(partitions int) { m.leases.Set(float64(partitions)) },
 	}
 }
+
+// Values of the label by of publish_refused_total.
+const (
+	refusedByBroker   = "broker"
+	refusedByRegistry = "registry"
+)
 
 // Observe implements projections.Observer.
 func (m *Metrics) Observe(c *projections.Consumer, b projections.Batch) {
@@ -234,8 +264,17 @@ func (m *Metrics) Observe(c *projections.Consumer, b projections.Batch) {
 	m.deadLetter.WithLabelValues(topic, events.StageAggregation).Add(float64(len(b.Failed)))
 	m.countRefusals(c, b.Applied)
 	for i := range b.Applied {
-		m.endToEnd.WithLabelValues(c.Name).Observe(b.End.Sub(b.Applied[i].RecordedAt).Seconds())
+		m.endToEnd.WithLabelValues(c.Name).Observe(b.End.Sub(begunAt(&b.Applied[i])).Seconds())
 	}
+}
+
+// begunAt is the time from which end_to_end_seconds counts. A verdict is caused by usage, whose id holds the time of its request:
+// the figure is readable when the verdict is folded.
+func begunAt(e *events.Envelope) time.Time {
+	if e.Subject != events.UsageValidated || e.CausationID.Version() != 7 {
+		return e.RecordedAt
+	}
+	return time.Unix(e.CausationID.Time().UnixTime())
 }
 
 // PublicationsDeleted counts publications that were deleted because their records have expired.
@@ -261,24 +300,17 @@ const (
 
 // Watch updates the gauges of the database state until ctx ends. Lag is counted in log positions,
 // including those of other topics.
-func (m *Metrics) Watch(ctx context.Context, pool *pgxpool.Pool, registry *prom.Registry) error {
-	head := prom.NewGauge(prom.GaugeOpts{Name: "meterplex_log_head", Help: "Events in the log."})
-	projected := m.projected
-	letters := newOpenLetters()
-	accounts := newQuotaDrift(time.Now)
-	registry.MustRegister(append(accounts.gauges(), head, projected, letters)...)
+func (m *Metrics) Watch(ctx context.Context, pool *pgxpool.Pool) error {
 	tick := time.NewTicker(stateEvery)
 	defer tick.Stop()
 	for n := 0; ; n++ {
-		// On failure the gauges keep their values. Other metrics show that the database is unreachable.
-		_ = m.read(ctx, pool, head)
-		_ = projected.read(ctx, pool)
-		_ = accounts.read(ctx, pool)
-		_ = m.readSagas(ctx, pool)
-		_ = m.readPushes(ctx, pool)
-		_ = m.readWebhooks(ctx, pool)
+		// On failure the gauges keep their values, and state_age_seconds grows.
+		failed := errors.Join(m.read(ctx, pool), m.projected.read(ctx, pool), m.accounts.read(ctx, pool), m.readSagas(ctx, pool), m.readPushes(ctx, pool), m.readWebhooks(ctx, pool))
 		if n%lettersEach == 0 {
-			_ = readOpenLetters(ctx, pool, letters)
+			failed = errors.Join(failed, readOpenLetters(ctx, pool, m.letters), m.server.read(ctx, pool))
+		}
+		if failed == nil {
+			m.server.stateRead()
 		}
 		select {
 		case <-ctx.Done():
@@ -288,7 +320,7 @@ func (m *Metrics) Watch(ctx context.Context, pool *pgxpool.Pool, registry *prom.
 	}
 }
 
-func (m *Metrics) read(ctx context.Context, pool *pgxpool.Pool, head prom.Gauge) error {
+func (m *Metrics) read(ctx context.Context, pool *pgxpool.Pool) error {
 	ctx, cancel := context.WithTimeout(ctx, stateTime)
 	defer cancel()
 	var recorded, backlog int64
@@ -296,7 +328,7 @@ func (m *Metrics) read(ctx context.Context, pool *pgxpool.Pool, head prom.Gauge)
 	if err := pool.QueryRow(ctx, headsSQL).Scan(&recorded, &backlog, &oldest); err != nil {
 		return fmt.Errorf("reading the heads: %w", err)
 	}
-	head.Set(float64(recorded))
+	m.head.Set(float64(recorded))
 	m.unpublished.Set(float64(backlog))
 	m.oldest.Set(oldest)
 	m.backlog.Store(backlog)

@@ -2,10 +2,13 @@ package prometheus
 
 import (
 	"testing"
+	"time"
 
+	"github.com/google/uuid"
 	prom "github.com/prometheus/client_golang/prometheus"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
 )
 
 // A rule on the rate of an event that never happened must find a zero.
@@ -24,6 +27,13 @@ func TestSeriesExistBeforeTheFirstEvent(t *testing.T) {
 		"inbox_dedup_skips_total":           {"meterplex-command-handler ", "meterplex-usage-commands "},
 		"schema_checks_total":               {"meterplex.usage.event.recorded.v1 "},
 		"schema_refusals_total":             {"meterplex.usage.event.recorded.v1 ", "meterplex.replay.cursor.rewound.v1 "},
+		"publish_refused_total":             {"broker usage.raw ", "registry meterplex.billing "},
+		"log_holes_total":                   {""},
+		"log_head":                          {""},
+		"dead_letters":                      {"VALIDATION FAILED ", "AGGREGATION RETRYING "},
+		"projection_lag_seconds":            {"usage_aggregates ", "entitlement_reads ", "meterplex-usage-validator "},
+		"consumer_lag":                      {"0 usage.raw ", "31 usage.commands "},
+		"saga_open":                         {"DRIFT ", "PARTIAL "},
 	} {
 		got := series(t, registry, "meterplex_"+name)
 		for _, labels := range want {
@@ -77,5 +87,37 @@ func TestTheBacklogIsExportedByEveryInstance(t *testing.T) {
 	waits, oldest := series(t, registry, "meterplex_outbox_unpublished_count")[""], series(t, registry, "meterplex_outbox_oldest_unpublished_seconds")[""]
 	if waits != 6+2 || oldest < 59 || oldest > 600 {
 		t.Errorf("%v events wait, the oldest for %v s", waits, oldest)
+	}
+}
+
+// The figure of usage is readable when its verdict is folded: the time counts from the request, not from the verdict.
+func TestEndToEndBeginsWithTheRequest(t *testing.T) {
+	registry := prom.NewRegistry()
+	m := New(registry)
+	recorded := time.Now()
+	begun := uuid.Must(uuid.NewV7())
+	for _, e := range []events.Envelope{{Subject: events.UsageValidated, CausationID: begun, RecordedAt: recorded.Add(time.Minute)},
+		{Subject: events.UsageRecorded, CausationID: begun, RecordedAt: recorded.Add(3 * time.Second)}, {Subject: events.UsageValidated, RecordedAt: recorded.Add(3 * time.Second)}} {
+		if took := recorded.Add(5 * time.Second).Sub(begunAt(&e)); (e.Subject == events.UsageValidated && e.CausationID == begun) != (took > 4*time.Second) {
+			t.Errorf("%v after %v", took, e.Subject)
+		}
+	}
+	m.Observe(&projections.Consumer{Name: events.GroupAggregator, Topic: events.TopicUsageValidated}, projections.Batch{End: recorded.Add(1990 * time.Millisecond),
+		Applied: []events.Envelope{{Subject: events.UsageValidated, CausationID: begun}}})
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "meterplex_end_to_end_seconds" {
+			continue
+		}
+		for _, metric := range f.GetMetric() {
+			for _, b := range metric.GetHistogram().GetBucket() {
+				if metric.GetLabel()[0].GetValue() == events.GroupAggregator && (b.GetCumulativeCount() == 1) != (b.GetUpperBound() >= readableWithin) {
+					t.Errorf("bucket %v holds %d", b.GetUpperBound(), b.GetCumulativeCount())
+				}
+			}
+		}
 	}
 }

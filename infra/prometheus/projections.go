@@ -3,6 +3,7 @@ package prometheus
 import (
 	"context"
 	"fmt"
+	"math"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
@@ -26,15 +27,38 @@ func newProjectionGauges() *projectionGauges {
 	gauge := func(name, help string, labels ...string) *prom.GaugeVec {
 		return prom.NewGaugeVec(prom.GaugeOpts{Name: "meterplex_" + name, Help: help}, labels)
 	}
-	return &projectionGauges{
+	g := &projectionGauges{
 		lag:        gauge("consumer_lag", "Log positions between a topic's consumer and the last event of the topic, including those of other topics.", "topic", "partition"),
 		lagEvents:  gauge("projection_lag_events", "Log positions between a projection and the last event of its source; consumers without a projection have their own name.", "projection"),
 		lagSeconds: gauge("projection_lag_seconds", "Age of the oldest event that is not in the projection yet.", "projection"),
-		drift:      gauge("projection_drift_rows", "Keys whose live rows differed from the log in the last verify.", "projection"),
+		drift:      gauge("projection_drift_rows", "Keys whose live rows differed from the log in the last verify; NaN before the first one.", "projection"),
 		broken:     gauge("projection_broken_generations", "Detached generations that are kept: they cannot be promoted or rolled back to.", "projection"),
 		rebuilds:   gauge("rebuilds_open", "Rebuilds under way or waiting for a decision.", "projection", "state"),
 		done:       gauge("rebuild_events_done", "Events folded by rebuilds that are not READY yet.", "projection"),
 		wanted:     gauge("rebuild_events_total", "Events that these rebuilds must fold to reach the live generation.", "projection"),
+	}
+	g.createSeries()
+	return g
+}
+
+// createSeries creates the series of this release's consumers and projections.
+func (g *projectionGauges) createSeries() {
+	projects := projectionsOfConsumers()
+	for consumer, topic := range topicsOfConsumers() {
+		for p := range events.Partitions {
+			g.lag.WithLabelValues(events.Topic(topic).Name(), strconv.Itoa(p))
+		}
+		if projects[consumer] == "" && !events.Topic(topic).Outside() {
+			projects[consumer] = consumer
+		}
+	}
+	for _, name := range projects {
+		g.lagEvents.WithLabelValues(name)
+		g.lagSeconds.WithLabelValues(name)
+		g.broken.WithLabelValues(name)
+	}
+	for _, p := range models.List(models.DefaultFolds(), nil) {
+		g.drift.WithLabelValues(p.Name).Set(math.NaN())
 	}
 }
 

@@ -30,6 +30,10 @@ func TestSagasAreCountedByKind(t *testing.T) {
 		}
 	}
 	is("meterplex_saga_inflight", map[string]float64{"known ": 1, "newer ": 2})
+	if _, err := pool.Exec(t.Context(), `UPDATE sagas SET state = 'DRIFT' WHERE kind = 'known'`); err != nil {
+		t.Fatal(err)
+	}
+	is("meterplex_saga_open", map[string]float64{"RUNNING ": 2, "PARTIAL ": 0, "DRIFT ": 1})
 	if _, err := pool.Exec(t.Context(), `UPDATE sagas SET state = 'COMPLETED', outcome = 'success', ended_at = now()`); err != nil {
 		t.Fatal(err)
 	}

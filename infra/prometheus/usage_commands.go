@@ -20,9 +20,6 @@ func (m *Metrics) createMessageSeries(topic, consumer string) {
 	m.createHandlerSeries(consumer)
 	m.processing.WithLabelValues(consumer)
 	m.skipped.WithLabelValues(consumer)
-	for p := range events.Partitions {
-		m.projected.lag.WithLabelValues(topic, strconv.Itoa(p))
-	}
 }
 
 // UsageDecided counts the usage events of messages that got a verdict. Duplicates are those that were recorded before.

@@ -7,15 +7,12 @@ import (
 	"time"
 
 	prom "github.com/prometheus/client_golang/prometheus"
-
-	"github.com/meterplex/meterplex/events"
 )
 
 func TestMessagesWithUsageAreMeasured(t *testing.T) {
 	registry := prom.NewRegistry()
 	m := New(registry)
-	registry.MustRegister(m.projected)
-	if got := series(t, registry, "meterplex_consumer_lag"); len(got) != events.Partitions || got["17 usage.commands "] != 0 {
+	if got := series(t, registry, "meterplex_consumer_lag"); got["17 usage.commands "] != 0 || got["31 usage.raw "] != 0 {
 		t.Errorf("at the start the lag is %v", got)
 	}
 	m.UsageDecided(5, 2)

@@ -31,7 +31,7 @@ const (
 func newWebhooks(registry *prom.Registry) *webhookMetrics {
 	m := &webhookMetrics{
 		attempts: prom.NewCounterVec(prom.CounterOpts{Name: "meterplex_webhook_attempts_total", Help: "Requests to webhooks by type of event and outcome: delivered, refused (an answer other than 2xx) or no_answer."}, []string{"type", "outcome"}),
-		duration: prom.NewHistogram(prom.HistogramOpts{Name: "meterplex_webhook_attempt_duration_seconds", Help: "Duration of a request to a webhook.", Buckets: latency}),
+		duration: prom.NewHistogram(prom.HistogramOpts{Name: "meterplex_webhook_attempt_duration_seconds", Help: "Duration of a request to a webhook.", Buckets: latencies()}),
 		disabled: prom.NewCounterVec(prom.CounterOpts{Name: "meterplex_webhooks_disabled_total", Help: "Webhooks that this instance disabled, by reason: gone (410) or failing (5 days without a success)."}, []string{"reason"}),
 		pending:  prom.NewGauge(prom.GaugeOpts{Name: "meterplex_webhook_deliveries_pending", Help: "Deliveries of webhooks that wait for their next attempt."}),
 		oldest:   prom.NewGauge(prom.GaugeOpts{Name: "meterplex_webhook_oldest_due_seconds", Help: "The longest time for which a delivery that no instance sends is due."}),

@@ -235,8 +235,11 @@ func (s *Subscriber) freeAll(spans []span, rest time.Duration) {
 	}
 }
 
-// logFault logs at most once per second.
+// logFault logs at most once per second. It reports each hole.
 func (s *Subscriber) logFault(ctx context.Context, failure string, err error) {
+	if errors.Is(err, errHole) {
+		s.Observe.Hole()
+	}
 	if s.faultLog.due() {
 		level := s.Logger.WarnContext
 		if errors.Is(err, errHole) {

@@ -2,6 +2,8 @@ package relay
 
 import (
 	"errors"
+	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -139,6 +141,19 @@ func TestP3_AHoleInTheLogIsNotPassed(t *testing.T) {
 	records, err := p.extend(nil, []events.Envelope{at(1), at(2), at(4)}, &left)
 	if !errors.Is(err, errHole) || len(records) != 0 || p.to != 2 {
 		t.Errorf("%d records up to %d, %v", len(records), p.to, err)
+	}
+}
+
+// A hole proves loss: each attempt that finds it is reported, also if it is not logged again.
+func TestP3_EachHoleIsReported(t *testing.T) {
+	found := 0
+	s := &Subscriber{Relay: &Relay{Logger: slog.New(slog.DiscardHandler), Observe: Observe{Hole: func() { found++ }}.withDefaults()}}
+	for range 3 {
+		s.logFault(t.Context(), "cannot read the log", fmt.Errorf("position 17: %w", errHole))
+	}
+	s.logFault(t.Context(), "cannot read the log", errors.New("the connection was lost"))
+	if found != 3 {
+		t.Errorf("a hole that was found 3 times is reported %d times", found)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 type Observe struct {
 	Published func(topic events.Topic, records int)            // acknowledged by the broker, including repeats
 	Failed    func(err error)                                  // a batch that will be retried
+	Hole      func()                                           // a position of the log without an event, at each attempt to read it
 	Refused   func(topic events.Topic, registry bool)          // a record was permanently refused; registry: its subject is not registered
 	Withheld  func(topic events.Topic)                         // a record was replaced
 	Handled   func(handler string, d time.Duration, err error) // see infra/watermill
@@ -23,6 +24,9 @@ func (o Observe) withDefaults() Observe {
 	}
 	if o.Failed == nil {
 		o.Failed = func(error) {}
+	}
+	if o.Hole == nil {
+		o.Hole = func() {}
 	}
 	if o.Refused == nil {
 		o.Refused = func(events.Topic, bool) {}

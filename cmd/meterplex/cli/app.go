@@ -124,14 +124,7 @@ func Run(ctx context.Context, commit string, args []string) int {
 // run parses and runs a command, and returns its exit code.
 func (a *app) run(args []string) int {
 	var c grammar
-	parser, err := kong.New(&c,
-		kong.Name("meterplex"),
-		kong.Description(description),
-		kong.Writers(a.stdout, a.stderr),
-		kong.Vars{"tenant_scopes": strings.Join(commands.TenantScopes(), ", "), "operator_scopes": strings.Join(commands.OperatorScopes(), ", ")},
-		kong.ValueFormatter(config.DescribeFlag),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 100, ValueFormatter: config.DescribeFlag}),
-	)
+	parser, err := a.newParser(&c)
 	if err != nil {
 		panic(fmt.Sprintf("the command line's own definition is wrong: %v", err))
 	}
@@ -149,6 +142,18 @@ func (a *app) run(args []string) int {
 	}
 	a.flags, a.parser = c.clientFlags, parser
 	return a.exitCode(parsed.Run(a))
+}
+
+// newParser returns the parser of the command line.
+func (a *app) newParser(c *grammar) (*kong.Kong, error) {
+	return kong.New(c,
+		kong.Name("meterplex"),
+		kong.Description(description),
+		kong.Writers(a.stdout, a.stderr),
+		kong.Vars{"tenant_scopes": strings.Join(commands.TenantScopes(), ", "), "operator_scopes": strings.Join(commands.OperatorScopes(), ", ")},
+		kong.ValueFormatter(config.DescribeFlag),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 100, ValueFormatter: config.DescribeFlag}),
+	)
 }
 
 // firstSteps is the answer to a call without arguments.

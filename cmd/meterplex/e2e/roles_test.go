@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/deploy/observe"
 )
 
 // health is the address of an instance without the role api, from its last start.
@@ -56,12 +58,13 @@ func TestInstancesOfOneRoleExportAllMetrics(t *testing.T) {
 	w.finish()
 }
 
-// missingMetrics returns the series used by rules and dashboards that none of the addresses has.
+// missingMetrics returns the series of rules that one of the addresses lacks, and the listed values that all of them lack.
 func missingMetrics(ctx context.Context, w *deployment, addresses ...string) (missing []string) {
 	var found strings.Builder
 	for _, at := range addresses {
 		_, body, _ := w.call(ctx, "", http.MethodGet, at+"/metrics", nil)
 		found.Write(body)
+		missing = append(missing, observe.Missing(string(body))...)
 	}
 	for _, series := range []string{
 		`events_ingested_total{tenant_class="small",verdict="accepted"} `, `ingest_duration_seconds_count `, `events_published_total{topic="usage.raw"} `,
@@ -69,7 +72,7 @@ func missingMetrics(ctx context.Context, w *deployment, addresses ...string) (mi
 		`events_dlq_total{stage="VALIDATION",topic="usage.raw"} 0`, `event_processing_duration_seconds_count{consumer="meterplex-usage-validator"} `,
 		`end_to_end_seconds_count{consumer="meterplex-usage-aggregator"} `, `outbox_unpublished_count 0`, `outbox_oldest_unpublished_seconds 0`,
 		`inbox_dedup_skips_total{`, `payload_conflicts_total 0`, `consumer_lag{partition="17",topic="usage.raw"} 0`, `consumer_lag{partition="0",topic="meterplex.commands"} 0`,
-		`projection_lag_events{projection="usage_aggregates"} 0`, `projection_lag_seconds{projection="usage_aggregates"} 0`, `log_head `,
+		`projection_lag_events{projection="usage_aggregates"} 0`, `projection_lag_seconds{projection="usage_aggregates"} 0`, `log_head `, `identity_holds 1`, `database_monitored 0`, `wal_bytes NaN`,
 	} {
 		if !strings.Contains(found.String(), "\nmeterplex_"+series) {
 			missing = append(missing, series)

@@ -39,6 +39,7 @@ func (n *Node) listen(setting, addr string, handler nethttp.Handler) (*endpoint,
 	scheme := "http"
 	if server.TLSConfig != nil {
 		scheme = "https"
+		n.metrics.CertificateExpires(server.TLSConfig.Certificates[0].Leaf.NotAfter)
 	}
 	return &endpoint{scheme + "://" + listener.Addr().String(), server, listener}, nil
 }

@@ -231,7 +231,8 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 	if n.sampler != nil {
 		g.Go(func() error { return n.sampler.Run(ctx) })
 	}
-	g.Go(func() error { return n.metrics.Watch(ctx, n.pool, n.registry) })
+	g.Go(func() error { return n.metrics.Watch(ctx, n.pool) })
+	g.Go(func() error { return n.metrics.WatchIdentity(ctx, n.identityHolds) })
 	// This pool never waits for locks that a frozen session holds.
 	frozen := &postgres.FrozenSessions{Pool: n.looks, Logger: n.logger, Ended: n.metrics.FrozenEnded}
 	g.Go(func() error { return frozen.Run(ctx) })

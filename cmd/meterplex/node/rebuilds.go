@@ -49,6 +49,17 @@ func (n *Node) compare(ctx context.Context, r domain.Rebuild) error {
 	return n.rebuilds().FinishVerify(ctx, r.ID, differs)
 }
 
+// identityHolds compares accepted events with their ends, for the metrics. Like compare, it uses no connection of the readers.
+func (n *Node) identityHolds(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, identityTime)
+	defer cancel()
+	identity, err := models.NewReads(query.DB{Pool: n.pool}, nil, n.Folds, time.Now, n.cfg.RollbackKeep).Events.Identity(ctx)
+	return identity.Holds, err
+}
+
+// identityTime bounds a comparison for the metrics.
+const identityTime = time.Minute
+
 func (n *Node) reads() models.Reads {
 	db := query.DB{Pool: n.readers, Seats: n.seats, Replica: n.replica, Moves: n.moves}
 	if n.replica != nil {
