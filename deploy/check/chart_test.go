@@ -43,7 +43,8 @@ func TestTheChartPassesLint(t *testing.T) {
 	}
 }
 
-// The manifests are those of the golden files, and decode strictly: an unknown or doubled member is an error.
+// The manifests are those of the golden files, and decode strictly: an unknown or doubled member is an error. Rules and dashboards are long, and deploy/observe
+// tests them: the golden files have their names.
 func TestTheChartRenders(t *testing.T) {
 	decoder := strictDecoder(t)
 	for _, file := range valueFiles(t) {
@@ -53,6 +54,7 @@ func TestTheChartRenders(t *testing.T) {
 				t.Errorf("%s: %v\n%s", file, err, document)
 			}
 		}
+		got = withoutObserved(got)
 		golden := filepath.Join(testdata, "golden", filepath.Base(file))
 		if *update {
 			if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
@@ -259,6 +261,13 @@ func renderValues(t *testing.T, values chartutil.Values) (map[string]string, err
 	return engine.Render(c, all)
 }
 
+// observed are the manifests of rules and dashboards, with the names of their resources.
+var observed = regexp.MustCompile(`(?ms)^apiVersion: \S+\nkind: (?:PrometheusRule|ConfigMap)\nmetadata:\n  name: (\S+)\n.*?(\n---\n|\z)`)
+
+func withoutObserved(manifests string) string {
+	return observed.ReplaceAllString(manifests, "# $1$2")
+}
+
 // documents splits manifests; those that are empty are left out.
 func documents(text string) (list []string) {
 	for _, document := range strings.Split("\n"+text, "\n---\n") {
@@ -278,4 +287,42 @@ func strictDecoder(t *testing.T) runtime.Decoder {
 		}
 	}
 	return serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
+}
+
+// The chart has each file of rules and each dashboard, as it is.
+func TestTheChartHasTheRulesAndDashboards(t *testing.T) {
+	decoder := strictDecoder(t)
+	rules, dashboards := 0, map[string]string{}
+	for _, document := range documents(render(t, read(t, filepath.Join(testdata, "values/production.yaml")))) {
+		object, _, err := decoder.Decode([]byte(document), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch o := object.(type) {
+		case *monitoring.PrometheusRule:
+			rules += len(o.Spec.Groups)
+			for _, g := range o.Spec.Groups {
+				if len(g.Rules) == 0 {
+					t.Errorf("the group %s is empty", g.Name)
+				}
+			}
+		case *core.ConfigMap:
+			for name, text := range o.Data {
+				dashboards[name] = text
+			}
+		}
+	}
+	files, err := filepath.Glob("../observe/rules/*.yaml")
+	if err != nil || rules < len(files) || len(files) < 5 {
+		t.Errorf("%d groups of %d files: %v", rules, len(files), err)
+	}
+	boards, err := filepath.Glob("../observe/dashboards/*.json")
+	if err != nil || len(boards) < 5 || len(boards) != len(dashboards) {
+		t.Errorf("%d dashboards of %d files: %v", len(dashboards), len(boards), err)
+	}
+	for _, file := range boards {
+		if text, err := os.ReadFile(file); err != nil || strings.TrimSpace(string(text)) != dashboards[filepath.Base(file)] {
+			t.Errorf("%s differs in the chart: %v", file, err)
+		}
+	}
 }
