@@ -3,6 +3,3 @@
 
 -- After a refusal an attempt has another idempotency key: the provider repeats a refusal for the key that it had.
 ALTER TABLE pushes ADD COLUMN renewals int NOT NULL DEFAULT 0;
-
--- The comparisons that found a difference, which every instance counts each few seconds.
-CREATE INDEX push_comparisons_different ON push_comparisons (month) WHERE total <> delivered;
