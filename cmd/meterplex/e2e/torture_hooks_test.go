@@ -97,7 +97,7 @@ func (k *endingsLoad) settleHooks() string {
 	if !x.becomesTrue(endingTime, func(ctx context.Context) bool {
 		k.replay(ctx)
 		var waiting, behind int64
-		err := x.sql.QueryRow(ctx, `SELECT (SELECT count(*) FROM webhook_deliveries WHERE state <> 'DELIVERED'), (SELECT count(*) FROM webhooks w JOIN log_heads h USING (partition)
+		err := x.sql.QueryRow(ctx, `SELECT (SELECT count(*) FROM webhook_deliveries d JOIN webhooks w ON w.id = d.webhook_id WHERE d.state = 'PENDING' OR d.state = 'FAILED' AND w.status = 'ENABLED'), (SELECT count(*) FROM webhooks w JOIN log_heads h USING (partition)
  WHERE w.status = 'ENABLED' AND w.cursor < greatest(h.topic_positions[7], h.topic_positions[8]))`).Scan(&waiting, &behind)
 		state = fmt.Sprintf("%d deliveries are open, %d webhooks are behind: %v", waiting, behind, err)
 		x.sleep(time.Second)
@@ -134,8 +134,8 @@ func (k *endingsLoad) replay(ctx context.Context) {
 	}
 }
 
-// selectedSQL returns the events of the log that a webhook selects.
-const selectedSQL = `SELECT l.event_id::text FROM event_log_rows l WHERE l.tenant_id = $1 AND (l.subject IN (72, 77) OR EXISTS (SELECT FROM adjustments a WHERE a.id = l.event_id AND (a.decided IS NULL OR a.decided > a.position)))
+// selectedSQL returns the events of the log that a webhook selects, and if their deliveries failed: those that wait when their tenant is archived.
+const selectedSQL = `SELECT l.event_id::text, EXISTS (SELECT FROM webhook_deliveries d WHERE d.event_id = l.event_id AND d.state = 'FAILED') FROM event_log_rows l WHERE l.tenant_id = $1 AND (l.subject IN (72, 77) OR EXISTS (SELECT FROM adjustments a WHERE a.id = l.event_id AND (a.decided IS NULL OR a.decided > a.position)))
  AND l.position > (SELECT min(position) FROM event_log_rows c WHERE c.tenant_id = $1 AND c.subject = 67)`
 
 func (k *endingsLoad) checkReceived(tenant, id string) int {
@@ -149,10 +149,11 @@ func (k *endingsLoad) checkReceived(tenant, id string) int {
 	selected := map[string]bool{}
 	for rows.Next() {
 		var event string
-		if err := rows.Scan(&event); err != nil {
+		var failed bool
+		if err := rows.Scan(&event, &failed); err != nil {
 			k.x.t.Fatal(err)
 		}
-		if selected[event] = true; k.hooks.bodies[tenant][event] == "" {
+		if selected[event] = true; k.hooks.bodies[tenant][event] == "" && !(failed && tenant == k.ended.id) {
 			k.x.t.Errorf("the endpoint of %s did not get the event %s", tenant, event)
 		}
 	}

@@ -50,7 +50,7 @@ func (w *deployment) plantsInLog(p int) []planted {
 	no := w.number(`SELECT min(position) FROM event_log_rows WHERE partition = $1 AND subject = 3`, p)
 	conflict := w.number(`SELECT min(position) FROM event_log_rows WHERE partition = $1 AND subject = 4`, p)
 	seen := w.number(`SELECT min(position) FROM event_log_rows WHERE partition = $1 AND subject = 5`, p)
-	late := w.number(`SELECT max(position) FROM event_log_rows WHERE partition = $1`, p)
+	late := w.number(`SELECT max(position) FROM event_log_rows WHERE partition = $1 AND subject = 5`, p)
 	head := fmt.Sprintf(` WHERE partition = %d`, p)
 	return []planted{
 		{check: "P1 positions run from 1 to the head without a gap", do: []string{`UPDATE log_heads SET position = position + 1` + head}, undo: []string{`UPDATE log_heads SET position = position - 1` + head}},

@@ -37,6 +37,7 @@ type hook struct {
 	versions   []hookVersion
 	delivered  map[uuid.UUID]bool // events that have a delivery
 	inTable    bool
+	archived   bool // its tenant
 }
 
 type hookVersion struct {
@@ -128,7 +129,7 @@ func (h *hook) owes(e *hookEvent) bool {
 }
 
 const (
-	webhooksSQL = `SELECT id, tenant_id, url, events, status, cursor, replay_until, (SELECT count(*) FROM webhook_secrets s WHERE s.webhook_id = w.id),
+	webhooksSQL = `SELECT id, tenant_id, url, events, status, cursor, replay_until, coalesce((SELECT t.status = 'ARCHIVED' FROM tenants t WHERE t.id = w.tenant_id), false), (SELECT count(*) FROM webhook_secrets s WHERE s.webhook_id = w.id),
  (SELECT count(*) FROM webhook_deliveries d WHERE d.webhook_id = w.id AND d.state = 'PENDING') FROM webhooks w WHERE partition = $1`
 
 	hookDeliveriesSQL = `SELECT d.id, d.webhook_id, d.tenant_id, d.event_id, d.type, coalesce(d.position, 0), d.state, d.attempts, d.sent, coalesce(l.event_id, d.webhook_id), coalesce(l.tenant_id, d.webhook_id),
@@ -153,7 +154,7 @@ func (x *pass) compareWebhooks(ctx context.Context, tx pgx.Tx) error {
 	var w hook
 	var now hookVersion
 	var replay, secrets, pending int64
-	err := each(ctx, tx, webhooksSQL, []any{x.p}, []any{&w.id, &w.tenant, &now.url, &now.types, &now.status, &w.cursor, &replay, &secrets, &pending}, func() error {
+	err := each(ctx, tx, webhooksSQL, []any{x.p}, []any{&w.id, &w.tenant, &now.url, &now.types, &now.status, &w.cursor, &replay, &w.archived, &secrets, &pending}, func() error {
 		x.compareWebhook(&w, now, replay, secrets, pending)
 		return nil
 	})
@@ -188,7 +189,8 @@ func (x *pass) compareWebhook(is *hook, now hookVersion, replay, secrets, pendin
 		is.id, now.status, now.types, now.url, last.status, last.types, last.url)
 	x.webhooks.expect(is.cursor <= x.head && replay <= is.cursor, "the webhook %s has considered events up to %d and replays up to %d, the head is %d", is.id, is.cursor, replay, x.head)
 	x.webhooks.expect(now.status == hookEnabled || pending == 0, "the webhook %s is %s, and %d of its deliveries wait", is.id, now.status, pending)
-	x.webhooks.expect((secrets > 0) == (now.status != "REMOVED"), "the webhook %s is %s, and has %d secrets", is.id, now.status, secrets)
+	x.webhooks.expect((secrets > 0) == (now.status != "REMOVED" && !is.archived), "the webhook %s is %s, and has %d secrets; its tenant is archived: %v", is.id, now.status, secrets, is.archived)
+	x.webhooks.expect(!is.archived || now.status != hookEnabled, "the webhook %s of an archived tenant is enabled", is.id)
 }
 
 // compareDelivery compares a delivery with its event and its webhook.

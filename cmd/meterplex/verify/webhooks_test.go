@@ -104,6 +104,8 @@ func TestFaultsInDeliveriesAreReported(t *testing.T) {
 		"has considered events up to 12":                                 func(_ []*row, x *hookTables) { x.hook.cursor = 12 },
 		"replays up to 11":                                               func(_ []*row, x *hookTables) { x.replay = 11 },
 		"and has 0 secrets":                                              func(_ []*row, x *hookTables) { x.secrets = 0 },
+		"its tenant is archived: true":                                   func(_ []*row, x *hookTables) { x.hook.archived = true },
+		"of an archived tenant is enabled":                               func(_ []*row, x *hookTables) { x.hook.archived, x.secrets = true, 0 },
 		"which its tenant does not have":                                 func(_ []*row, x *hookTables) { x.deliveries[0].tenant = idOf(5) },
 		"has two deliveries of the event":                                func(_ []*row, x *hookTables) { x.deliveries = append(x.deliveries, x.deliveries[0]) },
 		`of "threshold.crossed" has no event`:                            func(_ []*row, x *hookTables) { x.deliveries[0].position = 0 },
