@@ -235,7 +235,7 @@ func TestTranscriptsOfTheDocs(t *testing.T) {
 					key = w.operator
 				}
 				w.runBlock(at, dir, b.replaced(days), "METERPLEX_KEY="+key)
-			case "docs/verify.md", "docs/runbooks/exactness.md":
+			case "docs/verify.md", "docs/runbooks/exactness.md", "docs/runbooks/database.md":
 				if b.path == "docs/verify.md" {
 					b.steps = b.steps[1:] // the settings, which the shell has
 				}

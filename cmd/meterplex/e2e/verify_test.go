@@ -136,8 +136,8 @@ func TestVerifyHoldsAndReportsEachPlantedFault(t *testing.T) {
 	w.definePrice(i)
 	w.offboard(i, tenants[1])
 	w.delivered()
-	told := events("told", 1, "api_calls")
-	w.ingest(i, tenants[0], "duplicate", told...) // recorded last: no other event follows from its event
+	response[0].Amount--
+	w.ingest(i, tenants[0], "duplicate", response...) // recorded last: no other event follows from its event
 	w.drain()
 	w.requireProven("with a closed period", w.verify(i, "--all"))
 	w.checkLimitedAccess(i)
