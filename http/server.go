@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -148,6 +149,7 @@ type service struct {
 	log     *slog.Logger
 	now     func() time.Time
 	metrics *metrics
+	missing sync.Map // name of a dependency → whether its last check failed
 }
 
 // operations registers every route. Each noun has its own file.

@@ -3,6 +3,7 @@ package http
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"sync"
@@ -59,7 +60,7 @@ type healthAnswer struct{ Body health }
 type health struct {
 	Status       string            `json:"status" enum:"live,ready"`
 	Version      string            `json:"version"`
-	Dependencies map[string]string `json:"dependencies,omitempty" doc:"Each dependency by name: ok, or does not answer."`
+	Dependencies map[string]string `json:"dependencies,omitempty" doc:"Each dependency by name: ok, or does not answer, with the reason if a connection is refused."`
 }
 
 func (s *service) live(context.Context, *struct{}) (*healthAnswer, error) {
@@ -80,14 +81,14 @@ func (s *service) ready(ctx context.Context, _ *struct{}) (*healthAnswer, error)
 	var needed []string
 	for i, check := range s.Health {
 		answer.Dependencies[check.Name] = "ok"
+		s.reportDependency(ctx, check.Name, missing[i])
 		if missing[i] == nil {
 			continue
 		}
-		s.log.WarnContext(ctx, "a dependency does not answer", "dependency", check.Name, "error", missing[i])
-		answer.Dependencies[check.Name] = "does not answer"
+		answer.Dependencies[check.Name] = "does not answer" + reasonOf(missing[i])
 		p.Errors = append(p.Errors, problem.Fault{Code: "dependency_failed", Detail: check.Name})
 		if !check.Spare {
-			needed = append(needed, check.Name)
+			needed = append(needed, check.Name+reasonOf(missing[i]))
 		}
 	}
 	if needed == nil {
@@ -95,6 +96,26 @@ func (s *service) ready(ctx context.Context, _ *struct{}) (*healthAnswer, error)
 	}
 	p.Detail = "These dependencies do not answer: " + strings.Join(needed, ", ")
 	return nil, p
+}
+
+// reasonOf returns the reason of a refused connection, which names no host and no login.
+func reasonOf(err error) string {
+	var reasoned interface{ Reason() string }
+	if !errors.As(err, &reasoned) {
+		return ""
+	}
+	return ": " + reasoned.Reason()
+}
+
+// reportDependency logs a dependency that no longer answers, and one that answers again: probes ask every few seconds.
+func (s *service) reportDependency(ctx context.Context, name string, err error) {
+	before, _ := s.missing.Swap(name, err != nil)
+	switch {
+	case err != nil && before != true:
+		s.log.WarnContext(ctx, "a dependency does not answer", "dependency", name, "error", err)
+	case err == nil && before == true:
+		s.log.InfoContext(ctx, "a dependency answers again", "dependency", name)
+	}
 }
 
 // pingDependencies checks all dependencies concurrently and returns each result.

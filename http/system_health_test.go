@@ -1,8 +1,11 @@
 package http_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	nethttp "net/http"
 	"net/http/httptest"
 	"strings"
@@ -44,6 +47,35 @@ func TestHealthWithoutTheAPI(t *testing.T) {
 	away = errors.New("gone")
 	ask("/readyz", 503, `"detail":"database"`)
 	ask("/livez", 200, `"live"`)
+	away = fmt.Errorf("postgres.internal: %w", refused{errors.New("the login meter is wrong")})
+	ask("/readyz", 503, `"detail":"These dependencies do not answer: database: authentication failed"`)
+}
+
+// refused is the error of a refused connection.
+type refused struct{ error }
+
+func (refused) Reason() string { return "authentication failed" }
+
+// Probes ask every few seconds: a dependency that is missing is logged once, and once when it answers again.
+func TestMissingDependencyIsLoggedOnce(t *testing.T) {
+	var log bytes.Buffer
+	var away error
+	s := &http.Server{Version: "test", Logger: slog.New(slog.NewTextHandler(&log, nil)), Health: []http.HealthCheck{{Name: "kafka", Spare: true, Check: func(context.Context) error { return away }}}}
+	handler, err := s.HealthHandler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, away = range []error{nil, refused{errors.New("kafka.internal")}, refused{errors.New("kafka.internal")}, errors.New("kafka.internal"), nil, nil} {
+		got := httptest.NewRecorder()
+		handler.ServeHTTP(got, httptest.NewRequestWithContext(t.Context(), "GET", "/readyz", nil))
+		want := map[bool]string{true: `"kafka":"ok"`, false: `"kafka":"does not answer`}[away == nil]
+		if got.Code != 200 || !strings.Contains(got.Body.String(), want) || strings.Contains(got.Body.String(), "internal") {
+			t.Errorf("with %v: %d %s", away, got.Code, got.Body)
+		}
+	}
+	if text := log.String(); strings.Count(text, "does not answer") != 1 || strings.Count(text, "answers again") != 1 {
+		t.Errorf("the log is %s", text)
+	}
 }
 
 // A dependency that costs only latency while it is down is reported, but the instance

@@ -13,21 +13,23 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
 	"github.com/meterplex/meterplex/infra/local"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/watermill/pipetest"
 )
 
 // securedBroker is a broker on which ACLs bound the rights of a user, with the topics of the registry under p.
 type securedBroker struct {
 	*testing.T
-	cfg      kafka.Config // of the user
+	cfg      kafka.Config // of the user, with SCRAM-SHA-512 over TLS
 	operator kafka.Config // has all rights
 	admin    *kadm.Client // has all rights
 	log      *lockedBuffer
+	broker   *local.Kafka
+	ca       *localtest.CA // of the broker and of its clients
 }
 
 type lockedBuffer struct {
@@ -47,31 +49,40 @@ func (b *lockedBuffer) String() string {
 	return b.Buffer.String()
 }
 
+// Reset empties the buffer.
+func (b *lockedBuffer) Reset() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.Buffer.Reset()
+}
+
 func newSecuredBroker(t *testing.T) *securedBroker {
-	broker, err := local.StartKafka(t.Context(), local.KafkaConfig{DataDir: t.TempDir(), CacheDir: local.CacheDir(), Users: map[string]string{"meter": "secret"}})
+	b := &securedBroker{T: t, log: &lockedBuffer{}, ca: localtest.NewCA(t, "the authority")}
+	certificate := b.ca.Sign(t, "broker", time.Hour, "127.0.0.1")
+	var err error
+	b.broker, err = local.StartKafka(t.Context(), local.KafkaConfig{DataDir: t.TempDir(), CacheDir: local.CacheDir(), Users: map[string]string{"meter": password},
+		TLS: &local.KafkaTLS{Certificate: certificate.Cert, Key: certificate.Key, ClientCA: b.ca.PEM}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := broker.Stop(context.Background()); err != nil {
+		if err := b.broker.Stop(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
 	// A busy machine takes longer than the default for the operator's records, which are published once.
-	all := kafka.Config{Brokers: broker.Brokers(), TopicPrefix: "p.", Logger: logger(), DeliveryTimeout: time.Minute}
-	if err := newAdmin(t, all).Ensure(t.Context()); err != nil {
+	b.operator = kafka.Config{Brokers: b.broker.Brokers(), TopicPrefix: "p.", Logger: logger(), DeliveryTimeout: time.Minute}
+	if err := newAdmin(t, b.operator).Ensure(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(broker.Brokers()...), kgo.DisableClientMetrics())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	b := &securedBroker{T: t, operator: all, admin: kadm.NewClient(client), log: &lockedBuffer{}}
-	b.cfg = kafka.Config{Brokers: broker.SecuredBrokers(), TopicPrefix: "p.", Logger: slog.New(slog.NewTextHandler(b.log, nil)), DeliveryTimeout: 10 * time.Second,
-		SASL: kafka.SASL{Mechanism: "PLAIN", Username: "meter", Password: "secret"}}
+	b.admin = clientOf(t, b.broker.Brokers())
+	b.setPassword(password)
+	b.cfg = kafka.Config{Brokers: b.broker.SecuredBrokers(), TopicPrefix: "p.", Logger: b.logger(), DeliveryTimeout: 10 * time.Second,
+		TLS: b.trusting(b.ca), SASL: kafka.SASL{Mechanism: "SCRAM-SHA-512", Username: "meter", Password: password}}
 	return b
 }
+
+func (b *securedBroker) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b.log, nil)) }
 
 // acl is one permission of docs/access.md.
 type acl struct {
@@ -184,18 +195,37 @@ func (b *securedBroker) await(ctx context.Context, messages <-chan *message.Mess
 			return nil
 		default:
 		}
-		if said := b.log.String()[begin:]; strings.Contains(said, "needs the ACL") {
+		if said := b.log.String()[begin:]; strings.Contains(said, "needs the ACL") || strings.Contains(said, "KAFKA_") {
 			return errors.New(said)
 		}
 	}
 	return fmt.Errorf("%w: %s", ctx.Err(), b.log.String())
 }
 
-// An instance works with exactly the ACLs of docs/access.md. Without one of them, the first request that needs it is
-// refused with an error that names the ACL.
-func TestTheErrorNamesTheMissingACL(t *testing.T) {
+// One broker with TLS, SCRAM, certificates of clients and ACLs serves all of these tests: a broker costs seconds.
+func TestSecuredBroker(t *testing.T) {
 	t.Parallel()
 	b := newSecuredBroker(t)
+	for _, one := range []struct {
+		name string
+		test func(*testing.T, *securedBroker)
+	}{
+		{"BothClientsWorkWithEachLogin", bothClientsWorkWithEachLogin},
+		{"TheErrorNamesTheSetting", theErrorNamesTheSetting},
+		{"TheErrorNamesTheMissingACL", theErrorNamesTheMissingACL},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			own := *b
+			own.T = t
+			own.allow(everything()...)
+			one.test(t, &own)
+		})
+	}
+}
+
+// An instance works with exactly the ACLs of docs/access.md. Without one of them, the first request that needs it is
+// refused with an error that names the ACL.
+func theErrorNamesTheMissingACL(t *testing.T, b *securedBroker) {
 	describe, read, write, configs := acl{false, kadm.OpDescribe}, acl{false, kadm.OpRead}, acl{false, kadm.OpWrite}, acl{false, kadm.OpDescribeConfigs}
 	group := acl{true, kadm.OpRead}
 	operator := newPublisher(t, b.operator)

@@ -83,7 +83,7 @@ func (a *Admin) Ping(ctx context.Context) error {
 		err = ctx.Err()
 	}
 	if err != nil {
-		return fmt.Errorf("reach Kafka at %v: %w", a.cfg.Brokers, err)
+		return fmt.Errorf("reach Kafka at %v: %w", a.cfg.Brokers, explained(err))
 	}
 	return nil
 }
@@ -117,7 +117,7 @@ func (a *Admin) ensure(ctx context.Context) error {
 	}
 	created, err := a.create(ctx, factor, min(max(int(factor)-1, 1), minInSync))
 	if err != nil {
-		return fmt.Errorf("create the Kafka topics: %w", err)
+		return fmt.Errorf("create the Kafka topics: %w", explained(err))
 	}
 	existing, err := a.existing(ctx, created)
 	if err != nil {
@@ -155,7 +155,7 @@ func (a *Admin) brokers(ctx context.Context) (int, error) {
 	}
 	live, err := a.admin.ListBrokers(ctx) // for brokers without DescribeCluster
 	if err != nil {
-		return 0, fmt.Errorf("list the Kafka brokers: %w", err)
+		return 0, fmt.Errorf("list the Kafka brokers: %w", explained(err))
 	}
 	return len(live), nil
 }

@@ -63,6 +63,7 @@ type BatchPublisher struct {
 type producer struct {
 	client *kgo.Client
 	once   sync.Once
+	cause  atomic.Pointer[error] // of the discard, if it is a missing right or a refused connection
 }
 
 func (p *producer) close() { p.once.Do(p.client.Close) }
@@ -163,8 +164,11 @@ func (p *BatchPublisher) acquire() (*producer, error) {
 	return p.producer, nil
 }
 
-// discard closes a producer. Its pending records fail.
-func (p *BatchPublisher) discard(old *producer) {
+// discard closes a producer. Its pending records fail, by the same cause.
+func (p *BatchPublisher) discard(old *producer, cause error) {
+	if unauthorized(cause) || refusalOf(cause).reason != "" {
+		old.cause.CompareAndSwap(nil, &cause)
+	}
 	p.mu.Lock()
 	if p.producer == old {
 		p.producer = nil

@@ -154,14 +154,22 @@ func (p *BatchPublisher) send(ctx context.Context, batch []*kgo.Record) map[*kgo
 	select {
 	case results = <-done:
 	case <-ctx.Done():
-		p.discard(producer)
+		p.discard(producer, nil)
 		results = <-done
 	}
 	errs := collect(ctx, results)
 	for _, err := range errs {
 		if !permanent(err) {
-			p.discard(producer)
+			p.discard(producer, err)
 			break
+		}
+	}
+	// Another call may have discarded the client: its error says more than "client closed".
+	if cause := producer.cause.Load(); cause != nil {
+		for r, err := range errs {
+			if errors.Is(err, kgo.ErrClientClosed) {
+				errs[r] = *cause
+			}
 		}
 	}
 	return errs

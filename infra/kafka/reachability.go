@@ -37,7 +37,7 @@ func (r *reachability) OnBrokerConnect(meta kgo.BrokerMetadata, _ time.Duration,
 	switch {
 	case err != nil && !away:
 		r.away[address] = time.Now()
-		r.logger.Warn("Kafka broker unreachable; will retry", "broker", address, "for", r.purpose, "error", err)
+		r.logger.Warn("Kafka broker unreachable; will retry", "broker", address, "for", r.purpose, "error", explained(err))
 	case err == nil && away:
 		delete(r.away, address)
 		r.logger.Info("Kafka broker reachable again", "broker", address, "for", r.purpose, "after", time.Since(since).Round(time.Millisecond))

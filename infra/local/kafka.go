@@ -27,6 +27,15 @@ type KafkaConfig struct {
 	// Users are the passwords of users, by name. If there are any, the broker has a second listener with SASL/PLAIN
 	// (SecuredBrokers), where ACLs bound the rights of a user. Clients of Brokers have all rights.
 	Users map[string]string
+	// TLS encrypts the listener of the users, who may use SCRAM as well, and adds a listener that identifies its clients by
+	// their certificates (CertifiedBrokers). It needs Users.
+	TLS *KafkaTLS
+}
+
+// KafkaTLS holds certificates in PEM form.
+type KafkaTLS struct {
+	Certificate, Key string // of the broker; the key is in the form PKCS #8
+	ClientCA         string // that signs the certificates of clients
 }
 
 // Kafka is a running broker, owned by this process. The broker is also a controller.
@@ -136,6 +145,13 @@ func (k *Kafka) SecuredBrokers() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return []string{address(k.ports.secured)}
+}
+
+// CertifiedBrokers returns the broker's address for clients with a certificate.
+func (k *Kafka) CertifiedBrokers() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return []string{address(k.ports.certified)}
 }
 
 // PID returns the process id of the broker.

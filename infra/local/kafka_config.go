@@ -3,6 +3,7 @@ package local
 import (
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -10,8 +11,9 @@ import (
 	"strings"
 )
 
-// kafkaPorts are a broker's ports: for clients, as a controller, and for clients with a password.
-type kafkaPorts struct{ broker, controller, secured int }
+// kafkaPorts are a broker's ports: for clients, as a controller, for clients with a password, and for clients with a
+// certificate.
+type kafkaPorts struct{ broker, controller, secured, certified int }
 
 // serverProperties has verbs for the two ports, the data folder, the node id, the controllers, the
 // replication factor and the minimum of in-sync replicas. The data folder is relative to the broker's
@@ -63,6 +65,24 @@ sasl.enabled.mechanisms=PLAIN
 listener.name.users.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required%[4]s;
 `
 
+// tlsProperties follows securedProperties, whose values of the same names it replaces. It has verbs for the four ports. The
+// names of users who have certificates are the names (CN) in them. Authentication is repeated after two seconds, so that a
+// changed password is noticed.
+const tlsProperties = `listeners=BROKER://127.0.0.1:%[1]d,CONTROLLER://127.0.0.1:%[2]d,USERS://127.0.0.1:%[3]d,CERTIFIED://127.0.0.1:%[4]d
+advertised.listeners=BROKER://127.0.0.1:%[1]d,USERS://127.0.0.1:%[3]d,CERTIFIED://127.0.0.1:%[4]d
+listener.security.protocol.map=BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT,USERS:SASL_SSL,CERTIFIED:SSL
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
+listener.name.users.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.users.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+connections.max.reauth.ms=2000
+ssl.keystore.type=PEM
+ssl.keystore.location=` + keystoreName + `
+ssl.truststore.type=PEM
+ssl.truststore.location=` + truststoreName + `
+ssl.principal.mapping.rules=RULE:^CN=([^,]+).*$/$1/,DEFAULT
+listener.name.certified.ssl.client.auth=required
+`
+
 const log4jConfig = `status=error
 name=meterplex
 appender.out.type=Console
@@ -78,6 +98,8 @@ const (
 	dataName       = "data"
 	propertiesName = "server.properties"
 	log4jName      = "log4j2.properties"
+	keystoreName   = "keystore.pem"
+	truststoreName = "truststore.pem"
 )
 
 func (k *Kafka) logFile() string { return filepath.Join(k.dir, "kafka.log") }
@@ -85,6 +107,13 @@ func (k *Kafka) logFile() string { return filepath.Join(k.dir, "kafka.log") }
 func (k *Kafka) writeConfig(ports kafkaPorts) error {
 	if err := writeFile(filepath.Join(k.dir, log4jName), []byte(log4jConfig), 0o644); err != nil {
 		return err
+	}
+	if t := k.cfg.TLS; t != nil {
+		err := errors.Join(writeFile(filepath.Join(k.dir, keystoreName), []byte(t.Key+t.Certificate), 0o600),
+			writeFile(filepath.Join(k.dir, truststoreName), []byte(t.ClientCA), 0o644))
+		if err != nil {
+			return err
+		}
 	}
 	return writeFile(filepath.Join(k.dir, propertiesName), k.properties(ports, dataName), 0o644)
 }
@@ -107,7 +136,11 @@ func (k *Kafka) properties(ports kafkaPorts, data string) []byte {
 	for _, name := range slices.Sorted(maps.Keys(k.cfg.Users)) {
 		users += fmt.Sprintf(" user_%s=%q", name, k.cfg.Users[name])
 	}
-	return fmt.Appendf(all, securedProperties, ports.broker, ports.controller, ports.secured, users)
+	all = fmt.Appendf(all, securedProperties, ports.broker, ports.controller, ports.secured, users)
+	if k.cfg.TLS == nil {
+		return all
+	}
+	return fmt.Appendf(all, tlsProperties, ports.broker, ports.controller, ports.secured, ports.certified)
 }
 
 // clusterID returns a random id in the format of Kafka's tools: 22 characters of URL-safe base64. It does
@@ -136,6 +169,12 @@ func (k *Kafka) choosePorts(ports kafkaPorts) (kafkaPorts, error) {
 	}
 	for len(k.cfg.Users) > 0 && (ports.secured == 0 || ports.secured == ports.broker || ports.secured == ports.controller) {
 		if ports.secured, err = freePort(); err != nil {
+			return ports, err
+		}
+	}
+	taken := []int{0, ports.broker, ports.controller, ports.secured}
+	for k.cfg.TLS != nil && slices.Contains(taken, ports.certified) {
+		if ports.certified, err = freePort(); err != nil {
 			return ports, err
 		}
 	}

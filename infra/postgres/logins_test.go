@@ -92,6 +92,9 @@ func onPostgres(t *testing.T, major int) {
 	if outer {
 		t.Run("memberships", func(t *testing.T) { memberships(newLoginTrial(t, s, major, 101)) })
 	}
+	if major == majors[len(majors)-1] {
+		t.Run("TLS", func(t *testing.T) { overTLS(newLoginTrial(t, s, major, 102)) }) // last: it changes the server
+	}
 }
 
 // loginTrial is a case on a server.

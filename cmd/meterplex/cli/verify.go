@@ -32,9 +32,14 @@ type VerifyCmd struct {
 // VerifyFlags holds the settings of the service's database and topics. Their help
 // differs from ServiceFlags: verify never starts an embedded server for a missing one.
 type VerifyFlags struct {
-	DatabaseURL  *string `name:"database-url" placeholder:"URL" setting:"DATABASE_URL" help:"The service's PostgreSQL."`
+	VerifyDatabaseFlags
 	KafkaBrokers *string `name:"kafka-brokers" placeholder:"HOST:PORT,…" setting:"KAFKA_BROKERS" help:"The service's brokers."`
 	config.KafkaAccess
+}
+
+// VerifyDatabaseFlags holds the settings of the checks without topics.
+type VerifyDatabaseFlags struct {
+	DatabaseURL *string `name:"database-url" placeholder:"URL" setting:"DATABASE_URL" help:"The service's PostgreSQL."`
 	Pipe        *string `name:"pipe" placeholder:"NAME" setting:"METERPLEX_PIPE" help:"The message pipe: with postgres there are no topics to check."`
 	TopicPrefix *string `name:"topic-prefix" placeholder:"TEXT" setting:"METERPLEX_TOPIC_PREFIX" help:"Put before the name of each topic."`
 }
@@ -121,7 +126,11 @@ func (c *VerifyCmd) outcome(a *app, checks []verify.Check) error {
 
 // runChecks runs the requested checks of the database and the topics.
 func (c *VerifyCmd) runChecks(a *app) ([]verify.Check, error) {
-	cfg, _, err := a.config(c.VerifyFlags)
+	flags := any(c.VerifyFlags)
+	if !c.wants("topics") {
+		flags = c.VerifyDatabaseFlags
+	}
+	cfg, _, err := a.config(flags)
 	if err != nil {
 		return nil, err
 	}

@@ -92,7 +92,8 @@ type Lookup func(name string) (string, bool)
 // resolve reads each setting from the flags, else the environment, else the
 // file, else its default. An empty value in the environment or the file counts
 // as not given. All invalid settings are reported together, each with its source.
-func resolve(flags map[string]given, env Lookup, file map[string]given) (Config, []Resolved, error) {
+// An invalid combination counts only for a command that takes one of its settings.
+func resolve(flags map[string]given, env Lookup, file map[string]given, takes map[string]bool) (Config, []Resolved, error) {
 	var (
 		cfg  Config
 		all  []Resolved
@@ -114,35 +115,45 @@ func resolve(flags map[string]given, env Lookup, file map[string]given) (Config,
 		}
 		all = append(all, Resolved{s, g.value, g.source})
 	}
-	return cfg, all, errors.Join(append(errs, cfg.contradictions()...)...)
+	for _, c := range cfg.contradictions() {
+		if slices.ContainsFunc(c.of, func(name string) bool { return takes[name] }) {
+			errs = append(errs, errors.New(c.text))
+		}
+	}
+	return cfg, all, errors.Join(errs...)
 }
 
-// contradictions returns an error for each invalid combination of settings.
-func (c *Config) contradictions() []error {
-	var errs []error
+// contradiction is an invalid combination of settings.
+type contradiction struct {
+	text string
+	of   []string // the settings
+}
+
+func (c *Config) contradictions() (found []contradiction) {
+	add := func(text string, of ...string) { found = append(found, contradiction{text, of}) }
 	if (c.HTTPTLSCert == "") != (c.HTTPTLSKey == "") {
-		errs = append(errs, errors.New("METERPLEX_HTTP_TLS_CERT and METERPLEX_HTTP_TLS_KEY go together: give both or neither"))
+		add("METERPLEX_HTTP_TLS_CERT and METERPLEX_HTTP_TLS_KEY go together: give both or neither", "METERPLEX_HTTP_TLS_CERT")
 	}
 	if slices.Contains(c.Roles, "api") && sameAddress(c.AdminAddr, c.HTTPAddr) {
-		errs = append(errs, errors.New("METERPLEX_ADMIN_ADDR and METERPLEX_HTTP_ADDR are the same: give the admin address another port, or leave it out"))
+		add("METERPLEX_ADMIN_ADDR and METERPLEX_HTTP_ADDR are the same: give the admin address another port, or leave it out", "METERPLEX_ADMIN_ADDR")
 	}
 	k := &c.Kafka
 	if (k.TLSCert == "") != (k.TLSKey == "") {
-		errs = append(errs, errors.New("KAFKA_TLS_CERT and KAFKA_TLS_KEY go together: give both or neither"))
+		add("KAFKA_TLS_CERT and KAFKA_TLS_KEY go together: give both or neither", "KAFKA_TLS_CERT")
 	}
 	if !k.TLS && (k.TLSCA != "" || k.TLSCert != "" || k.TLSServerName != "") {
-		errs = append(errs, errors.New("KAFKA_TLS_* is given but KAFKA_TLS_ENABLED is not true"))
+		add("KAFKA_TLS_* is given but KAFKA_TLS_ENABLED is not true", "KAFKA_TLS_ENABLED")
 	}
 	if (k.SASLMechanism == "") != (k.SASLUsername == "") || (k.SASLUsername == "") != (k.SASLPassword == "") {
-		errs = append(errs, errors.New("KAFKA_SASL_MECHANISM, KAFKA_SASL_USERNAME and KAFKA_SASL_PASSWORD go together: give all or none"))
+		add("KAFKA_SASL_MECHANISM, KAFKA_SASL_USERNAME and KAFKA_SASL_PASSWORD go together: give all or none", "KAFKA_SASL_MECHANISM")
 	}
 	if strings.HasPrefix(c.StripeURL, "http://") && strings.Contains(c.StripeKey, "k_live_") {
-		errs = append(errs, errors.New("METERPLEX_STRIPE_KEY is a live key and METERPLEX_STRIPE_URL is not https: a live key is sent by https only"))
+		add("METERPLEX_STRIPE_KEY is a live key and METERPLEX_STRIPE_URL is not https: a live key is sent by https only", "METERPLEX_STRIPE_KEY")
 	}
 	if c.DatabaseURL == "" && (c.DatabaseMigrateURL != "" || c.DatabaseReadURL != "") {
-		errs = append(errs, errors.New("DATABASE_MIGRATE_URL and DATABASE_READ_URL need DATABASE_URL: without it an embedded PostgreSQL is used"))
+		add("DATABASE_MIGRATE_URL and DATABASE_READ_URL need DATABASE_URL: without it an embedded PostgreSQL is used", "DATABASE_MIGRATE_URL", "DATABASE_READ_URL")
 	}
-	return errs
+	return found
 }
 
 // Load resolves the settings from groups of flags, the environment and a file. If file is
@@ -161,7 +172,7 @@ func Load(file string, env Lookup, groups ...any) (Config, []Resolved, error) {
 			return Config{}, nil, err
 		}
 	}
-	return resolve(givenFlags(groups...), env, values)
+	return resolve(givenFlags(groups...), env, values, takenBy(groups...))
 }
 
 // Unknown returns the variables, of NAME=VALUE, that look like settings but are unknown: a

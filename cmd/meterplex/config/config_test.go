@@ -32,22 +32,37 @@ func TestConfigPrecedence(t *testing.T) {
 		{nil, noEnv, file, ":3", "file x:1"},
 		{nil, noEnv, nil, "127.0.0.1:8080", "default"},
 	} {
-		cfg, all, err := resolve(c.flags, c.env, c.file)
+		cfg, all, err := resolve(c.flags, c.env, c.file, allSettings())
 		if err != nil || cfg.HTTPAddr != c.want || all[0].Source != c.source {
 			t.Errorf("%q from %q, %v; want %q from %q", cfg.HTTPAddr, all[0].Source, err, c.want, c.source)
 		}
 	}
 	// An empty variable counts as not given.
-	if cfg, _, _ := resolve(nil, env, file); cfg.DataDir != "d" {
+	if cfg, _, _ := resolve(nil, env, file, allSettings()); cfg.DataDir != "d" {
 		t.Errorf("the data directory is %q", cfg.DataDir)
 	}
 }
 
 func TestConfigDefaults(t *testing.T) {
-	cfg, _, err := resolve(nil, noEnv, nil)
+	cfg, _, err := resolve(nil, noEnv, nil, allSettings())
 	if err != nil || cfg.IngestAhead != 5*time.Minute || cfg.IngestBehind != 168*time.Hour || cfg.Region != "unspecified" || cfg.LogFormat != "text" ||
 		cfg.DataDir != "./.meterplex" || !slices.Equal(cfg.Roles, AllRoles()) || cfg.Pipe != "" || cfg.Kafka.Brokers != nil {
 		t.Errorf("%+v, %v", cfg, err)
+	}
+}
+
+// allSettings are those of a command that runs the service.
+func allSettings() map[string]bool { return takenBy(ServiceFlags{}) }
+
+// A combination of settings that a command does not take is left to those that do.
+func TestOtherCommandsIgnoreContradictions(t *testing.T) {
+	env := envOf(map[string]string{"KAFKA_SASL_PASSWORD": "hidden-canary", "KAFKA_TLS_CA": "x", "DATABASE_READ_URL": "postgres://h/d"})
+	if _, _, err := Load("", env); err != nil {
+		t.Errorf("a command without these settings: %v", err)
+	}
+	_, _, err := Load("", env, KafkaAccess{})
+	if err == nil || !strings.Contains(err.Error(), "KAFKA_SASL_MECHANISM") || !strings.Contains(err.Error(), "KAFKA_TLS_ENABLED") || strings.Contains(err.Error(), "DATABASE") {
+		t.Errorf("a command that takes KAFKA_*: %v", err)
 	}
 }
 
@@ -65,7 +80,7 @@ func TestConfigRefusals(t *testing.T) {
 		{"METERPLEX_STRIPE_URL", "https://hidden-canary@api.stripe.com"},
 		{"KAFKA_SASL_PASSWORD", "hidden-canary"}, {"KAFKA_TLS_CA", "x"}, {"METERPLEX_HTTP_TLS_KEY", "x"}, {"DATABASE_READ_URL", "postgres://h/d"},
 	} {
-		_, _, err := resolve(nil, envOf(map[string]string{c[0]: c[1]}), nil)
+		_, _, err := resolve(nil, envOf(map[string]string{c[0]: c[1]}), nil, allSettings())
 		if err == nil {
 			t.Errorf("%s=%s is accepted", c[0], c[1])
 			continue
@@ -75,12 +90,12 @@ func TestConfigRefusals(t *testing.T) {
 		}
 	}
 	for _, o := range domain.Inert() {
-		_, _, err := resolve(nil, envOf(map[string]string{"METERPLEX_ROLES": "api," + o.Name}), nil)
+		_, _, err := resolve(nil, envOf(map[string]string{"METERPLEX_ROLES": "api," + o.Name}), nil, allSettings())
 		if want := "the role " + o.Name + " is not available in this version"; o.Kind == domain.OfferedRole && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v", o.Name, err)
 		}
 	}
-	_, _, err := resolve(map[string]given{"METERPLEX_PIPE": {"x", "flag --pipe"}}, envOf(map[string]string{"METERPLEX_LOG_LEVEL": "x"}), nil)
+	_, _, err := resolve(map[string]given{"METERPLEX_PIPE": {"x", "flag --pipe"}}, envOf(map[string]string{"METERPLEX_LOG_LEVEL": "x"}), nil, allSettings())
 	if text := err.Error(); !strings.Contains(text, "METERPLEX_PIPE (from flag --pipe)") || !strings.Contains(text, "METERPLEX_LOG_LEVEL (from environment)") {
 		t.Errorf("both faults with their sources: %s", text)
 	}
@@ -100,13 +115,13 @@ func TestConfigFile(t *testing.T) {
 
 func TestNetworksOfWebhooksAreChecked(t *testing.T) {
 	for v, want := range map[string]string{"": "[]", "10.1.0.0/16": "[10.1.0.0/16]", "10.1.0.0/16, fd00:1::/48": "[10.1.0.0/16 fd00:1::/48]"} {
-		cfg, _, err := resolve(nil, envOf(map[string]string{"METERPLEX_WEBHOOK_ALLOW": v}), nil)
+		cfg, _, err := resolve(nil, envOf(map[string]string{"METERPLEX_WEBHOOK_ALLOW": v}), nil, allSettings())
 		if got := fmt.Sprint(cfg.WebhookAllow); err != nil || got != want {
 			t.Errorf("%q: %s, %v", v, got, err)
 		}
 	}
 	for _, v := range []string{"10.1.0.0", "10.1.2.3/16", "x", "10.0.0.0/8,", "10.0.0.0/33", "localhost"} {
-		if _, _, err := resolve(nil, envOf(map[string]string{"METERPLEX_WEBHOOK_ALLOW": v}), nil); err == nil || !strings.Contains(err.Error(), "CIDR") {
+		if _, _, err := resolve(nil, envOf(map[string]string{"METERPLEX_WEBHOOK_ALLOW": v}), nil, allSettings()); err == nil || !strings.Contains(err.Error(), "CIDR") {
 			t.Errorf("%q: %v", v, err)
 		}
 	}
@@ -114,13 +129,13 @@ func TestNetworksOfWebhooksAreChecked(t *testing.T) {
 
 func TestUnsafeWordsAreChecked(t *testing.T) {
 	for v, want := range map[string]string{"": "", "fsync": "fsync", " fsync , superuser,": "fsync superuser"} {
-		cfg, _, err := resolve(nil, envOf(map[string]string{"METERPLEX_ALLOW_UNSAFE": v}), nil)
+		cfg, _, err := resolve(nil, envOf(map[string]string{"METERPLEX_ALLOW_UNSAFE": v}), nil, allSettings())
 		if got := strings.Join(cfg.AllowUnsafe, " "); err != nil || got != want {
 			t.Errorf("%q: %q, %v", v, got, err)
 		}
 	}
 	for _, v := range []string{"all", "true", "fsync=off", "FSYNC", "*"} {
-		_, _, err := resolve(nil, envOf(map[string]string{"METERPLEX_ALLOW_UNSAFE": v}), nil)
+		_, _, err := resolve(nil, envOf(map[string]string{"METERPLEX_ALLOW_UNSAFE": v}), nil, allSettings())
 		if err == nil || !strings.Contains(err.Error(), "fsync, full_page_writes, synchronous_commit") {
 			t.Errorf("%q: %v", v, err)
 		}
@@ -145,7 +160,7 @@ func TestTheAdminAddressIsAnotherAddress(t *testing.T) {
 		{"127.0.0.1:8080", "127.0.0.1:8080", "relay", false},
 	} {
 		env := map[string]string{"METERPLEX_HTTP_ADDR": c.http, "METERPLEX_ADMIN_ADDR": c.admin, "METERPLEX_ROLES": c.roles}
-		cfg, _, err := resolve(nil, envOf(env), nil)
+		cfg, _, err := resolve(nil, envOf(env), nil, allSettings())
 		if (err != nil) != c.refused || cfg.AdminAddr != c.admin || err != nil && !strings.Contains(err.Error(), "METERPLEX_ADMIN_ADDR and METERPLEX_HTTP_ADDR are the same") {
 			t.Errorf("%+v: %q, %v", c, cfg.AdminAddr, err)
 		}
@@ -164,7 +179,7 @@ func TestTheStripeKeyIsHidden(t *testing.T) {
 		{"sk_live_canary", "http://127.0.0.1:12111", true},
 		{"rk_live_canary", "http://stripe.example", true},
 	} {
-		cfg, all, err := resolve(nil, envOf(map[string]string{"METERPLEX_STRIPE_KEY": c.key, "METERPLEX_STRIPE_URL": c.url}), nil)
+		cfg, all, err := resolve(nil, envOf(map[string]string{"METERPLEX_STRIPE_KEY": c.key, "METERPLEX_STRIPE_URL": c.url}), nil, allSettings())
 		if (err != nil) != c.refused || cfg.StripeKey != c.key || err != nil && (strings.Contains(err.Error(), "canary") || !strings.Contains(err.Error(), "METERPLEX_STRIPE_URL is not https")) {
 			t.Errorf("%s at %q: %v", c.key, c.url, err)
 		}

@@ -98,6 +98,19 @@ func DescribeFlag(v *kong.Value) string {
 	return kong.DefaultHelpValueFormatter(v)
 }
 
+// takenBy returns the names of the settings for which groups have a flag.
+func takenBy(groups ...any) map[string]bool {
+	taken := map[string]bool{}
+	for _, group := range groups {
+		for _, f := range reflect.VisibleFields(reflect.TypeOf(group)) {
+			if name := f.Tag.Get("setting"); name != "" {
+				taken[name] = true
+			}
+		}
+	}
+	return taken
+}
+
 // parseFile reads KEY=VALUE lines. Empty lines and lines that begin with # are
 // skipped; a value may be in one pair of quotes. An unknown or repeated name is
 // an error: a misspelt setting must not be ignored.

@@ -38,7 +38,7 @@ func FuzzSettings(f *testing.F) {
 				t.Fatalf("%s: %q, then %q", name, g.value, second[name].value)
 			}
 		}
-		_, all, err := resolve(nil, func(string) (string, bool) { return "", false }, file)
+		_, all, err := resolve(nil, func(string) (string, bool) { return "", false }, file, allSettings())
 		if err != nil && strings.Contains(err.Error(), secret) {
 			t.Fatalf("the error tells the secret: %v", err)
 		}

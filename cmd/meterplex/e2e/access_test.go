@@ -77,23 +77,16 @@ func (w *deployment) grant(admin *kadm.Client, line []string) (user string) {
 }
 
 // The service works with exactly the ACLs of docs/access.md: with one login, and with a login for each role. Usage is
-// counted, from both sides; a rebuild is promoted; a consumer is rewound; events are streamed.
+// counted, from both sides; a rebuild is promoted; a consumer is rewound; events are streamed. The broker speaks TLS; the logins are SCRAM
+// users of both mechanisms, and one has a certificate. verify and doctor need no further rights, and lost rights are regained.
 func TestTheServiceWorksWithTheACLsOfTheDocument(t *testing.T) {
 	t.Parallel()
 	roles := append([]string{"relay"}, slices.DeleteFunc(config.AllRoles(), func(role string) bool { return role == "relay" })...) // relay first: it creates the topics
-	users := map[string]string{"meterplex": "s3cret"}
+	users := map[string]string{"meterplex": "canary-s3cret"}
 	for _, role := range roles {
-		users[role] = "s3cret-" + role
+		users[role] = "canary-s3cret-" + role
 	}
-	broker, err := local.StartKafka(t.Context(), local.KafkaConfig{DataDir: t.TempDir(), CacheDir: local.CacheDir(), Users: users})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := broker.Stop(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	broker := newSecuredBroker(t, users)
 	for _, c := range []struct {
 		name  string
 		roles map[string]string // of each user
@@ -103,16 +96,21 @@ func TestTheServiceWorksWithTheACLsOfTheDocument(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newDeployment(t)
-			w.cluster = local.KafkaCluster{broker}
+			w.cluster = local.KafkaCluster{broker.Kafka}
 			client := w.kafka()
 			defer client.Close()
-			for _, line := range documentedACLs(t) {
-				if user := w.grant(kadm.NewClient(client), line); users[user] == "" {
+			admin, acls := kadm.NewClient(client), documentedACLs(t)
+			for user, password := range users {
+				w.setPassword(admin, user, password)
+			}
+			for _, line := range acls {
+				if user := w.grant(admin, line); users[user] == "" {
 					t.Fatalf("docs/access.md names the login %s: what is it for?", user)
 				}
 			}
 			serve := func(user, roles string) *instance {
-				return w.serve(roles, "KAFKA_BROKERS="+broker.SecuredBrokers()[0], "KAFKA_SASL_MECHANISM=PLAIN", "KAFKA_SASL_USERNAME="+user, "KAFKA_SASL_PASSWORD="+users[user])
+				w.access = broker.access(t, user, users[user])
+				return w.serve(roles, w.access...)
 			}
 			instances := map[string]*instance{}
 			if c.roles == nil {
@@ -129,6 +127,10 @@ func TestTheServiceWorksWithTheACLsOfTheDocument(t *testing.T) {
 						t.Errorf("%s was refused by the broker: %s", i.name, i.lastLines(40))
 					}
 				}
+			}
+			if c.roles != nil {
+				w.examineWithAccess(instances["api"])
+				w.loseAccess(instances["api"], admin, "meterplex", users["meterplex"], acls)
 			}
 			w.finish()
 		})

@@ -51,6 +51,7 @@ func (w *deployment) verifyWith(at *instance, watching func(), args ...string) (
 	if at != nil {
 		cmd.Env = append(cmd.Env, "METERPLEX_URL="+at.url())
 	}
+	cmd.Env = append(cmd.Env, w.access...)
 	var out, seen bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &trigger{Writer: &seen, on: "watching", do: watching}
 	if err := cmd.Run(); err != nil {

@@ -35,6 +35,7 @@ type deployment struct {
 	sql      *pgxpool.Pool // the superuser's
 	http     *http.Client
 	cluster  local.KafkaCluster // nil: the binary's broker
+	access   []string           // settings of the connections to the broker, for verify and doctor
 
 	mu        sync.Mutex
 	instances []*instance

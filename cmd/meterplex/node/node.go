@@ -91,6 +91,9 @@ func Open(ctx context.Context, cfg config.Config, commit string, logger *slog.Lo
 	if n.has("relay") {
 		n.tail = eventlog.NewTail()
 	}
+	for _, warning := range cfg.TLSWarnings(time.Now()) {
+		logger.Warn("a file of a certificate or key is at fault", "because", warning)
+	}
 	if err := n.open(ctx); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}

@@ -1,0 +1,128 @@
+package config
+
+import (
+	"crypto/tls"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+// A file that cannot serve ends the start with an error that names the setting. No error holds a key.
+func TestTLSFilesThatCannotServe(t *testing.T) {
+	ca := localtest.NewCA(t, "the authority")
+	own := ca.Sign(t, "meter", time.Hour)
+	cert, key := own.Files(t)
+	_, otherKey := ca.Sign(t, "meter", time.Hour).Files(t)
+	empty, dir := localtest.File(t, "empty.pem", ""), t.TempDir()
+	authority := localtest.File(t, "ca.pem", ca.PEM)
+	for name, c := range map[string]struct {
+		k    Kafka
+		says []string
+	}{
+		"swapped":               {Kafka{TLSCert: key, TLSKey: cert}, []string{"KAFKA_TLS_CERT and KAFKA_TLS_KEY", "switched"}},
+		"a key of another":      {Kafka{TLSCert: cert, TLSKey: otherKey}, []string{"KAFKA_TLS_CERT and KAFKA_TLS_KEY", "does not match"}},
+		"an empty certificate":  {Kafka{TLSCert: empty, TLSKey: key}, []string{"KAFKA_TLS_CERT", "certificate"}},
+		"an empty key":          {Kafka{TLSCert: cert, TLSKey: empty}, []string{"KAFKA_TLS_KEY", "key"}},
+		"a directory":           {Kafka{TLSCert: dir, TLSKey: key}, []string{"KAFKA_TLS_CERT", "directory"}},
+		"a key as authority":    {Kafka{TLSCA: key}, []string{"KAFKA_TLS_CA", "no certificate"}},
+		"an empty authority":    {Kafka{TLSCA: empty}, []string{"KAFKA_TLS_CA", "no certificate"}},
+		"a directory as one":    {Kafka{TLSCA: dir}, []string{"KAFKA_TLS_CA", "directory"}},
+		"a file that is absent": {Kafka{TLSCA: dir + "/none"}, []string{"KAFKA_TLS_CA", "no such file"}},
+	} {
+		c.k.TLS = true
+		_, err := c.k.TLSConfig()
+		if err == nil {
+			t.Errorf("%s is accepted", name)
+			continue
+		}
+		for _, says := range c.says {
+			if !strings.Contains(err.Error(), says) {
+				t.Errorf("%s: the error lacks %q: %v", name, says, err)
+			}
+		}
+		if strings.Contains(err.Error(), own.Key[40:60]) {
+			t.Errorf("%s: the error holds the key", name)
+		}
+	}
+	good := Kafka{TLS: true, TLSCA: authority, TLSCert: cert, TLSKey: key}
+	if got, err := good.TLSConfig(); err != nil || len(got.Certificates) != 1 {
+		t.Errorf("good files: %v, %v", got, err)
+	}
+	if got := (&Config{Kafka: good}).TLSWarnings(time.Now()); got != nil {
+		t.Errorf("good files: %q", got)
+	}
+}
+
+// A key that every user may read, and a certificate that has expired, are one warning each.
+func TestTLSFilesThatAreWarnedOf(t *testing.T) {
+	ca := localtest.NewCA(t, "the authority")
+	old := ca.Sign(t, "meter", -time.Hour)
+	cert, key := old.Files(t)
+	both := localtest.File(t, "both.pem", old.Key+old.Key+ca.PEM)
+	for _, path := range []string{key, both} {
+		if err := os.Chmod(path, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := Config{HTTPTLSCert: localtest.File(t, "cert.pem", ca.PEM), Kafka: Kafka{TLS: true, TLSCA: both, TLSCert: cert, TLSKey: key}}
+	got := c.TLSWarnings(time.Now())
+	for _, want := range []string{"KAFKA_TLS_CA: every user", "KAFKA_TLS_CERT: a certificate in " + cert + " expired at ", "KAFKA_TLS_KEY: every user of this machine may use the private key in " + key + " (mode 0644)"} {
+		if text := strings.Join(got, "\n"); strings.Count(text, want) != 1 || strings.Contains(text, old.Key[40:60]) {
+			t.Errorf("%q is not there once: %s", want, text)
+		}
+	}
+	if len(got) != 3 {
+		t.Errorf("%d warnings: %q", len(got), got)
+	}
+}
+
+// The certificate of a broker is compared with KAFKA_TLS_CA and with the host, or with KAFKA_TLS_SERVER_NAME.
+func TestBrokersAreVerified(t *testing.T) {
+	ca, other := localtest.NewCA(t, "the authority"), localtest.NewCA(t, "another authority")
+	file := localtest.File(t, "ca.pem", ca.PEM)
+	for name, c := range map[string]struct {
+		broker     localtest.Certificate
+		serverName string
+		refused    string
+	}{
+		"the host":               {ca.Sign(t, "broker", time.Hour, "127.0.0.1"), "", ""},
+		"another host":           {ca.Sign(t, "broker", time.Hour, "kafka.example"), "", "127.0.0.1"},
+		"the server name":        {ca.Sign(t, "broker", time.Hour, "kafka.example"), "kafka.example", ""},
+		"not the server name":    {ca.Sign(t, "broker", time.Hour, "127.0.0.1"), "kafka.example", "kafka.example"},
+		"another authority":      {other.Sign(t, "broker", time.Hour, "127.0.0.1"), "", "unknown authority"},
+		"an expired certificate": {ca.Sign(t, "broker", -time.Minute, "127.0.0.1"), "", "expired"},
+	} {
+		pair, err := tls.X509KeyPair([]byte(c.broker.Cert), []byte(c.broker.Key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := Kafka{TLS: true, TLSCA: file, TLSServerName: c.serverName}.TLSConfig()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if conn, err := l.Accept(); err == nil {
+				_ = conn.(*tls.Conn).HandshakeContext(t.Context()) // the client may refuse
+				_ = conn.Close()
+			}
+		}()
+		conn, err := (&tls.Dialer{Config: cfg}).DialContext(t.Context(), "tcp", l.Addr().String())
+		if err == nil {
+			_ = conn.Close()
+		}
+		if accepted := err == nil; accepted != (c.refused == "") || !accepted && !strings.Contains(err.Error(), c.refused) {
+			t.Errorf("%s: %v, and %q is expected", name, err, c.refused)
+		}
+		_ = l.Close()
+		<-done
+	}
+}
