@@ -72,9 +72,11 @@ func TestP8_LateVerdictsBetweenTheComputations(t *testing.T) {
 			f.drain(f.validating)
 		}, func(f *closeFixture) { f.drain(f.aggregating) }, "1 LATE_USAGE 5/1 PENDING"},
 		"known and not folded": {func(f *closeFixture) {
+			f.record("folded", "calls", 3)
+			f.drain(f.validating, f.aggregating)
 			f.record("late", "panics", 5)
 			f.drain(f.validating)
-		}, func(*closeFixture) {}, "1 LATE_USAGE 5/1 PENDING"},
+		}, func(*closeFixture) {}, "1 LATE_USAGE 3/1 PENDING, 1 LATE_USAGE 5/1 PENDING"},
 		"made and not folded": {func(*closeFixture) {}, func(f *closeFixture) {
 			f.record("late", "panics", 5)
 			f.drain(f.validating)
