@@ -125,7 +125,7 @@ func (c *Periods) requestClose(tx PeriodTx, req *Request, in ClosePeriod) (Reque
 	if known != nil {
 		answer.Snapshot, answer.State = known.Snapshot, known.State()
 		answer.CutPosition = events.Position{Partition: events.PartitionOf(in.TenantID), Number: history.Cut(in.PeriodKey, known.Snapshot)}
-	} else if answer.CutPosition, err = c.cut(tx, req, in, snapshot, now); err != nil {
+	} else if answer.CutPosition, err = c.firstCut(tx, req, in, snapshot, now); err != nil {
 		return RequestedClose{}, err
 	}
 	saga, err := c.startClose(tx, in, answer.Snapshot)
@@ -150,6 +150,18 @@ func (c *Periods) beginClose(tx PeriodTx, req *Request, in ClosePeriod, snapshot
 	}
 	_, err := c.startClose(tx, in, snapshot)
 	return err
+}
+
+// firstCut refuses an archived tenant: the end of its offboarding closed all its periods with usage.
+func (c *Periods) firstCut(tx PeriodTx, req *Request, in ClosePeriod, snapshot int, now time.Time) (events.Position, error) {
+	o, err := tx.Offboarding(in.TenantID)
+	if err != nil {
+		return events.Position{}, err
+	}
+	if o != nil && o.State == domain.OffboardingArchived {
+		return events.Position{}, o.Blocks()
+	}
+	return c.cut(tx, req, in, snapshot, now)
 }
 
 // cut appends the request to close a period, whose position is the cut.

@@ -260,6 +260,31 @@ func TestP8_BadClosesAreRefused(t *testing.T) {
 	}
 }
 
+// Of an archived tenant no further period is closed. One that is being offboarded may close a period by hand, and the answer to a known close stays.
+func TestP8_APeriodOfAnArchivedTenantIsNotClosed(t *testing.T) {
+	for state, refused := range map[string]bool{domain.OffboardingRunning: false, domain.OffboardingCancelling: false, domain.OffboardingCancelled: false, domain.OffboardingArchived: true} {
+		for _, scheduled := range []bool{false, true} {
+			c, tx := newPeriods(requested, closed)
+			tx.sagas["2026-05/1"] = domain.Saga{ID: uuid.UUID{5}}
+			tx.offboardings = map[uuid.UUID]*domain.Offboarding{activeTenant: {TenantID: activeTenant, State: state}}
+			_, err := c.Close(t.Context(), keyed(1), ClosePeriod{TenantID: activeTenant, PeriodKey: "2026-04", Reason: "r", Scheduled: scheduled})
+			if refused {
+				refusedWith(t, err, "tenant_offboarding", "")
+				tx.succeeded(t, nil, 0)
+			} else {
+				tx.succeeded(t, err, 1)
+			}
+			if len(tx.sagas) != len(tx.changes[activeTenant].Changes)-1 {
+				t.Errorf("%s: %d closes run after %+v", state, len(tx.sagas), tx.changes[activeTenant].Changes)
+			}
+			known, err := c.Close(t.Context(), Request{By: operator}, ClosePeriod{TenantID: activeTenant, PeriodKey: "2026-05", Reason: "again"})
+			if err != nil || !known.Known || known.State != domain.StateClosed || known.ID != (uuid.UUID{5}) {
+				t.Errorf("%s: a known close is answered %+v %v", state, known, err)
+			}
+		}
+	}
+}
+
 // A reopening voids the pending adjustments of the snapshot, and names the approved ones.
 func TestP8_AReopeningVoidsPendingAdjustments(t *testing.T) {
 	c, tx := newPeriods(requested, closed)

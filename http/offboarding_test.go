@@ -203,6 +203,8 @@ func TestP8_OffboardingOfATenant(t *testing.T) {
 			w.refused(w.do(call{"POST", w.path + "/cancel", bootstrap, nil, `{"reason":"r"}`}), 409, "offboarding_ended")
 			w.refused(w.do(call{"POST", w.path, bootstrap, nil, `{"reason":"r"}`}), 409, "tenant_offboarding")
 			w.refused(w.do(call{"PATCH", "/api/v1/tenants/" + w.a.id, bootstrap, nil, `{"name":"B"}`}), 409, "tenant_offboarding")
+			w.refused(w.do(call{"POST", periodsOf(w.a) + "/2020-01/close", bootstrap, nil, `{"reason":"r"}`}), 409, "tenant_offboarding")
+			w.want(200, call{"POST", periodsOf(w.a) + "/" + last + "/close", bootstrap, nil, `{"reason":"r"}`}) // is closed already
 		})
 	}
 }

@@ -58,6 +58,8 @@ FROM (VALUES ('2026-05', interval '90 minutes'), ('2026-04', interval '121 minut
 	f.want("due after 2 hours", due(), "2025 2026-04 ")
 	f.must(second(f.pool.Exec(t.Context(), `UPDATE tenants SET close_after_hours = 1 WHERE id = $1`, f.tenant)))
 	f.want("due after an hour", due(), "2025 2026-04 2026-05 ")
+	f.must(second(f.pool.Exec(t.Context(), `UPDATE tenants SET status = 'ARCHIVED' WHERE id = $1`, f.tenant)))
+	f.want("due of an archived tenant", due(), "")
 }
 
 // While figures are frozen, no verdict is folded, and nothing is appended to the tenant's partition.

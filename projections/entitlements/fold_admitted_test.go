@@ -2,6 +2,7 @@ package entitlements
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 
 	"github.com/google/uuid"
@@ -27,6 +28,43 @@ func TestP7_ReservationsOfMeteredFeaturesHoldNothing(t *testing.T) {
 					t.Errorf("%s: %s are held after event %d of a reservation, want %s", kind, got, i, held[i])
 				}
 			}
+		}
+	}
+}
+
+// Each change of the used amount of a METERED feature is a step that can cross a threshold: the steps add up to the sum that the batch adds. Those of
+// QUOTA features cross by their accounts.
+func TestEachChangeOfAMeteredFeatureIsAStep(t *testing.T) {
+	for kind, want := range map[string][]int64{domain.FeatureMetered: {7, 2, -3}, domain.FeatureQuota: nil} {
+		letter := uuid.UUID{1}
+		f := State{used: map[usedKey]*sums{}, parked: map[uuid.UUID]parkedVerdict{letter: {featureType: kind, feature: "f", periodKey: "2026-05", amount: 3}}}
+		admission := events.Admission{By: events.ByConsume, FeatureType: kind, PeriodKey: "2026-05"}
+		verdict := events.Validated{RawPosition: 1, EventID: "e", Feature: "f", FeatureType: kind, PeriodKey: "2026-05", Amount: 2, Count: 1}
+		again := verdict
+		again.Admitted, again.Amount = true, 7
+		for _, e := range []struct {
+			subject events.Subject
+			payload any
+		}{
+			{events.UsageAdmitted, events.Admitted{EventID: "a", Feature: "f", Amount: 7, Type: "usage", Admitted: admission}},
+			{events.UsageValidated, again}, {events.UsageValidated, verdict},
+			{events.DeadLetterClosed, events.Closed{DeadLetterID: letter, Status: events.StatusDiscarded}},
+		} {
+			payload, err := json.Marshal(e.payload)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := FoldV3(&f, &events.Envelope{Subject: e.subject, TenantID: uuid.Max, Payload: payload}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		key := usedKey{uuid.Max, "f", "2026-05"}
+		var steps []int64
+		for _, s := range f.metered[key] {
+			steps = append(steps, s.amount)
+		}
+		if got := f.sums(key).used.String(); got != "6" || !slices.Equal(steps, want) {
+			t.Errorf("%s: the sum %s has the steps %v, want 6 and %v", kind, got, steps, want)
 		}
 	}
 }

@@ -89,12 +89,12 @@ func missingIn(ctx context.Context, tx pgx.Tx, c domain.Closing, cut int64) (mis
 	return missing, nil
 }
 
-// dueClosesSQL finds periods with usage whose tenant has a policy, and that were never closed, some time after their end. The index of tenants with a
+// dueClosesSQL finds periods with usage whose tenant has a policy and is not archived, and that were never closed, some time after their end. The index of tenants with a
 // policy keeps it cheap without one.
 const dueClosesSQL = `SELECT DISTINCT t.id, a.period_key FROM tenants t
  JOIN LATERAL (SELECT u.period_key, u.period_end FROM usage_aggregates u
   WHERE u.tenant_id = t.id AND u.generation = live_generation('` + projections.ProjectionUsage + `', t.id, u.period_key) AND u.period_end IS NOT NULL) a ON true
- WHERE t.close_after_hours IS NOT NULL AND (t.id, a.period_key) > ($1, $2) AND a.period_end + make_interval(hours => t.close_after_hours) <= now()
+ WHERE t.close_after_hours IS NOT NULL AND t.status <> 'ARCHIVED' AND (t.id, a.period_key) > ($1, $2) AND a.period_end + make_interval(hours => t.close_after_hours) <= now()
   AND NOT EXISTS (SELECT FROM period_changes c WHERE c.tenant_id = t.id AND c.period_key = a.period_key)
  ORDER BY 1, 2 LIMIT $3`
 
