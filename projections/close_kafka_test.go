@@ -95,8 +95,9 @@ func TestP8_AnyHistoryOfClosesAddsUpThroughKafka(t *testing.T) {
 		f.must(err)
 		end = end.Add(d)
 	}
-	for first := true; first || time.Now().Before(end); first = false {
-		if seed++; first {
+	shown := func() bool { return done["freeze"] > 0 && done["crash"] > 0 }
+	for round := 0; round == 0 || time.Now().Before(end) || !shown() && round < 10; round++ { // two histories may show neither
+		if seed++; round == 0 {
 			seed = seedOfHistories(t)
 		}
 		t.Logf("METERPLEX_TEST_SEED=%d", seed)
@@ -104,7 +105,7 @@ func TestP8_AnyHistoryOfClosesAddsUpThroughKafka(t *testing.T) {
 		rapid.Check(t, func(rt *rapid.T) { pipe.history(t, rt, other, done) })
 	}
 	t.Log(done)
-	if done["freeze"] == 0 || done["crash"] == 0 {
+	if !shown() {
 		t.Error("no period was frozen, or no instance crashed: nothing was shown")
 	}
 }

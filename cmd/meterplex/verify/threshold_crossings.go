@@ -165,8 +165,11 @@ func (x *pass) crossReconciled(r *row) {
 
 // cross adds an amount to a used amount, and expects the crossings that follow.
 func (x *pass) cross(r *row, of figure, featureType, text string, sign int64) {
+	if len(text) > maxDigits {
+		return // a fault of other checks
+	}
 	amount, ok := new(big.Int).SetString(text, 10)
-	if !ok || len(text) > maxDigits || featureType != "QUOTA" && featureType != "METERED" {
+	if !ok || featureType != "QUOTA" && featureType != "METERED" {
 		return
 	}
 	c := &x.crossings
