@@ -38,10 +38,7 @@ type ThresholdPath struct {
 }
 
 func (p *ThresholdPath) find(ctx context.Context, s *service) (tenant, id uuid.UUID, err error) {
-	if tenant, err = s.ownTenant(ctx, p.TenantID); err == nil {
-		id, err = idOf(p.ThresholdID, "threshold_not_found")
-	}
-	return tenant, id, err
+	return s.ownObject(ctx, p.TenantID, p.ThresholdID, "threshold_not_found")
 }
 
 // thresholdBody is a threshold in its wire format.

@@ -61,6 +61,14 @@ func (s *service) ownTenant(ctx context.Context, named string) (uuid.UUID, error
 	return x.Caller.TenantID, nil
 }
 
+// ownObject returns the tenant of a path, as ownTenant does, and the id of an object of it; code is the refusal of a text that is no id.
+func (s *service) ownObject(ctx context.Context, ofTenant, named, code string) (tenant, id uuid.UUID, err error) {
+	if tenant, err = s.ownTenant(ctx, ofTenant); err == nil {
+		id, err = idOf(named, code)
+	}
+	return tenant, id, err
+}
+
 // WebhookPath names a webhook of a tenant.
 type WebhookPath struct {
 	TenantPath
@@ -68,10 +76,7 @@ type WebhookPath struct {
 }
 
 func (p *WebhookPath) find(ctx context.Context, s *service) (tenant, id uuid.UUID, err error) {
-	if tenant, err = s.ownTenant(ctx, p.TenantID); err == nil {
-		id, err = idOf(p.WebhookID, "webhook_not_found")
-	}
-	return tenant, id, err
+	return s.ownObject(ctx, p.TenantID, p.WebhookID, "webhook_not_found")
 }
 
 // webhookBody is a webhook in its wire format.

@@ -119,7 +119,7 @@ func TestListFollowsPages(t *testing.T) {
 	}
 }
 
-// An instance that is not ready is an answer, no; an unreachable one is none.
+// An instance that is not ready answers no; an unreachable one does not answer.
 func TestSystemReadySetsTheExitCode(t *testing.T) {
 	answers := map[int]string{http.StatusOK: `{"status":"ready","version":"v1","dependencies":{"database":"ok"}}`,
 		http.StatusServiceUnavailable: `{"status":503,"title":"Not ready","code":"not_ready","detail":"These dependencies do not answer: database"}`,

@@ -1,5 +1,5 @@
 // Package doctor checks the surroundings of the service: clocks, logins, servers, topics and the state of the pipeline. Each check
-// names its finding and the remedy. It changes no data and repairs nothing. The promises of the service itself are checked by package verify.
+// names its finding and the remedy. It only reads. The promises of the service itself are checked by package verify.
 package doctor
 
 import (
@@ -52,7 +52,7 @@ type Finding struct {
 	Check   string `json:"check"`
 	State   State  `json:"state"`
 	Finding string `json:"finding"`
-	Remedy  string `json:"remedy"` // what to do; empty if the state is ok
+	Remedy  string `json:"remedy"` // the change to make; empty if the state is ok
 }
 
 // needs is the access without which a check is skipped.
@@ -142,7 +142,7 @@ func (s *subject) missing(n needs) string {
 	return ""
 }
 
-// connect opens what the settings name. A server that does not answer is a finding, no error.
+// connect opens the servers that the settings name. A server that does not answer is a finding, no error.
 func (s *subject) connect(ctx context.Context) error {
 	if s.DatabaseURL != "" {
 		within, cancel := context.WithTimeout(ctx, checkTime)

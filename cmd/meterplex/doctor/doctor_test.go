@@ -112,7 +112,7 @@ func (p *patient) finds(name string, want State, text string) {
 	}
 }
 
-// Each check finds the fault that is planted, and nothing before.
+// Each check finds the planted fault, and is ok before it.
 func TestEachFaultOfTheTablesIsFound(t *testing.T) {
 	const row = `INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, epoch, origin, partition, topic, subject, dedupe_key, body)
  VALUES (1, 0, now() - interval '%', now(), gen_random_uuid(), gen_random_uuid(), 1, 1, 3, 1, 1, 'u/1', '{}')`

@@ -42,7 +42,7 @@ type offboarding struct {
 	first, last    int64
 }
 
-// manifest lists what is kept of a tenant.
+// manifest lists the kept data of a tenant.
 type manifest struct {
 	TenantID  uuid.UUID
 	Snapshots []struct {
