@@ -2,7 +2,10 @@ package http
 
 import (
 	"errors"
+	"log/slog"
+	"time"
 
+	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/edge"
 )
@@ -12,7 +15,7 @@ const prefix = "/api/v1"
 
 // Routes is the table of all routes, as the operations declare them.
 func Routes() []auth.Route {
-	t := newSite(&service{Server: &Server{}, edge: new(edge.Edge)})
+	t := newSite(&service{Server: &Server{ConsoleSessions: struct{ commands.ConsoleSessions }{}}, edge: new(edge.Edge), log: slog.New(slog.DiscardHandler), now: time.Now})
 	t.operations()
 	all := make([]auth.Route, len(t.routes))
 	for i, r := range t.routes {
@@ -27,6 +30,10 @@ func (t *site) declare(o operation) *auth.Route {
 	if o.ingest {
 		r.Objective = auth.ObjectiveIngest
 	}
+	return t.declareRoute(r)
+}
+
+func (t *site) declareRoute(r *auth.Route) *auth.Route {
 	t.routes = append(t.routes, r)
 	if t.faults = append(t.faults, r.Check()); t.declared[r.Name()] != nil {
 		t.faults = append(t.faults, errors.New("the operation "+r.Name()+" is declared twice"))

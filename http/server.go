@@ -52,6 +52,9 @@ type Server struct {
 	Offboarding       *commands.Offboarding
 	OffboardingReader commands.OffboardingReader
 
+	// ConsoleSessions stores the sessions of the console; nil: no part of the console is served.
+	ConsoleSessions commands.ConsoleSessions
+
 	Health []HealthCheck
 	// Backlog, if set, returns how many events wait to be published and the bound: above it,
 	// ingest is refused with 429.
@@ -180,4 +183,5 @@ func (t *site) operations() {
 	t.outboxOperations(t)
 	t.schemaOperations(t)
 	t.systemOperations(t)
+	t.consoleOperations()
 }

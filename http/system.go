@@ -27,7 +27,7 @@ func (s *service) systemOperations(t *site) {
 	t.servePlain(operation{method: http.MethodGet, path: "/openapi.json", who: auth.Public}, t.document("application/json", func() ([]byte, error) { return json.Marshal(t.api.OpenAPI()) }))
 	t.servePlain(operation{method: http.MethodGet, path: "/openapi.yaml", who: auth.Public}, t.document("application/yaml", t.api.OpenAPI().YAML))
 	t.servePlain(operation{method: http.MethodGet, path: "/docs", who: auth.Public}, newReference())
-	t.servePlain(operation{method: http.MethodGet, path: "/", who: auth.Public}, http.RedirectHandler("/docs", http.StatusFound))
+	t.servePlain(operation{method: http.MethodGet, path: "/", who: auth.Public}, http.RedirectHandler(t.start(), http.StatusFound))
 }
 
 func (s *service) healthOperations(t *site) {

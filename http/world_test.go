@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	nethttp "net/http"
+	"os"
 	"testing"
 	"time"
 
@@ -111,9 +112,10 @@ func (w *testService) server() *http.Server {
 		Pushes: w.pushes(nil), PushReader: &store.Catalogue{Pool: w.pool},
 		Webhooks: w.webhooks(), WebhookReader: &store.Catalogue{Pool: w.pool},
 		Thresholds: &commands.Thresholds{Store: w.store, Now: time.Now, NewID: newID}, ThresholdReader: &store.Catalogue{Pool: w.pool},
-		Health:  []http.HealthCheck{{Name: "postgres", Check: w.pool.Ping}},
-		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry,
-		Logger: slog.New(slog.DiscardHandler), Now: time.Now, BootstrapOperatorKey: bootstrap, Version: "test",
+		ConsoleSessions: &store.ConsoleSessions{Pool: w.pool},
+		Health:          []http.HealthCheck{{Name: "postgres", Check: w.pool.Ping}},
+		Metrics:         promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry,
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), Now: time.Now, BootstrapOperatorKey: bootstrap, Version: "test",
 		Settle: time.Millisecond, // no test folds while a request waits
 	}
 }

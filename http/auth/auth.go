@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
@@ -81,14 +82,44 @@ func unauthenticated() *problem.Problem {
 	return problem.New("unauthenticated", "Send a valid key as Authorization: Bearer mp_…")
 }
 
+// withKey is the context of requests that are made in this process with a key.
+type withKey struct{}
+
+// WithKey returns the context of a request in this process that is made with a key, named by the SHA-256 of its
+// secret, in place of the header Authorization. Its changes are recorded as made through the console.
+func WithKey(ctx context.Context, secretHash [sha256.Size]byte) context.Context {
+	return context.WithValue(ctx, withKey{}, secretHash)
+}
+
+// hashOf returns the SHA-256 of the key of a request.
+func hashOf(r *http.Request) (sum [sha256.Size]byte, inProcess, found bool) {
+	if sum, inProcess = r.Context().Value(withKey{}).([sha256.Size]byte); inProcess {
+		return sum, true, true
+	}
+	secret := bearer(r)
+	return commands.HashSecret(secret), false, secret != ""
+}
+
 // Authenticate finds the caller, and its tenant unless it is an operator, and checks that it
 // may call the route.
 func (a *Authenticator) Authenticate(r *http.Request, route *Route) (by commands.Caller, of *domain.Tenant, err error) {
-	secret := bearer(r)
-	if secret == "" {
+	sum, _, found := hashOf(r)
+	if !found {
 		return by, nil, unauthenticated()
 	}
-	key, tenant, err := a.findKey(r, commands.HashSecret(secret))
+	by, of, err = a.Identify(r.Context(), sum)
+	if err != nil {
+		return by, of, err
+	}
+	if p := route.Authorize(by, of != nil); p != nil {
+		return by, of, p
+	}
+	return by, of, nil
+}
+
+// Identify finds the caller, and its tenant unless it is an operator, by the SHA-256 of the secret of its key.
+func (a *Authenticator) Identify(ctx context.Context, secretHash [sha256.Size]byte) (by commands.Caller, of *domain.Tenant, err error) {
+	key, tenant, err := a.findKey(ctx, secretHash)
 	if err != nil {
 		return by, nil, err
 	}
@@ -105,10 +136,24 @@ func (a *Authenticator) Authenticate(r *http.Request, route *Route) (by commands
 	if tenant != nil && tenant.Status == domain.TenantSuspended {
 		return by, tenant, problem.New("tenant_suspended", "The tenant is suspended; its keys are refused until an operator activates it")
 	}
-	if p := route.Authorize(by, tenant != nil); p != nil {
-		return by, tenant, p
-	}
 	return by, tenant, nil
+}
+
+// HashOfSecret returns the SHA-256 of a secret; false if it does not have the form of a key.
+func HashOfSecret(secret string) (sum [sha256.Size]byte, ok bool) {
+	return commands.HashSecret(secret), isKey(secret)
+}
+
+// HashOfKey returns the SHA-256 of a key's secret by the key's id and the stored hash, which the configured operator
+// key does not have.
+func (a *Authenticator) HashOfKey(id uuid.UUID, stored []byte) (sum [sha256.Size]byte, ok bool) {
+	if len(stored) == len(sum) {
+		return [sha256.Size]byte(stored), true
+	}
+	if a.bootstrap != nil && id == bootstrapKey().ID {
+		return *a.bootstrap, true
+	}
+	return sum, false
 }
 
 // Authorize checks that a key of a tenant, or of an operator, may call the route.
@@ -122,11 +167,11 @@ func (r *Route) Authorize(by commands.Caller, isTenant bool) *problem.Problem {
 	return nil
 }
 
-func (a *Authenticator) findKey(r *http.Request, sum [sha256.Size]byte) (*domain.APIKey, *domain.Tenant, error) {
+func (a *Authenticator) findKey(ctx context.Context, sum [sha256.Size]byte) (*domain.APIKey, *domain.Tenant, error) {
 	if a.bootstrap != nil && subtle.ConstantTimeCompare(a.bootstrap[:], sum[:]) == 1 {
 		return bootstrapKey(), nil, nil
 	}
-	return a.keys.Find(r.Context(), sum)
+	return a.keys.Find(ctx, sum)
 }
 
 func isAlphanumeric(c byte) bool {

@@ -46,6 +46,7 @@ type Edge struct {
 	maxConnections int64
 	leaving        chan struct{} // closed when the server shuts down, to end streams
 	left           sync.Once
+	refusals       func(w http.ResponseWriter, r *http.Request, p *problem.Problem) bool
 }
 
 // Config holds the dependencies of an edge. Keys is required if a route takes keys; other
@@ -85,6 +86,15 @@ func New(c Config) (*Edge, error) {
 		return nil, fmt.Errorf("register the metrics of HTTP: %w", err)
 	}
 	return e, nil
+}
+
+// Keys finds the callers of requests.
+func (e *Edge) Keys() *auth.Authenticator { return e.keys }
+
+// RefuseBy sets a function that writes the problems of some requests in another form, and reports whether it did. It must be called before
+// requests are served.
+func (e *Edge) RefuseBy(write func(w http.ResponseWriter, r *http.Request, p *problem.Problem) bool) {
+	e.refusals = write
 }
 
 // Shutdown is closed when the server shuts down: streams end then.

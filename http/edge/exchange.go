@@ -65,6 +65,9 @@ func (x *Exchange) Request(once commands.Idempotency) commands.Request {
 	return commands.Request{By: x.Caller, Idempotency: once}
 }
 
+// TraceID is the trace id in hexadecimal digits.
+func (x *Exchange) TraceID() string { return x.traceID() }
+
 func (x *Exchange) traceID() string { return hex.EncodeToString(x.trace[:]) }
 
 // newExchange uses the client's ids if they are valid, else fresh.

@@ -76,8 +76,8 @@ func (g *guard) serveAdmitted(w http.ResponseWriter, r *http.Request, x *Exchang
 }
 
 // limited reports whether a route belongs to the API. Health routes are not limited: they
-// answer also if the API is full.
-func limited(route *auth.Route) bool { return route.Who != auth.Public }
+// answer also if the API is full. A page of the console is not limited, but its requests to the API are.
+func limited(route *auth.Route) bool { return route.Who != auth.Public && !route.Session }
 
 // admit checks the key, then the query, then the body, so that an unauthenticated caller
 // cannot learn about the rest.

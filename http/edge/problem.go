@@ -14,7 +14,11 @@ func (e *Edge) Refuse(w http.ResponseWriter, r *http.Request, p *problem.Problem
 	if x := ExchangeOf(r.Context()); !x.arrived {
 		e.bodies.Drain(r, x.to, p)
 	}
-	body := e.Complete(r.Context(), r.URL, p).Encode()
+	e.Complete(r.Context(), r.URL, p)
+	if e.refusals != nil && e.refusals(w, r, p) {
+		return
+	}
+	body := p.Encode()
 	for name, values := range p.GetHeaders() {
 		w.Header()[name] = values
 	}

@@ -33,7 +33,7 @@ const maxParameter = 2048
 // Check refuses unknown, repeated and mistyped parameters: without it, a misspelt filter
 // would return all entries.
 func (rules *Query) Check(raw string) *problem.Problem {
-	if raw == "" {
+	if raw == "" || rules == nil { // nil: the handler checks them
 		return nil
 	}
 	values, err := url.ParseQuery(raw)

@@ -51,6 +51,7 @@ type Config struct {
 	StripeKey            string         // secret key of a Stripe account; "": no pushes to Stripe
 	StripeURL            string         // of Stripe's API
 	WebhookAllow         []netip.Prefix // private networks that webhooks may be sent to, also over http
+	Console              bool           // whether instances with the role api serve the console
 	AllowUnsafe          []string       // names of unsafe database settings that are tolerated
 
 	LogLevel  slog.Level

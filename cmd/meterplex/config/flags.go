@@ -45,6 +45,7 @@ type ServiceFlags struct {
 	SchemaSample         *string `name:"schema-sample" placeholder:"N" setting:"METERPLEX_SCHEMA_SAMPLE" help:"Compare one of N payloads that are recorded or consumed with its schema; 0: none. A payload unlike its schema is logged and counted, and has its usual effect."`
 	StripeKey            *string `name:"stripe-key" placeholder:"SECRET" setting:"METERPLEX_STRIPE_KEY" help:"Secret or restricted key of Stripe, for instances with the role biller; prefer the variable. Not given: amounts that are due are stored, and wait."`
 	StripeURL            *string `name:"stripe-url" placeholder:"URL" setting:"METERPLEX_STRIPE_URL" help:"Where Stripe's API is."`
+	Console              *string `name:"console" placeholder:"SWITCH" setting:"METERPLEX_CONSOLE" help:"Whether the role api serves the console at /console: on or off."`
 	AllowUnsafe          *string `name:"allow-unsafe" placeholder:"WORD,…" setting:"METERPLEX_ALLOW_UNSAFE" help:"Start although the database is unsafe in these respects; the refusal names them."`
 	LogLevel             *string `name:"log-level" placeholder:"LEVEL" setting:"METERPLEX_LOG_LEVEL" help:"debug, info, warn or error."`
 	LogFormat            *string `name:"log-format" placeholder:"FORMAT" setting:"METERPLEX_LOG_FORMAT" help:"text or json."`

@@ -72,6 +72,7 @@ func settings() []setting {
 			return setPattern(&c.StripeKey, v, stripeKey, "must begin with sk_test_, sk_live_, rk_test_ or rk_live_ and hold letters and digits after it")
 		}},
 		{"METERPLEX_STRIPE_URL", "https://api.stripe.com", MaskURL, func(c *Config, v string) error { return setURL(&c.StripeURL, v) }},
+		{"METERPLEX_CONSOLE", "on", nil, func(c *Config, v string) error { return setSwitch(&c.Console, v) }},
 		{"METERPLEX_ALLOW_UNSAFE", "", nil, func(c *Config, v string) error { return setUnsafe(&c.AllowUnsafe, v) }},
 		{"METERPLEX_LOG_LEVEL", "info", nil, func(c *Config, v string) error { return setLevel(&c.LogLevel, v) }},
 		{"METERPLEX_LOG_FORMAT", "text", nil, func(c *Config, v string) error { return setWord(&c.LogFormat, v, "text", "json") }},
@@ -138,6 +139,14 @@ func setNetworks(to *[]netip.Prefix, v string) error {
 		}
 		*to = append(*to, network)
 	}
+	return nil
+}
+
+func setSwitch(to *bool, v string) error {
+	if v != "on" && v != "off" {
+		return errors.New("must be on or off")
+	}
+	*to = v == "on"
 	return nil
 }
 

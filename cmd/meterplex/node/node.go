@@ -380,6 +380,9 @@ func (n *Node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
 	s.Pushes, s.PushReader = n.pushes(), &store.Catalogue{Pool: n.readers, Seat: n.seats.Operator}
 	s.Webhooks, s.WebhookReader = n.webhooks(), &store.Catalogue{Pool: n.readers, Seat: n.seats.Operator}
 	s.Thresholds, s.ThresholdReader = &commands.Thresholds{Store: n.store, Now: time.Now, NewID: newID}, &store.Catalogue{Pool: n.readers, Seat: n.seats.Operator}
+	if n.cfg.Console {
+		s.ConsoleSessions = &store.ConsoleSessions{Pool: n.pool}
+	}
 	s.Backlog = func() (int64, int64) { return n.metrics.Backlog(), maxBacklog }
 	s.BootstrapOperatorKey = n.cfg.BootstrapOperatorKey
 }

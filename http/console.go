@@ -1,0 +1,52 @@
+package http
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/meterplex/meterplex/http/console"
+)
+
+// consoleOperations serves the console. It is registered last: its pages are those whose operations the API has.
+func (t *site) consoleOperations() {
+	if t.ConsoleSessions == nil {
+		return
+	}
+	pages, err := console.New(console.Config{
+		API: t.inProcess(), Serves: func(operation string) bool { return t.declared[operation] != nil },
+		Keys: t.edge.Keys(), Sessions: t.ConsoleSessions, Shutdown: t.edge.Shutdown(), Logger: t.log, Now: t.now, Version: t.Version,
+		NewToken: func() (token [32]byte) {
+			_, _ = rand.Read(token[:]) // never fails
+			return token
+		},
+	})
+	if err != nil {
+		t.faults = append(t.faults, errors.Join(errors.New("the console cannot be served"), err))
+		return
+	}
+	t.edge.RefuseBy(pages.Refuse)
+	for _, row := range pages.Routes() {
+		r := t.declareRoute(&row.Route)
+		t.router.Method(r.Method, r.Path, t.edge.Guard(r, nil, nil, row.Handler))
+	}
+}
+
+// inProcess serves requests that are made within a request: chi would route them as a part of it.
+func (t *site) inProcess() http.Handler {
+	api := t.edge.Handle(t.router)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		api.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), chi.RouteCtxKey, nil)))
+	})
+}
+
+// start is where the address of the service leads a browser.
+func (t *site) start() string {
+	if t.ConsoleSessions == nil {
+		return "/docs"
+	}
+	return console.Prefix
+}

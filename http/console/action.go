@@ -1,0 +1,238 @@
+package console
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/problem"
+)
+
+// action is a change that a page offers: one request to the API, with its scope. A form asks for the reason.
+type action struct {
+	name   string // unique in the page
+	path   string // of POST, a pattern below the page's
+	label  string // of the button
+	warn   string // what cannot be undone, shown above the button; "": it can
+	who    auth.Who
+	scopes []string
+	fields []field
+	// request returns the request of the API. The action adds the reason and the Idempotency-Key.
+	request func(v *visit, f form) (request, error)
+	// bare is set if the API's request has no member reason: the header Meterplex-Reason holds it.
+	bare bool
+	// next returns the address of the page that shows the result; nil: the page of the action.
+	next func(v *visit, f form, answer doc) string
+	// secret is set if the answer holds a secret: the page shows it once.
+	secret bool
+}
+
+// field is an input of a form beside the reason.
+type field struct {
+	name, label, hint string
+	kind              string   // text, number, hidden, select, checkbox, checkboxes, area; "": text
+	options           []string // of select and checkboxes
+	optional          bool
+}
+
+// form holds the values of a form that was sent.
+type form struct{ values url.Values }
+
+func (f form) get(name string) string   { return f.values.Get(name) }
+func (f form) all(name string) []string { return f.values[name] }
+
+// failedAction is an action whose request was refused, or the secret that its answer holds: the page shows it above its content.
+type failedAction struct {
+	action  *action
+	values  url.Values
+	refused *refusal
+	answer  doc
+}
+
+func (a *action) check(p *page) error {
+	route := auth.Route{Method: http.MethodPost, Path: a.path, Who: a.who, Scopes: a.scopes}
+	if a.name == "" || a.label == "" || a.request == nil || !strings.HasPrefix(a.path, Prefix) {
+		return errors.Join(route.Check(), fmt.Errorf("the action %q of the page %s lacks its name, path, label or request", a.name, p.path))
+	}
+	return route.Check()
+}
+
+// Bounds of a form.
+const (
+	maxForm   = 256 << 10
+	maxReason = 500
+)
+
+// action serves an action of a page.
+func (c *Console) action(p *page, a *action) func(w http.ResponseWriter, r *http.Request) error {
+	route := &auth.Route{Method: http.MethodPost, Path: a.path, Who: a.who, Scopes: a.scopes}
+	return func(w http.ResponseWriter, r *http.Request) error {
+		v, err := c.visit(w, r, route)
+		if err != nil {
+			return err
+		}
+		f, err := c.formOf(w, r, v.visitor, a)
+		if err != nil {
+			return err
+		}
+		if v.query, err = parseQuery(f.get("at"), p.parameters()); err != nil {
+			return err
+		}
+		answer, err := v.act(a, f)
+		if refused := (*refusal)(nil); errors.As(err, &refused) {
+			if refused.Code == "idempotency_key_reused" { // another reason, or other fields, from the same state of the page
+				return c.seeOther(v, a, f, p, nil, "repeated")
+			}
+			return c.show(v, p, refused.Status, &failedAction{action: a, values: f.values, refused: refused})
+		}
+		if err != nil {
+			return err
+		}
+		if a.secret {
+			return c.show(v, p, http.StatusOK, &failedAction{action: a, answer: answer})
+		}
+		return c.seeOther(v, a, f, p, answer, a.name)
+	}
+}
+
+// seeOther leads the browser to the page that shows the result, so that reload does not send the form again.
+func (c *Console) seeOther(v *visit, a *action, f form, p *page, answer doc, done string) error {
+	target := &url.URL{Path: v.expand(p.path)}
+	if a.next != nil {
+		target.Path, target.RawPath = a.next(v, f, answer), ""
+	}
+	if t, err := url.Parse(target.Path); err == nil {
+		target = t
+	}
+	query := v.query
+	if a.next != nil {
+		query = target.Query()
+	}
+	query.Set("done", done)
+	target.RawQuery = query.Encode()
+	v.w.Header().Set("Location", target.String())
+	v.w.WriteHeader(http.StatusSeeOther)
+	return nil
+}
+
+// formOf reads and checks the form of an action.
+func (c *Console) formOf(w http.ResponseWriter, r *http.Request, v *visitor, a *action) (form, error) {
+	if err := parseForm(w, r); err != nil {
+		return form{}, err
+	}
+	if err := checkForm(r, v); err != nil {
+		return form{}, err
+	}
+	known := []string{"token", "reason", "state", "at"}
+	for _, f := range a.fields {
+		known = append(known, f.name)
+		if !f.optional && strings.TrimSpace(r.PostForm.Get(f.name)) == "" {
+			return form{}, problem.New("member_missing", "The field "+f.label+" is empty")
+		}
+	}
+	for name, values := range r.PostForm {
+		several := slices.ContainsFunc(a.fields, func(f field) bool { return f.name == name && f.kind == "checkboxes" })
+		switch {
+		case !slices.Contains(known, name):
+			return form{}, problem.New("unknown_member", "The form has a field that the action does not have")
+		case len(values) > 1 && !several:
+			return form{}, problem.New("body_invalid", "The form has the field "+name+" more than once")
+		}
+	}
+	return form{r.PostForm}, checkReason(r.PostForm.Get("reason"))
+}
+
+func parseForm(w http.ResponseWriter, r *http.Request) error {
+	if media := r.Header.Get("Content-Type"); media != "application/x-www-form-urlencoded" {
+		return problem.New("media_type_unsupported", "Send the form as application/x-www-form-urlencoded")
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	if err := r.ParseForm(); err != nil {
+		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+			return problem.New("body_too_large", "A form may have at most 256 KiB")
+		}
+		return problem.New("malformed_request", "The form is not name=value pairs joined by &, percent-encoded")
+	}
+	return nil
+}
+
+// checkReason refuses a reason that nobody can read in the log.
+func checkReason(reason string) error {
+	switch {
+	case strings.TrimSpace(reason) == "":
+		return problem.New("reason_required", "Give the reason: the log keeps it with the change")
+	case len([]rune(reason)) > maxReason:
+		return problem.New("reason_invalid", "The reason may have at most 500 characters")
+	case strings.ContainsFunc(reason, func(r rune) bool {
+		return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == unicode.ReplacementChar
+	}):
+		return problem.New("reason_invalid", "The reason holds control characters, or characters that change the direction of text")
+	}
+	return nil
+}
+
+// act sends the request of an action. Its Idempotency-Key is a hash of the action, its target, and the state of the target as displayed: a double click, a reload
+// and a second window execute it once.
+func (v *visit) act(a *action, f form) (doc, error) {
+	req, err := a.request(v, f)
+	if err != nil {
+		return nil, err
+	}
+	if req.header == nil {
+		req.header = http.Header{}
+	}
+	if reason := strings.TrimSpace(f.get("reason")); !a.bare {
+		if req.Body == nil {
+			req.Body = map[string]any{}
+		}
+		req.Body["reason"] = reason
+	} else {
+		req.header.Set("Meterplex-Reason", url.PathEscape(reason))
+	}
+	if req.Method == http.MethodPost {
+		sum := sha256.Sum256([]byte(strings.Join([]string{a.name, req.Method, req.Path, f.get("state")}, "\n")))
+		req.header.Set("Idempotency-Key", "console-"+hex.EncodeToString(sum[:]))
+	}
+	return v.do(req)
+}
+
+// expand replaces the parameters of a pattern by those of the request.
+func (v *visit) expand(pattern string) string {
+	for name := range strings.SplitSeq(pattern, "{") {
+		if name, _, found := strings.Cut(name, "}"); found {
+			pattern = strings.ReplaceAll(pattern, "{"+name+"}", url.PathEscape(v.param(name)))
+		}
+	}
+	return pattern
+}
+
+// integer returns a field that is an integer of 64 bits, written in digits.
+func (f form) integer(name string) (int64, error) {
+	n, err := strconv.ParseInt(f.get(name), 10, 64)
+	if err != nil || strconv.FormatInt(n, 10) != f.get(name) {
+		return 0, problem.New("body_invalid", "The field "+name+" must be an integer, written in digits only")
+	}
+	return n, nil
+}
+
+// fresh leads to the address of the page with a new Idempotency-Key, unless it has one.
+func (v *visit) fresh() (doc, error) {
+	if v.query.Get("key") != "" {
+		return doc{}, nil
+	}
+	token := v.c.NewToken()
+	return nil, &elsewhere{v.expand(v.r.URL.EscapedPath()) + "?key=" + hex.EncodeToString(token[:16])}
+}
+
+// elsewhere is the error of a page that has another address.
+type elsewhere struct{ address string }
+
+func (e *elsewhere) Error() string { return "see " + e.address }

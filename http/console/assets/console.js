@@ -1,0 +1,76 @@
+// The console's additions to pages that are whole without it: local times, charts, live parts, and forms that are sent once.
+"use strict";
+(() => {
+  const each = (root, selector, run) => root.querySelectorAll(selector).forEach(run);
+
+  // Times are in UTC; the title has the local time.
+  const times = root => each(root, "time[datetime]", t => {
+    const at = new Date(t.getAttribute("datetime"));
+    if (!isNaN(at)) t.title = at.toLocaleString(undefined, { timeZoneName: "short" });
+  });
+
+  // A form is sent once: the button of a form that is on its way does nothing.
+  const once = root => each(root, "form[data-once]", form => form.addEventListener("submit", event => {
+    if (form.dataset.sent) event.preventDefault();
+    form.dataset.sent = "1";
+  }));
+  addEventListener("pageshow", () => each(document, "form[data-sent]", form => delete form.dataset.sent));
+
+  // A chart draws the table that follows it. It rounds; its table does not.
+  const charts = root => each(root, ".chart[data-table]", place => {
+    const table = document.getElementById(place.dataset.table);
+    if (!table || !window.uPlot || table.tBodies[0].rows.length < 2) return;
+    const heads = [...table.tHead.rows[0].cells].slice(1).filter(c => c.classList.contains("number"));
+    const rows = [...table.tBodies[0].rows];
+    const data = [rows.map(r => Date.parse(r.cells[0].querySelector("time")?.dateTime ?? r.cells[0].textContent) / 1000),
+      ...heads.map(h => rows.map(r => { const n = Number(r.cells[h.cellIndex].textContent); return isNaN(n) ? null : n; }))];
+    if (data[0][0] > data[0][data[0].length - 1]) data.forEach(d => d.reverse());
+    const style = getComputedStyle(document.documentElement), color = name => style.getPropertyValue(name).trim();
+    const colors = ["--accent", "--bad", "--good", "--warn"].map(color);
+    const axis = { stroke: color("--soft"), grid: { stroke: color("--line") } };
+    place.replaceChildren();
+    new uPlot({ width: place.clientWidth, height: 260, tzDate: at => uPlot.tzDate(new Date(at * 1e3), "Etc/UTC"),
+      axes: [axis, { ...axis, size: 80 }],
+      series: [{}, ...heads.map((h, i) => ({ label: h.textContent, stroke: colors[i % colors.length], width: 2 }))] }, data, place);
+  });
+
+  // A live part follows its stream while its page is visible. A lost stream says since when.
+  const live = root => each(root, "[data-stream]", part => {
+    const state = document.getElementById(part.id + "-state");
+    let source, last = new Date(), paused = false;
+    const say = text => { if (state && state.textContent !== text) state.textContent = text; };
+    const utc = at => at.toISOString().slice(0, 19).replace("T", " ") + "Z";
+    const open = () => {
+      if (source || document.hidden || paused) return;
+      source = new EventSource(part.dataset.stream);
+      source.onopen = () => say("Live");
+      source.onmessage = event => {
+        last = new Date();
+        say("Live");
+        if (part.dataset.swap === "prepend") {
+          part.insertAdjacentHTML("afterbegin", event.data);
+          while (part.children.length > 200) part.lastElementChild.remove();
+        } else htmx.swap(part, event.data, { swapStyle: "innerHTML" });
+        times(part);
+        charts(document);
+      };
+      source.onerror = () => say("Not updated since " + utc(last));
+    };
+    const close = text => { source?.close(); source = null; say(text); };
+    document.addEventListener("visibilitychange", () => document.hidden ? close("Paused: the tab is hidden") : open());
+    addEventListener("pagehide", () => close("Paused"));
+    const button = document.getElementById(part.id + "-pause");
+    if (button) {
+      button.hidden = false;
+      button.addEventListener("click", () => {
+        paused = !paused;
+        button.textContent = paused ? "Continue" : "Pause";
+        paused ? close("Paused since " + utc(new Date())) : open();
+      });
+    }
+    open();
+  });
+
+  const enhance = root => { times(root); once(root); charts(root); live(root); };
+  document.addEventListener("DOMContentLoaded", () => enhance(document));
+})();

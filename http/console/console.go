@@ -1,0 +1,125 @@
+// Package console serves the pages of /console. It is a client of the API: a page sends requests to the API's own handlers, in the process
+// and with the key of the session, and renders their answers. So it holds no SQL and no rule, and a page can show no more than its key may
+// read. pages.go lists the pages.
+package console
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/problem"
+)
+
+// Prefix is the path of all pages.
+const Prefix = "/console"
+
+// Config holds the dependencies of the console. All fields are required.
+type Config struct {
+	// API answers the requests of the API. The context of a request holds its key (auth.WithKey).
+	API http.Handler
+	// Serves reports whether the API has an operation, as "GET /api/v1/tenants". A page of a feature that is not built is absent.
+	Serves   func(operation string) bool
+	Keys     *auth.Authenticator
+	Sessions commands.ConsoleSessions
+	Shutdown <-chan struct{} // closed when the server shuts down: streams end then
+	Logger   *slog.Logger
+	Now      func() time.Time
+	NewToken func() [32]byte // random
+	Version  string
+}
+
+// Console serves pages.
+type Console struct {
+	Config
+	pages     []*page // those whose feature is built, in the order of the navigation
+	templates *templates
+	attempts  attempts
+	viewers   viewers // open streams
+}
+
+// Route is a row of the route table, with its handler and the names of its query parameters.
+type Route struct {
+	auth.Route
+	Parameters []string
+	Handler    http.Handler
+}
+
+// New fails if a page, a template or an asset is faulty.
+func New(c Config) (*Console, error) {
+	s := &Console{Config: c}
+	for _, p := range pages() {
+		if p.needs == "" || c.Serves(p.needs) {
+			s.pages = append(s.pages, p)
+		}
+	}
+	var err error
+	if s.templates, err = parseTemplates(s.pages); err != nil {
+		return nil, err
+	}
+	faults := []error{checkAssets()}
+	for _, p := range s.pages {
+		faults = append(faults, p.check())
+	}
+	return s, errors.Join(faults...)
+}
+
+// Routes returns the rows of the console in the route table.
+func (c *Console) Routes() []Route {
+	all := append(c.assetRoutes(), c.sessionRoutes()...)
+	for _, p := range c.pages {
+		all = append(all, Route{auth.Route{Method: http.MethodGet, Path: p.path, Who: p.who, Scopes: p.scopes, Session: true}, p.parameters(), c.handler(c.page(p))})
+		for _, a := range p.actions {
+			all = append(all, Route{auth.Route{Method: http.MethodPost, Path: a.path, Who: a.who, Scopes: a.scopes, Session: true}, nil, c.handler(c.action(p, a))})
+		}
+		for _, s := range p.streams {
+			all = append(all, Route{auth.Route{Method: http.MethodGet, Path: s.path, Who: p.who, Scopes: p.scopes, Session: true}, s.params, c.handler(c.stream(p, s))})
+		}
+	}
+	return all
+}
+
+// handler sets the headers of every answer, and writes the error of serve as a page.
+func (c *Console) handler(serve func(w http.ResponseWriter, r *http.Request) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		setHeaders(w.Header())
+		err := serve(w, r)
+		if to := (*elsewhere)(nil); errors.As(err, &to) {
+			http.Redirect(w, r, to.address, http.StatusSeeOther)
+		} else if err != nil {
+			c.refuse(w, r, nil, c.refusalOf(r, err))
+		}
+	})
+}
+
+// Refuse writes a problem of a request for the console as a page. It reports false for other requests.
+func (c *Console) Refuse(w http.ResponseWriter, r *http.Request, p *problem.Problem) bool {
+	if !IsPath(r.URL.Path) {
+		return false
+	}
+	setHeaders(w.Header())
+	for name, values := range p.GetHeaders() {
+		w.Header()[name] = values
+	}
+	w.Header().Del("WWW-Authenticate") // a browser would ask for a password
+	c.refuse(w, r, nil, &refusal{Problem: *p})
+	return true
+}
+
+// IsPath reports whether a path belongs to the console.
+func IsPath(path string) bool {
+	return path == Prefix || len(path) > len(Prefix) && path[:len(Prefix)+1] == Prefix+"/"
+}
+
+// policy allows only the console's own scripts and styles, and no other site to frame it or to get its forms.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+func setHeaders(h http.Header) {
+	h.Set("Content-Security-Policy", policy)
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+}

@@ -1,0 +1,93 @@
+package console
+
+import (
+	"net/http"
+	"strings"
+)
+
+// Equivalents are the commands that show the same as the page: curl, then the command line. They name the key by its environment variable.
+func (d *view) Equivalents() (lines []string) {
+	if d.v == nil || d.Page == nil {
+		return nil
+	}
+	for _, req := range d.v.asked {
+		lines = append(lines, curlOf(req))
+	}
+	for _, command := range d.Page.cli {
+		if line, ok := d.v.fill(command); ok {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// curlOf returns the curl command of a request. The service's address and the key are in the environment, as the command line reads them.
+func curlOf(req request) string {
+	target := req.Path
+	if len(req.Query) > 0 {
+		target += "?" + req.Query.Encode()
+	}
+	method := ""
+	if req.Method != http.MethodGet {
+		method = "-X " + req.Method + " "
+	}
+	return `curl -fsS ` + method + `-H "Authorization: Bearer $METERPLEX_KEY" "$METERPLEX_URL"` + quoted(target)
+}
+
+// fill replaces the parameters of a command, each quoted for the shell. It reports false if one of them is absent. A part in brackets is left out
+// if its parameter is absent.
+func (v *visit) fill(command string) (string, bool) {
+	var b strings.Builder
+	for command != "" {
+		before, rest, found := strings.Cut(command, "[")
+		filled, ok := v.fillPart(before)
+		if !ok {
+			return "", false
+		}
+		b.WriteString(filled)
+		if !found {
+			break
+		}
+		optional, after, _ := strings.Cut(rest, "]")
+		if filled, ok := v.fillPart(optional); ok {
+			b.WriteString(filled)
+		}
+		command = after
+	}
+	return b.String(), true
+}
+
+func (v *visit) fillPart(text string) (string, bool) {
+	var b strings.Builder
+	for {
+		before, rest, found := strings.Cut(text, "{")
+		b.WriteString(before)
+		if !found {
+			return b.String(), true
+		}
+		name, after, _ := strings.Cut(rest, "}")
+		value := v.param(name)
+		if value == "" {
+			value = v.query.Get(name)
+		}
+		if name == "tenantId" && value == "" {
+			value = v.tenantID()
+		}
+		if value == "" {
+			return "", false
+		}
+		b.WriteString(quoted(value))
+		text = after
+	}
+}
+
+// quoted returns text as one word of a POSIX shell.
+func quoted(text string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.,:/@%+=", r)
+	}
+	if text != "" && strings.IndexFunc(text, func(r rune) bool { return !plain(r) }) < 0 {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}

@@ -1,0 +1,135 @@
+package console
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/url"
+	"strings"
+)
+
+// formView is a form of an action, as the template "form" renders it.
+type formView struct {
+	Name, Path, Label, Warn string
+	Token, State, At        string
+	Reason                  string
+	Fields                  []fieldView
+	ID                      string   // unique in the page, for labels
+	Refused                 *refusal // the problem of the last attempt
+}
+
+type fieldView struct {
+	ID, Name, Label, Hint, Kind, Value string
+	Options                            []option
+	Optional                           bool
+}
+
+type option struct {
+	Value  string
+	Chosen bool
+}
+
+// Form returns the form of an action of the page, or nil if the visitor's key may not use it. target names the parameters of the action's path and its hidden
+// fields, as pairs of name and value. state is the state of the target as the page displays it: it must differ after each execution of the action, e.g. by a
+// time or a count, because a state that returns would be an Idempotency-Key that returns.
+func (d *view) Form(name, state string, target ...any) (*formView, error) {
+	for _, a := range d.Page.actions {
+		if a.name == name {
+			return d.form(a, state, dict(target...)), nil
+		}
+	}
+	return nil, fmt.Errorf("the page %s has no action %q", d.Page.path, name)
+}
+
+func (d *view) form(a *action, state string, target doc) *formView {
+	if d.Visitor.allowed(&route{Who: a.who, Scopes: a.scopes}) != nil {
+		return nil
+	}
+	address := a.path
+	for name, value := range target {
+		address = replaceParameter(address, name, text(value))
+	}
+	address = d.v.expand(address)
+	f := &formView{Name: a.name, Path: address, Label: a.label, Warn: a.warn, Token: d.Token(), State: digest(state), ID: "f" + digest(address)}
+	at := url.Values{}
+	for name, of := range d.v.query {
+		at[name] = of
+	}
+	at.Del("done")
+	f.At = at.Encode()
+	var again url.Values // the values of the last attempt
+	if d.failed != nil && d.failed.refused != nil && d.failed.action == a && d.r.URL.EscapedPath() == address {
+		again, f.Refused = d.failed.values, d.failed.refused
+		f.Reason = again.Get("reason")
+	}
+	for _, in := range a.fields {
+		f.Fields = append(f.Fields, fieldOf(in, f.ID, target, again))
+	}
+	return f
+}
+
+func fieldOf(in field, form string, target doc, again url.Values) fieldView {
+	v := fieldView{ID: form + "-" + in.name, Name: in.name, Label: in.label, Hint: in.hint, Kind: in.kind, Optional: in.optional, Value: text(target[in.name])}
+	if v.Kind == "" {
+		v.Kind = "text"
+	}
+	chosen := map[string]bool{v.Value: true}
+	for _, value := range texts(items(target[in.name])) {
+		chosen[value] = true
+	}
+	if again != nil {
+		v.Value, chosen = again.Get(in.name), map[string]bool{}
+		for _, value := range again[in.name] {
+			chosen[value] = true
+		}
+	}
+	for _, o := range in.options {
+		v.Options = append(v.Options, option{o, chosen[o]})
+	}
+	return v
+}
+
+func replaceParameter(pattern, name, value string) string {
+	return strings.ReplaceAll(pattern, "{"+name+"}", url.PathEscape(value))
+}
+
+// digest returns a short name of a text, for ids in a page.
+func digest(of string) string {
+	sum := sha256.Sum256([]byte(of))
+	return hex.EncodeToString(sum[:8])
+}
+
+// Failed is the problem of an action whose form the page does not show any more.
+func (d *view) Failed() *refusal {
+	if d.failed == nil {
+		return nil
+	}
+	return d.failed.refused
+}
+
+// Secret is the answer of an action that holds a secret.
+func (d *view) Secret() doc {
+	if d.failed == nil {
+		return nil
+	}
+	return d.failed.answer
+}
+
+// Done says that an action has succeeded; "" if the page was not opened by one.
+func (d *view) Done() string {
+	if d.v == nil || d.Page == nil {
+		return ""
+	}
+	done := d.v.query.Get("done")
+	if done == "repeated" {
+		return "This was done already, from the same state of the page. The page shows the result."
+	}
+	for _, p := range d.c.pages {
+		for _, a := range p.actions {
+			if a.name == done {
+				return "Done: " + a.label + "."
+			}
+		}
+	}
+	return ""
+}

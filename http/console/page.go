@@ -1,0 +1,124 @@
+package console
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/problem"
+	"github.com/meterplex/meterplex/http/shape"
+)
+
+// page is one page: its address, the keys that open it, the reads of the API that it renders, and its actions.
+type page struct {
+	path     string // a pattern, below Prefix
+	title    string
+	menu     string // its name in the navigation; "": a page that others lead to
+	template string // a file of templates/
+	needs    string // the operation of the API without which the page is absent; "": it is always there
+	who      auth.Who
+	scopes   []string
+	params   []string // names of its query parameters
+	// cli names the commands of the command line that show the same; {name} is a parameter of the path or the query, and a command with an absent
+	// parameter is left out.
+	cli     []string
+	load    func(v *visit) (doc, error)
+	actions []*action
+	streams []*stream
+}
+
+func (p *page) parameters() []string { return append([]string{"done"}, p.params...) }
+
+// check returns the faults of a page's declaration.
+func (p *page) check() error {
+	route := auth.Route{Method: http.MethodGet, Path: p.path, Who: p.who, Scopes: p.scopes}
+	faults := []error{route.Check()}
+	if !IsPath(p.path) || p.title == "" || p.template == "" || p.load == nil || len(p.cli) == 0 {
+		faults = append(faults, fmt.Errorf("the page %s lacks its title, template, load or cli, or is not below %s", p.path, Prefix))
+	}
+	for _, a := range p.actions {
+		faults = append(faults, a.check(p))
+	}
+	return errors.Join(faults...)
+}
+
+// page serves a page.
+func (c *Console) page(p *page) func(w http.ResponseWriter, r *http.Request) error {
+	route := &auth.Route{Method: http.MethodGet, Path: p.path, Who: p.who, Scopes: p.scopes}
+	return func(w http.ResponseWriter, r *http.Request) error {
+		v, err := c.visit(w, r, route)
+		if err != nil {
+			return err
+		}
+		if v.query, err = parseQuery(r.URL.RawQuery, p.parameters()); err != nil {
+			return err
+		}
+		return c.show(v, p, http.StatusOK, nil)
+	}
+}
+
+// show loads and writes a page, with the problem of an action if there is one.
+func (c *Console) show(v *visit, p *page, status int, failed *failedAction) error {
+	data, err := p.load(v)
+	if err != nil {
+		return err
+	}
+	c.write(v.w, v.r, status, p.template, &view{c: c, r: v.r, v: v, Visitor: v.visitor, Page: p, Title: p.title, Data: data, failed: failed})
+	return nil
+}
+
+// visit returns the visit of a request whose session may use the route. Another page, and another tenant's, is absent for a tenant's key.
+func (c *Console) visit(w http.ResponseWriter, r *http.Request, route *auth.Route) (*visit, error) {
+	visitor, err := c.visitorOf(r)
+	if err != nil {
+		return nil, err
+	}
+	v := &visit{c: c, r: r, w: w, visitor: visitor, query: url.Values{}}
+	refused := visitor.allowed(route)
+	if visitor.tenant != nil && (refused != nil || v.param("tenantId") != "" && v.param("tenantId") != visitor.tenant.ID.String()) {
+		return nil, absent()
+	}
+	if refused != nil {
+		return nil, refused
+	}
+	return v, c.used(r, visitor)
+}
+
+// parseQuery returns the parameters that are not empty: a form sends its empty fields, too.
+func parseQuery(raw string, known []string) (url.Values, error) {
+	values, err := url.ParseQuery(raw)
+	if err != nil {
+		return nil, problem.New("malformed_query", "The query is not name=value pairs joined by &, percent-encoded")
+	}
+	for name, of := range values {
+		of = slices.DeleteFunc(of, func(value string) bool { return strings.TrimSpace(value) == "" })
+		if values[name] = of; len(of) == 0 && slices.Contains(known, name) {
+			delete(values, name)
+		}
+	}
+	params := make([]*huma.Param, len(known))
+	for i, name := range known {
+		params[i] = &huma.Param{Name: name, In: "query", Schema: &huma.Schema{Type: huma.TypeString}}
+	}
+	if p := shape.NewQuery(&huma.Operation{Parameters: params}).Check(values.Encode()); p != nil {
+		return nil, p
+	}
+	return values, nil
+}
+
+// pick returns the named parameters of the page that are set, for a request of the API with the same names.
+func (v *visit) pick(names ...string) url.Values {
+	picked := url.Values{}
+	for _, name := range names {
+		if value := v.query.Get(name); value != "" {
+			picked.Set(name, value)
+		}
+	}
+	return picked
+}

@@ -1,0 +1,23 @@
+package console
+
+import (
+	"github.com/meterplex/meterplex/http/auth"
+)
+
+// pages lists all pages, in the order of the navigation. Navigation, routes and the search derive from it. A page whose operation of the API (needs)
+// is not built is absent.
+func pages() []*page {
+	return []*page{
+		tenantsPage(),
+		newTenantPage(),
+		tenantPage(),
+	}
+}
+
+// admins is the access of pages and actions that need the scope admin.
+func admins() []string { return []string{"admin"} }
+
+const (
+	operator = auth.Operator
+	either   = auth.Either
+)

@@ -1,0 +1,62 @@
+package console
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+
+	"github.com/meterplex/meterplex/http/edge"
+	"github.com/meterplex/meterplex/http/problem"
+)
+
+// refusal is a problem of the API, or of the console itself, as an error of a page.
+type refusal struct {
+	problem.Problem
+	// signIn is set if the page shows the form to sign in.
+	signIn bool
+}
+
+func (r *refusal) Error() string { return r.Code + ": " + r.Detail }
+
+// absent is the error of every page that does not exist, or that the key may not open.
+func absent() error {
+	return problem.New("not_found", "No page has this address. The navigation lists the pages")
+}
+
+// refusalOf converts an error of a page. It logs the cause, unless only the visitor is at fault.
+func (c *Console) refusalOf(r *http.Request, err error) *refusal {
+	if ours, ok := err.(*refusal); ok {
+		return ours
+	}
+	if err == errSignedOut {
+		p := problem.New("unauthenticated", "Sign in with a key")
+		return &refusal{Problem: *p.For(edge.ExchangeOf(r.Context()).TraceID(), r.URL), signIn: true}
+	}
+	p, cause := problem.Of(err)
+	if cause != nil && r.Context().Err() == nil {
+		c.Logger.ErrorContext(r.Context(), "a page of the console failed", "path", r.URL.Path, "trace", edge.ExchangeOf(r.Context()).TraceID(), "error", cause)
+	}
+	return &refusal{Problem: *p.For(edge.ExchangeOf(r.Context()).TraceID(), r.URL)}
+}
+
+// refusalIn decodes the problem that the API answered.
+func refusalIn(status int, body []byte) error {
+	r := &refusal{}
+	if err := json.Unmarshal(bytes.TrimSpace(body), &r.Problem); err != nil || r.Code == "" {
+		r.Problem = *problem.New("internal", "The API gave an answer that is not understood")
+	}
+	r.Status = status
+	return r
+}
+
+// refuse writes a refusal as a page: with the navigation if the visitor is known.
+func (c *Console) refuse(w http.ResponseWriter, r *http.Request, v *visitor, p *refusal) {
+	name := "problem.html"
+	if p.signIn {
+		name = "signin.html"
+	}
+	if v == nil && !p.signIn {
+		v, _ = c.visitorOf(r)
+	}
+	c.write(w, r, p.Status, name, &view{c: c, r: r, Visitor: v, Title: p.Title, Problem: p, Data: signInData(r)})
+}

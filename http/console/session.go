@@ -1,0 +1,135 @@
+package console
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/problem"
+)
+
+// Bounds of a session.
+const (
+	idleTime    = 30 * time.Minute
+	sessionTime = 12 * time.Hour
+	// usedEvery is the precision of the time of a session's last use.
+	usedEvery = time.Minute
+)
+
+// cookieName has the prefix __Host-: a browser accepts it only with Secure, for the whole host and no other (RFC 6265bis, section 4.1.3.2).
+const cookieName = "__Host-meterplex"
+
+// visitor is the holder of a key who is signed in.
+type visitor struct {
+	token   [sha256.Size]byte // of the session
+	session commands.ConsoleSession
+	keyHash [sha256.Size]byte
+	caller  commands.Caller
+	tenant  *domain.Tenant // nil: an operator
+}
+
+// errSignedOut is the error of a request without a session.
+var errSignedOut = errors.New("not signed in")
+
+// visitorOf returns the visitor of a request; errSignedOut without a session that is open, or if its key may not be used any more.
+func (c *Console) visitorOf(r *http.Request) (*visitor, error) {
+	cookies := r.CookiesNamed(cookieName)
+	if len(cookies) != 1 { // two of one name: another site of the host may have set one
+		return nil, errSignedOut
+	}
+	token, ok := decodeToken(cookies[0].Value)
+	if !ok {
+		return nil, errSignedOut
+	}
+	v := &visitor{token: token}
+	return v, c.confirm(r, v)
+}
+
+// confirm reads the session of a visitor and its key. Streams repeat it.
+func (c *Console) confirm(r *http.Request, v *visitor) error {
+	session, err := c.Sessions.Session(r.Context(), sha256.Sum256(v.token[:]))
+	if err != nil {
+		return err
+	}
+	now := c.Now()
+	if session == nil || now.Sub(session.UsedAt) > idleTime || now.Sub(session.CreatedAt) > sessionTime {
+		return errSignedOut
+	}
+	v.session = *session
+	var ok bool
+	if v.keyHash, ok = c.Keys.HashOfKey(session.KeyID, session.KeyHash); !ok {
+		return errSignedOut
+	}
+	v.caller, v.tenant, err = c.Keys.Identify(r.Context(), v.keyHash)
+	if refused := (*problem.Problem)(nil); errors.As(err, &refused) {
+		return errSignedOut
+	}
+	return err
+}
+
+// used records that a session is used, at most once a minute.
+func (c *Console) used(r *http.Request, v *visitor) error {
+	if now := c.Now(); now.Sub(v.session.UsedAt) > usedEvery {
+		return c.Sessions.UseSession(r.Context(), sha256.Sum256(v.token[:]), now)
+	}
+	return nil
+}
+
+// formToken is the token that each form of a session holds against forged requests. It reveals nothing of the session's token.
+func (v *visitor) formToken() string {
+	sum := sha256.Sum256(append([]byte("meterplex console form\x00"), v.token[:]...))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// checkForm refuses forms of other sites and of other sessions.
+func checkForm(r *http.Request, v *visitor) error {
+	if err := http.NewCrossOriginProtection().Check(r); err != nil || r.Header.Get("Origin") == "null" {
+		return problem.New("forbidden", "The form was sent by a page of another site. Open the page of the console, and send its form")
+	}
+	if v != nil && subtle.ConstantTimeCompare([]byte(v.formToken()), []byte(r.PostForm.Get("token"))) != 1 {
+		return problem.New("forbidden", "The form belongs to another session, or to none. Open the page again, and send its form")
+	}
+	return nil
+}
+
+func decodeToken(text string) (token [sha256.Size]byte, ok bool) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(b) != len(token) {
+		return token, false
+	}
+	return [sha256.Size]byte(b), true
+}
+
+func encodeToken(token [sha256.Size]byte) string {
+	return base64.RawURLEncoding.EncodeToString(token[:])
+}
+
+// open opens a session of a key, deletes those that have ended, and sets the cookie.
+func (c *Console) open(w http.ResponseWriter, r *http.Request, key uuid.UUID) error {
+	now, token := c.Now(), c.NewToken()
+	if err := c.Sessions.EndSessions(r.Context(), now.Add(-idleTime), now.Add(-sessionTime), now); err != nil {
+		return err
+	}
+	if err := c.Sessions.OpenSession(r.Context(), sha256.Sum256(token[:]), key, now); err != nil {
+		return err
+	}
+	setCookie(w, encodeToken(token), int(sessionTime.Seconds()))
+	return nil
+}
+
+func setCookie(w http.ResponseWriter, value string, seconds int) {
+	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: value, Path: "/", MaxAge: seconds, Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode})
+}
+
+// allowed reports whether a visitor may use a route.
+func (v *visitor) allowed(route *auth.Route) *problem.Problem {
+	return route.Authorize(v.caller, v.tenant != nil)
+}

@@ -1,0 +1,180 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"html/template"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/problem"
+)
+
+// stream is a live part of a page: the API's stream of server-sent events, each rendered by a template. The script of the console swaps the text
+// of an event into the element that has the stream's name as its id.
+type stream struct {
+	path     string
+	params   []string
+	template string // a template that templates/ defines; its data is the event's object
+	request  func(v *visit) (path string, query url.Values)
+}
+
+// maxViewers bounds the open streams of an instance.
+const maxViewers = 256
+
+// confirmEvery is how often a stream looks whether its session and its key still hold.
+const confirmEvery = 500 * time.Millisecond
+
+// stream serves a live part until the browser leaves, the session ends, or the server shuts down.
+func (c *Console) stream(p *page, s *stream) func(w http.ResponseWriter, r *http.Request) error {
+	rule := &auth.Route{Method: http.MethodGet, Path: s.path, Who: p.who, Scopes: p.scopes}
+	return func(w http.ResponseWriter, r *http.Request) error {
+		v, err := c.visit(w, r, rule)
+		if err != nil {
+			return err
+		}
+		if v.query, err = parseQuery(r.URL.RawQuery, s.params); err != nil {
+			return err
+		}
+		if c.viewers.Add(1) > maxViewers {
+			c.viewers.Add(-1)
+			return problem.New("overloaded", "256 live pages are open on this instance. Reload this page later")
+		}
+		defer c.viewers.Add(-1)
+		return c.follow(v, s)
+	}
+}
+
+func (c *Console) follow(v *visit, s *stream) error {
+	ctx, cancel := context.WithCancel(v.r.Context())
+	defer cancel()
+	done := make(chan struct{})
+	defer func() { cancel(); <-done }()
+	visitor := *v.visitor // confirm changes it
+	go func() {
+		defer close(done)
+		c.watch(ctx, cancel, v.r, &visitor)
+	}()
+	path, query := s.request(v)
+	v.r = v.r.WithContext(ctx)
+	r, err := v.requestOf(request{Method: http.MethodGet, Path: path, Query: query, header: http.Header{"Accept": {"text/event-stream"}}})
+	if err != nil {
+		return err
+	}
+	out := &frames{to: v.w, control: http.NewResponseController(v.w), header: http.Header{}, template: c.templates.shared(s.template)}
+	c.API.ServeHTTP(out, r)
+	if out.refused.Len() > 0 {
+		return refusalIn(out.status, out.refused.Bytes())
+	}
+	return nil
+}
+
+// watch ends a stream once its session or its key does not hold any more.
+func (c *Console) watch(ctx context.Context, end func(), r *http.Request, v *visitor) {
+	tick := time.NewTicker(confirmEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.Shutdown:
+			end()
+		case <-tick.C:
+			if err := c.confirm(r, v); err == errSignedOut {
+				end()
+			}
+		}
+	}
+}
+
+// frames is the answer of the API's stream: it renders each event, and writes it to the browser.
+type frames struct {
+	to       http.ResponseWriter
+	control  *http.ResponseController
+	header   http.Header
+	template *template.Template
+	status   int
+	partial  []byte       // the begin of an event
+	refused  bytes.Buffer // the problem of a refused stream
+}
+
+func (f *frames) Header() http.Header { return f.header }
+
+func (f *frames) WriteHeader(status int) {
+	if f.status != 0 {
+		return
+	}
+	if f.status = status; status == http.StatusOK {
+		h := f.to.Header()
+		h.Set("Content-Type", "text/event-stream")
+		h.Set("X-Accel-Buffering", "no")
+		f.to.WriteHeader(status)
+	}
+}
+
+func (f *frames) Write(b []byte) (int, error) {
+	f.WriteHeader(http.StatusOK)
+	if f.status != http.StatusOK {
+		return f.refused.Write(b)
+	}
+	f.partial = append(f.partial, b...)
+	for {
+		event, rest, found := bytes.Cut(f.partial, []byte("\n\n"))
+		if !found {
+			return len(b), nil
+		}
+		if err := f.event(event); err != nil {
+			return 0, err
+		}
+		f.partial = rest
+	}
+}
+
+// event writes one event, rendered. Comments, which hold the connection open, pass as they are.
+func (f *frames) event(raw []byte) error {
+	var data, out strings.Builder
+	for line := range strings.Lines(string(raw)) {
+		line = strings.TrimSuffix(line, "\n")
+		switch value, isData := strings.CutPrefix(line, "data:"); {
+		case isData:
+			data.WriteString(strings.TrimPrefix(value, " "))
+		case strings.HasPrefix(line, "id:"), strings.HasPrefix(line, ":"):
+			out.WriteString(line + "\n")
+		}
+	}
+	if data.Len() > 0 {
+		d, err := decode(strings.NewReader(data.String()))
+		if err != nil {
+			return err
+		}
+		var text strings.Builder
+		if err := f.template.Execute(&text, d); err != nil {
+			return err
+		}
+		for line := range strings.Lines(text.String()) {
+			out.WriteString("data: " + strings.TrimRight(line, "\r\n") + "\n")
+		}
+	}
+	_ = f.control.SetWriteDeadline(time.Now().Add(streamWrite))
+	_, err := f.to.Write([]byte(out.String() + "\n"))
+	return err
+}
+
+// streamWrite is how long an event may wait for a browser that does not read.
+const streamWrite = 10 * time.Second
+
+// Flush implements http.Flusher for the API.
+func (f *frames) Flush() { _ = f.control.Flush() }
+
+// SetWriteDeadline implements what http.ResponseController needs.
+func (f *frames) SetWriteDeadline(at time.Time) error { return f.control.SetWriteDeadline(at) }
+
+// SetReadDeadline is never needed: a stream has no body.
+func (f *frames) SetReadDeadline(time.Time) error { return nil }
+
+// viewers counts open streams.
+type viewers = atomic.Int64

@@ -1,0 +1,288 @@
+package console
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
+)
+
+//go:embed templates
+var templateFiles embed.FS
+
+// templates holds each page's template, with the layout and the shared ones.
+type templates struct {
+	of     map[string]*template.Template
+	common *template.Template
+}
+
+// shared returns a template of templates/shared.
+func (t *templates) shared(name string) *template.Template { return t.common.Lookup(name) }
+
+// parseTemplates fails if a page's file is missing or wrong.
+func parseTemplates(pages []*page) (*templates, error) {
+	shared, err := template.New("layout.html").Funcs(functions()).ParseFS(templateFiles, "templates/layout.html", "templates/shared/*.html")
+	if err != nil {
+		return nil, fmt.Errorf("parse the layout: %w", err)
+	}
+	t := &templates{map[string]*template.Template{}, template.Must(shared.Clone())}
+	names := []string{"problem.html", "signin.html", "link.html"}
+	for _, p := range pages {
+		names = append(names, p.template)
+	}
+	for _, name := range names {
+		clone, err := shared.Clone()
+		if err == nil {
+			clone, err = clone.ParseFS(templateFiles, "templates/"+name)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("parse the template %s: %w", name, err)
+		}
+		t.of[name] = clone
+	}
+	return t, nil
+}
+
+// view is the data of a template. Data holds the answers of the API as the page's load arranges them.
+type view struct {
+	c       *Console
+	r       *http.Request
+	v       *visit
+	Visitor *visitor // nil on the page to sign in
+	Page    *page
+	Title   string
+	Data    doc
+	Problem *refusal
+	failed  *failedAction
+}
+
+// write renders a page before the first byte is sent, so that an error becomes a page of its own.
+func (c *Console) write(w http.ResponseWriter, r *http.Request, status int, name string, data *view) {
+	var b bytes.Buffer
+	if err := c.templates.of[name].ExecuteTemplate(&b, "layout.html", data); err != nil {
+		c.Logger.ErrorContext(r.Context(), "a page of the console cannot be rendered", "path", r.URL.Path, "trace", data.Trace(), "error", err)
+		http.Error(w, "The page cannot be rendered. Quote the trace id "+data.Trace()+" to have it found.", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes()) // a browser that is gone does not need it
+}
+
+// functions are those that templates call. Each returns text, which html/template escapes by its place.
+func functions() template.FuncMap {
+	return template.FuncMap{
+		"time":  timeOf,
+		"path":  func(segments ...any) string { return Prefix + pathOf(texts(segments)...) },
+		"query": query,
+		"join":  func(list any) string { return strings.Join(texts(items(list)), ", ") },
+		"json":  indented,
+		"dict":  dict,
+		"short": func(id any) string { return strings.SplitN(text(id), "-", 2)[0] },
+		"lower": func(v any) string { return strings.ToLower(strings.ReplaceAll(text(v), "_", " ")) },
+		"text":  text,
+		"asset": assetPath,
+	}
+}
+
+// text returns a value of an answer as text: numbers with the digits that the API wrote, "" for an absent value.
+func text(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return ""
+	case string:
+		return v
+	case json.Number:
+		return v.String()
+	}
+	return fmt.Sprint(v)
+}
+
+func texts(values []any) []string {
+	all := make([]string, len(values))
+	for i, v := range values {
+		all[i] = text(v)
+	}
+	return all
+}
+
+func items(list any) []any {
+	switch l := list.(type) {
+	case []any:
+		return l
+	case []string:
+		all := make([]any, len(l))
+		for i, s := range l {
+			all[i] = s
+		}
+		return all
+	}
+	return nil
+}
+
+// timeOf returns a time of the API in UTC, to the second: the element's datetime has all digits.
+func timeOf(v any) string {
+	at, err := time.Parse(time.RFC3339Nano, text(v))
+	if err != nil {
+		return text(v)
+	}
+	return at.UTC().Format("2006-01-02 15:04:05Z")
+}
+
+// query returns an address with parameters: pairs of name and value. Empty values are left out.
+func query(address string, pairs ...any) string {
+	values := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if value := text(pairs[i+1]); value != "" {
+			values.Set(text(pairs[i]), value)
+		}
+	}
+	if len(values) == 0 {
+		return address
+	}
+	return address + "?" + values.Encode()
+}
+
+func indented(v any) (string, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(v)
+	return strings.TrimSuffix(b.String(), "\n"), err
+}
+
+// dict returns the pairs of name and value as an object, for the data of a shared template.
+func dict(pairs ...any) doc {
+	d := doc{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		d[text(pairs[i])] = pairs[i+1]
+	}
+	return d
+}
+
+// Trace is the trace id of the page's request.
+func (d *view) Trace() string { return edge.ExchangeOf(d.r.Context()).TraceID() }
+
+// Version is the service's.
+func (d *view) Version() string { return d.c.Version }
+
+// Menu lists the pages that the visitor may open from everywhere.
+func (d *view) Menu() (entries []menuEntry) {
+	if d.Visitor == nil {
+		return nil
+	}
+	for _, p := range d.c.pages {
+		if p.menu != "" && (d.Visitor.tenant == nil || p.who != "operator") && d.Visitor.allowed(routeOf(p)) == nil {
+			entries = append(entries, menuEntry{p.menu, p.path, d.Page != nil && strings.HasPrefix(d.Page.path+"/", p.path+"/")})
+		}
+	}
+	return entries
+}
+
+// menuEntry is a link of the navigation.
+type menuEntry struct {
+	Name, Path string
+	Current    bool
+}
+
+// Holder says whose key is signed in.
+func (d *view) Holder() string {
+	if d.Visitor.tenant != nil {
+		return "tenant " + d.Visitor.tenant.Name
+	}
+	return "operator: " + strings.Join(d.Visitor.caller.Scopes, ", ")
+}
+
+// IsOperator reports whether an operator's key is signed in.
+func (d *view) IsOperator() bool { return d.Visitor != nil && d.Visitor.tenant == nil }
+
+// Query returns a parameter of the page.
+func (d *view) Query(name string) string { return d.v.query.Get(name) }
+
+// Param returns a parameter of the page's path.
+func (d *view) Param(name string) string { return d.v.param(name) }
+
+// Tenant is the id of the page's tenant.
+func (d *view) Tenant() string { return d.v.tenantID() }
+
+// Positions are those at which the page is true.
+func (d *view) Positions() []string {
+	if d.v == nil {
+		return nil
+	}
+	return d.v.positions
+}
+
+// Token is the token of the forms.
+func (d *view) Token() string { return d.Visitor.formToken() }
+
+// Next is the address of the next page of a list; "" on the last.
+func (d *view) Next(cursor any) string {
+	if text(cursor) == "" {
+		return ""
+	}
+	values := url.Values{}
+	for name, of := range d.v.query {
+		values[name] = of
+	}
+	values.Del("done")
+	values.Set("cursor", text(cursor))
+	return d.r.URL.EscapedPath() + "?" + values.Encode()
+}
+
+// With is the address of this page with other parameters, from its first list entry.
+func (d *view) With(pairs ...any) string {
+	values := url.Values{}
+	for name, of := range d.v.query {
+		values[name] = of
+	}
+	values.Del("done")
+	values.Del("cursor")
+	for i := 0; i+1 < len(pairs); i += 2 {
+		values.Del(text(pairs[i]))
+		if value := text(pairs[i+1]); value != "" {
+			values.Set(text(pairs[i]), value)
+		}
+	}
+	if len(values) == 0 {
+		return d.r.URL.EscapedPath()
+	}
+	return d.r.URL.EscapedPath() + "?" + values.Encode()
+}
+
+// route is a row of the route table.
+type route = auth.Route
+
+func routeOf(p *page) *route {
+	return &route{Method: http.MethodGet, Path: p.path, Who: p.who, Scopes: p.scopes}
+}
+
+// Searches reports whether the visitor may use the search box.
+func (d *view) Searches() bool {
+	for _, p := range d.c.pages {
+		if p.path == searchPath {
+			return d.Visitor.allowed(routeOf(p)) == nil
+		}
+	}
+	return false
+}
+
+// Searched is the text of the search box.
+func (d *view) Searched() string {
+	if d.v == nil {
+		return ""
+	}
+	return d.v.query.Get("q")
+}
+
+// searchPath is the page of the search box.
+const searchPath = Prefix + "/search"
