@@ -19,13 +19,15 @@ type Caller struct {
 	Residency     string // of the tenant; "" for operator keys
 	// Actor is set if the caller does not act with a key.
 	Actor events.Actor
+	// Via is events.ViaConsole for actions of the console; "": the API.
+	Via string
 }
 
 func (c *Caller) actor() events.Actor {
 	if c.Actor.Type != "" {
 		return c.Actor
 	}
-	return events.Actor{Type: "api_key", ID: c.KeyID.String()}
+	return events.Actor{Type: "api_key", ID: c.KeyID.String(), Via: c.Via}
 }
 
 // Idempotency is an Idempotency-Key with the hash of its request. The zero value means

@@ -61,6 +61,10 @@ func AppendWire(dst []byte, e *events.Envelope) ([]byte, error) {
 	dst = appendString(dst, e.Actor.Type)
 	dst = append(dst, `,"id":`...)
 	dst = appendString(dst, e.Actor.ID)
+	if e.Actor.Via != "" {
+		dst = append(dst, `,"via":`...)
+		dst = appendString(dst, e.Actor.Via)
+	}
 	dst = append(dst, `},"occurredAt":"`...)
 	dst = e.OccurredAt.UTC().AppendFormat(dst, time.RFC3339Nano)
 	dst = append(dst, `","recordedAt":"`...)

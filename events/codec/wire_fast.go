@@ -175,6 +175,6 @@ func parseCanonical(value []byte) (w wire, ok bool) {
 	w.Metadata.DataResidency = r.known(events.ResidencyUnspecified)
 	r.skip(`,"orderingKey":"`)
 	w.Metadata.OrderingKey = r.known(w.TenantID)
-	r.skip(`}}`) // the general decoder reads envelopes with the member replay
+	r.skip(`}}`) // the general decoder reads envelopes with the members replay or actor.via
 	return w, !r.bad && len(r.rest) == 0
 }

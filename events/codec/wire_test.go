@@ -51,6 +51,25 @@ func TestRecordRoundTrip(t *testing.T) {
 	}
 }
 
+// The way of an action is a member of the actor, and absent from events without one.
+func TestTheWayOfAnActionIsPartOfTheActor(t *testing.T) {
+	e := sample()
+	e.Replay = ""
+	api, err := ToRecord(&e)
+	if err != nil || strings.Contains(string(api.Value), "via") {
+		t.Fatalf("%v: %s", err, api.Value)
+	}
+	e.Actor.Via = events.ViaConsole
+	console, err := ToRecord(&e)
+	if want := strings.Replace(string(api.Value), `},"occurredAt"`, `,"via":"console"},"occurredAt"`, 1); err != nil || string(console.Value) != want {
+		t.Fatalf("%v: %s\nwant %s", err, console.Value, want)
+	}
+	got, err := FromRecord(&console)
+	if e.Vocabulary = nil; err != nil || !reflect.DeepEqual(got, e) {
+		t.Errorf("%v: got %+v\nsent %+v", err, got, e)
+	}
+}
+
 func TestFromRecordRefusesInconsistentRecords(t *testing.T) {
 	e := sample()
 	for name, spoil := range map[string]func(*events.Record){

@@ -16,7 +16,7 @@ const readEnvelopes = `
 SELECT l.partition, l.position, l.previous_position, l.recorded_at, l.occurred_at, l.event_id, l.tenant_id,
        coalesce(l.correlation_id, '00000000-0000-0000-0000-000000000000'), coalesce(l.causation_id, '00000000-0000-0000-0000-000000000000'),
        l.epoch, l.subject, l.dedupe_key, l.payload, coalesce(l.replay, ''),
-       o.actor_type, o.actor_id, o.service, o.instance, o.commit, o.id, o.vocabulary
+       o.actor_type, o.actor_id, o.via, o.service, o.instance, o.commit, o.id, o.vocabulary
 FROM unnest($1::smallint[], $2::bigint[]) WITH ORDINALITY AS place (partition, number, n)
 CROSS JOIN LATERAL (SELECT e.*, e.payload FROM event_log e WHERE e.partition = place.partition AND e.position = place.number LIMIT 1) l
 JOIN log_origins o ON o.id = l.origin
@@ -58,7 +58,7 @@ func placesArgs(places []events.Position) []any {
 func scanEnvelope(rows pgx.Rows) (e events.Envelope, from origin, err error) {
 	err = rows.Scan(&e.Position.Partition, &e.Position.Number, &e.Previous, &e.RecordedAt, &e.OccurredAt, &e.EventID, &e.TenantID,
 		&e.CorrelationID, &e.CausationID, &e.Epoch, &e.Subject, &e.DedupeKey, (*[]byte)(&e.Payload), &e.Replay,
-		&e.Actor.Type, &e.Actor.ID, &e.Producer.Service, &e.Producer.Instance, &e.Producer.Commit, &from.id, &from.vocabulary)
+		&e.Actor.Type, &e.Actor.ID, &e.Actor.Via, &e.Producer.Service, &e.Producer.Instance, &e.Producer.Commit, &from.id, &from.vocabulary)
 	if err != nil {
 		return e, from, fmt.Errorf("read an event: %w", err)
 	}

@@ -160,7 +160,8 @@ func (w *deployment) plantsInTopics(tenants []*tenant) (all []planted) {
 	another := `UPDATE log_origins o SET vocabulary = (SELECT hash FROM log_vocabularies WHERE hash <> o.vocabulary)` + of(6)
 	all = append(all,
 		planted{check: same, args: args, do: []string{another}, undo: []string{another}},
-		planted{check: same, args: args, do: []string{`UPDATE log_origins o SET residency = 'elsewhere'` + of(1)}, undo: []string{`UPDATE log_origins o SET residency = 'unspecified'` + of(1)}})
+		planted{check: same, args: args, do: []string{`UPDATE log_origins o SET residency = 'elsewhere'` + of(1)}, undo: []string{`UPDATE log_origins o SET residency = 'unspecified'` + of(1)}},
+		planted{check: same, args: args, do: []string{`UPDATE log_origins o SET via = 'console'` + of(1)}, undo: []string{`UPDATE log_origins o SET via = ''` + of(1)}})
 	// Not a fault: the publications have expired.
 	all = append(all, planted{args: args, do: []string{`DELETE FROM outbox_publications`}})
 	all = append(all, planted{check: same, args: args, by: func() {

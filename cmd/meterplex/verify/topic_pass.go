@@ -84,15 +84,15 @@ func (t *topicPass) compareAll(ctx context.Context, ends map[string]span, before
 	return nil
 }
 
-const eventsSQL = `SELECT ` + rowColumns + `, o.actor_type, o.actor_id, o.service, o.instance, o.commit, o.vocabulary, o.residency
+const eventsSQL = `SELECT ` + rowColumns + `, o.actor_type, o.actor_id, o.service, o.instance, o.commit, o.vocabulary, o.residency, o.via
  FROM event_log_rows l JOIN log_origins o ON o.id = l.origin WHERE l.partition = $1 AND l.position = ANY ($2::bigint[])`
 
 // source is an event with the origin that its record states.
 type source struct {
 	row
-	actorType, actor, service, instance, commit string
-	vocabularyHash, residency                   string
-	vocabulary                                  *vocabulary // nil: the hash is not in log_vocabularies
+	actorType, actor, via, service, instance, commit string
+	vocabularyHash, residency                        string
+	vocabulary                                       *vocabulary // nil: the hash is not in log_vocabularies
 }
 
 // compare compares the waiting records with their events.
@@ -132,7 +132,7 @@ func findInLog(ctx context.Context, tx pgx.Tx, p int16, which []int64, vocabular
 			return nil, err
 		}
 		s.actorType, s.actor, s.service, s.instance, s.commit = string(copied[16]), string(copied[17]), string(copied[18]), string(copied[19]), string(copied[20])
-		s.vocabularyHash, s.residency = string(copied[21]), string(copied[22])
+		s.vocabularyHash, s.residency, s.via = string(copied[21]), string(copied[22]), string(copied[23])
 		s.vocabulary = vocabularies[s.vocabularyHash]
 		wanted[s.position] = s
 	}

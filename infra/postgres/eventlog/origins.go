@@ -120,14 +120,14 @@ const (
 	insertVocabularySQL = `INSERT INTO log_vocabularies (hash, document) VALUES ($1, $2) ON CONFLICT DO NOTHING`
 
 	// LIMIT 1 makes the planner use the key of the origins' values, whatever it assumes of their number.
-	findOriginsSQL = `SELECT v.n, o.id FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS v (actor_type, actor_id, residency, n)
- CROSS JOIN LATERAL (SELECT o.id FROM log_origins o WHERE o.actor_type = v.actor_type AND o.actor_id = v.actor_id AND o.residency = v.residency
+	findOriginsSQL = `SELECT v.n, o.id FROM unnest($1::text[], $2::text[], $3::text[], $8::text[]) WITH ORDINALITY AS v (actor_type, actor_id, residency, via, n)
+ CROSS JOIN LATERAL (SELECT o.id FROM log_origins o WHERE o.actor_type = v.actor_type AND o.actor_id = v.actor_id AND o.residency = v.residency AND o.via = v.via
   AND o.service = $4 AND o.instance = $5 AND o.commit = $6 AND o.vocabulary = $7 LIMIT 1) o`
 
 	// Each row takes a number of the identity, also one that is not inserted because another
 	// session has added the origin.
-	insertOriginsSQL = `INSERT INTO log_origins (actor_type, actor_id, residency, service, instance, commit, vocabulary)
- SELECT v.actor_type, v.actor_id, v.residency, $4, $5, $6, $7 FROM unnest($1::text[], $2::text[], $3::text[]) AS v (actor_type, actor_id, residency)
+	insertOriginsSQL = `INSERT INTO log_origins (actor_type, actor_id, residency, via, service, instance, commit, vocabulary)
+ SELECT v.actor_type, v.actor_id, v.residency, v.via, $4, $5, $6, $7 FROM unnest($1::text[], $2::text[], $3::text[], $8::text[]) AS v (actor_type, actor_id, residency, via)
  ON CONFLICT DO NOTHING`
 
 	foreignKeyViolation = "23503"
@@ -167,17 +167,18 @@ func (o *origins) number(ctx context.Context, list []origin) (map[origin]int32, 
 }
 
 func compareOrigins(a, b origin) int {
-	return cmp.Or(strings.Compare(a.actor.Type, b.actor.Type), strings.Compare(a.actor.ID, b.actor.ID), strings.Compare(a.residency, b.residency))
+	return cmp.Or(strings.Compare(a.actor.Type, b.actor.Type), strings.Compare(a.actor.ID, b.actor.ID), strings.Compare(a.residency, b.residency),
+		strings.Compare(a.actor.Via, b.actor.Via))
 }
 
 // originArgs gives the parameters of findOriginsSQL and insertOriginsSQL.
 func originArgs(list []origin) []any {
-	types, ids, residencies := make([]string, len(list)), make([]string, len(list)), make([]string, len(list))
+	types, ids, residencies, ways := make([]string, len(list)), make([]string, len(list)), make([]string, len(list)), make([]string, len(list))
 	for i, v := range list {
-		types[i], ids[i], residencies[i] = v.actor.Type, v.actor.ID, v.residency
+		types[i], ids[i], residencies[i], ways[i] = v.actor.Type, v.actor.ID, v.residency, v.actor.Via
 	}
 	by := &list[0]
-	return []any{types, ids, residencies, by.producer.Service, by.producer.Instance, by.producer.Commit, by.vocabulary.Hash()}
+	return []any{types, ids, residencies, by.producer.Service, by.producer.Instance, by.producer.Commit, by.vocabulary.Hash(), ways}
 }
 
 // find adds the numbers of known origins to found.
@@ -264,7 +265,7 @@ func (o *origins) resolve(ctx context.Context, q postgres.Queryer, ids []int32) 
 	return known, nil
 }
 
-const originsSQL = `SELECT id, actor_type, actor_id, service, instance, commit, vocabulary, residency FROM log_origins WHERE id = ANY($1)`
+const originsSQL = `SELECT id, actor_type, actor_id, service, instance, commit, vocabulary, residency, via FROM log_origins WHERE id = ANY($1)`
 
 // read adds the origins of some numbers to known, and to the cache.
 func (o *origins) read(ctx context.Context, q postgres.Queryer, ids []int32, known map[int32]origin) error {
@@ -277,7 +278,7 @@ func (o *origins) read(ctx context.Context, q postgres.Queryer, ids []int32, kno
 	var v origin
 	var hash string
 	hashes := map[int32]string{}
-	_, err = pgx.ForEachRow(rows, []any{&id, &v.actor.Type, &v.actor.ID, &v.producer.Service, &v.producer.Instance, &v.producer.Commit, &hash, &v.residency}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&id, &v.actor.Type, &v.actor.ID, &v.producer.Service, &v.producer.Instance, &v.producer.Commit, &hash, &v.residency, &v.actor.Via}, func() error {
 		known[id], hashes[id] = v, hash
 		return nil
 	})
