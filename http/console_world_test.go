@@ -121,7 +121,7 @@ func TestConsole_EveryPageWithoutParametersRenders(t *testing.T) {
 	w.catalogue()
 	b := w.signIn(bootstrap)
 	pages := 0
-	for _, r := range http.Routes() {
+	for _, r := range http.ConsoleRoutes() {
 		if !r.Session || r.Method != "GET" || strings.Contains(r.Path, "{") || strings.HasSuffix(r.Path, "/stream") {
 			continue
 		}
@@ -170,6 +170,11 @@ func TestConsole_TenantsAreCreatedSuspendedAndGetKeys(t *testing.T) {
 	b.shows(b.follow(b.act(b.open(at), at+"/suspend", "unpaid", nil)), "SUSPENDED", "Done: Suspend the tenant.")
 	if got := w.do(call{method: "GET", path: "/api/v1/usage/aggregates", key: secret}); got.status != 403 {
 		t.Errorf("the key of a suspended tenant gives %d", got.status)
+	}
+	var via int
+	w.must(w.pool.QueryRow(t.Context(), `SELECT count(*) FROM event_log l JOIN log_origins o ON o.id = l.origin WHERE o.via = 'console'`).Scan(&via))
+	if via != 4 { // created, subscribed, key, suspended
+		t.Errorf("%d events have via console", via)
 	}
 	var hash int
 	w.must(w.pool.QueryRow(t.Context(), `SELECT count(*) FROM console_sessions WHERE token_hash = $1`, tokenHash(b.cookie)).Scan(&hash))

@@ -26,7 +26,7 @@ func TestAllowNamesEveryMethodInOneLine(t *testing.T) {
 			t.Errorf("%s: Allow is %q instead of %q", path, allow, want)
 		}
 	}
-	for _, asked := range []string{"OPTIONS * HTTP/1.1", "GET /api/v1/usages HTTP/1.1", "POST /api/v1/entitlements/api_calls/consumption HTTP/1.1", "GET /console HTTP/1.1"} {
+	for _, asked := range []string{"OPTIONS * HTTP/1.1", "GET /api/v1/usages HTTP/1.1", "POST /api/v1/entitlements/api_calls/consumption HTTP/1.1", "GET /consoles HTTP/1.1"} {
 		got := w.raw("%s\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", asked)
 		if !strings.HasPrefix(got, "HTTP/1.1 404") || !strings.Contains(got, "X-Request-Id: ") || !strings.Contains(got, `"code":"not_found"`) {
 			t.Errorf("%s: %s", asked, got)

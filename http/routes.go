@@ -7,19 +7,27 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/console"
 	"github.com/meterplex/meterplex/http/edge"
 )
 
 // prefix is the path of the API. Routes outside it need no key.
 const prefix = "/api/v1"
 
-// Routes is the table of all routes, as the operations declare them.
-func Routes() []auth.Route {
-	t := newSite(&service{Server: &Server{ConsoleSessions: struct{ commands.ConsoleSessions }{}}, edge: new(edge.Edge), log: slog.New(slog.DiscardHandler), now: time.Now})
+// Routes is the table of the routes of the API and of the process, as the operations declare them.
+func Routes() []auth.Route { return routesOf(func(path string) bool { return !console.IsPath(path) }) }
+
+// ConsoleRoutes is the table of the routes of the console, as its pages declare them.
+func ConsoleRoutes() []auth.Route { return routesOf(console.IsPath) }
+
+func routesOf(belongs func(path string) bool) (all []auth.Route) {
+	sessions := struct{ commands.ConsoleSessions }{} // no route is called
+	t := newSite(&service{Server: &Server{ConsoleSessions: sessions}, edge: new(edge.Edge), log: slog.New(slog.DiscardHandler), now: time.Now})
 	t.operations()
-	all := make([]auth.Route, len(t.routes))
-	for i, r := range t.routes {
-		all[i] = *r
+	for _, r := range t.routes {
+		if belongs(r.Path) {
+			all = append(all, *r)
+		}
 	}
 	return all
 }

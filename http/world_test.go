@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	nethttp "net/http"
-	"os"
 	"testing"
 	"time"
 
@@ -115,7 +114,7 @@ func (w *testService) server() *http.Server {
 		ConsoleSessions: &store.ConsoleSessions{Pool: w.pool},
 		Health:          []http.HealthCheck{{Name: "postgres", Check: w.pool.Ping}},
 		Metrics:         promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry,
-		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), Now: time.Now, BootstrapOperatorKey: bootstrap, Version: "test",
+		Logger: slog.New(slog.DiscardHandler), Now: time.Now, BootstrapOperatorKey: bootstrap, Version: "test",
 		Settle: time.Millisecond, // no test folds while a request waits
 	}
 }

@@ -103,13 +103,16 @@ func hashOf(r *http.Request) (sum [sha256.Size]byte, inProcess, found bool) {
 // Authenticate finds the caller, and its tenant unless it is an operator, and checks that it
 // may call the route.
 func (a *Authenticator) Authenticate(r *http.Request, route *Route) (by commands.Caller, of *domain.Tenant, err error) {
-	sum, _, found := hashOf(r)
+	sum, inProcess, found := hashOf(r)
 	if !found {
 		return by, nil, unauthenticated()
 	}
 	by, of, err = a.Identify(r.Context(), sum)
 	if err != nil {
 		return by, of, err
+	}
+	if inProcess {
+		by.Via = events.ViaConsole
 	}
 	if p := route.Authorize(by, of != nil); p != nil {
 		return by, of, p
