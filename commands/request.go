@@ -41,6 +41,8 @@ type Idempotency struct {
 type Request struct {
 	By          Caller
 	Idempotency Idempotency
+	// Reason is the reason of a change whose command has none of its own; "": not given. Its event holds it.
+	Reason string
 }
 
 // key returns the key of the request's answer. It contains the API key's id, so that
@@ -54,6 +56,7 @@ func (r *Request) event(id uuid.UUID, at time.Time, tenant uuid.UUID, subject ev
 	if err != nil {
 		return events.Pending{}, err
 	}
+	body = codec.WithReason(subject, body, r.Reason)
 	key := events.KeyEvent(id)
 	if r.Idempotency.Key != "" {
 		key = events.KeyCommand(r.key())

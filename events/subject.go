@@ -179,6 +179,17 @@ func (s Subject) Topic() Topic {
 	return info.Topic
 }
 
+// TakesReason reports whether the payload of the subject's events has an optional member reason, for the reason of a request whose body
+// names none. Payloads of other changes hold the reason of the body.
+func (s Subject) TakesReason() bool {
+	switch s {
+	case TenantCreated, TenantChanged, APIKeyCreated, APIKeyRotated, APIKeyRevoked, FeatureDefined, PlanDefined, PriceDefined,
+		SubscriptionCreated, SubscriptionChanged, ThresholdChanged, WebhookChanged:
+		return true
+	}
+	return false
+}
+
 // IsUsage reports whether the subject is one of recorded usage.
 func (s Subject) IsUsage() bool { return s == UsageRecorded || s == UsageAdmitted }
 

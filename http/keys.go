@@ -19,19 +19,19 @@ func (s *service) keyOperations(t *site) {
 	const shown = "The secret is in this answer and nowhere else. A repeat under the same Idempotency-Key is answered 200 without it."
 	gone, reused := http.StatusNotFound, http.StatusUnprocessableEntity
 	admins := []string{commands.ScopeAdmin}
-	serve(t, operation{method: http.MethodPost, path: tenants, who: auth.Operator, scopes: admins, id: "createKey", tag: "Keys", status: http.StatusCreated, also: http.StatusOK,
+	serve(t, operation{method: http.MethodPost, path: tenants, who: auth.Operator, scopes: admins, id: "createKey", reasoned: true, tag: "Keys", status: http.StatusCreated, also: http.StatusOK,
 		summary: "Create a key of a tenant", description: shown, problems: []int{gone, reused}}, s.createTenantKey)
 	serve(t, operation{method: http.MethodGet, path: tenants, who: auth.Operator, scopes: admins, id: "listKeys", tag: "Keys", summary: "List a tenant's keys", description: "The keys of a tenant, without their secrets; revoked ones, too.", problems: []int{gone}}, s.listTenantKeys)
-	serve(t, operation{method: http.MethodPost, path: tenants + "/{keyId}/rotate", who: auth.Operator, scopes: admins, id: "rotateKey", tag: "Keys", status: http.StatusCreated, also: http.StatusOK,
+	serve(t, operation{method: http.MethodPost, path: tenants + "/{keyId}/rotate", who: auth.Operator, scopes: admins, id: "rotateKey", reasoned: true, tag: "Keys", status: http.StatusCreated, also: http.StatusOK,
 		summary: "Replace a key of a tenant", description: shown, problems: []int{gone, reused, http.StatusConflict}}, s.rotateTenantKey)
-	serve(t, operation{method: http.MethodDelete, path: tenants + "/{keyId}", who: auth.Operator, scopes: admins, id: "revokeKey", tag: "Keys", summary: "Revoke a key of a tenant",
+	serve(t, operation{method: http.MethodDelete, path: tenants + "/{keyId}", who: auth.Operator, scopes: admins, id: "revokeKey", reasoned: true, tag: "Keys", summary: "Revoke a key of a tenant",
 		description: "Holds everywhere within a second.", problems: []int{gone}}, s.revokeTenantKey)
-	serve(t, operation{method: http.MethodPost, path: operators, who: auth.Operator, scopes: admins, id: "createOperatorKey", tag: "Keys", status: http.StatusCreated, also: http.StatusOK,
+	serve(t, operation{method: http.MethodPost, path: operators, who: auth.Operator, scopes: admins, id: "createOperatorKey", reasoned: true, tag: "Keys", status: http.StatusCreated, also: http.StatusOK,
 		summary: "Create an operator key", description: shown, problems: []int{reused}}, s.createOperatorKey)
 	serve(t, operation{method: http.MethodGet, path: operators, who: auth.Operator, scopes: admins, id: "listOperatorKeys", tag: "Keys", summary: "List operator keys", description: "All operator keys, without their secrets; revoked ones, too."}, s.listOperatorKeys)
-	serve(t, operation{method: http.MethodPost, path: operators + "/{keyId}/rotate", who: auth.Operator, scopes: admins, id: "rotateOperatorKey", tag: "Keys", status: http.StatusCreated, also: http.StatusOK,
+	serve(t, operation{method: http.MethodPost, path: operators + "/{keyId}/rotate", who: auth.Operator, scopes: admins, id: "rotateOperatorKey", reasoned: true, tag: "Keys", status: http.StatusCreated, also: http.StatusOK,
 		summary: "Replace an operator key", description: shown, problems: []int{gone, reused, http.StatusConflict}}, s.rotateOperatorKey)
-	serve(t, operation{method: http.MethodDelete, path: operators + "/{keyId}", who: auth.Operator, scopes: admins, id: "revokeOperatorKey", tag: "Keys", summary: "Revoke an operator key",
+	serve(t, operation{method: http.MethodDelete, path: operators + "/{keyId}", who: auth.Operator, scopes: admins, id: "revokeOperatorKey", reasoned: true, tag: "Keys", summary: "Revoke an operator key",
 		description: "Holds everywhere within a second.", problems: []int{gone}}, s.revokeOperatorKey)
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/meterplex/meterplex/domain/codes"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/problem"
 	"github.com/meterplex/meterplex/projections/entitlements"
 )
@@ -122,6 +123,10 @@ func (t *site) describe(o operation) huma.Operation {
 	}
 	if o.method != http.MethodGet && o.method != http.MethodDelete {
 		statuses = append(statuses, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
+	}
+	if o.reasoned {
+		op.Parameters = append(op.Parameters, &huma.Param{Name: edge.HeaderReason, In: "header", Schema: &huma.Schema{Type: huma.TypeString}, Example: "ordered%20by%20mail",
+			Description: "The reason of the change, which its event holds: 1 to 500 characters in UTF-8, percent-encoded."})
 	}
 	described := schemas{t.api.OpenAPI().Components.Schemas}.of(problem.Problem{})
 	for _, status := range statuses {

@@ -19,10 +19,10 @@ func (s *service) pushOperations(t *site) {
 	const path, one, billing = prefix + "/pushes", prefix + "/pushes/{pushId}", prefix + "/tenants/{tenantId}/billing"
 	gone, refused := http.StatusNotFound, []int{http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity}
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
-	serve(t, operation{method: http.MethodPut, path: billing, who: auth.Operator, scopes: deciders, id: "putBilling", tag: "Pushes", summary: "Set the customer of a tenant at the billing provider",
+	serve(t, operation{method: http.MethodPut, path: billing, who: auth.Operator, scopes: deciders, id: "putBilling", reasoned: true, tag: "Pushes", summary: "Set the customer of a tenant at the billing provider",
 		description: "From now on what is due of the tenant's closed periods is pushed to the provider. Periods that are closed and ended at most 35 days ago are pushed, too, as far as no push of them exists.",
 		problems:    []int{gone, http.StatusConflict}}, s.putBilling)
-	serve(t, operation{method: http.MethodDelete, path: billing, who: auth.Operator, scopes: deciders, id: "deleteBilling", tag: "Pushes", summary: "Remove the customer of a tenant",
+	serve(t, operation{method: http.MethodDelete, path: billing, who: auth.Operator, scopes: deciders, id: "deleteBilling", reasoned: true, tag: "Pushes", summary: "Remove the customer of a tenant",
 		description: "Nothing more is pushed. Pushes that are stored are still sent.", problems: []int{gone, http.StatusConflict}}, s.deleteBilling)
 	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: readers, id: "listPushes", tag: "Pushes", summary: "List pushes",
 		description: "Amounts that the billing provider counts. Newest first, delivered ones too.", problems: []int{gone}}, s.listPushes)

@@ -34,7 +34,7 @@ func routesOf(belongs func(path string) bool) (all []auth.Route) {
 
 // declare adds the route of an operation to the table.
 func (t *site) declare(o operation) *auth.Route {
-	r := &auth.Route{Method: o.method, Path: o.path, Who: o.who, Scopes: o.scopes, Ingest: o.ingest, Objective: o.objective}
+	r := &auth.Route{Method: o.method, Path: o.path, Who: o.who, Scopes: o.scopes, Ingest: o.ingest, Objective: o.objective, Reasoned: o.reasoned}
 	if o.ingest {
 		r.Objective = auth.ObjectiveIngest
 	}

@@ -89,6 +89,7 @@ type operation struct {
 	summary      string
 	description  string
 	tag          string
+	reasoned     bool  // see Route
 	status       int   // of success
 	also         int   // another status of success, with the same body
 	problems     []int // statuses beside those that every operation has

@@ -18,7 +18,7 @@ func (s *service) thresholdOperations(t *site) {
 	const path, one = prefix + "/tenants/{tenantId}/thresholds", prefix + "/tenants/{tenantId}/thresholds/{thresholdId}"
 	gone, reused, conflict := http.StatusNotFound, http.StatusUnprocessableEntity, http.StatusConflict
 	managers, readers := []string{commands.ScopeWebhooksManage, commands.ScopeBilling}, []string{commands.ScopeWebhooksManage, commands.ScopeBilling, commands.ScopeAudit}
-	serve(t, operation{method: http.MethodPost, path: path, who: auth.Either, scopes: managers, id: "createThreshold", tag: "Thresholds", status: http.StatusCreated,
+	serve(t, operation{method: http.MethodPost, path: path, who: auth.Either, scopes: managers, id: "createThreshold", reasoned: true, tag: "Thresholds", status: http.StatusCreated,
 		summary: "Define a threshold",
 		description: "Once the used amount of a feature rises to the threshold, threshold.crossed is recorded: once for each feature, period and value. A percentage is one of the limit in force, rounded up to a unit. " +
 			"An amount that is used already crosses it in the next period, or at another limit.",
@@ -27,7 +27,7 @@ func (s *service) thresholdOperations(t *site) {
 		description: "In the order of their definition.", problems: []int{gone}}, s.listThresholds)
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Either, scopes: readers, id: "getThreshold", tag: "Thresholds", summary: "Read a threshold",
 		description: "Without its crossings: those are events.", problems: []int{gone}}, s.getThreshold)
-	serve(t, operation{method: http.MethodDelete, path: one, who: auth.Either, scopes: managers, id: "removeThreshold", tag: "Thresholds", summary: "Remove a threshold",
+	serve(t, operation{method: http.MethodDelete, path: one, who: auth.Either, scopes: managers, id: "removeThreshold", reasoned: true, tag: "Thresholds", summary: "Remove a threshold",
 		description: "Usage that is counted from now on does not cross it. To change a threshold, remove it and define another.", problems: []int{gone, conflict}}, s.removeThreshold)
 }
 

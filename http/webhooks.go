@@ -19,18 +19,18 @@ func (s *service) webhookOperations(t *site) {
 	const shown = "The secret is in this answer only. A repeat under the same Idempotency-Key is answered 200 without it."
 	gone, reused, conflict := http.StatusNotFound, http.StatusUnprocessableEntity, http.StatusConflict
 	managers, readers := []string{commands.ScopeWebhooksManage, commands.ScopeBilling}, []string{commands.ScopeWebhooksManage, commands.ScopeBilling, commands.ScopeAudit}
-	serve(t, operation{method: http.MethodPost, path: path, who: auth.Either, scopes: managers, id: "createWebhook", tag: "Webhooks", status: http.StatusCreated, also: http.StatusOK,
+	serve(t, operation{method: http.MethodPost, path: path, who: auth.Either, scopes: managers, id: "createWebhook", reasoned: true, tag: "Webhooks", status: http.StatusCreated, also: http.StatusOK,
 		summary: "Create a webhook", description: "Events of its types that are recorded from now on are sent to its URL, signed as Standard Webhooks describes. " + shown,
 		problems: []int{gone, conflict, reused}}, s.createWebhook)
 	serve(t, operation{method: http.MethodGet, path: path, who: auth.Either, scopes: readers, id: "listWebhooks", tag: "Webhooks", summary: "List the webhooks of a tenant",
 		description: "Without their secrets. A webhook that the service disabled has a reason.", problems: []int{gone}}, s.listWebhooks)
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Either, scopes: readers, id: "getWebhook", tag: "Webhooks", summary: "Read a webhook",
 		description: "Without its secrets.", problems: []int{gone}}, s.getWebhook)
-	serve(t, operation{method: http.MethodPatch, path: one, who: auth.Either, scopes: managers, id: "changeWebhook", tag: "Webhooks", summary: "Change a webhook",
+	serve(t, operation{method: http.MethodPatch, path: one, who: auth.Either, scopes: managers, id: "changeWebhook", reasoned: true, tag: "Webhooks", summary: "Change a webhook",
 		description: "A disabled webhook gets no events. Once it is enabled, it gets those recorded from then on; a replay sends the events between.", problems: []int{gone, conflict}}, s.changeWebhook)
-	serve(t, operation{method: http.MethodDelete, path: one, who: auth.Either, scopes: managers, id: "removeWebhook", tag: "Webhooks", summary: "Remove a webhook",
+	serve(t, operation{method: http.MethodDelete, path: one, who: auth.Either, scopes: managers, id: "removeWebhook", reasoned: true, tag: "Webhooks", summary: "Remove a webhook",
 		description: "Its secrets are deleted, and nothing more is sent.", problems: []int{gone}}, s.removeWebhook)
-	serve(t, operation{method: http.MethodPost, path: one + "/rotate", who: auth.Either, scopes: managers, id: "rotateWebhook", tag: "Webhooks", status: http.StatusCreated, also: http.StatusOK,
+	serve(t, operation{method: http.MethodPost, path: one + "/rotate", who: auth.Either, scopes: managers, id: "rotateWebhook", reasoned: true, tag: "Webhooks", status: http.StatusCreated, also: http.StatusOK,
 		summary: "Rotate the secret of a webhook", description: "Until the overlap ends, each request has a signature of the new secret and of the earlier ones. " + shown,
 		problems: []int{gone, conflict, reused}}, s.rotateWebhook)
 	serve(t, operation{method: http.MethodPost, path: one + "/test", who: auth.Either, scopes: managers, id: "testWebhook", tag: "Webhooks", status: http.StatusAccepted,

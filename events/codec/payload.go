@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -30,4 +31,15 @@ func EncodePayload(subject events.Subject, payload any) ([]byte, error) {
 		return nil, fmt.Errorf("events: encoding a payload of subject %d: %w", subject, err)
 	}
 	return body, nil
+}
+
+// WithReason adds the member reason to the payload of a subject that takes one, unless the payload has it: a webhook that the service disables names its
+// own. The payload must be an object with at least one member.
+func WithReason(subject events.Subject, payload []byte, reason string) []byte {
+	if reason == "" || !subject.TakesReason() || bytes.Contains(payload, []byte(`"reason":`)) { // no text holds this: its quotes are escaped
+		return payload
+	}
+	text, _ := json.Marshal(reason) // a string cannot fail
+	whole := append(payload[:len(payload)-1:len(payload)-1], `,"reason":`...)
+	return append(append(whole, text...), '}')
 }

@@ -150,6 +150,9 @@ func requiredBy(t *testing.T, info events.SubjectInfo) []string {
 		}
 		delete(schema.Properties, name)
 	}
+	if info.Subject.TakesReason() { // of the request, see WithReason
+		delete(schema.Properties, "reason")
+	}
 	for name := range schema.Properties {
 		t.Errorf("the schema describes %s, which the payload lacks", name)
 	}
@@ -181,6 +184,31 @@ func TestPayloadTypesMatchTheirSubjects(t *testing.T) {
 	} {
 		if body, err := EncodePayload(given.subject, given.payload); err == nil {
 			t.Errorf("%s: %s", name, body)
+		}
+	}
+}
+
+// TestReasonsOfRequestsAreMembersOfPayloads: every subject that takes a reason has it in its schema, and the payload stays valid; no other payload changes.
+func TestReasonsOfRequestsAreMembersOfPayloads(t *testing.T) {
+	for _, info := range events.Subjects() {
+		stored, err := os.ReadFile(filepath.Join("..", "testdata", info.Name()+".json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := WithReason(info.Subject, bytes.TrimSpace(stored), "unpaid \"since\" May")
+		var payload map[string]any
+		if err := json.Unmarshal(body, &payload); err != nil {
+			t.Fatal(err)
+		}
+		takes := info.Subject.TakesReason() && !bytes.Contains(stored, []byte(`"reason":`))
+		if got := payload["reason"] == "unpaid \"since\" May"; got != takes {
+			t.Errorf("%s: the payload has the reason: %v", info.Name(), got)
+		}
+		if err := validate(t, info, body); err != nil {
+			t.Errorf("%s: %v", info.Name(), err)
+		}
+		if schema, _ := events.Schema(info.Subject); info.Subject.TakesReason() && !bytes.Contains(schema, []byte(`"reason"`)) {
+			t.Errorf("%s: the schema has no reason", info.Name())
 		}
 	}
 }

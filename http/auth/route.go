@@ -25,6 +25,8 @@ type Route struct {
 	Ingest       bool // ingest has its own limit of requests in flight
 	// Objective is the SLO that the answers count for; "" counts for no SLO.
 	Objective string
+	// Reasoned is set if the change's event holds the reason of the header Meterplex-Reason.
+	Reasoned bool
 	// Session is set if the session of a browser names the key: the console checks it, and the edge does not.
 	Session bool
 }

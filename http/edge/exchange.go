@@ -4,6 +4,10 @@ import (
 	"context"
 	"encoding/hex"
 	"net/http"
+	"net/url"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -23,6 +27,7 @@ type Exchange struct {
 	Tenant *domain.Tenant // for a tenant key
 	Body   []byte         // read, decompressed and checked to be JSON
 	From   *http.Request
+	reason string // of the header Meterplex-Reason
 	// arrived is set when the whole body has been read: a refusal does not wait for the rest then.
 	arrived bool
 	charge  admission.Charge    // of the request's memory
@@ -62,7 +67,7 @@ func ExchangeOf(ctx context.Context) *Exchange {
 
 // Request returns the origin of a change that the request makes.
 func (x *Exchange) Request(once commands.Idempotency) commands.Request {
-	return commands.Request{By: x.Caller, Idempotency: once}
+	return commands.Request{By: x.Caller, Idempotency: once, Reason: x.reason}
 }
 
 // TraceID is the trace id in hexadecimal digits.
@@ -127,4 +132,20 @@ func isLowerHex(s string) bool {
 		}
 	}
 	return true
+}
+
+// HeaderReason is the header that holds the reason of a change, percent-encoded UTF-8. The event of the change holds it if its body names no reason.
+const HeaderReason = "Meterplex-Reason"
+
+// maxReason bounds a reason, in characters.
+const maxReason = 500
+
+// reasonOf reads the values of HeaderReason.
+func reasonOf(values []string) (string, *problem.Problem) {
+	reason, err := url.PathUnescape(values[0])
+	control := strings.ContainsFunc(reason, func(c rune) bool { return unicode.IsControl(c) || unicode.Is(unicode.Bidi_Control, c) })
+	if err != nil || len(values) > 1 || strings.TrimSpace(reason) == "" || !utf8.ValidString(reason) || utf8.RuneCountInString(reason) > maxReason || control {
+		return "", problem.New("reason_invalid", HeaderReason+" must be there once, with 1 to 500 characters in UTF-8, percent-encoded, none of them a control character")
+	}
+	return reason, nil
 }

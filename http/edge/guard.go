@@ -96,6 +96,9 @@ func (g *guard) admit(r *http.Request, x *Exchange, at *place) *problem.Problem 
 	if p := g.query.Check(r.URL.RawQuery); p != nil {
 		return p
 	}
+	if p := g.readReason(r, x); p != nil {
+		return p
+	}
 	if g.body == nil || g.body.Optional && r.ContentLength == 0 {
 		return nil
 	}
@@ -170,4 +173,15 @@ func (e *Edge) ReadBody(r *http.Request, takes func(media string) bool) ([]byte,
 	raw, p := e.bodies.Read(r, x.to, &x.charge, takes)
 	x.arrived = p == nil
 	return raw, p
+}
+
+// readReason reads the reason of a change. The log of events holds it if the route is Reasoned, else the log of the service.
+func (g *guard) readReason(r *http.Request, x *Exchange) (p *problem.Problem) {
+	if r.Method == http.MethodGet || r.Header[HeaderReason] == nil {
+		return nil
+	}
+	if x.reason, p = reasonOf(r.Header[HeaderReason]); p == nil && !g.route.Reasoned {
+		g.log.InfoContext(r.Context(), "a request gave a reason", "request", x.ID, "trace", x.traceID(), "route", routePath(x.route), "key", x.Caller.KeyID, "reason", x.reason)
+	}
+	return p
 }

@@ -18,7 +18,9 @@ func (a *app) newClient() (*client.Client, error) {
 }
 
 func (a *app) clientFor(base, key string) *client.Client {
-	return client.New(base, key, a.flags.RetryFor, a.report)
+	c := client.New(base, key, a.flags.RetryFor, a.report)
+	c.Reason = a.reason
+	return c
 }
 
 func (a *app) printer() output.Printer { return output.Printer{Format: a.flags.Output, Out: a.stdout} }

@@ -103,6 +103,7 @@ type app struct {
 	commit  string // set by the linker, or empty
 	flags   clientFlags
 	parser  *kong.Kong
+	reason  string // of a change, "": not given
 	service service
 	records *slog.Logger // logs messages if stderr must hold only log records; nil: messages are plain text
 }
@@ -141,6 +142,9 @@ func (a *app) run(args []string) int {
 		return exitUnknown
 	}
 	a.flags, a.parser = c.clientFlags, parser
+	if change, ok := parsed.Selected().Target.Addr().Interface().(interface{ because() string }); ok {
+		a.reason = change.because()
+	}
 	return a.exitCode(parsed.Run(a))
 }
 

@@ -23,6 +23,7 @@ type FeaturesPut struct {
 	GroupBy []string `placeholder:"KEY" help:"A metadata key by which usage series are grouped; at most two."`
 
 	BillingEvent string `placeholder:"NAME" help:"Event name of the meter that counts it at the billing provider; not given: its lookup key."`
+	Because
 }
 
 // Run prints the feature.

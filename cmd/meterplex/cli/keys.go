@@ -39,6 +39,7 @@ type KeysCreate struct {
 	Mode      string     `enum:"live,test" default:"live" placeholder:"MODE" help:"live or test (default live); operator keys have none."`
 	ExpiresAt *time.Time `placeholder:"TIME" help:"When it ends by itself, RFC 3339."`
 	Once
+	Because
 }
 
 // Run prints the key with its secret.
@@ -90,6 +91,7 @@ type KeysRotate struct {
 	ID      string        `arg:"" help:"The key's id."`
 	Overlap time.Duration `default:"24h" placeholder:"DURATION" help:"How long the old key goes on working, in whole seconds (default 24h)."`
 	Once
+	Because
 }
 
 // Run prints the new key with its secret.
@@ -104,6 +106,7 @@ func (c *KeysRotate) Run(a *app) error {
 type KeysRevoke struct {
 	KeyOwner
 	ID string `arg:"" help:"The key's id."`
+	Because
 }
 
 // Run prints a confirmation: the response has no body.

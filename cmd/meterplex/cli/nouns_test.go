@@ -33,6 +33,8 @@ func TestRequests(t *testing.T) {
 				`{"feature":"b","limitBehavior":"SOFT","resetPeriod":"NEVER"},{"feature":"sso"}]}`},
 		{"subscriptions create --tenant t1 --plan pro", `POST /api/v1/tenants/t1/subscriptions {"plan":"pro"}`},
 		{"subscriptions update s1 --tenant t1 --status CANCELLED", `PATCH /api/v1/tenants/t1/subscriptions/s1 {"status":"CANCELLED"}`},
+		{"subscriptions update s1 --tenant t1 --status CANCELLED --reason ended+früh", `PATCH /api/v1/tenants/t1/subscriptions/s1 {"status":"CANCELLED"} because ended+fr%C3%BCh`},
+		{"keys revoke k1 --operator --reason lost", `DELETE /api/v1/operator-keys/k1  because lost`},
 		{"dead-letters list --status FAILED --limit 5", `GET /api/v1/dead-letters?limit=5&status=FAILED `},
 		{"dead-letters list --code c --fingerprint f", `GET /api/v1/dead-letters?fingerprint=f&limit=1000&reason=c `},
 		{"dead-letters groups --stage VALIDATION --reason c", `GET /api/v1/dead-letters/groups?limit=1000&reason=c&stage=VALIDATION `},

@@ -137,7 +137,11 @@ func (p *fakeService) recordRequest(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	body, _ := io.ReadAll(r.Body)
-	p.requests = append(p.requests, fmt.Sprintf("%s %s %s", r.Method, r.URL.RequestURI(), body))
+	because := ""
+	if reason := r.Header.Get("Meterplex-Reason"); reason != "" {
+		because = " because " + reason
+	}
+	p.requests = append(p.requests, fmt.Sprintf("%s %s %s%s", r.Method, r.URL.RequestURI(), body, because))
 	switch r.Method {
 	case http.MethodGet:
 		if p.refuse != nil {

@@ -25,6 +25,7 @@ type PlansPut struct {
 	Name         string   `placeholder:"TEXT" help:"Its name."`
 	Entitlements []string `name:"entitlement" sep:"none" placeholder:"FEATURE=LIMIT,…" help:"The grant of a feature; may be repeated."`
 	File         string   `placeholder:"FILE" help:"Read {\"name\":…,\"entitlements\":[…]} from a JSON file instead."`
+	Because
 }
 
 // Help returns the long help text.

@@ -29,6 +29,7 @@ type PricesPut struct {
 	PackageSize int64    `placeholder:"N" help:"Units in a package."`
 	Tiers       []string `name:"tier" sep:"none" placeholder:"UPTO=MICROUNITS,…" help:"A tier of graduated or volume; may be repeated."`
 	File        string   `placeholder:"FILE" help:"Read {\"name\":…,\"currency\":…,\"model\":…} from a JSON file instead."`
+	Because
 }
 
 // Help returns the long help text.

@@ -29,6 +29,7 @@ type SubscriptionsCreate struct {
 	Plan   string  `required:"" placeholder:"KEY" help:"The plan's key."`
 	Status *string `placeholder:"STATUS" help:"ACTIVE (the default), TRIALING or PAST_DUE."`
 	Once
+	Because
 }
 
 // Run prints the subscription with the snapshot of its plan.
@@ -67,6 +68,7 @@ type SubscriptionsUpdate struct {
 	ID     string  `arg:"" help:"The subscription's id."`
 	Status *string `xor:"change" required:"" placeholder:"STATUS" help:"ACTIVE, TRIALING, PAST_DUE, CANCELLED or EXPIRED; only the first two accept usage."`
 	Plan   *string `xor:"change" required:"" placeholder:"KEY" help:"Take a new snapshot, of this plan."`
+	Because
 }
 
 // Run prints the changed subscription.

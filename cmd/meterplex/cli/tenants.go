@@ -29,6 +29,13 @@ type Once struct {
 	IdempotencyKey string `placeholder:"TEXT" help:"Creating again with the same text gives the first answer instead of a second one. Not given: a new one for each call."`
 }
 
+// Because holds the reason of a change whose request has no member for it.
+type Because struct {
+	Reason string `placeholder:"TEXT" help:"The reason, recorded in the log."`
+}
+
+func (b *Because) because() string { return b.Reason }
+
 // Limit holds the maximum number of rows of a list.
 type Limit struct {
 	Limit int `placeholder:"N" help:"Maximum number of rows; 0, the default, means all."`
@@ -44,6 +51,7 @@ type TenantsCreate struct {
 	ExternalID []string          `sep:"none" placeholder:"ID" help:"Its id in another system; repeat the flag for more, at most 16. No two tenants share one."`
 	Metadata   map[string]string `mapsep:"none" placeholder:"KEY=VALUE" help:"A note about it; repeat the flag for more, at most 50."`
 	Once
+	Because
 }
 
 // Run prints the tenant with its id.
@@ -127,6 +135,7 @@ type TenantsUpdate struct {
 	LateUsage       *string `placeholder:"POLICY" help:"What becomes of usage of a closed period: REJECT (refused), or ADJUST (counts as an adjustment)."`
 	CloseAfterHours *int    `placeholder:"N" help:"Close its periods so many hours after their end, 1 to 8784."`
 	NoCloseAfter    bool    `help:"Close its periods by request only."`
+	Because
 }
 
 // Run prints the changed tenant.

@@ -13,6 +13,7 @@ type TenantsBilling struct {
 	Provider string `enum:"stripe" default:"stripe" placeholder:"NAME" help:"The billing provider (default stripe)."`
 	Customer string `placeholder:"ID" help:"The provider's id of the customer, e.g. cus_NffrFeUfNV2Hib."`
 	Remove   bool   `help:"Push nothing more of the tenant. Pushes that are stored are still sent."`
+	Because
 }
 
 // Run prints the changed tenant.

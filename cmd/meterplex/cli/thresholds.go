@@ -31,6 +31,7 @@ type ThresholdsCreateCmd struct {
 	Percent int64  `placeholder:"N" xor:"value" help:"A percentage of the limit, 1 to 1000."`
 	Amount  int64  `placeholder:"N" xor:"value" help:"A used amount."`
 	Once
+	Because
 }
 
 // Run prints the threshold.
@@ -74,7 +75,10 @@ type ThresholdsShowCmd struct{ OneThreshold }
 func (c *ThresholdsShowCmd) Run(a *app) error { return a.show(c.path(c.ID), nil) }
 
 // ThresholdsRemoveCmd removes a threshold.
-type ThresholdsRemoveCmd struct{ OneThreshold }
+type ThresholdsRemoveCmd struct {
+	OneThreshold
+	Because
+}
 
 // Run prints a confirmation: the response has no body.
 func (c *ThresholdsRemoveCmd) Run(a *app) error {

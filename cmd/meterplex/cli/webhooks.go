@@ -49,6 +49,7 @@ type WebhooksCreateCmd struct {
 	WebhookTenant
 	Events []string `name:"event" required:"" placeholder:"TYPE" help:"period.closed, adjustment.pending, threshold.crossed, reservation.expired or push.failed; may be given more than once."`
 	Once
+	Because
 }
 
 // Run prints the webhook with its secret.
@@ -97,6 +98,7 @@ type WebhooksUpdateCmd struct {
 	To     string   `name:"send-to" placeholder:"URL" help:"Another https URL."`
 	Events []string `name:"event" placeholder:"TYPE" help:"All types of events that are sent."`
 	Status string   `placeholder:"STATUS" help:"ENABLED or DISABLED."`
+	Because
 }
 
 // Run prints the changed webhook.
@@ -118,7 +120,10 @@ func (c *WebhooksUpdateCmd) Run(a *app) error {
 }
 
 // WebhooksRemoveCmd removes a webhook.
-type WebhooksRemoveCmd struct{ OneWebhook }
+type WebhooksRemoveCmd struct {
+	OneWebhook
+	Because
+}
 
 // Run prints a confirmation: the response has no body.
 func (c *WebhooksRemoveCmd) Run(a *app) error {
@@ -138,6 +143,7 @@ type WebhooksRotateCmd struct {
 	OneWebhook
 	Overlap time.Duration `default:"24h" placeholder:"DURATION" help:"How long the earlier secrets stay valid, in whole seconds (default 24h)."`
 	Once
+	Because
 }
 
 // Run prints the webhook with its new secret.

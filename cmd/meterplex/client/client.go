@@ -32,6 +32,7 @@ const MaxConcurrency = 64
 type Client struct {
 	base     string
 	Key      string // API key
+	Reason   string // of changes whose request has no member for it; "": not given
 	http     *http.Client
 	RetryFor time.Duration // how long a request is retried
 	report   func(format string, args ...any)
@@ -118,6 +119,9 @@ func (c *Client) once(ctx context.Context, r Request) (json.RawMessage, error) {
 	}
 	for name, values := range r.Header {
 		req.Header[name] = values
+	}
+	if c.Reason != "" && r.Method != http.MethodGet {
+		req.Header.Set("Meterplex-Reason", url.PathEscape(c.Reason))
 	}
 	if r.Body != nil {
 		req.Header.Set("Content-Type", "application/json")
