@@ -55,7 +55,7 @@ func TestAlertsFireForTheirCauses(t *testing.T) {
 		before := seriesOf(t, registry, a.Expr)
 		cause(m)
 		var b strings.Builder
-		fmt.Fprintf(&b, "rule_files: [%s-rules.yaml]\ntests:\n- interval: 1m\n  input_series:\n", alert)
+		fmt.Fprintf(&b, "rule_files: [%s-rules.yaml]\nevaluation_interval: 1m\ntests:\n- interval: 1m\n  input_series:\n", alert)
 		for series, v := range seriesOf(t, registry, a.Expr) {
 			history := fmt.Sprintf("%vx29 %vx60", before[series], v)
 			if strings.Contains(series, "_total") {
