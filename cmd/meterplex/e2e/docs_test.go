@@ -81,7 +81,7 @@ func blocksOf(path, text string) (all []docBlock) {
 }
 
 // command matches the first line of a block of commands without a prompt.
-var command = regexp.MustCompile(`^([A-Z_]+=\S+ )?(meterplex|make|go|curl|kcat|echo|psql|export|docker|npm) `)
+var command = regexp.MustCompile(`^([A-Z_]+=\S+ )?(meterplex|make|go|curl|kcat|echo|psql|export|docker|npm|openssl|df) `)
 
 // stepsOf returns the commands of a block: the lines behind "$ ", each with its output, else all lines if the
 // block is of a shell or begins with a command.

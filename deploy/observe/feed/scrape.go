@@ -85,7 +85,8 @@ type history struct {
 // ages, which has grown between them, grows by a second each second.
 func histories(phases [][]Scrape, metrics, ages []string, step time.Duration, steps []int) (all []*history, err error) {
 	found := map[string]*history{}
-	last := map[string]float64{}  // the value of the last scrape of a counter
+	last := map[string]float64{} // the value of the last scrape of a counter
+	grows := map[string]bool{}
 	ahead := map[string]float64{} // how far the simulated counter is ahead of it
 	for n, scrapes := range phases {
 		begin, end := values(&scrapes[0], metrics), values(&scrapes[len(scrapes)-1], metrics)
@@ -111,11 +112,16 @@ func histories(phases [][]Scrape, metrics, ages []string, step time.Duration, st
 				}
 				last[key] = v.value
 			case slices.Contains(ages, v.name) && len(scrapes) > 1:
-				if !had || v.value <= from.value {
-					return nil, fmt.Errorf("the age %s does not grow: %v, then %v", key, from.value, v.value)
+				if had && v.value > from.value {
+					p.growth = 1
+					grows[v.name] = true
 				}
-				p.growth = 1
 			}
+		}
+	}
+	for _, age := range ages {
+		if !grows[age] {
+			return nil, fmt.Errorf("the age %s does not grow", age)
 		}
 	}
 	slices.SortFunc(all, func(a, b *history) int { return strings.Compare(a.labels, b.labels) })
