@@ -89,7 +89,7 @@ func (w *alertsService) pipeFaults() {
 	const lag, events600, due = `meterplex_projection_lag_seconds`, `meterplex_projection_lag_events{projection="usage_aggregates"}`, "meterplex_webhook_oldest_due_seconds"
 	const behind = `projection="usage_aggregates"`
 	w.happen(
-		&brokenPart{alert: "MeterplexProjectionLag", labels: behind, shown: above(lag+`{`+behind+`}`, 0), over: below(lag+`{`+behind+`}`, 1), ages: []string{lag},
+		&brokenPart{alert: "MeterplexProjectionLag", labels: behind, shown: above(lag+`{`+behind+`}`, 0), over: below(lag+`{`+behind+`}`, 1), ages: []string{lag + `{` + behind + `}`},
 			breaks: func() {
 				w.back.signal(syscall.SIGSTOP)
 				w.frozen = w.back
@@ -99,7 +99,7 @@ func (w *alertsService) pipeFaults() {
 				w.back.signal(syscall.SIGCONT)
 				w.frozen = nil
 			}},
-		&brokenPart{alert: "MeterplexProjectionBacklog", labels: behind, shown: above(events600, 500), ages: []string{lag}, breaks: func() {}},
+		&brokenPart{alert: "MeterplexProjectionBacklog", labels: behind, shown: above(events600, 500), ages: []string{lag + `{` + behind + `}`}, breaks: func() {}},
 		&brokenPart{alert: "MeterplexWebhooksLate", shown: above(due, 0), ages: []string{due},
 			breaks: func() {
 				w.ask(w.operator, http.MethodPost, w.front, hooks+"/"+hook.ID+"/test", object{}, nil, http.StatusAccepted)

@@ -55,7 +55,18 @@ func newAlertsService(t *testing.T) *alertsService {
 	w.back = w.serve("relay,aggregator,notifier", "DATABASE_URL="+atHost(w.db, w.toBack.addr()), "KAFKA_BROKERS="+w.toBroker[0].addr(), "METERPLEX_WEBHOOK_ALLOW=127.0.0.0/8")
 	w.targets = []*instance{w.front, w.back}
 	w.catalogue(w.front)
+	t.Cleanup(w.logSagas)
 	return w
+}
+
+// logSagas logs the sagas that have not ended, if the test failed.
+func (w *alertsService) logSagas() {
+	if !w.t.Failed() {
+		return
+	}
+	var open string
+	err := w.sql.QueryRow(context.Background(), `SELECT coalesce(string_agg(format('%s of %s: %s, step %s, missing %s despite %s: %s', kind, tenant_id, state, step, missing, despite, last_error), E'\n'), '') FROM sagas WHERE ended_at IS NULL`).Scan(&open)
+	w.t.Logf("open sagas: %s %v", open, err)
 }
 
 // run executes statements as the superuser.

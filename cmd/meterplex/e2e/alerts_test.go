@@ -53,7 +53,7 @@ type brokenPart struct {
 	breaks        func()
 	shown         func(before, now *feed.Scrape) bool // the metrics show the fault
 	rate          bool                                // the fault goes on as fast as it was measured
-	ages          []string                            // metrics that grow with the clock while the fault lasts
+	ages          []string                            // selectors of metrics that grow with the clock while the fault lasts
 	env           []string                            // settings of the runbook's commands
 	words         map[string]string                   // the words of the runbook's commands that stand for an id or a file
 	known         func() map[string]string            // words that are known once the fault is shown; nil: none
@@ -105,7 +105,7 @@ func (w *alertsTest) happen(parts ...*brokenPart) {
 		}
 	}
 	for n, b := range parts {
-		fed[n] = feed.Fault{Alert: b.alert, Labels: b.labels, Ages: b.ages, Before: earlier}
+		fed[n] = feed.Fault{Alert: b.alert, Labels: b.labels, Ages: b.metrics(), Before: earlier}
 	}
 	for n, b := range parts {
 		began[n] = time.Now()
@@ -154,11 +154,11 @@ func (w *alertsTest) happen(parts ...*brokenPart) {
 	w.fed.all = append(w.fed.all, fed...)
 }
 
-// aged reports whether the ages have grown.
+// aged reports whether the ages that show the fault have grown.
 func (b *brokenPart) aged(first, now *feed.Scrape) bool {
-	for _, metric := range b.ages {
-		for series, v := range now.Metric(metric) {
-			if was, had := first.Metric(metric)[series]; had && v <= was && b.shownBy(series, first) {
+	for _, selector := range b.ages {
+		for series, was := range first.Metric(selector) {
+			if v, has := now.Metric(selector)[series]; was > 0 && has && v <= was {
 				return false
 			}
 		}
@@ -166,14 +166,13 @@ func (b *brokenPart) aged(first, now *feed.Scrape) bool {
 	return true
 }
 
-// shownBy reports whether a series of an age shows the fault: others may stay at 0.
-func (b *brokenPart) shownBy(series string, s *feed.Scrape) bool {
-	for _, metric := range b.ages {
-		if s.Metric(metric)[series] > 0 {
-			return true
-		}
+// metrics returns the names of the ages.
+func (b *brokenPart) metrics() (names []string) {
+	for _, selector := range b.ages {
+		name, _, _ := strings.Cut(selector, "{")
+		names = append(names, name)
 	}
-	return false
+	return names
 }
 
 // await scrapes until a condition has held once for each part.
