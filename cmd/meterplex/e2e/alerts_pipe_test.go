@@ -78,7 +78,7 @@ func (w *alertsService) greatestRecord(bytes string) {
 	}
 }
 
-// pipeFaults freezes, kills and cuts off the instance that relays, aggregates and sends webhooks, and deletes a row of the log.
+// pipeFaults freezes the instance that aggregates and sends webhooks, kills and cuts off the one that relays, and deletes a row of the log.
 func (w *alertsService) pipeFaults() {
 	x := w.createTenants(w.front, 1)[0]
 	works := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -106,7 +106,7 @@ func (w *alertsService) pipeFaults() {
 			}},
 	)
 	leases := func(_, now *feed.Scrape) bool { return sumOfSeries(now, "meterplex_relay_leases") < 32 }
-	w.happen(&brokenPart{alert: "MeterplexPartitionWithoutLease", shown: leases, breaks: w.back.kill, mends: w.back.start})
+	w.happen(&brokenPart{alert: "MeterplexPartitionWithoutLease", shown: leases, breaks: w.relay.kill, mends: w.relay.start})
 	const oldest = "meterplex_outbox_oldest_unpublished_seconds"
 	w.happen(&brokenPart{alert: "MeterplexOutboxStalled", shown: above(oldest, 0), over: below(oldest, 1), ages: []string{oldest},
 		breaks: func() {
@@ -129,10 +129,10 @@ func (w *alertsService) holeFault(x *tenant) {
 	row := ` FROM event_log_rows WHERE subject = 1 AND dedupe_key LIKE '%lost-0' AND tenant_id = '` + x.id + `'`
 	w.happen(&brokenPart{alert: "MeterplexLogHole", shown: above("meterplex_log_holes_total", 0), over: always,
 		breaks: func() {
-			w.back.kill()
+			w.relay.kill()
 			w.ingest(w.front, x, "accepted", events("lost", 2, "api_calls")...)
 			w.run(`CREATE TABLE kept AS SELECT *`+row, `DELETE`+row)
-			w.back.start()
+			w.relay.start()
 		},
 		mends: func() { w.run(`INSERT INTO event_log_rows SELECT * FROM kept`) }})
 	for _, i := range w.targets {

@@ -3,9 +3,15 @@ package e2e
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"maps"
 	"net/http"
 	"regexp"
+	"slices"
+	"strings"
+	"sync"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/deploy/observe/feed"
 	"github.com/meterplex/meterplex/infra/local/localtest"
@@ -15,7 +21,7 @@ import (
 func (w *alertsService) databaseCuts() {
 	x := w.createTenants(w.front, 1)[0]
 	send := func(want int) {
-		w.ask(x.key, http.MethodPost, w.front, "/api/v1/usage/events", object{"events": events(time.Now().Format(time.StampNano), 1, "api_calls")}, nil, want)
+		w.ask(x.key, http.MethodPost, w.front, "/api/v1/usage/events", object{"events": events(uuid.NewString(), 1, "api_calls")}, nil, want)
 	}
 	burn := func(alert string) *brokenPart {
 		return &brokenPart{alert: alert, labels: `slo="ingest_answered"`, shown: grown(`meterplex_objective_requests_total{objective="ingest",result="error"}`), over: always, rate: true, breaks: func() {}}
@@ -29,9 +35,11 @@ func (w *alertsService) databaseCuts() {
 	first.breaks = func() {
 		w.run(`CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = '53100'; END $$`,
 			`CREATE TRIGGER full_disk BEFORE INSERT ON event_log_rows FOR EACH STATEMENT EXECUTE FUNCTION full_disk()`)
-		for range 5 {
-			send(http.StatusServiceUnavailable)
+		var wait sync.WaitGroup
+		for range 3 {
+			wait.Go(func() { send(http.StatusServiceUnavailable) }) // it is answered when its time is over
 		}
+		wait.Wait()
 	}
 	first.mends = func() {
 		w.run(`DROP TRIGGER full_disk ON event_log_rows`)
@@ -63,7 +71,7 @@ func (w *alertsService) databaseCuts() {
 				w.toFront.set(passes)
 				w.toBack.set(passes)
 			}},
-		&brokenPart{alert: "MeterplexIdentityNotCompared", shown: every(compared, 13), over: below(compared, 10), ages: []string{compared}, breaks: func() {}},
+		&brokenPart{alert: "MeterplexIdentityNotCompared", shown: every(compared, 13), over: below(compared, 10), ages: []string{compared}, threshold: time.Hour, breaks: func() {}},
 	)
 }
 
@@ -87,20 +95,20 @@ func (w *alertsService) processFaults() {
 		breaks: func() { ends("METERPLEX_HTTP_TLS_CERT="+cert, "METERPLEX_HTTP_TLS_KEY="+key) },
 		mends:  func() { ends("METERPLEX_HTTP_TLS_CERT="+good, "METERPLEX_HTTP_TLS_KEY="+goodKey) }})
 	secured.stop()
-	w.targets = w.targets[:2]
+	w.targets = w.targets[:3]
 
-	const metric = "meterplex_wal_bytes"
+	const metric = "meterplex_wal_limit_bytes"
 	w.happen(&brokenPart{alert: "MeterplexMetricAbsent", labels: `metric="` + metric + `"`, words: map[string]string{"METRIC": metric},
-		shown:  func(_, now *feed.Scrape) bool { return len(now.Metric("meterplex_wal_limit_bytes")) == 0 },
-		breaks: func() { w.relabel = regexp.MustCompile(`(?m)^meterplex_wal_.*\n`) }, mends: func() { w.relabel = nil }})
+		shown:  func(_, now *feed.Scrape) bool { return len(now.Metric(metric)) == 0 },
+		breaks: func() { w.relabel = regexp.MustCompile(`(?m)^` + metric + ` .*\n`) }, mends: func() { w.relabel = nil }})
 
-	w.happen(&brokenPart{alert: "MeterplexNoInstance", shown: func(_, now *feed.Scrape) bool { return now.Instances[w.front.name]+now.Instances[w.back.name] == "" },
+	w.happen(&brokenPart{alert: "MeterplexNoInstance", shown: func(_, now *feed.Scrape) bool {
+		return strings.Join(slices.Collect(maps.Values(now.Instances)), "") == ""
+	},
 		breaks: func() {
-			w.front.kill()
-			w.back.kill()
+			for _, i := range w.targets {
+				i.kill()
+			}
 		},
-		mends: func() {
-			w.front.start()
-			w.back.start()
-		}})
+		mends: w.front.start})
 }

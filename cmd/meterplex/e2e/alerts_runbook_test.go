@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,7 +57,11 @@ func runbookOf(runbook string) (parts map[string]string, err error) {
 		if n+1 < len(begins) {
 			end = begins[n+1][0]
 		}
-		if name := section[at[2]:at[3]]; parts[name] == "" {
+		name := section[at[2]:at[3]]
+		if name == "Promote the standby" {
+			name = remedyPart
+		}
+		if parts[name] == "" {
 			parts[name] = section[at[1]:end]
 		}
 	}
@@ -163,7 +168,7 @@ func (w *alertsTest) tryStep(b *brokenPart, s step) (failure string) {
 	defer cancel()
 	shell := exec.CommandContext(ctx, "sh", "-c", "exec 2>&1\nmeterplex() { "+built+" \"$@\"; }\n"+line)
 	shell.Dir, shell.WaitDelay, shell.SysProcAttr = w.dir, 10*time.Second, childAttributes()
-	shell.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir, "METERPLEX_URL=" + w.front.url(), "METERPLEX_KEY=" + w.operator, "DATABASE_URL=" + w.db, "DATABASE=" + w.database,
+	shell.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir, "METERPLEX_URL=" + cmp.Or(w.front.url(), w.url), "METERPLEX_KEY=" + w.operator, "DATABASE_URL=" + w.db, "DATABASE=" + w.database,
 		"METERPLEX_PIPE=" + w.pipe, "METERPLEX_TOPIC_PREFIX=" + w.prefix}
 	if w.pipe == "kafka" {
 		shell.Env = append(shell.Env, "KAFKA_BROKERS="+strings.Join(w.brokers().Brokers(), ","))

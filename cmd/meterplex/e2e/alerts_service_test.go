@@ -11,10 +11,11 @@ import (
 	"github.com/meterplex/meterplex/infra/stripe/stripetest"
 )
 
-// alertsService is an alertsTest of two instances, whose connections to the database and to the broker a test may cut.
+// alertsService is an alertsTest of three instances, whose connections to the database and to the broker a test may cut.
 type alertsService struct {
 	*alertsTest
-	back            *instance // relays, aggregates and notifies
+	relay           *instance
+	back            *instance // aggregates and sends webhooks
 	toFront, toBack *proxy    // from the instances to the database
 	toBroker        []*proxy
 	stripe          *stripetest.Server
@@ -52,8 +53,10 @@ func newAlertsService(t *testing.T) *alertsService {
 	w.stripe.AddMeter(stripetest.Meter{Event: "api_calls"})
 	w.front = w.serve("api,projector,commands,sagas,biller,deadletter,validator", "DATABASE_URL="+atHost(w.db, w.toFront.addr()),
 		"METERPLEX_STRIPE_KEY=sk_test_alerts", "METERPLEX_STRIPE_URL="+w.stripe.URL, "METERPLEX_WEBHOOK_ALLOW=127.0.0.0/8", "METERPLEX_ROLLBACK_KEEP=1s")
-	w.back = w.serve("relay,aggregator,notifier", "DATABASE_URL="+atHost(w.db, w.toBack.addr()), "KAFKA_BROKERS="+w.toBroker[0].addr(), "METERPLEX_WEBHOOK_ALLOW=127.0.0.0/8")
-	w.targets = []*instance{w.front, w.back}
+	address := "DATABASE_URL=" + atHost(w.db, w.toBack.addr())
+	w.relay = w.serve("relay", address, "KAFKA_BROKERS="+w.toBroker[0].addr())
+	w.back = w.serve("aggregator,notifier", address, "METERPLEX_WEBHOOK_ALLOW=127.0.0.0/8")
+	w.targets = []*instance{w.front, w.relay, w.back}
 	w.catalogue(w.front)
 	t.Cleanup(w.logSagas)
 	return w

@@ -1,10 +1,11 @@
 package e2e
 
 import (
-	"slices"
 	"testing"
+	"time"
 
 	"github.com/meterplex/meterplex/deploy/observe"
+	"github.com/meterplex/meterplex/deploy/observe/feed"
 )
 
 // causeOfAlert is the fault by which a test causes an alert.
@@ -12,12 +13,58 @@ type causeOfAlert struct{ fault, test string }
 
 // causesOfAlerts names the fault of each alert.
 func causesOfAlerts() map[string]causeOfAlert {
-	const service = "TestEveryAlertFiresForItsFault"
+	const service, server = "TestEveryAlertFiresForItsFault", "TestEveryAlertOnTheServerFiresForItsFault"
+	const text = "TestDisksByTheTextOfTheNodeExporter"
 	return map[string]causeOfAlert{
-		"MeterplexIdentityBroken":   {"a row of usage_aggregates is deleted as the superuser", service},
-		"MeterplexProjectionDrift":  {"a row of usage_series is changed as the superuser", service},
-		"MeterplexQuotaDrift":       {"an account is changed as the superuser", service},
-		"MeterplexPayloadConflicts": {"a producer sends eventIds again with other amounts", service},
+		"MeterplexSLOBurn14_4": {"the database refuses rows: its disk is full", service},
+		"MeterplexSLOBurn6":    {"the same", service},
+		"MeterplexSLOBurn3":    {"the same", service},
+		"MeterplexSLOBurn1":    {"the same", service},
+
+		"MeterplexIdentityBroken":      {"a row of usage_aggregates is deleted as the superuser", service},
+		"MeterplexIdentityNotCompared": {"no instance reaches the database", service},
+		"MeterplexLogHole":             {"a row of the log is deleted as the superuser", service},
+		"MeterplexProjectionDrift":     {"rows of usage_series are changed as the superuser", service},
+		"MeterplexQuotaDrift":          {"an account is changed as the superuser", service},
+		"MeterplexPeriodDrift":         {"a figure is changed as the superuser before its period is closed", service},
+		"MeterplexPayloadConflicts":    {"a producer sends eventIds again with other amounts", service},
+
+		"MeterplexOutboxStalled":         {"the relaying instance does not reach the broker", service},
+		"MeterplexPartitionWithoutLease": {"the relaying instance is killed", service},
+		"MeterplexRecordsWithheld":       {"a record is larger than max.message.bytes of its topic", service},
+		"MeterplexPublishRefused":        {"the same", service},
+
+		"MeterplexProjectionLag":     {"the aggregating instance is frozen", service},
+		"MeterplexProjectionBacklog": {"the same, and 600 events arrive", service},
+		"MeterplexDeadLetters":       {"the database refuses the rows of two tenants' folds", service},
+		"MeterplexUsageRefused":      {"a producer writes invalid messages to usage.commands", service},
+		"MeterplexFailedDeadLetters": {"the same", service},
+		"MeterplexConsumerErrors":    {"the database refuses the rows of two tenants' folds", service},
+
+		"MeterplexStateNotRead":         {"no instance reaches the database", service},
+		"MeterplexInstanceStateNotRead": {"one instance does not reach the database", service},
+		"MeterplexServerReplaced":       {"the primary is killed, and its standby is promoted", server},
+		"MeterplexStandbyMissing":       {"the synchronous standby is killed", server},
+		"MeterplexArchiveOld":           {"archive_command fails", server},
+		"MeterplexWALRetained":          {"a slot without a reader keeps WAL", server},
+		"MeterplexDiskFull":             {"the node exporter reports it, which is no program of the project: its text format is fed to the rule", text},
+		"MeterplexDiskNotWatched":       {"the same", text},
+		"MeterplexDatabaseNotMonitored": {"pg_monitor is revoked", server},
+
+		"MeterplexBillingDifference": {"another program sends meter events for the customer", service},
+		"MeterplexPushFailed":        {"the customer does not exist at the provider", service},
+		"MeterplexBillingKeyRefused": {"the provider answers 401", service},
+		"MeterplexPushUnknown":       {"the provider's connections end without an answer", service},
+		"MeterplexPushLate":          {"the provider answers 401, and the push is set back by 25 hours", service},
+		"MeterplexSagaPartial":       {"a period is closed despite dead letters", service},
+		"MeterplexSagaLate":          {"a close waits for dead letters, and its deadline is set back", service},
+		"MeterplexWebhookDisabled":   {"an endpoint answers 410", service},
+		"MeterplexWebhooksLate":      {"the notifying instance is frozen", service},
+
+		"MeterplexNoInstance":         {"all instances are killed", service},
+		"MeterplexMetricAbsent":       {"Prometheus drops the metric, as metric_relabel_configs does", service},
+		"MeterplexCertificateExpires": {"an instance starts with a certificate that ends in 7 days", service},
+		"MeterplexOperatorKeyExpires": {"a key is created that ends in 7 days", service},
 	}
 }
 
@@ -57,4 +104,19 @@ func TestEveryRunbookHasAllParts(t *testing.T) {
 	}
 }
 
-var _ = slices.Contains[[]int]
+// The node exporter is no program of the project: its text format is written here.
+func TestDisksByTheTextOfTheNodeExporter(t *testing.T) {
+	t.Parallel()
+	disk := func(available string) []feed.Scrape {
+		const of = `{device="/dev/sda1",fstype="ext4",mountpoint="/"} `
+		return []feed.Scrape{{At: time.Now(), Instances: map[string]string{"db": "# TYPE node_filesystem_avail_bytes gauge\nnode_filesystem_avail_bytes" + of + available +
+			"\n# TYPE node_filesystem_size_bytes gauge\nnode_filesystem_size_bytes" + of + "5.0e+10\n"}}}
+	}
+	gone := []feed.Scrape{{At: time.Now(), Instances: map[string]string{"db": ""}}}
+	w := &alertsTest{deployment: &deployment{t: t}, fed: &fedFaults{all: []feed.Fault{
+		{Alert: "MeterplexDiskFull", Labels: `mountpoint="/"`, Before: disk("4.0e+10"), During: disk("9.9e+09"), After: disk("1.1e+10")},
+		{Alert: "MeterplexDiskNotWatched", Before: disk("4.0e+10"), During: gone, After: disk("4.0e+10")},
+	}}}
+	w.fires()
+	w.checkCovered()
+}

@@ -42,7 +42,7 @@ func (w *alertsTest) group(t *testing.T, name string, do func(w *alertsTest)) {
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
 		d := w.deployment
-		do(&alertsTest{&deployment{t: t, db: d.db, prefix: d.prefix, pipe: d.pipe, operator: d.operator, sql: d.sql, http: d.http, cluster: d.cluster}, w.front, w.targets, nil, nil, w.database, w.dir, w.fed})
+		do(&alertsTest{&deployment{t: t, db: d.db, prefix: d.prefix, pipe: d.pipe, operator: d.operator, sql: d.sql, http: d.http, cluster: d.cluster}, w.front, w.targets, nil, nil, "", w.database, w.dir, w.fed})
 	})
 }
 
@@ -54,6 +54,7 @@ type brokenPart struct {
 	shown         func(before, now *feed.Scrape) bool // the metrics show the fault
 	rate          bool                                // the fault goes on as fast as it was measured
 	ages          []string                            // selectors of metrics that grow with the clock while the fault lasts
+	threshold     time.Duration                       // of the ages, if it is more than minutes
 	env           []string                            // settings of the runbook's commands
 	words         map[string]string                   // the words of the runbook's commands that stand for an id or a file
 	known         func() map[string]string            // words that are known once the fault is shown; nil: none
@@ -66,6 +67,9 @@ type brokenPart struct {
 // scrape reads the metrics of all targets. A target that is frozen or dead gives no answer.
 func (w *alertsTest) scrape() *feed.Scrape {
 	w.t.Helper()
+	if at := w.front.url(); at != "" {
+		w.url = at
+	}
 	s := &feed.Scrape{At: time.Now(), Instances: map[string]string{}}
 	var mu sync.Mutex
 	var wait sync.WaitGroup
@@ -105,7 +109,7 @@ func (w *alertsTest) happen(parts ...*brokenPart) {
 		}
 	}
 	for n, b := range parts {
-		fed[n] = feed.Fault{Alert: b.alert, Labels: b.labels, Ages: b.metrics(), Before: earlier}
+		fed[n] = feed.Fault{Alert: b.alert, Labels: b.labels, Ages: b.metrics(), Threshold: b.threshold, Before: earlier}
 	}
 	for n, b := range parts {
 		began[n] = time.Now()
