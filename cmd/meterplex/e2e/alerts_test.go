@@ -26,6 +26,7 @@ type alertsTest struct {
 	targets  []*instance    // that Prometheus scrapes
 	frozen   *instance      // does not answer
 	relabel  *regexp.Regexp // series that Prometheus drops; nil: none
+	url      string         // of front, when it was last scraped
 	database string         // the superuser's address
 	dir      string         // of the commands of runbooks
 	fed      *fedFaults
