@@ -296,6 +296,8 @@ func (m *Metrics) Backlog() int64 { return m.backlog.Load() }
 const (
 	stateEvery = 2 * time.Second
 	stateTime  = 2 * time.Second
+	// serverEach is the number of state reads per read of the server's state.
+	serverEach = 2
 )
 
 // Watch updates the gauges of the database state until ctx ends. Lag is counted in log positions,
@@ -307,7 +309,10 @@ func (m *Metrics) Watch(ctx context.Context, pool *pgxpool.Pool) error {
 		// On failure the gauges keep their values, and state_age_seconds grows.
 		failed := errors.Join(m.read(ctx, pool), m.projected.read(ctx, pool), m.accounts.read(ctx, pool), m.readSagas(ctx, pool), m.readPushes(ctx, pool), m.readWebhooks(ctx, pool))
 		if n%lettersEach == 0 {
-			failed = errors.Join(failed, readOpenLetters(ctx, pool, m.letters), m.server.read(ctx, pool))
+			failed = errors.Join(failed, readOpenLetters(ctx, pool, m.letters))
+		}
+		if n%serverEach == 0 {
+			failed = errors.Join(failed, m.server.read(ctx, pool))
 		}
 		if failed == nil {
 			m.server.stateRead()

@@ -20,7 +20,7 @@ type alertsDatabase struct {
 // TestEveryAlertOnTheServerFiresForItsFault breaks the archive, the standby, a slot and the rights of the login, and promotes the standby.
 func TestEveryAlertOnTheServerFiresForItsFault(t *testing.T) {
 	t.Parallel()
-	p := newServerPair(t, "archive_mode", "on", "max_wal_size", "32MB", "min_wal_size", "32MB", "wal_keep_size", "0", "max_slot_wal_keep_size", "64MB")
+	p := newServerPair(t, "archive_mode", "on", "max_wal_size", "32MB", "min_wal_size", "32MB", "wal_keep_size", "32MB", "max_slot_wal_keep_size", "128MB")
 	w := &alertsDatabase{&alertsTest{deployment: newDeploymentAt(t, p.url(), p.adminURL()), dir: t.TempDir(), fed: &fedFaults{}}, p}
 	w.database, w.pipe = p.adminURL(), "postgres"
 	w.archive("true")
@@ -43,39 +43,41 @@ func (w *alertsDatabase) archive(command string) {
 	w.servers.admin(w.servers.primary, fmt.Sprintf(`ALTER SYSTEM SET archive_command = '%s'`, command), `SELECT pg_reload_conf()`, `SELECT pg_switch_wal()`)
 }
 
-// serverFaults lets the archive fail, a slot without a reader keep WAL, and the standby end. The metrics of the server are read every 16 s, so that the faults happen together.
+// serverFaults lets the archive fail while the standby is gone, and then a slot without a reader keep WAL.
 func (w *alertsDatabase) serverFaults() {
 	p := w.servers
 	const archived, missing, wal, limit = "meterplex_wal_archived_seconds", "meterplex_synchronous_standbys_missing", "meterplex_wal_bytes", "meterplex_wal_limit_bytes"
-	full := func(_, now *feed.Scrape) bool { return sumOfSeries(now, wal) > 0.8*sumOfSeries(now, limit) }
-	began := time.Now()
+	var fails time.Time
 	w.happen(
-		&brokenPart{alert: "MeterplexArchiveOld", ages: []string{archived},
-			shown:  func(_, now *feed.Scrape) bool { return sumOfSeries(now, archived) > time.Since(began).Seconds() },
-			breaks: func() { w.archive("false"); began = time.Now() },
-			mends:  func() { w.archive("true") }},
-		&brokenPart{alert: "MeterplexWALRetained", shown: full, words: map[string]string{"NAME": "idle"},
+		&brokenPart{alert: "MeterplexArchiveOld", ages: []string{archived}, shown: func(_, now *feed.Scrape) bool {
+			return sumOfSeries(now, archived) > now.At.Sub(fails).Seconds()/2 && now.At.Sub(fails) > time.Second
+		},
 			breaks: func() {
-				p.admin(p.primary, `SELECT pg_create_physical_replication_slot('idle', true)`)
-				for range 7 {
-					p.admin(p.primary, `SELECT pg_logical_emit_message(false, 'test', 'x')`, `SELECT pg_switch_wal()`)
-				}
+				w.archive("false")
+				fails = time.Now()
 			},
-			remedies: []string{"psql"},
-			mends:    func() { p.admin(p.primary, `CHECKPOINT`) }},
+			mends: func() { w.archive("true") }},
 		&brokenPart{alert: "MeterplexStandbyMissing", shown: above(missing, 0),
 			breaks: func() {
 				_ = syscall.Kill(p.standby.PID(), syscall.SIGKILL)
 				<-p.standby.Done()
 			},
 			mends: func() {
-				gone := p.standby
-				p.attach()
-				if err := gone.Stop(w.t.Context()); err != nil {
-					w.t.Error(err)
+				if err := p.standby.Restart(w.t.Context()); err != nil {
+					w.t.Fatal(err)
 				}
+				p.awaitStandby()
 			}},
 	)
+	w.happen(&brokenPart{alert: "MeterplexWALRetained", shown: func(_, now *feed.Scrape) bool { return sumOfSeries(now, wal) > 0.8*sumOfSeries(now, limit) }, words: map[string]string{"NAME": "idle"},
+		breaks: func() {
+			p.admin(p.primary, `SELECT pg_create_physical_replication_slot('idle', true)`)
+			for range 7 {
+				p.admin(p.primary, `SELECT pg_logical_emit_message(false, 'test', 'x')`, `SELECT pg_switch_wal()`)
+			}
+			p.awaitStandby()
+		},
+		remedies: []string{"psql"}})
 }
 
 // rightsFault takes pg_monitor away from the login.
