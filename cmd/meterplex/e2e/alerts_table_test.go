@@ -1,6 +1,10 @@
 package e2e
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -81,6 +85,61 @@ func TestEveryAlertHasAFault(t *testing.T) {
 	for name := range causes {
 		if !names[name] {
 			t.Errorf("%s is no alert", name)
+		}
+	}
+}
+
+// How often what a page depends on is read, and scraped. infra/prometheus reads the state of the database each 2 s, of its server each 4 s, and compares the identity each 10 s.
+const (
+	atOnce       = 0 * time.Second
+	stateEach    = 2 * time.Second
+	serverEach   = 4 * time.Second
+	identityEach = 10 * time.Second
+	scrapeEach   = 15 * time.Second
+)
+
+// slowest is the time from the fault of a page until its metric passes the threshold: until it is read, and the age that the rule compares with.
+func slowest() map[string][2]time.Duration {
+	return map[string][2]time.Duration{
+		"MeterplexSLOBurn14_4": {atOnce, 26 * time.Second}, "MeterplexSLOBurn6": {atOnce, 65 * time.Second}, // if all requests fail, and as many are sent as before
+		"MeterplexIdentityBroken": {identityEach}, "MeterplexLogHole": {5 * time.Second}, "MeterplexProjectionDrift": {stateEach}, "MeterplexQuotaDrift": {2 * stateEach}, "MeterplexPeriodDrift": {stateEach},
+		"MeterplexOutboxStalled": {stateEach, time.Minute}, "MeterplexPartitionWithoutLease": {atOnce},
+		"MeterplexProjectionLag": {stateEach, 5 * time.Second}, "MeterplexDeadLetters": {atOnce},
+		"MeterplexStateNotRead": {atOnce, time.Minute}, "MeterplexServerReplaced": {serverEach}, "MeterplexStandbyMissing": {serverEach},
+		"MeterplexArchiveOld": {serverEach, 5 * time.Minute}, "MeterplexWALRetained": {serverEach}, "MeterplexDiskFull": {atOnce},
+		"MeterplexNoInstance": {atOnce}, "MeterplexMetricAbsent": {atOnce},
+	}
+}
+
+// A page fires within 6 minutes of its fault, those of figures within one. MeterplexOutboxStalled is bound by its own rule: 60 s for 5 minutes.
+func TestPagesFireInTime(t *testing.T) {
+	document, err := os.ReadFile(filepath.Join(repository(), "docs", "alerts.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range observe.Groups() {
+		for _, a := range g.Alerts {
+			parts, listed := slowest()[a.Name]
+			if listed != (a.Severity == observe.Page) {
+				t.Errorf("%s is of severity %s; its time is listed: %t", a.Name, a.Severity, listed)
+			}
+			if !listed {
+				continue
+			}
+			limit := 6 * time.Minute
+			if g.Name == "exactness" {
+				limit = time.Minute
+			}
+			if a.Name == "MeterplexOutboxStalled" {
+				limit += stateEach + scrapeEach + 1
+			}
+			took := parts[0] + parts[1] + feed.Delay(&a) + scrapeEach
+			if took >= limit {
+				t.Errorf("%s fires after %s, and has to within %s", a.Name, took, limit)
+			}
+			if row := fmt.Sprintf("| %s | %s |", a.Name, took); !strings.Contains(string(document), row) {
+				t.Errorf("docs/alerts.md has no row %q", row)
+			}
 		}
 	}
 }
