@@ -1,46 +1,28 @@
 package observe
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/meterplex/meterplex/deploy/observe/ruletest"
 	"github.com/meterplex/meterplex/infra/local"
 )
 
-// ruletest builds the program that evaluates rules into the cache of this machine. Only the first build costs a minute of CPU: Go
-// compares the program with its module.
-var ruletest = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(local.CacheDir(), "ruletest")
-	build := exec.Command("go", "-C", "tools", "build", "-ldflags=-w", "-o", path, "./ruletest")
-	build.Env = append(os.Environ(), "GOWORK=off", "GOGC=400")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w\n%s", err, out)
-	}
-	return path, nil
-})
+// built builds ruletest into the cache of this machine.
+var built = sync.OnceValues(func() (ruletest.Tool, error) { return ruletest.Build("tools", local.CacheDir()) })
 
 // run runs ruletest in a folder, and returns its output.
 func run(t *testing.T, folder string, args ...string) ([]byte, error) {
 	t.Helper()
-	path, err := ruletest()
+	p, err := built()
 	if err != nil {
-		t.Fatalf("ruletest cannot be built. Its modules are fetched once and then cached: connect this machine to the Go module proxy and run `go -C deploy/observe/tools mod download`.\n%v", err)
+		t.Fatal(err)
 	}
-	c := exec.Command(path, args...)
-	c.Dir, c.Env = folder, append(os.Environ(), "GOGC=400")
-	out, err := c.Output()
-	var ended *exec.ExitError
-	if errors.As(err, &ended) {
-		err = fmt.Errorf("%w\n%.2000s", err, ended.Stderr)
-	}
-	return out, err
+	return p.Run(folder, args...)
 }
 
 // write writes a file into a folder.
@@ -54,20 +36,13 @@ func write(t *testing.T, folder, name, text string) {
 // testRules runs tests of rules, by their file names, and returns the outcome of each: "" or the failure.
 func testRules(t *testing.T, folder string, names []string) map[string]string {
 	t.Helper()
-	out, err := run(t, folder, append([]string{"test"}, names...)...)
+	p, err := built()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var failures map[string][]string
-	if err := json.Unmarshal(out, &failures); err != nil {
-		t.Fatalf("%v\n%.2000s", err, out)
-	}
-	if len(failures) != len(names) {
-		t.Fatalf("ruletest ran %d of %d tests", len(failures), len(names))
-	}
-	outcomes := map[string]string{}
-	for name, all := range failures {
-		outcomes[name] = strings.Join(all, "\n")
+	outcomes, err := p.Test(folder, names)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return outcomes
 }
