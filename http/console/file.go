@@ -30,7 +30,7 @@ func (c *Console) file(p *page, f *file) func(w http.ResponseWriter, r *http.Req
 		}
 		path, query := f.request(v)
 		out := &passage{to: w, control: http.NewResponseController(w), header: http.Header{}, name: f.name}
-		if err := c.relay(v, request{Method: http.MethodGet, Path: path, Query: query}, out); err != nil {
+		if err := c.relay(v, request{Method: r.Method, Path: path, Query: query}, out); err != nil {
 			return err
 		}
 		if out.refused.Len() > 0 {
