@@ -16,13 +16,8 @@ import (
 	"github.com/meterplex/meterplex/http/problem"
 )
 
-// Bounds of a session.
-const (
-	idleTime    = 30 * time.Minute
-	sessionTime = 12 * time.Hour
-	// usedEvery is the precision of the time of a session's last use.
-	usedEvery = time.Minute
-)
+// usedEvery is the precision of the time of a session's last use.
+const usedEvery = time.Minute
 
 // cookieName has the prefix __Host-: a browser accepts it only with Secure, for the whole host and no other (RFC 6265bis, section 4.1.3.2).
 const cookieName = "__Host-meterplex"
@@ -50,7 +45,10 @@ func (c *Console) visitorOf(r *http.Request) (*visitor, error) {
 		return nil, errSignedOut
 	}
 	v := &visitor{token: token}
-	return v, c.confirm(r, v)
+	if err := c.confirm(r, v); err != nil {
+		return nil, err
+	}
+	return v, nil
 }
 
 // confirm reads the session of a visitor and its key. Streams repeat it.
@@ -60,7 +58,7 @@ func (c *Console) confirm(r *http.Request, v *visitor) error {
 		return err
 	}
 	now := c.Now()
-	if session == nil || now.Sub(session.UsedAt) > idleTime || now.Sub(session.CreatedAt) > sessionTime {
+	if session == nil || session.Ended(now) {
 		return errSignedOut
 	}
 	v.session = *session
@@ -77,7 +75,7 @@ func (c *Console) confirm(r *http.Request, v *visitor) error {
 
 // used records that a session is used, at most once a minute.
 func (c *Console) used(r *http.Request, v *visitor) error {
-	if now := c.Now(); now.Sub(v.session.UsedAt) > usedEvery {
+	if now := c.Now(); now.Sub(v.session.UsedAt) >= usedEvery {
 		return c.Sessions.UseSession(r.Context(), sha256.Sum256(v.token[:]), now)
 	}
 	return nil
@@ -112,16 +110,18 @@ func encodeToken(token [sha256.Size]byte) string {
 	return base64.RawURLEncoding.EncodeToString(token[:])
 }
 
-// open opens a session of a key, deletes those that have ended, and sets the cookie.
+// open opens a session of a key, ends the browser's last one, and sets the cookie.
 func (c *Console) open(w http.ResponseWriter, r *http.Request, key uuid.UUID) error {
-	now, token := c.Now(), c.NewToken()
-	if err := c.Sessions.EndSessions(r.Context(), now.Add(-idleTime), now.Add(-sessionTime), now); err != nil {
+	if last, err := c.visitorOf(r); err == nil {
+		if err := c.Sessions.EndSession(r.Context(), sha256.Sum256(last.token[:])); err != nil {
+			return err
+		}
+	}
+	token := c.NewToken()
+	if err := c.Sessions.OpenSession(r.Context(), sha256.Sum256(token[:]), key, c.Now()); err != nil {
 		return err
 	}
-	if err := c.Sessions.OpenSession(r.Context(), sha256.Sum256(token[:]), key, now); err != nil {
-		return err
-	}
-	setCookie(w, encodeToken(token), int(sessionTime.Seconds()))
+	setCookie(w, encodeToken(token), int(commands.ConsoleSessionTime.Seconds()))
 	return nil
 }
 
