@@ -87,7 +87,7 @@ func (c *Console) action(p *page, a *action) func(w http.ResponseWriter, r *http
 		if err != nil {
 			return err
 		}
-		if v.query, err = v.parameters(f.get("at"), p.parameters()); err != nil {
+		if err = v.read(f.get("at"), p.parameters()); err != nil {
 			return err
 		}
 		if err := c.used(r, v.visitor); err != nil {

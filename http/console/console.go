@@ -4,7 +4,6 @@
 package console
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/http/auth"
-	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/problem"
 )
 
@@ -78,23 +76,14 @@ func (c *Console) Routes() []Route {
 			all = append(all, Route{auth.Route{Method: http.MethodPost, Path: a.path, Who: a.who, Scopes: a.scopes, Session: true}, c.handler(c.action(p, a))})
 		}
 		for _, s := range p.streams {
-			all = append(all, Route{auth.Route{Method: http.MethodGet, Path: s.path, Who: p.who, Scopes: p.scopes, Session: true}, c.endless(c.stream(p, s))})
+			all = append(all, Route{auth.Route{Method: http.MethodGet, Path: s.path, Who: p.who, Scopes: p.scopes, Session: true}, c.handler(c.stream(p, s))})
 		}
 	}
 	return all
 }
 
-// handler bounds the time of a request. The edge does not: it bounds the requests of the API that the page makes.
+// handler sets the headers of every answer, and writes the error of serve as a page.
 func (c *Console) handler(serve func(w http.ResponseWriter, r *http.Request) error) http.Handler {
-	return c.endless(func(w http.ResponseWriter, r *http.Request) error {
-		ctx, cancel := context.WithTimeout(r.Context(), edge.RequestTime)
-		defer cancel()
-		return serve(w, r.WithContext(ctx))
-	})
-}
-
-// endless sets the headers of every answer, and writes the error of serve as a page.
-func (c *Console) endless(serve func(w http.ResponseWriter, r *http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		setHeaders(w.Header())
 		err := serve(w, r)

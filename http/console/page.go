@@ -56,7 +56,7 @@ func (c *Console) page(p *page) func(w http.ResponseWriter, r *http.Request) err
 		if err != nil {
 			return err
 		}
-		if v.query, err = v.parameters(r.URL.RawQuery, p.parameters()); err != nil {
+		if err = v.read(r.URL.RawQuery, p.parameters()); err != nil {
 			return err
 		}
 		if err := c.used(r, v.visitor); err != nil {
@@ -101,13 +101,15 @@ func (v *visitor) isOther(tenantID string) bool {
 	return v.tenant != nil && tenantID != "" && tenantID != v.tenant.ID.String()
 }
 
-// parameters returns the parameters of a page that are not empty. A page with another tenant's id is absent.
-func (v *visit) parameters(raw string, known []string) (url.Values, error) {
-	values, err := parseQuery(raw, known)
-	if err == nil && v.isOther(values.Get("tenantId")) {
-		return nil, absent()
+// read reads the parameters of a request. Another tenant is absent for the key of a tenant.
+func (v *visit) read(raw string, known []string) (err error) {
+	if v.query, err = parseQuery(raw, known); err != nil {
+		return err
 	}
-	return values, err
+	if v.isOther(v.query.Get("tenantId")) {
+		return absent()
+	}
+	return nil
 }
 
 // parseQuery returns the parameters that are not empty: a form sends its empty fields, too.

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
@@ -51,9 +52,14 @@ func (c *Console) visitorOf(r *http.Request) (*visitor, error) {
 	return v, nil
 }
 
+// sessionTime bounds a read of a session and of its key, and the record of its use: the edge does not bound the time of a page.
+const sessionTime = 5 * time.Second
+
 // confirm reads the session of a visitor and its key. Streams repeat it.
 func (c *Console) confirm(r *http.Request, v *visitor) error {
-	session, err := c.Sessions.Session(r.Context(), sha256.Sum256(v.token[:]))
+	ctx, cancel := context.WithTimeout(r.Context(), sessionTime)
+	defer cancel()
+	session, err := c.Sessions.Session(ctx, sha256.Sum256(v.token[:]))
 	if err != nil {
 		return err
 	}
@@ -66,7 +72,7 @@ func (c *Console) confirm(r *http.Request, v *visitor) error {
 	if v.keyHash, ok = c.Keys.HashOfKey(session.KeyID, session.KeyHash); !ok {
 		return errSignedOut
 	}
-	v.caller, v.tenant, err = c.Keys.Identify(r.Context(), v.keyHash)
+	v.caller, v.tenant, err = c.Keys.Identify(ctx, v.keyHash)
 	if refused := (*problem.Problem)(nil); errors.As(err, &refused) {
 		return errSignedOut
 	}
@@ -75,10 +81,13 @@ func (c *Console) confirm(r *http.Request, v *visitor) error {
 
 // used records that a session is used, at most once a minute.
 func (c *Console) used(r *http.Request, v *visitor) error {
-	if now := c.Now(); now.Sub(v.session.UsedAt) >= usedEvery {
-		return c.Sessions.UseSession(r.Context(), sha256.Sum256(v.token[:]), now)
+	now := c.Now()
+	if now.Sub(v.session.UsedAt) < usedEvery {
+		return nil
 	}
-	return nil
+	ctx, cancel := context.WithTimeout(r.Context(), sessionTime)
+	defer cancel()
+	return c.Sessions.UseSession(ctx, sha256.Sum256(v.token[:]), now)
 }
 
 // formToken is the token that each form of a session holds against forged requests. It reveals nothing of the session's token.

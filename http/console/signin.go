@@ -17,6 +17,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/problem"
 )
 
@@ -36,7 +37,9 @@ func (c *Console) sessionRoutes() []Route {
 			if _, err := parseQuery(r.URL.RawQuery, parameters); err != nil {
 				return err
 			}
-			return serve(w, r)
+			ctx, cancel := context.WithTimeout(r.Context(), edge.RequestTime)
+			defer cancel()
+			return serve(w, r.WithContext(ctx))
 		})}
 	}
 	return []Route{

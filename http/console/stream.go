@@ -26,11 +26,8 @@ type stream struct {
 // maxViewers bounds the open streams of an instance.
 const maxViewers = 256
 
-// A stream confirms its session and its key every confirmEvery, so that it ends within 1 s of them. confirmTime bounds one confirmation.
-const (
-	confirmEvery = 400 * time.Millisecond
-	confirmTime  = 5 * time.Second
-)
+// confirmEvery is how often a stream confirms its session and its key, so that it ends within 1 s of them.
+const confirmEvery = 400 * time.Millisecond
 
 const mediaEvents = "text/event-stream"
 
@@ -42,7 +39,7 @@ func (c *Console) stream(p *page, s *stream) func(w http.ResponseWriter, r *http
 		if err != nil {
 			return err
 		}
-		if v.query, err = v.parameters(r.URL.RawQuery, s.params); err != nil {
+		if err = v.read(r.URL.RawQuery, s.params); err != nil {
 			return err
 		}
 		if r.Method == http.MethodHead {
@@ -95,10 +92,7 @@ func (c *Console) watch(r *http.Request, end func(), v *visitor) {
 			return
 		case <-tick.C:
 		}
-		ctx, cancel := context.WithTimeout(r.Context(), confirmTime)
-		err := c.confirm(r.WithContext(ctx), v)
-		cancel()
-		if err == errSignedOut {
+		if c.confirm(r, v) == errSignedOut {
 			end()
 			return
 		}
