@@ -28,6 +28,9 @@ func (c *Console) file(p *page, f *file) func(w http.ResponseWriter, r *http.Req
 		if err := v.read(r.URL.RawQuery, f.params); err != nil {
 			return err
 		}
+		if err := c.used(r, v.visitor); err != nil {
+			return err
+		}
 		path, query := f.request(v)
 		out := &passage{to: w, control: http.NewResponseController(w), header: http.Header{}, name: f.name}
 		if err := c.relay(v, request{Method: r.Method, Path: path, Query: query}, out); err != nil {
