@@ -175,10 +175,7 @@ func TestConsole_ALargeLineageComesInPages(t *testing.T) {
 		for _, l := range regexp.MustCompile(`<code>([0-9]+-[0-9]+)</code></a> `).FindAllStringSubmatch(string(page.body), -1) {
 			shown = append(shown, l[1])
 		}
-		at = ""
-		if next := regexp.MustCompile(`rel="next" href="([^"]*)"`).FindStringSubmatch(string(page.body)); next != nil {
-			at = html.UnescapeString(next[1])
-		}
+		at = b.next(page)
 		if pages > 20 {
 			t.Fatal("the pages do not end")
 		}

@@ -31,7 +31,7 @@ func usagePage() *page {
 			"meterplex usage aggregates[ --tenant-id {tenantId}][ --feature {feature}][ --period {period}][ --as-of {asOf}][ --as-of-position {asOfPosition}]",
 			"meterplex usage aggregates[ --tenant-id {tenantId}][ --feature {feature}][ --period {period}] --as-of-position {asOfPosition2}",
 			"meterplex usage aggregates[ --tenant-id {tenantId}][ --feature {feature}][ --period {period}] --as-of {asOf2}",
-			"meterplex usage series --feature {feature} --from {from} --to {to} --granularity {granularity}[ --group-by {groupBy}][ --tenant-id {tenantId}]",
+			"meterplex usage series --feature {feature} --from {from} --to {to} --granularity {granularity}[ --group-by {groupBy}][ --group-by {groupBy2}][ --tenant-id {tenantId}]",
 		},
 		load: loadUsage,
 		files: []*file{
@@ -132,6 +132,7 @@ func (v *visit) seriesQuery() url.Values {
 func groupKeys(v *visit) (keys []string) {
 	for _, name := range []string{"groupBy", "groupBy2"} {
 		if key := strings.TrimPrefix(v.query.Get(name), "metadata."); key != "" {
+			v.query.Set(name, key) // as the command line names it
 			keys = append(keys, key)
 		}
 	}
