@@ -231,6 +231,9 @@ func TestConsole_SearchFindsWhatTheKeyMayOpen(t *testing.T) {
 		b.refuses("/console/search?q="+strings.Repeat("x", 10_000), 400, "parameter_invalid")
 		b.refuses("/console/search?q=%ff", 400, "parameter_invalid")
 		b.refuses("/console/search?q=%zz", 400, "malformed_query")
+		if page := b.open("/console/search?q=%00"); page.status >= 500 {
+			t.Errorf("a zero byte gives %d", page.status)
+		}
 	}
 	b := &browser{testService: w}
 	for _, of := range []*browser{operator, tenant, b} { // also if nobody is signed in

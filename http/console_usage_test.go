@@ -152,10 +152,10 @@ func (b *browser) sumsUp(at, figure string) {
 	position, sum := regexp.MustCompile(`asOfPosition=([0-9]+-[0-9]+)`).FindStringSubmatch(at)[1], new(big.Int)
 	for at != "" {
 		page := b.open(at)
-		b.shows(page, `id="position">`+position+"<")
 		if !strings.Contains(string(page.body), `id="figure">`+figure+"<") {
 			b.Errorf("the figure at %s is %s, and not on the page of its events", position, figure)
 		}
+		b.shows(page, `id="position">`+position+"<")
 		for _, row := range cells(page) {
 			amount, ok := new(big.Int).SetString(row[6], 10)
 			if !ok || sum.Add(sum, amount).String() != row[7] {
