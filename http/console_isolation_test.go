@@ -143,8 +143,9 @@ func TestConsole_HostileTextIsShownAsSent(t *testing.T) {
 	if shown < 2 {
 		t.Errorf("%d pages show the text as it was sent", shown)
 	}
-	page := b.open("/console/tenants?externalId=" + url.QueryEscape(canary)) // in an attribute
-	if !strings.Contains(html.UnescapeString(string(page.body)), `value="`+canary+`"`) || strings.Contains(string(page.body), `" onmouseover=`) {
+	spaceless := strings.ReplaceAll(canary, " ", "/")
+	page := b.open("/console/tenants?externalId=" + url.QueryEscape(spaceless)) // in an attribute
+	if !strings.Contains(html.UnescapeString(string(page.body)), `value="`+spaceless+`"`) || strings.Contains(string(page.body), `"/onmouseover=`) {
 		t.Errorf("the filter is shown as:\n%s", page.body)
 	}
 	b.pageRefused("a canary as a parameter", b.open("/console/tenants?"+url.QueryEscape(canary)+"=1"), 400, "unknown_parameter")
