@@ -85,6 +85,9 @@ func TestEachAssetIsServedAtAnAddressOfItsContent(t *testing.T) {
 	for _, a := range assets() {
 		got := f.get(assetPath(a.name), "")
 		content, _ := assetFiles.ReadFile("assets/" + a.name)
+		if got.Header().Get("Content-Security-Policy") != policy {
+			t.Errorf("%s has no Content-Security-Policy", a.name)
+		}
 		if got.Code != http.StatusOK || got.Body.String() != string(content) || got.Header().Get("Content-Type") != a.media {
 			t.Errorf("%s: %d %s, %d bytes", a.name, got.Code, got.Header().Get("Content-Type"), got.Body.Len())
 		}

@@ -3,7 +3,6 @@ package console
 import (
 	"bytes"
 	"context"
-	"html/template"
 	"net/http"
 	"net/url"
 	"strings"
@@ -116,7 +115,7 @@ type frames struct {
 	to       http.ResponseWriter
 	control  *http.ResponseController
 	header   http.Header
-	template *template.Template
+	template *pageTemplate
 	status   int
 	partial  []byte       // the begin of an event
 	refused  bytes.Buffer // the problem of a refused stream

@@ -21,6 +21,9 @@ import (
 //go:embed templates
 var templateFiles embed.FS
 
+// pageTemplate escapes each value by its place.
+type pageTemplate = template.Template
+
 // templates holds each page's template, with the layout and the shared ones.
 type templates struct {
 	of     map[string]*template.Template
