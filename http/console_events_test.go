@@ -81,7 +81,7 @@ func TestConsole_TheTailOfTheLogGoesOn(t *testing.T) {
 			at := html.UnescapeString(regexp.MustCompile(`data-stream="([^"]*)"`).FindStringSubmatch(string(page.body))[1])
 			id := newID().String()
 			w.ingest(a, batch(event(id, nil)))
-			lines, end := b.listenTo(at)
+			lines, end := b.tail(at)
 			if strings.Contains(filter, "billing") {
 				end()
 				continue
@@ -104,8 +104,8 @@ func TestConsole_TheTailOfTheLogGoesOn(t *testing.T) {
 	}
 }
 
-// listenTo follows a stream. The channel gets its lines of data.
-func (b *browser) listenTo(path string) (lines chan string, end func()) {
+// tail follows a stream. The channel gets its lines of data.
+func (b *browser) tail(path string) (lines chan string, end func()) {
 	b.Helper()
 	ctx, cancel := context.WithCancel(b.Context())
 	r, err := nethttp.NewRequestWithContext(ctx, "GET", b.url+path, nil)
