@@ -44,8 +44,8 @@ func (b *browser) hasHeaders(name string, got answer) {
 	}
 }
 
-// listenTo opens a live part of a page.
-func (b *browser) listenTo(path string) *listener {
+// followsPart opens a live part of a page.
+func (b *browser) followsPart(path string) *listener {
 	b.Helper()
 	request, err := nethttp.NewRequestWithContext(b.Context(), "GET", b.url+path, nil)
 	b.must(err)
