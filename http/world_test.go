@@ -114,7 +114,7 @@ func (w *testService) server() *http.Server {
 		Pushes: w.pushes(nil), PushReader: &store.Catalogue{Pool: w.pool},
 		Webhooks: w.webhooks(), WebhookReader: &store.Catalogue{Pool: w.pool},
 		Thresholds: &commands.Thresholds{Store: w.store, Now: time.Now, NewID: newID}, ThresholdReader: &store.Catalogue{Pool: w.pool},
-		ConsoleSessions: &store.ConsoleSessions{Pool: w.pool},
+		ConsoleSessions: store.NewConsoleSessions(w.pool),
 		Live:            &overview.Live{Instance: "test", Verdicts: new(overview.Verdicts), Board: new(overview.Board), Freshness: func() []overview.Distribution { return nil }, Clock: time.Now},
 		Health:          []http.HealthCheck{{Name: "postgres", Check: w.pool.Ping}},
 		Metrics:         promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry,
