@@ -111,7 +111,7 @@ func (w *testService) server() *http.Server {
 		Pushes: w.pushes(nil), PushReader: &store.Catalogue{Pool: w.pool},
 		Webhooks: w.webhooks(), WebhookReader: &store.Catalogue{Pool: w.pool},
 		Thresholds: &commands.Thresholds{Store: w.store, Now: time.Now, NewID: newID}, ThresholdReader: &store.Catalogue{Pool: w.pool},
-		ConsoleSessions: &store.ConsoleSessions{Pool: w.pool},
+		ConsoleSessions: store.NewConsoleSessions(w.pool),
 		Health:          []http.HealthCheck{{Name: "postgres", Check: w.pool.Ping}},
 		Metrics:         promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry,
 		Logger: slog.New(slog.DiscardHandler), Now: time.Now, BootstrapOperatorKey: bootstrap, Version: "test",

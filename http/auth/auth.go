@@ -147,13 +147,27 @@ func HashOfSecret(secret string) (sum [sha256.Size]byte, ok bool) {
 	return commands.HashSecret(secret), isKey(secret)
 }
 
-// HashOfKey returns the SHA-256 of a key's secret by the key's id and the stored hash, which the configured operator
+// SessionKey returns the id that a session of the console has for its key: the key's, except that a bootstrap operator
+// key has an id by its hash, so that another configured key ends the sessions of the last one.
+func SessionKey(by commands.Caller, secretHash [sha256.Size]byte) uuid.UUID {
+	if by.KeyID == bootstrapKey().ID {
+		return uuid.NewSHA1(by.KeyID, secretHash[:])
+	}
+	return by.KeyID
+}
+
+// BootstrapSessionKey is SessionKey of a bootstrap operator key.
+func BootstrapSessionKey(secret string) uuid.UUID {
+	return SessionKey(commands.Caller{KeyID: bootstrapKey().ID}, commands.HashSecret(secret))
+}
+
+// HashOfKey returns the SHA-256 of a key's secret by its SessionKey and the stored hash, which a bootstrap operator
 // key does not have.
 func (a *Authenticator) HashOfKey(id uuid.UUID, stored []byte) (sum [sha256.Size]byte, ok bool) {
 	if len(stored) == len(sum) {
 		return [sha256.Size]byte(stored), true
 	}
-	if a.bootstrap != nil && id == bootstrapKey().ID {
+	if a.bootstrap != nil && id == SessionKey(commands.Caller{KeyID: bootstrapKey().ID}, *a.bootstrap) {
 		return *a.bootstrap, true
 	}
 	return sum, false

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"mime"
 	"net/http"
 	"net/url"
 	"slices"
@@ -79,11 +80,17 @@ func (c *Console) action(p *page, a *action) func(w http.ResponseWriter, r *http
 		if err != nil {
 			return err
 		}
+		if _, err := parseQuery(r.URL.RawQuery, nil); err != nil {
+			return err
+		}
 		f, err := c.formOf(w, r, v.visitor, a)
 		if err != nil {
 			return err
 		}
-		if v.query, err = parseQuery(f.get("at"), p.parameters()); err != nil {
+		if err = v.read(f.get("at"), p.parameters()); err != nil {
+			return err
+		}
+		if err := c.used(r, v.visitor); err != nil {
 			return err
 		}
 		answer, err := v.act(a, f)
@@ -118,8 +125,7 @@ func (c *Console) seeOther(v *visit, a *action, f form, p *page, answer doc, don
 	}
 	query.Set("done", done)
 	target.RawQuery = query.Encode()
-	v.w.Header().Set("Location", target.String())
-	v.w.WriteHeader(http.StatusSeeOther)
+	http.Redirect(v.w, v.r, target.String(), http.StatusSeeOther)
 	return nil
 }
 
@@ -151,7 +157,7 @@ func (c *Console) formOf(w http.ResponseWriter, r *http.Request, v *visitor, a *
 }
 
 func parseForm(w http.ResponseWriter, r *http.Request) error {
-	if media := r.Header.Get("Content-Type"); media != "application/x-www-form-urlencoded" {
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/x-www-form-urlencoded" {
 		return problem.New("media_type_unsupported", "Send the form as application/x-www-form-urlencoded")
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)

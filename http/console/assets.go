@@ -47,14 +47,13 @@ func checkAssets() error {
 	return errors.Join(faults...)
 }
 
-// assetRoutes serves the files. Their addresses hold a hash of their content, so that browsers keep them.
+// assetRoutes serves the files. Their addresses hold a hash of their content, so that a page of one release never loads a file of another.
 func (c *Console) assetRoutes() (all []Route) {
 	for _, a := range assets() {
 		content, _ := assetFiles.ReadFile("assets/" + a.name)
-		all = append(all, Route{auth.Route{Method: http.MethodGet, Path: assetPath(a.name), Who: auth.Public}, nil, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		all = append(all, Route{auth.Route{Method: http.MethodGet, Path: assetPath(a.name), Who: auth.Public}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			setHeaders(w.Header())
 			w.Header().Set("Content-Type", a.media)
-			w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
 			_, _ = w.Write(content)
 		})})
 	}

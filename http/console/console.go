@@ -37,20 +37,20 @@ type Console struct {
 	Config
 	pages     []*page // those whose feature is built, in the order of the navigation
 	templates *templates
-	attempts  attempts
-	viewers   viewers // open streams
+	attempts  attempts // to sign in, by address
+	opened    attempts // sessions, by key
+	viewers   viewers  // open streams
 }
 
-// Route is a row of the route table, with its handler and the names of its query parameters.
+// Route is a row of the route table, with its handler.
 type Route struct {
 	auth.Route
-	Parameters []string
-	Handler    http.Handler
+	Handler http.Handler
 }
 
 // New fails if a page, a template or an asset is faulty.
 func New(c Config) (*Console, error) {
-	s := &Console{Config: c}
+	s := &Console{Config: c, attempts: attempts{ofOne: 10, ofAll: 200}, opened: attempts{ofOne: 30, ofAll: 1000}}
 	for _, p := range pages() {
 		if p.needs == "" || c.Serves(p.needs) {
 			s.pages = append(s.pages, p)
@@ -71,12 +71,12 @@ func New(c Config) (*Console, error) {
 func (c *Console) Routes() []Route {
 	all := append(c.assetRoutes(), c.sessionRoutes()...)
 	for _, p := range c.pages {
-		all = append(all, Route{auth.Route{Method: http.MethodGet, Path: p.path, Who: p.who, Scopes: p.scopes, Session: true}, p.parameters(), c.handler(c.page(p))})
+		all = append(all, Route{auth.Route{Method: http.MethodGet, Path: p.path, Who: p.who, Scopes: p.scopes, Session: true}, c.handler(c.page(p))})
 		for _, a := range p.actions {
-			all = append(all, Route{auth.Route{Method: http.MethodPost, Path: a.path, Who: a.who, Scopes: a.scopes, Session: true}, nil, c.handler(c.action(p, a))})
+			all = append(all, Route{auth.Route{Method: http.MethodPost, Path: a.path, Who: a.who, Scopes: a.scopes, Session: true}, c.handler(c.action(p, a))})
 		}
 		for _, s := range p.streams {
-			all = append(all, Route{auth.Route{Method: http.MethodGet, Path: s.path, Who: p.who, Scopes: p.scopes, Session: true}, s.params, c.handler(c.stream(p, s))})
+			all = append(all, Route{auth.Route{Method: http.MethodGet, Path: s.path, Who: p.who, Scopes: p.scopes, Session: true}, c.handler(c.stream(p, s))})
 		}
 	}
 	return all
@@ -90,7 +90,7 @@ func (c *Console) handler(serve func(w http.ResponseWriter, r *http.Request) err
 		if to := (*elsewhere)(nil); errors.As(err, &to) {
 			http.Redirect(w, r, to.address, http.StatusSeeOther)
 		} else if err != nil {
-			c.refuse(w, r, nil, c.refusalOf(r, err))
+			c.refuse(w, r, c.refusalOf(r, err))
 		}
 	})
 }
@@ -101,11 +101,10 @@ func (c *Console) Refuse(w http.ResponseWriter, r *http.Request, p *problem.Prob
 		return false
 	}
 	setHeaders(w.Header())
-	for name, values := range p.GetHeaders() {
-		w.Header()[name] = values
+	if p.Code == "not_found" {
+		p = absent().For(p.TraceID, r.URL)
 	}
-	w.Header().Del("WWW-Authenticate") // a browser would ask for a password
-	c.refuse(w, r, nil, &refusal{Problem: *p})
+	c.refuse(w, r, &refusal{Problem: *p})
 	return true
 }
 

@@ -56,7 +56,10 @@ func (c *Console) page(p *page) func(w http.ResponseWriter, r *http.Request) err
 		if err != nil {
 			return err
 		}
-		if v.query, err = parseQuery(r.URL.RawQuery, p.parameters()); err != nil {
+		if err = v.read(r.URL.RawQuery, p.parameters()); err != nil {
+			return err
+		}
+		if err := c.used(r, v.visitor); err != nil {
 			return err
 		}
 		return c.show(v, p, http.StatusOK, nil)
@@ -66,6 +69,9 @@ func (c *Console) page(p *page) func(w http.ResponseWriter, r *http.Request) err
 // show loads and writes a page, with the problem of an action if there is one.
 func (c *Console) show(v *visit, p *page, status int, failed *failedAction) error {
 	data, err := p.load(v)
+	if refused := (*refusal)(nil); v.tenant != nil && errors.As(err, &refused) && refused.Status == http.StatusNotFound {
+		return absent() // an entity of another tenant does not differ from a page that does not exist
+	}
 	if err != nil {
 		return err
 	}
@@ -73,7 +79,7 @@ func (c *Console) show(v *visit, p *page, status int, failed *failedAction) erro
 	return nil
 }
 
-// visit returns the visit of a request whose session may use the route. Another page, and another tenant's, is absent for a tenant's key.
+// visit returns the visit of a request whose session may use the route. Another page, and another tenant's, is absent for the key of a tenant.
 func (c *Console) visit(w http.ResponseWriter, r *http.Request, route *auth.Route) (*visit, error) {
 	visitor, err := c.visitorOf(r)
 	if err != nil {
@@ -81,13 +87,29 @@ func (c *Console) visit(w http.ResponseWriter, r *http.Request, route *auth.Rout
 	}
 	v := &visit{c: c, r: r, w: w, visitor: visitor, query: url.Values{}}
 	refused := visitor.allowed(route)
-	if visitor.tenant != nil && (refused != nil || v.param("tenantId") != "" && v.param("tenantId") != visitor.tenant.ID.String()) {
+	if visitor.tenant != nil && (refused != nil || visitor.isOther(v.param("tenantId"))) {
 		return nil, absent()
 	}
 	if refused != nil {
 		return nil, refused
 	}
-	return v, c.used(r, visitor)
+	return v, nil
+}
+
+// isOther reports whether an id names another tenant than the visitor's.
+func (v *visitor) isOther(tenantID string) bool {
+	return v.tenant != nil && tenantID != "" && tenantID != v.tenant.ID.String()
+}
+
+// read reads the parameters of a request. Another tenant is absent for the key of a tenant.
+func (v *visit) read(raw string, known []string) (err error) {
+	if v.query, err = parseQuery(raw, known); err != nil {
+		return err
+	}
+	if v.isOther(v.query.Get("tenantId")) {
+		return absent()
+	}
+	return nil
 }
 
 // parseQuery returns the parameters that are not empty: a form sends its empty fields, too.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"strings"
 
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/problem"
@@ -19,7 +20,7 @@ type refusal struct {
 func (r *refusal) Error() string { return r.Code + ": " + r.Detail }
 
 // absent is the error of every page that does not exist, or that the key may not open.
-func absent() error {
+func absent() *problem.Problem {
 	return problem.New("not_found", "No page has this address. The navigation lists the pages")
 }
 
@@ -34,9 +35,17 @@ func (c *Console) refusalOf(r *http.Request, err error) *refusal {
 	}
 	p, cause := problem.Of(err)
 	if cause != nil && r.Context().Err() == nil {
-		c.Logger.ErrorContext(r.Context(), "a page of the console failed", "path", r.URL.Path, "trace", edge.ExchangeOf(r.Context()).TraceID(), "error", cause)
+		c.Logger.ErrorContext(r.Context(), "a page of the console failed", "path", logged(r), "trace", edge.ExchangeOf(r.Context()).TraceID(), "error", cause)
 	}
 	return &refusal{Problem: *p.For(edge.ExchangeOf(r.Context()).TraceID(), r.URL)}
+}
+
+// logged returns the path of a request for the log, without the token of a link.
+func logged(r *http.Request) string {
+	if strings.HasPrefix(r.URL.Path, linksPath) {
+		return linkPath
+	}
+	return r.URL.Path
 }
 
 // refusalIn decodes the problem that the API answered.
@@ -50,13 +59,15 @@ func refusalIn(status int, body []byte) error {
 }
 
 // refuse writes a refusal as a page: with the navigation if the visitor is known.
-func (c *Console) refuse(w http.ResponseWriter, r *http.Request, v *visitor, p *refusal) {
-	name := "problem.html"
-	if p.signIn {
-		name = "signin.html"
+func (c *Console) refuse(w http.ResponseWriter, r *http.Request, p *refusal) {
+	for name, values := range p.GetHeaders() {
+		w.Header()[name] = values
 	}
-	if v == nil && !p.signIn {
-		v, _ = c.visitorOf(r)
+	w.Header().Del("WWW-Authenticate") // a browser would ask for a password
+	name, v := "signin.html", (*visitor)(nil)
+	if !p.signIn {
+		name = "problem.html"
+		v, _ = c.visitorOf(r) // without it, the page has no navigation
 	}
 	c.write(w, r, p.Status, name, &view{c: c, r: r, Visitor: v, Title: p.Title, Problem: p, Data: signInData(r)})
 }

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
@@ -16,13 +17,8 @@ import (
 	"github.com/meterplex/meterplex/http/problem"
 )
 
-// Bounds of a session.
-const (
-	idleTime    = 30 * time.Minute
-	sessionTime = 12 * time.Hour
-	// usedEvery is the precision of the time of a session's last use.
-	usedEvery = time.Minute
-)
+// usedEvery is the precision of the time of a session's last use.
+const usedEvery = time.Minute
 
 // cookieName has the prefix __Host-: a browser accepts it only with Secure, for the whole host and no other (RFC 6265bis, section 4.1.3.2).
 const cookieName = "__Host-meterplex"
@@ -50,17 +46,25 @@ func (c *Console) visitorOf(r *http.Request) (*visitor, error) {
 		return nil, errSignedOut
 	}
 	v := &visitor{token: token}
-	return v, c.confirm(r, v)
+	if err := c.confirm(r, v); err != nil {
+		return nil, err
+	}
+	return v, nil
 }
+
+// sessionTime bounds a read of a session and of its key, and the record of its use: the edge does not bound the time of a page.
+const sessionTime = 5 * time.Second
 
 // confirm reads the session of a visitor and its key. Streams repeat it.
 func (c *Console) confirm(r *http.Request, v *visitor) error {
-	session, err := c.Sessions.Session(r.Context(), sha256.Sum256(v.token[:]))
+	ctx, cancel := context.WithTimeout(r.Context(), sessionTime)
+	defer cancel()
+	session, err := c.Sessions.Session(ctx, sha256.Sum256(v.token[:]))
 	if err != nil {
 		return err
 	}
 	now := c.Now()
-	if session == nil || now.Sub(session.UsedAt) > idleTime || now.Sub(session.CreatedAt) > sessionTime {
+	if session == nil || session.Ended(now) {
 		return errSignedOut
 	}
 	v.session = *session
@@ -68,7 +72,7 @@ func (c *Console) confirm(r *http.Request, v *visitor) error {
 	if v.keyHash, ok = c.Keys.HashOfKey(session.KeyID, session.KeyHash); !ok {
 		return errSignedOut
 	}
-	v.caller, v.tenant, err = c.Keys.Identify(r.Context(), v.keyHash)
+	v.caller, v.tenant, err = c.Keys.Identify(ctx, v.keyHash)
 	if refused := (*problem.Problem)(nil); errors.As(err, &refused) {
 		return errSignedOut
 	}
@@ -77,10 +81,13 @@ func (c *Console) confirm(r *http.Request, v *visitor) error {
 
 // used records that a session is used, at most once a minute.
 func (c *Console) used(r *http.Request, v *visitor) error {
-	if now := c.Now(); now.Sub(v.session.UsedAt) > usedEvery {
-		return c.Sessions.UseSession(r.Context(), sha256.Sum256(v.token[:]), now)
+	now := c.Now()
+	if now.Sub(v.session.UsedAt) < usedEvery {
+		return nil
 	}
-	return nil
+	ctx, cancel := context.WithTimeout(r.Context(), sessionTime)
+	defer cancel()
+	return c.Sessions.UseSession(ctx, sha256.Sum256(v.token[:]), now)
 }
 
 // formToken is the token that each form of a session holds against forged requests. It reveals nothing of the session's token.
@@ -112,16 +119,18 @@ func encodeToken(token [sha256.Size]byte) string {
 	return base64.RawURLEncoding.EncodeToString(token[:])
 }
 
-// open opens a session of a key, deletes those that have ended, and sets the cookie.
+// open opens a session of a key, ends the browser's last one, and sets the cookie.
 func (c *Console) open(w http.ResponseWriter, r *http.Request, key uuid.UUID) error {
-	now, token := c.Now(), c.NewToken()
-	if err := c.Sessions.EndSessions(r.Context(), now.Add(-idleTime), now.Add(-sessionTime), now); err != nil {
+	if last, err := c.visitorOf(r); err == nil {
+		if err := c.Sessions.EndSession(r.Context(), sha256.Sum256(last.token[:])); err != nil {
+			return err
+		}
+	}
+	token := c.NewToken()
+	if err := c.Sessions.OpenSession(r.Context(), sha256.Sum256(token[:]), key, c.Now()); err != nil {
 		return err
 	}
-	if err := c.Sessions.OpenSession(r.Context(), sha256.Sum256(token[:]), key, now); err != nil {
-		return err
-	}
-	setCookie(w, encodeToken(token), int(sessionTime.Seconds()))
+	setCookie(w, encodeToken(token), int(commands.ConsoleSessionTime.Seconds()))
 	return nil
 }
 

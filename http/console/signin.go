@@ -1,19 +1,23 @@
 package console
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"path"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/problem"
 )
 
@@ -21,14 +25,22 @@ import (
 const (
 	signInPath  = Prefix + "/sign-in"
 	signOutPath = Prefix + "/sign-out"
-	linkPath    = Prefix + "/link/{link}"
+	linksPath   = Prefix + "/link/"
+	linkPath    = linksPath + "{link}"
 	homePath    = Prefix
 )
 
 // sessionRoutes need no session.
 func (c *Console) sessionRoutes() []Route {
 	public := func(method, path string, parameters []string, serve func(http.ResponseWriter, *http.Request) error) Route {
-		return Route{auth.Route{Method: method, Path: path, Who: auth.Public}, parameters, c.handler(serve)}
+		return Route{auth.Route{Method: method, Path: path, Who: auth.Public}, c.handler(func(w http.ResponseWriter, r *http.Request) error {
+			if _, err := parseQuery(r.URL.RawQuery, parameters); err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(r.Context(), edge.RequestTime)
+			defer cancel()
+			return serve(w, r.WithContext(ctx))
+		})}
 	}
 	return []Route{
 		public(http.MethodGet, homePath, nil, c.home),
@@ -56,7 +68,7 @@ func (c *Console) home(w http.ResponseWriter, r *http.Request) error {
 		http.Redirect(w, r, entry.Path, http.StatusSeeOther)
 		return nil
 	}
-	return absent()
+	return problem.New("forbidden", "The key opens no page of the console: none of its scopes reads one")
 }
 
 // signInData says where the visitor goes after signing in, and whether the browser would drop the cookie.
@@ -71,10 +83,16 @@ func signInData(r *http.Request) doc {
 // localPath returns an address of the console; "" for any other.
 func localPath(address string) string {
 	u, err := url.Parse(address)
-	if err != nil || u.Host != "" || u.Scheme != "" || !IsPath(u.Path) || strings.ContainsAny(address, "\\") || strings.HasPrefix(u.Path, signInPath) {
+	if err != nil || u.Host != "" || u.Scheme != "" || !IsPath(u.Path) || path.Clean(u.Path) != u.Path || strings.Contains(address, "\\") ||
+		strings.HasPrefix(u.Path, signInPath) || holdsKey(address) {
 		return ""
 	}
 	return address
+}
+
+// holdsKey reports whether a text may hold the secret of a key: pages do not repeat it.
+func holdsKey(text string) bool {
+	return strings.Contains(text, "mp_op_") || strings.Contains(text, "mp_live_") || strings.Contains(text, "mp_test_")
 }
 
 func isLoopback(host string) bool {
@@ -93,8 +111,8 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) error {
 	if err := checkForm(r, nil); err != nil {
 		return err
 	}
-	if !c.attempts.allow(remoteOf(r), c.Now()) {
-		return problem.New("rate_limited", "Too many keys were refused. Wait a minute, then sign in again").Retry(int(attemptTime.Seconds()))
+	if !c.attempts.begin(remoteOf(r), c.Now()) {
+		return tooMany("Too many keys were refused. Wait a minute, then sign in again")
 	}
 	hash, ok := auth.HashOfSecret(strings.TrimSpace(r.PostForm.Get("key")))
 	if !ok {
@@ -104,23 +122,30 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) error {
 	if refused := (*problem.Problem)(nil); errors.As(err, &refused) {
 		return c.wrongKey(w, r)
 	}
+	c.attempts.succeed(remoteOf(r))
 	if err != nil {
 		return err
 	}
-	if err := c.open(w, r, caller.KeyID); err != nil {
+	key := auth.SessionKey(caller, hash)
+	if !c.opened.begin(key.String(), c.Now()) {
+		return tooMany("The key has opened too many sessions. Wait a minute, then sign in again")
+	}
+	if err := c.open(w, r, key); err != nil {
 		return err
 	}
 	next := localPath(r.PostForm.Get("next"))
 	if next == "" {
 		next = homePath
 	}
-	w.Header().Set("Location", next)
-	w.WriteHeader(http.StatusSeeOther)
+	http.Redirect(w, r, next, http.StatusSeeOther)
 	return nil
 }
 
+func tooMany(detail string) error {
+	return problem.New("rate_limited", detail).Retry(int(attemptTime.Seconds()))
+}
+
 func (c *Console) wrongKey(w http.ResponseWriter, r *http.Request) error {
-	c.attempts.count(remoteOf(r))
 	refused := c.refusalOf(r, problem.New("unauthenticated", "The key cannot sign in: it is unknown, expired or revoked, or its tenant is suspended"))
 	refused.signIn = true
 	c.write(w, r, refused.Status, "signin.html", &view{c: c, r: r, Title: "Sign in", Problem: refused,
@@ -144,25 +169,26 @@ func (c *Console) signOut(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	setCookie(w, "", -1)
-	w.Header().Set("Location", signInPath)
-	w.WriteHeader(http.StatusSeeOther)
+	http.Redirect(w, r, signInPath, http.StatusSeeOther)
 	return nil
 }
 
-// linkTime is how long a link can sign in.
-const linkTime = 15 * time.Minute
-
-// Link returns the path of a page that signs in once, as the holder of a key, within linkTime.
-func (c *Console) Link(r *http.Request, key uuid.UUID) (string, error) {
-	token := c.NewToken()
-	err := c.Sessions.OpenLink(r.Context(), sha256.Sum256(token[:]), key, c.Now().Add(linkTime))
-	return Prefix + "/link/" + encodeToken(token), err
+// OpenLink returns the path of a page that signs in once, as the holder of a key (auth.SessionKey), within commands.ConsoleLinkTime. The token is
+// random; only its hash is stored.
+func OpenLink(ctx context.Context, sessions commands.ConsoleSessions, token [32]byte, key uuid.UUID, now time.Time) (path string, err error) {
+	if err := sessions.OpenLink(ctx, sha256.Sum256(token[:]), key, now.Add(commands.ConsoleLinkTime)); err != nil {
+		return "", fmt.Errorf("open a link to sign in: %w", err)
+	}
+	return linksPath + encodeToken(token), nil
 }
 
 // useLink opens the session of a link. GET of the link only shows a button: a preview of the link does not use it.
 func (c *Console) useLink(w http.ResponseWriter, r *http.Request) error {
 	if err := checkForm(r, nil); err != nil {
 		return err
+	}
+	if !c.attempts.begin(remoteOf(r), c.Now()) {
+		return tooMany("Too many links were refused. Wait a minute, then open the link again")
 	}
 	gone := problem.New("not_found", "The link was used, or has expired. Sign in with a key")
 	token, ok := decodeToken(r.PathValue("link"))
@@ -176,54 +202,10 @@ func (c *Console) useLink(w http.ResponseWriter, r *http.Request) error {
 	if id == uuid.Nil {
 		return gone
 	}
+	c.attempts.succeed(remoteOf(r))
 	if err := c.open(w, r, id); err != nil {
 		return err
 	}
-	w.Header().Set("Location", homePath)
-	w.WriteHeader(http.StatusSeeOther)
+	http.Redirect(w, r, homePath, http.StatusSeeOther)
 	return nil
-}
-
-// Bounds of refused keys in attemptTime.
-const (
-	attemptTime      = time.Minute
-	attemptsOfOne    = 10 // of one address
-	attemptsOfAll    = 200
-	attemptAddresses = 1000 // that are counted one by one
-)
-
-// attempts counts refused keys, so that nobody tries many. It is kept in memory: each instance counts its own.
-type attempts struct {
-	mu    sync.Mutex
-	since time.Time
-	all   int
-	of    map[string]int // by address
-}
-
-// allow reports whether an address may try another key.
-func (a *attempts) allow(address string, now time.Time) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if now.Sub(a.since) >= attemptTime {
-		a.since, a.all, a.of = now, 0, map[string]int{}
-	}
-	return a.all < attemptsOfAll && a.of[address] < attemptsOfOne
-}
-
-// count counts a refused key, after allow.
-func (a *attempts) count(address string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.all++
-	if _, known := a.of[address]; known || len(a.of) < attemptAddresses {
-		a.of[address]++
-	}
-}
-
-func remoteOf(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
-	return host
 }

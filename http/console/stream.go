@@ -3,7 +3,6 @@ package console
 import (
 	"bytes"
 	"context"
-	"html/template"
 	"net/http"
 	"net/url"
 	"strings"
@@ -26,8 +25,10 @@ type stream struct {
 // maxViewers bounds the open streams of an instance.
 const maxViewers = 256
 
-// confirmEvery is how often a stream looks whether its session and its key still hold.
-const confirmEvery = 500 * time.Millisecond
+// confirmEvery is how often a stream confirms its session and its key, so that it ends within 1 s of them.
+const confirmEvery = 400 * time.Millisecond
+
+const mediaEvents = "text/event-stream"
 
 // stream serves a live part until the browser leaves, the session ends, or the server shuts down.
 func (c *Console) stream(p *page, s *stream) func(w http.ResponseWriter, r *http.Request) error {
@@ -37,8 +38,12 @@ func (c *Console) stream(p *page, s *stream) func(w http.ResponseWriter, r *http
 		if err != nil {
 			return err
 		}
-		if v.query, err = parseQuery(r.URL.RawQuery, s.params); err != nil {
+		if err = v.read(r.URL.RawQuery, s.params); err != nil {
 			return err
+		}
+		if r.Method == http.MethodHead {
+			w.Header().Set("Content-Type", mediaEvents)
+			return nil
 		}
 		if c.viewers.Add(1) > maxViewers {
 			c.viewers.Add(-1)
@@ -54,14 +59,14 @@ func (c *Console) follow(v *visit, s *stream) error {
 	defer cancel()
 	done := make(chan struct{})
 	defer func() { cancel(); <-done }()
-	visitor := *v.visitor // confirm changes it
+	watched, visitor := v.r.WithContext(ctx), *v.visitor // confirm changes the visitor
 	go func() {
 		defer close(done)
-		c.watch(ctx, cancel, v.r, &visitor)
+		c.watch(watched, cancel, &visitor)
 	}()
 	path, query := s.request(v)
-	v.r = v.r.WithContext(ctx)
-	r, err := v.requestOf(request{Method: http.MethodGet, Path: path, Query: query, header: http.Header{"Accept": {"text/event-stream"}}})
+	v.r = watched
+	r, err := v.requestOf(request{Method: http.MethodGet, Path: path, Query: query, header: http.Header{"Accept": {mediaEvents}}})
 	if err != nil {
 		return err
 	}
@@ -73,20 +78,22 @@ func (c *Console) follow(v *visit, s *stream) error {
 	return nil
 }
 
-// watch ends a stream once its session or its key does not hold any more.
-func (c *Console) watch(ctx context.Context, end func(), r *http.Request, v *visitor) {
+// watch ends a stream once its session has ended or its key is refused. If the database does not answer, the API ends the stream.
+func (c *Console) watch(r *http.Request, end func(), v *visitor) {
 	tick := time.NewTicker(confirmEvery)
 	defer tick.Stop()
 	for {
 		select {
-		case <-ctx.Done():
+		case <-r.Context().Done():
 			return
 		case <-c.Shutdown:
 			end()
+			return
 		case <-tick.C:
-			if err := c.confirm(r, v); err == errSignedOut {
-				end()
-			}
+		}
+		if c.confirm(r, v) == errSignedOut {
+			end()
+			return
 		}
 	}
 }
@@ -96,7 +103,7 @@ type frames struct {
 	to       http.ResponseWriter
 	control  *http.ResponseController
 	header   http.Header
-	template *template.Template
+	template *pageTemplate
 	status   int
 	partial  []byte       // the begin of an event
 	refused  bytes.Buffer // the problem of a refused stream
@@ -110,7 +117,7 @@ func (f *frames) WriteHeader(status int) {
 	}
 	if f.status = status; status == http.StatusOK {
 		h := f.to.Header()
-		h.Set("Content-Type", "text/event-stream")
+		h.Set("Content-Type", mediaEvents)
 		h.Set("X-Accel-Buffering", "no")
 		f.to.WriteHeader(status)
 	}
@@ -142,7 +149,7 @@ func (f *frames) event(raw []byte) error {
 		switch value, isData := strings.CutPrefix(line, "data:"); {
 		case isData:
 			data.WriteString(strings.TrimPrefix(value, " "))
-		case strings.HasPrefix(line, "id:"), strings.HasPrefix(line, ":"):
+		case strings.HasPrefix(line, "id:"), strings.HasPrefix(line, "retry:"), strings.HasPrefix(line, ":"):
 			out.WriteString(line + "\n")
 		}
 	}
@@ -155,14 +162,17 @@ func (f *frames) event(raw []byte) error {
 		if err := f.template.Execute(&text, d); err != nil {
 			return err
 		}
-		for line := range strings.Lines(text.String()) {
-			out.WriteString("data: " + strings.TrimRight(line, "\r\n") + "\n")
+		for line := range strings.Lines(lineEnds().Replace(text.String())) {
+			out.WriteString("data: " + strings.TrimSuffix(line, "\n") + "\n")
 		}
 	}
 	_ = f.control.SetWriteDeadline(time.Now().Add(streamWrite))
 	_, err := f.to.Write([]byte(out.String() + "\n"))
 	return err
 }
+
+// lineEnds makes each end of a line "\n": a browser ends the field of an event at "\r", too, so that hostile text could add fields.
+func lineEnds() *strings.Replacer { return strings.NewReplacer("\r\n", "\n", "\r", "\n") }
 
 // streamWrite is how long an event may wait for a browser that does not read.
 const streamWrite = 10 * time.Second

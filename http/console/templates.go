@@ -13,10 +13,14 @@ import (
 
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/edge"
+	"github.com/meterplex/meterplex/http/problem"
 )
 
 //go:embed templates
 var templateFiles embed.FS
+
+// pageTemplate escapes each value by its place.
+type pageTemplate = template.Template
 
 // templates holds each page's template, with the layout and the shared ones.
 type templates struct {
@@ -68,9 +72,12 @@ type view struct {
 func (c *Console) write(w http.ResponseWriter, r *http.Request, status int, name string, data *view) {
 	var b bytes.Buffer
 	if err := c.templates.of[name].ExecuteTemplate(&b, "layout.html", data); err != nil {
-		c.Logger.ErrorContext(r.Context(), "a page of the console cannot be rendered", "path", r.URL.Path, "trace", data.Trace(), "error", err)
-		http.Error(w, "The page cannot be rendered. Quote the trace id "+data.Trace()+" to have it found.", http.StatusInternalServerError)
-		return
+		c.Logger.ErrorContext(r.Context(), "a page of the console cannot be rendered", "path", logged(r), "trace", data.Trace(), "error", err)
+		p := problem.New("internal", "The page cannot be rendered; quote the trace id to have it found").For(data.Trace(), r.URL)
+		b.Reset()
+		if name, status = "problem.html", p.Status; c.templates.of[name].ExecuteTemplate(&b, "layout.html", &view{c: c, r: r, Title: p.Title, Problem: &refusal{Problem: *p}}) != nil {
+			b.Reset()
+		}
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)

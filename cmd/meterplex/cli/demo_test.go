@@ -20,7 +20,8 @@ import (
 // withFakeService replaces the console's service by the fake service, until ctx ends.
 func withFakeService(c *console, p *fakeService) {
 	c.app.service = func(ctx context.Context, _ config.Config, ready chan<- node.Endpoints) error {
-		ready <- node.Endpoints{URL: p.url, DatabaseURL: "postgres://127.0.0.1/meterplex", Brokers: []string{"127.0.0.1:9092"}}
+		ready <- node.Endpoints{URL: p.url, DatabaseURL: "postgres://127.0.0.1/meterplex", Brokers: []string{"127.0.0.1:9092"},
+			SignInLink: func(context.Context) (string, error) { return p.url + "/console/link/xxx", nil }}
 		<-ctx.Done()
 		return ctx.Err()
 	}
@@ -35,7 +36,7 @@ func TestDemoTwice(t *testing.T) {
 		if code != exitYes || !strings.Contains(errs, "Stopped.") {
 			t.Fatalf("exit code %d\n%s%s", code, out, errs)
 		}
-		for _, want := range []string{p.url + "/docs", p.url + "/metrics", "postgres://127.0.0.1/meterplex", "usage.raw", "event_log", "mp_live_xxx", "mp_op_", "18059974 in 8819 events"} {
+		for _, want := range []string{p.url + "/console\n", p.url + "/console/link/xxx\n", p.url + "/docs", p.url + "/metrics", "postgres://127.0.0.1/meterplex", "usage.raw", "event_log", "mp_live_xxx", "mp_op_", "18059974 in 8819 events"} {
 			if !strings.Contains(out, want) {
 				t.Errorf("%q is not in\n%s", want, out)
 			}

@@ -121,7 +121,11 @@ func (d *Demo) show(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the demo's figures: %w", err)
 	}
-	fmt.Fprint(d.Stdout, d.text(figures))
+	link, err := d.signInLink(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(d.Stdout, d.text(figures, link))
 	if d.Length > 0 {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeout(ctx, d.Length)

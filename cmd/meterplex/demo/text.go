@@ -2,6 +2,7 @@ package demo
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 const summary = `
 Meterplex is running.
 
+  Console       %[11]s
   API           %[1]s/api/v1
   Reference     %[1]s/docs
   Metrics       %[10]s/metrics
@@ -48,8 +50,8 @@ curl -sS -H "Authorization: Bearer $KEY" -H 'Prefer: wait=10' \
 // script returns the commands to paste, with the service's address and the tenant's key.
 func (d *Demo) script() string { return fmt.Sprintf(script, d.at.URL, d.tenant.Key) }
 
-// text returns the demo's output: addresses, keys, figures and the script.
-func (d *Demo) text(figures []figure) string {
+// text returns the demo's output: addresses, a link to sign in, keys, figures and the script.
+func (d *Demo) text(figures []figure, link string) string {
 	var counted strings.Builder
 	for _, f := range figures {
 		fmt.Fprintf(&counted, "  %-14s %-9s %13d in %d events\n", f.Feature, f.PeriodKey, f.Amount, f.EventCount)
@@ -59,7 +61,22 @@ func (d *Demo) text(figures []figure) string {
 		database = config.MaskURL(database)
 	}
 	return fmt.Sprintf(summary, d.at.URL, database, d.kafka(), storageOf(d.Config), d.tenantID, d.tenant.Key,
-		d.operatorKey(), counted.String(), d.script(), cmp.Or(d.at.AdminURL, d.at.URL))
+		d.operatorKey(), counted.String(), d.script(), cmp.Or(d.at.AdminURL, d.at.URL), d.console(link))
+}
+
+// signInLink opens a link to the console; "" if the service has none.
+func (d *Demo) signInLink(ctx context.Context) (string, error) {
+	if d.at.SignInLink == nil {
+		return "", nil
+	}
+	return d.at.SignInLink(ctx)
+}
+
+func (d *Demo) console(link string) string {
+	if link == "" {
+		return "off"
+	}
+	return d.at.URL + "/console\n  Sign in once  " + link + "\n                (for 15 minutes; afterwards with the operator key)"
 }
 
 // operatorKey returns the key only if it was generated for this run.

@@ -3,9 +3,11 @@ package e2e
 import (
 	"bufio"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -127,6 +129,7 @@ func TestFirstCommandOfTheReadme(t *testing.T) {
 	if err != nil || !strings.Contains(string(answer), `"status":"accepted"`) || !strings.Contains(string(answer), `"feature":"api_calls"`) {
 		t.Errorf("%v: the printed commands answer\n%s", err, answer)
 	}
+	checkSignInLink(t, all)
 	for _, figure := range []string{"18059974 in 8819 events", "245896 in 8819 events"} {
 		if !strings.Contains(strings.Join(all, "\n"), figure) {
 			t.Errorf("%s is missing from the output:\n%s", figure, strings.Join(all, "\n"))
@@ -135,6 +138,35 @@ func TestFirstCommandOfTheReadme(t *testing.T) {
 	_ = cmd.Process.Signal(syscall.SIGTERM)
 	if err := cmd.Wait(); err != nil || !strings.Contains(errs.String(), "Stopped.") {
 		t.Errorf("%v:\n%s", err, errs.String())
+	}
+}
+
+// checkSignInLink opens the link that the demo prints, and sends the form of its page: that signs in, once.
+func checkSignInLink(t *testing.T, printed []string) {
+	t.Helper()
+	i := slices.IndexFunc(printed, func(line string) bool { return strings.Contains(line, "Sign in once") })
+	if i < 0 {
+		t.Fatalf("no link to the console in the output\n%s", strings.Join(printed, "\n"))
+	}
+	link := strings.Fields(printed[i])[3]
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	defer client.CloseIdleConnections()
+	for _, c := range []struct {
+		method, cookie string
+		status         int
+	}{{"GET", "", 200}, {"POST", "__Host-meterplex=", 303}, {"POST", "", 404}} {
+		request, err := http.NewRequestWithContext(t.Context(), c.method, link, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = got.Body.Close()
+		if cookie := got.Header.Get("Set-Cookie"); got.StatusCode != c.status || (cookie != "") != (c.cookie != "") || !strings.HasPrefix(cookie, c.cookie) {
+			t.Errorf("%s %s gives %d, %q", c.method, link, got.StatusCode, cookie)
+		}
 	}
 }
 

@@ -213,7 +213,7 @@ func (n *Node) Run(ctx context.Context, ready chan<- Endpoints) (err error) {
 		return errors.Join(err, roles.Wait())
 	}
 	n.serving.Store(true)
-	ready <- Endpoints{URL: url, AdminURL: admin.url, API: n.has("api"), DatabaseURL: n.cfg.DatabaseURL, Brokers: n.cfg.Kafka.Brokers}
+	ready <- Endpoints{URL: url, AdminURL: admin.url, API: n.has("api"), DatabaseURL: n.cfg.DatabaseURL, Brokers: n.cfg.Kafka.Brokers, SignInLink: n.signInLink(url)}
 	select {
 	case <-ctx.Done():
 	case <-working.Done():
@@ -381,7 +381,7 @@ func (n *Node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
 	s.Webhooks, s.WebhookReader = n.webhooks(), &store.Catalogue{Pool: n.readers, Seat: n.seats.Operator}
 	s.Thresholds, s.ThresholdReader = &commands.Thresholds{Store: n.store, Now: time.Now, NewID: newID}, &store.Catalogue{Pool: n.readers, Seat: n.seats.Operator}
 	if n.cfg.Console {
-		s.ConsoleSessions = &store.ConsoleSessions{Pool: n.pool}
+		s.ConsoleSessions = store.NewConsoleSessions(n.pool)
 	}
 	s.Backlog = func() (int64, int64) { return n.metrics.Backlog(), maxBacklog }
 	s.BootstrapOperatorKey = n.cfg.BootstrapOperatorKey

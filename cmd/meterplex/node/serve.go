@@ -15,6 +15,8 @@ type Endpoints struct {
 	API         bool   // whether URL serves the API, or only health and metrics
 	DatabaseURL string
 	Brokers     []string // none: the PostgreSQL pipe
+	// SignInLink opens a link that signs in to the console once, as the bootstrap operator key. Nil: there is no console, or no such key.
+	SignInLink func(ctx context.Context) (string, error)
 }
 
 // Serve runs an instance and its embedded servers until ctx ends.

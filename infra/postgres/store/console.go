@@ -13,17 +13,26 @@ import (
 )
 
 // ConsoleSessions implements commands.ConsoleSessions.
-type ConsoleSessions struct{ Pool postgres.Pool }
+type ConsoleSessions struct {
+	pool  postgres.Pool
+	seats seats
+}
+
+// maxSessionReads is how many connections sessions may hold at once: a browser with a forged cookie causes a read, too.
+const maxSessionReads = 2
+
+// NewConsoleSessions returns the sessions of a database.
+func NewConsoleSessions(pool postgres.Pool) *ConsoleSessions {
+	return &ConsoleSessions{pool, make(seats, maxSessionReads)}
+}
 
 const (
 	openSessionSQL = `INSERT INTO console_sessions (token_hash, key_id, created_at, used_at) VALUES ($1, $2, $3, $3)`
 	sessionSQL     = `SELECT s.key_id, k.secret_hash, s.created_at, s.used_at FROM console_sessions s LEFT JOIN api_keys k ON k.id = s.key_id WHERE s.token_hash = $1`
 	useSessionSQL  = `UPDATE console_sessions SET used_at = greatest(used_at, $2) WHERE token_hash = $1`
 	endSessionSQL  = `DELETE FROM console_sessions WHERE token_hash = $1`
-	endSessionsSQL = `DELETE FROM console_sessions WHERE used_at < $1 OR created_at < $2`
 	openLinkSQL    = `INSERT INTO console_links (token_hash, key_id, expires_at) VALUES ($1, $2, $3)`
 	useLinkSQL     = `DELETE FROM console_links WHERE token_hash = $1 RETURNING key_id, expires_at`
-	endLinksSQL    = `DELETE FROM console_links WHERE expires_at < $1`
 )
 
 // OpenSession implements commands.ConsoleSessions.
@@ -33,8 +42,13 @@ func (s *ConsoleSessions) OpenSession(ctx context.Context, token [32]byte, key u
 
 // Session implements commands.ConsoleSessions.
 func (s *ConsoleSessions) Session(ctx context.Context, token [32]byte) (*commands.ConsoleSession, error) {
+	leave, err := s.seats.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	var c commands.ConsoleSession
-	err := s.Pool.QueryRow(ctx, sessionSQL, token[:]).Scan(&c.KeyID, &c.KeyHash, &c.CreatedAt, &c.UsedAt)
+	err = s.pool.QueryRow(ctx, sessionSQL, token[:]).Scan(&c.KeyID, &c.KeyHash, &c.CreatedAt, &c.UsedAt)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
@@ -51,14 +65,6 @@ func (s *ConsoleSessions) EndSession(ctx context.Context, token [32]byte) error 
 	return s.exec(ctx, endSessionSQL, token[:])
 }
 
-// EndSessions implements commands.ConsoleSessions.
-func (s *ConsoleSessions) EndSessions(ctx context.Context, used, created, now time.Time) error {
-	if err := s.exec(ctx, endSessionsSQL, used, created); err != nil {
-		return err
-	}
-	return s.exec(ctx, endLinksSQL, now)
-}
-
 // OpenLink implements commands.ConsoleSessions.
 func (s *ConsoleSessions) OpenLink(ctx context.Context, token [32]byte, key uuid.UUID, expires time.Time) error {
 	return s.exec(ctx, openLinkSQL, token[:], key, expires)
@@ -66,8 +72,13 @@ func (s *ConsoleSessions) OpenLink(ctx context.Context, token [32]byte, key uuid
 
 // UseLink implements commands.ConsoleSessions. A link is deleted by the first use, so that two uses at the same time open one session.
 func (s *ConsoleSessions) UseLink(ctx context.Context, token [32]byte, now time.Time) (key uuid.UUID, err error) {
+	leave, err := s.seats.acquire(ctx)
+	if err != nil {
+		return uuid.Nil, err
+	}
+	defer leave()
 	var expires time.Time
-	err = s.Pool.QueryRow(ctx, useLinkSQL, token[:]).Scan(&key, &expires)
+	err = s.pool.QueryRow(ctx, useLinkSQL, token[:]).Scan(&key, &expires)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && !now.Before(expires) {
 		return uuid.Nil, nil
 	}
@@ -75,6 +86,11 @@ func (s *ConsoleSessions) UseLink(ctx context.Context, token [32]byte, now time.
 }
 
 func (s *ConsoleSessions) exec(ctx context.Context, sql string, args ...any) error {
-	_, err := s.Pool.Exec(ctx, sql, args...)
+	leave, err := s.seats.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	_, err = s.pool.Exec(ctx, sql, args...)
 	return unavailable(err)
 }

@@ -8,13 +8,15 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/infra/postgres"
 )
 
 // Retention deletes rows that are no longer needed: the answers kept for Idempotency-Keys, ended replays,
-// and the units of rebuilds whose generation is dropped, and ended deliveries of webhooks. Functions of the database delete them: the service's
-// role may not, except deliveries, and they keep each row for a day at least. Any number of instances may run it.
+// and the units of rebuilds whose generation is dropped, ended deliveries of webhooks, and ended sessions and links of the console. Functions of
+// the database delete the others than the last three: the service's role may not, and they keep each row for a day at least. Any number of
+// instances may run it.
 type Retention struct {
 	Pool    postgres.Pool
 	Answers time.Duration // age at which an answer is dropped; its key remains
@@ -51,13 +53,29 @@ func (r *Retention) round(ctx context.Context) error {
 		r.expire(ctx, "replays", `SELECT expire_replays(make_interval(secs => $1), $2)`, r.Ended),
 		r.expire(ctx, "units of rebuilds", `SELECT expire_rebuild_units(make_interval(secs => $1), $2)`, r.Ended),
 		r.expire(ctx, "reservations", `SELECT expire_reservations(make_interval(secs => $1), $2)`, r.Reservations),
-		r.expire(ctx, "deliveries of webhooks", expireDeliveriesSQL, cmp.Or(r.Deliveries, domain.DeliveriesKept)))
+		r.expire(ctx, "deliveries of webhooks", expireDeliveriesSQL, cmp.Or(r.Deliveries, domain.DeliveriesKept)),
+		r.expire(ctx, "idle sessions of the console", expireIdleSessionsSQL, commands.ConsoleIdleTime),
+		r.expire(ctx, "old sessions of the console", expireSessionsSQL, commands.ConsoleSessionTime),
+		r.expire(ctx, "links of the console", expireLinksSQL, 0))
 }
 
 // expireDeliveriesSQL deletes deliveries that ended, with their attempts.
 const expireDeliveriesSQL = `WITH old AS (DELETE FROM webhook_deliveries WHERE id IN (
   SELECT id FROM webhook_deliveries WHERE state <> 'PENDING' AND ended_at < now() - make_interval(secs => $1) ORDER BY ended_at LIMIT $2) RETURNING id)
  SELECT count(*) FROM old`
+
+// Ended sessions and links of the console. Their rows are few: a key opens few sessions a minute.
+const (
+	expireIdleSessionsSQL = `WITH old AS (DELETE FROM console_sessions WHERE token_hash IN (
+  SELECT token_hash FROM console_sessions WHERE used_at < now() - make_interval(secs => $1) ORDER BY used_at LIMIT $2) RETURNING token_hash)
+ SELECT count(*) FROM old`
+	expireSessionsSQL = `WITH old AS (DELETE FROM console_sessions WHERE token_hash IN (
+  SELECT token_hash FROM console_sessions WHERE created_at < now() - make_interval(secs => $1) ORDER BY created_at LIMIT $2) RETURNING token_hash)
+ SELECT count(*) FROM old`
+	expireLinksSQL = `WITH old AS (DELETE FROM console_links WHERE token_hash IN (
+  SELECT token_hash FROM console_links WHERE expires_at <= now() - make_interval(secs => $1) ORDER BY expires_at LIMIT $2) RETURNING token_hash)
+ SELECT count(*) FROM old`
+)
 
 // expire deletes batch by batch. Between batches it pauses for as long as a batch takes, so that it uses
 // at most half of a session.

@@ -1,0 +1,167 @@
+package console
+
+import (
+	"context"
+	"crypto/sha256"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/http/auth"
+)
+
+const (
+	operatorKey  = "mp_op_0123456789abcdef0123456789abcdef"
+	suspendedKey = "mp_live_0123456789abcdef0123456789abcdef"
+)
+
+// fixture is a console with sessions in memory and an API that a test writes. Its page /console/live has a stream.
+type fixture struct {
+	*Console
+	routes  map[string]http.Handler
+	open    *memory
+	session string // the cookie of an operator
+	api     http.HandlerFunc
+	now     func() time.Time
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	f := &fixture{open: &memory{sessions: map[[32]byte]commands.ConsoleSession{}}, routes: map[string]http.Handler{}, now: time.Now}
+	keys, err := auth.New(ring{}, operatorKey, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Console, err = New(Config{API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.api(w, r) }), Serves: func(string) bool { return false },
+		Keys: keys, Sessions: f.open, Shutdown: make(chan struct{}), Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return f.now() },
+		NewToken: func() [32]byte { return sha256.Sum256([]byte(t.Name())) }, Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	live := Prefix + "/live"
+	f.pages = append(f.pages, &page{path: live, title: "Live", template: "signin.html", who: operator, scopes: admins(), cli: []string{"x"},
+		load: func(*visit) (doc, error) { return doc{}, nil },
+		streams: []*stream{{path: live + "/stream", template: "empty", request: func(*visit) (string, url.Values) {
+			return api("live"), nil
+		}}}})
+	for _, r := range f.Routes() {
+		f.routes[r.Name()] = r.Handler
+	}
+	token := sha256.Sum256([]byte("a session"))
+	f.session = cookieName + "=" + encodeToken(token)
+	_ = f.open.OpenSession(t.Context(), sha256.Sum256(token[:]), auth.BootstrapSessionKey(operatorKey), time.Now())
+	return f
+}
+
+func (f *fixture) serve(w http.ResponseWriter, r *http.Request) {
+	pattern := r.URL.Path
+	if link, found := strings.CutPrefix(pattern, linksPath); found {
+		pattern = linkPath
+		r.SetPathValue("link", link)
+	}
+	f.routes[r.Method+" "+pattern].ServeHTTP(w, r)
+}
+
+func (f *fixture) get(path, cookie string) *httptest.ResponseRecorder {
+	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, nil)
+	if cookie != "" {
+		r.Header.Set("Cookie", cookie)
+	}
+	f.serve(w, r)
+	return w
+}
+
+// post sends a form.
+func (f *fixture) post(path, cookie string, values url.Values, header ...string) *httptest.ResponseRecorder {
+	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, path, strings.NewReader(values.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	if cookie != "" {
+		r.Header.Set("Cookie", cookie)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	f.serve(w, r)
+	return w
+}
+
+// ring is commands.Keyring with one key, of a suspended tenant: suspendedKey.
+type ring struct{}
+
+func (ring) Find(_ context.Context, hash [32]byte) (*domain.APIKey, *domain.Tenant, error) {
+	if hash != commands.HashSecret(suspendedKey) {
+		return nil, nil, nil
+	}
+	tenant := uuid.Must(uuid.NewV7())
+	return &domain.APIKey{ID: uuid.Must(uuid.NewV7()), TenantID: tenant}, &domain.Tenant{ID: tenant, Status: domain.TenantSuspended}, nil
+}
+
+// memory is commands.ConsoleSessions for tests of one process.
+type memory struct {
+	commands.ConsoleSessions
+	mu       sync.Mutex
+	sessions map[[32]byte]commands.ConsoleSession
+	links    map[[32]byte]uuid.UUID
+}
+
+func (m *memory) OpenSession(_ context.Context, token [32]byte, key uuid.UUID, at time.Time) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sessions[token] = commands.ConsoleSession{KeyID: key, CreatedAt: at, UsedAt: at}
+	return nil
+}
+
+func (m *memory) Session(_ context.Context, token [32]byte) (*commands.ConsoleSession, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s, found := m.sessions[token]; found {
+		return &s, nil
+	}
+	return nil, nil
+}
+
+func (m *memory) UseSession(_ context.Context, token [32]byte, at time.Time) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.sessions[token]
+	s.UsedAt = at
+	m.sessions[token] = s
+	return nil
+}
+
+func (m *memory) EndSession(_ context.Context, token [32]byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.sessions, token)
+	return nil
+}
+
+func (m *memory) OpenLink(_ context.Context, token [32]byte, key uuid.UUID, _ time.Time) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.links = map[[32]byte]uuid.UUID{token: key}
+	return nil
+}
+
+func (m *memory) UseLink(_ context.Context, token [32]byte, _ time.Time) (uuid.UUID, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	defer delete(m.links, token)
+	return m.links[token], nil
+}
+
+// end ends all sessions.
+func (m *memory) end() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.sessions)
+}

@@ -1,0 +1,103 @@
+package console
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+const livePath = Prefix + "/live/stream"
+
+// TestStream_TextOfAnEventCannotEndIt: a carriage return ends a field of an event, so that a name could add an id or another event.
+func TestStream_TextOfAnEventCannotEndIt(t *testing.T) {
+	f := newFixture(t)
+	f.api = func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "retry: 1000\n\n: alive\nid: 1-1\n\nid: 1-2\ndata: {\"text\":\"<i>a\\rid: forged\\r\\revent: forged\\r\\n\\r\\ndata: b\"}\n\n")
+	}
+	got := f.get(livePath, f.session).Body.String()
+	for line := range strings.Lines(strings.ReplaceAll(got, "\r", "\n")) {
+		if line = strings.TrimSuffix(line, "\n"); line != "" && line != "retry: 1000" && line != ": alive" && line != "id: 1-1" && line != "id: 1-2" && !strings.HasPrefix(line, "data: ") {
+			t.Errorf("the line %q is no data", line)
+		}
+	}
+	if strings.Contains(got, "<i>") || !strings.Contains(got, "data: <p>&lt;i&gt;a") || strings.Contains(got, "\r") || strings.Count(got, "\n\n") != 3 {
+		t.Errorf("the events are %q", got)
+	}
+}
+
+// TestStream_EndsWithItsSession also after the session is ended elsewhere. Each answer has the headers of a page.
+func TestStream_EndsWithItsSession(t *testing.T) {
+	f := newFixture(t)
+	began := make(chan struct{})
+	f.api = func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, "data: {\"text\":\"first\"}\n\n")
+		close(began)
+		<-r.Context().Done()
+	}
+	ended := make(chan *httptest.ResponseRecorder)
+	go func() { ended <- f.get(livePath, f.session) }()
+	<-began
+	f.open.end()
+	select {
+	case got := <-ended:
+		if h := got.Header(); got.Code != http.StatusOK || h.Get("Content-Type") != mediaEvents || h.Get("Content-Security-Policy") != policy || h.Get("Cache-Control") != "no-store" {
+			t.Errorf("%d %v", got.Code, h)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the stream goes on without its session")
+	}
+	if got := f.get(livePath, f.session); got.Code != http.StatusUnauthorized {
+		t.Errorf("the next one gives %d", got.Code)
+	}
+}
+
+// TestStream_DoesNotUseTheSession: a browser that connects again by itself is not a user who reads.
+func TestStream_DoesNotUseTheSession(t *testing.T) {
+	f := newFixture(t)
+	f.api = func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "data: {}\n\n") }
+	for range 8 {
+		before := f.now()
+		f.now = func() time.Time { return before.Add(4 * time.Minute) }
+		f.get(livePath, f.session)
+	}
+	if got := f.get(livePath, f.session); got.Code != http.StatusUnauthorized {
+		t.Errorf("after 32 minutes without a page, the stream gives %d", got.Code)
+	}
+}
+
+// TestStream_OfTooManyViewersIsRefused, and HEAD of a stream ends.
+func TestStream_OfTooManyViewersIsRefused(t *testing.T) {
+	f := newFixture(t)
+	f.api = func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "data: {}\n\n") }
+	f.viewers.Store(maxViewers - 1)
+	if got := f.get(livePath, f.session); got.Code != http.StatusOK {
+		t.Errorf("viewer %d gets %d", maxViewers, got.Code)
+	}
+	f.viewers.Add(1)
+	if got := f.get(livePath, f.session); got.Code != http.StatusServiceUnavailable || !strings.Contains(got.Body.String(), "<code>overloaded</code>") {
+		t.Errorf("viewer %d gets %d:\n%s", maxViewers+1, got.Code, got.Body)
+	}
+	f.api = func(http.ResponseWriter, *http.Request) { t.Error("HEAD opens the stream") }
+	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodHead, livePath, nil)
+	r.Header.Set("Cookie", f.session)
+	f.routes["GET "+livePath].ServeHTTP(w, r)
+	if w.Code != http.StatusOK || w.Body.Len() > 0 {
+		t.Errorf("HEAD gives %d %q", w.Code, w.Body)
+	}
+}
+
+// TestStream_ARefusalIsAPage of the API's problem.
+func TestStream_ARefusalIsAPage(t *testing.T) {
+	f := newFixture(t)
+	f.api = func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprint(w, `{"status":400,"code":"position_invalid","title":"T","detail":"D","traceId":"abc"}`)
+	}
+	got := f.get(livePath, f.session)
+	if got.Code != http.StatusBadRequest || !strings.Contains(got.Body.String(), "<code>position_invalid</code>") || !strings.Contains(got.Body.String(), "<code>abc</code>") {
+		t.Errorf("%d:\n%s", got.Code, got.Body)
+	}
+}

@@ -1,0 +1,117 @@
+package http_test
+
+import (
+	"fmt"
+	nethttp "net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/meterplex/meterplex/http"
+)
+
+// TestConsole_BadAddressesArePages with a code and a trace id, and change nothing.
+func TestConsole_BadAddressesArePages(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	b, before := w.signIn(bootstrap), w.everyRow()
+	const tenants = "/console/tenants"
+	for _, c := range []struct {
+		path   string
+		status int
+		code   string
+	}{
+		{"/console/nothing", 404, "not_found"}, {"/console/", 404, "not_found"}, {tenants + "/", 404, "not_found"}, {"/console//tenants", 404, "not_found"}, {tenants + "//x", 404, "not_found"},
+		{"/console/%74enants", 404, "not_found"}, {"/console/..%2fapi%2fv1%2ftenants", 404, "not_found"}, {"/console/Tenants", 404, "not_found"}, {"/console/assets/../tenants", 404, "not_found"},
+		{tenants + "/%00", 400, "path_invalid"}, {tenants + "/%ff", 400, "path_invalid"}, {tenants + "/%0d%0aX:1", 400, "path_invalid"},
+		{tenants + "/" + newID().String(), 404, "tenant_not_found"}, {tenants + "/..%2f..%2fsystem", 404, "tenant_not_found"}, {tenants + "/%2e%2e", 404, "tenant_not_found"},
+		{tenants + "/'%20OR%201=1--", 404, "tenant_not_found"}, {tenants + "/" + strings.Repeat("x", 2000), 404, "tenant_not_found"}, {tenants + "/{tenantId}", 404, "tenant_not_found"},
+		{tenants + "?nothing=1", 400, "unknown_parameter"}, {tenants + "?externalId=a&externalId=b", 400, "duplicate_parameter"}, {tenants + "?cursor=forged", 400, "cursor_invalid"},
+		{tenants + "?cursor=a&cursor=b", 400, "duplicate_parameter"}, {tenants + "?a=%zz", 400, "malformed_query"}, {tenants + "?a=1;b=2", 400, "malformed_query"},
+		{tenants + "?externalId=" + strings.Repeat("x", 10_000), 400, "parameter_invalid"}, {tenants + "?externalId=%00", 400, "parameter_invalid"}, {tenants + "?externalId=%ff", 400, "parameter_invalid"},
+		{"/console?x=1", 400, "unknown_parameter"}, {"/console/sign-in?x=1", 400, "unknown_parameter"}, {"/console/link/x?y=1", 400, "unknown_parameter"},
+	} {
+		b.pageRefused(c.path, b.open(c.path), c.status, c.code)
+	}
+	for _, c := range []struct{ method, path, allow string }{
+		{"POST", tenants, "GET, HEAD"}, {"DELETE", tenants + "/" + a.id, "GET, HEAD"}, {"PUT", "/console/sign-in", "GET, HEAD, POST"}, {"OPTIONS", "/console", "GET, HEAD"},
+		{"TRACE", tenants, "GET, HEAD"}, {"GET", "/console/sign-out", "POST"}, {"BREW", "/console", "GET, HEAD"},
+	} {
+		got := b.do(call{method: c.method, path: c.path, header: b.header(nil)})
+		if b.pageRefused(c.method+" "+c.path, got, 405, "method_not_allowed"); got.header.Get("Allow") != c.allow {
+			t.Errorf("%s %s: Allow is %q", c.method, c.path, got.header.Get("Allow"))
+		}
+	}
+	for _, path := range []string{"/console", tenants, tenants + "/" + a.id, "/console/sign-in", "/console/nothing", tenants + "/x"} {
+		got, whole := b.do(call{method: "HEAD", path: path, header: b.header(nil)}), b.open(path)
+		if b.hasHeaders("HEAD "+path, got); got.status != whole.status || len(got.body) > 0 {
+			t.Errorf("HEAD %s gives %d, GET %d", path, got.status, whole.status)
+		}
+	}
+	b.pageRefused("no session, absent page", (&browser{testService: w}).open("/console/nothing"), 404, "not_found")
+	if after := w.everyRow(); after != before {
+		t.Errorf("rows were %s, are %s", before, after)
+	}
+}
+
+// TestConsole_TextOfTheLongestLengthFits: names of wide characters and notes at their limits.
+func TestConsole_TextOfTheLongestLengthFits(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	notes := map[string]string{}
+	for i := range 50 {
+		notes[fmt.Sprintf("%02d", i)+strings.Repeat("漢", 62)] = strings.Repeat("﷽", 500)
+	}
+	b := w.signIn(bootstrap)
+	b.shows(b.open("/console/tenants"), "No tenant matches")
+	name := strings.Repeat("漢", 200)
+	id := w.want(201, call{"POST", "/api/v1/tenants", bootstrap, nil, map[string]any{"name": name, "class": "small", "metadata": notes}})["id"].(string)
+	for _, path := range []string{"/console/tenants", "/console/tenants/" + id} {
+		page := b.open(path)
+		if b.shows(page, name); len(page.body) > 200<<10 {
+			t.Errorf("%s has %d bytes", path, len(page.body))
+		}
+	}
+}
+
+// TestConsole_ASecretIsNeverSearched: the text of the search box is in an address, and addresses are in logs.
+func TestConsole_ASecretIsNeverSearched(t *testing.T) {
+	const search = "/console/search"
+	if !served(search) {
+		t.Skip("this release has no search")
+	}
+	w := newTestService(t)
+	b := w.signIn(bootstrap)
+	for _, visitor := range []*browser{b, {testService: w}} {
+		got := visitor.open(search + "?q=" + bootstrap)
+		if strings.Contains(string(got.body), bootstrap) || strings.Contains(got.header.Get("Location"), bootstrap) || got.status >= 500 {
+			t.Errorf("a search for a secret gives %d %q:\n%s", got.status, got.header.Get("Location"), got.body)
+		}
+	}
+	for _, q := range []string{"", "%", "_", "' OR 1=1 --", "<script>alert(1)</script>", strings.Repeat("x", 10_000)} {
+		got := b.open(search + "?q=" + url.QueryEscape(q))
+		if b.hasHeaders("search", got); got.status >= 500 || strings.Contains(string(got.body), "<script>alert") {
+			t.Errorf("a search for %.20q gives %d", q, got.status)
+		}
+	}
+}
+
+// TestConsole_OffServesNothingOfIt: each of its addresses is unknown.
+func TestConsole_OffServesNothingOfIt(t *testing.T) {
+	w := newTestService(t, func(s *http.Server) { s.ConsoleSessions = nil })
+	unknown := w.do(call{method: "GET", path: "/nothing"})
+	for _, r := range http.ConsoleRoutes() {
+		got := w.do(call{method: r.Method, path: r.Path})
+		if w.refused(got, 404, "not_found"); strings.ReplaceAll(withoutIDs(got.body), r.Path, "/nothing") != withoutIDs(unknown.body) && !strings.Contains(r.Path, "{") {
+			t.Errorf("%s: %s", r.Path, got.body)
+		}
+	}
+	if got := w.do(call{method: "GET", path: "/"}); got.status != nethttp.StatusFound || got.header.Get("Location") != "/docs" {
+		t.Errorf("/ gives %d %q", got.status, got.header.Get("Location"))
+	}
+	on := newTestService(t)
+	if got := on.do(call{method: "GET", path: "/"}); got.header.Get("Location") != "/console" {
+		t.Errorf("/ leads to %q", got.header.Get("Location"))
+	}
+}

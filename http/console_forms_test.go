@@ -1,0 +1,182 @@
+package http_test
+
+import (
+	"bufio"
+	nethttp "net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/meterplex/meterplex/http"
+)
+
+// everyRow counts the rows of each table, except the sessions of the console.
+func (w *testService) everyRow() (counts string) {
+	w.Helper()
+	w.must(w.pool.QueryRow(w.Context(), `SELECT string_agg(relname || ' ' || (xpath('/row/n/text()',
+ query_to_xml(format('SELECT count(*) AS n FROM %I', relname), false, true, '')))[1]::text, ', ' ORDER BY relname)
+ FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relname <> 'console_sessions' AND has_table_privilege(oid, 'SELECT')`).Scan(&counts))
+	return counts
+}
+
+var shownTrace = regexp.MustCompile(`Trace <code>[0-9a-f]{32}</code>`)
+
+// pageRefused fails unless an answer is a page with a problem: its status, code, detail and trace id, and the headers of every page.
+func (b *browser) pageRefused(name string, got answer, status int, code string) {
+	b.Helper()
+	body := string(got.body)
+	if got.status != status || !strings.Contains(body, "<code>"+code+"</code>") || !shownTrace.MatchString(body) || !strings.Contains(body, `role="alert"`) || strings.Contains(body, "<p></p>") {
+		b.Errorf("%s: %d instead of %d %s:\n%.3000s", name, got.status, status, code, body)
+	}
+	b.hasHeaders(name, got)
+}
+
+const wantedPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// hasHeaders fails unless an answer has the headers of the console.
+func (b *browser) hasHeaders(name string, got answer) {
+	b.Helper()
+	for header, want := range map[string]string{"Content-Security-Policy": wantedPolicy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"} {
+		if values := got.header.Values(header); len(values) != 1 || values[0] != want {
+			b.Errorf("%s: %s is %q instead of %q", name, header, values, want)
+		}
+	}
+}
+
+// followsPart opens a live part of a page.
+func (b *browser) followsPart(path string) *listener {
+	b.Helper()
+	request, err := nethttp.NewRequestWithContext(b.Context(), "GET", b.url+path, nil)
+	b.must(err)
+	request.Header.Set("Cookie", b.cookie)
+	response, err := b.client.Do(request)
+	b.must(err)
+	if response.StatusCode != 200 || response.Header.Get("Content-Type") != "text/event-stream" {
+		b.Fatalf("%s: %d", path, response.StatusCode)
+	}
+	b.hasHeaders(path, answer{header: response.Header})
+	return &listener{TB: b.TB, body: response.Body, scan: bufio.NewReader(response.Body)}
+}
+
+// formCase is a form that is refused. change edits the values of the right one.
+type formCase struct {
+	name   string
+	change func(v url.Values)
+	header map[string]string
+	status int
+	code   string
+}
+
+func set(name string, values ...string) func(url.Values) {
+	return func(v url.Values) { v[name] = values }
+}
+
+func formCases() []formCase {
+	const forbidden, missing, reason = "forbidden", "reason_required", "reason_invalid"
+	return []formCase{
+		{"no reason", func(v url.Values) { v.Del("reason") }, nil, 400, missing},
+		{"an empty reason", set("reason", ""), nil, 400, missing},
+		{"a reason of spaces", set("reason", " \u00a0\t "), nil, 400, missing},
+		{"a reason with a control character", set("reason", "a\x1bb"), nil, 400, reason},
+		{"a reason of two lines", set("reason", "a\nb"), nil, 400, reason},
+		{"a reason that changes the direction of text", set("reason", "a\u202eb"), nil, 400, reason},
+		{"a reason with an isolate", set("reason", "a\u2066b"), nil, 400, reason},
+		{"a reason that is not UTF-8", set("reason", "a\xffb"), nil, 400, reason},
+		{"a reason with NUL", set("reason", "a\x00b"), nil, 400, reason},
+		{"a long reason", set("reason", strings.Repeat("ü", 501)), nil, 400, reason},
+		{"two reasons", set("reason", "a", "b"), nil, 400, "body_invalid"},
+		{"an unknown member", set("reasons", "a"), nil, 400, "unknown_member"},
+		{"a member of the API", set("status", "ARCHIVED"), nil, 400, "unknown_member"},
+		{"two states", set("state", "a", "b"), nil, 400, "body_invalid"},
+		{"another page's parameters", set("at", "nothing=1"), nil, 400, "unknown_parameter"},
+		{"malformed parameters", set("at", "%zz"), nil, 400, "malformed_query"},
+		{"over the limit", set("reason", strings.Repeat("a", 300<<10)), nil, 413, "body_too_large"},
+		{"JSON", nil, map[string]string{"Content-Type": "application/json"}, 415, "media_type_unsupported"},
+		{"multipart", nil, map[string]string{"Content-Type": "multipart/form-data; boundary=x"}, 415, "media_type_unsupported"},
+		{"plain text", nil, map[string]string{"Content-Type": "text/plain"}, 415, "media_type_unsupported"},
+		{"no media type", nil, map[string]string{"Content-Type": ""}, 415, "media_type_unsupported"},
+		{"no token", func(v url.Values) { v.Del("token") }, nil, 403, forbidden},
+		{"an empty token", set("token", ""), nil, 403, forbidden},
+		{"a forged token", set("token", strings.Repeat("A", 43)), nil, 403, forbidden},
+		{"another site", nil, map[string]string{"Sec-Fetch-Site": "cross-site"}, 403, forbidden},
+		{"another host of the site", nil, map[string]string{"Sec-Fetch-Site": "same-site"}, 403, forbidden},
+		{"the origin of another site", nil, map[string]string{"Origin": "https://evil.example"}, 403, forbidden},
+		{"the origin null", nil, map[string]string{"Origin": "null"}, 403, forbidden},
+		{"the origin null of this site", nil, map[string]string{"Origin": "null", "Sec-Fetch-Site": "same-origin"}, 403, forbidden},
+		{"the origin of another port", nil, map[string]string{"Origin": "http://127.0.0.1:1"}, 403, forbidden},
+	}
+}
+
+// TestConsole_BadFormsChangeNothing, and each is a page that says why.
+func TestConsole_BadFormsChangeNothing(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	b := w.signIn(bootstrap)
+	page, path := b.open("/console/tenants/"+a.id), "/console/tenants/"+a.id+"/suspend"
+	right, before := b.form(page, path), w.everyRow()
+	send := func(path string, c formCase) answer {
+		values := url.Values{}
+		for name, of := range right {
+			values[name] = of
+		}
+		if values.Set("reason", "unpaid"); c.change != nil {
+			c.change(values)
+		}
+		header := b.header(map[string]string{"Content-Type": "application/x-www-form-urlencoded"})
+		for name, value := range c.header {
+			header[name] = value
+		}
+		return b.do(call{method: "POST", path: path, header: header, body: values.Encode()})
+	}
+	for _, c := range formCases() {
+		b.pageRefused(c.name, send(path, c), c.status, c.code)
+	}
+	b.pageRefused("a parameter of the address", send(path+"?x=1", formCase{}), 400, "unknown_parameter")
+	b.pageRefused("a body that is no form", b.do(call{method: "POST", path: path, header: b.header(map[string]string{"Content-Type": "application/x-www-form-urlencoded"}), body: "a=%zz&;"}), 400, "malformed_request")
+	other := w.signIn(bootstrap)
+	foreign := other.form(other.open("/console/tenants/"+a.id), path)
+	b.pageRefused("another session's token", send(path, formCase{change: set("token", foreign.Get("token"))}), 403, "forbidden")
+	(&browser{testService: w}).signedOut("no session", (&browser{testService: w}).act(page, path, "unpaid", nil))
+	if after := w.everyRow(); after != before {
+		t.Fatalf("rows were %s, are %s", before, after)
+	}
+	if got := send(path, formCase{header: map[string]string{"Origin": w.url, "Sec-Fetch-Site": "same-origin", "Content-Type": "application/x-www-form-urlencoded; charset=UTF-8"}}); got.status != nethttp.StatusSeeOther {
+		t.Errorf("the right form gives %d:\n%s", got.status, got.body)
+	}
+	old := right.Get("token")
+	b = w.signIn(bootstrap)
+	b.pageRefused("an old token", send(path, formCase{change: set("token", old)}), 403, "forbidden")
+}
+
+// TestConsole_EveryActionRefusesAFormOfAnotherSite: with the right session, without its token or from another site.
+func TestConsole_EveryActionRefusesAFormOfAnotherSite(t *testing.T) {
+	m := newIsolationFixture(t)
+	b, before, cases := m.signIn(bootstrap), m.everyRow(), 0
+	for _, r := range http.ConsoleRoutes() {
+		path := m.consolePath(r.Path)
+		if r.Method != "POST" || !r.Session {
+			continue
+		}
+		cases++
+		b.pageRefused(r.Name()+" without a token", b.post(path, url.Values{"reason": {"x"}}), 403, "forbidden")
+		header := b.header(map[string]string{"Content-Type": "application/x-www-form-urlencoded", "Sec-Fetch-Site": "cross-site"})
+		b.pageRefused(r.Name()+" of another site", b.do(call{method: "POST", path: path, header: header, body: "reason=x"}), 403, "forbidden")
+		(&browser{testService: m.testService}).signedOut(r.Name(), (&browser{testService: m.testService}).post(path, nil))
+		if served(r.Path) {
+			continue // the page that has the form
+		}
+		if got := b.open(path); got.status != 405 || !strings.Contains(got.header.Get("Allow"), "POST") {
+			b.Errorf("GET of %s gives %d", r.Path, got.status)
+		} else {
+			b.pageRefused("GET of "+r.Path, got, 405, "method_not_allowed")
+		}
+	}
+	if after := m.everyRow(); after != before {
+		t.Errorf("rows were %s, are %s", before, after)
+	}
+	if cases < 6 {
+		t.Errorf("only %d actions", cases)
+	}
+}

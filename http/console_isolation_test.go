@@ -1,0 +1,156 @@
+package http_test
+
+import (
+	"html"
+	nethttp "net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/http/auth"
+)
+
+// consolePath fills the parameters of a page's address with the ids of tenant A.
+func (m *isolationFixture) consolePath(pattern string) string {
+	return parameter.ReplaceAllStringFunc(pattern, func(p string) string {
+		if id := m.ids[strings.Trim(p, "{}")]; id != "" {
+			return url.PathEscape(id)
+		}
+		return newID().String()
+	})
+}
+
+// TestConsole_P9_NoKeyOpensAnothersPage: every page and action, every kind of key, every id of another tenant. The answer is that of a page that does not
+// exist, also if the key lacks the scope.
+func TestConsole_P9_NoKeyOpensAnothersPage(t *testing.T) {
+	m := newIsolationFixture(t)
+	secret := func(scopes ...string) *browser { key, _ := m.key(m.b.id, nil, scopes...); return m.signIn(key) }
+	tenants := map[string]*browser{"all": m.signIn(m.b.key)}
+	for _, scope := range commands.TenantScopes() {
+		tenants[scope] = secret(scope)
+	}
+	operators := map[string]*browser{"admin": m.signIn(m.admin), "audit": m.signIn(m.audit), "billing": m.signIn(m.billing)}
+	before, cases := m.everyRow(), 0
+	for _, r := range http.ConsoleRoutes() {
+		if !r.Session {
+			continue
+		}
+		path := m.consolePath(r.Path)
+		ask := func(b *browser, path string) answer {
+			if r.Method == "GET" && strings.HasSuffix(r.Path, "/stream") {
+				return b.do(call{method: "HEAD", path: path, header: b.header(nil)})
+			}
+			if r.Method == "GET" {
+				return b.open(path)
+			}
+			return b.post(path, url.Values{"reason": {"x"}})
+		}
+		for name, b := range tenants {
+			cases++
+			scoped := r.Who != auth.Operator && (name == "all" && anyOf(r.Scopes, commands.TenantScopes()) || slices.Contains(r.Scopes, name))
+			got := ask(b, path)
+			if scoped && !strings.Contains(r.Path, "{") {
+				got = ask(b, with(path, "tenantId="+m.a.id)) // its own page, with another's tenant
+				if got.status == nethttp.StatusBadRequest && strings.Contains(string(got.body), "unknown_parameter") || r.Method == "POST" {
+					continue
+				}
+			}
+			b.absent(r.Name()+" by a tenant's key with "+name, r.Method == "GET" && strings.HasSuffix(r.Path, "/stream"), got)
+		}
+		for name, b := range operators {
+			if cases++; r.Who == auth.Tenant || name != "admin" && !slices.Contains(r.Scopes, name) {
+				b.pageRefused(r.Name()+" by an operator with "+name, ask(b, path), 403, "forbidden")
+			}
+		}
+	}
+	if after := m.everyRow(); after != before {
+		t.Errorf("rows were %s, are %s", before, after)
+	}
+	if cases < 50 {
+		t.Errorf("only %d cases", cases)
+	}
+}
+
+func anyOf(some, of []string) bool {
+	return slices.ContainsFunc(some, func(s string) bool { return slices.Contains(of, s) })
+}
+
+// absent fails unless an answer equals that of a page that does not exist.
+func (b *browser) absent(name string, withoutBody bool, got answer) {
+	b.Helper()
+	want := b.open("/console/nothing")
+	if b.hasHeaders(name, got); got.status != want.status || !withoutBody && withoutTraces(got) != withoutTraces(want) || len(got.header) != len(want.header) && !withoutBody {
+		b.Errorf("%s: %d, an absent page %d:\n%s\n%s", name, got.status, want.status, got.body, want.body)
+	}
+}
+
+// TestConsole_EveryRouteHasTheHeaders, with and without a session.
+func TestConsole_EveryRouteHasTheHeaders(t *testing.T) {
+	m := newIsolationFixture(t)
+	out, in, kinds := &browser{testService: m.testService}, m.signIn(bootstrap), map[string]int{}
+	for _, r := range http.ConsoleRoutes() {
+		path := m.consolePath(r.Path)
+		for name, b := range map[string]*browser{"signed out": out, "signed in": in} {
+			method := r.Method
+			if strings.HasSuffix(path, "/stream") {
+				method = "HEAD"
+			}
+			if r.Path == "/console/sign-out" && b == in {
+				continue
+			}
+			got := b.do(call{method: method, path: path, header: b.header(map[string]string{"Content-Type": "application/x-www-form-urlencoded"})})
+			if b.hasHeaders(r.Name()+" "+name, got); got.status >= 500 {
+				t.Errorf("%s %s gives %d:\n%s", r.Name(), name, got.status, got.body)
+			}
+			kinds[got.header.Get("Content-Type")]++
+		}
+	}
+	for _, kind := range []string{"text/html; charset=utf-8", "text/css; charset=utf-8", "text/javascript; charset=utf-8"} {
+		if kinds[kind] == 0 {
+			t.Errorf("no answer is %s: %v", kind, kinds)
+		}
+	}
+}
+
+// canary is text that would run, or leave its place, if a page did not escape it.
+const canary = `<script>alert(1)</script><img src=x onerror=alert(2)>" onmouseover="alert(3)' x='&lt;{{7*7}}`
+
+// TestConsole_HostileTextIsShownAsSent: in names, notes, ids and keys, on every page that an operator opens.
+func TestConsole_HostileTextIsShownAsSent(t *testing.T) {
+	m := newIsolationFixture(t)
+	id := m.want(201, call{"POST", "/api/v1/tenants", bootstrap, nil, map[string]any{"name": canary, "class": "small", "externalIds": []string{strings.ReplaceAll(canary, " ", "/")},
+		"metadata": map[string]string{`"><b id=x>`: canary, "href": "javascript:alert(1)"}}})["id"].(string)
+	m.key(id, map[string]any{"name": canary}, "usage:read")
+	m.ids["tenantId"] = id
+	b, shown := m.signIn(bootstrap), 0
+	for _, r := range http.ConsoleRoutes() {
+		if r.Method != "GET" || !r.Session || strings.HasSuffix(r.Path, "/stream") {
+			continue
+		}
+		body := string(b.open(m.consolePath(r.Path)).body)
+		for _, raw := range []string{"<script>alert", "<img src=x", `" onmouseover=`, "<b id=x>", `href="javascript:`, "49}}"} {
+			if strings.Contains(body, raw) {
+				t.Errorf("%s shows %q:\n%s", r.Path, raw, body)
+			}
+		}
+		if strings.Contains(html.UnescapeString(body), canary) {
+			shown++
+		}
+	}
+	if shown < 2 {
+		t.Errorf("%d pages show the text as it was sent", shown)
+	}
+	spaceless := strings.ReplaceAll(canary, " ", "/")
+	page := b.open("/console/tenants?externalId=" + url.QueryEscape(spaceless)) // in an attribute
+	if !strings.Contains(html.UnescapeString(string(page.body)), `value="`+spaceless+`"`) || strings.Contains(string(page.body), `"/onmouseover=`) {
+		t.Errorf("the filter is shown as:\n%s", page.body)
+	}
+	b.pageRefused("a canary as a parameter", b.open("/console/tenants?"+url.QueryEscape(canary)+"=1"), 400, "unknown_parameter")
+	refused := b.open("/console/" + url.PathEscape(canary))
+	if strings.Contains(string(refused.body), "<script>alert") {
+		t.Errorf("the refusal shows:\n%s", refused.body)
+	}
+}
