@@ -31,6 +31,9 @@ type page struct {
 	load    func(v *visit) (doc, error)
 	actions []*action
 	streams []*stream
+	files   []*file
+	// before, if set, sees a request before its session is read. Its error is the answer.
+	before func(r *http.Request) error
 }
 
 func (p *page) parameters() []string { return append([]string{"done"}, p.params...) }
@@ -52,6 +55,11 @@ func (p *page) check() error {
 func (c *Console) page(p *page) func(w http.ResponseWriter, r *http.Request) error {
 	route := &auth.Route{Method: http.MethodGet, Path: p.path, Who: p.who, Scopes: p.scopes}
 	return func(w http.ResponseWriter, r *http.Request) error {
+		if p.before != nil {
+			if err := p.before(r); err != nil {
+				return err
+			}
+		}
 		v, err := c.visit(w, r, route)
 		if err != nil {
 			return err
@@ -75,7 +83,7 @@ func (c *Console) show(v *visit, p *page, status int, failed *failedAction) erro
 	if err != nil {
 		return err
 	}
-	c.write(v.w, v.r, status, p.template, &view{c: c, r: v.r, v: v, Visitor: v.visitor, Page: p, Title: p.title, Data: data, failed: failed})
+	c.write(v.w, v.r, max(status, v.status), p.template, &view{c: c, r: v.r, v: v, Visitor: v.visitor, Page: p, Title: p.title, Data: data, failed: failed})
 	return nil
 }
 

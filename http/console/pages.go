@@ -11,6 +11,15 @@ func pages() []*page {
 		tenantsPage(),
 		newTenantPage(),
 		tenantPage(),
+		usagePage(),
+		explainPage(),
+		recordsPage(),
+		conflictsPage(),
+		receiptPage(),
+		eventsPage(),
+		eventPage(),
+		lineagePage(),
+		searchPage(),
 	}
 }
 

@@ -55,8 +55,24 @@ func (c *Console) stream(p *page, s *stream) func(w http.ResponseWriter, r *http
 }
 
 func (c *Console) follow(v *visit, s *stream) error {
+	path, query := s.request(v)
+	header := http.Header{"Accept": {mediaEvents}}
+	if last := v.r.Header.Get("Last-Event-ID"); last != "" { // a browser that connects again goes on after it
+		header.Set("Last-Event-ID", last)
+	}
+	out := &frames{to: v.w, control: http.NewResponseController(v.w), header: http.Header{}, template: c.templates.shared(s.template)}
+	if err := c.relay(v, request{Method: http.MethodGet, Path: path, Query: query, header: header}, out); err != nil {
+		return err
+	}
+	if out.refused.Len() > 0 {
+		return refusalIn(out.status, out.refused.Bytes())
+	}
+	return nil
+}
+
+// relay lets the API answer a request of a visit while its session holds.
+func (c *Console) relay(v *visit, req request, out http.ResponseWriter) error {
 	ctx, cancel := context.WithCancel(v.r.Context())
-	defer cancel()
 	done := make(chan struct{})
 	defer func() { cancel(); <-done }()
 	watched, visitor := v.r.WithContext(ctx), *v.visitor // confirm changes the visitor
@@ -64,17 +80,13 @@ func (c *Console) follow(v *visit, s *stream) error {
 		defer close(done)
 		c.watch(watched, cancel, &visitor)
 	}()
-	path, query := s.request(v)
-	v.r = watched
-	r, err := v.requestOf(request{Method: http.MethodGet, Path: path, Query: query, header: http.Header{"Accept": {mediaEvents}}})
+	within := *v
+	within.r = watched
+	r, err := within.requestOf(req)
 	if err != nil {
 		return err
 	}
-	out := &frames{to: v.w, control: http.NewResponseController(v.w), header: http.Header{}, template: c.templates.shared(s.template)}
 	c.API.ServeHTTP(out, r)
-	if out.refused.Len() > 0 {
-		return refusalIn(out.status, out.refused.Bytes())
-	}
 	return nil
 }
 
