@@ -40,6 +40,7 @@ func TestRequests(t *testing.T) {
 		{"dead-letters discard d1 --reason test", `POST /api/v1/dead-letters/d1/discard {"reason":"test"}`},
 		{"dead-letters bulk retry --fingerprint f --id a,b --reason fixed --yes",
 			`POST /api/v1/dead-letters/bulk {"action":"retry","dryRun":false,"filter":{"fingerprint":"f","ids":["a","b"]},"reason":"fixed"}`},
+		{"dead-letters bulk retry --fingerprint f --reason fixed --yes --expected-matched 0", `POST /api/v1/dead-letters/bulk {"action":"retry","dryRun":false,"expectedMatched":0,"filter":{"fingerprint":"f"},"reason":"fixed"}`},
 		{"dead-letters bulk discard --code c --reason test --dry-run", `POST /api/v1/dead-letters/bulk {"action":"discard","dryRun":true,"filter":{"reason":"c"},"reason":"test"}`},
 		{"replay range --topic usage.raw --from 3-4 --to 3-9 --reason r", `POST /api/v1/replays {"from":"3-4","reason":"r","to":"3-9","topic":"usage.raw"}`},
 		{"replay rewind --reason r", `POST /api/v1/replays/rewind {"reason":"r"}`},
