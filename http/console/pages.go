@@ -11,6 +11,23 @@ func pages() []*page {
 		tenantsPage(),
 		newTenantPage(),
 		tenantPage(),
+		lettersPage(),
+		bulkPage(),
+		letterPage(),
+		rebuildsPage(),
+		newRebuildPage(),
+		newVerifyPage(),
+		rebuildPage(),
+		diffPageOf(),
+		diffEventsPage(),
+		keysPage(),
+		newKeyPage(),
+		systemPage(),
+		withheldPage(),
+		replaysPage(),
+		newReplayPage(),
+		newRewindPage(),
+		replayPageOf(),
 	}
 }
 

@@ -90,6 +90,9 @@ func functions() template.FuncMap {
 		"lower": func(v any) string { return strings.ToLower(strings.ReplaceAll(text(v), "_", " ")) },
 		"text":  text,
 		"asset": assetPath,
+		"list":  func(values ...any) []any { return values },
+		"end4":  func(id any) string { return text(id)[max(0, len(text(id))-4):] },
+		"brief": brief,
 	}
 }
 
@@ -155,6 +158,14 @@ func indented(v any) (string, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(v)
+	return strings.TrimSuffix(b.String(), "\n"), err
+}
+
+func compact(v any) (string, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
 	err := encoder.Encode(v)
 	return strings.TrimSuffix(b.String(), "\n"), err
