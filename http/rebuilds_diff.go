@@ -26,6 +26,7 @@ import (
 // diffBody is a page of a difference in its wire format.
 type diffBody struct {
 	RebuildID    uuid.UUID             `json:"rebuildId" format:"uuid"`
+	ETag         *string               `json:"etag" doc:"Tag of the whole difference, for If-Match of the promotion, as in the header ETag; null without totals, and of a part of the keys."`
 	Projection   string                `json:"projection"`
 	Generation   int                   `json:"generation"`
 	FoldVersion  string                `json:"foldVersion"`
@@ -101,10 +102,13 @@ func (s *service) diffRebuild(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	page := listedFrom(l, d.Page)
-	body, err := json.Marshal(diffBody{d.Rebuild.ID, d.Rebuild.Projection, d.Rebuild.Generation, d.Rebuild.FoldVersion,
+	body, err := json.Marshal(diffBody{d.Rebuild.ID, textOrNull(d.Tag), d.Rebuild.Projection, d.Rebuild.Generation, d.Rebuild.FoldVersion,
 		page.Data, page.NextCursor, d.AsOf, d.Totals, d.Conservation})
 	if err != nil {
 		return err
+	}
+	if d.Tag != "" {
+		w.Header().Set("ETag", d.Tag)
 	}
 	w.Header().Set("Content-Type", mediaJSON)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))

@@ -91,7 +91,9 @@ func (w *testService) must(err error) {
 
 func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
-func (w *testService) rebuildStore() *store.Rebuilds { return &store.Rebuilds{Store: w.store} }
+func (w *testService) rebuildStore() *store.Rebuilds {
+	return &store.Rebuilds{Store: w.store, List: models.List(doublingFolds(), nil)}
+}
 
 func (w *testService) server() *http.Server {
 	secret := func() (b [32]byte) { _, _ = rand.Read(b[:]); return b }

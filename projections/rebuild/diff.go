@@ -29,6 +29,11 @@ type DiffQuery struct {
 	Priced    bool // with what the figures cost; refused for projections whose rows are no amounts
 }
 
+// whole reports whether the query selects all keys that differ.
+func (q *DiffQuery) whole() bool {
+	return q.TenantID == uuid.Nil && q.Feature == "" && q.PeriodKey == ""
+}
+
 // DiffRow is a key of a projection as readers see it without the rebuild, and in the
 // rebuild; null if the row is missing. Live and Rebuilt are exact integers for
 // projections of amounts, objects for the others. Delta is rebuilt − live.
@@ -58,6 +63,7 @@ type Diff struct {
 	AsOf         []events.Position
 	Totals       *DiffTotals
 	Conservation *Conservation
+	Tag          string // entity tag of the whole difference; "" without totals, and of a part
 }
 
 // Diff compares a rebuild with the rows readers see without it. It returns a *domain.Error
@@ -88,6 +94,9 @@ func (r *Reads) Diff(ctx context.Context, q DiffQuery) (Diff, error) {
 		}
 		if d.Totals, err = c.totals(ctx, tx, q); err != nil {
 			return err
+		}
+		if q.whole() {
+			d.Tag = c.tagOf(d.Totals).String()
 		}
 		if q.Priced {
 			if err := c.charges(ctx, tx, q, d.Totals); err != nil {

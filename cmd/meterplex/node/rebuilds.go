@@ -16,7 +16,7 @@ import (
 
 // rebuilds returns the command that starts, promotes and ends rebuilds.
 func (n *Node) rebuilds() *commands.Rebuilds {
-	c := &commands.Rebuilds{Store: &store.Rebuilds{Store: n.store}, Now: time.Now, NewID: newID}
+	c := &commands.Rebuilds{Store: &store.Rebuilds{Store: n.store, List: n.projections()}, Now: time.Now, NewID: newID}
 	for _, p := range n.projections() {
 		c.Projections = append(c.Projections, commands.Projection{Name: p.Name, Consumer: p.Consumer.Name, Newest: p.Newest(), ByPeriod: p.ByPeriod})
 	}
