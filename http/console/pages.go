@@ -8,6 +8,7 @@ import (
 // is not built is absent.
 func pages() []*page {
 	return []*page{
+		overviewPage(),
 		tenantsPage(),
 		newTenantPage(),
 		tenantPage(),

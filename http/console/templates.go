@@ -29,7 +29,7 @@ func (t *templates) shared(name string) *template.Template { return t.common.Loo
 
 // parseTemplates fails if a page's file is missing or wrong.
 func parseTemplates(pages []*page) (*templates, error) {
-	shared, err := template.New("layout.html").Funcs(functions()).ParseFS(templateFiles, "templates/layout.html", "templates/shared/*.html")
+	shared, err := template.New("layout.html").Funcs(functions(pages)).ParseFS(templateFiles, "templates/layout.html", "templates/shared/*.html")
 	if err != nil {
 		return nil, fmt.Errorf("parse the layout: %w", err)
 	}
@@ -78,7 +78,7 @@ func (c *Console) write(w http.ResponseWriter, r *http.Request, status int, name
 }
 
 // functions are those that templates call. Each returns text, which html/template escapes by its place.
-func functions() template.FuncMap {
+func functions(pages []*page) template.FuncMap {
 	return template.FuncMap{
 		"time":  timeOf,
 		"path":  func(segments ...any) string { return Prefix + pathOf(texts(segments)...) },
@@ -93,6 +93,7 @@ func functions() template.FuncMap {
 		"list":  func(values ...any) []any { return values },
 		"end4":  func(id any) string { return text(id)[max(0, len(text(id))-4):] },
 		"brief": brief,
+		"page":  pageFor(pages),
 	}
 }
 
