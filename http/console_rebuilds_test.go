@@ -28,7 +28,7 @@ func TestConsole_ARebuildIsStartedComparedPromotedAndRolledBack(t *testing.T) {
 	w.awaitState(id, "READY")
 	stop()
 	b.shows(b.open("/console/rebuilds"), id, "usage_aggregates/v1", "READY")
-	b.shows(b.open(at), "READY", at+"/diff", "6 of 6 events")
+	b.shows(b.open(at), "READY", at+"/diff", "22 of 22 events")
 	page := b.open(at + "/diff")
 	b.shows(page, `<strong>33</strong>`, `<strong>69</strong>`, "verdicts, 6 counted", a.id, other.id)
 	behind := b.open(at + "/diff/events?feature=storage&periodKey=lifetime&tenantId=" + a.id)
@@ -50,9 +50,13 @@ func TestConsole_ARebuildIsStartedComparedPromotedAndRolledBack(t *testing.T) {
 		t.Errorf("promoted again: %d promotions, the figure is %s", n, w.figure(a))
 	}
 	b.follow(b.act(b.open(at), at+"/rollback", "not yet", nil))
-	b.shows(b.follow(b.act(b.open(at), at+"/abandon", "another fold", nil)), "ABANDONED")
+	page = b.open(at)
 	if got := b.act(page, at+"/abandon", "", nil); got.status != nethttp.StatusBadRequest {
 		t.Errorf("without a reason: %d", got.status)
+	}
+	b.shows(b.follow(b.act(page, at+"/abandon", "another fold", nil)), "ABANDONED")
+	if n := b.recorded(events.RebuildAbandoned, "another fold"); n != 1 {
+		t.Errorf("%d events of an abandoned rebuild", n)
 	}
 	if body := string(b.open(at + "/diff").body); !strings.Contains(body, "rebuild_not_ready") {
 		t.Error("the difference of an abandoned rebuild shows no problem")
@@ -122,7 +126,7 @@ func TestConsole_ADifferenceOf100000KeysIsPaged(t *testing.T) {
 	w.must(err)
 	b := w.signIn(bootstrap)
 	page := b.open("/console/rebuilds/" + id + "/diff")
-	b.shows(page, "Next page", "Keys that differ<strong>100002</strong>")
+	b.shows(page, "Next page", "Keys that differ<strong>100002</strong>", "CAUTION</strong>: 6 verdicts are in the log, but 200006 are counted")
 	for range 3 {
 		if len(page.body) > 200<<10 {
 			t.Errorf("a page has %d bytes", len(page.body))
@@ -143,7 +147,7 @@ func TestConsole_TheProgressOfARebuildIsLive(t *testing.T) {
 	id := w.rebuilt("usage_aggregates", nil)
 	b := w.signIn(bootstrap)
 	text := b.follows("/console/rebuilds/" + id + "/stream")()
-	if !strings.Contains(text, "<dt>State</dt><dd>READY") || !strings.Contains(text, "6 of 6 events") {
+	if !strings.Contains(text, "<dt>State</dt><dd>READY") || !strings.Contains(text, "22 of 22 events") {
 		t.Errorf("the stream gives %s", text)
 	}
 }
