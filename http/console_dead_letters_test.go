@@ -43,7 +43,7 @@ func TestConsole_DeadLettersAreShownByCauseWithTheMemberAtFault(t *testing.T) {
 	}
 }
 
-// TestConsole_ADeadLetterIsRetriedAndDiscardedOnce: a double click is one event, with reason and way; a refusal keeps the form.
+// TestConsole_ADeadLetterIsRetriedAndDiscardedOnce: a double click and two windows are one event, with reason and way; a refusal keeps the form.
 func TestConsole_ADeadLetterIsRetriedAndDiscardedOnce(t *testing.T) {
 	w := newTestService(t)
 	w.catalogue()
@@ -52,12 +52,13 @@ func TestConsole_ADeadLetterIsRetriedAndDiscardedOnce(t *testing.T) {
 	b := w.signIn(bootstrap)
 	letters := w.letters("?feature=gone")
 	first, second := "/console/dead-letters/"+letters[0]["id"].(string), "/console/dead-letters/"+letters[1]["id"].(string)
-	page := b.open(first)
+	page, window := b.open(first), b.open(first)
 	if got := b.act(page, first+"/retry", " ", nil); got.status != nethttp.StatusBadRequest || !strings.Contains(string(got.body), "reason_required") {
 		t.Errorf("without a reason: %d", got.status)
 	}
 	b.shows(b.follow(b.act(page, first+"/retry", "the feature is back <b>", nil)), "Done: Retry the dead letter.")
 	b.follow(b.act(page, first+"/retry", "the feature is back <b>", nil))
+	b.follow(b.act(window, first+"/retry", "the feature is back <b>", nil))
 	b.shows(b.follow(b.act(page, first+"/retry", "another reason", nil)), "This was done already")
 	if n := b.recorded(events.RetryRequested, "the feature is back <b>"); n != 1 {
 		t.Errorf("%d requests of a retry", n)

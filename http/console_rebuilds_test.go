@@ -30,7 +30,10 @@ func TestConsole_ARebuildIsStartedComparedPromotedAndRolledBack(t *testing.T) {
 	b.shows(b.open("/console/rebuilds"), id, "usage_aggregates/v1", "READY")
 	b.shows(b.open(at), "READY", at+"/diff", "22 of 22 events")
 	page := b.open(at + "/diff")
-	b.shows(page, `<strong>33</strong>`, `<strong>69</strong>`, "verdicts, 6 counted", a.id, other.id)
+	b.shows(page, `<strong>33</strong>`, `<strong>69</strong>`, "verdicts, 6 counted", a.id, other.id, "Largest differences")
+	if body := string(page.body); strings.Index(body, `<td class="number">22</td>`) > strings.Index(body, `<td class="number">11</td>`) {
+		t.Error("the largest difference is not the first")
+	}
 	behind := b.open(at + "/diff/events?feature=storage&periodKey=lifetime&tenantId=" + a.id)
 	b.shows(behind, "s0", "s2", "Not explained<strong>0</strong>", "Explained by events<strong>22</strong>")
 	done := b.act(page, at+"/diff/promote", "checked by billing", nil)

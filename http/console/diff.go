@@ -33,6 +33,9 @@ func loadDiff(v *visit) (doc, error) {
 	}
 	of := v.pick("tenantId", "feature", "periodKey", "all", "cursor")
 	of.Set("limit", diffShown)
+	if !of.Has("cursor") {
+		of.Set("largest", "true")
+	}
 	data := doc{"rebuild": rebuild, "whole": len(v.pick("tenantId", "feature", "periodKey", "cursor")) == 0}
 	if data["diff"], err = v.try(api("rebuilds", id, "diff"), of); err != nil {
 		return nil, err
