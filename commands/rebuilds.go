@@ -52,6 +52,9 @@ type RebuildTx interface {
 	MovesEvents(r *domain.Rebuild) (bool, error)
 	// Covered reports whether a later flip covers a part of the rebuild's.
 	Covered(r *domain.Rebuild) (bool, error)
+	// Changed compares the rebuild's difference with the entity tags of those that were shown: nil if it is
+	// one of them, else the present one.
+	Changed(r *domain.Rebuild, shown []string) (*domain.Current, error)
 	// Flip makes the rebuild's generation visible and returns the flip's number.
 	Flip(r *domain.Rebuild) (flip int, err error)
 	// Unflip reverts the rebuild's flip, and returns the number of this step.
@@ -191,6 +194,34 @@ func checkReason(reason string) *domain.Error {
 // Promote makes the new generation visible to readers.
 func (c *Rebuilds) Promote(ctx context.Context, req Request, id uuid.UUID, reason string) (domain.Rebuild, error) {
 	return c.decide(ctx, req, id, reason, (*domain.Rebuild).Promotable, promoted)
+}
+
+// PromoteShown is Promote, unless the difference is none of those that were shown, by their entity tags.
+func (c *Rebuilds) PromoteShown(ctx context.Context, req Request, id uuid.UUID, reason string, shown []string) (domain.Rebuild, error) {
+	return c.decide(ctx, req, id, reason, (*domain.Rebuild).Promotable, func(tx RebuildTx, r *domain.Rebuild) (events.Subject, error) {
+		if err := tx.LockGenerations(r); err != nil {
+			return 0, err
+		}
+		now, err := tx.Changed(r, shown)
+		if err != nil {
+			return 0, err
+		}
+		if now != nil {
+			return 0, changedSince(now)
+		}
+		return promoted(tx, r)
+	})
+}
+
+// changedSince refuses a promotion of another difference than the one that was shown.
+func changedSince(now *domain.Current) *domain.Error {
+	sum := ""
+	if now.Delta != nil {
+		sum = " with a sum of deltas of " + now.Delta.String()
+	}
+	refusal := refuse("state_changed", "", "the difference is not the one that was shown: now %d keys differ%s", *now.Keys, sum)
+	refusal.Current = now
+	return refusal
 }
 
 // RollBack makes the generation before the promotion visible again.

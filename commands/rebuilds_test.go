@@ -2,6 +2,8 @@ package commands
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -84,6 +86,15 @@ func (tx *rebuildTx) Generations(*domain.Rebuild) ([]domain.Generation, error) {
 
 func (tx *rebuildTx) MovesEvents(*domain.Rebuild) (bool, error) { return tx.moved, nil }
 func (tx *rebuildTx) Covered(*domain.Rebuild) (bool, error)     { return tx.covered, nil }
+
+func (tx *rebuildTx) Changed(_ *domain.Rebuild, shown []string) (*domain.Current, error) {
+	tx.did("compare")
+	if slices.Contains(shown, "shown") {
+		return nil, nil
+	}
+	keys, delta := int64(3), json.Number("-12")
+	return &domain.Current{Keys: &keys, Delta: &delta, ETag: "now"}, nil
+}
 
 func (tx *rebuildTx) Flip(*domain.Rebuild) (int, error) {
 	tx.did("flip")
@@ -329,5 +340,24 @@ func TestAVerifyThatCannotEnd(t *testing.T) {
 				t.Errorf("%+v", tx.rebuilds)
 			}
 		})
+	}
+}
+
+// The difference is compared under the locks that keep it, before anything changes.
+func TestAPromotionOfAnotherDifferenceIsRefused(t *testing.T) {
+	c, tx := newRebuilds(rebuildIn(domain.RebuildReady))
+	_, err := c.PromoteShown(t.Context(), keyed(1), uuid.UUID{1}, "why", []string{"earlier"})
+	refusedWith(t, err, "state_changed", "")
+	if refusal := (*domain.Error)(nil); !errors.As(err, &refusal) || refusal.Current == nil || refusal.Current.ETag != "now" || !strings.Contains(refusal.Message, "3 keys differ with a sum of deltas of -12") {
+		t.Errorf("refused with %+v", refusal)
+	}
+	tx.succeeded(t, nil, 0)
+	if got := tx.rebuilds[uuid.UUID{1}].State; got != domain.RebuildReady || slices.Contains(tx.steps, "flip") {
+		t.Errorf("the rebuild is %s after %v", got, tx.steps)
+	}
+	tx.steps = nil
+	r, err := c.PromoteShown(t.Context(), keyed(1), uuid.UUID{1}, "why", []string{"earlier", "shown"})
+	if tx.succeeded(t, err, 1); r.State != domain.RebuildPromoted || slices.Index(tx.steps, "compare") < slices.Index(tx.steps, "lock") || slices.Index(tx.steps, "compare") > slices.Index(tx.steps, "flip") {
+		t.Errorf("%s after %v", r.State, tx.steps)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http/problem"
 	"github.com/meterplex/meterplex/projections/query"
 )
 
@@ -31,6 +32,32 @@ func unchanged(r *http.Request, tag string) bool {
 		}
 	}
 	return false
+}
+
+// maxTags bounds the tags of If-Match.
+const maxTags = 16
+
+// entityTags returns the tags of If-Match: nil without the header, and for *, which any state matches. A weak tag matches
+// no state (RFC 9110, section 8.8.3.2).
+func entityTags(values []string) ([]string, error) {
+	var tags []string
+	for _, value := range values {
+		for one := range strings.SplitSeq(value, ",") {
+			one = strings.TrimSpace(one)
+			opaque, strong := strings.TrimPrefix(one, "W/"), !strings.HasPrefix(one, "W/")
+			switch {
+			case one == "*" && len(values) == 1 && value == "*":
+				return nil, nil
+			case len(opaque) < 2 || opaque[0] != '"' || opaque[len(opaque)-1] != '"' || strings.ContainsRune(opaque[1:len(opaque)-1], '"') || len(tags) == maxTags:
+				return nil, problem.New("header_invalid", "If-Match has to be * or at most 16 entity tags in double quotes, separated by commas")
+			case strong:
+				tags = append(tags, opaque)
+			default:
+				tags = append(tags, "")
+			}
+		}
+	}
+	return tags, nil
 }
 
 // Freshness holds the parameters of a read that say how recent its data must be.

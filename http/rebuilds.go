@@ -31,11 +31,15 @@ func (s *service) rebuildOperations(t *site) {
 	serve(t, operation{method: http.MethodGet, path: one + "/diff/events", who: auth.Operator, scopes: readers, id: "diffRebuildEvents", tag: "Projections", summary: "Read which events make a key's difference",
 		description: "Folds the tenant's verdicts by both generations' folds. A difference that no event explains is drift: rows that differ from their own fold of the log.",
 		problems:    []int{gone, busy}}, s.diffEvents)
+	serve(t, operation{method: http.MethodPost, path: one + "/promote", who: auth.Operator, scopes: deciders, id: "promoteRebuild", tag: "Projections", status: http.StatusAccepted,
+		summary: "Promote a rebuild",
+		description: "One flip: no read is blocked, and no read sees a mixture. With `If-Match` and the tag of a difference it is refused with 409 `state_changed`, with the present figures, " +
+			"if neither the positions nor the differing keys and the sums of their deltas are those of the tag.",
+		problems: []int{gone, busy, other}}, s.promoteRebuild)
 	for _, step := range []struct {
 		name, id, summary, description string
 		take                           func(context.Context, *decisionRequest) (*rebuildAccepted, error)
 	}{
-		{"promote", "promoteRebuild", "Promote a rebuild", "One flip: no read is blocked, and no read sees a mixture.", s.promoteRebuild},
 		{"rollback", "rollBackRebuild", "Roll back to the previous generation", "Possible until `canRollBackUntil`.", s.rollBackRebuild},
 		{"abandon", "abandonRebuild", "Drop a rebuild", "Ends a rebuild that is not promoted, and drops its rows. Readers see no change.", s.abandonRebuild},
 	} {
@@ -80,8 +84,27 @@ type decisionRequest struct {
 	} `nameHint:"RebuildDecision"`
 }
 
-func (s *service) promoteRebuild(ctx context.Context, in *decisionRequest) (*rebuildAccepted, error) {
-	return s.decided(ctx, in, s.Rebuilds.Promote)
+type promoteRequest struct {
+	RebuildPath
+	Idempotent
+	IfMatch string `header:"If-Match" doc:"The etag of the difference that was shown: promote no other. Without it, any is promoted."`
+	Body    struct {
+		Reason string `json:"reason" doc:"The reason, recorded in the log."`
+	} `nameHint:"RebuildDecision"`
+}
+
+func (s *service) promoteRebuild(ctx context.Context, in *promoteRequest) (*rebuildAccepted, error) {
+	shown, err := entityTags(edge.ExchangeOf(ctx).From.Header["If-Match"])
+	if err != nil {
+		return nil, err
+	}
+	decision := &decisionRequest{in.RebuildPath, in.Idempotent, in.Body}
+	if shown == nil {
+		return s.decided(ctx, decision, s.Rebuilds.Promote)
+	}
+	return s.decided(ctx, decision, func(ctx context.Context, req commands.Request, id uuid.UUID, reason string) (domain.Rebuild, error) {
+		return s.Rebuilds.PromoteShown(ctx, req, id, reason, shown)
+	})
 }
 
 func (s *service) abandonRebuild(ctx context.Context, in *decisionRequest) (*rebuildAccepted, error) {

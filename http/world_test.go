@@ -33,6 +33,7 @@ import (
 	"github.com/meterplex/meterplex/projections/deadletters"
 	"github.com/meterplex/meterplex/projections/entitlements"
 	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/overview"
 	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/usage"
 	"github.com/meterplex/meterplex/projections/validate"
@@ -90,7 +91,9 @@ func (w *testService) must(err error) {
 
 func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
-func (w *testService) rebuildStore() *store.Rebuilds { return &store.Rebuilds{Store: w.store} }
+func (w *testService) rebuildStore() *store.Rebuilds {
+	return &store.Rebuilds{Store: w.store, List: models.List(doublingFolds(), nil)}
+}
 
 func (w *testService) server() *http.Server {
 	secret := func() (b [32]byte) { _, _ = rand.Read(b[:]); return b }
@@ -112,6 +115,7 @@ func (w *testService) server() *http.Server {
 		Webhooks: w.webhooks(), WebhookReader: &store.Catalogue{Pool: w.pool},
 		Thresholds: &commands.Thresholds{Store: w.store, Now: time.Now, NewID: newID}, ThresholdReader: &store.Catalogue{Pool: w.pool},
 		ConsoleSessions: store.NewConsoleSessions(w.pool),
+		Live:            &overview.Live{Instance: "test", Verdicts: new(overview.Verdicts), Board: new(overview.Board), Freshness: func() []overview.Distribution { return nil }, Clock: time.Now},
 		Health:          []http.HealthCheck{{Name: "postgres", Check: w.pool.Ping}},
 		Metrics:         promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry,
 		Logger: slog.New(slog.DiscardHandler), Now: time.Now, BootstrapOperatorKey: bootstrap, Version: "test",

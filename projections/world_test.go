@@ -58,7 +58,9 @@ func newLogFixture(t testing.TB) *logFixture {
 	return w
 }
 
-func (w *logFixture) rebuildStore() *store.Rebuilds { return &store.Rebuilds{Store: w.store} }
+func (w *logFixture) rebuildStore() *store.Rebuilds {
+	return &store.Rebuilds{Store: w.store, List: models.List(models.DefaultFolds(), nil)}
+}
 
 func (w *logFixture) must(err error) {
 	w.Helper()

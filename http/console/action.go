@@ -235,7 +235,9 @@ func (v *visit) fresh() (doc, error) {
 		return doc{}, nil
 	}
 	token := v.c.NewToken()
-	return nil, &elsewhere{v.expand(v.r.URL.EscapedPath()) + "?key=" + hex.EncodeToString(token[:16])}
+	query := clone(v.query)
+	query.Set("key", hex.EncodeToString(token[:16]))
+	return nil, &elsewhere{v.expand(v.r.URL.EscapedPath()) + "?" + query.Encode()}
 }
 
 // elsewhere is the error of a page that has another address.

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -38,6 +39,10 @@ func curlOf(req request) string {
 	method := ""
 	if req.Method != http.MethodGet {
 		method = "-X " + req.Method + " "
+	}
+	if req.Body != nil {
+		body, _ := json.Marshal(req.Body)
+		method += "-H Content-Type:application/json -d " + quoted(string(body)) + " "
 	}
 	return `curl -fsS ` + method + `-H "Authorization: Bearer $METERPLEX_KEY" "$METERPLEX_URL"` + quoted(target)
 }

@@ -8,6 +8,7 @@ import (
 // is not built is absent.
 func pages() []*page {
 	return []*page{
+		overviewPage(),
 		tenantsPage(),
 		newTenantPage(),
 		tenantPage(),
@@ -20,6 +21,23 @@ func pages() []*page {
 		eventPage(),
 		lineagePage(),
 		searchPage(),
+		lettersPage(),
+		bulkPage(),
+		letterPage(),
+		rebuildsPage(),
+		newRebuildPage(),
+		newVerifyPage(),
+		rebuildPage(),
+		diffPageOf(),
+		diffEventsPage(),
+		keysPage(),
+		newKeyPage(),
+		systemPage(),
+		withheldPage(),
+		replaysPage(),
+		newReplayPage(),
+		newRewindPage(),
+		replayPageOf(),
 	}
 }
 

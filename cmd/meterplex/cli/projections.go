@@ -153,12 +153,18 @@ type Decided struct {
 	Once
 }
 
-func (c *Decided) decide(a *app, step string) error {
+func (c *Decided) decide(a *app, step string) error { return c.decideIf(a, step, "") }
+
+// decideIf is decide with an entity tag, with or without its quotes.
+func (c *Decided) decideIf(a *app, step, tag string) error {
+	if tag != "" && tag != "*" {
+		tag = `"` + strings.Trim(tag, `"`) + `"`
+	}
 	cl, err := a.newClient()
 	if err != nil {
 		return err
 	}
-	raw, err := cl.Post(a.ctx, client.Path("rebuilds", c.ID, step), c.IdempotencyKey, map[string]string{"reason": c.Reason})
+	raw, err := cl.PostIf(a.ctx, client.Path("rebuilds", c.ID, step), c.IdempotencyKey, tag, map[string]string{"reason": c.Reason})
 	if err != nil {
 		return err
 	}
@@ -221,7 +227,8 @@ func without(raw json.RawMessage, name string) json.RawMessage {
 // ProjectionsPromote promotes a rebuild.
 type ProjectionsPromote struct {
 	Decided
-	Yes bool `help:"Skip the confirmation, although billed figures change."`
+	IfMatch string `placeholder:"ETAG" help:"Promote only if the difference is still the one with this etag, as projections diff -o json shows it."`
+	Yes     bool   `help:"Skip the confirmation, although billed figures change."`
 }
 
 // Run asks for confirmation if billed figures change.
@@ -229,7 +236,7 @@ func (c *ProjectionsPromote) Run(a *app) error {
 	if err := a.confirmBilled(c.ID, "Promote it", c.Yes); err != nil {
 		return err
 	}
-	return c.decide(a, "promote")
+	return c.decideIf(a, "promote", c.IfMatch)
 }
 
 // ProjectionsRollback rolls back a promotion.

@@ -43,6 +43,14 @@
       series: [{}, ...names.map((label, i) => ({ label, stroke: colors[i % colors.length], width: 2 }))] }, data, place);
   });
 
+  // A live part holds rows for the tables of charts, which keep 15 minutes of one row a second.
+  const append = root => each(root, "tr[data-append]", row => {
+    const body = document.getElementById(row.dataset.append)?.tBodies[0];
+    if (!body) return;
+    body.append(row);
+    while (body.rows.length > 900) body.rows[0].remove();
+  });
+
   // A live part follows its stream while its page is visible. A lost stream says since when.
   const live = root => each(root, "[data-stream]", part => {
     const state = document.getElementById(part.id + "-state");
@@ -67,6 +75,7 @@
           while (part.children.length > 200) part.lastElementChild.remove();
         } else htmx.swap(part, event.data, { swapStyle: "innerHTML" });
         times(part);
+        append(part);
         charts(document);
       };
       source.onerror = () => say("Not updated since " + utc(last));

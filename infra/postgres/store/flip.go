@@ -8,6 +8,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
+	"github.com/meterplex/meterplex/projections/rebuild"
 )
 
 // lockFed locks the checkpoints of joined generations, partition by partition, as
@@ -86,6 +87,11 @@ func (t *rebuildTx) Covered(r *domain.Rebuild) (covered bool, err error) {
 		return false, fmt.Errorf("looking for later flips: %w", err)
 	}
 	return covered, nil
+}
+
+// Changed implements commands.RebuildTx.
+func (t *rebuildTx) Changed(r *domain.Rebuild, shown []string) (*domain.Current, error) {
+	return rebuild.Changed(t.ctx, t.tx, t.list, r.ID, shown)
 }
 
 // Flip implements commands.RebuildTx.

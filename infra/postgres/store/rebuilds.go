@@ -11,6 +11,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/rebuild"
 )
 
@@ -25,10 +26,16 @@ const holdProjection = `SELECT FROM projection_pointers WHERE projection = $1 AN
 
 // Rebuilds changes the rebuilds of projections, and reads them. It implements
 // commands.RebuildStore.
-type Rebuilds struct{ Store *Store }
+type Rebuilds struct {
+	Store *Store
+	List  []projections.Projection // for comparisons with a difference that was shown
+}
 
 // rebuildTx is a change of rebuilds.
-type rebuildTx struct{ *changeTx }
+type rebuildTx struct {
+	*changeTx
+	list []projections.Projection
+}
 
 // ChangeRebuilds implements commands.RebuildStore.
 func (s *Rebuilds) ChangeRebuilds(ctx context.Context, projection string, decide func(commands.RebuildTx) error) error {
@@ -37,7 +44,7 @@ func (s *Rebuilds) ChangeRebuilds(ctx context.Context, projection string, decide
 		_, err := t.Exec(ctx, holdProjection, projection)
 		return err
 	}
-	return s.Store.changing(ctx, tx, hold, func(tx *changeTx) error { return decide(&rebuildTx{tx}) })
+	return s.Store.changing(ctx, tx, hold, func(tx *changeTx) error { return decide(&rebuildTx{tx, s.List}) })
 }
 
 const rebuildColumns = `id, projection, consumer, generation, fold_version, purpose, repair, tenant_id, period_key, reason, state, failure,
