@@ -43,6 +43,7 @@ var layers = map[string]layer{
 	"projections/deadletters":  projection("projections", "projections/query"),
 	"projections/series":       projection("projections", "projections/query"),
 	"projections/audit":        projection("projections", "projections/query"),
+	"projections/overview":     projection(), // in memory: it reads no database
 	"projections/periods":      projection("projections", "projections/query", "projections/prices"),
 	"projections/models": projection("projections", "projections/query", "projections/rebuild", "projections/usage", "projections/entitlements",
 		"projections/deadletters", "projections/series", "projections/audit", "projections/periods"),
@@ -90,7 +91,7 @@ var layers = map[string]layer{
 		others: []string{"github.com/schollz/progressbar", "golang.org/x/sync"}},
 	"cmd/meterplex/node": {ours: []string{"cmd/meterplex/config", "commands", "domain", "events", "http", "infra", "infra/postgres",
 		"infra/postgres/eventlog", "infra/postgres/store", "projections", "projections/query",
-		"projections/consume", "projections/rebuild", "projections/validate", "projections/periods", "projections/query", "projections/entitlements", "projections/models"}, anyOther: true},
+		"projections/consume", "projections/rebuild", "projections/validate", "projections/periods", "projections/query", "projections/entitlements", "projections/models", "projections/overview"}, anyOther: true},
 	"cmd/meterplex/demo": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/importer", "cmd/meterplex/node",
 		"cmd/meterplex/output", "events"}},
 	"cmd/meterplex/tour": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/demo", "cmd/meterplex/node",
@@ -98,7 +99,7 @@ var layers = map[string]layer{
 	"cmd/meterplex/verify": {ours: []string{"events", "domain/strictjson"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5", "github.com/twmb/franz-go"}},
 	"cmd/meterplex/doctor": {ours: []string{"events", "projections", "infra", "infra/postgres"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 	"cmd/meterplex/cli": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/demo", "cmd/meterplex/doctor", "cmd/meterplex/importer", "cmd/meterplex/node",
-		"cmd/meterplex/output", "cmd/meterplex/tour", "cmd/meterplex/verify", "cmd/bench", "commands", "events", "projections/audit", "projections/models", "projections/series"},
+		"cmd/meterplex/output", "cmd/meterplex/tour", "cmd/meterplex/verify", "cmd/bench", "commands", "events", "projections/audit", "projections/models", "projections/overview", "projections/series"},
 		others: []string{"github.com/alecthomas/kong", "github.com/schollz/progressbar", "github.com/twmb/franz-go"}},
 }
 

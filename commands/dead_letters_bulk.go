@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/google/uuid"
 
@@ -27,6 +28,8 @@ type BulkRequest struct {
 	Filter events.DeadLetterFilter
 	Reason string
 	DryRun bool
+	// Expected, if set, is how many dead letters the caller expects the filter to match. The bulk changes exactly these, or none.
+	Expected *int
 }
 
 // BulkRefusal counts the matched dead letters that were refused for one reason.
@@ -60,12 +63,12 @@ func (d *DeadLetters) Bulk(ctx context.Context, req Request, wanted BulkRequest,
 	}
 	b := &bulk{DeadLetters: d, req: req, wanted: wanted, result: BulkResult{Matched: len(refs)}}
 	if wanted.DryRun {
-		if refusal := tooMany(refs); refusal != nil {
+		if refusal := wanted.refuses(refs); refusal != nil {
 			return BulkResult{}, refusal
 		}
 		return b.run(ctx, refs)
 	}
-	answered, err := b.begin(ctx, refs)
+	answered, refs, err := b.begin(ctx, refs)
 	if answered || err != nil {
 		return b.result, err
 	}
@@ -97,11 +100,25 @@ func checkBulk(wanted *BulkRequest) *domain.Error {
 	return nil
 }
 
-func tooMany(refs []domain.DeadLetterRef) *domain.Error {
+// refuses returns the reason against a bulk of the dead letters that its filter matches, nil if there is none.
+func (wanted *BulkRequest) refuses(refs []domain.DeadLetterRef) *domain.Error {
+	if n := len(refs); wanted.Expected != nil && n != *wanted.Expected {
+		refusal := refuse("state_changed", "/expectedMatched", "the filter matches %s dead letters, not %d; no dead letter was changed", matchedText(n), *wanted.Expected)
+		refusal.Current = &domain.Current{Matched: &n}
+		return refusal
+	}
 	if len(refs) > MaxBulk {
 		return refuse("bulk_too_large", "/filter", "the filter finds more than %d dead letters; narrow it, by tenantId, fingerprint or from and to", MaxBulk)
 	}
 	return nil
+}
+
+// matchedText returns a count of which no more than MaxBulk and one were read.
+func matchedText(n int) string {
+	if n > MaxBulk {
+		return fmt.Sprintf("more than %d", MaxBulk)
+	}
+	return strconv.Itoa(n)
 }
 
 // bulk is a call of Bulk in progress.
@@ -116,17 +133,46 @@ type bulk struct {
 // collide, because no caller's key contains a line feed.
 func (b *bulk) begun() string { return b.req.key() + "\nbegun" }
 
-// begin records the request for the bulk. If the same key was used before, begin
+// begunBulk is the answer that is stored while a bulk is in progress. Selected holds the dead letters by their tenants, if the caller
+// named their number: a bulk that goes on after an interruption changes the same ones.
+type begunBulk struct {
+	BulkResult
+	Selected map[uuid.UUID][]uuid.UUID `json:"selected,omitempty"`
+}
+
+func selected(refs []domain.DeadLetterRef) map[uuid.UUID][]uuid.UUID {
+	of := map[uuid.UUID][]uuid.UUID{}
+	for _, ref := range refs {
+		of[ref.TenantID] = append(of[ref.TenantID], ref.ID)
+	}
+	return of
+}
+
+func refsOf(selected map[uuid.UUID][]uuid.UUID) (refs []domain.DeadLetterRef) {
+	for tenant, ids := range selected {
+		for _, id := range ids {
+			refs = append(refs, domain.DeadLetterRef{ID: id, TenantID: tenant})
+		}
+	}
+	return refs
+}
+
+// begin records the request for the bulk, and returns the dead letters to change. If the same key was used before, begin
 // continues an unfinished bulk, and returns the stored answer of a finished one.
-func (b *bulk) begin(ctx context.Context, refs []domain.DeadLetterRef) (answered bool, err error) {
+func (b *bulk) begin(ctx context.Context, found []domain.DeadLetterRef) (answered bool, refs []domain.DeadLetterRef, err error) {
 	err = b.Store.ChangeDeadLetters(ctx, events.Platform, func(tx DeadLetterTx) (err error) {
+		refs = found
 		if answered, err = repeat(tx, b.req.key(), &b.req.Idempotency, &b.result); answered || err != nil {
 			return err
 		}
-		if begun, err := repeat(tx, b.begun(), &b.req.Idempotency, &b.result); begun || err != nil {
+		var before begunBulk
+		if begun, err := repeat(tx, b.begun(), &b.req.Idempotency, &before); begun || err != nil {
+			if b.result = before.BulkResult; before.Selected != nil {
+				refs = refsOf(before.Selected)
+			}
 			return err
 		}
-		if refusal := tooMany(refs); refusal != nil {
+		if refusal := b.wanted.refuses(refs); refusal != nil {
 			return refusal
 		}
 		b.result.BulkID = b.NewID()
@@ -134,9 +180,13 @@ func (b *bulk) begin(ctx context.Context, refs []domain.DeadLetterRef) (answered
 			events.Bulk{Action: b.wanted.Action, Filter: b.wanted.Filter, Reason: b.wanted.Reason, Matched: b.result.Matched}); err != nil {
 			return err
 		}
-		return save(tx, b.begun(), &b.req.Idempotency, b.result)
+		now := begunBulk{BulkResult: b.result}
+		if b.wanted.Expected != nil {
+			now.Selected = selected(refs)
+		}
+		return save(tx, b.begun(), &b.req.Idempotency, now)
 	})
-	return answered, err
+	return answered, refs, err
 }
 
 // finish stores the answer, unless another call with the same key stored one first.

@@ -153,3 +153,54 @@ func TestAnInterruptedBulkGoesOn(t *testing.T) {
 		keys[p.DedupeKey] = true
 	}
 }
+
+// A bulk with the number of dead letters that was shown changes these, or none.
+func TestABulkMatchesTheNumberThatWasShown(t *testing.T) {
+	expected := func(n int) BulkRequest {
+		return BulkRequest{Action: events.BulkRetry, Filter: everyValidation, Expected: &n}
+	}
+	for _, wrong := range []int{0, 5, 7} {
+		d, tx := newLetters(mixed()...)
+		for _, dry := range []bool{true, false} {
+			wanted := expected(wrong)
+			wanted.DryRun = dry
+			_, err := d.Bulk(t.Context(), keyed(1), wanted, tx.found)
+			refusedWith(t, err, "state_changed", "/expectedMatched")
+			if refusal := (*domain.Error)(nil); !errors.As(err, &refusal) || refusal.Current == nil || *refusal.Current.Matched != 6 {
+				t.Errorf("the refusal has %+v, want the present number", refusal)
+			}
+		}
+		if tx.succeeded(t, nil, 0); len(tx.answers) > 0 {
+			t.Errorf("answers %v", tx.answers)
+		}
+	}
+	d, tx := newLetters(mixed()...)
+	first, err := d.Bulk(t.Context(), keyed(1), expected(6), tx.found)
+	tx.succeeded(t, err, 4)
+	tx.letters[uuid.UUID{7}] = letter(7)
+	again, err := d.Bulk(t.Context(), keyed(1), expected(6), tx.found) // the filter matches another number by now
+	if tx.succeeded(t, err, 4); !reflect.DeepEqual(again, first) {
+		t.Errorf("the repetition is answered %+v, the first request %+v", again, first)
+	}
+}
+
+// A bulk that goes on after an interruption changes the dead letters that were shown, and no later ones.
+func TestAnInterruptedBulkChangesTheShownDeadLetters(t *testing.T) {
+	d, tx := newLetters(mixed()...)
+	n := 6
+	wanted := BulkRequest{Action: events.BulkRetry, Filter: everyValidation, Expected: &n}
+	first, err := d.Bulk(t.Context(), keyed(1), wanted, tx.found)
+	tx.succeeded(t, err, 4)
+	req := keyed(1)
+	delete(tx.answers, req.key()) // as if the bulk had been interrupted before its answer
+	tx.letters[uuid.UUID{7}] = letter(7)
+	again, err := d.Bulk(t.Context(), keyed(1), wanted, tx.found)
+	if err != nil || again.BulkID != first.BulkID || again.Matched != 6 {
+		t.Errorf("%v: it goes on with %+v, the first call had %+v", err, again, first)
+	}
+	for i := range tx.appended {
+		if p := &tx.appended[i]; p.Subject == events.RetryRequested && payload[events.Retry](t, p).DeadLetterID == (uuid.UUID{7}) {
+			t.Error("a dead letter that was not shown is retried")
+		}
+	}
+}

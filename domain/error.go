@@ -5,6 +5,7 @@
 package domain
 
 import (
+	"encoding/json"
 	"strings"
 
 	"github.com/meterplex/meterplex/domain/strictjson"
@@ -23,6 +24,16 @@ type Error struct {
 	Quota *Quota
 	// State is that of the reservation, for reservation_ended.
 	State string
+	// Current is the present state, for state_changed.
+	Current *Current
+}
+
+// Current is the state that an action found in place of the state that it was shown. It has the members that the action compares.
+type Current struct {
+	Matched *int         // dead letters that a filter matches
+	Keys    *int64       // keys that differ
+	Delta   *json.Number // sum of their differences
+	ETag    string       // of the difference
 }
 
 func (e *Error) Error() string { return e.Code + ": " + e.Message }

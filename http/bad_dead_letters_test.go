@@ -38,6 +38,9 @@ func (w *testService) letterBodies(a *account) (list []badInput) {
 	add("/bulk", `{"action":"discard","filter":{"stage":"VALIDATION"},"reason":" \t"}`, 400, "reason_invalid")
 	add("/bulk", `{"action":"retry","filter":{"stage":"VALIDATION"},"dryrun":true}`, 400, "unknown_member")
 	add("/bulk", `{"action":"retry","filter":{"stage":"VALIDATION"},"dryRun":"true"}`, 400, "dry_run_invalid")
+	for _, expected := range []string{`-1`, `"5"`, `1.5`, `10001`, `true`, `9007199254740993`, `[]`} {
+		add("/bulk", `{"action":"retry","filter":{"stage":"VALIDATION"},"expectedMatched":`+expected+`}`, 400, "expected_matched_invalid")
+	}
 	bulk(`{}`, 400, "filter_empty")
 	bulk(`{"status":null}`, 400, "filter_empty")
 	bulk(`null`, 400, "filter_invalid")

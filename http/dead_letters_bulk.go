@@ -25,7 +25,7 @@ func (s *service) bulkDeadLetterOperations(t *site) {
 		summary: "Retry or discard many dead letters",
 		description: "202 with the request, each dead letter decided as if it was alone; 200 for a dry run, with the effect. " +
 			"A call that does not end may be sent again: no dead letter that is RETRYING is retried once more. A call changes at most 10,000 dead letters.",
-		problems: []int{http.StatusNotFound, http.StatusUnprocessableEntity}}, s.bulkDeadLetters)
+		problems: []int{http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity}}, s.bulkDeadLetters)
 }
 
 func (s *service) listDeadLetterGroups(ctx context.Context, in *deadLettersRequest) (*listed[deadletters.DeadLetterGroup], error) {
@@ -59,6 +59,8 @@ type bulkRequest struct {
 		Filter bulkFilter `json:"filter" doc:"All members that are there must match; at least one must be there."`
 		Reason string     `json:"reason,omitempty" minLength:"1" maxLength:"500" doc:"The reason, recorded in the log. Required for a discard."`
 		DryRun bool       `json:"dryRun,omitempty" doc:"Only report the effect."`
+
+		ExpectedMatched *int `json:"expectedMatched,omitempty" minimum:"0" maximum:"10000" doc:"How many dead letters the filter matched when it was shown. If it matches another number, the answer is 409 state_changed with that number, and no dead letter is changed."`
 	} `nameHint:"DeadLetterBulk"`
 }
 
@@ -84,7 +86,7 @@ func (s *service) bulkDeadLetters(ctx context.Context, in *bulkRequest) (*bulkAn
 	if err != nil {
 		return nil, err
 	}
-	request := commands.BulkRequest{Action: in.Body.Action, Filter: filter, Reason: in.Body.Reason, DryRun: in.Body.DryRun}
+	request := commands.BulkRequest{Action: in.Body.Action, Filter: filter, Reason: in.Body.Reason, DryRun: in.Body.DryRun, Expected: in.Body.ExpectedMatched}
 	done, err := s.Letters.Bulk(ctx, edge.ExchangeOf(ctx).Request(once), request, func(ctx context.Context) ([]domain.DeadLetterRef, error) {
 		return s.Reads.DeadLetters.FindDeadLetters(ctx, &filter, commands.MaxBulk+1)
 	})

@@ -65,7 +65,9 @@ func addExamples(api *huma.OpenAPI) error {
 				continue
 			}
 			for media := range response.Content {
-				add(response.Content, media, e.Answer)
+				if media != mediaEvents || len(e.Answer) > 0 && e.Answer[0] == '"' { // a stream is text
+					add(response.Content, media, e.Answer)
+				}
 			}
 		}
 		e.others(op)

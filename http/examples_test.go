@@ -20,6 +20,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http"
 	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/projections/overview"
 )
 
 var updateExamples = flag.Bool("update", false, "write the answers of the examples in http/examples")
@@ -44,7 +45,7 @@ type exampleFixture struct {
 }
 
 func newExampleFixture(t *testing.T) *exampleFixture {
-	f := &exampleFixture{testService: newTestService(t, withDoublingFold), now: time.Now().UTC().Format(time.RFC3339)}
+	f := &exampleFixture{testService: newTestService(t, withDoublingFold, withOverview), now: time.Now().UTC().Format(time.RFC3339)}
 	f.catalogue()
 	f.putPrice("calls", `"currency":"EUR","model":"per_unit","microUnits":500`)
 	f.want(200, call{"PUT", "/api/v1/plans/basic", bootstrap, nil, `{"name":"Basic","entitlements":[{"feature":"api_calls","limit":1000,"limitBehavior":"HARD","resetPeriod":"MONTHLY","price":"calls"},` +
@@ -77,6 +78,17 @@ func newExampleFixture(t *testing.T) *exampleFixture {
 	f.doc, err = jsonschema.UnmarshalJSON(w.Body)
 	f.must(err)
 	return f
+}
+
+// withOverview sets the state of the overview.
+func withOverview(s *http.Server) {
+	projection, at := "usage_aggregates", time.Now()
+	b := s.Live.Board
+	b.SetOutbox(overview.Backlog{Recorded: 48_210, Unpublished: 12, OldestSeconds: 0.4}, at)
+	b.SetConsumers([]overview.Consumer{{Name: events.GroupAggregator, Projection: &projection, Positions: 40, Seconds: 0.2}, {Name: events.GroupValidator, Positions: 12, Seconds: 0.1}})
+	b.SetIdentity(overview.Comparison{Holds: true, Accepted: 24_105, Aggregated: 24_060, Rejected: 5, InFlight: 40, ComparedAt: at.Add(-12 * time.Second)})
+	b.SetAttention(overview.FailedDeadLetters, overview.Item(overview.FailedDeadLetters, "VALIDATION", 5, &at, "/api/v1/dead-letters?status=FAILED&stage=VALIDATION"))
+	b.SetRead(at)
 }
 
 // sent replaces the ids, the time and the month of the examples by those of the service.

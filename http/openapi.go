@@ -187,6 +187,8 @@ func tidy(api *huma.OpenAPI) {
 	orNull(all["WithheldRecord"], "deadLetterId")
 	orNull(all["DiffBody"], "totals", "conservation")
 	orNull(all["Charge"], "price")
+	orNull(all["Installation"], "identity")
+	orNull(all["Attention"], "tenantId")
 }
 
 // describeCodes lists the codes that each member named code can hold, from the table of codes.

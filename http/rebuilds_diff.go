@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -118,15 +117,7 @@ func wantsCSV(format string, accept []string) bool {
 	if format != "" {
 		return format == "csv"
 	}
-	for _, value := range accept {
-		for media := range strings.SplitSeq(value, ",") {
-			media, _, _ = strings.Cut(media, ";")
-			if strings.EqualFold(strings.TrimSpace(media), "text/csv") {
-				return true
-			}
-		}
-	}
-	return false
+	return accepts(accept, "text/csv")
 }
 
 // csvTime bounds a CSV answer, which holds a snapshot open.

@@ -16,6 +16,7 @@ type problem struct {
 	Errors                                              []struct{ Pointer, Code, Detail string }
 	Limit, Used, Held, Remaining                        json.Number // of quota_exceeded
 	ResetAt                                             *time.Time
+	Current                                             json.RawMessage // of state_changed
 }
 
 // leaks are words that no answer may contain.

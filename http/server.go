@@ -21,6 +21,7 @@ import (
 	"github.com/meterplex/meterplex/http/admission"
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/overview"
 )
 
 // Server holds the dependencies of the handlers. It is wired by a struct literal; Handler
@@ -54,6 +55,9 @@ type Server struct {
 
 	// ConsoleSessions stores the sessions of the console; nil: no part of the console is served.
 	ConsoleSessions commands.ConsoleSessions
+
+	// Live shows the overview, and counts the verdicts for it. Its Run has to run beside the server.
+	Live *overview.Live
 
 	Health []HealthCheck
 	// Backlog, if set, returns how many events wait to be published and the bound: above it,
@@ -130,12 +134,20 @@ func (s *Server) site(operations func(*site)) (*site, error) {
 	if svc.now == nil {
 		svc.now = time.Now
 	}
-	if svc.metrics, err = newMetrics(s.Registerer); err != nil {
+	if svc.metrics, err = newMetrics(s.Registerer, s.verdicts()); err != nil {
 		return nil, fmt.Errorf("register the metrics of ingest: %w", err)
 	}
 	site := newSite(svc)
 	operations(site)
 	return site, site.finish()
+}
+
+// verdicts are those of the overview; nil for a server without the API.
+func (s *Server) verdicts() *overview.Verdicts {
+	if s.Live == nil {
+		return nil
+	}
+	return s.Live.Verdicts
 }
 
 // NewServer binds a handler to an address, with connection limits. Connection errors are
@@ -183,5 +195,6 @@ func (t *site) operations() {
 	t.outboxOperations(t)
 	t.schemaOperations(t)
 	t.systemOperations(t)
+	t.overviewOperations(t)
 	t.consoleOperations()
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/http/edge"
+	"github.com/meterplex/meterplex/projections/overview"
 )
 
 // metrics counts ingest. No label names a tenant.
@@ -17,11 +18,11 @@ type metrics struct {
 }
 
 // newMetrics registers the metrics of ingest.
-func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
+func newMetrics(registerer prometheus.Registerer, counted *overview.Verdicts) (*metrics, error) {
 	if registerer == nil {
 		registerer = prometheus.NewRegistry()
 	}
-	verdicts, err := newIngested(registerer)
+	verdicts, err := newIngested(registerer, counted)
 	if err != nil {
 		return nil, err
 	}
@@ -36,6 +37,7 @@ type ingested struct {
 	classes   map[string]*ofClass // by class of the tenant
 	platform  *ofClass            // of no known tenant
 	conflicts prometheus.Counter
+	counted   *overview.Verdicts // of all classes
 }
 
 // ofClass counts the verdicts on events of tenants of one class.
@@ -62,12 +64,15 @@ func (i *ingested) decided(class string, n, known int, err error) {
 	i.add(class, c)
 }
 
-// newIngested registers the counters, or reuses registered ones.
-func newIngested(registerer prometheus.Registerer) (*ingested, error) {
+// newIngested registers the counters, or reuses registered ones. counted may be nil.
+func newIngested(registerer prometheus.Registerer, counted *overview.Verdicts) (*ingested, error) {
 	events := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "meterplex_events_ingested_total",
 		Help: "Usage events answered at ingest, by verdict and class of the tenant; platform: no known tenant."}, []string{"verdict", "tenant_class"})
+	if counted == nil {
+		counted = new(overview.Verdicts)
+	}
 	c := &ingested{
-		classes: map[string]*ofClass{},
+		classes: map[string]*ofClass{}, counted: counted,
 		conflicts: prometheus.NewCounter(prometheus.CounterOpts{Name: "meterplex_payload_conflicts_total",
 			Help: "Events whose eventId was first used with another payload."}),
 	}
@@ -105,6 +110,7 @@ func (i *ingested) add(class string, c counts) {
 	if of == nil {
 		of = i.platform
 	}
+	i.counted.Add(c.accepted, c.duplicates, c.conflicts, c.rejected)
 	i.conflicts.Add(float64(c.conflicts))
 	of.accepted.Add(float64(c.accepted))
 	of.duplicate.Add(float64(c.duplicates))
@@ -114,8 +120,8 @@ func (i *ingested) add(class string, c counts) {
 }
 
 // CountVerdicts returns a function that counts verdicts of other transports than HTTP in
-// the same metrics.
-func CountVerdicts(registerer prometheus.Registerer) (func(class string, verdicts []commands.EventVerdict), error) {
-	c, err := newIngested(registerer)
+// the same metrics, and for the overview.
+func CountVerdicts(registerer prometheus.Registerer, counted *overview.Verdicts) (func(class string, verdicts []commands.EventVerdict), error) {
+	c, err := newIngested(registerer, counted)
 	return func(class string, verdicts []commands.EventVerdict) { c.add(class, countVerdicts(verdicts)) }, err
 }

@@ -33,6 +33,7 @@ import (
 	"github.com/meterplex/meterplex/projections/deadletters"
 	"github.com/meterplex/meterplex/projections/entitlements"
 	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/overview"
 	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/usage"
 	"github.com/meterplex/meterplex/projections/validate"
@@ -112,6 +113,7 @@ func (w *testService) server() *http.Server {
 		Webhooks: w.webhooks(), WebhookReader: &store.Catalogue{Pool: w.pool},
 		Thresholds: &commands.Thresholds{Store: w.store, Now: time.Now, NewID: newID}, ThresholdReader: &store.Catalogue{Pool: w.pool},
 		ConsoleSessions: &store.ConsoleSessions{Pool: w.pool},
+		Live:            &overview.Live{Instance: "test", Verdicts: new(overview.Verdicts), Board: new(overview.Board), Freshness: func() []overview.Distribution { return nil }, Clock: time.Now},
 		Health:          []http.HealthCheck{{Name: "postgres", Check: w.pool.Ping}},
 		Metrics:         promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry,
 		Logger: slog.New(slog.DiscardHandler), Now: time.Now, BootstrapOperatorKey: bootstrap, Version: "test",

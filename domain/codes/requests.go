@@ -23,6 +23,8 @@ func access() []Code {
 			"Send another Idempotency-Key for another request, or none (--idempotency-key of the command line)"},
 		{"idempotency_answer_expired", 409, Request, false, 0, "The request took effect, and its answer is no longer kept",
 			"List the resources, or search the log (meterplex events query), to find the result of the first request; send another Idempotency-Key to make the change once more"},
+		{"state_changed", 409, Request, false, 0, "The state is not the one that the request names",
+			"Check the present state in current, then send the request again with it"},
 		{"number_not_exact", 400, Request, false, 0, "A number of the body cannot be represented exactly",
 			"Send integers of at most 9007199254740991, and decimals with at most 15 significant digits"},
 	}

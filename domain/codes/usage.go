@@ -72,6 +72,7 @@ func deadLetters() []Code {
 		{"dead_letter_not_retryable", 409, Request | Item, false, 0, "The dead letter cannot be retried in its state",
 			"Retry FAILED dead letters only; send refused usage again instead, a conflict under an eventId of its own"},
 		{"dry_run_invalid", 400, Request, false, 0, "dryRun is invalid", "Send true or false"},
+		{"expected_matched_invalid", 400, Request, false, 0, "expectedMatched is invalid", "Send an integer from 0 to 10000"},
 		{"filter_empty", 400, Request, false, 0, "The filter matches every dead letter", "Name at least one member of the filter"},
 		{"filter_invalid", 400, Request, false, 0, "The filter is invalid", "Send an object with the members that the operation documents"},
 		{"fingerprint_invalid", 400, Request, false, 0, "The fingerprint is invalid", "Use a fingerprint of GET /dead-letters/groups"},

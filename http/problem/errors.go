@@ -21,6 +21,7 @@ func Of(err error) (p *Problem, cause error) {
 	case errors.As(err, &refused): // reads return these, too
 		p = New(refused.Code, refused.Message).At(refused.Pointer)
 		p.Quota, p.State = quotaOf(refused.Quota), refused.State
+		p.Current = (*Current)(refused.Current)
 		return p, nil
 	case errors.As(err, &full):
 		return tooMuch(full), nil

@@ -29,7 +29,8 @@ type Problem struct {
 	TraceID  string  `json:"traceId" doc:"The trace id of traceparent, or one that was made for the request."`
 
 	*Quota
-	State string `json:"state,omitempty" required:"false" doc:"Of reservation_ended: how the reservation ended."`
+	State   string   `json:"state,omitempty" required:"false" doc:"Of reservation_ended: how the reservation ended."`
+	Current *Current `json:"current,omitempty" required:"false" doc:"Of state_changed: the present state; members that the operation does not compare are left out."`
 
 	retryAfter int    // seconds, 0: no retry
 	because    string // see Reason
@@ -42,6 +43,14 @@ type Quota struct {
 	Held      json.Number `json:"held" required:"false" doc:"Of quota_exceeded: the amount that reservations hold."`
 	Remaining json.Number `json:"remaining" required:"false" doc:"Of quota_exceeded: the most that can be granted now."`
 	ResetAt   *time.Time  `json:"resetAt" required:"false" doc:"Of quota_exceeded: the end of the period; null if it never resets."`
+}
+
+// Current holds the present state, of the problem state_changed.
+type Current struct {
+	Matched *int         `json:"matched,omitempty" required:"false" doc:"Dead letters that the filter matches."`
+	Keys    *int64       `json:"keys,omitempty" required:"false" doc:"Keys that differ."`
+	Delta   *json.Number `json:"delta,omitempty" required:"false" doc:"Sum of their differences."`
+	ETag    string       `json:"etag,omitempty" required:"false" doc:"Tag of the difference, for If-Match."`
 }
 
 func quotaOf(q *domain.Quota) *Quota {

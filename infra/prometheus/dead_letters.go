@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/overview"
 )
 
 // countRefusals counts the dead letters that are not failures of a fold: refusals, and records that could
@@ -61,15 +63,20 @@ func newOpenLetters() *prom.GaugeVec {
 	return letters
 }
 
-// openLettersSQL uses the index of open dead letters, which is ordered by status and stage.
-const openLettersSQL = `SELECT status, stage, (SELECT count(*) FROM (
+// openLettersSQL uses the index of open dead letters, which is ordered by status, stage and id. The id has the time of the first failure, so that
+// the first one is the oldest.
+const openLettersSQL = `WITH live AS MATERIALIZED (
+  SELECT p.generation FROM projection_pointers p
+  WHERE p.live AND p.projection = '` + projections.ProjectionDeadLetters + `' AND p.tenant_id = '00000000-0000-0000-0000-000000000000')
+ SELECT status, stage, (SELECT count(*) FROM (
   SELECT FROM dead_letter_events d
-  WHERE d.generation = (SELECT p.generation FROM projection_pointers p
-                        WHERE p.live AND p.projection = '` + projections.ProjectionDeadLetters + `' AND p.tenant_id = '00000000-0000-0000-0000-000000000000')
-    AND d.status = a.status AND d.status IN ('FAILED', 'RETRYING') AND d.stage = b.stage LIMIT $1) d)
+  WHERE d.generation = (SELECT generation FROM live) AND d.status = a.status AND d.status IN ('FAILED', 'RETRYING') AND d.stage = b.stage LIMIT $1) d),
+ (SELECT d.first_failed_at FROM dead_letter_events d
+  WHERE d.generation = (SELECT generation FROM live) AND d.status = a.status AND d.status IN ('FAILED', 'RETRYING') AND d.stage = b.stage ORDER BY d.id LIMIT 1)
  FROM unnest(ARRAY['FAILED', 'RETRYING']) AS a (status), unnest(ARRAY['INGESTION', 'PUBLISHING', 'VALIDATION', 'AGGREGATION']) AS b (stage)`
 
-func readOpenLetters(ctx context.Context, pool *pgxpool.Pool, gauge *prom.GaugeVec) error {
+// readOpenLetters counts the open dead letters.
+func (m *Metrics) readOpenLetters(ctx context.Context, pool *pgxpool.Pool) error {
 	ctx, cancel := context.WithTimeout(ctx, stateTime)
 	defer cancel()
 	rows, err := pool.Query(ctx, openLettersSQL, maxCounted)
@@ -78,11 +85,17 @@ func readOpenLetters(ctx context.Context, pool *pgxpool.Pool, gauge *prom.GaugeV
 	}
 	var status, stage string
 	var count int64
-	if _, err := pgx.ForEachRow(rows, []any{&status, &stage, &count}, func() error {
-		gauge.WithLabelValues(status, stage).Set(float64(count))
+	var oldest *time.Time
+	var failed []overview.Attention
+	if _, err := pgx.ForEachRow(rows, []any{&status, &stage, &count, &oldest}, func() error {
+		m.letters.WithLabelValues(status, stage).Set(float64(count))
+		if status == "FAILED" {
+			failed = append(failed, overview.Item(overview.FailedDeadLetters, stage, count, oldest, "/api/v1/dead-letters?status=FAILED&stage="+stage)...)
+		}
 		return nil
 	}); err != nil {
 		return fmt.Errorf("counting dead letters: %w", err)
 	}
+	m.board.SetAttention(overview.FailedDeadLetters, failed)
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	prom "github.com/prometheus/client_golang/prometheus"
+
+	"github.com/meterplex/meterplex/projections/overview"
 )
 
 // identityGauges report whether accepted = aggregated + rejected + in flight + parked.
@@ -48,12 +50,13 @@ const (
 )
 
 // WatchIdentity reads the identity until ctx ends. A failed read is repeated after the pause, and identity_age_seconds grows.
-func (m *Metrics) WatchIdentity(ctx context.Context, read func(context.Context) (holds bool, err error)) error {
+func (m *Metrics) WatchIdentity(ctx context.Context, read func(context.Context) (overview.Comparison, error)) error {
 	for {
 		began := time.Now()
-		holds, err := read(ctx)
+		identity, err := read(ctx)
 		if err == nil {
-			m.identity.set(holds)
+			m.identity.set(identity.Holds)
+			m.board.SetIdentity(identity)
 		}
 		select {
 		case <-ctx.Done():

@@ -3,14 +3,10 @@
 package prometheus
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	prom "github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
@@ -19,6 +15,7 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/relay"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/overview"
 )
 
 // latencies ranges from the fastest durable commit to the delay by a broker outage, with the bound of an SLO.
@@ -75,6 +72,9 @@ type Metrics struct {
 
 	billing  pushMetrics
 	webhooks *webhookMetrics
+
+	board     *overview.Board // the gauges of the database, for the overview
+	consumers []string        // with series of end_to_end_seconds
 }
 
 // New creates and registers the metrics.
@@ -121,7 +121,8 @@ func New(registry *prom.Registry) *Metrics {
 	}
 	m.schemaChecks = counter("schema_checks_total", "Payloads of the sample that were compared with the schema of their subject.", "subject")
 	m.schemaRefusals = counter("schema_refusals_total", "Payloads of the sample that are unlike the schema of their subject.", "subject")
-	m.projected, m.letters, m.accounts = newProjectionGauges(), newOpenLetters(), newQuotaDrift(time.Now)
+	m.board = new(overview.Board)
+	m.projected, m.letters, m.accounts = newProjectionGauges(m.board), newOpenLetters(), newQuotaDrift(time.Now)
 	m.server, m.identity = newServerGauges(time.Now), newIdentityGauges(time.Now)
 	registry.MustRegister(append(m.accounts.gauges(), m.projected, m.letters, m.server, m.identity)...)
 	m.newSagas(registry)
@@ -191,6 +192,7 @@ func (m *Metrics) createConsumerSeries(topic, consumer string) {
 	m.createHandlerSeries(consumer)
 	m.processing.WithLabelValues(consumer)
 	m.endToEnd.WithLabelValues(consumer)
+	m.consumers = append(m.consumers, consumer)
 	for _, c := range []*prom.CounterVec{m.skipped, m.ghosts, m.otherLog, m.foreign, m.fromLog} {
 		c.WithLabelValues(consumer)
 	}
@@ -282,58 +284,6 @@ func (m *Metrics) PublicationsDeleted(n int64) { m.expired.Add(float64(n)) }
 
 // FrozenEnded counts a session that was ended because it blocked others.
 func (m *Metrics) FrozenEnded() { m.frozen.Inc() }
-
-// headsSQL reads the backlog from the database, so that every instance reports it: an instance that
-// relays no partition would report 0 otherwise. A rewind moves a cursor back; furthest is the cursor before it.
-const headsSQL = `SELECT sum(h.position)::bigint, sum(greatest(h.position - greatest(c.position, c.furthest), 0))::bigint,
- greatest(coalesce(extract(epoch FROM clock_timestamp() - min(l.recorded_at)), 0), 0)::float8
- FROM log_heads h JOIN relay_cursors c USING (partition)
- LEFT JOIN event_log_rows l ON l.partition = c.partition AND l.position = greatest(c.position, c.furthest) + 1`
-
-// Backlog returns the number of events waiting for their first publication, as last read.
-func (m *Metrics) Backlog() int64 { return m.backlog.Load() }
-
-const (
-	stateEvery = 2 * time.Second
-	stateTime  = 2 * time.Second
-)
-
-// Watch updates the gauges of the database state until ctx ends. Lag is counted in log positions,
-// including those of other topics.
-func (m *Metrics) Watch(ctx context.Context, pool *pgxpool.Pool) error {
-	tick := time.NewTicker(stateEvery)
-	defer tick.Stop()
-	for n := 0; ; n++ {
-		// On failure the gauges keep their values, and state_age_seconds grows.
-		failed := errors.Join(m.read(ctx, pool), m.projected.read(ctx, pool), m.accounts.read(ctx, pool), m.readSagas(ctx, pool), m.readPushes(ctx, pool), m.readWebhooks(ctx, pool))
-		if n%lettersEach == 0 {
-			failed = errors.Join(failed, readOpenLetters(ctx, pool, m.letters), m.server.read(ctx, pool))
-		}
-		if failed == nil {
-			m.server.stateRead()
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
-}
-
-func (m *Metrics) read(ctx context.Context, pool *pgxpool.Pool) error {
-	ctx, cancel := context.WithTimeout(ctx, stateTime)
-	defer cancel()
-	var recorded, backlog int64
-	var oldest float64
-	if err := pool.QueryRow(ctx, headsSQL).Scan(&recorded, &backlog, &oldest); err != nil {
-		return fmt.Errorf("reading the heads: %w", err)
-	}
-	m.head.Set(float64(recorded))
-	m.unpublished.Set(float64(backlog))
-	m.oldest.Set(oldest)
-	m.backlog.Store(backlog)
-	return nil
-}
 
 func topicsOfConsumers() map[string]int {
 	topics := map[string]int{}

@@ -3,8 +3,12 @@ package prometheus
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -12,6 +16,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/overview"
 )
 
 // projectionGauges report the lag of projections, their difference from the log, and the progress of
@@ -21,13 +26,15 @@ type projectionGauges struct {
 	lagEvents, lagSeconds  *prom.GaugeVec
 	drift, broken          *prom.GaugeVec
 	rebuilds, done, wanted *prom.GaugeVec
+	board                  *overview.Board
 }
 
-func newProjectionGauges() *projectionGauges {
+func newProjectionGauges(board *overview.Board) *projectionGauges {
 	gauge := func(name, help string, labels ...string) *prom.GaugeVec {
 		return prom.NewGaugeVec(prom.GaugeOpts{Name: "meterplex_" + name, Help: help}, labels)
 	}
 	g := &projectionGauges{
+		board:      board,
 		lag:        gauge("consumer_lag", "Log positions between a topic's consumer and the last event of the topic, including those of other topics.", "topic", "partition"),
 		lagEvents:  gauge("projection_lag_events", "Log positions between a projection and the last event of its source; consumers without a projection have their own name.", "projection"),
 		lagSeconds: gauge("projection_lag_seconds", "Age of the oldest event that is not in the projection yet.", "projection"),
@@ -82,7 +89,7 @@ func (g *projectionGauges) Collect(c chan<- prom.Metric) {
 
 // lagSQL counts no generations that are being rebuilt. All joined generations are at the same position.
 // $1 maps consumers to topics, $2 to projections.
-const lagSQL = `SELECT coalesce($2::jsonb ->> c.consumer, c.consumer), coalesce(t.topic, 0)::smallint, c.partition,
+const lagSQL = `SELECT c.consumer, $2::jsonb ->> c.consumer, coalesce(t.topic, 0)::smallint, c.partition,
   greatest(s.source - c.position, 0)::float8, coalesce(greatest(extract(epoch FROM now() - n.recorded_at), 0), 0)::float8
  FROM (SELECT consumer, partition, min(position) AS position FROM consumer_checkpoints WHERE joined GROUP BY consumer, partition) c
  JOIN log_heads h USING (partition)
@@ -95,8 +102,11 @@ const lagSQL = `SELECT coalesce($2::jsonb ->> c.consumer, c.consumer), coalesce(
 
 // driftSQL returns NULL as the drift of a projection that was never verified.
 const driftSQL = `SELECT g.projection, count(*) FILTER (WHERE g.broken IS NOT NULL AND g.dropped_at IS NULL)::float8,
-  (SELECT r.differs::float8 FROM projection_rebuilds r WHERE r.projection = g.projection AND r.differs IS NOT NULL ORDER BY r.ended_at DESC, r.id DESC LIMIT 1)
- FROM projection_generations g GROUP BY g.projection`
+  r.differs::float8, r.ended_at
+ FROM projection_generations g
+ LEFT JOIN LATERAL (SELECT v.differs, v.ended_at FROM projection_rebuilds v
+  WHERE v.projection = g.projection AND v.differs IS NOT NULL ORDER BY v.ended_at DESC, v.id DESC LIMIT 1) r ON true
+ GROUP BY g.projection, r.differs, r.ended_at`
 
 const openRebuildsSQL = `SELECT r.projection, r.state, count(DISTINCT r.id)::float8,
   coalesce(sum(least(c.position, l.position)) FILTER (WHERE r.state <> 'READY'), 0)::float8, coalesce(sum(l.position) FILTER (WHERE r.state <> 'READY'), 0)::float8
@@ -128,13 +138,15 @@ func (g *projectionGauges) readLag(ctx context.Context, pool *pgxpool.Pool) erro
 	if err != nil {
 		return err
 	}
-	var name string
+	var row overview.Consumer
 	var topic events.Topic
 	var partition int
 	var behind, age float64
-	sums, oldest := map[string]float64{}, map[string]float64{}
-	_, err = pgx.ForEachRow(rows, []any{&name, &topic, &partition, &behind, &age}, func() error {
-		sums[name], oldest[name] = sums[name]+behind, max(oldest[name], age)
+	lags := map[string]overview.Consumer{}
+	_, err = pgx.ForEachRow(rows, []any{&row.Name, &row.Projection, &topic, &partition, &behind, &age}, func() error {
+		lag := lags[row.Name]
+		lag.Name, lag.Projection, lag.Positions, lag.Seconds = row.Name, row.Projection, lag.Positions+int64(behind), max(lag.Seconds, age)
+		lags[row.Name] = lag
 		if topic != 0 {
 			g.lag.WithLabelValues(topic.Name(), strconv.Itoa(partition)).Set(behind)
 		}
@@ -143,10 +155,16 @@ func (g *projectionGauges) readLag(ctx context.Context, pool *pgxpool.Pool) erro
 	if err != nil {
 		return err
 	}
-	for name := range sums {
-		g.lagEvents.WithLabelValues(name).Set(sums[name])
-		g.lagSeconds.WithLabelValues(name).Set(oldest[name])
+	list := slices.SortedFunc(maps.Values(lags), func(a, b overview.Consumer) int { return strings.Compare(a.Name, b.Name) })
+	for _, lag := range list {
+		name := lag.Name
+		if lag.Projection != nil {
+			name = *lag.Projection
+		}
+		g.lagEvents.WithLabelValues(name).Set(float64(lag.Positions))
+		g.lagSeconds.WithLabelValues(name).Set(lag.Seconds)
 	}
+	g.board.SetConsumers(list)
 	return nil
 }
 
@@ -158,13 +176,21 @@ func (g *projectionGauges) readDrift(ctx context.Context, pool *pgxpool.Pool) er
 	var name string
 	var broken float64
 	var drift *float64
-	_, err = pgx.ForEachRow(rows, []any{&name, &broken, &drift}, func() error {
+	var verified *time.Time
+	var drifting, detached []overview.Attention
+	_, err = pgx.ForEachRow(rows, []any{&name, &broken, &drift, &verified}, func() error {
 		g.broken.WithLabelValues(name).Set(broken)
+		detached = append(detached, overview.Item(overview.BrokenGeneration, name, int64(broken), nil, "/api/v1/projections")...)
 		if drift != nil {
 			g.drift.WithLabelValues(name).Set(*drift)
+			drifting = append(drifting, overview.Item(overview.ProjectionDrift, name, int64(*drift), verified, "/api/v1/rebuilds")...)
 		}
 		return nil
 	})
+	if err == nil {
+		g.board.SetAttention(overview.ProjectionDrift, drifting)
+		g.board.SetAttention(overview.BrokenGeneration, detached)
+	}
 	return err
 }
 

@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/uuid"
 	prom "github.com/prometheus/client_golang/prometheus"
+
+	"github.com/meterplex/meterplex/projections/overview"
 )
 
 func TestLagDriftAndProgress(t *testing.T) {
@@ -32,7 +34,7 @@ func TestLagDriftAndProgress(t *testing.T) {
 		}
 	}
 	registry := prom.NewRegistry()
-	gauges := newProjectionGauges()
+	gauges := newProjectionGauges(new(overview.Board))
 	registry.MustRegister(gauges)
 	if err := gauges.read(t.Context(), pool); err != nil {
 		t.Fatal(err)

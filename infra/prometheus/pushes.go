@@ -3,11 +3,13 @@ package prometheus
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	prom "github.com/prometheus/client_golang/prometheus"
 
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/projections/overview"
 )
 
 // pushMetrics are the metrics of amounts that are pushed to the billing provider.
@@ -45,7 +47,7 @@ func (m *Metrics) PushAttempted(outcome domain.PushOutcome) {
 // Open pushes are found by the index pushes_open, differences by push_comparisons_different. A meter has a row for each of its months. Months of which no push is
 // compared any more are left out: their differences would stay for ever.
 const openPushesSQL = `SELECT count(*) FILTER (WHERE state = 'PENDING'), count(*) FILTER (WHERE state = 'UNKNOWN'), count(*) FILTER (WHERE state = 'FAILED'),
- coalesce(extract(epoch FROM clock_timestamp() - min(stored_at)), 0)::float8,
+ coalesce(extract(epoch FROM clock_timestamp() - min(stored_at)), 0)::float8, min(stored_at) FILTER (WHERE state = 'FAILED'), min(unknown_since) FILTER (WHERE state = 'UNKNOWN'),
  (SELECT count(*) FROM push_comparisons WHERE total <> delivered AND month >= to_char((now() - $1::interval) AT TIME ZONE 'UTC', 'YYYY-MM')) FROM pushes WHERE state <> 'DELIVERED'`
 
 // readPushes reads the state of the pushes. Every instance reports it.
@@ -54,7 +56,8 @@ func (m *Metrics) readPushes(ctx context.Context, pool *pgxpool.Pool) error {
 	defer cancel()
 	var pending, unknown, failed, differences int64
 	var oldest float64
-	if err := pool.QueryRow(ctx, openPushesSQL, domain.PushOldest).Scan(&pending, &unknown, &failed, &oldest, &differences); err != nil {
+	var failedSince, unknownSince *time.Time
+	if err := pool.QueryRow(ctx, openPushesSQL, domain.PushOldest).Scan(&pending, &unknown, &failed, &oldest, &failedSince, &unknownSince, &differences); err != nil {
 		return fmt.Errorf("counting open pushes: %w", err)
 	}
 	m.billing.pushes.WithLabelValues(domain.PushStatePending).Set(float64(pending))
@@ -62,5 +65,8 @@ func (m *Metrics) readPushes(ctx context.Context, pool *pgxpool.Pool) error {
 	m.billing.pushes.WithLabelValues(domain.PushStateFailed).Set(float64(failed))
 	m.billing.oldest.Set(max(0, oldest))
 	m.billing.differences.Set(float64(differences))
+	m.board.SetAttention(overview.FailedPush, overview.Item(overview.FailedPush, "", failed, failedSince, "/api/v1/pushes?state=FAILED"))
+	m.board.SetAttention(overview.UnknownPush, overview.Item(overview.UnknownPush, "", unknown, unknownSince, "/api/v1/pushes?state=UNKNOWN"))
+	m.board.SetAttention(overview.PushDifference, overview.Item(overview.PushDifference, "", differences, nil, ""))
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -29,10 +30,11 @@ type quotaDrift struct {
 	drift, compared, age prom.Gauge
 	now                  func() time.Time
 
-	after  accountPlace
-	found  int                          // in this turn so far
-	missed [events.Partitions]bool      // in this turn so far: an account was not compared
-	last   [events.Partitions]time.Time // the end of the last turn that compared all accounts of the partition
+	drifting atomic.Int64 // of the last turn
+	after    accountPlace
+	found    int                          // in this turn so far
+	missed   [events.Partitions]bool      // in this turn so far: an account was not compared
+	last     [events.Partitions]time.Time // the end of the last turn that compared all accounts of the partition
 }
 
 // accountPlace is the last account that was compared.
@@ -181,6 +183,7 @@ func (d *quotaDrift) end() {
 		oldest = max(oldest, now.Sub(d.last[p]))
 	}
 	d.drift.Set(float64(d.found))
+	d.drifting.Store(int64(d.found))
 	d.compared.Set(float64(compared))
 	d.age.Set(oldest.Seconds())
 	d.after, d.found, d.missed = accountPlace{}, 0, [events.Partitions]bool{}

@@ -3,12 +3,15 @@ package prometheus
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	prom "github.com/prometheus/client_golang/prometheus"
 
+	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/projections/overview"
 )
 
 // SagaKinds creates the series of the kinds that this binary knows.
@@ -26,7 +29,7 @@ func (m *Metrics) SagaKinds(kinds []string) {
 func (m *Metrics) SagaEnded(kind, outcome string) { m.sagasEnded.WithLabelValues(kind, outcome).Inc() }
 
 // openSagasSQL uses the index of open sagas.
-const openSagasSQL = `SELECT kind, state, count(*) FROM sagas WHERE ended_at IS NULL GROUP BY kind, state`
+const openSagasSQL = `SELECT kind, state, count(*), min(coalesce(deadline_at, created_at)) FROM sagas WHERE ended_at IS NULL GROUP BY kind, state`
 
 // readSagas reads the open sagas of all kinds, also of those that only a newer release knows. Every instance reports them.
 func (m *Metrics) readSagas(ctx context.Context, pool *pgxpool.Pool) error {
@@ -42,8 +45,20 @@ func (m *Metrics) readSagas(ctx context.Context, pool *pgxpool.Pool) error {
 	}
 	var kind, state string
 	var n int64
-	if _, err := pgx.ForEachRow(rows, []any{&kind, &state, &n}, func() error { counts[kind] += n; states[state] += n; return nil }); err != nil {
+	var since time.Time
+	found := map[overview.Kind][]overview.Attention{overview.LateClose: nil, overview.LateSaga: nil, overview.DriftingSaga: nil}
+	if _, err := pgx.ForEachRow(rows, []any{&kind, &state, &n, &since}, func() error {
+		counts[kind] += n
+		states[state] += n
+		if stuck := stuckSagas(kind, state); stuck != "" {
+			found[stuck] = append(found[stuck], overview.Item(stuck, kind, n, &since, "/api/v1/sagas?state="+state+"&kind="+kind)...)
+		}
+		return nil
+	}); err != nil {
 		return fmt.Errorf("counting open sagas: %w", err)
+	}
+	for stuck, list := range found {
+		m.board.SetAttention(stuck, list)
 	}
 	for kind := range m.sagasSeen { // a kind of a newer release, whose last saga has ended
 		if _, open := counts[kind]; !open {
@@ -58,6 +73,19 @@ func (m *Metrics) readSagas(ctx context.Context, pool *pgxpool.Pool) error {
 	}
 	m.sagasSeen = counts
 	return nil
+}
+
+// stuckSagas returns the kind of the items of sagas in a state, or "" if they need no operator.
+func stuckSagas(kind, state string) overview.Kind {
+	switch {
+	case state == domain.SagaDrift:
+		return overview.DriftingSaga
+	case state == domain.SagaPartial && kind == commands.SagaPeriodClose:
+		return overview.LateClose
+	case state == domain.SagaPartial:
+		return overview.LateSaga
+	}
+	return ""
 }
 
 // newSagas creates the metrics of sagas.

@@ -3,11 +3,14 @@ package prometheus
 import (
 	"context"
 	"fmt"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	prom "github.com/prometheus/client_golang/prometheus"
 
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/projections/overview"
 )
 
 // webhookMetrics are the metrics of webhooks.
@@ -86,5 +89,27 @@ func (m *Metrics) readWebhooks(ctx context.Context, pool *pgxpool.Pool) error {
 	m.webhooks.pending.Set(float64(pending))
 	m.webhooks.oldest.Set(oldest)
 	m.webhooks.failing.Set(float64(failing))
+	return nil
+}
+
+// disabledWebhooksSQL reads all webhooks: no index has the disabled ones.
+const disabledWebhooksSQL = `SELECT count(*), min(failing_since), (array_agg(tenant_id ORDER BY failing_since, id))[1] FROM webhooks WHERE status = 'DISABLED' AND reason = ANY ($1)`
+
+// readDisabledWebhooks counts the webhooks that the service has disabled.
+func (m *Metrics) readDisabledWebhooks(ctx context.Context, pool *pgxpool.Pool) error {
+	ctx, cancel := context.WithTimeout(ctx, stateTime)
+	defer cancel()
+	var n int64
+	var since *time.Time
+	var tenant *uuid.UUID
+	if err := pool.QueryRow(ctx, disabledWebhooksSQL, []string{domain.WebhookGone, domain.WebhookFailing}).Scan(&n, &since, &tenant); err != nil {
+		return fmt.Errorf("counting disabled webhooks: %w", err)
+	}
+	var list []overview.Attention
+	if tenant != nil {
+		list = overview.Item(overview.DisabledWebhook, "", n, since, "/api/v1/tenants/"+tenant.String()+"/webhooks")
+		list[0].TenantID = tenant
+	}
+	m.board.SetAttention(overview.DisabledWebhook, list)
 	return nil
 }

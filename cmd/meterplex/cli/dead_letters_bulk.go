@@ -22,6 +22,8 @@ type DeadLettersBulk struct {
 	Reason string   `required:"" placeholder:"TEXT" help:"The reason, recorded in the log."`
 	DryRun bool     `help:"Only show the effect."`
 	Yes    bool     `help:"Skip the confirmation."`
+
+	ExpectedMatched *int `placeholder:"N" help:"Change no dead letter unless N match. Without --yes it is the number that was confirmed."`
 	Once
 }
 
@@ -59,6 +61,9 @@ func (c *DeadLettersBulk) Run(a *app) error {
 		if !agreed {
 			return errNo
 		}
+		if c.ExpectedMatched == nil {
+			c.ExpectedMatched = &plan.Matched
+		}
 	}
 	raw, done, err := c.send(a, cl, false)
 	if err != nil {
@@ -81,7 +86,11 @@ func (c *DeadLettersBulk) send(a *app, cl *client.Client, dryRun bool) (raw json
 	if dryRun {
 		once = "" // a dry run must not use the key: the real request would return its response
 	}
-	raw, err = cl.Post(a.ctx, "/dead-letters/bulk", once, map[string]any{"action": c.Action, "filter": filter, "reason": c.Reason, "dryRun": dryRun})
+	body := map[string]any{"action": c.Action, "filter": filter, "reason": c.Reason, "dryRun": dryRun}
+	if c.ExpectedMatched != nil {
+		body["expectedMatched"] = *c.ExpectedMatched
+	}
+	raw, err = cl.Post(a.ctx, "/dead-letters/bulk", once, body)
 	if err != nil {
 		return nil, result, err
 	}

@@ -13,6 +13,7 @@ import (
 type SystemCmd struct {
 	Show     SystemShow     `cmd:"" help:"Show the log's id, the lives of the database server, and where each partition's epoch begins."`
 	Ready    SystemReady    `cmd:"" help:"Show whether an instance is ready, and its dependencies. Waits for --retry-for. Exit code 1 if it is not ready."`
+	Overview SystemOverview `cmd:"" help:"Show rates, lags and items that need attention."`
 	Identity SystemIdentity `cmd:"" help:"Show that no event is lost: accepted = aggregated + rejected + in flight + parked. Exit code 1 if it does not hold."`
 }
 

@@ -35,6 +35,7 @@ import (
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/entitlements"
 	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/overview"
 	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/validate"
 )
@@ -66,6 +67,7 @@ type Node struct {
 	observe   projections.Observer // of the consumers
 	sampler   *jsonschema.Sampler  // nil: no payload is compared with its schema
 	stripe    *stripe.Provider     // nil without a key
+	verdicts  overview.Verdicts
 	// rebuildRequests and replayRequests are hints of the command router for the workers of this instance.
 	rebuildRequests, replayRequests hint
 	sagaRequests, pushRequests      hint // of changes that start or retry sagas, for the runners of this instance
@@ -235,7 +237,7 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 		g.Go(func() error { return n.sampler.Run(ctx) })
 	}
 	g.Go(func() error { return n.metrics.Watch(ctx, n.pool) })
-	g.Go(func() error { return n.metrics.WatchIdentity(ctx, n.identityHolds) })
+	g.Go(func() error { return n.metrics.WatchIdentity(ctx, n.identity) })
 	// This pool never waits for locks that a frozen session holds.
 	frozen := &postgres.FrozenSessions{Pool: n.looks, Logger: n.logger, Ended: n.metrics.FrozenEnded}
 	g.Go(func() error { return frozen.Run(ctx) })
@@ -384,6 +386,8 @@ func (n *Node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
 		s.ConsoleSessions = &store.ConsoleSessions{Pool: n.pool}
 	}
 	s.Backlog = func() (int64, int64) { return n.metrics.Backlog(), maxBacklog }
+	s.Live = &overview.Live{Instance: n.instance, Verdicts: &n.verdicts, Board: n.metrics.Board(), Freshness: n.metrics.Freshness, Clock: time.Now}
+	g.Go(func() error { return s.Live.Run(ctx) })
 	s.BootstrapOperatorKey = n.cfg.BootstrapOperatorKey
 }
 

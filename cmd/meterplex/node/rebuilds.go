@@ -9,6 +9,7 @@ import (
 
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/overview"
 	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/rebuild"
 )
@@ -49,12 +50,14 @@ func (n *Node) compare(ctx context.Context, r domain.Rebuild) error {
 	return n.rebuilds().FinishVerify(ctx, r.ID, differs)
 }
 
-// identityHolds compares accepted events with their ends, for the metrics. Like compare, it uses no connection of the readers.
-func (n *Node) identityHolds(ctx context.Context) (bool, error) {
+// identity compares accepted events with their ends, for the metrics. Like compare, it uses no connection of the readers.
+func (n *Node) identity(ctx context.Context) (overview.Comparison, error) {
 	ctx, cancel := context.WithTimeout(ctx, identityTime)
 	defer cancel()
-	identity, err := models.NewReads(query.DB{Pool: n.pool}, nil, n.Folds, time.Now, n.cfg.RollbackKeep).Events.Identity(ctx)
-	return identity.Holds, err
+	at := time.Now()
+	i, err := models.NewReads(query.DB{Pool: n.pool}, nil, n.Folds, time.Now, n.cfg.RollbackKeep).Events.Identity(ctx)
+	return overview.Comparison{Holds: i.Holds, Accepted: i.Accepted, Aggregated: i.Aggregated, Rejected: i.Rejected, InFlight: i.InFlight, Parked: i.Parked,
+		Missing: i.Total.Missing, ComparedAt: at}, err
 }
 
 // identityTime bounds a comparison for the metrics.

@@ -24,7 +24,7 @@ const usageCommandsPerPartition = 500
 // startUsageCommands starts the ingestion of usage from messages, the second way
 // in besides HTTP.
 func (n *Node) startUsageCommands(ctx context.Context, g *errgroup.Group) error {
-	count, err := http.CountVerdicts(n.registry)
+	count, err := http.CountVerdicts(n.registry, &n.verdicts)
 	if err != nil {
 		return fmt.Errorf("register the metrics of usage.commands: %w", err)
 	}

@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/output"
+	"github.com/meterplex/meterplex/projections/overview"
+)
+
+// SystemOverview reads GET /system/overview.
+type SystemOverview struct {
+	Watch   bool `help:"Show it again each second, until Ctrl-C."`
+	History bool `help:"Include the last 15 minutes; not in the table."`
+}
+
+// Help returns the long help text.
+func (SystemOverview) Help() string {
+	return `Rates and freshness are of the instance that answers; outbox, consumers, identity and attention are of the installation.
+
+  meterplex system overview
+  meterplex system overview --watch
+  meterplex system overview -o json --history > overview.json`
+}
+
+// Run prints the overview once, or each second.
+func (c *SystemOverview) Run(a *app) error {
+	cl, err := a.newClient()
+	if err != nil {
+		return err
+	}
+	if !c.Watch {
+		query := url.Values{}
+		if c.History {
+			query.Set("history", "true")
+		}
+		raw, err := cl.Get(a.ctx, "/system/overview", query)
+		if err != nil {
+			return err
+		}
+		if a.flags.Output != "table" {
+			return a.object(raw)
+		}
+		return a.printOverview(raw)
+	}
+	err = cl.Persist(a.ctx, true, func(progress func()) error {
+		return cl.Stream(a.ctx, "/system/overview", nil, http.Header{"Accept": {"text/event-stream"}}, func(line string) error {
+			data, found := strings.CutPrefix(line, "data: ")
+			if !found {
+				return nil
+			}
+			progress()
+			return c.printFrame(a, json.RawMessage(data))
+		})
+	})
+	if a.ctx.Err() != nil {
+		err = nil // Ctrl-C is the normal end
+	}
+	return err
+}
+
+// printFrame prints one event of the stream.
+func (c *SystemOverview) printFrame(a *app, raw json.RawMessage) error {
+	if a.flags.Output == "table" {
+		return a.printOverview(raw)
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &members); err != nil {
+		return fmt.Errorf("reading the overview: %w", err)
+	}
+	if !c.History {
+		delete(members, "history")
+	}
+	raw, err := json.Marshal(members)
+	return errors.Join(err, output.PrintCompact(a.stdout, raw))
+}
+
+// printOverview prints an overview as text.
+func (a *app) printOverview(raw json.RawMessage) error {
+	var o overview.Overview
+	if err := json.Unmarshal(raw, &o); err != nil {
+		return fmt.Errorf("reading the overview: %w", err)
+	}
+	r, in := o.Instance.PerSecond, &o.Installation
+	a.report("%s  instance %s: %.1f accepted, %.1f duplicates, %.1f conflicts, %.1f rejected per second.",
+		o.At.Format("15:04:05Z"), o.Instance.ID, r.Accepted, r.Duplicates, r.Conflicts, r.Rejected)
+	a.report("Outbox: %d of %d events unpublished, the oldest for %.1f s. %s", in.Outbox.Unpublished, in.Outbox.Recorded, in.Outbox.OldestSeconds, identityText(in.Identity))
+	p := a.rows("consumer", "positions", "seconds", "p50Seconds", "p99Seconds")
+	for _, c := range in.Consumers {
+		row := map[string]any{"consumer": c.Name, "positions": c.Positions, "seconds": c.Seconds, "p50Seconds": nil, "p99Seconds": nil}
+		for _, f := range o.Instance.Freshness {
+			if f.Consumer == c.Name {
+				row["p50Seconds"], row["p99Seconds"] = f.P50Seconds, f.P99Seconds
+			}
+		}
+		text, err := json.Marshal(row)
+		if err = errors.Join(err, p.Row(text)); err != nil {
+			return err
+		}
+	}
+	if err := p.Close(); err != nil {
+		return err
+	}
+	return a.printAttention(o.Attention)
+}
+
+func identityText(i *overview.Comparison) string {
+	switch {
+	case i == nil:
+		return "The identity was not compared yet."
+	case i.Holds:
+		return fmt.Sprintf("The identity holds, as of %.0f s ago.", i.AgeSeconds)
+	}
+	return fmt.Sprintf("The identity does NOT hold, as of %.0f s ago: %d events are missing.", i.AgeSeconds, i.Missing)
+}
+
+func (a *app) printAttention(list []overview.Attention) error {
+	if len(list) == 0 {
+		a.report("No item needs attention.")
+		return nil
+	}
+	p := a.rows("kind", "subject", "count", "since", "path")
+	for i := range list {
+		text, err := json.Marshal(list[i])
+		if err = errors.Join(err, p.Row(text)); err != nil {
+			return err
+		}
+	}
+	return p.Close()
+}

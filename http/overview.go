@@ -1,0 +1,112 @@
+package http
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
+	"github.com/meterplex/meterplex/projections/overview"
+)
+
+func (s *service) overviewOperations(t *site) {
+	operators := []string{commands.ScopeBilling, commands.ScopeAudit, commands.ScopeAdmin}
+	t.serveRaw(operation{method: http.MethodGet, path: prefix + "/system/overview", who: auth.Operator, scopes: operators, id: "getOverview", tag: "System",
+		summary: "Show the state of the installation and of this instance",
+		description: "The members of `instance` are counters of the instance that answers; those of `installation` and `attention` are the state of the database as the instance last read it for its metrics: " +
+			"every 2 s, heads and lags every second while someone streams. The answer itself reads no database. With `Accept: text/event-stream` the answer is a stream with an event `overview` " +
+			"each second, the first with the history. An instance serves 256 streams; more are refused with 503 `overloaded`."}, describeOverview, s.overview)
+}
+
+func describeOverview(op *huma.Operation, types schemas) {
+	op.Parameters = []*huma.Param{{Name: "history", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"true", "false"}}, Description: "Include the history, also in an answer that is no stream."}}
+	op.Responses["200"] = &huma.Response{
+		Description: "The overview; as a stream each event's data is one.",
+		Content: map[string]*huma.MediaType{
+			mediaJSON:   {Schema: types.of(overview.Overview{})},
+			mediaEvents: types.stream(mediaEvents, overview.Overview{}),
+		},
+	}
+}
+
+// overview answers with the last sample, or streams the samples.
+func (s *service) overview(w http.ResponseWriter, r *http.Request) error {
+	w.Header().Set("Vary", "Accept")
+	if accepts(r.Header["Accept"], mediaEvents) {
+		return s.streamOverview(w, r)
+	}
+	show := s.Live.Now
+	if r.URL.Query().Get("history") == "true" {
+		show = s.Live.Show
+	}
+	frame, err := show()
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", mediaJSON)
+	w.Header().Set("Content-Length", strconv.Itoa(len(frame.JSON)))
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(frame.JSON) // a client that has gone asks again
+	}
+	return nil
+}
+
+// accepts reports whether Accept names a media type.
+func accepts(accept []string, media string) bool {
+	for _, value := range accept {
+		for one := range strings.SplitSeq(value, ",") {
+			one, _, _ = strings.Cut(one, ";")
+			if strings.EqualFold(strings.TrimSpace(one), media) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// streamOverview sends the frame of each second until the client, the key or the instance ends.
+func (s *service) streamOverview(w http.ResponseWriter, r *http.Request) error {
+	viewer, err := s.Live.Watch()
+	if err != nil {
+		return err
+	}
+	defer viewer.Close()
+	first, err := s.Live.Show()
+	if err != nil {
+		return err
+	}
+	x := edge.ExchangeOf(r.Context())
+	stream := streamEvents(w)
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	check := time.NewTicker(checkEvery)
+	defer check.Stop()
+	spoke := time.Now()
+	for err = stream.event("overview", first.JSON); err == nil; {
+		select {
+		case <-x.From.Context().Done():
+			return nil
+		case <-s.edge.Shutdown():
+			return nil
+		case frame, open := <-viewer.Frames():
+			if !open {
+				return nil
+			}
+			err, spoke = stream.event("overview", frame.JSON), time.Now()
+		case <-check.C:
+			if s.edge.Authenticate(x.From, x) != nil {
+				return nil // the key has been revoked, or has expired
+			}
+			if time.Since(spoke) >= streamHeartbeat {
+				err, spoke = stream.heartbeat(), time.Now()
+			}
+		}
+	}
+	return nil
+}

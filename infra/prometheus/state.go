@@ -1,0 +1,79 @@
+package prometheus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/projections/overview"
+)
+
+// headsSQL reads the backlog from the database, so that every instance reports it: an instance that
+// relays no partition would report 0 otherwise. A rewind moves a cursor back; furthest is the cursor before it.
+const headsSQL = `SELECT sum(h.position)::bigint, sum(greatest(h.position - greatest(c.position, c.furthest), 0))::bigint,
+ greatest(coalesce(extract(epoch FROM clock_timestamp() - min(l.recorded_at)), 0), 0)::float8
+ FROM log_heads h JOIN relay_cursors c USING (partition)
+ LEFT JOIN event_log_rows l ON l.partition = c.partition AND l.position = greatest(c.position, c.furthest) + 1`
+
+// Backlog returns the number of events waiting for their first publication, as last read.
+func (m *Metrics) Backlog() int64 { return m.backlog.Load() }
+
+const (
+	stateEvery = 2 * time.Second
+	stateTime  = 2 * time.Second
+	// watchedEvery is how often heads and lags are read while someone views the overview.
+	watchedEvery = time.Second
+)
+
+// Watch updates the gauges of the database state until ctx ends. Lag is counted in log positions,
+// including those of other topics.
+func (m *Metrics) Watch(ctx context.Context, pool *pgxpool.Pool) error {
+	tick := time.NewTicker(watchedEvery)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		switch {
+		case time.Duration(n)*watchedEvery%stateEvery == 0:
+			m.readState(ctx, pool, n%(lettersEach*int(stateEvery/watchedEvery)) == 0)
+		case m.board.Watched() && m.read(ctx, pool) == nil && m.projected.readLag(ctx, pool) == nil:
+			m.board.SetRead(time.Now())
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// readState reads the state once; the part of it that changes slowly only if slow is set. On failure the gauges keep their
+// values, and state_age_seconds grows.
+func (m *Metrics) readState(ctx context.Context, pool *pgxpool.Pool, slow bool) {
+	failed := errors.Join(m.read(ctx, pool), m.projected.read(ctx, pool), m.accounts.read(ctx, pool), m.readSagas(ctx, pool), m.readPushes(ctx, pool), m.readWebhooks(ctx, pool))
+	if slow {
+		failed = errors.Join(failed, m.readOpenLetters(ctx, pool), m.readDisabledWebhooks(ctx, pool), m.server.read(ctx, pool))
+	}
+	m.board.SetAttention(overview.AccountDrift, overview.Item(overview.AccountDrift, "", m.accounts.drifting.Load(), nil, ""))
+	if failed == nil {
+		m.server.stateRead()
+		m.board.SetRead(time.Now())
+	}
+}
+
+func (m *Metrics) read(ctx context.Context, pool *pgxpool.Pool) error {
+	ctx, cancel := context.WithTimeout(ctx, stateTime)
+	defer cancel()
+	var recorded, backlog int64
+	var oldest float64
+	if err := pool.QueryRow(ctx, headsSQL).Scan(&recorded, &backlog, &oldest); err != nil {
+		return fmt.Errorf("reading the heads: %w", err)
+	}
+	m.head.Set(float64(recorded))
+	m.unpublished.Set(float64(backlog))
+	m.oldest.Set(oldest)
+	m.backlog.Store(backlog)
+	m.board.SetOutbox(overview.Backlog{Recorded: recorded, Unpublished: backlog, OldestSeconds: oldest}, time.Now())
+	return nil
+}

@@ -1,0 +1,75 @@
+// Package overview holds the live state of an installation, as one instance sees it: the last state of the database
+// that the instance read for its metrics, its own counters, and 15 minutes of both. It reads no database: others
+// report to a Board, and Live samples it each second. Any number of viewers costs one sample and one encoding a second.
+package overview
+
+import "time"
+
+// Overview is the state of an installation and of the instance that answers.
+type Overview struct {
+	At           time.Time    `json:"at" doc:"Time of the sample."`
+	Instance     Instance     `json:"instance" doc:"Counters of the instance that answers; each instance has its own."`
+	Installation Installation `json:"installation" doc:"State of the database, which all instances share, as this instance last read it."`
+	Attention    []Attention  `json:"attention" nullable:"false" doc:"Items of the installation that need an operator; empty: none."`
+	History      *History     `json:"history,omitempty" doc:"The last 15 minutes, or less if the instance started later. In the first event of a stream, and with history=true."`
+}
+
+// Instance holds figures of one instance since it started.
+type Instance struct {
+	ID        string      `json:"id" doc:"The instance that answers." example:"host-4711-a1b2c3"`
+	StartedAt time.Time   `json:"startedAt" doc:"When the instance started."`
+	PerSecond Rates       `json:"perSecond" doc:"Verdicts on usage that this instance answered in the last second."`
+	Freshness []Freshness `json:"freshness" nullable:"false" doc:"Of the consumers that folded events on this instance in the last minute."`
+}
+
+// Rates are verdicts per second.
+type Rates struct {
+	Accepted   float64 `json:"accepted" doc:"Events accepted per second." example:"950.3"`
+	Duplicates float64 `json:"duplicates" doc:"Events per second that were recorded before." example:"1.2"`
+	Conflicts  float64 `json:"conflicts" doc:"Events per second whose eventId was first used with another payload." example:"0"`
+	Rejected   float64 `json:"rejected" doc:"Events rejected per second." example:"0"`
+}
+
+// Freshness is the time from the recording of events to their fold, estimated from the buckets of end_to_end_seconds.
+type Freshness struct {
+	Consumer   string  `json:"consumer" example:"meterplex-usage-aggregator"`
+	Events     int64   `json:"events" doc:"Events that it folded in the last minute." example:"57000"`
+	P50Seconds float64 `json:"p50Seconds" doc:"Half of them were folded within this time." example:"0.006"`
+	P99Seconds float64 `json:"p99Seconds" doc:"99 of 100 were folded within this time." example:"0.031"`
+}
+
+// Installation is the state of the database.
+type Installation struct {
+	ReadAt    *time.Time  `json:"readAt" doc:"When the instance last read the state; null before its first read."`
+	Outbox    Backlog     `json:"outbox"`
+	Consumers []Consumer  `json:"consumers" nullable:"false" doc:"Each consumer and how far it is behind."`
+	Identity  *Comparison `json:"identity" doc:"Where every accepted event is, as last compared, about once a minute; null before the first comparison."`
+}
+
+// Backlog is the state of the outbox.
+type Backlog struct {
+	Recorded      int64   `json:"recorded" doc:"Events in the log." example:"10000000"`
+	Unpublished   int64   `json:"unpublished" doc:"Events that were never published." example:"1200"`
+	OldestSeconds float64 `json:"oldestSeconds" doc:"Age of the oldest of them; 0 if all were published." example:"3.2"`
+}
+
+// Consumer is the lag of a consumer.
+type Consumer struct {
+	Name       string  `json:"name" example:"meterplex-usage-aggregator"`
+	Projection *string `json:"projection" doc:"The projection that it folds; null if it folds none." example:"usage_aggregates"`
+	Positions  int64   `json:"positions" doc:"Positions of the log between the consumer and the last event of its topic, including those of other topics." example:"120"`
+	Seconds    float64 `json:"seconds" doc:"Age of the oldest event that it has not folded; 0 if it has folded all." example:"0.4"`
+}
+
+// Comparison accounts for every accepted event: accepted = aggregated + rejected + in flight + parked.
+type Comparison struct {
+	Holds      bool      `json:"holds" doc:"Whether every accepted event is aggregated, rejected, in flight or parked."`
+	Accepted   int64     `json:"accepted"`
+	Aggregated int64     `json:"aggregated"`
+	Rejected   int64     `json:"rejected"`
+	InFlight   int64     `json:"inFlight"`
+	Parked     int64     `json:"parked"`
+	Missing    int64     `json:"missing" doc:"Accepted events that are in no other term."`
+	ComparedAt time.Time `json:"comparedAt" doc:"Time of the comparison."`
+	AgeSeconds float64   `json:"ageSeconds" doc:"Age of the comparison." example:"12.4"`
+}
