@@ -1,6 +1,7 @@
 package console
 
 import (
+	"encoding/json"
 	"net/http"
 	"strings"
 )
@@ -13,12 +14,20 @@ func (d *view) Equivalents() (lines []string) {
 	for _, req := range d.v.asked {
 		lines = append(lines, curlOf(req))
 	}
-	for _, command := range d.Page.cli {
+	for _, command := range d.commands() {
 		if line, ok := d.v.fill(command); ok {
 			lines = append(lines, line)
 		}
 	}
 	return lines
+}
+
+// commands are the commands of the page for the visitor's kind of key.
+func (d *view) commands() []string {
+	if d.v.tenant != nil && d.Page.tenantCLI != nil {
+		return d.Page.tenantCLI
+	}
+	return d.Page.cli
 }
 
 // curlOf returns the curl command of a request. The service's address and the key are in the environment, as the command line reads them.
@@ -31,7 +40,12 @@ func curlOf(req request) string {
 	if req.Method != http.MethodGet {
 		method = "-X " + req.Method + " "
 	}
-	return `curl -fsS ` + method + `-H "Authorization: Bearer $METERPLEX_KEY" "$METERPLEX_URL"` + quoted(target)
+	body := ""
+	if req.Body != nil {
+		encoded, _ := json.Marshal(req.Body) // it was sent
+		body = ` -H "Content-Type: application/json" -d ` + quoted(string(encoded))
+	}
+	return `curl -fsS ` + method + `-H "Authorization: Bearer $METERPLEX_KEY" "$METERPLEX_URL"` + quoted(target) + body
 }
 
 // fill replaces the parameters of a command, each quoted for the shell. It reports false if one of them is absent. A part in brackets is left out

@@ -27,10 +27,12 @@ type page struct {
 	params   []string // names of its query parameters
 	// cli names the commands of the command line that show the same; {name} is a parameter of the path or the query, and a command with an absent
 	// parameter is left out.
-	cli     []string
-	load    func(v *visit) (doc, error)
-	actions []*action
-	streams []*stream
+	cli []string
+	// tenantCLI is cli for a tenant's key, if it differs.
+	tenantCLI []string
+	load      func(v *visit) (doc, error)
+	actions   []*action
+	streams   []*stream
 }
 
 func (p *page) parameters() []string { return append([]string{"done"}, p.params...) }

@@ -1,8 +1,11 @@
 package console
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 )
 
 const (
@@ -40,33 +43,60 @@ func newTenantPage() *page {
 
 func tenantPage() *page {
 	return &page{path: tenantPath, title: "Tenant", template: "tenant.html", needs: "GET /api/v1/tenants/{tenantId}", who: operator, scopes: admins(),
-		cli: []string{"meterplex tenants show {tenantId}", "meterplex subscriptions list --tenant {tenantId}", "meterplex keys list --tenant {tenantId}"},
-		load: func(v *visit) (doc, error) {
-			id := v.param("tenantId")
-			of := url.Values{"tenantId": {id}}
-			tenant, err := v.get(api("tenants", id), nil)
-			if err != nil {
-				return nil, err
-			}
-			data, err := v.all(map[string]section{
-				"subscriptions": {api("tenants", id, "subscriptions"), nil},
-				"keys":          {api("tenants", id, "api-keys"), nil},
-				"accounts":      {api("quota", "accounts"), of},
-				"figures":       {api("usage", "aggregates"), of},
-				"letters":       {api("dead-letters"), url.Values{"tenantId": {id}, "status": {"FAILED"}, "limit": {"10"}}},
-			})
-			if err != nil {
-				return nil, err
-			}
-			events, err := v.followed(api("events", "stream"), url.Values{"tenantId": {id}, "last": {"10"}, "follow": {"false"}})
-			if err != nil {
-				return nil, err
-			}
-			data["events"] = doc{"data": events}
-			data["tenant"] = tenant
-			return data, nil
-		},
-		actions: tenantActions()}
+		cli:  []string{"meterplex tenants show {tenantId}", "meterplex subscriptions list --tenant {tenantId}", "meterplex keys list --tenant {tenantId}"},
+		load: loadTenant, actions: slices.Concat(tenantActions(), subscriptionActions(), keyActions(), billingActions(), offboardingActions())}
+}
+
+func loadTenant(v *visit) (doc, error) {
+	id := v.param("tenantId")
+	of := url.Values{"tenantId": {id}}
+	tenant, err := v.get(api("tenants", id), nil)
+	if err != nil {
+		return nil, err
+	}
+	subscriptions, err := v.subscriptions(id)
+	if err != nil {
+		return nil, err
+	}
+	accounts, err := v.accounts(id, url.Values{})
+	if err != nil {
+		return nil, err
+	}
+	data, err := v.all(map[string]section{
+		"keys":    {api("tenants", id, "api-keys"), limited(50, nil)},
+		"figures": {api("usage", "aggregates"), of},
+		"letters": {api("dead-letters"), url.Values{"tenantId": {id}, "status": {"FAILED"}, "limit": {"10"}}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	events, err := v.followed(api("events", "stream"), url.Values{"tenantId": {id}, "last": {"10"}, "follow": {"false"}})
+	if err != nil {
+		return nil, err
+	}
+	if data["offboarding"], err = v.offboarding(id); err != nil {
+		return nil, err
+	}
+	data["events"] = doc{"data": events}
+	data["tenant"], data["subscriptions"], data["accounts"], data["values"] = tenant, subscriptions, accounts, valuesOf(tenant)
+	return data, nil
+}
+
+// valuesOf are the values of a tenant, as the form of a change displays them.
+func valuesOf(tenant doc) doc {
+	values := map[string]string{}
+	for _, name := range []string{"name", "class", "dataResidency", "lateUsage", "closeAfterHours"} {
+		values[name] = text(tenant[name])
+	}
+	values["externalIds"] = strings.Join(texts(items(tenant["externalIds"])), "\n")
+	if metadata, ok := tenant["metadata"].(map[string]any); ok {
+		values["metadata"], _ = indented(metadata) // texts never fail
+	}
+	d := doc{"was": wasOf(values)}
+	for name, value := range values {
+		d[name] = value
+	}
+	return d
 }
 
 func tenantActions() []*action {
@@ -79,11 +109,46 @@ func tenantActions() []*action {
 	return []*action{
 		status("suspend", "Suspend the tenant", "Its keys are refused from now on: its usage is not recorded until the tenant is activated again.", "SUSPENDED"),
 		status("activate", "Activate the tenant", "", "ACTIVE"),
-		{name: "subscribe", path: tenantPath + "/subscribe", label: "Subscribe to a plan", who: operator, scopes: admins(), bare: true,
-			fields: []field{{name: "plan", label: "Plan", hint: "The key of the plan."}, {name: "status", label: "Status", kind: "select", options: []string{"ACTIVE", "TRIALING"}}},
-			request: func(v *visit, f form) (request, error) {
-				return request{Method: http.MethodPost, Path: api("tenants", v.param("tenantId"), "subscriptions"), Body: map[string]any{"plan": f.get("plan"), "status": f.get("status")}}, nil
-			}},
+		{name: "change-tenant", path: tenantPath + "/change", label: "Change the tenant", who: operator, scopes: admins(), bare: true,
+			fields: []field{
+				{name: "name", label: "Name"},
+				{name: "class", label: "Class", kind: "select", options: []string{"small", "medium", "large"}},
+				{name: "dataResidency", label: "Data residency"},
+				{name: "lateUsage", label: "Late usage", kind: "select", options: []string{"REJECT", "ADJUST"}, hint: "Of closed periods: REJECT refuses it, ADJUST counts it as an adjustment."},
+				{name: "closeAfterHours", label: "Close after hours", kind: "number", optional: true, hint: "From the end of a period until the service closes it; empty: by request only."},
+				{name: "externalIds", label: "External ids", kind: "area", optional: true, hint: "One on each line."},
+				{name: "metadata", label: "Metadata", kind: "area", optional: true, hint: `JSON, e.g. {"segment":"retail"}.`},
+				{name: "was", kind: "hidden"},
+			},
+			request: changeTenant},
+	}
+}
+
+// changeTenant sends the values that the visitor changed.
+func changeTenant(v *visit, f form) (request, error) {
+	was, body := f.was(), map[string]any{}
+	for _, name := range []string{"name", "class", "dataResidency", "lateUsage"} {
+		if value := f.get(name); value != was[name] {
+			body[name] = value
+		}
+	}
+	if f.lines("externalIds") != was["externalIds"] {
+		body["externalIds"] = append([]string{}, words(f.lines("externalIds"), "\n")...)
+	}
+	for name, empty := range map[string]string{"closeAfterHours": "null", "metadata": "{}"} {
+		if f.lines(name) == was[name] {
+			continue
+		}
+		body[name] = json.RawMessage(empty)
+		if err := f.exact(body, name); err != nil {
+			return request{}, err
+		}
+	}
+	return request{Method: http.MethodPatch, Path: api("tenants", v.param("tenantId")), Body: body}, nil
+}
+
+func keyActions() []*action {
+	return []*action{
 		{name: "create-key", path: tenantPath + "/keys", label: "Create a key", who: operator, scopes: admins(), bare: true, secret: true,
 			fields: []field{
 				{name: "name", label: "Name"},
