@@ -75,6 +75,9 @@ func (c *Console) Routes() []Route {
 		for _, a := range p.actions {
 			all = append(all, Route{auth.Route{Method: http.MethodPost, Path: a.path, Who: a.who, Scopes: a.scopes, Session: true}, nil, c.handler(c.action(p, a))})
 		}
+		for _, f := range p.files {
+			all = append(all, Route{auth.Route{Method: http.MethodGet, Path: f.path, Who: p.who, Scopes: p.scopes, Session: true}, f.params, c.handler(c.file(p, f))})
+		}
 		for _, s := range p.streams {
 			all = append(all, Route{auth.Route{Method: http.MethodGet, Path: s.path, Who: p.who, Scopes: p.scopes, Session: true}, s.params, c.handler(c.stream(p, s))})
 		}

@@ -3,6 +3,7 @@ package console
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -17,6 +18,13 @@ func (d *view) Equivalents() (lines []string) {
 	for _, command := range d.commands() {
 		if line, ok := d.v.fill(command); ok {
 			lines = append(lines, line)
+		}
+	}
+	if len(lines) == 0 { // the page reads only what its parameters name
+		for _, command := range d.commands() {
+			words := strings.Fields(command[:strings.IndexAny(command+"{", "{[")])
+			end := slices.IndexFunc(append(words, "-"), func(word string) bool { return strings.HasPrefix(word, "-") })
+			lines = append(lines, strings.Join(words[:end], " ")+" --help")
 		}
 	}
 	return lines

@@ -33,6 +33,9 @@ type page struct {
 	load      func(v *visit) (doc, error)
 	actions   []*action
 	streams   []*stream
+	files     []*file
+	// before, if set, sees a request before its session is read. Its error is the answer.
+	before func(r *http.Request) error
 }
 
 func (p *page) parameters() []string { return append([]string{"done"}, p.params...) }
@@ -54,11 +57,16 @@ func (p *page) check() error {
 func (c *Console) page(p *page) func(w http.ResponseWriter, r *http.Request) error {
 	route := &auth.Route{Method: http.MethodGet, Path: p.path, Who: p.who, Scopes: p.scopes}
 	return func(w http.ResponseWriter, r *http.Request) error {
+		if p.before != nil {
+			if err := p.before(r); err != nil {
+				return err
+			}
+		}
 		v, err := c.visit(w, r, route)
 		if err != nil {
 			return err
 		}
-		if v.query, err = parseQuery(r.URL.RawQuery, p.parameters()); err != nil {
+		if err = v.read(r.URL.RawQuery, p.parameters()); err != nil {
 			return err
 		}
 		return c.show(v, p, http.StatusOK, nil)
@@ -71,7 +79,7 @@ func (c *Console) show(v *visit, p *page, status int, failed *failedAction) erro
 	if err != nil {
 		return err
 	}
-	c.write(v.w, v.r, status, p.template, &view{c: c, r: v.r, v: v, Visitor: v.visitor, Page: p, Title: p.title, Data: data, failed: failed})
+	c.write(v.w, v.r, max(status, v.status), p.template, &view{c: c, r: v.r, v: v, Visitor: v.visitor, Page: p, Title: p.title, Data: data, failed: failed})
 	return nil
 }
 
@@ -112,6 +120,17 @@ func parseQuery(raw string, known []string) (url.Values, error) {
 		return nil, p
 	}
 	return values, nil
+}
+
+// read reads the parameters of a request. Another tenant is absent for a tenant's key.
+func (v *visit) read(raw string, known []string) (err error) {
+	if v.query, err = parseQuery(raw, known); err != nil {
+		return err
+	}
+	if id := v.query.Get("tenantId"); v.tenant != nil && id != "" && id != v.tenant.ID.String() {
+		return absent()
+	}
+	return nil
 }
 
 // pick returns the named parameters of the page that are set, for a request of the API with the same names.

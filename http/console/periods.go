@@ -27,7 +27,11 @@ func periodPage() *page {
 		params: []string{"snapshot", "cursor"},
 		cli: []string{"meterplex periods show {periodKey} --tenant {tenantId}[ --snapshot {snapshot}]", "meterplex periods charges {periodKey} --tenant {tenantId}[ --snapshot {snapshot}]",
 			"meterplex periods adjustments {periodKey} --tenant {tenantId}", "meterplex periods verify {periodKey} --tenant {tenantId}"},
-		load: loadPeriod, actions: periodActions()}
+		load: loadPeriod, actions: periodActions(),
+		files: []*file{
+			{path: periodPath + "/lines.csv", name: "period.csv", params: []string{"snapshot"}, request: func(v *visit) (string, url.Values) { return exportOf(v, "csv") }},
+			{path: periodPath + "/period.json", name: "period.json", params: []string{"snapshot"}, request: func(v *visit) (string, url.Values) { return exportOf(v, "json") }},
+		}}
 }
 
 func loadPeriod(v *visit) (doc, error) {

@@ -37,7 +37,7 @@ func (c *Console) stream(p *page, s *stream) func(w http.ResponseWriter, r *http
 		if err != nil {
 			return err
 		}
-		if v.query, err = parseQuery(r.URL.RawQuery, s.params); err != nil {
+		if err = v.read(r.URL.RawQuery, s.params); err != nil {
 			return err
 		}
 		if c.viewers.Add(1) > maxViewers {
@@ -50,8 +50,24 @@ func (c *Console) stream(p *page, s *stream) func(w http.ResponseWriter, r *http
 }
 
 func (c *Console) follow(v *visit, s *stream) error {
+	path, query := s.request(v)
+	header := http.Header{"Accept": {"text/event-stream"}}
+	if last := v.r.Header.Get("Last-Event-ID"); last != "" { // a browser that connects again goes on after it
+		header.Set("Last-Event-ID", last)
+	}
+	out := &frames{to: v.w, control: http.NewResponseController(v.w), header: http.Header{}, template: c.templates.shared(s.template)}
+	if err := c.relay(v, request{Method: http.MethodGet, Path: path, Query: query, header: header}, out); err != nil {
+		return err
+	}
+	if out.refused.Len() > 0 {
+		return refusalIn(out.status, out.refused.Bytes())
+	}
+	return nil
+}
+
+// relay lets the API answer a request of a visit while its session holds.
+func (c *Console) relay(v *visit, req request, out http.ResponseWriter) error {
 	ctx, cancel := context.WithCancel(v.r.Context())
-	defer cancel()
 	done := make(chan struct{})
 	defer func() { cancel(); <-done }()
 	visitor := *v.visitor // confirm changes it
@@ -59,17 +75,13 @@ func (c *Console) follow(v *visit, s *stream) error {
 		defer close(done)
 		c.watch(ctx, cancel, v.r, &visitor)
 	}()
-	path, query := s.request(v)
-	v.r = v.r.WithContext(ctx)
-	r, err := v.requestOf(request{Method: http.MethodGet, Path: path, Query: query, header: http.Header{"Accept": {"text/event-stream"}}})
+	within := *v
+	within.r = v.r.WithContext(ctx)
+	r, err := within.requestOf(req)
 	if err != nil {
 		return err
 	}
-	out := &frames{to: v.w, control: http.NewResponseController(v.w), header: http.Header{}, template: c.templates.shared(s.template)}
 	c.API.ServeHTTP(out, r)
-	if out.refused.Len() > 0 {
-		return refusalIn(out.status, out.refused.Bytes())
-	}
 	return nil
 }
 

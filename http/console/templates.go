@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/edge"
 )
@@ -80,16 +82,19 @@ func (c *Console) write(w http.ResponseWriter, r *http.Request, status int, name
 // functions are those that templates call. Each returns text, which html/template escapes by its place.
 func functions() template.FuncMap {
 	return template.FuncMap{
-		"time":  timeOf,
-		"path":  func(segments ...any) string { return Prefix + pathOf(texts(segments)...) },
-		"query": query,
-		"join":  func(list any) string { return strings.Join(texts(items(list)), ", ") },
-		"json":  indented,
-		"dict":  dict,
-		"short": func(id any) string { return strings.SplitN(text(id), "-", 2)[0] },
-		"lower": func(v any) string { return strings.ToLower(strings.ReplaceAll(text(v), "_", " ")) },
-		"text":  text,
-		"asset": assetPath,
+		"time":   timeOf,
+		"path":   func(segments ...any) string { return Prefix + pathOf(texts(segments)...) },
+		"query":  query,
+		"join":   func(list any) string { return strings.Join(texts(items(list)), ", ") },
+		"json":   indented,
+		"dict":   dict,
+		"short":  func(id any) string { return strings.SplitN(text(id), "-", 2)[0] },
+		"lower":  func(v any) string { return strings.ToLower(strings.ReplaceAll(text(v), "_", " ")) },
+		"text":   text,
+		"words":  strings.Fields,
+		"begins": func(v any, with string) bool { return strings.HasPrefix(text(v), with) },
+		"brief":  func(v any) (string, error) { return brief(v, 140) },
+		"asset":  assetPath,
 	}
 }
 
@@ -266,15 +271,23 @@ func routeOf(p *page) *route {
 	return &route{Method: http.MethodGet, Path: p.path, Who: p.who, Scopes: p.scopes}
 }
 
-// Searches reports whether the visitor may use the search box.
-func (d *view) Searches() bool {
-	for _, p := range d.c.pages {
-		if p.path == searchPath {
-			return d.Visitor.allowed(routeOf(p)) == nil
+// Opens reports whether there is a page with this pattern as its path that the visitor may open.
+func (d *view) Opens(path string) bool {
+	return d.Visitor != nil && d.c.opens(d.Visitor, Prefix+path) != nil
+}
+
+// opens returns the page with a pattern as its path; nil if it is absent, or if the visitor may not open it.
+func (c *Console) opens(v *visitor, path string) *page {
+	for _, p := range c.pages {
+		if p.path == path && v.allowed(routeOf(p)) == nil {
+			return p
 		}
 	}
-	return false
+	return nil
 }
+
+// Searches reports whether the visitor may use the search box.
+func (d *view) Searches() bool { return d.Visitor != nil && d.c.opens(d.Visitor, searchPath) != nil }
 
 // Searched is the text of the search box.
 func (d *view) Searched() string {
@@ -284,5 +297,13 @@ func (d *view) Searched() string {
 	return d.v.query.Get("q")
 }
 
-// searchPath is the page of the search box.
-const searchPath = Prefix + "/search"
+// SearchTenant is the tenant of the page, for an operator who searches from it: an eventId belongs to one tenant.
+func (d *view) SearchTenant() string {
+	if d.v == nil || !d.IsOperator() {
+		return ""
+	}
+	if _, err := uuid.Parse(d.Tenant()); err != nil {
+		return ""
+	}
+	return d.Tenant()
+}

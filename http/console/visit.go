@@ -28,6 +28,7 @@ type visit struct {
 	query     url.Values // without empty values
 	asked     []request  // requests to the API, in their order, for the equivalents
 	positions []string   // at which the answers are true
+	status    int        // of the page, if the API refused its main section
 }
 
 // request is a request to the API.
@@ -101,6 +102,15 @@ func (v *visit) try(path string, query url.Values) (doc, error) {
 	return d, err
 }
 
+// main is try for the section that the page is about: the page has the status of its refusal, and its form is shown again.
+func (v *visit) main(path string, query url.Values) (doc, error) {
+	d, err := v.try(path, query)
+	if refused, ok := d["problem"].(*refusal); ok {
+		v.status = refused.Status
+	}
+	return d, err
+}
+
 // all reads several sections, named as in the page's data: each is a path of the API with its query.
 func (v *visit) all(sections map[string]section) (doc, error) {
 	names := make([]string, 0, len(sections))
@@ -127,25 +137,34 @@ type section struct {
 
 // followed reads a stream of the API that ends: server-sent events, each with an object.
 func (v *visit) followed(path string, query url.Values) ([]any, error) {
+	all, _, err := v.followedTo(path, query)
+	return all, err
+}
+
+// followedTo is followed with the id of the last event: the place after it. It is "" if there is no event.
+func (v *visit) followedTo(path string, query url.Values) (all []any, place string, err error) {
 	req := request{Method: http.MethodGet, Path: path, Query: query}
 	v.asked = append(v.asked, req)
 	answer, err := v.send(req)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	all := []any{}
+	all = []any{}
 	for line := range strings.Lines(answer.body.String()) {
+		if id, isID := strings.CutPrefix(line, "id:"); isID {
+			place = strings.TrimSpace(id)
+		}
 		data, isData := strings.CutPrefix(line, "data:")
 		if !isData {
 			continue
 		}
 		d, err := decode(strings.NewReader(data))
 		if err != nil {
-			return nil, fmt.Errorf("decode the answer of GET %s: %w", path, err)
+			return nil, "", fmt.Errorf("decode the answer of GET %s: %w", path, err)
 		}
 		all = append(all, map[string]any(d))
 	}
-	return all, nil
+	return all, place, nil
 }
 
 // decode reads an object of the API.

@@ -20,10 +20,19 @@
   const charts = root => each(root, ".chart[data-table]", place => {
     const table = document.getElementById(place.dataset.table);
     if (!table || !window.uPlot || table.tBodies[0].rows.length < 2) return;
-    const heads = [...table.tHead.rows[0].cells].slice(1).filter(c => c.classList.contains("number"));
+    const all = [...table.tHead.rows[0].cells].slice(1), groups = all.filter(c => c.classList.contains("group"));
+    const heads = all.filter(c => c.classList.contains("number"));
     const rows = [...table.tBodies[0].rows];
-    const data = [rows.map(r => Date.parse(r.cells[0].querySelector("time")?.dateTime ?? r.cells[0].textContent) / 1000),
-      ...heads.map(h => rows.map(r => { const n = Number(r.cells[h.cellIndex].textContent); return isNaN(n) ? null : n; }))];
+    const time = r => Date.parse(r.cells[0].querySelector("time")?.dateTime ?? r.cells[0].textContent) / 1000;
+    const number = (r, h) => { const n = Number(r.cells[h.cellIndex].textContent); return isNaN(n) ? null : n; };
+    let names = heads.map(h => h.textContent), data = [rows.map(time), ...heads.map(h => rows.map(r => number(r, h)))];
+    if (groups.length) { // a line for each of the first groups, of the first number
+      const name = r => groups.map(g => r.cells[g.cellIndex].textContent).join(", ");
+      const times = [...new Set(rows.map(time))];
+      names = [...new Set(rows.map(name))].slice(0, 8);
+      const of = new Map(rows.map(r => [time(r) + " " + name(r), number(r, heads[0])]));
+      data = [times, ...names.map(n => times.map(t => of.get(t + " " + n) ?? null))];
+    }
     if (data[0][0] > data[0][data[0].length - 1]) data.forEach(d => d.reverse());
     const style = getComputedStyle(document.documentElement), color = name => style.getPropertyValue(name).trim();
     const colors = ["--accent", "--bad", "--good", "--warn"].map(color);
@@ -31,23 +40,29 @@
     place.replaceChildren();
     new uPlot({ width: place.clientWidth, height: 260, tzDate: at => uPlot.tzDate(new Date(at * 1e3), "Etc/UTC"),
       axes: [axis, { ...axis, size: 80 }],
-      series: [{}, ...heads.map((h, i) => ({ label: h.textContent, stroke: colors[i % colors.length], width: 2 }))] }, data, place);
+      series: [{}, ...names.map((label, i) => ({ label, stroke: colors[i % colors.length], width: 2 }))] }, data, place);
   });
 
   // A live part follows its stream while its page is visible. A lost stream says since when.
   const live = root => each(root, "[data-stream]", part => {
     const state = document.getElementById(part.id + "-state");
-    let source, last = new Date(), paused = false;
+    let source, place, last = new Date(), paused = false;
     const say = text => { if (state && state.textContent !== text) state.textContent = text; };
     const utc = at => at.toISOString().slice(0, 19).replace("T", " ") + "Z";
     const open = () => {
       if (source || document.hidden || paused) return;
-      source = new EventSource(part.dataset.stream);
+      const address = new URL(part.dataset.stream, location);
+      if (place) { // after a pause, the stream goes on after the last event that came
+        address.searchParams.set("after", place);
+        address.searchParams.delete("last");
+      }
+      source = new EventSource(address);
       source.onopen = () => say("Live");
       source.onmessage = event => {
         last = new Date();
         say("Live");
         if (part.dataset.swap === "prepend") {
+          place = event.lastEventId;
           part.insertAdjacentHTML("afterbegin", event.data);
           while (part.children.length > 200) part.lastElementChild.remove();
         } else htmx.swap(part, event.data, { swapStyle: "innerHTML" });

@@ -1,0 +1,129 @@
+package console
+
+import (
+	"bytes"
+	"fmt"
+	"mime"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// file is an answer of the API that a page offers as a file. It is passed on as it comes, without being held in memory.
+type file struct {
+	path    string
+	name    string // of the file; its extension gives the media type
+	params  []string
+	request func(v *visit) (path string, query url.Values)
+}
+
+// file serves a file. Its session is confirmed while it is sent.
+func (c *Console) file(p *page, f *file) func(w http.ResponseWriter, r *http.Request) error {
+	rule := &route{Method: http.MethodGet, Path: f.path, Who: p.who, Scopes: p.scopes}
+	return func(w http.ResponseWriter, r *http.Request) error {
+		v, err := c.visit(w, r, rule)
+		if err != nil {
+			return err
+		}
+		if err := v.read(r.URL.RawQuery, f.params); err != nil {
+			return err
+		}
+		path, query := f.request(v)
+		out := &passage{to: w, control: http.NewResponseController(w), header: http.Header{}, name: f.name}
+		if err := c.relay(v, request{Method: r.Method, Path: path, Query: query}, out); err != nil {
+			return err
+		}
+		if out.refused.Len() > 0 {
+			return refusalIn(out.status, out.refused.Bytes())
+		}
+		return nil
+	}
+}
+
+// File is the address of a file of the page, with the page's parameters.
+func (d *view) File(name string) (string, error) {
+	for _, f := range d.Page.files {
+		if f.name == name {
+			return f.path + "?" + d.v.pick(f.params...).Encode(), nil
+		}
+	}
+	return "", fmt.Errorf("the page %s has no file %q", d.Page.path, name)
+}
+
+// passage is the answer of the API that becomes a file. It holds only a refusal, which becomes a page.
+type passage struct {
+	to      http.ResponseWriter
+	control *http.ResponseController
+	header  http.Header
+	name    string
+	status  int
+	cells   *cells // of CSV; nil: the text stays as it is
+	refused bytes.Buffer
+}
+
+func (f *passage) Header() http.Header { return f.header }
+
+func (f *passage) WriteHeader(status int) {
+	if f.status != 0 {
+		return
+	}
+	if f.status = status; status != http.StatusOK {
+		return
+	}
+	media := f.header.Get("Content-Type")
+	if kind, _, _ := mime.ParseMediaType(media); kind == "text/csv" {
+		f.cells = &cells{first: true}
+	}
+	h := f.to.Header()
+	h.Set("Content-Type", media)
+	h.Set("Content-Disposition", `attachment; filename="`+f.name+`"`)
+	f.to.WriteHeader(status)
+}
+
+func (f *passage) Write(b []byte) (int, error) {
+	f.WriteHeader(http.StatusOK)
+	if f.status != http.StatusOK {
+		return f.refused.Write(b)
+	}
+	text := b
+	if f.cells != nil {
+		text = f.cells.quote(b)
+	}
+	if _, err := f.to.Write(text); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// Flush implements http.Flusher for the API.
+func (f *passage) Flush() { _ = f.control.Flush() }
+
+// SetWriteDeadline implements what http.ResponseController needs.
+func (f *passage) SetWriteDeadline(at time.Time) error { return f.control.SetWriteDeadline(at) }
+
+// SetReadDeadline is never needed: the request has no body.
+func (f *passage) SetReadDeadline(time.Time) error { return nil }
+
+// cells is the place in a text of CSV that comes in pieces. A cell that a spreadsheet would execute gets a leading apostrophe.
+type cells struct {
+	first  bool // at the first character of a cell
+	quoted bool // in quotation marks
+}
+
+func (c *cells) quote(piece []byte) []byte {
+	out := make([]byte, 0, len(piece)+16)
+	for _, b := range piece {
+		switch {
+		case c.first && !c.quoted && b == '"':
+			c.quoted = true
+		case c.first && bytes.IndexByte([]byte("=+-@\t\r"), b) >= 0:
+			out, c.first = append(out, '\''), false
+		case b == '"':
+			c.quoted, c.first = !c.quoted, false
+		default:
+			c.first = !c.quoted && (b == ',' || b == '\n')
+		}
+		out = append(out, b)
+	}
+	return out
+}

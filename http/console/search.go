@@ -1,0 +1,190 @@
+package console
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/problem"
+)
+
+// searchPath is the page of the search box.
+const searchPath = Prefix + "/search"
+
+// maxSearch is the length of the longest text that can be found, in characters: an eventId.
+const maxSearch = 255
+
+// hit is a result of the search.
+type hit struct{ Kind, Name, Address string }
+
+// finder finds one kind of result. It is used if the visitor may open its page.
+type finder struct {
+	page string
+	find func(v *visit, q string) ([]hit, error)
+}
+
+func finders() []finder {
+	return []finder{
+		{tenantPath, findTenants},
+		{eventPath, findLogged},
+		{receiptPath, findUsage},
+		{eventsPath, findTrace},
+		{Prefix + "/rebuilds/{rebuildId}", findByID("Rebuild", "rebuilds")},
+		{Prefix + "/dead-letters/{deadLetterId}", findByID("Dead letter", "dead-letters")},
+	}
+}
+
+func searchPage() *page {
+	return &page{path: searchPath, title: "Search", template: "search.html", who: auth.AnyKey, params: []string{"q", "tenantId", "secret"},
+		cli: []string{"meterplex tenants show", "meterplex events show", "meterplex usage receipt"}, before: withoutSecret, load: search}
+}
+
+// secretForm is the begin of a key's secret.
+var secretForm = regexp.MustCompile(`(?i)mp_(live|test|op)_`)
+
+// withoutSecret leads a search for a key's secret to an address without it, also if nobody is signed in.
+func withoutSecret(r *http.Request) error {
+	sent, err := url.QueryUnescape(r.URL.RawQuery)
+	if err != nil {
+		sent = r.URL.RawQuery
+	}
+	if secretForm.MatchString(sent) {
+		return &elsewhere{searchPath + "?secret=removed"}
+	}
+	return nil
+}
+
+func search(v *visit) (doc, error) {
+	q := strings.TrimSpace(v.query.Get("q"))
+	switch {
+	case v.query.Get("secret") != "" || q == "":
+		return doc{"secret": v.query.Get("secret") != "", "empty": true}, nil
+	case utf8.RuneCountInString(q) > maxSearch || !utf8.ValidString(q):
+		v.query.Del("q") // the search box would show it again
+		return nil, problem.New("parameter_invalid", "Search for at most 255 characters")
+	}
+	var hits []hit
+	for _, f := range finders() {
+		if v.c.opens(v.visitor, f.page) == nil {
+			continue
+		}
+		found, err := f.find(v, q)
+		if err != nil {
+			return nil, err
+		}
+		hits = append(hits, found...)
+	}
+	if len(hits) == 1 {
+		return nil, &elsewhere{hits[0].Address}
+	}
+	return doc{"hits": hits, "q": q}, nil
+}
+
+// look is get for a resource that may not exist.
+func (v *visit) look(path string, query url.Values) (doc, error) {
+	d, err := v.get(path, query)
+	if refused := (*refusal)(nil); errors.As(err, &refused) && refused.Status < http.StatusInternalServerError {
+		return nil, nil
+	}
+	return d, err
+}
+
+// findTenants finds them by id, external id and name.
+func findTenants(v *visit, q string) ([]hit, error) {
+	named, err := v.look(api("tenants"), url.Values{"q": {q}, "limit": {"20"}})
+	if err == nil && named == nil {
+		named, err = v.look(api("tenants"), url.Values{"externalId": {q}})
+	}
+	if err != nil {
+		return nil, err
+	}
+	found := items(named["data"])
+	if id, err := uuid.Parse(q); err == nil && len(found) == 0 {
+		one, err := v.look(api("tenants", id.String()), nil)
+		if err != nil {
+			return nil, err
+		}
+		if one != nil {
+			found = append(found, map[string]any(one))
+		}
+	}
+	var hits []hit
+	for _, t := range found {
+		tenant, _ := t.(map[string]any)
+		hits = append(hits, hit{"Tenant", text(tenant["name"]), tenantsPath + pathOf(text(tenant["id"]))})
+	}
+	return hits, nil
+}
+
+var positionForm = regexp.MustCompile(`^[0-9]{1,3}-[0-9]{1,19}$`)
+
+// findLogged finds an event of the log by its position or by the id that the service gave it.
+func findLogged(v *visit, q string) ([]hit, error) {
+	name := q
+	if id, err := uuid.Parse(q); err == nil {
+		name = id.String()
+	} else if !positionForm.MatchString(q) {
+		return nil, nil
+	}
+	d, err := v.look(api("events", name), v.pick("tenantId"))
+	if d == nil || err != nil {
+		return nil, err
+	}
+	return []hit{{"Event of the log", text(d["eventType"]) + " at " + text(d["position"]), query(eventsPath+pathOf(text(d["position"])), "tenantId", v.query.Get("tenantId"))}}, nil
+}
+
+// findUsage finds usage by the eventId that its producer gave it. Such an id belongs to one tenant.
+func findUsage(v *visit, q string) ([]hit, error) {
+	if v.tenantID() == "" {
+		return nil, nil
+	}
+	d, err := v.look(api("usage", "events", q), v.pick("tenantId"))
+	if d == nil || err != nil {
+		return nil, err
+	}
+	return []hit{{"Usage event", q, query(recordsPath+pathOf(q), "tenantId", v.query.Get("tenantId"))}}, nil
+}
+
+// findTrace finds the events of a trace, by its id in hex or by their correlationId: among the newest, then among the first.
+func findTrace(v *visit, q string) ([]hit, error) {
+	id, err := uuid.Parse(q)
+	if err != nil || strings.ContainsAny(q, "{:}") {
+		return nil, nil
+	}
+	of := with(v.pick("tenantId"), "correlationId", id.String())
+	newest := with(with(with(v.pick("tenantId"), "correlationId", id.String()), "last", "1"), "follow", "false")
+	found, err := v.followed(api("events", "stream"), newest)
+	if refused := (*refusal)(nil); errors.As(err, &refused) && refused.Status < http.StatusInternalServerError {
+		return nil, nil
+	}
+	if err == nil && len(found) == 0 {
+		var first doc
+		first, err = v.look(api("events"), with(url.Values{"correlationId": {id.String()}, "limit": {"1"}}, "tenantId", of.Get("tenantId")))
+		found = items(first["data"])
+	}
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return []hit{{"Trace", id.String(), eventsPath + "?" + of.Encode()}}, nil
+}
+
+// findByID finds a resource by its id.
+func findByID(kind, resource string) func(v *visit, q string) ([]hit, error) {
+	return func(v *visit, q string) ([]hit, error) {
+		id, err := uuid.Parse(q)
+		if err != nil {
+			return nil, nil
+		}
+		d, err := v.look(api(resource, id.String()), nil)
+		if d == nil || err != nil {
+			return nil, err
+		}
+		return []hit{{kind, id.String(), Prefix + pathOf(resource, id.String())}}, nil
+	}
+}
