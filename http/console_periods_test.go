@@ -35,6 +35,15 @@ func TestConsole_P8_PeriodsAreClosedAndReopened(t *testing.T) {
 	b.shows(page, "CLOSED", read["figuresHash"].(string), read["logicHash"].(string), "9007199254740993")
 	charges := w.want(200, call{method: "GET", path: periodsOf(a) + "/" + key + "/charges", key: bootstrap})
 	b.shows(page, charges["totals"].([]any)[0].(map[string]any)["decimal"].(string), "billable amounts")
+	lines := b.open(at + "/" + key + "/lines.csv")
+	exported := w.do(call{method: "GET", path: periodsOf(a) + "/" + key + "/export?format=csv", key: bootstrap})
+	if lines.status != 200 || string(lines.body) != string(exported.body) || !strings.Contains(lines.header.Get("Content-Disposition"), "attachment") {
+		t.Errorf("the file is %d %s, and the export %s", lines.status, lines.body, exported.body)
+	}
+	whole := b.open(at + "/" + key + "/period.json?snapshot=1")
+	if !strings.Contains(string(whole.body), `"figuresHash":"`+read["figuresHash"].(string)) {
+		t.Errorf("the file is %d %s", whole.status, whole.body)
+	}
 	page = b.twice(page, at+"/"+key+"/reopen", hostile, nil)
 	b.shows(page, "OPEN", "Done: Reopen the period.")
 	w.once(events.PeriodReopened, 1)
