@@ -89,12 +89,13 @@ func TestConsole_TenantsAreChanged(t *testing.T) {
 	b.shows(page, "that of the plan", "by request only", "/console/tenants/"+a.id+"/periods", "is not being offboarded")
 	metadata := `{"<b>": "=1", "q": "\"'&"}`
 	sent := url.Values{"name": {hostile}, "class": {"large"}, "lateUsage": {"REJECT"}, "closeAfterHours": {"24"}, "externalIds": {"crm-1\r\n=crm-2\r\n"}, "metadata": {metadata}}
+	changing := b.open(at + "/change")
 	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id, bootstrap, nil, `{"lateUsage":"ADJUST"}`}) // meanwhile: the form does not revert it
-	page = b.twice(page, at+"/change", "a new contract", sent)
-	b.shows(page, hostileShown, "24 h after their end", "=crm-2, crm-1", "<dt>&lt;b&gt;</dt><dd>=1</dd>", "ADJUST")
+	page = b.twice(changing, at+"/change", "a new contract", sent)
+	b.shows(page, hostileShown, "24 h after their end", "Done: Change the tenant.", "=crm-2, crm-1", "<dt>&lt;b&gt;</dt><dd>=1</dd>", "ADJUST")
 	w.once(events.TenantChanged, 1)
-	b.problemShown(b.act(page, at+"/change", "r", url.Values{"metadata": {`{"a":1}`}, "class": {"large"}, "lateUsage": {"ADJUST"}, "externalIds": {"crm-1\n=crm-2"}}), 400, "metadata_invalid", `{&#34;a&#34;:1}`)
-	cleared := b.twice(page, at+"/change", "cleared", url.Values{"metadata": {""}, "closeAfterHours": {""}, "class": {"large"}, "lateUsage": {"ADJUST"}, "externalIds": {""}})
+	b.problemShown(b.act(b.open(at+"/change"), at+"/change", "r", url.Values{"metadata": {`{"a":1}`}, "class": {"large"}, "lateUsage": {"ADJUST"}, "externalIds": {"crm-1\n=crm-2"}}), 400, "metadata_invalid", `{&#34;a&#34;:1}`)
+	cleared := b.twice(b.open(at+"/change"), at+"/change", "cleared", url.Values{"metadata": {""}, "closeAfterHours": {""}, "class": {"large"}, "lateUsage": {"ADJUST"}, "externalIds": {""}})
 	b.shows(cleared, "by request only")
 	b.hides(cleared, "crm-1", "<dt>&lt;b&gt;</dt>")
 	w.once(events.TenantChanged, 2)

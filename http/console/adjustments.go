@@ -22,7 +22,7 @@ func adjustmentsPage() *page {
 		params: []string{"tenantId", "periodKey", "state", "kind", "feature", "cursor"},
 		cli:    []string{"meterplex adjustments list[ --tenant {tenantId}][ --period {periodKey}][ --state {state}][ --kind {kind}][ --feature {feature}]"},
 		load: func(v *visit) (doc, error) {
-			found, err := v.try(api("adjustments"), limited(40, v.pick("tenantId", "periodKey", "state", "kind", "feature", "cursor")))
+			found, err := v.try(api("adjustments"), limited(25, v.pick("tenantId", "periodKey", "state", "kind", "feature", "cursor")))
 			return doc{"adjustments": found}, err
 		},
 		actions: []*action{
@@ -32,7 +32,7 @@ func adjustmentsPage() *page {
 }
 
 // maxDecision bounds the adjustments of one decision by the size of the page that shows them.
-const maxDecision = 200
+const maxDecision = 100
 
 // decisionPage decides many adjustments of a tenant: exactly those that it shows, or none.
 func decisionPage() *page {

@@ -34,15 +34,20 @@ func (v *visit) unused(path string) error {
 	return err
 }
 
-// was returns the values that a page displayed, for a change of some of them: values that the visitor did not change are not sent.
-func (f form) was() map[string]string {
-	values := map[string]string{}
-	_ = json.Unmarshal([]byte(f.get("was")), &values) // a form that was not made by the page has none
-	return values
+// changed reports whether a value differs from the one that the page displayed under a name: values that the visitor did not change are not sent. The
+// form's field "was" holds the digests of the displayed values.
+func (f form) changed(name, value string) bool {
+	was := map[string]string{}
+	_ = json.Unmarshal([]byte(f.get("was")), &was) // a form that was not made by the page has none
+	return was[name] != digest(value)
 }
 
-// wasOf returns the values that a page displays.
+// wasOf returns the digests of the values that a page displays.
 func wasOf(values map[string]string) string {
-	encoded, _ := json.Marshal(values) // texts never fail
+	was := map[string]string{}
+	for name, value := range values {
+		was[name] = digest(value)
+	}
+	encoded, _ := json.Marshal(was) // texts never fail
 	return string(encoded)
 }

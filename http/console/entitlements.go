@@ -27,7 +27,7 @@ func entitlementsPage() *page {
 			if v.query.Get("tenantId") == "" {
 				return v.choice()
 			}
-			accounts, err := v.accounts(v.query.Get("tenantId"), v.pick("feature", "periodKey", "cursor"))
+			accounts, err := v.accounts(v.query.Get("tenantId"), limited(100, v.pick("feature", "periodKey", "cursor")))
 			return doc{"accounts": accounts}, err
 		}}
 }
@@ -50,7 +50,7 @@ func limited(size int, query url.Values) url.Values {
 // accounts reads the accounts of a tenant, each with the end of its period.
 func (v *visit) accounts(tenant string, query url.Values) (doc, error) {
 	query.Set("tenantId", tenant)
-	accounts, err := v.try(api("quota", "accounts"), limited(100, query))
+	accounts, err := v.try(api("quota", "accounts"), query)
 	if err != nil || accounts["problem"] != nil {
 		return accounts, err
 	}

@@ -11,6 +11,7 @@ func pages() []*page {
 		tenantsPage(),
 		newTenantPage(),
 		tenantPage(),
+		tenantChangePage(),
 		usagePage(),
 		explainPage(),
 		recordsPage(),

@@ -36,13 +36,13 @@ func periodPage() *page {
 
 func loadPeriod(v *visit) (doc, error) {
 	of := api("tenants", v.param("tenantId"), "periods", v.param("periodKey"))
-	period, err := v.get(of, limited(100, v.pick("snapshot", "cursor")))
+	period, err := v.get(of, limited(50, v.pick("snapshot", "cursor")))
 	if err != nil {
 		return nil, err
 	}
 	data, err := v.all(map[string]section{
-		"adjustments": {of + "/adjustments", limited(50, nil)},
-		"charges":     {of + "/charges", limited(100, v.pick("snapshot"))},
+		"adjustments": {of + "/adjustments", limited(10, nil)},
+		"charges":     {of + "/charges", limited(50, v.pick("snapshot"))},
 	})
 	if err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ func pushesPage() *page {
 		cli:    []string{"meterplex pushes list[ --tenant {tenantId}][ --state {state}][ --period {periodKey}]", "meterplex sagas list --kind billing_compare"},
 		load: func(v *visit) (doc, error) {
 			return v.all(map[string]section{
-				"pushes":      {api("pushes"), limited(100, v.pick("tenantId", "state", "periodKey", "cursor"))},
+				"pushes":      {api("pushes"), limited(50, v.pick("tenantId", "state", "periodKey", "cursor"))},
 				"comparisons": {api("sagas"), limited(5, url.Values{"kind": {"billing_compare"}})},
 			})
 		},

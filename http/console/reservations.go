@@ -23,14 +23,14 @@ func reservationsPage() *page {
 				features, err := v.try(api("entitlements"), limited(100, nil))
 				return doc{"features": features}, err
 			case feature == "":
-				features, err := v.accounts(tenant, v.pick())
+				features, err := v.accounts(tenant, limited(100, nil))
 				return doc{"features": features}, err
 			}
 			query := v.pick("state", "cursor")
 			if v.tenant == nil {
 				query.Set("tenantId", tenant)
 			}
-			found, err := v.get(api("entitlements", feature, "reservations"), limited(100, query))
+			found, err := v.get(api("entitlements", feature, "reservations"), limited(40, query))
 			return doc{"reservations": found}, err
 		},
 		actions: []*action{{name: "release", path: path + "/{feature}/{reservationId}/release", label: "Release", who: auth.Tenant, scopes: []string{"entitlements:reserve"}, bare: true,

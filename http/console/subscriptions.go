@@ -34,7 +34,7 @@ func subscriptionActions() []*action {
 
 // subscriptions reads the subscriptions of a tenant, and marks those whose snapshot differs from the plan of the present.
 func (v *visit) subscriptions(tenant string) (doc, error) {
-	found, err := v.try(api("tenants", tenant, "subscriptions"), limited(20, nil))
+	found, err := v.try(api("tenants", tenant, "subscriptions"), limited(fewRows, v.at("subscriptions")))
 	if err != nil {
 		return nil, err
 	}

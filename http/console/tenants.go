@@ -1,11 +1,10 @@
 package console
 
 import (
-	"encoding/json"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 )
 
 const (
@@ -42,10 +41,13 @@ func newTenantPage() *page {
 }
 
 func tenantPage() *page {
-	return &page{path: tenantPath, title: "Tenant", template: "tenant.html", needs: "GET /api/v1/tenants/{tenantId}", who: operator, scopes: admins(),
+	return &page{path: tenantPath, title: "Tenant", template: "tenant.html", needs: "GET /api/v1/tenants/{tenantId}", who: operator, scopes: admins(), params: []string{"keys", "subscriptions"},
 		cli:  []string{"meterplex tenants show {tenantId}", "meterplex subscriptions list --tenant {tenantId}", "meterplex keys list --tenant {tenantId}"},
-		load: loadTenant, actions: slices.Concat(tenantActions(), subscriptionActions(), keyActions(), billingActions(), offboardingActions())}
+		load: loadTenant, actions: slices.Concat(statusActions(), subscriptionActions(), keyActions(), billingActions(), offboardingActions())}
 }
+
+// fewRows bounds the lists of a tenant's page, which has several.
+const fewRows = 15
 
 func loadTenant(v *visit) (doc, error) {
 	id := v.param("tenantId")
@@ -58,48 +60,77 @@ func loadTenant(v *visit) (doc, error) {
 	if err != nil {
 		return nil, err
 	}
-	accounts, err := v.accounts(id, url.Values{})
+	accounts, err := v.accounts(id, limited(fewRows, nil))
 	if err != nil {
 		return nil, err
 	}
 	data, err := v.all(map[string]section{
-		"keys":    {api("tenants", id, "api-keys"), limited(50, nil)},
-		"figures": {api("usage", "aggregates"), of},
+		"keys":    {api("tenants", id, "api-keys"), limited(fewRows, v.at("keys"))},
+		"figures": {api("usage", "aggregates"), url.Values{"tenantId": {id}, "limit": {text(fewRows)}}},
 		"letters": {api("dead-letters"), url.Values{"tenantId": {id}, "status": {"FAILED"}, "limit": {"10"}}},
 	})
 	if err != nil {
 		return nil, err
 	}
-	events, err := v.followed(api("events", "stream"), url.Values{"tenantId": {id}, "last": {"10"}, "follow": {"false"}})
+	of.Set("last", "10")
+	of.Set("follow", "false")
+	events, err := v.followed(api("events", "stream"), of)
 	if err != nil {
 		return nil, err
 	}
 	if data["offboarding"], err = v.offboarding(id); err != nil {
 		return nil, err
 	}
-	data["events"] = doc{"data": events}
-	data["tenant"], data["subscriptions"], data["accounts"], data["values"] = tenant, subscriptions, accounts, valuesOf(tenant)
+	data["events"], data["notes"] = doc{"data": events}, notesOf(tenant)
+	data["tenant"], data["subscriptions"], data["accounts"] = tenant, subscriptions, accounts
+	data["newKey"], data["newSubscription"] = stateOf(data["keys"].(doc), events), stateOf(subscriptions, events)
 	return data, nil
 }
 
-// valuesOf are the values of a tenant, as the form of a change displays them.
-func valuesOf(tenant doc) doc {
-	values := map[string]string{}
-	for _, name := range []string{"name", "class", "dataResidency", "lateUsage", "closeAfterHours"} {
-		values[name] = text(tenant[name])
+// at returns the query of a page of a list, whose cursor is a parameter of its own.
+func (v *visit) at(name string) url.Values {
+	query := url.Values{}
+	if cursor := v.query.Get(name); cursor != "" {
+		query.Set("cursor", cursor)
 	}
-	values["externalIds"] = strings.Join(texts(items(tenant["externalIds"])), "\n")
-	if metadata, ok := tenant["metadata"].(map[string]any); ok {
-		values["metadata"], _ = indented(metadata) // texts never fail
-	}
-	d := doc{"was": wasOf(values)}
-	for name, value := range values {
-		d[name] = value
-	}
-	return d
+	return query
 }
 
-func tenantActions() []*action {
+// stateOf is the state of a list for an action that makes an entry. A new entry of a list with several pages is not on this one: then the last events of the
+// tenant show it.
+func stateOf(list doc, events []any) string {
+	state := []any{list["data"]}
+	if list["nextCursor"] != nil {
+		state = append(state, events)
+	}
+	written, _ := indented(state) // answers never fail
+	return written
+}
+
+// Bounds of the notes on a tenant's page. The page to change the tenant shows all of them.
+const (
+	manyNotes = 16 << 10
+	shortNote = 100
+)
+
+// notesOf lists the metadata of a tenant, shortened if they are many.
+func notesOf(tenant doc) []doc {
+	metadata, size := object(tenant["metadata"]), 0
+	for name, value := range metadata {
+		size += len(name) + len(text(value))
+	}
+	notes := make([]doc, 0, len(metadata))
+	for _, name := range slices.Sorted(maps.Keys(metadata)) {
+		value := []rune(text(metadata[name]))
+		if size > manyNotes && len(value) > shortNote {
+			value = append(value[:shortNote], '…')
+		}
+		notes = append(notes, doc{"name": name, "value": string(value)})
+	}
+	return notes
+}
+
+func statusActions() []*action {
 	status := func(name, label, warn, to string) *action {
 		return &action{name: name, path: tenantPath + "/" + name, label: label, warn: warn, who: operator, scopes: admins(), bare: true,
 			request: func(v *visit, _ form) (request, error) {
@@ -109,42 +140,7 @@ func tenantActions() []*action {
 	return []*action{
 		status("suspend", "Suspend the tenant", "Its keys are refused from now on: its usage is not recorded until the tenant is activated again.", "SUSPENDED"),
 		status("activate", "Activate the tenant", "", "ACTIVE"),
-		{name: "change-tenant", path: tenantPath + "/change", label: "Change the tenant", who: operator, scopes: admins(), bare: true,
-			fields: []field{
-				{name: "name", label: "Name"},
-				{name: "class", label: "Class", kind: "select", options: []string{"small", "medium", "large"}},
-				{name: "dataResidency", label: "Data residency"},
-				{name: "lateUsage", label: "Late usage", kind: "select", options: []string{"REJECT", "ADJUST"}, hint: "Of closed periods: REJECT refuses it, ADJUST counts it as an adjustment."},
-				{name: "closeAfterHours", label: "Close after hours", kind: "number", optional: true, hint: "From the end of a period until the service closes it; empty: by request only."},
-				{name: "externalIds", label: "External ids", kind: "area", optional: true, hint: "One on each line."},
-				{name: "metadata", label: "Metadata", kind: "area", optional: true, hint: `JSON, e.g. {"segment":"retail"}.`},
-				{name: "was", kind: "hidden"},
-			},
-			request: changeTenant},
 	}
-}
-
-// changeTenant sends the values that the visitor changed.
-func changeTenant(v *visit, f form) (request, error) {
-	was, body := f.was(), map[string]any{}
-	for _, name := range []string{"name", "class", "dataResidency", "lateUsage"} {
-		if value := f.get(name); value != was[name] {
-			body[name] = value
-		}
-	}
-	if f.lines("externalIds") != was["externalIds"] {
-		body["externalIds"] = append([]string{}, words(f.lines("externalIds"), "\n")...)
-	}
-	for name, empty := range map[string]string{"closeAfterHours": "null", "metadata": "{}"} {
-		if f.lines(name) == was[name] {
-			continue
-		}
-		body[name] = json.RawMessage(empty)
-		if err := f.exact(body, name); err != nil {
-			return request{}, err
-		}
-	}
-	return request{Method: http.MethodPatch, Path: api("tenants", v.param("tenantId")), Body: body}, nil
 }
 
 func keyActions() []*action {

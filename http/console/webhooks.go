@@ -57,7 +57,7 @@ func webhookPage() *page {
 			if err != nil {
 				return nil, err
 			}
-			deliveries, err := v.try(v.webhook("deliveries"), limited(20, v.pick("state", "cursor")))
+			deliveries, err := v.try(v.webhook("deliveries"), limited(6, v.pick("state", "cursor")))
 			if err != nil {
 				return nil, err
 			}
@@ -93,11 +93,11 @@ func webhookActions() []*action {
 			{name: "events", label: "Events", kind: "checkboxes", options: webhookEvents()},
 			{name: "was", kind: "hidden"},
 		}, func(f form) map[string]any {
-			was, body := f.was(), map[string]any{}
-			if url := f.get("url"); url != was["url"] {
+			body := map[string]any{}
+			if url := f.get("url"); f.changed("url", url) {
 				body["url"] = url
 			}
-			if events := slices.Sorted(slices.Values(f.all("events"))); strings.Join(events, ",") != was["events"] {
+			if events := slices.Sorted(slices.Values(f.all("events"))); f.changed("events", strings.Join(events, ",")) {
 				body["events"] = events
 			}
 			return body
