@@ -55,6 +55,7 @@ type Server struct {
 
 	// ConsoleSessions stores the sessions of the console; nil: no part of the console is served.
 	ConsoleSessions commands.ConsoleSessions
+
 	// Live shows the overview, and counts the verdicts for it. Its Run has to run beside the server.
 	Live *overview.Live
 
