@@ -95,6 +95,16 @@
     open();
   });
 
+  // A chart is as wide as its page.
+  let width = innerWidth, later;
+  addEventListener("resize", () => {
+    if (innerWidth === width) return;
+    width = innerWidth;
+    clearTimeout(later);
+    each(document, ".chart", place => place.replaceChildren());
+    later = setTimeout(() => charts(document), 100);
+  });
+
   const enhance = root => { times(root); once(root); charts(root); live(root); };
   document.addEventListener("DOMContentLoaded", () => enhance(document));
 })();
