@@ -81,7 +81,7 @@ func TestConsole_TheTailOfTheLogGoesOn(t *testing.T) {
 			at := html.UnescapeString(regexp.MustCompile(`data-stream="([^"]*)"`).FindStringSubmatch(string(page.body))[1])
 			id := newID().String()
 			w.ingest(a, batch(event(id, nil)))
-			lines, end := b.listenTo(at)
+			lines, end := b.tail(at)
 			if strings.Contains(filter, "billing") {
 				end()
 				continue
@@ -104,8 +104,8 @@ func TestConsole_TheTailOfTheLogGoesOn(t *testing.T) {
 	}
 }
 
-// listenTo follows a stream. The channel gets its lines of data.
-func (b *browser) listenTo(path string) (lines chan string, end func()) {
+// tail follows a stream. The channel gets its lines of data.
+func (b *browser) tail(path string) (lines chan string, end func()) {
 	b.Helper()
 	ctx, cancel := context.WithCancel(b.Context())
 	r, err := nethttp.NewRequestWithContext(ctx, "GET", b.url+path, nil)
@@ -190,8 +190,9 @@ func TestConsole_ALargeLineageComesInPages(t *testing.T) {
 func TestConsole_SearchFindsWhatTheKeyMayOpen(t *testing.T) {
 	w := newTestService(t)
 	w.catalogue()
-	a := w.newAccount("A")
+	a := w.newAccount("Äcme <b>")
 	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id, bootstrap, nil, `{"externalIds":["crm-17"]}`})
+	twins := []string{w.newAccount("Twin_1").id, w.newAccount("Twin_2").id}
 	w.ingest(a, batch(event("order/17", nil)))
 	w.fold()
 	logged := w.firstOf(a)
@@ -204,6 +205,7 @@ func TestConsole_SearchFindsWhatTheKeyMayOpen(t *testing.T) {
 	}{
 		{operator, "q=" + a.id, "/console/tenants/" + a.id},
 		{operator, "q=crm-17", "/console/tenants/" + a.id},
+		{operator, "q=CME+%3Cb%3E", "/console/tenants/" + a.id},
 		{operator, "q=+" + position + "+", "/console/events/" + position},
 		{operator, "q=" + logged, "/console/events/" + position},
 		{operator, "q=" + trace, "/console/events?correlationId=" + trace},
@@ -244,5 +246,7 @@ func TestConsole_SearchFindsWhatTheKeyMayOpen(t *testing.T) {
 			}
 		}
 	}
+	operator.shows(operator.open("/console/search?q=twin_"), "Twin_1", "/console/tenants/"+twins[0], "/console/tenants/"+twins[1])
+	tenant.shows(tenant.open("/console/search?q=twin_"), "Nothing was found")
 	operator.shows(operator.open("/console/search?secret=removed"), "rotate it")
 }

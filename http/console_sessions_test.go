@@ -278,7 +278,7 @@ func TestConsole_AStreamEndsWithItsKey(t *testing.T) {
 		w.eventually(there, key)
 		b := w.signIn(key)
 		l := (&browser{there, b.cookie}).followsPart(stream)
-		w.ingest(a, batch(event("before-"+name, nil)))
+		w.ingest(a, batch(event("before-"+strings.ReplaceAll(name, " ", "_"), nil)))
 		if _, ok := l.next(); !ok {
 			t.Fatalf("%s: the stream ended before its key", name)
 		}

@@ -20,7 +20,7 @@ const searchPath = Prefix + "/search"
 // maxSearch is the length of the longest text that can be found, in characters: an eventId.
 const maxSearch = 255
 
-// hit is a result of the search.
+// hit is a result of the search; without an address, a remark.
 type hit struct{ Kind, Name, Address string }
 
 // finder finds one kind of result. It is used if the visitor may open its page.
@@ -80,7 +80,7 @@ func search(v *visit) (doc, error) {
 		}
 		hits = append(hits, found...)
 	}
-	if len(hits) == 1 {
+	if len(hits) == 1 && hits[0].Address != "" {
 		return nil, &elsewhere{hits[0].Address}
 	}
 	return doc{"hits": hits, "q": q}, nil
@@ -95,29 +95,19 @@ func (v *visit) look(path string, query url.Values) (doc, error) {
 	return d, err
 }
 
-// findTenants finds them by id, external id and name.
+// findTenants finds them by a part of their name, id or external id.
 func findTenants(v *visit, q string) ([]hit, error) {
-	named, err := v.look(api("tenants"), url.Values{"q": {q}, "limit": {"20"}})
-	if err == nil && named == nil {
-		named, err = v.look(api("tenants"), url.Values{"externalId": {q}})
-	}
+	d, err := v.look(api("tenants"), url.Values{"q": {q}, "limit": {"50"}})
 	if err != nil {
 		return nil, err
 	}
-	found := items(named["data"])
-	if id, err := uuid.Parse(q); err == nil && len(found) == 0 {
-		one, err := v.look(api("tenants", id.String()), nil)
-		if err != nil {
-			return nil, err
-		}
-		if one != nil {
-			found = append(found, map[string]any(one))
-		}
-	}
 	var hits []hit
-	for _, t := range found {
+	for _, t := range items(d["data"]) {
 		tenant, _ := t.(map[string]any)
 		hits = append(hits, hit{"Tenant", text(tenant["name"]), tenantsPath + pathOf(text(tenant["id"]))})
+	}
+	if text(d["nextCursor"]) != "" {
+		hits = append(hits, hit{Kind: "Tenant", Name: "More tenants match. Search for a longer part of the name, the id or an external id"})
 	}
 	return hits, nil
 }
