@@ -24,6 +24,7 @@ func pages() []*page {
 		keysPage(),
 		newKeyPage(),
 		systemPage(),
+		settingsPage(),
 		withheldPage(),
 		replaysPage(),
 		newReplayPage(),

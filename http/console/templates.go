@@ -94,6 +94,7 @@ func functions(pages []*page) template.FuncMap {
 		"end4":  func(id any) string { return text(id)[max(0, len(text(id))-4):] },
 		"brief": brief,
 		"page":  pageFor(pages),
+		"api":   func(segments ...any) string { return api(texts(segments)...) },
 	}
 }
 
