@@ -105,6 +105,13 @@ func (w *testService) tenantBodies(a *account) (list []badInput) {
 	for _, id := range []string{"", "a%20b", "%00", "%C3%A9", strings.Repeat("x", 256)} {
 		list = append(list, badInput{"externalId " + id[:min(len(id), 20)], call{method: "GET", path: "/api/v1/tenants?externalId=" + id, key: bootstrap}, 400, "parameter_invalid"})
 	}
+	for name, q := range map[string]string{"empty": "", "NUL": "a%00", "long": strings.Repeat("x", 256), "10 kB": strings.Repeat("x", 10_000), "two": "a&externalId=b", "a line feed": "a%0Ab", "twice": "a&q=b", "no UTF-8": "%ff"} {
+		code := "parameter_invalid"
+		if name == "twice" {
+			code = "duplicate_parameter"
+		}
+		list = append(list, badInput{"q " + name, call{method: "GET", path: "/api/v1/tenants?q=" + q, key: bootstrap}, 400, code})
+	}
 	return list
 }
 

@@ -290,6 +290,10 @@ func parameterCases(base call, name string, schema schema) (list []badCase) {
 		for _, v := range []string{"a%20b", "%C3%A9", strings.Repeat("x", 256), "%7f"} {
 			add("strings", v, refuse, invalid)
 		}
+	case name == "q":
+		for _, v := range []string{"%00", strings.Repeat("x", 256), strings.Repeat("%C3%A9", 256)} {
+			add("strings", v, refuse, invalid)
+		}
 	case name == "sha256":
 		for _, v := range []string{"x", strings.Repeat("0", 63), strings.Repeat("0", 64), strings.Repeat("0", 65), "..%2F..%2Fgo.mod"} {
 			add("ids", v, []int{404}, "schema_not_found")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/google/uuid"
@@ -13,6 +14,7 @@ import (
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/problem"
+	"github.com/meterplex/meterplex/projections/query"
 )
 
 func (s *service) tenantOperations(t *site) {
@@ -20,7 +22,7 @@ func (s *service) tenantOperations(t *site) {
 	admins := []string{commands.ScopeAdmin}
 	serve(t, operation{method: http.MethodPost, path: path, who: auth.Operator, scopes: admins, id: "createTenant", tag: "Tenants", status: http.StatusCreated,
 		summary: "Create a tenant", description: "A tenant begins without a subscription and without keys: create both before it sends usage.", problems: []int{http.StatusConflict, http.StatusUnprocessableEntity}}, s.createTenant)
-	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: admins, id: "listTenants", tag: "Tenants", summary: "List tenants", description: "All tenants, by id, which is the order of their creation; with externalId the one tenant that has it."}, s.listTenants)
+	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: admins, id: "listTenants", tag: "Tenants", summary: "List tenants", description: "All tenants, by id, which is the order of their creation; with q those whose name, id or external ids contain a text, and with externalId the one tenant that has it."}, s.listTenants)
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: admins, id: "getTenant", tag: "Tenants", summary: "Read a tenant", description: "A tenant by its id.",
 		problems: []int{http.StatusNotFound}}, s.getTenant)
 	serve(t, operation{method: http.MethodPatch, path: one, who: auth.Operator, scopes: admins, id: "changeTenant", tag: "Tenants", summary: "Change a tenant",
@@ -87,8 +89,12 @@ func (s *service) createTenant(ctx context.Context, in *createTenantRequest) (*t
 	return &tenantAnswer{tenantBody(t)}, err
 }
 
+// maxSearch bounds the text of a search: no longer name or id exists.
+const maxSearch = 255
+
 type listTenantsRequest struct {
 	Paging
+	Query      string `query:"q" minLength:"1" maxLength:"255" doc:"Only tenants whose name, id or one of whose external ids contains the text, without regard to case (of letters beyond ASCII as the locale of the database has it). Wildcards have no meaning." example:"acme"`
 	ExternalID string `query:"externalId" minLength:"1" maxLength:"255" pattern:"^[!-~]{1,255}$" doc:"Only the tenant with this external id, or none." example:"crm-4711"`
 }
 
@@ -96,6 +102,14 @@ func (s *service) listTenants(ctx context.Context, in *listTenantsRequest) (*lis
 	l, read := list{"tenants"}, func(p commands.Page) ([]domain.Tenant, error) { return s.Reader.Tenants(ctx, p) }
 	if in.ExternalID != "" && !commands.IsExternalID(in.ExternalID) {
 		return nil, problem.New("parameter_invalid", "externalId must be 1 to 255 printable ASCII characters without space")
+	}
+	switch {
+	case in.Query != "" && in.ExternalID != "":
+		return nil, problem.New("parameter_invalid", "q and externalId both select tenants; give one of them")
+	case utf8.RuneCountInString(in.Query) > maxSearch || !query.Storable(in.Query):
+		return nil, problem.New("parameter_invalid", "q must be 1 to 255 characters without NUL")
+	case in.Query != "":
+		l, read = append(l, "q", in.Query), func(p commands.Page) ([]domain.Tenant, error) { return s.Reader.FindTenants(ctx, in.Query, p) }
 	}
 	if in.ExternalID != "" {
 		l, read = append(l, in.ExternalID), func(commands.Page) ([]domain.Tenant, error) {

@@ -76,6 +76,11 @@ func TestTheHistoryHasGapsWhereSamplesAreMissing(t *testing.T) {
 			t.Fatalf("%d s ago: %v accepted, want 0: an older round of the ring is shown", ago, got)
 		}
 	}
+	*clock = clock.Add(time.Second)
+	l.tick(t, clock)
+	if got := value(l.shown(t).History.Instance.Accepted, 1); got != -1 {
+		t.Errorf("a second without a sample shows %v, of an earlier round", got)
+	}
 }
 
 // A shown frame does not change with later samples.

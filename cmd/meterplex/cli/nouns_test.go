@@ -18,6 +18,8 @@ func TestRequests(t *testing.T) {
 		{"tenants update t1 --external-id a --metadata k=v", `PATCH /api/v1/tenants/t1 {"externalIds":["a"],"metadata":{"k":"v"}}`},
 		{"tenants update t1 --no-external-ids --no-metadata", `PATCH /api/v1/tenants/t1 {"externalIds":[],"metadata":{}}`},
 		{"tenants list --external-id a&b", `GET /api/v1/tenants?externalId=a%26b&limit=1000 `},
+		{"tenants list --q 50%_a --limit 5", `GET /api/v1/tenants?limit=5&q=50%25_a `}, {"tenants list --query Acme", `GET /api/v1/tenants?limit=1000&q=Acme `},
+		{"projections promote r1 --reason r --if-match a.b --yes", `POST /api/v1/rebuilds/r1/promote {"reason":"r"}`},
 		{"tenants show a/b", `GET /api/v1/tenants/a%2Fb `},
 		{"keys create --tenant t1 --name n --scope usage:write,usage:read", `POST /api/v1/tenants/t1/api-keys {"name":"n","scopes":["usage:write","usage:read"],"mode":"live"}`},
 		{"keys create --operator --name n --scope admin --expires-at 2026-05-04T10:00:00Z", `POST /api/v1/operator-keys {"name":"n","scopes":["admin"],"expiresAt":"2026-05-04T10:00:00Z"}`},

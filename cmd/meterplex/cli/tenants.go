@@ -2,12 +2,10 @@ package cli
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/client"
 )
@@ -63,7 +61,7 @@ func (c *TenantsCreate) Run(a *app) error {
 
 // TenantsList lists tenants.
 type TenantsList struct {
-	Query string `short:"q" placeholder:"TEXT" help:"Only tenants whose name or id contains the text; all tenants are read."`
+	Query string `name:"q" aliases:"query" short:"q" placeholder:"TEXT" help:"Only tenants whose name, id or one of whose external ids contains the text, without regard to case."`
 
 	ExternalID string `placeholder:"ID" help:"Only the tenant with this external id."`
 	Limit
@@ -76,29 +74,10 @@ func (c *TenantsList) Run(a *app) error {
 	if c.ExternalID != "" {
 		params.Set("externalId", c.ExternalID)
 	}
-	if c.Query == "" {
-		return a.list("/tenants", params, c.Limit.Limit, columns...)
+	if c.Query != "" {
+		params.Set("q", c.Query)
 	}
-	cl, err := a.newClient()
-	if err != nil {
-		return err
-	}
-	p, found, text := a.rows(columns...), 0, strings.ToLower(c.Query)
-	err = cl.Each(a.ctx, "/tenants", params, 0, func(raw json.RawMessage) error {
-		var t struct{ ID, Name string }
-		if err := json.Unmarshal(raw, &t); err != nil {
-			return fmt.Errorf("read a tenant: %w", err)
-		}
-		if !strings.Contains(strings.ToLower(t.ID+"\n"+t.Name), text) || c.Limit.Limit > 0 && found == c.Limit.Limit {
-			return nil
-		}
-		found++
-		return p.Row(raw)
-	})
-	if err != nil {
-		return err
-	}
-	return p.Close()
+	return a.list("/tenants", params, c.Limit.Limit, columns...)
 }
 
 // TenantsShow shows a tenant.

@@ -75,24 +75,6 @@ func TestExplainDoesNotProveAFigureByACutList(t *testing.T) {
 	}
 }
 
-// TestTenantsAreFoundByAText of their name or id, without regard to case; the limit counts the found ones.
-func TestTenantsAreFoundByAText(t *testing.T) {
-	p := newFakeService(t)
-	p.catalog["/api/v1/tenants"] = json.RawMessage(`{"data":[{"id":"t1","name":"Acme"},{"id":"t2","name":"Beta"},{"id":"t3","name":"ACME two"},{"id":"acme-id","name":"C"}],"nextCursor":null}`)
-	for args, want := range map[string]string{"--query acme": "t1 t3 acme-id", "--query acme --limit 2": "t1 t3", "--query nobody": "", "--limit 1": "t1", "": "t1 t2 t3 acme-id"} {
-		code, out, errs := newConsole(t, p).run(append([]string{"tenants", "list", "-o", "ndjson"}, strings.Fields(args)...)...)
-		var found []string
-		for line := range strings.Lines(out) {
-			var row struct{ ID string }
-			_ = json.Unmarshal([]byte(line), &row)
-			found = append(found, row.ID)
-		}
-		if got := strings.Join(found, " "); code != exitYes || got != want {
-			t.Errorf("%s: exit code %d, %q instead of %q\n%s", args, code, got, want, errs)
-		}
-	}
-}
-
 // TestAProducersIDLeadsToTheLogsEvent: events show expects the log's id, and receipts have it.
 func TestAProducersIDLeadsToTheLogsEvent(t *testing.T) {
 	for _, args := range []string{"events show order-1", "events lineage order-1"} {

@@ -1,0 +1,64 @@
+package http_test
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A search finds tenants by a part of their name, id or external id, in any case of ASCII letters, page by page; % and _ stand for themselves.
+func TestTenantsAreFoundByAText(t *testing.T) {
+	w := newTestService(t)
+	ids := map[string]string{}
+	for _, c := range []struct{ name, external string }{{"Acme", "CRM-1"}, {"acme two", "crm-2"}, {"100% pure", "x_y"}, {"Müller ÄG", "m"}, {"a\\'; DROP TABLE tenants", "q"}} {
+		ids[c.name] = w.want(201, call{"POST", "/api/v1/tenants", bootstrap, nil, map[string]any{"name": c.name, "class": "small", "externalIds": []string{c.external}}})["id"].(string)
+	}
+	w.want(201, call{"POST", "/api/v1/tenants", bootstrap, nil, `{"name":"Other","class":"small"}`})
+	for q, names := range map[string][]string{"ACME": {"Acme", "acme two"}, "crm-": {"Acme", "acme two"}, "Crm-2": {"acme two"}, "%": {"100% pure"}, "_": {"100% pure"}, "X_Y": {"100% pure"},
+		"müller Ä": {"Müller ÄG"}, "'; DROP": {"a\\'; DROP TABLE tenants"}, "\\": {"a\\'; DROP TABLE tenants"}, "nobody": nil, "acme%": nil, strings.Repeat("é", 255): nil,
+		strings.ToUpper(ids["Acme"]): {"Acme"}, ids["Acme"][8:]: {"Acme"}} {
+		var want []string
+		for _, name := range names {
+			want = append(want, ids[name])
+		}
+		slices.Sort(want)
+		var got []string
+		for cursor := ""; ; {
+			page := w.want(200, call{method: "GET", path: "/api/v1/tenants?limit=1&q=" + url.QueryEscape(q) + cursor, key: bootstrap})
+			for _, entry := range page["data"].([]any) {
+				got = append(got, entry.(map[string]any)["id"].(string))
+			}
+			if page["nextCursor"] == nil {
+				break
+			}
+			cursor = "&cursor=" + url.QueryEscape(page["nextCursor"].(string))
+			w.refused(w.do(call{method: "GET", path: "/api/v1/tenants?limit=1&q=other" + cursor, key: bootstrap}), 400, "cursor_invalid")
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q finds %q, want %q", q, got, want)
+		}
+	}
+}
+
+// A search among 10,000 tenants compares each once at most.
+func TestASearchAmongManyTenants(t *testing.T) {
+	w := newTestService(t)
+	_, err := w.pool.Exec(t.Context(), `INSERT INTO tenants (id, name, class, status, created_at, external_ids)
+		SELECT ('0196c0de-0000-7000-8000-' || lpad(n::text, 12, '0'))::uuid, 'Tenant ' || n, 'small', 'ACTIVE', now(), ARRAY['crm-' || n] FROM generate_series(1, 10000) n`)
+	w.must(err)
+	for _, q := range []string{"tenant", "Tenant 9999", "nobody"} {
+		begun := time.Now()
+		page := w.want(200, call{method: "GET", path: "/api/v1/tenants?q=" + url.QueryEscape(q), key: bootstrap})
+		t.Log(q, len(page["data"].([]any)), time.Since(begun))
+		if n := len(page["data"].([]any)); n != map[string]int{"tenant": 100, "Tenant 9999": 1, "nobody": 0}[q] {
+			t.Errorf("%q finds %d", q, n)
+		}
+	}
+	last := w.want(200, call{method: "GET", path: "/api/v1/tenants?q=CRM-10000", key: bootstrap})["data"].([]any)
+	if fmt.Sprint(last[0].(map[string]any)["name"]) != "Tenant 10000" {
+		t.Errorf("%v", last)
+	}
+}
