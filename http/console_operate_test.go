@@ -71,6 +71,7 @@ func accountKey(w *testService) string {
 func TestConsole_TheSystemIsShown(t *testing.T) {
 	failed := false
 	w := newTestService(t, func(s *http.Server) {
+		s.Instance = http.ServiceInstance{ID: "host-1", Roles: []string{"api", "relay"}, Settings: []http.Setting{{Name: "KAFKA_SASL_PASSWORD", Value: "********", Origin: "environment"}}}
 		check := s.Health[0].Check
 		s.Health[0].Check = func(ctx context.Context) error {
 			if failed {
@@ -87,8 +88,9 @@ func TestConsole_TheSystemIsShown(t *testing.T) {
 	w.must(err)
 	b := w.signIn(bootstrap)
 	logID := w.get("/system")["logId"].(string)
-	b.shows(b.open("/console/system"), logID, "host-&lt;b&gt;", "no broker &lt;script&gt;", "The identity holds.", "<dt>postgres</dt><dd>ok</dd>", "first")
+	b.shows(b.open("/console/system"), logID, "host-&lt;b&gt;", "no broker &lt;script&gt;", "The identity holds.", "<dt>postgres</dt><dd>ok</dd>", "first", `<code>host-&lt;b&gt;</code></td><td class="number">1</td>`)
 	b.shows(b.open("/console/system/withheld?topic=usage.validated&tenantId="+a.id), "too large", "usage.validated")
+	b.shows(b.open("/console/system/settings"), "host-1", "api, relay", "KAFKA_SASL_PASSWORD", "********", "environment")
 	failed = true
 	if got := b.open("/console/system"); got.status != 200 || !strings.Contains(string(got.body), "not_ready") || !strings.Contains(string(got.body), logID) {
 		t.Errorf("without a dependency the page gives %d", got.status)

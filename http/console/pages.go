@@ -34,6 +34,7 @@ func pages() []*page {
 		keysPage(),
 		newKeyPage(),
 		systemPage(),
+		settingsPage(),
 		withheldPage(),
 		replaysPage(),
 		newReplayPage(),

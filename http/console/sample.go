@@ -30,12 +30,12 @@ var quotedName = regexp.MustCompile(`"([A-Za-z][A-Za-z0-9_.-]{0,63})"`)
 // the reason, which begins with the member or quotes it.
 func faultOf(letter doc) fault {
 	f := fault{payload: letter["payload"]}
-	code, reason := text(letter["code"]), text(letter["reason"])
+	named, reason := text(letter["code"]), text(letter["reason"])
 	for _, known := range [][2]string{
 		{"feature_", "feature"}, {"not_entitled", "feature"}, {"amount_", "amount"}, {"quota_exceeded", "amount"}, {"timestamp_", "timestamp"},
 		{"event_id_", "eventId"}, {"correction_", "correctionRef"}, {"metadata_", "metadata"}, {"type_", "type"}, {"events_", "events"}, {"batch_", "events"},
 	} {
-		if strings.HasPrefix(code, known[0]) {
+		if strings.HasPrefix(named, known[0]) {
 			f.name = known[1]
 		}
 	}
@@ -43,7 +43,7 @@ func faultOf(letter doc) fault {
 		f.path = pathTo(f.payload, f.name)
 		return f
 	}
-	if code != "cloudevent_invalid" {
+	if named != "cloudevent_invalid" {
 		return f
 	}
 	names := []string{strings.SplitN(reason, " ", 2)[0]}

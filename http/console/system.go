@@ -3,11 +3,13 @@ package console
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 )
 
 const (
 	systemPath    = Prefix + "/system"
+	settingsPath  = systemPath + "/settings"
 	withheldPath  = systemPath + "/withheld"
 	replaysPath   = Prefix + "/replays"
 	replayPath    = replaysPath + "/{replayId}"
@@ -26,12 +28,38 @@ func systemPage() *page {
 				"outbox":   {api("outbox"), nil},
 				"identity": {api("system", "identity"), nil},
 			})
-			if err != nil || !v.c.Serves("GET /readyz") {
-				return data, err
+			if err != nil {
+				return nil, err
 			}
-			data["ready"], err = v.ready()
+			data["leases"] = leasesIn(data["outbox"].(doc))
+			if v.c.Serves("GET /readyz") {
+				data["ready"], err = v.ready()
+			}
 			return data, err
 		}}
+}
+
+// leasesIn counts the leases in force of each instance.
+func leasesIn(outbox doc) (list []doc) {
+	for _, p := range items(outbox["partitions"]) {
+		owner := text(member(p, "owner"))
+		if member(p, "leased") != true {
+			continue
+		}
+		at := slices.IndexFunc(list, func(d doc) bool { return d["instance"] == owner })
+		if at < 0 {
+			at, list = len(list), append(list, doc{"instance": owner, "leases": 0})
+		}
+		list[at]["leases"] = list[at]["leases"].(int) + 1
+	}
+	return list
+}
+
+// settingsPage shows the instance that answers. The API masks passwords and keys.
+func settingsPage() *page {
+	return &page{path: settingsPath, title: "Instance and settings", template: "settings.html", needs: "GET /api/v1/system/instance", who: operator, scopes: admins(),
+		cli:  []string{"meterplex system instance", "meterplex config print"},
+		load: func(v *visit) (doc, error) { return v.get(api("system", "instance"), nil) }}
 }
 
 // ready reads the dependencies. Those that do not answer make the answer a refusal, which the page shows.

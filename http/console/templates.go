@@ -106,6 +106,7 @@ func functions(pages []*page) template.FuncMap {
 		"end4":   func(id any) string { return text(id)[max(0, len(text(id))-4):] },
 		"figure": figure,
 		"page":   pageFor(pages),
+		"api":    func(segments ...any) string { return api(texts(segments)...) },
 	}
 }
 

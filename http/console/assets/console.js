@@ -54,11 +54,11 @@
   // A live part follows its stream while its page is visible. A lost stream says since when.
   const live = root => each(root, "[data-stream]", part => {
     const state = document.getElementById(part.id + "-state");
-    let source, place, last = new Date(), paused = false;
+    let source, place, last = new Date(), paused = false, ended = false;
     const say = text => { if (state && state.textContent !== text) state.textContent = text; };
     const utc = at => at.toISOString().slice(0, 19).replace("T", " ") + "Z";
     const open = () => {
-      if (source || document.hidden || paused) return;
+      if (source || document.hidden || paused || ended) return;
       const address = new URL(part.dataset.stream, location);
       if (place) { // after a pause, the stream goes on after the last event that came
         address.searchParams.set("after", place);
@@ -77,12 +77,16 @@
         times(part);
         append(part);
         charts(document);
+        if (part.querySelector("[data-ended]")) { // a browser would open the stream again
+          ended = true;
+          close("Ended");
+        }
       };
       source.onerror = () => say("Not updated since " + utc(last));
     };
     const close = text => { source?.close(); source = null; say(text); };
-    document.addEventListener("visibilitychange", () => document.hidden ? close("Paused: the tab is hidden") : open());
-    addEventListener("pagehide", () => close("Paused"));
+    document.addEventListener("visibilitychange", () => ended || (document.hidden ? close("Paused: the tab is hidden") : open()));
+    addEventListener("pagehide", () => ended || close("Paused"));
     const button = document.getElementById(part.id + "-pause");
     if (button) {
       button.hidden = false;
