@@ -59,7 +59,7 @@ func (b *browser) hides(page answer, texts ...string) {
 	b.Helper()
 	for _, text := range texts {
 		if strings.Contains(string(page.body), text) {
-			b.Errorf("the page shows %q:\n%s", text, page.body)
+			b.Fatalf("the page shows %q:\n%s", text, page.body)
 		}
 	}
 }
@@ -135,6 +135,15 @@ func TestConsole_SagasAreRetriedDespite(t *testing.T) {
 	b := w.signIn(bootstrap)
 	b.shows(b.open("/console/sagas?tenantId="+tenant), id, "period_close", "dead_letters")
 	b.hides(b.open("/console/sagas?tenantId="+tenant), other)
+	for path, code := range map[string]string{"/console/sagas?tenantId=" + newID().String(): "tenant_not_found", "/console/sagas?state=NONE": "parameter_invalid", "/console/adjustments?periodKey=May": "parameter_invalid",
+		"/console/pushes?cursor=x": "cursor_invalid", "/console/reservations?feature=none&tenantId=" + tenant: "feature_not_found", "/console/entitlements?tenantId=" + newID().String(): "tenant_not_found",
+		"/console/adjustments/decision?tenantId=" + newID().String(): "tenant_not_found", "/console/tenants/" + newID().String() + "/webhooks": "tenant_not_found"} {
+		got := b.open(path)
+		b.problemShown(got, got.status, code)
+		if got.status < 400 || got.status >= 500 {
+			t.Errorf("%s gives %d", path, got.status)
+		}
+	}
 	at := "/console/sagas/" + id
 	page := b.open(at)
 	b.shows(page, "RUNNING", "wait")

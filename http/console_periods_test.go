@@ -47,7 +47,7 @@ func TestConsole_P8_PeriodsAreClosedAndReopened(t *testing.T) {
 	page = b.twice(page, at+"/"+key+"/reopen", hostile, nil)
 	b.shows(page, "OPEN", "Done: Reopen the period.")
 	w.once(events.PeriodReopened, 1)
-	page = b.twice(page, at+"/"+key+"/close", "again", nil) // another state of the page: another close
+	b.twice(page, at+"/"+key+"/close", "again", nil) // another state of the page: another close
 	w.once(events.PeriodCloseRequested, 2)
 	w.fold()
 	w.runSagas()

@@ -63,7 +63,7 @@ func TestConsole_WebhooksAreManaged(t *testing.T) {
 	at := firstMatch(tenant+`/webhooks/[0-9a-f-]{36}`, made.body)
 	page := b.open(at)
 	b.shows(page, "https://example.com/?q=&lt;script&gt;", "period.closed, push.failed", "ENABLED", "No delivery matches")
-	b.hides(page, secret, "whsec_")
+	b.hides(page, "whsec_", secret)
 	b.hides(b.open(tenant+"/webhooks"), foreign, "whsec_")
 
 	page = b.twice(page, at+"/test", "does it work", nil)

@@ -22,7 +22,7 @@ func adjustmentsPage() *page {
 		params: []string{"tenantId", "periodKey", "state", "kind", "feature", "cursor"},
 		cli:    []string{"meterplex adjustments list[ --tenant {tenantId}][ --period {periodKey}][ --state {state}][ --kind {kind}][ --feature {feature}]"},
 		load: func(v *visit) (doc, error) {
-			found, err := v.try(api("adjustments"), limited(25, v.pick("tenantId", "periodKey", "state", "kind", "feature", "cursor")))
+			found, err := v.main(api("adjustments"), limited(25, v.pick("tenantId", "periodKey", "state", "kind", "feature", "cursor")))
 			return doc{"adjustments": found}, err
 		},
 		actions: []*action{

@@ -50,7 +50,7 @@ func limited(size int, query url.Values) url.Values {
 // accounts reads the accounts of a tenant, each with the end of its period.
 func (v *visit) accounts(tenant string, query url.Values) (doc, error) {
 	query.Set("tenantId", tenant)
-	accounts, err := v.try(api("quota", "accounts"), query)
+	accounts, err := v.main(api("quota", "accounts"), query)
 	if err != nil || accounts["problem"] != nil {
 		return accounts, err
 	}

@@ -26,7 +26,7 @@ func periodPage() *page {
 	return &page{path: periodPath, title: "Period", template: "period.html", needs: "GET /api/v1/tenants/{tenantId}/periods/{periodKey}", who: operator, scopes: readers(),
 		params: []string{"snapshot", "cursor"},
 		cli: []string{"meterplex periods show {periodKey} --tenant {tenantId}[ --snapshot {snapshot}]", "meterplex periods charges {periodKey} --tenant {tenantId}[ --snapshot {snapshot}]",
-			"meterplex periods adjustments {periodKey} --tenant {tenantId}", "meterplex periods verify {periodKey} --tenant {tenantId}"},
+			"meterplex periods adjustments {periodKey} --tenant {tenantId}"},
 		load: loadPeriod, actions: periodActions(),
 		files: []*file{
 			{path: periodPath + "/lines.csv", name: "period.csv", params: []string{"snapshot"}, request: func(v *visit) (string, url.Values) { return exportOf(v, "csv") }},

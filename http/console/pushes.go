@@ -15,10 +15,12 @@ func pushesPage() *page {
 		params: []string{"tenantId", "state", "periodKey", "cursor"},
 		cli:    []string{"meterplex pushes list[ --tenant {tenantId}][ --state {state}][ --period {periodKey}]", "meterplex sagas list --kind billing_compare"},
 		load: func(v *visit) (doc, error) {
-			return v.all(map[string]section{
-				"pushes":      {api("pushes"), limited(50, v.pick("tenantId", "state", "periodKey", "cursor"))},
-				"comparisons": {api("sagas"), limited(5, url.Values{"kind": {"billing_compare"}})},
-			})
+			found, err := v.main(api("pushes"), limited(50, v.pick("tenantId", "state", "periodKey", "cursor")))
+			if err != nil {
+				return nil, err
+			}
+			comparisons, err := v.try(api("sagas"), limited(5, url.Values{"kind": {"billing_compare"}}))
+			return doc{"pushes": found, "comparisons": comparisons}, err
 		},
 		actions: []*action{{name: "compare-pushes", path: pushesPath + "/comparison", label: "Compare with the provider", who: operator, scopes: billing(), bare: true,
 			warn: "A saga compares the provider's totals with the delivered amounts. A difference is an event.",

@@ -30,7 +30,7 @@ func reservationsPage() *page {
 			if v.tenant == nil {
 				query.Set("tenantId", tenant)
 			}
-			found, err := v.get(api("entitlements", feature, "reservations"), limited(40, query))
+			found, err := v.main(api("entitlements", feature, "reservations"), limited(40, query))
 			return doc{"reservations": found}, err
 		},
 		actions: []*action{{name: "release", path: path + "/{feature}/{reservationId}/release", label: "Release", who: auth.Tenant, scopes: []string{"entitlements:reserve"}, bare: true,

@@ -11,7 +11,7 @@ func sagasPage() *page {
 	return &page{path: sagasPath, title: "Sagas", menu: "Sagas", template: "sagas.html", needs: "GET /api/v1/sagas", who: operator, scopes: readers(),
 		params: []string{"tenantId", "kind", "state", "cursor"}, cli: []string{"meterplex sagas list[ --kind {kind}][ --state {state}][ --tenant-id {tenantId}]"},
 		load: func(v *visit) (doc, error) {
-			found, err := v.try(api("sagas"), limited(100, v.pick("tenantId", "kind", "state", "cursor")))
+			found, err := v.main(api("sagas"), limited(100, v.pick("tenantId", "kind", "state", "cursor")))
 			return doc{"sagas": found}, err
 		}}
 }
