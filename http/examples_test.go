@@ -80,8 +80,10 @@ func newExampleFixture(t *testing.T) *exampleFixture {
 	return f
 }
 
-// withOverview sets the state of the overview.
+// withOverview sets the state of the overview, and describes the instance.
 func withOverview(s *http.Server) {
+	s.Instance = http.ServiceInstance{ID: "host-4711-a1b2c3", Roles: []string{"api", "relay"}, Settings: []http.Setting{
+		{Name: "METERPLEX_ROLES", Value: "api,relay", Origin: "environment"}, {Name: "KAFKA_SASL_PASSWORD", Value: "********", Origin: "file meterplex.env:3"}}}
 	projection, at := "usage_aggregates", time.Now()
 	b := s.Live.Board
 	b.SetOutbox(overview.Backlog{Recorded: 48_210, Unpublished: 12, OldestSeconds: 0.4}, at)

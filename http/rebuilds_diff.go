@@ -33,6 +33,7 @@ type diffBody struct {
 	Data         []rebuild.DiffRow     `json:"data" nullable:"false"`
 	NextCursor   *string               `json:"nextCursor" doc:"null on the last page."`
 	AsOf         []events.Position     `json:"asOfPositions" nullable:"false" doc:"Positions of both generations, in each partition of the scope."`
+	Largest      []rebuild.DiffRow     `json:"largest,omitempty" nullable:"false" doc:"With largest=true: the keys of the greatest differences, at most 20, the greatest first; left out for projections whose rows are no amounts."`
 	Totals       *rebuild.DiffTotals   `json:"totals" doc:"Of all pages; null if it was not asked for."`
 	Conservation *rebuild.Conservation `json:"conservation" doc:"The place of every verdict of the scope; null for one feature, and for projections that count no events."`
 }
@@ -46,6 +47,7 @@ func describeDiff(op *huma.Operation, types schemas) {
 		rebuildParam(),
 		{Name: "all", In: "query", Schema: truth(), Description: "Include equal keys."},
 		{Name: "totals", In: "query", Schema: truth(), Description: "With totals and conservation; without it the first page has them."},
+		{Name: "largest", In: "query", Schema: truth(), Description: "With the keys of the greatest differences, of usage_aggregates only; not as CSV."},
 		{Name: "priced", In: "query", Schema: truth(), Description: "With what live and rebuilt figures cost, by the prices of the present; of usage_aggregates only."},
 		{Name: "tenantId", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Format: "uuid"}},
 		{Name: "feature", In: "query", Schema: text()},
@@ -74,7 +76,7 @@ func diffAsked(r *http.Request) (q rebuild.DiffQuery, l list, query url.Values, 
 		}
 	}
 	q.Feature, q.PeriodKey, q.All = query.Get("feature"), query.Get("periodKey"), query.Get("all") == "true"
-	q.Priced = query.Get("priced") == "true"
+	q.Priced, q.Largest = query.Get("priced") == "true", query.Get("largest") == "true"
 	q.Limit = defaultPage
 	if text := query.Get("limit"); text != "" {
 		q.Limit, _ = strconv.Atoi(text)
@@ -92,8 +94,8 @@ func (s *service) diffRebuild(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.Header().Set("Vary", "Accept")
 	if wantsCSV(query.Get("format"), r.Header["Accept"]) {
-		if query.Has("limit") || query.Has("cursor") || query.Has("totals") {
-			return problem.New("parameter_invalid", "As CSV the whole difference is one answer: leave out limit, cursor and totals")
+		if query.Has("limit") || query.Has("cursor") || query.Has("totals") || query.Has("largest") {
+			return problem.New("parameter_invalid", "As CSV the whole difference is one answer: leave out limit, cursor, totals and largest")
 		}
 		return s.diffCSV(w, r, q)
 	}
@@ -103,7 +105,7 @@ func (s *service) diffRebuild(w http.ResponseWriter, r *http.Request) error {
 	}
 	page := listedFrom(l, d.Page)
 	body, err := json.Marshal(diffBody{d.Rebuild.ID, textOrNull(d.Tag), d.Rebuild.Projection, d.Rebuild.Generation, d.Rebuild.FoldVersion,
-		page.Data, page.NextCursor, d.AsOf, d.Totals, d.Conservation})
+		page.Data, page.NextCursor, d.AsOf, d.Largest, d.Totals, d.Conservation})
 	if err != nil {
 		return err
 	}

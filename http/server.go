@@ -59,7 +59,9 @@ type Server struct {
 	// Live shows the overview, and counts the verdicts for it. Its Run has to run beside the server.
 	Live *overview.Live
 
-	Health []HealthCheck
+	// Instance describes the instance; its Version is the server's.
+	Instance ServiceInstance
+	Health   []HealthCheck
 	// Backlog, if set, returns how many events wait to be published and the bound: above it,
 	// ingest is refused with 429.
 	Backlog func() (waiting, bound int64)

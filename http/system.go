@@ -21,6 +21,8 @@ func (s *service) systemOperations(t *site) {
 		summary: "Where every accepted event is", description: "accepted = aggregated + rejected + inFlight + parked, in one snapshot; total and partitions have inFlight as undecided + unapplied."}, s.identity)
 	serve(t, operation{method: http.MethodGet, path: prefix + "/system", who: auth.Operator, scopes: operators, id: "getSystem", tag: "System",
 		summary: "The log's id and the lives of its database server", description: "A server that was restarted, promoted or restored is in another life, and each log partition begins a new epoch. The procedure is in docs/runbooks/failover.md."}, s.system)
+	serve(t, operation{method: http.MethodGet, path: prefix + "/system/instance", who: auth.Operator, scopes: []string{commands.ScopeAdmin}, id: "getInstance", tag: "System",
+		summary: "The instance that answers, with its settings", description: "Each setting with its value and its origin, as `meterplex config print` shows them. Passwords and keys are masked."}, s.instance)
 	if !s.AdminElsewhere {
 		s.healthOperations(t)
 	}
@@ -53,6 +55,35 @@ type systemAnswer struct{ Body audit.System }
 func (s *service) system(ctx context.Context, _ *struct{}) (*systemAnswer, error) {
 	found, err := s.Reads.Events.System(ctx)
 	return &systemAnswer{found}, err
+}
+
+// ServiceInstance is an instance of the service.
+type ServiceInstance struct {
+	ID       string    `json:"id" doc:"Its name in leases and logs." example:"host-4711-a1b2c3"`
+	Version  string    `json:"version" doc:"Its release."`
+	Roles    []string  `json:"roles" nullable:"false" doc:"Its roles."`
+	Settings []Setting `json:"settings" nullable:"false" doc:"All settings, in the order of config print."`
+}
+
+// Setting is a setting of an instance. Its value holds no secret.
+type Setting struct {
+	Name   string `json:"name" example:"METERPLEX_ROLES"`
+	Value  string `json:"value" doc:"Passwords and keys are masked." example:"all"`
+	Origin string `json:"origin" doc:"Where the value came from: a flag, the environment, a line of the settings file, or the default." example:"environment"`
+}
+
+type instanceAnswer struct{ Body ServiceInstance }
+
+func (s *service) instance(context.Context, *struct{}) (*instanceAnswer, error) {
+	i := s.Instance
+	i.Version = s.Version
+	if i.Roles == nil {
+		i.Roles = []string{}
+	}
+	if i.Settings == nil {
+		i.Settings = []Setting{}
+	}
+	return &instanceAnswer{i}, nil
 }
 
 type healthAnswer struct{ Body health }

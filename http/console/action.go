@@ -39,7 +39,7 @@ type action struct {
 // field is an input of a form beside the reason.
 type field struct {
 	name, label, hint string
-	kind              string   // text, number, hidden, select, checkbox, checkboxes, area; "": text
+	kind              string   // text, number, hidden, displayed (hidden, and never of an earlier display), select, checkbox, checkboxes, area; "": text
 	options           []string // of select and checkboxes
 	optional          bool
 }
@@ -94,6 +94,9 @@ func (c *Console) action(p *page, a *action) func(w http.ResponseWriter, r *http
 			return err
 		}
 		answer, err := v.act(a, f)
+		if ours := (*problem.Problem)(nil); errors.As(err, &ours) { // of the console itself
+			err = c.refusalOf(r, err)
+		}
 		if refused := (*refusal)(nil); errors.As(err, &refused) {
 			if refused.Code == "idempotency_key_reused" { // another reason, or other fields, from the same state of the page
 				return c.seeOther(v, a, f, p, nil, "repeated")
@@ -229,13 +232,20 @@ func (f form) integer(name string) (int64, error) {
 	return n, nil
 }
 
+// lines returns a field of several lines, without the carriage returns that browsers send.
+func (f form) lines(name string) string {
+	return strings.TrimSpace(strings.ReplaceAll(f.get(name), "\r\n", "\n"))
+}
+
 // fresh leads to the address of the page with a new Idempotency-Key, unless it has one.
 func (v *visit) fresh() (doc, error) {
 	if v.query.Get("key") != "" {
 		return doc{}, nil
 	}
 	token := v.c.NewToken()
-	return nil, &elsewhere{v.expand(v.r.URL.EscapedPath()) + "?key=" + hex.EncodeToString(token[:16])}
+	query := clone(v.query)
+	query.Set("key", hex.EncodeToString(token[:16]))
+	return nil, &elsewhere{v.expand(v.r.URL.EscapedPath()) + "?" + query.Encode()}
 }
 
 // elsewhere is the error of a page that has another address.

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -14,19 +15,27 @@ func (d *view) Equivalents() (lines []string) {
 	for _, req := range d.v.asked {
 		lines = append(lines, curlOf(req))
 	}
-	for _, command := range d.Page.cli {
+	for _, command := range d.commands() {
 		if line, ok := d.v.fill(command); ok {
 			lines = append(lines, line)
 		}
 	}
 	if len(lines) == 0 { // the page reads only what its parameters name
-		for _, command := range d.Page.cli {
+		for _, command := range d.commands() {
 			words := strings.Fields(command[:strings.IndexAny(command+"{", "{[")])
 			end := slices.IndexFunc(append(words, "-"), func(word string) bool { return strings.HasPrefix(word, "-") })
 			lines = append(lines, strings.Join(words[:end], " ")+" --help")
 		}
 	}
 	return lines
+}
+
+// commands are the commands of the page for the visitor's kind of key.
+func (d *view) commands() []string {
+	if d.v.tenant != nil && d.Page.tenantCLI != nil {
+		return d.Page.tenantCLI
+	}
+	return d.Page.cli
 }
 
 // curlOf returns the curl command of a request. The service's address and the key are in the environment, as the command line reads them.
@@ -38,6 +47,10 @@ func curlOf(req request) string {
 	method := ""
 	if req.Method != http.MethodGet {
 		method = "-X " + req.Method + " "
+	}
+	if req.Body != nil {
+		body, _ := json.Marshal(req.Body)
+		method += "-H Content-Type:application/json -d " + quoted(string(body)) + " "
 	}
 	return `curl -fsS ` + method + `-H "Authorization: Bearer $METERPLEX_KEY" "$METERPLEX_URL"` + quoted(target)
 }

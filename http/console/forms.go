@@ -77,7 +77,7 @@ func fieldOf(in field, form string, target doc, again url.Values) fieldView {
 	for _, value := range texts(items(target[in.name])) {
 		chosen[value] = true
 	}
-	if again != nil {
+	if again != nil && in.kind != "displayed" {
 		v.Value, chosen = again.Get(in.name), map[string]bool{}
 		for _, value := range again[in.name] {
 			chosen[value] = true

@@ -27,11 +27,13 @@ type page struct {
 	params   []string // names of its query parameters
 	// cli names the commands of the command line that show the same; {name} is a parameter of the path or the query, and a command with an absent
 	// parameter is left out.
-	cli     []string
-	load    func(v *visit) (doc, error)
-	actions []*action
-	streams []*stream
-	files   []*file
+	cli []string
+	// tenantCLI is cli for a tenant's key, if it differs.
+	tenantCLI []string
+	load      func(v *visit) (doc, error)
+	actions   []*action
+	streams   []*stream
+	files     []*file
 	// before, if set, sees a request before its session is read. Its error is the answer.
 	before func(r *http.Request) error
 }

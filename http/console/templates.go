@@ -35,7 +35,7 @@ func (t *templates) shared(name string) *template.Template { return t.common.Loo
 
 // parseTemplates fails if a page's file is missing or wrong.
 func parseTemplates(pages []*page) (*templates, error) {
-	shared, err := template.New("layout.html").Funcs(functions()).ParseFS(templateFiles, "templates/layout.html", "templates/shared/*.html")
+	shared, err := template.New("layout.html").Funcs(functions(pages)).ParseFS(templateFiles, "templates/layout.html", "templates/shared/*.html")
 	if err != nil {
 		return nil, fmt.Errorf("parse the layout: %w", err)
 	}
@@ -87,7 +87,7 @@ func (c *Console) write(w http.ResponseWriter, r *http.Request, status int, name
 }
 
 // functions are those that templates call. Each returns text, which html/template escapes by its place.
-func functions() template.FuncMap {
+func functions(pages []*page) template.FuncMap {
 	return template.FuncMap{
 		"time":   timeOf,
 		"path":   func(segments ...any) string { return Prefix + pathOf(texts(segments)...) },
@@ -102,6 +102,11 @@ func functions() template.FuncMap {
 		"begins": func(v any, with string) bool { return strings.HasPrefix(text(v), with) },
 		"brief":  func(v any) (string, error) { return brief(v, 140) },
 		"asset":  assetPath,
+		"list":   func(values ...any) []any { return values },
+		"end4":   func(id any) string { return text(id)[max(0, len(text(id))-4):] },
+		"figure": figure,
+		"page":   pageFor(pages),
+		"api":    func(segments ...any) string { return api(texts(segments)...) },
 	}
 }
 
@@ -167,6 +172,14 @@ func indented(v any) (string, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(v)
+	return strings.TrimSuffix(b.String(), "\n"), err
+}
+
+func compact(v any) (string, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
 	err := encoder.Encode(v)
 	return strings.TrimSuffix(b.String(), "\n"), err

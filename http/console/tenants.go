@@ -1,8 +1,10 @@
 package console
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 )
 
 const (
@@ -39,37 +41,96 @@ func newTenantPage() *page {
 }
 
 func tenantPage() *page {
-	return &page{path: tenantPath, title: "Tenant", template: "tenant.html", needs: "GET /api/v1/tenants/{tenantId}", who: operator, scopes: admins(),
-		cli: []string{"meterplex tenants show {tenantId}", "meterplex subscriptions list --tenant {tenantId}", "meterplex keys list --tenant {tenantId}"},
-		load: func(v *visit) (doc, error) {
-			id := v.param("tenantId")
-			of := url.Values{"tenantId": {id}}
-			tenant, err := v.get(api("tenants", id), nil)
-			if err != nil {
-				return nil, err
-			}
-			data, err := v.all(map[string]section{
-				"subscriptions": {api("tenants", id, "subscriptions"), nil},
-				"keys":          {api("tenants", id, "api-keys"), nil},
-				"accounts":      {api("quota", "accounts"), of},
-				"figures":       {api("usage", "aggregates"), of},
-				"letters":       {api("dead-letters"), url.Values{"tenantId": {id}, "status": {"FAILED"}, "limit": {"10"}}},
-			})
-			if err != nil {
-				return nil, err
-			}
-			events, err := v.followed(api("events", "stream"), url.Values{"tenantId": {id}, "last": {"10"}, "follow": {"false"}})
-			if err != nil {
-				return nil, err
-			}
-			data["events"] = doc{"data": events}
-			data["tenant"] = tenant
-			return data, nil
-		},
-		actions: tenantActions()}
+	return &page{path: tenantPath, title: "Tenant", template: "tenant.html", needs: "GET /api/v1/tenants/{tenantId}", who: operator, scopes: admins(), params: []string{"keys", "subscriptions"},
+		cli:  []string{"meterplex tenants show {tenantId}", "meterplex subscriptions list --tenant {tenantId}", "meterplex keys list --tenant {tenantId}"},
+		load: loadTenant, actions: slices.Concat(statusActions(), subscriptionActions(), keyActions(), billingActions(), offboardingActions())}
 }
 
-func tenantActions() []*action {
+// fewRows bounds the lists of a tenant's page, which has several.
+const fewRows = 15
+
+func loadTenant(v *visit) (doc, error) {
+	id := v.param("tenantId")
+	of := url.Values{"tenantId": {id}}
+	tenant, err := v.get(api("tenants", id), nil)
+	if err != nil {
+		return nil, err
+	}
+	subscriptions, err := v.subscriptions(id)
+	if err != nil {
+		return nil, err
+	}
+	accounts, err := v.accounts(id, limited(fewRows, nil))
+	if err != nil {
+		return nil, err
+	}
+	data, err := v.all(map[string]section{
+		"keys":    {api("tenants", id, "api-keys"), limited(fewRows, v.at("keys"))},
+		"figures": {api("usage", "aggregates"), url.Values{"tenantId": {id}, "limit": {text(fewRows)}}},
+		"letters": {api("dead-letters"), url.Values{"tenantId": {id}, "status": {"FAILED"}, "limit": {"10"}}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	of.Set("last", "10")
+	of.Set("follow", "false")
+	events, err := v.followed(api("events", "stream"), of)
+	if err != nil {
+		return nil, err
+	}
+	if data["offboarding"], err = v.offboarding(id); err != nil {
+		return nil, err
+	}
+	data["events"], data["notes"] = doc{"data": events}, notesOf(tenant)
+	data["tenant"], data["subscriptions"], data["accounts"] = tenant, subscriptions, accounts
+	data["newKey"], data["newSubscription"] = stateOf(data["keys"].(doc), events), stateOf(subscriptions, events)
+	return data, nil
+}
+
+// at returns the query of a page of a list, whose cursor is a parameter of its own.
+func (v *visit) at(name string) url.Values {
+	query := url.Values{}
+	if cursor := v.query.Get(name); cursor != "" {
+		query.Set("cursor", cursor)
+	}
+	return query
+}
+
+// stateOf is the state of a list for an action that makes an entry. A new entry of a list with several pages is not on this one: then the last events of the
+// tenant show it.
+func stateOf(list doc, events []any) string {
+	state := []any{list["data"]}
+	if list["nextCursor"] != nil {
+		state = append(state, events)
+	}
+	written, _ := indented(state) // answers never fail
+	return written
+}
+
+// Bounds of the notes on a tenant's page. The page to change the tenant shows all of them.
+const (
+	manyNotes = 16 << 10
+	shortNote = 100
+)
+
+// notesOf lists the metadata of a tenant, shortened if they are many.
+func notesOf(tenant doc) []doc {
+	metadata, size := object(tenant["metadata"]), 0
+	for name, value := range metadata {
+		size += len(name) + len(text(value))
+	}
+	notes := make([]doc, 0, len(metadata))
+	for _, name := range slices.Sorted(maps.Keys(metadata)) {
+		value := []rune(text(metadata[name]))
+		if size > manyNotes && len(value) > shortNote {
+			value = append(value[:shortNote], '…')
+		}
+		notes = append(notes, doc{"name": name, "value": string(value)})
+	}
+	return notes
+}
+
+func statusActions() []*action {
 	status := func(name, label, warn, to string) *action {
 		return &action{name: name, path: tenantPath + "/" + name, label: label, warn: warn, who: operator, scopes: admins(), bare: true,
 			request: func(v *visit, _ form) (request, error) {
@@ -79,11 +140,11 @@ func tenantActions() []*action {
 	return []*action{
 		status("suspend", "Suspend the tenant", "Its keys are refused from now on: its usage is not recorded until the tenant is activated again.", "SUSPENDED"),
 		status("activate", "Activate the tenant", "", "ACTIVE"),
-		{name: "subscribe", path: tenantPath + "/subscribe", label: "Subscribe to a plan", who: operator, scopes: admins(), bare: true,
-			fields: []field{{name: "plan", label: "Plan", hint: "The key of the plan."}, {name: "status", label: "Status", kind: "select", options: []string{"ACTIVE", "TRIALING"}}},
-			request: func(v *visit, f form) (request, error) {
-				return request{Method: http.MethodPost, Path: api("tenants", v.param("tenantId"), "subscriptions"), Body: map[string]any{"plan": f.get("plan"), "status": f.get("status")}}, nil
-			}},
+	}
+}
+
+func keyActions() []*action {
+	return []*action{
 		{name: "create-key", path: tenantPath + "/keys", label: "Create a key", who: operator, scopes: admins(), bare: true, secret: true,
 			fields: []field{
 				{name: "name", label: "Name"},

@@ -85,6 +85,13 @@ func (v *visit) get(path string, query url.Values) (doc, error) {
 	return d, err
 }
 
+// preview reads the outcome that an action would have: a request of the API that changes no data. The page shows it as its equivalent.
+func (v *visit) preview(path string, body map[string]any) (doc, error) {
+	req := request{Method: http.MethodPost, Path: path, Body: body}
+	v.asked = append(v.asked, req)
+	return v.do(req)
+}
+
 // try is get for a section of a page: a refusal is the member "problem" of its result, and the other sections are shown. Errors of the
 // service itself fail the page.
 func (v *visit) try(path string, query url.Values) (doc, error) {

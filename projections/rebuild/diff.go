@@ -25,6 +25,7 @@ type DiffQuery struct {
 	All       bool
 	Limit     int
 	After     string
+	Largest   bool // with the keys of the greatest differences, of projections of amounts
 	Totals    bool // with the totals and, for usage, the conservation check
 	Priced    bool // with what the figures cost; refused for projections whose rows are no amounts
 }
@@ -61,6 +62,7 @@ type Diff struct {
 	Rebuild domain.Rebuild
 	query.Page[DiffRow]
 	AsOf         []events.Position
+	Largest      []DiffRow // the greatest first, at most maxLargest
 	Totals       *DiffTotals
 	Conservation *Conservation
 	Tag          string // entity tag of the whole difference; "" without totals, and of a part
@@ -86,6 +88,11 @@ func (r *Reads) Diff(ctx context.Context, q DiffQuery) (Diff, error) {
 		}
 		if q.Priced {
 			if err := price(ctx, tx, d.Data); err != nil {
+				return err
+			}
+		}
+		if q.Largest {
+			if d.Largest, err = c.largest(ctx, tx, q); err != nil {
 				return err
 			}
 		}
@@ -200,13 +207,38 @@ func (c *Comparison) rows(ctx context.Context, tx pgx.Tx, q DiffQuery, limit int
 	if limit > 0 {
 		most = &limit
 	}
-	return query.Run(ctx, tx, query.New(c.projection.Diff.Rows, append(args, q.All, most), query.Each(func(rows pgx.Rows) error {
+	return query.Run(ctx, tx, query.New(c.projection.Diff.Rows, append(args, q.All, most), eachDiff(take)))
+}
+
+// eachDiff passes the rows of a statement to a function.
+func eachDiff(take func(DiffRow) error) func(pgx.Rows) error {
+	return query.Each(func(rows pgx.Rows) error {
 		row, err := scanDiff(rows)
 		if err != nil {
 			return err
 		}
 		return take(row)
+	})
+}
+
+// maxLargest is the number of keys with the greatest differences.
+const maxLargest = 20
+
+// largest returns the keys with the greatest differences of their figures; nil of projections whose rows are no amounts.
+func (c *Comparison) largest(ctx context.Context, tx pgx.Tx, q DiffQuery) (list []DiffRow, err error) {
+	if c.projection.Diff.Largest == "" {
+		return nil, nil
+	}
+	q.After = ""
+	args, err := c.arguments(q)
+	if err != nil {
+		return nil, err
+	}
+	err = query.Run(ctx, tx, query.New(c.projection.Diff.Largest, append(args, maxLargest), eachDiff(func(row DiffRow) error {
+		list = append(list, row)
+		return nil
 	})))
+	return list, err
 }
 
 func scanDiff(rows pgx.Rows) (DiffRow, error) {

@@ -63,6 +63,18 @@ WHERE $12::boolean OR s.live IS DISTINCT FROM s.rebuilt OR s.live_count IS DISTI
 ORDER BY s.tenant_id, s.feature, s.period_key, s.subscription_id
 LIMIT $13::int`
 
+// The keys of the greatest differences of their figures, the greatest first. $12 is their number.
+const readLargestUsageDiff = usageSides + `
+SELECT NULL::uuid, s.tenant_id, s.feature, s.period_key, s.subscription_id, s.live::text, s.rebuilt::text,
+       (coalesce(s.rebuilt, 0) - coalesce(s.live, 0))::text, s.rebuilt_count, s.live_count,
+       (SELECT CASE WHEN c.change = 'closed' THEN c.snapshot END FROM period_changes c
+        WHERE c.tenant_id = s.tenant_id AND c.period_key = s.period_key ORDER BY c.position DESC LIMIT 1)
+FROM (
+  SELECT * FROM sides d WHERE coalesce(d.rebuilt, 0) <> coalesce(d.live, 0)
+  ORDER BY abs(coalesce(d.rebuilt, 0) - coalesce(d.live, 0)) DESC, d.tenant_id, d.feature, d.period_key, d.subscription_id
+  LIMIT $12::int) s
+ORDER BY abs(coalesce(s.rebuilt, 0) - coalesce(s.live, 0)) DESC, s.tenant_id, s.feature, s.period_key, s.subscription_id`
+
 // Totals of all, of each period and of each tenant that differ: the greatest first.
 // The deltas have no total: it would hide errors that cancel out.
 const readUsageTotals = usageSides + `

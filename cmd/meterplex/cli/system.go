@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/client"
+	"github.com/meterplex/meterplex/cmd/meterplex/output"
 )
 
 // SystemCmd groups the system commands.
@@ -14,6 +16,7 @@ type SystemCmd struct {
 	Show     SystemShow     `cmd:"" help:"Show the log's id, the lives of the database server, and where each partition's epoch begins."`
 	Ready    SystemReady    `cmd:"" help:"Show whether an instance is ready, and its dependencies. Waits for --retry-for. Exit code 1 if it is not ready."`
 	Overview SystemOverview `cmd:"" help:"Show rates, lags and items that need attention."`
+	Instance SystemInstance `cmd:"" help:"Show the instance that answers: its roles, its version and its settings, without secrets."`
 	Identity SystemIdentity `cmd:"" help:"Show that no event is lost: accepted = aggregated + rejected + in flight + parked. Exit code 1 if it does not hold."`
 }
 
@@ -44,6 +47,40 @@ func (c *SystemShow) Run(a *app) error {
 	p := a.rows("reason", "startedAt", "raisedAt", "timeline", "systemIdentifier", "partitions")
 	for _, life := range answer.Lives {
 		if err := p.Row(life); err != nil {
+			return err
+		}
+	}
+	return p.Close()
+}
+
+// SystemInstance reads GET /system/instance.
+type SystemInstance struct{}
+
+// Run prints the settings of the instance; other formats than table include its roles and version.
+func (c *SystemInstance) Run(a *app) error {
+	cl, err := a.newClient()
+	if err != nil {
+		return err
+	}
+	raw, err := cl.Get(a.ctx, "/system/instance", nil)
+	if err != nil {
+		return err
+	}
+	if a.flags.Output != "table" {
+		return a.object(raw)
+	}
+	var answer struct {
+		ID, Version string
+		Roles       []string
+		Settings    []json.RawMessage
+	}
+	if err := json.Unmarshal(raw, &answer); err != nil {
+		return fmt.Errorf("reading the instance: %w", err)
+	}
+	a.report("Instance %s, version %s, roles %s", output.Printable(answer.ID), output.Printable(answer.Version), output.Printable(strings.Join(answer.Roles, ",")))
+	p := a.rows("name", "value", "origin")
+	for _, setting := range answer.Settings {
+		if err := p.Row(setting); err != nil {
 			return err
 		}
 	}

@@ -23,6 +23,8 @@ const (
 // Config holds the service's settings. An empty DatabaseURL means an embedded
 // PostgreSQL; no brokers mean an embedded Kafka or the PostgreSQL pipe.
 type Config struct {
+	// Resolved are all settings with their origin, for those who show them. Their values are masked by Shown.
+	Resolved    []Resolved
 	HTTPAddr    string
 	HTTPTLSCert string // file with the certificate chain, "" for plain HTTP
 	HTTPTLSKey  string
@@ -175,7 +177,9 @@ func Load(file string, env Lookup, groups ...any) (Config, []Resolved, error) {
 			return Config{}, nil, err
 		}
 	}
-	return resolve(givenFlags(groups...), env, values, takenBy(groups...))
+	c, all, err := resolve(givenFlags(groups...), env, values, takenBy(groups...))
+	c.Resolved = all
+	return c, all, err
 }
 
 // Unknown returns the variables, of NAME=VALUE, that look like settings but are unknown: a

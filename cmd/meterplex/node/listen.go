@@ -183,7 +183,7 @@ func (n *Node) adminHandler() (nethttp.Handler, error) {
 // health returns a server of the instance's health and metrics.
 func (n *Node) health() *http.Server {
 	return &http.Server{
-		NewID: newIDAt, Logger: n.logger, Now: time.Now, Version: n.commit,
+		NewID: newIDAt, Logger: n.logger, Now: time.Now, Version: n.commit, Instance: n.described(),
 		Health: []http.HealthCheck{
 			{Name: "database", Check: n.pool.Ping},
 			// An instance that ingests usage must stay ready while Kafka is unreachable (P11).
@@ -191,6 +191,15 @@ func (n *Node) health() *http.Server {
 		},
 		Metrics: prometheus.NewScrapes(n.registry, time.Now),
 	}
+}
+
+// described describes the instance, without its secrets.
+func (n *Node) described() http.ServiceInstance {
+	i := http.ServiceInstance{ID: n.instance, Roles: n.cfg.Roles}
+	for _, s := range n.cfg.Resolved {
+		i.Settings = append(i.Settings, http.Setting{Name: s.Name, Value: s.Shown(), Origin: s.Source})
+	}
+	return i
 }
 
 // checkServing fails while the instance starts or ends.

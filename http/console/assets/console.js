@@ -43,14 +43,22 @@
       series: [{}, ...names.map((label, i) => ({ label, stroke: colors[i % colors.length], width: 2 }))] }, data, place);
   });
 
+  // A live part holds rows for the tables of charts, which keep 15 minutes of one row a second.
+  const append = root => each(root, "tr[data-append]", row => {
+    const body = document.getElementById(row.dataset.append)?.tBodies[0];
+    if (!body) return;
+    body.append(row);
+    while (body.rows.length > 900) body.rows[0].remove();
+  });
+
   // A live part follows its stream while its page is visible. A lost stream says since when.
   const live = root => each(root, "[data-stream]", part => {
     const state = document.getElementById(part.id + "-state");
-    let source, place, last = new Date(), paused = false;
+    let source, place, last = new Date(), paused = false, ended = false;
     const say = text => { if (state && state.textContent !== text) state.textContent = text; };
     const utc = at => at.toISOString().slice(0, 19).replace("T", " ") + "Z";
     const open = () => {
-      if (source || document.hidden || paused) return;
+      if (source || document.hidden || paused || ended) return;
       const address = new URL(part.dataset.stream, location);
       if (place) { // after a pause, the stream goes on after the last event that came
         address.searchParams.set("after", place);
@@ -67,13 +75,18 @@
           while (part.children.length > 200) part.lastElementChild.remove();
         } else htmx.swap(part, event.data, { swapStyle: "innerHTML" });
         times(part);
+        append(part);
         charts(document);
+        if (part.querySelector("[data-ended]")) { // a browser would open the stream again
+          ended = true;
+          close("Ended");
+        }
       };
       source.onerror = () => say("Not updated since " + utc(last));
     };
     const close = text => { source?.close(); source = null; say(text); };
-    document.addEventListener("visibilitychange", () => document.hidden ? close("Paused: the tab is hidden") : open());
-    addEventListener("pagehide", () => close("Paused"));
+    document.addEventListener("visibilitychange", () => ended || (document.hidden ? close("Paused: the tab is hidden") : open()));
+    addEventListener("pagehide", () => ended || close("Paused"));
     const button = document.getElementById(part.id + "-pause");
     if (button) {
       button.hidden = false;
@@ -84,6 +97,16 @@
       });
     }
     open();
+  });
+
+  // A chart is as wide as its page.
+  let width = innerWidth, later;
+  addEventListener("resize", () => {
+    if (innerWidth === width) return;
+    width = innerWidth;
+    clearTimeout(later);
+    each(document, ".chart", place => place.replaceChildren());
+    later = setTimeout(() => charts(document), 100);
   });
 
   const enhance = root => { times(root); once(root); charts(root); live(root); };

@@ -1,0 +1,250 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-rod/rod"
+	"github.com/go-rod/rod/lib/cdp"
+	"github.com/go-rod/rod/lib/input"
+	"github.com/go-rod/rod/lib/proto"
+)
+
+// startBrowser runs Chromium until the test ends. Its address is the DevTools protocol's.
+func startBrowser(t *testing.T) *rod.Browser {
+	t.Helper()
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Skip("SKIPPED the tests of the console in a browser: install Debian's package chromium")
+	}
+	cmd := exec.Command(path, "--headless", "--no-sandbox", "--remote-debugging-port=0", "--user-data-dir="+t.TempDir(), "--disable-gpu",
+		"--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-extensions",
+		"--disable-sync", "--disable-features=BackForwardCache", "--hide-scrollbars", "--force-color-profile=srgb", "--font-render-hinting=none", "about:blank")
+	cmd.SysProcAttr = childAttributes()
+	out, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, started, ended := make(chan string, 1), make(chan error, 1), make(chan struct{})
+	go func() { // see runOnOneThread
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(ended)
+		started <- cmd.Start()
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if at, ok := strings.CutPrefix(lines.Text(), "DevTools listening on "); ok {
+				address <- at
+			}
+		}
+		_ = cmd.Wait()
+	}()
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(func() {
+		cancel()
+		_ = cmd.Process.Kill()
+		<-ended
+	})
+	select {
+	case at := <-address:
+		socket := new(cdp.WebSocket)
+		if err := socket.Connect(ctx, at, nil); err != nil {
+			t.Fatal(err)
+		}
+		b := rod.New().Context(context.WithoutCancel(ctx)).Client(cdp.New().Start(socket)).NoDefaultDevice()
+		if err := b.Connect(); err != nil {
+			t.Fatal(err)
+		}
+		if v, err := (proto.BrowserGetVersion{}).Call(b); err == nil {
+			t.Log(v.Product)
+		}
+		t.Cleanup(func() { _ = b.Close() })
+		return b
+	case <-ended:
+		t.Fatal("chromium ended at its start")
+	case <-ctx.Done():
+		t.Fatalf("chromium did not start within %s", patience)
+	}
+	return nil
+}
+
+// tab is a page of the browser, and its complaints.
+type tab struct {
+	*rod.Page
+	t    testing.TB
+	base string
+
+	mu         sync.Mutex
+	complaints []string
+}
+
+// newTab opens a window of its own cookies; scripts: whether JavaScript runs in it.
+func newTab(t testing.TB, b *rod.Browser, base string, scripts bool) *tab {
+	t.Helper()
+	window, err := b.Incognito()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return openTab(t, window, base, scripts)
+}
+
+// another opens a second tab of the same cookies.
+func (p *tab) another() *tab {
+	p.t.Helper()
+	return openTab(p.t, p.Browser(), p.base, true)
+}
+
+func openTab(t testing.TB, window *rod.Browser, base string, scripts bool) *tab {
+	t.Helper()
+	page, err := window.Page(proto.TargetCreateTarget{URL: "about:blank"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &tab{Page: page.Context(t.Context()), t: t, base: base}
+	go p.EachEvent(func(e *proto.LogEntryAdded) {
+		if e.Entry.Level == proto.LogLogEntryLevelError || e.Entry.Source == proto.LogLogEntrySourceSecurity {
+			p.complain(e.Entry.Text + " " + e.Entry.URL)
+		}
+	}, func(e *proto.RuntimeExceptionThrown) {
+		p.complain(e.ExceptionDetails.Text + ": " + e.ExceptionDetails.Exception.Description)
+	}, func(e *proto.RuntimeConsoleAPICalled) {
+		if e.Type == proto.RuntimeConsoleAPICalledTypeError || e.Type == proto.RuntimeConsoleAPICalledTypeWarning {
+			p.complain(fmt.Sprint("the console: ", jsonText(e.Args)))
+		}
+	})()
+	if !scripts {
+		p.must(proto.EmulationSetScriptExecutionDisabled{Value: true}.Call(p))
+	}
+	p.size(1280, 800)
+	return p
+}
+
+func jsonText(v any) string { text, _ := json.Marshal(v); return string(text) }
+
+func (p *tab) must(err error) {
+	p.t.Helper()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *tab) complain(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.complaints = append(p.complaints, text)
+}
+
+// complained returns and forgets the errors that the browser has logged.
+func (p *tab) complained() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := p.complaints
+	p.complaints = nil
+	return all
+}
+
+func (p *tab) size(width, height int) {
+	p.must(proto.EmulationSetDeviceMetricsOverride{Width: width, Height: height, DeviceScaleFactor: 1}.Call(p))
+}
+
+// scheme emulates a preference for light or dark.
+func (p *tab) scheme(name string) {
+	p.must(proto.EmulationSetEmulatedMedia{Features: []*proto.EmulationMediaFeature{{Name: "prefers-color-scheme", Value: name}}}.Call(p))
+}
+
+// open opens an address of the console and waits until it is loaded.
+func (p *tab) open(path string) {
+	p.t.Helper()
+	p.loads(func() error { _, err := proto.PageNavigate{URL: p.base + path}.Call(p); return err })
+}
+
+// loads waits until the page that an act opens is loaded.
+func (p *tab) loads(act func() error) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	defer cancel()
+	wait := p.Context(ctx).WaitEvent(&proto.PageLoadEventFired{})
+	p.must(act())
+	wait()
+	if err := ctx.Err(); err != nil {
+		p.t.Fatalf("no page was loaded after %s: %v", p.eval("location.href"), err)
+	}
+}
+
+// eval returns the text of an expression, or of its promise.
+func (p *tab) eval(expression string) string {
+	p.t.Helper()
+	got, err := proto.RuntimeEvaluate{Expression: "(async () => String(await (" + expression + ")))()", AwaitPromise: true, ReturnByValue: true}.Call(p)
+	if err != nil {
+		p.t.Fatalf("%s: %v", expression, err)
+	}
+	if got.ExceptionDetails != nil {
+		p.t.Fatalf("%.300s: %s", expression, jsonText(got.ExceptionDetails))
+	}
+	return got.Result.Value.Str()
+}
+
+// press presses keys one after another.
+func (p *tab) press(keys ...input.Key) {
+	p.t.Helper()
+	for _, k := range keys {
+		p.must(p.Keyboard.Type(k))
+	}
+}
+
+func (p *tab) write(text string) {
+	p.t.Helper()
+	p.must(proto.InputInsertText{Text: text}.Call(p))
+}
+
+// html is the page's document; it needs no script.
+func (p *tab) html() string {
+	p.t.Helper()
+	root, err := proto.DOMGetDocument{}.Call(p)
+	p.must(err)
+	got, err := proto.DOMGetOuterHTML{NodeID: root.Root.NodeID}.Call(p)
+	p.must(err)
+	return got.OuterHTML
+}
+
+// signIn signs in by the page, with the pointer's and the keyboard's means; it needs no script.
+func (p *tab) signIn(key, next string) {
+	p.t.Helper()
+	p.open("/console/sign-in?next=" + next)
+	p.focus("#key")
+	p.write(key)
+	p.loads(func() error { return p.Keyboard.Type(input.Enter) })
+	if html := p.html(); !strings.Contains(html, "Sign out") {
+		p.t.Fatalf("nobody is signed in:\n%s", html)
+	}
+}
+
+// focus moves the focus to the first element of a selector; it needs no script.
+func (p *tab) focus(selector string) {
+	p.t.Helper()
+	root, err := proto.DOMGetDocument{}.Call(p)
+	p.must(err)
+	found, err := proto.DOMQuerySelector{NodeID: root.Root.NodeID, Selector: selector}.Call(p)
+	if err != nil || found.NodeID == 0 {
+		p.t.Fatalf("%s is not on the page: %v\n%s", selector, err, p.html())
+	}
+	p.must(proto.DOMFocus{NodeID: found.NodeID}.Call(p))
+}
+
+// picture writes the screen as a PNG.
+func (p *tab) picture(file string) {
+	p.t.Helper()
+	got, err := proto.PageCaptureScreenshot{Format: proto.PageCaptureScreenshotFormatPng, OptimizeForSpeed: false}.Call(p)
+	p.must(err)
+	p.must(os.WriteFile(file, got.Data, 0o644))
+}

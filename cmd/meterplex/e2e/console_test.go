@@ -1,0 +1,212 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-rod/rod"
+	"github.com/go-rod/rod/lib/input"
+	"github.com/go-rod/rod/lib/proto"
+)
+
+// picturesEnv names the folder that gets the pictures of the console.
+const picturesEnv = "METERPLEX_TEST_PICTURES"
+
+// TestConsole_InABrowser: one Chromium and one instance for all. The tests of http hold each action against the database; here are those that only a
+// browser can hold.
+func TestConsole_InABrowser(t *testing.T) {
+	t.Parallel()
+	b, parent := startBrowser(t), t
+	w := newConsoleWorld(t)
+	for _, test := range []struct {
+		name string
+		run  func(t *testing.T, w *consoleWorld, b *rod.Browser)
+	}{
+		{"every page is accessible in light, dark and at 320 px, and runs no hostile text", everyPageIsAccessible},
+		{"the keyboard is enough from sign-in to the result of an action", keyboardIsEnough},
+		{"pages and actions work with JavaScript off", worksWithoutScripts},
+		{"an action that is sent again has one event", sentAgainOnce},
+		{"the usage page draws a chart beside its table", usageIsDrawn},
+		{"the overview is live until its key is revoked", overviewIsLive},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			began := time.Now()
+			w.t = t
+			defer func() { w.t = parent }()
+			test.run(t, w, b)
+			t.Logf("took %s", time.Since(began).Round(time.Millisecond))
+		})
+	}
+	if folder := os.Getenv(picturesEnv); folder != "" {
+		t.Run("pictures", func(t *testing.T) { writePictures(t, w, b, folder) })
+	}
+}
+
+func everyPageIsAccessible(t *testing.T, w *consoleWorld, b *rod.Browser) {
+	p := newTab(t, b, w.at.url(), true)
+	p.open("/console/sign-in")
+	p.checkPage("/console/sign-in")
+	p.signIn(w.operator, "/console/overview")
+	p.complained()
+	pages := w.everyPage(p, p.checkPage)
+	t.Logf("%d pages", pages+1)
+}
+
+// tabTo presses the tabulator until the focus is on an element.
+func (p *tab) tabTo(selector string) {
+	p.t.Helper()
+	for range 200 {
+		if p.eval(`!!document.activeElement?.matches(`+quote(selector)+`)`) == "true" {
+			if outline := p.eval(`getComputedStyle(document.activeElement).outlineStyle`); outline == "none" {
+				p.t.Errorf("the focus on %s cannot be seen", selector)
+			}
+			return
+		}
+		p.press(input.Tab)
+	}
+	p.t.Fatalf("the tabulator does not reach %s", selector)
+}
+
+func quote(text string) string { return jsonText(text) }
+
+func keyboardIsEnough(t *testing.T, w *consoleWorld, b *rod.Browser) {
+	p := newTab(t, b, w.at.url(), true)
+	p.open("/console/sign-in?next=/console/new/tenant")
+	p.tabTo("#key")
+	p.write(w.operator)
+	p.press(input.Tab)
+	p.loads(func() error { return p.Keyboard.Type(input.Space) })
+	p.tabTo("main form [name=name]")
+	p.write("Keyboard")
+	p.tabTo("main form [name=reason]")
+	p.write("by keyboard")
+	p.press(input.Tab)
+	p.loads(func() error { return p.Keyboard.Type(input.Enter) })
+	if html := p.html(); !strings.Contains(html, "Done: Create the tenant.") || !strings.Contains(html, "Keyboard") {
+		t.Errorf("the result is not displayed:\n%s", html)
+	}
+	if n := w.count(`SELECT count(*) FROM tenants WHERE name = 'Keyboard'`); n != 1 {
+		t.Errorf("%d tenants instead of 1", n)
+	}
+}
+
+func worksWithoutScripts(t *testing.T, w *consoleWorld, b *rod.Browser) {
+	p := newTab(t, b, w.at.url(), false)
+	p.signIn(w.operator, "/console/overview")
+	for path, text := range map[string]string{
+		"/console/overview": "Reload", w.usagePage(): "api_calls", "/console/dead-letters/" + w.letter: "Retry", "/console/rebuilds/" + w.ready + "/diff": "api_calls",
+		"/console/tenants/" + w.tenant.id: "Suspend",
+	} {
+		p.open(path)
+		if html := p.html(); !strings.Contains(html, text) || strings.Contains(html, `class="problem"`) {
+			t.Errorf("%s does not show %q:\n%s", path, text, html)
+		}
+	}
+	p.open("/console/new/tenant")
+	p.focus("main form [name=name]")
+	p.write("Without scripts")
+	p.focus("main form [name=reason]")
+	p.write("scripts are off")
+	p.loads(func() error { return p.Keyboard.Type(input.Enter) })
+	if html := p.html(); !strings.Contains(html, "Done: Create the tenant.") {
+		t.Errorf("the result is not displayed:\n%s", html)
+	}
+	if n := w.count(`SELECT count(*) FROM tenants WHERE name = 'Without scripts'`); n != 1 {
+		t.Errorf("%d tenants instead of 1", n)
+	}
+}
+
+// sentAgainOnce suspends a tenant by a double click, from a second window, and after going back and reloading.
+func sentAgainOnce(t *testing.T, w *consoleWorld, b *rod.Browser) {
+	x := w.createTenants(w.at, 1)[0]
+	page := "/console/tenants/" + x.id
+	p := newTab(t, b, w.at.url(), true)
+	p.signIn(w.operator, page)
+	other := p.another()
+	other.open(page)
+	const fill = `(() => { const f = document.querySelector("form[action$='/suspend']"); f.closest("details").open = true; f.elements.reason.value = "unpaid"; return f })()`
+	p.loads(func() error {
+		p.eval(`((f, b) => { b.click(); b.click(); return "" })(` + fill + `, ` + fill + `.querySelector("button"))`)
+		return nil
+	})
+	if html := p.html(); !strings.Contains(html, "SUSPENDED") {
+		t.Errorf("the tenant is not suspended:\n%s", html)
+	}
+	other.loads(func() error { other.eval(fill + `.requestSubmit()`); return nil })
+	p.loads(func() error { return p.NavigateBack() })
+	p.loads(func() error { return p.Reload() })
+	if n := w.count(`SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND payload ->> 'status' = 'SUSPENDED'`, x.id); n != 1 {
+		t.Errorf("%d events of the suspension instead of 1", n)
+	}
+}
+
+func usageIsDrawn(t *testing.T, w *consoleWorld, b *rod.Browser) {
+	p := newTab(t, b, w.at.url(), true)
+	p.signIn(w.operator, "/console/overview")
+	p.open(w.usagePage())
+	if n := p.eval(`document.querySelectorAll(".chart canvas").length + " " + document.querySelectorAll(".chart ~ * table tbody tr, .chart ~ table tbody tr").length`); strings.HasPrefix(n, "0 ") || strings.HasSuffix(n, " 0") {
+		t.Errorf("charts and rows: %s\n%s", n, p.html())
+	}
+	for _, text := range p.complained() {
+		t.Error(text)
+	}
+}
+
+func overviewIsLive(t *testing.T, w *consoleWorld, b *rod.Browser) {
+	var key struct{ ID, Secret string }
+	w.post("/operator-keys", object{"name": "short", "scopes": []string{"admin", "billing", "audit"}}, &key)
+	p := newTab(t, b, w.at.url(), true)
+	p.signIn(key.Secret, "/console/overview")
+	p.becomes("the stream is live", `document.getElementById("overview-state").textContent`, func(now string) bool { return now == "Live" })
+	before := p.eval(`document.getElementById("overview").innerText`)
+	p.becomes("the overview changes", `document.getElementById("overview").innerText`, func(now string) bool { return now != before })
+	w.ask(w.operator, http.MethodDelete, w.at, "/api/v1/operator-keys/"+key.ID, nil, nil, http.StatusNoContent)
+	p.becomes("the stream ends", `document.getElementById("overview-state").textContent`, func(now string) bool { return strings.HasPrefix(now, "Not updated since") })
+	p.open("/console/overview")
+	if html := p.html(); !strings.Contains(html, `id="key"`) || strings.Contains(html, "Sign out") {
+		t.Errorf("a revoked key opens a page:\n%s", html)
+	}
+}
+
+// becomes waits until an expression has a value.
+func (p *tab) becomes(condition, expression string, holds func(now string) bool) {
+	p.t.Helper()
+	within(p.t, condition, func(context.Context) (bool, string) {
+		now := p.eval(expression)
+		return holds(now), fmt.Sprintf("%.300s", now)
+	})
+}
+
+// writePictures writes what a person sees first of the main pages.
+func writePictures(t *testing.T, w *consoleWorld, b *rod.Browser, folder string) {
+	w.patch("/tenants/"+w.tenant.id, object{"name": "Acme", "metadata": object{"segment": "retail"}})
+	p := newTab(t, b, w.at.url(), true)
+	p.signIn(w.operator, "/console/overview")
+	p.scheme("light")
+	for name, path := range map[string]string{
+		"overview": "/console/overview", "tenant": "/console/tenants/" + w.tenant.id, "usage": w.usagePage(),
+		"rebuild-diff": "/console/rebuilds/" + w.ready + "/diff", "dead-letters": "/console/dead-letters",
+	} {
+		p.open(path)
+		p.becomes("the page is drawn", `document.readyState`, func(now string) bool { return now == "complete" })
+		if html := p.html(); strings.Contains(html, w.operator) || strings.Contains(html, w.tenant.key) {
+			t.Errorf("%s shows a secret", name)
+		}
+		p.picture(filepath.Join(folder, name+".png"))
+	}
+	if all := os.Getenv(picturesEnv + "_ALL"); all != "" { // every page, for a look at them
+		n := 0
+		w.everyPage(p, func(address string) {
+			n++
+			got, err := p.Screenshot(true, &proto.PageCaptureScreenshot{Format: proto.PageCaptureScreenshotFormatPng})
+			p.must(err)
+			p.must(os.WriteFile(filepath.Join(all, fmt.Sprintf("%02d.png", n)), got, 0o644))
+		})
+	}
+}

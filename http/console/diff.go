@@ -1,0 +1,87 @@
+package console
+
+import (
+	"net/http"
+)
+
+// diffShown is the number of keys on a page of a difference.
+const diffShown = "100"
+
+func diffPageOf() *page {
+	return &page{path: diffPath, title: "Difference of a rebuild", template: "diff.html", needs: "GET /api/v1/rebuilds/{rebuildId}/diff", who: operator, scopes: letterReaders(),
+		params: []string{"tenantId", "feature", "periodKey", "all", "cursor"},
+		cli:    []string{"meterplex projections diff {rebuildId}[ --tenant-id {tenantId}][ --feature {feature}][ --period {periodKey}]"},
+		load:   loadDiff, actions: []*action{promotion()}}
+}
+
+// promotion promotes the difference that the page displays: its entity tag names positions, keys and the sums of their deltas.
+func promotion() *action {
+	a := decisionOn("promote", diffPath, "Promote the rebuild", "Readers see the rebuilt figures from then on. It can be rolled back for a limited time.")
+	a.fields = []field{{name: "etag", label: "Difference", kind: "hidden"}}
+	a.request = func(v *visit, f form) (request, error) {
+		return request{Method: http.MethodPost, Path: api("rebuilds", v.param("rebuildId"), "promote"), header: http.Header{"If-Match": {f.get("etag")}}}, nil
+	}
+	a.next = func(v *visit, _ form, _ doc) string { return v.expand(rebuildPath) }
+	return a
+}
+
+func loadDiff(v *visit) (doc, error) {
+	id := v.param("rebuildId")
+	rebuild, err := v.get(api("rebuilds", id), nil)
+	if err != nil {
+		return nil, err
+	}
+	of := v.pick("tenantId", "feature", "periodKey", "all", "cursor")
+	of.Set("limit", diffShown)
+	if !of.Has("cursor") {
+		of.Set("largest", "true")
+	}
+	data := doc{"rebuild": rebuild, "whole": len(v.pick("tenantId", "feature", "periodKey", "cursor")) == 0}
+	if data["diff"], err = v.try(api("rebuilds", id, "diff"), of); err != nil {
+		return nil, err
+	}
+	diff, _ := data["diff"].(doc)
+	projections, err := v.try(api("projections"), nil)
+	if err != nil {
+		return nil, err
+	}
+	data["cautions"] = cautions(rebuild, diff, projections)
+	return data, nil
+}
+
+// cautions are what an operator must know before a promotion.
+func cautions(rebuild, diff, projections doc) (lines []string) {
+	kept := diff["conservation"]
+	if member(kept, "holds") == false {
+		lines = append(lines, text(member(kept, "verdicts"))+" verdicts are in the log, but "+text(member(kept, "counted"))+" are counted, "+
+			text(member(kept, "parked"))+" parked and "+text(member(kept, "withheld"))+" withheld: do not promote.")
+	}
+	for _, p := range items(projections["data"]) {
+		if text(member(p, "name")) != text(rebuild["projection"]) {
+			continue
+		}
+		for _, g := range items(member(p, "generations")) {
+			if text(member(g, "generation")) == text(rebuild["generation"]) && text(member(g, "state")) == "broken" {
+				lines = append(lines, "The generation is broken: "+text(member(g, "why")))
+			}
+		}
+	}
+	for _, row := range items(diff["data"]) {
+		if member(row, "closedSnapshot") != nil {
+			lines = append(lines, "The difference has figures of closed periods: a promotion changes no frozen figure, and proposes adjustments instead.")
+			break
+		}
+	}
+	return lines
+}
+
+func diffEventsPage() *page {
+	return &page{path: diffEventsPath, title: "Events behind a difference", template: "diff_events.html", needs: "GET /api/v1/rebuilds/{rebuildId}/diff/events", who: operator, scopes: letterReaders(),
+		params: []string{"tenantId", "feature", "periodKey", "subscriptionId", "cursor"},
+		cli:    []string{"meterplex projections diff {rebuildId} --tenant-id {tenantId} --feature {feature} --period {periodKey}", "meterplex projections events --help"},
+		load: func(v *visit) (doc, error) {
+			of := v.pick("tenantId", "feature", "periodKey", "subscriptionId", "cursor")
+			of.Set("limit", diffShown)
+			return v.get(api("rebuilds", v.param("rebuildId"), "diff", "events"), of)
+		}}
+}

@@ -1,0 +1,109 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+)
+
+const (
+	periodsPath = tenantPath + "/periods"
+	periodPath  = periodsPath + "/{periodKey}"
+)
+
+// waivable are the conditions that a close can be despite.
+func waivable() []string { return []string{"dead_letters", "rebuilds"} }
+
+func periodsPage() *page {
+	return &page{path: periodsPath, title: "Periods", template: "periods.html", needs: "GET /api/v1/tenants/{tenantId}/periods", who: operator, scopes: readers(), params: []string{"cursor"},
+		cli: []string{"meterplex periods list --tenant {tenantId}"},
+		load: func(v *visit) (doc, error) {
+			return v.get(api("tenants", v.param("tenantId"), "periods"), limited(100, v.pick("cursor")))
+		}}
+}
+
+func periodPage() *page {
+	return &page{path: periodPath, title: "Period", template: "period.html", needs: "GET /api/v1/tenants/{tenantId}/periods/{periodKey}", who: operator, scopes: readers(),
+		params: []string{"snapshot", "cursor"},
+		cli: []string{"meterplex periods show {periodKey} --tenant {tenantId}[ --snapshot {snapshot}]", "meterplex periods charges {periodKey} --tenant {tenantId}[ --snapshot {snapshot}]",
+			"meterplex periods adjustments {periodKey} --tenant {tenantId}"},
+		load: loadPeriod, actions: periodActions(),
+		files: []*file{
+			{path: periodPath + "/lines.csv", name: "period.csv", params: []string{"snapshot"}, request: func(v *visit) (string, url.Values) { return exportOf(v, "csv") }},
+			{path: periodPath + "/period.json", name: "period.json", params: []string{"snapshot"}, request: func(v *visit) (string, url.Values) { return exportOf(v, "json") }},
+		}}
+}
+
+func loadPeriod(v *visit) (doc, error) {
+	of := api("tenants", v.param("tenantId"), "periods", v.param("periodKey"))
+	period, err := v.get(of, limited(50, v.pick("snapshot", "cursor")))
+	if err != nil {
+		return nil, err
+	}
+	data, err := v.all(map[string]section{
+		"adjustments": {of + "/adjustments", limited(10, nil)},
+		"charges":     {of + "/charges", limited(50, v.pick("snapshot"))},
+	})
+	if err != nil {
+		return nil, err
+	}
+	data["period"], data["present"] = period, period
+	if v.query.Get("snapshot") != "" || v.query.Get("cursor") != "" {
+		if data["present"], err = v.do(request{Method: http.MethodGet, Path: of, Query: limited(1, nil)}); err != nil {
+			return nil, err
+		}
+	}
+	if saga := text(period["sagaId"]); saga != "" {
+		if data["saga"], err = v.try(api("sagas", saga), nil); err != nil {
+			return nil, err
+		}
+	}
+	data["snapshots"] = numbersUpTo(text(data["present"].(doc)["snapshot"]))
+	return data, nil
+}
+
+// maxSnapshots bounds the links to earlier snapshots.
+const maxSnapshots = 20
+
+// numbersUpTo lists the last numbers from 1 to n.
+func numbersUpTo(n string) (all []string) {
+	last, _ := strconv.Atoi(n)
+	for i := max(1, last-maxSnapshots+1); i <= last; i++ {
+		all = append(all, strconv.Itoa(i))
+	}
+	return all
+}
+
+func periodActions() []*action {
+	post := func(v *visit, verb string, body map[string]any) request {
+		return request{Method: http.MethodPost, Path: api("tenants", v.param("tenantId"), "periods", v.param("periodKey"), verb), Body: body}
+	}
+	return []*action{
+		{name: "close", path: periodPath + "/close", label: "Close the period", who: operator, scopes: billing(),
+			warn: "The figures are frozen at the position of this request: usage of the period that is recorded later is late.",
+			fields: []field{
+				{name: "early", label: "Early: the period has not ended", kind: "checkbox", optional: true},
+				{name: "despite", label: "Despite", kind: "checkboxes", options: waivable(), optional: true},
+			},
+			request: func(v *visit, f form) (request, error) {
+				body := map[string]any{}
+				if f.get("early") != "" {
+					body["early"] = true
+				}
+				if despite := f.all("despite"); len(despite) > 0 {
+					body["despite"] = despite
+				}
+				return post(v, "close", body), nil
+			}},
+		{name: "reopen", path: periodPath + "/reopen", label: "Reopen the period", who: operator, scopes: billing(),
+			warn:    "Its pending adjustments become void: the next snapshot counts what they adjust. The present snapshot is kept.",
+			request: func(v *visit, _ form) (request, error) { return post(v, "reopen", map[string]any{}), nil }},
+	}
+}
+
+// exportOf is the export of the period that a page shows.
+func exportOf(v *visit, format string) (path string, query url.Values) {
+	query = v.pick("snapshot")
+	query.Set("format", format)
+	return api("tenants", v.param("tenantId"), "periods", v.param("periodKey"), "export"), query
+}

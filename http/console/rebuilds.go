@@ -1,0 +1,92 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+)
+
+const (
+	rebuildsPath   = Prefix + "/rebuilds"
+	rebuildPath    = rebuildsPath + "/{rebuildId}"
+	diffPath       = rebuildPath + "/diff"
+	diffEventsPath = diffPath + "/events"
+	newRebuildPath = Prefix + "/new/rebuild"
+	newVerifyPath  = Prefix + "/new/verify"
+)
+
+func rebuildsPage() *page {
+	return &page{path: rebuildsPath, title: "Rebuilds", menu: "Rebuilds", template: "rebuilds.html", needs: "GET /api/v1/rebuilds", who: operator, scopes: letterReaders(),
+		params: []string{"cursor"}, cli: []string{"meterplex projections list", "meterplex projections rebuilds"},
+		load: func(v *visit) (doc, error) {
+			of := v.pick("cursor")
+			of.Set("limit", "50")
+			return v.all(map[string]section{"projections": {api("projections"), nil}, "rebuilds": {api("rebuilds"), of}})
+		}}
+}
+
+// scopeFields select the keys of a rebuild or a verify.
+func scopeFields() []field {
+	return []field{
+		{name: "projection", label: "Projection", hint: "A name of the list of projections, e.g. usage_aggregates."},
+		{name: "tenantId", label: "Tenant id", optional: true, hint: "Of one tenant only."},
+		{name: "periodKey", label: "Period", optional: true, hint: "Of one period only: 2026-05, 2026 or lifetime."},
+		{name: "workers", label: "Workers", kind: "number", optional: true, hint: "How many partitions are folded at once; half the processors of the instance if empty."},
+	}
+}
+
+// scopeOf returns the members of a request that its fields select.
+func scopeOf(f form) (body map[string]any, err error) {
+	body = f.chosen("tenantId", "periodKey")
+	if f.get("workers") != "" {
+		body["workers"], err = f.integer("workers")
+	}
+	return body, err
+}
+
+func newRebuildPage() *page {
+	return &page{path: newRebuildPath, title: "New rebuild", template: "rebuild_new.html", needs: "POST /api/v1/projections/{name}/rebuilds", who: operator, scopes: billers(),
+		params: []string{"key", "projection"}, cli: []string{"meterplex projections rebuild --help"},
+		load: func(v *visit) (doc, error) { return v.fresh() },
+		actions: []*action{{name: "start-rebuild", path: newRebuildPath, label: "Start the rebuild", who: operator, scopes: billers(), fields: scopeFields(),
+			request: func(_ *visit, f form) (request, error) {
+				body, err := scopeOf(f)
+				return request{Method: http.MethodPost, Path: api("projections", f.get("projection"), "rebuilds"), Body: body}, err
+			},
+			next: func(_ *visit, _ form, answer doc) string { return rebuildsPath + pathOf(text(answer["id"])) }}}}
+}
+
+func newVerifyPage() *page {
+	return &page{path: newVerifyPath, title: "Verify a projection", template: "verify_new.html", needs: "POST /api/v1/projections/{name}/verify", who: operator, scopes: billers(),
+		params: []string{"key", "projection"}, cli: []string{"meterplex projections verify --help"},
+		load: func(v *visit) (doc, error) { return v.fresh() },
+		actions: []*action{{name: "verify", path: newVerifyPath, label: "Compare with the log", who: operator, scopes: billers(),
+			fields: append(scopeFields(), field{name: "repair", label: "Repair: replace the live rows where they differ", kind: "checkbox", optional: true}),
+			request: func(_ *visit, f form) (request, error) {
+				body, err := scopeOf(f)
+				if f.get("repair") == "true" {
+					body["repair"] = true
+				}
+				return request{Method: http.MethodPost, Path: api("projections", f.get("projection"), "verify"), Body: body}, err
+			},
+			next: func(_ *visit, _ form, answer doc) string { return rebuildsPath + pathOf(text(answer["rebuildId"])) }}}}
+}
+
+// decisionOn is an action on the rebuild of the page.
+func decisionOn(name, path, label, warn string) *action {
+	return &action{name: name, path: path + "/" + name, label: label, warn: warn, who: operator, scopes: billers(),
+		request: func(v *visit, _ form) (request, error) {
+			return request{Method: http.MethodPost, Path: api("rebuilds", v.param("rebuildId"), name)}, nil
+		}}
+}
+
+func rebuildPage() *page {
+	return &page{path: rebuildPath, title: "Rebuild", template: "rebuild.html", needs: "GET /api/v1/rebuilds/{rebuildId}", who: operator, scopes: letterReaders(),
+		cli:  []string{"meterplex projections status {rebuildId}"},
+		load: func(v *visit) (doc, error) { return v.get(api("rebuilds", v.param("rebuildId")), nil) },
+		actions: []*action{
+			decisionOn("rollback", rebuildPath, "Roll back to the figures before", "Readers see the figures of the previous generation again."),
+			decisionOn("abandon", rebuildPath, "Abandon the rebuild", "Its rows are dropped. This cannot be undone."),
+		},
+		streams: []*stream{{path: rebuildPath + "/stream", template: "rebuild-progress",
+			request: func(v *visit) (string, url.Values) { return api("rebuilds", v.param("rebuildId"), "events"), nil }}}}
+}

@@ -1,0 +1,71 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+)
+
+func subscriptionActions() []*action {
+	patch := func(name, label, warn string, fields ...field) *action {
+		return &action{name: name, path: tenantPath + "/subscriptions/{subscriptionId}/" + name, label: label, warn: warn, who: operator, scopes: admins(), bare: true, fields: fields,
+			request: func(v *visit, f form) (request, error) {
+				at := api("tenants", v.param("tenantId"), "subscriptions", v.param("subscriptionId"))
+				if err := v.displayed(f, at); err != nil {
+					return request{}, err
+				}
+				body := map[string]any{}
+				for _, in := range fields {
+					body[in.name] = f.get(in.name)
+				}
+				return request{Method: http.MethodPatch, Path: at, Body: body}, nil
+			}}
+	}
+	return []*action{
+		{name: "subscribe", path: tenantPath + "/subscribe", label: "Subscribe to a plan", who: operator, scopes: admins(), bare: true,
+			fields: []field{{name: "plan", label: "Plan", hint: "The key of the plan."}, {name: "status", label: "Status", kind: "select", options: []string{"ACTIVE", "TRIALING"}}},
+			request: func(v *visit, f form) (request, error) {
+				return request{Method: http.MethodPost, Path: api("tenants", v.param("tenantId"), "subscriptions"), Body: map[string]any{"plan": f.get("plan"), "status": f.get("status")}}, nil
+			}},
+		patch("apply-plan", "Apply a plan", "The subscription gets a new snapshot: its limits and prices are those of the plan from now on.", field{name: "plan", label: "Plan", hint: "The key of the plan."}),
+		patch("set-status", "Set the status", "Usage is refused while no subscription of the tenant is ACTIVE or TRIALING.",
+			field{name: "status", label: "Status", kind: "select", options: []string{"ACTIVE", "TRIALING", "PAST_DUE", "CANCELLED", "EXPIRED"}}),
+	}
+}
+
+// subscriptions reads the subscriptions of a tenant, and marks those whose snapshot differs from the plan of the present.
+func (v *visit) subscriptions(tenant string) (doc, error) {
+	found, err := v.try(api("tenants", tenant, "subscriptions"), limited(fewRows, v.at("subscriptions")))
+	if err != nil {
+		return nil, err
+	}
+	plans := map[string]doc{}
+	marks := map[string]any{}
+	for _, entry := range items(found["data"]) {
+		s := object(entry)
+		key := text(s["plan"])
+		if plans[key] == nil {
+			if plans[key], err = v.try(api("plans", key), url.Values{}); err != nil {
+				return nil, err
+			}
+		}
+		if plans[key]["problem"] == nil && grants(s["entitlements"]) != grants(plans[key]["entitlements"]) {
+			marks[text(s["id"])] = true
+		}
+	}
+	found["older"] = marks
+	return found, nil
+}
+
+// grants returns the members that a snapshot copies from its plan.
+func grants(entitlements any) string {
+	all := []doc{}
+	for _, entry := range items(entitlements) {
+		e, copied := object(entry), doc{}
+		for _, name := range []string{"feature", "limit", "limitBehavior", "resetPeriod", "onIngest", "price"} {
+			copied[name] = e[name]
+		}
+		all = append(all, copied)
+	}
+	written, _ := indented(all) // answers never fail
+	return written
+}

@@ -1,0 +1,138 @@
+package http_test
+
+import (
+	"fmt"
+	nethttp "net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// recorded returns how many events of a subject are in the log with a reason and via: console.
+func (b *browser) recorded(subject events.Subject, reason string) (n int) {
+	b.Helper()
+	b.must(b.pool.QueryRow(b.Context(), `SELECT count(*) FROM event_log_rows l JOIN log_origins o ON o.id = l.origin
+ WHERE l.subject = $1 AND o.via = 'console' AND o.actor_type = 'api_key' AND o.actor_id <> '' AND ($2 = '' OR l.payload ->> 'reason' = $2)`, int16(subject), reason).Scan(&n))
+	return n
+}
+
+// TestConsole_DeadLettersAreShownByCauseWithTheMemberAtFault: groups with counts and trend, the list by all filters, and the sample.
+func TestConsole_DeadLettersAreShownByCauseWithTheMemberAtFault(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A <script>alert(1)</script>")
+	w.rejections(a, "gone", 3)
+	w.rejections(a, "lost", 1)
+	b := w.signIn(bootstrap)
+	page := b.open("/console/dead-letters")
+	b.shows(page, "feature_not_found", "Feature &#34;gone&#34; not found", `<td class="number">3</td><td class="number">3</td><td class="number">0</td><td class="number">3</td><td class="number">3</td>`)
+	fingerprint := w.letters("?feature=gone")[0]["fingerprint"].(string)
+	one := b.open("/console/dead-letters?feature=gone&fingerprint=" + fingerprint + "&status=FAILED&stage=VALIDATION&tenantId=" + a.id + "&reason=feature_not_found&topic=usage.raw")
+	b.shows(one, "gone")
+	if strings.Contains(string(one.body), "lost") {
+		t.Error("the filter of a feature shows another's dead letters")
+	}
+	b.shows(b.open("/console/dead-letters?from="+url.QueryEscape(time.Now().Add(time.Hour).UTC().Format(time.RFC3339))), "No dead letter matches.")
+	id := w.letters("?feature=gone")[0]["id"].(string)
+	b.shows(b.open("/console/dead-letters/"+id), "<mark>&#34;feature&#34;: &#34;gone&#34;</mark>", "&#34;amount&#34;: 1,", `action="/console/dead-letters/`+id+`/retry"`)
+	if got := b.open("/console/dead-letters/" + newID().String()); got.status != 404 || !strings.Contains(string(got.body), "dead_letter_not_found") && !strings.Contains(string(got.body), "not_found") {
+		t.Errorf("an unknown dead letter gives %d", got.status)
+	}
+}
+
+// TestConsole_ADeadLetterIsRetriedAndDiscardedOnce: a double click and two windows are one event, with reason and way; a refusal keeps the form.
+func TestConsole_ADeadLetterIsRetriedAndDiscardedOnce(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	w.rejections(a, "gone", 2)
+	b := w.signIn(bootstrap)
+	letters := w.letters("?feature=gone")
+	first, second := "/console/dead-letters/"+letters[0]["id"].(string), "/console/dead-letters/"+letters[1]["id"].(string)
+	page, window := b.open(first), b.open(first)
+	if got := b.act(page, first+"/retry", " ", nil); got.status != nethttp.StatusBadRequest || !strings.Contains(string(got.body), "reason_required") {
+		t.Errorf("without a reason: %d", got.status)
+	}
+	b.shows(b.follow(b.act(page, first+"/retry", "the feature is back <b>", nil)), "Done: Retry the dead letter.")
+	b.follow(b.act(page, first+"/retry", "the feature is back <b>", nil))
+	b.follow(b.act(window, first+"/retry", "the feature is back <b>", nil))
+	b.shows(b.follow(b.act(page, first+"/retry", "another reason", nil)), "This was done already")
+	if n := b.recorded(events.RetryRequested, "the feature is back <b>"); n != 1 {
+		t.Errorf("%d requests of a retry", n)
+	}
+	w.execute()
+	page = b.open(second)
+	b.shows(b.follow(b.act(page, second+"/discard", "sent by a test", nil)), "Done: Discard the dead letter.")
+	b.follow(b.act(page, second+"/discard", "sent by a test", nil))
+	if n := b.recorded(events.DeadLetterClosed, "sent by a test"); n != 1 {
+		t.Errorf("%d discards", n)
+	}
+	w.fold()
+	b.shows(b.open(second), "DISCARDED", "sent by a test")
+	refused := b.act(page, second+"/retry", "too late", nil)
+	if refused.status != nethttp.StatusConflict || !strings.Contains(string(refused.body), "dead_letter_not_retryable") {
+		t.Errorf("a retry of a discarded dead letter gives %d", refused.status)
+	}
+}
+
+// TestConsole_ABulkChangesTheDeadLettersOfItsPreview: the preview counts; if the number has changed, the action changes none and shows the new one.
+func TestConsole_ABulkChangesTheDeadLettersOfItsPreview(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	w.rejections(a, "gone", 3)
+	w.rejections(a, "lost", 2)
+	b := w.signIn(bootstrap)
+	at := "/console/dead-letters/bulk?action=discard&feature=gone&reason=feature_not_found&status=FAILED"
+	page := b.open(at)
+	b.shows(page, "The filter matches <strong>3</strong> dead letters. <strong>3</strong> of them would be discarded.", "-X POST")
+	before := w.stored()
+	w.rejections(a, "gone", 1)
+	arrived := w.stored() - before
+	refused := b.act(page, "/console/dead-letters/bulk/discard", "a test's", nil)
+	if body := string(refused.body); refused.status != nethttp.StatusConflict || !strings.Contains(body, "state_changed") || !strings.Contains(body, "<strong>4</strong> dead letters") || !strings.Contains(body, "a test&#39;s") {
+		t.Errorf("a bulk of another number gives %d:\n%s", refused.status, body)
+	}
+	if got := w.stored() - before; got != arrived {
+		t.Errorf("a refused bulk appended %d events", got-arrived)
+	}
+	page = b.open(at)
+	done := b.act(page, "/console/dead-letters/bulk/discard", "a test's", nil)
+	if to := done.header.Get("Location"); !strings.Contains(to, "feature=gone") || !strings.Contains(to, "reason=feature_not_found") {
+		t.Errorf("the bulk leads to %s", to)
+	}
+	b.shows(b.follow(done), "Done: Discard these dead letters.")
+	b.follow(b.act(page, "/console/dead-letters/bulk/discard", "a test's", nil))
+	if n := b.recorded(events.DeadLetterClosed, ""); n != 4 {
+		t.Errorf("%d discards instead of 4", n)
+	}
+	w.fold()
+	if left := w.letters("?feature=lost&status=FAILED"); len(left) != 2 {
+		t.Errorf("%d dead letters outside of the filter are left", len(left))
+	}
+	b.shows(b.open(at), "The filter matches <strong>0</strong>")
+	for query, code := range map[string]string{"action=retry": "filter_empty", "action=retry&tenantId=x": "", "action=both&feature=gone": "action_invalid"} {
+		if body := string(b.open("/console/dead-letters/bulk?" + query).body); !strings.Contains(body, code) || !strings.Contains(body, `class="problem"`) {
+			t.Errorf("%s shows no problem %s", query, code)
+		}
+	}
+}
+
+// TestConsole_ManyDeadLettersArePaged: HTML stays below its bound.
+func TestConsole_ManyDeadLettersArePaged(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	for i := range 40 {
+		w.rejections(a, fmt.Sprintf("feature-%s-%d", strings.Repeat("x", 40), i), 2)
+	}
+	b := w.signIn(bootstrap)
+	page := b.open("/console/dead-letters")
+	b.shows(page, "More groups", "Next page")
+	if len(page.body) > 200<<10 {
+		t.Errorf("the page has %d bytes", len(page.body))
+	}
+}
