@@ -64,7 +64,7 @@ func patternOf(patterns []string, address string) (best string) {
 	return best
 }
 
-// withoutLink are the pages that the world of these tests has no row for: a push needs a provider, a saga and a replay a cause.
+// withoutLink are the pages that the world of these tests has no row for: a push needs a provider, a saga a failure.
 func withoutLink() []string {
 	return []string{"/console/pushes/{pushId}", "/console/sagas/{sagaId}"}
 }
