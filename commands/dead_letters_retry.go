@@ -155,6 +155,8 @@ func (d *DeadLetters) execute(request *events.Envelope, retry events.Retry, l *d
 	if o.retry, err = d.answer(request, subject, events.KeyRetry(l.ID, attempt), counts, payload); err != nil {
 		return o, err
 	}
+	source := sources[l.Repeats()]
+	o.retry.Repeats = &events.Repeated{Trace: source.CorrelationID, EventID: source.EventID}
 	if again, ok := payload.(events.Reaggregate); ok {
 		of := periods[l.TenantID]
 		o.retry.Adjustment = adjustmentOf(&again.Validated, &of)

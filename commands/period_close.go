@@ -118,7 +118,7 @@ func (c *Periods) freeze(tx FreezeTx, of domain.Closing, s *domain.Saga, figures
 	}
 	history := periods[of.TenantID]
 	if last := history.Last(of.PeriodKey); last == nil || last.Snapshot != of.Snapshot || last.Change != domain.PeriodCloseRequested {
-		return domain.SagaDone(), nil // an earlier run froze the figures, and its result was lost
+		return closedDespite(s.Despite), nil // an earlier run froze the figures, and its result was lost
 	}
 	cut := history.Cut(of.PeriodKey, of.Snapshot)
 	missing, err := tx.Missing(of, cut)
@@ -139,7 +139,15 @@ func (c *Periods) freeze(tx FreezeTx, of domain.Closing, s *domain.Saga, figures
 		return domain.SagaDrifts(driftWait, difference), nil
 	}
 	despite := slices.DeleteFunc(slices.Clone(s.Despite), func(condition string) bool { return !slices.Contains(missing, condition) })
-	return domain.SagaDone(), c.store(tx, of, cut, figures, despite)
+	return closedDespite(despite), c.store(tx, of, cut, figures, despite)
+}
+
+// closedDespite ends the saga of a close: without conditions that were waived it is partial.
+func closedDespite(waived []string) domain.SagaResult {
+	if len(waived) > 0 {
+		return domain.SagaDoneWithout(waived...)
+	}
+	return domain.SagaDone()
 }
 
 // store appends the figures and the close, and saves the snapshot.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -239,16 +238,10 @@ func (c *IngestUsage) pending(p *events.Pending, by *Caller, e *domain.UsageEven
 	}
 }
 
-// correlation returns the trace that the event names, if any (W3C Trace Context:
-// version-traceid-parentid-flags), else the trace of the request.
+// correlation returns the trace that the event names, if any, else the trace of the request.
 func correlation(by *Caller, e *domain.UsageEvent) uuid.UUID {
-	if e.TraceParent == "" {
-		return by.CorrelationID
-	}
-	if parts := strings.Split(e.TraceParent, "-"); len(parts) == 4 {
-		if trace, err := uuid.Parse(parts[1]); err == nil {
-			return trace
-		}
+	if trace, _, ok := events.ParseTraceParent(e.TraceParent); ok {
+		return trace
 	}
 	return by.CorrelationID
 }

@@ -23,7 +23,6 @@ const (
 	HeaderMessageID = "mp-message-id"
 	headerCloudID   = "ce_id"
 	headerCloudFrom = "ce_source"
-	headerTrace     = "traceparent"
 )
 
 const (
@@ -55,7 +54,7 @@ func newMessage(r *events.Record) *message {
 		m.tenant = string(r.Key)
 	}
 	m.named = printable(m.tenant)
-	m.trace = traceOf(string(r.Header(headerTrace)))
+	m.trace, _, _ = events.ParseTraceParent(string(r.Header(events.HeaderTrace)))
 	return m
 }
 
@@ -90,15 +89,6 @@ func printable(s string) string {
 	return s[:min(len(s), maxMessageID)]
 }
 
-func traceOf(parent string) uuid.UUID {
-	if parts := strings.Split(parent, "-"); len(parts) == 4 {
-		if trace, err := uuid.Parse(parts[1]); err == nil {
-			return trace
-		}
-	}
-	return uuid.Nil
-}
-
 // refuse refuses the message as a whole.
 func (m *message) refuse(why *domain.Error) {
 	m.items = []domain.BatchItem{{Index: wholeMessage, Err: why}}
@@ -122,7 +112,7 @@ func (m *message) decode() {
 	}
 	for i := range items {
 		if e := items[i].Event; e != nil && e.TraceParent == "" {
-			e.TraceParent = string(m.Header(headerTrace))
+			e.TraceParent = string(m.Header(events.HeaderTrace))
 		}
 	}
 	m.items = items

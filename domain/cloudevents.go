@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/meterplex/meterplex/domain/strictjson"
+	"github.com/meterplex/meterplex/events"
 )
 
 // maxSource bounds a CloudEvent's source: it is stored with each event.
@@ -232,7 +233,7 @@ func (e *envelope) draft() draft {
 		in.feature, in.featureName = e.kind, "type"
 	}
 	in.source = string(e.source.chars)
-	if isTraceParent(e.traceParent.chars) {
+	if _, _, ok := events.ParseTraceParent(string(e.traceParent.chars)); ok {
 		in.traceParent = string(e.traceParent.chars)
 	}
 	return in
@@ -279,21 +280,6 @@ func isJSONType(contentType string) bool {
 		return false
 	}
 	return strings.HasSuffix(media, "/json") || strings.HasSuffix(media, "+json")
-}
-
-// isTraceParent checks a value by W3C Trace Context, section 3.2.
-func isTraceParent(value []byte) bool {
-	if len(value) != len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01") {
-		return false
-	}
-	for i, c := range value {
-		if dash := i == 2 || i == 35 || i == 52; dash != (c == '-') {
-			return false
-		} else if !dash && c-'0' > 9 && c-'a' > 'f'-'a' {
-			return false
-		}
-	}
-	return true
 }
 
 // open reads amount, metadata, type and correctionRef from data, and adds the extension attributes to

@@ -86,6 +86,7 @@ type Server struct {
 	// database.
 	BootstrapOperatorKey string
 	Version              string
+	Spans                edge.Spans // nil: requests have no spans
 }
 
 // HealthCheck is a dependency that /readyz checks.
@@ -125,7 +126,7 @@ func (s *Server) handler(operations func(*site)) (http.Handler, error) {
 // site builds the operations behind an edge.
 func (s *Server) site(operations func(*site)) (*site, error) {
 	e, err := edge.New(edge.Config{Keys: s.Keys, BootstrapOperatorKey: s.BootstrapOperatorKey, Limits: s.Limits, MaxConnections: s.MaxConnections,
-		Logger: s.Logger, Now: s.Now, NewID: s.NewID, Registerer: s.Registerer})
+		Logger: s.Logger, Now: s.Now, NewID: s.NewID, Registerer: s.Registerer, Spans: s.Spans})
 	if err != nil {
 		return nil, err
 	}

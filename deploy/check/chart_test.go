@@ -77,6 +77,7 @@ func TestTheChartRefusesUnknownValues(t *testing.T) {
 		"kafka: {saslMechanism: GSSAPI}":                                      "saslMechanism",
 		"settings: {METERPLEX_STRIPE_KEY: sk_test_1}":                         "settings",
 		"settings: {DATABASE_URL: 'postgres://…'}":                            "settings",
+		"settings: {OTEL_EXPORTER_OTLP_HEADERS: 'api-key=k'}":                 "settings",
 		"settings: {meterplex_region: eu}":                                    "meterplex_region",
 		"deployments: {api: {roles: [apis], replicas: 2}}":                    "roles",
 		"deployments: {api: {roles: [], replicas: 2}}":                        "roles",

@@ -166,5 +166,5 @@ func instances(others []Group) Group {
 	}
 	return Group{"instances", "Instances", append(own, Alert{Name: "MeterplexMetricAbsent", Severity: Page, Owner: Service, Runbook: "instances.md#a-metric-is-absent",
 		Symptom: "An instance is scraped, and a metric of the alerts is absent: they cannot fire.",
-		Expr:    strings.Join(absent, " or "), For: "10m"})}
+		Expr:    strings.Join(absent, " or "), For: "5m"})}
 }

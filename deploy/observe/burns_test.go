@@ -116,7 +116,7 @@ func recordRules(records ...Record) string {
 	return b.String()
 }
 
-// yaml renders the case as a test of promtool, which expects the same value of each of the names.
+// yaml renders the case as a test in the format of promtool, which expects the same value of each of the names.
 func (c *recordCase) yaml(rules string, names ...string) string {
 	end := 30 * c.step
 	var b strings.Builder

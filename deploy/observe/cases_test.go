@@ -245,7 +245,7 @@ func metricAbsent() ruleCase {
 	up := `up{` + job + `,instance="a"} 1x60`
 	for bit := 1; bit < len(metrics); bit *= 2 {
 		s, labels := missing("0x9 stale _x20 0x20", func(i int) bool { return i&bit != 0 })
-		s.series, s.checks = append(s.series, up), []check{{9, nil}, {19, nil}, {20, labels}, {30, labels}, {33, nil}}
+		s.series, s.checks = append(s.series, up), []check{{9, nil}, {14, nil}, {15, labels}, {30, labels}, {33, nil}}
 		c.scenarios = append(c.scenarios, s)
 	}
 	return c
@@ -260,7 +260,7 @@ func firstAbsent() ruleCase {
 	up, down := `up{`+job+`,instance="a"} 1x60`, `up{`+job+`,instance="a"} 0x60`
 	gone := with(metric) + " 0x9 stale _x20 0x20"
 	return ruleCase{absentAlert, "page", 1, []scenario{
-		{series: append([]string{up, gone}, others(metric)...), checks: []check{{9, nil}, {19, nil}, {20, labels}, {30, labels}, {33, nil}}},
+		{series: append([]string{up, gone}, others(metric)...), checks: []check{{9, nil}, {14, nil}, {15, labels}, {30, labels}, {33, nil}}},
 		{series: append([]string{down, gone}, others(metric)...), checks: []check{{30, nil}}},
 		{series: append([]string{down, gone, `up{job="node"} 1x60`}, others(metric)...), checks: []check{{30, nil}}},
 		{series: append([]string{up, gone, metric + `{job="meterplex-b"} 0x60`}, others(metric)...), checks: []check{{30, labels}}},

@@ -92,7 +92,7 @@ func changed(a Alert) (all []Alert) {
 	return append(all, b, c)
 }
 
-// failed finds the names of rules in the failures of promtool.
+// failed finds the names of rules in the failures of ruletest.
 var failed = regexp.MustCompile(`\b[Mm]utant:?\d+\b`)
 
 // TestEveryChangeOfARuleIsCaught changes thresholds, windows, operators, matchers, delays and labels of each rule, one at a time: the tests of the rule fail.

@@ -27,7 +27,7 @@ func (c *ruleCase) of() *Alert {
 	return &Alert{}
 }
 
-// yaml renders the case as a test of promtool, which expects the same of each of the names.
+// yaml renders the case as a test in the format of promtool, which expects the same of each of the names.
 func (c *ruleCase) yaml(rules string, names ...string) string {
 	a := c.of()
 	var b strings.Builder

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -44,6 +46,31 @@ func TestWireIsAsItWasBeforeVocabularies(t *testing.T) {
 	changed.Vocabulary = events.CurrentVocabulary()
 	if r, _ := ToRecord(&changed); strings.Contains(string(r.Value), "a33b89a9dbecd850525d53ee20da9d9e9c2ae14a70187bafc42880bddd2e9d47") {
 		t.Error("the schema that has a new member has the name of the one before")
+	}
+}
+
+// The records of events from before traceparents have none, in every release.
+func TestOnlyVocabulariesWithTraceParentsRenderThem(t *testing.T) {
+	first, ok := events.EmbeddedVocabulary(events.FirstVocabulary)
+	if !ok {
+		t.Fatal("the first vocabulary is not embedded")
+	}
+	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-8000000000000001-00"
+	for name, c := range map[string]struct {
+		change func(*events.Envelope)
+		want   string
+	}{
+		"of this release": {func(*events.Envelope) {}, parent},
+		"withheld":        {func(e *events.Envelope) { e.Withheld = true }, parent},
+		"without a trace": {func(e *events.Envelope) { e.CorrelationID = uuid.Nil }, ""},
+		"earlier":         {func(e *events.Envelope) { e.Vocabulary = first }, ""},
+	} {
+		e := sample()
+		c.change(&e)
+		r, err := ToRecord(&e)
+		if err != nil || string(r.Header(events.HeaderTrace)) != c.want {
+			t.Errorf("%s: traceparent %q, want %q, %v", name, r.Header(events.HeaderTrace), c.want, err)
+		}
 	}
 }
 
@@ -144,6 +171,7 @@ func TestInvalidVocabulariesAreRefused(t *testing.T) {
 	line := `{"subject":1,"type":"a.b","version":1,"topic":"usage.raw","retention":"cold","schemaUri":"/x#sha256=1"}`
 	for name, document := range map[string]string{
 		"not JSON":          `{`,
+		"a traceparent":     `{"traceparent":"00","subjects":[]}`,
 		"a member unknown":  `{"subjects":[],"envelope":2}`,
 		"a subject twice":   `{"subjects":[` + line + `,` + line + `]}`,
 		"no number":         `{"subjects":[` + strings.Replace(line, `"subject":1`, `"subject":0`, 1) + `]}`,

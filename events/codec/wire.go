@@ -191,7 +191,7 @@ func ToRecord(e *events.Envelope) (events.Record, error) {
 	if info.Topic == 0 {
 		return events.Record{}, fmt.Errorf("events: %s is of a topic that this release does not know", info.Name())
 	}
-	h := headerWriter{list: make([]events.Header, 0, 8), buf: make([]byte, 0, 240)}
+	h := headerWriter{list: make([]events.Header, 0, 9), buf: make([]byte, 0, 304)}
 	h.add(events.HeaderSubject, info.AppendName(h.buf))
 	h.add(events.HeaderPosition, e.Position.Append(h.buf))
 	h.add(events.HeaderPrevious, strconv.AppendInt(h.buf, e.Previous, 10))
@@ -200,6 +200,9 @@ func ToRecord(e *events.Envelope) (events.Record, error) {
 	tenant := h.add(events.HeaderTenant, appendTenant(h.buf, e.TenantID))
 	if e.LogID != uuid.Nil {
 		h.add(events.HeaderLog, events.AppendUUID(h.buf, e.LogID))
+	}
+	if info.Traced && e.CorrelationID != uuid.Nil {
+		h.add(events.HeaderTrace, events.AppendTraceParent(h.buf, e.CorrelationID, e.EventID))
 	}
 	r := events.Record{Topic: info.Topic, Partition: e.Position.Partition, Offset: -1, Key: tenant, Headers: h.list}
 	if e.Withheld {

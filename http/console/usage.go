@@ -18,10 +18,12 @@ const (
 // usageReaders is the access of the pages that show usage.
 func usageReaders() []string { return []string{"usage:read", "billing", "audit"} }
 
-// Bounds of a list on a page.
+// Bounds of the lists on a page, so that it has at most 200 KB with ids and metadata of any length.
 const (
-	rows       = "100" // of an answer that comes in pages
-	maxEntries = 100   // of one that does not
+	rows       = "50"  // of an answer that comes in pages
+	maxEntries = 50    // of one that does not
+	buckets    = "370" // of a series: a year of days
+	groups     = "80"  // of a series by groups
 )
 
 func usagePage() *page {
@@ -74,7 +76,9 @@ func loadUsage(v *visit) (doc, error) {
 		return data, nil
 	}
 	q := with(v.seriesQuery(), "cursor", v.query.Get("seriesCursor"))
-	q.Set("limit", "400")
+	if q.Set("limit", buckets); q.Has("groupBy") {
+		q.Set("limit", groups)
+	}
 	data["series"], err = v.main(api("usage"), q)
 	data["groups"] = groupKeys(v)
 	return data, err

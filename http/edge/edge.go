@@ -5,6 +5,7 @@ package edge
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -44,6 +45,7 @@ type Edge struct {
 	memory         admission.Counter // bytes held by requests in flight
 	connections    admission.Counter
 	maxConnections int64
+	spans          Spans         // may be nil
 	leaving        chan struct{} // closed when the server shuts down, to end streams
 	left           sync.Once
 	refusals       func(w http.ResponseWriter, r *http.Request, p *problem.Problem) bool
@@ -60,11 +62,20 @@ type Config struct {
 	Now                  func() time.Time
 	NewID                func(now time.Time) uuid.UUID
 	Registerer           prometheus.Registerer
+	Spans                Spans // nil: requests have no spans
+}
+
+// Spans connects requests with their spans.
+type Spans interface {
+	// Trace returns the trace of the request's span.
+	Trace(ctx context.Context) (uuid.UUID, bool)
+	// Routed names the span of the request by the pattern of its route.
+	Routed(ctx context.Context, method, pattern string)
 }
 
 // New fails if the bootstrap key is invalid or a metric cannot be registered.
 func New(c Config) (*Edge, error) {
-	e := &Edge{limits: c.Limits.OrDefault(), log: c.Logger, now: c.Now, newID: c.NewID, leaving: make(chan struct{}),
+	e := &Edge{limits: c.Limits.OrDefault(), log: c.Logger, now: c.Now, newID: c.NewID, spans: c.Spans, leaving: make(chan struct{}),
 		maxConnections: cmp.Or(c.MaxConnections, maxConnections)}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
@@ -112,6 +123,11 @@ func (e *Edge) Handle(next http.Handler) http.Handler { return &handled{e, next}
 func (e *handled) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	x, out := newExchange(r, e.newID(start)), &recorder{ResponseWriter: w}
+	if e.spans != nil {
+		if trace, ok := e.spans.Trace(r.Context()); ok {
+			x.trace = trace
+		}
+	}
 	header := w.Header()
 	header["X-Request-Id"] = []string{x.ID}
 	header["X-Content-Type-Options"] = noSniff
@@ -145,6 +161,9 @@ func (e *Edge) finish(out *recorder, r *http.Request, x *Exchange, start time.Ti
 		}
 	}
 	took := time.Since(start)
+	if e.spans != nil && x.route != nil {
+		e.spans.Routed(r.Context(), r.Method, x.route.Path)
+	}
 	e.metrics.answered(x.route, r.Method, out.status, took)
 	if x.route != nil && x.route.Objective != "" && !x.Uncounted && out.status != 0 {
 		e.metrics.objective(x.route, out.status, took)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/admission"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/problem"
@@ -104,34 +105,13 @@ func isAlphanumeric(c byte) bool {
 	return c-'0' <= 9 || c-'a' <= 'z'-'a' || c-'A' <= 'Z'-'A'
 }
 
-// traceOf reads the trace id of a traceparent header (W3C Trace Context, section 3.2). A
-// malformed header is ignored, as the standard requires.
+// traceOf reads the trace id of a traceparent header. A malformed or repeated header is ignored, as W3C Trace Context requires.
 func traceOf(values []string) (trace uuid.UUID, ok bool) {
 	if len(values) != 1 {
 		return trace, false
 	}
-	v := values[0]
-	if len(v) != 55 || v[2] != '-' || v[35] != '-' || v[52] != '-' || v[:2] == "ff" {
-		return trace, false
-	}
-	for _, part := range [...]string{v[:2], v[3:35], v[36:52], v[53:]} {
-		if !isLowerHex(part) {
-			return trace, false
-		}
-	}
-	if _, err := hex.Decode(trace[:], []byte(v[3:35])); err != nil {
-		return trace, false
-	}
-	return trace, trace != uuid.Nil && v[36:52] != "0000000000000000"
-}
-
-func isLowerHex(s string) bool {
-	for _, c := range []byte(s) {
-		if c-'0' > 9 && c-'a' > 'f'-'a' {
-			return false
-		}
-	}
-	return true
+	trace, _, ok = events.ParseTraceParent(values[0])
+	return trace, ok
 }
 
 // HeaderReason is the header that holds the reason of a change, percent-encoded UTF-8. The event of the change holds it if its body names no reason.

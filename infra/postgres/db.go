@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/multitracer"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -41,6 +42,8 @@ type Config struct {
 	// that was cancelled is not known. A statement whose context ends is cancelled, too, and its
 	// session remains.
 	StatementTimeout time.Duration
+	// Tracer, if set, traces the statements.
+	Tracer pgx.QueryTracer
 }
 
 // Open connects a pool whose every session runs under WorkerRole, with durable
@@ -68,6 +71,9 @@ func Open(ctx context.Context, cfg Config) (*pgxpool.Pool, error) {
 		pc.ConnConfig.BuildContextWatcherHandler = cancelStatement
 	}
 	pc.ConnConfig.Tracer = newGrowth()
+	if cfg.Tracer != nil {
+		pc.ConnConfig.Tracer = multitracer.New(pc.ConnConfig.Tracer, cfg.Tracer)
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
 	if err != nil {
 		return nil, fmt.Errorf("opening the database pool: %w", err)

@@ -43,7 +43,7 @@ func (g *identityGauges) Collect(c chan<- prom.Metric) {
 
 const (
 	// identityEvery is the shortest pause between two reads of the identity.
-	identityEvery = time.Minute
+	identityEvery = 10 * time.Second
 	// identityShare is the pause after a read, as a multiple of its duration: a read sums rows of all tenants, so that it gets
 	// rarer as it gets slower.
 	identityShare = 100

@@ -67,6 +67,7 @@ type Metrics struct {
 	sagas      *prom.GaugeVec
 	sagaStates *prom.GaugeVec
 	sagasEnded *prom.CounterVec
+	spans      *prom.CounterVec
 	sagaKinds  []string
 	sagasSeen  map[string]int64 // by the last read
 
@@ -126,6 +127,7 @@ func New(registry *prom.Registry) *Metrics {
 	m.server, m.identity = newServerGauges(time.Now), newIdentityGauges(time.Now)
 	registry.MustRegister(append(m.accounts.gauges(), m.projected, m.letters, m.server, m.identity)...)
 	m.newSagas(registry)
+	m.newTraces(registry)
 	m.billing = newPushes(registry)
 	m.webhooks = newWebhooks(registry)
 	m.createSeries()

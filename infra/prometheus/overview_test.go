@@ -49,7 +49,7 @@ func TestTheOverviewNamesItemsThatNeedAnOperator(t *testing.T) {
 		}
 	}
 	m := New(prom.NewRegistry())
-	m.readState(t.Context(), pool, true)
+	m.readState(t.Context(), pool, 0)
 	m.Observe(&projections.Consumer{Name: events.GroupAggregator, Topic: events.TopicUsageValidated},
 		projections.Batch{Applied: []events.Envelope{{RecordedAt: time.Now().Add(-3 * time.Second)}}, End: time.Now()})
 	o := shown(t, m)

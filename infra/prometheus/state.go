@@ -24,6 +24,8 @@ func (m *Metrics) Backlog() int64 { return m.backlog.Load() }
 const (
 	stateEvery = 2 * time.Second
 	stateTime  = 2 * time.Second
+	// serverEach is the number of state reads per read of the server's state.
+	serverEach = 2
 	// watchedEvery is how often heads and lags are read while someone views the overview.
 	watchedEvery = time.Second
 )
@@ -34,9 +36,10 @@ func (m *Metrics) Watch(ctx context.Context, pool *pgxpool.Pool) error {
 	tick := time.NewTicker(watchedEvery)
 	defer tick.Stop()
 	for n := 0; ; n++ {
+		const ticks = int(stateEvery / watchedEvery)
 		switch {
-		case time.Duration(n)*watchedEvery%stateEvery == 0:
-			m.readState(ctx, pool, n%(lettersEach*int(stateEvery/watchedEvery)) == 0)
+		case n%ticks == 0:
+			m.readState(ctx, pool, n/ticks)
 		case m.board.Watched() && m.read(ctx, pool) == nil && m.projected.readLag(ctx, pool) == nil:
 			m.board.SetRead(time.Now())
 		}
@@ -48,12 +51,15 @@ func (m *Metrics) Watch(ctx context.Context, pool *pgxpool.Pool) error {
 	}
 }
 
-// readState reads the state once; the part of it that changes slowly only if slow is set. On failure the gauges keep their
+// readState reads the state for the n-th time; parts of it that change slowly are read less often. On failure the gauges keep their
 // values, and state_age_seconds grows.
-func (m *Metrics) readState(ctx context.Context, pool *pgxpool.Pool, slow bool) {
+func (m *Metrics) readState(ctx context.Context, pool *pgxpool.Pool, n int) {
 	failed := errors.Join(m.read(ctx, pool), m.projected.read(ctx, pool), m.accounts.read(ctx, pool), m.readSagas(ctx, pool), m.readPushes(ctx, pool), m.readWebhooks(ctx, pool))
-	if slow {
-		failed = errors.Join(failed, m.readOpenLetters(ctx, pool), m.readDisabledWebhooks(ctx, pool), m.server.read(ctx, pool))
+	if n%lettersEach == 0 {
+		failed = errors.Join(failed, m.readOpenLetters(ctx, pool), m.readDisabledWebhooks(ctx, pool))
+	}
+	if n%serverEach == 0 {
+		failed = errors.Join(failed, m.server.read(ctx, pool))
 	}
 	m.board.SetAttention(overview.AccountDrift, overview.Item(overview.AccountDrift, "", m.accounts.drifting.Load(), nil, ""))
 	if failed == nil {

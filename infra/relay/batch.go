@@ -82,16 +82,7 @@ func (b *batch) message(ctx context.Context) (context.Context, *message.Message)
 	first := events.Position{Partition: b.segments[0].partition, Number: b.segments[0].after + 1}
 	msg := message.NewMessage(first.String(), nil)
 	msg.Metadata.Set("tries", strconv.Itoa(b.tries))
-	return context.WithValue(ctx, batchKey{}, b), msg
-}
-
-// recordsOf returns the records of a message. b is nil if the message does not come from this relay's
-// subscriber.
-func (b *batch) recordsOf(msg *message.Message) ([]events.Record, error) {
-	if b != nil {
-		return b.records, nil
-	}
-	return watermill.Records(msg)
+	return context.WithValue(watermill.WithRecords(ctx, b.records), batchKey{}, b), msg
 }
 
 // resultsOf computes the publish result of each segment.

@@ -135,7 +135,7 @@ const readChunk = 500
 // then sent again.
 func (r *Relay) publish(msg *message.Message) error {
 	b, known := msg.Context().Value(batchKey{}).(*batch)
-	records, err := b.recordsOf(msg)
+	records, err := watermill.Records(msg)
 	if err != nil {
 		return err
 	}

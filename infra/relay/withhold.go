@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -60,7 +61,7 @@ func (s *Subscriber) withhold(ctx context.Context, sp span, position int64, caus
 	if late {
 		failure = "cannot publish a record: withheld without a dead letter; its consumer has passed the event, so only external readers miss it"
 	}
-	s.Logger.ErrorContext(ctx, failure, "position", e.Position.String(), "error", cause)
+	s.Logger.ErrorContext(ctx, failure, "position", e.Position.String(), "trace", hex.EncodeToString(e.CorrelationID[:]), "error", cause)
 	s.Observe.Withheld(e.Subject.Topic())
 	s.held.update(sp, func(h *holding) { h.tries = 0 })
 	return 0

@@ -1,6 +1,7 @@
 package watermill
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -48,6 +49,11 @@ func frameSize(records []events.Record) int {
 }
 
 type recordsKey struct{}
+
+// WithRecords returns a context that makes Records return a batch of this process.
+func WithRecords(ctx context.Context, records []events.Record) context.Context {
+	return context.WithValue(ctx, recordsKey{}, records)
+}
 
 // Records returns the records of a batch. They share the message's memory, or are those of its sender.
 func Records(msg *message.Message) ([]events.Record, error) {

@@ -22,7 +22,7 @@ const MetadataBatch = "mp-batch"
 func Outgoing(ctx context.Context, records []events.Record) *message.Message {
 	msg := message.NewMessage(wm.NewShortUUID(), nil)
 	msg.Metadata.Set(MetadataBatch, "1")
-	msg.SetContext(context.WithValue(ctx, recordsKey{}, records))
+	msg.SetContext(WithRecords(ctx, records))
 	return msg
 }
 

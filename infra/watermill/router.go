@@ -32,7 +32,14 @@ type Option func(*settings)
 
 type settings struct {
 	closeTimeout time.Duration
+	trace        Trace
 }
+
+// Trace begins the span of a handler's batch, and returns the function that ends it.
+type Trace func(ctx context.Context, handler string, records []events.Record) (context.Context, func(error))
+
+// Traced makes the router trace its batches. A message that holds no records has no span: its handler finds the events.
+func Traced(t Trace) Option { return func(s *settings) { s.trace = t } }
 
 // CloseTimeout bounds how long Close waits for handlers in flight.
 func CloseTimeout(d time.Duration) Option { return func(s *settings) { s.closeTimeout = d } }
@@ -54,6 +61,9 @@ func NewRouter(logger *slog.Logger, observe func(handler string, d time.Duration
 	router.AddMiddleware(newSettle(logger).middleware)
 	if observe != nil {
 		router.AddMiddleware(observed(observe))
+	}
+	if s.trace != nil {
+		router.AddMiddleware(traced(s.trace))
 	}
 	router.AddMiddleware(recovered)
 	return router, nil
@@ -91,6 +101,7 @@ func AddConsumer(router *message.Router, name, topic string, sub message.Subscri
 		}
 		arrived := time.Now()
 		err = process(msg.Context(), records)
+		endSpan(msg.Context(), err)
 		if err == nil {
 			rest(msg.Context(), len(records), arrived)
 		}
@@ -114,6 +125,42 @@ func recovered(h message.HandlerFunc) message.HandlerFunc {
 			}
 		}()
 		return h(msg)
+	}
+}
+
+type spanKey struct{}
+
+// traced surrounds a handler with the span of its batch. The rest after a batch is not part of it.
+func traced(begin Trace) message.HandlerMiddleware {
+	return func(h message.HandlerFunc) message.HandlerFunc {
+		return func(msg *message.Message) (out []*message.Message, err error) {
+			ctx := msg.Context()
+			records, err := Records(msg)
+			if err != nil || len(records) == 0 {
+				return h(msg)
+			}
+			spanned, end := begin(ctx, message.HandlerNameFromCtx(ctx), records)
+			ended := false
+			once := func(err error) {
+				if !ended {
+					ended = true
+					end(err)
+				}
+			}
+			msg.SetContext(context.WithValue(spanned, spanKey{}, once))
+			defer func() {
+				msg.SetContext(ctx)
+				once(err)
+			}()
+			return h(msg)
+		}
+	}
+}
+
+// endSpan ends the span of a batch before its handler returns.
+func endSpan(ctx context.Context, err error) {
+	if end, ok := ctx.Value(spanKey{}).(func(error)); ok {
+		end(err)
 	}
 }
 

@@ -2,6 +2,7 @@ package consume
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -180,6 +181,6 @@ func offsetOf(runs []*partitionRun, p events.Position) int64 {
 func (r *Runner) report(failed []projections.Failure) {
 	for i := range failed {
 		f := &failed[i]
-		r.Logger.Error("an event could not be folded", "consumer", r.Consumer.Name, "position", f.Event.Position.String(), "eventId", f.Event.EventID, "code", f.Code, "reason", projections.Bounded(f.Reason))
+		r.Logger.Error("an event could not be folded", "consumer", r.Consumer.Name, "position", f.Event.Position.String(), "eventId", f.Event.EventID, "trace", hex.EncodeToString(f.Event.CorrelationID[:]), "code", f.Code, "reason", projections.Bounded(f.Reason))
 	}
 }

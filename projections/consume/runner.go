@@ -51,6 +51,8 @@ type Runner struct {
 	Handed   *Handover          // of events that this process appends; may be nil
 	Next     Handovers          // to the consumers of follow-ups; may be nil
 	Tail     Tail               // of the log, for committed follow-ups; may be nil
+	// Trace, if set, begins the span of a transaction that applies events, and returns the function that ends it.
+	Trace func(ctx context.Context, c *projections.Consumer, began time.Time, applied []events.Envelope) (context.Context, func(error))
 
 	TailAfter time.Duration // of LostTails, 0: DefaultTailAfter
 	// Share is the percentage of the time that a Paced consumer works on a long backlog; 0: all of it.
@@ -238,7 +240,8 @@ type mode struct{ careful, handed bool }
 
 // transact runs one transaction: it locks checkpoints, folds as much of each run as fits,
 // appends follow-ups and moves the checkpoints.
-func (r *Runner) transact(ctx context.Context, runs []*partitionRun, how mode) (projections.Batch, error) {
+func (r *Runner) transact(ctx context.Context, runs []*partitionRun, how mode) (_ projections.Batch, err error) {
+	began := time.Now()
 	tx, err := r.Pool.Begin(ctx)
 	if err != nil {
 		return projections.Batch{}, fmt.Errorf("begin: %w", err)
@@ -257,6 +260,11 @@ func (r *Runner) transact(ctx context.Context, runs []*partitionRun, how mode) (
 	}
 	done.Applied = slices.DeleteFunc(chain, func(e events.Envelope) bool { return r.Consumer.Misses(&e) })
 	done.Passed += len(chain) - len(done.Applied)
+	if r.Trace != nil && len(done.Applied) > 0 {
+		var end func(error)
+		ctx, end = r.Trace(ctx, &r.Consumer, began, done.Applied)
+		defer func() { end(err) }()
+	}
 	all, err := r.foldAll(ctx, tx, done.Applied, runs, how.careful)
 	if err == nil && how.handed && len(all.failed) > 0 {
 		err = errLeft

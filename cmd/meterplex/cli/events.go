@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -89,9 +90,27 @@ type EventsShow struct {
 	TenantID string `placeholder:"ID" aliases:"tenant" help:"Of this tenant; it is found sooner then."`
 }
 
-// Run prints the envelope.
+// Run prints the envelope, and the id of its trace as traceparent headers and collectors write it.
 func (c *EventsShow) Run(a *app) error {
-	return producersID(a.show(client.Path("events", c.ID), url.Values{"tenantId": {c.TenantID}}), c.ID)
+	cl, err := a.newClient()
+	if err != nil {
+		return err
+	}
+	raw, err := cl.Get(a.ctx, client.Path("events", c.ID), url.Values{"tenantId": {c.TenantID}})
+	if err != nil {
+		return producersID(err, c.ID)
+	}
+	return a.object(withTrace(raw))
+}
+
+// withTrace adds traceId to an event that belongs to a trace.
+func withTrace(event json.RawMessage) json.RawMessage {
+	var of struct{ CorrelationID string }
+	body, isObject := bytes.CutSuffix(bytes.TrimSpace(event), []byte("}"))
+	if json.Unmarshal(event, &of) != nil || of.CorrelationID == "" || !isObject {
+		return event
+	}
+	return fmt.Appendf(nil, `%s,"traceId":%q}`, body, strings.ReplaceAll(of.CorrelationID, "-", ""))
 }
 
 // logID matches the ids that the log knows: a UUID, or a position.

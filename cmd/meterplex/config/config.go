@@ -56,6 +56,8 @@ type Config struct {
 	Console              bool           // whether instances with the role api serve the console
 	AllowUnsafe          []string       // names of unsafe database settings that are tolerated
 
+	TraceRatio float64 // of the traces that are sampled; 0: none, and nothing is exported
+
 	LogLevel  slog.Level
 	LogFormat string // text, json
 

@@ -78,6 +78,8 @@ func TestConfigRefusals(t *testing.T) {
 		{"METERPLEX_KEY", "hidden-canary"}, {"METERPLEX_TOPIC_PREFIX", "a b"}, {"METERPLEX_REGION", "EU"}, {"METERPLEX_REGION", "eu_1"},
 		{"METERPLEX_STRIPE_KEY", "hidden-canary"}, {"METERPLEX_STRIPE_KEY", "pk_live_1"}, {"METERPLEX_STRIPE_KEY", "sk_live_hidden-canary"}, {"METERPLEX_STRIPE_URL", "api.stripe.com"},
 		{"METERPLEX_STRIPE_URL", "https://hidden-canary@api.stripe.com"},
+		{"METERPLEX_TRACE_RATIO", "2"}, {"METERPLEX_TRACE_RATIO", "-1"}, {"METERPLEX_TRACE_RATIO", "NaN"}, {"METERPLEX_TRACE_RATIO", "x"}, {"METERPLEX_TRACE_RATIO", "1.0000001"},
+		{"METERPLEX_TRACE_RATIO", "1e-3"}, {"METERPLEX_TRACE_RATIO", "0x1p-2"}, {"METERPLEX_TRACE_RATIO", ".5"}, {"METERPLEX_TRACE_RATIO", "inf"}, {"METERPLEX_TRACE_RATIO", "1%"}, {"METERPLEX_TRACE_RATIO", "+1"},
 		{"KAFKA_SASL_PASSWORD", "hidden-canary"}, {"KAFKA_TLS_CA", "x"}, {"METERPLEX_HTTP_TLS_KEY", "x"}, {"DATABASE_READ_URL", "postgres://h/d"},
 	} {
 		_, _, err := resolve(nil, envOf(map[string]string{c[0]: c[1]}), nil, allSettings())
@@ -124,6 +126,19 @@ func TestNetworksOfWebhooksAreChecked(t *testing.T) {
 		if _, _, err := resolve(nil, envOf(map[string]string{"METERPLEX_WEBHOOK_ALLOW": v}), nil, allSettings()); err == nil || !strings.Contains(err.Error(), "CIDR") {
 			t.Errorf("%q: %v", v, err)
 		}
+	}
+}
+
+func TestTheRatioOfTracesIsANumberFrom0To1(t *testing.T) {
+	for v, want := range map[string]float64{"": 0, "0": 0, "0.0": 0, "0.01": 0.01, "1": 1, "1.0": 1, "0.000001": 0.000001} {
+		cfg, _, err := resolve(nil, envOf(map[string]string{"METERPLEX_TRACE_RATIO": v}), nil, allSettings())
+		if err != nil || cfg.TraceRatio != want {
+			t.Errorf("%q: %g, %v", v, cfg.TraceRatio, err)
+		}
+	}
+	_, _, err := resolve(nil, envOf(map[string]string{"METERPLEX_TRACE_RATIO": "2"}), nil, allSettings())
+	if want := "METERPLEX_TRACE_RATIO (from environment): must be a number from 0 to 1, e.g. 0.01"; err == nil || err.Error() != want {
+		t.Errorf("refused with %q, want %q", err, want)
 	}
 }
 

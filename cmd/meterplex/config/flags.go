@@ -47,6 +47,7 @@ type ServiceFlags struct {
 	StripeURL            *string `name:"stripe-url" placeholder:"URL" setting:"METERPLEX_STRIPE_URL" help:"Where Stripe's API is."`
 	Console              *string `name:"console" placeholder:"SWITCH" setting:"METERPLEX_CONSOLE" help:"Whether the role api serves the console at /console: on or off."`
 	AllowUnsafe          *string `name:"allow-unsafe" placeholder:"WORD,…" setting:"METERPLEX_ALLOW_UNSAFE" help:"Start although the database is unsafe in these respects; the refusal names them."`
+	TraceRatio           *string `name:"trace-ratio" placeholder:"RATIO" setting:"METERPLEX_TRACE_RATIO" help:"Export the spans of this part of the traces, from 0 (none) to 1 (all), to the collector of OTEL_EXPORTER_OTLP_ENDPOINT."`
 	LogLevel             *string `name:"log-level" placeholder:"LEVEL" setting:"METERPLEX_LOG_LEVEL" help:"debug, info, warn or error."`
 	LogFormat            *string `name:"log-format" placeholder:"FORMAT" setting:"METERPLEX_LOG_FORMAT" help:"text or json."`
 }

@@ -74,6 +74,7 @@ func settings() []setting {
 		{"METERPLEX_STRIPE_URL", "https://api.stripe.com", MaskURL, func(c *Config, v string) error { return setURL(&c.StripeURL, v) }},
 		{"METERPLEX_CONSOLE", "on", nil, func(c *Config, v string) error { return setSwitch(&c.Console, v) }},
 		{"METERPLEX_ALLOW_UNSAFE", "", nil, func(c *Config, v string) error { return setUnsafe(&c.AllowUnsafe, v) }},
+		{"METERPLEX_TRACE_RATIO", "0", nil, func(c *Config, v string) error { return setRatio(&c.TraceRatio, v) }},
 		{"METERPLEX_LOG_LEVEL", "info", nil, func(c *Config, v string) error { return setLevel(&c.LogLevel, v) }},
 		{"METERPLEX_LOG_FORMAT", "text", nil, func(c *Config, v string) error { return setWord(&c.LogFormat, v, "text", "json") }},
 		{"METERPLEX_URL", "http://127.0.0.1:8080", MaskURL, func(c *Config, v string) error { return setURL(&c.URL, v) }},
@@ -87,6 +88,7 @@ var (
 	bootstrapKey = regexp.MustCompile(`^mp_op_[A-Za-z0-9_-]{32,}$`)
 	keyForm      = regexp.MustCompile(`^mp_(live|test|op)_[A-Za-z0-9_-]+$`)
 	stripeKey    = regexp.MustCompile(`^[rs]k_(test|live)_[A-Za-z0-9_]+$`)
+	ratioForm    = regexp.MustCompile(`^[0-9]{1,20}(\.[0-9]{1,20})?$`)
 	topicPrefix  = regexp.MustCompile(`^[A-Za-z0-9._-]{1,100}$`)
 )
 
@@ -214,6 +216,15 @@ func setPercent(to *int64, v string) error {
 	if err := setCount(to, v); err != nil || *to > 100 {
 		return errors.New("must be a whole number from 1 to 100")
 	}
+	return nil
+}
+
+func setRatio(to *float64, v string) error {
+	ratio, err := strconv.ParseFloat(v, 64)
+	if err != nil || !ratioForm.MatchString(v) || ratio > 1 {
+		return errors.New("must be a number from 0 to 1, e.g. 0.01")
+	}
+	*to = ratio
 	return nil
 }
 

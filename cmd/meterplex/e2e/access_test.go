@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -108,9 +109,10 @@ func TestTheServiceWorksWithTheACLsOfTheDocument(t *testing.T) {
 					t.Fatalf("docs/access.md names the login %s: what is it for?", user)
 				}
 			}
+			spans := newCollector(t)
 			serve := func(user, roles string) *instance {
 				w.access = broker.access(t, user, users[user])
-				return w.serve(roles, w.access...)
+				return w.serve(roles, append(spans.settings(), w.access...)...)
 			}
 			instances := map[string]*instance{}
 			if c.roles == nil {
@@ -133,6 +135,9 @@ func TestTheServiceWorksWithTheACLsOfTheDocument(t *testing.T) {
 				w.loseAccess(instances["api"], admin, "meterplex", users["meterplex"], acls)
 			}
 			w.finish()
+			if got := spans.received(); len(got) < 1000 || bytes.Contains(got, []byte("canary")) {
+				t.Errorf("%d bytes of spans were received, which may hold a password", len(got))
+			}
 		})
 	}
 }

@@ -26,7 +26,8 @@ type serverPair struct {
 	address *proxy // to the primary
 	link    *proxy // from the standby to the primary
 	dir     string
-	made    int // servers so far
+	made    int      // servers so far
+	more    []string // settings of the servers: names and values
 
 	host    atomic.Value // of the primary, a string
 	primary *local.Postgres
@@ -42,10 +43,10 @@ const (
 	standbyName     = "standby"
 )
 
-// newServerPair starts the primary. attach adds the standby.
-func newServerPair(t testing.TB) *serverPair {
+// newServerPair starts the primary, with more settings, names and values. attach adds the standby.
+func newServerPair(t testing.TB, settings ...string) *serverPair {
 	t.Helper()
-	p := &serverPair{t: t, dir: localtest.Folder(t)}
+	p := &serverPair{t: t, dir: localtest.Folder(t), more: settings}
 	toPrimary := func() string { return p.host.Load().(string) }
 	p.address, p.link = newProxy(t, toPrimary), newProxy(t, toPrimary)
 	dir := p.newDir()
@@ -123,10 +124,14 @@ func (p *serverPair) newDir() string {
 // standby needs; there are no slots.
 func (p *serverPair) start(dir string) *local.Postgres {
 	p.t.Helper()
-	server, err := local.StartPostgres(context.WithoutCancel(p.t.Context()), local.PostgresConfig{DataDir: dir, Settings: map[string]string{
+	settings := map[string]string{
 		"shared_buffers": "64MB", "max_connections": "200", "max_wal_size": "1GB", "min_wal_size": "64MB",
 		"wal_keep_size": "2GB", "wal_retrieve_retry_interval": "100ms",
-	}})
+	}
+	for n := 0; n+1 < len(p.more); n += 2 {
+		settings[p.more[n]] = p.more[n+1]
+	}
+	server, err := local.StartPostgres(context.WithoutCancel(p.t.Context()), local.PostgresConfig{DataDir: dir, Settings: settings})
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -40,18 +40,20 @@ func (s *secrets) search(place string, text []byte) {
 }
 
 // TestP9_SecretsAreNotStoredOrLogged uses valid and invalid keys of every kind in every way, and
-// searches for them in the answers, logs, tables, topics and files.
+// searches for them in the answers, logs, spans, tables, topics and files.
 func TestP9_SecretsAreNotStoredOrLogged(t *testing.T) {
 	t.Parallel()
 	w := newDeployment(t)
-	const stripeKey = "sk_test_canaryCanaryCanaryCanary"
-	at := w.serve("", "METERPLEX_LOG_LEVEL=debug", "METERPLEX_STRIPE_KEY="+stripeKey, "METERPLEX_STRIPE_URL=http://127.0.0.1:1")
+	const stripeKey, collectorKey = "sk_test_canaryCanaryCanaryCanary", "canary-of-the-collector"
+	spans := newCollector(t)
+	at := w.serve("", append(spans.settings(), "METERPLEX_LOG_LEVEL=debug", "METERPLEX_STRIPE_KEY="+stripeKey, "METERPLEX_STRIPE_URL=http://127.0.0.1:1",
+		"OTEL_EXPORTER_OTLP_HEADERS=api-key="+collectorKey)...)
 	owner, err := url.Parse(w.db)
 	if err != nil {
 		t.Fatal(err)
 	}
 	password, _ := owner.User.Password()
-	s := &secrets{t, map[string]string{"bootstrap key": w.operator, "database password": password, "Stripe key": stripeKey}, map[string]int64{}}
+	s := &secrets{t, map[string]string{"bootstrap key": w.operator, "database password": password, "Stripe key": stripeKey, "collector's key": collectorKey}, map[string]int64{}}
 	w.useKeys(at, s)
 	w.settle(at, w.tenants...)
 	within(t, "all is published", func(ctx context.Context) (bool, string) {
@@ -68,10 +70,11 @@ func TestP9_SecretsAreNotStoredOrLogged(t *testing.T) {
 	s.search("config print", w.configPrinted(at))
 	at.stop()
 	s.search("the log", []byte(at.lastLines(1<<30)))
+	s.search("the spans", spans.received())
 	s.searchDatabase(w)
 	s.searchTopics(w)
 	s.searchFiles(at)
-	for _, place := range []string{"answers", "metrics", "the log", "config print", "the database", "the topics", "PostgreSQL's log"} {
+	for _, place := range []string{"answers", "metrics", "the log", "the spans", "config print", "the database", "the topics", "PostgreSQL's log"} {
 		if s.bytes[place] < 100 {
 			t.Errorf("only %d bytes of %s were searched", s.bytes[place], place)
 		}

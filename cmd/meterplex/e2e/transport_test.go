@@ -169,7 +169,7 @@ func (w *deployment) loseAccess(at *instance, admin *kadm.Client, user, password
 }
 
 // loggedBy matches the members of a line by which its repetitions are recognized.
-var loggedBy = regexp.MustCompile(`(msg|topic|for)=("[^"]*"|\S+)`)
+var loggedBy = regexp.MustCompile(`(msg|topic|for|projection)=("[^"]*"|\S+)`)
 
 // lines returns the lines of the log.
 func (i *instance) lines() []string {

@@ -123,6 +123,9 @@ func (n *Node) serveHTTP(ctx context.Context, g *errgroup.Group) (url string, sh
 	if err != nil {
 		return "", nil, err
 	}
+	if n.has("api") {
+		n.traceRequests(e.server)
+	}
 	g.Go(e.serve)
 	return e.url, e.shut, nil
 }
@@ -161,6 +164,7 @@ func (n *Node) handler(ctx context.Context, g *errgroup.Group) (nethttp.Handler,
 		return server.HealthHandler()
 	}
 	server.AdminElsewhere = n.cfg.AdminAddr != ""
+	n.traceAPI(server)
 	n.api(ctx, g, server)
 	return server.Handler()
 }

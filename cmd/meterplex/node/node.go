@@ -30,6 +30,7 @@ import (
 	"github.com/meterplex/meterplex/infra/prometheus"
 	"github.com/meterplex/meterplex/infra/relay"
 	"github.com/meterplex/meterplex/infra/stripe"
+	"github.com/meterplex/meterplex/infra/tracing"
 	"github.com/meterplex/meterplex/infra/watermill"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
@@ -65,6 +66,7 @@ type Node struct {
 	registry  *prom.Registry
 	metrics   *prometheus.Metrics
 	observe   projections.Observer // of the consumers
+	traces    *tracing.Tracing     // nil without traces
 	sampler   *jsonschema.Sampler  // nil: no payload is compared with its schema
 	stripe    *stripe.Provider     // nil without a key
 	verdicts  overview.Verdicts
@@ -104,7 +106,11 @@ func Open(ctx context.Context, cfg config.Config, commit string, logger *slog.Lo
 
 // open opens the shared resources; close releases those that were opened.
 func (n *Node) open(ctx context.Context) (err error) {
+	if err := n.startTraces(ctx); err != nil {
+		return err
+	}
 	db := postgres.Config{URL: n.cfg.DatabaseURL, MaxConns: workConns, ApplicationName: "meterplex"}
+	n.tracePool(&db)
 	if n.pool, err = postgres.Open(ctx, db); err != nil {
 		return err
 	}
@@ -136,6 +142,7 @@ func (n *Node) open(ctx context.Context) (err error) {
 		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit}, Region: n.cfg.Region,
 		Now: time.Now, NewID: newID, Logger: n.logger, OnAppend: n.notifier.Appended, OnRaised: n.metrics.Raised, Carrying: n.carrying, Tail: n.tail, Histories: n.histories,
 	}
+	n.traceLog(&logConfig)
 	n.observe = n.metrics
 	if n.cfg.SchemaSample > 0 {
 		n.sampler = jsonschema.NewSampler(n.cfg.SchemaSample, n.logger, time.Now, n.metrics.SchemaChecked)
@@ -187,6 +194,7 @@ func (n *Node) Close() (err error) {
 			pool.Close()
 		}
 	}
+	n.stopTraces()
 	return err
 }
 
@@ -279,17 +287,6 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 	return nil
 }
 
-func (n *Node) relay() *relay.Relay {
-	return &relay.Relay{
-		Pool: n.carrying, Log: n.log, Tail: n.tail, Appender: n.log, Publisher: n.pipe.publisher, Instance: n.instance, NewID: newID,
-		Now: time.Now, Wake: n.notifier.Wake(), Followed: n.notifier.FollowUps(), Later: n.notifier.Later(), Hinted: n.notifier.Hearing, Logger: n.logger, Observe: n.metrics.Relay(),
-	}
-}
-
-func (n *Node) expiry() *relay.Expiry {
-	return &relay.Expiry{Pool: n.pool, Retention: n.pipe.retention, Deleted: n.metrics.PublicationsDeleted, Logger: n.logger}
-}
-
 func (n *Node) quotas() *commands.Quotas {
 	return &commands.Quotas{Log: n.log, Reservations: n.store, Now: time.Now, NewID: newIDAt}
 }
@@ -312,6 +309,7 @@ func (n *Node) startConsumer(ctx context.Context, g *errgroup.Group, c projectio
 	if n.tail != nil {
 		r.Tail = n.tail
 	}
+	n.traceConsumer(r)
 	router, err := watermill.NewRouter(n.logger, n.metrics.Handled)
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ type Endpoints struct {
 
 // Serve runs an instance and its embedded servers until ctx ends.
 func Serve(ctx context.Context, cfg config.Config, commit string, ready chan<- Endpoints) (err error) {
-	if err := errors.Join(checkAddresses(cfg), checkDataDir(cfg)); err != nil {
+	if err := errors.Join(checkAddresses(cfg), checkDataDir(cfg), checkTraces(cfg)); err != nil {
 		return err
 	}
 	logger := NewLogger(os.Stderr, cfg)

@@ -47,7 +47,7 @@ func (n *Node) startUsageCommands(ctx context.Context, g *errgroup.Group) error 
 	if err != nil {
 		return err
 	}
-	router, err := watermill.NewRouter(n.logger, n.metrics.Handled)
+	router, err := watermill.NewRouter(n.logger, n.metrics.Handled, n.tracedRouter()...)
 	if err != nil {
 		return err
 	}

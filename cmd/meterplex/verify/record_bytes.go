@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -16,6 +17,8 @@ func (t *topicPass) sameBytes(where offset, r *kgo.Record, s *source) {
 	id, standIn := header(r, "mp-event-id"), header(r, "mp-withheld") != ""
 	t.recordBytes.expect(id == s.id.String() && string(r.Key) == tenant && header(r, "mp-tenant") == tenant && header(r, "mp-previous") == strconv.FormatInt(s.previous, 10),
 		"%s has the key %.60q and event %s after %s; %s is %s of %s after %d", where, r.Key, id, header(r, "mp-previous"), t.at(s.position), s.id, tenant, s.previous)
+	parent := s.traceParent()
+	t.recordBytes.expect(header(r, "traceparent") == parent, "%s has the traceparent %.80q, %s has %q", where, header(r, "traceparent"), t.at(s.position), parent)
 	if standIn {
 		t.recordBytes.add(1, "stand-ins")
 		t.recordBytes.expect(t.standIns[s.position] && len(r.Value) == 0, "%s stands in for %s, which was not withheld", where, t.at(s.position))
@@ -33,6 +36,14 @@ func (t *topicPass) sameBytes(where offset, r *kgo.Record, s *source) {
 	if !bytes.Equal(expected, r.Value) {
 		t.recordBytes.fault("%s differs from %s in the log%s", where, t.at(s.position), difference(expected, r.Value))
 	}
+}
+
+// traceParent is the header of the event's records: its trace, the last 8 bytes of its id as the span, and no flags.
+func (s *source) traceParent() string {
+	if s.vocabulary == nil || !s.vocabulary.traced || s.correlation == uuid.Nil {
+		return ""
+	}
+	return fmt.Sprintf("00-%x-%x-00", s.correlation[:], s.id[8:])
 }
 
 // difference shows the first difference of two texts.

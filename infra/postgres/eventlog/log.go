@@ -52,6 +52,9 @@ type Config struct {
 	// Written, if set, is offered the events of each append, with payloads in memory of their own. It must
 	// not block.
 	Written func(n int, event func(i int) (events.Subject, []byte))
+	// Appended, if set, is called with the events of an append that began at a time, in the context of the caller: after the
+	// commit of a submission, and before the caller of AppendTx commits. It must not block.
+	Appended func(ctx context.Context, began time.Time, n int, event func(i int) (*events.Pending, events.Position))
 	// OnRaised is called after this instance began epochs of the log. It must not block.
 	OnRaised func([]Raised)
 }
@@ -205,6 +208,7 @@ func (l *Log) appendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending)
 	if len(pending) == 0 {
 		return nil, nil, nil
 	}
+	began := time.Now()
 	list, era := pointers(pending), l.origins.now()
 	origin, err := l.originsOfPending(ctx, list)
 	if err != nil {
@@ -229,6 +233,7 @@ func (l *Log) appendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending)
 	positions, rows, err := l.tryAppend(ctx, tx, hs, list, origin, nil, watching)
 	if postgres.SQLState(err) != postgres.UniqueViolation {
 		l.written(rows)
+		l.appended(ctx, began, rows)
 		return positions, rows, err
 	}
 	if _, err := tx.Exec(ctx, planAnewSQL); err != nil { // also where the session keeps plans
@@ -240,6 +245,7 @@ func (l *Log) appendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending)
 	}
 	positions, rows, err = l.tryAppend(ctx, tx, before, list, origin, known, watching)
 	l.written(rows)
+	l.appended(ctx, began, rows)
 	return positions, rows, err
 }
 

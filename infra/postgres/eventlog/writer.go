@@ -68,6 +68,7 @@ func (l *Log) Submit(ctx context.Context, tenant uuid.UUID, batch []commands.Sub
 		return nil, nil
 	}
 	s := &submission{tenant: tenant, batch: batch, bytes: sizeOf(batch), owed: isOwed(&batch[0]), places: make([]commands.Placement, len(batch)), done: make(chan error, 1)}
+	began := time.Now()
 	if err := l.numberOrigins(ctx, s); err != nil {
 		return nil, err
 	}
@@ -76,6 +77,7 @@ func (l *Log) Submit(ctx context.Context, tenant uuid.UUID, batch []commands.Sub
 	}
 	select {
 	case err := <-s.done:
+		l.submitted(ctx, began, s, err)
 		return s.places, err
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%w: %v", commands.ErrUnavailable, ctx.Err())
@@ -183,6 +185,7 @@ func (w *writer) commit(subs []*submission) {
 		if err == nil {
 			smooth = attempt == 0
 			w.log.written(g.rows)
+			w.log.appendedWith(began, g.rows)
 			g.reportInline(time.Since(began))
 			handed := g.handOver() // before the answer: then the caller uses the memory of its bodies again
 			g.answer(nil)

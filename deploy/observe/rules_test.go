@@ -1,42 +1,28 @@
 package observe
 
 import (
-	"encoding/xml"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/meterplex/meterplex/deploy/observe/ruletest"
 	"github.com/meterplex/meterplex/infra/local"
 )
 
-// promtool builds promtool into the cache of this machine. Only the first build costs minutes of CPU: Go compares the program with its
-// module. The tag leaves out clients of clouds that no test needs.
-var promtool = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(local.CacheDir(), "promtool")
-	build := exec.Command("go", "-C", "tools", "build", "-tags=remove_all_sd", "-o", path, "github.com/prometheus/prometheus/cmd/promtool")
-	build.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-trimpath")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w\n%s", err, out)
-	}
-	return path, nil
-})
+// built builds ruletest into the cache of this machine.
+var built = sync.OnceValues(func() (ruletest.Tool, error) { return ruletest.Build("tools", local.CacheDir()) })
 
-// run runs promtool in a folder.
-func run(t *testing.T, folder string, args ...string) (output string, err error) {
+// run runs ruletest in a folder, and returns its output.
+func run(t *testing.T, folder string, args ...string) ([]byte, error) {
 	t.Helper()
-	path, err := promtool()
+	p, err := built()
 	if err != nil {
-		t.Fatalf("promtool cannot be built. Its modules are fetched once and then cached: connect this machine to the Go module proxy and run `go -C deploy/observe/tools mod download`.\n%v", err)
+		t.Fatal(err)
 	}
-	c := exec.Command(path, args...)
-	c.Dir, c.Env = folder, append(os.Environ(), "GOGC=400")
-	out, err := c.CombinedOutput()
-	return string(out), err
+	return p.Run(folder, args...)
 }
 
 // write writes a file into a folder.
@@ -50,29 +36,13 @@ func write(t *testing.T, folder, name, text string) {
 // testRules runs tests of rules, by their file names, and returns the outcome of each: "" or the failure.
 func testRules(t *testing.T, folder string, names []string) map[string]string {
 	t.Helper()
-	out, err := run(t, folder, append([]string{"test", "rules", "--junit=results.xml"}, names...)...)
-	text, unread := os.ReadFile(filepath.Join(folder, "results.xml"))
-	var results struct {
-		Suites []struct {
-			Name  string `xml:"name,attr"`
-			Cases []struct {
-				Failures []string `xml:"failure"`
-			} `xml:"testcase"`
-		} `xml:"testsuite"`
+	p, err := built()
+	if err != nil {
+		t.Fatal(err)
 	}
-	if unread = errors.Join(unread, xml.Unmarshal(text, &results)); unread != nil {
-		t.Fatalf("%v: %v\n%.2000s", err, unread, out)
-	}
-	outcomes := map[string]string{}
-	for _, s := range results.Suites {
-		failures := ""
-		for _, c := range s.Cases {
-			failures += strings.Join(c.Failures, "\n")
-		}
-		outcomes[s.Name] = failures
-	}
-	if len(outcomes) != len(names) {
-		t.Fatalf("promtool ran %d of %d tests: %v\n%.2000s", len(outcomes), len(names), err, out)
+	outcomes, err := p.Test(folder, names)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return outcomes
 }
@@ -80,7 +50,7 @@ func testRules(t *testing.T, folder string, names []string) map[string]string {
 // The rules and the expressions of the dashboards parse.
 func TestRulesAndDashboardsParse(t *testing.T) {
 	folder := t.TempDir()
-	names := []string{"check", "rules"}
+	names := []string{"check"}
 	for path, text := range Files() {
 		if name, found := strings.CutPrefix(path, "deploy/observe/rules/"); found {
 			write(t, folder, name, text)
@@ -98,8 +68,8 @@ func TestRulesAndDashboardsParse(t *testing.T) {
 		}
 	}
 	write(t, folder, "dashboards.yaml", b.String())
-	if out, err := run(t, folder, append(names, "dashboards.yaml")...); err != nil {
-		t.Errorf("%v\n%s", err, out)
+	if _, err := run(t, folder, append(names, "dashboards.yaml")...); err != nil {
+		t.Error(err)
 	}
 }
 

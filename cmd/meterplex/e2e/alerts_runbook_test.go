@@ -1,0 +1,206 @@
+package e2e
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/meterplex/meterplex/deploy/observe/feed"
+)
+
+// The parts of a runbook.
+const (
+	checkPart  = "Check"
+	remedyPart = "Remedy"
+	overPart   = "How to see that it is over"
+)
+
+// partsOfRunbooks lists the parts that each runbook of an alert has.
+func partsOfRunbooks() []string {
+	return []string{"Symptom", "Not in danger", checkPart, remedyPart, overPart}
+}
+
+// partBegins matches the begin of a part: a bold label, or a heading.
+var partBegins = regexp.MustCompile(`(?m)^(?:\*\*|## )([A-Z][A-Za-z ]+?)\.?(?:\*\*|$)`)
+
+// runbookOf returns the parts of the runbook of an alert: a section of a page, or a page.
+func runbookOf(runbook string) (parts map[string]string, err error) {
+	page, anchor, found := strings.Cut(runbook, "#")
+	text, err := os.ReadFile(filepath.Join(repository(), "docs", "runbooks", page))
+	if err != nil {
+		return nil, err
+	}
+	section := string(text)
+	if found {
+		section = ""
+		for _, s := range strings.Split("\n"+string(text), "\n## ")[1:] {
+			heading, rest, _ := strings.Cut(s, "\n")
+			if strings.ToLower(strings.ReplaceAll(heading, " ", "-")) == anchor {
+				section = rest
+			}
+		}
+	}
+	parts = map[string]string{}
+	begins := partBegins.FindAllStringSubmatchIndex(section, -1)
+	for n, at := range begins {
+		end := len(section)
+		if n+1 < len(begins) {
+			end = begins[n+1][0]
+		}
+		name := section[at[2]:at[3]]
+		if name == "Promote the standby" {
+			name = remedyPart
+		}
+		if parts[name] == "" {
+			parts[name] = section[at[1]:end]
+		}
+	}
+	return parts, nil
+}
+
+// inlineCode matches code in a sentence.
+var inlineCode = regexp.MustCompile("`([^`\n]+)`")
+
+// commandsOf returns the commands of a part of a runbook: of its blocks, and those in its sentences.
+func commandsOf(part string) (steps []step) {
+	for n, piece := range strings.Split(part, "```") {
+		if n%2 == 1 {
+			steps = append(steps, stepsOf("sh", strings.Split(strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(piece, "console"), "\n"), "\n"), "\n"))...)
+			continue
+		}
+		for _, code := range inlineCode.FindAllStringSubmatch(piece, -1) {
+			if command.MatchString(code[1]) && !strings.Contains(code[1], "…") {
+				steps = append(steps, step{command: code[1]})
+			}
+		}
+	}
+	return steps
+}
+
+// partOf returns the commands of a part of the runbook of an alert.
+func (w *alertsTest) partOf(alert, part string) []step {
+	w.t.Helper()
+	a, _ := feed.AlertOf(alert)
+	parts, err := runbookOf(a.Runbook)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return commandsOf(parts[part])
+}
+
+// check runs the commands of the runbook's check while the fault lasts.
+func (w *alertsTest) check(b *brokenPart) {
+	w.t.Helper()
+	for _, s := range w.partOf(b.alert, checkPart) {
+		w.runStep(b, s)
+	}
+}
+
+// mend runs the commands of the runbook's remedy that the fault needs, behind what is no command.
+func (w *alertsTest) mend(b *brokenPart) {
+	w.t.Helper()
+	if b.mends != nil {
+		b.mends()
+	}
+	steps := w.partOf(b.alert, remedyPart)
+	for _, begin := range b.remedies {
+		n := slices.IndexFunc(steps, func(s step) bool { return strings.HasPrefix(s.command, begin) })
+		if n < 0 {
+			w.t.Errorf("the runbook of %s has no remedy %q", b.alert, begin)
+			continue
+		}
+		w.runStep(b, steps[n])
+	}
+}
+
+// isOver runs the commands that show that the fault is over. A figure may need a moment.
+func (w *alertsTest) isOver(b *brokenPart) {
+	w.t.Helper()
+	for _, s := range w.partOf(b.alert, overPart) {
+		var failure string
+		if !w.becomesTrueEvery(scrapeAge/2, patience, func(context.Context) bool {
+			failure = w.tryStep(b, s)
+			return failure == ""
+		}) {
+			w.t.Errorf("%s: %s", b.alert, failure)
+		}
+	}
+}
+
+// runStep runs a command of a runbook, whose exit code and output have to be as the runbook says.
+func (w *alertsTest) runStep(b *brokenPart, s step) {
+	w.t.Helper()
+	if failure := w.tryStep(b, s); failure != "" {
+		w.t.Errorf("%s: %s", b.alert, failure)
+	}
+}
+
+// worded replaces the words of a runbook that stand for others.
+func (b *brokenPart) worded(text string) string {
+	for word, value := range b.words {
+		text = regexp.MustCompile(`\b`+word+`\b`).ReplaceAllLiteralString(text, value)
+	}
+	return text
+}
+
+// exitCodes matches the exit codes that a comment behind a command names. Other commands end with 0.
+var exitCodes = regexp.MustCompile(`# exit code (\d)(?: or (\d))?`)
+
+// tryStep runs a command, and returns "" or how it differs from the runbook.
+func (w *alertsTest) tryStep(b *brokenPart, s step) (failure string) {
+	w.t.Helper()
+	built, err := binary()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	line := b.worded(s.command)
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	shell := exec.CommandContext(ctx, "sh", "-c", "exec 2>&1\nmeterplex() { "+built+" \"$@\"; }\n"+line)
+	shell.Dir, shell.WaitDelay, shell.SysProcAttr = w.dir, 10*time.Second, childAttributes()
+	shell.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir, "METERPLEX_URL=" + cmp.Or(w.front.url(), w.url), "METERPLEX_KEY=" + w.operator, "DATABASE_URL=" + w.db, "DATABASE=" + w.database,
+		"METERPLEX_PIPE=" + w.pipe, "METERPLEX_TOPIC_PREFIX=" + w.prefix}
+	if w.pipe == "kafka" {
+		shell.Env = append(shell.Env, "KAFKA_BROKERS="+strings.Join(w.brokers().Brokers(), ","))
+	}
+	shell.Env = append(shell.Env, b.env...)
+	var out bytes.Buffer
+	shell.Stdout, shell.Stderr = &out, &out
+	code := 0
+	if err := shell.Run(); err != nil {
+		code = -1
+		if ended := (*exec.ExitError)(nil); errors.As(err, &ended) {
+			code = ended.ExitCode()
+		}
+	}
+	wanted := []string{"0"}
+	if named := exitCodes.FindStringSubmatch(s.command); named != nil {
+		wanted = named[1:]
+	}
+	w.t.Logf("$ %s\n%.1500s", line, out.String())
+	if !slices.Contains(wanted, strconv.Itoa(code)) {
+		return fmt.Sprintf("$ %s\nended with %d, and the runbook says %v:\n%s", line, code, wanted, out.String())
+	}
+	got := strings.Split(out.String(), "\n")
+	for _, want := range s.want {
+		if strings.TrimSpace(want) == "…" {
+			continue
+		}
+		n := slices.IndexFunc(got, func(g string) bool { return matches(b.worded(want), g) })
+		if n < 0 {
+			return fmt.Sprintf("$ %s\nprinted no line %q:\n%s", line, want, out.String())
+		}
+		got = got[n+1:]
+	}
+	return ""
+}

@@ -1,0 +1,18 @@
+package node
+
+import (
+	"time"
+
+	"github.com/meterplex/meterplex/infra/relay"
+)
+
+func (n *Node) relay() *relay.Relay {
+	return &relay.Relay{
+		Pool: n.carrying, Log: n.log, Tail: n.tail, Appender: n.log, Publisher: n.pipe.publisher, Instance: n.instance, NewID: newID,
+		Now: time.Now, Wake: n.notifier.Wake(), Followed: n.notifier.FollowUps(), Later: n.notifier.Later(), Hinted: n.notifier.Hearing, Logger: n.logger, Observe: n.metrics.Relay(), Router: n.tracedRouter(),
+	}
+}
+
+func (n *Node) expiry() *relay.Expiry {
+	return &relay.Expiry{Pool: n.pool, Retention: n.pipe.retention, Deleted: n.metrics.PublicationsDeleted, Logger: n.logger}
+}

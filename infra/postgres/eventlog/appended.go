@@ -1,0 +1,43 @@
+package eventlog
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+)
+
+// appended reports the rows of an append to Config.Appended.
+func (l *Log) appended(ctx context.Context, began time.Time, rows []row) {
+	if l.cfg.Appended == nil || len(rows) == 0 {
+		return
+	}
+	l.cfg.Appended(ctx, began, len(rows), func(i int) (*events.Pending, events.Position) { return rows[i].Pending, rows[i].position })
+}
+
+// appendedWith reports the events that a group's events cause, which have no caller: verdicts and crossings of thresholds.
+func (l *Log) appendedWith(began time.Time, rows []row) {
+	if l.cfg.Appended == nil {
+		return
+	}
+	caused := slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.CausationID == uuid.Nil })
+	l.appended(context.Background(), began, caused)
+}
+
+// submitted reports the events of a submission that were stored by it.
+func (l *Log) submitted(ctx context.Context, began time.Time, s *submission, err error) {
+	if l.cfg.Appended == nil || err != nil {
+		return
+	}
+	var stored []row
+	for i := range s.batch {
+		if s.places[i].Status == commands.Appended {
+			stored = append(stored, row{Pending: &s.batch[i].Pending, position: s.places[i].Position})
+		}
+	}
+	l.appended(ctx, began, stored)
+}
