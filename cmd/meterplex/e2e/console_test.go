@@ -32,6 +32,7 @@ func TestConsole_InABrowser(t *testing.T) {
 		{"pages and actions work with JavaScript off", worksWithoutScripts},
 		{"an action that is sent again has one event", sentAgainOnce},
 		{"the usage page draws a chart beside its table", usageIsDrawn},
+		{"a fix is promoted from its difference, and rolled back", fixIsPromoted},
 		{"the overview is live until its key is revoked", overviewIsLive},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -149,6 +150,38 @@ func sentAgainOnce(t *testing.T, w *consoleWorld, b *rod.Browser) {
 	}
 }
 
+// act fills and sends the form of an action.
+func (p *tab) act(action, reason string) {
+	p.t.Helper()
+	p.loads(func() error {
+		p.eval(`(f => { f.closest("details").open = true; f.elements.reason.value = ` + quote(reason) + `; f.requestSubmit(); return "" })
+			(document.querySelector("form[action$='/` + action + `']"))`)
+		return nil
+	})
+}
+
+// fixIsPromoted walks from a rebuild to its difference, to the promotion, and back.
+func fixIsPromoted(t *testing.T, w *consoleWorld, b *rod.Browser) {
+	page := "/console/rebuilds/" + w.ready
+	p := newTab(t, b, w.at.url(), true)
+	p.signIn(w.operator, page)
+	p.loads(func() error { p.eval(`document.querySelector("main a[href$='/diff']").click()`); return nil })
+	if html := p.html(); !strings.Contains(html, "-7") {
+		t.Errorf("the difference is not displayed:\n%s", html)
+	}
+	for _, to := range []struct{ action, state string }{{"promote", "PROMOTED"}, {"rollback", "ROLLED_BACK"}} {
+		p.act(to.action, "a walk: "+to.action)
+		within(t, "the rebuild is "+to.state, func(context.Context) (bool, string) {
+			r := w.rebuild(w.at, w.ready)
+			return r.State == to.state, r.State
+		})
+		p.open(page)
+		if html := p.html(); !strings.Contains(html, to.state) {
+			t.Errorf("the page does not show %s:\n%s", to.state, html)
+		}
+	}
+}
+
 func usageIsDrawn(t *testing.T, w *consoleWorld, b *rod.Browser) {
 	p := newTab(t, b, w.at.url(), true)
 	p.signIn(w.operator, "/console/overview")
@@ -186,6 +219,10 @@ func (p *tab) becomes(condition, expression string, holds func(now string) bool)
 	})
 }
 
+// unnamed pauses a live part, and removes the name of the machine from the page.
+const unnamed = `document.querySelector("[id$='-pause']")?.click(),
+	document.querySelectorAll("code").forEach(c => c.textContent = c.textContent.replace(/^\S+(-\d+-[0-9a-f]{6})$/, "meterplex$1"))`
+
 // writePictures writes what a person sees first of the main pages.
 func writePictures(t *testing.T, w *consoleWorld, b *rod.Browser, folder string) {
 	w.patch("/tenants/"+w.tenant.id, object{"name": "Acme", "metadata": object{"segment": "retail"}})
@@ -201,6 +238,7 @@ func writePictures(t *testing.T, w *consoleWorld, b *rod.Browser, folder string)
 		if name == "usage" { // its figures, below the filters
 			p.eval(`document.querySelector(".chart").previousElementSibling.scrollIntoView()`)
 		}
+		p.eval(unnamed)
 		if html := p.html(); strings.Contains(html, w.operator) || strings.Contains(html, w.tenant.key) {
 			t.Errorf("%s shows a secret", name)
 		}
