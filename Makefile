@@ -117,6 +117,10 @@ lint-api: ## Generate clients, and check the OpenAPI document by spectral and /d
 schemathesis: ## Hold the service against its description, EXAMPLES (50) requests for each operation (some 3 minutes)
 	METERPLEX_TEST_SCHEMATHESIS=$${EXAMPLES:-50} $(GO) test ./cmd/meterplex/e2e -run TestTheServiceMatchesItsOpenAPIDocument -count=1 -timeout 70m -v
 
+.PHONY: console-pictures
+console-pictures: ## Write the pictures of the console into docs/console/ (needs Chromium)
+	METERPLEX_TEST_PICTURES=$(CURDIR)/docs/console $(GO) test ./cmd/meterplex/e2e -run '^TestConsole_InABrowser$$/^pictures$$' -count=1 -v
+
 .PHONY: planted
 planted: ## Plant known bugs one by one (ARGS=name) and show which test catches each
 	$(GO) run ./cmd/planted -out docs/reliability/planted.md $(ARGS)

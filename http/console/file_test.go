@@ -8,11 +8,11 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Any text of CSV, cut anywhere, has the same cells afterwards, except that a formula is quoted.
+// Any text of CSV of two columns or more (a reader skips an empty line), cut anywhere, has the same cells afterwards, except that a formula is quoted.
 func TestAFileQuotesFormulas(t *testing.T) {
 	cell := rapid.StringOf(rapid.SampledFrom([]rune("=+-@\t\r\n\",a' é")))
 	rapid.Check(t, func(rt *rapid.T) {
-		width := rapid.IntRange(1, 3).Draw(rt, "width")
+		width := rapid.IntRange(2, 3).Draw(rt, "width")
 		table := rapid.SliceOfN(rapid.SliceOfN(cell, width, width), 1, 4).Draw(rt, "table")
 		var text strings.Builder
 		if err := csv.NewWriter(&text).WriteAll(table); err != nil {

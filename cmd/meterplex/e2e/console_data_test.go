@@ -37,6 +37,7 @@ func newConsoleWorld(t *testing.T) *consoleWorld {
 	w.ask(w.keyOf(w.at, w.tenant, "entitlements:reserve"), http.MethodPost, w.at, "/api/v1/entitlements/calls/reservations",
 		object{"reservationId": "job-7", "amount": 5, "ttlSeconds": 3600}, nil, http.StatusCreated)
 	w.drain()
+	w.ask(w.operator, http.MethodPost, w.at, "/api/v1/replays", object{"topic": "usage.raw", "fromTime": "2026-01-01T00:00:00Z", "reason": "the search index lost events"}, nil, http.StatusAccepted)
 	within(t, "the conflict is a dead letter", func(context.Context) (bool, string) {
 		var page struct{ Data []struct{ ID string } }
 		w.ask(w.operator, http.MethodGet, w.at, "/api/v1/dead-letters?tenantId="+w.tenant.id, nil, &page, http.StatusOK)
@@ -46,7 +47,9 @@ func newConsoleWorld(t *testing.T) *consoleWorld {
 		return w.letter != "", fmt.Sprint(page)
 	})
 	w.differ()
-	w.ready = w.startRebuild(w.at, "usage_aggregates").ID
+	var started rebuild
+	w.ask(w.operator, http.MethodPost, w.at, "/api/v1/projections/usage_aggregates/rebuilds", object{"reason": "a fix of the fold"}, &started, http.StatusAccepted)
+	w.ready = started.ID
 	w.deployment.ready(w.at, w.ready)
 	return w
 }

@@ -64,7 +64,7 @@ func patternOf(patterns []string, address string) (best string) {
 	return best
 }
 
-// withoutLink are the pages that the world of these tests has no row for: a push needs a provider, a saga and a replay a cause.
+// withoutLink are the pages that the world of these tests has no row for: a push needs a provider, a saga a failure.
 func withoutLink() []string {
 	return []string{"/console/pushes/{pushId}", "/console/sagas/{sagaId}"}
 }
@@ -73,7 +73,10 @@ func withoutLink() []string {
 func (w *consoleWorld) everyPage(p *tab, check func(address string)) (pages int) {
 	p.t.Helper()
 	patterns, seen := patternsOf(), map[string]bool{}
-	queue := []string{w.usagePage(), "/console/dead-letters/" + w.letter, "/console/rebuilds/" + w.ready}
+	queue := []string{w.usagePage(), "/console/dead-letters/" + w.letter, "/console/rebuilds/" + w.ready, "/console/search?q=" + w.letter}
+	for _, of := range []string{"usage/events", "usage/conflicts", "events", "entitlements", "entitlements/comparison", "reservations", "adjustments/decision"} {
+		queue = append(queue, "/console/"+of+"?tenantId="+w.tenant.id)
+	}
 	for _, pattern := range patterns {
 		if isPage(pattern) && !strings.Contains(pattern, "{") {
 			queue = append(queue, pattern)
@@ -136,9 +139,14 @@ func evaluate(p *tab, script string) error {
 
 func (p *tab) checkByAxe(where, options string) {
 	p.t.Helper()
-	found := p.eval(`axe.run(document, ` + options + `).then(r => r.violations.map(v => v.id + ": " + v.help + "; " +
-		v.nodes.slice(0, 3).map(n => n.html.slice(0, 160) + " " + (n.any[0]?.message ?? "")).join(" | ")).join("\n"))`)
-	if found != "" {
+	if found := p.violations(options); found != "" {
 		p.t.Errorf("axe, %s:\n%s", where, found)
 	}
+}
+
+// violations runs axe on the page.
+func (p *tab) violations(options string) string {
+	p.t.Helper()
+	return p.eval(`axe.run(document, ` + options + `).then(r => r.violations.map(v => v.id + ": " + v.help + "; " +
+		v.nodes.slice(0, 3).map(n => n.html.slice(0, 160) + " " + (n.any[0]?.message ?? "")).join(" | ")).join("\n"))`)
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/go-rod/rod"
 	"github.com/go-rod/rod/lib/input"
-	"github.com/go-rod/rod/lib/proto"
 )
 
 // picturesEnv names the folder that gets the pictures of the console.
@@ -33,6 +32,7 @@ func TestConsole_InABrowser(t *testing.T) {
 		{"pages and actions work with JavaScript off", worksWithoutScripts},
 		{"an action that is sent again has one event", sentAgainOnce},
 		{"the usage page draws a chart beside its table", usageIsDrawn},
+		{"a fix is promoted from its difference, and rolled back", fixIsPromoted},
 		{"the overview is live until its key is revoked", overviewIsLive},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -55,6 +55,10 @@ func everyPageIsAccessible(t *testing.T, w *consoleWorld, b *rod.Browser) {
 	p.signIn(w.operator, "/console/overview")
 	p.complained()
 	pages := w.everyPage(p, p.checkPage)
+	p.eval(`document.querySelector("main").append(document.createElement("input"))`)
+	if found := p.violations("{}"); !strings.Contains(found, "label") {
+		t.Errorf("axe does not see an input without a label: %q", found)
+	}
 	t.Logf("%d pages", pages+1)
 }
 
@@ -141,8 +145,40 @@ func sentAgainOnce(t *testing.T, w *consoleWorld, b *rod.Browser) {
 	other.loads(func() error { other.eval(fill + `.requestSubmit()`); return nil })
 	p.loads(func() error { return p.NavigateBack() })
 	p.loads(func() error { return p.Reload() })
-	if n := w.count(`SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND payload ->> 'status' = 'SUSPENDED'`, x.id); n != 1 {
+	if n := w.count(`SELECT count(*) FROM event_log_rows l WHERE l.tenant_id = $1 AND l.payload ->> 'status' = 'SUSPENDED'`, x.id); n != 1 {
 		t.Errorf("%d events of the suspension instead of 1", n)
+	}
+}
+
+// act fills and sends the form of an action.
+func (p *tab) act(action, reason string) {
+	p.t.Helper()
+	p.loads(func() error {
+		p.eval(`(f => { f.closest("details").open = true; f.elements.reason.value = ` + quote(reason) + `; f.requestSubmit(); return "" })
+			(document.querySelector("form[action$='/` + action + `']"))`)
+		return nil
+	})
+}
+
+// fixIsPromoted walks from a rebuild to its difference, to the promotion, and back.
+func fixIsPromoted(t *testing.T, w *consoleWorld, b *rod.Browser) {
+	page := "/console/rebuilds/" + w.ready
+	p := newTab(t, b, w.at.url(), true)
+	p.signIn(w.operator, page)
+	p.loads(func() error { p.eval(`document.querySelector("main a[href$='/diff']").click()`); return nil })
+	if html := p.html(); !strings.Contains(html, "-7") {
+		t.Errorf("the difference is not displayed:\n%s", html)
+	}
+	for _, to := range []struct{ action, state string }{{"promote", "PROMOTED"}, {"rollback", "ROLLED_BACK"}} {
+		p.act(to.action, "a walk: "+to.action)
+		within(t, "the rebuild is "+to.state, func(context.Context) (bool, string) {
+			r := w.rebuild(w.at, w.ready)
+			return r.State == to.state, r.State
+		})
+		p.open(page)
+		if html := p.html(); !strings.Contains(html, to.state) {
+			t.Errorf("the page does not show %s:\n%s", to.state, html)
+		}
 	}
 }
 
@@ -183,6 +219,10 @@ func (p *tab) becomes(condition, expression string, holds func(now string) bool)
 	})
 }
 
+// unnamed pauses a live part, and removes the name of the machine from the page.
+const unnamed = `document.querySelector("[id$='-pause']")?.click(),
+	document.querySelectorAll("code").forEach(c => c.textContent = c.textContent.replace(/^\S+(-\d+-[0-9a-f]{6})$/, "meterplex$1"))`
+
 // writePictures writes what a person sees first of the main pages.
 func writePictures(t *testing.T, w *consoleWorld, b *rod.Browser, folder string) {
 	w.patch("/tenants/"+w.tenant.id, object{"name": "Acme", "metadata": object{"segment": "retail"}})
@@ -195,18 +235,13 @@ func writePictures(t *testing.T, w *consoleWorld, b *rod.Browser, folder string)
 	} {
 		p.open(path)
 		p.becomes("the page is drawn", `document.readyState`, func(now string) bool { return now == "complete" })
+		if name == "usage" { // its figures, below the filters
+			p.eval(`document.querySelector(".chart").previousElementSibling.scrollIntoView()`)
+		}
+		p.eval(unnamed)
 		if html := p.html(); strings.Contains(html, w.operator) || strings.Contains(html, w.tenant.key) {
 			t.Errorf("%s shows a secret", name)
 		}
 		p.picture(filepath.Join(folder, name+".png"))
-	}
-	if all := os.Getenv(picturesEnv + "_ALL"); all != "" { // every page, for a look at them
-		n := 0
-		w.everyPage(p, func(address string) {
-			n++
-			got, err := p.Screenshot(true, &proto.PageCaptureScreenshot{Format: proto.PageCaptureScreenshotFormatPng})
-			p.must(err)
-			p.must(os.WriteFile(filepath.Join(all, fmt.Sprintf("%02d.png", n)), got, 0o644))
-		})
 	}
 }

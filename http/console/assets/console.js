@@ -36,11 +36,13 @@
     if (data[0][0] > data[0][data[0].length - 1]) data.forEach(d => d.reverse());
     const style = getComputedStyle(document.documentElement), color = name => style.getPropertyValue(name).trim();
     const colors = ["--accent", "--bad", "--good", "--warn"].map(color);
-    const axis = { stroke: color("--soft"), grid: { stroke: color("--line") } };
+    const axis = { stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 } };
+    const utc = at => new Date(at * 1e3).toISOString(); // as the table writes it
+    const ticks = (u, at, i, space, step) => at.map(t => step < 60 ? utc(t).slice(11, 19) : step < 86400 ? utc(t).slice(11, 16) : utc(t).slice(0, 10));
     place.replaceChildren();
     new uPlot({ width: place.clientWidth, height: 260, tzDate: at => uPlot.tzDate(new Date(at * 1e3), "Etc/UTC"),
-      axes: [axis, { ...axis, size: 80 }],
-      series: [{}, ...names.map((label, i) => ({ label, stroke: colors[i % colors.length], width: 2 }))] }, data, place);
+      axes: [{ ...axis, values: ticks, space: 90 }, { ...axis, size: 80 }],
+      series: [{ label: "Time", value: (u, at) => at == null ? "–" : utc(at).slice(0, 19) + "Z" }, ...names.map((label, i) => ({ label, stroke: colors[i % colors.length], width: 2 }))] }, data, place);
   });
 
   // A live part holds rows for the tables of charts, which keep 15 minutes of one row a second.
