@@ -28,6 +28,7 @@ func TestConsole_InABrowser(t *testing.T) {
 		run  func(t *testing.T, w *consoleWorld, b *rod.Browser)
 	}{
 		{"every page is accessible in light, dark and at 320 px, and runs no hostile text", everyPageIsAccessible},
+		{"the commands of each page return what it shows", equivalentsRun},
 		{"the keyboard is enough from sign-in to the result of an action", keyboardIsEnough},
 		{"pages and actions work with JavaScript off", worksWithoutScripts},
 		{"an action that is sent again has one event", sentAgainOnce},
@@ -54,7 +55,10 @@ func everyPageIsAccessible(t *testing.T, w *consoleWorld, b *rod.Browser) {
 	p.checkPage("/console/sign-in")
 	p.signIn(w.operator, "/console/overview")
 	p.complained()
-	pages := w.everyPage(p, p.checkPage)
+	pages := w.everyPage(p, func(address string) {
+		w.shown.collect(p)
+		p.checkPage(address)
+	})
 	p.eval(`document.querySelector("main").append(document.createElement("input"))`)
 	if found := p.violations("{}"); !strings.Contains(found, "label") {
 		t.Errorf("axe does not see an input without a label: %q", found)
