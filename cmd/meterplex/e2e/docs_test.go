@@ -172,6 +172,8 @@ func transcriptTests() map[string]struct{ test, reason string } {
 		"docs/deployment.md $ meterplex system ready": {reason: "it names the address of an installation: TestSystemReadySetsTheExitCode"},
 		"docs/doctor.md $ meterplex doctor":           {reason: "it reads the settings of an installation: the tests of cmd/meterplex/doctor"},
 		"docs/runbooks/restore.md $ ":                 failover,
+		"docs/overview.md $ meterplex system":         here,
+		"docs/tracing.md $ meterplex events show":     {reason: "it names an event and its trace: TestARequestIsOneTraceAcrossProcesses, and the CLI's TestAnEventIsShownWithItsTrace"},
 	}
 }
 
