@@ -223,8 +223,12 @@ func (p *tab) becomes(condition, expression string, holds func(now string) bool)
 	})
 }
 
-// unnamed pauses a live part, and removes the name of the machine from the page.
-const unnamed = `document.querySelector("[id$='-pause']")?.click(),
+// unnamed holds a live part, and removes the name of the machine from the page.
+const unnamed = `document.querySelectorAll("[id$='-pause']").forEach(b => {
+	b.click();
+	b.textContent = "Pause";
+	document.getElementById(b.id.replace("pause", "state")).textContent = "Live";
+}),
 	document.querySelectorAll("code").forEach(c => c.textContent = c.textContent.replace(/^\S+(-\d+-[0-9a-f]{6})$/, "meterplex$1"))`
 
 // writePictures writes what a person sees first of the main pages.
@@ -233,6 +237,10 @@ func writePictures(t *testing.T, w *consoleWorld, b *rod.Browser, folder string)
 	p := newTab(t, b, w.at.url(), true)
 	p.signIn(w.operator, "/console/overview")
 	p.scheme("light")
+	for i := range 12 { // traffic for the chart
+		w.ingest(w.at, w.tenant, "accepted", events(fmt.Sprint("traffic-", i), 20+i*7%13, "input_tokens")...)
+		time.Sleep(time.Second)
+	}
 	for name, path := range map[string]string{
 		"overview": "/console/overview", "tenant": "/console/tenants/" + w.tenant.id, "usage": w.usagePage(),
 		"rebuild-diff": "/console/rebuilds/" + w.ready + "/diff", "dead-letters": "/console/dead-letters",

@@ -41,7 +41,7 @@
     const ticks = (u, at, i, space, step) => at.map(t => step < 60 ? utc(t).slice(11, 19) : step < 86400 ? utc(t).slice(11, 16) : utc(t).slice(0, 10));
     place.replaceChildren();
     new uPlot({ width: place.clientWidth, height: 260, tzDate: at => uPlot.tzDate(new Date(at * 1e3), "Etc/UTC"),
-      axes: [{ ...axis, values: ticks, space: 90 }, { ...axis, size: 80 }],
+      axes: [{ ...axis, values: ticks, space: 90, incrs: [1, 5, 15, 30, 60, 300, 900, 3600, 10800, 21600, 43200, 86400, 604800, 2592000, 31536000] }, { ...axis, size: 80 }],
       series: [{ label: "Time", value: (u, at) => at == null ? "–" : utc(at).slice(0, 19) + "Z" }, ...names.map((label, i) => ({ label, stroke: colors[i % colors.length], width: 2 }))] }, data, place);
   });
 
