@@ -52,9 +52,13 @@ func TestConsole_P9_NoKeyOpensAnothersPage(t *testing.T) {
 			cases++
 			scoped := r.Who == auth.AnyKey || r.Who != auth.Operator && (name == "all" && anyOf(r.Scopes, commands.TenantScopes()) || slices.Contains(r.Scopes, name))
 			got := ask(b, path)
+			if r.Method == "POST" && scoped { // an action on the tenant's own rows, whose form lacks its token here
+				b.pageRefused(r.Name()+" by a tenant's key with "+name, got, 403, "forbidden")
+				continue
+			}
 			if scoped && !strings.Contains(r.Path, "{") {
 				got = ask(b, with(path, "tenantId="+m.a.id)) // its own page, with another's tenant
-				if got.status == nethttp.StatusBadRequest && strings.Contains(string(got.body), "unknown_parameter") || r.Method == "POST" {
+				if got.status == nethttp.StatusBadRequest && strings.Contains(string(got.body), "unknown_parameter") {
 					continue
 				}
 			}

@@ -35,7 +35,7 @@ func TestConsole_P8_PushesAreRetriedAndResolved(t *testing.T) {
 	w.same("states", w.listedPushes("?tenantId="+a.id, "state"), []string{"DELIVERED", "PENDING"})
 	w.same("of another tenant", w.listedPushes("?tenantId="+other.id, "state"), []string{"FAILED"})
 	for n := 1; n <= 2; n++ { // a comparison for each display
-		b.shows(b.twice(b.open("/console/pushes"), "/console/pushes/comparison", "before the invoices", nil), "Done: Compare with the provider.", "RUNNING")
+		b.shows(b.twice(b.open("/console/pushes"), "/console/new/comparison", "before the invoices", nil), "Done: Compare with the provider.", "RUNNING")
 		w.same("comparisons", w.number(`SELECT count(*) FROM sagas WHERE kind = 'billing_compare'`), n)
 	}
 	if got := b.open("/console/pushes/" + newID().String()); got.status != 404 {

@@ -24,12 +24,14 @@ func (s *service) overviewOperations(t *site) {
 }
 
 func describeOverview(op *huma.Operation, types schemas) {
+	live := types.stream(mediaEvents, overview.Overview{})
+	live.Example = "event: overview\ndata: {\"at\":\"2026-05-26T00:15:44.969137906Z\",\"instance\":{\"id\":\"node-1\",\"perSecond\":{\"accepted\":120,\"duplicates\":1,\"conflicts\":0,\"rejected\":0}}}\n\n"
 	op.Parameters = []*huma.Param{{Name: "history", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"true", "false"}}, Description: "Include the history, also in an answer that is no stream."}}
 	op.Responses["200"] = &huma.Response{
 		Description: "The overview; as a stream each event's data is one.",
 		Content: map[string]*huma.MediaType{
 			mediaJSON:   {Schema: types.of(overview.Overview{})},
-			mediaEvents: types.stream(mediaEvents, overview.Overview{}),
+			mediaEvents: live,
 		},
 	}
 }

@@ -118,7 +118,7 @@ func TestStreamsAreText(t *testing.T) {
 			}
 		}
 	}
-	if streams != 3 {
+	if streams != 4 {
 		t.Errorf("%d streams", streams)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	nethttp "net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -88,7 +89,7 @@ func TestAnUnreachableDatabaseIs503(t *testing.T) {
 		}
 		c, _ := m.sample(route)
 		c.key = bootstrap // accepted without the database
-		if route.Who == auth.AnyKey {
+		if inMemory := []string{"/api/v1/system/overview", "/api/v1/system/instance"}; route.Who == auth.AnyKey || slices.Contains(inMemory, route.Path) {
 			m.want(200, c) // schemas are part of the binary
 			continue
 		}

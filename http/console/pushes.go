@@ -22,7 +22,7 @@ func pushesPage() *page {
 			comparisons, err := v.try(api("sagas"), limited(5, url.Values{"kind": {"billing_compare"}}))
 			return doc{"pushes": found, "comparisons": comparisons}, err
 		},
-		actions: []*action{{name: "compare-pushes", path: pushesPath + "/comparison", label: "Compare with the provider", who: operator, scopes: billing(), bare: true,
+		actions: []*action{{name: "compare-pushes", path: Prefix + "/new/comparison", label: "Compare with the provider", who: operator, scopes: billing(), bare: true,
 			warn: "A saga compares the provider's totals with the delivered amounts. A difference is an event.",
 			request: func(*visit, form) (request, error) {
 				return request{Method: http.MethodPost, Path: api("pushes", "reconcile")}, nil

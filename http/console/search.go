@@ -42,7 +42,7 @@ func finders() []finder {
 
 func searchPage() *page {
 	return &page{path: searchPath, title: "Search", template: "search.html", who: auth.AnyKey, params: []string{"q", "tenantId", "secret"},
-		cli: []string{"meterplex tenants show", "meterplex events show", "meterplex usage receipt"}, before: withoutSecret, load: search}
+		cli: []string{"meterplex tenants list[ --q {q}]"}, before: withoutSecret, load: search}
 }
 
 // secretForm is the begin of a key's secret.
@@ -86,10 +86,11 @@ func search(v *visit) (doc, error) {
 	return doc{"hits": hits, "q": q}, nil
 }
 
-// look is get for a resource that may not exist.
+// look is get for a resource that may not exist: its request is an equivalent only if it does.
 func (v *visit) look(path string, query url.Values) (doc, error) {
 	d, err := v.get(path, query)
 	if refused := (*refusal)(nil); errors.As(err, &refused) && refused.Status < http.StatusInternalServerError {
+		v.asked = v.asked[:len(v.asked)-1]
 		return nil, nil
 	}
 	return d, err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +27,7 @@ func (e equivalents) collect(p *tab) {
 	}
 }
 
-// equivalentsRun runs each curl and each command of the command line that a page shows. They end with 0, and the page shows the amounts that curl prints.
+// equivalentsRun runs each curl and each command of the command line that a page shows, but those that follow a stream until they are stopped. They end with 0, and the page shows the amounts that curl prints.
 func equivalentsRun(t *testing.T, w *consoleWorld, _ *rod.Browser) {
 	built, err := binary()
 	if err != nil {
@@ -36,6 +37,9 @@ func equivalentsRun(t *testing.T, w *consoleWorld, _ *rod.Browser) {
 	defer cancel()
 	curls, commands, amounts := 0, 0, 0
 	for line, page := range w.shown {
+		if endless.MatchString(line) {
+			continue
+		}
 		shell := exec.CommandContext(ctx, "sh", "-c", "meterplex() { "+built+" \"$@\"; }\n"+line)
 		shell.Dir, shell.WaitDelay, shell.SysProcAttr = t.TempDir(), 10*time.Second, childAttributes()
 		shell.Env = []string{"PATH=" + os.Getenv("PATH"), "METERPLEX_URL=" + w.at.url(), "METERPLEX_KEY=" + w.operator, "HOME=" + shell.Dir}
@@ -60,6 +64,9 @@ func equivalentsRun(t *testing.T, w *consoleWorld, _ *rod.Browser) {
 	}
 	t.Logf("%d requests, %d commands and %d amounts", curls, commands, amounts)
 }
+
+// endless matches the commands that follow a stream.
+var endless = regexp.MustCompile(` --watch| events tail | --follow`)
 
 // amountsOf returns the members amount of the rows of an answer.
 func amountsOf(answer []byte) (amounts []string) {
