@@ -12,8 +12,10 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/problem"
 )
 
@@ -66,11 +68,8 @@ func (a *action) check(p *page) error {
 	return route.Check()
 }
 
-// Bounds of a form.
-const (
-	maxForm   = 256 << 10
-	maxReason = 500
-)
+// maxForm bounds a form, in bytes.
+const maxForm = 256 << 10
 
 // action serves an action of a page.
 func (c *Console) action(p *page, a *action) func(w http.ResponseWriter, r *http.Request) error {
@@ -178,11 +177,9 @@ func checkReason(reason string) error {
 	switch {
 	case strings.TrimSpace(reason) == "":
 		return problem.New("reason_required", "Give the reason: the log keeps it with the change")
-	case len([]rune(reason)) > maxReason:
+	case utf8.RuneCountInString(reason) > edge.MaxReason:
 		return problem.New("reason_invalid", "The reason may have at most 500 characters")
-	case strings.ContainsFunc(reason, func(r rune) bool {
-		return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == unicode.ReplacementChar
-	}):
+	case strings.ContainsFunc(reason, edge.Unreadable) || strings.ContainsRune(reason, unicode.ReplacementChar):
 		return problem.New("reason_invalid", "The reason holds control characters, or characters that change the direction of text")
 	}
 	return nil

@@ -154,7 +154,7 @@ func (e *Edge) finish(out *recorder, r *http.Request, x *Exchange, start time.Ti
 		if fault == http.ErrAbortHandler {
 			panic(fault)
 		}
-		e.log.ErrorContext(r.Context(), "a handler panicked", "request", x.ID, "trace", x.traceID(),
+		e.log.ErrorContext(r.Context(), "a handler panicked", "request", x.ID, "trace", x.TraceID(),
 			"fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
 		if out.status == 0 {
 			e.Refuse(out, r, problem.New("internal", "A fault of the service; quote the request id to have it found"))
@@ -171,7 +171,7 @@ func (e *Edge) finish(out *recorder, r *http.Request, x *Exchange, start time.Ti
 	if !e.log.Enabled(r.Context(), slog.LevelDebug) {
 		return
 	}
-	e.log.DebugContext(r.Context(), "answered", "request", x.ID, "trace", x.traceID(), "method", r.Method,
+	e.log.DebugContext(r.Context(), "answered", "request", x.ID, "trace", x.TraceID(), "method", r.Method,
 		"route", routePath(x.route), "status", out.status, "took", took)
 }
 

@@ -67,8 +67,8 @@ func FuzzTraceIDs(f *testing.F) {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header["Traceparent"], r.Header["X-Request-Id"] = []string{parent}, []string{id}
 		x := newExchange(r, uuid.New())
-		if trace, ok := traceOf([]string{parent}); ok && (x.trace != trace || x.traceID() != parent[3:35]) || x.trace == uuid.Nil {
-			t.Fatalf("%q is the trace %s", parent, x.traceID())
+		if trace, ok := traceOf([]string{parent}); ok && (x.trace != trace || x.TraceID() != parent[3:35]) || x.trace == uuid.Nil {
+			t.Fatalf("%q is the trace %s", parent, x.TraceID())
 		}
 		if !isRequestID(x.ID) || isRequestID(id) && x.ID != id || strings.ContainsFunc(x.ID, func(r rune) bool { return r > unicode.MaxASCII || unicode.IsControl(r) }) {
 			t.Fatalf("%q is the request %q", id, x.ID)

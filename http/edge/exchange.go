@@ -72,9 +72,7 @@ func (x *Exchange) Request(once commands.Idempotency) commands.Request {
 }
 
 // TraceID is the trace id in hexadecimal digits.
-func (x *Exchange) TraceID() string { return x.traceID() }
-
-func (x *Exchange) traceID() string { return hex.EncodeToString(x.trace[:]) }
+func (x *Exchange) TraceID() string { return hex.EncodeToString(x.trace[:]) }
 
 // newExchange uses the client's ids if they are valid, else fresh.
 func newExchange(r *http.Request, fresh uuid.UUID) *Exchange {
@@ -117,14 +115,16 @@ func traceOf(values []string) (trace uuid.UUID, ok bool) {
 // HeaderReason is the header that holds the reason of a change, percent-encoded UTF-8. The event of the change holds it if its body names no reason.
 const HeaderReason = "Meterplex-Reason"
 
-// maxReason bounds a reason, in characters.
-const maxReason = 500
+// MaxReason bounds a reason, in characters.
+const MaxReason = 500
+
+// Unreadable reports whether a character may not be in a reason: a control character, or one that changes the direction of text.
+func Unreadable(c rune) bool { return unicode.IsControl(c) || unicode.Is(unicode.Bidi_Control, c) }
 
 // reasonOf reads the values of HeaderReason.
 func reasonOf(values []string) (string, *problem.Problem) {
 	reason, err := url.PathUnescape(values[0])
-	control := strings.ContainsFunc(reason, func(c rune) bool { return unicode.IsControl(c) || unicode.Is(unicode.Bidi_Control, c) })
-	if err != nil || len(values) > 1 || strings.TrimSpace(reason) == "" || !utf8.ValidString(reason) || utf8.RuneCountInString(reason) > maxReason || control {
+	if err != nil || len(values) > 1 || strings.TrimSpace(reason) == "" || !utf8.ValidString(reason) || utf8.RuneCountInString(reason) > MaxReason || strings.ContainsFunc(reason, Unreadable) {
 		return "", problem.New("reason_invalid", HeaderReason+" must be there once, with 1 to 500 characters in UTF-8, percent-encoded, none of them a control character")
 	}
 	return reason, nil

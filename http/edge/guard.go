@@ -181,7 +181,7 @@ func (g *guard) readReason(r *http.Request, x *Exchange) (p *problem.Problem) {
 		return nil
 	}
 	if x.reason, p = reasonOf(r.Header[HeaderReason]); p == nil && !g.route.Reasoned {
-		g.log.InfoContext(r.Context(), "a request gave a reason", "request", x.ID, "trace", x.traceID(), "route", routePath(x.route), "key", x.Caller.KeyID, "reason", x.reason)
+		g.log.InfoContext(r.Context(), "a request gave a reason", "request", x.ID, "trace", x.TraceID(), "route", routePath(x.route), "key", x.Caller.KeyID, "reason", x.reason)
 	}
 	return p
 }

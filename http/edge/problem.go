@@ -34,7 +34,7 @@ func (e *Edge) Complete(ctx context.Context, u *url.URL, p *problem.Problem) *pr
 	e.metrics.refuse(p)
 	x := ExchangeOf(ctx)
 	x.Uncounted = x.Uncounted || p.Reason() == problem.BecauseTenant
-	return p.For(x.traceID(), u)
+	return p.For(x.TraceID(), u)
 }
 
 // Problem converts an error to a problem and logs it unless only the caller is at fault.
@@ -42,7 +42,7 @@ func (e *Edge) Problem(ctx context.Context, err error) *problem.Problem {
 	p, cause := problem.Of(err)
 	if cause != nil && ctx.Err() != context.Canceled {
 		x := ExchangeOf(ctx)
-		e.log.ErrorContext(ctx, "a request failed", "request", x.ID, "trace", x.traceID(),
+		e.log.ErrorContext(ctx, "a request failed", "request", x.ID, "trace", x.TraceID(),
 			"route", routePath(x.route), "code", p.Code, "error", cause)
 	}
 	return p
