@@ -116,10 +116,13 @@ func (i *instance) tryStart() error {
 	if err := <-started; err != nil {
 		return fmt.Errorf("start %s: %w", i.name, err)
 	}
+	i.mu.Lock()
+	i.run = r
+	i.mu.Unlock()
 	select {
 	case url := <-r.ready:
 		i.mu.Lock()
-		r.url, i.run = url, r
+		r.url = url
 		i.mu.Unlock()
 		i.t.Logf("%s started in %s", i.name, time.Since(since).Round(time.Millisecond))
 		return nil
