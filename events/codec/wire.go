@@ -184,6 +184,26 @@ func isWritable(t time.Time) bool {
 // ToRecord returns the broker record of an event: its envelope, or for a withheld
 // event an empty value with the same headers.
 func ToRecord(e *events.Envelope) (events.Record, error) {
+	w := RecordWriter{headers: make([]events.Header, 0, maxHeaders), bytes: make([]byte, 0, len(e.Payload)+recordBytes)}
+	return w.Record(e)
+}
+
+// RecordWriter returns the broker records of many events. Up to a few dozen of them share memory, which is freed with the last
+// of them: of a batch, all records end at once. The zero RecordWriter is ready.
+type RecordWriter struct {
+	headers []events.Header
+	bytes   []byte
+}
+
+const (
+	maxHeaders  = 9         // of a record
+	recordBytes = 1200      // of a record without its payload, at most; a longer one is moved to other memory once
+	sharedBytes = 31 * 1024 // of the values of consecutive records
+	sharedList  = 32        // consecutive records whose headers are one list
+)
+
+// Record is ToRecord with the memory of the writer.
+func (w *RecordWriter) Record(e *events.Envelope) (events.Record, error) {
 	info, err := e.Vocabulary.Term(e.Subject)
 	if err != nil {
 		return events.Record{}, err
@@ -191,39 +211,54 @@ func ToRecord(e *events.Envelope) (events.Record, error) {
 	if info.Topic == 0 {
 		return events.Record{}, fmt.Errorf("events: %s is of a topic that this release does not know", info.Name())
 	}
-	h := headerWriter{list: make([]events.Header, 0, 9), buf: make([]byte, 0, 304)}
-	h.add(events.HeaderSubject, info.AppendName(h.buf))
-	h.add(events.HeaderPosition, e.Position.Append(h.buf))
-	h.add(events.HeaderPrevious, strconv.AppendInt(h.buf, e.Previous, 10))
-	h.add(events.HeaderEpoch, strconv.AppendInt(h.buf, int64(e.Epoch), 10))
-	h.add(events.HeaderEventID, events.AppendUUID(h.buf, e.EventID))
-	tenant := h.add(events.HeaderTenant, appendTenant(h.buf, e.TenantID))
+	if cap(w.headers)-len(w.headers) < maxHeaders {
+		w.headers = make([]events.Header, 0, maxHeaders*sharedList)
+	}
+	if need := len(e.Payload) + recordBytes; cap(w.bytes)-len(w.bytes) < need {
+		w.bytes = make([]byte, 0, max(need, sharedBytes))
+	}
+	first := len(w.headers)
+	w.add(events.HeaderSubject, info.AppendName(w.bytes))
+	w.add(events.HeaderPosition, e.Position.Append(w.bytes))
+	w.add(events.HeaderPrevious, strconv.AppendInt(w.bytes, e.Previous, 10))
+	w.add(events.HeaderEpoch, strconv.AppendInt(w.bytes, int64(e.Epoch), 10))
+	w.add(events.HeaderEventID, events.AppendUUID(w.bytes, e.EventID))
+	tenant := w.add(events.HeaderTenant, appendTenant(w.bytes, e.TenantID))
 	if e.LogID != uuid.Nil {
-		h.add(events.HeaderLog, events.AppendUUID(h.buf, e.LogID))
+		w.add(events.HeaderLog, events.AppendUUID(w.bytes, e.LogID))
 	}
 	if info.Traced && e.CorrelationID != uuid.Nil {
-		h.add(events.HeaderTrace, events.AppendTraceParent(h.buf, e.CorrelationID, e.EventID))
+		w.add(events.HeaderTrace, events.AppendTraceParent(w.bytes, e.CorrelationID, e.EventID))
 	}
-	r := events.Record{Topic: info.Topic, Partition: e.Position.Partition, Offset: -1, Key: tenant, Headers: h.list}
 	if e.Withheld {
-		r.Headers = append(r.Headers, events.Header{Key: events.HeaderWithheld, Value: []byte("1")})
+		w.add(events.HeaderWithheld, append(w.bytes, '1'))
+	}
+	r := events.Record{
+		Topic: info.Topic, Partition: e.Position.Partition, Offset: -1, Key: tenant,
+		Headers: w.headers[first:len(w.headers):len(w.headers)],
+	}
+	if e.Withheld {
 		return r, nil
 	}
-	value, err := AppendWire(make([]byte, 0, len(e.Payload)+900), e)
-	r.Value = value
-	return r, err
+	whole, err := AppendWire(w.bytes, e)
+	if err != nil {
+		return r, err
+	}
+	r.Value = w.end(whole)
+	return r, nil
 }
 
-// headerWriter writes the values of a record's headers into one buffer.
-type headerWriter struct {
-	list []events.Header
-	buf  []byte
+// add adds a header. grown is the writer's memory with the header's value appended to it.
+func (w *RecordWriter) add(key string, grown []byte) []byte {
+	value := w.end(grown)
+	w.headers = append(w.headers, events.Header{Key: key, Value: value})
+	return value
 }
 
-// add adds a header. grown is the buffer with the header's value appended to it.
-func (h *headerWriter) add(key string, grown []byte) []byte {
-	value := grown[len(h.buf):len(grown):len(grown)]
-	h.list, h.buf = append(h.list, events.Header{Key: key, Value: value}), grown
+// end returns the bytes that were appended to the writer's memory.
+func (w *RecordWriter) end(grown []byte) []byte {
+	value := grown[len(w.bytes):len(grown):len(grown)]
+	w.bytes = grown
 	return value
 }
 

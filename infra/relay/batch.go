@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -51,7 +52,8 @@ var errHole = errors.New("the log has a hole")
 
 // extend appends the records of events until left bytes are used up. A batch has at least one event,
 // whatever its size.
-func (p *segment) extend(records []events.Record, list []events.Envelope, left *int) ([]events.Record, error) {
+func (p *segment) extend(records []events.Record, list []events.Envelope, left *int, w *codec.RecordWriter) ([]events.Record, error) {
+	records, p.positions = slices.Grow(records, len(list)), slices.Grow(p.positions, len(list))
 	for i := range list {
 		e := &list[i]
 		if e.Position.Number != p.to+1 {
@@ -60,7 +62,7 @@ func (p *segment) extend(records []events.Record, list []events.Envelope, left *
 		if *left <= 0 {
 			return records, nil
 		}
-		r, err := codec.ToRecord(e)
+		r, err := w.Record(e)
 		if err != nil && !e.Withheld {
 			p.refused = err
 			return records, nil

@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
@@ -52,6 +53,7 @@ func (s *Subscriber) carry(ctx context.Context, spans []span, out chan<- *messag
 func (s *Subscriber) read(ctx context.Context, spans []span) (*batch, error) {
 	b := &batch{}
 	var records []events.Record
+	var writer codec.RecordWriter
 	left := s.MaxBytes
 	first, err := s.first(ctx, spans)
 	if err != nil {
@@ -70,7 +72,7 @@ func (s *Subscriber) read(ctx context.Context, spans []span) (*batch, error) {
 			if len(list) == 0 {
 				return nil, fmt.Errorf("%s of the log is missing: %w", events.Position{Partition: sp.partition, Number: p.to + 1}, errHole)
 			}
-			if records, err = p.extend(records, list, &left); err != nil {
+			if records, err = p.extend(records, list, &left, &writer); err != nil {
 				return nil, err
 			}
 		}

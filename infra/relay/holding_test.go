@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 )
 
 func holdAll(backlog int64, renewed time.Time) *holdings {
@@ -138,7 +139,7 @@ func TestP3_AHoleInTheLogIsNotPassed(t *testing.T) {
 	}
 	left := 1 << 20
 	p := segment{}
-	records, err := p.extend(nil, []events.Envelope{at(1), at(2), at(4)}, &left)
+	records, err := p.extend(nil, []events.Envelope{at(1), at(2), at(4)}, &left, &codec.RecordWriter{})
 	if !errors.Is(err, errHole) || len(records) != 0 || p.to != 2 {
 		t.Errorf("%d records up to %d, %v", len(records), p.to, err)
 	}

@@ -150,11 +150,12 @@ func (r *Replayer) chunk(ctx context.Context, u *cursors.Claimed, end int64) (se
 		return 0, err
 	}
 	var records []events.Record
+	var writer codec.RecordWriter
 	for i := range list {
 		if u.Tenant != nil && list[i].TenantID != *u.Tenant {
 			continue
 		}
-		record, err := codec.ToRecord(&list[i])
+		record, err := writer.Record(&list[i])
 		if err != nil {
 			continue // a subject unknown to this binary: the relay has not published it either
 		}

@@ -91,6 +91,7 @@ func (r *Runner) stretches(ctx context.Context, tx pgx.Tx, runs []*partitionRun,
 // follow the last event, the pipe left a gap and the log is read instead. The log is also
 // read for a stand-in whose event is not withheld in the database, because a restore undid that.
 func (r *Runner) extend(ctx context.Context, tx pgx.Tx, l *partitionRun, chain []events.Envelope, limit int, done *projections.Batch) ([]events.Envelope, error) {
+	chain = slices.Grow(chain, min(limit, len(l.items)-l.taken))
 	for ; l.taken < len(l.items); l.taken++ {
 		it := &l.items[l.taken]
 		if !r.wanted(l, it, done) {

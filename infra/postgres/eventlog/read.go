@@ -39,7 +39,7 @@ func (l *Log) ReadAtTx(ctx context.Context, tx pgx.Tx, partition int16, numbers 
 	if err != nil {
 		return nil, fmt.Errorf("reading the log: %w", err)
 	}
-	return l.envelopes(ctx, tx, rows, func(*rowReader) int16 { return partition })
+	return l.envelopes(ctx, tx, rows, int64(len(numbers)), func(*rowReader) int16 { return partition })
 }
 
 // ReadTopic returns the events of one topic in a stretch of a partition, in order.
@@ -82,14 +82,16 @@ func (l *Log) ReadStretchesTx(ctx context.Context, tx pgx.Tx, stretches []events
 
 func (l *Log) readStretches(ctx context.Context, q postgres.Queryer, sql string, stretches []events.Stretch, limit int, more ...any) ([]events.Envelope, error) {
 	partitions, after, upTo := make([]int16, len(stretches)), make([]int64, len(stretches)), make([]int64, len(stretches))
+	var most int64
 	for i, s := range stretches {
 		partitions[i], after[i], upTo[i] = s.Partition, s.After, s.UpTo
+		most += min(s.UpTo-s.After, int64(limit))
 	}
 	rows, err := q.Query(ctx, sql, append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}, partitions, after, upTo, limit}, more...)...)
 	if err != nil {
 		return nil, fmt.Errorf("reading the log: %w", err)
 	}
-	return l.envelopes(ctx, q, rows, func(r *rowReader) int16 { return r.int16() })
+	return l.envelopes(ctx, q, rows, most, func(r *rowReader) int16 { return r.int16() })
 }
 
 func (l *Log) read(ctx context.Context, q postgres.Queryer, partition int16, after, upTo int64, topic events.Topic, limit int) ([]events.Envelope, error) {
@@ -97,14 +99,17 @@ func (l *Log) read(ctx context.Context, q postgres.Queryer, partition int16, aft
 	if err != nil {
 		return nil, fmt.Errorf("reading the log: %w", err)
 	}
-	return l.envelopes(ctx, q, rows, func(*rowReader) int16 { return partition })
+	return l.envelopes(ctx, q, rows, min(upTo-after, int64(limit)), func(*rowReader) int16 { return partition })
 }
 
-// envelopes reads rows; partitionOf knows their partition, or reads it from the row.
-func (l *Log) envelopes(ctx context.Context, q postgres.Queryer, rows pgx.Rows, partitionOf func(*rowReader) int16) ([]events.Envelope, error) {
+// maxPrepared bounds the events for which memory is prepared: a filter may pass few of the positions.
+const maxPrepared = 512
+
+// envelopes reads rows, at most so many; partitionOf knows their partition, or reads it from the row.
+func (l *Log) envelopes(ctx context.Context, q postgres.Queryer, rows pgx.Rows, most int64, partitionOf func(*rowReader) int16) ([]events.Envelope, error) {
 	defer rows.Close()
-	var list []events.Envelope
-	var origin []int32
+	most = max(0, min(most, maxPrepared))
+	list, origin := make([]events.Envelope, 0, most), make([]int32, 0, most)
 	for rows.Next() {
 		r := rowReader{values: rows.RawValues()}
 		e, id := r.envelope(partitionOf(&r))
