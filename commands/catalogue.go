@@ -40,6 +40,8 @@ type CatalogueTx interface {
 
 // CatalogueReader reads the catalogue for authorized callers.
 type CatalogueReader interface {
+	// Version reads the version of an entity. Read it before the entity, so that its tag is never newer.
+	Version(ctx context.Context, of Ref) (string, error)
 	Tenants(ctx context.Context, p Page) ([]domain.Tenant, error)
 	Tenant(ctx context.Context, id uuid.UUID) (*domain.Tenant, error)
 	// FindTenants lists the tenants whose name, id or one of whose external ids contains the text, without regard to case.

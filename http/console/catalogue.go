@@ -138,27 +138,19 @@ func priceBody(f form) (map[string]any, error) {
 
 // putting is the action that changes an entry of the catalogue. It replaces the entry that the page displays, and no later one.
 func putting(name, path, label, key string, fields []field, list string, body func(f form) (map[string]any, error)) *action {
-	return &action{name: name, path: path + "/change", label: label, who: operator, scopes: admins(), bare: true, fields: fields,
+	return &action{name: name, path: path + "/change", label: label, who: operator, scopes: admins(), bare: true, fields: fields, matches: true,
 		request: func(v *visit, f form) (request, error) {
-			at := api(list, v.param(key))
-			if err := v.displayed(f, at); err != nil {
-				return request{}, err
-			}
 			members, err := body(f)
-			return request{Method: http.MethodPut, Path: at, Body: members}, err
+			return request{Method: http.MethodPut, Path: api(list, v.param(key)), Body: members}, err
 		}}
 }
 
 // defining is the action that makes an entry of the catalogue. It replaces none.
 func defining(name, path, label, key string, fields []field, list string, body func(f form) (map[string]any, error)) *action {
-	return &action{name: name, path: path, label: label, who: operator, scopes: admins(), bare: true, fields: fields,
-		request: func(v *visit, f form) (request, error) {
-			at := api(list, f.get(key))
-			if err := v.unused(at); err != nil {
-				return request{}, err
-			}
+	return &action{name: name, path: path, label: label, who: operator, scopes: admins(), bare: true, fields: fields, creates: true,
+		request: func(_ *visit, f form) (request, error) {
 			members, err := body(f)
-			return request{Method: http.MethodPut, Path: at, Body: members}, err
+			return request{Method: http.MethodPut, Path: api(list, f.get(key)), Body: members}, err
 		},
 		next: func(_ *visit, f form, _ doc) string { return cataloguePath + pathOf(list, f.get(key)) }}
 }
