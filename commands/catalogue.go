@@ -42,6 +42,8 @@ type CatalogueTx interface {
 type CatalogueReader interface {
 	// Version reads the version of an entity. Read it before the entity, so that its tag is never newer.
 	Version(ctx context.Context, of Ref) (string, error)
+	// Instances lists the instances of the last day.
+	Instances(ctx context.Context, p Page) ([]Instance, error)
 	Tenants(ctx context.Context, p Page) ([]domain.Tenant, error)
 	Tenant(ctx context.Context, id uuid.UUID) (*domain.Tenant, error)
 	// FindTenants lists the tenants whose name, id or one of whose external ids contains the text, without regard to case.

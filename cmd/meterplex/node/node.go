@@ -249,6 +249,8 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 	// This pool never waits for locks that a frozen session holds.
 	frozen := &postgres.FrozenSessions{Pool: n.looks, Logger: n.logger, Ended: n.metrics.FrozenEnded}
 	g.Go(func() error { return frozen.Run(ctx) })
+	reports := &store.Instances{Pool: n.looks, ID: n.instance, Version: n.commit, Roles: n.cfg.Roles, Logger: n.logger}
+	g.Go(func() error { return reports.Run(ctx) })
 	g.Go(func() error { return postgres.WatchRequired(ctx, n.looks, postgres.DefaultRequiredEvery) })
 	if n.has("relay") {
 		g.Go(func() error { return n.relay().Run(ctx) })
