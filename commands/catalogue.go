@@ -58,6 +58,9 @@ type CatalogueReader interface {
 	Price(ctx context.Context, key string) (*domain.Price, error)
 	Subscriptions(ctx context.Context, tenant uuid.UUID, p Page) ([]domain.Subscription, error)
 	Subscription(ctx context.Context, tenant, id uuid.UUID) (*domain.Subscription, error)
+	// SubscriptionsOfPlan lists the subscriptions of a plan, of all tenants; with older only those that have not ended, and whose snapshot
+	// differs from the plan.
+	SubscriptionsOfPlan(ctx context.Context, plan string, older bool, p Page) ([]domain.Subscription, error)
 }
 
 // now returns the time with the precision of the log.

@@ -57,7 +57,7 @@ func TestChangesRequireTheStateThatTheyName(t *testing.T) {
 		first := send(`"other", `+tag, "once "+c.name)
 		again := send(tag, "once "+c.name)
 		if first.status != 200 || again.status != 200 || string(first.body) != string(again.body) {
-			t.Errorf("%s: %d %s, then %d %s", c.name, first.status, first.body, again.status, again.body)
+			t.Errorf("%s: a repeat gives %d %s instead of %d %s", c.name, again.status, again.body, first.status, first.body)
 		}
 		w.refused(send(tag, ""), 409, "state_changed")
 		if n := w.events(c.subject) - before; n != 1 {

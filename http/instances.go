@@ -21,7 +21,7 @@ type ListedInstance struct {
 	Version   string     `json:"version" doc:"Its release."`
 	Roles     []string   `json:"roles" nullable:"false" doc:"Its roles."`
 	State     string     `json:"state" enum:"RUNNING,LOST,ENDED" doc:"LOST: it was killed, or its database connections fail."`
-	StartedAt time.Time  `json:"startedAt"`
+	StartedAt time.Time  `json:"startedAt" doc:"Its first report."`
 	SeenAt    time.Time  `json:"seenAt" doc:"Its last report."`
 	EndedAt   *time.Time `json:"endedAt" doc:"When it was stopped; null: it was not."`
 }

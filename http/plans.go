@@ -17,6 +17,8 @@ func (s *service) planOperations(t *site) {
 	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: admins, id: "listPlans", tag: "Features and plans", summary: "List plans", description: "All plans, by key."}, s.listPlans)
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: admins, id: "getPlan", tag: "Features and plans", summary: "Read a plan", description: "A plan by its key. Subscriptions keep the entitlements that the plan had when they began.",
 		problems: []int{http.StatusNotFound}}, s.getPlan)
+	serve(t, operation{method: http.MethodGet, path: one + "/subscriptions", who: auth.Operator, scopes: admins, id: "listPlanSubscriptions", tag: "Features and plans", summary: "List a plan's subscriptions",
+		description: "Of all tenants, active and ended ones. With `snapshot=older` those that go on with a snapshot of an earlier state of the plan.", problems: []int{http.StatusNotFound}}, s.listPlanSubscriptions)
 }
 
 type PlanPath struct {
@@ -87,4 +89,21 @@ func (s *service) getPlan(ctx context.Context, in *struct{ PlanPath }) (*planAns
 		return nil, err
 	}
 	return &planAnswer{http.StatusOK, tag, planBody(*p)}, nil
+}
+
+type planSubscriptionsRequest struct {
+	PlanPath
+	Snapshot string `query:"snapshot" enum:"older" doc:"older: only subscriptions that have not ended, and whose snapshot differs from the plan."`
+	Paging
+}
+
+func (s *service) listPlanSubscriptions(ctx context.Context, in *planSubscriptionsRequest) (*listed[domain.Subscription], error) {
+	if _, err := present(s.Reader.Plan(ctx, in.Key))("plan_not_found"); err != nil {
+		return nil, err
+	}
+	return listCatalogue(list{"subscriptions of a plan", in.Key, in.Snapshot}, in.Paging,
+		func(p commands.Page) ([]domain.Subscription, error) {
+			return s.Reader.SubscriptionsOfPlan(ctx, in.Key, in.Snapshot != "", p)
+		},
+		func(v *domain.Subscription) string { *v = subscriptionBody(*v); return v.ID.String() })
 }

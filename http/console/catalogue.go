@@ -79,10 +79,26 @@ func featureBody(f form) (map[string]any, error) {
 func planPage() *page {
 	const path = cataloguePath + "/plans/{key}"
 	return &page{path: path, title: "Plan", template: "plan.html", needs: "GET /api/v1/plans/{key}", who: operator, scopes: admins(),
-		cli:     []string{"meterplex plans show {key}", "meterplex plans put --help"},
-		load:    func(v *visit) (doc, error) { return v.get(api("plans", v.param("key")), nil) },
+		params:  []string{"cursor"},
+		cli:     []string{"meterplex plans show {key}", "meterplex plans subscriptions {key} --older", "meterplex plans put --help"},
+		load:    loadPlan,
 		actions: []*action{putting("put-plan", path, "Change the plan", "key", planFields()[1:], "plans", planBody)}}
 }
+
+// loadPlan reads a plan, and the subscriptions that go on with an earlier state of it.
+func loadPlan(v *visit) (doc, error) {
+	plan, err := v.get(api("plans", v.param("key")), nil)
+	if err != nil {
+		return nil, err
+	}
+	query := limited(olderShown, v.pick("cursor"))
+	query.Set("snapshot", "older")
+	older, err := v.try(api("plans", v.param("key"), "subscriptions"), query)
+	return doc{"plan": plan, "older": older}, err
+}
+
+// olderShown bounds the subscriptions on the page of a plan.
+const olderShown = 25
 
 func newPlanPage() *page {
 	const path = Prefix + "/new/plan"
