@@ -30,7 +30,6 @@ func TestRequests(t *testing.T) {
 		{"usage series --feature a --from 2026-05-01 --to 2026-05-02T12:30:00+02:00 --granularity hour --group-by region --group-by metadata.model --tenant t1 --min-position 3-4",
 			`GET /api/v1/usage?feature=a&from=2026-05-01T00%3A00%3A00Z&granularity=hour&groupBy=metadata.region&groupBy=metadata.model&minPosition=3-4&tenantId=t1&to=2026-05-02T11%3A00%3A00Z `},
 		{"usage series --feature a --to 2026-06-01 --granularity month", `GET /api/v1/usage?feature=a&from=2025-06-01T00%3A00%3A00Z&granularity=month&to=2026-06-01T00%3A00%3A00Z `},
-		{"plans subscriptions pro --older", `GET /api/v1/plans/pro/subscriptions?limit=100&snapshot=older `},
 		{"plans put pro --name Pro --entitlement a=50000,HARD,MONTHLY,enforce --entitlement b=unlimited,SOFT,NEVER --entitlement sso",
 			`PUT /api/v1/plans/pro {"name":"Pro","entitlements":[{"feature":"a","limit":50000,"limitBehavior":"HARD","resetPeriod":"MONTHLY","onIngest":"enforce"},` +
 				`{"feature":"b","limitBehavior":"SOFT","resetPeriod":"NEVER"},{"feature":"sso"}]}`},
@@ -58,7 +57,7 @@ func TestRequests(t *testing.T) {
 		{"replay show r1", `GET /api/v1/replays/r1 `},
 		{"sagas list --kind k --state PARTIAL --tenant t1 --limit 5", `GET /api/v1/sagas?kind=k&limit=5&state=PARTIAL&tenantId=t1 `}, {"sagas show s1", `GET /api/v1/sagas/s1 `},
 		{"sagas retry s1 --despite dead_letters,rebuilds --reason r", `POST /api/v1/sagas/s1/retry {"despite":["dead_letters","rebuilds"],"reason":"r"}`},
-		{"system instances", `GET /api/v1/system/instances?limit=100 `}, {"system instance", `GET /api/v1/system/instance `}, {"system overview", `GET /api/v1/system/overview `}, {"system overview -o json --history", `GET /api/v1/system/overview?history=true `},
+		{"plans subscriptions pro --older", `GET /api/v1/plans/pro/subscriptions?limit=100&snapshot=older `}, {"system instances", `GET /api/v1/system/instances?limit=100 `}, {"system instance", `GET /api/v1/system/instance `}, {"system overview", `GET /api/v1/system/overview `}, {"system overview -o json --history", `GET /api/v1/system/overview?history=true `},
 		{"outbox", `GET /api/v1/outbox `},
 		{"outbox show", `GET /api/v1/outbox `},
 		{"outbox withheld --topic usage.raw --tenant t1 --limit 5", `GET /api/v1/outbox/withheld?limit=5&tenantId=t1&topic=usage.raw `},
