@@ -53,6 +53,17 @@
     while (body.rows.length > 900) body.rows[0].remove();
   });
 
+  // A swap replaces the element that has the focus: the one with the same address or name gets it, else the one in its place.
+  const focused = part => {
+    const stops = () => [...part.querySelectorAll("a[href], button, summary, [tabindex='0']")];
+    const old = document.activeElement, place = stops().indexOf(old);
+    const name = e => e.tagName + (e.getAttribute("href") ?? e.getAttribute("aria-label") ?? e.textContent);
+    return () => {
+      const all = stops();
+      if (place >= 0) (all.find(e => name(e) === name(old)) ?? all[Math.min(place, all.length - 1)] ?? document.getElementById("content")).focus({ preventScroll: true });
+    };
+  };
+
   // A live part follows its stream while its page is visible. A lost stream says since when.
   const live = root => each(root, "[data-stream]", part => {
     const state = document.getElementById(part.id + "-state");
@@ -75,7 +86,11 @@
           place = event.lastEventId;
           part.insertAdjacentHTML("afterbegin", event.data);
           while (part.children.length > 200) part.lastElementChild.remove();
-        } else htmx.swap(part, event.data, { swapStyle: "innerHTML" });
+        } else {
+          const focus = focused(part);
+          htmx.swap(part, event.data, { swapStyle: "innerHTML" });
+          focus();
+        }
         times(part);
         append(part);
         charts(document);
