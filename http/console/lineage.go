@@ -39,6 +39,11 @@ func lineagePage() *page {
 			if skip+maxBranches < len(l.order) {
 				d["next"] = strconv.Itoa(skip + maxBranches)
 			}
+			if d["truncated"] == true { // the log has the rest
+				event, err := v.get(api("events", v.param("event")), v.pick("tenantId"))
+				d["trace"] = event["correlationId"]
+				return d, err
+			}
 			return d, nil
 		}}
 }
