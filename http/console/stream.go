@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -22,6 +23,7 @@ type stream struct {
 	request  func(v *visit) (path string, query url.Values)
 	// shared is set if it is the tail of the log: all viewers of the same filters share one read a second.
 	shared bool
+	within time.Duration // how long an event may wait for a browser that does not read; 0: streamWrite
 }
 
 // maxViewers bounds the open streams of an instance.
@@ -65,7 +67,7 @@ func (c *Console) follow(v *visit, s *stream) error {
 	if last := v.r.Header.Get("Last-Event-ID"); last != "" { // a browser that connects again goes on after it
 		header.Set("Last-Event-ID", last)
 	}
-	out := &frames{to: v.w, control: http.NewResponseController(v.w), header: http.Header{}, template: c.templates.shared(s.template)}
+	out := &frames{to: v.w, control: http.NewResponseController(v.w), header: http.Header{}, within: cmp.Or(s.within, streamWrite), template: c.templates.shared(s.template)}
 	if err := c.relay(v, request{Method: http.MethodGet, Path: path, Query: query, header: header}, out); err != nil {
 		return err
 	}
@@ -126,6 +128,7 @@ type frames struct {
 	control  *http.ResponseController
 	header   http.Header
 	template *pageTemplate
+	within   time.Duration // of the write of an event
 	status   int
 	partial  []byte       // the begin of an event
 	refused  bytes.Buffer // the problem of a refused stream
@@ -186,7 +189,7 @@ func (f *frames) event(raw []byte) error {
 		}
 		out.WriteString(lines)
 	}
-	_ = f.control.SetWriteDeadline(time.Now().Add(streamWrite))
+	_ = f.control.SetWriteDeadline(time.Now().Add(f.within))
 	_, err := f.to.Write([]byte(out.String() + "\n"))
 	return err
 }

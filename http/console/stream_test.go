@@ -1,9 +1,12 @@
 package console
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -99,5 +102,42 @@ func TestStream_ARefusalIsAPage(t *testing.T) {
 	got := f.get(livePath, f.session)
 	if got.Code != http.StatusBadRequest || !strings.Contains(got.Body.String(), "<code>position_invalid</code>") || !strings.Contains(got.Body.String(), "<code>abc</code>") {
 		t.Errorf("%d:\n%s", got.Code, got.Body)
+	}
+}
+
+// TestStream_OfABrowserThatDoesNotReadEnds: an event that nobody reads does not hold a viewer's place.
+func TestStream_OfABrowserThatDoesNotReadEnds(t *testing.T) {
+	f := newFixture(t)
+	f.pages[len(f.pages)-1].streams[0].within = 100 * time.Millisecond
+	ended := make(chan error, 1)
+	f.api = func(w http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil {
+			if _, err := fmt.Fprintf(w, "data: {\"text\":%q}\n\n", strings.Repeat("x", 64<<10)); err != nil {
+				ended <- err
+				return
+			}
+		}
+		ended <- r.Context().Err()
+	}
+	server := httptest.NewServer(http.HandlerFunc(f.serve))
+	defer server.Close()
+	silent, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	fmt.Fprintf(silent, "GET %s HTTP/1.1\r\nHost: console\r\nCookie: %s\r\n\r\n", livePath, f.session)
+	select {
+	case err := <-ended:
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("the stream ends by %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the stream waits for a browser that does not read")
+	}
+	for end := time.Now().Add(time.Minute); f.viewers.Load() != 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	}
+	if n := f.viewers.Load(); n != 0 {
+		t.Errorf("%d viewers are left", n)
 	}
 }
