@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"os/exec"
 	"runtime"
 	"strings"
@@ -83,6 +82,7 @@ type tab struct {
 	*rod.Page
 	t    testing.TB
 	base string
+	root proto.DOMNodeID // of the document that is loaded; 0: not known
 
 	mu         sync.Mutex
 	complaints []string
@@ -176,6 +176,7 @@ func (p *tab) loads(act func() error) {
 	wait := p.Context(ctx).WaitEvent(&proto.PageLoadEventFired{})
 	p.must(act())
 	wait()
+	p.root = 0
 	if err := ctx.Err(); err != nil {
 		p.t.Fatalf("no page was loaded after %s: %v", p.eval("location.href"), err)
 	}
@@ -212,7 +213,8 @@ func (p *tab) html() string {
 	p.t.Helper()
 	root, err := proto.DOMGetDocument{}.Call(p)
 	p.must(err)
-	got, err := proto.DOMGetOuterHTML{NodeID: root.Root.NodeID}.Call(p)
+	p.root = root.Root.NodeID
+	got, err := proto.DOMGetOuterHTML{NodeID: p.root}.Call(p)
 	p.must(err)
 	return got.OuterHTML
 }
@@ -234,17 +236,18 @@ func (p *tab) focus(selector string) {
 	p.t.Helper()
 	root, err := proto.DOMGetDocument{}.Call(p)
 	p.must(err)
-	found, err := proto.DOMQuerySelector{NodeID: root.Root.NodeID, Selector: selector}.Call(p)
+	p.root = root.Root.NodeID
+	found, err := proto.DOMQuerySelector{NodeID: p.root, Selector: selector}.Call(p)
 	if err != nil || found.NodeID == 0 {
 		p.t.Fatalf("%s is not on the page: %v\n%s", selector, err, p.html())
 	}
 	p.must(proto.DOMFocus{NodeID: found.NodeID}.Call(p))
 }
 
-// picture writes the screen as a PNG.
-func (p *tab) picture(file string) {
+// picture returns the screen as a PNG.
+func (p *tab) picture() []byte {
 	p.t.Helper()
 	got, err := proto.PageCaptureScreenshot{Format: proto.PageCaptureScreenshotFormatPng, OptimizeForSpeed: false}.Call(p)
 	p.must(err)
-	p.must(os.WriteFile(file, got.Data, 0o644))
+	return got.Data
 }

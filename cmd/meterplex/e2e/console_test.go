@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,9 +11,6 @@ import (
 	"github.com/go-rod/rod"
 	"github.com/go-rod/rod/lib/input"
 )
-
-// picturesEnv names the folder that gets the pictures of the console.
-const picturesEnv = "METERPLEX_TEST_PICTURES"
 
 // TestConsole_InABrowser: one Chromium and one instance for all. The tests of http hold each action against the database; here are those that only a
 // browser can hold.
@@ -27,13 +22,19 @@ func TestConsole_InABrowser(t *testing.T) {
 		name string
 		run  func(t *testing.T, w *consoleWorld, b *rod.Browser)
 	}{
+		{"pictures", picturesAreThoseOfDocs}, // first: the others change the world
 		{"every page is accessible in light, dark and at 320 px, and runs no hostile text", everyPageIsAccessible},
 		{"the commands of each page return what it shows", equivalentsRun},
-		{"the keyboard is enough from sign-in to the result of an action", keyboardIsEnough},
-		{"pages and actions work with JavaScript off", worksWithoutScripts},
+		{"pages can be read with JavaScript off", worksWithoutScripts},
 		{"an action that is sent again has one event", sentAgainOnce},
 		{"the usage page draws a chart beside its table", usageIsDrawn},
 		{"a fix is promoted from its difference, and rolled back", fixIsPromoted},
+		{"each action is executed once by the keyboard with JavaScript off, and sent again without effect", actionsByKeyboard(false)},
+		{"actions of each kind of form are executed once by the keyboard with scripts", actionsByKeyboard(true)},
+		{"a disputed figure is its events, and each has its receipt", figureIsDisputed},
+		{"dead letters are retried by their cause once it is mended", lettersAreRetried},
+		{"random figures are their events, under traffic and a promotion", figuresAreTheirEvents},
+		{"the live tail survives a proxy that cuts it", tailSurvivesACut},
 		{"the overview is live until its key is revoked", overviewIsLive},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -43,9 +44,6 @@ func TestConsole_InABrowser(t *testing.T) {
 			test.run(t, w, b)
 			t.Logf("took %s", time.Since(began).Round(time.Millisecond))
 		})
-	}
-	if folder := os.Getenv(picturesEnv); folder != "" {
-		t.Run("pictures", func(t *testing.T) { writePictures(t, w, b, folder) })
 	}
 }
 
@@ -83,27 +81,6 @@ func (p *tab) tabTo(selector string) {
 
 func quote(text string) string { return jsonText(text) }
 
-func keyboardIsEnough(t *testing.T, w *consoleWorld, b *rod.Browser) {
-	p := newTab(t, b, w.at.url(), true)
-	p.open("/console/sign-in?next=/console/new/tenant")
-	p.tabTo("#key")
-	p.write(w.operator)
-	p.press(input.Tab)
-	p.loads(func() error { return p.Keyboard.Type(input.Space) })
-	p.tabTo("main form [name=name]")
-	p.write("Keyboard")
-	p.tabTo("main form [name=reason]")
-	p.write("by keyboard")
-	p.press(input.Tab)
-	p.loads(func() error { return p.Keyboard.Type(input.Enter) })
-	if html := p.html(); !strings.Contains(html, "Done: Create the tenant.") || !strings.Contains(html, "Keyboard") {
-		t.Errorf("the result is not displayed:\n%s", html)
-	}
-	if n := w.count(`SELECT count(*) FROM tenants WHERE name = 'Keyboard'`); n != 1 {
-		t.Errorf("%d tenants instead of 1", n)
-	}
-}
-
 func worksWithoutScripts(t *testing.T, w *consoleWorld, b *rod.Browser) {
 	p := newTab(t, b, w.at.url(), false)
 	p.signIn(w.operator, "/console/overview")
@@ -115,18 +92,6 @@ func worksWithoutScripts(t *testing.T, w *consoleWorld, b *rod.Browser) {
 		if html := p.html(); !strings.Contains(html, text) || strings.Contains(html, `class="problem"`) {
 			t.Errorf("%s does not show %q:\n%s", path, text, html)
 		}
-	}
-	p.open("/console/new/tenant")
-	p.focus("main form [name=name]")
-	p.write("Without scripts")
-	p.focus("main form [name=reason]")
-	p.write("scripts are off")
-	p.loads(func() error { return p.Keyboard.Type(input.Enter) })
-	if html := p.html(); !strings.Contains(html, "Done: Create the tenant.") {
-		t.Errorf("the result is not displayed:\n%s", html)
-	}
-	if n := w.count(`SELECT count(*) FROM tenants WHERE name = 'Without scripts'`); n != 1 {
-		t.Errorf("%d tenants instead of 1", n)
 	}
 }
 
@@ -206,11 +171,25 @@ func overviewIsLive(t *testing.T, w *consoleWorld, b *rod.Browser) {
 	p.becomes("the stream is live", `document.getElementById("overview-state").textContent`, func(now string) bool { return now == "Live" })
 	before := p.eval(`document.getElementById("overview").innerText`)
 	p.becomes("the overview changes", `document.getElementById("overview").innerText`, func(now string) bool { return now != before })
+	p.focusStays()
 	w.ask(w.operator, http.MethodDelete, w.at, "/api/v1/operator-keys/"+key.ID, nil, nil, http.StatusNoContent)
 	p.becomes("the stream ends", `document.getElementById("overview-state").textContent`, func(now string) bool { return strings.HasPrefix(now, "Not updated since") })
 	p.open("/console/overview")
 	if html := p.html(); !strings.Contains(html, `id="key"`) || strings.Contains(html, "Sign out") {
 		t.Errorf("a revoked key opens a page:\n%s", html)
+	}
+}
+
+// focusStays fails unless a link of the live part keeps the focus, visibly, while the part is swapped.
+func (p *tab) focusStays() {
+	p.t.Helper()
+	const link = `#overview a[href*="figure=lag"]`
+	p.tabTo(link)
+	name := p.eval(`document.activeElement.textContent`)
+	p.eval(`window.swapped = document.activeElement`)
+	p.becomes("the part is swapped", `window.swapped.isConnected`, func(now string) bool { return now == "false" })
+	if !p.has(link+":focus-visible") || p.eval(`document.activeElement.textContent`) != name {
+		p.t.Errorf("after a swap the focus is on %s", p.eval(`document.activeElement.outerHTML.slice(0, 200)`))
 	}
 }
 
@@ -221,39 +200,4 @@ func (p *tab) becomes(condition, expression string, holds func(now string) bool)
 		now := p.eval(expression)
 		return holds(now), fmt.Sprintf("%.300s", now)
 	})
-}
-
-// unnamed holds a live part, and removes the name of the machine from the page.
-const unnamed = `document.querySelectorAll("[id$='-pause']").forEach(b => {
-	b.click();
-	b.textContent = "Pause";
-	document.getElementById(b.id.replace("pause", "state")).textContent = "Live";
-}),
-	document.querySelectorAll("code").forEach(c => c.textContent = c.textContent.replace(/^\S+(-\d+-[0-9a-f]{6})$/, "meterplex$1"))`
-
-// writePictures writes what a person sees first of the main pages.
-func writePictures(t *testing.T, w *consoleWorld, b *rod.Browser, folder string) {
-	w.patch("/tenants/"+w.tenant.id, object{"name": "Acme", "metadata": object{"segment": "retail"}})
-	p := newTab(t, b, w.at.url(), true)
-	p.signIn(w.operator, "/console/overview")
-	p.scheme("light")
-	for i := range 12 { // traffic for the chart
-		w.ingest(w.at, w.tenant, "accepted", events(fmt.Sprint("traffic-", i), 20+i*7%13, "input_tokens")...)
-		time.Sleep(time.Second)
-	}
-	for name, path := range map[string]string{
-		"overview": "/console/overview", "tenant": "/console/tenants/" + w.tenant.id, "usage": w.usagePage(),
-		"rebuild-diff": "/console/rebuilds/" + w.ready + "/diff", "dead-letters": "/console/dead-letters",
-	} {
-		p.open(path)
-		p.becomes("the page is drawn", `document.readyState`, func(now string) bool { return now == "complete" })
-		if name == "usage" { // its figures, below the filters
-			p.eval(`document.querySelector(".chart").previousElementSibling.scrollIntoView()`)
-		}
-		p.eval(unnamed)
-		if html := p.html(); strings.Contains(html, w.operator) || strings.Contains(html, w.tenant.key) {
-			t.Errorf("%s shows a secret", name)
-		}
-		p.picture(filepath.Join(folder, name+".png"))
-	}
 }
