@@ -172,7 +172,7 @@ func TestP8_AFlipProposesAdjustments(t *testing.T) {
 		}
 		for i, want := range []domain.UnreconciledLine{line, other} {
 			e := tx.appended[i]
-			caused{subject: events.AdjustmentProposed, tenant: activeTenant, residency: "eu-central-1", key: events.KeyProposal(4, "2026-05", want.Feature, want.SubscriptionID),
+			caused{subject: events.AdjustmentProposed, tenant: activeTenant, residency: "eu-central-1", key: events.KeyProposal("4", "2026-05", want.Feature, want.SubscriptionID),
 				actor: events.Actor{Type: "service", ID: "meterplex-sagas"}}.checkOf(t, &e)
 			said := payload[events.ProposedAdjustment](t, &e)
 			if said.AdjustmentID != e.EventID || said.Amount != want.Amount.String() || said.EventCount != -2 || said.Kind != events.RebuiltFigure || said.Flip != 4 || *said.RebuildID != rebuild {
@@ -184,6 +184,15 @@ func TestP8_AFlipProposesAdjustments(t *testing.T) {
 				t.Errorf("the adjustment is %+v", a)
 			}
 		}
+	}
+	tx.appended = nil
+	late := &domain.Saga{TenantID: activeTenant, Key: "4/" + uuid.Nil.String() + "/17/2/1", Step: stepReconcile} // behind the flip, of a generation of no rebuild
+	if _, err := p.ReconcileKind().Run(t.Context(), late); err != nil || len(tx.appended) != 2 {
+		t.Fatalf("%v, %d events", err, len(tx.appended))
+	}
+	said := payload[events.ProposedAdjustment](t, &tx.appended[0])
+	if key := events.KeyProposal("4/17/2/1", "2026-05", "calls", uuid.UUID{1}); tx.appended[0].DedupeKey != key || said.Flip != 4 || said.RebuildID != nil || tx.appended[0].Adjustment.RebuildID != nil {
+		t.Errorf("%s: proposed %+v", tx.appended[0].DedupeKey, said)
 	}
 	tx.appended, tx.differences = nil, nil
 	if _, err := p.ReconcileKind().Run(t.Context(), &domain.Saga{TenantID: activeTenant, Key: "4/" + rebuild.String()}); err != nil || len(tx.appended) > 0 {

@@ -39,6 +39,9 @@ type PeriodStore interface {
 	DueCloses(ctx context.Context, after domain.Closing, limit int) ([]domain.Closing, error)
 	// ClosedTenants returns the tenants with closed periods.
 	ClosedTenants(ctx context.Context) ([]uuid.UUID, error)
+	// LateUsage returns late usage of closed periods that the live fold may count in another way than the log, and that no reconciliation has
+	// seen. newest is the last adjustment of all; if it is seen, the list is empty, unless seen is Nil.
+	LateUsage(ctx context.Context, seen uuid.UUID) (list []LateUsage, newest uuid.UUID, err error)
 }
 
 // PeriodTx is the transaction of a change of periods.

@@ -33,6 +33,7 @@ type periodTx struct {
 	later       func() // called after each computation by the log
 	due         []domain.Closing
 	tenants     []uuid.UUID // with closed periods
+	late        []LateUsage
 }
 
 func (tx *periodTx) ChangePeriods(_ context.Context, tenant uuid.UUID, decide func(PeriodTx) error) error {
@@ -80,6 +81,10 @@ func (tx *periodTx) FiguresOfLog(context.Context, domain.Closing) (domain.Figure
 	}
 	return figures, nil
 }
+func (tx *periodTx) LateUsage(_ context.Context, seen uuid.UUID) ([]LateUsage, uuid.UUID, error) {
+	return tx.late, seen, nil
+}
+
 func (tx *periodTx) ClosedTenants(context.Context) ([]uuid.UUID, error) { return tx.tenants, nil }
 
 func (tx *periodTx) DueCloses(_ context.Context, after domain.Closing, limit int) ([]domain.Closing, error) {

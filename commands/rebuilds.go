@@ -367,7 +367,7 @@ func (c *Rebuilds) apply(ctx context.Context, req Request, id uuid.UUID, reason 
 			return *r, err
 		}
 		if flips := subject == events.RebuildPromoted || subject == events.RebuildRolledBack; flips && c.byPeriod(r.Projection) {
-			if err := startReconcile(tx, c.NewID(), r); err != nil {
+			if _, err := startReconcile(tx, c.NewID(), r.TenantID, reconciliation{flip: r.Flip, rebuild: r.ID}); err != nil {
 				return *r, err
 			}
 		}
