@@ -236,7 +236,7 @@ func TestP8_BadClosesAreRefused(t *testing.T) {
 		code, pointer string
 	}{
 		"no reason":        {ClosePeriod{PeriodKey: "2026-04", Reason: " "}, "reason_required", "/reason"},
-		"a long reason":    {ClosePeriod{PeriodKey: "2026-04", Reason: names(maxReason)}, "reason_invalid", "/reason"},
+		"a long reason":    {ClosePeriod{PeriodKey: "2026-04", Reason: strings.Repeat("理", domain.MaxReason+1)}, "reason_invalid", "/reason"},
 		"despite retries":  {ClosePeriod{PeriodKey: "2026-04", Reason: "r", Despite: []string{domain.MissingRebuilds, domain.MissingRetries}}, "despite_invalid", "/despite/1"},
 		"despite":          {ClosePeriod{PeriodKey: "2026-04", Reason: "r", Despite: []string{""}}, "despite_invalid", "/despite/0"},
 		"a bad key":        {ClosePeriod{PeriodKey: "2026-13", Reason: "r"}, "period_key_invalid", "/periodKey"},

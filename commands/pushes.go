@@ -186,7 +186,7 @@ func (c *Pushes) Resolve(ctx context.Context, req Request, id uuid.UUID, deliver
 }
 
 func (c *Pushes) operate(ctx context.Context, req Request, id uuid.UUID, reason, what string, decide func(PushTx, *domain.Push, string, time.Time) error) (domain.Push, error) {
-	if refusal := checkReason(reason); refusal != nil {
+	if refusal := domain.CheckReason(reason); refusal != nil {
 		return domain.Push{}, refusal
 	}
 	known, err := c.Store.UpdatePush(ctx, id, func(*domain.Push, time.Time) bool { return false })
