@@ -53,6 +53,16 @@ func (tx lockedPeriods) Missing(_ domain.Closing, cut int64) ([]string, error) {
 	return tx.locked, nil
 }
 
+func (tx lockedPeriods) PeriodEvent(_ domain.Closing, change string) (events.TracedEvent, error) {
+	if change != domain.PeriodCloseRequested {
+		return events.TracedEvent{}, fmt.Errorf("the event of %q is read", change)
+	}
+	return requestOfClose, nil
+}
+
+// requestOfClose is the event that requested each close.
+var requestOfClose = events.TracedEvent{Trace: uuid.UUID{7}, EventID: uuid.UUID{8}}
+
 func (tx lockedPeriods) FiguresOfRows(_ domain.Closing, known *domain.LateVerdicts) (domain.Figures, error) {
 	tx.known = append(tx.known, known)
 	return tx.rows, nil

@@ -236,6 +236,10 @@ func (t pipeChange) StartSaga(s domain.SagaStart) (*domain.Saga, bool, error) {
 	return saga, true, nil
 }
 
+func (t pipeChange) PeriodEvent(domain.Closing, string) (events.TracedEvent, error) {
+	return events.TracedEvent{}, nil
+}
+
 func (t pipeChange) SaveSnapshot(s domain.Snapshot) error {
 	for _, condition := range s.Despite {
 		t.p.did("closed despite " + condition)

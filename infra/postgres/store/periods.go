@@ -90,6 +90,22 @@ func (t *changeTx) SavePeriodChange(tenant uuid.UUID, c domain.PeriodChange, at 
 		tenant, c.Position, c.PeriodKey, c.Snapshot, c.Change, at)
 }
 
+const periodEventSQL = `SELECT l.event_id, coalesce(l.correlation_id, '00000000-0000-0000-0000-000000000000') FROM period_changes c
+ JOIN event_log_rows l ON l.partition = $1 AND l.position = c.position WHERE c.tenant_id = $2 AND c.period_key = $3 AND c.snapshot = $4 AND c.change = $5`
+
+// periodEvent returns the event of a change of a period.
+func periodEvent(ctx context.Context, db querier, of domain.Closing, change string) (e events.TracedEvent, err error) {
+	if err := db.QueryRow(ctx, periodEventSQL, events.PartitionOf(of.TenantID), of.TenantID, of.PeriodKey, of.Snapshot, change).Scan(&e.EventID, &e.Trace); err != nil {
+		return e, fmt.Errorf("reading the event of a period (%s %s of tenant %s): %w", of.PeriodKey, change, of.TenantID, err)
+	}
+	return e, nil
+}
+
+// PeriodEvent implements commands.FreezeTx.
+func (t *changeTx) PeriodEvent(of domain.Closing, change string) (events.TracedEvent, error) {
+	return periodEvent(t.ctx, t.tx, of, change)
+}
+
 // FiguresOfRows implements commands.FreezeTx.
 func (t *periodTx) FiguresOfRows(c domain.Closing, known *domain.LateVerdicts) (domain.Figures, error) {
 	return t.figures.OfRows(t.ctx, t.tx, c, known)
