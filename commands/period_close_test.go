@@ -79,7 +79,7 @@ func TestP8_AFreezeStoresTheFiguresOnce(t *testing.T) {
 	hash := tx.log.FiguresHash(activeTenant, "2026-05", 1, cut)
 	for i, key := range []string{"frozen/1", "frozen/2", "closed"} {
 		want := caused{subject: events.PeriodFrozen, tenant: activeTenant, residency: "eu-central-1", key: events.KeyPeriod("2026-05", 1, key),
-			actor: events.Actor{Type: "service", ID: "meterplex-sagas"}}
+			cause: requestOfClose.EventID, correlation: requestOfClose.Trace, actor: events.Actor{Type: "service", ID: "meterplex-sagas"}}
 		if key == "closed" {
 			want.subject = events.PeriodClosed
 		}
@@ -230,6 +230,9 @@ func TestP8_DuePeriodsAreClosedOnce(t *testing.T) {
 		}
 	}
 	tx.succeeded(t, nil, 2)
+	if a, b := tx.appended[0].CorrelationID, tx.appended[1].CorrelationID; a == uuid.Nil || b == uuid.Nil || a == b {
+		t.Errorf("the closes are in the traces %s and %s", a, b)
+	}
 	for i, key := range []string{"2026-03", "2026-04"} {
 		got := payload[events.CloseRequested](t, &tx.appended[i])
 		if got.PeriodKey != key || !got.Scheduled || got.Early || got.Reason == "" || len(got.Despite) > 0 || tx.appended[i].Actor.ID != "meterplex-sagas" {

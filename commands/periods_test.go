@@ -54,6 +54,16 @@ func (tx lockedPeriods) Missing(_ domain.Closing, cut int64) ([]string, error) {
 	return tx.locked, nil
 }
 
+func (tx lockedPeriods) PeriodEvent(_ domain.Closing, change string) (events.TracedEvent, error) {
+	if change != domain.PeriodCloseRequested {
+		return events.TracedEvent{}, fmt.Errorf("the event of %q is read", change)
+	}
+	return requestOfClose, nil
+}
+
+// requestOfClose is the event that requested each close.
+var requestOfClose = events.TracedEvent{Trace: uuid.UUID{7}, EventID: uuid.UUID{8}}
+
 func (tx lockedPeriods) FiguresOfRows(_ domain.Closing, known *domain.LateVerdicts) (domain.Figures, error) {
 	tx.known = append(tx.known, known)
 	return tx.rows, nil
@@ -241,7 +251,7 @@ func TestP8_BadClosesAreRefused(t *testing.T) {
 		code, pointer string
 	}{
 		"no reason":        {ClosePeriod{PeriodKey: "2026-04", Reason: " "}, "reason_required", "/reason"},
-		"a long reason":    {ClosePeriod{PeriodKey: "2026-04", Reason: names(maxReason)}, "reason_invalid", "/reason"},
+		"a long reason":    {ClosePeriod{PeriodKey: "2026-04", Reason: strings.Repeat("理", domain.MaxReason+1)}, "reason_invalid", "/reason"},
 		"despite retries":  {ClosePeriod{PeriodKey: "2026-04", Reason: "r", Despite: []string{domain.MissingRebuilds, domain.MissingRetries}}, "despite_invalid", "/despite/1"},
 		"despite":          {ClosePeriod{PeriodKey: "2026-04", Reason: "r", Despite: []string{""}}, "despite_invalid", "/despite/0"},
 		"a bad key":        {ClosePeriod{PeriodKey: "2026-13", Reason: "r"}, "period_key_invalid", "/periodKey"},

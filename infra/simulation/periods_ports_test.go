@@ -259,6 +259,10 @@ func (t pipeChange) StartSaga(s domain.SagaStart) (*domain.Saga, bool, error) {
 	return saga, true, nil
 }
 
+func (t pipeChange) PeriodEvent(domain.Closing, string) (events.TracedEvent, error) {
+	return events.TracedEvent{}, nil
+}
+
 func (t pipeChange) SaveSnapshot(s domain.Snapshot) error {
 	if t.p.version > 0 {
 		t.p.reconciled = -1 // late usage from before the freeze
