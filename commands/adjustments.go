@@ -40,7 +40,7 @@ type DecidedAdjustments struct {
 
 // check returns why a request to decide is invalid, nil if it is not.
 func (in *DecideAdjustments) check() error {
-	if refusal := checkReason(in.Reason); refusal != nil {
+	if refusal := domain.CheckReason(in.Reason); refusal != nil {
 		return refusal
 	}
 	if err := oneOf(in.Decision, "decision_invalid", "/decision", DecisionApprove, DecisionWaive); err != nil {

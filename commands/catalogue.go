@@ -46,7 +46,7 @@ type CatalogueReader interface {
 	Instances(ctx context.Context, p Page) ([]Instance, error)
 	Tenants(ctx context.Context, p Page) ([]domain.Tenant, error)
 	Tenant(ctx context.Context, id uuid.UUID) (*domain.Tenant, error)
-	// FindTenants lists the tenants whose name, id or one of whose external ids contains the text, without regard to case.
+	// FindTenants lists the tenants whose name or one of whose external ids contains the text, or whose id begins with it, without regard to case.
 	FindTenants(ctx context.Context, text string, p Page) ([]domain.Tenant, error)
 	TenantOfExternalID(ctx context.Context, externalID string) (*domain.Tenant, error)
 	Keys(ctx context.Context, tenant uuid.UUID, p Page) ([]domain.APIKey, error)

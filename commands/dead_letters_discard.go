@@ -2,18 +2,12 @@ package commands
 
 import (
 	"context"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 )
-
-// maxDiscardReason bounds the reason for a discard, in characters.
-const maxDiscardReason = 500
 
 // Discarded is a dead letter that was discarded. Position is that of its event.
 type Discarded struct {
@@ -60,11 +54,13 @@ func voidedBy(tx DeadLetterTx, closed *events.Pending) ([]domain.Closing, error)
 	return tx.Approved(closed.TenantID, closed.Decided.Recorded)
 }
 
+// reasonFault checks the reason of a change of dead letters or accounts, whose fault has one code.
 func reasonFault(reason string) *domain.Error {
-	if strings.TrimSpace(reason) == "" || utf8.RuneCountInString(reason) > maxDiscardReason || !utf8.ValidString(reason) || strings.ContainsFunc(reason, unicode.IsControl) {
-		return refuse("reason_invalid", "/reason", "reason must be 1 to %d characters of text without control characters: the log keeps it", maxDiscardReason)
+	fault := domain.CheckReason(reason)
+	if fault != nil {
+		fault.Code = "reason_invalid"
 	}
-	return nil
+	return fault
 }
 
 // discard makes the event of a discard. A parked event counts as rejected from then

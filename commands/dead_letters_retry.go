@@ -156,7 +156,7 @@ func (d *DeadLetters) execute(request *events.Envelope, retry events.Retry, l *d
 		return o, err
 	}
 	source := sources[l.Repeats()]
-	o.retry.Repeats = &events.Repeated{Trace: source.CorrelationID, EventID: source.EventID}
+	o.retry.Repeats = &events.TracedEvent{Trace: source.CorrelationID, EventID: source.EventID}
 	if again, ok := payload.(events.Reaggregate); ok {
 		of := periods[l.TenantID]
 		o.retry.Adjustment = adjustmentOf(&again.Validated, &of)

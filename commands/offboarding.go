@@ -110,7 +110,7 @@ func (c *Offboarding) wake() {
 
 // Start requests the end of a tenant.
 func (c *Offboarding) Start(ctx context.Context, req Request, tenant uuid.UUID, reason string) (domain.Offboarding, error) {
-	if refusal := checkReason(reason); refusal != nil {
+	if refusal := domain.CheckReason(reason); refusal != nil {
 		return domain.Offboarding{}, refusal
 	}
 	o, err := change(c.changeOf(ctx, tenant), req, func(tx OffboardingTx) (domain.Offboarding, error) {
@@ -138,7 +138,7 @@ func (c *Offboarding) Start(ctx context.Context, req Request, tenant uuid.UUID, 
 
 // Cancel requests that the effects of an offboarding are reverted: the tenant is active again, and periods that it closed before their end are open.
 func (c *Offboarding) Cancel(ctx context.Context, req Request, tenant uuid.UUID, reason string) (domain.Offboarding, error) {
-	if refusal := checkReason(reason); refusal != nil {
+	if refusal := domain.CheckReason(reason); refusal != nil {
 		return domain.Offboarding{}, refusal
 	}
 	o, err := change(c.changeOf(ctx, tenant), req, func(tx OffboardingTx) (domain.Offboarding, error) {

@@ -191,6 +191,7 @@ func (c *Offboarding) closePeriods(tx OffboardingTx, o *domain.Offboarding) (dom
 		return domain.SagaResult{}, err
 	}
 	req, now := serviceRequest(), c.now()
+	req.By.CorrelationID = c.NewID() // the trace of the closes and their pushes
 	for _, key := range open {
 		snapshot, early := history.ClosableAtEnd(key, now)
 		in := ClosePeriod{TenantID: o.TenantID, PeriodKey: key, Reason: o.Reason, Early: early, Despite: []string{}}

@@ -41,6 +41,8 @@ type FreezeTx interface {
 	// and count are the differences.
 	Unreconciled(tenant uuid.UUID) ([]domain.UnreconciledLine, error)
 	SaveSnapshot(s domain.Snapshot) error
+	// PeriodEvent returns the event of a change of a period.
+	PeriodEvent(of domain.Closing, change string) (events.TracedEvent, error)
 }
 
 func closeKey(periodKey string, snapshot int) string { return periodKey + "/" + strconv.Itoa(snapshot) }
@@ -53,6 +55,13 @@ func (c *Periods) CloseKind() SagaKind {
 // serviceRequest is the request of a saga.
 func serviceRequest() Request {
 	return Request{By: Caller{TenantID: events.Platform, Actor: events.Actor{Type: "service", ID: "meterplex-sagas"}}}
+}
+
+// followUp is the request of a saga whose events continue the trace of another event.
+func followUp(of events.TracedEvent) Request {
+	req := serviceRequest()
+	req.By.CorrelationID, req.Cause = of.Trace, of.EventID
+	return req
 }
 
 // closingOf returns the close that a saga runs.
@@ -152,7 +161,11 @@ func closedDespite(waived []string) domain.SagaResult {
 
 // store appends the figures and the close, and saves the snapshot.
 func (c *Periods) store(tx FreezeTx, of domain.Closing, cut int64, figures *domain.Figures, despite []string) error {
-	req, now := serviceRequest(), c.now()
+	requested, err := tx.PeriodEvent(of, domain.PeriodCloseRequested)
+	if err != nil {
+		return err
+	}
+	req, now := followUp(requested), c.now()
 	at := events.Position{Partition: events.PartitionOf(of.TenantID), Number: cut}
 	if despite == nil {
 		despite = []string{}

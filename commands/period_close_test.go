@@ -79,7 +79,7 @@ func TestP8_AFreezeStoresTheFiguresOnce(t *testing.T) {
 	hash := tx.log.FiguresHash(activeTenant, "2026-05", 1, cut)
 	for i, key := range []string{"frozen/1", "frozen/2", "closed"} {
 		want := caused{subject: events.PeriodFrozen, tenant: activeTenant, residency: "eu-central-1", key: events.KeyPeriod("2026-05", 1, key),
-			actor: events.Actor{Type: "service", ID: "meterplex-sagas"}}
+			cause: requestOfClose.EventID, correlation: requestOfClose.Trace, actor: events.Actor{Type: "service", ID: "meterplex-sagas"}}
 		if key == "closed" {
 			want.subject = events.PeriodClosed
 		}
@@ -172,7 +172,7 @@ func TestP8_AFlipProposesAdjustments(t *testing.T) {
 		}
 		for i, want := range []domain.UnreconciledLine{line, other} {
 			e := tx.appended[i]
-			caused{subject: events.AdjustmentProposed, tenant: activeTenant, residency: "eu-central-1", key: events.KeyProposal(4, "2026-05", want.Feature, want.SubscriptionID),
+			caused{subject: events.AdjustmentProposed, tenant: activeTenant, residency: "eu-central-1", key: events.KeyProposal("4", "2026-05", want.Feature, want.SubscriptionID),
 				actor: events.Actor{Type: "service", ID: "meterplex-sagas"}}.checkOf(t, &e)
 			said := payload[events.ProposedAdjustment](t, &e)
 			if said.AdjustmentID != e.EventID || said.Amount != want.Amount.String() || said.EventCount != -2 || said.Kind != events.RebuiltFigure || said.Flip != 4 || *said.RebuildID != rebuild {
@@ -184,6 +184,15 @@ func TestP8_AFlipProposesAdjustments(t *testing.T) {
 				t.Errorf("the adjustment is %+v", a)
 			}
 		}
+	}
+	tx.appended = nil
+	late := &domain.Saga{TenantID: activeTenant, Key: "4/" + uuid.Nil.String() + "/17/2/1", Step: stepReconcile} // behind the flip, of a generation of no rebuild
+	if _, err := p.ReconcileKind().Run(t.Context(), late); err != nil || len(tx.appended) != 2 {
+		t.Fatalf("%v, %d events", err, len(tx.appended))
+	}
+	said := payload[events.ProposedAdjustment](t, &tx.appended[0])
+	if key := events.KeyProposal("4/17/2/1", "2026-05", "calls", uuid.UUID{1}); tx.appended[0].DedupeKey != key || said.Flip != 4 || said.RebuildID != nil || tx.appended[0].Adjustment.RebuildID != nil {
+		t.Errorf("%s: proposed %+v", tx.appended[0].DedupeKey, said)
 	}
 	tx.appended, tx.differences = nil, nil
 	if _, err := p.ReconcileKind().Run(t.Context(), &domain.Saga{TenantID: activeTenant, Key: "4/" + rebuild.String()}); err != nil || len(tx.appended) > 0 {
@@ -221,6 +230,9 @@ func TestP8_DuePeriodsAreClosedOnce(t *testing.T) {
 		}
 	}
 	tx.succeeded(t, nil, 2)
+	if a, b := tx.appended[0].CorrelationID, tx.appended[1].CorrelationID; a == uuid.Nil || b == uuid.Nil || a == b {
+		t.Errorf("the closes are in the traces %s and %s", a, b)
+	}
 	for i, key := range []string{"2026-03", "2026-04"} {
 		got := payload[events.CloseRequested](t, &tx.appended[i])
 		if got.PeriodKey != key || !got.Scheduled || got.Early || got.Reason == "" || len(got.Despite) > 0 || tx.appended[i].Actor.ID != "meterplex-sagas" {

@@ -12,16 +12,45 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// SagaReconcile is the kind of the sagas that propose adjustments after a flip of generations: closed periods stay as they are, and the
-// difference of each line becomes an adjustment.
+// SagaReconcile is the kind of the sagas that propose adjustments after a flip of generations, and after late usage that the live fold counts in
+// another way than the log: closed periods stay as they are, and the difference of each line becomes an adjustment.
 const SagaReconcile = "period_reconcile"
 
 const stepReconcile = "reconcile"
 
-// startReconcile starts the reconciliation of the closed periods in a rebuild's scope, in the transaction of its flip.
-func startReconcile(tx SagaStarter, id uuid.UUID, r *domain.Rebuild) error {
-	_, _, err := tx.StartSaga(domain.SagaStart{ID: id, Kind: SagaReconcile, TenantID: r.TenantID, Key: strconv.Itoa(r.Flip) + "/" + r.ID.String(), FirstStep: stepReconcile})
-	return err
+// reconciliation identifies a saga of SagaReconcile among those of its tenant. Its key is written as flip/rebuild, or flip/rebuild/late.
+type reconciliation struct {
+	flip    int
+	rebuild uuid.UUID // Nil: the live generation is of no rebuild
+	late    string    // identifies a LateUsage; "": the reconciliation of the flip itself
+}
+
+func (r reconciliation) key() string {
+	return strings.TrimSuffix(strconv.Itoa(r.flip)+"/"+r.rebuild.String()+"/"+r.late, "/")
+}
+
+// name is the part of KeyProposal that is its own.
+func (r reconciliation) name() string {
+	return strings.TrimSuffix(strconv.Itoa(r.flip)+"/"+r.late, "/")
+}
+
+func readReconciliation(key string) (r reconciliation, err error) {
+	number, rest, _ := strings.Cut(key, "/")
+	rebuild, late, _ := strings.Cut(rest, "/")
+	if r.flip, err = strconv.Atoi(number); err != nil {
+		return r, fmt.Errorf("the key %q of a reconciliation names no flip", key)
+	}
+	if r.rebuild, err = uuid.Parse(rebuild); err != nil {
+		return r, fmt.Errorf("the key %q of a reconciliation names no rebuild", key)
+	}
+	r.late = late
+	return r, nil
+}
+
+// startReconcile starts the reconciliation of the closed periods of a tenant, or of all if it is Nil.
+func startReconcile(tx SagaStarter, id, tenant uuid.UUID, r reconciliation) (started bool, err error) {
+	_, started, err = tx.StartSaga(domain.SagaStart{ID: id, Kind: SagaReconcile, TenantID: tenant, Key: r.key(), FirstStep: stepReconcile})
+	return started, err
 }
 
 // ReconcileKind returns the kind of the sagas that reconcile closed periods.
@@ -29,17 +58,12 @@ func (c *Periods) ReconcileKind() SagaKind {
 	return SagaKind{Name: SagaReconcile, Steps: []string{stepReconcile}, Run: c.runReconcile}
 }
 
-// runReconcile proposes the differences of all closed periods of a flip's tenants, tenant by tenant. A line whose difference is proposed no longer differs, so
+// runReconcile proposes the differences of all closed periods of the reconciled tenants, tenant by tenant. A line whose difference is proposed no longer differs, so
 // a repeated run may start from the beginning.
 func (c *Periods) runReconcile(ctx context.Context, s *domain.Saga) (domain.SagaResult, error) {
-	number, rebuild, _ := strings.Cut(s.Key, "/")
-	flip, err := strconv.Atoi(number)
+	of, err := readReconciliation(s.Key)
 	if err != nil {
-		return domain.SagaResult{}, fmt.Errorf("the key %q of a reconciliation names no flip", s.Key)
-	}
-	id, err := uuid.Parse(rebuild)
-	if err != nil {
-		return domain.SagaResult{}, fmt.Errorf("the key %q of a reconciliation names no rebuild", s.Key)
+		return domain.SagaResult{}, err
 	}
 	tenants := []uuid.UUID{s.TenantID}
 	if s.TenantID == uuid.Nil {
@@ -48,7 +72,7 @@ func (c *Periods) runReconcile(ctx context.Context, s *domain.Saga) (domain.Saga
 		}
 	}
 	for _, tenant := range tenants {
-		err := c.Store.FreezePeriod(ctx, tenant, func(tx FreezeTx) error { return c.propose(tx, tenant, flip, id) })
+		err := c.Store.FreezePeriod(ctx, tenant, func(tx FreezeTx) error { return c.propose(tx, tenant, of) })
 		if err != nil {
 			return domain.SagaResult{}, err
 		}
@@ -57,24 +81,28 @@ func (c *Periods) runReconcile(ctx context.Context, s *domain.Saga) (domain.Saga
 }
 
 // propose appends a proposal for each line of a tenant's closed periods that differs from its frozen figure and its adjustments.
-func (c *Periods) propose(tx FreezeTx, tenant uuid.UUID, flip int, rebuild uuid.UUID) error {
+func (c *Periods) propose(tx FreezeTx, tenant uuid.UUID, of reconciliation) error {
 	lines, err := tx.Unreconciled(tenant)
 	if err != nil || len(lines) == 0 {
 		return err
 	}
 	req, now := serviceRequest(), c.now()
+	var rebuild *uuid.UUID
+	if of.rebuild != uuid.Nil {
+		rebuild = &of.rebuild
+	}
 	list := make([]events.Pending, 0, len(lines))
 	for i := range lines {
 		l := &lines[i]
 		id := c.NewID()
 		p, err := req.event(id, now, tenant, events.AdjustmentProposed, events.ProposedAdjustment{AdjustmentID: id, PeriodKey: l.PeriodKey, Snapshot: l.Snapshot,
-			Feature: l.Feature, SubscriptionID: l.SubscriptionID, Kind: events.RebuiltFigure, Amount: l.Amount.String(), EventCount: l.EventCount, Flip: flip, RebuildID: &rebuild})
+			Feature: l.Feature, SubscriptionID: l.SubscriptionID, Kind: events.RebuiltFigure, Amount: l.Amount.String(), EventCount: l.EventCount, Flip: of.flip, RebuildID: rebuild})
 		if err != nil {
 			return err
 		}
-		p.DedupeKey = events.KeyProposal(flip, l.PeriodKey, l.Feature, l.SubscriptionID)
+		p.DedupeKey = events.KeyProposal(of.name(), l.PeriodKey, l.Feature, l.SubscriptionID)
 		p.Adjustment = &events.Adjustment{PeriodKey: l.PeriodKey, Feature: l.Feature, Snapshot: l.Snapshot, SubscriptionID: l.SubscriptionID,
-			Kind: events.RebuiltFigure, Amount: l.Amount, EventCount: l.EventCount, RebuildID: &rebuild}
+			Kind: events.RebuiltFigure, Amount: l.Amount, EventCount: l.EventCount, RebuildID: rebuild}
 		list = append(list, p)
 	}
 	_, err = appendAll(tx, list...)

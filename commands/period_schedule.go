@@ -49,7 +49,9 @@ func (s *Schedule) look(ctx context.Context) (failed error) {
 			return errors.Join(failed, err)
 		}
 		for _, d := range due {
-			_, err := s.Periods.Close(ctx, serviceRequest(), ClosePeriod{TenantID: d.TenantID, PeriodKey: d.PeriodKey, Scheduled: true,
+			req := serviceRequest()
+			req.By.CorrelationID = s.Periods.NewID() // the trace of the close and its pushes
+			_, err := s.Periods.Close(ctx, req, ClosePeriod{TenantID: d.TenantID, PeriodKey: d.PeriodKey, Scheduled: true,
 				Reason: "closeAfterHours of the tenant"})
 			if err != nil {
 				failed = errors.Join(failed, fmt.Errorf("closing %s of tenant %s: %w", d.PeriodKey, d.TenantID, err))

@@ -39,6 +39,9 @@ type PeriodStore interface {
 	DueCloses(ctx context.Context, after domain.Closing, limit int) ([]domain.Closing, error)
 	// ClosedTenants returns the tenants with closed periods.
 	ClosedTenants(ctx context.Context) ([]uuid.UUID, error)
+	// LateUsage returns late usage of closed periods that the live fold may count in another way than the log, and that no reconciliation has
+	// seen. newest is the last adjustment of all; if it is seen, the list is empty, unless seen is Nil.
+	LateUsage(ctx context.Context, seen uuid.UUID) (list []LateUsage, newest uuid.UUID, err error)
 }
 
 // PeriodTx is the transaction of a change of periods.
@@ -88,7 +91,7 @@ func (c *Periods) changeOf(ctx context.Context, tenant uuid.UUID) transaction[Pe
 // Close requests the close of a period: the position of the request is the cut. Of a period that is closing or closed it returns the present
 // snapshot.
 func (c *Periods) Close(ctx context.Context, req Request, in ClosePeriod) (RequestedClose, error) {
-	if refusal := checkReason(in.Reason); refusal != nil {
+	if refusal := domain.CheckReason(in.Reason); refusal != nil {
 		return RequestedClose{}, refusal
 	}
 	for i, condition := range in.Despite {
@@ -192,7 +195,7 @@ type ReopenedPeriod struct {
 
 // Reopen opens a closed period. Its snapshot is kept, and its pending adjustments are void: the next snapshot counts what they adjust.
 func (c *Periods) Reopen(ctx context.Context, req Request, tenant uuid.UUID, periodKey, reason string) (ReopenedPeriod, error) {
-	if refusal := checkReason(reason); refusal != nil {
+	if refusal := domain.CheckReason(reason); refusal != nil {
 		return ReopenedPeriod{}, refusal
 	}
 	return change(c.changeOf(ctx, tenant), req, func(tx PeriodTx) (ReopenedPeriod, error) {

@@ -33,6 +33,7 @@ type periodTx struct {
 	later       func() // called after each computation by the log
 	due         []domain.Closing
 	tenants     []uuid.UUID // with closed periods
+	late        []LateUsage
 }
 
 func (tx *periodTx) ChangePeriods(_ context.Context, tenant uuid.UUID, decide func(PeriodTx) error) error {
@@ -52,6 +53,16 @@ func (tx lockedPeriods) Missing(_ domain.Closing, cut int64) ([]string, error) {
 	}
 	return tx.locked, nil
 }
+
+func (tx lockedPeriods) PeriodEvent(_ domain.Closing, change string) (events.TracedEvent, error) {
+	if change != domain.PeriodCloseRequested {
+		return events.TracedEvent{}, fmt.Errorf("the event of %q is read", change)
+	}
+	return requestOfClose, nil
+}
+
+// requestOfClose is the event that requested each close.
+var requestOfClose = events.TracedEvent{Trace: uuid.UUID{7}, EventID: uuid.UUID{8}}
 
 func (tx lockedPeriods) FiguresOfRows(_ domain.Closing, known *domain.LateVerdicts) (domain.Figures, error) {
 	tx.known = append(tx.known, known)
@@ -80,6 +91,10 @@ func (tx *periodTx) FiguresOfLog(context.Context, domain.Closing) (domain.Figure
 	}
 	return figures, nil
 }
+func (tx *periodTx) LateUsage(_ context.Context, seen uuid.UUID) ([]LateUsage, uuid.UUID, error) {
+	return tx.late, seen, nil
+}
+
 func (tx *periodTx) ClosedTenants(context.Context) ([]uuid.UUID, error) { return tx.tenants, nil }
 
 func (tx *periodTx) DueCloses(_ context.Context, after domain.Closing, limit int) ([]domain.Closing, error) {
@@ -236,7 +251,7 @@ func TestP8_BadClosesAreRefused(t *testing.T) {
 		code, pointer string
 	}{
 		"no reason":        {ClosePeriod{PeriodKey: "2026-04", Reason: " "}, "reason_required", "/reason"},
-		"a long reason":    {ClosePeriod{PeriodKey: "2026-04", Reason: names(maxReason)}, "reason_invalid", "/reason"},
+		"a long reason":    {ClosePeriod{PeriodKey: "2026-04", Reason: strings.Repeat("理", domain.MaxReason+1)}, "reason_invalid", "/reason"},
 		"despite retries":  {ClosePeriod{PeriodKey: "2026-04", Reason: "r", Despite: []string{domain.MissingRebuilds, domain.MissingRetries}}, "despite_invalid", "/despite/1"},
 		"despite":          {ClosePeriod{PeriodKey: "2026-04", Reason: "r", Despite: []string{""}}, "despite_invalid", "/despite/0"},
 		"a bad key":        {ClosePeriod{PeriodKey: "2026-13", Reason: "r"}, "period_key_invalid", "/periodKey"},

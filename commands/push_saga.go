@@ -149,7 +149,7 @@ func (c *Pushes) send(ctx context.Context, of domain.Closing) (domain.SagaResult
 		if p := &open[i]; p.NextAt == nil || p.NextAt.After(now) || sent == pushesOfStep {
 			continue
 		}
-		result, err := c.attempt(ctx, open[i].ID)
+		result, err := c.attempt(ctx, &open[i])
 		if err != nil {
 			return domain.SagaResult{}, err
 		}
@@ -178,9 +178,13 @@ func namesOf(open []domain.Push) (names []string) {
 }
 
 // attempt sends a push once, and returns the answer. The attempt is stored before the call, its result after it: between them the provider may have counted the push.
-func (c *Pushes) attempt(ctx context.Context, id uuid.UUID) (result domain.PushResult, err error) {
+func (c *Pushes) attempt(ctx context.Context, known *domain.Push) (result domain.PushResult, err error) {
+	of, err := c.Store.PeriodEvent(ctx, known.Closing(), domain.PeriodClosed)
+	if err != nil {
+		return result, err
+	}
 	begun := false
-	p, err := c.Store.UpdatePush(ctx, id, func(p *domain.Push, now time.Time) bool {
+	p, err := c.Store.UpdatePush(ctx, known.ID, func(p *domain.Push, now time.Time) bool {
 		begun = p.Begin(now)
 		return begun
 	})
@@ -191,7 +195,7 @@ func (c *Pushes) attempt(ctx context.Context, id uuid.UUID) (result domain.PushR
 		return result, c.conclude(ctx, p, "", (*domain.Push).Stop)
 	}
 	calling, cancel := context.WithTimeout(ctx, pushSending)
-	result = c.Provider.Send(calling, *p)
+	result = c.Provider.Send(calling, *p, of)
 	cancel()
 	if c.Observed != nil {
 		c.Observed(result.Outcome)
@@ -206,7 +210,11 @@ func (c *Pushes) attempt(ctx context.Context, id uuid.UUID) (result domain.PushR
 
 // conclude changes a push with the event of its change, in one transaction.
 func (c *Pushes) conclude(ctx context.Context, of *domain.Push, resolution string, decide func(p *domain.Push, now time.Time) bool) error {
-	req := serviceRequest()
+	closed, err := c.Store.PeriodEvent(ctx, of.Closing(), domain.PeriodClosed)
+	if err != nil {
+		return err
+	}
+	req := followUp(closed)
 	return c.Store.ChangePushes(ctx, of.TenantID, func(tx PushTx) error {
 		p, now, err := tx.Push(of.ID)
 		if err != nil || p == nil {

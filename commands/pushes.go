@@ -27,8 +27,8 @@ type Pushes struct {
 
 // BillingProvider counts pushed amounts.
 type BillingProvider interface {
-	// Send sends a push once. Every outcome is a result.
-	Send(ctx context.Context, p domain.Push) domain.PushResult
+	// Send sends a push once, in the trace of the event that closed its period. Every outcome is a result.
+	Send(ctx context.Context, p domain.Push, of events.TracedEvent) domain.PushResult
 	// Total returns the amount that the provider counted for a customer's meter event with timestamps in [from, to), in UTC.
 	Total(ctx context.Context, customer, event string, from, to time.Time) (*big.Int, error)
 }
@@ -42,6 +42,8 @@ type PushStore interface {
 	UpdatePush(ctx context.Context, id uuid.UUID, change func(p *domain.Push, now time.Time) bool) (*domain.Push, error)
 	// OpenPushes returns the pushes of a tenant's period that are not delivered.
 	OpenPushes(ctx context.Context, tenant uuid.UUID, periodKey string) (open []domain.Push, now time.Time, err error)
+	// PeriodEvent returns the event of a change of a period.
+	PeriodEvent(ctx context.Context, of domain.Closing, change string) (events.TracedEvent, error)
 	// NotePushes sets the last error of the pending pushes of a period.
 	NotePushes(ctx context.Context, tenant uuid.UUID, periodKey, reason string) error
 	// PushWindows lists the windows with a push in the last PushOldest that were not compared since a time.
@@ -186,7 +188,7 @@ func (c *Pushes) Resolve(ctx context.Context, req Request, id uuid.UUID, deliver
 }
 
 func (c *Pushes) operate(ctx context.Context, req Request, id uuid.UUID, reason, what string, decide func(PushTx, *domain.Push, string, time.Time) error) (domain.Push, error) {
-	if refusal := checkReason(reason); refusal != nil {
+	if refusal := domain.CheckReason(reason); refusal != nil {
 		return domain.Push{}, refusal
 	}
 	known, err := c.Store.UpdatePush(ctx, id, func(*domain.Push, time.Time) bool { return false })

@@ -71,6 +71,18 @@ func (tx *pushTx) sorted() (all []domain.Push) {
 	return all
 }
 
+// closeOfPush is the event that closed each period.
+func closeOfPush(of domain.Closing) events.TracedEvent {
+	return events.TracedEvent{Trace: uuid.UUID{9, byte(of.Snapshot)}, EventID: uuid.UUID{10, byte(of.Snapshot)}}
+}
+
+func (tx *pushTx) PeriodEvent(_ context.Context, of domain.Closing, change string) (events.TracedEvent, error) {
+	if change != domain.PeriodClosed || tx.open {
+		return events.TracedEvent{}, fmt.Errorf("the event of %q is read, in a transaction: %t", change, tx.open)
+	}
+	return closeOfPush(of), nil
+}
+
 func (tx *pushTx) NotePushes(_ context.Context, _ uuid.UUID, _, reason string) error {
 	for id, p := range tx.pushes {
 		p.LastError = reason
@@ -197,7 +209,10 @@ type provider struct {
 	answer  func(call int) (counts bool, result domain.PushResult) // nil: counts all
 }
 
-func (p *provider) Send(_ context.Context, push domain.Push) domain.PushResult {
+func (p *provider) Send(_ context.Context, push domain.Push, of events.TracedEvent) domain.PushResult {
+	if of != closeOfPush(push.Closing()) {
+		panic(fmt.Sprintf("%s is sent in the trace of %v", push.Key, of))
+	}
 	p.calls++
 	if p.tx.open {
 		p.t.Error("a transaction is open during a call of the provider")

@@ -42,6 +42,9 @@ func TestP8_AClosedPeriodIsPushedOnce(t *testing.T) {
 			tx.appended[i].DedupeKey != events.KeyPush(push.ID, "delivered") {
 			t.Errorf("recorded %+v of %+v", got, push)
 		}
+		if of := closeOfPush(push.Closing()); tx.appended[i].CorrelationID != of.Trace || tx.appended[i].CausationID != of.EventID {
+			t.Errorf("%s is delivered in the trace %s by %s, and its period was closed by %v", push.Key, tx.appended[i].CorrelationID, tx.appended[i].CausationID, of)
+		}
 	}
 }
 

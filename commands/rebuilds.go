@@ -3,7 +3,6 @@ package commands
 import (
 	"context"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -82,11 +81,8 @@ type StartRebuild struct {
 	Repair     bool // for a verify: promote it if they differ
 }
 
-// Bounds of the requests for a rebuild.
-const (
-	maxReason  = 500
-	maxWorkers = 32 // the number of partitions
-)
+// maxWorkers is the number of partitions.
+const maxWorkers = 32
 
 func (c *Rebuilds) changeOf(ctx context.Context, projection string) transaction[RebuildTx] {
 	return func(decide func(RebuildTx) error) error { return c.Store.ChangeRebuilds(ctx, projection, decide) }
@@ -141,7 +137,7 @@ func (c *Rebuilds) planned(in StartRebuild) (domain.Rebuild, error) {
 	if p == nil {
 		return domain.Rebuild{}, refuse("projection_not_found", "", "there is no projection %.64q", in.Projection)
 	}
-	if refusal := checkReason(in.Reason); refusal != nil {
+	if refusal := domain.CheckReason(in.Reason); refusal != nil {
 		return domain.Rebuild{}, refusal
 	}
 	if in.PeriodKey != "" && !p.ByPeriod {
@@ -179,16 +175,6 @@ func (c *Rebuilds) projection(name string) *Projection {
 func (c *Rebuilds) byPeriod(name string) bool {
 	p := c.projection(name)
 	return p != nil && p.ByPeriod
-}
-
-func checkReason(reason string) *domain.Error {
-	if strings.TrimSpace(reason) == "" {
-		return refuse("reason_required", "/reason", "give a reason; the log keeps it")
-	}
-	if len(reason) > maxReason {
-		return refuse("reason_invalid", "/reason", "a reason has at most %d bytes", maxReason)
-	}
-	return nil
 }
 
 // Promote makes the new generation visible to readers.
@@ -340,7 +326,7 @@ func liveFold(tx RebuildTx, r *domain.Rebuild) (string, error) {
 
 // decide applies a caller's decision on a rebuild, unless forbids returns a refusal.
 func (c *Rebuilds) decide(ctx context.Context, req Request, id uuid.UUID, reason string, forbids func(*domain.Rebuild) *domain.Error, do decision) (domain.Rebuild, error) {
-	if refusal := checkReason(reason); refusal != nil {
+	if refusal := domain.CheckReason(reason); refusal != nil {
 		return domain.Rebuild{}, refusal
 	}
 	return c.apply(ctx, req, id, reason, func(tx RebuildTx, r *domain.Rebuild) (events.Subject, error) {
@@ -367,7 +353,7 @@ func (c *Rebuilds) apply(ctx context.Context, req Request, id uuid.UUID, reason 
 			return *r, err
 		}
 		if flips := subject == events.RebuildPromoted || subject == events.RebuildRolledBack; flips && c.byPeriod(r.Projection) {
-			if err := startReconcile(tx, c.NewID(), r); err != nil {
+			if _, err := startReconcile(tx, c.NewID(), r.TenantID, reconciliation{flip: r.Flip, rebuild: r.ID}); err != nil {
 				return *r, err
 			}
 		}

@@ -214,12 +214,13 @@ func TestDecisionsOnRebuildsThatAreRefused(t *testing.T) {
 		"broken":            {promote, domain.RebuildReady, uuid.UUID{1}, "why", func(tx *rebuildTx) { tx.generations[1] = broken }, "generation_broken"},
 		"events moved":      {promote, domain.RebuildReady, uuid.UUID{1}, "why", func(tx *rebuildTx) { tx.moved = true }, "period_not_conserved"},
 		"not promoted":      {rollBack, domain.RebuildReady, uuid.UUID{1}, "why", nil, "rebuild_not_promoted"},
+		"a repair":          {rollBack, domain.RebuildPromoted, uuid.UUID{1}, "why", nil, "rebuild_is_repair"},
 		"covered":           {rollBack, domain.RebuildPromoted, uuid.UUID{1}, "why", func(tx *rebuildTx) { tx.covered = true }, "rebuild_superseded"},
 		"the old is behind": {rollBack, domain.RebuildPromoted, uuid.UUID{1}, "why", func(tx *rebuildTx) { tx.generations[0] = behind }, "rollback_expired"},
 		"promoted":          {abandon, domain.RebuildPromoted, uuid.UUID{1}, "why", nil, "rebuild_promoted"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := rebuildIn(c.state, func(r *domain.Rebuild) { r.PeriodKey = "2026-05" })
+			r := rebuildIn(c.state, func(r *domain.Rebuild) { r.PeriodKey, r.Repair = "2026-05", name == "a repair" })
 			rebuilds, tx := newRebuilds(r)
 			if c.spoil != nil {
 				c.spoil(tx)

@@ -174,7 +174,7 @@ func (in *ReplayRange) check() *domain.Error {
 	case in.From != nil && in.TenantID != uuid.Nil && events.PartitionOf(in.TenantID) != in.From.Partition:
 		return refuse("range_invalid", "/tenantId", "the tenant lives in partition %d", events.PartitionOf(in.TenantID))
 	}
-	return checkReason(in.Reason)
+	return domain.CheckReason(in.Reason)
 }
 
 func remaining(units []ReplayUnit) (positions int64) {

@@ -32,7 +32,7 @@ type Rewind struct {
 // from the log, or moves a consumer group back. It never moves forward, because that
 // would skip events that were not yet published or read.
 func (c *Replays) Rewind(ctx context.Context, req Request, in Rewind) (Replay, error) {
-	if refusal := checkReason(in.Reason); refusal != nil {
+	if refusal := domain.CheckReason(in.Reason); refusal != nil {
 		return Replay{}, refusal
 	}
 	at, refusal := in.check()

@@ -43,6 +43,8 @@ type Request struct {
 	Idempotency Idempotency
 	// If, if set, is the state that the change requires.
 	If *Condition
+	// Cause is the event that caused the change of a service; nil: a caller did.
+	Cause uuid.UUID
 	// Reason is the reason of a change whose command has none of its own; "": not given. Its event holds it.
 	Reason string
 }
@@ -65,6 +67,6 @@ func (r *Request) event(id uuid.UUID, at time.Time, tenant uuid.UUID, subject ev
 	}
 	return events.Pending{
 		EventID: id, Subject: subject, TenantID: tenant, DedupeKey: key,
-		CorrelationID: r.By.CorrelationID, Actor: r.By.actor(), OccurredAt: at, Payload: body,
+		CorrelationID: r.By.CorrelationID, CausationID: r.Cause, Actor: r.By.actor(), OccurredAt: at, Payload: body,
 	}, nil
 }

@@ -67,7 +67,7 @@ type Sagas struct {
 
 // Retry lets a saga run at once, without the conditions in despite. The table keeps the last reason and actor.
 func (c *Sagas) Retry(ctx context.Context, req Request, id uuid.UUID, reason string, despite []string) (domain.Saga, error) {
-	if refusal := checkReason(reason); refusal != nil {
+	if refusal := domain.CheckReason(reason); refusal != nil {
 		return domain.Saga{}, refusal
 	}
 	in := func(decide func(SagaTx) error) error { return c.Store.ChangeSagas(ctx, decide) }

@@ -46,8 +46,9 @@ type DueDelivery struct {
 	domain.Delivery
 	URL     string
 	Secrets []string
-	// Subject, OccurredAt and Payload are of the event; of webhook.test there is none.
+	// Subject, OccurredAt, Trace and Payload are of the event; of webhook.test there is none.
 	Subject    events.Subject
+	Trace      uuid.UUID // nil: none
 	OccurredAt time.Time
 	Payload    []byte
 }
@@ -226,7 +227,7 @@ func (r *delivering) attempt(ctx context.Context, w *LeasedWebhook, due *DueDeli
 		return false, err
 	}
 	slow := time.AfterFunc(cmp.Or(r.Slow, deliverSlow), p.slowDown)
-	result := r.Sender.Send(ctx, domain.WebhookMessage{URL: due.URL, EventID: due.EventID, Body: body, Secrets: due.Secrets, At: r.Webhooks.Now()})
+	result := r.Sender.Send(ctx, domain.WebhookMessage{URL: due.URL, EventID: due.EventID, Trace: due.Trace, Body: body, Secrets: due.Secrets, At: r.Webhooks.Now()})
 	slow.Stop()
 	if ctx.Err() != nil && !result.Delivered() {
 		return false, ctx.Err()

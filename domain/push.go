@@ -113,6 +113,11 @@ type Push struct {
 	LastActor      string
 }
 
+// Closing returns the snapshot whose amounts are pushed.
+func (p *Push) Closing() Closing {
+	return Closing{TenantID: p.TenantID, PeriodKey: p.PeriodKey, Snapshot: p.Snapshot}
+}
+
 // PushKey is the idempotency key of a push. No part but the last contains a colon.
 func PushKey(tenant uuid.UUID, feature, periodKey string, snapshot, n int) string {
 	key := tenant.String() + ":" + feature + ":" + periodKey + ":" + strconv.Itoa(snapshot)

@@ -132,6 +132,7 @@ type WebhookAttempt struct {
 type WebhookMessage struct {
 	URL     string
 	EventID uuid.UUID
+	Trace   uuid.UUID // of the event; nil: none
 	Body    []byte
 	Secrets []string
 	At      time.Time

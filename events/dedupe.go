@@ -79,9 +79,9 @@ func KeyPeriod(periodKey string, snapshot int, step string) string {
 	return "p/" + periodKey + "/" + strconv.Itoa(snapshot) + "/" + step
 }
 
-// KeyProposal limits the proposals for a line of a closed period to one for each flip.
-func KeyProposal(flip int, periodKey, feature string, subscription uuid.UUID) string {
-	return "j/" + strconv.Itoa(flip) + "/" + periodKey + "/" + feature + "/" + subscription.String()
+// KeyProposal limits the proposals for a line of a closed period to one for each reconciliation: that of a flip, or one of late usage behind it.
+func KeyProposal(reconciliation, periodKey, feature string, subscription uuid.UUID) string {
+	return "j/" + reconciliation + "/" + periodKey + "/" + feature + "/" + subscription.String()
 }
 
 // KeyThreshold limits a threshold to one crossing for each feature, period and value. The value is the amount that is reached.

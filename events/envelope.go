@@ -66,8 +66,8 @@ type Envelope struct {
 // row, the terms of "accepted = aggregated + rejected + in flight + parked".
 type Counts struct{ Accepted, Validated, Rejected, Parked int64 }
 
-// Repeated is an event that another one repeats, with its trace.
-type Repeated struct{ Trace, EventID uuid.UUID }
+// TracedEvent is an event in its trace. Without a trace Trace is nil.
+type TracedEvent struct{ Trace, EventID uuid.UUID }
 
 // Pending is an event that is decided but not yet appended: it has no position.
 type Pending struct {
@@ -101,7 +101,7 @@ type Pending struct {
 	// like Account.
 	Correction *AppliedCorrection
 	// Repeats, if set, is the event that this one repeats. It is not stored: traces link the two.
-	Repeats *Repeated
+	Repeats *TracedEvent
 	// Adjustment, if set, is a difference of a closed period, which this verdict or proposal is. It is stored with the row like Account.
 	Adjustment *Adjustment
 	// Decided, if set, is the change of the states of adjustments, made with the row like Account.

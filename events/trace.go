@@ -26,6 +26,14 @@ func AppendTraceParent(dst []byte, trace, eventID uuid.UUID) []byte {
 	return append(dst, "-00"...)
 }
 
+// TraceParent returns the traceparent that the records of the event have, "" without a trace.
+func (e TracedEvent) TraceParent() string {
+	if e.Trace == uuid.Nil {
+		return ""
+	}
+	return string(AppendTraceParent(nil, e.Trace, e.EventID))
+}
+
 // ParseTraceParent reads the trace id and the span id of a traceparent header (W3C Trace Context, section 3.2).
 // A malformed header is ignored, as the standard requires: zeros, capitals, other lengths, version ff.
 func ParseTraceParent(value string) (trace uuid.UUID, span [8]byte, ok bool) {

@@ -135,7 +135,7 @@ func TestConsole_AFormWithAnEmptyFieldIsShownAgain(t *testing.T) {
 		code, field, fault string
 		kept               []string
 	}{
-		{"an empty reason", tenant, tenant + "/suspend", url.Values{"reason": {" "}}, "reason_required", "reason", "Give the reason", nil},
+		{"an empty reason", tenant, tenant + "/suspend", url.Values{"reason": {" "}}, "reason_required", "reason", "Give a reason", nil},
 		{"a reason with a control character", tenant, tenant + "/subscriptions/" + a.subscription + "/apply-plan", url.Values{"plan": {"gold"}, "reason": {"a\x1b"}}, "reason_invalid", "reason", "control characters", []string{`value="gold"`}},
 		{"an empty name", "/console/new/tenant?key=k", "/console/new/tenant", url.Values{"name": {""}, "class": {"large"}, "externalId": {"crm-1"}, "reason": {"a customer"}}, "member_missing", "name", "Name is empty",
 			[]string{`value="crm-1"`, `<option value="large" selected>`, `value="a customer"`}},

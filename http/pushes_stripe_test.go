@@ -45,9 +45,9 @@ type hookedProvider struct {
 	sending func()
 }
 
-func (p *hookedProvider) Send(ctx context.Context, push domain.Push) domain.PushResult {
+func (p *hookedProvider) Send(ctx context.Context, push domain.Push, of events.TracedEvent) domain.PushResult {
 	p.sending()
-	return p.BillingProvider.Send(ctx, push)
+	return p.BillingProvider.Send(ctx, push, of)
 }
 
 const stripeCanary = "sk_test_CanaryCanaryCanary"

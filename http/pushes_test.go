@@ -12,6 +12,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 )
 
@@ -40,7 +41,7 @@ type countingProvider struct {
 	result domain.PushResult // "": delivered
 }
 
-func (p *countingProvider) Send(_ context.Context, push domain.Push) domain.PushResult {
+func (p *countingProvider) Send(_ context.Context, push domain.Push, _ events.TracedEvent) domain.PushResult {
 	if p.result.Outcome != "" {
 		return p.result
 	}

@@ -73,6 +73,23 @@ func TestTheLogHoldsTheReasonOfEachChange(t *testing.T) {
 	}
 }
 
+// TestAReasonOf500WideCharacters is accepted by headers and bodies, though it has 2,000 bytes. One character more is refused.
+func TestAReasonOf500WideCharacters(t *testing.T) {
+	w := newTestService(t)
+	a := w.want(201, call{"POST", "/api/v1/tenants", bootstrap, nil, map[string]any{"name": "A", "class": "small"}})["id"].(string)
+	wide := strings.Repeat("😀", 500)
+	named := func(reason, name string) call {
+		return call{"PATCH", "/api/v1/tenants/" + a, bootstrap, map[string]string{edge.HeaderReason: url.PathEscape(reason)}, map[string]any{"name": name}}
+	}
+	offboard := func(reason string) call {
+		return call{"POST", "/api/v1/tenants/" + a + "/offboard", bootstrap, nil, map[string]any{"reason": reason}}
+	}
+	w.refused(w.do(named(wide+"x", "B")), 400, "reason_invalid")
+	w.refused(w.do(offboard(wide+"x")), 400, "reason_invalid")
+	w.want(200, named(wide, "B"))
+	w.want(202, offboard(wide))
+}
+
 // TestBadReasonsAreRefused, before anything changes.
 func TestBadReasonsAreRefused(t *testing.T) {
 	w := newTestService(t)

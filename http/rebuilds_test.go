@@ -248,9 +248,15 @@ func TestP5_VerifyFindsDriftAndRepairsIt(t *testing.T) {
 	verify.body = `{"repair":true}`
 	w.refused(w.do(verify), 400, "reason_required")
 	verify.body = `{"repair":true,"reason":"drift"}`
-	if got := w.want(200, verify); got["repaired"] != true || got["state"] != "PROMOTED" {
-		t.Errorf("repaired: %v", got)
+	repaired := w.want(200, verify)
+	if repaired["repaired"] != true || repaired["state"] != "PROMOTED" {
+		t.Errorf("repaired: %v", repaired)
 	}
+	repair := "/rebuilds/" + repaired["rebuildId"].(string)
+	if until := w.get(repair)["canRollBackUntil"]; until != nil {
+		t.Errorf("the repair can be rolled back until %v", until)
+	}
+	w.refused(w.do(call{"POST", "/api/v1" + repair + "/rollback", bootstrap, nil, `{"reason":"r"}`}), 409, "rebuild_is_repair")
 	verify.body = nil
 	if got := w.want(200, verify); got["differs"].(json.Number) != "0" {
 		t.Errorf("after the repair: %v", got)

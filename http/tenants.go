@@ -22,7 +22,7 @@ func (s *service) tenantOperations(t *site) {
 	admins := []string{commands.ScopeAdmin}
 	serve(t, operation{method: http.MethodPost, path: path, who: auth.Operator, scopes: admins, id: "createTenant", reasoned: true, tag: "Tenants", status: http.StatusCreated,
 		summary: "Create a tenant", description: "A tenant begins without a subscription and without keys: create both before it sends usage.", problems: []int{http.StatusConflict, http.StatusUnprocessableEntity}}, s.createTenant)
-	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: admins, id: "listTenants", tag: "Tenants", summary: "List tenants", description: "All tenants, by id, which is the order of their creation; with q those whose name, id or external ids contain a text, and with externalId the one tenant that has it."}, s.listTenants)
+	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: admins, id: "listTenants", tag: "Tenants", summary: "List tenants", description: "All tenants, by id, which is the order of their creation; with q those whose name or external ids contain a text, or whose id begins with it, and with externalId the one tenant that has it."}, s.listTenants)
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: admins, id: "getTenant", tag: "Tenants", summary: "Read a tenant", description: "A tenant by its id.",
 		problems: []int{http.StatusNotFound}}, s.getTenant)
 	serve(t, operation{method: http.MethodPatch, path: one, who: auth.Operator, scopes: admins, id: "changeTenant", reasoned: true, tag: "Tenants", summary: "Change a tenant",
@@ -101,7 +101,7 @@ const maxSearch = 255
 
 type listTenantsRequest struct {
 	Paging
-	Query      string `query:"q" minLength:"1" maxLength:"255" doc:"Only tenants whose name, id or one of whose external ids contains the text, without regard to case (of letters beyond ASCII as the locale of the database has it). Wildcards have no meaning." example:"acme"`
+	Query      string `query:"q" minLength:"1" maxLength:"255" doc:"Only tenants whose name or one of whose external ids contains the text, or whose id begins with it, without regard to case (of letters beyond ASCII as the locale of the database has it). Wildcards have no meaning." example:"acme"`
 	ExternalID string `query:"externalId" minLength:"1" maxLength:"255" pattern:"^[!-~]{1,255}$" doc:"Only the tenant with this external id, or none." example:"crm-4711"`
 }
 

@@ -3,6 +3,7 @@ package projections_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -90,6 +91,49 @@ func TestP8_AFlipIsAdjusted(t *testing.T) {
 	if len(hashes) != 2*64+1 {
 		t.Errorf("the hashes of two folds are %s", hashes)
 	}
+}
+
+// Behind a flip the live fold may count late usage in another way than its adjustment does. The difference is an adjustment, once.
+func TestP8_LateUsageBehindAFlipIsAdjusted(t *testing.T) {
+	f := newCloseFixture(t)
+	f.record("a", "calls", 10)
+	f.close()
+	f.lateUsage(events.LateUsageAdjust)
+	late := &commands.LateReconciles{Periods: f.periods, Logger: slog.New(slog.DiscardHandler)}
+	look := func(sagas int) {
+		f.Helper()
+		f.must(late.Look(t.Context()))
+		f.must(late.Look(t.Context()))
+		f.want("reconciliations", f.text(`SELECT count(*)::text FROM sagas WHERE kind = $1 AND ended_at IS NULL`, commands.SagaReconcile), fmt.Sprint(sagas))
+		f.reconcile()
+	}
+	f.record("early", "calls", 6)
+	f.flow()
+	look(0) // the first fold counts it as the log does
+	f.deployFold(largeTwice, foldLargeTwice)
+	late.Periods = f.periods
+	f.must(f.promote(f.rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})))
+	f.reconcile()
+	look(1)
+	f.check()
+	const flipped = "1 LATE_USAGE 6/1 PENDING, 1 REBUILD 16/0 PENDING"
+	f.want("adjustments behind the flip", f.adjusted(), flipped)
+
+	f.record("large", "calls", 8)
+	f.record("small", "calls", 2)
+	f.drain(f.validating)
+	look(0) // it is not folded
+	f.flow()
+	look(1)
+	f.check()
+	const behind = flipped + ", 1 LATE_USAGE 8/1 PENDING, 1 LATE_USAGE 2/1 PENDING, 1 REBUILD 8/0 PENDING"
+	f.want("adjustments of late usage", f.adjusted(), behind)
+
+	f.record("again", "calls", 9)
+	f.flow()
+	look(1)
+	f.check()
+	f.want("adjustments of more late usage", f.adjusted(), behind+", 1 LATE_USAGE 9/1 PENDING, 1 REBUILD 9/0 PENDING")
 }
 
 // proposed returns the features of the tenant's lines that a promotion changes, each with the snapshot of its closed period and the adjustment.

@@ -36,7 +36,7 @@ func outbox() Group {
 	return Group{"outbox", "Outbox and relay", []Alert{
 		{Name: "MeterplexOutboxStalled", Severity: Page, Owner: Service, Runbook: "outbox.md#events-are-not-published",
 			Symptom: "Recorded events are not published.",
-			Expr:    `max by (job) (meterplex_outbox_oldest_unpublished_seconds) > 60`, For: "5m"},
+			Expr:    `max by (job) (meterplex_outbox_oldest_unpublished_seconds) > 60`, For: "4m"},
 		{Name: "MeterplexPartitionWithoutLease", Severity: Page, Owner: Service, Runbook: "outbox.md#a-partition-has-no-lease",
 			Symptom: "A log partition is relayed by no instance.",
 			Expr:    `sum by (job) (meterplex_relay_leases) < 32`, For: "1m"},

@@ -102,7 +102,7 @@ func cases() []ruleCase {
 		gauge("MeterplexPeriodDrift", "page", `meterplex_saga_open{state="DRIFT"}`, "", 0, 1, 0, decoy(`meterplex_saga_open{state="PARTIAL"}`, 9)),
 		counter("MeterplexPayloadConflicts", "ticket", "meterplex_payload_conflicts_total", "", 15),
 
-		gauge("MeterplexOutboxStalled", "page", "meterplex_outbox_oldest_unpublished_seconds", "", 60, 60.5, 5),
+		gauge("MeterplexOutboxStalled", "page", "meterplex_outbox_oldest_unpublished_seconds", "", 60, 60.5, 4),
 		gauge("MeterplexPartitionWithoutLease", "page", "meterplex_relay_leases", "", 16, 15, 1),
 		counter("MeterplexRecordsWithheld", "ticket", `meterplex_events_withheld_total{topic="usage.raw"}`, `topic="usage.raw"`, 15),
 		counter("MeterplexPublishRefused", "ticket", `meterplex_publish_refused_total{topic="usage.raw",by="broker"}`, `topic="usage.raw",by="broker"`, 15),

@@ -23,6 +23,7 @@ func promotions() []Code {
 		{"generation_broken", 409, Request, false, 0, "The new generation cannot be promoted", "Abandon the rebuild and start another"},
 		{"period_not_conserved", 409, Request, false, 0, "The period cannot be promoted alone", "Rebuild and promote the tenant or the whole projection"},
 		{"rebuild_abandoned", 409, Request, false, 0, "The rebuild is abandoned", "Start another rebuild"},
+		{"rebuild_is_repair", 409, Request, false, 0, "A repair cannot be rolled back", "Verify the projection again; rebuild it if the fold is at fault"},
 		{"rebuild_not_promoted", 409, Request, false, 0, "The rebuild is not promoted", "Roll back promoted rebuilds only"},
 		{"rebuild_promoted", 409, Request, false, 0, "The rebuild is promoted", "Roll it back first, or start another rebuild"},
 		{"rebuild_superseded", 409, Request, false, 0, "A later rebuild of the same figures was promoted", "Roll back the later rebuild first"},

@@ -12,10 +12,9 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/http/auth"
-	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/problem"
 )
 
@@ -199,14 +198,11 @@ func parseForm(w http.ResponseWriter, r *http.Request) error {
 
 // checkReason refuses a reason that nobody can read in the log.
 func checkReason(reason string) *problem.Problem {
-	const at = "/reason"
-	switch {
-	case strings.TrimSpace(reason) == "":
-		return problem.New("reason_required", "Give the reason: the log keeps it with the change").At(at)
-	case utf8.RuneCountInString(reason) > edge.MaxReason:
-		return problem.New("reason_invalid", "The reason may have at most 500 characters").At(at)
-	case strings.ContainsFunc(reason, edge.Unreadable) || strings.ContainsRune(reason, unicode.ReplacementChar):
-		return problem.New("reason_invalid", "The reason holds control characters, or characters that change the direction of text").At(at)
+	if fault := domain.CheckReason(reason); fault != nil {
+		return problem.New(fault.Code, fault.Message).At(fault.Pointer)
+	}
+	if strings.ContainsRune(reason, unicode.ReplacementChar) {
+		return problem.New("reason_invalid", "A reason is text in UTF-8").At("/reason")
 	}
 	return nil
 }

@@ -96,7 +96,7 @@ func (v *visit) look(path string, query url.Values) (doc, error) {
 	return d, err
 }
 
-// findTenants finds them by a part of their name, id or external id.
+// findTenants finds them by a part of their name or external id, or the beginning of their id.
 func findTenants(v *visit, q string) ([]hit, error) {
 	d, err := v.look(api("tenants"), url.Values{"q": {q}, "limit": {"50"}})
 	if err != nil {

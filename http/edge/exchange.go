@@ -5,9 +5,6 @@ import (
 	"encoding/hex"
 	"net/http"
 	"net/url"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -115,16 +112,10 @@ func traceOf(values []string) (trace uuid.UUID, ok bool) {
 // HeaderReason is the header that holds the reason of a change, percent-encoded UTF-8. The event of the change holds it if its body names no reason.
 const HeaderReason = "Meterplex-Reason"
 
-// MaxReason bounds a reason, in characters.
-const MaxReason = 500
-
-// Unreadable reports whether a character may not be in a reason: a control character, or one that changes the direction of text.
-func Unreadable(c rune) bool { return unicode.IsControl(c) || unicode.Is(unicode.Bidi_Control, c) }
-
 // reasonOf reads the values of HeaderReason.
 func reasonOf(values []string) (string, *problem.Problem) {
 	reason, err := url.PathUnescape(values[0])
-	if err != nil || len(values) > 1 || strings.TrimSpace(reason) == "" || !utf8.ValidString(reason) || utf8.RuneCountInString(reason) > MaxReason || strings.ContainsFunc(reason, Unreadable) {
+	if err != nil || len(values) > 1 || domain.CheckReason(reason) != nil {
 		return "", problem.New("reason_invalid", HeaderReason+" must be there once, with 1 to 500 characters in UTF-8, percent-encoded, none of them a control character")
 	}
 	return reason, nil

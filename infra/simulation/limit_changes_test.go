@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -15,9 +14,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/postgres/store"
-	"github.com/meterplex/meterplex/projections/validate"
 )
 
 // Plans whose limits change: the histories of tenants are those of the changes that were committed, and decisions read them through
@@ -197,33 +194,6 @@ func subscriptionOf(tenant uuid.UUID, limits planLimits, late bool) *domain.Subs
 	}
 	kept, _ := snapshots.LoadOrStore(key, s)
 	return kept.(*domain.Subscription)
-}
-
-// historiesOf returns the histories of a log's decisions.
-func (s *sim) historiesOf() eventlog.Histories {
-	if s.changing {
-		return new(validate.Histories)
-	}
-	return fixedHistories{s}
-}
-
-// fixedHistories are those of plans that do not change.
-type fixedHistories struct{ s *sim }
-
-// Known implements eventlog.Histories.
-func (h fixedHistories) Known(tenants []uuid.UUID) map[uuid.UUID]domain.TenantHistory {
-	h.s.mu.Lock()
-	defer h.s.mu.Unlock()
-	all := map[uuid.UUID]domain.TenantHistory{}
-	for _, t := range tenants {
-		all[t] = domain.TenantHistory{History: h.s.db.history(t), PeriodHistory: h.s.db.periodHistory(t), Thresholds: thresholdsOf(t)}
-	}
-	return all
-}
-
-// Of implements eventlog.Histories.
-func (h fixedHistories) Of(_ context.Context, _ eventlog.Query, tenants []uuid.UUID, _ []events.InlineStretch) (map[uuid.UUID]domain.TenantHistory, error) {
-	return h.Known(tenants), nil
 }
 
 // denial is a refusal for a limit, with the head before the request was sent and when it was answered.

@@ -29,10 +29,10 @@ var (
 	pipeVersions = projections.Versions[usage.Fold]{{Name: usage.V1, Fold: usage.FoldV1}, {Name: "usage_aggregates/v2", Fold: foldTwice}}
 )
 
-// foldTwice counts the amount of a verdict twice, unless it is late, or folded again: these count as their adjustments do.
+// foldTwice counts the amount of a verdict twice, late ones too, unless it is folded again.
 func foldTwice(e *events.Envelope) (usage.Key, usage.Delta, error) {
 	key, delta, err := usage.FoldV1(e)
-	if v, _ := codec.VerdictOf(e); e.Subject == events.UsageValidated && v.Late == nil {
+	if e.Subject == events.UsageValidated {
 		delta.Amount *= 2
 	}
 	return key, delta, err
@@ -64,11 +64,14 @@ type periodPipe struct {
 	rows                  map[usage.Key]pipeSum
 	version, flips        int
 	rebuilding            bool
-	reconciled            int // the last flip whose differences are proposed
+	reconciled            int             // the last flip whose differences are proposed
+	flipped               uuid.UUID       // the rebuild of the last flip
+	ran                   map[string]bool // keys of reconciliations
 
 	validator *validate.Validator
 	retries   *commands.DeadLetters
 	closes    *commands.Periods
+	late      *commands.LateReconciles
 	model     *periodModel
 	ids       uint64
 }
@@ -83,11 +86,12 @@ type pipeAdjustment struct {
 
 func newPeriodPipe(seed uint64, seen map[string]int) *periodPipe {
 	p := &periodPipe{rng: rand.New(rand.NewPCG(seed, 7)), seen: seen, keys: map[string]int64{}, corrections: map[int64][]*events.AppliedCorrection{},
-		parked: map[int64]uuid.UUID{}, failed: map[uuid.UUID]*domain.DeadLetter{}, resolved: map[uuid.UUID]bool{}, rows: map[usage.Key]pipeSum{}, model: newPeriodModel()}
+		parked: map[int64]uuid.UUID{}, failed: map[uuid.UUID]*domain.DeadLetter{}, resolved: map[uuid.UUID]bool{}, rows: map[usage.Key]pipeSum{}, ran: map[string]bool{}, model: newPeriodModel()}
 	now := func() time.Time { return pipeMay.AddDate(0, 2, 0) }
 	p.validator = &validate.Validator{NewID: p.newID, Histories: &validate.Histories{}}
 	p.retries = &commands.DeadLetters{Store: pipeStore{p}, Now: now, NewID: p.newID}
 	p.closes = &commands.Periods{Store: pipeStore{p}, Now: now, NewID: p.newID, Logger: slog.New(slog.DiscardHandler)}
+	p.late = &commands.LateReconciles{Periods: p.closes, Logger: p.closes.Logger}
 	p.grant("calls")
 	return p
 }
@@ -295,6 +299,9 @@ func (p *periodPipe) aggregate() {
 		v.folded = true
 		p.note("folded %d", e.Position.Number)
 		p.rows[v.key] = p.rows[v.key].add(v.deltas[p.version])
+		if read.Late != nil && p.version > 0 {
+			p.reconciled = -1 // the adjustment is what the first fold counts
+		}
 		if letter, _ := projections.RetryOf(e); letter != uuid.Nil {
 			p.resolved[letter] = true
 			p.append(projections.Closing(e, p.newID(), events.Closed{DeadLetterID: letter, Status: events.StatusResolved}, "test"))

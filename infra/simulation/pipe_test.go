@@ -20,6 +20,7 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
+	"github.com/meterplex/meterplex/projections/validate"
 )
 
 type topicPart struct {
@@ -255,7 +256,7 @@ func (s *sim) logOf(p *proc) *eventlog.Log { return s.logWith(p, nil, nil) }
 func (s *sim) logWith(p *proc, handed consume.Handovers, tail *eventlog.Tail) *eventlog.Log {
 	return eventlog.On(simPool{p}, simPool{p}, eventlog.Config{
 		Producer: events.Producer{Service: "simulation"}, Writers: 2, Now: time.Now, NewID: p.newID, Logger: slog.New(slog.DiscardHandler),
-		Inline: s.inlineOf(p, handed), Handed: handed.Offer, Tail: tail, Written: checkPayloads, Histories: s.historiesOf(),
+		Inline: s.inlineOf(p, handed), Handed: handed.Offer, Tail: tail, Written: checkPayloads, Histories: new(validate.Histories),
 	})
 }
 

@@ -172,7 +172,7 @@ func (w *pushWorld) call() {
 }
 
 // Send implements commands.BillingProvider.
-func (w *pushWorld) Send(_ context.Context, p domain.Push) domain.PushResult {
+func (w *pushWorld) Send(_ context.Context, p domain.Push, _ events.TracedEvent) domain.PushResult {
 	if stored := w.find(p.ID); stored.State == domain.PushStatePending || stored.Attempts < p.Attempts {
 		w.fail("%s is sent before its attempt is stored", p.Key)
 	}

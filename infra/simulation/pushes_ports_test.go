@@ -135,6 +135,10 @@ func (w *pushWorld) OpenPushes(_ context.Context, _ uuid.UUID, periodKey string)
 	return open, w.now, nil
 }
 
+func (w *pushWorld) PeriodEvent(context.Context, domain.Closing, string) (events.TracedEvent, error) {
+	return events.TracedEvent{}, nil
+}
+
 func (w *pushWorld) NotePushes(context.Context, uuid.UUID, string, string) error { return nil }
 
 func windowOfPush(p *domain.Push) domain.PushWindow {

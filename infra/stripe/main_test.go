@@ -16,6 +16,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/stripe"
 	"github.com/meterplex/meterplex/infra/stripe/stripetest"
 )
@@ -70,7 +71,7 @@ func TestTheSecretKeyIsNowhereButInRequests(t *testing.T) {
 	seen := []string{fmt.Sprintf("%v %+v %#v", p, p, p)}
 	for _, fault := range []stripetest.Fault{stripetest.None, stripetest.Lose, stripetest.Fail, stripetest.Unavailable} {
 		s.Next(fault)
-		r := p.Send(context.Background(), push(1, 5))
+		r := p.Send(context.Background(), push(1, 5), events.TracedEvent{})
 		if fault == stripetest.None && (r.Outcome != domain.PushKeyRefused || !strings.Contains(r.Reason, "METERPLEX_STRIPE_KEY (status 401): Invalid API Key provided: Bearer ********")) {
 			t.Errorf("a wrong key: %+v", r)
 		}
@@ -81,7 +82,7 @@ func TestTheSecretKeyIsNowhereButInRequests(t *testing.T) {
 		t.Errorf("a total with a wrong key: %v", err)
 	}
 	unreachable := provider(t, "http://127.0.0.1:1/"+canary, func() {}, logger)
-	seen = append(seen, fmt.Sprintf("%+v", unreachable.Send(context.Background(), push(1, 5))), err.Error(), text.String())
+	seen = append(seen, fmt.Sprintf("%+v", unreachable.Send(context.Background(), push(1, 5), events.TracedEvent{})), err.Error(), text.String())
 	for _, one := range seen {
 		if strings.Contains(one, "Canary") {
 			t.Errorf("the key is shown: %s", one)

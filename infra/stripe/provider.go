@@ -14,6 +14,7 @@ import (
 	stripego "github.com/stripe/stripe-go/v84"
 
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
 )
 
 // DefaultURL is the address of Stripe's API.
@@ -35,6 +36,9 @@ type Provider struct {
 	transport *transport
 	key       func() string // a function, so that no formatting of a Provider shows the key
 	logger    *slog.Logger
+	// Attempt begins the span of a request that delivers an event, and returns the function that ends it with the status of the answer; 0: no answer. Nil:
+	// without traces.
+	Attempt func(ctx context.Context, name string, of events.TracedEvent) (context.Context, func(status int))
 
 	mu     sync.Mutex
 	meters map[string]meter // by the name of their event
@@ -69,26 +73,39 @@ type meterEvent struct {
 }
 
 // Send posts a push as a meter event, once. Its identifier is the push's in each attempt, and its idempotency key until Stripe refuses it, so that Stripe counts
-// one of them.
-func (p *Provider) Send(ctx context.Context, push domain.Push) domain.PushResult {
+// one of them. Its traceparent is that of the event that closed the period.
+func (p *Provider) Send(ctx context.Context, push domain.Push, of events.TracedEvent) domain.PushResult {
 	if reason := unfit(push); reason != "" {
 		return domain.PushResult{Outcome: domain.PushRefused, Code: codeInvalid, Reason: reason}
+	}
+	end := func(int) {}
+	if p.Attempt != nil {
+		ctx, end = p.Attempt(ctx, "send push", of)
 	}
 	ctx, x, cancel := begin(ctx)
 	defer cancel()
 	var event meterEvent
 	err := p.backend.Call(http.MethodPost, "/v1/billing/meter_events", p.key(), &stripego.BillingMeterEventCreateParams{
-		Params:     stripego.Params{Context: ctx, IdempotencyKey: stripego.String(push.RequestKey())},
+		Params:     stripego.Params{Context: ctx, IdempotencyKey: stripego.String(push.RequestKey()), Headers: traceHeader(of)},
 		EventName:  stripego.String(push.Event),
 		Identifier: stripego.String(push.Identifier),
 		Timestamp:  stripego.Int64(push.Timestamp.Unix()),
 		Payload:    map[string]string{"stripe_customer_id": push.Customer, "value": push.Amount.String()},
 	}, &event)
+	end(x.status)
 	result := x.result(push.Identifier, event.Identifier, err)
 	result.Code, result.Reason = p.codeCleaned(result.Code), p.clean(result.Reason, maxReason)
 	p.logger.LogAttrs(ctx, slog.LevelDebug, "stripe: meter event", slog.String("identifier", push.Identifier), slog.String("outcome", string(result.Outcome)),
 		slog.Int("status", x.status), slog.String("code", result.Code), slog.String("request", p.clean(x.requestID, maxCode)))
 	return result
+}
+
+func traceHeader(of events.TracedEvent) http.Header {
+	parent := of.TraceParent()
+	if parent == "" {
+		return nil
+	}
+	return http.Header{http.CanonicalHeaderKey(events.HeaderTrace): {parent}}
 }
 
 // unfit returns why Stripe's API cannot carry a push, or "".

@@ -16,7 +16,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/stripe/stripetest"
 )
 
@@ -45,11 +48,11 @@ func TestAnAnswerIsDeliveredOnlyIfStripeCountsThePush(t *testing.T) {
 		s, p := account(t)
 		s.RetryAfter = "7"
 		s.Next(fault)
-		got := p.Send(context.Background(), push(1, 28600))
+		got := p.Send(context.Background(), push(1, 28600), events.TracedEvent{})
 		if got.Outcome != want.Outcome || got.Code != want.Code || got.RetryAfter != want.RetryAfter || (got.Reason == "") != (got.Outcome == domain.PushDelivered) {
 			t.Errorf("fault %d: %+v, want %+v", fault, got, want)
 		}
-		if again := p.Send(context.Background(), push(1, 28600)); again.Outcome != domain.PushDelivered {
+		if again := p.Send(context.Background(), push(1, 28600), events.TracedEvent{}); again.Outcome != domain.PushDelivered {
 			t.Errorf("fault %d, then a repetition: %+v", fault, again)
 		}
 		if sum := s.Sum("cus_1", "api_calls"); sum.Cmp(big.NewInt(28600)) != 0 || len(s.Requests()) != 2 {
@@ -64,7 +67,7 @@ func TestAnEventThatExistsIsDelivered(t *testing.T) {
 	first, second := push(1, 7), push(1, 7)
 	second.Key += ":other"
 	for _, one := range []domain.Push{first, second} {
-		if r := p.Send(context.Background(), one); r.Outcome != domain.PushDelivered || r.Code != "" || r.Reason != "" {
+		if r := p.Send(context.Background(), one, events.TracedEvent{}); r.Outcome != domain.PushDelivered || r.Code != "" || r.Reason != "" {
 			t.Errorf("%s: %+v", one.Key, r)
 		}
 	}
@@ -74,8 +77,32 @@ func TestAnEventThatExistsIsDelivered(t *testing.T) {
 	// Another body under a used key says nothing about this push: a person decides.
 	other := push(2, 8)
 	other.Key = first.Key
-	if r := p.Send(context.Background(), other); r.Outcome != domain.PushRefused || r.Code != "idempotency_error" {
+	if r := p.Send(context.Background(), other, events.TracedEvent{}); r.Outcome != domain.PushRefused || r.Code != "idempotency_error" {
 		t.Errorf("another body under the same key: %+v", r)
+	}
+}
+
+// TestAPushNamesTheTraceOfItsClose: the traceparent is that of the records of the event which closed the period, in each attempt and without traces. A comparison has none.
+func TestAPushNamesTheTraceOfItsClose(t *testing.T) {
+	s, p := account(t)
+	of := events.TracedEvent{Trace: uuid.MustParse("4bf92f35-77b3-4da6-a3ce-929d0e0e4736"), EventID: uuid.Must(uuid.NewV7())}
+	var spans []string
+	for _, fault := range []stripetest.Fault{stripetest.None, stripetest.Fail, stripetest.TooMany} {
+		s.Next(fault)
+		p.Send(t.Context(), push(1, 5), of)
+		p.Attempt = func(ctx context.Context, name string, of events.TracedEvent) (context.Context, func(int)) {
+			return ctx, func(status int) { spans = append(spans, fmt.Sprint(name, " ", of.Trace, " ", status)) }
+		}
+	}
+	p.Send(t.Context(), push(2, 5), events.TracedEvent{EventID: of.EventID})
+	want := string(events.AppendTraceParent(nil, of.Trace, of.EventID))
+	for i, r := range s.Requests() {
+		if got := r.Header.Values("Traceparent"); i < 3 && (len(got) != 1 || got[0] != want) || i == 3 && got != nil {
+			t.Errorf("attempt %d has the traceparent %q, want %s", i, got, want)
+		}
+	}
+	if name := "send push " + of.Trace.String(); len(s.Requests()) != 4 || !slices.Equal(spans[:2], []string{name + " 500", name + " 429"}) || len(spans) != 3 {
+		t.Errorf("%d requests, attempts %q", len(s.Requests()), spans)
 	}
 }
 
@@ -84,12 +111,12 @@ func TestAFailureThatStripeSavedStaysUnknown(t *testing.T) {
 	s, p := account(t)
 	s.Next(stripetest.FailSaved)
 	for range 3 {
-		if r := p.Send(context.Background(), push(1, 7)); r.Outcome != domain.PushUnknown {
+		if r := p.Send(context.Background(), push(1, 7), events.TracedEvent{}); r.Outcome != domain.PushUnknown {
 			t.Fatalf("%+v", r)
 		}
 	}
 	s.Advance(25 * time.Hour)
-	if r := p.Send(context.Background(), push(1, 7)); r.Outcome != domain.PushDelivered {
+	if r := p.Send(context.Background(), push(1, 7), events.TracedEvent{}); r.Outcome != domain.PushDelivered {
 		t.Errorf("after Stripe forgot the key: %+v", r)
 	}
 }
@@ -101,18 +128,18 @@ func TestARefusalThatStripeSavedEndsWithTheNextKey(t *testing.T) {
 	one := push(1, 7)
 	one.Customer = "cus_new"
 	for range 2 {
-		if r := p.Send(context.Background(), one); r.Outcome != domain.PushRefused || r.Code != "resource_missing" {
+		if r := p.Send(context.Background(), one, events.TracedEvent{}); r.Outcome != domain.PushRefused || r.Code != "resource_missing" {
 			t.Fatalf("%+v", r)
 		}
 		s.AddCustomer("cus_new")
 	}
 	moved := one
 	moved.Customer = "cus_1"
-	if r := p.Send(context.Background(), moved); r.Outcome != domain.PushRefused || r.Code != "idempotency_error" {
+	if r := p.Send(context.Background(), moved, events.TracedEvent{}); r.Outcome != domain.PushRefused || r.Code != "idempotency_error" {
 		t.Errorf("a corrected customer under the same key: %+v", r)
 	}
 	for one.Renewals = 1; one.Renewals < 4; one.Renewals++ {
-		if r := p.Send(context.Background(), one); r.Outcome != domain.PushDelivered {
+		if r := p.Send(context.Background(), one, events.TracedEvent{}); r.Outcome != domain.PushDelivered {
 			t.Errorf("with another key: %+v", r)
 		}
 	}
@@ -125,9 +152,9 @@ func TestARefusalThatStripeSavedEndsWithTheNextKey(t *testing.T) {
 func TestAfterADayARepetitionCountsTwice(t *testing.T) {
 	s, p := account(t)
 	s.Next(stripetest.LoseAfter)
-	p.Send(context.Background(), push(1, 7))
+	p.Send(context.Background(), push(1, 7), events.TracedEvent{})
 	s.Advance(25 * time.Hour)
-	p.Send(context.Background(), push(1, 7))
+	p.Send(context.Background(), push(1, 7), events.TracedEvent{})
 	if sum := s.Sum("cus_1", "api_calls"); sum.Cmp(big.NewInt(14)) != 0 {
 		t.Errorf("%s", sum)
 	}
@@ -151,7 +178,7 @@ func TestRefusalsAreInStripesWords(t *testing.T) {
 	} {
 		one := push(i, 7)
 		c.change(&one)
-		if r := p.Send(context.Background(), one); r.Outcome != domain.PushRefused || r.Code != c.code || !strings.Contains(r.Reason, c.reason) {
+		if r := p.Send(context.Background(), one, events.TracedEvent{}); r.Outcome != domain.PushRefused || r.Code != c.code || !strings.Contains(r.Reason, c.reason) {
 			t.Errorf("%s: %+v", c.reason, r)
 		}
 	}
@@ -196,7 +223,7 @@ func TestAnAnswerOfAnotherServerSettlesNothing(t *testing.T) {
 			w.WriteHeader(c.status)
 			_, _ = w.Write([]byte(c.body))
 		}))
-		r := provider(t, other.URL, other.Close, slog.New(slog.DiscardHandler)).Send(context.Background(), push(1, 1))
+		r := provider(t, other.URL, other.Close, slog.New(slog.DiscardHandler)).Send(context.Background(), push(1, 1), events.TracedEvent{})
 		if r.Outcome != c.outcome || len(r.Reason) > 600 || strings.ContainsRune(r.Reason, 0) {
 			t.Errorf("%d %.100s: %+v", c.status, c.body, r)
 		}
@@ -215,7 +242,7 @@ func TestWithoutAConnectionThePushIsSentLater(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	for url, ctx := range map[string]context.Context{closed: context.Background(), strings.Replace(s.URL, "http:", "https:", 1): context.Background(), s.URL: ended} {
-		r := provider(t, url, func() {}, slog.New(slog.DiscardHandler)).Send(ctx, push(1, 1))
+		r := provider(t, url, func() {}, slog.New(slog.DiscardHandler)).Send(ctx, push(1, 1), events.TracedEvent{})
 		if r.Outcome != domain.PushLater || r.Code != "provider_unreachable" || r.Reason == "" {
 			t.Errorf("%s: %+v", url, r)
 		}
@@ -231,12 +258,12 @@ func TestASlowAnswerIsUnknown(t *testing.T) {
 	arrived, release := s.Hold()
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { <-arrived; cancel() }()
-	r := p.Send(ctx, push(1, 7))
+	r := p.Send(ctx, push(1, 7), events.TracedEvent{})
 	release()
 	if r.Outcome != domain.PushUnknown || r.Code != "provider_no_answer" || len(s.Counted()) != 1 {
 		t.Errorf("%+v, %d counted", r, len(s.Counted()))
 	}
-	if r := p.Send(context.Background(), push(1, 7)); r.Outcome != domain.PushDelivered || len(s.Counted()) != 1 {
+	if r := p.Send(context.Background(), push(1, 7), events.TracedEvent{}); r.Outcome != domain.PushDelivered || len(s.Counted()) != 1 {
 		t.Errorf("%+v, %d counted", r, len(s.Counted()))
 	}
 }
@@ -247,9 +274,9 @@ func TestEachAttemptHasTheSameRequest(t *testing.T) {
 	s.Next(stripetest.LoseAfter)
 	one := push(1, -6)
 	one.Amount.SetString("-123456789012345678901234567890", 10)
-	p.Send(context.Background(), one)
+	p.Send(context.Background(), one, events.TracedEvent{})
 	s.Advance(time.Hour)
-	p.Send(context.Background(), one)
+	p.Send(context.Background(), one, events.TracedEvent{})
 	var texts []string
 	for _, r := range s.Requests() {
 		var text strings.Builder
@@ -301,7 +328,7 @@ func TestPushesAreCountedOnceWhateverFails(t *testing.T) {
 		}
 		delivered := false
 		for spent := time.Duration(0); spent < 23*time.Hour && !delivered; spent += 30 * time.Minute {
-			delivered = p.Send(context.Background(), one).Outcome == domain.PushDelivered
+			delivered = p.Send(context.Background(), one, events.TracedEvent{}).Outcome == domain.PushDelivered
 			s.Advance(30 * time.Minute)
 		}
 		// A failure that Stripe saved is repeated for the whole day: such a push was not counted.

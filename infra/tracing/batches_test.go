@@ -124,7 +124,7 @@ func TestTheSpanOfAnEventFollowsFromItsID(t *testing.T) {
 	own, other := event(uuid.UUID(request.SpanContext().TraceID())), event(newTrace(t))
 	verdict, repeated := event(other.CorrelationID), event(newTrace(t))
 	verdict.CausationID = other.EventID
-	repeated.Repeats = &events.Repeated{Trace: own.CorrelationID, EventID: own.EventID}
+	repeated.Repeats = &events.TracedEvent{Trace: own.CorrelationID, EventID: own.EventID}
 	x.append(ctx, own, other)
 	x.append(context.Background(), verdict, repeated)
 	x.append(context.Background(), event(uuid.Nil))

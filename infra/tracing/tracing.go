@@ -111,7 +111,7 @@ func CheckEnvironment() error {
 // checkEnvironment returns the endpoint of the exporter. The library would log an invalid variable, with its value, and
 // use its default.
 func checkEnvironment(env func(string) string) (endpoint string, err error) {
-	for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"} {
+	for _, name := range headerVariables() {
 		for header := range strings.SplitSeq(env(name), ",") {
 			key, value, found := strings.Cut(header, "=")
 			if _, err := url.PathUnescape(value); env(name) != "" && (!found || strings.TrimSpace(key) == "" || err != nil) {
@@ -136,5 +136,5 @@ func checkEnvironment(env func(string) string) (endpoint string, err error) {
 		}
 		endpoint = u.Scheme + "://" + u.Host
 	}
-	return cmp.Or(endpoint, DefaultEndpoint), nil
+	return cmp.Or(endpoint, DefaultEndpoint), checkFiles(env)
 }

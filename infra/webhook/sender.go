@@ -19,6 +19,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
 )
 
 var _ commands.WebhookSender = (*Sender)(nil)
@@ -41,18 +42,22 @@ type Config struct {
 	Timeout   time.Duration  // 0: Timeout
 	Roots     *x509.CertPool // nil: those of the system
 	Resolver  *net.Resolver  // nil: the default one
+	// Attempt begins the span of a request that delivers an event, and returns the function that ends it with the status of the answer; 0: no answer. Nil:
+	// without traces.
+	Attempt func(ctx context.Context, name string, of events.TracedEvent) (context.Context, func(status int))
 }
 
 // Sender implements commands.WebhookSender. It follows no redirect and uses no proxy: each would reach an address that was not checked.
 type Sender struct {
 	timeout       time.Duration
 	agent         string
+	attempt       func(ctx context.Context, name string, of events.TracedEvent) (context.Context, func(status int))
 	secure, plain *http.Client // for https and for http
 }
 
 // NewSender returns a sender. Close it.
 func NewSender(c Config) *Sender {
-	s := &Sender{timeout: cmp.Or(c.Timeout, Timeout), agent: "Meterplex/" + cmp.Or(c.Version, "unknown") + " (webhooks)"}
+	s := &Sender{timeout: cmp.Or(c.Timeout, Timeout), agent: "Meterplex/" + cmp.Or(c.Version, "unknown") + " (webhooks)", attempt: c.Attempt}
 	s.secure, s.plain = newClient(&c, false), newClient(&c, true)
 	return s
 }
@@ -88,9 +93,14 @@ func (s *Sender) Close() {
 // Send implements commands.WebhookSender.
 func (s *Sender) Send(ctx context.Context, m domain.WebhookMessage) domain.WebhookResult {
 	began := time.Now()
+	of, end := events.TracedEvent{Trace: m.Trace, EventID: m.EventID}, func(int) {}
+	if s.attempt != nil {
+		ctx, end = s.attempt(ctx, "send webhook", of)
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	status, err := s.send(ctx, &m)
+	status, err := s.send(ctx, &m, of.TraceParent())
+	end(status)
 	result := domain.WebhookResult{Status: status, Duration: time.Since(began)}
 	if err != nil {
 		result.Error = reasonOf(err, s.timeout)
@@ -98,7 +108,7 @@ func (s *Sender) Send(ctx context.Context, m domain.WebhookMessage) domain.Webho
 	return result
 }
 
-func (s *Sender) send(ctx context.Context, m *domain.WebhookMessage) (status int, err error) {
+func (s *Sender) send(ctx context.Context, m *domain.WebhookMessage, traceParent string) (status int, err error) {
 	id := m.EventID.String()
 	signature, err := sign(m.Secrets, id, m.At, m.Body)
 	if err != nil {
@@ -112,6 +122,9 @@ func (s *Sender) send(ctx context.Context, m *domain.WebhookMessage) (status int
 		"Content-Type": {"application/json"}, "User-Agent": {s.agent},
 		http.CanonicalHeaderKey(headerID): {id}, http.CanonicalHeaderKey(headerTimestamp): {strconv.FormatInt(m.At.Unix(), 10)},
 		http.CanonicalHeaderKey(headerSignature): {signature},
+	}
+	if traceParent != "" { // not signed: proxies of the receiver may replace it
+		req.Header.Set(events.HeaderTrace, traceParent)
 	}
 	client := s.secure
 	if req.URL.Scheme == "http" {

@@ -3,11 +3,13 @@ package webhook
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,6 +18,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
 )
 
 func loopback() domain.WebhookAddresses {
@@ -57,6 +60,45 @@ func TestARequestHasTheHeadersOfStandardWebhooks(t *testing.T) {
 	}
 	if text := <-body; text != vectorBody || req.Method != http.MethodPost || req.URL.RequestURI() != "/hooks?x=1" {
 		t.Errorf("%s %s %q", req.Method, req.URL.RequestURI(), text)
+	}
+}
+
+// The traceparent names the event, as its records' does, in each attempt and without traces. It is not signed.
+func TestARequestNamesTheTraceOfItsEvent(t *testing.T) {
+	got := make(chan http.Header, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got <- r.Header
+		w.WriteHeader(http.StatusTeapot)
+	}))
+	defer server.Close()
+	var spans []string
+	attempt := func(ctx context.Context, name string, of events.TracedEvent) (context.Context, func(int)) {
+		return ctx, func(status int) { spans = append(spans, fmt.Sprint(name, " ", of.Trace, " ", of.EventID, " ", status)) }
+	}
+	m := message(server.URL)
+	plain := newSender(t, Config{Addresses: loopback()})
+	plain.Send(t.Context(), m)
+	without := <-got
+	if without.Values("Traceparent") != nil {
+		t.Errorf("an event without a trace has the traceparent %q", without.Values("Traceparent"))
+	}
+	m.Trace = uuid.MustParse("4bf92f35-77b3-4da6-a3ce-929d0e0e4736")
+	want := string(events.AppendTraceParent(nil, m.Trace, m.EventID))
+	for _, s := range []*Sender{plain, plain, newSender(t, Config{Addresses: loopback(), Attempt: attempt})} {
+		s.Send(t.Context(), m)
+		header := <-got
+		if list := header.Values("Traceparent"); len(list) != 1 || list[0] != want {
+			t.Errorf("the traceparent is %q, want %s", list, want)
+		}
+		if header.Get("webhook-signature") != without.Get("webhook-signature") {
+			t.Error("the traceparent changes the signature")
+		}
+	}
+	m.URL = "http://127.0.0.1:1"
+	newSender(t, Config{Addresses: loopback(), Attempt: attempt}).Send(t.Context(), m)
+	of := "send webhook " + m.Trace.String() + " " + m.EventID.String()
+	if !slices.Equal(spans, []string{of + " 418", of + " 0"}) {
+		t.Errorf("the attempts are %q", spans)
 	}
 }
 

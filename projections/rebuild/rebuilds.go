@@ -42,11 +42,11 @@ type RebuildStatus struct {
 }
 
 // readRebuilds: a rollback is possible while no later flip covers the promotion and the
-// replaced generation is kept, which lasts a time from the projection's last flip.
+// replaced generation is kept, which lasts a time from the projection's last flip. A repair is never rolled back.
 const readRebuilds = `
 SELECT r.id, r.projection, r.consumer, r.generation, r.fold_version, r.purpose, r.repair, r.tenant_id, r.period_key, r.reason,
        r.state, r.failure, r.workers, coalesce(r.flip, 0), r.differs, r.created_at, r.ready_at, r.ended_at, r.report::text,
-       CASE WHEN r.state = 'PROMOTED' AND NOT EXISTS (
+       CASE WHEN r.state = 'PROMOTED' AND NOT r.repair AND NOT EXISTS (
            SELECT FROM projection_pointers later
            WHERE later.projection = r.projection AND later.flip > r.flip AND later.undone_flip IS NULL
              AND (r.tenant_id = '00000000-0000-0000-0000-000000000000' OR later.tenant_id IN (r.tenant_id, '00000000-0000-0000-0000-000000000000'))

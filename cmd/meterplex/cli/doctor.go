@@ -24,6 +24,7 @@ type DoctorFlags struct {
 	DatabaseMigrateURL *string `name:"database-migrate-url" placeholder:"URL" setting:"DATABASE_MIGRATE_URL" help:"The same database as its owner, who alone may read its migrations."`
 	HTTPTLSCert        *string `name:"http-tls-cert" placeholder:"FILE" setting:"METERPLEX_HTTP_TLS_CERT" help:"Certificate chain of the service."`
 	HTTPTLSKey         *string `name:"http-tls-key" placeholder:"FILE" setting:"METERPLEX_HTTP_TLS_KEY" help:"Private key of the certificate."`
+	TraceRatio         *string `name:"trace-ratio" placeholder:"RATIO" setting:"METERPLEX_TRACE_RATIO" help:"The part of the traces that the service exports; 0: the collector is not checked."`
 	AllowUnsafe        *string `name:"allow-unsafe" placeholder:"WORD,…" setting:"METERPLEX_ALLOW_UNSAFE" help:"The dangers that the service allows; they are warnings then."`
 }
 
@@ -42,9 +43,12 @@ func (c *DoctorCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	options := doctor.Config{DatabaseURL: cfg.DatabaseURL, MigrateURL: cfg.DatabaseMigrateURL, AllowUnsafe: cfg.AllowUnsafe, ServiceURL: cfg.URL, Now: a.now,
+	options := doctor.Config{DatabaseURL: cfg.DatabaseURL, MigrateURL: cfg.DatabaseMigrateURL, AllowUnsafe: cfg.AllowUnsafe, ServiceURL: cfg.URL, TraceRatio: cfg.TraceRatio, Now: a.now,
 		Certificates: present(map[string]string{"METERPLEX_HTTP_TLS_CERT": cfg.HTTPTLSCert, "KAFKA_TLS_CA": cfg.Kafka.TLSCA, "KAFKA_TLS_CERT": cfg.Kafka.TLSCert}),
 		Keys:         present(map[string]string{"METERPLEX_HTTP_TLS_KEY": cfg.HTTPTLSKey, "KAFKA_TLS_KEY": cfg.Kafka.TLSKey})}
+	if cfg.TraceRatio > 0 {
+		a.addCollectorFiles(options.Certificates, options.Keys)
+	}
 	if cfg.Pipe != config.PipePostgres && len(cfg.Kafka.Brokers) > 0 {
 		tls, err := cfg.Kafka.TLSConfig()
 		options.NoKafka = err
@@ -56,6 +60,17 @@ func (c *DoctorCmd) Run(a *app) error {
 		return err
 	}
 	return c.print(a, findings)
+}
+
+// addCollectorFiles adds the files of the connection to the collector of traces.
+func (a *app) addCollectorFiles(certificates, keys map[string]string) {
+	for _, prefix := range []string{"OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_TRACES_"} {
+		for name, to := range map[string]map[string]string{"CERTIFICATE": certificates, "CLIENT_CERTIFICATE": certificates, "CLIENT_KEY": keys} {
+			if file, _ := a.env(prefix + name); file != "" {
+				to[prefix+name] = file
+			}
+		}
+	}
 }
 
 // present leaves out settings without a value.

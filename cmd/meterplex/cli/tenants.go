@@ -69,7 +69,7 @@ func (c *TenantsCreate) Run(a *app) error {
 
 // TenantsList lists tenants.
 type TenantsList struct {
-	Query string `name:"q" aliases:"query" short:"q" placeholder:"TEXT" help:"Only tenants whose name, id or one of whose external ids contains the text, without regard to case."`
+	Query string `name:"q" aliases:"query" short:"q" placeholder:"TEXT" help:"Only tenants whose name or one of whose external ids contains the text, or whose id begins with it, without regard to case."`
 
 	ExternalID string `placeholder:"ID" help:"Only the tenant with this external id."`
 	Limit

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/tracing"
 )
 
 // databaseLogin checks that the login can work as the service's roles.
@@ -210,4 +211,19 @@ func apiKeys(ctx context.Context, s *subject) (State, string, error) {
 		return OK, "no key expires within 14 days", err
 	}
 	return Warning, fmt.Sprintf("%d keys expire within 14 days: %s", n, names), nil
+}
+
+// traces checks the variables of the exporter, with which an instance would not start, and sends the collector an export without spans.
+func traces(ctx context.Context, s *subject) (State, string, error) {
+	if s.TraceRatio == 0 {
+		return Skipped, "METERPLEX_TRACE_RATIO is 0: traces are off", nil
+	}
+	endpoint, err := tracing.CheckCollector(ctx)
+	switch {
+	case errors.Is(err, tracing.ErrEnvironment):
+		return Failure, err.Error() + "; instances do not start", nil
+	case err != nil:
+		return Warning, fmt.Sprintf("the collector at %s accepts no spans, so that they are dropped: %v", endpoint, err), nil
+	}
+	return OK, "the collector at " + endpoint + " accepts spans", nil
 }

@@ -21,6 +21,7 @@ func checks() []check {
 		{"access", "certificates", needsNothing, "Replace the certificate; the service reads it at its start", certificates},
 		{"access", "key_files", needsNothing, "chmod 600 the file, or 640 with a group that only the service has", keyFiles},
 		{"access", "api_keys", needsDatabase, "meterplex keys rotate ID, and give the new secret to its owner", apiKeys},
+		{"access", "traces", needsNothing, "Correct the variables OTEL_EXPORTER_OTLP_* and start the collector: docs/tracing.md. Without traces: METERPLEX_TRACE_RATIO=0", traces},
 
 		{"replication", "monitoring_rights", needsDatabase, "GRANT pg_monitor TO the login of DATABASE_URL: without it replication cannot be seen", monitoringRights},
 		{"replication", "synchronous_standby", needsDatabase, "Set synchronous_standby_names and repair the standby: docs/runbooks/failover.md", synchronousStandby},

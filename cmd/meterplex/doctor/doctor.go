@@ -25,6 +25,7 @@ type Config struct {
 	ServiceURL  string   // where /readyz is
 	// Certificates and Keys are the PEM files of the settings, by their names.
 	Certificates, Keys map[string]string
+	TraceRatio         float64 // 0: no traces; the environment describes the exporter
 	Now                func() time.Time
 }
 

@@ -9,10 +9,14 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"io"
 	"math/big"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -138,6 +142,53 @@ func TestCertificatesAndKeyFiles(t *testing.T) {
 	p.finds("key_files", Failure, "directory")
 	p.cfg.Keys["KAFKA_TLS_KEY"] = file + ".missing"
 	p.finds("key_files", Failure, "no such file")
+}
+
+func TestTheCollectorOfTracesIsChecked(t *testing.T) {
+	p := &patient{T: t, cfg: Config{Now: time.Now}}
+	if f := p.examine("traces"); f.State != Skipped {
+		t.Errorf("%+v", f)
+	}
+	status := http.StatusOK
+	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if r.URL.Path != "/v1/traces" || len(body) != 0 {
+			t.Errorf("%s %s with %d bytes", r.Method, r.URL, len(body))
+		}
+		w.WriteHeader(status)
+		if status != http.StatusOK {
+			_, _ = io.WriteString(w, "no right for "+r.Header.Get("api-key"))
+		}
+	}))
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
+	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=the%20canary")
+	p.cfg.TraceRatio = 0.01
+	p.finds("traces", OK, collector.URL)
+	status = http.StatusUnauthorized
+	p.finds("traces", Warning, "401")
+	if f := p.examine("traces"); strings.Contains(f.Finding, "canary") {
+		t.Errorf("the finding holds the key: %s", f.Finding)
+	}
+	collector.Close()
+	p.finds("traces", Warning, "accepts no spans")
+	file := filepath.Join(t.TempDir(), "file.pem")
+	if err := os.WriteFile(file, certificate(t, time.Now().Add(time.Hour)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ name, value, finding string }{
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318", "must be http://host:port"},
+		{"OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", file + ".missing", "no such file"},
+		{"OTEL_EXPORTER_OTLP_CERTIFICATE", filepath.Dir(file), "directory"},
+		{"OTEL_EXPORTER_OTLP_CERTIFICATE", os.DevNull, "no certificate in PEM form"},
+		{"OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", file, "set both"},
+		{"OTEL_EXPORTER_OTLP_CLIENT_KEY", file, "CLIENT_KEY"},
+	} {
+		t.Setenv(c.name, c.value)
+		p.finds("traces", Failure, c.finding)
+		if c.name != "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE" { // its key follows
+			t.Setenv(c.name, map[bool]string{true: "http://127.0.0.1:1"}[c.name == "OTEL_EXPORTER_OTLP_ENDPOINT"])
+		}
+	}
 }
 
 func TestFaultsOfKafkaAreFound(t *testing.T) {

@@ -72,16 +72,6 @@ func (w *alertsService) logSagas() {
 	w.t.Logf("open sagas: %s %v", open, err)
 }
 
-// run executes statements as the superuser.
-func (w *alertsTest) run(statements ...string) {
-	w.t.Helper()
-	for _, s := range statements {
-		if _, err := w.sql.Exec(w.t.Context(), s); err != nil {
-			w.t.Fatalf("%v: %s", err, s)
-		}
-	}
-}
-
 // figureFaults changes rows of projections and accounts as the superuser.
 func (w *alertsTest) figureFaults() {
 	at := w.front

@@ -111,7 +111,7 @@ func slowest() map[string][2]time.Duration {
 	}
 }
 
-// A page fires within 6 minutes of its fault, those of figures within one. MeterplexOutboxStalled is bound by its own rule: 60 s for 5 minutes.
+// A page fires within 6 minutes of its fault, those of figures within one.
 func TestPagesFireInTime(t *testing.T) {
 	document, err := os.ReadFile(filepath.Join(repository(), "docs", "alerts.md"))
 	if err != nil {
@@ -129,9 +129,6 @@ func TestPagesFireInTime(t *testing.T) {
 			limit := 6 * time.Minute
 			if g.Name == "exactness" {
 				limit = time.Minute
-			}
-			if a.Name == "MeterplexOutboxStalled" {
-				limit += stateEach + scrapeEach + 1
 			}
 			took := parts[0] + parts[1] + feed.Delay(&a) + scrapeEach
 			if took >= limit {

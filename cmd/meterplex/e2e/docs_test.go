@@ -117,7 +117,6 @@ func transcriptTests() map[string]struct{ test, reason string } {
 	fixed := entry{reason: "it needs a release that corrects a fold of the release before: TestP5_ tests of projections and the CLI's tests of projections diff, events and promote"}
 	earlier := entry{reason: "it needs a database of an earlier release: TestP5_ tests of projections, and the CLI's TestRequests"}
 	failed := entry{reason: "it names a dead letter of its own: tests of dead letters in http, and the CLI's TestRequests"}
-	waiting := entry{reason: "it needs a close that waits or fails: TestP8_ tests of projections, and the CLI's TestRequestsOfPeriods"}
 	tenant := entry{reason: "it names a tenant, or an object of one: TestTheCommandsOfRunbooksExist, and the CLI's tests of the noun"}
 	named := entry{reason: "it tests, measures or runs the project itself: the commands are targets of the Makefile, or their arguments"}
 	load := entry{reason: "it loads the machine for minutes, and prints nothing that is the same twice: cmd/bench has its tests"}
@@ -149,12 +148,13 @@ func transcriptTests() map[string]struct{ test, reason string } {
 		"docs/periods.md $ meterplex features put":         {test: "TestPeriodsTranscript"},
 		"docs/auditing.md $ meterplex periods":             {test: "TestPeriodsTranscript"},
 		"docs/prices.md $ meterplex features put":          {test: "TestPricesTranscript"},
-		"docs/runbooks/partial-close.md $ ":                waiting,
+		"docs/runbooks/partial-close.md $ ":                {test: "TestTheRunbookOfAPartialClose"},
 		"docs/rebuilds.md $ meterplex projections rebuild": fixed,
 		"docs/rebuilds.md $ meterplex projections diff":    fixed,
 		"docs/rebuilds.md $ meterplex projections events":  fixed,
 		"docs/rebuilds.md $ meterplex projections promote": fixed,
 		"docs/benchmarks/README.md $ meterplex bench":      load,
+		"docs/alerts.md $ cpu":                             {reason: "it measures an installation for eight minutes"},
 		"docs/runbooks/failover.md $ ":                     failover,
 
 		"docs/runbooks/consumers.md $ ":               alerts,

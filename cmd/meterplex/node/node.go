@@ -264,8 +264,7 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 		}
 	}
 	if n.has("sagas") {
-		g.Go(func() error { return n.sagaRunner().Run(ctx) })
-		g.Go(func() error { return n.schedule().Run(ctx) })
+		n.startSagas(ctx, g)
 	}
 	if n.has("biller") {
 		g.Go(func() error { return n.pushRunner().Run(ctx) })

@@ -1,11 +1,13 @@
 package node
 
 import (
+	"context"
 	"slices"
 	"time"
 
-	"github.com/meterplex/meterplex/commands"
+	"golang.org/x/sync/errgroup"
 
+	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 )
 
@@ -41,6 +43,11 @@ func (n *Node) schedule() *commands.Schedule {
 	return &commands.Schedule{Periods: n.periods(), Logger: n.logger}
 }
 
+// lateReconciles returns the worker that reconciles late usage of closed periods with the live fold.
+func (n *Node) lateReconciles() *commands.LateReconciles {
+	return &commands.LateReconciles{Periods: n.periods(), Logger: n.logger}
+}
+
 func (n *Node) sagas() *commands.Sagas {
 	return &commands.Sagas{Store: &store.Sagas{Store: n.store}, Kinds: n.allKinds(), Wake: n.wakeSagas, Logger: n.logger}
 }
@@ -50,6 +57,13 @@ func (n *Node) sagaRunner() *commands.SagaRunner {
 	return &commands.SagaRunner{
 		Queue: &store.Sagas{Store: n.store}, Kinds: n.sagaKinds(), NewID: newID, Requests: n.sagaRequests, Ended: n.metrics.SagaEnded, Logger: n.logger,
 	}
+}
+
+// startSagas starts the workers of the role sagas.
+func (n *Node) startSagas(ctx context.Context, g *errgroup.Group) {
+	g.Go(func() error { return n.sagaRunner().Run(ctx) })
+	g.Go(func() error { return n.schedule().Run(ctx) })
+	g.Go(func() error { return n.lateReconciles().Run(ctx) })
 }
 
 // sagaNames lists the names of the kinds.

@@ -11,6 +11,7 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/tracing"
 	"github.com/meterplex/meterplex/infra/watermill"
+	"github.com/meterplex/meterplex/infra/webhook"
 	"github.com/meterplex/meterplex/projections/consume"
 )
 
@@ -22,6 +23,9 @@ func (n *Node) startTraces(ctx context.Context) (err error) {
 	}
 	n.traces, err = tracing.Start(ctx, tracing.Config{Ratio: n.cfg.TraceRatio, Instance: n.instance, Version: n.commit, Logger: n.logger, Count: count})
 	if err == nil {
+		if n.stripe != nil {
+			n.stripe.Attempt = n.traces.Attempt
+		}
 		n.logger = slog.New(tracing.Logs(n.logger.Handler()))
 	}
 	return err
@@ -71,6 +75,12 @@ func (n *Node) tracedRouter() []watermill.Option {
 func (n *Node) traceAPI(s *http.Server) {
 	if n.traces != nil {
 		s.Spans = n.traces
+	}
+}
+
+func (n *Node) traceWebhooks(c *webhook.Config) {
+	if n.traces != nil {
+		c.Attempt = n.traces.Attempt
 	}
 }
 

@@ -20,7 +20,9 @@ func (n *Node) webhooks() *commands.Webhooks {
 
 // deliverWebhooks sends the deliveries of webhooks until ctx ends.
 func (n *Node) deliverWebhooks(ctx context.Context) error {
-	sender := webhook.NewSender(webhook.Config{Addresses: domain.WebhookAddresses{Allowed: n.cfg.WebhookAllow}, Version: n.commit})
+	to := webhook.Config{Addresses: domain.WebhookAddresses{Allowed: n.cfg.WebhookAllow}, Version: n.commit}
+	n.traceWebhooks(&to)
+	sender := webhook.NewSender(to)
 	defer sender.Close()
 	d := &commands.Deliverer{Queue: n.webhookStore(), Webhooks: n.webhooks(), Sender: sender, NewID: newID, Requests: n.deliveryRequests, Sent: n.metrics.WebhookSent,
 		Disabled: n.metrics.WebhookDisabled, Logger: n.logger}

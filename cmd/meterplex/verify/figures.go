@@ -2,7 +2,6 @@ package verify
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/big"
 
@@ -225,48 +224,10 @@ func (x *pass) settleFailed(ctx context.Context, tx pgx.Tx) error {
 	return rows.Err()
 }
 
-// candidate is a generation that readers see, or could see after a promotion.
-type candidate struct {
-	number  int
-	version string
-	tenant  uuid.UUID
-	period  string
-	serving bool
-}
-
-func (l *candidate) has(f figure) bool {
-	return (l.tenant == uuid.Nil || l.tenant == f.tenant) && (l.period == "" || l.period == f.period)
-}
-
-const candidatesSQL = `SELECT g.generation, g.fold_version, g.tenant_id, g.period_key, c.serving FROM projection_generations g
- JOIN consumer_checkpoints c ON c.consumer = $2 AND c.generation = g.generation AND c.partition = $3 AND c.joined
- WHERE g.projection = $1 AND g.dropped_at IS NULL ORDER BY 1`
-
-// candidates returns the generations of a projection that are at the consumer's checkpoint and
-// use a fold known to this program.
-func (x *pass) candidates(ctx context.Context, tx pgx.Tx, t *tally, projection, consumer string) ([]candidate, error) {
-	var all []candidate
-	var g candidate
-	err := each(ctx, tx, candidatesSQL, []any{projection, consumer, x.p}, []any{&g.number, &g.version, &g.tenant, &g.period, &g.serving}, func() error {
-		switch known := g.version == projection+"/v1" || g.version == usedLessDiscarded || g.version == usedWhenAdmitted; {
-		case known:
-			all = append(all, g)
-		case g.serving:
-			t.incomplete(fmt.Errorf("generation %d of %s uses the unknown fold %s", g.number, projection, g.version))
-		default:
-			t.note("generation %d, by %s, is not checked", g.number, g.version)
-		}
-		return nil
-	})
-	if err == nil && len(all) == 0 && t.undetermined == "" {
-		t.incomplete(errors.New("no generation is at the consumer's checkpoint"))
-	}
-	return all, err
-}
-
 func (x *pass) compareFigure(t *tally, sums map[figure]*sum, g *candidate, f figure, amount string, n int64) {
 	s := sums[f]
 	switch {
+	case g.replacedBy(f) != 0:
 	case !g.has(f) || partitionOf(f.tenant) != x.p:
 		t.fault("generation %d has %s, which does not belong to it in partition %d", g.number, f, x.p)
 	case s == nil:
@@ -281,7 +242,7 @@ func (x *pass) compareFigure(t *tally, sums map[figure]*sum, g *candidate, f fig
 
 func (x *pass) missing(t *tally, sums map[figure]*sum, g *candidate) {
 	for f, s := range sums {
-		if s.seen != g.number && g.has(f) && (s.events != 0 || s.amount.Sign() != 0) {
+		if s.seen != g.number && g.has(f) && g.replacedBy(f) == 0 && (s.events != 0 || s.amount.Sign() != 0) {
 			t.fault("generation %d has no row for %s, the log has %s", g.number, f, s.amount.String())
 		}
 	}

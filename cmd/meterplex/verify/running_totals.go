@@ -112,7 +112,7 @@ func (x *pass) compareTotals(ctx context.Context, tx pgx.Tx) error {
 	}
 	for _, r := range slices.Concat(x.totals.list, x.totals.without) {
 		g := generations[r.generation]
-		if g == nil {
+		if g == nil || g.replacedBy(r.figure) != 0 {
 			continue
 		}
 		x.runningTotals.n++

@@ -18,12 +18,17 @@ func (x *pass) compareUsage(ctx context.Context, tx pgx.Tx) error {
 	if err != nil {
 		return fmt.Errorf("read generations: %w", err)
 	}
+	applied := make([]int64, len(all)) // by the rows that readers see if they see the generation
 	for _, g := range all {
 		var f figure
 		var amount string
-		var n, once, applied int64
+		var n, once int64
 		err := each(ctx, tx, usageSQL, []any{g.number, x.p}, []any{&f.tenant, &f.feature, &f.period, &f.subscription, &amount, &n, &once}, func() error {
-			applied += once
+			for i := range all {
+				if by := all[i].replacedBy(f); by == g.number || by == 0 && all[i].number == g.number {
+					applied[i] += once
+				}
+			}
 			x.usageAggregates.n++
 			x.compareFigure(x.usageAggregates, x.figures.sums, &g, f, amount, n)
 			return nil
@@ -32,8 +37,11 @@ func (x *pass) compareUsage(ctx context.Context, tx pgx.Tx) error {
 			return fmt.Errorf("read usage_aggregates: %w", err)
 		}
 		x.missing(x.usageAggregates, x.figures.sums, &g)
-		if g.tenant == uuid.Nil && g.period == "" {
-			x.applied(&g, applied)
+	}
+	for i := range all {
+		g := &all[i]
+		if g.tenant == uuid.Nil && g.period == "" && g.countable(all) {
+			x.applied(g, applied[i])
 		}
 	}
 	x.consumedVerdicts.n += x.figures.consumed

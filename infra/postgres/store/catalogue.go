@@ -150,7 +150,7 @@ func (c *Catalogue) Tenants(ctx context.Context, p commands.Page) ([]domain.Tena
 // findTenantsSQL walks the tenants in the order of the list and stops after a page. A text within a name is in no index without
 // pg_trgm, so that a page of a rare text compares all tenants that follow: 10,000 take 7 ms. strpos has no wildcards, and the searched text no line feed.
 const findTenantsSQL = `SELECT ` + tenantColumns + ` FROM tenants
- WHERE id > $1 AND strpos(lower((name || E'\n' || id || E'\n' || array_to_string(external_ids, E'\n')) COLLATE "default"), lower($3)) > 0
+ WHERE id > $1 AND (strpos(lower((name || E'\n' || array_to_string(external_ids, E'\n')) COLLATE "default"), lower($3)) > 0 OR starts_with(id::text, lower($3)))
  ORDER BY id LIMIT $2`
 
 // FindTenants lists by id.

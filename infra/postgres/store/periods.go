@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/big"
 	"time"
@@ -88,6 +89,23 @@ func (s *Periods) FiguresOfLog(ctx context.Context, c domain.Closing) (figures d
 func (t *changeTx) SavePeriodChange(tenant uuid.UUID, c domain.PeriodChange, at time.Time) error {
 	return t.exec("change of a period", `INSERT INTO period_changes (tenant_id, position, period_key, snapshot, change, changed_at) VALUES ($1, $2, $3, $4, $5, $6)`,
 		tenant, c.Position, c.PeriodKey, c.Snapshot, c.Change, at)
+}
+
+const periodEventSQL = `SELECT l.event_id, coalesce(l.correlation_id, '00000000-0000-0000-0000-000000000000') FROM period_changes c
+ JOIN event_log_rows l ON l.partition = $1 AND l.position = c.position WHERE c.tenant_id = $2 AND c.period_key = $3 AND c.snapshot = $4 AND c.change = $5`
+
+// periodEvent returns the event of a change of a period. If its row is missing there is no trace: that must hold back no close and no push.
+func periodEvent(ctx context.Context, db querier, of domain.Closing, change string) (e events.TracedEvent, err error) {
+	err = db.QueryRow(ctx, periodEventSQL, events.PartitionOf(of.TenantID), of.TenantID, of.PeriodKey, of.Snapshot, change).Scan(&e.EventID, &e.Trace)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return e, fmt.Errorf("reading the event of a period (%s %s of tenant %s): %w", of.PeriodKey, change, of.TenantID, err)
+	}
+	return e, nil
+}
+
+// PeriodEvent implements commands.FreezeTx.
+func (t *changeTx) PeriodEvent(of domain.Closing, change string) (events.TracedEvent, error) {
+	return periodEvent(t.ctx, t.tx, of, change)
 }
 
 // FiguresOfRows implements commands.FreezeTx.

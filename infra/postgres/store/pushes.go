@@ -11,6 +11,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 )
 
@@ -92,6 +93,12 @@ func (s *Pushes) OpenPushes(ctx context.Context, tenant uuid.UUID, periodKey str
 		return *p, nil
 	})
 	return open, now, unavailable(err)
+}
+
+// PeriodEvent implements commands.PushStore.
+func (s *Pushes) PeriodEvent(ctx context.Context, of domain.Closing, change string) (events.TracedEvent, error) {
+	e, err := periodEvent(ctx, s.Store.pool, of, change)
+	return e, unavailable(err)
 }
 
 // NotePushes implements commands.PushStore.

@@ -205,7 +205,8 @@ const (
 
 	secretsSQL = `SELECT secret FROM webhook_secrets WHERE webhook_id = $1 AND (expires_at IS NULL OR expires_at > now()) ORDER BY id DESC`
 
-	dueDeliverySQL = `SELECT ` + deliveryColumns + `, coalesce(l.subject, 0)::int, coalesce(l.occurred_at, d.created_at), coalesce(payload(l)::text, 'null')
+	dueDeliverySQL = `SELECT ` + deliveryColumns + `, coalesce(l.subject, 0)::int, coalesce(l.occurred_at, d.created_at),
+ coalesce(l.correlation_id, '00000000-0000-0000-0000-000000000000'), coalesce(payload(l)::text, 'null')
  FROM webhook_deliveries d LEFT JOIN event_log_rows l ON l.partition = $2 AND l.position = d.position AND l.event_id = d.event_id
  WHERE d.webhook_id = $1 AND d.state = 'PENDING' AND d.next_at <= now() ORDER BY d.next_at, d.id LIMIT 1`
 
@@ -226,7 +227,7 @@ func (s *Webhooks) NextDelivery(ctx context.Context, webhook, lease uuid.UUID, u
 			return err
 		}
 		var subject int
-		d, err := scanDelivery(tx.QueryRow(ctx, dueDeliverySQL, webhook, events.PartitionOf(tenant)), &subject, &found.OccurredAt, &found.Payload)
+		d, err := scanDelivery(tx.QueryRow(ctx, dueDeliverySQL, webhook, events.PartitionOf(tenant)), &subject, &found.OccurredAt, &found.Trace, &found.Payload)
 		if err != nil {
 			return err
 		}

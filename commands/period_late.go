@@ -1,0 +1,95 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// LateUsage is late usage of a tenant's closed periods. The log counts it by the verdict's amount, and the live fold, which is of another version than
+// the first, perhaps otherwise.
+type LateUsage struct {
+	TenantID  uuid.UUID
+	Flip      int
+	RebuildID uuid.UUID // of the flip; Nil: the live generation is of no rebuild
+	Position  int64     // of its last adjustment
+	Resolved  int64     // how many of the tenant's events failed in aggregation and were folded later
+	Snapshots int64     // of the tenant's closed periods
+	Folded    bool      // the live generation has passed Position
+}
+
+func (l *LateUsage) reconciliation() reconciliation {
+	return reconciliation{flip: l.Flip, rebuild: l.RebuildID, late: fmt.Sprintf("%d/%d/%d", l.Position, l.Resolved, l.Snapshots)}
+}
+
+// LateReconciles starts reconciliations of late usage. Any number of instances may run it: the saga has one key.
+type LateReconciles struct {
+	Periods *Periods
+	Logger  *slog.Logger
+	Every   time.Duration // 0: 5 s
+
+	seen  uuid.UUID // the newest adjustment when all late usage was reconciled last
+	looks int
+}
+
+// lateWhole is the number of looks of which one compares all tenants: neither a close nor the end of a dead letter adds an adjustment.
+const lateWhole = 12
+
+// Run starts reconciliations that are due until ctx ends. After a failure it tries again at the next look.
+func (r *LateReconciles) Run(ctx context.Context) error {
+	every := r.Every
+	if every == 0 {
+		every = 5 * time.Second
+	}
+	failing := false
+	for {
+		err := r.Look(ctx)
+		if err != nil && !failing && ctx.Err() == nil {
+			r.Logger.WarnContext(ctx, "cannot reconcile late usage of closed periods; will retry", "error", err)
+		}
+		failing = err != nil
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(every):
+		}
+	}
+}
+
+// Look starts the reconciliation of each tenant whose late usage is folded. One that fails delays no other.
+func (r *LateReconciles) Look(ctx context.Context) (failed error) {
+	if r.looks++; r.looks%lateWhole == 0 {
+		r.seen = uuid.Nil
+	}
+	list, newest, err := r.Periods.Store.LateUsage(ctx, r.seen)
+	if err != nil {
+		return err
+	}
+	wake, waits := false, false
+	for i := range list {
+		l := &list[i]
+		if !l.Folded {
+			waits = true
+			continue
+		}
+		err := r.Periods.Store.ChangePeriods(ctx, l.TenantID, func(tx PeriodTx) error {
+			started, err := startReconcile(tx, r.Periods.NewID(), l.TenantID, l.reconciliation())
+			wake = wake || started
+			return err
+		})
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("reconciling late usage of tenant %s: %w", l.TenantID, err))
+		}
+	}
+	if wake && r.Periods.Wake != nil {
+		r.Periods.Wake()
+	}
+	if failed == nil && !waits {
+		r.seen = newest
+	}
+	return failed
+}

@@ -1,0 +1,71 @@
+package store
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/query"
+	"github.com/meterplex/meterplex/projections/usage"
+)
+
+// otherFolds are the live generations of usage whose fold is not the first, which counts late usage as the log does.
+const otherFolds = `SELECT p.flip, p.generation FROM projection_pointers p JOIN projection_generations g USING (projection, generation)
+ WHERE p.projection = '` + projections.ProjectionUsage + `' AND p.live AND g.fold_version <> '` + usage.V1 + `'`
+
+const (
+	newestAdjustmentSQL = `SELECT a.id FROM adjustments a WHERE EXISTS (` + otherFolds + `) ORDER BY a.id DESC LIMIT 1`
+
+	// lateUsageSQL lists the tenants with late usage in closed periods of such a generation, if no saga of this usage exists.
+	lateUsageSQL = `WITH other AS MATERIALIZED (` + otherFolds + `),
+closed AS (
+  SELECT DISTINCT ON (c.tenant_id) c.tenant_id, o.flip, o.generation
+  FROM (SELECT DISTINCT tenant_id, period_key FROM period_snapshots) c
+  JOIN other o ON o.generation = live_generation('` + projections.ProjectionUsage + `', c.tenant_id, c.period_key)
+  ORDER BY c.tenant_id, o.flip DESC),
+late AS (
+  SELECT c.tenant_id, c.flip, coalesce(r.id, '00000000-0000-0000-0000-000000000000') AS rebuild, a.position, l.n, p.n AS snapshots
+  FROM closed c
+  LEFT JOIN projection_rebuilds r ON r.projection = '` + projections.ProjectionUsage + `' AND r.generation = c.generation
+  CROSS JOIN LATERAL (SELECT a.position FROM adjustments a WHERE a.tenant_id = c.tenant_id AND a.kind <> '` + events.RebuiltFigure + `' AND a.state <> 'VOID'
+    ORDER BY a.position DESC LIMIT 1) a
+  CROSS JOIN LATERAL (SELECT count(*) AS n FROM dead_letter_events d WHERE d.generation = live_generation('` + projections.ProjectionDeadLetters + `', c.tenant_id, '')
+    AND d.tenant_id = c.tenant_id AND d.stage = '` + events.StageAggregation + `' AND d.status = '` + events.StatusResolved + `') l
+  CROSS JOIN LATERAL (SELECT count(*) AS n FROM period_snapshots p WHERE p.tenant_id = c.tenant_id) p)
+SELECT tenant_id, flip, rebuild, position, n, snapshots FROM late
+WHERE NOT EXISTS (SELECT FROM sagas s WHERE s.kind = '` + commands.SagaReconcile + `' AND s.tenant_id = late.tenant_id
+  AND s.key = flip || '/' || rebuild || '/' || position || '/' || n || '/' || snapshots)
+ORDER BY tenant_id`
+)
+
+// LateUsage implements commands.PeriodStore.
+func (s *Periods) LateUsage(ctx context.Context, seen uuid.UUID) (list []commands.LateUsage, newest uuid.UUID, err error) {
+	err = s.inSnapshot(ctx, func(t pgx.Tx) error {
+		rows, err := t.Query(ctx, newestAdjustmentSQL)
+		if err != nil {
+			return err
+		}
+		found, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+		if newest = seen; err != nil || len(found) == 0 || found[0] == seen {
+			return err
+		}
+		newest = found[0]
+		if rows, err = t.Query(ctx, lateUsageSQL); err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l commands.LateUsage, err error) {
+			return l, row.Scan(&l.TenantID, &l.Flip, &l.RebuildID, &l.Position, &l.Resolved, &l.Snapshots)
+		})
+		for i := 0; i < len(list) && err == nil; i++ {
+			var stands query.Standing
+			err = query.Run(ctx, t, query.ReadStanding(query.AggregatesSource(), list[i].TenantID, &stands))
+			list[i].Folded = stands.Folded >= list[i].Position
+		}
+		return err
+	})
+	return list, newest, err
+}
