@@ -40,6 +40,10 @@ type CatalogueTx interface {
 
 // CatalogueReader reads the catalogue for authorized callers.
 type CatalogueReader interface {
+	// Version reads the version of an entity. Read it before the entity, so that its tag is never newer.
+	Version(ctx context.Context, of Ref) (string, error)
+	// Instances lists the instances of the last day.
+	Instances(ctx context.Context, p Page) ([]Instance, error)
 	Tenants(ctx context.Context, p Page) ([]domain.Tenant, error)
 	Tenant(ctx context.Context, id uuid.UUID) (*domain.Tenant, error)
 	// FindTenants lists the tenants whose name or one of whose external ids contains the text, or whose id begins with it, without regard to case.
@@ -54,6 +58,9 @@ type CatalogueReader interface {
 	Price(ctx context.Context, key string) (*domain.Price, error)
 	Subscriptions(ctx context.Context, tenant uuid.UUID, p Page) ([]domain.Subscription, error)
 	Subscription(ctx context.Context, tenant, id uuid.UUID) (*domain.Subscription, error)
+	// SubscriptionsOfPlan lists the subscriptions of a plan, of all tenants; with older only those that have not ended, and whose snapshot
+	// differs from the plan.
+	SubscriptionsOfPlan(ctx context.Context, plan string, older bool, p Page) ([]domain.Subscription, error)
 }
 
 // now returns the time with the precision of the log.

@@ -14,12 +14,16 @@ import (
 // transaction runs decide in one transaction of a store. An error of decide rolls back.
 type transaction[T any] func(decide func(T) error) error
 
-// change runs decide once for each Idempotency-Key. A repetition returns the first
-// answer; a different request with the same key is refused.
+// change runs decide once for each Idempotency-Key, unless the state is not that of the
+// request's condition. A repetition returns the first answer, whatever the state is now; a
+// different request with the same key is refused.
 func change[T Answers, R any](in transaction[T], req Request, decide func(T) (R, error)) (result R, err error) {
 	err = in(func(tx T) error {
 		repeated, err := repeat(tx, req.key(), &req.Idempotency, &result)
 		if repeated || err != nil {
+			return err
+		}
+		if err := req.If.check(tx); err != nil {
 			return err
 		}
 		if result, err = decide(tx); err != nil {

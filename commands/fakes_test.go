@@ -28,8 +28,12 @@ type memory struct {
 	again        bool        // each change is rolled back and decided a second time
 	ids          uint64
 
+	versions map[Ref]string
+
 	snapshots []func() (restore func())
 }
+
+func (m *memory) Version(of Ref) (string, error) { return m.versions[of], nil }
 
 func newMemory() *memory {
 	m := &memory{answers: map[string]Answer{}, tenants: map[uuid.UUID]domain.Tenant{

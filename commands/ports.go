@@ -43,6 +43,7 @@ type Answer struct {
 // Answers loads and saves answers by their keys. A load of something that does not
 // exist returns nil, in all ports.
 type Answers interface {
+	Versions
 	Answer(key string) (*Answer, error)
 	SaveAnswer(key string, a Answer) error
 }

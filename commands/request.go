@@ -41,6 +41,8 @@ type Idempotency struct {
 type Request struct {
 	By          Caller
 	Idempotency Idempotency
+	// If, if set, is the state that the change requires.
+	If *Condition
 	// Cause is the event that caused the change of a service; nil: a caller did.
 	Cause uuid.UUID
 	// Reason is the reason of a change whose command has none of its own; "": not given. Its event holds it.

@@ -33,7 +33,7 @@ type Current struct {
 	Matched *int         // dead letters that a filter matches
 	Keys    *int64       // keys that differ
 	Delta   *json.Number // sum of their differences
-	ETag    string       // of the difference
+	ETag    string       // of the difference, or of the entity
 }
 
 func (e *Error) Error() string { return e.Code + ": " + e.Message }

@@ -31,12 +31,27 @@ func (w *testService) once(subject events.Subject, n int) {
 	}
 }
 
-// twice sends a form of a page two times, and returns the page that the first one leads to.
+// twice sends a form of a page two times at once and once more, and returns the page that they lead to: each click leads to the page of the first result.
 func (b *browser) twice(page answer, path, reason string, more url.Values) answer {
 	b.Helper()
-	first := b.act(page, path, reason, more)
-	if again := b.act(page, path, "clicked again", more); again.status >= 500 {
-		b.Errorf("a second click gives %d:\n%s", again.status, again.body)
+	values := b.form(page, path)
+	values.Set("reason", reason)
+	for name, of := range more {
+		values[name] = of
+	}
+	both := make(chan answer, 2)
+	for range cap(both) {
+		go func() { both <- b.post(path, values) }()
+	}
+	first, second := <-both, <-both
+	again := b.act(page, path, "clicked again", more)
+	for click, got := range []answer{first, second, again} {
+		if got.status != nethttp.StatusSeeOther {
+			b.Fatalf("click %d gives %d:\n%s", click+1, got.status, got.body)
+		}
+		if to, _, _ := strings.Cut(got.header.Get("Location"), "?"); !strings.HasPrefix(first.header.Get("Location"), to) {
+			b.Errorf("click %d leads to %s, and the first to %s", click+1, to, first.header.Get("Location"))
+		}
 	}
 	return b.follow(first)
 }

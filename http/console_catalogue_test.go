@@ -70,6 +70,10 @@ func TestConsole_CatalogueIsPut(t *testing.T) {
 	stale := b.act(page, "/console/catalogue/plans/pro/change", "a limit", url.Values{"name": {"Pro"}, "entitlements": {`[{"feature":"tokens","limit":5,"resetPeriod":"MONTHLY"}]`}})
 	b.problemShown(stale, 409, "state_changed", "<dd>Changed meanwhile</dd>", `value="a limit"`)
 	w.same("plans by the console", w.viaConsole(events.PlanDefined), 1)
+	again := b.act(b.open("/console/new/plan"), "/console/new/plan", "the same once more", plan)
+	b.shows(b.follow(again), "<dd>Changed meanwhile</dd>")
+	w.once(events.PlanDefined, 1)
+	plan.Set("name", "Another")
 	exists := b.act(b.open("/console/new/plan"), "/console/new/plan", "r", plan)
 	b.problemShown(exists, 409, "state_changed")
 	b.shows(b.open("/console/catalogue"), "tokens", "pro", "tok")
@@ -101,11 +105,20 @@ func TestConsole_TenantsAreChanged(t *testing.T) {
 	w.once(events.TenantChanged, 2)
 
 	w.want(200, call{"PUT", "/api/v1/plans/basic", bootstrap, nil, `{"name":"Basic","entitlements":[{"feature":"api_calls","limit":2000,"resetPeriod":"MONTHLY"}]}`})
+	w.newAccount("With the present one")
+	older := w.want(200, call{method: "GET", path: "/api/v1/plans/basic/subscriptions?snapshot=older", key: bootstrap})["data"].([]any)
+	all := w.want(200, call{method: "GET", path: "/api/v1/plans/basic/subscriptions", key: bootstrap})["data"].([]any)
+	if len(all) != 2 || len(older) != 1 || older[0].(map[string]any)["id"] != a.subscription {
+		t.Errorf("%d subscriptions, on older snapshots %v", len(all), older)
+	}
+	w.refused(w.do(call{method: "GET", path: "/api/v1/plans/none/subscriptions", key: bootstrap}), 404, "plan_not_found")
+	b.shows(b.open("/console/catalogue/plans/basic"), "Subscriptions on older snapshots", at+"#subscriptions", a.subscription)
 	page = b.open(at)
 	b.shows(page, "older than the plan")
 	apply := at + "/subscriptions/" + a.subscription
 	page = b.twice(page, apply+"/apply-plan", "the new terms", url.Values{"plan": {"basic"}})
 	b.shows(page, "that of the plan", "2000")
+	b.hides(b.open("/console/catalogue/plans/basic"), a.subscription)
 	w.once(events.SubscriptionChanged, 1)
 	b.shows(b.twice(page, apply+"/set-status", "left", url.Values{"status": {"CANCELLED"}}), "CANCELLED")
 	w.once(events.SubscriptionChanged, 2)

@@ -86,7 +86,14 @@ func TestConsole_TheSystemIsShown(t *testing.T) {
 	w.withhold(a, events.TopicUsageValidated, 1000, 3)
 	_, err := w.pool.Exec(t.Context(), `UPDATE relay_cursors SET owner = 'host-<b>', lease_until = now() + interval '1 hour', attempts = 7, last_error = 'no broker <script>', last_attempt_at = now() WHERE partition = 3`)
 	w.must(err)
+	w.asOwner(`INSERT INTO instances (id, version, roles, started_at, seen_at, ended_at) VALUES ('node-1', 'v<1>', '{api,relay}', now() - interval '1 hour', now(), NULL),
+ ('node-2', 'v1', '{relay}', now() - interval '1 hour', now() - interval '5 minutes', NULL), ('node-3', 'v1', '{}', now() - interval '1 hour', now() - interval '1 minute', now() - interval '1 minute')`)
+	listed := w.get("/system/instances?limit=2")
+	if rows := listed["data"].([]any); len(rows) != 2 || rows[0].(map[string]any)["state"] != "RUNNING" || rows[1].(map[string]any)["state"] != "LOST" || listed["nextCursor"] == nil {
+		t.Errorf("the instances are %v", listed)
+	}
 	b := w.signIn(bootstrap)
+	b.shows(b.open("/console/system"), `<code>node-1</code></td><td>RUNNING</td><td>api, relay</td><td><code>v&lt;1&gt;</code>`, `<code>node-2</code></td><td class="bad">LOST</td>`, `<code>node-3</code></td><td>ENDED</td>`)
 	logID := w.get("/system")["logId"].(string)
 	b.shows(b.open("/console/system"), logID, "host-&lt;b&gt;", "no broker &lt;script&gt;", "The identity holds.", "<dt>postgres</dt><dd>ok</dd>", "first", `<code>host-&lt;b&gt;</code></td><td class="number">1</td>`)
 	b.shows(b.open("/console/system/withheld?topic=usage.validated&tenantId="+a.id), "too large", "usage.validated")

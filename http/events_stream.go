@@ -206,8 +206,13 @@ func (l *logStream) follow(tail *audit.EventTail, on bool) {
 	for l.alive() {
 		list, err := tail.Next(l.ctx)
 		refused := errors.Is(err, query.ErrOverloaded)
-		if err != nil && !refused || l.sendPage(tail, list) != nil || len(list) == 0 && !refused && !on {
+		if err != nil && !refused || l.sendPage(tail, list) != nil {
 			return // a client that reconnects continues from its last id
+		}
+		if len(list) == 0 && !refused && !on {
+			l.buffer = append(l.buffer, ": end\nid: "+tail.Place()+"\n\n"...)
+			_ = l.flush() // a client that is gone asks again
+			return
 		}
 		if len(list) == 0 {
 			l.pause()
@@ -260,7 +265,7 @@ func describeExport(op *huma.Operation, types schemas) {
 func describeEventStream(op *huma.Operation, types schemas) {
 	op.Parameters = append(wantedParams(false),
 		&huma.Param{Name: "last", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: ptr(1.0), Maximum: ptr(1000.0)}, Description: "Begin with so many of the newest."},
-		&huma.Param{Name: "follow", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"true", "false"}, Default: "true"}, Description: "false: end where the log ends now."},
+		&huma.Param{Name: "follow", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"true", "false"}, Default: "true"}, Description: "false: end where the log ends now, with the id of that place in a comment."},
 		&huma.Param{Name: "Last-Event-ID", In: "header", Schema: &huma.Schema{Type: huma.TypeString}, Description: "The id of the last event that came; begin after it."})
 	op.Responses["200"] = &huma.Response{Description: "Each event's data is an envelope.",
 		Content: map[string]*huma.MediaType{mediaEvents: types.stream(mediaEvents, loggedEvent{})}}

@@ -71,6 +71,7 @@ func newExampleFixture(t *testing.T) *exampleFixture {
 	f.ids[fmt.Sprintf(exampleID, 17)] = f.thresholdOf(f.a)
 	f.ids[fmt.Sprintf(exampleID, 16)] = f.newAccountlessTenant("Ending")
 	f.published()
+	f.asOwner(`INSERT INTO instances (id, version, roles, started_at, seen_at) VALUES ('host-4711-a1b2c3', 'test', '{api,relay}', now(), now())`)
 	w := httptest.NewRecorder()
 	handler, err := (&http.Server{}).Handler()
 	f.must(err)

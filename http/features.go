@@ -7,14 +7,13 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/http/auth"
-	"github.com/meterplex/meterplex/http/edge"
 )
 
 func (s *service) featureOperations(t *site) {
 	const path, one = prefix + "/features", prefix + "/features/{lookupKey}"
 	admins := []string{commands.ScopeAdmin}
 	serve(t, operation{method: http.MethodPut, path: one, who: auth.Operator, scopes: admins, also: http.StatusCreated, id: "putFeature", reasoned: true, tag: "Features and plans", summary: "Define a feature or change it",
-		description: "201 for a new one, 200 for a changed one. The type stays. New groupBy keys of a feature that existed apply to usage recorded a minute after the change; those of a new feature to all its usage.", problems: []int{http.StatusConflict}}, s.putFeature)
+		description: "201 for a new one, 200 for a changed one. The type stays. New groupBy keys of a feature that existed apply to usage recorded a minute after the change; those of a new feature to all its usage.", problems: []int{http.StatusConflict, http.StatusUnprocessableEntity}}, s.putFeature)
 	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: admins, id: "listFeatures", tag: "Features and plans", summary: "List features", description: "All features of the catalogue, by lookup key."}, s.listFeatures)
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: admins, id: "getFeature", tag: "Features and plans", summary: "Read a feature", description: "A feature by its lookup key.",
 		problems: []int{http.StatusNotFound}}, s.getFeature)
@@ -27,7 +26,12 @@ type FeaturePath struct {
 // featureAnswer has status 201 for a new feature, else 200.
 type featureAnswer struct {
 	Status int
+	ETag   string `header:"ETag" doc:"Of a read: the tag of this state, for If-Match."`
 	Body   domain.Feature
+}
+
+func featureRef(lookupKey string) commands.Ref {
+	return commands.Ref{Of: commands.EntityFeature, ID: lookupKey}
 }
 
 func putStatus(created bool) int {
@@ -39,6 +43,9 @@ func putStatus(created bool) int {
 
 type putFeatureRequest struct {
 	FeaturePath
+	Idempotent
+	Conditional
+	Creating
 	Body struct {
 		Name string `json:"name" minLength:"1" maxLength:"200"`
 		Type string `json:"type" enum:"BOOLEAN,QUOTA,METERED"`
@@ -51,12 +58,16 @@ type putFeatureRequest struct {
 }
 
 func (s *service) putFeature(ctx context.Context, in *putFeatureRequest) (*featureAnswer, error) {
-	f, created, err := s.Catalogue.PutFeature(ctx, edge.ExchangeOf(ctx).Request(commands.Idempotency{}),
+	req, err := changeOf(ctx, featureRef(in.LookupKey))
+	if err != nil {
+		return nil, err
+	}
+	f, created, err := s.Catalogue.PutFeature(ctx, req,
 		domain.Feature{LookupKey: in.LookupKey, Name: in.Body.Name, Type: in.Body.Type, Unit: in.Body.Unit, GroupBy: in.Body.GroupBy, BillingEvent: in.Body.BillingEvent})
 	if err == nil {
 		s.confirm(ctx)
 	}
-	return &featureAnswer{putStatus(created), f}, err
+	return &featureAnswer{Status: putStatus(created), Body: f}, err
 }
 
 func (s *service) listFeatures(ctx context.Context, in *struct{ Paging }) (*listed[domain.Feature], error) {
@@ -65,9 +76,13 @@ func (s *service) listFeatures(ctx context.Context, in *struct{ Paging }) (*list
 }
 
 func (s *service) getFeature(ctx context.Context, in *struct{ FeaturePath }) (*featureAnswer, error) {
+	tag, err := s.tagOf(ctx, featureRef(in.LookupKey))
+	if err != nil {
+		return nil, err
+	}
 	f, err := present(s.Reader.Feature(ctx, in.LookupKey))("feature_not_found")
 	if err != nil {
 		return nil, err
 	}
-	return &featureAnswer{http.StatusOK, *f}, nil
+	return &featureAnswer{http.StatusOK, tag, *f}, nil
 }

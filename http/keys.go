@@ -25,14 +25,14 @@ func (s *service) keyOperations(t *site) {
 	serve(t, operation{method: http.MethodPost, path: tenants + "/{keyId}/rotate", who: auth.Operator, scopes: admins, id: "rotateKey", reasoned: true, tag: "Keys", status: http.StatusCreated, also: http.StatusOK,
 		summary: "Replace a key of a tenant", description: shown, problems: []int{gone, reused, http.StatusConflict}}, s.rotateTenantKey)
 	serve(t, operation{method: http.MethodDelete, path: tenants + "/{keyId}", who: auth.Operator, scopes: admins, id: "revokeKey", reasoned: true, tag: "Keys", summary: "Revoke a key of a tenant",
-		description: "Holds everywhere within a second.", problems: []int{gone}}, s.revokeTenantKey)
+		description: "Holds everywhere within a second.", problems: []int{gone, reused}}, s.revokeTenantKey)
 	serve(t, operation{method: http.MethodPost, path: operators, who: auth.Operator, scopes: admins, id: "createOperatorKey", reasoned: true, tag: "Keys", status: http.StatusCreated, also: http.StatusOK,
 		summary: "Create an operator key", description: shown, problems: []int{reused}}, s.createOperatorKey)
 	serve(t, operation{method: http.MethodGet, path: operators, who: auth.Operator, scopes: admins, id: "listOperatorKeys", tag: "Keys", summary: "List operator keys", description: "All operator keys, without their secrets; revoked ones, too."}, s.listOperatorKeys)
 	serve(t, operation{method: http.MethodPost, path: operators + "/{keyId}/rotate", who: auth.Operator, scopes: admins, id: "rotateOperatorKey", reasoned: true, tag: "Keys", status: http.StatusCreated, also: http.StatusOK,
 		summary: "Replace an operator key", description: shown, problems: []int{gone, reused, http.StatusConflict}}, s.rotateOperatorKey)
 	serve(t, operation{method: http.MethodDelete, path: operators + "/{keyId}", who: auth.Operator, scopes: admins, id: "revokeOperatorKey", reasoned: true, tag: "Keys", summary: "Revoke an operator key",
-		description: "Holds everywhere within a second.", problems: []int{gone}}, s.revokeOperatorKey)
+		description: "Holds everywhere within a second.", problems: []int{gone, reused}}, s.revokeOperatorKey)
 }
 
 type KeyPath struct {
@@ -209,12 +209,17 @@ func (s *service) revokeKey(ctx context.Context, tenant uuid.UUID, keyID string)
 	if err != nil {
 		return nil, err
 	}
-	return &struct{}{}, s.Catalogue.RevokeKey(ctx, edge.ExchangeOf(ctx).Request(commands.Idempotency{}), tenant, key)
+	once, err := once(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &struct{}{}, s.Catalogue.RevokeKey(ctx, edge.ExchangeOf(ctx).Request(once), tenant, key)
 }
 
 type tenantKeyRequest struct {
 	TenantPath
 	KeyPath
+	Idempotent
 }
 
 func (s *service) revokeTenantKey(ctx context.Context, in *tenantKeyRequest) (*struct{}, error) {
@@ -225,6 +230,11 @@ func (s *service) revokeTenantKey(ctx context.Context, in *tenantKeyRequest) (*s
 	return s.revokeKey(ctx, tenant, in.KeyID)
 }
 
-func (s *service) revokeOperatorKey(ctx context.Context, in *struct{ KeyPath }) (*struct{}, error) {
+type operatorKeyRequest struct {
+	KeyPath
+	Idempotent
+}
+
+func (s *service) revokeOperatorKey(ctx context.Context, in *operatorKeyRequest) (*struct{}, error) {
 	return s.revokeKey(ctx, events.Platform, in.KeyID)
 }

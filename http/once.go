@@ -15,7 +15,45 @@ type Idempotent struct {
 	IdempotencyKey string `header:"Idempotency-Key" minLength:"1" maxLength:"255" doc:"A repeat under the same key gives the first answer, without a secret; another request under it is 422. Once the answer is no longer kept (30 days by default), a repeat is 409 idempotency_answer_expired and changes nothing."`
 }
 
+// Conditional describes the header If-Match of a change.
+type Conditional struct {
+	IfMatch string `header:"If-Match" doc:"The ETag of the state that was read: 409 state_changed for another state. Without it, any state is changed."`
+}
+
+// Creating describes the header If-None-Match of a request that creates an entity or replaces it.
+type Creating struct {
+	IfNoneMatch string `header:"If-None-Match" doc:"The value * creates the entity, and replaces none: 409 state_changed if it exists."`
+}
+
 const maxIdempotencyKey = 255
+
+// changeOf returns the request of a change of an entity, with its Idempotency-Key and the state that it requires.
+func changeOf(ctx context.Context, of commands.Ref) (commands.Request, error) {
+	x := edge.ExchangeOf(ctx)
+	once, err := once(ctx)
+	if err != nil {
+		return commands.Request{}, err
+	}
+	req := x.Request(once)
+	tags, err := entityTags(x.From.Header["If-Match"])
+	if err != nil {
+		return req, err
+	}
+	none := x.From.Header["If-None-Match"]
+	if len(none) > 0 && (len(none) > 1 || none[0] != "*") {
+		return req, problem.New("header_invalid", "If-None-Match of a change has to be *, which creates an entity and replaces none")
+	}
+	if tags != nil || len(none) > 0 {
+		req.If = &commands.Condition{Ref: of, Tags: tags, Absent: len(none) > 0}
+	}
+	return req, nil
+}
+
+// tagOf returns the entity tag of an entity. Read it before the entity, so that it is never newer.
+func (s *service) tagOf(ctx context.Context, of commands.Ref) (string, error) {
+	version, err := s.Reader.Version(ctx, of)
+	return of.Tag(version), err
+}
 
 // once returns the idempotency key of the request, if it has one. Two requests are the
 // same if method, path and canonical body are equal.

@@ -10,7 +10,6 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
-	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/projections/periods"
 )
 
@@ -80,9 +79,15 @@ func (s *service) listPeriods(ctx context.Context, in *periodsRequest) (*listed[
 	return &listed[periods.Period]{cut(l, found, in.Limit, func(p *periods.Period) string { return p.PeriodKey })}, err
 }
 
+// ref names the period of a tenant.
+func (p *PeriodPath) ref(tenant uuid.UUID) commands.Ref {
+	return commands.Ref{Of: commands.EntityPeriod, ID: tenant.String(), Key: p.PeriodKey}
+}
+
 type closeRequest struct {
 	PeriodPath
 	Idempotent
+	Conditional
 	Body struct {
 		Reason  string   `json:"reason" minLength:"1" maxLength:"500" doc:"The reason, recorded in the log."`
 		Early   bool     `json:"early,omitempty" doc:"Close the period before its end."`
@@ -97,15 +102,15 @@ type closeAnswer struct {
 }
 
 func (s *service) closePeriod(ctx context.Context, in *closeRequest) (*closeAnswer, error) {
-	once, err := once(ctx)
-	if err != nil {
-		return nil, err
-	}
 	tenant, err := in.find(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	closed, err := s.Periods.Close(ctx, edge.ExchangeOf(ctx).Request(once), commands.ClosePeriod{TenantID: tenant, PeriodKey: in.PeriodKey,
+	req, err := changeOf(ctx, in.ref(tenant))
+	if err != nil {
+		return nil, err
+	}
+	closed, err := s.Periods.Close(ctx, req, commands.ClosePeriod{TenantID: tenant, PeriodKey: in.PeriodKey,
 		Reason: in.Body.Reason, Early: in.Body.Early, Despite: in.Body.Despite})
 	if err != nil {
 		return nil, err
@@ -131,7 +136,10 @@ type PeriodBody struct {
 	NextCursor *string              `json:"nextCursor" doc:"null on the last page of lines."`
 }
 
-type periodAnswer struct{ Body PeriodBody }
+type periodAnswer struct {
+	ETag string `header:"ETag" doc:"The tag of the period's state and of its adjustments, for If-Match. Live figures are not in it."`
+	Body PeriodBody
+}
 
 func (s *service) getPeriod(ctx context.Context, in *periodRequest) (*periodAnswer, error) {
 	l := list{"lines of a period", in.TenantID, in.PeriodKey}
@@ -148,11 +156,15 @@ func (s *service) getPeriod(ctx context.Context, in *periodRequest) (*periodAnsw
 	} else if in.Snapshot != 0 && in.Snapshot != snapshot {
 		return nil, cursorInvalid()
 	}
+	tag, err := s.tagOf(ctx, in.ref(tenant))
+	if err != nil {
+		return nil, err
+	}
 	found, err := s.Reads.Periods.Period(ctx, periods.PeriodQuery{TenantID: tenant, PeriodKey: in.PeriodKey, Snapshot: snapshot, Limit: in.Limit, After: after})
 	if err != nil {
 		return nil, err
 	}
-	answer := &periodAnswer{periodBody(found)}
+	answer := &periodAnswer{tag, periodBody(found)}
 	if found.Next != "" { // pages stay with the snapshot that they began in
 		answer.Body.NextCursor = l.next(*found.Snapshot, found.Next)
 	}
@@ -166,6 +178,7 @@ func periodBody(d periods.Detail) PeriodBody {
 type reopenRequest struct {
 	PeriodPath
 	Idempotent
+	Conditional
 	Body struct {
 		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"The reason, recorded in the log."`
 	} `nameHint:"PeriodReopening"`
@@ -174,14 +187,14 @@ type reopenRequest struct {
 type reopenAnswer struct{ Body commands.ReopenedPeriod }
 
 func (s *service) reopenPeriod(ctx context.Context, in *reopenRequest) (*reopenAnswer, error) {
-	once, err := once(ctx)
-	if err != nil {
-		return nil, err
-	}
 	tenant, err := in.find(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	reopened, err := s.Periods.Reopen(ctx, edge.ExchangeOf(ctx).Request(once), tenant, in.PeriodKey, in.Body.Reason)
+	req, err := changeOf(ctx, in.ref(tenant))
+	if err != nil {
+		return nil, err
+	}
+	reopened, err := s.Periods.Reopen(ctx, req, tenant, in.PeriodKey, in.Body.Reason)
 	return &reopenAnswer{reopened}, err
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/http/auth"
-	"github.com/meterplex/meterplex/http/edge"
 )
 
 func (s *service) priceOperations(t *site) {
@@ -15,7 +14,7 @@ func (s *service) priceOperations(t *site) {
 	admins := []string{commands.ScopeAdmin}
 	serve(t, operation{method: http.MethodPut, path: one, who: auth.Operator, scopes: admins, also: http.StatusCreated, id: "putPrice", reasoned: true, tag: "Features and plans", summary: "Define a price or change it",
 		description: "201 for a new one, 200 for a changed one. Entitlements of plans name prices. Charges are a preview by the prices of the present: define a new price rather than change one that is in use.",
-	}, s.putPrice)
+		problems:    []int{http.StatusConflict, http.StatusUnprocessableEntity}}, s.putPrice)
 	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: admins, id: "listPrices", tag: "Features and plans", summary: "List prices", description: "All prices, by key."}, s.listPrices)
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: admins, id: "getPrice", tag: "Features and plans", summary: "Read a price", description: "A price by its key.",
 		problems: []int{http.StatusNotFound}}, s.getPrice)
@@ -26,9 +25,12 @@ type PricePath struct {
 	PriceKey string `path:"priceKey" pattern:"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$" doc:"The key of the price."`
 }
 
+func priceRef(key string) commands.Ref { return commands.Ref{Of: commands.EntityPrice, ID: key} }
+
 // priceAnswer has status 201 for a new price, else 200.
 type priceAnswer struct {
 	Status int
+	ETag   string `header:"ETag" doc:"Of a read: the tag of this state, for If-Match."`
 	Body   domain.Price
 }
 
@@ -40,6 +42,9 @@ type newPriceTier struct {
 
 type putPriceRequest struct {
 	PricePath
+	Idempotent
+	Conditional
+	Creating
 	Body struct {
 		Name        string         `json:"name" minLength:"1" maxLength:"200" doc:"The name of the price."`
 		Currency    string         `json:"currency" minLength:"3" maxLength:"3" doc:"ISO 4217, in upper case." example:"EUR"`
@@ -58,8 +63,12 @@ func (s *service) putPrice(ctx context.Context, in *putPriceRequest) (*priceAnsw
 	for _, t := range in.Body.Tiers {
 		price.Tiers = append(price.Tiers, domain.PriceTier(t))
 	}
-	price, created, err := s.Catalogue.PutPrice(ctx, edge.ExchangeOf(ctx).Request(commands.Idempotency{}), price)
-	return &priceAnswer{putStatus(created), price}, err
+	req, err := changeOf(ctx, priceRef(in.PriceKey))
+	if err != nil {
+		return nil, err
+	}
+	price, created, err := s.Catalogue.PutPrice(ctx, req, price)
+	return &priceAnswer{Status: putStatus(created), Body: price}, err
 }
 
 func (s *service) listPrices(ctx context.Context, in *struct{ Paging }) (*listed[domain.Price], error) {
@@ -68,9 +77,13 @@ func (s *service) listPrices(ctx context.Context, in *struct{ Paging }) (*listed
 }
 
 func (s *service) getPrice(ctx context.Context, in *struct{ PricePath }) (*priceAnswer, error) {
+	tag, err := s.tagOf(ctx, priceRef(in.PriceKey))
+	if err != nil {
+		return nil, err
+	}
 	p, err := present(s.Reader.Price(ctx, in.PriceKey))("price_not_found")
 	if err != nil {
 		return nil, err
 	}
-	return &priceAnswer{http.StatusOK, *p}, nil
+	return &priceAnswer{http.StatusOK, tag, *p}, nil
 }

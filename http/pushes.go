@@ -21,9 +21,9 @@ func (s *service) pushOperations(t *site) {
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
 	serve(t, operation{method: http.MethodPut, path: billing, who: auth.Operator, scopes: deciders, id: "putBilling", reasoned: true, tag: "Pushes", summary: "Set the customer of a tenant at the billing provider",
 		description: "From now on what is due of the tenant's closed periods is pushed to the provider. Periods that are closed and ended at most 35 days ago are pushed, too, as far as no push of them exists.",
-		problems:    []int{gone, http.StatusConflict}}, s.putBilling)
+		problems:    refused}, s.putBilling)
 	serve(t, operation{method: http.MethodDelete, path: billing, who: auth.Operator, scopes: deciders, id: "deleteBilling", reasoned: true, tag: "Pushes", summary: "Remove the customer of a tenant",
-		description: "Nothing more is pushed. Pushes that are stored are still sent.", problems: []int{gone, http.StatusConflict}}, s.deleteBilling)
+		description: "Nothing more is pushed. Pushes that are stored are still sent.", problems: refused}, s.deleteBilling)
 	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: readers, id: "listPushes", tag: "Pushes", summary: "List pushes",
 		description: "Amounts that the billing provider counts. Newest first, delivered ones too.", problems: []int{gone}}, s.listPushes)
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: readers, id: "getPush", tag: "Pushes", summary: "Read a push",
@@ -75,6 +75,8 @@ func pushOf(p *domain.Push) pushBody {
 
 type putBillingRequest struct {
 	TenantPath
+	Idempotent
+	Conditional
 	Body struct {
 		Provider string `json:"provider" enum:"stripe" doc:"The billing provider."`
 		Customer string `json:"customer" minLength:"1" maxLength:"255" doc:"The provider's id of the customer." example:"cus_NffrFeUfNV2Hib"`
@@ -85,7 +87,13 @@ func (s *service) putBilling(ctx context.Context, in *putBillingRequest) (*tenan
 	return s.setBilling(ctx, in.TenantID, &events.Billing{Provider: in.Body.Provider, Customer: in.Body.Customer})
 }
 
-func (s *service) deleteBilling(ctx context.Context, in *struct{ TenantPath }) (*tenantAnswer, error) {
+type deleteBillingRequest struct {
+	TenantPath
+	Idempotent
+	Conditional
+}
+
+func (s *service) deleteBilling(ctx context.Context, in *deleteBillingRequest) (*tenantAnswer, error) {
 	return s.setBilling(ctx, in.TenantID, nil)
 }
 
@@ -94,8 +102,12 @@ func (s *service) setBilling(ctx context.Context, tenant string, to *events.Bill
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.Pushes.SetBilling(ctx, edge.ExchangeOf(ctx).Request(commands.Idempotency{}), id, to)
-	return &tenantAnswer{tenantBody(t)}, err
+	req, err := changeOf(ctx, tenantRef(id))
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.Pushes.SetBilling(ctx, req, id, to)
+	return &tenantAnswer{Body: tenantBody(t)}, err
 }
 
 type pushesRequest struct {

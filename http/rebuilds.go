@@ -40,7 +40,7 @@ func (s *service) rebuildOperations(t *site) {
 		name, id, summary, description string
 		take                           func(context.Context, *decisionRequest) (*rebuildAccepted, error)
 	}{
-		{"rollback", "rollBackRebuild", "Roll back to the previous generation", "Possible until `canRollBackUntil`.", s.rollBackRebuild},
+		{"rollback", "rollBackRebuild", "Roll back to the previous generation", "Possible until `canRollBackUntil`. With `If-Match` and the ETag of the rebuild, only in that state.", s.rollBackRebuild},
 		{"abandon", "abandonRebuild", "Drop a rebuild", "Ends a rebuild that is not promoted, and drops its rows. Readers see no change.", s.abandonRebuild},
 	} {
 		serve(t, operation{method: http.MethodPost, path: one + "/" + step.name, who: auth.Operator, scopes: deciders, id: step.id, tag: "Projections", status: http.StatusAccepted,
@@ -65,20 +65,32 @@ func (s *service) listRebuilds(ctx context.Context, in *struct{ Paging }) (*list
 	return &listed[rebuild.RebuildStatus]{listedFrom(l, found)}, err
 }
 
-type rebuildAnswer struct{ Body rebuild.RebuildStatus }
+type rebuildAnswer struct {
+	ETag string `header:"ETag" doc:"The tag of its state, for If-Match of a rollback or an abandonment."`
+	Body rebuild.RebuildStatus
+}
+
+func rebuildRef(id uuid.UUID) commands.Ref {
+	return commands.Ref{Of: commands.EntityRebuild, ID: id.String()}
+}
 
 func (s *service) getRebuild(ctx context.Context, in *struct{ RebuildPath }) (*rebuildAnswer, error) {
 	id, err := in.id()
 	if err != nil {
 		return nil, err
 	}
+	tag, err := s.tagOf(ctx, rebuildRef(id))
+	if err != nil {
+		return nil, err
+	}
 	found, err := s.Reads.Rebuilds.Rebuild(ctx, id)
-	return &rebuildAnswer{found}, err
+	return &rebuildAnswer{tag, found}, err
 }
 
 type decisionRequest struct {
 	RebuildPath
 	Idempotent
+	Conditional
 	Body struct {
 		Reason string `json:"reason" doc:"The reason, recorded in the log."`
 	} `nameHint:"RebuildDecision"`
@@ -98,35 +110,41 @@ func (s *service) promoteRebuild(ctx context.Context, in *promoteRequest) (*rebu
 	if err != nil {
 		return nil, err
 	}
-	decision := &decisionRequest{in.RebuildPath, in.Idempotent, in.Body}
+	decision := &decisionRequest{RebuildPath: in.RebuildPath, Body: in.Body}
 	if shown == nil {
-		return s.decided(ctx, decision, s.Rebuilds.Promote)
+		return s.decided(ctx, decision, onceOf, s.Rebuilds.Promote)
 	}
-	return s.decided(ctx, decision, func(ctx context.Context, req commands.Request, id uuid.UUID, reason string) (domain.Rebuild, error) {
+	return s.decided(ctx, decision, onceOf, func(ctx context.Context, req commands.Request, id uuid.UUID, reason string) (domain.Rebuild, error) {
 		return s.Rebuilds.PromoteShown(ctx, req, id, reason, shown)
 	})
 }
 
 func (s *service) abandonRebuild(ctx context.Context, in *decisionRequest) (*rebuildAccepted, error) {
-	return s.decided(ctx, in, s.Rebuilds.Abandon)
+	return s.decided(ctx, in, changeOf, s.Rebuilds.Abandon)
 }
 
 func (s *service) rollBackRebuild(ctx context.Context, in *decisionRequest) (*rebuildAccepted, error) {
-	return s.decided(ctx, in, s.Rebuilds.RollBack)
+	return s.decided(ctx, in, changeOf, s.Rebuilds.RollBack)
 }
 
 type decision func(ctx context.Context, req commands.Request, id uuid.UUID, reason string) (domain.Rebuild, error)
 
-func (s *service) decided(ctx context.Context, in *decisionRequest, decide decision) (*rebuildAccepted, error) {
+// onceOf is changeOf without the state: If-Match of a promotion names that of the difference.
+func onceOf(ctx context.Context, _ commands.Ref) (commands.Request, error) {
 	once, err := once(ctx)
-	if err != nil {
-		return nil, err
-	}
+	return edge.ExchangeOf(ctx).Request(once), err
+}
+
+func (s *service) decided(ctx context.Context, in *decisionRequest, of func(context.Context, commands.Ref) (commands.Request, error), decide decision) (*rebuildAccepted, error) {
 	id, err := in.id()
 	if err != nil {
 		return nil, err
 	}
-	if _, err := decide(ctx, edge.ExchangeOf(ctx).Request(once), id, in.Body.Reason); err != nil {
+	req, err := of(ctx, rebuildRef(id))
+	if err != nil {
+		return nil, err
+	}
+	if _, err := decide(ctx, req, id, in.Body.Reason); err != nil {
 		return nil, err
 	}
 	s.confirm(ctx)

@@ -26,10 +26,17 @@ func (s *service) subscriptionOperations(t *site) {
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: admins, id: "getSubscription", tag: "Tenants", summary: "Read a subscription", description: "A subscription with its snapshot of the entitlements.",
 		problems: []int{gone}}, s.getSubscription)
 	serve(t, operation{method: http.MethodPatch, path: one, who: auth.Operator, scopes: admins, id: "changeSubscription", reasoned: true, tag: "Tenants", summary: "Change a subscription",
-		description: "A plan takes a new snapshot.", problems: []int{gone, clash}}, s.changeSubscription)
+		description: "A plan takes a new snapshot.", problems: []int{gone, clash, http.StatusUnprocessableEntity}}, s.changeSubscription)
 }
 
-type subscriptionAnswer struct{ Body domain.Subscription }
+type subscriptionAnswer struct {
+	ETag string `header:"ETag" doc:"Of a read: the tag of this state, for If-Match."`
+	Body domain.Subscription
+}
+
+func subscriptionRef(id uuid.UUID) commands.Ref {
+	return commands.Ref{Of: commands.EntitySubscription, ID: id.String()}
+}
 
 func subscriptionBody(s domain.Subscription) domain.Subscription {
 	s.CreatedAt = s.CreatedAt.UTC()
@@ -78,7 +85,7 @@ func (s *service) settled(ctx context.Context, changed domain.Subscription, err 
 	if err := s.Reads.Entitlements.AwaitGrants(ctx, changed.TenantID); err != nil {
 		s.log.DebugContext(ctx, "a subscription was answered before checks see it", "tenant", changed.TenantID, "error", err)
 	}
-	return &subscriptionAnswer{subscriptionBody(changed)}, nil
+	return &subscriptionAnswer{Body: subscriptionBody(changed)}, nil
 }
 
 // confirm waits until checks on this instance see a change. The change is already
@@ -118,15 +125,21 @@ func (s *service) getSubscription(ctx context.Context, in *struct{ SubscriptionP
 	if err != nil {
 		return nil, err
 	}
+	tag, err := s.tagOf(ctx, subscriptionRef(id))
+	if err != nil {
+		return nil, err
+	}
 	found, err := present(s.Reader.Subscription(ctx, tenant, id))("subscription_not_found")
 	if err != nil {
 		return nil, err
 	}
-	return &subscriptionAnswer{subscriptionBody(*found)}, nil
+	return &subscriptionAnswer{tag, subscriptionBody(*found)}, nil
 }
 
 type changeSubscriptionRequest struct {
 	SubscriptionPath
+	Idempotent
+	Conditional
 	Body struct {
 		Status *string `json:"status,omitempty" enum:"ACTIVE,TRIALING,PAST_DUE,CANCELLED,EXPIRED"`
 		Plan   *string `json:"plan,omitempty" minLength:"1" maxLength:"64"`
@@ -138,7 +151,11 @@ func (s *service) changeSubscription(ctx context.Context, in *changeSubscription
 	if err != nil {
 		return nil, err
 	}
-	changed, err := s.Catalogue.ChangeSubscription(ctx, edge.ExchangeOf(ctx).Request(commands.Idempotency{}), tenant, id,
+	req, err := changeOf(ctx, subscriptionRef(id))
+	if err != nil {
+		return nil, err
+	}
+	changed, err := s.Catalogue.ChangeSubscription(ctx, req, tenant, id,
 		commands.ChangeSubscription{Status: in.Body.Status, Plan: in.Body.Plan})
 	return s.settled(ctx, changed, err)
 }

@@ -26,7 +26,7 @@ func (s *service) tenantOperations(t *site) {
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: admins, id: "getTenant", tag: "Tenants", summary: "Read a tenant", description: "A tenant by its id.",
 		problems: []int{http.StatusNotFound}}, s.getTenant)
 	serve(t, operation{method: http.MethodPatch, path: one, who: auth.Operator, scopes: admins, id: "changeTenant", reasoned: true, tag: "Tenants", summary: "Change a tenant",
-		description: "The keys of a SUSPENDED tenant are answered 403 `tenant_suspended`.", problems: []int{http.StatusNotFound, http.StatusConflict}}, s.changeTenant)
+		description: "The keys of a SUSPENDED tenant are answered 403 `tenant_suspended`.", problems: []int{http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity}}, s.changeTenant)
 }
 
 // TenantPath is the path parameter that names a tenant.
@@ -58,7 +58,14 @@ func present[T any](found *T, err error) func(code string) (*T, error) {
 	}
 }
 
-type tenantAnswer struct{ Body domain.Tenant }
+type tenantAnswer struct {
+	ETag string `header:"ETag" doc:"Of a read: the tag of this state, for If-Match."`
+	Body domain.Tenant
+}
+
+func tenantRef(id uuid.UUID) commands.Ref {
+	return commands.Ref{Of: commands.EntityTenant, ID: id.String()}
+}
 
 func tenantBody(t domain.Tenant) domain.Tenant {
 	t.CreatedAt = t.CreatedAt.UTC()
@@ -86,7 +93,7 @@ func (s *service) createTenant(ctx context.Context, in *createTenantRequest) (*t
 		Name: in.Body.Name, Class: in.Body.Class, DataResidency: in.Body.DataResidency,
 		ExternalIDs: in.Body.ExternalIDs, Metadata: in.Body.Metadata,
 	})
-	return &tenantAnswer{tenantBody(t)}, err
+	return &tenantAnswer{Body: tenantBody(t)}, err
 }
 
 // maxSearch bounds the text of a search: no longer name or id exists.
@@ -142,11 +149,19 @@ func listCatalogue[T any](l list, p Paging, read func(commands.Page) ([]T, error
 }
 
 func (s *service) getTenant(ctx context.Context, in *struct{ TenantPath }) (*tenantAnswer, error) {
+	id, err := idOf(in.TenantID, "tenant_not_found")
+	if err != nil {
+		return nil, err
+	}
+	tag, err := s.tagOf(ctx, tenantRef(id))
+	if err != nil {
+		return nil, err
+	}
 	t, err := s.knownTenant(ctx, in.TenantID)
 	if err != nil {
 		return nil, err
 	}
-	return &tenantAnswer{tenantBody(*t)}, nil
+	return &tenantAnswer{tag, tenantBody(*t)}, nil
 }
 
 // knownTenant finds the tenant that a path or a parameter names.
@@ -176,6 +191,8 @@ func (s *service) optionalTenant(ctx context.Context, text string) (*uuid.UUID, 
 
 type changeTenantRequest struct {
 	TenantPath
+	Idempotent
+	Conditional
 	Body struct {
 		Name          *string `json:"name,omitempty" minLength:"1" maxLength:"200"`
 		Class         *string `json:"class,omitempty" enum:"small,medium,large"`
@@ -213,8 +230,12 @@ func (s *service) changeTenant(ctx context.Context, in *changeTenantRequest) (*t
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.Catalogue.ChangeTenant(ctx, edge.ExchangeOf(ctx).Request(commands.Idempotency{}), id,
+	req, err := changeOf(ctx, tenantRef(id))
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.Catalogue.ChangeTenant(ctx, req, id,
 		commands.ChangeTenant{Name: in.Body.Name, Class: in.Body.Class, Status: in.Body.Status, DataResidency: in.Body.DataResidency,
 			ExternalIDs: in.Body.ExternalIDs, Metadata: in.Body.Metadata, LateUsage: in.Body.LateUsage, CloseAfterHours: in.Body.CloseAfterHours.sent})
-	return &tenantAnswer{tenantBody(t)}, err
+	return &tenantAnswer{Body: tenantBody(t)}, err
 }

@@ -28,7 +28,7 @@ func (s *service) thresholdOperations(t *site) {
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Either, scopes: readers, id: "getThreshold", tag: "Thresholds", summary: "Read a threshold",
 		description: "Without its crossings: those are events.", problems: []int{gone}}, s.getThreshold)
 	serve(t, operation{method: http.MethodDelete, path: one, who: auth.Either, scopes: managers, id: "removeThreshold", reasoned: true, tag: "Thresholds", summary: "Remove a threshold",
-		description: "Usage that is counted from now on does not cross it. To change a threshold, remove it and define another.", problems: []int{gone, conflict}}, s.removeThreshold)
+		description: "Usage that is counted from now on does not cross it. To change a threshold, remove it and define another.", problems: []int{gone, conflict, http.StatusUnprocessableEntity}}, s.removeThreshold)
 }
 
 // ThresholdPath names a threshold of a tenant.
@@ -116,10 +116,19 @@ func (s *service) getThreshold(ctx context.Context, in *struct{ ThresholdPath })
 	return &shownThreshold{thresholdOf(found)}, nil
 }
 
-func (s *service) removeThreshold(ctx context.Context, in *struct{ ThresholdPath }) (*struct{}, error) {
+type removeThresholdRequest struct {
+	ThresholdPath
+	Idempotent
+}
+
+func (s *service) removeThreshold(ctx context.Context, in *removeThresholdRequest) (*struct{}, error) {
+	once, err := once(ctx)
+	if err != nil {
+		return nil, err
+	}
 	tenant, id, err := in.find(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	return &struct{}{}, s.Thresholds.Remove(ctx, edge.ExchangeOf(ctx).Request(commands.Idempotency{}), tenant, id)
+	return &struct{}{}, s.Thresholds.Remove(ctx, edge.ExchangeOf(ctx).Request(once), tenant, id)
 }

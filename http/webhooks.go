@@ -27,9 +27,9 @@ func (s *service) webhookOperations(t *site) {
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Either, scopes: readers, id: "getWebhook", tag: "Webhooks", summary: "Read a webhook",
 		description: "Without its secrets.", problems: []int{gone}}, s.getWebhook)
 	serve(t, operation{method: http.MethodPatch, path: one, who: auth.Either, scopes: managers, id: "changeWebhook", reasoned: true, tag: "Webhooks", summary: "Change a webhook",
-		description: "A disabled webhook gets no events. Once it is enabled, it gets those recorded from then on; a replay sends the events between.", problems: []int{gone, conflict}}, s.changeWebhook)
+		description: "A disabled webhook gets no events. Once it is enabled, it gets those recorded from then on; a replay sends the events between.", problems: []int{gone, conflict, reused}}, s.changeWebhook)
 	serve(t, operation{method: http.MethodDelete, path: one, who: auth.Either, scopes: managers, id: "removeWebhook", reasoned: true, tag: "Webhooks", summary: "Remove a webhook",
-		description: "Its secrets are deleted, and nothing more is sent.", problems: []int{gone}}, s.removeWebhook)
+		description: "Its secrets are deleted, and nothing more is sent.", problems: []int{gone, reused}}, s.removeWebhook)
 	serve(t, operation{method: http.MethodPost, path: one + "/rotate", who: auth.Either, scopes: managers, id: "rotateWebhook", reasoned: true, tag: "Webhooks", status: http.StatusCreated, also: http.StatusOK,
 		summary: "Rotate the secret of a webhook", description: "Until the overlap ends, each request has a signature of the new secret and of the earlier ones. " + shown,
 		problems: []int{gone, conflict, reused}}, s.rotateWebhook)
@@ -149,10 +149,17 @@ func (s *service) listWebhooks(ctx context.Context, in *tenantListRequest) (*lis
 	}, func(w *webhookBody) string { return w.ID.String() })
 }
 
-type shownWebhook struct{ Body webhookBody }
+type shownWebhook struct {
+	ETag string `header:"ETag" doc:"Of a read: the tag of this state. It changes with deliveries, too."`
+	Body webhookBody
+}
 
 func (s *service) getWebhook(ctx context.Context, in *struct{ WebhookPath }) (*shownWebhook, error) {
 	tenant, id, err := in.find(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	tag, err := s.tagOf(ctx, commands.Ref{Of: commands.EntityWebhook, ID: id.String()})
 	if err != nil {
 		return nil, err
 	}
@@ -160,11 +167,12 @@ func (s *service) getWebhook(ctx context.Context, in *struct{ WebhookPath }) (*s
 	if err != nil {
 		return nil, err
 	}
-	return &shownWebhook{webhookOf(found)}, nil
+	return &shownWebhook{tag, webhookOf(found)}, nil
 }
 
 type changeWebhookRequest struct {
 	WebhookPath
+	Idempotent
 	Body struct {
 		URL    *string   `json:"url,omitempty" minLength:"1" maxLength:"2048" doc:"An https URL of a public host."`
 		Events *[]string `json:"events,omitempty" minItems:"1" maxItems:"10" nullable:"false" enum:"period.closed,adjustment.pending,threshold.crossed,reservation.expired,push.failed" doc:"All types of events that are sent."`
@@ -173,23 +181,36 @@ type changeWebhookRequest struct {
 }
 
 func (s *service) changeWebhook(ctx context.Context, in *changeWebhookRequest) (*shownWebhook, error) {
+	once, err := once(ctx)
+	if err != nil {
+		return nil, err
+	}
 	tenant, id, err := in.find(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	changed, err := s.Webhooks.Change(ctx, edge.ExchangeOf(ctx).Request(commands.Idempotency{}), tenant, id, commands.ChangeWebhook{URL: in.Body.URL, Events: in.Body.Events, Status: in.Body.Status})
+	changed, err := s.Webhooks.Change(ctx, edge.ExchangeOf(ctx).Request(once), tenant, id, commands.ChangeWebhook{URL: in.Body.URL, Events: in.Body.Events, Status: in.Body.Status})
 	if err != nil {
 		return nil, err
 	}
-	return &shownWebhook{webhookOf(&changed)}, nil
+	return &shownWebhook{Body: webhookOf(&changed)}, nil
 }
 
-func (s *service) removeWebhook(ctx context.Context, in *struct{ WebhookPath }) (*struct{}, error) {
+type removeWebhookRequest struct {
+	WebhookPath
+	Idempotent
+}
+
+func (s *service) removeWebhook(ctx context.Context, in *removeWebhookRequest) (*struct{}, error) {
+	once, err := once(ctx)
+	if err != nil {
+		return nil, err
+	}
 	tenant, id, err := in.find(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	return &struct{}{}, s.Webhooks.Remove(ctx, edge.ExchangeOf(ctx).Request(commands.Idempotency{}), tenant, id)
+	return &struct{}{}, s.Webhooks.Remove(ctx, edge.ExchangeOf(ctx).Request(once), tenant, id)
 }
 
 type rotateWebhookRequest struct {

@@ -35,6 +35,21 @@ type action struct {
 	next func(v *visit, f form, answer doc) string
 	// secret is set if the answer holds a secret: the page shows it once.
 	secret bool
+	// matches is set if the request requires the state that the page displays: its form holds the entity tag, for If-Match.
+	matches bool
+	// creates is set if the request makes an entity, and replaces none.
+	creates bool
+}
+
+// etagField is the field that holds the entity tag of the displayed state.
+const etagField = "etag"
+
+// inputs are the fields of the form beside those that every form has.
+func (a *action) inputs() []field {
+	if !a.matches {
+		return a.fields
+	}
+	return append([]field{{name: etagField, label: "Displayed state", kind: "displayed"}}, a.fields...)
 }
 
 // field is an input of a form beside the reason.
@@ -139,11 +154,8 @@ func (c *Console) formOf(w http.ResponseWriter, r *http.Request, v *visitor, a *
 		return form{}, err
 	}
 	known := []string{"token", "reason", "state", "at"}
-	for _, f := range a.fields {
+	for _, f := range a.inputs() {
 		known = append(known, f.name)
-		if !f.optional && strings.TrimSpace(r.PostForm.Get(f.name)) == "" {
-			return form{}, problem.New("member_missing", "The field "+f.label+" is empty")
-		}
 	}
 	for name, values := range r.PostForm {
 		several := slices.ContainsFunc(a.fields, func(f field) bool { return f.name == name && f.kind == "checkboxes" })
@@ -154,7 +166,20 @@ func (c *Console) formOf(w http.ResponseWriter, r *http.Request, v *visitor, a *
 			return form{}, problem.New("body_invalid", "The form has the field "+name+" more than once")
 		}
 	}
-	return form{r.PostForm}, checkReason(r.PostForm.Get("reason"))
+	return form{r.PostForm}, nil
+}
+
+// complete refuses a form with an empty field, or with a reason that nobody can read. The page shows the form again.
+func (f form) complete(a *action) error {
+	for _, in := range a.inputs() {
+		if !in.optional && strings.TrimSpace(f.get(in.name)) == "" {
+			return problem.New("member_missing", "The field "+in.label+" is empty").At("/" + in.name)
+		}
+	}
+	if err := checkReason(f.get("reason")); err != nil {
+		return err
+	}
+	return nil
 }
 
 func parseForm(w http.ResponseWriter, r *http.Request) error {
@@ -172,19 +197,21 @@ func parseForm(w http.ResponseWriter, r *http.Request) error {
 }
 
 // checkReason refuses a reason that nobody can read in the log.
-func checkReason(reason string) error {
+func checkReason(reason string) *problem.Problem {
 	if fault := domain.CheckReason(reason); fault != nil {
-		return problem.New(fault.Code, fault.Message)
+		return problem.New(fault.Code, fault.Message).At(fault.Pointer)
 	}
 	if strings.ContainsRune(reason, unicode.ReplacementChar) {
-		return problem.New("reason_invalid", "A reason is text in UTF-8")
+		return problem.New("reason_invalid", "A reason is text in UTF-8").At("/reason")
 	}
 	return nil
 }
 
-// act sends the request of an action. Its Idempotency-Key is a hash of the action, its target, and the state of the target as displayed: a double click, a reload
-// and a second window execute it once.
+// act sends the request of an action under its Idempotency-Key: a double click, a reload and a second window execute it once.
 func (v *visit) act(a *action, f form) (doc, error) {
+	if err := f.complete(a); err != nil {
+		return nil, err
+	}
 	req, err := a.request(v, f)
 	if err != nil {
 		return nil, err
@@ -200,11 +227,37 @@ func (v *visit) act(a *action, f form) (doc, error) {
 	} else {
 		req.header.Set("Meterplex-Reason", url.PathEscape(reason))
 	}
-	if req.Method == http.MethodPost {
-		sum := sha256.Sum256([]byte(strings.Join([]string{a.name, req.Method, req.Path, f.get("state")}, "\n")))
-		req.header.Set("Idempotency-Key", "console-"+hex.EncodeToString(sum[:]))
+	if a.matches {
+		req.header.Set("If-Match", f.get(etagField))
 	}
+	if a.creates {
+		req.header.Set("If-None-Match", "*")
+	}
+	key, err := a.key(&req, f)
+	if err != nil {
+		return nil, err
+	}
+	req.header.Set("Idempotency-Key", key)
 	return v.do(req)
+}
+
+// key returns the Idempotency-Key of an action: a hash of the action, its target, and the state of the target as displayed. The state differs after each
+// execution. A target that is removed does not return, so that its state does not matter. PUT and PATCH have their values in the key: other values
+// from the same state are another change, which the API compares with the state.
+func (a *action) key(req *request, f form) (string, error) {
+	parts := []string{a.name, req.Method, req.Path}
+	if req.Method != http.MethodDelete || a.matches {
+		parts = append(parts, f.get("state"))
+	}
+	if req.Method == http.MethodPut || req.Method == http.MethodPatch {
+		body, err := compact(req.Body)
+		if err != nil {
+			return "", err
+		}
+		parts = append(parts, body)
+	}
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\n")))
+	return "console-" + hex.EncodeToString(sum[:]), nil
 }
 
 // expand replaces the parameters of a pattern by those of the request.

@@ -79,10 +79,26 @@ func featureBody(f form) (map[string]any, error) {
 func planPage() *page {
 	const path = cataloguePath + "/plans/{key}"
 	return &page{path: path, title: "Plan", template: "plan.html", needs: "GET /api/v1/plans/{key}", who: operator, scopes: admins(),
-		cli:     []string{"meterplex plans show {key}", "meterplex plans put --help"},
-		load:    func(v *visit) (doc, error) { return v.get(api("plans", v.param("key")), nil) },
+		params:  []string{"cursor"},
+		cli:     []string{"meterplex plans show {key}", "meterplex plans subscriptions {key} --older", "meterplex plans put --help"},
+		load:    loadPlan,
 		actions: []*action{putting("put-plan", path, "Change the plan", "key", planFields()[1:], "plans", planBody)}}
 }
+
+// loadPlan reads a plan, and the subscriptions that go on with an earlier state of it.
+func loadPlan(v *visit) (doc, error) {
+	plan, err := v.get(api("plans", v.param("key")), nil)
+	if err != nil {
+		return nil, err
+	}
+	query := limited(olderShown, v.pick("cursor"))
+	query.Set("snapshot", "older")
+	older, err := v.try(api("plans", v.param("key"), "subscriptions"), query)
+	return doc{"plan": plan, "older": older}, err
+}
+
+// olderShown bounds the subscriptions on the page of a plan.
+const olderShown = 25
 
 func newPlanPage() *page {
 	const path = Prefix + "/new/plan"
@@ -138,27 +154,19 @@ func priceBody(f form) (map[string]any, error) {
 
 // putting is the action that changes an entry of the catalogue. It replaces the entry that the page displays, and no later one.
 func putting(name, path, label, key string, fields []field, list string, body func(f form) (map[string]any, error)) *action {
-	return &action{name: name, path: path + "/change", label: label, who: operator, scopes: admins(), bare: true, fields: fields,
+	return &action{name: name, path: path + "/change", label: label, who: operator, scopes: admins(), bare: true, fields: fields, matches: true,
 		request: func(v *visit, f form) (request, error) {
-			at := api(list, v.param(key))
-			if err := v.displayed(f, at); err != nil {
-				return request{}, err
-			}
 			members, err := body(f)
-			return request{Method: http.MethodPut, Path: at, Body: members}, err
+			return request{Method: http.MethodPut, Path: api(list, v.param(key)), Body: members}, err
 		}}
 }
 
 // defining is the action that makes an entry of the catalogue. It replaces none.
 func defining(name, path, label, key string, fields []field, list string, body func(f form) (map[string]any, error)) *action {
-	return &action{name: name, path: path, label: label, who: operator, scopes: admins(), bare: true, fields: fields,
-		request: func(v *visit, f form) (request, error) {
-			at := api(list, f.get(key))
-			if err := v.unused(at); err != nil {
-				return request{}, err
-			}
+	return &action{name: name, path: path, label: label, who: operator, scopes: admins(), bare: true, fields: fields, creates: true,
+		request: func(_ *visit, f form) (request, error) {
 			members, err := body(f)
-			return request{Method: http.MethodPut, Path: at, Body: members}, err
+			return request{Method: http.MethodPut, Path: api(list, f.get(key)), Body: members}, err
 		},
 		next: func(_ *visit, f form, _ doc) string { return cataloguePath + pathOf(list, f.get(key)) }}
 }

@@ -40,6 +40,7 @@ type Console struct {
 	attempts  attempts // to sign in, by address
 	opened    attempts // sessions, by key
 	viewers   viewers  // open streams
+	tails     tails    // of the log
 }
 
 // Route is a row of the route table, with its handler.
@@ -50,7 +51,7 @@ type Route struct {
 
 // New fails if a page, a template or an asset is faulty.
 func New(c Config) (*Console, error) {
-	s := &Console{Config: c, attempts: attempts{ofOne: 10, ofAll: 200}, opened: attempts{ofOne: 30, ofAll: 1000}}
+	s := &Console{Config: c, attempts: attempts{ofOne: 10, ofAll: 200}, opened: attempts{ofOne: 30, ofAll: 1000}, tails: tails{reads: make(chan struct{}, tailReads)}}
 	for _, p := range pages() {
 		if p.needs == "" || c.Serves(p.needs) {
 			s.pages = append(s.pages, p)

@@ -167,7 +167,7 @@ func loadBulk(v *visit) (doc, error) {
 
 func bulkAction(name, label, warn, does string) *action {
 	a := &action{name: name, path: bulkPath + "/" + does, label: label, warn: warn, who: operator, scopes: billers(),
-		fields: []field{{name: "expectedMatched", label: "Matched", kind: "hidden"}},
+		fields: []field{{name: "expectedMatched", label: "Matched", kind: "displayed"}},
 		request: func(_ *visit, f form) (request, error) {
 			expected, err := f.integer("expectedMatched")
 			filter := map[string]any{}

@@ -1,9 +1,5 @@
 package console
 
-import (
-	"net/http"
-)
-
 // diffShown is the number of keys on a page of a difference.
 const diffShown = "100"
 
@@ -17,10 +13,7 @@ func diffPageOf() *page {
 // promotion promotes the difference that the page displays: its entity tag names positions, keys and the sums of their deltas.
 func promotion() *action {
 	a := decisionOn("promote", diffPath, "Promote the rebuild", "Readers see the rebuilt figures from then on. It can be rolled back for a limited time.")
-	a.fields = []field{{name: "etag", label: "Difference", kind: "hidden"}}
-	a.request = func(v *visit, f form) (request, error) {
-		return request{Method: http.MethodPost, Path: api("rebuilds", v.param("rebuildId"), "promote"), header: http.Header{"If-Match": {f.get("etag")}}}, nil
-	}
+	a.matches = true
 	a.next = func(v *visit, _ form, _ doc) string { return v.expand(rebuildPath) }
 	return a
 }

@@ -26,7 +26,7 @@ func eventsPage() *page {
 			"meterplex events tail[ --tenant-id {tenantId}][ --subject {subject}][ --stream {stream}][ --correlation-id {correlationId}][ --from {from}]",
 		},
 		load: func(v *visit) (doc, error) { return loadEvents(v, filters) },
-		streams: []*stream{{path: eventsPath + "/stream", params: tailFilters("after", "last"), template: "event-row",
+		streams: []*stream{{path: eventsPath + "/stream", params: tailFilters("after", "last"), template: "event-row", shared: true,
 			request: func(v *visit) (string, url.Values) {
 				return api("events", "stream"), v.pick(tailFilters("after", "last")...)
 			}}},

@@ -15,6 +15,7 @@ type formView struct {
 	Reason                  string
 	Fields                  []fieldView
 	ID                      string   // unique in the page, for labels
+	ReasonFault             string   // of the last attempt
 	Refused                 *refusal // the problem of the last attempt
 }
 
@@ -22,6 +23,8 @@ type fieldView struct {
 	ID, Name, Label, Hint, Kind, Value string
 	Options                            []option
 	Optional                           bool
+	Fault                              string // of the last attempt
+	First                              bool   // the first field at fault
 }
 
 type option struct {
@@ -62,10 +65,30 @@ func (d *view) form(a *action, state string, target doc) *formView {
 		again, f.Refused = d.failed.values, d.failed.refused
 		f.Reason = again.Get("reason")
 	}
-	for _, in := range a.fields {
+	for _, in := range a.inputs() {
 		f.Fields = append(f.Fields, fieldOf(in, f.ID, target, again))
 	}
+	f.place()
 	return f
+}
+
+// place shows the faults of the last attempt at their fields.
+func (f *formView) place() {
+	if f.Refused == nil {
+		return
+	}
+	first := true
+	for _, fault := range f.Refused.Errors {
+		name, _, _ := strings.Cut(strings.TrimPrefix(fault.Pointer, "/"), "/")
+		if name == "reason" {
+			f.ReasonFault = fault.Detail
+		}
+		for i := range f.Fields {
+			if in := &f.Fields[i]; in.Name == name && in.Fault == "" {
+				in.Fault, in.First, first = fault.Detail, first, false
+			}
+		}
+	}
 }
 
 func fieldOf(in field, form string, target doc, again url.Values) fieldView {

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+
+	"github.com/meterplex/meterplex/http/problem"
 )
 
 const (
@@ -42,12 +44,12 @@ func loadPeriod(v *visit) (doc, error) {
 	}
 	data, err := v.all(map[string]section{
 		"adjustments": {of + "/adjustments", limited(10, nil)},
-		"charges":     {of + "/charges", limited(50, v.pick("snapshot"))},
+		"charges":     {of + "/charges", limited(chargesShown, v.pick("snapshot"))},
 	})
 	if err != nil {
 		return nil, err
 	}
-	data["period"], data["present"] = period, period
+	data["period"], data["present"], data["figures"] = period, period, figuresOf(data["charges"].(doc))
 	if v.query.Get("snapshot") != "" || v.query.Get("cursor") != "" {
 		if data["present"], err = v.do(request{Method: http.MethodGet, Path: of, Query: limited(1, nil)}); err != nil {
 			return nil, err
@@ -61,6 +63,9 @@ func loadPeriod(v *visit) (doc, error) {
 	data["snapshots"] = numbersUpTo(text(data["present"].(doc)["snapshot"]))
 	return data, nil
 }
+
+// chargesShown bounds the charges of a page.
+const chargesShown = 50
 
 // maxSnapshots bounds the links to earlier snapshots.
 const maxSnapshots = 20
@@ -79,9 +84,10 @@ func periodActions() []*action {
 		return request{Method: http.MethodPost, Path: api("tenants", v.param("tenantId"), "periods", v.param("periodKey"), verb), Body: body}
 	}
 	return []*action{
-		{name: "close", path: periodPath + "/close", label: "Close the period", who: operator, scopes: billing(),
+		{name: "close", path: periodPath + "/close", label: "Close the period", who: operator, scopes: billing(), matches: true,
 			warn: "The figures are frozen at the position of this request: usage of the period that is recorded later is late.",
 			fields: []field{
+				{name: "figures", label: "Displayed figures", kind: "displayed"},
 				{name: "early", label: "Early: the period has not ended", kind: "checkbox", optional: true},
 				{name: "despite", label: "Despite", kind: "checkboxes", options: waivable(), optional: true},
 			},
@@ -89,16 +95,39 @@ func periodActions() []*action {
 				body := map[string]any{}
 				if f.get("early") != "" {
 					body["early"] = true
+				} else if err := v.displayedFigures(f); err != nil {
+					return request{}, err
 				}
 				if despite := f.all("despite"); len(despite) > 0 {
 					body["despite"] = despite
 				}
 				return post(v, "close", body), nil
 			}},
-		{name: "reopen", path: periodPath + "/reopen", label: "Reopen the period", who: operator, scopes: billing(),
+		{name: "reopen", path: periodPath + "/reopen", label: "Reopen the period", who: operator, scopes: billing(), matches: true,
 			warn:    "Its pending adjustments become void: the next snapshot counts what they adjust. The present snapshot is kept.",
 			request: func(v *visit, _ form) (request, error) { return post(v, "reopen", map[string]any{}), nil }},
 	}
+}
+
+// figuresOf returns a digest of the figures that the page displays of an open period.
+func figuresOf(charges doc) string {
+	written, _ := indented([]any{charges["data"], charges["totals"]}) // answers never fail
+	return digest(written)
+}
+
+// displayedFigures refuses to close a period whose figures differ from those that the page displayed. Those of a period that has not ended go on changing: an
+// early close freezes them as they are. The entity tag of the period holds the rest of its state.
+func (v *visit) displayedFigures(f form) error {
+	of := api("tenants", v.param("tenantId"), "periods", v.param("periodKey"))
+	period, err := v.do(request{Method: http.MethodGet, Path: of, Query: limited(1, nil)})
+	if err != nil || text(period["state"]) != "OPEN" {
+		return err // the API answers a repeat, or refuses
+	}
+	charges, err := v.do(request{Method: http.MethodGet, Path: of + "/charges", Query: limited(chargesShown, nil)})
+	if err == nil && figuresOf(charges) != f.get("figures") {
+		err = problem.New("state_changed", "The figures have changed since the page was displayed, and nothing was done. The page shows the present ones")
+	}
+	return err
 }
 
 // exportOf is the export of the period that a page shows.

@@ -79,12 +79,19 @@ func decisionOn(name, path, label, warn string) *action {
 		}}
 }
 
+// rollback takes back the promotion that the page displays, and no later one.
+func rollback() *action {
+	a := decisionOn("rollback", rebuildPath, "Roll back to the figures before", "Readers see the figures of the previous generation again.")
+	a.matches = true
+	return a
+}
+
 func rebuildPage() *page {
 	return &page{path: rebuildPath, title: "Rebuild", template: "rebuild.html", needs: "GET /api/v1/rebuilds/{rebuildId}", who: operator, scopes: letterReaders(),
 		cli:  []string{"meterplex projections status {rebuildId}"},
 		load: func(v *visit) (doc, error) { return v.get(api("rebuilds", v.param("rebuildId")), nil) },
 		actions: []*action{
-			decisionOn("rollback", rebuildPath, "Roll back to the figures before", "Readers see the figures of the previous generation again."),
+			rollback(),
 			decisionOn("abandon", rebuildPath, "Abandon the rebuild", "Its rows are dropped. This cannot be undone."),
 		},
 		streams: []*stream{{path: rebuildPath + "/stream", template: "rebuild-progress",

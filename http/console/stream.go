@@ -20,6 +20,8 @@ type stream struct {
 	params   []string
 	template string // a template that templates/ defines; its data is the event's object
 	request  func(v *visit) (path string, query url.Values)
+	// shared is set if it is the tail of the log: all viewers of the same filters share one read a second.
+	shared bool
 }
 
 // maxViewers bounds the open streams of an instance.
@@ -50,6 +52,9 @@ func (c *Console) stream(p *page, s *stream) func(w http.ResponseWriter, r *http
 			return problem.New("overloaded", "256 live pages are open on this instance. Reload this page later")
 		}
 		defer c.viewers.Add(-1)
+		if s.shared {
+			return c.followTail(v, s)
+		}
 		return c.follow(v, s)
 	}
 }
@@ -72,22 +77,27 @@ func (c *Console) follow(v *visit, s *stream) error {
 
 // relay lets the API answer a request of a visit while its session holds.
 func (c *Console) relay(v *visit, req request, out http.ResponseWriter) error {
-	ctx, cancel := context.WithCancel(v.r.Context())
-	done := make(chan struct{})
-	defer func() { cancel(); <-done }()
-	watched, visitor := v.r.WithContext(ctx), *v.visitor // confirm changes the visitor
-	go func() {
-		defer close(done)
-		c.watch(watched, cancel, &visitor)
-	}()
-	within := *v
-	within.r = watched
-	r, err := within.requestOf(req)
+	v, end := c.watched(v)
+	defer end()
+	r, err := v.requestOf(req)
 	if err != nil {
 		return err
 	}
 	c.API.ServeHTTP(out, r)
 	return nil
+}
+
+// watched returns a visit whose request ends with its session, and a function that ends it.
+func (c *Console) watched(v *visit) (*visit, func()) {
+	ctx, cancel := context.WithCancel(v.r.Context())
+	done := make(chan struct{})
+	within, visitor := *v, *v.visitor // confirm changes the visitor
+	within.r = v.r.WithContext(ctx)
+	go func() {
+		defer close(done)
+		c.watch(within.r, cancel, &visitor)
+	}()
+	return &within, func() { cancel(); <-done }
 }
 
 // watch ends a stream once its session has ended or its key is refused. If the database does not answer, the API ends the stream.
@@ -170,17 +180,27 @@ func (f *frames) event(raw []byte) error {
 		if err != nil {
 			return err
 		}
-		var text strings.Builder
-		if err := f.template.Execute(&text, d); err != nil {
+		lines, err := dataOf(f.template, d)
+		if err != nil {
 			return err
 		}
-		for line := range strings.Lines(lineEnds().Replace(text.String())) {
-			out.WriteString("data: " + strings.TrimSuffix(line, "\n") + "\n")
-		}
+		out.WriteString(lines)
 	}
 	_ = f.control.SetWriteDeadline(time.Now().Add(streamWrite))
 	_, err := f.to.Write([]byte(out.String() + "\n"))
 	return err
+}
+
+// dataOf renders the lines of an event's data.
+func dataOf(t *pageTemplate, d doc) (string, error) {
+	var text, lines strings.Builder
+	if err := t.Execute(&text, d); err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(lineEnds().Replace(text.String())) {
+		lines.WriteString("data: " + strings.TrimSuffix(line, "\n") + "\n")
+	}
+	return lines.String(), nil
 }
 
 // lineEnds makes each end of a line "\n": a browser ends the field of an event at "\r", too, so that hostile text could add fields.

@@ -7,17 +7,13 @@ import (
 
 func subscriptionActions() []*action {
 	patch := func(name, label, warn string, fields ...field) *action {
-		return &action{name: name, path: tenantPath + "/subscriptions/{subscriptionId}/" + name, label: label, warn: warn, who: operator, scopes: admins(), bare: true, fields: fields,
+		return &action{name: name, path: tenantPath + "/subscriptions/{subscriptionId}/" + name, label: label, warn: warn, who: operator, scopes: admins(), bare: true, fields: fields, matches: true,
 			request: func(v *visit, f form) (request, error) {
-				at := api("tenants", v.param("tenantId"), "subscriptions", v.param("subscriptionId"))
-				if err := v.displayed(f, at); err != nil {
-					return request{}, err
-				}
 				body := map[string]any{}
 				for _, in := range fields {
 					body[in.name] = f.get(in.name)
 				}
-				return request{Method: http.MethodPatch, Path: at, Body: body}, nil
+				return request{Method: http.MethodPatch, Path: api("tenants", v.param("tenantId"), "subscriptions", v.param("subscriptionId")), Body: body}, nil
 			}}
 	}
 	return []*action{
@@ -32,7 +28,7 @@ func subscriptionActions() []*action {
 	}
 }
 
-// subscriptions reads the subscriptions of a tenant, and marks those whose snapshot differs from the plan of the present.
+// subscriptions reads the subscriptions of a tenant with their entity tags, and marks those whose snapshot differs from the plan of the present.
 func (v *visit) subscriptions(tenant string) (doc, error) {
 	found, err := v.try(api("tenants", tenant, "subscriptions"), limited(fewRows, v.at("subscriptions")))
 	if err != nil {
@@ -42,6 +38,11 @@ func (v *visit) subscriptions(tenant string) (doc, error) {
 	marks := map[string]any{}
 	for _, entry := range items(found["data"]) {
 		s := object(entry)
+		one, err := v.do(request{Method: http.MethodGet, Path: api("tenants", tenant, "subscriptions", text(s["id"]))})
+		if err != nil {
+			return nil, err
+		}
+		s[etagField] = one[etagField] // a list has no entity tags
 		key := text(s["plan"])
 		if plans[key] == nil {
 			if plans[key], err = v.try(api("plans", key), url.Values{}); err != nil {

@@ -19,14 +19,18 @@ const (
 
 func operators() []string { return []string{"billing", "audit", "admin"} }
 
+// instancesShown bounds the instances on the page: restarts of a day may be many.
+const instancesShown = 50
+
 func systemPage() *page {
-	return &page{path: systemPath, title: "System", menu: "System", template: "system.html", needs: "GET /api/v1/system", who: operator, scopes: operators(),
-		cli: []string{"meterplex system ready", "meterplex system show", "meterplex system identity", "meterplex outbox show"},
+	return &page{path: systemPath, title: "System", menu: "System", template: "system.html", needs: "GET /api/v1/system", who: operator, scopes: operators(), params: []string{"cursor"},
+		cli: []string{"meterplex system ready", "meterplex system instances", "meterplex system show", "meterplex system identity", "meterplex outbox show"},
 		load: func(v *visit) (doc, error) {
 			data, err := v.all(map[string]section{
-				"system":   {api("system"), nil},
-				"outbox":   {api("outbox"), nil},
-				"identity": {api("system", "identity"), nil},
+				"system":    {api("system"), nil},
+				"outbox":    {api("outbox"), nil},
+				"identity":  {api("system", "identity"), nil},
+				"instances": {api("system", "instances"), limited(instancesShown, v.pick("cursor"))},
 			})
 			if err != nil {
 				return nil, err

@@ -38,7 +38,7 @@ func valuesOf(tenant doc) doc {
 	if metadata := object(tenant["metadata"]); metadata != nil {
 		values["metadata"], _ = indented(metadata) // texts never fail
 	}
-	d := doc{"was": wasOf(values)}
+	d := doc{"was": wasOf(values), etagField: tenant[etagField]}
 	for name, value := range values {
 		d[name] = value
 	}

@@ -132,7 +132,7 @@ func notesOf(tenant doc) []doc {
 
 func statusActions() []*action {
 	status := func(name, label, warn, to string) *action {
-		return &action{name: name, path: tenantPath + "/" + name, label: label, warn: warn, who: operator, scopes: admins(), bare: true,
+		return &action{name: name, path: tenantPath + "/" + name, label: label, warn: warn, who: operator, scopes: admins(), bare: true, matches: true,
 			request: func(v *visit, _ form) (request, error) {
 				return request{Method: http.MethodPatch, Path: api("tenants", v.param("tenantId")), Body: map[string]any{"status": to}}, nil
 			}}

@@ -50,7 +50,7 @@ type Current struct {
 	Matched *int         `json:"matched,omitempty" required:"false" doc:"Dead letters that the filter matches."`
 	Keys    *int64       `json:"keys,omitempty" required:"false" doc:"Keys that differ."`
 	Delta   *json.Number `json:"delta,omitempty" required:"false" doc:"Sum of their differences."`
-	ETag    string       `json:"etag,omitempty" required:"false" doc:"Tag of the difference, for If-Match."`
+	ETag    string       `json:"etag,omitempty" required:"false" doc:"Tag of the difference or of the entity, for If-Match; absent if the entity does not exist."`
 }
 
 func quotaOf(q *domain.Quota) *Quota {

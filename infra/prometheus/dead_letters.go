@@ -46,10 +46,12 @@ func parkedOn(e *events.Envelope) string {
 }
 
 const (
-	// lettersEach is the number of state reads per read of the dead letters.
-	lettersEach = 8
-	// maxCounted bounds the rows counted per gauge.
+	// slowEach is the number of state reads per read of what is large or changes slowly.
+	slowEach = 8
+	// maxCounted bounds the rows counted per gauge, and fewCounted those of the reads between: they find the first failure at once, and leave a
+	// larger count to the next complete read.
 	maxCounted = 100_000
+	fewCounted = 1_000
 )
 
 func newOpenLetters() *prom.GaugeVec {
@@ -75,19 +77,24 @@ const openLettersSQL = `WITH live AS MATERIALIZED (
   WHERE d.generation = (SELECT generation FROM live) AND d.status = a.status AND d.status IN ('FAILED', 'RETRYING') AND d.stage = b.stage ORDER BY d.id LIMIT 1)
  FROM unnest(ARRAY['FAILED', 'RETRYING']) AS a (status), unnest(ARRAY['INGESTION', 'PUBLISHING', 'VALIDATION', 'AGGREGATION']) AS b (stage)`
 
-// readOpenLetters counts the open dead letters.
-func (m *Metrics) readOpenLetters(ctx context.Context, pool *pgxpool.Pool) error {
+// readOpenLetters counts the open dead letters, up to a number of each.
+func (m *Metrics) readOpenLetters(ctx context.Context, pool *pgxpool.Pool, most int64) error {
 	ctx, cancel := context.WithTimeout(ctx, stateTime)
 	defer cancel()
-	rows, err := pool.Query(ctx, openLettersSQL, maxCounted)
+	rows, err := pool.Query(ctx, openLettersSQL, most)
 	if err != nil {
 		return fmt.Errorf("counting dead letters: %w", err)
 	}
 	var status, stage string
 	var count int64
 	var oldest *time.Time
-	var failed []overview.Attention
+	counts, failed := map[string]int64{}, []overview.Attention{}
 	if _, err := pgx.ForEachRow(rows, []any{&status, &stage, &count, &oldest}, func() error {
+		of := status + " " + stage
+		if count == most {
+			count = max(count, m.lettersCounted[of])
+		}
+		counts[of] = count
 		m.letters.WithLabelValues(status, stage).Set(float64(count))
 		if status == "FAILED" {
 			failed = append(failed, overview.Item(overview.FailedDeadLetters, stage, count, oldest, "/api/v1/dead-letters?status=FAILED&stage="+stage)...)
@@ -96,6 +103,7 @@ func (m *Metrics) readOpenLetters(ctx context.Context, pool *pgxpool.Pool) error
 	}); err != nil {
 		return fmt.Errorf("counting dead letters: %w", err)
 	}
+	m.lettersCounted = counts
 	m.board.SetAttention(overview.FailedDeadLetters, failed)
 	return nil
 }

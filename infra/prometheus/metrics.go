@@ -54,12 +54,13 @@ type Metrics struct {
 	foreign    *prom.CounterVec
 	fromLog    *prom.CounterVec
 
-	projected *projectionGauges
-	letters   *prom.GaugeVec
-	accounts  *quotaDrift
-	head      prom.Gauge
-	server    *serverGauges
-	identity  *identityGauges
+	projected      *projectionGauges
+	letters        *prom.GaugeVec
+	lettersCounted map[string]int64 // by status and stage, as of the last complete read, or more
+	accounts       *quotaDrift
+	head           prom.Gauge
+	server         *serverGauges
+	identity       *identityGauges
 
 	schemaChecks   *prom.CounterVec
 	schemaRefusals *prom.CounterVec

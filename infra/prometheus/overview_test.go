@@ -83,6 +83,48 @@ func TestTheOverviewNamesItemsThatNeedAnOperator(t *testing.T) {
 	}
 }
 
+// A dead letter needs attention within two seconds, not only once the large counts are read again; and a count that is larger than a read between goes stays.
+func TestTheOverviewNamesADeadLetterWithTheNextRead(t *testing.T) {
+	pool := migrated(t)
+	fail := func(from, to int) {
+		t.Helper()
+		if _, err := pool.Exec(t.Context(), `INSERT INTO dead_letter_events (generation, id, partition, tenant_id, stage, status, code, reason, producer_event_id, feature, source_position, topic, retry_count, first_failed_at, last_failed_at)
+		 SELECT 1, gen_random_uuid(), 3, $1, 'VALIDATION', 'FAILED', 'c', 'r', '', 'f', n, 't', 0, now(), now() FROM generate_series($2::int, $3::int) n`, uuid.New(), from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, n := New(prom.NewRegistry()), 0
+	read := func(want int64) {
+		t.Helper()
+		m.readState(t.Context(), pool, n)
+		n++
+		got := int64(0)
+		for _, a := range shown(t, m).Attention {
+			if a.Kind == overview.FailedDeadLetters {
+				got = a.Count
+			}
+		}
+		if got != want {
+			t.Fatalf("read %d: %d dead letters need attention, not %d", n, got, want)
+		}
+	}
+	read(0)
+	fail(1, 1)
+	read(1)
+	fail(2, 1500)
+	read(fewCounted) // at least
+	for n < slowEach {
+		read(fewCounted)
+	}
+	read(1500)
+	fail(1501, 1600)
+	read(1500)
+	if _, err := pool.Exec(t.Context(), `UPDATE dead_letter_events SET status = 'RESOLVED' WHERE source_position > 3`); err != nil {
+		t.Fatal(err)
+	}
+	read(3)
+}
+
 // tenantOf returns the parameter of a statement that has one.
 func tenantOf(sql string, tenant uuid.UUID) []any {
 	if !slices.Contains([]byte(sql), '$') {

@@ -55,8 +55,10 @@ func (m *Metrics) Watch(ctx context.Context, pool *pgxpool.Pool) error {
 // values, and state_age_seconds grows.
 func (m *Metrics) readState(ctx context.Context, pool *pgxpool.Pool, n int) {
 	failed := errors.Join(m.read(ctx, pool), m.projected.read(ctx, pool), m.accounts.read(ctx, pool), m.readSagas(ctx, pool), m.readPushes(ctx, pool), m.readWebhooks(ctx, pool))
-	if n%lettersEach == 0 {
-		failed = errors.Join(failed, m.readOpenLetters(ctx, pool), m.readDisabledWebhooks(ctx, pool))
+	if n%slowEach == 0 {
+		failed = errors.Join(failed, m.readOpenLetters(ctx, pool, maxCounted), m.readDisabledWebhooks(ctx, pool))
+	} else {
+		failed = errors.Join(failed, m.readOpenLetters(ctx, pool, fewCounted))
 	}
 	if n%serverEach == 0 {
 		failed = errors.Join(failed, m.server.read(ctx, pool))

@@ -209,6 +209,7 @@ func (p *periodPipe) unreconciled() map[usage.Key]pipeSum {
 }
 
 func (t pipeChange) Answer(string) (*commands.Answer, error)            { return nil, nil }
+func (t pipeChange) Version(commands.Ref) (string, error)               { return "", nil }
 func (t pipeChange) SaveAnswer(string, commands.Answer) error           { return nil }
 func (t pipeChange) Tenant(id uuid.UUID) (*domain.Tenant, error)        { return &domain.Tenant{ID: id}, nil }
 func (t pipeChange) Offboarding(uuid.UUID) (*domain.Offboarding, error) { return nil, nil }

@@ -174,6 +174,7 @@ func (w *pushWorld) PushSums(_ context.Context, of domain.PushWindow, settle tim
 	return sums, nil
 }
 
+func (w *pushWorld) Version(commands.Ref) (string, error)               { return "", nil }
 func (w *pushWorld) Answer(string) (*commands.Answer, error)            { return nil, nil }
 func (w *pushWorld) SaveAnswer(string, commands.Answer) error           { return nil }
 func (w *pushWorld) Offboarding(uuid.UUID) (*domain.Offboarding, error) { return nil, nil }

@@ -57,7 +57,7 @@ func TestRequests(t *testing.T) {
 		{"replay show r1", `GET /api/v1/replays/r1 `},
 		{"sagas list --kind k --state PARTIAL --tenant t1 --limit 5", `GET /api/v1/sagas?kind=k&limit=5&state=PARTIAL&tenantId=t1 `}, {"sagas show s1", `GET /api/v1/sagas/s1 `},
 		{"sagas retry s1 --despite dead_letters,rebuilds --reason r", `POST /api/v1/sagas/s1/retry {"despite":["dead_letters","rebuilds"],"reason":"r"}`},
-		{"system instance", `GET /api/v1/system/instance `}, {"system overview", `GET /api/v1/system/overview `}, {"system overview -o json --history", `GET /api/v1/system/overview?history=true `},
+		{"plans subscriptions pro --older", `GET /api/v1/plans/pro/subscriptions?limit=100&snapshot=older `}, {"system instances", `GET /api/v1/system/instances?limit=100 `}, {"system instance", `GET /api/v1/system/instance `}, {"system overview", `GET /api/v1/system/overview `}, {"system overview -o json --history", `GET /api/v1/system/overview?history=true `},
 		{"outbox", `GET /api/v1/outbox `},
 		{"outbox show", `GET /api/v1/outbox `},
 		{"outbox withheld --topic usage.raw --tenant t1 --limit 5", `GET /api/v1/outbox/withheld?limit=5&tenantId=t1&topic=usage.raw `},

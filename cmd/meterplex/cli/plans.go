@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -14,9 +15,26 @@ import (
 
 // PlansCmd groups the plans commands.
 type PlansCmd struct {
-	Put  PlansPut  `cmd:"" help:"Create or change a plan."`
-	List PlansList `cmd:"" help:"List the plans."`
-	Show PlansShow `cmd:"" help:"Show one plan."`
+	Put           PlansPut           `cmd:"" help:"Create or change a plan."`
+	List          PlansList          `cmd:"" help:"List the plans."`
+	Show          PlansShow          `cmd:"" help:"Show one plan."`
+	Subscriptions PlansSubscriptions `cmd:"" help:"List the subscriptions of a plan, of all tenants."`
+}
+
+// PlansSubscriptions reads GET /plans/{key}/subscriptions.
+type PlansSubscriptions struct {
+	PlanKey string `arg:"" name:"plan" help:"Its key."`
+	Older   bool   `help:"Only subscriptions that have not ended, and whose snapshot differs from the plan."`
+	Limit   int    `default:"100" help:"Rows to print; 0 prints all."`
+}
+
+// Run prints the subscriptions.
+func (c *PlansSubscriptions) Run(a *app) error {
+	query := url.Values{}
+	if c.Older {
+		query.Set("snapshot", "older")
+	}
+	return a.list(client.Path("plans", c.PlanKey, "subscriptions"), query, c.Limit, "id", "tenantId", "status", "createdAt")
 }
 
 // PlansPut creates or changes a plan.

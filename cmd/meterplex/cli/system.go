@@ -13,11 +13,12 @@ import (
 
 // SystemCmd groups the system commands.
 type SystemCmd struct {
-	Show     SystemShow     `cmd:"" help:"Show the log's id, the lives of the database server, and where each partition's epoch begins."`
-	Ready    SystemReady    `cmd:"" help:"Show whether an instance is ready, and its dependencies. Waits for --retry-for. Exit code 1 if it is not ready."`
-	Overview SystemOverview `cmd:"" help:"Show rates, lags and items that need attention."`
-	Instance SystemInstance `cmd:"" help:"Show the instance that answers: its roles, its version and its settings, without secrets."`
-	Identity SystemIdentity `cmd:"" help:"Show that no event is lost: accepted = aggregated + rejected + in flight + parked. Exit code 1 if it does not hold."`
+	Show      SystemShow      `cmd:"" help:"Show the log's id, the lives of the database server, and where each partition's epoch begins."`
+	Ready     SystemReady     `cmd:"" help:"Show whether an instance is ready, and its dependencies. Waits for --retry-for. Exit code 1 if it is not ready."`
+	Overview  SystemOverview  `cmd:"" help:"Show rates, lags and items that need attention."`
+	Instances SystemInstances `cmd:"" help:"List the instances of the last day, with their roles, versions and states."`
+	Instance  SystemInstance  `cmd:"" help:"Show the instance that answers: its roles, its version and its settings, without secrets."`
+	Identity  SystemIdentity  `cmd:"" help:"Show that no event is lost: accepted = aggregated + rejected + in flight + parked. Exit code 1 if it does not hold."`
 }
 
 // SystemShow reads GET /system.
@@ -51,6 +52,16 @@ func (c *SystemShow) Run(a *app) error {
 		}
 	}
 	return p.Close()
+}
+
+// SystemInstances reads GET /system/instances.
+type SystemInstances struct {
+	Limit int `default:"100" help:"Rows to print; 0 prints all."`
+}
+
+// Run prints the instances.
+func (c *SystemInstances) Run(a *app) error {
+	return a.list("/system/instances", nil, c.Limit, "id", "state", "version", "roles", "startedAt", "seenAt", "endedAt")
 }
 
 // SystemInstance reads GET /system/instance.

@@ -249,6 +249,7 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 	// This pool never waits for locks that a frozen session holds.
 	frozen := &postgres.FrozenSessions{Pool: n.looks, Logger: n.logger, Ended: n.metrics.FrozenEnded}
 	g.Go(func() error { return frozen.Run(ctx) })
+	g.Go(func() error { return n.reports().Run(ctx) })
 	g.Go(func() error { return postgres.WatchRequired(ctx, n.looks, postgres.DefaultRequiredEvery) })
 	if n.has("relay") {
 		g.Go(func() error { return n.relay().Run(ctx) })
@@ -288,10 +289,6 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 
 func (n *Node) quotas() *commands.Quotas {
 	return &commands.Quotas{Log: n.log, Reservations: n.store, Now: time.Now, NewID: newIDAt}
-}
-
-func (n *Node) retention() *store.Retention {
-	return &store.Retention{Pool: n.pool, Answers: n.cfg.AnswerKeep, Ended: n.cfg.EndedKeep, Reservations: domain.ReservationsKept, Logger: n.logger}
 }
 
 // startConsumer runs a consumer on its own router, so that a blocked consumer does

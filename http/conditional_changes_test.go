@@ -1,0 +1,139 @@
+package http_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// conditionalCase is a change of an entity that has an entity tag.
+type conditionalCase struct {
+	name, read string
+	change     call
+	other      call // makes another state
+	subject    events.Subject
+}
+
+// TestChangesRequireTheStateThatTheyName: by If-Match. A repeat under the Idempotency-Key gets the first answer, whatever the state is by then.
+func TestChangesRequireTheStateThatTheyName(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	w.priced()
+	a := w.newAccount("A")
+	tenant := "/api/v1/tenants/" + a.id
+	put := func(method, path, body string) call { return call{method, path, bootstrap, nil, body} }
+	const plan, feature, price = "/api/v1/plans/basic", "/api/v1/features/storage", "/api/v1/prices/calls"
+	subscription := tenant + "/subscriptions/" + a.subscription
+	for _, c := range []conditionalCase{
+		{name: "plan", read: plan, change: put("PUT", plan, `{"name":"B","entitlements":[]}`), other: put("PUT", plan, `{"name":"C","entitlements":[]}`), subject: events.PlanDefined},
+		{name: "feature", read: feature, change: put("PUT", feature, `{"name":"B","type":"METERED"}`), other: put("PUT", feature, `{"name":"C","type":"METERED"}`), subject: events.FeatureDefined},
+		{name: "price", read: price, change: put("PUT", price, `{"name":"B","currency":"EUR","model":"flat","microUnits":1}`), other: put("PUT", price, `{"name":"C","currency":"EUR","model":"flat","microUnits":2}`), subject: events.PriceDefined},
+		{name: "tenant", read: tenant, change: put("PATCH", tenant, `{"name":"B"}`), other: put("PATCH", tenant, `{"name":"C"}`), subject: events.TenantChanged},
+		{name: "billing", read: tenant, change: put("PUT", tenant+"/billing", `{"provider":"stripe","customer":"cus_1"}`), other: put("PATCH", tenant, `{"name":"D"}`), subject: events.TenantChanged},
+		{name: "no billing", read: tenant, change: call{"DELETE", tenant + "/billing", bootstrap, nil, nil}, other: put("PATCH", tenant, `{"name":"E"}`), subject: events.TenantChanged},
+		{name: "subscription", read: subscription, change: put("PATCH", subscription, `{"plan":"basic"}`), other: put("PATCH", subscription, `{"status":"TRIALING"}`), subject: events.SubscriptionChanged},
+	} {
+		stale := w.tag(c.read)
+		w.want(200, c.other)
+		tag := w.tag(c.read)
+		if stale == tag || stale == "" {
+			t.Errorf("%s: the tags are %s and %s", c.name, stale, tag)
+			continue
+		}
+		before := w.events(c.subject)
+		send := func(match, key string) answer {
+			sent := c.change
+			sent.header = map[string]string{"If-Match": match}
+			if key != "" {
+				sent.header["Idempotency-Key"] = key
+			}
+			return w.do(sent)
+		}
+		if p := w.refused(send(stale, "stale "+c.name), 409, "state_changed"); !strings.Contains(string(p.Current), strings.Trim(tag, `"`)) {
+			t.Errorf("%s: the refusal does not name the present state %s: %s", c.name, tag, p.Current)
+		}
+		w.refused(send(`"x`, ""), 400, "header_invalid")
+		first := send(`"other", `+tag, "once "+c.name)
+		again := send(tag, "once "+c.name)
+		if first.status != 200 || again.status != 200 || string(first.body) != string(again.body) {
+			t.Errorf("%s: a repeat gives %d %s instead of %d %s", c.name, again.status, again.body, first.status, first.body)
+		}
+		w.refused(send(tag, ""), 409, "state_changed")
+		if n := w.events(c.subject) - before; n != 1 {
+			t.Errorf("%s: %d events instead of 1", c.name, n)
+		}
+		w.want(200, c.other) // without If-Match, as before
+	}
+}
+
+// tag returns the entity tag of an entity.
+func (w *testService) tag(path string) string {
+	w.Helper()
+	got := w.do(call{method: "GET", path: path, key: bootstrap})
+	if got.status != 200 {
+		w.Fatalf("%s: %d %s", path, got.status, got.body)
+	}
+	return got.header.Get("ETag")
+}
+
+// TestACreationReplacesNothing: with If-None-Match: *.
+func TestACreationReplacesNothing(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	for _, c := range []call{
+		{"PUT", "/api/v1/features/new", bootstrap, nil, `{"name":"N","type":"QUOTA"}`},
+		{"PUT", "/api/v1/plans/new", bootstrap, nil, `{"name":"N","entitlements":[]}`},
+		{"PUT", "/api/v1/prices/new", bootstrap, nil, `{"name":"N","currency":"EUR","model":"flat","microUnits":1}`},
+	} {
+		plain := c
+		c.header = map[string]string{"If-Match": `"none"`}
+		w.refused(w.do(c), 409, "state_changed")
+		c.header = map[string]string{"If-None-Match": `"x"`}
+		w.refused(w.do(c), 400, "header_invalid")
+		c.header = map[string]string{"If-None-Match": "*", "Idempotency-Key": "new " + c.path}
+		w.want(201, c)
+		w.want(201, c) // the first answer
+		delete(c.header, "Idempotency-Key")
+		w.refused(w.do(c), 409, "state_changed")
+		w.want(200, plain)
+	}
+}
+
+// TestARemovalIsRepeatedUnderItsKey: with the first answer, and one event.
+func TestARemovalIsRepeatedUnderItsKey(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	tenant := "/api/v1/tenants/" + a.id
+	webhook := w.want(201, call{"POST", tenant + "/webhooks", bootstrap, nil, `{"url":"https://example.com/hook","events":["period.closed"]}`})["id"].(string)
+	threshold := w.want(201, call{"POST", tenant + "/thresholds", bootstrap, nil, `{"percent":80}`})["id"].(string)
+	operator := w.want(201, call{"POST", "/api/v1/operator-keys", bootstrap, nil, `{"name":"k","scopes":["audit"]}`})["id"].(string)
+	for _, c := range []struct {
+		path, gone string
+		subject    events.Subject
+	}{
+		{tenant + "/webhooks/" + webhook, "webhook_not_found", events.WebhookChanged},
+		{tenant + "/thresholds/" + threshold, "threshold_not_found", events.ThresholdChanged},
+		{tenant + "/api-keys/" + a.keyID, "", events.APIKeyRevoked},
+		{"/api/v1/operator-keys/" + operator, "", events.APIKeyRevoked},
+	} {
+		before := w.events(c.subject)
+		remove := call{method: "DELETE", path: c.path, key: bootstrap, header: map[string]string{"Idempotency-Key": "remove " + c.path}}
+		for range 2 {
+			if got := w.do(remove); got.status != 204 {
+				t.Fatalf("%s: %d %s", c.path, got.status, got.body)
+			}
+		}
+		if n := w.events(c.subject) - before; n != 1 {
+			t.Errorf("%s: %d events instead of 1", c.path, n)
+		}
+		gone := c.gone
+		if delete(remove.header, "Idempotency-Key"); gone != "" {
+			w.refused(w.do(remove), 404, gone)
+		}
+		remove.header["Idempotency-Key"] = "remove " + c.path
+		remove.path = tenant + "/api-keys/" + webhook
+		w.refused(w.do(remove), 422, "idempotency_key_reused")
+	}
+}

@@ -1,0 +1,329 @@
+package console
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Live tails of the log. All viewers of the same filters share one read a second. A viewer first reads what is behind its own place, and joins the
+// others at the end of the log.
+
+const (
+	// tailEvery is the time between two shared reads.
+	tailEvery = time.Second
+	// tailPage bounds the events of one read, and those that wait for a viewer. A viewer that falls behind reads for itself again.
+	tailPage = 1000
+	// tailReads bounds the reads of viewers that are behind: the API has few streams.
+	tailReads = 16
+	// tailBeat is how often a quiet tail says that it lives: proxies close connections that are idle for longer.
+	tailBeat = 15 * time.Second
+)
+
+// tails are the tails that viewers share, by their filters.
+type tails struct {
+	mu    sync.Mutex
+	all   map[string]*tail
+	reads chan struct{}
+}
+
+// tail is the tail of one filter. It runs while it has viewers.
+type tail struct {
+	c       *Console
+	s       *stream
+	key     string
+	path    string
+	query   url.Values // without a place
+	place   string
+	viewers map[*tailViewer]struct{}
+	ended   chan struct{} // closed once there is no viewer
+}
+
+// tailViewer gets the events of a tail. Its channel is closed if it falls behind.
+type tailViewer struct {
+	v      *visit // the tail reads with the key of one of its viewers
+	events chan tailEvent
+}
+
+// tailEvent is a rendered event with its position, and with the id that the API gave it: the place behind it.
+type tailEvent struct{ position, id, data string }
+
+// tailRead is the outcome of a read: events, and the place behind them.
+type tailRead struct {
+	events []tailEvent
+	place  string
+	more   bool // there may be more events
+}
+
+// followTail serves a live tail to one viewer until the browser leaves, the session ends, or the server shuts down.
+func (c *Console) followTail(v *visit, s *stream) error {
+	v, end := c.watched(v)
+	defer end()
+	path, query := s.request(v)
+	l := &tailWriter{v: v, control: http.NewResponseController(v.w), place: placeOf(query.Get("after"))}
+	header := http.Header{"Accept": {mediaEvents}}
+	if last := v.r.Header.Get("Last-Event-ID"); last != "" { // a browser that connects again goes on after it
+		header.Set("Last-Event-ID", last)
+		l.place = placeOf(last)
+	}
+	filters := clone(query)
+	filters.Del("after")
+	filters.Del("last")
+	var joined *tailViewer
+	defer func() { c.tails.leave(path, filters, v, joined) }()
+	for {
+		read, err := c.tails.read(v, func() (tailRead, error) { return c.readTail(v, s, path, query, header) })
+		if isOverloaded(err) && l.waits() {
+			continue
+		}
+		if err != nil {
+			return l.ended(err)
+		}
+		if l.write(read) != nil || v.r.Context().Err() != nil {
+			return nil
+		}
+		if l.place != nil {
+			query = clone(filters)
+			query.Set("after", l.place.String())
+			header.Del("Last-Event-ID")
+		}
+		switch {
+		case read.more:
+		case l.place == nil: // never: each answer that ends has a place
+			return nil
+		case joined == nil: // read once more, so that no event is between the own read and the first shared one
+			joined = c.tails.join(c, v, s, path, filters, l.place.String())
+		default:
+			behind := l.forward(joined)
+			c.tails.leave(path, filters, v, joined)
+			if joined = nil; !behind {
+				return nil
+			}
+		}
+	}
+}
+
+func isOverloaded(err error) bool {
+	refused := (*refusal)(nil)
+	return errors.As(err, &refused) && refused.Status == http.StatusServiceUnavailable
+}
+
+// maxWaits bounds how often a viewer waits for a busy database: then its browser connects again.
+const maxWaits = 30
+
+// waits waits before a read is repeated. It reports false after too many times, and if the viewer is gone.
+func (l *tailWriter) waits() bool {
+	if l.waited++; l.waited > maxWaits {
+		return false
+	}
+	select {
+	case <-l.v.r.Context().Done():
+		return false
+	case <-time.After(tailEvery):
+		return true
+	}
+}
+
+// read runs a read of one viewer, as soon as there is room for it.
+func (t *tails) read(v *visit, read func() (tailRead, error)) (tailRead, error) {
+	select {
+	case t.reads <- struct{}{}:
+		defer func() { <-t.reads }()
+		return read()
+	case <-v.r.Context().Done():
+		return tailRead{}, nil
+	}
+}
+
+// keyOf identifies the tail that a visitor may share: that of one tenant's key shows the events of the tenant alone.
+func keyOf(path string, filters url.Values, v *visit) string {
+	holder := "operator"
+	if v.tenant != nil {
+		holder = v.tenant.ID.String()
+	}
+	return holder + " " + path + "?" + filters.Encode()
+}
+
+// join adds a viewer, who has seen the events up to a place, to the tail of its filters.
+func (t *tails) join(c *Console, v *visit, s *stream, path string, filters url.Values, place string) *tailViewer {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	key, viewer := keyOf(path, filters, v), &tailViewer{v, make(chan tailEvent, tailPage)}
+	if shared := t.all[key]; shared != nil {
+		shared.viewers[viewer] = struct{}{}
+		return viewer
+	}
+	if t.all == nil {
+		t.all = map[string]*tail{}
+	}
+	shared := &tail{c: c, s: s, key: key, path: path, query: filters, place: place, viewers: map[*tailViewer]struct{}{viewer: {}}, ended: make(chan struct{})}
+	t.all[key] = shared
+	go shared.run()
+	return viewer
+}
+
+func (t *tails) leave(path string, filters url.Values, v *visit, viewer *tailViewer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if shared := t.all[keyOf(path, filters, v)]; shared != nil {
+		shared.remove(viewer)
+	}
+}
+
+// remove removes a viewer. The last one ends the tail. The caller holds the lock of the tails.
+func (t *tail) remove(viewer *tailViewer) {
+	if delete(t.viewers, viewer); len(t.viewers) == 0 && t.c.tails.all[t.key] == t {
+		delete(t.c.tails.all, t.key)
+		close(t.ended)
+	}
+}
+
+// run reads once a second, or at once while there is more, until the last viewer has left.
+func (t *tail) run() {
+	tick := time.NewTicker(tailEvery)
+	defer tick.Stop()
+	for {
+		reader := t.reader()
+		if reader == nil {
+			return
+		}
+		query := clone(t.query)
+		query.Set("after", t.place)
+		read, err := t.c.readTail(reader.v, t.s, t.path, query, http.Header{"Accept": {mediaEvents}})
+		if err == nil { // a refusal of this viewer's key, or a busy database, is for the next second
+			t.send(read)
+		}
+		if err == nil && read.more {
+			continue
+		}
+		select {
+		case <-t.ended:
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// reader returns one of the viewers; nil if there is none.
+func (t *tail) reader() *tailViewer {
+	t.c.tails.mu.Lock()
+	defer t.c.tails.mu.Unlock()
+	for viewer := range t.viewers {
+		return viewer
+	}
+	return nil
+}
+
+// send gives events to all viewers. It waits for none.
+func (t *tail) send(read tailRead) {
+	t.c.tails.mu.Lock()
+	defer t.c.tails.mu.Unlock()
+	if read.place != "" {
+		t.place = read.place
+	}
+	for viewer := range t.viewers {
+		for _, e := range read.events {
+			select {
+			case viewer.events <- e:
+				continue
+			default: // it is behind
+			}
+			close(viewer.events)
+			t.remove(viewer)
+			break
+		}
+	}
+}
+
+// tailWriter writes a tail to one browser.
+type tailWriter struct {
+	v       *visit
+	control *http.ResponseController
+	begun   bool
+	place   place // nil: not known yet
+	waited  int
+}
+
+// ended returns the error of a read: a page if nothing was written yet.
+func (l *tailWriter) ended(err error) error {
+	if l.begun || l.v.r.Context().Err() != nil {
+		return nil
+	}
+	return err
+}
+
+func (l *tailWriter) write(read tailRead) error {
+	var b strings.Builder
+	if !l.begun {
+		h := l.v.w.Header()
+		h.Set("Content-Type", mediaEvents)
+		h.Set("X-Accel-Buffering", "no")
+		l.v.w.WriteHeader(http.StatusOK)
+		l.begun = true
+		b.WriteString("retry: 1000\n\n")
+	}
+	for _, e := range read.events {
+		l.add(&b, e)
+	}
+	if l.waited = 0; l.place == nil {
+		l.place = placeOf(read.place)
+	}
+	l.place.upTo(placeOf(read.place))
+	return l.flush(b.String())
+}
+
+// add adds an event that the viewer has not seen.
+func (l *tailWriter) add(b *strings.Builder, e tailEvent) {
+	at := placeOf(e.position)
+	if l.place == nil {
+		l.place = placeOf(e.id)
+	} else if len(at) != 1 || !l.place.pass(at[0]) {
+		return
+	}
+	b.WriteString("id: " + l.place.String() + "\n" + e.data + "\n")
+}
+
+func (l *tailWriter) flush(text string) error {
+	if text == "" {
+		return nil
+	}
+	_ = l.control.SetWriteDeadline(time.Now().Add(streamWrite))
+	if _, err := l.v.w.Write([]byte(text)); err != nil {
+		return err
+	}
+	return l.control.Flush()
+}
+
+// forward writes the events of a shared tail. It reports whether the viewer is behind; else the viewer is gone.
+func (l *tailWriter) forward(from *tailViewer) (behind bool) {
+	beat := time.NewTicker(tailBeat)
+	defer beat.Stop()
+	for {
+		var b strings.Builder
+		select {
+		case <-l.v.r.Context().Done():
+			return false
+		case <-beat.C:
+			b.WriteString(": alive\nid: " + l.place.String() + "\n\n")
+		case e, open := <-from.events:
+			for more := open; more; {
+				l.add(&b, e)
+				select {
+				case e, open = <-from.events:
+					more = open
+				default:
+					more = false
+				}
+			}
+			if behind = !open; behind {
+				return l.flush(b.String()) == nil
+			}
+		}
+		if l.flush(b.String()) != nil {
+			return false
+		}
+	}
+}
