@@ -218,7 +218,5 @@ func TestTail_GoesOnAfterTheLastEvent(t *testing.T) {
 	if got := second.positions(); !slices.Equal(got, []string{"0-2", "1-2", "1-3"}) {
 		t.Errorf("after %s the events are %v", ids[1][1], got)
 	}
-	if len(f.tails.all) != 1 {
-		t.Errorf("%d tails", len(f.tails.all))
-	}
+	awaited(t, "one viewer of a tail", func() bool { return f.tailViewers() == 1 })
 }

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"math"
 	"math/big"
 	"slices"
@@ -78,27 +77,6 @@ func (s pipeStore) TenantsOfAdjustments(_ context.Context, ids []uuid.UUID) (map
 
 func (s pipeStore) DueCloses(context.Context, domain.Closing, int) ([]domain.Closing, error) {
 	return nil, nil
-}
-
-// LateUsage is that of the second fold.
-func (s pipeStore) LateUsage(_ context.Context, seen uuid.UUID) ([]commands.LateUsage, uuid.UUID, error) {
-	p := s.p
-	if p.version == 0 || len(p.adjustments) == 0 {
-		return nil, seen, nil
-	}
-	newest := p.adjustments[len(p.adjustments)-1].id
-	late := commands.LateUsage{TenantID: pipeTenant, Flip: p.flips, RebuildID: p.flipped, Resolved: int64(len(p.resolved)), Snapshots: int64(len(p.snapshots))}
-	for i := range p.adjustments {
-		if a := &p.adjustments[i]; a.Kind != events.RebuiltFigure && a.state != events.AdjustmentVoid {
-			late.Position = max(late.Position, a.position)
-		}
-	}
-	key := fmt.Sprintf("%d/%s/%d/%d/%d", late.Flip, late.RebuildID, late.Position, late.Resolved, late.Snapshots)
-	known := slices.ContainsFunc(p.sagas, func(g *domain.Saga) bool { return g.Kind == commands.SagaReconcile && g.Key == key })
-	if late.Folded = p.aggregated >= late.Position; late.Position == 0 || known || newest == seen {
-		return nil, newest, nil
-	}
-	return []commands.LateUsage{late}, newest, nil
 }
 
 func (s pipeStore) ClosedTenants(context.Context) ([]uuid.UUID, error) {

@@ -95,35 +95,6 @@ func (p *periodPipe) end() {
 	}
 }
 
-// settle folds all events and ends all reconciliations. Then no line may differ.
-func (p *periodPipe) settle() {
-	for p.wrong == nil && int(p.aggregated) < len(p.log) {
-		p.aggregate()
-	}
-	p.reconcileLate()
-	opened := func(s *domain.Saga) bool { return s.Open() && s.Kind == commands.SagaReconcile }
-	for p.wrong == nil && slices.ContainsFunc(p.sagas, opened) {
-		p.saga()
-		p.validate()
-		p.aggregate()
-		p.reconcileLate()
-	}
-	if left := p.unreconciled(); p.wrong == nil && int(p.aggregated) == len(p.log) && len(left) > 0 {
-		p.fail("at the end, row ≠ F + Σ adjustments: %s", describeSums(left))
-	}
-}
-
-// reconcileLate starts the reconciliation of late usage that is due.
-func (p *periodPipe) reconcileLate() {
-	before := len(p.sagas)
-	if err := p.late.Look(context.Background()); err != nil {
-		p.fail("late usage: %w", err)
-	}
-	if len(p.sagas) > before {
-		p.did("reconciliation of late usage")
-	}
-}
-
 // closeDespite closes May despite dead letters.
 func (p *periodPipe) closeDespite() {
 	p.note("close 2026-05 again")

@@ -10,12 +10,14 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/query"
-	"github.com/meterplex/meterplex/projections/usage"
 )
 
-// otherFolds are the live generations of usage whose fold is not the first, which counts late usage as the log does.
+// firstFold is the version of the fold of usage that counts late usage as the log does.
+const firstFold = projections.ProjectionUsage + "/v1"
+
+// otherFolds are the live generations of usage with another fold.
 const otherFolds = `SELECT p.flip, p.generation FROM projection_pointers p JOIN projection_generations g USING (projection, generation)
- WHERE p.projection = '` + projections.ProjectionUsage + `' AND p.live AND g.fold_version <> '` + usage.V1 + `'`
+ WHERE p.projection = '` + projections.ProjectionUsage + `' AND p.live AND g.fold_version <> '` + firstFold + `'`
 
 const (
 	newestAdjustmentSQL = `SELECT a.id FROM adjustments a WHERE EXISTS (` + otherFolds + `) ORDER BY a.id DESC LIMIT 1`
