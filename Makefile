@@ -22,15 +22,37 @@ test: form vet ## Run lint and every test, against a real PostgreSQL and a real 
 	@echo "nice $(STATICCHECK) &"; found=$$(mktemp) || exit 1; nice -n 19 env $(SPARING) $(STATICCHECK) >"$$found" 2>&1 & checking=$$!; \
 	trap 'kill $$checking 2>/dev/null; rm -f "$$found"' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
 	[ -n "$(RACE)" ] || echo "SKIPPED the race detector: it needs a C compiler, $$($(GO) env CC)"; \
-	$(SPARING) $(COMPILED) >/dev/null; echo "$(RACED)"; $(RACED); raced=$$?; \
-	echo "the other packages: $(GO) test"; $(TESTS); tested=$$?; $(DEPLOYS) || tested=$$?; [ $$raced = 0 ] || tested=$$raced; \
+	$(SPARING) $(COMPILED) >/dev/null; $(PARALLEL) tests; tested=$$?; \
 	wait $$checking && exit $$tested; echo "$(STATICCHECK) failed:"; cat "$$found"; exit 1
 
-TESTS = $(GO) test -vet=off -ldflags=-w -p 2 -timeout 40m $(LONGEST) $$($(GO) list ./... | grep -vE '/meterplex/(domain|events|commands|infra/postgres|http/body)(/|$$)')
-# The files in deploy, by a module of its own: the service does not depend on Helm and Kubernetes.
-DEPLOYS = (cd deploy/check && $(GO) test -vet=off -ldflags=-w ./...)
+# Two parts of the tests run at a time, and each runs one package at a time: three packages at a time are too much for the clocks of some
+# tests. The longest part begins first. The raced packages mostly wait, so that they run beside it. A part's lines appear together, once it
+# has ended, if make can do that.
+PARALLEL = $(MAKE) --no-print-directory -k -j 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+PARTS = test-e2e test-raced test-projections test-deploy test-http test-servers test-others
+TEST = $(GO) test -vet=off -ldflags=-w -p 1 -timeout 40m
+.PHONY: tests $(PARTS)
+tests: $(PARTS)
+test-e2e:
+	$(TEST) ./cmd/meterplex/e2e
 # The rules, the vocabulary, the write side and the bodies of requests run under the race detector, and only there. It needs a C compiler.
-RACED = $(GO) test $(RACE) -vet=off -ldflags=-w -p 2 -timeout 40m $(RACES)
+test-raced:
+	$(TEST) $(RACE) $(RACES)
+test-projections:
+	$(TEST) ./projections
+# The files in deploy, by a module of its own: the service does not depend on Helm and Kubernetes.
+test-deploy:
+	cd deploy/check && $(TEST) ./...
+test-http:
+	$(TEST) ./http
+test-servers:
+	$(TEST) $(SERVERS)
+test-others:
+	$(TEST) $$($(GO) list ./... | grep -vE '/meterplex/($(APART))$$')
+
+SERVERS = ./infra/kafka ./infra/relay ./infra/local ./infra/pgpipe
+# The packages of the parts above.
+APART = cmd/meterplex/e2e|projections|http|infra/(kafka|relay|local|pgpipe)|(domain|events|commands|infra/postgres)(/.*)?|http/body
 RACES = ./domain/... ./events/... ./commands/... ./infra/postgres/... ./http/body
 RACE = $(if $(shell command -v $(firstword $(shell $(GO) env CC))),-race)
 STATICCHECK = $(GO) tool staticcheck ./...
@@ -38,9 +60,6 @@ STATICCHECK = $(GO) tool staticcheck ./...
 SPARING = GOGC=400
 # Compiles for the race detector and links nothing, as vet does for the other packages. The tests report the errors.
 COMPILED = $(GO) list -test -export -e $(RACE) $(RACES)
-
-# The packages that run longest begin first. Three at a time are too much for the clocks of some tests.
-LONGEST = ./cmd/meterplex/e2e ./projections ./infra/kafka
 
 .PHONY: race
 race: ## Run every test under the race detector, against a service built with it

@@ -3,6 +3,7 @@ package meterplex
 import (
 	"net"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,20 +31,26 @@ func TestVulnerabilitiesAreSkippedOffline(t *testing.T) {
 	}
 }
 
-// TestTheRaceDetectorRunsInTheUsualTest: over the rules, the write side and the bodies of requests, which do not run a second time without it.
-func TestTheRaceDetectorRunsInTheUsualTest(t *testing.T) {
-	out, err := exec.Command("make", "-n", "--no-print-directory", "test", "RACE=-race").CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
+// TestEveryPackageRunsInOnePartOfTheTests: the rules, the write side and the bodies of requests under the race detector, the others without it.
+func TestEveryPackageRunsInOnePartOfTheTests(t *testing.T) {
+	out, err := exec.Command("make", "-n", "--no-print-directory", "test", "tests", "RACE=-race").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), " tests; tested=$?;") {
+		t.Fatalf("make test does not run the parts: %v\n%s", err, out)
 	}
-	if raced := " -race -vet=off -ldflags=-w -p 2 -timeout 40m ./domain/... ./events/... ./commands/... ./infra/postgres/... ./http/body;"; !strings.Contains(string(out), raced) {
-		t.Errorf("make test does not run%s\n%s", raced, out)
-	}
-	_, filter, _ := strings.Cut(string(out), "list ./... | ")
-	filter, _, _ = strings.Cut(filter, ")'")
-	listed, err := exec.Command("sh", "-c", "go list ./... | "+filter+")'").Output()
-	if err != nil {
-		t.Fatal(err)
+	runs := map[string][]bool{} // by package: whether a part runs it under the race detector
+	for line := range strings.Lines(string(out)) {
+		flags, packages, found := strings.Cut(strings.TrimSpace(line), " -timeout 40m ")
+		if !found || !strings.HasPrefix(flags, "go test ") {
+			continue
+		}
+		packages, raced := strings.CutPrefix(packages, "-race ")
+		listed, err := exec.Command("sh", "-c", "go list "+packages).Output()
+		if err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		for _, pkg := range strings.Fields(string(listed)) {
+			runs[pkg] = append(runs[pkg], raced)
+		}
 	}
 	for _, pkg := range listPackages(t) {
 		path := strings.TrimPrefix(pkg[0]+"/", module)
@@ -51,8 +58,8 @@ func TestTheRaceDetectorRunsInTheUsualTest(t *testing.T) {
 		for _, folder := range []string{"domain/", "events/", "commands/", "infra/postgres/"} {
 			raced = raced || strings.HasPrefix(path, folder)
 		}
-		if again := strings.Contains("\n"+string(listed), "\n"+pkg[0]+"\n"); again == raced {
-			t.Errorf("%s: under the race detector %v, without it %v", pkg[0], raced, again)
+		if !slices.Equal(runs[pkg[0]], []bool{raced}) {
+			t.Errorf("%s: the parts run it, under the race detector, %v; it has to be %v", pkg[0], runs[pkg[0]], raced)
 		}
 	}
 }

@@ -67,6 +67,8 @@ func newLinearInstance(t *testing.T, w *testService, name string) *linearInstanc
 	var err error
 	i.pool, err = postgres.Open(t.Context(), postgres.Config{URL: url, ApplicationName: name})
 	w.must(err)
+	i.pool, err = localtest.KeepPlans(i.pool)
+	w.must(err)
 	t.Cleanup(i.pool.Close)
 	i.restart()
 	t.Cleanup(func() { i.writes.Load().Close() })

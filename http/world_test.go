@@ -68,6 +68,8 @@ func newTestService(t testing.TB, change ...func(*http.Server)) *testService {
 	var err error
 	w.pool, err = postgres.Open(t.Context(), postgres.Config{URL: url, ApplicationName: "test"})
 	w.must(err)
+	w.pool, err = localtest.KeepPlans(w.pool)
+	w.must(err)
 	t.Cleanup(w.pool.Close)
 	w.log, err = eventlog.New(t.Context(), w.pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "0"}, Histories: new(validate.Histories), Written: localtest.CheckPayloads(t).Written})
 	w.must(err)

@@ -108,7 +108,7 @@ func newCommandsWorld(t *testing.T) *commandsWorld {
 	w.must(err)
 	t.Cleanup(w.log.Close)
 	w.store = store.New(w.pool, w.log, store.Config{})
-	worker, err := postgres.WorkerDB(postgres.Config{URL: url})
+	worker, err := postgres.WorkerDB(postgres.Config{URL: url, KeepPlans: true})
 	w.must(err)
 	t.Cleanup(func() { worker.Close() })
 	w.cfg = pgpipe.Config{DB: worker, Logger: logger()}

@@ -214,6 +214,9 @@ func WorkerDB(cfg Config) (*sql.DB, error) {
 	for name, value := range workerParams(cfg.ApplicationName) {
 		cc.RuntimeParams[name] = value
 	}
+	if cfg.KeepPlans {
+		maps.Copy(cc.RuntimeParams, genericPlans())
+	}
 	cc.AfterConnect = requireRole
 	// The pipe's readers hold a transaction open while a handler runs.
 	cc.RuntimeParams["idle_in_transaction_session_timeout"] = "60s"

@@ -172,7 +172,8 @@ func every(ctx context.Context, pause time.Duration, do func()) error {
 }
 
 func openPostgresPipe(cfg config.Config, conns int, logger *slog.Logger) (*pipe, error) {
-	db, err := postgres.WorkerDB(postgres.Config{URL: cfg.DatabaseURL, MaxConns: int32(conns), ApplicationName: "meterplex-pipe"})
+	// Readers poll many times a second, by statements whose plans cost several times what an idle poll reads.
+	db, err := postgres.WorkerDB(postgres.Config{URL: cfg.DatabaseURL, MaxConns: int32(conns), ApplicationName: "meterplex-pipe", KeepPlans: true})
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,15 @@ func KeepSessions(pool *pgxpool.Pool) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(context.Background(), pc)
 }
 
+// KeepPlans replaces a pool by one whose sessions plan each statement once, for tests with few rows: they spend more on
+// planning than on running. The given pool is closed.
+func KeepPlans(pool *pgxpool.Pool) (*pgxpool.Pool, error) {
+	pc := pool.Config()
+	pool.Close()
+	pc.ConnConfig.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
+	return pgxpool.NewWithConfig(context.Background(), pc)
+}
+
 // ignoring leaves a statement alone if its context ends.
 type ignoring struct{}
 
