@@ -237,6 +237,7 @@ func (k *endingsLoad) sums(sql, tenant string) map[string]string {
 func (k *endingsLoad) settleOffboarding() string {
 	x := k.x
 	k.calm.Store(true)
+	x.abandonRebuilds(x.t.Context())
 	var o struct {
 		State, Step, ManifestHash string
 		Manifest                  json.RawMessage

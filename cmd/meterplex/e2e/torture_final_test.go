@@ -134,18 +134,21 @@ func dumps() map[string]string {
 	}
 }
 
-func (x *torture) rebuildTwice(at *instance, projection string) string {
-	ctx := x.t.Context()
+// abandonRebuilds abandons the undecided rebuilds, also those that began without an answer: one blocks others, and closes wait for it.
+func (x *torture) abandonRebuilds(ctx context.Context) {
 	x.work.rebuild = rebuild{}
-	// An undecided rebuild blocks others, also one that began without an answer.
-	open := `SELECT coalesce(array_agg(id::text), '{}') FROM projection_rebuilds WHERE state IN ('FOLDING', 'CATCHING_UP', 'READY')`
 	var ids []string
-	if err := x.sql.QueryRow(ctx, open).Scan(&ids); err != nil {
+	if err := x.sql.QueryRow(ctx, `SELECT coalesce(array_agg(id::text), '{}') FROM projection_rebuilds WHERE state IN ('FOLDING', 'CATCHING_UP', 'READY')`).Scan(&ids); err != nil {
 		x.t.Fatal(err)
 	}
 	for _, id := range ids {
 		_, _ = x.attempt(ctx, x.operator, http.MethodPost, "/api/v1/rebuilds/"+id+"/abandon", object{"reason": "the end"}, nil)
 	}
+}
+
+func (x *torture) rebuildTwice(at *instance, projection string) string {
+	ctx := x.t.Context()
+	x.abandonRebuilds(ctx)
 	dump := func(generation int) (sum string, rows int) {
 		if err := x.sql.QueryRow(ctx, dumps()[projection], generation).Scan(&sum, &rows); err != nil {
 			x.t.Fatal(err)
