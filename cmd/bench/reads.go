@@ -28,7 +28,7 @@ type Read struct {
 	IsLimit bool     `json:"isLimit,omitempty"` // measured beside the figure
 }
 
-// readsAtSize is B13 and P12: reads of a tenant whose figure has very many events.
+// readsAtSize is B13, P12 and console: reads of a tenant whose figure has very many events.
 func (r *run) readsAtSize(ctx context.Context) error {
 	return r.withService(ctx, 1, tenantSpec{feature: feature, tenants: 1}, func(s *subject) error {
 		h, err := r.longHistory(ctx, s)
@@ -45,7 +45,7 @@ func (r *run) readsAtSize(ctx context.Context) error {
 			}
 			r.addFigure(g.figure)
 		}
-		return nil
+		return r.console(ctx, s, h)
 	})
 }
 
@@ -85,6 +85,21 @@ type readKey struct {
 	kind, secret string
 	// parameter names the tenant; the tenant's own key names it already.
 	parameter string
+	console   bool // secret is the cookie of a session of the console, whose pages are read
+}
+
+// request returns the request of a read.
+func (k *readKey) request(ctx context.Context, address, path string) (*http.Request, error) {
+	base, header, value := "/api/v1", "Authorization", "Bearer "+k.secret
+	if k.console {
+		base, header, value = "/console", "Cookie", k.secret
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address+base+path, nil)
+	if err != nil {
+		return nil, fmt.Errorf("make a request: %w", err)
+	}
+	req.Header.Set(header, value)
+	return req, nil
 }
 
 // path adds the key's parameter to a path.
@@ -102,7 +117,7 @@ func (k *readKey) path(path string) string {
 func (s *subject) readKeys(ctx context.Context) ([]readKey, error) {
 	t := &s.tenants[0]
 	secret, err := s.operatorAPI().newKey(ctx, t.id, []string{"usage:read", "events:read"}, time.Time{})
-	return []readKey{{tenantKey, secret, ""}, {operatorKey, s.operator, "tenantId=" + t.id.String()}}, err
+	return []readKey{{kind: tenantKey, secret: secret}, {kind: operatorKey, secret: s.operator, parameter: "tenantId=" + t.id.String()}}, err
 }
 
 // readGroup are the reads of a figure.
@@ -190,11 +205,10 @@ func (m *readMeasurement) measure(ctx context.Context, of *read, requests int) (
 // send sends one read and checks its answer, which is not in the measured time.
 func (m *readMeasurement) send(ctx context.Context, of *read, p *place, key *readKey) (time.Duration, error) {
 	path := key.path(of.path(p))
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.url+"/api/v1"+path, nil)
+	req, err := key.request(ctx, m.url, path)
 	if err != nil {
-		return 0, fmt.Errorf("make a request: %w", err)
+		return 0, err
 	}
-	req.Header.Set("Authorization", "Bearer "+key.secret)
 	m.sent++
 	began := time.Now()
 	status, body, err := m.exchange(req)
