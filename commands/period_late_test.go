@@ -14,18 +14,22 @@ func TestP8_LateUsageIsReconciledOnce(t *testing.T) {
 	woken := 0
 	p.Wake = func() { woken++ }
 	r := &LateReconciles{Periods: p, Logger: p.Logger}
+	tx.differences = []domain.UnreconciledLine{{}}
 	usage := LateUsage{TenantID: activeTenant, Flip: 4, RebuildID: uuid.UUID{77}, Position: 17, Resolved: 2, Snapshots: 1}
 	for n, look := range []struct {
 		change func()
 		sagas  int
 	}{
-		{func() { tx.late = []LateUsage{{TenantID: uuid.UUID{15: 1}, Folded: true, Flip: 4, Position: 1}, usage} }, 1},
-		{func() { tx.late[1].Folded = true }, 2},
+		{func() { tx.late = []LateUsage{{TenantID: uuid.UUID{15: 1}, Ready: true, Flip: 4, Position: 1}, usage} }, 1},
+		{func() { tx.late[1].Ready = true }, 2},
 		{func() {}, 2},
 		{func() { tx.late[1].Position++ }, 3},
 		{func() { tx.late[1].Resolved++ }, 4},
 		{func() { tx.late[1].Snapshots++ }, 5},
 		{func() { tx.late[1].Flip++ }, 6},
+		{func() { tx.differences = nil; tx.late[1].Position++ }, 6},
+		{func() { tx.differences = []domain.UnreconciledLine{{}} }, 6}, // compared before
+		{func() { tx.late[1].Position++ }, 7},
 	} {
 		look.change()
 		if err := r.Look(t.Context()); err != nil {

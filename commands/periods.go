@@ -42,6 +42,8 @@ type PeriodStore interface {
 	// LateUsage returns late usage of closed periods that the live fold may count in another way than the log, and that no reconciliation has
 	// seen. newest is the last adjustment of all; if it is seen, the list is empty, unless seen is Nil.
 	LateUsage(ctx context.Context, seen uuid.UUID) (list []LateUsage, newest uuid.UUID, err error)
+	// Differs reports whether a line of a tenant's closed periods differs from the frozen figure and the adjustments.
+	Differs(ctx context.Context, tenant uuid.UUID) (bool, error)
 }
 
 // PeriodTx is the transaction of a change of periods.

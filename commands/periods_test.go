@@ -91,6 +91,10 @@ func (tx *periodTx) FiguresOfLog(context.Context, domain.Closing) (domain.Figure
 	}
 	return figures, nil
 }
+func (tx *periodTx) Differs(context.Context, uuid.UUID) (bool, error) {
+	return len(tx.differences) > 0, nil
+}
+
 func (tx *periodTx) LateUsage(_ context.Context, seen uuid.UUID) ([]LateUsage, uuid.UUID, error) {
 	return tx.late, seen, nil
 }

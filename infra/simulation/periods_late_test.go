@@ -27,10 +27,16 @@ func (s pipeStore) LateUsage(_ context.Context, seen uuid.UUID) ([]commands.Late
 	}
 	key := fmt.Sprintf("%d/%s/%d/%d/%d", late.Flip, late.RebuildID, late.Position, late.Resolved, late.Snapshots)
 	known := slices.ContainsFunc(p.sagas, func(g *domain.Saga) bool { return g.Kind == commands.SagaReconcile && g.Key == key })
-	if late.Folded = p.aggregated >= late.Position; late.Position == 0 || known || newest == seen {
+	open := slices.ContainsFunc(p.sagas, func(g *domain.Saga) bool { return g.Kind == commands.SagaReconcile && g.Open() })
+	if late.Ready = p.aggregated >= late.Position && !open; late.Position == 0 || known || newest == seen {
 		return nil, newest, nil
 	}
 	return []commands.LateUsage{late}, newest, nil
+}
+
+// Differs implements commands.PeriodStore.
+func (s pipeStore) Differs(context.Context, uuid.UUID) (bool, error) {
+	return len(s.p.unreconciled()) > 0, nil
 }
 
 // settle folds all events and ends all reconciliations. Then no line may differ.
@@ -40,7 +46,8 @@ func (p *periodPipe) settle() {
 	}
 	p.reconcileLate()
 	opened := func(s *domain.Saga) bool { return s.Open() && s.Kind == commands.SagaReconcile }
-	for p.wrong == nil && slices.ContainsFunc(p.sagas, opened) {
+	const whole = 12 // looks of which one sees all late usage
+	for n := 0; p.wrong == nil && (n <= whole || slices.ContainsFunc(p.sagas, opened)); n++ {
 		p.saga()
 		p.validate()
 		p.aggregate()

@@ -38,7 +38,9 @@ late AS (
   CROSS JOIN LATERAL (SELECT count(*) AS n FROM dead_letter_events d WHERE d.generation = live_generation('` + projections.ProjectionDeadLetters + `', c.tenant_id, '')
     AND d.tenant_id = c.tenant_id AND d.stage = '` + events.StageAggregation + `' AND d.status = '` + events.StatusResolved + `') l
   CROSS JOIN LATERAL (SELECT count(*) AS n FROM period_snapshots p WHERE p.tenant_id = c.tenant_id) p)
-SELECT tenant_id, flip, rebuild, position, n, snapshots FROM late
+SELECT tenant_id, flip, rebuild, position, n, snapshots,
+  NOT EXISTS (SELECT FROM sagas s WHERE s.kind = '` + commands.SagaReconcile + `' AND s.ended_at IS NULL AND s.tenant_id IN (late.tenant_id, '00000000-0000-0000-0000-000000000000'))
+FROM late
 WHERE NOT EXISTS (SELECT FROM sagas s WHERE s.kind = '` + commands.SagaReconcile + `' AND s.tenant_id = late.tenant_id
   AND s.key = flip || '/' || rebuild || '/' || position || '/' || n || '/' || snapshots)
 ORDER BY tenant_id`
@@ -60,14 +62,24 @@ func (s *Periods) LateUsage(ctx context.Context, seen uuid.UUID) (list []command
 			return err
 		}
 		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l commands.LateUsage, err error) {
-			return l, row.Scan(&l.TenantID, &l.Flip, &l.RebuildID, &l.Position, &l.Resolved, &l.Snapshots)
+			return l, row.Scan(&l.TenantID, &l.Flip, &l.RebuildID, &l.Position, &l.Resolved, &l.Snapshots, &l.Ready)
 		})
 		for i := 0; i < len(list) && err == nil; i++ {
 			var stands query.Standing
 			err = query.Run(ctx, t, query.ReadStanding(query.AggregatesSource(), list[i].TenantID, &stands))
-			list[i].Folded = stands.Folded >= list[i].Position
+			list[i].Ready = list[i].Ready && stands.Folded >= list[i].Position
 		}
 		return err
 	})
 	return list, newest, err
+}
+
+// Differs implements commands.PeriodStore.
+func (s *Periods) Differs(ctx context.Context, tenant uuid.UUID) (differs bool, err error) {
+	err = s.inSnapshot(ctx, func(t pgx.Tx) error {
+		lines, err := (&changeTx{ctx: ctx, tx: t}).Unreconciled(tenant)
+		differs = len(lines) > 0
+		return err
+	})
+	return differs, err
 }
