@@ -90,6 +90,8 @@ func (tx *simTx) periodQuery(text string, args []any) *simRows {
 		return &simRows{}
 	case strings.HasPrefix(text, "SELECT tenant_id, position, period_key, snapshot, change FROM period_changes"):
 		return read("read the changes of periods", nil, func() *simRows { return db.changesOfPeriods(args[0].([]uuid.UUID)) })
+	case strings.HasPrefix(text, "SELECT l.event_id, coalesce(l.correlation_id"):
+		return read("read the event of a period", nil, func() *simRows { return db.periodEvent(args) })
 	case strings.Contains(text, "FROM offboardings WHERE tenant_id = $1"):
 		return &simRows{} // no tenant is offboarded
 	case strings.HasPrefix(text, "INSERT INTO period_changes"):
@@ -119,6 +121,16 @@ func (tx *simTx) periodQuery(text string, args []any) *simRows {
 		return read("read adjustments", nil, func() *simRows { return db.readAdjustments(text, args) })
 	}
 	return nil
+}
+
+// periodEvent returns the event of a change of a period; its events have no trace.
+func (db *simDB) periodEvent(args []any) *simRows {
+	for _, c := range db.periods {
+		if c.tenant == args[1] && c.PeriodKey == args[2] && c.Snapshot == args[3] && c.Change == args[4] {
+			return simAnswer([]any{uuid.MustParse(db.rows[args[0].(int16)][c.Position-1].id()), uuid.Nil})
+		}
+	}
+	return simAnswer()
 }
 
 func (db *simDB) changesOfPeriods(tenants []uuid.UUID) *simRows {
