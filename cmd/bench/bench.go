@@ -35,6 +35,9 @@ type Config struct {
 	Command string // the run's command line, for the report
 	Log     io.Writer
 	Now     func() time.Time
+	// KafkaTLS lets the service reach Kafka over TLS, with a SCRAM password.
+	KafkaTLS bool
+	Settings []string // further settings of the service, NAME=VALUE
 	// Profile, if set, is a folder for the database's slowest statements.
 	Profile string
 }

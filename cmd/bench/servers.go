@@ -20,6 +20,7 @@ type servers struct {
 	cfg      *Config
 	database *local.Postgres
 	broker   *local.Kafka
+	login    []string // settings of the service for a secured broker
 	meter    *meter
 	served   int
 }
@@ -39,7 +40,7 @@ func startServers(ctx context.Context, cfg *Config, dir string) (*servers, error
 		return err
 	})
 	g.Go(func() (err error) {
-		s.broker, err = local.StartKafka(ctx, local.KafkaConfig{DataDir: dir, Log: cfg.Log})
+		s.broker, s.login, err = startBroker(ctx, cfg, dir)
 		return err
 	})
 	if err := g.Wait(); err != nil {

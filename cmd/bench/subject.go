@@ -150,7 +150,7 @@ func (s *subject) environment() []string {
 	return append(append(ownEnvironment(),
 		"DATABASE_URL="+s.databaseURL, "KAFKA_BROKERS="+strings.Join(s.servers.broker.Brokers(), ","),
 		"METERPLEX_PIPE=kafka", "METERPLEX_HTTP_ADDR=127.0.0.1:0", "METERPLEX_ROLES="+s.roles,
-		"METERPLEX_TOPIC_PREFIX="+s.database+".", "METERPLEX_LOG_LEVEL=warn", "METERPLEX_BOOTSTRAP_OPERATOR_KEY="+s.operator), s.settings...)
+		"METERPLEX_TOPIC_PREFIX="+s.database+".", "METERPLEX_LOG_LEVEL=warn", "METERPLEX_BOOTSTRAP_OPERATOR_KEY="+s.operator), slices.Concat(s.servers.login, s.servers.cfg.Settings, s.settings)...)
 }
 
 func ownEnvironment() []string {

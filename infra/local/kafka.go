@@ -36,6 +36,8 @@ type KafkaConfig struct {
 type KafkaTLS struct {
 	Certificate, Key string // of the broker; the key is in the form PKCS #8
 	ClientCA         string // that signs the certificates of clients
+	// LogInAgain is the time after which clients of the users' listener authenticate again; 0: 2 s, so that a changed password is noticed.
+	LogInAgain time.Duration
 }
 
 // Kafka is a running broker, owned by this process. The broker is also a controller.

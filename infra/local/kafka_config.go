@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // kafkaPorts are a broker's ports: for clients, as a controller, for clients with a password, and for clients with a
@@ -66,15 +68,14 @@ listener.name.users.plain.sasl.jaas.config=org.apache.kafka.common.security.plai
 `
 
 // tlsProperties follows securedProperties, whose values of the same names it replaces. It has verbs for the four ports. The
-// names of users who have certificates are the names (CN) in them. Authentication is repeated after two seconds, so that a
-// changed password is noticed.
+// names of users who have certificates are the names (CN) in them. The last verb is KafkaTLS.LogInAgain in milliseconds.
 const tlsProperties = `listeners=BROKER://127.0.0.1:%[1]d,CONTROLLER://127.0.0.1:%[2]d,USERS://127.0.0.1:%[3]d,CERTIFIED://127.0.0.1:%[4]d
 advertised.listeners=BROKER://127.0.0.1:%[1]d,USERS://127.0.0.1:%[3]d,CERTIFIED://127.0.0.1:%[4]d
 listener.security.protocol.map=BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT,USERS:SASL_SSL,CERTIFIED:SSL
 sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
 listener.name.users.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
 listener.name.users.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
-connections.max.reauth.ms=2000
+connections.max.reauth.ms=%[5]d
 ssl.keystore.type=PEM
 ssl.keystore.location=` + keystoreName + `
 ssl.truststore.type=PEM
@@ -140,7 +141,7 @@ func (k *Kafka) properties(ports kafkaPorts, data string) []byte {
 	if k.cfg.TLS == nil {
 		return all
 	}
-	return fmt.Appendf(all, tlsProperties, ports.broker, ports.controller, ports.secured, ports.certified)
+	return fmt.Appendf(all, tlsProperties, ports.broker, ports.controller, ports.secured, ports.certified, cmp.Or(k.cfg.TLS.LogInAgain, 2*time.Second).Milliseconds())
 }
 
 // clusterID returns a random id in the format of Kafka's tools: 22 characters of URL-safe base64. It does

@@ -37,6 +37,8 @@ type BenchAll struct {
 	Grow     int           `placeholder:"N" help:"With B10: the number of events in the log, e.g. 50000000. Each takes about 1.2 kB of disk."`
 	History  int           `placeholder:"N" help:"The number of usage events in the histories of B8 and B13, at least 20000 (10000000; with --quick 500000 and 300000). Each takes about 1 kB of disk."`
 	Overload time.Duration `placeholder:"DURATION" help:"How long overload offers too much (a minute; with --quick 15s)."`
+	KafkaTLS bool          `name:"kafka-tls" help:"Let the service reach Kafka over TLS, with a SCRAM-SHA-512 password."`
+	Setting  []string      `placeholder:"NAME=VALUE" help:"Measure the service with a setting, e.g. METERPLEX_TRACE_RATIO=0.01; may be repeated."`
 	Profile  string        `type:"path" placeholder:"DIR" help:"Also write CPU profiles of the service and the load and the database's statements by time; the figures suffer."`
 }
 
@@ -52,6 +54,11 @@ func (c *BenchAll) Run(a *app) error {
 	for _, id := range c.Only {
 		if !slices.Contains(bench.Parts(), id) {
 			return fmt.Errorf("--only %s: unknown figure; known are %s", output.Printable(id), strings.Join(bench.Parts(), ", "))
+		}
+	}
+	for _, s := range c.Setting {
+		if name, _, ok := strings.Cut(s, "="); !ok || !strings.Contains(name, "_") {
+			return fmt.Errorf("--setting %s: it is no NAME=VALUE; meterplex config print lists the settings", output.Printable(s))
 		}
 	}
 	if c.History < 0 || c.History > 0 && c.History < bench.LeastHistory {
@@ -75,7 +82,7 @@ func (c *BenchAll) Run(a *app) error {
 	}
 	defer stop()
 	report, err := bench.Run(a.ctx, bench.Config{
-		Serve: c.command(self), Only: c.Only, Quick: c.Quick, Grow: c.Grow, History: c.History, Overload: c.Overload, Command: c.commandLine(), Log: a.stderr, Now: a.now, Profile: c.Profile,
+		Serve: c.command(self), Only: c.Only, Quick: c.Quick, Grow: c.Grow, History: c.History, Overload: c.Overload, Command: c.commandLine(), Log: a.stderr, Now: a.now, Profile: c.Profile, KafkaTLS: c.KafkaTLS, Settings: c.Setting,
 		Empty: func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, self, "bench-empty") },
 	})
 	if report != nil && len(report.Figures)+len(report.Curves) > 0 {
@@ -143,6 +150,13 @@ func (c *BenchAll) commandLine() string {
 	if c.Overload > 0 {
 		words = append(words, "--overload="+c.Overload.String())
 	}
+	if c.KafkaTLS {
+		words = append(words, "--kafka-tls")
+	}
+	for _, s := range c.Setting {
+		name, _, _ := strings.Cut(s, "=") // its value may be a secret
+		words = append(words, "--setting="+name)
+	}
 	if c.Profile != "" {
 		words = append(words, "--profile")
 	}
@@ -156,7 +170,7 @@ func (c *BenchAll) write(report *bench.Report) error {
 		return nil
 	}
 	name := "latest"
-	if c.Quick || len(c.Only) > 0 || c.History > 0 || c.Profile != "" {
+	if c.Quick || len(c.Only) > 0 || c.History > 0 || c.Profile != "" || c.KafkaTLS || len(c.Setting) > 0 {
 		name = "partial"
 	}
 	raw, err := json.MarshalIndent(report, "", "  ")

@@ -15,6 +15,7 @@ func TestBenchReportsInvalidFlags(t *testing.T) {
 	for args, want := range map[string]string{
 		"bench --only B77":                                 "known are B1, B2",
 		"bench --only B13 --history 19999":                 "--history is 20000 or more",
+		"bench --only B4 --setting x":                      "it is no NAME=VALUE",
 		"bench ingest --batch 1001":                        "--batch is 1 to 1000",
 		"bench ingest --duration 2h":                       "--duration is up to 1h",
 		"bench flow --clients 0":                           "--clients is 1",
