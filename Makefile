@@ -29,7 +29,7 @@ test: form vet ## Run lint and every test, against a real PostgreSQL and a real 
 # tests. The longest part begins first. The raced packages mostly wait, so that they run beside it. A part's lines appear together, once it
 # has ended, if make can do that.
 PARALLEL = $(MAKE) --no-print-directory -k -j 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
-PARTS = test-e2e test-raced test-projections test-deploy test-http test-servers test-others
+PARTS = test-e2e test-raced test-projections test-deploy test-http test-servers test-cmd test-others
 TEST = $(GO) test -vet=off -ldflags=-w -p 1 -timeout 40m
 .PHONY: tests $(PARTS)
 tests: $(PARTS)
@@ -47,12 +47,14 @@ test-http:
 	$(TEST) ./http
 test-servers:
 	$(TEST) $(SERVERS)
+test-cmd:
+	$(TEST) $$($(GO) list ./cmd/... | grep -v '/meterplex/cmd/meterplex/e2e$$')
 test-others:
 	$(TEST) $$($(GO) list ./... | grep -vE '/meterplex/($(APART))$$')
 
 SERVERS = ./infra/kafka ./infra/relay ./infra/local ./infra/pgpipe
 # The packages of the parts above.
-APART = cmd/meterplex/e2e|projections|http|infra/(kafka|relay|local|pgpipe)|(domain|events|commands|infra/postgres)(/.*)?|http/body
+APART = cmd/.*|projections|http|infra/(kafka|relay|local|pgpipe)|(domain|events|commands|infra/postgres)(/.*)?|http/body
 RACES = ./domain/... ./events/... ./commands/... ./infra/postgres/... ./http/body
 RACE = $(if $(shell command -v $(firstword $(shell $(GO) env CC))),-race)
 STATICCHECK = $(GO) tool staticcheck ./...
