@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,23 +46,7 @@ const lateWhole = 12
 
 // Run starts reconciliations that are due until ctx ends. After a failure it tries again at the next look.
 func (r *LateReconciles) Run(ctx context.Context) error {
-	every := r.Every
-	if every == 0 {
-		every = 5 * time.Second
-	}
-	failing := false
-	for {
-		err := r.Look(ctx)
-		if err != nil && !failing && ctx.Err() == nil {
-			r.Logger.WarnContext(ctx, "cannot reconcile late usage of closed periods; will retry", "error", err)
-		}
-		failing = err != nil
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(every):
-		}
-	}
+	return runEvery(ctx, cmp.Or(r.Every, 5*time.Second), r.Logger, "cannot reconcile late usage of closed periods; will retry", r.Look)
 }
 
 // Look starts the reconciliation of each tenant whose late usage is folded, if a line differs. One that fails delays no other.

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,23 +23,7 @@ const scheduleBatch = 100
 
 // Run requests closes that are due until ctx ends. After a failure it tries again at the next look.
 func (s *Schedule) Run(ctx context.Context) error {
-	every := s.Every
-	if every == 0 {
-		every = time.Minute
-	}
-	failing := false
-	for {
-		err := s.look(ctx)
-		if err != nil && !failing && ctx.Err() == nil {
-			s.Logger.WarnContext(ctx, "cannot close periods that are due; will retry", "error", err)
-		}
-		failing = err != nil
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(every):
-		}
-	}
+	return runEvery(ctx, cmp.Or(s.Every, time.Minute), s.Logger, "cannot close periods that are due; will retry", s.look)
 }
 
 // look requests the closes that are due, page by page. A close that fails delays no other.

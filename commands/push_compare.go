@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"math/big"
@@ -149,23 +150,7 @@ type Comparisons struct {
 
 // Run starts comparisons until ctx ends.
 func (s *Comparisons) Run(ctx context.Context) error {
-	every := s.Every
-	if every == 0 {
-		every = 10 * time.Minute
-	}
-	failing := false
-	for {
-		err := s.start(ctx)
-		if err != nil && !failing && ctx.Err() == nil {
-			s.Logger.WarnContext(ctx, "cannot start the comparison with the billing provider; will retry", "error", err)
-		}
-		failing = err != nil
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(every):
-		}
-	}
+	return runEvery(ctx, cmp.Or(s.Every, 10*time.Minute), s.Logger, "cannot start the comparison with the billing provider; will retry", s.start)
 }
 
 func (s *Comparisons) start(ctx context.Context) error {

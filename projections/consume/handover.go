@@ -250,11 +250,11 @@ func (r *Runner) handedRuns() (runs []*partitionRun) {
 	for i := range polled {
 		e := &polled[i]
 		if len(runs) == 0 || runs[len(runs)-1].partition != e.Position.Partition {
-			n := slices.IndexFunc(polled[i:], func(o events.Envelope) bool { return o.Position.Partition != e.Position.Partition })
-			if n < 0 {
-				n = len(polled) - i
+			end := i + 1
+			for end < len(polled) && polled[end].Position.Partition == e.Position.Partition {
+				end++
 			}
-			runs = append(runs, &partitionRun{partition: e.Position.Partition, items: make([]item, 0, n)})
+			runs = append(runs, &partitionRun{partition: e.Position.Partition, items: make([]item, 0, end-i)})
 		}
 		l := runs[len(runs)-1]
 		l.items = append(l.items, item{place: e.Place(), event: *e, offset: -1})
