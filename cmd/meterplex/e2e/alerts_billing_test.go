@@ -76,6 +76,8 @@ func (w *billingFaults) periodFaults() {
 	}
 	gone := httptest.NewServer(http.HandlerFunc(func(a http.ResponseWriter, _ *http.Request) { a.WriteHeader(http.StatusGone) }))
 	w.t.Cleanup(gone.Close)
+	w.fed.aggregates.Lock()
+	defer w.fed.aggregates.Unlock()
 	w.happen(
 		&brokenPart{alert: "MeterplexPushFailed", shown: above(`meterplex_billing_pushes_open{state="FAILED"}`, 0), known: w.known(refused, "PUSH"),
 			breaks:   func() { w.closes(refused) },

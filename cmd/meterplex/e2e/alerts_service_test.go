@@ -79,6 +79,8 @@ func (w *alertsTest) figureFaults() {
 	w.ingest(at, x, "accepted", events("figures", 20, "api_calls")...)
 	w.ingest(at, x, "accepted", events("limited", 3, "calls")...)
 	w.awaitApplied(x, 23)
+	w.fed.aggregates.Lock()
+	defer w.fed.aggregates.Unlock()
 	w.happen(
 		&brokenPart{alert: "MeterplexIdentityBroken", shown: below("meterplex_identity_holds", 1), over: above("meterplex_identity_holds", 0),
 			breaks: func() {

@@ -34,8 +34,9 @@ type alertsTest struct {
 
 // fedFaults are the faults so far.
 type fedFaults struct {
-	mu  sync.Mutex
-	all []feed.Fault
+	mu         sync.Mutex
+	all        []feed.Fault
+	aggregates sync.Mutex // of faults in usage_aggregates: a repair of all tenants mends those of another group, too
 }
 
 // group runs faults beside those of other groups, as a test of its own.
