@@ -33,6 +33,9 @@ type logFixture struct {
 	pool  *pgxpool.Pool
 	log   *eventlog.Log
 	store *store.Store
+	// recent holds the newest events if a consumer is reading the log.
+	recent  *eventlog.Recent
+	reading bool
 	// payloads compares the payloads that are written and applied with their schemas.
 	payloads localtest.Payloads
 }
@@ -51,7 +54,8 @@ func newLogFixture(t testing.TB) *logFixture {
 	w.must(err)
 	t.Cleanup(w.pool.Close)
 	w.payloads = localtest.CheckPayloads(t)
-	w.log, err = eventlog.New(t.Context(), w.pool, eventlog.Config{Producer: events.Producer{Service: "test", Instance: "1", Commit: "0"}, Written: w.payloads.Written})
+	w.recent = eventlog.NewRecent()
+	w.log, err = eventlog.New(t.Context(), w.pool, eventlog.Config{Producer: events.Producer{Service: "test", Instance: "1", Commit: "0"}, Written: w.payloads.Written, Recent: w.recent})
 	w.must(err)
 	t.Cleanup(w.log.Close)
 	w.store = store.New(w.pool, w.log, store.Config{})
@@ -87,7 +91,25 @@ func (w *logFixture) append(pending ...events.Pending) []events.Position {
 		positions, err = w.log.AppendTx(context.Background(), tx, pending)
 		return err
 	}))
+	w.remember(positions)
 	return positions
+}
+
+// remember holds appended events for the consumers of the log, as a process does with its own, but not all of them:
+// others are as those of another process.
+func (w *logFixture) remember(positions []events.Position) {
+	w.Helper()
+	if !w.reading {
+		return
+	}
+	for _, p := range positions {
+		if p.Number%7 == 0 {
+			continue
+		}
+		list, err := w.log.Read(context.Background(), p.Partition, p.Number-1, p.Number, 1)
+		w.must(err)
+		eventlog.Newest{Recent: w.recent}.Put(list)
+	}
 }
 
 // subscribe adds a tenant's subscription from its partition's head on.
@@ -211,7 +233,11 @@ func (w *logFixture) runner(c projections.Consumer) (*consume.Runner, *tally) {
 		c.MaxPerPartition = projections.MaxWithFollowUps
 	}
 	writeTotalsOften(&c)
-	return &consume.Runner{Pool: w.pool, Log: w.log, Consumer: c, NewID: newID, Logger: slog.New(slog.DiscardHandler), Observe: w.payloads.Observer(seen)}, seen
+	r := &consume.Runner{Pool: w.pool, Log: w.log, Consumer: c, NewID: newID, Logger: slog.New(slog.DiscardHandler), Observe: w.payloads.Observer(seen), Newest: eventlog.Newest{Recent: w.recent}}
+	if c.Topic == 0 && len(c.Subjects) > 0 {
+		r.Recent, w.reading = w.recent.Reader(c.Subjects), true
+	}
+	return r, seen
 }
 
 // writeTotalsOften makes the aggregator write running totals in every test, not only of large figures.

@@ -35,7 +35,7 @@ func (s *sim) startNode(i int) {
 	s.doors[i] = s.ingestOn(p, l)
 	for _, c := range []projections.Consumer{validate.Consumer(p.newID, new(validate.Histories)), aggregatorOfPoison(p.newID)} {
 		consumer := s.newConsumer(p, c, l, handed)
-		consumer.runner.Tail = tail
+		consumer.runner.Newest = tail
 		consumer.start()
 	}
 	s.relayOn(p, l, tail)

@@ -84,7 +84,7 @@ func (r *Runner) foldAndAppend(ctx context.Context, tx pgx.Tx, batch []events.En
 func (r *Runner) append(ctx context.Context, tx pgx.Tx, pending []events.Pending) (appended []events.Envelope, err error) {
 	switch {
 	case len(pending) == 0:
-	case r.Next == nil && r.Tail == nil:
+	case r.Next == nil && r.Newest == nil:
 		_, err = r.Log.AppendTx(ctx, tx, pending)
 	default:
 		appended, err = r.Log.AppendEventsTx(ctx, tx, pending)

@@ -52,39 +52,74 @@ func (r *Runner) logLostTail(p events.Position) {
 // and the checkpoint must not pass it.
 func (r *Runner) stretches(ctx context.Context, tx pgx.Tx, runs []*partitionRun, most int, done *projections.Batch) ([]events.Envelope, error) {
 	limit := min(r.Consumer.MaxPerPartition, max(most/len(runs), 1))
-	list := make([]events.Stretch, len(runs))
-	for i, l := range runs {
-		list[i] = events.Stretch{Partition: l.partition, After: l.last, UpTo: min(l.items[0].place.Position.Number, l.last+maxStretch)}
+	var list []events.Stretch // to be read from the database
+	var behind []*partitionRun
+	var chain []events.Envelope
+	for _, l := range runs {
+		s := events.Stretch{Partition: l.partition, After: l.last, UpTo: min(l.items[0].place.Position.Number, l.last+maxStretch)}
+		before, held := len(chain), false
+		if chain, held = r.recent(chain, l, s, limit); held {
+			n, to := len(chain)-before, max(s.UpTo, l.last)
+			if n == limit {
+				to = chain[len(chain)-1].Position.Number
+			}
+			l.read(to, n, done)
+			continue
+		}
+		list, behind = append(list, s), append(behind, l)
 	}
-	chain, err := r.Log.ReadStretchesTx(ctx, tx, list, r.Consumer.Subjects, limit)
+	if len(list) == 0 {
+		return chain, nil
+	}
+	rest, err := r.Log.ReadStretchesTx(ctx, tx, list, r.Consumer.Subjects, limit)
 	if err != nil {
 		return nil, fmt.Errorf("read the log: %w", err)
 	}
-	slices.SortFunc(chain, func(a, b events.Envelope) int {
-		return cmp.Or(cmp.Compare(a.Position.Partition, b.Position.Partition), cmp.Compare(a.Position.Number, b.Position.Number))
-	})
-	rest := chain
-	for i, l := range runs {
+	done.FromLog += len(rest)
+	chain = append(chain, rest...)
+	slices.SortFunc(rest, inLogOrder)
+	for i, l := range behind {
 		n, to := 0, l.last
 		for n < len(rest) && rest[n].Position.Partition == l.partition {
 			to = rest[n].Position.Number
 			n++
 		}
 		rest = rest[n:]
-		lost := n < limit && to < list[i].UpTo
-		if lost {
+		if n < limit && to < list[i].UpTo {
 			r.logLostTail(events.Position{Partition: l.partition, Number: list[i].UpTo})
-		}
-		if lost || to >= l.items[0].place.Position.Number {
 			l.taken = 1
 		}
-		if to > l.last {
-			done.Passed += int(to-l.last) - n
-			l.last = to
-		}
+		l.read(to, n, done)
 	}
-	done.FromLog += len(chain)
+	slices.SortFunc(chain, inLogOrder)
 	return chain, nil
+}
+
+func inLogOrder(a, b events.Envelope) int {
+	return cmp.Or(cmp.Compare(a.Position.Partition, b.Position.Partition), cmp.Compare(a.Position.Number, b.Position.Number))
+}
+
+// recent appends the events of a stretch from memory, and reports whether it is read. If not, it has to be read from the
+// database. An event that a failover has lost is of an earlier epoch than the head, or beyond it.
+func (r *Runner) recent(chain []events.Envelope, l *partitionRun, s events.Stretch, limit int) ([]events.Envelope, bool) {
+	if s.UpTo <= s.After {
+		return chain, true // read meanwhile
+	}
+	if r.Recent == nil || !l.checkpoint.living || s.UpTo > l.checkpoint.head {
+		return chain, false
+	}
+	return r.Recent.Stretch(chain, s, l.checkpoint.epoch, limit)
+}
+
+// read notes that a run of a consumer of the log has reached a position by so many events.
+func (l *partitionRun) read(to int64, n int, done *projections.Batch) {
+	if to >= l.items[0].place.Position.Number {
+		l.taken = 1
+	}
+	if to > l.last {
+		done.Passed += int(to-l.last) - n
+		l.last = to
+	}
 }
 
 // extend appends up to limit events of a partition to the chain. If an item does not

@@ -30,8 +30,16 @@ type Pool interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// Tail holds committed events for the relay of this process.
-type Tail interface{ Put(list []events.Envelope) }
+// Newest holds committed events for the relay and the consumers of the log of this process.
+type Newest interface{ Put(list []events.Envelope) }
+
+// Recent holds committed events of this process for a consumer of the log. It may miss any event.
+type Recent interface {
+	// Stretch appends the events of the consumer's subjects in a stretch to a list, at most limit, and reports whether all of
+	// the stretch up to that limit is held; if not, it appends none. The epoch is that of the partition's head, which the
+	// stretch does not pass, in the server's present life.
+	Stretch(list []events.Envelope, s events.Stretch, epoch int32, limit int) (_ []events.Envelope, ok bool)
+}
 
 // Runner runs a consumer exactly once in effect, even if its source delivers twice, out
 // of order, late or never. Its methods may run concurrently, in any number of
@@ -50,7 +58,8 @@ type Runner struct {
 	Moves    *projections.Moves // notified of each commit; may be nil
 	Handed   *Handover          // of events that this process appends; may be nil
 	Next     Handovers          // to the consumers of follow-ups; may be nil
-	Tail     Tail               // of the log, for committed follow-ups; may be nil
+	Newest   Newest             // of the log, for committed follow-ups; may be nil
+	Recent   Recent             // of the log, for a consumer that reads it; may be nil
 	// Trace, if set, begins the span of a transaction that applies events, and returns the function that ends it.
 	Trace func(ctx context.Context, c *projections.Consumer, began time.Time, applied []events.Envelope) (context.Context, func(error))
 
@@ -296,8 +305,8 @@ func (r *Runner) committed(runs []*partitionRun, done projections.Batch, appende
 		}
 	}
 	r.Moves.Move(r.Consumer.Name, moved)
-	if r.Tail != nil {
-		r.Tail.Put(appended)
+	if r.Newest != nil {
+		r.Newest.Put(appended)
 	}
 	if done.FollowUps == 0 || r.Appended == nil {
 		return

@@ -1,12 +1,18 @@
 package node
 
 import (
+	"cmp"
+	"context"
 	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
-
+	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/infra/watermill"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/models"
@@ -45,6 +51,68 @@ func (n *Node) handovers() (all consume.Handovers) {
 		}
 	}
 	return all
+}
+
+// readersOfLog returns the memory of the newest events for the consumers of the log of this instance, if it has some.
+func (n *Node) readersOfLog() (recent *eventlog.Recent, reading map[string]*eventlog.RecentReader) {
+	for _, c := range n.consumers() {
+		if c.Hot && c.Topic == 0 && n.has(c.Role) {
+			if recent == nil {
+				recent, reading = eventlog.NewRecent(), map[string]*eventlog.RecentReader{}
+			}
+			reading[c.Name] = recent.Reader(c.Subjects)
+		}
+	}
+	return recent, reading
+}
+
+// startConsumer runs a consumer on its own router, so that a blocked consumer does
+// not block the others.
+func (n *Node) startConsumer(ctx context.Context, g *errgroup.Group, c projections.Consumer) error {
+	pool := n.pool
+	if c.Hot {
+		pool = n.carrying
+	}
+	r := &consume.Runner{
+		Pool: pool, Log: n.log, Consumer: c, NewID: newID, Logger: n.logger, Observe: n.observe, Appended: n.followed, Moves: n.moves,
+		Handed: n.handed[c.Topic], Next: n.handed, Share: n.cfg.RebuildShare,
+	}
+	if n.tail != nil || n.recent != nil {
+		r.Newest = eventlog.Newest{Tail: n.tail, Recent: n.recent}
+	}
+	n.traceConsumer(r)
+	router, err := watermill.NewRouter(n.logger, n.metrics.Handled)
+	if err != nil {
+		return err
+	}
+	if c.Topic == 0 {
+		sub := &watermill.LogSubscriber{Ahead: r.Ahead, Every: c.Every, Logger: n.logger}
+		if c.Every == 0 {
+			sub.Every, sub.Wake, sub.Hinted = watermill.DefaultLogEvery, n.notifier.Reader(), n.notifier.Hearing
+		}
+		if reader, has := n.reading[c.Name]; has {
+			r.Recent = reader
+			sub.Wake = cmp.Or(sub.Wake, n.recent.Filled())
+		}
+		watermill.AddLogConsumer(router, c.Name, sub, r.ReadUpTo)
+		g.Go(func() error { return runRouter(ctx, router, sub) })
+		return nil
+	}
+	sub, err := n.subscriber(&c)
+	if err != nil {
+		return err
+	}
+	tails := &watermill.LogSubscriber{Ahead: r.LostTails, Every: consume.DefaultTailEvery, Logger: n.logger}
+	watermill.AddConsumer(router, c.Name, c.Topic.Name(), sub, r.Process)
+	watermill.AddLogConsumer(router, c.Name+"-tail", tails, r.ReadUpTo)
+	subs := []message.Subscriber{sub, tails}
+	if r.Handed != nil {
+		hints := &watermill.HintSubscriber{Ready: r.Handed.Ready()}
+		watermill.AddHintConsumer(router, c.Name+"-handed", hints, r.ProcessHanded)
+		subs = append(subs, hints)
+	}
+	g.Go(func() error { return runRouter(ctx, router, subs...) })
+	return nil
 }
 
 // hint tells a worker that there may be work. One that is not yet seen stands for all.

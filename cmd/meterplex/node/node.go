@@ -31,7 +31,6 @@ import (
 	"github.com/meterplex/meterplex/infra/relay"
 	"github.com/meterplex/meterplex/infra/stripe"
 	"github.com/meterplex/meterplex/infra/tracing"
-	"github.com/meterplex/meterplex/infra/watermill"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/entitlements"
@@ -60,8 +59,10 @@ type Node struct {
 	notifier  *relay.Notifier
 	moves     *projections.Moves
 	rewinds   *rewinds
-	handed    consume.Handovers // to the consumers of this instance; nil if events reach no consumer here
-	tail      *eventlog.Tail    // to the relay; nil without the role
+	handed    consume.Handovers                 // to the consumers of this instance; nil if events reach no consumer here
+	tail      *eventlog.Tail                    // to the relay; nil without the role
+	recent    *eventlog.Recent                  // to the consumers of the log; nil without one
+	reading   map[string]*eventlog.RecentReader // by consumer
 	histories *validate.Histories
 	registry  *prom.Registry
 	metrics   *prometheus.Metrics
@@ -138,9 +139,10 @@ func (n *Node) open(ctx context.Context) (err error) {
 	n.grants = entitlements.NewCache(n.looks, n.readers)
 	n.grants.UseSeats(n.seats)
 	n.notifier = relay.NewNotifier(n.pool, n.logger)
+	n.recent, n.reading = n.readersOfLog()
 	logConfig := eventlog.Config{
 		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit}, Region: n.cfg.Region,
-		Now: time.Now, NewID: newID, Logger: n.logger, OnAppend: n.notifier.Appended, OnRaised: n.metrics.Raised, Carrying: n.carrying, Tail: n.tail, Histories: n.histories,
+		Now: time.Now, NewID: newID, Logger: n.logger, OnAppend: n.notifier.Appended, OnRaised: n.metrics.Raised, Carrying: n.carrying, Tail: n.tail, Recent: n.recent, Histories: n.histories,
 	}
 	n.traceLog(&logConfig)
 	n.observe = n.metrics
@@ -289,51 +291,6 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 
 func (n *Node) quotas() *commands.Quotas {
 	return &commands.Quotas{Log: n.log, Reservations: n.store, Now: time.Now, NewID: newIDAt}
-}
-
-// startConsumer runs a consumer on its own router, so that a blocked consumer does
-// not block the others.
-func (n *Node) startConsumer(ctx context.Context, g *errgroup.Group, c projections.Consumer) error {
-	pool := n.pool
-	if c.Hot {
-		pool = n.carrying
-	}
-	r := &consume.Runner{
-		Pool: pool, Log: n.log, Consumer: c, NewID: newID, Logger: n.logger, Observe: n.observe, Appended: n.followed, Moves: n.moves,
-		Handed: n.handed[c.Topic], Next: n.handed, Share: n.cfg.RebuildShare,
-	}
-	if n.tail != nil {
-		r.Tail = n.tail
-	}
-	n.traceConsumer(r)
-	router, err := watermill.NewRouter(n.logger, n.metrics.Handled)
-	if err != nil {
-		return err
-	}
-	if c.Topic == 0 {
-		sub := &watermill.LogSubscriber{Ahead: r.Ahead, Every: c.Every, Logger: n.logger}
-		if c.Every == 0 {
-			sub.Every, sub.Wake, sub.Hinted = watermill.DefaultLogEvery, n.notifier.Reader(), n.notifier.Hearing
-		}
-		watermill.AddLogConsumer(router, c.Name, sub, r.ReadUpTo)
-		g.Go(func() error { return runRouter(ctx, router, sub) })
-		return nil
-	}
-	sub, err := n.subscriber(&c)
-	if err != nil {
-		return err
-	}
-	tails := &watermill.LogSubscriber{Ahead: r.LostTails, Every: consume.DefaultTailEvery, Logger: n.logger}
-	watermill.AddConsumer(router, c.Name, c.Topic.Name(), sub, r.Process)
-	watermill.AddLogConsumer(router, c.Name+"-tail", tails, r.ReadUpTo)
-	subs := []message.Subscriber{sub, tails}
-	if r.Handed != nil {
-		hints := &watermill.HintSubscriber{Ready: r.Handed.Ready()}
-		watermill.AddHintConsumer(router, c.Name+"-handed", hints, r.ProcessHanded)
-		subs = append(subs, hints)
-	}
-	g.Go(func() error { return runRouter(ctx, router, subs...) })
-	return nil
 }
 
 // followed hints the relay of follow-ups. Those that a consumer of this process holds are not urgent.

@@ -10,10 +10,10 @@ import (
 )
 
 // handOver offers the events of a committed group to the relay and the consumers of this process, and
-// reports whether the consumers hold all. They hold no member that was found in the log: its row is gone.
+// reports whether the consumers of topics hold all. They hold no member that was found in the log: its row is gone.
 func (g *group) handOver() (all bool) {
-	offer, tail := g.log.cfg.Handed, g.log.cfg.Tail
-	if offer == nil && !tail.followed() {
+	offer, tail, recent := g.log.cfg.Handed, g.log.cfg.Tail, g.log.cfg.Recent
+	if offer == nil && !tail.followed() && !recent.read() {
 		return false
 	}
 	held := 0
@@ -21,7 +21,9 @@ func (g *group) handOver() (all bool) {
 	for i := range g.rows {
 		r := &g.rows[i]
 		at := events.Place{Position: r.position, Previous: r.previous, Epoch: r.epoch, Log: g.log.id, EventID: r.EventID}
-		tail.Offer(at, func() *events.Envelope { return g.event(r) })
+		event := func() *events.Envelope { return g.event(r) }
+		tail.Offer(at, event)
+		recent.Offer(at, r.Subject, event)
 		if g.folded(r) || offer != nil && offer(r.topic, at, now, func() events.Envelope { return *g.event(r) }) {
 			held++
 		}

@@ -42,6 +42,8 @@ type Config struct {
 	Handed func(topic events.Topic, at events.Place, now time.Time, event func() events.Envelope) bool
 	// Tail, if set, holds the events of committed submissions for the relay of this process.
 	Tail *Tail
+	// Recent, if set, holds the events of committed submissions for the consumers of the log of this process.
+	Recent *Recent
 	// Inline, if set, folds events in the transaction that appends them.
 	Inline Inline
 	// Histories decides quota requests. Without it the log accepts no such request.

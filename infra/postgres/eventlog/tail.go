@@ -37,8 +37,8 @@ const (
 	maxTail = 16 << 20
 	// maxTailPart bounds the memory of one partition, which may be unable to publish.
 	maxTailPart = maxTail / 4
-	// tailEvent is the memory of an event in a tail without its payload.
-	tailEvent = 500
+	// heldEvent is the memory of an event without its payload.
+	heldEvent = 500
 )
 
 // NewTail returns a tail without events.
@@ -86,19 +86,35 @@ func (t *Tail) Offer(at events.Place, event func() *events.Envelope) {
 	}
 	e := event()
 	p.queue = slices.Insert(p.queue, i, e)
-	p.bytes += sizeInTail(e)
-	t.bytes += sizeInTail(e)
+	p.bytes += memoryOf(e)
+	t.bytes += memoryOf(e)
 }
 
-func sizeInTail(e *events.Envelope) int { return tailEvent + len(e.Payload) }
+// memoryOf is the memory of an event, in bytes.
+func memoryOf(e *events.Envelope) int { return heldEvent + len(e.Payload) }
 
 // Put offers committed events.
-func (t *Tail) Put(list []events.Envelope) {
+func (t *Tail) Put(list []events.Envelope) { Newest{Tail: t}.Put(list) }
+
+// Newest are the caches of the newest committed events of a process, of which each may be nil.
+type Newest struct {
+	Tail   *Tail
+	Recent *Recent
+}
+
+// Put offers committed events to the caches.
+func (n Newest) Put(list []events.Envelope) {
 	for i := range list {
-		t.Offer(list[i].Place(), func() *events.Envelope {
-			e := list[i] // a pointer into the list would keep all of it
-			return &e
-		})
+		var made *events.Envelope
+		event := func() *events.Envelope {
+			if made == nil {
+				e := list[i] // a pointer into the list would keep all of it
+				made = &e
+			}
+			return made
+		}
+		n.Tail.Offer(list[i].Place(), event)
+		n.Recent.Offer(list[i].Place(), list[i].Subject, event)
 	}
 }
 
@@ -135,7 +151,7 @@ func (t *Tail) Take(partition int16, fence, after, upTo int64, room int) (taken 
 func (t *Tail) drop(p *tailPart, upTo int64) {
 	n := 0
 	for ; n < len(p.queue) && p.queue[n].Position.Number <= upTo; n++ {
-		size := sizeInTail(p.queue[n])
+		size := memoryOf(p.queue[n])
 		p.bytes, t.bytes = p.bytes-size, t.bytes-size
 	}
 	clear(p.queue[:n])

@@ -81,10 +81,11 @@ func TestP2_EventsOfTheTailMakeTheRecordsOfTheLog(t *testing.T) {
 	}
 }
 
-func TestP1_ATailHoldsNoEventOfACommitWithoutAnswer(t *testing.T) {
+func TestP1_MemoryHoldsNoEventOfACommitWithoutAnswer(t *testing.T) {
 	c, proxied := localtest.NewCutter(t, localtest.Migrated(t, postgres.Migrate))
-	tail := NewTail()
-	l, _ := openLogAt(t, proxied, func(c *Config) { c.Tail = tail })
+	tail, recent := NewTail(), NewRecent()
+	reader := recent.Reader([]events.Subject{events.UsageRecorded})
+	l, pool := openLogAt(t, proxied, func(c *Config) { c.Tail, c.Recent = tail, recent })
 	tenant := uuid.Must(uuid.NewV7())
 	submit(t, l, tenant, usageEvent(tenant, "warm", 1)) // origins and statements are known
 	p, head := follow(t, l, tail, tenant)
@@ -102,6 +103,16 @@ func TestP1_ATailHoldsNoEventOfACommitWithoutAnswer(t *testing.T) {
 	}
 	if got := tail.Take(p, fence, head+1, head+2, 1<<20); len(got) != 1 {
 		t.Errorf("the tail has %d events of the next COMMIT", len(got))
+	}
+	var epoch int32
+	if err := pool.QueryRow(t.Context(), `SELECT epoch FROM log_heads WHERE partition = $1`, p).Scan(&epoch); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []bool{true, false, true} {
+		after := head - 1 + int64(i)
+		if got, ok := reader.Stretch(nil, events.Stretch{Partition: p, After: after, UpTo: after + 1}, epoch, 10); ok != want {
+			t.Errorf("the event behind %d is in memory: %t, %+v", after, ok, got)
+		}
 	}
 }
 

@@ -50,7 +50,7 @@ func (t tailTest) takesWithin(room int, after, upTo int64, want ...int64) {
 	if !slices.Equal(got, want) {
 		t.Errorf("the stretch (%d, %d] begins with %d in the tail, want %d", after, upTo, got, want)
 	}
-	if t.bytes != t.parts[followed].bytes || t.bytes != len(t.parts[followed].queue)*(tailEvent+100) {
+	if t.bytes != t.parts[followed].bytes || t.bytes != len(t.parts[followed].queue)*(heldEvent+100) {
 		t.Errorf("%d bytes, %d of the partition, for %d events", t.bytes, t.parts[followed].bytes, len(t.parts[followed].queue))
 	}
 }
@@ -137,11 +137,11 @@ func TestATailIsBounded(t *testing.T) {
 			e.Position.Partition = p
 			tail.Put([]events.Envelope{e})
 		}
-		if tail.parts[p].bytes > maxTailPart+payload+tailEvent {
+		if tail.parts[p].bytes > maxTailPart+payload+heldEvent {
 			t.Fatalf("a partition has %d bytes", tail.parts[p].bytes)
 		}
 	}
-	if most := maxTail + payload + tailEvent; tail.bytes > most || tail.bytes < maxTail {
+	if most := maxTail + payload + heldEvent; tail.bytes > most || tail.bytes < maxTail {
 		t.Fatalf("%d bytes, want %d to %d", tail.bytes, maxTail, most)
 	}
 	for p := range int16(events.Partitions) {
