@@ -118,23 +118,11 @@ func (p *BatchPublisher) Publish(topic string, msgs ...*message.Message) error {
 
 // clientRecords converts to franz-go's records.
 func clientRecords(topic string, records []events.Record) []*kgo.Record {
-	headerCount := 0
-	for i := range records {
-		headerCount += len(records[i].Headers)
-	}
-	headers := make([]kgo.RecordHeader, 0, headerCount)
 	backing := make([]kgo.Record, len(records))
 	batch := make([]*kgo.Record, len(records))
 	for i := range records {
 		r := &records[i]
-		first := len(headers)
-		for _, h := range r.Headers {
-			headers = append(headers, kgo.RecordHeader(h))
-		}
-		backing[i] = kgo.Record{
-			Topic: topic, Key: r.Key, Value: r.Value, Partition: int32(r.Partition),
-			Headers: headers[first:len(headers):len(headers)],
-		}
+		backing[i] = kgo.Record{Topic: topic, Key: r.Key, Value: r.Value, Partition: int32(r.Partition), Headers: clientHeaders(r.Headers)}
 		batch[i] = &backing[i]
 	}
 	return batch

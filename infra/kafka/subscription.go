@@ -153,25 +153,17 @@ func (s *subscription) report(err error) {
 	s.failing = err != nil
 }
 
-// records converts the batch. All headers share one backing array.
+// records converts the batch.
 func (s *subscription) records(batch []share) []events.Record {
-	n, headerCount := 0, 0
+	n := 0
 	for _, t := range batch {
 		n += len(t.records)
-		for _, r := range t.records {
-			headerCount += len(r.Headers)
-		}
 	}
-	records, headers := make([]events.Record, 0, n), make([]events.Header, 0, headerCount)
+	records := make([]events.Record, 0, n)
 	for _, t := range batch {
 		for _, r := range t.records {
-			first := len(headers)
-			for _, h := range r.Headers {
-				headers = append(headers, events.Header(h))
-			}
 			records = append(records, events.Record{
-				Topic: s.number, Partition: int16(r.Partition), Offset: r.Offset,
-				Key: r.Key, Value: r.Value, Headers: headers[first:len(headers):len(headers)],
+				Topic: s.number, Partition: int16(r.Partition), Offset: r.Offset, Key: r.Key, Value: r.Value, Headers: headersOf(r.Headers),
 			})
 		}
 	}

@@ -268,8 +268,12 @@ func (m *Metrics) Observe(c *projections.Consumer, b projections.Batch) {
 	m.fromLog.WithLabelValues(c.Name).Add(float64(b.FromLog))
 	m.deadLetter.WithLabelValues(topic, events.StageAggregation).Add(float64(len(b.Failed)))
 	m.countRefusals(c, b.Applied)
+	if len(b.Applied) == 0 {
+		return
+	}
+	endToEnd := m.endToEnd.WithLabelValues(c.Name)
 	for i := range b.Applied {
-		m.endToEnd.WithLabelValues(c.Name).Observe(b.End.Sub(begunAt(&b.Applied[i])).Seconds())
+		endToEnd.Observe(b.End.Sub(begunAt(&b.Applied[i])).Seconds())
 	}
 }
 

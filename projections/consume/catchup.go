@@ -15,10 +15,10 @@ import (
 
 // chains returns the unbroken run of events after each partition's checkpoint, in the
 // order of runs, up to the limit of one transaction.
-func (r *Runner) chains(ctx context.Context, tx pgx.Tx, runs []*partitionRun, done *projections.Batch) (chain []events.Envelope, err error) {
-	left := r.Consumer.Bound()
+func (r *Runner) chains(ctx context.Context, tx pgx.Tx, runs []*partitionRun, done *projections.Batch) (_ []events.Envelope, err error) {
+	left, chain := r.Consumer.Bound(), r.reused()
 	if r.Consumer.Topic == 0 {
-		return r.stretches(ctx, tx, runs, left, done)
+		return r.stretches(ctx, tx, runs, chain, left, done)
 	}
 	for _, l := range runs {
 		before := len(chain)
@@ -50,11 +50,10 @@ func (r *Runner) logLostTail(p events.Position) {
 // each partition's checkpoint, in one statement. Events of other subjects are passed
 // unread, except the end of each stretch: if it is missing, the log has lost its tail,
 // and the checkpoint must not pass it.
-func (r *Runner) stretches(ctx context.Context, tx pgx.Tx, runs []*partitionRun, most int, done *projections.Batch) ([]events.Envelope, error) {
+func (r *Runner) stretches(ctx context.Context, tx pgx.Tx, runs []*partitionRun, chain []events.Envelope, most int, done *projections.Batch) ([]events.Envelope, error) {
 	limit := min(r.Consumer.MaxPerPartition, max(most/len(runs), 1))
 	var list []events.Stretch // to be read from the database
 	var behind []*partitionRun
-	var chain []events.Envelope
 	for _, l := range runs {
 		s := events.Stretch{Partition: l.partition, After: l.last, UpTo: min(l.items[0].place.Position.Number, l.last+maxStretch)}
 		before, held := len(chain), false
@@ -137,7 +136,7 @@ func (r *Runner) extend(ctx context.Context, tx pgx.Tx, l *partitionRun, chain [
 		}
 		withheld := slices.Contains(l.checkpoint.withheld, it.place.Position.Number)
 		if !it.unread && it.place.Previous == l.last && (withheld || !it.event.Withheld) {
-			chain, l.last = append(chain, it.event), it.place.Position.Number
+			chain, l.last = append(chain, *it.event), it.place.Position.Number
 			chain[len(chain)-1].Withheld = withheld
 			limit--
 			continue

@@ -35,7 +35,7 @@ type partitionQueue struct {
 	reached int64 // by the last commit of this process; 0: no commit
 	last    int64 // last event of the queue, or that was polled from it; 0: no event
 	polled  int64 // last event that was polled from the queue and not left to the pipe since; 0: no event
-	queue   []events.Envelope
+	queue   []*events.Envelope
 	piped   time.Time // when the pipe delivered a record of the partition last
 	pipedTo int64     // greatest position of the epoch that the pipe has delivered
 }
@@ -75,7 +75,7 @@ func (h *Handover) hint() {
 // Offer holds a committed event for the consumer, and reports whether it can be folded without the pipe. The
 // event is made only if it is held, before Offer returns. An event that does not follow the one offered
 // before in its partition takes the place of the events that wait.
-func (h *Handover) Offer(at events.Place, now time.Time, event func() events.Envelope) (held bool) {
+func (h *Handover) Offer(at events.Place, now time.Time, event func() *events.Envelope) (held bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	l := &h.partitions[at.Position.Partition]
@@ -106,7 +106,7 @@ func (h *Handover) drop(l *partitionQueue) {
 type Handovers map[events.Topic]*Handover
 
 // Offer is Handover.Offer for an event of a topic.
-func (h Handovers) Offer(topic events.Topic, at events.Place, now time.Time, event func() events.Envelope) (held bool) {
+func (h Handovers) Offer(topic events.Topic, at events.Place, now time.Time, event func() *events.Envelope) (held bool) {
 	to := h[topic]
 	return to != nil && to.Offer(at, now, event)
 }
@@ -116,7 +116,10 @@ func (h Handovers) Pass(list []events.Envelope) (held int) {
 	now := time.Now()
 	for i := range list {
 		e := &list[i]
-		if h.Offer(e.Subject.Topic(), e.Place(), now, func() events.Envelope { return *e }) {
+		if h.Offer(e.Subject.Topic(), e.Place(), now, func() *events.Envelope {
+			one := *e // a pointer into the list would keep all of it
+			return &one
+		}) {
 			held++
 		}
 	}
@@ -125,7 +128,7 @@ func (h Handovers) Pass(list []events.Envelope) (held int) {
 
 // poll removes the events that follow the position reached in their partition, at most limit, and at most
 // each of a partition.
-func (h *Handover) poll(limit, each int) (polled []events.Envelope) {
+func (h *Handover) poll(limit, each int) (polled []*events.Envelope) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	more := false
@@ -235,10 +238,12 @@ func (r *Runner) ProcessHanded(ctx context.Context) (n int, err error) {
 			return n, nil
 		}
 		r.observeEnd(done, began, err)
+		applied := len(done.Applied)
+		r.reuse(done.Applied)
 		if err != nil {
 			return n, fmt.Errorf("consume as %s: %w", r.Consumer.Name, err)
 		}
-		n += len(done.Applied)
+		n += applied
 		runs = remaining(runs)
 	}
 	return n, nil
@@ -247,8 +252,7 @@ func (r *Runner) ProcessHanded(ctx context.Context) (n int, err error) {
 // handedRuns takes the waiting events, sorted into runs.
 func (r *Runner) handedRuns() (runs []*partitionRun) {
 	polled := r.Handed.poll(r.Consumer.Bound(), r.Consumer.MaxPerPartition)
-	for i := range polled {
-		e := &polled[i]
+	for i, e := range polled {
 		if len(runs) == 0 || runs[len(runs)-1].partition != e.Position.Partition {
 			end := i + 1
 			for end < len(polled) && polled[end].Position.Partition == e.Position.Partition {
@@ -257,7 +261,7 @@ func (r *Runner) handedRuns() (runs []*partitionRun) {
 			runs = append(runs, &partitionRun{partition: e.Position.Partition, items: make([]item, 0, end-i)})
 		}
 		l := runs[len(runs)-1]
-		l.items = append(l.items, item{place: e.Place(), event: *e, offset: -1})
+		l.items = append(l.items, item{place: e.Place(), event: e, offset: -1})
 	}
 	return runs
 }

@@ -30,8 +30,8 @@ func (h *handoverTest) at(n int64) events.Place {
 func (h *handoverTest) offer(n int64, want bool) {
 	h.Helper()
 	at := h.at(n)
-	event := func() events.Envelope {
-		return events.Envelope{Position: at.Position, Previous: at.Previous, Epoch: at.Epoch, LogID: at.Log}
+	event := func() *events.Envelope {
+		return &events.Envelope{Position: at.Position, Previous: at.Previous, Epoch: at.Epoch, LogID: at.Log}
 	}
 	if got := h.Offer(at, h.now, event); got != want {
 		h.Errorf("the event at %d can be folded: %v, want %v", n, got, want)

@@ -77,6 +77,7 @@ type Runner struct {
 	generations    generations
 	tails          tailWatch
 	pace           pace
+	spare          atomic.Pointer[[]events.Envelope] // without events
 }
 
 // partitionRun holds one partition's unread records and its progress in this transaction.
@@ -95,7 +96,7 @@ func (l *partitionRun) moves() bool { return l.last != l.checkpoint.position }
 // readable one.
 type item struct {
 	place  events.Place
-	event  events.Envelope
+	event  *events.Envelope // nil: the place comes from the log itself
 	offset int64
 	unread bool  // the event must be read from the log
 	proved bool  // the place was compared with the log
@@ -130,17 +131,24 @@ func (r *Runner) Process(ctx context.Context, records []events.Record) error {
 // record for outside readers is only counted.
 func (r *Runner) receive(records []events.Record) (used []*partitionRun, strays []*events.Record, outside projections.Batch) {
 	var runs [events.Partitions]*partitionRun
+	var list []events.Envelope // of the items, in one piece
 	now := time.Now()
 	for i := range records {
 		foreign := outside.Foreign
-		it, ok := r.open(&records[i], now, &outside)
+		place, ok := r.placeOf(&records[i], now, &outside)
 		if outside.Foreign > foreign {
 			strays = append(strays, &records[i])
 		}
 		if !ok {
 			continue
 		}
-		p := it.place.Position.Partition
+		if list == nil {
+			list = make([]events.Envelope, 0, len(records)-i)
+		}
+		e, err := codec.FromRecord(&records[i])
+		list = append(list, e)
+		it := item{place: place, event: &list[len(list)-1], offset: records[i].Offset, unread: err != nil, fault: err}
+		p := place.Position.Partition
 		if runs[p] == nil {
 			runs[p] = &partitionRun{partition: p, items: make([]item, 0, rest(records[i:]))}
 		}
@@ -165,30 +173,30 @@ func rest(records []events.Record) (n int) {
 	return n
 }
 
-func (r *Runner) open(record *events.Record, now time.Time, outside *projections.Batch) (item, bool) {
+// placeOf returns the place of a record that has to be read; not ok if it is passed.
+func (r *Runner) placeOf(record *events.Record, now time.Time, outside *projections.Batch) (_ events.Place, ok bool) {
 	if record.Header(events.HeaderReplay) != nil {
 		outside.Passed++
-		return item{}, false
+		return events.Place{}, false
 	}
 	place, err := codec.PlaceOf(record)
 	if err != nil || record.Topic != r.Consumer.Topic {
 		outside.Foreign++
 		r.foreign(record.Topic, record.Partition, record.Offset, "it has no place in the log")
-		return item{}, false
+		return events.Place{}, false
 	}
 	if place.Log != r.Log.ID() && place.Log != uuid.Nil {
 		outside.OtherLog++
 		r.reportGhost(place, "it is of another log: another database shares the broker under the same topic names")
-		return item{}, false
+		return events.Place{}, false
 	}
 	if passed, again := r.Handed.passed(place, r.Log.ID(), now); passed {
 		if again {
 			outside.Duplicates++
 		}
-		return item{}, false
+		return events.Place{}, false
 	}
-	e, err := codec.FromRecord(record)
-	return item{place: place, event: e, offset: record.Offset, unread: err != nil, fault: err}, true
+	return place, true
 }
 
 // foreign logs a record that is not ours. The log does not depend on it.
@@ -212,6 +220,7 @@ func (r *Runner) run(ctx context.Context, runs []*partitionRun) error {
 			done, err = r.transact(ctx, runs, mode{careful: true})
 		}
 		r.observeEnd(done, began, err)
+		r.reuse(done.Applied)
 		if err != nil {
 			return fmt.Errorf("consume as %s: %w", r.Consumer.Name, err)
 		}
@@ -227,6 +236,26 @@ func (r *Runner) observeEnd(b projections.Batch, began time.Time, err error) {
 	b.Err, b.End = err, time.Now()
 	b.Took = b.End.Sub(began)
 	r.observe(b)
+}
+
+// maxReused bounds the memory of a list of events that is kept for the next transaction.
+const maxReused = 1024
+
+// reuse keeps the memory of a transaction's events, which ends with it, for the next one.
+func (r *Runner) reuse(applied []events.Envelope) {
+	if n := cap(applied); n > 0 && n <= maxReused {
+		clear(applied)
+		applied = applied[:0]
+		r.spare.Store(&applied)
+	}
+}
+
+// reused returns an empty list, with the memory of an earlier one if there is some.
+func (r *Runner) reused() []events.Envelope {
+	if list := r.spare.Swap(nil); list != nil {
+		return *list
+	}
+	return nil
 }
 
 func (r *Runner) observe(b projections.Batch) {

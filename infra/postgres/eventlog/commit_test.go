@@ -75,7 +75,7 @@ func TestP11_ASubmissionFoundInTheLogWakesTheRelay(t *testing.T) {
 			woken := make(chan string, 10)
 			l, _ := openLogAt(t, proxied, func(c *Config) {
 				c.Histories = &grants{limits: map[uuid.UUID]int64{tenant: 10}}
-				c.Handed = func(events.Topic, events.Place, time.Time, func() events.Envelope) bool { return true }
+				c.Handed = func(events.Topic, events.Place, time.Time, func() *events.Envelope) bool { return true }
 				c.OnHanded = func([]int16) { woken <- "later" }
 				c.OnAppend = func([]int16) { woken <- "at once" }
 			})

@@ -24,7 +24,7 @@ func (g *group) handOver() (all bool) {
 		event := func() *events.Envelope { return g.event(r) }
 		tail.Offer(at, event)
 		recent.Offer(at, r.Subject, event)
-		if g.folded(r) || offer != nil && offer(r.topic, at, now, func() events.Envelope { return *g.event(r) }) {
+		if g.folded(r) || offer != nil && offer(r.topic, at, now, event) {
 			held++
 		}
 	}

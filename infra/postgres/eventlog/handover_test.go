@@ -22,14 +22,14 @@ import (
 func TestP2_HandedEventsAreThoseOfTheLog(t *testing.T) {
 	var mu sync.Mutex
 	var handed []events.Envelope
-	offer := func(_ events.Topic, at events.Place, _ time.Time, event func() events.Envelope) bool {
+	offer := func(_ events.Topic, at events.Place, _ time.Time, event func() *events.Envelope) bool {
 		mu.Lock()
 		defer mu.Unlock()
 		e := event()
 		if e.Place() != at {
 			t.Errorf("offered at %+v, the event is at %+v", at, e.Place())
 		}
-		handed = append(handed, e)
+		handed = append(handed, *e)
 		return true
 	}
 	l, pool := openLogAt(t, localtest.Migrated(t, postgres.Migrate), func(c *Config) {

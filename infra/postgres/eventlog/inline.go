@@ -170,6 +170,9 @@ func (g *group) foldInline(ctx context.Context, conn Session, hs heads, checkpoi
 				delete(checkpoints, p)
 				continue
 			}
+			if in.batch == nil {
+				in.batch = make([]events.Envelope, 0, len(behind)+len(g.rows)-i)
+			}
 			in.batch = append(in.batch, behind...)
 			in.stretches = append(in.stretches, hs[p].inlineStretch(events.Stretch{Partition: p, After: from}))
 			s = &in.stretches[len(in.stretches)-1]

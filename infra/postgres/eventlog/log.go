@@ -39,7 +39,7 @@ type Config struct {
 	// Handed, if set, is offered each event of a committed submission, in the order of the log. It
 	// returns whether a consumer of this process holds the event, which event makes. It must not
 	// block.
-	Handed func(topic events.Topic, at events.Place, now time.Time, event func() events.Envelope) bool
+	Handed func(topic events.Topic, at events.Place, now time.Time, event func() *events.Envelope) bool
 	// Tail, if set, holds the events of committed submissions for the relay of this process.
 	Tail *Tail
 	// Recent, if set, holds the events of committed submissions for the consumers of the log of this process.
