@@ -69,7 +69,7 @@ func (c *consumerModel) record(rt *rapid.T) {
 		}
 		at := c.append(usageEvent(u.tenant, u.id, u.feature, u.amount, may))[0]
 		if rapid.IntRange(0, 9).Draw(rt, "handed") > 0 {
-			c.handed.Pass(c.read(events.TopicUsageRaw, c.partition, at.Number-1)[:1])
+			c.handed.Pass(separate(c.read(events.TopicUsageRaw, c.partition, at.Number-1)[:1]))
 		}
 	}
 }

@@ -110,7 +110,7 @@ func TestP3_AHandedEventThatFailsComesByThePipe(t *testing.T) {
 		w.append(verdict(tenant, "calls", 1))
 		w.process(aggregator, w.topic(events.TopicUsageValidated, p, 0))
 		at := w.append(fails(tenant), verdict(tenant, "calls", 1))
-		if n := handed.Pass(w.read(events.TopicUsageValidated, p, at[0].Number-1)); n != 2 {
+		if n := handed.Pass(separate(w.read(events.TopicUsageValidated, p, at[0].Number-1))); n != 2 {
 			t.Fatalf("%d events follow what the aggregator reached, want 2", n)
 		}
 		if n, err := aggregator.ProcessHanded(t.Context()); err != nil || n != 0 {

@@ -95,6 +95,14 @@ func (w *logFixture) append(pending ...events.Pending) []events.Position {
 	return positions
 }
 
+// separate returns events as a process holds its own.
+func separate(list []events.Envelope) (all []*events.Envelope) {
+	for i := range list {
+		all = append(all, &list[i])
+	}
+	return all
+}
+
 // remember holds appended events for the consumers of the log, as a process does with its own, but not all of them:
 // others are as those of another process.
 func (w *logFixture) remember(positions []events.Position) {
@@ -108,7 +116,7 @@ func (w *logFixture) remember(positions []events.Position) {
 		}
 		list, err := w.log.Read(context.Background(), p.Partition, p.Number-1, p.Number, 1)
 		w.must(err)
-		eventlog.Newest{Recent: w.recent}.Put(list)
+		eventlog.Newest{Recent: w.recent}.Put(separate(list))
 	}
 }
 

@@ -52,10 +52,9 @@ var errHole = errors.New("the log has a hole")
 
 // extend appends the records of events until left bytes are used up. A batch has at least one event,
 // whatever its size.
-func (p *segment) extend(records []events.Record, list []events.Envelope, left *int, w *codec.RecordWriter) ([]events.Record, error) {
+func (p *segment) extend(records []events.Record, list []*events.Envelope, left *int, w *codec.RecordWriter) ([]events.Record, error) {
 	records, p.positions = slices.Grow(records, len(list)), slices.Grow(p.positions, len(list))
-	for i := range list {
-		e := &list[i]
+	for _, e := range list {
 		if e.Position.Number != p.to+1 {
 			return nil, fmt.Errorf("%s follows %d in the log: %w", e.Position, p.to, errHole)
 		}

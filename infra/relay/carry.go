@@ -65,8 +65,12 @@ func (s *Subscriber) read(ctx context.Context, spans []span) (*batch, error) {
 		for left > 0 && p.to < sp.to && p.refused == nil {
 			list := first[sp.partition]
 			if delete(first, sp.partition); list == nil {
-				if list, err = s.Log.Read(ctx, sp.partition, p.to, sp.to, readChunk); err != nil {
+				read, err := s.Log.Read(ctx, sp.partition, p.to, sp.to, readChunk)
+				if err != nil {
 					return nil, err
+				}
+				for i := range read {
+					list = append(list, &read[i])
 				}
 			}
 			if len(list) == 0 {
@@ -85,8 +89,8 @@ func (s *Subscriber) read(ctx context.Context, spans []span) (*batch, error) {
 
 // first returns the beginning of all spans. A span whose beginning is in the tail ends where the tail has a gap: the
 // next batch goes on from there.
-func (s *Subscriber) first(ctx context.Context, spans []span) (map[int16][]events.Envelope, error) {
-	byPartition := make(map[int16][]events.Envelope, len(spans))
+func (s *Subscriber) first(ctx context.Context, spans []span) (map[int16][]*events.Envelope, error) {
+	byPartition := make(map[int16][]*events.Envelope, len(spans))
 	var rest []span
 	room := s.MaxBytes
 	for i := range spans {
@@ -114,7 +118,7 @@ func (s *Subscriber) first(ctx context.Context, spans []span) (map[int16][]event
 // readFirst reads the beginning of all spans in one statement. At a thousand single events per second a
 // batch holds a few events from each of many partitions, and one statement per partition cost more than
 // the rest of the relay's work.
-func (s *Subscriber) readFirst(ctx context.Context, spans []span, byPartition map[int16][]events.Envelope) error {
+func (s *Subscriber) readFirst(ctx context.Context, spans []span, byPartition map[int16][]*events.Envelope) error {
 	stretches := make([]events.Stretch, len(spans))
 	for i, sp := range spans {
 		stretches[i] = events.Stretch{Partition: sp.partition, After: sp.after, UpTo: sp.to}
@@ -125,7 +129,7 @@ func (s *Subscriber) readFirst(ctx context.Context, spans []span, byPartition ma
 	}
 	for i := range list {
 		p := list[i].Position.Partition
-		byPartition[p] = append(byPartition[p], list[i])
+		byPartition[p] = append(byPartition[p], &list[i])
 	}
 	return nil
 }

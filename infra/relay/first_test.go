@@ -19,7 +19,12 @@ type (
 
 func (tailOf) Follow(int16, int64, int32, int64) {}
 
-func (t tailOf) Take(partition int16, _, _, _ int64, _ int) []events.Envelope { return t[partition] }
+func (t tailOf) Take(partition int16, _, _, _ int64, _ int) (list []*events.Envelope) {
+	for i := range t[partition] {
+		list = append(list, &t[partition][i])
+	}
+	return list
+}
 
 func (l *logOf) ReadStretches(_ context.Context, stretches []events.Stretch, _ int) (list []events.Envelope, err error) {
 	l.read = append(l.read, stretches...)

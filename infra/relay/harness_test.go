@@ -142,7 +142,9 @@ func (w *relayFixture) append(pending ...events.Pending) []events.Position {
 	if err != nil || len(appended) != len(pending) {
 		w.t.Fatalf("%d of %d events were appended: %v", len(appended), len(pending), err)
 	}
-	w.tail.Put(appended)
+	for i := range appended {
+		w.tail.Put([]*events.Envelope{&appended[i]})
+	}
 	w.notify.Appended(nil)
 	places := make([]events.Position, len(appended))
 	for i := range appended {

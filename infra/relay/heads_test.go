@@ -14,7 +14,7 @@ type followed map[int16]int64
 
 func (f followed) Follow(partition int16, fence int64, _ int32, _ int64) { f[partition] = fence }
 
-func (followed) Take(int16, int64, int64, int64, int) (none []events.Envelope) { return nil }
+func (followed) Take(int16, int64, int64, int64, int) (none []*events.Envelope) { return nil }
 
 // meanwhile is a pool that runs a function before each statement is sent.
 type meanwhile struct {

@@ -133,13 +133,13 @@ func (h *holdings) freeAll(spans []span) {
 }
 
 func TestP3_AHoleInTheLogIsNotPassed(t *testing.T) {
-	at := func(n int64) events.Envelope {
-		return events.Envelope{Subject: events.UsageRecorded, Position: events.Position{Partition: 1, Number: n}, Payload: []byte("{}"),
+	at := func(n int64) *events.Envelope {
+		return &events.Envelope{Subject: events.UsageRecorded, Position: events.Position{Partition: 1, Number: n}, Payload: []byte("{}"),
 			Vocabulary: events.CurrentVocabulary(), Residency: events.ResidencyUnspecified}
 	}
 	left := 1 << 20
 	p := segment{}
-	records, err := p.extend(nil, []events.Envelope{at(1), at(2), at(4)}, &left, &codec.RecordWriter{})
+	records, err := p.extend(nil, []*events.Envelope{at(1), at(2), at(4)}, &left, &codec.RecordWriter{})
 	if !errors.Is(err, errHole) || len(records) != 0 || p.to != 2 {
 		t.Errorf("%d records up to %d, %v", len(records), p.to, err)
 	}

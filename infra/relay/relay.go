@@ -149,14 +149,14 @@ type Tail interface {
 	Follow(partition int16, fence int64, epoch int32, head int64)
 	// Take removes and returns the events of (after, upTo], up to the first that is missing, and up to about room
 	// bytes of payloads.
-	Take(partition int16, fence, after, upTo int64, room int) []events.Envelope
+	Take(partition int16, fence, after, upTo int64, room int) []*events.Envelope
 }
 
 type noTail struct{}
 
 func (noTail) Follow(int16, int64, int32, int64) {}
 
-func (noTail) Take(int16, int64, int64, int64, int) []events.Envelope { return nil }
+func (noTail) Take(int16, int64, int64, int64, int) []*events.Envelope { return nil }
 
 // Appender appends to the log in a transaction that already holds the checkpoints, here the relay's
 // cursor.

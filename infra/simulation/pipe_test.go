@@ -304,7 +304,7 @@ type simTail struct {
 	*eventlog.Tail
 }
 
-func (t simTail) Take(partition int16, fence, after, upTo int64, room int) []events.Envelope {
+func (t simTail) Take(partition int16, fence, after, upTo int64, room int) []*events.Envelope {
 	taken := t.Tail.Take(partition, fence, after, upTo, room)
 	if len(taken) > 0 {
 		t.s.count("taken from the tail")

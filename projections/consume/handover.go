@@ -112,14 +112,10 @@ func (h Handovers) Offer(topic events.Topic, at events.Place, now time.Time, eve
 }
 
 // Pass offers committed events, and returns how many of them are held.
-func (h Handovers) Pass(list []events.Envelope) (held int) {
+func (h Handovers) Pass(list []*events.Envelope) (held int) {
 	now := time.Now()
-	for i := range list {
-		e := &list[i]
-		if h.Offer(e.Subject.Topic(), e.Place(), now, func() *events.Envelope {
-			one := *e // a pointer into the list would keep all of it
-			return &one
-		}) {
+	for _, e := range list {
+		if h.Offer(e.Subject.Topic(), e.Place(), now, func() *events.Envelope { return e }) {
 			held++
 		}
 	}

@@ -31,7 +31,7 @@ type Pool interface {
 }
 
 // Newest holds committed events for the relay and the consumers of the log of this process.
-type Newest interface{ Put(list []events.Envelope) }
+type Newest interface{ Put(list []*events.Envelope) }
 
 // Recent holds committed events of this process for a consumer of the log. It may miss any event.
 type Recent interface {
@@ -334,14 +334,25 @@ func (r *Runner) committed(runs []*partitionRun, done projections.Batch, appende
 		}
 	}
 	r.Moves.Move(r.Consumer.Name, moved)
+	list := separate(appended)
 	if r.Newest != nil {
-		r.Newest.Put(appended)
+		r.Newest.Put(list)
 	}
 	if done.FollowUps == 0 || r.Appended == nil {
 		return
 	}
-	handed := r.Next.Pass(appended)
-	r.Appended(partitions, handed == max(done.FollowUps, len(appended))) // more are appended if thresholds are crossed
+	handed := r.Next.Pass(list)
+	r.Appended(partitions, handed == max(done.FollowUps, len(list))) // more are appended if thresholds are crossed
+}
+
+// separate returns events of which each has memory of its own: one that is held for long does not keep the others.
+func separate(list []events.Envelope) []*events.Envelope {
+	all := make([]*events.Envelope, len(list))
+	for i := range list {
+		e := list[i]
+		all[i] = &e
+	}
+	return all
 }
 
 // prepare locks the checkpoints and sets the runs to their positions.

@@ -62,18 +62,18 @@ func TestP4_EventsInMemoryAreThoseOfTheLog(t *testing.T) {
 	if err := pgx.BeginFunc(context.Background(), pool, within); err != nil {
 		t.Fatal(err)
 	}
-	Newest{Tail: tail, Recent: recent}.Put(appended)
+	Newest{Tail: tail, Recent: recent}.Put(held(appended...))
 	end := appended[len(appended)-1]
-	held, stored, ok := readBoth(t, l, pool, reader, events.Stretch{Partition: p, After: head, UpTo: end.Position.Number}, end.Epoch)
-	if !ok || len(held) != len(stored) || len(held) < 10+len(added) {
-		t.Fatalf("%d events are in memory (%t), %d in the log, want at least %d", len(held), ok, len(stored), 10+len(added))
+	inMemory, stored, ok := readBoth(t, l, pool, reader, events.Stretch{Partition: p, After: head, UpTo: end.Position.Number}, end.Epoch)
+	if !ok || len(inMemory) != len(stored) || len(inMemory) < 10+len(added) {
+		t.Fatalf("%d events are in memory (%t), %d in the log, want at least %d", len(inMemory), ok, len(stored), 10+len(added))
 	}
-	for i := range held {
-		for _, e := range []*events.Envelope{&held[i], &stored[i]} { // of one location
+	for i := range inMemory {
+		for _, e := range []*events.Envelope{&inMemory[i], &stored[i]} { // of one location
 			e.OccurredAt, e.RecordedAt = e.OccurredAt.UTC(), e.RecordedAt.UTC()
 		}
-		if !reflect.DeepEqual(held[i], stored[i]) {
-			t.Errorf("in memory:\n%+v %s\nin the log:\n%+v %s", held[i], held[i].Payload, stored[i], stored[i].Payload)
+		if !reflect.DeepEqual(inMemory[i], stored[i]) {
+			t.Errorf("in memory:\n%+v %s\nin the log:\n%+v %s", inMemory[i], inMemory[i].Payload, stored[i], stored[i].Payload)
 		}
 	}
 	if taken := tail.Take(p, fence, head, 1<<40, 1<<40); len(taken) != len(stored) {

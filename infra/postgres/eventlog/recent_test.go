@@ -24,7 +24,7 @@ func (x recentTest) put(subject events.Subject, numbers ...int64) {
 	for _, n := range numbers {
 		e := eventAt(n, epochOf7, 100)
 		e.Subject = subject
-		Newest{Recent: x.Recent}.Put([]events.Envelope{e})
+		Newest{Recent: x.Recent}.Put(held(e))
 	}
 }
 
@@ -98,7 +98,7 @@ func TestAStretchWithAMissingEventIsReadFromTheDatabase(t *testing.T) {
 func TestP4_EventsOfAnEarlierEpochAreNotRead(t *testing.T) {
 	x := newRecentTest(t)
 	x.put(events.UsageValidated, 1, 2, 3)
-	later := []events.Envelope{{Position: events.Position{Partition: followed, Number: 3}, Epoch: epochOf7 + 1, Subject: events.UsageValidated}}
+	later := held(events.Envelope{Position: events.Position{Partition: followed, Number: 3}, Epoch: epochOf7 + 1, Subject: events.UsageValidated})
 	stretch := events.Stretch{Partition: followed, After: 0, UpTo: 3}
 	if list, ok := x.verdicts.Stretch(nil, stretch, epochOf7+1, 10); ok || list != nil {
 		t.Errorf("the next epoch reads %d events of the last one", len(list))
@@ -124,7 +124,7 @@ func TestARecentIsBounded(t *testing.T) {
 		if n%3 == 0 {
 			e.Position.Partition++ // with a gap of two after each
 		}
-		Newest{Recent: x.Recent}.Put([]events.Envelope{e})
+		Newest{Recent: x.Recent}.Put(held(e))
 		if x.Recent.bytes > maxRecent {
 			t.Fatalf("%d bytes after event %d, want at most %d", x.Recent.bytes, n, maxRecent)
 		}

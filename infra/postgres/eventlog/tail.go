@@ -94,7 +94,7 @@ func (t *Tail) Offer(at events.Place, event func() *events.Envelope) {
 func memoryOf(e *events.Envelope) int { return heldEvent + len(e.Payload) }
 
 // Put offers committed events.
-func (t *Tail) Put(list []events.Envelope) { Newest{Tail: t}.Put(list) }
+func (t *Tail) Put(list []*events.Envelope) { Newest{Tail: t}.Put(list) }
 
 // Newest are the caches of the newest committed events of a process, of which each may be nil.
 type Newest struct {
@@ -102,26 +102,19 @@ type Newest struct {
 	Recent *Recent
 }
 
-// Put offers committed events to the caches.
-func (n Newest) Put(list []events.Envelope) {
-	for i := range list {
-		var made *events.Envelope
-		event := func() *events.Envelope {
-			if made == nil {
-				e := list[i] // a pointer into the list would keep all of it
-				made = &e
-			}
-			return made
-		}
-		n.Tail.Offer(list[i].Place(), event)
-		n.Recent.Offer(list[i].Place(), list[i].Subject, event)
+// Put offers committed events to the caches. None of them is a part of a larger list, all of which it would keep.
+func (n Newest) Put(list []*events.Envelope) {
+	for _, e := range list {
+		event := func() *events.Envelope { return e }
+		n.Tail.Offer(e.Place(), event)
+		n.Recent.Offer(e.Place(), e.Subject, event)
 	}
 }
 
 // Take removes and returns the events of the stretch (after, upTo] under a lease, up to the first that is missing,
 // and up to about room bytes of payloads. The tail never returns an event up to the last of them again. If it returns
 // none, the caller reads the stretch from the database, and the tail never returns an event of it.
-func (t *Tail) Take(partition int16, fence, after, upTo int64, room int) (taken []events.Envelope) {
+func (t *Tail) Take(partition int16, fence, after, upTo int64, room int) (taken []*events.Envelope) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := &t.parts[partition]
@@ -139,10 +132,7 @@ func (t *Tail) Take(partition int16, fence, after, upTo int64, room int) (taken 
 	if n > 0 {
 		upTo = after + int64(n)
 	}
-	taken = slices.Grow(taken, n)
-	for _, e := range p.queue[:n] {
-		taken = append(taken, *e)
-	}
+	taken = append(taken, p.queue[:n]...)
 	t.drop(p, upTo)
 	return taken
 }

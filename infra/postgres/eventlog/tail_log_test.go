@@ -61,7 +61,7 @@ func TestP2_EventsOfTheTailMakeTheRecordsOfTheLog(t *testing.T) {
 	if err := pgx.BeginFunc(context.Background(), pool, within); err != nil {
 		t.Fatal(err)
 	}
-	tail.Put(appended)
+	tail.Put(held(appended...))
 	stored, err := l.Read(t.Context(), p, head, 1<<40, 10_000)
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ func TestP2_EventsOfTheTailMakeTheRecordsOfTheLog(t *testing.T) {
 		t.Fatalf("the tail has %d events, the log %d, want at least %d", len(got), len(stored), 10+len(added))
 	}
 	for i := range got {
-		a, err := codec.ToRecord(&got[i])
+		a, err := codec.ToRecord(got[i])
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -30,9 +30,17 @@ func eventAt(number int64, epoch int32, payload int) events.Envelope {
 	return events.Envelope{Position: events.Position{Partition: followed, Number: number}, Epoch: epoch, Payload: make([]byte, payload)}
 }
 
+// held returns events as a tail holds them.
+func held(list ...events.Envelope) (all []*events.Envelope) {
+	for i := range list {
+		all = append(all, &list[i])
+	}
+	return all
+}
+
 func (t tailTest) put(numbers ...int64) {
 	for _, n := range numbers {
-		t.Put([]events.Envelope{eventAt(n, epochOf7, 100)})
+		t.Put(held(eventAt(n, epochOf7, 100)))
 	}
 }
 
@@ -95,7 +103,7 @@ func TestATailSortsTheEventsOfConcurrentCommits(t *testing.T) {
 func TestATailHoldsOnlyEventsBehindTheHeadOfALease(t *testing.T) {
 	x := newTailTest(t)
 	x.put(9, 10)
-	x.Put([]events.Envelope{eventAt(11, epochOf7+1, 100), eventAt(11, epochOf7-1, 100)})
+	x.Put(held(eventAt(11, epochOf7+1, 100), eventAt(11, epochOf7-1, 100)))
 	x.takes(8, 20)
 	x.takes(10, 20)
 
@@ -135,7 +143,7 @@ func TestATailIsBounded(t *testing.T) {
 		for n := range int64(maxTailPart / payload) {
 			e := eventAt(n+1, epochOf7, payload)
 			e.Position.Partition = p
-			tail.Put([]events.Envelope{e})
+			tail.Put(held(e))
 		}
 		if tail.parts[p].bytes > maxTailPart+payload+heldEvent {
 			t.Fatalf("a partition has %d bytes", tail.parts[p].bytes)
