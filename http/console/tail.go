@@ -56,6 +56,7 @@ type tailRead struct {
 	events []tailEvent
 	place  string
 	more   bool // there may be more events
+	broken bool // the API ended the answer before the end of the log, as it does without its database
 }
 
 // followTail serves a live tail to one viewer until the browser leaves, the session ends, or the server shuts down.
@@ -92,8 +93,12 @@ func (c *Console) followTail(v *visit, s *stream) error {
 		}
 		switch {
 		case read.more:
-		case l.place == nil: // never: each answer that ends has a place
+		case l.place == nil: // the answer broke off before its first event
 			return nil
+		case read.broken: // the events behind it may be those that the shared tail has sent before this viewer joined it
+			if !l.waits() {
+				return nil
+			}
 		case joined == nil: // read once more, so that no event is between the own read and the first shared one
 			joined = c.tails.join(c, v, s, path, filters, l.place.String())
 		default:
@@ -268,7 +273,10 @@ func (l *tailWriter) write(read tailRead) error {
 	for _, e := range read.events {
 		l.add(&b, e)
 	}
-	if l.waited = 0; l.place == nil {
+	if !read.broken {
+		l.waited = 0
+	}
+	if l.place == nil {
 		l.place = placeOf(read.place)
 	}
 	l.place.upTo(placeOf(read.place))

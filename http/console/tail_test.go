@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -219,4 +220,46 @@ func TestTail_GoesOnAfterTheLastEvent(t *testing.T) {
 		t.Errorf("after %s the events are %v", ids[1][1], got)
 	}
 	awaited(t, "one viewer of a tail", func() bool { return f.tailViewers() == 1 })
+}
+
+// TestTail_AReadThatBrokeOffIsRepeated: what is behind it may have been sent by the shared tail before the viewer joined it.
+func TestTail_AReadThatBrokeOffIsRepeated(t *testing.T) {
+	f, log := newTailFixture(t)
+	first, second := &tailed{ResponseRecorder: httptest.NewRecorder()}, &tailed{ResponseRecorder: httptest.NewRecorder()}
+	var broken atomic.Bool
+	f.api = func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Query().Get("after"), "0-5,") && f.tailViewers() == 2 && broken.CompareAndSwap(false, true) {
+			fmt.Fprint(w, "retry: 1000\n\n") // the database went away
+			return
+		}
+		log.ServeHTTP(w, r)
+		if r.Header.Get("Last-Event-ID") != "" { // the second has read up to the end of then
+			log.add("0-6")
+			awaited(t, "the shared tail has sent it", func() bool { return len(first.positions()) == 6 })
+		}
+	}
+	defer f.watch(first, "")()
+	awaited(t, "one viewer", func() bool { return f.tailViewers() == 1 })
+	log.add("0-1", "0-2", "0-3", "0-4", "0-5")
+	awaited(t, "five events", func() bool { return len(first.positions()) == 5 })
+	defer f.watch(second, "0-3,1-0")()
+	awaited(t, "two viewers", func() bool { return f.tailViewers() == 2 })
+	log.add("0-7")
+	awaited(t, "the newest event", func() bool { return slices.Contains(second.positions(), "0-7") })
+	if got := second.positions(); !broken.Load() || !slices.Equal(got, []string{"0-4", "0-5", "0-6", "0-7"}) {
+		t.Errorf("a read broke off (%v): %v", broken.Load(), got)
+	}
+}
+
+// TestTail_OfAPlaceWithoutSomePartitionsBeginsThemAtTheirBegin, as the API does.
+func TestTail_OfAPlaceWithoutSomePartitionsBeginsThemAtTheirBegin(t *testing.T) {
+	f, log := newTailFixture(t)
+	log.add("0-1", "1-1")
+	for n := range tailPage + 10 {
+		log.add(fmt.Sprint("1-", n+2))
+	}
+	v := &tailed{ResponseRecorder: httptest.NewRecorder()}
+	defer f.watch(v, "0-1")()
+	awaited(t, "the events of the other partition", func() bool { return len(v.positions()) >= tailPage+11 })
+	checkOnce(t, "viewer", v.positions(), tailPage+11)
 }
