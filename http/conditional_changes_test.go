@@ -134,6 +134,44 @@ func TestAChangeThatComparesNoStateIsNotMadeWithOne(t *testing.T) {
 	}
 }
 
+// TestARebuildIsAbandonedInTheStateThatItsCallerSaw.
+func TestARebuildIsAbandonedInTheStateThatItsCallerSaw(t *testing.T) {
+	w, _, _ := newRebuildWorld(t)
+	path := "/api/v1/rebuilds/" + w.rebuilt("usage_aggregates", nil)
+	ready := w.tag(path)
+	for _, step := range []string{"/promote", "/rollback"} {
+		w.want(202, call{"POST", path + step, bootstrap, nil, `{"reason":"r"}`})
+	}
+	abandon := func(tag string) call {
+		return call{"POST", path + "/abandon", bootstrap, map[string]string{"If-Match": tag}, `{"reason":"r"}`}
+	}
+	w.refused(w.do(abandon(ready)), 409, "state_changed")
+	w.want(202, abandon(w.tag(path)))
+	if now := w.want(200, call{method: "GET", path: path, key: bootstrap}); now["state"] != "ABANDONED" {
+		t.Errorf("the rebuild is %v", now["state"])
+	}
+}
+
+// TestAChangedWebhookIsChangedOnceUnderItsKey: a repeat gives the first answer, although another change came between.
+func TestAChangedWebhookIsChangedOnceUnderItsKey(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	hooks := "/api/v1/tenants/" + a.id + "/webhooks"
+	path := hooks + "/" + w.want(201, call{"POST", hooks, bootstrap, nil, `{"url":"https://example.com/hook","events":["period.closed"]}`})["id"].(string)
+	once := call{"PATCH", path, bootstrap, map[string]string{"Idempotency-Key": "off"}, `{"status":"DISABLED"}`}
+	first := w.do(once)
+	w.want(200, call{"PATCH", path, bootstrap, nil, `{"status":"ENABLED"}`})
+	if again := w.do(once); first.status != 200 || again.status != 200 || string(again.body) != string(first.body) {
+		t.Errorf("a repeat gives %d %s instead of %d %s", again.status, again.body, first.status, first.body)
+	}
+	if now := w.want(200, call{method: "GET", path: path, key: bootstrap}); now["status"] != "ENABLED" {
+		t.Errorf("a repeat changed the webhook: %v", now)
+	}
+	once.body = `{"status":"ENABLED"}`
+	w.refused(w.do(once), 422, "idempotency_key_reused")
+}
+
 // logged counts the events of all partitions.
 func (w *testService) logged() (n int) {
 	w.Helper()
