@@ -54,3 +54,14 @@ func (p *place) upTo(other place) {
 		p.pass(at)
 	}
 }
+
+// downTo moves the place back to another one, in each partition that the other one names with an earlier position.
+func (p place) downTo(other place) {
+	for i := range p {
+		for _, at := range other {
+			if at.partition == p[i].partition {
+				p[i].number = min(p[i].number, at.number)
+			}
+		}
+	}
+}

@@ -263,3 +263,23 @@ func TestTail_OfAPlaceWithoutSomePartitionsBeginsThemAtTheirBegin(t *testing.T) 
 	awaited(t, "the events of the other partition", func() bool { return len(v.positions()) >= tailPage+11 })
 	checkOnce(t, "viewer", v.positions(), tailPage+11)
 }
+
+// TestTail_OfAPlaceBehindTheEndLosesNothingOfOthers: such a place is invented, or of events that a restore has undone. Its viewer may be the first of a tail.
+func TestTail_OfAPlaceBehindTheEndLosesNothingOfOthers(t *testing.T) {
+	f, log := newTailFixture(t)
+	log.add("0-1", "1-1")
+	ahead, other := &tailed{ResponseRecorder: httptest.NewRecorder()}, &tailed{ResponseRecorder: httptest.NewRecorder()}
+	defer f.watch(ahead, "0-100,1-0")()
+	awaited(t, "the tail of the first", func() bool { return f.tailViewers() == 1 && len(ahead.positions()) == 1 })
+	defer f.watch(other, "0-1,1-1")()
+	awaited(t, "two viewers of one tail", func() bool { return f.tailViewers() == 2 })
+	for n := range 5 { // the first ones may be in its own reads
+		log.add(fmt.Sprint("0-", n+2), fmt.Sprint("1-", n+2))
+		awaited(t, "the events of the second", func() bool { return len(other.positions()) == 2*n+2 })
+	}
+	checkOnce(t, "other", other.positions(), 10)
+	awaited(t, "the other partition of the first", func() bool { return len(ahead.positions()) >= 6 })
+	if got := ahead.positions(); len(got) != 6 || slices.ContainsFunc(got, func(at string) bool { return at[0] == '0' }) {
+		t.Errorf("the first sees %v", got)
+	}
+}
