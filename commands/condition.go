@@ -38,8 +38,9 @@ type Versions interface {
 // Condition is the state of an entity that a change requires.
 type Condition struct {
 	Ref
-	Tags   []string // one of them is the tag of the state; nil: any state
-	Absent bool     // the entity does not exist
+	Tags    []string // one of them is the tag of the state; nil: any state
+	Present bool     // the entity exists; Tags need it, too
+	Absent  bool     // the entity does not exist
 }
 
 // Tag returns the entity tag of a version; "" of the version "".
@@ -53,7 +54,7 @@ func (r *Ref) Tag(version string) string {
 
 // check refuses a change of another state than the condition's.
 func (c *Condition) check(tx Versions) error {
-	if c == nil || c.Tags == nil && !c.Absent {
+	if c == nil {
 		return nil
 	}
 	version, err := tx.Version(c.Ref)
@@ -64,7 +65,7 @@ func (c *Condition) check(tx Versions) error {
 	switch {
 	case c.Absent && now != "":
 		return changedTo(now, "the "+string(c.Of)+" exists by now, and was not changed")
-	case c.Tags != nil && now == "":
+	case (c.Present || c.Tags != nil) && now == "":
 		return changedTo(now, "no such "+string(c.Of)+" exists, and none was made")
 	case c.Tags != nil && !slices.Contains(c.Tags, now):
 		return changedTo(now, "the "+string(c.Of)+" has changed since it was read, and nothing was done")

@@ -46,7 +46,7 @@ const lateWhole = 12
 
 // Run starts reconciliations that are due until ctx ends. After a failure it tries again at the next look.
 func (r *LateReconciles) Run(ctx context.Context) error {
-	return runEvery(ctx, cmp.Or(r.Every, 5*time.Second), r.Logger, "cannot reconcile late usage of closed periods; will retry", r.Look)
+	return RunEvery(ctx, cmp.Or(r.Every, 5*time.Second), r.Logger, "cannot reconcile late usage of closed periods; will retry", r.Look)
 }
 
 // Look starts the reconciliation of each tenant whose late usage is folded, if a line differs. One that fails delays no other.

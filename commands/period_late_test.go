@@ -45,3 +45,46 @@ func TestP8_LateUsageIsReconciledOnce(t *testing.T) {
 		}
 	}
 }
+
+// Late usage is listed again if some of it was not compared yet, else once an adjustment is added, and after a minute: a close adds none.
+func TestP8_LateUsageIsListedUntilAllOfItIsCompared(t *testing.T) {
+	p, tx := newPeriods(requested, closed)
+	r := &LateReconciles{Periods: p, Logger: p.Logger}
+	tx.differences, tx.newest = []domain.UnreconciledLine{{}}, uuid.UUID{1}
+	late := func(first, n int) {
+		for i := range n {
+			tx.late = append(tx.late, LateUsage{TenantID: uuid.UUID{14: byte((first + i) >> 8), 15: byte(first + i)}, Flip: 4, Position: int64(first + i + 1), Ready: true})
+		}
+	}
+	look := func(sagas int) {
+		t.Helper()
+		if err := r.Look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		tx.late = nil // the store lists none that has a saga
+		if len(tx.sagas) != sagas {
+			t.Fatalf("%d sagas, want %d", len(tx.sagas), sagas)
+		}
+	}
+	late(0, lateBatch+1)
+	look(lateBatch)
+	late(lateBatch, 1) // the one that was left
+	look(lateBatch + 1)
+	late(500, 1)
+	look(lateBatch + 1) // no new adjustment
+	tx.newest = uuid.UUID{2}
+	late(500, 1)
+	look(lateBatch + 2)
+	tx.late = nil
+	for range lateWhole {
+		late(600, 1)
+		if err := r.Look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if len(tx.sagas) > lateBatch+2 {
+			return
+		}
+		tx.late = nil
+	}
+	t.Errorf("%d looks did not compare late usage without a new adjustment", lateWhole)
+}

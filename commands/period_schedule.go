@@ -23,7 +23,7 @@ const scheduleBatch = 100
 
 // Run requests closes that are due until ctx ends. After a failure it tries again at the next look.
 func (s *Schedule) Run(ctx context.Context) error {
-	return runEvery(ctx, cmp.Or(s.Every, time.Minute), s.Logger, "cannot close periods that are due; will retry", s.look)
+	return RunEvery(ctx, cmp.Or(s.Every, time.Minute), s.Logger, "cannot close periods that are due; will retry", s.look)
 }
 
 // look requests the closes that are due, page by page. A close that fails delays no other.

@@ -34,6 +34,7 @@ type periodTx struct {
 	due         []domain.Closing
 	tenants     []uuid.UUID // with closed periods
 	late        []LateUsage
+	newest      uuid.UUID // of the adjustments
 }
 
 func (tx *periodTx) ChangePeriods(_ context.Context, tenant uuid.UUID, decide func(PeriodTx) error) error {
@@ -96,7 +97,10 @@ func (tx *periodTx) Differs(context.Context, uuid.UUID) (bool, error) {
 }
 
 func (tx *periodTx) LateUsage(_ context.Context, seen uuid.UUID) ([]LateUsage, uuid.UUID, error) {
-	return tx.late, seen, nil
+	if seen == tx.newest && seen != uuid.Nil {
+		return nil, seen, nil
+	}
+	return tx.late, tx.newest, nil
 }
 
 func (tx *periodTx) ClosedTenants(context.Context) ([]uuid.UUID, error) { return tx.tenants, nil }

@@ -150,7 +150,7 @@ type Comparisons struct {
 
 // Run starts comparisons until ctx ends.
 func (s *Comparisons) Run(ctx context.Context) error {
-	return runEvery(ctx, cmp.Or(s.Every, 10*time.Minute), s.Logger, "cannot start the comparison with the billing provider; will retry", s.start)
+	return RunEvery(ctx, cmp.Or(s.Every, 10*time.Minute), s.Logger, "cannot start the comparison with the billing provider; will retry", s.start)
 }
 
 func (s *Comparisons) start(ctx context.Context) error {

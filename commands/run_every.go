@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// runEvery runs do at once, and again after each interval, until ctx ends. A failure is for the next run; the first of a series is logged, with the text.
-func runEvery(ctx context.Context, every time.Duration, logger *slog.Logger, failure string, do func(context.Context) error) error {
+// RunEvery runs do at once, and again after each interval, until ctx ends. A failure is for the next run; the first of a series is logged, with the text.
+func RunEvery(ctx context.Context, every time.Duration, logger *slog.Logger, failure string, do func(context.Context) error) error {
 	failing := false
 	for {
 		err := do(ctx)

@@ -87,8 +87,10 @@ func TestACreationReplacesNothing(t *testing.T) {
 		{"PUT", "/api/v1/prices/new", bootstrap, nil, `{"name":"N","currency":"EUR","model":"flat","microUnits":1}`},
 	} {
 		plain := c
-		c.header = map[string]string{"If-Match": `"none"`}
-		w.refused(w.do(c), 409, "state_changed")
+		for _, match := range []string{`"none"`, `W/"none"`, "*"} {
+			c.header = map[string]string{"If-Match": match}
+			w.refused(w.do(c), 409, "state_changed")
+		}
 		c.header = map[string]string{"If-None-Match": `"x"`}
 		w.refused(w.do(c), 400, "header_invalid")
 		c.header = map[string]string{"If-None-Match": "*", "Idempotency-Key": "new " + c.path}
@@ -97,7 +99,92 @@ func TestACreationReplacesNothing(t *testing.T) {
 		delete(c.header, "Idempotency-Key")
 		w.refused(w.do(c), 409, "state_changed")
 		w.want(200, plain)
+		c.header = map[string]string{"If-Match": "*"}
+		w.want(200, c)
+		c.header = map[string]string{"If-Match": "*", "If-None-Match": "*"}
+		w.refused(w.do(c), 409, "state_changed")
 	}
+}
+
+// TestAChangeThatComparesNoStateIsNotMadeWithOne: a caller who sends If-Match must not overwrite a state that it did not see.
+func TestAChangeThatComparesNoStateIsNotMadeWithOne(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	tenant := "/api/v1/tenants/" + a.id
+	webhook := tenant + "/webhooks/" + w.want(201, call{"POST", tenant + "/webhooks", bootstrap, nil, `{"url":"https://example.com/hook","events":["period.closed"]}`})["id"].(string)
+	threshold := tenant + "/thresholds/" + w.want(201, call{"POST", tenant + "/thresholds", bootstrap, nil, `{"percent":80}`})["id"].(string)
+	before := w.logged()
+	for _, c := range []call{
+		{"PATCH", webhook, bootstrap, nil, `{"status":"DISABLED"}`},
+		{"DELETE", webhook, bootstrap, nil, nil},
+		{"POST", webhook + "/rotate", bootstrap, nil, `{}`},
+		{"DELETE", threshold, bootstrap, nil, nil},
+		{"DELETE", tenant + "/api-keys/" + a.keyID, bootstrap, nil, nil},
+		{"POST", tenant + "/offboard", bootstrap, nil, `{"reason":"test"}`},
+		{"POST", "/api/v1/tenants", bootstrap, nil, `{"name":"T","class":"small"}`},
+	} {
+		for _, header := range []string{"If-Match", "If-None-Match"} {
+			c.header = map[string]string{header: w.tagOrAny(webhook, header), "Idempotency-Key": "no state"}
+			w.refused(w.do(c), 400, "header_invalid")
+		}
+	}
+	if n := w.logged() - before; n != 0 {
+		t.Errorf("refused changes made %d events", n)
+	}
+}
+
+// TestARebuildIsAbandonedInTheStateThatItsCallerSaw.
+func TestARebuildIsAbandonedInTheStateThatItsCallerSaw(t *testing.T) {
+	w, _, _ := newRebuildWorld(t)
+	path := "/api/v1/rebuilds/" + w.rebuilt("usage_aggregates", nil)
+	ready := w.tag(path)
+	for _, step := range []string{"/promote", "/rollback"} {
+		w.want(202, call{"POST", path + step, bootstrap, nil, `{"reason":"r"}`})
+	}
+	abandon := func(tag string) call {
+		return call{"POST", path + "/abandon", bootstrap, map[string]string{"If-Match": tag}, `{"reason":"r"}`}
+	}
+	w.refused(w.do(abandon(ready)), 409, "state_changed")
+	w.want(202, abandon(w.tag(path)))
+	if now := w.want(200, call{method: "GET", path: path, key: bootstrap}); now["state"] != "ABANDONED" {
+		t.Errorf("the rebuild is %v", now["state"])
+	}
+}
+
+// TestAChangedWebhookIsChangedOnceUnderItsKey: a repeat gives the first answer, although another change came between.
+func TestAChangedWebhookIsChangedOnceUnderItsKey(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	hooks := "/api/v1/tenants/" + a.id + "/webhooks"
+	path := hooks + "/" + w.want(201, call{"POST", hooks, bootstrap, nil, `{"url":"https://example.com/hook","events":["period.closed"]}`})["id"].(string)
+	once := call{"PATCH", path, bootstrap, map[string]string{"Idempotency-Key": "off"}, `{"status":"DISABLED"}`}
+	first := w.do(once)
+	w.want(200, call{"PATCH", path, bootstrap, nil, `{"status":"ENABLED"}`})
+	if again := w.do(once); first.status != 200 || again.status != 200 || string(again.body) != string(first.body) {
+		t.Errorf("a repeat gives %d %s instead of %d %s", again.status, again.body, first.status, first.body)
+	}
+	if now := w.want(200, call{method: "GET", path: path, key: bootstrap}); now["status"] != "ENABLED" {
+		t.Errorf("a repeat changed the webhook: %v", now)
+	}
+	once.body = `{"status":"ENABLED"}`
+	w.refused(w.do(once), 422, "idempotency_key_reused")
+}
+
+// logged counts the events of all partitions.
+func (w *testService) logged() (n int) {
+	w.Helper()
+	w.must(w.pool.QueryRow(w.Context(), `SELECT sum(position) FROM log_heads`).Scan(&n))
+	return n
+}
+
+// tagOrAny returns the present state for If-Match, and the absence of any for If-None-Match.
+func (w *testService) tagOrAny(path, header string) string {
+	if header == "If-Match" {
+		return w.tag(path)
+	}
+	return "*"
 }
 
 // TestARemovalIsRepeatedUnderItsKey: with the first answer, and one event.

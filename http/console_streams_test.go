@@ -1,6 +1,7 @@
 package http_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -30,5 +31,27 @@ func TestConsole_AForgedLastEventIDShowsNoMore(t *testing.T) {
 	foreign := w.positionOf(w.firstOf(other))
 	if got := at(tenant, "/console/events/stream", foreign); got.status == 200 || strings.Contains(string(got.body), "foreign") {
 		t.Errorf("after another tenant's event a tenant gets %d:\n%s", got.status, got.body)
+	}
+}
+
+// TestP9_ConsoleLiveTailsAreATenantsOwn: tenants who follow the log by the same address share no read of it.
+func TestP9_ConsoleLiveTailsAreATenantsOwn(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	accounts, tails := []*account{w.newAccount("A"), w.newAccount("B"), w.newAccount("C")}, []chan string{}
+	for _, a := range accounts {
+		lines, end := w.signIn(a.key).tail("/console/events/stream?subject=meterplex.usage.event.recorded")
+		defer end()
+		tails = append(tails, lines)
+	}
+	for round := range 4 { // the first ones may be read by each viewer for itself
+		for n, a := range accounts {
+			w.ingest(a, batch(event(fmt.Sprintf("round-%d-of-%d", round, n), nil)))
+		}
+		for n, lines := range tails {
+			if row := <-lines; !strings.Contains(row, fmt.Sprintf("round-%d-of-%d&#34;", round, n)) {
+				t.Fatalf("round %d: tenant %d follows %s", round, n, row)
+			}
+		}
 	}
 }

@@ -17,7 +17,7 @@ type Idempotent struct {
 
 // Conditional describes the header If-Match of a change.
 type Conditional struct {
-	IfMatch string `header:"If-Match" doc:"The ETag of the state that was read: 409 state_changed for another state. Without it, any state is changed."`
+	IfMatch string `header:"If-Match" doc:"The ETag of the state that was read: 409 state_changed for another state, and for * if the entity does not exist. Without it, any state is changed."`
 }
 
 // Creating describes the header If-None-Match of a request that creates an entity or replaces it.
@@ -30,21 +30,21 @@ const maxIdempotencyKey = 255
 // changeOf returns the request of a change of an entity, with its Idempotency-Key and the state that it requires.
 func changeOf(ctx context.Context, of commands.Ref) (commands.Request, error) {
 	x := edge.ExchangeOf(ctx)
-	once, err := once(ctx)
+	once, err := idempotency(x)
 	if err != nil {
 		return commands.Request{}, err
 	}
 	req := x.Request(once)
-	tags, err := entityTags(x.From.Header["If-Match"])
+	match, none := x.From.Header["If-Match"], x.From.Header["If-None-Match"]
+	tags, err := entityTags(match)
 	if err != nil {
 		return req, err
 	}
-	none := x.From.Header["If-None-Match"]
 	if len(none) > 0 && (len(none) > 1 || none[0] != "*") {
 		return req, problem.New("header_invalid", "If-None-Match of a change has to be *, which creates an entity and replaces none")
 	}
-	if tags != nil || len(none) > 0 {
-		req.If = &commands.Condition{Ref: of, Tags: tags, Absent: len(none) > 0}
+	if len(match) > 0 || len(none) > 0 {
+		req.If = &commands.Condition{Ref: of, Tags: tags, Present: len(match) > 0, Absent: len(none) > 0}
 	}
 	return req, nil
 }
@@ -55,10 +55,21 @@ func (s *service) tagOf(ctx context.Context, of commands.Ref) (string, error) {
 	return of.Tag(version), err
 }
 
-// once returns the idempotency key of the request, if it has one. Two requests are the
-// same if method, path and canonical body are equal.
+// once returns the idempotency key of a change that compares no state, if it has one. It refuses a caller who requires a state: without
+// the comparison the change would replace a state that the caller did not see.
 func once(ctx context.Context) (commands.Idempotency, error) {
 	x := edge.ExchangeOf(ctx)
+	for _, name := range []string{"If-Match", "If-None-Match"} {
+		if len(x.From.Header[name]) > 0 {
+			return commands.Idempotency{}, problem.New("header_invalid", "This change compares no state: send it without "+name)
+		}
+	}
+	return idempotency(x)
+}
+
+// idempotency returns the idempotency key of the request, if it has one. Two requests are the
+// same if method, path and canonical body are equal.
+func idempotency(x *edge.Exchange) (commands.Idempotency, error) {
 	values := x.From.Header["Idempotency-Key"]
 	if len(values) == 0 {
 		return commands.Idempotency{}, nil

@@ -131,8 +131,9 @@ type decision func(ctx context.Context, req commands.Request, id uuid.UUID, reas
 
 // onceOf is changeOf without the state: If-Match of a promotion names that of the difference.
 func onceOf(ctx context.Context, _ commands.Ref) (commands.Request, error) {
-	once, err := once(ctx)
-	return edge.ExchangeOf(ctx).Request(once), err
+	x := edge.ExchangeOf(ctx)
+	once, err := idempotency(x)
+	return x.Request(once), err
 }
 
 func (s *service) decided(ctx context.Context, in *decisionRequest, of func(context.Context, commands.Ref) (commands.Request, error), decide decision) (*rebuildAccepted, error) {

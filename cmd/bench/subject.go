@@ -153,6 +153,12 @@ func (s *subject) environment() []string {
 		"METERPLEX_TOPIC_PREFIX="+s.database+".", "METERPLEX_LOG_LEVEL=warn", "METERPLEX_BOOTSTRAP_OPERATOR_KEY="+s.operator), slices.Concat(s.servers.login, s.servers.cfg.Settings, s.settings)...)
 }
 
+// Sets reports whether the benchmark itself sets a setting of the service: where its servers are, and how it reaches it.
+func Sets(name string) bool {
+	return strings.HasPrefix(name, "DATABASE_") || strings.HasPrefix(name, "KAFKA_") ||
+		slices.Contains([]string{"METERPLEX_PIPE", "METERPLEX_HTTP_ADDR", "METERPLEX_ROLES", "METERPLEX_TOPIC_PREFIX", "METERPLEX_BOOTSTRAP_OPERATOR_KEY", "METERPLEX_DATA_DIR"}, name)
+}
+
 func ownEnvironment() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "METERPLEX_") || strings.HasPrefix(v, "KAFKA_") || strings.HasPrefix(v, "DATABASE_")

@@ -31,7 +31,7 @@ func usagePolicy() []Code {
 		{"correction_target_unknown", 0, Event | DeadLetter, false, 0, "No accepted event has the eventId that correctionRef names",
 			"Send the usage first, or earlier in the same batch; then send the correction again with the same eventId"},
 		{"feature_not_found", 404, Request | Event | DeadLetter, false, 0, "The feature is not found in the active subscription, or not defined",
-			"Correct the feature, or add it to the tenant's plan and change the subscription; then send the event again with the same eventId"},
+			"Name a feature of the subscription, under another eventId if the event was accepted. A plan that is applied now counts for usage from now on: a retry of earlier usage fails again"},
 		{"message_unreadable", 0, DeadLetter, false, 0, "The message of usage.commands cannot be read", "Correct the producer and send the message again"},
 		{"no_active_subscription", 409, Request | Event | DeadLetter, false, 0, "The tenant has no active subscription at the time",
 			"Create a subscription (POST /tenants/{id}/subscriptions), then send the event again with the same eventId"},

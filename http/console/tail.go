@@ -56,6 +56,7 @@ type tailRead struct {
 	events []tailEvent
 	place  string
 	more   bool // there may be more events
+	broken bool // the API ended the answer before the end of the log, as it does without its database
 }
 
 // followTail serves a live tail to one viewer until the browser leaves, the session ends, or the server shuts down.
@@ -92,11 +93,16 @@ func (c *Console) followTail(v *visit, s *stream) error {
 		}
 		switch {
 		case read.more:
-		case l.place == nil: // never: each answer that ends has a place
+		case l.place == nil: // the answer broke off before its first event
 			return nil
+		case read.broken: // the events behind it may be those that the shared tail has sent before this viewer joined it
+			if !l.waits() {
+				return nil
+			}
 		case joined == nil: // read once more, so that no event is between the own read and the first shared one
 			joined = c.tails.join(c, v, s, path, filters, l.place.String())
 		default:
+			c.tails.rewind(path, filters, v, l.place)
 			behind := l.forward(joined)
 			c.tails.leave(path, filters, v, joined)
 			if joined = nil; !behind {
@@ -173,6 +179,18 @@ func (t *tails) leave(path string, filters url.Values, v *visit, viewer *tailVie
 	}
 }
 
+// rewind moves a tail back to the place of a viewer who has read up to the end of the log. A tail is behind the end if its first viewer named a
+// place that is invented, or that of events which a restore has undone.
+func (t *tails) rewind(path string, filters url.Values, v *visit, end place) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if shared := t.all[keyOf(path, filters, v)]; shared != nil {
+		at := placeOf(shared.place)
+		at.downTo(end)
+		shared.place = at.String()
+	}
+}
+
 // remove removes a viewer. The last one ends the tail. The caller holds the lock of the tails.
 func (t *tail) remove(viewer *tailViewer) {
 	if delete(t.viewers, viewer); len(t.viewers) == 0 && t.c.tails.all[t.key] == t {
@@ -186,15 +204,15 @@ func (t *tail) run() {
 	tick := time.NewTicker(tailEvery)
 	defer tick.Stop()
 	for {
-		reader := t.reader()
+		reader, after := t.reader()
 		if reader == nil {
 			return
 		}
 		query := clone(t.query)
-		query.Set("after", t.place)
+		query.Set("after", after)
 		read, err := t.c.readTail(reader.v, t.s, t.path, query, http.Header{"Accept": {mediaEvents}})
 		if err == nil { // a refusal of this viewer's key, or a busy database, is for the next second
-			t.send(read)
+			t.send(read, after)
 		}
 		if err == nil && read.more {
 			continue
@@ -207,21 +225,21 @@ func (t *tail) run() {
 	}
 }
 
-// reader returns one of the viewers; nil if there is none.
-func (t *tail) reader() *tailViewer {
+// reader returns one of the viewers, and the place after which to read; nil if there is none.
+func (t *tail) reader() (viewer *tailViewer, after string) {
 	t.c.tails.mu.Lock()
 	defer t.c.tails.mu.Unlock()
-	for viewer := range t.viewers {
-		return viewer
+	for viewer = range t.viewers {
+		break
 	}
-	return nil
+	return viewer, t.place
 }
 
-// send gives events to all viewers. It waits for none.
-func (t *tail) send(read tailRead) {
+// send gives events after a place to all viewers. It waits for none.
+func (t *tail) send(read tailRead, after string) {
 	t.c.tails.mu.Lock()
 	defer t.c.tails.mu.Unlock()
-	if read.place != "" {
+	if read.place != "" && t.place == after { // else it was moved back meanwhile
 		t.place = read.place
 	}
 	for viewer := range t.viewers {
@@ -268,7 +286,10 @@ func (l *tailWriter) write(read tailRead) error {
 	for _, e := range read.events {
 		l.add(&b, e)
 	}
-	if l.waited = 0; l.place == nil {
+	if !read.broken {
+		l.waited = 0
+	}
+	if l.place == nil {
 		l.place = placeOf(read.place)
 	}
 	l.place.upTo(placeOf(read.place))

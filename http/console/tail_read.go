@@ -24,6 +24,7 @@ func (c *Console) readTail(v *visit, s *stream, path string, query url.Values, h
 	case out.failed != nil && !out.read.more:
 		return read, out.failed
 	}
+	out.read.broken = !out.read.more && !out.ended
 	return out.read, nil
 }
 
@@ -34,6 +35,7 @@ type tailAnswer struct {
 	s       *stream
 	partial []byte
 	read    tailRead
+	ended   bool // the API has said that this is the end of the log
 	failed  error
 }
 
@@ -62,6 +64,7 @@ func (a *tailAnswer) Write(b []byte) (int, error) {
 		if place != "" {
 			a.read.place = place
 		}
+		a.ended = bytes.HasPrefix(raw, []byte(": end\n"))
 		a.partial = rest
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -219,4 +220,66 @@ func TestTail_GoesOnAfterTheLastEvent(t *testing.T) {
 		t.Errorf("after %s the events are %v", ids[1][1], got)
 	}
 	awaited(t, "one viewer of a tail", func() bool { return f.tailViewers() == 1 })
+}
+
+// TestTail_AReadThatBrokeOffIsRepeated: what is behind it may have been sent by the shared tail before the viewer joined it.
+func TestTail_AReadThatBrokeOffIsRepeated(t *testing.T) {
+	f, log := newTailFixture(t)
+	first, second := &tailed{ResponseRecorder: httptest.NewRecorder()}, &tailed{ResponseRecorder: httptest.NewRecorder()}
+	var broken atomic.Bool
+	f.api = func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Query().Get("after"), "0-5,") && f.tailViewers() == 2 && broken.CompareAndSwap(false, true) {
+			fmt.Fprint(w, "retry: 1000\n\n") // the database went away
+			return
+		}
+		log.ServeHTTP(w, r)
+		if r.Header.Get("Last-Event-ID") != "" { // the second has read up to the end of then
+			log.add("0-6")
+			awaited(t, "the shared tail has sent it", func() bool { return len(first.positions()) == 6 })
+		}
+	}
+	defer f.watch(first, "")()
+	awaited(t, "one viewer", func() bool { return f.tailViewers() == 1 })
+	log.add("0-1", "0-2", "0-3", "0-4", "0-5")
+	awaited(t, "five events", func() bool { return len(first.positions()) == 5 })
+	defer f.watch(second, "0-3,1-0")()
+	awaited(t, "two viewers", func() bool { return f.tailViewers() == 2 })
+	log.add("0-7")
+	awaited(t, "the newest event", func() bool { return slices.Contains(second.positions(), "0-7") })
+	if got := second.positions(); !broken.Load() || !slices.Equal(got, []string{"0-4", "0-5", "0-6", "0-7"}) {
+		t.Errorf("a read broke off (%v): %v", broken.Load(), got)
+	}
+}
+
+// TestTail_OfAPlaceWithoutSomePartitionsBeginsThemAtTheirBegin, as the API does.
+func TestTail_OfAPlaceWithoutSomePartitionsBeginsThemAtTheirBegin(t *testing.T) {
+	f, log := newTailFixture(t)
+	log.add("0-1", "1-1")
+	for n := range tailPage + 10 {
+		log.add(fmt.Sprint("1-", n+2))
+	}
+	v := &tailed{ResponseRecorder: httptest.NewRecorder()}
+	defer f.watch(v, "0-1")()
+	awaited(t, "the events of the other partition", func() bool { return len(v.positions()) >= tailPage+11 })
+	checkOnce(t, "viewer", v.positions(), tailPage+11)
+}
+
+// TestTail_OfAPlaceBehindTheEndLosesNothingOfOthers: such a place is invented, or of events that a restore has undone. Its viewer may be the first of a tail.
+func TestTail_OfAPlaceBehindTheEndLosesNothingOfOthers(t *testing.T) {
+	f, log := newTailFixture(t)
+	log.add("0-1", "1-1")
+	ahead, other := &tailed{ResponseRecorder: httptest.NewRecorder()}, &tailed{ResponseRecorder: httptest.NewRecorder()}
+	defer f.watch(ahead, "0-100,1-0")()
+	awaited(t, "the tail of the first", func() bool { return f.tailViewers() == 1 && len(ahead.positions()) == 1 })
+	defer f.watch(other, "0-1,1-1")()
+	awaited(t, "two viewers of one tail", func() bool { return f.tailViewers() == 2 })
+	for n := range 5 { // the first ones may be in its own reads
+		log.add(fmt.Sprint("0-", n+2), fmt.Sprint("1-", n+2))
+		awaited(t, "the events of the second", func() bool { return len(other.positions()) == 2*n+2 })
+	}
+	checkOnce(t, "other", other.positions(), 10)
+	awaited(t, "the other partition of the first", func() bool { return len(ahead.positions()) >= 6 })
+	if got := ahead.positions(); len(got) != 6 || slices.ContainsFunc(got, func(at string) bool { return at[0] == '0' }) {
+		t.Errorf("the first sees %v", got)
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/cmd/bench"
+	"github.com/meterplex/meterplex/cmd/meterplex/config"
 	"github.com/meterplex/meterplex/cmd/meterplex/output"
 )
 
@@ -38,7 +39,7 @@ type BenchAll struct {
 	History  int           `placeholder:"N" help:"The number of usage events in the histories of B8 and B13, at least 20000 (10000000; with --quick 500000 and 300000). Each takes about 1 kB of disk."`
 	Overload time.Duration `placeholder:"DURATION" help:"How long overload offers too much (a minute; with --quick 15s)."`
 	KafkaTLS bool          `name:"kafka-tls" help:"Let the service reach Kafka over TLS, with a SCRAM-SHA-512 password."`
-	Setting  []string      `placeholder:"NAME=VALUE" help:"Measure the service with a setting, e.g. METERPLEX_TRACE_RATIO=0.01; may be repeated."`
+	Setting  []string      `sep:"none" placeholder:"NAME=VALUE" help:"Measure the service with a setting, e.g. METERPLEX_TRACE_RATIO=0.01; may be repeated."`
 	Profile  string        `type:"path" placeholder:"DIR" help:"Also write CPU profiles of the service and the load and the database's statements by time; the figures suffer."`
 }
 
@@ -49,6 +50,20 @@ func (BenchAll) Help() string {
 The figures: ` + strings.Join(bench.Parts(), ", ") + `. docs/benchmarks/README.md says what each is.`
 }
 
+// checkSetting refuses a setting with which the benchmark would measure something else. Its value may be a secret.
+func checkSetting(s string) error {
+	name, _, ok := strings.Cut(s, "=")
+	switch {
+	case !ok || !strings.Contains(name, "_"):
+		return fmt.Errorf("--setting %s: it is no NAME=VALUE; meterplex config print lists the settings", output.Printable(name))
+	case len(config.Unknown([]string{s})) > 0:
+		return fmt.Errorf("--setting %s: there is no such setting; meterplex config print lists them", output.Printable(name))
+	case bench.Sets(name):
+		return fmt.Errorf("--setting %s: the benchmark sets it, for servers of its own", output.Printable(name))
+	}
+	return nil
+}
+
 // Run measures, and writes the report even if it was stopped early.
 func (c *BenchAll) Run(a *app) error {
 	for _, id := range c.Only {
@@ -57,8 +72,8 @@ func (c *BenchAll) Run(a *app) error {
 		}
 	}
 	for _, s := range c.Setting {
-		if name, _, ok := strings.Cut(s, "="); !ok || !strings.Contains(name, "_") {
-			return fmt.Errorf("--setting %s: it is no NAME=VALUE; meterplex config print lists the settings", output.Printable(s))
+		if err := checkSetting(s); err != nil {
+			return err
 		}
 	}
 	if c.History < 0 || c.History > 0 && c.History < bench.LeastHistory {

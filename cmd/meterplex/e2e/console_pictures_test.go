@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"image"
+	"image/color"
+	"image/draw"
 	"image/png"
 	"net/http"
 	"os"
@@ -143,6 +145,34 @@ func differing(t *testing.T, a, b []byte) float64 {
 		}
 	}
 	return float64(differ) / float64(size.Dx()*size.Dy())
+}
+
+// A picture of a machine with another browser is not compared: the comparison itself is, everywhere.
+func TestPicturesThatDifferAreNoticed(t *testing.T) {
+	drawn := func(width, marks int, mark color.RGBA) []byte {
+		m := image.NewRGBA(image.Rect(0, 0, width, 100))
+		draw.Draw(m, m.Bounds(), image.White, image.Point{}, draw.Src)
+		for n := range marks {
+			m.SetRGBA(n, 99, mark)
+		}
+		var b bytes.Buffer
+		if err := png.Encode(&b, m); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	marked, grey := color.RGBA{255, 255, 0, 255}, color.RGBA{250, 250, 250, 255}
+	for name, c := range map[string]struct {
+		width, marks int
+		mark         color.RGBA
+		want         float64
+	}{
+		"the same": {100, 0, marked, 0}, "a shade": {100, 100, grey, 0}, "a mark": {100, 11, marked, 0.0011}, "another size": {101, 0, marked, 1},
+	} {
+		if share := differing(t, drawn(100, 0, marked), drawn(c.width, c.marks, c.mark)); share != c.want {
+			t.Errorf("%s: %v differs, want %v", name, share, c.want)
+		}
+	}
 }
 
 func apart(a, b uint32) uint32 { return max(a, b) - min(a, b) }

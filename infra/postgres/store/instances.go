@@ -46,20 +46,15 @@ const (
 
 // Run reports until ctx ends, then writes the end. While the database does not answer it goes on.
 func (i *Instances) Run(ctx context.Context) error {
-	failing := false
-	for n := 0; ; n++ {
+	reports := 0
+	_ = commands.RunEvery(ctx, cmp.Or(i.Every, defaultReportEvery), i.Logger, "cannot report this instance; will retry", func(ctx context.Context) error {
 		err := i.exec(ctx, reportSQL, i.ID, i.Version, i.Roles)
-		if err == nil && n%oldInstancesEach == 0 {
+		if err == nil && reports%oldInstancesEach == 0 {
 			err = i.exec(ctx, oldInstancesSQL)
 		}
-		if err != nil && !failing && ctx.Err() == nil {
-			i.Logger.WarnContext(ctx, "cannot report this instance; will retry", "error", err)
-		}
-		failing = err != nil
-		if !pause(ctx, cmp.Or(i.Every, defaultReportEvery)) {
-			break
-		}
-	}
+		reports++
+		return err
+	}) // never fails
 	if err := i.exec(context.WithoutCancel(ctx), endSQL, i.ID); err != nil {
 		i.Logger.WarnContext(ctx, "cannot write the end of this instance: it is listed as lost", "error", err)
 	}

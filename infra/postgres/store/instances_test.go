@@ -28,7 +28,7 @@ func TestInstancesAreListedWithTheirStates(t *testing.T) {
 		return all
 	}
 	if got := states(); !slices.Equal(got, []string{"killed LOST v1"}) {
-		t.Errorf("before the start: %q", got)
+		t.Fatalf("before the start: %q", got)
 	}
 	i := &Instances{Pool: pool, ID: "running", Version: "v2", Roles: []string{"api", "relay"}, Logger: slog.New(slog.DiscardHandler), Every: 10 * time.Millisecond}
 	ctx, stop := context.WithCancel(t.Context())

@@ -49,8 +49,9 @@ func versionOf(of commands.Ref) (sql string, args []any) {
 	return sql, args
 }
 
-func scanVersion(of commands.Ref, row pgx.Row) (version string, err error) {
-	if err = row.Scan(&version); errors.Is(err, pgx.ErrNoRows) {
+func readVersion(ctx context.Context, db querier, of commands.Ref) (version string, err error) {
+	sql, args := versionOf(of)
+	if err = db.QueryRow(ctx, sql, args...).Scan(&version); errors.Is(err, pgx.ErrNoRows) {
 		return "", nil
 	}
 	if err != nil {
@@ -60,10 +61,7 @@ func scanVersion(of commands.Ref, row pgx.Row) (version string, err error) {
 }
 
 // Version implements commands.Versions.
-func (t *changeTx) Version(of commands.Ref) (string, error) {
-	sql, args := versionOf(of)
-	return scanVersion(of, t.tx.QueryRow(t.ctx, sql, args...))
-}
+func (t *changeTx) Version(of commands.Ref) (string, error) { return readVersion(t.ctx, t.tx, of) }
 
 // Version implements commands.CatalogueReader.
 func (c *Catalogue) Version(ctx context.Context, of commands.Ref) (string, error) {
@@ -72,7 +70,6 @@ func (c *Catalogue) Version(ctx context.Context, of commands.Ref) (string, error
 		return "", err
 	}
 	defer release()
-	sql, args := versionOf(of)
-	version, err := scanVersion(of, conn.QueryRow(ctx, sql, args...))
+	version, err := readVersion(ctx, conn, of)
 	return version, unavailable(err)
 }
