@@ -38,6 +38,7 @@ type Store struct {
 	log     *eventlog.Log
 	pool    postgres.Pool
 	changes seats
+	periods paced // changes of periods, of which many are requested at once
 }
 
 var (
@@ -58,7 +59,7 @@ func New(pool postgres.Pool, log *eventlog.Log, cfg Config) *Store {
 	}
 	loads := make(seats, maxLoads) // of keys and histories
 	return &Store{
-		log: log, pool: pool, changes: make(seats, maxChanges),
+		log: log, pool: pool, changes: make(seats, maxChanges), periods: paced{make(seats, 1)},
 		Keys: newKeys(pool, cfg.Now, cfg.Catalogue, loads), Histories: newHistories(pool, cfg.Now, cfg.Catalogue, loads),
 	}
 }
