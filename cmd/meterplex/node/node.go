@@ -137,6 +137,7 @@ func (n *Node) open(ctx context.Context) (err error) {
 	}
 	n.grants = entitlements.NewCache(n.looks, n.readers)
 	n.grants.UseSeats(n.seats)
+	n.histories.Marks = n.grants.LastCatalogue
 	n.notifier = relay.NewNotifier(n.pool, n.logger)
 	logConfig := eventlog.Config{
 		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit}, Region: n.cfg.Region,

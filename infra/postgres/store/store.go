@@ -19,6 +19,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/projections"
 )
 
 // Config says how a store caches.
@@ -55,7 +56,7 @@ func New(pool postgres.Pool, log *eventlog.Log, cfg Config) *Store {
 		cfg.Now = time.Now
 	}
 	if cfg.Catalogue == nil {
-		cfg.Catalogue = func(time.Duration) *[events.Partitions]int64 { return nil }
+		cfg.Catalogue = func(time.Duration) *projections.CatalogueMarks { return nil }
 	}
 	loads := make(seats, maxLoads) // of keys and histories
 	return &Store{
