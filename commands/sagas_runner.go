@@ -29,6 +29,7 @@ type SagaRunner struct {
 	Every    time.Duration // the longest time between two looks; 0: 1 s
 	Lease    time.Duration // 0: 30 s
 	Places   int           // the steps that run at the same time; 0: 2
+	Rests    int           // how many times as long as a short step ran its place rests; 0: once
 
 	failing atomic.Bool // the last statement on the queue failed
 }
@@ -42,6 +43,8 @@ const (
 	sagaPlaces = 2
 	// sagaRest bounds the rest of a place after a step: as long as the step ran, so that many sagas at once leave half of the time to requests.
 	sagaRest = time.Second
+	// sagaShortRest is the most that Rests adds: steps that are slow because the machine is busy are not slowed down much further.
+	sagaShortRest = 40 * time.Millisecond
 	// sagaSoon is the shortest time between two looks that lease nothing.
 	sagaSoon = 50 * time.Millisecond
 	// sagaSaving bounds how long a stopping instance saves the result of a step.
@@ -66,7 +69,7 @@ func (r *SagaRunner) Run(ctx context.Context) error {
 			r.runStep(ctx, s, lease, leased)
 			select {
 			case <-ctx.Done():
-			case <-time.After(min(time.Since(began), sagaRest)):
+			case <-time.After(r.rest(time.Since(began))):
 			}
 			<-places
 			select {
@@ -87,6 +90,11 @@ func (r *SagaRunner) Run(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// rest returns how long a place rests after a step.
+func (r *SagaRunner) rest(ran time.Duration) time.Duration {
+	return min(max(ran, min(ran*time.Duration(r.Rests), sagaShortRest)), sagaRest)
 }
 
 // look starts the steps that are due while there are free places, and returns the time until the next look. If no step is due it costs one

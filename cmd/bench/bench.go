@@ -28,7 +28,7 @@ type Config struct {
 	Grow  int      // events in the log for B10; 0: skip B10
 	// Overload is the duration of the overload; 0: a minute, or less in a quick run.
 	Overload time.Duration
-	// History is the number of usage events in the histories of B8 and B13; 0: ten million, or less in
+	// History is the number of usage events in the histories of B8, B13 and close; 0: ten million, or less in
 	// a quick run.
 	History int
 	Quick   bool
@@ -52,7 +52,7 @@ type times struct {
 	fresh   time.Duration // B5, and its limit
 	mixed   time.Duration // B1 with all roles running
 	history int           // usage events of B8
-	figure  int           // events in the figure of B13
+	figure  int           // events in the figure of B13 and of close
 	reads   int           // requests of each read and key
 	before  time.Duration // B9: the load with the broker
 	outage  time.Duration // and without the broker
@@ -149,7 +149,7 @@ func (r *run) groups() []measurements {
 		{"all", []measurement{{id: "B8", measure: r.rebuild}}},
 		{"all", []measurement{{id: "B9", slow: true, measure: r.outage}}},
 		{"", []measurement{
-			{id: "tenants", slow: true, alone: r.manyTenants}, {id: "closes", slow: true, alone: r.closes}, {id: "instances", slow: true, alone: r.instances},
+			{id: "tenants", slow: true, alone: r.manyTenants}, {id: "closes", slow: true, alone: r.closes}, {id: "close", slow: true, alone: r.closeLong}, {id: "instances", slow: true, alone: r.instances},
 			{id: "B13", slow: true, alone: r.readsAtSize}, {id: "B10", alone: r.growth},
 		}},
 	}
@@ -218,7 +218,7 @@ func (r *run) with(ctx context.Context, g measurements) (err error) {
 	if s == nil {
 		return nil
 	}
-	return r.servers.saveProfile(ctx, r.cfg.Profile, s)
+	return r.servers.saveProfile(ctx, r.cfg.Profile, s.roles, s)
 }
 
 // withService measures with a service of its own, which it stops.

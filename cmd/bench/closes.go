@@ -44,7 +44,7 @@ func (s *subject) sendLines(ctx context.Context, now time.Time) error {
 	return all(seeders, func(i int) error {
 		for ; i < len(s.tenants); i += seeders {
 			a := &api{s.urls[0], s.tenants[i].secret, client}
-			if err := patiently(ctx, func() error { return a.call(ctx, "POST", "/usage/events", body, nil) }); err != nil {
+			if err := a.patiently(ctx, "POST", "/usage/events", body, nil); err != nil {
 				return err
 			}
 		}
@@ -60,42 +60,69 @@ type jsonText string
 
 func (t jsonText) MarshalJSON() ([]byte, error) { return []byte(t), nil }
 
-// patiently repeats a request that was refused.
-func patiently(ctx context.Context, do func() error) error {
-	for {
-		err := do()
-		refused, ok := isRefusal(err)
-		if !ok {
-			return err
-		}
-		if pause(ctx, max(refused.after, refusedPause)); ctx.Err() != nil {
-			return ctx.Err()
-		}
-	}
-}
-
 // closeAll requests the close of the month of all tenants, and waits until all figures are frozen.
 func (r *run) closeAll(ctx context.Context, s *subject, p *phases, f *Figure) error {
-	pause(ctx, r.times.before)
+	before, err := r.timed(ctx, func() error {
+		pause(ctx, r.times.before)
+		return ctx.Err()
+	})
+	if err != nil {
+		return err
+	}
 	p.at(&p.downAt)
-	period := r.cfg.Now().UTC().Format("2006-01")
+	requests, err := r.timed(ctx, func() error { return s.requestCloses(ctx, r.cfg.Now()) })
+	if err != nil {
+		return err
+	}
+	p.at(&p.midAt)
+	rest, err := r.timed(ctx, func() error { return s.awaitCloses(ctx, p.downAt) })
+	if err != nil {
+		return err
+	}
+	p.at(&p.upAt)
+	f.Value = p.upAt.Sub(p.downAt).Seconds()
+	f.note("all requested after", fmt.Sprintf("%.1f s", p.midAt.Sub(p.downAt).Seconds()))
+	f.note("CPU of a request", costBeside(before, requests, len(s.tenants)))
+	f.note("CPU of a close thereafter", costBeside(before, rest, len(s.tenants)))
+	return r.servers.saveProfile(ctx, r.cfg.Profile, "closes", s)
+}
+
+// timed measures the cost of a phase and how long it lasts.
+func (r *run) timed(ctx context.Context, phase func() error) (cost spent, err error) {
+	began := time.Now()
+	_, err = r.measured(ctx, &cost, func() (rate, error) {
+		err := phase()
+		return rate{took: time.Since(began)}, err
+	})
+	return cost, err
+}
+
+// costBeside describes the processor time of each of a number of changes in a phase, without that of the load, whose cost before the changes is known.
+func costBeside(before, during spent, changes int) string {
+	of := during.cpu.minus(before.cpu.times(during.did.took.Seconds() / before.did.took.Seconds())).times(1000 / float64(changes))
+	return fmt.Sprintf("service %.1f ms, PostgreSQL %.1f ms, Kafka %.1f ms", of.Service, of.Postgres, of.Kafka)
+}
+
+// requestCloses requests the close of the month of all tenants.
+func (s *subject) requestCloses(ctx context.Context, now time.Time) error {
+	period := now.UTC().Format("2006-01")
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: closers}}
 	defer client.CloseIdleConnections()
 	a := &api{s.urls[0], s.operator, client}
 	body := map[string]any{"reason": "benchmark", "early": true}
-	err := all(closers, func(i int) error {
+	return all(closers, func(i int) error {
 		for ; i < len(s.tenants); i += closers {
 			path := "/tenants/" + s.tenants[i].id.String() + "/periods/" + period + "/close"
-			if err := patiently(ctx, func() error { return a.call(ctx, "POST", path, body, nil) }); err != nil {
+			if err := a.patiently(ctx, "POST", path, body, nil); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	f.note("all requested after", fmt.Sprintf("%.1f s", time.Since(p.downAt).Seconds()))
+}
+
+// awaitCloses waits until all figures are frozen.
+func (s *subject) awaitCloses(ctx context.Context, since time.Time) error {
 	conn, err := pgx.Connect(ctx, s.databaseURL)
 	if err != nil {
 		return fmt.Errorf("reach the database: %w", err)
@@ -108,11 +135,9 @@ func (r *run) closeAll(ctx context.Context, s *subject, p *phases, f *Figure) er
 		if err := conn.QueryRow(ctx, `SELECT count(*) FROM period_snapshots WHERE lines = $1`, closedLines).Scan(&closed); err != nil {
 			return fmt.Errorf("count the closed periods: %w", err)
 		}
-		if time.Since(p.downAt) > drainTime {
+		if time.Since(since) > drainTime {
 			return fmt.Errorf("%d of %d periods are closed after %s", closed, len(s.tenants), drainTime)
 		}
 	}
-	p.at(&p.upAt)
-	f.Value = p.upAt.Sub(p.downAt).Seconds()
 	return nil
 }

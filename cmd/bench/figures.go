@@ -126,6 +126,16 @@ func figureCloses(tenants, lines int) Figure {
 	}
 }
 
+func figureCloseLong(events int) Figure {
+	return Figure{
+		ID: "close", Unit: "s", What: fmt.Sprintf("close of a period of one tenant with %s events, from the request until its figures are frozen (all roles)", thousands(int64(events))),
+		aims: []aim{
+			{"≤ 120 s", func(f *Figure) bool { return f.Value <= 120 }},
+			{"heads held < 50 ms in all", func(f *Figure) bool { return f.heldHead < 50*time.Millisecond }},
+		},
+	}
+}
+
 func figureIdle() Figure {
 	return Figure{
 		ID: "idle", Unit: "% of a core", What: "the service without requests; CPU and writes below are for each second (all roles)",

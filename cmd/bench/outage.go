@@ -17,11 +17,16 @@ const (
 	drainTime = 3 * time.Minute
 )
 
-// phases are the latencies before and during the outage, by when a send was due.
+// phases are the latencies before and during the outage, by when a send was due. The outage may have a first part, until midAt.
 type phases struct {
-	mu           sync.Mutex
-	downAt, upAt time.Time
-	before, out  *hdrhistogram.Histogram
+	mu                  sync.Mutex
+	downAt, midAt, upAt time.Time
+	before, out         *hdrhistogram.Histogram
+	first, rest         *hdrhistogram.Histogram // of out
+}
+
+func newPhases() *phases {
+	return &phases{before: newHistogram(), out: newHistogram(), first: newHistogram(), rest: newHistogram()}
 }
 
 func (p *phases) seen(due time.Time, took time.Duration) {
@@ -32,6 +37,11 @@ func (p *phases) seen(due time.Time, took time.Duration) {
 		record(p.before, took)
 	case p.upAt.IsZero() || due.Before(p.upAt):
 		record(p.out, took)
+		if p.midAt.IsZero() || due.Before(p.midAt) {
+			record(p.first, took)
+		} else {
+			record(p.rest, took)
+		}
 	}
 }
 
@@ -65,7 +75,7 @@ func (r *run) underLoad(ctx context.Context, s *subject, atMost time.Duration, f
 	if err := r.ready(ctx, s, l); err != nil {
 		return sent, err
 	}
-	p := &phases{before: newHistogram(), out: newHistogram()}
+	p := newPhases()
 	whole := openOver(outageRate/outageSize, r.times.before+atMost+drainTime, steadyClients, l.sendOne)
 	whole.seen = p.seen
 	loading, stop := context.WithCancel(ctx)
@@ -85,6 +95,10 @@ func (r *run) underLoad(ctx context.Context, s *subject, atMost time.Duration, f
 		return sent, err
 	}
 	f.Latency, f.LimitLatency = latencyOf(p.out), latencyOf(p.before)
+	if !p.midAt.IsZero() {
+		f.note("latency until all were requested", latencyOf(p.first).String())
+		f.note("latency thereafter", latencyOf(p.rest).String())
+	}
 	f.LatencyAt = fmt.Sprintf("of a request of %d events at %d events/s %s; the limit is the same load before", outageSize, outageRate, during)
 	return sent, nil
 }

@@ -67,7 +67,8 @@ type Figure struct {
 	Notes   []Note `json:"notes,omitempty"`
 	Aims    []Aim  `json:"aims,omitempty"`
 
-	aims []aim
+	aims     []aim
+	heldHead time.Duration
 }
 
 // Latency is the latency of an open-loop load in milliseconds, counted from when each send was due.

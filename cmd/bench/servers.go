@@ -147,7 +147,7 @@ const statementsSQL = `COPY (SELECT calls, round(total_exec_time) AS exec_ms, ro
  ORDER BY total_exec_time + total_plan_time DESC LIMIT 40) TO STDOUT (FORMAT csv, HEADER)`
 
 // saveProfile writes the database's slowest statements to a file.
-func (s *servers) saveProfile(ctx context.Context, dir string, subject *subject) error {
+func (s *servers) saveProfile(ctx context.Context, dir, name string, subject *subject) error {
 	if dir == "" {
 		return nil
 	}
@@ -160,7 +160,7 @@ func (s *servers) saveProfile(ctx context.Context, dir string, subject *subject)
 		return fmt.Errorf("reach the database as its superuser: %w", err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	f, err := os.Create(filepath.Join(dir, "statements-"+subject.roles+".csv"))
+	f, err := os.Create(filepath.Join(dir, "statements-"+name+".csv"))
 	if err != nil {
 		return fmt.Errorf("write the statements: %w", err)
 	}

@@ -84,6 +84,20 @@ func (a *api) call(ctx context.Context, method, path string, body, into any, hea
 	return nil
 }
 
+// patiently is call, and repeats a request that was refused: other programs of the machine may be busy.
+func (a *api) patiently(ctx context.Context, method, path string, body, into any) error {
+	for {
+		err := a.call(ctx, method, path, body, into)
+		refused, ok := isRefusal(err)
+		if !ok {
+			return err
+		}
+		if pause(ctx, max(refused.after, refusedPause)); ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
 // Answer is an error answer that ends the load.
 type Answer struct {
 	To     string // the request
@@ -174,14 +188,14 @@ func (t *target) spread(ctx context.Context, a *api, with tenantSpec) error {
 
 func (a *api) newTenant(ctx context.Context) (tenant, error) {
 	var made struct{ ID uuid.UUID }
-	err := a.call(ctx, "POST", "/tenants", map[string]string{"name": "Benchmark", "class": "large"}, &made)
+	err := a.patiently(ctx, "POST", "/tenants", map[string]string{"name": "Benchmark", "class": "large"}, &made)
 	return tenant{id: made.ID, partition: events.PartitionOf(made.ID)}, err
 }
 
 // addKey gives a tenant a subscription and a key.
 func (a *api) addKey(ctx context.Context, t *tenant, expires time.Time) error {
 	path := "/tenants/" + t.id.String()
-	if err := a.call(ctx, "POST", path+"/subscriptions", map[string]string{"plan": benchPlan, "status": "ACTIVE"}, nil); err != nil {
+	if err := a.patiently(ctx, "POST", path+"/subscriptions", map[string]string{"plan": benchPlan, "status": "ACTIVE"}, nil); err != nil {
 		return err
 	}
 	var err error
@@ -196,6 +210,6 @@ func (a *api) newKey(ctx context.Context, tenant uuid.UUID, scopes []string, exp
 		wanted["expiresAt"] = expires.UTC().Format(time.RFC3339)
 	}
 	var key struct{ Secret string }
-	err := a.call(ctx, "POST", "/tenants/"+tenant.String()+"/api-keys", wanted, &key)
+	err := a.patiently(ctx, "POST", "/tenants/"+tenant.String()+"/api-keys", wanted, &key)
 	return key.Secret, err
 }

@@ -46,9 +46,8 @@ func (db *simDB) causedBy(r *simRow) int64 {
 	return r.at.Number
 }
 
-// missing counts the dead letters that the close of a tenant's period waits for.
-// folded is the position of the aggregator.
-func (db *simDB) missing(tenant uuid.UUID, cut int64, snapshot int, folded int64) *simRows {
+// openLetters counts the dead letters that the close of a tenant's period waits for.
+func (db *simDB) openLetters(tenant uuid.UUID, cut int64, snapshot int) *simRows {
 	p := events.PartitionOf(tenant)
 	failed, retried := 0, 0
 	for i := range db.rows[p] {
@@ -81,11 +80,20 @@ func (db *simDB) missing(tenant uuid.UUID, cut int64, snapshot int, folded int64
 			retried++
 		}
 	}
+	return simAnswer([]any{failed, retried})
+}
+
+// missing answers whether the tenant has failures, a rebuild is open, and a verdict is not folded yet.
+func (db *simDB) missing(tenant uuid.UUID, cut, folded int64) *simRows {
+	p := events.PartitionOf(tenant)
+	failures := slices.ContainsFunc(db.rows[p], func(r simRow) bool {
+		return r.key.tenant == tenant && (r.subject == events.PublishFailed || r.subject == events.AggregationFailed)
+	})
 	open := slices.ContainsFunc(db.rebuilds, func(r domain.Rebuild) bool { return r.Open() })
 	unfolded := slices.ContainsFunc(db.rows[p], func(r simRow) bool {
 		return r.key.tenant == tenant && r.subject == events.UsageValidated && r.at.Number > folded && r.verdict().RawPosition <= cut
 	})
-	return simAnswer([]any{failed, retried, open, unfolded})
+	return simAnswer([]any{failures, open, unfolded})
 }
 
 // lateOf returns the lateness of a verdict, also of one that is folded again.

@@ -108,9 +108,11 @@ func (tx *simTx) periodQuery(text string, args []any) *simRows {
 			folded := db.ckpt[ckptKey{events.GroupAggregator, args[0].(int16)}]
 			return simAnswer([]any{&at, &at, &at, &folded, &at, new(time.Time)})
 		})
+	case strings.HasPrefix(text, "SELECT EXISTS (SELECT FROM event_log_rows f WHERE f.subject IN"):
+		return read("read what a close waits for", nil, func() *simRows { return db.missing(args[0].(uuid.UUID), args[2].(int64), args[4].(int64)) })
 	case strings.HasPrefix(text, "WITH open AS MATERIALIZED"):
-		return read("read what a close waits for", nil, func() *simRows {
-			return db.missing(args[0].(uuid.UUID), args[2].(int64), args[3].(int), args[5].(int64))
+		return read("read the open dead letters of a close", nil, func() *simRows {
+			return db.openLetters(args[0].(uuid.UUID), args[2].(int64), args[3].(int))
 		})
 	case strings.HasPrefix(text, "INSERT INTO period_snapshots"):
 		n := &simSnapshot{tenant: args[0].(uuid.UUID), snapshot: args[2].(int), cut: args[3].(int64), closed: args[4].(int64), hash: args[8].(string)}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/query"
 )
 
@@ -38,7 +39,7 @@ type grantFeed struct {
 	server    grantServer
 	restarts  int64      // of the server, and other servers in its place
 	confirmed atomicTime // start of the last successful poll
-	catalogue atomic.Pointer[[events.Partitions]int64]
+	catalogue atomic.Pointer[projections.CatalogueMarks]
 	features  struct {
 		mu    sync.Mutex
 		known map[string]bool // nil: unknown
@@ -101,10 +102,9 @@ func (c *Cache) Confirm(ctx context.Context) error {
 	return nil
 }
 
-// Catalogue returns, for each partition, a mark of the last catalogue event at the last
-// poll; another database has other marks. It returns nil if that poll did not begin
-// within the given time. It never waits.
-func (c *Cache) Catalogue(within time.Duration) *[events.Partitions]int64 {
+// Catalogue returns how far the catalogue had come at the last poll; another database has other marks. It returns nil if that
+// poll did not begin within the given time. It never waits.
+func (c *Cache) Catalogue(within time.Duration) *projections.CatalogueMarks {
 	now := time.Now()
 	c.isAsked(now)
 	if c.feed.confirmed.before(c.began, now.Add(-within)) {
@@ -112,6 +112,9 @@ func (c *Cache) Catalogue(within time.Duration) *[events.Partitions]int64 {
 	}
 	return c.feed.catalogue.Load()
 }
+
+// LastCatalogue returns how far the catalogue had come at the last poll, whenever that was; nil: there was none.
+func (c *Cache) LastCatalogue() *projections.CatalogueMarks { return c.feed.catalogue.Load() }
 
 // isAsked keeps the feed polling.
 func (c *Cache) isAsked(now time.Time) {
@@ -174,6 +177,8 @@ type grantStep struct {
 	partition int16
 	folded    int64
 	catalogue int64
+	epoch     int32
+	moved     []uuid.UUID // the tenants whose catalogue or periods changed since the previous poll; nil: none, or not known
 	changed   []uuid.UUID
 	told      bool // changed is complete
 }
@@ -185,7 +190,8 @@ type grantServer struct {
 	started time.Time
 }
 
-// Changes of periods count as changes of the catalogue: histories have both.
+// Changes of periods count as changes of the catalogue: histories have both. The tenants that changed behind the position in $5 are found
+// along the positions before on the topic, if they are few.
 // $1 and $2 are the feed's position in each partition, $3 the partitions with entries.
 // All generations that have joined have the same position. OFFSET keeps the
 // planner from sorting by the keys' index, which is in the order of tenants.
@@ -196,9 +202,21 @@ SELECT k.partition, c.position, greatest(h.topic_positions[{meterplex.catalogue}
            SELECT l.tenant_id FROM event_log_rows l
            WHERE l.partition = k.partition AND l.position > k.position AND l.position <= c.position
            ORDER BY l.position OFFSET 0) s) END,
+       h.epoch, CASE WHEN k.seen >= 0 AND greatest(h.topic_positions[{meterplex.catalogue}], h.topic_positions[{meterplex.billing}]) > k.seen THEN (
+         WITH RECURSIVE walk (position, tenant_id, n) AS (
+           SELECT l.previous_position, l.tenant_id, 1
+           FROM unnest(ARRAY[h.topic_positions[{meterplex.catalogue}], h.topic_positions[{meterplex.billing}]]) AS last (position)
+           CROSS JOIN LATERAL (SELECT l.previous_position, l.tenant_id FROM event_log_rows l WHERE l.partition = k.partition AND l.position = last.position LIMIT 1) l
+           WHERE last.position > k.seen
+           UNION ALL
+           SELECT l.previous_position, l.tenant_id, w.n + 1 FROM walk w
+           CROSS JOIN LATERAL (SELECT l.previous_position, l.tenant_id FROM event_log_rows l WHERE l.partition = k.partition AND l.position = w.position LIMIT 1) l
+           WHERE w.position > k.seen AND w.n < 256)
+         SELECT CASE WHEN count(*) FILTER (WHERE w.position <= k.seen) = coalesce((h.topic_positions[{meterplex.catalogue}] > k.seen)::int, 0)
+           + coalesce((h.topic_positions[{meterplex.billing}] > k.seen)::int, 0) THEN array_agg(DISTINCT w.tenant_id) END FROM walk w) END,
        (SELECT max(greatest(p.flip, p.undone_flip)) FROM projection_pointers p WHERE p.projection = 'entitlement_reads'),
        pg_postmaster_start_time()
-FROM unnest($1::smallint[], $2::bigint[], $3::boolean[]) AS k (partition, position, kept)
+FROM unnest($1::smallint[], $2::bigint[], $3::boolean[], $5::bigint[]) AS k (partition, position, kept, seen)
 JOIN log_heads h ON h.partition = k.partition
 CROSS JOIN LATERAL (SELECT min(position) AS position FROM consumer_checkpoints
   WHERE consumer = 'meterplex-entitlement-reads' AND partition = k.partition AND joined) c`)
@@ -235,18 +253,23 @@ func (c *Cache) readChanges(ctx context.Context, now time.Time) (steps []grantSt
 	var partitions [events.Partitions]int16
 	var folded [events.Partitions]int64
 	var kept [events.Partitions]bool
+	var seen [events.Partitions]int64
+	marks := c.feed.catalogue.Load()
 	checks := !c.checked.before(c.began, now.Add(-askedWithin))
 	for i := range c.partitions {
 		p := &c.partitions[i]
 		p.mu.RLock()
 		partitions[i], folded[i], kept[i] = int16(i), p.folded, checks && len(p.kept)+len(p.running) > 0
 		p.mu.RUnlock()
+		if seen[i] = -1; marks != nil {
+			seen[i] = marks.Position(int16(i))
+		}
 	}
 	nothing := func(pgx.Rows) error { return nil }
 	err = c.looks.Snapshot(ctx, query.Viewer{Operator: true}, query.New(keepPlans, nil, nothing), query.New(alongIndexes, nil, nothing),
-		query.New(readGrantFeed, []any{partitions[:], folded[:], kept[:], int64(feedSpan)}, query.Each(func(rows pgx.Rows) error {
+		query.New(readGrantFeed, []any{partitions[:], folded[:], kept[:], int64(feedSpan), seen[:]}, query.Each(func(rows pgx.Rows) error {
 			var s grantStep
-			err := rows.Scan(&s.partition, &s.folded, &s.catalogue, &s.told, &s.changed, &server.flip, &server.started)
+			err := rows.Scan(&s.partition, &s.folded, &s.catalogue, &s.told, &s.changed, &s.epoch, &s.moved, &server.flip, &server.started)
 			steps = append(steps, s)
 			return err
 		})))
@@ -265,7 +288,7 @@ func (c *Cache) apply(ctx context.Context, steps []grantStep, server grantServer
 	}
 	flipped := restarted || server.flip != c.feed.server.flip
 	c.feed.server = server
-	catalogue := new([events.Partitions]int64)
+	var catalogue []projections.CatalogueStep
 	for i := range steps {
 		s := &steps[i]
 		p := &c.partitions[s.partition]
@@ -284,16 +307,13 @@ func (c *Cache) apply(ctx context.Context, steps []grantStep, server grantServer
 		}
 		p.folded = s.folded
 		p.mu.Unlock()
-		catalogue[s.partition] = c.feed.restarts<<restartBits | s.catalogue
+		catalogue = append(catalogue, projections.CatalogueStep{Partition: s.partition, Epoch: s.epoch, Mark: projections.CatalogueMarkOf(c.feed.restarts, s.catalogue), Changed: s.moved})
 		if s.partition == events.PartitionOf(events.Platform) {
 			c.sawCatalogue(s.catalogue, restarted)
 		}
 	}
-	c.feed.catalogue.Store(catalogue)
+	c.feed.catalogue.Store(c.feed.catalogue.Load().With(catalogue))
 }
-
-// restartBits is above every position that a partition will reach.
-const restartBits = 44
 
 func (c *Cache) sawCatalogue(position int64, restarted bool) {
 	f := &c.feed.features

@@ -17,8 +17,11 @@ import (
 )
 
 // Histories reads the histories of tenants, and caches those that were read with the heads of their partitions locked: such a history is
-// true for as long as the head names the same events of the catalogue and of billing as the last.
+// true for as long as the head names the same events of the catalogue and of billing as the last, or those behind are known to be of other tenants.
 type Histories struct {
+	// Marks, if set, returns how far the catalogue is known. It must not block.
+	Marks func() *projections.CatalogueMarks
+
 	snapshots snapshots
 	recent    recent
 }
@@ -54,7 +57,11 @@ func (h *Histories) Of(ctx context.Context, query projections.Query, tenants []u
 
 // of is Of, with the error of each history that cannot be read.
 func (h *Histories) of(ctx context.Context, query projections.Query, tenants []uuid.UUID, heads []events.InlineStretch) (map[uuid.UUID]history, error) {
-	histories, missing := h.recent.of(tenants, heads)
+	var marks *projections.CatalogueMarks
+	if h.Marks != nil {
+		marks = h.Marks()
+	}
+	histories, missing := h.recent.of(tenants, heads, marks)
 	if len(missing) == 0 {
 		return histories, nil
 	}
@@ -211,8 +218,16 @@ func statesOf(stretches []events.InlineStretch) (states [events.Partitions]catal
 	return states
 }
 
+// trueAt reports whether the tenant has not changed between the state that its history was read at and that of the locked head.
+func (k *recentHistory) trueAt(head catalogueState, tenant uuid.UUID, marks *projections.CatalogueMarks) bool {
+	return marks != nil && k.at.epoch == head.epoch && marks.UnchangedAt(tenant, head.epoch, k.at.last(), head.last())
+}
+
+// last is the last change.
+func (s catalogueState) last() int64 { return max(s.catalogue, s.periods) }
+
 // of returns the histories that are known, and the tenants whose history is not.
-func (c *recent) of(tenants []uuid.UUID, stretches []events.InlineStretch) (histories map[uuid.UUID]history, missing []uuid.UUID) {
+func (c *recent) of(tenants []uuid.UUID, stretches []events.InlineStretch, marks *projections.CatalogueMarks) (histories map[uuid.UUID]history, missing []uuid.UUID) {
 	states := statesOf(stretches)
 	histories = make(map[uuid.UUID]history, len(tenants))
 	c.mu.Lock()
@@ -220,6 +235,9 @@ func (c *recent) of(tenants []uuid.UUID, stretches []events.InlineStretch) (hist
 	for _, t := range tenants {
 		if k, ok := c.known[t]; ok && k.at == states[events.PartitionOf(t)] {
 			histories[t] = k.history
+		} else if head := states[events.PartitionOf(t)]; ok && k.trueAt(head, t, marks) {
+			k.at = head
+			c.known[t], histories[t] = k, k.history
 		} else {
 			missing = append(missing, t)
 		}

@@ -36,7 +36,7 @@ type BenchAll struct {
 	Quick    bool          `help:"Measure each figure for a shorter time, in less than three minutes; the slow ones not at all."`
 	Only     []string      `placeholder:"ID,…" help:"Measure only these; with --quick also the slow ones, for a shorter time."`
 	Grow     int           `placeholder:"N" help:"With B10: the number of events in the log, e.g. 50000000. Each takes about 1.2 kB of disk."`
-	History  int           `placeholder:"N" help:"The number of usage events in the histories of B8 and B13, at least 20000 (10000000; with --quick 500000 and 300000). Each takes about 1 kB of disk."`
+	History  int           `placeholder:"N" help:"The number of usage events in the histories of B8, B13 and close, at least 20000 (10000000; with --quick 500000 and 300000). Each takes about 1 kB of disk."`
 	Overload time.Duration `placeholder:"DURATION" help:"How long overload offers too much (a minute; with --quick 15s)."`
 	KafkaTLS bool          `name:"kafka-tls" help:"Let the service reach Kafka over TLS, with a SCRAM-SHA-512 password."`
 	Setting  []string      `sep:"none" placeholder:"NAME=VALUE" help:"Measure the service with a setting, e.g. METERPLEX_TRACE_RATIO=0.01; may be repeated."`

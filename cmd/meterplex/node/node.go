@@ -138,6 +138,7 @@ func (n *Node) open(ctx context.Context) (err error) {
 	}
 	n.grants = entitlements.NewCache(n.looks, n.readers)
 	n.grants.UseSeats(n.seats)
+	n.histories.Marks = n.grants.LastCatalogue
 	n.notifier = relay.NewNotifier(n.pool, n.logger)
 	n.recent, n.reading = n.readersOfLog()
 	logConfig := eventlog.Config{

@@ -52,10 +52,13 @@ func (n *Node) sagas() *commands.Sagas {
 	return &commands.Sagas{Store: &store.Sagas{Store: n.store}, Kinds: n.allKinds(), Wake: n.wakeSagas, Logger: n.logger}
 }
 
+// sagaRests leaves most of the time of each place to requests, while many periods are closed at once.
+const sagaRests = 6
+
 // sagaRunner returns the worker that runs the steps of sagas.
 func (n *Node) sagaRunner() *commands.SagaRunner {
 	return &commands.SagaRunner{
-		Queue: &store.Sagas{Store: n.store}, Kinds: n.sagaKinds(), NewID: newID, Requests: n.sagaRequests, Ended: n.metrics.SagaEnded, Logger: n.logger,
+		Queue: &store.Sagas{Store: n.store}, Kinds: n.sagaKinds(), NewID: newID, Requests: n.sagaRequests, Ended: n.metrics.SagaEnded, Logger: n.logger, Rests: sagaRests,
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
 )
 
 const (
@@ -50,16 +51,14 @@ type owner struct {
 	known  bool
 }
 
-// CatalogueSeen returns, for each partition, the last catalogue event up to which all
-// are known; nil if that was not confirmed within a time. It must not block.
-type CatalogueSeen func(within time.Duration) *[events.Partitions]int64
+// CatalogueSeen returns how far the catalogue is known; nil if that was not confirmed within a time. It must not block.
+type CatalogueSeen func(within time.Duration) *projections.CatalogueMarks
 
 type kept[V any] struct {
 	value     V
 	at        time.Time
 	owner     owner
-	partition int16 // of the owner
-	catalogue int64 // the last event of the catalogue there before it was read; -1: not known
+	catalogue int64 // the mark of the owner's partition before it was read; -1: not known
 }
 
 // empty makes the maps of a new cache.
@@ -78,23 +77,20 @@ func (c *cache[K, V]) get(ctx context.Context, key K) (V, error) {
 	return c.fresh(ctx, key)
 }
 
-// unchanged reports whether no catalogue event was recorded in a partition since an
-// answer was read.
+// unchanged reports whether no catalogue event of the owner was recorded since an answer was read.
 func (c *cache[K, V]) unchanged(k *kept[V]) bool {
 	if k.catalogue < 0 {
 		return false
 	}
 	seen := c.seen(confirmWithin)
-	return seen != nil && seen[k.partition] == k.catalogue
+	return seen != nil && seen.Unchanged(k.owner.tenant, k.catalogue)
 }
 
-// note stores with an answer its owner, and the last catalogue event that was seen before
-// the read.
-func (c *cache[K, V]) note(key K, k kept[V], seen *[events.Partitions]int64) kept[V] {
+// note stores with an answer its owner, and how far the catalogue was seen before the read.
+func (c *cache[K, V]) note(key K, k kept[V], seen *projections.CatalogueMarks) kept[V] {
 	k.owner, k.catalogue = c.owner(key, k.value), -1
 	if k.owner.known && seen != nil {
-		k.partition = events.PartitionOf(k.owner.tenant)
-		k.catalogue = seen[k.partition]
+		k.catalogue = seen.Mark(events.PartitionOf(k.owner.tenant))
 	}
 	return k
 }

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
 )
 
 // tenantOf makes the id of a tenant of a partition.
@@ -33,7 +34,7 @@ func TestCachedAnswerIsAsOldAsItsLoad(t *testing.T) {
 	c := (&cache[string, int]{
 		now:   func() time.Time { mu.Lock(); defer mu.Unlock(); return now },
 		name:  func(k string) string { return k },
-		seen:  func(time.Duration) *[events.Partitions]int64 { return nil },
+		seen:  func(time.Duration) *projections.CatalogueMarks { return nil },
 		owner: func(string, int) owner { return owner{known: true} },
 		load: func(context.Context, string) (int, error) {
 			mu.Lock()
@@ -71,14 +72,28 @@ func TestCachedAnswerIsAsOldAsItsLoad(t *testing.T) {
 	wait.Wait()
 }
 
+// marksOf returns the first marks that are seen.
+func marksOf(positions map[int16]int64) *projections.CatalogueMarks {
+	var steps []projections.CatalogueStep
+	for p, at := range positions {
+		steps = append(steps, projections.CatalogueStep{Partition: p, Mark: at})
+	}
+	return (*projections.CatalogueMarks)(nil).With(steps)
+}
+
+// changedMarks returns the marks after a change of tenants.
+func changedMarks(m *projections.CatalogueMarks, partition int16, at int64, tenants ...uuid.UUID) *projections.CatalogueMarks {
+	return m.With([]projections.CatalogueStep{{Partition: partition, Mark: at, Changed: tenants}})
+}
+
 // A cached answer is used for longer only while the log confirms that its partition has
 // not changed since before the read; without that confirmation it expires.
 func TestCachedAnswersAreConfirmedByTheLog(t *testing.T) {
-	now, loads, seen := time.Unix(1000, 0), 0, &[events.Partitions]int64{3: 7}
+	now, loads, seen := time.Unix(1000, 0), 0, marksOf(map[int16]int64{3: 7})
 	during, tenant := func() {}, tenantOf(3)
 	c := (&cache[string, int]{
 		now: func() time.Time { return now }, name: func(k string) string { return k },
-		seen: func(time.Duration) *[events.Partitions]int64 { return seen },
+		seen: func(time.Duration) *projections.CatalogueMarks { return seen },
 		owner: func(key string, _ int) owner {
 			if key == "nowhere" {
 				return owner{}
@@ -101,24 +116,27 @@ func TestCachedAnswersAreConfirmedByTheLog(t *testing.T) {
 		{"first", func() {}, "key", 1},
 		{"at once", func() {}, "key", 1},
 		{"confirmed", func() { now = now.Add(time.Hour) }, "key", 1},
-		{"another partition changed", func() { seen = &[events.Partitions]int64{3: 7, 4: 1} }, "key", 1},
-		{"its partition changed", func() { seen = &[events.Partitions]int64{3: 8} }, "key", 2},
-		{"not confirmed", func() { now, seen = now.Add(time.Hour), nil }, "key", 3},
-		{"confirmed, but not when it was read", func() { now, seen = now.Add(time.Hour), &[events.Partitions]int64{3: 8} }, "key", 4},
-		{"confirmed again", func() { now = now.Add(time.Hour) }, "key", 4},
-		{"nowhere", func() {}, "nowhere", 5},
-		{"nowhere, later", func() { now = now.Add(time.Hour) }, "nowhere", 6},
+		{"another partition changed", func() { seen = marksOf(map[int16]int64{3: 7, 4: 1}) }, "key", 1},
+		{"its partition changed", func() { seen = marksOf(map[int16]int64{3: 8}) }, "key", 2},
+		{"another tenant of its partition changed", func() { now, seen = now.Add(time.Hour), changedMarks(seen, 3, 9, uuid.Max) }, "key", 2},
+		{"its tenant changed", func() { now, seen = now.Add(time.Hour), changedMarks(seen, 3, 10, uuid.Max, tenant) }, "key", 3},
+		{"its tenant is the one that changed before it was read", func() { now, seen = now.Add(time.Hour), changedMarks(seen, 3, 11, uuid.Max) }, "key", 3},
+		{"not confirmed", func() { now, seen = now.Add(time.Hour), nil }, "key", 4},
+		{"confirmed, but not when it was read", func() { now, seen = now.Add(time.Hour), marksOf(map[int16]int64{3: 8}) }, "key", 5},
+		{"confirmed again", func() { now = now.Add(time.Hour) }, "key", 5},
+		{"nowhere", func() {}, "nowhere", 6},
+		{"nowhere, later", func() { now = now.Add(time.Hour) }, "nowhere", 7},
 		{"changed while it was read", func() {
-			now, seen = now.Add(time.Hour), &[events.Partitions]int64{3: 9}
-			during = func() { seen = &[events.Partitions]int64{3: 10} }
-		}, "key", 7},
-		{"and so is read again", func() { now, during = now.Add(time.Hour), func() {} }, "key", 8},
-		{"forgotten", forget, "key", 9},
-		{"forgotten again while it is read", func() { forget(); during = forget }, "key", 10},
-		{"and so is read again", func() { during = func() {} }, "key", 11},
-		{"another tenant is forgotten", func() { c.forget(uuid.Max) }, "key", 11},
-		{"another tenant is forgotten while it is read", func() { forget(); during = func() { c.forget(uuid.Max) } }, "key", 12},
-		{"and it is kept", func() { during = func() {} }, "key", 12},
+			now, seen = now.Add(time.Hour), marksOf(map[int16]int64{3: 9})
+			during = func() { seen = marksOf(map[int16]int64{3: 10}) }
+		}, "key", 8},
+		{"and so is read again", func() { now, during = now.Add(time.Hour), func() {} }, "key", 9},
+		{"forgotten", forget, "key", 10},
+		{"forgotten again while it is read", func() { forget(); during = forget }, "key", 11},
+		{"and so is read again", func() { during = func() {} }, "key", 12},
+		{"another tenant is forgotten", func() { c.forget(uuid.Max) }, "key", 12},
+		{"another tenant is forgotten while it is read", func() { forget(); during = func() { c.forget(uuid.Max) } }, "key", 13},
+		{"and it is kept", func() { during = func() {} }, "key", 13},
 	} {
 		step.do()
 		if got, err := c.get(t.Context(), step.key); err != nil || got != step.loads && step.what != "nowhere" || loads != step.loads {
@@ -133,7 +151,7 @@ func TestP9_AnExpiredAnswerIsNotUsedWhileTheDatabaseIsAway(t *testing.T) {
 	now, away := time.Unix(1000, 0), error(nil)
 	c := (&cache[string, string]{
 		now: func() time.Time { return now }, name: func(k string) string { return k },
-		seen:  func(time.Duration) *[events.Partitions]int64 { return nil },
+		seen:  func(time.Duration) *projections.CatalogueMarks { return nil },
 		owner: func(string, string) owner { return owner{uuid.Max, true} },
 		load:  func(context.Context, string) (string, error) { return "accepted", away },
 	}).empty()
@@ -160,7 +178,7 @@ func TestNoCallerAfterAChangeJoinsALoadFromBefore(t *testing.T) {
 	loads := 0
 	c := (&cache[string, int]{
 		now: time.Now, name: func(k string) string { return k },
-		seen:  func(time.Duration) *[events.Partitions]int64 { return nil },
+		seen:  func(time.Duration) *projections.CatalogueMarks { return nil },
 		owner: func(string, int) owner { return owner{tenant, true} },
 		load: func(context.Context, string) (int, error) {
 			mu.Lock()
@@ -265,7 +283,7 @@ func TestAFullCacheEvictsSingleAnswers(t *testing.T) {
 	loads := 0
 	c := (&cache[int, int]{
 		now: func() time.Time { return time.Unix(1000, 0) }, name: strconv.Itoa,
-		seen:  func(time.Duration) *[events.Partitions]int64 { return nil },
+		seen:  func(time.Duration) *projections.CatalogueMarks { return nil },
 		owner: func(int, int) owner { return owner{} },
 		load:  func(_ context.Context, key int) (int, error) { loads++; return key, nil },
 	}).empty()

@@ -10,8 +10,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
-	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/projections"
 )
 
 // TestP9_AWrongKeyCostsWhatAnUnknownOneDoes counts statements instead of time: a client
@@ -30,7 +30,7 @@ func TestP9_AWrongKeyCostsWhatAnUnknownOneDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	traced, sent := localtest.Traced(t, pool)
-	keys := newKeys(traced, time.Now, func(time.Duration) *[events.Partitions]int64 { return nil }, make(seats, maxLoads))
+	keys := newKeys(traced, time.Now, func(time.Duration) *projections.CatalogueMarks { return nil }, make(seats, maxLoads))
 	find := func(secret string) []string {
 		t.Helper()
 		if _, _, err := keys.Find(t.Context(), commands.HashSecret(secret)); err != nil {

@@ -14,12 +14,20 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// missingSQL counts the open dead letters of a tenant ($1, partition $2) whose events have a cause up to the cut $3: those that failed, and those
-// that are being retried. They are read from the log, so that the list is complete. Late verdicts of the snapshot $4 are not meant, nor are events
-// whose retry failed (that failure is meant) or was rejected, nor those that were rejected and are retried behind the cut. It also returns whether a rebuild
-// of the period $5 is open, and whether the verdict on an event up to the cut is behind the position $6 of the aggregator: that of a retry, whose dead
-// letter the validator has ended.
+// missingSQL returns whether a tenant ($1, partition $2) has any failure in the log, whether a rebuild of the period $4 is open, and whether the verdict on an
+// event up to the cut $3 is behind the position $5 of the aggregator: that of a retry, whose dead letter the validator has ended.
 var missingSQL = events.SQL(`
+SELECT EXISTS (SELECT FROM event_log_rows f WHERE f.subject IN ({usage.event.publish_failed}, {usage.event.aggregation_failed}) AND f.tenant_id = $1 AND f.partition IS NOT DISTINCT FROM $2),
+  EXISTS (SELECT FROM projection_rebuilds r WHERE r.projection = '` + projections.ProjectionUsage + `' AND r.purpose = '` + events.PurposeRebuild + `'
+    AND r.state IN ('FOLDING', 'CATCHING_UP', 'READY') AND r.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000') AND r.period_key IN ('', $4)),
+  EXISTS (SELECT FROM event_log_rows v WHERE v.partition = $2 AND v.position > $5 AND v.tenant_id = $1 AND v.subject = {usage.event.validated}
+    AND CASE WHEN v.dedupe_key LIKE 'v/%' THEN substr(v.dedupe_key, 3)::bigint END <= $3)`)
+
+// openLettersSQL counts the open dead letters of a tenant ($1, partition $2) whose events have a cause up to the cut $3: those that failed, and those
+// that are being retried. They are read from the log, so that the list is complete. Late verdicts of the snapshot $4 are not meant, nor are events
+// whose retry failed (that failure is meant) or was rejected, nor those that were rejected and are retried behind the cut. To plan it takes longer than the
+// other statements of a close together, so that it is read for tenants with failures only.
+var openLettersSQL = events.SQL(`
 WITH open AS MATERIALIZED (
   SELECT f.subject, f.body, f.event_id, s.position, s.subject AS of, s.payload
   FROM event_log_rows f
@@ -41,12 +49,7 @@ letters AS (
   WHERE coalesce((o.payload ->> 'rawPosition')::bigint, (o.payload #>> '{validated,rawPosition}')::bigint, o.position) <= $3
     AND coalesce((o.payload #>> '{late,snapshot}')::int, (o.payload #>> '{validated,late,snapshot}')::int, 0) <> $4
     AND NOT (o.of = {usage.event.retried} AND coalesce((o.payload ->> 'rejected')::boolean, false) AND o.position > $3))
-SELECT count(*) FILTER (WHERE NOT retried), count(*) FILTER (WHERE retried AND NOT again),
-  EXISTS (SELECT FROM projection_rebuilds r WHERE r.projection = '` + projections.ProjectionUsage + `' AND r.purpose = '` + events.PurposeRebuild + `'
-    AND r.state IN ('FOLDING', 'CATCHING_UP', 'READY') AND r.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000') AND r.period_key IN ('', $5)),
-  EXISTS (SELECT FROM event_log_rows v WHERE v.partition = $2 AND v.position > $6 AND v.tenant_id = $1 AND v.subject = {usage.event.validated}
-    AND CASE WHEN v.dedupe_key LIKE 'v/%' THEN substr(v.dedupe_key, 3)::bigint END <= $3)
-FROM letters`)
+SELECT count(*) FILTER (WHERE NOT retried), count(*) FILTER (WHERE retried AND NOT again) FROM letters`)
 
 // Missing implements commands.PeriodStore.
 func (s *Periods) Missing(ctx context.Context, c domain.Closing) (missing []string, err error) {
@@ -74,9 +77,14 @@ func missingIn(ctx context.Context, tx pgx.Tx, c domain.Closing, cut int64) (mis
 		return nil, fmt.Errorf("reading how far figures are: %w", err)
 	}
 	var failed, retried int
-	var rebuild, unfolded bool
-	if err := tx.QueryRow(ctx, missingSQL, c.TenantID, partition, cut, c.Snapshot, c.PeriodKey, standing.Folded).Scan(&failed, &retried, &rebuild, &unfolded); err != nil {
+	var failures, rebuild, unfolded bool
+	if err := tx.QueryRow(ctx, missingSQL, c.TenantID, partition, cut, c.PeriodKey, standing.Folded).Scan(&failures, &rebuild, &unfolded); err != nil {
 		return nil, fmt.Errorf("reading what a close waits for: %w", err)
+	}
+	if failures {
+		if err := tx.QueryRow(ctx, openLettersSQL, c.TenantID, partition, cut, c.Snapshot).Scan(&failed, &retried); err != nil {
+			return nil, fmt.Errorf("reading the open dead letters of a close: %w", err)
+		}
 	}
 	for _, condition := range []struct {
 		name    string

@@ -41,8 +41,13 @@ type periodTx struct {
 	figures PeriodFigures
 }
 
-// ChangePeriods implements commands.PeriodStore. Cached histories of the tenant are outdated by it.
+// ChangePeriods implements commands.PeriodStore. Cached histories of the tenant are outdated by it. One change runs at a time.
 func (s *Periods) ChangePeriods(ctx context.Context, tenant uuid.UUID, decide func(commands.PeriodTx) error) error {
+	leave, err := s.Store.periods.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	return s.Store.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(&periodTx{tx, s.Figures}) }, tenant)
 }
 

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -112,5 +113,29 @@ func TestAReaderWithoutAConnectionIsRefusedSoon(t *testing.T) {
 	}
 	if n := pool.Stat().AcquiredConns(); n != 0 {
 		t.Errorf("%d connections are held", n)
+	}
+}
+
+// A change of a period keeps its seat for longer than it ran, so that many of them at once leave most of the time to others.
+func TestManyChangesOfPeriodsRest(t *testing.T) {
+	p := paced{make(seats, 1)}
+	began := time.Now()
+	for range 3 {
+		leave, err := p.acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond)
+		leave()
+	}
+	if took := time.Since(began); took < 70*time.Millisecond {
+		t.Errorf("three changes of 10 ms with rests took %s", took)
+	}
+	leave, err := p.acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if leave(); len(p.seats) != 1 {
+		t.Error("the seat is free at once")
 	}
 }

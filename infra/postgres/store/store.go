@@ -19,6 +19,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/projections"
 )
 
 // Config says how a store caches.
@@ -38,6 +39,7 @@ type Store struct {
 	log     *eventlog.Log
 	pool    postgres.Pool
 	changes seats
+	periods paced // changes of periods, of which many are requested at once
 }
 
 var (
@@ -54,11 +56,11 @@ func New(pool postgres.Pool, log *eventlog.Log, cfg Config) *Store {
 		cfg.Now = time.Now
 	}
 	if cfg.Catalogue == nil {
-		cfg.Catalogue = func(time.Duration) *[events.Partitions]int64 { return nil }
+		cfg.Catalogue = func(time.Duration) *projections.CatalogueMarks { return nil }
 	}
 	loads := make(seats, maxLoads) // of keys and histories
 	return &Store{
-		log: log, pool: pool, changes: make(seats, maxChanges),
+		log: log, pool: pool, changes: make(seats, maxChanges), periods: paced{make(seats, 1)},
 		Keys: newKeys(pool, cfg.Now, cfg.Catalogue, loads), Histories: newHistories(pool, cfg.Now, cfg.Catalogue, loads),
 	}
 }
