@@ -145,7 +145,7 @@ func TestP5_GroupsAreTheirDeadLetters(t *testing.T) {
 				want, err := s.reads.DeadLetterGroups(t.Context(), byLetters)
 				s.must(err)
 				if !reflect.DeepEqual(got, want) {
-					rt.Fatalf("%+v\nthe counts give %+v\nthe dead letters %+v", f, got, want)
+					rt.Fatalf("the counts and the dead letters give other groups of %+v:\n%+v\n%+v", f, got, want)
 				}
 				if q.After = got.Next; q.After == "" || pages > 20 {
 					break
