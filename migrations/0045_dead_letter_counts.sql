@@ -1,7 +1,7 @@
 -- +goose NO TRANSACTION
 -- +goose Up
 -- Older instances go on beside it: triggers count, whichever release writes. Dead letters are not written while the present ones are
--- counted: a few seconds for a million. They are read meanwhile.
+-- counted: some 15 s for a million. They are read meanwhile.
 
 -- The newest, the first and the last dead letter of a cause, by status. No other index has one of these orders, so that each look-up has one way: two have ids in order.
 SET lock_timeout = 0;
