@@ -176,6 +176,9 @@ func TestP5_DeadLettersDoNotDependOnBatches(t *testing.T) {
 		if differ != 0 {
 			rt.Fatalf("%d rows differ", differ)
 		}
+		if n := s.differentCounts(); n != 0 {
+			rt.Fatalf("%d rows of the counts differ from the dead letters", n)
+		}
 	})
 }
 

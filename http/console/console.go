@@ -40,6 +40,8 @@ type Console struct {
 	attempts  attempts // to sign in, by address
 	opened    attempts // sessions, by key
 	viewers   viewers  // open streams
+	watching  watch    // of their sessions
+	renders   renders  // of their events
 	tails     tails    // of the log
 }
 

@@ -32,17 +32,19 @@ type fixture struct {
 	session string // the cookie of an operator
 	api     http.HandlerFunc
 	now     func() time.Time
+	// shutdown is closed when the server shuts down.
+	shutdown chan struct{}
 }
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{open: &memory{sessions: map[[32]byte]commands.ConsoleSession{}}, routes: map[string]http.Handler{}, now: time.Now}
+	f := &fixture{shutdown: make(chan struct{}), open: &memory{sessions: map[[32]byte]commands.ConsoleSession{}}, routes: map[string]http.Handler{}, now: time.Now}
 	keys, err := auth.New(ring{}, operatorKey, time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.Console, err = New(Config{API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.api(w, r) }), Serves: func(string) bool { return false },
-		Keys: keys, Sessions: f.open, Shutdown: make(chan struct{}), Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return f.now() },
+		Keys: keys, Sessions: f.open, Shutdown: f.shutdown, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return f.now() },
 		NewToken: func() [32]byte { return sha256.Sum256([]byte(t.Name())) }, Version: "test"})
 	if err != nil {
 		t.Fatal(err)
@@ -111,6 +113,8 @@ type memory struct {
 	mu       sync.Mutex
 	sessions map[[32]byte]commands.ConsoleSession
 	links    map[[32]byte]uuid.UUID
+	reads    int   // of Sessions
+	fault    error // of Sessions
 }
 
 func (m *memory) OpenSession(_ context.Context, token [32]byte, key uuid.UUID, at time.Time) error {
@@ -127,6 +131,19 @@ func (m *memory) Session(_ context.Context, token [32]byte) (*commands.ConsoleSe
 		return &s, nil
 	}
 	return nil, nil
+}
+
+func (m *memory) Sessions(_ context.Context, tokens [][32]byte) (map[[32]byte]commands.ConsoleSession, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.reads++
+	found := map[[32]byte]commands.ConsoleSession{}
+	for _, token := range tokens {
+		if s, is := m.sessions[token]; is {
+			found[token] = s
+		}
+	}
+	return found, m.fault
 }
 
 func (m *memory) UseSession(_ context.Context, token [32]byte, at time.Time) error {

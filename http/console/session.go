@@ -55,7 +55,7 @@ func (c *Console) visitorOf(r *http.Request) (*visitor, error) {
 // sessionTime bounds a read of a session and of its key, and the record of its use: the edge does not bound the time of a page.
 const sessionTime = 5 * time.Second
 
-// confirm reads the session of a visitor and its key. Streams repeat it.
+// confirm reads the session of a visitor and its key. For streams, watch repeats it.
 func (c *Console) confirm(r *http.Request, v *visitor) error {
 	ctx, cancel := context.WithTimeout(r.Context(), sessionTime)
 	defer cancel()
@@ -63,8 +63,12 @@ func (c *Console) confirm(r *http.Request, v *visitor) error {
 	if err != nil {
 		return err
 	}
-	now := c.Now()
-	if session == nil || session.Ended(now) {
+	return c.admit(ctx, v, session)
+}
+
+// admit finds the caller of a visitor's session, which is nil if there is none.
+func (c *Console) admit(ctx context.Context, v *visitor, session *commands.ConsoleSession) (err error) {
+	if session == nil || session.Ended(c.Now()) {
 		return errSignedOut
 	}
 	v.session = *session

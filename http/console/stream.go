@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,9 +29,6 @@ type stream struct {
 
 // maxViewers bounds the open streams of an instance.
 const maxViewers = 256
-
-// confirmEvery is how often a stream confirms its session and its key, so that it ends within 1 s of them.
-const confirmEvery = 400 * time.Millisecond
 
 const mediaEvents = "text/event-stream"
 
@@ -67,7 +65,7 @@ func (c *Console) follow(v *visit, s *stream) error {
 	if last := v.r.Header.Get("Last-Event-ID"); last != "" { // a browser that connects again goes on after it
 		header.Set("Last-Event-ID", last)
 	}
-	out := &frames{to: v.w, control: http.NewResponseController(v.w), header: http.Header{}, within: cmp.Or(s.within, streamWrite), template: c.templates.shared(s.template)}
+	out := &frames{to: v.w, control: http.NewResponseController(v.w), header: http.Header{}, within: cmp.Or(s.within, streamWrite), render: c.renders.of(c.templates.shared(s.template))}
 	if err := c.relay(v, request{Method: http.MethodGet, Path: path, Query: query, header: header}, out); err != nil {
 		return err
 	}
@@ -92,46 +90,22 @@ func (c *Console) relay(v *visit, req request, out http.ResponseWriter) error {
 // watched returns a visit whose request ends with its session, and a function that ends it.
 func (c *Console) watched(v *visit) (*visit, func()) {
 	ctx, cancel := context.WithCancel(v.r.Context())
-	done := make(chan struct{})
-	within, visitor := *v, *v.visitor // confirm changes the visitor
+	within := *v
 	within.r = v.r.WithContext(ctx)
-	go func() {
-		defer close(done)
-		c.watch(within.r, cancel, &visitor)
-	}()
-	return &within, func() { cancel(); <-done }
-}
-
-// watch ends a stream once its session has ended or its key is refused. If the database does not answer, the API ends the stream.
-func (c *Console) watch(r *http.Request, end func(), v *visitor) {
-	tick := time.NewTicker(confirmEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-r.Context().Done():
-			return
-		case <-c.Shutdown:
-			end()
-			return
-		case <-tick.C:
-		}
-		if c.confirm(r, v) == errSignedOut {
-			end()
-			return
-		}
-	}
+	leave := c.watching.join(c, &watchedStream{visitor: *v.visitor, end: cancel})
+	return &within, func() { cancel(); leave() }
 }
 
 // frames is the answer of the API's stream: it renders each event, and writes it to the browser.
 type frames struct {
-	to       http.ResponseWriter
-	control  *http.ResponseController
-	header   http.Header
-	template *pageTemplate
-	within   time.Duration // of the write of an event
-	status   int
-	partial  []byte       // the begin of an event
-	refused  bytes.Buffer // the problem of a refused stream
+	to      http.ResponseWriter
+	control *http.ResponseController
+	header  http.Header
+	render  func(data string) (string, error)
+	within  time.Duration // of the write of an event
+	status  int
+	partial []byte       // the begin of an event
+	refused bytes.Buffer // the problem of a refused stream
 }
 
 func (f *frames) Header() http.Header { return f.header }
@@ -179,11 +153,7 @@ func (f *frames) event(raw []byte) error {
 		}
 	}
 	if data.Len() > 0 {
-		d, err := decode(strings.NewReader(data.String()))
-		if err != nil {
-			return err
-		}
-		lines, err := dataOf(f.template, d)
+		lines, err := f.render(data.String())
 		if err != nil {
 			return err
 		}
@@ -192,6 +162,47 @@ func (f *frames) event(raw []byte) error {
 	_ = f.control.SetWriteDeadline(time.Now().Add(f.within))
 	_, err := f.to.Write([]byte(out.String() + "\n"))
 	return err
+}
+
+// renders are the last rendered events, one for each template: viewers of one part get the same events at the same time.
+type renders struct {
+	mu   sync.Mutex
+	last map[*pageTemplate]*rendered
+}
+
+// rendered is the data of an event, and its lines.
+type rendered struct {
+	mu          sync.Mutex
+	data, lines string
+}
+
+// of returns the function that renders the data of an event by a template. The viewers of an event wait for the first of them.
+func (r *renders) of(t *pageTemplate) func(data string) (string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.last == nil {
+		r.last = map[*pageTemplate]*rendered{}
+	}
+	if r.last[t] == nil {
+		r.last[t] = new(rendered)
+	}
+	last := r.last[t]
+	return func(data string) (string, error) {
+		last.mu.Lock()
+		defer last.mu.Unlock()
+		if data == last.data {
+			return last.lines, nil
+		}
+		d, err := decode(strings.NewReader(data))
+		if err != nil {
+			return "", err
+		}
+		lines, err := dataOf(t, d)
+		if err == nil {
+			last.data, last.lines = data, lines
+		}
+		return lines, err
+	}
 }
 
 // dataOf renders the lines of an event's data.

@@ -69,8 +69,7 @@ groups AS (
 SELECT g.fingerprint, g.stage, g.code, s.reason, g.feature, g.consumer, g.n, g.failed, g.retrying, g.resolved, g.discarded,
        g.tenants, g.first_failed_at, g.last_failed_at, g.sample
 FROM groups g
-CROSS JOIN LATERAL (SELECT d.reason FROM dead_letter_events d
-  WHERE d.generation IN (SELECT generation FROM live) AND d.id = g.sample AND d.fingerprint = g.fingerprint LIMIT 1) s
+CROSS JOIN LATERAL (SELECT x.reason FROM dead_letter_events x WHERE x.generation` + liveOf + ` AND x.id = g.sample LIMIT 1) s
 ORDER BY g.n DESC, g.fingerprint DESC`
 
 // DeadLetterGroups groups the letters that DeadLetters would list, the biggest group
@@ -85,8 +84,11 @@ func (r *Reads) DeadLetterGroups(ctx context.Context, q DeadLetterQuery) (query.
 		return query.Page[DeadLetterGroup]{}, err
 	}
 	page := query.Page[DeadLetterGroup]{Data: []DeadLetterGroup{}}
-	args := append(filterArgs(&q.DeadLetterFilter), count, fingerprint, limit+1)
-	err = r.For(q.Wait).Snapshot(ctx, viewer, query.New(readDeadLetterGroups, args, query.Each(func(rows pgx.Rows) error {
+	sql, args := readDeadLetterGroups, append(filterArgs(&q.DeadLetterFilter), count, fingerprint, limit+1)
+	if isCounted(&q.DeadLetterFilter) {
+		sql, args = readCountedGroups, append(args, countedArgs(&q.DeadLetterFilter)...)
+	}
+	err = r.For(q.Wait).Snapshot(ctx, viewer, query.New(sql, args, query.Each(func(rows pgx.Rows) error {
 		var g DeadLetterGroup
 		s := &g.Statuses
 		err := rows.Scan(&g.Fingerprint, &g.Stage, &g.Code, &g.Reason, &g.Feature, &g.Consumer, &g.Count, &s.Failed, &s.Retrying, &s.Resolved, &s.Discarded,

@@ -49,11 +49,14 @@ func TestConsole_InABrowser(t *testing.T) {
 
 func everyPageIsAccessible(t *testing.T, w *consoleWorld, b *rod.Browser) {
 	p := newTab(t, b, w.at.url(), true)
+	var times pageTimes
 	p.open("/console/sign-in")
+	times.add(p, "/console/sign-in, with an empty cache")
 	p.checkPage("/console/sign-in")
 	p.signIn(w.operator, "/console/overview")
 	p.complained()
 	pages := w.everyPage(p, func(address string) {
+		times.add(p, address)
 		w.shown.collect(p)
 		p.checkPage(address)
 	})
@@ -62,6 +65,7 @@ func everyPageIsAccessible(t *testing.T, w *consoleWorld, b *rod.Browser) {
 		t.Errorf("axe does not see an input without a label: %q", found)
 	}
 	t.Logf("%d pages", pages+1)
+	times.log(t)
 }
 
 // tabTo presses the tabulator until the focus is on an element.

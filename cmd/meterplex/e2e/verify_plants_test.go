@@ -88,6 +88,7 @@ func idInAnotherPartition(p int) string {
 func (w *deployment) plantsInTables(p int) []planted {
 	usage := fmt.Sprintf(` WHERE (tenant_id, feature) IN (SELECT tenant_id, feature FROM usage_aggregates WHERE generation = 1 AND partition = %d ORDER BY 1, 2 LIMIT 1) AND generation = 1`, p)
 	letter := fmt.Sprintf(` WHERE id = (SELECT id FROM dead_letter_events WHERE generation = 1 AND partition = %d AND stage = 'INGESTION' LIMIT 1)`, p)
+	counted := fmt.Sprintf(` WHERE generation = 1 AND partition = %d AND slot = -1`, p)
 	commands := fmt.Sprintf(` WHERE consumer = 'meterplex-command-handler' AND partition = %d`, p)
 	region := func(value string) string {
 		return fmt.Sprintf(` WHERE generation = 1 AND partition = %d AND group_values = '{"region":"%s"}'`, p, value)
@@ -111,6 +112,7 @@ func (w *deployment) plantsInTables(p int) []planted {
 			undo: []string{`DELETE FROM usage_running_totals`}},
 		{check: "P3 consumed verdicts = applied + dead-lettered + withheld", do: []string{`UPDATE usage_aggregates SET applied_count = applied_count - 1` + usage}, undo: []string{`UPDATE usage_aggregates SET applied_count = applied_count + 1` + usage}},
 		{check: "P3 dead letters and their states match the log", do: []string{`UPDATE dead_letter_events SET status = 'RESOLVED'` + letter}, undo: []string{`UPDATE dead_letter_events SET status = 'FAILED'` + fmt.Sprintf(` WHERE stage = 'INGESTION' AND partition = %d`, p)}},
+		{check: "P3 dead letters and their states match the log", do: []string{`UPDATE dead_letter_counts SET failed = failed + 1` + counted}, undo: []string{`UPDATE dead_letter_counts SET failed = failed - 1` + counted}},
 		{check: "P10 each partition is leased by one live relay", do: []string{`INSERT INTO relay_instances VALUES ('ghost', now() + interval '1 hour')`}, undo: []string{`DELETE FROM relay_instances`}},
 		{check: "P5 each projection has one live generation for all tenants", do: []string{`UPDATE projection_pointers SET generation = 77 WHERE projection = 'usage_aggregates'`}, undo: []string{`UPDATE projection_pointers SET generation = 1 WHERE projection = 'usage_aggregates'`}},
 	}

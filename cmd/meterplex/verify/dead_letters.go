@@ -134,6 +134,9 @@ func (x *pass) compareLetters(ctx context.Context, tx pgx.Tx) error {
 		return fmt.Errorf("read generations: %w", err)
 	}
 	for _, g := range all {
+		if err := x.compareCounts(ctx, tx, g.number); err != nil {
+			return err
+		}
 		if g.tenant != uuid.Nil {
 			x.deadLetters.note("generation %d, of one tenant, is not checked", g.number)
 			continue

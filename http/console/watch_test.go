@@ -1,0 +1,214 @@
+package console
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http/auth"
+)
+
+// keys is commands.Keyring with operators' keys that a test changes, by their hash.
+type keys struct {
+	mu  sync.Mutex
+	all map[[32]byte]*domain.APIKey
+}
+
+func (k *keys) Find(_ context.Context, hash [32]byte) (*domain.APIKey, *domain.Tenant, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.all[hash], nil, nil
+}
+
+func (k *keys) set(hash [32]byte, key *domain.APIKey) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.all[hash] = key
+}
+
+// watched is a console with open streams.
+type watchedConsole struct {
+	*fixture
+	t     *testing.T
+	keys  *keys
+	began chan struct{}
+}
+
+func newWatchedConsole(t *testing.T) *watchedConsole {
+	w := &watchedConsole{fixture: newFixture(t), t: t, keys: &keys{all: map[[32]byte]*domain.APIKey{}}, began: make(chan struct{}, maxViewers)}
+	found, err := auth.New(w.keys, "", time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Console.Keys = found
+	w.api = func(rw http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(rw, "data: {\"text\":\"first\"}\n\n")
+		w.began <- struct{}{}
+		<-r.Context().Done()
+	}
+	return w
+}
+
+// signIn opens a session of a new key, and returns its cookie and the key's hash.
+func (w *watchedConsole) signIn(name string) (cookie string, key [32]byte) {
+	key, token := sha256.Sum256([]byte(name)), sha256.Sum256([]byte("token "+name))
+	id := uuid.NewSHA1(uuid.Nil, key[:])
+	w.keys.set(key, &domain.APIKey{ID: id, TenantID: events.Platform, Mode: "op", Scopes: commands.OperatorScopes()})
+	w.open.mu.Lock()
+	defer w.open.mu.Unlock()
+	w.open.sessions[sha256.Sum256(token[:])] = commands.ConsoleSession{KeyID: id, KeyHash: key[:], CreatedAt: time.Now(), UsedAt: time.Now()}
+	return cookieName + "=" + encodeToken(token), key
+}
+
+// view opens streams. The channel gets a value for each that has ended.
+func (w *watchedConsole) view(cookie string, n int) <-chan struct{} {
+	ended := make(chan struct{}, n)
+	for range n {
+		go func() {
+			w.get(livePath, cookie)
+			ended <- struct{}{}
+		}()
+	}
+	for range n {
+		<-w.began
+	}
+	return ended
+}
+
+// all waits until n streams have ended.
+func (w *watchedConsole) all(ended <-chan struct{}, n int, why string) {
+	w.t.Helper()
+	for range n {
+		select {
+		case <-ended:
+		case <-time.After(time.Minute):
+			w.t.Fatal("a stream goes on " + why)
+		}
+	}
+}
+
+// TestWatch_OneReadConfirmsAllStreams, however many there are, and none is read after the last one has left.
+func TestWatch_OneReadConfirmsAllStreams(t *testing.T) {
+	w := newWatchedConsole(t)
+	const streams = 30
+	cookie, key := w.signIn("one")
+	other, _ := w.signIn("another")
+	began := time.Now()
+	ended, others := w.view(cookie, streams), w.view(other, streams)
+	for reads := func() int { w.open.mu.Lock(); defer w.open.mu.Unlock(); return w.open.reads }; reads() < 3; {
+		time.Sleep(time.Millisecond)
+	}
+	w.open.mu.Lock()
+	reads := w.open.reads
+	w.open.mu.Unlock()
+	if most := int(time.Since(began)/confirmEvery) + 1; reads > most {
+		t.Errorf("%d reads for %d streams in %d periods", reads, 2*streams, most)
+	}
+	w.keys.set(key, nil)
+	w.all(ended, streams, "without its key")
+	select {
+	case <-others:
+		t.Error("a stream of another key has ended")
+	default:
+	}
+	w.open.end()
+	w.all(others, streams, "without its session")
+	w.watching.mu.Lock()
+	defer w.watching.mu.Unlock()
+	select {
+	case <-w.watching.stopped:
+	default:
+		t.Error("sessions are watched without a stream")
+	}
+}
+
+// TestWatch_EndsAStreamWithItsKey: revoked, expired, or of a suspended tenant; and with its session's time.
+func TestWatch_EndsAStreamWithItsKey(t *testing.T) {
+	for name, change := range map[string]func(w *watchedConsole, key [32]byte){
+		"after its key was revoked": func(w *watchedConsole, key [32]byte) { w.keys.set(key, nil) },
+		"after its key expired": func(w *watchedConsole, key [32]byte) {
+			past := time.Now().Add(-time.Second)
+			w.keys.set(key, &domain.APIKey{TenantID: events.Platform, ExpiresAt: &past})
+		},
+		"after the time of its session": func(w *watchedConsole, _ [32]byte) {
+			w.open.mu.Lock()
+			defer w.open.mu.Unlock()
+			for token, s := range w.open.sessions {
+				s.UsedAt = s.UsedAt.Add(-commands.ConsoleIdleTime)
+				w.open.sessions[token] = s
+			}
+		},
+		"after the server has shut down": func(w *watchedConsole, _ [32]byte) { close(w.shutdown) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWatchedConsole(t)
+			cookie, key := w.signIn("one")
+			ended := w.view(cookie, 2)
+			change(w, key)
+			w.all(ended, 2, name)
+		})
+	}
+}
+
+// TestWatch_GoesOnAfterAFault: while the database does not answer, no stream ends by its session; afterwards each does.
+func TestWatch_GoesOnAfterAFault(t *testing.T) {
+	w := newWatchedConsole(t)
+	cookie, _ := w.signIn("one")
+	set := func(fault error) (reads int) {
+		w.open.mu.Lock()
+		defer w.open.mu.Unlock()
+		w.open.fault = fault
+		return w.open.reads
+	}
+	before := set(errors.New("no database"))
+	ended := w.view(cookie, 1)
+	w.open.end()
+	for set(errors.New("no database")) < before+3 {
+		time.Sleep(time.Millisecond)
+	}
+	select {
+	case <-ended:
+		t.Error("the stream has ended")
+	default:
+	}
+	set(nil)
+	w.all(ended, 1, "without its session")
+}
+
+// TestStream_IsRenderedOnceForAllViewers of the same event, and anew for another one.
+func TestStream_IsRenderedOnceForAllViewers(t *testing.T) {
+	f := newFixture(t)
+	render := f.renders.of(f.templates.shared("empty"))
+	first, err := render(`{"text":"<one>"}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // another viewer
+		if again, err := f.renders.of(f.templates.shared("empty"))(`{"text":"<one>"}`); again != first || err != nil {
+			t.Errorf("%q %v", again, err)
+		}
+	}
+	if n := testing.AllocsPerRun(10, func() { _, _ = render(`{"text":"<one>"}`) }); n != 0 {
+		t.Errorf("an event that was rendered takes %v allocations", n)
+	}
+	other, err := render(`{"text":"two"}`)
+	if err != nil || other == first {
+		t.Errorf("%q %v", other, err)
+	}
+	if _, err := render(`{`); err == nil {
+		t.Error("an event that is no object is rendered")
+	}
+	if again, err := render(`{"text":"two"}`); again != other || err != nil {
+		t.Errorf("%q %v", again, err)
+	}
+}
