@@ -66,7 +66,7 @@ func (c *Console) confirm(r *http.Request, v *visitor) error {
 	return c.admit(ctx, v, session)
 }
 
-// admit finds the caller of a visitor's session, which is nil if there is none.
+// admit finds the caller of a visitor's session, or nil.
 func (c *Console) admit(ctx context.Context, v *visitor, session *commands.ConsoleSession) (err error) {
 	if session == nil || session.Ended(c.Now()) {
 		return errSignedOut

@@ -225,7 +225,7 @@ func (t *tail) run() {
 	}
 }
 
-// reader returns one of the viewers, and the place after which to read; nil if there is none.
+// reader returns one of the viewers, and the place after which to read; nil if it has no viewer.
 func (t *tail) reader() (viewer *tailViewer, after string) {
 	t.c.tails.mu.Lock()
 	defer t.c.tails.mu.Unlock()
@@ -235,7 +235,7 @@ func (t *tail) reader() (viewer *tailViewer, after string) {
 	return viewer, t.place
 }
 
-// send gives events after a place to all viewers. It waits for none.
+// send gives events after a place to all viewers. It does not wait for a viewer.
 func (t *tail) send(read tailRead, after string) {
 	t.c.tails.mu.Lock()
 	defer t.c.tails.mu.Unlock()

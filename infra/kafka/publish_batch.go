@@ -122,7 +122,9 @@ func clientRecords(topic string, records []events.Record) []*kgo.Record {
 	batch := make([]*kgo.Record, len(records))
 	for i := range records {
 		r := &records[i]
-		backing[i] = kgo.Record{Topic: topic, Key: r.Key, Value: r.Value, Partition: int32(r.Partition), Headers: clientHeaders(r.Headers)}
+		backing[i] = kgo.Record{
+			Topic: topic, Key: r.Key, Value: r.Value, Partition: int32(r.Partition), Headers: clientHeaders(r.Headers),
+		}
 		batch[i] = &backing[i]
 	}
 	return batch

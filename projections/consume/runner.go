@@ -36,7 +36,7 @@ type Newest interface{ Put(list []*events.Envelope) }
 // Recent holds committed events of this process for a consumer of the log. It may miss any event.
 type Recent interface {
 	// Stretch appends the events of the consumer's subjects in a stretch to a list, at most limit, and reports whether all of
-	// the stretch up to that limit is held; if not, it appends none. The epoch is that of the partition's head, which the
+	// the stretch up to that limit is held; if not, the list stays as it is. The epoch is that of the partition's head, which the
 	// stretch does not pass, in the server's present life.
 	Stretch(list []events.Envelope, s events.Stretch, epoch int32, limit int) (_ []events.Envelope, ok bool)
 }

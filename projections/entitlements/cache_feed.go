@@ -113,7 +113,7 @@ func (c *Cache) Catalogue(within time.Duration) *projections.CatalogueMarks {
 	return c.feed.catalogue.Load()
 }
 
-// LastCatalogue returns how far the catalogue had come at the last poll, whenever that was; nil: there was none.
+// LastCatalogue returns how far the catalogue had come at the last poll, whenever that was; nil: before the first poll.
 func (c *Cache) LastCatalogue() *projections.CatalogueMarks { return c.feed.catalogue.Load() }
 
 // isAsked keeps the feed polling.
@@ -178,7 +178,7 @@ type grantStep struct {
 	folded    int64
 	catalogue int64
 	epoch     int32
-	moved     []uuid.UUID // the tenants whose catalogue or periods changed since the previous poll; nil: none, or not known
+	moved     []uuid.UUID // the tenants whose catalogue or periods changed since the previous poll; nil: no tenant, or not known
 	changed   []uuid.UUID
 	told      bool // changed is complete
 }

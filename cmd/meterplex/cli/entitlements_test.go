@@ -75,7 +75,7 @@ func TestConsumePrintsTheRefusal(t *testing.T) {
 		{409, exitNo, exceeded + `"limit":955,"used":953,"held":0,"remaining":0,"resetAt":null}`, "remaining 0, limit 955, used 953, held 0, resetAt never", false},
 		{409, exitNo, `{"code":"payload_conflict","detail":"other"}`, "payload_conflict: other\n  hint: Send the event under an eventId of its own", false},
 		{409, exitNo, `{"code":"no_active_subscription","detail":"none"}`, "hint: Create a subscription", false},
-		{404, exitNo, `{"code":"feature_not_found","detail":"none"}`, "hint: Correct the feature", false},
+		{404, exitNo, `{"code":"feature_not_found","detail":"none"}`, "hint: Name a feature of the subscription", false},
 		{403, exitUnknown, `{"code":"forbidden","detail":"lacks entitlements:reserve"}`, "forbidden: lacks entitlements:reserve", false},
 		{400, exitUnknown, `{"code":"amount_invalid","detail":"no"}`, "amount_invalid: no", false},
 		{503, exitUnknown, `{"code":"unavailable","detail":"later"}`, "The outcome is unknown. Send the request again with the same event ids, it counts once: req-1", true},

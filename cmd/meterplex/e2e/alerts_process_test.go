@@ -51,16 +51,6 @@ func (w *alertsService) databaseCuts() {
 	address := []string{"DATABASE_URL=" + atHost(w.db, w.toFront.addr())}
 	w.happen(&brokenPart{alert: "MeterplexInstanceStateNotRead", labels: `instance="` + w.front.name + `"`, shown: above(age, 4), ages: []string{age}, env: address,
 		breaks: func() { w.toFront.set(cuts) }, mends: func() { w.toFront.set(passes) }})
-	every := func(metric string, bound float64) func(_, now *feed.Scrape) bool {
-		return func(_, now *feed.Scrape) bool {
-			for _, v := range valuesOfSeries(now, metric) {
-				if v < bound {
-					return false
-				}
-			}
-			return true
-		}
-	}
 	w.happen(
 		&brokenPart{alert: "MeterplexStateNotRead", shown: every(age, 4), over: below(age, 4), ages: []string{age}, env: address,
 			breaks: func() {

@@ -82,7 +82,7 @@ func (w *alertsTest) figureFaults() {
 	w.fed.aggregates.Lock()
 	defer w.fed.aggregates.Unlock()
 	w.happen(
-		&brokenPart{alert: "MeterplexIdentityBroken", shown: below("meterplex_identity_holds", 1), over: above("meterplex_identity_holds", 0),
+		&brokenPart{alert: "MeterplexIdentityBroken", shown: below("meterplex_identity_holds", 1), over: every("meterplex_identity_holds", 0),
 			breaks: func() {
 				w.run(`DELETE FROM usage_aggregates WHERE feature = 'api_calls' AND tenant_id = '` + x.id + `'`)
 			},

@@ -220,6 +220,14 @@ func above(selector string, bound float64) func(_, now *feed.Scrape) bool {
 	}
 }
 
+// every holds if each series of a selector is above a bound, and one exists.
+func every(selector string, bound float64) func(_, now *feed.Scrape) bool {
+	return func(_, now *feed.Scrape) bool {
+		all := valuesOfSeries(now, selector)
+		return len(all) > 0 && slices.Min(all) > bound
+	}
+}
+
 // below holds if each series of a selector is below a bound, and one exists.
 func below(selector string, bound float64) func(_, now *feed.Scrape) bool {
 	return func(before, now *feed.Scrape) bool {

@@ -47,7 +47,8 @@ func newSmallDisk(t *testing.T, size int) *smallDisk {
 	}
 	d := &smallDisk{t: t, dir: dir, name: "small_" + strings.ReplaceAll(filepath.Base(dir)[len(smallPrefix):], "-", "_")}
 	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, 0); err != nil {
+		// Processes of the shared server may still have files of the dropped tablespace open.
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
 			t.Errorf("unmount the small file system: %v", err)
 		}
 	})

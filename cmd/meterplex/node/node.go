@@ -96,6 +96,7 @@ func Open(ctx context.Context, cfg config.Config, commit string, logger *slog.Lo
 	if n.has("relay") {
 		n.tail = eventlog.NewTail()
 	}
+	n.recent, n.reading = n.readersOfLog()
 	for _, warning := range cfg.TLSWarnings(time.Now()) {
 		logger.Warn("a file of a certificate or key is at fault", "because", warning)
 	}
@@ -140,7 +141,6 @@ func (n *Node) open(ctx context.Context) (err error) {
 	n.grants.UseSeats(n.seats)
 	n.histories.Marks = n.grants.LastCatalogue
 	n.notifier = relay.NewNotifier(n.pool, n.logger)
-	n.recent, n.reading = n.readersOfLog()
 	logConfig := eventlog.Config{
 		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit}, Region: n.cfg.Region,
 		Now: time.Now, NewID: newID, Logger: n.logger, OnAppend: n.notifier.Appended, OnRaised: n.metrics.Raised, Carrying: n.carrying, Tail: n.tail, Recent: n.recent, Histories: n.histories,

@@ -135,7 +135,7 @@ func (r *Recent) drop(p *recentPart, n int) {
 }
 
 // Stretch appends the events of a stretch that the reader wants to a list, at most limit of them, and reports whether
-// all of the stretch up to that limit is held; if not, it appends none. The caller has read the epoch with the head of the
+// all of the stretch up to that limit is held; if not, the list stays as it is. The caller has read the epoch with the head of the
 // partition, in the server's present life, and the stretch ends at that head or before it.
 func (r *RecentReader) Stretch(list []events.Envelope, s events.Stretch, epoch int32, limit int) (_ []events.Envelope, ok bool) {
 	of := r.of

@@ -102,7 +102,7 @@ type Newest struct {
 	Recent *Recent
 }
 
-// Put offers committed events to the caches. None of them is a part of a larger list, all of which it would keep.
+// Put offers committed events to the caches. Each has memory of its own: a part of a larger list would keep all of it.
 func (n Newest) Put(list []*events.Envelope) {
 	for _, e := range list {
 		event := func() *events.Envelope { return e }
