@@ -110,12 +110,19 @@ func (w *logFixture) remember(positions []events.Position) {
 	if !w.reading {
 		return
 	}
+	type stretch struct{ first, last int64 }
+	stretches := map[int16]stretch{}
 	for _, p := range positions {
-		if p.Number%7 == 0 {
-			continue
+		s, more := stretches[p.Partition]
+		if !more {
+			s.first = p.Number
 		}
-		list, err := w.log.Read(context.Background(), p.Partition, p.Number-1, p.Number, 1)
+		stretches[p.Partition] = stretch{min(s.first, p.Number), max(s.last, p.Number)}
+	}
+	for partition, s := range stretches {
+		list, err := w.log.Read(context.Background(), partition, s.first-1, s.last, 1000)
 		w.must(err)
+		list = slices.DeleteFunc(list, func(e events.Envelope) bool { return e.Position.Number%7 == 0 })
 		eventlog.Newest{Recent: w.recent}.Put(separate(list))
 	}
 }

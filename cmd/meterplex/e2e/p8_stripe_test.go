@@ -22,6 +22,7 @@ func TestP8_StripeCountsOnceThoughTheInstanceIsKilled(t *testing.T) {
 	w.pipe = "postgres"
 	secret := "sk_test_" + strings.ReplaceAll(uuid.NewString(), "-", "")
 	fake := stripetest.New(secret, time.Now().UTC())
+	fake.Real = true
 	defer fake.Close()
 	fake.AddMeter(stripetest.Meter{Event: "api_calls"})
 	fake.AddCustomer("cus_1")

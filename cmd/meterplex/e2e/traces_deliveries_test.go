@@ -17,6 +17,7 @@ func TestADeliveryIsInTheTraceOfItsEvent(t *testing.T) {
 	w, c := newDeployment(t), newCollector(t)
 	w.pipe = "postgres"
 	fake := stripetest.New("sk_test_traces", time.Now().UTC())
+	fake.Real = true
 	t.Cleanup(fake.Close)
 	fake.AddMeter(stripetest.Meter{Event: "api_calls"})
 	fake.AddCustomer("cus_1")

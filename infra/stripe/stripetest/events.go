@@ -21,7 +21,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	s.mu.Lock()
+	s.begin()
 	s.requests = append(s.requests, Request{Header: r.Header.Clone(), Body: string(text), At: s.now})
 	fault := s.nextFault()
 	if !s.hasKey(r) {

@@ -50,6 +50,8 @@ type Server struct {
 	Asynchronous bool
 	// Lag is the age from which events are in totals.
 	Lag time.Duration
+	// Real lets the server's clock follow that of the machine, from the first request on.
+	Real bool
 
 	http *httptest.Server
 	done chan struct{}
@@ -74,7 +76,7 @@ type answer struct {
 	at      time.Time
 }
 
-// New starts a server. Its clock stands at now until Advance.
+// New starts a server. Its clock stands at now until Advance, unless it is Real.
 func New(key string, now time.Time) *Server {
 	s := &Server{Key: key, now: now, customers: map[string]bool{}, answers: map[string]answer{}, done: make(chan struct{})}
 	mux := http.NewServeMux()
@@ -112,6 +114,14 @@ func (s *Server) AddCustomer(ids ...string) {
 	defer s.mu.Unlock()
 	for _, id := range ids {
 		s.customers[id] = true
+	}
+}
+
+// begin begins a request: it locks the server, at the time of its clock.
+func (s *Server) begin() {
+	s.mu.Lock()
+	if s.Real {
+		s.now = time.Now().UTC()
 	}
 }
 
@@ -202,7 +212,7 @@ func (s *Server) listMeters(w http.ResponseWriter, r *http.Request) {
 
 // summaries answers the total of one window, in which the end is exclusive.
 func (s *Server) summaries(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
+	s.begin()
 	defer s.mu.Unlock()
 	q := r.URL.Query()
 	i := slices.IndexFunc(s.meters, func(m Meter) bool { return m.ID == r.PathValue("id") })
