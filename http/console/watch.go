@@ -3,6 +3,8 @@ package console
 import (
 	"context"
 	"crypto/sha256"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -85,31 +87,22 @@ func (w *watch) present() (all []*watchedStream) {
 func (c *Console) signedOut(ctx context.Context, streams []*watchedStream) (ended []*watchedStream) {
 	ctx, cancel := context.WithTimeout(ctx, sessionTime)
 	defer cancel()
-	known := map[[sha256.Size]byte]bool{}
-	tokens := make([][sha256.Size]byte, 0, len(streams))
+	bySession := map[[sha256.Size]byte][]*watchedStream{}
 	for _, s := range streams {
-		if token := sha256.Sum256(s.visitor.token[:]); !known[token] {
-			known[token], tokens = true, append(tokens, token)
-		}
+		token := sha256.Sum256(s.visitor.token[:])
+		bySession[token] = append(bySession[token], s)
 	}
-	sessions, err := c.Sessions.Sessions(ctx, tokens)
+	sessions, err := c.Sessions.Sessions(ctx, slices.Collect(maps.Keys(bySession)))
 	if err != nil {
 		return nil
 	}
-	refused := map[[sha256.Size]byte]bool{} // by the token: several streams may be of one session
-	for _, s := range streams {
-		token := sha256.Sum256(s.visitor.token[:])
-		out, done := refused[token]
-		if !done {
-			var session *commands.ConsoleSession
-			if found, is := sessions[token]; is {
-				session = &found
-			}
-			out = c.admit(ctx, &s.visitor, session) == errSignedOut
-			refused[token] = out
+	for token, of := range bySession {
+		var session *commands.ConsoleSession
+		if found, is := sessions[token]; is {
+			session = &found
 		}
-		if out {
-			ended = append(ended, s)
+		if c.admit(ctx, &of[0].visitor, session) == errSignedOut {
+			ended = append(ended, of...)
 		}
 	}
 	return ended

@@ -1,8 +1,6 @@
 package eventlog
 
 import (
-	"context"
-	"fmt"
 	"reflect"
 	"testing"
 
@@ -10,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
@@ -43,25 +40,8 @@ func TestP4_EventsInMemoryAreThoseOfTheLog(t *testing.T) {
 	})
 	tenant := uuid.Must(uuid.NewV7())
 	p, head := follow(t, l, tail, tenant)
-	for i := range 5 {
-		a := usageEvent(tenant, fmt.Sprint("a", i), 1)
-		a.CorrelationID, a.CausationID, a.Replay = uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7()), "offline"
-		batch := []commands.Submitted{a, usageEvent(tenant, fmt.Sprint("b", i), 2), usageEvent(tenant, "a0", 3)} // the last one is a conflict
-		submit(t, l, tenant, batch...)
-		for j := range batch {
-			clear(batch[j].Body)
-			clear(batch[j].Payload)
-		}
-	}
 	added := payloadsOf(tenant)
-	var appended []events.Envelope
-	within := func(tx pgx.Tx) (err error) {
-		appended, err = l.AppendEventsTx(t.Context(), tx, added)
-		return err
-	}
-	if err := pgx.BeginFunc(context.Background(), pool, within); err != nil {
-		t.Fatal(err)
-	}
+	appended := appendBoth(t, l, pool, tenant, added)
 	Newest{Tail: tail, Recent: recent}.Put(held(appended...))
 	end := appended[len(appended)-1]
 	inMemory, stored, ok := readBoth(t, l, pool, reader, events.Stretch{Partition: p, After: head, UpTo: end.Position.Number}, end.Epoch)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
@@ -28,14 +29,9 @@ func follow(t *testing.T, l *Log, tail *Tail, tenant uuid.UUID) (partition int16
 	return partition, head
 }
 
-// The relay publishes the same bytes, whether an event comes from the tail or from the database.
-func TestP2_EventsOfTheTailMakeTheRecordsOfTheLog(t *testing.T) {
-	tail := NewTail()
-	l, pool := openLogAt(t, localtest.Migrated(t, postgres.Migrate), func(c *Config) {
-		c.Tail, c.Written = tail, nil // payloads that no schema allows are published, too
-	})
-	tenant := uuid.Must(uuid.NewV7())
-	p, head := follow(t, l, tail, tenant)
+// appendBoth submits usage, whose memory the caller then uses again, and appends follow-ups, which it returns.
+func appendBoth(t *testing.T, l *Log, pool *pgxpool.Pool, tenant uuid.UUID, added []events.Pending) []events.Envelope {
+	t.Helper()
 	for i := range 5 {
 		a := usageEvent(tenant, fmt.Sprint("a", i), 1)
 		a.CorrelationID, a.CausationID, a.Replay = uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7()), "offline"
@@ -46,13 +42,6 @@ func TestP2_EventsOfTheTailMakeTheRecordsOfTheLog(t *testing.T) {
 			clear(batch[j].Payload)
 		}
 	}
-	added := payloadsOf(tenant)
-	for _, s := range events.Subjects() {
-		if s.Topic != 0 {
-			added = append(added, events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: s.Subject, TenantID: tenant, DedupeKey: fmt.Sprint("s/", s.Subject),
-				Residency: "eu-tail-1", OccurredAt: added[0].OccurredAt, Payload: []byte(`{"a": 1}`)})
-		}
-	}
 	var appended []events.Envelope
 	within := func(tx pgx.Tx) (err error) {
 		appended, err = l.AppendEventsTx(t.Context(), tx, added)
@@ -61,7 +50,25 @@ func TestP2_EventsOfTheTailMakeTheRecordsOfTheLog(t *testing.T) {
 	if err := pgx.BeginFunc(context.Background(), pool, within); err != nil {
 		t.Fatal(err)
 	}
-	tail.Put(held(appended...))
+	return appended
+}
+
+// The relay publishes the same bytes, whether an event comes from the tail or from the database.
+func TestP2_EventsOfTheTailMakeTheRecordsOfTheLog(t *testing.T) {
+	tail := NewTail()
+	l, pool := openLogAt(t, localtest.Migrated(t, postgres.Migrate), func(c *Config) {
+		c.Tail, c.Written = tail, nil // payloads that no schema allows are published, too
+	})
+	tenant := uuid.Must(uuid.NewV7())
+	p, head := follow(t, l, tail, tenant)
+	added := payloadsOf(tenant)
+	for _, s := range events.Subjects() {
+		if s.Topic != 0 {
+			added = append(added, events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: s.Subject, TenantID: tenant, DedupeKey: fmt.Sprint("s/", s.Subject),
+				Residency: "eu-tail-1", OccurredAt: added[0].OccurredAt, Payload: []byte(`{"a": 1}`)})
+		}
+	}
+	tail.Put(held(appendBoth(t, l, pool, tenant, added)...))
 	stored, err := l.Read(t.Context(), p, head, 1<<40, 10_000)
 	if err != nil {
 		t.Fatal(err)
