@@ -78,8 +78,10 @@ func (r *SagaRunner) Run(ctx context.Context) error {
 			}
 		})
 	}
-	for {
-		wait := time.NewTimer(r.look(ctx, steps, places, start))
+	for more := false; ; {
+		var next time.Duration
+		next, more = r.look(ctx, steps, places, more, start)
+		wait := time.NewTimer(next)
 		select {
 		case <-ctx.Done():
 		case <-r.Requests:
@@ -97,35 +99,37 @@ func (r *SagaRunner) rest(ran time.Duration) time.Duration {
 	return min(max(ran, min(ran*time.Duration(r.Rests), sagaShortRest)), sagaRest)
 }
 
-// look starts the steps that are due while there are free places, and returns the time until the next look. If no step is due it costs one
-// read.
-func (r *SagaRunner) look(ctx context.Context, steps []string, places chan struct{}, start func(*domain.Saga, uuid.UUID, time.Time)) time.Duration {
+// look starts the steps that are due while there are free places, and returns the time until the next look and whether more steps may be due. If
+// no step is due it costs one read; if the look before left more steps, it leases the next one without that read.
+func (r *SagaRunner) look(ctx context.Context, steps []string, places chan struct{}, more bool, start func(*domain.Saga, uuid.UUID, time.Time)) (time.Duration, bool) {
 	every := cmp.Or(r.Every, sagaEvery)
 	if len(places) == cap(places) {
-		return every // a step that ends begins the next look
+		return every, more // a step that ends begins the next look
 	}
-	wait, found, err := r.Queue.NextSaga(ctx, steps)
-	if r.report(ctx, err); err != nil || !found {
-		return every
-	}
-	if wait > 0 {
-		return min(wait, every)
+	if !more {
+		wait, found, err := r.Queue.NextSaga(ctx, steps)
+		if r.report(ctx, err); err != nil || !found {
+			return every, false
+		}
+		if wait > 0 {
+			return min(wait, every), false
+		}
 	}
 	for ctx.Err() == nil {
 		select {
 		case places <- struct{}{}:
 		default:
-			return every
+			return every, true
 		}
 		lease, asked := r.NewID(), time.Now()
 		s, err := r.Queue.LeaseSaga(ctx, steps, lease, r.lease())
 		if r.report(ctx, err); err != nil || s == nil {
 			<-places
-			return min(map[bool]time.Duration{true: every, false: sagaSoon}[err != nil], every)
+			return min(map[bool]time.Duration{true: every, false: sagaSoon}[err != nil], every), false
 		}
 		start(s, lease, asked)
 	}
-	return every
+	return every, false
 }
 
 func (r *SagaRunner) lease() time.Duration { return cmp.Or(r.Lease, sagaLease) }

@@ -9,7 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -245,4 +247,15 @@ func genericPlans() map[string]string {
 		"plan_cache_mode": "force_generic_plan",
 		"enable_seqscan":  "off", "enable_bitmapscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "enable_material": "off",
 	}
+}
+
+// KeepPlansSQL makes the session plan each statement of a transaction once, as KeepPlans does for all of a session's transactions. It is for
+// short transactions that run often: planning their statements again took longer than running them.
+func KeepPlansSQL() string {
+	settings := genericPlans()
+	list := make([]string, 0, len(settings))
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		list = append(list, "SET LOCAL "+name+" = "+settings[name])
+	}
+	return strings.Join(list, "; ")
 }

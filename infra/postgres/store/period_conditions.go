@@ -53,7 +53,7 @@ SELECT count(*) FILTER (WHERE NOT retried), count(*) FILTER (WHERE retried AND N
 
 // Missing implements commands.PeriodStore.
 func (s *Periods) Missing(ctx context.Context, c domain.Closing) (missing []string, err error) {
-	err = s.inSnapshot(ctx, func(t pgx.Tx) error {
+	err = s.inSnapshotOfClose(ctx, func(t pgx.Tx) error {
 		periods, err := (&changeTx{ctx: ctx, tx: t}).Periods([]uuid.UUID{c.TenantID})
 		if err != nil {
 			return err

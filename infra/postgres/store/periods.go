@@ -48,7 +48,25 @@ func (s *Periods) ChangePeriods(ctx context.Context, tenant uuid.UUID, decide fu
 		return err
 	}
 	defer leave()
-	return s.Store.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(&periodTx{tx, s.Figures}) }, tenant)
+	tx := s.change(ctx, tenant)
+	hold := func(t pgx.Tx) error {
+		return s.Store.log.LockHeads(ctx, t, []int16{tx.partition})
+	}
+	return s.changing(ctx, tx, hold, func(tx *periodTx) error { return decide(tx) })
+}
+
+func (s *Periods) change(ctx context.Context, tenant uuid.UUID) *changeTx {
+	return &changeTx{log: s.Store.log, ctx: ctx, partition: events.PartitionOf(tenant), concerned: []uuid.UUID{tenant}}
+}
+
+// changing runs a change of periods, whose statements keep their plans: a thousand periods may close at once.
+func (s *Periods) changing(ctx context.Context, tx *changeTx, hold func(pgx.Tx) error, decide func(*periodTx) error) error {
+	return s.Store.changing(ctx, tx, func(t pgx.Tx) error {
+		if _, err := t.Exec(ctx, keepPlans); err != nil {
+			return fmt.Errorf("keeping plans: %w", err)
+		}
+		return hold(t)
+	}, func(tx *changeTx) error { return decide(&periodTx{tx, s.Figures}) })
 }
 
 // The aggregator locks its checkpoints before it folds, and a flip locks those of all partitions.
@@ -56,20 +74,34 @@ const lockFigures = `SELECT FROM consumer_checkpoints WHERE consumer = $1 AND pa
 
 // FreezePeriod implements commands.PeriodStore.
 func (s *Periods) FreezePeriod(ctx context.Context, tenant uuid.UUID, decide func(commands.FreezeTx) error) error {
-	tx := &changeTx{log: s.Store.log, ctx: ctx, partition: events.PartitionOf(tenant), concerned: []uuid.UUID{tenant}}
+	tx := s.change(ctx, tenant)
 	hold := func(t pgx.Tx) error {
 		if _, err := t.Exec(ctx, lockFigures, events.GroupAggregator, tx.partition); err != nil {
 			return fmt.Errorf("locking figures: %w", err)
 		}
 		return s.Store.log.LockHeads(ctx, t, []int16{tx.partition})
 	}
-	return s.Store.changing(ctx, tx, hold, func(tx *changeTx) error { return decide(&periodTx{tx, s.Figures}) })
+	return s.changing(ctx, tx, hold, func(tx *periodTx) error { return decide(tx) })
 }
+
+const oneSnapshot = `SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY`
+
+// keepPlans begins the transactions that each close runs.
+var keepPlans = postgres.KeepPlansSQL()
 
 // inSnapshot runs a read in one snapshot of the database.
 func (s *Periods) inSnapshot(ctx context.Context, read func(pgx.Tx) error) error {
+	return s.inSnapshotAs(ctx, oneSnapshot, read)
+}
+
+// inSnapshotOfClose is inSnapshot for the reads of each close.
+func (s *Periods) inSnapshotOfClose(ctx context.Context, read func(pgx.Tx) error) error {
+	return s.inSnapshotAs(ctx, oneSnapshot+"; "+keepPlans, read)
+}
+
+func (s *Periods) inSnapshotAs(ctx context.Context, begin string, read func(pgx.Tx) error) error {
 	return unavailable(postgres.InTx(ctx, s.Store.pool, func(t pgx.Tx) error {
-		if _, err := t.Exec(ctx, `SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY`); err != nil {
+		if _, err := t.Exec(ctx, begin); err != nil {
 			return err
 		}
 		return read(t)
@@ -78,7 +110,7 @@ func (s *Periods) inSnapshot(ctx context.Context, read func(pgx.Tx) error) error
 
 // FiguresOfLog implements commands.PeriodStore. It reads one snapshot of the database, without a lock.
 func (s *Periods) FiguresOfLog(ctx context.Context, c domain.Closing) (figures domain.Figures, err error) {
-	err = s.inSnapshot(ctx, func(t pgx.Tx) error {
+	err = s.inSnapshotOfClose(ctx, func(t pgx.Tx) error {
 		periods, err := (&changeTx{ctx: ctx, tx: t}).Periods([]uuid.UUID{c.TenantID})
 		if err != nil {
 			return err

@@ -67,9 +67,9 @@ type paced struct{ seats }
 
 const (
 	// restTimes is how many times as long as its work a paced seat rests.
-	restTimes = 3
+	restTimes = 9
 	// longestRest bounds the rest: the work may have waited for a lock, or for a busy machine.
-	longestRest = 20 * time.Millisecond
+	longestRest = 30 * time.Millisecond
 	// pacedPatience is how long a request waits for a paced seat: about a hundred of them at once do.
 	pacedPatience = 3 * time.Second
 )
