@@ -22,7 +22,7 @@ test: form vet ## Run lint and every test, against a real PostgreSQL and a real 
 	@echo "nice $(STATICCHECK) &"; found=$$(mktemp) || exit 1; nice -n 19 env $(SPARING) $(STATICCHECK) >"$$found" 2>&1 & checking=$$!; \
 	trap 'kill $$checking 2>/dev/null; rm -f "$$found"' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
 	[ -n "$(RACE)" ] || echo "SKIPPED the race detector: it needs a C compiler, $$($(GO) env CC)"; \
-	$(SPARING) $(COMPILED) >/dev/null; $(PARALLEL) tests; tested=$$?; \
+	$(PARALLEL) tests; tested=$$?; \
 	wait $$checking && exit $$tested; echo "$(STATICCHECK) failed:"; cat "$$found"; exit 1
 
 # Two parts of the tests run at a time, and each runs one package at a time: three packages at a time are too much for the clocks of some
@@ -37,6 +37,7 @@ test-e2e:
 	$(TEST) ./cmd/meterplex/e2e
 # The rules, the vocabulary, the write side and the bodies of requests run under the race detector, and only there. It needs a C compiler.
 test-raced:
+	-@$(SPARING) $(COMPILED) >/dev/null
 	$(TEST) $(RACE) $(RACES)
 test-projections:
 	$(TEST) ./projections
@@ -60,8 +61,9 @@ RACE = $(if $(shell command -v $(firstword $(shell $(GO) env CC))),-race)
 STATICCHECK = $(GO) tool staticcheck ./...
 # Collecting garbage later saves the compiler and the analyses a quarter of their work. Tests choose their own.
 SPARING = GOGC=400
-# Compiles for the race detector and links nothing, as vet does for the other packages. The tests report the errors.
-COMPILED = $(GO) list -test -export -e $(RACE) $(RACES)
+# Compiles for the race detector and links nothing, as vet does for the other packages, while the end-to-end tests already run. It compiles
+# one package at a time, to leave them a processor. The tests report the errors.
+COMPILED = $(GO) list -p 1 -test -export -e $(RACE) $(RACES)
 
 .PHONY: race
 race: ## Run every test under the race detector, against a service built with it
