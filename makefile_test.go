@@ -36,8 +36,8 @@ func TestVulnerabilitiesAreSkippedOffline(t *testing.T) {
 
 // TestEveryPackageRunsInOnePartOfTheTests: the rules, the write side and the bodies of requests under the race detector, the others without it.
 func TestEveryPackageRunsInOnePartOfTheTests(t *testing.T) {
-	out, err := exec.Command("make", "-n", "--no-print-directory", "test", "tests", "RACE=-race").CombinedOutput()
-	if err != nil || !strings.Contains(string(out), " tests; tested=$?;") {
+	out, err := exec.Command("make", "-n", "--no-print-directory", "test", "tests", "calm", "RACE=-race").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), " tests; tested=$?;") || !strings.Contains(string(out), " calm >") {
 		t.Fatalf("make test does not run the parts: %v\n%s", err, out)
 	}
 	runs := map[string][]bool{} // by package: whether a part runs it under the race detector
