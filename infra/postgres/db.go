@@ -48,6 +48,9 @@ type Config struct {
 	Tracer pgx.QueryTracer
 }
 
+// maxIdle is the time after which a pool ends a session that it does not use.
+const maxIdle = 5 * time.Minute
+
 // Open connects a pool whose every session runs under WorkerRole, with durable
 // commits and a bound on waiting for locks. Its error is a [WrongRole] if a pooler drops the role.
 func Open(ctx context.Context, cfg Config) (*pgxpool.Pool, error) {
@@ -59,7 +62,7 @@ func Open(ctx context.Context, cfg Config) (*pgxpool.Pool, error) {
 	if pc.MaxConns == 0 {
 		pc.MaxConns = 16
 	}
-	pc.MaxConnIdleTime = 5 * time.Minute
+	pc.MaxConnIdleTime = maxIdle
 	pc.ConnConfig.OnNotice, pc.ConnConfig.AfterConnect = noteWarning, requireRole
 	pc.AfterConnect = scanUTC
 	for name, value := range workerParams(cfg.ApplicationName) {
@@ -224,6 +227,10 @@ func WorkerDB(cfg Config) (*sql.DB, error) {
 	cc.RuntimeParams["idle_in_transaction_session_timeout"] = "60s"
 	db := stdlib.OpenDB(*cc)
 	db.SetMaxOpenConns(int(cfg.MaxConns))
+	if cfg.MaxConns > 0 {
+		db.SetMaxIdleConns(int(cfg.MaxConns)) // by default the library keeps 2, and opens a session for each other poll
+	}
+	db.SetConnMaxIdleTime(maxIdle)
 	return db, nil
 }
 

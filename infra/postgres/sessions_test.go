@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"io"
 	"net"
@@ -86,6 +87,39 @@ func TestP6_ASessionWithoutItsRoleIsRefused(t *testing.T) {
 	defer db.Close()
 	if err := db.PingContext(t.Context()); !errors.As(err, &wrong) {
 		t.Errorf("a pool of database/sql: %v", err)
+	}
+}
+
+// TestReadersKeepTheirSessions: readers that poll at the same time use the same sessions at each poll.
+func TestReadersKeepTheirSessions(t *testing.T) {
+	const readers = 4
+	db, err := WorkerDB(Config{URL: localtest.Migrated(t, Migrate), MaxConns: readers})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	seen := map[int]bool{}
+	for range 3 {
+		var held []*sql.Conn
+		for range readers {
+			conn, err := db.Conn(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var pid int
+			if err := conn.QueryRowContext(t.Context(), `SELECT pg_backend_pid()`).Scan(&pid); err != nil {
+				t.Fatal(err)
+			}
+			held, seen[pid] = append(held, conn), true
+		}
+		for _, conn := range held {
+			if err := conn.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if len(seen) != readers {
+		t.Errorf("%d readers used %d sessions", readers, len(seen))
 	}
 }
 

@@ -112,8 +112,21 @@ func TestP8_KilledAtEachStepOfAPush(t *testing.T) {
 }
 
 // killAtEachStep kills the process that runs an offboarding at each of its events. A process that died before COMMIT lets the next one repeat the step.
-func (d *billedClosesTest) killAtEachStep(place string, again bool, steps int, cause func()) {
+func (d *billedClosesTest) killAtEachStep(x *tenant, place string, again bool, steps int, cause func()) {
 	d.t.Helper()
+	ctx, cancel := context.WithCancel(d.t.Context())
+	var clock sync.WaitGroup
+	defer clock.Wait()
+	defer cancel()
+	clock.Go(func() {
+		for ctx.Err() == nil {
+			d.outdateKeys(ctx, x)
+			select {
+			case <-ctx.Done():
+			case <-time.After(250 * time.Millisecond):
+			}
+		}
+	})
 	dies, pass := d.running(), 1
 	if !dies.armAt(place, pass) {
 		return
@@ -146,7 +159,7 @@ func TestP8_KilledAtEachStepOfAnOffboarding(t *testing.T) {
 	const steps = 7 // the request, and six of the saga
 	for n, place := range places {
 		x := tenants[n]
-		d.killAtEachStep(place, n < 2, steps, d.asking("/api/v1/tenants/"+x.id+"/offboard", object{"reason": "the contract ended"}))
+		d.killAtEachStep(x, place, n < 2, steps, d.asking("/api/v1/tenants/"+x.id+"/offboard", object{"reason": "the contract ended"}))
 		d.settled(x)
 		d.checkCounted(x)
 		var log, state string
