@@ -329,7 +329,15 @@ func (w *testService) feed(c projections.Consumer) {
 	w.Helper()
 	var records []events.Record
 	w.must(pgx.BeginFunc(context.Background(), w.pool, func(tx pgx.Tx) error {
-		for partition := range int16(events.Partitions) {
+		rows, err := tx.Query(context.Background(), `SELECT partition FROM log_heads WHERE position > 0 ORDER BY partition`)
+		if err != nil {
+			return err
+		}
+		partitions, err := pgx.CollectRows(rows, pgx.RowTo[int16])
+		if err != nil {
+			return err
+		}
+		for _, partition := range partitions {
 			list, err := w.log.ReadTx(context.Background(), tx, partition, 0, 1<<62, c.Topic, 1<<20)
 			if err != nil {
 				return err
@@ -350,16 +358,19 @@ func (w *testService) feed(c projections.Consumer) {
 // follow lets the entitlement cache follow the log until it has reached the head.
 func (w *testService) follow() {
 	w.Helper()
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = localtest.Follow(ctx, w.runner(entitlements.Consumer(models.DefaultFolds().Entitlements, newID)), 5*time.Millisecond, nil)
-	}()
-	defer func() { stop(); <-done }()
-	for behind := 1; behind > 0; time.Sleep(5 * time.Millisecond) {
-		w.must(w.pool.QueryRow(ctx, `SELECT count(*) FROM log_heads h JOIN consumer_checkpoints c USING (partition)
-			WHERE c.consumer = $1 AND c.generation = 1 AND c.position < h.position`, events.GroupEntitlements).Scan(&behind))
+	r := w.runner(entitlements.Consumer(models.DefaultFolds().Entitlements, newID))
+	for until := time.Now().Add(time.Minute); ; {
+		ahead, err := r.Ahead(context.Background())
+		w.must(err)
+		if len(ahead) == 0 {
+			return
+		}
+		if err := r.ReadUpTo(context.Background(), ahead); err != nil {
+			if time.Now().After(until) {
+				w.Fatal(err)
+			}
+			time.Sleep(time.Millisecond)
+		}
 	}
 }
 

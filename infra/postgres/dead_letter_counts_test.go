@@ -40,7 +40,7 @@ func TestTheMigrationCountsTheDeadLettersThatAreThere(t *testing.T) {
 	exec(`ALTER TABLE dead_letter_events NO FORCE ROW LEVEL SECURITY`)
 	write(4, "FAILED")
 	exec(`ALTER TABLE dead_letter_events FORCE ROW LEVEL SECURITY`)
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, migrations.FS)
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, markedFiles{migrations.FS})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func migrate(ctx context.Context, url string, files fs.FS, logger *slog.Logger, 
 		return 0, err
 	}
 	defer db.Close()
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, files, goose.WithSessionLocker(turn{logger}))
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, markedFiles{files}, goose.WithSessionLocker(turn{logger}))
 	if err != nil {
 		return 0, fmt.Errorf("reading the migrations: %w", err)
 	}

@@ -29,7 +29,7 @@ func before(t *testing.T, version int64, table string) (url string, db *sql.DB, 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, migrations.FS)
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, markedFiles{migrations.FS})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -82,14 +83,16 @@ func ourTables() ([]string, error) {
 		return nil, err
 	}
 	var names []string
-	made := regexp.MustCompile(`(?m)^ *CREATE TABLE (\w+)`)
+	made := regexp.MustCompile(`^CREATE TABLE (\w+)`)
 	for _, file := range files {
 		sql, err := migrations.FS.ReadFile(file)
 		if err != nil {
 			return nil, err
 		}
-		for _, m := range made.FindAllSubmatch(sql, -1) {
-			names = append(names, string(m[1]))
+		for line := range bytes.Lines(sql) {
+			if m := made.FindSubmatch(bytes.TrimLeft(line, " ")); m != nil {
+				names = append(names, string(m[1]))
+			}
 		}
 	}
 	return names, nil

@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -339,7 +340,11 @@ func (s *sim) note(a *operation, f opOutcome) {
 		s.count(outcomeNames[f])
 	}
 	h := fnv.New64a()
-	fmt.Fprint(h, s.hash, len(s.asks), a.p.name, a.what, f, time.Since(s.began))
+	numbers := make([]byte, 0, 64)
+	for _, n := range []uint64{s.hash, uint64(len(s.asks)), uint64(len(a.p.name)), uint64(f), uint64(time.Since(s.began))} {
+		numbers = binary.LittleEndian.AppendUint64(numbers, n)
+	}
+	_, _ = h.Write(append(append(numbers, a.p.name...), a.what...))
 	s.hash = h.Sum64()
 	if s.tell {
 		s.trace = append(s.trace, fmt.Sprintf("%5d %10v %-12s %s %s", s.steps, time.Since(s.began), a.p.name, a.what, outcomeNames[f]))

@@ -58,7 +58,7 @@ func (d *Delivery) Send(ctx context.Context, msg *message.Message) Outcome {
 
 // SendRecords sends a batch. The handler gets the records themselves, and must not change them.
 func (d *Delivery) SendRecords(ctx context.Context, records []events.Record) Outcome {
-	return d.Send(WithRecords(ctx, records), message.NewMessage(wm.NewShortUUID(), nil))
+	return d.Send(WithRecords(ctx, records), message.NewMessage(wm.NewUUID(), nil))
 }
 
 func (d *Delivery) awaitSettled(msg *message.Message) Outcome {

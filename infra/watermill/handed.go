@@ -33,7 +33,7 @@ func (s *HintSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *m
 				return
 			case <-s.Ready:
 			}
-			if out := delivery.Send(ctx, message.NewMessage(wm.NewShortUUID(), nil)); out == Stopped || out == Unsettled {
+			if out := delivery.Send(ctx, message.NewMessage(wm.NewUUID(), nil)); out == Stopped || out == Unsettled {
 				return
 			}
 		}

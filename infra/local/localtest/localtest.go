@@ -142,6 +142,7 @@ func Postgres(t testing.TB) *Server {
 		t.Fatal(err)
 	}
 	servers.postgres = &Server{p}
+	quickLogins(t, servers.postgres)
 	return servers.postgres
 }
 
