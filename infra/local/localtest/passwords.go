@@ -13,8 +13,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// quickLogins stores the passwords of a server with one iteration of their hash, not 4096: a tenth of the work of tests that connect
-// often is the hash of the password, which each connection computes again.
+// quickLogins stores the passwords of a server with one iteration of their hash, not 4096: each connection computes the hash
+// again, which was 3 % of the work of the tests that connect often.
 func quickLogins(t testing.TB, server *Server) {
 	t.Helper()
 	for _, address := range []string{server.URL(), server.AdminURL()} {
