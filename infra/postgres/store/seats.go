@@ -67,11 +67,11 @@ type paced struct{ seats }
 
 const (
 	// restTimes is how many times as long as its work a paced seat rests.
-	restTimes = 9
+	restTimes = 12
 	// longestRest bounds the rest: the work may have waited for a lock, or for a busy machine.
-	longestRest = 30 * time.Millisecond
+	longestRest = 45 * time.Millisecond
 	// pacedPatience is how long a request waits for a paced seat: about a hundred of them at once do.
-	pacedPatience = 3 * time.Second
+	pacedPatience = 5 * time.Second
 )
 
 func (p paced) acquire(ctx context.Context) (leave func(), err error) {
