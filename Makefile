@@ -41,7 +41,7 @@ test-calm:
 # tests. The longest part begins first. The raced packages mostly wait, so that they run beside it. A part's lines appear together, once it
 # has ended, if make can do that.
 PARALLEL = $(MAKE) --no-print-directory -k -j 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
-PARTS = test-e2e test-raced test-projections test-http test-servers test-cmd test-others
+PARTS = test-e2e test-servers test-raced test-projections test-http test-cmd test-others
 TEST = $(GO) test -vet=off -ldflags=-w -p 1 -timeout 40m
 .PHONY: tests $(PARTS)
 tests: $(PARTS)
