@@ -38,8 +38,8 @@ test-calm:
 	$(TEST) $(CALM)
 
 # Two parts of the tests run at a time, and each runs one package at a time: three packages at a time are too much for the clocks of some
-# tests. The longest part begins first. The raced packages mostly wait, so that they run beside it. A part's lines appear together, once it
-# has ended, if make can do that.
+# tests. The longest part begins first, beside those that mostly wait: the servers and the raced packages. A part's lines appear together,
+# once it has ended, if make can do that.
 PARALLEL = $(MAKE) --no-print-directory -k -j 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 PARTS = test-e2e test-servers test-raced test-projections test-http test-cmd test-others
 TEST = $(GO) test -vet=off -ldflags=-w -p 1 -timeout 40m
@@ -97,8 +97,7 @@ chart: ## Write the golden files of the Helm chart
 	cd deploy/check && $(GO) test -run '^TestTheChartRenders$$' . -update
 
 .PHONY: lint
-lint: form vet ## Check form, known faults and vulnerabilities: gofmt, go vet, staticcheck, govulncheck
-	$(SPARING) $(STATICCHECK)
+lint: form vet staticcheck ## Check form, known faults and vulnerabilities: gofmt, go vet, staticcheck, govulncheck
 	@$(MAKE) --no-print-directory vulnerabilities
 
 # A machine without access to the database of vulnerabilities, or to the program, skips the check, and says so within seconds.

@@ -9,5 +9,5 @@ type (
 	HistogramMetric     any
 )
 
-// SetProvider does nothing.
+// SetProvider ignores its provider.
 func SetProvider(any) {}
