@@ -217,11 +217,13 @@ func (d *decoder) event(in *draft, eventID string) (*UsageEvent, *Error) {
 		EventID: eventID, Feature: d.intern(in.feature.chars), Amount: amount, Type: in.eventType(), Timestamp: timestamp,
 		Source: in.source, TraceParent: in.traceParent,
 	}
-	seal := d.seal
-	if event.Type != events.TypeUsage {
-		seal = d.sealCorrection
+	// Calls by name: through a variable they would move each draft to the heap.
+	if event.Type == events.TypeUsage {
+		fault = d.seal(event, in)
+	} else {
+		fault = d.sealCorrection(event, in)
 	}
-	if fault := seal(event, in); fault != nil {
+	if fault != nil {
 		return nil, fault
 	}
 	if fault := in.checkRef(eventID); fault != nil {
