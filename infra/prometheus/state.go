@@ -12,11 +12,13 @@ import (
 )
 
 // headsSQL reads the backlog from the database, so that every instance reports it: an instance that
-// relays no partition would report 0 otherwise. A rewind moves a cursor back; furthest is the cursor before it.
+// relays no partition would report 0 otherwise. A rewind moves a cursor back; furthest is the cursor before it. The oldest event is read
+// for each cursor (LATERAL): as a join, a session that plans the statement while the log is empty keeps a plan that reads all of it.
 const headsSQL = `SELECT sum(h.position)::bigint, sum(greatest(h.position - greatest(c.position, c.furthest), 0))::bigint,
  greatest(coalesce(extract(epoch FROM clock_timestamp() - min(l.recorded_at)), 0), 0)::float8
  FROM log_heads h JOIN relay_cursors c USING (partition)
- LEFT JOIN event_log_rows l ON l.partition = c.partition AND l.position = greatest(c.position, c.furthest) + 1`
+ LEFT JOIN LATERAL (SELECT recorded_at FROM event_log_rows
+   WHERE partition = c.partition AND position = greatest(c.position, c.furthest) + 1 LIMIT 1) l ON true`
 
 // Backlog returns the number of events waiting for their first publication, as last read.
 func (m *Metrics) Backlog() int64 { return m.backlog.Load() }

@@ -48,14 +48,16 @@ type OutboxPartition struct {
 	LastFailedAt             *time.Time      `json:"lastFailedAt" doc:"When an attempt last failed, also if a later one succeeded."`
 }
 
-// A rewind moves the cursor back; furthest is the cursor before it.
+// A rewind moves the cursor back; furthest is the cursor before it. The oldest event is read for each cursor (LATERAL), so that no session
+// keeps a plan, made while the log was empty, that reads all of it.
 const readOutbox = `
 SELECT h.partition, h.position, c.position, greatest(h.position - c.position, 0), greatest(h.position - greatest(c.position, c.furthest), 0),
        l.recorded_at, greatest(coalesce(extract(epoch FROM now() - l.recorded_at), 0), 0)::float8,
        c.owner, c.owner IS NOT NULL AND c.lease_until >= now(), CASE WHEN c.owner IS NOT NULL AND isfinite(c.lease_until) THEN c.lease_until END,
        c.attempts, c.last_error, c.last_attempt_at
 FROM log_heads h JOIN relay_cursors c USING (partition)
-LEFT JOIN event_log_rows l ON l.partition = h.partition AND l.position = greatest(c.position, c.furthest) + 1
+LEFT JOIN LATERAL (SELECT recorded_at FROM event_log_rows
+  WHERE partition = h.partition AND position = greatest(c.position, c.furthest) + 1 LIMIT 1) l ON true
 ORDER BY h.partition`
 
 // Outbox reads all partitions in one snapshot, for operators.

@@ -1,0 +1,20 @@
+package prometheus
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+// A session plans the statement once, perhaps while the log is empty, and repeats it every two seconds while the log grows.
+func TestTheBacklogIsReadByTheKeyOfTheLog(t *testing.T) {
+	conn, err := migrated(t).Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	if plan := localtest.Plan(t, conn.Conn(), headsSQL); !strings.Contains(plan, "event_log_rows_pkey on event_log_rows") || strings.Contains(plan, "Seq Scan on event_log_rows") {
+		t.Errorf("the log is not read by its key:\n%s", plan)
+	}
+}
