@@ -93,6 +93,7 @@ func saramaConfig(cfg *Config) (*sarama.Config, error) {
 	c.ClientID = cfg.ClientID
 	c.Metadata.AllowAutoTopicCreation = false
 	c.Net.DialTimeout = dialTimeout
+	c.Consumer.MaxWaitTime = fetchWait
 	c.Consumer.Offsets.Initial = sarama.OffsetOldest
 	c.Consumer.Offsets.AutoCommit.Interval = commitEvery
 	c.Consumer.Group.Session.Timeout = sessionTimeout

@@ -43,8 +43,8 @@ const (
 	fetchBytes          = 2 << 20
 	fetchPartitionBytes = 256 << 10
 	// fetchWait bounds how long a newly assigned partition waits for a fetch that was sent without it. A
-	// record ends the wait at once.
-	fetchWait = 300 * time.Millisecond
+	// record ends the wait at once. A shorter wait costs an idle instance and its broker more than all else: each group polls that often.
+	fetchWait = time.Second
 	// The partitions of a killed member are reassigned after sessionTimeout.
 	sessionTimeout    = 10 * time.Second
 	heartbeatInterval = 1 * time.Second
