@@ -39,8 +39,9 @@ const (
 	commitEvery = 250 * time.Millisecond
 	// commitTimeout bounds the commit during revoke and close.
 	commitTimeout = 3 * time.Second
-	// Fetch limits of one consumer: about ten compressed batches. A larger record is fetched alone.
-	fetchBytes          = 2 << 20
+	// Fetch limits of one consumer: about five compressed batches, whose decompressed records are most of the memory of a consumer that is
+	// behind. A larger record is fetched alone.
+	fetchBytes          = 1 << 20
 	fetchPartitionBytes = 256 << 10
 	// fetchWait bounds how long a newly assigned partition waits for a fetch that was sent without it. A
 	// record ends the wait at once. A shorter wait costs an idle instance and its broker more than all else: each group polls that often.
