@@ -12,6 +12,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"reflect"
 	"strings"
 	"time"
 
@@ -124,17 +125,17 @@ func Run(ctx context.Context, commit string, args []string) int {
 
 // run parses and runs a command, and returns its exit code.
 func (a *app) run(args []string) int {
-	var c grammar
-	parser, err := a.newParser(&c)
-	if err != nil {
-		panic(fmt.Sprintf("the command line's own definition is wrong: %v", err))
-	}
 	if len(args) == 0 {
 		fmt.Fprint(a.stderr, firstSteps)
 		return exitUnknown
 	}
 	if args[0] == "--version" {
 		args = append([]string{"version"}, args[1:]...)
+	}
+	var c grammar
+	parser, err := a.parserFor(&c, args[0])
+	if err != nil {
+		panic(fmt.Sprintf("the command line's own definition is wrong: %v", err))
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
@@ -148,16 +149,32 @@ func (a *app) run(args []string) int {
 	return a.exitCode(parsed.Run(a))
 }
 
-// newParser returns the parser of the command line.
-func (a *app) newParser(c *grammar) (*kong.Kong, error) {
-	return kong.New(c,
+// parserFor returns a parser of the noun that a command line begins with, or else of all nouns: to read their definitions takes longer than
+// most commands.
+func (a *app) parserFor(c *grammar, first string) (*kong.Kong, error) {
+	for field, value := range reflect.ValueOf(c).Elem().Fields() {
+		if _, noun := field.Tag.Lookup("cmd"); !noun || first != cmp.Or(field.Tag.Get("name"), strings.ToLower(field.Name)) {
+			continue
+		}
+		switch noun := value.Addr().Interface().(type) {
+		case *HelpCmd, *CompletionCmd: // they show all nouns
+		default:
+			return a.newParser(&c.clientFlags, kong.DynamicCommand(first, field.Tag.Get("help"), "", noun, string(field.Tag)))
+		}
+	}
+	return a.newParser(c)
+}
+
+// newParser returns the parser of a command line.
+func (a *app) newParser(c any, more ...kong.Option) (*kong.Kong, error) {
+	return kong.New(c, append(more,
 		kong.Name("meterplex"),
 		kong.Description(description),
 		kong.Writers(a.stdout, a.stderr),
 		kong.Vars{"tenant_scopes": strings.Join(commands.TenantScopes(), ", "), "operator_scopes": strings.Join(commands.OperatorScopes(), ", ")},
 		kong.ValueFormatter(config.DescribeFlag),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 100, ValueFormatter: config.DescribeFlag}),
-	)
+	)...)
 }
 
 // firstSteps is the answer to a call without arguments.

@@ -10,10 +10,12 @@ import (
 
 // TestTheHelpOfKeysNamesEveryScope that this version offers.
 func TestTheHelpOfKeysNamesEveryScope(t *testing.T) {
-	c := newConsole(t, nil)
-	c.run("version")
+	parser, err := newConsole(t, nil).app.newParser(&grammar{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	var help string
-	for _, noun := range c.app.parser.Model.Children {
+	for _, noun := range parser.Model.Children {
 		for _, verb := range noun.Children {
 			for _, flag := range verb.Flags {
 				if noun.Name == "keys" && verb.Name == "create" && flag.Name == "scope" {

@@ -62,10 +62,10 @@ func (w *billingFaults) soon(x *tenant) {
 }
 
 func (w *billingFaults) happenAll() {
-	w.periodFaults()
 	w.keyFaults()
 	w.unknownFaults()
 	w.totalFaults()
+	w.periodFaults() // last: they wait for the faults in usage_aggregates of another group
 }
 
 // periodFaults lets a close drift, a push be refused, and an endpoint be gone.

@@ -213,6 +213,7 @@ func (k *periodsLoad) remember(id, state string) {
 
 // settle waits until no period is being closed, and all closed ones are reconciled.
 func (k *periodsLoad) settle(ctx context.Context) string {
+	k.x.abandonRebuilds(ctx) // a close waits for them
 	state := ""
 	if !k.x.becomesTrue(2*time.Minute, func(context.Context) bool {
 		state = ""

@@ -47,8 +47,10 @@ var typeLine = regexp.MustCompile(`^# TYPE (\S+) (\S+)`)
 func samples(text string, metrics []string) (all []sample) {
 	family, counter := "", false
 	for line := range strings.Lines(text) {
-		if found := typeLine.FindStringSubmatch(line); found != nil {
-			family, counter = found[1], found[2] == "counter" || found[2] == "histogram"
+		if strings.HasPrefix(line, "#") {
+			if found := typeLine.FindStringSubmatch(line); found != nil {
+				family, counter = found[1], found[2] == "counter" || found[2] == "histogram"
+			}
 			continue
 		}
 		series, number, found := strings.Cut(strings.TrimSpace(line), "} ")
@@ -56,7 +58,7 @@ func samples(text string, metrics []string) (all []sample) {
 			series, number, _ = strings.Cut(strings.TrimSpace(line), " ")
 		}
 		name, labels, _ := strings.Cut(series, "{")
-		if strings.HasPrefix(line, "#") || !slices.Contains(metrics, name) {
+		if !slices.Contains(metrics, name) {
 			continue
 		}
 		v, err := strconv.ParseFloat(number, 64)
