@@ -20,6 +20,8 @@ type killableInstance struct {
 	w       *deployment
 	arm     string // the file that names the kill point
 	reached int
+	// afterDeath, if not nil, is called before the process starts again.
+	afterDeath func()
 }
 
 func (w *deployment) killable(roles string, env ...string) *killableInstance {
@@ -70,6 +72,9 @@ func (m *killableInstance) killAtEach(places []string, n int, cause func()) bool
 		}
 		if i+1 < len(places) && !m.armAt(places[i+1], n) {
 			return false
+		}
+		if m.afterDeath != nil {
+			m.afterDeath()
 		}
 		if err := m.tryStart(); err != nil {
 			m.t.Error(err)
