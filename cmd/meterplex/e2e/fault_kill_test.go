@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // killableInstance is an instance that dies at a chosen kill point.
@@ -20,6 +22,8 @@ type killableInstance struct {
 	w       *deployment
 	arm     string // the file that names the kill point
 	reached int
+	// afterDeath, if not nil, is called before the process starts again.
+	afterDeath func()
 }
 
 func (w *deployment) killable(roles string, env ...string) *killableInstance {
@@ -70,6 +74,9 @@ func (m *killableInstance) killAtEach(places []string, n int, cause func()) bool
 		}
 		if i+1 < len(places) && !m.armAt(places[i+1], n) {
 			return false
+		}
+		if m.afterDeath != nil {
+			m.afterDeath()
 		}
 		if err := m.tryStart(); err != nil {
 			m.t.Error(err)
@@ -296,6 +303,7 @@ func (d *killTest) killRelay() {
 
 func killConsumer(m *killableInstance, group string) {
 	m.killAt(group+": before COMMIT", 1, nil)
+	m.afterDeath = func() { m.w.endMembers(group) } // after the first death, their sessions end by time
 	m.killAt(group+": between COMMIT and ack", 1, nil)
 	if group == "meterplex-usage-validator" {
 		m.killAt("rewind: offsets moved, not recorded", 1, func() {
@@ -309,6 +317,7 @@ func killConsumer(m *killableInstance, group string) {
 func (d *killTest) killCommands(failed []deadLetter) {
 	message := func() { d.source.batch(d.tenants[2]) }
 	d.commands.killAt("usage.commands: before the transaction", 1, message)
+	d.commands.afterDeath = func() { d.endMembers("meterplex-command-handler", usageCommandsGroup) }
 	d.commands.killAt("meterplex-command-handler: before COMMIT", 1, d.retry(failed[0]))
 	d.commands.killAt("usage.commands: between COMMIT and ack", 1, message)
 	d.commands.killAt("meterplex-command-handler: between COMMIT and ack", 1, d.retry(failed[1]))
@@ -333,4 +342,27 @@ func (d *killTest) killProjector(ready chan<- rebuild) {
 		return
 	}
 	ready <- r
+}
+
+// endMembers removes the members of a dead process from consumer groups without the wait for their sessions. No other process may have any.
+func (w *deployment) endMembers(groups ...string) {
+	c := w.kafka()
+	defer c.Close()
+	for _, group := range groups {
+		group = w.prefix + group
+		all, err := kadm.NewClient(c).DescribeGroups(w.t.Context(), group)
+		leave := kmsg.NewPtrLeaveGroupRequest()
+		leave.Group = group
+		for _, m := range all[group].Members {
+			member := kmsg.NewLeaveGroupRequestMember()
+			member.MemberID = m.MemberID
+			leave.Members = append(leave.Members, member)
+		}
+		if err == nil && len(leave.Members) > 0 {
+			_, err = leave.RequestWith(w.t.Context(), c)
+		}
+		if err != nil {
+			w.t.Error(err)
+		}
+	}
 }
