@@ -37,11 +37,11 @@ test-deploy:
 test-calm:
 	$(TEST) $(CALM)
 
-# Two parts of the tests run at a time, and each runs one package at a time: three packages at a time are too much for the clocks of some
-# tests. The longest part begins first, beside those that mostly wait: the servers and the raced packages. A part's lines appear together,
-# once it has ended, if make can do that.
-PARALLEL = $(MAKE) --no-print-directory -k -j 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+# Three parts of the tests run at a time, and each runs one package at a time. Those with servers of their own mostly wait; their clocks
+# go first, and the others yield to them. The longest part begins first. A part's lines appear together, once it has ended, if make can do that.
+PARALLEL = $(MAKE) --no-print-directory -k -j 3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 PARTS = test-e2e test-servers test-raced test-projections test-http test-cmd test-others
+YIELD = nice -n 5
 TEST = $(GO) test -vet=off -ldflags=-w -p 1 -timeout 40m
 .PHONY: tests $(PARTS)
 tests: $(PARTS)
@@ -49,18 +49,18 @@ test-e2e:
 	$(TEST) ./cmd/meterplex/e2e
 # The rules, the vocabulary, the write side and the bodies of requests run under the race detector, and only there. It needs a C compiler.
 test-raced:
-	-@$(SPARING) $(COMPILED) >/dev/null
-	$(TEST) $(RACE) $(RACES)
+	-@$(SPARING) $(YIELD) $(COMPILED) >/dev/null
+	$(YIELD) $(TEST) $(RACE) $(RACES)
 test-projections:
-	$(TEST) ./projections
+	$(YIELD) $(TEST) ./projections
 test-http:
-	$(TEST) ./http
+	$(YIELD) $(TEST) ./http
 test-servers:
 	$(TEST) $(SERVERS)
 test-cmd:
 	$(TEST) $$($(GO) list ./cmd/... | grep -vE '/meterplex/cmd/(meterplex/e2e|planted(/.*)?)$$')
 test-others:
-	$(TEST) $$($(GO) list ./... | grep -vE '/meterplex/($(APART))$$')
+	$(YIELD) $(TEST) $$($(GO) list ./... | grep -vE '/meterplex/($(APART))$$')
 
 CALM = ./infra/simulation ./deploy/observe/... ./cmd/planted/...
 SERVERS = ./infra/kafka ./infra/relay ./infra/local ./infra/pgpipe
