@@ -160,10 +160,7 @@ func (p *tab) choose(c control, value string) {
 // walkTo presses the tabulator until an element has the focus, and shows it: about some times.
 func (p *tab) walkTo(selector string, about int) {
 	p.t.Helper()
-	for range about - 1 { // held down
-		p.must(p.Keyboard.Press(input.Tab))
-	}
-	p.must(p.Keyboard.Release(input.Tab))
+	p.hold(input.Tab, about-1)
 	for range 40 {
 		p.press(input.Tab)
 		if p.has(selector + ":focus-visible") {
@@ -171,6 +168,21 @@ func (p *tab) walkTo(selector string, about int) {
 		}
 	}
 	p.t.Fatalf("the tabulator does not reach %s:\n%s", selector, p.html())
+}
+
+// hold presses a key some times at once, as if it were held down: fewer screens are drawn than if each press waited for the one before it.
+func (p *tab) hold(key input.Key, times int) {
+	p.t.Helper()
+	pressed := make(chan error, max(times, 0))
+	for range times {
+		go func() { pressed <- key.Encode(proto.InputDispatchKeyEventTypeKeyDown, 0).Call(p) }()
+	}
+	for range times {
+		p.must(<-pressed)
+	}
+	if times > 0 {
+		p.must(key.Encode(proto.InputDispatchKeyEventTypeKeyUp, 0).Call(p))
+	}
 }
 
 // has reports whether an element is on the page; it needs no script.
