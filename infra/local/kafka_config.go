@@ -23,7 +23,7 @@ type kafkaPorts struct{ broker, controller, secured, certified int }
 // another meaning. Internal topics have few partitions, since few nodes serve them. Segments and indexes
 // are smaller than usual: each partition maps its indexes completely, and recovery after a kill reads the
 // last segment. Heartbeats are short, so that a killed broker can join again after 2 s. JMX has no metrics of
-// Kafka: each partition would register a dozen, and nobody reads them.
+// Kafka: each partition would register a dozen.
 const serverProperties = `process.roles=broker,controller
 node.id=%[4]d
 controller.quorum.voters=%[5]s
