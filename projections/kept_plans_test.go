@@ -6,6 +6,7 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/projections/audit"
 )
 
 // TestKeptPlansUseTheKeys: plans made while the tables are empty are kept when the
@@ -34,6 +35,19 @@ func TestKeptPlansUseTheKeys(t *testing.T) {
 		}
 		if name == "histories" && !strings.Contains(plan, "Index Cond: (tenant_id = ANY") {
 			t.Errorf("histories are not read by the tenant:\n%s", plan)
+		}
+	}
+}
+
+// A statement without parameters keeps the plan that a session made while the log was empty.
+func TestTheOutboxIsReadByTheKeyOfTheLog(t *testing.T) {
+	w := newLogFixture(t)
+	conn, err := w.pool.Acquire(t.Context())
+	w.must(err)
+	defer conn.Release()
+	for name, sql := range audit.Statements() {
+		if plan := localtest.Plan(t, conn.Conn(), sql); !localtest.LogByKey(plan) {
+			t.Errorf("%s does not read the log by its key:\n%s", name, plan)
 		}
 	}
 }

@@ -240,7 +240,8 @@ func workerParams(application string) map[string]string {
 		// Our transactions never pause: one that does belongs to a process that is
 		// frozen or cut off, and its locks block whole partitions.
 		"lock_timeout": "2s", "idle_in_transaction_session_timeout": "5s",
-		// A plan from when a table was empty must not be reused after the table has grown.
+		// A plan from when a table was empty must not be reused after the table has grown. PostgreSQL still reuses
+		// that of a statement without parameters: it must be right at any size.
 		"plan_cache_mode": "force_custom_plan",
 	}
 }

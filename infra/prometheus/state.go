@@ -13,7 +13,8 @@ import (
 
 // headsSQL reads the backlog from the database, so that every instance reports it: an instance that
 // relays no partition would report 0 otherwise. A rewind moves a cursor back; furthest is the cursor before it. The oldest event is read
-// for each cursor (LATERAL): as a join, a session that plans the statement while the log is empty keeps a plan that reads all of it.
+// for each cursor (LATERAL): a statement without parameters keeps the plan that a session made while the log was empty, which as a join reads
+// all of it.
 const headsSQL = `SELECT sum(h.position)::bigint, sum(greatest(h.position - greatest(c.position, c.furthest), 0))::bigint,
  greatest(coalesce(extract(epoch FROM clock_timestamp() - min(l.recorded_at)), 0), 0)::float8
  FROM log_heads h JOIN relay_cursors c USING (partition)

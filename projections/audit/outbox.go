@@ -48,8 +48,8 @@ type OutboxPartition struct {
 	LastFailedAt             *time.Time      `json:"lastFailedAt" doc:"When an attempt last failed, also if a later one succeeded."`
 }
 
-// A rewind moves the cursor back; furthest is the cursor before it. The oldest event is read for each cursor (LATERAL), so that no session
-// keeps a plan, made while the log was empty, that reads all of it.
+// A rewind moves the cursor back; furthest is the cursor before it. The oldest event is read for each cursor (LATERAL): a statement without
+// parameters keeps the plan that a session made while the log was empty, which as a join reads all of it.
 const readOutbox = `
 SELECT h.partition, h.position, c.position, greatest(h.position - c.position, 0), greatest(h.position - greatest(c.position, c.furthest), 0),
        l.recorded_at, greatest(coalesce(extract(epoch FROM now() - l.recorded_at), 0), 0)::float8,
@@ -59,6 +59,9 @@ FROM log_heads h JOIN relay_cursors c USING (partition)
 LEFT JOIN LATERAL (SELECT recorded_at FROM event_log_rows
   WHERE partition = h.partition AND position = greatest(c.position, c.furthest) + 1 LIMIT 1) l ON true
 ORDER BY h.partition`
+
+// Statements returns the statements on the log that have no parameters, for a test of their plans.
+func Statements() map[string]string { return map[string]string{"outbox": readOutbox} }
 
 // Outbox reads all partitions in one snapshot, for operators.
 func (r *Reads) Outbox(ctx context.Context) (Outbox, error) {
