@@ -14,7 +14,9 @@ import (
 // instance ten milliseconds of a processor each, and memory for as long as the instance runs.
 type growth struct {
 	turn  chan struct{}
-	until atomic.Int64 // nanoseconds since 1970; 0: no caller has found the pool without a free session yet
+	time  time.Duration // growthTime
+	wait  time.Duration // growthWait
+	until atomic.Int64  // nanoseconds since 1970; 0: no caller has found the pool without a free session yet
 	// pool is the first one that uses it: copies of its configuration make other pools, which do not wait.
 	pool atomic.Pointer[pgxpool.Pool]
 }
@@ -28,7 +30,9 @@ const (
 	growthLook = time.Millisecond
 )
 
-func newGrowth() *growth { return &growth{turn: make(chan struct{}, 1)} }
+func newGrowth() *growth {
+	return &growth{turn: make(chan struct{}, 1), time: growthTime, wait: growthWait}
+}
 
 // turnKey marks the context of a caller that has the turn.
 type turnKey struct{}
@@ -38,7 +42,7 @@ func (g *growth) TraceAcquireStart(ctx context.Context, pool *pgxpool.Pool, _ pg
 	if until := g.until.Load(); until != 0 && time.Now().UnixNano() > until || !g.pool.CompareAndSwap(nil, pool) && g.pool.Load() != pool {
 		return ctx
 	}
-	waited, end := context.WithTimeout(ctx, growthWait)
+	waited, end := context.WithTimeout(ctx, g.wait)
 	defer end()
 	select {
 	case g.turn <- struct{}{}:
@@ -46,7 +50,7 @@ func (g *growth) TraceAcquireStart(ctx context.Context, pool *pgxpool.Pool, _ pg
 		return ctx
 	}
 	for growsNext(pool) && waited.Err() == nil {
-		g.until.CompareAndSwap(0, time.Now().Add(growthTime).UnixNano())
+		g.until.CompareAndSwap(0, time.Now().Add(g.time).UnixNano())
 		select {
 		case <-time.After(growthLook):
 		case <-waited.Done():
