@@ -19,13 +19,11 @@ import (
 	"helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
 	apps "k8s.io/api/apps/v1"
-	autoscaling "k8s.io/api/autoscaling/v2"
 	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
-	networking "k8s.io/api/networking/v1"
-	policy "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	kubernetes "k8s.io/client-go/kubernetes/scheme"
 )
 
 var update = flag.Bool("update", false, "write the golden files of the chart")
@@ -282,7 +280,7 @@ func documents(text string) (list []string) {
 func strictDecoder(t *testing.T) runtime.Decoder {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{apps.AddToScheme, autoscaling.AddToScheme, batch.AddToScheme, core.AddToScheme, networking.AddToScheme, policy.AddToScheme, monitoring.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{kubernetes.AddToScheme, monitoring.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,7 @@
+// Package v1beta1 takes the place of a package that Helm needs for charts with definitions of resources.
+package v1beta1
+
+import "k8s.io/apimachinery/pkg/runtime"
+
+// AddToScheme adds no kind.
+func AddToScheme(*runtime.Scheme) error { return nil }
