@@ -23,7 +23,8 @@ type kafkaPorts struct{ broker, controller, secured, certified int }
 // another meaning. Internal topics have few partitions, since few nodes serve them. Segments and indexes
 // are smaller than usual: each partition maps its indexes completely, and recovery after a kill reads the
 // last segment. Heartbeats are short, so that a killed broker can join again after 2 s. JMX has no metrics of
-// Kafka: each partition would register a dozen.
+// Kafka: each partition would register a dozen. The controller writes no records without content: they only show
+// in metrics that it is alive.
 const serverProperties = `process.roles=broker,controller
 node.id=%[4]d
 controller.quorum.voters=%[5]s
@@ -54,6 +55,7 @@ log.segment.bytes=268435456
 log.index.size.max.bytes=1048576
 log.cleaner.dedupe.buffer.size=4194304
 num.network.threads=2
+metadata.max.idle.interval.ms=0
 metric.reporters=
 metrics.jmx.exclude=.*
 num.io.threads=4

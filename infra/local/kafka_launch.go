@@ -82,6 +82,8 @@ func (k *Kafka) jvmOptions() []string {
 		"-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
 		"-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true",
 		"-Dlog4j2.configurationFile=" + log4jName, "-Dlog4j2.disableJmx=true",
+		// One context of loggers for all classes: Kafka looks up some loggers for each partition, and would walk the stack for their context.
+		"-Dlog4j2.contextSelector=org.apache.logging.log4j.core.selector.BasicContextSelector",
 		k.mark(), "-Xlog:cds=off", "-Xlog:class+path=off",
 	}
 	if exists(k.archiveFile()) {
