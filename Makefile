@@ -42,7 +42,7 @@ test-calm:
 PARALLEL = $(MAKE) --no-print-directory -k -j 3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 PARTS = test-e2e test-servers test-raced test-projections test-http test-cmd test-others
 YIELD = nice -n 5
-TEST = $(GO) test -vet=off -ldflags=-w -p 1 -timeout 40m
+TEST = $(GO) test -vet=off -ldflags=-s -p 1 -timeout 40m
 .PHONY: tests $(PARTS)
 tests: $(PARTS)
 test-e2e:

@@ -22,7 +22,7 @@ var service = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	binary := filepath.Join(serviceFolder, "meterplex")
-	build := exec.Command("go", "build", "-ldflags=-w", "-o", binary, "./cmd/meterplex")
+	build := exec.Command("go", "build", "-ldflags=-s", "-o", binary, "./cmd/meterplex")
 	build.Dir = "../.."
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)

@@ -19,7 +19,7 @@ import (
 func buildExample(t testing.TB, name string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-w", "-o", path, "github.com/meterplex/meterplex/examples/"+name)
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s", "-o", path, "github.com/meterplex/meterplex/examples/"+name)
 	build.Env = buildEnv()
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the example: %v\n%s", err, out)

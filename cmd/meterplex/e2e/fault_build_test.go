@@ -31,7 +31,7 @@ var faulty = sync.OnceValues(func() (string, error) {
 	}
 	path := filepath.Join(dir, "meterplex")
 	// Nearly every package of the service is compiled for this build alone, so that no time goes into fast code and debugging information.
-	build := exec.Command("go", "build", "-ldflags=-w", "-gcflags=github.com/meterplex/meterplex/...=-N -l -dwarf=false", "-overlay", description, "-o", path, "./cmd/meterplex")
+	build := exec.Command("go", "build", "-ldflags=-s", "-gcflags=github.com/meterplex/meterplex/...=-N -l -dwarf=false", "-overlay", description, "-o", path, "./cmd/meterplex")
 	build.Dir, build.Env = root, buildEnv()
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the faulty service: %w\n%s", err, out)

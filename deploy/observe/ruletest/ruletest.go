@@ -18,7 +18,7 @@ type Tool struct{ path string }
 // module.
 func Build(module, cache string) (Tool, error) {
 	path := filepath.Join(cache, "ruletest")
-	build := exec.Command("go", "-C", module, "build", "-ldflags=-w", "-o", path, "./ruletest")
+	build := exec.Command("go", "-C", module, "build", "-ldflags=-s", "-o", path, "./ruletest")
 	build.Env = append(os.Environ(), "GOWORK=off", "GOGC=400")
 	if out, err := build.CombinedOutput(); err != nil {
 		return Tool{}, fmt.Errorf("ruletest cannot be built. Its modules are fetched once and then cached: connect this machine to the Go module proxy and run `go -C deploy/observe/tools mod download`.\n%w\n%s", err, out)
