@@ -65,9 +65,9 @@ test-others:
 	$(YIELD) $(TEST) $$($(GO) list ./... | grep -vE '/meterplex/($(APART))$$')
 
 CALM = ./infra/simulation ./deploy/observe/... ./cmd/planted/...
-SERVERS = ./infra/kafka ./infra/relay ./infra/local ./infra/pgpipe
+SERVERS = ./infra/kafka ./infra/relay ./infra/local ./infra/local/localkafka ./infra/pgpipe
 # The packages of the parts above.
-APART = cmd/.*|projections|http|infra/(kafka|relay|local|pgpipe|simulation)|deploy/observe(/.*)?|(domain|events|commands|infra/postgres)(/.*)?|http/body
+APART = cmd/.*|projections|http|infra/(kafka|relay|local(/localkafka)?|pgpipe|simulation)|deploy/observe(/.*)?|(domain|events|commands|infra/postgres)(/.*)?|http/body
 RACES = ./domain/... ./events/... ./commands/... ./infra/postgres/... ./http/body
 RACE = $(if $(shell command -v $(firstword $(shell $(GO) env CC))),-race)
 STATICCHECK = $(GO) tool staticcheck ./...

@@ -66,3 +66,21 @@ func TestEveryPackageRunsInOnePartOfTheTests(t *testing.T) {
 		}
 	}
 }
+
+// TestThePackagesUnderTheRaceDetectorNeedFewModules: the race detector doubles the time to compile. The packages that it watches, with
+// their tests, need no client of Kafka or of Stripe and no HTTP API, which take longest.
+func TestThePackagesUnderTheRaceDetectorNeedFewModules(t *testing.T) {
+	out, err := exec.Command("sh", "-c", "go list -deps -test $(make -n --no-print-directory test-raced RACE=-race | sed -n 's/.* -race //p' | tail -n 1)").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raced := strings.Fields(string(out))
+	if !slices.Contains(raced, module+"infra/local/localtest") {
+		t.Fatalf("the packages under the race detector do not need localtest: %q", raced)
+	}
+	for _, pkg := range raced {
+		if hasPrefix([]string{"github.com/twmb/franz-go", "github.com/IBM/sarama", "github.com/stripe/stripe-go/v84", "github.com/danielgtaylor/huma/v2"}, pkg) {
+			t.Errorf("a package under the race detector, or its test, needs %s", pkg)
+		}
+	}
+}

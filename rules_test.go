@@ -62,6 +62,12 @@ var layers = map[string]layer{
 	"infra/relay/cursors": {ours: []string{"events"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 	"infra/simulation":    {}, // tests only
 
+	// The local PostgreSQL, its tests' databases, and the words that it shares with the local Kafka need no client of Kafka.
+	"infra/local":                     {ours: []string{"infra/local"}, others: []string{"github.com/jackc/pgx/v5"}},
+	"infra/local/localkafka":          {ours: []string{"infra/local"}, others: []string{"github.com/twmb/franz-go"}},
+	"infra/local/localtest":           {ours: []string{"infra", "infra/local", "events", "projections"}, others: []string{"github.com/jackc/pgx/v5", "go.uber.org/goleak"}},
+	"infra/local/localtest/kafkatest": {ours: []string{"infra/local/localkafka", "infra/local/localtest"}},
+
 	"http": {ours: []string{"commands", "projections", "domain", "events"}, others: []string{"github.com/google/uuid",
 		"github.com/go-chi/chi", "github.com/danielgtaylor/huma", "github.com/prometheus/client_golang"}},
 
@@ -81,14 +87,14 @@ var layers = map[string]layer{
 	// The program: cli holds the nouns, node the wiring. Only node and doctor reach infra, except for the list
 	// of the dangers that a setting allows. verify shares no code with the service.
 	"examples":             {}, // clients of the HTTP API: the standard library only
-	"cmd/bench":            {ours: []string{"events", "infra"}, anyOther: true},
+	"cmd/bench":            {ours: []string{"events", "infra", "infra/local", "infra/local/localkafka"}, anyOther: true},
 	"cmd/meterplex":        {ours: []string{"cmd/meterplex/cli"}, others: []string{"github.com/google/uuid"}},
 	"cmd/meterplex/output": {},
 	"cmd/meterplex/client": {ours: []string{"cmd/meterplex/output", "domain/codes"}},
 	"cmd/meterplex/config": {ours: []string{"domain", "events", "infra", "infra/postgres"}, others: []string{"github.com/alecthomas/kong"}},
 	"cmd/meterplex/importer": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/output"},
 		others: []string{"github.com/schollz/progressbar", "golang.org/x/sync"}},
-	"cmd/meterplex/node": {ours: []string{"cmd/meterplex/config", "commands", "domain", "events", "http", "http/auth", "http/console", "infra", "infra/postgres",
+	"cmd/meterplex/node": {ours: []string{"cmd/meterplex/config", "commands", "domain", "events", "http", "http/auth", "http/console", "infra", "infra/local", "infra/local/localkafka", "infra/postgres",
 		"infra/postgres/eventlog", "infra/postgres/store", "projections", "projections/query",
 		"projections/consume", "projections/rebuild", "projections/validate", "projections/periods", "projections/query", "projections/entitlements", "projections/models", "projections/overview"}, anyOther: true},
 	"cmd/meterplex/demo": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/importer", "cmd/meterplex/node",

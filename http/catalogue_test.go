@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/http"
-	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/watermill/logtest"
 	"github.com/meterplex/meterplex/projections/entitlements"
 	"github.com/meterplex/meterplex/projections/models"
 )
@@ -105,7 +105,7 @@ func TestChangeOfASubscriptionHoldsOnceItIsAnswered(t *testing.T) {
 	go func() {
 		defer close(done)
 		r := w.runner(entitlements.Consumer(models.DefaultFolds().Entitlements, newID))
-		_ = localtest.Follow(ctx, r, 50*time.Millisecond, nil)
+		_ = logtest.Follow(ctx, r, 50*time.Millisecond, nil)
 	}()
 	defer func() { stop(); <-done }()
 	a := w.newAccount("A")

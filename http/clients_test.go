@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/meterplex/meterplex/infra/local"
+	"github.com/meterplex/meterplex/infra/local/download"
 )
 
 // oapiCodegen is the generator of the Go client.
@@ -34,7 +34,7 @@ func newClientTools(t *testing.T, w *testService, key, pins string, install ...[
 	}
 	text, err := os.ReadFile(filepath.Join("testdata", "clients", pins))
 	w.must(err)
-	c := &clientTools{t, filepath.Join(local.CacheDir(), fmt.Sprintf("clients-%.8x", sha256.Sum256(append(text, oapiCodegen...)))),
+	c := &clientTools{t, filepath.Join(download.CacheDir(), fmt.Sprintf("clients-%.8x", sha256.Sum256(append(text, oapiCodegen...)))),
 		append(os.Environ(), "METERPLEX_URL="+w.url, "METERPLEX_KEY="+key)}
 	c.env = append(c.env, "GOBIN="+c.dir, "PATH="+filepath.Join(c.dir, "py", "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
 	if _, err := os.Stat(filepath.Join(c.dir, "whole")); err != nil {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
-	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/relay"
@@ -32,7 +32,7 @@ type kafkaPipe struct {
 
 func newKafkaPipe(f *closeFixture) *kafkaPipe {
 	f.Helper()
-	p := &kafkaPipe{closeFixture: f, cfg: kafka.Config{Brokers: localtest.Kafka(f.TB).Brokers(), TopicPrefix: localtest.TopicPrefix(f.TB), Logger: slog.New(slog.DiscardHandler)}}
+	p := &kafkaPipe{closeFixture: f, cfg: kafka.Config{Brokers: kafkatest.Broker(f.TB).Brokers(), TopicPrefix: kafkatest.TopicPrefix(f.TB), Logger: slog.New(slog.DiscardHandler)}}
 	admin, err := kafka.NewAdmin(p.cfg)
 	f.must(err)
 	defer admin.Close()

@@ -20,6 +20,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/watermill/logtest"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/audit"
 	"github.com/meterplex/meterplex/projections/consume"
@@ -52,7 +53,7 @@ func (y *rebuildFixture) Live(do func()) {
 	ctx, stop := context.WithCancel(context.Background())
 	var g sync.WaitGroup
 	for _, r := range []*consume.Runner{y.validating, y.aggregating, y.lettering, y.entitling, y.summing} {
-		g.Go(func() { _ = localtest.Follow(ctx, r, 5*time.Millisecond, nil) })
+		g.Go(func() { _ = logtest.Follow(ctx, r, 5*time.Millisecond, nil) })
 	}
 	defer g.Wait()
 	defer stop()

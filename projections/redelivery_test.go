@@ -14,7 +14,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/watermill/logtest"
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/usage"
@@ -150,7 +150,7 @@ func (w *logFixture) heal(r *consume.Runner) {
 	healer := &consume.Runner{Pool: r.Pool, Log: r.Log, Consumer: r.Consumer, NewID: r.NewID, Logger: r.Logger, Observe: r.Observe,
 		TailAfter: time.Nanosecond}
 	g := errgroup.Group{}
-	g.Go(func() error { return localtest.HealTails(ctx, healer, time.Millisecond) })
+	g.Go(func() error { return logtest.HealTails(ctx, healer, time.Millisecond) })
 	w.until(func() bool { return w.behind(r) == 0 })
 	cancel()
 	w.must(g.Wait())

@@ -13,7 +13,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
-	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/watermill/logtest"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/entitlements"
 	"github.com/meterplex/meterplex/projections/models"
@@ -210,7 +210,7 @@ func TestLogReadersFoldWithheldEvents(t *testing.T) {
 	r, seen := w.runner(entitlements.Consumer(models.DefaultFolds().Entitlements, newID))
 	ctx, cancel := context.WithCancel(t.Context())
 	var g errgroup.Group
-	g.Go(func() error { return localtest.Follow(ctx, r, time.Millisecond, nil) })
+	g.Go(func() error { return logtest.Follow(ctx, r, time.Millisecond, nil) })
 	w.until(func() bool { return w.checkpoint(events.GroupEntitlements, 6) == 3 })
 	cancel()
 	w.must(g.Wait())
@@ -230,7 +230,7 @@ func TestLostTailIsHealed(t *testing.T) {
 	r.TailAfter = 20 * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	var g errgroup.Group
-	g.Go(func() error { return localtest.HealTails(ctx, r, time.Millisecond) })
+	g.Go(func() error { return logtest.HealTails(ctx, r, time.Millisecond) })
 	time.Sleep(100 * time.Millisecond)
 	if got := w.checkpoint(events.GroupAggregator, 6); got != 0 {
 		t.Errorf("read up to %d, which was not published", got)
@@ -279,7 +279,7 @@ func TestFollowReadsTheLogItself(t *testing.T) {
 	wake := make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	var g errgroup.Group
-	g.Go(func() error { return localtest.Follow(ctx, r, time.Hour, wake) }) // only a wake-up can be in time
+	g.Go(func() error { return logtest.Follow(ctx, r, time.Hour, wake) }) // only a wake-up can be in time
 	a, b := tenantIn(1), tenantIn(2)
 	w.verdicts(a, "calls", 10)
 	w.append(usageEvent(b, "x", "calls", 1, may))
@@ -289,7 +289,7 @@ func TestFollowReadsTheLogItself(t *testing.T) {
 	w.must(g.Wait())
 
 	ctx, cancel = context.WithCancel(t.Context())
-	g.Go(func() error { return localtest.Follow(ctx, r, time.Millisecond, nil) }) // and without any, polling finds it
+	g.Go(func() error { return logtest.Follow(ctx, r, time.Millisecond, nil) }) // and without any, polling finds it
 	w.verdicts(b, "calls", 4)
 	w.until(func() bool { return w.noted() == 15 })
 	cancel()
@@ -308,7 +308,7 @@ func TestFollowStopsBeforeALostTail(t *testing.T) {
 	w.must(err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var g errgroup.Group
-	g.Go(func() error { return localtest.Follow(ctx, r, time.Millisecond, nil) })
+	g.Go(func() error { return logtest.Follow(ctx, r, time.Millisecond, nil) })
 	w.until(func() bool { return w.noted() == 3 })
 	w.verdicts(b, "calls", 4)
 	w.until(func() bool { return w.noted() == 7 })
@@ -330,7 +330,7 @@ func TestReadModelsFailureIsDiscarded(t *testing.T) {
 	at := w.append(verdict(tenant, "calls", 1), poison, verdict(tenant, "calls", 1))
 	ctx, cancel := context.WithCancel(t.Context())
 	var g errgroup.Group
-	g.Go(func() error { return localtest.Follow(ctx, r, time.Millisecond, nil) })
+	g.Go(func() error { return logtest.Follow(ctx, r, time.Millisecond, nil) })
 	w.until(func() bool { return w.noted() == 4 }) // two verdicts, and the events about the third
 	cancel()
 	w.must(g.Wait())

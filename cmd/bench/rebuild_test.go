@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
 )
 
 // service is the service as it is built from this source, once for all tests; TestMain removes its folder.
@@ -41,7 +42,7 @@ func newRun(t *testing.T, sizes times) *run {
 	}
 	cfg := Config{Now: time.Now, Log: io.Discard, Command: "bench", Serve: func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, binary, "serve") }}
 	r := &run{cfg: cfg, times: sizes, report: newReport(&cfg, time.Now()), maxRates: map[string]float64{}}
-	database, broker := localtest.Postgres(t).Postgres, localtest.Kafka(t)
+	database, broker := localtest.Postgres(t).Postgres, kafkatest.Broker(t)
 	r.servers = &servers{cfg: &r.cfg, database: database, broker: broker, meter: &meter{postgres: database.PID(), kafka: broker.PID()}}
 	return r
 }

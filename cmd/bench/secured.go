@@ -19,7 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/meterplex/meterplex/infra/local"
+	"github.com/meterplex/meterplex/infra/local/localkafka"
 )
 
 // The service's login to a secured broker.
@@ -31,8 +31,8 @@ const (
 )
 
 // startBroker starts the broker, and returns the settings of the service for a secured one.
-func startBroker(ctx context.Context, cfg *Config, dir string) (*local.Kafka, []string, error) {
-	kafka, login := local.KafkaConfig{DataDir: dir}, []string(nil)
+func startBroker(ctx context.Context, cfg *Config, dir string) (*localkafka.Broker, []string, error) {
+	kafka, login := localkafka.Config{DataDir: dir}, []string(nil)
 	if cfg.KafkaTLS {
 		var err error
 		if kafka, login, err = securedKafka(dir); err != nil {
@@ -40,7 +40,7 @@ func startBroker(ctx context.Context, cfg *Config, dir string) (*local.Kafka, []
 		}
 	}
 	kafka.Log = cfg.Log
-	broker, err := local.StartKafka(ctx, kafka)
+	broker, err := localkafka.Start(ctx, kafka)
 	if err != nil || !cfg.KafkaTLS {
 		return broker, nil, err
 	}
@@ -49,17 +49,17 @@ func startBroker(ctx context.Context, cfg *Config, dir string) (*local.Kafka, []
 
 // securedKafka returns the configuration of a broker that the service reaches over TLS with a SCRAM password, and the settings of
 // the service without the address.
-func securedKafka(dir string) (local.KafkaConfig, []string, error) {
+func securedKafka(dir string) (localkafka.Config, []string, error) {
 	certificate, key, err := selfSigned()
 	if err != nil {
-		return local.KafkaConfig{}, nil, err
+		return localkafka.Config{}, nil, err
 	}
 	file := filepath.Join(dir, "kafka-ca.pem")
 	if err := os.WriteFile(file, []byte(certificate), 0o644); err != nil {
-		return local.KafkaConfig{}, nil, fmt.Errorf("write the broker's certificate: %w", err)
+		return localkafka.Config{}, nil, fmt.Errorf("write the broker's certificate: %w", err)
 	}
-	return local.KafkaConfig{DataDir: dir, Users: map[string]string{securedUser: securedPassword},
-			TLS: &local.KafkaTLS{Certificate: certificate, Key: key, ClientCA: certificate, LogInAgain: securedAgain}},
+	return localkafka.Config{DataDir: dir, Users: map[string]string{securedUser: securedPassword},
+			TLS: &localkafka.TLS{Certificate: certificate, Key: key, ClientCA: certificate, LogInAgain: securedAgain}},
 		[]string{"KAFKA_TLS_ENABLED=true", "KAFKA_TLS_CA=" + file, "KAFKA_SASL_MECHANISM=SCRAM-SHA-512", "KAFKA_SASL_USERNAME=" + securedUser, "KAFKA_SASL_PASSWORD=" + securedPassword}, nil
 }
 

@@ -13,13 +13,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/meterplex/meterplex/infra/local"
+	"github.com/meterplex/meterplex/infra/local/localkafka"
 )
 
 // servers holds the servers of the service under test, started as the service starts its embedded servers.
 type servers struct {
 	cfg      *Config
 	database *local.Postgres
-	broker   *local.Kafka
+	broker   *localkafka.Broker
 	login    []string // settings of the service for a secured broker
 	meter    *meter
 	served   int
@@ -134,7 +135,7 @@ func (s *servers) versions(ctx context.Context, v Versions) (Versions, error) {
 	return v, nil
 }
 
-// kafkaVersion is the version that infra/local fetches and verifies by hashes.
+// kafkaVersion is the version that infra/local/localkafka fetches and verifies by hashes.
 const kafkaVersion = "4.3.1"
 
 const settingsSQL = `SELECT name || '=' || current_setting(name) FROM unnest(ARRAY['fsync', 'synchronous_commit',

@@ -9,11 +9,11 @@ import (
 	"testing"
 
 	"github.com/meterplex/meterplex/deploy/observe/ruletest"
-	"github.com/meterplex/meterplex/infra/local"
+	"github.com/meterplex/meterplex/infra/local/download"
 )
 
 // built builds ruletest into the cache of this machine.
-var built = sync.OnceValues(func() (ruletest.Tool, error) { return ruletest.Build("tools", local.CacheDir()) })
+var built = sync.OnceValues(func() (ruletest.Tool, error) { return ruletest.Build("tools", download.CacheDir()) })
 
 // run runs ruletest in a folder, and returns its output.
 func run(t *testing.T, folder string, args ...string) ([]byte, error) {

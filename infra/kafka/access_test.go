@@ -16,7 +16,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
-	"github.com/meterplex/meterplex/infra/local"
+	"github.com/meterplex/meterplex/infra/local/localkafka"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/watermill/pipetest"
 )
@@ -28,7 +28,7 @@ type securedBroker struct {
 	operator kafka.Config // has all rights
 	admin    *kadm.Client // has all rights
 	log      *lockedBuffer
-	broker   *local.Kafka
+	broker   *localkafka.Broker
 	ca       *localtest.CA // of the broker and of its clients
 }
 
@@ -60,8 +60,8 @@ func newSecuredBroker(t *testing.T) *securedBroker {
 	b := &securedBroker{T: t, log: &lockedBuffer{}, ca: localtest.NewCA(t, "the authority")}
 	certificate := b.ca.Sign(t, "broker", time.Hour, "127.0.0.1")
 	var err error
-	b.broker, err = local.StartKafka(t.Context(), local.KafkaConfig{DataDir: t.TempDir(), CacheDir: local.CacheDir(), Users: map[string]string{"meter": password},
-		TLS: &local.KafkaTLS{Certificate: certificate.Cert, Key: certificate.Key, ClientCA: b.ca.PEM}})
+	b.broker, err = localkafka.Start(t.Context(), localkafka.Config{DataDir: t.TempDir(), Users: map[string]string{"meter": password},
+		TLS: &localkafka.TLS{Certificate: certificate.Cert, Key: certificate.Key, ClientCA: b.ca.PEM}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
-	"github.com/meterplex/meterplex/infra/local"
+	"github.com/meterplex/meterplex/infra/local/localkafka"
 	"github.com/meterplex/meterplex/infra/watermill/pipetest"
 )
 
@@ -176,7 +176,7 @@ func TestPublishReturnsWhileTheBrokerHangs(t *testing.T) {
 	}
 }
 
-func publishWhileTheBrokerHangs(t *testing.T, broker *local.Kafka, topic events.Topic) {
+func publishWhileTheBrokerHangs(t *testing.T, broker *localkafka.Broker, topic events.Topic) {
 	cfg := configAt(t, broker)
 	cfg.DeliveryTimeout = 2 * time.Second
 	makeTopic(t, cfg, topic)

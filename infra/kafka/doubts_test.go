@@ -7,11 +7,11 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
-	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
 )
 
 func TestDoubtsReportsUncleanLeaderElection(t *testing.T) {
-	admin, err := NewAdmin(Config{Brokers: localtest.Kafka(t).Brokers(), TopicPrefix: localtest.TopicPrefix(t)})
+	admin, err := NewAdmin(Config{Brokers: kafkatest.Broker(t).Brokers(), TopicPrefix: kafkatest.TopicPrefix(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,8 +16,9 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
-	"github.com/meterplex/meterplex/infra/local"
+	"github.com/meterplex/meterplex/infra/local/localkafka"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
 	"github.com/meterplex/meterplex/infra/watermill/pipetest"
 )
 
@@ -39,17 +40,17 @@ func logger() *slog.Logger {
 }
 
 func config(t testing.TB) kafka.Config {
-	return configAt(t, localtest.Kafka(t))
+	return configAt(t, kafkatest.Broker(t))
 }
 
-func configAt(t testing.TB, broker *local.Kafka) kafka.Config {
-	return kafka.Config{Brokers: broker.Brokers(), TopicPrefix: localtest.TopicPrefix(t), Logger: logger()}
+func configAt(t testing.TB, broker *localkafka.Broker) kafka.Config {
+	return kafka.Config{Brokers: broker.Brokers(), TopicPrefix: kafkatest.TopicPrefix(t), Logger: logger()}
 }
 
 // ownBroker starts a broker for this test alone, which it may kill, stop and empty beside other tests.
-func ownBroker(t testing.TB) *local.Kafka {
+func ownBroker(t testing.TB) *localkafka.Broker {
 	t.Helper()
-	return localtest.KafkaCluster(t, 1)[0]
+	return kafkatest.Cluster(t, 1)[0]
 }
 
 func newPublisher(t testing.TB, cfg kafka.Config) *kafka.Publisher {
@@ -145,7 +146,7 @@ func tryCreate(admin *kadm.Client, partitions int32, settings map[string]*string
 // client returns an admin client that is independent of the code under test.
 func client(t testing.TB) *kadm.Client {
 	t.Helper()
-	return clientOf(t, localtest.Kafka(t).Brokers())
+	return clientOf(t, kafkatest.Broker(t).Brokers())
 }
 
 func clientOf(t testing.TB, brokers []string) *kadm.Client {

@@ -11,12 +11,12 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
-	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
 )
 
 // The broker's setting counts; a topic without expiry by age, and one that is gone, have no retention.
 func TestRetentionIsThatOfTheTopics(t *testing.T) {
-	cfg := kafka.Config{Brokers: localtest.Kafka(t).Brokers(), TopicPrefix: localtest.TopicPrefix(t), Logger: logger()}
+	cfg := kafka.Config{Brokers: kafkatest.Broker(t).Brokers(), TopicPrefix: kafkatest.TopicPrefix(t), Logger: logger()}
 	admin := newAdmin(t, cfg)
 	if err := admin.Ensure(t.Context()); err != nil {
 		t.Fatal(err)

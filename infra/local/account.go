@@ -1,12 +1,16 @@
 package local
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/user"
 	"path/filepath"
 	"strconv"
 	"syscall"
+
+	"github.com/meterplex/meterplex/infra/local/folder"
 )
 
 // account is the system user that a server runs as. PostgreSQL refuses to run as root, so a root process
@@ -45,13 +49,13 @@ func serverAccount() account {
 // with that user.
 func (a account) forData(dir string) (account, error) {
 	info, err := os.Stat(dir)
-	if missing(err) {
+	if errors.Is(err, fs.ErrNotExist) {
 		return a, nil
 	}
 	if err != nil {
 		return a, fmt.Errorf("read the owner of the data: %w", err)
 	}
-	uid, gid := owner(info)
+	uid, gid := folder.Owner(info)
 	if a.drop && uid != 0 {
 		return account{uid: uid, gid: gid, drop: true}, nil
 	}
@@ -105,7 +109,7 @@ func (a account) mayEnter(dir string) bool {
 	if err != nil {
 		return false
 	}
-	uid, gid := owner(info)
+	uid, gid := folder.Owner(info)
 	switch mode := info.Mode().Perm(); {
 	case uid == a.uid:
 		return mode&0o100 != 0

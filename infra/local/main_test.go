@@ -16,6 +16,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
+
+	"github.com/meterplex/meterplex/infra/local/child"
+	"github.com/meterplex/meterplex/infra/local/download"
+	"github.com/meterplex/meterplex/infra/local/localkafka"
 )
 
 // asProcess in the environment makes the test binary act as another process of the product: it starts
@@ -56,7 +60,7 @@ type report struct {
 
 func runAsProcess(servers, dir string) int {
 	ctx := context.Background()
-	r := report{UID: os.Geteuid(), CacheDir: CacheDir()}
+	r := report{UID: os.Geteuid(), CacheDir: download.CacheDir()}
 	p, err := StartPostgres(ctx, PostgresConfig{DataDir: dir})
 	if err != nil {
 		r.Err = err.Error()
@@ -64,7 +68,7 @@ func runAsProcess(servers, dir string) int {
 		r.URL, r.PIDs = p.URL(), []int{p.PID()}
 	}
 	if err == nil && servers == "both" {
-		k, err := StartKafka(ctx, KafkaConfig{DataDir: dir})
+		k, err := localkafka.Start(ctx, localkafka.Config{DataDir: dir})
 		if err != nil {
 			r.Err = err.Error()
 		} else {
@@ -159,11 +163,11 @@ func query1[T any](t *testing.T, url, sql string) (v T) {
 func awaitExit(t *testing.T, pid int) {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if commandLine(pid) == "" {
+		if child.CommandLine(pid) == "" {
 			return
 		}
 	}
-	t.Fatalf("process %d still runs: %s", pid, commandLine(pid))
+	t.Fatalf("process %d still runs: %s", pid, child.CommandLine(pid))
 }
 
 func errorContains(t *testing.T, err error, words ...string) {

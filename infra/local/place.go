@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/meterplex/meterplex/infra/local/folder"
 )
 
 // pointerFile is a file in a data directory whose database is elsewhere. Its first line is the path.
@@ -30,10 +33,10 @@ func clusterHome(dir string, user account, log io.Writer) (string, error) {
 	if err == nil {
 		return followPointer(pointer, string(b))
 	}
-	if !missing(err) {
+	if !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("read the path of the database: %w", err)
 	}
-	if user.reaches(dir) || exists(filepath.Join(dir, "data")) {
+	if user.reaches(dir) || folder.Exists(filepath.Join(dir, "data")) {
 		return dir, nil
 	}
 	sum := sha256.Sum256([]byte(dir))
@@ -41,10 +44,10 @@ func clusterHome(dir string, user account, log io.Writer) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := writeFile(pointer, fmt.Appendf(nil, pointerText, home), 0o644); err != nil {
+	if err := folder.WriteFile(pointer, fmt.Appendf(nil, pointerText, home), 0o644); err != nil {
 		return "", err
 	}
-	note(log, "The database server cannot run as root and its user cannot reach %s: the database is in %s (see %s there).", dir, home, pointerFile)
+	fmt.Fprintf(log, "The database server cannot run as root and its user cannot reach %s: the database is in %s (see %s there).\n", dir, home, pointerFile)
 	return home, nil
 }
 
@@ -54,7 +57,7 @@ func followPointer(pointer, content string) (string, error) {
 	if !filepath.IsAbs(home) {
 		return "", fmt.Errorf("%s does not begin with an absolute path", pointer)
 	}
-	if !exists(home) {
+	if !folder.Exists(home) {
 		return "", fmt.Errorf("the database in %s is gone; remove %s to start with an empty one", home, pointer)
 	}
 	return home, nil
@@ -64,7 +67,7 @@ func followPointer(pointer, content string) (string, error) {
 func sharedPlace(user account, name string) (string, error) {
 	var errs []error
 	for _, base := range sharedBases() {
-		if err := ownDir(base); err != nil {
+		if err := folder.Own(base); err != nil {
 			errs = append(errs, err)
 			continue
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
 	"os"
 	"os/exec"
@@ -14,6 +15,9 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/meterplex/meterplex/infra/local/child"
+	"github.com/meterplex/meterplex/infra/local/folder"
 )
 
 // PostgresConfig configures a PostgreSQL server.
@@ -43,8 +47,8 @@ type Postgres struct {
 
 	mu    sync.Mutex
 	port  int
-	proc  *process
-	locks []*lock
+	proc  *child.Process
+	locks []*folder.Lock
 }
 
 const (
@@ -58,14 +62,17 @@ const (
 
 // StartPostgres starts PostgreSQL on cfg.DataDir with the existing data. It creates the cluster, the role
 // and the database "meterplex" if they are missing. ctx bounds only the start; end the server with Stop.
-// If another process uses the data, StartPostgres returns ErrInUse with its process id.
+// If another process uses the data, StartPostgres returns folder.ErrInUse with its process id.
 func StartPostgres(ctx context.Context, cfg PostgresConfig) (*Postgres, error) {
 	ctx, cancel := context.WithTimeout(ctx, postgresStart)
 	defer cancel()
 	if err := checkSettings(cfg.Settings); err != nil {
 		return nil, err
 	}
-	p := &Postgres{cfg: cfg, dir: filepath.Join(absolute(cfg.DataDir), "postgres")}
+	if cfg.Log == nil {
+		cfg.Log = io.Discard
+	}
+	p := &Postgres{cfg: cfg, dir: filepath.Join(folder.Absolute(cfg.DataDir), "postgres")}
 	if err := p.open(ctx); err != nil {
 		p.close(context.WithoutCancel(ctx))
 		return nil, fmt.Errorf("start the embedded PostgreSQL: %w", err)
@@ -99,7 +106,7 @@ func (p *Postgres) open(ctx context.Context) error {
 }
 
 func (p *Postgres) lockDir(dir string) error {
-	l, err := tryLock(filepath.Join(dir, "lock"))
+	l, err := folder.TryLock(filepath.Join(dir, "lock"))
 	if err != nil {
 		return err
 	}
@@ -144,7 +151,7 @@ func (p *Postgres) url(role, password, database string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	u := url.URL{
-		Scheme: "postgres", User: url.UserPassword(role, password), Host: address(p.port),
+		Scheme: "postgres", User: url.UserPassword(role, password), Host: child.Address(p.port),
 		Path: "/" + database, RawQuery: "sslmode=disable",
 	}
 	return u.String()
@@ -154,14 +161,14 @@ func (p *Postgres) url(role, password, database string) string {
 func (p *Postgres) PID() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.proc.pid()
+	return p.proc.PID()
 }
 
 // Done returns a channel that is closed when the running postmaster has ended, for any reason.
 func (p *Postgres) Done() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.proc.done
+	return p.proc.Done()
 }
 
 // Restart starts the server on the same port and data, e.g. after its postmaster was killed. A running
@@ -172,7 +179,7 @@ func (p *Postgres) Restart(ctx context.Context) error {
 	p.mu.Lock()
 	proc, port, locked := p.proc, p.port, len(p.locks) > 0
 	p.mu.Unlock()
-	proc.stop(ctx, postgresStop, syscall.SIGINT, syscall.SIGQUIT)
+	proc.Stop(ctx, postgresStop, syscall.SIGINT, syscall.SIGQUIT)
 	if !locked {
 		return errors.New("restart PostgreSQL: it was stopped permanently")
 	}
@@ -187,7 +194,7 @@ func (p *Postgres) Restart(ctx context.Context) error {
 func (p *Postgres) Halt(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.proc.stop(ctx, postgresStop, syscall.SIGINT, syscall.SIGQUIT)
+	p.proc.Stop(ctx, postgresStop, syscall.SIGINT, syscall.SIGQUIT)
 }
 
 // Stop shuts the server down, rolls back open transactions, and waits until the server has ended. A
@@ -201,10 +208,10 @@ func (p *Postgres) close(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.proc != nil {
-		p.proc.stop(ctx, postgresStop, syscall.SIGINT, syscall.SIGQUIT)
+		p.proc.Stop(ctx, postgresStop, syscall.SIGINT, syscall.SIGQUIT)
 	}
 	for _, l := range p.locks {
-		l.release()
+		l.Release()
 	}
 	p.locks = nil
 }
@@ -212,7 +219,7 @@ func (p *Postgres) close(ctx context.Context) {
 // endEarlier ends a postmaster that outlived the process that started it.
 func (p *Postgres) endEarlier(ctx context.Context) error {
 	b, err := os.ReadFile(filepath.Join(p.data(), "postmaster.pid"))
-	if missing(err) {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
@@ -220,11 +227,11 @@ func (p *Postgres) endEarlier(ctx context.Context) error {
 	}
 	first, _, _ := strings.Cut(string(b), "\n")
 	pid, err := strconv.Atoi(strings.TrimSpace(first))
-	if err != nil || !alive(pid, "postgres", p.data()) {
+	if err != nil || !child.Alive(pid, "postgres", p.data()) {
 		return nil
 	}
-	note(p.cfg.Log, "Stopping PostgreSQL of an earlier run (process %d).", pid)
-	return endStale(ctx, pid, syscall.SIGINT, postgresStop, "postgres", p.data())
+	fmt.Fprintf(p.cfg.Log, "Stopping PostgreSQL of an earlier run (process %d).\n", pid)
+	return child.EndStale(ctx, pid, syscall.SIGINT, postgresStop, "postgres", p.data())
 }
 
 // command returns the postmaster's command. Its environment excludes our variables: PGDATA, PGOPTIONS

@@ -5,12 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/meterplex/meterplex/infra/local/child"
+	"github.com/meterplex/meterplex/infra/local/download"
+	"github.com/meterplex/meterplex/infra/local/folder"
 )
 
 // oldestPostgres is the first major version with MERGE, lz4 WAL compression, and a public schema in which
@@ -52,7 +57,7 @@ func (p *Postgres) findBinaries(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	if exists(p.data()) {
+	if folder.Exists(p.data()) {
 		return fmt.Errorf("the data in %s was written by PostgreSQL %d, which was not found (install it) and cannot be downloaded: %w", p.home, major, err)
 	}
 	return fmt.Errorf("no PostgreSQL %s found (install one, Debian: apt install postgresql), and none can be downloaded: %w", wanted(major), err)
@@ -64,7 +69,7 @@ func fetchedBinaries(ctx context.Context, major int, user account, log io.Writer
 	if err != nil {
 		return binaries{}, err
 	}
-	dir, err := fetchPostgres(ctx, r, CacheDir(), user, log)
+	dir, err := fetchPostgres(ctx, r, download.CacheDir(), user, log)
 	if err != nil {
 		return binaries{}, err
 	}
@@ -81,7 +86,7 @@ func wanted(major int) string {
 // dataMajor returns 0 if there is no cluster yet.
 func dataMajor(data string) (int, error) {
 	b, err := os.ReadFile(filepath.Join(data, "PG_VERSION"))
-	if missing(err) {
+	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
 	if err != nil {
@@ -150,10 +155,10 @@ func number(s string) int {
 // probe runs the server's program as the server's user, which may be unable to reach it.
 func probe(ctx context.Context, dir string, user account) (binaries, error) {
 	b := binaries{dir: dir}
-	if !exists(b.path("postgres")) || !exists(b.path("initdb")) {
+	if !folder.Exists(b.path("postgres")) || !folder.Exists(b.path("initdb")) {
 		return b, errors.New("no PostgreSQL in " + dir)
 	}
-	out, err := runTool(ctx, user, "/", serverEnv("/"), b.path("postgres"), "--version")
+	out, err := child.Run(ctx, user.credential(), "/", serverEnv("/"), b.path("postgres"), "--version")
 	if err != nil {
 		return b, err
 	}

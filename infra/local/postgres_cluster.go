@@ -7,10 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/infra/local/child"
+	"github.com/meterplex/meterplex/infra/local/folder"
 )
 
 // passwords are created once and stored beside the cluster, readable only by this user.
@@ -24,7 +28,7 @@ func (p *Postgres) passwordFile() string { return filepath.Join(p.dir, "password
 // ensureCluster creates the cluster if it is missing, under a temporary name, and then renames it, so
 // that a kill never leaves a partial cluster.
 func (p *Postgres) ensureCluster(ctx context.Context) error {
-	created := exists(filepath.Join(p.data(), "PG_VERSION"))
+	created := folder.Exists(filepath.Join(p.data(), "PG_VERSION"))
 	if err := p.loadPasswords(created); err != nil {
 		return err
 	}
@@ -52,14 +56,14 @@ func (p *Postgres) ensureCluster(ctx context.Context) error {
 
 func (p *Postgres) initdb(ctx context.Context, dir string) error {
 	file := filepath.Join(p.home, "initdb.password")
-	if err := writeFile(file, []byte(p.passwords.Superuser+"\n"), 0o600); err != nil {
+	if err := folder.WriteFile(file, []byte(p.passwords.Superuser+"\n"), 0o600); err != nil {
 		return err
 	}
 	defer os.Remove(file)
 	if err := p.user.chown(file); err != nil {
 		return err
 	}
-	_, err := runTool(ctx, p.user, dir, serverEnv(dir), p.bin.path("initdb"),
+	_, err := child.Run(ctx, p.user.credential(), dir, serverEnv(dir), p.bin.path("initdb"),
 		"-D", dir, "--username=postgres", "--pwfile="+file, "--auth=scram-sha-256",
 		"--encoding=UTF8", "--locale=C", "--data-checksums")
 	return err
@@ -73,7 +77,7 @@ func (p *Postgres) loadPasswords(clusterExists bool) error {
 		}
 		return nil
 	}
-	if !missing(err) {
+	if !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read the database's passwords: %w", err)
 	}
 	if clusterExists {
@@ -84,7 +88,7 @@ func (p *Postgres) loadPasswords(clusterExists bool) error {
 	if err != nil {
 		return fmt.Errorf("encode the passwords: %w", err)
 	}
-	return writeFile(p.passwordFile(), b, 0o600)
+	return folder.WriteFile(p.passwordFile(), b, 0o600)
 }
 
 func secret() string {

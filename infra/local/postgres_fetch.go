@@ -11,6 +11,10 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+
+	"github.com/meterplex/meterplex/infra/local/child"
+	"github.com/meterplex/meterplex/infra/local/download"
+	"github.com/meterplex/meterplex/infra/local/folder"
 )
 
 const (
@@ -109,15 +113,15 @@ func fetchPostgres(ctx context.Context, r release, cacheDir string, user account
 		base = shared
 	}
 	dir := filepath.Join(base, r.version)
-	l, err := waitLock(ctx, filepath.Join(base, "lock"))
+	l, err := folder.WaitLock(ctx, filepath.Join(base, "lock"))
 	if err != nil {
 		return "", err
 	}
-	defer l.release()
-	if exists(dir) {
+	defer l.Release()
+	if folder.Exists(dir) {
 		return filepath.Join(dir, "bin"), nil
 	}
-	note(log, "Downloading PostgreSQL %s (15 to 30 MB, only once): no suitable version is installed.", r.version)
+	fmt.Fprintf(log, "Downloading PostgreSQL %s (15 to 30 MB, only once): no suitable version is installed.\n", r.version)
 	if err := r.unpackInto(ctx, cacheDir, base, dir); err != nil {
 		return "", err
 	}
@@ -148,18 +152,18 @@ func (r *release) unpackInto(ctx context.Context, cacheDir, base, dir string) er
 }
 
 func (r *release) fetchJar(ctx context.Context, cacheDir, dir string) (string, error) {
-	err := maven(ctx, cacheDir, dir, "copy",
+	err := download.Maven(ctx, cacheDir, dir, "copy",
 		"-Dartifact="+fetchedGroup+":"+r.artifact()+":"+r.version, "-DoutputDirectory="+dir)
 	if err != nil {
 		return "", err
 	}
 	jar := filepath.Join(dir, r.jar())
-	sum, err := fileSHA256(jar)
+	sum, err := download.SHA256(jar)
 	if err != nil {
 		return "", fmt.Errorf("check the downloaded PostgreSQL: %w", err)
 	}
 	if want := r.sha256[platform()]; sum != want {
-		return "", fmt.Errorf("%w: %s has SHA-256 %s, not %s", ErrChanged, r.jar(), sum, want)
+		return "", fmt.Errorf("%w: %s has SHA-256 %s, not %s", download.ErrChanged, r.jar(), sum, want)
 	}
 	return jar, nil
 }
@@ -206,6 +210,6 @@ func untar(ctx context.Context, txz, dir string) error {
 		return errors.New("xz is needed to unpack PostgreSQL (Debian: apt install xz-utils)")
 	}
 	// If root unpacks, root owns the files: the server can read and run them, but not change them.
-	_, err := runTool(ctx, self(), dir, os.Environ(), "tar", "-xJf", txz, "-C", dir, "--no-same-owner")
+	_, err := child.Run(ctx, nil, dir, os.Environ(), "tar", "-xJf", txz, "-C", dir, "--no-same-owner")
 	return err
 }

@@ -11,30 +11,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/meterplex/meterplex/infra/local/child"
 )
-
-// errTryAgain wraps a launch failure that a retry may fix.
-var errTryAgain = errors.New("try again")
-
-// retryLaunch repeats a launch while it fails with errTryAgain.
-func retryLaunch(ctx context.Context, launch func() error) error {
-	for {
-		err := launch()
-		if !errors.Is(err, errTryAgain) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}
 
 // launch starts the postmaster and waits until it accepts connections. With port 0 a free port is chosen,
 // and another one if a program takes it meanwhile.
 func (p *Postgres) launch(ctx context.Context, port int) error {
-	return retryLaunch(ctx, func() error {
+	return child.Retry(ctx, func() error {
 		chosen, err := p.choosePort(port)
 		if err != nil {
 			return err
@@ -49,17 +33,17 @@ func (p *Postgres) choosePort(port int) (int, error) {
 	if port != 0 {
 		return port, nil
 	}
-	return rememberedPort(p.portFile())
+	return child.RememberedPort(p.portFile())
 }
 
 func (p *Postgres) launchOnce(ctx context.Context, port int) error {
-	log, offset, err := openLog(p.logFile())
+	log, offset, err := child.OpenLog(p.logFile())
 	if err != nil {
 		return err
 	}
 	defer log.Close()
 	// SIGINT is PostgreSQL's fast shutdown.
-	proc, err := startProcess(p.command(port, log), p.user, syscall.SIGINT)
+	proc, err := child.Start(p.command(port, log), p.user.credential(), syscall.SIGINT)
 	if err != nil {
 		return err
 	}
@@ -67,10 +51,10 @@ func (p *Postgres) launchOnce(ctx context.Context, port int) error {
 	p.proc, p.port = proc, port
 	p.mu.Unlock()
 	if err := p.awaitReady(ctx, proc); err != nil {
-		proc.stop(context.WithoutCancel(ctx), 5*time.Second, syscall.SIGQUIT)
-		return p.explain(err, logSince(p.logFile(), offset))
+		proc.Stop(context.WithoutCancel(ctx), 5*time.Second, syscall.SIGQUIT)
+		return p.explain(err, child.LogSince(p.logFile(), offset))
 	}
-	return rememberPort(p.portFile(), port)
+	return child.RememberPort(p.portFile(), port)
 }
 
 // explain adds the server's log, and marks errors that a retry may fix: another program took the port, or
@@ -83,13 +67,13 @@ func (p *Postgres) explain(err error, logged string) error {
 		`lock file "postmaster.pid" already exists`,
 	} {
 		if strings.Contains(logged, temporary) {
-			return fmt.Errorf("%w: %w%s", errTryAgain, err, excerpt(logged))
+			return fmt.Errorf("%w: %w%s", child.ErrTryAgain, err, child.Excerpt(logged))
 		}
 	}
-	return fmt.Errorf("%w; server log:%s", err, excerpt(logged))
+	return fmt.Errorf("%w; server log:%s", err, child.Excerpt(logged))
 }
 
-func (p *Postgres) awaitReady(ctx context.Context, proc *process) error {
+func (p *Postgres) awaitReady(ctx context.Context, proc *child.Process) error {
 	for {
 		conn, err := p.connect(ctx)
 		if err == nil {
@@ -99,7 +83,7 @@ func (p *Postgres) awaitReady(ctx context.Context, proc *process) error {
 			return fmt.Errorf("connect to the server: %w", err)
 		}
 		select {
-		case <-proc.done:
+		case <-proc.Done():
 			return errors.New("the server exited during its start")
 		case <-ctx.Done():
 			return fmt.Errorf("wait for the server: %w", ctx.Err())

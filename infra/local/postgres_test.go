@@ -11,6 +11,11 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/infra/local/child"
+	"github.com/meterplex/meterplex/infra/local/download"
+	"github.com/meterplex/meterplex/infra/local/folder"
+	"github.com/meterplex/meterplex/infra/local/localkafka"
 )
 
 func TestPostgresKeepsItsDataAndAddress(t *testing.T) {
@@ -115,7 +120,7 @@ func TestSecondProcessIsRefused(t *testing.T) {
 		t.Fatal(r.Err)
 	}
 	_, err := StartPostgres(t.Context(), PostgresConfig{DataDir: dir})
-	if !errors.Is(err, ErrInUse) {
+	if !errors.Is(err, folder.ErrInUse) {
 		t.Fatalf("%v, want ErrInUse", err)
 	}
 	errorContains(t, err, pidText(cmd.Process.Pid))
@@ -134,7 +139,9 @@ func TestServersEndWithTheirParent(t *testing.T) {
 	stop()
 	// At once, while the servers are still ending.
 	p := startPostgres(t, PostgresConfig{DataDir: dir})
-	k := startKafka(t, KafkaConfig{DataDir: dir})
+	k, err := localkafka.Start(t.Context(), localkafka.Config{DataDir: dir})
+	check(t, err)
+	t.Cleanup(func() { check(t, k.Stop(context.Background())) })
 	if n := query1[int](t, p.URL(), `SELECT n FROM kept`); n != 42 {
 		t.Errorf("%d, want 42", n)
 	}
@@ -150,7 +157,7 @@ func TestServerOfAnEarlierRunIsStopped(t *testing.T) {
 	dir := openDir(t)
 	p := startPostgres(t, PostgresConfig{DataDir: dir})
 	check(t, p.Stop(t.Context()))
-	port, err := freePort()
+	port, err := child.FreePort()
 	check(t, err)
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	check(t, err)
@@ -160,7 +167,7 @@ func TestServerOfAnEarlierRunIsStopped(t *testing.T) {
 	check(t, stray.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- stray.Wait() }()
-	for !exists(filepath.Join(p.data(), "postmaster.pid")) {
+	for !folder.Exists(filepath.Join(p.data(), "postmaster.pid")) {
 		select {
 		case err := <-ended:
 			t.Fatal("the stray server exited during its start: ", err)
@@ -228,7 +235,7 @@ func TestPostgresOfRootInAnInaccessibleFolder(t *testing.T) {
 	}
 	check(t, exec.Command("cp", "-a", moved, filepath.Join(closed, "copy")).Run())
 	_, err := StartPostgres(t.Context(), PostgresConfig{DataDir: filepath.Join(closed, "copy")})
-	if !errors.Is(err, ErrInUse) {
+	if !errors.Is(err, folder.ErrInUse) {
 		t.Errorf("a copy that points to the same database: %v, want ErrInUse", err)
 	}
 	check(t, p.Stop(t.Context()))
@@ -254,7 +261,7 @@ func TestFetchedPostgres(t *testing.T) {
 				t.Skipf("PostgreSQL %d is not published for %s", r.major, platform())
 			}
 			var log strings.Builder
-			bin, err := fetchPostgres(t.Context(), r, CacheDir(), serverAccount(), &log)
+			bin, err := fetchPostgres(t.Context(), r, download.CacheDir(), serverAccount(), &log)
 			check(t, err)
 			t.Log(bin, log.String())
 			dir := openDir(t)

@@ -18,6 +18,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
@@ -31,7 +32,7 @@ func TestP11_AnOutageOfTheBrokerCostsLatencyOnly(t *testing.T) {
 	all := tenantsOfAllPartitions()
 	w.appendUsage(2, all...)
 	w.awaitDrained()
-	broker := localtest.Kafka(t)
+	broker := kafkatest.Broker(t)
 	if err := broker.Kill(); err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/kafka"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/relay"
@@ -81,7 +82,7 @@ func newRelayFixture(t testing.TB, before ...func(kafka.Config)) *relayFixture {
 	url := localtest.Migrated(t, postgres.Migrate)
 	pool := openPool(t, url)
 	w := &relayFixture{t: t, url: url, pool: pool, tail: eventlog.NewTail(), notify: relay.NewNotifier(pool, slog.Default())}
-	w.cfg = kafka.Config{Brokers: localtest.Kafka(t).Brokers(), TopicPrefix: localtest.TopicPrefix(t), Logger: quiet()}
+	w.cfg = kafka.Config{Brokers: kafkatest.Broker(t).Brokers(), TopicPrefix: kafkatest.TopicPrefix(t), Logger: quiet()}
 	w.log = openLog(t, pool, w.notify.Appended)
 	for _, f := range before {
 		f(w.cfg)

@@ -25,7 +25,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
-	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
 	"github.com/meterplex/meterplex/infra/postgres"
 )
 
@@ -193,8 +193,8 @@ func TestTheCollectorOfTracesIsChecked(t *testing.T) {
 
 func TestFaultsOfKafkaAreFound(t *testing.T) {
 	p := newPatient(t)
-	broker := localtest.Kafka(t)
-	p.cfg.Kafka = &kafka.Config{Brokers: broker.Brokers(), TopicPrefix: localtest.TopicPrefix(t)}
+	broker := kafkatest.Broker(t)
+	p.cfg.Kafka = &kafka.Config{Brokers: broker.Brokers(), TopicPrefix: kafkatest.TopicPrefix(t)}
 	p.finds("kafka_login", OK, "")
 	p.finds("kafka_tls", OK, "")
 	p.finds("topics", Failure, "missing: ")
@@ -240,7 +240,7 @@ func TestFaultsOfKafkaAreFound(t *testing.T) {
 	alter("retention.ms", "3600000")
 	p.finds("retention", Failure, "the brokers delete it after 1h")
 
-	p.cfg.Kafka.TopicPrefix = localtest.TopicPrefix(t)
+	p.cfg.Kafka.TopicPrefix = kafkatest.TopicPrefix(t)
 	if _, err := kadm.NewClient(client).CreateTopics(t.Context(), 3, 1, nil, p.cfg.Kafka.TopicPrefix+events.TopicUsageRaw.Name()); err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
-	"github.com/meterplex/meterplex/infra/local"
+	"github.com/meterplex/meterplex/infra/local/localkafka"
 )
 
 // documentedACLs returns the lines of docs/access.md that grant ACLs, without "acl".
@@ -97,7 +97,7 @@ func TestTheServiceWorksWithTheACLsOfTheDocument(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newDeployment(t)
-			w.cluster = local.KafkaCluster{broker.Kafka}
+			w.cluster = localkafka.Cluster{broker.Broker}
 			client := w.kafka()
 			defer client.Close()
 			admin, acls := kadm.NewClient(client), documentedACLs(t)

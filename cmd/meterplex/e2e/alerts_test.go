@@ -16,7 +16,7 @@ import (
 
 	"github.com/meterplex/meterplex/deploy/observe/feed"
 	"github.com/meterplex/meterplex/deploy/observe/ruletest"
-	"github.com/meterplex/meterplex/infra/local"
+	"github.com/meterplex/meterplex/infra/local/download"
 )
 
 // alertsTest is a service whose parts a test breaks one after the other, to see that each alert fires for its cause and that its runbook works.
@@ -260,7 +260,7 @@ func always(_, _ *feed.Scrape) bool { return true }
 // fires feeds the scrapes of all faults to the rules.
 func (w *alertsTest) fires() {
 	w.t.Helper()
-	tool, err := ruletest.Build(filepath.Join(repository(), "deploy", "observe", "tools"), local.CacheDir())
+	tool, err := ruletest.Build(filepath.Join(repository(), "deploy", "observe", "tools"), download.CacheDir())
 	if err != nil {
 		w.t.Fatal(err)
 	}

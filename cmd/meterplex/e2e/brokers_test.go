@@ -17,23 +17,23 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/meterplex/meterplex/infra/local"
-	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/local/localkafka"
+	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
 )
 
 // brokers returns the test's own cluster, or else the broker shared by the test binary.
-func (w *deployment) brokers() local.KafkaCluster {
+func (w *deployment) brokers() localkafka.Cluster {
 	w.t.Helper()
 	if w.cluster != nil {
 		return w.cluster
 	}
-	return local.KafkaCluster{localtest.Kafka(w.t)}
+	return localkafka.Cluster{kafkatest.Broker(w.t)}
 }
 
 // withOwnBroker starts a broker for this test alone, which it may kill and empty beside other tests.
 func (w *deployment) withOwnBroker() {
 	w.t.Helper()
-	w.cluster = localtest.KafkaCluster(w.t, 1)
+	w.cluster = kafkatest.Cluster(w.t, 1)
 }
 
 // withThreeBrokers starts a cluster of three brokers for this test alone.
@@ -42,7 +42,7 @@ func (w *deployment) withThreeBrokers() {
 	if free := freeMemory(); runtime.NumCPU() < 2 || free < 4<<30 {
 		w.t.Skipf("SKIPPED, three brokers need 2 processors and 4 GiB of free memory: found %d and %.1f GiB", runtime.NumCPU(), float64(free)/(1<<30))
 	}
-	w.cluster = localtest.KafkaCluster(w.t, copies)
+	w.cluster = kafkatest.Cluster(w.t, copies)
 }
 
 // freeMemory returns the available memory in bytes, or 1 TiB if the system does not report it.
@@ -70,7 +70,7 @@ type partitionState struct {
 
 // partitionsAt asks one broker for the state of the partitions of the test's topics and of the
 // groups' offsets.
-func (w *deployment) partitionsAt(ctx context.Context, k *local.Kafka) ([]partitionState, error) {
+func (w *deployment) partitionsAt(ctx context.Context, k *localkafka.Broker) ([]partitionState, error) {
 	ask := kmsg.NewPtrMetadataRequest()
 	for _, name := range append(w.topicNames(), "__consumer_offsets") {
 		topic := kmsg.NewMetadataRequestTopic()
@@ -94,7 +94,7 @@ func (w *deployment) partitionsAt(ctx context.Context, k *local.Kafka) ([]partit
 }
 
 // answerOf sends a request to one broker only.
-func answerOf(ctx context.Context, k *local.Kafka, ask kmsg.Request) (kmsg.Response, error) {
+func answerOf(ctx context.Context, k *localkafka.Broker, ask kmsg.Request) (kmsg.Response, error) {
 	c, err := kgo.NewClient(kgo.SeedBrokers(k.Brokers()...))
 	if err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ const betweenStates = 250 * time.Millisecond
 
 // waitForPartitions waits until a condition holds for every partition, as one broker reports it. It
 // returns "", or the reason after a minute.
-func (w *deployment) waitForPartitions(at *local.Kafka, condition string, holds func(p partitionState) bool) (why string) {
+func (w *deployment) waitForPartitions(at *localkafka.Broker, condition string, holds func(p partitionState) bool) (why string) {
 	if w.becomesTrueEvery(betweenStates, time.Minute, func(ctx context.Context) bool {
 		all, err := w.partitionsAt(ctx, at)
 		n := slices.IndexFunc(all, func(p partitionState) bool { return !holds(p) })
@@ -219,7 +219,7 @@ func (w *deployment) awaitThenRestart(n int, while func()) (why string) {
 // stopMost shuts down all brokers but one cleanly: the one that is left has every record
 // and may acknowledge none.
 func (w *deployment) stopMost(left int, while func()) (why string) {
-	var gone local.KafkaCluster
+	var gone localkafka.Cluster
 	for n, k := range w.cluster {
 		if n != left {
 			k.Halt(w.t.Context())
@@ -285,7 +285,7 @@ func (w *deployment) signalAllBut(than int, sig syscall.Signal) {
 
 // unreplicated counts the records in the partitions that a broker leads which no other broker has
 // confirmed.
-func (w *deployment) unreplicated(k *local.Kafka) (n int64, err error) {
+func (w *deployment) unreplicated(k *localkafka.Broker) (n int64, err error) {
 	ctx := w.t.Context()
 	all, err := w.partitionsAt(ctx, k)
 	if err != nil {

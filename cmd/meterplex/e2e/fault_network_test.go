@@ -14,7 +14,7 @@ import (
 	"github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
 
-	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
 )
 
 // badNetwork is a network between two processes, with injected faults.
@@ -165,7 +165,7 @@ func (x *badNetwork) inject(f networkFault) bool {
 func TestP2_NetworkFaults(t *testing.T) {
 	t.Parallel()
 	w := newDeployment(t)
-	broker := localtest.Kafka(t).Brokers()[0]
+	broker := kafkatest.Broker(t).Brokers()[0]
 	at, err := url.Parse(w.db)
 	if err != nil {
 		t.Fatal(err)

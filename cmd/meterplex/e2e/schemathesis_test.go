@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/meterplex/meterplex/infra/local"
+	"github.com/meterplex/meterplex/infra/local/download"
 )
 
 // schemathesisChecks are the checks of each answer: conformance to the description, and
@@ -114,7 +114,7 @@ func schemathesis(t *testing.T) (python string) {
 	if out, err := exec.CommandContext(t.Context(), "python3", "-c", "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))").CombinedOutput(); err != nil {
 		absent("schemathesis needs Python 3.11 or later with venv and pip: %v %s", err, out)
 	}
-	dir := filepath.Join(local.CacheDir(), fmt.Sprintf("schemathesis-%x", sha256.Sum256(text)))[:len(local.CacheDir())+30]
+	dir := filepath.Join(download.CacheDir(), fmt.Sprintf("schemathesis-%x", sha256.Sum256(text)))[:len(download.CacheDir())+30]
 	python, whole := filepath.Join(dir, "bin", "python"), filepath.Join(dir, "whole")
 	if _, err := os.Stat(whole); err == nil {
 		return python

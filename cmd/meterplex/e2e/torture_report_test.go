@@ -184,7 +184,7 @@ func (x *torture) versions() string {
 	database := "?"
 	_ = x.sql.QueryRow(x.t.Context(), `SHOW server_version`).Scan(&database)
 	broker := "?"
-	if raw, err := filepath.Glob(filepath.Join("..", "..", "..", "infra", "local", "kafka-*-jars.sha256")); err == nil && len(raw) == 1 {
+	if raw, err := filepath.Glob(filepath.Join("..", "..", "..", "infra", "local", "localkafka", "kafka-*-jars.sha256")); err == nil && len(raw) == 1 {
 		broker = strings.TrimSuffix(strings.TrimPrefix(filepath.Base(raw[0]), "kafka-"), "-jars.sha256")
 	}
 	if n := len(x.brokers()); n > 1 {

@@ -15,13 +15,13 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
-	"github.com/meterplex/meterplex/infra/local"
+	"github.com/meterplex/meterplex/infra/local/localkafka"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
 // securedBroker is a broker with TLS, SCRAM, certificates of clients, and ACLs.
 type securedBroker struct {
-	*local.Kafka
+	*localkafka.Broker
 	ca string // a file
 	by *localtest.CA
 }
@@ -30,8 +30,8 @@ func newSecuredBroker(t *testing.T, users map[string]string) *securedBroker {
 	t.Helper()
 	ca := localtest.NewCA(t, "the authority")
 	own := ca.Sign(t, "broker", 20*24*time.Hour, "127.0.0.1")
-	broker, err := local.StartKafka(t.Context(), local.KafkaConfig{DataDir: t.TempDir(), CacheDir: local.CacheDir(), Users: users,
-		TLS: &local.KafkaTLS{Certificate: own.Cert, Key: own.Key, ClientCA: ca.PEM}})
+	broker, err := localkafka.Start(t.Context(), localkafka.Config{DataDir: t.TempDir(), Users: users,
+		TLS: &localkafka.TLS{Certificate: own.Cert, Key: own.Key, ClientCA: ca.PEM}})
 	if err != nil {
 		t.Fatal(err)
 	}

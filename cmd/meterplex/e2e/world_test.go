@@ -20,8 +20,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/twmb/franz-go/pkg/kadm"
 
-	"github.com/meterplex/meterplex/infra/local"
+	"github.com/meterplex/meterplex/infra/local/localkafka"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
 )
 
 // deployment is a test's database, topics, instances and tenants.
@@ -34,7 +35,7 @@ type deployment struct {
 	operator string        // key
 	sql      *pgxpool.Pool // the superuser's
 	http     *http.Client
-	cluster  local.KafkaCluster // nil: the binary's broker
+	cluster  localkafka.Cluster // nil: the binary's broker
 	access   []string           // settings of the connections to the broker, for verify and doctor
 
 	mu        sync.Mutex
@@ -85,7 +86,7 @@ func migrate(ctx context.Context, url string) (applied int, err error) {
 func newDeploymentAt(t testing.TB, database, admin string) *deployment {
 	t.Helper()
 	w := &deployment{
-		t: t, seed: seedOf(t), db: database, prefix: localtest.TopicPrefix(t), pipe: "kafka",
+		t: t, seed: seedOf(t), db: database, prefix: kafkatest.TopicPrefix(t), pipe: "kafka",
 		operator: "mp_op_" + strings.ReplaceAll(uuid.NewString(), "-", "") + "e2e",
 		http:     &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
 	}

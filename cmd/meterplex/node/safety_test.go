@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/meterplex/meterplex/infra/local"
+	"github.com/meterplex/meterplex/infra/local/folder"
+	"github.com/meterplex/meterplex/infra/local/localkafka"
 	"github.com/meterplex/meterplex/infra/postgres"
 )
 
@@ -35,8 +37,8 @@ func TestStartErrorsNameTheRemedy(t *testing.T) {
 		{given.ofDatabase(fmt.Errorf("migrating: %w", &pgconn.PgError{Code: "42501"})), "docs/logins.md"},
 		{given.ofDatabase(fmt.Errorf("x: %w", &postgres.RolesNotGranted{Login: "app", Roles: []string{postgres.WorkerRole}, Major: 18, Migrates: "app"})),
 			"Run as a superuser:\n  GRANT meterplex_worker TO \"app\" WITH SET TRUE;"},
-		{advised(fmt.Errorf("start: %w", local.ErrInUse), "x"), "METERPLEX_DATA_DIR"},
-		{advised(local.ErrNoJava, "set KAFKA_BROKERS"), "\nOr set KAFKA_BROKERS"},
+		{advised(fmt.Errorf("start: %w", folder.ErrInUse), "x"), "METERPLEX_DATA_DIR"},
+		{advised(localkafka.ErrNoJava, "set KAFKA_BROKERS"), "\nOr set KAFKA_BROKERS"},
 	} {
 		if text := c.err.Error(); !strings.Contains(text, c.want) || strings.Contains(text, "hidden-canary") {
 			t.Errorf("%s: %q is missing", text, c.want)

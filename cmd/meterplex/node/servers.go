@@ -14,13 +14,15 @@ import (
 
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
 	"github.com/meterplex/meterplex/infra/local"
+	"github.com/meterplex/meterplex/infra/local/folder"
+	"github.com/meterplex/meterplex/infra/local/localkafka"
 )
 
 // Servers holds the embedded servers that this process started.
 type Servers struct {
 	Logger   *slog.Logger
 	database *local.Postgres
-	broker   *local.Kafka
+	broker   *localkafka.Broker
 }
 
 // stopServers bounds the orderly stop of the embedded servers.
@@ -78,7 +80,7 @@ func (s *Servers) choosePipe(cfg config.Config) config.Config {
 		return cfg
 	}
 	cfg.Pipe = config.PipeKafka
-	if err := local.KafkaAvailable(); err != nil {
+	if err := localkafka.Available(); err != nil {
 		s.Logger.Warn("no Kafka: events go through PostgreSQL (METERPLEX_PIPE=postgres)", "because", err)
 		cfg.Pipe = config.PipePostgres
 	}
@@ -91,7 +93,7 @@ func (s *Servers) startBroker(ctx context.Context, cfg config.Config) (config.Co
 		return cfg, nil
 	}
 	s.Logger.Info("KAFKA_BROKERS not set: using embedded Kafka", "directory", cfg.DataDir)
-	k, err := local.StartKafka(ctx, local.KafkaConfig{DataDir: cfg.DataDir, Log: logLines{s.Logger}})
+	k, err := localkafka.Start(ctx, localkafka.Config{DataDir: cfg.DataDir, Log: logLines{s.Logger}})
 	if err != nil {
 		return cfg, advisedOfBroker(err, cfg.DataDir)
 	}
@@ -102,7 +104,7 @@ func (s *Servers) startBroker(ctx context.Context, cfg config.Config) (config.Co
 
 // advised adds an alternative to the error of an embedded server that does not start.
 func advised(err error, instead string) error {
-	if errors.Is(err, local.ErrInUse) {
+	if errors.Is(err, folder.ErrInUse) {
 		return fmt.Errorf("%w: end that process, or give this one a METERPLEX_DATA_DIR of its own", err)
 	}
 	return fmt.Errorf("%w\nOr %s", err, instead)
@@ -111,7 +113,7 @@ func advised(err error, instead string) error {
 // advisedOfBroker adds the remedy for damaged data: PostgreSQL has every event.
 func advisedOfBroker(err error, dataDir string) error {
 	const instead = "set KAFKA_BROKERS to a Kafka that runs already, or METERPLEX_PIPE=postgres"
-	if !errors.Is(err, local.ErrExited) && !errors.Is(err, local.ErrDamaged) {
+	if !errors.Is(err, localkafka.ErrExited) && !errors.Is(err, localkafka.ErrDamaged) {
 		return advised(err, instead)
 	}
 	dir := filepath.Join(dataDir, "kafka")

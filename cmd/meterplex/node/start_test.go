@@ -9,7 +9,8 @@ import (
 	"testing"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
-	"github.com/meterplex/meterplex/infra/local"
+	"github.com/meterplex/meterplex/infra/local/folder"
+	"github.com/meterplex/meterplex/infra/local/localkafka"
 )
 
 // TestATakenAddressIsReportedBeforeAnythingStarts: no database is queried or migrated.
@@ -64,7 +65,7 @@ func TestDamagedDataOfKafkaCanBeMovedAway(t *testing.T) {
 	for _, c := range []struct {
 		cause error
 		holds bool
-	}{{fmt.Errorf("start Kafka: %w", local.ErrExited), true}, {local.ErrNoJava, false}, {local.ErrInUse, false}} {
+	}{{fmt.Errorf("start Kafka: %w", localkafka.ErrExited), true}, {localkafka.ErrNoJava, false}, {folder.ErrInUse, false}} {
 		got := advisedOfBroker(c.cause, "/var/lib/meterplex").Error()
 		if strings.Contains(got, filepath.Join("/var/lib/meterplex", "kafka")) != c.holds || strings.Contains(got, "docs/runbooks/kafka-data-lost.md") != c.holds {
 			t.Errorf("%v: %s", c.cause, got)

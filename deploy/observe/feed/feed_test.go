@@ -10,7 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/meterplex/meterplex/deploy/observe/ruletest"
-	"github.com/meterplex/meterplex/infra/local"
+	"github.com/meterplex/meterplex/infra/local/download"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -56,7 +56,7 @@ func TestFaultsFireTheirAlerts(t *testing.T) {
 			Fault
 		}{alert, true, f})
 	}
-	tool, err := ruletest.Build("../tools", local.CacheDir())
+	tool, err := ruletest.Build("../tools", download.CacheDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
-// Package localtest provides real servers to a test binary: one PostgreSQL and one Kafka per binary, and
-// a new database or topic prefix per test. It is for tests only, and never makes a server less durable
+// Package localtest provides a real PostgreSQL to a test binary: one server per binary, and a new database
+// per test. Package kafkatest does so with Kafka. It is for tests only, and never makes a server less durable
 // than elsewhere.
 //
 // Call [Main] from TestMain: it stops the servers and removes their data. Without it, a binary still
@@ -44,9 +44,9 @@ var servers struct {
 	mu       sync.Mutex
 	dir      string
 	postgres *Server
-	kafka    *local.Kafka
 	inUse    *os.File // the lock of dir
 	migrated bool     // the template is made
+	others   []func(ctx context.Context) error
 }
 
 // Option is a check that [Main] runs after the tests, once the servers have stopped.
@@ -99,9 +99,9 @@ func stopAll() error {
 	defer servers.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	if servers.kafka != nil {
-		if err := servers.kafka.Stop(ctx); err != nil {
-			return fmt.Errorf("stop Kafka: %w", err)
+	for _, stop := range servers.others {
+		if err := stop(ctx); err != nil {
+			return err
 		}
 	}
 	closeSession(superuser.Swap(nil))
@@ -119,7 +119,7 @@ func stopAll() error {
 	if servers.inUse != nil {
 		_ = servers.inUse.Close()
 	}
-	servers.postgres, servers.kafka, servers.dir, servers.inUse, servers.migrated = nil, nil, "", nil, false
+	servers.postgres, servers.others, servers.dir, servers.inUse, servers.migrated = nil, nil, "", nil, false
 	return nil
 }
 
@@ -146,40 +146,13 @@ func Postgres(t testing.TB) *Server {
 	return servers.postgres
 }
 
-// Kafka returns the binary's broker. The first call starts it. Without Java the test fails instead of
-// being skipped: a suite that skips its broker does not test it.
-func Kafka(t testing.TB) *local.Kafka {
+// Share returns the folder of this binary's servers for one more, which Main stops before it removes the folder.
+func Share(t testing.TB, stop func(ctx context.Context) error) string {
 	t.Helper()
 	servers.mu.Lock()
 	defer servers.mu.Unlock()
-	if servers.kafka != nil {
-		return servers.kafka
-	}
-	k, err := local.StartKafka(context.Background(), local.KafkaConfig{DataDir: dataDir(t), CacheDir: local.CacheDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	servers.kafka = k
-	return k
-}
-
-// KafkaCluster returns n brokers for this test, which end with it.
-func KafkaCluster(t testing.TB, n int) local.KafkaCluster {
-	t.Helper()
-	servers.mu.Lock()
-	dir := filepath.Join(dataDir(t), "cluster-"+random())
-	servers.mu.Unlock()
-	c, err := local.StartKafkaCluster(context.Background(), local.KafkaConfig{DataDir: dir, CacheDir: local.CacheDir()}, n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		// An orderly stop would block: the last broker asks the others first.
-		if err := errors.Join(c.Kill(), c.Stop(context.Background())); err != nil {
-			t.Error(err)
-		}
-	})
-	return c
+	servers.others = append(servers.others, stop)
+	return dataDir(t)
 }
 
 // Folder returns a folder for servers that the test starts itself. PostgreSQL's account can reach it.
@@ -198,13 +171,6 @@ func Folder(t testing.TB) string {
 		}
 	})
 	return dir
-}
-
-// TopicPrefix returns a unique prefix: "t", eight hexadecimal digits, a dot. Topics are not removed; they
-// end with the broker.
-func TopicPrefix(t testing.TB) string {
-	t.Helper()
-	return "t" + random() + "."
 }
 
 // Database creates an empty database for the test and returns its address for its owner, a role with

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/meterplex/meterplex/infra/local"
+	"github.com/meterplex/meterplex/infra/local/download"
 )
 
 // PostgresOf returns a PostgreSQL of a major version. Only this test uses the server and its roles; it
@@ -23,7 +24,7 @@ func PostgresOf(t testing.TB, major int) *Server {
 		// The servers of Maven lack LZ4: their compression is a tenth of the work of a migration.
 		DataDir: dir, Major: major, Settings: map[string]string{"shared_buffers": "32MB", "wal_compression": "off"},
 	})
-	if errors.Is(err, local.ErrNoMaven) || errors.Is(err, local.ErrNotPublished) {
+	if errors.Is(err, download.ErrNoMaven) || errors.Is(err, local.ErrNotPublished) {
 		t.Skipf("PostgreSQL %d is not installed and cannot be downloaded: %v", major, err)
 	}
 	if err != nil {

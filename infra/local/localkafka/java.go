@@ -1,4 +1,4 @@
-package local
+package localkafka
 
 import (
 	"context"
@@ -9,6 +9,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/meterplex/meterplex/infra/local/child"
+	"github.com/meterplex/meterplex/infra/local/folder"
 )
 
 // oldestJava is the minimum for Kafka 4.
@@ -36,10 +39,10 @@ func findJava(ctx context.Context) (java, error) {
 	}
 	found := ""
 	for _, path := range candidates {
-		if !exists(path) {
+		if !folder.Exists(path) {
 			continue
 		}
-		out, err := runTool(ctx, self(), "/", os.Environ(), path, "-version")
+		out, err := child.Run(ctx, nil, "/", os.Environ(), path, "-version")
 		if err != nil {
 			continue
 		}
@@ -55,9 +58,10 @@ func findJava(ctx context.Context) (java, error) {
 // javaMajor parses `openjdk version "17.0.15" 2025-04-15`; the runtime may print other lines before it.
 // It returns 1 for Java 8 and older.
 func javaMajor(output string) int {
-	_, after, found := strings.Cut(output, ` version "`)
-	if !found {
+	_, after, _ := strings.Cut(output, ` version "`)
+	var major int
+	if _, err := fmt.Sscanf(after, "%d", &major); err != nil {
 		return 0
 	}
-	return number(after)
+	return major
 }

@@ -1,10 +1,11 @@
-package local
+package localkafka
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path"
@@ -16,17 +17,21 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/meterplex/meterplex/infra/local/child"
+	"github.com/meterplex/meterplex/infra/local/download"
+	"github.com/meterplex/meterplex/infra/local/folder"
 )
 
-func startKafka(t *testing.T, cfg KafkaConfig) *Kafka {
+func startKafka(t *testing.T, cfg Config) *Broker {
 	t.Helper()
-	k, err := StartKafka(t.Context(), cfg)
+	k, err := Start(t.Context(), cfg)
 	check(t, err)
 	t.Cleanup(func() { check(t, k.Stop(context.Background())) })
 	return k
 }
 
-func client(t *testing.T, k *Kafka, opts ...kgo.Opt) *kgo.Client {
+func client(t *testing.T, k *Broker, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
 	c, err := kgo.NewClient(append(opts, kgo.SeedBrokers(k.Brokers()...))...)
 	check(t, err)
@@ -34,7 +39,7 @@ func client(t *testing.T, k *Kafka, opts ...kgo.Opt) *kgo.Client {
 	return c
 }
 
-func produce(t *testing.T, k *Kafka, topic, value string) {
+func produce(t *testing.T, k *Broker, topic, value string) {
 	t.Helper()
 	c := client(t, k)
 	defer c.Close()
@@ -42,7 +47,7 @@ func produce(t *testing.T, k *Kafka, topic, value string) {
 }
 
 // consume reads the first n values of a topic.
-func consume(t *testing.T, k *Kafka, topic string, n int) (values []string) {
+func consume(t *testing.T, k *Broker, topic string, n int) (values []string) {
 	t.Helper()
 	c := client(t, k, kgo.ConsumeTopics(topic))
 	defer c.Close()
@@ -59,7 +64,7 @@ func consume(t *testing.T, k *Kafka, topic string, n int) (values []string) {
 func TestKafkaKeepsItsDataAcrossKillsAndStops(t *testing.T) {
 	// Properties files and path lists would give this name another meaning.
 	dir := filepath.Join(t.TempDir(), `a b,c\d=é%20`)
-	k := startKafka(t, KafkaConfig{DataDir: dir})
+	k := startKafka(t, Config{DataDir: dir})
 	brokers := k.Brokers()[0]
 	_, err := kadm.NewClient(client(t, k)).CreateTopic(t.Context(), 1, 1, nil, "kept")
 	check(t, err)
@@ -78,22 +83,22 @@ func TestKafkaKeepsItsDataAcrossKillsAndStops(t *testing.T) {
 	}
 	check(t, k.Stop(t.Context()))
 	check(t, k.Stop(t.Context()))
-	k = startKafka(t, KafkaConfig{DataDir: dir})
+	k = startKafka(t, Config{DataDir: dir})
 	if got := consume(t, k, "kept", 2); len(got) != 2 {
 		t.Errorf("after the stop: %v", got)
 	}
-	_, err = StartKafka(t.Context(), KafkaConfig{DataDir: dir})
-	if !errors.Is(err, ErrInUse) {
+	_, err = Start(t.Context(), Config{DataDir: dir})
+	if !errors.Is(err, folder.ErrInUse) {
 		t.Errorf("%v, want ErrInUse", err)
 	}
 	errorContains(t, err, pidText(os.Getpid()))
 }
 
 func TestKafkaWithoutItsDataStartsEmpty(t *testing.T) {
-	port, err := freePort()
+	port, err := child.FreePort()
 	check(t, err)
-	k := startKafka(t, KafkaConfig{DataDir: t.TempDir(), Port: port})
-	if k.Brokers()[0] != address(port) {
+	k := startKafka(t, Config{DataDir: t.TempDir(), Port: port})
+	if k.Brokers()[0] != child.Address(port) {
 		t.Errorf("%v, want port %d", k.Brokers(), port)
 	}
 	_, err = kadm.NewClient(client(t, k)).CreateTopic(t.Context(), 1, 1, nil, "lost")
@@ -117,18 +122,18 @@ func TestKafkaWithoutItsDataStartsEmpty(t *testing.T) {
 
 // A broker's data directory is made as Kafka's tool made an earlier one.
 func TestKafkaFormatsAsItsTool(t *testing.T) {
-	jars, err := installKafka(t.Context(), CacheDir(), nil)
+	jars, err := install(t.Context(), download.CacheDir(), io.Discard)
 	check(t, err)
 	runtime, err := findJava(t.Context())
 	check(t, err)
 	cache := t.TempDir()
-	check(t, os.Mkdir(kafkaCache(cache), 0o755))
-	k := newKafka(KafkaConfig{DataDir: t.TempDir(), CacheDir: cache}, "kafka", 1)
+	check(t, os.Mkdir(cacheOf(cache), 0o755))
+	k := newBroker(Config{DataDir: t.TempDir(), CacheDir: cache}, "kafka", 1)
 	k.java, k.jars = runtime, jars
 	check(t, os.Mkdir(k.dir, 0o755))
 	copied := filepath.Join(k.dir, "copied")
 	errorContains(t, k.copyFormat(copied), "no such file") // no broker was formatted yet
-	check(t, k.formatByTool(t.Context(), kafkaPorts{broker: 1, controller: 2}, "made"))
+	check(t, k.formatByTool(t.Context(), brokerPorts{broker: 1, controller: 2}, "made"))
 	check(t, k.copyFormat(copied))
 	if made, copied := names(t, filepath.Join(k.dir, "made")), names(t, copied); !slices.Equal(made, copied) {
 		t.Errorf("the copy has %v, not %v", copied, made)
@@ -166,7 +171,7 @@ func names(t *testing.T, dir string) (all []string) {
 // A damaged class archive crashes Java (SIGBUS, if it is shorter than its header says). Here a wrapper of
 // Java crashes whenever it gets an archive.
 func TestKafkaSurvivesADamagedClassArchive(t *testing.T) {
-	_, err := installKafka(t.Context(), CacheDir(), nil)
+	_, err := install(t.Context(), download.CacheDir(), io.Discard)
 	check(t, err)
 	real, err := exec.LookPath("java")
 	check(t, err)
@@ -177,13 +182,13 @@ func TestKafkaSurvivesADamagedClassArchive(t *testing.T) {
 	t.Setenv("JAVA_HOME", home)
 	runtime, err := findJava(t.Context())
 	check(t, err)
-	check(t, os.Mkdir(kafkaCache(cache), 0o755))
-	check(t, os.Symlink(jarDir(CacheDir()), jarDir(cache)))
-	damaged := (&Kafka{cfg: KafkaConfig{CacheDir: cache}, java: runtime}).archiveFile()
+	check(t, os.Mkdir(cacheOf(cache), 0o755))
+	check(t, os.Symlink(jarDir(download.CacheDir()), jarDir(cache)))
+	damaged := (&Broker{cfg: Config{CacheDir: cache}, java: runtime}).archiveFile()
 	dir := t.TempDir()
 	for range 2 { // the first start crashes while formatting, the second in the broker
 		check(t, os.WriteFile(damaged, []byte("damaged"), 0o600))
-		k := startKafka(t, KafkaConfig{DataDir: dir, CacheDir: cache})
+		k := startKafka(t, Config{DataDir: dir, CacheDir: cache})
 		if k.archive == "" {
 			t.Error("the broker uses the damaged archive and writes no new one")
 		}
@@ -195,7 +200,7 @@ func TestKafkaSurvivesADamagedClassArchive(t *testing.T) {
 // Only a crash of Java is a reason to remove the class archive: Kafka ends by itself with a code.
 func TestExitCodesAreNoCrashesOfJava(t *testing.T) {
 	for script, crash := range map[string]bool{"exit 1": false, "kill -KILL $$": false, "kill -TERM $$": false, "kill -BUS $$": true, "kill -ABRT $$": true} {
-		if _, err := runTool(t.Context(), self(), "/", nil, "/bin/sh", "-c", script); crashOfJava(err) != crash {
+		if _, err := child.Run(t.Context(), nil, "/", nil, "/bin/sh", "-c", script); crashOfJava(err) != crash {
 			t.Errorf("%s: %v is a crash of Java: %v", script, err, !crash)
 		}
 	}
@@ -205,15 +210,15 @@ func TestJarsMustBeThePinnedOnes(t *testing.T) {
 	lib := t.TempDir()
 	write := func(name, content string) { check(t, os.WriteFile(filepath.Join(lib, name), []byte(content), 0o644)) }
 	write("a.jar", "a")
-	sum, err := fileSHA256(filepath.Join(lib, "a.jar"))
+	sum, err := download.SHA256(filepath.Join(lib, "a.jar"))
 	check(t, err)
 	write("b.jar", "b")
-	other, err := fileSHA256(filepath.Join(lib, "b.jar"))
+	other, err := download.SHA256(filepath.Join(lib, "b.jar"))
 	check(t, err)
 	pinned := sum + "  org/a/1/a.jar\n" + other + "  org/b/1/b.jar\n"
 	refused := func(change, jar string) {
 		t.Helper()
-		if _, err := checkJars(lib, pinned); !errors.Is(err, ErrChanged) || !strings.Contains(err.Error(), jar) {
+		if _, err := checkJars(lib, pinned); !errors.Is(err, download.ErrChanged) || !strings.Contains(err.Error(), jar) {
 			t.Errorf("%s: %v", change, err)
 		}
 	}
@@ -234,8 +239,8 @@ func TestJarsMustBeThePinnedOnes(t *testing.T) {
 func TestKafkaRefusesChangedJars(t *testing.T) {
 	cache := t.TempDir()
 	check(t, os.MkdirAll(jarDir(cache), 0o755))
-	_, err := StartKafka(t.Context(), KafkaConfig{DataDir: t.TempDir(), CacheDir: cache})
-	if !errors.Is(err, ErrChanged) {
+	_, err := Start(t.Context(), Config{DataDir: t.TempDir(), CacheDir: cache})
+	if !errors.Is(err, download.ErrChanged) {
 		t.Errorf("%v, want ErrChanged", err)
 	}
 }
@@ -249,8 +254,8 @@ func TestKafkaNamesTheMissingProgram(t *testing.T) {
 	t.Setenv("METERPLEX_CACHE_DIR", t.TempDir())
 	missing := func(want error, words ...string) {
 		t.Helper()
-		_, err := StartKafka(t.Context(), KafkaConfig{DataDir: t.TempDir()})
-		for _, err := range []error{KafkaAvailable(), err} {
+		_, err := Start(t.Context(), Config{DataDir: t.TempDir()})
+		for _, err := range []error{Available(), err} {
 			if !errors.Is(err, want) {
 				t.Errorf("%v, want %v", err, want)
 			}
@@ -263,7 +268,7 @@ func TestKafkaNamesTheMissingProgram(t *testing.T) {
 	missing(ErrNoJava, "Java 11")
 	check(t, os.Remove(filepath.Join(path, "java")))
 	check(t, os.Symlink(java, filepath.Join(path, "java")))
-	missing(ErrNoMaven, "install")
+	missing(download.ErrNoMaven, "install")
 }
 
 func TestJavaVersions(t *testing.T) {

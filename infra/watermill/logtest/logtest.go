@@ -1,4 +1,5 @@
-package localtest
+// Package logtest runs consumers of the log in tests, as the service does: on a router. It is for tests only.
+package logtest
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package local
+package localkafka
 
 import (
 	"bytes"
@@ -6,21 +6,26 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/meterplex/meterplex/infra/local/child"
+	"github.com/meterplex/meterplex/infra/local/download"
+	"github.com/meterplex/meterplex/infra/local/folder"
 )
 
 // ensureFormat creates the broker's data directory if it is missing, under a temporary name, and then
 // renames it.
-func (k *Kafka) ensureFormat(ctx context.Context, ports kafkaPorts) error {
+func (k *Broker) ensureFormat(ctx context.Context, ports brokerPorts) error {
 	meta := filepath.Join(k.Dir(), metaName)
 	if content, err := os.ReadFile(meta); err == nil {
 		if !strings.Contains(string(content), "\nnode.id=") || !strings.Contains(string(content), "\ncluster.id=") {
 			return fmt.Errorf("%w: %s names no node.id and cluster.id", ErrDamaged, meta)
 		}
 		return nil
-	} else if !missing(err) {
+	} else if !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	const tmpName = "data.new"
@@ -30,7 +35,7 @@ func (k *Kafka) ensureFormat(ctx context.Context, ports kafkaPorts) error {
 	}
 	// Remove removes only an empty directory: topics without meta.properties are a loss that must be
 	// noticed.
-	if err := os.Remove(k.Dir()); err != nil && !missing(err) {
+	if err := os.Remove(k.Dir()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: there is no %s: %w", ErrDamaged, meta, err)
 	}
 	err := k.copyFormat(tmp)
@@ -47,7 +52,7 @@ func (k *Kafka) ensureFormat(ctx context.Context, ports kafkaPorts) error {
 }
 
 // clusterOf is the id of a new broker's cluster.
-func (k *Kafka) clusterOf() string {
+func (k *Broker) clusterOf() string {
 	if k.id != "" {
 		return k.id
 	}
@@ -59,25 +64,25 @@ const metaName, checkpointName = "meta.properties", "bootstrap.checkpoint"
 
 // checkpointFile keeps what the tool of Kafka writes into bootstrap.checkpoint, after the SHA-256 of it: the levels of the features, which
 // are the same for each broker of a version. The other file names the broker. A run of the tool costs half as much as the start of a broker.
-func (k *Kafka) checkpointFile() string {
-	return filepath.Join(kafkaCache(k.cfg.CacheDir), "format")
+func (k *Broker) checkpointFile() string {
+	return filepath.Join(cacheOf(k.cfg.CacheDir), "format")
 }
 
 // copyFormat makes a data directory like one that the tool made before.
-func (k *Kafka) copyFormat(dir string) error {
+func (k *Broker) copyFormat(dir string) error {
 	kept, err := os.ReadFile(k.checkpointFile())
 	if err != nil {
 		return err
 	}
 	sum, checkpoint := kept[:min(sha256.Size, len(kept))], kept[min(sha256.Size, len(kept)):]
 	if got := sha256.Sum256(checkpoint); len(checkpoint) == 0 || !bytes.Equal(sum, got[:]) {
-		return fmt.Errorf("%w: %s", ErrChanged, k.checkpointFile())
+		return fmt.Errorf("%w: %s", download.ErrChanged, k.checkpointFile())
 	}
 	meta := fmt.Sprintf("version=1\ncluster.id=%s\ndirectory.id=%s\nnode.id=%d\n", k.clusterOf(), clusterID(), k.node)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
-	err = errors.Join(writeFile(filepath.Join(dir, checkpointName), checkpoint, 0o644), writeFile(filepath.Join(dir, metaName), []byte(meta), 0o644))
+	err = errors.Join(folder.WriteFile(filepath.Join(dir, checkpointName), checkpoint, 0o644), folder.WriteFile(filepath.Join(dir, metaName), []byte(meta), 0o644))
 	if err != nil {
 		err = errors.Join(err, os.RemoveAll(dir))
 	}
@@ -85,9 +90,9 @@ func (k *Kafka) copyFormat(dir string) error {
 }
 
 // formatByTool lets the tool of Kafka make a data directory in the broker's, and keeps what other brokers can use of it.
-func (k *Kafka) formatByTool(ctx context.Context, ports kafkaPorts, name string) error {
+func (k *Broker) formatByTool(ctx context.Context, ports brokerPorts, name string) error {
 	const file = "format.properties"
-	if err := writeFile(filepath.Join(k.dir, file), k.properties(ports, name), 0o644); err != nil {
+	if err := folder.WriteFile(filepath.Join(k.dir, file), k.properties(ports, name), 0o644); err != nil {
 		return err
 	}
 	defer os.Remove(filepath.Join(k.dir, file))
@@ -101,13 +106,13 @@ func (k *Kafka) formatByTool(ctx context.Context, ports kafkaPorts, name string)
 	// Without the copy the next broker runs the tool, too.
 	if checkpoint, err := os.ReadFile(filepath.Join(k.dir, name, checkpointName)); err == nil && len(checkpoint) > 0 {
 		sum := sha256.Sum256(checkpoint)
-		_ = writeFile(k.checkpointFile(), append(sum[:], checkpoint...), 0o644)
+		_ = folder.WriteFile(k.checkpointFile(), append(sum[:], checkpoint...), 0o644)
 	}
 	return nil
 }
 
-func (k *Kafka) format(ctx context.Context, propertiesName string) error {
+func (k *Broker) format(ctx context.Context, propertiesName string) error {
 	args := append(k.jvmOptions(), "kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", k.clusterOf(), "-c", propertiesName)
-	_, err := runTool(ctx, self(), k.dir, javaEnv(), k.java.path, args...)
+	_, err := child.Run(ctx, nil, k.dir, javaEnv(), k.java.path, args...)
 	return err
 }

@@ -1,4 +1,4 @@
-package local
+package localkafka
 
 import (
 	"context"
@@ -13,12 +13,15 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/meterplex/meterplex/infra/local/child"
+	"github.com/meterplex/meterplex/infra/local/folder"
 )
 
 // launch starts the broker and waits until it answers. Ports that are 0 are chosen, and chosen again if
 // another program takes them meanwhile.
-func (k *Kafka) launch(ctx context.Context, given kafkaPorts) error {
-	return retryLaunch(ctx, func() error {
+func (k *Broker) launch(ctx context.Context, given brokerPorts) error {
+	return child.Retry(ctx, func() error {
 		ports, err := k.choosePorts(given)
 		if err != nil {
 			return err
@@ -27,21 +30,21 @@ func (k *Kafka) launch(ctx context.Context, given kafkaPorts) error {
 	})
 }
 
-func (k *Kafka) launchOnce(ctx context.Context, ports kafkaPorts) error {
+func (k *Broker) launchOnce(ctx context.Context, ports brokerPorts) error {
 	if err := k.writeConfig(ports); err != nil {
 		return err
 	}
 	if err := k.ensureFormat(ctx, ports); err != nil {
 		return err
 	}
-	log, offset, err := openLog(k.logFile())
+	log, offset, err := child.OpenLog(k.logFile())
 	if err != nil {
 		return err
 	}
 	defer log.Close()
 	cmd, archive := k.command()
 	cmd.Stdout, cmd.Stderr = log, log
-	proc, err := startProcess(cmd, self(), k.signalAtParentDeath())
+	proc, err := child.Start(cmd, nil, k.signalAtParentDeath())
 	if err != nil {
 		return err
 	}
@@ -49,16 +52,16 @@ func (k *Kafka) launchOnce(ctx context.Context, ports kafkaPorts) error {
 	k.proc, k.ports, k.archive = proc, ports, archive
 	k.mu.Unlock()
 	if err := k.awaitReady(ctx, proc, ports); err != nil {
-		crashed := proc.exited() && crashOfJava(proc.err)
-		proc.stop(context.WithoutCancel(ctx), 0, syscall.SIGKILL)
-		return k.explain(err, logSince(k.logFile(), offset), crashed && k.dropArchive())
+		crashed := proc.Exited() && crashOfJava(proc.Err())
+		proc.Stop(context.WithoutCancel(ctx), 0, syscall.SIGKILL)
+		return k.explain(err, child.LogSince(k.logFile(), offset), crashed && k.dropArchive())
 	}
-	return rememberPort(k.portFile(), ports.broker)
+	return child.RememberPort(k.portFile(), ports.broker)
 }
 
 // signalAtParentDeath is the signal that a broker gets when this process dies. The last brokers of a cluster could
 // not shut down in order, because they ask the others first.
-func (k *Kafka) signalAtParentDeath() syscall.Signal {
+func (k *Broker) signalAtParentDeath() syscall.Signal {
 	if len(k.controllers) > 1 {
 		return syscall.SIGKILL
 	}
@@ -67,16 +70,16 @@ func (k *Kafka) signalAtParentDeath() syscall.Signal {
 
 // explain adds the broker's log, and marks errors that a retry may fix: another program took a port, a
 // killed broker has not ended yet, or a possibly damaged class archive was removed.
-func (k *Kafka) explain(err error, logged string, fixed bool) error {
+func (k *Broker) explain(err error, logged string, fixed bool) error {
 	if fixed || strings.Contains(logged, "Address already in use") || strings.Contains(logged, "Failed to acquire lock on file") {
-		return fmt.Errorf("%w: %w%s", errTryAgain, err, excerpt(logged))
+		return fmt.Errorf("%w: %w%s", child.ErrTryAgain, err, child.Excerpt(logged))
 	}
-	return fmt.Errorf("%w; server log:%s", err, excerpt(logged))
+	return fmt.Errorf("%w; server log:%s", err, child.Excerpt(logged))
 }
 
 // jvmOptions sets a heap that is large enough for one node, the cheapest collector and compiler for a
 // short run on few cores, and the class archive if there is one.
-func (k *Kafka) jvmOptions() []string {
+func (k *Broker) jvmOptions() []string {
 	options := []string{
 		"-cp", strings.Join(k.jars, string(os.PathListSeparator)),
 		"-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
@@ -86,23 +89,23 @@ func (k *Kafka) jvmOptions() []string {
 		"-Dlog4j2.contextSelector=org.apache.logging.log4j.core.selector.BasicContextSelector",
 		k.mark(), "-Xlog:cds=off", "-Xlog:class+path=off",
 	}
-	if exists(k.archiveFile()) {
+	if folder.Exists(k.archiveFile()) {
 		options = append(options, "-XX:SharedArchiveFile="+k.archiveFile(), "-Xshare:auto")
 	}
 	return options
 }
 
 // mark identifies this data directory's broker among all Java processes.
-func (k *Kafka) mark() string { return "-Dmeterplex.kafka=" + k.dir }
+func (k *Broker) mark() string { return "-Dmeterplex.kafka=" + k.dir }
 
 // javaEnv makes Java read file names as UTF-8 in any locale.
 func javaEnv() []string { return append(os.Environ(), "LC_ALL=C.UTF-8") }
 
 // command also returns the file to which the broker writes its class archive if it is missing. Java
 // ignores an archive that does not match.
-func (k *Kafka) command() (cmd *exec.Cmd, archive string) {
+func (k *Broker) command() (cmd *exec.Cmd, archive string) {
 	args := k.jvmOptions()
-	if !exists(k.archiveFile()) {
+	if !folder.Exists(k.archiveFile()) {
 		archive = fmt.Sprintf("%s.%d.%d.new", k.archiveFile(), os.Getpid(), k.node)
 		args = append(args, "-XX:ArchiveClassesAtExit="+archive)
 	}
@@ -111,12 +114,12 @@ func (k *Kafka) command() (cmd *exec.Cmd, archive string) {
 	return cmd, archive
 }
 
-func (k *Kafka) awaitReady(ctx context.Context, proc *process, ports kafkaPorts) error {
-	if err := writeFile(k.pidFile(), []byte(strconv.Itoa(proc.pid())+"\n"), 0o644); err != nil {
+func (k *Broker) awaitReady(ctx context.Context, proc *child.Process, ports brokerPorts) error {
+	if err := folder.WriteFile(k.pidFile(), []byte(strconv.Itoa(proc.PID())+"\n"), 0o644); err != nil {
 		return err
 	}
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(address(ports.broker)),
+		kgo.SeedBrokers(child.Address(ports.broker)),
 		kgo.RequestRetries(0),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }),
 	)
@@ -126,7 +129,7 @@ func (k *Kafka) awaitReady(ctx context.Context, proc *process, ports kafkaPorts)
 	defer client.Close()
 	for !k.answers(ctx, client) {
 		select {
-		case <-proc.done:
+		case <-proc.Done():
 			return ErrExited
 		case <-ctx.Done():
 			return fmt.Errorf("wait for the broker: %w", ctx.Err())
@@ -137,7 +140,7 @@ func (k *Kafka) awaitReady(ctx context.Context, proc *process, ports kafkaPorts)
 }
 
 // answers reports whether the broker lists itself. Before that it accepts requests but creates no topics.
-func (k *Kafka) answers(ctx context.Context, client *kgo.Client) bool {
+func (k *Broker) answers(ctx context.Context, client *kgo.Client) bool {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	request := kmsg.NewPtrMetadataRequest()

@@ -1,4 +1,4 @@
-package local
+package localkafka
 
 import (
 	"context"
@@ -12,11 +12,13 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/meterplex/meterplex/infra/local/child"
 )
 
 // archiveFile is the class archive (AppCDS), which halves the broker's start time.
-func (k *Kafka) archiveFile() string {
-	return filepath.Join(kafkaCache(k.cfg.CacheDir), "used-classes-"+k.java.key+".jsa")
+func (k *Broker) archiveFile() string {
+	return filepath.Join(cacheOf(k.cfg.CacheDir), "used-classes-"+k.java.key+".jsa")
 }
 
 const (
@@ -28,14 +30,14 @@ const (
 
 // exercise uses a broker that is about to write the archive as the service does: the archive holds only classes that the broker has
 // loaded, and one that was only started and stopped has loaded half of them. It leaves no topic and no group.
-func (k *Kafka) exercise(ctx context.Context) error {
-	if k.proc.exited() || len(k.controllers) > 1 {
+func (k *Broker) exercise(ctx context.Context) error {
+	if k.proc.Exited() || len(k.controllers) > 1 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, exerciseTime)
 	defer cancel()
 	name := "meterplex-exercise-" + clusterID()
-	client, err := kgo.NewClient(kgo.SeedBrokers(address(k.ports.broker)), kgo.ConsumeTopics(name), kgo.ConsumerGroup(name), kgo.DisableAutoCommit())
+	client, err := kgo.NewClient(kgo.SeedBrokers(child.Address(k.ports.broker)), kgo.ConsumeTopics(name), kgo.ConsumerGroup(name), kgo.DisableAutoCommit())
 	if err != nil {
 		return err
 	}
@@ -68,11 +70,11 @@ func crashOfJava(err error) bool {
 
 // dropArchive removes the archive after Java has crashed, since Java crashes on a damaged archive. It
 // reports whether there was one.
-func (k *Kafka) dropArchive() bool { return os.Remove(k.archiveFile()) == nil }
+func (k *Broker) dropArchive() bool { return os.Remove(k.archiveFile()) == nil }
 
 // saveArchive moves the archive that the ended broker wrote to its final place. A killed broker writes
 // no archive; the next one tries again.
-func (k *Kafka) saveArchive() {
+func (k *Broker) saveArchive() {
 	if k.archive == "" {
 		return
 	}

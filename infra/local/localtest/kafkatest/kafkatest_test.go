@@ -1,4 +1,4 @@
-package localtest_test
+package kafkatest_test
 
 import (
 	"testing"
@@ -7,16 +7,19 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
 )
 
+func TestMain(m *testing.M) { localtest.Main(m, localtest.NoLeaks()) }
+
 func TestBrokerDoesNotAutoCreateTopics(t *testing.T) {
-	client, err := kgo.NewClient(kgo.SeedBrokers(localtest.Kafka(t).Brokers()...))
+	client, err := kgo.NewClient(kgo.SeedBrokers(kafkatest.Broker(t).Brokers()...))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
 	admin := kadm.NewClient(client)
-	created, missing := localtest.TopicPrefix(t)+"a", localtest.TopicPrefix(t)+"b"
+	created, missing := kafkatest.TopicPrefix(t)+"a", kafkatest.TopicPrefix(t)+"b"
 	if _, err := admin.CreateTopic(t.Context(), 32, 1, nil, created); err != nil {
 		t.Fatal(err)
 	}

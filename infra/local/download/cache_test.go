@@ -1,11 +1,24 @@
-package local
+package download
 
 import (
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/meterplex/meterplex/infra/local/folder"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 func TestCacheDir(t *testing.T) {
 	home, tmp := t.TempDir(), t.TempDir()
@@ -26,7 +39,7 @@ func TestCacheDir(t *testing.T) {
 			if !strings.HasPrefix(dir, c.under) || dir != CacheDir() {
 				t.Errorf("%s, want it under %s, twice", dir, c.under)
 			}
-			if c.chosen == "" && !writable(dir) {
+			if c.chosen == "" && !folder.Writable(dir) {
 				t.Errorf("%s is not writable", dir)
 			}
 		})
@@ -42,7 +55,7 @@ func TestCacheDirWritableByOthersIsRefused(t *testing.T) {
 	t.Setenv("TMPDIR", tmp)
 	usual := CacheDir()
 	check(t, os.Chmod(usual, 0o777))
-	if dir := CacheDir(); dir == usual || !writable(dir) {
+	if dir := CacheDir(); dir == usual || !folder.Writable(dir) {
 		t.Errorf("CacheDir returned %s, which all users can write", dir)
 	}
 }

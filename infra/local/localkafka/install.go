@@ -1,4 +1,4 @@
-package local
+package localkafka
 
 import (
 	"context"
@@ -9,19 +9,22 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+
+	"github.com/meterplex/meterplex/infra/local/download"
+	"github.com/meterplex/meterplex/infra/local/folder"
 )
 
-const kafkaVersion = "4.3.1"
+const version = "4.3.1"
 
-// kafkaChecksums has the SHA-256 of each of Kafka's jars, followed by the jar's path in a Maven
+// checksums has the SHA-256 of each of Kafka's jars, followed by the jar's path in a Maven
 // repository.
 //
 //go:embed kafka-4.3.1-jars.sha256
-var kafkaChecksums string
+var checksums string
 
-// kafkaPOM requires the broker, and the binding of slf4j 1.7 to log4j 2. Kafka is built against slf4j
+// pom requires the broker, and the binding of slf4j 1.7 to log4j 2. Kafka is built against slf4j
 // 1.7; with the binding for slf4j 2 its log stays empty.
-const kafkaPOM = `<?xml version="1.0" encoding="UTF-8"?>
+const pom = `<?xml version="1.0" encoding="UTF-8"?>
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>meterplex</groupId>
@@ -31,7 +34,7 @@ const kafkaPOM = `<?xml version="1.0" encoding="UTF-8"?>
     <dependency>
       <groupId>org.apache.kafka</groupId>
       <artifactId>kafka_2.13</artifactId>
-      <version>` + kafkaVersion + `</version>
+      <version>` + version + `</version>
     </dependency>
     <dependency>
       <groupId>org.apache.logging.log4j</groupId>
@@ -42,54 +45,54 @@ const kafkaPOM = `<?xml version="1.0" encoding="UTF-8"?>
 </project>
 `
 
-func kafkaCache(cacheDir string) string { return filepath.Join(cacheDir, "kafka-"+kafkaVersion) }
+func cacheOf(cacheDir string) string { return filepath.Join(cacheDir, "kafka-"+version) }
 
-func jarDir(cacheDir string) string { return filepath.Join(kafkaCache(cacheDir), "lib") }
+func jarDir(cacheDir string) string { return filepath.Join(cacheOf(cacheDir), "lib") }
 
-// installKafka returns the paths of Kafka's jars in the order of the checksum file. It downloads them
+// install returns the paths of Kafka's jars in the order of the checksum file. It downloads them
 // once and checks them at each start.
-func installKafka(ctx context.Context, cacheDir string, log io.Writer) ([]string, error) {
-	dir := kafkaCache(cacheDir)
+func install(ctx context.Context, cacheDir string, log io.Writer) ([]string, error) {
+	dir := cacheOf(cacheDir)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("create the cache: %w", err)
 	}
 	lib := jarDir(cacheDir)
-	if !exists(lib) {
-		if err := fetchKafka(ctx, cacheDir, lib, log); err != nil {
+	if !folder.Exists(lib) {
+		if err := fetch(ctx, cacheDir, lib, log); err != nil {
 			return nil, err
 		}
 	}
-	return checkJars(lib, kafkaChecksums)
+	return checkJars(lib, checksums)
 }
 
-func fetchKafka(ctx context.Context, cacheDir, lib string, log io.Writer) error {
-	ctx, cancel := context.WithTimeout(ctx, kafkaFetch)
+func fetch(ctx context.Context, cacheDir, lib string, log io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
-	l, err := waitLock(ctx, filepath.Join(kafkaCache(cacheDir), "lock"))
+	l, err := folder.WaitLock(ctx, filepath.Join(cacheOf(cacheDir), "lock"))
 	if err != nil {
 		return err
 	}
-	defer l.release()
-	if exists(lib) {
+	defer l.Release()
+	if folder.Exists(lib) {
 		return nil
 	}
-	if _, err := findMaven(); err != nil {
+	if _, err := download.FindMaven(); err != nil {
 		return err
 	}
-	note(log, "Downloading Apache Kafka %s (43 MB, only once) into %s.", kafkaVersion, lib)
-	tmp, err := os.MkdirTemp(kafkaCache(cacheDir), "new-")
+	fmt.Fprintf(log, "Downloading Apache Kafka %s (43 MB, only once) into %s.\n", version, lib)
+	tmp, err := os.MkdirTemp(cacheOf(cacheDir), "new-")
 	if err != nil {
 		return fmt.Errorf("create a download folder: %w", err)
 	}
 	defer os.RemoveAll(tmp)
-	if err := os.WriteFile(filepath.Join(tmp, "pom.xml"), []byte(kafkaPOM), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(tmp, "pom.xml"), []byte(pom), 0o644); err != nil {
 		return fmt.Errorf("write the download list: %w", err)
 	}
 	fetched := filepath.Join(tmp, "lib")
-	if err := maven(ctx, cacheDir, tmp, "copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory="+fetched); err != nil {
+	if err := download.Maven(ctx, cacheDir, tmp, "copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory="+fetched); err != nil {
 		return fmt.Errorf("download Kafka: %w", err)
 	}
-	if _, err := checkJars(fetched, kafkaChecksums); err != nil {
+	if _, err := checkJars(fetched, checksums); err != nil {
 		return err
 	}
 	if err := os.Rename(fetched, lib); err != nil {
@@ -109,12 +112,12 @@ func checkJars(lib, checksums string) ([]string, error) {
 			continue
 		}
 		jar := filepath.Join(lib, path.Base(name))
-		got, err := fileSHA256(jar)
+		got, err := download.SHA256(jar)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w (remove %s to download them again)", ErrChanged, err, lib)
+			return nil, fmt.Errorf("%w: %w (remove %s to download them again)", download.ErrChanged, err, lib)
 		}
 		if got != sum {
-			return nil, fmt.Errorf("%w: %s has SHA-256 %s, not %s (remove %s to download them again)", ErrChanged, jar, got, sum, lib)
+			return nil, fmt.Errorf("%w: %s has SHA-256 %s, not %s (remove %s to download them again)", download.ErrChanged, jar, got, sum, lib)
 		}
 		pinned[path.Base(name)] = true
 		jars = append(jars, jar)
@@ -125,7 +128,7 @@ func checkJars(lib, checksums string) ([]string, error) {
 	}
 	for _, e := range entries {
 		if !pinned[e.Name()] {
-			return nil, fmt.Errorf("%w: unexpected file %s (remove it)", ErrChanged, filepath.Join(lib, e.Name()))
+			return nil, fmt.Errorf("%w: unexpected file %s (remove it)", download.ErrChanged, filepath.Join(lib, e.Name()))
 		}
 	}
 	return jars, nil

@@ -1,10 +1,14 @@
-package local
+// Package localkafka runs a real Apache Kafka as a child process, for a start without configuration and for
+// tests: a single node, or a cluster. Package local says what the broker has in common with the local
+// PostgreSQL. It is a package of its own, so that who needs only PostgreSQL does not compile a Kafka client.
+package localkafka
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -12,13 +16,26 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/meterplex/meterplex/infra/local/child"
+	"github.com/meterplex/meterplex/infra/local/download"
+	"github.com/meterplex/meterplex/infra/local/folder"
 )
 
-// KafkaConfig configures a Kafka broker.
-type KafkaConfig struct {
+// ErrNoJava means that no Java runtime of version 17 or later was found.
+var ErrNoJava = errors.New("no Java 17 or later")
+
+// ErrExited is the error of a broker that ended before it answered, e.g. because its data is damaged.
+var ErrExited = errors.New("the broker exited during its start")
+
+// ErrDamaged means that a broker's data directory cannot be used: a file that each has is missing or unreadable.
+var ErrDamaged = errors.New("the broker's data are damaged")
+
+// Config configures a Kafka broker.
+type Config struct {
 	// DataDir holds the topics. It is created if missing.
 	DataDir string
-	// CacheDir holds the downloaded program. Empty means CacheDir().
+	// CacheDir holds the downloaded program. Empty means download.CacheDir().
 	CacheDir string
 	// Log receives a few lines for the user. The broker's own log is kafka/kafka.log in DataDir.
 	Log io.Writer
@@ -29,20 +46,20 @@ type KafkaConfig struct {
 	Users map[string]string
 	// TLS encrypts the listener of the users, who may use SCRAM as well, and adds a listener that identifies its clients by
 	// their certificates (CertifiedBrokers). It needs Users.
-	TLS *KafkaTLS
+	TLS *TLS
 }
 
-// KafkaTLS holds certificates in PEM form.
-type KafkaTLS struct {
+// TLS holds certificates in PEM form.
+type TLS struct {
 	Certificate, Key string // of the broker; the key is in the form PKCS #8
 	ClientCA         string // that signs the certificates of clients
 	// LogInAgain is the time after which clients of the users' listener authenticate again; 0: 2 s, so that a changed password is noticed.
 	LogInAgain time.Duration
 }
 
-// Kafka is a running broker, owned by this process. The broker is also a controller.
-type Kafka struct {
-	cfg  KafkaConfig
+// Broker is a running broker, owned by this process. The broker is also a controller.
+type Broker struct {
+	cfg  Config
 	dir  string
 	node int
 	// id is the cluster's id, controllers are the ports of its nodes 1, 2, …. A single broker has
@@ -52,82 +69,85 @@ type Kafka struct {
 
 	java java
 	jars []string
-	lock *lock
+	lock *folder.Lock
 
 	mu    sync.Mutex
-	ports kafkaPorts
-	proc  *process
+	ports brokerPorts
+	proc  *child.Process
 	// archive is the file to which the running broker writes its class archive; "" if it does not.
 	archive string
 }
 
 const (
-	// kafkaStart bounds a start, which took 3 s on an idle machine and up to 26 s on a loaded one.
-	kafkaStart = 3 * time.Minute
-	// kafkaStop bounds an orderly stop, which flushes the logs.
-	kafkaStop = 30 * time.Second
-	// kafkaFetch bounds the download of 43 MB.
-	kafkaFetch = 15 * time.Minute
+	// startTime bounds a start, which took 3 s on an idle machine and up to 26 s on a loaded one.
+	startTime = 3 * time.Minute
+	// stopTime bounds an orderly stop, which flushes the logs.
+	stopTime = 30 * time.Second
+	// fetchTime bounds the download of 43 MB.
+	fetchTime = 15 * time.Minute
 )
 
-// KafkaAvailable returns nil if StartKafka can work here. Otherwise it returns an error that names the
-// program to install and wraps ErrNoJava or ErrNoMaven. Maven is needed only until the broker's program
+// Available returns nil if Start can work here. Otherwise it returns an error that names the
+// program to install and wraps ErrNoJava or download.ErrNoMaven. Maven is needed only until the broker's program
 // is in the cache.
-func KafkaAvailable() error {
+func Available() error {
 	if _, err := findJava(context.Background()); err != nil {
 		return err
 	}
-	if exists(jarDir(CacheDir())) {
+	if folder.Exists(jarDir(download.CacheDir())) {
 		return nil
 	}
-	_, err := findMaven()
+	_, err := download.FindMaven()
 	return err
 }
 
-// StartKafka starts a broker on cfg.DataDir with the existing data. The first start on a machine
+// Start starts a broker on cfg.DataDir with the existing data. The first start on a machine
 // downloads the program into the cache. ctx bounds only the start; end the broker with Stop. If another
-// process uses the data, StartKafka returns ErrInUse with its process id.
-func StartKafka(ctx context.Context, cfg KafkaConfig) (*Kafka, error) {
-	k := newKafka(cfg, "kafka", 1)
-	if err := k.start(ctx, kafkaPorts{broker: cfg.Port}); err != nil {
+// process uses the data, Start returns folder.ErrInUse with its process id.
+func Start(ctx context.Context, cfg Config) (*Broker, error) {
+	k := newBroker(cfg, "kafka", 1)
+	if err := k.start(ctx, brokerPorts{broker: cfg.Port}); err != nil {
 		return nil, fmt.Errorf("start the embedded Kafka: %w", err)
 	}
 	return k, nil
 }
 
-func newKafka(cfg KafkaConfig, folder string, node int) *Kafka {
+func newBroker(cfg Config, name string, node int) *Broker {
 	if cfg.CacheDir == "" {
-		cfg.CacheDir = CacheDir()
+		cfg.CacheDir = download.CacheDir()
 	}
-	cfg.CacheDir = absolute(cfg.CacheDir)
-	return &Kafka{cfg: cfg, dir: filepath.Join(absolute(cfg.DataDir), folder), node: node}
+	cfg.CacheDir = folder.Absolute(cfg.CacheDir)
+	if cfg.Log == nil {
+		cfg.Log = io.Discard
+	}
+	return &Broker{cfg: cfg, dir: filepath.Join(folder.Absolute(cfg.DataDir), name), node: node}
 }
 
-func (k *Kafka) start(ctx context.Context, ports kafkaPorts) error {
+func (k *Broker) start(ctx context.Context, ports brokerPorts) error {
 	err := k.open(ctx, ports)
 	if err != nil {
 		if k.proc != nil {
 			k.Halt(context.WithoutCancel(ctx))
 		}
-		k.lock.release()
+		k.lock.Release()
 	}
 	return err
 }
 
-func (k *Kafka) open(ctx context.Context, ports kafkaPorts) (err error) {
+func (k *Broker) open(ctx context.Context, ports brokerPorts) (err error) {
 	if k.java, err = findJava(ctx); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(k.dir, 0o755); err != nil {
 		return fmt.Errorf("create the data directory: %w", err)
 	}
-	if k.lock, err = tryLock(filepath.Join(k.dir, "lock")); err != nil {
+	if k.lock, err = folder.TryLock(filepath.Join(k.dir, "lock")); err != nil {
 		return err
 	}
-	if k.jars, err = installKafka(ctx, k.cfg.CacheDir, k.cfg.Log); err != nil {
+	if k.jars, err = install(ctx, k.cfg.CacheDir, k.cfg.Log); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, kafkaStart)
+	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	if err := k.endEarlier(ctx); err != nil {
 		return err
@@ -136,78 +156,78 @@ func (k *Kafka) open(ctx context.Context, ports kafkaPorts) (err error) {
 }
 
 // Brokers returns the broker's address.
-func (k *Kafka) Brokers() []string {
+func (k *Broker) Brokers() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return []string{address(k.ports.broker)}
+	return []string{child.Address(k.ports.broker)}
 }
 
 // SecuredBrokers returns the broker's address for users with a password.
-func (k *Kafka) SecuredBrokers() []string {
+func (k *Broker) SecuredBrokers() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return []string{address(k.ports.secured)}
+	return []string{child.Address(k.ports.secured)}
 }
 
 // CertifiedBrokers returns the broker's address for clients with a certificate.
-func (k *Kafka) CertifiedBrokers() []string {
+func (k *Broker) CertifiedBrokers() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return []string{address(k.ports.certified)}
+	return []string{child.Address(k.ports.certified)}
 }
 
 // PID returns the process id of the broker.
-func (k *Kafka) PID() int {
+func (k *Broker) PID() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.proc.pid()
+	return k.proc.PID()
 }
 
 // Done returns a channel that is closed when the running broker has ended, for any reason.
-func (k *Kafka) Done() <-chan struct{} {
+func (k *Broker) Done() <-chan struct{} {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.proc.done
+	return k.proc.Done()
 }
 
 // Dir returns the directory of the broker's data. If it is removed while the broker is stopped, Restart
 // creates it again, empty.
-func (k *Kafka) Dir() string { return filepath.Join(k.dir, dataName) }
+func (k *Broker) Dir() string { return filepath.Join(k.dir, dataName) }
 
 // Stop shuts the broker down and waits until it has ended. A second call has no effect.
-func (k *Kafka) Stop(ctx context.Context) error {
+func (k *Broker) Stop(ctx context.Context) error {
 	k.Halt(ctx)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.lock.release()
+	k.lock.Release()
 	k.lock = nil
 	return nil
 }
 
 // Halt shuts the broker down (SIGTERM) and waits until it has ended. Restart starts it again.
-func (k *Kafka) Halt(ctx context.Context) {
+func (k *Broker) Halt(ctx context.Context) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	grace := kafkaStop
+	grace := stopTime
 	if k.archive != "" {
 		_ = k.exercise(ctx) // what failed is left out of the archive
 		grace = archiveTime
 	}
-	k.proc.stop(ctx, grace, syscall.SIGTERM)
+	k.proc.Stop(ctx, grace, syscall.SIGTERM)
 	k.saveArchive()
 }
 
 // Kill ends the broker at once (SIGKILL) and waits until it has ended. Restart starts it again.
-func (k *Kafka) Kill() error {
+func (k *Broker) Kill() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.proc.stop(context.Background(), kafkaStop, syscall.SIGKILL)
+	k.proc.Stop(context.Background(), stopTime, syscall.SIGKILL)
 	return nil
 }
 
 // Restart starts the broker on the same ports and data. A running broker is stopped first.
-func (k *Kafka) Restart(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, kafkaStart)
+func (k *Broker) Restart(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	k.Halt(ctx)
 	k.mu.Lock()
@@ -222,22 +242,22 @@ func (k *Kafka) Restart(ctx context.Context) error {
 	return nil
 }
 
-func (k *Kafka) pidFile() string { return filepath.Join(k.dir, "pid") }
+func (k *Broker) pidFile() string { return filepath.Join(k.dir, "pid") }
 
 // endEarlier ends a broker that outlived the process that started it. Acknowledged data survive, because
 // the operating system has them.
-func (k *Kafka) endEarlier(ctx context.Context) error {
+func (k *Broker) endEarlier(ctx context.Context) error {
 	b, err := os.ReadFile(k.pidFile())
-	if missing(err) {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("find a broker of an earlier run: %w", err)
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
-	if err != nil || !alive(pid, k.mark()) {
+	if err != nil || !child.Alive(pid, k.mark()) {
 		return nil
 	}
-	note(k.cfg.Log, "Stopping Kafka of an earlier run (process %d).", pid)
-	return endStale(ctx, pid, syscall.SIGTERM, kafkaStop, k.mark())
+	fmt.Fprintf(k.cfg.Log, "Stopping Kafka of an earlier run (process %d).\n", pid)
+	return child.EndStale(ctx, pid, syscall.SIGTERM, stopTime, k.mark())
 }

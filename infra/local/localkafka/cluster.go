@@ -1,4 +1,4 @@
-package local
+package localkafka
 
 import (
 	"context"
@@ -6,28 +6,30 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+
+	"github.com/meterplex/meterplex/infra/local/child"
 )
 
-// KafkaCluster is a set of brokers that replicate each other's records. Each is also a controller: while
+// Cluster is a set of brokers that replicate each other's records. Each is also a controller: while
 // a majority runs, the others can stop and restart.
-type KafkaCluster []*Kafka
+type Cluster []*Broker
 
-// StartKafkaCluster starts n brokers with their own folders in cfg.DataDir, on newly chosen ports;
-// cfg.Port is ignored. Otherwise it works like StartKafka.
-func StartKafkaCluster(ctx context.Context, cfg KafkaConfig, n int) (KafkaCluster, error) {
+// StartCluster starts n brokers with their own folders in cfg.DataDir, on newly chosen ports;
+// cfg.Port is ignored. Otherwise it works like Start.
+func StartCluster(ctx context.Context, cfg Config, n int) (Cluster, error) {
 	ports, err := freePorts(2 * n)
 	if err != nil {
 		return nil, fmt.Errorf("start a Kafka cluster: %w", err)
 	}
-	c, id := make(KafkaCluster, n), clusterID()
+	c, id := make(Cluster, n), clusterID()
 	for i := range c {
-		c[i] = newKafka(cfg, fmt.Sprint("kafka-", i+1), i+1)
+		c[i] = newBroker(cfg, fmt.Sprint("kafka-", i+1), i+1)
 		c[i].id, c[i].controllers = id, ports[n:]
 	}
 	var mu sync.Mutex
-	var started KafkaCluster
-	err = c.each(func(k *Kafka) error {
-		err := k.start(ctx, kafkaPorts{broker: ports[k.node-1], controller: ports[n+k.node-1]})
+	var started Cluster
+	err = c.each(func(k *Broker) error {
+		err := k.start(ctx, brokerPorts{broker: ports[k.node-1], controller: ports[n+k.node-1]})
 		if err == nil {
 			mu.Lock()
 			started = append(started, k)
@@ -44,7 +46,7 @@ func StartKafkaCluster(ctx context.Context, cfg KafkaConfig, n int) (KafkaCluste
 // freePorts returns distinct ports.
 func freePorts(n int) (ports []int, err error) {
 	for len(ports) < n {
-		port, err := freePort()
+		port, err := child.FreePort()
 		if err != nil {
 			return nil, err
 		}
@@ -56,7 +58,7 @@ func freePorts(n int) (ports []int, err error) {
 }
 
 // each calls do for all brokers concurrently: no broker is ready before a majority is.
-func (c KafkaCluster) each(do func(k *Kafka) error) error {
+func (c Cluster) each(do func(k *Broker) error) error {
 	errs := make([]error, len(c))
 	var all sync.WaitGroup
 	for i, k := range c {
@@ -67,7 +69,7 @@ func (c KafkaCluster) each(do func(k *Kafka) error) error {
 }
 
 // Brokers returns the brokers' addresses.
-func (c KafkaCluster) Brokers() (all []string) {
+func (c Cluster) Brokers() (all []string) {
 	for _, k := range c {
 		all = append(all, k.Brokers()...)
 	}
@@ -75,14 +77,14 @@ func (c KafkaCluster) Brokers() (all []string) {
 }
 
 // Kill ends all brokers at once. Restart starts them again.
-func (c KafkaCluster) Kill() error { return c.each((*Kafka).Kill) }
+func (c Cluster) Kill() error { return c.each((*Broker).Kill) }
 
 // Restart starts all of them again, on the same ports and data.
-func (c KafkaCluster) Restart(ctx context.Context) error {
-	return c.each(func(k *Kafka) error { return k.Restart(ctx) })
+func (c Cluster) Restart(ctx context.Context) error {
+	return c.each(func(k *Broker) error { return k.Restart(ctx) })
 }
 
 // Stop shuts all brokers down permanently.
-func (c KafkaCluster) Stop(ctx context.Context) error {
-	return c.each(func(k *Kafka) error { return k.Stop(ctx) })
+func (c Cluster) Stop(ctx context.Context) error {
+	return c.each(func(k *Broker) error { return k.Stop(ctx) })
 }

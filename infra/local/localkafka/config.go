@@ -1,4 +1,4 @@
-package local
+package localkafka
 
 import (
 	"cmp"
@@ -11,11 +11,14 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/meterplex/meterplex/infra/local/child"
+	"github.com/meterplex/meterplex/infra/local/folder"
 )
 
-// kafkaPorts are a broker's ports: for clients, as a controller, for clients with a password, and for clients with a
+// brokerPorts are a broker's ports: for clients, as a controller, for clients with a password, and for clients with a
 // certificate.
-type kafkaPorts struct{ broker, controller, secured, certified int }
+type brokerPorts struct{ broker, controller, secured, certified int }
 
 // serverProperties has verbs for the two ports, the data folder, the node id, the controllers, the
 // replication factor and the minimum of in-sync replicas. The data folder is relative to the broker's
@@ -73,7 +76,7 @@ listener.name.users.plain.sasl.jaas.config=org.apache.kafka.common.security.plai
 `
 
 // tlsProperties follows securedProperties, whose values of the same names it replaces. It has verbs for the four ports. The
-// names of users who have certificates are the names (CN) in them. The last verb is KafkaTLS.LogInAgain in milliseconds.
+// names of users who have certificates are the names (CN) in them. The last verb is TLS.LogInAgain in milliseconds.
 const tlsProperties = `listeners=BROKER://127.0.0.1:%[1]d,CONTROLLER://127.0.0.1:%[2]d,USERS://127.0.0.1:%[3]d,CERTIFIED://127.0.0.1:%[4]d
 advertised.listeners=BROKER://127.0.0.1:%[1]d,USERS://127.0.0.1:%[3]d,CERTIFIED://127.0.0.1:%[4]d
 listener.security.protocol.map=BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT,USERS:SASL_SSL,CERTIFIED:SSL
@@ -108,30 +111,30 @@ const (
 	truststoreName = "truststore.pem"
 )
 
-func (k *Kafka) logFile() string { return filepath.Join(k.dir, "kafka.log") }
+func (k *Broker) logFile() string { return filepath.Join(k.dir, "kafka.log") }
 
-func (k *Kafka) writeConfig(ports kafkaPorts) error {
-	if err := writeFile(filepath.Join(k.dir, log4jName), []byte(log4jConfig), 0o644); err != nil {
+func (k *Broker) writeConfig(ports brokerPorts) error {
+	if err := folder.WriteFile(filepath.Join(k.dir, log4jName), []byte(log4jConfig), 0o644); err != nil {
 		return err
 	}
 	if t := k.cfg.TLS; t != nil {
-		err := errors.Join(writeFile(filepath.Join(k.dir, keystoreName), []byte(t.Key+t.Certificate), 0o600),
-			writeFile(filepath.Join(k.dir, truststoreName), []byte(t.ClientCA), 0o644))
+		err := errors.Join(folder.WriteFile(filepath.Join(k.dir, keystoreName), []byte(t.Key+t.Certificate), 0o600),
+			folder.WriteFile(filepath.Join(k.dir, truststoreName), []byte(t.ClientCA), 0o644))
 		if err != nil {
 			return err
 		}
 	}
-	return writeFile(filepath.Join(k.dir, propertiesName), k.properties(ports, dataName), 0o644)
+	return folder.WriteFile(filepath.Join(k.dir, propertiesName), k.properties(ports, dataName), 0o644)
 }
 
-func (k *Kafka) properties(ports kafkaPorts, data string) []byte {
+func (k *Broker) properties(ports brokerPorts, data string) []byte {
 	controllers := k.controllers
 	if controllers == nil {
 		controllers = []int{ports.controller}
 	}
 	var voters []string
 	for i, port := range controllers {
-		voters = append(voters, fmt.Sprintf("%d@%s", i+1, address(port)))
+		voters = append(voters, fmt.Sprintf("%d@%s", i+1, child.Address(port)))
 	}
 	copies := min(len(controllers), 3)
 	all := fmt.Appendf(nil, serverProperties, ports.broker, ports.controller, data, k.node, strings.Join(voters, ","), copies, (copies+1)/2)
@@ -158,29 +161,29 @@ func clusterID() string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-func (k *Kafka) portFile() string { return filepath.Join(k.dir, "port") }
+func (k *Broker) portFile() string { return filepath.Join(k.dir, "port") }
 
 // choosePorts chooses the ports that are 0.
-func (k *Kafka) choosePorts(ports kafkaPorts) (kafkaPorts, error) {
+func (k *Broker) choosePorts(ports brokerPorts) (brokerPorts, error) {
 	var err error
 	if ports.broker == 0 {
-		if ports.broker, err = rememberedPort(k.portFile()); err != nil {
+		if ports.broker, err = child.RememberedPort(k.portFile()); err != nil {
 			return ports, err
 		}
 	}
 	for ports.controller == 0 || ports.controller == ports.broker {
-		if ports.controller, err = freePort(); err != nil {
+		if ports.controller, err = child.FreePort(); err != nil {
 			return ports, err
 		}
 	}
 	for len(k.cfg.Users) > 0 && (ports.secured == 0 || ports.secured == ports.broker || ports.secured == ports.controller) {
-		if ports.secured, err = freePort(); err != nil {
+		if ports.secured, err = child.FreePort(); err != nil {
 			return ports, err
 		}
 	}
 	taken := []int{0, ports.broker, ports.controller, ports.secured}
 	for k.cfg.TLS != nil && slices.Contains(taken, ports.certified) {
-		if ports.certified, err = freePort(); err != nil {
+		if ports.certified, err = child.FreePort(); err != nil {
 			return ports, err
 		}
 	}

@@ -1,4 +1,4 @@
-package local
+package folder
 
 import (
 	"context"
@@ -11,19 +11,22 @@ import (
 	"time"
 )
 
-// lock is an advisory lock on a file. The kernel releases it when the holder dies, so a lock is never
-// stale.
-type lock struct{ f *os.File }
+// ErrInUse means that another live process uses the data directory.
+var ErrInUse = errors.New("data directory in use")
 
-// tryLock locks a data directory. If it is locked, ErrInUse names the process that holds the lock.
-func tryLock(path string) (*lock, error) {
+// Lock is an advisory lock on a file. The kernel releases it when the holder dies, so a lock is never
+// stale.
+type Lock struct{ f *os.File }
+
+// TryLock locks a data directory. If it is locked, ErrInUse names the process that holds the lock.
+func TryLock(path string) (*Lock, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock file: %w", err)
 	}
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if err == nil {
-		return &lock{f}, writePID(f)
+		return &Lock{f}, writePID(f)
 	}
 	defer f.Close()
 	if !errors.Is(err, syscall.EWOULDBLOCK) {
@@ -43,11 +46,11 @@ func writePID(f *os.File) error {
 	return nil
 }
 
-// waitLock locks a cache directory. Processes that need the same download wait for the one that downloads
+// WaitLock locks a cache directory. Processes that need the same download wait for the one that downloads
 // it.
-func waitLock(ctx context.Context, path string) (*lock, error) {
+func WaitLock(ctx context.Context, path string) (*Lock, error) {
 	for {
-		l, err := tryLock(path)
+		l, err := TryLock(path)
 		if err == nil || !errors.Is(err, ErrInUse) {
 			return l, err
 		}
@@ -59,9 +62,9 @@ func waitLock(ctx context.Context, path string) (*lock, error) {
 	}
 }
 
-// release releases the lock. The file stays: if it was removed, two holders could lock two different
+// Release releases the lock. The file stays: if it was removed, two holders could lock two different
 // files of the same name.
-func (l *lock) release() {
+func (l *Lock) Release() {
 	if l != nil {
 		l.f.Close()
 	}

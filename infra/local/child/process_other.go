@@ -1,6 +1,6 @@
 //go:build !linux
 
-package local
+package child
 
 import (
 	"os/exec"
@@ -10,11 +10,12 @@ import (
 
 // childAttributes cannot set a parent death signal here: a server outlives a kill -9 of this process. The
 // next start on the same data ends it.
-func childAttributes(user account, _ syscall.Signal) *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Credential: user.credential()}
+func childAttributes(user *syscall.Credential, _ syscall.Signal) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Credential: user}
 }
 
-func commandLine(pid int) string {
+// CommandLine returns the command line of a process, "" if it has ended.
+func CommandLine(pid int) string {
 	out, err := exec.Command("ps", "-ww", "-o", "command=", "-p", strconv.Itoa(pid)).Output()
 	if err != nil {
 		return ""
