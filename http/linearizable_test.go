@@ -64,10 +64,9 @@ func newLinearInstance(t *testing.T, w *testService, name string) *linearInstanc
 	i := &linearInstance{testService: &other, name: name, checks: localtest.CheckPayloads(t), owner: w.pool.Config().ConnString()}
 	cutter, url := localtest.NewCutter(t, i.owner)
 	i.cutter = cutter
-	var err error
-	i.pool, err = postgres.Open(t.Context(), postgres.Config{URL: url, ApplicationName: name})
+	config, err := postgres.PoolConfig(postgres.Config{URL: url, ApplicationName: name})
 	w.must(err)
-	i.pool, err = localtest.KeepPlans(i.pool)
+	i.pool, err = localtest.KeepPlans(config)
 	w.must(err)
 	t.Cleanup(i.pool.Close)
 	i.restart()

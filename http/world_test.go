@@ -65,10 +65,9 @@ func newTestService(t testing.TB, change ...func(*http.Server)) *testService {
 	t.Helper()
 	w := &testService{TB: t}
 	url := localtest.Migrated(t, postgres.Migrate)
-	var err error
-	w.pool, err = postgres.Open(t.Context(), postgres.Config{URL: url, ApplicationName: "test"})
+	config, err := postgres.PoolConfig(postgres.Config{URL: url, ApplicationName: "test"})
 	w.must(err)
-	w.pool, err = localtest.KeepPlans(w.pool)
+	w.pool, err = localtest.KeepPlans(config)
 	w.must(err)
 	t.Cleanup(w.pool.Close)
 	w.log, err = eventlog.New(t.Context(), w.pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "0"}, Histories: new(validate.Histories), Written: localtest.CheckPayloads(t).Written})
@@ -121,7 +120,7 @@ func (w *testService) server() *http.Server {
 		Health:          []http.HealthCheck{{Name: "postgres", Check: w.pool.Ping}},
 		Metrics:         promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry,
 		Logger: slog.New(slog.DiscardHandler), Now: time.Now, BootstrapOperatorKey: bootstrap, Version: "test",
-		Settle: time.Millisecond, // no test folds while a request waits
+		Settle: time.Nanosecond, // no test folds while a request waits
 	}
 }
 

@@ -47,10 +47,9 @@ func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 func newLogFixture(t testing.TB) *logFixture {
 	t.Helper()
 	w := &logFixture{TB: t, url: localtest.Migrated(t, postgres.Migrate)}
-	var err error
-	w.pool, err = postgres.Open(t.Context(), postgres.Config{URL: w.url, ApplicationName: "test"})
+	config, err := postgres.PoolConfig(postgres.Config{URL: w.url, ApplicationName: "test"})
 	w.must(err)
-	w.pool, err = localtest.KeepSessions(w.pool)
+	w.pool, err = localtest.KeepSessions(config)
 	w.must(err)
 	t.Cleanup(w.pool.Close)
 	w.payloads = localtest.CheckPayloads(t)

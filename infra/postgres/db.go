@@ -51,9 +51,9 @@ type Config struct {
 // maxIdle is the time after which a pool ends a session that it does not use.
 const maxIdle = 5 * time.Minute
 
-// Open connects a pool whose every session runs under WorkerRole, with durable
-// commits and a bound on waiting for locks. Its error is a [WrongRole] if a pooler drops the role.
-func Open(ctx context.Context, cfg Config) (*pgxpool.Pool, error) {
+// PoolConfig returns the settings of a pool whose every session runs under WorkerRole, with durable
+// commits and a bound on waiting for locks.
+func PoolConfig(cfg Config) (*pgxpool.Config, error) {
 	pc, err := pgxpool.ParseConfig(cfg.URL)
 	if err != nil {
 		return nil, fmt.Errorf("the database URL cannot be read: %w", err)
@@ -78,6 +78,15 @@ func Open(ctx context.Context, cfg Config) (*pgxpool.Pool, error) {
 	pc.ConnConfig.Tracer = newGrowth()
 	if cfg.Tracer != nil {
 		pc.ConnConfig.Tracer = multitracer.New(pc.ConnConfig.Tracer, cfg.Tracer)
+	}
+	return pc, nil
+}
+
+// Open connects a pool of PoolConfig. Its error is a [WrongRole] if a pooler drops the role.
+func Open(ctx context.Context, cfg Config) (*pgxpool.Pool, error) {
+	pc, err := PoolConfig(cfg)
+	if err != nil {
+		return nil, err
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
 	if err != nil {

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,12 +10,15 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
 )
 
 // Logins are the addresses of the database for the service's logins.
 type Logins struct {
 	Migrates string // owns the tables, and creates missing roles
 	Works    string // sets WorkerRole and TenantRole in its sessions; "": not known
+	// Session is of Works. Nil: GrantRoles opens one.
+	Session *Session
 }
 
 // loginSQL asks which roles are there, and which of them a login cannot set. From PostgreSQL 16 on a
@@ -50,9 +54,14 @@ const (
 // cannot set yet is granted by the login that migrates. If that is not allowed, GrantRoles
 // returns a *RolesNotGranted.
 func GrantRoles(ctx context.Context, logins Logins, logger *slog.Logger) error {
+	works := logins.Session
+	if works == nil {
+		works = &Session{URL: logins.Works}
+		defer works.Close()
+	}
 	for tries := grantTries; ; tries-- {
 		e, there := &RolesNotGranted{}, 0
-		err := withLogin(ctx, logins.Works, func(conn *pgx.Conn) error {
+		err := works.use(ctx, func(conn *pgx.Conn) error {
 			return conn.QueryRow(ctx, loginSQL, WorkerRole, TenantRole).Scan(&e.Login, &e.Major, &there, &e.Roles)
 		})
 		if err == nil && there < 2 {
@@ -156,10 +165,15 @@ const migratorSQL = `SELECT session_user::text, current_setting('server_version_
  coalesce((SELECT pg_get_userbyid(relowner)::text FROM pg_class WHERE oid = to_regclass('goose_db_version') AND NOT pg_has_role(session_user, relowner, 'USAGE')), '')`
 
 // rightsToMigrate asks for the rights of the login that migrates.
-func rightsToMigrate(ctx context.Context, logins Logins) (*MigrationNotAllowed, error) {
+func rightsToMigrate(ctx context.Context, db *sql.DB, logins Logins) (*MigrationNotAllowed, error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reaching the database: %w", err)
+	}
+	defer conn.Close()
 	e := &MigrationNotAllowed{}
-	err := withLogin(ctx, logins.Migrates, func(conn *pgx.Conn) error {
-		row := conn.QueryRow(ctx, migratorSQL, WorkerRole, TenantRole)
+	err = conn.Raw(func(driver any) error {
+		row := driver.(*stdlib.Conn).Conn().QueryRow(ctx, migratorSQL, WorkerRole, TenantRole)
 		return row.Scan(&e.Login, &e.Major, &e.Database, &e.Schema, &e.Fresh, &e.Creates, &e.Roles, &e.Owner)
 	})
 	e.Works = e.Login
@@ -171,8 +185,8 @@ func rightsToMigrate(ctx context.Context, logins Logins) (*MigrationNotAllowed, 
 
 // mayMigrate returns a *MigrationNotAllowed before anything is created. A table of a login
 // that cannot go on would keep another login from migrating.
-func mayMigrate(ctx context.Context, logins Logins) error {
-	e, err := rightsToMigrate(ctx, logins)
+func mayMigrate(ctx context.Context, db *sql.DB, logins Logins) error {
+	e, err := rightsToMigrate(ctx, db, logins)
 	if err == nil && (len(e.Roles) > 0 || e.Fresh && !e.Creates) {
 		return e
 	}
@@ -180,11 +194,11 @@ func mayMigrate(ctx context.Context, logins Logins) error {
 }
 
 // explainDenied completes the error of a migration that was not allowed.
-func explainDenied(ctx context.Context, logins Logins, err error) error {
+func explainDenied(ctx context.Context, db *sql.DB, logins Logins, err error) error {
 	if SQLState(err) != notAllowed {
 		return err
 	}
-	e, failed := rightsToMigrate(ctx, logins)
+	e, failed := rightsToMigrate(ctx, db, logins)
 	if failed != nil {
 		return errors.Join(err, failed)
 	}

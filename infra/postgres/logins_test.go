@@ -228,7 +228,7 @@ func (l *loginTrial) migrateByOlderRelease(login string) {
 		}
 		older[name] = &fstest.MapFile{Data: raw}
 	}
-	if n, err := migrate(l.Context(), l.url(login), older, slog.Default(), 1); n != newestOlder || err != nil {
+	if n, err := migrateURL(l.Context(), l.url(login), older, slog.Default(), 1); n != newestOlder || err != nil {
 		l.Fatal(n, err)
 	}
 }

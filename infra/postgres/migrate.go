@@ -40,25 +40,30 @@ func Migrate(ctx context.Context, url string) (int, error) {
 // and returns the number of migrations that it applied. Instances that start together
 // wait for each other, and log that.
 func MigrateAs(ctx context.Context, logins Logins, logger *slog.Logger) (int, error) {
-	if err := mayMigrate(ctx, logins); err != nil {
-		return 0, err
-	}
-	n, err := migrate(ctx, logins.Migrates, migrations.FS, logger, migrationTries)
-	if err != nil {
-		return n, explainDenied(ctx, logins, err)
-	}
-	if logins.Works == "" {
-		return n, nil
+	n, err := migrateAs(ctx, logins, logger)
+	if err != nil || logins.Works == "" {
+		return n, err
 	}
 	return n, GrantRoles(ctx, logins, logger)
 }
 
-func migrate(ctx context.Context, url string, files fs.FS, logger *slog.Logger, tries int) (int, error) {
-	db, err := migrationDB(url)
+func migrateAs(ctx context.Context, logins Logins, logger *slog.Logger) (int, error) {
+	db, err := migrationDB(logins.Migrates)
 	if err != nil {
 		return 0, err
 	}
 	defer db.Close()
+	if err := mayMigrate(ctx, db, logins); err != nil {
+		return 0, err
+	}
+	n, err := migrate(ctx, db, migrations.FS, logger, migrationTries)
+	if err != nil {
+		return n, explainDenied(ctx, db, logins, err)
+	}
+	return n, nil
+}
+
+func migrate(ctx context.Context, db *sql.DB, files fs.FS, logger *slog.Logger, tries int) (int, error) {
 	provider, err := goose.NewProvider(goose.DialectPostgres, db, markedFiles{files}, goose.WithSessionLocker(turn{logger}))
 	if err != nil {
 		return 0, fmt.Errorf("reading the migrations: %w", err)

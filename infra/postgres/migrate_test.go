@@ -91,12 +91,12 @@ func TestEveryMigrationGivesUpItsLockSoon(t *testing.T) {
 	next := laterRelease(`CREATE TABLE limits AS SELECT setting::int AS ms FROM pg_settings WHERE name = 'lock_timeout'; ALTER TABLE log_heads ADD COLUMN next int;`)
 	bounded, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	_, err := migrate(bounded, url, next, slog.New(slog.NewTextHandler(&told, nil)), 1)
+	_, err := migrateURL(bounded, url, next, slog.New(slog.NewTextHandler(&told, nil)), 1)
 	if SQLState(err) != LockNotAvailable {
 		t.Errorf("behind a lock that it does not get: %v", err)
 	}
 	letGo()
-	if n, err := migrate(t.Context(), url, next, slog.New(slog.NewTextHandler(&told, nil)), 1); n != 1 || err != nil {
+	if n, err := migrateURL(t.Context(), url, next, slog.New(slog.NewTextHandler(&told, nil)), 1); n != 1 || err != nil {
 		t.Errorf("%d applied, %v", n, err)
 	}
 	var migrations, service int
@@ -114,6 +114,16 @@ func TestEveryMigrationGivesUpItsLockSoon(t *testing.T) {
 	if migrations == 0 || 3*migrations > service {
 		t.Errorf("a migration waits %d ms for each of its tables, and a request %d ms behind it", migrations, service)
 	}
+}
+
+// migrateURL migrates with the migrations of another release.
+func migrateURL(ctx context.Context, url string, files fs.FS, logger *slog.Logger, tries int) (int, error) {
+	db, err := migrationDB(url)
+	if err != nil {
+		return 0, err
+	}
+	defer db.Close()
+	return migrate(ctx, db, files, logger, tries)
 }
 
 // laterRelease is a release with one migration more.
@@ -161,7 +171,7 @@ func deadlocked(t *testing.T) bool {
 	var told strings.Builder
 	done := make(chan error, 1)
 	go func() {
-		_, err := migrate(t.Context(), url, laterRelease(`SET LOCAL lock_timeout = 0; ALTER TABLE event_log ADD COLUMN next int; ALTER TABLE log_heads ADD COLUMN next int;`),
+		_, err := migrateURL(t.Context(), url, laterRelease(`SET LOCAL lock_timeout = 0; ALTER TABLE event_log ADD COLUMN next int; ALTER TABLE log_heads ADD COLUMN next int;`),
 			slog.New(slog.NewTextHandler(&told, nil)), 30)
 		done <- err
 	}()
@@ -189,7 +199,7 @@ func TestABinaryReportsUnsupportedMigrations(t *testing.T) {
 	pool, url := openPool(t)
 	var told strings.Builder
 	logger := slog.New(slog.NewTextHandler(&told, nil))
-	if n, err := migrate(t.Context(), url, laterRelease(`CREATE TABLE next ();`), logger, 1); n != 1 || err != nil {
+	if n, err := migrateURL(t.Context(), url, laterRelease(`CREATE TABLE next ();`), logger, 1); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	if n, err := MigrateAs(t.Context(), Logins{Migrates: url, Works: url}, logger); n != 0 || err != nil || !strings.Contains(told.String(), "database=9001 binary=") {
@@ -224,7 +234,7 @@ func TestABinaryReportsUnsupportedMigrations(t *testing.T) {
 			t.Errorf("in the log that requires it: %v", err)
 		}
 	}
-	if n, err := migrate(t.Context(), url, laterRelease(`CREATE TABLE next ();`), logger, 1); n != 0 || err != nil {
+	if n, err := migrateURL(t.Context(), url, laterRelease(`CREATE TABLE next ();`), logger, 1); n != 0 || err != nil {
 		t.Errorf("who knows it: %d applied, %v", n, err)
 	}
 }
@@ -307,7 +317,7 @@ func TestAMigrationThatNeverGetsItsLockReportsIt(t *testing.T) {
 	t.Parallel()
 	url, _, _ := before(t, 10, "withheld_records")
 	var told strings.Builder
-	n, err := migrate(t.Context(), url, migrations.FS, slog.New(slog.NewTextHandler(&told, nil)), 2)
+	n, err := migrateURL(t.Context(), url, migrations.FS, slog.New(slog.NewTextHandler(&told, nil)), 2)
 	if SQLState(err) != LockNotAvailable || n != 0 || strings.Count(told.String(), "level=WARN") != 1 {
 		t.Errorf("%d applied, %v, told %q", n, err, told.String())
 	}

@@ -42,7 +42,7 @@ func TestStatementsOfMigrationsAreMarked(t *testing.T) {
 // An unfinished statement is not lost.
 func TestAnUnfinishedMigrationIsRefused(t *testing.T) {
 	url := localtest.Migrated(t, Migrate)
-	_, err := migrate(t.Context(), url, laterRelease("CREATE TABLE whole ();\nCREATE TABLE half ()"), nil, 1)
+	_, err := migrateURL(t.Context(), url, laterRelease("CREATE TABLE whole ();\nCREATE TABLE half ()"), nil, 1)
 	if err == nil || !strings.Contains(err.Error(), "StatementEnd") {
 		t.Errorf("the migration ends with %v", err)
 	}

@@ -105,22 +105,31 @@ func FindDangers(ctx context.Context, url string, further ...string) ([]Danger, 
 	return findDangers(ctx, url, WorkerRole, TenantRole, further...)
 }
 
-func findDangers(ctx context.Context, url, worker, tenant string, further ...string) (found []Danger, err error) {
+func findDangers(ctx context.Context, url, worker, tenant string, further ...string) ([]Danger, error) {
+	s := &Session{URL: url}
+	defer s.Close()
+	return s.findDangers(ctx, worker, tenant, further...)
+}
+
+// FindDangers checks the database in the session, as the function FindDangers does.
+func (s *Session) FindDangers(ctx context.Context, further ...string) ([]Danger, error) {
+	return s.findDangers(ctx, WorkerRole, TenantRole, further...)
+}
+
+func (s *Session) findDangers(ctx context.Context, worker, tenant string, further ...string) (found []Danger, err error) {
 	tables, err := ourTables()
 	if err != nil {
 		return nil, err
 	}
 	tables = append(tables, further...)
-	cc, err := pgx.ParseConfig(url)
-	if err != nil {
-		return nil, errors.New("the database URL cannot be read")
-	}
-	cc.RuntimeParams["synchronous_commit"] = "on"
-	conn, err := pgx.ConnectConfig(ctx, cc)
-	if err != nil {
-		return nil, fmt.Errorf("reaching the database: %w", err)
-	}
-	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
+	err = s.use(ctx, func(conn *pgx.Conn) (err error) {
+		found, err = readDangers(ctx, conn, worker, tenant, tables)
+		return err
+	})
+	return found, err
+}
+
+func readDangers(ctx context.Context, conn *pgx.Conn, worker, tenant string, tables []string) ([]Danger, error) {
 	rows, err := conn.Query(ctx, dangersSQL, worker, tenant, tables)
 	if err != nil {
 		return nil, fmt.Errorf("looking for unsafe settings: %w", err)

@@ -22,20 +22,23 @@ func Migrate(ctx context.Context, cfg config.Config, logger *slog.Logger) (int, 
 			return 0, err
 		}
 	}
-	n, err := migrate(ctx, cfg, logger)
+	checks := newChecks(cfg)
+	defer checks.close()
+	n, err := checks.migrate(ctx, logger)
 	return n, servers.ofDatabase(err)
 }
 
 // migrate brings the schema up to date, including the pipe's tables if PostgreSQL is
 // the pipe, and grants the service's logins access to it.
-func migrate(ctx context.Context, cfg config.Config, logger *slog.Logger) (int, error) {
-	logins := postgres.Logins{Migrates: cmp.Or(cfg.DatabaseMigrateURL, cfg.DatabaseURL), Works: cfg.DatabaseURL}
+func (c *checks) migrate(ctx context.Context, logger *slog.Logger) (int, error) {
+	cfg := c.cfg
+	logins := postgres.Logins{Migrates: cmp.Or(cfg.DatabaseMigrateURL, cfg.DatabaseURL), Works: cfg.DatabaseURL, Session: c.works}
 	n, err := postgres.MigrateAs(ctx, logins, logger)
 	if err != nil {
 		return n, err
 	}
 	if cfg.DatabaseReadURL != "" {
-		reads := postgres.Logins{Migrates: logins.Migrates, Works: cfg.DatabaseReadURL}
+		reads := postgres.Logins{Migrates: logins.Migrates, Works: cfg.DatabaseReadURL, Session: c.reads}
 		if err := postgres.GrantRoles(ctx, reads, logger); err != nil {
 			return n, fmt.Errorf("DATABASE_READ_URL: %w", err)
 		}

@@ -18,17 +18,34 @@ import (
 // so that an unsafe server or login is not changed; after, since roles and tables have
 // their final state only then.
 func (s *Servers) prepareDatabase(ctx context.Context, cfg config.Config) error {
-	if err := refuseUnsafe(ctx, cfg, nil); err != nil {
+	checks := newChecks(cfg)
+	defer checks.close()
+	if err := checks.refuseUnsafe(ctx, nil); err != nil {
 		return err
 	}
-	applied, err := migrate(ctx, cfg, s.Logger)
+	applied, err := checks.migrate(ctx, s.Logger)
 	if applied > 0 {
 		s.Logger.Info("the database's schema was brought up to date", "migrations", applied)
 	}
 	if err != nil {
 		return err
 	}
-	return refuseUnsafe(ctx, cfg, s.Logger)
+	return checks.refuseUnsafe(ctx, s.Logger)
+}
+
+// checks are made before and after the migrations, in one session for each login that works.
+type checks struct {
+	cfg          config.Config
+	works, reads *postgres.Session
+}
+
+func newChecks(cfg config.Config) *checks {
+	return &checks{cfg, &postgres.Session{URL: cfg.DatabaseURL}, &postgres.Session{URL: cfg.DatabaseReadURL}}
+}
+
+func (c *checks) close() {
+	c.works.Close()
+	c.reads.Close()
 }
 
 // ofDatabase adds advice to an error of a configured, not embedded, database.
@@ -51,17 +68,18 @@ func (s *Servers) ofDatabase(err error) error {
 
 // refuseUnsafe returns an error if the database has dangers that are not allowed. It
 // logs the allowed ones if logger is not nil.
-func refuseUnsafe(ctx context.Context, cfg config.Config, logger *slog.Logger) error {
+func (c *checks) refuseUnsafe(ctx context.Context, logger *slog.Logger) error {
 	var further []string
+	cfg := c.cfg
 	if cfg.Pipe == config.PipePostgres {
 		further = (&pgpipe.Config{TopicPrefix: cfg.TopicPrefix}).Tables()
 	}
-	found, err := postgres.FindDangers(ctx, cfg.DatabaseURL, further...)
+	found, err := c.works.FindDangers(ctx, further...)
 	if err != nil {
 		return err
 	}
 	if cfg.DatabaseReadURL != "" {
-		replica, err := postgres.FindDangers(ctx, cfg.DatabaseReadURL)
+		replica, err := c.reads.FindDangers(ctx)
 		if err != nil {
 			return fmt.Errorf("DATABASE_READ_URL: %w", err)
 		}

@@ -16,6 +16,7 @@ type Cutter struct {
 	Answer   atomic.Int32 // number of answers to COMMIT to drop: the COMMIT is durable, the client gets no answer
 	Request  atomic.Int32 // number of COMMITs to drop: they never happen
 	Reached  atomic.Int32 // number of COMMITs that were cut
+	Opened   atomic.Int32 // number of connections to the database
 	wg       sync.WaitGroup
 }
 
@@ -48,6 +49,7 @@ func (c *Cutter) accept() {
 		if err != nil {
 			return
 		}
+		c.Opened.Add(1)
 		server, err := net.Dial("tcp", c.server)
 		if err != nil {
 			client.Close()

@@ -46,11 +46,12 @@ func query(ctx context.Context, url, statement string, into ...any) error {
 
 // A session outlives a context that ends in the middle of its statement.
 func TestSessionsAreReused(t *testing.T) {
-	pool, err := pgxpool.New(t.Context(), localtest.Database(t))
+	config, err := pgxpool.ParseConfig(localtest.Database(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if pool, err = localtest.KeepSessions(pool); err != nil {
+	pool, err := localtest.KeepSessions(config)
+	if err != nil {
 		t.Fatal(err)
 	}
 	defer pool.Close()

@@ -8,23 +8,19 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// KeepSessions replaces a pool by one whose sessions outlive a context that is cancelled in the
+// KeepSessions opens a pool whose sessions outlive a context that is cancelled in the
 // middle of a statement: the statement goes on to its end. Tests that stop a loop thousands of times
 // spend most of their time on new sessions otherwise, and on planning the same statements: a session
-// plans each once. The given pool is closed.
-func KeepSessions(pool *pgxpool.Pool) (*pgxpool.Pool, error) {
-	pc := pool.Config()
-	pool.Close()
+// plans each once.
+func KeepSessions(pc *pgxpool.Config) (*pgxpool.Pool, error) {
 	pc.ConnConfig.BuildContextWatcherHandler = func(*pgconn.PgConn) ctxwatch.Handler { return ignoring{} }
 	pc.ConnConfig.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
 	return pgxpool.NewWithConfig(context.Background(), pc)
 }
 
-// KeepPlans replaces a pool by one whose sessions plan each statement once, for tests with few rows: they spend more on
-// planning than on running. The given pool is closed.
-func KeepPlans(pool *pgxpool.Pool) (*pgxpool.Pool, error) {
-	pc := pool.Config()
-	pool.Close()
+// KeepPlans opens a pool whose sessions plan each statement once, for tests with few rows: they spend more on
+// planning than on running.
+func KeepPlans(pc *pgxpool.Config) (*pgxpool.Pool, error) {
 	pc.ConnConfig.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
 	return pgxpool.NewWithConfig(context.Background(), pc)
 }
