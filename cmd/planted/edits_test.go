@@ -182,9 +182,10 @@ type listedPackage struct {
 // checker type-checks packages with changed files. It uses the export data of their imports:
 // a whole build for each bug would take minutes.
 type checker struct {
-	byDir map[string]listedPackage
-	files *token.FileSet
-	types types.Importer
+	byDir  map[string]listedPackage
+	files  *token.FileSet
+	parsed map[string]*ast.File // as they are in the sources
+	types  types.Importer
 }
 
 func newChecker(t *testing.T, root string) *checker {
@@ -198,7 +199,7 @@ func newChecker(t *testing.T, root string) *checker {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	c, exports := &checker{byDir: map[string]listedPackage{}, files: token.NewFileSet()}, map[string]string{}
+	c, exports := &checker{byDir: map[string]listedPackage{}, files: token.NewFileSet(), parsed: map[string]*ast.File{}}, map[string]string{}
 	for lines := json.NewDecoder(out); ; {
 		var p listedPackage
 		if err := lines.Decode(&p); err == io.EOF {
@@ -218,6 +219,21 @@ func newChecker(t *testing.T, root string) *checker {
 		return os.Open(exports[path])
 	})
 	return c
+}
+
+// parse reads a file, or the changed one in its place. Each file as it is in the sources is read once.
+func (c *checker) parse(name, changed string) (*ast.File, error) {
+	if changed != "" {
+		return parser.ParseFile(c.files, changed, nil, parser.SkipObjectResolution)
+	}
+	if f := c.parsed[name]; f != nil {
+		return f, nil
+	}
+	f, err := parser.ParseFile(c.files, name, nil, parser.SkipObjectResolution)
+	if err == nil {
+		c.parsed[name] = f
+	}
+	return f, err
 }
 
 // check returns the type errors in the packages of changed files.
@@ -241,11 +257,7 @@ func (c *checker) check(changed map[string]string) (faults []error) {
 		}
 		var parsed []*ast.File
 		for name := range names {
-			from := name
-			if to := changed[name]; to != "" {
-				from = to
-			}
-			f, err := parser.ParseFile(c.files, from, nil, parser.SkipObjectResolution)
+			f, err := c.parse(name, changed[name])
 			if err != nil {
 				return []error{err}
 			}

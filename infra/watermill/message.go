@@ -31,7 +31,7 @@ var ErrPartition = errors.New("invalid partition")
 // Batch frames records as the payload of one message. A batch that stays in this process needs no frame:
 // Outgoing and Delivery.SendRecords put the records themselves into the message's context.
 func Batch(records []events.Record) *message.Message {
-	return message.NewMessage(wm.NewShortUUID(), codec.AppendFrame(make([]byte, 0, frameSize(records)), records))
+	return message.NewMessage(wm.NewUUID(), codec.AppendFrame(make([]byte, 0, frameSize(records)), records))
 }
 
 // frameSize is an upper bound, so that the frame is allocated once.

@@ -20,7 +20,7 @@ const MetadataBatch = "mp-batch"
 // if ctx ends. If the message is the only one of its call, the publisher sets the Offset of each stored
 // record in records, -1 if the pipe has no offsets.
 func Outgoing(ctx context.Context, records []events.Record) *message.Message {
-	msg := message.NewMessage(wm.NewShortUUID(), nil)
+	msg := message.NewMessage(wm.NewUUID(), nil)
 	msg.Metadata.Set(MetadataBatch, "1")
 	msg.SetContext(WithRecords(ctx, records))
 	return msg

@@ -33,6 +33,9 @@ const maxFits = 1 << 20
 
 // checkOnce checks a payload unless it is known to be like its schema.
 func checkOnce(s events.Subject, v *events.Vocabulary, payload []byte) error {
+	if v == nil { // as consumers name it
+		v = events.CurrentVocabulary()
+	}
 	f := fit{s, v, maphash.Bytes(fits.seed, payload)}
 	fits.Lock()
 	_, known := fits.known[f]
