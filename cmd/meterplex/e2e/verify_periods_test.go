@@ -166,8 +166,9 @@ func (w *deployment) proposed(p int, x *tenant) planted {
 	return planted{check: "P8 each figure of a closed period is its frozen figure and its adjustments", do: []string{
 		fmt.Sprintf(`INSERT INTO event_log_rows SELECT h.position + 1, h.topic_positions[7], h.recorded_at, l.occurred_at, '%s', l.tenant_id, l.correlation_id, l.causation_id, h.epoch, l.origin, l.partition, 7, 74, 'j/planted', NULL,
  json_build_object('adjustmentId', '%s', 'periodKey', s.period_key, 'snapshot', 2, 'feature', s.feature, 'subscriptionId', s.subscription_id, 'kind', 'REBUILD', 'amount', '3', 'eventCount', 0, 'flip', 1), NULL
- FROM log_heads h JOIN event_log_rows l ON l.partition = h.partition AND l.position = h.topic_positions[7] JOIN period_lines s ON s.tenant_id = l.tenant_id AND s.snapshot = 2 AND s.feature = 'grouped'
- WHERE h.partition = %d`, id, id, p),
+ FROM log_heads h JOIN period_lines s ON s.tenant_id = '%s' AND s.snapshot = 2 AND s.feature = 'grouped'
+ CROSS JOIN LATERAL (SELECT * FROM event_log_rows l WHERE l.partition = h.partition AND l.tenant_id = s.tenant_id AND l.topic = 7 ORDER BY l.position DESC LIMIT 1) l
+ WHERE h.partition = %d`, id, id, x.id, p),
 		fmt.Sprintf(`INSERT INTO adjustments SELECT '%s', tenant_id, period_key, 2, feature, subscription_id, 'REBUILD', 3, 0, h.position + 1, h.position + 1, NULL, NULL, 'PENDING', NULL, NULL
  FROM period_lines s JOIN log_heads h ON h.partition = %d WHERE s.tenant_id = '%s' AND s.snapshot = 2 AND s.feature = 'grouped'`, id, p, x.id),
 		`UPDATE log_heads SET position = position + 1, topic_positions[7] = position + 1` + head},
