@@ -199,7 +199,7 @@ func seedsOf(t *testing.T) (first, n uint64) {
 	return 1, number("METERPLEX_TEST_SEEDS", 2000)
 }
 
-// onProcessorsOf runs three of four seeds on one processor: their goroutines, of which one runs at a time, wake no other one for nothing.
+// onProcessorsOf runs three of four seeds on one processor. One of their goroutines runs at a time: further processors would only be woken and find no work.
 func onProcessorsOf(seed uint64) (restore func()) {
 	if seed%4 == 0 {
 		return func() {}

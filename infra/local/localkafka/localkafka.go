@@ -1,6 +1,6 @@
 // Package localkafka runs a real Apache Kafka as a child process, for a start without configuration and for
-// tests: a single node, or a cluster. Package local says what the broker has in common with the local
-// PostgreSQL. It is a package of its own, so that who needs only PostgreSQL does not compile a Kafka client.
+// tests: a single node, or a cluster. Package local describes its parts in common with the local
+// PostgreSQL. The package is apart from that one, so that tests with PostgreSQL alone do not compile a Kafka client.
 package localkafka
 
 import (
