@@ -17,7 +17,7 @@ build: ## Build bin/meterplex
 	@$(BUILD)
 
 # Tests need no debugging information, which takes an eighth of a compilation. All commands below share the flag, and so the packages that they compile.
-test: export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -gcflags=all=-dwarf=false)
+test: export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS 2>/dev/null) -gcflags=all=-dwarf=false)
 # Checks without clocks use the time in which the other tests only wait: they yield to them, and what they print comes last.
 .PHONY: test
 test: form vet ## Run lint and every test, against a real PostgreSQL and a real Kafka
