@@ -131,12 +131,9 @@ func (s *servers) versions(ctx context.Context, v Versions) (Versions, error) {
 	if v.PostgresSettings, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
 		return v, fmt.Errorf("read the database's settings: %w", err)
 	}
-	v.Kafka = kafkaVersion
+	v.Kafka = localkafka.Version
 	return v, nil
 }
-
-// kafkaVersion is the version that infra/local/localkafka fetches and verifies by hashes.
-const kafkaVersion = "4.3.1"
 
 const settingsSQL = `SELECT name || '=' || current_setting(name) FROM unnest(ARRAY['fsync', 'synchronous_commit',
  'full_page_writes', 'shared_buffers', 'wal_buffers', 'max_wal_size', 'checkpoint_timeout', 'max_connections', 'wal_compression']) name`

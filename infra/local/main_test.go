@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -17,7 +16,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
 
-	"github.com/meterplex/meterplex/infra/local/child"
 	"github.com/meterplex/meterplex/infra/local/download"
 	"github.com/meterplex/meterplex/infra/local/localkafka"
 )
@@ -159,34 +157,9 @@ func query1[T any](t *testing.T, url, sql string) (v T) {
 	return v
 }
 
-// awaitExit waits until a process has ended. The deadline only stops a broken product from hanging.
-func awaitExit(t *testing.T, pid int) {
-	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if child.CommandLine(pid) == "" {
-			return
-		}
-	}
-	t.Fatalf("process %d still runs: %s", pid, child.CommandLine(pid))
-}
-
-func errorContains(t *testing.T, err error, words ...string) {
-	t.Helper()
-	if err == nil {
-		t.Fatal("no error")
-	}
-	for _, w := range words {
-		if !strings.Contains(err.Error(), w) {
-			t.Errorf("%q does not mention %q", err, w)
-		}
-	}
-}
-
 func asRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("requires root")
 	}
 }
-
-func pidText(pid int) string { return fmt.Sprintf("process %d ", pid) }

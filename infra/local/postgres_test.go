@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/infra/local/child"
+	"github.com/meterplex/meterplex/infra/local/child/childtest"
 	"github.com/meterplex/meterplex/infra/local/download"
 	"github.com/meterplex/meterplex/infra/local/folder"
 	"github.com/meterplex/meterplex/infra/local/localkafka"
@@ -25,7 +26,7 @@ func TestPostgresKeepsItsDataAndAddress(t *testing.T) {
 	exec1(t, before, `CREATE TABLE kept AS SELECT 42 AS n`)
 	check(t, p.Stop(t.Context()))
 	check(t, p.Stop(t.Context()))
-	awaitExit(t, p.PID())
+	childtest.AwaitExit(t, p.PID())
 	p = startPostgres(t, PostgresConfig{DataDir: dir})
 	if p.URL() != before {
 		t.Errorf("address %s, before %s", p.URL(), before)
@@ -90,13 +91,13 @@ func TestPostgresRestartsAfterKill(t *testing.T) {
 	}
 	check(t, p.Restart(t.Context()))
 	p.Halt(t.Context())
-	awaitExit(t, p.PID())
+	childtest.AwaitExit(t, p.PID())
 	check(t, p.Restart(t.Context()))
 	if n := query1[int](t, url, `SELECT count(*) FROM kept`); n != 3 {
 		t.Errorf("%d rows after Halt and Restart, want 3", n)
 	}
 	check(t, p.Stop(t.Context()))
-	errorContains(t, p.Restart(t.Context()), "stopped permanently")
+	childtest.ErrorContains(t, p.Restart(t.Context()), "stopped permanently")
 }
 
 func TestPostgresRefusesSettingsThatLoseCommits(t *testing.T) {
@@ -104,13 +105,13 @@ func TestPostgresRefusesSettingsThatLoseCommits(t *testing.T) {
 		"fsync": "off", "FSYNC": "false", "full_page_writes": "off", "synchronous_commit": "local", "port": "1",
 	} {
 		_, err := StartPostgres(t.Context(), PostgresConfig{DataDir: t.TempDir(), Settings: map[string]string{name: value}})
-		errorContains(t, err, name)
+		childtest.ErrorContains(t, err, name)
 	}
 }
 
 func TestPostgresErrorHasItsLog(t *testing.T) {
 	_, err := StartPostgres(t.Context(), PostgresConfig{DataDir: openDir(t), Settings: map[string]string{"no_such_setting": "1"}})
-	errorContains(t, err, "start the embedded PostgreSQL", "no_such_setting")
+	childtest.ErrorContains(t, err, "start the embedded PostgreSQL", "no_such_setting")
 }
 
 func TestSecondProcessIsRefused(t *testing.T) {
@@ -123,7 +124,7 @@ func TestSecondProcessIsRefused(t *testing.T) {
 	if !errors.Is(err, folder.ErrInUse) {
 		t.Fatalf("%v, want ErrInUse", err)
 	}
-	errorContains(t, err, pidText(cmd.Process.Pid))
+	childtest.ErrorContains(t, err, fmt.Sprintf("process %d ", cmd.Process.Pid))
 	stop()
 	startPostgres(t, PostgresConfig{DataDir: dir})
 }
@@ -146,7 +147,7 @@ func TestServersEndWithTheirParent(t *testing.T) {
 		t.Errorf("%d, want 42", n)
 	}
 	for _, pid := range r.PIDs {
-		awaitExit(t, pid)
+		childtest.AwaitExit(t, pid)
 	}
 	check(t, k.Stop(t.Context()))
 }
@@ -241,7 +242,7 @@ func TestPostgresOfRootInAnInaccessibleFolder(t *testing.T) {
 	check(t, p.Stop(t.Context()))
 	check(t, os.RemoveAll(home))
 	_, err = StartPostgres(t.Context(), PostgresConfig{DataDir: moved})
-	errorContains(t, err, home, "is gone", pointerFile)
+	childtest.ErrorContains(t, err, home, "is gone", pointerFile)
 }
 
 func TestPostgresNeedsItsPasswords(t *testing.T) {
@@ -250,7 +251,7 @@ func TestPostgresNeedsItsPasswords(t *testing.T) {
 	check(t, p.Stop(t.Context()))
 	check(t, os.Remove(p.passwordFile()))
 	_, err := StartPostgres(t.Context(), PostgresConfig{DataDir: dir})
-	errorContains(t, err, "passwords.json is gone")
+	childtest.ErrorContains(t, err, "passwords.json is gone")
 }
 
 // Each downloadable major version has the pinned version, and works like an installed one.
@@ -299,7 +300,7 @@ func TestReleasesAreOfTheirMajorVersion(t *testing.T) {
 		if !errors.Is(err, ErrNotPublished) {
 			t.Errorf("%d: %v", major, err)
 		}
-		errorContains(t, err, fmt.Sprintf("PostgreSQL %d for linux-amd64: install it", major))
+		childtest.ErrorContains(t, err, fmt.Sprintf("PostgreSQL %d for linux-amd64: install it", major))
 	}
 	if _, err := releaseOf(18, "plan9-386"); !errors.Is(err, ErrNotPublished) {
 		t.Errorf("another platform: %v", err)

@@ -22,23 +22,23 @@ func Migrate(ctx context.Context, cfg config.Config, logger *slog.Logger) (int, 
 			return 0, err
 		}
 	}
-	checks := newChecks(cfg)
-	defer checks.close()
-	n, err := checks.migrate(ctx, logger)
+	p := newPreparation(cfg)
+	defer p.close()
+	n, err := p.migrate(ctx, logger)
 	return n, servers.ofDatabase(err)
 }
 
 // migrate brings the schema up to date, including the pipe's tables if PostgreSQL is
 // the pipe, and grants the service's logins access to it.
-func (c *checks) migrate(ctx context.Context, logger *slog.Logger) (int, error) {
-	cfg := c.cfg
-	logins := postgres.Logins{Migrates: cmp.Or(cfg.DatabaseMigrateURL, cfg.DatabaseURL), Works: cfg.DatabaseURL, Session: c.works}
+func (p *preparation) migrate(ctx context.Context, logger *slog.Logger) (int, error) {
+	cfg := p.cfg
+	logins := postgres.Logins{Migrates: cmp.Or(cfg.DatabaseMigrateURL, cfg.DatabaseURL), Works: cfg.DatabaseURL, Session: p.works}
 	n, err := postgres.MigrateAs(ctx, logins, logger)
 	if err != nil {
 		return n, err
 	}
 	if cfg.DatabaseReadURL != "" {
-		reads := postgres.Logins{Migrates: logins.Migrates, Works: cfg.DatabaseReadURL, Session: c.reads}
+		reads := postgres.Logins{Migrates: logins.Migrates, Works: cfg.DatabaseReadURL, Session: p.reads}
 		if err := postgres.GrantRoles(ctx, reads, logger); err != nil {
 			return n, fmt.Errorf("DATABASE_READ_URL: %w", err)
 		}

@@ -18,34 +18,34 @@ import (
 // so that an unsafe server or login is not changed; after, since roles and tables have
 // their final state only then.
 func (s *Servers) prepareDatabase(ctx context.Context, cfg config.Config) error {
-	checks := newChecks(cfg)
-	defer checks.close()
-	if err := checks.refuseUnsafe(ctx, nil); err != nil {
+	p := newPreparation(cfg)
+	defer p.close()
+	if err := p.refuseUnsafe(ctx, nil); err != nil {
 		return err
 	}
-	applied, err := checks.migrate(ctx, s.Logger)
+	applied, err := p.migrate(ctx, s.Logger)
 	if applied > 0 {
 		s.Logger.Info("the database's schema was brought up to date", "migrations", applied)
 	}
 	if err != nil {
 		return err
 	}
-	return checks.refuseUnsafe(ctx, s.Logger)
+	return p.refuseUnsafe(ctx, s.Logger)
 }
 
-// checks are made before and after the migrations, in one session for each login that works.
-type checks struct {
+// preparation makes a database ready for an instance: checks, migrations, and the checks again. They use one session for each login that works.
+type preparation struct {
 	cfg          config.Config
 	works, reads *postgres.Session
 }
 
-func newChecks(cfg config.Config) *checks {
-	return &checks{cfg, &postgres.Session{URL: cfg.DatabaseURL}, &postgres.Session{URL: cfg.DatabaseReadURL}}
+func newPreparation(cfg config.Config) *preparation {
+	return &preparation{cfg, &postgres.Session{URL: cfg.DatabaseURL}, &postgres.Session{URL: cfg.DatabaseReadURL}}
 }
 
-func (c *checks) close() {
-	c.works.Close()
-	c.reads.Close()
+func (p *preparation) close() {
+	p.works.Close()
+	p.reads.Close()
 }
 
 // ofDatabase adds advice to an error of a configured, not embedded, database.
@@ -68,18 +68,18 @@ func (s *Servers) ofDatabase(err error) error {
 
 // refuseUnsafe returns an error if the database has dangers that are not allowed. It
 // logs the allowed ones if logger is not nil.
-func (c *checks) refuseUnsafe(ctx context.Context, logger *slog.Logger) error {
+func (p *preparation) refuseUnsafe(ctx context.Context, logger *slog.Logger) error {
 	var further []string
-	cfg := c.cfg
+	cfg := p.cfg
 	if cfg.Pipe == config.PipePostgres {
 		further = (&pgpipe.Config{TopicPrefix: cfg.TopicPrefix}).Tables()
 	}
-	found, err := c.works.FindDangers(ctx, further...)
+	found, err := p.works.FindDangers(ctx, further...)
 	if err != nil {
 		return err
 	}
 	if cfg.DatabaseReadURL != "" {
-		replica, err := c.reads.FindDangers(ctx)
+		replica, err := p.reads.FindDangers(ctx)
 		if err != nil {
 			return fmt.Errorf("DATABASE_READ_URL: %w", err)
 		}

@@ -1,4 +1,4 @@
-// Package folder holds what a server's folder needs: its lock, files that are written whole, its owner.
+// Package folder works on the folder of a server: its lock, its owner, and files that are written whole.
 package folder
 
 import (
@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// Absolute returns the absolute path of dir, or dir if there is none.
+// Absolute returns the absolute path of dir, or dir itself if the working directory is unknown.
 func Absolute(dir string) string {
 	abs, err := filepath.Abs(dir)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/meterplex/meterplex/infra/local/folder"
 )
 
-const version = "4.3.1"
+// Version is the version of the broker, whose jars are checked by their hashes.
+const Version = "4.3.1"
 
 // checksums has the SHA-256 of each of Kafka's jars, followed by the jar's path in a Maven
 // repository.
@@ -34,7 +35,7 @@ const pom = `<?xml version="1.0" encoding="UTF-8"?>
     <dependency>
       <groupId>org.apache.kafka</groupId>
       <artifactId>kafka_2.13</artifactId>
-      <version>` + version + `</version>
+      <version>` + Version + `</version>
     </dependency>
     <dependency>
       <groupId>org.apache.logging.log4j</groupId>
@@ -45,7 +46,7 @@ const pom = `<?xml version="1.0" encoding="UTF-8"?>
 </project>
 `
 
-func cacheOf(cacheDir string) string { return filepath.Join(cacheDir, "kafka-"+version) }
+func cacheOf(cacheDir string) string { return filepath.Join(cacheDir, "kafka-"+Version) }
 
 func jarDir(cacheDir string) string { return filepath.Join(cacheOf(cacheDir), "lib") }
 
@@ -79,7 +80,7 @@ func fetch(ctx context.Context, cacheDir, lib string, log io.Writer) error {
 	if _, err := download.FindMaven(); err != nil {
 		return err
 	}
-	fmt.Fprintf(log, "Downloading Apache Kafka %s (43 MB, only once) into %s.\n", version, lib)
+	fmt.Fprintf(log, "Downloading Apache Kafka %s (43 MB, only once) into %s.\n", Version, lib)
 	tmp, err := os.MkdirTemp(cacheOf(cacheDir), "new-")
 	if err != nil {
 		return fmt.Errorf("create a download folder: %w", err)

@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/meterplex/meterplex/infra/local/child"
+	"github.com/meterplex/meterplex/infra/local/child/childtest"
 	"github.com/meterplex/meterplex/infra/local/download"
 	"github.com/meterplex/meterplex/infra/local/folder"
 )
@@ -72,7 +73,7 @@ func TestKafkaKeepsItsDataAcrossKillsAndStops(t *testing.T) {
 		produce(t, k, "kept", fmt.Sprint(i))
 		killed := k.PID()
 		check(t, k.Kill())
-		awaitExit(t, killed)
+		childtest.AwaitExit(t, killed)
 		check(t, k.Restart(t.Context()))
 		if k.Brokers()[0] != brokers || k.PID() == killed {
 			t.Fatalf("%v, process %d; before %s, %d", k.Brokers(), k.PID(), brokers, killed)
@@ -91,7 +92,7 @@ func TestKafkaKeepsItsDataAcrossKillsAndStops(t *testing.T) {
 	if !errors.Is(err, folder.ErrInUse) {
 		t.Errorf("%v, want ErrInUse", err)
 	}
-	errorContains(t, err, pidText(os.Getpid()))
+	childtest.ErrorContains(t, err, fmt.Sprintf("process %d ", os.Getpid()))
 }
 
 func TestKafkaWithoutItsDataStartsEmpty(t *testing.T) {
@@ -117,7 +118,7 @@ func TestKafkaWithoutItsDataStartsEmpty(t *testing.T) {
 	}
 	check(t, k.Kill())
 	check(t, os.Remove(filepath.Join(k.Dir(), "meta.properties")))
-	errorContains(t, k.Restart(t.Context()), "meta.properties")
+	childtest.ErrorContains(t, k.Restart(t.Context()), "meta.properties")
 }
 
 // A broker's data directory is made as Kafka's tool made an earlier one.
@@ -132,7 +133,7 @@ func TestKafkaFormatsAsItsTool(t *testing.T) {
 	k.java, k.jars = runtime, jars
 	check(t, os.Mkdir(k.dir, 0o755))
 	copied := filepath.Join(k.dir, "copied")
-	errorContains(t, k.copyFormat(copied), "no such file") // no broker was formatted yet
+	childtest.ErrorContains(t, k.copyFormat(copied), "no such file") // no broker was formatted yet
 	check(t, k.formatByTool(t.Context(), brokerPorts{broker: 1, controller: 2}, "made"))
 	check(t, k.copyFormat(copied))
 	if made, copied := names(t, filepath.Join(k.dir, "made")), names(t, copied); !slices.Equal(made, copied) {
@@ -155,7 +156,7 @@ func TestKafkaFormatsAsItsTool(t *testing.T) {
 	kept[len(kept)-1]++
 	check(t, os.WriteFile(k.checkpointFile(), kept, 0o644))
 	check(t, os.RemoveAll(copied))
-	errorContains(t, k.copyFormat(copied), "checksums")
+	childtest.ErrorContains(t, k.copyFormat(copied), "checksums")
 }
 
 func names(t *testing.T, dir string) (all []string) {
@@ -259,7 +260,7 @@ func TestKafkaNamesTheMissingProgram(t *testing.T) {
 			if !errors.Is(err, want) {
 				t.Errorf("%v, want %v", err, want)
 			}
-			errorContains(t, err, words...)
+			childtest.ErrorContains(t, err, words...)
 		}
 	}
 	missing(ErrNoJava, "install")

@@ -160,7 +160,7 @@ func Share(t testing.TB, stop func(ctx context.Context) error) string {
 func Folder(t testing.TB) string {
 	t.Helper()
 	servers.mu.Lock()
-	dir := filepath.Join(dataDir(t), "own-"+random())
+	dir := filepath.Join(dataDir(t), "own-"+Unique())
 	servers.mu.Unlock()
 	if err := errors.Join(os.Mkdir(dir, 0o755), os.Chmod(dir, 0o755)); err != nil { // regardless of the umask
 		t.Fatal(err)
@@ -185,7 +185,7 @@ func Database(t testing.TB) string {
 func database(t testing.TB, template string) string {
 	t.Helper()
 	server := Postgres(t)
-	name := "test_" + random()
+	name := "test_" + Unique()
 	quoted := pgx.Identifier{name}.Sanitize()
 	statement := "CREATE DATABASE " + quoted + " OWNER meterplex"
 	if template != "" {
@@ -326,7 +326,8 @@ func closeSession(conn *pgx.Conn) {
 	}
 }
 
-func random() string {
+// Unique returns eight hexadecimal digits, for names that no other test uses.
+func Unique() string {
 	b := make([]byte, 4)
 	rand.Read(b)
 	return hex.EncodeToString(b)

@@ -18,7 +18,7 @@ import (
 func PostgresOf(t testing.TB, major int) *Server {
 	t.Helper()
 	servers.mu.Lock()
-	dir := filepath.Join(dataDir(t), fmt.Sprintf("postgres-%d-%s", major, random()))
+	dir := filepath.Join(dataDir(t), fmt.Sprintf("postgres-%d-%s", major, Unique()))
 	servers.mu.Unlock()
 	p, err := local.StartPostgres(context.Background(), local.PostgresConfig{
 		// The servers of Maven lack LZ4: their compression is a tenth of the work of a migration.

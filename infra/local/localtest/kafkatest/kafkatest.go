@@ -5,8 +5,6 @@ package kafkatest
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"sync"
@@ -72,7 +70,5 @@ func Cluster(t testing.TB, n int) localkafka.Cluster {
 // end with the broker.
 func TopicPrefix(t testing.TB) string {
 	t.Helper()
-	b := make([]byte, 4)
-	rand.Read(b)
-	return "t" + hex.EncodeToString(b) + "."
+	return "t" + localtest.Unique() + "."
 }
