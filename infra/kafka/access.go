@@ -3,7 +3,9 @@ package kafka
 import (
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -66,12 +68,27 @@ func (l naming) cause(msg string, err error) string {
 	if r := refusalOf(err); r.reason != "" {
 		return r.reason
 	}
+	if disconnected(err) {
+		return "no connection"
+	}
 	return strings.Map(func(r rune) rune { // of any partition
 		if r >= '0' && r <= '9' {
 			return -1
 		}
 		return r
 	}, msg+fmt.Sprint(err))
+}
+
+// disconnected reports whether err is one of the errors that the low-rate client returns while it has no connection to a broker. Which
+// one depends on the request that failed first.
+func disconnected(err error) bool {
+	for _, of := range []error{sarama.ErrOutOfBrokers, sarama.ErrNotConnected, sarama.ErrBrokerNotFound, sarama.ErrControllerNotAvailable,
+		sarama.ErrBrokerNotAvailable, sarama.ErrConsumerCoordinatorNotAvailable, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed} {
+		if errors.Is(err, of) {
+			return true
+		}
+	}
+	return errors.As(err, new(net.Error))
 }
 
 // quiet is longer than the pauses between attempts.

@@ -151,11 +151,11 @@ func (w *deployment) loseAccess(at *instance, admin *kadm.Client, user, password
 			})
 		}
 		time.Sleep(10 * time.Second) // clients try many times meanwhile
-		repeats := map[string]int{}
+		repeats := map[string][]string{}
 		for _, line := range at.lines()[before:] {
 			key := strings.Join(loggedBy.FindAllString(line, -1), " ")
-			if repeats[key]++; repeats[key] == 4 {
-				w.t.Errorf("%s: it is logged again and again: %s", c.name, line)
+			if repeats[key] = append(repeats[key], line); len(repeats[key]) == 4 {
+				w.t.Errorf("%s: it is logged again and again:\n%s", c.name, strings.Join(repeats[key], "\n"))
 			}
 		}
 		w.t.Logf("%s: %d lines are logged", c.name, len(at.lines())-before)
