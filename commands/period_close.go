@@ -41,8 +41,6 @@ type FreezeTx interface {
 	// and count are the differences.
 	Unreconciled(tenant uuid.UUID) ([]domain.UnreconciledLine, error)
 	SaveSnapshot(s domain.Snapshot) error
-	// PeriodEvent returns the event of a change of a period.
-	PeriodEvent(of domain.Closing, change string) (events.TracedEvent, error)
 }
 
 func closeKey(periodKey string, snapshot int) string { return periodKey + "/" + strconv.Itoa(snapshot) }
@@ -106,8 +104,12 @@ func (c *Periods) runFreeze(ctx context.Context, of domain.Closing, s *domain.Sa
 	if err != nil {
 		return domain.SagaResult{}, err
 	}
+	requested, err := c.Store.PeriodEvent(ctx, of, domain.PeriodCloseRequested)
+	if err != nil {
+		return domain.SagaResult{}, err
+	}
 	err = c.Store.FreezePeriod(ctx, s.TenantID, func(tx FreezeTx) (err error) {
-		result, err = c.freeze(tx, of, s, &figures)
+		result, err = c.freeze(tx, of, s, followUp(requested), &figures)
 		return err
 	})
 	return result, err
@@ -120,7 +122,7 @@ func less(missing, waived []string) []string {
 
 // freeze compares the figures of the log with those of the rows, and stores them. The figures of the log were computed without a lock: a
 // generation that was flipped since may count in another way, so that they are computed again.
-func (c *Periods) freeze(tx FreezeTx, of domain.Closing, s *domain.Saga, figures *domain.Figures) (domain.SagaResult, error) {
+func (c *Periods) freeze(tx FreezeTx, of domain.Closing, s *domain.Saga, req Request, figures *domain.Figures) (domain.SagaResult, error) {
 	periods, err := tx.Periods([]uuid.UUID{of.TenantID})
 	if err != nil {
 		return domain.SagaResult{}, err
@@ -148,7 +150,7 @@ func (c *Periods) freeze(tx FreezeTx, of domain.Closing, s *domain.Saga, figures
 		return domain.SagaDrifts(driftWait, difference), nil
 	}
 	despite := slices.DeleteFunc(slices.Clone(s.Despite), func(condition string) bool { return !slices.Contains(missing, condition) })
-	return closedDespite(despite), c.store(tx, of, cut, figures, despite)
+	return closedDespite(despite), c.store(tx, of, cut, req, figures, despite)
 }
 
 // closedDespite ends the saga of a close: without conditions that were waived it is partial.
@@ -160,12 +162,8 @@ func closedDespite(waived []string) domain.SagaResult {
 }
 
 // store appends the figures and the close, and saves the snapshot.
-func (c *Periods) store(tx FreezeTx, of domain.Closing, cut int64, figures *domain.Figures, despite []string) error {
-	requested, err := tx.PeriodEvent(of, domain.PeriodCloseRequested)
-	if err != nil {
-		return err
-	}
-	req, now := followUp(requested), c.now()
+func (c *Periods) store(tx FreezeTx, of domain.Closing, cut int64, req Request, figures *domain.Figures, despite []string) error {
+	now := c.now()
 	at := events.Position{Partition: events.PartitionOf(of.TenantID), Number: cut}
 	if despite == nil {
 		despite = []string{}

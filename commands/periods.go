@@ -33,6 +33,8 @@ type PeriodStore interface {
 	Missing(ctx context.Context, c domain.Closing) ([]string, error)
 	// FiguresOfLog folds a period's figures as known at the cut from the log, and hashes the result of the fold over the golden log.
 	FiguresOfLog(ctx context.Context, c domain.Closing) (domain.Figures, error)
+	// PeriodEvent returns the event of a change of a period.
+	PeriodEvent(ctx context.Context, of domain.Closing, change string) (events.TracedEvent, error)
 	// TenantsOfAdjustments returns the tenants of adjustments by their ids; unknown ids are missing.
 	TenantsOfAdjustments(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]uuid.UUID, error)
 	// DueCloses returns periods that the policies of their tenants close by now, by the clock of the database: those after another one, by tenant and period.

@@ -55,7 +55,7 @@ func (tx lockedPeriods) Missing(_ domain.Closing, cut int64) ([]string, error) {
 	return tx.locked, nil
 }
 
-func (tx lockedPeriods) PeriodEvent(_ domain.Closing, change string) (events.TracedEvent, error) {
+func (tx *periodTx) PeriodEvent(_ context.Context, _ domain.Closing, change string) (events.TracedEvent, error) {
 	if change != domain.PeriodCloseRequested {
 		return events.TracedEvent{}, fmt.Errorf("the event of %q is read", change)
 	}

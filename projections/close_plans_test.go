@@ -22,21 +22,35 @@ type statements struct {
 }
 
 func (s *statements) TraceQueryStart(ctx context.Context, conn *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	text := strings.ToUpper(strings.TrimSpace(q.SQL))
-	switch {
-	case strings.HasSuffix(q.SQL, postgres.KeepPlansSQL()):
-		s.keeping[conn] = true
-	case text == "COMMIT" || text == "ROLLBACK":
-		s.keeping[conn] = false
-	case s.keeping[conn] && !slices.Contains(s.list, q.SQL):
-		s.list = append(s.list, q.SQL)
-	}
+	s.see(conn, q.SQL)
 	return ctx
 }
 
 func (s *statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (s *statements) TraceBatchStart(ctx context.Context, conn *pgx.Conn, b pgx.TraceBatchStartData) context.Context {
+	for _, q := range b.Batch.QueuedQueries {
+		s.see(conn, q.SQL)
+	}
+	return ctx
+}
+
+func (s *statements) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (s *statements) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+
+func (s *statements) see(conn *pgx.Conn, sql string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text := strings.ToUpper(strings.TrimSpace(sql))
+	switch {
+	case strings.HasSuffix(sql, postgres.KeepPlansSQL()):
+		s.keeping[conn] = true
+	case text == "COMMIT" || text == "ROLLBACK":
+		s.keeping[conn] = false
+	case s.keeping[conn] && !strings.HasPrefix(text, "RELEASE ") && !slices.Contains(s.list, sql):
+		s.list = append(s.list, sql)
+	}
+}
 
 // TestKeptPlansOfACloseReadNoWholeTable: the statements of a close are planned once by each session. A plan from when the tables were empty must
 // be right when they are large.

@@ -7,6 +7,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 )
 
 // The validator ends the dead letter of a retried event before the aggregator folds the verdict: a close waits for the fold, and reports no drift.
@@ -37,7 +38,7 @@ func TestP8_TheCutIsTakenUnderTheLockOfTheHead(t *testing.T) {
 	ctx := context.Background()
 	tx, err := f.pool.Begin(ctx)
 	f.must(err)
-	f.must(f.log.LockHeads(ctx, tx, []int16{f.partition}))
+	f.must(f.log.LockHeads(ctx, eventlog.In(tx), []int16{f.partition}))
 	var c commands.RequestedClose
 	done := make(chan error, 1)
 	go func() {

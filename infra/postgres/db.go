@@ -272,7 +272,7 @@ func KeepPlansSQL() string {
 	settings := genericPlans()
 	list := make([]string, 0, len(settings))
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
-		list = append(list, "SET LOCAL "+name+" = "+settings[name])
+		list = append(list, "set_config('"+name+"', '"+settings[name]+"', true)")
 	}
-	return strings.Join(list, "; ")
+	return "SELECT " + strings.Join(list, ", ")
 }

@@ -238,7 +238,7 @@ func (t pipeChange) StartSaga(s domain.SagaStart) (*domain.Saga, bool, error) {
 	return saga, true, nil
 }
 
-func (t pipeChange) PeriodEvent(domain.Closing, string) (events.TracedEvent, error) {
+func (s pipeStore) PeriodEvent(context.Context, domain.Closing, string) (events.TracedEvent, error) {
 	return events.TracedEvent{}, nil
 }
 

@@ -205,7 +205,10 @@ func (o simPool) Session(context.Context) (eventlog.Session, error) {
 
 // Copy implements eventlog.Database.
 func (o simPool) Copy(_ context.Context, tx pgx.Tx, rows *eventlog.Rows) error {
-	return tx.(*simTx).copyRows(rows)
+	into := tx.(*simTx)
+	saved := into.root.w.clone()
+	into.root.saved = &saved
+	return into.copyRows(rows)
 }
 
 func (o simPool) Query(_ context.Context, sql string, args ...any) (pgx.Rows, error) {

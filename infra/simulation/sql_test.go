@@ -105,7 +105,7 @@ func (tx *simTx) query(sql string, args []any) *simRows {
 	fill := func(f func() *simRows) func() error { return func() error { out = f(); return out.err } }
 	var err error
 	switch text := strings.TrimSpace(sql); {
-	case strings.HasPrefix(text, "SET LOCAL"):
+	case strings.HasPrefix(text, "SET LOCAL"), strings.HasPrefix(text, "SELECT set_config("):
 		return none
 	case text == "begin":
 		tx.p.s.mu.Lock()
@@ -116,10 +116,6 @@ func (tx *simTx) query(sql string, args []any) *simRows {
 		tx.p.s.mu.Lock()
 		tx.end()
 		tx.p.s.mu.Unlock()
-		return none
-	case text == "SAVEPOINT append":
-		saved := tx.root.w.clone()
-		tx.root.saved = &saved
 		return none
 	case text == "ROLLBACK TO SAVEPOINT append":
 		tx.root.w, tx.root.aborted = tx.root.saved.clone(), false

@@ -26,26 +26,24 @@ const closePiece = 32_768
 
 // OfLog folds the figures from the verdicts in the log. The features are those of the catalogue, which keeps all.
 func (f PeriodFigures) OfLog(ctx context.Context, tx pgx.Tx, c domain.Closing, h *domain.PeriodHistory) (domain.Figures, error) {
-	figures, t, err := f.live(ctx, tx, c)
+	var features []string
+	late := &domain.LateVerdicts{}
+	figures, t, err := f.live(ctx, tx, c,
+		query.New(`SELECT lookup_key FROM features ORDER BY lookup_key`, nil, query.Each(func(rows pgx.Rows) error {
+			var feature string
+			err := rows.Scan(&feature)
+			features = append(features, feature)
+			return err
+		})),
+		query.New(`SELECT position FROM log_heads WHERE partition = $1`, []any{events.PartitionOf(c.TenantID)}, query.Each(func(rows pgx.Rows) error { return rows.Scan(&late.UpTo) })))
 	if err != nil {
 		return figures, err
 	}
-	var features []string
-	err = query.Run(ctx, tx, query.New(`SELECT lookup_key FROM features ORDER BY lookup_key`, nil, query.Each(func(rows pgx.Rows) error {
-		var feature string
-		err := rows.Scan(&feature)
-		features = append(features, feature)
-		return err
-	})))
-	cut := &periodCut{verdicts: t, history: h, closing: c, cut: h.Cut(c.PeriodKey, c.Snapshot), lines: map[Key]*usageSum{}, late: &domain.LateVerdicts{}}
-	if err == nil {
-		err = query.Run(ctx, tx, query.New(`SELECT position FROM log_heads WHERE partition = $1`, []any{t.partition}, query.Each(func(rows pgx.Rows) error { return rows.Scan(&cut.late.UpTo) })))
-	}
+	cut := &periodCut{verdicts: t, history: h, closing: c, cut: h.Cut(c.PeriodKey, c.Snapshot), lines: map[Key]*usageSum{}, late: late}
 	for some := range slices.Chunk(features, mostAtOnce) {
-		if err != nil {
+		if err := cut.features(ctx, tx, some); err != nil {
 			return figures, err
 		}
-		err = cut.features(ctx, tx, some)
 	}
 	for key, sum := range cut.lines {
 		if sum.amount.Sign() == 0 && sum.count == 0 {
@@ -56,9 +54,7 @@ func (f PeriodFigures) OfLog(ctx context.Context, tx pgx.Tx, c domain.Closing, h
 	}
 	sortLines(figures.Lines)
 	figures.Late = cut.late
-	if err == nil {
-		figures.LogicHash, err = f.LogicHash(figures.Logic)
-	}
+	figures.LogicHash, err = f.LogicHash(figures.Logic)
 	return figures, err
 }
 
@@ -71,12 +67,12 @@ func sortLines(lines []domain.FigureLine) {
 const readLiveOfPeriod = `SELECT g.generation, g.fold_version FROM projection_generations g
 WHERE g.projection = '` + projections.ProjectionUsage + `' AND g.generation = live_generation('` + projections.ProjectionUsage + `', $1, $2)`
 
-// live returns the generation that readers of the period see, and its fold.
-func (f PeriodFigures) live(ctx context.Context, tx pgx.Tx, c domain.Closing) (figures domain.Figures, t *tenantVerdicts, err error) {
-	err = query.Run(ctx, tx, query.New(readLiveOfPeriod, []any{c.TenantID, c.PeriodKey}, query.Each(func(rows pgx.Rows) error {
+// live returns the generation that readers of the period see, and its fold. More reads share its round trip.
+func (f PeriodFigures) live(ctx context.Context, tx pgx.Tx, c domain.Closing, more ...query.Statement) (figures domain.Figures, t *tenantVerdicts, err error) {
+	live := query.New(readLiveOfPeriod, []any{c.TenantID, c.PeriodKey}, query.Each(func(rows pgx.Rows) error {
 		return rows.Scan(&figures.Generation, &figures.Logic)
-	})))
-	if err != nil {
+	}))
+	if err = query.RunAll(ctx, tx, append(more, live)...); err != nil {
 		return figures, nil, err
 	}
 	fold, err := f.Folds.Of(figures.Logic)
@@ -219,29 +215,26 @@ func (p *periodCut) causesOf(ctx context.Context, tx pgx.Tx, raws []int64) (map[
 
 const (
 	readPeriodRows = `SELECT feature, subscription_id, amount::text, event_count, last_event_at FROM usage_aggregates
-WHERE generation = $1 AND tenant_id = $2 AND period_key = $3 ORDER BY feature, subscription_id`
+WHERE generation = live_generation('` + projections.ProjectionUsage + `', $1, $2) AND tenant_id = $1 AND period_key = $2 ORDER BY feature, subscription_id`
 
 	readLatePositions = `SELECT position FROM adjustments WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3 AND kind <> 'REBUILD' ORDER BY position`
 
-	readAggregatorPosition = `SELECT position FROM consumer_checkpoints WHERE consumer = '` + events.GroupAggregator + `' AND partition = $1 AND generation = $2`
+	readAggregatorPosition = `SELECT position FROM consumer_checkpoints WHERE consumer = '` + events.GroupAggregator + `' AND partition = $1 AND generation = live_generation('` + projections.ProjectionUsage + `', $2, $3)`
 )
 
 // OfRows reads the live rows, and subtracts what the live fold counts of late verdicts. Those that are known from OfLog are not read again. The caller
 // has locked the aggregator's checkpoints.
 func (f PeriodFigures) OfRows(ctx context.Context, tx pgx.Tx, c domain.Closing, known *domain.LateVerdicts) (domain.Figures, error) {
-	figures, t, err := f.live(ctx, tx, c)
-	if err != nil {
-		return figures, err
-	}
+	var lines []domain.FigureLine
 	var folded int64
 	var late []int64
-	err = query.RunAll(ctx, tx,
-		query.New(readPeriodRows, []any{figures.Generation, c.TenantID, c.PeriodKey}, query.Each(func(rows pgx.Rows) error {
+	figures, t, err := f.live(ctx, tx, c,
+		query.New(readPeriodRows, []any{c.TenantID, c.PeriodKey}, query.Each(func(rows pgx.Rows) error {
 			l, err := scanLine(rows)
-			figures.Lines = append(figures.Lines, l)
+			lines = append(lines, l)
 			return err
 		})),
-		query.New(readAggregatorPosition, []any{t.partition, figures.Generation}, query.Each(func(rows pgx.Rows) error { return rows.Scan(&folded) })),
+		query.New(readAggregatorPosition, []any{events.PartitionOf(c.TenantID), c.TenantID, c.PeriodKey}, query.Each(func(rows pgx.Rows) error { return rows.Scan(&folded) })),
 		query.New(readLatePositions, []any{c.TenantID, c.PeriodKey, c.Snapshot}, query.Each(func(rows pgx.Rows) error {
 			var position int64
 			err := rows.Scan(&position)
@@ -251,6 +244,7 @@ func (f PeriodFigures) OfRows(ctx context.Context, tx pgx.Tx, c domain.Closing, 
 	if err != nil {
 		return figures, err
 	}
+	figures.Lines = lines
 	late = slices.DeleteFunc(late, func(position int64) bool { return position > folded })
 	return figures, subtractLate(ctx, tx, t, &figures, late, folded, known)
 }

@@ -131,11 +131,10 @@ func killPoints() (edits []overlay.Edit) {
 		` + of + `": before COMMIT") }`},
 		{finish, "\t_ = server.Conn().SetDeadline(time.Time{})\n", `if err == nil && slices.ContainsFunc(others, func(m Move) bool { return m.Name == moveCheckpoints }) { fault.Die("inline: after COMMIT") }
 	if err == nil { ` + of + `": after COMMIT") }`},
-		{store, "\t\treturn decide(tx)\n", `if err := decide(tx); err != nil { return err }
-	for i := range tx.appended { fault.Die(fmt.Sprint("change ", tx.appended[i].Subject, ": before COMMIT")) }
-	decide = func(*changeTx) error { return nil }`},
+		{store, "\t\treturn tx.tx.Flush(ctx)\n", `if err := tx.tx.Flush(ctx); err != nil { return err }
+	for i := range tx.appended { fault.Die(fmt.Sprint("change ", tx.appended[i].Subject, ": before COMMIT")) }`},
 		{store, "\tif (err == nil || unanswered) && len(tx.concerned) > 0 {\n", `if err == nil { for i := range tx.appended { fault.Die(fmt.Sprint("change ", tx.appended[i].Subject, ": after COMMIT")) } }`},
-		{store, "\tpositions, err := t.log.AppendTx(t.ctx, t.tx, list)\n", `for i := range list { fault.Die(fmt.Sprint("change ", list[i].Subject, ": before the append")) }`},
+		{store, "\tpositions, err := t.log.Append(t.ctx, t.tx, list)\n", `for i := range list { fault.Die(fmt.Sprint("change ", list[i].Subject, ": before the append")) }`},
 		{sagas, "\t\tif _, err := tx.Exec(ctx, settleSagaSQL,", `fault.Die("saga " + v.Kind + ", " + v.State + ": before its row is saved")`},
 		{sagas, "\treturn settled, nil\n", `if settled != nil { fault.Die("saga " + settled.Kind + ", " + settled.State + ": its row is saved") }`},
 		{pushes, "\t\tif err := tx.AddPush(*p); err != nil {\n", `fault.Die("push: before it is stored")`},

@@ -47,7 +47,7 @@ type targets map[logKey]*domain.Target
 
 // readingTargets returns the read of the targets of the group's corrections, behind the locks of the heads, and the targets that it fills; both are nil if the group has
 // none.
-func (g *group) readingTargets() ([]*lockedRead, targets) {
+func (g *group) readingTargets() ([]*LockedRead, targets) {
 	if !g.hasTargets {
 		return nil, nil
 	}
@@ -64,7 +64,7 @@ func (g *group) readingTargets() ([]*lockedRead, targets) {
 	for i := range keys {
 		found[logKey{tenants[i], keys[i]}] = nil
 	}
-	return []*lockedRead{alongIndexes(), {Statement{readTargetsSQL, []any{partitions, tenants, keys}}, found.scan}}, found
+	return []*LockedRead{alongIndexes(), {Statement{readTargetsSQL, []any{partitions, tenants, keys}}, found.scan}}, found
 }
 
 func (t targets) scan(rows pgx.Rows) error {

@@ -17,7 +17,7 @@ type Database interface {
 	postgres.Pool
 	// Session returns a connection for a writer.
 	Session(ctx context.Context) (Session, error)
-	// Copy writes events inside a transaction.
+	// Copy sets the savepoint of an append inside a transaction, and writes events.
 	Copy(ctx context.Context, tx pgx.Tx, rows *Rows) error
 }
 
@@ -54,7 +54,7 @@ func (s server) Session(ctx context.Context) (Session, error) {
 }
 
 func (s server) Copy(ctx context.Context, tx pgx.Tx, rows *Rows) error {
-	tag, err := tx.Conn().PgConn().CopyFrom(ctx, rows, copyRows)
+	tag, err := tx.Conn().PgConn().CopyFrom(ctx, rows, savepointSQL+"; "+copyRows) // one round trip
 	if err != nil {
 		return fmt.Errorf("copying %d events into the log: %w", rows.Len(), err)
 	}

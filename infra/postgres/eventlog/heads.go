@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres"
 )
 
 // head is a partition's head row while its lock is held.
@@ -80,21 +81,21 @@ const (
 	planAnewSQL  = `SET LOCAL plan_cache_mode = force_custom_plan`
 )
 
-// lockedRead is a query that is sent behind the locks of the heads, in the same round trip: it reads the state that
+// LockedRead is a query that is sent behind the locks of the heads, in the same round trip: it reads the state that
 // the holder of the heads before has committed.
-type lockedRead struct {
+type LockedRead struct {
 	Statement
-	scan func(pgx.Rows) error
+	Scan func(pgx.Rows) error
 }
 
 // beginLocked starts a transaction, locks the heads and runs the reads in one round trip. It locks all of
 // the heads, or with lockFreeHeadsSQL those that are free. A nil read is left out.
-func beginLocked(ctx context.Context, conn Session, partitions []int16, planning, lock string, reads ...*lockedRead) (heads, error) {
+func beginLocked(ctx context.Context, conn Session, partitions []int16, planning, lock string, reads ...*LockedRead) (heads, error) {
 	b := &pgx.Batch{}
 	b.Queue("begin")
 	b.Queue(planning)
 	b.Queue(lock, partitions)
-	reads = slices.DeleteFunc(reads, func(r *lockedRead) bool { return r == nil })
+	reads = slices.DeleteFunc(reads, func(r *LockedRead) bool { return r == nil })
 	for _, r := range reads {
 		b.Queue(r.SQL, r.Args...)
 	}
@@ -118,7 +119,7 @@ func beginLocked(ctx context.Context, conn Session, partitions []int16, planning
 	}
 	for _, r := range reads {
 		if rows, err = res.Query(); err == nil {
-			err = r.scan(rows)
+			err = r.Scan(rows)
 		}
 		if err != nil {
 			return nil, err
@@ -127,18 +128,77 @@ func beginLocked(ctx context.Context, conn Session, partitions []int16, planning
 	return hs, res.Close()
 }
 
-// LockHeads locks heads inside a transaction that has begun, before it appends. It fails if the
-// epoch of one has to be raised first; see InServerLife.
-func (l *Log) LockHeads(ctx context.Context, tx pgx.Tx, partitions []int16) error {
-	rows, err := tx.Query(ctx, lockHeadsSQL, partitions)
+// Tx is a transaction that appends several times, or changes other tables, too. It knows the heads that it has locked.
+type Tx struct {
+	*postgres.BatchingTx
+	heads heads
+}
+
+// In returns a transaction that has begun as one that knows its heads.
+func In(tx pgx.Tx) *Tx { return &Tx{BatchingTx: &postgres.BatchingTx{Tx: tx}} }
+
+// LockHeads locks heads inside a transaction that has begun, before it appends, and runs the reads in the same round trip. It fails if the
+// epoch of a head has to be raised first; see InServerLife.
+func (l *Log) LockHeads(ctx context.Context, tx *Tx, partitions []int16, reads ...*LockedRead) error {
+	hs, err := tx.lock(ctx, partitions, reads...)
 	if err != nil {
-		return fmt.Errorf("locking heads: %w", err)
+		return err
 	}
-	hs, err := scanHeads(rows)
-	if err == nil {
-		err = l.inNewLife(hs)
+	tx.moved(hs)
+	return l.inNewLife(hs)
+}
+
+// lock returns the locked heads of partitions, and reads behind their locks. A nil read is left out.
+func (tx *Tx) lock(ctx context.Context, partitions []int16, reads ...*LockedRead) (heads, error) {
+	hs, b := heads{}, &pgx.Batch{}
+	for _, p := range partitions {
+		if h := tx.heads[p]; h != nil {
+			hs[p] = h
+		}
 	}
-	return err
+	locking := len(hs) < len(partitions)
+	if locking {
+		b.Queue(lockHeadsSQL, partitions)
+	}
+	reads = slices.DeleteFunc(reads, func(r *LockedRead) bool { return r == nil })
+	for _, r := range reads {
+		b.Queue(r.SQL, r.Args...)
+	}
+	if b.Len() == 0 {
+		return hs, nil
+	}
+	res := tx.SendBatch(ctx, b)
+	defer res.Close()
+	if locking {
+		rows, err := res.Query()
+		if err == nil {
+			hs, err = scanHeads(rows)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("locking heads: %w", err)
+		}
+	}
+	for _, r := range reads {
+		rows, err := res.Query()
+		if err == nil {
+			err = r.Scan(rows)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return hs, res.Close()
+}
+
+// moved notes heads as they are now, or will be once the queued statements have run.
+func (tx *Tx) moved(hs heads) {
+	if tx.heads == nil {
+		tx.heads = heads{}
+	}
+	for p, h := range hs {
+		h.counts = events.Counts{} // a statement adds them
+		tx.heads[p] = h
+	}
 }
 
 // placer assigns events their positions after the heads. The events of a tenant are

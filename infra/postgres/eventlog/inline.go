@@ -68,7 +68,7 @@ func (g *group) folded(r *row) bool {
 
 // lockInline returns the read that locks the checkpoints of the partitions of a group that may be folded
 // inline, and the map of their positions that it fills; nil without such partitions. Under a backlog of submissions ingest goes first.
-func (w *writer) lockInline(g *group, first bool) (*lockedRead, map[int16]int64) {
+func (w *writer) lockInline(g *group, first bool) (*LockedRead, map[int16]int64) {
 	by := w.log.cfg.Inline
 	if by == nil || !first || len(g.members) > maxInline || len(w.queue)+len(w.carried) > maxInlineQueued {
 		return nil, nil
@@ -79,7 +79,7 @@ func (w *writer) lockInline(g *group, first bool) (*lockedRead, map[int16]int64)
 	}
 	sql, args := by.Lock(open)
 	positions := map[int16]int64{}
-	return &lockedRead{Statement{sql, args}, func(rows pgx.Rows) error { return scanCheckpoints(rows, positions) }}, positions
+	return &LockedRead{Statement{sql, args}, func(rows pgx.Rows) error { return scanCheckpoints(rows, positions) }}, positions
 }
 
 // moves returns the statements that finish the group beside the move of the heads.

@@ -188,6 +188,12 @@ func (l *Log) now() time.Time { return l.cfg.Now().UTC().Truncate(time.Microseco
 // AppendTx returns its position. It fails if the server is in another life than the
 // epoch; the caller rolls back, the epoch is raised meanwhile, and the caller tries again.
 func (l *Log) AppendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending) ([]events.Position, error) {
+	positions, _, err := l.appendAtOnce(ctx, tx, pending)
+	return positions, err
+}
+
+// Append is AppendTx in a transaction that knows its heads. They are not locked again, and are moved by a queued statement.
+func (l *Log) Append(ctx context.Context, tx *Tx, pending []events.Pending) ([]events.Position, error) {
 	positions, _, err := l.appendTx(ctx, tx, pending)
 	return positions, err
 }
@@ -195,7 +201,7 @@ func (l *Log) AppendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending)
 // AppendEventsTx is AppendTx, and returns the events that it appended, without those that are in
 // the log already.
 func (l *Log) AppendEventsTx(ctx context.Context, tx pgx.Tx, pending []events.Pending) ([]events.Envelope, error) {
-	_, rows, err := l.appendTx(ctx, tx, pending)
+	_, rows, err := l.appendAtOnce(ctx, tx, pending)
 	if err != nil {
 		return nil, err
 	}
@@ -206,7 +212,16 @@ func (l *Log) AppendEventsTx(ctx context.Context, tx pgx.Tx, pending []events.Pe
 	return list, nil
 }
 
-func (l *Log) appendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending) ([]events.Position, []row, error) {
+func (l *Log) appendAtOnce(ctx context.Context, tx pgx.Tx, pending []events.Pending) ([]events.Position, []row, error) {
+	t := In(tx)
+	positions, rows, err := l.appendTx(ctx, t, pending)
+	if err == nil {
+		err = t.Flush(ctx)
+	}
+	return positions, rows, err
+}
+
+func (l *Log) appendTx(ctx context.Context, tx *Tx, pending []events.Pending) ([]events.Position, []row, error) {
 	if len(pending) == 0 {
 		return nil, nil, nil
 	}
@@ -217,7 +232,7 @@ func (l *Log) appendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending)
 		return nil, nil, err
 	}
 	reading, watchers := readingWatchers(list)
-	hs, err := lockForAppend(ctx, tx, partitionsOf(list), reading)
+	hs, err := tx.lock(ctx, partitionsOf(list), reading)
 	if err == nil {
 		err = l.inNewLife(hs)
 	}
@@ -228,6 +243,9 @@ func (l *Log) appendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending)
 		return nil, nil, err
 	}
 	watching, err := watchers.watched(ctx, tx)
+	if err == nil {
+		err = tx.Flush(ctx) // a queued statement would fail behind an append that fails
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -266,36 +284,8 @@ const (
 	releaseSQL   = `RELEASE SAVEPOINT append`
 )
 
-// lockForAppend locks the heads, reads behind the locks and sets the savepoint, in one round trip. A nil read is left out.
-func lockForAppend(ctx context.Context, tx pgx.Tx, partitions []int16, reading *lockedRead) (heads, error) {
-	b := &pgx.Batch{}
-	b.Queue(lockHeadsSQL, partitions)
-	if reading != nil {
-		b.Queue(reading.SQL, reading.Args...)
-	}
-	b.Queue(savepointSQL)
-	res := tx.SendBatch(ctx, b)
-	rows, err := res.Query()
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("locking heads: %w", err), res.Close())
-	}
-	hs, err := scanHeads(rows)
-	if err == nil && reading != nil {
-		if rows, err = res.Query(); err == nil {
-			err = reading.scan(rows)
-		}
-	}
-	if err != nil {
-		return nil, errors.Join(err, res.Close())
-	}
-	if err := res.Close(); err != nil {
-		return nil, fmt.Errorf("setting a savepoint: %w", err)
-	}
-	return hs, nil
-}
-
-// tryAppend writes the events that are not known yet, and the crossings of their account changes, under the savepoint, then the heads.
-func (l *Log) tryAppend(ctx context.Context, tx pgx.Tx, hs heads, pending []*events.Pending, origin []int32, known map[logKey]found, watching *watched) ([]events.Position, []row, error) {
+// tryAppend writes the events that are not known yet, and the crossings of their account changes, behind a savepoint, then the heads.
+func (l *Log) tryAppend(ctx context.Context, tx *Tx, hs heads, pending []*events.Pending, origin []int32, known map[logKey]found, watching *watched) ([]events.Position, []row, error) {
 	positions := make([]events.Position, len(pending))
 	seen := make(map[logKey]events.Position, len(pending))
 	rows := make([]row, 0, len(pending))
@@ -312,25 +302,25 @@ func (l *Log) tryAppend(ctx context.Context, tx pgx.Tx, hs heads, pending []*eve
 			rows = append(rows, r)
 		}
 	}
+	if len(rows) == 0 {
+		return positions, nil, nil
+	}
 	rows, err := watching.raise(ctx, tx, &places, rows, l.cfg.NewID)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := l.copyTx(ctx, tx, rows); err != nil {
+	if err := l.db.Copy(ctx, tx.Tx, newRows(rows)); err != nil {
 		if _, backErr := tx.Exec(ctx, goBackSQL); backErr != nil {
 			err = errors.Join(err, backErr)
 		}
 		return nil, nil, err
 	}
-	b := &pgx.Batch{}
-	b.Queue(releaseSQL)
-	b.Queue(updateHeadsSQL, hs.updateArgs()...)
+	tx.Queue("releasing a savepoint", releaseSQL)
+	tx.Queue("moving heads", updateHeadsSQL, hs.updateArgs()...)
 	for _, c := range changesWith(rows) {
-		b.Queue(c.SQL, c.Args...)
+		tx.Queue(c.Name, c.SQL, c.Args...)
 	}
-	if err := tx.SendBatch(ctx, b).Close(); err != nil {
-		return nil, nil, fmt.Errorf("moving heads: %w", err)
-	}
+	tx.moved(hs)
 	return positions, rows, nil
 }
 
@@ -345,14 +335,6 @@ func (l *Log) sawEpochs(hs heads) {
 // workers of numbering: the caller holds a group, or a transaction.
 func (l *Log) originsOfPending(ctx context.Context, pending []*events.Pending) ([]int32, error) {
 	return l.originsOf(ctx, len(pending), func(i int) *events.Pending { return pending[i] }, l.origins.number)
-}
-
-// copyTx writes rows inside a transaction.
-func (l *Log) copyTx(ctx context.Context, tx pgx.Tx, rows []row) error {
-	if len(rows) == 0 {
-		return nil
-	}
-	return l.db.Copy(ctx, tx, newRows(rows))
 }
 
 // Appended reports that a caller's transaction with these events in it has committed.

@@ -69,20 +69,20 @@ func (a *quotaRequests) keys(histories map[uuid.UUID]domain.TenantHistory) (keys
 
 // reading returns the reads of the accounts that cached histories name, and of reservations, to be sent behind the
 // locks of the heads.
-func (a *quotaRequests) reading() []*lockedRead {
+func (a *quotaRequests) reading() []*LockedRead {
 	if a == nil {
 		return nil
 	}
 	return append(a.readingReservations(), a.readingAccounts())
 }
 
-func (a *quotaRequests) readingAccounts() *lockedRead {
+func (a *quotaRequests) readingAccounts() *LockedRead {
 	keys := a.keys(a.group.log.cfg.Histories.Known(a.tenants()))
 	if len(keys) == 0 {
 		return nil
 	}
 	tenants, features, periods := keyColumns(keys)
-	return &lockedRead{Statement{readAccountsSQL, []any{tenants, features, periods}}, func(rows pgx.Rows) error {
+	return &LockedRead{Statement{readAccountsSQL, []any{tenants, features, periods}}, func(rows pgx.Rows) error {
 		return scanAccounts(rows, keys, a.ledger)
 	}}
 }

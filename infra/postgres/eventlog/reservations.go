@@ -45,7 +45,7 @@ const dueReservationsSQL = `SELECT r.tenant_id, ` + reservationColumns + `, '0',
   AND (r.expires_at, r.reservation_id) > ($5, $6) ORDER BY r.expires_at, r.reservation_id LIMIT $7`
 
 // readingReservations returns the read of the reservations that the quota requests name, with their accounts, behind alongIndexesSQL.
-func (a *quotaRequests) readingReservations() []*lockedRead {
+func (a *quotaRequests) readingReservations() []*LockedRead {
 	var tenants []uuid.UUID
 	var features, ids []string
 	type namedReservation struct {
@@ -66,7 +66,7 @@ func (a *quotaRequests) readingReservations() []*lockedRead {
 	if len(ids) == 0 {
 		return nil
 	}
-	return []*lockedRead{alongIndexes(), {Statement{readReservationsSQL, []any{tenants, features, ids}}, func(rows pgx.Rows) error {
+	return []*LockedRead{alongIndexes(), {Statement{readReservationsSQL, []any{tenants, features, ids}}, func(rows pgx.Rows) error {
 		return scanReservations(rows, func(tenant uuid.UUID, s *events.ReservationState, used, held string) error {
 			a.ledger.LoadReservation(tenant, s)
 			if key, ok := domain.AccountOf(tenant, s); ok && !a.ledger.Has(key) {
@@ -78,8 +78,8 @@ func (a *quotaRequests) readingReservations() []*lockedRead {
 }
 
 // alongIndexes sends alongIndexesSQL among the reads.
-func alongIndexes() *lockedRead {
-	return &lockedRead{Statement{SQL: alongIndexesSQL}, func(rows pgx.Rows) error {
+func alongIndexes() *LockedRead {
+	return &LockedRead{Statement{SQL: alongIndexesSQL}, func(rows pgx.Rows) error {
 		rows.Close()
 		return rows.Err()
 	}}

@@ -17,7 +17,7 @@ func (l *Log) Resolve(appended *events.Pending) error {
 	defer cancel()
 	return l.InServerLife(ctx, func() error {
 		return postgres.InTx(ctx, l.db, func(t pgx.Tx) error {
-			if err := l.LockHeads(ctx, t, []int16{events.PartitionOf(appended.TenantID)}); err != nil {
+			if err := l.LockHeads(ctx, In(t), []int16{events.PartitionOf(appended.TenantID)}); err != nil {
 				return err
 			}
 			known, err := probe(ctx, t, []*events.Pending{appended})

@@ -65,7 +65,7 @@ type watchers struct {
 }
 
 // readingWatchers returns the read of the tenants with thresholds whose accounts some pending events raise; nil without such events.
-func readingWatchers(pending []*events.Pending) (*lockedRead, *watchers) {
+func readingWatchers(pending []*events.Pending) (*LockedRead, *watchers) {
 	w := &watchers{keys: risen(pending)}
 	if len(w.keys) == 0 {
 		return nil, w
@@ -76,7 +76,7 @@ func readingWatchers(pending []*events.Pending) (*lockedRead, *watchers) {
 			tenants = append(tenants, k.TenantID)
 		}
 	}
-	return &lockedRead{Statement{watchersSQL, []any{tenants}}, func(rows pgx.Rows) (err error) {
+	return &LockedRead{Statement{watchersSQL, []any{tenants}}, func(rows pgx.Rows) (err error) {
 		if w.some, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID]); err != nil {
 			return fmt.Errorf("finding thresholds: %w", err)
 		}

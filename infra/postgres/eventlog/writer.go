@@ -252,11 +252,11 @@ func (w *writer) attempt(ctx context.Context, g *group, probing, first bool) err
 	var quotas *quotaRequests
 	var checkpoints map[int16]int64
 	var named targets
-	hs, err := w.begin(ctx, conn, g.partitions, planning, lock, func() []*lockedRead {
-		var locking *lockedRead
+	hs, err := w.begin(ctx, conn, g.partitions, planning, lock, func() []*LockedRead {
+		var locking *LockedRead
 		locking, checkpoints = w.lockInline(g, first)
 		quotas = newQuotaRequests(g)
-		var reading []*lockedRead
+		var reading []*LockedRead
 		reading, named = g.readingTargets()
 		return append(append(quotas.reading(), locking), reading...)
 	})
@@ -299,7 +299,7 @@ func (w *writer) attempt(ctx context.Context, g *group, probing, first bool) err
 // begin starts a transaction and locks the heads. If the server is in another life than the
 // epoch of one, the epoch is raised by a transaction of its own, and the heads are locked again. Then what was read behind the locks may have
 // changed: reads returns the reads of each attempt, with their results empty.
-func (w *writer) begin(ctx context.Context, conn Session, partitions []int16, planning, lock string, reads func() []*lockedRead) (heads, error) {
+func (w *writer) begin(ctx context.Context, conn Session, partitions []int16, planning, lock string, reads func() []*LockedRead) (heads, error) {
 	for {
 		hs, err := beginLocked(ctx, conn, partitions, planning, lock, reads()...)
 		if err != nil {

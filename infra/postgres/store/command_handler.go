@@ -47,12 +47,13 @@ func (c *Commands) Apply(ctx context.Context, tx pgx.Tx, _ projections.Generatio
 	if len(partitions) == 0 {
 		return projections.Result{}, nil
 	}
-	if err := c.Log.LockHeads(ctx, tx, partitions); err != nil {
+	held := eventlog.In(tx)
+	if err := c.Log.LockHeads(ctx, held, partitions); err != nil {
 		return projections.Result{}, err
 	}
 	var result projections.Result
 	for _, p := range partitions {
-		change := &changeTx{log: c.Log, ctx: ctx, tx: tx, partition: p}
+		change := &changeTx{log: c.Log, ctx: ctx, tx: held, partition: p}
 		faults, err := c.Letters.ExecuteRetries(change, requests[p])
 		if err != nil {
 			return projections.Result{}, err
@@ -63,5 +64,5 @@ func (c *Commands) Apply(ctx context.Context, tx pgx.Tx, _ projections.Generatio
 			}
 		}
 	}
-	return result, nil
+	return result, held.Flush(ctx)
 }

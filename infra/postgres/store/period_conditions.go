@@ -9,18 +9,20 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/periods"
 	"github.com/meterplex/meterplex/projections/query"
 )
 
 // missingSQL returns whether a tenant ($1, partition $2) has any failure in the log, whether a rebuild of the period $4 is open, and whether the verdict on an
-// event up to the cut $3 is behind the position $5 of the aggregator: that of a retry, whose dead letter the validator has ended.
+// event up to the cut $3 is behind the position of the aggregator, whose joined generations have the same one: that of a retry, whose dead letter the validator has ended.
 var missingSQL = events.SQL(`
 SELECT EXISTS (SELECT FROM event_log_rows f WHERE f.subject IN ({usage.event.publish_failed}, {usage.event.aggregation_failed}) AND f.tenant_id = $1 AND f.partition IS NOT DISTINCT FROM $2),
   EXISTS (SELECT FROM projection_rebuilds r WHERE r.projection = '` + projections.ProjectionUsage + `' AND r.purpose = '` + events.PurposeRebuild + `'
     AND r.state IN ('FOLDING', 'CATCHING_UP', 'READY') AND r.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000') AND r.period_key IN ('', $4)),
-  EXISTS (SELECT FROM event_log_rows v WHERE v.partition = $2 AND v.position > $5 AND v.tenant_id = $1 AND v.subject = {usage.event.validated}
+  EXISTS (SELECT FROM event_log_rows v WHERE v.partition = $2 AND v.position > (SELECT min(k.position) FROM consumer_checkpoints k
+      WHERE k.consumer = '` + events.GroupAggregator + `' AND k.partition = $2 AND k.joined) AND v.tenant_id = $1 AND v.subject = {usage.event.validated}
     AND CASE WHEN v.dedupe_key LIKE 'v/%' THEN substr(v.dedupe_key, 3)::bigint END <= $3)`)
 
 // openLettersSQL counts the open dead letters of a tenant ($1, partition $2) whose events have a cause up to the cut $3: those that failed, and those
@@ -54,7 +56,7 @@ SELECT count(*) FILTER (WHERE NOT retried), count(*) FILTER (WHERE retried AND N
 // Missing implements commands.PeriodStore.
 func (s *Periods) Missing(ctx context.Context, c domain.Closing) (missing []string, err error) {
 	err = s.inSnapshotOfClose(ctx, func(t pgx.Tx) error {
-		periods, err := (&changeTx{ctx: ctx, tx: t}).Periods([]uuid.UUID{c.TenantID})
+		periods, err := (&changeTx{ctx: ctx, tx: eventlog.In(t)}).Periods([]uuid.UUID{c.TenantID})
 		if err != nil {
 			return err
 		}
@@ -73,12 +75,14 @@ func (t *periodTx) Missing(c domain.Closing, cut int64) ([]string, error) {
 func missingIn(ctx context.Context, tx pgx.Tx, c domain.Closing, cut int64) (missing []string, err error) {
 	partition := events.PartitionOf(c.TenantID)
 	var standing query.Standing
-	if err := query.Run(ctx, tx, query.ReadStanding(query.AggregatesSource(), c.TenantID, &standing)); err != nil {
-		return nil, fmt.Errorf("reading how far figures are: %w", err)
-	}
 	var failed, retried int
 	var failures, rebuild, unfolded bool
-	if err := tx.QueryRow(ctx, missingSQL, c.TenantID, partition, cut, c.PeriodKey, standing.Folded).Scan(&failures, &rebuild, &unfolded); err != nil {
+	err = query.RunAll(ctx, tx,
+		query.ReadStanding(query.AggregatesSource(), c.TenantID, &standing),
+		query.New(missingSQL, []any{c.TenantID, partition, cut, c.PeriodKey}, query.Each(func(rows pgx.Rows) error {
+			return rows.Scan(&failures, &rebuild, &unfolded)
+		})))
+	if err != nil {
 		return nil, fmt.Errorf("reading what a close waits for: %w", err)
 	}
 	if failures {

@@ -17,10 +17,14 @@ func (t *changeTx) Periods(tenants []uuid.UUID) (map[uuid.UUID]domain.PeriodHist
 	if err != nil {
 		return nil, fmt.Errorf("reading the changes of periods: %w", err)
 	}
+	return scanPeriods(rows)
+}
+
+func scanPeriods(rows pgx.Rows) (map[uuid.UUID]domain.PeriodHistory, error) {
 	found := map[uuid.UUID]domain.PeriodHistory{}
 	var tenant uuid.UUID
 	var c domain.PeriodChange
-	_, err = pgx.ForEachRow(rows, []any{&tenant, &c.Position, &c.PeriodKey, &c.Snapshot, &c.Change}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&tenant, &c.Position, &c.PeriodKey, &c.Snapshot, &c.Change}, func() error {
 		of := found[tenant]
 		of.Changes = append(of.Changes, c)
 		found[tenant] = of

@@ -8,6 +8,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/projections"
 )
 
@@ -100,7 +101,7 @@ func foldedPositions(ctx context.Context, t pgx.Tx) (folded [events.Partitions]i
 // Differs implements commands.PeriodStore.
 func (s *Periods) Differs(ctx context.Context, tenant uuid.UUID) (differs bool, err error) {
 	err = s.inSnapshot(ctx, func(t pgx.Tx) error {
-		lines, err := (&changeTx{ctx: ctx, tx: t}).Unreconciled(tenant)
+		lines, err := (&changeTx{ctx: ctx, tx: eventlog.In(t)}).Unreconciled(tenant)
 		differs = len(lines) > 0
 		return err
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 )
 
 var (
@@ -35,10 +36,49 @@ type Periods struct {
 	Figures PeriodFigures
 }
 
-// periodTx is a change of periods.
+// periodTx is a change of periods of one tenant. The tenant and its periods are read with the head's lock.
 type periodTx struct {
 	*changeTx
 	figures PeriodFigures
+	tenant  *domain.Tenant // nil if there is no such tenant
+	of      uuid.UUID      // its id
+	periods map[uuid.UUID]domain.PeriodHistory
+	changed bool // the periods, by this transaction
+}
+
+// hold locks the head, and reads the tenant and its periods behind the lock.
+func (t *periodTx) hold() error {
+	return t.log.LockHeads(t.ctx, t.tx, []int16{t.partition},
+		&eventlog.LockedRead{Statement: eventlog.Statement{SQL: tenantSQL, Args: []any{t.of}}, Scan: func(rows pgx.Rows) (err error) {
+			t.tenant, err = scanTenant(postgres.OneRow{Rows: rows})
+			return err
+		}},
+		&eventlog.LockedRead{Statement: eventlog.Statement{SQL: periodChangesSQL, Args: []any{[]uuid.UUID{t.of}}}, Scan: func(rows pgx.Rows) (err error) {
+			t.periods, err = scanPeriods(rows)
+			return err
+		}})
+}
+
+// Tenant implements commands.Tenants.
+func (t *periodTx) Tenant(id uuid.UUID) (*domain.Tenant, error) {
+	if id == t.of {
+		return t.tenant, nil
+	}
+	return t.changeTx.Tenant(id)
+}
+
+// Periods implements commands.PeriodTx.
+func (t *periodTx) Periods(tenants []uuid.UUID) (map[uuid.UUID]domain.PeriodHistory, error) {
+	if !t.changed && len(tenants) == 1 && tenants[0] == t.of {
+		return t.periods, nil
+	}
+	return t.changeTx.Periods(tenants)
+}
+
+// SavePeriodChange implements commands.PeriodTx.
+func (t *periodTx) SavePeriodChange(tenant uuid.UUID, c domain.PeriodChange, at time.Time) error {
+	t.changed = true
+	return t.changeTx.SavePeriodChange(tenant, c, at)
 }
 
 // ChangePeriods implements commands.PeriodStore. Cached histories of the tenant are outdated by it. One change runs at a time.
@@ -48,25 +88,19 @@ func (s *Periods) ChangePeriods(ctx context.Context, tenant uuid.UUID, decide fu
 		return err
 	}
 	defer leave()
-	tx := s.change(ctx, tenant)
-	hold := func(t pgx.Tx) error {
-		return s.Store.log.LockHeads(ctx, t, []int16{tx.partition})
-	}
-	return s.changing(ctx, tx, hold, func(tx *periodTx) error { return decide(tx) })
+	return s.changing(ctx, tenant, func(*eventlog.Tx) {}, func(tx *periodTx) error { return decide(tx) })
 }
 
-func (s *Periods) change(ctx context.Context, tenant uuid.UUID) *changeTx {
-	return &changeTx{log: s.Store.log, ctx: ctx, partition: events.PartitionOf(tenant), concerned: []uuid.UUID{tenant}}
-}
-
-// changing runs a change of periods, whose statements keep their plans: a thousand periods may close at once.
-func (s *Periods) changing(ctx context.Context, tx *changeTx, hold func(pgx.Tx) error, decide func(*periodTx) error) error {
-	return s.Store.changing(ctx, tx, func(t pgx.Tx) error {
-		if _, err := t.Exec(ctx, keepPlans); err != nil {
-			return fmt.Errorf("keeping plans: %w", err)
-		}
-		return hold(t)
-	}, func(tx *changeTx) error { return decide(&periodTx{tx, s.Figures}) })
+// changing runs a change of a tenant's periods, whose statements keep their plans: a thousand periods may close at once.
+func (s *Periods) changing(ctx context.Context, tenant uuid.UUID, lock func(*eventlog.Tx), decide func(*periodTx) error) error {
+	tx := &changeTx{log: s.Store.log, ctx: ctx, partition: events.PartitionOf(tenant), concerned: []uuid.UUID{tenant}}
+	var change *periodTx
+	return s.Store.changing(ctx, tx, func(t *eventlog.Tx) error {
+		t.Queue("keeping plans", keepPlans)
+		lock(t)
+		change = &periodTx{changeTx: tx, figures: s.Figures, of: tenant}
+		return change.hold()
+	}, func(*changeTx) error { return decide(change) })
 }
 
 // The aggregator locks its checkpoints before it folds, and a flip locks those of all partitions.
@@ -74,14 +108,10 @@ const lockFigures = `SELECT FROM consumer_checkpoints WHERE consumer = $1 AND pa
 
 // FreezePeriod implements commands.PeriodStore.
 func (s *Periods) FreezePeriod(ctx context.Context, tenant uuid.UUID, decide func(commands.FreezeTx) error) error {
-	tx := s.change(ctx, tenant)
-	hold := func(t pgx.Tx) error {
-		if _, err := t.Exec(ctx, lockFigures, events.GroupAggregator, tx.partition); err != nil {
-			return fmt.Errorf("locking figures: %w", err)
-		}
-		return s.Store.log.LockHeads(ctx, t, []int16{tx.partition})
+	lock := func(t *eventlog.Tx) {
+		t.Queue("locking figures", lockFigures, events.GroupAggregator, events.PartitionOf(tenant))
 	}
-	return s.changing(ctx, tx, hold, func(tx *periodTx) error { return decide(tx) })
+	return s.changing(ctx, tenant, lock, func(tx *periodTx) error { return decide(tx) })
 }
 
 const oneSnapshot = `SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY`
@@ -111,7 +141,7 @@ func (s *Periods) inSnapshotAs(ctx context.Context, begin string, read func(pgx.
 // FiguresOfLog implements commands.PeriodStore. It reads one snapshot of the database, without a lock.
 func (s *Periods) FiguresOfLog(ctx context.Context, c domain.Closing) (figures domain.Figures, err error) {
 	err = s.inSnapshotOfClose(ctx, func(t pgx.Tx) error {
-		periods, err := (&changeTx{ctx: ctx, tx: t}).Periods([]uuid.UUID{c.TenantID})
+		periods, err := (&changeTx{ctx: ctx, tx: eventlog.In(t)}).Periods([]uuid.UUID{c.TenantID})
 		if err != nil {
 			return err
 		}
@@ -140,9 +170,10 @@ func periodEvent(ctx context.Context, db querier, of domain.Closing, change stri
 	return e, nil
 }
 
-// PeriodEvent implements commands.FreezeTx.
-func (t *changeTx) PeriodEvent(of domain.Closing, change string) (events.TracedEvent, error) {
-	return periodEvent(t.ctx, t.tx, of, change)
+// PeriodEvent implements commands.PeriodStore.
+func (s *Periods) PeriodEvent(ctx context.Context, of domain.Closing, change string) (events.TracedEvent, error) {
+	e, err := periodEvent(ctx, s.Store.pool, of, change)
+	return e, unavailable(err)
 }
 
 // FiguresOfRows implements commands.FreezeTx.

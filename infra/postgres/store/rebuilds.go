@@ -11,6 +11,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/rebuild"
 )
@@ -40,9 +41,9 @@ type rebuildTx struct {
 // ChangeRebuilds implements commands.RebuildStore.
 func (s *Rebuilds) ChangeRebuilds(ctx context.Context, projection string, decide func(commands.RebuildTx) error) error {
 	tx := &changeTx{log: s.Store.log, ctx: ctx, partition: events.PartitionOf(events.Platform)}
-	hold := func(t pgx.Tx) error {
-		_, err := t.Exec(ctx, holdProjection, projection)
-		return err
+	hold := func(t *eventlog.Tx) error {
+		t.Queue("locking a projection", holdProjection, projection)
+		return nil
 	}
 	return s.Store.changing(ctx, tx, hold, func(tx *changeTx) error { return decide(&rebuildTx{tx, s.List}) })
 }

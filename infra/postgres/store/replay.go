@@ -12,6 +12,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/relay/cursors"
 )
 
@@ -35,11 +36,9 @@ type replayTx struct{ *changeTx }
 // ChangeReplays implements commands.ReplayStore.
 func (s *Replays) ChangeReplays(ctx context.Context, cursors bool, decide func(commands.ReplayTx) error) error {
 	tx := &changeTx{log: s.Store.log, ctx: ctx, partition: events.PartitionOf(events.Platform)}
-	hold := func(t pgx.Tx) error {
+	hold := func(t *eventlog.Tx) error {
 		if cursors {
-			if _, err := t.Exec(ctx, holdCursorsSQL); err != nil {
-				return fmt.Errorf("locking the relay's cursors: %w", err)
-			}
+			t.Queue("locking the relay's cursors", holdCursorsSQL)
 		}
 		return s.Store.log.LockHeads(ctx, t, []int16{tx.partition})
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 )
 
 var (
@@ -41,7 +42,7 @@ func scanSagaRow(row pgx.Row) (*domain.Saga, error) { return scanSaga(row) }
 // ChangeSagas implements commands.SagaStore. It locks no head: a retry is no event.
 func (s *Sagas) ChangeSagas(ctx context.Context, decide func(commands.SagaTx) error) error {
 	tx := &changeTx{log: s.Store.log, ctx: ctx, partition: events.PartitionOf(events.Platform)}
-	return s.Store.changing(ctx, tx, func(pgx.Tx) error { return nil }, func(tx *changeTx) error { return decide(tx) })
+	return s.Store.changing(ctx, tx, func(*eventlog.Tx) error { return nil }, func(tx *changeTx) error { return decide(tx) })
 }
 
 // now() is the time of the transaction's start, of the same clock as all times of the table.

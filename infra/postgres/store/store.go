@@ -85,7 +85,7 @@ func (s *Store) ChangeDeadLetters(ctx context.Context, tenant uuid.UUID, decide 
 
 func (s *Store) changeTenant(ctx context.Context, tenant uuid.UUID, decide func(*changeTx) error, concerned ...uuid.UUID) error {
 	tx := &changeTx{log: s.log, ctx: ctx, partition: events.PartitionOf(tenant), concerned: concerned}
-	hold := func(t pgx.Tx) error {
+	hold := func(t *eventlog.Tx) error {
 		return s.log.LockHeads(ctx, t, []int16{tx.partition})
 	}
 	return s.changing(ctx, tx, hold, decide)
@@ -93,7 +93,7 @@ func (s *Store) changeTenant(ctx context.Context, tenant uuid.UUID, decide func(
 
 // changing runs a change. It runs it once more if the same Idempotency-Key was used
 // concurrently under other locks: that change is committed, so its answer is visible now.
-func (s *Store) changing(ctx context.Context, tx *changeTx, hold func(pgx.Tx) error, decide func(*changeTx) error) error {
+func (s *Store) changing(ctx context.Context, tx *changeTx, hold func(*eventlog.Tx) error, decide func(*changeTx) error) error {
 	attempt := func() error {
 		tx.appended = nil
 		return s.changeHolding(ctx, tx, hold, decide)
@@ -135,18 +135,21 @@ func (s *Store) changed(tx *changeTx, err error) error {
 }
 
 // changeHolding runs decide in a transaction, after hold has taken its locks.
-func (s *Store) changeHolding(ctx context.Context, tx *changeTx, hold func(pgx.Tx) error, decide func(*changeTx) error) error {
+func (s *Store) changeHolding(ctx context.Context, tx *changeTx, hold func(*eventlog.Tx) error, decide func(*changeTx) error) error {
 	leave, err := s.changes.acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
 	return postgres.InTx(ctx, s.pool, func(t pgx.Tx) error {
-		tx.tx = t
-		if err := hold(t); err != nil {
+		tx.tx = eventlog.In(t)
+		if err := hold(tx.tx); err != nil {
 			return err
 		}
-		return decide(tx)
+		if err := decide(tx); err != nil {
+			return err
+		}
+		return tx.tx.Flush(ctx)
 	})
 }
 
@@ -154,7 +157,7 @@ func (s *Store) changeHolding(ctx context.Context, tx *changeTx, hold func(pgx.T
 type changeTx struct {
 	log       *eventlog.Log
 	ctx       context.Context
-	tx        pgx.Tx
+	tx        *eventlog.Tx
 	partition int16
 	appended  []events.Pending
 	concerned []uuid.UUID // the tenants whose keys, status and subscriptions it may have changed
@@ -167,10 +170,9 @@ func (t *changeTx) concerns(tenant uuid.UUID) {
 	}
 }
 
+// exec queues a write, or a lock: both come before all later reads. Its error is that of the read, or of the change.
 func (t *changeTx) exec(what, sql string, args ...any) error {
-	if _, err := t.tx.Exec(t.ctx, sql, args...); err != nil {
-		return fmt.Errorf("keeping a %s: %w", what, err)
-	}
+	t.tx.Queue("keeping a "+what, sql, args...)
 	return nil
 }
 
@@ -184,7 +186,7 @@ func (t *changeTx) DatabaseTime() (now time.Time, err error) {
 
 // Append implements commands.Appender.
 func (t *changeTx) Append(list ...events.Pending) ([]events.Position, error) {
-	positions, err := t.log.AppendTx(t.ctx, t.tx, list)
+	positions, err := t.log.Append(t.ctx, t.tx, list)
 	if err == nil {
 		t.appended = append(t.appended, list...)
 	}
@@ -205,8 +207,10 @@ func (t *changeTx) SaveAnswer(key string, a commands.Answer) error {
 		uuid.Nil, key, a.RequestHash[:], a.Body)
 }
 
+const tenantSQL = `SELECT ` + tenantColumns + ` FROM tenants WHERE id = $1`
+
 func (t *changeTx) Tenant(id uuid.UUID) (*domain.Tenant, error) {
-	return scanTenant(t.tx.QueryRow(t.ctx, `SELECT `+tenantColumns+` FROM tenants WHERE id = $1`, id))
+	return scanTenant(t.tx.QueryRow(t.ctx, tenantSQL, id))
 }
 
 func (t *changeTx) SaveTenant(v domain.Tenant) error {

@@ -1,0 +1,80 @@
+package projections_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/store"
+)
+
+// lockedTrips counts the round trips of each transaction of a pool from the answer to its lock on a head to its COMMIT.
+type lockedTrips struct {
+	mu   sync.Mutex
+	open map[*pgx.Conn][]string // the statements of each round trip since the lock
+	held [][]string             // of each transaction
+}
+
+func (c *lockedTrips) TraceQueryStart(ctx context.Context, conn *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	c.trip(conn, q.SQL)
+	return ctx
+}
+func (c *lockedTrips) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (c *lockedTrips) TraceBatchStart(ctx context.Context, conn *pgx.Conn, b pgx.TraceBatchStartData) context.Context {
+	var list []string
+	for _, q := range b.Batch.QueuedQueries {
+		list = append(list, q.SQL)
+	}
+	c.trip(conn, strings.Join(list, ";\n"))
+	return ctx
+}
+func (c *lockedTrips) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (c *lockedTrips) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+
+func (c *lockedTrips) trip(conn *pgx.Conn, sql string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list, locked := c.open[conn]
+	switch {
+	case locked:
+		c.open[conn] = append(list, sql)
+		if strings.EqualFold(sql, "commit") {
+			c.held = append(c.held, c.open[conn])
+			delete(c.open, conn)
+		}
+	case strings.Contains(sql, "FROM log_heads") && strings.Contains(sql, "FOR UPDATE"):
+		c.open[conn] = []string{}
+	}
+}
+
+// While a close holds the head of its partition, ingest of all the partition's tenants waits. The COPY of the events, which is not counted here, is
+// one more round trip.
+func TestACloseHoldsTheHeadForFewRoundTrips(t *testing.T) {
+	f := newCloseFixture(t)
+	seen := &lockedTrips{open: map[*pgx.Conn][]string{}}
+	traced, err := postgres.Open(t.Context(), postgres.Config{URL: f.url, Tracer: seen})
+	f.must(err)
+	t.Cleanup(traced.Close)
+	f.periods = f.periodsOf(store.New(traced, f.log, store.Config{}))
+	f.record("a", "calls", 1)
+	f.flow()
+	f.advance(f.request().ID)
+	if len(seen.held) != 2 {
+		t.Fatalf("%d transactions locked a head, want the request and the freeze: %q", len(seen.held), seen.held)
+	}
+	for i, c := range []struct {
+		name string
+		most int
+	}{
+		{"request", 4}, // its offboarding; the writes with the start of the saga; the answer; COMMIT
+		{"freeze", 4},  // its conditions; the rows; the writes; COMMIT
+	} {
+		if got := len(seen.held[i]); got > c.most {
+			t.Errorf("the %s holds the head for %d round trips, want at most %d:\n%s", c.name, got, c.most, strings.Join(seen.held[i], "\n---\n"))
+		}
+	}
+}
