@@ -148,14 +148,15 @@ func (l *Log) LockHeads(ctx context.Context, tx *Tx, partitions []int16, reads .
 	return l.inNewLife(hs)
 }
 
-// lock returns the locked heads of partitions, and reads behind their locks. A nil read is left out.
+// lock returns a copy of the heads of partitions, which it locks unless they are, and reads behind the locks. A nil read is left out.
 func (tx *Tx) lock(ctx context.Context, partitions []int16, reads ...*LockedRead) (heads, error) {
-	hs, b := heads{}, &pgx.Batch{}
+	b, hs := &pgx.Batch{}, heads{}
 	for _, p := range partitions {
 		if h := tx.heads[p]; h != nil {
 			hs[p] = h
 		}
 	}
+	hs = hs.clone() // an append that fails places its events, too
 	locking := len(hs) < len(partitions)
 	if locking {
 		b.Queue(lockHeadsSQL, partitions)

@@ -249,6 +249,58 @@ func TestAppendTxSkipsWhatIsThere(t *testing.T) {
 	checkDense(t, pool)
 }
 
+// A transaction that knows its heads appends several times. The second append follows the first, also if it finds an event in the log, and each
+// event is counted once.
+func TestATransactionThatKnowsItsHeadsAppendsAgain(t *testing.T) {
+	l, pool, _ := openLog(t)
+	tenant := uuid.Must(uuid.NewV7())
+	p := events.PartitionOf(tenant)
+	submit(t, l, tenant, usageEvent(tenant, "before", 1))
+	var trips [][]events.Position
+	err := pgx.BeginFunc(t.Context(), pool, func(inner pgx.Tx) error {
+		tx := In(inner)
+		var seen int64
+		read := &LockedRead{Statement{"SELECT count(*) FROM event_log_rows WHERE partition = $1", []any{p}}, func(rows pgx.Rows) (err error) {
+			seen, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
+			return err
+		}}
+		if err := l.LockHeads(t.Context(), tx, []int16{p}, read); err != nil || seen != 1 {
+			t.Errorf("%d events are read with the lock, want 1: %v", seen, err)
+		}
+		for _, ids := range [][]string{{"a", "b"}, {"c", "a", "d"}, {"b"}, {"e"}} {
+			var list []events.Pending
+			for _, id := range ids {
+				list = append(list, usageEvent(tenant, id, 1).Pending)
+			}
+			at, err := l.Append(t.Context(), tx, list)
+			if err != nil {
+				return err
+			}
+			trips = append(trips, at)
+		}
+		return tx.Flush(t.Context())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var numbers [][]int64
+	for _, list := range trips {
+		var of []int64
+		for _, at := range list {
+			of = append(of, at.Number)
+		}
+		numbers = append(numbers, of)
+	}
+	if want := "[[2 3] [4 2 5] [3] [6]]"; fmt.Sprint(numbers) != want {
+		t.Errorf("the events are at %v, want %s", numbers, want)
+	}
+	var position, accepted int64
+	if err := pool.QueryRow(t.Context(), `SELECT position, accepted FROM log_heads WHERE partition = $1`, p).Scan(&position, &accepted); err != nil || position != 6 || accepted != 6 {
+		t.Errorf("the head is at %d and counts %d events, want 6: %v", position, accepted, err)
+	}
+	checkDense(t, pool)
+}
+
 func TestReadGivesWholeEnvelopes(t *testing.T) {
 	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
