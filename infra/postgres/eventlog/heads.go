@@ -117,15 +117,23 @@ func beginLocked(ctx context.Context, conn Session, partitions []int16, planning
 	if err != nil {
 		return nil, err
 	}
+	if err := scanReads(res, reads); err != nil {
+		return nil, err
+	}
+	return hs, res.Close()
+}
+
+func scanReads(from pgx.BatchResults, reads []*LockedRead) error {
 	for _, r := range reads {
-		if rows, err = res.Query(); err == nil {
+		rows, err := from.Query()
+		if err == nil {
 			err = r.Scan(rows)
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return hs, res.Close()
+	return nil
 }
 
 // Tx is a transaction that appends several times, or changes other tables, too. It knows the heads that it has locked.
@@ -179,14 +187,8 @@ func (tx *Tx) lock(ctx context.Context, partitions []int16, reads ...*LockedRead
 			return nil, fmt.Errorf("locking heads: %w", err)
 		}
 	}
-	for _, r := range reads {
-		rows, err := res.Query()
-		if err == nil {
-			err = r.Scan(rows)
-		}
-		if err != nil {
-			return nil, err
-		}
+	if err := scanReads(res, reads); err != nil {
+		return nil, err
 	}
 	return hs, res.Close()
 }
