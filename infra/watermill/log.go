@@ -62,6 +62,7 @@ func (s *LogSubscriber) follow(ctx context.Context, topic string, out chan<- *me
 	delivery := Delivery{Out: out, Grace: cmp.Or(s.Grace, defaultLogGrace)}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var earliest time.Time // of a round that a hint starts
 	for failures := 0; ; {
 		wake := s.Wake
 		if failures > 0 {
@@ -72,8 +73,13 @@ func (s *LogSubscriber) follow(ctx context.Context, topic string, out chan<- *me
 			return
 		case <-timer.C:
 		case <-wake:
+			wait(ctx, time.Until(earliest))
+			select {
+			case <-wake: // this round sees its events, too
+			default:
+			}
 		}
-		began := time.Now()
+		earliest = time.Now().Add(min(minRound, s.Every))
 		positions, err := s.Ahead(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -100,7 +106,6 @@ func (s *LogSubscriber) follow(ctx context.Context, topic string, out chan<- *me
 			}
 		}
 		timer.Reset(every)
-		wait(ctx, min(minRound, s.Every)-time.Since(began))
 	}
 }
 
