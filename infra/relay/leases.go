@@ -50,7 +50,7 @@ func (l *leases) run(ctx context.Context) {
 		if err := l.round(context.WithoutCancel(ctx)); err != nil && ctx.Err() == nil {
 			l.Logger.WarnContext(ctx, "cannot renew the relay's leases", "error", err)
 		}
-		timer.Reset(every)
+		timer.Reset(l.Ticks.Until(every))
 		earliest = time.Now().Add(minTick)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/meterplex/meterplex/domain/ticks"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/relay/cursors"
@@ -42,7 +43,8 @@ type Replayer struct {
 	Requests  <-chan struct{} // hint: a replay was requested; may be nil
 	Logger    *slog.Logger
 
-	Every    time.Duration // interval of looking for work (1 s)
+	Ticks    ticks.Shared  // the moments of looking for work
+	Every    time.Duration // their interval (1 s)
 	LeaseTTL time.Duration // delay before the partition of a dead instance is leased again (2 min)
 	Window   int64         // positions per chunk (1000)
 }
@@ -70,7 +72,7 @@ func (r *Replayer) Run(ctx context.Context) error {
 
 // pause waits until there may be work. It returns false if ctx ends.
 func (r *Replayer) pause(ctx context.Context) bool {
-	timer := time.NewTimer(r.Every)
+	timer := time.NewTimer(r.Ticks.Until(r.Every))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/meterplex/meterplex/domain/ticks"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/watermill"
 )
@@ -181,6 +182,30 @@ func TestAStreamOfHintsIsNoStreamOfLooks(t *testing.T) {
 		}
 		if late := time.Since(at[len(at)-1]); late != time.Millisecond {
 			t.Errorf("the last look was %s ago; a single hint does not wait", late)
+		}
+	})
+}
+
+// Readers of an empty log that begin at different times come to look at the same moments.
+func TestIdleReadersLookAtTheSameMoments(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := ticks.Begin()
+		var all [2][]time.Time
+		var both sync.WaitGroup
+		for i, begin := range []time.Duration{70 * time.Millisecond, 710 * time.Millisecond} {
+			both.Go(func() {
+				time.Sleep(begin)
+				all[i] = looks(t, &watermill.LogSubscriber{Every: time.Second, Ticks: shared}, func() { time.Sleep(9500*time.Millisecond - begin) })
+			})
+		}
+		both.Wait()
+		for i := range 4 {
+			if a, b := all[0][len(all[0])-1-i], all[1][len(all[1])-1-i]; !a.Equal(b) {
+				t.Errorf("they look %s apart", b.Sub(a).Abs())
+			}
+		}
+		if n := len(all[0]); n < 9 || n > 11 {
+			t.Errorf("%d looks in 9.5 seconds", n)
 		}
 	})
 }
