@@ -59,6 +59,7 @@ type Node struct {
 	pipe      *pipe
 	notifier  *relay.Notifier
 	moves     *projections.Moves
+	lags      *consume.Lags // of the consumers of this instance
 	rewinds   *rewinds
 	handed    consume.Handovers                 // to the consumers of this instance; nil if events reach no consumer here
 	tail      *eventlog.Tail                    // to the relay; nil without the role
@@ -282,10 +283,9 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 	if n.has("projector") {
 		g.Go(func() error { return n.rebuilder().Run(ctx) })
 	}
-	for _, consumer := range n.consumers() {
-		if !n.has(consumer.Role) {
-			continue
-		}
+	own := slices.DeleteFunc(n.consumers(), func(c projections.Consumer) bool { return !n.has(c.Role) })
+	n.lags = consume.NewLags(n.carrying, own)
+	for _, consumer := range own {
 		if err := n.startConsumer(ctx, g, consumer); err != nil {
 			return err
 		}
