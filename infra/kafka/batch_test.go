@@ -313,50 +313,6 @@ func TestEnsure(t *testing.T) {
 	}
 }
 
-// The offsets of an acknowledged batch are committed while its member reads on: each time, and those of a Nack are not.
-func TestOffsetsAreCommittedAfterEachAck(t *testing.T) {
-	cfg := config(t)
-	admin := makeTopic(t, cfg, events.TopicUsageRaw)
-	pub := newPublisher(t, cfg)
-	defer pub.Close()
-	sub := newSubscriber(t, kafka.SubscriberConfig{Config: cfg, Group: "g"})
-	defer sub.Close()
-	messages, err := sub.Subscribe(t.Context(), "usage.raw")
-	if err != nil {
-		t.Fatal(err)
-	}
-	behind := func() (records int64) {
-		lags, err := admin.Lag(t.Context(), "g")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, l := range lags {
-			records += max(l.Lag, 0)
-		}
-		return records
-	}
-	for round := range 3 {
-		if err := pipetest.Publish(t.Context(), pub, pipetest.Make(events.TopicUsageRaw, 70*round, 70)); err != nil {
-			t.Fatal(err)
-		}
-		nacked, _ := receive(t, messages)
-		nacked.Nack()
-		for n := 0; n < 70; {
-			msg, records := receive(t, messages)
-			if n == 0 && behind() < int64(len(records)) {
-				t.Errorf("round %d: offsets are committed before the Ack", round)
-			}
-			n += len(records)
-			msg.Ack()
-		}
-		for end := time.Now().Add(testTimeout); behind() > 0; time.Sleep(20 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("round %d: the offsets of %d acknowledged records are not committed", round, behind())
-			}
-		}
-	}
-}
-
 func TestLag(t *testing.T) {
 	cfg := config(t)
 	admin := makeTopic(t, cfg, events.TopicUsageRaw)
