@@ -28,6 +28,7 @@ var layers = map[string]layer{
 	"events":            {others: []string{"github.com/google/uuid"}},
 	"domain":            {ours: []string{"events"}, others: []string{"github.com/google/uuid"}},
 	"domain/strictjson": {},
+	"domain/ticks":      {},
 	"domain/codes":      {},
 	"commands":          {ours: []string{"domain", "events"}, others: []string{"github.com/google/uuid"}},
 	"projections":       {ours: []string{"events", "domain"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
@@ -36,7 +37,7 @@ var layers = map[string]layer{
 	"projections/query":        projection("projections"),
 	"projections/consume":      projection("projections", "projections/query"),
 	"projections/prices":       projection("projections/query"),
-	"projections/rebuild":      projection("projections", "projections/query", "projections/consume", "projections/prices"),
+	"projections/rebuild":      projection("projections", "projections/query", "projections/consume", "projections/prices", "domain/ticks"),
 	"projections/validate":     projection("projections"),
 	"projections/usage":        projection("projections", "projections/query", "projections/rebuild"),
 	"projections/entitlements": projection("projections", "projections/query"),
@@ -55,8 +56,8 @@ var layers = map[string]layer{
 
 	// The server, then the log in it, then the rows recorded in the log. A new epoch of the log revokes
 	// the relay's leases, so that the cursors are below the log, and the relay is above it.
-	"infra/postgres":          {ours: []string{"migrations"}, anyOther: true},
-	"infra/postgres/eventlog": {ours: []string{"commands", "domain", "events", "infra/postgres", "infra/relay/cursors"}, anyOther: true},
+	"infra/postgres":          {ours: []string{"domain/ticks", "migrations"}, anyOther: true},
+	"infra/postgres/eventlog": {ours: []string{"commands", "domain", "domain/ticks", "events", "infra/postgres", "infra/relay/cursors"}, anyOther: true},
 	"infra/postgres/store": {ours: []string{"commands", "domain", "events", "projections", "projections/consume", "projections/rebuild", "projections/validate", "projections/periods", "projections/query",
 		"infra/postgres", "infra/postgres/eventlog", "infra/relay/cursors"}, anyOther: true},
 	"infra/relay/cursors": {ours: []string{"events"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
@@ -94,7 +95,7 @@ var layers = map[string]layer{
 	"cmd/meterplex/config": {ours: []string{"domain", "events", "infra", "infra/postgres"}, others: []string{"github.com/alecthomas/kong"}},
 	"cmd/meterplex/importer": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/output"},
 		others: []string{"github.com/schollz/progressbar", "golang.org/x/sync"}},
-	"cmd/meterplex/node": {ours: []string{"cmd/meterplex/config", "commands", "domain", "events", "http", "http/auth", "http/console", "infra", "infra/local", "infra/local/localkafka", "infra/postgres",
+	"cmd/meterplex/node": {ours: []string{"cmd/meterplex/config", "commands", "domain", "domain/ticks", "events", "http", "http/auth", "http/console", "infra", "infra/local", "infra/local/localkafka", "infra/postgres",
 		"infra/postgres/eventlog", "infra/postgres/store", "projections", "projections/query",
 		"projections/consume", "projections/rebuild", "projections/validate", "projections/periods", "projections/query", "projections/entitlements", "projections/models", "projections/overview"}, anyOther: true},
 	"cmd/meterplex/demo": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/importer", "cmd/meterplex/node",

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain/ticks"
 )
 
 // Expiry ends reservations whose time is over. Any number of instances may run it: a reservation ends once, under the lock of the
@@ -17,6 +19,7 @@ import (
 type Expiry struct {
 	Quotas *Quotas
 	Logger *slog.Logger
+	Ticks  ticks.Shared  // the moments of looks while no reservation is due
 	Every  time.Duration // the shortest time between two looks, a third of the longest; 0: 250 ms
 }
 
@@ -56,9 +59,9 @@ func (x *Expiry) look(ctx context.Context, every time.Duration) (wait time.Durat
 	case err != nil:
 		return every, err
 	case !held:
-		return 3 * every, nil
+		return x.Ticks.Until(3 * every), nil
 	case next.After(now):
-		return min(next.Sub(now), 3*every), nil
+		return min(next.Sub(now), x.Ticks.Until(3*every)), nil
 	}
 	return every, x.endDue(ctx)
 }

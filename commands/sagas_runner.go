@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/ticks"
 )
 
 // SagaRunner runs the steps of sagas. Any number of instances may run it: a saga is leased to one of them. It leaves sagas whose kind or
@@ -26,6 +27,7 @@ type SagaRunner struct {
 	Requests <-chan struct{}            // hints that a saga may be due; may be nil
 	Ended    func(kind, outcome string) // is called for each saga that ended here; may be nil
 	Logger   *slog.Logger
+	Ticks    ticks.Shared  // the moments of looks while no saga is due
 	Every    time.Duration // the longest time between two looks; 0: 1 s
 	Lease    time.Duration // 0: 30 s
 	Places   int           // the steps that run at the same time; 0: 2
@@ -102,7 +104,7 @@ func (r *SagaRunner) rest(ran time.Duration) time.Duration {
 // look starts the steps that are due while there are free places, and returns the time until the next look and whether more steps may be due. If
 // no step is due it costs one read; if the look before left more steps, it leases the next one without that read.
 func (r *SagaRunner) look(ctx context.Context, steps []string, places chan struct{}, more bool, start func(*domain.Saga, uuid.UUID, time.Time)) (time.Duration, bool) {
-	every := cmp.Or(r.Every, sagaEvery)
+	every := r.Ticks.Until(cmp.Or(r.Every, sagaEvery))
 	if len(places) == cap(places) {
 		return every, more // a step that ends begins the next look
 	}

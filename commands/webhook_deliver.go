@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/ticks"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -65,6 +66,7 @@ type Deliverer struct {
 	Disabled func(w *domain.Webhook)                   // is called for each webhook that the service disables; may be nil
 	Retries  []time.Duration                           // nil: domain.WebhookRetries
 	Logger   *slog.Logger
+	Ticks    ticks.Shared  // the moments of looks
 	Every    time.Duration // the longest time between two looks while there are webhooks; 0: 200 ms
 	Lease    time.Duration // longer than a request; 0: 30 s
 	Places   int           // the requests at the same time, beside as many slow ones; 0: 256. Webhooks whose last request failed have half of them
@@ -139,10 +141,10 @@ func (r *delivering) free() {
 
 // look feeds the queues and leases webhooks while there are places. If nothing waits it costs one read.
 func (r *delivering) look(ctx context.Context) (wait time.Duration, err error) {
-	every := cmp.Or(r.Every, deliverEvery)
+	every := r.Ticks.Until(cmp.Or(r.Every, deliverEvery))
 	some, fed, due, err := r.Queue.LookForWebhooks(ctx)
 	if err != nil || !some {
-		return deliverIdle, err
+		return r.Ticks.Until(deliverIdle), err
 	}
 	if fed && take(r.feeding) { // beside the looks: the first queues are sent while the last are fed
 		r.running.Go(func() {

@@ -34,8 +34,8 @@ const (
 const (
 	// nackPause keeps a handler that fails immediately from spinning.
 	nackPause = 100 * time.Millisecond
-	// commitEvery is the interval of offset commits. After a crash the records of one interval are
-	// delivered again, and consumers skip them as duplicates.
+	// commitEvery is the time between an acknowledgement and the commit of its offsets. After a crash the records of
+	// that time are delivered again, and consumers skip them as duplicates.
 	commitEvery = 250 * time.Millisecond
 	// commitTimeout bounds the commit during revoke and close.
 	commitTimeout = 3 * time.Second
@@ -74,7 +74,7 @@ func NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
 		kgo.ConsumerGroup(cfg.TopicPrefix+cfg.Group),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.AutoCommitMarks(),
-		kgo.AutoCommitInterval(commitEvery),
+		kgo.AutoCommitInterval(time.Hour), // the committer commits; marks need the option
 		kgo.SessionTimeout(sessionTimeout),
 		kgo.HeartbeatInterval(heartbeatInterval),
 		kgo.RebalanceTimeout(rebalanceTimeout),

@@ -14,8 +14,8 @@ import (
 )
 
 // subscription is one membership in a group for one topic. Its loop polls, delivers and marks. Meanwhile
-// franz-go's goroutines send heartbeats, rebalance and commit, so that a slow handler does not lose its
-// membership.
+// franz-go's goroutines send heartbeats and rebalance, and the committer commits, so that a slow handler does not
+// lose its membership.
 type subscription struct {
 	cfg      *SubscriberConfig
 	opts     []kgo.Opt
@@ -25,6 +25,7 @@ type subscription struct {
 
 	client  *kgo.Client
 	owned   *assignment
+	commits *committer
 	waiting *backlog
 	failing bool // the last poll failed, and the failure was logged
 }
@@ -42,7 +43,7 @@ func (s *subscription) connect() error {
 	if err != nil {
 		return fmt.Errorf("create a Kafka client for %s: %w", s.topic, err)
 	}
-	s.client, s.owned = client, owned
+	s.client, s.owned, s.commits = client, owned, newCommitter(client)
 	s.waiting = newBacklog(s.cfg.MaxRecords, s.cfg.MaxRecordsPerPartition)
 	return nil
 }
@@ -64,6 +65,7 @@ func (s *subscription) deliver(ctx context.Context, batch []share) {
 		switch s.delivery.SendRecords(ctx, s.records(batch)) {
 		case watermill.Acked:
 			s.owned.mark(s.client, batch)
+			s.commits.soon()
 			return
 		case watermill.Stopped:
 			return
@@ -122,12 +124,12 @@ func (s *subscription) poll(ctx context.Context) {
 // reconnect creates a new client after a topic was deleted and created again: a client never adopts the
 // new topic id.
 func (s *subscription) reconnect() {
-	old := s.client
+	old := s.commits
 	if err := s.connect(); err != nil {
 		s.cfg.Logger.Error("cannot create a new Kafka client", "topic", s.topic, "error", err)
 		return
 	}
-	closeClient(old)
+	old.close()
 }
 
 func fetchError(fetches kgo.Fetches) error {
@@ -170,7 +172,7 @@ func (s *subscription) records(batch []share) []events.Record {
 	return records
 }
 
-func (s *subscription) leave() { closeClient(s.client) }
+func (s *subscription) leave() { s.commits.close() }
 
 // closeClient leaves the group and commits marked offsets, within commitTimeout.
 func closeClient(client *kgo.Client) {

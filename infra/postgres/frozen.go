@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/domain/ticks"
 )
 
 // FrozenSessions ends sessions of processes like this one that have stopped in the
@@ -28,6 +30,7 @@ type FrozenSessions struct {
 	After  time.Duration // longest wait of a session for its client, 0: DefaultFrozen
 	Answer time.Duration // longest wait for the client to read an answer, 0: DefaultUntaken
 	Every  time.Duration // interval between looks, 0: DefaultFrozenEvery
+	Ticks  ticks.Shared  // the moments of looks
 
 	seen    map[frozen]waiting // by the previous look
 	refused bool               // the database has refused to end a session
@@ -62,13 +65,11 @@ type waiting struct {
 
 // Run looks until the context ends.
 func (f *FrozenSessions) Run(ctx context.Context) error {
-	ticker := time.NewTicker(f.every())
-	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-ticker.C:
+		case <-time.After(f.Ticks.Until(f.every())):
 		}
 		if err := f.poll(ctx); err != nil && ctx.Err() == nil {
 			f.report(err)

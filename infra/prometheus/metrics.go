@@ -10,6 +10,7 @@ import (
 	prom "github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/meterplex/meterplex/domain/ticks"
 	"github.com/meterplex/meterplex/events"
 
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
@@ -77,6 +78,8 @@ type Metrics struct {
 
 	board     *overview.Board // the gauges of the database, for the overview
 	consumers []string        // with series of end_to_end_seconds
+
+	Ticks ticks.Shared // the moments at which Watch reads
 }
 
 // New creates and registers the metrics.

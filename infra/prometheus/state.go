@@ -36,8 +36,6 @@ const (
 // Watch updates the gauges of the database state until ctx ends. Lag is counted in log positions,
 // including those of other topics.
 func (m *Metrics) Watch(ctx context.Context, pool *pgxpool.Pool) error {
-	tick := time.NewTicker(watchedEvery)
-	defer tick.Stop()
 	for n := 0; ; n++ {
 		const ticks = int(stateEvery / watchedEvery)
 		switch {
@@ -49,7 +47,7 @@ func (m *Metrics) Watch(ctx context.Context, pool *pgxpool.Pool) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-time.After(m.Ticks.Until(watchedEvery)):
 		}
 	}
 }

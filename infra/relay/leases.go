@@ -36,22 +36,22 @@ func (l *leases) run(ctx context.Context) {
 	every := l.LeaseTTL / 5
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var earliest time.Time // of a round that a kick starts
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
 		case <-l.kick:
+			if !sleep(ctx, time.Until(earliest)) {
+				return
+			}
 		}
 		if err := l.round(context.WithoutCancel(ctx)); err != nil && ctx.Err() == nil {
 			l.Logger.WarnContext(ctx, "cannot renew the relay's leases", "error", err)
 		}
-		timer.Reset(every)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(minTick):
-		}
+		timer.Reset(l.Ticks.Until(every))
+		earliest = time.Now().Add(minTick)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/meterplex/meterplex/domain/ticks"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/watermill"
 )
@@ -45,7 +46,9 @@ type Relay struct {
 	Later <-chan struct{}
 	// Hinted reports that the hints of all instances arrive. While the backlog is empty, the heads
 	// are polled less often then. May be nil.
-	Hinted  func() bool
+	Hinted func() bool
+	// Ticks are the moments of polls without a hint, and of renewals of the leases.
+	Ticks   ticks.Shared
 	Logger  *slog.Logger
 	Router  []watermill.Option
 	Observe Observe

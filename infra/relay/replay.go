@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/meterplex/meterplex/domain/ticks"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/relay/cursors"
@@ -42,7 +43,8 @@ type Replayer struct {
 	Requests  <-chan struct{} // hint: a replay was requested; may be nil
 	Logger    *slog.Logger
 
-	Every    time.Duration // interval of looking for work (1 s)
+	Ticks    ticks.Shared  // the moments of looking for work
+	Every    time.Duration // their interval (1 s)
 	LeaseTTL time.Duration // delay before the partition of a dead instance is leased again (2 min)
 	Window   int64         // positions per chunk (1000)
 }
@@ -70,7 +72,7 @@ func (r *Replayer) Run(ctx context.Context) error {
 
 // pause waits until there may be work. It returns false if ctx ends.
 func (r *Replayer) pause(ctx context.Context) bool {
-	timer := time.NewTimer(r.Every)
+	timer := time.NewTimer(r.Ticks.Until(r.Every))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -82,6 +84,13 @@ func (r *Replayer) pause(ctx context.Context) bool {
 
 // round publishes all due units, then ends the replays that are published completely.
 func (r *Replayer) round(ctx context.Context) error {
+	var running bool
+	if err := r.Pool.QueryRow(ctx, anyRunningSQL).Scan(&running); err != nil {
+		return fmt.Errorf("looking for replays: %w", err)
+	}
+	if !running {
+		return nil
+	}
 	for ctx.Err() == nil {
 		u, err := cursors.Claim(ctx, r.Pool, r.LeaseTTL)
 		if err != nil {
@@ -103,6 +112,9 @@ func (r *Replayer) round(ctx context.Context) error {
 	}
 	return r.Ends.EndRanges(ctx)
 }
+
+// anyRunningSQL is all that a round without a replay asks: to plan and run the other statements cost the server four times as much.
+const anyRunningSQL = `SELECT EXISTS (SELECT FROM replays WHERE state = 'RUNNING' AND kind = 'range')`
 
 const anyPublishedSQL = `SELECT EXISTS (SELECT FROM replays r WHERE r.state = 'RUNNING' AND r.kind = 'range'
  AND NOT EXISTS (SELECT FROM replay_units u WHERE u.replay_id = r.id AND u.cursor < u.upto))`

@@ -133,7 +133,7 @@ func (s *Subscriber) dispatch(ctx context.Context, out chan<- *message.Message) 
 // untilPoll returns the time until the heads are polled without a hint.
 func (s *Subscriber) untilPoll() time.Duration {
 	if s.Hinted != nil && s.Hinted() && s.held.idle() {
-		return watermill.HintedEvery
+		return s.Ticks.Until(watermill.HintedEvery)
 	}
 	return pollHeads
 }

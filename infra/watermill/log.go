@@ -10,6 +10,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/meterplex/meterplex/domain/ticks"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -26,6 +27,8 @@ type LogSubscriber struct {
 	// Hinted reports that the hints of all instances arrive. While the backlog is empty, the interval
 	// is HintedEvery then, or Every if that is longer. May be nil.
 	Hinted func() bool
+	// Ticks are the moments at which Ahead is called while the backlog is empty.
+	Ticks ticks.Shared
 	// Grace bounds how long a message in flight may still be settled after the end of its subscription; 0:
 	// 5 s.
 	Grace  time.Duration
@@ -62,6 +65,7 @@ func (s *LogSubscriber) follow(ctx context.Context, topic string, out chan<- *me
 	delivery := Delivery{Out: out, Grace: cmp.Or(s.Grace, defaultLogGrace)}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var earliest time.Time // of a round that a hint starts
 	for failures := 0; ; {
 		wake := s.Wake
 		if failures > 0 {
@@ -72,8 +76,13 @@ func (s *LogSubscriber) follow(ctx context.Context, topic string, out chan<- *me
 			return
 		case <-timer.C:
 		case <-wake:
+			wait(ctx, time.Until(earliest))
+			select {
+			case <-wake: // this round sees its events, too
+			default:
+			}
 		}
-		began := time.Now()
+		earliest = time.Now().Add(min(minRound, s.Every))
 		positions, err := s.Ahead(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -87,10 +96,12 @@ func (s *LogSubscriber) follow(ctx context.Context, topic string, out chan<- *me
 		}
 		failures = 0
 		every := s.Every
-		if len(positions) == 0 && s.Hinted != nil && s.Hinted() {
-			every = max(every, HintedEvery)
-		}
-		if len(positions) > 0 {
+		if len(positions) == 0 {
+			if s.Hinted != nil && s.Hinted() {
+				every = max(every, HintedEvery)
+			}
+			every = s.Ticks.Until(every)
+		} else {
 			switch delivery.Send(ctx, logMessage(positions)) {
 			case Stopped, Unsettled:
 				return
@@ -100,7 +111,6 @@ func (s *LogSubscriber) follow(ctx context.Context, topic string, out chan<- *me
 			}
 		}
 		timer.Reset(every)
-		wait(ctx, min(minRound, s.Every)-time.Since(began))
 	}
 }
 

@@ -7,8 +7,10 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/meterplex/meterplex/domain/ticks"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/watermill"
 )
@@ -134,6 +136,78 @@ func TestAHintedReaderPollsSeldom(t *testing.T) {
 	if bound := 3 + int(time.Since(began)/watermill.HintedEvery); h.asked > bound || h.read != 3 {
 		t.Errorf("asked %d times, want at most %d; read %d", h.asked, bound, h.read)
 	}
+}
+
+// looks runs a reader of an empty log for some time, which a test may pass with hints, and returns when it looked.
+func looks(t *testing.T, sub *watermill.LogSubscriber, during func()) (at []time.Time) {
+	t.Helper()
+	sub.Logger = slog.New(slog.DiscardHandler)
+	sub.Ahead = func(context.Context) ([]events.Position, error) {
+		at = append(at, time.Now())
+		return nil, nil
+	}
+	if _, err := sub.Subscribe(t.Context(), "h"); err != nil {
+		t.Fatal(err)
+	}
+	during()
+	if err := sub.Close(); err != nil {
+		t.Error(err)
+	}
+	return at
+}
+
+func TestAStreamOfHintsIsNoStreamOfLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const apart = 25 * time.Millisecond
+		wake := make(chan struct{}, 1)
+		at := looks(t, &watermill.LogSubscriber{Every: time.Hour, Wake: wake}, func() {
+			for range 1000 {
+				time.Sleep(time.Millisecond)
+				select {
+				case wake <- struct{}{}:
+				default:
+				}
+			}
+			time.Sleep(time.Second)
+			wake <- struct{}{}
+			time.Sleep(time.Millisecond)
+		})
+		for i, now := range at[1:] {
+			if now.Sub(at[i]) < apart {
+				t.Errorf("a look follows %s after the one before", now.Sub(at[i]))
+			}
+		}
+		if n := len(at); n < 40 || n > 43 {
+			t.Errorf("%d looks in a second of hints, and at one more", n)
+		}
+		if late := time.Since(at[len(at)-1]); late != time.Millisecond {
+			t.Errorf("the last look was %s ago; a single hint does not wait", late)
+		}
+	})
+}
+
+// Readers of an empty log that begin at different times come to look at the same moments.
+func TestIdleReadersLookAtTheSameMoments(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := ticks.Begin()
+		var all [2][]time.Time
+		var both sync.WaitGroup
+		for i, begin := range []time.Duration{70 * time.Millisecond, 710 * time.Millisecond} {
+			both.Go(func() {
+				time.Sleep(begin)
+				all[i] = looks(t, &watermill.LogSubscriber{Every: time.Second, Ticks: shared}, func() { time.Sleep(9500*time.Millisecond - begin) })
+			})
+		}
+		both.Wait()
+		for i := range 4 {
+			if a, b := all[0][len(all[0])-1-i], all[1][len(all[1])-1-i]; !a.Equal(b) {
+				t.Errorf("they look %s apart", b.Sub(a).Abs())
+			}
+		}
+		if n := len(all[0]); n < 9 || n > 11 {
+			t.Errorf("%d looks in 9.5 seconds", n)
+		}
+	})
 }
 
 // A hint during an outage does not make the pauses shorter.

@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
 
+	"github.com/meterplex/meterplex/domain/ticks"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -48,6 +49,7 @@ type Rewindable struct {
 	// Every is the interval at which a member looks for a rewind (1 s). Patience bounds how long a rewind
 	// waits for members to leave (1 min): the session of a dead member times out sooner.
 	Every, Patience time.Duration
+	Ticks           ticks.Shared // the moments of looks for a rewind
 
 	open Subscriptions
 }
@@ -104,8 +106,8 @@ func (s *Rewindable) readAsMember(ctx context.Context, topic string, out chan<- 
 		}
 		return
 	}
-	tick := time.NewTicker(orElse(s.Every, rewindEvery))
-	defer tick.Stop()
+	look := time.NewTimer(s.Ticks.Until(orElse(s.Every, rewindEvery)))
+	defer look.Stop()
 	for {
 		select {
 		case msg, open := <-in:
@@ -114,10 +116,11 @@ func (s *Rewindable) readAsMember(ctx context.Context, topic string, out chan<- 
 				return
 			}
 			s.forward(ctx, msg, out)
-		case <-tick.C:
+		case <-look.C:
 			if s.due(ctx) != nil {
 				stop()
 			}
+			look.Reset(s.Ticks.Until(orElse(s.Every, rewindEvery)))
 		}
 	}
 }

@@ -257,5 +257,5 @@ func (e *epochs) refresh(ctx context.Context, tx pgx.Tx, checkpoints map[int16]c
 // Statements returns the SQL that the consumer runs for each batch, in sessions that cache
 // plans: a plan must not depend on the tables' contents when it is made.
 func Statements() map[string]string {
-	return map[string]string{"lock checkpoints": lockCheckpoints, "lock free checkpoints": lockFreeCheckpoints, "move checkpoints": moveCheckpoints, "find what is behind": findBehind}
+	return map[string]string{"lock checkpoints": lockCheckpoints, "lock free checkpoints": lockFreeCheckpoints, "move checkpoints": moveCheckpoints, "find what is behind": findBehind, "find what all are behind": findAllBehind}
 }

@@ -64,6 +64,7 @@ type Runner struct {
 	Trace func(ctx context.Context, c *projections.Consumer, began time.Time, applied []events.Envelope) (context.Context, func(error))
 
 	TailAfter time.Duration // of LostTails, 0: DefaultTailAfter
+	Lags      *Lags         // of this process' consumers, for LostTails; nil: it reads those of its own consumer
 	// Share is the percentage of the time that a Paced consumer works on a long backlog; 0: all of it.
 	Share int64
 

@@ -53,7 +53,7 @@ func (r *Runner) Ahead(ctx context.Context) ([]events.Position, error) {
 // later record reveals as a gap: the checkpoint stays below a position that the relay has
 // passed. It compares with its earlier calls, which must not be concurrent.
 func (r *Runner) LostTails(ctx context.Context) ([]events.Position, error) {
-	lags, err := r.behind(ctx)
+	lags, err := r.behindTopic(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -94,6 +94,13 @@ func (r *Runner) behind(ctx context.Context) ([]lag, error) {
 		return nil, fmt.Errorf("compare checkpoints with heads: %w", err)
 	}
 	return lags, nil
+}
+
+func (r *Runner) behindTopic(ctx context.Context) ([]lag, error) {
+	if r.Lags == nil {
+		return r.behind(ctx)
+	}
+	return r.Lags.behind(ctx, r.Consumer.Name)
 }
 
 // tailWatch remembers how long each checkpoint has stayed below the relayed position, and

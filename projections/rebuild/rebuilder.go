@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/ticks"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
@@ -43,7 +44,8 @@ type Rebuilder struct {
 	Verify func(ctx context.Context, r domain.Rebuild) error
 
 	Keep  time.Duration // how long a replaced generation is kept, 0: DefaultKeep
-	Every time.Duration // how often it polls for work, 0: DefaultRebuildEvery
+	Ticks ticks.Shared  // the moments of polls for work
+	Every time.Duration // their interval, 0: DefaultRebuildEvery
 	Chunk int64         // positions that one transaction folds, 0: DefaultChunk
 	Join  int64         // how near it comes before it folds the rest under the live one's lock, 0: joinWithin
 	Share int64         // percent of the time that a worker works, 0: all of it
@@ -102,7 +104,7 @@ func (b *Rebuilder) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-b.Requests:
-		case <-time.After(cmp.Or(b.Every, DefaultRebuildEvery)):
+		case <-time.After(b.Ticks.Until(cmp.Or(b.Every, DefaultRebuildEvery))):
 		}
 	}
 }

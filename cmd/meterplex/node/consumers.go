@@ -75,7 +75,7 @@ func (n *Node) startConsumer(ctx context.Context, g *errgroup.Group, c projectio
 	}
 	r := &consume.Runner{
 		Pool: pool, Log: n.log, Consumer: c, NewID: newID, Logger: n.logger, Observe: n.observe, Appended: n.followed, Moves: n.moves,
-		Handed: n.handed[c.Topic], Next: n.handed, Share: n.cfg.RebuildShare,
+		Handed: n.handed[c.Topic], Next: n.handed, Share: n.cfg.RebuildShare, Lags: n.lags,
 	}
 	if n.tail != nil || n.recent != nil {
 		r.Newest = eventlog.Newest{Tail: n.tail, Recent: n.recent}
@@ -86,7 +86,7 @@ func (n *Node) startConsumer(ctx context.Context, g *errgroup.Group, c projectio
 		return err
 	}
 	if c.Topic == 0 {
-		sub := &watermill.LogSubscriber{Ahead: r.Ahead, Every: c.Every, Logger: n.logger}
+		sub := &watermill.LogSubscriber{Ahead: r.Ahead, Every: c.Every, Ticks: n.ticks, Logger: n.logger}
 		if c.Every == 0 {
 			sub.Every, sub.Wake, sub.Hinted = watermill.DefaultLogEvery, n.notifier.Reader(), n.notifier.Hearing
 		}
@@ -102,7 +102,7 @@ func (n *Node) startConsumer(ctx context.Context, g *errgroup.Group, c projectio
 	if err != nil {
 		return err
 	}
-	tails := &watermill.LogSubscriber{Ahead: r.LostTails, Every: consume.DefaultTailEvery, Logger: n.logger}
+	tails := &watermill.LogSubscriber{Ahead: r.LostTails, Every: consume.DefaultTailEvery, Ticks: n.ticks, Logger: n.logger}
 	watermill.AddConsumer(router, c.Name, c.Topic.Name(), sub, r.Process)
 	watermill.AddLogConsumer(router, c.Name+"-tail", tails, r.ReadUpTo)
 	subs := []message.Subscriber{sub, tails}

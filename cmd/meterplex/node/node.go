@@ -21,6 +21,7 @@ import (
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/ticks"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http"
 	"github.com/meterplex/meterplex/infra/jsonschema"
@@ -58,6 +59,7 @@ type Node struct {
 	pipe      *pipe
 	notifier  *relay.Notifier
 	moves     *projections.Moves
+	lags      *consume.Lags // of the consumers of this instance
 	rewinds   *rewinds
 	handed    consume.Handovers                 // to the consumers of this instance; nil if events reach no consumer here
 	tail      *eventlog.Tail                    // to the relay; nil without the role
@@ -71,6 +73,7 @@ type Node struct {
 	sampler   *jsonschema.Sampler  // nil: no payload is compared with its schema
 	stripe    *stripe.Provider     // nil without a key
 	verdicts  overview.Verdicts
+	ticks     ticks.Shared // of the loops that look for work
 	// rebuildRequests and replayRequests are hints of the command router for the workers of this instance.
 	rebuildRequests, replayRequests hint
 	sagaRequests, pushRequests      hint // of changes that start or retry sagas, for the runners of this instance
@@ -86,9 +89,10 @@ type Node struct {
 // Open opens an instance's resources. The log names commit as the events' producer.
 func Open(ctx context.Context, cfg config.Config, commit string, logger *slog.Logger) (*Node, error) {
 	host, _ := os.Hostname()
-	n := &Node{cfg: cfg, commit: commit, logger: logger, registry: prom.NewRegistry(), moves: &projections.Moves{}, histories: new(validate.Histories), rebuildRequests: newHint(), replayRequests: newHint(), sagaRequests: newHint(), pushRequests: newHint(), deliveryRequests: newHint(), Folds: models.DefaultFolds()}
+	n := &Node{cfg: cfg, commit: commit, logger: logger, registry: prom.NewRegistry(), ticks: ticks.Begin(), moves: &projections.Moves{}, histories: new(validate.Histories), rebuildRequests: newHint(), replayRequests: newHint(), sagaRequests: newHint(), pushRequests: newHint(), deliveryRequests: newHint(), Folds: models.DefaultFolds()}
 	n.instance = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), newID().String()[30:])
 	n.metrics = prometheus.New(n.registry)
+	n.metrics.Ticks = n.ticks
 	n.metrics.SagaKinds(n.sagaNames())
 	if cfg.StripeKey != "" {
 		n.stripe = stripe.New(cfg.StripeKey, cfg.StripeURL, logger)
@@ -143,7 +147,7 @@ func (n *Node) open(ctx context.Context) (err error) {
 	n.notifier = relay.NewNotifier(n.pool, n.logger)
 	logConfig := eventlog.Config{
 		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit}, Region: n.cfg.Region,
-		Now: time.Now, NewID: newID, Logger: n.logger, OnAppend: n.notifier.Appended, OnRaised: n.metrics.Raised, Carrying: n.carrying, Tail: n.tail, Recent: n.recent, Histories: n.histories,
+		Now: time.Now, NewID: newID, Logger: n.logger, Ticks: n.ticks, OnAppend: n.notifier.Appended, OnRaised: n.metrics.Raised, Carrying: n.carrying, Tail: n.tail, Recent: n.recent, Histories: n.histories,
 	}
 	n.traceLog(&logConfig)
 	n.observe = n.metrics
@@ -250,7 +254,7 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 	g.Go(func() error { return n.metrics.Watch(ctx, n.pool) })
 	g.Go(func() error { return n.metrics.WatchIdentity(ctx, n.identity) })
 	// This pool never waits for locks that a frozen session holds.
-	frozen := &postgres.FrozenSessions{Pool: n.looks, Logger: n.logger, Ended: n.metrics.FrozenEnded}
+	frozen := &postgres.FrozenSessions{Pool: n.looks, Logger: n.logger, Ticks: n.ticks, Ended: n.metrics.FrozenEnded}
 	g.Go(func() error { return frozen.Run(ctx) })
 	g.Go(func() error { return n.reports().Run(ctx) })
 	g.Go(func() error { return postgres.WatchRequired(ctx, n.looks, postgres.DefaultRequiredEvery) })
@@ -261,7 +265,7 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 	}
 	if n.has("commands") {
 		g.Go(func() error { return n.retention().Run(ctx) })
-		g.Go(func() error { return (&commands.Expiry{Quotas: n.quotas(), Logger: n.logger}).Run(ctx) })
+		g.Go(func() error { return (&commands.Expiry{Quotas: n.quotas(), Logger: n.logger, Ticks: n.ticks}).Run(ctx) })
 		if err := n.startUsageCommands(ctx, g); err != nil {
 			return err
 		}
@@ -279,10 +283,9 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 	if n.has("projector") {
 		g.Go(func() error { return n.rebuilder().Run(ctx) })
 	}
-	for _, consumer := range n.consumers() {
-		if !n.has(consumer.Role) {
-			continue
-		}
+	own := slices.DeleteFunc(n.consumers(), func(c projections.Consumer) bool { return !n.has(c.Role) })
+	n.lags = consume.NewLags(n.carrying, own)
+	for _, consumer := range own {
 		if err := n.startConsumer(ctx, g, consumer); err != nil {
 			return err
 		}

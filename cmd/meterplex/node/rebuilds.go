@@ -27,7 +27,7 @@ func (n *Node) rebuilds() *commands.Rebuilds {
 func (n *Node) rebuilder() *rebuild.Rebuilder {
 	return &rebuild.Rebuilder{
 		Pool: n.pool, Log: n.log, Projections: n.projections(), NewID: newID, Logger: n.logger, Instance: n.instance, Appended: n.notifier.Appended,
-		Verify: n.compare, Requests: n.rebuildRequests,
+		Verify: n.compare, Requests: n.rebuildRequests, Ticks: n.ticks,
 		Chunk: n.cfg.RebuildChunk, Share: n.cfg.RebuildShare, Keep: n.cfg.RollbackKeep,
 	}
 }

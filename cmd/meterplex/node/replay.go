@@ -24,7 +24,7 @@ func (n *Node) replays() *commands.Replays {
 func (n *Node) replayStore() *store.Replays { return &store.Replays{Store: n.store} }
 
 func (n *Node) replayer() *relay.Replayer {
-	return &relay.Replayer{Pool: n.pool, Log: n.log, Ends: n.replays(), Publisher: n.pipe.publisher, Requests: n.replayRequests, Logger: n.logger}
+	return &relay.Replayer{Pool: n.pool, Log: n.log, Ends: n.replays(), Publisher: n.pipe.publisher, Requests: n.replayRequests, Ticks: n.ticks, Logger: n.logger}
 }
 
 // subscriber returns the pipe's subscriber, wrapped so that it executes rewinds.
@@ -34,7 +34,7 @@ func (n *Node) subscriber(c *projections.Consumer) (message.Subscriber, error) {
 		return nil, err
 	}
 	return &watermill.Rewindable{
-		Inner: inner, Group: c.Name, Rewinds: n.rewinds, Move: n.pipe.rewind, Logger: n.logger,
+		Inner: inner, Group: c.Name, Rewinds: n.rewinds, Move: n.pipe.rewind, Ticks: n.ticks, Logger: n.logger,
 	}, nil
 }
 

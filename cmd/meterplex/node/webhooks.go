@@ -24,7 +24,7 @@ func (n *Node) deliverWebhooks(ctx context.Context) error {
 	n.traceWebhooks(&to)
 	sender := webhook.NewSender(to)
 	defer sender.Close()
-	d := &commands.Deliverer{Queue: n.webhookStore(), Webhooks: n.webhooks(), Sender: sender, NewID: newID, Requests: n.deliveryRequests, Sent: n.metrics.WebhookSent,
+	d := &commands.Deliverer{Queue: n.webhookStore(), Webhooks: n.webhooks(), Sender: sender, NewID: newID, Requests: n.deliveryRequests, Ticks: n.ticks, Sent: n.metrics.WebhookSent,
 		Disabled: n.metrics.WebhookDisabled, Logger: n.logger}
 	return d.Run(ctx)
 }

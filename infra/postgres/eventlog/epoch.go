@@ -184,18 +184,19 @@ const (
 // watchLife raises the epoch soon after a failover also without appends, and
 // after an append found the new life inside a caller's transaction.
 func (l *Log) watchLife(ctx context.Context) {
-	ticker := time.NewTicker(lifeEvery)
-	defer ticker.Stop()
+	timer := time.NewTimer(l.cfg.Ticks.Until(lifeEvery))
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-timer.C:
 		case <-l.newLife:
 		}
 		if err := l.checkLife(ctx); err != nil && ctx.Err() == nil {
 			l.cfg.Logger.Warn("the log's epoch is not known to be the database server's life; retrying", "error", err)
 		}
+		timer.Reset(l.cfg.Ticks.Until(lifeEvery))
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/meterplex/meterplex/domain/ticks"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 )
@@ -31,6 +32,7 @@ type Config struct {
 	Now         func() time.Time
 	NewID       func() uuid.UUID
 	Logger      *slog.Logger
+	Ticks       ticks.Shared // the moments at which the heads are compared with the server
 	// Carrying, if set, is the pool that ReadStretches reads with: its sessions keep
 	// their plans.
 	Carrying postgres.Queryer
