@@ -95,8 +95,10 @@ func TestP12_LeftOutEventsDoNotGrowWithTheTenant(t *testing.T) {
 	s.write(written{events: 30_000, run: 1000, rejects: 500, features: []string{"calls"}})
 	s.write(written{from: 30_000, events: 30_000, run: 30_000, rejects: 500, features: []string{"calls"}}) // an import
 	s.withholdVerdicts(20_000, 30)
-	s.leftOut(20_000, "calls", 50+120+30, false)
-	s.leftOut(5000, "none", 0, false)
+	for range 3 { // the server may change the plan of a statement after its fifth run
+		s.leftOut(20_000, "calls", 50+120+30, false)
+		s.leftOut(5000, "none", 0, false)
+	}
 	s.write(written{from: 200_000, events: 11_000, run: 1000, rejects: 1, features: []string{"other"}})
 	s.leftOut(80_000, "calls", 30, true)
 	s.leftOut(15_000, "other", 1000, true)
@@ -124,13 +126,12 @@ func (s *sizeFixture) withholdVerdicts(first, n int) {
 	s.endSessions()
 }
 
-// leftOut reads the events left out of a figure, live and as of a position, several times: the server
-// changes the plan of a statement after its fifth run.
+// leftOut reads the events left out of a figure, live and as of a position.
 func (s *sizeFixture) leftOut(most int64, feature string, want int, more bool) {
 	s.Helper()
 	now := usage.AsOf{Position: new(s.head(s.tenant))}
 	for key, viewer := range s.viewers() {
-		for _, asOf := range []*usage.AsOf{nil, nil, nil, &now, &now, &now, nil} {
+		for _, asOf := range []*usage.AsOf{nil, &now} {
 			s.atMost(most, "what is left out of "+feature+" by a key of the "+key, func() {
 				e, err := s.reads.Explain(s.Context(), viewer, usage.ExplainQuery{TenantID: s.tenant, Feature: feature, PeriodKey: "2026-05", Limit: 50, AsOf: asOf, Rejected: true})
 				if err != nil || len(e.LeftOut) != want || e.LeftOutMore != more {

@@ -44,9 +44,9 @@ func (w *deployment) plants(tenants []*tenant) []planted {
 }
 
 func (w *deployment) plantsInLog(p int) []planted {
-	raw := w.number(`SELECT min(l.position) FROM event_log_rows l WHERE partition = $1 AND subject = 1
- AND EXISTS (SELECT FROM event_log_rows v WHERE v.partition = $1 AND v.subject = 2 AND v.dedupe_key = 'v/' || l.position)
- AND NOT EXISTS (SELECT FROM event_log_rows x WHERE x.partition = $1 AND x.subject IN (3, 4) AND x.body ->> 'rawPosition' = l.position::text)`, p)
+	raw := w.number(`SELECT min(accepted::bigint) FROM (SELECT position::text AS accepted FROM event_log_rows WHERE partition = $1 AND subject = 1
+ INTERSECT SELECT substr(dedupe_key, 3) FROM event_log_rows WHERE partition = $1 AND subject = 2 AND dedupe_key LIKE 'v/%'
+ EXCEPT SELECT body ->> 'rawPosition' FROM event_log_rows WHERE partition = $1 AND subject IN (3, 4)) counted`, p)
 	no := w.number(`SELECT min(position) FROM event_log_rows WHERE partition = $1 AND subject = 3`, p)
 	conflict := w.number(`SELECT min(position) FROM event_log_rows WHERE partition = $1 AND subject = 4`, p)
 	seen := w.number(`SELECT min(position) FROM event_log_rows WHERE partition = $1 AND subject = 5`, p)
