@@ -90,8 +90,6 @@ func (tx *simTx) periodQuery(text string, args []any) *simRows {
 		return &simRows{}
 	case strings.HasPrefix(text, "SELECT tenant_id, position, period_key, snapshot, change FROM period_changes"):
 		return read("read the changes of periods", nil, func() *simRows { return db.changesOfPeriods(args[0].([]uuid.UUID)) })
-	case strings.HasPrefix(text, "SELECT l.event_id, coalesce(l.correlation_id"):
-		return read("read the event of a period", nil, func() *simRows { return db.periodEvent(args) })
 	case strings.Contains(text, "FROM offboardings WHERE tenant_id = $1"):
 		return &simRows{} // no tenant is offboarded
 	case strings.HasPrefix(text, "INSERT INTO period_changes"):
@@ -109,7 +107,9 @@ func (tx *simTx) periodQuery(text string, args []any) *simRows {
 			return simAnswer([]any{&at, &at, &at, &folded, &at, new(time.Time)})
 		})
 	case strings.HasPrefix(text, "SELECT EXISTS (SELECT FROM event_log_rows f WHERE f.subject IN"):
-		return read("read what a close waits for", nil, func() *simRows { return db.missing(args[0].(uuid.UUID), args[2].(int64), args[4].(int64)) })
+		return read("read what a close waits for", nil, func() *simRows {
+			return db.missing(args[0].(uuid.UUID), args[2].(int64), db.ckpt[ckptKey{events.GroupAggregator, args[1].(int16)}])
+		})
 	case strings.HasPrefix(text, "WITH open AS MATERIALIZED"):
 		return read("read the open dead letters of a close", nil, func() *simRows {
 			return db.openLetters(args[0].(uuid.UUID), args[2].(int64), args[3].(int))

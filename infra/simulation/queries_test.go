@@ -267,6 +267,8 @@ func (db *simDB) readDirectly(p *proc, text string, args []any) *simRows {
 	switch {
 	case strings.HasPrefix(text, "SELECT id, tenant_id FROM adjustments"):
 		return db.readAdjustments(text, args)
+	case strings.HasPrefix(text, "SELECT l.event_id, coalesce(l.correlation_id"):
+		return db.periodEvent(args)
 	case strings.Contains(text, "FROM (SELECT DISTINCT partition, position FROM consumer_checkpoints"):
 		for _, i := range db.s.plan.partitions {
 			at, source := db.ckpt[ckptKey{args[0].(string), i}], db.heads[i].topics[args[1].(int)-1]
