@@ -1,7 +1,6 @@
 package projections_test
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"sync"
@@ -21,34 +20,19 @@ type statements struct {
 	list    []string
 }
 
-func (s *statements) TraceQueryStart(ctx context.Context, conn *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
-	s.see(conn, q.SQL)
-	return ctx
-}
-
-func (s *statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-
-func (s *statements) TraceBatchStart(ctx context.Context, conn *pgx.Conn, b pgx.TraceBatchStartData) context.Context {
-	for _, q := range b.Batch.QueuedQueries {
-		s.see(conn, q.SQL)
-	}
-	return ctx
-}
-
-func (s *statements) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-func (s *statements) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
-
-func (s *statements) see(conn *pgx.Conn, sql string) {
+func (s *statements) see(conn *pgx.Conn, sent []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	text := strings.ToUpper(strings.TrimSpace(sql))
-	switch {
-	case strings.HasSuffix(sql, postgres.KeepPlansSQL()):
-		s.keeping[conn] = true
-	case text == "COMMIT" || text == "ROLLBACK":
-		s.keeping[conn] = false
-	case s.keeping[conn] && !strings.HasPrefix(text, "RELEASE ") && !slices.Contains(s.list, sql):
-		s.list = append(s.list, sql)
+	for _, sql := range sent {
+		text := strings.ToUpper(strings.TrimSpace(sql))
+		switch {
+		case strings.HasSuffix(sql, postgres.KeepPlansSQL()):
+			s.keeping[conn] = true
+		case text == "COMMIT" || text == "ROLLBACK":
+			s.keeping[conn] = false
+		case s.keeping[conn] && !strings.HasPrefix(text, "RELEASE ") && !slices.Contains(s.list, sql):
+			s.list = append(s.list, sql)
+		}
 	}
 }
 
@@ -57,7 +41,7 @@ func (s *statements) see(conn *pgx.Conn, sql string) {
 func TestKeptPlansOfACloseReadNoWholeTable(t *testing.T) {
 	f := newCloseFixture(t)
 	seen := &statements{keeping: map[*pgx.Conn]bool{}}
-	traced, err := postgres.Open(t.Context(), postgres.Config{URL: f.url, Tracer: seen})
+	traced, err := postgres.Open(t.Context(), postgres.Config{URL: f.url, Tracer: localtest.RoundTrips(seen.see)})
 	f.must(err)
 	t.Cleanup(traced.Close)
 	f.periods = f.periodsOf(store.New(traced, f.log, store.Config{}))

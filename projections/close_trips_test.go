@@ -1,13 +1,13 @@
 package projections_test
 
 import (
-	"context"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 )
@@ -19,23 +19,8 @@ type lockedTrips struct {
 	held [][]string             // of each transaction
 }
 
-func (c *lockedTrips) TraceQueryStart(ctx context.Context, conn *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
-	c.trip(conn, q.SQL)
-	return ctx
-}
-func (c *lockedTrips) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-func (c *lockedTrips) TraceBatchStart(ctx context.Context, conn *pgx.Conn, b pgx.TraceBatchStartData) context.Context {
-	var list []string
-	for _, q := range b.Batch.QueuedQueries {
-		list = append(list, q.SQL)
-	}
-	c.trip(conn, strings.Join(list, ";\n"))
-	return ctx
-}
-func (c *lockedTrips) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-func (c *lockedTrips) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
-
-func (c *lockedTrips) trip(conn *pgx.Conn, sql string) {
+func (c *lockedTrips) trip(conn *pgx.Conn, statements []string) {
+	sql := strings.Join(statements, ";\n")
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	list, locked := c.open[conn]
@@ -56,7 +41,7 @@ func (c *lockedTrips) trip(conn *pgx.Conn, sql string) {
 func TestACloseHoldsTheHeadForFewRoundTrips(t *testing.T) {
 	f := newCloseFixture(t)
 	seen := &lockedTrips{open: map[*pgx.Conn][]string{}}
-	traced, err := postgres.Open(t.Context(), postgres.Config{URL: f.url, Tracer: seen})
+	traced, err := postgres.Open(t.Context(), postgres.Config{URL: f.url, Tracer: localtest.RoundTrips(seen.trip)})
 	f.must(err)
 	t.Cleanup(traced.Close)
 	f.periods = f.periodsOf(store.New(traced, f.log, store.Config{}))

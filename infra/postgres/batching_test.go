@@ -7,29 +7,16 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
-// trips counts the round trips of a pool.
-type trips struct{ n int }
-
-func (c *trips) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	c.n++
-	return ctx
-}
-func (c *trips) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-func (c *trips) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	c.n++
-	return ctx
-}
-func (c *trips) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-func (c *trips) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
-
 // inBatchingTx runs a transaction with a table n of different numbers, and returns its error.
-func inBatchingTx(t *testing.T, run func(ctx context.Context, tx *BatchingTx, trips *trips) error) error {
+func inBatchingTx(t *testing.T, run func(ctx context.Context, tx *BatchingTx, trips *int) error) error {
 	t.Helper()
 	_, url := openPool(t)
-	counting := &trips{}
-	pool, err := Open(t.Context(), Config{URL: url, Tracer: counting})
+	trips := 0
+	pool, err := Open(t.Context(), Config{URL: url, Tracer: localtest.RoundTrips(func(*pgx.Conn, []string) { trips++ })})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +25,7 @@ func inBatchingTx(t *testing.T, run func(ctx context.Context, tx *BatchingTx, tr
 		if _, err := inner.Exec(t.Context(), `CREATE TEMP TABLE n (n int PRIMARY KEY) ON COMMIT DROP`); err != nil {
 			return err
 		}
-		return run(t.Context(), &BatchingTx{Tx: inner}, counting)
+		return run(t.Context(), &BatchingTx{Tx: inner}, &trips)
 	})
 }
 
@@ -48,7 +35,7 @@ const (
 )
 
 func TestQueuedStatementsShareTheRoundTripOfTheNextOne(t *testing.T) {
-	err := inBatchingTx(t, func(ctx context.Context, tx *BatchingTx, counting *trips) error {
+	err := inBatchingTx(t, func(ctx context.Context, tx *BatchingTx, trips *int) error {
 		var added int
 		for name, send := range map[string]func() error{
 			"QueryRow": func() error {
@@ -79,11 +66,11 @@ func TestQueuedStatementsShareTheRoundTripOfTheNextOne(t *testing.T) {
 				added++
 				tx.Queue("adding", addNumber, added)
 			}
-			before := counting.n
+			before := *trips
 			if err := send(); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
-			if got := counting.n - before; got != 1 {
+			if got := *trips - before; got != 1 {
 				t.Errorf("%s took %d round trips with two queued statements, want 1", name, got)
 			}
 			if err := send(); err != nil { // without a queued statement
@@ -139,7 +126,7 @@ func TestAFailedQueuedStatementFailsTheNextOne(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var failed error
-			err := inBatchingTx(t, func(ctx context.Context, tx *BatchingTx, _ *trips) error {
+			err := inBatchingTx(t, func(ctx context.Context, tx *BatchingTx, _ *int) error {
 				tx.Queue("adding a number", addNumber, 1)
 				tx.Queue("adding it again", addNumber, 1)
 				tx.Queue("adding another", addNumber, 2)

@@ -76,7 +76,7 @@ listener.name.users.plain.sasl.jaas.config=org.apache.kafka.common.security.plai
 `
 
 // tlsProperties follows securedProperties, whose values of the same names it replaces. It has verbs for the four ports. The
-// names of users who have certificates are the names (CN) in them. The last verb is TLS.LogInAgain in milliseconds.
+// name of a user with a certificate is the name (CN) in it. The last verb is TLS.LogInAgain in milliseconds.
 const tlsProperties = `listeners=BROKER://127.0.0.1:%[1]d,CONTROLLER://127.0.0.1:%[2]d,USERS://127.0.0.1:%[3]d,CERTIFIED://127.0.0.1:%[4]d
 advertised.listeners=BROKER://127.0.0.1:%[1]d,USERS://127.0.0.1:%[3]d,CERTIFIED://127.0.0.1:%[4]d
 listener.security.protocol.map=BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT,USERS:SASL_SSL,CERTIFIED:SSL

@@ -95,10 +95,7 @@ func beginLocked(ctx context.Context, conn Session, partitions []int16, planning
 	b.Queue("begin")
 	b.Queue(planning)
 	b.Queue(lock, partitions)
-	reads = slices.DeleteFunc(reads, func(r *LockedRead) bool { return r == nil })
-	for _, r := range reads {
-		b.Queue(r.SQL, r.Args...)
-	}
+	reads = queueReads(b, reads)
 	res := conn.SendBatch(ctx, b)
 	defer res.Close()
 	for range 2 {
@@ -121,6 +118,15 @@ func beginLocked(ctx context.Context, conn Session, partitions []int16, planning
 		return nil, err
 	}
 	return hs, res.Close()
+}
+
+// queueReads adds the reads to a batch, and returns them without the nil ones.
+func queueReads(b *pgx.Batch, reads []*LockedRead) []*LockedRead {
+	reads = slices.DeleteFunc(reads, func(r *LockedRead) bool { return r == nil })
+	for _, r := range reads {
+		b.Queue(r.SQL, r.Args...)
+	}
+	return reads
 }
 
 func scanReads(from pgx.BatchResults, reads []*LockedRead) error {
@@ -169,10 +175,7 @@ func (tx *Tx) lock(ctx context.Context, partitions []int16, reads ...*LockedRead
 	if locking {
 		b.Queue(lockHeadsSQL, partitions)
 	}
-	reads = slices.DeleteFunc(reads, func(r *LockedRead) bool { return r == nil })
-	for _, r := range reads {
-		b.Queue(r.SQL, r.Args...)
-	}
+	reads = queueReads(b, reads)
 	if b.Len() == 0 {
 		return hs, nil
 	}

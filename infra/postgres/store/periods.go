@@ -162,18 +162,17 @@ const periodEventSQL = `SELECT l.event_id, coalesce(l.correlation_id, '00000000-
  JOIN event_log_rows l ON l.partition = $1 AND l.position = c.position WHERE c.tenant_id = $2 AND c.period_key = $3 AND c.snapshot = $4 AND c.change = $5`
 
 // periodEvent returns the event of a change of a period. If its row is missing there is no trace: that must hold back no close and no push.
-func periodEvent(ctx context.Context, db querier, of domain.Closing, change string) (e events.TracedEvent, err error) {
-	err = db.QueryRow(ctx, periodEventSQL, events.PartitionOf(of.TenantID), of.TenantID, of.PeriodKey, of.Snapshot, change).Scan(&e.EventID, &e.Trace)
+func (s *Store) periodEvent(ctx context.Context, of domain.Closing, change string) (e events.TracedEvent, err error) {
+	err = s.pool.QueryRow(ctx, periodEventSQL, events.PartitionOf(of.TenantID), of.TenantID, of.PeriodKey, of.Snapshot, change).Scan(&e.EventID, &e.Trace)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return e, fmt.Errorf("reading the event of a period (%s %s of tenant %s): %w", of.PeriodKey, change, of.TenantID, err)
+		return e, unavailable(fmt.Errorf("reading the event of a period (%s %s of tenant %s): %w", of.PeriodKey, change, of.TenantID, err))
 	}
 	return e, nil
 }
 
 // PeriodEvent implements commands.PeriodStore.
 func (s *Periods) PeriodEvent(ctx context.Context, of domain.Closing, change string) (events.TracedEvent, error) {
-	e, err := periodEvent(ctx, s.Store.pool, of, change)
-	return e, unavailable(err)
+	return s.Store.periodEvent(ctx, of, change)
 }
 
 // FiguresOfRows implements commands.FreezeTx.

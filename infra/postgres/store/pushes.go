@@ -97,8 +97,7 @@ func (s *Pushes) OpenPushes(ctx context.Context, tenant uuid.UUID, periodKey str
 
 // PeriodEvent implements commands.PushStore.
 func (s *Pushes) PeriodEvent(ctx context.Context, of domain.Closing, change string) (events.TracedEvent, error) {
-	e, err := periodEvent(ctx, s.Store.pool, of, change)
-	return e, unavailable(err)
+	return s.Store.periodEvent(ctx, of, change)
 }
 
 // NotePushes implements commands.PushStore.
