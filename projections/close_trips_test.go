@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/store"
@@ -48,15 +49,19 @@ func TestACloseHoldsTheHeadForFewRoundTrips(t *testing.T) {
 	f.record("a", "calls", 1)
 	f.flow()
 	f.advance(f.request().ID)
-	if len(seen.held) != 2 {
-		t.Fatalf("%d transactions locked a head, want the request and the freeze: %q", len(seen.held), seen.held)
+	_, err = f.periods.Close(t.Context(), commands.Request{By: billing, Idempotency: commands.Idempotency{Key: "k"}},
+		commands.ClosePeriod{TenantID: f.tenant, PeriodKey: "2026-04", Reason: "test"})
+	f.must(err)
+	if len(seen.held) != 3 {
+		t.Fatalf("%d transactions locked a head, want a request, its freeze and another request: %q", len(seen.held), seen.held)
 	}
 	for i, c := range []struct {
 		name string
 		most int
 	}{
-		{"request", 4}, // its offboarding; the writes with the start of the saga; the answer; COMMIT
-		{"freeze", 4},  // its conditions; the rows; the writes; COMMIT
+		{"request", 3},                         // its offboarding; the writes with the start of the saga; COMMIT
+		{"freeze", 4},                          // its conditions; the rows; the writes; COMMIT
+		{"request with an Idempotency-Key", 5}, // the look-up and the answer as well
 	} {
 		if got := len(seen.held[i]); got > c.most {
 			t.Errorf("the %s holds the head for %d round trips, want at most %d:\n%s", c.name, got, c.most, strings.Join(seen.held[i], "\n---\n"))
