@@ -102,9 +102,6 @@ func customerOf(x *tenant) string { return "cus_" + strings.ReplaceAll(x.id, "-"
 // requests begins the offboarding once, sends usage of the tenant that ends, and retries what the provider refused.
 func (k *endingsLoad) requests(ctx context.Context, rng *rand.Rand) {
 	k.tick()
-	if k.x.work.limits.rest.Load() {
-		return
-	}
 	path := "/api/v1/tenants/" + k.ended.id
 	switch rng.IntN(4) {
 	case 0:

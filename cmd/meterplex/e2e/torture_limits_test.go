@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -31,7 +30,6 @@ type limitsLoad struct {
 	x    *torture
 	keys map[*tenant]string
 	fold accountFold
-	rest atomic.Bool // no requests: the service recovers
 
 	mu      sync.Mutex
 	made    int
@@ -84,7 +82,7 @@ func (k *limitsLoad) name(kind string) string {
 // requests does some operations of a client.
 func (k *limitsLoad) requests(ctx context.Context, rng *rand.Rand) {
 	for range 5 {
-		if !k.rest.Load() && ctx.Err() == nil {
+		if !k.x.work.rest.Load() && ctx.Err() == nil {
 			k.request(ctx, rng)
 		}
 	}
@@ -109,9 +107,6 @@ func (k *limitsLoad) request(ctx context.Context, rng *rand.Rand) {
 // enforced sends usage that the plan enforces.
 func (k *limitsLoad) enforced(ctx context.Context, rng *rand.Rand) {
 	x := k.x
-	if k.rest.Load() {
-		return
-	}
 	c := &client{w: x.deployment, tenant: x.tenants[rng.IntN(len(x.tenants))], to: func() string { return x.members[int(x.requestCount.Add(1))%len(x.members)].clients.url() }}
 	batch := events(k.name("enforced"), 1+rng.IntN(20), "requests")
 	for n := range batch {

@@ -66,11 +66,8 @@ type tortured struct {
 	NextCursor *string
 }
 
-// requests does one operation of a client, unless the service recovers: each change is an event that the pipe carries.
+// requests does one operation of a client.
 func (k *periodsLoad) requests(ctx context.Context, rng *rand.Rand) {
-	if k.x.work.limits.rest.Load() {
-		return
-	}
 	tenant := k.tenants[rng.IntN(len(k.tenants))]
 	path := "/api/v1/tenants/" + tenant.id + "/periods/" + k.month
 	switch n := rng.IntN(10); {

@@ -242,7 +242,7 @@ func (x *torture) round(r round) {
 	}
 	healed, clock := time.Now(), readCPUTimes()
 	x.load.cancel()
-	x.work.limits.rest.Store(true)
+	x.work.rest.Store(true)
 	took, whole := x.awaitRecovery()
 	recovery := took.Sub(healed)
 	limit := x.checkRecovery(recovery, whole, clock)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,7 +28,8 @@ type backgroundWork struct {
 	periods     *periodsLoad
 	endings     *endingsLoad
 	sources     map[*tenant]*source
-	known       []figures // answers at a position, to be read again
+	known       []figures   // answers at a position, to be read again
+	rest        atomic.Bool // no changes: the service recovers
 	mu          sync.Mutex
 
 	between, asOf, explained, checks, rebuilds, promoted, rolledBack, abandoned, scoped, retried, bulks, renewed, changed, replays, messages, poison atomic.Int64
@@ -44,17 +46,22 @@ func newBackgroundWork(x *torture) *backgroundWork {
 	return &backgroundWork{x: x, sources: map[*tenant]*source{}, limits: newLimitsLoad(x), corrections: newCorrectionsLoad(x), periods: newPeriodsLoad(x), endings: newEndingsLoad(x)}
 }
 
-// begin starts the background work. It returns a function that stops it.
+// begin starts the background work. It returns a function that stops it. While the service recovers, it makes no changes: each is an event
+// that the pipe carries, so that the service would hardly ever be at the end of its log.
 func (k *backgroundWork) begin(seed uint64) func() {
 	ctx, cancel := context.WithCancel(k.x.t.Context())
-	k.limits.rest.Store(false)
+	k.rest.Store(false)
 	var wait sync.WaitGroup
-	for n, do := range []func(context.Context, *rand.Rand){k.read, k.read, k.decideRebuild, k.retry, k.replaceSubscription, k.message,
-		k.limits.requests, k.limits.requests, k.limits.requests, k.limits.enforced, k.limits.changeLimits, k.limits.watch, k.corrections.requests, k.periods.requests, k.periods.requests, k.endings.requests} {
+	reads := []func(context.Context, *rand.Rand){k.read, k.read, k.limits.watch}
+	changes := []func(context.Context, *rand.Rand){k.decideRebuild, k.retry, k.replaceSubscription, k.message, k.limits.requests, k.limits.requests, k.limits.requests,
+		k.limits.enforced, k.limits.changeLimits, k.corrections.requests, k.periods.requests, k.periods.requests, k.endings.requests}
+	for n, do := range slices.Concat(reads, changes) {
 		rng := rand.New(rand.NewPCG(seed, uint64(n)))
 		wait.Go(func() {
 			for ctx.Err() == nil {
-				do(ctx, rng)
+				if n < len(reads) || !k.rest.Load() {
+					do(ctx, rng)
+				}
 				select {
 				case <-ctx.Done():
 				case <-time.After(time.Duration(50+rng.IntN(200)) * time.Millisecond):
