@@ -59,16 +59,21 @@ func (d *closesTest) killAt(place string, n int, cause func()) {
 	d.goOn(dies)
 }
 
-// goOn starts the other process. The lease of a dead process on a saga or a webhook lasts 30 s, and its attempt of a push 2 minutes: the test ends them at
-// once, as the clock does.
+// endSagaLeases ends the leases of dead processes on sagas and webhooks, which last 30 s, and their attempts of pushes, which last 2 minutes, as the clock does.
+func (w *deployment) endSagaLeases() {
+	w.t.Helper()
+	for _, end := range []string{`UPDATE sagas SET next_at = now() WHERE lease IS NOT NULL`, `UPDATE webhooks SET next_at = now() WHERE lease IS NOT NULL`, `UPDATE pushes SET next_at = now() WHERE state = 'UNKNOWN'`} {
+		if _, err := w.sql.Exec(w.t.Context(), end); err != nil {
+			w.t.Error(err)
+		}
+	}
+}
+
+// goOn starts the other process.
 func (d *closesTest) goOn(dead *killableInstance) {
 	d.t.Helper()
 	dead.kill()
-	for _, end := range []string{`UPDATE sagas SET next_at = now() WHERE lease IS NOT NULL`, `UPDATE webhooks SET next_at = now() WHERE lease IS NOT NULL`, `UPDATE pushes SET next_at = now() WHERE state = 'UNKNOWN'`} {
-		if _, err := d.sql.Exec(d.t.Context(), end); err != nil {
-			d.t.Error(err)
-		}
-	}
+	d.endSagaLeases()
 	d.deaths.Add(1)
 	if err := d.running().tryStart(); err != nil {
 		d.t.Error(err)

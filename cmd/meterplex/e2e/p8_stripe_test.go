@@ -39,12 +39,7 @@ func TestP8_StripeCountsOnceThoughTheInstanceIsKilled(t *testing.T) {
 	<-arrived
 	dies.kill()
 	release()
-	// The lease of a dead instance lasts 30 s, and its attempt 2 minutes. The test ends them at once, as the clock does.
-	for _, end := range []string{`UPDATE sagas SET next_at = now() WHERE lease IS NOT NULL`, `UPDATE pushes SET next_at = now() WHERE state = 'UNKNOWN'`} {
-		if _, err := w.sql.Exec(t.Context(), end); err != nil {
-			t.Fatal(err)
-		}
-	}
+	w.endSagaLeases()
 	goesOn := w.serve("", settings...)
 	var pushes struct {
 		Data []struct {
