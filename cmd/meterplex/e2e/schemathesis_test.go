@@ -50,7 +50,7 @@ func TestTheServiceMatchesItsOpenAPIDocument(t *testing.T) {
 	} {
 		args := []string{"-m", "schemathesis.cli", "--config-file", x.config, "run", at.url() + "/openapi.json",
 			"-H", "Authorization: Bearer " + caller.key, "--include-path-regex", caller.paths, "--checks", schemathesisChecks, "--phases", phases,
-			"--max-examples", strconv.Itoa(examples), "--generation-deterministic", "--no-shrink", "--continue-on-failure", "--workers", "2",
+			"--max-examples", strconv.Itoa(examples), "--generation-deterministic", "--no-shrink", "--continue-on-failure", "--workers", "1",
 			"--request-timeout", "120", "--warnings", "off", "--no-color"}
 		out, err := runSchemathesis(t, tool, args)
 		for tries := 1; err != nil && tries < 3 && bytes.Contains(out, []byte("No issues found")); tries++ {

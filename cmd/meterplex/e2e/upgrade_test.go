@@ -38,7 +38,7 @@ func TestP2_OldAndNewBinaryTogetherAcrossAMigration(t *testing.T) {
 	w.catalogue(u.a)
 	u.tenants = w.createTenants(u.a, 24)
 	u.serveFrom(u.a, u.b)
-	u.load = w.startLoad(u.tenants, 1, mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 6, pause: 400 * time.Millisecond}, u.front.urlOf)
+	u.load = w.startLoad(u.tenants, 1, mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 6, pause: 800 * time.Millisecond}, u.front.urlOf)
 	u.load.awaitMore(200)
 	for _, step := range []struct {
 		name string
