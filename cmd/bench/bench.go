@@ -49,6 +49,7 @@ type times struct {
 	paced   time.Duration // the open-loop part of B1, B2 and B6
 	latency time.Duration // B3, and its limit
 	stream  time.Duration // B4
+	trial   time.Duration // each of B4's rates
 	fresh   time.Duration // B5, and its limit
 	mixed   time.Duration // B1 with all roles running
 	history int           // usage events of B8
@@ -74,12 +75,12 @@ func (c *Config) times() times {
 func (c *Config) fixedTimes() times {
 	if c.Quick {
 		return times{
-			rounds: 2, round: 2 * time.Second, paced: 3 * time.Second, latency: 8 * time.Second, stream: 15 * time.Second, fresh: 8 * time.Second,
+			rounds: 2, round: 2 * time.Second, paced: 3 * time.Second, latency: 8 * time.Second, stream: 15 * time.Second, trial: 5 * time.Second, fresh: 8 * time.Second,
 			mixed: 4 * time.Second, history: 500_000, figure: 300_000, reads: 60, before: 8 * time.Second, outage: 20 * time.Second, tenants: 1000, point: 1500 * time.Millisecond, idle: 5 * time.Second, overload: 15 * time.Second,
 		}
 	}
 	return times{
-		rounds: 9, round: 3 * time.Second, paced: 8 * time.Second, latency: 30 * time.Second, stream: 40 * time.Second, fresh: 30 * time.Second,
+		rounds: 9, round: 3 * time.Second, paced: 8 * time.Second, latency: 30 * time.Second, stream: 40 * time.Second, trial: 8 * time.Second, fresh: 30 * time.Second,
 		mixed: 10 * time.Second, history: 10_000_000, figure: 10_000_000, reads: 200, before: 20 * time.Second, outage: time.Minute, tenants: 10_000, point: 6 * time.Second, idle: 10 * time.Second, overload: time.Minute,
 	}
 }

@@ -10,8 +10,6 @@ import (
 )
 
 const (
-	// streamRate is offered in B4: a third above the aim.
-	streamRate = 53_000
 	// streamSize is the number of events in a request of B4, as from clients that collect events
 	// for some milliseconds.
 	streamSize    = 100
@@ -109,7 +107,7 @@ func (r *run) correctedEndToEnd(ctx context.Context, s *subject) error {
 	return nil
 }
 
-// stream offers B4's load in an open loop.
+// stream offers B4's load in an open loop, at the greatest rate at which no backlog grows.
 func (r *run) stream(ctx context.Context, s *subject, f *Figure) error {
 	return r.streamOf(ctx, s, f, s.newIngestLoad)
 }
@@ -118,10 +116,23 @@ func (r *run) stream(ctx context.Context, s *subject, f *Figure) error {
 type newLoad func(ctx context.Context, clients, size int, now time.Time) (*load, error)
 
 func (r *run) streamOf(ctx context.Context, s *subject, f *Figure, of newLoad) error {
-	return r.pipeline(ctx, s, f, of, streamClients, streamSize, func(l *load) (rate, error) {
-		h, sent, err := openOver(streamRate/streamSize, r.times.stream, streamClients, l.sendOne).run(ctx)
+	l, err := of(ctx, streamClients, streamSize, r.cfg.Now())
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if err := r.warm(ctx, l); err != nil {
+		return err
+	}
+	perSecond, tried, err := sustainedRate(func(perSecond float64) (trial, error) { return r.try(ctx, s, l, perSecond) })
+	if err != nil {
+		return err
+	}
+	return r.pipeline(ctx, s, f, func() (rate, error) {
+		h, sent, err := openOver(perSecond/streamSize, r.times.stream, streamClients, l.sendOne).run(ctx)
 		if err == nil {
-			f.Latency, f.LatencyAt = latencyOf(h), fmt.Sprintf("of a request of %d events, at %d events/s", streamSize, streamRate)
+			f.Latency, f.LatencyAt = latencyOf(h), fmt.Sprintf("of a request of %d events, at %.0f events/s", streamSize, perSecond)
+			f.note("rates tried, events/s", tried)
 		}
 		return sent, err
 	})
@@ -130,10 +141,15 @@ func (r *run) streamOf(ctx context.Context, s *subject, f *Figure, of newLoad) e
 // singlesEndToEnd is B12.
 func (r *run) singlesEndToEnd(ctx context.Context, s *subject) error {
 	f := figureB12()
-	err := r.pipeline(ctx, s, &f, s.newIngestLoad, singleClients, 1, func(l *load) (rate, error) {
-		return closed(ctx, singleClients, r.times.stream, l.send)
-	})
+	l, err := s.newIngestLoad(ctx, singleClients, 1, r.cfg.Now())
 	if err != nil {
+		return err
+	}
+	defer l.close()
+	if err := r.warm(ctx, l); err != nil {
+		return err
+	}
+	if err := r.pipeline(ctx, s, &f, func() (rate, error) { return closed(ctx, singleClients, r.times.stream, l.send) }); err != nil {
 		return err
 	}
 	if f.Limit = r.maxRates["B2"]; f.Limit > 0 {
@@ -147,13 +163,8 @@ func (r *run) singlesEndToEnd(ctx context.Context, s *subject) error {
 
 // pipeline measures a load until all its events are in the aggregates. Events that the pipeline cannot
 // process in time queue in the log and are processed before the clock stops.
-func (r *run) pipeline(ctx context.Context, s *subject, f *Figure, of newLoad, clients, size int, send func(l *load) (rate, error)) error {
-	l, err := of(ctx, clients, size, r.cfg.Now())
-	if err != nil {
-		return err
-	}
-	defer l.close()
-	if err := r.ready(ctx, s, l); err != nil {
+func (r *run) pipeline(ctx context.Context, s *subject, f *Figure, send func() (rate, error)) error {
+	if err := r.calm(ctx, s); err != nil {
 		return err
 	}
 	w := &pipelineObserver{run: r}
@@ -165,7 +176,7 @@ func (r *run) pipeline(ctx context.Context, s *subject, f *Figure, of newLoad, c
 	if err != nil {
 		return err
 	}
-	sent, err := send(l)
+	sent, err := send()
 	if err != nil {
 		return err
 	}
@@ -217,6 +228,11 @@ func (r *run) ready(ctx context.Context, s *subject, l *load) error {
 	if err := r.warm(ctx, l); err != nil {
 		return err
 	}
+	return r.calm(ctx, s)
+}
+
+// calm waits until every consumer has folded every event, and writes a checkpoint of the database.
+func (r *run) calm(ctx context.Context, s *subject) error {
 	if err := s.settled(ctx); err != nil {
 		return err
 	}
