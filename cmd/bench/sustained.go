@@ -19,7 +19,7 @@ const (
 // trial is the result of an open-loop load of one rate.
 type trial struct {
 	offered float64       // events a second
-	lag     time.Duration // what waited at its end, in time of the load
+	lag     time.Duration // the load that waited at its end, as time of the load
 	drained float64       // events a second until all events were in the aggregates
 	refused int
 }
@@ -55,7 +55,7 @@ func (r *run) try(ctx context.Context, s *subject, l *load, perSecond float64) (
 	return t, err
 }
 
-// sustainedRate returns the greatest rate, in events a second, at which no backlog grew, and the trials. If none was sustained it returns the rate at
+// sustainedRate returns the greatest rate, in events a second, at which no backlog grew, and the trials. Without a sustained trial it returns the rate at
 // which the overload of the first trial was worked off.
 func sustainedRate(try func(perSecond float64) (trial, error)) (perSecond float64, tried string, err error) {
 	first, err := try(streamRate)

@@ -212,3 +212,25 @@ func numberOf(position string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n
 }
+
+// sumsAcknowledged returns the sums of the acknowledged usage and its last position.
+func (l *ledger) sumsAcknowledged() (sums map[string]int64, at string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sums = map[string]int64{}
+	for feature, t := range l.ackedSums {
+		sums[feature] = t.amount
+	}
+	return sums, l.at
+}
+
+// sumsAttempted returns the sums of all usage ever sent.
+func (l *ledger) sumsAttempted() map[string]int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sums := map[string]int64{}
+	for feature, t := range l.attemptedSums {
+		sums[feature] = t.amount
+	}
+	return sums
+}

@@ -351,28 +351,6 @@ func (k *backgroundWork) message(ctx context.Context, rng *rand.Rand) {
 	}
 }
 
-// sumsAcknowledged returns the sums of the acknowledged usage and its last position.
-func (l *ledger) sumsAcknowledged() (sums map[string]int64, at string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	sums = map[string]int64{}
-	for feature, t := range l.ackedSums {
-		sums[feature] = t.amount
-	}
-	return sums, l.at
-}
-
-// sumsAttempted returns the sums of all usage ever sent.
-func (l *ledger) sumsAttempted() map[string]int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	sums := map[string]int64{}
-	for feature, t := range l.attemptedSums {
-		sums[feature] = t.amount
-	}
-	return sums
-}
-
 func (k *backgroundWork) String() string {
 	parts := []string{}
 	for _, p := range k.counts() {
