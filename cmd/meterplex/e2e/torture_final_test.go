@@ -29,9 +29,6 @@ func (x *torture) final() {
 	x.checkInvariant("reservations that nobody ends expire", x.work.limits.awaitExpired)
 	x.checkInvariant("the backlog drains", func() string { return "drained in " + x.drain().Round(time.Millisecond).String() })
 	x.refill(at)
-	if !x.long { // all members have been restarted
-		x.endSagaLeases()
-	}
 	x.checkInvariant("closes end, closed periods are reconciled, and no snapshot and no decision has changed", func() string { return x.work.periods.settle(x.t.Context()) })
 	x.checkInvariant("a tenant that is offboarded during the faults is archived, with its manifest", x.work.endings.settleOffboarding)
 	x.checkInvariant("the billing provider counts each push once, and in total what is delivered and billable", x.work.endings.settlePushes)
