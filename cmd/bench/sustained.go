@@ -50,9 +50,12 @@ func (r *run) try(ctx context.Context, s *subject, l *load, perSecond float64) (
 		last = p
 		return p.caughtUp()
 	})
-	t = trial{offered: perSecond, refused: sent.refused, lag: late + time.Duration(float64(atEnd.behind())/perSecond*float64(time.Second))}
-	t.drained = float64(sent.events*streamSize) / last.at.Sub(began).Seconds()
-	return t, err
+	if err != nil {
+		return t, err
+	}
+	drained := rate{events: sent.events * streamSize, took: last.at.Sub(began)}
+	waiting := time.Duration(float64(atEnd.behind()) / perSecond * float64(time.Second))
+	return trial{offered: perSecond, lag: late + waiting, drained: drained.perSecond(), refused: sent.refused}, nil
 }
 
 // sustainedRate returns the greatest rate, in events a second, at which no backlog grew, and the trials. Without a sustained trial it returns the rate at
