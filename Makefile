@@ -167,5 +167,5 @@ bench: build ## Measure the service beside its raw limits, into docs/benchmarks/
 	$(GO) run ./cmd/scaling
 
 .PHONY: bench-quick
-bench-quick: build ## Measure it shortly, in under three minutes, and print the table
+bench-quick: build ## Measure it shortly, in some minutes, and print the table
 	./bin/meterplex bench --quick $(ARGS)
