@@ -6,13 +6,17 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/events"
 )
 
 // TestConsole_AForgedLastEventIDShowsNoMore: a place that cannot be is a page with a problem, and one of another tenant's event shows that tenant's events to nobody.
 func TestConsole_AForgedLastEventIDShowsNoMore(t *testing.T) {
 	w := newTestService(t)
 	w.catalogue()
-	a, other := w.newAccount("A"), w.newAccount("B")
+	a := w.newAccount("A")
+	partition := events.PartitionOf(uuid.MustParse(a.id))
+	other := w.newAccountIn("B", func(p int16) bool { return p != partition })
 	w.ingest(a, batch(event("own", nil)))
 	w.ingest(other, batch(event("foreign", nil)))
 	operator, tenant := w.signIn(bootstrap), w.signIn(a.key)
@@ -31,6 +35,17 @@ func TestConsole_AForgedLastEventIDShowsNoMore(t *testing.T) {
 	foreign := w.positionOf(w.firstOf(other))
 	if got := at(tenant, "/console/events/stream", foreign); got.status == 200 || strings.Contains(string(got.body), "foreign") {
 		t.Errorf("after another tenant's event a tenant gets %d:\n%s", got.status, got.body)
+	}
+	// In its own partition a tenant's tail may begin after any position.
+	neighbour := w.newAccountIn("C", func(p int16) bool { return p == partition })
+	w.ingest(neighbour, batch(event("foreign", nil)))
+	place := w.positionOf(w.firstOf(neighbour))
+	w.ingest(neighbour, batch(event("foreign-too", nil)))
+	w.ingest(a, batch(event("own-too", nil)))
+	tail, end := tenant.tail("/console/events/stream?subject=meterplex.usage.event.recorded&after=" + place)
+	defer end()
+	if row := <-tail; !strings.Contains(row, "own-too&#34;") {
+		t.Errorf("after an event of a neighbour in its partition a tenant follows %s", row)
 	}
 }
 

@@ -76,10 +76,8 @@ func (w *testService) withhold(p *account, topic events.Topic, from, n int) {
 func TestWithheldRecordsAreListedNewestFirst(t *testing.T) {
 	w := newTestService(t)
 	w.catalogue()
-	a, b := w.newAccount("A"), w.newAccount("B")
-	for events.PartitionOf(uuid.MustParse(b.id)) == events.PartitionOf(uuid.MustParse(a.id)) {
-		b = w.newAccount("B")
-	}
+	a := w.newAccount("A")
+	b := w.newAccountIn("B", func(p int16) bool { return p != events.PartitionOf(uuid.MustParse(a.id)) })
 	at := verdicts(w.ingest(a, batch(event("1", nil))))[0]["position"].(string)
 	recorded, err := events.ParsePosition(at)
 	w.must(err)

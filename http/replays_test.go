@@ -102,10 +102,7 @@ func (w *testService) events(subject events.Subject) (n int) {
 func TestTheRelayIsRewound(t *testing.T) {
 	w := newTestService(t)
 	w.catalogue()
-	a := w.newAccount("A")
-	for events.PartitionOf(uuid.MustParse(a.id)) == 0 { // partition 0 is the platform's, and no router executes its commands here
-		a = w.newAccount("A")
-	}
+	a := w.newAccountIn("A", func(p int16) bool { return p != 0 }) // partition 0 is the platform's, and no router executes its commands here
 	partition := events.PartitionOf(uuid.MustParse(a.id))
 	for n := range 5 {
 		w.ingest(a, batch(event(fmt.Sprint("e", n), nil)))

@@ -250,8 +250,16 @@ func (w *testService) catalogue() {
 
 func (w *testService) newAccount(name string) *account {
 	w.Helper()
+	return w.newAccountIn(name, func(int16) bool { return true })
+}
+
+// newAccountIn creates tenants until the partition of one fits.
+func (w *testService) newAccountIn(name string, fits func(partition int16) bool) *account {
+	w.Helper()
 	p := &account{}
-	p.id = w.want(201, call{"POST", "/api/v1/tenants", bootstrap, nil, map[string]any{"name": name, "class": "small"}})["id"].(string)
+	for p.id == "" || !fits(events.PartitionOf(uuid.MustParse(p.id))) {
+		p.id = w.newAccountlessTenant(name)
+	}
 	p.subscription = w.want(201, call{"POST", "/api/v1/tenants/" + p.id + "/subscriptions", bootstrap, nil, map[string]any{"plan": "basic"}})["id"].(string)
 	p.key, p.keyID = w.key(p.id, nil, commands.TenantScopes()...)
 	p.reader, _ = w.key(p.id, nil, commands.ScopeUsageRead)
