@@ -66,7 +66,8 @@ type Reconciliation struct {
 }
 
 // Reconcile compares the accounts and the held reservations of a tenant with its log, all under the lock of the head. With repair it
-// sets the accounts that differ to the log, each by an event with the reason.
+// sets the accounts that differ to the log, each by an event with the reason. A repetition under an Idempotency-Key compares nothing: it
+// gets the first answer.
 func (a *Accounts) Reconcile(ctx context.Context, req Request, tenant uuid.UUID, repair bool, reason string) (Reconciliation, error) {
 	if fault := reasonFault(reason); repair && fault != nil {
 		return Reconciliation{}, fault
@@ -79,40 +80,39 @@ func (a *Accounts) Reconcile(ctx context.Context, req Request, tenant uuid.UUID,
 	if err != nil {
 		return Reconciliation{}, err
 	}
-	var result Reconciliation
-	err = a.Store.ChangeAccounts(ctx, tenant, func(tx AccountTx) error {
-		result = Reconciliation{TenantID: tenant, Drift: []Drift{}}
+	in := func(decide func(AccountTx) error) error { return a.Store.ChangeAccounts(ctx, tenant, decide) }
+	return change(in, req, func(tx AccountTx) (Reconciliation, error) {
 		sums := map[domain.AccountKey]*domain.Account{}
 		for key, sum := range before {
 			sums[key] = copyOf(sum)
 		}
+		result := Reconciliation{TenantID: tenant}
 		if result.UpTo, err = tx.AddFoldedAccounts(tenant, at, sums); err != nil {
-			return err
+			return result, err
 		}
 		rows, err := tx.QuotaAccounts(tenant)
 		if err != nil {
-			return err
+			return result, err
 		}
 		of, err := tx.Tenant(tenant)
 		if err != nil {
-			return err
+			return result, err
 		}
 		result.Drift = drift(rows, sums)
 		held := maps.Clone(open)
 		if err := tx.AddHeldReservations(tenant, openAt, held); err != nil {
-			return err
+			return result, err
 		}
 		if result.Reservations, err = reservationDrift(tx, tenant, held); err != nil {
-			return err
+			return result, err
 		}
 		if !repair || len(result.Drift) == 0 || of == nil {
-			return nil
+			return result, nil
 		}
 		result.Repaired = true
 		_, err = tx.Append(a.repairs(req, of, rows, sums, result.Drift, reason)...)
-		return err
+		return result, err
 	})
-	return result, err
 }
 
 func copyOf(a *domain.Account) *domain.Account {

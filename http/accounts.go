@@ -26,6 +26,7 @@ func (s *service) accountOperations(t *site) {
 }
 
 type reconcileRequest struct {
+	Idempotent
 	Body struct {
 		TenantID string `json:"tenantId" format:"uuid" doc:"The tenant whose accounts are compared."`
 		Repair   bool   `json:"repair,omitempty" doc:"Set the accounts that differ to the log."`
@@ -38,11 +39,15 @@ type reconcileAnswer struct {
 }
 
 func (s *service) reconcileAccounts(ctx context.Context, in *reconcileRequest) (*reconcileAnswer, error) {
+	once, err := once(ctx)
+	if err != nil {
+		return nil, err
+	}
 	tenant, err := s.knownTenant(ctx, in.Body.TenantID)
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.Accounts.Reconcile(ctx, edge.ExchangeOf(ctx).Request(commands.Idempotency{}), tenant.ID, in.Body.Repair, in.Body.Reason)
+	done, err := s.Accounts.Reconcile(ctx, edge.ExchangeOf(ctx).Request(once), tenant.ID, in.Body.Repair, in.Body.Reason)
 	return &reconcileAnswer{done}, err
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -288,4 +289,19 @@ func TestAccountsAreReconciledWithTheLog(t *testing.T) {
 		t.Errorf("%d repairs are recorded", w.events(events.AccountReconciled))
 	}
 	w.refused(w.do(call{"POST", "/api/v1/quota/accounts/reconcile", bootstrap, nil, `{"tenantId":"` + newID().String() + `"}`}), 404, "tenant_not_found")
+	// A repetition under an Idempotency-Key repairs nothing again.
+	once := map[string]string{"Idempotency-Key": "repair"}
+	repair := call{"POST", "/api/v1/quota/accounts/reconcile", bootstrap, once, `{"tenantId":"` + a.id + `","repair":true,"reason":"once"}`}
+	damage := func() {
+		_, err := w.pool.Exec(t.Context(), `UPDATE quota_accounts SET used = used + 1 WHERE tenant_id = $1`, a.id)
+		w.must(err)
+	}
+	damage()
+	first := w.want(200, repair)
+	damage()
+	if again := w.want(200, repair); first["repaired"] != true || !reflect.DeepEqual(again, first) || w.accountOf(a) != "17 30 1" {
+		t.Errorf("%v, repeated: %v; the account has %s", first, again, w.accountOf(a))
+	}
+	repair.body = `{"tenantId":"` + a.id + `","repair":true,"reason":"twice"}`
+	w.refused(w.do(repair), 422, "idempotency_key_reused")
 }
