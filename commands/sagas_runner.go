@@ -187,7 +187,7 @@ func (r *SagaRunner) attempt(ctx context.Context, s *domain.Saga) (result domain
 // which the lease was asked for.
 func (r *SagaRunner) renew(ctx context.Context, id, lease uuid.UUID, leased time.Time, lose context.CancelCauseFunc) {
 	third := r.lease() / 3
-	for wait := third; ; {
+	for wait := third - time.Since(leased); ; { // the answer may have taken most of the lease
 		select {
 		case <-ctx.Done():
 			return
