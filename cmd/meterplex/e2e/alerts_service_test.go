@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,12 +26,11 @@ type alertsService struct {
 func TestEveryAlertFiresForItsFault(t *testing.T) {
 	t.Parallel()
 	w := newAlertsService(t)
-	t.Run("data", func(t *testing.T) {
-		w.group(t, "figures", (*alertsTest).figureFaults)
-		w.group(t, "letters", (*alertsTest).letterFaults)
-		w.group(t, "billing", func(g *alertsTest) { (&billingFaults{g, w.stripe}).happenAll() })
-	})
-	if t.Failed() {
+	var data sync.WaitGroup
+	data.Go(func() { w.group(t, "figures", (*alertsTest).figureFaults) })
+	data.Go(func() { w.group(t, "letters", (*alertsTest).letterFaults) })
+	data.Go(func() { w.group(t, "billing", func(g *alertsTest) { (&billingFaults{g, w.stripe}).happenAll() }) })
+	if data.Wait(); t.Failed() {
 		return
 	}
 	w.poisonFaults()

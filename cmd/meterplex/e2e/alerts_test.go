@@ -39,10 +39,10 @@ type fedFaults struct {
 	aggregates sync.Mutex // of faults in usage_aggregates: a repair of all tenants mends those of another group, too
 }
 
-// group runs faults beside those of other groups, as a test of its own.
+// group runs faults as a test of its own. It may run beside other groups, but not as a parallel test: such a test would begin behind all that
+// wait for their turn, and the rest of the caller would run after them, alone.
 func (w *alertsTest) group(t *testing.T, name string, do func(w *alertsTest)) {
 	t.Run(name, func(t *testing.T) {
-		t.Parallel()
 		d := w.deployment
 		do(&alertsTest{&deployment{t: t, db: d.db, prefix: d.prefix, pipe: d.pipe, operator: d.operator, sql: d.sql, http: d.http, cluster: d.cluster}, w.front, w.targets, nil, nil, "", w.database, w.dir, w.fed})
 	})
