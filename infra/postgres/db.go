@@ -252,6 +252,8 @@ func workerParams(application string) map[string]string {
 		// A plan from when a table was empty must not be reused after the table has grown. PostgreSQL still reuses
 		// that of a statement without parameters: it must be right at any size.
 		"plan_cache_mode": "force_custom_plan",
+		// PostgreSQL compiles plans that seem expensive. Ours are not: they read a page, or look rows up by an index that genericPlans requires.
+		"jit": "off",
 	}
 }
 

@@ -90,6 +90,39 @@ func TestP6_ASessionWithoutItsRoleIsRefused(t *testing.T) {
 	}
 }
 
+// TestSessionsCompileNoPlans, although PostgreSQL does by default: a plan that must not scan a small table seems so expensive that it would be compiled for
+// a second at each run, and a relay's lease may end meanwhile.
+func TestSessionsCompileNoPlans(t *testing.T) {
+	database := localtest.Migrated(t, Migrate)
+	root, err := pgx.Connect(t.Context(), localtest.SuperuserURL(t, database))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close(context.Background())
+	if _, err := root.Exec(t.Context(), `ALTER DATABASE `+pgx.Identifier{root.Config().Database}.Sanitize()+` SET jit = on`); err != nil {
+		t.Fatal(err)
+	}
+	for _, keep := range []bool{false, true} {
+		pool, err := Open(t.Context(), Config{URL: database, KeepPlans: keep})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer pool.Close()
+		var jit string
+		if err := pool.QueryRow(t.Context(), `SHOW jit`).Scan(&jit); err != nil || jit != "off" {
+			t.Errorf("a session of a pool has jit=%s, %v", jit, err)
+		}
+		db, err := WorkerDB(Config{URL: database, KeepPlans: keep})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		if err := db.QueryRowContext(t.Context(), `SHOW jit`).Scan(&jit); err != nil || jit != "off" {
+			t.Errorf("a session of database/sql has jit=%s, %v", jit, err)
+		}
+	}
+}
+
 // TestReadersKeepTheirSessions: readers that poll at the same time use the same sessions at each poll.
 func TestReadersKeepTheirSessions(t *testing.T) {
 	const readers = 4
