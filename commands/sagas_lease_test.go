@@ -95,21 +95,21 @@ func (q *leaseQueue) SettleSaga(_ context.Context, _, _ uuid.UUID, change func(*
 // runLeased runs the one step of a queue, which lasts for a time unless its context ends. It returns the time of the end, and the cause if the context ended.
 func runLeased(q *leaseQueue, lasts time.Duration) (over time.Time, cause error) {
 	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
 	kind := SagaKind{Name: "test", Steps: []string{"only"}, Run: func(ctx context.Context, _ *domain.Saga) (domain.SagaResult, error) {
 		select {
 		case <-ctx.Done():
 		case <-time.After(lasts):
 		}
 		cause, over = context.Cause(ctx), time.Now()
+		close(done)
 		return domain.SagaDone(), cause
 	}}
 	r := &SagaRunner{Queue: q, Kinds: []SagaKind{kind}, NewID: uuid.New, Logger: slog.New(slog.DiscardHandler)}
 	ended := make(chan error)
 	go func() { ended <- r.Run(ctx) }()
-	for over.IsZero() {
-		time.Sleep(time.Second)
-	}
-	synctest.Wait()
+	<-done
+	synctest.Wait() // until its result is saved
 	stop()
 	<-ended
 	return over, cause
