@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
@@ -118,24 +119,24 @@ func TestAReaderWithoutAConnectionIsRefusedSoon(t *testing.T) {
 
 // A change of a period keeps its seat for longer than it ran, so that many of them at once leave most of the time to others.
 func TestManyChangesOfPeriodsRest(t *testing.T) {
-	p := paced{make(seats, 1)}
-	began := time.Now()
-	for range 3 {
-		leave, err := p.acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		p := paced{make(seats, 1)}
+		for _, c := range []struct{ work, rest time.Duration }{{time.Millisecond, restTimes * time.Millisecond}, {time.Second, longestRest}} {
+			leave, err := p.acquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(c.work)
+			leave()
+			began := time.Now()
+			next, err := p.acquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took != c.rest {
+				t.Errorf("the seat is free %s after a change of %s, not %s", took, c.work, c.rest)
+			}
+			next()
 		}
-		time.Sleep(10 * time.Millisecond)
-		leave()
-	}
-	if took := time.Since(began); took < 70*time.Millisecond {
-		t.Errorf("three changes of 10 ms with rests took %s", took)
-	}
-	leave, err := p.acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if leave(); len(p.seats) != 1 {
-		t.Error("the seat is free at once")
-	}
+	})
 }
