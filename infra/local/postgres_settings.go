@@ -23,7 +23,6 @@ func baseSettings() map[string]string {
 		"max_wal_size":                 "2GB",
 		"checkpoint_timeout":           "15min",
 		"checkpoint_completion_target": "0.9",
-		"random_page_cost":             "1.1",
 		"jit":                          "off",
 		"fsync":                        "on",
 		"full_page_writes":             "on",

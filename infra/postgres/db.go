@@ -254,6 +254,8 @@ func workerParams(application string) map[string]string {
 		"plan_cache_mode": "force_custom_plan",
 		// PostgreSQL compiles plans that seem expensive. Ours are not: they read a page, or look rows up by an index that genericPlans requires.
 		"jit": "off",
+		// By PostgreSQL's default, which is for disks that turn, a page of a tenant's events is found by reading a large part of them.
+		"random_page_cost": "1.1",
 	}
 }
 
