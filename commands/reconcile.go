@@ -66,7 +66,7 @@ type Reconciliation struct {
 }
 
 // Reconcile compares the accounts and the held reservations of a tenant with its log, all under the lock of the head. With repair it
-// sets the accounts that differ to the log, each by an event with the reason. A repetition under an Idempotency-Key compares nothing: it
+// sets the accounts that differ to the log, each by an event with the reason. A repetition under an Idempotency-Key
 // gets the first answer.
 func (a *Accounts) Reconcile(ctx context.Context, req Request, tenant uuid.UUID, repair bool, reason string) (Reconciliation, error) {
 	if fault := reasonFault(reason); repair && fault != nil {

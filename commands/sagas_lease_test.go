@@ -15,7 +15,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 )
 
-// renewal is how the queue answers a request for a lease, and after what time.
+// renewal is an answer of the queue to a request for a lease, and its delay.
 type renewal struct {
 	after time.Duration
 	err   error

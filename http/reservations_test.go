@@ -289,7 +289,7 @@ func TestAccountsAreReconciledWithTheLog(t *testing.T) {
 		t.Errorf("%d repairs are recorded", w.events(events.AccountReconciled))
 	}
 	w.refused(w.do(call{"POST", "/api/v1/quota/accounts/reconcile", bootstrap, nil, `{"tenantId":"` + newID().String() + `"}`}), 404, "tenant_not_found")
-	// A repetition under an Idempotency-Key repairs nothing again.
+	// A repetition under an Idempotency-Key makes no second repair.
 	once := map[string]string{"Idempotency-Key": "repair"}
 	repair := call{"POST", "/api/v1/quota/accounts/reconcile", bootstrap, once, `{"tenantId":"` + a.id + `","repair":true,"reason":"once"}`}
 	damage := func() {
