@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
-
-	"github.com/meterplex/meterplex/events"
 )
 
 // TestConsole_AForgedLastEventIDShowsNoMore: a place that cannot be is a page with a problem, and one of another tenant's event shows that tenant's events to nobody.
@@ -15,8 +13,7 @@ func TestConsole_AForgedLastEventIDShowsNoMore(t *testing.T) {
 	w := newTestService(t)
 	w.catalogue()
 	a := w.newAccount("A")
-	partition := events.PartitionOf(uuid.MustParse(a.id))
-	other := w.newAccountIn("B", func(p int16) bool { return p != partition })
+	other := w.newAccountIn("B", func(p int16) bool { return p != a.partition() })
 	w.ingest(a, batch(event("own", nil)))
 	w.ingest(other, batch(event("foreign", nil)))
 	operator, tenant := w.signIn(bootstrap), w.signIn(a.key)
@@ -37,7 +34,7 @@ func TestConsole_AForgedLastEventIDShowsNoMore(t *testing.T) {
 		t.Errorf("after another tenant's event a tenant gets %d:\n%s", got.status, got.body)
 	}
 	// In its own partition a tenant's tail may begin after any position.
-	neighbour := w.newAccountIn("C", func(p int16) bool { return p == partition })
+	neighbour := w.newAccountIn("C", func(p int16) bool { return p == a.partition() })
 	w.ingest(neighbour, batch(event("foreign", nil)))
 	place := w.positionOf(w.firstOf(neighbour))
 	w.ingest(neighbour, batch(event("foreign-too", nil)))

@@ -6,10 +6,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"github.com/google/uuid"
-
-	"github.com/meterplex/meterplex/events"
 )
 
 // TestAnIdempotencyKeyForTwoTenantsAtOnce sends two concurrent requests under one key,
@@ -19,7 +15,7 @@ func TestAnIdempotencyKeyForTwoTenantsAtOnce(t *testing.T) {
 	w := newTestService(t)
 	w.catalogue()
 	a := w.newAccount("A")
-	b := w.newAccountIn("B", func(p int16) bool { return p != events.PartitionOf(uuid.MustParse(a.id)) })
+	b := w.newAccountIn("B", func(p int16) bool { return p != a.partition() })
 	tenants := []string{a.id, b.id}
 	for round := range 40 {
 		var both sync.WaitGroup

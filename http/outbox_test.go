@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -67,7 +65,7 @@ func (w *testService) withhold(p *account, topic events.Topic, from, n int) {
 	w.Helper()
 	_, err := w.pool.Exec(w.Context(), `INSERT INTO withheld_records (partition, position, topic, tenant_id, dead_letter_id, reason, late, withheld_at)
  SELECT $1, n, $2, $3, CASE WHEN n % 2 = 0 THEN gen_random_uuid() END, 'too large', n % 2 = 1, now() - interval '1 hour' + interval '1 second' * n
- FROM generate_series($4::int, $5) n`, events.PartitionOf(uuid.MustParse(p.id)), topic, p.id, from, from+n-1)
+ FROM generate_series($4::int, $5) n`, p.partition(), topic, p.id, from, from+n-1)
 	w.must(err)
 }
 
@@ -77,7 +75,7 @@ func TestWithheldRecordsAreListedNewestFirst(t *testing.T) {
 	w := newTestService(t)
 	w.catalogue()
 	a := w.newAccount("A")
-	b := w.newAccountIn("B", func(p int16) bool { return p != events.PartitionOf(uuid.MustParse(a.id)) })
+	b := w.newAccountIn("B", func(p int16) bool { return p != a.partition() })
 	at := verdicts(w.ingest(a, batch(event("1", nil))))[0]["position"].(string)
 	recorded, err := events.ParsePosition(at)
 	w.must(err)

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/uuid"
-
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -14,7 +12,7 @@ func (w *testService) replayBodies(a *account) (list []badInput) {
 	add := func(path, body string, status int, code string) {
 		list = append(list, badInput{"POST " + path + " " + body[:min(len(body), 80)], call{"POST", "/api/v1/replays" + path, bootstrap, nil, body}, status, code})
 	}
-	partition := events.PartitionOf(uuid.MustParse(a.id))
+	partition := a.partition()
 	for body, code := range map[string]string{
 		`{}`: "member_missing", `{"topic":"usage.raw"}`: "member_missing", `{"reason":"x"}`: "member_missing",
 		`{"topic":"usage.raw","reason":""}`:                                                                                        "reason_invalid",
@@ -103,7 +101,7 @@ func TestTheRelayIsRewound(t *testing.T) {
 	w := newTestService(t)
 	w.catalogue()
 	a := w.newAccountIn("A", func(p int16) bool { return p != 0 }) // partition 0 is the platform's, and no router executes its commands here
-	partition := events.PartitionOf(uuid.MustParse(a.id))
+	partition := a.partition()
 	for n := range 5 {
 		w.ingest(a, batch(event(fmt.Sprint("e", n), nil)))
 	}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/events"
@@ -155,7 +154,7 @@ func TestP9_ResidenciesAreShownToTheirTenant(t *testing.T) {
 	if n, denied, err := m.asTenant(&m.a.id, `SELECT count(actor_id) FROM log_origins`); denied || err != nil || n == 0 {
 		t.Errorf("a tenant cannot read its own events' actors: %d, %v", n, err)
 	}
-	home := events.PartitionOf(uuid.MustParse(m.a.id))
+	home := m.a.partition()
 	shown := fmt.Sprintf(`SELECT count(r) FROM recorded_residencies(array_fill(%d::smallint, ARRAY[1000]), ARRAY(SELECT generate_series(1, 1000)::bigint)) r`, home)
 	own := fmt.Sprintf(`SELECT count(*) FROM event_log_rows WHERE partition = %d AND tenant_id = '%s' AND position <= 1000`, home, m.a.id)
 	var want int
@@ -169,7 +168,7 @@ func TestP9_ResidenciesAreShownToTheirTenant(t *testing.T) {
 			t.Errorf("%s is shown the residencies of %d of A's %d events (denied %v), %v", name, n, want, denied, err)
 		}
 	}
-	if b := events.PartitionOf(uuid.MustParse(m.b.id)); b != home {
+	if b := m.b.partition(); b != home {
 		if n, _, err := m.asTenant(&m.b.id, shown); n != 0 || err != nil {
 			t.Errorf("B is shown the residencies of %d of A's events, %v", n, err)
 		}

@@ -248,6 +248,8 @@ func (w *testService) catalogue() {
 	}}})
 }
 
+func (p *account) partition() int16 { return events.PartitionOf(uuid.MustParse(p.id)) }
+
 func (w *testService) newAccount(name string) *account {
 	w.Helper()
 	return w.newAccountIn(name, func(int16) bool { return true })
@@ -257,7 +259,7 @@ func (w *testService) newAccount(name string) *account {
 func (w *testService) newAccountIn(name string, fits func(partition int16) bool) *account {
 	w.Helper()
 	p := &account{}
-	for p.id == "" || !fits(events.PartitionOf(uuid.MustParse(p.id))) {
+	for p.id == "" || !fits(p.partition()) {
 		p.id = w.newAccountlessTenant(name)
 	}
 	p.subscription = w.want(201, call{"POST", "/api/v1/tenants/" + p.id + "/subscriptions", bootstrap, nil, map[string]any{"plan": "basic"}})["id"].(string)
