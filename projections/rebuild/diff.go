@@ -135,7 +135,7 @@ const withoutTimeout = `SET LOCAL statement_timeout = 0; SET LOCAL idle_in_trans
 
 // inOrder makes the planner read in key order rather than sort: a page needs the plan that
 // is cheapest for its first row.
-const inOrder = `SET LOCAL random_page_cost = 1.1; SET LOCAL enable_sort = off; SET LOCAL enable_hashagg = off; SET LOCAL max_parallel_workers_per_gather = 0`
+const inOrder = `SET LOCAL enable_sort = off; SET LOCAL enable_hashagg = off; SET LOCAL max_parallel_workers_per_gather = 0`
 
 func (r *Reads) compared(ctx context.Context, db *query.DB, q DiffQuery, read func(pgx.Tx, *Comparison) error) error {
 	if !query.Storable(q.Feature) || !query.Storable(q.PeriodKey) {
