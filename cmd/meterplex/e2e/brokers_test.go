@@ -331,11 +331,12 @@ func (w *deployment) unreplicated(k *localkafka.Broker) (n int64, err error) {
 // recorded, and that some records wait.
 func (w *deployment) checkNoneAcknowledged(while func()) (why string) {
 	var before, after, waiting int64
-	// Earlier records are acknowledged first; the relay saves that once the records beside them have failed, long after it on a busy machine. Brokers
-	// that acknowledge with too few copies do so each time.
+	var none bool
+	// Earlier records are acknowledged first. The relay saves that once its call ends, which waits for the records that no broker acknowledges.
+	// Brokers that acknowledge with too few copies do so each time.
 	for range 3 {
 		before, _ = w.relayProgress()
-		w.becomesTrue(30*time.Second, func(ctx context.Context) bool {
+		settled := w.becomesTrue(30*time.Second, func(ctx context.Context) bool {
 			select {
 			case <-ctx.Done():
 			case <-time.After(2 * time.Second):
@@ -345,12 +346,13 @@ func (w *deployment) checkNoneAcknowledged(while func()) (why string) {
 			return at == before
 		})
 		while()
-		if after, waiting = w.relayProgress(); after == before {
+		after, waiting = w.relayProgress()
+		if none = settled && after == before; none {
 			break
 		}
 	}
 	switch {
-	case after != before:
+	case !none:
 		return fmt.Sprintf("%d records were acknowledged with too few copies in sync", after-before)
 	case waiting == 0:
 		return "no record waited for the brokers"
