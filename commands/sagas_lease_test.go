@@ -23,7 +23,7 @@ type renewal struct {
 	hangs bool // until the caller gives up
 }
 
-// thirtieth is a part of a lease: numbers are drawn from near to far, durations from all alike.
+// thirtieth is a part of a lease. Delays are drawn from a list of parts: rapid draws small numbers more often than large ones, but the members of a list alike.
 const thirtieth = sagaLease / 30
 
 func drawPart(t *rapid.T, of string) time.Duration {

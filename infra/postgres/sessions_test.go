@@ -90,8 +90,8 @@ func TestP6_ASessionWithoutItsRoleIsRefused(t *testing.T) {
 	}
 }
 
-// TestSessionsCompileNoPlans, although PostgreSQL does by default: a plan that must not scan a small table seems so expensive that it would be compiled for
-// a second at each run, and a relay's lease may end meanwhile.
+// TestSessionsCompileNoPlans: PostgreSQL does by default. A session that keeps its plans forbids scans of tables, so that a scan of a small table without an index seems expensive
+// and would be compiled at each run, for a second; a relay's lease may end meanwhile.
 func TestSessionsCompileNoPlans(t *testing.T) {
 	database := localtest.Migrated(t, Migrate)
 	root, err := pgx.Connect(t.Context(), localtest.SuperuserURL(t, database))
