@@ -175,10 +175,11 @@ func copyAll(from, to string) error {
 	return nil
 }
 
-// putBack kills the primary and starts it on the copy.
+// putBack ends the primary and starts it on the copy.
 func (v *volume) putBack() {
 	v.p.t.Helper()
-	v.p.killPrimary()
+	v.p.address.set(cuts)
+	endAtOnce(v.p.primary)
 	data := filepath.Join(v.p.primary.Dir(), "data")
 	if err := os.RemoveAll(data); err != nil {
 		v.p.t.Fatal(err)

@@ -138,14 +138,13 @@ func (p *serverPair) start(dir string) *local.Postgres {
 	return server
 }
 
-// end kills the servers. A clean stop would wait for a standby that cannot be reached.
+// end ends the servers.
 func (p *serverPair) end() {
 	for _, server := range []*local.Postgres{p.standby, p.primary, p.former} {
 		if server == nil {
 			continue
 		}
-		_ = syscall.Kill(server.PID(), syscall.SIGKILL) // it may have ended
-		<-server.Done()
+		endAtOnce(server)
 		if err := server.Stop(context.Background()); err != nil {
 			p.t.Error(err)
 		}
@@ -242,6 +241,13 @@ func (p *serverPair) synchronous(yes bool) {
 	if yes {
 		p.awaitStandby()
 	}
+}
+
+// endAtOnce is PostgreSQL's immediate shutdown. A clean one would wait for a standby that cannot be reached, and sessions whose
+// postmaster is killed still write files for some milliseconds.
+func endAtOnce(server *local.Postgres) {
+	_ = syscall.Kill(server.PID(), syscall.SIGQUIT) // it may have ended
+	<-server.Done()
 }
 
 // killPrimary is kill -9 of the postmaster. Its sessions may live for some milliseconds
