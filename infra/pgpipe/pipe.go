@@ -32,6 +32,9 @@ type Config struct {
 	DB          *sql.DB
 	TopicPrefix string
 	Logger      *slog.Logger
+	// Arrivals is shared by the publishers and subscribers of a process in which all rows are published.
+	// Its subscribers poll less often while none arrive. nil: rows of other processes are read as soon.
+	Arrivals *Arrivals
 
 	// AllowAnyTopic accepts topics outside the registry. MessageUUIDs stores a message's UUID in a
 	// header. Watermill's own suite needs both.

@@ -160,6 +160,9 @@ func (p *Publisher) insert(ctx context.Context, frames []*frame) error {
 	if err := tx.Commit(); err != nil {
 		return fmt.Errorf("publish to the database: %w", err)
 	}
+	if p.cfg.Arrivals != nil {
+		p.cfg.Arrivals.committed(frames[0].topic)
+	}
 	return nil
 }
 

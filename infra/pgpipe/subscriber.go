@@ -18,6 +18,8 @@ type SubscriberConfig struct {
 	// MaxRecords bounds a batch. A row with more records is delivered in several batches.
 	MaxRecords   int           // 0: DefaultMaxRecords
 	PollInterval time.Duration // 0: DefaultPollInterval
+	// IdleInterval bounds the pause between polls of a process with Arrivals. 0: DefaultIdleInterval
+	IdleInterval time.Duration
 	// CloseTimeout bounds how long Close waits for the batch in flight.
 	CloseTimeout time.Duration // 0: DefaultCloseTimeout
 }
@@ -27,6 +29,8 @@ const (
 	DefaultMaxRecords = 1000
 	// DefaultPollInterval can be short, because an idle poll is one read-only statement.
 	DefaultPollInterval = 25 * time.Millisecond
+	// DefaultIdleInterval is how much later a group may read a row that another process published.
+	DefaultIdleInterval = 250 * time.Millisecond
 	DefaultCloseTimeout = 5 * time.Second
 )
 
@@ -69,6 +73,9 @@ func (c *SubscriberConfig) defaults() error {
 	if c.PollInterval <= 0 {
 		c.PollInterval = DefaultPollInterval
 	}
+	if c.IdleInterval <= 0 {
+		c.IdleInterval = DefaultIdleInterval
+	}
 	if c.CloseTimeout <= 0 {
 		c.CloseTimeout = DefaultCloseTimeout
 	}
@@ -84,7 +91,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	return s.open.Start(ctx, topic, func(ctx context.Context, out chan<- *message.Message) {
 		sub := &subscription{
 			cfg: &s.cfg, topic: topic, delivery: watermill.Delivery{Out: out, Grace: s.cfg.CloseTimeout},
-			errors: &polling{logger: s.cfg.Logger, topic: topic, group: s.cfg.Group, interval: s.cfg.PollInterval},
+			polls: newPolling(ctx, &s.cfg, topic),
 		}
 		sub.run(ctx)
 	})

@@ -2,12 +2,8 @@ package pgpipe
 
 import (
 	"context"
-	"errors"
-	"log/slog"
-	"strings"
 	"time"
 
-	wm "github.com/ThreeDotsLabs/watermill"
 	wmsql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -21,7 +17,7 @@ type subscription struct {
 	cfg      *SubscriberConfig
 	topic    string
 	delivery watermill.Delivery
-	errors   *polling
+	polls    *polling
 
 	first   string // uuid of the first row being delivered
 	done    int    // number of acknowledged records from there on
@@ -44,7 +40,7 @@ func (s *subscription) session(ctx context.Context) {
 		PollInterval:   s.cfg.PollInterval,
 		ResendInterval: s.cfg.PollInterval,
 		RetryInterval:  retryPause,
-		BackoffManager: s.errors,
+		BackoffManager: s.polls,
 		SchemaAdapter:  s.cfg.schema(),
 		OffsetsAdapter: s.cfg.offsets(),
 	}, watermill.Logger(s.cfg.Logger))
@@ -60,7 +56,7 @@ func (s *subscription) session(ctx context.Context) {
 	messages, err := inner.Subscribe(reading, s.topic)
 	unlink()
 	if err != nil {
-		s.errors.HandleError(nil, false, err)
+		s.polls.HandleError(nil, false, err)
 		pause(ctx, retryPause)
 		return
 	}
@@ -114,38 +110,6 @@ func (s *subscription) deliver(ctx context.Context, msg *message.Message) bool {
 	<-handling.Done()
 	s.first = "" // if the row comes again, the group was rewound
 	return true
-}
-
-// polling sets the pause between polls. It logs the first error of a streak and the recovery.
-type polling struct {
-	logger       *slog.Logger
-	topic, group string
-	interval     time.Duration
-	failing      bool
-}
-
-// HandleError implements watermill-sql's interface.
-func (p *polling) HandleError(_ wm.LoggerAdapter, empty bool, err error) time.Duration {
-	switch {
-	case err == nil:
-		if p.failing {
-			p.failing = false
-			p.logger.Info("reading the pipe works again", "topic", p.topic, "group", p.group)
-		}
-		if empty {
-			return p.interval
-		}
-		return 0
-	case errors.Is(err, context.Canceled):
-		return p.interval
-	case strings.Contains(err.Error(), "could not serialize access"):
-		return p.interval // another member of the group was faster
-	}
-	if !p.failing {
-		p.failing = true
-		p.logger.Warn("reading the pipe fails; will retry", "topic", p.topic, "group", p.group, "error", err)
-	}
-	return retryPause
 }
 
 func pause(ctx context.Context, d time.Duration) {

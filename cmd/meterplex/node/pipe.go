@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -178,6 +179,9 @@ func openPostgresPipe(cfg config.Config, conns int, logger *slog.Logger) (*pipe,
 		return nil, err
 	}
 	pc := pgpipe.Config{DB: db, TopicPrefix: cfg.TopicPrefix, Logger: logger}
+	if slices.Contains(cfg.Roles, "relay") { // else its readers wait for the rows of other processes alone
+		pc.Arrivals = new(pgpipe.Arrivals)
+	}
 	publisher, err := pgpipe.NewPublisher(pc)
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
