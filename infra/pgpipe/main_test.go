@@ -121,7 +121,9 @@ func pipeWith(t testing.TB, arrivals *pgpipe.Arrivals) pipetest.Pipe {
 func TestWatermillSuite(t *testing.T) { pipetest.Suite(t, pipe(t), 1) }
 
 // TestWatermillSuiteBatched runs them with batches, in a process that publishes all rows.
-func TestWatermillSuiteBatched(t *testing.T) { pipetest.Suite(t, pipeWith(t, new(pgpipe.Arrivals)), 500) }
+func TestWatermillSuiteBatched(t *testing.T) {
+	pipetest.Suite(t, pipeWith(t, new(pgpipe.Arrivals)), 500)
+}
 
 func TestContract(t *testing.T) { pipetest.Contract(t, pipe(t)) }
 
@@ -129,4 +131,6 @@ func BenchmarkPublish(b *testing.B) { pipetest.BenchmarkPublish(b, pipe(b)) }
 
 func BenchmarkConsume(b *testing.B) { pipetest.BenchmarkConsume(b, pipeWith(b, new(pgpipe.Arrivals))) }
 
-func BenchmarkRoundTrip(b *testing.B) { pipetest.BenchmarkRoundTrip(b, pipeWith(b, new(pgpipe.Arrivals))) }
+func BenchmarkRoundTrip(b *testing.B) {
+	pipetest.BenchmarkRoundTrip(b, pipeWith(b, new(pgpipe.Arrivals)))
+}
