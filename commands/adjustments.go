@@ -60,7 +60,7 @@ func (in *DecideAdjustments) check() error {
 	case in.Scope.UpTo.Partition != events.PartitionOf(in.TenantID) || in.Scope.UpTo.Number < 1:
 		return refuse("decision_invalid", "/upTo", "upTo must be a position of the tenant's log: that of the last adjustment that you have seen")
 	}
-	if refusal := domain.CheckPeriodKey(in.Scope.PeriodKey); refusal != nil {
+	if refusal := domain.CheckUsagePeriod(in.Scope.PeriodKey); refusal != nil {
 		return refusal
 	}
 	return nil

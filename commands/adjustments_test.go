@@ -59,6 +59,7 @@ func TestP8_BadDecisionsAreRefused(t *testing.T) {
 		"no position":       {DecideAdjustments{Scope: scopeOfMay(func(s *events.AdjustmentScope) { s.UpTo.Number = 0 }), TenantID: activeTenant, Reason: "r", Decision: DecisionWaive}, "decision_invalid", "/upTo"},
 		"another partition": {DecideAdjustments{Scope: scopeOfMay(func(s *events.AdjustmentScope) { s.UpTo.Partition++ }), TenantID: activeTenant, Reason: "r", Decision: DecisionWaive}, "decision_invalid", "/upTo"},
 		"a bad key":         {DecideAdjustments{Scope: scopeOfMay(func(s *events.AdjustmentScope) { s.PeriodKey = "2026-00" }), TenantID: activeTenant, Reason: "r", Decision: DecisionWaive}, "period_key_invalid", "/periodKey"},
+		"of the lifetime":   {DecideAdjustments{Scope: scopeOfMay(func(s *events.AdjustmentScope) { s.PeriodKey = domain.PeriodLifetime }), TenantID: activeTenant, Reason: "r", Decision: DecisionWaive}, "period_not_closed", ""},
 		"of an open period": {DecideAdjustments{Scope: scopeOfMay(func(s *events.AdjustmentScope) { s.PeriodKey = "2026-04" }), TenantID: activeTenant, Reason: "r", Decision: DecisionWaive}, "period_not_closed", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

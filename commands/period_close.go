@@ -41,6 +41,8 @@ type FreezeTx interface {
 	// and count are the differences.
 	Unreconciled(tenant uuid.UUID) ([]domain.UnreconciledLine, error)
 	SaveSnapshot(s domain.Snapshot) error
+	// FrozenDespite returns the conditions that were missing when a snapshot was frozen.
+	FrozenDespite(c domain.Closing) ([]string, error)
 }
 
 func closeKey(periodKey string, snapshot int) string { return periodKey + "/" + strconv.Itoa(snapshot) }
@@ -129,7 +131,8 @@ func (c *Periods) freeze(tx FreezeTx, of domain.Closing, s *domain.Saga, req Req
 	}
 	history := periods[of.TenantID]
 	if last := history.Last(of.PeriodKey); last == nil || last.Snapshot != of.Snapshot || last.Change != domain.PeriodCloseRequested {
-		return closedDespite(s.Despite), nil // an earlier run froze the figures, and its result was lost
+		despite, err := tx.FrozenDespite(of) // an earlier run froze the figures, and its result was lost
+		return closedDespite(despite), err
 	}
 	cut := history.Cut(of.PeriodKey, of.Snapshot)
 	missing, err := tx.Missing(of, cut)

@@ -86,6 +86,12 @@ type RequestedClose struct {
 	Known       bool            `json:"-"` // the period was closing or closed before
 }
 
+// storedClose is the answer that is stored for the repetitions of a request.
+type storedClose struct {
+	RequestedClose
+	Known bool `json:"known,omitempty"`
+}
+
 func (c *Periods) now() time.Time { return c.Now().UTC().Truncate(time.Microsecond) }
 
 func (c *Periods) changeOf(ctx context.Context, tenant uuid.UUID) transaction[PeriodTx] {
@@ -107,7 +113,12 @@ func (c *Periods) Close(ctx context.Context, req Request, in ClosePeriod) (Reque
 	if in.Despite == nil {
 		in.Despite = []string{}
 	}
-	closed, err := change(c.changeOf(ctx, in.TenantID), req, func(tx PeriodTx) (RequestedClose, error) { return c.requestClose(tx, &req, in) })
+	answer, err := change(c.changeOf(ctx, in.TenantID), req, func(tx PeriodTx) (storedClose, error) {
+		closed, err := c.requestClose(tx, &req, in)
+		return storedClose{closed, closed.Known}, err
+	})
+	closed := answer.RequestedClose
+	closed.Known = answer.Known
 	if err == nil && c.Wake != nil {
 		c.Wake()
 	}

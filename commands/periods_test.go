@@ -82,6 +82,10 @@ func (tx lockedPeriods) SaveSnapshot(s domain.Snapshot) error {
 	return nil
 }
 
+func (tx lockedPeriods) FrozenDespite(c domain.Closing) ([]string, error) {
+	return tx.snapshots[closeKey(c.PeriodKey, c.Snapshot)].Despite, nil
+}
+
 func (tx *periodTx) Missing(context.Context, domain.Closing) ([]string, error) {
 	return tx.missing, nil
 }

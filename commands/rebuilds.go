@@ -143,8 +143,8 @@ func (c *Rebuilds) planned(in StartRebuild) (domain.Rebuild, error) {
 	if in.PeriodKey != "" && !p.ByPeriod {
 		return domain.Rebuild{}, refuse("scope_invalid", "/periodKey", "%s cannot be rebuilt for one period", p.Name)
 	}
-	if _, _, ok := domain.PeriodBounds(in.PeriodKey); in.PeriodKey != "" && !ok && in.PeriodKey != domain.PeriodLifetime {
-		return domain.Rebuild{}, refuse("period_key_invalid", "/periodKey", "a period key is a month such as 2026-05, a year such as 2026, or lifetime")
+	if refusal := domain.CheckUsagePeriod(in.PeriodKey); in.PeriodKey != "" && refusal != nil {
+		return domain.Rebuild{}, refusal
 	}
 	if in.Workers < 0 || in.Workers > maxWorkers {
 		return domain.Rebuild{}, refuse("workers_invalid", "/workers", "workers must be 1 to %d", maxWorkers)

@@ -146,7 +146,7 @@ func PushIdentifier(key string) string {
 // adjustment, and a period without an end, count when they are stored.
 func PushTimestamp(periodKey string, n int, stored time.Time) time.Time {
 	stored = stored.UTC().Truncate(time.Second)
-	if _, end, ok := PeriodBounds(periodKey); ok && n == 0 && end.Before(stored) {
+	if _, end, ok := PeriodBounds(periodKey); ok && n == 0 && !end.After(stored) {
 		return end.Add(-time.Second)
 	}
 	return stored

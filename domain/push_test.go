@@ -122,6 +122,14 @@ func TestPushesCountInThePastAndInTheirPeriod(t *testing.T) {
 			t.Errorf("%s %d: %s instead of %s", c.period, c.n, got, c.want)
 		}
 	}
+	for stored, want := range map[string]string{
+		"2026-10-31T23:59:58.9Z": "2026-10-31T23:59:58Z", "2026-10-31T23:59:59.9Z": "2026-10-31T23:59:59Z",
+		"2026-11-01T00:00:00Z": "2026-10-31T23:59:59Z", "2026-11-01T00:00:00.9Z": "2026-10-31T23:59:59Z", "2026-11-01T00:00:01Z": "2026-10-31T23:59:59Z",
+	} {
+		if got := PushTimestamp("2026-10", 0, at(stored)); !got.Equal(at(want)) {
+			t.Errorf("stored at %s: %s instead of %s", stored, got, want)
+		}
+	}
 }
 
 func (p *Push) begun(t *testing.T, now time.Time) *Push {

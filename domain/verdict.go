@@ -115,6 +115,14 @@ func (g *Grant) countsIn(period string) bool {
 	return PeriodKey(g.ResetPeriod, start) == period
 }
 
+// CheckUsagePeriod refuses a text that is no period of usage: a month, a year or lifetime.
+func CheckUsagePeriod(key string) *Error {
+	if _, _, ok := PeriodBounds(key); ok || key == PeriodLifetime {
+		return nil
+	}
+	return &Error{Code: "period_key_invalid", Pointer: "/periodKey", Message: "a period key is a month such as 2026-05, a year such as 2026, or lifetime"}
+}
+
 // PeriodBounds returns the half-open range [start, end) of a period key; ok is
 // false for lifetime and for an invalid key.
 func PeriodBounds(key string) (start, end time.Time, ok bool) {

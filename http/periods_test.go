@@ -143,6 +143,9 @@ func TestP8_ACloseIsRequestedOnce(t *testing.T) {
 	again := w.want(200, request(nil, `{"reason":"other"}`))
 	w.same("known", again["id"], got["id"])
 	w.same("its cut", again["cutPosition"], got["cutPosition"])
+	for range 2 { // the second answer is the first one's
+		w.want(200, request(map[string]string{"Idempotency-Key": "k2"}, `{"reason":"other"}`))
+	}
 	w.refused(w.do(request(header, `{"reason":"x"}`)), 422, "idempotency_key_reused")
 	period := w.want(200, call{method: "GET", path: periodsOf(a) + "/" + key, key: bootstrap})
 	w.same("closing", valuesOf(period, "state", "snapshot", "sagaId", "frozenPosition", "figuresHash", "partial"), "CLOSING 1 "+got["id"].(string)+" <nil> <nil> false")

@@ -115,10 +115,7 @@ func (in *explainRequest) query(tenant uuid.UUID) (usage.ExplainQuery, error) {
 }
 
 // isPeriod reports whether s can be the key of a period.
-func isPeriod(key string) bool {
-	_, _, ok := domain.PeriodBounds(key)
-	return ok || key == domain.PeriodLifetime
-}
+func isPeriod(key string) bool { return domain.CheckUsagePeriod(key) == nil }
 
 // periodInvalid refuses a parameter that names no period.
 func periodInvalid(parameter string) *problem.Problem {

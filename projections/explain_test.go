@@ -96,6 +96,25 @@ func TestP12_AnExplanationReportsAWrongSum(t *testing.T) {
 	}
 }
 
+// A page may count more events than the figure, which later retractions take back.
+func TestP12_ExplanationsOfRetractionsAddUp(t *testing.T) {
+	s := newPipelineFixture(t)
+	tenant := newID()
+	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
+	s.append(usageEvent(tenant, "a", "calls", 5, may), usageEvent(tenant, "b", "calls", 7, may), usageEvent(tenant, "c", "calls", 9, may))
+	s.append(correctionEvent(tenant, "no b", "b", nil), correctionEvent(tenant, "no c", "c", nil))
+	s.settle()
+	q := usage.ExplainQuery{TenantID: tenant, Feature: "calls", PeriodKey: "2026-05", Limit: 1}
+	for n, total := range []string{"5", "12", "21", "14", "5"} {
+		e, err := s.reads.Explain(t.Context(), operator, q)
+		s.must(err)
+		if !e.Adds || e.EventCount != 1 || len(e.Data) != 1 || e.Data[0].RunningTotal.String() != total || (e.Next == "") != (n == 4) {
+			t.Fatalf("page %d: %+v, want the total %s", n+1, e, total)
+		}
+		q.After = e.Next
+	}
+}
+
 func TestP12_ExcludedEventsAreListedWithTheReason(t *testing.T) {
 	s := newPipelineFixture(t)
 	s.payloads.Allow() // one has the amount 0

@@ -340,7 +340,7 @@ func TestPagesOfRareEventsAreBounded(t *testing.T) {
 	tenant := newID()
 	neighbour := tenantIn(events.PartitionOf(tenant))
 	s.append(usageEvent(tenant, "first", "calls", 1, may))
-	batch := make([]events.Pending, 0, 5000)
+	batch := make([]events.Pending, 0, 1000)
 	for n := range 110_000 { // more than a page scans
 		batch = append(batch, usageEvent(neighbour, fmt.Sprint(n), "calls", 1, may))
 		if len(batch) == cap(batch) {

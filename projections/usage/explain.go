@@ -227,8 +227,8 @@ func (x *explanation) add(c *countedUsage) {
 
 // adds reports whether the events add up to the figure, as far as they were read.
 func (x *explanation) adds() bool {
-	if !x.ended {
-		return x.place.adds && x.count <= x.place.count
+	if !x.ended { // those that follow may be retractions
+		return x.place.adds
 	}
 	return x.place.adds && x.place.total.Cmp(&x.sum) == 0 && x.place.count == x.count
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
@@ -52,16 +53,32 @@ func (w *alertsService) poisonFaults() {
 		&brokenPart{alert: "MeterplexRecordsWithheld", labels: `topic="usage.validated"`, shown: grown(`meterplex_events_withheld_total{topic="usage.validated"}`), over: always,
 			breaks: func() {
 				w.greatestRecord("500")
-				one := events("", 1, "api_calls")
-				noise := make([]byte, 120) // incompressible
-				_, _ = rand.Read(noise)
-				one[0].EventID = hex.EncodeToString(noise)
-				w.ingest(w.front, x, "accepted", one...)
+				w.withholdOne(x)
 			},
 			mends:    func() { w.greatestRecord("1048588") },
 			remedies: []string{"meterplex dead-letters bulk retry --stage PUBLISHING"}},
 		&brokenPart{alert: "MeterplexPublishRefused", labels: `topic="usage.validated",by="broker"`, shown: grown(`meterplex_publish_refused_total{by="broker",topic="usage.validated"}`), over: always, breaks: func() {}},
 	)
+}
+
+// withholdOne records usage whose verdict the broker refuses for its size. A busy broker answers before it knows the greatest size, so that
+// more may be needed.
+func (w *alertsService) withholdOne(x *tenant) {
+	w.t.Helper()
+	for range 20 {
+		one := events("", 1, "api_calls")
+		noise := make([]byte, 120) // incompressible
+		_, _ = rand.Read(noise)
+		one[0].EventID = hex.EncodeToString(noise)
+		w.ingest(w.front, x, "accepted", one...)
+		for range 50 {
+			if w.count(`SELECT count(*) FROM withheld_records`) > 0 {
+				return
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
+	w.t.Fatal("the broker refuses no record")
 }
 
 // greatestRecord sets the size of records that the broker accepts.

@@ -180,6 +180,15 @@ func (t *periodTx) FiguresOfRows(c domain.Closing, known *domain.LateVerdicts) (
 	return t.figures.OfRows(t.ctx, t.tx, c, known)
 }
 
+// FrozenDespite implements commands.FreezeTx.
+func (t *changeTx) FrozenDespite(c domain.Closing) (despite []string, err error) {
+	err = t.tx.QueryRow(t.ctx, `SELECT despite FROM period_snapshots WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3`, c.TenantID, c.PeriodKey, c.Snapshot).Scan(&despite)
+	if err != nil {
+		return nil, unavailable(fmt.Errorf("reading a snapshot (%s of tenant %s): %w", c.PeriodKey, c.TenantID, err))
+	}
+	return despite, nil
+}
+
 const (
 	addSnapshotSQL = `INSERT INTO period_snapshots (tenant_id, period_key, snapshot, cut, frozen_position, frozen_at, logic, logic_hash, figures_hash, lines, despite)
  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
