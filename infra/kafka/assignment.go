@@ -55,16 +55,6 @@ func (a *assignment) generation(partition int32) uint64 {
 	return a.current[partition]
 }
 
-func (a *assignment) generations() map[int32]uint64 {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	copied := make(map[int32]uint64, len(a.current))
-	for p, g := range a.current {
-		copied[p] = g
-	}
-	return copied
-}
-
 // stillOwned returns the shares whose partition is assigned in the same generation as when they were
 // read.
 func (a *assignment) stillOwned(batch []share) []share {

@@ -78,6 +78,7 @@ func NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
 		kgo.SessionTimeout(sessionTimeout),
 		kgo.HeartbeatInterval(heartbeatInterval),
 		kgo.RebalanceTimeout(rebalanceTimeout),
+		kgo.BlockRebalanceOnPoll(), // until the records of a poll are attributed to their assignments
 		kgo.FetchMaxWait(fetchWait),
 		kgo.FetchMaxBytes(fetchBytes),
 		kgo.FetchMaxPartitionBytes(fetchPartitionBytes),

@@ -100,18 +100,15 @@ func (s *subscription) poll(ctx context.Context) {
 	if room <= 0 {
 		return
 	}
-	generations := s.owned.generations()
+	// No partition is assigned or revoked between the end of the poll and AllowRebalance, so that these are the generations in which the
+	// records were fetched. A poll of an idle topic may span many assignments.
 	fetches := s.client.PollRecords(ctx, room)
+	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
+		s.waiting.add(p.Partition, s.owned.generation(p.Partition), p.Records)
+	})
+	s.client.AllowRebalance()
 	err := fetchError(fetches)
 	s.report(err)
-	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
-		// A partition may have been assigned during the poll. Its generation is read again.
-		generation, ok := generations[p.Partition]
-		if !ok {
-			generation = s.owned.generation(p.Partition)
-		}
-		s.waiting.add(p.Partition, generation, p.Records)
-	})
 	if err == nil || ctx == nil || ctx.Err() != nil {
 		return
 	}
