@@ -21,7 +21,7 @@ type UsageImport struct {
 
 	Map        []string `name:"map" required:"" sep:"none" placeholder:"FEATURE=COLUMN" help:"Map a column to a feature; may be repeated."`
 	TimeColumn string   `required:"" placeholder:"COLUMN" help:"The column with the time of each row."`
-	TimeFormat string   `placeholder:"FORMAT" help:"rfc3339, unix, unix-ms, unix-us, unix-ns or a Go layout. Not given: RFC 3339, or 2006-01-02 15:04:05 with any fraction."`
+	TimeFormat string   `placeholder:"FORMAT" help:"rfc3339, unix, unix-ms, unix-us, unix-ns or a Go layout, in which a zone is an offset (-07:00 or Z07:00), not a name (MST). Not given: RFC 3339, or 2006-01-02 15:04:05 with any fraction."`
 	TimeZone   string   `default:"UTC" placeholder:"ZONE" help:"Zone of times without one (default UTC)."`
 	Metadata   []string `placeholder:"COLUMN" help:"Columns kept with each event."`
 	TypeColumn string   `placeholder:"COLUMN" help:"The column that says what a row is: usage (or empty), correction or retraction; with --ref-column."`

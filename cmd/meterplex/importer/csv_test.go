@@ -26,6 +26,7 @@ func TestParseTime(t *testing.T) {
 		{"", "2023-11-16 18:17:03Z", "2023-11-16T18:17:03Z", berlin},
 		{"rfc3339", "2023-11-16 18:17:03", "", time.UTC},
 		{"02.01.2006 15:04", "16.11.2023 18:17", "2023-11-16T18:17:00Z", time.UTC},
+		{"2006-01-02 15:04:05.999999999 -0700 MST", "2026-05-31 21:00:00 -0800 PST", "2026-06-01T05:00:00Z", berlin},
 		{"unix", "1700158623", "2023-11-16T18:17:03Z", time.UTC},
 		{"unix-ms", "1700158623979", "2023-11-16T18:17:03.979Z", time.UTC},
 		{"unix-ns", "1700158623979960123", "2023-11-16T18:17:03.97996Z", time.UTC},
@@ -90,6 +91,19 @@ func TestMapping(t *testing.T) {
 	}
 	for format, ok := range map[string]bool{"": true, "unix-us": true, "2006-01-02": true, "15:04": false, "yesterday": false} {
 		if err := (&Mapping{TimeFormat: format}).CheckFormat(); (err == nil) != ok {
+			t.Errorf("%q: %v", format, err)
+		}
+	}
+}
+
+// TestFormatsWithZoneNames: a name without an offset is refused, because Go reads an unknown one as UTC.
+func TestFormatsWithZoneNames(t *testing.T) {
+	for format, ok := range map[string]bool{
+		"2006-01-02 15:04:05 MST": false, time.RFC1123: false, time.RFC850: false, time.UnixDate: false, "MST 2006-01-02": false,
+		"2006-01-02 15:04:05Z07:00": true, "2006-01-02 15:04:05 -0700": true, time.RFC1123Z: true, "2006-01-02 15:04:05.999999999 -0700 MST": true,
+		"02 MS 2006-01": true, "2006-01-02 03:04:05PMST": true, // no zone names: Go reads the latter as PM and ST
+	} {
+		if err := (&Mapping{TimeFormat: format}).CheckFormat(); (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "-07:00") {
 			t.Errorf("%q: %v", format, err)
 		}
 	}

@@ -112,7 +112,7 @@ func parseUnix(s string, per int64, bad error) (time.Time, error) {
 	return time.Unix(n/per, n%per*(1e9/per)), nil
 }
 
-// CheckFormat refuses a format without a complete date.
+// CheckFormat refuses a format without a complete date, and one in which a zone has only a name: Go reads a name that it does not know as UTC.
 func (m *Mapping) CheckFormat() error {
 	if m.TimeFormat == "" || m.TimeFormat == "rfc3339" || unixUnit(m.TimeFormat) > 0 {
 		return nil
@@ -121,5 +121,16 @@ func (m *Mapping) CheckFormat() error {
 	if t, err := time.Parse(m.TimeFormat, probe.Format(m.TimeFormat)); err != nil || t.Year() != 2031 || t.YearDay() != probe.YearDay() {
 		return errors.New("--time-format has to be rfc3339, unix, unix-ms, unix-us, unix-ns or a Go layout with year, month and day, e.g. \"02.01.2006 15:04\"")
 	}
+	if namesZone(m.TimeFormat) {
+		return errors.New("--time-format has a zone name (MST): names are ambiguous, and unknown ones would be read as UTC. Use times with an offset (-07:00 or Z07:00), or times without a zone and --time-zone")
+	}
 	return nil
+}
+
+// namesZone reports whether a layout has the name of a zone and no offset: whether its text depends on the name alone.
+func namesZone(layout string) bool {
+	in := func(zone string, offset int) string {
+		return time.Date(2031, 11, 23, 1, 2, 3, 0, time.FixedZone(zone, offset)).Format(layout)
+	}
+	return in("AAA", 3600) != in("BBB", 3600) && in("AAA", 3600) == in("AAA", 7200)
 }
