@@ -16,7 +16,7 @@ type EntitlementsConsume struct {
 	Feature  string            `arg:"" optional:"" help:"The feature's lookup key."`
 	Amount   *int64            `placeholder:"N" help:"How much is used (default 1)."`
 	EventID  string            `placeholder:"ID" help:"The request's own id; sending it again gets the first answer. Not given: a new one, printed with the answer."`
-	Metadata map[string]string `placeholder:"NAME=VALUE" help:"Text kept with the event; may be repeated."`
+	Metadata map[string]string `mapsep:"none" placeholder:"NAME=VALUE" help:"Text kept with the event; may be repeated."`
 	Items    []string          `name:"item" sep:"none" placeholder:"FEATURE=AMOUNT[,ID]" help:"Instead of FEATURE: an amount of a feature, with its event id; may be repeated."`
 }
 

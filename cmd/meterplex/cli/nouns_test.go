@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/alecthomas/kong"
 )
 
 // TestRequests: each command sends a request as documented in the HTTP API.
@@ -91,6 +93,28 @@ func requireRequests(t *testing.T, list []sentRequest) {
 			t.Errorf("%s: exit code %d\n%q\n%s", c.args, code, p.requests, errs)
 		}
 	}
+}
+
+// TestFlagsOfPairsKeepSemicolons, which kong separates pairs at by default.
+func TestFlagsOfPairsKeepSemicolons(t *testing.T) {
+	parser, err := newConsole(t, nil).app.newParser(&grammar{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	err = kong.Visit(parser.Model, func(node kong.Visitable, next kong.Next) error {
+		if flag, ok := node.(*kong.Flag); ok && flag.IsMap() {
+			if found++; flag.Tag.MapSep != -1 {
+				t.Errorf("%s splits its values at %q", flag.Summary(), flag.Tag.MapSep)
+			}
+		}
+		return next(nil)
+	})
+	if err != nil || found < 6 { // of send, correct, retract, consume, create and update
+		t.Errorf("%d flags of pairs, %v", found, err)
+	}
+	requireRequests(t, []sentRequest{{"entitlements consume a --event-id e --metadata query=a=1;b=2 --metadata k=v",
+		`POST /api/v1/entitlements/a/consume {"eventId":"e","amount":1,"metadata":{"k":"v","query":"a=1;b=2"}}`}})
 }
 
 func TestNegativeAnswersSetTheExitCode(t *testing.T) {

@@ -9,7 +9,7 @@ type Corrects struct {
 
 	EventID   string            `placeholder:"ID" help:"The correction's own id; sending it again counts once. Not given: a new one, printed with the verdict."`
 	Timestamp string            `placeholder:"TIME" help:"Time at which the correction was made, RFC 3339. Not given: now."`
-	Metadata  map[string]string `placeholder:"NAME=VALUE" help:"Text kept with the correction; may be repeated."`
+	Metadata  map[string]string `mapsep:"none" placeholder:"NAME=VALUE" help:"Text kept with the correction; may be repeated."`
 }
 
 // send sends the correction and prints the verdict.

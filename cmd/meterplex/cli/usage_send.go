@@ -22,7 +22,7 @@ type UsageSend struct {
 
 	EventID       string            `placeholder:"ID" help:"The event's own id; sending it again counts once. Not given: a new one, printed with the verdict."`
 	Timestamp     string            `placeholder:"TIME" help:"Time of the usage, RFC 3339. Not given: now."`
-	Metadata      map[string]string `placeholder:"NAME=VALUE" help:"Text kept with the event; may be repeated."`
+	Metadata      map[string]string `mapsep:"none" placeholder:"NAME=VALUE" help:"Text kept with the event; may be repeated."`
 	Type          string            `enum:"usage,correction,retraction" default:"usage" placeholder:"TYPE" help:"usage, correction or retraction (default usage)."`
 	CorrectionRef string            `placeholder:"ID" help:"The id of the event that a correction or retraction is about."`
 }
