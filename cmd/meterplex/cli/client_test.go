@@ -56,6 +56,29 @@ func TestClientPostsUnderOneIdempotencyKey(t *testing.T) {
 	}
 }
 
+// TestRemovalsAreRepeatedUnderOneIdempotencyKey: the service answers a repeat without it with 404.
+func TestRemovalsAreRepeatedUnderOneIdempotencyKey(t *testing.T) {
+	for _, args := range []string{"webhooks remove w1 --tenant t1", "thresholds remove h1 --tenant t1", "keys revoke k1 --operator", "tenants billing t1 --remove -o json", "entitlements release a r1"} {
+		done, sent := "", 0
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			key := r.Header.Get("Idempotency-Key")
+			switch sent++; {
+			case sent == 1:
+				done = key
+				panic(http.ErrAbortHandler)
+			case key == "" || key != done:
+				refuse(w, http.StatusNotFound, "not_found", "It is gone")
+			default:
+				fmt.Fprint(w, `{"id":"x"}`)
+			}
+		}))
+		code, _, errs := newConsole(t, &fakeService{url: s.URL}).run(strings.Fields(args)...)
+		if s.Close(); code != exitYes || sent != 2 {
+			t.Errorf("%s: exit code %d after %d requests\n%s", args, code, sent, errs)
+		}
+	}
+}
+
 func TestExitCodes(t *testing.T) {
 	for status, want := range map[int]int{
 		200: exitYes, 400: exitUnknown, 401: exitUnknown, 403: exitUnknown, 404: exitNo, 409: exitNo, 422: exitNo, 500: exitUnknown, 503: exitUnknown,

@@ -28,7 +28,7 @@ const MaxConcurrency = 64
 
 // Client sends requests to a running service, and retries them while the service is
 // unreachable or busy. Retries are safe for all its requests: usage is deduplicated
-// by eventId, creation by Idempotency-Key, and all others are idempotent.
+// by eventId, creation and removal by Idempotency-Key, and all others are idempotent.
 type Client struct {
 	base     string
 	Key      string // API key
@@ -108,8 +108,15 @@ func (c *Client) Send(ctx context.Context, method, path string, header http.Head
 	return c.Do(ctx, Request{Method: method, Path: path, Header: header, Body: b})
 }
 
-// Do returns the body of a 2xx response; any other response is a *problem.
+// Do returns the body of a 2xx response; any other response is a *problem. A removal gets a new Idempotency-Key, if it has none: without
+// it, the repeat of a removal whose answer was lost would be 404.
 func (c *Client) Do(ctx context.Context, r Request) (json.RawMessage, error) {
+	if r.Method == http.MethodDelete && r.Header.Get("Idempotency-Key") == "" {
+		if r.Header = r.Header.Clone(); r.Header == nil {
+			r.Header = http.Header{}
+		}
+		r.Header.Set("Idempotency-Key", rand.Text())
+	}
 	return c.retrying(ctx, func() (json.RawMessage, error) { return c.once(ctx, r) })
 }
 
