@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -152,7 +153,7 @@ func (c *Config) contradictions() (found []contradiction) {
 	if (k.SASLMechanism == "") != (k.SASLUsername == "") || (k.SASLUsername == "") != (k.SASLPassword == "") {
 		add("KAFKA_SASL_MECHANISM, KAFKA_SASL_USERNAME and KAFKA_SASL_PASSWORD go together: give all or none", "KAFKA_SASL_MECHANISM")
 	}
-	if strings.HasPrefix(c.StripeURL, "http://") && strings.Contains(c.StripeKey, "k_live_") {
+	if u, err := url.Parse(c.StripeURL); err == nil && u.Scheme == "http" && strings.Contains(c.StripeKey, "k_live_") {
 		add("METERPLEX_STRIPE_KEY is a live key and METERPLEX_STRIPE_URL is not https: a live key is sent by https only", "METERPLEX_STRIPE_KEY")
 	}
 	if c.DatabaseURL == "" && (c.DatabaseMigrateURL != "" || c.DatabaseReadURL != "") {

@@ -193,6 +193,9 @@ func TestTheStripeKeyIsHidden(t *testing.T) {
 		{"sk_test_canary", "http://127.0.0.1:12111", false},
 		{"sk_live_canary", "http://127.0.0.1:12111", true},
 		{"rk_live_canary", "http://stripe.example", true},
+		{"sk_live_canary", "HTTP://stripe.example", true},
+		{"rk_live_canary", "Http://stripe.example", true},
+		{"sk_live_canary", "HTTPS://stripe.example", false},
 	} {
 		cfg, all, err := resolve(nil, envOf(map[string]string{"METERPLEX_STRIPE_KEY": c.key, "METERPLEX_STRIPE_URL": c.url}), nil, allSettings())
 		if (err != nil) != c.refused || cfg.StripeKey != c.key || err != nil && (strings.Contains(err.Error(), "canary") || !strings.Contains(err.Error(), "METERPLEX_STRIPE_URL is not https")) {
