@@ -35,6 +35,7 @@ type Client struct {
 	Reason   string // of changes whose request has no member for it; "": not given
 	http     *http.Client
 	RetryFor time.Duration // how long a request is retried
+	quiet    time.Duration // how long a stream may be silent
 	report   func(format string, args ...any)
 }
 
@@ -44,7 +45,7 @@ func New(base, key string, retryFor time.Duration, report func(format string, ar
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = MaxConcurrency
 	return &Client{
-		base: base, Key: key, RetryFor: retryFor, report: report,
+		base: base, Key: key, RetryFor: retryFor, quiet: quiet, report: report,
 		http: &http.Client{
 			Transport: transport, Timeout: attemptTimeout,
 			// A key must not follow a redirect to another host.

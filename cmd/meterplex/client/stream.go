@@ -19,10 +19,12 @@ const maxLine = 16 << 20
 const quiet = 60 * time.Second
 
 // Stream sends a request with a streamed response and calls take for each line. It has
-// no deadline except ctx and the limit on silence.
+// no deadline except ctx and the limit on silence, which holds before the headers, too.
 func (c *Client) Stream(ctx context.Context, path string, query url.Values, header http.Header, take func(line string) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silence := time.AfterFunc(c.quiet, func() { cancel(fmt.Errorf("it was silent for %s", c.quiet)) })
+	defer silence.Stop()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/api/v1"+path+"?"+notEmpty(query).Encode(), nil)
 	if err != nil {
 		return fmt.Errorf("make the request: %w", err)
@@ -37,15 +39,16 @@ func (c *Client) Stream(ctx context.Context, path string, query url.Values, head
 	endless.Timeout = 0
 	resp, err := endless.Do(req)
 	if err != nil {
-		return &Unreachable{c.base, err}
+		return c.brokenOff(ctx, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+		body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+		if err != nil {
+			return c.brokenOff(ctx, err)
+		}
 		return ReadProblem(resp, body)
 	}
-	silence := time.AfterFunc(quiet, cancel)
-	defer silence.Stop()
 	lines := bufio.NewReaderSize(resp.Body, 64<<10)
 	for {
 		line, err := ReadLine(lines)
@@ -53,13 +56,21 @@ func (c *Client) Stream(ctx context.Context, path string, query url.Values, head
 			return nil
 		}
 		if err != nil {
-			return &Unreachable{c.base, err}
+			return c.brokenOff(ctx, err)
 		}
-		silence.Reset(quiet)
+		silence.Reset(c.quiet)
 		if err := take(line); err != nil {
 			return err
 		}
 	}
+}
+
+// brokenOff returns the error of a stream that broke off; if it was canceled, with the reason.
+func (c *Client) brokenOff(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return &Unreachable{c.base, err}
 }
 
 // ReadLine returns a complete line; an unterminated last line is io.ErrUnexpectedEOF.
@@ -84,14 +95,17 @@ func ReadLine(r *bufio.Reader) (string, error) {
 	}
 }
 
-// Persist runs a stream to its end, and reconnects if the connection breaks. Progress
-// restarts the time for retries.
+// Persist runs a stream to its end, and reconnects if the connection breaks. The time for retries begins with a failure; failures without
+// progress between them share it.
 func (c *Client) Persist(ctx context.Context, forever bool, once func(progress func()) error) error {
-	end := time.Now().Add(c.RetryFor)
+	var end time.Time // of the retries; zero: no failure since the last progress
 	for n := 0; ; n++ {
-		err := once(func() { n, end = 0, time.Now().Add(c.RetryFor) })
+		err := once(func() { n, end = 0, time.Time{} })
 		if err != nil && (ctx.Err() != nil || !passing(err)) || err == nil && !forever {
 			return err
+		}
+		if err != nil && end.IsZero() {
+			end = time.Now().Add(c.RetryFor)
 		}
 		wait := backoff(n, err)
 		if err != nil && time.Now().Add(wait).After(end) {
