@@ -148,8 +148,8 @@ func (c *UsageReceipt) Run(a *app) error {
 type UsageList struct {
 	Feature  string `placeholder:"KEY" help:"Of one feature."`
 	Status   string `placeholder:"STATUS" help:"PENDING, VALIDATED, AGGREGATED, REJECTED or DEAD_LETTERED."`
-	From     string `placeholder:"TIME" help:"Recorded at or after this time, RFC 3339."`
-	To       string `placeholder:"TIME" help:"Recorded before this time, RFC 3339."`
+	From     string `placeholder:"TIME" help:"Of usage at or after this time (its timestamp), RFC 3339."`
+	To       string `placeholder:"TIME" help:"Of usage before this time (its timestamp), RFC 3339."`
 	TenantID string `placeholder:"ID" aliases:"tenant" help:"Of this tenant; operator keys have to name one."`
 	Limit
 }

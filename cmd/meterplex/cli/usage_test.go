@@ -123,3 +123,24 @@ func TestExpectedFlagsWork(t *testing.T) {
 		t.Errorf("a path in METERPLEX_URL: exit code %d\n%s", code, errs)
 	}
 }
+
+// TestTheHelpOfUsageListNamesTheTimeOfUse: the service filters by the timestamp of the usage, not by the time of its recording.
+func TestTheHelpOfUsageListNamesTheTimeOfUse(t *testing.T) {
+	var help strings.Builder
+	parser, err := newConsole(t, nil).app.newParser(&grammar{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, noun := range parser.Model.Children {
+		for _, verb := range noun.Children {
+			for _, flag := range verb.Flags {
+				if noun.Name == "usage" && verb.Name == "list" && (flag.Name == "from" || flag.Name == "to") {
+					help.WriteString(flag.Help + "\n")
+				}
+			}
+		}
+	}
+	if text := help.String(); strings.Count(text, "timestamp") != 2 || strings.Contains(text, "Recorded") {
+		t.Error(text)
+	}
+}
