@@ -81,7 +81,7 @@ func TestConsole_AFigureLeadsToItsEventsAndReceipts(t *testing.T) {
 		}
 		b.shows(b.open(b.link(explain, "/console/usage/events/two")), "aggregated", "Other payloads with this id", "storage, lifetime")
 		b.shows(b.open(b.link(usage, "/console/usage/conflicts")), ">two<")
-		b.shows(b.open(b.link(usage, "/console/usage/events?")), ">one<", "9007199254740991")
+		b.shows(b.open(b.link(usage, "/console/usage/events?")), ">one<", "Used from", "Used before", "9007199254740991")
 		b.shows(b.open("/console/usage/events?"+name+"status=REJECTED"), "rejected-of-A", "feature_not_found")
 		b.shows(b.open("/console/usage/explain?"+name+"feature=gone&period=lifetime&include=rejected"), "No event is counted")
 		hostile := b.open("/console/usage/events/" + url.PathEscape("<b>of&</b>") + "?" + name)
