@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/client"
+	"github.com/meterplex/meterplex/cmd/meterplex/output"
 )
 
 // KeysCmd groups the keys commands.
@@ -53,23 +54,39 @@ func (c *KeysCreate) Run(a *app) error {
 	if c.Operator {
 		body.Mode = ""
 	}
-	return a.createKey(c.path(), c.IdempotencyKey, body)
+	return c.createKey(a, c.path(), c.IdempotencyKey, body)
 }
 
 // createKey prints a new key, with a note about its secret.
-func (a *app) createKey(path, once string, body any) error {
+func (o *KeyOwner) createKey(a *app, path, once string, body any) error {
+	return a.createSecret(path, once, body, "it is stored nowhere and is not shown again", func(id string) string {
+		owner := "--operator"
+		if !o.Operator {
+			owner = "--tenant " + o.Tenant
+		}
+		return fmt.Sprintf("meterplex keys rotate %s %s --overlap 0s", id, owner)
+	})
+}
+
+// createSecret prints an answer with a secret, and the note on it. If the answer has none, because it is a repeat, another returns the
+// command that makes another secret. Under a key of this call alone that is a failure: only the lost answer had the secret.
+func (a *app) createSecret(path, once string, body any, note string, another func(id string) string) error {
 	raw, err := a.posted(path, once, body)
 	if err != nil {
 		return err
 	}
-	var key struct{ Secret string }
-	if err := json.Unmarshal(raw, &key); err != nil {
-		return fmt.Errorf("read the key: %w", err)
+	var made struct{ ID, Secret string }
+	if err := json.Unmarshal(raw, &made); err != nil {
+		return fmt.Errorf("read the answer with the secret: %w", err)
 	}
-	if key.Secret == "" {
-		a.report("This key was created before: its secret was shown then, and cannot be shown again.")
-	} else {
-		a.report("Keep the secret now: it is stored nowhere and is not shown again.")
+	remedy := output.Printable(another(made.ID))
+	switch {
+	case made.Secret != "":
+		a.report("Keep the secret now: %s.", note)
+	case once == "":
+		return fmt.Errorf("the request took effect for %s, but the answer with the secret was lost, and the secret cannot be shown again\n  hint: make another: %s", output.Printable(made.ID), remedy)
+	default:
+		a.report("This request was sent before: the secret was in the first answer, and cannot be shown again. If it is lost, make another: %s", remedy)
 	}
 	return a.object(raw)
 }
@@ -99,7 +116,7 @@ func (c *KeysRotate) Run(a *app) error {
 	if c.Overlap < 0 || c.Overlap%time.Second != 0 {
 		return errors.New("--overlap must be whole seconds, 0 or more")
 	}
-	return a.createKey(c.path(c.ID, "rotate"), c.IdempotencyKey, map[string]int64{"overlapSeconds": int64(c.Overlap / time.Second)})
+	return c.createKey(a, c.path(c.ID, "rotate"), c.IdempotencyKey, map[string]int64{"overlapSeconds": int64(c.Overlap / time.Second)})
 }
 
 // KeysRevoke revokes a key.

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -54,25 +53,14 @@ type WebhooksCreateCmd struct {
 
 // Run prints the webhook with its secret.
 func (c *WebhooksCreateCmd) Run(a *app) error {
-	return a.createWebhook(c.path(), c.IdempotencyKey, map[string]any{"url": c.URL, "events": c.Events})
+	return c.createWebhook(a, c.path(), c.IdempotencyKey, map[string]any{"url": c.URL, "events": c.Events})
 }
 
 // createWebhook prints a webhook with its new secret, and a note about it.
-func (a *app) createWebhook(path, once string, body any) error {
-	raw, err := a.posted(path, once, body)
-	if err != nil {
-		return err
-	}
-	var w struct{ Secret string }
-	if err := json.Unmarshal(raw, &w); err != nil {
-		return fmt.Errorf("read the webhook: %w", err)
-	}
-	if w.Secret == "" {
-		a.report("This request was sent before: its secret was shown then, and cannot be shown again.")
-	} else {
-		a.report("Keep the secret now: it is not shown again.")
-	}
-	return a.object(raw)
+func (w *WebhookTenant) createWebhook(a *app, path, once string, body any) error {
+	return a.createSecret(path, once, body, "it is not shown again", func(id string) string {
+		return fmt.Sprintf("meterplex webhooks rotate %s --tenant %s", id, w.Tenant)
+	})
 }
 
 // WebhooksListCmd lists webhooks.
@@ -151,7 +139,7 @@ func (c *WebhooksRotateCmd) Run(a *app) error {
 	if c.Overlap < 0 || c.Overlap%time.Second != 0 {
 		return errors.New("--overlap must be whole seconds, 0 or more")
 	}
-	return a.createWebhook(c.path("rotate"), c.IdempotencyKey, map[string]int64{"overlapSeconds": int64(c.Overlap / time.Second)})
+	return c.createWebhook(a, c.path("rotate"), c.IdempotencyKey, map[string]int64{"overlapSeconds": int64(c.Overlap / time.Second)})
 }
 
 // WebhooksTestCmd sends a test event.
