@@ -63,6 +63,7 @@ func PoolConfig(cfg Config) (*pgxpool.Config, error) {
 		pc.MaxConns = 16
 	}
 	pc.MaxConnIdleTime = maxIdle
+	noticeLoss(&pc.ConnConfig.Config)
 	pc.ConnConfig.OnNotice, pc.ConnConfig.AfterConnect = noteWarning, requireRole
 	pc.AfterConnect = scanUTC
 	for name, value := range workerParams(cfg.ApplicationName) {
@@ -125,6 +126,7 @@ func OwnerDB(url string) (*sql.DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the database URL cannot be read: %w", err)
 	}
+	noticeLoss(&cc.Config)
 	return stdlib.OpenDB(*cc), nil
 }
 
@@ -231,6 +233,7 @@ func WorkerDB(cfg Config) (*sql.DB, error) {
 	if cfg.KeepPlans {
 		maps.Copy(cc.RuntimeParams, genericPlans())
 	}
+	noticeLoss(&cc.Config)
 	cc.AfterConnect = requireRole
 	// The pipe's readers hold a transaction open while a handler runs.
 	cc.RuntimeParams["idle_in_transaction_session_timeout"] = "60s"

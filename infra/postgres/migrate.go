@@ -97,6 +97,7 @@ func migrationDB(url string) (*sql.DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the database URL cannot be read: %w", err)
 	}
+	noticeLoss(&cc.Config)
 	for name, value := range map[string]string{
 		"application_name": "meterplex migrate", "lock_timeout": migrationLock, "idle_in_transaction_session_timeout": "10s",
 	} {

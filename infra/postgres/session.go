@@ -47,6 +47,7 @@ func (s *Session) open(ctx context.Context) error {
 		cc.RuntimeParams["application_name"] = "meterplex start"
 	}
 	cc.RuntimeParams["synchronous_commit"] = "on" // as in the sessions of the pools
+	noticeLoss(&cc.Config)
 	if s.conn, err = pgx.ConnectConfig(ctx, cc); err != nil {
 		return fmt.Errorf("reaching the database: %w", err)
 	}

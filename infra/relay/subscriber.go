@@ -160,9 +160,14 @@ func (s *Subscriber) fill(ctx context.Context, slots chan struct{}, batches *syn
 const headsSQL = `SELECT h.partition, h.position, c.owner IS NULL OR c.lease_until < now(), h.epoch, is_server_life(h.timeline, h.started_at)
  FROM log_heads h JOIN relay_cursors c USING (partition)`
 
+// headsTimeout bounds a look at the heads: a server that does not answer is doubted, and may have been replaced.
+const headsTimeout = 5 * time.Second
+
 // readHeads reads the heads. While they cannot be read, no record is published: another server may be primary. The lease
 // loop reports that the database is unreachable.
 func (s *Subscriber) readHeads(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, headsTimeout)
+	defer cancel()
 	if s.readEachHead(ctx) != nil {
 		s.held.doubtLife()
 	}

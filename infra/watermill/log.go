@@ -46,6 +46,9 @@ const DefaultLogEvery = 50 * time.Millisecond
 // ended between a commit and its hint.
 const HintedEvery = 250 * time.Millisecond
 
+// aheadTimeout bounds a look for positions: a server that does not answer may have been replaced.
+const aheadTimeout = 5 * time.Second
+
 // defaultLogGrace is longer than a consumer's longest transaction on a healthy server.
 const defaultLogGrace = 5 * time.Second
 
@@ -83,7 +86,7 @@ func (s *LogSubscriber) follow(ctx context.Context, topic string, out chan<- *me
 			}
 		}
 		earliest = time.Now().Add(min(minRound, s.Every))
-		positions, err := s.Ahead(ctx)
+		positions, err := s.ahead(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -146,4 +149,10 @@ func AddLogConsumer(router *message.Router, name string, sub *LogSubscriber, rea
 		}
 		return read(msg.Context(), positions)
 	})
+}
+
+func (s *LogSubscriber) ahead(ctx context.Context) ([]events.Position, error) {
+	ctx, cancel := context.WithTimeout(ctx, aheadTimeout)
+	defer cancel()
+	return s.Ahead(ctx)
 }

@@ -156,6 +156,32 @@ func looks(t *testing.T, sub *watermill.LogSubscriber, during func()) (at []time
 	return at
 }
 
+// A look without an answer, of a server that has vanished, ends, and the next one may meet the server in its place.
+func TestP11_ALookWithoutAnAnswerIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		sub := &watermill.LogSubscriber{Every: 50 * time.Millisecond, Logger: slog.New(slog.DiscardHandler), Ahead: func(ctx context.Context) ([]events.Position, error) {
+			if asked++; asked == 1 {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return []events.Position{{Partition: 1, Number: 7}}, nil
+		}}
+		began := time.Now()
+		messages, err := sub.Subscribe(t.Context(), "h")
+		if err != nil {
+			t.Fatal(err)
+		}
+		(<-messages).Ack()
+		if waited := time.Since(began); waited > 6*time.Second {
+			t.Errorf("waited %v for an answer", waited)
+		}
+		if err := sub.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestAStreamOfHintsIsNoStreamOfLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const apart = 25 * time.Millisecond
