@@ -219,6 +219,27 @@ func TestFailingHandlerHoldsNoTransaction(t *testing.T) {
 	<-stopped
 }
 
+// TestARefusedBatchComesAgainAfterItsPause refuses a batch in a process that publishes its rows itself: the pauses of an idle topic do
+// not delay it.
+func TestARefusedBatchComesAgainAfterItsPause(t *testing.T) {
+	cfg, _ := config(t)
+	cfg.Arrivals = new(pgpipe.Arrivals)
+	pub := newPublisher(t, cfg)
+	defer pub.Close()
+	publish(t, pub, 0, 1)
+	messages := subscribe(t, pgpipe.SubscriberConfig{Config: cfg, Group: "g", PollInterval: time.Millisecond, IdleInterval: time.Hour})
+	for range 14 { // pauses that doubled each time would be 16 s by now
+		msg, _ := receive(t, messages)
+		msg.Nack()
+	}
+	began := time.Now()
+	msg, _ := receive(t, messages)
+	msg.Ack()
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("the batch came again after %v", took)
+	}
+}
+
 // TestP1_NothingIsLostWhenConnectionsAreCut terminates all connections repeatedly while records are
 // published and consumed.
 func TestP1_NothingIsLostWhenConnectionsAreCut(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 
 // polling sets the pause between a subscription's polls. It logs the first error of a streak and the recovery.
 type polling struct {
-	ctx          context.Context // of the subscription
+	ctx          context.Context // ends with the session of the subscription that polls
 	logger       *slog.Logger
 	topic, group string
 	interval     time.Duration // after a poll that may be repeated at once

@@ -52,15 +52,19 @@ func (s *subscription) session(ctx context.Context) {
 	// is cut off.
 	reading, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
+	pauses, endPauses := context.WithCancel(ctx)
+	s.polls.ctx = pauses
 	unlink := context.AfterFunc(ctx, cut)
 	messages, err := inner.Subscribe(reading, s.topic)
 	unlink()
 	if err != nil {
+		endPauses()
 		s.polls.HandleError(nil, false, err)
 		pause(ctx, retryPause)
 		return
 	}
 	defer func() {
+		endPauses() // else an idle pause would delay Close
 		timer := time.AfterFunc(s.delivery.Grace, cut)
 		defer timer.Stop()
 		_ = inner.Close() // never returns an error
