@@ -49,11 +49,18 @@ func (b *browser) twice(page answer, path, reason string, more url.Values) answe
 		if got.status != nethttp.StatusSeeOther {
 			b.Fatalf("click %d gives %d:\n%s", click+1, got.status, got.body)
 		}
-		if to, _, _ := strings.Cut(got.header.Get("Location"), "?"); !strings.HasPrefix(first.header.Get("Location"), to) {
-			b.Errorf("click %d leads to %s, and the first to %s", click+1, to, first.header.Get("Location"))
+		if to, of := pathOf(got), pathOf(first); to != of {
+			b.Errorf("click %d leads to %s, and the first to %s", click+1, to, of)
 		}
+		b.shows(b.follow(got))
 	}
 	return b.follow(first)
+}
+
+// pathOf returns the path that an answer leads to, without its query.
+func pathOf(got answer) string {
+	path, _, _ := strings.Cut(got.header.Get("Location"), "?")
+	return path
 }
 
 // problemShown fails unless a page shows a problem with a code and a trace id, and holds a text.

@@ -68,6 +68,37 @@ func TestConsole_TwoWindowsExecuteAnActionOnce(t *testing.T) {
 	w.once(events.TenantChanged, 1)
 }
 
+// TestConsole_AUsedFormLeadsToTheListOfItsResult: with another reason the API gives no id, and the list shows the result and leads to a fresh form.
+func TestConsole_AUsedFormLeadsToTheListOfItsResult(t *testing.T) {
+	w, _, _ := newRebuildWorld(t)
+	b := w.signIn(bootstrap)
+	for _, c := range []struct {
+		form, list, fresh string
+		sent              url.Values
+	}{
+		{"tenant", "tenants", "tenant", url.Values{"name": {"Acme"}, "class": {"small"}}},
+		{"rebuild", "rebuilds", "rebuild?projection=usage_aggregates", url.Values{"projection": {"usage_aggregates"}}},
+		{"verify", "rebuilds", "verify?projection=usage_aggregates", url.Values{"projection": {"entitlement_reads"}}},
+		{"replay", "replays", "replay", url.Values{"topic": {"usage.raw"}, "fromTime": {"2026-01-01T00:00:00Z"}}},
+		{"rewind", "replays", "rewind", url.Values{"consumer": {"meterplex-usage-aggregator"}, "to": {"start"}}},
+	} {
+		at, list := "/console/new/"+c.form, "/console/"+c.list
+		made := b.act(b.open(at+"?key=k"), at, "of the first window", c.sent)
+		b.shows(b.follow(made), "Done: ")
+		if same := b.act(b.open(at+"?key=k"), at, "of the first window", c.sent); pathOf(same) != pathOf(made) || !strings.HasPrefix(pathOf(made), list+"/") {
+			t.Errorf("%s: the same form leads to %s, and before to %s", c.form, pathOf(same), pathOf(made))
+		}
+		if c.form == "tenant" { // whose reason is no part of the request
+			c.sent.Set("name", "Another")
+		}
+		used := b.act(b.open(at+"?key=k"), at, "of the second", c.sent)
+		if pathOf(used) != list {
+			t.Errorf("%s: the used form leads to %s", c.form, pathOf(used))
+		}
+		b.shows(b.follow(used), "This was done already", `href="`+pathOf(made)+`"`, `href="/console/new/`+c.fresh+`"`)
+	}
+}
+
 // TestConsole_APeriodIsClosedAsDisplayed: if usage came meanwhile, the page shows the new figures, and nothing is closed.
 func TestConsole_P8_APeriodIsClosedAsDisplayed(t *testing.T) {
 	w := newTestService(t)

@@ -31,7 +31,7 @@ type action struct {
 	request func(v *visit, f form) (request, error)
 	// bare is set if the API's request has no member reason: the header Meterplex-Reason holds it.
 	bare bool
-	// next returns the address of the page that shows the result; nil: the page of the action.
+	// next returns the address of the page that shows the result; nil: the page of the action. The answer is nil if the form was used before for another request.
 	next func(v *visit, f form, answer doc) string
 	// secret is set if the answer holds a secret: the page shows it once.
 	secret bool
@@ -143,6 +143,16 @@ func (c *Console) seeOther(v *visit, a *action, f form, p *page, answer doc, don
 	target.RawQuery = query.Encode()
 	http.Redirect(v.w, v.r, target.String(), http.StatusSeeOther)
 	return nil
+}
+
+// made leads to the page of the entity that an action made, whose id is a member of the answer. Without an answer it leads to the list of the entities.
+func made(list, id string) func(v *visit, f form, answer doc) string {
+	return func(_ *visit, _ form, answer doc) string {
+		if answer == nil {
+			return list
+		}
+		return list + pathOf(text(answer[id]))
+	}
 }
 
 // formOf reads and checks the form of an action.

@@ -145,7 +145,7 @@ func (d *view) Done() string {
 	}
 	done := d.v.query.Get("done")
 	if done == "repeated" {
-		return "This was done already, from the same state of the page. The page shows the result."
+		return "This was done already, from the same state of the page, and is not done again. The page shows the result, or lists it."
 	}
 	for _, p := range d.c.pages {
 		for _, a := range p.actions {

@@ -52,7 +52,7 @@ func newRebuildPage() *page {
 				body, err := scopeOf(f)
 				return request{Method: http.MethodPost, Path: api("projections", f.get("projection"), "rebuilds"), Body: body}, err
 			},
-			next: func(_ *visit, _ form, answer doc) string { return rebuildsPath + pathOf(text(answer["id"])) }}}}
+			next: made(rebuildsPath, "id")}}}
 }
 
 func newVerifyPage() *page {
@@ -68,7 +68,7 @@ func newVerifyPage() *page {
 				}
 				return request{Method: http.MethodPost, Path: api("projections", f.get("projection"), "verify"), Body: body}, err
 			},
-			next: func(_ *visit, _ form, answer doc) string { return rebuildsPath + pathOf(text(answer["rebuildId"])) }}}}
+			next: made(rebuildsPath, "rebuildId")}}}
 }
 
 // decisionOn is an action on the rebuild of the page.

@@ -106,8 +106,6 @@ func (f form) chosen(names ...string) map[string]any {
 	return body
 }
 
-func toReplay(_ *visit, _ form, answer doc) string { return replaysPath + pathOf(text(answer["id"])) }
-
 func newReplayPage() *page {
 	return &page{path: newReplayPath, title: "New replay", template: "replay_new.html", needs: "POST /api/v1/replays", who: operator, scopes: admins(), params: []string{"key"},
 		cli:  []string{"meterplex replay range --help"},
@@ -124,7 +122,7 @@ func newReplayPage() *page {
 			request: func(_ *visit, f form) (request, error) {
 				return request{Method: http.MethodPost, Path: api("replays"), Body: f.chosen("topic", "from", "to", "fromTime", "toTime", "tenantId")}, nil
 			},
-			next: toReplay}}}
+			next: made(replaysPath, "id")}}}
 }
 
 func newRewindPage() *page {
@@ -145,5 +143,5 @@ func newRewindPage() *page {
 				}
 				return request{Method: http.MethodPost, Path: api("replays", "rewind"), Body: body}, nil
 			},
-			next: toReplay}}}
+			next: made(replaysPath, "id")}}}
 }

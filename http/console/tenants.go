@@ -37,7 +37,7 @@ func newTenantPage() *page {
 				}
 				return request{Method: http.MethodPost, Path: api("tenants"), Body: body}, nil
 			},
-			next: func(_ *visit, _ form, answer doc) string { return tenantsPath + pathOf(text(answer["id"])) }}}}
+			next: made(tenantsPath, "id")}}}
 }
 
 func tenantPage() *page {
