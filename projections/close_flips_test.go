@@ -139,15 +139,20 @@ func TestP8_LateUsageBehindAFlipIsAdjusted(t *testing.T) {
 // proposed returns the features of the tenant's lines that a promotion changes, each with the snapshot of its closed period and the adjustment.
 func (f *closeFixture) proposed(rebuildID uuid.UUID) string {
 	f.Helper()
-	d, err := f.reads.Diff(context.Background(), rebuild.DiffQuery{RebuildID: rebuildID, TenantID: f.tenant, Limit: 10})
+	d, err := f.reads.Diff(context.Background(), rebuild.DiffQuery{RebuildID: rebuildID, TenantID: f.tenant, Limit: 10, Totals: true})
 	f.must(err)
+	closed := int64(0)
 	var lines []string
 	for _, row := range d.Data {
 		line := row.Feature + " open"
 		if row.ClosedSnapshot != nil {
 			line = fmt.Sprint(row.Feature, " ", *row.ClosedSnapshot, " ", *row.Adjustment)
+			closed++
 		}
 		lines = append(lines, line)
+	}
+	if n := d.Totals.DifferingClosed; n == nil || *n != closed {
+		f.Errorf("the totals are %+v, and %d keys are of closed periods", d.Totals, closed)
 	}
 	return strings.Join(lines, " ")
 }

@@ -59,13 +59,29 @@ func cautions(rebuild, diff, projections doc) (lines []string) {
 			}
 		}
 	}
-	for _, row := range items(diff["data"]) {
-		if member(row, "closedSnapshot") != nil {
-			lines = append(lines, "The difference has figures of closed periods: a promotion changes no frozen figure, and proposes adjustments instead.")
-			break
-		}
+	if closed := closedKeys(diff); closed != "" {
+		lines = append(lines, closed+": a promotion changes no frozen figure, and proposes adjustments instead.")
 	}
 	return lines
+}
+
+// closedKeys says how many keys of a difference are of closed periods, "" if none. Only the first page has the totals; a further one says it of its rows.
+func closedKeys(diff doc) string {
+	switch n := text(member(diff["totals"], "differingClosed")); n {
+	case "0":
+		return ""
+	case "":
+	case "1":
+		return "1 of the keys that differ is of a closed period"
+	default:
+		return n + " of the keys that differ are of closed periods"
+	}
+	for _, row := range items(diff["data"]) {
+		if member(row, "closedSnapshot") != nil {
+			return "The page has figures of closed periods"
+		}
+	}
+	return ""
 }
 
 func diffEventsPage() *page {

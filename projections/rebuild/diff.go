@@ -102,6 +102,9 @@ func (r *Reads) Diff(ctx context.Context, q DiffQuery) (Diff, error) {
 		if d.Totals, err = c.totals(ctx, tx, q); err != nil {
 			return err
 		}
+		if d.Totals.DifferingClosed, err = c.countClosed(ctx, tx, q); err != nil {
+			return err
+		}
 		if q.whole() {
 			d.Tag = c.tagOf(d.Totals).String()
 		}

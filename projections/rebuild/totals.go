@@ -26,6 +26,9 @@ type DiffSum struct {
 // greatest first, at most 100 of each.
 type DiffTotals struct {
 	DiffSum
+	// DifferingClosed is set for projections whose periods can be closed.
+	DifferingClosed *int64 `json:"differingClosed,omitempty" doc:"How many of the differing keys are of closed periods: a promotion changes none of their frozen figures, and proposes adjustments. Left out for projections whose periods are not closed."`
+
 	ByPeriod []DiffSum `json:"byPeriod,omitempty"`
 	ByTenant []DiffSum `json:"byTenant,omitempty"`
 	// Charges are what the keys of the difference cost, by currency; ChargesByTenant those of each tenant, the greatest change first,
@@ -55,6 +58,20 @@ func (c *Comparison) totals(ctx context.Context, tx pgx.Tx, q DiffQuery) (*DiffT
 		t.add(s)
 		return err
 	})))
+}
+
+// countClosed counts the differing keys of closed periods; nil of projections whose periods are not closed. The entity tag does not depend on it.
+func (c *Comparison) countClosed(ctx context.Context, tx pgx.Tx, q DiffQuery) (*int64, error) {
+	if c.projection.Diff.Closed == "" {
+		return nil, nil
+	}
+	q.After = ""
+	args, err := c.arguments(q)
+	if err != nil {
+		return nil, err
+	}
+	n := new(int64)
+	return n, query.Run(ctx, tx, query.New(c.projection.Diff.Closed, args, query.Each(func(rows pgx.Rows) error { return rows.Scan(n) })))
 }
 
 func exactText(text *string) *json.Number {

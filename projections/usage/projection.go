@@ -21,7 +21,7 @@ func Projection(folds projections.Versions[Fold], newID func() uuid.UUID) projec
 	return projections.Projection{
 		Name: projections.ProjectionUsage, Consumer: Consumer(newID, folds), Tables: []string{"usage_aggregates", "usage_running_totals"}, ByPeriod: true,
 		Diff: projections.Difference{
-			Rows: readUsageDiff, Totals: readUsageTotals, Largest: readLargestUsageDiff, Sums: true, Periods: true,
+			Rows: readUsageDiff, Totals: readUsageTotals, Largest: readLargestUsageDiff, Closed: countClosedUsageDiff, Sums: true, Periods: true,
 			Columns: []string{"tenantId", "feature", "periodKey", "subscriptionId", "live", "rebuilt", "delta", "eventCount", "liveEventCount", "closedSnapshot", "adjustment"},
 		},
 	}

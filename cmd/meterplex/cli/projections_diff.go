@@ -37,13 +37,16 @@ type diffPage struct {
 }
 
 type diffTotals struct {
-	Live      json.Number     `json:"live,omitempty"`
-	Rebuilt   json.Number     `json:"rebuilt,omitempty"`
-	Delta     json.Number     `json:"delta,omitempty"`
-	Keys      int64           `json:"keys"`
-	Differing int64           `json:"differing"`
-	ByPeriod  json.RawMessage `json:"byPeriod,omitempty"`
-	ByTenant  json.RawMessage `json:"byTenant,omitempty"`
+	Live      json.Number `json:"live,omitempty"`
+	Rebuilt   json.Number `json:"rebuilt,omitempty"`
+	Delta     json.Number `json:"delta,omitempty"`
+	Keys      int64       `json:"keys"`
+	Differing int64       `json:"differing"`
+
+	DifferingClosed *int64 `json:"differingClosed,omitempty"`
+
+	ByPeriod json.RawMessage `json:"byPeriod,omitempty"`
+	ByTenant json.RawMessage `json:"byTenant,omitempty"`
 
 	Charges         []chargeSum `json:"charges,omitempty"`
 	ChargesByTenant []chargeSum `json:"chargesByTenant,omitempty"`
@@ -142,11 +145,24 @@ func (c *ProjectionsDiff) print(a *app, whole *diffPage) error {
 		return err
 	}
 	a.report("%s", whole.Totals.sentence())
+	whole.Totals.reportClosed(a)
 	whole.Totals.reportCharges(a)
 	if holds, why := whole.conserved(); !holds {
 		a.report("CAUTION: %s", why)
 	}
 	return nil
+}
+
+// reportClosed says how many of the keys that differ are of closed periods.
+func (t *diffTotals) reportClosed(a *app) {
+	if t.DifferingClosed == nil || *t.DifferingClosed == 0 {
+		return
+	}
+	of := "1 of them is of a closed period"
+	if *t.DifferingClosed > 1 {
+		of = fmt.Sprintf("%d of them are of closed periods", *t.DifferingClosed)
+	}
+	a.report("%s: a promotion changes no frozen figure, and proposes adjustments instead.", of)
 }
 
 func (t *diffTotals) sentence() string {
@@ -274,6 +290,7 @@ func (a *app) confirmBilled(id, what string, yes bool) error {
 		return err
 	}
 	a.report("%s", page.Totals.sentence())
+	page.Totals.reportClosed(a)
 	if holds, why := page.conserved(); !holds {
 		a.report("CAUTION: %s", why)
 	}

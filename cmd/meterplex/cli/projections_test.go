@@ -72,6 +72,7 @@ const (
 	rowThatDiffers = `{"tenantId":"t","feature":"calls","periodKey":"2026-05","subscriptionId":"s","live":90071992547409930001,"rebuilt":90071992547409930004,"delta":3,"eventCount":2,"liveEventCount":2}`
 	sameDiff       = `{"projection":"usage_aggregates","data":[],"nextCursor":null,"asOfPositions":["1-2"],"totals":{"live":9,"rebuilt":9,"delta":0,"keys":4,"differing":0},"conservation":{"holds":true}}`
 	otherDiff      = `{"projection":"usage_aggregates","data":[` + rowThatDiffers + `],"nextCursor":null,"asOfPositions":["1-2"],"totals":{"live":9,"rebuilt":12,"delta":3,"keys":4,"differing":1},"conservation":{"holds":true}}`
+	closedDiff     = `{"projection":"usage_aggregates","data":[` + rowThatDiffers + `],"nextCursor":null,"asOfPositions":["1-2"],"totals":{"live":9,"rebuilt":12,"delta":3,"keys":4,"differing":2,"differingClosed":1},"conservation":{"holds":true}}`
 )
 
 func rebuildIn(state string, done int) string {
@@ -136,6 +137,8 @@ func TestDifferenceDecidesTheExitCode(t *testing.T) {
 		{"200 " + sameDiff, "--exit-code", exitYes, "tenantId", "Nothing differs"},
 		{"200 " + otherDiff, "--exit-code", exitNo, "90071992547409930004", "from 9 to 12 (+3)"},
 		{"200 " + otherDiff, "", exitYes, "90071992547409930004", "1 of 4 keys differ"},
+		{"200 " + closedDiff, "", exitYes, "calls", "1 of them is of a closed period: a promotion changes no frozen figure"},
+		{"200 " + closedDiff, "-o json", exitYes, `"differingClosed": 1`, ""},
 		{"200 " + otherDiff, "--exit-code -o json", exitNo, `"rebuilt": 90071992547409930004`, ""},
 		{"200 " + otherDiff, "--exit-code -o csv", exitNo, "t,calls,2026-05,s,90071992547409930001,90071992547409930004,3,2", ""},
 		{"409 rebuild_not_ready", "--exit-code", exitUnknown, "", "rebuild_not_ready"},
