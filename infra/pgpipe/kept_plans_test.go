@@ -29,6 +29,7 @@ func TestKeptPlansOfAnEmptyPipeAreThoseOfALargeOne(t *testing.T) {
 	polled := cfg.schema().SelectQuery(topic, "g", cfg.offsets()).Query
 	for name, statement := range map[string]string{
 		"poll": polled, "lag": fmt.Sprintf(lagRows, cfg.messagesTable(topic), cfg.offsetsTable(topic)), "trim": fmt.Sprintf(trimRows, cfg.messagesTable(topic), cfg.offsetsTable(topic)),
+		"restored": cfg.format(topic, lastRestored),
 	} {
 		plan := keptPlan(t, url, statement)
 		for _, bad := range []string{"Seq Scan on pipe_usage_raw", "Bitmap", "Hash Join", "Merge Join"} {
