@@ -17,8 +17,9 @@ const (
 
 // trimRows deletes the oldest rows: those that every group has passed and that are older than $1 seconds,
 // and all that are older than $2 seconds. An abandoned group must not keep rows for ever, and the log has
-// the events that a group missed. Without groups only the second bound applies. created_at has no time
-// zone and is written in the session's zone, like localtimestamp.
+// the events that a group missed. Without groups only the second bound applies, and while the place of a group is
+// in transactions that the server has not issued: it is of a dump, and Renumber has not run. created_at has no
+// time zone and is written in the session's zone, like localtimestamp.
 const trimRows = `
 DELETE FROM %[1]s WHERE (transaction_id, "offset") IN (
   SELECT m.transaction_id, m."offset" FROM %[1]s m
@@ -26,7 +27,8 @@ DELETE FROM %[1]s WHERE (transaction_id, "offset") IN (
      OR (m.created_at < localtimestamp - make_interval(secs => $1)
         AND (m.transaction_id, m."offset") <= (
           SELECT o.last_processed_transaction_id, o.offset_acked FROM %[2]s o
-          ORDER BY o.last_processed_transaction_id, o.offset_acked LIMIT 1))
+          ORDER BY o.last_processed_transaction_id, o.offset_acked LIMIT 1)
+        AND NOT EXISTS (SELECT FROM %[2]s o WHERE o.last_processed_transaction_id >= pg_snapshot_xmax(pg_current_snapshot())))
   ORDER BY m.transaction_id, m."offset" LIMIT $3)`
 
 // Retention returns the time for which Trim keeps rows of each topic at most.
