@@ -78,6 +78,7 @@ type Node struct {
 	rebuildRequests, replayRequests hint
 	sagaRequests, pushRequests      hint // of changes that start or retry sagas, for the runners of this instance
 	deliveryRequests                hint // of changes that add deliveries of webhooks, for the deliverer of this instance
+	newLife                         hint // of the database server, for the pipe if it is in the same database
 	// serving is true while the roles run and the API, if the instance has it, accepts requests.
 	serving atomic.Bool
 	// topicsDoubted is true until the topics were compared with the log: no broker has answered yet.
@@ -89,7 +90,7 @@ type Node struct {
 // Open opens an instance's resources. The log names commit as the events' producer.
 func Open(ctx context.Context, cfg config.Config, commit string, logger *slog.Logger) (*Node, error) {
 	host, _ := os.Hostname()
-	n := &Node{cfg: cfg, commit: commit, logger: logger, registry: prom.NewRegistry(), ticks: ticks.Begin(), moves: &projections.Moves{}, histories: new(validate.Histories), rebuildRequests: newHint(), replayRequests: newHint(), sagaRequests: newHint(), pushRequests: newHint(), deliveryRequests: newHint(), Folds: models.DefaultFolds()}
+	n := &Node{cfg: cfg, commit: commit, logger: logger, registry: prom.NewRegistry(), ticks: ticks.Begin(), moves: &projections.Moves{}, histories: new(validate.Histories), rebuildRequests: newHint(), replayRequests: newHint(), sagaRequests: newHint(), pushRequests: newHint(), deliveryRequests: newHint(), newLife: newHint(), Folds: models.DefaultFolds()}
 	n.instance = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), newID().String()[30:])
 	n.metrics = prometheus.New(n.registry)
 	n.metrics.Ticks = n.ticks
@@ -147,7 +148,7 @@ func (n *Node) open(ctx context.Context) (err error) {
 	n.notifier = relay.NewNotifier(n.pool, n.logger)
 	logConfig := eventlog.Config{
 		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit}, Region: n.cfg.Region,
-		Now: time.Now, NewID: newID, Logger: n.logger, Ticks: n.ticks, OnAppend: n.notifier.Appended, OnRaised: n.metrics.Raised, Carrying: n.carrying, Tail: n.tail, Recent: n.recent, Histories: n.histories,
+		Now: time.Now, NewID: newID, Logger: n.logger, Ticks: n.ticks, OnAppend: n.notifier.Appended, OnRaised: n.raised, Carrying: n.carrying, Tail: n.tail, Recent: n.recent, Histories: n.histories,
 	}
 	n.traceLog(&logConfig)
 	n.observe = n.metrics
@@ -168,7 +169,7 @@ func (n *Node) open(ctx context.Context) (err error) {
 	n.store = store.New(n.pool, n.log, store.Config{Now: time.Now, Catalogue: n.grants.Catalogue})
 	n.rewinds = &rewinds{store: n.replayStore(), replays: n.replays()}
 	n.metrics.Queue(n.registry, n.log)
-	if n.pipe, err = openPipe(ctx, n.cfg, n.pipeConns(), n.logger); err != nil {
+	if n.pipe, err = openPipe(ctx, n.cfg, n.pipeConns(), n.newLife, n.logger); err != nil {
 		return err
 	}
 	// A broker that did not answer is not waited for a second time at the start.
@@ -239,6 +240,12 @@ func (n *Node) Run(ctx context.Context, ready chan<- Endpoints) (err error) {
 	err = shut()
 	stop()
 	return errors.Join(err, roles.Wait())
+}
+
+// raised is called after this instance began epochs of the log.
+func (n *Node) raised(epochs []eventlog.Raised) {
+	n.metrics.Raised(epochs)
+	n.newLife.notify()
 }
 
 func (n *Node) has(role string) bool { return slices.Contains(n.cfg.Roles, role) }

@@ -2,11 +2,9 @@ package node
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -14,8 +12,6 @@ import (
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
-	"github.com/meterplex/meterplex/infra/pgpipe"
-	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/watermill"
 	"github.com/meterplex/meterplex/projections"
 )
@@ -34,10 +30,10 @@ type pipe struct {
 	unreached  bool // no broker answered when the pipe was opened
 }
 
-// openPipe opens the pipe; conns is the size of the pool if it is PostgreSQL.
-func openPipe(ctx context.Context, cfg config.Config, conns int, logger *slog.Logger) (*pipe, error) {
+// openPipe opens the pipe; conns is the size of the pool if it is PostgreSQL, whose rows may be of another server after newLife.
+func openPipe(ctx context.Context, cfg config.Config, conns int, newLife hint, logger *slog.Logger) (*pipe, error) {
 	if cfg.Pipe == config.PipePostgres {
-		return openPostgresPipe(cfg, conns, logger)
+		return openPostgresPipe(ctx, cfg, conns, newLife, logger)
 	}
 	return openKafka(ctx, cfg, logger)
 }
@@ -170,53 +166,4 @@ func every(ctx context.Context, pause time.Duration, do func()) error {
 			do()
 		}
 	}
-}
-
-func openPostgresPipe(cfg config.Config, conns int, logger *slog.Logger) (*pipe, error) {
-	// Readers poll many times a second, by statements whose plans cost several times what an idle poll reads.
-	db, err := postgres.WorkerDB(postgres.Config{URL: cfg.DatabaseURL, MaxConns: int32(conns), ApplicationName: "meterplex-pipe", KeepPlans: true})
-	if err != nil {
-		return nil, err
-	}
-	pc := pgpipe.Config{DB: db, TopicPrefix: cfg.TopicPrefix, Logger: logger}
-	if slices.Contains(cfg.Roles, "relay") { // else its readers wait for the rows of other processes alone
-		pc.Arrivals = new(pgpipe.Arrivals)
-	}
-	publisher, err := pgpipe.NewPublisher(pc)
-	if err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
-	return &pipe{
-		publisher: publisher,
-		subscriber: func(c *projections.Consumer) (message.Subscriber, error) {
-			return pgpipe.NewSubscriber(pgpipe.SubscriberConfig{Config: pc, Group: c.Name})
-		},
-		rewind: func(ctx context.Context, group, topic string, from map[int16]int64) ([]events.ReplayStep, error) {
-			return pgpipe.Rewind(ctx, pc, group, topic, from)
-		},
-		tops:      func(context.Context) ([]events.Place, error) { return nil, nil }, // the pipe is in the same database: a restore sets both back
-		ping:      db.PingContext,
-		retention: func(context.Context) (map[events.Topic]time.Duration, error) { return pgpipe.Retention(), nil },
-		waiting: func(ctx context.Context) (map[int16]int64, error) { // the table has no partitions
-			n, err := pgpipe.LagOf(ctx, pc, events.GroupUsageCommands, events.TopicUsageCommands)
-			if err != nil {
-				return nil, err
-			}
-			return map[int16]int64{0: n}, nil
-		},
-		tidy:  func(ctx context.Context) error { return trim(ctx, pc, logger) },
-		close: func() error { return closeAll(publisher.Close, db) },
-	}, nil
-}
-
-func closeAll(publisher func() error, db *sql.DB) error { return errors.Join(publisher(), db.Close()) }
-
-const trimEvery = 5 * time.Minute
-
-func trim(ctx context.Context, pc pgpipe.Config, logger *slog.Logger) error {
-	return every(ctx, trimEvery, func() {
-		if _, err := pgpipe.Trim(ctx, pc); err != nil && ctx.Err() == nil {
-			logger.Warn("read frames were not trimmed", "error", err)
-		}
-	})
 }
