@@ -42,6 +42,7 @@ type simSnapshot struct {
 	snapshot    int
 	cut, closed int64
 	hash        string
+	despite     []string
 	lines       map[string]simAgg // by feature
 }
 
@@ -115,8 +116,17 @@ func (tx *simTx) periodQuery(text string, args []any) *simRows {
 			return db.openLetters(args[0].(uuid.UUID), args[2].(int64), args[3].(int))
 		})
 	case strings.HasPrefix(text, "INSERT INTO period_snapshots"):
-		n := &simSnapshot{tenant: args[0].(uuid.UUID), snapshot: args[2].(int), cut: args[3].(int64), closed: args[4].(int64), hash: args[8].(string)}
+		n := &simSnapshot{tenant: args[0].(uuid.UUID), snapshot: args[2].(int), cut: args[3].(int64), closed: args[4].(int64), hash: args[8].(string), despite: args[10].([]string)}
 		return tx.later(func(*simTx) { db.addSnapshot(n) })
+	case strings.HasPrefix(text, "SELECT despite FROM period_snapshots"):
+		return read("read what was missing at a freeze", nil, func() *simRows {
+			for _, n := range db.snapshots {
+				if n.tenant == args[0] && n.snapshot == args[2] {
+					return simAnswer([]any{n.despite})
+				}
+			}
+			return simAnswer()
+		})
 	case strings.HasPrefix(text, "INSERT INTO period_lines"):
 		return tx.later(func(*simTx) { db.addLines(args) })
 	case strings.HasPrefix(text, "SELECT") && strings.Contains(text, "FROM adjustments"):

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"math/big"
 	"slices"
@@ -251,6 +252,15 @@ func (t pipeChange) SaveSnapshot(s domain.Snapshot) error {
 	}
 	t.p.snapshots, t.p.frozen = append(t.p.snapshots, s), append(t.p.frozen, describeFigures(&s.Figures))
 	return nil
+}
+
+func (t pipeChange) FrozenDespite(c domain.Closing) ([]string, error) {
+	for _, s := range t.p.snapshots {
+		if s.PeriodKey == c.PeriodKey && s.Snapshot == c.Snapshot {
+			return s.Despite, nil
+		}
+	}
+	return nil, fmt.Errorf("%+v has no snapshot", c)
 }
 
 func (t pipeChange) Adjustments(_ uuid.UUID, ids []uuid.UUID) (list []domain.Adjustment, err error) {
