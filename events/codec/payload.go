@@ -1,7 +1,6 @@
 package codec
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -36,10 +35,18 @@ func EncodePayload(subject events.Subject, payload any) ([]byte, error) {
 // WithReason adds the member reason to the payload of a subject that takes one, unless the payload has it: a webhook that the service disables names its
 // own. The payload must be an object with at least one member.
 func WithReason(subject events.Subject, payload []byte, reason string) []byte {
-	if reason == "" || !subject.TakesReason() || bytes.Contains(payload, []byte(`"reason":`)) { // no text holds this: its quotes are escaped
+	if reason == "" || !subject.TakesReason() || namesReason(payload) {
 		return payload
 	}
 	text, _ := json.Marshal(reason) // a string cannot fail
 	whole := append(payload[:len(payload)-1:len(payload)-1], `,"reason":`...)
 	return append(append(whole, text...), '}')
+}
+
+// namesReason reports whether a payload has the member reason. One of its values may have such a member, too: metadata has any keys.
+func namesReason(payload []byte) bool {
+	var members struct {
+		Reason json.RawMessage `json:"reason"`
+	}
+	return json.Unmarshal(payload, &members) == nil && members.Reason != nil
 }

@@ -181,6 +181,7 @@ func TestP8_FaultsInClosedPeriodsAreReported(t *testing.T) {
 		{11, `"lines":1`, `"lines":2`, frozenFiguresOf, "the events before it 1"},
 		{22, `"snapshot":2`, `"snapshot":3`, frozenFiguresOf, "follows subject 73 of snapshot 1"},
 		{10, `"part":1`, `"part":2`, frozenFiguresOf, "part 2 of 1"},
+		{10, `}]}`, `},{"feature":"f","subscriptionId":"` + nilText + `","amount":"5","eventCount":1}]}`, frozenFiguresOf, "or one is there twice"},
 		{3, `"amount":5`, `"amount":4`, frozenSumsOf, "snapshot 1 has 5 in 1 events for"},
 		{16, `"amount":7`, `"amount":8`, frozenSumsOf, "the verdicts up to 0-22 are 24 in 4"},
 		{6, `"sourcePosition":5`, `"sourcePosition":4`, frozenSumsOf, "the verdicts up to 0-9 are 12 in 2"},

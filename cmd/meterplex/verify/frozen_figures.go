@@ -74,7 +74,7 @@ func (x *pass) checkClosed(n *frozenSnapshot, r *row, c *periodContent) {
 	hash := n.hash(cut, n.lines)
 	x.frozenFigures.expect(c.FiguresHash == hash, "%s has the hash %.64s, its lines have %s", x.at(r.position), c.FiguresHash, hash)
 	sorted := slices.IsSortedFunc(n.lines, func(a, b frozenLine) int {
-		return cmp.Or(cmp.Compare(a.Feature, b.Feature), slices.Compare(a.SubscriptionID[:], b.SubscriptionID[:]), 1)
+		return cmp.Or(cmp.Compare(a.Feature, b.Feature), slices.Compare(a.SubscriptionID[:], b.SubscriptionID[:]), -1) // equal ones are not sorted
 	})
 	x.frozenFigures.expect(sorted, "the lines before %s are not in the order of feature and subscription, or one is there twice", x.at(r.position))
 }
