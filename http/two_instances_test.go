@@ -83,3 +83,19 @@ func TestChangesHoldOnAnotherInstanceWithinASecond(t *testing.T) {
 		check.key = a.key
 	}
 }
+
+// A list of reservations knows a feature that another instance defined, also if the cache of grants has not been asked for a while.
+func TestAFeatureOfAnotherInstanceHasReservations(t *testing.T) {
+	w := newTestService(t)
+	other := w.secondInstance()
+	w.catalogue()
+	a := w.newAccount("A")
+	w.fold()
+	list := func(feature string) call {
+		return call{method: "GET", path: "/api/v1/entitlements/" + feature + "/reservations?tenantId=" + a.id, key: bootstrap}
+	}
+	other.want(200, list("api_calls"))
+	w.want(201, call{"PUT", "/api/v1/features/seats", bootstrap, nil, `{"name":"S","type":"QUOTA"}`})
+	other.want(200, list("seats"))
+	other.refused(other.do(list("chairs")), 404, "feature_not_found")
+}

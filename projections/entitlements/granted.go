@@ -172,11 +172,16 @@ func (g *granted) check(of *grant, amount int64) Check {
 
 const readKnown = `SELECT lookup_key FROM features WHERE lookup_key = ANY ($1::text[])`
 
-// knownFeatures returns the features of the catalogue.
+// knownFeatures returns the features of the catalogue; those of the cache, if there is one, as its feed has last confirmed.
 func (r *Reads) knownFeatures(ctx context.Context, v query.Viewer, features []string) (map[string]bool, error) {
 	if r.Grants != nil {
 		return r.Grants.knownFeatures(ctx)
 	}
+	return r.storedFeatures(ctx, v, features)
+}
+
+// storedFeatures returns those of the features that the catalogue has now.
+func (r *Reads) storedFeatures(ctx context.Context, v query.Viewer, features []string) (map[string]bool, error) {
 	asked := make([]string, 0, len(features))
 	for _, f := range features {
 		if query.Storable(f) {

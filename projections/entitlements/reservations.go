@@ -39,7 +39,7 @@ type ReservationQuery struct {
 
 // IsFeature reports whether the catalogue has a feature.
 func (r *Reads) IsFeature(ctx context.Context, v query.Viewer, feature string) (bool, error) {
-	known, err := r.knownFeatures(ctx, v, []string{feature})
+	known, err := r.storedFeatures(ctx, v, []string{feature})
 	return known[feature], err
 }
 
