@@ -120,13 +120,22 @@ func cancelStatement(c *pgconn.PgConn) ctxwatch.Handler {
 	return &pgconn.CancelRequestContextWatcherHandler{Conn: c, CancelRequestDelay: cancelAfter, DeadlineDelay: closeAfter}
 }
 
-// OwnerDB opens the database as its owner, for libraries that create their own tables.
-func OwnerDB(url string) (*sql.DB, error) {
+// connConfig reads the address of a database, for connections that end if its server vanishes.
+func connConfig(url string) (*pgx.ConnConfig, error) {
 	cc, err := pgx.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("the database URL cannot be read: %w", err)
 	}
 	noticeLoss(&cc.Config)
+	return cc, nil
+}
+
+// OwnerDB opens the database as its owner, for libraries that create their own tables.
+func OwnerDB(url string) (*sql.DB, error) {
+	cc, err := connConfig(url)
+	if err != nil {
+		return nil, err
+	}
 	return stdlib.OpenDB(*cc), nil
 }
 
@@ -223,9 +232,9 @@ func InTx(ctx context.Context, pool Pool, f func(pgx.Tx) error) error {
 // libraries that need database/sql. Each reader of the PostgreSQL pipe holds one
 // connection of it.
 func WorkerDB(cfg Config) (*sql.DB, error) {
-	cc, err := pgx.ParseConfig(cfg.URL)
+	cc, err := connConfig(cfg.URL)
 	if err != nil {
-		return nil, fmt.Errorf("the database URL cannot be read: %w", err)
+		return nil, err
 	}
 	for name, value := range workerParams(cfg.ApplicationName) {
 		cc.RuntimeParams[name] = value
@@ -233,7 +242,6 @@ func WorkerDB(cfg Config) (*sql.DB, error) {
 	if cfg.KeepPlans {
 		maps.Copy(cc.RuntimeParams, genericPlans())
 	}
-	noticeLoss(&cc.Config)
 	cc.AfterConnect = requireRole
 	// The pipe's readers hold a transaction open while a handler runs.
 	cc.RuntimeParams["idle_in_transaction_session_timeout"] = "60s"

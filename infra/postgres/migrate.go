@@ -93,11 +93,10 @@ func migrate(ctx context.Context, db *sql.DB, files fs.FS, logger *slog.Logger, 
 // briefly: neither behind a lock that they wait for, nor when their process is frozen
 // or gone. Settings in the URL take precedence.
 func migrationDB(url string) (*sql.DB, error) {
-	cc, err := pgx.ParseConfig(url)
+	cc, err := connConfig(url)
 	if err != nil {
-		return nil, fmt.Errorf("the database URL cannot be read: %w", err)
+		return nil, err
 	}
-	noticeLoss(&cc.Config)
 	for name, value := range map[string]string{
 		"application_name": "meterplex migrate", "lock_timeout": migrationLock, "idle_in_transaction_session_timeout": "10s",
 	} {

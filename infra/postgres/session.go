@@ -39,7 +39,7 @@ func (s *Session) answers(ctx context.Context) bool {
 }
 
 func (s *Session) open(ctx context.Context) error {
-	cc, err := pgx.ParseConfig(s.URL)
+	cc, err := connConfig(s.URL)
 	if err != nil {
 		return errors.New("the database URL cannot be read")
 	}
@@ -47,7 +47,6 @@ func (s *Session) open(ctx context.Context) error {
 		cc.RuntimeParams["application_name"] = "meterplex start"
 	}
 	cc.RuntimeParams["synchronous_commit"] = "on" // as in the sessions of the pools
-	noticeLoss(&cc.Config)
 	if s.conn, err = pgx.ConnectConfig(ctx, cc); err != nil {
 		return fmt.Errorf("reaching the database: %w", err)
 	}
