@@ -24,8 +24,8 @@ type polling struct {
 	pause    time.Duration   // the present one between empty polls
 }
 
-func newPolling(ctx context.Context, cfg *SubscriberConfig, topic string) *polling {
-	p := &polling{ctx: ctx, logger: cfg.Logger, topic: topic, group: cfg.Group, interval: cfg.PollInterval, arrivals: cfg.Arrivals}
+func newPolling(cfg *SubscriberConfig, topic string) *polling {
+	p := &polling{logger: cfg.Logger, topic: topic, group: cfg.Group, interval: cfg.PollInterval, arrivals: cfg.Arrivals}
 	if p.pause, p.idle = p.interval, p.interval; p.arrivals != nil {
 		p.idle, p.arrival = max(p.interval, cfg.IdleInterval), p.arrivals.of(topic)
 	}

@@ -10,10 +10,12 @@ import (
 
 // idlePolling returns the pause between polls of a subscription, of a process with arrivals or without (nil).
 func idlePolling(ctx context.Context, arrivals *Arrivals) *polling {
-	return newPolling(ctx, &SubscriberConfig{
+	p := newPolling(&SubscriberConfig{
 		Config:       Config{Arrivals: arrivals, Logger: slog.New(slog.DiscardHandler)},
 		PollInterval: DefaultPollInterval, IdleInterval: DefaultIdleInterval,
 	}, "usage.raw")
+	p.ctx = ctx
+	return p
 }
 
 // TestPausesOfAnIdlePipe: without rows the pauses grow up to the idle interval. Rows end one, but no sooner than the poll interval

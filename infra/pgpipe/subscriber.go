@@ -91,7 +91,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	return s.open.Start(ctx, topic, func(ctx context.Context, out chan<- *message.Message) {
 		sub := &subscription{
 			cfg: &s.cfg, topic: topic, delivery: watermill.Delivery{Out: out, Grace: s.cfg.CloseTimeout},
-			polls: newPolling(ctx, &s.cfg, topic),
+			polls: newPolling(&s.cfg, topic),
 		}
 		sub.run(ctx)
 	})
