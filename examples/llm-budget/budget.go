@@ -96,7 +96,7 @@ const (
 	longestWait = 5 * time.Second
 )
 
-// send sends a request until it is answered or ctx ends. After a missing answer, 429 and 5xx it sends the same request again:
+// send sends a request until it is answered or ctx ends. After a missing answer, 408, 429 and 5xx it sends the same request again:
 // the ids in it make the service execute it once. Any other refusal is final.
 func (b *Budget) send(ctx context.Context, method, path string, body, answer any) (status int, err error) {
 	var sent []byte
@@ -107,7 +107,8 @@ func (b *Budget) send(ctx context.Context, method, path string, body, answer any
 	}
 	for wait := firstWait; ; wait = min(2*wait, longestWait) {
 		status, after, err := b.once(ctx, method, path, sent, answer)
-		if status != 0 && status != http.StatusTooManyRequests && status < 500 {
+		again := status == 0 || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests || status >= 500
+		if !again {
 			return status, err
 		}
 		select {

@@ -1,6 +1,7 @@
 // Verify a Meterplex webhook (Standard Webhooks). Node's standard library only.
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { readFileSync } from "node:fs";
+import { pathToFileURL } from "node:url";
 
 /** Reports whether a request is signed with the secret and at most tolerance seconds old. */
 export function verify(secret: string, headers: Record<string, string | undefined>, body: Buffer, now: number, tolerance = 300): boolean {
@@ -16,7 +17,7 @@ export function verify(secret: string, headers: Record<string, string | undefine
 }
 
 // verify.ts SECRET ID TIMESTAMP SIGNATURE [NOW] < body
-if (process.argv.length > 5) {
+if (process.argv.length > 5 && import.meta.url === pathToFileURL(process.argv[1]).href) {
   const [secret, id, timestamp, signature, now] = process.argv.slice(2) as [string, string, string, string, string?];
   const given = { "webhook-id": id, "webhook-timestamp": timestamp, "webhook-signature": signature };
   console.log(verify(secret, given, readFileSync(0), now ? Number(now) : Date.now() / 1000) ? "accepted" : "refused");

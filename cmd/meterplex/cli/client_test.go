@@ -30,6 +30,21 @@ func TestClientHonoursRetryAfter(t *testing.T) {
 	}
 }
 
+// 408 is the answer to a body that came too slowly: the service has executed nothing, and names the request as one to repeat.
+func TestClientRepeatsARequestThatCameTooSlowly(t *testing.T) {
+	p := newFakeService(t)
+	p.before = func(n int, w http.ResponseWriter) bool {
+		if n == 0 {
+			refuse(w, http.StatusRequestTimeout, "request_timeout", "The body did not arrive in time")
+		}
+		return n == 0
+	}
+	code, out, errs := newConsole(t, p).run("usage", "send", "api_calls", "1", "-o", "csv")
+	if code != exitYes || !strings.Contains(out, "accepted") {
+		t.Errorf("exit code %d\n%s%s", code, out, errs)
+	}
+}
+
 func TestClientSendsTheSameEventAgain(t *testing.T) {
 	p := newFakeService(t)
 	c := newConsole(t, p)

@@ -58,7 +58,7 @@ func (c *Client) retrying(ctx context.Context, try func() (json.RawMessage, erro
 func passing(err error) bool {
 	if p, ok := errors.AsType[*Problem](err); ok {
 		switch p.Status {
-		case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 			return true
 		}
 		return false
