@@ -76,6 +76,9 @@ func TestTheChartRefusesUnknownValues(t *testing.T) {
 		"settings: {METERPLEX_STRIPE_KEY: sk_test_1}":                         "settings",
 		"settings: {DATABASE_URL: 'postgres://…'}":                            "settings",
 		"settings: {OTEL_EXPORTER_OTLP_HEADERS: 'api-key=k'}":                 "settings",
+		"settings: {KAFKA_BROKERS: 'kafka:9092'}":                             "settings",
+		"settings: {METERPLEX_LOG_FORMAT: text}":                              "settings",
+		"settings: {METERPLEX_HTTP_TLS_CERT: /tls/tls.crt}":                   "settings",
 		"settings: {meterplex_region: eu}":                                    "meterplex_region",
 		"deployments: {api: {roles: [apis], replicas: 2}}":                    "roles",
 		"deployments: {api: {roles: [], replicas: 2}}":                        "roles",
@@ -257,7 +260,7 @@ func renderValues(t *testing.T, values chartutil.Values) (map[string]string, err
 	if err != nil {
 		return nil, err
 	}
-	return engine.Render(c, all)
+	return engine.RenderWithClientProvider(c, all, cluster(nil))
 }
 
 // observed are the manifests of rules and dashboards, with the names of their resources.

@@ -157,6 +157,32 @@ func TestListFollowsPages(t *testing.T) {
 	}
 }
 
+// The health check of an image knows no address but the settings, and the certificate of the instance is not for 127.0.0.1. No key is sent.
+func TestSystemReadyAsksTheInstanceOfThisMachine(t *testing.T) {
+	answer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/readyz" || r.Header.Get("Authorization") != "" {
+			t.Errorf("requested %s with the key %q", r.URL, r.Header.Get("Authorization"))
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"status":"ready","version":"v1","dependencies":{}}`)
+	})
+	plain, secured := httptest.NewServer(answer), httptest.NewTLSServer(answer)
+	defer plain.Close()
+	defer secured.Close()
+	port := func(s *httptest.Server) string { return s.URL[strings.LastIndex(s.URL, ":"):] }
+	for _, settings := range []map[string]string{
+		{"METERPLEX_HTTP_ADDR": port(plain)},
+		{"METERPLEX_HTTP_ADDR": ":1", "METERPLEX_ADMIN_ADDR": "0.0.0.0" + port(plain)},
+		{"METERPLEX_ADMIN_ADDR": "127.0.0.1" + port(secured), "METERPLEX_HTTP_TLS_CERT": "cert.pem", "METERPLEX_HTTP_TLS_KEY": "key.pem"},
+	} {
+		c := newConsole(t, &fakeService{url: "http://127.0.0.1:1"})
+		c.setEnv(settings)
+		if code, out, errs := c.run("system", "ready", "--here", "--retry-for", "0s"); code != exitYes || !strings.Contains(out, "ready") {
+			t.Errorf("%v: exit code %d\n%s%s", settings, code, out, errs)
+		}
+	}
+}
+
 // An instance that is not ready answers no; an unreachable one does not answer.
 func TestSystemReadySetsTheExitCode(t *testing.T) {
 	answers := map[int]string{http.StatusOK: `{"status":"ready","version":"v1","dependencies":{"database":"ok"}}`,

@@ -1,13 +1,17 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/client"
+	"github.com/meterplex/meterplex/cmd/meterplex/config"
 	"github.com/meterplex/meterplex/cmd/meterplex/output"
 )
 
@@ -98,14 +102,25 @@ func (c *SystemInstance) Run(a *app) error {
 	return p.Close()
 }
 
-// SystemReady reads GET /readyz of an instance. Container health checks run it with --retry-for=0s.
-type SystemReady struct{}
+// SystemReady reads GET /readyz of an instance. Container health checks run it with --here --retry-for=0s.
+type SystemReady struct {
+	Here bool `help:"Ask the instance of this machine, by its own settings: METERPLEX_ADMIN_ADDR, else METERPLEX_HTTP_ADDR, and METERPLEX_HTTP_TLS_CERT. Its certificate may be of any name. --url is not used."`
+}
 
 // Run prints the instance's dependencies; the exit code says whether it is ready.
 func (c *SystemReady) Run(a *app) error {
-	cl, err := a.newClient()
+	cfg, _, err := a.config()
 	if err != nil {
 		return err
+	}
+	cl := a.clientFor(cfg.URL, "")
+	if c.Here {
+		base, err := urlHere(cfg)
+		if err != nil {
+			return err
+		}
+		cl = a.clientFor(base, "")
+		cl.AcceptAnyCertificate()
 	}
 	raw, err := cl.Do(a.ctx, client.Request{Method: http.MethodGet, Path: "/readyz", Root: true})
 	if p, ok := errors.AsType[*client.Problem](err); ok && p.Code == "not_ready" {
@@ -116,6 +131,25 @@ func (c *SystemReady) Run(a *app) error {
 		return err
 	}
 	return a.object(raw)
+}
+
+// urlHere returns where an instance with these settings serves /readyz on its own machine.
+func urlHere(cfg config.Config) (string, error) {
+	host, port, err := net.SplitHostPort(cmp.Or(cfg.AdminAddr, cfg.HTTPAddr))
+	if err != nil {
+		return "", fmt.Errorf("the address of the instance: %w", err)
+	}
+	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+		if ip.Is6() {
+			host = "::1"
+		}
+	}
+	scheme := "http"
+	if cfg.HTTPTLSCert != "" {
+		scheme = "https"
+	}
+	return scheme + "://" + net.JoinHostPort(host, port), nil
 }
 
 // SystemIdentity shows the identity's figures.
