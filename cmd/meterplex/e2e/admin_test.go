@@ -13,9 +13,7 @@ import (
 func (i *instance) adminURL() (url string) {
 	i.t.Helper()
 	within(i.t, "the instance logs its admin address", func(context.Context) (bool, string) {
-		i.mu.Lock()
-		defer i.mu.Unlock()
-		for _, line := range i.logs {
+		for _, line := range i.linesOfRun() {
 			if _, at, found := strings.Cut(line, "/livez, /readyz and /metrics are at "); found {
 				url = at
 			}

@@ -174,7 +174,7 @@ func (w *alertsTest) tryStep(b *brokenPart, s step) (failure string) {
 	defer cancel()
 	shell := exec.CommandContext(ctx, "sh", "-c", "exec 2>&1\nmeterplex() { "+built+" \"$@\"; }\n"+line)
 	shell.Dir, shell.WaitDelay, shell.SysProcAttr = w.dir, 10*time.Second, childAttributes()
-	shell.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir, "METERPLEX_URL=" + cmp.Or(w.front.url(), w.url), "METERPLEX_KEY=" + w.operator, "DATABASE_URL=" + w.db, "DATABASE=" + w.database,
+	shell.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir, "METERPLEX_URL=" + cmp.Or(w.front.url(), w.url), "METERPLEX_ADMIN_URL=" + cmp.Or(w.front.url(), w.url), "METERPLEX_KEY=" + w.operator, "DATABASE_URL=" + w.db, "DATABASE=" + w.database,
 		"METERPLEX_PIPE=" + w.pipe, "METERPLEX_TOPIC_PREFIX=" + w.prefix}
 	if w.pipe == "kafka" {
 		shell.Env = append(shell.Env, "KAFKA_BROKERS="+strings.Join(w.brokers().Brokers(), ","))

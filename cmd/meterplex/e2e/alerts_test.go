@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -77,7 +76,7 @@ func (w *alertsTest) scrape() *feed.Scrape {
 	var wait sync.WaitGroup
 	for _, i := range w.targets {
 		s.Instances[i.name] = ""
-		if at := cmp.Or(i.url(), i.health()); at != "" && i.alive() && w.frozen != i {
+		if at := i.health(); at != "" && i.alive() && w.frozen != i {
 			wait.Go(func() {
 				if status, body, err := w.call(w.t.Context(), "", http.MethodGet, at+"/metrics", nil); err == nil && status == http.StatusOK {
 					mu.Lock()

@@ -325,7 +325,7 @@ func (w *deployment) runBlock(at *instance, dir string, b docBlock, env ...strin
 	for _, s := range b.steps {
 		shell := exec.CommandContext(ctx, "sh", "-c", "exec 2>&1\nmeterplex() { "+built+" \"$@\"; }\ncurl() { command curl -sSf \"$@\"; }\n"+s.command)
 		shell.Dir, shell.WaitDelay, shell.SysProcAttr = dir, 10*time.Second, childAttributes()
-		shell.Env = append([]string{"PATH=" + os.Getenv("PATH"), "METERPLEX_URL=" + at.url(), "METERPLEX_KEY=" + w.operator, "HOME=" + dir}, env...)
+		shell.Env = append([]string{"PATH=" + os.Getenv("PATH"), "METERPLEX_URL=" + at.url(), "METERPLEX_ADMIN_URL=" + at.health(), "METERPLEX_KEY=" + w.operator, "HOME=" + dir}, env...)
 		out, err := shell.CombinedOutput()
 		if err != nil {
 			w.t.Errorf("%s: $ %s: %v\n%s", b.path, s.command, err, out)

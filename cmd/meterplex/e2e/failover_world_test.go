@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +43,7 @@ func newFailoverTest(t testing.TB, frozen ...string) *failoverTest {
 	p := newServerPair(t)
 	r := &failoverTest{deployment: newDeploymentAt(t, p.url(), p.adminURL()), servers: p, frozen: frozen}
 	roles := slices.DeleteFunc(append([]string{"api", "relay", "projector"}, consumers()...), func(role string) bool { return slices.Contains(frozen, role) })
-	r.front = r.serve(strings.Join(roles, ","))
+	r.front = r.serve(strings.Join(roles, ","), "METERPLEX_ADMIN_ADDR=127.0.0.1:0") // as the image, the chart and the unit have it
 	if len(frozen) > 0 {
 		r.back = r.serve(strings.Join(frozen, ","))
 	}
@@ -274,7 +273,7 @@ func (r *failoverTest) counter(name, label string) (sum float64) {
 	awaitFreshMetrics()
 	for _, i := range []*instance{r.front, r.back, r.other} {
 		if i != nil {
-			sum += r.metricsOf(cmp.Or(i.url(), i.health()), func(series string) bool { return strings.HasPrefix(series, name) && strings.Contains(series, label) })
+			sum += r.metricsOf(i.health(), func(series string) bool { return strings.HasPrefix(series, name) && strings.Contains(series, label) })
 		}
 	}
 	return sum

@@ -83,6 +83,8 @@ type run struct {
 	ready chan string   // its URL
 	done  chan struct{} // ended and reaped
 	url   string
+	// firstLine is the number of the first line that it logged.
+	firstLine int
 	// readErr is the error that ended the reading of its log; nil: read to the end.
 	readErr error
 }
@@ -110,7 +112,7 @@ func (i *instance) tryStart() error {
 	if err != nil {
 		return fmt.Errorf("start %s: %w", i.name, err)
 	}
-	r := &run{cmd: cmd, ready: make(chan string, 1), done: make(chan struct{})}
+	r := &run{cmd: cmd, ready: make(chan string, 1), done: make(chan struct{}), firstLine: i.lineCount()}
 	started, since := make(chan error, 1), time.Now()
 	go i.runOnOneThread(r, out, started)
 	if err := <-started; err != nil {

@@ -135,7 +135,7 @@ func (w *deployment) runTranscript(at *instance, dir string, steps []step, env .
 	if err := os.Symlink(built, filepath.Join(path, "meterplex")); err != nil {
 		w.t.Fatal(err)
 	}
-	shell.Env = append([]string{"PATH=" + path + ":" + os.Getenv("PATH"), "METERPLEX_URL=" + at.url(), "METERPLEX_KEY=" + w.operator, "HOME=" + dir}, env...)
+	shell.Env = append([]string{"PATH=" + path + ":" + os.Getenv("PATH"), "METERPLEX_URL=" + at.url(), "METERPLEX_ADMIN_URL=" + at.health(), "METERPLEX_KEY=" + w.operator, "HOME=" + dir}, env...)
 	out, err := shell.CombinedOutput()
 	if err != nil {
 		w.t.Fatalf("%v, %v\n%s", err, ctx.Err(), out)

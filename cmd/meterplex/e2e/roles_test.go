@@ -11,17 +11,28 @@ import (
 	"github.com/meterplex/meterplex/deploy/observe"
 )
 
-// health is the address of an instance without the role api, from its last start.
+// health is the address of /readyz and /metrics of the present process.
 func (i *instance) health() string {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	for _, line := range slices.Backward(i.logs) {
+	if slices.ContainsFunc(i.env, func(s string) bool { return strings.HasPrefix(s, "METERPLEX_ADMIN_ADDR=") }) {
+		return i.adminURL()
+	}
+	for _, line := range i.linesOfRun() {
 		if strings.HasPrefix(line, "The service runs, without the role api") {
 			_, at, _ := strings.Cut(line, " are at ")
 			return at
 		}
 	}
-	return ""
+	return i.url()
+}
+
+// linesOfRun returns the lines that the present process has logged.
+func (i *instance) linesOfRun() []string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.run == nil {
+		return nil
+	}
+	return slices.Clone(i.logs[i.run.firstLine:])
 }
 
 // The roles run in two instances: each serves its health, and each metric that rules and
