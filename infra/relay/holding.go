@@ -93,6 +93,19 @@ func (h *holdings) list() []span {
 	return held
 }
 
+// unexpired counts the leases that have not expired: a relay that cannot renew a lease keeps the holding, but another
+// relay may acquire the partition.
+func (h *holdings) unexpired(now time.Time, ttl time.Duration) (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, p := range h.by {
+		if p != nil && now.Sub(p.renewed) < ttl {
+			n++
+		}
+	}
+	return n
+}
+
 // shed marks the partitions above the share as surplus. It drops and returns those that are not busy.
 func (h *holdings) shed(share int) []span {
 	h.mu.Lock()

@@ -50,6 +50,7 @@ func (l *leases) run(ctx context.Context) {
 		if err := l.round(context.WithoutCancel(ctx)); err != nil && ctx.Err() == nil {
 			l.Logger.WarnContext(ctx, "cannot renew the relay's leases", "error", err)
 		}
+		l.Observe.Leases(l.held.unexpired(time.Now(), l.LeaseTTL))
 		timer.Reset(l.Ticks.Until(every))
 		earliest = time.Now().Add(minTick)
 	}
@@ -75,7 +76,6 @@ func (l *leases) round(ctx context.Context) error {
 			return err
 		}
 	}
-	l.Observe.Leases(len(l.held.list()))
 	return nil
 }
 
