@@ -204,17 +204,17 @@ func (l *logStream) follow(tail *audit.EventTail, on bool) {
 		return
 	}
 	for l.alive() {
-		list, err := tail.Next(l.ctx)
+		list, atEnd, err := tail.Next(l.ctx)
 		refused := errors.Is(err, query.ErrOverloaded)
 		if err != nil && !refused || l.sendPage(tail, list) != nil {
 			return // a client that reconnects continues from its last id
 		}
-		if len(list) == 0 && !refused && !on {
+		if atEnd && !on {
 			l.buffer = append(l.buffer, ": end\nid: "+tail.Place()+"\n\n"...)
 			_ = l.flush() // a client that is gone asks again
 			return
 		}
-		if len(list) == 0 {
+		if atEnd || refused {
 			l.pause()
 		}
 	}
@@ -229,8 +229,8 @@ func (l *logStream) pause() {
 	}
 }
 
-// sendPage sends events. After a quiet interval it sends a heartbeat, which moves the
-// client's place past events that the filter excludes.
+// sendPage sends events. After a quiet interval, also one of pages without events, it sends a heartbeat, which moves
+// the client's place past events that the filter excludes.
 func (l *logStream) sendPage(tail *audit.EventTail, list []events.Envelope) error {
 	for i := range list {
 		l.buffer = append(l.buffer, "id: "+tail.Pass(&list[i])+"\ndata: "...)

@@ -87,3 +87,23 @@ func (w *testService) eventually(other *testService, key string) {
 		time.Sleep(5 * time.Millisecond)
 	}
 }
+
+// TestP9_AStreamThatFindsNoEventEndsWithItsKey revokes a key while its stream passes a long part of the log without a
+// matching event.
+func TestP9_AStreamThatFindsNoEventEndsWithItsKey(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	w.asOwner(`UPDATE log_heads SET position = position + (1::bigint << 40) WHERE partition = $1`, a.partition())
+	key, id := w.key(a.id, nil, "events:read")
+	var open []*listener
+	for _, follow := range []string{"true", "false"} {
+		l := w.listen(t.Context(), key, fmt.Sprintf("?subject=meterplex.dead_letters.&follow=%s&after=%d-0", follow, a.partition()), "")
+		defer l.body.Close()
+		open = append(open, l)
+	}
+	w.want(204, call{method: "DELETE", path: "/api/v1/tenants/" + a.id + "/api-keys/" + id, key: bootstrap})
+	for _, l := range open {
+		w.checkStreamEnds(l, "no event")
+	}
+}

@@ -58,14 +58,14 @@ func (d *history) tail(f audit.EventFilter, start audit.TailStart) (*audit.Event
 	d.must(err)
 	return tail, func(take func(*events.Envelope) bool) {
 		for {
-			list, err := tail.Next(context.Background())
+			list, atEnd, err := tail.Next(context.Background())
 			d.must(err)
 			for i := range list {
 				if !take(&list[i]) {
 					return
 				}
 			}
-			if len(list) == 0 {
+			if atEnd {
 				return
 			}
 		}
@@ -85,7 +85,7 @@ func TestTailsBeginWithTheLast(t *testing.T) {
 	for n, filter := range map[int]audit.EventFilter{3: recorded, 100: recorded} {
 		tail, err := s.reads.Tail(t.Context(), operator, filter, audit.TailStart{Last: n})
 		s.must(err)
-		got, err := tail.Next(t.Context())
+		got, _, err := tail.Next(t.Context())
 		if err != nil || !slices.Equal(places(got), want[max(0, 10-n):]) {
 			t.Errorf("the last %d: %v %v instead of %v", n, places(got), err, want)
 		}
@@ -93,7 +93,34 @@ func TestTailsBeginWithTheLast(t *testing.T) {
 	own := audit.EventFilter{TenantID: &b}
 	tail, err := s.reads.Tail(t.Context(), tenantViewer(b), own, audit.TailStart{Last: 1})
 	s.must(err)
-	if got, err := tail.Next(t.Context()); err != nil || !slices.Equal(places(got), want[9:]) || tail.Pass(&got[0]) != want[9] {
+	if got, _, err := tail.Next(t.Context()); err != nil || !slices.Equal(places(got), want[9:]) || tail.Pass(&got[0]) != want[9] {
 		t.Errorf("of a tenant: %v %v", places(got), err)
+	}
+}
+
+// A tail that finds no event in a long log returns after each bounded part of it, with the place behind that part.
+func TestTailsReturnAfterABoundedPartOfTheLog(t *testing.T) {
+	s := newPipelineFixture(t)
+	tenant := newID()
+	s.append(usageEvent(tenant, "first", "calls", 1, may))
+	_, err := s.pool.Exec(t.Context(), `UPDATE log_heads SET position = position + 350000 WHERE partition = $1`, events.PartitionOf(tenant))
+	s.must(err)
+	last := s.append(usageEvent(tenant, "last", "calls", 1, may))[0]
+	none := audit.EventFilter{TenantID: &tenant, Subjects: []events.Subject{events.TenantCreated}}
+	tail, err := s.reads.Tail(t.Context(), operator, none, audit.TailStart{After: &audit.Frontier{}})
+	s.must(err)
+	var passed []int64
+	for end := false; !end; {
+		var list []events.Envelope
+		list, end, err = tail.Next(t.Context())
+		s.must(err)
+		at, err := events.ParsePosition(tail.Place())
+		if err != nil || len(list) > 0 {
+			t.Fatalf("%s, %d events: %v", tail.Place(), len(list), err)
+		}
+		passed = append(passed, at.Number)
+	}
+	if want := []int64{100_000, 200_000, 300_000, last.Number, last.Number}; !slices.Equal(passed, want) {
+		t.Errorf("the places are %d instead of %d", passed, want)
 	}
 }

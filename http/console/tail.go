@@ -293,6 +293,9 @@ func (l *tailWriter) write(read tailRead) error {
 		l.place = placeOf(read.place)
 	}
 	l.place.upTo(placeOf(read.place))
+	if read.more && len(read.events) == 0 {
+		l.beat(&b)
+	}
 	return l.flush(b.String())
 }
 
@@ -305,6 +308,11 @@ func (l *tailWriter) add(b *strings.Builder, e tailEvent) {
 		return
 	}
 	b.WriteString("id: " + l.place.String() + "\n" + e.data + "\n")
+}
+
+// beat adds a heartbeat with the place.
+func (l *tailWriter) beat(b *strings.Builder) {
+	b.WriteString(": alive\nid: " + l.place.String() + "\n\n")
 }
 
 func (l *tailWriter) flush(text string) error {
@@ -328,7 +336,7 @@ func (l *tailWriter) forward(from *tailViewer) (behind bool) {
 		case <-l.v.r.Context().Done():
 			return false
 		case <-beat.C:
-			b.WriteString(": alive\nid: " + l.place.String() + "\n\n")
+			l.beat(&b)
 		case e, open := <-from.events:
 			for more := open; more; {
 				l.add(&b, e)

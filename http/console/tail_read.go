@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// readTail reads at most tailPage events behind a place.
+// readTail reads at most tailPage events behind a place, up to a heartbeat of the API.
 func (c *Console) readTail(v *visit, s *stream, path string, query url.Values, header http.Header) (read tailRead, err error) {
 	query = clone(query)
 	query.Set("follow", "false")
@@ -39,7 +39,7 @@ type tailAnswer struct {
 	failed  error
 }
 
-var errTailPage = errors.New("the page is full")
+var errTailPage = errors.New("the page is complete")
 
 func (a *tailAnswer) Write(b []byte) (int, error) {
 	if a.WriteHeader(http.StatusOK); a.status != http.StatusOK {
@@ -63,6 +63,9 @@ func (a *tailAnswer) Write(b []byte) (int, error) {
 		}
 		if place != "" {
 			a.read.place = place
+		}
+		if a.read.more = bytes.HasPrefix(raw, []byte(": alive\n")); a.read.more {
+			return 0, errTailPage // the browser hears of the place, and the next read begins there
 		}
 		a.ended = bytes.HasPrefix(raw, []byte(": end\n"))
 		a.partial = rest

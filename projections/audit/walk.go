@@ -102,22 +102,23 @@ func (r *Reads) Tail(ctx context.Context, v query.Viewer, f EventFilter, start T
 	return t, err
 }
 
-// Next returns at most a page of events, in the order of recording; zero if the end is
-// reached for now.
-func (t *EventTail) Next(ctx context.Context) ([]events.Envelope, error) {
-	for {
-		if t.walk.place() == nil {
-			t.given = t.walk.after
-			if more, err := t.more(ctx); err != nil || !more {
-				return nil, err
-			}
-		}
-		list, err := t.reads.goOn(ctx, t.viewer, t.walk)
-		if err != nil || len(list) > 0 {
-			slices.SortStableFunc(list, func(a, b events.Envelope) int { return a.RecordedAt.Compare(b.RecordedAt) })
-			return list, err
+// Next returns at most a page of events from a bounded part of the log, in the order of recording; possibly zero. atEnd
+// reports that the end of the log is reached for now. The events of the page before are delivered.
+func (t *EventTail) Next(ctx context.Context) (list []events.Envelope, atEnd bool, err error) {
+	t.given = t.walk.after
+	if t.walk.place() == nil {
+		if more, err := t.more(ctx); err != nil || !more {
+			return nil, err == nil, err
 		}
 	}
+	if list, err = t.reads.goOn(ctx, t.viewer, t.walk); err != nil {
+		return nil, false, err
+	}
+	if len(list) == 0 {
+		t.given = t.walk.after
+	}
+	slices.SortStableFunc(list, func(a, b events.Envelope) int { return a.RecordedAt.Compare(b.RecordedAt) })
+	return list, false, nil
 }
 
 // more begins a walk through the events recorded since the last one.
