@@ -79,6 +79,7 @@ func (l *csvList[T]) write(ctx context.Context, w http.ResponseWriter, page []T,
 		}
 		rest, next, err := l.read(ctx, csvPage, after)
 		for ; errors.Is(err, query.ErrOverloaded) && ctx.Err() == nil; rest, next, err = l.read(ctx, csvPage, after) {
+			_ = control.SetWriteDeadline(time.Now().Add(streamWrite)) // over HTTP/2 a deadline that expires cuts the answer off
 			time.Sleep(tailEvery)
 		}
 		if err != nil {

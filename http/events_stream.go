@@ -221,8 +221,9 @@ func (l *logStream) follow(tail *audit.EventTail, on bool) {
 }
 
 // pause waits between two reads: for new events, or for a read that was refused because other
-// reads take the connections that it may use.
+// reads take the connections that it may use. Over HTTP/2 a deadline that expires resets the stream, also if nothing is written.
 func (l *logStream) pause() {
+	_ = l.control.SetWriteDeadline(time.Now().Add(streamWrite))
 	select {
 	case <-l.ctx.Done():
 	case <-time.After(tailEvery):

@@ -34,6 +34,9 @@ type fixture struct {
 	now     func() time.Time
 	// shutdown is closed when the server shuts down.
 	shutdown chan struct{}
+	tailed   *stream // of newTailFixture
+	// serverWrite is the write timeout of the servers of browse.
+	serverWrite time.Duration
 }
 
 func newFixture(t *testing.T) *fixture {

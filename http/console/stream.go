@@ -2,7 +2,6 @@ package console
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -65,7 +64,7 @@ func (c *Console) follow(v *visit, s *stream) error {
 	if last := v.r.Header.Get("Last-Event-ID"); last != "" { // a browser that connects again goes on after it
 		header.Set("Last-Event-ID", last)
 	}
-	out := &frames{to: v.w, control: http.NewResponseController(v.w), header: http.Header{}, within: cmp.Or(s.within, streamWrite), render: c.renders.of(c.templates.shared(s.template))}
+	out := &frames{to: v.w, deadline: deadlineOf(v.w, s), header: http.Header{}, render: c.renders.of(c.templates.shared(s.template))}
 	if err := c.relay(v, request{Method: http.MethodGet, Path: path, Query: query, header: header}, out); err != nil {
 		return err
 	}
@@ -98,14 +97,13 @@ func (c *Console) watched(v *visit) (*visit, func()) {
 
 // frames is the answer of the API's stream: it renders each event, and writes it to the browser.
 type frames struct {
-	to      http.ResponseWriter
-	control *http.ResponseController
-	header  http.Header
-	render  func(data string) (string, error)
-	within  time.Duration // of the write of an event
-	status  int
-	partial []byte       // the begin of an event
-	refused bytes.Buffer // the problem of a refused stream
+	to       http.ResponseWriter
+	deadline browserDeadline
+	header   http.Header
+	render   func(data string) (string, error)
+	status   int
+	partial  []byte       // the begin of an event
+	refused  bytes.Buffer // the problem of a refused stream
 }
 
 func (f *frames) Header() http.Header { return f.header }
@@ -159,7 +157,7 @@ func (f *frames) event(raw []byte) error {
 		}
 		out.WriteString(lines)
 	}
-	_ = f.control.SetWriteDeadline(time.Now().Add(f.within))
+	f.deadline.begin()
 	_, err := f.to.Write([]byte(out.String() + "\n"))
 	return err
 }
@@ -220,14 +218,11 @@ func dataOf(t *pageTemplate, d doc) (string, error) {
 // lineEnds makes each end of a line "\n": a browser ends the field of an event at "\r", too, so that hostile text could add fields.
 func lineEnds() *strings.Replacer { return strings.NewReplacer("\r\n", "\n", "\r", "\n") }
 
-// streamWrite is how long an event may wait for a browser that does not read.
-const streamWrite = 10 * time.Second
-
 // Flush implements http.Flusher for the API.
-func (f *frames) Flush() { _ = f.control.Flush() }
+func (f *frames) Flush() { _ = f.deadline.flush() }
 
 // SetWriteDeadline implements what http.ResponseController needs.
-func (f *frames) SetWriteDeadline(at time.Time) error { return f.control.SetWriteDeadline(at) }
+func (f *frames) SetWriteDeadline(at time.Time) error { return f.deadline.control.SetWriteDeadline(at) }
 
 // SetReadDeadline is never needed: a stream has no body.
 func (f *frames) SetReadDeadline(time.Time) error { return nil }

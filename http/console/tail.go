@@ -64,7 +64,8 @@ func (c *Console) followTail(v *visit, s *stream) error {
 	v, end := c.watched(v)
 	defer end()
 	path, query := s.request(v)
-	l := &tailWriter{v: v, control: http.NewResponseController(v.w), place: placeOf(query.Get("after"))}
+	l := &tailWriter{v: v, deadline: deadlineOf(v.w, s), place: placeOf(query.Get("after"))}
+	l.deadline.rest() // the first read may take longer than the server lets an answer wait
 	header := http.Header{"Accept": {mediaEvents}}
 	if last := v.r.Header.Get("Last-Event-ID"); last != "" { // a browser that connects again goes on after it
 		header.Set("Last-Event-ID", last)
@@ -125,6 +126,7 @@ func (l *tailWriter) waits() bool {
 	if l.waited++; l.waited > maxWaits {
 		return false
 	}
+	l.deadline.rest()
 	select {
 	case <-l.v.r.Context().Done():
 		return false
@@ -258,11 +260,11 @@ func (t *tail) send(read tailRead, after string) {
 
 // tailWriter writes a tail to one browser.
 type tailWriter struct {
-	v       *visit
-	control *http.ResponseController
-	begun   bool
-	place   place // nil: not known yet
-	waited  int
+	v        *visit
+	deadline browserDeadline
+	begun    bool
+	place    place // nil: not known yet
+	waited   int
 }
 
 // ended returns the error of a read: a page if nothing was written yet.
@@ -319,11 +321,11 @@ func (l *tailWriter) flush(text string) error {
 	if text == "" {
 		return nil
 	}
-	_ = l.control.SetWriteDeadline(time.Now().Add(streamWrite))
+	l.deadline.begin()
 	if _, err := l.v.w.Write([]byte(text)); err != nil {
 		return err
 	}
-	return l.control.Flush()
+	return l.deadline.flush()
 }
 
 // forward writes the events of a shared tail. It reports whether the viewer is behind; else the viewer is gone.

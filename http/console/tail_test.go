@@ -103,6 +103,7 @@ func newTailFixture(t *testing.T) (*fixture, *fakeLog) {
 		t.Fatal(err)
 	}
 	s := &stream{path: Prefix + "/log/stream", template: "position", shared: true, request: func(*visit) (string, url.Values) { return api("log"), url.Values{} }}
+	f.tailed = s
 	f.routes["GET "+s.path] = f.handler(f.stream(&page{who: operator, scopes: admins()}, s))
 	return f, log
 }
