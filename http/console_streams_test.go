@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -65,5 +66,35 @@ func TestP9_ConsoleLiveTailsAreATenantsOwn(t *testing.T) {
 				t.Fatalf("round %d: tenant %d follows %s", round, n, row)
 			}
 		}
+	}
+}
+
+// TestConsole_EventsAreShownWhileATenantHasNoStreamLeft: the page tells that it is not live, the search finds a trace, and a tail waits for a stream.
+func TestConsole_EventsAreShownWhileATenantHasNoStreamLeft(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	w.ingest(a, batch(event("shown", nil)))
+	b := w.signIn(a.key)
+	const path = "/console/events?subject=meterplex.usage.event.recorded"
+	const notLive = "Live updates are not available"
+	if page := string(b.open(path).body); strings.Contains(page, notLive) || !strings.Contains(page, `id="tail"`) {
+		t.Errorf("with streams left the page is not live:\n%s", page)
+	}
+	var open []*listener
+	for range 4 {
+		l := w.listen(t.Context(), a.key, "", "")
+		defer l.body.Close()
+		open = append(open, l)
+	}
+	page := string(b.open(path).body)
+	if !strings.Contains(page, notLive+": all streams of the log that a tenant may have are in use.") || strings.Contains(page, `id="tail"`) || !strings.Contains(page, "shown&#34;") {
+		t.Errorf("without a stream left the page is:\n%s", page)
+	}
+	time.AfterFunc(1500*time.Millisecond, func() { open[0].body.Close() })
+	lines, end := b.tail("/console/events/stream?last=1&subject=meterplex.usage.event.recorded")
+	defer end()
+	if row := <-lines; !strings.Contains(row, "shown&#34;") {
+		t.Errorf("once a stream is left, the tail shows %q", row)
 	}
 }

@@ -3,6 +3,7 @@ package console
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -52,6 +53,10 @@ func loadEvents(v *visit, filters []string) (doc, error) {
 	newest.Set("last", "20")
 	newest.Set("follow", "false")
 	last, place, err := v.followedTo(api("events", "stream"), newest)
+	if isBusy(err) {
+		data["notLive"] = notLive(err)
+		return data, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -63,6 +68,20 @@ func loadEvents(v *visit, filters []string) (doc, error) {
 	}
 	data["last"], data["follow"] = last, eventsPath+"/stream?"+follow.Encode()
 	return data, nil
+}
+
+// isBusy reports a refusal of a stream that ends by itself: too many streams are open, or the database is busy.
+func isBusy(err error) bool {
+	refused := (*refusal)(nil)
+	return errors.As(err, &refused) && (refused.Status == http.StatusServiceUnavailable || refused.Status == http.StatusTooManyRequests)
+}
+
+// notLive explains a refusal of a stream that isBusy reports.
+func notLive(err error) string {
+	if refused := (*refusal)(nil); errors.As(err, &refused) && refused.Status == http.StatusTooManyRequests {
+		return "all streams of the log that a tenant may have are in use. Close other live pages of the tenant, or end its clients that follow or export events, then reload this page."
+	}
+	return "too many streams of the log are open, or the database is busy. Reload this page later."
 }
 
 func eventPage() *page {

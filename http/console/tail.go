@@ -1,7 +1,6 @@
 package console
 
 import (
-	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -78,7 +77,7 @@ func (c *Console) followTail(v *visit, s *stream) error {
 	defer func() { c.tails.leave(path, filters, v, joined) }()
 	for {
 		read, err := c.tails.read(v, func() (tailRead, error) { return c.readTail(v, s, path, query, header) })
-		if isOverloaded(err) && l.waits() {
+		if isBusy(err) && l.waits() {
 			continue
 		}
 		if err != nil {
@@ -113,12 +112,7 @@ func (c *Console) followTail(v *visit, s *stream) error {
 	}
 }
 
-func isOverloaded(err error) bool {
-	refused := (*refusal)(nil)
-	return errors.As(err, &refused) && refused.Status == http.StatusServiceUnavailable
-}
-
-// maxWaits bounds how often a viewer waits for a busy database: then its browser connects again.
+// maxWaits bounds how often a viewer waits for a busy database, or for a stream of its tenant: then its browser connects again.
 const maxWaits = 30
 
 // waits waits before a read is repeated. It reports false after too many times, and if the viewer is gone.
