@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,7 +83,8 @@ func (r *Replayer) pause(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// round publishes all due units, then ends the replays that are published completely.
+// round publishes all due units, then ends the replays that are published completely. The next round retries the units
+// that failed: they hold up neither the others nor the ends.
 func (r *Replayer) round(ctx context.Context) error {
 	var running bool
 	if err := r.Pool.QueryRow(ctx, anyRunningSQL).Scan(&running); err != nil {
@@ -91,26 +93,33 @@ func (r *Replayer) round(ctx context.Context) error {
 	if !running {
 		return nil
 	}
+	failure := r.publishDue(ctx)
+	var done bool
+	if err := r.Pool.QueryRow(ctx, anyPublishedSQL).Scan(&done); err != nil {
+		return errors.Join(failure, fmt.Errorf("looking for completed replays: %w", err))
+	}
+	if !done || ctx.Err() != nil {
+		return failure
+	}
+	return errors.Join(failure, r.Ends.EndRanges(ctx))
+}
+
+// publishDue publishes each due unit, and returns the first failure.
+func (r *Replayer) publishDue(ctx context.Context) (failure error) {
+	var failed []*cursors.Claimed
 	for ctx.Err() == nil {
-		u, err := cursors.Claim(ctx, r.Pool, r.LeaseTTL)
+		u, err := cursors.Claim(ctx, r.Pool, r.LeaseTTL, failed...)
 		if err != nil {
-			return err
+			return cmp.Or(failure, err)
 		}
 		if u == nil {
 			break
 		}
 		if err := r.publish(ctx, u); err != nil {
-			return err
+			failed, failure = append(failed, u), cmp.Or(failure, err)
 		}
 	}
-	var done bool
-	if err := r.Pool.QueryRow(ctx, anyPublishedSQL).Scan(&done); err != nil {
-		return fmt.Errorf("looking for completed replays: %w", err)
-	}
-	if !done || ctx.Err() != nil {
-		return nil
-	}
-	return r.Ends.EndRanges(ctx)
+	return failure
 }
 
 // anyRunningSQL is all that a round without a replay asks: to plan and run the other statements cost the server four times as much.

@@ -66,15 +66,20 @@ type Claimed struct {
 const claimUnitSQL = `WITH due AS MATERIALIZED (
  SELECT u.replay_id, u.partition, r.topic, r.tenant_id FROM replay_units u JOIN replays r ON r.id = u.replay_id
  WHERE r.state = 'RUNNING' AND r.kind = 'range' AND u.cursor < u.upto AND u.lease_until < now()
+ AND (u.replay_id, u.partition) NOT IN (SELECT * FROM unnest($2::uuid[], $3::smallint[]))
  ORDER BY u.replay_id, u.partition LIMIT 1 FOR UPDATE OF u SKIP LOCKED
 ) UPDATE replay_units u SET fence = u.fence + 1, lease_until = now() + $1::interval FROM due
  WHERE u.replay_id = due.replay_id AND u.partition = due.partition
  RETURNING u.replay_id, u.partition, due.topic, due.tenant_id, u.cursor, u.upto, u.records, u.fence`
 
-// Claim leases a unit that is free and has records left to publish, or returns nil.
-func Claim(ctx context.Context, db Database, ttl time.Duration) (*Claimed, error) {
+// Claim leases a unit that is free, has records left to publish and is none of the excluded, or returns nil.
+func Claim(ctx context.Context, db Database, ttl time.Duration, except ...*Claimed) (*Claimed, error) {
 	var u Claimed
-	err := db.QueryRow(ctx, claimUnitSQL, ttl).Scan(&u.Replay, &u.Partition, &u.Topic, &u.Tenant, &u.Cursor, &u.UpTo, &u.Records, &u.Fence)
+	replays, partitions := []uuid.UUID{}, []int16{} // not nil: NOT IN of NULL is not true
+	for _, e := range except {
+		replays, partitions = append(replays, e.Replay), append(partitions, e.Partition)
+	}
+	err := db.QueryRow(ctx, claimUnitSQL, ttl, replays, partitions).Scan(&u.Replay, &u.Partition, &u.Topic, &u.Tenant, &u.Cursor, &u.UpTo, &u.Records, &u.Fence)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}

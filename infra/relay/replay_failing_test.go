@@ -1,0 +1,69 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/relay"
+)
+
+// partlyUnreadable is a log in which one partition cannot be read until it is restored.
+type partlyUnreadable struct {
+	relay.ReplayLog
+	partition int16
+	restored  atomic.Bool
+}
+
+func (l *partlyUnreadable) ReadTopic(ctx context.Context, s events.Stretch, topic events.Topic) ([]events.Envelope, error) {
+	if s.Partition == l.partition && !l.restored.Load() {
+		return nil, errors.New("unreadable")
+	}
+	return l.ReplayLog.ReadTopic(ctx, s, topic)
+}
+
+func (w *relayFixture) replayAll() uuid.UUID {
+	w.t.Helper()
+	r, err := w.replays().Range(w.t.Context(), commands.Request{By: operator}, commands.ReplayRange{Topic: "usage.raw", FromTime: time.Unix(0, 0), Reason: "x"})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r.ID
+}
+
+// A partition that cannot be replayed holds up neither the other partitions nor other replays, also with one instance.
+func TestAPartitionThatFailsHoldsUpNoOther(t *testing.T) {
+	w := newRelayFixture(t)
+	all := tenantsOfAllPartitions()
+	w.appendUsage(3, all...)
+	stop := w.start(w.patientRelay("a"))
+	w.awaitDrained()
+	defer stop()
+	first := w.replayAll()
+	w.tenant(all[9])
+	other, err := w.replays().Range(t.Context(), commands.Request{By: operator}, commands.ReplayRange{Topic: "usage.raw", TenantID: all[9], FromTime: time.Unix(0, 0), Reason: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	replayer := w.replayer(w.relay("").Publisher)
+	log := &partlyUnreadable{ReplayLog: w.log, partition: 2}
+	replayer.Log = log
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- replayer.Run(ctx) }()
+	w.within(20*time.Second, "one partition of one replay is left", func() bool {
+		return w.int(`SELECT count(*) FROM replay_units WHERE cursor < upto`) == 1 && w.int(`SELECT count(*) FROM replays WHERE id = $1 AND state = 'DONE'`, other.ID) == 1
+	})
+	log.restored.Store(true)
+	w.until("the replay ends", func() bool { return w.int(`SELECT count(*) FROM replays WHERE id = $1 AND state = 'DONE'`, first) == 1 })
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
