@@ -205,7 +205,7 @@ func (in *Rewind) consumerUnits(tx ReplayTx, at time.Time) ([]ReplayUnit, error)
 // no event if another instance has recorded the end.
 func (c *Replays) EndRewind(ctx context.Context, r Replay, steps []events.ReplayStep, failure string) error {
 	if failure != "" {
-		return c.Fail(ctx, r.ID, r.Topic, 0, failure)
+		return c.Fail(ctx, r.ID, r.Topic, failure)
 	}
 	units := slices.Clone(r.Units)
 	for i := range units {
@@ -221,9 +221,18 @@ func (c *Replays) EndRewind(ctx context.Context, r Replay, steps []events.Replay
 	return c.end(ctx, r.ID, ReplayDone, "", units, events.Rewound, events.Rewind{ReplayID: r.ID, Kind: r.Kind, Consumer: r.Consumer, Steps: steps, Reason: r.Reason})
 }
 
-// Fail ends a replay that failed.
-func (c *Replays) Fail(ctx context.Context, id uuid.UUID, topic string, records int64, failure string) error {
-	return c.end(ctx, id, ReplayFailed, failure, nil, events.ReplayDone, events.ReplayEnd{ReplayID: id, Topic: topic, Records: records, Failure: failure})
+// Fail ends a replay that failed, with the records that all its units have published.
+func (c *Replays) Fail(ctx context.Context, id uuid.UUID, topic, failure string) error {
+	req := relayRequest()
+	_, err := change(c.changeOf(ctx, false), req, func(tx ReplayTx) (Replay, error) {
+		records, err := tx.ReplayRecords(id)
+		if err != nil {
+			return Replay{}, err
+		}
+		end := events.ReplayEnd{ReplayID: id, Topic: topic, Records: records, Failure: failure}
+		return Replay{}, c.endIn(tx, &req, id, ReplayFailed, failure, nil, events.ReplayDone, end)
+	})
+	return err
 }
 
 // relayRequest is the origin of the events that end a replay.

@@ -22,6 +22,7 @@ type replayTx struct {
 	ended       map[uuid.UUID][]ReplayUnit
 	states      map[uuid.UUID]string
 	published   []Replay
+	records     map[uuid.UUID]int64
 }
 
 func (tx *replayTx) ChangeReplays(_ context.Context, cursors bool, decide func(ReplayTx) error) error {
@@ -51,6 +52,8 @@ func (tx *replayTx) Before(at time.Time) (last [events.Partitions]int64, err err
 func (tx *replayTx) RecordedAt(p events.Position) (time.Time, bool, error) {
 	return noon.Add(time.Duration(p.Number) * time.Minute), p.Number <= 120, nil
 }
+
+func (tx *replayTx) ReplayRecords(id uuid.UUID) (int64, error) { return tx.records[id], nil }
 
 func (tx *replayTx) EndReplay(id uuid.UUID, state, failure string, _ time.Time, units []ReplayUnit) (bool, error) {
 	if tx.states[id] != ReplayRunning {
@@ -302,7 +305,8 @@ func TestTheFailureOfAReplayIsRecorded(t *testing.T) {
 	if got := payload[events.ReplayEnd](t, &p); got != (events.ReplayEnd{ReplayID: uuid.UUID{1}, Topic: "usage.raw", Failure: "no broker"}) || tx.states[uuid.UUID{1}] != "FAILED no broker" {
 		t.Errorf("%s, recorded %+v", tx.states[uuid.UUID{1}], got)
 	}
-	p = tx.succeeded(t, replays.Fail(t.Context(), uuid.UUID{2}, "usage.raw", 9, "no topic"), 2)
+	tx.records = map[uuid.UUID]int64{{2}: 9}
+	p = tx.succeeded(t, replays.Fail(t.Context(), uuid.UUID{2}, "usage.raw", "no topic"), 2)
 	if got := payload[events.ReplayEnd](t, &p); got != (events.ReplayEnd{ReplayID: uuid.UUID{2}, Topic: "usage.raw", Records: 9, Failure: "no topic"}) {
 		t.Errorf("recorded %+v", got)
 	}

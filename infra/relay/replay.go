@@ -29,7 +29,7 @@ type ReplayLog interface {
 type ReplayEnds interface {
 	// EndRanges ends the ranges that are published completely.
 	EndRanges(ctx context.Context) error
-	Fail(ctx context.Context, id uuid.UUID, topic string, records int64, failure string) error
+	Fail(ctx context.Context, id uuid.UUID, topic, failure string) error
 }
 
 // Replayer publishes ranges of the log again. It runs beside the relay and never delays it. Any number of
@@ -135,7 +135,7 @@ func (r *Replayer) publish(ctx context.Context, u *cursors.Claimed) error {
 		end := min(u.Cursor+r.Window, u.UpTo)
 		sent, err := r.chunk(ctx, u, end)
 		if refused := permanentRefusal(err); refused != nil {
-			return r.Ends.Fail(ctx, u.Replay, u.Topic.Name(), u.Records, bounded(refused.Error()))
+			return r.Ends.Fail(ctx, u.Replay, u.Topic.Name(), bounded(refused.Error()))
 		}
 		if err != nil {
 			return errors.Join(err, r.release(ctx, u))

@@ -2,16 +2,19 @@ package relay_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/relay"
+	"github.com/meterplex/meterplex/infra/watermill"
 )
 
 // partlyUnreadable is a log in which one partition cannot be read until it is restored.
@@ -66,4 +69,44 @@ func TestAPartitionThatFailsHoldsUpNoOther(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+}
+
+// refusedTenant is a publisher that permanently refuses the records of a tenant.
+type refusedTenant struct {
+	message.Publisher
+	id uuid.UUID
+}
+
+func (p refusedTenant) Publish(topic string, msgs ...*message.Message) error {
+	records, err := watermill.ToPublish(events.TopicUsageRaw, msgs, false)
+	if err != nil {
+		return err
+	}
+	if string(records[0].Key) == p.id.String() {
+		return permanentlyRefusingPublisher{}.Publish(topic, msgs...)
+	}
+	return p.Publisher.Publish(topic, msgs...)
+}
+
+// The end of a failed replay counts the records of all its partitions.
+func TestAFailedReplayCountsAllItsRecords(t *testing.T) {
+	w := newRelayFixture(t)
+	all := tenantsOfAllPartitions()
+	w.appendUsage(2, all...)
+	stop := w.start(w.patientRelay("a"))
+	w.awaitDrained()
+	defer stop()
+	id := w.replayAll()
+	got := w.runReplay(id, w.replayer(refusedTenant{w.relay("").Publisher, all[5]}))
+	for _, e := range w.logged() {
+		if e.Subject != events.ReplayDone {
+			continue
+		}
+		var end events.ReplayEnd
+		if err := json.Unmarshal(e.Payload, &end); err != nil || end.ReplayID != id || end.Records != 5*2 || got.State != commands.ReplayFailed {
+			t.Errorf("%s, recorded %+v: %v", got.State, end, err)
+		}
+		return
+	}
+	t.Error("no end is recorded")
 }

@@ -144,6 +144,14 @@ func (t *replayTx) EndReplay(id uuid.UUID, state, failure string, at time.Time, 
 	return true, cursors.EndUnits(t.ctx, t.tx, id, unitsOf(units))
 }
 
+// ReplayRecords implements commands.ReplayTx.
+func (t *replayTx) ReplayRecords(id uuid.UUID) (records int64, err error) {
+	if err = t.tx.QueryRow(t.ctx, `SELECT coalesce(sum(records), 0)::bigint FROM replay_units WHERE replay_id = $1`, id).Scan(&records); err != nil {
+		return 0, fmt.Errorf("counting the records of a replay: %w", err)
+	}
+	return records, nil
+}
+
 const publishedRangesSQL = replayColumns + ` WHERE r.state = 'RUNNING' AND r.kind = 'range'
  AND NOT EXISTS (SELECT FROM replay_units u WHERE u.replay_id = r.id AND u.cursor < u.upto) ORDER BY r.id`
 

@@ -59,7 +59,6 @@ type Claimed struct {
 	Tenant    *uuid.UUID // nil: all
 	Cursor    int64
 	UpTo      int64
-	Records   int64 // published so far
 	Fence     int64
 }
 
@@ -70,7 +69,7 @@ const claimUnitSQL = `WITH due AS MATERIALIZED (
  ORDER BY u.replay_id, u.partition LIMIT 1 FOR UPDATE OF u SKIP LOCKED
 ) UPDATE replay_units u SET fence = u.fence + 1, lease_until = now() + $1::interval FROM due
  WHERE u.replay_id = due.replay_id AND u.partition = due.partition
- RETURNING u.replay_id, u.partition, due.topic, due.tenant_id, u.cursor, u.upto, u.records, u.fence`
+ RETURNING u.replay_id, u.partition, due.topic, due.tenant_id, u.cursor, u.upto, u.fence`
 
 // Claim leases a unit that is free, has records left to publish and is none of the excluded, or returns nil.
 func Claim(ctx context.Context, db Database, ttl time.Duration, except ...*Claimed) (*Claimed, error) {
@@ -79,7 +78,7 @@ func Claim(ctx context.Context, db Database, ttl time.Duration, except ...*Claim
 	for _, e := range except {
 		replays, partitions = append(replays, e.Replay), append(partitions, e.Partition)
 	}
-	err := db.QueryRow(ctx, claimUnitSQL, ttl, replays, partitions).Scan(&u.Replay, &u.Partition, &u.Topic, &u.Tenant, &u.Cursor, &u.UpTo, &u.Records, &u.Fence)
+	err := db.QueryRow(ctx, claimUnitSQL, ttl, replays, partitions).Scan(&u.Replay, &u.Partition, &u.Topic, &u.Tenant, &u.Cursor, &u.UpTo, &u.Fence)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
@@ -99,7 +98,7 @@ func (u *Claimed) Move(ctx context.Context, db Database, to, records int64, ttl 
 	if err != nil {
 		return false, fmt.Errorf("moving a replay's cursor: %w", err)
 	}
-	u.Cursor, u.Records = to, u.Records+records
+	u.Cursor = to
 	return tag.RowsAffected() == 1, nil
 }
 
