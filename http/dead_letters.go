@@ -106,23 +106,16 @@ func (s *service) getDeadLetter(ctx context.Context, in *deadLetterRequest) (*de
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.deadLetter(ctx, in.DeadLetterID)
-	if err != nil || wait.MinPosition == nil {
-		return &deadLetterAnswer{found}, err
-	}
-	if err := s.Reads.Events.Await(ctx, query.Viewer{Operator: true}, &found.TenantID, wait); err != nil {
-		return nil, err
-	}
-	found, err = s.deadLetter(ctx, in.DeadLetterID)
+	found, err := s.deadLetter(ctx, in.DeadLetterID, wait)
 	return &deadLetterAnswer{found}, err
 }
 
-func (s *service) deadLetter(ctx context.Context, text string) (deadletters.DeadLetter, error) {
+func (s *service) deadLetter(ctx context.Context, text string, wait query.Wait) (deadletters.DeadLetter, error) {
 	id, err := idOf(text, "not_found")
 	if err != nil {
 		return deadletters.DeadLetter{}, err
 	}
-	return s.Reads.DeadLetters.DeadLetter(ctx, query.Viewer{Operator: true}, id)
+	return s.Reads.DeadLetters.DeadLetterAt(ctx, query.Viewer{Operator: true}, id, wait)
 }
 
 type retryRequest struct {
@@ -146,7 +139,7 @@ func (s *service) retryDeadLetter(ctx context.Context, in *retryRequest) (*retry
 	if err != nil {
 		return nil, err
 	}
-	letter, err := s.deadLetter(ctx, in.DeadLetterID)
+	letter, err := s.deadLetter(ctx, in.DeadLetterID, query.Wait{})
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +168,7 @@ func (s *service) discardDeadLetter(ctx context.Context, in *discardRequest) (*d
 	if err != nil {
 		return nil, err
 	}
-	letter, err := s.deadLetter(ctx, in.DeadLetterID)
+	letter, err := s.deadLetter(ctx, in.DeadLetterID, query.Wait{})
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package deadletters
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -174,6 +175,39 @@ func (r *Reads) DeadLetter(ctx context.Context, v query.Viewer, id uuid.UUID) (D
 		return DeadLetter{}, query.ErrNotFound
 	}
 	return found[0], nil
+}
+
+const readTenantAt = `SELECT tenant_id FROM event_log_rows WHERE partition = $1 AND position = $2`
+
+// DeadLetterAt returns one, as DeadLetter does, once a position of its tenant has passed. If the letter is not folded yet, the tenant is that of the
+// event at the position.
+func (r *Reads) DeadLetterAt(ctx context.Context, v query.Viewer, id uuid.UUID, w query.Wait) (DeadLetter, error) {
+	found, err := r.DeadLetter(ctx, v, id)
+	if w.MinPosition == nil || err != nil && (!errors.Is(err, query.ErrNotFound) || w.MinPosition.Number == 0) {
+		return found, err
+	}
+	tenant := found.TenantID
+	if err != nil {
+		if tenant, err = r.tenantAt(ctx, v, *w.MinPosition); err != nil {
+			return DeadLetter{}, err
+		}
+	}
+	if err := r.AwaitAll(ctx, v, tenant, w); err != nil {
+		return DeadLetter{}, err
+	}
+	return r.DeadLetter(ctx, v, id)
+}
+
+func (r *Reads) tenantAt(ctx context.Context, v query.Viewer, p events.Position) (tenant uuid.UUID, err error) {
+	recorded := false
+	err = r.Snapshot(ctx, v, query.New(readTenantAt, []any{p.Partition, p.Number}, query.Each(func(rows pgx.Rows) error {
+		recorded = true
+		return rows.Scan(&tenant)
+	})))
+	if err == nil && !recorded {
+		err = query.PositionInvalid("minPosition " + p.String() + " is beyond the end of the log")
+	}
+	return tenant, err
 }
 
 func scanDeadLetter(rows pgx.Rows) (d DeadLetter, err error) {
