@@ -56,7 +56,7 @@ func (s *service) listAdjustments(ctx context.Context, in *adjustmentsRequest) (
 }
 
 type periodAdjustmentsRequest struct {
-	PeriodPath
+	PeriodRead
 	AdjustmentFilters
 	Paging
 }

@@ -18,6 +18,9 @@ func TestEveryReadOfEventsTakesAPosition(t *testing.T) {
 	for _, path := range paths {
 		calls = append(calls, call{method: "GET", path: with(with("/api/v1"+path, "tenantId="+m.a.id), "minPosition="+at), key: m.audit})
 	}
+	for _, path := range []string{"", "/" + month, "/" + month + "/charges", "/" + month + "/adjustments", "/" + month + "/export"} {
+		calls = append(calls, call{method: "GET", path: "/api/v1/tenants/" + m.a.id + "/periods" + path + "?minPosition=" + at, key: m.audit})
+	}
 	for _, path := range []string{"/entitlements", "/entitlements/api_calls/check"} {
 		calls = append(calls, call{method: "GET", path: with("/api/v1"+path, "minPosition="+at), key: m.a.key})
 	}

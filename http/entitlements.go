@@ -154,10 +154,9 @@ func describeCheck(op *huma.Operation, types schemas) {
 	op.Parameters = []*huma.Param{
 		{Name: "feature", In: "path", Required: true, Schema: text()},
 		{Name: "amount", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: ptr(0.0), Maximum: ptr(float64(domain.MaxAmount)), Default: 1}},
-		{Name: "minPosition", In: "query", Schema: text(), Description: "Answer only once every event recorded up to it has its verdict and that is folded."},
-		{Name: "Prefer", In: "header", Schema: text(), Description: "wait=N: wait up to N seconds (at most 30) for minPosition."},
 		{Name: "If-None-Match", In: "header", Schema: text(), Description: "The ETag of an answer that is known."},
 	}
+	op.Parameters = append(op.Parameters, freshnessParams()...)
 	op.Responses["200"] = &huma.Response{
 		Description: "What may be used.",
 		Headers:     map[string]*huma.Param{"ETag": {Schema: text()}, "Preference-Applied": {Schema: text()}},

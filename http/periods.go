@@ -11,6 +11,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/projections/periods"
+	"github.com/meterplex/meterplex/projections/query"
 )
 
 func (s *service) periodOperations(t *site) {
@@ -60,8 +61,33 @@ func (p *PeriodPath) find(ctx context.Context, s *service) (uuid.UUID, error) {
 	return tenant.ID, nil
 }
 
+// PeriodRead is a read of a period of a tenant.
+type PeriodRead struct {
+	PeriodPath
+	Freshness
+}
+
+// find returns the tenant of the path, as PeriodPath.find does, once the live figures are as recent as requested.
+func (p *PeriodRead) find(ctx context.Context, s *service) (uuid.UUID, error) {
+	tenant, err := p.PeriodPath.find(ctx, s)
+	if err == nil {
+		err = s.awaitFigures(ctx, tenant, p.Freshness)
+	}
+	return tenant, err
+}
+
+// awaitFigures waits until the live figures of a tenant are as recent as requested.
+func (s *service) awaitFigures(ctx context.Context, tenant uuid.UUID, f Freshness) error {
+	wait, err := f.wait()
+	if err != nil {
+		return err
+	}
+	return s.Reads.Periods.AwaitPassed(ctx, query.Viewer{Operator: true}, query.AggregatesSource(), tenant, wait)
+}
+
 type periodsRequest struct {
 	TenantPath
+	Freshness
 	Paging
 }
 
@@ -72,6 +98,9 @@ func (s *service) listPeriods(ctx context.Context, in *periodsRequest) (*listed[
 		return nil, err
 	}
 	tenant, err := s.knownTenant(ctx, in.TenantID)
+	if err == nil {
+		err = s.awaitFigures(ctx, tenant.ID, in.Freshness)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +152,7 @@ func (s *service) closePeriod(ctx context.Context, in *closeRequest) (*closeAnsw
 }
 
 type periodRequest struct {
-	PeriodPath
+	PeriodRead
 	Snapshot int `query:"snapshot" minimum:"0" maximum:"2147483647" doc:"An earlier snapshot; 0, the default: that of the last close." example:"1"`
 	Paging
 }

@@ -33,6 +33,7 @@ func describePeriodExport(op *huma.Operation, types schemas) {
 			Description: "An earlier snapshot; 0, the default: that of the last close."},
 		{Name: "format", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"json", "csv"}}, Description: "The default follows Accept."},
 	}
+	op.Parameters = append(op.Parameters, freshnessParams()...)
 	op.Responses["200"] = &huma.Response{
 		Description: "The period with all its lines.",
 		Content:     map[string]*huma.MediaType{mediaJSON: {Schema: types.of(exportBody{})}, "text/csv": {Schema: text()}},
@@ -43,12 +44,12 @@ func describePeriodExport(op *huma.Operation, types schemas) {
 func (s *service) exportPeriod(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(edge.ExchangeOf(r.Context()).From.Context(), csvTime) // without the time limit of a page
 	defer cancel()
-	path := PeriodPath{TenantPath: TenantPath{TenantID: pathValue(r, "tenantId")}, PeriodKey: pathValue(r, "periodKey")}
+	asked := r.URL.Query() // the guard has validated it
+	path := PeriodRead{PeriodPath{TenantPath{pathValue(r, "tenantId")}, pathValue(r, "periodKey")}, Freshness{asked.Get("minPosition"), r.Header.Get("Prefer")}}
 	tenant, err := path.find(r.Context(), s)
 	if err != nil {
 		return err
 	}
-	asked := r.URL.Query() // the guard has validated it
 	q := periods.PeriodQuery{TenantID: tenant, PeriodKey: path.PeriodKey}
 	q.Snapshot, _ = strconv.Atoi(asked.Get("snapshot"))
 	w.Header().Set("Vary", "Accept")
