@@ -31,7 +31,7 @@ func checks() []check {
 
 		{"tables", "server_version", needsDatabase, "Upgrade PostgreSQL to 15, 16, 17 or 18, at its last minor release", serverVersion},
 		{"tables", "checksums", needsDatabase, "Stop the server and run pg_checksums --enable: without them a damaged page is not noticed", checksums},
-		{"tables", "collation", needsDatabase, "REINDEX DATABASE, then ALTER DATABASE … REFRESH COLLATION VERSION", collation},
+		{"tables", "collation", needsDatabase, "REINDEX DATABASE, then ALTER DATABASE … REFRESH COLLATION VERSION; without a recorded version: docs/doctor.md", collation},
 		{"tables", "connections", needsDatabase, "Raise max_connections by 36 for each further instance: docs/logins.md", connections},
 		{"tables", "long_transactions", needsDatabase, "End the session: SELECT pg_terminate_backend(pid). It holds back vacuum and blocks migrations", longTransactions},
 		{"tables", "prepared_transactions", needsDatabase, "COMMIT PREPARED or ROLLBACK PREPARED it: it holds locks and holds back vacuum for ever", preparedTransactions},

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -60,10 +61,18 @@ func collation(ctx context.Context, s *subject) (State, string, error) {
 	if err := db.QueryRow(ctx, `SELECT coalesce(datcollversion, ''), coalesce(pg_database_collation_actual_version(oid), '') FROM pg_database WHERE datname = current_database()`).Scan(&made, &now); err != nil {
 		return "", "", err
 	}
-	if made != now {
-		return Failure, fmt.Sprintf("the database was made with collation version %s, and the server has %s: its indexes may be out of order", made, now), nil
+	return collationState(made, now)
+}
+
+// collationState compares the version of the collation that a database was made with and that of the server; "": none, e.g. of the collation C.
+func collationState(made, now string) (State, string, error) {
+	switch {
+	case made == now:
+		return OK, "the collation is the one that the database was made with", nil
+	case made == "":
+		return Warning, fmt.Sprintf("the database has no collation version, as after pg_upgrade from PostgreSQL 14, and the server has %s: an earlier change of the collation cannot be seen", now), nil
 	}
-	return OK, "the collation is the one that the database was made with", nil
+	return Failure, fmt.Sprintf("the database was made with collation version %s, and the server has %s: its indexes may be out of order", made, cmp.Or(now, "none")), nil
 }
 
 func connections(ctx context.Context, s *subject) (State, string, error) {
