@@ -94,25 +94,29 @@ func retainedWAL(ctx context.Context, s *subject) (State, string, error) {
 		return "", "", err
 	}
 	var retained, bound int64
-	if err := db.QueryRow(ctx, `SELECT coalesce(max(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)), 0)::bigint, (SELECT setting::bigint FROM pg_settings WHERE name = 'max_slot_wal_keep_size')
- FROM pg_replication_slots`).Scan(&retained, &bound); err != nil {
+	var unreserved int
+	if err := db.QueryRow(ctx, `SELECT coalesce(max(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)), 0)::bigint, count(*) FILTER (WHERE wal_status = 'unreserved'),
+ (SELECT setting::bigint FROM pg_settings WHERE name = 'max_slot_wal_keep_size') FROM pg_replication_slots`).Scan(&retained, &unreserved, &bound); err != nil {
 		return "", "", err
 	}
 	if bound > 0 {
 		bound <<= 20 // from MiB
 	}
-	return walState(retained, bound)
+	return walState(retained, bound, unreserved)
 }
 
-// walState judges the WAL that slots retain, by max_slot_wal_keep_size: -1 is no bound.
-func walState(retained, bound int64) (State, string, error) {
+// walState judges the WAL that slots retain, by max_slot_wal_keep_size: -1 is no bound. With 0 slots retain no WAL beyond a checkpoint, so that only those
+// matter whose WAL the next one removes.
+func walState(retained, bound int64, unreserved int) (State, string, error) {
 	limit := bound
-	if bound < 0 {
-		limit = slotWAL
-	}
 	finding := fmt.Sprintf("slots retain %d MiB of WAL; the bound is %d MiB", retained>>20, limit>>20)
-	if bound < 0 {
-		finding = fmt.Sprintf("slots retain %d MiB of WAL, without a bound", retained>>20)
+	switch {
+	case bound == 0 && unreserved > 0:
+		return Warning, fmt.Sprintf("max_slot_wal_keep_size is 0: %d slots lose WAL at the next checkpoint that their readers need", unreserved), nil
+	case bound == 0:
+		return OK, "max_slot_wal_keep_size is 0: slots retain no WAL beyond a checkpoint", nil
+	case bound < 0:
+		limit, finding = slotWAL, fmt.Sprintf("slots retain %d MiB of WAL, without a bound", retained>>20)
 	}
 	switch {
 	case retained > limit:
