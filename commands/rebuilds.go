@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"time"
 
@@ -204,6 +205,9 @@ func changedSince(now *domain.Current) *domain.Error {
 	sum := ""
 	if now.Delta != nil {
 		sum = " with a sum of deltas of " + now.Delta.String()
+	}
+	if now.Closed != nil && *now.Closed > 0 {
+		sum += fmt.Sprintf(", %d of closed periods", *now.Closed)
 	}
 	refusal := refuse("state_changed", "", "the difference is not the one that was shown: now %d keys differ%s", *now.Keys, sum)
 	refusal.Current = now

@@ -33,6 +33,7 @@ type Current struct {
 	Matched *int         // dead letters that a filter matches
 	Keys    *int64       // keys that differ
 	Delta   *json.Number // sum of their differences
+	Closed  *int64       // those of the keys that are of closed periods
 	ETag    string       // of the difference, or of the entity
 }
 

@@ -34,7 +34,7 @@ func (s *service) rebuildOperations(t *site) {
 	serve(t, operation{method: http.MethodPost, path: one + "/promote", who: auth.Operator, scopes: deciders, id: "promoteRebuild", tag: "Projections", status: http.StatusAccepted,
 		summary: "Promote a rebuild",
 		description: "One flip: no read is blocked, and no read sees a mixture. With `If-Match` and the tag of a difference it is refused with 409 `state_changed`, with the present figures, " +
-			"if neither the positions nor the differing keys and the sums of their deltas are those of the tag.",
+			"if neither the positions nor the differing keys, the sums of their deltas and their closed periods are those of the tag.",
 		problems: []int{gone, busy, other}}, s.promoteRebuild)
 	for _, step := range []struct {
 		name, id, summary, description string

@@ -74,6 +74,37 @@ func TestAPromotionMatchesTheShownDifference(t *testing.T) {
 	}
 }
 
+// A promotion changes no frozen figure: a difference is another one once a period of its keys is closed, closed again or open again. Periods whose keys do
+// not differ do not matter.
+func TestAPromotionMatchesTheShownClosedPeriods(t *testing.T) {
+	w, a, _ := newRebuildWorld(t)
+	id := w.rebuilt("usage_aggregates", nil)
+	path := "/api/v1/rebuilds/" + id + "/diff"
+	tag := func() string { return w.do(call{method: "GET", path: path, key: bootstrap}).header.Get("ETag") }
+	period := w.want(200, call{method: "GET", path: path, key: bootstrap})["data"].([]any)[0].(map[string]any)["periodKey"].(string)
+	change := func(period, change string, snapshot int) {
+		w.asOwner(`INSERT INTO period_changes SELECT $1, count(*) + 1, $2, $3, $4, now() FROM period_changes`, a.id, period, snapshot, change)
+	}
+	for _, c := range []struct {
+		change   string
+		snapshot int
+	}{{"closed", 1}, {"reopened", 1}, {"closed", 2}} {
+		shown := tag()
+		change(period, c.change, c.snapshot)
+		p := w.refused(w.promoteIf(id, shown), 409, "state_changed")
+		if now := tag(); now == shown || strings.Contains(p.Detail, "1 of closed periods") != (c.change == "closed") || !strings.Contains(string(p.Current), strings.Trim(now, `"`)) {
+			t.Errorf("behind %s %d the tag is %s, current is %s: %s", c.change, c.snapshot, now, p.Current, p.Detail)
+		}
+	}
+	shown := tag()
+	change("2026-01", "closed", 1)
+	w.ingest(a, batch(event("same", nil)))
+	w.foldBoth()
+	if got := w.promoteIf(id, shown); got.status != 202 {
+		t.Errorf("a period without keys that differ is closed: %d %s", got.status, got.body)
+	}
+}
+
 // Rows that are no amounts have no sums: only the positions tell that their difference is the one that was shown.
 func TestAPromotionOfRowsMatchesThePositions(t *testing.T) {
 	w, a, _ := newRebuildWorld(t)

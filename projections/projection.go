@@ -28,7 +28,7 @@ type Projection struct {
 type Difference struct {
 	Rows    string   // SQL of the rows in the order of their keys; for its parameters see usageSides
 	Totals  string   // SQL of the totals
-	Closed  string   // SQL of the number of differing keys of closed periods; "" if no period is closed
+	Closed  string   // SQL of the number of differing keys of closed periods, and of a text that names these; "" if no period is closed
 	Largest string   // SQL of the rows with the greatest differences; "" if the rows are no amounts
 	Columns []string // the members of DiffRow that its rows have, in the order of the CSV
 	// Sums means that the rows are sums of verdicts: a difference has a conservation

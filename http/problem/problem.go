@@ -50,6 +50,7 @@ type Current struct {
 	Matched *int         `json:"matched,omitempty" required:"false" doc:"Dead letters that the filter matches."`
 	Keys    *int64       `json:"keys,omitempty" required:"false" doc:"Keys that differ."`
 	Delta   *json.Number `json:"delta,omitempty" required:"false" doc:"Sum of their differences."`
+	Closed  *int64       `json:"differingClosed,omitempty" required:"false" doc:"Those of the keys that are of closed periods."`
 	ETag    string       `json:"etag,omitempty" required:"false" doc:"Tag of the difference or of the entity, for If-Match; absent if the entity does not exist."`
 }
 

@@ -99,14 +99,20 @@ func (r *Reads) Diff(ctx context.Context, q DiffQuery) (Diff, error) {
 		if !q.Totals {
 			return nil
 		}
-		if d.Totals, err = c.totals(ctx, tx, q); err != nil {
+		d.Totals = new(DiffTotals)
+		if err = c.totals(ctx, tx, q, d.Totals); err != nil {
 			return err
 		}
-		if d.Totals.DifferingClosed, err = c.countClosed(ctx, tx, q); err != nil {
+		if err = c.countClosed(ctx, tx, q, d.Totals); err != nil {
 			return err
 		}
 		if q.whole() {
-			d.Tag = c.tagOf(d.Totals).String()
+			now, err := c.state(ctx, tx)
+			if err != nil {
+				return err
+			}
+			now.figures = c.figuresHash(d.Totals)
+			d.Tag = now.String()
 		}
 		if q.Priced {
 			if err := c.charges(ctx, tx, q, d.Totals); err != nil {

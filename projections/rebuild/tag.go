@@ -9,6 +9,7 @@ import (
 	"hash"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -20,9 +21,10 @@ import (
 
 // tag identifies a difference as it was shown.
 type tag struct {
-	// state is a hash of the compared generations and their positions. While it is equal, so is every figure.
+	// state is a hash of the compared generations, their positions, and the number of closes and reopenings. While it is equal, so is every figure.
 	state string
-	// figures is a hash of the number of differing keys and of their deltas: in all, by period and by tenant. "" if the rows are no amounts.
+	// figures is a hash of the number of differing keys, of their deltas: in all, by period and by tenant, and of their closed periods. "" if the rows are no
+	// amounts.
 	figures string
 }
 
@@ -35,21 +37,26 @@ func (t tag) is(shown string) bool {
 	return ok && (state == t.state || figures != "" && figures == t.figures)
 }
 
-// tagOf returns the tag of a whole difference.
-func (c *Comparison) tagOf(totals *DiffTotals) tag {
-	return tag{c.stateHash(), c.figuresHash(totals)}
-}
+// Periods are closed and opened again by new rows.
+const countClosings = `SELECT count(*) FROM period_changes WHERE change <> 'close_requested'`
 
-func (c *Comparison) stateHash() string {
+// state returns the tag of a difference without its figures.
+func (c *Comparison) state(ctx context.Context, tx pgx.Tx) (t tag, err error) {
+	closings := int64(0)
+	if c.projection.Diff.Closed != "" {
+		if err := tx.QueryRow(ctx, countClosings).Scan(&closings); err != nil {
+			return t, fmt.Errorf("count the closes of periods: %w", err)
+		}
+	}
 	h := sha256.New()
-	fmt.Fprintln(h, c.Rebuild.ID, c.Rebuild.Generation)
+	fmt.Fprintln(h, c.Rebuild.ID, c.Rebuild.Generation, closings)
 	for i := range c.base {
 		fmt.Fprintln(h, c.base[i].flip, c.base[i].Generation)
 	}
 	for _, p := range c.Positions {
 		fmt.Fprintln(h, p)
 	}
-	return short(h)
+	return tag{state: short(h)}, nil
 }
 
 func (c *Comparison) figuresHash(t *DiffTotals) string {
@@ -57,7 +64,7 @@ func (c *Comparison) figuresHash(t *DiffTotals) string {
 		return ""
 	}
 	h := sha256.New()
-	fmt.Fprintln(h, c.Rebuild.ID, c.Rebuild.Generation)
+	fmt.Fprintln(h, c.Rebuild.ID, c.Rebuild.Generation, textOf(t.DifferingClosed), t.closed)
 	for i := range c.base {
 		fmt.Fprintln(h, c.base[i].flip, c.base[i].Generation)
 	}
@@ -78,7 +85,9 @@ func short(h hash.Hash) string { return base64.RawURLEncoding.EncodeToString(h.S
 
 const (
 	// A transaction that holds consumers back reads the sums only for a short time.
-	boundSums   = `SET LOCAL statement_timeout = '1500ms'`
+	sumsTime = 1500 * time.Millisecond
+
+	boundSums   = `SELECT set_config('statement_timeout', $1::bigint::text, true)`
 	unboundSums = `SET LOCAL statement_timeout TO DEFAULT`
 
 	canceled = "57014"
@@ -91,28 +100,39 @@ func Changed(ctx context.Context, tx pgx.Tx, list []projections.Projection, id u
 	if err != nil {
 		return nil, err
 	}
-	now := tag{state: c.stateHash()}
-	if slices.ContainsFunc(shown, now.is) {
-		return nil, nil
-	}
 	if c.projection, err = projections.Find(list, c.Rebuild.Projection); err != nil {
 		return nil, err
 	}
-	if _, err := tx.Exec(ctx, boundSums); err != nil {
-		return nil, fmt.Errorf("prepare to compare with a shown difference: %w", err)
+	now, err := c.state(ctx, tx)
+	if err != nil || slices.ContainsFunc(shown, now.is) {
+		return nil, err
 	}
-	totals, err := c.totals(ctx, tx, DiffQuery{RebuildID: id})
+	totals, err := c.sums(ctx, tx)
 	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && pg.Code == canceled && ctx.Err() == nil {
-		return nil, &domain.Error{Code: "state_changed", Message: "The positions are not those of the difference that was shown, and its sums take too long to compare; read it again"}
+		return nil, &domain.Error{Code: "state_changed", Message: "The positions or the closed periods are not those of the difference that was shown, and its sums take too long to compare; read it again"}
 	}
 	if err != nil {
 		return nil, err
 	}
+	if now.figures = c.figuresHash(totals); slices.ContainsFunc(shown, now.is) {
+		return nil, nil
+	}
+	return &domain.Current{Keys: &totals.Differing, Delta: totals.Delta, Closed: totals.DifferingClosed, ETag: now.String()}, nil
+}
+
+// sums reads the totals of a whole difference within sumsTime.
+func (c *Comparison) sums(ctx context.Context, tx pgx.Tx) (*DiffTotals, error) {
+	t, end := new(DiffTotals), time.Now().Add(sumsTime)
+	for _, read := range []func(context.Context, pgx.Tx, DiffQuery, *DiffTotals) error{c.totals, c.countClosed} {
+		if _, err := tx.Exec(ctx, boundSums, max(time.Until(end).Milliseconds(), 1)); err != nil {
+			return nil, fmt.Errorf("prepare to compare with a shown difference: %w", err)
+		}
+		if err := read(ctx, tx, DiffQuery{RebuildID: c.Rebuild.ID}, t); err != nil {
+			return nil, err
+		}
+	}
 	if _, err := tx.Exec(ctx, unboundSums); err != nil {
 		return nil, fmt.Errorf("compare with a shown difference: %w", err)
 	}
-	if now = c.tagOf(totals); slices.ContainsFunc(shown, now.is) {
-		return nil, nil
-	}
-	return &domain.Current{Keys: &totals.Differing, Delta: totals.Delta, ETag: now.String()}, nil
+	return t, nil
 }

@@ -36,6 +36,8 @@ type DiffTotals struct {
 	Charges         []ChargeSum `json:"charges,omitempty" doc:"What the keys of the difference cost, by currency; left out unless it is priced."`
 	ChargesByTenant []ChargeSum `json:"chargesByTenant,omitempty" doc:"What the keys of the difference cost, by tenant: the 100 greatest changes."`
 	Unpriced        *int64      `json:"unpriced,omitempty" doc:"Keys of the difference without a price; left out unless it is priced."`
+
+	closed string // names the closed periods of differing keys
 }
 
 const (
@@ -43,14 +45,13 @@ const (
 	maxReadSums = 1000 // periods and tenants together
 )
 
-func (c *Comparison) totals(ctx context.Context, tx pgx.Tx, q DiffQuery) (*DiffTotals, error) {
+func (c *Comparison) totals(ctx context.Context, tx pgx.Tx, q DiffQuery, t *DiffTotals) error {
 	q.After = ""
 	args, err := c.arguments(q)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	t := new(DiffTotals)
-	return t, query.Run(ctx, tx, query.New(c.projection.Diff.Totals, append(args, maxReadSums), query.Each(func(rows pgx.Rows) error {
+	return query.Run(ctx, tx, query.New(c.projection.Diff.Totals, append(args, maxReadSums), query.Each(func(rows pgx.Rows) error {
 		var s DiffSum
 		var live, rebuilt, delta *string
 		err := rows.Scan(&s.TenantID, &s.PeriodKey, &live, &rebuilt, &delta, &s.Keys, &s.Differing)
@@ -60,18 +61,18 @@ func (c *Comparison) totals(ctx context.Context, tx pgx.Tx, q DiffQuery) (*DiffT
 	})))
 }
 
-// countClosed counts the differing keys of closed periods; nil of projections whose periods are not closed. The entity tag does not depend on it.
-func (c *Comparison) countClosed(ctx context.Context, tx pgx.Tx, q DiffQuery) (*int64, error) {
+// countClosed counts the differing keys of closed periods, of projections whose periods are closed.
+func (c *Comparison) countClosed(ctx context.Context, tx pgx.Tx, q DiffQuery, t *DiffTotals) error {
 	if c.projection.Diff.Closed == "" {
-		return nil, nil
+		return nil
 	}
 	q.After = ""
 	args, err := c.arguments(q)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	n := new(int64)
-	return n, query.Run(ctx, tx, query.New(c.projection.Diff.Closed, args, query.Each(func(rows pgx.Rows) error { return rows.Scan(n) })))
+	t.DifferingClosed = new(int64)
+	return query.Run(ctx, tx, query.New(c.projection.Diff.Closed, args, query.Each(func(rows pgx.Rows) error { return rows.Scan(t.DifferingClosed, &t.closed) })))
 }
 
 func exactText(text *string) *json.Number {

@@ -90,16 +90,16 @@ WHERE t.differing > 0 OR t.every_tenant = 1 AND t.every_period = 1
 ORDER BY t.every_tenant + t.every_period DESC, t.every_tenant DESC, abs(t.rebuilt - t.live) DESC, t.tenant_id, t.period_key
 LIMIT $12::int`
 
-// The number of keys that differ and whose period is closed: a period is as its last change left it. The keys are counted by tenant and period first, so that
-// each period is looked up once. Without closed periods no key is read.
+// The number of keys that differ and whose period is closed: a period is as its last change left it. The text names these periods and their snapshots. The keys
+// are counted by tenant and period first, so that each period is looked up once. Without closed periods no key is read.
 const countClosedUsageDiff = usageSides + `
-SELECT coalesce(sum(g.differing), 0)::bigint
+SELECT coalesce(sum(g.differing), 0)::bigint, coalesce(sum(hashtextextended(concat_ws('/', g.tenant_id, g.period_key, c.snapshot), 0)), 0)::text
 FROM (
   SELECT s.tenant_id, s.period_key, count(*) AS differing
   FROM sides s
   WHERE s.live IS DISTINCT FROM s.rebuilt OR s.live_count IS DISTINCT FROM s.rebuilt_count
     OR s.live_applied IS DISTINCT FROM s.rebuilt_applied OR s.live_last IS DISTINCT FROM s.rebuilt_last
   GROUP BY s.tenant_id, s.period_key) g
-WHERE EXISTS (SELECT FROM period_changes c WHERE c.change = 'closed' AND c.tenant_id BETWEEN $8::uuid AND $9::uuid)
-  AND (SELECT c.change = 'closed' FROM period_changes c
-       WHERE c.tenant_id = g.tenant_id AND c.period_key = g.period_key ORDER BY c.position DESC LIMIT 1)`
+CROSS JOIN LATERAL (SELECT c.change, c.snapshot FROM period_changes c
+  WHERE c.tenant_id = g.tenant_id AND c.period_key = g.period_key ORDER BY c.position DESC LIMIT 1) c
+WHERE EXISTS (SELECT FROM period_changes c WHERE c.change = 'closed' AND c.tenant_id BETWEEN $8::uuid AND $9::uuid) AND c.change = 'closed'`
