@@ -288,7 +288,7 @@ func (r *delivering) disable(ctx context.Context, of *LeasedWebhook, due *DueDel
 		w.ReplayAfter, w.ReplayUntil = 0, 0
 		req := Request{By: Caller{TenantID: events.Platform, Actor: events.Actor{Type: "service", ID: "meterplex-notifier"}}}
 		disabled = w
-		return r.Webhooks.record(tx, &req, w)
+		return r.Webhooks.record(tx, &req, w, reason)
 	})
 	if err == nil && disabled != nil {
 		r.Logger.WarnContext(ctx, "a webhook is disabled", "webhook", disabled.ID, "tenant", disabled.TenantID, "reason", disabled.Reason)

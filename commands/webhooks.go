@@ -155,7 +155,7 @@ func (c *Webhooks) Create(ctx context.Context, req Request, tenant uuid.UUID, ur
 			return created, refuse("webhooks_limit", "", "the tenant has %d webhooks, which is the limit; remove one first", n)
 		}
 		w.ID, w.Secrets, w.CreatedAt = c.NewID(), 1, c.now()
-		if err := c.record(tx, &req, &w); err != nil {
+		if err := c.record(tx, &req, &w, ""); err != nil {
 			return created, err
 		}
 		secret := c.newSecret()
@@ -166,9 +166,10 @@ func (c *Webhooks) Create(ctx context.Context, req Request, tenant uuid.UUID, ur
 	})
 }
 
-// record appends the event of a change and saves the webhook. A webhook that is created or enabled considers the events behind the change.
-func (c *Webhooks) record(tx WebhookEndTx, req *Request, w *domain.Webhook) error {
-	at, err := appendEvent(tx, req, c.NewID(), c.now(), w.TenantID, events.WebhookChanged, w.Event())
+// record appends the event of a change and saves the webhook. reason is that of a change by the service; the event of another one has the reason of its
+// request. A webhook that is created or enabled considers the events behind the change.
+func (c *Webhooks) record(tx WebhookEndTx, req *Request, w *domain.Webhook, reason string) error {
+	at, err := appendEvent(tx, req, c.NewID(), c.now(), w.TenantID, events.WebhookChanged, w.Event(reason))
 	if err != nil {
 		return err
 	}
@@ -231,7 +232,7 @@ func (c *Webhooks) Change(ctx context.Context, req Request, tenant, id uuid.UUID
 		if w.Status == events.WebhookEnabled && before.Status != w.Status {
 			w.Cursor = 0
 		}
-		return *w, c.record(tx, &req, w)
+		return *w, c.record(tx, &req, w, "")
 	})
 	c.wake()
 	return changed, err
@@ -251,7 +252,7 @@ func (c *Webhooks) Remove(ctx context.Context, req Request, tenant, id uuid.UUID
 		if err := tx.FailDeliveries(id); err != nil {
 			return none, err
 		}
-		return none, c.record(tx, &req, w)
+		return none, c.record(tx, &req, w, "")
 	})
 	return err
 }
@@ -272,7 +273,7 @@ func (c *Webhooks) endAll(tx WebhookEndTx, req *Request, tenant uuid.UUID, reaso
 		if err := tx.FailDeliveries(w.ID); err != nil {
 			return err
 		}
-		if err := c.record(tx, req, w); err != nil {
+		if err := c.record(tx, req, w, reason); err != nil {
 			return err
 		}
 	}
@@ -296,7 +297,7 @@ func (c *Webhooks) Rotate(ctx context.Context, req Request, tenant, id uuid.UUID
 		if w.Secrets > domain.MaxWebhookSecrets {
 			return CreatedWebhook{}, refuse("webhook_secrets_limit", "", "%d secrets would be valid, and %d are possible; wait until earlier ones end", w.Secrets, domain.MaxWebhookSecrets)
 		}
-		return CreatedWebhook{Webhook: *w, Secret: secret}, c.record(tx, &req, w)
+		return CreatedWebhook{Webhook: *w, Secret: secret}, c.record(tx, &req, w, "")
 	})
 }
 

@@ -70,7 +70,7 @@ type Webhook struct {
 	URL      string
 	Events   []string // types
 	Status   string   // events.WebhookEnabled …
-	Reason   string   // of the last change by the service; "": none
+	Reason   string   // for which the service disabled it; "": none
 	Secrets  int      // the number of valid ones
 	// Cursor is the number of the last event of the tenant's partition that was considered.
 	Cursor int64
@@ -81,9 +81,9 @@ type Webhook struct {
 	LastSuccessAt            *time.Time
 }
 
-// Event returns the payload of the event of a change.
-func (w *Webhook) Event() events.Webhook {
-	return events.Webhook{WebhookID: w.ID, URL: w.URL, Events: w.Events, Status: w.Status, Secrets: w.Secrets, Reason: w.Reason}
+// Event returns the payload of the event of a change. reason is that of a change by the service.
+func (w *Webhook) Event(reason string) events.Webhook {
+	return events.Webhook{WebhookID: w.ID, URL: w.URL, Events: w.Events, Status: w.Status, Secrets: w.Secrets, Reason: reason}
 }
 
 // Replaying reports whether a range is delivered again.
