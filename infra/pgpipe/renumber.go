@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // A dump copies transaction ids as data, to a server that has not issued them yet. Then new rows have smaller ids than the place of a group,
@@ -37,14 +38,25 @@ SELECT "offset", uuid, created_at, payload, metadata, '1' FROM restored`
 )
 
 // Renumber gives the rows and groups that a dump brought from another server transaction ids of the past of this one, so that each group
-// reads all rows that it has not passed. It reads one statement for each topic if there are none. Call it at the start, when the server may
+// reads all rows that it has not passed. If there are none, it runs one statement. Call it at the start, when the server may
 // be another one, and before Trim; several instances may run it, beside readers and publishers. A topic that fails is unchanged.
 func Renumber(ctx context.Context, cfg Config) error {
 	if err := cfg.defaults(); err != nil {
 		return err
 	}
+	topics := registered()
+	searches, last, into := make([]string, len(topics)), make([]sql.NullInt64, len(topics)), make([]any, len(topics))
+	for i, topic := range topics {
+		searches[i], into[i] = "("+cfg.format(topic, lastRestored)+")", &last[i]
+	}
+	if err := cfg.DB.QueryRowContext(ctx, "SELECT "+strings.Join(searches, ", ")).Scan(into...); err != nil {
+		return fmt.Errorf("search the pipe for rows of a dump: %w", err)
+	}
 	var failed error
-	for _, topic := range registered() {
+	for i, topic := range topics {
+		if !last[i].Valid {
+			continue
+		}
 		if err := cfg.renumber(ctx, topic); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("renumber the pipe's %s: %w", topic, err))
 		}
@@ -53,10 +65,6 @@ func Renumber(ctx context.Context, cfg Config) error {
 }
 
 func (c *Config) renumber(ctx context.Context, topic string) error {
-	var last sql.NullInt64
-	if err := c.DB.QueryRowContext(ctx, c.format(topic, lastRestored)).Scan(&last); err != nil || !last.Valid {
-		return err
-	}
 	tx, err := c.DB.BeginTx(ctx, nil)
 	if err != nil {
 		return err
@@ -65,7 +73,7 @@ func (c *Config) renumber(ctx context.Context, topic string) error {
 	if _, err := tx.ExecContext(ctx, c.format(topic, lockTables)); err != nil {
 		return err
 	}
-	// Another instance may have been faster.
+	var last sql.NullInt64 // none if another instance was faster
 	if err := tx.QueryRowContext(ctx, c.format(topic, lastRestored)).Scan(&last); err != nil || !last.Valid {
 		return err
 	}

@@ -71,27 +71,22 @@ type postgresPipe struct {
 	failing bool // the last attempt to renumber rows failed
 }
 
-// run renumbers rows after each hint, and before it trims them: another instance may have begun the life of the server, and ended.
+// run renumbers rows, and trims them, after each hint and each trimEvery: another instance may have begun the life of the server, and ended.
 func (p *postgresPipe) run(ctx context.Context) error {
 	trims := time.NewTicker(trimEvery)
 	defer trims.Stop()
 	for {
-		trim := false
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-p.newLife:
 		case <-trims.C:
-			trim = true
 		}
 		if !p.renumber(ctx) {
 			select {
 			case <-ctx.Done():
 			case <-time.After(renumberAgain):
 			}
-			continue
-		}
-		if !trim {
 			continue
 		}
 		if _, err := pgpipe.Trim(ctx, p.Config); err != nil && ctx.Err() == nil {
