@@ -100,9 +100,7 @@ func (t *rebuildTx) Flip(r *domain.Rebuild) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := t.exec("flip", addFlip, r.Projection, r.TenantID, r.PeriodKey, r.Generation, flip); err != nil {
-		return 0, err
-	}
+	t.queue("flip", addFlip, r.Projection, r.TenantID, r.PeriodKey, r.Generation, flip)
 	return flip, t.show(r)
 }
 
@@ -112,9 +110,7 @@ func (t *rebuildTx) Unflip(r *domain.Rebuild) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := t.exec("flip", undoFlip, r.Projection, r.Flip, flip); err != nil {
-		return 0, err
-	}
+	t.queue("flip", undoFlip, r.Projection, r.Flip, flip)
 	return flip, t.show(r)
 }
 
@@ -126,9 +122,7 @@ func (t *rebuildTx) nextFlip(r *domain.Rebuild) (flip int, err error) {
 }
 
 func (t *rebuildTx) show(r *domain.Rebuild) error {
-	if err := t.exec("flip", showFlips, r.Projection); err != nil {
-		return err
-	}
+	t.queue("flip", showFlips, r.Projection)
 	if err := consume.ServeFlips(t.ctx, t.tx, r.Projection, r.Consumer); err != nil {
 		return fmt.Errorf("keeping a flip: %w", err)
 	}

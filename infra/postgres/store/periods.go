@@ -204,10 +204,8 @@ func (t *changeTx) SaveSnapshot(s domain.Snapshot) error {
 	for i, l := range s.Figures.Lines {
 		features[i], subscriptions[i], amounts[i], counts[i], lasts[i] = l.Feature, l.SubscriptionID, l.Amount.String(), l.EventCount, l.LastEventAt
 	}
-	if err := t.exec("snapshot of a period", addSnapshotSQL, s.TenantID, s.PeriodKey, s.Snapshot, s.Cut, s.FrozenPosition, s.FrozenAt,
-		s.Figures.Logic, s.Figures.LogicHash, s.FiguresHash, n, s.Despite); err != nil {
-		return err
-	}
+	t.queue("snapshot of a period", addSnapshotSQL, s.TenantID, s.PeriodKey, s.Snapshot, s.Cut, s.FrozenPosition, s.FrozenAt,
+		s.Figures.Logic, s.Figures.LogicHash, s.FiguresHash, n, s.Despite)
 	return t.exec("snapshot's lines", addLinesSQL, s.TenantID, s.PeriodKey, s.Snapshot, features, subscriptions, amounts, counts, lasts)
 }
 

@@ -116,10 +116,7 @@ const startReplaySQL = `INSERT INTO replays (id, kind, topic, tenant_id, consume
 // StartReplay implements commands.ReplayTx.
 func (t *replayTx) StartReplay(r commands.Replay) error {
 	topic, _ := events.TopicOf(r.Topic)
-	err := t.exec("replay", startReplaySQL, r.ID, r.Kind, int16(topic), r.TenantID, r.Consumer, r.Target, r.Reason, r.State, r.CreatedAt, r.EndedAt)
-	if err != nil {
-		return err
-	}
+	t.queue("replay", startReplaySQL, r.ID, r.Kind, int16(topic), r.TenantID, r.Consumer, r.Target, r.Reason, r.State, r.CreatedAt, r.EndedAt)
 	return cursors.AddUnits(t.ctx, t.tx, r.ID, unitsOf(r.Units))
 }
 

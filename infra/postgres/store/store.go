@@ -170,9 +170,14 @@ func (t *changeTx) concerns(tenant uuid.UUID) {
 	}
 }
 
-// exec queues a write, or a lock: both come before all later reads. Its error is that of the read, or of the change.
-func (t *changeTx) exec(what, sql string, args ...any) error {
+// queue queues a write, or a lock: both come before all later reads. An error is that of the read, or of the change.
+func (t *changeTx) queue(what, sql string, args ...any) {
 	t.tx.Queue("keeping a "+what, sql, args...)
+}
+
+// exec is queue, as the last statement of a method.
+func (t *changeTx) exec(what, sql string, args ...any) error {
+	t.queue(what, sql, args...)
 	return nil
 }
 
@@ -239,9 +244,7 @@ func (t *changeTx) SavePolicy(v domain.Tenant, from int64) error {
 // The unique index would refuse an id that the look-up missed.
 func (t *changeTx) SaveExternalIDs(tenant uuid.UUID, ids []string) (taken string, err error) {
 	const others = `SELECT coalesce((SELECT external_id FROM tenant_external_ids WHERE external_id = ANY ($1) AND tenant_id <> $2 ORDER BY external_id LIMIT 1), '')`
-	if err := t.exec("lock on external ids", `LOCK TABLE tenant_external_ids IN SHARE ROW EXCLUSIVE MODE`); err != nil {
-		return "", err
-	}
+	t.queue("lock on external ids", `LOCK TABLE tenant_external_ids IN SHARE ROW EXCLUSIVE MODE`)
 	if err := t.tx.QueryRow(t.ctx, others, ids, tenant).Scan(&taken); err != nil || taken != "" {
 		return taken, err
 	}
@@ -250,9 +253,7 @@ func (t *changeTx) SaveExternalIDs(tenant uuid.UUID, ids []string) (taken string
 		`INSERT INTO tenant_external_ids (tenant_id, external_id) SELECT $1, unnest($2::text[]) EXCEPT SELECT tenant_id, external_id FROM tenant_external_ids WHERE tenant_id = $1`,
 		`UPDATE tenants SET external_ids = coalesce($2::text[], '{}') WHERE id = $1`,
 	} {
-		if err := t.exec("tenant's external ids", change, tenant, ids); err != nil {
-			return "", err
-		}
+		t.queue("tenant's external ids", change, tenant, ids)
 	}
 	return "", nil
 }

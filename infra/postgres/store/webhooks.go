@@ -105,9 +105,7 @@ func (t *changeTx) AddSecret(w domain.Webhook, id uuid.UUID, secret string, over
 		{`DELETE FROM webhook_secrets WHERE webhook_id = $1 AND expires_at <= now()`, []any{w.ID}},
 		{`INSERT INTO webhook_secrets (id, webhook_id, tenant_id, secret, created_at) VALUES ($1, $2, $3, $4, now())`, []any{id, w.ID, w.TenantID, secret}},
 	} {
-		if err := t.exec("webhook's secret", change.sql, change.args...); err != nil {
-			return 0, err
-		}
+		t.queue("webhook's secret", change.sql, change.args...)
 	}
 	if err := t.tx.QueryRow(t.ctx, `SELECT count(*) FROM webhook_secrets WHERE webhook_id = $1`, w.ID).Scan(&valid); err != nil {
 		return 0, fmt.Errorf("counting a webhook's secrets: %w", err)
@@ -122,9 +120,7 @@ func (t *changeTx) DropSecrets(webhook uuid.UUID) error {
 
 // FailDeliveries implements commands.WebhookEndTx. A lease ends with it: the result of a running request is dropped.
 func (t *changeTx) FailDeliveries(webhook uuid.UUID) error {
-	if err := t.exec("delivery", `UPDATE webhook_deliveries SET state = 'FAILED', next_at = NULL, ended_at = now() WHERE webhook_id = $1 AND state = 'PENDING'`, webhook); err != nil {
-		return err
-	}
+	t.queue("delivery", `UPDATE webhook_deliveries SET state = 'FAILED', next_at = NULL, ended_at = now() WHERE webhook_id = $1 AND state = 'PENDING'`, webhook)
 	return t.exec("webhook", `UPDATE webhooks SET lease = NULL, next_at = NULL WHERE id = $1`, webhook)
 }
 
@@ -166,9 +162,7 @@ func (t *changeTx) RepeatDelivery(d *domain.Delivery) error {
 // SettleDelivery implements commands.WebhookTx.
 func (t *changeTx) SettleDelivery(w *domain.Webhook, d *domain.Delivery, a domain.WebhookAttempt) error {
 	for _, change := range settling(w, d, a) {
-		if err := t.exec("delivery", change.sql, change.args...); err != nil {
-			return err
-		}
+		t.queue("delivery", change.sql, change.args...)
 	}
 	return nil
 }
