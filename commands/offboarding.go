@@ -28,9 +28,9 @@ type OffboardingStore interface {
 	ChangeOffboarding(ctx context.Context, tenant uuid.UUID, decide func(OffboardingTx) error) error
 	// HeldReservations lists reservations of a tenant that are held.
 	HeldReservations(ctx context.Context, tenant uuid.UUID, limit int) ([]DueReservation, error)
-	// Manifest lists what is kept of a tenant, of one snapshot of the database. It is an error if a figure differs from the hash that was
-	// recorded when it was frozen.
-	Manifest(ctx context.Context, tenant uuid.UUID) (domain.OffboardingManifest, error)
+	// Manifest lists what is kept of a tenant, of one snapshot of the database, and returns the log's epoch in it. It is an error if a
+	// figure differs from the hash that was recorded when it was frozen.
+	Manifest(ctx context.Context, tenant uuid.UUID) (m domain.OffboardingManifest, epoch int32, err error)
 }
 
 // Offboardings finds offboardings in a transaction.
@@ -46,6 +46,7 @@ type OffboardingTx interface {
 	WebhookEndTx
 	PeriodTx
 	SagaTx
+	LogEpochs
 	SaveOffboarding(o domain.Offboarding) error
 	// LastNumber returns the last number of the tenant's partition.
 	LastNumber(tenant uuid.UUID) (int64, error)

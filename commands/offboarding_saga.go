@@ -42,12 +42,12 @@ func (c *Offboarding) OffboardingKind() SagaKind {
 
 // run runs a step: one transaction, which holds the head of the tenant's partition. A step whose result was lost finds its effects there, and repeats none.
 func (c *Offboarding) run(ctx context.Context, s *domain.Saga) (result domain.SagaResult, err error) {
-	var manifest domain.OffboardingManifest
+	var export exported
 	switch s.Step {
 	case stepDrain:
 		err = c.endReservations(ctx, s)
 	case stepExport:
-		manifest, err = c.Store.Manifest(ctx, s.TenantID)
+		export.manifest, export.epoch, err = c.Store.Manifest(ctx, s.TenantID)
 	}
 	if err != nil {
 		return result, err
@@ -66,14 +66,14 @@ func (c *Offboarding) run(ctx context.Context, s *domain.Saga) (result domain.Sa
 		case o.State == domain.OffboardingCancelling && s.Step != stepRevert:
 			result = domain.SagaNext(stepRevert)
 		default:
-			result, err = c.runStep(tx, o, s.Step, &manifest)
+			result, err = c.runStep(tx, o, s.Step, &export)
 		}
 		return err
 	})
 	return result, err
 }
 
-func (c *Offboarding) runStep(tx OffboardingTx, o *domain.Offboarding, step string, manifest *domain.OffboardingManifest) (domain.SagaResult, error) {
+func (c *Offboarding) runStep(tx OffboardingTx, o *domain.Offboarding, step string, export *exported) (domain.SagaResult, error) {
 	switch step {
 	case stepSuspend:
 		return c.suspend(tx, o)
@@ -84,7 +84,7 @@ func (c *Offboarding) runStep(tx OffboardingTx, o *domain.Offboarding, step stri
 	case stepPush:
 		return c.push(tx, o)
 	case stepExport:
-		return c.export(tx, o, manifest)
+		return c.export(tx, o, export)
 	case stepArchive:
 		return c.archive(tx, o)
 	}
@@ -229,8 +229,19 @@ func (c *Offboarding) push(tx OffboardingTx, o *domain.Offboarding) (domain.Saga
 	return c.reach(tx, o, events.OffboardingPushed, stepExport, "")
 }
 
-// export stores the manifest, whose hash the event has. A period that was closed since is missing in it.
-func (c *Offboarding) export(tx OffboardingTx, o *domain.Offboarding, m *domain.OffboardingManifest) (domain.SagaResult, error) {
+// exported is a manifest, which is made before the head is locked, and the epoch of the log that it lists.
+type exported struct {
+	manifest domain.OffboardingManifest
+	epoch    int32
+}
+
+// export stores the manifest, whose hash the event has. A period that was closed since is missing in it. A manifest of another epoch is made
+// again: a failover may have lost events that it lists.
+func (c *Offboarding) export(tx OffboardingTx, o *domain.Offboarding, e *exported) (domain.SagaResult, error) {
+	if epoch, err := tx.Epoch(o.TenantID); err != nil || epoch != e.epoch {
+		return domain.SagaNext(stepExport), err
+	}
+	m := &e.manifest
 	snapshots, err := tx.Snapshots(o.TenantID)
 	if err != nil || !m.Lists(snapshots) {
 		return domain.SagaNext(stepClosePeriod), err

@@ -3,6 +3,8 @@ package commands
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
 	"math/big"
 	"slices"
@@ -26,17 +28,31 @@ type Accounts struct {
 // AccountStore reads and changes accounts.
 type AccountStore interface {
 	// FoldedAccounts sums the accounts of a tenant from its events up to a position, which it returns.
-	FoldedAccounts(ctx context.Context, tenant uuid.UUID) (sums map[domain.AccountKey]*domain.Account, upTo events.Position, err error)
+	FoldedAccounts(ctx context.Context, tenant uuid.UUID) (sums map[domain.AccountKey]*domain.Account, upTo FoldedTo, err error)
 	// HeldReservations folds the reservations of a tenant from its events up to a position, which it returns: those that are held, by
 	// their ids.
-	HeldReservations(ctx context.Context, tenant uuid.UUID) (held map[string]*events.ReservationState, upTo events.Position, err error)
+	HeldReservations(ctx context.Context, tenant uuid.UUID) (held map[string]*events.ReservationState, upTo FoldedTo, err error)
 	// ChangeAccounts is Store.Change for accounts.
 	ChangeAccounts(ctx context.Context, tenant uuid.UUID, decide func(AccountTx) error) error
+}
+
+// FoldedTo is the end of a fold that reads a partition without the lock of its head: the position, and the epoch of the log then. In another
+// epoch other events may have the positions before it: a failover loses the last ones.
+type FoldedTo struct {
+	events.Position
+	Epoch int32
+}
+
+// LogEpochs reads epochs of the log.
+type LogEpochs interface {
+	// Epoch returns the epoch of a tenant's partition, which does not change while its head is locked.
+	Epoch(tenant uuid.UUID) (int32, error)
 }
 
 // AccountTx is the transaction of a repair: the head is locked.
 type AccountTx interface {
 	Tx
+	LogEpochs
 	// AddFoldedAccounts adds the events after a position to sums, and returns the position of the last event.
 	AddFoldedAccounts(tenant uuid.UUID, after events.Position, sums map[domain.AccountKey]*domain.Account) (upTo events.Position, err error)
 	// AddHeldReservations applies the events after a position to held.
@@ -65,6 +81,11 @@ type Reconciliation struct {
 	UpTo         events.Position    `json:"headPosition"`
 }
 
+var errOutdatedFold = errors.New("the log is in another epoch than when it was folded")
+
+// maxFolds bounds how often a comparison folds the log: a second time after a failover during the first.
+const maxFolds = 3
+
 // Reconcile compares the accounts and the held reservations of a tenant with its log, all under the lock of the head. With repair it
 // sets the accounts that differ to the log, each by an event with the reason. A repetition under an Idempotency-Key
 // gets the first answer.
@@ -72,22 +93,40 @@ func (a *Accounts) Reconcile(ctx context.Context, req Request, tenant uuid.UUID,
 	if fault := reasonFault(reason); repair && fault != nil {
 		return Reconciliation{}, fault
 	}
+	for range maxFolds {
+		result, outdated, err := a.reconcile(ctx, req, tenant, repair, reason)
+		if !outdated {
+			return result, err
+		}
+	}
+	return Reconciliation{}, fmt.Errorf("%w: the database server was replaced during each of %d comparisons; run it again", ErrUnavailable, maxFolds)
+}
+
+// reconcile compares once. The fold of the log is outdated if the log is in another epoch once the head is locked.
+func (a *Accounts) reconcile(ctx context.Context, req Request, tenant uuid.UUID, repair bool, reason string) (result Reconciliation, outdated bool, err error) {
 	before, at, err := a.Store.FoldedAccounts(ctx, tenant)
 	if err != nil {
-		return Reconciliation{}, err
+		return result, false, err
 	}
 	open, openAt, err := a.Store.HeldReservations(ctx, tenant)
 	if err != nil {
-		return Reconciliation{}, err
+		return result, false, err
 	}
 	in := func(decide func(AccountTx) error) error { return a.Store.ChangeAccounts(ctx, tenant, decide) }
-	return change(in, req, func(tx AccountTx) (Reconciliation, error) {
+	result, err = change(in, req, func(tx AccountTx) (Reconciliation, error) {
+		result := Reconciliation{TenantID: tenant}
+		epoch, err := tx.Epoch(tenant)
+		if err != nil {
+			return result, err
+		}
+		if outdated = epoch != at.Epoch || epoch != openAt.Epoch; outdated {
+			return result, errOutdatedFold
+		}
 		sums := map[domain.AccountKey]*domain.Account{}
 		for key, sum := range before {
 			sums[key] = copyOf(sum)
 		}
-		result := Reconciliation{TenantID: tenant}
-		if result.UpTo, err = tx.AddFoldedAccounts(tenant, at, sums); err != nil {
+		if result.UpTo, err = tx.AddFoldedAccounts(tenant, at.Position, sums); err != nil {
 			return result, err
 		}
 		rows, err := tx.QuotaAccounts(tenant)
@@ -100,7 +139,7 @@ func (a *Accounts) Reconcile(ctx context.Context, req Request, tenant uuid.UUID,
 		}
 		result.Drift = drift(rows, sums)
 		held := maps.Clone(open)
-		if err := tx.AddHeldReservations(tenant, openAt, held); err != nil {
+		if err := tx.AddHeldReservations(tenant, openAt.Position, held); err != nil {
 			return result, err
 		}
 		if result.Reservations, err = reservationDrift(tx, tenant, held); err != nil {
@@ -113,6 +152,7 @@ func (a *Accounts) Reconcile(ctx context.Context, req Request, tenant uuid.UUID,
 		_, err = tx.Append(a.repairs(req, of, rows, sums, result.Drift, reason)...)
 		return result, err
 	})
+	return result, outdated, err
 }
 
 func copyOf(a *domain.Account) *domain.Account {

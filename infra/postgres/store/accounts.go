@@ -11,6 +11,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres"
 )
 
 // foldAccountsSQL sums the changes of accounts by events of tenants after one position up to another: admitted usage, other verdicts less those in
@@ -47,16 +48,40 @@ type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
+// readHead reads the end of a partition, and the epoch of then.
+func readHead(ctx context.Context, from querier, partition int16) (commands.FoldedTo, error) {
+	head := commands.FoldedTo{Position: events.Position{Partition: partition}}
+	if err := from.QueryRow(ctx, `SELECT position, epoch FROM log_heads WHERE partition = $1`, partition).Scan(&head.Number, &head.Epoch); err != nil {
+		return head, fmt.Errorf("reading a head: %w", err)
+	}
+	return head, nil
+}
+
+// Epoch implements commands.LogEpochs.
+func (t *changeTx) Epoch(tenant uuid.UUID) (int32, error) {
+	head, err := readHead(t.ctx, t.tx, events.PartitionOf(tenant))
+	return head.Epoch, err
+}
+
+// fold folds the log without a lock, all on one connection: others of the pool may be to a server that was replaced.
+func (s *Store) fold(ctx context.Context, tenant uuid.UUID, add func(from querier, after events.Position) (commands.FoldedTo, error)) (upTo commands.FoldedTo, err error) {
+	err = postgres.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		upTo, err = add(tx, events.Position{Partition: events.PartitionOf(tenant)})
+		return err
+	})
+	return upTo, unavailable(err)
+}
+
 // addFolded adds the events of a tenant after a position to sums.
-func addFolded(ctx context.Context, from querier, tenant uuid.UUID, after events.Position, sums map[domain.AccountKey]*domain.Account) (events.Position, error) {
-	head := after
-	if err := from.QueryRow(ctx, `SELECT position FROM log_heads WHERE partition = $1`, after.Partition).Scan(&head.Number); err != nil {
-		return after, fmt.Errorf("reading a head: %w", err)
+func addFolded(ctx context.Context, from querier, tenant uuid.UUID, after events.Position, sums map[domain.AccountKey]*domain.Account) (commands.FoldedTo, error) {
+	head, err := readHead(ctx, from, after.Partition)
+	if err != nil {
+		return head, err
 	}
 	for at := after.Number; at < head.Number; at += foldSpan {
 		span := events.Stretch{Partition: after.Partition, After: at, UpTo: min(at+foldSpan, head.Number)}
 		if err := AddAccounts(ctx, from, []uuid.UUID{tenant}, span, sums); err != nil {
-			return after, err
+			return head, err
 		}
 	}
 	return head, nil
@@ -96,10 +121,12 @@ func addSums(rows pgx.Rows, sums map[domain.AccountKey]*domain.Account) error {
 }
 
 // FoldedAccounts implements commands.AccountStore.
-func (s *Store) FoldedAccounts(ctx context.Context, tenant uuid.UUID) (map[domain.AccountKey]*domain.Account, events.Position, error) {
+func (s *Store) FoldedAccounts(ctx context.Context, tenant uuid.UUID) (map[domain.AccountKey]*domain.Account, commands.FoldedTo, error) {
 	sums := map[domain.AccountKey]*domain.Account{}
-	at, err := addFolded(ctx, s.pool, tenant, events.Position{Partition: events.PartitionOf(tenant)}, sums)
-	return sums, at, unavailable(err)
+	upTo, err := s.fold(ctx, tenant, func(from querier, after events.Position) (commands.FoldedTo, error) {
+		return addFolded(ctx, from, tenant, after, sums)
+	})
+	return sums, upTo, err
 }
 
 // ChangeAccounts implements commands.AccountStore.
@@ -109,7 +136,8 @@ func (s *Store) ChangeAccounts(ctx context.Context, tenant uuid.UUID, decide fun
 
 // AddFoldedAccounts implements commands.AccountTx.
 func (t *changeTx) AddFoldedAccounts(tenant uuid.UUID, after events.Position, sums map[domain.AccountKey]*domain.Account) (events.Position, error) {
-	return addFolded(t.ctx, t.tx, tenant, after, sums)
+	upTo, err := addFolded(t.ctx, t.tx, tenant, after, sums)
+	return upTo.Position, err
 }
 
 // QuotaAccounts implements commands.AccountTx.

@@ -52,7 +52,7 @@ func TestP7_FoldedAccountsCountEachEventOnce(t *testing.T) {
 	}
 	hold("c", 300)
 	err = s.ChangeAccounts(t.Context(), tenant, func(tx commands.AccountTx) error {
-		_, err := tx.AddFoldedAccounts(tenant, at, sums)
+		_, err := tx.AddFoldedAccounts(tenant, at.Position, sums)
 		return err
 	})
 	if got := sums[key].Held.String(); err != nil || got != "321" {

@@ -196,16 +196,20 @@ const exportedSnapshotsSQL = `SELECT s.period_key, s.snapshot, s.cut, s.logic, s
 const exportedLogSQL = `SELECT l.position, l.event_id, l.subject, l.payload::text FROM event_log_rows l WHERE l.partition = $2 AND l.tenant_id = $1 ORDER BY l.position`
 
 // Manifest implements commands.OffboardingStore.
-func (s *Offboardings) Manifest(ctx context.Context, tenant uuid.UUID) (m domain.OffboardingManifest, err error) {
+func (s *Offboardings) Manifest(ctx context.Context, tenant uuid.UUID) (m domain.OffboardingManifest, epoch int32, err error) {
 	m = domain.OffboardingManifest{TenantID: tenant, Snapshots: []domain.ExportedSnapshot{}}
 	err = (&Periods{Store: s.Store}).inSnapshot(ctx, func(tx pgx.Tx) error {
 		if m.Snapshots, err = exportedSnapshots(ctx, tx, tenant); err != nil {
 			return err
 		}
-		m.Log, err = exportedLog(ctx, tx, tenant)
+		if m.Log, err = exportedLog(ctx, tx, tenant); err != nil {
+			return err
+		}
+		head, err := readHead(ctx, tx, events.PartitionOf(tenant))
+		epoch = head.Epoch
 		return err
 	})
-	return m, err
+	return m, epoch, err
 }
 
 func exportedSnapshots(ctx context.Context, tx pgx.Tx, tenant uuid.UUID) ([]domain.ExportedSnapshot, error) {

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -20,10 +21,10 @@ var foldReservationsSQL = events.SQL(`SELECT l.subject, coalesce(l.payload ->> '
  ORDER BY l.position`)
 
 // addHeld applies the events of a tenant after a position to the reservations that are held, by their ids.
-func addHeld(ctx context.Context, from querier, tenant uuid.UUID, after events.Position, held map[string]*events.ReservationState) (events.Position, error) {
-	head := after
-	if err := from.QueryRow(ctx, `SELECT position FROM log_heads WHERE partition = $1`, after.Partition).Scan(&head.Number); err != nil {
-		return after, fmt.Errorf("reading a head: %w", err)
+func addHeld(ctx context.Context, from querier, tenant uuid.UUID, after events.Position, held map[string]*events.ReservationState) (commands.FoldedTo, error) {
+	head, err := readHead(ctx, from, after.Partition)
+	if err != nil {
+		return head, err
 	}
 	for at := after.Number; at < head.Number; at += foldSpan {
 		rows, err := from.Query(ctx, foldReservationsSQL, after.Partition, tenant, at, min(at+foldSpan, head.Number))
@@ -42,17 +43,19 @@ func addHeld(ctx context.Context, from querier, tenant uuid.UUID, after events.P
 			})
 		}
 		if err != nil {
-			return after, fmt.Errorf("folding reservations: %w", err)
+			return head, fmt.Errorf("folding reservations: %w", err)
 		}
 	}
 	return head, nil
 }
 
 // HeldReservations implements commands.AccountStore.
-func (s *Store) HeldReservations(ctx context.Context, tenant uuid.UUID) (map[string]*events.ReservationState, events.Position, error) {
+func (s *Store) HeldReservations(ctx context.Context, tenant uuid.UUID) (map[string]*events.ReservationState, commands.FoldedTo, error) {
 	held := map[string]*events.ReservationState{}
-	at, err := addHeld(ctx, s.pool, tenant, events.Position{Partition: events.PartitionOf(tenant)}, held)
-	return held, at, unavailable(err)
+	upTo, err := s.fold(ctx, tenant, func(from querier, after events.Position) (commands.FoldedTo, error) {
+		return addHeld(ctx, from, tenant, after, held)
+	})
+	return held, upTo, err
 }
 
 // AddHeldReservations implements commands.AccountTx.
