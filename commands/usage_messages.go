@@ -18,7 +18,7 @@ import (
 )
 
 // Headers with a producer's id for its message. The default is its topic, partition
-// and offset.
+// and offset; a pipe without offsets sets HeaderMessageID when it stores the message.
 const (
 	HeaderMessageID = "mp-message-id"
 	headerCloudID   = "ce_id"
@@ -58,15 +58,21 @@ func newMessage(r *events.Record) *message {
 	return m
 }
 
-// messageID returns the producer's id of a message, else one made of its place. The
-// content distinguishes two messages with the same id.
-func messageID(r *events.Record) string {
+// ProducerID returns the id that the producer of a message gave it, "" without one.
+func ProducerID(r *events.Record) string {
 	id := string(r.Header(HeaderMessageID))
 	if id == "" {
 		if id = string(r.Header(headerCloudID)); id != "" {
 			id = string(r.Header(headerCloudFrom)) + "#" + id
 		}
 	}
+	return id
+}
+
+// messageID returns the producer's id of a message, else one made of its place. The
+// content distinguishes two messages with the same id.
+func messageID(r *events.Record) string {
+	id := ProducerID(r)
 	if id == "" && r.Offset >= 0 {
 		id = r.Topic.Name() + "/" + strconv.Itoa(int(r.Partition)) + "/" + strconv.FormatInt(r.Offset, 10)
 	}

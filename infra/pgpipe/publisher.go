@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
 
+	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/watermill"
 )
@@ -69,6 +71,9 @@ func (p *Publisher) Publish(topic string, msgs ...*message.Message) error {
 	if err := refuse(records); err != nil {
 		return err
 	}
+	if number == events.TopicUsageCommands {
+		nameUsage(records)
+	}
 	var frames []*frame
 	for i := range records {
 		if len(frames) == 0 || !frames[len(frames)-1].fits(&records[i]) {
@@ -80,6 +85,16 @@ func (p *Publisher) Publish(topic string, msgs ...*message.Message) error {
 		return allFailed(len(records), err)
 	}
 	return nil
+}
+
+// nameUsage gives messages with usage an id if their producer gave them none: a record of a row has no offset that names it. The id is stored,
+// so a message that is delivered again has the same one, and the same content published again has another one.
+func nameUsage(records []events.Record) {
+	for i := range records {
+		if r := &records[i]; commands.ProducerID(r) == "" {
+			r.Headers = append([]events.Header{{Key: commands.HeaderMessageID, Value: []byte(uuid.NewString())}}, r.Headers...) // before an empty one
+		}
+	}
 }
 
 func (f *frame) fits(r *events.Record) bool {

@@ -83,6 +83,42 @@ func TestP7_AMessageAboveAnEnforcedLimitIsRecordedAsRefused(t *testing.T) {
 	}
 }
 
+// Two messages without an id are two messages, also if they have the same content: what was refused before the operator repaired its cause
+// is accepted when it is sent again. A message that is delivered again stays refused.
+func TestP7_AMessageWithoutAnIDIsDecidedAgainWhenItIsSentAgain(t *testing.T) {
+	w := newCommandsWorld(t)
+	tenant := w.subscribed(domain.Feature{Type: domain.FeatureMetered}, domain.Entitlement{})
+	set := func(status string) {
+		w.must(w.change(func(c *commands.Catalogue, r commands.Request) error {
+			_, err := c.ChangeTenant(t.Context(), r, tenant, commands.ChangeTenant{Status: &status})
+			return err
+		}))
+	}
+	usage := fmt.Sprintf(`{"eventId":"e","feature":"calls","amount":1,"timestamp":%q}`, time.Now().UTC().Format(time.RFC3339))
+	publishBatch := func() {
+		w.must(watermill.Topics{Publisher: w.publisher}.Publish(t.Context(), []events.Record{{Topic: events.TopicUsageCommands, Key: []byte(tenant.String()), Value: []byte(usage),
+			Headers: []events.Header{{Key: commands.HeaderMessageID}}}}))
+	}
+	set(domain.TenantSuspended)
+	w.publish(tenant, "", usage)
+	publishBatch()
+	w.drain("first", 2)
+	set(domain.TenantActive)
+	w.publish(tenant, "", usage)
+	publishBatch()
+	for _, group := range []string{"first", "second"} {
+		w.drain(group, map[string]int{"first": 2, "second": 4}[group])
+	}
+	var accepted, refused, names int
+	if err := w.pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE subject = 1), count(*) FILTER (WHERE subject = 7), count(DISTINCT payload(l) ->> 'messageId') FILTER (WHERE subject = 7)
+ FROM event_log_rows l`).Scan(&accepted, &refused, &names); err != nil {
+		t.Fatal(err)
+	}
+	if accepted != 1 || refused != 2 || names != 2 {
+		t.Errorf("%d accepted, %d refused under %d names; want 1, 2 and 2", accepted, refused, names)
+	}
+}
+
 // commandsWorld is a database whose pipe is PostgreSQL, with a producer of messages.
 type commandsWorld struct {
 	*testing.T
@@ -151,7 +187,10 @@ func (w *commandsWorld) subscribed(f domain.Feature, e domain.Entitlement) (id u
 func (w *commandsWorld) publish(tenant uuid.UUID, id, value string) {
 	w.Helper()
 	m := message.NewMessage("", []byte(value))
-	m.Metadata = message.Metadata{events.HeaderTenant: tenant.String(), commands.HeaderMessageID: id}
+	m.Metadata = message.Metadata{events.HeaderTenant: tenant.String()}
+	if id != "" {
+		m.Metadata[commands.HeaderMessageID] = id
+	}
 	w.must(w.publisher.Publish(events.TopicUsageCommands.Name(), m))
 }
 
