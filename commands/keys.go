@@ -87,7 +87,7 @@ func (c *Catalogue) CreateKey(ctx context.Context, req Request, tenant uuid.UUID
 		if err != nil {
 			return k, err
 		}
-		_, err = c.record(tx, &req, tenant, events.APIKeyCreated, events.APIKey(k.APIKey))
+		_, err = c.record(tx, &req, tenant, events.APIKeyCreated, k.Payload())
 		return k, err
 	})
 }
@@ -154,20 +154,23 @@ func (c *Catalogue) RotateKey(ctx context.Context, req Request, tenant, keyID uu
 		if err != nil {
 			return k, err
 		}
-		if err := c.end(tx, old, c.now().Add(overlap)); err != nil {
+		old.End(c.now(), overlap)
+		if err := tx.SaveKey(*old, nil); err != nil {
 			return k, err
 		}
-		_, err = c.record(tx, &req, tenant, events.APIKeyRotated, events.APIKeyRotation{New: events.APIKey(k.APIKey), Old: events.APIKey(*old)})
+		_, err = c.record(tx, &req, tenant, events.APIKeyRotated, events.APIKeyRotation{New: k.Payload(), Old: old.Payload()})
 		return k, err
 	})
 }
 
-// end makes a key expire at a time, unless it expires earlier already.
-func (c *Catalogue) end(tx KeyTx, k *domain.APIKey, at time.Time) error {
-	if k.RevokedAt == nil || at.Before(*k.RevokedAt) {
-		k.RevokedAt = &at
+// revoke ends a key at once.
+func (c *Catalogue) revoke(tx KeyTx, req *Request, k *domain.APIKey) error {
+	k.End(c.now(), 0)
+	if err := tx.SaveKey(*k, nil); err != nil {
+		return err
 	}
-	return tx.SaveKey(*k, nil)
+	_, err := c.record(tx, req, k.TenantID, events.APIKeyRevoked, k.Payload())
+	return err
 }
 
 // RevokeKey ends a key now, on all instances within a second. A repetition changes
@@ -175,14 +178,10 @@ func (c *Catalogue) end(tx KeyTx, k *domain.APIKey, at time.Time) error {
 func (c *Catalogue) RevokeKey(ctx context.Context, req Request, tenant, keyID uuid.UUID) error {
 	_, err := change(c.changeOfKey(ctx, tenant), req, func(tx KeyTx) (none struct{}, err error) {
 		k, err := c.loadKey(tx, tenant, keyID)
-		if err != nil || (k.RevokedAt != nil && !k.RevokedAt.After(c.now())) {
+		if err != nil || k.Ended {
 			return none, err
 		}
-		if err := c.end(tx, k, c.now()); err != nil {
-			return none, err
-		}
-		_, err = c.record(tx, &req, tenant, events.APIKeyRevoked, events.APIKey(*k))
-		return none, err
+		return none, c.revoke(tx, &req, k)
 	})
 	return err
 }

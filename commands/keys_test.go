@@ -114,7 +114,7 @@ func TestAKeyIsCreatedOnceForEachIdempotencyKey(t *testing.T) {
 		if !reflect.DeepEqual(k, want) || !reflect.DeepEqual(tx.keys[k.ID], want) || !bytes.Equal(tx.hashes[k.ID], hash[:]) {
 			t.Errorf("%+v, saved %+v", k, tx.keys[k.ID])
 		}
-		if got := payload[events.APIKey](t, &event); !reflect.DeepEqual(domain.APIKey(got), want) || tx.held[0] != c.tenant {
+		if got := payload[events.APIKey](t, &event); !reflect.DeepEqual(got, want.Payload()) || tx.held[0] != c.tenant {
 			t.Errorf("recorded %+v under the head of %s", got, tx.held[0])
 		}
 		for _, a := range tx.answers {

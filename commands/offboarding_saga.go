@@ -271,7 +271,7 @@ func (c *Offboarding) archive(tx OffboardingTx, o *domain.Offboarding) (domain.S
 	if ready, err := c.archivable(tx, o); err != nil || !ready {
 		return domain.SagaNext(stepClosePeriod), err
 	}
-	req, now := serviceRequest(), c.now()
+	req := serviceRequest()
 	catalogue := &Catalogue{Now: c.Now, NewID: c.NewID}
 	s, err := tx.InForce(o.TenantID)
 	if err != nil {
@@ -288,10 +288,7 @@ func (c *Offboarding) archive(tx OffboardingTx, o *domain.Offboarding) (domain.S
 		return domain.SagaResult{}, err
 	}
 	for i := range keys {
-		if err := catalogue.end(tx, &keys[i], now); err != nil {
-			return domain.SagaResult{}, err
-		}
-		if _, err := catalogue.record(tx, &req, o.TenantID, events.APIKeyRevoked, events.APIKey(keys[i])); err != nil {
+		if err := catalogue.revoke(tx, &req, &keys[i]); err != nil {
 			return domain.SagaResult{}, err
 		}
 	}

@@ -87,11 +87,27 @@ type APIKey struct {
 	CreatedAt time.Time  `json:"createdAt"`
 	ExpiresAt *time.Time `json:"expiresAt"`
 	RevokedAt *time.Time `json:"revokedAt"`
+	// Ended says that the key was ended at once. Instances have different clocks: none of them decides on RevokedAt then.
+	Ended bool `json:"-"`
+}
+
+// End ends the key at once, or at a time after an overlap, unless it ends earlier already.
+func (k *APIKey) End(now time.Time, overlap time.Duration) {
+	k.Ended = k.Ended || overlap <= 0
+	if at := now.Add(overlap); k.RevokedAt == nil || at.Before(*k.RevokedAt) {
+		k.RevokedAt = &at
+	}
+}
+
+// Payload returns the key as events store it.
+func (k *APIKey) Payload() events.APIKey {
+	return events.APIKey{ID: k.ID, TenantID: k.TenantID, Name: k.Name, Prefix: k.Prefix, Mode: k.Mode, Scopes: k.Scopes,
+		CreatedAt: k.CreatedAt, ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt}
 }
 
 // Usable reports whether the key may be used at a time.
 func (k *APIKey) Usable(now time.Time) bool {
-	return (k.ExpiresAt == nil || now.Before(*k.ExpiresAt)) && (k.RevokedAt == nil || now.Before(*k.RevokedAt))
+	return !k.Ended && (k.ExpiresAt == nil || now.Before(*k.ExpiresAt)) && (k.RevokedAt == nil || now.Before(*k.RevokedAt))
 }
 
 // Feature is a function that tenants can use.

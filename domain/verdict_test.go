@@ -151,6 +151,7 @@ func TestKeysExpireOnTime(t *testing.T) {
 	}{
 		"for ever":            {APIKey{}, []bool{true, true, true}},
 		"expires":             {APIKey{ExpiresAt: &noon}, []bool{true, false, false}},
+		"revoked at once":     {APIKey{RevokedAt: &later, Ended: true}, []bool{false, false, false}},
 		"revoked":             {APIKey{RevokedAt: &noon}, []bool{true, false, false}},
 		"revoked, would end":  {APIKey{RevokedAt: &noon, ExpiresAt: &later}, []bool{true, false, false}},
 		"ends, to be revoked": {APIKey{RevokedAt: &later, ExpiresAt: &noon}, []bool{true, false, false}},

@@ -61,11 +61,11 @@ func (k *Keys) Find(ctx context.Context, hash [32]byte) (*domain.APIKey, *domain
 	return kt.key, kt.tenant, unavailable(err)
 }
 
-const keyColumns = `id, tenant_id, name, prefix, mode, scopes, created_at, expires_at, revoked_at`
+const keyColumns = `id, tenant_id, name, prefix, mode, scopes, created_at, expires_at, revoked_at, ended`
 
 func scanKey(row pgx.Row) (*domain.APIKey, error) {
 	var k domain.APIKey
-	err := row.Scan(&k.ID, &k.TenantID, &k.Name, &k.Prefix, &k.Mode, &k.Scopes, &k.CreatedAt, &k.ExpiresAt, &k.RevokedAt)
+	err := row.Scan(&k.ID, &k.TenantID, &k.Name, &k.Prefix, &k.Mode, &k.Scopes, &k.CreatedAt, &k.ExpiresAt, &k.RevokedAt, &k.Ended)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}

@@ -60,3 +60,59 @@ func TestP9_AWrongKeyCostsWhatAnUnknownOneDoes(t *testing.T) {
 		t.Errorf("the key itself costs %q", got)
 	}
 }
+
+// A key that is revoked, or rotated without an overlap, is refused at once by an instance whose clock is an hour behind that of the instance
+// that ended it. It cannot be rotated there either, and a repeated revocation records no event.
+func TestP9_AKeyThatEndsAtOnceIsRefusedWhateverTheClocks(t *testing.T) {
+	s, _, pool, _ := openStore(t)
+	behind, ahead := catalogueOf(s), catalogueOf(s)
+	ahead.Now = func() time.Time { return time.Now().Add(time.Hour) }
+	tenant, err := ahead.CreateTenant(t.Context(), commands.Request{}, commands.CreateTenant{Name: "T", Class: "small"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, x := range map[string]struct {
+		end    func(key uuid.UUID) error
+		usable bool
+	}{
+		"revoked": {func(key uuid.UUID) error { return ahead.RevokeKey(t.Context(), commands.Request{}, tenant.ID, key) }, false},
+		"rotated without an overlap": {func(key uuid.UUID) error {
+			_, err := ahead.RotateKey(t.Context(), commands.Request{}, tenant.ID, key, 0)
+			return err
+		}, false},
+		"rotated with an overlap": {func(key uuid.UUID) error {
+			_, err := ahead.RotateKey(t.Context(), commands.Request{}, tenant.ID, key, time.Minute)
+			return err
+		}, true},
+		"revoked during an overlap": {func(key uuid.UUID) error {
+			if _, err := behind.RotateKey(t.Context(), commands.Request{}, tenant.ID, key, time.Minute); err != nil {
+				return err
+			}
+			return ahead.RevokeKey(t.Context(), commands.Request{}, tenant.ID, key) // whose clock is past the end of the overlap
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			made, err := behind.CreateKey(t.Context(), commands.Request{}, tenant.ID, commands.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageRead}})
+			if err == nil {
+				err = x.end(made.ID)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			k, _, err := New(pool, nil, Config{}).Keys.Find(t.Context(), commands.HashSecret(made.Secret))
+			if err != nil || k.Usable(time.Now()) != x.usable || k.RevokedAt == nil {
+				t.Errorf("the key %+v is usable: %t, %v", k, k.Usable(time.Now()), err)
+			}
+			if x.usable {
+				return
+			}
+			if rotated, err := behind.RotateKey(t.Context(), commands.Request{}, tenant.ID, made.ID, 0); err == nil {
+				t.Errorf("the ended key was rotated: %+v", rotated.APIKey)
+			}
+			before := count(t, pool, `SELECT count(*) FROM event_log_rows`)
+			if err := behind.RevokeKey(t.Context(), commands.Request{}, tenant.ID, made.ID); err != nil || count(t, pool, `SELECT count(*) FROM event_log_rows`) != before {
+				t.Errorf("a repeated revocation is recorded again: %v", err)
+			}
+		})
+	}
+}

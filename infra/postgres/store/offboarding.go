@@ -170,7 +170,7 @@ func (t offboardingTx) Snapshots(tenant uuid.UUID) ([]domain.Closing, error) {
 
 // UsableKeys implements commands.OffboardingTx.
 func (t offboardingTx) UsableKeys(tenant uuid.UUID) (keys []domain.APIKey, err error) {
-	rows, err := t.tx.Query(t.ctx, `SELECT `+keyColumns+` FROM api_keys WHERE tenant_id = $1 AND (revoked_at IS NULL OR revoked_at > now()) ORDER BY id`, tenant)
+	rows, err := t.tx.Query(t.ctx, `SELECT `+keyColumns+` FROM api_keys WHERE tenant_id = $1 AND NOT ended AND (revoked_at IS NULL OR revoked_at > now()) ORDER BY id`, tenant)
 	if err != nil {
 		return nil, fmt.Errorf("reading keys: %w", err)
 	}

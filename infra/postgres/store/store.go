@@ -265,10 +265,10 @@ func (t *changeTx) Key(id uuid.UUID) (*domain.APIKey, error) {
 func (t *changeTx) SaveKey(k domain.APIKey, secretHash []byte) error {
 	t.concerns(k.TenantID)
 	if secretHash == nil {
-		return t.exec("key", `UPDATE api_keys SET expires_at = $2, revoked_at = $3 WHERE id = $1`, k.ID, k.ExpiresAt, k.RevokedAt)
+		return t.exec("key", `UPDATE api_keys SET expires_at = $2, revoked_at = $3, ended = $4 WHERE id = $1`, k.ID, k.ExpiresAt, k.RevokedAt, k.Ended)
 	}
-	return t.exec("key", `INSERT INTO api_keys (`+keyColumns+`, secret_hash) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
-		k.ID, k.TenantID, k.Name, k.Prefix, k.Mode, k.Scopes, k.CreatedAt, k.ExpiresAt, k.RevokedAt, secretHash)
+	return t.exec("key", `INSERT INTO api_keys (`+keyColumns+`, secret_hash) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
+		k.ID, k.TenantID, k.Name, k.Prefix, k.Mode, k.Scopes, k.CreatedAt, k.ExpiresAt, k.RevokedAt, k.Ended, secretHash)
 }
 
 func (t *changeTx) Feature(lookupKey string) (*domain.Feature, error) {
