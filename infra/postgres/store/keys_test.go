@@ -101,7 +101,7 @@ func TestP9_AKeyThatEndsAtOnceIsRefusedWhateverTheClocks(t *testing.T) {
 			}
 			k, _, err := New(pool, nil, Config{}).Keys.Find(t.Context(), commands.HashSecret(made.Secret))
 			if err != nil || k.Usable(time.Now()) != x.usable || k.RevokedAt == nil {
-				t.Errorf("the key %+v is usable: %t, %v", k, k.Usable(time.Now()), err)
+				t.Errorf("usable: %t, want %t; revoked at %v: %v", k.Usable(time.Now()), x.usable, k.RevokedAt, err)
 			}
 			if x.usable {
 				return
