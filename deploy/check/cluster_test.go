@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// cluster is what the chart may look up: the number of replicas by the name of a Deployment.
+// cluster has the objects that the chart looks up: the number of replicas by the name of a Deployment.
 type cluster map[string]int64
 
 func (c cluster) GetClientFor(string, string) (dynamic.NamespaceableResourceInterface, bool, error) {
@@ -77,7 +77,7 @@ func objects[T any](t *testing.T, values string, at cluster) map[string]*T {
 	return found
 }
 
-// An autoscaler sets the number of replicas: an upgrade keeps it. It starts none of a Deployment that was scaled to 0 for a migration, so the chart does.
+// An autoscaler sets the number of replicas: an upgrade keeps it. No autoscaler raises a Deployment from 0, to which a migration needs it to be scaled: the chart does.
 func TestAnUpgradeKeepsTheReplicasOfTheAutoscaler(t *testing.T) {
 	const name = "prod-meterplex-api"
 	for _, was := range []struct {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What has been used must be recorded: a commit that came too slowly, too early or to a busy service is sent again.
+// Used tokens must be recorded: a commit that is answered 408, 429 or 503 is sent again.
 func TestACommitIsSentAgainUntilItIsAnswered(t *testing.T) {
 	for _, status := range []int{http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusServiceUnavailable} {
 		requests := 0

@@ -30,7 +30,7 @@ func TestClientHonoursRetryAfter(t *testing.T) {
 	}
 }
 
-// 408 is the answer to a body that came too slowly: the service has executed nothing, and names the request as one to repeat.
+// The service answers 408 to a body that comes too slowly, before it executes the request, and asks for the same request again.
 func TestClientRepeatsARequestThatCameTooSlowly(t *testing.T) {
 	p := newFakeService(t)
 	p.before = func(n int, w http.ResponseWriter) bool {
