@@ -30,6 +30,7 @@ type DeadLetter struct {
 	Counted *events.AccountChange
 	// Corrected is true for the verdict on a correction or a retraction, and for a verdict whose usage is corrected or retracted.
 	Corrected bool
+	Archived  bool // its tenant is archived: no period of it is closed any more
 
 	Status   string      // FAILED, RETRYING, RESOLVED or DISCARDED
 	Attempts int         // retries so far
@@ -117,6 +118,8 @@ func (l *DeadLetter) Retryable() *Error {
 		return refuse("the dead letter is %s; only FAILED ones are retried", l.Status)
 	case l.SourceSubject.Topic() != events.TopicUsageRaw && l.SourceSubject.Topic() != events.TopicUsageValidated && l.SourceSubject != events.UsageRejected:
 		return refuse("only usage is retried")
+	case l.Archived:
+		return archived()
 	}
 	return nil
 }

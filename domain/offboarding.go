@@ -63,9 +63,13 @@ func (o *Offboarding) Blocks() *Error {
 	case o == nil || o.State == OffboardingCancelled:
 		return nil
 	case o.State == OffboardingArchived:
-		return &Error{Code: "tenant_offboarding", Message: "The tenant is ARCHIVED: nothing of it can be changed"}
+		return archived()
 	}
 	return &Error{Code: "tenant_offboarding", Message: "The tenant is being offboarded; cancel it first: POST /tenants/{tenantId}/offboard/cancel"}
+}
+
+func archived() *Error {
+	return &Error{Code: "tenant_offboarding", Message: "The tenant is ARCHIVED: nothing of it can be changed"}
 }
 
 // Cancel requests that the effects are reverted, and reports whether that is new. Refusals: offboarding_ended.

@@ -140,7 +140,7 @@ func (db *simDB) letters(ids []uuid.UUID, partition int16) *simRows {
 			if source.topic == events.TopicUsageValidated {
 				counted = source.payload()
 			}
-			row := []any{id, r.key.tenant, f.Stage, f.SourcePosition, source.subject, raw, counted, false} // nothing is corrected
+			row := []any{id, r.key.tenant, f.Stage, f.SourcePosition, source.subject, raw, counted, false, false} // no usage is corrected, and no tenant archived
 			if at := slices.IndexFunc(out.list, func(o []any) bool { return o[0] == id }); at < 0 {
 				out.list = append(out.list, row)
 			} else if !behind {

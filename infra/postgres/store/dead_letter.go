@@ -24,7 +24,8 @@ var deadLettersSQL = events.SQL(`WITH waiting AS MATERIALIZED (
  CASE WHEN l.topic = {usage.validated} THEN l.payload END,
  l.topic = {usage.validated} AND (v.verdict ->> 'targetPosition' IS NOT NULL
   OR EXISTS (SELECT FROM usage_corrections c WHERE c.tenant_id = d.tenant_id AND c.target = (v.verdict ->> 'rawPosition')::bigint)
-  OR EXISTS (SELECT FROM waiting w WHERE w.tenant_id = d.tenant_id AND w.target = v.verdict ->> 'eventId'))
+  OR EXISTS (SELECT FROM waiting w WHERE w.tenant_id = d.tenant_id AND w.target = v.verdict ->> 'eventId')),
+ EXISTS (SELECT FROM offboardings o WHERE o.tenant_id = d.tenant_id AND o.state = '` + domain.OffboardingArchived + `')
  FROM unnest($1::uuid[]) AS a (id)
  CROSS JOIN LATERAL (SELECT d.* FROM projection_pointers p JOIN dead_letter_events d ON d.generation = p.generation AND d.id = a.id
   WHERE p.live AND p.projection = '` + projections.ProjectionDeadLetters + `' AND p.tenant_id IN (d.tenant_id, '00000000-0000-0000-0000-000000000000')
@@ -69,7 +70,7 @@ func (t *changeTx) DeadLetters(ids []uuid.UUID) (map[uuid.UUID]*domain.DeadLette
 	}
 	var d domain.DeadLetter
 	var verdict []byte
-	_, err = pgx.ForEachRow(rows, []any{&d.ID, &d.TenantID, &d.Stage, &d.Source, &d.SourceSubject, &d.RawPosition, &verdict, &d.Corrected}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&d.ID, &d.TenantID, &d.Stage, &d.Source, &d.SourceSubject, &d.RawPosition, &verdict, &d.Corrected, &d.Archived}, func() error {
 		found := d
 		if verdict != nil {
 			// A verdict that cannot be read is discarded like any other; verify shows that its account differs.
