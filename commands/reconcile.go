@@ -102,7 +102,8 @@ func (a *Accounts) Reconcile(ctx context.Context, req Request, tenant uuid.UUID,
 	return Reconciliation{}, fmt.Errorf("%w: the database server was replaced during each of %d comparisons; run it again", ErrUnavailable, maxFolds)
 }
 
-// reconcile compares once. The fold of the log is outdated if the log is in another epoch once the head is locked.
+// reconcile compares once. The fold of the log is outdated if the log is in another epoch once the head is locked; the store reports that error as any other,
+// as ErrUnavailable.
 func (a *Accounts) reconcile(ctx context.Context, req Request, tenant uuid.UUID, repair bool, reason string) (result Reconciliation, outdated bool, err error) {
 	before, at, err := a.Store.FoldedAccounts(ctx, tenant)
 	if err != nil {

@@ -113,13 +113,13 @@ func (c *SystemReady) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	cl := a.clientFor(cfg.URL, "")
 	if c.Here {
-		base, err := urlHere(cfg)
-		if err != nil {
+		if cfg.URL, err = urlHere(cfg); err != nil {
 			return err
 		}
-		cl = a.clientFor(base, "")
+	}
+	cl := a.clientFor(cfg.URL, "")
+	if c.Here {
 		cl.AcceptAnyCertificate()
 	}
 	raw, err := cl.Do(a.ctx, client.Request{Method: http.MethodGet, Path: "/readyz", Root: true})
