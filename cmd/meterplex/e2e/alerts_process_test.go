@@ -49,7 +49,8 @@ func (w *alertsService) databaseCuts() {
 
 	const age, compared = "meterplex_state_age_seconds", "meterplex_identity_age_seconds"
 	address := []string{"DATABASE_URL=" + atHost(w.db, w.toFront.addr())}
-	w.happen(&brokenPart{alert: "MeterplexInstanceStateNotRead", labels: `instance="` + w.front.name + `"`, shown: above(age, 4), ages: []string{age}, env: address,
+	front := `instance="` + w.front.name + `"`
+	w.happen(&brokenPart{alert: "MeterplexInstanceStateNotRead", labels: front, shown: above(age+"{"+front+"}", 4), ages: []string{age + "{" + front + "}"}, env: address,
 		breaks: func() { w.toFront.set(cuts) }, mends: func() { w.toFront.set(passes) }})
 	w.happen(
 		&brokenPart{alert: "MeterplexStateNotRead", shown: every(age, 4), over: below(age, 4), ages: []string{age}, env: address,

@@ -196,6 +196,9 @@ func (w *alertsTest) await(condition string, parts []*brokenPart, holds func(n i
 			}
 			if open[n] {
 				wait = append(wait, b.alert)
+				for _, selector := range b.ages {
+					wait = append(wait, fmt.Sprint(now.Metric(selector)))
+				}
 			}
 		}
 		if len(open) > 0 {

@@ -1,8 +1,10 @@
 package feed
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -88,5 +90,18 @@ func TestFaultsFireTheirAlerts(t *testing.T) {
 	still.During = []Scrape{at(1, "meterplex_state_age_seconds 1"), at(2, "meterplex_state_age_seconds 1")}
 	if _, _, err := still.Test("x"); err == nil {
 		t.Error("an age that does not grow is accepted")
+	}
+}
+
+// A selector may name labels and the instance.
+func TestMetricSelectsLabelsAndInstances(t *testing.T) {
+	s := Scrape{Instances: map[string]string{"a": "age 1\nlag{projection=\"x\"} 2\nlag{projection=\"y\"} 3\n", "b": "age 4\nlag{projection=\"x\"} 5\n"}}
+	for selector, want := range map[string][]float64{
+		`age`: {1, 4}, `age{instance="b"}`: {4}, `age{instance="c"}`: nil,
+		`lag{projection="x"}`: {2, 5}, `lag{projection="x",instance="a"}`: {2}, `lag{instance="a"}`: {2, 3},
+	} {
+		if got := slices.Sorted(maps.Values(s.Metric(selector))); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", selector, got, want)
+		}
 	}
 }

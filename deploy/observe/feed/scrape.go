@@ -26,13 +26,13 @@ type sample struct {
 
 func (s *sample) key() string { return s.name + "{" + s.labels + "}" }
 
-// Metric returns the values of the series of a selector, by instance and series.
+// Metric returns the values of the series of a selector, by instance and series. The selector may name the instance.
 func (s *Scrape) Metric(selector string) map[string]float64 {
 	found := map[string]float64{}
 	name, matchers, _ := strings.Cut(strings.TrimSuffix(selector, "}"), "{")
 	for instance, text := range s.Instances {
 		for _, v := range samples(text, []string{name}) {
-			labels := strings.Split(v.labels, ",")
+			labels := append(strings.Split(v.labels, ","), `instance="`+instance+`"`)
 			if matchers == "" || !slices.ContainsFunc(strings.Split(matchers, ","), func(m string) bool { return !slices.Contains(labels, m) }) {
 				found[instance+" "+v.labels] = v.value
 			}
