@@ -217,7 +217,7 @@ func (c *Periods) Reopen(ctx context.Context, req Request, tenant uuid.UUID, per
 		if _, err := changeable(tx, tenant); err != nil {
 			return ReopenedPeriod{}, err
 		}
-		if refusal := domain.CheckPeriodKey(periodKey); refusal != nil {
+		if refusal := domain.CheckPeriodKey(periodKey); refusal != nil && periodKey != domain.PeriodLifetime {
 			return ReopenedPeriod{}, refusal
 		}
 		periods, err := tx.Periods([]uuid.UUID{tenant})

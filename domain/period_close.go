@@ -32,17 +32,18 @@ func Waivable() []string { return []string{MissingLetters, MissingRebuilds} }
 // Closable returns the number of the snapshot that a close of a period begins. Of a period that is closing or closed it returns the last change
 // instead. Refusals: period_key_invalid, period_not_closable (lifetime, and a period that has not begun), period_not_ended.
 func (h *PeriodHistory) Closable(periodKey string, early bool, now time.Time) (snapshot int, known *PeriodChange, refusal *Error) {
-	if periodKey == PeriodLifetime {
+	last := h.Last(periodKey)
+	if periodKey == PeriodLifetime && last.State() == StateOpen {
 		return 0, nil, &Error{Code: "period_not_closable", Message: "lifetime has no end: only the end of the tenant closes it"}
+	}
+	if last.State() != StateOpen {
+		return 0, last, nil
 	}
 	if refusal := CheckPeriodKey(periodKey); refusal != nil {
 		return 0, nil, refusal
 	}
 	start, end, _ := PeriodBounds(periodKey)
-	last := h.Last(periodKey)
 	switch {
-	case last.State() != StateOpen:
-		return 0, last, nil
 	case now.Before(start):
 		return 0, nil, &Error{Code: "period_not_closable", Message: "The period " + periodKey + " begins at " + FormatTime(start) + ": a period that has not begun cannot be closed"}
 	case now.Before(end) && !early:

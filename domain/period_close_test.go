@@ -72,6 +72,22 @@ func TestClosablePeriods(t *testing.T) {
 	}
 }
 
+// Only the offboarding closes lifetime: a close of it by request finds the one that is there.
+func TestAClosedLifetimeIsKnown(t *testing.T) {
+	now := time.Date(2026, 7, 1, 0, 0, 0, 0, time.UTC)
+	h := PeriodHistory{Changes: []PeriodChange{{1, PeriodLifetime, 1, PeriodCloseRequested}}}
+	for _, want := range []string{StateClosing, StateClosed} {
+		if snapshot, known, refusal := h.Closable(PeriodLifetime, false, now); snapshot != 0 || known == nil || known.State() != want || refusal != nil {
+			t.Errorf("%s: snapshot %d, %+v, %v", want, snapshot, known, refusal)
+		}
+		h.Changes = append(h.Changes, PeriodChange{2, PeriodLifetime, 1, PeriodClosed})
+	}
+	h.Changes = append(h.Changes[:2], PeriodChange{3, PeriodLifetime, 1, PeriodReopened})
+	if _, known, refusal := h.Closable(PeriodLifetime, true, now); known != nil || refusal == nil || refusal.Code != "period_not_closable" {
+		t.Errorf("reopened: %+v, %v", known, refusal)
+	}
+}
+
 // Each close of a period has the next number, also if other periods have as many.
 func TestP8_EachCloseHasTheNextSnapshot(t *testing.T) {
 	var h PeriodHistory

@@ -16,18 +16,18 @@ import (
 
 func (s *service) adjustmentOperations(t *site) {
 	const path, one = prefix + "/adjustments", prefix + "/adjustments/{adjustmentId}"
-	refused := []int{http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity}
+	gone := []int{http.StatusNotFound}
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
 	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: readers, id: "listAdjustments", tag: "Periods", summary: "List adjustments",
 		description: "Differences of closed periods: late verdicts, and differences after a rebuild. With tenantId by period, snapshot and position; else oldest first.",
-		problems:    []int{http.StatusNotFound}}, s.listAdjustments)
+		problems:    gone}, s.listAdjustments)
 	serve(t, operation{method: http.MethodPost, path: one + "/approve", who: auth.Operator, scopes: deciders, id: "approveAdjustment", tag: "Periods", summary: "Approve an adjustment",
-		description: "The billable figure of its line includes it from now on. A decision is final.", problems: refused}, s.approveAdjustment)
+		description: "The billable figure of its line includes it from now on. A decision is final.", problems: gone}, s.approveAdjustment)
 	serve(t, operation{method: http.MethodPost, path: one + "/waive", who: auth.Operator, scopes: deciders, id: "waiveAdjustment", tag: "Periods", summary: "Waive an adjustment",
-		description: "It is not billed. A decision is final.", problems: refused}, s.waiveAdjustment)
+		description: "It is not billed. A decision is final.", problems: gone}, s.waiveAdjustment)
 	serve(t, operation{method: http.MethodPost, path: path + "/decide", who: auth.Operator, scopes: deciders, id: "decideAdjustments", tag: "Periods", summary: "Approve or waive many adjustments",
 		description: "Either those of ids, all of one tenant and pending, or all pending ones of a tenant's period up to a position, in one transaction. With dryRun nothing is decided.",
-		problems:    refused}, s.decideAdjustments)
+		problems:    gone}, s.decideAdjustments)
 }
 
 // AdjustmentFilters are the filters of lists of adjustments.

@@ -25,11 +25,11 @@ func (s *service) deadLetterOperations(t *site) {
 	serve(t, operation{method: http.MethodPost, path: one + "/retry", who: auth.Operator, scopes: deciders, id: "retryDeadLetter", tag: "Dead letters", status: http.StatusAccepted,
 		summary:     "Retry a dead letter",
 		description: "Appends a new event that takes the way of the old one. Whatever is retried, the producer's eventId counts at most once.",
-		problems:    []int{gone, http.StatusConflict, http.StatusUnprocessableEntity}}, s.retryDeadLetter)
+		problems:    []int{gone}}, s.retryDeadLetter)
 	serve(t, operation{method: http.MethodPost, path: one + "/discard", who: auth.Operator, scopes: deciders, id: "discardDeadLetter", tag: "Dead letters",
 		summary:     "Discard a dead letter",
 		description: "Closes a FAILED one for good: its event is never counted, in rebuilds too.",
-		problems:    []int{gone, http.StatusConflict, http.StatusUnprocessableEntity}}, s.discardDeadLetter)
+		problems:    []int{gone}}, s.discardDeadLetter)
 	s.bulkDeadLetterOperations(t)
 }
 

@@ -25,7 +25,7 @@ func (s *service) bulkDeadLetterOperations(t *site) {
 		summary: "Retry or discard many dead letters",
 		description: "202 with the request, each dead letter decided as if it was alone; 200 for a dry run, with the effect. " +
 			"A call that does not end may be sent again: no dead letter that is RETRYING is retried once more. A call changes at most 10,000 dead letters.",
-		problems: []int{http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity}}, s.bulkDeadLetters)
+		problems: []int{http.StatusNotFound}}, s.bulkDeadLetters)
 }
 
 func (s *service) listDeadLetterGroups(ctx context.Context, in *deadLettersRequest) (*listed[deadletters.DeadLetterGroup], error) {

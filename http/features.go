@@ -13,7 +13,7 @@ func (s *service) featureOperations(t *site) {
 	const path, one = prefix + "/features", prefix + "/features/{lookupKey}"
 	admins := []string{commands.ScopeAdmin}
 	serve(t, operation{method: http.MethodPut, path: one, who: auth.Operator, scopes: admins, also: http.StatusCreated, id: "putFeature", reasoned: true, tag: "Features and plans", summary: "Define a feature or change it",
-		description: "201 for a new one, 200 for a changed one. The type stays. New groupBy keys of a feature that existed apply to usage recorded a minute after the change; those of a new feature to all its usage.", problems: []int{http.StatusConflict, http.StatusUnprocessableEntity}}, s.putFeature)
+		description: "201 for a new one, 200 for a changed one. The type stays. New groupBy keys of a feature that existed apply to usage recorded a minute after the change; those of a new feature to all its usage."}, s.putFeature)
 	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: admins, id: "listFeatures", tag: "Features and plans", summary: "List features", description: "All features of the catalogue, by lookup key."}, s.listFeatures)
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: admins, id: "getFeature", tag: "Features and plans", summary: "Read a feature", description: "A feature by its lookup key.",
 		problems: []int{http.StatusNotFound}}, s.getFeature)

@@ -17,22 +17,22 @@ import (
 func (s *service) keyOperations(t *site) {
 	const tenants, operators = prefix + "/tenants/{tenantId}/api-keys", prefix + "/operator-keys"
 	const shown = "The secret is in this answer and nowhere else. A repeat under the same Idempotency-Key is answered 200 without it."
-	gone, reused := http.StatusNotFound, http.StatusUnprocessableEntity
+	gone := []int{http.StatusNotFound}
 	admins := []string{commands.ScopeAdmin}
 	serve(t, operation{method: http.MethodPost, path: tenants, who: auth.Operator, scopes: admins, id: "createKey", reasoned: true, tag: "Keys", status: http.StatusCreated, also: http.StatusOK,
-		summary: "Create a key of a tenant", description: shown, problems: []int{gone, reused}}, s.createTenantKey)
-	serve(t, operation{method: http.MethodGet, path: tenants, who: auth.Operator, scopes: admins, id: "listKeys", tag: "Keys", summary: "List a tenant's keys", description: "The keys of a tenant, without their secrets; revoked ones, too.", problems: []int{gone}}, s.listTenantKeys)
+		summary: "Create a key of a tenant", description: shown, problems: gone}, s.createTenantKey)
+	serve(t, operation{method: http.MethodGet, path: tenants, who: auth.Operator, scopes: admins, id: "listKeys", tag: "Keys", summary: "List a tenant's keys", description: "The keys of a tenant, without their secrets; revoked ones, too.", problems: gone}, s.listTenantKeys)
 	serve(t, operation{method: http.MethodPost, path: tenants + "/{keyId}/rotate", who: auth.Operator, scopes: admins, id: "rotateKey", reasoned: true, tag: "Keys", status: http.StatusCreated, also: http.StatusOK,
-		summary: "Replace a key of a tenant", description: shown, problems: []int{gone, reused, http.StatusConflict}}, s.rotateTenantKey)
+		summary: "Replace a key of a tenant", description: shown, problems: gone}, s.rotateTenantKey)
 	serve(t, operation{method: http.MethodDelete, path: tenants + "/{keyId}", who: auth.Operator, scopes: admins, id: "revokeKey", reasoned: true, tag: "Keys", summary: "Revoke a key of a tenant",
-		description: "Holds everywhere within a second.", problems: []int{gone, reused}}, s.revokeTenantKey)
+		description: "Holds everywhere within a second.", problems: gone}, s.revokeTenantKey)
 	serve(t, operation{method: http.MethodPost, path: operators, who: auth.Operator, scopes: admins, id: "createOperatorKey", reasoned: true, tag: "Keys", status: http.StatusCreated, also: http.StatusOK,
-		summary: "Create an operator key", description: shown, problems: []int{reused}}, s.createOperatorKey)
+		summary: "Create an operator key", description: shown}, s.createOperatorKey)
 	serve(t, operation{method: http.MethodGet, path: operators, who: auth.Operator, scopes: admins, id: "listOperatorKeys", tag: "Keys", summary: "List operator keys", description: "All operator keys, without their secrets; revoked ones, too."}, s.listOperatorKeys)
 	serve(t, operation{method: http.MethodPost, path: operators + "/{keyId}/rotate", who: auth.Operator, scopes: admins, id: "rotateOperatorKey", reasoned: true, tag: "Keys", status: http.StatusCreated, also: http.StatusOK,
-		summary: "Replace an operator key", description: shown, problems: []int{gone, reused, http.StatusConflict}}, s.rotateOperatorKey)
+		summary: "Replace an operator key", description: shown, problems: gone}, s.rotateOperatorKey)
 	serve(t, operation{method: http.MethodDelete, path: operators + "/{keyId}", who: auth.Operator, scopes: admins, id: "revokeOperatorKey", reasoned: true, tag: "Keys", summary: "Revoke an operator key",
-		description: "Holds everywhere within a second.", problems: []int{gone, reused}}, s.revokeOperatorKey)
+		description: "Holds everywhere within a second.", problems: gone}, s.revokeOperatorKey)
 }
 
 type KeyPath struct {

@@ -16,16 +16,17 @@ import (
 
 func (s *service) offboardingOperations(t *site) {
 	const path = prefix + "/tenants/{tenantId}/offboard"
-	admins, refused := []string{commands.ScopeAdmin}, []int{http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity}
-	serve(t, operation{method: http.MethodPost, path: path, who: auth.Operator, scopes: admins, id: "offboardTenant", tag: "Tenants", status: http.StatusAccepted,
+	gone := []int{http.StatusNotFound}
+	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
+	serve(t, operation{method: http.MethodPost, path: path, who: auth.Operator, scopes: deciders, id: "offboardTenant", tag: "Tenants", status: http.StatusAccepted,
 		summary: "Offboard a tenant",
 		description: "A saga suspends the tenant, ends its reservations, closes all its periods, waits until what is due is pushed, lists what is kept, " +
-			"then cancels the subscription, revokes the keys and sets ARCHIVED. Until then it can be cancelled.", problems: refused}, s.offboardTenant)
-	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: admins, id: "getOffboarding", tag: "Tenants", summary: "Read the offboarding of a tenant",
-		description: "The last one, with its step, and the manifest of what is kept.", problems: []int{http.StatusNotFound}}, s.getOffboarding)
-	serve(t, operation{method: http.MethodPost, path: path + "/cancel", who: auth.Operator, scopes: admins, id: "cancelOffboarding", tag: "Tenants", status: http.StatusAccepted,
+			"then cancels the subscription, revokes the keys and sets ARCHIVED. Until then it can be cancelled.", problems: gone}, s.offboardTenant)
+	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: readers, id: "getOffboarding", tag: "Tenants", summary: "Read the offboarding of a tenant",
+		description: "The last one, with its step, and the manifest of what is kept.", problems: gone}, s.getOffboarding)
+	serve(t, operation{method: http.MethodPost, path: path + "/cancel", who: auth.Operator, scopes: deciders, id: "cancelOffboarding", tag: "Tenants", status: http.StatusAccepted,
 		summary:     "Cancel the offboarding of a tenant",
-		description: "Until the tenant is archived. Periods that the offboarding closed before their end are reopened, then the tenant is ACTIVE.", problems: refused}, s.cancelOffboarding)
+		description: "Until the tenant is archived. Periods that the offboarding closed before their end are reopened, then the tenant is ACTIVE.", problems: gone}, s.cancelOffboarding)
 }
 
 // offboardingBody is an offboarding in its wire format.

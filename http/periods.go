@@ -16,28 +16,28 @@ import (
 
 func (s *service) periodOperations(t *site) {
 	const path, one = prefix + "/tenants/{tenantId}/periods", prefix + "/tenants/{tenantId}/periods/{periodKey}"
-	gone, refused := http.StatusNotFound, []int{http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity}
+	gone := []int{http.StatusNotFound}
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
 	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: readers, id: "listPeriods", tag: "Periods", summary: "List the periods of a tenant",
-		description: "Periods with usage, and all that were ever closed. Newest first, a year behind its months, lifetime last.", problems: []int{gone}}, s.listPeriods)
+		description: "Periods with usage, and all that were ever closed. Newest first, a year behind its months, lifetime last.", problems: gone}, s.listPeriods)
 	serve(t, operation{method: http.MethodPost, path: one + "/close", who: auth.Operator, scopes: deciders, id: "closePeriod", tag: "Periods", status: http.StatusAccepted, also: http.StatusOK,
 		summary: "Close a period",
 		description: "The position of the request is the cut: usage of the period recorded behind it is late. A saga waits until all usage up to the cut is counted, then freezes the figures. " +
-			"200 if the period is CLOSING or CLOSED already.", problems: refused}, s.closePeriod)
+			"200 if the period is CLOSING or CLOSED already.", problems: gone}, s.closePeriod)
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: readers, id: "getPeriod", tag: "Periods", summary: "Read a period with its frozen figures",
 		description: "For each line: net = frozen + adjustments + unreconciled, where net is the live figure; billable = frozen + approved. All of one snapshot of the database. " +
-			"figuresHash is the SHA-256 of the frozen figures, which docs/auditing.md computes from the answer.", problems: []int{gone}}, s.getPeriod)
+			"figuresHash is the SHA-256 of the frozen figures, which docs/auditing.md computes from the answer.", problems: gone}, s.getPeriod)
 	serve(t, operation{method: http.MethodPost, path: one + "/reopen", who: auth.Operator, scopes: deciders, id: "reopenPeriod", tag: "Periods",
-		summary: "Reopen a closed period", description: "The snapshot is kept. Pending adjustments become VOID: the next snapshot counts what they adjust.", problems: refused}, s.reopenPeriod)
+		summary: "Reopen a closed period", description: "The snapshot is kept. Pending adjustments become VOID: the next snapshot counts what they adjust.", problems: gone}, s.reopenPeriod)
 	serve(t, operation{method: http.MethodGet, path: one + "/adjustments", who: auth.Operator, scopes: readers, id: "listPeriodAdjustments", tag: "Periods",
-		summary: "List the adjustments of a period", description: "Of all its snapshots, by snapshot and position.", problems: []int{gone}}, s.listPeriodAdjustments)
+		summary: "List the adjustments of a period", description: "Of all its snapshots, by snapshot and position.", problems: gone}, s.listPeriodAdjustments)
 	t.serveRaw(operation{method: http.MethodGet, path: one + "/export", who: auth.Operator, scopes: readers, id: "exportPeriod", tag: "Periods",
 		summary: "Export the lines and adjustments of a period", description: "All in one answer, of one snapshot of the database: JSON, or the lines as CSV. The export of a frozen snapshot " +
-			"without pending adjustments holds no live figures, and has the same bytes each time.", problems: []int{gone}},
+			"without pending adjustments holds no live figures, and has the same bytes each time.", problems: gone},
 		describePeriodExport, s.exportPeriod)
 	serve(t, operation{method: http.MethodGet, path: one + "/charges", who: auth.Operator, scopes: readers, id: "chargePeriod", tag: "Periods",
 		summary: "Read what a period costs", description: "A preview by the prices of the present, in exact micro-units: of a closed period by its billable amounts, of any other by its live figures. " +
-			"No invoice, and no tax.", problems: []int{gone}}, s.chargePeriod)
+			"No invoice, and no tax.", problems: gone}, s.chargePeriod)
 }
 
 // PeriodPath names a period of a tenant.

@@ -195,7 +195,7 @@ func TestBadInputOfPeriods(t *testing.T) {
 		{key + "/close", `{"reason":""}`, 400, "reason_invalid"}, {key + "/close", `{"reason":" "}`, 400, "reason_required"}, {key + "/close", `{}`, 400, "member_missing"},
 		{now[:7] + "/close", `{"reason":"r","early":true,"despite":["not_aggregated"]}`, 400, "despite_invalid"},
 		{now[:7] + "/reopen", `{"reason":"r"}`, 409, "period_not_closed"}, {key + "/reopen", `{"reason":""}`, 400, "reason_invalid"}, {key + "/reopen", `{"reason":" "}`, 400, "reason_required"},
-		{"lifetime/reopen", `{"reason":"r"}`, 400, "period_key_invalid"}, {"2026-13/reopen", `{"reason":"r"}`, 400, "period_key_invalid"},
+		{"lifetime/reopen", `{"reason":"r"}`, 409, "period_not_closed"}, {"2026-13/reopen", `{"reason":"r"}`, 400, "period_key_invalid"},
 		{"../adjustments/" + ids[1] + "/approve", `{"reason":"r"}`, 409, "adjustment_decided"}, {"../adjustments/" + newID().String() + "/approve", `{"reason":"r"}`, 404, "adjustment_not_found"},
 		{"../adjustments/" + ids[0] + "/waive", `{"reason":" "}`, 400, "reason_required"},
 		{"../adjustments/decide", `{"ids":["` + ids[0] + `"],` + scope + `,"decision":"approve","reason":"r"}`, 400, "decision_invalid"},

@@ -13,7 +13,7 @@ func (s *service) planOperations(t *site) {
 	const path, one = prefix + "/plans", prefix + "/plans/{key}"
 	admins := []string{commands.ScopeAdmin}
 	serve(t, operation{method: http.MethodPut, path: one, who: auth.Operator, scopes: admins, also: http.StatusCreated, id: "putPlan", reasoned: true, tag: "Features and plans", summary: "Define a plan or change it",
-		description: "201 for a new one, 200 for a changed one. Subscriptions keep the snapshot they took.", problems: []int{http.StatusConflict, http.StatusUnprocessableEntity}}, s.putPlan)
+		description: "201 for a new one, 200 for a changed one. Subscriptions keep the snapshot they took."}, s.putPlan)
 	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: admins, id: "listPlans", tag: "Features and plans", summary: "List plans", description: "All plans, by key."}, s.listPlans)
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: admins, id: "getPlan", tag: "Features and plans", summary: "Read a plan", description: "A plan by its key. Subscriptions keep the entitlements that the plan had when they began.",
 		problems: []int{http.StatusNotFound}}, s.getPlan)

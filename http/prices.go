@@ -13,8 +13,7 @@ func (s *service) priceOperations(t *site) {
 	const path, one = prefix + "/prices", prefix + "/prices/{priceKey}"
 	admins := []string{commands.ScopeAdmin}
 	serve(t, operation{method: http.MethodPut, path: one, who: auth.Operator, scopes: admins, also: http.StatusCreated, id: "putPrice", reasoned: true, tag: "Features and plans", summary: "Define a price or change it",
-		description: "201 for a new one, 200 for a changed one. Entitlements of plans name prices. Charges are a preview by the prices of the present: define a new price rather than change one that is in use.",
-		problems:    []int{http.StatusConflict, http.StatusUnprocessableEntity}}, s.putPrice)
+		description: "201 for a new one, 200 for a changed one. Entitlements of plans name prices. Charges are a preview by the prices of the present: define a new price rather than change one that is in use."}, s.putPrice)
 	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: admins, id: "listPrices", tag: "Features and plans", summary: "List prices", description: "All prices, by key."}, s.listPrices)
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: admins, id: "getPrice", tag: "Features and plans", summary: "Read a price", description: "A price by its key.",
 		problems: []int{http.StatusNotFound}}, s.getPrice)

@@ -17,19 +17,19 @@ import (
 
 func (s *service) projectionOperations(t *site) {
 	const path, one = prefix + "/projections", prefix + "/projections/{name}"
-	gone, busy, other := http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity
+	gone := http.StatusNotFound
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
 	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: readers, id: "listProjections", tag: "Projections", summary: "List projections",
 		description: "The generations that readers see, their freshness, and the generations that are kept."}, s.listProjections)
 	serve(t, operation{method: http.MethodPost, path: one + "/rebuilds", who: auth.Operator, scopes: deciders, id: "startRebuild", tag: "Projections", status: http.StatusAccepted,
 		summary:     "Rebuild a projection",
 		description: "Folds a new generation from the log beside the live one, by the newest version of the fold. Readers do not see it until it is promoted.",
-		problems:    []int{gone, busy, other}}, s.startRebuild)
+		problems:    []int{gone}}, s.startRebuild)
 	serve(t, operation{method: http.MethodPost, path: one + "/verify", who: auth.Operator, scopes: deciders, id: "verifyProjection", tag: "Projections", status: http.StatusAccepted, also: http.StatusOK,
 		summary: "Compare a projection with the log",
 		description: "Folds the log and compares: any key that differs is an incident. With `repair` the live rows are replaced where they differ. " +
 			"200 with the outcome if Prefer: wait=N was long enough, else 202; the rebuild has the outcome, too.",
-		problems: []int{gone, busy, other}}, s.verifyProjection)
+		problems: []int{gone}}, s.verifyProjection)
 }
 
 func (s *service) listProjections(ctx context.Context, in *struct{ Paging }) (*listed[rebuild.ProjectionStatus], error) {

@@ -17,26 +17,26 @@ import (
 
 func (s *service) pushOperations(t *site) {
 	const path, one, billing = prefix + "/pushes", prefix + "/pushes/{pushId}", prefix + "/tenants/{tenantId}/billing"
-	gone, refused := http.StatusNotFound, []int{http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity}
+	gone := []int{http.StatusNotFound}
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
-	serve(t, operation{method: http.MethodPut, path: billing, who: auth.Operator, scopes: deciders, id: "putBilling", reasoned: true, tag: "Pushes", summary: "Set the customer of a tenant at the billing provider",
+	serve(t, operation{method: http.MethodPut, path: billing, who: auth.Operator, scopes: deciders, id: "putBilling", reasoned: true, tag: "Pushes", also: http.StatusCreated, summary: "Set the customer of a tenant at the billing provider",
 		description: "From now on what is due of the tenant's closed periods is pushed to the provider. Periods that are closed and ended at most 35 days ago are pushed, too, as far as no push of them exists.",
-		problems:    refused}, s.putBilling)
+		problems:    gone}, s.putBilling)
 	serve(t, operation{method: http.MethodDelete, path: billing, who: auth.Operator, scopes: deciders, id: "deleteBilling", reasoned: true, tag: "Pushes", summary: "Remove the customer of a tenant",
-		description: "Nothing more is pushed. Pushes that are stored are still sent.", problems: refused}, s.deleteBilling)
+		description: "Nothing more is pushed. Pushes that are stored are still sent.", problems: gone}, s.deleteBilling)
 	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: readers, id: "listPushes", tag: "Pushes", summary: "List pushes",
-		description: "Amounts that the billing provider counts. Newest first, delivered ones too.", problems: []int{gone}}, s.listPushes)
+		description: "Amounts that the billing provider counts. Newest first, delivered ones too.", problems: gone}, s.listPushes)
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: readers, id: "getPush", tag: "Pushes", summary: "Read a push",
-		description: "The state of the push, and its last error in the provider's words.", problems: []int{gone}}, s.getPush)
+		description: "The state of the push, and its last error in the provider's words.", problems: gone}, s.getPush)
 	serve(t, operation{method: http.MethodPost, path: one + "/retry", who: auth.Operator, scopes: deciders, id: "retryPush", tag: "Pushes",
 		summary: "Retry a push now", description: "Of a FAILED push, and of an UNKNOWN one within 23 hours of the attempt that may have been counted: until then the provider detects a repetition.",
-		problems: refused}, s.retryPush)
+		problems: gone}, s.retryPush)
 	serve(t, operation{method: http.MethodPost, path: one + "/resolve", who: auth.Operator, scopes: deciders, id: "resolvePush", tag: "Pushes",
 		summary: "Resolve a push", description: "Of a push whose result is unknown, or that failed. delivered: the provider counts the amount, or it is billed in another way. Not delivered: the provider surely has not counted it, and it is sent again.",
-		problems: refused}, s.resolvePush)
+		problems: gone}, s.resolvePush)
 	serve(t, operation{method: http.MethodPost, path: path + "/reconcile", who: auth.Operator, scopes: deciders, id: "reconcilePushes", tag: "Pushes", status: http.StatusAccepted,
 		summary:     "Compare the provider's totals with the delivered amounts",
-		description: "Each day this begins by itself. A difference is the event billing.push.compared, and a metric.", problems: []int{http.StatusConflict, http.StatusUnprocessableEntity}}, s.reconcilePushes)
+		description: "Each day this begins by itself. A difference is the event billing.push.compared, and a metric."}, s.reconcilePushes)
 }
 
 // pushBody is a push in its wire format.
@@ -83,8 +83,15 @@ type putBillingRequest struct {
 	} `nameHint:"Billing"`
 }
 
-func (s *service) putBilling(ctx context.Context, in *putBillingRequest) (*tenantAnswer, error) {
-	return s.setBilling(ctx, in.TenantID, &events.Billing{Provider: in.Body.Provider, Customer: in.Body.Customer})
+// billingAnswer has status 201 if the tenant had no billing, else 200.
+type billingAnswer struct {
+	Status int
+	Body   domain.Tenant
+}
+
+func (s *service) putBilling(ctx context.Context, in *putBillingRequest) (*billingAnswer, error) {
+	t, created, err := s.setBilling(ctx, in.TenantID, &events.Billing{Provider: in.Body.Provider, Customer: in.Body.Customer})
+	return &billingAnswer{putStatus(created), t}, err
 }
 
 type deleteBillingRequest struct {
@@ -94,20 +101,21 @@ type deleteBillingRequest struct {
 }
 
 func (s *service) deleteBilling(ctx context.Context, in *deleteBillingRequest) (*tenantAnswer, error) {
-	return s.setBilling(ctx, in.TenantID, nil)
+	t, _, err := s.setBilling(ctx, in.TenantID, nil)
+	return &tenantAnswer{Body: t}, err
 }
 
-func (s *service) setBilling(ctx context.Context, tenant string, to *events.Billing) (*tenantAnswer, error) {
+func (s *service) setBilling(ctx context.Context, tenant string, to *events.Billing) (_ domain.Tenant, created bool, _ error) {
 	id, err := idOf(tenant, "tenant_not_found")
 	if err != nil {
-		return nil, err
+		return domain.Tenant{}, false, err
 	}
 	req, err := changeOf(ctx, tenantRef(id))
 	if err != nil {
-		return nil, err
+		return domain.Tenant{}, false, err
 	}
-	t, err := s.Pushes.SetBilling(ctx, req, id, to)
-	return &tenantAnswer{Body: tenantBody(t)}, err
+	t, created, err := s.Pushes.SetBilling(ctx, req, id, to)
+	return tenantBody(t), created, err
 }
 
 type pushesRequest struct {

@@ -15,7 +15,7 @@ import (
 
 func (s *service) rebuildOperations(t *site) {
 	const path, one = prefix + "/rebuilds", prefix + "/rebuilds/{rebuildId}"
-	gone, busy, other := http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity
+	gone, busy := http.StatusNotFound, http.StatusConflict
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
 	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: readers, id: "listRebuilds", tag: "Projections", summary: "List rebuilds",
 		description: "Newest first, without the units of their work."}, s.listRebuilds)
@@ -35,7 +35,7 @@ func (s *service) rebuildOperations(t *site) {
 		summary: "Promote a rebuild",
 		description: "One flip: no read is blocked, and no read sees a mixture. With `If-Match` and the tag of a difference it is refused with 409 `state_changed`, with the present figures, " +
 			"if neither the positions nor the differing keys, the sums of their deltas and their closed periods are those of the tag.",
-		problems: []int{gone, busy, other}}, s.promoteRebuild)
+		problems: []int{gone}}, s.promoteRebuild)
 	for _, step := range []struct {
 		name, id, summary, description string
 		take                           func(context.Context, *decisionRequest) (*rebuildAccepted, error)
@@ -44,7 +44,7 @@ func (s *service) rebuildOperations(t *site) {
 		{"abandon", "abandonRebuild", "Drop a rebuild", "Ends a rebuild that is not promoted, and drops its rows. Readers see no change.", s.abandonRebuild},
 	} {
 		serve(t, operation{method: http.MethodPost, path: one + "/" + step.name, who: auth.Operator, scopes: deciders, id: step.id, tag: "Projections", status: http.StatusAccepted,
-			summary: step.summary, description: step.description, problems: []int{gone, busy, other}}, step.take)
+			summary: step.summary, description: step.description, problems: []int{gone}}, step.take)
 	}
 }
 

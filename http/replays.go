@@ -16,16 +16,16 @@ import (
 
 func (s *service) replayOperations(t *site) {
 	const path, one = prefix + "/replays", prefix + "/replays/{replayId}"
-	gone, busy, other := http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity
+	gone := http.StatusNotFound
 	admins := []string{commands.ScopeAdmin}
 	serve(t, operation{method: http.MethodPost, path: path, who: auth.Operator, scopes: admins, id: "replayRange", tag: "Replays", status: http.StatusAccepted, summary: "Publish a range of the log again",
 		description: "For readers outside: every record is unchanged, plus the header `mp-replay: 1`. Our own consumers skip them; no figure changes.",
-		problems:    []int{gone, other}}, s.replayRange)
+		problems:    []int{gone}}, s.replayRange)
 	serve(t, operation{method: http.MethodPost, path: path + "/rewind", who: auth.Operator, scopes: admins, id: "rewind", tag: "Replays", status: http.StatusAccepted,
 		summary: "Let the relay, or a consumer, go back",
 		description: "Without `consumer` the relay goes back, so that the topics are filled again from the log: for a Kafka that lost its data. " +
 			"With it, that consumer reads its topic again. Never forward. No event is counted twice: checkpoints drop duplicates.",
-		problems: []int{gone, busy, other}}, s.rewind)
+		problems: []int{gone}}, s.rewind)
 	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: admins, id: "listReplays", tag: "Replays", summary: "List replays", description: "Newest first."}, s.listReplays)
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: admins, id: "getReplay", tag: "Replays", summary: "Read a replay", description: "The progress of a replay, and its outcome.", problems: []int{gone}}, s.getReplay)
 }

@@ -25,7 +25,7 @@ func (s *service) sagaOperations(t *site) {
 		summary: "Retry a saga now",
 		description: "An open saga retries by itself; this begins the next attempt at once. With despite it no longer waits for these conditions. " +
 			"If a step is running, another attempt follows it.",
-		problems: []int{gone, http.StatusConflict, http.StatusUnprocessableEntity}}, s.retrySaga)
+		problems: []int{gone}}, s.retrySaga)
 }
 
 // sagaBody is a saga in its wire format.

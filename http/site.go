@@ -92,7 +92,7 @@ type operation struct {
 	reasoned     bool  // see Route
 	status       int   // of success
 	also         int   // another status of success, with the same body
-	problems     []int // statuses beside those that every operation has
+	problems     []int // statuses beside those that every operation has, and every change with an Idempotency-Key
 }
 
 // serve registers a typed operation: In and Out are documented from the tags that also
@@ -104,6 +104,9 @@ func serve[In, Out any](t *site, o operation, handle func(context.Context, *In) 
 
 // serveStream is serve for an Out whose Body is a function that writes the answer: complete documents it.
 func serveStream[In, Out any](t *site, o operation, complete func(*huma.Operation, schemas), handle func(context.Context, *In) (*Out, error)) {
+	if _, once := reflect.TypeFor[In]().FieldByName("Idempotent"); once {
+		o.problems = append([]int{http.StatusConflict, http.StatusUnprocessableEntity}, o.problems...)
+	}
 	op := t.describe(o)
 	complete(&op, schemas{t.api.OpenAPI().Components.Schemas})
 	op.SkipValidateBody, op.SkipValidateParams = true, true

@@ -16,17 +16,17 @@ import (
 func (s *service) subscriptionOperations(t *site) {
 	const path = prefix + "/tenants/{tenantId}/subscriptions"
 	const one = path + "/{subscriptionId}"
-	gone, clash := http.StatusNotFound, http.StatusConflict
+	gone := []int{http.StatusNotFound}
 	admins := []string{commands.ScopeAdmin}
 	serve(t, operation{method: http.MethodPost, path: path, who: auth.Operator, scopes: admins, id: "createSubscription", reasoned: true, tag: "Tenants", status: http.StatusCreated,
 		summary: "Subscribe a tenant to a plan", description: "Takes a snapshot of the plan. A tenant has at most one subscription that is ACTIVE or TRIALING.",
-		problems: []int{gone, clash, http.StatusUnprocessableEntity}}, s.createSubscription)
+		problems: gone}, s.createSubscription)
 	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: admins, id: "listSubscriptions", tag: "Tenants", summary: "List a tenant's subscriptions", description: "All subscriptions of a tenant, active and ended ones.",
-		problems: []int{gone}}, s.listSubscriptions)
+		problems: gone}, s.listSubscriptions)
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: admins, id: "getSubscription", tag: "Tenants", summary: "Read a subscription", description: "A subscription with its snapshot of the entitlements.",
-		problems: []int{gone}}, s.getSubscription)
+		problems: gone}, s.getSubscription)
 	serve(t, operation{method: http.MethodPatch, path: one, who: auth.Operator, scopes: admins, id: "changeSubscription", reasoned: true, tag: "Tenants", summary: "Change a subscription",
-		description: "A plan takes a new snapshot.", problems: []int{gone, clash, http.StatusUnprocessableEntity}}, s.changeSubscription)
+		description: "A plan takes a new snapshot.", problems: gone}, s.changeSubscription)
 }
 
 type subscriptionAnswer struct {

@@ -21,12 +21,12 @@ func (s *service) tenantOperations(t *site) {
 	const path, one = prefix + "/tenants", prefix + "/tenants/{tenantId}"
 	admins := []string{commands.ScopeAdmin}
 	serve(t, operation{method: http.MethodPost, path: path, who: auth.Operator, scopes: admins, id: "createTenant", reasoned: true, tag: "Tenants", status: http.StatusCreated,
-		summary: "Create a tenant", description: "A tenant begins without a subscription and without keys: create both before it sends usage.", problems: []int{http.StatusConflict, http.StatusUnprocessableEntity}}, s.createTenant)
+		summary: "Create a tenant", description: "A tenant begins without a subscription and without keys: create both before it sends usage."}, s.createTenant)
 	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: admins, id: "listTenants", tag: "Tenants", summary: "List tenants", description: "All tenants, by id, which is the order of their creation; with q those whose name or external ids contain a text, or whose id begins with it, and with externalId the one tenant that has it."}, s.listTenants)
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: admins, id: "getTenant", tag: "Tenants", summary: "Read a tenant", description: "A tenant by its id.",
 		problems: []int{http.StatusNotFound}}, s.getTenant)
 	serve(t, operation{method: http.MethodPatch, path: one, who: auth.Operator, scopes: admins, id: "changeTenant", reasoned: true, tag: "Tenants", summary: "Change a tenant",
-		description: "The keys of a SUSPENDED tenant are answered 403 `tenant_suspended`.", problems: []int{http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity}}, s.changeTenant)
+		description: "The keys of a SUSPENDED tenant are answered 403 `tenant_suspended`.", problems: []int{http.StatusNotFound}}, s.changeTenant)
 }
 
 // TenantPath is the path parameter that names a tenant.

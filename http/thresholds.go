@@ -16,19 +16,19 @@ import (
 
 func (s *service) thresholdOperations(t *site) {
 	const path, one = prefix + "/tenants/{tenantId}/thresholds", prefix + "/tenants/{tenantId}/thresholds/{thresholdId}"
-	gone, reused, conflict := http.StatusNotFound, http.StatusUnprocessableEntity, http.StatusConflict
+	gone := []int{http.StatusNotFound}
 	managers, readers := []string{commands.ScopeWebhooksManage, commands.ScopeBilling}, []string{commands.ScopeWebhooksManage, commands.ScopeBilling, commands.ScopeAudit}
 	serve(t, operation{method: http.MethodPost, path: path, who: auth.Either, scopes: managers, id: "createThreshold", reasoned: true, tag: "Thresholds", status: http.StatusCreated,
 		summary: "Define a threshold",
 		description: "Once the used amount of a feature rises to the threshold, threshold.crossed is recorded: once for each feature, period and value. A percentage is one of the limit in force, rounded up to a unit. " +
 			"An amount that is used already crosses it in the next period, or at another limit.",
-		problems: []int{gone, conflict, reused}}, s.createThreshold)
+		problems: gone}, s.createThreshold)
 	serve(t, operation{method: http.MethodGet, path: path, who: auth.Either, scopes: readers, id: "listThresholds", tag: "Thresholds", summary: "List the thresholds of a tenant",
-		description: "In the order of their definition.", problems: []int{gone}}, s.listThresholds)
+		description: "In the order of their definition.", problems: gone}, s.listThresholds)
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Either, scopes: readers, id: "getThreshold", tag: "Thresholds", summary: "Read a threshold",
-		description: "Without its crossings: those are events.", problems: []int{gone}}, s.getThreshold)
+		description: "Without its crossings: those are events.", problems: gone}, s.getThreshold)
 	serve(t, operation{method: http.MethodDelete, path: one, who: auth.Either, scopes: managers, id: "removeThreshold", reasoned: true, tag: "Thresholds", summary: "Remove a threshold",
-		description: "Usage that is counted from now on does not cross it. To change a threshold, remove it and define another.", problems: []int{gone, conflict, http.StatusUnprocessableEntity}}, s.removeThreshold)
+		description: "Usage that is counted from now on does not cross it. To change a threshold, remove it and define another.", problems: gone}, s.removeThreshold)
 }
 
 // ThresholdPath names a threshold of a tenant.

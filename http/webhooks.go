@@ -17,32 +17,32 @@ import (
 func (s *service) webhookOperations(t *site) {
 	const path, one = prefix + "/tenants/{tenantId}/webhooks", prefix + "/tenants/{tenantId}/webhooks/{webhookId}"
 	const shown = "The secret is in this answer only. A repeat under the same Idempotency-Key is answered 200 without it."
-	gone, reused, conflict := http.StatusNotFound, http.StatusUnprocessableEntity, http.StatusConflict
+	gone := []int{http.StatusNotFound}
 	managers, readers := []string{commands.ScopeWebhooksManage, commands.ScopeBilling}, []string{commands.ScopeWebhooksManage, commands.ScopeBilling, commands.ScopeAudit}
 	serve(t, operation{method: http.MethodPost, path: path, who: auth.Either, scopes: managers, id: "createWebhook", reasoned: true, tag: "Webhooks", status: http.StatusCreated, also: http.StatusOK,
 		summary: "Create a webhook", description: "Events of its types that are recorded from now on are sent to its URL, signed as Standard Webhooks describes. " + shown,
-		problems: []int{gone, conflict, reused}}, s.createWebhook)
+		problems: gone}, s.createWebhook)
 	serve(t, operation{method: http.MethodGet, path: path, who: auth.Either, scopes: readers, id: "listWebhooks", tag: "Webhooks", summary: "List the webhooks of a tenant",
-		description: "Without their secrets. A webhook that the service disabled has a reason.", problems: []int{gone}}, s.listWebhooks)
+		description: "Without their secrets. A webhook that the service disabled has a reason.", problems: gone}, s.listWebhooks)
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Either, scopes: readers, id: "getWebhook", tag: "Webhooks", summary: "Read a webhook",
-		description: "Without its secrets.", problems: []int{gone}}, s.getWebhook)
+		description: "Without its secrets.", problems: gone}, s.getWebhook)
 	serve(t, operation{method: http.MethodPatch, path: one, who: auth.Either, scopes: managers, id: "changeWebhook", reasoned: true, tag: "Webhooks", summary: "Change a webhook",
-		description: "A disabled webhook gets no events. Once it is enabled, it gets those recorded from then on; a replay sends the events between.", problems: []int{gone, conflict, reused}}, s.changeWebhook)
+		description: "A disabled webhook gets no events. Once it is enabled, it gets those recorded from then on; a replay sends the events between.", problems: gone}, s.changeWebhook)
 	serve(t, operation{method: http.MethodDelete, path: one, who: auth.Either, scopes: managers, id: "removeWebhook", reasoned: true, tag: "Webhooks", summary: "Remove a webhook",
-		description: "Its secrets are deleted, and nothing more is sent.", problems: []int{gone, reused}}, s.removeWebhook)
+		description: "Its secrets are deleted, and nothing more is sent.", problems: gone}, s.removeWebhook)
 	serve(t, operation{method: http.MethodPost, path: one + "/rotate", who: auth.Either, scopes: managers, id: "rotateWebhook", reasoned: true, tag: "Webhooks", status: http.StatusCreated, also: http.StatusOK,
 		summary: "Rotate the secret of a webhook", description: "Until the overlap ends, each request has a signature of the new secret and of the earlier ones. " + shown,
-		problems: []int{gone, conflict, reused}}, s.rotateWebhook)
+		problems: gone}, s.rotateWebhook)
 	serve(t, operation{method: http.MethodPost, path: one + "/test", who: auth.Either, scopes: managers, id: "testWebhook", tag: "Webhooks", status: http.StatusAccepted,
-		summary: "Send a test event to a webhook", description: "An event webhook.test, whatever its types are. The deliveries show the outcome.", problems: []int{gone, conflict, reused}}, s.testWebhook)
+		summary: "Send a test event to a webhook", description: "An event webhook.test, whatever its types are. The deliveries show the outcome.", problems: gone}, s.testWebhook)
 	serve(t, operation{method: http.MethodGet, path: one + "/deliveries", who: auth.Either, scopes: readers, id: "listDeliveries", tag: "Webhooks", summary: "List the deliveries of a webhook",
-		description: "Newest first, each with its last 20 attempts.", problems: []int{gone}}, s.listDeliveries)
+		description: "Newest first, each with its last 20 attempts.", problems: gone}, s.listDeliveries)
 	serve(t, operation{method: http.MethodPost, path: one + "/replay", who: auth.Either, scopes: managers, id: "replayWebhook", tag: "Webhooks", status: http.StatusAccepted,
 		summary:     "Send the events of a time range again",
 		description: "All events of its types that were recorded in the range, delivered or not, also while the webhook was disabled. Each has the same webhook-id as before.",
-		problems:    []int{gone, conflict, reused}}, s.replayWebhook)
+		problems:    gone}, s.replayWebhook)
 	serve(t, operation{method: http.MethodPost, path: prefix + "/deliveries/{deliveryId}/replay", who: auth.Either, scopes: managers, id: "replayDelivery", tag: "Webhooks", status: http.StatusAccepted,
-		summary: "Send a delivery again", description: "At once, with the same webhook-id and with all its attempts.", problems: []int{gone, conflict, reused}}, s.replayDelivery)
+		summary: "Send a delivery again", description: "At once, with the same webhook-id and with all its attempts.", problems: gone}, s.replayDelivery)
 }
 
 // ownTenant returns the tenant of a path. A tenant key gets the same answer for another tenant's id as for an unknown id.
@@ -216,7 +216,7 @@ func (s *service) removeWebhook(ctx context.Context, in *removeWebhookRequest) (
 type rotateWebhookRequest struct {
 	WebhookPath
 	Idempotent
-	Body struct {
+	Body *struct {
 		OverlapSeconds *int64 `json:"overlapSeconds,omitempty" minimum:"0" maximum:"604800" doc:"How long the earlier secrets stay valid (default 86400); 0 ends them at once."`
 	} `nameHint:"WebhookRotation"`
 }
@@ -234,7 +234,7 @@ func (s *service) rotateWebhook(ctx context.Context, in *rotateWebhookRequest) (
 		return nil, err
 	}
 	overlap := webhookOverlap
-	if in.Body.OverlapSeconds != nil {
+	if in.Body != nil && in.Body.OverlapSeconds != nil {
 		overlap = time.Duration(*in.Body.OverlapSeconds) * time.Second
 	}
 	return webhookAnswerOf(s.Webhooks.Rotate(ctx, edge.ExchangeOf(ctx).Request(once), tenant, id, overlap))
