@@ -17,5 +17,11 @@ func UncountedVerdict(f string, more ...string) string {
 
 // FailureSource is the number of the event that failed, as text, as the index event_log_failures has it.
 func FailureSource(f string) string {
-	return `CASE WHEN ` + f + `.body::text ~* '\\u(0000|d[89a-f])' THEN NULL ELSE ` + f + `.body ->> 'sourcePosition' END`
+	return `CASE WHEN ` + Unreadable(f) + ` THEN NULL ELSE ` + f + `.body ->> 'sourcePosition' END`
+}
+
+// Unreadable is the condition that PostgreSQL may be unable to read the body of a row as JSON: it has \u0000 or half of a surrogate pair as an escape, which begins
+// behind an even number of backslashes. The expressions of the log's indexes have NULL for such a body.
+func Unreadable(row string) string {
+	return row + `.body::text ~* '[^\\](\\\\)*\\u(0000|d[89a-f])'`
 }

@@ -52,7 +52,7 @@ func (d *history) addStep(rt *rapid.T) {
 		}
 	case "conflict":
 		if d.sent > 0 {
-			d.append(conflict(d.tenant, fmt.Sprint("e", rapid.IntRange(1, d.sent).Draw(rt, "of")), events.Position{Number: 1}, newID().String()))
+			d.append(conflict(d.tenant, escapedID(rapid.IntRange(1, d.sent).Draw(rt, "of")), events.Position{Number: 1}, newID().String()))
 		}
 	case "validate":
 		d.readAtMost(d.validating, d.partition, n)
@@ -90,13 +90,16 @@ func (d *history) addFailures() {
 	d.Rest()
 }
 
+// escapedID names the event n, so that its JSON looks like an escape that PostgreSQL cannot read.
+func escapedID(n int) string { return fmt.Sprint(`\ude`, n) }
+
 func (d *history) record(rt *rapid.T) {
 	d.sent++
 	feature := rapid.SampledFrom([]string{"calls", "calls", "ever", "panics", "unknown"}).Draw(rt, "feature")
 	at := may.Add(time.Duration(rapid.IntRange(0, 70*24).Draw(rt, "hour")) * time.Hour)
 	amount := rapid.Int64Range(1, 1<<53-1).Draw(rt, "amount")
-	again := usageEvent(d.tenant, fmt.Sprint("e", rapid.IntRange(1, d.sent).Draw(rt, "again")), feature, amount, at)
-	d.append(usageEvent(d.tenant, fmt.Sprint("e", d.sent), feature, amount, at), usageEvent(d.neighbour, newID().String(), "calls", 1, at), again) // the last is known
+	again := usageEvent(d.tenant, escapedID(rapid.IntRange(1, d.sent).Draw(rt, "again")), feature, amount, at)
+	d.append(usageEvent(d.tenant, escapedID(d.sent), feature, amount, at), usageEvent(d.neighbour, newID().String(), "calls", 1, at), again) // the last is known
 }
 
 // withholdBy withholds an event as the relay does, with the same cause and keys.

@@ -131,7 +131,7 @@ func someFilter(rt *rapid.T, d *history, own []events.Envelope) (audit.EventFilt
 		return f, func(e *events.Envelope) bool { return !e.RecordedAt.Before(from) && e.RecordedAt.Before(to) }
 	case "usage":
 		d.drain(d.lettering)
-		f.Stream = audit.Stream{Kind: "usage", ID: fmt.Sprint("e", rapid.IntRange(1, max(1, d.sent)).Draw(rt, "event"))}
+		f.Stream = audit.Stream{Kind: "usage", ID: escapedID(rapid.IntRange(1, max(1, d.sent)).Draw(rt, "event"))}
 		return f, inUsageStream(own, f.Stream.ID)
 	case "letter":
 		id := letterIn(some)

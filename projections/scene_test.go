@@ -165,8 +165,9 @@ func (s *pipelineFixture) relayed(base int64) {
 // conflict is the record of an eventId sent again with another payload.
 func conflict(tenant uuid.UUID, eventID string, first events.Position, other string) events.Pending {
 	hash := sha256.Sum256([]byte(other))
+	payload, _ := json.Marshal(map[string]string{"eventId": eventID, "feature": "calls"})
 	body, _ := json.Marshal(events.Conflicted{EventID: eventID, RawPosition: first.Number, FirstHash: hex.EncodeToString(make([]byte, 32)),
-		ConflictHash: hex.EncodeToString(hash[:]), Payload: json.RawMessage(`{"eventId":"` + eventID + `","feature":"calls"}`)})
+		ConflictHash: hex.EncodeToString(hash[:]), Payload: payload})
 	return events.Pending{EventID: newID(), Subject: events.UsageConflicted, TenantID: tenant, DedupeKey: events.KeyConflict(eventID, hash[:]),
 		Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified, OccurredAt: may, Payload: body}
 }

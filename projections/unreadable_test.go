@@ -16,7 +16,7 @@ func TestP1_NoPayloadKeepsItsNeighboursFromTheLog(t *testing.T) {
 	tenant := tenantIn(3)
 	var all []events.Pending
 	for _, info := range events.Subjects() {
-		for _, payload := range []string{`{"eventId":"\u0000"}`, `{"feature":"\ud800","deadLetterId":"\udc00x"}`, `{"sourcePosition":"\u0000","validated":{"feature":"\uDBFF"}}`, `["\u0000"]`, `[1,"\ud800"]`, `1`, `null`} {
+		for _, payload := range []string{`{"eventId":"\u0000"}`, `{"feature":"\ud800","deadLetterId":"\udc00x"}`, `{"sourcePosition":"\u0000","validated":{"feature":"\uDBFF"}}`, `["\u0000"]`, `"\u0000"`, `{"eventId":"\\\u0000"}`, `{"feature":"a\\\\\udbff"}`, `{"eventId":"\\u0000\u0000"}`, `[1,"\ud800"]`, `1`, `null`} {
 			all = append(all, events.Pending{EventID: newID(), Subject: info.Subject, TenantID: tenant, DedupeKey: events.KeyEvent(newID()),
 				Actor: events.Actor{Type: "system", ID: "test"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Now(), Payload: json.RawMessage(payload)})
 		}

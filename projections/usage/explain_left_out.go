@@ -11,6 +11,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/query"
 )
 
@@ -114,7 +115,7 @@ WITH looked AS MATERIALIZED (
          l.body #>> '{payload,eventId}' IS NULL AND l.body #>> '{payload,validated,eventId}' IS NULL AS short
   FROM event_log l
   WHERE l.partition IS NOT DISTINCT FROM $1 AND l.tenant_id = $2 AND l.subject IN ({usage.event.publish_failed}, {usage.event.aggregation_failed})
-  ORDER BY l.tenant_id, CASE WHEN l.body::text ~* '\\u(0000|d[89a-f])' THEN NULL ELSE l.body ->> 'sourcePosition' END
+  ORDER BY l.tenant_id, ` + projections.FailureSource("l") + `
   LIMIT $5 + 1)
 SELECT coalesce(array_agg(f.source) FILTER (WHERE (f.short OR f.feature = $3 AND f.period = $4)
          AND (f.subject = {usage.event.publish_failed} OR EXISTS (SELECT FROM log_origins o WHERE o.id = f.origin AND o.actor_id = '` + events.GroupAggregator + `'))), '{}'),

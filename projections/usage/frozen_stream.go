@@ -20,8 +20,8 @@ import (
 var readFigureStream = events.SQL(`
 SELECT l.position, l.subject, l.occurred_at, l.dedupe_key, l.body FROM event_log_rows l
 WHERE l.subject IN ({usage.event.validated}, {usage.event.reaggregated})
-  AND uuid_hash_extended(l.tenant_id, hashtextextended(CASE WHEN l.body::text LIKE '[%' THEN split_part(l.body::text, '"', 2) WHEN l.body::text ~* '\\u(0000|d[89a-f])' THEN NULL ELSE coalesce(l.body ->> 'feature', l.body #>> '{validated,feature}') END COLLATE "C",
-    hashtextextended(CASE WHEN l.body::text LIKE '[%' THEN split_part(l.body::text, '"', -2) WHEN l.body::text ~* '\\u(0000|d[89a-f])' THEN NULL ELSE coalesce(l.body ->> 'periodKey', l.body #>> '{validated,periodKey}') END COLLATE "C", 0))) = $3
+  AND uuid_hash_extended(l.tenant_id, hashtextextended(CASE WHEN l.body::text LIKE '[%' THEN split_part(l.body::text, '"', 2) WHEN ` + projections.Unreadable("l") + ` THEN NULL ELSE coalesce(l.body ->> 'feature', l.body #>> '{validated,feature}') END COLLATE "C",
+    hashtextextended(CASE WHEN l.body::text LIKE '[%' THEN split_part(l.body::text, '"', -2) WHEN ` + projections.Unreadable("l") + ` THEN NULL ELSE coalesce(l.body ->> 'periodKey', l.body #>> '{validated,periodKey}') END COLLATE "C", 0))) = $3
   AND l.position > $4 AND l.partition IS NOT DISTINCT FROM $1 AND l.tenant_id IS NOT DISTINCT FROM $2`)
 
 const (
