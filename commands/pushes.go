@@ -106,55 +106,48 @@ func (c *Pushes) changeOf(ctx context.Context, tenant uuid.UUID) transaction[Pus
 // customerForm is the form of a customer's id at a provider.
 var customerForm = regexp.MustCompile(`^[!-~]{1,255}$`)
 
-// billedTenant is a tenant with a changed billing. The members of the tenant stand beside created: so were stored answers without it.
-type billedTenant struct {
-	domain.Tenant
-	Created bool `json:"created"` // it had no billing
-}
-
 // SetBilling sets a tenant's customer at a billing provider; nil removes it. The closed periods of the last 35 days are pushed to a new one, as far as no push
 // of them exists.
-func (c *Pushes) SetBilling(ctx context.Context, req Request, tenant uuid.UUID, to *events.Billing) (_ domain.Tenant, created bool, _ error) {
+func (c *Pushes) SetBilling(ctx context.Context, req Request, tenant uuid.UUID, to *events.Billing) (domain.Tenant, error) {
 	if to != nil {
 		if err := oneOf(to.Provider, "provider_invalid", "/provider", events.ProviderStripe); err != nil {
-			return domain.Tenant{}, false, err
+			return domain.Tenant{}, err
 		}
 		if !customerForm.MatchString(to.Customer) {
-			return domain.Tenant{}, false, refuse("customer_invalid", "/customer", "customer must be 1 to 255 printable ASCII characters without space, e.g. cus_NffrFeUfNV2Hib")
+			return domain.Tenant{}, refuse("customer_invalid", "/customer", "customer must be 1 to 255 printable ASCII characters without space, e.g. cus_NffrFeUfNV2Hib")
 		}
 	}
-	changed, err := change(c.changeOf(ctx, tenant), req, func(tx PushTx) (billedTenant, error) {
+	changed, err := change(c.changeOf(ctx, tenant), req, func(tx PushTx) (domain.Tenant, error) {
 		t, err := changeable(tx, tenant)
 		if err != nil {
-			return billedTenant{}, err
+			return domain.Tenant{}, err
 		}
 		before := *t
 		if t.Billing = to; t.SameBilling(&before) {
-			return billedTenant{Tenant: before}, nil
+			return before, nil
 		}
-		changed := billedTenant{*t, before.Billing == nil}
 		if err := tx.SaveTenant(*t); err != nil {
-			return changed, err
+			return *t, err
 		}
 		at, err := appendEvent(tx, &req, c.NewID(), c.now(), tenant, events.TenantChanged, events.Tenant(*t))
 		if err != nil || to == nil {
-			return changed, err
+			return *t, err
 		}
 		periods, err := tx.RecentlyClosed(tenant)
 		if err != nil {
-			return changed, err
+			return *t, err
 		}
 		for _, p := range periods {
 			if err := startPush(tx, c.NewID, p, pushOfBilling, at.Number); err != nil {
-				return changed, err
+				return *t, err
 			}
 		}
-		return changed, nil
+		return *t, nil
 	})
 	if err == nil {
 		c.wake()
 	}
-	return changed.Tenant, changed.Created, err
+	return changed, err
 }
 
 // Retry lets a push be sent again at once. The table keeps the last reason and actor.

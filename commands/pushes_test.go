@@ -1,7 +1,6 @@
 package commands
 
 import (
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -220,7 +219,7 @@ func TestP8_ARetryGoesToTheCorrectedCustomer(t *testing.T) {
 		}
 		saga := pushSaga("close/2026-05/1")
 		runSteps(t, c, saga)
-		if _, _, err := c.SetBilling(t.Context(), Request{By: operator}, activeTenant, &events.Billing{Provider: events.ProviderStripe, Customer: "cus_2"}); err != nil {
+		if _, err := c.SetBilling(t.Context(), Request{By: operator}, activeTenant, &events.Billing{Provider: events.ProviderStripe, Customer: "cus_2"}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := c.Retry(t.Context(), Request{By: operator}, only(t, tx).ID, "the customer was wrong"); err != nil {
@@ -313,46 +312,22 @@ func TestBillingStartsThePushOfRecentPeriods(t *testing.T) {
 	tx.recent = []domain.Closing{{TenantID: activeTenant, PeriodKey: "2026-05", Snapshot: 1}}
 	to := &events.Billing{Provider: events.ProviderStripe, Customer: "cus_2"}
 	_, event := tx.once(t, caused{subject: events.TenantChanged, tenant: activeTenant, residency: "eu-central-1"},
-		func(req Request) (any, error) {
-			got, _, err := c.SetBilling(t.Context(), req, activeTenant, to)
-			return got, err
-		})
+		func(req Request) (any, error) { return c.SetBilling(t.Context(), req, activeTenant, to) })
 	if got := payload[events.Tenant](t, &event); got.Billing == nil || *got.Billing != *to {
 		t.Errorf("recorded %+v", got)
 	}
 	if _, ok := tx.sagas[SagaBillingPush+" billing/2026-05/1/1"]; !ok || len(tx.sagas) != 1 {
 		t.Errorf("started %v", tx.sagas)
 	}
-	if got, _, err := c.SetBilling(t.Context(), Request{By: operator}, activeTenant, nil); err != nil || got.Billing != nil || len(tx.sagas) != 1 || len(tx.appended) != 2 {
+	if got, err := c.SetBilling(t.Context(), Request{By: operator}, activeTenant, nil); err != nil || got.Billing != nil || len(tx.sagas) != 1 || len(tx.appended) != 2 {
 		t.Errorf("%+v %v", got, err)
 	}
 	for pointer, bad := range map[string]events.Billing{"/provider": {Provider: "other", Customer: "c"}, "/customer": {Provider: "stripe", Customer: "a b"}} {
-		_, _, err := c.SetBilling(t.Context(), Request{By: operator}, activeTenant, &bad)
+		_, err := c.SetBilling(t.Context(), Request{By: operator}, activeTenant, &bad)
 		refusedWith(t, err, pointer[1:]+"_invalid", pointer)
 	}
-	_, _, err := c.SetBilling(t.Context(), Request{By: operator}, uuid.UUID{99}, to)
+	_, err := c.SetBilling(t.Context(), Request{By: operator}, uuid.UUID{99}, to)
 	refusedWith(t, err, "tenant_not_found", "")
-}
-
-// Billing is created where a tenant has none, and changed where it has one; a repeat under the same key says what the first request did.
-func TestBillingIsCreatedOnce(t *testing.T) {
-	c, tx, _ := newPushes(t, requested, closed)
-	alice := tx.tenants[activeTenant]
-	alice.Billing = nil
-	tx.tenants[activeTenant] = alice
-	for i, step := range []struct {
-		key, customer string
-		created       bool
-	}{{"one", "cus_1", true}, {"one", "cus_1", true}, {"two", "cus_1", false}, {"three", "cus_2", false}, {"one", "cus_1", true}, {"four", "", false}, {"five", "cus_2", true}} {
-		var to *events.Billing
-		if step.customer != "" {
-			to = &events.Billing{Provider: events.ProviderStripe, Customer: step.customer}
-		}
-		got, created, err := c.SetBilling(t.Context(), Request{By: operator, Idempotency: Idempotency{Key: step.key}}, activeTenant, to)
-		if err != nil || created != step.created || got.ID != activeTenant || !reflect.DeepEqual(got.Billing, to) {
-			t.Errorf("step %d: created %t, %+v, %v", i+1, created, got, err)
-		}
-	}
 }
 
 // A close and an approval start a push in their own transaction, if the tenant has billing.

@@ -55,6 +55,7 @@ type accountsRequest struct {
 	TenantID  string `query:"tenantId" format:"uuid" doc:"The tenant whose accounts are listed; required."`
 	Feature   string `query:"feature" doc:"Accounts of this feature."`
 	PeriodKey string `query:"periodKey" doc:"Accounts of this period, e.g. 2026-05, 2026 or lifetime."`
+	Freshness
 	Paging
 }
 
@@ -79,6 +80,9 @@ func (s *service) accounts(ctx context.Context, in *accountsRequest) (*accountsA
 		return nil, periodInvalid("periodKey")
 	}
 	tenant, err := s.knownTenant(ctx, in.TenantID)
+	if err == nil {
+		err = s.awaitFigures(ctx, tenant.ID, in.Freshness)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -39,6 +39,7 @@ type AdjustmentFilters struct {
 
 type adjustmentsRequest struct {
 	OfTenant
+	Freshness
 	PeriodKey string `query:"periodKey" doc:"Adjustments of this period, e.g. 2026-05 or 2026."`
 	AdjustmentFilters
 	Paging
@@ -49,6 +50,13 @@ func (s *service) listAdjustments(ctx context.Context, in *adjustmentsRequest) (
 		return nil, periodInvalid("periodKey")
 	}
 	tenant, err := s.optionalTenant(ctx, in.TenantID)
+	switch {
+	case err != nil:
+	case tenant != nil:
+		err = s.awaitFigures(ctx, *tenant, in.Freshness)
+	case in.MinPosition != "":
+		err = problem.New("parameter_invalid", "minPosition needs a tenantId: each tenant has positions of its own")
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ func TestEveryReadOfEventsTakesAPosition(t *testing.T) {
 	at := verdicts(m.ingest(m.a, batch(event("late", nil))))[0]["position"].(string)
 	month := time.Now().UTC().Format("2006-01")
 	paths := []string{"/usage/events", "/usage/events/late", "/usage/conflicts", "/usage/aggregates", "/usage" + queries["GET /usage"], "/usage/aggregates/explain?feature=api_calls&period=" + month,
-		"/dead-letters", "/dead-letters/groups", "/events", "/events/" + at, "/events/" + at + "/lineage"}
+		"/dead-letters", "/dead-letters/groups", "/adjustments", "/quota/accounts", "/events", "/events/export", "/events/" + at, "/events/" + at + "/lineage"}
 	calls := []call{{method: "GET", path: "/api/v1/dead-letters/" + m.a.letterID + "?minPosition=" + at, key: m.audit}}
 	for _, path := range paths {
 		calls = append(calls, call{method: "GET", path: with(with("/api/v1"+path, "tenantId="+m.a.id), "minPosition="+at), key: m.audit})
@@ -35,7 +35,10 @@ func TestEveryReadOfEventsTakesAPosition(t *testing.T) {
 	for _, c := range calls {
 		m.want(200, c)
 	}
-	m.refused(m.do(call{method: "GET", path: "/api/v1/events?minPosition=" + at, key: m.audit}), 400, "position_invalid")
+	for _, path := range []string{"/events", "/events/export"} {
+		m.refused(m.do(call{method: "GET", path: "/api/v1" + path + "?minPosition=" + at, key: m.audit}), 400, "position_invalid")
+	}
+	m.refused(m.do(call{method: "GET", path: "/api/v1/adjustments?minPosition=" + at, key: m.audit}), 400, "parameter_invalid")
 }
 
 // TestFiguresAreExplainedByTheParametersTheyAreReadWith uses the same parameters to read
@@ -56,6 +59,24 @@ func TestFiguresAreExplainedByTheParametersTheyAreReadWith(t *testing.T) {
 		}
 	}
 	w.refused(w.do(call{method: "GET", path: "/api/v1/usage/aggregates/explain" + figure + "&periodKey=lifetime", key: a.key}), 400, "parameter_invalid")
+}
+
+// TestP9_KeysOfTheLogReadEarlierFigures: a key with events:read reads figures as of a position or time and explains them, and no present ones.
+func TestP9_KeysOfTheLogReadEarlierFigures(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	at := verdicts(w.ingest(a, batch(event("one", nil))))[0]["position"].(string)
+	w.fold()
+	key, _ := w.key(a.id, nil, "events:read")
+	month := time.Now().UTC().Format("2006-01")
+	const figures = "/api/v1/usage/aggregates"
+	for _, path := range []string{figures + "?asOfPosition=" + at, figures + "?asOf=" + time.Now().UTC().Format(time.RFC3339Nano), figures + "/explain?feature=api_calls&period=" + month} {
+		w.want(200, call{method: "GET", path: path, key: key})
+	}
+	for _, path := range []string{figures, figures + "?format=csv", figures + "?minPosition=" + at, "/api/v1/usage/events"} {
+		w.refused(w.do(call{method: "GET", path: path, key: key}), 403, "forbidden")
+	}
 }
 
 // TestP3_TheIdentityResponseNamesItsTerms adds up the members that have the names of the

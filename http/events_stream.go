@@ -118,6 +118,13 @@ func (s *logStreams) export(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	wait, err := Freshness{more.Get("minPosition"), r.Header.Get("Prefer")}.wait()
+	if err == nil {
+		err = s.Reads.Events.Await(r.Context(), viewer, filter.TenantID, wait)
+	}
+	if err != nil {
+		return err
+	}
 	walk, err := s.Reads.Events.Walk(r.Context(), viewer, filter, after)
 	if err != nil {
 		return err
@@ -259,6 +266,7 @@ func wantedOf(r *http.Request) (*EventsWanted, url.Values) {
 func describeExport(op *huma.Operation, types schemas) {
 	op.Parameters = append(wantedParams(true), &huma.Param{Name: "format", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"ndjson", "parquet"}, Default: "ndjson"},
 		Description: "parquet is not written yet."})
+	op.Parameters = append(op.Parameters, freshnessParams()...)
 	op.Responses["200"] = &huma.Response{Description: "Each line is an envelope. An answer that breaks off does not have all.",
 		Content: map[string]*huma.MediaType{mediaNDJSON: types.stream(mediaNDJSON, loggedEvent{})}}
 }

@@ -222,7 +222,7 @@ func (m *isolationFixture) denied(r auth.Route) map[string][2]string {
 	} else {
 		keys["lacking scope"] = [2]string{m.eventsReader, "forbidden"}
 		if slices.Contains(r.Scopes, commands.ScopeEventsRead) {
-			keys["lacking scope"] = [2]string{m.a.reader, "forbidden"}
+			keys["lacking scope"] = [2]string{m.a.writer, "forbidden"}
 		}
 	}
 	if r.Who == auth.Tenant {

@@ -19,7 +19,7 @@ func (s *service) pushOperations(t *site) {
 	const path, one, billing = prefix + "/pushes", prefix + "/pushes/{pushId}", prefix + "/tenants/{tenantId}/billing"
 	gone := []int{http.StatusNotFound}
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
-	serve(t, operation{method: http.MethodPut, path: billing, who: auth.Operator, scopes: deciders, id: "putBilling", reasoned: true, tag: "Pushes", also: http.StatusCreated, summary: "Set the customer of a tenant at the billing provider",
+	serve(t, operation{method: http.MethodPut, path: billing, who: auth.Operator, scopes: deciders, id: "putBilling", reasoned: true, tag: "Pushes", summary: "Set the customer of a tenant at the billing provider",
 		description: "From now on what is due of the tenant's closed periods is pushed to the provider. Periods that are closed and ended at most 35 days ago are pushed, too, as far as no push of them exists.",
 		problems:    gone}, s.putBilling)
 	serve(t, operation{method: http.MethodDelete, path: billing, who: auth.Operator, scopes: deciders, id: "deleteBilling", reasoned: true, tag: "Pushes", summary: "Remove the customer of a tenant",
@@ -83,15 +83,8 @@ type putBillingRequest struct {
 	} `nameHint:"Billing"`
 }
 
-// billingAnswer has status 201 if the tenant had no billing, else 200.
-type billingAnswer struct {
-	Status int
-	Body   domain.Tenant
-}
-
-func (s *service) putBilling(ctx context.Context, in *putBillingRequest) (*billingAnswer, error) {
-	t, created, err := s.setBilling(ctx, in.TenantID, &events.Billing{Provider: in.Body.Provider, Customer: in.Body.Customer})
-	return &billingAnswer{putStatus(created), t}, err
+func (s *service) putBilling(ctx context.Context, in *putBillingRequest) (*tenantAnswer, error) {
+	return s.setBilling(ctx, in.TenantID, &events.Billing{Provider: in.Body.Provider, Customer: in.Body.Customer})
 }
 
 type deleteBillingRequest struct {
@@ -101,21 +94,20 @@ type deleteBillingRequest struct {
 }
 
 func (s *service) deleteBilling(ctx context.Context, in *deleteBillingRequest) (*tenantAnswer, error) {
-	t, _, err := s.setBilling(ctx, in.TenantID, nil)
-	return &tenantAnswer{Body: t}, err
+	return s.setBilling(ctx, in.TenantID, nil)
 }
 
-func (s *service) setBilling(ctx context.Context, tenant string, to *events.Billing) (_ domain.Tenant, created bool, _ error) {
+func (s *service) setBilling(ctx context.Context, tenant string, to *events.Billing) (*tenantAnswer, error) {
 	id, err := idOf(tenant, "tenant_not_found")
 	if err != nil {
-		return domain.Tenant{}, false, err
+		return nil, err
 	}
 	req, err := changeOf(ctx, tenantRef(id))
 	if err != nil {
-		return domain.Tenant{}, false, err
+		return nil, err
 	}
-	t, created, err := s.Pushes.SetBilling(ctx, req, id, to)
-	return tenantBody(t), created, err
+	t, err := s.Pushes.SetBilling(ctx, req, id, to)
+	return &tenantAnswer{Body: tenantBody(t)}, err
 }
 
 type pushesRequest struct {

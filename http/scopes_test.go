@@ -19,6 +19,7 @@ func accessRules() map[string]accessRule {
 	const operators = "billing audit"
 	return map[string]accessRule{
 		"usage":         {auth.Either, "usage:read billing audit", "usage:write"},
+		"aggregates":    {auth.Either, "usage:read billing audit events:read", ""}, // events:read: as of a position
 		"events":        {auth.Either, "events:read audit", ""},
 		"entitlements":  {auth.Tenant, "entitlements:read", "entitlements:reserve"},
 		"reservations":  {auth.Either, "entitlements:read entitlements:reserve billing audit", "entitlements:reserve"},
@@ -26,6 +27,7 @@ func accessRules() map[string]accessRule {
 		"projections":   {auth.Operator, operators, "billing"},
 		"rebuilds":      {auth.Operator, operators, "billing"},
 		"sagas":         {auth.Operator, operators, "billing"},
+		"offboard":      {auth.Operator, operators, "billing"},
 		"pushes":        {auth.Operator, operators, "billing"},
 		"billing":       {auth.Operator, operators, "billing"},
 		"replays":       {auth.Operator, "admin", "admin"},
@@ -64,6 +66,12 @@ func TestP9_ScopesOfEveryRoute(t *testing.T) {
 		noun, _, _ := strings.Cut(path, "/")
 		if strings.Contains(path, "/reservations") {
 			noun = "reservations"
+		}
+		if strings.HasPrefix(path, "usage/aggregates") {
+			noun = "aggregates"
+		}
+		if strings.Contains(path, "/offboard") {
+			noun = "offboard"
 		}
 		if strings.HasSuffix(path, "/billing") {
 			noun = "billing"

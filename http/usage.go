@@ -19,7 +19,8 @@ import (
 func (s *service) usageOperations(t *site) {
 	const path = prefix + "/usage"
 	gone := []int{http.StatusNotFound}
-	readers := []string{commands.ScopeUsageRead, commands.ScopeBilling, commands.ScopeAudit}
+	readers := readersOfUsage()
+	historians := []string{commands.ScopeUsageRead, commands.ScopeEventsRead, commands.ScopeBilling, commands.ScopeAudit}
 	t.serveRaw(operation{method: http.MethodPost, path: path + "/events", who: auth.Tenant, scopes: []string{commands.ScopeUsageWrite}, ingest: true, id: "ingestUsage", tag: "Usage", summary: "Send usage events",
 		description: "202 is answered once the accepted events are durable. Send the same batch again after any failure: an accepted event is a duplicate then and counts once. " +
 			"A correction replaces the amount of recorded usage, a retraction takes the usage back; `correctionRef` names it."}, describeIngest, s.ingest)
@@ -29,15 +30,20 @@ func (s *service) usageOperations(t *site) {
 		description: "Each step with its time: recorded, published, validated or rejected, aggregated; the conflicts seen, and the corrections with the amount after them.", problems: gone}, s.receipt)
 	serve(t, operation{method: http.MethodGet, path: path + "/conflicts", who: auth.Either, scopes: readers, id: "listConflicts", tag: "Usage", summary: "List payload conflicts",
 		description: "EventIds that came again with another payload, with both hashes. The first payload stays.", problems: gone}, s.listConflicts)
-	serveStream(t, operation{method: http.MethodGet, path: path + "/aggregates", who: auth.Either, scopes: readers, id: "listAggregates", tag: "Usage", summary: "Read the billing figures",
-		description: "Newest period first. Amounts are exact integers. An operator's key that names no tenant gets the figures of all tenants in a `period`, by tenant, feature and subscription. " +
+	serveStream(t, operation{method: http.MethodGet, path: path + "/aggregates", who: auth.Either, scopes: historians, id: "listAggregates", tag: "Usage", summary: "Read the billing figures",
+		description: "Newest period first. Amounts are exact integers. A key with `events:read` alone reads them as of a position or a time. An operator's key that names no tenant gets the figures of all tenants in a `period`, by tenant, feature and subscription. " +
 			"As CSV, by `Accept: text/csv` or `format=csv`, all figures are one answer.", problems: gone}, describeAggregates, s.aggregates)
 	serveStream(t, operation{method: http.MethodGet, path: path, who: auth.Either, scopes: readers, id: "getSeries", tag: "Usage", summary: "Read a usage series",
 		description: "The usage of a feature by the hour, the day or the month (UTC) of its own time, for charts. Without groupBy every bucket of the range has an entry, with zeros if it has no usage; with groupBy the groups with usage have one. " +
 			"As CSV, by `Accept: text/csv` or `format=csv`, all buckets are one answer.", problems: gone}, describeSeries, s.series)
-	serve(t, operation{method: http.MethodGet, path: path + "/aggregates/explain", who: auth.Either, scopes: readers, id: "explainAggregate", tag: "Usage", summary: "Read the events behind a figure",
+	serve(t, operation{method: http.MethodGet, path: path + "/aggregates/explain", who: auth.Either, scopes: historians, id: "explainAggregate", tag: "Usage", summary: "Read the events behind a figure",
 		description: "In the order in which they were counted, with the running total. All pages together add up to the figure of the first page, also where more is counted meanwhile.",
 		problems:    gone}, s.explain)
+}
+
+// readersOfUsage are the scopes of which one lets a key read the present usage.
+func readersOfUsage() []string {
+	return []string{commands.ScopeUsageRead, commands.ScopeBilling, commands.ScopeAudit}
 }
 
 // OfTenant names the tenant of a read.

@@ -2,7 +2,9 @@ package http
 
 import (
 	"context"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -82,6 +84,9 @@ func (s *service) aggregates(ctx context.Context, in *aggregatesRequest) (*aggre
 
 // figuresAsked returns the requested list: of one tenant, or of all if an operator names no tenant.
 func (s *service) figuresAsked(ctx context.Context, in *aggregatesRequest) (figures, error) {
+	if present := in.AsOf == "" && in.AsOfPosition == ""; present && !slices.ContainsFunc(readersOfUsage(), edge.ExchangeOf(ctx).Caller.Has) {
+		return figures{}, problem.New("forbidden", "For the present figures the key needs one of the scopes: "+strings.Join(readersOfUsage(), ", "))
+	}
 	if edge.ExchangeOf(ctx).Tenant == nil && in.TenantID == "" {
 		return s.figuresOfPeriod(in)
 	}

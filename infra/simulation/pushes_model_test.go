@@ -150,7 +150,7 @@ func (w *pushWorld) setBilling() {
 		to, what = &events.Billing{Provider: events.ProviderStripe, Customer: "cus_" + strconv.Itoa(1+w.rng.IntN(2))}, "billing set"
 	}
 	w.alive(func() {
-		if _, _, err := w.pushes().SetBilling(w.ctx(), commands.Request{By: commands.Caller{}}, pipeTenant, to); err == nil {
+		if _, err := w.pushes().SetBilling(w.ctx(), commands.Request{By: commands.Caller{}}, pipeTenant, to); err == nil {
 			w.count(what)
 		}
 	})
