@@ -279,6 +279,10 @@ func TestMigrationsStateTheirCompatibility(t *testing.T) {
 		"-- Older instances go on beside it: no column.\nALTER TABLE tenants NO FORCE ROW LEVEL SECURITY;\n" +
 			"UPDATE tenants SET name = 'x';\nALTER TABLE tenants FORCE ROW LEVEL SECURITY;": "",
 		"-- +goose NO TRANSACTION\n-- Older instances go on beside it: none.\nCREATE INDEX CONCURRENTLY a ON b (c)": "does not drop",
+		"-- +goose NO TRANSACTION\n-- +goose Up\n-- Older instances go on beside it: none.\nALTER TABLE a NO FORCE ROW LEVEL SECURITY;\nINSERT INTO b SELECT FROM a;\n" +
+			"ALTER TABLE a FORCE ROW LEVEL SECURITY;": "takes row level security off a",
+		"-- +goose NO TRANSACTION\n-- +goose Up\n-- Older instances go on beside it: none.\n" + statementBegin + "\nDO $$ BEGIN\n  ALTER TABLE a NO FORCE ROW LEVEL SECURITY;\n" +
+			"  INSERT INTO b SELECT FROM a;\n  ALTER TABLE a FORCE ROW LEVEL SECURITY;\nEND $$;\n" + statementEnd: "",
 	} {
 		if got := migrationFault(sql); !strings.HasPrefix(got, fault) || fault == "" && got != "" {
 			t.Errorf("%s\nis classified as %q", sql, got)
@@ -305,11 +309,31 @@ func migrationFault(sql string) string {
 			return "changes rows of " + m[1] + " that its owner may not see: NO FORCE ROW LEVEL SECURITY before, FORCE after"
 		}
 	}
+	if table := leftUnguarded(sql); table != "" {
+		return "takes row level security off " + table + ", which stays so if it ends in the middle: FORCE in the same block, or a policy of the owner"
+	}
 	if strings.Contains(sql, "INSERT INTO required_migrations") || strings.Contains(sql, "\n-- Older instances go on beside it: ") ||
 		strings.HasPrefix(sql, "-- Older instances go on beside it: ") {
 		return ""
 	}
 	return "says neither by a row in required_migrations that it is required, nor why older instances go on beside it"
+}
+
+// leftUnguarded returns a table whose row level security a statement without a transaction leaves unforced, or "".
+func leftUnguarded(sql string) string {
+	if !strings.Contains(sql, "-- +goose NO TRANSACTION") {
+		return ""
+	}
+	off := regexp.MustCompile(`(?i)ALTER\s+TABLE\s+(?:IF\s+EXISTS\s+)?(?:ONLY\s+)?(\S+)\s+(?:NO\s+FORCE|DISABLE)\s+ROW\s+LEVEL\s+SECURITY`)
+	for statement := range strings.SplitSeq(markStatements(sql), statementBegin) {
+		for _, m := range off.FindAllStringSubmatchIndex(statement, -1) {
+			table := statement[m[2]:m[3]]
+			if !strings.Contains(statement[m[1]:], "ALTER TABLE "+table+" FORCE ROW LEVEL SECURITY") {
+				return table
+			}
+		}
+	}
+	return ""
 }
 
 // A lock that is never granted ends a migration's tries.

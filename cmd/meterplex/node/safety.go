@@ -15,12 +15,18 @@ import (
 )
 
 // prepareDatabase migrates the database and checks its safety before and after: before,
-// so that an unsafe server or login is not changed; after, since roles and tables have
-// their final state only then.
+// so that it is not changed on an unsafe server or by an unsafe login; after, since roles
+// and tables have their final state only then.
 func (s *Servers) prepareDatabase(ctx context.Context, cfg config.Config) error {
 	p := newPreparation(cfg)
 	defer p.close()
-	if err := p.refuseUnsafe(ctx, nil); err != nil {
+	found, err := p.dangers(ctx)
+	if err != nil {
+		return err
+	}
+	// The migrations force row level security, also where one was interrupted in the middle.
+	found = slices.DeleteFunc(found, func(d postgres.Danger) bool { return d.Name == "row_security" })
+	if err := postgres.Refusal(found, cfg.AllowUnsafe); err != nil {
 		return err
 	}
 	applied, err := p.migrate(ctx, s.Logger)
@@ -30,7 +36,11 @@ func (s *Servers) prepareDatabase(ctx context.Context, cfg config.Config) error 
 	if err != nil {
 		return err
 	}
-	return p.refuseUnsafe(ctx, s.Logger)
+	if found, err = p.dangers(ctx); err != nil {
+		return err
+	}
+	logAllowed(found, cfg.AllowUnsafe, s.Logger)
+	return postgres.Refusal(found, cfg.AllowUnsafe)
 }
 
 // preparation makes a database ready for an instance: checks, migrations, and the checks again. They use one session for each login that works.
@@ -66,9 +76,8 @@ func (s *Servers) ofDatabase(err error) error {
 	return err
 }
 
-// refuseUnsafe returns an error if the database has dangers that are not allowed. It
-// logs the allowed ones if logger is not nil.
-func (p *preparation) refuseUnsafe(ctx context.Context, logger *slog.Logger) error {
+// dangers returns what is unsafe about the database.
+func (p *preparation) dangers(ctx context.Context) ([]postgres.Danger, error) {
 	var further []string
 	cfg := p.cfg
 	if cfg.Pipe == config.PipePostgres {
@@ -76,12 +85,12 @@ func (p *preparation) refuseUnsafe(ctx context.Context, logger *slog.Logger) err
 	}
 	found, err := p.works.FindDangers(ctx, further...)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if cfg.DatabaseReadURL != "" {
 		replica, err := p.reads.FindDangers(ctx)
 		if err != nil {
-			return fmt.Errorf("DATABASE_READ_URL: %w", err)
+			return nil, fmt.Errorf("DATABASE_READ_URL: %w", err)
 		}
 		for _, d := range replica { // durability depends only on the primary
 			if slices.Contains([]string{"superuser", "bypassrls"}, d.Name) && !slices.Contains(found, d) {
@@ -89,10 +98,7 @@ func (p *preparation) refuseUnsafe(ctx context.Context, logger *slog.Logger) err
 			}
 		}
 	}
-	if logger != nil {
-		logAllowed(found, cfg.AllowUnsafe, logger)
-	}
-	return postgres.Refusal(found, cfg.AllowUnsafe)
+	return found, nil
 }
 
 func logAllowed(found []postgres.Danger, allowed []string, logger *slog.Logger) {
