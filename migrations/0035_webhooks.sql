@@ -14,6 +14,9 @@ RESET lock_timeout;
 DO $$
 DECLARE t text;
 BEGIN
+  IF to_regclass('webhook_attempts') IS NOT NULL THEN -- an interrupted try made all of these
+    RETURN;
+  END IF;
   CREATE TABLE webhooks (
     id              uuid PRIMARY KEY,
     tenant_id       uuid NOT NULL,

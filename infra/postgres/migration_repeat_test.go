@@ -2,10 +2,13 @@ package postgres
 
 import (
 	"database/sql"
+	"io/fs"
+	"strings"
 	"testing"
 
 	"github.com/pressly/goose/v3"
 
+	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/migrations"
 )
 
@@ -53,5 +56,46 @@ func TestDeadLettersAreGuardedWhileTheyAreCounted(t *testing.T) {
 	var policies string
 	if err := db.QueryRow(`SELECT string_agg(polname, ' ' ORDER BY polname) FROM pg_policy WHERE polrelid = 'dead_letter_events'::regclass`).Scan(&policies); err != nil || policies != "own_tenant worker" {
 		t.Errorf("the table has the policies %q, %v", policies, err)
+	}
+}
+
+// A migration without a transaction may be applied, and its process end before that is noted: it is applied again.
+func TestMigrationsWithoutATransactionCanBeRepeated(t *testing.T) {
+	t.Parallel()
+	db, err := OwnerDB(localtest.Database(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	names, err := fs.Glob(migrations.FS, "*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	repeated := 0
+	for _, name := range names {
+		raw, err := migrations.FS.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(raw), "-- +goose NO TRANSACTION") {
+			continue
+		}
+		version, err := goose.NumericComponent(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := upTo(t, db, version); err != nil {
+			t.Fatal(name, err)
+		}
+		if _, err := db.ExecContext(t.Context(), `DELETE FROM goose_db_version WHERE version_id = $1`, version); err != nil {
+			t.Fatal(err)
+		}
+		if err := upTo(t, db, version); err != nil {
+			t.Fatalf("%s a second time: %v", name, err)
+		}
+		repeated++
+	}
+	if repeated < 9 {
+		t.Errorf("%d migrations have no transaction", repeated)
 	}
 }
