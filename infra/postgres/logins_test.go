@@ -89,6 +89,7 @@ func onPostgres(t *testing.T, major int) {
 		}
 	}
 	t.Run("grants at the same time", func(t *testing.T) { grantsTogether(newLoginTrial(t, s, major, 100)) })
+	t.Run("timeouts of the login", func(t *testing.T) { unbounded(newLoginTrial(t, s, major, 103)) })
 	if outer {
 		t.Run("memberships", func(t *testing.T) { memberships(newLoginTrial(t, s, major, 101)) })
 	}

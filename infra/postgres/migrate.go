@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -91,28 +92,38 @@ func migrate(ctx context.Context, db *sql.DB, files fs.FS, logger *slog.Logger, 
 
 // migrationDB opens the database as its owner, in sessions that block others only
 // briefly: neither behind a lock that they wait for, nor when their process is frozen
-// or gone. Settings in the URL take precedence.
+// or gone. Their statements take as long as they need: a setting of the login that ends
+// one would end it in each try. Settings in the URL take precedence.
 func migrationDB(url string) (*sql.DB, error) {
 	cc, err := connConfig(url)
 	if err != nil {
 		return nil, err
 	}
+	given := func(name string) bool {
+		_, given := cc.RuntimeParams[name]
+		return given || strings.Contains(cc.RuntimeParams["options"], name)
+	}
 	for name, value := range map[string]string{
-		"application_name": "meterplex migrate", "lock_timeout": migrationLock, "idle_in_transaction_session_timeout": "10s",
+		"application_name": "meterplex migrate", "lock_timeout": migrationLock, "idle_in_transaction_session_timeout": "10s", "statement_timeout": "0",
 	} {
-		if _, given := cc.RuntimeParams[name]; !given {
+		if !given(name) {
 			cc.RuntimeParams[name] = value
 		}
 	}
-	// Without this setting a server whose client is gone completes its statement: an
-	// index may take an hour, and hold the lock that the next start waits for. Not every
-	// operating system supports the setting.
+	// Not every server and operating system has these settings. Without the first, a server
+	// whose client is gone completes its statement: an index may take an hour, and hold the
+	// lock that the next start waits for. The second is of PostgreSQL 17.
+	optional := []string{`SET client_connection_check_interval = '1s'`}
+	if !given("transaction_timeout") {
+		optional = append(optional, `SET transaction_timeout = 0`)
+	}
 	return stdlib.OpenDB(*cc, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, `SET client_connection_check_interval = '1s'`)
-		if SQLState(err) != "" {
-			return nil
+		for _, set := range optional {
+			if _, err := conn.Exec(ctx, set); err != nil && SQLState(err) == "" {
+				return err
+			}
 		}
-		return err
+		return nil
 	})), nil
 }
 
