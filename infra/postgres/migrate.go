@@ -8,12 +8,9 @@ import (
 	"io/fs"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
 
@@ -27,7 +24,6 @@ import (
 const (
 	migrationTries = 120
 	migrationPause = time.Second
-	migrationLock  = "500ms"
 	// migrationTurn is how often an instance looks whether another has migrated.
 	migrationTurn = 250 * time.Millisecond
 )
@@ -54,77 +50,41 @@ func migrateAs(ctx context.Context, logins Logins, logger *slog.Logger) (int, er
 		return 0, err
 	}
 	defer db.Close()
-	if err := mayMigrate(ctx, db, logins); err != nil {
+	if err := mayMigrate(ctx, db.DB, logins); err != nil {
 		return 0, err
 	}
 	n, err := migrate(ctx, db, migrations.FS, logger, migrationTries)
 	if err != nil {
-		return n, explainDenied(ctx, db, logins, err)
+		return n, explainDenied(ctx, db.DB, logins, err)
 	}
 	return n, nil
 }
 
-func migrate(ctx context.Context, db *sql.DB, files fs.FS, logger *slog.Logger, tries int) (int, error) {
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, markedFiles{files}, goose.WithSessionLocker(turn{logger}))
+func migrate(ctx context.Context, db *migrationSessions, files fs.FS, logger *slog.Logger, tries int) (int, error) {
+	provider, err := goose.NewProvider(goose.DialectPostgres, db.DB, markedFiles{files}, goose.WithSessionLocker(turn{logger}))
 	if err != nil {
 		return 0, fmt.Errorf("reading the migrations: %w", err)
 	}
-	for applied := 0; ; tries-- {
+	for applied, try := 0, 1; ; try++ {
+		db.waitInTry(ctx, try)
 		results, err := provider.Up(ctx)
 		applied += len(results)
 		if part := (*goose.PartialError)(nil); errors.As(err, &part) {
 			applied += len(part.Applied)
 		}
 		if err == nil {
-			return applied, runsOn(ctx, db, provider, files, logger)
+			return applied, runsOn(ctx, db.DB, provider, files, logger)
 		}
-		if !slices.Contains([]string{LockNotAvailable, deadlock}, SQLState(err)) || tries <= 1 {
+		if !slices.Contains([]string{LockNotAvailable, deadlock}, SQLState(err)) || try >= tries {
 			return applied, fmt.Errorf("migrating the database: %w", err)
 		}
-		logger.Warn("a migration waits for sessions that use its tables; it will try again", "tries", tries-1, "error", err)
+		logger.Warn("a migration waits for sessions that use its tables; it will try again", "tries", tries-try, "error", err)
 		select {
 		case <-ctx.Done():
 			return applied, fmt.Errorf("migrating the database: %w", ctx.Err())
 		case <-time.After(migrationPause):
 		}
 	}
-}
-
-// migrationDB opens the database as its owner, in sessions that block others only
-// briefly: neither behind a lock that they wait for, nor when their process is frozen
-// or gone. Their statements take as long as they need: a setting of the login that ends
-// one would end it in each try. Settings in the URL take precedence.
-func migrationDB(url string) (*sql.DB, error) {
-	cc, err := connConfig(url)
-	if err != nil {
-		return nil, err
-	}
-	given := func(name string) bool {
-		_, given := cc.RuntimeParams[name]
-		return given || strings.Contains(cc.RuntimeParams["options"], name)
-	}
-	for name, value := range map[string]string{
-		"application_name": "meterplex migrate", "lock_timeout": migrationLock, "idle_in_transaction_session_timeout": "10s", "statement_timeout": "0",
-	} {
-		if !given(name) {
-			cc.RuntimeParams[name] = value
-		}
-	}
-	// Not every server and operating system has these settings. Without the first, a server
-	// whose client is gone completes its statement: an index may take an hour, and hold the
-	// lock that the next start waits for. The second is of PostgreSQL 17.
-	optional := []string{`SET client_connection_check_interval = '1s'`}
-	if !given("transaction_timeout") {
-		optional = append(optional, `SET transaction_timeout = 0`)
-	}
-	return stdlib.OpenDB(*cc, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
-		for _, set := range optional {
-			if _, err := conn.Exec(ctx, set); err != nil && SQLState(err) == "" {
-				return err
-			}
-		}
-		return nil
-	})), nil
 }
 
 // turn lets one instance migrate at a time, by goose's own lock, which older releases
