@@ -150,6 +150,7 @@ type MigrationNotAllowed struct {
 	Major    int // version of the server
 	Database string
 	Schema   string   // "": no schema of the search path may be used
+	Aside    bool     // Schema is another one than public, which the functions of the migrations name
 	Fresh    bool     // no migration was applied yet
 	Creates  bool     // tables in Schema
 	Roles    []string // that are missing and that it may not create
@@ -159,7 +160,7 @@ type MigrationNotAllowed struct {
 }
 
 const migratorSQL = `SELECT session_user::text, current_setting('server_version_num')::int / 10000, current_database()::text, coalesce(current_schema()::text, ''),
- to_regclass('goose_db_version') IS NULL, coalesce(has_schema_privilege(current_schema(), 'CREATE'), false),
+ coalesce(current_schema() <> 'public', has_schema_privilege(to_regnamespace('public'), 'USAGE'), false), to_regclass('goose_db_version') IS NULL, coalesce(has_schema_privilege(current_schema(), 'CREATE'), false),
  ARRAY(SELECT name FROM unnest(ARRAY[$1, $2]) name WHERE name NOT IN (SELECT rolname FROM pg_roles)
   AND NOT (SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = session_user) ORDER BY 1),
  coalesce((SELECT pg_get_userbyid(relowner)::text FROM pg_class WHERE oid = to_regclass('goose_db_version') AND NOT pg_has_role(session_user, relowner, 'USAGE')), '')`
@@ -174,7 +175,7 @@ func rightsToMigrate(ctx context.Context, db *sql.DB, logins Logins) (*Migration
 	e := &MigrationNotAllowed{}
 	err = conn.Raw(func(driver any) error {
 		row := driver.(*stdlib.Conn).Conn().QueryRow(ctx, migratorSQL, WorkerRole, TenantRole)
-		return row.Scan(&e.Login, &e.Major, &e.Database, &e.Schema, &e.Fresh, &e.Creates, &e.Roles, &e.Owner)
+		return row.Scan(&e.Login, &e.Major, &e.Database, &e.Schema, &e.Aside, &e.Fresh, &e.Creates, &e.Roles, &e.Owner)
 	})
 	e.Works = e.Login
 	if works, unread := pgx.ParseConfig(logins.Works); logins.Works != "" && unread == nil {
@@ -187,7 +188,7 @@ func rightsToMigrate(ctx context.Context, db *sql.DB, logins Logins) (*Migration
 // that cannot go on would keep another login from migrating.
 func mayMigrate(ctx context.Context, db *sql.DB, logins Logins) error {
 	e, err := rightsToMigrate(ctx, db, logins)
-	if err == nil && (len(e.Roles) > 0 || e.Fresh && !e.Creates) {
+	if err == nil && (len(e.Roles) > 0 || e.Fresh && (e.Aside || !e.Creates)) {
 		return e
 	}
 	return err
@@ -227,6 +228,13 @@ func (e *MigrationNotAllowed) remedy() string {
 			e.Login, strings.Join(e.Roles, ", "), lines, grantStatement(e.Roles, e.Works, e.Major), login)
 	case e.Owner != "":
 		return fmt.Sprintf("the tables belong to %q, and the login %q may not migrate them. Set DATABASE_MIGRATE_URL to the address for %[1]q", e.Owner, e.Login)
+	case e.Fresh && e.Aside:
+		finds := "finds no schema for the tables"
+		if e.Schema != "" {
+			finds = fmt.Sprintf("would create the tables in the schema %q", e.Schema)
+		}
+		return fmt.Sprintf("the login %q %s: its search_path has to begin with public. Run as it, or as a superuser:\n  ALTER ROLE %s IN DATABASE %s SET search_path = public;\nOr set search_path=public in its address, which takes precedence",
+			e.Login, finds, login, pgx.Identifier{e.Database}.Sanitize())
 	case !e.Creates:
 		schema := e.Schema
 		if schema == "" {

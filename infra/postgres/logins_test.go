@@ -61,6 +61,9 @@ func loginCases() []loginCase {
 		{name: "it may use no schema", prepare: []string{works, roles, `GRANT meterplex_worker, meterplex_tenant TO $W`}, owner: "postgres",
 			after:   `REVOKE ALL ON SCHEMA public FROM PUBLIC; GRANT USAGE ON SCHEMA public TO meterplex_worker, meterplex_tenant`,
 			refused: `"$W" may not create tables in the schema public`},
+		{name: "its first schema is another", prepare: []string{creates}, after: `CREATE SCHEMA AUTHORIZATION $W`,
+			refused: `"$W" would create the tables in the schema "$W"`},
+		{name: "its search path lacks public", prepare: []string{creates, `ALTER ROLE $W SET search_path = other`}, refused: `"$W" finds no schema for the tables`},
 		{name: "two logins", every: true, migrates: "$M", prepare: []string{works, createsFirst}},
 		{name: "two logins and the roles are granted", migrates: "$M", prepare: []string{works, migrates, roles, `GRANT meterplex_worker, meterplex_tenant TO $W`}},
 		{name: "two logins and a superuser migrates", migrates: "postgres", prepare: []string{works}},
@@ -245,7 +248,7 @@ func (l *loginTrial) refused(c loginCase, logins Logins) {
 	}
 	var tables int
 	if rights := (*MigrationNotAllowed)(nil); errors.As(err, &rights) {
-		if scanned := l.root.QueryRow(l.Context(), `SELECT count(*) FROM pg_tables WHERE schemaname = 'public'`).Scan(&tables); scanned != nil || tables > 0 {
+		if scanned := l.root.QueryRow(l.Context(), `SELECT count(*) FROM pg_tables WHERE schemaname !~ '^(pg_|information_schema)'`).Scan(&tables); scanned != nil || tables > 0 {
 			l.Errorf("it was refused with %d tables made, %v", tables, scanned)
 		}
 	}
