@@ -37,8 +37,9 @@ func (s *service) usageOperations(t *site) {
 		description: "The usage of a feature by the hour, the day or the month (UTC) of its own time, for charts. Without groupBy every bucket of the range has an entry, with zeros if it has no usage; with groupBy the groups with usage have one. " +
 			"As CSV, by `Accept: text/csv` or `format=csv`, all buckets are one answer.", problems: gone}, describeSeries, s.series)
 	serve(t, operation{method: http.MethodGet, path: path + "/aggregates/explain", who: auth.Either, scopes: historians, id: "explainAggregate", tag: "Usage", summary: "Read the events behind a figure",
-		description: "In the order in which they were counted, with the running total. All pages together add up to the figure of the first page, also where more is counted meanwhile.",
-		problems:    gone}, s.explain)
+		description: "In the order in which they were counted, with the running total. All pages together add up to the figure of the first page, also where more is counted meanwhile. " +
+			"A page may hold fewer events than asked for, even none, and still have a nextCursor: it reads at most 10,000 verdicts of the figure, those of other subscriptions included.",
+		problems: gone}, s.explain)
 }
 
 // readersOfUsage are the scopes of which one lets a key read the present usage.

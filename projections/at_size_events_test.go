@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
@@ -156,6 +157,46 @@ func TestP12_FiguresAsOfAPositionDoNotReadLaterOnes(t *testing.T) {
 	for key, viewer := range s.viewers() {
 		for range 7 {
 			s.asOf(100*100, key, viewer, "", at, 100)
+		}
+	}
+}
+
+// P12: a page of the events of one subscription reads a bounded part of a figure, which has many events of others; all
+// pages together add up exactly.
+func TestP12_PagesOfOneSubscriptionDoNotReadTheOthers(t *testing.T) {
+	s := newSizeFixture(t)
+	one, other := s.subscription, newID()
+	from := 0
+	for _, part := range []struct {
+		of     uuid.UUID
+		events int
+	}{{one, 3}, {other, 25_000}, {one, 3}, {other, 1500}} {
+		s.subscription = part.of
+		s.write(written{from: from, events: part.events, run: min(part.events, 1000), rejects: 1 << 30, features: []string{"calls"}})
+		from += part.events
+	}
+	now := usage.AsOf{Position: new(s.head(s.tenant))}
+	for key, viewer := range s.viewers() {
+		for _, asOf := range []*usage.AsOf{nil, &now} {
+			q := usage.ExplainQuery{TenantID: s.tenant, Feature: "calls", PeriodKey: "2026-05", SubscriptionID: one, AsOf: asOf, Limit: 3}
+			var listed, pages, empty int
+			for more := true; more; more = q.After != "" {
+				s.atMost(60_000, fmt.Sprintf("page %d by a key of the %s", pages+1, key), func() {
+					e, err := s.reads.Explain(t.Context(), viewer, q)
+					s.must(err)
+					if !e.Adds || e.EventCount != 6 || len(e.Data) > 0 && e.Next == "" && e.Data[len(e.Data)-1].RunningTotal != e.Total {
+						t.Errorf("page %d: %+v", pages+1, e)
+					}
+					if listed += len(e.Data); len(e.Data) == 0 {
+						empty++
+					}
+					q.After = e.Next
+				})
+				pages++
+			}
+			if listed != 6 || empty == 0 {
+				t.Errorf("%d events on %d pages, %d of them empty", listed, pages, empty)
+			}
 		}
 	}
 }

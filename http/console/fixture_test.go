@@ -46,7 +46,7 @@ func newFixture(t *testing.T) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.Console, err = New(Config{API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.api(w, r) }), Serves: func(string) bool { return false },
+	f.Console, err = New(Config{API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.api(w, r) }), Serves: func(route string) bool { return route == explainPage().needs },
 		Keys: keys, Sessions: f.open, Shutdown: f.shutdown, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return f.now() },
 		NewToken: func() [32]byte { return sha256.Sum256([]byte(t.Name())) }, Version: "test"})
 	if err != nil {

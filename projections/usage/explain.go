@@ -31,7 +31,8 @@ type ExplainQuery struct {
 }
 
 // Explanation is a page of the events that add up to a figure, in the order in which
-// they were counted. Total and EventCount are the figure itself, from the aggregates
+// they were counted. It can hold fewer events than requested, even zero, and still have a Next: a page reads a bounded
+// part of the figure, in which events of other subscriptions may be. Total and EventCount are the figure itself, from the aggregates
 // if it is live. Adds says that all events, including those of the other pages, add up to
 // exactly that; of a figure of more than checkedAtOnce events only the last page proves it, and
 // earlier pages say it unless they disprove it. LeftOut is nil unless requested.
@@ -67,8 +68,9 @@ type explanation struct {
 	live    bool
 	sum     big.Int // of the counted verdicts that were read, on earlier pages too
 	count   int64
-	read    int  // verdicts
-	ended   bool // all verdicts were read
+	read    int   // verdicts
+	ended   bool  // all verdicts were read
+	cutAt   int64 // the last verdict that was read, if the walk was cut there; or 0
 	entries []countedUsage
 	limit   int
 }
@@ -196,17 +198,20 @@ func (x *explanation) knows(c *countedUsage) bool {
 // the figure. Of a longer figure the last page shows it.
 const checkedAtOnce = 1000
 
+// readAtOnce bounds the verdicts that a page reads, those of other subscriptions included: some tenths of a second.
+const readAtOnce = 10_000
+
 // walk reads the verdicts of the page and one more, which shows that another page follows. A
-// first page reads up to checkedAtOnce of them.
+// first page reads up to checkedAtOnce of them. No page reads more than readAtOnce.
 func (x *explanation) walk(ctx context.Context, tx pgx.Tx, t *tenantVerdicts) error {
 	f := t.wholeFigure(x.Feature, x.PeriodKey, nil)
-	f.after, f.upTo = x.place.after, x.place.bound
+	f.after, f.upTo, f.most = x.place.after, x.place.bound, readAtOnce
 	if !x.live {
 		f.asOf, f.upTo = &x.place.asOf, math.MaxInt64
 	}
 	x.sum.Set(&x.place.before)
 	x.count, x.ended = x.place.counted, true
-	return f.each(ctx, tx, func(c *countedUsage, counted bool) bool {
+	err := f.each(ctx, tx, func(c *countedUsage, counted bool) bool {
 		x.read++
 		if counted && x.knows(c) {
 			x.add(c)
@@ -215,6 +220,10 @@ func (x *explanation) walk(ctx context.Context, tx pgx.Tx, t *tenantVerdicts) er
 		x.ended = len(x.entries) <= x.limit || whole
 		return x.ended
 	})
+	if f.cut {
+		x.ended, x.cutAt = false, f.after
+	}
+	return err
 }
 
 func (x *explanation) add(c *countedUsage) {
@@ -249,10 +258,16 @@ func (x *explanation) page(ctx context.Context, tx pgx.Tx) (Explanation, error) 
 			VerdictPosition: events.Position{Partition: partition, Number: c.position}, RunningTotal: json.Number(x.place.before.String()),
 		})
 	}
-	if more {
-		x.place.after, x.place.adds = x.entries[x.limit-1].position, e.Adds
-		e.Next = x.place.String(x.live)
+	switch {
+	case more:
+		x.place.after = x.entries[x.limit-1].position
+	case x.cutAt > 0:
+		x.place.after = x.cutAt
+	default:
+		return e, err
 	}
+	x.place.adds = e.Adds
+	e.Next = x.place.String(x.live)
 	return e, err
 }
 

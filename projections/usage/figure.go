@@ -21,6 +21,8 @@ type figureWalk struct {
 	upTo            int64
 	asOf            *int64 // only verdicts on events recorded up to here
 	first           int    // verdicts of the first piece; 0: firstPiece
+	most            int    // verdicts that it reads before it is cut; 0: all
+	cut             bool   // more verdicts may follow after
 }
 
 // Sizes of pieces: of a figure that may have begun later, of a page, and of a whole figure.
@@ -36,9 +38,10 @@ FROM verdict_positions($1, $2, $3, $4, $5, $6, $7) AS v (position)
 CROSS JOIN LATERAL (SELECT e.* FROM event_log e WHERE e.partition = $1 AND e.position = v.position LIMIT 1) l
 ORDER BY l.position`
 
-// each visits the figure's verdicts until visit returns false.
+// each visits the figure's verdicts until visit returns false, or until the walk is cut.
 func (f *figureWalk) each(ctx context.Context, tx pgx.Tx, visit func(c *countedUsage, counted bool) (more bool)) error {
-	for size := cmp.Or(f.first, firstPiece); ; size = min(2*size, mostPiece) {
+	left := cmp.Or(f.most, math.MaxInt)
+	for size := min(cmp.Or(f.first, firstPiece), left); ; size = min(2*size, mostPiece, left) {
 		piece, err := f.piece(ctx, tx, size)
 		if err != nil {
 			return err
@@ -56,6 +59,10 @@ func (f *figureWalk) each(ctx context.Context, tx pgx.Tx, visit func(c *countedU
 			}
 		}
 		if len(piece) < size {
+			return nil
+		}
+		if left -= size; left == 0 {
+			f.cut = true
 			return nil
 		}
 	}

@@ -87,7 +87,7 @@ func (c *UsageExplain) Run(a *app) error {
 				return err
 			}
 		}
-		if !cut || c.Rejected || seen == c.Limit {
+		if !cut || c.Rejected || c.Limit > 0 && seen == c.Limit {
 			return c.conclude(a, p, &e, seen, cut)
 		}
 		cursor = *e.NextCursor

@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -228,5 +229,24 @@ func TestALongFigureIsNotProvenByItsRejections(t *testing.T) {
 	code, _, errs := newConsole(t, p).run("usage", "explain", "--feature", "a", "--period", "2026-05", "--rejected")
 	if code != exitYes || len(p.requests) != 1 || !strings.Contains(errs, "without --rejected all of them are read") || !strings.Contains(errs, "There may be more") {
 		t.Errorf("exit code %d, %q\n%s", code, p.requests, errs)
+	}
+}
+
+// A page without events does not end the list, and not before --limit.
+func TestAnExplanationGoesOnAfterAPageWithoutEvents(t *testing.T) {
+	page := func(data, next string) string {
+		return `{"total":5,"eventCount":1,"adds":true,"asOfPosition":"3-4","data":[` + data + `],"nextCursor":` + next + `}`
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, map[string]string{
+			"": page("", `"b"`), "b": page(`{"eventId":"e","position":"3-1","amount":5,"count":1,"runningTotal":5}`, `"c"`), "c": page("", "null"),
+		}[r.URL.Query().Get("cursor")])
+	}))
+	t.Cleanup(s.Close)
+	for _, limit := range []string{"0", "2"} {
+		code, out, errs := newConsole(t, &fakeService{t: t, url: s.URL}).run("usage", "explain", "--feature", "a", "--period", "2026-05", "--limit", limit, "-o", "ndjson")
+		if code != exitYes || !strings.Contains(out, `"eventId":"e"`) || !strings.Contains(errs, "the events add up to it") {
+			t.Errorf("--limit %s: exit code %d\n%s%s", limit, code, out, errs)
+		}
 	}
 }
