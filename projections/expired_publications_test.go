@@ -2,11 +2,15 @@ package projections_test
 
 import (
 	"encoding/json"
+	"reflect"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/relay/cursors"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/audit"
 	"github.com/meterplex/meterplex/projections/deadletters"
@@ -56,5 +60,27 @@ func TestP12_ReceiptsOutliveThePlacesOfTheirRecords(t *testing.T) {
 	letter, err := s.reads.DeadLetter(t.Context(), operator, letters()[0].ID)
 	if err != nil || letter.KafkaOffset != nil {
 		t.Errorf("the dead letter: %+v, %v", letter, err)
+	}
+}
+
+// During a rewind a receipt shows where the record was published last; an event behind the relay was never published.
+func TestP12_ReceiptsKeepTheirPlacesDuringARewind(t *testing.T) {
+	s := newPipelineFixture(t)
+	tenant := newID()
+	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
+	at := s.append(usageEvent(tenant, "one", "calls", 5, may))[0]
+	s.settle()
+	s.relayed(40)
+	s.settle()
+	before, end := s.receipt(tenant, "one").Published, s.head(tenant).Number
+	s.must(pgx.BeginFunc(t.Context(), s.pool, func(tx pgx.Tx) error {
+		return cursors.Rewind(t.Context(), tx, []events.ReplayStep{{Partition: at.Partition, From: end, To: at.Number - 1}})
+	}))
+	s.append(usageEvent(tenant, "two", "calls", 5, may))
+	if p := s.receipt(tenant, "one").Published; before == nil || !reflect.DeepEqual(p, before) {
+		t.Errorf("published at %+v, before the rewind at %+v", p, before)
+	}
+	if p := s.receipt(tenant, "two").Published; p != nil {
+		t.Errorf("not published yet: %+v", p)
 	}
 }

@@ -112,17 +112,18 @@ type DeadLetterStep struct {
 	At     time.Time `json:"at"` // of the last failure
 }
 
-// Each publication has a row in outbox_publications until it has expired (infra/relay). The bounds of its position
+// A rewind moves the relay's cursor back; furthest is the cursor before it: until a record is published again it is where
+// it was. Each publication has a row in outbox_publications until it has expired (infra/relay). The bounds of its position
 // are those of broker_place.
 const readRecorded = `
 SELECT l.position, l.recorded_at, l.event_id, l.correlation_id, l.payload, l.payload_hash,
-       c.position >= l.position, b.broker_offset, b.published_at,
+       greatest(c.position, c.furthest) >= l.position, b.broker_offset, b.published_at,
        b.published_at IS NULL AND NOT EXISTS (
          SELECT FROM outbox_publications p WHERE p.partition = l.partition AND p.topic = l.topic
             AND p.from_position <= l.position AND p.from_position > l.position - 10000 AND p.to_position >= l.position)
 FROM event_log l
 JOIN relay_cursors c ON c.partition = l.partition
-LEFT JOIN LATERAL broker_place(l.partition, l.topic, l.position) b ON c.position >= l.position
+LEFT JOIN LATERAL broker_place(l.partition, l.topic, l.position) b ON greatest(c.position, c.furthest) >= l.position
 WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = 'u/' || $3::text`
 
 // The dead letters of a producer's event whose retries are steps of it.
