@@ -177,7 +177,7 @@ func (s *logStreams) tail(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var start audit.TailStart
+	start := audit.TailStart{Once: more.Get("follow") == "false"}
 	if in.After != "" {
 		start.After = &after
 	}
@@ -199,7 +199,7 @@ func (s *logStreams) tail(w http.ResponseWriter, r *http.Request) error {
 	defer end()
 	l.start(mediaEvents)
 	if r.Method != http.MethodHead {
-		l.follow(tail, more.Get("follow") != "false")
+		l.follow(tail, !start.Once)
 	}
 	return nil
 }
@@ -274,7 +274,7 @@ func describeExport(op *huma.Operation, types schemas) {
 func describeEventStream(op *huma.Operation, types schemas) {
 	op.Parameters = append(wantedParams(false),
 		&huma.Param{Name: "last", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: ptr(1.0), Maximum: ptr(1000.0)}, Description: "Begin with so many of the newest."},
-		&huma.Param{Name: "follow", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"true", "false"}, Default: "true"}, Description: "false: end where the log ends now, with the id of that place in a comment."},
+		&huma.Param{Name: "follow", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"true", "false"}, Default: "true"}, Description: "false: end where the log ends at the start of the answer, whatever is recorded meanwhile, with the id of that place in a comment."},
 		&huma.Param{Name: "Last-Event-ID", In: "header", Schema: &huma.Schema{Type: huma.TypeString}, Description: "The id of the last event that came; begin after it."})
 	op.Responses["200"] = &huma.Response{Description: "Each event's data is an envelope.",
 		Content: map[string]*huma.MediaType{mediaEvents: types.stream(mediaEvents, loggedEvent{})}}

@@ -124,3 +124,50 @@ func TestTailsReturnAfterABoundedPartOfTheLog(t *testing.T) {
 		t.Errorf("the places are %d instead of %d", passed, want)
 	}
 }
+
+// A tail that ends at the log's end ends where that was at its start, whatever is recorded meanwhile.
+func TestTailsOfOneLookEndWhereTheLogEnded(t *testing.T) {
+	s := newPipelineFixture(t)
+	tenant := newID()
+	first := s.append(usageEvent(tenant, "first", "calls", 1, may))[0]
+	tail, err := s.reads.Tail(t.Context(), operator, audit.EventFilter{TenantID: &tenant}, audit.TailStart{After: &audit.Frontier{}, Once: true})
+	s.must(err)
+	var got []string
+	for n := range 5 {
+		s.append(usageEvent(tenant, fmt.Sprint("meanwhile ", n), "calls", 1, may))
+		list, end, err := tail.Next(t.Context())
+		s.must(err)
+		if got = append(got, places(list)...); end {
+			if n == 0 || !slices.Equal(got, []string{first.String()}) || tail.Place() != first.String() {
+				t.Errorf("ends at read %d after %v at %s, want %s", n, got, tail.Place(), first)
+			}
+			return
+		}
+	}
+	t.Errorf("does not end: %v", got)
+}
+
+// A tail from a time to come delivers nothing that was recorded before it.
+func TestTailsFromATimeToCome(t *testing.T) {
+	s := newPipelineFixture(t)
+	tenant := newID()
+	s.append(usageEvent(tenant, "long before", "calls", 1, may))
+	from := time.Now().Add(2 * time.Second)
+	for _, start := range []audit.TailStart{{}, {After: &audit.Frontier{}}, {Last: 3}} {
+		tail, err := s.reads.Tail(t.Context(), operator, audit.EventFilter{TenantID: &tenant, From: &from}, start)
+		s.must(err)
+		before := s.append(usageEvent(tenant, fmt.Sprintf("before %+v", start), "calls", 1, may))[0]
+		list, _, err := tail.Next(t.Context())
+		if err != nil || len(list) > 0 || tail.Place() != before.String() {
+			t.Errorf("%+v: %v at %s, recorded before %s: %v", start, places(list), tail.Place(), from, err)
+		}
+		defer func() {
+			list, _, err := tail.Next(t.Context())
+			if err != nil || len(list) != 1 || list[0].RecordedAt.Before(from) {
+				t.Errorf("%+v: %v, from %s: %v", start, places(list), from, err)
+			}
+		}()
+	}
+	time.Sleep(time.Until(from) + 10*time.Millisecond)
+	s.append(usageEvent(tenant, "after", "calls", 1, may))
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -57,10 +58,12 @@ func (r *Reads) goOn(ctx context.Context, v query.Viewer, w *walk) ([]events.Env
 }
 
 // TailStart is the start of a tail: after a place; at the Last matching events before the
-// end of the log; or, with neither, at its end. A From in the filter is a place, too.
+// end of the log; or, with neither, at its end. A From in the filter is a place, too. Once: the tail ends where
+// the log ends at its start.
 type TailStart struct {
 	After *Frontier
 	Last  int
+	Once  bool
 }
 
 // EventTail follows the log: it also returns events recorded meanwhile, each once.
@@ -69,13 +72,15 @@ type EventTail struct {
 	viewer query.Viewer
 	filter EventFilter
 	walk   *walk
+	from   *time.Time
+	once   bool
 	seen   Frontier // the heads that the walk goes to
 	given  Frontier
 }
 
 // Tail begins to follow the log.
 func (r *Reads) Tail(ctx context.Context, v query.Viewer, f EventFilter, start TailStart) (*EventTail, error) {
-	t := &EventTail{reads: r, viewer: v, filter: f}
+	t := &EventTail{reads: r, viewer: v, filter: f, from: f.From, once: start.Once}
 	err := r.Within(ctx, v, func(tx pgx.Tx) (err error) {
 		var after Frontier
 		if start.After != nil {
@@ -95,7 +100,7 @@ func (r *Reads) Tail(ctx context.Context, v query.Viewer, f EventFilter, start T
 		}
 		return nil
 	})
-	t.filter.From = nil // the walk has passed it
+	t.filter.From = nil // the walk has passed the events before it that were recorded by now
 	if err == nil {
 		t.given = t.walk.after
 	}
@@ -103,16 +108,22 @@ func (r *Reads) Tail(ctx context.Context, v query.Viewer, f EventFilter, start T
 }
 
 // Next returns at most a page of events from a bounded part of the log, in the order of recording; possibly zero. atEnd
-// reports that the end of the log is reached for now. The events of the page before are delivered.
+// reports that the end of the log is reached for now, or the end of a tail with Once. The events of the page before are delivered.
 func (t *EventTail) Next(ctx context.Context) (list []events.Envelope, atEnd bool, err error) {
 	t.given = t.walk.after
 	if t.walk.place() == nil {
+		if t.once {
+			return nil, true, nil
+		}
 		if more, err := t.more(ctx); err != nil || !more {
 			return nil, err == nil, err
 		}
 	}
 	if list, err = t.reads.goOn(ctx, t.viewer, t.walk); err != nil {
 		return nil, false, err
+	}
+	if t.from != nil { // it may be a time to come
+		list = slices.DeleteFunc(list, func(e events.Envelope) bool { return e.RecordedAt.Before(t.from.Truncate(time.Microsecond)) })
 	}
 	if len(list) == 0 {
 		t.given = t.walk.after
