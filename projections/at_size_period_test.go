@@ -18,7 +18,8 @@ FROM generate_series(1, $1::int) t, generate_series(10, 29) f, unnest(ARRAY['202
 	writeOwnGenerations = `
 WITH own AS (SELECT 100 + t / 100 AS generation, md5(t::text)::uuid AS tenant FROM generate_series(100, $1::int, 100) t),
 g AS (INSERT INTO projection_generations (projection, generation, fold_version, tenant_id) SELECT 'usage_aggregates', generation, 'usage_aggregates/v1', tenant FROM own),
-p AS (INSERT INTO projection_pointers (projection, tenant_id, generation, flip) SELECT 'usage_aggregates', tenant, generation, generation FROM own)
+p AS (INSERT INTO projection_pointers (projection, tenant_id, generation, flip) SELECT 'usage_aggregates', tenant, generation, generation FROM own),
+c AS (INSERT INTO consumer_checkpoints (consumer, generation, partition) SELECT 'meterplex-usage-aggregator', generation, 0 FROM own)
 INSERT INTO usage_aggregates (generation, partition, tenant_id, feature, period_key, subscription_id, amount, event_count, applied_count, last_event_at)
 SELECT own.generation, a.partition, a.tenant_id, a.feature, a.period_key, a.subscription_id, -a.amount, 1, 1, a.last_event_at
 FROM own JOIN usage_aggregates a ON a.generation = 1 AND a.tenant_id = own.tenant`

@@ -3,6 +3,7 @@ package projections_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -12,7 +13,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/rebuild"
+	"github.com/meterplex/meterplex/projections/usage"
 )
 
 // lines are the logged lines.
@@ -118,4 +122,46 @@ func TestAGenerationUnderLoadIsDropped(t *testing.T) {
 	if dropped := said.with("INFO"); len(dropped) != 1 || !strings.Contains(dropped[0], "a generation was dropped") {
 		t.Errorf("logged %s", dropped)
 	}
+}
+
+// A list does not go on in a generation that no longer gets the newest usage, although its rows are still there.
+func TestP5_PagesOfAGenerationThatIsFedNoLongerAreRefused(t *testing.T) {
+	y := newRebuildFixture(t)
+	y.versions(doubled, foldDoubled)
+	tenants := y.tenants(2)
+	for i, tenant := range tenants {
+		y.append(usageEvent(tenant, fmt.Sprint("a", i), "calls", 10, may), usageEvent(tenant, fmt.Sprint("b", i), "calls", 10, may.AddDate(0, 1, 0)))
+	}
+	y.settle()
+	of, all := usage.AggregateQuery{TenantID: tenants[0], Limit: 1}, usage.PeriodQuery{PeriodKey: "2026-05", Limit: 1}
+	figures, err := y.reads.Aggregates(t.Context(), tenantViewer(tenants[0]), of)
+	y.must(err)
+	period, err := y.reads.OfPeriod(t.Context(), operator, all)
+	y.must(err)
+	y.must(y.promote(y.built(commands.StartRebuild{})))
+	of.After, all.After = figures.Next, period.Next
+	refused := func(when string, ofTenant, ofAll bool) {
+		_, err := y.reads.Aggregates(t.Context(), tenantViewer(tenants[0]), of)
+		if (err == query.ErrCursorInvalid) != ofTenant || err != nil && !ofTenant {
+			t.Errorf("%s: a page of the tenant: %v", when, err)
+		}
+		_, err = y.reads.OfPeriod(t.Context(), operator, all)
+		if (err == query.ErrCursorInvalid) != ofAll || err != nil && !ofAll {
+			t.Errorf("%s: a page of all tenants: %v", when, err)
+		}
+	}
+	change := func(sql string, args ...any) { y.must(second(y.pool.Exec(t.Context(), sql, args...))) }
+	const checkpoint = ` consumer_checkpoints %s WHERE consumer = 'meterplex-usage-aggregator' AND generation = 1 AND partition = $1`
+	own := events.PartitionOf(tenants[0])
+	refused("the generation is kept", false, false)
+	change(`UPDATE projection_generations SET broken = 'it failed' WHERE projection = 'usage_aggregates' AND generation = 1`)
+	refused("it is broken", true, true)
+	change(`UPDATE projection_generations SET broken = NULL`)
+	change(`UPDATE`+fmt.Sprintf(checkpoint, `SET joined = false`), own)
+	refused("it is not fed in the partition", true, true)
+	change(`UPDATE`+fmt.Sprintf(checkpoint, `SET joined = true`), own)
+	change(`DELETE FROM`+fmt.Sprintf(checkpoint, ``), (own+1)%events.Partitions)
+	refused("another partition's checkpoint is gone", false, true)
+	change(`DELETE FROM`+fmt.Sprintf(checkpoint, ``), own)
+	refused("the partition's checkpoint is gone", true, true)
 }

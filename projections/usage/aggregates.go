@@ -71,12 +71,16 @@ ORDER BY coalesce(a.period_start, '-infinity') DESC, a.feature, a.period_key, a.
 LIMIT $10`
 
 // Reads the flip that readers see now ($2: the one their cursor is bound to), and whether
-// a generation live then has been dropped since. A generation that a later flip covers
+// a generation live then does not get the newest usage of the tenant's partition $3 any more: it was dropped or detached
+// after a failure, or is being dropped. A generation that a later flip covers
 // wholly was not live.
 const readFlip = `
 SELECT coalesce($2::int, max(greatest(p.flip, p.undone_flip)), 0),
-       coalesce($2::int > max(greatest(p.flip, p.undone_flip)), true) OR coalesce(bool_or(g.dropped_at IS NOT NULL
-         AND p.flip <= $2 AND (p.undone_flip IS NULL OR p.undone_flip > $2) AND NOT EXISTS (
+       coalesce($2::int > max(greatest(p.flip, p.undone_flip)), true) OR coalesce(bool_or($2::int IS NOT NULL AND p.flip <= $2 AND (p.undone_flip IS NULL OR p.undone_flip > $2)
+         AND (g.dropped_at IS NOT NULL OR g.broken IS NOT NULL OR NOT EXISTS (
+           SELECT FROM consumer_checkpoints c
+           WHERE c.consumer = 'meterplex-usage-aggregator' AND c.generation = g.generation AND c.partition = $3 AND c.joined))
+         AND NOT EXISTS (
            SELECT FROM projection_pointers later
            WHERE later.projection = p.projection AND later.flip > p.flip AND later.flip <= $2 AND (later.undone_flip IS NULL OR later.undone_flip > $2)
              AND later.tenant_id IN (p.tenant_id, '00000000-0000-0000-0000-000000000000') AND later.period_key IN (p.period_key, ''))), false)
@@ -85,7 +89,7 @@ WHERE p.projection = 'usage_aggregates' AND p.tenant_id IN ($1, '00000000-0000-0
 
 // Aggregates lists a tenant's figures, newest period first, lifetime last, within
 // a period by feature. A cursor stays with the generations that its list began in;
-// ErrCursorInvalid once one of them is gone.
+// ErrCursorInvalid once one of them is gone, or no longer gets the newest usage.
 func (r *Reads) Aggregates(ctx context.Context, v query.Viewer, q AggregateQuery) (Aggregates, error) {
 	q.Limit = query.PageSize(q.Limit)
 	after, err := ParseCursor(q.After)
@@ -99,7 +103,7 @@ func (r *Reads) Aggregates(ctx context.Context, v query.Viewer, q AggregateQuery
 	var stands query.Standing
 	var flip int
 	var gone bool
-	err = r.For(q.Wait).Snapshot(ctx, v, query.ReadStanding(query.AggregatesSource(), q.TenantID, &stands), query.New(readFlip, []any{q.TenantID, after.flip}, query.Each(func(rows pgx.Rows) error {
+	err = r.For(q.Wait).Snapshot(ctx, v, query.ReadStanding(query.AggregatesSource(), q.TenantID, &stands), query.New(readFlip, []any{q.TenantID, after.flip, events.PartitionOf(q.TenantID)}, query.Each(func(rows pgx.Rows) error {
 		return rows.Scan(&flip, &gone)
 	})), query.Statement{
 		SQL: readAggregates,

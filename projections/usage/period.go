@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections/query"
 )
 
@@ -76,11 +77,15 @@ const periodColumns = `
 SELECT a.tenant_id, a.feature, a.period_key, a.subscription_id, a.amount::text, a.event_count, a.period_start, a.period_end, a.last_event_at
 FROM (SELECT * FROM many UNION ALL SELECT * FROM few) a`
 
-// readPeriodFlip is readFlip for the pointers of all tenants that cover the period $1.
+// readPeriodFlip is readFlip for the pointers of all tenants that cover the period $1, and all partitions: $3 of them, or that
+// of a generation's tenant.
 const readPeriodFlip = `
 SELECT coalesce($2::int, max(greatest(p.flip, p.undone_flip)), 0),
-       coalesce($2::int > max(greatest(p.flip, p.undone_flip)), true) OR coalesce(bool_or(g.dropped_at IS NOT NULL
-         AND p.flip <= $2 AND (p.undone_flip IS NULL OR p.undone_flip > $2) AND NOT EXISTS (
+       coalesce($2::int > max(greatest(p.flip, p.undone_flip)), true) OR coalesce(bool_or($2::int IS NOT NULL AND p.flip <= $2 AND (p.undone_flip IS NULL OR p.undone_flip > $2)
+         AND (g.dropped_at IS NOT NULL OR g.broken IS NOT NULL OR CASE g.tenant_id WHEN '00000000-0000-0000-0000-000000000000' THEN $3 ELSE 1 END > (
+           SELECT count(*) FROM consumer_checkpoints c
+           WHERE c.consumer = 'meterplex-usage-aggregator' AND c.generation = g.generation AND c.joined))
+         AND NOT EXISTS (
            SELECT FROM projection_pointers later
            WHERE later.projection = p.projection AND later.flip > p.flip AND later.flip <= $2 AND (later.undone_flip IS NULL OR later.undone_flip > $2)
              AND later.tenant_id IN (p.tenant_id, '00000000-0000-0000-0000-000000000000') AND later.period_key IN ($1, ''))), false)
@@ -90,7 +95,7 @@ WHERE p.projection = 'usage_aggregates' AND p.period_key IN ($1, '')`
 // OfPeriod lists the figures of all tenants in a period, ordered by tenant, feature and
 // subscription: for operators, since a tenant's viewer gets its own figures only. A page has no position, because
 // each tenant's log has its own. A cursor stays with the generations that its list began in;
-// ErrCursorInvalid once one of them is gone.
+// ErrCursorInvalid once one of them is gone, or no longer gets the newest usage.
 func (r *Reads) OfPeriod(ctx context.Context, v query.Viewer, q PeriodQuery) (Aggregates, error) {
 	q.Limit = query.PageSize(q.Limit)
 	after, err := ParsePeriodCursor(q.After)
@@ -105,7 +110,7 @@ func (r *Reads) OfPeriod(ctx context.Context, v query.Viewer, q PeriodQuery) (Ag
 	var flip int
 	var gone bool
 	err = r.For(query.Wait{}).Snapshot(ctx, v,
-		query.New(readPeriodFlip, []any{q.PeriodKey, after.flip}, query.Each(func(rows pgx.Rows) error { return rows.Scan(&flip, &gone) })),
+		query.New(readPeriodFlip, []any{q.PeriodKey, after.flip, events.Partitions}, query.Each(func(rows pgx.Rows) error { return rows.Scan(&flip, &gone) })),
 		query.New(sql, []any{q.PeriodKey, after.flip, after.tenant, after.feature, after.subscription, q.Limit + 1}, query.Each(func(rows pgx.Rows) error {
 			a, err := scanAggregate(rows)
 			page.Data = append(page.Data, a)
