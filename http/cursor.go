@@ -39,11 +39,15 @@ func (l list) sum(generation int, after string) []byte {
 	return h.Sum(nil)[:sumLength]
 }
 
-// next encodes the cursor of the page after an entry.
+// next encodes the cursor of the page after an entry. An escaped < would take six bytes: the cursor of a long key would be longer
+// than a parameter may be.
 func (l list) next(generation int, after string) *string {
+	var body bytes.Buffer
+	encoder := json.NewEncoder(&body)
+	encoder.SetEscapeHTML(false)
 	// A struct of numbers and valid strings always encodes.
-	body, _ := json.Marshal(cursor{cursorVersion, generation, after, l.sum(generation, after)})
-	text := base64.RawURLEncoding.EncodeToString(body)
+	_ = encoder.Encode(cursor{cursorVersion, generation, after, l.sum(generation, after)})
+	text := base64.RawURLEncoding.EncodeToString(bytes.TrimSuffix(body.Bytes(), []byte("\n")))
 	return &text
 }
 
