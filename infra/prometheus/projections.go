@@ -15,6 +15,7 @@ import (
 	prom "github.com/prometheus/client_golang/prometheus"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/overview"
 )
@@ -89,16 +90,13 @@ func (g *projectionGauges) Collect(c chan<- prom.Metric) {
 
 // lagSQL counts no generations that are being rebuilt. All joined generations are at the same position.
 // $1 maps consumers to topics, $2 to projections.
-const lagSQL = `SELECT c.consumer, $2::jsonb ->> c.consumer, coalesce(t.topic, 0)::smallint, c.partition,
+var lagSQL = `SELECT c.consumer, $2::jsonb ->> c.consumer, coalesce(t.topic, 0)::smallint, c.partition,
   greatest(s.source - c.position, 0)::float8, coalesce(greatest(extract(epoch FROM now() - n.recorded_at), 0), 0)::float8
  FROM (SELECT consumer, partition, min(position) AS position FROM consumer_checkpoints WHERE joined GROUP BY consumer, partition) c
  JOIN log_heads h USING (partition)
  CROSS JOIN LATERAL (SELECT ($1::jsonb ->> c.consumer)::int AS topic) t
  CROSS JOIN LATERAL (SELECT CASE WHEN t.topic IS NULL THEN h.position ELSE h.topic_positions[t.topic] END AS source) s
- LEFT JOIN LATERAL (
-  SELECT l.recorded_at FROM event_log_rows l
-  WHERE s.source > c.position AND l.partition = c.partition AND l.position > c.position AND l.position <= s.source AND (t.topic IS NULL OR l.topic = t.topic)
-  ORDER BY l.position LIMIT 1) n ON true`
+ CROSS JOIN LATERAL (SELECT ` + projections.FirstWaiting("c.partition", "c.position", "s.source", "t.topic") + ` AS recorded_at) n`
 
 // driftSQL returns NULL as the drift of a projection that was never verified.
 const driftSQL = `SELECT g.projection, count(*) FILTER (WHERE g.broken IS NOT NULL AND g.dropped_at IS NULL)::float8,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/query"
 )
 
@@ -69,7 +70,7 @@ type GenerationStatus struct {
 // readProjectionLag reads the lag between the live checkpoints and the last position of
 // their source; $2 is the source's topic by projection, 0 for the whole log. Positions of
 // other topics in between count, too: the checkpoint passes them the same way.
-const readProjectionLag = `
+var readProjectionLag = `
 SELECT a.projection, p.generation, g.fold_version, sum(c.position)::bigint,
        sum(greatest(s.source - c.position, 0))::bigint,
        greatest(coalesce(extract(epoch FROM now() - min(n.recorded_at)), 0), 0)::float8
@@ -79,10 +80,7 @@ JOIN projection_generations g ON g.projection = p.projection AND g.generation = 
 JOIN consumer_checkpoints c ON c.consumer = a.consumer AND c.generation = p.generation
 JOIN log_heads h ON h.partition = c.partition
 CROSS JOIN LATERAL (SELECT CASE WHEN a.topic = 0 THEN h.position ELSE h.topic_positions[a.topic] END AS source) s
-LEFT JOIN LATERAL (
-  SELECT l.recorded_at FROM event_log_rows l
-  WHERE s.source > c.position AND l.partition = c.partition AND l.position > c.position AND l.position <= s.source AND (a.topic = 0 OR l.topic = a.topic)
-  ORDER BY l.position LIMIT 1) n ON true
+CROSS JOIN LATERAL (SELECT ` + projections.FirstWaiting("c.partition", "c.position", "s.source", "NULLIF(a.topic, 0)") + ` AS recorded_at) n
 GROUP BY a.projection, p.generation, g.fold_version`
 
 const readGenerationStates = `

@@ -109,13 +109,12 @@ type backlog struct {
 	age      time.Duration // of the oldest event
 }
 
-const backlogsSQL = `SELECT c.consumer, coalesce(min(t.topic), 0)::smallint, coalesce(sum(greatest(s.source - c.position, 0)), 0)::bigint, coalesce(max(extract(epoch FROM now() - n.recorded_at)), 0)::float8
+var backlogsSQL = `SELECT c.consumer, coalesce(min(t.topic), 0)::smallint, coalesce(sum(greatest(s.source - c.position, 0)), 0)::bigint, coalesce(max(extract(epoch FROM now() - n.recorded_at)), 0)::float8
  FROM (SELECT consumer, partition, min(position) AS position FROM consumer_checkpoints WHERE joined GROUP BY consumer, partition) c
  JOIN log_heads h USING (partition)
  CROSS JOIN LATERAL (SELECT ($1::jsonb ->> c.consumer)::int AS topic) t
  CROSS JOIN LATERAL (SELECT CASE WHEN t.topic IS NULL THEN h.position ELSE h.topic_positions[t.topic] END AS source) s
- LEFT JOIN LATERAL (SELECT l.recorded_at FROM event_log_rows l
-  WHERE s.source > c.position AND l.partition = c.partition AND l.position > c.position AND l.position <= s.source AND (t.topic IS NULL OR l.topic = t.topic) ORDER BY l.position LIMIT 1) n ON true
+ CROSS JOIN LATERAL (SELECT ` + projections.FirstWaiting("c.partition", "c.position", "s.source", "t.topic") + ` AS recorded_at) n
  GROUP BY c.consumer ORDER BY c.consumer`
 
 // backlogs returns the backlog of each consumer.

@@ -25,6 +25,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
 	"github.com/meterplex/meterplex/infra/postgres"
 )
@@ -263,4 +264,11 @@ func TestFaultsOfKafkaAreFound(t *testing.T) {
 	p.finds("kafka_login", Failure, "127.0.0.1:1")
 	p.cfg.NoKafka = errors.New("KAFKA_TLS_CA holds no certificate in PEM form")
 	p.finds("kafka_login", Unknown, "KAFKA_TLS_CA")
+}
+
+// The checks of lags find the first waiting event of a rare topic without reading those of other topics.
+func TestLagOfARareTopicIsReadAlongItsChain(t *testing.T) {
+	p := newPatient(t)
+	localtest.RareEventWaits(t, p.super, backlogsSQL, map[string]int{events.GroupDeadLetter: int(events.TopicUsageDeadLetter)})
+	p.finds("projection_lag", Failure, events.GroupDeadLetter+" is 20001 events and 1m0")
 }
