@@ -101,13 +101,25 @@ func missingIn(ctx context.Context, tx pgx.Tx, c domain.Closing, cut int64) (mis
 	return missing, nil
 }
 
-// dueClosesSQL finds periods with usage whose tenant has a policy and is not archived, and that were never closed, some time after their end. The index of tenants with a
-// policy keeps it cheap without one.
-const dueClosesSQL = `SELECT DISTINCT t.id, a.period_key FROM tenants t
- JOIN LATERAL (SELECT u.period_key, u.period_end FROM usage_aggregates u
-  WHERE u.tenant_id = t.id AND u.generation = live_generation('` + projections.ProjectionUsage + `', t.id, u.period_key) AND u.period_end IS NOT NULL) a ON true
- WHERE t.close_after_hours IS NOT NULL AND t.status <> 'ARCHIVED' AND (t.id, a.period_key) > ($1, $2) AND a.period_end + make_interval(hours => t.close_after_hours) <= now()
-  AND NOT EXISTS (SELECT FROM period_changes c WHERE c.tenant_id = t.id AND c.period_key = a.period_key)
+// dueClosesSQL finds periods with usage whose tenant has a policy and is not archived, and that were never closed, some time after their end. No figures of closed periods are
+// read: the end of a period, which follows from its key, is looked up once for all tenants, a tenant's closed periods leave the list next, and only then it is
+// asked whether the tenant has a figure in a period, and in which generation. OFFSET 0 keeps the planner from joining all figures instead.
+const dueClosesSQL = `WITH RECURSIVE live AS MATERIALIZED (
+  SELECT p.generation, p.tenant_id, p.period_key FROM projection_pointers p WHERE p.live AND p.projection = '` + projections.ProjectionUsage + `'),
+used (generation, period_key, period_end) AS (
+  SELECT g.generation, u.period_key, u.period_end FROM (SELECT DISTINCT l.generation FROM live l) g
+  CROSS JOIN LATERAL (SELECT u.period_key, u.period_end FROM usage_aggregates u WHERE u.generation = g.generation ORDER BY u.period_key LIMIT 1) u
+  UNION ALL
+  SELECT g.generation, u.period_key, u.period_end FROM used g
+  CROSS JOIN LATERAL (SELECT u.period_key, u.period_end FROM usage_aggregates u WHERE u.generation = g.generation AND u.period_key > g.period_key ORDER BY u.period_key LIMIT 1) u),
+ends AS MATERIALIZED (SELECT period_key, max(period_end) AS period_end FROM used GROUP BY period_key)
+SELECT t.id, k.period_key FROM tenants t
+ CROSS JOIN LATERAL (SELECT e.period_key FROM ends e WHERE e.period_end + make_interval(hours => t.close_after_hours) <= now()
+  EXCEPT SELECT c.period_key FROM period_changes c WHERE c.tenant_id = t.id) k
+ WHERE t.close_after_hours IS NOT NULL AND t.status <> 'ARCHIVED' AND t.id >= $1 AND (t.id, k.period_key) > ($1, $2)
+  AND EXISTS (SELECT FROM live l WHERE l.tenant_id IN (t.id, '00000000-0000-0000-0000-000000000000') AND l.period_key IN (k.period_key, '')
+   AND CASE WHEN EXISTS (SELECT FROM usage_aggregates u WHERE u.generation = l.generation AND u.period_key = k.period_key AND u.tenant_id = t.id OFFSET 0)
+    THEN l.generation = live_generation('` + projections.ProjectionUsage + `', t.id, k.period_key) END OFFSET 0)
  ORDER BY 1, 2 LIMIT $3`
 
 // DueCloses implements commands.PeriodStore.
