@@ -181,6 +181,7 @@ func describeRequest(op *huma.Operation, types schemas, body, answer any) {
 		Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"offline"}}}}
 	op.Responses["200"] = &huma.Response{
 		Description: "Granted and recorded, now or by the same request before.",
+		Headers:     rateHeaders(),
 		Content:     map[string]*huma.MediaType{mediaJSON: {Schema: types.of(answer)}},
 	}
 }

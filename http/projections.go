@@ -70,7 +70,7 @@ type startRebuildRequest struct {
 	Idempotent
 	Body struct {
 		RebuildScope
-		Reason string `json:"reason" doc:"The reason, recorded in the log."`
+		Reason string `json:"reason" doc:"The reason, 1 to 500 characters, recorded in the log."`
 	} `nameHint:"NewRebuild"`
 }
 

@@ -92,7 +92,7 @@ type decisionRequest struct {
 	Idempotent
 	Conditional
 	Body struct {
-		Reason string `json:"reason" doc:"The reason, recorded in the log."`
+		Reason string `json:"reason" doc:"The reason, 1 to 500 characters, recorded in the log."`
 	} `nameHint:"RebuildDecision"`
 }
 
@@ -101,7 +101,7 @@ type promoteRequest struct {
 	Idempotent
 	IfMatch string `header:"If-Match" doc:"The etag of the difference that was shown: promote no other. Without it, any is promoted."`
 	Body    struct {
-		Reason string `json:"reason" doc:"The reason, recorded in the log."`
+		Reason string `json:"reason" doc:"The reason, 1 to 500 characters, recorded in the log."`
 	} `nameHint:"RebuildDecision"`
 }
 

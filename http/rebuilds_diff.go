@@ -58,6 +58,7 @@ func describeDiff(op *huma.Operation, types schemas) {
 	}
 	op.Responses["200"] = &huma.Response{
 		Description: "What the rebuild changes.",
+		Headers:     map[string]*huma.Param{"ETag": {Schema: text(), Description: "Tag of the whole difference, as the member etag; absent if that is null."}},
 		Content:     map[string]*huma.MediaType{mediaJSON: {Schema: types.of(diffBody{})}, "text/csv": {Schema: text()}},
 	}
 }

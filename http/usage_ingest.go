@@ -142,14 +142,19 @@ func describeIngest(op *huma.Operation, types schemas) {
 		{Name: "Meterplex-Replay", In: "header", Description: "The batch comes from a queue that is emptied after an outage.",
 			Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"offline"}}},
 	}
-	text := &huma.Schema{Type: huma.TypeString}
 	op.Responses["202"] = &huma.Response{
 		Description: "A verdict for each event, in the order they were sent; also where all are rejected.",
-		Headers: map[string]*huma.Param{
-			"RateLimit":        {Schema: text, Description: "The rest of the tenant's rate."},
-			"RateLimit-Policy": {Schema: text, Description: "The tenant's rate."},
-		},
-		Content: map[string]*huma.MediaType{mediaJSON: {Schema: types.of(batchVerdict{})}},
+		Headers:     rateHeaders(),
+		Content:     map[string]*huma.MediaType{mediaJSON: {Schema: types.of(batchVerdict{})}},
+	}
+}
+
+// rateHeaders documents the headers of requests that count events.
+func rateHeaders() map[string]*huma.Param {
+	text := &huma.Schema{Type: huma.TypeString}
+	return map[string]*huma.Param{
+		"RateLimit":        {Schema: text, Description: "The rest of the tenant's rate."},
+		"RateLimit-Policy": {Schema: text, Description: "The tenant's rate."},
 	}
 }
 
