@@ -5,7 +5,9 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/meterplex/meterplex/domain"
@@ -86,8 +88,8 @@ func checkFeature(f *domain.Feature) error {
 	if err := checkName(f.Name); err != nil {
 		return err
 	}
-	if utf8.RuneCountInString(f.Unit) > maxUnit {
-		return refuse("unit_invalid", "/unit", "unit must be at most %d characters", maxUnit)
+	if utf8.RuneCountInString(f.Unit) > maxUnit || !utf8.ValidString(f.Unit) || strings.ContainsFunc(f.Unit, unicode.IsControl) {
+		return refuse("unit_invalid", "/unit", "unit must be at most %d characters of text without control characters", maxUnit)
 	}
 	if err := oneOf(f.Type, "type_invalid", "/type", domain.FeatureBoolean, domain.FeatureQuota, domain.FeatureMetered); err != nil {
 		return err

@@ -50,20 +50,21 @@ func TestBadFeaturesAreRefused(t *testing.T) {
 		spoil         func(*domain.Feature)
 		code, pointer string
 	}{
-		"key":          {func(f *domain.Feature) { f.LookupKey = "Calls" }, "lookup_key_invalid", "/lookupKey"},
-		"long key":     {func(f *domain.Feature) { f.LookupKey = "a" + names(64) }, "lookup_key_invalid", "/lookupKey"},
-		"no name":      {func(f *domain.Feature) { f.Name = " " }, "name_invalid", "/name"},
-		"long name":    {func(f *domain.Feature) { f.Name = names(201) }, "name_invalid", "/name"},
-		"control":      {func(f *domain.Feature) { f.Name = "a\n" }, "name_invalid", "/name"},
-		"no UTF-8":     {func(f *domain.Feature) { f.Name = "\xff" }, "name_invalid", "/name"},
-		"long unit":    {func(f *domain.Feature) { f.Unit = names(51) }, "unit_invalid", "/unit"},
-		"type":         {func(f *domain.Feature) { f.Type = "GAUGE" }, "type_invalid", "/type"},
-		"three keys":   {func(f *domain.Feature) { f.GroupBy = []string{"a", "b", "c"} }, "group_by_invalid", "/groupBy"},
-		"equal keys":   {func(f *domain.Feature) { f.GroupBy = []string{"a", "a"} }, "group_by_invalid", "/groupBy/1"},
-		"empty key":    {func(f *domain.Feature) { f.GroupBy = []string{""} }, "group_by_invalid", "/groupBy/0"},
-		"bad key":      {func(f *domain.Feature) { f.GroupBy = []string{"a", "b c"} }, "group_by_invalid", "/groupBy/1"},
-		"no usage":     {func(f *domain.Feature) { f.Type, f.GroupBy = domain.FeatureBoolean, []string{"a"} }, "group_by_invalid", "/groupBy"},
-		"another type": {func(f *domain.Feature) { f.Type = domain.FeatureBoolean }, "feature_type_fixed", "/type"},
+		"key":           {func(f *domain.Feature) { f.LookupKey = "Calls" }, "lookup_key_invalid", "/lookupKey"},
+		"long key":      {func(f *domain.Feature) { f.LookupKey = "a" + names(64) }, "lookup_key_invalid", "/lookupKey"},
+		"no name":       {func(f *domain.Feature) { f.Name = " " }, "name_invalid", "/name"},
+		"long name":     {func(f *domain.Feature) { f.Name = names(201) }, "name_invalid", "/name"},
+		"control":       {func(f *domain.Feature) { f.Name = "a\n" }, "name_invalid", "/name"},
+		"no UTF-8":      {func(f *domain.Feature) { f.Name = "\xff" }, "name_invalid", "/name"},
+		"unit of lines": {func(f *domain.Feature) { f.Unit = "GB\nhour" }, "unit_invalid", "/unit"},
+		"long unit":     {func(f *domain.Feature) { f.Unit = names(51) }, "unit_invalid", "/unit"},
+		"type":          {func(f *domain.Feature) { f.Type = "GAUGE" }, "type_invalid", "/type"},
+		"three keys":    {func(f *domain.Feature) { f.GroupBy = []string{"a", "b", "c"} }, "group_by_invalid", "/groupBy"},
+		"equal keys":    {func(f *domain.Feature) { f.GroupBy = []string{"a", "a"} }, "group_by_invalid", "/groupBy/1"},
+		"empty key":     {func(f *domain.Feature) { f.GroupBy = []string{""} }, "group_by_invalid", "/groupBy/0"},
+		"bad key":       {func(f *domain.Feature) { f.GroupBy = []string{"a", "b c"} }, "group_by_invalid", "/groupBy/1"},
+		"no usage":      {func(f *domain.Feature) { f.Type, f.GroupBy = domain.FeatureBoolean, []string{"a"} }, "group_by_invalid", "/groupBy"},
+		"another type":  {func(f *domain.Feature) { f.Type = domain.FeatureBoolean }, "feature_type_fixed", "/type"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			catalogue, tx := newFeatures()

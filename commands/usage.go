@@ -141,9 +141,9 @@ const manyEvents = 64
 // enforce makes recorded usage a quota request, which the limit of its feature may refuse. Its payload is compared with that of recorded
 // usage, so that a repetition is a duplicate whatever the plan enforces by then.
 func (s *Submitted) enforce(e *domain.UsageEvent) {
-	sent := e.Payload()
+	sent, at := e.Payload(), e.Timestamp
 	s.Subject, s.Sent, s.Body = events.UsageAdmitted, sent, nil
-	s.Quota = &QuotaRequest{Together: 1, LedgerRequest: domain.LedgerRequest{Kind: domain.Enforce, TenantID: s.TenantID, Feature: e.Feature, Amount: e.Amount, At: e.Timestamp},
+	s.Quota = &QuotaRequest{Together: 1, LedgerRequest: domain.LedgerRequest{Kind: domain.Enforce, TenantID: s.TenantID, Feature: e.Feature, Amount: e.Amount, At: &at},
 		Grant: func(p *events.Pending, d *domain.Decision) error {
 			usage, err := codec.UsageOf(sent)
 			if err != nil {

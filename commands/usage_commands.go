@@ -67,11 +67,15 @@ func byTenant(records []events.Record) []tenantMessages {
 	place := map[string]int{}
 	for i := range records {
 		m := newMessage(&records[i])
-		n, ok := place[m.tenant]
+		named := m.tenant
+		if id := tenantID(named); id != events.Platform {
+			named = id.String() // an id may be written with capitals
+		}
+		n, ok := place[named]
 		if !ok {
 			n = len(groups)
-			place[m.tenant] = n
-			groups = append(groups, tenantMessages{named: m.tenant})
+			place[named] = n
+			groups = append(groups, tenantMessages{named: named})
 		}
 		groups[n].messages = append(groups[n].messages, m)
 	}
@@ -105,10 +109,19 @@ func (c *UsageCommands) decideTenant(ctx context.Context, g *tenantMessages) err
 	return c.decide(ctx, by, tenant.Class, g.messages, barred)
 }
 
+// tenantID reads the id of a tenant; events.Platform for a text that is no id.
+func tenantID(named string) uuid.UUID {
+	id, err := uuid.Parse(named)
+	if err != nil || len(named) != len(uuid.Nil.String()) {
+		return events.Platform
+	}
+	return id
+}
+
 // tenant finds the tenant that messages name; nil for an unknown tenant.
 func (c *UsageCommands) tenant(ctx context.Context, named string) (*domain.Tenant, error) {
-	id, err := uuid.Parse(named)
-	if err != nil || len(named) != len(uuid.Nil.String()) || id == events.Platform {
+	id := tenantID(named)
+	if id == events.Platform {
 		return nil, nil
 	}
 	tenant, err := c.Tenants.Tenant(ctx, id)

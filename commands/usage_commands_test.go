@@ -185,6 +185,20 @@ func TestMessagesAreIdentifiedByIDAndContent(t *testing.T) {
 }
 
 // If the store or the catalogue is unavailable, all messages are delivered again.
+// The messages of a tenant are decided in their order, however its id is written.
+func TestP10_MessagesOfATenantStayInOrder(t *testing.T) {
+	small, capital := activeTenant.String(), strings.ToUpper(activeTenant.String())
+	groups := byTenant([]events.Record{record(small, oneCall, 1), record("other", oneCall, 2), record("", oneCall, 3, "mp-tenant", capital), record(capital, oneCall, 4)})
+	if len(groups) != 2 || groups[0].named != small || len(groups[0].messages) != 3 || groups[1].named != "other" {
+		t.Errorf("%+v", groups)
+	}
+	for i, m := range groups[0].messages[1:] {
+		if before := groups[0].messages[i]; before.Offset >= m.Offset {
+			t.Errorf("%d before %d", before.Offset, m.Offset)
+		}
+	}
+}
+
 func TestOutagesAreNotRefusals(t *testing.T) {
 	commands, log, catalogue := newUsageCommands()
 	batch := []events.Record{record(activeTenant.String(), oneCall, 1), record("nobody", oneCall, 2), record(suspendedTenant.String(), "{", 3)}

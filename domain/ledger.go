@@ -26,8 +26,8 @@ type LedgerRequest struct {
 	TenantID uuid.UUID
 	Feature  string
 	Amount   int64
-	// At is the time of usage that has one; zero: the usage is of the time of the decision.
-	At time.Time
+	// At is the time of usage that has one, which may be any; nil: the usage is of the time of the decision.
+	At *time.Time
 	// The members below are of requests about a reservation.
 	ReservationID string
 	Lasts         time.Duration // of Hold and Extend
@@ -99,16 +99,16 @@ func (l *Ledger) Used(key AccountKey) *big.Int {
 }
 
 func (l *Ledger) timeOf(r LedgerRequest) time.Time {
-	if r.At.IsZero() {
+	if r.At == nil {
 		return l.at
 	}
-	return r.At
+	return *r.At
 }
 
 // entitled finds the grant for a request. A request without a time of its own is decided on the last change in the log: by
 // time, a change would not hold yet if its instance's clock is ahead, or if the request has waited for the lock.
 func (l *Ledger) entitled(h History, r LedgerRequest) (*Subscription, *Grant, *Error) {
-	if r.At.IsZero() && len(h) > 0 {
+	if r.At == nil && len(h) > 0 {
 		h = h[len(h)-1:]
 	}
 	return Entitled(h, wholeHistory, r.Feature, l.timeOf(r))

@@ -192,7 +192,7 @@ func TestP7_EnforcedUsageOfAnEarlierTimeIsDecidedByThePresentLimit(t *testing.T)
 		a.Used.SetInt64(5)
 		l.Load(AccountKey{ledgerTenant, "calls", "2026-05"}, a)
 		r := ledgerRequest("calls", c.amount)
-		r.Kind, r.At = Enforce, then
+		r.Kind, r.At = Enforce, &then
 		granted, _, refusal := l.Decide(h, []LedgerRequest{r})
 		switch {
 		case (refusal == nil) != c.granted:
@@ -202,6 +202,24 @@ func TestP7_EnforcedUsageOfAnEarlierTimeIsDecidedByThePresentLimit(t *testing.T)
 		case !c.granted && refusal.Quota.Limit.Int64() != c.limit:
 			t.Errorf("%s: refused by the limit %s", name, refusal.Quota.Limit)
 		}
+	}
+}
+
+// The year 1 is a time as any other, and that of a producer's unset time: such usage is of no other period.
+func TestP7_EnforcedUsageOfTheFirstInstantIsOfItsTime(t *testing.T) {
+	g := quota("calls", 10, LimitHard, ResetMonthly)
+	g.OnIngest = OnIngestEnforce
+	first := time.Time{}.UTC()
+	r := ledgerRequest("calls", 1)
+	r.Kind, r.At = Enforce, &first
+	l := NewLedger(ledgerTime)
+	if key, ok := l.Account(granting(g), r); !ok || key.PeriodKey != "0001-01" {
+		t.Errorf("the account is %+v", key)
+	} else {
+		l.Load(key, new(Account))
+	}
+	if granted, _, refusal := l.Decide(granting(g), []LedgerRequest{r}); refusal != nil || granted[0].PeriodKey != "0001-01" || !granted[0].At.Equal(first) {
+		t.Errorf("%+v %v", granted, refusal)
 	}
 }
 

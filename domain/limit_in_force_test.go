@@ -55,7 +55,7 @@ func TestP7_UsageIsEnforcedByThePresentGrant(t *testing.T) {
 			t.Errorf("%s, now %s: enforced %t %v", c.then, c.now, h.Present("calls", g).Enforced(), refusal)
 		}
 		r := ledgerRequest("calls", 11)
-		r.Kind, r.At = Enforce, at
+		r.Kind, r.At = Enforce, &at
 		if _, _, refusal := NewLedger(ledgerTime).Decide(h, []LedgerRequest{r}); (refusal == nil) != c.granted {
 			t.Errorf("%s, now %s: %v", c.then, c.now, refusal)
 		}
