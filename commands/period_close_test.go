@@ -224,6 +224,7 @@ func TestP8_DuePeriodsAreClosedOnce(t *testing.T) {
 	for _, key := range []string{"2026-03", "2026-04"} {
 		tx.due = append(tx.due, domain.Closing{TenantID: activeTenant, PeriodKey: key})
 	}
+	tx.policy(24)
 	for range 2 {
 		err := (&Schedule{Periods: p, Logger: p.Logger}).look(t.Context())
 		if refusal := (*domain.Error)(nil); !errors.As(err, &refusal) || refusal.Code != "tenant_not_found" {
@@ -238,6 +239,32 @@ func TestP8_DuePeriodsAreClosedOnce(t *testing.T) {
 		got := payload[events.CloseRequested](t, &tx.appended[i])
 		if got.PeriodKey != key || !got.Scheduled || got.Early || got.Reason == "" || len(got.Despite) > 0 || tx.appended[i].Actor.ID != "meterplex-sagas" {
 			t.Errorf("recorded %+v by %+v", got, tx.appended[i].Actor)
+		}
+	}
+}
+
+// What makes a period due is looked at again under the lock: a policy that is removed, or a close by hand that is reopened, in the meantime keeps the schedule from closing it.
+func TestP8_APeriodThatIsNoLongerDueIsNotClosed(t *testing.T) {
+	for name, c := range map[string]struct {
+		changes []string
+		policy  bool
+		seen    int
+		closes  int
+	}{
+		"due":                           {nil, true, 0, 1},
+		"reopened before its time":      {[]string{requested, closed, reopened}, true, 1, 1},
+		"without a policy":              {nil, false, 0, 0},
+		"reopened, without a policy":    {[]string{requested, closed, reopened}, false, 1, 0},
+		"closed and reopened meanwhile": {[]string{requested, closed, reopened}, true, 0, 0},
+		"closed meanwhile":              {[]string{requested, closed}, true, 0, 0},
+	} {
+		p, tx := newPeriods(c.changes...)
+		if c.policy {
+			tx.policy(24)
+		}
+		tx.found = []domain.Closing{{TenantID: activeTenant, PeriodKey: "2026-05", Snapshot: c.seen}}
+		if err := (&Schedule{Periods: p, Logger: p.Logger}).look(t.Context()); err != nil || len(tx.appended) != c.closes {
+			t.Errorf("%s: %d closes, %v", name, len(tx.appended), err)
 		}
 	}
 }

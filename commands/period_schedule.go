@@ -18,6 +18,9 @@ type Schedule struct {
 	Every   time.Duration // 0: a minute
 }
 
+// errNotDue means that the period of a scheduled close is no longer due: its tenant's policy was removed, or it was closed and reopened by hand.
+var errNotDue = errors.New("the period is no longer due")
+
 // scheduleBatch bounds the periods of one look.
 const scheduleBatch = 100
 
@@ -36,9 +39,9 @@ func (s *Schedule) look(ctx context.Context) (failed error) {
 		for _, d := range due {
 			req := serviceRequest()
 			req.By.CorrelationID = s.Periods.NewID() // the trace of the close and its pushes
-			_, err := s.Periods.Close(ctx, req, ClosePeriod{TenantID: d.TenantID, PeriodKey: d.PeriodKey, Scheduled: true,
+			_, err := s.Periods.Close(ctx, req, ClosePeriod{TenantID: d.TenantID, PeriodKey: d.PeriodKey, Scheduled: true, Seen: d.Snapshot,
 				Reason: "closeAfterHours of the tenant"})
-			if err != nil {
+			if err != nil && !errors.Is(err, errNotDue) {
 				failed = errors.Join(failed, fmt.Errorf("closing %s of tenant %s: %w", d.PeriodKey, d.TenantID, err))
 			}
 		}

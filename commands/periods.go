@@ -72,6 +72,7 @@ type ClosePeriod struct {
 	Early     bool
 	Despite   []string
 	Scheduled bool // by the tenant's policy, whose end is over by the clock of the database
+	Seen      int  // of a scheduled close: the last snapshot when the period was found due; 0: none
 }
 
 // RequestedClose is the answer to a request to close a period.
@@ -126,7 +127,8 @@ func (c *Periods) Close(ctx context.Context, req Request, in ClosePeriod) (Reque
 }
 
 func (c *Periods) requestClose(tx PeriodTx, req *Request, in ClosePeriod) (RequestedClose, error) {
-	if _, err := loadTenant(tx, in.TenantID); err != nil {
+	tenant, err := loadTenant(tx, in.TenantID)
+	if err != nil {
 		return RequestedClose{}, err
 	}
 	periods, err := tx.Periods([]uuid.UUID{in.TenantID})
@@ -134,6 +136,9 @@ func (c *Periods) requestClose(tx PeriodTx, req *Request, in ClosePeriod) (Reque
 		return RequestedClose{}, err
 	}
 	history := periods[in.TenantID]
+	if in.Scheduled && (tenant.CloseAfterHours == nil || history.LastSnapshot(in.PeriodKey) != in.Seen) {
+		return RequestedClose{}, errNotDue
+	}
 	now := c.now()
 	snapshot, known, refusal := history.Closable(in.PeriodKey, in.Early || in.Scheduled, now)
 	if refusal != nil {

@@ -32,7 +32,8 @@ type periodTx struct {
 	differences []domain.UnreconciledLine
 	later       func() // called after each computation by the log
 	due         []domain.Closing
-	tenants     []uuid.UUID // with closed periods
+	found       []domain.Closing // due at the look, whatever has changed since
+	tenants     []uuid.UUID      // with closed periods
 	late        []LateUsage
 	newest      uuid.UUID // of the adjustments
 }
@@ -109,11 +110,21 @@ func (tx *periodTx) LateUsage(_ context.Context, seen uuid.UUID) ([]LateUsage, u
 
 func (tx *periodTx) ClosedTenants(context.Context) ([]uuid.UUID, error) { return tx.tenants, nil }
 
+// policy sets the hours after which the periods of the active tenant are closed.
+func (tx *periodTx) policy(hours int) {
+	tenant := tx.memory.tenants[activeTenant]
+	tenant.CloseAfterHours = &hours
+	tx.memory.tenants[activeTenant] = tenant
+}
+
 func (tx *periodTx) DueCloses(_ context.Context, after domain.Closing, limit int) ([]domain.Closing, error) {
 	due := slices.DeleteFunc(slices.Clone(tx.due), func(c domain.Closing) bool {
 		h := tx.changes[c.TenantID]
-		return h.Last(c.PeriodKey) != nil || cmp.Or(bytes.Compare(c.TenantID[:], after.TenantID[:]), strings.Compare(c.PeriodKey, after.PeriodKey)) <= 0
+		return h.LastSnapshot(c.PeriodKey) != c.Snapshot || cmp.Or(bytes.Compare(c.TenantID[:], after.TenantID[:]), strings.Compare(c.PeriodKey, after.PeriodKey)) <= 0
 	})
+	if after == (domain.Closing{}) {
+		due = append(due, tx.found...)
+	}
 	return due[:min(limit, len(due))], nil
 }
 
@@ -294,6 +305,7 @@ func TestP8_APeriodOfAnArchivedTenantIsNotClosed(t *testing.T) {
 			c, tx := newPeriods(requested, closed)
 			tx.sagas["2026-05/1"] = domain.Saga{ID: uuid.UUID{5}}
 			tx.offboardings = map[uuid.UUID]*domain.Offboarding{activeTenant: {TenantID: activeTenant, State: state}}
+			tx.policy(24)
 			_, err := c.Close(t.Context(), keyed(1), ClosePeriod{TenantID: activeTenant, PeriodKey: "2026-04", Reason: "r", Scheduled: scheduled})
 			if refused {
 				refusedWith(t, err, "tenant_offboarding", "")

@@ -63,6 +63,14 @@ func (h *PeriodHistory) Last(periodKey string) *PeriodChange {
 	return h.lastChange(periodKey, wholeHistory)
 }
 
+// LastSnapshot returns the number of the last snapshot of a period that a close has begun; 0: none.
+func (h *PeriodHistory) LastSnapshot(periodKey string) int {
+	if last := h.Last(periodKey); last != nil {
+		return last.Snapshot
+	}
+	return 0
+}
+
 // State returns the state of a period after its last change; nil: it has no change.
 func (c *PeriodChange) State() string {
 	switch {

@@ -114,11 +114,15 @@ func TestP8_AScheduledCloseIsRequestedOnce(t *testing.T) {
 	closes := `SELECT coalesce(string_agg(period_key || ' ' || snapshot, ', ' ORDER BY position), '') FROM period_changes WHERE tenant_id = $1 AND change = 'close_requested'`
 	look()
 	f.want("closes without a policy", f.text(closes, f.tenant), "")
-	f.must(second(f.pool.Exec(t.Context(), `UPDATE tenants SET close_after_hours = 24 WHERE id = $1`, f.tenant)))
-	for end := time.Now().Add(time.Minute); f.text(closes, f.tenant) == "" && time.Now().Before(end); {
-		look() // on a busy machine a look may take longer
+	policy := func(hours int, want string) {
+		f.Helper()
+		f.must(second(f.pool.Exec(t.Context(), `UPDATE tenants SET close_after_hours = $2 WHERE id = $1`, f.tenant, hours)))
+		for end := time.Now().Add(time.Minute); f.text(closes, f.tenant) != want && time.Now().Before(end); {
+			look() // on a busy machine a look may take longer
+		}
+		f.want("closes", f.text(closes, f.tenant), want)
 	}
-	f.want("closes", f.text(closes, f.tenant), "2026-05 1")
+	policy(24, "2026-05 1")
 	f.want("events", f.text(`SELECT count(*)::text FROM event_log_rows WHERE tenant_id = $1 AND subject = 70`, f.tenant), "1")
 	id := uuid.MustParse(f.text(`SELECT id::text FROM sagas WHERE kind = $1 AND tenant_id = $2`, commands.SagaPeriodClose, f.tenant))
 	f.flow()
@@ -128,5 +132,6 @@ func TestP8_AScheduledCloseIsRequestedOnce(t *testing.T) {
 	f.reopen()
 	look()
 	f.want("closes after a reopening", f.text(closes, f.tenant), "2026-05 1")
+	policy(24*30, "2026-05 1, 2026-05 2") // it was reopened before that
 	f.check()
 }

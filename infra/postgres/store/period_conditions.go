@@ -101,7 +101,8 @@ func missingIn(ctx context.Context, tx pgx.Tx, c domain.Closing, cut int64) (mis
 	return missing, nil
 }
 
-// dueClosesSQL finds periods with usage whose tenant has a policy and is not archived, and that were never closed, some time after their end. No figures of closed periods are
+// dueClosesSQL finds periods with usage whose tenant has a policy and is not archived, some time after their end, with their last snapshots: those that were never closed, and those
+// that were reopened before that time, such as by the cancellation of an offboarding. A later reopening is for an operator to end. No figures of closed periods are
 // read: the end of a period, which follows from its key, is looked up once for all tenants, a tenant's closed periods leave the list next, and only then it is
 // asked whether the tenant has a figure in a period, and in which generation. OFFSET 0 keeps the planner from joining all figures instead.
 const dueClosesSQL = `WITH RECURSIVE live AS MATERIALIZED (
@@ -113,9 +114,13 @@ used (generation, period_key, period_end) AS (
   SELECT g.generation, u.period_key, u.period_end FROM used g
   CROSS JOIN LATERAL (SELECT u.period_key, u.period_end FROM usage_aggregates u WHERE u.generation = g.generation AND u.period_key > g.period_key ORDER BY u.period_key LIMIT 1) u),
 ends AS MATERIALIZED (SELECT period_key, max(period_end) AS period_end FROM used GROUP BY period_key)
-SELECT t.id, k.period_key FROM tenants t
- CROSS JOIN LATERAL (SELECT e.period_key FROM ends e WHERE e.period_end + make_interval(hours => t.close_after_hours) <= now()
-  EXCEPT SELECT c.period_key FROM period_changes c WHERE c.tenant_id = t.id) k
+SELECT t.id, k.period_key, k.snapshot FROM tenants t
+ CROSS JOIN LATERAL (SELECT e.period_key, 0 AS snapshot FROM ends e WHERE e.period_end + make_interval(hours => t.close_after_hours) <= now()
+  EXCEPT SELECT c.period_key, 0 FROM period_changes c WHERE c.tenant_id = t.id
+  UNION ALL
+  SELECT r.period_key, r.snapshot FROM period_changes r JOIN ends e ON e.period_key = r.period_key AND e.period_end + make_interval(hours => t.close_after_hours) <= now()
+  WHERE r.tenant_id = t.id AND r.change = 'reopened' AND r.changed_at < e.period_end + make_interval(hours => t.close_after_hours)
+   AND NOT EXISTS (SELECT FROM period_changes n WHERE n.tenant_id = r.tenant_id AND n.period_key = r.period_key AND n.snapshot > r.snapshot)) k
  WHERE t.close_after_hours IS NOT NULL AND t.status <> 'ARCHIVED' AND t.id >= $1 AND (t.id, k.period_key) > ($1, $2)
   AND EXISTS (SELECT FROM live l WHERE l.tenant_id IN (t.id, '00000000-0000-0000-0000-000000000000') AND l.period_key IN (k.period_key, '')
    AND CASE WHEN EXISTS (SELECT FROM usage_aggregates u WHERE u.generation = l.generation AND u.period_key = k.period_key AND u.tenant_id = t.id OFFSET 0)
@@ -129,7 +134,7 @@ func (s *Periods) DueCloses(ctx context.Context, after domain.Closing, limit int
 		return nil, unavailable(err)
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c domain.Closing, err error) {
-		return c, row.Scan(&c.TenantID, &c.PeriodKey)
+		return c, row.Scan(&c.TenantID, &c.PeriodKey, &c.Snapshot)
 	})
 	return list, unavailable(err)
 }

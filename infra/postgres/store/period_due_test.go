@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -12,10 +13,11 @@ import (
 )
 
 // dueByFigures is what dueClosesSQL finds, read from each figure.
-const dueByFigures = `SELECT DISTINCT t.id, u.period_key FROM tenants t
+const dueByFigures = `SELECT DISTINCT t.id, u.period_key, coalesce(c.snapshot, 0) FROM tenants t
  JOIN usage_aggregates u ON u.tenant_id = t.id AND u.generation = live_generation('usage_aggregates', t.id, u.period_key)
+ LEFT JOIN LATERAL (SELECT * FROM period_changes c WHERE c.tenant_id = t.id AND c.period_key = u.period_key ORDER BY c.position DESC LIMIT 1) c ON true
  WHERE t.close_after_hours IS NOT NULL AND t.status <> 'ARCHIVED' AND (t.id, u.period_key) > ($1, $2) AND u.period_end + make_interval(hours => t.close_after_hours) <= now()
-  AND NOT EXISTS (SELECT FROM period_changes c WHERE c.tenant_id = t.id AND c.period_key = u.period_key)
+  AND (c.change IS NULL OR c.change = 'reopened' AND c.changed_at < u.period_end + make_interval(hours => t.close_after_hours))
  ORDER BY 1, 2 LIMIT $3`
 
 // dueWorld has 60 tenants: of four, one has no policy and one is archived; the others close periods some hours after their end.
@@ -69,18 +71,28 @@ func (w *dueWorld) close(months int, share float64) {
  WHERE abs(hashtext(u.tenant_id::text || u.period_key) % 1000) < $2::float8 * 1000 ON CONFLICT DO NOTHING`, months, share)
 }
 
-// due returns the periods that are due by a statement, in pages.
+// reopen reopens some of the closed periods, every other one before its end.
+func (w *dueWorld) reopen(share float64) {
+	w.Helper()
+	w.exec(`INSERT INTO period_changes (tenant_id, position, period_key, snapshot, change, changed_at)
+ SELECT c.tenant_id, c.position + 5000000, c.period_key, c.snapshot, 'reopened', CASE WHEN hashtext(c.period_key || c.tenant_id) % 2 = 0 THEN now() ELSE u.period_end - interval '1 day' END
+ FROM period_changes c JOIN (SELECT DISTINCT tenant_id, period_key, period_end FROM usage_aggregates) u USING (tenant_id, period_key)
+ WHERE c.change = 'closed' AND abs(hashtext(c.tenant_id::text || c.period_key || 'again') % 1000) < $1::float8 * 1000 ON CONFLICT DO NOTHING`, share)
+}
+
+// due returns the periods that are due by a statement, with their last snapshots, in pages.
 func (w *dueWorld) due(sql string, limit int) (all []string) {
 	w.Helper()
 	var tenant uuid.UUID
 	var period string
+	var snapshot int
 	for {
 		rows, err := w.conn.Query(w.Context(), sql, tenant, period, limit)
 		if err != nil {
 			w.Fatal(err)
 		}
-		found, err := pgx.ForEachRow(rows, []any{&tenant, &period}, func() error {
-			all = append(all, tenant.String()+" "+period)
+		found, err := pgx.ForEachRow(rows, []any{&tenant, &period, &snapshot}, func() error {
+			all = append(all, fmt.Sprint(tenant, " ", period, " ", snapshot))
 			return nil
 		})
 		if err != nil {
@@ -137,6 +149,12 @@ func TestDueClosesAreThoseOfTheFigures(t *testing.T) {
 		}
 	}
 	same("one generation", 100)
+	before := len(w.due(dueByFigures, 1000))
+	w.reopen(0.5)
+	if after := len(w.due(dueByFigures, 1000)); after < before+20 {
+		t.Errorf("%d periods are due after %d before some were reopened", after, before)
+	}
+	same("some reopened", 100)
 	for _, scope := range []string{`md5('2')::uuid, ''`, `'00000000-0000-0000-0000-000000000000', to_char(now() - interval '5 months', 'YYYY-MM')`, `md5('3')::uuid, to_char(now() - interval '6 months', 'YYYY-MM')`,
 		`'00000000-0000-0000-0000-000000000000', ''`} {
 		var generation int
