@@ -69,6 +69,8 @@ type PushTx interface {
 	// Push loads and locks a push.
 	Push(id uuid.UUID) (p *domain.Push, now time.Time, err error)
 	SavePush(p domain.Push) error
+	// ReaddressPushes sets the customer of a tenant's pushes to a provider that were never sent.
+	ReaddressPushes(tenant uuid.UUID, to events.Billing) error
 	// RetryPushes lets the open sagas of a tenant's pushes run at once.
 	RetryPushes(tenant uuid.UUID, reason, actor string) error
 	SaveComparison(w domain.PushWindow, total, delivered *big.Int) error
@@ -107,7 +109,7 @@ func (c *Pushes) changeOf(ctx context.Context, tenant uuid.UUID) transaction[Pus
 var customerForm = regexp.MustCompile(`^[!-~]{1,255}$`)
 
 // SetBilling sets a tenant's customer at a billing provider; nil removes it. The closed periods of the last 35 days are pushed to a new one, as far as no push
-// of them exists.
+// of them exists, and so are stored pushes that were never sent.
 func (c *Pushes) SetBilling(ctx context.Context, req Request, tenant uuid.UUID, to *events.Billing) (domain.Tenant, error) {
 	if to != nil {
 		if err := oneOf(to.Provider, "provider_invalid", "/provider", events.ProviderStripe); err != nil {
@@ -131,6 +133,9 @@ func (c *Pushes) SetBilling(ctx context.Context, req Request, tenant uuid.UUID, 
 		}
 		at, err := appendEvent(tx, &req, c.NewID(), c.now(), tenant, events.TenantChanged, events.Tenant(*t))
 		if err != nil || to == nil {
+			return *t, err
+		}
+		if err := tx.ReaddressPushes(tenant, *to); err != nil {
 			return *t, err
 		}
 		periods, err := tx.RecentlyClosed(tenant)

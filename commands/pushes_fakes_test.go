@@ -186,6 +186,16 @@ func (tx *pushTx) SavePush(p domain.Push) error {
 	return nil
 }
 
+func (tx *pushTx) ReaddressPushes(tenant uuid.UUID, to events.Billing) error {
+	for id, p := range tx.pushes {
+		if p.TenantID == tenant && p.Provider == to.Provider && p.State == domain.PushStatePending && p.Attempts == 0 {
+			p.Customer = to.Customer
+			tx.pushes[id] = p
+		}
+	}
+	return nil
+}
+
 func (tx *pushTx) RetryPushes(_ uuid.UUID, reason, _ string) error {
 	tx.retries = append(tx.retries, reason)
 	return nil

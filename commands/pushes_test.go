@@ -209,30 +209,6 @@ func TestP8_TotalsDecideARefusedPushInDoubt(t *testing.T) {
 	}
 }
 
-// A push with a wrong customer is refused for ever: a retry goes to the corrected one. A push in doubt stays as it was sent.
-func TestP8_ARetryGoesToTheCorrectedCustomer(t *testing.T) {
-	for name, outcome := range map[string]domain.PushOutcome{"refused": domain.PushRefused, "in doubt": domain.PushUnknown} {
-		c, tx, p := newPushes(t, requested, closed)
-		tx.billable["api_calls"] = 5
-		p.answer = func(call int) (bool, domain.PushResult) {
-			return call > 1, domain.PushResult{Outcome: map[bool]domain.PushOutcome{true: domain.PushDelivered, false: outcome}[call > 1]}
-		}
-		saga := pushSaga("close/2026-05/1")
-		runSteps(t, c, saga)
-		if _, err := c.SetBilling(t.Context(), Request{By: operator}, activeTenant, &events.Billing{Provider: events.ProviderStripe, Customer: "cus_2"}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.Retry(t.Context(), Request{By: operator}, only(t, tx).ID, "the customer was wrong"); err != nil {
-			t.Fatal(err)
-		}
-		tx.time = tx.time.Add(time.Hour)
-		want := map[bool]string{true: "cus_2", false: "cus_1"}[outcome == domain.PushRefused]
-		if got := runSteps(t, c, saga); got.End != domain.SagaCompleted || p.totals[want+" api_calls 2026-05"] == nil || p.sum("api_calls") != 5 || only(t, tx).Customer != want {
-			t.Errorf("%s: %+v, %v", name, got, p.totals)
-		}
-	}
-}
-
 func TestOperatorsResolveAPush(t *testing.T) {
 	c, tx, p := newPushes(t, requested, closed)
 	tx.billable["calls"] = 5

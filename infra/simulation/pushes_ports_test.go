@@ -300,6 +300,16 @@ func (w *pushWorld) SavePush(p domain.Push) error {
 	return nil
 }
 
+func (w *pushWorld) ReaddressPushes(_ uuid.UUID, to events.Billing) error {
+	for i := range w.tables.pushes {
+		if p := &w.tables.pushes[i]; p.State == domain.PushStatePending && p.Attempts == 0 && p.Provider == to.Provider && p.Customer != to.Customer {
+			p.Customer = to.Customer
+			w.count("readdressed before it was sent")
+		}
+	}
+	return nil
+}
+
 func (w *pushWorld) RetryPushes(uuid.UUID, string, string) error {
 	for i := range w.tables.sagas {
 		if s := &w.tables.sagas[i]; s.Open() {

@@ -197,6 +197,11 @@ func (t pushTx) RecentlyClosed(tenant uuid.UUID) (recent []domain.Closing, err e
 const retryPushesSQL = `UPDATE sagas SET attempts = 0, retries = retries + 1, last_reason = $3, last_actor = $4, next_at = CASE WHEN lease IS NULL THEN now() ELSE next_at END
  WHERE kind = $1 AND tenant_id = $2 AND ended_at IS NULL`
 
+// ReaddressPushes implements commands.PushTx.
+func (t pushTx) ReaddressPushes(tenant uuid.UUID, to events.Billing) error {
+	return t.exec("new customer of pushes", `UPDATE pushes SET customer = $3 WHERE tenant_id = $1 AND provider = $2 AND state = 'PENDING' AND attempts = 0`, tenant, to.Provider, to.Customer)
+}
+
 // RetryPushes implements commands.PushTx.
 func (t pushTx) RetryPushes(tenant uuid.UUID, reason, actor string) error {
 	return t.exec("retry of pushes", retryPushesSQL, commands.SagaBillingPush, tenant, reason, actor)
