@@ -82,8 +82,8 @@ func (v *visit) fillPart(text string) (string, bool) {
 	var b strings.Builder
 	for {
 		before, rest, found := strings.Cut(text, "{")
-		b.WriteString(before)
 		if !found {
+			b.WriteString(before)
 			return b.String(), true
 		}
 		name, after, _ := strings.Cut(rest, "}")
@@ -97,9 +97,21 @@ func (v *visit) fillPart(text string) (string, bool) {
 		if value == "" {
 			return "", false
 		}
-		b.WriteString(quoted(value))
+		b.WriteString(placed(before, value))
 		text = after
 	}
+}
+
+// placed appends a value to its part of a command. The command line would read a value that begins with a hyphen as a flag: as the value of a flag
+// it stands behind =, and otherwise behind --, which ends the flags.
+func placed(before, value string) string {
+	if !strings.HasPrefix(value, "-") {
+		return before + quoted(value)
+	}
+	if flag := strings.TrimSuffix(before, " "); strings.HasPrefix(flag[strings.LastIndex(flag, " ")+1:], "--") {
+		return flag + "=" + quoted(value)
+	}
+	return before + "-- " + quoted(value)
 }
 
 // quoted returns text as one word of a POSIX shell.

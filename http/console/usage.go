@@ -193,7 +193,7 @@ func (v *visit) ofTenant(path string, names []string) (doc, error) {
 
 func receiptPage() *page {
 	return &page{path: receiptPath, title: "Receipt", template: "receipt.html", needs: "GET /api/v1/usage/events/{eventId}", who: either, scopes: usageReaders(),
-		params: []string{"tenantId"}, cli: []string{"meterplex usage receipt {eventId}[ --tenant-id {tenantId}]"},
+		params: []string{"tenantId"}, cli: []string{"meterplex usage receipt[ --tenant-id {tenantId}] {eventId}"},
 		load: func(v *visit) (doc, error) {
 			d, err := v.get(api("usage", "events", v.param("eventId")), v.pick("tenantId"))
 			for _, name := range []string{"conflicts", "retries", "deadLetters", "corrections", "adjustments"} {

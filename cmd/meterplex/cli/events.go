@@ -119,7 +119,11 @@ var logID = regexp.MustCompile(`^([0-9a-fA-F-]{36}|[0-9]{1,2}-[0-9]+)$`)
 // producersID explains an event that is not found by an id of a producer's form.
 func producersID(err error, id string) error {
 	if p, ok := errors.AsType[*client.Problem](err); ok && p.Status/100 == 4 && !logID.MatchString(id) {
-		p.Hint = fmt.Sprintf("%s is a producer's eventId; the log's id is recorded.logEventId of: meterplex usage receipt %s", id, id)
+		shown := id
+		if strings.HasPrefix(id, "-") {
+			shown = "-- " + id // no flag
+		}
+		p.Hint = fmt.Sprintf("%s is a producer's eventId; the log's id is recorded.logEventId of: meterplex usage receipt %s", id, shown)
 	}
 	return err
 }
