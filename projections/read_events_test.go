@@ -88,7 +88,9 @@ func (d *history) checkFates(rt *rapid.T) {
 	ids := map[events.Subject]string{}
 	for _, e := range own {
 		if id := producerID.FindStringSubmatch(string(e.Payload)); id != nil && e.Subject > events.UsageValidated && e.Subject < events.TenantCreated {
-			ids[e.Subject] = id[1]
+			var text string
+			d.must(json.Unmarshal([]byte(id[1]), &text))
+			ids[e.Subject] = text
 		}
 	}
 	for subject, id := range ids {
@@ -100,7 +102,8 @@ func (d *history) checkFates(rt *rapid.T) {
 	}
 }
 
-var producerID = regexp.MustCompile(`"eventId":"([a-z0-9]+)"`)
+// producerID finds the producer's id of an event, in JSON.
+var producerID = regexp.MustCompile(`"eventId":("[^"]+")`)
 
 // more calls do n times, then never: a log that keeps growing is never read whole.
 func more(n int, do func()) func() {
@@ -159,8 +162,9 @@ func letterIn(e *events.Envelope) uuid.UUID {
 // of its dead letters.
 func inUsageStream(log []events.Envelope, id string) func(*events.Envelope) bool {
 	in, letters := map[int64]bool{}, map[uuid.UUID]bool{}
+	quoted, _ := json.Marshal(id)
 	for _, e := range log {
-		if e.Subject < 30 && strings.Contains(string(e.Payload), `"eventId":"`+id+`"`) {
+		if e.Subject < 30 && strings.Contains(string(e.Payload), `"eventId":`+string(quoted)) {
 			in[e.Position.Number] = true
 			if e.Subject != events.UsageRecorded && e.Subject != events.UsageValidated {
 				letters[letterIn(&e)] = true
