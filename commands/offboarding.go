@@ -50,8 +50,9 @@ type OffboardingTx interface {
 	SaveOffboarding(o domain.Offboarding) error
 	// LastNumber returns the last number of the tenant's partition.
 	LastNumber(tenant uuid.UUID) (int64, error)
-	// Counted reports whether all usage of the tenant up to a number counts.
-	Counted(tenant uuid.UUID, upTo int64) (bool, error)
+	// MissingUsage returns the conditions of a close that are missing until all usage of the tenant up to a number counts, or never will: verdicts that are not
+	// folded, open dead letters, and their retries.
+	MissingUsage(tenant uuid.UUID, upTo int64) ([]string, error)
 	// HeldCount counts the reservations that are held.
 	HeldCount(tenant uuid.UUID) (int64, error)
 	// UsedPeriods lists the periods of a tenant with usage.

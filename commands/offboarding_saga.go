@@ -3,6 +3,7 @@ package commands
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,7 +38,8 @@ const (
 
 // OffboardingKind returns the kind of the sagas that end tenants.
 func (c *Offboarding) OffboardingKind() SagaKind {
-	return SagaKind{Name: SagaOffboarding, Steps: []string{stepSuspend, stepDrain, stepClosePeriod, stepPush, stepExport, stepArchive, stepRevert}, Run: c.run}
+	return SagaKind{Name: SagaOffboarding, Steps: []string{stepSuspend, stepDrain, stepClosePeriod, stepPush, stepExport, stepArchive, stepRevert},
+		Despite: []string{domain.MissingLetters}, Run: c.run}
 }
 
 // run runs a step: one transaction, which holds the head of the tenant's partition. A step whose result was lost finds its effects there, and repeats none.
@@ -59,34 +61,36 @@ func (c *Offboarding) run(ctx context.Context, s *domain.Saga) (result domain.Sa
 			return err
 		case o == nil || o.ID.String() != s.Key:
 			result = domain.SagaFails("the offboarding " + s.Key + " is not the tenant's last one")
-		case o.State == domain.OffboardingArchived:
-			result = domain.SagaDone()
+		case o.State == domain.OffboardingArchived: // an earlier run archived it, and its result was lost; its dead letters are not retried
+			missing, err := c.missingUsage(tx, o)
+			result = closedDespite(waivedOf(missing, s))
+			return err
 		case o.State == domain.OffboardingCancelled:
 			result = domain.SagaReverted(o.CancelReason)
 		case o.State == domain.OffboardingCancelling && s.Step != stepRevert:
 			result = domain.SagaNext(stepRevert)
 		default:
-			result, err = c.runStep(tx, o, s.Step, &export)
+			result, err = c.runStep(tx, o, s, &export)
 		}
 		return err
 	})
 	return result, err
 }
 
-func (c *Offboarding) runStep(tx OffboardingTx, o *domain.Offboarding, step string, export *exported) (domain.SagaResult, error) {
-	switch step {
+func (c *Offboarding) runStep(tx OffboardingTx, o *domain.Offboarding, s *domain.Saga, export *exported) (domain.SagaResult, error) {
+	switch s.Step {
 	case stepSuspend:
 		return c.suspend(tx, o)
 	case stepDrain:
-		return c.drain(tx, o)
+		return c.drain(tx, o, s)
 	case stepClosePeriod:
-		return c.closePeriods(tx, o)
+		return c.closePeriods(tx, o, s)
 	case stepPush:
 		return c.push(tx, o)
 	case stepExport:
 		return c.export(tx, o, export)
 	case stepArchive:
-		return c.archive(tx, o)
+		return c.archive(tx, o, s)
 	}
 	return c.revert(tx, o)
 }
@@ -145,8 +149,23 @@ func (c *Offboarding) endReservations(ctx context.Context, s *domain.Saga) error
 	return nil
 }
 
-// drain waits until no instance accepts a key of the tenant, no reservation is held, and all usage recorded until then counts.
-func (c *Offboarding) drain(tx OffboardingTx, o *domain.Offboarding) (domain.SagaResult, error) {
+// missingUsage returns the conditions that are missing until all usage of the tenant counts. The head of its partition is locked.
+func (c *Offboarding) missingUsage(tx OffboardingTx, o *domain.Offboarding) ([]string, error) {
+	last, err := tx.LastNumber(o.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	return tx.MissingUsage(o.TenantID, last)
+}
+
+// waivedOf returns the conditions that are missing and that an operator waived.
+func waivedOf(missing []string, s *domain.Saga) []string {
+	return slices.DeleteFunc(slices.Clone(missing), func(condition string) bool { return !slices.Contains(s.Despite, condition) })
+}
+
+// drain waits until no instance accepts a key of the tenant, no reservation is held, and all usage recorded until then counts. Usage that is parked or is
+// being retried is awaited, too: of a month without other usage there is no close that would wait for it.
+func (c *Offboarding) drain(tx OffboardingTx, o *domain.Offboarding, s *domain.Saga) (domain.SagaResult, error) {
 	now, err := tx.DatabaseTime()
 	if err != nil {
 		return domain.SagaResult{}, err
@@ -165,9 +184,9 @@ func (c *Offboarding) drain(tx OffboardingTx, o *domain.Offboarding) (domain.Sag
 			return domain.SagaResult{}, err
 		}
 	}
-	counted, err := tx.Counted(o.TenantID, o.DrainedTo)
-	if err != nil || !counted {
-		return domain.SagaWait(offboardingWait, domain.MissingAggregation), err
+	missing, err := tx.MissingUsage(o.TenantID, o.DrainedTo)
+	if missing = less(missing, s.Despite); err != nil || len(missing) > 0 {
+		return domain.SagaWait(offboardingWait, missing...), err
 	}
 	return c.reach(tx, o, events.OffboardingDrained, stepClosePeriod, "")
 }
@@ -184,8 +203,8 @@ func (c *Offboarding) toClose(tx OffboardingTx, tenant uuid.UUID) (history domai
 	return history, open, closing, err
 }
 
-// closePeriods requests the close of every open period with usage, and waits for all closes.
-func (c *Offboarding) closePeriods(tx OffboardingTx, o *domain.Offboarding) (domain.SagaResult, error) {
+// closePeriods requests the close of every open period with usage, and waits for all closes. What the offboarding does not wait for, they do not either.
+func (c *Offboarding) closePeriods(tx OffboardingTx, o *domain.Offboarding, s *domain.Saga) (domain.SagaResult, error) {
 	history, open, closing, err := c.toClose(tx, o.TenantID)
 	if err != nil {
 		return domain.SagaResult{}, err
@@ -194,7 +213,7 @@ func (c *Offboarding) closePeriods(tx OffboardingTx, o *domain.Offboarding) (dom
 	req.By.CorrelationID = c.NewID() // the trace of the closes and their pushes
 	for _, key := range open {
 		snapshot, early := history.ClosableAtEnd(key, now)
-		in := ClosePeriod{TenantID: o.TenantID, PeriodKey: key, Reason: o.Reason, Early: early, Despite: []string{}}
+		in := ClosePeriod{TenantID: o.TenantID, PeriodKey: key, Reason: o.Reason, Early: early, Despite: append([]string{}, s.Despite...)}
 		if err := c.Periods.beginClose(tx, &req, in, snapshot, now); err != nil {
 			return domain.SagaResult{}, err
 		}
@@ -266,39 +285,52 @@ func (c *Offboarding) export(tx OffboardingTx, o *domain.Offboarding, e *exporte
 }
 
 // archive cancels the subscription, revokes the keys, ends the webhooks and archives the tenant, in one transaction. If a period or a push is open again, or a snapshot is
-// not in the manifest, the earlier steps run once more.
-func (c *Offboarding) archive(tx OffboardingTx, o *domain.Offboarding) (domain.SagaResult, error) {
+// not in the manifest, the earlier steps run once more. Usage that is parked or is being retried may open a period at any moment: it is awaited.
+func (c *Offboarding) archive(tx OffboardingTx, o *domain.Offboarding, s *domain.Saga) (domain.SagaResult, error) {
+	missing, err := c.missingUsage(tx, o)
+	if open := less(missing, s.Despite); err != nil || len(open) > 0 {
+		return domain.SagaWait(offboardingWait, open...), err
+	}
 	if ready, err := c.archivable(tx, o); err != nil || !ready {
 		return domain.SagaNext(stepClosePeriod), err
 	}
+	if err := c.endTenant(tx, o); err != nil {
+		return domain.SagaResult{}, err
+	}
+	waived, outcome := waivedOf(missing, s), events.OffboardingDone
+	if len(waived) > 0 {
+		outcome = events.OffboardingPartial
+	}
+	return closedDespite(waived), c.end(tx, o, domain.OffboardingArchived, events.OffboardingArchived, outcome, strings.Join(waived, ", "))
+}
+
+// endTenant ends what the tenant has, and archives it.
+func (c *Offboarding) endTenant(tx OffboardingTx, o *domain.Offboarding) error {
 	req := serviceRequest()
 	catalogue := &Catalogue{Now: c.Now, NewID: c.NewID}
 	s, err := tx.InForce(o.TenantID)
 	if err != nil {
-		return domain.SagaResult{}, err
+		return err
 	}
 	if s != nil {
 		s.Status = domain.SubscriptionCancelled
 		if err := catalogue.save(tx, &req, s, events.SubscriptionChanged); err != nil {
-			return domain.SagaResult{}, err
+			return err
 		}
 	}
 	keys, err := tx.UsableKeys(o.TenantID)
 	if err != nil {
-		return domain.SagaResult{}, err
+		return err
 	}
 	for i := range keys {
 		if err := catalogue.revoke(tx, &req, &keys[i]); err != nil {
-			return domain.SagaResult{}, err
+			return err
 		}
 	}
 	if err := (&Webhooks{Now: c.Now, NewID: c.NewID}).endAll(tx, &req, o.TenantID, domain.WebhookArchived); err != nil {
-		return domain.SagaResult{}, err
+		return err
 	}
-	if err := c.setStatus(tx, o.TenantID, domain.TenantArchived); err != nil {
-		return domain.SagaResult{}, err
-	}
-	return domain.SagaDone(), c.end(tx, o, domain.OffboardingArchived, events.OffboardingArchived, "")
+	return c.setStatus(tx, o.TenantID, domain.TenantArchived)
 }
 
 func (c *Offboarding) archivable(tx OffboardingTx, o *domain.Offboarding) (bool, error) {
@@ -318,14 +350,14 @@ func (c *Offboarding) archivable(tx OffboardingTx, o *domain.Offboarding) (bool,
 	return err == nil && m.Lists(snapshots), err
 }
 
-func (c *Offboarding) end(tx OffboardingTx, o *domain.Offboarding, state, step, detail string) error {
+func (c *Offboarding) end(tx OffboardingTx, o *domain.Offboarding, state, step, outcome, detail string) error {
 	now, err := tx.DatabaseTime()
 	if err != nil {
 		return err
 	}
 	o.End(state, step, now)
 	req := serviceRequest()
-	return c.step(tx, &req, o, step, events.OffboardingDone, detail)
+	return c.step(tx, &req, o, step, outcome, detail)
 }
 
 // revert reopens the periods that were closed before their end and activates the tenant, in one transaction.
@@ -349,5 +381,5 @@ func (c *Offboarding) revert(tx OffboardingTx, o *domain.Offboarding) (domain.Sa
 	if err := c.setStatus(tx, o.TenantID, domain.TenantActive); err != nil {
 		return domain.SagaResult{}, err
 	}
-	return domain.SagaReverted(o.CancelReason), c.end(tx, o, domain.OffboardingCancelled, events.OffboardingReverted, "reopened: "+strings.Join(keys, ", "))
+	return domain.SagaReverted(o.CancelReason), c.end(tx, o, domain.OffboardingCancelled, events.OffboardingReverted, events.OffboardingDone, "reopened: "+strings.Join(keys, ", "))
 }

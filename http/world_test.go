@@ -110,7 +110,7 @@ func (w *testService) server() *http.Server {
 		Reads:    models.NewReads(query.DB{Pool: w.pool}, w.grants, models.DefaultFolds(), time.Now, 0),
 		Rebuilds: rebuildsBy(w.rebuildStore(), models.DefaultFolds()),
 		Periods:  w.periods(),
-		Sagas:    &commands.Sagas{Store: &store.Sagas{Store: w.store}, Kinds: []commands.SagaKind{w.periods().CloseKind()}, Logger: slog.New(slog.DiscardHandler)}, SagaReader: &store.Catalogue{Pool: w.pool},
+		Sagas:    &commands.Sagas{Store: &store.Sagas{Store: w.store}, Kinds: []commands.SagaKind{w.periods().CloseKind(), w.offboarding().OffboardingKind()}, Logger: slog.New(slog.DiscardHandler)}, SagaReader: &store.Catalogue{Pool: w.pool},
 		Offboarding: w.offboarding(), OffboardingReader: &store.Catalogue{Pool: w.pool},
 		Pushes: w.pushes(nil), PushReader: &store.Catalogue{Pool: w.pool},
 		Webhooks: w.webhooks(), WebhookReader: &store.Catalogue{Pool: w.pool},

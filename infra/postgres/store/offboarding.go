@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,7 +16,6 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
-	"github.com/meterplex/meterplex/projections/query"
 )
 
 var (
@@ -100,13 +100,13 @@ func (t offboardingTx) LastNumber(tenant uuid.UUID) (last int64, err error) {
 	return last, t.row(`SELECT position FROM log_heads WHERE partition = $1`, []any{events.PartitionOf(tenant)}, &last)
 }
 
-// Counted implements commands.OffboardingTx.
-func (t offboardingTx) Counted(tenant uuid.UUID, upTo int64) (bool, error) {
-	var standing query.Standing
-	if err := query.Run(t.ctx, t.tx, query.ReadStanding(query.AggregatesSource(), tenant, &standing)); err != nil {
-		return false, fmt.Errorf("reading how far figures are: %w", err)
-	}
-	return standing.Passed() >= upTo, nil
+// ofAnySnapshot lets missingIn look at the late verdicts of all closed periods, too.
+const ofAnySnapshot = -1
+
+// MissingUsage implements commands.OffboardingTx. Rebuilds of single periods are awaited by their closes.
+func (t offboardingTx) MissingUsage(tenant uuid.UUID, upTo int64) ([]string, error) {
+	missing, err := missingIn(t.ctx, t.tx, domain.Closing{TenantID: tenant, Snapshot: ofAnySnapshot}, upTo)
+	return slices.DeleteFunc(missing, func(condition string) bool { return condition == domain.MissingRebuilds }), err
 }
 
 // HeldCount implements commands.OffboardingTx.
