@@ -5,10 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
@@ -88,7 +85,7 @@ func checkFeature(f *domain.Feature) error {
 	if err := checkName(f.Name); err != nil {
 		return err
 	}
-	if utf8.RuneCountInString(f.Unit) > maxUnit || !utf8.ValidString(f.Unit) || strings.ContainsFunc(f.Unit, unicode.IsControl) {
+	if !isText(f.Unit, maxUnit) {
 		return refuse("unit_invalid", "/unit", "unit must be at most %d characters of text without control characters", maxUnit)
 	}
 	if err := oneOf(f.Type, "type_invalid", "/type", domain.FeatureBoolean, domain.FeatureQuota, domain.FeatureMetered); err != nil {

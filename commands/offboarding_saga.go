@@ -203,7 +203,7 @@ func (c *Offboarding) toClose(tx OffboardingTx, tenant uuid.UUID) (history domai
 	return history, open, closing, err
 }
 
-// closePeriods requests the close of every open period with usage, and waits for all closes. What the offboarding does not wait for, they do not either.
+// closePeriods requests the close of every open period with usage, and waits for all closes. They waive the conditions that the offboarding waives.
 func (c *Offboarding) closePeriods(tx OffboardingTx, o *domain.Offboarding, s *domain.Saga) (domain.SagaResult, error) {
 	history, open, closing, err := c.toClose(tx, o.TenantID)
 	if err != nil {
@@ -297,14 +297,14 @@ func (c *Offboarding) archive(tx OffboardingTx, o *domain.Offboarding, s *domain
 	if err := c.endTenant(tx, o); err != nil {
 		return domain.SagaResult{}, err
 	}
-	waived, outcome := waivedOf(missing, s), events.OffboardingDone
-	if len(waived) > 0 {
+	outcome := events.OffboardingDone
+	if len(missing) > 0 { // all are waived
 		outcome = events.OffboardingPartial
 	}
-	return closedDespite(waived), c.end(tx, o, domain.OffboardingArchived, events.OffboardingArchived, outcome, strings.Join(waived, ", "))
+	return closedDespite(missing), c.end(tx, o, domain.OffboardingArchived, events.OffboardingArchived, outcome, strings.Join(missing, ", "))
 }
 
-// endTenant ends what the tenant has, and archives it.
+// endTenant cancels the subscription, revokes the keys, ends the webhooks and archives the tenant.
 func (c *Offboarding) endTenant(tx OffboardingTx, o *domain.Offboarding) error {
 	req := serviceRequest()
 	catalogue := &Catalogue{Now: c.Now, NewID: c.NewID}

@@ -243,7 +243,7 @@ func TestP8_DuePeriodsAreClosedOnce(t *testing.T) {
 	}
 }
 
-// What makes a period due is looked at again under the lock: a policy that is removed, or a close by hand that is reopened, in the meantime keeps the schedule from closing it.
+// The schedule checks again under the lock that a period is due: it closes none whose policy was removed, or that was closed and reopened by hand, in the meantime.
 func TestP8_APeriodThatIsNoLongerDueIsNotClosed(t *testing.T) {
 	for name, c := range map[string]struct {
 		changes []string

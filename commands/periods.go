@@ -72,7 +72,7 @@ type ClosePeriod struct {
 	Early     bool
 	Despite   []string
 	Scheduled bool // by the tenant's policy, whose end is over by the clock of the database
-	Seen      int  // of a scheduled close: the last snapshot when the period was found due; 0: none
+	Seen      int  // of a scheduled close: the last snapshot when the period was found due; 0: it had no close
 }
 
 // RequestedClose is the answer to a request to close a period.

@@ -8,7 +8,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Another customer gets the pushes that were never sent; one that was sent, and of which nothing is known, stays as it was.
+// Another customer gets the pushes that were never sent; one that was sent, with an unknown result, keeps its customer.
 func TestP8_StoredPushesGoToTheCustomerOfTheirTenant(t *testing.T) {
 	c, tx, p := newPushes(t, requested, closed)
 	tx.billable["api_calls"] = 5

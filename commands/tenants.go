@@ -7,9 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -126,18 +123,14 @@ func checkMetadata(metadata map[string]string) error {
 		return refuse(code, "/metadata", "metadata has %d keys: at most %d are possible", len(metadata), MaxMetadataKeys)
 	}
 	for _, key := range slices.Sorted(maps.Keys(metadata)) {
-		if !isNote(key, MaxMetadataKey) || key == "" {
+		if !isText(key, MaxMetadataKey) || key == "" {
 			return refuse(code, "/metadata", "a key of metadata has 1 to %d characters of text without control characters", MaxMetadataKey)
 		}
-		if !isNote(metadata[key], MaxMetadataValue) {
+		if !isText(metadata[key], MaxMetadataValue) {
 			return refuse(code, "/metadata", "the value of %s must be a string of at most %d characters without control characters", strconv.Quote(key), MaxMetadataValue)
 		}
 	}
 	return nil
-}
-
-func isNote(text string, longest int) bool {
-	return utf8.ValidString(text) && utf8.RuneCountInString(text) <= longest && !strings.ContainsFunc(text, unicode.IsControl)
 }
 
 // CreateTenant makes an ACTIVE tenant. It is a change of the platform, so that

@@ -24,10 +24,15 @@ func orRefuse(err error, code, pointer, message string) error {
 }
 
 func checkName(name string) error {
-	if strings.TrimSpace(name) == "" || utf8.RuneCountInString(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+	if strings.TrimSpace(name) == "" || !isText(name, maxName) {
 		return refuse("name_invalid", "/name", "name must be 1 to %d characters of text without control characters", maxName)
 	}
 	return nil
+}
+
+// isText reports whether a text is valid UTF-8 of at most so many characters, without control characters.
+func isText(text string, longest int) bool {
+	return utf8.ValidString(text) && utf8.RuneCountInString(text) <= longest && !strings.ContainsFunc(text, unicode.IsControl)
 }
 
 func oneOf(value, code, pointer string, allowed ...string) error {

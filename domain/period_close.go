@@ -33,11 +33,11 @@ func Waivable() []string { return []string{MissingLetters, MissingRebuilds} }
 // instead. Refusals: period_key_invalid, period_not_closable (lifetime, and a period that has not begun), period_not_ended.
 func (h *PeriodHistory) Closable(periodKey string, early bool, now time.Time) (snapshot int, known *PeriodChange, refusal *Error) {
 	last := h.Last(periodKey)
-	if periodKey == PeriodLifetime && last.State() == StateOpen {
-		return 0, nil, &Error{Code: "period_not_closable", Message: "lifetime has no end: only the end of the tenant closes it"}
-	}
 	if last.State() != StateOpen {
 		return 0, last, nil
+	}
+	if periodKey == PeriodLifetime {
+		return 0, nil, &Error{Code: "period_not_closable", Message: "lifetime has no end: only the end of the tenant closes it"}
 	}
 	if refusal := CheckPeriodKey(periodKey); refusal != nil {
 		return 0, nil, refusal

@@ -3,6 +3,7 @@ package http
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -20,7 +21,7 @@ func (s *service) usageOperations(t *site) {
 	const path = prefix + "/usage"
 	gone := []int{http.StatusNotFound}
 	readers := readersOfUsage()
-	historians := []string{commands.ScopeUsageRead, commands.ScopeEventsRead, commands.ScopeBilling, commands.ScopeAudit}
+	historians := slices.Insert(readersOfUsage(), 1, commands.ScopeEventsRead)
 	t.serveRaw(operation{method: http.MethodPost, path: path + "/events", who: auth.Tenant, scopes: []string{commands.ScopeUsageWrite}, ingest: true, id: "ingestUsage", tag: "Usage", summary: "Send usage events",
 		description: "202 is answered once the accepted events are durable. Send the same batch again after any failure: an accepted event is a duplicate then and counts once. " +
 			"A correction replaces the amount of recorded usage, a retraction takes the usage back; `correctionRef` names it."}, describeIngest, s.ingest)

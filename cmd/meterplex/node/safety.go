@@ -24,7 +24,7 @@ func (s *Servers) prepareDatabase(ctx context.Context, cfg config.Config) error 
 	if err != nil {
 		return err
 	}
-	// The migrations force row level security, also where one was interrupted in the middle.
+	// The migrations force row level security, even after an interrupted one.
 	found = slices.DeleteFunc(found, func(d postgres.Danger) bool { return d.Name == "row_security" })
 	if err := postgres.Refusal(found, cfg.AllowUnsafe); err != nil {
 		return err
@@ -76,7 +76,7 @@ func (s *Servers) ofDatabase(err error) error {
 	return err
 }
 
-// dangers returns what is unsafe about the database.
+// dangers finds the unsafe settings of the database, its login and its replica.
 func (p *preparation) dangers(ctx context.Context) ([]postgres.Danger, error) {
 	var further []string
 	cfg := p.cfg
