@@ -92,19 +92,28 @@ func (c *Pushes) runPush(ctx context.Context, s *domain.Saga) (domain.SagaResult
 	if s.Step == stepSend {
 		return c.send(ctx, of)
 	}
-	if err := c.Store.ChangePushes(ctx, of.TenantID, func(tx PushTx) error { return c.plan(tx, of) }); err != nil {
-		return domain.SagaResult{}, err
+	billed := false
+	err = c.Store.ChangePushes(ctx, of.TenantID, func(tx PushTx) error {
+		t, err := loadTenant(tx, of.TenantID)
+		if billed = err == nil && t.Billing != nil; !billed {
+			return err
+		}
+		return c.plan(tx, t.Billing, of)
+	})
+	if err != nil || billed {
+		return domain.SagaNext(stepSend), err
 	}
-	return domain.SagaNext(stepSend), nil
+	// Without billing it sends what is stored. It ends here if there is nothing, so that verify expects no pushes.
+	open, _, err := c.Store.OpenPushes(ctx, of.TenantID, of.PeriodKey)
+	if err != nil || len(open) > 0 {
+		return domain.SagaNext(stepSend), err
+	}
+	return domain.SagaDone(), nil
 }
 
-// plan stores a push of what is due of each feature. The head of the tenant's partition is locked: each decision and reopening is before or after it. Of a
+// plan stores the pushes of what is due of each feature. The head of the tenant's partition is locked: each decision and reopening is before or after it. Of a
 // reopened period nothing is due until it is closed again.
-func (c *Pushes) plan(tx PushTx, of domain.Closing) error {
-	t, err := loadTenant(tx, of.TenantID)
-	if err != nil || t.Billing == nil {
-		return err
-	}
+func (c *Pushes) plan(tx PushTx, to *events.Billing, of domain.Closing) error {
 	periods, err := tx.Periods([]uuid.UUID{of.TenantID})
 	if err != nil {
 		return err
@@ -124,12 +133,16 @@ func (c *Pushes) plan(tx PushTx, of domain.Closing) error {
 		return err
 	}
 	for i := range due {
-		p := domain.PlanPush(c.NewID(), of, &due[i], t.Billing, now)
-		if p == nil {
-			continue
+		d, charged := &due[i], []domain.PushCharge(nil)
+		if d.Credit() {
+			if charged, err = tx.Charged(of.TenantID, d.Feature, of.PeriodKey); err != nil {
+				return err
+			}
 		}
-		if err := tx.AddPush(*p); err != nil {
-			return err
+		for _, p := range domain.PlanPushes(c.NewID, of, d, charged, to, now) {
+			if err := tx.AddPush(p); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -38,3 +38,24 @@ func TestP8_ALatePushIsOfThePresentSnapshot(t *testing.T) {
 		t.Errorf("%+v", push)
 	}
 }
+
+// Without billing nothing is planned, and the saga ends in its first step, by which verify knows it. Pushes that are stored are still sent.
+func TestP8_WithoutBillingOnlyStoredPushesAreSent(t *testing.T) {
+	for name, stored := range map[string]bool{"nothing is stored": false, "a push is stored": true} {
+		c, tx, p := newPushes(t, requested, closed)
+		tx.billable["calls"] = 5
+		saga := pushSaga("close/2026-05/1")
+		if stored { // by a step whose instance ended behind its commit
+			if _, err := c.PushKind().Run(t.Context(), saga); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := c.SetBilling(t.Context(), Request{By: operator}, activeTenant, nil); err != nil {
+			t.Fatal(err)
+		}
+		step := map[bool]string{false: stepPlan, true: stepSend}[stored]
+		if got := runSteps(t, c, saga); got.End != domain.SagaCompleted || saga.Step != step || (p.sum("calls") == 5) != stored {
+			t.Errorf("%s: %+v in step %s, %d counted", name, got, saga.Step, p.sum("calls"))
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math/big"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -69,8 +70,10 @@ type PushTx interface {
 	// Push loads and locks a push.
 	Push(id uuid.UUID) (p *domain.Push, now time.Time, err error)
 	SavePush(p domain.Push) error
-	// ReaddressPushes sets the customer of a tenant's pushes to a provider that were never sent.
-	ReaddressPushes(tenant uuid.UUID, to events.Billing) error
+	// NeverSent loads and locks a tenant's pushes that were never sent, in the order in which they were stored.
+	NeverSent(tenant uuid.UUID) ([]domain.Push, error)
+	// Charged returns the sums of a feature's pushes in a period by address, that of the last charge first. Charges that follow the tenant's customer are left out.
+	Charged(tenant uuid.UUID, feature, periodKey string) ([]domain.PushCharge, error)
 	// RetryPushes lets the open sagas of a tenant's pushes run at once.
 	RetryPushes(tenant uuid.UUID, reason, actor string) error
 	SaveComparison(w domain.PushWindow, total, delivered *big.Int) error
@@ -109,7 +112,7 @@ func (c *Pushes) changeOf(ctx context.Context, tenant uuid.UUID) transaction[Pus
 var customerForm = regexp.MustCompile(`^[!-~]{1,255}$`)
 
 // SetBilling sets a tenant's customer at a billing provider; nil removes it. The closed periods of the last 35 days are pushed to a new one, as far as no push
-// of them exists, and so are stored pushes that were never sent.
+// of them exists, and so are stored pushes that were never sent. A credit stays with the customer that was charged.
 func (c *Pushes) SetBilling(ctx context.Context, req Request, tenant uuid.UUID, to *events.Billing) (domain.Tenant, error) {
 	if to != nil {
 		if err := oneOf(to.Provider, "provider_invalid", "/provider", events.ProviderStripe); err != nil {
@@ -135,7 +138,7 @@ func (c *Pushes) SetBilling(ctx context.Context, req Request, tenant uuid.UUID, 
 		if err != nil || to == nil {
 			return *t, err
 		}
-		if err := tx.ReaddressPushes(tenant, *to); err != nil {
+		if err := readdressNeverSent(tx, t); err != nil {
 			return *t, err
 		}
 		periods, err := tx.RecentlyClosed(tenant)
@@ -158,7 +161,7 @@ func (c *Pushes) SetBilling(ctx context.Context, req Request, tenant uuid.UUID, 
 // Retry lets a push be sent again at once. The table keeps the last reason and actor.
 func (c *Pushes) Retry(ctx context.Context, req Request, id uuid.UUID, reason string) (domain.Push, error) {
 	return c.operate(ctx, req, id, reason, "retried", func(tx PushTx, p *domain.Push, actor string, now time.Time) error {
-		if err := readdress(tx, p); err != nil {
+		if err := retryWhere(tx, p); err != nil {
 			return err
 		}
 		if refusal := p.Retry(reason, actor, now); refusal != nil {
@@ -168,17 +171,43 @@ func (c *Pushes) Retry(ctx context.Context, req Request, id uuid.UUID, reason st
 	})
 }
 
-// readdress lets a push that was refused follow a corrected customer or meter.
-func readdress(tx PushTx, p *domain.Push) error {
+// retryWhere lets a push that was refused follow a corrected customer or meter.
+func retryWhere(tx PushTx, p *domain.Push) error {
 	t, err := loadTenant(tx, p.TenantID)
 	if err != nil {
 		return err
 	}
+	return readdress(tx, p, t)
+}
+
+// readdressNeverSent lets pushes that were never sent follow the tenant's customer: first the charges, since a credit stays with what is charged without them.
+func readdressNeverSent(tx PushTx, t *domain.Tenant) error {
+	list, err := tx.NeverSent(t.ID)
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(list, func(a, b domain.Push) int { return b.Amount.Sign() - a.Amount.Sign() })
+	for i := range list {
+		if err := readdress(tx, &list[i], t); err != nil {
+			return err
+		}
+		if err := tx.SavePush(list[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func readdress(tx PushTx, p *domain.Push, t *domain.Tenant) error {
 	f, err := tx.Feature(p.Feature)
 	if err != nil || f == nil {
 		return err
 	}
-	p.Readdress(t.Billing, f.BillingEvent)
+	charged, err := tx.Charged(p.TenantID, p.Feature, p.PeriodKey)
+	if err != nil {
+		return err
+	}
+	p.Readdress(t.Billing, f.BillingEvent, charged)
 	return nil
 }
 

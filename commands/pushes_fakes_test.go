@@ -94,7 +94,7 @@ func (tx *pushTx) NotePushes(_ context.Context, _ uuid.UUID, _, reason string) e
 func (tx *pushTx) PushWindows(context.Context, time.Time) (windows []domain.PushWindow, err error) {
 	seen := map[string]bool{}
 	for _, p := range tx.sorted() {
-		w := domain.PushWindow{Provider: p.Provider, Customer: p.Customer, Event: p.Event, Month: p.Timestamp.Format("2006-01"), TenantID: p.TenantID, Feature: p.Feature}
+		w := domain.PushWindow{PushAddress: p.PushAddress, Month: p.Timestamp.Format("2006-01"), TenantID: p.TenantID, Feature: p.Feature}
 		if !seen[windowOf(w)] {
 			seen[windowOf(w)], windows = true, append(windows, w)
 		}
@@ -186,14 +186,27 @@ func (tx *pushTx) SavePush(p domain.Push) error {
 	return nil
 }
 
-func (tx *pushTx) ReaddressPushes(tenant uuid.UUID, to events.Billing) error {
-	for id, p := range tx.pushes {
-		if p.TenantID == tenant && p.Provider == to.Provider && p.State == domain.PushStatePending && p.Attempts == 0 {
-			p.Customer = to.Customer
-			tx.pushes[id] = p
+func (tx *pushTx) NeverSent(tenant uuid.UUID) (list []domain.Push, err error) {
+	for _, p := range tx.sorted() {
+		if p.TenantID == tenant && p.State == domain.PushStatePending && p.Attempts == 0 {
+			list = append(list, p)
 		}
 	}
-	return nil
+	return list, nil
+}
+
+func (tx *pushTx) Charged(_ uuid.UUID, feature, periodKey string) (charged []domain.PushCharge, err error) {
+	for _, p := range slices.Backward(tx.sorted()) {
+		if p.Feature != feature || p.PeriodKey != periodKey || p.Amount.Sign() > 0 && p.Follows() {
+			continue
+		}
+		i := slices.IndexFunc(charged, func(c domain.PushCharge) bool { return c.PushAddress == p.PushAddress })
+		if i < 0 {
+			i, charged = len(charged), append(charged, domain.PushCharge{PushAddress: p.PushAddress, Amount: new(big.Int)})
+		}
+		charged[i].Amount.Add(charged[i].Amount, p.Amount)
+	}
+	return charged, nil
 }
 
 func (tx *pushTx) RetryPushes(_ uuid.UUID, reason, _ string) error {

@@ -79,7 +79,7 @@ type PushResult struct {
 	RetryAfter   time.Duration // 0: the provider named none
 }
 
-// Push is an amount that a billing provider counts. Its body is stored before the first attempt, so that every attempt sends the same; Readdress is the exception.
+// Push is an amount that a billing provider counts. Its body is stored before the first attempt, so that every attempt sends the same; Readdress is the exception, of a push that was not counted.
 // Its times are of the database's clock.
 type Push struct {
 	ID        uuid.UUID
@@ -90,9 +90,7 @@ type Push struct {
 	N         int      // 0: the first push of the snapshot; k: of its k-th adjustment
 	Amount    *big.Int // negative if less is due than was pushed; never 0
 
-	Provider   string
-	Customer   string // the provider's id
-	Event      string // name of the provider's meter event
+	PushAddress
 	Key        string // the idempotency key
 	Identifier string // of the provider's event, derived from the key
 	Timestamp  time.Time
@@ -162,21 +160,26 @@ type PushDue struct {
 	Last     int      // the greatest N of a push of the snapshot; -1 without one
 }
 
-// PlanPush returns the push of what is due; nil if nothing is due. It is the first one of the snapshot if frozen figures are due, whatever started the saga: they count in
-// their period, or fail because they are too old. It is an adjustment if only approved amounts are due.
-func PlanPush(id uuid.UUID, c Closing, d *PushDue, to *events.Billing, now time.Time) *Push {
-	amount := new(big.Int).Sub(d.Billable, d.Pushed)
-	if amount.Sign() == 0 {
-		return nil
-	}
+// Credit reports whether less is billable than was pushed.
+func (d *PushDue) Credit() bool { return d.Billable.Cmp(d.Pushed) < 0 }
+
+// PlanPushes returns the pushes of what is due; none if nothing is due. They are the first ones of the snapshot if frozen figures are due, whatever started the saga: they
+// count in their period, or fail because they are too old. They are adjustments if only approved amounts are due. A credit goes to whom the pushes of the feature charge
+// in the period; everything else to the tenant's customer.
+func PlanPushes(newID func() uuid.UUID, c Closing, d *PushDue, charged []PushCharge, to *events.Billing, now time.Time) (planned []Push) {
 	n := d.Last + 1
 	if d.Frozen.Cmp(d.Pushed) == 0 {
 		n = max(n, 1)
 	}
-	key := PushKey(c.TenantID, d.Feature, c.PeriodKey, c.Snapshot, n)
-	return &Push{ID: id, TenantID: c.TenantID, Feature: d.Feature, PeriodKey: c.PeriodKey, Snapshot: c.Snapshot, N: n, Amount: amount,
-		Provider: to.Provider, Customer: to.Customer, Event: cmp.Or(d.Event, d.Feature), Key: key, Identifier: PushIdentifier(key),
-		Timestamp: PushTimestamp(c.PeriodKey, n, now), State: PushStatePending, StoredAt: now, NextAt: &now}
+	counts := PushTimestamp(c.PeriodKey, n, now)
+	amount := new(big.Int).Sub(d.Billable, d.Pushed)
+	for _, part := range splitPush(amount, charged, PushAddress{Provider: to.Provider, Customer: to.Customer, Event: cmp.Or(d.Event, d.Feature)}) {
+		key := PushKey(c.TenantID, d.Feature, c.PeriodKey, c.Snapshot, n)
+		planned = append(planned, Push{ID: newID(), TenantID: c.TenantID, Feature: d.Feature, PeriodKey: c.PeriodKey, Snapshot: c.Snapshot, N: n, Amount: part.Amount,
+			PushAddress: part.PushAddress, Key: key, Identifier: PushIdentifier(key), Timestamp: counts, State: PushStatePending, StoredAt: now, NextAt: &now})
+		n++
+	}
+	return planned
 }
 
 // Open reports whether the push is not delivered.
@@ -279,13 +282,6 @@ func (p *Push) deliver(now time.Time) {
 	p.State, p.NextAt, p.DeliveredAt, p.Code, p.LastError = PushStateDelivered, nil, &now, none.Code, none.LastError
 }
 
-// Readdress lets a refused push, which the provider surely has not counted, go to the customer and the meter of now: the refused ones may be wrong for ever.
-func (p *Push) Readdress(to *events.Billing, event string) {
-	if p.State == PushStateFailed && p.UnknownSince == nil && to != nil && to.Provider == p.Provider {
-		p.Customer, p.Event = to.Customer, cmp.Or(event, p.Feature)
-	}
-}
-
 // Retry lets a push be sent again now. It returns the reason against it, nil if it is allowed.
 func (p *Push) Retry(reason, actor string, now time.Time) *Error {
 	switch {
@@ -370,12 +366,12 @@ func PushesOfTotal(total, delivered, unknown *big.Int) (counted, decided bool) {
 	return false, false
 }
 
-// PushWindow is a customer's meter in a month of UTC, which a comparison of totals reads.
+// PushWindow is an address in a month of UTC, which a comparison of totals reads.
 type PushWindow struct {
-	Provider, Customer, Event string
-	Month                     string // e.g. 2026-11, of the timestamps
-	TenantID                  uuid.UUID
-	Feature                   string
+	PushAddress
+	Month    string // e.g. 2026-11, of the timestamps
+	TenantID uuid.UUID
+	Feature  string
 }
 
 // PushSums are the pushes of a window.

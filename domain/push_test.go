@@ -27,7 +27,15 @@ func october(snapshot int) Closing {
 
 // newPush returns the first push of October.
 func newPush() *Push {
-	return PlanPush(uuid.UUID{1}, october(1), due(5, 5, 0, -1), pushTo, pushNoon)
+	return plan(october(1), due(5, 5, 0, -1), pushNoon)
+}
+
+// plan returns the only push of what is due; nil: nothing is due.
+func plan(of Closing, d *PushDue, now time.Time) *Push {
+	for _, p := range PlanPushes(func() uuid.UUID { return uuid.UUID{1} }, of, d, nil, pushTo, now) {
+		return &p
+	}
+	return nil
 }
 
 func TestP8_APushIsTheDifferenceToAllEarlierOnes(t *testing.T) {
@@ -48,7 +56,7 @@ func TestP8_APushIsTheDifferenceToAllEarlierOnes(t *testing.T) {
 		"approved before the figure":   {due(5, 9, 0, -1), 9, ":2"},
 		"approved in place of another": {due(7, 9, 5, -1), 4, ":2"},
 	} {
-		p := PlanPush(uuid.UUID{1}, october(2), c.due, pushTo, pushNoon)
+		p := plan(october(2), c.due, pushNoon)
 		if (p == nil) != (c.key == "") {
 			t.Errorf("%s: %+v", name, p)
 		}
@@ -64,12 +72,12 @@ func TestP8_APushIsTheDifferenceToAllEarlierOnes(t *testing.T) {
 
 // A figure that was never pushed counts in its period, also if an approval pushes it. Of a period from before the billing it fails, and is not billed today.
 func TestP8_AnApprovalMovesNoFigureToALaterPeriod(t *testing.T) {
-	p := PlanPush(uuid.UUID{1}, october(1), due(1000, 1001, 0, -1), pushTo, pushNoon)
+	p := plan(october(1), due(1000, 1001, 0, -1), pushNoon)
 	if want := time.Date(2026, 10, 31, 23, 59, 59, 0, time.UTC); !p.Timestamp.Equal(want) {
 		t.Errorf("the figure of October counts at %s", p.Timestamp)
 	}
 	much := pushNoon.Add(100 * 24 * time.Hour)
-	p = PlanPush(uuid.UUID{1}, october(1), due(1000, 1001, 0, -1), pushTo, much)
+	p = plan(october(1), due(1000, 1001, 0, -1), much)
 	if p.Begin(much) || !p.Stop(much) || p.State != PushStateFailed || p.Code != PushTooOld {
 		t.Errorf("%+v", p)
 	}
@@ -332,7 +340,7 @@ func TestP8_APushInDoubtStaysAsItWasSent(t *testing.T) {
 	p.Answered(PushResult{Outcome: PushUnknown}, 1, pushNoon)
 	again := pushNoon.Add(time.Hour)
 	p.begun(t, again).Answered(PushResult{Outcome: PushRefused}, 2, again)
-	if p.Readdress(&events.Billing{Provider: events.ProviderStripe, Customer: "cus_2"}, "other"); p.State != PushStateFailed || p.Customer != "cus_1" || p.Event != "calls" {
+	if p.Readdress(&events.Billing{Provider: events.ProviderStripe, Customer: "cus_2"}, "other", nil); p.State != PushStateFailed || p.Customer != "cus_1" || p.Event != "calls" {
 		t.Errorf("%+v", p)
 	}
 	p = newPush()

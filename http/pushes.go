@@ -20,7 +20,7 @@ func (s *service) pushOperations(t *site) {
 	gone := []int{http.StatusNotFound}
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
 	serve(t, operation{method: http.MethodPut, path: billing, who: auth.Operator, scopes: deciders, id: "putBilling", reasoned: true, tag: "Pushes", summary: "Set the customer of a tenant at the billing provider",
-		description: "From now on what is due of the tenant's closed periods is pushed to the provider. Periods that are closed and ended at most 35 days ago are pushed, too, as far as no push of them exists.",
+		description: "From now on what is due of the tenant's closed periods is pushed to the provider. Periods that are closed and ended at most 35 days ago are pushed, too, as far as no push of them exists. Pushes that were never sent go to the new customer; a credit goes to the customer that was charged.",
 		problems:    gone}, s.putBilling)
 	serve(t, operation{method: http.MethodDelete, path: billing, who: auth.Operator, scopes: deciders, id: "deleteBilling", reasoned: true, tag: "Pushes", summary: "Remove the customer of a tenant",
 		description: "Nothing more is pushed. Pushes that are stored are still sent.", problems: gone}, s.deleteBilling)

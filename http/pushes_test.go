@@ -147,6 +147,42 @@ func TestP8_ClosedPeriodsArePushedToANewCustomer(t *testing.T) {
 	}
 }
 
+// What is credited after a change of the customer goes to the former one, as far as it was charged; a charge that was never sent goes to the new one.
+func TestP8_CreditsGoToTheCustomerThatWasCharged(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	a := w.newAccount("A")
+	set := func(customer string) {
+		w.want(200, call{"PUT", "/api/v1/tenants/" + a.id + "/billing", bootstrap, nil, fmt.Sprintf(`{"provider":"stripe","customer":%q}`, customer)})
+	}
+	approve := func(sent map[string]any) {
+		w.accept(a, sent)
+		w.fold()
+		for _, id := range w.adjustmentsAt("/api/v1/adjustments?state=PENDING&tenantId="+a.id, "id") {
+			w.want(200, call{"POST", "/api/v1/adjustments/" + id + "/approve", bootstrap, nil, `{"reason":"r"}`})
+		}
+	}
+	p := &countingProvider{w: w, counts: map[string]*big.Int{}}
+	set("cus_1")
+	w.accept(a, old("one", 10), old("two", 5))
+	w.closed(a)
+	w.runPushes(p)
+	set("cus_2")
+	approve(correction("fix", "one", 14))
+	w.runPushes(nil) // stored
+	set("cus_3")
+	approve(retraction("undo", "two"))
+	w.runPushes(nil)
+	w.same("stored", w.listedPushes("", "customer", "amount"), []string{"cus_1 -5", "cus_3 4", "cus_1 15"})
+	set("cus_4")
+	w.due()
+	w.runPushes(p)
+	approve(correction("fix-2", "one", 1))
+	w.runPushes(p)
+	w.same("delivered", w.listedPushes("", "customer", "amount", "state"), []string{"cus_1 -9 DELIVERED", "cus_4 -4 DELIVERED", "cus_1 -5 DELIVERED", "cus_4 4 DELIVERED", "cus_1 15 DELIVERED"})
+	w.same("the provider's sum", p.sum(), 1)
+}
+
 func TestP8_FailedAndUnknownPushesWaitForOperators(t *testing.T) {
 	w := newTestService(t)
 	w.catalogue()

@@ -142,7 +142,7 @@ func (w *pushWorld) PeriodEvent(context.Context, domain.Closing, string) (events
 func (w *pushWorld) NotePushes(context.Context, uuid.UUID, string, string) error { return nil }
 
 func windowOfPush(p *domain.Push) domain.PushWindow {
-	return domain.PushWindow{Provider: p.Provider, Customer: p.Customer, Event: p.Event, Month: p.Timestamp.Format("2006-01"), TenantID: p.TenantID, Feature: p.Feature}
+	return domain.PushWindow{PushAddress: p.PushAddress, Month: p.Timestamp.Format("2006-01"), TenantID: p.TenantID, Feature: p.Feature}
 }
 
 func (w *pushWorld) PushWindows(context.Context, time.Time) (list []domain.PushWindow, err error) {
@@ -272,7 +272,21 @@ func (w *pushWorld) AddPush(p domain.Push) error {
 		}
 	}
 	w.tables.pushes = append(w.tables.pushes, p)
+	if charged, _ := w.Charged(p.TenantID, p.Feature, p.PeriodKey); p.Amount.Sign() < 0 {
+		w.checkCredit(&p, charged)
+	}
 	return nil
+}
+
+// checkCredit refuses a credit that gives a customer more than it is charged while another one is charged.
+func (w *pushWorld) checkCredit(p *domain.Push, charged []domain.PushCharge) {
+	of := func(c domain.PushCharge) bool { return c.PushAddress == p.PushAddress && c.Amount.Sign() < 0 }
+	if others := slices.IndexFunc(charged, func(c domain.PushCharge) bool { return c.Amount.Sign() > 0 }); others >= 0 && slices.ContainsFunc(charged, of) {
+		w.fail("the credit %s of %s goes to %s, and %s is charged %s", p.Amount, p.Key, p.Customer, charged[others].Customer, charged[others].Amount)
+	}
+	if p.Customer != w.tables.billing.Customer {
+		w.count("credited to a former customer")
+	}
 }
 
 func (w *pushWorld) Push(id uuid.UUID) (*domain.Push, time.Time, error) {
@@ -290,6 +304,9 @@ func (w *pushWorld) SavePush(p domain.Push) error {
 			w.count("not counted by its total")
 		}
 	}
+	if before := w.find(p.ID); before.Customer != p.Customer && p.Attempts == 0 {
+		w.count("readdressed before it was sent")
+	}
 	switch p.Code {
 	case domain.PushUndecided:
 		w.count("undecided after 23 hours")
@@ -300,14 +317,27 @@ func (w *pushWorld) SavePush(p domain.Push) error {
 	return nil
 }
 
-func (w *pushWorld) ReaddressPushes(_ uuid.UUID, to events.Billing) error {
-	for i := range w.tables.pushes {
-		if p := &w.tables.pushes[i]; p.State == domain.PushStatePending && p.Attempts == 0 && p.Provider == to.Provider && p.Customer != to.Customer {
-			p.Customer = to.Customer
-			w.count("readdressed before it was sent")
+func (w *pushWorld) NeverSent(uuid.UUID) (list []domain.Push, err error) {
+	for _, p := range w.tables.pushes {
+		if p.State == domain.PushStatePending && p.Attempts == 0 {
+			list = append(list, p)
 		}
 	}
-	return nil
+	return list, nil
+}
+
+func (w *pushWorld) Charged(_ uuid.UUID, feature, periodKey string) (charged []domain.PushCharge, err error) {
+	for _, p := range slices.Backward(w.tables.pushes) {
+		if p.Feature != feature || p.PeriodKey != periodKey || p.Amount.Sign() > 0 && p.Follows() {
+			continue
+		}
+		i := slices.IndexFunc(charged, func(c domain.PushCharge) bool { return c.PushAddress == p.PushAddress })
+		if i < 0 {
+			i, charged = len(charged), append(charged, domain.PushCharge{PushAddress: p.PushAddress, Amount: new(big.Int)})
+		}
+		charged[i].Amount.Add(charged[i].Amount, p.Amount)
+	}
+	return charged, nil
 }
 
 func (w *pushWorld) RetryPushes(uuid.UUID, string, string) error {

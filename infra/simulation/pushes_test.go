@@ -38,7 +38,7 @@ func TestP8_InterleavedPushesAgreeWithTheProvider(t *testing.T) {
 	t.Logf("seeds %d to %d in %s: %v", first, first+n-1, time.Since(began).Round(time.Millisecond), seen)
 	for _, what := range []string{"closed again", "approved", "reopened", "billing removed", "billing set", "retried", "resolved as delivered", "resolved as not counted", "died before a commit",
 		"died behind a commit", "lost a commit that happened", "lost a commit that did not", "answer lost before", "answer lost after", "counted late", "refused", "overloaded", "unreachable", "known to the provider",
-		"forgotten by the provider", "undecided after 23 hours", "counted by its total", "not counted by its total", "too old", "a difference"} {
+		"forgotten by the provider", "undecided after 23 hours", "counted by its total", "not counted by its total", "too old", "a difference", "credited to a former customer", "readdressed before it was sent"} {
 		if n >= pushSeeds && seen[what] < 20 {
 			t.Errorf("%d × %s in %d seeds", seen[what], what, n)
 		}

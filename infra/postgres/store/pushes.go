@@ -85,13 +85,7 @@ func (s *Pushes) OpenPushes(ctx context.Context, tenant uuid.UUID, periodKey str
 	if err != nil {
 		return nil, now, unavailable(err)
 	}
-	open, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (domain.Push, error) {
-		p, err := scanPush(row, &now)
-		if err != nil {
-			return domain.Push{}, err
-		}
-		return *p, nil
-	})
+	open, err = collectPushes(rows, &now)
 	return open, now, unavailable(err)
 }
 
@@ -197,9 +191,52 @@ func (t pushTx) RecentlyClosed(tenant uuid.UUID) (recent []domain.Closing, err e
 const retryPushesSQL = `UPDATE sagas SET attempts = 0, retries = retries + 1, last_reason = $3, last_actor = $4, next_at = CASE WHEN lease IS NULL THEN now() ELSE next_at END
  WHERE kind = $1 AND tenant_id = $2 AND ended_at IS NULL`
 
-// ReaddressPushes implements commands.PushTx.
-func (t pushTx) ReaddressPushes(tenant uuid.UUID, to events.Billing) error {
-	return t.exec("new customer of pushes", `UPDATE pushes SET customer = $3 WHERE tenant_id = $1 AND provider = $2 AND state = 'PENDING' AND attempts = 0`, tenant, to.Provider, to.Customer)
+// NeverSent implements commands.PushTx.
+func (t pushTx) NeverSent(tenant uuid.UUID) ([]domain.Push, error) {
+	rows, err := t.tx.Query(t.ctx, `SELECT `+pushColumns+` FROM pushes WHERE tenant_id = $1 AND state = 'PENDING' AND attempts = 0 ORDER BY stored_at, id FOR UPDATE`, tenant)
+	if err != nil {
+		return nil, fmt.Errorf("reading pushes: %w", err)
+	}
+	list, err := collectPushes(rows)
+	if err != nil {
+		return nil, fmt.Errorf("reading pushes: %w", err)
+	}
+	return list, nil
+}
+
+func collectPushes(rows pgx.Rows, more ...any) ([]domain.Push, error) {
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (domain.Push, error) {
+		p, err := scanPush(row, more...)
+		if err != nil {
+			return domain.Push{}, err
+		}
+		return *p, nil
+	})
+}
+
+// chargedSQL leaves out charges that follow the tenant's customer, as domain.Push.Follows says.
+const chargedSQL = `SELECT provider, customer, event, sum(amount)::text FROM pushes WHERE tenant_id = $1 AND period_key = $2 AND feature = $3
+ AND NOT (amount > 0 AND unknown_since IS NULL AND (state = 'FAILED' OR state = 'PENDING' AND attempts = 0)) GROUP BY provider, customer, event
+ ORDER BY max(stored_at) FILTER (WHERE amount > 0) DESC NULLS LAST, 1, 2, 3`
+
+// Charged implements commands.PushTx.
+func (t pushTx) Charged(tenant uuid.UUID, feature, periodKey string) ([]domain.PushCharge, error) {
+	rows, err := t.tx.Query(t.ctx, chargedSQL, tenant, periodKey, feature)
+	if err != nil {
+		return nil, fmt.Errorf("reading charges: %w", err)
+	}
+	charged, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c domain.PushCharge, err error) {
+		var amount string
+		if err := row.Scan(&c.Provider, &c.Customer, &c.Event, &amount); err != nil {
+			return c, err
+		}
+		c.Amount, err = integer(amount)
+		return c, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading charges: %w", err)
+	}
+	return charged, nil
 }
 
 // RetryPushes implements commands.PushTx.

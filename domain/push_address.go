@@ -1,0 +1,65 @@
+package domain
+
+import (
+	"cmp"
+	"math/big"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// PushAddress is the meter of a customer at a billing provider.
+type PushAddress struct {
+	Provider string
+	Customer string // the provider's id
+	Event    string // name of the provider's meter event
+}
+
+// PushCharge is the sum of a feature's pushes in a period to an address. Charges that follow the tenant's customer are no part of it, see Push.Follows; credits are.
+type PushCharge struct {
+	PushAddress
+	Amount *big.Int
+}
+
+// splitPush returns the amounts to push, and to whom. A credit goes to those who are charged, the last one first, none of them more than it is charged: another
+// customer would get the money of the one that paid. What is left of it, and a charge, goes to the tenant's customer.
+func splitPush(amount *big.Int, charged []PushCharge, to PushAddress) (parts []PushCharge) {
+	rest := new(big.Int).Set(amount)
+	for _, c := range charged {
+		if rest.Sign() >= 0 {
+			break
+		}
+		if c.Amount.Sign() <= 0 {
+			continue
+		}
+		part := new(big.Int).Neg(c.Amount)
+		if part.Cmp(rest) < 0 {
+			part.Set(rest)
+		}
+		parts = append(parts, PushCharge{c.PushAddress, part})
+		rest.Sub(rest, part)
+	}
+	if rest.Sign() != 0 {
+		parts = append(parts, PushCharge{to, rest})
+	}
+	return parts
+}
+
+// Follows reports whether the tenant's customer and the feature's meter may replace those of the push: the provider surely has not counted it, and it waits for its first
+// attempt or for an operator's retry.
+func (p *Push) Follows() bool {
+	return p.UnknownSince == nil && (p.State == PushStateFailed || p.State == PushStatePending && p.Attempts == 0)
+}
+
+// Readdress lets a push that follows go to the customer and the meter of now: those of a refused one may be wrong for ever. Charged are the charges of the push's feature
+// and period; a credit stays with a customer that they charge as much.
+func (p *Push) Readdress(to *events.Billing, event string, charged []PushCharge) {
+	if !p.Follows() || to == nil || to.Provider != p.Provider {
+		return
+	}
+	for _, c := range charged {
+		if p.Amount.Sign() < 0 && c.PushAddress == p.PushAddress && c.Amount.Sign() >= 0 { // with the credit
+			return
+		}
+	}
+	p.Customer, p.Event = to.Customer, cmp.Or(event, p.Feature)
+}

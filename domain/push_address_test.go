@@ -1,0 +1,112 @@
+package domain
+
+import (
+	"fmt"
+	"math/big"
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+func chargeOf(customer string, amount int64) PushCharge {
+	return PushCharge{PushAddress{events.ProviderStripe, customer, "calls"}, big.NewInt(amount)}
+}
+
+func TestP8_ACreditGoesToWhomIsCharged(t *testing.T) {
+	for name, c := range map[string]struct {
+		due     *PushDue
+		charged []PushCharge
+		want    []string
+	}{
+		"the tenant's customer":                   {due(3, 3, 5, -1), []PushCharge{chargeOf("cus_1", 5)}, []string{"cus_1 -2 0"}},
+		"a former one":                            {due(3, 3, 5, 0), []PushCharge{chargeOf("cus_0", 5)}, []string{"cus_0 -2 1"}},
+		"the last one first":                      {due(1, 1, 9, -1), []PushCharge{chargeOf("cus_1", 4), chargeOf("cus_0", 5)}, []string{"cus_1 -4 0", "cus_0 -4 1"}},
+		"nobody above its charge":                 {due(0, -2, 9, 3), []PushCharge{chargeOf("cus_3", 4), chargeOf("cus_2", 0), chargeOf("cus_0", 5)}, []string{"cus_3 -4 4", "cus_0 -5 5", "cus_1 -2 6"}},
+		"who has more credit than charge":         {due(0, 0, 5, -1), []PushCharge{chargeOf("cus_2", -3), chargeOf("cus_0", 8)}, []string{"cus_0 -5 0"}},
+		"nobody was charged":                      {due(0, -2, 0, -1), nil, []string{"cus_1 -2 1"}},
+		"a charge goes to the tenant's customer":  {due(9, 9, 5, -1), []PushCharge{chargeOf("cus_0", 5)}, []string{"cus_1 4 0"}},
+		"nothing is due":                          {due(9, 9, 9, -1), []PushCharge{chargeOf("cus_0", 9)}, nil},
+		"another meter of the tenant's customer ": {due(3, 3, 5, -1), []PushCharge{{PushAddress{events.ProviderStripe, "cus_1", "old"}, big.NewInt(5)}}, []string{"cus_1 old -2 0"}},
+	} {
+		var got []string
+		for _, p := range PlanPushes(uuid.New, october(1), c.due, c.charged, pushTo, pushNoon) {
+			to := p.Customer
+			if p.Event != "calls" {
+				to += " " + p.Event
+			}
+			got = append(got, fmt.Sprint(to, " ", p.Amount, " ", p.N))
+			if p.Identifier != PushIdentifier(p.Key) || p.Key != PushKey(pushTenant, "calls", "2026-10", 1, p.N) {
+				t.Errorf("%s: %+v", name, p)
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// All parts of a figure's credit count in its period.
+func TestP8_PartsOfACreditCountAtOneTime(t *testing.T) {
+	parts := PlanPushes(uuid.New, october(2), due(0, 0, 9, -1), []PushCharge{chargeOf("cus_1", 4), chargeOf("cus_0", 5)}, pushTo, pushNoon)
+	if len(parts) != 2 || !parts[0].Timestamp.Equal(parts[1].Timestamp) || parts[0].Timestamp.Month() != 10 {
+		t.Errorf("%+v", parts)
+	}
+}
+
+// Whatever is charged and due: the pushes are what is due, and a credit brings nobody below 0 while another one is charged.
+func TestP8_CreditsLeaveNobodyBelowZero(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		net, charged := map[string]int64{}, []PushCharge(nil)
+		for i := range rapid.IntRange(0, 4).Draw(t, "customers") {
+			c := chargeOf(fmt.Sprint("cus_", i), rapid.Int64Range(-5, 9).Draw(t, "charge"))
+			charged, net[c.Customer] = append(charged, c), c.Amount.Int64()
+		}
+		billable, pushed := rapid.Int64Range(-9, 20).Draw(t, "billable"), rapid.Int64Range(-9, 40).Draw(t, "pushed")
+		var sum int64
+		var below []string
+		for _, p := range PlanPushes(uuid.New, october(1), due(billable, billable, pushed, -1), charged, pushTo, pushNoon) {
+			amount := p.Amount.Int64()
+			sum += amount
+			if net[p.Customer] += amount; amount < 0 && net[p.Customer] < 0 {
+				below = append(below, p.Customer)
+			}
+		}
+		if sum != billable-pushed {
+			t.Fatalf("%d is due, %d is pushed", billable-pushed, sum)
+		}
+		for customer, amount := range net {
+			if len(below) > 0 && amount > 0 {
+				t.Fatalf("%v are below 0, and %s is charged %d", below, customer, amount)
+			}
+		}
+	})
+}
+
+// A credit that was refused goes to another customer only if its own is not charged as much.
+func TestP8_ACreditStaysWithItsCharge(t *testing.T) {
+	refused := func(amount int64) *Push {
+		p := newPush()
+		p.Amount, p.State = big.NewInt(amount), PushStateFailed
+		return p
+	}
+	to := &events.Billing{Provider: events.ProviderStripe, Customer: "cus_2"}
+	for name, c := range map[string]struct {
+		amount  int64
+		charged []PushCharge
+		want    string
+	}{
+		"a charge":                 {5, []PushCharge{chargeOf("cus_1", 9)}, "cus_2"},
+		"a credit, all charged":    {-5, []PushCharge{chargeOf("cus_1", 0)}, "cus_1"},
+		"a credit, less charged":   {-5, []PushCharge{chargeOf("cus_1", -1)}, "cus_2"},
+		"a credit, others charged": {-5, []PushCharge{chargeOf("cus_0", 9)}, "cus_2"},
+	} {
+		p := refused(c.amount)
+		if p.Readdress(to, "", c.charged); p.Customer != c.want {
+			t.Errorf("%s: %s, want %s", name, p.Customer, c.want)
+		}
+	}
+}
