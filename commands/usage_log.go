@@ -63,6 +63,7 @@ const (
 	Duplicate                        // the same payload is stored at Position
 	Conflict                         // another payload is stored at Position; the conflict is recorded
 	Absent                           // ProbeOnly, and the key is unknown; or another quota request of those together was not granted
+	Later                            // a quota request that is not decided: submit it again
 	Refused                          // the refusal is stored at Position, now or earlier
 	Denied                           // the quota request is not granted, or the target cannot be corrected, for the reason in Refusal; no row is stored
 )

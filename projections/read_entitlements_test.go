@@ -22,13 +22,15 @@ func TestChecks(t *testing.T) {
 	s := newPipelineFixture(t)
 	tenant := newID()
 	boolean := domain.Grant{Entitlement: domain.Entitlement{Feature: "sso"}, Type: domain.FeatureBoolean}
+	metered := quota("metered", 1, domain.LimitHard, domain.ResetMonthly)
+	metered.Type = domain.FeatureMetered
 	s.subscribe(tenant, may, quota("hard", 10, domain.LimitHard, domain.ResetMonthly), quota("soft", 10, domain.LimitSoft, domain.ResetAnnually),
-		quota("over", 1, domain.LimitHard, domain.ResetNever), quota("free", -1, domain.LimitHard, domain.ResetMonthly), boolean)
+		quota("over", 1, domain.LimitHard, domain.ResetNever), quota("free", -1, domain.LimitHard, domain.ResetMonthly), metered, boolean)
 	_, err := s.pool.Exec(t.Context(), `INSERT INTO features VALUES ('known', '', 'QUOTA', '')`)
 	s.must(err)
 	_, err = s.pool.Exec(t.Context(), `INSERT INTO subscriptions VALUES ($1, $2, 'p', 'ACTIVE', '[]', now())`, newID(), tenant)
 	s.must(err)
-	for _, feature := range []string{"hard", "soft", "over", "free"} {
+	for _, feature := range []string{"hard", "soft", "over", "free", "metered"} {
 		s.append(usageEvent(tenant, feature, feature, 7, may), usageEvent(tenant, feature+" in April", feature, 100, may.AddDate(0, -1, 0)))
 	}
 	s.settle()
@@ -43,6 +45,7 @@ func TestChecks(t *testing.T) {
 		{"soft", 1 << 60, `"allowed":true,"feature":"soft","type":"QUOTA","limit":10,"used":107,"held":0,"remaining":0,"limitBehavior":"SOFT","resetAt":"2027-01-01T00:00:00Z"`},
 		{"over", 1, `"allowed":false,"feature":"over","type":"QUOTA","reason":"quota_exceeded","limit":1,"used":107,"held":0,"remaining":0,"limitBehavior":"HARD","resetAt":null`},
 		{"free", 1 << 62, `"allowed":true,"feature":"free","type":"QUOTA","limit":null,"used":7,"held":0,"remaining":null,"limitBehavior":"HARD","resetAt":"2026-06-01T00:00:00Z"`},
+		{"metered", 1, `"allowed":true,"feature":"metered","type":"METERED","limit":1,"used":7,"held":0,"remaining":0,"limitBehavior":"HARD","resetAt":"2026-06-01T00:00:00Z"`},
 		{"sso", 1, `"allowed":true,"feature":"sso","type":"BOOLEAN"`},
 		{"known", 1, `"allowed":false,"feature":"known","reason":"not_entitled"`},
 		{"unknown", 1, `"allowed":false,"feature":"unknown","reason":"feature_not_found"`},
@@ -61,7 +64,7 @@ func TestChecks(t *testing.T) {
 		t.Errorf("%+v %v", none, err)
 	}
 	list, err := s.reads.Entitlements(t.Context(), tenantViewer(tenant), tenant, query.Wait{})
-	if err != nil || len(list.Data) != 5 || list.Data[0].Feature != "free" || list.AsOf != asOf {
+	if err != nil || len(list.Data) != 6 || list.Data[0].Feature != "free" || list.AsOf != asOf {
 		t.Errorf("%+v %v", list, err)
 	}
 	s.now = may.AddDate(0, 1, 0)

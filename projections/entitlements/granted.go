@@ -147,7 +147,7 @@ func (g *granted) find(feature string) *grant {
 	return &g.grants[i]
 }
 
-// check answers whether an amount may be used now. Its result points into immutable data.
+// check answers whether an amount may be used now: only a HARD limit of a QUOTA feature denies, as in domain.Ledger. Its result points into immutable data.
 func (g *granted) check(of *grant, amount int64) Check {
 	c := Check{Allowed: true, Feature: of.feature, Type: of.kind}
 	if c.Type == domain.FeatureBoolean {
@@ -164,7 +164,7 @@ func (g *granted) check(of *grant, amount int64) Check {
 		return c
 	}
 	c.Remaining = &of.remaining
-	if c.LimitBehavior == domain.LimitHard && of.left < amount {
+	if c.Type == domain.FeatureQuota && c.LimitBehavior == domain.LimitHard && of.left < amount {
 		c.Allowed, c.Reason = false, ReasonQuotaExceeded
 	}
 	return c

@@ -103,6 +103,7 @@ type deciding struct {
 	origin    []int32
 	quotas    *quotaRequests // nil without quota requests
 	conflicts []conflict
+	expired   int     // reservations that were ended to make room
 	denied    []int   // the members of quota requests that are not granted, and of corrections that are refused
 	targets   targets // nil without corrections
 }

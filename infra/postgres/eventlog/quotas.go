@@ -174,6 +174,12 @@ func (d *deciding) grant(ctx context.Context, conn Session, fresh []int) error {
 		}
 	}
 	granted, refused, refusal, err := d.decideWithRoom(ctx, conn, h.History, requests, fresh)
+	if errors.Is(err, errManyDue) {
+		d.leaveOut(fresh)
+		*g.members[fresh[refused]].placement = commands.Placement{Status: commands.Later}
+		d.denied = append(d.denied, fresh...)
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,9 @@ package eventlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/big"
 	"time"
 
 	"github.com/google/uuid"
@@ -114,8 +116,11 @@ type duePage struct {
 // dueAtOnce is the size of a page.
 const dueAtOnce = 200
 
+// errManyDue means that a group has ended as many reservations as it may, and that ending more may make room for a request.
+var errManyDue = errors.New("the transaction has ended enough reservations; the request has to be repeated")
+
 // decideWithRoom decides quota requests of a tenant. Before one is refused for the amount that reservations hold, those whose time is
-// over are ended, the first ones to end first, until there is room or the list is empty.
+// over are ended, the first ones to end first, until there is room or the list is empty. A group ends maxGroupRows of them at most, since heads are locked meanwhile.
 func (d *deciding) decideWithRoom(ctx context.Context, conn Session, h domain.History, requests []domain.LedgerRequest, fresh []int) ([]domain.Decision, int, *domain.Error, error) {
 	for {
 		granted, refused, refusal := d.quotas.ledger.Decide(h, requests)
@@ -123,6 +128,12 @@ func (d *deciding) decideWithRoom(ctx context.Context, conn Session, h domain.Hi
 			return granted, refused, refusal, nil
 		}
 		r := &requests[refused]
+		if d.expired >= maxGroupRows {
+			if r.Kind.NeedsRoom() && new(big.Int).Add(refusal.Quota.Used, big.NewInt(r.Amount)).Cmp(refusal.Quota.Limit) > 0 {
+				return nil, refused, refusal, nil
+			}
+			return nil, refused, nil, errManyDue
+		}
 		due, err := d.quotas.nextDue(ctx, conn, domain.AccountKey{TenantID: r.TenantID, Feature: r.Feature, PeriodKey: refusal.Quota.PeriodKey})
 		if err != nil || len(due) == 0 {
 			return nil, refused, refusal, err
@@ -179,6 +190,7 @@ func (d *deciding) expire(h domain.History, k int, due []*events.ReservationStat
 		}
 		expired.EventID = d.group.log.cfg.NewID()
 		d.group.rows = append(d.group.rows, d.places.place(&expired, d.origin[k]))
+		d.expired++
 	}
 	return nil
 }

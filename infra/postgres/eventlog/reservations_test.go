@@ -2,7 +2,9 @@ package eventlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -126,6 +128,50 @@ func TestP7_AllDueReservationsMakeRoom(t *testing.T) {
 		if got, want := stateOf(t, l, tenant, "all"), fmt.Sprintf("HELD %d, held %d", n, n); got != want {
 			t.Errorf("after %d due reservations: %q, want %q", n, got, want)
 		}
+	}
+}
+
+// The heads of a group are locked while it ends reservations: it ends a bounded number, and a request that needs more has to be repeated. One that cannot fit by what is used is refused.
+func TestP7_AGroupEndsABoundedNumberOfReservations(t *testing.T) {
+	const n = maxGroupRows + 2*dueAtOnce
+	var ahead atomic.Int64
+	now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	tenant := uuid.Must(uuid.NewV7())
+	l, pool := openLogAt(t, migrated(t), func(c *Config) {
+		c.Histories, c.Now = &grants{limits: map[uuid.UUID]int64{tenant: n}}, now
+	})
+	held := 0
+	hold := func() {
+		for part := range slices.Chunk(make([]struct{}, n), 600) {
+			var list []domain.Holding
+			for range part {
+				held++
+				list = append(list, domain.Holding{ReservationID: fmt.Sprintf("r%05d", held), Feature: "f", Amount: 1, Lasts: time.Minute})
+			}
+			if _, _, err := quotasOn(l, now).Hold(t.Context(), callerOf(tenant), list, func(int) string { return "" }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ahead.Add(int64(time.Hour))
+	}
+	expired := func() int {
+		return count(t, pool, `SELECT count(*) FROM event_log_rows WHERE subject = $1`, int16(events.ReservationExpired))
+	}
+	hold()
+	if err := holdOf(tenant, "all", n, time.Minute)(quotasOn(l, now)); !errors.Is(err, commands.ErrUnavailable) || expired() != maxGroupRows {
+		t.Errorf("%v, and %d reservations are ended", err, expired())
+	}
+	if err := holdOf(tenant, "all", n, time.Minute)(quotasOn(l, now)); err != nil || expired() != n {
+		t.Errorf("repeated: %v, and %d reservations are ended", err, expired())
+	}
+	ahead.Add(int64(time.Hour)) // that of "all" is due, too
+	hold()
+	var refusal *domain.Error
+	if err := holdOf(tenant, "more", n+1, time.Minute)(quotasOn(l, now)); !errors.As(err, &refusal) || refusal.Code != "quota_exceeded" {
+		t.Errorf("more than the limit: %v", err)
+	}
+	if more := expired() - n; more > maxGroupRows+1 {
+		t.Errorf("a request in vain has ended %d reservations", more)
 	}
 }
 
