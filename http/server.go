@@ -106,13 +106,14 @@ func (s *Server) Handler() (http.Handler, error) {
 // HealthHandler serves only liveness, readiness and metrics, for an instance without the
 // API role.
 func (s *Server) HealthHandler() (http.Handler, error) {
-	return s.handler(func(t *site) { t.healthOperations(t) })
+	return s.handler(func(t *site) { t.healthOperations(t, t.privately) })
 }
 
 // AdminHandler serves liveness, readiness, metrics and profiles of the process. They need no key:
 // it is for an address that only operators reach.
 func (s *Server) AdminHandler() (http.Handler, error) {
-	return s.handler(func(t *site) { t.healthOperations(t); t.profileOperations(t) })
+	everywhere := func(metrics http.Handler) http.Handler { return metrics }
+	return s.handler(func(t *site) { t.healthOperations(t, everywhere); t.profileOperations(t) })
 }
 
 func (s *Server) handler(operations func(*site)) (http.Handler, error) {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -25,7 +27,7 @@ func (s *service) systemOperations(t *site) {
 		summary: "The instance that answers, with its settings", description: "Each setting with its value and its origin, as `meterplex config print` shows them. Passwords and keys are masked."}, s.instance)
 	s.instanceOperations(t)
 	if !s.AdminElsewhere {
-		s.healthOperations(t)
+		s.healthOperations(t, t.privately)
 	}
 	t.servePlain(operation{method: http.MethodGet, path: "/openapi.json", who: auth.Public}, t.document("application/json", func() ([]byte, error) { return json.Marshal(t.api.OpenAPI()) }))
 	t.servePlain(operation{method: http.MethodGet, path: "/openapi.yaml", who: auth.Public}, t.document("application/yaml", t.api.OpenAPI().YAML))
@@ -33,7 +35,8 @@ func (s *service) systemOperations(t *site) {
 	t.servePlain(operation{method: http.MethodGet, path: "/", who: auth.Public}, http.RedirectHandler(t.start(), http.StatusFound))
 }
 
-func (s *service) healthOperations(t *site) {
+// healthOperations are those of liveness, readiness and metrics. guard decides on requests for metrics.
+func (s *service) healthOperations(t *site, guard func(metrics http.Handler) http.Handler) {
 	serve(t, operation{method: http.MethodGet, path: "/livez", who: auth.Public, id: "live", tag: "System", summary: "Is the process alive?", description: "200 as long as the process answers; it checks no dependency."}, s.live)
 	serve(t, operation{method: http.MethodGet, path: "/readyz", who: auth.Public, id: "ready", tag: "System", summary: "Can the process serve?",
 		description: "Asks each dependency, and names those that do not answer. 503 if one of them is needed; Kafka's absence costs latency only, so an instance of the API is ready without it."}, s.ready)
@@ -41,7 +44,27 @@ func (s *service) healthOperations(t *site) {
 	if metrics == nil {
 		metrics = http.NotFoundHandler()
 	}
-	t.servePlain(operation{method: http.MethodGet, path: "/metrics", who: auth.Public}, metrics)
+	t.servePlain(operation{method: http.MethodGet, path: "/metrics", who: auth.Public}, guard(metrics))
+}
+
+// privately refuses requests that arrived at an address of the internet: metrics need no key, and show how much is metered and how far the service is behind.
+func (t *site) privately(metrics http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok && isPublic(at.AddrPort().Addr()) {
+			t.edge.Refuse(w, r, problem.New("not_found", "Metrics are not served at the public address "+at.IP.String()+": scrape a private address of this instance, or set METERPLEX_ADMIN_ADDR"))
+			return
+		}
+		metrics.ServeHTTP(w, r)
+	})
+}
+
+// sharedAddresses are those of networks behind a provider's translation of addresses (RFC 6598); some clusters use them for pods.
+var sharedAddresses = netip.MustParsePrefix("100.64.0.0/10")
+
+// isPublic reports whether hosts of the internet reach an address.
+func isPublic(a netip.Addr) bool {
+	a = a.Unmap()
+	return a.IsGlobalUnicast() && !a.IsPrivate() && !sharedAddresses.Contains(a)
 }
 
 type identityAnswer struct{ Body audit.Identity }

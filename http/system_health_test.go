@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	nethttp "net/http"
 	"net/http/httptest"
 	"strings"
@@ -135,6 +136,32 @@ func TestTheAdminAddressServesHealthMetricsAndProfiles(t *testing.T) {
 			handler.ServeHTTP(got, httptest.NewRequestWithContext(t.Context(), "GET", path, nil))
 			if got.Code != status[i] {
 				t.Errorf("%s of handler %d: %d %s, want %d", path, i, got.Code, got.Body, status[i])
+			}
+		}
+	}
+}
+
+// Metrics need no key: at an address of the internet they are refused, wherever the client is. The admin address is for operators alone, and serves them.
+func TestMetricsAreRefusedAtAPublicAddress(t *testing.T) {
+	s := &http.Server{Metrics: promhttp.HandlerFor(prometheus.NewRegistry(), promhttp.HandlerOpts{}), Version: "test"}
+	handlers := map[string]nethttp.Handler{}
+	for name, build := range map[string]func() (nethttp.Handler, error){"api": s.Handler, "health": s.HealthHandler, "admin": s.AdminHandler} {
+		handler, err := build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		handlers[name] = handler
+	}
+	for address, public := range map[string]bool{"127.0.0.1": false, "::1": false, "10.4.0.7": false, "172.16.3.4": false, "192.168.0.9": false, "100.64.0.3": false, "fd00::7": false, "fe80::1": false,
+		"169.254.3.4": false, "::ffff:10.0.0.1": false, "203.0.113.7": true, "8.8.8.8": true, "100.128.0.1": true, "172.32.0.1": true, "::ffff:8.8.8.8": true, "2001:4860:4860::8888": true} {
+		for name, handler := range handlers {
+			for path, want := range map[string]int{"/livez": 200, "/metrics": map[bool]int{false: 200, true: 404}[public && name != "admin"]} {
+				ctx := context.WithValue(t.Context(), nethttp.LocalAddrContextKey, &net.TCPAddr{IP: net.ParseIP(address), Port: 8080})
+				got := httptest.NewRecorder()
+				handler.ServeHTTP(got, httptest.NewRequestWithContext(ctx, "GET", path, nil))
+				if got.Code != want || got.Code == 404 && !strings.Contains(got.Body.String(), "METERPLEX_ADMIN_ADDR") {
+					t.Errorf("%s of %s at %s: %d %s", path, name, address, got.Code, got.Body)
+				}
 			}
 		}
 	}
