@@ -3,6 +3,7 @@ package commands
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -50,8 +51,9 @@ type BulkResult struct {
 
 // Bulk retries or discards the dead letters that find returns, at most MaxBulk. Each
 // gets an event of its own, decided as for a single request, in transactions of one
-// partition. If the call is interrupted, the events appended so far stay. Repeating
-// the call, with the same Idempotency-Key or another, requests no dead letter twice.
+// partition. If the call is interrupted, the events appended so far stay. A repeated
+// call with the same Idempotency-Key continues with the dead letters of the first one
+// and counts all of them; with another key it requests no dead letter twice.
 // find may lag behind the log. If there are more than MaxBulk, it returns one more.
 func (d *DeadLetters) Bulk(ctx context.Context, req Request, wanted BulkRequest, find func(context.Context) ([]domain.DeadLetterRef, error)) (BulkResult, error) {
 	if refusal := checkBulk(&wanted); refusal != nil {
@@ -133,22 +135,52 @@ type bulk struct {
 // collide, because no caller's key contains a line feed.
 func (b *bulk) begun() string { return b.req.key() + "\nbegun" }
 
-// begunBulk is the answer that is stored while a bulk is in progress. Selected holds the dead letters by their tenants, if the caller
-// named their number: a bulk that goes on after an interruption changes the same ones.
+// begunBulk is the answer that is stored while a bulk is in progress. Selected holds its dead letters by their tenants: a bulk that continues
+// after an interruption changes the same ones, also if its filter no longer matches those that it changed before. Bulks of earlier
+// releases without an expected number have none.
 type begunBulk struct {
 	BulkResult
-	Selected map[uuid.UUID][]uuid.UUID `json:"selected,omitempty"`
+	Selected map[uuid.UUID]letterIDs `json:"selected"`
 }
 
-func selected(refs []domain.DeadLetterRef) map[uuid.UUID][]uuid.UUID {
-	of := map[uuid.UUID][]uuid.UUID{}
+// letterIDs is stored as the base64 of its ids: 10,000 of them take 213 kB, as texts 390 kB. Earlier releases stored texts.
+type letterIDs []uuid.UUID
+
+func (ids letterIDs) MarshalJSON() ([]byte, error) {
+	all := make([]byte, 0, len(ids)*len(uuid.UUID{}))
+	for _, id := range ids {
+		all = append(all, id[:]...)
+	}
+	return json.Marshal(all)
+}
+
+func (ids *letterIDs) UnmarshalJSON(stored []byte) error {
+	if len(stored) > 0 && stored[0] == '[' {
+		return json.Unmarshal(stored, (*[]uuid.UUID)(ids))
+	}
+	var all []byte
+	if err := json.Unmarshal(stored, &all); err != nil {
+		return err
+	}
+	for id := range slices.Chunk(all, len(uuid.UUID{})) {
+		of, err := uuid.FromBytes(id)
+		if err != nil {
+			return err
+		}
+		*ids = append(*ids, of)
+	}
+	return nil
+}
+
+func selected(refs []domain.DeadLetterRef) map[uuid.UUID]letterIDs {
+	of := map[uuid.UUID]letterIDs{}
 	for _, ref := range refs {
 		of[ref.TenantID] = append(of[ref.TenantID], ref.ID)
 	}
 	return of
 }
 
-func refsOf(selected map[uuid.UUID][]uuid.UUID) (refs []domain.DeadLetterRef) {
+func refsOf(selected map[uuid.UUID]letterIDs) (refs []domain.DeadLetterRef) {
 	for tenant, ids := range selected {
 		for _, id := range ids {
 			refs = append(refs, domain.DeadLetterRef{ID: id, TenantID: tenant})
@@ -180,11 +212,7 @@ func (b *bulk) begin(ctx context.Context, found []domain.DeadLetterRef) (answere
 			events.Bulk{Action: b.wanted.Action, Filter: b.wanted.Filter, Reason: b.wanted.Reason, Matched: b.result.Matched}); err != nil {
 			return err
 		}
-		now := begunBulk{BulkResult: b.result}
-		if b.wanted.Expected != nil {
-			now.Selected = selected(refs)
-		}
-		return save(tx, b.begun(), &b.req.Idempotency, now)
+		return save(tx, b.begun(), &b.req.Idempotency, begunBulk{b.result, selected(refs)})
 	})
 	return answered, refs, err
 }

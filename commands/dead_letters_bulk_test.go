@@ -1,9 +1,12 @@
 package commands
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/google/uuid"
@@ -21,7 +24,38 @@ func (tx *letterTx) found(context.Context) ([]domain.DeadLetterRef, error) {
 	return refs, nil
 }
 
-var everyValidation = events.DeadLetterFilter{Stage: events.StageValidation}
+// foundFailed returns a search that finds the dead letters that are FAILED now.
+func (tx *letterTx) foundFailed(ctx context.Context) ([]domain.DeadLetterRef, error) {
+	all, err := tx.found(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var ids []uuid.UUID
+	for _, ref := range all {
+		ids = append(ids, ref.ID)
+	}
+	letters, err := tx.DeadLetters(ids)
+	return slices.DeleteFunc(all, func(ref domain.DeadLetterRef) bool { return letters[ref.ID].Status != events.StatusFailed }), err
+}
+
+// executeRetries executes the requests that were appended, as the command router does.
+func (tx *letterTx) executeRetries(t *testing.T, d *DeadLetters) {
+	t.Helper()
+	var requests []events.Envelope
+	for i, p := range tx.appended {
+		if p.Subject == events.RetryRequested {
+			requests, tx.executed = append(requests, events.Envelope{EventID: p.EventID, TenantID: p.TenantID, Payload: p.Payload}), int64(i+1)
+		}
+	}
+	if faults, err := d.ExecuteRetries(tx, requests); errors.Join(append(faults, err)...) != nil {
+		t.Fatal(faults, err)
+	}
+}
+
+var (
+	everyValidation = events.DeadLetterFilter{Stage: events.StageValidation}
+	everyFailed     = events.DeadLetterFilter{Status: events.StatusFailed}
+)
 
 func TestBadBulksAreRefused(t *testing.T) {
 	many := func(context.Context) ([]domain.DeadLetterRef, error) {
@@ -124,33 +158,102 @@ func TestABulkIsRepeated(t *testing.T) {
 	}
 }
 
-// An interrupted bulk continues, with the same number and without a second request.
+// An interrupted bulk continues with the dead letters that it began with, also with those that its filter no longer matches: its answer counts
+// all of them, none is requested twice, and one that failed meanwhile is left as it is.
 func TestAnInterruptedBulkGoesOn(t *testing.T) {
-	var list []domain.DeadLetter
-	for n := range 2*bulkPart + 50 {
-		list = append(list, letter(1, func(l *domain.DeadLetter) { l.ID[1], l.ID[2] = byte(n>>8), byte(n) }))
+	for action, subject := range map[string]events.Subject{events.BulkRetry: events.RetryRequested, events.BulkDiscard: events.DeadLetterClosed} {
+		var list []domain.DeadLetter
+		for n := range 2*bulkPart + 50 {
+			list = append(list, letter(1, func(l *domain.DeadLetter) { l.ID[1], l.ID[2] = byte(n>>8), byte(n) }))
+		}
+		d, tx := newLetters(list...)
+		wanted := BulkRequest{Action: action, Filter: everyFailed, Reason: "why"}
+		tx.fail = 3 // after the request and one part
+		_, err := d.Bulk(t.Context(), keyed(1), wanted, tx.foundFailed)
+		if full := (*Overloaded)(nil); !errors.Is(err, ErrUnavailable) || errors.As(err, &full) {
+			t.Errorf("the interruption is answered %v", err)
+		}
+		tx.succeeded(t, nil, 1+bulkPart)
+		tx.executeRetries(t, d)
+		tx.letters[uuid.UUID{7}] = letter(7)
+		_, err = d.Bulk(t.Context(), keyed(2), wanted, tx.foundFailed)
+		refusedWith(t, err, "idempotency_key_reused", "")
+		done, err := d.Bulk(t.Context(), keyed(1), wanted, tx.foundFailed)
+		if err != nil || done.Matched != len(list) || done.Done != len(list) || done.BulkID != tx.appended[0].EventID || len(done.Sample) != maxSample || len(done.Refused) > 0 {
+			t.Errorf("%s: %+v %v", action, done, err)
+		}
+		again, err := d.Bulk(t.Context(), keyed(1), wanted, tx.foundFailed)
+		if err != nil || !reflect.DeepEqual(again, done) {
+			t.Errorf("%s: the repetition is answered %+v %v", action, again, err)
+		}
+		changed := map[uuid.UUID]int{}
+		for i := range tx.appended {
+			if p := &tx.appended[i]; p.Subject == subject {
+				changed[payload[struct{ DeadLetterID uuid.UUID }](t, p).DeadLetterID]++
+			}
+		}
+		for _, l := range list {
+			if changed[l.ID] != 1 {
+				t.Errorf("%s of %s: %d times", action, l.ID, changed[l.ID])
+			}
+		}
+		if len(changed) != len(list) {
+			t.Errorf("%s of %d dead letters instead of %d", action, len(changed), len(list))
+		}
 	}
-	d, tx := newLetters(list...)
-	wanted := BulkRequest{Action: events.BulkRetry, Filter: everyValidation}
-	tx.fail = 3 // after the request and one part
-	_, err := d.Bulk(t.Context(), keyed(1), wanted, tx.found)
-	if full := (*Overloaded)(nil); !errors.Is(err, ErrUnavailable) || errors.As(err, &full) {
+}
+
+// A bulk of no dead letter that is interrupted before its answer changes none that failed meanwhile.
+func TestAnInterruptedBulkOfNoDeadLetterChangesNone(t *testing.T) {
+	d, tx := newLetters()
+	wanted := BulkRequest{Action: events.BulkRetry, Filter: everyFailed}
+	tx.fail = 2 // the answer
+	if _, err := d.Bulk(t.Context(), keyed(1), wanted, tx.foundFailed); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("the interruption is answered %v", err)
 	}
-	tx.succeeded(t, nil, 1+bulkPart)
-	_, err = d.Bulk(t.Context(), keyed(2), wanted, tx.found)
-	refusedWith(t, err, "idempotency_key_reused", "")
-	done, err := d.Bulk(t.Context(), keyed(1), wanted, tx.found)
-	tx.succeeded(t, err, 1+len(list))
-	if done.Done != len(list) || done.BulkID != tx.appended[0].EventID || len(done.Sample) != maxSample || len(done.Refused) > 0 {
+	tx.letters[uuid.UUID{7}] = letter(7)
+	done, err := d.Bulk(t.Context(), keyed(1), wanted, tx.foundFailed)
+	if tx.succeeded(t, err, 1); done.Matched != 0 || done.Done != 0 || done.BulkID != tx.appended[0].EventID {
 		t.Errorf("%+v", done)
 	}
-	keys := map[string]bool{}
-	for _, p := range tx.appended {
-		if keys[p.DedupeKey] {
-			t.Errorf("%s was appended twice", p.DedupeKey)
+}
+
+// The dead letters of the largest bulk are stored in less than 256 KiB.
+func TestTheLargestBulkIsStoredInLittleSpace(t *testing.T) {
+	var refs []domain.DeadLetterRef
+	for n := range MaxBulk {
+		refs = append(refs, domain.DeadLetterRef{ID: uuid.New(), TenantID: uuid.UUID{byte(n % 100)}})
+	}
+	stored, err := json.Marshal(begunBulk{Selected: selected(refs)})
+	if err != nil || len(stored) > 256<<10 {
+		t.Errorf("%d bytes, %v", len(stored), err)
+	}
+	var read begunBulk
+	err = json.Unmarshal(stored, &read)
+	byID := func(x, y domain.DeadLetterRef) int { return bytes.Compare(x.ID[:], y.ID[:]) }
+	got := refsOf(read.Selected)
+	slices.SortFunc(refs, byID)
+	slices.SortFunc(got, byID)
+	if err != nil || !slices.Equal(got, refs) {
+		t.Errorf("%d dead letters are read, %v", len(got), err)
+	}
+}
+
+// Dead letters that an earlier release stored as texts are read, too; those that are cut off are refused.
+func TestStoredDeadLettersOfABulkAreRead(t *testing.T) {
+	first, second := uuid.MustParse("01900000-0000-7000-8000-0000000000c1"), uuid.MustParse("01900000-0000-7000-8000-0000000000c2")
+	for stored, want := range map[string]letterIDs{
+		`["` + first.String() + `","` + second.String() + `"]`: {first, second},
+		`"AZAAAAAAcACAAAAAAAAAwQGQAAAAAHAAgAAAAAAAAMI="`:       {first, second},
+		`""`:       nil,
+		`"AZAAAA"`: nil,
+		`7`:        nil,
+	} {
+		var got letterIDs
+		err := json.Unmarshal([]byte(stored), &got)
+		if wrong := want == nil && stored != `""`; (err != nil) != wrong || !slices.Equal(got, want) {
+			t.Errorf("%s is read as %v, %v", stored, got, err)
 		}
-		keys[p.DedupeKey] = true
 	}
 }
 
