@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/big"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -32,7 +33,7 @@ func (d *DeadLetters) RequestRetry(ctx context.Context, req Request, id, tenant 
 // ExecuteRetries executes RetryRequested events of one partition, in the transaction
 // that advances past them. It appends the new events, then an outcome for each request: a
 // DeadLetterRetried, which names the new event, or the refusal. The result holds an error
-// for each request that alone cannot be executed, and nil for the others.
+// for each request that cannot be read, and nil for the others.
 func (d *DeadLetters) ExecuteRetries(tx DeadLetterTx, requests []events.Envelope) ([]error, error) {
 	retries, faults := make([]events.Retry, len(requests)), make([]error, len(requests))
 	var ids []uuid.UUID
@@ -60,10 +61,7 @@ func (d *DeadLetters) ExecuteRetries(tx DeadLetterTx, requests []events.Envelope
 		if faults[i] != nil {
 			continue
 		}
-		var o retryOutcome
-		if o, faults[i] = d.execute(&requests[i], retries[i], letters[retries[i].DeadLetterID], sources, periods); faults[i] == nil {
-			outcomes = append(outcomes, o)
-		}
+		outcomes = append(outcomes, d.outcomeOf(&requests[i], retries[i], letters[retries[i].DeadLetterID], sources, periods))
 	}
 	return faults, d.append(tx, outcomes)
 }
@@ -128,6 +126,22 @@ func periodsOf(tx DeadLetterTx, letters map[uuid.UUID]*domain.DeadLetter) (map[u
 		return nil, nil
 	}
 	return tx.Periods(tenants)
+}
+
+// maxRefusal bounds the reason of a refusal in bytes: the error of a decoder may quote the stored event.
+const maxRefusal = 500
+
+// outcomeOf decides on one request. A retry whose stored event cannot be read or encoded is refused: execute reads no database, so that its errors
+// repeat at each attempt, and the reason belongs to the dead letter.
+func (d *DeadLetters) outcomeOf(request *events.Envelope, retry events.Retry, l *domain.DeadLetter, sources map[int64]events.Envelope,
+	periods map[uuid.UUID]domain.PeriodHistory) retryOutcome {
+	o, err := d.execute(request, retry, l, sources, periods)
+	if err != nil {
+		reason := "the stored event cannot be retried: " + err.Error()
+		reason = strings.ToValidUTF8(strings.ReplaceAll(reason[:min(len(reason), maxRefusal)], "\x00", ""), "")
+		o = retryOutcome{request: request, refused: &events.Refused{DeadLetterID: retry.DeadLetterID, Code: "dead_letter_not_retryable", Reason: reason}}
+	}
+	return o
 }
 
 // execute makes the event of one retry, or its refusal. After a retry the letter is

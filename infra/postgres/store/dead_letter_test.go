@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,7 +13,10 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/projections"
 )
 
 // letterFixture is a tenant with one recorded event, whose dead letter a test makes.
@@ -120,6 +124,34 @@ func TestP3_RetryCountsByHowTheLastOneEnded(t *testing.T) {
 		w.retry()
 		w.counts(2, 1, 0)
 	})
+}
+
+// The router refuses the retry of a verdict that cannot be decoded: the outcome belongs to the dead letter, and the request becomes no dead letter of its own.
+func TestARetryOfAnUnreadableVerdictIsRefused(t *testing.T) {
+	l, pool := openLogAt(t, localtest.Migrated(t, postgres.Migrate), func(c *eventlog.Config) { c.Written = nil }) // accepts payloads that are unlike their schema
+	w := &letterFixture{t, l, New(pool, l, Config{}), pool, uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())}
+	submit(t, l, w.tenant, usageEvent(w.tenant, "a", 1))
+	w.append(events.UsageValidated, events.KeyValidated(1), events.Counts{Validated: 1}, map[string]any{"rawPosition": 1, "eventId": "a", "amount": "many"})
+	w.append(events.AggregationFailed, "e/failed", events.Counts{Parked: 1}, events.Failed{DeadLetterID: w.id, SourcePosition: 2, Stage: events.StageAggregation})
+	w.row(events.StageAggregation, 2)
+	ask, err := json.Marshal(events.Retry{DeadLetterID: w.id, Attempt: 1})
+	w.must(err)
+	request := events.Envelope{EventID: uuid.Must(uuid.NewV7()), Subject: events.RetryRequested, TenantID: w.tenant, Position: events.Position{Partition: events.PartitionOf(w.tenant), Number: 4},
+		Residency: events.ResidencyUnspecified, Payload: ask}
+	router := &Commands{Log: w.log, Letters: &commands.DeadLetters{Store: w.store, Now: time.Now, NewID: func() uuid.UUID { return uuid.Must(uuid.NewV7()) }}}
+	w.must(pgx.BeginFunc(w.Context(), w.pool, func(tx pgx.Tx) error {
+		result, err := router.Apply(w.Context(), tx, projections.Generation{}, []events.Envelope{request})
+		if len(result.Failed) > 0 {
+			w.Errorf("the request failed: %+v", result.Failed)
+		}
+		return err
+	}))
+	var code, reason string
+	w.must(w.pool.QueryRow(w.Context(), `SELECT l.payload ->> 'code', l.payload ->> 'reason' FROM event_log_rows l WHERE subject = $1 AND l.payload ->> 'deadLetterId' = $2::text`,
+		events.RetryRefused, w.id).Scan(&code, &reason))
+	if code != "dead_letter_not_retryable" || !strings.Contains(reason, "decoding a verdict") {
+		w.Errorf("refused with %s: %s", code, reason)
+	}
 }
 
 // A dead letter whose verdict was folded again and failed again knows its recorded event: a discard voids the event's adjustments.
