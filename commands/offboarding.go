@@ -47,6 +47,8 @@ type OffboardingTx interface {
 	PeriodTx
 	SagaTx
 	LogEpochs
+	// OffboardingByID returns an offboarding, also if it is not its tenant's last one; nil if it does not exist.
+	OffboardingByID(id uuid.UUID) (*domain.Offboarding, error)
 	SaveOffboarding(o domain.Offboarding) error
 	// LastNumber returns the last number of the tenant's partition.
 	LastNumber(tenant uuid.UUID) (int64, error)

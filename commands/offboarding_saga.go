@@ -55,12 +55,12 @@ func (c *Offboarding) run(ctx context.Context, s *domain.Saga) (result domain.Sa
 		return result, err
 	}
 	err = c.Store.ChangeOffboarding(ctx, s.TenantID, func(tx OffboardingTx) (err error) {
-		o, err := tx.Offboarding(s.TenantID)
+		o, err := offboardingOf(tx, s) // the tenant may have a newer one, if an earlier run reverted this one and its result was lost
 		switch {
 		case err != nil:
 			return err
-		case o == nil || o.ID.String() != s.Key:
-			result = domain.SagaFails("the offboarding " + s.Key + " is not the tenant's last one")
+		case o == nil:
+			result = domain.SagaFails("the offboarding " + s.Key + " does not exist")
 		case o.State == domain.OffboardingArchived: // an earlier run archived it, and its result was lost; its dead letters are not retried
 			missing, err := c.missingUsage(tx, o)
 			result = closedDespite(waivedOf(missing, s))
@@ -75,6 +75,15 @@ func (c *Offboarding) run(ctx context.Context, s *domain.Saga) (result domain.Sa
 		return err
 	})
 	return result, err
+}
+
+// offboardingOf returns the offboarding that a saga runs; nil if it does not exist.
+func offboardingOf(tx OffboardingTx, s *domain.Saga) (*domain.Offboarding, error) {
+	id, err := uuid.Parse(s.Key)
+	if err != nil {
+		return nil, nil
+	}
+	return tx.OffboardingByID(id)
 }
 
 func (c *Offboarding) runStep(tx OffboardingTx, o *domain.Offboarding, s *domain.Saga, export *exported) (domain.SagaResult, error) {

@@ -30,8 +30,11 @@ type Offboardings struct{ Store *Store }
 // offboardingTx is a step of an offboarding.
 type offboardingTx struct{ *changeTx }
 
-const lastOffboardingSQL = `SELECT id, tenant_id, saga_id, state, step, reason, actor, cancel_reason, cancel_actor, requested_at, suspended_at, drained_to, closed, exports, manifest, ended_at
- FROM offboardings WHERE tenant_id = $1 ORDER BY id DESC LIMIT 1`
+const (
+	offboardingColumns = `id, tenant_id, saga_id, state, step, reason, actor, cancel_reason, cancel_actor, requested_at, suspended_at, drained_to, closed, exports, manifest, ended_at`
+	lastOffboardingSQL = `SELECT ` + offboardingColumns + ` FROM offboardings WHERE tenant_id = $1 ORDER BY id DESC LIMIT 1`
+	offboardingSQL     = `SELECT ` + offboardingColumns + ` FROM offboardings WHERE id = $1`
+)
 
 func scanOffboarding(row pgx.Row) (*domain.Offboarding, error) {
 	var o domain.Offboarding
@@ -63,12 +66,17 @@ func (t *changeTx) Offboarding(tenant uuid.UUID) (*domain.Offboarding, error) {
 	return scanOffboarding(t.tx.QueryRow(t.ctx, lastOffboardingSQL, tenant))
 }
 
+// OffboardingByID implements commands.OffboardingTx.
+func (t offboardingTx) OffboardingByID(id uuid.UUID) (*domain.Offboarding, error) {
+	return scanOffboarding(t.tx.QueryRow(t.ctx, offboardingSQL, id))
+}
+
 // ChangeOffboarding implements commands.OffboardingStore. Cached keys, subscriptions and histories of the tenant are outdated by it.
 func (s *Offboardings) ChangeOffboarding(ctx context.Context, tenant uuid.UUID, decide func(commands.OffboardingTx) error) error {
 	return s.Store.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(offboardingTx{tx}) }, tenant)
 }
 
-const saveOffboardingSQL = `INSERT INTO offboardings (id, tenant_id, saga_id, state, step, reason, actor, cancel_reason, cancel_actor, requested_at, suspended_at, drained_to, closed, exports, manifest, ended_at)
+const saveOffboardingSQL = `INSERT INTO offboardings (` + offboardingColumns + `)
  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
  ON CONFLICT (id) DO UPDATE SET state = excluded.state, step = excluded.step, cancel_reason = excluded.cancel_reason, cancel_actor = excluded.cancel_actor, suspended_at = excluded.suspended_at,
   drained_to = excluded.drained_to, closed = excluded.closed, exports = excluded.exports, manifest = excluded.manifest, ended_at = excluded.ended_at`
