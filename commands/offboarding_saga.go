@@ -49,13 +49,13 @@ func (c *Offboarding) run(ctx context.Context, s *domain.Saga) (result domain.Sa
 	case stepDrain:
 		err = c.endReservations(ctx, s)
 	case stepExport:
-		export.manifest, export.epoch, err = c.Store.Manifest(ctx, s.TenantID)
+		export.manifest, export.epoch, err = c.Store.Manifest(ctx, idOf(s), s.TenantID)
 	}
 	if err != nil {
 		return result, err
 	}
 	err = c.Store.ChangeOffboarding(ctx, s.TenantID, func(tx OffboardingTx) (err error) {
-		o, err := offboardingOf(tx, s) // the tenant may have a newer one, if an earlier run reverted this one and its result was lost
+		o, err := tx.OffboardingByID(idOf(s)) // the tenant may have a newer one, if an earlier run reverted this one and its result was lost
 		switch {
 		case err != nil:
 			return err
@@ -77,13 +77,10 @@ func (c *Offboarding) run(ctx context.Context, s *domain.Saga) (result domain.Sa
 	return result, err
 }
 
-// offboardingOf returns the offboarding that a saga runs; nil if it does not exist.
-func offboardingOf(tx OffboardingTx, s *domain.Saga) (*domain.Offboarding, error) {
-	id, err := uuid.Parse(s.Key)
-	if err != nil {
-		return nil, nil
-	}
-	return tx.OffboardingByID(id)
+// idOf returns the id of the offboarding that a saga runs; Nil if its key is none.
+func idOf(s *domain.Saga) uuid.UUID {
+	id, _ := uuid.Parse(s.Key)
+	return id
 }
 
 func (c *Offboarding) runStep(tx OffboardingTx, o *domain.Offboarding, s *domain.Saga, export *exported) (domain.SagaResult, error) {
@@ -257,28 +254,28 @@ func (c *Offboarding) push(tx OffboardingTx, o *domain.Offboarding) (domain.Saga
 	return c.reach(tx, o, events.OffboardingPushed, stepExport, "")
 }
 
-// exported is a manifest, which is made before the head is locked, and the epoch of the log that it lists.
+// exported is a manifest, which is made before the head is locked, and the epoch of the log that it lists; nil if the stored one lists all snapshots.
 type exported struct {
-	manifest domain.OffboardingManifest
+	manifest *domain.OffboardingManifest
 	epoch    int32
 }
 
-// export stores the manifest, whose hash the event has. A period that was closed since is missing in it. A manifest of another epoch is made
-// again: a failover may have lost events that it lists.
+// export stores the manifest, whose hash the event has, unless a run whose result was lost stored it. A period that was closed since is missing in it. A
+// manifest of another epoch is made again: a failover may have lost events that it lists.
 func (c *Offboarding) export(tx OffboardingTx, o *domain.Offboarding, e *exported) (domain.SagaResult, error) {
-	if epoch, err := tx.Epoch(o.TenantID); err != nil || epoch != e.epoch {
+	snapshots, err := tx.Snapshots(o.TenantID)
+	if err != nil {
+		return domain.SagaResult{}, err
+	}
+	if listed, err := o.Lists(snapshots); err != nil || listed {
+		return domain.SagaNext(stepArchive), err
+	}
+	if epoch, err := tx.Epoch(o.TenantID); err != nil || e.manifest == nil || epoch != e.epoch {
 		return domain.SagaNext(stepExport), err
 	}
-	m := &e.manifest
-	snapshots, err := tx.Snapshots(o.TenantID)
-	if err != nil || !m.Lists(snapshots) {
-		return domain.SagaNext(stepClosePeriod), err
-	}
-	if o.Manifest != nil { // a run whose result was lost stored it, unless the tenant has a new snapshot
-		stored, err := domain.DecodeManifest(o.Manifest)
-		if err != nil || stored.Lists(snapshots) {
-			return domain.SagaNext(stepArchive), err
-		}
+	m := e.manifest
+	if !m.Lists(snapshots) {
+		return domain.SagaNext(stepClosePeriod), nil
 	}
 	text, err := m.Encode()
 	if err != nil {
@@ -355,8 +352,7 @@ func (c *Offboarding) archivable(tx OffboardingTx, o *domain.Offboarding) (bool,
 	if err != nil {
 		return false, err
 	}
-	m, err := domain.DecodeManifest(o.Manifest)
-	return err == nil && m.Lists(snapshots), err
+	return o.Lists(snapshots)
 }
 
 func (c *Offboarding) end(tx OffboardingTx, o *domain.Offboarding, state, step, outcome, detail string) error {

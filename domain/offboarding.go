@@ -193,6 +193,15 @@ func (m *OffboardingManifest) Lists(snapshots []Closing) bool {
 	return true
 }
 
+// Lists reports whether the offboarding has a manifest that lists the snapshots.
+func (o *Offboarding) Lists(snapshots []Closing) (bool, error) {
+	if o.Manifest == nil {
+		return false, nil
+	}
+	m, err := DecodeManifest(o.Manifest)
+	return err == nil && m.Lists(snapshots), err
+}
+
 // DecodeManifest returns the members of a manifest.
 func DecodeManifest(manifest []byte) (m OffboardingManifest, err error) {
 	return m, json.Unmarshal(manifest, &m)

@@ -18,8 +18,8 @@ type storeWithFailover struct {
 	failover func()
 }
 
-func (s *storeWithFailover) Manifest(ctx context.Context, tenant uuid.UUID) (domain.OffboardingManifest, int32, error) {
-	m, epoch, err := s.OffboardingStore.Manifest(ctx, tenant)
+func (s *storeWithFailover) Manifest(ctx context.Context, offboarding, tenant uuid.UUID) (*domain.OffboardingManifest, int32, error) {
+	m, epoch, err := s.OffboardingStore.Manifest(ctx, offboarding, tenant)
 	if s.failover != nil {
 		s.failover()
 		s.failover = nil

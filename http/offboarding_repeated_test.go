@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
@@ -47,4 +48,28 @@ func TestP8_ARevertedOffboardingEndsAfterTheNextHasBegun(t *testing.T) {
 	}
 	w.until("", false)
 	w.same("status", w.status(), "ARCHIVED")
+}
+
+// A repetition of the export whose result was lost does not read the figures and the log again: they are locked meanwhile. The manifest that is stored remains.
+func TestP8_ARepeatedExportMakesNoSecondManifest(t *testing.T) {
+	w := newOffboardingWorld(t)
+	w.want(202, call{"POST", w.path, bootstrap, nil, `{"reason":"the contract ended"}`})
+	saga, lease := w.runWithoutResult("export")
+	before := w.want(200, call{method: "GET", path: w.path, key: bootstrap})["manifestHash"]
+	owner, err := pgx.Connect(t.Context(), w.pool.Config().ConnString())
+	w.must(err)
+	defer owner.Close(t.Context())
+	lock, err := owner.Begin(t.Context())
+	w.must(err)
+	_, err = lock.Exec(t.Context(), `LOCK TABLE period_lines IN ACCESS EXCLUSIVE MODE`)
+	w.must(err)
+	result, err := w.kind.Run(t.Context(), saga)
+	w.must(err)
+	w.must(lock.Rollback(t.Context()))
+	w.same("the next step", result.Step, "archive")
+	_, err = (&store.Sagas{Store: w.store}).SettleSaga(t.Context(), saga.ID, lease, func(s *domain.Saga, now time.Time) { s.Apply(result, now) })
+	w.must(err)
+	w.until("", false)
+	w.same("status", w.status(), "ARCHIVED")
+	w.same("the manifest", w.want(200, call{method: "GET", path: w.path, key: bootstrap})["manifestHash"], before)
 }

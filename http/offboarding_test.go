@@ -372,7 +372,7 @@ func TestP8_OffboardingExportsNoChangedFigures(t *testing.T) {
 	w.must(err)
 	w.same("changed lines", changed.RowsAffected(), 3)
 	x := &store.Offboardings{Store: w.store}
-	if m, _, err := x.Manifest(t.Context(), uuid.MustParse(w.a.id)); err == nil {
+	if m, _, err := x.Manifest(t.Context(), uuid.Nil, uuid.MustParse(w.a.id)); err == nil {
 		t.Errorf("the manifest is %+v", m)
 	}
 }

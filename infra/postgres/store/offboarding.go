@@ -165,7 +165,11 @@ func (t offboardingTx) WaitingPushes(tenant uuid.UUID) ([]string, error) {
 
 // Snapshots implements commands.OffboardingTx.
 func (t offboardingTx) Snapshots(tenant uuid.UUID) ([]domain.Closing, error) {
-	rows, err := t.tx.Query(t.ctx, `SELECT tenant_id, period_key, snapshot FROM period_snapshots WHERE tenant_id = $1 ORDER BY period_key, snapshot`, tenant)
+	return snapshotsOf(t.ctx, t.tx, tenant)
+}
+
+func snapshotsOf(ctx context.Context, tx querier, tenant uuid.UUID) ([]domain.Closing, error) {
+	rows, err := tx.Query(ctx, `SELECT tenant_id, period_key, snapshot FROM period_snapshots WHERE tenant_id = $1 ORDER BY period_key, snapshot`, tenant)
 	if err != nil {
 		return nil, fmt.Errorf("reading snapshots: %w", err)
 	}
@@ -204,20 +208,40 @@ const exportedSnapshotsSQL = `SELECT s.period_key, s.snapshot, s.cut, s.logic, s
 const exportedLogSQL = `SELECT l.position, l.event_id, l.subject, l.payload::text FROM event_log_rows l WHERE l.partition = $2 AND l.tenant_id = $1 ORDER BY l.position`
 
 // Manifest implements commands.OffboardingStore.
-func (s *Offboardings) Manifest(ctx context.Context, tenant uuid.UUID) (m domain.OffboardingManifest, epoch int32, err error) {
-	m = domain.OffboardingManifest{TenantID: tenant, Snapshots: []domain.ExportedSnapshot{}}
+func (s *Offboardings) Manifest(ctx context.Context, offboarding, tenant uuid.UUID) (m *domain.OffboardingManifest, epoch int32, err error) {
 	err = (&Periods{Store: s.Store}).inSnapshot(ctx, func(tx pgx.Tx) error {
-		if m.Snapshots, err = exportedSnapshots(ctx, tx, tenant); err != nil {
-			return err
-		}
-		if m.Log, err = exportedLog(ctx, tx, tenant); err != nil {
+		m = nil
+		if listed, err := listedBefore(ctx, tx, offboarding, tenant); err != nil || listed {
 			return err
 		}
 		head, err := readHead(ctx, tx, events.PartitionOf(tenant))
-		epoch = head.Epoch
-		return err
+		if err != nil {
+			return err
+		}
+		made := domain.OffboardingManifest{TenantID: tenant}
+		if made.Snapshots, err = exportedSnapshots(ctx, tx, tenant); err != nil {
+			return err
+		}
+		if made.Log, err = exportedLog(ctx, tx, tenant); err != nil {
+			return err
+		}
+		m, epoch = &made, head.Epoch
+		return nil
 	})
 	return m, epoch, err
+}
+
+// listedBefore reports whether the manifest of an offboarding lists all snapshots of the tenant.
+func listedBefore(ctx context.Context, tx pgx.Tx, offboarding, tenant uuid.UUID) (bool, error) {
+	o, err := scanOffboarding(tx.QueryRow(ctx, offboardingSQL, offboarding))
+	if err != nil || o == nil {
+		return false, err
+	}
+	snapshots, err := snapshotsOf(ctx, tx, tenant)
+	if err != nil {
+		return false, err
+	}
+	return o.Lists(snapshots)
 }
 
 func exportedSnapshots(ctx context.Context, tx pgx.Tx, tenant uuid.UUID) ([]domain.ExportedSnapshot, error) {
