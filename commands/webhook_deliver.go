@@ -28,6 +28,8 @@ type WebhookQueue interface {
 	LookForWebhooks(ctx context.Context) (some, fed, due bool, err error)
 	// FeedWebhooks makes deliveries of the events behind the cursors of webhooks and in the ranges that are replayed.
 	FeedWebhooks(ctx context.Context) error
+	// EndDeliveries lets all waiting deliveries of webhooks that are not enabled fail, in short transactions.
+	EndDeliveries(ctx context.Context) error
 	// LeaseWebhooks leases the webhooks whose deliveries are due for the longest time, limit at most, among those whose last request failed or among the others.
 	LeaseWebhooks(ctx context.Context, failing bool, limit int, lease uuid.UUID, until time.Duration) ([]LeasedWebhook, error)
 	// NextDelivery renews the lease and returns the delivery that is due for the longest time, with its event and the valid secrets, the newest first. Nil: none
@@ -68,6 +70,7 @@ type Deliverer struct {
 	Logger   *slog.Logger
 	Ticks    ticks.Shared  // the moments of looks
 	Every    time.Duration // the longest time between two looks while there are webhooks; 0: 200 ms
+	EndEvery time.Duration // the time between two looks for deliveries of disabled webhooks; 0: 5 s
 	Lease    time.Duration // longer than a request; 0: 30 s
 	Places   int           // the requests at the same time, beside as many slow ones; 0: 256. Webhooks whose last request failed have half of them
 	Slow     time.Duration // the time after which a request is a slow one; 0: 1 s
@@ -78,6 +81,8 @@ const (
 	deliverEvery = 200 * time.Millisecond
 	// deliverIdle is the time between two looks without webhooks.
 	deliverIdle = time.Second
+	// deliverEndEvery is the time between two looks for deliveries of webhooks that were disabled or removed. A change lets most of them fail itself.
+	deliverEndEvery = 5 * time.Second
 	// deliverLease bounds how long a webhook waits after its instance was killed. It is renewed before each request.
 	deliverLease = 30 * time.Second
 	// deliverPlaces bounds the requests of an instance. A request that waits needs no connection to the database.
@@ -97,6 +102,7 @@ func (d *Deliverer) Run(ctx context.Context) error {
 	places := cmp.Or(d.Places, deliverPlaces)
 	r := &delivering{Deliverer: d, all: make(chan struct{}, places), failing: make(chan struct{}, max(places/2, 1)), slow: make(chan struct{}, places), feeding: make(chan struct{}, 1), freed: make(chan struct{}, 1)}
 	defer r.running.Wait()
+	r.running.Go(func() { r.endDeliveries(ctx) })
 	for {
 		wait, err := r.look(ctx)
 		r.report(ctx, err)
@@ -109,6 +115,25 @@ func (d *Deliverer) Run(ctx context.Context) error {
 		}
 		if timer.Stop(); ctx.Err() != nil {
 			return nil
+		}
+	}
+}
+
+// endDeliveries lets the deliveries of webhooks that are not enabled fail, until ctx ends.
+func (r *delivering) endDeliveries(ctx context.Context) {
+	for failing := false; ; {
+		err := r.Queue.EndDeliveries(ctx)
+		if err != nil && !failing && ctx.Err() == nil {
+			r.Logger.WarnContext(ctx, "cannot end deliveries of disabled webhooks; will retry", "error", err)
+		}
+		failing = err != nil
+		timer := time.NewTimer(r.Ticks.Until(cmp.Or(r.EndEvery, deliverEndEvery)))
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		if timer.Stop(); ctx.Err() != nil {
+			return
 		}
 	}
 }

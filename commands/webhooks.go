@@ -41,6 +41,8 @@ type WebhookTx interface {
 	AddSecret(w domain.Webhook, id uuid.UUID, secret string, overlap time.Duration) (valid int, err error)
 	// AddDelivery adds a delivery that is due at once.
 	AddDelivery(d *domain.Delivery) error
+	// WaitingTests counts the tests among the newest deliveries of a webhook that wait.
+	WaitingTests(webhook uuid.UUID) (int, error)
 	// Delivery loads a delivery of a tenant.
 	Delivery(tenant, id uuid.UUID) (*domain.Delivery, error)
 	// RepeatDelivery lets a delivery be due at once, with all its attempts.
@@ -60,7 +62,8 @@ type WebhookEndTx interface {
 	SaveWebhook(w domain.Webhook) error
 	// DropSecrets deletes the secrets of a webhook.
 	DropSecrets(webhook uuid.UUID) error
-	// FailDeliveries lets the waiting deliveries of a webhook fail.
+	// FailDeliveries lets waiting deliveries of a webhook fail, as many as one change may. The others fail by WebhookQueue.EndDeliveries, because the webhook is not
+	// enabled any more.
 	FailDeliveries(webhook uuid.UUID) error
 }
 
@@ -208,7 +211,8 @@ func loadChangeable(tx WebhookTx, tenant, id uuid.UUID) (*domain.Webhook, error)
 	return w, err
 }
 
-// Change changes a webhook. One that is disabled gets no events; those recorded meanwhile are delivered by a replay only.
+// Change changes a webhook. One that is disabled gets no events; those recorded meanwhile are delivered by a replay only. Deliveries that still wait when it is
+// enabled again are sent.
 func (c *Webhooks) Change(ctx context.Context, req Request, tenant, id uuid.UUID, in ChangeWebhook) (domain.Webhook, error) {
 	changed, err := change(c.changeOf(ctx, tenant), req, func(tx WebhookTx) (domain.Webhook, error) {
 		w, err := loadChangeable(tx, tenant, id)
@@ -257,7 +261,7 @@ func (c *Webhooks) Remove(ctx context.Context, req Request, tenant, id uuid.UUID
 	return err
 }
 
-// endAll disables all webhooks of a tenant for ever: their secrets are deleted, and their waiting deliveries fail.
+// endAll disables all webhooks of a tenant for ever: their secrets are deleted, and their waiting deliveries fail soon.
 func (c *Webhooks) endAll(tx WebhookEndTx, req *Request, tenant uuid.UUID, reason string) error {
 	list, err := tx.LockedWebhooks(tenant)
 	if err != nil {
@@ -318,6 +322,11 @@ func (c *Webhooks) Test(ctx context.Context, req Request, tenant, id uuid.UUID) 
 	d, err := change(c.changeOf(ctx, tenant), req, func(tx WebhookTx) (d domain.Delivery, err error) {
 		if _, err := enabled(tx, tenant, id); err != nil {
 			return d, err
+		}
+		if n, err := tx.WaitingTests(id); err != nil {
+			return d, err
+		} else if n >= domain.MaxWebhookTests {
+			return d, refuse("webhook_tests_limit", "", "%d tests of the webhook wait, which is the limit; send the request again after some were sent", n)
 		}
 		d = domain.Delivery{ID: c.NewID(), WebhookID: id, TenantID: tenant, EventID: c.NewID(), Type: domain.WebhookTest}
 		return d, tx.AddDelivery(&d)

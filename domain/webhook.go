@@ -48,6 +48,8 @@ const (
 	MaxWebhooks = 20
 	// MaxWebhookSecrets bounds the secrets of a webhook that are valid at the same time.
 	MaxWebhookSecrets = 5
+	// MaxWebhookTests bounds the test deliveries of a webhook that wait.
+	MaxWebhookTests = 100
 	// WebhookAttemptsKept bounds the attempts of a delivery that are kept: the last ones.
 	WebhookAttemptsKept = 20
 	// WebhookPatience is the time of failures without a success after which a webhook is disabled.

@@ -20,6 +20,8 @@ const (
 	deliveriesListed = 89 * 24 * time.Hour
 	// attemptsListed is the number of last attempts that the table has.
 	attemptsListed = 20
+	// failedInChange is the number of waiting deliveries that a change which disables or removes a webhook lets fail itself. The others fail later.
+	failedInChange = 100
 )
 
 // hooks are the webhooks of a partition, with the events that can be sent to them.
@@ -130,13 +132,17 @@ func (h *hook) owes(e *hookEvent) bool {
 
 const (
 	webhooksSQL = `SELECT id, tenant_id, url, events, status, cursor, replay_until, coalesce((SELECT t.status = 'ARCHIVED' FROM tenants t WHERE t.id = w.tenant_id), false), (SELECT count(*) FROM webhook_secrets s WHERE s.webhook_id = w.id),
- (SELECT count(*) FROM webhook_deliveries d WHERE d.webhook_id = w.id AND d.state = 'PENDING') FROM webhooks w WHERE partition = $1`
+ (SELECT count(*) FROM webhook_deliveries d WHERE d.webhook_id = w.id AND d.state = 'PENDING'),
+ (SELECT count(*) FROM (SELECT FROM webhook_deliveries d WHERE d.webhook_id = w.id AND d.state = 'FAILED' LIMIT 100) f) FROM webhooks w WHERE partition = $1`
 
 	hookDeliveriesSQL = `SELECT d.id, d.webhook_id, d.tenant_id, d.event_id, d.type, coalesce(d.position, 0), d.state, d.attempts, d.sent, coalesce(l.event_id, d.webhook_id), coalesce(l.tenant_id, d.webhook_id),
  coalesce(l.subject, 0), ARRAY(SELECT a.n FROM webhook_attempts a WHERE a.delivery_id = d.id ORDER BY a.at, a.n), ARRAY(SELECT CASE WHEN a.error = '' THEN a.status ELSE -a.status END
   FROM webhook_attempts a WHERE a.delivery_id = d.id ORDER BY a.at, a.n)
  FROM webhook_deliveries d JOIN webhooks w ON w.id = d.webhook_id LEFT JOIN event_log_rows l ON l.partition = w.partition AND l.position = d.position WHERE w.partition = $1`
 )
+
+// hookCounts are the numbers of rows that a webhook has; failed counts up to failedInChange.
+type hookCounts struct{ secrets, pending, failed int64 }
 
 // hookDelivery is a row of the table, with the event at its position and its attempts.
 type hookDelivery struct {
@@ -153,9 +159,10 @@ type hookDelivery struct {
 func (x *pass) compareWebhooks(ctx context.Context, tx pgx.Tx) error {
 	var w hook
 	var now hookVersion
-	var replay, secrets, pending int64
-	err := each(ctx, tx, webhooksSQL, []any{x.p}, []any{&w.id, &w.tenant, &now.url, &now.types, &now.status, &w.cursor, &replay, &w.archived, &secrets, &pending}, func() error {
-		x.compareWebhook(&w, now, replay, secrets, pending)
+	var replay int64
+	var has hookCounts
+	err := each(ctx, tx, webhooksSQL, []any{x.p}, []any{&w.id, &w.tenant, &now.url, &now.types, &now.status, &w.cursor, &replay, &w.archived, &has.secrets, &has.pending, &has.failed}, func() error {
+		x.compareWebhook(&w, now, replay, has)
 		return nil
 	})
 	if err != nil {
@@ -177,7 +184,7 @@ func (x *pass) compareWebhooks(ctx context.Context, tx pgx.Tx) error {
 }
 
 // compareWebhook compares a row with the last version in the log.
-func (x *pass) compareWebhook(is *hook, now hookVersion, replay, secrets, pending int64) {
+func (x *pass) compareWebhook(is *hook, now hookVersion, replay int64, has hookCounts) {
 	h := x.hooks.of[is.id]
 	if h == nil || h.tenant != is.tenant {
 		x.webhooks.fault("the webhook %s of %s is not in the log", is.id, is.tenant)
@@ -188,8 +195,9 @@ func (x *pass) compareWebhook(is *hook, now hookVersion, replay, secrets, pendin
 	x.webhooks.expect(now.url == last.url && now.status == last.status && slices.Equal(now.types, last.types), "the webhook %s is %s, %q to %.100s; its last version in the log is %s, %q to %.100s",
 		is.id, now.status, now.types, now.url, last.status, last.types, last.url)
 	x.webhooks.expect(is.cursor <= x.head && replay <= is.cursor, "the webhook %s has considered events up to %d and replays up to %d, the head is %d", is.id, is.cursor, replay, x.head)
-	x.webhooks.expect(now.status == hookEnabled || pending == 0, "the webhook %s is %s, and %d of its deliveries wait", is.id, now.status, pending)
-	x.webhooks.expect((secrets > 0) == (now.status != "REMOVED" && !is.archived), "the webhook %s is %s, and has %d secrets; its tenant is archived: %v", is.id, now.status, secrets, is.archived)
+	// The change that ended a webhook let all its waiting deliveries fail, or the first of many; the service lets the others fail soon.
+	x.webhooks.expect(now.status == hookEnabled || has.pending == 0 || has.failed >= failedInChange, "the webhook %s is %s, and %d of its deliveries wait", is.id, now.status, has.pending)
+	x.webhooks.expect((has.secrets > 0) == (now.status != "REMOVED" && !is.archived), "the webhook %s is %s, and has %d secrets; its tenant is archived: %v", is.id, now.status, has.secrets, is.archived)
 	x.webhooks.expect(!is.archived || now.status != hookEnabled, "the webhook %s of an archived tenant is enabled", is.id)
 }
 

@@ -11,10 +11,11 @@ const topicNotices = 8
 
 // hookTables are the rows of a webhook and of its deliveries.
 type hookTables struct {
-	hook                     hook
-	now                      hookVersion
-	replay, secrets, pending int64
-	deliveries               []hookDelivery
+	hook       hook
+	now        hookVersion
+	replay     int64
+	has        hookCounts
+	deliveries []hookDelivery
 }
 
 // hookWorld is a log with a webhook and its tables. Behind its positions:
@@ -44,7 +45,7 @@ func hookWorld() ([]*row, *hookTables) {
 	for _, r := range log {
 		r.recorded = time.Now().UnixMicro() - databaseEpoch
 	}
-	t := &hookTables{hook: hook{id: id, cursor: 10}, now: hookVersion{url: "https://a", status: "ENABLED", types: []string{"push.failed", "threshold.crossed"}}, replay: 6, secrets: 1}
+	t := &hookTables{hook: hook{id: id, cursor: 10}, now: hookVersion{url: "https://a", status: "ENABLED", types: []string{"push.failed", "threshold.crossed"}}, replay: 6, has: hookCounts{secrets: 1}}
 	sent := func(at int64, kind, state string, statuses ...int) {
 		d := hookDelivery{id: idOf(100 + at), webhook: id, event: idOf(at), kind: kind, state: state, position: at, attempts: len(statuses), sent: len(statuses), statuses: statuses, atID: idOf(at)}
 		for n := range statuses {
@@ -67,8 +68,8 @@ func readHooks(log []*row, t *hookTables) *tally {
 		x.addWebhook(r, nil, nil)
 		subjects[r.position] = r.subject
 	}
-	if t.secrets >= 0 {
-		x.compareWebhook(&t.hook, t.now, t.replay, t.secrets, t.pending)
+	if t.has.secrets >= 0 {
+		x.compareWebhook(&t.hook, t.now, t.replay, t.has)
 	}
 	for _, d := range t.deliveries {
 		d.atSubject = subjects[d.position]
@@ -98,14 +99,14 @@ func TestDeliveriesOfWebhooksFollowFromTheLog(t *testing.T) {
 func TestFaultsInDeliveriesAreReported(t *testing.T) {
 	for fault, change := range map[string]func(log []*row, x *hookTables){
 		"is not in the log":                                              func(_ []*row, x *hookTables) { x.hook.id = idOf(77) },
-		"of the log is not in the table":                                 func(_ []*row, x *hookTables) { x.secrets = -1 },
+		"of the log is not in the table":                                 func(_ []*row, x *hookTables) { x.has.secrets = -1 },
 		"its last version in the log is ENABLED":                         func(_ []*row, x *hookTables) { x.now.status = "DISABLED" },
 		`to https://b; its last version`:                                 func(_ []*row, x *hookTables) { x.now.url = "https://b" },
 		"has considered events up to 12":                                 func(_ []*row, x *hookTables) { x.hook.cursor = 12 },
 		"replays up to 11":                                               func(_ []*row, x *hookTables) { x.replay = 11 },
-		"and has 0 secrets":                                              func(_ []*row, x *hookTables) { x.secrets = 0 },
+		"and has 0 secrets":                                              func(_ []*row, x *hookTables) { x.has.secrets = 0 },
 		"its tenant is archived: true":                                   func(_ []*row, x *hookTables) { x.hook.archived = true },
-		"of an archived tenant is enabled":                               func(_ []*row, x *hookTables) { x.hook.archived, x.secrets = true, 0 },
+		"of an archived tenant is enabled":                               func(_ []*row, x *hookTables) { x.hook.archived, x.has.secrets = true, 0 },
 		"which its tenant does not have":                                 func(_ []*row, x *hookTables) { x.deliveries[0].tenant = idOf(5) },
 		"has two deliveries of the event":                                func(_ []*row, x *hookTables) { x.deliveries = append(x.deliveries, x.deliveries[0]) },
 		`of "threshold.crossed" has no event`:                            func(_ []*row, x *hookTables) { x.deliveries[0].position = 0 },
@@ -133,10 +134,25 @@ func TestFaultsInDeliveriesAreReported(t *testing.T) {
 		change(log, tables)
 		requireFault(t, fault, readHooks(log, tables), fault)
 	}
-	log, tables := hookWorld()
-	tables.now.status, tables.pending = "DISABLED", 2
-	log = append(log, event(12, webhookChanged, topicNotices, "e/12", fmt.Sprintf(`{"webhookId":%q,"url":"https://a","events":["push.failed","threshold.crossed"],"status":"DISABLED"}`, idOf(2))))
+	log, tables := disabledHookWorld()
+	tables.has.pending, tables.has.failed = 2, failedInChange-1
 	requireFault(t, "disabled", readHooks(log, tables), "2 of its deliveries wait")
+}
+
+// disabledHookWorld is hookWorld with one more change, which disables the webhook.
+func disabledHookWorld() ([]*row, *hookTables) {
+	log, tables := hookWorld()
+	tables.now.status = "DISABLED"
+	return append(log, event(12, webhookChanged, topicNotices, "e/12", fmt.Sprintf(`{"webhookId":%q,"url":"https://a","events":["push.failed","threshold.crossed"],"status":"DISABLED"}`, idOf(2)))), tables
+}
+
+// The service lets the deliveries behind the first ones fail after the change that disabled their webhook.
+func TestDeliveriesOfALongQueueMayWaitAfterTheirWebhookIsDisabled(t *testing.T) {
+	log, tables := disabledHookWorld()
+	tables.has.pending, tables.has.failed = 100_000, failedInChange
+	if r := readHooks(log, tables).result(); r.Holds == nil || !*r.Holds {
+		t.Errorf("%+v", r)
+	}
 }
 
 // A pending adjustment is the event of its id; one that was void from its start is no event.
@@ -154,7 +170,7 @@ func TestPendingAdjustmentsHaveDeliveries(t *testing.T) {
 		for _, r := range log {
 			x.addWebhook(r, nil, nil)
 		}
-		x.compareWebhook(&hook{id: idOf(1), cursor: 26}, hookVersion{url: "https://a", status: "ENABLED", types: []string{"adjustment.pending"}}, 0, 1, 0)
+		x.compareWebhook(&hook{id: idOf(1), cursor: 26}, hookVersion{url: "https://a", status: "ENABLED", types: []string{"adjustment.pending"}}, 0, hookCounts{secrets: 1})
 		for _, d := range deliveries {
 			x.compareDelivery(&d)
 		}

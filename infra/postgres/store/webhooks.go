@@ -86,12 +86,13 @@ func (t *changeTx) CountWebhooks(tenant uuid.UUID) (n int, err error) {
 	return n, nil
 }
 
-// SaveWebhook implements commands.WebhookEndTx.
+// SaveWebhook implements commands.WebhookEndTx. A webhook that is enabled again is due: deliveries from before may still wait (EndDeliveries).
 func (t *changeTx) SaveWebhook(w domain.Webhook) error {
 	return t.exec("webhook", `INSERT INTO webhooks (id, tenant_id, partition, url, events, status, reason, cursor, replay_after, replay_until, created_at, failing_since, last_success_at)
  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
  ON CONFLICT (id) DO UPDATE SET url = excluded.url, events = excluded.events, status = excluded.status, reason = excluded.reason, cursor = excluded.cursor,
-  replay_after = excluded.replay_after, replay_until = excluded.replay_until, failing_since = excluded.failing_since, last_success_at = excluded.last_success_at`,
+  replay_after = excluded.replay_after, replay_until = excluded.replay_until, failing_since = excluded.failing_since, last_success_at = excluded.last_success_at,
+  next_at = CASE WHEN webhooks.status <> 'ENABLED' AND excluded.status = 'ENABLED' THEN now() ELSE webhooks.next_at END`,
 		w.ID, w.TenantID, events.PartitionOf(w.TenantID), w.URL, w.Events, w.Status, w.Reason, w.Cursor, w.ReplayAfter, w.ReplayUntil, w.CreatedAt, w.FailingSince, w.LastSuccessAt)
 }
 
@@ -118,12 +119,6 @@ func (t *changeTx) DropSecrets(webhook uuid.UUID) error {
 	return t.exec("removal of secrets", `DELETE FROM webhook_secrets WHERE webhook_id = $1`, webhook)
 }
 
-// FailDeliveries implements commands.WebhookEndTx. A lease ends with it: the result of a running request is dropped.
-func (t *changeTx) FailDeliveries(webhook uuid.UUID) error {
-	t.queue("delivery", `UPDATE webhook_deliveries SET state = 'FAILED', next_at = NULL, ended_at = now() WHERE webhook_id = $1 AND state = 'PENDING'`, webhook)
-	return t.exec("webhook", `UPDATE webhooks SET lease = NULL, next_at = NULL WHERE id = $1`, webhook)
-}
-
 // nowDueSQL lets the deliveries of a webhook be looked at. next_at of a leased webhook stays: it is the end of the lease, and the holder sees the delivery before it
 // ends the lease.
 const nowDueSQL = `UPDATE webhooks SET next_at = CASE WHEN lease IS NULL THEN least(next_at, now()) ELSE next_at END WHERE id = $1`
@@ -141,6 +136,18 @@ func (t *changeTx) AddDelivery(d *domain.Delivery) error {
 	}
 	*d = *saved
 	return t.exec("webhook", nowDueSQL, d.WebhookID)
+}
+
+// waitingTestsSQL reads the newest deliveries only, so that its time does not grow with the queue: tests are the newest when they are requested.
+const waitingTestsSQL = `SELECT count(*) FROM (SELECT type, state FROM webhook_deliveries WHERE webhook_id = $1 ORDER BY id DESC LIMIT 1000) newest
+ WHERE state = 'PENDING' AND type = 'webhook.test'`
+
+// WaitingTests implements commands.WebhookTx.
+func (t *changeTx) WaitingTests(webhook uuid.UUID) (n int, err error) {
+	if err := t.tx.QueryRow(t.ctx, waitingTestsSQL, webhook).Scan(&n); err != nil {
+		return 0, fmt.Errorf("counting tests of a webhook: %w", err)
+	}
+	return n, nil
 }
 
 // Delivery implements commands.WebhookTx.

@@ -1,0 +1,153 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// wait adds tests of a webhook that wait.
+func (f *hookFixture) wait(w commands.CreatedWebhook, n int) {
+	f.Helper()
+	_, err := f.pool.Exec(f.Context(), `INSERT INTO webhook_deliveries (id, webhook_id, tenant_id, event_id, type, state, next_at, created_at)
+ SELECT gen_random_uuid(), $1, $2, gen_random_uuid(), 'webhook.test', 'PENDING', now(), now() FROM generate_series(1, $3)`, w.ID, w.TenantID, n)
+	f.must(err)
+}
+
+func (f *hookFixture) inState(webhook uuid.UUID, state string) int {
+	f.Helper()
+	return f.count(`SELECT count(*) FROM webhook_deliveries WHERE webhook_id = $1 AND state = $2`, webhook, state)
+}
+
+func (f *hookFixture) setStatus(w commands.CreatedWebhook, status string) {
+	f.Helper()
+	_, err := f.webhooks.Change(f.Context(), commands.Request{}, w.TenantID, w.ID, commands.ChangeWebhook{Status: &status})
+	f.must(err)
+}
+
+// A change of a webhook holds the head of its partition, for which the events of all tenants of it wait.
+func TestP9_TheEndOfAWebhookHoldsTheHeadForABoundedNumberOfDeliveries(t *testing.T) {
+	const waiting = 1200
+	for name, end := range map[string]func(f *hookFixture, w commands.CreatedWebhook){
+		"disabled": func(f *hookFixture, w commands.CreatedWebhook) { f.setStatus(w, events.WebhookDisabled) },
+		"removed": func(f *hookFixture, w commands.CreatedWebhook) {
+			f.must(f.webhooks.Remove(f.Context(), commands.Request{}, w.TenantID, w.ID))
+		},
+		"disabled by its endpoint": func(f *hookFixture, w commands.CreatedWebhook) {
+			d := f.deliverer(f.store)
+			d.EndEvery = time.Hour // the look at the start finds nothing
+			stop := f.run(d)
+			f.until("disabled", func() bool { return f.read(w.TenantID, w.ID).Status == events.WebhookDisabled })
+			stop()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newHookFixture(t)
+			w := f.create(f.tenant(), newReceiver(t, always(410)).URL)
+			f.wait(w, waiting)
+			_, err := f.pool.Exec(t.Context(), `UPDATE webhooks SET next_at = now()`)
+			f.must(err)
+			end(f, w)
+			// The delivery whose answer disables the webhook ends by itself.
+			if n := f.inState(w.ID, domain.DeliveryFailed); n < failedInChange || n > failedInChange+1 {
+				t.Errorf("the change let %d deliveries fail", n)
+			}
+			f.must((&Webhooks{Store: f.store, NewID: newTestID}).EndDeliveries(t.Context()))
+			if n := f.inState(w.ID, domain.DeliveryFailed); n != waiting || !f.noneLeft() {
+				t.Errorf("%d of %d deliveries failed at last", n, waiting)
+			}
+		})
+	}
+}
+
+// TestTheNotifierEndsTheDeliveriesOfAWebhookThatIsNotEnabled runs a deliverer for which nothing is due, while another session holds the head of the partition.
+func TestTheNotifierEndsTheDeliveriesOfAWebhookThatIsNotEnabled(t *testing.T) {
+	f := newHookFixture(t)
+	w := f.create(f.tenant(), newReceiver(t, always(200)).URL)
+	other := f.create(w.TenantID, newReceiver(t, always(200)).URL)
+	f.wait(w, 600)
+	f.wait(other, 600)
+	f.setStatus(w, events.WebhookDisabled)
+	let := holdHead(t, f.pool, events.PartitionOf(w.TenantID))
+	defer let()
+	f.run(f.deliverer(f.store))
+	f.until("all have failed", func() bool { return f.inState(w.ID, domain.DeliveryFailed) == 600 })
+	if n := f.inState(other.ID, domain.DeliveryFailed); n != 0 {
+		t.Errorf("%d deliveries of an enabled webhook failed", n)
+	}
+}
+
+// Deliveries that still wait when their webhook is enabled again are sent, without another event that wakes the queue.
+func TestDeliveriesThatWaitAtAnEnableAreSent(t *testing.T) {
+	f := newHookFixture(t)
+	r := newReceiver(t, func(int, *http.Request) int { return 204 })
+	w := f.create(f.tenant(), r.URL)
+	f.wait(w, failedInChange+20)
+	f.setStatus(w, events.WebhookDisabled)
+	f.setStatus(w, events.WebhookEnabled)
+	f.must((&Webhooks{Store: f.store, NewID: newTestID}).EndDeliveries(t.Context()))
+	if n := f.inState(w.ID, domain.DeliveryPending); n != 20 {
+		t.Fatalf("%d deliveries wait", n)
+	}
+	f.run(f.deliverer(f.store))
+	f.until("all are sent", func() bool { return f.inState(w.ID, domain.DeliveryDelivered) == 20 })
+	if n := len(r.all()); n != 20 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+// A change of a webhook waits for no run of EndDeliveries, which leaves out a webhook that another session has locked.
+func TestTheEndOfDeliveriesLeavesOutALockedWebhook(t *testing.T) {
+	f := newHookFixture(t)
+	w := f.create(f.tenant(), "https://example.com")
+	f.wait(w, failedInChange+1)
+	f.setStatus(w, events.WebhookDisabled)
+	tx, err := f.pool.Begin(t.Context())
+	f.must(err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), `UPDATE webhooks SET url = url WHERE id = $1`, w.ID)
+	f.must(err)
+	queue := &Webhooks{Store: f.store, NewID: newTestID}
+	f.must(queue.EndDeliveries(t.Context()))
+	if n := f.inState(w.ID, domain.DeliveryPending); n != 1 {
+		t.Errorf("%d deliveries wait", n)
+	}
+	f.must(tx.Rollback(t.Context()))
+	f.must(queue.EndDeliveries(t.Context()))
+	if !f.noneLeft() {
+		t.Error("a delivery waits")
+	}
+}
+
+func TestTestsOfAWebhookThatWaitAreBounded(t *testing.T) {
+	f := newHookFixture(t)
+	w := f.create(f.tenant(), "https://example.com")
+	f.wait(w, domain.MaxWebhookTests-1)
+	if _, err := f.webhooks.Test(t.Context(), commands.Request{}, w.TenantID, w.ID); err != nil {
+		t.Fatal(err)
+	}
+	var refusal *domain.Error
+	if _, err := f.webhooks.Test(t.Context(), commands.Request{}, w.TenantID, w.ID); !errors.As(err, &refusal) || refusal.Code != "webhook_tests_limit" {
+		t.Errorf("%v", err)
+	}
+	if n := f.inState(w.ID, domain.DeliveryPending); n != domain.MaxWebhookTests {
+		t.Errorf("%d tests wait", n)
+	}
+	_, err := f.pool.Exec(t.Context(), `UPDATE webhook_deliveries SET state = 'DELIVERED', next_at = NULL, ended_at = now() WHERE id = (SELECT id FROM webhook_deliveries LIMIT 1)`)
+	f.must(err)
+	if _, err := f.webhooks.Test(t.Context(), commands.Request{}, w.TenantID, w.ID); err != nil {
+		t.Errorf("after one was sent: %v", err)
+	}
+	if states := f.states(w.ID); len(states) != domain.MaxWebhookTests+1 || slices.Contains(states, domain.DeliveryFailed) {
+		t.Errorf("%q", states)
+	}
+}
