@@ -95,7 +95,7 @@ var layers = map[string]layer{
 	"cmd/meterplex/config": {ours: []string{"domain", "events", "infra", "infra/postgres"}, others: []string{"github.com/alecthomas/kong"}},
 	"cmd/meterplex/importer": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/output"},
 		others: []string{"github.com/schollz/progressbar", "golang.org/x/sync"}},
-	"cmd/meterplex/node": {ours: []string{"cmd/meterplex/config", "commands", "domain", "domain/ticks", "events", "http", "http/auth", "http/console", "infra", "infra/local", "infra/local/localkafka", "infra/postgres",
+	"cmd/meterplex/node": {ours: []string{"cmd/meterplex/config", "commands", "domain", "domain/ticks", "events", "http", "http/auth", "http/console", "http/edge", "infra", "infra/local", "infra/local/localkafka", "infra/postgres",
 		"infra/postgres/eventlog", "infra/postgres/store", "projections", "projections/query",
 		"projections/consume", "projections/rebuild", "projections/validate", "projections/periods", "projections/query", "projections/entitlements", "projections/models", "projections/overview"}, anyOther: true},
 	"cmd/meterplex/demo": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/importer", "cmd/meterplex/node",

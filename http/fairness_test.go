@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/projections/entitlements"
 	"github.com/meterplex/meterplex/projections/models"
@@ -42,7 +43,8 @@ func newFairnessFixture(t *testing.T) *fairnessFixture {
 		grants := entitlements.NewCache(s.Reads.Events.Pool, f.readers)
 		grants.UseSeats(f.seats)
 		s.Reads = models.NewReads(query.DB{Pool: f.readers, Seats: f.seats}, grants, models.DefaultFolds(), time.Now, 0)
-		s.Reader = &store.Catalogue{Pool: f.readers, Seat: f.seats.Operator}
+		catalogue := &store.Catalogue{Pool: f.readers, Seat: func(ctx context.Context) (func(), error) { return f.seats.Reader(ctx, edge.TenantOf(ctx)) }}
+		s.Reader, s.WebhookReader, s.ThresholdReader = catalogue, catalogue, catalogue
 	})
 	f.openSessions()
 	f.catalogue()
@@ -67,12 +69,18 @@ func (f *fairnessFixture) openSessions() {
 // each is refused or hangs, with the function that ends the block and returns the answers by status.
 func (f *fairnessFixture) hang(n int, reads ...call) (end func() map[int]int) {
 	f.Helper()
+	return f.hangOn("dead_letter_events", n, reads...)
+}
+
+// hangOn is hang for reads of another table.
+func (f *fairnessFixture) hangOn(table string, n int, reads ...call) (end func() map[int]int) {
+	f.Helper()
 	ctx := context.Background()
 	block, err := f.pool.Begin(ctx)
 	f.must(err)
 	release := sync.OnceFunc(func() { _ = block.Rollback(ctx) })
 	f.Cleanup(release)
-	_, err = block.Exec(ctx, `LOCK TABLE dead_letter_events IN ACCESS EXCLUSIVE MODE`)
+	_, err = block.Exec(ctx, `LOCK TABLE `+table+` IN ACCESS EXCLUSIVE MODE`)
 	f.must(err)
 	var all sync.WaitGroup
 	var mu sync.Mutex

@@ -63,6 +63,15 @@ func ExchangeOf(ctx context.Context) *Exchange {
 	return x
 }
 
+// TenantOf returns the tenant whose key the request of a context has; Nil: the request has another key, or there is none.
+func TenantOf(ctx context.Context) uuid.UUID {
+	x := ExchangeOf(ctx)
+	if x.Tenant == nil {
+		return uuid.Nil
+	}
+	return x.Caller.TenantID
+}
+
 // Request returns the origin of a change that the request makes.
 func (x *Exchange) Request(once commands.Idempotency) commands.Request {
 	return commands.Request{By: x.Caller, Idempotency: once, Reason: x.reason}

@@ -58,12 +58,12 @@ func NewSeats(connections, reserved int) *Seats {
 	}
 }
 
-// Operator takes a seat for a read of an operator, or refuses with ErrOverloaded. The caller calls
-// leave after it returned the connection.
-func (s *Seats) Operator(ctx context.Context) (leave func(), err error) {
+// Reader takes a seat for a read by a key of a tenant, or by an operator (Nil). It refuses with ErrOverloaded. The caller calls leave after it returned the
+// connection.
+func (s *Seats) Reader(ctx context.Context, tenant uuid.UUID) (leave func(), err error) {
 	soon, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if leave, err = s.acquire(soon, Viewer{Operator: true}, ordinary); err != nil {
+	if leave, err = s.acquire(soon, Viewer{TenantID: tenant, Operator: tenant == uuid.Nil}, ordinary); err != nil {
 		return nil, refuseSeat(ctx, soon, err)
 	}
 	return leave, nil

@@ -24,6 +24,7 @@ import (
 	"github.com/meterplex/meterplex/domain/ticks"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/infra/jsonschema"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
@@ -324,6 +325,11 @@ func runRouter(ctx context.Context, router *message.Router, subs ...message.Subs
 	return err
 }
 
+// catalogue reads the tables of the write side for a request, with the seats of its reader: the tenant whose key it has, or the operators.
+func (n *Node) catalogue() *store.Catalogue {
+	return &store.Catalogue{Pool: n.readers, Seat: func(ctx context.Context) (func(), error) { return n.seats.Reader(ctx, edge.TenantOf(ctx)) }}
+}
+
 // api wires the handlers.
 func (n *Node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
 	seen := &commands.DuplicatesSeen{Store: n.store, Now: time.Now, NewID: newID, Logger: n.logger}
@@ -337,13 +343,13 @@ func (n *Node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
 	s.Accounts = &commands.Accounts{Store: n.store, Now: time.Now, NewID: newID}
 	s.Letters = &commands.DeadLetters{Store: n.store, Now: time.Now, NewID: newID}
 	s.Replays, s.Rebuilds, s.Reads = n.replays(), n.rebuilds(), n.reads()
-	s.Reader, s.ReplayReader, s.Keys = &store.Catalogue{Pool: n.readers, Seat: n.seats.Operator}, n.replayStore(), n.store.Keys
+	s.Reader, s.ReplayReader, s.Keys = n.catalogue(), n.replayStore(), n.store.Keys
 	s.Periods = n.periods()
-	s.Sagas, s.SagaReader = n.sagas(), &store.Catalogue{Pool: n.readers, Seat: n.seats.Operator}
-	s.Offboarding, s.OffboardingReader = n.offboarding(), &store.Catalogue{Pool: n.readers, Seat: n.seats.Operator}
-	s.Pushes, s.PushReader = n.pushes(), &store.Catalogue{Pool: n.readers, Seat: n.seats.Operator}
-	s.Webhooks, s.WebhookReader = n.webhooks(), &store.Catalogue{Pool: n.readers, Seat: n.seats.Operator}
-	s.Thresholds, s.ThresholdReader = &commands.Thresholds{Store: n.store, Now: time.Now, NewID: newID}, &store.Catalogue{Pool: n.readers, Seat: n.seats.Operator}
+	s.Sagas, s.SagaReader = n.sagas(), n.catalogue()
+	s.Offboarding, s.OffboardingReader = n.offboarding(), n.catalogue()
+	s.Pushes, s.PushReader = n.pushes(), n.catalogue()
+	s.Webhooks, s.WebhookReader = n.webhooks(), n.catalogue()
+	s.Thresholds, s.ThresholdReader = &commands.Thresholds{Store: n.store, Now: time.Now, NewID: newID}, n.catalogue()
 	if n.cfg.Console {
 		s.ConsoleSessions = store.NewConsoleSessions(n.pool)
 	}
