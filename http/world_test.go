@@ -24,6 +24,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
@@ -73,7 +74,7 @@ func newTestService(t testing.TB, change ...func(*http.Server)) *testService {
 	w.log, err = eventlog.New(t.Context(), w.pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "0"}, Histories: new(validate.Histories), Written: localtest.CheckPayloads(t).Written})
 	w.must(err)
 	t.Cleanup(w.log.Close)
-	w.store = store.New(w.pool, w.log, store.Config{})
+	w.store = store.New(w.pool, w.log, store.Config{KeyTenant: edge.TenantOf})
 	w.grants = entitlements.NewCache(w.pool, w.pool)
 	s := w.server()
 	for _, c := range change {

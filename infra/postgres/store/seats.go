@@ -2,8 +2,10 @@ package store
 
 import (
 	"context"
+	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
@@ -58,6 +60,68 @@ func (s seats) acquireWithin(ctx context.Context, most time.Duration) (leave fun
 			return nil, unavailable(err)
 		}
 		return nil, busy()
+	}
+}
+
+// changeSeats are the seats of changes. A change by a key of a tenant waits for the one seat of its tenant first: meanwhile it holds no seat that another
+// caller needs. All tenants together leave a seat to operators and to the service.
+type changeSeats struct {
+	all, tenants seats
+
+	mu  sync.Mutex
+	own map[uuid.UUID]*ownSeat // of tenants with a change that runs or waits
+}
+
+// ownSeat is the seat of a tenant.
+type ownSeat struct {
+	seats
+	changes int // that run or wait
+}
+
+func newChangeSeats() *changeSeats {
+	return &changeSeats{all: make(seats, maxChanges), tenants: make(seats, maxChanges-1), own: map[uuid.UUID]*ownSeat{}}
+}
+
+// acquire waits for the seats of a change, for patience at most. tenant is that of the key of the change; Nil: an operator or the service makes it.
+func (c *changeSeats) acquire(ctx context.Context, tenant uuid.UUID) (leave func(), err error) {
+	if tenant == uuid.Nil {
+		return c.all.acquire(ctx)
+	}
+	soon, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	own, exit := c.enter(tenant)
+	leave = exit
+	for _, bound := range []seats{own, c.tenants, c.all} {
+		free, err := bound.acquire(soon)
+		if err != nil {
+			leave()
+			if ctx.Err() == nil {
+				err = busy()
+			}
+			return nil, err
+		}
+		before := leave
+		leave = func() { free(); before() }
+	}
+	return leave, nil
+}
+
+// enter returns the seat of a tenant, which is forgotten after its last change called exit.
+func (c *changeSeats) enter(tenant uuid.UUID) (own seats, exit func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o := c.own[tenant]
+	if o == nil {
+		o = &ownSeat{seats: make(seats, 1)}
+		c.own[tenant] = o
+	}
+	o.changes++
+	return o.seats, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if o.changes--; o.changes == 0 {
+			delete(c.own, tenant)
+		}
 	}
 }
 

@@ -27,6 +27,8 @@ type Config struct {
 	Now func() time.Time // nil: time.Now
 	// Catalogue, if set, saves repeated reads of keys and subscriptions.
 	Catalogue CatalogueSeen
+	// KeyTenant returns the tenant whose key made the request of a context; Nil: an operator's key, or no request. nil: every change counts as an operator's.
+	KeyTenant func(context.Context) uuid.UUID
 }
 
 // Store changes the tables of the write side, each change together with its events. It implements
@@ -36,10 +38,11 @@ type Store struct {
 	Keys      *Keys
 	Histories *Histories
 
-	log     *eventlog.Log
-	pool    postgres.Pool
-	changes seats
-	periods paced // changes of periods, of which many are requested at once
+	log       *eventlog.Log
+	pool      postgres.Pool
+	changes   *changeSeats
+	keyTenant func(context.Context) uuid.UUID
+	periods   paced // changes of periods, of which many are requested at once
 }
 
 var (
@@ -58,9 +61,12 @@ func New(pool postgres.Pool, log *eventlog.Log, cfg Config) *Store {
 	if cfg.Catalogue == nil {
 		cfg.Catalogue = func(time.Duration) *projections.CatalogueMarks { return nil }
 	}
+	if cfg.KeyTenant == nil {
+		cfg.KeyTenant = func(context.Context) uuid.UUID { return uuid.Nil }
+	}
 	loads := make(seats, maxLoads) // of keys and histories
 	return &Store{
-		log: log, pool: pool, changes: make(seats, maxChanges), periods: paced{make(seats, 1)},
+		log: log, pool: pool, changes: newChangeSeats(), keyTenant: cfg.KeyTenant, periods: paced{make(seats, 1)},
 		Keys: newKeys(pool, cfg.Now, cfg.Catalogue, loads), Histories: newHistories(pool, cfg.Now, cfg.Catalogue, loads),
 	}
 }
@@ -136,7 +142,7 @@ func (s *Store) changed(tx *changeTx, err error) error {
 
 // changeHolding runs decide in a transaction, after hold has taken its locks.
 func (s *Store) changeHolding(ctx context.Context, tx *changeTx, hold func(*eventlog.Tx) error, decide func(*changeTx) error) error {
-	leave, err := s.changes.acquire(ctx)
+	leave, err := s.changes.acquire(ctx, s.keyTenant(ctx))
 	if err != nil {
 		return err
 	}
