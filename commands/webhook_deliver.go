@@ -270,7 +270,7 @@ func (r *delivering) attempt(ctx context.Context, w *LeasedWebhook, due *DueDeli
 	}
 	reason := ""
 	held, err := r.Queue.SettleDelivery(saving, w.ID, lease, due.ID, func(w *domain.Webhook, d *domain.Delivery, now time.Time) (a domain.WebhookAttempt, save bool) {
-		a, reason = w.Settle(d, result, retries, now)
+		a, reason = w.Settle(d, due.URL, result, retries, now)
 		return a, reason == ""
 	})
 	if err != nil || !held {
@@ -299,7 +299,7 @@ func (r *delivering) disable(ctx context.Context, of *LeasedWebhook, due *DueDel
 		if err != nil {
 			return err
 		}
-		attempt, reason := w.Settle(d, result, retries, now)
+		attempt, reason := w.Settle(d, due.URL, result, retries, now)
 		if reason == "" {
 			return nil
 		}

@@ -119,6 +119,9 @@ func (c *Webhooks) apply(w *domain.Webhook, in *ChangeWebhook) error {
 		if refusal := c.Addresses.CheckURL(*in.URL); refusal != nil {
 			return refusal
 		}
+		if w.URL != *in.URL {
+			w.FailingSince = nil // failures of another endpoint
+		}
 		w.URL = *in.URL
 	}
 	if in.Events != nil {

@@ -79,7 +79,7 @@ type Webhook struct {
 	// ReplayAfter and ReplayUntil are the range of numbers that is delivered again; equal: none.
 	ReplayAfter, ReplayUntil int64
 	CreatedAt                time.Time
-	FailingSince             *time.Time // the first failure after the last success
+	FailingSince             *time.Time // the first failure after the last success at the URL, or after its deliveries had ended; nil: none
 	LastSuccessAt            *time.Time
 }
 
@@ -163,25 +163,28 @@ const (
 const statusGone = 410
 
 // Settle applies the result of an attempt that ended now. It returns the reason for which the webhook must be disabled, "" if it must not. After the
-// last of retries the delivery is FAILED.
-func (w *Webhook) Settle(d *Delivery, r WebhookResult, retries []time.Duration, now time.Time) (attempt WebhookAttempt, disable string) {
+// last of retries the delivery is FAILED. A result of another URL than that of now says nothing about the webhook.
+func (w *Webhook) Settle(d *Delivery, url string, r WebhookResult, retries []time.Duration, now time.Time) (attempt WebhookAttempt, disable string) {
 	d.Attempts++
 	d.Sent++
 	attempt = WebhookAttempt{N: d.Sent, At: now.Add(-r.Duration), Status: r.Status, DurationMS: r.Duration.Milliseconds(), Error: r.Error}
 	if r.Delivered() {
 		attempt.Error = ""
 		d.State, d.NextAt, d.EndedAt = DeliveryDelivered, nil, &now
-		w.FailingSince, w.LastSuccessAt = nil, &now
+		if url == w.URL {
+			w.FailingSince, w.LastSuccessAt = nil, &now
+		}
 		return attempt, ""
 	}
 	if attempt.Error == "" {
 		attempt.Error = "the answer is not 2xx"
 	}
 	attempt.Error = attempt.Error[:min(len(attempt.Error), maxWebhookError)]
-	if w.FailingSince == nil {
+	if w.FailingSince == nil && url == w.URL {
 		w.FailingSince = &now
 	}
 	switch {
+	case url != w.URL:
 	case r.Status == statusGone:
 		disable = WebhookGone
 	case now.Sub(*w.FailingSince) >= WebhookPatience:

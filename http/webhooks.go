@@ -89,7 +89,7 @@ type webhookBody struct {
 	Reason        *string    `json:"reason" doc:"The reason for which the service disabled it; null: none."`
 	Secrets       int        `json:"secrets" doc:"Number of valid secrets; 2 or more while a rotation overlaps."`
 	CreatedAt     time.Time  `json:"createdAt"`
-	FailingSince  *time.Time `json:"failingSince" doc:"The first failure after the last success. 5 days later the webhook is disabled. null: the last request succeeded."`
+	FailingSince  *time.Time `json:"failingSince" doc:"The first failure after the last success. 5 days later the webhook is disabled. null: the last request succeeded, or all deliveries have ended."`
 	LastSuccessAt *time.Time `json:"lastSuccessAt" doc:"Time of the last 2xx answer; null: none."`
 	Replaying     bool       `json:"replaying" doc:"Whether a time range is being sent again."`
 	Secret        string     `json:"secret,omitempty" doc:"Signs the requests: whsec_ and the base64 of the key. Shown once."`

@@ -36,8 +36,8 @@ func newWebhooks(registry *prom.Registry) *webhookMetrics {
 		attempts: prom.NewCounterVec(prom.CounterOpts{Name: "meterplex_webhook_attempts_total", Help: "Requests to webhooks by type of event and outcome: delivered, refused (an answer other than 2xx) or no_answer."}, []string{"type", "outcome"}),
 		duration: prom.NewHistogram(prom.HistogramOpts{Name: "meterplex_webhook_attempt_duration_seconds", Help: "Duration of a request to a webhook.", Buckets: latencies()}),
 		disabled: prom.NewCounterVec(prom.CounterOpts{Name: "meterplex_webhooks_disabled_total", Help: "Webhooks that this instance disabled, by reason: gone (410) or failing (5 days without a success)."}, []string{"reason"}),
-		pending:  prom.NewGauge(prom.GaugeOpts{Name: "meterplex_webhook_deliveries_pending", Help: "Deliveries of webhooks that wait for their next attempt."}),
-		oldest:   prom.NewGauge(prom.GaugeOpts{Name: "meterplex_webhook_oldest_due_seconds", Help: "The longest time for which a delivery that no instance sends is due."}),
+		pending:  prom.NewGauge(prom.GaugeOpts{Name: "meterplex_webhook_deliveries_pending", Help: "Deliveries of webhooks that wait for their next attempt; 1000000: at least so many."}),
+		oldest:   prom.NewGauge(prom.GaugeOpts{Name: "meterplex_webhook_oldest_due_seconds", Help: "The longest time for which a webhook with a due delivery waits for an instance."}),
 		failing:  prom.NewGauge(prom.GaugeOpts{Name: "meterplex_webhooks_failing", Help: "Enabled webhooks whose last request failed."}),
 	}
 	for _, kind := range append(domain.WebhookEvents(), domain.WebhookTest) {
@@ -72,8 +72,8 @@ func (m *Metrics) WebhookDisabled(w *domain.Webhook) {
 	m.webhooks.disabled.WithLabelValues(reason).Inc()
 }
 
-// webhooksSQL uses the indexes of waiting deliveries and of due webhooks.
-const webhooksSQL = `SELECT (SELECT count(*) FROM webhook_deliveries WHERE state = 'PENDING'),
+// webhooksSQL uses the indexes of waiting deliveries and of due webhooks. It counts a million deliveries at most, since every instance asks each 2 s.
+const webhooksSQL = `SELECT (SELECT count(*) FROM (SELECT FROM webhook_deliveries WHERE state = 'PENDING' LIMIT 1000000) d),
  (SELECT coalesce(extract(epoch FROM greatest(now() - min(next_at), '0')), 0)::float8 FROM webhooks WHERE status = 'ENABLED' AND next_at IS NOT NULL),
  (SELECT count(*) FROM webhooks WHERE status = 'ENABLED' AND failing_since IS NOT NULL)`
 

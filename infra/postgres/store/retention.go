@@ -59,8 +59,8 @@ func (r *Retention) round(ctx context.Context) error {
 		r.expire(ctx, "links of the console", expireLinksSQL, 0))
 }
 
-// expireDeliveriesSQL deletes deliveries that ended, with their attempts.
-const expireDeliveriesSQL = `WITH old AS (DELETE FROM webhook_deliveries WHERE id IN (
+// expireDeliveriesSQL deletes deliveries that ended, with their attempts. Those that are replayed meanwhile stay.
+const expireDeliveriesSQL = `WITH old AS (DELETE FROM webhook_deliveries WHERE state <> 'PENDING' AND id IN (
   SELECT id FROM webhook_deliveries WHERE state <> 'PENDING' AND ended_at < now() - make_interval(secs => $1) ORDER BY ended_at LIMIT $2) RETURNING id)
  SELECT count(*) FROM old`
 

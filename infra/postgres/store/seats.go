@@ -39,6 +39,11 @@ func busy() error { return &commands.Overloaded{Wait: patience, Database: true} 
 const (
 	maxChanges = 3
 	maxLoads   = 3
+	// maxDeliveries is how many transactions of webhooks' deliveries run at the same time. They are short, and their requests need no connection: a writer waits for one of them
+	// at most.
+	maxDeliveries = 2
+	// deliveryPatience is how long such a transaction waits. It is shorter than the lease of a webhook.
+	deliveryPatience = 10 * time.Second
 )
 
 // seats limit how many connections one kind of work holds at once.

@@ -38,11 +38,12 @@ type Store struct {
 	Keys      *Keys
 	Histories *Histories
 
-	log       *eventlog.Log
-	pool      postgres.Pool
-	changes   *changeSeats
-	keyTenant func(context.Context) uuid.UUID
-	periods   paced // changes of periods, of which many are requested at once
+	log        *eventlog.Log
+	pool       postgres.Pool
+	changes    *changeSeats
+	keyTenant  func(context.Context) uuid.UUID
+	deliveries seats // of transactions of webhooks' deliveries
+	periods    paced // changes of periods, of which many are requested at once
 }
 
 var (
@@ -66,7 +67,7 @@ func New(pool postgres.Pool, log *eventlog.Log, cfg Config) *Store {
 	}
 	loads := make(seats, maxLoads) // of keys and histories
 	return &Store{
-		log: log, pool: pool, changes: newChangeSeats(), keyTenant: cfg.KeyTenant, periods: paced{make(seats, 1)},
+		log: log, pool: pool, changes: newChangeSeats(), keyTenant: cfg.KeyTenant, deliveries: make(seats, maxDeliveries), periods: paced{make(seats, 1)},
 		Keys: newKeys(pool, cfg.Now, cfg.Catalogue, loads), Histories: newHistories(pool, cfg.Now, cfg.Catalogue, loads),
 	}
 }

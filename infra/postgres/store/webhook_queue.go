@@ -210,14 +210,26 @@ const (
  FROM webhook_deliveries d LEFT JOIN event_log_rows l ON l.partition = $2 AND l.position = d.position AND l.event_id = d.event_id
  WHERE d.webhook_id = $1 AND d.state = 'PENDING' AND d.next_at <= now() ORDER BY d.next_at, d.id LIMIT 1`
 
-	// A webhook whose last request failed rests for a second, so that a long queue is not sent in a rush.
-	releaseWebhookSQL = `UPDATE webhooks w SET lease = NULL, next_at = (SELECT greatest(min(d.next_at), CASE WHEN w.failing_since IS NOT NULL THEN now() + interval '1 second' END)
-   FROM webhook_deliveries d WHERE d.webhook_id = w.id AND d.state = 'PENDING' HAVING count(*) > 0) WHERE w.id = $1 AND w.lease = $2`
+	// A webhook whose last request failed rests for a second, so that a long queue is not sent in a rush. Once nothing waits, its failures have ended: the next one, which may
+	// be that of an event weeks later, begins anew.
+	releaseWebhookSQL = `UPDATE webhooks w SET lease = NULL, failing_since = CASE WHEN d.next_at IS NOT NULL THEN w.failing_since END,
+ next_at = CASE WHEN d.next_at IS NOT NULL THEN greatest(d.next_at, CASE WHEN w.failing_since IS NOT NULL THEN now() + interval '1 second' END) END
+ FROM (SELECT (SELECT next_at FROM webhook_deliveries WHERE webhook_id = $1 AND state = 'PENDING' ORDER BY next_at LIMIT 1) AS next_at) d WHERE w.id = $1 AND w.lease = $2`
 )
+
+// inTurn runs a transaction of a delivery. Hundreds of webhooks are sent at the same time; the connections are those through which events are written.
+func (s *Webhooks) inTurn(ctx context.Context, change func(pgx.Tx) error) error {
+	leave, err := s.Store.deliveries.acquireWithin(ctx, deliveryPatience)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return postgres.InTx(ctx, s.Store.pool, change)
+}
 
 // NextDelivery implements commands.WebhookQueue. The row of the webhook is locked, so that a delivery which is added meanwhile lets the webhook be due.
 func (s *Webhooks) NextDelivery(ctx context.Context, webhook, lease uuid.UUID, until time.Duration) (due *commands.DueDelivery, err error) {
-	err = postgres.InTx(ctx, s.Store.pool, func(tx pgx.Tx) error {
+	err = s.inTurn(ctx, func(tx pgx.Tx) error {
 		found := &commands.DueDelivery{}
 		due = nil
 		var tenant uuid.UUID
@@ -254,7 +266,7 @@ func (s *Webhooks) NextDelivery(ctx context.Context, webhook, lease uuid.UUID, u
 // SettleDelivery implements commands.WebhookQueue. It does not change a delivery that was settled meanwhile.
 func (s *Webhooks) SettleDelivery(ctx context.Context, webhook, lease, delivery uuid.UUID,
 	settle func(*domain.Webhook, *domain.Delivery, time.Time) (domain.WebhookAttempt, bool)) (held bool, err error) {
-	err = postgres.InTx(ctx, s.Store.pool, func(tx pgx.Tx) error {
+	err = s.inTurn(ctx, func(tx pgx.Tx) error {
 		held = false
 		w, err := scanWebhook(tx.QueryRow(ctx, `SELECT `+webhookColumns+` FROM webhooks w WHERE w.id = $1 AND w.lease = $2 FOR UPDATE`, webhook, lease))
 		if err != nil || w == nil {
@@ -285,7 +297,7 @@ func (s *Webhooks) SettleDelivery(ctx context.Context, webhook, lease, delivery 
 
 // ReleaseWebhook implements commands.WebhookQueue.
 func (s *Webhooks) ReleaseWebhook(ctx context.Context, webhook, lease uuid.UUID) error {
-	err := postgres.InTx(ctx, s.Store.pool, func(tx pgx.Tx) error {
+	err := s.inTurn(ctx, func(tx pgx.Tx) error {
 		// Whoever adds deliveries holds the row: the second statement sees them, which waits for nobody.
 		if _, err := tx.Exec(ctx, `SELECT FROM webhooks w WHERE w.id = $1 FOR UPDATE`, webhook); err != nil {
 			return err

@@ -122,7 +122,7 @@ func TestAnEndedLeaseHasNoEffect(t *testing.T) {
 		t.Errorf("an ended lease got a delivery: %+v, %v", due, err)
 	}
 	held, err := queue.SettleDelivery(t.Context(), w.ID, before, due.ID, func(w *domain.Webhook, d *domain.Delivery, now time.Time) (domain.WebhookAttempt, bool) {
-		a, _ := w.Settle(d, domain.WebhookResult{Status: 200}, nil, now)
+		a, _ := w.Settle(d, w.URL, domain.WebhookResult{Status: 200}, nil, now)
 		return a, true
 	})
 	if err != nil || held || !slices.Equal(f.states(w.ID), []string{"PENDING"}) {
