@@ -41,6 +41,8 @@ type WebhookTx interface {
 	AddSecret(w domain.Webhook, id uuid.UUID, secret string, overlap time.Duration) (valid int, err error)
 	// AddDelivery adds a delivery that is due at once.
 	AddDelivery(d *domain.Delivery) error
+	// AwaitsEvents reports whether an event of the types that a webhook has in the database may be behind its cursor.
+	AwaitsEvents(webhook uuid.UUID) (bool, error)
 	// WaitingTests counts the tests among the newest deliveries of a webhook that wait.
 	WaitingTests(webhook uuid.UUID) (int, error)
 	// Delivery loads a delivery of a tenant.
@@ -238,6 +240,15 @@ func (c *Webhooks) Change(ctx context.Context, req Request, tenant, id uuid.UUID
 		}
 		if w.Status == events.WebhookEnabled && before.Status != w.Status {
 			w.Cursor = 0
+		} else if !slices.Equal(before.Events, w.Events) {
+			// Usage and reservations do not move the cursor of a webhook of other types: events from before the change would be of the new types, too.
+			awaits, err := tx.AwaitsEvents(id)
+			if err != nil {
+				return *w, err
+			}
+			if !awaits {
+				w.Cursor = 0
+			}
 		}
 		return *w, c.record(tx, &req, w, "")
 	})

@@ -45,6 +45,16 @@ func (s *Webhooks) LookForWebhooks(ctx context.Context) (some, feed, due bool, e
 	return some, feed, due, nil
 }
 
+var awaitsEventsSQL = `SELECT EXISTS (SELECT FROM webhooks w JOIN log_heads h USING (partition) WHERE w.id = $1 AND ` + fed + `)`
+
+// AwaitsEvents implements commands.WebhookTx.
+func (t *changeTx) AwaitsEvents(webhook uuid.UUID) (awaits bool, err error) {
+	if err := t.tx.QueryRow(t.ctx, awaitsEventsSQL, webhook).Scan(&awaits); err != nil {
+		return false, fmt.Errorf("looking for events of a webhook: %w", err)
+	}
+	return awaits, nil
+}
+
 // FeedWebhooks implements commands.WebhookQueue. A transaction feeds some webhooks, and leaves those out that another instance feeds.
 func (s *Webhooks) FeedWebhooks(ctx context.Context) error {
 	rows, err := s.Store.pool.Query(ctx, `SELECT w.id FROM webhooks w JOIN log_heads h USING (partition) WHERE `+fed+` LIMIT $1`, feedWebhooks)
