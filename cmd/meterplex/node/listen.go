@@ -5,9 +5,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	nethttp "net/http"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -23,6 +25,9 @@ type endpoint struct {
 	url      string
 	server   *nethttp.Server
 	listener net.Listener
+	logger   *slog.Logger
+	patience time.Duration // with open requests at a shutdown
+	open     *atomic.Int64 // requests
 }
 
 // listen fails if the address is in use, or the certificate cannot be read.
@@ -41,7 +46,18 @@ func (n *Node) listen(setting, addr string, handler nethttp.Handler) (*endpoint,
 		scheme = "https"
 		n.metrics.CertificateExpires(server.TLSConfig.Certificates[0].Leaf.NotAfter)
 	}
-	return &endpoint{scheme + "://" + listener.Addr().String(), server, listener}, nil
+	e := &endpoint{scheme + "://" + listener.Addr().String(), server, listener, n.logger, shutHTTP, new(atomic.Int64)}
+	server.Handler = e.counted(server.Handler)
+	return e, nil
+}
+
+// counted counts the open requests of a handler.
+func (e *endpoint) counted(handler nethttp.Handler) nethttp.Handler {
+	return nethttp.HandlerFunc(func(w nethttp.ResponseWriter, r *nethttp.Request) {
+		e.open.Add(1)
+		defer e.open.Add(-1)
+		handler.ServeHTTP(w, r)
+	})
 }
 
 // listenOn binds an address. The error names the setting, the address and the remedy.
@@ -92,11 +108,20 @@ func (e *endpoint) serve() error {
 	return nil
 }
 
-// shut waits for open requests.
+// shut waits for open requests. Then it closes the connections of those that are left, which ends the contexts of their requests:
+// a long answer holds a connection of the database, and the instance cannot end before it.
 func (e *endpoint) shut() error {
-	ctx, cancel := context.WithTimeout(context.Background(), shutHTTP)
+	ctx, cancel := context.WithTimeout(context.Background(), e.patience)
 	defer cancel()
-	return e.server.Shutdown(ctx)
+	err := e.server.Shutdown(ctx)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	e.logger.Warn("ended requests that were open for longer than a shutdown waits", "requests", e.open.Load(), "waited", e.patience)
+	if err := e.server.Close(); err != nil {
+		e.logger.Warn("cannot close the connections of open requests", "error", err)
+	}
+	return nil
 }
 
 // shutHTTP is how long a shutdown waits for open requests.
