@@ -8,6 +8,7 @@ type place struct {
 	failing bool
 	mu      sync.Mutex
 	slow    bool // it is one of the slow places
+	ended   bool // it was given back: a timer that fired before may still call slowDown
 }
 
 // place takes a place; nil: none is free.
@@ -26,7 +27,7 @@ func (r *delivering) place(failing bool) *place {
 func (p *place) slowDown() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.slow || !take(p.r.slow) {
+	if p.ended || p.slow || !take(p.r.slow) {
 		return
 	}
 	p.slow = true
@@ -44,6 +45,7 @@ func (p *place) giveBack() {
 func (p *place) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.ended = true
 	if p.slow {
 		<-p.r.slow
 		return
