@@ -82,7 +82,8 @@ type Log struct {
 	closed  bool
 	wg      sync.WaitGroup     // of writers, watchLife and numbering
 	ahead   sync.WaitGroup     // of shared
-	stop    context.CancelFunc // of watchLife
+	working context.Context    // of watchLife and numbering
+	stop    context.CancelFunc // of working
 }
 
 // AsideConns are the connections of a log beside its pool: for the tenants in numbering, and one for other uses.
@@ -151,9 +152,8 @@ func On(db Database, aside postgres.Pool, cfg Config) *Log {
 
 // Start starts the writers. Close ends them.
 func (l *Log) Start() {
-	ctx, stop := context.WithCancel(context.Background())
-	l.stop = stop
-	l.wg.Go(func() { l.watchLife(ctx) })
+	l.working, l.stop = context.WithCancel(context.Background())
+	l.wg.Go(func() { l.watchLife(l.working) })
 	for range l.cfg.Writers {
 		w := newWriter(l, false)
 		l.writers = append(l.writers, w)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,9 +41,19 @@ type numbering struct {
 // unnumbered are the new origins of one submission, and the outcome once done is closed.
 type unnumbered struct {
 	origins []origin
+	left    <-chan struct{} // closed if its caller waits no longer; nil without a caller
 	ids     map[origin]int32
 	err     error
 	done    chan struct{}
+}
+
+func (u *unnumbered) hasLeft() bool {
+	select {
+	case <-u.left:
+		return true
+	default:
+		return false
+	}
 }
 
 func newNumbering(o *origins, logger *slog.Logger) *numbering {
@@ -73,12 +84,12 @@ func (n *numbering) next(tenant uuid.UUID) []*unnumbered {
 }
 
 // work numbers the new origins of a tenant until its queue is empty.
-func (n *numbering) work(tenant uuid.UUID) {
+func (n *numbering) work(ctx context.Context, tenant uuid.UUID) {
 	for {
 		n.turns <- struct{}{}
 		batch := n.next(tenant)
 		if batch != nil {
-			n.number(batch)
+			n.number(ctx, batch)
 		}
 		<-n.turns
 		if batch == nil {
@@ -87,14 +98,18 @@ func (n *numbering) work(tenant uuid.UUID) {
 	}
 }
 
-// number answers submissions. It tries again after failures that a retry may fix, as a
-// writer does.
-func (n *numbering) number(batch []*unnumbered) {
+// number answers submissions whose callers wait. It tries again after failures that a retry may fix, as a
+// writer does, until the context ends.
+func (n *numbering) number(ctx context.Context, batch []*unnumbered) {
+	batch = slices.DeleteFunc(batch, (*unnumbered).hasLeft)
+	if len(batch) == 0 {
+		return
+	}
 	var list []origin
 	for _, u := range batch {
 		list = append(list, u.origins...)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), resolveFor)
+	ctx, cancel := context.WithTimeout(ctx, resolveFor)
 	defer cancel()
 	var ids map[origin]int32
 	var err error
@@ -102,7 +117,10 @@ func (n *numbering) number(batch []*unnumbered) {
 		if ids, err = n.origins.number(ctx, list); err == nil || hopeless(err) || ctx.Err() != nil {
 			break
 		}
-		time.Sleep(retryPause(attempt))
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryPause(attempt)):
+		}
 	}
 	if err != nil {
 		n.logger.Error("recording the origin of events failed", "error", err, "origins", len(list))
@@ -132,12 +150,12 @@ func (l *Log) numberOrigins(ctx context.Context, s *submission) error {
 
 // numberInTurn waits until the tenant's worker has numbered new origins.
 func (l *Log) numberInTurn(ctx context.Context, tenant uuid.UUID, list []origin) (map[origin]int32, error) {
-	u := &unnumbered{origins: list, done: make(chan struct{})}
+	ctx, cancel := context.WithTimeout(ctx, resolveFor)
+	defer cancel()
+	u := &unnumbered{origins: list, left: ctx.Done(), done: make(chan struct{})}
 	if err := l.startNumbering(tenant, u); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, resolveFor)
-	defer cancel()
 	select {
 	case <-u.done:
 		return u.ids, u.err
@@ -146,7 +164,7 @@ func (l *Log) numberInTurn(ctx context.Context, tenant uuid.UUID, list []origin)
 	}
 }
 
-// startNumbering queues new origins. Close waits for the workers.
+// startNumbering queues new origins. Close ends the workers: a submission that is numbered later is refused in any case.
 func (l *Log) startNumbering(tenant uuid.UUID, u *unnumbered) error {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -154,7 +172,7 @@ func (l *Log) startNumbering(tenant uuid.UUID, u *unnumbered) error {
 		return errClosed
 	}
 	if l.numbering.add(tenant, u) {
-		l.wg.Go(func() { l.numbering.work(tenant) })
+		l.wg.Go(func() { l.numbering.work(l.working, tenant) })
 	}
 	return nil
 }

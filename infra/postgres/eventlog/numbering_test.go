@@ -329,3 +329,54 @@ func (b *syncBuffer) String() string {
 	defer b.mu.Unlock()
 	return b.buf.String()
 }
+
+// TestCloseEndsTheNumberingOfOrigins: Close does not wait until the time for new origins that cannot be added is over.
+func TestCloseEndsTheNumberingOfOrigins(t *testing.T) {
+	l, pool, url := openLog(t)
+	tenant := uuid.New()
+	submit(t, l, tenant, by("known", tenant, "0"))
+	holdOrigin(t, pool, "slow")
+	answer := make(chan error, 1)
+	go func() {
+		_, err := l.Submit(context.Background(), tenant, []commands.Submitted{by("slow", tenant, "1")})
+		answer <- err
+	}()
+	until(t, "the origin waits", isAddingOrigins(t, url))
+	l.Close()
+	if err := <-answer; !errors.Is(err, commands.ErrUnavailable) || !strings.Contains(err.Error(), context.Canceled.Error()) {
+		t.Errorf("the caller's answer is %v, not that numbering was ended", err)
+	}
+}
+
+// pools is a pool without a server, which counts its statements.
+type pools struct {
+	postgres.Pool
+	sent int
+}
+
+func (p *pools) Query(context.Context, string, ...any) (pgx.Rows, error) {
+	p.sent++
+	return nil, errors.New("no server")
+}
+
+// TestOriginsOfCallersThatHaveLeftAreNotNumbered: a worker sends no statement for callers that wait no longer.
+func TestOriginsOfCallersThatHaveLeftAreNotNumbered(t *testing.T) {
+	server := &pools{}
+	n := newNumbering(newOrigins(server), slog.New(slog.DiscardHandler))
+	caller, leave := context.WithCancel(t.Context())
+	leave()
+	of := []origin{{residency: "eu", vocabulary: events.CurrentVocabulary()}}
+	gone := &unnumbered{origins: of, left: caller.Done(), done: make(chan struct{})}
+	closing, closed := context.WithCancel(t.Context())
+	closed() // one attempt each
+	n.number(closing, []*unnumbered{gone})
+	if server.sent != 0 {
+		t.Errorf("%d statements for a caller that has left", server.sent)
+	}
+	waiting := &unnumbered{origins: of, left: t.Context().Done(), done: make(chan struct{})}
+	n.number(closing, []*unnumbered{gone, waiting})
+	<-waiting.done
+	if server.sent == 0 || !errors.Is(waiting.err, commands.ErrUnavailable) {
+		t.Errorf("%d statements for a caller that waits, which gets %v", server.sent, waiting.err)
+	}
+}
