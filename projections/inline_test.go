@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -45,7 +46,7 @@ func newInlineLogAt(w *logFixture, pool *pgxpool.Pool, handed *consume.Handover)
 	var err error
 	l.log, err = eventlog.New(w.Context(), pool, eventlog.Config{
 		Producer: events.Producer{Service: "test", Instance: "2", Commit: "0"}, LongestWait: time.Hour,
-		Inline:  consume.NewInline(l.validator.Consumer, handed, nil, w.payloads.Observer(l.seen)),
+		Inline:  consume.NewInline(l.validator.Consumer, handed, nil, w.payloads.Observer(l.seen), slog.New(slog.DiscardHandler)),
 		Written: w.payloads.Written,
 	})
 	w.must(err)
@@ -261,7 +262,7 @@ func TestP2_UsageOfAnotherValidatorsPartitionIsLeft(t *testing.T) {
 	if got, _ := l.verdictsOf(tenant); !slices.Equal(got, []string{"a", "b", "c"}) {
 		t.Errorf("validated %v", got)
 	}
-	if consume.NewInline(validate.Consumer(newID, new(validate.Histories)), nil, nil, nil) != nil {
+	if consume.NewInline(validate.Consumer(newID, new(validate.Histories)), nil, nil, nil, nil) != nil {
 		t.Error("a consumer to which nothing is handed folds inline")
 	}
 }

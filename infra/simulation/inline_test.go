@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"log/slog"
 	"strings"
 	"time"
 
@@ -26,7 +27,7 @@ func (s *sim) inlineOf(p *proc, handed consume.Handovers) eventlog.Inline {
 	if to == nil {
 		to = consume.NewHandover()
 	}
-	return inline{consume.NewInline(validate.Consumer(p.newID, new(validate.Histories)), to, nil, nil), s}
+	return inline{consume.NewInline(validate.Consumer(p.newID, new(validate.Histories)), to, nil, nil, slog.New(slog.DiscardHandler)), s}
 }
 
 func (inline) Open(partitions []int16) []int16 { return partitions }

@@ -2,6 +2,8 @@ package consume
 
 import (
 	"context"
+	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"github.com/meterplex/meterplex/events"
@@ -17,16 +19,17 @@ type Inline struct {
 	handed   *Handover
 	moves    *projections.Moves
 	observe  projections.Observer
+	logger   *slog.Logger
 }
 
 // NewInline returns the inline fold of a consumer whose handler is pure; nil if it is not, or if no event is handed
 // over to the consumer. Moves and observe may be nil.
-func NewInline(c projections.Consumer, handed *Handover, moves *projections.Moves, observe projections.Observer) *Inline {
+func NewInline(c projections.Consumer, handed *Handover, moves *projections.Moves, observe projections.Observer, logger *slog.Logger) *Inline {
 	h, pure := c.Handler.(projections.Pure)
 	if !pure || handed == nil {
 		return nil
 	}
-	return &Inline{consumer: c, handler: h, handed: handed, moves: moves, observe: observe}
+	return &Inline{consumer: c, handler: h, handed: handed, moves: moves, observe: observe, logger: logger}
 }
 
 // Topic is the consumer's topic.
@@ -43,8 +46,14 @@ func (in *Inline) Lock(partitions []int16) (sql string, args []any) {
 	return lockFreeCheckpoints, []any{in.consumer.Name, partitions}
 }
 
-// Fold returns the follow-ups of a batch. It is not ok if an event fails: the runner makes its dead letter.
-func (in *Inline) Fold(ctx context.Context, query projections.Query, stretches []events.InlineStretch, batch []events.Envelope) ([]events.Pending, bool, error) {
+// Fold returns the follow-ups of a batch. It is not ok if an event fails, or its fold panics: the runner makes its dead letter.
+func (in *Inline) Fold(ctx context.Context, query projections.Query, stretches []events.InlineStretch, batch []events.Envelope) (followUps []events.Pending, ok bool, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			in.logger.ErrorContext(ctx, "an inline fold panicked; the consumer folds its events", "consumer", in.consumer.Name, "panic", p, "stack", string(debug.Stack()))
+			followUps, ok, err = nil, false, nil
+		}
+	}()
 	result, err := in.handler.FollowUps(ctx, query, stretches, batch)
 	return result.FollowUps, len(result.Failed) == 0, err
 }

@@ -159,7 +159,7 @@ func (n *Node) open(ctx context.Context) (err error) {
 	}
 	if n.handed = n.handovers(); n.handed != nil {
 		logConfig.Handed, logConfig.OnHanded = n.handed.Offer, n.notifier.Handed
-		if in := consume.NewInline(validate.Consumer(newID, n.histories), n.handed[events.TopicUsageRaw], n.moves, n.observe); in != nil {
+		if in := consume.NewInline(validate.Consumer(newID, n.histories), n.handed[events.TopicUsageRaw], n.moves, n.observe, n.logger); in != nil {
 			logConfig.Inline = in
 		}
 	}
