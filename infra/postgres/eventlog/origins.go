@@ -43,16 +43,20 @@ type origins struct {
 }
 
 // inEpoch notes the epoch of a head or row. An epoch that is greater than all before it in the
-// partition starts the cache again.
+// partition starts the cache again. The epoch is noted after that: whoever finds it noted finds no number of an earlier epoch.
 func (o *origins) inEpoch(partition int16, epoch int32) {
-	known := o.epochs[partition].Load()
-	if epoch <= known || !o.epochs[partition].CompareAndSwap(known, epoch) {
+	known := &o.epochs[partition]
+	if epoch <= known.Load() {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if epoch <= known.Load() {
+		return
+	}
 	o.era++
 	o.ids, o.byID, o.stored = map[origin]int32{}, map[int32]origin{}, false
+	known.Store(epoch)
 }
 
 // now is the cache's era: numbers that were read in an earlier one may be wrong.

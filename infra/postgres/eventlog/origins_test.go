@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -254,5 +255,31 @@ func TestEventsFromBeforeVocabulariesHaveTheFirst(t *testing.T) {
 	var required bool
 	if err := pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM required_migrations WHERE migration = 14)`).Scan(&required); err != nil || !required {
 		t.Errorf("releases that render by their own vocabulary may go on: %v %v", required, err)
+	}
+}
+
+// TestAnEpochIsNotedAfterItsCacheStarts: a goroutine that finds an epoch noted uses no numbers of the epoch before.
+func TestAnEpochIsNotedAfterItsCacheStarts(t *testing.T) {
+	o := newOrigins(nil)
+	of := origin{residency: "eu"}
+	o.inEpoch(3, 1)
+	o.store(7, of, o.now())
+	o.mu.RLock() // the cache cannot start again now
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		o.inEpoch(3, 2)
+	}()
+	noted := func() bool { return o.epochs[3].Load() == 2 }
+	for began := time.Now(); !noted() && time.Since(began) < 100*time.Millisecond; {
+		time.Sleep(time.Millisecond)
+	}
+	if noted() {
+		t.Error("epoch 2 is noted while the cache holds numbers of epoch 1")
+	}
+	o.mu.RUnlock()
+	<-done
+	if _, ok := o.cached(of); ok || !noted() {
+		t.Errorf("in epoch 2 (%t) the cache holds a number of epoch 1: %t", noted(), ok)
 	}
 }
