@@ -11,9 +11,12 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/rebuild"
 	"github.com/meterplex/meterplex/projections/usage"
@@ -82,6 +85,49 @@ func TestAGenerationInUseIsDroppedAnotherTime(t *testing.T) {
 	if dropped := said.with("INFO")[0]; !strings.Contains(dropped, "a generation was dropped") {
 		t.Errorf("when it is free: %s", dropped)
 	}
+}
+
+// heldPurge is a pool whose deletions of a dropped generation wait.
+type heldPurge struct {
+	*pgxpool.Pool
+	began func()
+	let   chan struct{}
+}
+
+func (p *heldPurge) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	if strings.HasPrefix(sql, "DELETE FROM") {
+		p.began()
+		select {
+		case <-p.let:
+		case <-ctx.Done():
+			return pgconn.CommandTag{}, ctx.Err()
+		}
+	}
+	return p.Pool.Exec(ctx, sql, args...)
+}
+
+// TestARebuildBeginsWhileADroppedGenerationIsPurged: the rows of a large generation are deleted beside new rebuilds.
+func TestARebuildBeginsWhileADroppedGenerationIsPurged(t *testing.T) {
+	y := newRebuildFixture(t)
+	tenant := y.tenants(1)[0]
+	y.append(usageEvent(tenant, "a", "calls", 10, may))
+	y.settle()
+	r := y.built(commands.StartRebuild{})
+	_, err := y.rebuilds.Abandon(t.Context(), commands.Request{By: operatorKey}, r.ID, "test")
+	y.must(err)
+	began := make(chan struct{})
+	held := &heldPurge{y.pool, sync.OnceFunc(func() { close(began) }), make(chan struct{})}
+	b := y.rebuilder(100)
+	b.Pool = held
+	y.whileRebuilding(func() {
+		<-began
+		y.ready(y.start(commands.StartRebuild{Projection: projections.ProjectionUsage}))
+		close(held.let)
+		y.until(func() (purged bool) {
+			y.must(y.pool.QueryRow(t.Context(), `SELECT purged FROM projection_generations WHERE projection = $1 AND generation = $2`, r.Projection, r.Generation).Scan(&purged))
+			return purged
+		})
+	}, b)
 }
 
 // A generation is dropped although some partition of it is always in use, as under load.

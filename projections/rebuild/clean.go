@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -149,13 +150,9 @@ type numbered struct {
 	Generation int
 }
 
-// clean drops unused generations and deletes their rows.
+// clean drops unused generations.
 func (b *Rebuilder) clean(ctx context.Context) error {
-	var names []string
-	for i := range b.Projections {
-		names = append(names, b.Projections[i].Name)
-	}
-	droppable, err := b.find(ctx, findDroppable, cmp.Or(b.Keep, DefaultKeep), names)
+	droppable, err := b.find(ctx, findDroppable, cmp.Or(b.Keep, DefaultKeep), b.names())
 	if err != nil {
 		return err
 	}
@@ -174,14 +171,14 @@ func (b *Rebuilder) clean(ctx context.Context) error {
 		errs = append(errs, err)
 	}
 	b.kept = kept
-	dropped, err := b.find(ctx, findUnpurged, names)
-	if err != nil {
-		return err
-	}
-	for _, g := range dropped {
-		errs = append(errs, b.purge(ctx, g))
-	}
 	return errors.Join(errs...)
+}
+
+func (b *Rebuilder) names() (names []string) {
+	for i := range b.Projections {
+		names = append(names, b.Projections[i].Name)
+	}
+	return names
 }
 
 // defaultPatience is many times the duration of a rebuild's chunk or a batch.
@@ -271,13 +268,42 @@ func (b *Rebuilder) unlessLive(ctx context.Context, g numbered, change func(pgx.
 	return done, err
 }
 
+// beginPurge deletes the rows of dropped generations beside the loop that begins rebuilds: a large generation has millions. One
+// purge runs at a time.
+func (b *Rebuilder) beginPurge(ctx context.Context, workers *sync.WaitGroup) {
+	if b.purging.Swap(true) {
+		return
+	}
+	workers.Go(func() {
+		defer b.purging.Store(false)
+		if err := b.purgeDropped(ctx); err != nil && ctx.Err() == nil {
+			b.Logger.Warn("deleting the rows of dropped generations; will try again", "error", err)
+		}
+	})
+}
+
+func (b *Rebuilder) purgeDropped(ctx context.Context) error {
+	dropped, err := b.find(ctx, findUnpurged, b.names())
+	if err != nil {
+		return err
+	}
+	var errs []error // one per generation: an error does not stop the others
+	for _, g := range dropped {
+		errs = append(errs, b.purge(ctx, g))
+	}
+	return errors.Join(errs...)
+}
+
+// purge deletes the rows of a generation in batches, and rests after each as a worker of a rebuild does.
 func (b *Rebuilder) purge(ctx context.Context, g numbered) error {
 	p, err := projections.Find(b.Projections, g.Projection)
 	if err != nil {
 		return fmt.Errorf("delete the rows of generation %d: %w", g.Generation, err)
 	}
+	pace := Pace{share: b.Share}
 	for _, table := range p.Tables {
-		for deleted := int64(1); deleted > 0; {
+		for deleted := int64(1); deleted > 0; pace.Rest(ctx) {
+			pace.Work()
 			tag, err := b.Pool.Exec(ctx, purgeSQL(table), g.Generation)
 			if err != nil {
 				return fmt.Errorf("delete the rows of generation %d of %s: %w", g.Generation, g.Projection, err)

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -56,6 +57,7 @@ type Rebuilder struct {
 	working sync.Map // ids of the rebuilds that this instance works on
 	once    sync.Once
 	seat    chan struct{}
+	purging atomic.Bool // a goroutine of Run deletes rows
 	failed  failedMemo
 	kept    map[numbered]time.Time // since when others have blocked a drop; used by Run only
 }
@@ -95,6 +97,7 @@ func (b *Rebuilder) Run(ctx context.Context) error {
 			}
 			if time.Since(cleaned) > cleanEvery {
 				err, cleaned = b.clean(ctx), time.Now()
+				b.beginPurge(ctx, &workers)
 			}
 		}
 		if err != nil && ctx.Err() == nil {
