@@ -74,7 +74,8 @@ type life struct {
 }
 
 // failedMemo remembers the events that each consumer could not fold, so that the chain is
-// followed once, not for each chunk. It starts again with each life of the server.
+// followed once, not for each chunk. It starts again with each life of the server. No query runs under its mutex:
+// one worker waits for no other's.
 type failedMemo struct {
 	mu    sync.Mutex
 	known map[failedKey]failedUpTo
@@ -92,12 +93,10 @@ type failedUpTo struct {
 }
 
 // since returns the positions of the events that the live consumer could not fold, among
-// all that it has passed.
+// all that it has passed. Concurrent calls for one partition may each follow the chain; either result is kept.
 func (m *failedMemo) since(ctx context.Context, tx pgx.Tx, consumer string, partition int16) (map[int64]bool, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	key := failedKey{consumer, partition}
-	was := m.known[key]
+	was := m.of(key)
 	now, err := was.extend(ctx, tx, consumer, partition)
 	if err == nil && now.life != was.life {
 		now, err = failedUpTo{}.extend(ctx, tx, consumer, partition)
@@ -105,11 +104,23 @@ func (m *failedMemo) since(ctx context.Context, tx pgx.Tx, consumer string, part
 	if err != nil {
 		return nil, err
 	}
+	m.keep(key, now)
+	return now.positions, nil
+}
+
+func (m *failedMemo) of(key failedKey) failedUpTo {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.known[key]
+}
+
+func (m *failedMemo) keep(key failedKey, now failedUpTo) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.known == nil {
 		m.known = make(map[failedKey]failedUpTo)
 	}
 	m.known[key] = now
-	return now.positions, nil
 }
 
 // extend follows the chain of dead letters down to the last one seen. It reads the life after

@@ -281,6 +281,10 @@ func (b *Rebuilder) foldUnit(ctx context.Context, u *unit) (did bool, err error)
 		}
 		joining := live-u.position <= cmp.Or(b.Join, joinWithin)
 		if joining {
+			// Behind the lock only the dead letters since then are read: the live consumer waits meanwhile.
+			if _, err := b.failed.since(ctx, tx, u.consumer.Name, u.partition); err != nil {
+				return err
+			}
 			if err := tx.QueryRow(ctx, lockLive, u.consumer.Name, u.partition).Scan(&live, &epoch); err != nil {
 				return fmt.Errorf("lock the live generation's position: %w", err)
 			}
