@@ -3,6 +3,7 @@ package body
 import (
 	"bytes"
 	stdgzip "compress/gzip"
+	"context"
 	"io"
 	"mime"
 	"net/http"
@@ -163,8 +164,8 @@ func TestSmallBodiesHaveADeadlineThatStays(t *testing.T) {
 		{small, iotest.ErrReader(io.ErrUnexpectedEOF), 2, 400, connection},
 		{0, strings.NewReader("{}"), 2, 0, 0},
 		{0, iotest.ErrReader(os.ErrDeadlineExceeded), 2, 408, 0},
-		{small, iotest.ErrReader(os.ErrDeadlineExceeded), smallBody + 1, 408, time.Minute},
-		{small, iotest.ErrReader(os.ErrDeadlineExceeded), -1, 408, time.Minute},
+		{small, iotest.ErrReader(os.ErrDeadlineExceeded), smallBody + 1, 408, 45 * time.Second},
+		{small, iotest.ErrReader(os.ErrDeadlineExceeded), -1, 408, 45 * time.Second},
 	} {
 		r := httptest.NewRequest("POST", "/", c.body)
 		r.ContentLength = c.length
@@ -176,6 +177,26 @@ func TestSmallBodiesHaveADeadlineThatStays(t *testing.T) {
 		}
 		if status != c.status || to.last.IsZero() != (c.most == 0) || c.most != 0 && (to.last.Before(began.Add(c.most/10)) || to.last.After(time.Now().Add(c.most))) {
 			t.Errorf("%d bytes, timeout %s: status %d, deadline in %s; want %d and at most %s", c.length, c.small, status, to.last.Sub(began), c.status, c.most)
+		}
+	}
+}
+
+// TestBodiesArriveBeforeTheirRequestsDeadline: the events of a body are stored and answered in the time of the request.
+func TestBodiesArriveBeforeTheirRequestsDeadline(t *testing.T) {
+	const request, connection = 40 * time.Second, 60 * time.Second
+	for _, small := range []time.Duration{0, 5 * time.Second} {
+		for _, size := range []int64{2, smallBody, smallBody + 1, MaxSize, -1} {
+			ctx, cancel := context.WithTimeout(t.Context(), request)
+			deadline, _ := ctx.Deadline()
+			r := httptest.NewRequestWithContext(ctx, "POST", "/", iotest.ErrReader(os.ErrDeadlineExceeded))
+			r.ContentLength = size
+			r.Header.Set("Content-Type", "application/json")
+			to := &deadlines{}
+			_, p := (&Reader{Limit: MaxSize, Timeout: connection, Small: small}).Read(r, to, &admission.Charge{}, IsJSONMedia)
+			cancel()
+			if p == nil || p.Status != http.StatusRequestTimeout || to.last.IsZero() || to.last.After(deadline.Add(-answerTime)) {
+				t.Errorf("%d bytes, timeout %s: %v, the body may arrive until %s before the request's deadline", size, small, p, deadline.Sub(to.last))
+			}
 		}
 	}
 }

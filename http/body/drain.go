@@ -9,35 +9,55 @@ import (
 	"github.com/meterplex/meterplex/http/problem"
 )
 
-// A large body must arrive at slowestBody bytes per second, plus bodyGrace. Small bodies
-// have the reader's own timeout, or the connection's.
+// A large body must arrive at slowestBody bytes per second, plus bodyGrace: 37 s for MaxSize. Small bodies
+// have the reader's own timeout, or the connection's. Every body must arrive answerTime before the request's
+// deadline: an event that is stored behind it would be answered 503, each time that it is sent again.
 const (
 	slowestBody = 128 << 10
-	bodyGrace   = 10 * time.Second
+	bodyGrace   = 5 * time.Second
 	smallBody   = 64 << 10
+	answerTime  = 3 * time.Second
 )
 
 // setReadDeadline sets the read deadline of a body: by its size, or for one of unknown size by
 // the limit. relax restores the connection's.
 func (b *Reader) setReadDeadline(r *http.Request, to http.ResponseWriter) (relax func()) {
-	size, may := r.ContentLength, b.Small
-	small := size >= 0 && size <= smallBody
-	if to == nil || small && may == 0 {
+	if to == nil {
 		return func() {}
 	}
-	if size < 0 {
-		size = b.Limit
-	}
-	if !small {
-		may = bodyGrace + time.Duration(size)*time.Second/slowestBody
-	}
 	start, control := time.Now(), http.NewResponseController(to)
-	_ = control.SetReadDeadline(start.Add(may))
+	end, ok := b.arrivesBy(r, start)
+	if !ok {
+		return func() {}
+	}
+	_ = control.SetReadDeadline(end)
 	return func() { _ = control.SetReadDeadline(start.Add(b.Timeout)) }
 }
 
-// maxDrain is how many bytes above the body limit are still read from a connection.
-const maxDrain = 16 << 20
+// arrivesBy returns when a body that is awaited from start on must have arrived; not ok if only the connection's timeout bounds it.
+func (b *Reader) arrivesBy(r *http.Request, start time.Time) (end time.Time, ok bool) {
+	size := r.ContentLength
+	if size < 0 {
+		size = b.Limit
+	}
+	switch {
+	case size > smallBody:
+		end = start.Add(bodyGrace + time.Duration(size)*time.Second/slowestBody)
+	case b.Small > 0:
+		end = start.Add(b.Small)
+	}
+	deadline, bounded := r.Context().Deadline()
+	if latest := deadline.Add(-answerTime); bounded && (end.IsZero() || latest.Before(end)) {
+		end = latest
+	}
+	return end, !end.IsZero()
+}
+
+// maxDrain is how many bytes above the body limit are still read from a connection, for drainTime.
+const (
+	maxDrain  = 16 << 20
+	drainTime = 10 * time.Second
+)
 
 // Drain reads the rest of a body before its refusal is written. Many clients read no
 // answer before they have sent the whole body: if the connection is closed under them, as
@@ -54,7 +74,7 @@ func (b *Reader) Drain(r *http.Request, to http.ResponseWriter, p *problem.Probl
 	}
 	if to != nil {
 		control := http.NewResponseController(to)
-		_ = control.SetReadDeadline(time.Now().Add(bodyGrace))
+		_ = control.SetReadDeadline(time.Now().Add(drainTime))
 		defer b.onShutdown(func() { _ = control.SetReadDeadline(time.Now()) })()
 	}
 	_, _ = io.CopyN(io.Discard, r.Body, b.Limit+maxDrain) // the read deadline ends the wait for missing bytes
