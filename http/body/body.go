@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -65,6 +66,9 @@ func (b *Reader) Read(r *http.Request, to http.ResponseWriter, charge *admission
 		return nil, p
 	}
 	relax()
+	if deadline, bounded := r.Context().Deadline(); bounded && time.Until(deadline) < answerTime {
+		return nil, bodyProblem(os.ErrDeadlineExceeded, b.Limit)
+	}
 	return body, nil
 }
 

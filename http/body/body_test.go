@@ -194,9 +194,24 @@ func TestBodiesArriveBeforeTheirRequestsDeadline(t *testing.T) {
 			to := &deadlines{}
 			_, p := (&Reader{Limit: MaxSize, Timeout: connection, Small: small}).Read(r, to, &admission.Charge{}, IsJSONMedia)
 			cancel()
-			if p == nil || p.Status != http.StatusRequestTimeout || to.last.IsZero() || to.last.After(deadline.Add(-answerTime)) {
+			usual := small == 0 && size >= 0 && size <= smallBody // the connection's timeout bounds it
+			if p == nil || p.Status != http.StatusRequestTimeout || to.last.IsZero() != usual || to.last.After(deadline.Add(-answerTime)) {
 				t.Errorf("%d bytes, timeout %s: %v, the body may arrive until %s before the request's deadline", size, small, p, deadline.Sub(to.last))
 			}
+		}
+	}
+}
+
+// A body that has arrived, but so late that its events could not be answered, is refused: it would be stored, answered 503, and sent again.
+func TestABodyThatArrivesTooLateIsRefused(t *testing.T) {
+	for left, status := range map[time.Duration]int{answerTime - time.Second: 408, answerTime + time.Minute: 0} {
+		ctx, cancel := context.WithTimeout(t.Context(), left)
+		r := httptest.NewRequestWithContext(ctx, "POST", "/", strings.NewReader("{}"))
+		r.Header.Set("Content-Type", "application/json")
+		_, p := (&Reader{Limit: MaxSize, Timeout: time.Minute}).Read(r, &deadlines{}, &admission.Charge{}, IsJSONMedia)
+		cancel()
+		if (p == nil) != (status == 0) || p != nil && p.Status != status {
+			t.Errorf("%s before the request's deadline: %v", left, p)
 		}
 	}
 }

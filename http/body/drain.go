@@ -45,12 +45,14 @@ func (b *Reader) arrivesBy(r *http.Request, start time.Time) (end time.Time, ok 
 		end = start.Add(bodyGrace + time.Duration(size)*time.Second/slowestBody)
 	case b.Small > 0:
 		end = start.Add(b.Small)
+	default: // the usual event; Read refuses what arrives too late
+		return end, false
 	}
 	deadline, bounded := r.Context().Deadline()
-	if latest := deadline.Add(-answerTime); bounded && (end.IsZero() || latest.Before(end)) {
+	if latest := deadline.Add(-answerTime); bounded && latest.Before(end) {
 		end = latest
 	}
-	return end, !end.IsZero()
+	return end, true
 }
 
 // maxDrain is how many bytes above the body limit are still read from a connection, for drainTime.
