@@ -49,7 +49,7 @@ type Canonicalizer struct {
 // deep. why is not empty if the value cannot be stored: a number would change, U+0000, a lone
 // surrogate, or too many levels. A Canonicalizer may be used again, which saves memory.
 func (c *Canonicalizer) Append(dst, value []byte, levels int) (out []byte, why string) {
-	c.in = Scanner{src: value, names: c.in.names[:0]}
+	c.in.Reset(value)
 	c.out, c.levels, c.noNUL, c.inexact, c.fault = dst, levels, true, false, ""
 	if c.fields = c.fields[:0]; !c.value(1) {
 		return nil, c.fault

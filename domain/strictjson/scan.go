@@ -48,20 +48,24 @@ func Check(doc []byte) *Fault {
 //
 // The first fault stops it: every method then returns false, and Fault is the reason.
 type Scanner struct {
-	src   []byte
-	pos   int
-	depth int
-	lone  bool
-	names [][]byte // unescaped member names of the objects that are open
-	Fault *Fault
+	src     []byte
+	pos     int
+	depth   int
+	lone    bool
+	checked bool     // by an earlier scan
+	names   [][]byte // unescaped member names of the objects that are open; the last one of each if checked
+	Fault   *Fault
 }
 
-// Over returns a scanner of a document that was checked before.
-func Over(doc []byte) Scanner { return Scanner{src: doc} }
+// Over returns a scanner of a document that was checked before: it stores no names, and finds no duplicate ones.
+func Over(doc []byte) Scanner { return Scanner{src: doc, checked: true} }
+
+// Reset makes a scanner read another document that was checked before. It saves memory.
+func (s *Scanner) Reset(doc []byte) { *s = Scanner{src: doc, checked: true, names: s.names[:0]} }
 
 // Open returns a scanner after the checks that concern the bytes as a whole.
 func Open(body []byte) (Scanner, *Fault) {
-	in := Over(body)
+	in := Scanner{src: body}
 	switch {
 	case bytes.HasPrefix(body, []byte("\xef\xbb\xbf")):
 		in.Fail("the body starts with a byte order mark; send UTF-8 without one")
@@ -207,6 +211,9 @@ func (s *Scanner) Member(base int) ([]byte, bool) {
 	}
 	s.pos++
 	s.Peek()
+	if s.checked {
+		s.names = s.names[:base]
+	}
 	s.names = append(s.names, name)
 	return name, true
 }

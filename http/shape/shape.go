@@ -4,8 +4,6 @@ package shape
 
 import (
 	"bytes"
-	"encoding/json"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,121 +31,183 @@ func NewBody(op *huma.Operation, registry huma.Registry) *Body {
 }
 
 // Check refuses a body that strictjson.Check refuses, then the first member that is unknown,
-// missing or mistyped. The command validates the meaning of values.
+// missing or mistyped. The command validates the meaning of values. The body is checked in place, without a copy of its
+// values, so that no content takes many times its size in memory.
 func (b *Body) Check(raw []byte) *problem.Problem {
-	if fault := strictjson.Check(raw); fault != nil {
-		return problem.New(fault.Code, fault.Message)
+	if f := strictjson.Check(raw); f != nil {
+		return problem.New(f.Code, f.Message)
 	}
-	var body any
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.UseNumber()
-	if err := decoder.Decode(&body); err != nil {
-		return problem.New("malformed_json", "The body is not JSON")
+	c := checker{registry: b.registry}
+	if f := c.value(b.schema, bytes.TrimSpace(raw), "body"); f != nil {
+		return problem.New(f.code, f.detail).At(f.pointer)
 	}
-	return b.value(b.schema, body, "", "body")
+	return nil
+}
+
+// checker checks the values of one body, which strictjson.Check has accepted.
+type checker struct {
+	registry huma.Registry
+	in       strictjson.Scanner // reads the members of one object at a time
 }
 
 // value checks one value; name is the member that holds it.
-func (b *Body) value(schema *huma.Schema, v any, pointer, name string) *problem.Problem {
+func (c *checker) value(schema *huma.Schema, v []byte, name string) *fault {
 	for schema.Ref != "" {
-		schema = b.registry.SchemaFromRef(schema.Ref)
+		schema = c.registry.SchemaFromRef(schema.Ref)
 	}
-	if v == nil && schema.Nullable {
+	switch kind := v[0]; {
+	case kind == 'n' && schema.Nullable:
+		return nil
+	case kind == '{' && schema.Type == huma.TypeObject:
+		if values, ok := schema.AdditionalProperties.(*huma.Schema); ok {
+			return c.table(values, v, name)
+		}
+		return c.object(schema, v)
+	case kind == '[' && schema.Type == huma.TypeArray:
+		return c.array(schema, v, name)
+	case kind == '"' && schema.Type == huma.TypeString:
+		return text(schema, v[1:len(v)-1], name)
+	case (kind == '-' || kind-'0' <= 9) && schema.Type == huma.TypeInteger:
+		return wrong(name, integerFault(schema, string(v)))
+	case (kind == 't' || kind == 'f') && schema.Type == huma.TypeBoolean:
 		return nil
 	}
-	switch v := v.(type) {
-	case map[string]any:
-		if schema.Type == huma.TypeObject {
-			if values, ok := schema.AdditionalProperties.(*huma.Schema); ok {
-				return b.table(values, v, pointer, name)
-			}
-			return b.object(schema, v, pointer)
-		}
-	case []any:
-		if schema.Type == huma.TypeArray {
-			return b.array(schema, v, pointer, name)
-		}
-	case string:
-		if schema.Type == huma.TypeString {
-			return b.text(schema, v, pointer, name)
-		}
-	case json.Number:
-		if schema.Type == huma.TypeInteger {
-			return wrong(name, pointer, integerFault(schema, v.String()))
-		}
-	case bool:
-		if schema.Type == huma.TypeBoolean {
-			return nil
-		}
-	}
-	return wrong(name, pointer, "must be "+article(schema))
+	return wrong(name, "must be "+article(schema))
 }
 
-func (b *Body) object(schema *huma.Schema, members map[string]any, pointer string) *problem.Problem {
-	for _, name := range slices.Sorted(maps.Keys(members)) {
-		if schema.Properties[name] == nil {
-			return problem.New("unknown_member", "The member "+echo(name)+" is not known here; names are case-sensitive").
-				At(pointer + "/" + escapePointer(problem.Clip(name, 40)))
-		}
+// object checks an object for unknown members, then for missing ones, then their values by name.
+func (c *checker) object(schema *huma.Schema, object []byte) *fault {
+	var room [usualMembers]member
+	members, f := c.members(schema, object, room[:0])
+	if f != nil {
+		return f
 	}
 	for _, name := range schema.Required {
-		if _, sent := members[name]; !sent {
-			return problem.New("member_missing", name+" is missing; it is required").At(pointer + "/" + name)
+		if !slices.ContainsFunc(members, func(m member) bool { return m.name == name }) {
+			return (&fault{code: "member_missing", detail: name + " is missing; it is required"}).in(name)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(members)) {
-		if members[name] == nil && !slices.Contains(schema.Required, name) {
+	for _, m := range members {
+		if m.value[0] == 'n' && !slices.Contains(schema.Required, m.name) {
 			continue // null means absent
 		}
-		if p := b.value(schema.Properties[name], members[name], pointer+"/"+name, name); p != nil {
-			return p
+		if f := c.value(schema.Properties[m.name], m.value, m.name); f != nil {
+			return f.in(m.name)
 		}
 	}
 	return nil
 }
 
-// table checks an object whose members have any names.
-func (b *Body) table(values *huma.Schema, members map[string]any, pointer, name string) *problem.Problem {
-	for _, member := range slices.Sorted(maps.Keys(members)) {
-		if p := b.value(values, members[member], pointer+"/"+escapePointer(problem.Clip(member, 40)), name); p != nil {
-			return p
+// member is a member of an object that is in its schema.
+type member struct {
+	name  string
+	value []byte
+}
+
+// usualMembers is the number of members that an object may have without an allocation.
+const usualMembers = 16
+
+// members appends the members of an object to known, sorted by name. Its fault is the first unknown name.
+func (c *checker) members(schema *huma.Schema, object []byte, known []member) ([]member, *fault) {
+	var unknown []byte
+	found := false
+	in := &c.in
+	in.Reset(object)
+	base, _ := in.Enter()
+	for name, more := in.Member(base); more; name, more = in.Member(base) {
+		value := valueAt(in)
+		if schema.Properties[string(name)] != nil {
+			known = append(known, member{string(name), value})
+		} else if !found || bytes.Compare(name, unknown) < 0 {
+			unknown, found = name, true
+		}
+	}
+	if found {
+		name := string(unknown)
+		f := &fault{code: "unknown_member", detail: "The member " + echo(name) + " is not known here; names are case-sensitive"}
+		return nil, f.in(escapePointer(problem.Clip(name, 40)))
+	}
+	slices.SortFunc(known, func(a, b member) int { return strings.Compare(a.name, b.name) })
+	return known, nil
+}
+
+// valueAt skips the value at the position of a scanner, and returns it.
+func valueAt(in *strictjson.Scanner) []byte {
+	start := in.Pos()
+	in.Value()
+	return in.Since(start)
+}
+
+// table checks an object whose members have any names, in their order.
+func (c *checker) table(values *huma.Schema, object []byte, name string) *fault {
+	in := strictjson.Over(object)
+	base, _ := in.Enter()
+	for of, more := in.Member(base); more; of, more = in.Member(base) {
+		if f := c.value(values, valueAt(&in), name); f != nil {
+			return f.in(escapePointer(problem.Clip(string(of), 40)))
 		}
 	}
 	return nil
 }
 
-func (b *Body) array(schema *huma.Schema, items []any, pointer, name string) *problem.Problem {
-	if schema.MinItems != nil && len(items) < *schema.MinItems || schema.MaxItems != nil && len(items) > *schema.MaxItems {
-		return wrong(name, pointer, "must be "+article(schema))
-	}
-	for i, item := range items {
-		if p := b.value(schema.Items, item, pointer+"/"+strconv.Itoa(i), name); p != nil {
-			return p
+// array checks the number of elements before their values, but reads no element beyond the largest number.
+func (c *checker) array(schema *huma.Schema, array []byte, name string) *fault {
+	var first *fault
+	in := strictjson.Over(array)
+	_, _ = in.Enter()
+	in.Peek()
+	n := 0
+	for ; in.Element(n); n++ {
+		if schema.MaxItems != nil && n == *schema.MaxItems {
+			return wrong(name, "must be "+article(schema))
+		}
+		element := valueAt(&in)
+		if first != nil {
+			continue
+		}
+		if f := c.value(schema.Items, element, name); f != nil {
+			first = f.in(strconv.Itoa(n))
 		}
 	}
-	return nil
+	if schema.MinItems != nil && n < *schema.MinItems {
+		return wrong(name, "must be "+article(schema))
+	}
+	return first
 }
 
-func (b *Body) text(schema *huma.Schema, s, pointer, name string) *problem.Problem {
-	n := utf8.RuneCountInString(s)
+// text checks a string, as it is between its quotes.
+func text(schema *huma.Schema, s []byte, name string) *fault {
+	if bytes.IndexByte(s, '\\') >= 0 {
+		s, _ = strictjson.Unescape(s)
+	}
+	n := utf8.RuneCount(s)
 	switch {
 	case schema.MinLength != nil && n < *schema.MinLength || schema.MaxLength != nil && n > *schema.MaxLength:
-		return wrong(name, pointer, "must be "+article(schema))
-	case len(schema.Enum) > 0 && !slices.Contains(schema.Enum, any(s)):
-		return wrong(name, pointer, "must be "+oneOf(schema.Enum))
-	case strings.IndexByte(s, 0) >= 0:
-		return wrong(name, pointer, `holds \u0000, which cannot be stored`)
+		return wrong(name, "must be "+article(schema))
+	case len(schema.Enum) > 0 && !slices.ContainsFunc(schema.Enum, func(value any) bool { word, ok := value.(string); return ok && word == string(s) }):
+		return wrong(name, "must be "+oneOf(schema.Enum))
+	case bytes.IndexByte(s, 0) >= 0:
+		return wrong(name, `holds \u0000, which cannot be stored`)
 	}
 	return nil
 }
 
-// wrong is the problem of an invalid member; its code is the name in snake case:
+// fault is the problem of a member. Its pointer is relative to the value that is being checked.
+type fault struct{ code, detail, pointer string }
+
+// in returns the fault of a member or element as one of the value that holds it.
+func (f *fault) in(name string) *fault {
+	f.pointer = "/" + name + f.pointer
+	return f
+}
+
+// wrong is the fault of an invalid member; its code is the name in snake case:
 // lookupKey gives lookup_key_invalid.
-func wrong(name, pointer, why string) *problem.Problem {
+func wrong(name, why string) *fault {
 	if why == "" {
 		return nil
 	}
-	return problem.New(snake(name)+"_invalid", name+" "+why).At(pointer)
+	return &fault{code: snake(name) + "_invalid", detail: name + " " + why}
 }
 
 func snake(name string) string {
