@@ -8,6 +8,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,7 +83,7 @@ func (a *action) check(p *page) error {
 	return route.Check()
 }
 
-// maxForm bounds a form, in bytes.
+// maxForm bounds the form of an action, in bytes.
 const maxForm = 256 << 10
 
 // action serves an action of a page.
@@ -157,7 +158,7 @@ func made(list, id string) func(v *visit, f form, answer doc) string {
 
 // formOf reads and checks the form of an action.
 func (c *Console) formOf(w http.ResponseWriter, r *http.Request, v *visitor, a *action) (form, error) {
-	if err := parseForm(w, r); err != nil {
+	if err := parseForm(w, r, maxForm); err != nil {
 		return form{}, err
 	}
 	if err := checkForm(r, v); err != nil {
@@ -192,14 +193,18 @@ func (f form) complete(a *action) error {
 	return nil
 }
 
-func parseForm(w http.ResponseWriter, r *http.Request) error {
+// parseForm reads a form of at most so many bytes.
+func parseForm(w http.ResponseWriter, r *http.Request, most int64) error {
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/x-www-form-urlencoded" {
 		return problem.New("media_type_unsupported", "Send the form as application/x-www-form-urlencoded")
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	r.Body = http.MaxBytesReader(w, r.Body, most)
 	if err := r.ParseForm(); err != nil {
 		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-			return problem.New("body_too_large", "A form may have at most 256 KiB")
+			return problem.New("body_too_large", fmt.Sprintf("A form may have at most %d KiB", most>>10))
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return problem.New("request_timeout", "The form did not arrive in time. Send it again")
 		}
 		return problem.New("malformed_request", "The form is not name=value pairs joined by &, percent-encoded")
 	}

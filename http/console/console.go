@@ -39,6 +39,7 @@ type Console struct {
 	templates *templates
 	attempts  attempts // to sign in, by address
 	opened    attempts // sessions, by key
+	signing   reading  // forms to sign in that are read
 	viewers   viewers  // open streams
 	watching  watch    // of their sessions
 	renders   renders  // of their events

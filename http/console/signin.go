@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/http/admission"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/problem"
@@ -80,10 +81,10 @@ func signInData(r *http.Request) doc {
 	return doc{"next": localPath(next), "insecure": r.TLS == nil && r.Header.Get("X-Forwarded-Proto") != "https" && !isLoopback(r.Host)}
 }
 
-// localPath returns an address of the console; "" for any other.
+// localPath returns an address of the console; "" for any other, and for one that the form to sign in cannot hold.
 func localPath(address string) string {
 	u, err := url.Parse(address)
-	if err != nil || u.Host != "" || u.Scheme != "" || !IsPath(u.Path) || path.Clean(u.Path) != u.Path || strings.Contains(address, "\\") ||
+	if err != nil || len(url.QueryEscape(address)) > maxNext || u.Host != "" || u.Scheme != "" || !IsPath(u.Path) || path.Clean(u.Path) != u.Path || strings.Contains(address, "\\") ||
 		strings.HasPrefix(u.Path, signInPath) || holdsKey(address) {
 		return ""
 	}
@@ -103,9 +104,35 @@ func isLoopback(host string) bool {
 	return host == "localhost" || err == nil && addr.IsLoopback()
 }
 
+// Bounds of the form to sign in. It is read before its key is known: no bound of a tenant counts it.
+const (
+	maxSignIn   = 8 << 10         // bytes: a key of 4 KiB and the address that follows it
+	maxNext     = 3 << 10         // bytes of that address, escaped
+	maxSigning  = 64              // forms that are read at the same time
+	signingTime = 5 * time.Second // how long a form may take to arrive
+)
+
+// reading counts forms that are being read.
+type reading = admission.Counter
+
+// readSignIn reads the form to sign in.
+func (c *Console) readSignIn(w http.ResponseWriter, r *http.Request) error {
+	if !c.signing.Enter(maxSigning) {
+		return problem.New("overloaded", "64 forms to sign in are being read on this instance. Sign in again later")
+	}
+	defer c.signing.Leave()
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(signingTime))
+	if err := parseForm(w, r, maxSignIn); err != nil {
+		return err // the deadline stays: net/http would wait for the rest of the form before it answers
+	}
+	_ = control.SetReadDeadline(time.Time{})
+	return nil
+}
+
 // signIn opens a session for a key. Every key that may not sign in gets the same answer.
 func (c *Console) signIn(w http.ResponseWriter, r *http.Request) error {
-	if err := parseForm(w, r); err != nil {
+	if err := c.readSignIn(w, r); err != nil {
 		return err
 	}
 	if err := checkForm(r, nil); err != nil {
@@ -159,7 +186,7 @@ func (c *Console) signOut(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := parseForm(w, r); err != nil {
+	if err := parseForm(w, r, maxSignIn); err != nil {
 		return err
 	}
 	if err := checkForm(r, v); err != nil {

@@ -1,12 +1,17 @@
 package console
 
 import (
+	"bufio"
+	"fmt"
 	"html"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -40,6 +45,67 @@ func TestSignIn_EveryWrongKeyGetsTheSamePage(t *testing.T) {
 	if got := f.post(signInPath, "", url.Values{"key": {operatorKey}}); got.Code != http.StatusSeeOther {
 		t.Errorf("the right key gives %d", got.Code)
 	}
+}
+
+// TestP9_SignInReadsAFewSmallForms: nobody has to have a key to send them. The form holds the longest key, with the longest address behind it.
+func TestP9_SignInReadsAFewSmallForms(t *testing.T) {
+	f := newFixture(t)
+	next := Prefix + "/events?subject=" + strings.Repeat("a", maxNext-len(url.QueryEscape(Prefix+"/events?subject=")))
+	if longest := localPath(next); longest != next || localPath(next+"a") != "" {
+		t.Errorf("the longest address is %d bytes", len(longest))
+	}
+	key := operatorKey + strings.Repeat("x", 4<<10-len(operatorKey))
+	if got := f.post(signInPath, "", url.Values{"key": {key}, "next": {next}}); got.Code != http.StatusUnauthorized || !strings.Contains(html.UnescapeString(got.Body.String()), next) {
+		t.Errorf("the longest form gives %d", got.Code)
+	}
+	if got := f.post(signInPath, "", url.Values{"key": {operatorKey}, "next": {strings.Repeat("a", maxSignIn)}}); got.Code != http.StatusRequestEntityTooLarge {
+		t.Errorf("a larger form gives %d", got.Code)
+	}
+
+	slow, send := make([]*io.PipeWriter, 64), sync.WaitGroup{}
+	for n := range slow {
+		var body *io.PipeReader
+		body, slow[n] = io.Pipe()
+		send.Go(func() {
+			w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, signInPath, body)
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			f.serve(w, r)
+		})
+		_, _ = slow[n].Write([]byte("key=")) // it is read
+	}
+	if got := f.post(signInPath, "", url.Values{"key": {operatorKey}}); got.Code != http.StatusServiceUnavailable || !strings.Contains(got.Body.String(), "<code>overloaded</code>") {
+		t.Errorf("form 65 gives %d:\n%s", got.Code, got.Body)
+	}
+	for _, body := range slow {
+		_ = body.Close()
+	}
+	send.Wait()
+	if n := f.signing.Load(); n != 0 {
+		t.Errorf("%d forms are left", n)
+	}
+	f.now = func() time.Time { return time.Now().Add(attemptTime) }
+	if got := f.post(signInPath, "", url.Values{"key": {operatorKey}}); got.Code != http.StatusSeeOther {
+		t.Errorf("after them, the right key gives %d", got.Code)
+	}
+}
+
+// TestSignIn_AFormThatDoesNotArriveEnds in time: it holds a place of others.
+func TestSignIn_AFormThatDoesNotArriveEnds(t *testing.T) {
+	f := newFixture(t)
+	server := httptest.NewServer(http.HandlerFunc(f.serve))
+	defer server.Close()
+	silent, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	_, _ = fmt.Fprintf(silent, "POST %s HTTP/1.1\r\nHost: console\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\nkey=", signInPath)
+	_ = silent.SetReadDeadline(time.Now().Add(time.Minute))
+	answer, err := http.ReadResponse(bufio.NewReader(silent), nil)
+	if err != nil || answer.StatusCode != http.StatusRequestTimeout {
+		t.Fatalf("%+v, %v", answer, err)
+	}
+	_ = answer.Body.Close()
 }
 
 // TestSignIn_ALinkIsUsedByItsButton: a preview or a prefetch of the link sends GET or HEAD.
