@@ -40,13 +40,14 @@ func requestsCSV(ctx context.Context, format string) (bool, error) {
 }
 
 // answerCSV reads the first page, and returns a function that writes it and reads the others. An error after the
-// first page aborts the connection, so that a partial answer never looks complete.
+// first page, also that its key is refused by then, aborts the connection, so that a partial answer never looks complete.
 func answerCSV[T any](ctx context.Context, s *service, l csvList[T]) (func(huma.Context), error) {
 	first, next, err := l.read(ctx, csvPage, "")
 	if err != nil {
 		return nil, err
 	}
-	ctx = edge.WithExchange(edge.ExchangeOf(ctx).From.Context(), edge.ExchangeOf(ctx)) // without the time limit of a page
+	x := edge.ExchangeOf(ctx)
+	ctx, key := edge.WithExchange(x.From.Context(), x), confirmedOf(s.edge, x) // without the time limit of a page
 	return func(c huma.Context) {
 		c.SetHeader("Content-Type", mediaCSV)
 		c.SetHeader("Vary", "Accept")
@@ -55,14 +56,14 @@ func answerCSV[T any](ctx context.Context, s *service, l csvList[T]) (func(huma.
 		}
 		ctx, cancel := context.WithTimeout(ctx, csvTime)
 		defer cancel()
-		if err := l.write(ctx, c.BodyWriter().(http.ResponseWriter), first, next); err != nil {
+		if err := l.write(ctx, c.BodyWriter().(http.ResponseWriter), key, first, next); err != nil {
 			s.log.WarnContext(ctx, "a list as CSV was cut off", "path", c.URL().Path, "error", err)
 			panic(http.ErrAbortHandler)
 		}
 	}, nil
 }
 
-func (l *csvList[T]) write(ctx context.Context, w http.ResponseWriter, page []T, after string) error {
+func (l *csvList[T]) write(ctx context.Context, w http.ResponseWriter, key *confirmed, page []T, after string) error {
 	control, out := http.NewResponseController(w), csv.NewWriter(w)
 	if err := out.Write(l.columns); err != nil {
 		return err
@@ -77,15 +78,25 @@ func (l *csvList[T]) write(ctx context.Context, w http.ResponseWriter, page []T,
 		if out.Flush(); out.Error() != nil || after == "" {
 			return out.Error()
 		}
-		rest, next, err := l.read(ctx, csvPage, after)
-		for ; errors.Is(err, query.ErrOverloaded) && ctx.Err() == nil; rest, next, err = l.read(ctx, csvPage, after) {
-			_ = control.SetWriteDeadline(time.Now().Add(streamWrite)) // over HTTP/2 a deadline that expires cuts the answer off
-			time.Sleep(tailEvery)
-		}
-		if err != nil {
+		var err error
+		if page, after, err = l.next(ctx, control, key, after); err != nil {
 			return err
 		}
-		page, after = rest, next
+	}
+}
+
+// next reads the page after a place, and confirms the key before the page is written. It waits while other reads take the connections.
+func (l *csvList[T]) next(ctx context.Context, control *http.ResponseController, key *confirmed, after string) ([]T, string, error) {
+	for {
+		page, next, err := l.read(ctx, csvPage, after)
+		if refused := key.check(ctx); refused != nil {
+			return nil, "", refused
+		}
+		if !errors.Is(err, query.ErrOverloaded) || ctx.Err() != nil {
+			return page, next, err
+		}
+		_ = control.SetWriteDeadline(time.Now().Add(streamWrite)) // over HTTP/2 a deadline that expires cuts the answer off
+		time.Sleep(tailEvery)
 	}
 }
 

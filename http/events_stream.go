@@ -20,11 +20,8 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// Bounds of streams that read the log without a time limit.
-const (
-	tailEvery  = 100 * time.Millisecond // the longest delay before an event is sent
-	checkEvery = tailEvery              // how long a stream continues after its key's revocation is known here
-)
+// tailEvery is the longest delay before an event is sent.
+const tailEvery = 100 * time.Millisecond
 
 const mediaNDJSON = "application/x-ndjson"
 
@@ -42,7 +39,7 @@ type logStream struct {
 	x       *edge.Exchange
 	w       http.ResponseWriter
 	control *http.ResponseController
-	checked time.Time
+	key     *confirmed
 	spoke   time.Time
 	buffer  []byte
 }
@@ -63,7 +60,7 @@ func (s *logStreams) begin(w http.ResponseWriter, r *http.Request) (*logStream, 
 		case <-ctx.Done():
 		}
 	}()
-	l := &logStream{service: s.service, ctx: ctx, x: x, w: w, control: http.NewResponseController(w), checked: time.Now(), spoke: time.Now()}
+	l := &logStream{service: s.service, ctx: ctx, x: x, w: w, control: http.NewResponseController(w), key: confirmedOf(s.edge, x), spoke: time.Now()}
 	return l, func() { cancel(); leave() }, nil
 }
 
@@ -85,15 +82,7 @@ func (l *logStream) flush() error {
 }
 
 // alive reports whether the stream may continue: its key may have been revoked.
-func (l *logStream) alive() bool {
-	if time.Since(l.checked) >= checkEvery {
-		l.checked = time.Now()
-		if l.edge.Authenticate(l.x.From.WithContext(l.ctx), l.x) != nil {
-			return false
-		}
-	}
-	return l.ctx.Err() == nil
-}
+func (l *logStream) alive() bool { return l.key.check(l.ctx) == nil && l.ctx.Err() == nil }
 
 // appendLine appends the envelope as one line.
 func (l *logStream) appendLine(e *events.Envelope) error {

@@ -21,13 +21,13 @@ import (
 const exportLines = 25_000
 
 // reading opens an export on a connection of its own, and reads its head only.
-func (w *testService) reading(path string) (conn net.Conn, answer *nethttp.Response) {
+func (w *testService) reading(key, path string) (conn net.Conn, answer *nethttp.Response) {
 	w.Helper()
 	conn, err := net.Dial("tcp", w.addr)
 	w.must(err)
 	w.Cleanup(func() { _ = conn.Close() })
 	w.must(conn.(*net.TCPConn).SetReadBuffer(256 << 10))
-	_, err = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", path, bootstrap)
+	_, err = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", path, key)
 	w.must(err)
 	answer, err = nethttp.ReadResponse(bufio.NewReaderSize(conn, 4096), nil)
 	w.must(err)
@@ -35,6 +35,14 @@ func (w *testService) reading(path string) (conn net.Conn, answer *nethttp.Respo
 		w.Fatalf("%s: %d", path, answer.StatusCode)
 	}
 	return conn, answer
+}
+
+// periodLines adds lines to the period of feature api_calls.
+func (w *testService) periodLines(lines int) {
+	w.Helper()
+	_, err := w.pool.Exec(w.Context(), `INSERT INTO period_lines SELECT tenant_id, period_key, snapshot, 'f' || n % 7, ('00000000-0000-0000-0000-' || lpad(n::text, 12, '0'))::uuid, n, n, last_event_at
+ FROM period_lines, generate_series(1, $1) n WHERE feature = 'api_calls'`, lines)
+	w.must(err)
 }
 
 const exportsOpenSQL = `FROM pg_stat_activity WHERE datname = $1 AND application_name = 'test' AND xact_start IS NOT NULL`
@@ -57,17 +65,15 @@ func TestP8_AnExportThatIsCutLooksIncomplete(t *testing.T) {
 	admin, err := pgx.Connect(t.Context(), localtest.Postgres(t).AdminURL()) // sees the sessions of all logins
 	w.must(err)
 	defer admin.Close(context.Background())
-	_, err = w.pool.Exec(t.Context(), `INSERT INTO period_lines SELECT tenant_id, period_key, snapshot, 'f' || n % 7, ('00000000-0000-0000-0000-' || lpad(n::text, 12, '0'))::uuid, n, n, last_event_at
- FROM period_lines, generate_series(1, $1) n WHERE feature = 'api_calls'`, exportLines)
-	w.must(err)
+	w.periodLines(exportLines)
 	for _, format := range []string{"json", "csv"} {
-		conn, _ := w.reading(path + "?format=" + format)
+		conn, _ := w.reading(bootstrap, path+"?format="+format)
 		w.awaitExports(admin, 1)
 		w.must(conn.(*net.TCPConn).SetLinger(0)) // its end is an RST
 		w.must(conn.Close())
 		w.awaitExports(admin, 0)
 
-		_, answer := w.reading(path + "?format=" + format)
+		_, answer := w.reading(bootstrap, path+"?format="+format)
 		w.awaitExports(admin, 1)
 		var ended int
 		w.must(admin.QueryRow(t.Context(), `SELECT count(pg_terminate_backend(pid)) `+exportsOpenSQL, w.pool.Config().ConnConfig.Database).Scan(&ended))

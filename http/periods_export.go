@@ -40,9 +40,10 @@ func describePeriodExport(op *huma.Operation, types schemas) {
 	}
 }
 
-// exportPeriod streams an export. An error after its begin aborts the connection, so that a partial answer never looks complete.
+// exportPeriod streams an export. An error after its begin, also that its key is refused by then, aborts the connection, so that a partial answer never looks complete.
 func (s *service) exportPeriod(w http.ResponseWriter, r *http.Request) error {
-	ctx, cancel := context.WithTimeout(edge.ExchangeOf(r.Context()).From.Context(), csvTime) // without the time limit of a page
+	x := edge.ExchangeOf(r.Context())
+	ctx, cancel := context.WithTimeout(x.From.Context(), csvTime) // without the time limit of a page
 	defer cancel()
 	asked := r.URL.Query() // the guard has validated it
 	path := PeriodRead{PeriodPath{TenantPath{pathValue(r, "tenantId")}, pathValue(r, "periodKey")}, Freshness{asked.Get("minPosition"), r.Header.Get("Prefer")}}
@@ -53,7 +54,8 @@ func (s *service) exportPeriod(w http.ResponseWriter, r *http.Request) error {
 	q := periods.PeriodQuery{TenantID: tenant, PeriodKey: path.PeriodKey}
 	q.Snapshot, _ = strconv.Atoi(asked.Get("snapshot"))
 	w.Header().Set("Vary", "Accept")
-	out := exportWriter{w: w, control: http.NewResponseController(w), form: &exportJSON{}}
+	key := confirmedOf(s.edge, x)
+	out := exportWriter{w: w, control: http.NewResponseController(w), form: &exportJSON{}, confirm: func() error { return key.check(ctx) }}
 	if wantsCSV(asked.Get("format"), r.Header["Accept"]) {
 		out.form = &exportCSV{csv: csv.NewWriter(w)}
 	}
@@ -68,11 +70,12 @@ func (s *service) exportPeriod(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// exportWriter writes an export in a format, and notices a client that reads no more.
+// exportWriter writes an export in a format, and notices a client that reads no more, and a key that is refused meanwhile.
 type exportWriter struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	form    exportForm
+	confirm func() error // of the key
 	begun   bool
 	rows    int
 }
@@ -94,18 +97,26 @@ func (e *exportWriter) Begin(of periods.Exported) error {
 
 // Line implements periods.ExportWriter.
 func (e *exportWriter) Line(l *periods.PeriodLine) error {
-	if e.rows++; e.rows%csvFlush == 0 {
-		e.extend()
+	if err := e.row(); err != nil {
+		return err
 	}
 	return e.form.line(e.w, l)
 }
 
 // Adjustment implements periods.ExportWriter.
 func (e *exportWriter) Adjustment(a *periods.Adjustment) error {
+	if err := e.row(); err != nil {
+		return err
+	}
+	return e.form.adjustment(e.w, a)
+}
+
+// row runs before each row.
+func (e *exportWriter) row() error {
 	if e.rows++; e.rows%csvFlush == 0 {
 		e.extend()
 	}
-	return e.form.adjustment(e.w, a)
+	return e.confirm()
 }
 
 func (e *exportWriter) extend() {

@@ -133,10 +133,11 @@ const csvTime = 10 * time.Minute
 // csvFlush is the number of rows per flush.
 const csvFlush = 500
 
-// diffCSV streams all rows of a difference. An error after the first row aborts the
+// diffCSV streams all rows of a difference. An error after the first row, also that its key is refused by then, aborts the
 // connection, so that a partial answer never looks complete.
 func (s *service) diffCSV(w http.ResponseWriter, r *http.Request, q rebuild.DiffQuery) error {
-	ctx, cancel := context.WithTimeout(edge.ExchangeOf(r.Context()).From.Context(), csvTime)
+	x := edge.ExchangeOf(r.Context())
+	ctx, cancel := context.WithTimeout(x.From.Context(), csvTime)
 	defer cancel()
 	found, err := s.Reads.Rebuilds.Rebuild(ctx, q.RebuildID)
 	if err != nil {
@@ -146,7 +147,8 @@ func (s *service) diffCSV(w http.ResponseWriter, r *http.Request, q rebuild.Diff
 	if err != nil {
 		return err
 	}
-	out := &diffWriter{w: w, control: http.NewResponseController(w), csv: csv.NewWriter(w), columns: definition.Diff.Columns}
+	key := confirmedOf(s.edge, x)
+	out := &diffWriter{w: w, control: http.NewResponseController(w), csv: csv.NewWriter(w), columns: definition.Diff.Columns, confirm: func() error { return key.check(ctx) }}
 	if q.Priced {
 		out.columns = slices.Concat(out.columns, pricedColumns())
 	}
@@ -167,6 +169,7 @@ type diffWriter struct {
 	control *http.ResponseController
 	csv     *csv.Writer
 	columns []string
+	confirm func() error // of the key
 	begun   bool
 	rows    int
 }
@@ -181,6 +184,9 @@ func (d *diffWriter) begin() error {
 }
 
 func (d *diffWriter) row(row rebuild.DiffRow) error {
+	if err := d.confirm(); err != nil {
+		return err
+	}
 	if err := d.begin(); err != nil {
 		return err
 	}
