@@ -7,11 +7,9 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/meterplex/meterplex/http/auth"
-	"github.com/meterplex/meterplex/http/problem"
 )
 
 // stream is a live part of a page: the API's stream of server-sent events, each rendered by a template. The script of the console swaps the text
@@ -25,9 +23,6 @@ type stream struct {
 	shared bool
 	within time.Duration // how long an event may wait for a browser that does not read; 0: streamWrite
 }
-
-// maxViewers bounds the open streams of an instance.
-const maxViewers = 256
 
 const mediaEvents = "text/event-stream"
 
@@ -46,11 +41,11 @@ func (c *Console) stream(p *page, s *stream) func(w http.ResponseWriter, r *http
 			w.Header().Set("Content-Type", mediaEvents)
 			return nil
 		}
-		if c.viewers.Add(1) > maxViewers {
-			c.viewers.Add(-1)
-			return problem.New("overloaded", "256 live pages are open on this instance. Reload this page later")
+		leave, err := c.viewers.enter(v.tenant)
+		if err != nil {
+			return err
 		}
-		defer c.viewers.Add(-1)
+		defer leave()
 		if s.shared {
 			return c.followTail(v, s)
 		}
@@ -226,6 +221,3 @@ func (f *frames) SetWriteDeadline(at time.Time) error { return f.deadline.contro
 
 // SetReadDeadline is never needed: a stream has no body.
 func (f *frames) SetReadDeadline(time.Time) error { return nil }
-
-// viewers counts open streams.
-type viewers = atomic.Int64

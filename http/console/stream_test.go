@@ -75,14 +75,19 @@ func TestStream_DoesNotUseTheSession(t *testing.T) {
 func TestStream_OfTooManyViewersIsRefused(t *testing.T) {
 	f := newFixture(t)
 	f.api = func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "data: {}\n\n") }
-	f.viewers.Store(maxViewers - 1)
+	for range maxViewers - 1 {
+		if _, err := f.viewers.enter(nil); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if got := f.get(livePath, f.session); got.Code != http.StatusOK {
 		t.Errorf("viewer %d gets %d", maxViewers, got.Code)
 	}
-	f.viewers.Add(1)
-	if got := f.get(livePath, f.session); got.Code != http.StatusServiceUnavailable || !strings.Contains(got.Body.String(), "<code>overloaded</code>") {
+	leave, _ := f.viewers.enter(nil)
+	if got := f.get(livePath, f.session); got.Code != http.StatusServiceUnavailable || !strings.Contains(got.Body.String(), "<code>overloaded</code>") || !strings.Contains(got.Body.String(), "256 live pages are open") {
 		t.Errorf("viewer %d gets %d:\n%s", maxViewers+1, got.Code, got.Body)
 	}
+	leave()
 	f.api = func(http.ResponseWriter, *http.Request) { t.Error("HEAD opens the stream") }
 	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodHead, livePath, nil)
 	r.Header.Set("Cookie", f.session)
@@ -135,9 +140,9 @@ func TestStream_OfABrowserThatDoesNotReadEnds(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("the stream waits for a browser that does not read")
 	}
-	for end := time.Now().Add(time.Minute); f.viewers.Load() != 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); f.viewers.open() != 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
 	}
-	if n := f.viewers.Load(); n != 0 {
+	if n := f.viewers.open(); n != 0 {
 		t.Errorf("%d viewers are left", n)
 	}
 }

@@ -18,16 +18,29 @@ import (
 	"github.com/meterplex/meterplex/http/auth"
 )
 
-// keys is commands.Keyring with operators' keys that a test changes, by their hash.
+// keys is commands.Keyring with operators' keys that a test changes, by their hash. Those in tenants are of a tenant.
 type keys struct {
-	mu  sync.Mutex
-	all map[[32]byte]*domain.APIKey
+	mu      sync.Mutex
+	all     map[[32]byte]*domain.APIKey
+	tenants map[[32]byte]*domain.Tenant
 }
 
 func (k *keys) Find(_ context.Context, hash [32]byte) (*domain.APIKey, *domain.Tenant, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.all[hash], nil, nil
+	return k.all[hash], k.tenants[hash], nil
+}
+
+// setTenant makes a key one of a tenant.
+func (k *keys) setTenant(hash [32]byte, tenant *domain.Tenant) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.tenants == nil {
+		k.tenants = map[[32]byte]*domain.Tenant{}
+	}
+	key := *k.all[hash]
+	key.TenantID, key.Mode, key.Scopes = tenant.ID, "live", commands.TenantScopes()
+	k.all[hash], k.tenants[hash] = &key, tenant
 }
 
 func (k *keys) set(hash [32]byte, key *domain.APIKey) {
