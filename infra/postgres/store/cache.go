@@ -21,6 +21,9 @@ const (
 	loadTime = 2 * time.Second
 	// maxCached bounds each cache; beyond it each new answer evicts another one.
 	maxCached = 20_000
+	// maxUnknown bounds the answers about unknown keys of each cache, which evict each other only: a client that tries many
+	// keys evicts no answer about a key that exists.
+	maxUnknown = 1_000
 	// maxForgotten bounds the owners whose last change is remembered for the loads in
 	// progress. Loads last loadTime at most; in that time few owners change.
 	maxForgotten = 1_000
@@ -37,6 +40,7 @@ type cache[K comparable, V any] struct {
 
 	mu        sync.RWMutex
 	kept      map[K]kept[V]
+	unknown   map[K]kept[V]            // the answers without an owner
 	keysOf    map[owner]map[K]struct{} // of kept
 	flight    singleflight.Group
 	era       uint64           // grows with each call of forget: later callers join no load from before it
@@ -63,18 +67,28 @@ type kept[V any] struct {
 
 // empty makes the maps of a new cache.
 func (c *cache[K, V]) empty() *cache[K, V] {
-	c.kept, c.keysOf, c.forgotten = map[K]kept[V]{}, map[owner]map[K]struct{}{}, map[owner]uint64{}
+	c.kept, c.unknown = map[K]kept[V]{}, map[K]kept[V]{}
+	c.keysOf, c.forgotten = map[owner]map[K]struct{}{}, map[owner]uint64{}
 	return c
 }
 
 func (c *cache[K, V]) get(ctx context.Context, key K) (V, error) {
 	c.mu.RLock()
-	k, ok := c.kept[key]
+	k, ok := c.cached(key)
 	c.mu.RUnlock()
 	if ok && (c.now().Sub(k.at) < confirmWithin || c.unchanged(&k)) {
 		return k.value, nil
 	}
 	return c.fresh(ctx, key)
+}
+
+// cached returns the answer about a key. The caller holds the lock.
+func (c *cache[K, V]) cached(key K) (kept[V], bool) {
+	k, ok := c.kept[key]
+	if !ok {
+		k, ok = c.unknown[key]
+	}
+	return k, ok
 }
 
 // unchanged reports whether no catalogue event of the owner was recorded since an answer was read.
@@ -133,17 +147,23 @@ func (c *cache[K, V]) join(ctx context.Context, key K) (kept[V], error) {
 func (c *cache[K, V]) store(key K, k kept[V], era uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if era < c.complete || c.forgotten[k.owner] > era || c.kept[key].at.After(k.at) {
+	if last, _ := c.cached(key); era < c.complete || c.forgotten[k.owner] > era || last.at.After(k.at) {
 		return
 	}
 	c.evict(key)
-	if len(c.kept) >= maxCached {
-		for another := range c.kept { // a random one
+	in, most := c.kept, maxCached
+	if !k.owner.known {
+		in, most = c.unknown, maxUnknown
+	}
+	if len(in) >= most {
+		for another := range in { // a random one
 			c.evict(another)
 			break
 		}
 	}
-	c.kept[key] = k
+	if in[key] = k; !k.owner.known {
+		return
+	}
 	if c.keysOf[k.owner] == nil {
 		c.keysOf[k.owner] = map[K]struct{}{}
 	}
@@ -152,6 +172,7 @@ func (c *cache[K, V]) store(key K, k kept[V], era uint64) {
 
 // evict removes an answer, if it is cached. The caller holds the lock.
 func (c *cache[K, V]) evict(key K) {
+	delete(c.unknown, key)
 	k, ok := c.kept[key]
 	if !ok {
 		return
@@ -174,7 +195,8 @@ func (c *cache[K, V]) forget(tenants ...uuid.UUID) {
 		clear(c.forgotten)
 		c.complete = c.era
 	}
-	c.forgetOwner(owner{})
+	clear(c.unknown)
+	c.forgotten[owner{}] = c.era
 	for _, tenant := range tenants {
 		c.forgetOwner(owner{tenant, true})
 	}

@@ -258,6 +258,14 @@ func TestCachedAnswersSurviveTheChangesOfOthersOnly(t *testing.T) {
 					c.forget(uuid.New())
 				}
 			}
+			for key, k := range c.unknown {
+				if k.value != version[owner{}] || k.owner.known {
+					t.Fatalf("key %d has version %d of %v, want %d", key, k.value, k.owner, version[owner{}])
+				}
+				if _, twice := c.kept[key]; twice {
+					t.Fatalf("key %d has two answers", key)
+				}
+			}
 			for key, k := range c.kept {
 				if k.value != version[k.owner] {
 					t.Fatalf("key %d has version %d of %v, want %d", key, k.value, k.owner, version[k.owner])
@@ -277,29 +285,59 @@ func TestCachedAnswersSurviveTheChangesOfOthersOnly(t *testing.T) {
 	})
 }
 
-// A full cache evicts one answer for a new one: a client that tries many keys does not
-// empty it.
-func TestAFullCacheEvictsSingleAnswers(t *testing.T) {
-	loads := 0
-	c := (&cache[int, int]{
+// guessed is a cache whose keys from guess on are unknown.
+func guessed(guess int, loads *int) *cache[int, int] {
+	return (&cache[int, int]{
 		now: func() time.Time { return time.Unix(1000, 0) }, name: strconv.Itoa,
 		seen:  func(time.Duration) *projections.CatalogueMarks { return nil },
-		owner: func(int, int) owner { return owner{} },
-		load:  func(_ context.Context, key int) (int, error) { loads++; return key, nil },
+		owner: func(key, _ int) owner { return owner{known: key < guess} },
+		load:  func(_ context.Context, key int) (int, error) { *loads++; return key, nil },
 	}).empty()
+}
+
+// A full cache evicts one answer for a new one, so that many keys do not empty it.
+func TestAFullCacheEvictsSingleAnswers(t *testing.T) {
+	loads := 0
 	const more = 100
+	c := guessed(maxCached+more, &loads)
 	for key := range maxCached + more {
 		if v, err := c.get(t.Context(), key); err != nil || v != key {
 			t.Fatal(v, err)
 		}
 	}
-	if len(c.kept) != maxCached || len(c.keysOf[owner{}]) != maxCached {
-		t.Errorf("%d answers are cached and %d listed, want %d", len(c.kept), len(c.keysOf[owner{}]), maxCached)
+	if len(c.kept) != maxCached || len(c.keysOf[owner{known: true}]) != maxCached {
+		t.Errorf("%d answers are cached and %d listed, want %d", len(c.kept), len(c.keysOf[owner{known: true}]), maxCached)
 	}
 	loads = 0
 	for key := range c.kept {
 		if _, err := c.get(t.Context(), key); err != nil || loads > 0 {
 			t.Fatalf("a cached answer was loaded again: %v", err)
 		}
+	}
+}
+
+// TestP9_GuessedKeysEvictNoKey: a client that tries many keys evicts no answer about a key that exists, also of a full cache.
+func TestP9_GuessedKeysEvictNoKey(t *testing.T) {
+	loads := 0
+	c := guessed(maxCached, &loads)
+	for key := range 3 * maxCached {
+		if v, err := c.get(t.Context(), key); err != nil || v != key {
+			t.Fatal(v, err)
+		}
+	}
+	if loads = 0; len(c.kept)+len(c.unknown) > maxCached+1000 {
+		t.Errorf("%d answers are cached", len(c.kept)+len(c.unknown))
+	}
+	for key := range maxCached {
+		if _, err := c.get(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if loads > 0 {
+		t.Errorf("guesses evicted %d of %d keys", loads, maxCached)
+	}
+	last := 3*maxCached - 1
+	if v, err := c.get(t.Context(), last); err != nil || v != last || loads > 0 {
+		t.Errorf("the last guess is loaded again: %d, %v", v, err)
 	}
 }
