@@ -50,7 +50,7 @@ func provider(t testing.TB, url string, end func(), logger *slog.Logger) *stripe
 func push(n int, amount int64) domain.Push {
 	key := fmt.Sprintf("6f1c2a34-0000-4000-8000-000000000001:api_calls:2026-11:%d", n)
 	return domain.Push{ID: uuid.New(), Feature: "api_calls", PeriodKey: "2026-11", Snapshot: n, Amount: big.NewInt(amount), Key: key, Identifier: fmt.Sprintf("mp_%040x", n),
-		Customer: "cus_1", Event: "api_calls", Timestamp: time.Date(2026, 11, 30, 23, 59, 59, 0, time.UTC)}
+		PushAddress: domain.PushAddress{Customer: "cus_1", Event: "api_calls"}, Timestamp: time.Date(2026, 11, 30, 23, 59, 59, 0, time.UTC)}
 }
 
 // logs returns a logger of all levels, and its text.
