@@ -133,13 +133,13 @@ func (c *Pushes) plan(tx PushTx, to *events.Billing, of domain.Closing) error {
 		return err
 	}
 	for i := range due {
-		d, charged := &due[i], []domain.PushCharge(nil)
+		d, pushes := &due[i], []domain.Push(nil)
 		if d.Credit() {
-			if charged, err = tx.Charged(of.TenantID, d.Feature, of.PeriodKey); err != nil {
+			if pushes, err = tx.PushesOf(of.TenantID, d.Feature, of.PeriodKey); err != nil {
 				return err
 			}
 		}
-		for _, p := range domain.PlanPushes(c.NewID, of, d, charged, to, now) {
+		for _, p := range domain.PlanPushes(c.NewID, of, d, domain.ChargesOf(pushes), to, now) {
 			if err := tx.AddPush(p); err != nil {
 				return err
 			}

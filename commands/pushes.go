@@ -72,8 +72,8 @@ type PushTx interface {
 	SavePush(p domain.Push) error
 	// NeverSent loads and locks a tenant's pushes that were never sent, in the order in which they were stored.
 	NeverSent(tenant uuid.UUID) ([]domain.Push, error)
-	// Charged returns the sums of a feature's pushes in a period by address, that of the last charge first. Charges that follow the tenant's customer are left out.
-	Charged(tenant uuid.UUID, feature, periodKey string) ([]domain.PushCharge, error)
+	// PushesOf returns the pushes of a feature in a period, in the order in which they were stored.
+	PushesOf(tenant uuid.UUID, feature, periodKey string) ([]domain.Push, error)
 	// RetryPushes lets the open sagas of a tenant's pushes run at once.
 	RetryPushes(tenant uuid.UUID, reason, actor string) error
 	SaveComparison(w domain.PushWindow, total, delivered *big.Int) error
@@ -203,11 +203,11 @@ func readdress(tx PushTx, p *domain.Push, t *domain.Tenant) error {
 	if err != nil || f == nil {
 		return err
 	}
-	charged, err := tx.Charged(p.TenantID, p.Feature, p.PeriodKey)
+	pushes, err := tx.PushesOf(p.TenantID, p.Feature, p.PeriodKey)
 	if err != nil {
 		return err
 	}
-	p.Readdress(t.Billing, f.BillingEvent, charged)
+	p.Readdress(t.Billing, f.BillingEvent, domain.ChargesOf(pushes))
 	return nil
 }
 

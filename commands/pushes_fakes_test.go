@@ -195,18 +195,13 @@ func (tx *pushTx) NeverSent(tenant uuid.UUID) (list []domain.Push, err error) {
 	return list, nil
 }
 
-func (tx *pushTx) Charged(_ uuid.UUID, feature, periodKey string) (charged []domain.PushCharge, err error) {
-	for _, p := range slices.Backward(tx.sorted()) {
-		if p.Feature != feature || p.PeriodKey != periodKey || p.Amount.Sign() > 0 && p.Follows() {
-			continue
+func (tx *pushTx) PushesOf(_ uuid.UUID, feature, periodKey string) (list []domain.Push, err error) {
+	for _, p := range tx.sorted() {
+		if p.Feature == feature && p.PeriodKey == periodKey {
+			list = append(list, p)
 		}
-		i := slices.IndexFunc(charged, func(c domain.PushCharge) bool { return c.PushAddress == p.PushAddress })
-		if i < 0 {
-			i, charged = len(charged), append(charged, domain.PushCharge{PushAddress: p.PushAddress, Amount: new(big.Int)})
-		}
-		charged[i].Amount.Add(charged[i].Amount, p.Amount)
 	}
-	return charged, nil
+	return list, nil
 }
 
 func (tx *pushTx) RetryPushes(_ uuid.UUID, reason, _ string) error {

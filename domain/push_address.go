@@ -3,6 +3,7 @@ package domain
 import (
 	"cmp"
 	"math/big"
+	"slices"
 
 	"github.com/meterplex/meterplex/events"
 )
@@ -18,6 +19,23 @@ type PushAddress struct {
 type PushCharge struct {
 	PushAddress
 	Amount *big.Int
+}
+
+// ChargesOf returns the sums of all pushes of a feature in a period, which are in the order in which they were stored, by address: that of the last charge first.
+func ChargesOf(pushes []Push) (charged []PushCharge) {
+	for _, credits := range []bool{false, true} {
+		for _, p := range slices.Backward(pushes) {
+			if p.Amount.Sign() < 0 != credits || !credits && p.Follows() {
+				continue
+			}
+			i := slices.IndexFunc(charged, func(c PushCharge) bool { return c.PushAddress == p.PushAddress })
+			if i < 0 {
+				i, charged = len(charged), append(charged, PushCharge{p.PushAddress, new(big.Int)})
+			}
+			charged[i].Amount.Add(charged[i].Amount, p.Amount)
+		}
+	}
+	return charged
 }
 
 // splitPush returns the amounts to push, and to whom. A credit goes to those who are charged, the last one first, none of them more than it is charged: another

@@ -110,3 +110,22 @@ func TestP8_ACreditStaysWithItsCharge(t *testing.T) {
 		}
 	}
 }
+
+// Credits lessen the charge of their address. Charges that will go to the tenant's customer are no one's yet.
+func TestP8_ChargesAreSumsOfWhatStays(t *testing.T) {
+	of := func(customer string, amount int64, state string, counted bool) Push {
+		p := Push{PushAddress: PushAddress{events.ProviderStripe, customer, "calls"}, Amount: big.NewInt(amount), State: state}
+		if counted {
+			p.UnknownSince, p.Attempts = &pushNoon, 1
+		}
+		return p
+	}
+	var got []string
+	for _, c := range ChargesOf([]Push{of("cus_1", 9, PushStateDelivered, true), of("cus_2", 4, PushStateUnknown, true), of("cus_1", -2, PushStatePending, false), of("cus_3", 7, PushStateFailed, false),
+		of("cus_3", 5, PushStatePending, false), of("cus_4", 1, PushStateFailed, true), of("cus_3", -1, PushStateFailed, false)}) {
+		got = append(got, fmt.Sprint(c.Customer, " ", c.Amount))
+	}
+	if want := []string{"cus_4 1", "cus_2 4", "cus_1 7", "cus_3 -1"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

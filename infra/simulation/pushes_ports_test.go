@@ -272,8 +272,9 @@ func (w *pushWorld) AddPush(p domain.Push) error {
 		}
 	}
 	w.tables.pushes = append(w.tables.pushes, p)
-	if charged, _ := w.Charged(p.TenantID, p.Feature, p.PeriodKey); p.Amount.Sign() < 0 {
-		w.checkCredit(&p, charged)
+	if p.Amount.Sign() < 0 {
+		pushes, _ := w.PushesOf(p.TenantID, p.Feature, p.PeriodKey)
+		w.checkCredit(&p, domain.ChargesOf(pushes))
 	}
 	return nil
 }
@@ -326,18 +327,13 @@ func (w *pushWorld) NeverSent(uuid.UUID) (list []domain.Push, err error) {
 	return list, nil
 }
 
-func (w *pushWorld) Charged(_ uuid.UUID, feature, periodKey string) (charged []domain.PushCharge, err error) {
-	for _, p := range slices.Backward(w.tables.pushes) {
-		if p.Feature != feature || p.PeriodKey != periodKey || p.Amount.Sign() > 0 && p.Follows() {
-			continue
+func (w *pushWorld) PushesOf(_ uuid.UUID, feature, periodKey string) (list []domain.Push, err error) {
+	for _, p := range w.tables.pushes {
+		if p.Feature == feature && p.PeriodKey == periodKey {
+			list = append(list, p)
 		}
-		i := slices.IndexFunc(charged, func(c domain.PushCharge) bool { return c.PushAddress == p.PushAddress })
-		if i < 0 {
-			i, charged = len(charged), append(charged, domain.PushCharge{PushAddress: p.PushAddress, Amount: new(big.Int)})
-		}
-		charged[i].Amount.Add(charged[i].Amount, p.Amount)
 	}
-	return charged, nil
+	return list, nil
 }
 
 func (w *pushWorld) RetryPushes(uuid.UUID, string, string) error {

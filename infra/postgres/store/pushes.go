@@ -193,15 +193,7 @@ const retryPushesSQL = `UPDATE sagas SET attempts = 0, retries = retries + 1, la
 
 // NeverSent implements commands.PushTx.
 func (t pushTx) NeverSent(tenant uuid.UUID) ([]domain.Push, error) {
-	rows, err := t.tx.Query(t.ctx, `SELECT `+pushColumns+` FROM pushes WHERE tenant_id = $1 AND state = 'PENDING' AND attempts = 0 ORDER BY stored_at, id FOR UPDATE`, tenant)
-	if err != nil {
-		return nil, fmt.Errorf("reading pushes: %w", err)
-	}
-	list, err := collectPushes(rows)
-	if err != nil {
-		return nil, fmt.Errorf("reading pushes: %w", err)
-	}
-	return list, nil
+	return t.list(`SELECT `+pushColumns+` FROM pushes WHERE tenant_id = $1 AND state = 'PENDING' AND attempts = 0 ORDER BY stored_at, id FOR UPDATE`, tenant)
 }
 
 func collectPushes(rows pgx.Rows, more ...any) ([]domain.Push, error) {
@@ -214,29 +206,21 @@ func collectPushes(rows pgx.Rows, more ...any) ([]domain.Push, error) {
 	})
 }
 
-// chargedSQL leaves out charges that follow the tenant's customer, as domain.Push.Follows says.
-const chargedSQL = `SELECT provider, customer, event, sum(amount)::text FROM pushes WHERE tenant_id = $1 AND period_key = $2 AND feature = $3
- AND NOT (amount > 0 AND unknown_since IS NULL AND (state = 'FAILED' OR state = 'PENDING' AND attempts = 0)) GROUP BY provider, customer, event
- ORDER BY max(stored_at) FILTER (WHERE amount > 0) DESC NULLS LAST, 1, 2, 3`
+// PushesOf implements commands.PushTx.
+func (t pushTx) PushesOf(tenant uuid.UUID, feature, periodKey string) ([]domain.Push, error) {
+	return t.list(`SELECT `+pushColumns+` FROM pushes WHERE tenant_id = $1 AND feature = $2 AND period_key = $3 ORDER BY stored_at, snapshot, n`, tenant, feature, periodKey)
+}
 
-// Charged implements commands.PushTx.
-func (t pushTx) Charged(tenant uuid.UUID, feature, periodKey string) ([]domain.PushCharge, error) {
-	rows, err := t.tx.Query(t.ctx, chargedSQL, tenant, periodKey, feature)
+func (t pushTx) list(sql string, args ...any) ([]domain.Push, error) {
+	rows, err := t.tx.Query(t.ctx, sql, args...)
 	if err != nil {
-		return nil, fmt.Errorf("reading charges: %w", err)
+		return nil, fmt.Errorf("reading pushes: %w", err)
 	}
-	charged, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c domain.PushCharge, err error) {
-		var amount string
-		if err := row.Scan(&c.Provider, &c.Customer, &c.Event, &amount); err != nil {
-			return c, err
-		}
-		c.Amount, err = integer(amount)
-		return c, err
-	})
+	list, err := collectPushes(rows)
 	if err != nil {
-		return nil, fmt.Errorf("reading charges: %w", err)
+		return nil, fmt.Errorf("reading pushes: %w", err)
 	}
-	return charged, nil
+	return list, nil
 }
 
 // RetryPushes implements commands.PushTx.
