@@ -103,7 +103,7 @@ func (c *Pushes) runPush(ctx context.Context, s *domain.Saga) (domain.SagaResult
 	if err != nil || billed {
 		return domain.SagaNext(stepSend), err
 	}
-	// Without billing it sends what is stored. It ends here if there is nothing, so that verify expects no pushes.
+	// Without billing it sends the pushes that are stored. It ends here if there are none, so that verify does not expect any.
 	open, _, err := c.Store.OpenPushes(ctx, of.TenantID, of.PeriodKey)
 	if err != nil || len(open) > 0 {
 		return domain.SagaNext(stepSend), err

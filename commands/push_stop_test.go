@@ -39,7 +39,7 @@ func TestP8_ALatePushIsOfThePresentSnapshot(t *testing.T) {
 	}
 }
 
-// Without billing nothing is planned, and the saga ends in its first step, by which verify knows it. Pushes that are stored are still sent.
+// Without billing no push is planned, and the saga ends in its first step, by which verify recognizes it. Pushes that are stored are still sent.
 func TestP8_WithoutBillingOnlyStoredPushesAreSent(t *testing.T) {
 	for name, stored := range map[string]bool{"nothing is stored": false, "a push is stored": true} {
 		c, tx, p := newPushes(t, requested, closed)

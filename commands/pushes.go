@@ -180,7 +180,7 @@ func retryWhere(tx PushTx, p *domain.Push) error {
 	return readdress(tx, p, t)
 }
 
-// readdressNeverSent lets pushes that were never sent follow the tenant's customer: first the charges, since a credit stays with what is charged without them.
+// readdressNeverSent lets pushes that were never sent follow the tenant's customer: first the charges, since a credit stays if the other charges cover it.
 func readdressNeverSent(tx PushTx, t *domain.Tenant) error {
 	list, err := tx.NeverSent(t.ID)
 	if err != nil {

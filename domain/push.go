@@ -163,9 +163,9 @@ type PushDue struct {
 // Credit reports whether less is billable than was pushed.
 func (d *PushDue) Credit() bool { return d.Billable.Cmp(d.Pushed) < 0 }
 
-// PlanPushes returns the pushes of what is due; none if nothing is due. They are the first ones of the snapshot if frozen figures are due, whatever started the saga: they
-// count in their period, or fail because they are too old. They are adjustments if only approved amounts are due. A credit goes to whom the pushes of the feature charge
-// in the period; everything else to the tenant's customer.
+// PlanPushes returns the pushes of the amount that is due; nil if the amount is 0. They are the first ones of the snapshot if frozen figures are due, whatever started the saga:
+// they count in their period, or fail because they are too old. They are adjustments if only approved amounts are due. A credit goes to the addresses that are charged, a
+// charge to the tenant's customer.
 func PlanPushes(newID func() uuid.UUID, c Closing, d *PushDue, charged []PushCharge, to *events.Billing, now time.Time) (planned []Push) {
 	n := d.Last + 1
 	if d.Frozen.Cmp(d.Pushed) == 0 {

@@ -38,8 +38,8 @@ func ChargesOf(pushes []Push) (charged []PushCharge) {
 	return charged
 }
 
-// splitPush returns the amounts to push, and to whom. A credit goes to those who are charged, the last one first, none of them more than it is charged: another
-// customer would get the money of the one that paid. What is left of it, and a charge, goes to the tenant's customer.
+// splitPush returns the parts of an amount with their addresses. A credit goes to the addresses that are charged, the last one first, at most as much as each is charged:
+// another customer would get the money of the one that paid. The rest of it, and a charge, goes to the tenant's customer.
 func splitPush(amount *big.Int, charged []PushCharge, to PushAddress) (parts []PushCharge) {
 	rest := new(big.Int).Set(amount)
 	for _, c := range charged {

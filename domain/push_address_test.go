@@ -57,7 +57,7 @@ func TestP8_PartsOfACreditCountAtOneTime(t *testing.T) {
 	}
 }
 
-// Whatever is charged and due: the pushes are what is due, and a credit brings nobody below 0 while another one is charged.
+// For all charges and amounts: the sum of the pushes is the amount that is due, and a credit brings no customer below 0 while another one is charged.
 func TestP8_CreditsLeaveNobodyBelowZero(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		net, charged := map[string]int64{}, []PushCharge(nil)
@@ -111,7 +111,7 @@ func TestP8_ACreditStaysWithItsCharge(t *testing.T) {
 	}
 }
 
-// Credits lessen the charge of their address. Charges that will go to the tenant's customer are no one's yet.
+// Credits lessen the charge of their address. Charges that will go to the tenant's customer are left out.
 func TestP8_ChargesAreSumsOfWhatStays(t *testing.T) {
 	of := func(customer string, amount int64, state string, counted bool) Push {
 		p := Push{PushAddress: PushAddress{events.ProviderStripe, customer, "calls"}, Amount: big.NewInt(amount), State: state}

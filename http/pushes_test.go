@@ -147,7 +147,7 @@ func TestP8_ClosedPeriodsArePushedToANewCustomer(t *testing.T) {
 	}
 }
 
-// What is credited after a change of the customer goes to the former one, as far as it was charged; a charge that was never sent goes to the new one.
+// A credit after a change of the customer goes to the former one, as far as it was charged; a charge that was never sent goes to the new one.
 func TestP8_CreditsGoToTheCustomerThatWasCharged(t *testing.T) {
 	w := newTestService(t)
 	w.catalogue()

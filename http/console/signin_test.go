@@ -47,7 +47,7 @@ func TestSignIn_EveryWrongKeyGetsTheSamePage(t *testing.T) {
 	}
 }
 
-// TestP9_SignInReadsAFewSmallForms: nobody has to have a key to send them. The form holds the longest key, with the longest address behind it.
+// TestP9_SignInReadsAFewSmallForms: clients without a key send them. The form holds the longest key, with the longest address behind it.
 func TestP9_SignInReadsAFewSmallForms(t *testing.T) {
 	f := newFixture(t)
 	next := Prefix + "/events?subject=" + strings.Repeat("a", maxNext-len(url.QueryEscape(Prefix+"/events?subject=")))

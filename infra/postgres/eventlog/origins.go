@@ -43,7 +43,7 @@ type origins struct {
 }
 
 // inEpoch notes the epoch of a head or row. An epoch that is greater than all before it in the
-// partition starts the cache again. The epoch is noted after that: whoever finds it noted finds no number of an earlier epoch.
+// partition starts the cache again. The epoch is noted after that: a reader that finds it noted finds no number of an earlier epoch.
 func (o *origins) inEpoch(partition int16, epoch int32) {
 	known := &o.epochs[partition]
 	if epoch <= known.Load() {

@@ -38,7 +38,7 @@ func TestTheFailuresOfAWebhookEndWithItsDeliveries(t *testing.T) {
 	}
 }
 
-// Any number of deliveries leaves connections to those who write events.
+// Any number of deliveries leaves connections to the writers of events.
 func TestP9_DeliveriesLeaveConnectionsToWriters(t *testing.T) {
 	f := newHookFixture(t)
 	tenant := f.tenant()
