@@ -15,10 +15,11 @@ func (w *deployment) plantsInPushes(x *tenant) []planted {
 	return []planted{
 		push("0", "DELIVERED", key), // without an event
 		push("1", "PENDING", key),   // under the key of the first
-		{check: check, do: []string{ // a saga that stored no push of what is billable
+		{check: check, do: []string{ // a saga of the last snapshot that stored no push of the billable figure
 			`UPDATE tenants SET billing_provider = 'stripe', billing_customer = 'cus_1' WHERE id = '` + x.id + `'`,
 			`INSERT INTO sagas (id, kind, tenant_id, key, step, state, next_at, created_at, ended_at, outcome)
- SELECT '` + id + `', 'billing_push', tenant_id, 'close/' || period_key || '/1', 'send', 'COMPLETED', now(), now(), now(), 'success' FROM period_snapshots WHERE tenant_id = '` + x.id + `' AND snapshot = 1`},
+ SELECT '` + id + `', 'billing_push', tenant_id, 'close/' || period_key || '/' || max(snapshot), 'send', 'COMPLETED', now(), now(), now(), 'success' FROM period_snapshots WHERE tenant_id = '` + x.id + `'
+ GROUP BY tenant_id, period_key ORDER BY count(*) DESC LIMIT 1`},
 			undo: []string{`DELETE FROM sagas WHERE id = '` + id + `'`, `UPDATE tenants SET billing_provider = NULL, billing_customer = NULL WHERE id = '` + x.id + `'`}},
 	}
 }
