@@ -161,7 +161,11 @@ func (c *Pushes) SetBilling(ctx context.Context, req Request, tenant uuid.UUID, 
 // Retry lets a push be sent again at once. The table keeps the last reason and actor.
 func (c *Pushes) Retry(ctx context.Context, req Request, id uuid.UUID, reason string) (domain.Push, error) {
 	return c.operate(ctx, req, id, reason, "retried", func(tx PushTx, p *domain.Push, actor string, now time.Time) error {
-		if err := retryWhere(tx, p); err != nil {
+		t, err := loadTenant(tx, p.TenantID)
+		if err != nil {
+			return err
+		}
+		if err := readdress(tx, p, t); err != nil {
 			return err
 		}
 		if refusal := p.Retry(reason, actor, now); refusal != nil {
@@ -169,15 +173,6 @@ func (c *Pushes) Retry(ctx context.Context, req Request, id uuid.UUID, reason st
 		}
 		return nil
 	})
-}
-
-// retryWhere lets a push that was refused follow a corrected customer or meter.
-func retryWhere(tx PushTx, p *domain.Push) error {
-	t, err := loadTenant(tx, p.TenantID)
-	if err != nil {
-		return err
-	}
-	return readdress(tx, p, t)
 }
 
 // readdressNeverSent lets pushes that were never sent follow the tenant's customer: first the charges, since a credit stays if the other charges cover it.
@@ -188,8 +183,12 @@ func readdressNeverSent(tx PushTx, t *domain.Tenant) error {
 	}
 	slices.SortStableFunc(list, func(a, b domain.Push) int { return b.Amount.Sign() - a.Amount.Sign() })
 	for i := range list {
+		before := list[i].PushAddress
 		if err := readdress(tx, &list[i], t); err != nil {
 			return err
+		}
+		if list[i].PushAddress == before {
+			continue
 		}
 		if err := tx.SavePush(list[i]); err != nil {
 			return err
@@ -198,6 +197,7 @@ func readdressNeverSent(tx PushTx, t *domain.Tenant) error {
 	return nil
 }
 
+// readdress lets a push that the provider has not counted follow the tenant's customer and the feature's meter: those that it has may be wrong.
 func readdress(tx PushTx, p *domain.Push, t *domain.Tenant) error {
 	f, err := tx.Feature(p.Feature)
 	if err != nil || f == nil {

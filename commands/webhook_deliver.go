@@ -102,7 +102,9 @@ func (d *Deliverer) Run(ctx context.Context) error {
 	places := cmp.Or(d.Places, deliverPlaces)
 	r := &delivering{Deliverer: d, all: make(chan struct{}, places), failing: make(chan struct{}, max(places/2, 1)), slow: make(chan struct{}, places), feeding: make(chan struct{}, 1), freed: make(chan struct{}, 1)}
 	defer r.running.Wait()
-	r.running.Go(func() { r.endDeliveries(ctx) })
+	r.running.Go(func() {
+		_ = RunEvery(ctx, cmp.Or(d.EndEvery, deliverEndEvery), d.Logger, "cannot end deliveries of disabled webhooks; will retry", d.Queue.EndDeliveries)
+	})
 	for {
 		wait, err := r.look(ctx)
 		r.report(ctx, err)
@@ -115,25 +117,6 @@ func (d *Deliverer) Run(ctx context.Context) error {
 		}
 		if timer.Stop(); ctx.Err() != nil {
 			return nil
-		}
-	}
-}
-
-// endDeliveries lets the deliveries of webhooks that are not enabled fail, until ctx ends.
-func (r *delivering) endDeliveries(ctx context.Context) {
-	for failing := false; ; {
-		err := r.Queue.EndDeliveries(ctx)
-		if err != nil && !failing && ctx.Err() == nil {
-			r.Logger.WarnContext(ctx, "cannot end deliveries of disabled webhooks; will retry", "error", err)
-		}
-		failing = err != nil
-		timer := time.NewTimer(r.Ticks.Until(cmp.Or(r.EndEvery, deliverEndEvery)))
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		}
-		if timer.Stop(); ctx.Err() != nil {
-			return
 		}
 	}
 }

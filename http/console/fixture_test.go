@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -184,4 +185,17 @@ func (m *memory) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	clear(m.sessions)
+}
+
+// dial connects to a server of the console.
+func (f *fixture) dial(t *testing.T) net.Conn {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(f.serve))
+	t.Cleanup(server.Close)
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() }) // before the server
+	return conn
 }

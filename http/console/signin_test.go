@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"html"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -92,13 +91,7 @@ func TestP9_SignInReadsAFewSmallForms(t *testing.T) {
 // TestSignIn_AFormThatDoesNotArriveEnds in time: it holds a place of others.
 func TestSignIn_AFormThatDoesNotArriveEnds(t *testing.T) {
 	f := newFixture(t)
-	server := httptest.NewServer(http.HandlerFunc(f.serve))
-	defer server.Close()
-	silent, err := net.Dial("tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
+	silent := f.dial(t)
 	_, _ = fmt.Fprintf(silent, "POST %s HTTP/1.1\r\nHost: console\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\nkey=", signInPath)
 	_ = silent.SetReadDeadline(time.Now().Add(time.Minute))
 	answer, err := http.ReadResponse(bufio.NewReader(silent), nil)

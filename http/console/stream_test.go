@@ -3,7 +3,6 @@ package console
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -124,13 +123,7 @@ func TestStream_OfABrowserThatDoesNotReadEnds(t *testing.T) {
 		}
 		ended <- r.Context().Err()
 	}
-	server := httptest.NewServer(http.HandlerFunc(f.serve))
-	defer server.Close()
-	silent, err := net.Dial("tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
+	silent := f.dial(t)
 	fmt.Fprintf(silent, "GET %s HTTP/1.1\r\nHost: console\r\nCookie: %s\r\n\r\n", livePath, f.session)
 	select {
 	case err := <-ended:

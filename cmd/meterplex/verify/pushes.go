@@ -102,8 +102,8 @@ func (x *pass) comparePush(id string, p *pushRow, n int, state string, delivered
 	x.pushes.expect(!ok || event == *p, "the push %s is %+v, its delivery in the log %+v", id, *p, event)
 }
 
-// comparePushSums compares the pushes of each closed period with its billable figures. Without a push of the period and a saga of its last snapshot, nothing was to be pushed:
-// the tenant had no billing then, and has a customer since more than 35 days later.
+// comparePushSums compares the pushes of each closed period with its billable figures. A period without a push and
+// without a saga of its last snapshot was not pushed: its tenant had no billing then, and got it back more than 35 days after the period.
 func (x *pass) comparePushSums(ctx context.Context, tx pgx.Tx, pushed map[periodKey]map[string]*big.Int) error {
 	seen := map[uuid.UUID]bool{}
 	tenants := []uuid.UUID{}
