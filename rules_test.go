@@ -49,10 +49,11 @@ var layers = map[string]layer{
 	"projections/models": projection("projections", "projections/query", "projections/rebuild", "projections/usage", "projections/entitlements",
 		"projections/deadletters", "projections/series", "projections/audit", "projections/periods"),
 
-	"migrations":  {},
-	"deploy":      {}, // generates files: the standard library only
-	"cmd/scaling": {}, // no part of the service
-	"infra":       {ours: []string{"commands", "domain", "events", "projections", "migrations", "infra"}, anyOther: true},
+	"migrations":    {},
+	"internal/tier": {}, // tests only
+	"deploy":        {}, // generates files: the standard library only
+	"cmd/scaling":   {}, // no part of the service
+	"infra":         {ours: []string{"commands", "domain", "events", "projections", "migrations", "infra"}, anyOther: true},
 
 	// The server, then the log in it, then the rows recorded in the log. A new epoch of the log revokes
 	// the relay's leases, so that the cursors are below the log, and the relay is above it.
