@@ -16,6 +16,7 @@ import (
 
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
 	"github.com/meterplex/meterplex/infra/local/localkafka"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // documentedACLs returns the lines of docs/access.md that grant ACLs, without "acl".
@@ -81,6 +82,7 @@ func (w *deployment) grant(admin *kadm.Client, line []string) (user string) {
 // counted, from both sides; a rebuild is promoted; a consumer is rewound; events are streamed. The broker speaks TLS; the logins are SCRAM
 // users of both mechanisms, and one has a certificate. verify and doctor need no further rights, and lost rights are regained.
 func TestTheServiceWorksWithTheACLsOfTheDocument(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	roles := append([]string{"relay"}, slices.DeleteFunc(config.AllRoles(), func(role string) bool { return role == "relay" })...) // relay first: it creates the topics
 	users := map[string]string{"meterplex": "canary-s3cret"}

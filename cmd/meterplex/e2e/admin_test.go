@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // adminURL returns the address of health and metrics that the instance logged at its last start.
@@ -37,6 +39,7 @@ func (w *deployment) page(url string) (int, string) {
 // the other address refuses these paths. It answers until the instance ends: not ready while open
 // requests are finished.
 func TestTheAdminAddress(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	w.pipe = "postgres" // the pipe does not matter here
@@ -112,6 +115,7 @@ func (w *deployment) endWhileARequestIsOpen(i *instance, x *tenant) {
 // An instance whose admin address is in use does not start, also without the API: the setting
 // would be ignored.
 func TestATakenAdminAddressEndsTheStart(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	w.pipe = "postgres"

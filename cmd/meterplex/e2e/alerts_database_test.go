@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/deploy/observe/feed"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // alertsDatabase is an alertsTest with a pair of servers of its own.
@@ -19,6 +20,7 @@ type alertsDatabase struct {
 
 // TestEveryAlertOnTheServerFiresForItsFault breaks the archive, the standby, a slot and the rights of the login, and promotes the standby.
 func TestEveryAlertOnTheServerFiresForItsFault(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	p := newServerPair(t, "archive_mode", "on", "max_wal_size", "32MB", "min_wal_size", "32MB", "wal_keep_size", "32MB", "max_slot_wal_keep_size", "128MB")
 	w := &alertsDatabase{&alertsTest{deployment: newDeploymentAt(t, p.url(), p.adminURL()), dir: t.TempDir(), fed: &fedFaults{}}, p}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/meterplex/meterplex/deploy/observe/feed"
 	"github.com/meterplex/meterplex/infra/stripe/stripetest"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // alertsService is an alertsTest of three instances, whose connections to the database and to the broker a test may cut.
@@ -24,6 +25,7 @@ type alertsService struct {
 
 // TestEveryAlertFiresForItsFault breaks the parts of a service, scrapes it, follows the runbooks, and feeds the scrapes to the rules. Only the clock of the rules is simulated.
 func TestEveryAlertFiresForItsFault(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newAlertsService(t)
 	var data sync.WaitGroup

@@ -10,6 +10,7 @@ import (
 
 	"github.com/meterplex/meterplex/deploy/observe"
 	"github.com/meterplex/meterplex/deploy/observe/feed"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // causeOfAlert is the fault by which a test causes an alert.
@@ -162,6 +163,7 @@ func TestEveryRunbookHasAllParts(t *testing.T) {
 
 // The node exporter is no program of the project: its text format is written here.
 func TestDisksByTheTextOfTheNodeExporter(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	disk := func(available string) []feed.Scrape {
 		const of = `{device="/dev/sda1",fstype="ext4",mountpoint="/"} `

@@ -10,11 +10,14 @@ import (
 
 	"github.com/go-rod/rod"
 	"github.com/go-rod/rod/lib/input"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // TestConsole_InABrowser: one Chromium and one instance for all. The tests of http hold each action against the database; here are those that only a
 // browser can hold.
 func TestConsole_InABrowser(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	b, parent := startBrowser(t), t
 	w := newConsoleWorld(t)

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // docBlock is a block of shell commands in a document, with their output.
@@ -208,6 +210,7 @@ func TestEveryTranscriptOfTheDocsIsRunOrListed(t *testing.T) {
 
 // The commands of docs have the documented effect, on one service.
 func TestTranscriptsOfTheDocs(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	at := w.serve("")

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // buildExample builds a program of the folder examples.
@@ -61,6 +63,7 @@ func (f *firstAnswersLost) ServeHTTP(out http.ResponseWriter, in *http.Request) 
 
 // examples/llm-budget keeps a tenant within its HARD limit of tokens, and charges each answer once, also if answers of the service are lost.
 func TestExampleLLMBudget(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	at := w.serve("")

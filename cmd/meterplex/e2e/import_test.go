@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // The contents of the trace.
@@ -110,6 +112,7 @@ func (w *deployment) checkTrace(x *tenant, input, output total) {
 // An hour of real traffic is imported, killed half way, imported to its end, and
 // imported a second time: each event counts once. The beginning of it is imported with its own times.
 func TestImportTheTrace(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	i := w.serve("")

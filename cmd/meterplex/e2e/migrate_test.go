@@ -1,9 +1,14 @@
 package e2e
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/meterplex/meterplex/internal/tier"
+)
 
 // migrate prints its answer in the requested form.
 func TestMigrateUsesTheRequestedOutputFormat(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newEmptyDeployment(t)
 	for again := range 2 {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/infra/local/download"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // schemathesisChecks are the checks of each answer: conformance to the description, and
@@ -30,6 +31,7 @@ const schemathesisChecks = "not_a_server_error,status_code_conformance,content_t
 // every bound of the description, and fails instead of skipping. With 50 it takes
 // about three minutes; without hooks.py it took more than a quarter of an hour.
 func TestTheServiceMatchesItsOpenAPIDocument(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	examples, phases := 2, "fuzzing"
 	if long := os.Getenv("METERPLEX_TEST_SCHEMATHESIS"); long != "" {

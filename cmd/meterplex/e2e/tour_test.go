@@ -6,12 +6,15 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // P5: the tour checks itself: it exits with 0 if the diff was exactly the planted fault,
 // and no read failed or saw figures of two generations. It runs on a fresh machine if this one
 // can hide its PostgreSQL.
 func TestP5_TourBugfix(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	if os.Getenv(freshEnv) == "" && runFresh(t, "TestP5_TourBugfix") == "" {
 		return

@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/infra/stripe/stripetest"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // The request to close a period, its figures, its push to Stripe and its webhook are one trace. The requests to other services name the event that they
 // deliver, also if the instance exports no traces.
 func TestADeliveryIsInTheTraceOfItsEvent(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w, c := newDeployment(t), newCollector(t)
 	w.pipe = "postgres"

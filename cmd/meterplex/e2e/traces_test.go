@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // tracedEvent is an event of the log, as the API returns it.
@@ -63,12 +65,14 @@ func appendOf(e *tracedEvent, parent string) func(s *span) bool {
 
 // One trace covers the request, the log, the pipe and each projection, across two processes, and through a rewind.
 func TestARequestIsOneTraceAcrossProcesses(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	newDeployment(t).oneTrace(t)
 }
 
 // The same with PostgreSQL as the pipe.
 func TestARequestIsOneTraceOverThePostgreSQLPipe(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	w.pipe = "postgres"
@@ -162,6 +166,7 @@ func (w *deployment) checkTraceParents(list ...*tracedEvent) {
 // The retry of a dead letter is one trace from its request to the figure, with a link to the trace of the rejected event. A
 // third process, without traces, accepts the event: its trace goes on where traces are on.
 func TestTheRetryOfADeadLetterIsOneTrace(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w, c := newDeployment(t), newCollector(t)
 	front, other := w.serve("api,relay", c.settings()...), w.serve("api")

@@ -9,11 +9,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // A database that may lose commits and a login that bypasses all rules: the service reports
 // both and does not start until the configuration allows them.
 func TestTheServiceRefusesAnUnsafeDatabase(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newEmptyDeployment(t)
 	w.pipe = "postgres"
@@ -66,6 +68,7 @@ func TestTheServiceRefusesAnUnsafeDatabase(t *testing.T) {
 
 // The tables of PostgreSQL as the pipe must be durable, too.
 func TestTheServiceRefusesAnUnloggedPipe(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	w.pipe = "postgres"

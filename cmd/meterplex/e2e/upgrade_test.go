@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // upgrade is a deployment that changes from one release to the next, under load.
@@ -26,6 +28,7 @@ type upgrade struct {
 // database; the next takes over, the old one returns, and ends by itself when the database
 // requires the next. Each acknowledged event is counted once.
 func TestP2_OldAndNewBinaryTogetherAcrossAMigration(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	if _, err := faulty(); err != nil { // built before the load: under load it takes longer
 		t.Fatal(err)

@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // P5: a repair replaces rows of a tenant, or all rows, that differ from the log. They are kept for a day, known to be wrong: verify holds, readers never see them again, and differences
 // of all other rows are found.
 func TestP5_VerifyHoldsAfterARepair(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	w.pipe = "postgres"

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // verifyLine is a line of the output of meterplex verify.
@@ -106,6 +108,7 @@ func (w *deployment) requireProven(when string, p verifyResult) {
 // verify proves a live service under load, and again after it has stopped; then each
 // plant is found by exactly one check.
 func TestVerifyHoldsAndReportsEachPlantedFault(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	i, other := w.serve("", hooksAllowed), w.serve("api")

@@ -12,11 +12,14 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // P3: a verdict that cannot be published is withheld and parked, and redone once the
 // broker accepts it; verify holds in both states.
 func TestP3_VerifyHandlesWithheldAndRetriedEvents(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	small, large := "500", "1048588"

@@ -10,12 +10,14 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // TestTheServiceOnEachPostgres: on each major version the service refuses a login without
 // rights and names the missing right, starts with a login for each address, and keeps its
 // promises through a kill.
 func TestTheServiceOnEachPostgres(t *testing.T) {
+	tier.AtSize(t)
 	for _, major := range local.Majors() {
 		t.Run(fmt.Sprint(major), func(t *testing.T) {
 			t.Parallel()
