@@ -1,9 +1,6 @@
 package meterplex
 
 import (
-	"encoding/json"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -37,31 +34,4 @@ func TestLocksAreTakenInOrder(t *testing.T) {
 	if locks < 12 {
 		t.Errorf("%d locks were looked at", locks)
 	}
-}
-
-// sourceOf reads a file as it is built: from the overlay with a planted bug, if there is one.
-func sourceOf(t *testing.T, path string) []byte {
-	t.Helper()
-	if changed := os.Getenv("METERPLEX_TEST_OVERLAY"); changed != "" {
-		raw, err := os.ReadFile(changed)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var overlay struct{ Replace map[string]string }
-		if err := json.Unmarshal(raw, &overlay); err != nil {
-			t.Fatal(err)
-		}
-		whole, err := filepath.Abs(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if to := overlay.Replace[whole]; to != "" {
-			path = to
-		}
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
 }

@@ -8,14 +8,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
-
-	"github.com/meterplex/meterplex/cmd/planted/overlay"
 )
 
 // faulty builds the service with kill points, an adjustable clock, a broker address that a
 // proxy can replace, and the changes of a later release. All are inactive until environment
-// variables enable them: one build for each would compile most packages again. The overlay of
-// a planted bug is applied first, so this binary contains the bug, too.
+// variables enable them: one build for each would compile most packages again.
 var faulty = sync.OnceValues(func() (string, error) {
 	root, err := filepath.Abs("../../..")
 	if err != nil {
@@ -25,7 +22,7 @@ var faulty = sync.OnceValues(func() (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("build the faulty service: %w", err)
 	}
-	description, err := overlay.WriteOver(dir, root, os.Getenv("METERPLEX_TEST_OVERLAY"), faultyEdits())
+	description, err := writeOverlay(dir, root, faultyEdits())
 	if err != nil {
 		return "", err
 	}
@@ -39,8 +36,8 @@ var faulty = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-func faultyEdits() []overlay.Edit {
-	return slices.Concat([]overlay.Edit{{File: "events/fault/fault.go", New: faultFile}},
+func faultyEdits() []edit {
+	return slices.Concat([]edit{{File: "events/fault/fault.go", New: faultFile}},
 		killPoints(), wrongClock(), proxiedBroker(), nextRelease(), nextVocabulary())
 }
 
@@ -113,7 +110,7 @@ type killPoint struct{ file, at, call string }
 
 // killPoints returns the edits for all kill points. If a call must come before another call, its edit uses a
 // text of its own, in front of the other's.
-func killPoints() (edits []overlay.Edit) {
+func killPoints() (edits []edit) {
 	const writer, finish, store = "infra/postgres/eventlog/writer.go", "infra/postgres/eventlog/finish.go", "infra/postgres/store/store.go"
 	const sagas, pushes, webhooks = "infra/postgres/store/sagas.go", "commands/push_saga.go", "commands/webhook_deliver.go"
 	const relay, replay = "infra/relay/carry.go", "infra/relay/replay.go"
@@ -166,17 +163,17 @@ func killPoints() (edits []overlay.Edit) {
 			if d.file == "http/usage_ingest.go" {
 				beside = "\t\"strconv\"\n"
 			}
-			edits = append(edits, overlay.Edit{File: d.file, Old: beside, New: beside + "\t\"github.com/meterplex/meterplex/events/fault\"\n"})
+			edits = append(edits, edit{File: d.file, Old: beside, New: beside + "\t\"github.com/meterplex/meterplex/events/fault\"\n"})
 		}
-		edits = append(edits, overlay.Edit{File: d.file, Old: d.at, New: d.call + "\n" + d.at})
+		edits = append(edits, edit{File: d.file, Old: d.at, New: d.call + "\n" + d.at})
 	}
 	const piece = "\t\tif err := to.SendUnbufferedEncodedCopyData(piece); err != nil || rows.done {\n"
-	return append(edits, overlay.Edit{File: finish, Old: piece,
+	return append(edits, edit{File: finish, Old: piece,
 		New: "\t\terr := to.SendUnbufferedEncodedCopyData(piece)\n\t\tif err == nil && !rows.done { fault.Die(\"large: between two pieces of the COPY\") }\n\t\tif err != nil || rows.done {\n"})
 }
 
 // wrongClock replaces time.Now by fault.Now in the wiring, the ids and the records' timestamps.
-func wrongClock() (edits []overlay.Edit) {
+func wrongClock() (edits []edit) {
 	files, _ := filepath.Glob(filepath.Join("..", "node", "*.go"))
 	for _, file := range files {
 		raw, err := os.ReadFile(file)
@@ -186,19 +183,19 @@ func wrongClock() (edits []overlay.Edit) {
 		}
 		changed := strings.ReplaceAll(text, "time.Now", "fault.Now")
 		changed = strings.Replace(changed, "import (", "import (\n\t\"github.com/meterplex/meterplex/events/fault\"\n", 1) + "\nvar _ time.Duration\n"
-		edits = append(edits, overlay.Edit{File: "cmd/meterplex/node/" + filepath.Base(file), Old: text, New: changed})
+		edits = append(edits, edit{File: "cmd/meterplex/node/" + filepath.Base(file), Old: text, New: changed})
 	}
 	const record = "\t\tbacking[i] = kgo.Record{\n"
 	return append(edits,
-		overlay.Edit{File: "infra/kafka/publish_batch.go", Old: record, New: record + "\t\t\tTimestamp: fault.Now(),\n"},
-		overlay.Edit{File: "infra/kafka/publish_batch.go", Old: "import (\n", New: "import (\n\t\"github.com/meterplex/meterplex/events/fault\"\n"})
+		edit{File: "infra/kafka/publish_batch.go", Old: record, New: record + "\t\t\tTimestamp: fault.Now(),\n"},
+		edit{File: "infra/kafka/publish_batch.go", Old: "import (\n", New: "import (\n\t\"github.com/meterplex/meterplex/events/fault\"\n"})
 }
 
 // proxiedBroker routes all broker connections through a proxy. Without it clients would use the
 // proxy's address once only: the broker advertises its own.
-func proxiedBroker() []overlay.Edit {
+func proxiedBroker() []edit {
 	const config, dial = "infra/kafka/config.go", "\t\tkgo.DialTimeout(dialTimeout),\n"
-	return []overlay.Edit{
+	return []edit{
 		{File: config, Old: "import (\n", New: "import (\n\t\"github.com/meterplex/meterplex/events/fault\"\n"},
 		{File: config, Old: dial, New: "\t\tkgo.Dialer(fault.Dial),\n"},
 	}

@@ -1,11 +1,8 @@
 package e2e
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
-
-	"github.com/meterplex/meterplex/cmd/planted/overlay"
 )
 
 // The edits of the faulty binary fit the source. This takes moments; the tests that build
@@ -15,7 +12,7 @@ func TestFaultEditsFitTheSource(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := overlay.WriteOver(t.TempDir(), root, os.Getenv("METERPLEX_TEST_OVERLAY"), faultyEdits()); err != nil {
+	if _, err := writeOverlay(t.TempDir(), root, faultyEdits()); err != nil {
 		t.Error(err)
 	}
 }

@@ -32,9 +32,6 @@ var binary = sync.OnceValues(func() (string, error) {
 	if underRace || os.Getenv("METERPLEX_TEST_RACE") != "" {
 		args = append(args, "-race")
 	}
-	if changed := os.Getenv("METERPLEX_TEST_OVERLAY"); changed != "" {
-		args = append(args, "-overlay", changed)
-	}
 	build := exec.Command("go", append(args, "github.com/meterplex/meterplex/cmd/meterplex")...)
 	build.Env = buildEnv()
 	out, err := build.CombinedOutput()

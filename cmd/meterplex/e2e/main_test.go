@@ -4,8 +4,7 @@
 //
 // It must not call the service's packages. Tests of faults assert that the fault was reached.
 // Environment variables: METERPLEX_TEST_SEED repeats a seed; -race or METERPLEX_TEST_RACE=1 builds
-// the service with the race detector; METERPLEX_TEST_OVERLAY builds it with a planted bug;
-// METERPLEX_TEST_BINARY names a binary that is already built; METERPLEX_TEST_OUTAGE=60s sets the
+// the service with the race detector; METERPLEX_TEST_BINARY names a binary that is already built; METERPLEX_TEST_OUTAGE=60s sets the
 // length of the broker's outage; METERPLEX_TEST_BROKERS=1 applies every fault to each of three
 // brokers; METERPLEX_TEST_FAILOVERS=30 sets the number of failovers under load and tries every
 // variant of a recovery; METERPLEX_TEST_OVERLOAD=10m sets the length of the overload;

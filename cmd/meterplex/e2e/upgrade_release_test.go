@@ -10,20 +10,18 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/meterplex/meterplex/cmd/planted/overlay"
 )
 
 // asNextRelease gives the faulty binary the changes of a release that only adds: columns on the
 // log, its heads and the figures, an index, and a version of a fold.
 const asNextRelease = "METERPLEX_FAULT_RELEASE=next"
 
-func nextRelease() []overlay.Edit {
+func nextRelease() []edit {
 	const models, ours = "projections/models/models.go", "projections.Versions[usage.Fold]{{Name: usage.V1, Fold: usage.FoldV1}}"
 	const next = `fault.Of("METERPLEX_FAULT_RELEASE", ` + ours + `, projections.Versions[usage.Fold]{{Name: usage.V1, Fold: usage.FoldV1}, {Name: "usage_aggregates/v2", Fold: usage.FoldV1}})`
 	const doubling = `fault.Of("METERPLEX_FAULT_FOLD", ` + next + `, projections.Versions[usage.Fold]{{Name: usage.V1, Fold: usage.FoldV1}, {Name: "usage_aggregates/v2", Fold: doubledFold}})`
 	const files, embedded = "migrations/migrations.go", "//go:embed *.sql\nvar FS embed.FS\n"
-	return []overlay.Edit{
+	return []edit{
 		{File: "migrations/9001_next_columns.sql", New: nextColumns},
 		{File: "migrations/9002_next_index.sql", New: nextIndex},
 		{File: files, Old: "import \"embed\"\n", New: "import (\n\t\"embed\"\n\n\t\"github.com/meterplex/meterplex/events/fault\"\n)\n"},

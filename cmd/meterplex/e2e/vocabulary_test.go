@@ -12,20 +12,18 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
-
-	"github.com/meterplex/meterplex/cmd/planted/overlay"
 )
 
 // withNextVocabulary gives the faulty binary one more member in some schemas and a changed
 // retention class, as in a later release.
 const withNextVocabulary = "METERPLEX_FAULT_VOCABULARY=next"
 
-func nextVocabulary() []overlay.Edit {
+func nextVocabulary() []edit {
 	const schema, subject = "events/schema.go", "events/subject.go"
 	const path, read = `"schemas/" + info.Name() + ".json"`, "\ttext, err := schemaFiles.ReadFile(path)\n"
 	const class = `{UsageConflicted, "meterplex.usage.event.conflicted", 1, TopicUsageDeadLetter, `
 	const imported = "\t\"github.com/meterplex/meterplex/events/fault\"\n"
-	return []overlay.Edit{
+	return []edit{
 		{File: "events/fault/schema.go", New: nextSchemas},
 		{File: schema, Old: "import (\n", New: "import (\n" + imported},
 		{File: schema, Old: "\treturn schemaFiles.ReadFile(" + path + ")\n", New: "\treturn fault.Schema(schemaFiles.ReadFile, " + path + ")\n"},
