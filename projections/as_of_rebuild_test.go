@@ -8,6 +8,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
@@ -19,7 +20,7 @@ func TestP12_FiguresOfThePastAreOfTheLiveGeneration(t *testing.T) {
 	tenants := y.tenants(2)
 	amount := map[uuid.UUID]map[int64]int64{tenants[0]: {}, tenants[1]: {}}
 	var total [2]int64
-	for i := range 40 {
+	for i := range tier.Histories(t, 16, 40) {
 		which := i % 2
 		y.append(usageEvent(tenants[which], fmt.Sprint("e", i), "calls", int64(i+1), may))
 		total[which] += int64(i + 1)

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections/audit"
 	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/usage"
@@ -17,6 +18,7 @@ import (
 // P12: reads of one event cost the same in a long log as in a short one, with a tenant's key as
 // with an operator's.
 func TestP12_ReadsOfOneEventDoNotGrowWithTheTenant(t *testing.T) {
+	tier.AtSize(t)
 	s := newSizeFixture(t)
 	s.write(written{events: 60_000, run: 1000, rejects: 20, features: []string{"calls"}})
 	for key, viewer := range s.viewers() {
@@ -47,6 +49,7 @@ func TestP12_ReadsOfOneEventDoNotGrowWithTheTenant(t *testing.T) {
 // P12: a page of an explanation costs the same in a long figure as in a short one, and beside
 // other figures of any size; an as-of read of a figure does not read the others.
 func TestP12_PagesOfExplanationsDoNotGrowWithTheTenant(t *testing.T) {
+	tier.AtSize(t)
 	s := newSizeFixture(t)
 	s.write(written{from: 100_000, events: 1000, run: 1000, rejects: 20, features: []string{"calls"}, vacuum: true}) // statistics of a small tenant
 	s.write(written{events: 30_000, run: 1000, rejects: 500, features: []string{"calls"}})
@@ -91,6 +94,7 @@ func (s *sizeFixture) asOf(most int64, key string, viewer query.Viewer, feature 
 // P12: an explanation with the events left out costs the page and the listed events, in a figure of any
 // size; in a tenant with more refusals than one answer looks through it ends, and says so.
 func TestP12_LeftOutEventsDoNotGrowWithTheTenant(t *testing.T) {
+	tier.AtSize(t)
 	s := newSizeFixture(t)
 	s.write(written{from: 100_000, events: 1000, run: 1000, rejects: 20, features: []string{"calls"}, vacuum: true}) // statistics of a small tenant
 	s.write(written{events: 30_000, run: 1000, rejects: 500, features: []string{"calls"}})
@@ -146,6 +150,7 @@ func (s *sizeFixture) leftOut(most int64, feature string, want int, more bool) {
 // P12: a page of figures as of a position costs the figures on it: of figures that began later it reads
 // the first verdicts, however many they have.
 func TestP12_FiguresAsOfAPositionDoNotReadLaterOnes(t *testing.T) {
+	tier.AtSize(t)
 	s := newSizeFixture(t)
 	s.write(written{events: 100, run: 10, rejects: 500, features: []string{"rare"}})
 	at := s.head(s.tenant).Number
@@ -164,6 +169,7 @@ func TestP12_FiguresAsOfAPositionDoNotReadLaterOnes(t *testing.T) {
 // P12: a page of the events of one subscription reads a bounded part of a figure, which has many events of others; all
 // pages together add up exactly.
 func TestP12_PagesOfOneSubscriptionDoNotReadTheOthers(t *testing.T) {
+	tier.AtSize(t)
 	s := newSizeFixture(t)
 	one, other := s.subscription, newID()
 	from := 0

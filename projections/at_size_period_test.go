@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
@@ -27,6 +28,7 @@ FROM own JOIN usage_aggregates a ON a.generation = 1 AND a.tenant_id = own.tenan
 
 // P12: a page of the figures of all tenants costs the same for 2,000 tenants as for 20, of all features and of one.
 func TestP12_PagesOfAPeriodDoNotGrowWithTheTenants(t *testing.T) {
+	tier.AtSize(t)
 	const tenants = 2000
 	s := newSizeFixture(t)
 	for _, sql := range []string{writePeriod, writeOwnGenerations} {

@@ -15,27 +15,28 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/rebuild"
-	"github.com/meterplex/meterplex/projections/usage"
 )
 
 // Rows that differ from the log are not frozen.
 func TestP8_FiguresThatDriftAreNotFrozen(t *testing.T) {
+	f := newCloseFixture(t)
+	owner, err := pgx.Connect(t.Context(), f.url)
+	f.must(err)
+	defer func() { _ = owner.Close(context.Background()) }()
+	exec := func(sql string) { f.must(second(owner.Exec(t.Context(), sql))) }
 	for name, change := range map[string]string{
 		"amount": `UPDATE usage_aggregates SET amount = amount + 1 WHERE feature = 'calls'`,
 		"count":  `UPDATE usage_aggregates SET event_count = event_count - 1 WHERE feature = 'calls'`,
 		"no row": `DELETE FROM usage_aggregates WHERE feature = 'calls'`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newCloseFixture(t)
+			f.newTenant()
 			f.record("a", "calls", 10)
 			f.lateUsage(events.LateUsageAdjust)
 			c := f.request()
 			f.record("late", "calls", 3)
 			f.flow()
-			owner, err := pgx.Connect(t.Context(), f.url)
-			f.must(err)
-			defer func() { _ = owner.Close(context.Background()) }()
-			exec := func(sql string) { f.must(second(owner.Exec(t.Context(), sql))) }
+			exec(`DROP TABLE IF EXISTS kept`)
 			exec(`CREATE TEMP TABLE kept AS SELECT * FROM usage_aggregates`)
 			exec(change)
 			if s := f.advance(c.ID); s.State != domain.SagaDrift || s.LastError == "" {
@@ -178,21 +179,6 @@ func TestP8_ARollbackBehindACloseIsAdjusted(t *testing.T) {
 	f.want("adjustments", f.adjusted(), "1 LATE_USAGE 8/1 PENDING, 1 LATE_USAGE 2/1 PENDING, 1 REBUILD -10/0 PENDING")
 }
 
-// A close waits for a rebuild whose scope has the period, unless it was told not to.
-func TestP8_ACloseWaitsForAnOpenRebuild(t *testing.T) {
-	f := newCloseFixture(t)
-	f.record("a", "calls", 10)
-	f.flow()
-	r := f.start(commands.StartRebuild{Projection: projections.ProjectionUsage, TenantID: f.tenant})
-	c := f.request()
-	f.flow()
-	f.waits(c, domain.MissingRebuilds)
-	_, err := f.rebuilds.Abandon(t.Context(), commands.Request{By: operatorKey}, r.ID, "test")
-	f.must(err)
-	f.ends(c)
-	f.want("lines", f.lines(), "calls 10/1")
-}
-
 // A flip between the two computations is noticed: the figures of the log are computed again.
 func TestP8_AFlipDuringACloseIsNoticed(t *testing.T) {
 	f := newCloseFixture(t)
@@ -227,21 +213,4 @@ func (s *flippingStore) FiguresOfLog(ctx context.Context, c domain.Closing) (dom
 		s.flip()
 	}
 	return figures, err
-}
-
-// The hash of the fold's logic depends on how it counts.
-func TestP8_TheLogicHashIsThatOfTheFold(t *testing.T) {
-	f := newCloseFixture(t)
-	f.folds.Usage = f.folds.Usage.With(largeTwice, foldLargeTwice)
-	figures := f.folds.PeriodFigures()
-	one, err := figures.LogicHash(usage.V1)
-	f.must(err)
-	two, err := figures.LogicHash(largeTwice)
-	f.must(err)
-	if one == two || len(one) != 64 {
-		t.Errorf("%s %s", one, two)
-	}
-	if _, err := figures.LogicHash("usage_aggregates/none"); err == nil {
-		t.Error("an unknown fold has a hash")
-	}
 }

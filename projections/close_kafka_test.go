@@ -1,10 +1,6 @@
 package projections_test
 
 import (
-	"flag"
-	"math/rand/v2"
-	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +11,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections"
 )
 
@@ -71,8 +68,9 @@ func (h *kafkaHistory) finish() {
 }
 
 // P8: after each step of any history, whose events pass Kafka and instances that crash meanwhile, the rows are the frozen figures and the adjustments; the
-// frozen figures are those of an independent fold, and never change. METERPLEX_TEST_CLOSES=10m draws histories for so long.
+// frozen figures are those of an independent fold, and never change. METERPLEX_TEST_DURATION=10m draws histories for so long.
 func TestP8_AnyHistoryOfClosesAddsUpThroughKafka(t *testing.T) {
+	tier.AtSize(t)
 	localtest.FewChecks(t, 2)
 	y := newRebuildFixture(t)
 	f := closeFixtureOf(y)
@@ -89,19 +87,9 @@ func TestP8_AnyHistoryOfClosesAddsUpThroughKafka(t *testing.T) {
 			pipe.crash()
 		}
 	}()
-	end, seed := time.Now(), uint64(0)
-	if text := os.Getenv("METERPLEX_TEST_CLOSES"); text != "" {
-		d, err := time.ParseDuration(text)
-		f.must(err)
-		end = end.Add(d)
-	}
+	end := time.Now().Add(tier.Duration(t, 0, 0))
 	shown := func() bool { return done["freeze"] > 0 && done["crash"] > 0 }
 	for round := 0; round == 0 || time.Now().Before(end) || !shown() && round < 10; round++ { // two histories may show neither
-		if seed++; round == 0 {
-			seed = seedOfHistories(t)
-		}
-		t.Logf("METERPLEX_TEST_SEED=%d", seed)
-		setSeed(t, seed)
 		rapid.Check(t, func(rt *rapid.T) { pipe.history(t, rt, other, done) })
 	}
 	t.Log(done)
@@ -152,26 +140,4 @@ func (h *kafkaHistory) begin(rt *rapid.T) {
 	f.append(correction(f.tenant, "late", "calls", "first", 4).Pending)
 	h.pipe.await(f.validating)
 	h.check()
-}
-
-// seedOfHistories returns the seed of the first histories.
-func seedOfHistories(t *testing.T) uint64 {
-	text := os.Getenv("METERPLEX_TEST_SEED")
-	if text == "" {
-		return 1 + rand.Uint64N(1e9)
-	}
-	seed, err := strconv.ParseUint(text, 10, 64)
-	if err != nil || seed == 0 {
-		t.Fatalf("METERPLEX_TEST_SEED=%s: %v", text, err)
-	}
-	return seed
-}
-
-// setSeed lets rapid draw the same histories again.
-func setSeed(t *testing.T, seed uint64) {
-	was := flag.Lookup("rapid.seed").Value.String()
-	if err := flag.Set("rapid.seed", strconv.FormatUint(seed, 10)); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = flag.Set("rapid.seed", was) })
 }

@@ -8,14 +8,6 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// newUngranted returns a tenant that is not entitled to "panics".
-func newUngranted(t *testing.T) *closeFixture {
-	f := closeFixtureOf(newRebuildFixture(t))
-	f.useTenant(newID())
-	f.subscribe(f.tenant, may, grant("calls", domain.ResetMonthly))
-	return f
-}
-
 // retry retries the failed dead letter of an event.
 func (f *closeFixture) retry(id string) {
 	f.Helper()
@@ -26,6 +18,7 @@ func (f *closeFixture) retry(id string) {
 // A rejected event that is retried behind the cut is late, although it was recorded before: its verdict, a parked one, and one whose fold is retried
 // are not in the figures, and the close does not wait for their dead letters.
 func TestP8_AVerdictOfARetryBehindTheCutIsLate(t *testing.T) {
+	f := closeFixtureOf(newRebuildFixture(t))
 	for name, folds := range map[string]func(*closeFixture){
 		"folded": func(f *closeFixture) { f.drain(f.validating, f.aggregating, f.lettering) },
 		"parked": func(f *closeFixture) { f.flow() },
@@ -41,7 +34,8 @@ func TestP8_AVerdictOfARetryBehindTheCutIsLate(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newUngranted(t)
+			f.useTenant(newID())
+			f.subscribe(f.tenant, may, grant("calls", domain.ResetMonthly)) // and not "panics"
 			f.record("b", "calls", 1)
 			f.record("a", "panics", 5) // is rejected
 			f.flow()
@@ -59,6 +53,8 @@ func TestP8_AVerdictOfARetryBehindTheCutIsLate(t *testing.T) {
 // Late verdicts that fail, that are made or that are not folded yet when the figures by the rows are computed are subtracted as far as the rows have
 // them: the first comparison agrees.
 func TestP8_LateVerdictsBetweenTheComputations(t *testing.T) {
+	f := newCloseFixture(t)
+	frozen := f.periods.Store
 	for name, c := range map[string]struct {
 		before, between func(*closeFixture)
 		adjusted        string
@@ -91,11 +87,11 @@ func TestP8_LateVerdictsBetweenTheComputations(t *testing.T) {
 		}, "1 LATE_USAGE 3/1 PENDING, 1 LATE_USAGE 5/1 PENDING"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newCloseFixture(t)
+			f.newTenant()
 			f.record("a", "panics", 1)
 			f.drain(f.validating, f.aggregating)
 			f.lateUsage(events.LateUsageAdjust)
-			between := &flippingStore{PeriodStore: f.periods.Store, flip: func() { c.between(f) }}
+			between := &flippingStore{PeriodStore: frozen, flip: func() { c.between(f) }}
 			f.periods.Store = between
 			closing := f.request()
 			f.drain(f.validating, f.aggregating)
@@ -113,9 +109,11 @@ func TestP8_LateVerdictsBetweenTheComputations(t *testing.T) {
 // Of a feature with more verdicts than one statement reads, those that failed are not in the figures, whether late or not.
 func TestP8_FailedVerdictsOfALargeFigureAreNotFrozen(t *testing.T) {
 	f := newCloseFixture(t)
+	var batch []events.Pending
 	for i := range 130 {
-		f.record(fmt.Sprint(i), "panics", 1)
+		batch = append(batch, usageEvent(f.tenant, fmt.Sprint(i), "panics", 1, may))
 	}
+	f.append(batch...)
 	f.drain(f.validating, f.aggregating)
 	f.record("bad", "panics", 10)
 	f.flow()

@@ -15,12 +15,14 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections"
 )
 
 // Closes, reopenings, decisions and flips go on beside ingest, the validator and the aggregator of the same partition; they never end in a
 // deadlock, and the figures add up.
 func TestP8_ClosesUnderLoad(t *testing.T) {
+	tier.AtSize(t)
 	f := newCloseFixture(t)
 	f.deployFold(largeTwice, foldLargeTwice)
 	f.lateUsage(events.LateUsageAdjust)
@@ -30,7 +32,7 @@ func TestP8_ClosesUnderLoad(t *testing.T) {
 	f.must(f.promote(r)) // a close waits for a rebuild that is READY
 	f.must(f.rollBack(r))
 	deadlocks := f.deadlocks()
-	ctx, stop := context.WithTimeout(t.Context(), 4*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), tier.Duration(t, 0, 4*time.Second))
 	defer stop()
 	var closed, flips atomic.Int32
 	f.Live(func() {

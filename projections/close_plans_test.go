@@ -11,6 +11,7 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // statements collects the distinct statements that run on a pool in transactions that keep their plans.
@@ -39,6 +40,7 @@ func (s *statements) see(conn *pgx.Conn, sent []string) {
 // TestKeptPlansOfACloseReadNoWholeTable: the statements of a close are planned once by each session. A plan from when the tables were empty must
 // be right when they are large.
 func TestKeptPlansOfACloseReadNoWholeTable(t *testing.T) {
+	tier.AtSize(t)
 	f := newCloseFixture(t)
 	seen := &statements{keeping: map[*pgx.Conn]bool{}}
 	traced, err := postgres.Open(t.Context(), postgres.Config{URL: f.url, Tracer: localtest.RoundTrips(seen.see)})

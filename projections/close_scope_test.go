@@ -35,6 +35,12 @@ func TestP8_OnlyRebuildsOfThePeriodAreAwaited(t *testing.T) {
 			t.Errorf("a close waits for %v beside a rebuild of %q of %s that is %s", missing, s.period, s.tenant, s.state)
 		}
 	}
+	f.must(second(f.pool.Exec(t.Context(), `UPDATE projection_rebuilds SET tenant_id = $2, period_key = '', state = 'FOLDING' WHERE id = $1`, r.ID, f.tenant)))
+	f.waits(c, domain.MissingRebuilds)
+	_, err := f.rebuilds.Abandon(t.Context(), commands.Request{By: operatorKey}, r.ID, "test")
+	f.must(err)
+	f.ends(c)
+	f.want("lines", f.lines(), "calls 10/1")
 }
 
 // A period is due when the hours of the policy have passed since its end; months, years, not lifetime.

@@ -14,6 +14,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections/consume"
 )
 
@@ -286,9 +287,7 @@ func featureOf(id string) string { return []string{"calls", "tokens"}[len(id)%2]
 
 // Any mix of usage, corrections and retractions in any groups, judged inline or later, gives the figures of a simple model.
 func TestP2_CorrectionsAgreeWithAModel(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := rand.New(rand.NewPCG(tier.Seed(t), 0))
 	f := newCorrectionFixture(t)
 	m := &usageModel{amount: map[string]int64{}, retracted: map[string]bool{}}
 	var queue, drawn []drawnEvent

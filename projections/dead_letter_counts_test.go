@@ -13,6 +13,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections/deadletters"
 )
 
@@ -116,6 +118,7 @@ func countedFilter(rt *rapid.T) (f events.DeadLetterFilter) {
 // TestP5_GroupsAreTheirDeadLetters: the groups that are read from the counts are those that the dead letters give, of every filter and page, whatever was
 // written, changed and deleted. A filter by ids counts the dead letters themselves.
 func TestP5_GroupsAreTheirDeadLetters(t *testing.T) {
+	localtest.FewChecks(t, 40)
 	s := newPipelineFixture(t)
 	tenants := []uuid.UUID{newID(), newID(), newID()}
 	s.must(second(s.pool.Exec(t.Context(), `INSERT INTO projection_pointers (projection, tenant_id, generation, flip) VALUES ('dead_letter_events', $1, 2, 2)`, tenants[0])))
@@ -160,6 +163,7 @@ func TestP5_GroupsAreTheirDeadLetters(t *testing.T) {
 
 // TestGroupsOfManyDeadLettersReadFewRows: a page of groups costs what it shows, however many dead letters there are.
 func TestGroupsOfManyDeadLettersReadFewRows(t *testing.T) {
+	tier.AtSize(t)
 	s := newSizeFixture(t)
 	const letters = 20_000
 	s.must(second(s.pool.Exec(t.Context(), `

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -14,6 +13,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
+	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/deadletters"
@@ -137,9 +137,7 @@ const poisonNeighbours = 30
 func (c *poisonCase) run(t *testing.T, poison func(s *pipelineFixture, r *consume.Runner, records []events.Record, i int, at events.Position) string) {
 	s := newPipelineFixture(t)
 	s.payloads.Allow() // poison
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := rand.New(rand.NewPCG(tier.Seed(t), 0))
 	tenant := tenantIn(4)
 	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
 	var pending []events.Pending

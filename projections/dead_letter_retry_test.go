@@ -15,8 +15,8 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
-
 	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/deadletters"
@@ -150,11 +150,13 @@ func TestP2_RetriesCountOnce(t *testing.T) {
 // delivered again.
 func TestP2_BulkRetryAcceptsWronglyRejectedUsage(t *testing.T) {
 	s := newRetryFixture(t)
-	random := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
+	random := rand.New(rand.NewPCG(tier.Seed(t), 0))
 	a, b := tenantIn(7), tenantIn(7)
+	var batch []events.Pending
 	for n := range 230 {
-		s.append(usageEvent(a, fmt.Sprint(n), "calls", 2, may), usageEvent(b, fmt.Sprint(n), "calls", 3, may))
+		batch = append(batch, usageEvent(a, fmt.Sprint(n), "calls", 2, may), usageEvent(b, fmt.Sprint(n), "calls", 3, may))
 	}
+	s.append(batch...)
 	s.settle()
 	if len(s.failed(a)) != 230 || len(s.aggregates()) != 0 {
 		t.Fatalf("%d rejected, aggregates %+v", len(s.failed(a)), s.aggregates())
@@ -203,9 +205,11 @@ func TestP2_BulkResumesAfterAnInterruption(t *testing.T) {
 	for _, key := range []string{"a key", ""} {
 		s := newRetryFixture(t)
 		tenant := tenantIn(9)
+		var batch []events.Pending
 		for n := range 450 {
-			s.append(usageEvent(tenant, fmt.Sprint(n), "calls", 1, may))
+			batch = append(batch, usageEvent(tenant, fmt.Sprint(n), "calls", 1, may))
 		}
+		s.append(batch...)
 		s.settle()
 		once := commands.Idempotency{Key: key, RequestHash: [32]byte{1}}
 		s.letters.Store = &failingStore{s.store, 3} // the request, and two of three parts
@@ -238,23 +242,6 @@ func TestP2_BulkResumesAfterAnInterruption(t *testing.T) {
 		if no := (*domain.Error)(nil); !errors.As(err, &no) || no.Code != "idempotency_key_reused" {
 			t.Errorf("another request under the key: %v", err)
 		}
-	}
-}
-
-func TestBulkIsBounded(t *testing.T) {
-	s := newRetryFixture(t)
-	refs := make([]domain.DeadLetterRef, commands.MaxBulk+1)
-	for _, dry := range []bool{true, false} {
-		ask := commands.BulkRequest{Action: events.BulkRetry, Filter: events.DeadLetterFilter{Stage: events.StageValidation}, DryRun: dry}
-		_, err := s.letters.Bulk(t.Context(), commands.Request{By: billing}, ask, func(context.Context) ([]domain.DeadLetterRef, error) { return refs, nil })
-		if no := (*domain.Error)(nil); !errors.As(err, &no) || no.Code != "bulk_too_large" {
-			t.Errorf("%v", err)
-		}
-	}
-	var stored int
-	s.must(s.pool.QueryRow(t.Context(), `SELECT count(*) FROM event_log_rows`).Scan(&stored))
-	if stored != 0 {
-		t.Errorf("%d events", stored)
 	}
 }
 

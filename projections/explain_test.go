@@ -102,7 +102,7 @@ func TestP12_ExplanationsOfRetractionsAddUp(t *testing.T) {
 	tenant := newID()
 	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
 	s.append(usageEvent(tenant, "a", "calls", 5, may), usageEvent(tenant, "b", "calls", 7, may), usageEvent(tenant, "c", "calls", 9, may))
-	s.append(correctionEvent(tenant, "no b", "b", nil), correctionEvent(tenant, "no c", "c", nil))
+	s.append(correction(tenant, "no b", "calls", "b", -1).Pending, correction(tenant, "no c", "calls", "c", -1).Pending)
 	s.settle()
 	q := usage.ExplainQuery{TenantID: tenant, Feature: "calls", PeriodKey: "2026-05", Limit: 1}
 	for n, total := range []string{"5", "12", "21", "14", "5"} {

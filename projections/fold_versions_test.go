@@ -3,6 +3,7 @@ package projections_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -60,70 +61,46 @@ func withSecondVersions(f models.Folds) models.Folds {
 	return f
 }
 
-// Each generation is folded by its own version, in the rebuild and afterwards beside the
-// live one.
-func TestP5_EntitlementsAreRebuiltByANewVersionBesideTheLiveOne(t *testing.T) {
+// Each generation is folded by its own version, in the rebuild and afterwards beside the live one.
+func TestP5_ReadModelsAreRebuiltByANewVersionBesideTheLiveOne(t *testing.T) {
 	y := newRebuildFixture(t)
-	tenant := y.tenants(1)[0]
-	y.append(usageEvent(tenant, "first", "calls", 5, may))
-	y.settle()
+	tenant, total, letters := y.tenants(1)[0], int64(0), int64(0)
+	record := func(amount int64) {
+		total, letters = total+amount, letters+1
+		y.append(usageEvent(tenant, fmt.Sprint("counted ", letters), "calls", amount, may), usageEvent(tenant, fmt.Sprint("rejected ", letters), "unknown", 1, may))
+		y.settle()
+	}
+	record(5)
 	y.folds = withSecondVersions(y.folds)
 	y.deploy()
-	r := y.rebuilt(commands.StartRebuild{Projection: projections.ProjectionEntitlements})
-	if now, err := y.rebuildStore().Rebuild(t.Context(), r.ID); err != nil || now.FoldVersion != entitlementsNext {
-		t.Fatalf("the rebuild is by %q: %v", now.FoldVersion, err)
-	}
-	y.append(usageEvent(tenant, "second", "calls", 7, may))
-	y.settle()
-	used := func(generation int) (n int64) {
-		y.must(y.pool.QueryRow(t.Context(), `SELECT sum(used)::bigint FROM entitlement_usage WHERE generation = $1 AND tenant_id = $2`, generation, tenant).Scan(&n))
-		return n
-	}
-	if live, rebuilt := used(1), used(r.Generation); live != 12 || rebuilt != 24 {
-		t.Errorf("live %d, rebuilt %d; want 12 and 24", live, rebuilt)
-	}
-	y.must(y.promote(r))
-	y.append(usageEvent(tenant, "third", "calls", 1, may))
-	y.settle()
-	if live, rebuilt := used(1), used(r.Generation); live != 13 || rebuilt != 26 {
-		t.Errorf("after the promotion: kept %d, live %d; want 13 and 26", live, rebuilt)
-	}
-}
-
-func TestP5_SeriesAreRebuiltByANewVersionBesideTheLiveOne(t *testing.T) {
-	y := newRebuildFixture(t)
-	tenant := y.tenants(1)[0]
-	y.append(usageEvent(tenant, "first", "calls", 5, may))
-	y.settle()
-	y.folds = withSecondVersions(y.folds)
-	y.deploy()
-	r := y.rebuilt(commands.StartRebuild{Projection: projections.ProjectionSeries})
-	y.append(usageEvent(tenant, "second", "calls", 7, may))
-	y.settle()
-	amount := func(generation int) (n int64) {
-		y.must(y.pool.QueryRow(t.Context(), `SELECT sum(amount)::bigint FROM usage_series WHERE generation = $1 AND tenant_id = $2`, generation, tenant).Scan(&n))
-		return n
-	}
-	if live, rebuilt := amount(1), amount(r.Generation); live != 12 || rebuilt != 24 {
-		t.Errorf("live %d, rebuilt %d; want 12 and 24", live, rebuilt)
-	}
-}
-
-func TestP5_DeadLettersAreRebuiltByANewVersionBesideTheLiveOne(t *testing.T) {
-	y := newRebuildFixture(t)
-	tenant := y.tenants(1)[0]
-	reject := func(id string) { y.append(usageEvent(tenant, id, "unknown", 5, may)); y.settle() }
-	reject("first")
-	y.folds = withSecondVersions(y.folds)
-	y.deploy()
-	r := y.rebuilt(commands.StartRebuild{Projection: projections.ProjectionDeadLetters})
-	reject("second")
-	rows := func(generation int) (n int64) {
-		y.must(y.pool.QueryRow(t.Context(), `SELECT count(*) FROM dead_letter_events WHERE generation = $1 AND tenant_id = $2`, generation, tenant).Scan(&n))
-		return n
-	}
-	if live, rebuilt := rows(1), rows(r.Generation); live != 2 || rebuilt != 0 {
-		t.Errorf("live %d, rebuilt %d; want 2 and 0", live, rebuilt)
+	for _, c := range []struct {
+		projection, version, sum string
+		want                     *int64 // of the live one
+		times                    int64  // as much is rebuilt
+	}{
+		{projections.ProjectionEntitlements, entitlementsNext, `SELECT sum(used)::bigint FROM entitlement_usage`, &total, 2},
+		{projections.ProjectionSeries, seriesV2, `SELECT sum(amount)::bigint FROM usage_series`, &total, 2},
+		{projections.ProjectionDeadLetters, deadLettersV2, `SELECT count(*) FROM dead_letter_events`, &letters, 0},
+	} {
+		r := y.rebuilt(commands.StartRebuild{Projection: c.projection})
+		if now, err := y.rebuildStore().Rebuild(t.Context(), r.ID); err != nil || now.FoldVersion != c.version {
+			t.Fatalf("the rebuild of %s is by %q: %v", c.projection, now.FoldVersion, err)
+		}
+		check := func(when string) {
+			t.Helper()
+			for generation, want := range map[int]int64{1: *c.want, r.Generation: *c.want * c.times} {
+				var n int64
+				y.must(y.pool.QueryRow(t.Context(), c.sum+` WHERE generation = $1 AND tenant_id = $2`, generation, tenant).Scan(&n))
+				if n != want {
+					t.Errorf("%s, %s: generation %d has %d, want %d", c.projection, when, generation, n, want)
+				}
+			}
+		}
+		record(7)
+		check("beside it")
+		y.must(y.promote(r))
+		record(1)
+		check("promoted")
 	}
 }
 

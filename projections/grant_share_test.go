@@ -12,27 +12,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/projections/entitlements"
 	"github.com/meterplex/meterplex/projections/query"
 )
-
-// loadCount counts the loads of grants through a pool.
-type loadCount struct{ n atomic.Int64 }
-
-func (c *loadCount) TraceBatchStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceBatchStartData) context.Context {
-	for _, q := range d.Batch.QueuedQueries {
-		if strings.Contains(q.SQL, "LEFT JOIN entitlement_grants") {
-			c.n.Add(1)
-		}
-	}
-	return ctx
-}
-func (c *loadCount) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-func (c *loadCount) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
-func (c *loadCount) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	return ctx
-}
-func (c *loadCount) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 // Checks that wait for a position and find no entry new enough share a load: the
 // running one began too early for them, the one after it serves all.
@@ -43,8 +26,12 @@ func TestChecksAtAPositionShareALoad(t *testing.T) {
 	at := s.append(usageEvent(tenant, "a", "calls", 1, may))[0]
 	s.settle()
 	cfg := s.pool.Config()
-	loads := &loadCount{}
-	cfg.ConnConfig.Tracer = loads
+	var loads atomic.Int64
+	cfg.ConnConfig.Tracer = localtest.RoundTrips(func(_ *pgx.Conn, statements []string) {
+		if strings.Contains(strings.Join(statements, "\n"), "LEFT JOIN entitlement_grants") {
+			loads.Add(1)
+		}
+	})
 	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
 	s.must(err)
 	defer pool.Close()
@@ -57,17 +44,18 @@ func TestChecksAtAPositionShareALoad(t *testing.T) {
 	var g errgroup.Group
 	for range 60 {
 		g.Go(func() error {
-			c, err := reads.Check(t.Context(), tenantViewer(tenant), tenant, "calls", 1, query.Wait{MinPosition: &at, For: 10 * time.Second})
+			c, err := reads.Check(t.Context(), tenantViewer(tenant), tenant, "calls", 1, query.Wait{MinPosition: &at, For: time.Minute})
 			if err == nil && (!c.Allowed || c.Used.String() != "1" || c.AsOf.Number < at.Number) {
 				t.Errorf("%+v", c)
 			}
 			return err
 		})
 	}
-	time.Sleep(time.Second)
+	s.until(func() bool { return s.lockWaiters() > 0 })
+	time.Sleep(100 * time.Millisecond) // more of them wait
 	s.must(hold.Rollback(context.Background()))
 	s.must(g.Wait())
-	if n := loads.n.Load(); n == 0 || n > 6 {
+	if n := loads.Load(); n == 0 || n > 6 {
 		t.Errorf("%d loads for 60 checks", n)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/projections/audit"
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/deadletters"
@@ -43,6 +44,7 @@ func (s *pipelineFixture) readAtMost(r *consume.Runner, partition int16, n int) 
 
 // P3: at every moment each accepted event is in exactly one place.
 func TestP3_IdentityHoldsAtEveryMoment(t *testing.T) {
+	localtest.FewChecks(t, 60)
 	s := newPipelineFixture(t)
 	broken, _ := s.aggregator(poisonedHandler{&usage.Handler{Folds: models.DefaultFolds().Usage, NewID: newID}})
 	rapid.Check(t, func(rt *rapid.T) {

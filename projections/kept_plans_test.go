@@ -6,12 +6,14 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections/audit"
 )
 
 // TestKeptPlansUseTheKeys: plans made while the tables are empty are kept when the
 // tables have grown.
 func TestKeptPlansUseTheKeys(t *testing.T) {
+	tier.AtSize(t)
 	w := newLogFixture(t)
 	pool, err := postgres.Open(t.Context(), postgres.Config{URL: w.url, KeepPlans: true})
 	w.must(err)
@@ -41,6 +43,7 @@ func TestKeptPlansUseTheKeys(t *testing.T) {
 
 // A statement without parameters keeps the plan that a session made while the log was empty.
 func TestTheOutboxIsReadByTheKeyOfTheLog(t *testing.T) {
+	tier.AtSize(t)
 	w := newLogFixture(t)
 	conn, err := w.pool.Acquire(t.Context())
 	w.must(err)

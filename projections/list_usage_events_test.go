@@ -11,6 +11,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/audit"
 	"github.com/meterplex/meterplex/projections/query"
@@ -92,6 +93,7 @@ func TestP12_ListsOfUsageMatchTheReceipts(t *testing.T) {
 // P12: a page of usage costs the same in a long log as in a short one, by any filter, on any page,
 // with a tenant's key as with an operator's, and whatever the planner knows of the tenant.
 func TestP12_PagesOfUsageDoNotGrowWithTheTenant(t *testing.T) {
+	tier.AtSize(t)
 	s := newSizeFixture(t)
 	s.write(written{from: 100_000, events: 1000, run: 1000, rejects: 20, features: []string{"calls"}, vacuum: true}) // statistics of a small tenant
 	s.write(written{events: 30_000, run: 1000, rejects: 500, features: []string{"calls", "calls", "bytes"}})

@@ -14,6 +14,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/query"
 )
@@ -87,31 +88,6 @@ func TestP5_AGenerationDetachedMeanwhileIsNotPromoted(t *testing.T) {
 	y.checkAmounts("still the first", map[uuid.UUID]string{tenant: "2026-05:10 "})
 }
 
-// slowFirst delays the statements that show how far a projection is, and counts those that show how far the dead letters are.
-type slowFirst struct {
-	delay   time.Duration
-	letters int
-}
-
-func (s *slowFirst) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
-	for _, q := range data.Batch.QueuedQueries {
-		switch {
-		case strings.Contains(q.SQL, "consumer_standing("):
-			time.Sleep(s.delay)
-		case strings.Contains(q.SQL, "meterplex-dead-letter-handler"):
-			s.letters++
-		}
-	}
-	return ctx
-}
-
-func (*slowFirst) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-func (*slowFirst) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
-func (*slowFirst) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	return ctx
-}
-func (*slowFirst) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-
 // A read that waits for the aggregates and for the dead letters has one deadline, which counts from the request.
 func TestAWaitForDeadLettersHasOneDeadline(t *testing.T) {
 	s := newPipelineFixture(t)
@@ -119,9 +95,16 @@ func TestAWaitForDeadLettersHasOneDeadline(t *testing.T) {
 	at := s.append(usageEvent(tenant, "rejected", "calls", 1, may))[0]
 	s.drain(s.validating, s.aggregating) // and not the dead letter handler
 	const wait = 200 * time.Millisecond
-	slow := &slowFirst{delay: 2 * wait}
+	letters := 0
 	cfg := s.pool.Config().Copy()
-	cfg.ConnConfig.Tracer = slow
+	cfg.ConnConfig.Tracer = localtest.RoundTrips(func(_ *pgx.Conn, statements []string) {
+		switch sql := strings.Join(statements, "\n"); {
+		case strings.Contains(sql, "consumer_standing("):
+			time.Sleep(2 * wait)
+		case strings.Contains(sql, "meterplex-dead-letter-handler"):
+			letters++
+		}
+	})
 	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
 	s.must(err)
 	defer pool.Close()
@@ -129,7 +112,7 @@ func TestAWaitForDeadLettersHasOneDeadline(t *testing.T) {
 	if !errors.Is(err, query.ErrProjectionBehind) {
 		t.Errorf("the dead letters are behind, and the answer is %v", err)
 	}
-	if slow.letters != 1 {
-		t.Errorf("after the deadline the dead letters were read %d times, want once", slow.letters)
+	if letters != 1 {
+		t.Errorf("after the deadline the dead letters were read %d times, want once", letters)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
 // modelEvent is an event of the model's log; position is its index + 1.
@@ -203,6 +204,7 @@ func (m *passedModel) String() string {
 // The passed position equals the model's and never falls; if only nearby positions
 // are searched, it never exceeds the model's.
 func TestPassedIsTrueAndNeverFalls(t *testing.T) {
+	localtest.FewChecks(t, 60)
 	w := newLogFixture(t)
 	tenants := []uuid.UUID{tenantIn(modelPartition), tenantIn(modelPartition)}
 	rapid.Check(t, func(t *rapid.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections/periods"
 	"github.com/meterplex/meterplex/projections/query"
 )
@@ -34,6 +35,7 @@ FROM generate_series(0, 99999) n`
 
 // A page of lines reads the adjustments of these lines only, from one index, and no other line's.
 func TestAPageOfLinesReadsItsOwnAdjustments(t *testing.T) {
+	tier.AtSize(t)
 	s := newPipelineFixture(t)
 	tenant := newID()
 	_, err := s.pool.Exec(t.Context(), fillClosedPeriod, tenant, events.PartitionOf(tenant))
@@ -83,6 +85,7 @@ FROM generate_series(1, 200000) n`
 
 // A list of the adjustments of all tenants in a rare state reads these, and no others, also by a plan that does not know the state.
 func TestAListOfAdjustmentsInARareStateReadsNoOthers(t *testing.T) {
+	tier.AtSize(t)
 	s := newPipelineFixture(t)
 	_, err := s.pool.Exec(t.Context(), fillAdjustments)
 	s.must(err)

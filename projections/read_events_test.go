@@ -17,6 +17,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections/audit"
 	"github.com/meterplex/meterplex/projections/query"
 )
@@ -340,6 +341,7 @@ func TestFrontiersAreReadAsTheyAreWritten(t *testing.T) {
 
 // A page scans a bounded part of the log and returns the end of that part.
 func TestPagesOfRareEventsAreBounded(t *testing.T) {
+	tier.AtSize(t)
 	s := newPipelineFixture(t)
 	tenant := newID()
 	neighbour := tenantIn(events.PartitionOf(tenant))

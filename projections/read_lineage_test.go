@@ -138,9 +138,8 @@ func TestLineageLinksCorrectionsToTheirTargets(t *testing.T) {
 	s := newPipelineFixture(t)
 	tenant := newID()
 	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
-	two := int64(2)
 	s.append(usageEvent(tenant, "e", "calls", 5, may), usageEvent(tenant, "other", "calls", 5, may),
-		correctionEvent(tenant, "c", "e", &two), correctionEvent(tenant, "r", "e", nil))
+		correction(tenant, "c", "calls", "e", 2).Pending, correction(tenant, "r", "calls", "e", -1).Pending)
 	s.settle()
 	name := map[uuid.UUID]string{}
 	log := s.read(0, events.PartitionOf(tenant), 0)
@@ -174,10 +173,10 @@ func TestLineageLinksCorrectionsToTheirTargets(t *testing.T) {
 // The verdict on a correction that was retried has the retry as its cause, and the usage that it changes.
 func TestLineageLinksARetriedCorrectionToItsTarget(t *testing.T) {
 	s := newPipelineFixture(t)
-	tenant, two := newID(), int64(2)
+	tenant := newID()
 	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
 	usage := usageEvent(tenant, "e", "calls", 5, may)
-	at := s.append(usage, correctionEvent(tenant, "c", "e", &two))
+	at := s.append(usage, correction(tenant, "c", "calls", "e", 2).Pending)
 	retry := plainEvent(tenant, events.UsageRetried, events.Counts{Accepted: 1}, events.Retried{RawPosition: at[1].Number, DeadLetterID: newID(), Attempt: 1, Usage: json.RawMessage(`{}`)})
 	verdict := plainEvent(tenant, events.UsageValidated, events.Counts{Validated: 1}, events.Validated{RawPosition: at[1].Number, EventID: "c", Feature: "calls", Amount: -3, Timestamp: may,
 		FeatureType: domain.FeatureMetered, PeriodKey: "2026-05", CorrectedUsage: &events.CorrectedUsage{Kind: events.TypeCorrection, TargetPosition: at[0].Number, TargetEventID: "e", Before: 5, After: 2}})

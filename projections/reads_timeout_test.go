@@ -53,7 +53,11 @@ func (r *timedReads) ways() map[string]func(ctx context.Context, sql string) err
 // holds anything.
 func (r *timedReads) sameSession(way string, read func(ctx context.Context, sql string) error) {
 	r.Helper()
-	if err := read(context.Background(), `SELECT 1`); err != nil {
+	err := query.ErrOverloaded
+	for errors.Is(err, query.ErrOverloaded) { // on a busy machine
+		err = read(context.Background(), `SELECT 1`)
+	}
+	if err != nil {
 		r.Errorf("the read after %s: %v", way, err)
 	}
 	if s := r.pool.Stat(); s.NewConnsCount() != 1 || s.AcquiredConns() != 0 || r.db.Seats.InUse() != 0 {

@@ -1,91 +1,24 @@
 package projections_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/query"
-	"github.com/meterplex/meterplex/projections/rebuild"
 	"github.com/meterplex/meterplex/projections/usage"
 )
-
-// lines are the logged lines.
-type lines struct {
-	mu  sync.Mutex
-	all bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.all.Write(p)
-}
-
-// with returns the lines of a level.
-func (l *lines) with(level string) (found []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.all.String()) {
-		if strings.Contains(line, "level="+level) {
-			found = append(found, line)
-		}
-	}
-	return found
-}
-
-// A generation in use is dropped later, with a warning only if it stays in use for
-// long.
-func TestAGenerationInUseIsDroppedAnotherTime(t *testing.T) {
-	y := newRebuildFixture(t)
-	tenant := y.tenants(1)[0]
-	y.append(usageEvent(tenant, "a", "calls", 10, may))
-	y.settle()
-	r := y.built(commands.StartRebuild{})
-	_, err := y.rebuilds.Abandon(t.Context(), commands.Request{By: operatorKey}, r.ID, "test")
-	y.must(err)
-	cleaner := func(patience time.Duration) (*rebuild.Rebuilder, *lines) {
-		b, said := y.rebuilder(100), &lines{}
-		b.Patience, b.Logger = patience, slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		return b, said
-	}
-	user, err := y.pool.Begin(t.Context())
-	y.must(err)
-	defer func() { _ = user.Rollback(context.Background()) }()
-	if tag, err := user.Exec(t.Context(), `SELECT FROM consumer_checkpoints WHERE generation = $1 LIMIT 1 FOR UPDATE`, r.Generation); err != nil || tag.RowsAffected() != 1 {
-		t.Fatal(tag, err)
-	}
-
-	usual, said := cleaner(0)
-	y.whileRebuilding(func() { y.until(func() bool { return len(said.with("DEBUG"))+len(said.with("WARN")) > 0 }) }, usual)
-	if warned := said.with("WARN"); len(warned) > 0 {
-		t.Errorf("a moment's lock is warned of: %s", warned)
-	}
-	short, said := cleaner(time.Nanosecond)
-	y.whileRebuilding(func() { y.until(func() bool { return len(said.with("WARN")) > 0 }) }, short)
-	if warned := said.with("WARN")[0]; !strings.Contains(warned, "others had a lock of it: drop generation") {
-		t.Errorf("long kept: %s", warned)
-	}
-
-	y.must(user.Rollback(t.Context()))
-	last, said := cleaner(0)
-	y.whileRebuilding(func() { y.until(func() bool { return len(said.with("INFO")) > 0 }) }, last)
-	if dropped := said.with("INFO")[0]; !strings.Contains(dropped, "a generation was dropped") {
-		t.Errorf("when it is free: %s", dropped)
-	}
-}
 
 // heldPurge is a pool whose deletions of a dropped generation wait.
 type heldPurge struct {
@@ -132,6 +65,7 @@ func TestARebuildBeginsWhileADroppedGenerationIsPurged(t *testing.T) {
 
 // A generation is dropped although some partition of it is always in use, as under load.
 func TestAGenerationUnderLoadIsDropped(t *testing.T) {
+	tier.AtSize(t)
 	y := newRebuildFixture(t)
 	tenant := y.tenants(1)[0]
 	y.append(usageEvent(tenant, "a", "calls", 10, may))
@@ -162,12 +96,14 @@ func TestAGenerationUnderLoadIsDropped(t *testing.T) {
 		}
 		_ = holds.Rollback(context.Background())
 	})
-	cleaner, said := y.rebuilder(100), &lines{}
-	cleaner.Logger = slog.New(slog.NewTextHandler(said, nil))
-	y.whileRebuilding(func() { y.until(func() bool { return len(said.with("INFO")) > 0 }) }, cleaner)
-	if dropped := said.with("INFO"); len(dropped) != 1 || !strings.Contains(dropped[0], "a generation was dropped") {
-		t.Errorf("logged %s", dropped)
-	}
+	y.whileRebuilding(func() { y.until(func() bool { return y.dropped(r) }) }, y.rebuilder(100))
+}
+
+// dropped reports whether the generation of a rebuild is dropped.
+func (y *rebuildFixture) dropped(r domain.Rebuild) (dropped bool) {
+	y.Helper()
+	y.must(y.pool.QueryRow(context.Background(), `SELECT dropped_at IS NOT NULL FROM projection_generations WHERE projection = $1 AND generation = $2`, r.Projection, r.Generation).Scan(&dropped))
+	return dropped
 }
 
 // A list does not go on in a generation that no longer gets the newest usage, although its rows are still there.

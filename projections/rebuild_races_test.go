@@ -13,7 +13,6 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
-	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/entitlements"
 	"github.com/meterplex/meterplex/projections/models"
@@ -86,18 +85,6 @@ func TestP5_AGenerationPromotedMeanwhileIsNotDropped(t *testing.T) {
 	stop()
 	y.must(<-done)
 	y.checkAmounts("promoted", map[uuid.UUID]string{tenant: "2026-05:20 "})
-}
-
-// lockWaiters counts the sessions of the database that wait for another's lock.
-func (y *rebuildFixture) lockWaiters() (n int) {
-	y.Helper()
-	var name string
-	y.must(y.pool.QueryRow(context.Background(), `SELECT current_database()`).Scan(&name))
-	admin, err := pgx.Connect(context.Background(), localtest.Postgres(y.TB).AdminURL()) // it sees others' lock waits
-	y.must(err)
-	defer admin.Close(context.Background())
-	y.must(admin.QueryRow(context.Background(), `SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND wait_event_type = 'Lock'`, name).Scan(&n))
-	return n
 }
 
 // A verify has one fold: over several it is refused, and it never reverts a

@@ -161,11 +161,12 @@ func (y *rebuildFixture) sameRows(r domain.Rebuild, other int) error {
 // recordMixedUsage records usage of several tenants with all that can become of it.
 func (y *rebuildFixture) recordMixedUsage(tenants []uuid.UUID, from, n int) {
 	y.Helper()
+	var batch []events.Pending
 	for i := from; i < from+n; i++ {
-		tenant := tenants[i%len(tenants)]
 		feature := []string{"calls", "tokens", "unknown", "broken"}[i%7%4]
-		y.append(usageEvent(tenant, fmt.Sprint("e", i), feature, int64(i+1), may.Add(time.Duration(i)*time.Hour)))
+		batch = append(batch, usageEvent(tenants[i%len(tenants)], fmt.Sprint("e", i), feature, int64(i+1), may.Add(time.Duration(i)*time.Hour)))
 	}
+	y.append(batch...)
 }
 
 func (y *rebuildFixture) tenants(n int) (all []uuid.UUID) {

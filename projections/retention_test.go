@@ -3,7 +3,6 @@ package projections_test
 import (
 	"context"
 	"log/slog"
-	"strings"
 	"testing"
 	"time"
 
@@ -60,11 +59,7 @@ func TestUnitsOfRebuildsAreKeptWhileTheirGenerationIsFed(t *testing.T) {
 	if y.unitsOf(r.ID) == 0 {
 		t.Error("the units of a generation that is not dropped yet are deleted")
 	}
-	cleaner, said := y.rebuilder(100), &lines{}
-	cleaner.Logger = slog.New(slog.NewTextHandler(said, nil))
-	y.whileRebuilding(func() {
-		y.until(func() bool { return strings.Contains(strings.Join(said.with("INFO"), ""), "dropped") })
-	}, cleaner)
+	y.whileRebuilding(func() { y.until(func() bool { return y.dropped(r) }) }, y.rebuilder(100))
 	running := y.start(commands.StartRebuild{Projection: r.Projection})
 	y.expire()
 	if n := y.unitsOf(r.ID); n != 0 {

@@ -15,6 +15,7 @@ import (
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/watermill/logtest"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/entitlements"
 	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/usage"
@@ -208,12 +209,7 @@ func TestLogReadersFoldWithheldEvents(t *testing.T) {
 	_, err := w.pool.Exec(t.Context(), `INSERT INTO withheld_records VALUES (6, 2, 2, $1, $2, 'too large')`, tenant, newID())
 	w.must(err)
 	r, seen := w.runner(entitlements.Consumer(models.DefaultFolds().Entitlements, newID))
-	ctx, cancel := context.WithCancel(t.Context())
-	var g errgroup.Group
-	g.Go(func() error { return logtest.Follow(ctx, r, time.Millisecond, nil) })
-	w.until(func() bool { return w.checkpoint(events.GroupEntitlements, 6) == 3 })
-	cancel()
-	w.must(g.Wait())
+	w.follow(r, func() bool { return w.checkpoint(events.GroupEntitlements, 6) == 3 })
 	var used int
 	w.must(w.pool.QueryRow(t.Context(), `SELECT used::int FROM entitlement_usage WHERE tenant_id = $1 AND feature = 'calls'`, tenant).Scan(&used))
 	if used != 3 || seen.passed != 0 {
@@ -288,12 +284,8 @@ func TestFollowReadsTheLogItself(t *testing.T) {
 	cancel()
 	w.must(g.Wait())
 
-	ctx, cancel = context.WithCancel(t.Context())
-	g.Go(func() error { return logtest.Follow(ctx, r, time.Millisecond, nil) }) // and without any, polling finds it
 	w.verdicts(b, "calls", 4)
-	w.until(func() bool { return w.noted() == 15 })
-	cancel()
-	w.must(g.Wait())
+	w.follow(r, func() bool { return w.noted() == 15 }) // and without any, polling finds it
 }
 
 // A head that names a missing event proves a loss: a checkpoint must not pass the
@@ -306,14 +298,9 @@ func TestFollowStopsBeforeALostTail(t *testing.T) {
 	w.verdicts(a, "calls", 3)
 	_, err := w.pool.Exec(t.Context(), `UPDATE log_heads SET position = position + 1 WHERE partition = 1`)
 	w.must(err)
-	ctx, cancel := context.WithCancel(t.Context())
-	var g errgroup.Group
-	g.Go(func() error { return logtest.Follow(ctx, r, time.Millisecond, nil) })
-	w.until(func() bool { return w.noted() == 3 })
+	w.follow(r, func() bool { return w.noted() == 3 })
 	w.verdicts(b, "calls", 4)
-	w.until(func() bool { return w.noted() == 7 })
-	cancel()
-	w.must(g.Wait())
+	w.follow(r, func() bool { return w.noted() == 7 })
 	if at := w.checkpoint(events.GroupEntitlements, 1); at != 3 {
 		t.Errorf("the checkpoint stands at %d, the last event is the third", at)
 	}
@@ -328,12 +315,7 @@ func TestReadModelsFailureIsDiscarded(t *testing.T) {
 	poison := verdict(tenant, "calls", 1)
 	poison.Payload = json.RawMessage(`"poison"`)
 	at := w.append(verdict(tenant, "calls", 1), poison, verdict(tenant, "calls", 1))
-	ctx, cancel := context.WithCancel(t.Context())
-	var g errgroup.Group
-	g.Go(func() error { return logtest.Follow(ctx, r, time.Millisecond, nil) })
-	w.until(func() bool { return w.noted() == 4 }) // two verdicts, and the events about the third
-	cancel()
-	w.must(g.Wait())
+	w.follow(r, func() bool { return w.noted() == 4 }) // two verdicts, and the events about the third
 	letters := w.read(events.TopicUsageDeadLetter, 1, 0)
 	if len(letters) != 2 {
 		t.Fatalf("%d dead letter events, want 2", len(letters))
@@ -372,7 +354,11 @@ func TestLockTimeoutsAreRetried(t *testing.T) {
 func TestCheckpointMovesByCompareAndSet(t *testing.T) {
 	w := newLogFixture(t)
 	w.verdicts(tenantIn(4), "calls", 2)
-	r, _ := w.aggregator(movingHandler{&usage.Handler{Folds: models.DefaultFolds().Usage, NewID: newID}})
+	aggregator := &usage.Handler{Folds: models.DefaultFolds().Usage, NewID: newID}
+	r, _ := w.aggregator(applier(func(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (projections.Result, error) {
+		w.must(second(tx.Exec(ctx, `UPDATE consumer_checkpoints SET position = position + 1`)))
+		return aggregator.Apply(ctx, tx, g, batch)
+	}))
 	if err := r.Process(t.Context(), w.topic(events.TopicUsageValidated, 4, 0)); err == nil || len(w.aggregates()) != 0 {
 		t.Fatalf("%v, aggregates %+v", err, w.aggregates())
 	}
@@ -386,4 +372,15 @@ func TestConsumerWithoutCheckpointsIsRefused(t *testing.T) {
 	if err := r.Process(t.Context(), w.topic(events.TopicUsageValidated, 4, 0)); err == nil {
 		t.Fatal("folded without a checkpoint")
 	}
+}
+
+// follow lets a consumer follow the log until a condition holds.
+func (w *logFixture) follow(r *consume.Runner, done func() bool) {
+	w.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var g errgroup.Group
+	g.Go(func() error { return logtest.Follow(ctx, r, time.Millisecond, nil) })
+	w.until(done)
+	cancel()
+	w.must(g.Wait())
 }

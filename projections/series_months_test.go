@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections/series"
 )
 
@@ -61,6 +62,7 @@ func (s *sizeFixture) checkMonths(tenant uuid.UUID, limit int, by ...string) {
 
 // A page of months reads the hours of its groups, and not those of the others, however many there are.
 func TestPagesOfMonthsReadTheirGroupsOnly(t *testing.T) {
+	tier.AtSize(t)
 	s := newSizeFixture(t)
 	s.declare("calls", time.Time{}, "region", "model")
 	const groups, hours, limit = 60, 31 * 24, 5

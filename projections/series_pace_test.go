@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/series"
@@ -31,9 +32,11 @@ func TestTheFirstFoldOfASeriesYieldsToIngest(t *testing.T) {
 	tenant := newID()
 	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
 	s.declare("calls", time.Time{})
+	var batch []events.Pending
 	for i := range 300 {
-		s.append(usageEvent(tenant, fmt.Sprint(i), "calls", int64(i+1), may.Add(time.Duration(i)*time.Hour)))
+		batch = append(batch, usageEvent(tenant, fmt.Sprint(i), "calls", int64(i+1), may.Add(time.Duration(i)*time.Hour)))
 	}
+	s.append(batch...)
 	s.drain(s.validating, s.aggregating)
 	c := series.Consumer(models.DefaultFolds().Series)
 	c.MaxPerPartition, c.MaxRecords = 20, 20

@@ -8,6 +8,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/series"
@@ -126,6 +127,7 @@ func TestP5_PagesOfASeriesStayInTheirGeneration(t *testing.T) {
 
 // P12: a page reads the hours of its buckets, however many hours, tenants and groups there are.
 func TestP12_PagesOfASeriesDoNotGrowWithTheTenant(t *testing.T) {
+	tier.AtSize(t)
 	s := newSizeFixture(t)
 	s.declare("calls", time.Time{}, "region")
 	s.must(second(s.pool.Exec(t.Context(), `INSERT INTO usage_series SELECT 1, $3, $1, f, $2::timestamptz + h * interval '1 hour', '{"region":"' || g || '"}', 1, 1

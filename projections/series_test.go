@@ -111,13 +111,15 @@ func TestP5_HoursAddUpToTheFigures(t *testing.T) {
 		for range rapid.IntRange(1, 8).Draw(rt, "steps") {
 			switch rapid.SampledFrom([]string{"record", "record", "validate", "aggregate", "sum", "settle", "retry"}).Draw(rt, "step") {
 			case "record":
+				var batch []events.Pending
 				for range rapid.IntRange(1, 30).Draw(rt, "events") {
 					at := may.Add(time.Duration(rapid.Int64Range(-40*24*3600e6, 40*24*3600e6).Draw(rt, "at")) * time.Microsecond)
 					feature := rapid.SampledFrom([]string{"calls", "tokens", "broken", "unknown"}).Draw(rt, "feature")
 					region := rapid.SampledFrom([]string{`{"region":"eu"}`, `{"region":"us"}`, `{}`, `{"region":null}`, `{"region":7}`}).Draw(rt, "region")
-					y.append(taggedUsage(rapid.SampledFrom(tenants).Draw(rt, "tenant"), fmt.Sprint("s", sent), feature, rapid.Int64Range(1, 1<<53-1).Draw(rt, "amount"), at, region))
+					batch = append(batch, taggedUsage(rapid.SampledFrom(tenants).Draw(rt, "tenant"), fmt.Sprint("s", sent), feature, rapid.Int64Range(1, 1<<53-1).Draw(rt, "amount"), at, region))
 					sent++
 				}
+				y.append(batch...)
 			case "validate":
 				y.drain(y.validating)
 			case "aggregate":

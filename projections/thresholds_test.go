@@ -100,6 +100,7 @@ func TestThresholdsOfMeteredFeatures(t *testing.T) {
 
 // However the log is cut into batches, the crossings are the same.
 func TestThresholdsDoNotDependOnBatches(t *testing.T) {
+	localtest.FewChecks(t, 60)
 	s := newPipelineFixture(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		tenant, used, seen, want := newID(), int64(0), map[string]bool{}, []string{}

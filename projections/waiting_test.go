@@ -11,6 +11,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections"
 )
 
@@ -81,7 +82,7 @@ func TestTheFirstWaitingEventIsFound(t *testing.T) {
 			run(events.TopicUsageDeadLetter, 1)
 		}
 	}
-	for round := range 6 {
+	for round := range tier.Histories(t, 2, 6) {
 		run(events.TopicUsageRaw, random.IntN(5000)+1)
 		thin(random.IntN(20), 20+random.IntN(50))
 		run(events.TopicUsageDeadLetter, random.IntN(3000)+1)

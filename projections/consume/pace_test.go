@@ -2,7 +2,6 @@ package consume
 
 import (
 	"testing"
-	"time"
 )
 
 // A consumer rests in a long backlog that shrinks, and in no other.
@@ -27,18 +26,6 @@ func TestOnlyALongBacklogThatShrinksIsPaced(t *testing.T) {
 	} {
 		if p.begin(round.behind, bound); p.rests.Load() != round.rests {
 			t.Errorf("round %d, %d behind: it rests: %t", n, round.behind, !round.rests)
-		}
-	}
-}
-
-func TestARestIsInProportionToTheWork(t *testing.T) {
-	for share, least := range map[int64]time.Duration{0: 0, 100: 0, 50: 20 * time.Millisecond, 25: 60 * time.Millisecond, 1: longestRest} {
-		p := &pace{}
-		p.begin(1_000_000, 1)
-		began := time.Now()
-		p.rest(t.Context(), 20*time.Millisecond, share)
-		if took := time.Since(began); took < least {
-			t.Errorf("%d %%: rested %v after 20 ms, want %v", share, took, least)
 		}
 	}
 }

@@ -8,11 +8,13 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections"
 )
 
 // GET /projections finds the first waiting event of a rare topic without reading those of other topics.
 func TestLagOfARareTopicIsReadAlongItsChain(t *testing.T) {
+	tier.AtSize(t)
 	conn, err := pgx.Connect(t.Context(), localtest.SuperuserURL(t, localtest.Migrated(t, postgres.Migrate)))
 	if err != nil {
 		t.Fatal(err)
