@@ -2,12 +2,11 @@
 package meterplex
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -171,113 +170,26 @@ func listPackages(t *testing.T) [][]string {
 	return all
 }
 
-const (
-	maxFunction = 70
-	maxFile     = 400
-)
-
-func TestFunctionsAndFilesStayShort(t *testing.T) {
-	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") {
-			return err
-		}
-		set := token.NewFileSet()
-		file, err := parser.ParseFile(set, path, nil, 0)
-		if err != nil {
-			return err
-		}
-		lines := func(n ast.Node) int { return set.Position(n.End()).Line - set.Position(n.Pos()).Line + 1 }
-		if n := set.File(file.Pos()).LineCount(); n > maxFile {
-			t.Errorf("%s has %d lines; %d are the bound", path, n, maxFile)
-		}
-		for _, decl := range file.Decls {
-			if f, ok := decl.(*ast.FuncDecl); ok && lines(f) > maxFunction {
-				t.Errorf("%s: %s has %d lines; %d are the bound", path, f.Name.Name, lines(f), maxFunction)
-			}
-			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == "init" {
-				t.Errorf("%s has an init function", path)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// TestEveryPackageChecksForLeaks: every package with tests checks for leaked goroutines.
+// Every package with tests checks for leaked goroutines in its TestMain.
 func TestEveryPackageChecksForLeaks(t *testing.T) {
-	out, err := exec.Command("go", "list", "-f", `{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}`, "./...").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	packages := 0
-	for dir := range strings.FieldsSeq(string(out)) {
-		packages++
-		if !looksForLeaks(t, dir) {
-			t.Errorf("%s has tests, and no TestMain that ends with localtest.NoLeaks or goleak", dir)
-		}
-	}
-	if packages < 15 {
-		t.Fatalf("only %d packages with tests are listed", packages)
-	}
-}
-
-// looksForLeaks reports whether the file with the folder's TestMain calls a leak check.
-func looksForLeaks(t *testing.T, dir string) (looks bool) {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range files {
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !slices.ContainsFunc(file.Decls, func(d ast.Decl) bool { f, ok := d.(*ast.FuncDecl); return ok && f.Name.Name == "TestMain" }) {
-			continue
-		}
-		ast.Inspect(file, func(n ast.Node) bool {
-			call, _ := n.(*ast.CallExpr)
-			if call == nil {
-				return true
-			}
-			if f, ok := call.Fun.(*ast.SelectorExpr); ok {
-				from, _ := f.X.(*ast.Ident)
-				looks = looks || from != nil && (from.Name == "goleak" && slices.Contains([]string{"VerifyTestMain", "Find"}, f.Sel.Name) ||
-					from.Name == "localtest" && f.Sel.Name == "NoLeaks")
-			}
-			return true
-		})
-	}
-	return looks
-}
-
-// TestLogsNameErrorsAlike: all logs use the same key for errors, so that one search finds them.
-func TestLogsNameErrorsAlike(t *testing.T) {
+	folders := map[string]bool{} // true: one of its tests calls a check
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "deploy/check") {
 			return err
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-		if err != nil {
-			return err
-		}
-		ast.Inspect(file, func(n ast.Node) bool {
-			call, ok := n.(*ast.CallExpr)
-			for i := 0; ok && i+1 < len(call.Args); i++ {
-				name, _ := call.Args[i].(*ast.BasicLit)
-				value, _ := call.Args[i+1].(*ast.Ident)
-				if name != nil && name.Value == `"err"` && value != nil && value.Name == "err" {
-					t.Errorf("%s logs an error as err; it is called error everywhere", path)
-				}
-			}
-			return true
-		})
-		return nil
+		text, err := os.ReadFile(path)
+		main := strings.Contains(string(text), "func TestMain(") && leakChecks.Match(text)
+		folders[filepath.Dir(path)] = folders[filepath.Dir(path)] || main
+		return err
 	})
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || len(folders) < 15 {
+		t.Fatalf("%d packages with tests: %v", len(folders), err)
+	}
+	for folder, checks := range folders {
+		if !checks {
+			t.Errorf("%s has tests, and no TestMain that ends with localtest.NoLeaks or goleak", folder)
+		}
 	}
 }
+
+var leakChecks = regexp.MustCompile(`goleak\.(VerifyTestMain|Find)\(|localtest\.NoLeaks\(`)

@@ -1,16 +1,15 @@
 package bench
 
 import (
-	"encoding/base64"
-	"encoding/json"
-	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // Every answer is checked: a read that finds no events would be fast.
 func TestP12_ReadsAtSizeAreMeasuredWithBothKeys(t *testing.T) {
+	tier.AtSize(t)
 	r := newRun(t, times{figure: LeastHistory, reads: 2})
 	if err := r.readsAtSize(t.Context()); err != nil {
 		t.Fatal(err)
@@ -109,63 +108,5 @@ func TestP12_AimsOfReadsAreForEachRead(t *testing.T) {
 		if name == "one is slow" && (explain.Value != 101 || explain.Limit != 400) {
 			t.Errorf("%v, limit %v", explain.Value, explain.Limit)
 		}
-	}
-}
-
-func TestPlacesHavePagesBeforeAndBehindThem(t *testing.T) {
-	h := &longHistory{historyWriter: &historyWriter{shape: oneFigure(), head: 7, runs: 20}, ended: time.Unix(9, 0), began: time.Unix(1, 0)}
-	random := rand.New(rand.NewPCG(1, 2))
-	for range 1000 {
-		p := h.place(random)
-		if p.run < firstPlace || p.run > h.runs-2 || p.n < 1 || p.n > historyRun || p.recorded.Number != 7+p.run*2*historyRun+p.n {
-			t.Fatalf("%+v", p)
-		}
-		if left := h.runs*h.shape.accepted(historyRun) - p.run*h.shape.accepted(historyRun); left <= pageSize {
-			t.Fatalf("%d events are behind %+v", left, p)
-		}
-	}
-	p := &place{history: h, run: 2, n: 250}
-	if p.counted() != 2*990+248 || p.rejected() || !(&place{history: h, run: 2, n: 300}).rejected() {
-		t.Errorf("%d", p.counted())
-	}
-}
-
-// The figure of the events before a place, computed one by one.
-func TestSumBeforeAPlace(t *testing.T) {
-	h := &longHistory{historyWriter: &historyWriter{shape: oneFigure()}}
-	sum := int64(0)
-	for range 3 {
-		for n := int64(1); n <= historyRun; n++ {
-			if n%100 != 0 {
-				sum += 1 + n%9
-			}
-		}
-	}
-	if got := (&place{history: h, run: 3, n: 5}).sumBefore(); got != sum {
-		t.Errorf("%d instead of %d", got, sum)
-	}
-}
-
-func TestKeysNameTheTenantOnlyIfNeeded(t *testing.T) {
-	own, operator := readKey{kind: tenantKey}, readKey{kind: operatorKey, parameter: "tenantId=t"}
-	for _, x := range []struct{ got, want string }{
-		{own.path("/a"), "/a"}, {own.path("/a?b=1"), "/a?b=1"},
-		{operator.path("/a"), "/a?tenantId=t"}, {operator.path("/a?b=1"), "/a?b=1&tenantId=t"},
-	} {
-		if x.got != x.want {
-			t.Errorf("%q instead of %q", x.got, x.want)
-		}
-	}
-}
-
-func TestCursorsNameTheirList(t *testing.T) {
-	one, other := cursorAt("5", "usage events", "t"), cursorAt("5", "usage events", "u")
-	raw, err := base64.RawURLEncoding.DecodeString(one)
-	var c cursor
-	if err == nil {
-		err = json.Unmarshal(raw, &c)
-	}
-	if err != nil || c.After != "5" || len(c.Sum) != cursorSum || one == other {
-		t.Errorf("%s %s %v", one, other, err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // service is the service as it is built from this source, once for all tests; TestMain removes its folder.
@@ -60,6 +61,7 @@ func (r *run) figure(t *testing.T, id string) *Figure {
 
 // B8: a rebuild beside reads, and one by workers that do not rest, in a service that was restarted.
 func TestRebuildsAreMeasuredWithRestsAndWithout(t *testing.T) {
+	tier.AtSize(t)
 	r := newRun(t, times{history: 32_000, latency: 2 * time.Second})
 	var shares []string
 	err := r.withService(t.Context(), 1, tenantSpec{feature: feature, tenants: tenantCount, spread: true}, func(s *subject) error {

@@ -6,10 +6,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // The service is measured beside a broker that it reaches over TLS only, with the settings that were chosen.
 func TestTheServiceIsMeasuredOverTLSWithSettings(t *testing.T) {
+	tier.AtSize(t)
 	r := newRun(t, times{idle: time.Second})
 	r.cfg.KafkaTLS, r.cfg.Settings = true, []string{"METERPLEX_TRACE_RATIO=0.01"}
 	broker, login, err := startBroker(t.Context(), &r.cfg, t.TempDir())
@@ -40,7 +43,5 @@ func TestTheServiceIsMeasuredOverTLSWithSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f := r.figure(t, "idle"); f.Value == 0 {
-		t.Errorf("%+v", f)
-	}
+	r.figure(t, "idle") // its value may be 0: a second without requests may cost less than a tick of the CPU clock
 }

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"errors"
 	"testing"
 	"time"
 )
@@ -29,12 +28,6 @@ func TestTheSustainedRateIsNearTheCapacity(t *testing.T) {
 	}
 }
 
-func TestTheSustainedRateIsTheOfferedOneIfItIsSustained(t *testing.T) {
-	if got, tried, err := sustainedRate(serviceOf(60_000, 60_000)); err != nil || got != streamRate || tried != "53000 sustained" {
-		t.Errorf("%.0f, %v: %s", got, err, tried)
-	}
-}
-
 func TestARateWithRefusalsOrALongLagIsNotSustained(t *testing.T) {
 	for _, bad := range []trial{{refused: 1}, {lag: sustainedLag + time.Millisecond}} {
 		if bad.sustained() {
@@ -43,18 +36,5 @@ func TestARateWithRefusalsOrALongLagIsNotSustained(t *testing.T) {
 	}
 	if fine := (trial{lag: sustainedLag}); !fine.sustained() {
 		t.Errorf("%+v is not sustained", fine)
-	}
-}
-
-func TestTheSearchOfTheSustainedRateEndsWithTheFirstError(t *testing.T) {
-	broken := errors.New("no answer")
-	n := 0
-	if _, _, err := sustainedRate(func(perSecond float64) (trial, error) {
-		if n++; n == 3 {
-			return trial{}, broken
-		}
-		return trial{offered: perSecond, lag: time.Hour, drained: 1000}, nil
-	}); !errors.Is(err, broken) || n != 3 {
-		t.Errorf("%v after %d trials", err, n)
 	}
 }

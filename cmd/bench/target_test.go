@@ -21,40 +21,6 @@ func targetOf(n int) *target {
 	return t
 }
 
-func TestTenantsHaveAlikeShares(t *testing.T) {
-	all := targetOf(10)
-	count := map[int]int{}
-	for client := range 4 {
-		for n := range 100 {
-			count[all.pick(client, 4, n)]++
-		}
-	}
-	for i := range all.tenants {
-		if count[i] != 40 {
-			t.Errorf("tenant %d has %d of 400 requests", i, count[i])
-		}
-	}
-}
-
-func TestTheLargestTenantHasItsShareAndTheRestIsEven(t *testing.T) {
-	all := targetOf(11)
-	all.whale = 0.9
-	count := map[int]int{}
-	for client := range 2 {
-		for n := range 1000 {
-			count[all.pick(client, 2, n)]++
-		}
-	}
-	if count[0] != 1800 {
-		t.Errorf("the whale has %d of 2000 requests", count[0])
-	}
-	for i := 1; i < 11; i++ {
-		if count[i] != 20 {
-			t.Errorf("tenant %d has %d of 2000 requests", i, count[i])
-		}
-	}
-}
-
 // answering is a server that accepts usage of the tenants of targetOf, and refuses every third
 // request if refuse is set.
 func answering(t *testing.T, refuse bool) (url string, keys map[string]int) {
@@ -126,26 +92,6 @@ func TestRefusalsAreCountedAndEndNothing(t *testing.T) {
 	}
 	if did.refused == 0 || did.events == 0 || did.events%2 != 0 {
 		t.Errorf("closed: %+v", did)
-	}
-}
-
-// A server closes idle connections: that is no failure of the service.
-func TestIdleConnectionsAreReopened(t *testing.T) {
-	all := targetOf(1)
-	url, _ := answering(t, false)
-	all.urls = []string{url}
-	l, err := all.newIngestLoad(t.Context(), 1, 2, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.close()
-	l.wires[0].conn.Close()
-	if _, err := l.send(0); err == nil {
-		t.Fatal("a closed connection answers")
-	}
-	l.wires[0].used = time.Now().Add(-2 * maxIdle)
-	if _, err := l.send(0); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -6,10 +6,12 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // PostgreSQL's versions have their statistics in different views.
 func TestWriteStatisticsOfEachPostgresAreRead(t *testing.T) {
+	tier.AtSize(t)
 	majors := local.Majors()
 	for _, major := range []int{majors[0], majors[len(majors)-1]} {
 		t.Run(fmt.Sprint(major), func(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 const root = "../.."
@@ -22,6 +24,7 @@ func inputsOf(t *testing.T) *inputs {
 
 // The document's tables equal the program's output for the present figures.
 func TestTheDocumentHasTheComputedTables(t *testing.T) {
+	tier.AtSize(t)
 	if runtime.GOARCH != "amd64" {
 		t.Skip("floating point differs between processors, and with it a simulation's last digits")
 	}
@@ -79,14 +82,6 @@ func TestTheSimulationLosesNoEvent(t *testing.T) {
 		if l.offered == 0 || l.recorded != l.offered || l.applied != l.offered {
 			t.Errorf("%s: %d events sent, %d recorded, %d applied", s.name, l.offered, l.recorded, l.applied)
 		}
-	}
-}
-
-func TestTheSameSeedIsTheSameRun(t *testing.T) {
-	in := inputsOf(t)
-	a, b := in.steadyCell(guess(), even(), 9000, 4), in.steadyCell(guess(), even(), 9000, 4)
-	if a.recorded != b.recorded || a.fresh.quantile(0.99) != b.fresh.quantile(0.99) || a.scheduledCount != b.scheduledCount {
-		t.Errorf("two runs differ: %d and %d recorded, %d and %d scheduled events", a.recorded, b.recorded, a.scheduledCount, b.scheduledCount)
 	}
 }
 
@@ -148,50 +143,5 @@ func TestCommitsShareAFlush(t *testing.T) {
 	s.until(seconds(1))
 	if done != 100 || d.flushes != 2 { // the first alone, all others together
 		t.Errorf("%d commits are durable after %d flushes, want 100 after 2", done, d.flushes)
-	}
-}
-
-func TestAFitPassesThroughTheMeasurements(t *testing.T) {
-	r := fit(160, 1, 9, 0.001)
-	if math.Abs(r.fixed+r.each-160) > 1e-9 || math.Abs(r.fixed*0.001+r.each-9) > 1e-9 {
-		t.Errorf("%+v does not give 160 and 9 back", r)
-	}
-	if r := fit(100, 1, 1, 0.5); r.each != 0 || r.fixed != 2 {
-		t.Errorf("%+v: if both cannot be met, the measurement with the larger batches must be", r)
-	}
-}
-
-func TestTenantsAreAllPlaced(t *testing.T) {
-	sizes := tenants{Count: 1000, Zipf: 0.7}.population()
-	for _, directory := range []bool{true, false} {
-		w := place(sizes, 7, 0, directory)
-		sum := 0.0
-		for c, share := range w.cells {
-			inside := 0.0
-			for _, p := range w.partitions[c] {
-				inside += p
-			}
-			if math.Abs(inside-share) > 1e-9 {
-				t.Errorf("cell %d has %g of all events, its partitions %g", c, share, inside)
-			}
-			sum += share
-		}
-		if math.Abs(sum-1) > 1e-9 {
-			t.Errorf("the cells have %g of all events", sum)
-		}
-	}
-}
-
-func TestAMissingMarkerIsReported(t *testing.T) {
-	if _, err := fill("# nothing\n", []table{{"cell", "| a |\n"}}); err == nil {
-		t.Error("a document without the table's markers was accepted")
-	}
-}
-
-func TestNumbersHaveThreeFigures(t *testing.T) {
-	for v, want := range map[float64]string{0: "0", 0.00012345: "0.000123", 1.2345: "1.23", 999.9: "1000", 1234: "1,230", 1234567: "1,230,000", 12: "12"} {
-		if got := num(v); got != want {
-			t.Errorf("%g is written as %s, want %s", v, got, want)
-		}
 	}
 }

@@ -106,18 +106,8 @@ func recordCases() (all []recordCase) {
 	return all
 }
 
-// recordRules renders records as the rules of a test.
-func recordRules(records ...Record) string {
-	var b strings.Builder
-	b.WriteString("groups:\n- name: tested\n  rules:\n")
-	for i := range records {
-		b.WriteString(records[i].YAML())
-	}
-	return b.String()
-}
-
-// yaml renders the case as a test in the format of promtool, which expects the same value of each of the names.
-func (c *recordCase) yaml(rules string, names ...string) string {
+// yaml renders the case as a test in the format of promtool.
+func (c *recordCase) yaml(rules string) string {
 	end := 30 * c.step
 	var b strings.Builder
 	fmt.Fprintf(&b, "rule_files: [%s]\nevaluation_interval: %ds\ntests:\n- interval: %ds\n  input_series:\n", rules, end, c.step)
@@ -126,8 +116,8 @@ func (c *recordCase) yaml(rules string, names ...string) string {
 		fmt.Fprintf(&b, "  - series: %s\n    values: %s\n", quote(name+"}"), quote(values))
 	}
 	b.WriteString("  promql_expr_test:\n")
-	for _, name := range names { // three decimals, as an integer: the last bits of a sum depend on the order of its terms
-		fmt.Fprintf(&b, "  - expr: round(1000 * %s)\n    eval_time: %ds\n    exp_samples:\n    - labels: %s\n      value: %v\n", name, end, quote(`{`+job+`,slo="`+c.SLO+`"}`), math.Round(1000*c.want))
-	}
+	// Three decimals, as an integer: the last bits of a sum depend on the order of its terms.
+	fmt.Fprintf(&b, "  - expr: round(1000 * %s)\n    eval_time: %ds\n    exp_samples:\n    - labels: %s\n      value: %v\n",
+		c.Name, end, quote(`{`+job+`,slo="`+c.SLO+`"}`), math.Round(1000*c.want))
 	return b.String()
 }

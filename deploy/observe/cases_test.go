@@ -230,7 +230,6 @@ func noInstance() ruleCase {
 // metricAbsent tests that the alert names each metric that is missing while an instance is scraped. In each scenario the half of the metrics
 // is missing whose numbers have a bit, so that any two metrics differ in a scenario.
 func metricAbsent() ruleCase {
-	c := firstAbsent()
 	metrics := alertedMetrics()
 	missing := func(values string, absent func(int) bool) (s scenario, labels []string) {
 		for i, m := range metrics {
@@ -242,29 +241,20 @@ func metricAbsent() ruleCase {
 		}
 		return s, labels
 	}
-	up := `up{` + job + `,instance="a"} 1x60`
+	up, down, first := `up{`+job+`,instance="a"} 1x60`, `up{`+job+`,instance="a"} 0x60`, metrics[0]
+	gone, named := with(first)+" 0x9 stale _x20 0x20", []string{fmt.Sprintf(`metric=%q`, first)}
+	c := ruleCase{"MeterplexMetricAbsent", "page", 1, []scenario{
+		{series: append([]string{up, gone}, others(first)...), checks: []check{{9, nil}, {14, nil}, {15, named}, {30, named}, {33, nil}}}, // in no half
+		{series: append([]string{down, gone}, others(first)...), checks: []check{{30, nil}}},                                              // another alert fires
+		{series: append([]string{down, gone, `up{job="node"} 1x60`}, others(first)...), checks: []check{{30, nil}}},
+		{series: append([]string{up, gone, first + `{job="meterplex-b"} 0x60`}, others(first)...), checks: []check{{30, named}}},
+	}}
 	for bit := 1; bit < len(metrics); bit *= 2 {
 		s, labels := missing("0x9 stale _x20 0x20", func(i int) bool { return i&bit != 0 })
 		s.series, s.checks = append(s.series, up), []check{{9, nil}, {14, nil}, {15, labels}, {30, labels}, {33, nil}}
 		c.scenarios = append(c.scenarios, s)
 	}
 	return c
-}
-
-const absentAlert = "MeterplexMetricAbsent"
-
-// firstAbsent tests the first metric alone. If no instance is scraped, another alert fires. If another job has the metric, this one fires.
-func firstAbsent() ruleCase {
-	metric := alertedMetrics()[0]
-	labels := []string{fmt.Sprintf(`metric=%q`, metric)}
-	up, down := `up{`+job+`,instance="a"} 1x60`, `up{`+job+`,instance="a"} 0x60`
-	gone := with(metric) + " 0x9 stale _x20 0x20"
-	return ruleCase{absentAlert, "page", 1, []scenario{
-		{series: append([]string{up, gone}, others(metric)...), checks: []check{{9, nil}, {14, nil}, {15, labels}, {30, labels}, {33, nil}}},
-		{series: append([]string{down, gone}, others(metric)...), checks: []check{{30, nil}}},
-		{series: append([]string{down, gone, `up{job="node"} 1x60`}, others(metric)...), checks: []check{{30, nil}}},
-		{series: append([]string{up, gone, metric + `{job="meterplex-b"} 0x60`}, others(metric)...), checks: []check{{30, labels}}},
-	}}
 }
 
 // others are series of all metrics but one.

@@ -29,7 +29,7 @@ func TestTheFilesHoldTheTable(t *testing.T) {
 			continue
 		}
 		if got, err := os.ReadFile(at); err != nil || string(got) != want {
-			t.Errorf("%s is not as the table says (%v): run make observe", path, err)
+			t.Errorf("%s is not as the table says (%v): run make generate", path, err)
 		}
 	}
 	for _, folder := range []string{"rules", "dashboards"} {

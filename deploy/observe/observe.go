@@ -1,5 +1,5 @@
 // Package observe holds one table of alerts, SLOs and dashboards. The rules of Prometheus, the dashboards of Grafana and the index of
-// runbooks are generated from it by `make observe`. It is no part of the service.
+// runbooks are generated from it by `make generate`. It is no part of the service.
 package observe
 
 import (

@@ -7,14 +7,9 @@ import (
 	"strings"
 )
 
-// rules renders alerts as the rules of a test.
-func rules(alerts ...Alert) string {
-	var b strings.Builder
-	b.WriteString("groups:\n- name: tested\n  rules:\n")
-	for i := range alerts {
-		b.WriteString(alerts[i].YAML())
-	}
-	return b.String()
+// ruleFile renders a rule as the file of a test.
+func ruleFile(rule interface{ YAML() string }) string {
+	return "groups:\n- name: tested\n  rules:\n" + rule.YAML()
 }
 
 // of is the alert of a case.
@@ -27,8 +22,8 @@ func (c *ruleCase) of() *Alert {
 	return &Alert{}
 }
 
-// yaml renders the case as a test in the format of promtool, which expects the same of each of the names.
-func (c *ruleCase) yaml(rules string, names ...string) string {
+// yaml renders the case as a test in the format of promtool.
+func (c *ruleCase) yaml(rules string) string {
 	a := c.of()
 	var b strings.Builder
 	fmt.Fprintf(&b, "rule_files: [%s]\nevaluation_interval: %dm\ntests:\n", rules, c.step)
@@ -40,14 +35,13 @@ func (c *ruleCase) yaml(rules string, names ...string) string {
 		}
 		b.WriteString("  alert_rule_test:\n")
 		for _, check := range s.checks {
-			for _, name := range names {
-				fmt.Fprintf(&b, "  - eval_time: %dm\n    alertname: %s\n", check.at*c.step, name)
-				if len(check.fires) > 0 {
-					b.WriteString("    exp_alerts:\n")
-				}
-				for _, labels := range check.fires {
-					fmt.Fprintf(&b, "    - exp_labels: {%s}\n      exp_annotations:\n        summary: %s\n        runbook_url: %s\n", c.labels(labels, a.Owner), quote(a.Symptom), quote(runbooks+a.Runbook))
-				}
+			fmt.Fprintf(&b, "  - eval_time: %dm\n    alertname: %s\n", check.at*c.step, c.alert)
+			if len(check.fires) > 0 {
+				b.WriteString("    exp_alerts:\n")
+			}
+			for _, labels := range check.fires {
+				fmt.Fprintf(&b, "    - exp_labels: {%s}\n      exp_annotations:\n        summary: %s\n        runbook_url: %s\n",
+					c.labels(labels, a.Owner), quote(a.Symptom), quote(runbooks+a.Runbook))
 			}
 		}
 	}

@@ -10,19 +10,20 @@ import (
 
 	"github.com/meterplex/meterplex/deploy/observe/ruletest"
 	"github.com/meterplex/meterplex/infra/local/download"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // built builds ruletest into the cache of this machine.
 var built = sync.OnceValues(func() (ruletest.Tool, error) { return ruletest.Build("tools", download.CacheDir()) })
 
-// run runs ruletest in a folder, and returns its output.
-func run(t *testing.T, folder string, args ...string) ([]byte, error) {
+// builtFor is built for a test.
+func builtFor(t *testing.T) ruletest.Tool {
 	t.Helper()
 	p, err := built()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p.Run(folder, args...)
+	return p
 }
 
 // write writes a file into a folder.
@@ -33,22 +34,9 @@ func write(t *testing.T, folder, name, text string) {
 	}
 }
 
-// testRules runs tests of rules, by their file names, and returns the outcome of each: "" or the failure.
-func testRules(t *testing.T, folder string, names []string) map[string]string {
-	t.Helper()
-	p, err := built()
-	if err != nil {
-		t.Fatal(err)
-	}
-	outcomes, err := p.Test(folder, names)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return outcomes
-}
-
 // The rules and the expressions of the dashboards parse.
 func TestRulesAndDashboardsParse(t *testing.T) {
+	tier.AtSize(t)
 	folder := t.TempDir()
 	names := []string{"check"}
 	for path, text := range Files() {
@@ -68,29 +56,34 @@ func TestRulesAndDashboardsParse(t *testing.T) {
 		}
 	}
 	write(t, folder, "dashboards.yaml", b.String())
-	if _, err := run(t, folder, append(names, "dashboards.yaml")...); err != nil {
+	if _, err := builtFor(t).Run(folder, append(names, "dashboards.yaml")...); err != nil {
 		t.Error(err)
 	}
 }
 
 // Every alert fires, does not fire just below its threshold, and clears.
 func TestRules(t *testing.T) {
+	tier.AtSize(t)
 	folder := t.TempDir()
 	tested := map[string]bool{}
 	var names []string
 	for i, c := range cases() {
 		name := fmt.Sprintf("%s-%d", c.alert, i)
-		write(t, folder, name+"-rules.yaml", rules(*c.of()))
-		write(t, folder, name+".yaml", c.yaml(name+"-rules.yaml", c.alert))
+		write(t, folder, name+"-rules.yaml", ruleFile(c.of()))
+		write(t, folder, name+".yaml", c.yaml(name+"-rules.yaml"))
 		names, tested[c.alert] = append(names, name+".yaml"), true
 	}
 	for i, r := range recordCases() {
 		name := fmt.Sprintf("%s-%s-%d", strings.ReplaceAll(r.Name, ":", "-"), r.SLO, i)
-		write(t, folder, name+"-rules.yaml", recordRules(r.Record))
-		write(t, folder, name+".yaml", r.yaml(name+"-rules.yaml", r.Name))
+		write(t, folder, name+"-rules.yaml", ruleFile(&r.Record))
+		write(t, folder, name+".yaml", r.yaml(name+"-rules.yaml"))
 		names = append(names, name+".yaml")
 	}
-	for name, failure := range testRules(t, folder, names) {
+	outcomes, err := builtFor(t).Test(folder, names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, failure := range outcomes {
 		if failure != "" {
 			t.Errorf("%s: %.3000s", name, failure)
 		}

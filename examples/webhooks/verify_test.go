@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -56,15 +58,17 @@ func TestGo(t *testing.T) {
 	}
 }
 
-func TestPython(t *testing.T) { byScript(t, []string{"python3", "--version"}, "python3", "verify.py") }
+func TestPython(t *testing.T) { byScript(t, "python3", "verify.py") }
 
 func TestTypeScript(t *testing.T) {
-	byScript(t, []string{"node", "--experimental-strip-types", "--version"}, "node", "--experimental-strip-types", "--no-warnings", "verify.ts")
+	byScript(t, "node", "--experimental-strip-types", "--no-warnings", "verify.ts")
 }
 
 // byScript verifies the requests with a program, if its interpreter is installed.
-func byScript(t *testing.T, probe []string, command ...string) {
+func byScript(t *testing.T, command ...string) {
 	t.Helper()
+	tier.AtSize(t)
+	probe := append(command[:len(command)-1:len(command)-1], "--version")
 	if err := exec.CommandContext(t.Context(), probe[0], probe[1:]...).Run(); err != nil {
 		t.Skipf("%s cannot run: %v", probe[0], err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
 	"github.com/meterplex/meterplex/cmd/meterplex/node"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // withFakeService replaces the console's service by the fake service, until ctx ends.
@@ -28,6 +29,7 @@ func withFakeService(c *console, p *fakeService) {
 }
 
 func TestDemoTwice(t *testing.T) {
+	tier.AtSize(t)
 	p := newFakeService(t)
 	c := newConsole(t, p)
 	withFakeService(c, p)

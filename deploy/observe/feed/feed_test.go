@@ -13,6 +13,7 @@ import (
 
 	"github.com/meterplex/meterplex/deploy/observe/ruletest"
 	"github.com/meterplex/meterplex/infra/local/download"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -24,6 +25,7 @@ func at(seconds int, lines ...string) Scrape {
 
 // A fault fires its alert and no fault does not: gauges, ages, counters that grew or grow, quotients, records of SLOs and instances without an answer.
 func TestFaultsFireTheirAlerts(t *testing.T) {
+	tier.AtSize(t)
 	const holes, objective = "# TYPE meterplex_log_holes_total counter\nmeterplex_log_holes_total ", "# TYPE meterplex_objective_requests_total counter\n"
 	const letters = "# TYPE meterplex_events_dlq_total counter\n" + `meterplex_events_dlq_total{stage="PUBLISHING",topic="usage.raw"} `
 	requests := func(seconds int, ok, failed string) Scrape {
