@@ -7,7 +7,7 @@ TEST = go test -vet=off $(TESTFLAGS)
 LONG = -count=1 -timeout 0 -v
 RACED = ./domain/... ./events/... ./commands/... ./infra/postgres/... ./http/body
 
-.PHONY: help run build test test-all lint vulnerabilities torture planted fuzz bench generate
+.PHONY: help run build test test-all lint vulnerabilities torture planted mutants fuzz bench generate
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -43,8 +43,11 @@ vulnerabilities: ## Look for known vulnerabilities in the dependencies (needs cu
 torture: ## Apply random faults to real instances for METERPLEX_TEST_DURATION (20m) from METERPLEX_TEST_SEED (random)
 	METERPLEX_TEST_DURATION=$${METERPLEX_TEST_DURATION:-20m} $(TEST) $(LONG) ./cmd/meterplex/e2e -run '^TestTorture$$' $(ARGS)
 
-planted: ## Plant each known bug, require that its test fails, and write docs/reliability/planted.md (ARGS=name)
-	go run ./cmd/planted $(ARGS)
+planted: ## Plant each known bug, require that its test fails, and write docs/reliability/planted.md (half an hour; ARGS=name)
+	cmd/planted/planted.sh $(ARGS)
+
+mutants: ## Change single operators of domain, events and commands, and list those that no test notices (ARGS='--diff main~5 domain')
+	cmd/planted/mutants.sh $(ARGS)
 
 fuzz: ## Run each fuzz target for FUZZTIME (20s)
 	@for p in $$(go list ./...); do for f in $$(go test $$p -list '^Fuzz' | grep ^Fuzz); do \
