@@ -89,7 +89,6 @@ func readClosed(log []*row) *pass {
 	s := stateAt(int64(len(log)), events.GroupValidator, events.GroupAggregator, events.GroupEntitlements)
 	s.services[2] = events.GroupAggregator
 	x := newTestPass(s)
-	x.totals = runningTotals{figures: map[figure][]figure{}}
 	for _, r := range log {
 		var c periodContent
 		if r.subject == periodRequested || r.subject == periodClosed || r.subject == periodReopened {

@@ -32,7 +32,6 @@ func TestEachGrantHasTheSnapshotOfItsTurn(t *testing.T) {
 		"beyond the limit":                         {subscribed(1, "ACTIVE", 5, "MONTHLY"), subscribed(1, "ACTIVE", 0, "MONTHLY"), granted("consume", 1, 0, 1), beyond},
 	} {
 		x := newTestPass(stateAt(3))
-		x.accounts = newAccounts(x.Now())
 		x.add(event(1, subscriptionCreated, 5, "e/1", c.before))
 		x.add(event(2, subscriptionChanged, 5, "e/2", c.after))
 		x.add(event(3, admitted, topicRaw, "u/e", c.grant))

@@ -18,7 +18,6 @@ type story struct {
 
 func newStory() *story {
 	x := newTestPass(stateAt(20, events.GroupEntitlements))
-	x.accounts = newAccounts(x.Now())
 	y := &story{x: x, next: 1}
 	y.limit(10)
 	return y

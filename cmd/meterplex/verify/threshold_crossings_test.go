@@ -42,7 +42,7 @@ func TestCrossingsFollowFromTheLog(t *testing.T) {
 	} {
 		s := stateAt(5, events.GroupEntitlements)
 		x := newTestPass(s)
-		x.accounts, x.crossings.metered = newAccounts(x.Now()), true
+		x.crossings.metered = true
 		if c.position < 0 {
 			x.crossings.upTo = 3
 		}
@@ -66,7 +66,6 @@ func TestCrossingsFollowFromTheLog(t *testing.T) {
 
 func TestCrossingsOfRemovedThresholds(t *testing.T) {
 	x := newTestPass(stateAt(9))
-	x.accounts = newAccounts(x.Now())
 	defined := fmt.Sprintf(`{"thresholdId":%q,"feature":"f","amount":5}`, uuid.UUID{1})
 	x.add(event(1, thresholdChanged, 5, "e/1", defined))
 	x.add(event(2, thresholdChanged, 5, "e/2", strings.Replace(defined, `"amount"`, `"removed":true,"amount"`, 1)))

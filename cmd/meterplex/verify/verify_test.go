@@ -3,7 +3,6 @@ package verify
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/maphash"
 	"os"
 	"reflect"
 	"regexp"
@@ -18,13 +17,7 @@ import (
 )
 
 // newTestPass is a pass over rows of the test's own.
-func newTestPass(s state) *pass {
-	v := &verifier{Config: Config{Now: time.Now, Progress: func(string) {}}, report: newReport()}
-	v.reported = time.Now()
-	x := &pass{verifier: v, state: &s, p: 0, seed: maphash.MakeSeed()}
-	x.begin()
-	return x
-}
+func newTestPass(s state) *pass { return newPass(&s, 0, time.Now()) }
 
 // stateAt is a state in which the consumers have the same position.
 func stateAt(head int64, consumers ...string) state {
