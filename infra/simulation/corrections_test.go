@@ -191,7 +191,7 @@ func (m *model) answerCorrections(r request, verdicts []commands.EventVerdict) {
 	for n, v := range verdicts {
 		row := m.s.db.keys[simKey{r.tenant, events.KeyUsage(r.items[n].id)}]
 		switch {
-		case v.Status == commands.StatusRejected && (v.Code == "correction_target_unknown" || v.Code == "correction_target_retracted" || v.Code == "period_closed" && m.refuses(r.tenant)):
+		case v.Status == commands.StatusRejected && (v.Code == "correction_target_unknown" || v.Code == "correction_target_retracted"):
 			m.s.count("refused: " + v.Code)
 			if row != nil {
 				m.s.fail("%v was refused (%s), and the log has it at %s", r.items[n], v.Code, row.at)
@@ -208,7 +208,6 @@ type correctedUsage struct {
 	amount    int64
 	retracted bool
 	changes   int
-	refused   bool // it was late, and counts after a retry only
 }
 
 // correctionFold is an independent fold of corrections from the log.
@@ -222,9 +221,8 @@ type correctionFold struct {
 func (f *correctionFold) recorded(row *simRow) (amount, count int64, ok bool) {
 	item := itemOf(row)
 	if item.ref == "" {
-		refused := f.m.rejectsLate(row)
-		f.usage[row.key] = &correctedUsage{at: row.at.Number, amount: item.amount, refused: refused}
-		return item.amount, 1, !refused
+		f.usage[row.key] = &correctedUsage{at: row.at.Number, amount: item.amount}
+		return item.amount, 1, true
 	}
 	return f.correction(row.key.tenant, row.at.Number, item)
 }
@@ -234,10 +232,6 @@ func (f *correctionFold) correction(tenant uuid.UUID, recorded int64, item usage
 	target := f.usage[simKey{tenant, events.KeyUsage(item.ref)}]
 	if target == nil {
 		f.m.s.fail("%d corrects %s, which is not in the log before it", recorded, item.ref)
-		return 0, 0, false
-	}
-	if target.refused {
-		f.m.s.count("corrections of refused usage")
 		return 0, 0, false
 	}
 	if target.retracted {
@@ -271,15 +265,11 @@ func (f *correctionFold) retried(row *simRow) (amount, count int64, ok bool) {
 	r := row.fields()
 	recorded := &f.m.s.db.rows[row.at.Partition][r.RawPosition-1]
 	item := itemOf(recorded)
-	if item.ref != "" {
-		return f.correction(row.key.tenant, r.RawPosition, item)
-	}
-	target := f.usage[recorded.key]
-	if !target.refused {
+	if item.ref == "" {
 		f.m.s.fail("%s retries usage that counts", row.at)
+		return 0, 0, false
 	}
-	target.refused = false
-	return item.amount, 1, true
+	return f.correction(row.key.tenant, r.RawPosition, item)
 }
 
 // check compares the table with the fold.

@@ -170,9 +170,6 @@ func newSimDB(s *sim) *simDB {
 
 func (db *simDB) free(tx *simTx, locks []rowLock) bool {
 	for _, l := range locks {
-		if db.s.lie == locksBroken {
-			break
-		}
 		if holder := db.locks[l]; holder != nil && (tx == nil || holder != tx.root) {
 			return false
 		}
@@ -260,9 +257,7 @@ func (tx *simTx) commit(f opOutcome) error {
 		tx.end()
 		return errAborted
 	}
-	if tx.p.s.lie != commitBroken || tx.p.s.rng.IntN(10) > 0 {
-		db.apply(tx)
-	}
+	db.apply(tx)
 	tx.end()
 	return nil
 }
@@ -301,9 +296,7 @@ func (db *simDB) apply(tx *simTx) {
 		if n < db.ckpt[k] {
 			db.s.fail("the checkpoint of %s in %d went back from %d to %d", k.consumer, k.partition, db.ckpt[k], n)
 		}
-		if db.s.lie != offsetsBroken {
-			db.ckpt[k] = n
-		}
+		db.ckpt[k] = n
 	}
 	for k, a := range tx.w.aggs {
 		was := db.aggs[k]
@@ -328,7 +321,7 @@ func (tx *simTx) copyRows(rows *eventlog.Rows) error {
 	for _, r := range parseCopy(rows) {
 		_, taken := tx.p.s.db.keys[r.key]
 		taken = taken || slices.ContainsFunc(tx.root.w.rows, func(o simRow) bool { return o.key == r.key })
-		if taken && tx.p.s.lie != uniqueBroken {
+		if taken {
 			tx.p.s.count("unique violation")
 			tx.root.aborted = true
 			return &pgconn.PgError{Code: "23505", Message: "simulated: the key exists: " + r.key.key}

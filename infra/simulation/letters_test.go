@@ -185,7 +185,6 @@ func (m *model) retried(fixed *correctionFold, row *simRow, terms map[string]int
 	f := row.fields()
 	if row.subject == events.UsageRetried {
 		u, err := codec.UsageOf(f.Usage)
-		recorded := &m.s.db.rows[row.at.Partition][f.RawPosition-1]
 		switch {
 		case isCorrection(f.Usage) || u.Feature == featureFixed:
 			terms["accepted"]++
@@ -197,26 +196,9 @@ func (m *model) retried(fixed *correctionFold, row *simRow, terms map[string]int
 			}
 		case err != nil:
 			m.s.fail("%s retries what is no usage: %v", row.at, err)
-		case u.Feature == featureLate && (row.at.Number >= lateFrom || !m.rejectsLate(recorded)):
+		case u.Feature == featureLate:
 			terms["accepted"]++
 			terms["rejected"]++
-		case u.Feature == featureHuge && f.Attempt == 1 && m.s.db.withheld[recorded.at] && m.rejectsLate(recorded): // its consumer had rejected it
-			terms["accepted"]++
-			if m.s.db.withheld[row.at] {
-				terms["validated"]++
-				m.adds(want, row, u.Feature, u.Amount, 1)
-			} else {
-				terms["parked"]++
-			}
-		case m.rejectsLate(recorded) && u.Feature != featureHuge: // a retry is never refused for its lateness
-			m.s.count("late usage accepted by a retry")
-			terms["accepted"]++
-			terms["validated"]++
-			if u.Feature == featureCounts || u.Feature == featureLate {
-				m.adds(want, row, u.Feature, u.Amount, 1)
-			} else {
-				terms["parked"]++
-			}
 		case m.s.db.withheld[row.at]:
 			terms["parked"]--
 			terms["validated"]++

@@ -2,7 +2,6 @@ package simulation
 
 import (
 	"encoding/json"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -201,6 +200,7 @@ type denial struct {
 	of         limitRequest
 	quota      domain.Quota
 	sent, till int64
+	found      bool // the account was as it says
 }
 
 // checkLimit compares the limit of a denial with those that were in force between its request and its answer.
@@ -215,52 +215,6 @@ func (m *model) checkLimit(d *denial) {
 		}
 	}
 	m.s.fail("%+v was refused by the limit %s, which no plan had between positions %d and %d", d.of, d.quota.Limit, d.sent, d.till)
-}
-
-// checkDenials compares the accounts of denials with those that the log had between their requests and their answers.
-func (f *accountFold) checkDenials() {
-	for _, d := range f.m.denials {
-		k := domain.AccountKey{TenantID: d.of.tenant, Feature: d.of.feature(), PeriodKey: d.quota.PeriodKey}
-		was := simAccount{}
-		found := false
-		for _, a := range f.past[k] {
-			if a.position > d.sent {
-				found = found || d.shows(was)
-			}
-			if a.position > d.till {
-				break
-			}
-			was = a.simAccount
-		}
-		if !found && !d.shows(was) {
-			f.m.s.fail("%+v was refused with used %s and held %s, which the account had at no position from %d to %d", d.of, d.quota.Used, d.quota.Held, d.sent, d.till)
-		}
-	}
-}
-
-func (d *denial) shows(a simAccount) bool {
-	return d.quota.Used.String() == fmt.Sprint(a.used) && d.quota.Held.String() == fmt.Sprint(a.held)
-}
-
-// pastAccount is an account after an event.
-type pastAccount struct {
-	simAccount
-	position int64
-}
-
-// checkGranted compares a grant with the limit in force at its position.
-func (f *accountFold) checkGranted(row *simRow, feature string, limit *int64, sums simAccount) {
-	most, hard := f.m.s.db.limitsAt(row.key.tenant, row.at.Number-1).of(feature)
-	switch {
-	case (limit == nil) != (most == 0), limit != nil && *limit != most:
-		given := int64(0)
-		if limit != nil {
-			given = *limit
-		}
-		f.m.s.fail("%s of %s is granted by the limit %d, not %d, after the changes %+v", row.at, feature, given, most, f.m.s.db.limits)
-	case hard && sums.used+sums.held > most:
-		f.m.s.fail("%s is granted beyond the limit %d: %+v", row.at, most, sums)
-	}
 }
 
 // together names the keys of a request with several items.

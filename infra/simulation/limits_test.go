@@ -239,7 +239,7 @@ func (m *model) answerTogether(r *limitRequest, at events.Position, refusal *dom
 		if !recorded {
 			m.s.fail("%+v was a conflict, and the log has no event of its ids", *r)
 		}
-	case refusal.Code == "quota_exceeded" || refusal.Code == "period_closed":
+	case refusal.Code == "quota_exceeded":
 		m.s.count(r.kind + " refused: " + refusal.Code)
 		if recorded {
 			m.s.fail("%+v was refused (%s), and the log has it", *r, refusal.Code)
@@ -273,12 +273,12 @@ func (m *model) answerLimit(r *limitRequest, sent int64, at events.Position, ref
 		if row == nil {
 			m.s.fail("%+v was a conflict, and the log has no event of the id", *r)
 		}
-	case "quota_exceeded", "amount_exceeds_hold", "period_closed":
+	case "quota_exceeded", "amount_exceeds_hold":
 		if row != nil {
 			m.s.fail("%+v was refused (%s), and the log has it at %s", *r, refusal.Code, row.at)
 		}
 		if refusal.Quota != nil {
-			d := denial{*r, *refusal.Quota, sent, m.s.headOf(r.tenant)}
+			d := denial{of: *r, quota: *refusal.Quota, sent: sent, till: m.s.headOf(r.tenant)}
 			m.checkLimit(&d)
 			m.denials = append(m.denials, d)
 		}

@@ -84,9 +84,6 @@ func newPlan(rng *rand.Rand, most int) plan {
 
 // Cached and Fresh are the histories that ingest knows: fewer than the validator.
 func (s *sim) Cached(_ context.Context, tenant uuid.UUID) (domain.TenantHistory, error) {
-	if s.seed%4 == 3 { // the cache knows no closed periods
-		return domain.TenantHistory{History: s.db.history(tenant)[:1]}, nil
-	}
 	return s.Fresh(context.Background(), tenant)
 }
 
@@ -94,7 +91,7 @@ func (s *sim) Cached(_ context.Context, tenant uuid.UUID) (domain.TenantHistory,
 func (s *sim) Fresh(_ context.Context, tenant uuid.UUID) (domain.TenantHistory, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return domain.TenantHistory{History: s.db.history(tenant)[:1], PeriodHistory: s.db.periodHistory(tenant)}, nil
+	return domain.TenantHistory{History: s.db.history(tenant)[:1]}, nil
 }
 
 // foldPoisoned is the fold, except for events that cannot be folded.
@@ -221,10 +218,6 @@ func (m *model) answer(r request, verdicts []commands.EventVerdict) {
 			}
 			continue
 		}
-		if v.Code == "period_closed" && (row == nil || m.tries[k] > 1) && m.refuses(r.tenant) {
-			m.s.count("refused: period_closed")
-			continue
-		}
 		if row == nil || v.Position == nil || *v.Position != row.at {
 			m.s.fail("%s %v was answered %s at %v, and the log has it not there", r.tenant, item, v.Status, v.Position)
 			continue
@@ -277,9 +270,6 @@ func (m *model) check() {
 			}
 			late := s.db.withheld[row.at] // after a restore its consumer may be ahead of the relay
 			switch {
-			case m.rejectsLate(row) && (item.feature != featureHuge || late):
-				s.count("late usage rejected")
-				terms["rejected"]++
 			case item.feature == featureLate && row.at.Number >= lateFrom:
 				terms["rejected"]++
 			case item.feature == featureCounts || item.feature == featureLate || item.feature == featureHuge && late:
@@ -298,9 +288,8 @@ func (m *model) check() {
 	if !maps.Equal(want, seen) {
 		s.fail("the aggregates are %v, not %v", seen, want)
 	}
-	m.checkAccounts()
+	m.checkLimits()
 	fixed.check()
-	m.checkPeriods()
 	var counts events.Counts
 	for _, h := range s.db.heads {
 		counts.Accepted, counts.Validated = counts.Accepted+h.counts.Accepted, counts.Validated+h.counts.Validated
@@ -363,5 +352,5 @@ func (s *sim) settled() bool {
 			return false
 		}
 	}
-	return len(s.db.closing()) == 0
+	return true
 }

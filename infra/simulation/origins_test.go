@@ -15,7 +15,7 @@ import (
 var actors = []events.Actor{
 	{Type: "api_key", ID: uuid.Nil.String()}, {Type: "service", ID: events.GroupValidator}, {Type: "service", ID: events.GroupAggregator},
 	{Type: "service", ID: events.GroupUsageCommands}, {Type: "service", ID: "meterplex-relay"}, {Type: "service", ID: events.GroupCommands},
-	{Type: "service", ID: "meterplex-rebuilder"}, {Type: "service", ID: "meterplex-sagas"},
+	{Type: "service", ID: "meterplex-rebuilder"},
 }
 
 // originQuery executes the statements about origins. No failover loses an origin.

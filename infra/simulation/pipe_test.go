@@ -66,9 +66,6 @@ func (b *simPipe) store(r *events.Record, looked int) {
 	if at.Previous > b.last[t] && !late {
 		b.s.fail("%s was published to %s before %d was", at.Position, r.Topic.Name(), at.Previous)
 	}
-	if b.s.lie == brokerBroken && b.s.rng.IntN(20) == 0 {
-		return
-	}
 	id := string(r.Header(events.HeaderEventID))
 	if b.stored[id] {
 		b.s.count("published again")

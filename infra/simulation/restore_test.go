@@ -18,26 +18,23 @@ import (
 
 // simTables are the contents of a backup.
 type simTables struct {
-	rows        [events.Partitions][]simRow
-	keys        map[simKey]*simRow
-	heads       [events.Partitions]simHead
-	epochs      [events.Partitions][]simEpoch
-	ckpt        map[ckptKey]int64
-	cursors     [events.Partitions]simCursor
-	aggs        map[aggKey]simAgg
-	accounts    map[domain.AccountKey]simAccount
-	reserved    map[domain.ReservationKey]events.ReservationState
-	limits      []limitChange
-	changes     []simChange
-	periods     []simPeriodChange
-	adjustments []simAdjustment
-	snapshots   []*simSnapshot
-	withheld    map[events.Position]bool // as in writes
-	relays      map[string]time.Time
-	gens        []simGen // from the second on
-	serving     int
-	rebuilds    []domain.Rebuild
-	flips       int
+	rows     [events.Partitions][]simRow
+	keys     map[simKey]*simRow
+	heads    [events.Partitions]simHead
+	epochs   [events.Partitions][]simEpoch
+	ckpt     map[ckptKey]int64
+	cursors  [events.Partitions]simCursor
+	aggs     map[aggKey]simAgg
+	accounts map[domain.AccountKey]simAccount
+	reserved map[domain.ReservationKey]events.ReservationState
+	limits   []limitChange
+	changes  []simChange
+	withheld map[events.Position]bool // as in writes
+	relays   map[string]time.Time
+	gens     []simGen // from the second on
+	serving  int
+	rebuilds []domain.Rebuild
+	flips    int
 }
 
 type simEpoch struct {
@@ -64,7 +61,6 @@ func (t *simTables) clone() simTables {
 	c.keys, c.ckpt, c.aggs = maps.Clone(t.keys), maps.Clone(t.ckpt), maps.Clone(t.aggs)
 	c.accounts, c.reserved, c.changes = maps.Clone(t.accounts), maps.Clone(t.reserved), slices.Clip(t.changes)
 	c.limits = slices.Clip(t.limits)
-	c.periods, c.adjustments, c.snapshots = slices.Clone(t.periods), slices.Clone(t.adjustments), slices.Clone(t.snapshots)
 	c.withheld, c.relays, c.rebuilds = maps.Clone(t.withheld), maps.Clone(t.relays), slices.Clone(t.rebuilds)
 	c.gens = nil
 	for _, g := range t.gens {

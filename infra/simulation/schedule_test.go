@@ -2,10 +2,8 @@ package simulation
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -115,10 +113,8 @@ type sim struct {
 	steps    int
 	counting sync.Mutex
 	counts   map[string]int
-	hash     uint64
 	trace    []string
 	tell     bool
-	lie      brokenGuarantee
 	broken   error
 	plan     plan
 	model    *model
@@ -339,13 +335,6 @@ func (s *sim) note(a *operation, f opOutcome) {
 	if f != succeeds {
 		s.count(outcomeNames[f])
 	}
-	h := fnv.New64a()
-	numbers := make([]byte, 0, 64)
-	for _, n := range []uint64{s.hash, uint64(len(s.asks)), uint64(len(a.p.name)), uint64(f), uint64(time.Since(s.began))} {
-		numbers = binary.LittleEndian.AppendUint64(numbers, n)
-	}
-	_, _ = h.Write(append(append(numbers, a.p.name...), a.what...))
-	s.hash = h.Sum64()
 	if s.tell {
 		s.trace = append(s.trace, fmt.Sprintf("%5d %10v %-12s %s %s", s.steps, time.Since(s.began), a.p.name, a.what, outcomeNames[f]))
 	}

@@ -144,8 +144,6 @@ func (tx *simTx) query(sql string, args []any) *simRows {
 		err = tx.do("probe", kindStep, nil, fill(func() *simRows { return tx.probe(text, args) }))
 	case readsStretch(text), readsStretches(text):
 		err = tx.do("read the log", kindStep, nil, fill(func() *simRows { return db.read(text, args) }))
-	case strings.HasPrefix(text, addsAdjustments), strings.HasPrefix(text, decidesAdjustments):
-		return tx.periodQuery(text, args)
 	default:
 		return tx.consumerQuery(text, args)
 	}
@@ -340,8 +338,6 @@ func (tx *simTx) Finish(_ context.Context, rows *eventlog.Rows, heads []any, oth
 				tx.limitQuery(m.SQL, m.Args)
 			case strings.HasPrefix(m.SQL, writesCorrections):
 				tx.writeCorrections(m.Args)
-			case strings.HasPrefix(m.SQL, addsAdjustments), strings.HasPrefix(m.SQL, decidesAdjustments):
-				tx.writeAdjustments(m.SQL, m.Args)
 			default:
 				tx.moveCheckpoints(m.SQL, m.Args)
 			}

@@ -1,19 +1,16 @@
 package simulation
 
 import (
-	"encoding/json"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/domain"
-	"github.com/meterplex/meterplex/events"
 )
 
-// Thresholds of each tenant, and the crossings that the log must have by them.
+// Thresholds of each tenant.
 
 // thresholdsOf returns the thresholds of a tenant, which do not change.
 func thresholdsOf(tenant uuid.UUID) (list []domain.Threshold) {
@@ -68,48 +65,4 @@ func thresholdRows(tenant uuid.UUID) (list [][]any) {
 		list = append(list, []any{tenant, int64(0), "threshold", (*time.Time)(nil), (*string)(nil), t.Feature, int(t.Percent), &t.ID, t.Amount})
 	}
 	return list
-}
-
-// crossing notes the thresholds that a change of an account crosses the first time, with its event. The definitions are its own.
-func (f *accountFold) crossing(row *simRow, k domain.AccountKey, before, after int64) {
-	limit, _ := f.m.s.db.limitsAt(k.TenantID, row.at.Number-1).of(k.Feature)
-	if k.Feature != featureHeld && k.Feature != featureEnforced {
-		limit = 0
-	}
-	for _, t := range thresholdsOf(k.TenantID) {
-		value := t.Amount
-		if t.Percent > 0 {
-			value = int64(math.Ceil(float64(limit*t.Percent) / 100))
-		}
-		key := fmt.Sprintf("n/%s/%s/%s/%d", t.ID, k.Feature, k.PeriodKey, value)
-		if (t.Feature == "" || t.Feature == k.Feature) && value > 0 && before < value && after >= value && f.crossed[simKey{k.TenantID, key}] == "" {
-			f.crossed[simKey{k.TenantID, key}] = fmt.Sprintf("%s from %d to %d", row.id(), before, after)
-		}
-	}
-}
-
-// checkCrossings compares the crossings with the log.
-func (f *accountFold) checkCrossings() {
-	found := 0
-	for _, p := range f.m.s.plan.partitions {
-		for i := range f.m.s.db.rows[p] {
-			row := &f.m.s.db.rows[p][i]
-			if row.subject != events.ThresholdCrossed {
-				continue
-			}
-			var e events.CrossedThreshold
-			if err := json.Unmarshal(row.payload(), &e); err != nil {
-				f.m.s.fail("the crossing at %s cannot be read: %v", row.at, err)
-			}
-			found++
-			f.m.s.count("threshold crossed")
-			is := fmt.Sprintf("%s from %s to %s", uuid.UUID(row.values[colCausation]), e.Before, e.After)
-			if want := f.crossed[row.key]; is != want {
-				f.m.s.fail("the crossing %s at %s is %s, not %q", row.key.key, row.at, is, want)
-			}
-		}
-	}
-	if found != len(f.crossed) {
-		f.m.s.fail("the log has %d crossings, not %d: %v", found, len(f.crossed), f.crossed)
-	}
 }
