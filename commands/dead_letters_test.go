@@ -179,13 +179,15 @@ func router(request events.Envelope, subject events.Subject, key string, counts 
 		actor: events.Actor{Type: "service", ID: events.GroupCommands}, correlation: request.CorrelationID}
 }
 
+// The retry of a verdict after the freeze of its period is an adjustment. The retry of a recorded event becomes one by its verdict.
 func TestARetryRepeatsTheFailedEvent(t *testing.T) {
-	verdict := events.Validated{RawPosition: 7, EventID: "e", Feature: "calls", Amount: 3}
+	verdict := events.Validated{RawPosition: 7, EventID: "e", Feature: "calls", Amount: 3, Count: 1, PeriodKey: "2026-05", ValidatedSubscriptionID: uuid.UUID{6}}
 	whole, err := json.Marshal(verdict)
 	if err != nil {
 		t.Fatal(err)
 	}
-	parked := func(l *domain.DeadLetter) { l.Parked = true }
+	rejected, parked := func(l *domain.DeadLetter) { l.Rejected = true }, func(l *domain.DeadLetter) { l.Parked = true }
+	_, frozen := newPeriods(requested, closed)
 	folded := func(l *domain.DeadLetter) {
 		l.Stage, l.Source, l.SourceSubject, l.Attempts, l.Parked = events.StageAggregation, 8, events.UsageValidated, 2, true
 	}
@@ -195,12 +197,14 @@ func TestARetryRepeatsTheFailedEvent(t *testing.T) {
 		attempt int
 		counts  events.Counts
 	}{
-		"rejected":                  {letter(1), events.UsageRetried, 1, events.Counts{Accepted: 1}},
+		"rejected":                  {letter(1, rejected), events.UsageRetried, 1, events.Counts{Accepted: 1}},
 		"parked":                    {letter(1, parked), events.UsageRetried, 1, events.Counts{Parked: -1}},
+		"rejected, then parked":     {letter(1, rejected, parked), events.UsageRetried, 1, events.Counts{Parked: -1}},
 		"a verdict, the third time": {letter(1, folded), events.Reaggregated, 3, events.Counts{Parked: -1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, tx := newLetters(c.letter)
+			tx.periods = frozen.changes
 			tx.sources[8] = events.Envelope{Subject: events.UsageValidated, DedupeKey: events.KeyValidated(7), Payload: whole}
 			request := requestedRetry(1, retryOf(1))
 			faults, err := d.ExecuteRetries(tx, []events.Envelope{request})
@@ -218,68 +222,15 @@ func TestARetryRepeatsTheFailedEvent(t *testing.T) {
 				if got := payload[events.Reaggregate](t, &tx.appended[0]); got.Validated.Amount != 3 || got.Attempt != 3 || got.DeadLetterID != c.letter.ID {
 					t.Errorf("repeated %+v", got)
 				}
-			} else if got := payload[events.Retried](t, &tx.appended[0]); got.RawPosition != 7 || got.Attempt != 1 || string(got.Usage) != `{"eventId":"e"}` {
+				if a := tx.appended[0].Adjustment; a == nil || a.Snapshot != 1 || a.Kind != events.LateRetry || a.PeriodKey != "2026-05" || a.Feature != "calls" ||
+					a.SubscriptionID != (uuid.UUID{6}) || a.Amount.Int64() != 3 || a.EventCount != 1 || a.Recorded != 7 || a.SourceEventID != "e" {
+					t.Errorf("the adjustment is %+v", a)
+				}
+			} else if got := payload[events.Retried](t, &tx.appended[0]); got.RawPosition != 7 || got.Attempt != 1 || string(got.Usage) != `{"eventId":"e"}` || got.Rejected != c.letter.Rejected ||
+				tx.appended[0].Adjustment != nil {
 				t.Errorf("repeated %+v", got)
 			}
 		})
-	}
-}
-
-// The retry of a verdict that a freeze did not wait for is an adjustment; a retry before the freeze, and the retry of a late verdict, is not. The retry of a
-// recorded event becomes one by its verdict.
-func TestP8_ARetryAfterTheFreezeIsAnAdjustment(t *testing.T) {
-	at := func(changes ...string) domain.PeriodHistory {
-		_, tx := newPeriods(changes...)
-		return tx.changes[activeTenant]
-	}
-	folded := func(l *domain.DeadLetter) {
-		l.Stage, l.Source, l.SourceSubject, l.Parked = events.StageAggregation, 8, events.UsageValidated, true
-	}
-	for name, c := range map[string]struct {
-		letter  domain.DeadLetter
-		period  string
-		late    int // the snapshot that the verdict is late for
-		history domain.PeriodHistory
-		want    int
-	}{
-		"never closed":          {letter(1, folded), "2026-05", 0, domain.PeriodHistory{}, 0},
-		"closing":               {letter(1, folded), "2026-05", 0, at(requested), 0},
-		"frozen":                {letter(1, folded), "2026-05", 0, at(requested, closed), 1},
-		"another is frozen":     {letter(1, folded), "2026-04", 0, at(requested, closed), 0},
-		"late":                  {letter(1, folded), "2026-05", 1, at(requested, closed), 0},
-		"reopened":              {letter(1, folded), "2026-05", 0, at(requested, closed, reopened), 0},
-		"late for the last one": {letter(1, folded), "2026-05", 1, at(requested, closed, reopened, requested, closed), 2},
-		"a recorded event":      {letter(1, func(l *domain.DeadLetter) { l.Rejected = true }), "2026-05", 0, at(requested, closed), 0},
-	} {
-		verdict := events.Validated{RawPosition: 7, EventID: "e", Feature: "calls", Amount: 3, Count: 1, PeriodKey: c.period, ValidatedSubscriptionID: uuid.UUID{6}}
-		if c.late > 0 {
-			verdict.Late = &events.Late{Snapshot: c.late, Kind: events.LateUsage}
-		}
-		whole, err := json.Marshal(verdict)
-		if err != nil {
-			t.Fatal(err)
-		}
-		d, tx := newLetters(c.letter)
-		tx.periods = map[uuid.UUID]domain.PeriodHistory{activeTenant: c.history}
-		tx.sources[8] = events.Envelope{Subject: events.UsageValidated, DedupeKey: events.KeyValidated(7), Payload: whole}
-		faults, err := d.ExecuteRetries(tx, []events.Envelope{requestedRetry(1, retryOf(1))})
-		if tx.succeeded(t, err, 2); faults[0] != nil {
-			t.Fatal(faults)
-		}
-		a := tx.appended[0].Adjustment
-		if (a != nil) != (c.want > 0) {
-			t.Errorf("%s: the adjustment %+v", name, a)
-		} else if a != nil && (a.Snapshot != c.want || a.Kind != events.LateRetry || a.PeriodKey != c.period || a.Feature != "calls" || a.SubscriptionID != uuid.UUID{6} ||
-			a.Amount.Int64() != 3 || a.EventCount != 1 || a.Recorded != 7 || a.SourceEventID != "e") {
-			t.Errorf("%s: the adjustment is %+v", name, a)
-		}
-		if c.letter.SourceSubject == events.UsageRecorded && !payload[events.Retried](t, &tx.appended[0]).Rejected {
-			t.Errorf("%s: recorded %s", name, tx.appended[0].Payload)
-		}
-	}
-	d, tx := newLetters(letter(1, func(l *domain.DeadLetter) { l.Parked = true }))
-	if _, err := d.ExecuteRetries(tx, []events.Envelope{requestedRetry(1, retryOf(1))}); err != nil || payload[events.Retried](t, &tx.appended[0]).Rejected {
-		t.Errorf("a parked event is retried as rejected: %s %v", tx.appended[0].Payload, err)
 	}
 }
 

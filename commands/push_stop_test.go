@@ -29,16 +29,6 @@ func TestP8_AStoppingInstanceSavesTheResult(t *testing.T) {
 	}
 }
 
-// The saga of an earlier close that runs late pushes the present snapshot.
-func TestP8_ALatePushIsOfThePresentSnapshot(t *testing.T) {
-	c, tx, _ := newPushes(t, requested, closed, reopened, requested, closed)
-	tx.billable["calls"] = 5
-	runSteps(t, c, pushSaga("close/2026-05/1"))
-	if push := only(t, tx); push.Snapshot != 2 || push.Key != domain.PushKey(activeTenant, "calls", "2026-05", 2, 0) {
-		t.Errorf("%+v", push)
-	}
-}
-
 // Without billing no push is planned, and the saga ends in its first step, by which verify recognizes it. Pushes that are stored are still sent.
 func TestP8_WithoutBillingOnlyStoredPushesAreSent(t *testing.T) {
 	for name, stored := range map[string]bool{"nothing is stored": false, "a push is stored": true} {
