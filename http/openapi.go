@@ -33,7 +33,7 @@ func description(version string) *huma.OpenAPI {
 	return &huma.OpenAPI{
 		OpenAPI: "3.1.0",
 		Info: &huma.Info{Title: "Meterplex", Version: version, Description: about,
-			Contact: &huma.Contact{Name: "The operator of this service"}, License: &huma.License{Name: "All rights reserved"}},
+			Contact: &huma.Contact{Name: "The operator of this service"}, License: &huma.License{Name: "Apache License 2.0", Identifier: "Apache-2.0"}},
 		Servers: []*huma.Server{{URL: "/"}},
 		Tags: []*huma.Tag{
 			{Name: "Usage", Description: "Send usage events and read their status."},

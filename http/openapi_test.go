@@ -18,7 +18,7 @@ type document struct {
 	OpenAPI string `json:"openapi"`
 	Info    struct {
 		Title, Version   string
-		License, Contact struct{ Name string }
+		License, Contact struct{ Name, Identifier string }
 	} `json:"info"`
 	Tags       []struct{ Name string }              `json:"tags"`
 	Paths      map[string]map[string]documentedCall `json:"paths"`
@@ -109,7 +109,7 @@ func TestMembersDescribedAsNullAllowNull(t *testing.T) {
 
 func TestTheOpenAPIDocumentIsComplete(t *testing.T) {
 	d, raw := describe(t)
-	if d.OpenAPI != "3.1.0" || d.Info.Version != "1.2.3" || d.Info.License.Name == "" || d.Info.Contact.Name == "" {
+	if d.OpenAPI != "3.1.0" || d.Info.Version != "1.2.3" || d.Info.License.Identifier != "Apache-2.0" || d.Info.Contact.Name == "" {
 		t.Errorf("%s %v", d.OpenAPI, d.Info)
 	}
 	ids := map[string]bool{}
