@@ -105,7 +105,7 @@ func (d *Demo) findKey(ctx context.Context) error {
 	}
 	raw, err := d.operator.Post(ctx, client.Path("tenants", d.tenantID, "api-keys"), "", map[string]any{
 		"name": "demo", "mode": "live",
-		"scopes": []string{"usage:write", "usage:read", "entitlements:read", "events:read"},
+		"scopes": []string{"usage:write", "usage:read", "entitlements:read", "entitlements:reserve", "events:read"},
 	})
 	if err != nil {
 		return err

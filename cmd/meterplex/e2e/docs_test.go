@@ -124,7 +124,10 @@ func transcriptTests() map[string]struct{ test, reason string } {
 	load := entry{reason: "it loads the machine for minutes, and prints nothing that is the same twice: cmd/bench has its tests"}
 	return map[string]entry{
 		"README.md $ make":                                 named,
-		"README.md $ meterplex features put":               {test: "TestReadmeTranscript"},
+		"README.md $ export":                               {reason: "the settings, which the shell of the test has"},
+		"README.md $ API=":                                 {test: "TestReadmeTranscript"},
+		"README.md $ call $API":                            {test: "TestReadmeTranscript"},
+		"docs/first-steps.md $ meterplex features put":     {test: "TestReadmeTranscript"},
 		"docs/auditing.md $ export":                        {reason: "the settings, which the shell of the test has"},
 		"docs/auditing.md $ curl":                          here,
 		"docs/dead-letters.md $ meterplex dead-letters gr": here,
@@ -135,7 +138,6 @@ func transcriptTests() map[string]struct{ test, reason string } {
 		"docs/entitlements.md $ meterplex projections":     earlier,
 		"docs/events.md $ meterplex schemas list":          here,
 		"docs/reliability/README.md $ make torture":        named,
-		"docs/reliability/latest.md $ make torture":        named,
 		"docs/runbooks/kafka-data-lost.md $ meterplex":     here,
 		"docs/scaling.md $ go run":                         named,
 		"docs/simulation.md $ go test":                     named,
