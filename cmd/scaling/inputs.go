@@ -201,21 +201,17 @@ type inputs struct {
 }
 
 // needed returns the ids of the required figures.
-func needed() []string { return []string{"B1", "B2", "B3", "B4", "B5", "B1+"} }
+func needed() []string { return []string{"B1", "B2", "B3", "B4", "B5", "B8", "B1+"} }
 
 func read(root string) (*inputs, error) {
 	in := &inputs{figures: map[string]figure{}}
 	if err := readJSON(filepath.Join(root, "cmd/scaling/plan.json"), &in.plan); err != nil {
 		return nil, err
 	}
-	var rebuild report
-	if err := readJSON(filepath.Join(root, "docs/benchmarks/rebuild.json"), &rebuild); err != nil {
-		return nil, err
-	}
 	if err := readJSON(filepath.Join(root, "docs/benchmarks/latest.json"), &in.report); err != nil {
 		return nil, err
 	}
-	for _, f := range append(rebuild.Figures, in.report.Figures...) {
+	for _, f := range in.report.Figures {
 		in.figures[f.ID] = f
 	}
 	if in.figures["B5"].Limit == nil {

@@ -69,7 +69,8 @@ func grid(head string, rows ...[]string) string {
 }
 
 func (in *inputs) sourceText() string {
-	return fmt.Sprintf("Measured: docs/benchmarks/latest.json of %s, commit %.12s, %d cores of %s. Bytes of write-ahead log: %s.\nAssumed: cmd/scaling/plan.json of %s.\n",
+	return fmt.Sprintf("Measured: [latest.json](benchmarks/latest.json) of %s, commit %.12s, %d cores of %s. Bytes of write-ahead log: %s.\n"+
+		"Assumed: [plan.json](../cmd/scaling/plan.json) of %s.\n",
 		in.report.Date, in.report.Versions.Commit, in.report.Machine.Cores, in.report.Machine.Processor, in.walFrom, in.plan.Date)
 }
 
