@@ -3,44 +3,117 @@ package meterplex
 import (
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// markdownLink is a link of Markdown; the target is its first group, without a fragment.
-var markdownLink = regexp.MustCompile(`\]\(([^)\s#]+)[^)]*\)`)
+var (
+	// markdownLink is a link of Markdown: its target and its fragment.
+	markdownLink = regexp.MustCompile(`\[[^][]*(?:\[[^][]*\][^][]*)?\]\(([^)\s#]*)(?:#([^)\s]*))?\)`)
+	// documentPath is the path of a document, or of a place in docs.
+	documentPath = regexp.MustCompile(`(?:\.\./)*\bdocs/[\w./-]*|[\w./-]*\w\.md\b`)
+	// heading is a heading of Markdown; marks are the characters that its fragment leaves out.
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	marks   = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
 
-// Every relative link of the documents leads to a file or a folder.
-func TestLinksOfDocumentsResolve(t *testing.T) {
-	documents := []string{"README.md", "ARCHITECTURE.md"}
+// documents returns the paths of the documents for people.
+func documents(t *testing.T) []string {
+	t.Helper()
+	found := []string{"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"}
 	err := filepath.WalkDir("docs", func(path string, _ fs.DirEntry, err error) error {
-		if filepath.Ext(path) == ".md" {
-			documents = append(documents, path)
+		if filepath.Ext(path) == ".md" && path != "docs/reliability/planted.md" { // which is the output of a run
+			found = append(found, path)
 		}
 		return err
 	})
+	if err != nil || len(found) < 50 {
+		t.Fatalf("%d documents, %v", len(found), err)
+	}
+	return found
+}
+
+// prose returns the text of a document without its blocks of code.
+func prose(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	links := 0
-	for _, document := range documents {
-		text, err := os.ReadFile(document)
-		if err != nil {
-			t.Fatal(err)
+	var kept strings.Builder
+	fenced := false
+	for line := range strings.Lines(string(text)) {
+		if fence := strings.HasPrefix(strings.TrimSpace(line), "```"); fence {
+			fenced = !fenced
+		} else if !fenced && !strings.HasPrefix(line, "    ") {
+			kept.WriteString(line)
 		}
-		for _, link := range markdownLink.FindAllStringSubmatch(string(text), -1) {
+	}
+	return kept.String()
+}
+
+// fragments returns the fragments of a document's headings, as code hosts make them.
+func fragments(t *testing.T, path string) (all []string) {
+	for _, h := range heading.FindAllStringSubmatch(prose(t, path), -1) {
+		all = append(all, strings.ReplaceAll(marks.ReplaceAllString(strings.ToLower(h[1]), ""), " ", "-"))
+	}
+	return all
+}
+
+// Each relative link of a document leads to a file, a folder or a heading.
+func TestLinksOfDocumentsResolve(t *testing.T) {
+	for _, document := range documents(t) {
+		for _, link := range markdownLink.FindAllStringSubmatch(prose(t, document), -1) {
+			target, fragment := filepath.Join(filepath.Dir(document), link[1]), link[2]
 			if strings.Contains(link[1], ":") { // a URL
 				continue
 			}
-			links++
-			if _, err := os.Stat(filepath.Join(filepath.Dir(document), link[1])); err != nil {
+			if link[1] == "" {
+				target = document
+			}
+			if _, err := os.Stat(target); err != nil {
 				t.Errorf("%s links to %s: %v", document, link[1], err)
+			} else if fragment != "" && filepath.Ext(target) == ".md" && !slices.Contains(fragments(t, target), fragment) {
+				t.Errorf("%s links to %s#%s: no such heading", document, link[1], fragment)
 			}
 		}
 	}
-	if links < 50 {
-		t.Errorf("only %d relative links were found", links)
+}
+
+// A document names another document by a link.
+func TestPathsOfDocumentsAreLinks(t *testing.T) {
+	for _, document := range documents(t) {
+		for _, path := range documentPath.FindAllString(markdownLink.ReplaceAllString(prose(t, document), ""), -1) {
+			_, beside := os.Stat(filepath.Join(filepath.Dir(document), path))
+			_, atRoot := os.Stat(path)
+			if strings.Contains(path, "docs/") || beside == nil || atRoot == nil {
+				t.Errorf("%s names %s without a link to it", document, path)
+			}
+		}
+	}
+}
+
+// Each test that the page of the promises names exists.
+func TestPromisesNameTestsThatExist(t *testing.T) {
+	page, err := os.ReadFile("docs/promises.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := exec.Command("grep", "-rhoE", "^func Test[A-Za-z0-9_]+", "--include=*_test.go", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile("`(Test[A-Za-z0-9_]+)`").FindAllStringSubmatch(string(page), -1)
+	for _, n := range named {
+		if !strings.Contains(string(code), "func "+n[1]+"\n") {
+			t.Errorf("docs/promises.md names %s, which does not exist", n[1])
+		}
+	}
+	if len(named) < 24 {
+		t.Errorf("%d tests are named", len(named))
 	}
 }

@@ -23,7 +23,7 @@ func TestEveryVocabularyIsEmbedded(t *testing.T) {
 	}
 	document, err := os.ReadFile(path)
 	if err != nil || string(document) != current.Document() {
-		t.Errorf("events/%s, the vocabulary of this binary, is missing or differs (%v): run make vocabulary and commit the file", path, err)
+		t.Errorf("events/%s, the vocabulary of this binary, is missing or differs (%v): run make generate and commit the file", path, err)
 	}
 	files, err := os.ReadDir("vocabularies")
 	if err != nil {

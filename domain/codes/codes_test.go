@@ -69,7 +69,7 @@ func TestTheDocumentHoldsTheTable(t *testing.T) {
 }
 
 const head = `# Codes
-Every code that the service answers, generated from the table in domain/codes (` + "`make errors`" + `). Clients branch on codes, never on texts: a
+Every code that the service answers, generated from the table in domain/codes (` + "`make generate`" + `). Clients branch on codes, never on texts: a
 code keeps its meaning, and later releases may add codes. The same table is at ` + "`/docs#problems`" + ` of each instance, where the ` + "`type`" + ` of a problem leads.
 
 | column | content |
