@@ -61,7 +61,7 @@ done <"$tmp/chosen"
 cat - "$tmp/rows" >"$root/docs/reliability/planted.md" <<END
 # Planted bugs
 Each row is a bug planted into the sources, and the test that catches it. \`make planted\` plants all of them, fails if one survives, and
-writes this page; \`make planted ARGS=NAME\` plants one. Method and reasons: docs/decisions/0010-planted-bugs.md. Bugs marked † are known from other
+writes this page; \`make planted ARGS=NAME\` plants one. Method and reasons: [decision 0010](../decisions/0010-planted-bugs.md). Bugs marked † are known from other
 metering services, where they lost or doubled usage. This run: commit $(git rev-parse --short=12 HEAD), each test in its short form.
 
 | bug | what it does | promise | caught by | its message |
