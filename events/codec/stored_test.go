@@ -5,11 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"reflect"
-	"strconv"
 	"testing"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/events"
 )
@@ -168,51 +165,5 @@ func TestHashesOfTheFirstVersionAreNotKept(t *testing.T) {
 	}
 	if p.Canonical = 0; KeptHash(&p) != nil || PayloadHash(&p) != nil {
 		t.Error("what is not compared has a hash")
-	}
-}
-
-func benchEvents() (usage, verdict events.Pending) {
-	at := time.Date(2026, 5, 1, 12, 0, 0, 123456000, time.UTC)
-	usage = events.Pending{Subject: events.UsageRecorded, DedupeKey: "u/abcdefghijkl-0000000001", OccurredAt: at, Payload: json.RawMessage(
-		`{"amount":5,"eventId":"abcdefghijkl-0000000001","feature":"api_calls","metadata":{"region":"eu-1"},"timestamp":"2026-05-01T12:00:00.123456Z","type":"usage"}`)}
-	v := events.Validated{RawPosition: 4711, EventID: "abcdefghijkl-0000000001", Feature: "api_calls", Amount: 5, Count: 1, Timestamp: at,
-		ValidatedSubscriptionID: uuid.MustParse("01890000-0000-7000-8000-000000000001"), FeatureType: "METERED", PeriodKey: "2026-05"}
-	verdict = events.Pending{Subject: events.UsageValidated, DedupeKey: "v/" + strconv.Itoa(4711), OccurredAt: at}
-	verdict.Payload, _ = json.Marshal(v)
-	return usage, verdict
-}
-
-func BenchmarkAppendBody(b *testing.B) {
-	usage, verdict := benchEvents()
-	for name, p := range map[string]*events.Pending{"usage": &usage, "verdict": &verdict} {
-		b.Run(name, func(b *testing.B) {
-			var dst []byte
-			for b.Loop() {
-				dst = AppendBody(dst[:0], p)
-			}
-			b.ReportMetric(float64(len(dst)), "bytes")
-		})
-	}
-}
-
-func BenchmarkWholePayload(b *testing.B) {
-	usage, verdict := benchEvents()
-	for name, p := range map[string]*events.Pending{"usage": &usage, "verdict": &verdict} {
-		body := AppendBody(nil, p)
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				_ = WholePayload(p.Subject, p.DedupeKey, p.OccurredAt, body)
-			}
-		})
-	}
-}
-
-func BenchmarkVerdictOfBody(b *testing.B) {
-	_, p := benchEvents()
-	e := events.Envelope{Subject: events.UsageValidated, Payload: AppendBody(nil, &p), DedupeKey: p.DedupeKey, OccurredAt: p.OccurredAt}
-	for b.Loop() {
-		if _, err := VerdictOf(&e); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

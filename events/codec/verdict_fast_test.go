@@ -109,22 +109,3 @@ func TestVerdictsNameTheirFigure(t *testing.T) {
 		t.Errorf("%g allocations", n)
 	}
 }
-
-func BenchmarkNamesFigure(b *testing.B) {
-	e := events.Envelope{Subject: events.UsageValidated, DedupeKey: "v/4711", Payload: []byte(`[5,"api_calls","evt_1","01890000-0000-7000-8000-000000000001","METERED","2026-05"]`)}
-	for b.Loop() {
-		if named, err := NamesFigure(&e, "api_calls", "2026-05"); !named || err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkVerdictOf(b *testing.B) {
-	body, _ := json.Marshal(sampleVerdict())
-	e := events.Envelope{Subject: events.UsageValidated, Payload: body}
-	for b.Loop() {
-		if _, err := VerdictOf(&e); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -214,30 +214,3 @@ func TestResidencies(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkAppendWire(b *testing.B) {
-	e := sample()
-	e.Replay, e.Actor.ID, e.DedupeKey = "", "k", "u/a"
-	buf := make([]byte, 0, 2000)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := AppendWire(buf[:0], &e); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkParseWireOfARegion(b *testing.B) {
-	e := sample()
-	e.Replay, e.Actor.ID, e.DedupeKey, e.Residency = "", "k", "u/a", "eu-central-1"
-	value, err := AppendWire(nil, &e)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := ParseWire(value); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -57,14 +57,3 @@ func FuzzParseWire(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkParseWire(b *testing.B) {
-	e := sample()
-	e.Replay, e.Actor.ID, e.DedupeKey = "", "k", "u/a"
-	value, _ := AppendWire(nil, &e)
-	for b.Loop() {
-		if _, err := ParseWire(value); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
