@@ -46,11 +46,7 @@ func newMemory() *memory {
 }
 
 func (m *memory) Answer(key string) (*Answer, error) {
-	a, ok := m.answers[key]
-	if !ok {
-		return nil, nil
-	}
-	return &a, nil
+	return found(m.answers, key)
 }
 
 func (m *memory) SaveAnswer(key string, a Answer) error {
@@ -62,11 +58,7 @@ func (m *memory) SaveAnswer(key string, a Answer) error {
 }
 
 func (m *memory) Tenant(id uuid.UUID) (*domain.Tenant, error) {
-	t, ok := m.tenants[id]
-	if !ok {
-		return nil, nil
-	}
-	return &t, nil
+	return found(m.tenants, id)
 }
 
 func (m *memory) Offboarding(tenant uuid.UUID) (*domain.Offboarding, error) {
@@ -227,6 +219,14 @@ func payload[T any](t *testing.T, p *events.Pending) (v T) {
 		t.Fatal(err)
 	}
 	return v
+}
+
+// found returns a value of a table, nil if there is none.
+func found[K comparable, V any](table map[K]V, key K) (*V, error) {
+	if v, ok := table[key]; ok {
+		return &v, nil
+	}
+	return nil, nil
 }
 
 func ptr[T any](v T) *T { return &v }

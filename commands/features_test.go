@@ -20,11 +20,7 @@ type featureTx struct {
 }
 
 func (tx *featureTx) Feature(key string) (*domain.Feature, error) {
-	f, ok := tx.features[key]
-	if !ok {
-		return nil, nil
-	}
-	return &f, nil
+	return found(tx.features, key)
 }
 
 func (tx *featureTx) SaveFeature(f domain.Feature) error {

@@ -24,11 +24,7 @@ type keyTx struct {
 }
 
 func (tx *keyTx) Key(id uuid.UUID) (*domain.APIKey, error) {
-	k, ok := tx.keys[id]
-	if !ok {
-		return nil, nil
-	}
-	return &k, nil
+	return found(tx.keys, id)
 }
 
 func (tx *keyTx) SaveKey(k domain.APIKey, hash []byte) error {

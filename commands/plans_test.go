@@ -16,11 +16,7 @@ type planTx struct {
 }
 
 func (tx *planTx) Plan(key string) (*domain.Plan, error) {
-	p, ok := tx.plans[key]
-	if !ok {
-		return nil, nil
-	}
-	return &p, nil
+	return found(tx.plans, key)
 }
 
 func (tx *planTx) SavePlan(p domain.Plan) error {

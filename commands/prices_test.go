@@ -15,11 +15,7 @@ type priceTx struct {
 }
 
 func (tx *priceTx) Price(key string) (*domain.Price, error) {
-	p, ok := tx.prices[key]
-	if !ok {
-		return nil, nil
-	}
-	return &p, nil
+	return found(tx.prices, key)
 }
 
 func (tx *priceTx) SavePrice(p domain.Price) error {

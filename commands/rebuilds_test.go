@@ -49,11 +49,7 @@ func (s rebuildsOf) Rebuild(_ context.Context, id uuid.UUID) (*domain.Rebuild, e
 }
 
 func (tx *rebuildTx) Rebuild(id uuid.UUID) (*domain.Rebuild, error) {
-	r, ok := tx.rebuilds[id]
-	if !ok {
-		return nil, nil
-	}
-	return &r, nil
+	return found(tx.rebuilds, id)
 }
 
 func (tx *rebuildTx) StartSaga(s domain.SagaStart) (*domain.Saga, bool, error) {

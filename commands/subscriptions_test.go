@@ -19,11 +19,7 @@ type subscriptionTx struct {
 }
 
 func (tx *subscriptionTx) Subscription(id uuid.UUID) (*domain.Subscription, error) {
-	s, ok := tx.subscriptions[id]
-	if !ok {
-		return nil, nil
-	}
-	return &s, nil
+	return found(tx.subscriptions, id)
 }
 
 func (tx *subscriptionTx) InForce(tenant uuid.UUID) (*domain.Subscription, error) {
