@@ -12,7 +12,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
-	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 )
@@ -146,44 +145,6 @@ func correctionPlan(rng *rand.Rand, tenants []uuid.UUID, most int) (clients [][]
 		clients = append(clients, list)
 	}
 	return clients
-}
-
-// correctionClient sends its batches in order, each until it is answered.
-func (s *sim) correctionClient(i int, requests []request) {
-	p := s.newProc(fmt.Sprint("corrections-", i))
-	p.run(func() {
-		for _, r := range requests {
-			items, err := domain.DecodeBatch(r.body())
-			if err != nil {
-				panic(err)
-			}
-			for {
-				var door *commands.IngestUsage
-				var life int
-				if p.do(&operation{what: "send", effect: func(opOutcome) error {
-					door, life = s.doors[s.rng.IntN(len(s.doors))], s.life
-					s.model.send(r)
-					return nil
-				}}) != nil {
-					return
-				}
-				verdicts, err := door.Do(p.ctx, commands.Caller{TenantID: r.tenant, Residency: events.ResidencyUnspecified}, items)
-				if err == nil {
-					_ = p.do(&operation{what: "answered", effect: func(opOutcome) error {
-						if s.life == life {
-							s.model.answerCorrections(r, verdicts)
-						}
-						return nil
-					}})
-					break
-				}
-				if !p.idle("pause", 200*time.Millisecond, never) {
-					return
-				}
-			}
-		}
-		_ = p.do(&operation{what: "done", effect: func(opOutcome) error { s.model.open--; return nil }})
-	})
 }
 
 // answerCorrections compares an answer with the log.

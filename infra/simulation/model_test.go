@@ -127,8 +127,8 @@ func (s *sim) ingestOn(p *proc, l *eventlog.Log) *commands.IngestUsage {
 }
 
 // client sends its requests in order, each until it is answered.
-func (s *sim) client(i int, requests []request) {
-	p := s.newProc(fmt.Sprint("client-", i))
+func (s *sim) client(name string, requests []request, answer func(request, []commands.EventVerdict)) {
+	p := s.newProc(name)
 	p.run(func() {
 		for _, r := range requests {
 			items, err := domain.DecodeBatch(r.body())
@@ -150,7 +150,7 @@ func (s *sim) client(i int, requests []request) {
 				if err == nil {
 					_ = p.do(&operation{what: "answered", effect: func(opOutcome) error {
 						if s.life == life { // a restore may have lost the earlier life's events
-							s.model.answer(r, verdicts)
+							answer(r, verdicts)
 						}
 						return nil
 					}})

@@ -96,14 +96,14 @@ func runSeed(t *testing.T, seed uint64, with setup) *sim {
 		s.model.open += len(s.plan.clients) + len(limits) + len(corrections) + 1
 		s.operate()
 		for i, list := range s.plan.clients[:len(s.plan.clients)-1] {
-			s.client(i, list)
+			s.client(fmt.Sprint("client-", i), list, s.model.answer)
 		}
 		for i, list := range limits {
 			s.limitClient(i, list)
 			s.startExpiry(fmt.Sprint("expiry-", i))
 		}
 		for i, list := range corrections {
-			s.correctionClient(i, list)
+			s.client(fmt.Sprint("corrections-", i), list, s.model.answerCorrections)
 		}
 		s.schedule()
 		s.mu.Lock()
