@@ -18,6 +18,7 @@ import (
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/migrations"
 )
 
@@ -125,6 +126,7 @@ func comparePayloads(t *testing.T, q postgres.Queryer, list []events.Pending, sq
 
 // Rows of before bodies were in short are read as they are, and are known again.
 func TestRowsOfEarlierReleasesAreRead(t *testing.T) {
+	tier.AtSize(t)
 	url := localtest.Database(t)
 	db, err := postgres.OwnerDB(url)
 	if err != nil {

@@ -12,13 +12,11 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 func TestP1_LostCommitAnswersAreResolved(t *testing.T) {
-	database := localtest.Database(t)
-	if _, err := postgres.Migrate(t.Context(), database); err != nil {
-		t.Fatal(err)
-	}
+	database := localtest.Migrated(t, postgres.Migrate)
 	for name, arm := range localtest.LostCommits {
 		t.Run(name, func(t *testing.T) {
 			c, proxied := localtest.NewCutter(t, database)
@@ -96,6 +94,7 @@ func TestP11_ASubmissionFoundInTheLogWakesTheRelay(t *testing.T) {
 }
 
 func TestP1_SubmitSurvivesTerminatedBackends(t *testing.T) {
+	tier.AtSize(t)
 	l, pool, database := openLog(t)
 	owner, err := postgres.OwnerDB(database)
 	if err != nil {

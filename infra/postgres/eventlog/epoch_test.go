@@ -55,10 +55,7 @@ func TestP2_AnOriginThatAFailoverLostIsRecordedAgain(t *testing.T) {
 
 // The epoch is raised, and reported once, although no event is appended.
 func TestAnIdleInstanceFindsAnotherLifeOfTheServer(t *testing.T) {
-	url := localtest.Database(t)
-	if _, err := postgres.Migrate(t.Context(), url); err != nil {
-		t.Fatal(err)
-	}
+	url := localtest.Migrated(t, postgres.Migrate)
 	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url})
 	if err != nil {
 		t.Fatal(err)
@@ -86,14 +83,9 @@ func TestAnIdleInstanceFindsAnotherLifeOfTheServer(t *testing.T) {
 func TestP1_TwoRestoresOfOneBackupAreTwoHistories(t *testing.T) {
 	l, pool, url := openLog(t)
 	owner := asOwner(t, url)
-	var backup, first, second int32
-	read := func(epoch *int32) {
-		if err := pool.QueryRow(t.Context(), `SELECT epoch FROM log_heads WHERE partition = 7`).Scan(epoch); err != nil {
-			t.Fatal(err)
-		}
-	}
-	read(&backup)
-	for _, epoch := range []*int32{&first, &second} {
+	backup := readEpoch(t, pool, 7)
+	var restores []int32
+	for range 2 {
 		if _, err := owner.Exec(`DELETE FROM log_epochs WHERE partition = 7 AND epoch > $1`, backup); err != nil {
 			t.Fatal(err)
 		}
@@ -103,10 +95,10 @@ func TestP1_TwoRestoresOfOneBackupAreTwoHistories(t *testing.T) {
 		if err := l.checkLife(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		read(epoch)
+		restores = append(restores, readEpoch(t, pool, 7))
 	}
-	if first <= backup || second <= first {
-		t.Errorf("the backup is of epoch %d, its restores of %d and %d", backup, first, second)
+	if restores[0] <= backup || restores[1] <= restores[0] {
+		t.Errorf("the backup is of epoch %d, its restores of %d", backup, restores)
 	}
 }
 
@@ -116,12 +108,7 @@ func TestATopicAheadOfTheLogRaisesTheEpoch(t *testing.T) {
 	tenant := uuid.Must(uuid.NewV7())
 	p := events.PartitionOf(tenant)
 	submit(t, l, tenant, usageEvent(tenant, "a", 1))
-	epoch := func() (n int32) {
-		if err := pool.QueryRow(t.Context(), `SELECT epoch FROM log_heads WHERE partition = $1`, p).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
+	epoch := func() int32 { return readEpoch(t, pool, p) }
 	before := epoch()
 	top := events.Place{Position: events.Position{Partition: p, Number: 1}, Epoch: before, Log: l.ID()}
 	other := events.Place{Position: events.Position{Partition: p, Number: 9}, Epoch: before, Log: uuid.Must(uuid.NewV7())}

@@ -19,13 +19,14 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // frozenEnv makes this binary a process that stops itself in mid-COPY with a head
 // locked; it names the database, frozenTenantEnv whose head.
 const (
-	frozenEnv       = "METERPLEX_TEST_FROZEN"
-	frozenTenantEnv = "METERPLEX_TEST_FROZEN_TENANT"
+	frozenEnv       = "EVENTLOG_TEST_FROZEN"
+	frozenTenantEnv = "EVENTLOG_TEST_FROZEN_TENANT"
 )
 
 func TestMain(m *testing.M) {
@@ -69,6 +70,7 @@ func freeze(url string, tenant uuid.UUID) error {
 // A process that is frozen between a COPY and its data holds a head. Other instances
 // still store their submissions soon.
 func TestP1_ASessionFrozenInMidCopyBlocksNoOther(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	_, _, url := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
@@ -126,6 +128,7 @@ func TestP1_ASessionFrozenInMidCopyBlocksNoOther(t *testing.T) {
 
 // Sessions that block no one are left alone, and a working session is never ended as frozen.
 func TestActiveSessionsAreNotTerminated(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())

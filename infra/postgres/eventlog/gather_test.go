@@ -14,31 +14,6 @@ func submissionOf(rows int) *submission {
 	return &submission{tenant: uuid.Must(uuid.NewV7()), batch: make([]commands.Submitted, rows), done: make(chan error, 1), load: newQueueLoad(0)}
 }
 
-func TestTheWriterWaitsOnlyAfterALargeGroup(t *testing.T) {
-	w := newWriter(&Log{}, true)
-	w.last = largeGroup - 1
-	if ends, _ := w.lingering(); ends != nil {
-		t.Error("a few wait for others")
-	}
-	w.last = largeGroup
-	w.queue <- submissionOf(1)
-	if group, ok := w.gather(); !ok || len(group) != 1 || w.last != 1 {
-		t.Errorf("nobody else came: a group of %d, and %d rows to expect", len(group), w.last)
-	}
-	if ends, _ := w.lingering(); ends != nil {
-		t.Error("the crowd is gone and still waited for")
-	}
-	w.last = largeGroup
-	if w.next(largeGroup, nil) != nil {
-		t.Error("a group that is as large as the last one waits")
-	}
-	own := newWriter(&Log{}, false)
-	own.last = 10 * largeGroup
-	if ends, _ := own.lingering(); ends != nil {
-		t.Error("a partition's own writer waits")
-	}
-}
-
 func TestAGroupIsBoundedAndLosesNoSubmission(t *testing.T) {
 	w := newWriter(&Log{}, true)
 	for range 5 {
@@ -89,33 +64,6 @@ func TestSubmissionsRefusedByAFullQueueAreOfferedAgain(t *testing.T) {
 	}
 	if took, used := time.Since(began), processTime(t)-busy; took < full || used > took/2 {
 		t.Errorf("waited %v and used %v of CPU time", took, used)
-	}
-}
-
-// An answered submission is counted in no queue: the shared queue counts it out before
-// its own writer gets it.
-func TestForwardedSubmissionsAreCountedOutFirst(t *testing.T) {
-	own := newWriter(&Log{}, false)
-	w := newWriter(&Log{writers: []*writer{own}}, true)
-	s := submissionOf(1)
-	if err := w.load.enter(s); err != nil {
-		t.Fatal(err)
-	}
-	w.load.mu.Lock() // no submission is counted out
-	passed := make(chan struct{})
-	go func() {
-		defer close(passed)
-		w.passOn([]*submission{s})
-	}()
-	select {
-	case <-own.queue:
-		t.Error("its writer has it, and the queue that it came by counts it")
-	case <-time.After(50 * time.Millisecond):
-	}
-	w.load.mu.Unlock()
-	<-passed
-	if w.load.rows.Load() != 0 || own.load.rows.Load() != 1 {
-		t.Errorf("%d rows are counted where it came by, %d where it is", w.load.rows.Load(), own.load.rows.Load())
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // refusedUsage is the payload of a refusal.
@@ -62,10 +63,8 @@ func (x *expected) take(d delivery) commands.PlacementStatus {
 // or not: each keeps the result of its first delivery.
 func TestP2_RefusedMessagesStayRefused(t *testing.T) {
 	l, pool, _ := openLog(t)
-	seed := rand.Uint64N(1e9)
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 1))
-	for round := range 80 {
+	rng := rand.New(rand.NewPCG(tier.Seed(t), 1))
+	for round := range tier.Histories(t, 15, 80) {
 		tenant := uuid.Must(uuid.NewV7())
 		want := expected{map[int]bool{}, map[string]int{}}
 		messages := make([]delivery, 12)
@@ -115,7 +114,7 @@ func TestP2_AnEventBehindRefusedOnesIsStored(t *testing.T) {
 func TestP2_ConcurrentDeliveriesOfAMessageHaveOneOutcome(t *testing.T) {
 	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
-	const messages = 300
+	messages := tier.Histories(t, 100, 300)
 	var wait sync.WaitGroup
 	for worker := range 4 {
 		wait.Go(func() {

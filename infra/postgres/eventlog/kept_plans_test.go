@@ -6,11 +6,13 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // TestKeptPlansOfAnEmptyLogAreThoseOfALargeOne: a plan from when the log was empty is
 // kept after it has grown, and must still be a range scan of the key.
 func TestKeptPlansOfAnEmptyLogAreThoseOfALargeOne(t *testing.T) {
+	tier.AtSize(t)
 	_, _, url := openLog(t)
 	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url, KeepPlans: true})
 	if err != nil {

@@ -1,11 +1,10 @@
 package eventlog
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
+
 	"strings"
 	"sync"
 	"testing"
@@ -268,33 +267,18 @@ func TestAFullCacheOfOriginsEvictsSingleOnes(t *testing.T) {
 // At the end of the numbers that a row of the log can hold, new origins are refused with a clear
 // error; events of known ones are recorded, and no number is given twice.
 func TestTheLastNumberOfOrigins(t *testing.T) {
-	_, pool, url := openLog(t)
-	var logged syncBuffer
-	l, err := New(t.Context(), pool, Config{
-		Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}, LongestWait: time.Hour, Written: localtest.CheckPayloads(t).Written,
-		Logger: slog.New(slog.NewTextHandler(&logged, nil)),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(l.Close)
+	l, pool, url := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
 	submit(t, l, tenant, by("first", tenant, "1"))
-	if strings.Contains(logged.String(), "half of the numbers") {
-		t.Error("warned at the beginning")
-	}
 	execute(t, url, `SELECT setval('log_origins_id_seq', 2147483646)`)
 	submit(t, l, tenant, by("last", tenant, "2"))
-	if !strings.Contains(logged.String(), "half of the numbers") {
-		t.Error("no warning that the numbers come to their end")
-	}
 	const want = "all 2147483647 numbers of log_origins are used"
 	for range 2 {
 		if _, err := l.Submit(t.Context(), tenant, []commands.Submitted{by("one more", tenant, "3")}); !errors.Is(err, commands.ErrUnavailable) || !strings.Contains(err.Error(), want) {
 			t.Errorf("beyond the last number: %v", err)
 		}
 	}
-	err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 		_, err := l.AppendTx(t.Context(), tx, []events.Pending{by("another", tenant, "4").Pending})
 		return err
 	})
@@ -312,24 +296,6 @@ func TestTheLastNumberOfOrigins(t *testing.T) {
 	}
 }
 
-// syncBuffer is a buffer for concurrent use.
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
 // TestCloseEndsTheNumberingOfOrigins: Close does not wait until the time for new origins that cannot be added is over.
 func TestCloseEndsTheNumberingOfOrigins(t *testing.T) {
 	l, pool, url := openLog(t)
@@ -345,38 +311,5 @@ func TestCloseEndsTheNumberingOfOrigins(t *testing.T) {
 	l.Close()
 	if err := <-answer; !errors.Is(err, commands.ErrUnavailable) || !strings.Contains(err.Error(), context.Canceled.Error()) {
 		t.Errorf("the caller's answer is %v, not that numbering was ended", err)
-	}
-}
-
-// pools is a pool without a server, which counts its statements.
-type pools struct {
-	postgres.Pool
-	sent int
-}
-
-func (p *pools) Query(context.Context, string, ...any) (pgx.Rows, error) {
-	p.sent++
-	return nil, errors.New("no server")
-}
-
-// TestOriginsOfCallersThatHaveLeftAreNotNumbered: a worker sends no statement for callers that wait no longer.
-func TestOriginsOfCallersThatHaveLeftAreNotNumbered(t *testing.T) {
-	server := &pools{}
-	n := newNumbering(newOrigins(server), slog.New(slog.DiscardHandler))
-	caller, leave := context.WithCancel(t.Context())
-	leave()
-	of := []origin{{residency: "eu", vocabulary: events.CurrentVocabulary()}}
-	gone := &unnumbered{origins: of, left: caller.Done(), done: make(chan struct{})}
-	closing, closed := context.WithCancel(t.Context())
-	closed() // one attempt each
-	n.number(closing, []*unnumbered{gone})
-	if server.sent != 0 {
-		t.Errorf("%d statements for a caller that has left", server.sent)
-	}
-	waiting := &unnumbered{origins: of, left: t.Context().Done(), done: make(chan struct{})}
-	n.number(closing, []*unnumbered{gone, waiting})
-	<-waiting.done
-	if server.sent == 0 || !errors.Is(waiting.err, commands.ErrUnavailable) {
-		t.Errorf("%d statements for a caller that waits, which gets %v", server.sent, waiting.err)
 	}
 }

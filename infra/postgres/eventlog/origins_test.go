@@ -18,6 +18,7 @@ import (
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/migrations"
 )
 
@@ -131,28 +132,6 @@ func TestForgedVocabulariesAreRefused(t *testing.T) {
 	}
 }
 
-// Processes that look up a known origin take no number of the identity.
-func TestKnownOriginsUseNoSequenceNumbers(t *testing.T) {
-	_, pool, url := openLog(t)
-	tenant := uuid.Must(uuid.NewV7())
-	for n := range 5 {
-		l, _ := openLogAt(t, url)
-		submit(t, l, tenant, usageEvent(tenant, string(rune('a'+n)), 1))
-	}
-	var origins, numbers int
-	if err := pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM log_origins), (SELECT count(DISTINCT origin) FROM event_log_rows)`).Scan(&origins, &numbers); err != nil || origins != 1 || numbers != 1 {
-		t.Errorf("%d origins, %d of them used, %v", origins, numbers, err)
-	}
-	another := usageEvent(tenant, "another", 1)
-	another.Residency = "eu"
-	l, _ := openLogAt(t, url)
-	submit(t, l, tenant, another)
-	var id int32
-	if err := pool.QueryRow(t.Context(), `SELECT max(id) FROM log_origins`).Scan(&id); err != nil || id != 2 {
-		t.Errorf("the second origin has number %d, %v", id, err)
-	}
-}
-
 // Events keep the residency that they were recorded under; the platform's have the
 // deployment's region, and a tenant's without one are refused.
 func TestEventsKeepTheirResidency(t *testing.T) {
@@ -218,6 +197,7 @@ SELECT id FROM log_origins WHERE actor_type = $1 AND actor_id = $2 AND service =
 // Events from before the migration have the first vocabulary, and so have events that a
 // release from before it records in the seconds until it ends.
 func TestEventsFromBeforeVocabulariesHaveTheFirst(t *testing.T) {
+	tier.AtSize(t)
 	url := localtest.Database(t)
 	db := asOwner(t, url)
 	provider, err := goose.NewProvider(goose.DialectPostgres, db, migrations.FS)

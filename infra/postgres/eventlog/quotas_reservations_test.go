@@ -21,6 +21,9 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
+// record is the kind of usage that is recorded without a request, as ingest does.
+const record = domain.RequestKind(-1)
+
 // request is a request about amounts of the feature "f".
 type request struct {
 	kind               domain.RequestKind
@@ -33,7 +36,7 @@ type request struct {
 // key and sent are those of its event; an extension has no key.
 func (r *request) key() string {
 	switch r.kind {
-	case domain.Use, domain.Commit:
+	case record, domain.Use, domain.Commit:
 		return events.KeyUsage(r.usage)
 	case domain.Hold:
 		return events.KeyHold(r.reservation)
@@ -45,7 +48,7 @@ func (r *request) key() string {
 
 func (r *request) sent() string {
 	switch r.kind {
-	case domain.Use, domain.Hold:
+	case record, domain.Use, domain.Hold:
 		return fmt.Sprint(r.kind, r.amount)
 	case domain.Commit:
 		return fmt.Sprint(r.kind, r.amount, r.reservation, r.overage)
@@ -76,6 +79,10 @@ func asksOf(tenant uuid.UUID, list ...request) *submission {
 	by := commands.Caller{TenantID: tenant, Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified}
 	whole := func(int) string { return "" }
 	switch r, ctx := &list[0], context.Background(); r.kind {
+	case record:
+		for _, r := range list {
+			c.batch = append(c.batch, usageEvent(tenant, r.usage, int(r.amount)))
+		}
 	case domain.Use:
 		var together []domain.Consumption
 		for _, r := range list {
@@ -130,9 +137,9 @@ func (m *modelQuota) held() (sum int64) {
 	return sum
 }
 
-// submit returns the outcomes of a submission: each request that ends due reservations is decided by itself.
+// submit returns the outcomes of a submission: recorded usage, and each request that ends due reservations, is decided by itself.
 func (m *modelQuota) submit(at time.Time, list []request) (outcomes []string) {
-	if list[0].kind != domain.Expire {
+	if list[0].kind != domain.Expire && list[0].kind != record {
 		return m.unit(at, list)
 	}
 	for i := range list {
@@ -203,6 +210,9 @@ func (m *modelQuota) expire(at time.Time) (ended bool) {
 func (m *modelQuota) one(at time.Time, r *request) string {
 	h, exists := m.holds[r.reservation]
 	switch {
+	case r.kind == record:
+		m.known[r.key()] = r.sent()
+		return "recorded"
 	case r.kind == domain.Use && m.used+m.held()+r.amount > m.limit, r.kind == domain.Hold && m.used+m.held()+r.amount > m.limit:
 		return "denied quota_exceeded"
 	case r.kind == domain.Use:
@@ -238,6 +248,10 @@ func outcomesOf(s *submission) (outcomes []string) {
 	for i, p := range s.places {
 		switch p.Status {
 		case commands.Appended:
+			if s.batch[i].Subject == events.UsageRecorded {
+				outcomes = append(outcomes, "recorded")
+				continue
+			}
 			var e struct {
 				Used, Held json.Number
 				Admitted   struct{ Used, Held json.Number }
@@ -259,9 +273,9 @@ func outcomesOf(s *submission) (outcomes []string) {
 
 // drawRequests draws the requests of a submission, under few ids.
 func drawRequests(rt *rapid.T) (list []request) {
-	kind := rapid.SampledFrom([]domain.RequestKind{domain.Use, domain.Hold, domain.Hold, domain.Commit, domain.Commit, domain.Extend, domain.Release, domain.Expire}).Draw(rt, "kind")
+	kind := rapid.SampledFrom([]domain.RequestKind{record, domain.Use, domain.Use, domain.Hold, domain.Hold, domain.Commit, domain.Commit, domain.Extend, domain.Release, domain.Expire}).Draw(rt, "kind")
 	n := 1
-	if kind == domain.Use || kind == domain.Hold || kind == domain.Expire {
+	if kind == record || kind == domain.Use || kind == domain.Hold || kind == domain.Expire {
 		n = rapid.IntRange(1, 3).Draw(rt, "requests")
 	}
 	reservations := rapid.Permutation([]string{"r", "s", "t", "u", "v", "w"}).Draw(rt, "reservations") // those together have ids of their own
@@ -269,7 +283,7 @@ func drawRequests(rt *rapid.T) (list []request) {
 	for i := range n {
 		r := request{kind: kind, reservation: reservations[i], usage: usage[i], amount: int64(rapid.IntRange(1, 12).Draw(rt, "amount")),
 			lasts: time.Duration(rapid.IntRange(1, 60).Draw(rt, "lasts")) * time.Second, overage: kind == domain.Commit && rapid.Bool().Draw(rt, "overage")}
-		if kind == domain.Use {
+		if kind == record || kind == domain.Use {
 			r.reservation = ""
 		}
 		list = append(list, r)
@@ -277,9 +291,9 @@ func drawRequests(rt *rapid.T) (list []request) {
 	return list
 }
 
-// Random groups of requests of all kinds, with repetitions, conflicts and requests about one reservation in one group and across
+// Random groups of recorded usage and of requests of all kinds, with repetitions, conflicts and requests about one reservation in one group and across
 // groups, have the outcomes of deciding one after another. Each leaves the accounts and reservations of the model.
-func TestP7_GroupsEndReservationsLikeOneAfterAnother(t *testing.T) {
+func TestP7_GroupsDecideLikeOneAfterAnother(t *testing.T) {
 	g, at := &grants{limits: map[uuid.UUID]int64{}}, time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	l, pool := openLogAt(t, migrated(t), func(c *Config) { c.Histories, c.Now = g, func() time.Time { return at } })
 	w := newWriter(l, false)

@@ -159,28 +159,31 @@ func TestP7_AReservationEndsWithoutAHistory(t *testing.T) {
 	}
 }
 
-// tornHistories fail at the first read, and hang at the next ones.
+// tornHistories fail at the first read. The time of the group ends during the second one.
 type tornHistories struct {
 	grants
 	reads atomic.Int32
+	end   context.CancelFunc
 }
 
 func (h *tornHistories) Of(ctx context.Context, _ Query, _ []uuid.UUID, _ []events.InlineStretch) (map[uuid.UUID]domain.TenantHistory, error) {
 	if h.reads.Add(1) == 1 {
 		return nil, errors.New("the history is torn")
 	}
-	<-ctx.Done()
+	h.end()
 	return nil, ctx.Err()
 }
 
 // A group that could not be written until its deadline is answered with the reason, not with the deadline.
 func TestAFailedGroupNamesItsCause(t *testing.T) {
 	tenant := uuid.Must(uuid.NewV7())
-	l, _ := openLogAt(t, migrated(t), func(c *Config) {
-		c.Histories, c.Logger = &tornHistories{grants: grants{limits: map[uuid.UUID]int64{tenant: 10}}}, slog.New(slog.DiscardHandler)
-	})
+	torn := &tornHistories{grants: grants{limits: map[uuid.UUID]int64{tenant: 10}}}
+	l, _ := openLogAt(t, migrated(t), func(c *Config) { c.Histories, c.Logger = torn, slog.New(slog.DiscardHandler) })
 	w := newWriter(l, false)
-	w.patience = 200 * time.Millisecond
+	w.bound = func() (ctx context.Context, end context.CancelFunc) {
+		ctx, torn.end = context.WithCancel(t.Context())
+		return ctx, torn.end
+	}
 	s := &submission{tenant: tenant, done: make(chan error, 1), load: newQueueLoad(time.Hour), places: make([]commands.Placement, 1)}
 	s.batch = []commands.Submitted{requestFor(tenant, "x", 1)}
 	w.commit([]*submission{s})

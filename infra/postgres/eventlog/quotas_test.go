@@ -4,15 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strconv"
-	"strings"
+
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"pgregory.net/rapid"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
@@ -58,64 +56,6 @@ func requestFor(tenant uuid.UUID, eventID string, amount int) commands.Submitted
 	return s
 }
 
-// modelLog is the log and its accounts, decided one submission after another.
-type modelLog struct {
-	limits map[uuid.UUID]int64
-	used   map[uuid.UUID]int64
-	known  map[string]string // by key: the sent amount
-}
-
-// submit returns the outcomes of a submission: "granted at SUM", "denied", and so on.
-func (m *modelLog) submit(tenant uuid.UUID, batch []commands.Submitted) (outcomes []string) {
-	for i := 0; i < len(batch); {
-		n := 1
-		if batch[i].Quota != nil {
-			n = batch[i].Quota.Together
-		}
-		outcomes = append(outcomes, m.unit(tenant, batch[i:i+n])...)
-		i += n
-	}
-	return outcomes
-}
-
-func (m *modelLog) unit(tenant uuid.UUID, unit []commands.Submitted) []string {
-	outcomes, used, conflict, denied := make([]string, len(unit)), m.used[tenant], false, -1
-	for i := range unit {
-		sent, known := m.known[tenant.String()+unit[i].DedupeKey]
-		switch own := fmt.Sprint(unit[i].Canonical) + string(unit[i].Sent) + string(unit[i].Body); {
-		case known && sent == own:
-			outcomes[i] = "duplicate"
-		case known:
-			outcomes[i], conflict = "conflict", true
-		case unit[i].Quota != nil && used+unit[i].Quota.Amount > m.limits[tenant] && denied < 0:
-			denied = i
-		case unit[i].Quota != nil:
-			used += unit[i].Quota.Amount
-			outcomes[i] = fmt.Sprint("granted at ", used)
-		default:
-			outcomes[i] = "recorded"
-		}
-	}
-	if conflict || denied >= 0 {
-		for i := range outcomes {
-			if outcomes[i] != "duplicate" && outcomes[i] != "conflict" {
-				outcomes[i] = "left out"
-			}
-		}
-		if denied >= 0 && !conflict {
-			outcomes[denied] = "denied"
-		}
-		return outcomes
-	}
-	m.used[tenant] = used
-	for i := range unit {
-		if outcomes[i] != "duplicate" {
-			m.known[tenant.String()+unit[i].DedupeKey] = fmt.Sprint(unit[i].Canonical) + string(unit[i].Sent) + string(unit[i].Body)
-		}
-	}
-	return outcomes
-}
-
 // outcomeOf describes a placement as the model does.
 func outcomeOf(s *commands.Submitted, p *commands.Placement) string {
 	switch p.Status {
@@ -138,81 +78,9 @@ func outcomeOf(s *commands.Submitted, p *commands.Placement) string {
 	return "left out"
 }
 
-// Random groups of recorded usage and of quota requests, alone and together, with repetitions and conflicts in one group and across groups,
-// have the outcomes that deciding one submission after another has: first fit, all or no grants, and a denied quota request is not the first
-// with its key.
-func TestP7_GroupsDecideLikeOneAfterAnother(t *testing.T) {
-	g := &grants{limits: map[uuid.UUID]int64{}}
-	l, pool := openLogAt(t, migrated(t), func(c *Config) { c.Histories = g })
-	w := newWriter(l, false)
-	rapid.Check(t, func(rt *rapid.T) {
-		m := &modelLog{limits: g.limits, used: map[uuid.UUID]int64{}, known: map[string]string{}}
-		tenants := []uuid.UUID{uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())}
-		for _, tenant := range tenants {
-			g.limits[tenant] = int64(rapid.IntRange(0, 30).Draw(rt, "limit"))
-		}
-		for range rapid.IntRange(1, 4).Draw(rt, "groups") {
-			var subs []*submission
-			for range rapid.IntRange(1, 6).Draw(rt, "submissions") {
-				tenant := rapid.SampledFrom(tenants).Draw(rt, "tenant")
-				subs = append(subs, drawSubmission(rt, tenant))
-			}
-			var want []string
-			for _, s := range subs {
-				want = append(want, m.submit(s.tenant, s.batch)...)
-			}
-			w.hot = map[int16]time.Time{} // the first attempt is made without a look-up
-			if rapid.Bool().Draw(rt, "probing") {
-				w.markHot(partitionsOf([]*events.Pending{{TenantID: tenants[0]}, {TenantID: tenants[1]}}))
-			}
-			w.commit(subs)
-			var got []string
-			for _, s := range subs {
-				if err := <-s.done; err != nil {
-					rt.Fatal(err)
-				}
-				for i := range s.places {
-					got = append(got, outcomeOf(&s.batch[i], &s.places[i]))
-				}
-			}
-			if strings.Join(got, ", ") != strings.Join(want, ", ") {
-				rt.Fatalf("the outcomes are\n%s, not\n%s", strings.Join(got, ", "), strings.Join(want, ", "))
-			}
-		}
-		for _, tenant := range tenants {
-			if used := usedOf(t, pool, tenant); used != strconv.FormatInt(m.used[tenant], 10) {
-				rt.Fatalf("the account has %s used, not %d", used, m.used[tenant])
-			}
-		}
-	})
-	checkDense(t, pool)
-}
-
 func migrated(t *testing.T) string {
 	_, _, url := openLog(t)
 	return url
-}
-
-// drawSubmission draws recorded usage, a quota request, or quota requests together, under few ids.
-func drawSubmission(rt *rapid.T, tenant uuid.UUID) *submission {
-	s := &submission{tenant: tenant, done: make(chan error, 1), load: newQueueLoad(time.Hour)}
-	n := rapid.IntRange(1, 3).Draw(rt, "events")
-	ids := rapid.Permutation([]string{"a", "b", "c", "d", "e", "f"}).Draw(rt, "ids") // quota requests together have ids of their own
-	together := rapid.Bool().Draw(rt, "asks")
-	for i := range n {
-		amount := rapid.IntRange(1, 12).Draw(rt, "amount")
-		if !together {
-			s.batch = append(s.batch, usageEvent(tenant, ids[i], amount))
-			continue
-		}
-		s.batch = append(s.batch, requestFor(tenant, ids[i], amount))
-		s.batch[i].Quota.Together = 0
-	}
-	if together {
-		s.batch[0].Quota.Together = n
-	}
-	s.places = make([]commands.Placement, n)
-	return s
 }
 
 func usedOf(t testing.TB, q *pgxpool.Pool, tenant uuid.UUID) (used string) {

@@ -136,17 +136,3 @@ func TestARecentIsBounded(t *testing.T) {
 	x.reads(x.letters, last-1, last, 10, []int64{last})
 	x.reads(x.letters, 0, 2, 10, nil)
 }
-
-// Without a reader, a process makes no event.
-func TestARecentWithoutReadersHoldsNoEvent(t *testing.T) {
-	none := NewRecent()
-	for _, r := range []*Recent{none, nil} {
-		r.Offer(events.Place{}, events.UsageValidated, func() *events.Envelope {
-			t.Error("an event is made")
-			return nil
-		})
-	}
-	if none.bytes != 0 {
-		t.Errorf("%d bytes", none.bytes)
-	}
-}

@@ -3,7 +3,7 @@ package eventlog
 import (
 	"context"
 	"fmt"
-	"reflect"
+
 	"testing"
 
 	"github.com/google/uuid"
@@ -12,7 +12,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/events/codec"
+
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
 )
@@ -29,7 +29,7 @@ func follow(t *testing.T, l *Log, tail *Tail, tenant uuid.UUID) (partition int16
 	return partition, head
 }
 
-// appendBoth submits usage, whose memory the caller then uses again, and appends follow-ups, which it returns.
+// appendBoth submits usage, whose memory the caller then uses again, and appends a known event and follow-ups, which alone it returns.
 func appendBoth(t *testing.T, l *Log, pool *pgxpool.Pool, tenant uuid.UUID, added []events.Pending) []events.Envelope {
 	t.Helper()
 	for i := range 5 {
@@ -44,48 +44,13 @@ func appendBoth(t *testing.T, l *Log, pool *pgxpool.Pool, tenant uuid.UUID, adde
 	}
 	var appended []events.Envelope
 	within := func(tx pgx.Tx) (err error) {
-		appended, err = l.AppendEventsTx(t.Context(), tx, added)
+		appended, err = l.AppendEventsTx(t.Context(), tx, append([]events.Pending{usageEvent(tenant, "a0", 1).Pending}, added...))
 		return err
 	}
-	if err := pgx.BeginFunc(context.Background(), pool, within); err != nil {
-		t.Fatal(err)
+	if err := pgx.BeginFunc(context.Background(), pool, within); err != nil || len(appended) != len(added) {
+		t.Fatalf("appended %d events, want the %d new ones: %v", len(appended), len(added), err)
 	}
 	return appended
-}
-
-// The relay publishes the same bytes, whether an event comes from the tail or from the database.
-func TestP2_EventsOfTheTailMakeTheRecordsOfTheLog(t *testing.T) {
-	tail := NewTail()
-	l, pool := openLogAt(t, localtest.Migrated(t, postgres.Migrate), func(c *Config) {
-		c.Tail, c.Written = tail, nil // payloads that no schema allows are published, too
-	})
-	tenant := uuid.Must(uuid.NewV7())
-	p, head := follow(t, l, tail, tenant)
-	added := payloadsOf(tenant)
-	for _, s := range events.Subjects() {
-		if s.Topic != 0 {
-			added = append(added, events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: s.Subject, TenantID: tenant, DedupeKey: fmt.Sprint("s/", s.Subject),
-				Residency: "eu-tail-1", OccurredAt: added[0].OccurredAt, Payload: []byte(`{"a": 1}`)})
-		}
-	}
-	tail.Put(held(appendBoth(t, l, pool, tenant, added)...))
-	stored, err := l.Read(t.Context(), p, head, 1<<40, 10_000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := tail.Take(p, fence, head, 1<<40, 1<<40)
-	if len(got) != len(stored) || len(got) < 10+len(added) {
-		t.Fatalf("the tail has %d events, the log %d, want at least %d", len(got), len(stored), 10+len(added))
-	}
-	for i := range got {
-		a, err := codec.ToRecord(got[i])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if b, err := codec.ToRecord(&stored[i]); err != nil || !reflect.DeepEqual(a, b) {
-			t.Errorf("of the tail:\n%+v %s\nof the log (%v):\n%+v %s", a, a.Value, err, b, b.Value)
-		}
-	}
 }
 
 func TestP1_MemoryHoldsNoEventOfACommitWithoutAnswer(t *testing.T) {
@@ -119,36 +84,6 @@ func TestP1_MemoryHoldsNoEventOfACommitWithoutAnswer(t *testing.T) {
 		after := head - 1 + int64(i)
 		if got, ok := reader.Stretch(nil, events.Stretch{Partition: p, After: after, UpTo: after + 1}, epoch, 10); ok != want {
 			t.Errorf("the event behind %d is in memory: %t, %+v", after, ok, got)
-		}
-	}
-}
-
-func TestP2_TheTailsOfTwoProcessesHaveTheirOwnEventsOnly(t *testing.T) {
-	url := localtest.Migrated(t, postgres.Migrate)
-	tails := [2]*Tail{NewTail(), NewTail()}
-	var logs [2]*Log
-	tenant := uuid.Must(uuid.NewV7())
-	var p int16
-	var head int64
-	for i, tail := range tails {
-		logs[i], _ = openLogAt(t, url, func(c *Config) { c.Tail = tail })
-	}
-	for i, tail := range tails {
-		p, head = follow(t, logs[i], tail, tenant)
-	}
-	for i := range 8 { // two events of each in turn
-		submit(t, logs[i/2%2], tenant, usageEvent(tenant, fmt.Sprint("a", i), 1))
-	}
-	for i, tail := range tails {
-		for at := int64(0); at < 8; at += 2 {
-			want := 0
-			if int(at/2)%2 == i {
-				want = 2
-			}
-			got := tail.Take(p, fence, head+at, head+at+2, 1<<20)
-			if len(got) != want {
-				t.Errorf("process %d has %d events from %d on, want %d", i, len(got), head+at, want)
-			}
 		}
 	}
 }

@@ -55,11 +55,14 @@ type writer struct {
 	group   *group              // the group in progress
 	hot     map[int16]time.Time // until when a partition is probed first
 
-	patience time.Duration // with a group whose outcome is unknown; see resolveFor
+	bound func() (context.Context, context.CancelFunc) // of a group whose outcome is unknown
 }
 
 func newWriter(l *Log, shared bool) *writer {
-	return &writer{log: l, shared: shared, group: newGroup(l, nil), queue: make(chan *submission, maxQueued), load: newQueueLoad(l.cfg.LongestWait), hot: map[int16]time.Time{}, patience: resolveFor}
+	return &writer{log: l, shared: shared, group: newGroup(l, nil), queue: make(chan *submission, maxQueued), load: newQueueLoad(l.cfg.LongestWait), hot: map[int16]time.Time{},
+		bound: func() (context.Context, context.CancelFunc) {
+			return context.WithTimeout(context.Background(), resolveFor)
+		}}
 }
 
 // Submit implements commands.UsageLog.
@@ -175,13 +178,12 @@ func (w *writer) commit(subs []*submission) {
 	smooth := false
 	defer func() { w.load.end(len(g.members), smooth) }()
 	probing := g.mustProbe || w.isHot(g.partitions)
-	deadline := time.Now().Add(w.patience)
-	var cause error // of the last failure that the deadline did not cause
+	ctx, cancel := w.bound()
+	defer cancel()
+	var cause error // of the last failure that the end of ctx did not cause
 	for attempt := 0; ; attempt++ {
 		began := time.Now()
-		ctx, cancel := context.WithDeadline(context.Background(), deadline)
 		err := w.attempt(ctx, g, probing, attempt == 0)
-		cancel()
 		if err == nil {
 			smooth = attempt == 0
 			w.log.written(g.rows)
@@ -202,10 +204,10 @@ func (w *writer) commit(subs []*submission) {
 			probing = true
 			continue
 		}
-		if !errors.Is(err, context.DeadlineExceeded) || cause == nil {
+		if ctx.Err() == nil || cause == nil {
 			cause = err
 		}
-		if time.Now().After(deadline) || hopeless(err) {
+		if ctx.Err() != nil || hopeless(err) {
 			w.log.cfg.Logger.Error("appending failed", "error", cause, "attempts", attempt+1)
 			g.answer(fmt.Errorf("%w: %v", commands.ErrUnavailable, cause))
 			return
