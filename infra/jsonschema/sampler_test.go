@@ -159,23 +159,3 @@ func TestOneOfManyEventsIsSampled(t *testing.T) {
 		}
 	}
 }
-
-// BenchmarkUnsampled is the cost of a group of 100 events outside the sample.
-func BenchmarkUnsampled(b *testing.B) {
-	s := NewSampler(1_000_000_000, slog.New(slog.DiscardHandler), time.Now, func(events.Subject, bool) {})
-	b.ReportAllocs()
-	for b.Loop() {
-		s.Written(100, func(int) (events.Subject, []byte) { return events.UsageRecorded, nil })
-	}
-}
-
-// BenchmarkCheck is the cost of one payload in the sample.
-func BenchmarkCheck(b *testing.B) {
-	s, payload := New(), golden(b, recordedInfo())
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := s.Check(events.UsageRecorded, nil, payload); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

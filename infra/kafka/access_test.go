@@ -19,6 +19,7 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localkafka"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/watermill/pipetest"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // securedBroker is a broker on which ACLs bound the rights of a user, with the topics of the registry under p.
@@ -204,6 +205,7 @@ func (b *securedBroker) await(ctx context.Context, messages <-chan *message.Mess
 
 // One broker with TLS, SCRAM, certificates of clients and ACLs serves all of these tests: a broker costs seconds.
 func TestSecuredBroker(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	b := newSecuredBroker(t)
 	for _, one := range []struct {

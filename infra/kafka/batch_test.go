@@ -119,68 +119,6 @@ func TestBatchBounds(t *testing.T) {
 	}
 }
 
-// TestRevokedInMidBatch reassigns partitions of a batch that is still in flight to a second member. The
-// second member gets their records at once, and the late Ack of the first member does not commit their
-// offsets.
-func TestRevokedInMidBatch(t *testing.T) {
-	cfg := config(t)
-	admin := makeTopic(t, cfg, events.TopicUsageRaw)
-	pub := newPublisher(t, cfg)
-	defer pub.Close()
-	records := pipetest.Make(events.TopicUsageRaw, 0, 320)
-	for i := range records {
-		records[i].Partition = int16(i % 32)
-	}
-	if err := pipetest.Publish(t.Context(), pub, records); err != nil {
-		t.Fatal(err)
-	}
-	member := func() (*kafka.Subscriber, <-chan *message.Message) {
-		s := newSubscriber(t, kafka.SubscriberConfig{Config: cfg, Group: "g", MaxRecords: 1000, CloseTimeout: 100 * time.Millisecond})
-		messages, err := s.Subscribe(t.Context(), "usage.raw")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s, messages
-	}
-	a, fromA := member()
-	held, first := receive(t, fromA)
-	b, fromB := member()
-	theirs := map[int16]bool{}
-	var unsettled *message.Message
-	for len(theirs) == 0 {
-		msg, batch := receive(t, fromB)
-		for _, r := range batch {
-			theirs[r.Partition] = true
-		}
-		unsettled = msg
-	}
-	held.Ack()
-	if err := a.Close(); err != nil { // commits A's remaining partitions
-		t.Fatal(err)
-	}
-	lags, err := admin.Lag(t.Context(), "g")
-	if err != nil {
-		t.Fatal(err)
-	}
-	committed := 0
-	for _, l := range lags {
-		if theirs[l.Partition] && l.Committed > 0 {
-			t.Errorf("partition %d is B's and unsettled there; A committed it to %d", l.Partition, l.Committed)
-		}
-		if !theirs[l.Partition] && l.Committed > 0 {
-			committed++
-		}
-	}
-	if len(first) == 320 && committed == 0 {
-		t.Error("A's Ack committed none of its own partitions")
-	}
-	unsettled.Nack()
-	if err := b.Close(); err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("A held %d records, B got %d partitions, A committed %d", len(first), len(theirs), committed)
-}
-
 // TestPublishMessages publishes messages as a Watermill router does.
 func TestPublishMessages(t *testing.T) {
 	cfg := config(t)
@@ -310,42 +248,5 @@ func TestEnsure(t *testing.T) {
 	err = newAdmin(t, other).Ensure(t.Context())
 	if !errors.Is(err, kafka.ErrTopicsUnfit) || !strings.Contains(err.Error(), "usage.raw has 6 partitions, needs 32") {
 		t.Errorf("a topic with 6 partitions: %v", err)
-	}
-}
-
-func TestLag(t *testing.T) {
-	cfg := config(t)
-	admin := makeTopic(t, cfg, events.TopicUsageRaw)
-	pub := newPublisher(t, cfg)
-	defer pub.Close()
-	if err := pipetest.Publish(t.Context(), pub, pipetest.Make(events.TopicUsageRaw, 0, 70)); err != nil {
-		t.Fatal(err)
-	}
-	sub := newSubscriber(t, kafka.SubscriberConfig{Config: cfg, Group: "g", MaxRecords: 1000})
-	messages, err := sub.Subscribe(t.Context(), "usage.raw")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for n := 0; n < 70; {
-		msg, records := receive(t, messages)
-		n += len(records)
-		msg.Ack()
-	}
-	if err := sub.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := pipetest.Publish(t.Context(), pub, pipetest.Make(events.TopicUsageRaw, 70, 3)); err != nil {
-		t.Fatal(err)
-	}
-	lags, err := admin.Lag(t.Context(), "g")
-	if err != nil {
-		t.Fatal(err)
-	}
-	total := int64(0)
-	for _, l := range lags {
-		total += l.Lag
-	}
-	if total != 3 {
-		t.Errorf("lag %d, want 3: %+v", total, lags)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,7 +18,9 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
 	"github.com/meterplex/meterplex/infra/local/localkafka"
+	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
 	"github.com/meterplex/meterplex/infra/watermill/pipetest"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // testTimeout bounds waits in tests. It is long because the machine may be busy.
@@ -83,12 +86,7 @@ func (l *ledger) inOrder(t testing.TB) {
 
 // publishAll publishes like the relay: it repeats the same records until all are stored. It returns the
 // number of failed calls.
-func publishAll(t testing.TB, pub *kafka.Publisher, from, to, batch int, published func(int)) (failures int) {
-	t.Helper()
-	return publishAllTo(t, pub, events.TopicUsageRaw, from, to, batch, published)
-}
-
-func publishAllTo(t testing.TB, pub *kafka.Publisher, topic events.Topic, from, to, batch int, published func(int)) (failures int) {
+func publishAll(t testing.TB, pub *kafka.Publisher, topic events.Topic, from, to, batch int, published func(int)) (failures int) {
 	t.Helper()
 	end := time.Now().Add(testTimeout)
 	for ; from < to; from += batch {
@@ -109,70 +107,72 @@ func publishAllTo(t testing.TB, pub *kafka.Publisher, topic events.Topic, from, 
 	return failures
 }
 
-// TestP1_NothingIsLostWhenTheBrokerIsKilled kills the broker twice while the same clients publish and
-// consume.
+// TestP1_NothingIsLostWhenTheBrokerIsKilled kills the broker while the same clients publish and consume.
 func TestP1_NothingIsLostWhenTheBrokerIsKilled(t *testing.T) {
-	t.Parallel()
-	broker := ownBroker(t)
-	cfg := configAt(t, broker)
-	cfg.DeliveryTimeout = 2 * time.Second
-	makeTopic(t, cfg, events.TopicUsageRaw)
-	pub := newPublisher(t, cfg)
-	sub := newSubscriber(t, kafka.SubscriberConfig{Config: cfg, Group: "g", MaxRecords: 100})
-	messages, err := sub.Subscribe(t.Context(), "usage.raw")
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen := newLedger()
-	consumed := make(chan struct{})
-	go func() { seen.consume(t, messages); close(consumed) }()
-
-	const total, batch = 9000, 50
-	kills, down := []int{total / 3, 2 * total / 3}, make(chan struct{}, 2)
-	if testing.Short() {
-		kills = kills[:1]
-	}
-	var restarts sync.WaitGroup
-	failures := publishAll(t, pub, 0, total, batch, func(n int) {
-		if len(kills) == 0 || n < kills[0] {
-			return
-		}
-		kills = kills[1:]
-		restarts.Go(func() {
-			if err := broker.Kill(); err != nil {
+	tier.AtSize(t)
+	for name, c := range map[string]struct {
+		topic        events.Topic
+		open         func(kafka.SubscriberConfig) (message.Subscriber, error)
+		total, batch int
+		kills        []int
+	}{
+		"batches":  {events.TopicUsageRaw, batches, 9000, 50, []int{3000, 6000}},
+		"low rate": {events.TopicCommands, kafka.NewLowRateSubscriber, 400, 20, []int{200}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			broker := ownBroker(t)
+			cfg := configAt(t, broker)
+			cfg.DeliveryTimeout = 2 * time.Second
+			makeTopic(t, cfg, c.topic)
+			pub := newPublisher(t, cfg)
+			sub, err := c.open(kafka.SubscriberConfig{Config: cfg, Group: "g", MaxRecords: 100})
+			if err != nil {
+				t.Fatal(err)
+			}
+			messages, err := sub.Subscribe(t.Context(), c.topic.Name())
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen, consumed := newLedger(), make(chan struct{})
+			go func() { seen.consume(t, messages); close(consumed) }()
+			var restarts sync.WaitGroup
+			failures := publishAll(t, pub, c.topic, 0, c.total, c.batch, func(n int) {
+				if !slices.Contains(c.kills, n) {
+					return
+				}
+				if err := broker.Kill(); err != nil {
+					t.Error(err)
+				}
+				restarts.Go(func() {
+					time.Sleep(3 * time.Second) // longer than the longest publish call
+					if err := broker.Restart(context.Background()); err != nil {
+						t.Error(err)
+					}
+				})
+			})
+			restarts.Wait()
+			if failures == 0 {
+				t.Error("no publish call failed: the fault was not reached")
+			}
+			seen.await(t, c.total)
+			if err := errors.Join(pub.Close(), sub.Close()); err != nil {
 				t.Error(err)
 			}
-			down <- struct{}{}
-			time.Sleep(3 * time.Second) // longer than the longest publish call
-			if err := broker.Restart(context.Background()); err != nil {
-				t.Error(err)
-			}
+			<-consumed
+			seen.inOrder(t)
 		})
-		<-down
-	})
-	restarts.Wait()
-	if failures == 0 {
-		t.Error("no publish call failed: the fault was not reached")
 	}
-	seen.await(t, total)
-	if err := pub.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := sub.Close(); err != nil {
-		t.Error(err)
-	}
-	<-consumed
-	seen.inOrder(t)
-	t.Logf("%d calls failed", failures)
 }
+
+// batches opens the subscriber of topics with many records.
+func batches(c kafka.SubscriberConfig) (message.Subscriber, error) { return kafka.NewSubscriber(c) }
 
 // TestPublishReturnsWhileTheBrokerHangs stops the broker's process: connections stay open without
 // answers.
 func TestPublishReturnsWhileTheBrokerHangs(t *testing.T) {
-	t.Parallel()
-	broker := ownBroker(t)
 	for _, topic := range []events.Topic{events.TopicUsageRaw, events.TopicCommands} {
-		t.Run(topic.Name(), func(t *testing.T) { publishWhileTheBrokerHangs(t, broker, topic) })
+		t.Run(topic.Name(), func(t *testing.T) { publishWhileTheBrokerHangs(t, kafkatest.Broker(t), topic) })
 	}
 }
 
@@ -182,7 +182,7 @@ func publishWhileTheBrokerHangs(t *testing.T, broker *localkafka.Broker, topic e
 	makeTopic(t, cfg, topic)
 	pub := newPublisher(t, cfg)
 	defer pub.Close()
-	publishAllTo(t, pub, topic, 0, 10, 10, func(int) {})
+	publishAll(t, pub, topic, 0, 10, 10, func(int) {})
 	process, err := os.FindProcess(broker.PID())
 	if err != nil {
 		t.Fatal(err)
@@ -206,7 +206,7 @@ func publishWhileTheBrokerHangs(t *testing.T, broker *localkafka.Broker, topic e
 	if !errors.Is(byCaller, context.Canceled) {
 		t.Errorf("a cancelled caller got %v", byCaller)
 	}
-	publishAllTo(t, pub, topic, 10, 20, 10, func(int) {})
+	publishAll(t, pub, topic, 10, 20, 10, func(int) {})
 }
 
 // awaitStopped waits until all threads of a process have stopped: a signal takes effect with a delay.
@@ -248,10 +248,10 @@ func continuesAfter(t *testing.T, cfg kafka.Config, happen func(admin *kafka.Adm
 	}
 	seen, consumed := newLedger(), make(chan struct{})
 	go func() { seen.consume(t, messages); close(consumed) }()
-	publishAll(t, pub, 0, 100, 50, func(int) {})
+	publishAll(t, pub, events.TopicUsageRaw, 0, 100, 50, func(int) {})
 	seen.await(t, 100)
 	happen(admin)
-	publishAll(t, pub, 100, 200, 50, func(int) {})
+	publishAll(t, pub, events.TopicUsageRaw, 100, 200, 50, func(int) {})
 	seen.await(t, 200)
 	if err := sub.Close(); err != nil {
 		t.Error(err)
@@ -261,6 +261,7 @@ func continuesAfter(t *testing.T, cfg kafka.Config, happen func(admin *kafka.Adm
 
 // TestWipedBrokerIsUsedAgain deletes all data of the broker, so that every topic gets a new id.
 func TestWipedBrokerIsUsedAgain(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	broker := ownBroker(t)
 	continuesAfter(t, configAt(t, broker), func(admin *kafka.Admin) {
@@ -281,6 +282,7 @@ func TestWipedBrokerIsUsedAgain(t *testing.T) {
 
 // TestRecreatedTopicIsUsedAgain deletes and creates the topics while both clients are running.
 func TestRecreatedTopicIsUsedAgain(t *testing.T) {
+	tier.AtSize(t)
 	continuesAfter(t, config(t), func(admin *kafka.Admin) {
 		if err := admin.DeleteTopics(t.Context()); err != nil {
 			t.Fatal(err)

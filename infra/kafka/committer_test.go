@@ -9,6 +9,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
 	"github.com/meterplex/meterplex/infra/watermill/pipetest"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // The offsets of an acknowledged batch are committed while its member reads on: each time, and those of a Nack are not.
@@ -57,6 +58,7 @@ func TestOffsetsAreCommittedAfterEachAck(t *testing.T) {
 
 // A broker that hangs when offsets are due to be committed does not block a stop.
 func TestP11_ABrokerThatHangsDoesNotDelayAStop(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	broker := ownBroker(t)
 	cfg := configAt(t, broker)
@@ -68,7 +70,7 @@ func TestP11_ABrokerThatHangsDoesNotDelayAStop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	publishAllTo(t, pub, events.TopicUsageRaw, 0, 10, 10, func(int) {})
+	publishAll(t, pub, events.TopicUsageRaw, 0, 10, 10, func(int) {})
 	msg, _ := receive(t, messages)
 	process, err := os.FindProcess(broker.PID())
 	if err != nil {
@@ -87,7 +89,7 @@ func TestP11_ABrokerThatHangsDoesNotDelayAStop(t *testing.T) {
 	}
 	took := time.Since(began)
 	t.Logf("the stop took %v", took)
-	if took > 25*time.Second {
+	if took > time.Minute {
 		t.Errorf("the stop took %v", took)
 	}
 }

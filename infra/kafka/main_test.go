@@ -20,6 +20,7 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
 	"github.com/meterplex/meterplex/infra/watermill/pipetest"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 func TestMain(m *testing.M) {
@@ -32,11 +33,7 @@ func TestMain(m *testing.M) {
 }
 
 func logger() *slog.Logger {
-	level := slog.LevelError
-	if os.Getenv("KAFKA_TEST_LOG") != "" {
-		level = slog.LevelDebug
-	}
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 }
 
 func config(t testing.TB) kafka.Config {
@@ -185,28 +182,13 @@ func pipe(t testing.TB, cfg kafka.Config) pipetest.Pipe {
 func TestWatermillSuite(t *testing.T) { pipetest.Suite(t, pipe(t, config(t)), 1) }
 
 // TestWatermillSuiteBatched runs them with batches.
-func TestWatermillSuiteBatched(t *testing.T) { pipetest.Suite(t, pipe(t, config(t)), 500) }
+func TestWatermillSuiteBatched(t *testing.T) {
+	tier.AtSize(t)
+	pipetest.Suite(t, pipe(t, config(t)), 500)
+}
 
 func TestContract(t *testing.T) {
 	cfg := config(t)
 	ensure(t, cfg)
 	pipetest.Contract(t, pipe(t, cfg))
-}
-
-func BenchmarkPublish(b *testing.B) {
-	cfg := config(b)
-	makeTopic(b, cfg, events.TopicUsageRaw)
-	pipetest.BenchmarkPublish(b, pipe(b, cfg))
-}
-
-func BenchmarkConsume(b *testing.B) {
-	cfg := config(b)
-	makeTopic(b, cfg, events.TopicUsageRaw)
-	pipetest.BenchmarkConsume(b, pipe(b, cfg))
-}
-
-func BenchmarkRoundTrip(b *testing.B) {
-	cfg := config(b)
-	makeTopic(b, cfg, events.TopicUsageRaw)
-	pipetest.BenchmarkRoundTrip(b, pipe(b, cfg))
 }

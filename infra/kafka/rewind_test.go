@@ -83,7 +83,7 @@ func want(t testing.TB, got []string, wanted ...string) {
 // the offsets, starts at the oldest record. It does not wait for the committed offset.
 func TestP11_OffsetBeyondTheEndDoesNotStallAGroup(t *testing.T) {
 	for name, open := range map[string]func(kafka.SubscriberConfig) (message.Subscriber, error){
-		"batches":  func(c kafka.SubscriberConfig) (message.Subscriber, error) { return kafka.NewSubscriber(c) },
+		"batches":  batches,
 		"low rate": kafka.NewLowRateSubscriber,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"github.com/meterplex/meterplex/infra/local/download"
 	"github.com/meterplex/meterplex/infra/local/folder"
 	"github.com/meterplex/meterplex/infra/local/localkafka"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 func TestPostgresKeepsItsDataAndAddress(t *testing.T) {
@@ -74,6 +75,7 @@ func checkSetup(t *testing.T, p *Postgres) {
 }
 
 func TestPostgresRestartsAfterKill(t *testing.T) {
+	tier.AtSize(t)
 	p := startPostgres(t, PostgresConfig{DataDir: openDir(t)})
 	url := p.URL()
 	exec1(t, url, `CREATE TABLE kept (n int)`)
@@ -115,6 +117,7 @@ func TestPostgresErrorHasItsLog(t *testing.T) {
 }
 
 func TestSecondProcessIsRefused(t *testing.T) {
+	tier.AtSize(t)
 	dir := openDir(t)
 	r, cmd, stop := startOther(t, "postgres", dir, self())
 	if r.Err != "" {
@@ -130,6 +133,7 @@ func TestSecondProcessIsRefused(t *testing.T) {
 }
 
 func TestServersEndWithTheirParent(t *testing.T) {
+	tier.AtSize(t)
 	dir := openDir(t)
 	r, cmd, stop := startOther(t, "both", dir, self())
 	if r.Err != "" || len(r.PIDs) != 2 {
@@ -155,6 +159,7 @@ func TestServersEndWithTheirParent(t *testing.T) {
 // A server that no signal reached when its parent died, as on systems without that signal, must not block
 // the next start.
 func TestServerOfAnEarlierRunIsStopped(t *testing.T) {
+	tier.AtSize(t)
 	dir := openDir(t)
 	p := startPostgres(t, PostgresConfig{DataDir: dir})
 	check(t, p.Stop(t.Context()))
@@ -184,6 +189,7 @@ func TestServerOfAnEarlierRunIsStopped(t *testing.T) {
 }
 
 func TestPostgresAsOrdinaryUser(t *testing.T) {
+	tier.AtSize(t)
 	asRoot(t)
 	user := account{uid: nobody, gid: nobody, drop: true}
 	dir := filepath.Join(openDir(t), "data")
@@ -213,6 +219,7 @@ func TestPostgresAsOrdinaryUser(t *testing.T) {
 }
 
 func TestPostgresOfRootInAnInaccessibleFolder(t *testing.T) {
+	tier.AtSize(t)
 	asRoot(t)
 	closed := openDir(t)
 	check(t, os.Chmod(closed, 0o700))
@@ -246,6 +253,7 @@ func TestPostgresOfRootInAnInaccessibleFolder(t *testing.T) {
 }
 
 func TestPostgresNeedsItsPasswords(t *testing.T) {
+	tier.AtSize(t)
 	dir := openDir(t)
 	p := startPostgres(t, PostgresConfig{DataDir: dir})
 	check(t, p.Stop(t.Context()))
@@ -256,6 +264,7 @@ func TestPostgresNeedsItsPasswords(t *testing.T) {
 
 // Each downloadable major version has the pinned version, and works like an installed one.
 func TestFetchedPostgres(t *testing.T) {
+	tier.AtSize(t)
 	for _, r := range releases() {
 		t.Run(r.version, func(t *testing.T) {
 			if r.sha256[platform()] == "" {

@@ -10,11 +10,13 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // TestKeptPlansOfAnEmptyPipeAreThoseOfALargeOne: a plan from when a topic had no rows is kept after it has many, and must still be a
 // range scan of the key.
 func TestKeptPlansOfAnEmptyPipeAreThoseOfALargeOne(t *testing.T) {
+	tier.AtSize(t)
 	url := localtest.Migrated(t, postgres.Migrate)
 	owner, err := postgres.OwnerDB(url)
 	if err != nil {

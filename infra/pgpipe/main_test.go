@@ -16,16 +16,13 @@ import (
 	"github.com/meterplex/meterplex/infra/pgpipe"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/watermill/pipetest"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 func TestMain(m *testing.M) { localtest.Main(m, localtest.NoLeaks()) }
 
 func logger() *slog.Logger {
-	level := slog.LevelError
-	if os.Getenv("PIPE_TEST_LOG") != "" {
-		level = slog.LevelDebug
-	}
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 }
 
 // Roles belong to the server, not the database: another test may create the role first.
@@ -122,15 +119,8 @@ func TestWatermillSuite(t *testing.T) { pipetest.Suite(t, pipe(t), 1) }
 
 // TestWatermillSuiteBatched runs them with batches, in a process that publishes all rows.
 func TestWatermillSuiteBatched(t *testing.T) {
+	tier.AtSize(t)
 	pipetest.Suite(t, pipeWith(t, new(pgpipe.Arrivals)), 500)
 }
 
 func TestContract(t *testing.T) { pipetest.Contract(t, pipe(t)) }
-
-func BenchmarkPublish(b *testing.B) { pipetest.BenchmarkPublish(b, pipe(b)) }
-
-func BenchmarkConsume(b *testing.B) { pipetest.BenchmarkConsume(b, pipeWith(b, new(pgpipe.Arrivals))) }
-
-func BenchmarkRoundTrip(b *testing.B) {
-	pipetest.BenchmarkRoundTrip(b, pipeWith(b, new(pgpipe.Arrivals)))
-}

@@ -228,16 +228,12 @@ func TestARefusedBatchComesAgainAfterItsPause(t *testing.T) {
 	defer pub.Close()
 	publish(t, pub, 0, 1)
 	messages := subscribe(t, pgpipe.SubscriberConfig{Config: cfg, Group: "g", PollInterval: time.Millisecond, IdleInterval: time.Hour})
-	for range 14 { // pauses that doubled each time would be 16 s by now
+	for range 18 { // a pause that doubled each time would be longer than receive waits
 		msg, _ := receive(t, messages)
 		msg.Nack()
 	}
-	began := time.Now()
 	msg, _ := receive(t, messages)
 	msg.Ack()
-	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("the batch came again after %v", took)
-	}
 }
 
 // TestP1_NothingIsLostWhenConnectionsAreCut terminates all connections repeatedly while records are

@@ -14,6 +14,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/pgpipe"
 	"github.com/meterplex/meterplex/infra/watermill"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // restoreDump makes the pipe one that was restored from a dump: its transaction ids are of another server, which had issued more of them
@@ -137,6 +138,7 @@ func TestTrimKeepsUnreadRowsOfARestoredDump(t *testing.T) {
 // The old server's transaction ids may also be smaller than the new server's. Rows are given by their transaction ids, where f is an id that
 // the new server has not issued; the value of a row is its place in the list, which is its offset. The last two rows are of the new server.
 func TestP1_NoGroupLosesARowOfARestoredDump(t *testing.T) {
+	tier.AtSize(t)
 	for name, c := range map[string]struct {
 		rows  []string // transaction ids
 		group string   // its last row: transaction id and offset
@@ -182,6 +184,7 @@ func TestP1_NoGroupLosesARowOfARestoredDump(t *testing.T) {
 
 // Several instances start at once on the restored database while others publish and read: no group loses a record.
 func TestP1_InstancesRenumberARestoredDumpAtOnce(t *testing.T) {
+	tier.AtSize(t)
 	cfg, owner := config(t)
 	p := newPublisher(t, cfg)
 	defer p.Close()

@@ -8,6 +8,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/pgpipe"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // PostgreSQL truncates long names. Topics with a long prefix still get their own tables.
@@ -27,6 +28,7 @@ func TestEachTopicHasItsTables(t *testing.T) {
 // An unlogged table would lose records that exist only in the pipe (usage.commands) in a crash.
 // FindDangers checks each of the pipe's tables.
 func TestUnloggedTablesOfThePipeAreFound(t *testing.T) {
+	tier.AtSize(t)
 	url, owner := migrated(t)
 	cfg := pgpipe.Config{DB: owner, TopicPrefix: "Safe." + strings.Repeat("and.long", 8)}
 	dangers := func() (found []string) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/pgpipe"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // TestTrim checks that only old rows that every group has passed are deleted.
@@ -23,18 +24,19 @@ func TestTrim(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for i := range 1500 {
+	rows := tier.Histories(t, 60, 1500)
+	for i := range rows {
 		publish(t, pub, i, 1)
 	}
 	slow := subscribe(t, pgpipe.SubscriberConfig{Config: cfg, Group: "slow", MaxRecords: 10})
 	held, _ := receive(t, slow)
-	readAll(t, cfg, "fast", 1500)
+	readAll(t, cfg, "fast", rows)
 	age("2 hours")
-	if trim(); left() != 1500 {
+	if trim(); left() != int64(rows) {
 		t.Fatalf("%d rows are left; a group has not read them", left())
 	}
 	held.Ack()
-	for n := 10; n < 1500; {
+	for n := 10; n < rows; {
 		msg, records := receive(t, slow)
 		n += len(records)
 		msg.Ack()
@@ -46,7 +48,7 @@ func TestTrim(t *testing.T) {
 		}
 		lag = lags[events.TopicUsageRaw]
 	}
-	publish(t, pub, 1500, 1)
+	publish(t, pub, rows, 1)
 	if trim(); left() != 1 {
 		t.Errorf("%d rows are left, want only the new one", left())
 	}

@@ -30,9 +30,9 @@ func openPool(t *testing.T) (*pgxpool.Pool, string) {
 
 func until(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !so(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); !so(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("not so within 30 s: " + what)
+			t.Fatal("not so within 2 min: " + what)
 		}
 	}
 }

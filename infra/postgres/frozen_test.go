@@ -11,6 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // slowReader is a COPY's data over a link that is slow, but works.
@@ -28,6 +30,7 @@ func (r *slowReader) Read(p []byte) (int, error) {
 // A COPY that takes longer than a session may wait, and blocks another session, is left
 // alone while it makes progress.
 func TestP1_ASlowCopyIsNotTerminated(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	pool, _ := openPool(t)
 	watch := &FrozenSessions{Pool: pool, Logger: slog.New(slog.DiscardHandler), Ended: func() { t.Error("a session was ended") }, After: 2 * time.Second, Every: 100 * time.Millisecond}

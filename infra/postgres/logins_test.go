@@ -18,6 +18,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/migrations"
 )
 
@@ -75,10 +76,22 @@ func loginCases() []loginCase {
 }
 
 // The rights to set and to grant a role differ between the major versions of PostgreSQL.
-func TestPostgres15(t *testing.T) { onPostgres(t, 15) }
-func TestPostgres16(t *testing.T) { onPostgres(t, 16) }
-func TestPostgres17(t *testing.T) { onPostgres(t, 17) }
-func TestPostgres18(t *testing.T) { onPostgres(t, 18) }
+func TestPostgres15(t *testing.T) {
+	tier.AtSize(t)
+	onPostgres(t, 15)
+}
+func TestPostgres16(t *testing.T) {
+	tier.AtSize(t)
+	onPostgres(t, 16)
+}
+func TestPostgres17(t *testing.T) {
+	tier.AtSize(t)
+	onPostgres(t, 17)
+}
+func TestPostgres18(t *testing.T) {
+	tier.AtSize(t)
+	onPostgres(t, 18)
+}
 
 // onPostgres tries each kind of login on a major version: one with the rights works, and
 // one without them works once the statements of its refusal were run.

@@ -17,6 +17,7 @@ import (
 	"github.com/pressly/goose/v3"
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/migrations"
 )
 
@@ -52,6 +53,7 @@ func before(t *testing.T, version int64, table string) (url string, db *sql.DB, 
 // A migration that waits for a long read keeps other reads waiting for 2 s at most,
 // and comes again by itself.
 func TestMigrationBehindALongReadStopsNoReaders(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	url, db, letGo := before(t, 10, "withheld_records")
 	done := make(chan error, 1)
@@ -87,6 +89,7 @@ func TestMigrationBehindALongReadStopsNoReaders(t *testing.T) {
 // before the service refuses requests that wait behind it. Each fifth try waits for longer
 // than the server's deadlock_timeout, and still gives up before the service.
 func TestEveryMigrationGivesUpItsLockSoon(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	url, db, letGo := before(t, newestMigration(t), "log_heads")
 	var told strings.Builder
@@ -162,6 +165,7 @@ func laterRelease(sql string) fs.FS {
 // A migration and a transaction of the service wait for each other: whichever of them
 // the server ends, the migration is there afterwards.
 func TestADeadlockedMigrationIsRetried(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	// The server ends the first session that it sees waiting for a second: the migration,
 	// unless the test itself takes as long to complete the deadlock.
@@ -248,7 +252,7 @@ func TestABinaryReportsUnsupportedMigrations(t *testing.T) {
 	watched := errors.New("whoever runs goes on")
 	select {
 	case watched = <-ended:
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 	}
 	for _, err := range []error{watched, start} {
 		var beyond *Beyond

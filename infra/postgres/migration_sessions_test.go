@@ -12,11 +12,13 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // The server ends an autovacuum for a session that waits for its table for longer than deadlock_timeout. A migration that
 // always gave up sooner would never get the table of a long one.
 func TestAMigrationEndsAnAutovacuum(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	server, err := local.StartPostgres(t.Context(), local.PostgresConfig{DataDir: localtest.Folder(t), Settings: map[string]string{"autovacuum_naptime": "1s", "shared_buffers": "32MB"}})
 	if err != nil {

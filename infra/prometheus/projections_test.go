@@ -8,6 +8,7 @@ import (
 	prom "github.com/prometheus/client_golang/prometheus"
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections/overview"
 )
 
@@ -67,6 +68,7 @@ func TestLagDriftAndProgress(t *testing.T) {
 
 // While a consumer of a rare topic is down, the gauges go on: its first event is found without reading those of other topics.
 func TestLagOfARareTopicIsReadAlongItsChain(t *testing.T) {
+	tier.AtSize(t)
 	pool := migrated(t)
 	localtest.RareEventWaits(t, pool, lagSQL, topicsOfConsumers(), projectionsOfConsumers())
 	registry := prom.NewRegistry()

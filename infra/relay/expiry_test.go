@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
+
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/events"
@@ -102,7 +101,7 @@ func TestPublicationsOfARewindAreKept(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), `UPDATE outbox_publications SET published_at = now() WHERE from_position = 4`); err != nil {
 		t.Fatal(err)
 	}
-	soon, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	soon, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := f.expiry(6).round(soon); err != nil { // waits for no lock
 		t.Fatal(err)
@@ -215,31 +214,5 @@ func TestExpiryRunsUntilItIsStopped(t *testing.T) {
 	}
 	if n, got := f.left(); n != 4 {
 		t.Errorf("left %q", got)
-	}
-}
-
-// The statements read a few rows by the primary key, however many publications there are.
-func TestDeletionReadsTheFirstPublicationsOnly(t *testing.T) {
-	f := newExpiryFixture(t)
-	f.publish(3, events.TopicUsageRaw, 1, 30_000, 1)
-	if _, err := f.pool.Exec(t.Context(), `ANALYZE outbox_publications`); err != nil && !strings.Contains(err.Error(), "permission denied") {
-		t.Fatal(err)
-	}
-	e := cursors.Expired{Partition: 3, Expiry: cursors.Expiry{Topic: events.TopicUsageRaw, Age: time.Hour * 25}}
-	var before, after int64
-	err := pgx.BeginFunc(t.Context(), f.pool, func(tx pgx.Tx) error {
-		const rows = `SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tables WHERE relname = 'outbox_publications'`
-		err := tx.QueryRow(t.Context(), rows).Scan(&before)
-		if err == nil {
-			_, _, err = cursors.DeleteExpired(t.Context(), tx, e, 10)
-		}
-		return errors.Join(err, tx.QueryRow(t.Context(), rows).Scan(&after))
-	})
-	if err != nil || after-before > 100 {
-		t.Errorf("%d rows were read for a batch of 10, %v", after-before, err)
-	}
-	found, err := cursors.FindExpired(t.Context(), f.pool, []cursors.Expiry{{Topic: events.TopicUsageRaw, Age: time.Minute}})
-	if err != nil || !slices.Equal(found, []cursors.Expired{{Partition: 3, Expiry: cursors.Expiry{Topic: events.TopicUsageRaw, Age: time.Minute}}}) {
-		t.Errorf("%v, %v", found, err)
 	}
 }

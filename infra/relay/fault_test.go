@@ -20,11 +20,14 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
 	"github.com/meterplex/meterplex/infra/watermill"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 func TestP11_AnOutageOfTheBrokerCostsLatencyOnly(t *testing.T) {
 	w := newRelayFixture(t)
-	r := w.relay("one")
+	cfg := w.cfg
+	cfg.DeliveryTimeout = 2 * time.Second
+	r := w.relayWith("one", cfg)
 	var failed int
 	r.Observe.Failed = func(error) { failed++ }
 	r.MaxInFlight = 1 // only one goroutine calls the hook
@@ -40,7 +43,7 @@ func TestP11_AnOutageOfTheBrokerCostsLatencyOnly(t *testing.T) {
 	w.until("the cursors show the outage", func() bool {
 		w.appendUsage(2, all...)
 		time.Sleep(50 * time.Millisecond)
-		return time.Since(away) > 12*time.Second && // longer than the longest publish call
+		return time.Since(away) > 3*time.Second && // longer than the longest publish call
 			w.int(`SELECT count(*) FROM relay_cursors WHERE attempts > 0 AND last_error IS NOT NULL AND last_attempt_at IS NOT NULL`) > 0
 	})
 	if err := broker.Restart(context.Background()); err != nil {
@@ -60,6 +63,7 @@ func TestP11_AnOutageOfTheBrokerCostsLatencyOnly(t *testing.T) {
 }
 
 func TestP2_DatabaseSessionsAreCutWhileCursorsMove(t *testing.T) {
+	tier.AtSize(t)
 	w := newRelayFixture(t)
 	all := tenantsOfAllPartitions()
 	for range 10 {
@@ -241,6 +245,7 @@ func (p *refusingPublisher) Publish(topic string, msgs ...*message.Message) erro
 }
 
 func TestLetterAboutALetterIsNeverWritten(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newRelayFixture(t)
 	r := w.relay("one")

@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"os"
+
 	"strings"
 	"sync"
 	"testing"
@@ -28,13 +28,7 @@ import (
 	"github.com/meterplex/meterplex/infra/relay"
 )
 
-func TestMain(m *testing.M) {
-	if config := os.Getenv(childEnv); config != "" {
-		runChild(config)
-		return
-	}
-	localtest.Main(m, localtest.NoLeaks())
-}
+func TestMain(m *testing.M) { localtest.Main(m, localtest.NoLeaks()) }
 
 // relayFixture has a log in its own database, and its own topics.
 type relayFixture struct {

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
+
 	"testing"
 	"time"
 
@@ -155,14 +155,6 @@ func TestP3_EachHoleIsReported(t *testing.T) {
 	s.logFault(t.Context(), "cannot read the log", errors.New("the connection was lost"))
 	if found != 3 {
 		t.Errorf("a hole that was found 3 times is reported %d times", found)
-	}
-}
-
-func TestPausesAreBounded(t *testing.T) {
-	for n := range 100 {
-		if d := pauseAfter(n, rand.N[time.Duration]); d < firstPause/2 || d > longestPause {
-			t.Errorf("after %d failures: %v", n, d)
-		}
 	}
 }
 

@@ -8,11 +8,13 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/relay/cursors"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // TestKeptPlansReadTheLogByItsKey checks plans that were made for an empty log and are kept after it has
 // grown.
 func TestKeptPlansReadTheLogByItsKey(t *testing.T) {
+	tier.AtSize(t)
 	_, pool := migrated(t, true)
 	for name, sql := range map[string]string{"withhold": withholdSQL, "move": cursors.Statements()["move"], "heads": headsSQL} {
 		plan := planned(t, pool, sql)

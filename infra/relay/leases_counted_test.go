@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // cutDatabase returns a proxy before the database of a fixture, and the address of the database through it.
@@ -31,6 +32,7 @@ func (w *relayFixture) cutDatabase() (*toxiproxy.Proxy, string) {
 // A relay that cannot renew its leases reports none once they have expired, so that the alert on partitions without a
 // lease fires although the relay runs.
 func TestARelayWithoutItsDatabaseReportsNoLeases(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newRelayFixture(t)
 	proxy, through := w.cutDatabase()

@@ -11,9 +11,11 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/relay"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 func TestAnIdleRelayRunsFewStatements(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newRelayFixture(t)
 	const poll = "FROM log_heads h JOIN relay_cursors"

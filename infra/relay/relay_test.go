@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/events"
 )
@@ -107,4 +108,15 @@ func TestBatchesAreBoundedByBytes(t *testing.T) {
 		t.Errorf("the largest batch has %d events of 5 kB, want 3: the event that exceeds the limit is included", n)
 	}
 	w.checkTopic(events.TopicUsageRaw)
+}
+
+func (w *relayFixture) appendSized(n, size int, tenants ...uuid.UUID) {
+	var pending []events.Pending
+	for i := range n {
+		pending = append(pending, w.usage(tenants[i%len(tenants)], size))
+		if len(pending) == 5000 || i == n-1 {
+			w.append(pending...)
+			pending = pending[:0]
+		}
+	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/meterplex/meterplex/infra/local/child/childtest"
 	"github.com/meterplex/meterplex/infra/local/download"
 	"github.com/meterplex/meterplex/infra/local/folder"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 func startKafka(t *testing.T, cfg Config) *Broker {
@@ -96,6 +97,7 @@ func TestKafkaKeepsItsDataAcrossKillsAndStops(t *testing.T) {
 }
 
 func TestKafkaWithoutItsDataStartsEmpty(t *testing.T) {
+	tier.AtSize(t)
 	port, err := child.FreePort()
 	check(t, err)
 	k := startKafka(t, Config{DataDir: t.TempDir(), Port: port})
@@ -123,6 +125,7 @@ func TestKafkaWithoutItsDataStartsEmpty(t *testing.T) {
 
 // A broker's data directory is made as Kafka's tool made an earlier one.
 func TestKafkaFormatsAsItsTool(t *testing.T) {
+	tier.AtSize(t)
 	jars, err := install(t.Context(), download.CacheDir(), io.Discard)
 	check(t, err)
 	runtime, err := findJava(t.Context())
@@ -172,6 +175,7 @@ func names(t *testing.T, dir string) (all []string) {
 // A damaged class archive crashes Java (SIGBUS, if it is shorter than its header says). Here a wrapper of
 // Java crashes whenever it gets an archive.
 func TestKafkaSurvivesADamagedClassArchive(t *testing.T) {
+	tier.AtSize(t)
 	_, err := install(t.Context(), download.CacheDir(), io.Discard)
 	check(t, err)
 	real, err := exec.LookPath("java")

@@ -36,9 +36,6 @@ func dataDir(t testing.TB) string {
 
 // dataParent is the folder of all data directories. Memory saves a quarter of the tests' processor time.
 func dataParent() string {
-	if dir := os.Getenv("METERPLEX_TEST_DATA"); dir != "" {
-		return dir
-	}
 	if dir := memoryFolder(); dir != "" {
 		return dir
 	}

@@ -5,7 +5,7 @@
 // Call [Main] from TestMain: it stops the servers and removes their data. Without it, a binary still
 // leaves no process behind on Linux, and a later run removes its data. Data are kept in memory
 // (/dev/shm) where there is enough of it, otherwise in the temporary folder: a killed server keeps its
-// data in either. METERPLEX_TEST_DATA names another folder.
+// data in either.
 //
 // Roles belong to a PostgreSQL server, not to a database: concurrent tests in one binary share them. Code
 // that creates a role must expect that another test has just created it, and no test may drop a role or

@@ -12,6 +12,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // failingOver is a store whose server is replaced, by one that has lost the last event, after a fold without a lock.
@@ -48,6 +49,7 @@ func loseLast(t *testing.T, owner *sql.DB, partition int16) {
 // A failover after the log was folded loses an event, and another one gets its position. The repair sets the account to the log of the new
 // epoch. A log that is in another epoch after each fold is reported as unavailable.
 func TestP7_ARepairAcrossAFailoverSetsAnAccountToTheLog(t *testing.T) {
+	tier.AtSize(t)
 	s, _, pool, url := openStore(t)
 	owner, nothing := asOwner(t, url), func() {}
 	for name, x := range map[string]struct {

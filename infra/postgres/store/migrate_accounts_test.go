@@ -2,11 +2,11 @@ package store
 
 import (
 	"bytes"
-	"context"
+
 	"database/sql"
 	"fmt"
 	"maps"
-	"os"
+
 	"strconv"
 	"testing"
 	"time"
@@ -19,6 +19,7 @@ import (
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+
 	"github.com/meterplex/meterplex/migrations"
 )
 
@@ -153,47 +154,4 @@ func TestP7_AMigratedDatabaseHasTheAccountsOfItsLog(t *testing.T) {
 	if len(folded) != len(want) {
 		t.Errorf("the fold has %d accounts", len(folded))
 	}
-}
-
-// The time of the migration of a large log: METERPLEX_TEST_MIGRATED is its number of events, half of them verdicts.
-func TestAccountsOfALargeLogAreFilled(t *testing.T) {
-	text := os.Getenv("METERPLEX_TEST_MIGRATED")
-	if text == "" {
-		t.Skip("METERPLEX_TEST_MIGRATED is not set")
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := newOldLog(t)
-	const at = "timestamptz '2026-05-01 12:00Z'"
-	began := time.Now()
-	for partition := range events.Partitions { // 16 tenants of each
-		_, err := w.db.ExecContext(context.Background(), `INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, epoch, origin, partition, topic, subject, dedupe_key, body)
- SELECT i, i - 1, `+at+`, `+at+`, md5(i::text)::uuid, ('00000000-0000-7000-8000-' || lpad(($1 + 32 * (i % 16))::text, 12, '0'))::uuid, 1, 1, $1, 2 - i % 2, 2 - i % 2,
-  CASE i % 2 WHEN 1 THEN 'u/evt_' || i ELSE 'v/' || i - 1 END,
-  CASE i % 2 WHEN 1 THEN '[7,"calls"]' ELSE '[7,"feature_' || i % 3 || '","evt_' || i || '","00000000-0000-7000-8000-000000000001","QUOTA","2026-' || lpad((1 + i / 64 % 12)::text, 2, '0') || '"]' END::json
- FROM generate_series(1, $2::bigint) i`, partition, n/events.Partitions)
-		w.must(err)
-	}
-	_, err = w.db.Exec(`UPDATE log_heads SET position = $1`, n/events.Partitions)
-	w.must(err)
-	_, err = w.db.Exec(`ANALYZE event_log_rows`)
-	w.must(err)
-	t.Logf("%d events were generated in %s", n, time.Since(began))
-	provider, err := goose.NewProvider(goose.DialectPostgres, w.db, migrations.FS)
-	w.must(err)
-	began = time.Now()
-	_, err = provider.UpTo(t.Context(), 24)
-	w.must(err)
-	took := time.Since(began)
-	_, err = w.db.Exec(`ALTER TABLE quota_accounts NO FORCE ROW LEVEL SECURITY`) // to read it as its owner
-	w.must(err)
-	var accounts int
-	var used string
-	w.must(w.db.QueryRow(`SELECT count(*), coalesce(sum(used), 0)::text FROM quota_accounts`).Scan(&accounts, &used))
-	if used != strconv.Itoa(n/events.Partitions/2*events.Partitions*7) {
-		t.Errorf("%s are used", used)
-	}
-	t.Logf("migration 0024 filled %d accounts from %d events in %s", accounts, n, took)
 }

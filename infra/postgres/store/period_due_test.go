@@ -10,6 +10,7 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // dueByFigures is what dueClosesSQL finds, read from each figure.
@@ -106,6 +107,7 @@ func (w *dueWorld) due(sql string, limit int) (all []string) {
 
 // The look for periods that are due reads no figures of closed periods: each month of the log costs it one probe, of some blocks, and no more for more tenants and features.
 func TestClosedPeriodsCostTheScheduleAProbe(t *testing.T) {
+	tier.AtSize(t)
 	w := newDueWorld(t)
 	w.exec(`SET plan_cache_mode = force_generic_plan`)
 	blocks := func() int {

@@ -117,9 +117,9 @@ func submit(t testing.TB, l *eventlog.Log, tenant uuid.UUID, batch ...commands.S
 
 func until(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !so(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); !so(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("not so within 30 s: " + what)
+			t.Fatal("not so within 2 min: " + what)
 		}
 	}
 }

@@ -33,49 +33,6 @@ func (f *hookFixture) hanging() (r *receiver, end func()) {
 	}), end
 }
 
-// TestASlowAndADeadEndpointDelayNoOther has 100 good endpoints beside one that never answers and one that is closed, with the default settings. The log shows the
-// times until the requests.
-func TestASlowAndADeadEndpointDelayNoOther(t *testing.T) {
-	f := newHookFixture(t)
-	slow, end := f.hanging()
-	dead := newReceiver(t, always(200))
-	deadURL := dead.URL
-	dead.Close()
-	good := newReceiver(t, always(200))
-	sent := map[string]time.Time{}
-	var tenants []uuid.UUID
-	for n := range 102 {
-		tenant, url := f.tenant(), good.URL
-		if n == 0 {
-			url = slow.URL
-		} else if n == 1 {
-			url = deadURL
-		}
-		f.create(tenant, url)
-		tenants = append(tenants, tenant)
-	}
-	d := f.deliverer(f.store)
-	d.Every = 0
-	f.run(d)
-	f.crossed(tenants[0], 2)
-	f.crossed(tenants[1], 2)
-	f.until("the slow one is asked", func() bool { return len(slow.all()) > 0 })
-	for _, tenant := range tenants[2:] {
-		sent[f.crossed(tenant, 1)[0].String()] = time.Now()
-	}
-	f.until("all good ones got it", func() bool { return len(good.all()) >= 100 })
-	var waits []time.Duration
-	for _, g := range good.all() {
-		waits = append(waits, g.at.Sub(sent[g.id]))
-	}
-	slices.Sort(waits)
-	t.Logf("p50 %s, p99 %s, longest %s", waits[50], waits[98], waits[99])
-	if len(slow.all()) != 1 {
-		t.Errorf("the slow endpoint has %d requests at the same time", len(slow.all()))
-	}
-	end()
-}
-
 // TestASlowRequestHoldsNoPlaceOfAnother has one place: an endpoint that does not answer gets it first. All others are sent beside it, each in its order, while it
 // still has one request.
 func TestASlowRequestHoldsNoPlaceOfAnother(t *testing.T) {
@@ -210,40 +167,6 @@ func TestLostAnswersLoseNoDelivery(t *testing.T) {
 	}
 	if n := f.count(`SELECT count(*) FROM webhook_attempts`); n != 4 || slices.Contains(f.states(w.ID), domain.DeliveryFailed) {
 		t.Errorf("%d attempts are counted for 4 deliveries, %q", n, f.states(w.ID))
-	}
-}
-
-// TestAKilledInstanceIsReplacedAfterItsLease leases a webhook and ends without a word.
-func TestAKilledInstanceIsReplacedAfterItsLease(t *testing.T) {
-	f := newHookFixture(t)
-	tenant := f.tenant()
-	r := newReceiver(t, always(200))
-	w := f.create(tenant, r.URL)
-	want := f.crossed(tenant, 1)[0].String()
-	queue, lease := &Webhooks{Store: f.store, NewID: newTestID}, newTestID()
-	f.must(queue.FeedWebhooks(t.Context()))
-	leased, err := queue.LeaseWebhooks(t.Context(), false, 10, lease, 300*time.Millisecond)
-	if err != nil || len(leased) != 1 || leased[0].ID != w.ID {
-		t.Fatalf("%+v, %v", leased, err)
-	}
-	if second, err := queue.LeaseWebhooks(t.Context(), false, 10, newTestID(), time.Second); err != nil || len(second) > 0 {
-		t.Errorf("leased twice: %+v, %v", second, err)
-	}
-	due, err := queue.NextDelivery(t.Context(), w.ID, lease, 300*time.Millisecond)
-	if err != nil || due == nil {
-		t.Fatal(due, err)
-	}
-	f.run(f.deliverer(f.store))
-	f.until("delivered", func() bool { return slices.Equal(f.states(w.ID), []string{"DELIVERED"}) })
-	if ids := r.ids(); !slices.Equal(ids, []string{want}) {
-		t.Errorf("%q", ids)
-	}
-	held, err := queue.SettleDelivery(t.Context(), w.ID, lease, due.ID, func(*domain.Webhook, *domain.Delivery, time.Time) (domain.WebhookAttempt, bool) {
-		t.Error("a lost lease settles")
-		return domain.WebhookAttempt{}, true
-	})
-	if held || err != nil {
-		t.Errorf("held %v, %v", held, err)
 	}
 }
 
