@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
-	"testing"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -192,47 +190,4 @@ func (f *accountFold) compare(ctx context.Context, tx pgx.Tx) (faults []string, 
 		}
 	}
 	return faults, err
-}
-
-// The fold finds accounts, reservations and grants that differ.
-func TestTheFoldOfAccountsFindsDifferences(t *testing.T) {
-	t.Parallel()
-	w := newDeployment(t)
-	i := w.serve("")
-	w.catalogue(i)
-	x := w.createTenants(i, 1)[0]
-	w.limitedUsage(i, x)
-	w.correctLimited(i, x)
-	w.drain()
-	i.stop()
-	f := &accountFold{ended: map[string]int{}}
-	sample := func(f *accountFold) (faults []string) {
-		t.Helper()
-		err := pgx.BeginTxFunc(t.Context(), w.sql, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) (err error) {
-			faults, err = f.sample(t.Context(), tx)
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return faults
-	}
-	if faults := sample(f); len(faults) > 0 || f.grants != 13 || f.ended["committed"] != 2 || f.ended["expired"] != 1 || f.ended["released"] != 1 {
-		t.Fatalf("%+v: %v", f, faults)
-	}
-	for _, p := range w.plantsInLimits(partitionOf(x.id)) {
-		if strings.HasPrefix(p.check, "P5") || strings.Contains(p.check, "ends once") || strings.Contains(p.check, "threshold") || strings.Contains(strings.Join(p.do, ""), "committed") {
-			continue // the fold knows no projection, no times, no thresholds and no committed amounts
-		}
-		for n, list := range [][]string{p.do, p.undo} {
-			for _, sql := range list {
-				if _, err := w.sql.Exec(t.Context(), sql); err != nil {
-					t.Fatalf("%v: %s", err, sql)
-				}
-			}
-			if faults := sample(&accountFold{ended: map[string]int{}}); (len(faults) > 0) != (n == 0) {
-				t.Errorf("%v: %v", list, faults)
-			}
-		}
-	}
 }

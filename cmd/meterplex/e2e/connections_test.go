@@ -9,11 +9,14 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // An instance never has more sessions than it logs at its start, with PostgreSQL as the pipe, too: not under load, and not
 // while a session that holds every head makes all others wait. The read server of the second one is its own database.
 func TestAnInstanceStaysWithinItsConnections(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	for _, pipe := range []string{"kafka", "postgres"} {
 		t.Run(pipe, func(t *testing.T) {

@@ -5,11 +5,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // An embedded Kafka whose data directory is damaged ends the start with the cause and the remedy, or it starts and the
 // service restores the records that are lost. After the remedy the service starts again, and no event is lost.
 func TestP11_DamagedKafkaDataNamesCauseAndRemedy(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	w.pipe = "postgres" // the shared broker is not used: each instance starts its own

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // runbook runs the transcripts of a page of docs/runbooks, heading by heading.
@@ -36,6 +38,7 @@ func (b *runbook) run(heading string, env ...string) {
 // An operator fails over to an asynchronous standby, finds the lost usage, and sends it
 // again, by docs/runbooks/failover.md. Before that, fewer events follow than were lost.
 func TestRunbookFailover(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	r := newFailoverTest(t)
 	page := openRunbook(r, "failover.md", "psql", "curl")
@@ -74,6 +77,7 @@ func TestRunbookFailover(t *testing.T) {
 // An operator restores a dump on a new server by docs/runbooks/restore.md, while 1,000
 // records of events that the dump does not have are unread.
 func TestRunbookRestore(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	r := newFailoverTest(t, consumers()...)
 	page := openRunbook(r, "restore.md", "pg_dumpall", "pg_dump", "psql", "curl")

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -31,6 +32,7 @@ type serverPair struct {
 
 	host    atomic.Value // of the primary, a string
 	primary *local.Postgres
+	name    string          // of the database
 	standby *local.Postgres // nil: no standby
 	former  *local.Postgres // the primary before the last promotion; ended
 	fork    map[int16]int64 // the heads that the present life of the database began with
@@ -46,18 +48,36 @@ const (
 // newServerPair starts the primary, with more settings, names and values. attach adds the standby.
 func newServerPair(t testing.TB, settings ...string) *serverPair {
 	t.Helper()
-	p := &serverPair{t: t, dir: localtest.Folder(t), more: settings}
-	toPrimary := func() string { return p.host.Load().(string) }
-	p.address, p.link = newProxy(t, toPrimary), newProxy(t, toPrimary)
+	p := &serverPair{t: t, dir: localtest.Folder(t), more: settings, name: "meterplex"}
 	dir := p.newDir()
 	freshServer(t, dir)
-	p.primary = p.start(dir)
-	p.host.Store(hostOf(p.primary.URL()))
+	p.lead(p.start(dir))
 	t.Cleanup(p.end) // before the proxies end
 	p.admin(p.primary, fmt.Sprintf(`CREATE ROLE %s LOGIN REPLICATION PASSWORD '%s'`, standbyLogin, standbyPassword))
-	p.address.start()
 	p.link.start()
 	return p
+}
+
+// sharedServer has a database of the server that the tests of this binary share, without a standby. A test that kills it must not
+// run in parallel with others.
+func sharedServer(t testing.TB) *serverPair {
+	t.Helper()
+	database, err := url.Parse(localtest.Migrated(t, migrate))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &serverPair{t: t, name: strings.TrimPrefix(database.Path, "/")}
+	p.lead(localtest.Postgres(t).Postgres)
+	return p
+}
+
+// lead lets the addresses lead to the first primary.
+func (p *serverPair) lead(primary *local.Postgres) {
+	toPrimary := func() string { return p.host.Load().(string) }
+	p.address, p.link = newProxy(p.t, toPrimary), newProxy(p.t, toPrimary)
+	p.primary = primary
+	p.host.Store(hostOf(primary.URL()))
+	p.address.start()
 }
 
 // freshData is a stopped server's data directory with a migrated database. A copy of it costs
@@ -152,24 +172,31 @@ func (p *serverPair) end() {
 }
 
 // url is the owner's address of the database, adminURL the superuser's. Both lead to the present primary.
-func (p *serverPair) url() string { return atHost(p.primary.URL(), p.address.addr()) }
+func (p *serverPair) url() string {
+	return atHost(databaseAt(p.primary.URL(), p.name), p.address.addr())
+}
 
-func (p *serverPair) adminURL() string { return atHost(ofDatabase(p.primary), p.address.addr()) }
+func (p *serverPair) adminURL() string {
+	return atHost(databaseAt(p.primary.AdminURL(), p.name), p.address.addr())
+}
 
 // ofDatabase is the superuser's address of a server's database "meterplex".
-func ofDatabase(server *local.Postgres) string {
-	admin, err := url.Parse(server.AdminURL())
+func ofDatabase(server *local.Postgres) string { return databaseAt(server.AdminURL(), "meterplex") }
+
+// databaseAt returns the address of another database of a server.
+func databaseAt(address, name string) string {
+	u, err := url.Parse(address)
 	if err != nil {
-		return server.AdminURL()
+		return address
 	}
-	admin.Path = "/meterplex"
-	return admin.String()
+	u.Path = "/" + name
+	return u.String()
 }
 
 // runOn runs do as the superuser on one server, whatever the server's role is.
 func (p *serverPair) runOn(server *local.Postgres, do func(ctx context.Context, conn *pgx.Conn) error) error {
 	ctx := p.t.Context()
-	conn, err := pgx.Connect(ctx, ofDatabase(server))
+	conn, err := pgx.Connect(ctx, databaseAt(server.AdminURL(), p.name))
 	if err != nil {
 		return err
 	}

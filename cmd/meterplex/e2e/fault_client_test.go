@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // sendAndDisconnect sends a request, in whole or in part, and closes the connection or resets it, as
@@ -47,6 +49,7 @@ func sendAndDisconnect(t *testing.T, rng *rand.Rand, address, key string, batch 
 // P1: clients disconnect at any moment of a request and of its answer. An event of an
 // incomplete request is not stored; one of a complete request may be, and a retry counts once.
 func TestP1_ClientsDisconnectAtAnyMoment(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	i := w.serve("")
@@ -100,6 +103,7 @@ func TestP1_ClientsDisconnectAtAnyMoment(t *testing.T) {
 // P2: sixteen clients send one batch at once, half of them in reverse: 300 duplicates, 100
 // conflicts, 100 rejections, 100 new events twice and 300 new ones once. Each id counts once.
 func TestP2_OneBatchOfEveryVerdict(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	w.pipe = "postgres" // the pipe does not matter here

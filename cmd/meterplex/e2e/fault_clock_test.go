@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // wrongClockInstance starts an instance with a wrong clock.
@@ -29,6 +31,7 @@ func shifted(batch []event, by time.Duration) []event {
 // relay and fold. Each instance accepts events by its own clock; an accepted event counts once,
 // in the order of the log, and a partition's recordedAt never decreases.
 func TestP10_WrongClocks(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	right := w.serve("")

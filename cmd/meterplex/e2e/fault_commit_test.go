@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"sync"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // The kinds of commit, distinguished by the statements before them.
@@ -115,6 +117,7 @@ func (c *commitConn) commits(chunk []byte) string {
 // P1, P2: commits of each kind are lost on their way to the database or on their way back.
 // The service cannot tell these two cases apart.
 func TestP2_CommitsOfEveryKindAreLost(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	owner := w.serve("api")

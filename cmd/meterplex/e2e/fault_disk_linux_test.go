@@ -22,6 +22,7 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // smallDisk is a tmpfs of a few megabytes that holds a database.
@@ -134,6 +135,7 @@ func (d *smallDisk) fill() (free func()) {
 // The database's disk is full: usage is refused with 503 and Retry-After, no batch is stored
 // in part, and the service recovers by itself when there is room.
 func TestP1_DiskFull(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	d := newSmallDisk(t, smallDiskBytes)
 	d.space()
@@ -191,6 +193,7 @@ func (w *deployment) submitRaw(at *instance, x *tenant, batch []event) (*http.Re
 // The disk of the server's WAL is full: PostgreSQL shuts down, and starts when there
 // is room. The test has a server of its own, because the crash stops every user of it.
 func TestP1_LogDiskFull(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	d := newSmallDisk(t, 4*smallDiskBytes)
 	// The server's log file needs room on another disk.
@@ -261,6 +264,7 @@ func TestP1_LogDiskFull(t *testing.T) {
 // Each flush of the WAL takes 100 ms and holds the WAL meanwhile, as on a slow disk.
 // Requests are late, but do not fail.
 func TestP1_SlowDisk(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w, _ := newDeploymentOnOwnServer(t)
 	database := w.sql.Config().ConnConfig.Database
@@ -318,6 +322,7 @@ func (w *deployment) requireSlowFlush() {
 // A sync of the WAL fails with EIO: PostgreSQL ends all sessions and recovers. The service
 // must not treat the failed sync as a commit.
 func TestP1_SyncFails(t *testing.T) {
+	tier.AtSize(t)
 	strace, err := exec.LookPath("strace")
 	if err != nil {
 		t.Skip("SKIPPED, a failing sync was not tried: strace not found")

@@ -1,6 +1,10 @@
 package e2e
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/meterplex/meterplex/internal/tier"
+)
 
 // inlinePoints are the kill points of a process that validates usage as it records it, and that hands
 // events from one of its consumers to the next.
@@ -14,6 +18,7 @@ func inlinePoints() []string {
 
 // P1, P2: a process with all roles dies at every kill point that only such a process has, under load.
 func TestP2_KilledAtEveryKillPointOfOneProcess(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	w.pipe = "postgres" // a killed member of a Kafka group keeps its partitions for ten seconds

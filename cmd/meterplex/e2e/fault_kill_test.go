@@ -14,6 +14,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // killableInstance is an instance that dies at a chosen kill point.
@@ -176,6 +178,7 @@ func newKillTest(t *testing.T) *killTest {
 // P1, P2: every process dies at every kill point, under load and at the same time as the
 // others. Each acknowledged event is stored, once.
 func TestP2_KilledAtEveryKillPoint(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	d := newKillTest(t)
 	failed := d.rejections(5)

@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // badNetwork is a network between two processes, with injected faults.
@@ -163,6 +164,7 @@ func (x *badNetwork) inject(f networkFault) bool {
 // P1, P2: each network between two processes is cut, half open, slow and split into single
 // bytes. Usage acknowledged meanwhile is stored once; the service recovers by itself.
 func TestP2_NetworkFaults(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	broker := kafkatest.Broker(t).Brokers()[0]

@@ -7,11 +7,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // P2: group members join, leave and are killed repeatedly, while one is frozen for longer
 // than its session and then continues as if it still owned its partitions.
 func TestP2_RebalanceStormWithAZombie(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	const consuming = "validator,aggregator,deadletter"

@@ -15,6 +15,7 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // freshEnv makes this binary run its tests as on a machine without PostgreSQL.
@@ -33,6 +34,7 @@ func freshTests() []string {
 // TestAFreshMachine runs the short suite in a process that sees no installed PostgreSQL,
 // so that the service and the tests fetch one.
 func TestAFreshMachine(t *testing.T) {
+	tier.AtSize(t)
 	if os.Getenv(freshEnv) != "" {
 		t.Skip("already in the process of TestAFreshMachine")
 	}
@@ -80,6 +82,7 @@ func onFreshMachine(t *testing.T) {
 }
 
 func TestFreshPostgresIsTheFetchedOne(t *testing.T) {
+	tier.AtSize(t)
 	onFreshMachine(t)
 	if found := local.InstalledPostgres(t.Context()); len(found) > 0 {
 		t.Errorf("PostgreSQL is installed: %v", found)
@@ -92,6 +95,7 @@ func TestFreshPostgresIsTheFetchedOne(t *testing.T) {
 
 // The demo of make run works with embedded servers, and a shell runs the curls that it prints.
 func TestFirstCommandOfTheReadme(t *testing.T) {
+	tier.AtSize(t)
 	onFreshMachine(t)
 	t.Parallel()
 	path, err := binary()

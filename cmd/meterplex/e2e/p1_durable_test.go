@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // Requests are under way when the process is killed. A request without an answer is
@@ -11,18 +13,19 @@ import (
 func TestP1_KillAfterCommitBeforeAnswer(t *testing.T) {
 	t.Parallel()
 	w := newDeployment(t)
+	w.pipe = "postgres" // the pipe does not matter here
 	i := w.serve("")
 	w.catalogue(i)
 	tenants := w.createTenants(i, 2)
 	m := busyTraffic()
 	m.pause = 0
 	l := w.startLoad(tenants, 4, m, func(int) string { return i.url() })
-	for range 2 {
+	for range tier.Histories(t, 1, 2) {
 		l.awaitMore(500)
 		l.killDuringRequest(i)
 		i.start()
 	}
-	l.awaitMore(500)
+	l.awaitMore(100)
 	l.stop()
 	t.Logf("%d requests had no answer", l.lost())
 	if verdicts := w.settle(i, tenants...); len(verdicts) > 0 {
@@ -34,6 +37,7 @@ func TestP1_KillAfterCommitBeforeAnswer(t *testing.T) {
 // The proxy drops the answers, so all requests are durable when the process is killed:
 // each retry must be a duplicate.
 func TestP1_AnswerLostOnTheWire(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	i := w.serve("")

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/infra/local"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // newSynchronous is a failover test in which each COMMIT waits for the standby and some
@@ -62,10 +63,10 @@ const noCrash = "no crash"
 // is answered neither accepted nor duplicate. The promoted standby does not have the event,
 // and no client was told that it exists.
 func TestP1_NoAnswerBeforeTheStandbyHasTheEvent(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
-	crashes := map[string]func(p *serverPair){"the postmaster is killed": (*serverPair).crash, "a session is killed": (*serverPair).crashBackend}
-	if runsAllVariants() {
-		crashes[noCrash] = func(*serverPair) {}
+	crashes := map[string]func(p *serverPair){
+		"the postmaster is killed": (*serverPair).crash, "a session is killed": (*serverPair).crashBackend, noCrash: func(*serverPair) {},
 	}
 	for name, crash := range crashes {
 		t.Run(name, func(t *testing.T) {
@@ -105,6 +106,7 @@ func TestP1_NoAnswerBeforeTheStandbyHasTheEvent(t *testing.T) {
 // P1: an event that a crash left on the primary is answered duplicate once the standby is
 // back. The promoted standby has it.
 func TestP1_DuplicateOnceTheStandbyHasTheEvent(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	r := newSynchronous(t)
 	e := usage("doubtful", 1, 1000)[0]
@@ -169,6 +171,7 @@ func (r *failoverTest) whileCancelled(do func()) {
 // That is no acknowledgement: the standby does not have the event, and after its
 // promotion the event does not exist.
 func TestP1_ACancelledWaitForTheStandbyIsNotACommit(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	r := newSynchronous(t)
 	e := usage("cancelled", 1, 1000)[0]
@@ -206,6 +209,7 @@ func TestP1_ACancelledWaitForTheStandbyIsNotACommit(t *testing.T) {
 // P1: a later COMMIT that waited for the standby makes a cancelled one durable. Then the event
 // is answered duplicate, and the promoted standby has it.
 func TestP1_ALaterCommitSettlesACancelledOne(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	r := newSynchronous(t)
 	e := usage("cancelled", 1, 1000)[0]

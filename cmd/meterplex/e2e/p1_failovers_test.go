@@ -2,25 +2,11 @@ package e2e
 
 import (
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
 	"time"
-)
 
-// failovers is the number of failovers of TestP1_AnsweredEventsSurviveFailovers.
-func failovers(t *testing.T) int {
-	t.Helper()
-	text := os.Getenv("METERPLEX_TEST_FAILOVERS")
-	if text == "" {
-		return 2
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		t.Fatalf("METERPLEX_TEST_FAILOVERS is %q; expected a number of failovers, e.g. 30", text)
-	}
-	return n
-}
+	"github.com/meterplex/meterplex/internal/tier"
+)
 
 // precedingFault is a fault of the primary or the standby that precedes the loss of the primary.
 type precedingFault struct {
@@ -52,8 +38,9 @@ func precedingFaults() []precedingFault {
 
 // P1: with a synchronous standby every event that was answered accepted or duplicate exists
 // after a failover at any moment, also after a crash of the primary, a lost standby and a
-// cancelled wait. METERPLEX_TEST_FAILOVERS=30 fails over 30 times.
+// cancelled wait.
 func TestP1_AnsweredEventsSurviveFailovers(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	r := newFailoverTest(t)
 	r.other = r.serve("")
@@ -64,7 +51,7 @@ func TestP1_AnsweredEventsSurviveFailovers(t *testing.T) {
 	l := r.startLoad(tenants, 4, lightTraffic(), func(client int) string { return []*instance{r.front, r.other}[client%2].url() })
 	rng := rand.New(rand.NewPCG(r.seed, 30))
 	var deck []int
-	for n := range failovers(t) {
+	for n := range 2 * len(precedingFaults()) {
 		if len(deck) == 0 {
 			deck = rng.Perm(len(precedingFaults()))
 		}

@@ -4,11 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
 	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // recovery is a way to recover a database without its last events. keep makes the standby,
@@ -91,27 +92,19 @@ WHERE l.tenant_id = $1 AND l.subject = 1 AND l.payload ->> 'eventId' LIKE 'after
 	}
 }
 
-// runsAllVariants reports whether all variants of a recovery run. The short form runs one of
-// several similar variants.
-func runsAllVariants() bool { return os.Getenv("METERPLEX_TEST_FAILOVERS") != "" }
-
 // P2: the database is recovered without its last events. Their unread records are never counted,
 // even when their positions are issued again. TestRunbookRestore does the same with a dump.
 func TestP2_RecordsOfLostEventsAreNotCounted(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	type variant struct {
 		how     recovery
 		events  int
 		restart bool
 	}
-	variants := []variant{{standbyPromoted(), 20, false}, {backupRestored(), 1000, false}}
-	if all, drawn := runsAllVariants(), seedOf(t)%2 == 0; all {
-		variants = append(variants, variant{volumeSetBack(), 20, false}, variant{volumeSetBack(), 20, true},
-			variant{standbyPromoted(), 1000, false}, variant{volumeSetBack(), 1000, false})
-	} else {
-		variants = append(variants, variant{volumeSetBack(), 20, drawn})
-	}
-	for _, c := range variants {
+	for _, c := range []variant{
+		{standbyPromoted(), 20, false}, {backupRestored(), 1000, false}, {volumeSetBack(), 20, false}, {volumeSetBack(), 1000, true},
+	} {
 		name := fmt.Sprintf("%s, %d events", c.how.name, c.events)
 		if c.restart {
 			name += ", instances restarted"
@@ -133,6 +126,7 @@ func TestP2_RecordsOfLostEventsAreNotCounted(t *testing.T) {
 // P2: records of lost verdicts, which only the aggregator has not read, are never counted. The validator
 // has read the lost events, and decides again on the events that now have their positions.
 func TestP2_VerdictsOfLostEventsAreNotCounted(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	r := newFailoverTest(t, "aggregator")
 	how := standbyPromoted()
@@ -148,16 +142,13 @@ func TestP2_VerdictsOfLostEventsAreNotCounted(t *testing.T) {
 // P2: a crash loses no event. Unread records from before the crash count once: their epoch
 // still owns their positions, even if it has ended.
 func TestP2_RecordsUnreadAtACrashCountOnce(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
-	drawn := seedOf(t) % 2
-	for i, crash := range []struct {
+	for _, crash := range []struct {
 		name   string
 		do     func(p *serverPair)
 		raises bool // an epoch: the postmaster starts
 	}{{"the postmaster is killed", (*serverPair).crash, true}, {"a session is killed", (*serverPair).crashBackend, false}} {
-		if uint64(i) != drawn && !runsAllVariants() {
-			continue
-		}
 		t.Run(crash.name, func(t *testing.T) {
 			t.Parallel()
 			const n = 1000
@@ -186,6 +177,7 @@ func TestP2_RecordsUnreadAtACrashCountOnce(t *testing.T) {
 // the next life records below these cursors are published and counted, even if no further
 // event follows. TestRunbookFailover does the same with a promoted standby.
 func TestP11_FewerEventsThanWereLostArePublished(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	r := newFailoverTest(t)
 	r.sendCounted(usage("kept", 3, 1))
@@ -212,6 +204,7 @@ func TestP11_FewerEventsThanWereLostArePublished(t *testing.T) {
 // P2: a new database uses the topics of another one. Records of the other log have the
 // same positions and the same epoch, and are never counted.
 func TestP2_RecordsOfAnotherLogAreNotCounted(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	const n = 20
 	other := newDeployment(t)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // Sixteen clients send the same batches, with duplicates, conflicts and rejections, in
@@ -19,12 +21,13 @@ import (
 func TestP2_RetriesFromSixteenClientsInOppositeOrders(t *testing.T) {
 	t.Parallel()
 	w := newDeployment(t)
+	w.pipe = "postgres" // the pipe does not matter here
 	i := w.serve("")
 	w.catalogue(i)
 	x := w.createTenants(i, 1)[0]
 	source := &source{rng: rand.New(rand.NewPCG(w.seed, 1)), mix: mix{duplicates: 25, conflicts: 8, rejections: 8, batch: 80}, name: "b"}
 	var batches [][]event
-	for range 24 {
+	for range tier.Histories(t, 8, 24) {
 		batches = append(batches, source.batch())
 	}
 	var wait sync.WaitGroup
@@ -80,7 +83,7 @@ func TestP2_ConsumerOffsetsRewoundToZero(t *testing.T) {
 	w.catalogue(i)
 	tenants := w.createTenants(i, 2)
 	l := w.startLoad(tenants, 2, busyTraffic(), func(int) string { return i.url() })
-	l.awaitMore(600)
+	l.awaitMore(tier.Histories(t, 200, 600))
 	l.stop()
 	w.drain()
 	i.stop()
@@ -89,7 +92,7 @@ func TestP2_ConsumerOffsetsRewoundToZero(t *testing.T) {
 	}
 	i.start()
 	again := w.startLoad(tenants, 2, busyTraffic(), func(int) string { return i.url() })
-	again.awaitMore(300)
+	again.awaitMore(tier.Histories(t, 100, 300))
 	again.stop()
 	w.drain()
 	within(t, "the old records were consumed again", func(ctx context.Context) (bool, string) {
@@ -102,6 +105,7 @@ func TestP2_ConsumerOffsetsRewoundToZero(t *testing.T) {
 // The groups' offsets are set to the end before anything was consumed: the consumers must
 // read the skipped events from the log.
 func TestP2_ConsumerOffsetsMovedToTheEnd(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	i := w.serve("api,relay,projector")
@@ -167,6 +171,7 @@ func (w *deployment) moveOffsets(toEnd bool) (moved int) {
 
 // Two instances with all roles share a database and a broker; one is killed and restarted.
 func TestP2_TwoInstances(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	a := w.serve("")
@@ -200,6 +205,7 @@ func TestP2_TwoInstances(t *testing.T) {
 // An instance is frozen, with heads locked, for longer than its session and its leases
 // last, and then continues. Others have its partitions by then.
 func TestP2_ZombieInstance(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	a := w.serve("")

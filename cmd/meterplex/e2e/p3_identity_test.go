@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // identityTerms are the terms of the identity as the API returns them.
@@ -22,6 +24,7 @@ func (x identityTerms) hold() bool {
 // In every sample each accepted event is in exactly one place, while clients send and
 // subscriptions end between acceptance and verdict.
 func TestP3_IdentityHoldsAtEverySample(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	a, b := w.serve(""), w.serve("api")
@@ -121,6 +124,7 @@ func (w *deployment) countIdentity() int {
 func TestP3_RejectedThenRetried(t *testing.T) {
 	t.Parallel()
 	w := newDeployment(t)
+	w.pipe = "postgres" // the pipe does not matter here
 	a, b := w.serve(""), w.serve("api")
 	w.catalogue(a)
 	x := w.createTenants(a, 1)[0]

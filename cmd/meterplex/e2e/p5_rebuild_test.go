@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // rebuild is a rebuild as the API returns it.
@@ -62,6 +64,7 @@ func (w *deployment) checkSameUsage(a, b int) {
 // P5: the process is killed five to nine times during a rebuild, under load, and at the promotion.
 // The new generation equals the live one byte for byte, and the promotion is atomic.
 func TestP5_KilledThroughoutARebuildAndAtTheFlip(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	i := w.serve("", "METERPLEX_REBUILD_CHUNK=2")
@@ -135,6 +138,7 @@ func TestP5_KilledThroughoutARebuildAndAtTheFlip(t *testing.T) {
 // P5: a rebuild needs the log alone: without a broker it reaches the position of the live
 // generation, and its diff is empty.
 func TestP5_RebuiltWithoutABroker(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	i := w.serve("")

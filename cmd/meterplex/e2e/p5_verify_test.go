@@ -32,6 +32,7 @@ func (w *deployment) command(at *instance, args ...string) (out string, code int
 func TestP5_VerifyFindsPlantedDrift(t *testing.T) {
 	t.Parallel()
 	w := newDeployment(t)
+	w.pipe = "postgres" // the pipe does not matter here
 	i := w.serve("")
 	w.catalogue(i)
 	tenants := w.createTenants(i, 2)

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // change is a change at one instance after which another one must not grant.
@@ -51,6 +53,7 @@ func changes() []change {
 // P7: a lowered limit, a changed plan, a cancelled subscription and a revoked key take effect on another instance: at once for consume
 // and hold if the log decides, and within a second (printed) for keys, enforced usage and checks.
 func TestP7_ChangesTakeEffectOnEveryInstance(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	d := &changesTest{deployment: newDeployment(t)}
 	d.pipe = "postgres"

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // clockTest is a deployment with an instance a minute ahead and one a minute behind. Only they decide requests, and end
@@ -27,6 +29,7 @@ type expiry struct {
 // makes room when the clock of the instance that decides has passed its end, and ends by itself when that of an instance with
 // the role commands has: once, not before, and soon after.
 func TestP7_ReservationsExpireByTheClockOfTheDecidingInstance(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	w.pipe = "postgres"

@@ -6,11 +6,14 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // P7: after a failover to a synchronous standby each answered request gets its first answer again, byte for byte. Requests without
 // an answer, because the primary died or the standby was away, are decided by the data of the standby: the limit is granted exactly.
 func TestP7_RepeatsAfterAFailoverGetTheFirstAnswer(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	p := newServerPair(t)
 	w := newDeploymentAt(t, p.url(), p.adminURL())

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // firstAnswers are requests of every kind against a limit, in an order in which each is granted.
@@ -37,6 +39,7 @@ func (w *deployment) answersAgain(when string, x *tenant, list []*request, to *i
 // sent again, to the same instance or to another one, and gets an answer. Each instance gives the same answer to it
 // afterwards, byte for byte, also after another kill.
 func TestP7_RepeatsAfterKillsGetTheFirstAnswer(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	d := newLimitsTest(t)
 	x := d.limitedTenant(d.whole.instance, d.api.instance)

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // hooked is an endpoint that keeps the events that it gets, by their ids.
@@ -57,6 +59,7 @@ func (h *hooked) all() (list []string) {
 
 // Usage crosses thresholds of an account and of a METERED feature, once each although the instance is killed meanwhile; the webhook gets both, and verify proves them.
 func TestP7_ThresholdsReachAWebhookThoughTheInstanceIsKilled(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	w.pipe = "postgres"

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/infra/stripe/stripetest"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // billedClosesTest is a closesTest whose tenants have a customer of a Stripe each and a webhook.
@@ -84,6 +85,7 @@ func (d *billedClosesTest) checkCounted(x *tenant) {
 // P8: the process that sends pushes and webhooks is killed at each step: before and behind the COMMIT of a push, of its attempt and of its delivery, before and
 // behind each request. Another one goes on. The provider counts each amount once, and a webhook gets each event, under the same id in each attempt.
 func TestP8_KilledAtEachStepOfAPush(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	places := []string{
 		"push: before it is stored", "push: stored", "push: its attempt is stored", "push: sent",
@@ -153,6 +155,7 @@ func (d *billedClosesTest) killAtEachStep(x *tenant, place string, again bool, s
 // P8: the process that offboards a tenant is killed at each step: before the append of the step's event, before and behind COMMIT. Another one goes on. The tenant is
 // archived with a whole manifest, each step is recorded once, and what was due is pushed once.
 func TestP8_KilledAtEachStepOfAnOffboarding(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	places := []string{"change 80: before the append", "change 80: before COMMIT", "change 80: after COMMIT"}
 	d, tenants := newBilledClosesTest(t, len(places))

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // closesTest is a deployment whose sagas run in one of two processes, which also answers the requests about periods. It dies at a kill point, and
@@ -120,6 +122,7 @@ func (d *closesTest) closed(x *tenant) {
 // step, before COMMIT, behind it, and before and behind the change of the saga's row. Another process goes on. Each snapshot, each adjustment and
 // each event exists once, with the right figures.
 func TestP8_KilledAtEachStepOfAClose(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	d := newClosesTest(t, "api,sagas")
 	tenants := d.createTenants(d.rest, 8)

@@ -12,11 +12,13 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/infra/stripe/stripetest"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // P8: an instance is killed while it waits for Stripe's answer to a push that Stripe has counted. Another instance goes on; Stripe counts the amount once. The secret key is in
 // no log and no row. The export of the period has the same bytes after a restart.
 func TestP8_StripeCountsOnceThoughTheInstanceIsKilled(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	w.pipe = "postgres"

@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // fairness holds two tenants: A reads as fast as it can, B works beside it.
@@ -24,9 +24,9 @@ type fairness struct {
 }
 
 // One tenant reads on many connections, in each way that costs much. Everything that another tenant, and an
-// operator, asks for meanwhile is answered. METERPLEX_TEST_FAIRNESS=100000 gives the first tenant so
-// many events, and reports how long the second one waits.
+// operator, asks for meanwhile is answered.
 func TestP9_OneTenantsReadsAreNotFeltByAnother(t *testing.T) {
+	tier.AtSize(t)
 	w := newDeployment(t)
 	f := &fairness{w: w, at: w.serve("")}
 	w.catalogue(f.at)
@@ -82,15 +82,8 @@ func ratio(a, b []time.Duration, percent int) float64 {
 // fill gives both tenants their events. It returns how often B works in a phase.
 func (f *fairness) fill() (rounds int) {
 	f.w.t.Helper()
-	many, rounds := 2000, 20
+	many, rounds := 20_000, 60
 	f.spared = 10
-	if text := os.Getenv("METERPLEX_TEST_FAIRNESS"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			f.w.t.Fatalf("METERPLEX_TEST_FAIRNESS: %v", err)
-		}
-		many, rounds, f.spared = n, 300, 0
-	}
 	f.w.ingest(f.at, f.b, "accepted", events("first", 10, features()[0])...)
 	for n := 0; n < many; n += 1000 {
 		f.w.ingest(f.at, f.a, "accepted", events(fmt.Sprint("a", n), 1000, features()[0])...)

@@ -1,9 +1,14 @@
 package e2e
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/meterplex/meterplex/internal/tier"
+)
 
 // With PostgreSQL as the pipe, the same promises hold through the same kills.
 func TestPostgresPipe(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	w.pipe = "postgres"

@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"syscall"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // A backend is killed, so PostgreSQL ends all others and recovers. Then the postmaster is killed
 // twice under load and restarts with all acknowledged events; the service waits for it.
 func TestPostgresKilled(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w, server := newDeploymentOnOwnServer(t)
 	i := w.serve("")

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // step is a command of a transcript with its expected output.
@@ -77,6 +79,7 @@ func demoKey() []step {
 }
 
 func TestLimitsTranscript(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	at := w.serve("")
@@ -88,6 +91,7 @@ func TestLimitsTranscript(t *testing.T) {
 }
 
 func TestCorrectionsTranscript(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	at := w.serve("")
@@ -102,6 +106,7 @@ func TestCorrectionsTranscript(t *testing.T) {
 func TestPeriodsTranscript(t *testing.T) {
 	t.Parallel()
 	w := newDeployment(t)
+	w.pipe = "postgres" // the pipe does not matter here
 	at := w.serve("")
 	steps := transcript(t, "docs/periods.md", "")
 	if len(steps) < 22 {
@@ -118,6 +123,7 @@ func TestPeriodsTranscript(t *testing.T) {
 }
 
 func TestPricesTranscript(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	at := w.serve("")

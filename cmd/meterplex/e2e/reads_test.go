@@ -6,11 +6,14 @@ import (
 	"net/http"
 	"strconv"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // A read that waits for the position of a write includes the write, in the aggregates
 // and in the entitlements.
 func TestReadYourWrite(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	i := w.serve("")

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // replayed is a replay as the command prints it.
@@ -34,6 +36,7 @@ func (c *cli) replay(args ...string) (r replayed) {
 // Kafka is killed under load and loses its data; one command fills the topics again. Then each
 // topic has the same set of positions as the log, and the figures are unchanged.
 func TestP11_OneCommandAfterKafkaLostItsData(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	w.withOwnBroker()
@@ -64,6 +67,7 @@ func TestP11_OneCommandAfterKafkaLostItsData(t *testing.T) {
 // All consumers are rewound while they work, on two instances under load: each record
 // consumed again is a duplicate. Meanwhile a range is published again for external readers.
 func TestP2_ConsumersRewoundUnderLoad(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	rewindUnderLoad(w, w.serve(""), w.serve(""))
@@ -71,6 +75,7 @@ func TestP2_ConsumersRewoundUnderLoad(t *testing.T) {
 
 // The same with PostgreSQL as the pipe.
 func TestP2_ConsumersRewoundUnderLoadWithoutKafka(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	w.pipe = "postgres"

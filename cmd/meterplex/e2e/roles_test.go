@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/meterplex/meterplex/deploy/observe"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // health is the address of /readyz and /metrics of the present process.
@@ -38,6 +39,7 @@ func (i *instance) linesOfRun() []string {
 // The roles run in two instances: each serves its health, and each metric that rules and
 // dashboards use exists on at least one of them.
 func TestInstancesOfOneRoleExportAllMetrics(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	w.pipe = "postgres" // the pipe does not matter here

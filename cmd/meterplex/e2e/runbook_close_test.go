@@ -6,11 +6,14 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // The commands of docs/runbooks/partial-close.md run on a service with two closes that are partial: the events of one are dead letters, the figures of the other are rebuilt, too. Each
 // command ends without an error and shows the condition that the runbook names; the remedies close both periods.
 func TestTheRunbookOfAPartialClose(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := &alertsTest{deployment: newDeployment(t), dir: t.TempDir()}
 	w.pipe = "postgres"

@@ -8,10 +8,13 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // SIGTERM under load ends the process with 0; answered events are stored.
 func TestGracefulShutdownUnderLoad(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	i := w.serve("")
@@ -76,6 +79,7 @@ func (w *deployment) awaitMembers(each int) {
 
 // Requests that wait for a lock when SIGTERM comes are finished and answered.
 func TestGracefulShutdownAnswersOpenRequests(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	w.pipe = "postgres" // the pipe does not matter here

@@ -30,6 +30,8 @@ type limitsLoad struct {
 	x    *torture
 	keys map[*tenant]string
 	fold accountFold
+	// longest is the longest time of a reservation, in seconds.
+	longest int
 
 	mu      sync.Mutex
 	made    int
@@ -55,7 +57,11 @@ type hold struct {
 }
 
 func newLimitsLoad(x *torture) *limitsLoad {
-	return &limitsLoad{x: x, keys: map[*tenant]string{}, fold: accountFold{ended: map[string]int{}}, answers: map[string][]byte{}, counts: map[string]int{}, held: map[*tenant][]*hold{}}
+	longest := 5
+	if x.long {
+		longest = 30
+	}
+	return &limitsLoad{x: x, longest: longest, keys: map[*tenant]string{}, fold: accountFold{ended: map[string]int{}}, answers: map[string][]byte{}, counts: map[string]int{}, held: map[*tenant][]*hold{}}
 }
 
 // createKeys creates the keys for requests about limits.
@@ -203,7 +209,7 @@ func (k *limitsLoad) sendAgain(ctx context.Context, rng *rand.Rand) {
 func (k *limitsLoad) hold(ctx context.Context, rng *rand.Rand, tenant *tenant) {
 	h := &hold{k.name("held"), 1 + rng.Int64N(80)}
 	status, body := k.x.attempt(ctx, k.keys[tenant], http.MethodPost, "/api/v1/entitlements/tokens/reservations",
-		object{"reservationId": h.id, "amount": h.amount, "ttlSeconds": []int{1, 3, longestHold}[rng.IntN(3)]}, nil)
+		object{"reservationId": h.id, "amount": h.amount, "ttlSeconds": []int{1, 3, k.longest}[rng.IntN(3)]}, nil)
 	k.ended("holds", status, body, http.StatusConflict)
 	if status == http.StatusCreated || status == http.StatusOK {
 		k.mu.Lock()
@@ -301,13 +307,10 @@ func (k *limitsLoad) settle(ctx context.Context) string {
 	return fmt.Sprintf("%d requests", len(open))
 }
 
-// longestHold is the longest time of a reservation, in seconds.
-const longestHold = 30
-
 // awaitExpired waits until no reservation is held. One that expired later would change the figures that are compared next.
 func (k *limitsLoad) awaitExpired() string {
 	held, start := 0, time.Now()
-	if !k.x.becomesTrue(longestHold*time.Second+20*time.Second, func(ctx context.Context) bool {
+	if !k.x.becomesTrue(patience, func(ctx context.Context) bool {
 		return k.x.sql.QueryRow(ctx, `SELECT count(*) FROM reservations WHERE state = 'HELD'`).Scan(&held) == nil && held == 0
 	}) {
 		k.x.t.Errorf("%d reservations are still held", held)

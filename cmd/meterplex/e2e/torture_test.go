@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -13,6 +12,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // torture is a run of real instances, servers and clients with faults drawn by its seed.
@@ -74,21 +76,14 @@ func (r *recorder) Fatalf(format string, args ...any) {
 	r.TB.Fatalf(format, args...)
 }
 
-// shortTorture is the duration of the faults in the usual run of tests.
-const shortTorture = 10 * time.Second
-
 // All promises at once: after any combination of faults every acknowledged event is
 // stored and counted once, and the service has recovered within 30 s.
-// METERPLEX_TORTURE=20m sets the duration; see docs/reliability/README.md.
+// METERPLEX_TEST_DURATION sets the duration; see docs/reliability/README.md. In the short form, two instances use the servers
+// that the tests of this binary share, which are killed, too: no other test runs at the same time.
 func TestTorture(t *testing.T) {
-	t.Parallel()
-	length, long := shortTorture, false
-	if text := os.Getenv("METERPLEX_TORTURE"); text != "" {
-		var err error
-		if length, err = time.ParseDuration(text); err != nil {
-			t.Fatalf("METERPLEX_TORTURE: %v", err)
-		}
-		long = true
+	length, long := tier.Duration(t, 10*time.Second, 2*time.Minute), !testing.Short()
+	if long {
+		t.Parallel()
 	}
 	rec := &recorder{TB: t}
 	var x *torture
@@ -133,17 +128,20 @@ func (x *torture) checkWork() string {
 }
 
 func newTorture(rec *recorder, long bool, length time.Duration) *torture {
-	p := newServerPair(rec)
-	p.attach()
-	p.synchronous(true)
+	var p *serverPair
+	if long {
+		p = newServerPair(rec)
+		p.attach()
+		p.synchronous(true)
+	} else {
+		p = sharedServer(rec)
+	}
 	x := &torture{deployment: newDeploymentAt(rec, p.url(), p.adminURL()), servers: p, long: long, rec: rec}
-	switch text := os.Getenv("METERPLEX_TORTURE_BROKERS"); text {
-	case "", "1":
+	switch {
+	case long && roomForThreeBrokers():
+		x.cluster = kafkatest.Cluster(rec, copies)
+	case long:
 		x.withOwnBroker()
-	case "3":
-		x.withThreeBrokers()
-	default:
-		rec.Fatalf("METERPLEX_TORTURE_BROKERS is %q; expected 1 or 3", text)
 	}
 	x.http.Timeout = 10 * time.Second
 	x.work = newBackgroundWork(x)

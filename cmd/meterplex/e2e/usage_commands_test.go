@@ -12,6 +12,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 const (
@@ -145,6 +147,7 @@ func (w *deployment) count(sql string, args ...any) (n int) {
 // mistake that producers make. The service is killed in the middle; the topic is consumed from its
 // beginning twice. Each event counts once, each refusal is one dead letter.
 func TestP2_UsageAsCommands(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	i := w.serve("")

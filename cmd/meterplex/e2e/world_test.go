@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
@@ -23,6 +22,7 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localkafka"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // deployment is a test's database, topics, instances and tenants.
@@ -86,7 +86,7 @@ func migrate(ctx context.Context, url string) (applied int, err error) {
 func newDeploymentAt(t testing.TB, database, admin string) *deployment {
 	t.Helper()
 	w := &deployment{
-		t: t, seed: seedOf(t), db: database, prefix: kafkatest.TopicPrefix(t), pipe: "kafka",
+		t: t, seed: tier.Seed(t), db: database, prefix: kafkatest.TopicPrefix(t), pipe: "kafka",
 		operator: "mp_op_" + strings.ReplaceAll(uuid.NewString(), "-", "") + "e2e",
 		http:     &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
 	}
@@ -112,19 +112,6 @@ func (w *deployment) dropTopics() {
 	if _, err := kadm.NewClient(c).DeleteTopics(ctx, append(w.topicNames(), w.prefix+usageCommands)...); err != nil {
 		w.t.Logf("its topics stay on the broker: %v", err)
 	}
-}
-
-// seedOf returns and prints the seed of a test's random choices.
-func seedOf(t testing.TB) uint64 {
-	seed := rand.Uint64N(1e9)
-	if text := os.Getenv("METERPLEX_TEST_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("METERPLEX_TEST_SEED: %v", err)
-		}
-	}
-	t.Logf("METERPLEX_TEST_SEED=%d", seed)
-	return seed
 }
 
 // superuser connects as the superuser, which row level security does not restrict.
