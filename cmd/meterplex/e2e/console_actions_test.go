@@ -18,10 +18,8 @@ type consoleAction struct {
 	fields map[string]string // what is entered, by name; of checkboxes, the values that are chosen
 	before func(s *subject)  // makes its target
 	own    bool              // the tenant's key executes it
-	// scripted is set for one action of each kind of form, which is also executed with JavaScript on. It needs no action before it.
-	scripted bool
-	events   int    // in the log, with the reason of the form; 0: 1
-	made     string // SQL that counts its executions by that reason, if the log has no event of it
+	events int               // in the log, with the reason of the form; 0: 1
+	made   string            // SQL that counts its executions by that reason, if the log has no event of it
 }
 
 // subject has the targets of all actions, once.
@@ -81,12 +79,12 @@ func consoleActions() []consoleAction {
 		s.find("webhook", `SELECT id::text FROM webhooks WHERE tenant_id = $1 ORDER BY id DESC LIMIT 1`, s.changed.id)
 	}
 	all := []consoleAction{
-		{route: "/console/new/tenant", page: "/console/new/tenant", scripted: true, fields: map[string]string{"name": "By {mark}"}},
-		{route: tenant + "/change", page: changed + "/change", scripted: true, fields: map[string]string{"name": "Renamed by {mark}"}},
+		{route: "/console/new/tenant", page: "/console/new/tenant", fields: map[string]string{"name": "By {mark}"}},
+		{route: tenant + "/change", page: changed + "/change", fields: map[string]string{"name": "Renamed by {mark}"}},
 		{route: tenant + "/subscriptions/{subscriptionId}/apply-plan", page: changed},
-		{route: tenant + "/subscriptions/{subscriptionId}/set-status", page: changed, scripted: true, fields: map[string]string{"status": "CANCELLED"}},
+		{route: tenant + "/subscriptions/{subscriptionId}/set-status", page: changed, fields: map[string]string{"status": "CANCELLED"}},
 		{route: tenant + "/subscribe", page: changed, fields: map[string]string{"plan": "all"}},
-		{route: tenant + "/keys", page: changed, scripted: true, fields: map[string]string{"name": "key", "scopes": "usage:read"}},
+		{route: tenant + "/keys", page: changed, fields: map[string]string{"name": "key", "scopes": "usage:read"}},
 		{route: tenant + "/keys/{keyId}/rotate", page: changed},
 		{route: tenant + "/keys/{keyId}/revoke", page: changed},
 		{route: tenant + "/billing", page: changed, fields: map[string]string{"customer": "cus_1"}},
@@ -103,7 +101,7 @@ func consoleActions() []consoleAction {
 		{route: webhook + "/remove", page: hook},
 		{route: tenant + "/new/threshold", page: changed + "/new/threshold", fields: map[string]string{"feature": "calls", "percent": "80"}},
 		{route: tenant + "/thresholds/{thresholdId}/remove", page: changed + "/thresholds"},
-		{route: tenant + "/suspend", page: changed, scripted: true},
+		{route: tenant + "/suspend", page: changed},
 		{route: tenant + "/activate", page: changed},
 	}
 	return append(all, operatorsActions()...)
@@ -118,7 +116,7 @@ func operatorsActions() []consoleAction {
 	}
 	const catalogue, push = "/console/catalogue", "/console/pushes/{pushId}"
 	all := []consoleAction{
-		{route: "/console/new/operator-key", page: "/console/new/operator-key", scripted: true, fields: map[string]string{"name": "by {mark}", "scopes": "audit"}},
+		{route: "/console/new/operator-key", page: "/console/new/operator-key", fields: map[string]string{"name": "by {mark}", "scopes": "audit"}},
 		{route: "/console/keys/{keyId}/rotate", page: "/console/keys"},
 		{route: "/console/keys/{keyId}/revoke", page: "/console/keys"},
 		{route: "/console/new/feature", page: "/console/new/feature", fields: map[string]string{"lookupKey": "by_{mark}", "name": "Feature", "unit": "each"}},
@@ -129,7 +127,7 @@ func operatorsActions() []consoleAction {
 		{route: catalogue + "/plans/{key}/change", page: catalogue + "/plans/by_{mark}", fields: map[string]string{"name": "Renamed"}},
 		{route: "/console/dead-letters/{deadLetterId}/retry", page: "/console/dead-letters/{letter}", before: letter("lost")},
 		{route: "/console/dead-letters/{deadLetterId}/discard", page: "/console/dead-letters/{letter}", before: letter("stray")},
-		{route: "/console/dead-letters/bulk/retry", page: "/console/dead-letters/bulk?action=retry&feature=gone&status=FAILED&tenantId={failed}", scripted: true, before: letter("gone"), events: 3},
+		{route: "/console/dead-letters/bulk/retry", page: "/console/dead-letters/bulk?action=retry&feature=gone&status=FAILED&tenantId={failed}", before: letter("gone"), events: 3},
 		{route: "/console/dead-letters/bulk/discard", page: "/console/dead-letters/bulk?action=discard&feature=late&status=FAILED&tenantId={failed}", before: letter("late"), events: 3},
 		{route: "/console/new/replay", page: "/console/new/replay", fields: map[string]string{"topic": "usage.raw", "fromTime": "2026-01-01T00:00:00Z", "tenantId": "{changed}"}},
 		{route: "/console/new/rewind", page: "/console/new/rewind", fields: map[string]string{"to": "consumers"}},
@@ -139,7 +137,7 @@ func operatorsActions() []consoleAction {
 		{route: "/console/entitlements/comparison/{tenantId}/repair", page: "/console/entitlements/comparison?tenantId={billed}", before: func(s *subject) {
 			s.count(`WITH u AS (UPDATE quota_accounts SET used = used + 1 WHERE tenant_id = $1 RETURNING 1) SELECT count(*) FROM u`, s.billed.id)
 		}},
-		{route: "/console/reservations/{feature}/{reservationId}/release", page: "/console/reservations?feature=calls", scripted: true, own: true, made: `SELECT count(*) FROM event_log_rows l JOIN log_origins o ON o.id = l.origin
+		{route: "/console/reservations/{feature}/{reservationId}/release", page: "/console/reservations?feature=calls", own: true, made: `SELECT count(*) FROM event_log_rows l JOIN log_origins o ON o.id = l.origin
  WHERE l.tenant_id = '{billed}' AND o.via = 'console' AND o.actor_type = 'api_key' AND l.payload ->> 'reservationId' = 'job-8' AND $1 <> ''`},
 	}
 	return append(all, billingActions()...)

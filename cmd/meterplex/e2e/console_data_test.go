@@ -18,7 +18,6 @@ type consoleWorld struct {
 	tenant *tenant
 	letter string // a dead letter
 	ready  string // a rebuild with a difference
-	shown  equivalents
 }
 
 // canary is text that would run, were it not escaped.
@@ -26,7 +25,7 @@ const canary = `<script>window.canary=1</script>"><img src=x onerror="window.can
 
 func newConsoleWorld(t *testing.T) *consoleWorld {
 	t.Helper()
-	w := &consoleWorld{deployment: newDeployment(t), shown: equivalents{}}
+	w := &consoleWorld{deployment: newDeployment(t)}
 	w.at = w.serve("")
 	w.catalogue(w.at)
 	w.tenant = w.createTenants(w.at, 1)[0]

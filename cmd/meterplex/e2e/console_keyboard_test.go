@@ -14,27 +14,22 @@ import (
 	"github.com/go-rod/rod/lib/proto"
 )
 
-// actionsByKeyboard executes actions of the console by the keyboard alone: all of them with JavaScript off, some of each kind of form with scripts. The same form is then
-// sent from a second window, twice at once, and a page that is the answer to a form is reloaded and left by "back": each action is executed once.
-func actionsByKeyboard(scripts bool) func(t *testing.T, w *consoleWorld, b *rod.Browser) {
-	return func(t *testing.T, w *consoleWorld, b *rod.Browser) {
-		s := w.newSubject(map[bool]string{true: "keys", false: "html"}[scripts])
-		operators, own := newTab(t, b, w.at.url(), scripts), newTab(t, b, w.at.url(), scripts)
-		operators.enter(w.operator)
-		own.enter(s.billed.key)
-		others := map[bool]*window{false: w.window(t, w.operator), true: w.window(t, s.billed.key)}
-		for n, a := range consoleActions() {
-			if scripts && !a.scripted {
-				continue
-			}
-			p := operators
-			if a.own {
-				p = own
-			}
-			s.execute(p, others[a.own], a, []input.Key{input.Enter, input.Space}[n%2])
-			for _, text := range p.complained() {
-				t.Errorf("%s: %s", a.route, text)
-			}
+// actionsByKeyboard executes all actions of the console by the keyboard alone, with JavaScript off. The same form is then sent from a second window,
+// twice at once, and a page that is the answer to a form is reloaded and left by "back": each action is executed once.
+func actionsByKeyboard(t *testing.T, w *consoleWorld, b *rod.Browser) {
+	s := w.newSubject("html")
+	operators, own := newTab(t, b, w.at.url(), false), newTab(t, b, w.at.url(), false)
+	operators.enter(w.operator)
+	own.enter(s.billed.key)
+	others := map[bool]*window{false: w.window(t, w.operator), true: w.window(t, s.billed.key)}
+	for n, a := range consoleActions() {
+		p := operators
+		if a.own {
+			p = own
+		}
+		s.execute(p, others[a.own], a, []input.Key{input.Enter, input.Space}[n%2])
+		for _, text := range p.complained() {
+			t.Errorf("%s: %s", a.route, text)
 		}
 	}
 }

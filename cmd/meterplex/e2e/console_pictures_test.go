@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"image"
-	"image/color"
-	"image/draw"
 	"image/png"
 	"net/http"
 	"os"
@@ -18,9 +16,6 @@ import (
 	"github.com/go-rod/rod"
 	"github.com/go-rod/rod/lib/proto"
 )
-
-// picturesEnv names the folder that gets the pictures of the console.
-const picturesEnv = "METERPLEX_TEST_PICTURES"
 
 // fixed makes a page independent of clock, ids and speed: live parts pause, and times, ids, positions, names of instances and figures that depend on time are replaced by
 // constants, as are the rows of the tables that charts draw.
@@ -70,14 +65,14 @@ func (w *consoleWorld) pictured() map[string]string {
 	}
 }
 
-// picturesAreThoseOfDocs compares the first screen of the main pages with the pictures of docs/console, or writes these.
+// picturesAreThoseOfDocs compares the first screen of the main pages with the pictures of docs/console, or writes these (-update).
 func picturesAreThoseOfDocs(t *testing.T, w *consoleWorld, b *rod.Browser) {
-	p, folder := newTab(t, b, w.at.url(), true), os.Getenv(picturesEnv)
+	p := newTab(t, b, w.at.url(), true)
 	p.signIn(w.operator, "/console/overview")
-	if now, noted := p.madeBy(t, b), notedIn(t); now != noted && folder == "" {
+	if now, noted := p.madeBy(t, b), notedIn(t); now != noted && !*update {
 		t.Skipf("SKIPPED the comparison of the pictures of the console: they are made by %s, and this machine has %s", noted, now)
 	}
-	if time.Now().UTC().Day() == 1 && time.Now().UTC().Hour() == 0 && folder == "" {
+	if time.Now().UTC().Day() == 1 && time.Now().UTC().Hour() == 0 && !*update {
 		t.Skip("SKIPPED the comparison of the pictures of the console: the usage of the last half hour is of two months")
 	}
 	w.patch("/tenants/"+w.tenant.id, object{"name": "Acme", "metadata": object{"segment": "retail"}})
@@ -104,16 +99,17 @@ func picturesAreThoseOfDocs(t *testing.T, w *consoleWorld, b *rod.Browser) {
 			t.Errorf("%s shows a secret", name)
 		}
 		made := p.picture()
-		if folder != "" {
-			p.must(os.WriteFile(filepath.Join(folder, name+".png"), made, 0o644))
+		file := filepath.Join("../../../docs/console", name+".png")
+		if *update {
+			p.must(os.WriteFile(file, made, 0o644))
 			continue
 		}
-		golden, err := os.ReadFile(filepath.Join("../../../docs/console", name+".png"))
+		golden, err := os.ReadFile(file)
 		p.must(err)
 		if share := differing(t, golden, made); share > tolerance {
 			at := filepath.Join(os.TempDir(), "meterplex-console-"+name+".png")
 			p.must(os.WriteFile(at, made, 0o644))
-			t.Errorf("%.2f %% of the pixels of docs/console/%s.png differ from those of the page, which are in %s: make console-pictures writes the picture again", 100*share, name, at)
+			t.Errorf("%.2f %% of the pixels of docs/console/%s.png differ from those of the page, which are in %s: -update writes the picture again", 100*share, name, at)
 		}
 	}
 }
@@ -145,34 +141,6 @@ func differing(t *testing.T, a, b []byte) float64 {
 		}
 	}
 	return float64(differ) / float64(size.Dx()*size.Dy())
-}
-
-// A picture of a machine with another browser is not compared: the comparison itself is, everywhere.
-func TestPicturesThatDifferAreNoticed(t *testing.T) {
-	drawn := func(width, marks int, mark color.RGBA) []byte {
-		m := image.NewRGBA(image.Rect(0, 0, width, 100))
-		draw.Draw(m, m.Bounds(), image.White, image.Point{}, draw.Src)
-		for n := range marks {
-			m.SetRGBA(n, 99, mark)
-		}
-		var b bytes.Buffer
-		if err := png.Encode(&b, m); err != nil {
-			t.Fatal(err)
-		}
-		return b.Bytes()
-	}
-	marked, grey := color.RGBA{255, 255, 0, 255}, color.RGBA{250, 250, 250, 255}
-	for name, c := range map[string]struct {
-		width, marks int
-		mark         color.RGBA
-		want         float64
-	}{
-		"the same": {100, 0, marked, 0}, "a shade": {100, 100, grey, 0}, "a mark": {100, 11, marked, 0.0011}, "another size": {101, 0, marked, 1},
-	} {
-		if share := differing(t, drawn(100, 0, marked), drawn(c.width, c.marks, c.mark)); share != c.want {
-			t.Errorf("%s: %v differs, want %v", name, share, c.want)
-		}
-	}
 }
 
 func apart(a, b uint32) uint32 { return max(a, b) - min(a, b) }

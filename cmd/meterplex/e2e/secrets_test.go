@@ -19,7 +19,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
-	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // secrets are the secrets to search for, by name.
@@ -43,7 +42,6 @@ func (s *secrets) search(place string, text []byte) {
 // TestP9_SecretsAreNotStoredOrLogged uses valid and invalid keys of every kind in every way, and
 // searches for them in the answers, logs, spans, tables, topics and files.
 func TestP9_SecretsAreNotStoredOrLogged(t *testing.T) {
-	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	const stripeKey, collectorKey = "sk_test_canaryCanaryCanaryCanary", "canary-of-the-collector"

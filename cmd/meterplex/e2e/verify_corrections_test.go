@@ -50,20 +50,14 @@ func (w *deployment) plantsInCorrections(p int) []planted {
 	of := func(id string) int64 {
 		return w.number(`SELECT position FROM event_log_rows WHERE partition = $1 AND dedupe_key = 'u/' || $2`, p, id)
 	}
-	kept := func(check string, position int64, member, value string) planted {
-		return planted{check: check, do: []string{fmt.Sprintf(`CREATE TABLE kept AS SELECT body FROM event_log_rows WHERE partition = %d AND position = %d`, p, position),
-			inLog(p, position, fmt.Sprintf(`body = jsonb_set(body::jsonb, '{%s}', '%s')::json`, member, value))},
-			undo: []string{inLog(p, position, `body = (SELECT body FROM kept)`), `DROP TABLE kept`}}
-	}
 	// The log stores a verdict on a correction as an array: its third member is the event's id, its ninth the amount before.
 	row := fmt.Sprintf(` WHERE position = %d AND target = %d`, at("corrected-2"), of("correctable"))
 	return []planted{
-		kept(corrections, at("corrected-1"), "8", "41"), // the target has 40
-		kept(corrections, at("retracted"), "8", "1"),
-		kept(contents, at("corrected-2"), "2", `"told"`),
-		{check: corrections, do: []string{`UPDATE usage_corrections SET after = after + 1` + row}, undo: []string{`UPDATE usage_corrections SET after = after - 1` + row}},
-		{check: corrections, do: []string{`CREATE TABLE kept AS SELECT * FROM usage_corrections` + row, `DELETE FROM usage_corrections` + row},
-			undo: []string{`INSERT INTO usage_corrections SELECT * FROM kept`, `DROP TABLE kept`}},
+		rewritten(corrections, atPosition(p, at("corrected-1")), "8", "41"), // the target has 40
+		rewritten(corrections, atPosition(p, at("retracted")), "8", "1"),
+		rewritten(contents, atPosition(p, at("corrected-2")), "2", `"told"`),
+		changed(corrections, "usage_corrections", row, "after = after + 1", "after = after - 1"),
+		gone(corrections, "usage_corrections", row),
 		{check: corrections, do: []string{`INSERT INTO usage_corrections SELECT tenant_id, target, n + 7, cause, position, kind, before, after FROM usage_corrections` + row},
 			undo: []string{`DELETE FROM usage_corrections WHERE n > 7`}},
 	}

@@ -81,9 +81,6 @@ func (w *deployment) plantsInEndings(x, ended *tenant) []planted {
 		}
 		return list
 	}
-	set := func(check, table, where, set, unset string) planted {
-		return planted{check: check, do: []string{`UPDATE ` + table + ` SET ` + set + where}, undo: []string{`UPDATE ` + table + ` SET ` + unset + where}}
-	}
 	const hooks = "P3 each event that a webhook selects has one delivery, and each delivery an event of its tenant"
 	const prices = "P8 each price is its last version in the log"
 	hook := ` WHERE tenant_id = '` + x.id + `'`
@@ -92,15 +89,15 @@ func (w *deployment) plantsInEndings(x, ended *tenant) []planted {
 		planted{check: hooks, do: []string{`UPDATE webhook_deliveries SET type = 'push.failed'` + closed}, undo: []string{`UPDATE webhook_deliveries SET type = 'period.closed'` + hook + ` AND type = 'push.failed'`}},
 		planted{check: hooks, do: []string{`UPDATE webhook_attempts SET status = 500` + hook + ` AND status = 200`}, undo: []string{`UPDATE webhook_attempts SET status = 200` + hook + ` AND status = 500`}},
 		planted{check: hooks, do: []string{`UPDATE webhook_attempts SET n = 3` + hook + ` AND n = 2`}, undo: []string{`UPDATE webhook_attempts SET n = 2` + hook + ` AND n = 3`}},
-		set(hooks, "webhooks", hook, "url = url || '/'", "url = left(url, -1)"),
-		set(hooks, "webhooks", hook, "cursor = cursor + 1000000", "cursor = cursor - 1000000"),
+		changed(hooks, "webhooks", hook, "url = url || '/'", "url = left(url, -1)"),
+		changed(hooks, "webhooks", hook, "cursor = cursor + 1000000", "cursor = cursor - 1000000"),
 		planted{check: hooks, do: []string{`CREATE TABLE kept AS SELECT * FROM webhook_deliveries` + closed, `CREATE TABLE kept_attempts AS SELECT * FROM webhook_attempts WHERE delivery_id IN (SELECT id FROM kept)`,
 			`DELETE FROM webhook_deliveries` + closed}, undo: []string{`INSERT INTO webhook_deliveries SELECT * FROM kept`, `INSERT INTO webhook_attempts SELECT * FROM kept_attempts`, `DROP TABLE kept`, `DROP TABLE kept_attempts`}},
 	)...)
 	all = append(all, of(partitionOf(ended.id), w.plantsInOffboarding(ended)...)...)
 	return append(all, of(0,
-		set(prices, "prices", ` WHERE key = 'tiered'`, "currency = 'USD'", "currency = 'EUR'"),
-		planted{check: prices, do: []string{`CREATE TABLE kept AS SELECT * FROM prices`, `DELETE FROM prices`}, undo: []string{`INSERT INTO prices SELECT * FROM kept`, `DROP TABLE kept`}},
+		changed(prices, "prices", ` WHERE key = 'tiered'`, "currency = 'USD'", "currency = 'EUR'"),
+		gone(prices, "prices", ""),
 	)...)
 }
 
@@ -112,17 +109,14 @@ func (w *deployment) plantsInOffboarding(ended *tenant) []planted {
 	p := partitionOf(ended.id)
 	drained := w.number(`SELECT position FROM event_log_rows WHERE partition = $1 AND subject = 80 AND tenant_id = $2 AND body ->> 'step' = 'drained'`, p, ended.id)
 	to := w.number(`SELECT drained_to FROM offboardings WHERE tenant_id = $1`, ended.id)
-	plant := func(table, where, set, unset string) planted {
-		return planted{check: check, do: []string{`UPDATE ` + table + ` SET ` + set + where}, undo: []string{`UPDATE ` + table + ` SET ` + unset + where}}
-	}
 	step := func(was, is string) string { // the other bytes stay
 		return `body = replace(body::text, '"step":"` + was + `"', '"step":"` + is + `"')::json`
 	}
 	return []planted{
-		plant("offboardings", of, "state = 'RUNNING', ended_at = NULL", "state = 'ARCHIVED', ended_at = now()"),
-		plant("offboardings", of, "manifest = manifest || ' '", "manifest = left(manifest, -1)"),
-		plant("offboardings", of, "drained_to = 1", fmt.Sprintf("drained_to = %d", to)),
-		plant("tenants", ` WHERE id = '`+ended.id+`'`, "status = 'SUSPENDED'", "status = 'ARCHIVED'"),
+		changed(check, "offboardings", of, "state = 'RUNNING', ended_at = NULL", "state = 'ARCHIVED', ended_at = now()"),
+		changed(check, "offboardings", of, "manifest = manifest || ' '", "manifest = left(manifest, -1)"),
+		changed(check, "offboardings", of, "drained_to = 1", fmt.Sprintf("drained_to = %d", to)),
+		changed(check, "tenants", ` WHERE id = '`+ended.id+`'`, "status = 'SUSPENDED'", "status = 'ARCHIVED'"),
 		{check: check, do: []string{`CREATE TABLE kept AS SELECT id, revoked_at FROM api_keys` + of, `UPDATE api_keys SET revoked_at = NULL` + of},
 			undo: []string{`UPDATE api_keys k SET revoked_at = o.revoked_at FROM kept o WHERE o.id = k.id`, `DROP TABLE kept`}},
 		{check: check, do: []string{inLog(p, drained, step("drained", "closed"))}, undo: []string{inLog(p, drained, step("closed", "drained"))}},

@@ -91,29 +91,23 @@ func (w *deployment) plantsInPeriods(p int, x *tenant) []planted {
 	const adjustments, states = "P8 each late verdict is one adjustment, and each event counts in the frozen figure or as an adjustment", "P8 the states of adjustments follow from the decisions, reopenings and discards in the log"
 	first := ` WHERE tenant_id = '` + x.id + `' AND snapshot = 1`
 	line := first + ` AND feature = 'grouped'`
-	row := func(check, table, where, set, unset string) planted {
-		return planted{check: check, do: []string{`UPDATE ` + table + ` SET ` + set + where}, undo: []string{`UPDATE ` + table + ` SET ` + unset + where}}
-	}
-	gone := func(check, table, where string) planted {
-		return planted{check: check, do: []string{`CREATE TABLE kept AS SELECT * FROM ` + table + where, `DELETE FROM ` + table + where}, undo: []string{`INSERT INTO ` + table + ` SELECT * FROM kept`, `DROP TABLE kept`}}
-	}
 	commit := first + ` AND source_event_id = 'late-commit'`
 	return []planted{
-		row(figures, "period_lines", line, "amount = amount + 1", "amount = amount - 1"),
-		row(figures, "period_snapshots", first, "figures_hash = 'x' || figures_hash", "figures_hash = substr(figures_hash, 2)"),
-		row(figures, "period_snapshots", first, "cut = cut - 1", "cut = cut + 1"),
+		changed(figures, "period_lines", line, "amount = amount + 1", "amount = amount - 1"),
+		changed(figures, "period_snapshots", first, "figures_hash = 'x' || figures_hash", "figures_hash = substr(figures_hash, 2)"),
+		changed(figures, "period_snapshots", first, "cut = cut - 1", "cut = cut + 1"),
 		gone(figures, "period_lines", line),
 		gone(figures, "period_snapshots", first),
 		gone(figures, "period_changes", first+` AND change = 'reopened'`),
 		w.wronglyFrozen(p, x, sums),
-		row(adjustments, "adjustments", commit, "amount = amount + 1", "amount = amount - 1"),
-		row(adjustments, "adjustments", commit, "kind = 'RETRY'", "kind = 'LATE_COMMIT'"),
+		changed(adjustments, "adjustments", commit, "amount = amount + 1", "amount = amount - 1"),
+		changed(adjustments, "adjustments", commit, "kind = 'RETRY'", "kind = 'LATE_COMMIT'"),
 		gone(adjustments, "adjustments", commit),
 		{check: adjustments, do: []string{`INSERT INTO adjustments SELECT gen_random_uuid(), tenant_id, period_key, snapshot, feature, subscription_id, kind, amount, event_count, position, recorded + 1000000, source_event_id,
  rebuild_id, state, reason, decided FROM adjustments` + commit}, undo: []string{`DELETE FROM adjustments WHERE recorded > 1000000`}},
-		row(states, "adjustments", commit, "state = 'WAIVED'", "state = 'APPROVED'"),
-		row(states, "adjustments", commit, "decided = decided + 1", "decided = decided - 1"),
-		row(states, "adjustments", first+` AND source_event_id = 'late-fix'`, "state = 'PENDING'", "state = 'VOID'"),
+		changed(states, "adjustments", commit, "state = 'WAIVED'", "state = 'APPROVED'"),
+		changed(states, "adjustments", commit, "decided = decided + 1", "decided = decided - 1"),
+		changed(states, "adjustments", first+` AND source_event_id = 'late-fix'`, "state = 'PENDING'", "state = 'VOID'"),
 		w.proposed(p, x),
 	}
 }

@@ -27,9 +27,32 @@ func (w *deployment) number(sql string, args ...any) (n int64) {
 	return n
 }
 
+// changed is a plant that sets columns of rows to other values.
+func changed(check, table, where, set, unset string) planted {
+	return planted{check: check, do: []string{`UPDATE ` + table + ` SET ` + set + where}, undo: []string{`UPDATE ` + table + ` SET ` + unset + where}}
+}
+
+// gone is a plant that deletes rows.
+func gone(check, table, where string) planted {
+	return planted{check: check, do: []string{`CREATE TABLE kept AS SELECT * FROM ` + table + where, `DELETE FROM ` + table + where},
+		undo: []string{`INSERT INTO ` + table + ` SELECT * FROM kept`, `DROP TABLE kept`}}
+}
+
+// rewritten is a plant that sets a member of the payload of one row of the log.
+func rewritten(check, where, member, value string) planted {
+	return planted{check: check, do: []string{`CREATE TABLE kept AS SELECT body FROM event_log_rows` + where,
+		fmt.Sprintf(`UPDATE event_log_rows SET body = jsonb_set(body::jsonb, '{%s}', '%s')::json%s`, member, value, where)},
+		undo: []string{`UPDATE event_log_rows SET body = (SELECT body FROM kept)` + where, `DROP TABLE kept`}}
+}
+
+// atPosition selects one row of the log.
+func atPosition(partition int, position int64) string {
+	return fmt.Sprintf(` WHERE partition = %d AND position = %d`, partition, position)
+}
+
 // inLog returns an UPDATE of one row of the log.
 func inLog(partition int, position int64, set string) string {
-	return fmt.Sprintf(`UPDATE event_log_rows SET %s WHERE partition = %d AND position = %d`, set, partition, position)
+	return `UPDATE event_log_rows SET ` + set + atPosition(partition, position)
 }
 
 // plants returns at least one plant for each check of verify on the database and the topics.
@@ -53,7 +76,7 @@ func (w *deployment) plantsInLog(p int) []planted {
 	late := w.number(`SELECT max(position) FROM event_log_rows WHERE partition = $1 AND subject = 5`, p)
 	head := fmt.Sprintf(` WHERE partition = %d`, p)
 	return []planted{
-		{check: "P1 positions run from 1 to the head without a gap", do: []string{`UPDATE log_heads SET position = position + 1` + head}, undo: []string{`UPDATE log_heads SET position = position - 1` + head}},
+		changed("P1 positions run from 1 to the head without a gap", "log_heads", head, "position = position + 1", "position = position - 1"),
 		{check: "P10 events are in the order in which they were recorded", do: []string{inLog(p, raw, `recorded_at = recorded_at + interval '1 hour'`)}, undo: []string{inLog(p, raw, `recorded_at = recorded_at - interval '1 hour'`)}},
 		{check: "P9 each event is in its tenant's partition and on its subject's topic",
 			do:   []string{`CREATE TABLE kept AS SELECT tenant_id FROM event_log_rows` + head + fmt.Sprint(` AND position = `, seen), inLog(p, seen, `tenant_id = '00000000-0000-0000-0000-00000000000`+idInAnotherPartition(p)+`'`)},
@@ -63,16 +86,12 @@ func (w *deployment) plantsInLog(p int) []planted {
 				inLog(p, conflict, fmt.Sprintf(`dedupe_key = (SELECT dedupe_key FROM event_log_rows WHERE partition = %d AND position = %d)`, p, raw))},
 			undo: []string{inLog(p, conflict, `dedupe_key = (SELECT dedupe_key FROM kept)`), `DROP TABLE kept`, `ALTER TABLE event_log ADD CONSTRAINT event_log_dedupe UNIQUE (partition, tenant_id, dedupe_key)`}},
 		{check: "P4 stored hashes match the payloads", do: []string{inLog(p, raw, `hash = '\x01'::bytea || sha256('another')`)}, undo: []string{inLog(p, raw, `hash = NULL`)}},
-		{check: "P3 the counters of the heads match the rows", do: []string{`UPDATE log_heads SET accepted = accepted + 1` + head}, undo: []string{`UPDATE log_heads SET accepted = accepted - 1` + head}},
+		changed("P3 the counters of the heads match the rows", "log_heads", head, "accepted = accepted + 1", "accepted = accepted - 1"),
 		{check: "P1 recorded events do not change and no position decreases", args: []string{"--watch", "1s"},
 			do:     []string{`CREATE TABLE kept AS SELECT event_id FROM event_log_rows` + head + fmt.Sprint(` AND position = `, late)},
 			during: inLog(p, late, `event_id = gen_random_uuid()`), undo: []string{inLog(p, late, `event_id = (SELECT event_id FROM kept)`), `DROP TABLE kept`}},
-		{check: "P3 each recorded event up to the validator's checkpoint has one verdict",
-			do:   []string{`CREATE TABLE kept AS SELECT body FROM event_log_rows` + head + fmt.Sprint(` AND position = `, no), inLog(p, no, fmt.Sprintf(`body = jsonb_set(body::jsonb, '{rawPosition}', '%d')::json`, raw))},
-			undo: []string{inLog(p, no, `body = (SELECT body FROM kept)`), `DROP TABLE kept`}},
-		{check: "P3 each verdict matches its recorded event",
-			do:   []string{`CREATE TABLE kept AS SELECT body FROM event_log_rows` + head + fmt.Sprint(` AND position = `, raw), inLog(p, raw, `body = jsonb_set(body::jsonb, '{0}', '987654')::json`)},
-			undo: []string{inLog(p, raw, `body = (SELECT body FROM kept)`), `DROP TABLE kept`}},
+		rewritten("P3 each recorded event up to the validator's checkpoint has one verdict", atPosition(p, no), "rawPosition", fmt.Sprint(raw)),
+		rewritten("P3 each verdict matches its recorded event", atPosition(p, raw), "0", "987654"),
 	}
 }
 
@@ -94,10 +113,10 @@ func (w *deployment) plantsInTables(p int) []planted {
 		return fmt.Sprintf(` WHERE generation = 1 AND partition = %d AND group_values = '{"region":"%s"}'`, p, value)
 	}
 	return []planted{
-		{check: "P1 no checkpoint is beyond the head", do: []string{`UPDATE consumer_checkpoints SET position = position + 1000000` + commands}, undo: []string{`UPDATE consumer_checkpoints SET position = position - 1000000` + commands}},
+		changed("P1 no checkpoint is beyond the head", "consumer_checkpoints", commands, "position = position + 1000000", "position = position - 1000000"),
 		{check: "P5 usage_aggregates equals the sum of the log up to its checkpoint", also: []string{"P8 each figure of a closed period is its frozen figure and its adjustments"}, do: []string{`UPDATE usage_aggregates SET amount = amount + 1` + usage}, undo: []string{`UPDATE usage_aggregates SET amount = amount - 1` + usage}},
-		{check: "P5 entitlement_usage equals the sum of the log up to its checkpoint", do: []string{`UPDATE entitlement_usage SET used = used - 1` + usage}, undo: []string{`UPDATE entitlement_usage SET used = used + 1` + usage}},
-		{check: "P5 usage_series equals the sum of the log up to its checkpoint, hour by hour", do: []string{`UPDATE usage_series SET amount = amount + 1` + usage}, undo: []string{`UPDATE usage_series SET amount = amount - 1` + usage}},
+		changed("P5 entitlement_usage equals the sum of the log up to its checkpoint", "entitlement_usage", usage, "used = used - 1", "used = used + 1"),
+		changed("P5 usage_series equals the sum of the log up to its checkpoint, hour by hour", "usage_series", usage, "amount = amount + 1", "amount = amount - 1"),
 		{check: "P5 usage_series equals the sum of the log up to its checkpoint, hour by hour", // from one group of an hour to another
 			do:   []string{`UPDATE usage_series SET amount = amount + 1` + region("eu"), `UPDATE usage_series SET amount = amount - 1` + region("us")},
 			undo: []string{`UPDATE usage_series SET amount = amount - 1` + region("eu"), `UPDATE usage_series SET amount = amount + 1` + region("us")}},
@@ -110,9 +129,9 @@ func (w *deployment) plantsInTables(p int) []planted {
 			do: []string{fmt.Sprintf(`INSERT INTO usage_running_totals SELECT generation, partition, tenant_id, feature, period_key, (SELECT min(position) FROM consumer_checkpoints WHERE generation = 1 AND partition = %d AND consumer = 'meterplex-usage-aggregator'), subscription_id, amount + 1, event_count, last_event_at FROM usage_aggregates`, p) + usage +
 				` ON CONFLICT (generation, tenant_id, feature, period_key, position, subscription_id) DO UPDATE SET amount = excluded.amount`},
 			undo: []string{`DELETE FROM usage_running_totals`}},
-		{check: "P3 consumed verdicts = applied + dead-lettered + withheld", do: []string{`UPDATE usage_aggregates SET applied_count = applied_count - 1` + usage}, undo: []string{`UPDATE usage_aggregates SET applied_count = applied_count + 1` + usage}},
+		changed("P3 consumed verdicts = applied + dead-lettered + withheld", "usage_aggregates", usage, "applied_count = applied_count - 1", "applied_count = applied_count + 1"),
 		{check: "P3 dead letters and their states match the log", do: []string{`UPDATE dead_letter_events SET status = 'RESOLVED'` + letter}, undo: []string{`UPDATE dead_letter_events SET status = 'FAILED'` + fmt.Sprintf(` WHERE stage = 'INGESTION' AND partition = %d`, p)}},
-		{check: "P3 dead letters and their states match the log", do: []string{`UPDATE dead_letter_counts SET failed = failed + 1` + counted}, undo: []string{`UPDATE dead_letter_counts SET failed = failed - 1` + counted}},
+		changed("P3 dead letters and their states match the log", "dead_letter_counts", counted, "failed = failed + 1", "failed = failed - 1"),
 		{check: "P10 each partition is leased by one live relay", do: []string{`INSERT INTO relay_instances VALUES ('ghost', now() + interval '1 hour')`}, undo: []string{`DELETE FROM relay_instances`}},
 		{check: "P5 each projection has one live generation for all tenants", do: []string{`UPDATE projection_pointers SET generation = 77 WHERE projection = 'usage_aggregates'`}, undo: []string{`UPDATE projection_pointers SET generation = 1 WHERE projection = 'usage_aggregates'`}},
 	}

@@ -46,27 +46,20 @@ func (w *deployment) plantsInLimits(p int) []planted {
 	}
 	account := fmt.Sprintf(` WHERE feature = 'calls' AND tenant_id IN (SELECT tenant_id FROM event_log_rows WHERE partition = %d AND subject = 8)`, p)
 	checks := account + ` AND generation = live_generation('entitlement_reads', tenant_id)`
-	body := func(check string, subject int, member, value string) planted {
-		return planted{check: check, do: []string{`CREATE TABLE kept AS SELECT body FROM event_log_rows` + of(subject), fmt.Sprintf(`UPDATE event_log_rows SET body = jsonb_set(body::jsonb, '%s', '%s')::json`, member, value) + of(subject)},
-			undo: []string{`UPDATE event_log_rows SET body = (SELECT body FROM kept)` + of(subject), `DROP TABLE kept`}}
-	}
-	row := func(check, table, set, unset, where string) planted {
-		return planted{check: check, do: []string{`UPDATE ` + table + ` SET ` + set + where}, undo: []string{`UPDATE ` + table + ` SET ` + unset + where}}
-	}
 	const accounts, grants = "P7 quota_accounts equal the grants, the verdicts and the reservations in the log", "P7 no grant passes a HARD limit, and each records its account"
 	const crossings = "P7 each threshold is crossed once for each period and value, by the event that rises to it"
 	const lives, reservations = "P7 each reservation is held once and ends once", "P7 the reservations in the table are those of the log"
-	gone := fmt.Sprintf(` WHERE reservation_id = 'stays' AND tenant_id IN (SELECT tenant_id FROM event_log_rows WHERE partition = %d)`, p)
+	stays := fmt.Sprintf(` WHERE reservation_id = 'stays' AND tenant_id IN (SELECT tenant_id FROM event_log_rows WHERE partition = %d)`, p)
 	return []planted{
-		row(accounts, "quota_accounts", "used = used + 1", "used = used - 1", account),
-		row(accounts, "quota_accounts", "held = held + 1", "held = held - 1", account),
-		body(grants, 8, "{admitted,used}", "3"),
-		body(grants, 60, "{held}", "3"),
-		body(crossings, 65, "{before}", `"3"`),
-		row(crossings, "thresholds", "amount = amount + 1", "amount = amount - 1", account),
-		row("P5 entitlement_usage equals the sum of the log up to its checkpoint", "entitlement_usage", "held = held - 1", "held = held + 1", checks),
-		body(lives, 63, "{expiresAt}", `"2100-01-01T00:00:00Z"`),
-		row(reservations, "reservations", "committed = committed + 1", "committed = committed - 1", account+` AND state = 'COMMITTED'`),
-		{check: reservations, do: []string{`CREATE TABLE kept AS SELECT * FROM reservations` + gone, `DELETE FROM reservations` + gone}, undo: []string{`INSERT INTO reservations SELECT * FROM kept`, `DROP TABLE kept`}},
+		changed(accounts, "quota_accounts", account, "used = used + 1", "used = used - 1"),
+		changed(accounts, "quota_accounts", account, "held = held + 1", "held = held - 1"),
+		rewritten(grants, of(8), "admitted,used", "3"),
+		rewritten(grants, of(60), "held", "3"),
+		rewritten(crossings, of(65), "before", `"3"`),
+		changed(crossings, "thresholds", account, "amount = amount + 1", "amount = amount - 1"),
+		changed("P5 entitlement_usage equals the sum of the log up to its checkpoint", "entitlement_usage", checks, "held = held - 1", "held = held + 1"),
+		rewritten(lives, of(63), "expiresAt", `"2100-01-01T00:00:00Z"`),
+		changed(reservations, "reservations", account+` AND state = 'COMMITTED'`, "committed = committed + 1", "committed = committed - 1"),
+		gone(reservations, "reservations", stays),
 	}
 }
