@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/meterplex/meterplex/internal/tier"
@@ -40,36 +39,6 @@ func TestP12_ReadsAtSizeAreMeasuredWithBothKeys(t *testing.T) {
 		if f.Value == 0 || f.Limit == 0 || limits == 0 || f.CPU.Events == 0 || len(f.Aims) == 0 {
 			t.Errorf("%s: %+v", id, f)
 		}
-	}
-}
-
-// Each page of the console is measured, and so is its size; the aims need both, and viewers that cost little.
-func TestThePagesOfTheConsoleAreMeasured(t *testing.T) {
-	pages, cost := new(consolePages), 1.9
-	f := figureConsole(1000, pages, &cost)
-	for _, p := range pages.list("t") {
-		if p.check(nil, []byte(`<h1>X</h1><section class="problem">`)) == nil || p.check(nil, []byte("{}")) == nil {
-			t.Errorf("%s: a problem is a page", p.name)
-		}
-		if err := p.check(nil, []byte("<h1>"+p.name+"</h1>")); err != nil {
-			t.Error(err)
-		}
-		f.Reads = append(f.Reads, Read{Name: p.name, Key: operatorKey, Latency: &Latency{P99: 100, Count: 1}})
-	}
-	met := func() (list []bool) {
-		f.Aims = nil
-		f.judge()
-		for _, a := range f.Aims {
-			list = append(list, a.Met)
-		}
-		return list
-	}
-	if got := met(); !slices.Equal(got, []bool{true, true, true}) || pages.largest == 0 {
-		t.Errorf("%v %+v", got, pages)
-	}
-	pages.largest, cost, f.Reads[3].Latency.P99 = consoleHTML+1, 2, 100.1
-	if got := met(); !slices.Equal(got, []bool{false, false, false}) {
-		t.Error(got)
 	}
 }
 

@@ -2,7 +2,6 @@ package observe
 
 import (
 	"flag"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -58,54 +57,6 @@ func TestEveryAlertIsComplete(t *testing.T) {
 		}
 		if !strings.HasSuffix(a.Symptom, ".") || strings.Contains(a.Expr, "tenant_id") || len(Selectors(a.Expr)) == 0 && !strings.Contains(a.Expr, "meterplex:") && !strings.Contains(a.Expr, "up{") {
 			t.Errorf("%s: %s %s", a.Name, a.Symptom, a.Expr)
-		}
-	}
-}
-
-// anchorOf is the anchor of a heading on GitHub.
-func anchorOf(heading string) string {
-	var b strings.Builder
-	for _, r := range strings.ToLower(heading) {
-		switch {
-		case r == ' ':
-			b.WriteByte('-')
-		case r == '-' || r == '_' || r >= 'a' && r <= 'z' || r >= '0' && r <= '9':
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
-
-// Every alert's runbook exists, and every runbook is in the index.
-func TestEveryAlertHasItsRunbook(t *testing.T) {
-	folder := filepath.Join(root, "docs", "runbooks")
-	anchors := map[string]bool{}
-	pages, err := filepath.Glob(filepath.Join(folder, "*.md"))
-	if err != nil || len(pages) < 6 {
-		t.Fatal(pages, err)
-	}
-	indexed := Files()["docs/runbooks/README.md"]
-	for _, page := range pages {
-		name := filepath.Base(page)
-		if name != "README.md" && !strings.Contains(indexed, "("+name) {
-			t.Errorf("%s is not in the index", name)
-		}
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		anchors[name] = true
-		for line := range strings.Lines(string(text)) {
-			if heading, found := strings.CutPrefix(line, "## "); found {
-				anchors[name+"#"+anchorOf(strings.TrimSpace(heading))] = true
-			}
-		}
-	}
-	used := map[string]bool{}
-	for _, a := range Alerts() {
-		used[a.Runbook] = true
-		if !anchors[a.Runbook] {
-			t.Errorf("%s: docs/runbooks/%s does not exist; there are %v", a.Name, a.Runbook, slices.Sorted(maps.Keys(anchors)))
 		}
 	}
 }

@@ -32,20 +32,6 @@ func TestARefusedEventIsLoud(t *testing.T) {
 	}
 }
 
-// TestExplainStopsAtItsLimit: it reads no page beyond, and does not say that the events add up.
-func TestExplainStopsAtItsLimit(t *testing.T) {
-	p := newFakeService(t)
-	row := `{"position":"3-1","eventId":"e","amount":1,"count":1,"runningTotal":1}`
-	p.catalog["/api/v1/usage/aggregates/explain"] = json.RawMessage(`{"total":9,"eventCount":9,"adds":true,"asOfPosition":"3-9","data":[` + row + "," + row + `],"nextCursor":"x"}`)
-	code, out, errs := newConsole(t, p).run("usage", "explain", "--feature", "a", "--period", "2026-05", "--limit", "2")
-	if code != exitYes || strings.Count(out, "3-1") != 2 || len(p.requests) != 1 || !strings.Contains(p.requests[0], "limit=2") {
-		t.Errorf("exit code %d, %v\n%s%s", code, p.requests, out, errs)
-	}
-	if !strings.Contains(errs, "The first 2 of 9 events") || strings.Contains(errs, "add up to it.") {
-		t.Errorf("it said:\n%s", errs)
-	}
-}
-
 // TestExplainDoesNotProveAFigureByACutList: the limit ends within the second page, and only all events prove the figure.
 func TestExplainDoesNotProveAFigureByACutList(t *testing.T) {
 	const events = 1300
@@ -121,26 +107,5 @@ func TestExpectedFlagsWork(t *testing.T) {
 	c.setEnv(map[string]string{"METERPLEX_URL": "http://127.0.0.1:8080/api/v1"})
 	if code, _, errs := c.run("tenants", "list"); code != exitUnknown || !strings.Contains(errs, "METERPLEX_URL") || !strings.Contains(errs, "give http://127.0.0.1:8080 alone") {
 		t.Errorf("a path in METERPLEX_URL: exit code %d\n%s", code, errs)
-	}
-}
-
-// TestTheHelpOfUsageListNamesTheTimeOfUse: the service filters by the timestamp of the usage, not by the time of its recording.
-func TestTheHelpOfUsageListNamesTheTimeOfUse(t *testing.T) {
-	var help strings.Builder
-	parser, err := newConsole(t, nil).app.newParser(&grammar{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, noun := range parser.Model.Children {
-		for _, verb := range noun.Children {
-			for _, flag := range verb.Flags {
-				if noun.Name == "usage" && verb.Name == "list" && (flag.Name == "from" || flag.Name == "to") {
-					help.WriteString(flag.Help + "\n")
-				}
-			}
-		}
-	}
-	if text := help.String(); strings.Count(text, "timestamp") != 2 || strings.Contains(text, "Recorded") {
-		t.Error(text)
 	}
 }

@@ -1,20 +1,14 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
-	"image"
-	"image/png"
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-rod/rod"
-	"github.com/go-rod/rod/lib/proto"
 )
 
 // fixed makes a page independent of clock, ids and speed: live parts pause, and times, ids, positions, names of instances and figures that depend on time are replaced by
@@ -65,16 +59,13 @@ func (w *consoleWorld) pictured() map[string]string {
 	}
 }
 
-// picturesAreThoseOfDocs compares the first screen of the main pages with the pictures of docs/console, or writes these (-update).
-func picturesAreThoseOfDocs(t *testing.T, w *consoleWorld, b *rod.Browser) {
+// writesPictures writes the first screen of the main pages to docs/console (-update). docs/console.md names the browser that drew them.
+func writesPictures(t *testing.T, w *consoleWorld, b *rod.Browser) {
+	if !*update {
+		t.Skip("-update writes the pictures of docs/console")
+	}
 	p := newTab(t, b, w.at.url(), true)
 	p.signIn(w.operator, "/console/overview")
-	if now, noted := p.madeBy(t, b), notedIn(t); now != noted && !*update {
-		t.Skipf("SKIPPED the comparison of the pictures of the console: they are made by %s, and this machine has %s", noted, now)
-	}
-	if time.Now().UTC().Day() == 1 && time.Now().UTC().Hour() == 0 && !*update {
-		t.Skip("SKIPPED the comparison of the pictures of the console: the usage of the last half hour is of two months")
-	}
 	w.patch("/tenants/"+w.tenant.id, object{"name": "Acme", "metadata": object{"segment": "retail"}})
 	defer w.patch("/tenants/"+w.tenant.id, object{"name": "Acme " + canary, "metadata": object{`"><img src=x onerror="window.canary=1">`: canary}})
 	within(t, "the overview has read the database", func(ctx context.Context) (bool, string) {
@@ -98,84 +89,6 @@ func picturesAreThoseOfDocs(t *testing.T, w *consoleWorld, b *rod.Browser) {
 		if html := p.html(); strings.Contains(html, w.operator) || strings.Contains(html, w.tenant.key) {
 			t.Errorf("%s shows a secret", name)
 		}
-		made := p.picture()
-		file := filepath.Join("../../../docs/console", name+".png")
-		if *update {
-			p.must(os.WriteFile(file, made, 0o644))
-			continue
-		}
-		golden, err := os.ReadFile(file)
-		p.must(err)
-		if share := differing(t, golden, made); share > tolerance {
-			at := filepath.Join(os.TempDir(), "meterplex-console-"+name+".png")
-			p.must(os.WriteFile(at, made, 0o644))
-			t.Errorf("%.2f %% of the pixels of docs/console/%s.png differ from those of the page, which are in %s: -update writes the picture again", 100*share, name, at)
-		}
+		p.must(os.WriteFile(filepath.Join("../../../docs/console", name+".png"), p.picture(), 0o644))
 	}
-}
-
-// tolerance is the share of the pixels of a picture that may differ: less than a button has.
-const tolerance = 0.001
-
-// differing returns the share of the pixels of two pictures that differ.
-func differing(t *testing.T, a, b []byte) float64 {
-	t.Helper()
-	var of [2]image.Image
-	for i, data := range [][]byte{a, b} {
-		var err error
-		if of[i], err = png.Decode(bytes.NewReader(data)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if of[0].Bounds() != of[1].Bounds() {
-		return 1
-	}
-	size, differ := of[0].Bounds(), 0
-	for y := size.Min.Y; y < size.Max.Y; y++ {
-		for x := size.Min.X; x < size.Max.X; x++ {
-			r0, g0, b0, _ := of[0].At(x, y).RGBA()
-			r1, g1, b1, _ := of[1].At(x, y).RGBA()
-			if max(apart(r0, r1), apart(g0, g1), apart(b0, b1)) > 0x2000 {
-				differ++
-			}
-		}
-	}
-	return float64(differ) / float64(size.Dx()*size.Dy())
-}
-
-func apart(a, b uint32) uint32 { return max(a, b) - min(a, b) }
-
-// madeBy names what draws a page: Chromium's major version, and the font of its text.
-func (p *tab) madeBy(t *testing.T, b *rod.Browser) string {
-	t.Helper()
-	v, err := proto.BrowserGetVersion{}.Call(b)
-	p.must(err)
-	p.must(proto.DOMEnable{}.Call(p))
-	p.must(proto.CSSEnable{}.Call(p))
-	root, err := proto.DOMGetDocument{}.Call(p)
-	p.must(err)
-	h1, err := proto.DOMQuerySelector{NodeID: root.Root.NodeID, Selector: "h1"}.Call(p)
-	p.must(err)
-	fonts, err := proto.CSSGetPlatformFontsForNode{NodeID: h1.NodeID}.Call(p)
-	p.must(err)
-	if len(fonts.Fonts) == 0 {
-		t.Fatal("the title has no font")
-	}
-	_, version, _ := strings.Cut(v.Product, "/")
-	major, _, _ := strings.Cut(version, ".")
-	return "Chromium " + major + " with the font " + fonts.Fonts[0].FamilyName
-}
-
-// notedIn reads what has drawn the pictures.
-func notedIn(t *testing.T) string {
-	t.Helper()
-	page, err := os.ReadFile("../../../docs/console.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	noted := regexp.MustCompile(`Chromium [0-9]+ with the font [A-Za-z ]+`).Find(page)
-	if noted == nil {
-		t.Fatal("docs/console.md does not note what has drawn its pictures")
-	}
-	return string(noted)
 }

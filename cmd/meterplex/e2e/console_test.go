@@ -26,7 +26,7 @@ func TestConsole_InABrowser(t *testing.T) {
 		name string
 		run  func(t *testing.T, w *consoleWorld, b *rod.Browser)
 	}{
-		{"pictures", picturesAreThoseOfDocs}, // first: the others change the world
+		{"pictures", writesPictures}, // first: the others change the world
 		{"every page is accessible in light, dark and at 320 px, and runs no hostile text", everyPageIsAccessible},
 		{"each action is executed once by the keyboard with JavaScript off, and sent again without effect", actionsByKeyboard},
 		{"a walk from the live overview to a disputed figure, its events and the live tail", walkAFigure},

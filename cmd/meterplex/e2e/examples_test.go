@@ -3,9 +3,10 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,36 +30,26 @@ func buildExample(t testing.TB, name string) string {
 	return path
 }
 
-// firstAnswersLost forwards requests to a service. The service executes each request, and the first answer to each path and method is lost.
-type firstAnswersLost struct {
-	w  *deployment
-	to *instance
-
-	mu   sync.Mutex
-	lost map[string]bool // by method and path
-}
-
-func (f *firstAnswersLost) ServeHTTP(out http.ResponseWriter, in *http.Request) {
-	r := in.Clone(in.Context())
-	r.RequestURI, r.URL.Scheme, r.URL.Host = "", "http", strings.TrimPrefix(f.to.url(), "http://")
-	answer, err := f.w.http.Do(r)
+// losesFirstAnswers forwards requests to a service. The service executes each request, and the first answer to each path and method is lost.
+func losesFirstAnswers(t *testing.T, to string) (address string, lost func(request string) bool) {
+	t.Helper()
+	target, err := url.Parse(to)
 	if err != nil {
-		panic(http.ErrAbortHandler)
+		t.Fatal(err)
 	}
-	defer answer.Body.Close()
-	f.mu.Lock()
-	name := in.Method + " " + in.URL.Path
-	again := f.lost[name]
-	f.lost[name] = true
-	f.mu.Unlock()
-	if !again {
-		panic(http.ErrAbortHandler) // the connection ends without an answer
-	}
-	for header, values := range answer.Header {
-		out.Header()[header] = values
-	}
-	out.WriteHeader(answer.StatusCode)
-	_, _ = io.Copy(out, answer.Body)
+	var known sync.Map
+	proxy := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		ModifyResponse: func(answer *http.Response) error {
+			if _, again := known.LoadOrStore(answer.Request.Method+" "+answer.Request.URL.Path, true); !again {
+				return http.ErrAbortHandler
+			}
+			return nil
+		},
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }, // the connection ends without an answer
+	})
+	t.Cleanup(proxy.Close)
+	return proxy.URL, func(request string) bool { _, found := known.Load(request); return found }
 }
 
 // examples/llm-budget keeps a tenant within its HARD limit of tokens, and charges each answer once, also if answers of the service are lost.
@@ -73,10 +64,7 @@ func TestExampleLLMBudget(t *testing.T) {
 		{"feature": "tokens", "limit": 1000, "limitBehavior": "HARD", "resetPeriod": "MONTHLY"}}}, nil, http.StatusCreated)
 	x := w.createTenants(at, 1)[0]
 	key := w.keyOf(at, x, "entitlements:reserve")
-	lossy := &firstAnswersLost{w: w, to: at, lost: map[string]bool{}}
-	proxy := httptest.NewServer(lossy)
-	defer proxy.Close()
-
+	proxy, lost := losesFirstAnswers(t, at.url())
 	for _, c := range []struct {
 		args     string
 		to       string
@@ -86,11 +74,11 @@ func TestExampleLLMBudget(t *testing.T) {
 	}{
 		{"-id one -estimate 500 -tokens 412", at.url(), 0, "Your prompt has 5 words.", "held 500, used 412, released 88, remaining 588", "412 0 0"},
 		{"-id one -estimate 500 -tokens 412", at.url(), 1, "", "the reservation one is COMMITTED", "412 0 0"},
-		{"-id two -estimate 500 -tokens 100", proxy.URL, 0, "words.", "held 500, used 100, released 400, remaining 488", "512 0 0"},
-		{"-id three -estimate 400 -fail", proxy.URL, 1, "", "the model failed", "512 0 0"},
+		{"-id two -estimate 500 -tokens 100", proxy, 0, "words.", "held 500, used 100, released 400, remaining 488", "512 0 0"},
+		{"-id three -estimate 400 -fail", proxy, 1, "", "the model failed", "512 0 0"},
 		{"-id four -estimate 489", at.url(), 1, "", "hold 489 tokens: quota_exceeded: 488 remain until 20", "512 0 0"},
-		{"-id five -estimate 488 -tokens 700", proxy.URL, 0, "words.", "held 488, used 700, released 0, remaining 0", "1212 0 0"},
-		{"-id six -estimate 1", proxy.URL, 1, "", "hold 1 tokens: quota_exceeded: 0 remain until 20", "1212 0 0"},
+		{"-id five -estimate 488 -tokens 700", proxy, 0, "words.", "held 488, used 700, released 0, remaining 0", "1212 0 0"},
+		{"-id six -estimate 1", proxy, 1, "", "hold 1 tokens: quota_exceeded: 0 remain until 20", "1212 0 0"},
 	} {
 		code, out, errs := w.runExample(program, c.to, key, append(strings.Fields(c.args), "Why is the sky blue?")...)
 		if code != c.code || !strings.Contains(out, c.out) || c.out == "" && out != "" || !strings.Contains(errs, c.err) {
@@ -102,7 +90,7 @@ func TestExampleLLMBudget(t *testing.T) {
 	}
 	for _, request := range []string{"POST /two/extend", "POST /two/commit", "DELETE /three", "POST /five/commit"} {
 		method, path, _ := strings.Cut(request, " ")
-		if !lossy.lost[method+" /api/v1/entitlements/tokens/reservations"+path] {
+		if !lost(method + " /api/v1/entitlements/tokens/reservations" + path) {
 			t.Errorf("no answer to %s was lost", request)
 		}
 	}
