@@ -65,8 +65,7 @@ func TestP8_BadDecisionsAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p, tx := newAdjustments()
 			_, err := p.Decide(t.Context(), keyed(1), c.in)
-			refusedWith(t, err, c.code, c.pointer)
-			tx.succeeded(t, nil, 0)
+			tx.refused(t, err, c.code, c.pointer)
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -140,6 +141,13 @@ func refusedWith(t *testing.T, err error, code, pointer string) {
 	}
 }
 
+// refused checks a refusal, and that no event was appended.
+func (m *memory) refused(t *testing.T, err error, code, pointer string) {
+	t.Helper()
+	refusedWith(t, err, code, pointer)
+	m.succeeded(t, nil, 0)
+}
+
 // succeeded checks the number of events and returns the last.
 func (m *memory) succeeded(t *testing.T, err error, n int) events.Pending {
 	t.Helper()
@@ -233,3 +241,21 @@ func ptr[T any](v T) *T { return &v }
 
 // names returns n characters.
 func names(n int) string { return strings.Repeat("ä", n) }
+
+// unfaked is a transaction of the catalogue without methods: a change that uses a method
+// of another noun panics.
+type unfaked struct{ CatalogueTx }
+
+// fakeCatalogue is a store whose transactions are tx.
+type fakeCatalogue struct {
+	*memory
+	tx CatalogueTx
+}
+
+func (s *fakeCatalogue) ChangeCatalogue(_ context.Context, tenant uuid.UUID, decide func(CatalogueTx) error) error {
+	return s.run(tenant, func() error { return decide(s.tx) })
+}
+
+func catalogueOf(m *memory, tx CatalogueTx) *Catalogue {
+	return &Catalogue{Store: &fakeCatalogue{m, tx}, Now: clock, NewID: m.newID, NewSecret: func() [32]byte { return [32]byte{1, 2, 3} }, Region: "eu-west-1"}
+}

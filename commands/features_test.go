@@ -68,8 +68,7 @@ func TestBadFeaturesAreRefused(t *testing.T) {
 			f := calls
 			c.spoil(&f)
 			_, _, err := catalogue.PutFeature(t.Context(), Request{By: operator}, f)
-			refusedWith(t, err, c.code, c.pointer)
-			tx.succeeded(t, nil, 0)
+			tx.refused(t, err, c.code, c.pointer)
 		})
 	}
 }

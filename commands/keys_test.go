@@ -73,10 +73,7 @@ func TestBadKeysAreRefused(t *testing.T) {
 			in := good
 			c.spoil(&in)
 			_, err := catalogue.CreateKey(t.Context(), Request{By: operator}, c.tenant, in)
-			refusedWith(t, err, c.code, c.pointer)
-			if tx.succeeded(t, nil, 0); len(tx.keys) != 1 {
-				t.Errorf("saved %+v", tx.keys)
-			}
+			tx.refused(t, err, c.code, c.pointer)
 		})
 	}
 }
@@ -154,10 +151,7 @@ func TestKeysThatCannotBeRotated(t *testing.T) {
 			k.RevokedAt = c.revoked
 			tx.keys[k.ID] = k
 			_, err := catalogue.RotateKey(t.Context(), Request{By: operator}, c.tenant, c.key, c.overlap)
-			refusedWith(t, err, c.code, c.pointer)
-			if tx.succeeded(t, nil, 0); len(tx.keys) != 1 || !reflect.DeepEqual(tx.keys[k.ID], k) {
-				t.Errorf("saved %+v", tx.keys)
-			}
+			tx.refused(t, err, c.code, c.pointer)
 		})
 	}
 }

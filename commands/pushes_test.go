@@ -1,7 +1,9 @@
 package commands
 
 import (
+	"context"
 	"math/big"
+	"strings"
 	"testing"
 	"time"
 
@@ -196,6 +198,78 @@ func TestComparisonsAreStartedOnceADay(t *testing.T) {
 	for i := range 2 {
 		if saga, err := c.Reconcile(t.Context(), Request{By: operator}); err != nil || saga.Kind != SagaBillingCompare || len(tx.sagas) != 3+i {
 			t.Errorf("%+v %v", saga, err)
+		}
+	}
+}
+
+// A refused secret key concerns all pushes of the period: one of them asks the provider, all show the reason, and all are sent once the key is corrected.
+func TestP8_OnePushAsksWhileTheSecretKeyIsRefused(t *testing.T) {
+	c, tx, p := newPushes(t, requested, closed)
+	tx.billable = map[string]int64{"calls": 5, "tokens": 7, "seats": 9}
+	refused := true
+	p.answer = func(int) (bool, domain.PushResult) {
+		if refused {
+			return false, domain.PushResult{Outcome: domain.PushKeyRefused, Code: "provider_key_refused", Reason: "METERPLEX_STRIPE_KEY"}
+		}
+		return true, domain.PushResult{Outcome: domain.PushDelivered}
+	}
+	saga := pushSaga("close/2026-05/1")
+	for look := range 3 {
+		if got := runSteps(t, c, saga); got.End != "" || got.Wait != time.Minute || len(got.Missing) != 3 || p.calls != look+1 {
+			t.Fatalf("look %d: %+v, %d calls", look, got, p.calls)
+		}
+		for _, push := range tx.sorted() {
+			if push.State != domain.PushStatePending || !strings.Contains(push.LastError, "METERPLEX_STRIPE_KEY") {
+				t.Errorf("%+v", push)
+			}
+		}
+		tx.time = tx.time.Add(time.Minute)
+	}
+	refused = false
+	tx.time = tx.time.Add(5 * time.Minute)
+	if got := runSteps(t, c, saga); got.End != domain.SagaCompleted || p.calls != 6 || tx.ends(events.PushFailed) != 0 || p.sum("calls")+p.sum("tokens")+p.sum("seats") != 21 {
+		t.Errorf("%+v, %d calls, %v", got, p.calls, p.totals)
+	}
+}
+
+// An instance that stops during a call saves the result: otherwise the push is in doubt for two minutes, and is sent again.
+func TestP8_AStoppingInstanceSavesTheResult(t *testing.T) {
+	c, tx, p := newPushes(t, requested, closed)
+	tx.billable["calls"] = 5
+	ctx, stop := context.WithCancel(t.Context())
+	p.answer = func(int) (bool, domain.PushResult) {
+		stop()
+		return true, domain.PushResult{Outcome: domain.PushDelivered}
+	}
+	tx.ended = func(ctx context.Context) error { return ctx.Err() }
+	saga := pushSaga("close/2026-05/1")
+	if _, err := c.PushKind().Run(ctx, saga); err != nil {
+		t.Fatal(err)
+	}
+	saga.Step = stepSend
+	_, _ = c.PushKind().Run(ctx, saga)
+	if push := only(t, tx); push.State != domain.PushStateDelivered || tx.ends(events.PushDelivered) != 1 {
+		t.Errorf("%+v", push)
+	}
+}
+
+// Without billing no push is planned, and the saga ends in its first step, by which verify recognizes it. Pushes that are stored are still sent.
+func TestP8_WithoutBillingOnlyStoredPushesAreSent(t *testing.T) {
+	for name, stored := range map[string]bool{"nothing is stored": false, "a push is stored": true} {
+		c, tx, p := newPushes(t, requested, closed)
+		tx.billable["calls"] = 5
+		saga := pushSaga("close/2026-05/1")
+		if stored { // by a step whose instance ended behind its commit
+			if _, err := c.PushKind().Run(t.Context(), saga); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := c.SetBilling(t.Context(), Request{By: operator}, activeTenant, nil); err != nil {
+			t.Fatal(err)
+		}
+		step := map[bool]string{false: stepPlan, true: stepSend}[stored]
+		if got := runSteps(t, c, saga); got.End != domain.SagaCompleted || saga.Step != step || (p.sum("calls") == 5) != stored {
+			t.Errorf("%s: %+v in step %s, %d counted", name, got, saga.Step, p.sum("calls"))
 		}
 	}
 }

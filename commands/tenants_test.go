@@ -91,8 +91,7 @@ func TestBadTenantsAreRefused(t *testing.T) {
 	_, err := catalogue.ChangeTenant(t.Context(), Request{By: operator}, activeTenant, ChangeTenant{Status: ptr("GONE")})
 	refusedWith(t, err, "status_invalid", "/status")
 	_, err = catalogue.ChangeTenant(t.Context(), Request{By: operator}, uuid.New(), ChangeTenant{})
-	refusedWith(t, err, "tenant_not_found", "")
-	tx.succeeded(t, nil, 0)
+	tx.refused(t, err, "tenant_not_found", "")
 }
 
 // A new tenant's event belongs to the tenant, and is appended in a change of the
