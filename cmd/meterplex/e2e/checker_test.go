@@ -26,7 +26,7 @@ func (w *deployment) check() {
 	if w.pipe == "kafka" {
 		w.checkTopics()
 	}
-	if os.Getenv("METERPLEX_TEST_VERIFY") != "" {
+	if os.Getenv(freshEnv) != "" {
 		w.verifyAtEnd()
 	}
 	if events == 0 {

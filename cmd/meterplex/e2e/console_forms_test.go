@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -14,7 +13,6 @@ import (
 // htmlForm is a form of a page, as its HTML has it.
 type htmlForm struct {
 	action   string
-	at       int // in the HTML, of the form or of the summary that opens it
 	closed   bool
 	label    string // of its button
 	controls []control
@@ -44,7 +42,7 @@ func formOf(page, route string) (htmlForm, bool) {
 			}
 			return page[at[2*n]:at[2*n+1]]
 		}
-		f := htmlForm{action: html.UnescapeString(part(2)), at: at[0], closed: part(1) != ""}
+		f := htmlForm{action: html.UnescapeString(part(2)), closed: part(1) != ""}
 		if !path.MatchString(f.action) {
 			continue
 		}
@@ -159,34 +157,4 @@ func (v *window) open(path string) (address, page string) {
 		v.t.Fatalf("%s gives %d:\n%s", path, answer.StatusCode, page)
 	}
 	return path, page
-}
-
-var tagPattern = regexp.MustCompile(`<(/?)([a-z0-9]+)\b([^>]*)>`)
-
-// stopsBefore counts the elements of the main part of a page, before a place, at which the tabulator stops.
-func stopsBefore(page string, at int) (n int) {
-	var closed []bool // of the details around
-	begin := strings.Index(page, "<main")
-	for _, tag := range tagPattern.FindAllStringSubmatch(page[begin:at], -1) {
-		name, attributes := tag[2], tag[3]
-		around := closed
-		switch {
-		case name == "details" && tag[1] == "":
-			closed = append(slices.Clone(closed), !strings.Contains(attributes, " open"))
-			continue
-		case name == "details":
-			closed = closed[:len(closed)-1]
-			continue
-		case tag[1] != "":
-			continue
-		case name == "summary":
-			around = closed[:max(len(closed)-1, 0)]
-		}
-		stops := strings.Contains("summary select textarea button", name) || name == "a" && strings.Contains(attributes, "href=") ||
-			name == "input" && !strings.Contains(attributes, `type="hidden"`) || strings.Contains(attributes, `tabindex="0"`)
-		if stops && !slices.Contains(around, true) && !strings.Contains(attributes, " hidden") {
-			n++
-		}
-	}
-	return n
 }

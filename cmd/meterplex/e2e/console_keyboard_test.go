@@ -38,9 +38,9 @@ func actionsByKeyboard(t *testing.T, w *consoleWorld, b *rod.Browser) {
 func (p *tab) enter(key string) {
 	p.t.Helper()
 	p.open("/console/sign-in")
-	p.walkTo("#key", 6)
+	p.walkTo("#key")
 	p.write(key)
-	p.walkTo("form.signin button", 2)
+	p.walkTo("form.signin button")
 	p.loads(func() error { return p.Keyboard.Type(input.Enter) })
 }
 
@@ -62,7 +62,7 @@ func (s *subject) execute(p *tab, other *window, a consoleAction, key input.Key)
 		return
 	}
 	p.open(address)
-	p.enterForm(form, stopsBefore(second, form.at), entered, s.reasonOf(a))
+	p.enterForm(form, entered, s.reasonOf(a))
 	p.loads(func() error { return p.Keyboard.Type(key) })
 	page := p.html()
 	secret := strings.Contains(page, "shown once")
@@ -90,15 +90,14 @@ func (v *window) send(form htmlForm, values url.Values) {
 	}
 }
 
-// enterForm walks to a form of the page, which is some stops of the tabulator below its begin, enters values, and stops at its button.
-func (p *tab) enterForm(form htmlForm, stops int, entered map[string]string, reason string) {
+// enterForm walks to a form of the page, enters values, and stops at its button.
+func (p *tab) enterForm(form htmlForm, entered map[string]string, reason string) {
 	p.t.Helper()
 	within := `form[action="` + form.action + `"]`
 	p.press(input.Tab, input.Enter) // to the content
 	if form.closed {
-		p.walkTo("details:has(> "+within+") > summary", stops)
+		p.walkTo("details:has(> "+within+") > summary")
 		p.press(input.Enter)
-		stops = 0
 	}
 	for _, c := range form.controls {
 		if c.kind == "hidden" {
@@ -108,8 +107,7 @@ func (p *tab) enterForm(form htmlForm, stops int, entered map[string]string, rea
 		if c.kind == "checkbox" {
 			selector += fmt.Sprintf("[value=%q]", c.value)
 		}
-		p.walkTo(selector, stops)
-		stops = 0
+		p.walkTo(selector)
 		value, changed := entered[c.name]
 		if c.name == "reason" {
 			value, changed = reason, true
@@ -126,7 +124,7 @@ func (p *tab) enterForm(form htmlForm, stops int, entered map[string]string, rea
 			p.write(value)
 		}
 	}
-	p.walkTo(within+" button", 0)
+	p.walkTo(within + " button")
 }
 
 // choose chooses an option of the list that has the focus by its arrows.
@@ -152,32 +150,16 @@ func (p *tab) choose(c control, value string) {
 	}
 }
 
-// walkTo presses the tabulator until an element has the focus, and shows it: about some times.
-func (p *tab) walkTo(selector string, about int) {
+// walkTo presses the tabulator until an element has the focus, and shows it.
+func (p *tab) walkTo(selector string) {
 	p.t.Helper()
-	p.hold(input.Tab, about-1)
-	for range 40 {
+	for range 400 {
 		p.press(input.Tab)
 		if p.has(selector + ":focus-visible") {
 			return
 		}
 	}
 	p.t.Fatalf("the tabulator does not reach %s:\n%s", selector, p.html())
-}
-
-// hold presses a key some times at once, as if it were held down: fewer screens are drawn than if each press waited for the one before it.
-func (p *tab) hold(key input.Key, times int) {
-	p.t.Helper()
-	pressed := make(chan error, max(times, 0))
-	for range times {
-		go func() { pressed <- key.Encode(proto.InputDispatchKeyEventTypeKeyDown, 0).Call(p) }()
-	}
-	for range times {
-		p.must(<-pressed)
-	}
-	if times > 0 {
-		p.must(key.Encode(proto.InputDispatchKeyEventTypeKeyUp, 0).Call(p))
-	}
 }
 
 // has reports whether an element is on the page; it needs no script.

@@ -56,7 +56,7 @@ func runFresh(t *testing.T, names ...string) (visible string) {
 	if end, ok := t.Deadline(); ok {
 		cmd.Args = append(cmd.Args, "-test.timeout="+time.Until(end).String())
 	}
-	cmd.Env = append(os.Environ(), freshEnv+"=1", "METERPLEX_TEST_BINARY="+built, "METERPLEX_TEST_VERIFY=1")
+	cmd.Env = append(os.Environ(), freshEnv+"=1", "METERPLEX_TEST_BINARY="+built)
 	cmd.SysProcAttr = ownMounts()
 	out, err := cmd.CombinedOutput()
 	if unseen := len(local.InstalledPostgres(t.Context())) == 0; !unseen && (cmd.ProcessState == nil || cmd.ProcessState.ExitCode() == exitVisible) {

@@ -9,8 +9,6 @@
 // brokers; METERPLEX_TEST_FAILOVERS=30 sets the number of failovers under load and tries every
 // variant of a recovery; METERPLEX_TEST_OVERLOAD=10m sets the length of the overload;
 // METERPLEX_TEST_PATIENCE=60s bounds every wait (5m), for a failure that is expected;
-// METERPLEX_TEST_VERIFY=1 runs meterplex verify at the end of every test, too;
-// METERPLEX_TEST_PICTURES names the folder that gets the pictures of the console;
 // METERPLEX_TEST_FRESH marks the process of a fresh machine.
 package e2e
 
