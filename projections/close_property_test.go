@@ -32,10 +32,10 @@ func (d drawing) Fatalf(format string, args ...any) { d.rt.Fatalf(format, args..
 // closeHistory is a history whose periods are closed and reopened, beside a rebuilt generation that counts in another way.
 type closeHistory struct {
 	*closeFixture
-	*history
-	other  domain.Rebuild
-	closes []commands.RequestedClose
-	done   map[string]int // counts of occurrences, to see that the test covers them
+	history *history
+	other   domain.Rebuild
+	closes  []commands.RequestedClose
+	done    map[string]int // counts of occurrences, to see that the test covers them
 }
 
 func (h *closeHistory) did(what string) { h.done[what]++ }
@@ -45,17 +45,17 @@ func (h *closeHistory) step(rt *rapid.T) {
 	switch step := rapid.SampledFrom([]string{"usage", "usage", "usage", "flow", "flow", "correct", "correct",
 		"close", "freeze", "freeze", "reopen", "decide", "decide", "policy", "discard", "flip"}).Draw(rt, "what"); step {
 	case "usage":
-		h.addStep(rt)
+		h.history.addStep(rt)
 	case "flow":
-		h.closeFixture.drain(h.closeFixture.validating, h.closeFixture.broken)
+		h.drain(h.validating, h.broken)
 	case "discard":
-		h.closeFixture.drain(h.closeFixture.lettering)
-		if failed := h.deciding.failed(h.closeFixture.tenant); len(failed) > 0 {
-			err := h.deciding.discard(h.closeFixture.tenant, rapid.SampledFrom(failed).Draw(rt, "letter").ID)
+		h.drain(h.lettering)
+		if failed := h.deciding.failed(h.tenant); len(failed) > 0 {
+			err := h.deciding.discard(h.tenant, rapid.SampledFrom(failed).Draw(rt, "letter").ID)
 			h.allowed(err, "dead_letter_has_corrections", "dead_letter_not_discardable")
 		}
 	case "flip":
-		h.closeFixture.drain(h.closeFixture.broken)
+		h.drain(h.broken)
 		h.flip()
 	default:
 		h.decision(rt, step)
@@ -70,19 +70,19 @@ func (h *closeHistory) decision(rt *rapid.T, step string) {
 		h.correct(rt)
 	case "close":
 		despite := [][]string{nil, {domain.MissingLetters}}[rapid.IntRange(0, 1).Draw(rt, "despite")]
-		c, err := h.periods.Close(context.Background(), commands.Request{By: billing}, commands.ClosePeriod{TenantID: h.closeFixture.tenant, PeriodKey: period, Reason: "test", Despite: despite, Early: true})
-		h.closeFixture.must(err)
+		c, err := h.periods.Close(context.Background(), commands.Request{By: billing}, commands.ClosePeriod{TenantID: h.tenant, PeriodKey: period, Reason: "test", Despite: despite, Early: true})
+		h.must(err)
 		if !c.Known {
 			h.closes = append(h.closes, c)
 		}
 	case "freeze":
 		h.freeze()
 	case "reopen":
-		_, err := h.periods.Reopen(context.Background(), commands.Request{By: billing}, h.closeFixture.tenant, period, "test")
+		_, err := h.periods.Reopen(context.Background(), commands.Request{By: billing}, h.tenant, period, "test")
 		h.allowed(err, "period_closing", "period_not_closed")
 	case "decide":
-		in := commands.DecideAdjustments{TenantID: h.closeFixture.tenant, Decision: rapid.SampledFrom([]string{commands.DecisionApprove, commands.DecisionWaive}).Draw(rt, "decision"), Reason: "test",
-			Scope: &events.AdjustmentScope{PeriodKey: period, Feature: rapid.SampledFrom([]string{"", "calls"}).Draw(rt, "feature"), UpTo: h.head(h.closeFixture.tenant)}}
+		in := commands.DecideAdjustments{TenantID: h.tenant, Decision: rapid.SampledFrom([]string{commands.DecisionApprove, commands.DecisionWaive}).Draw(rt, "decision"), Reason: "test",
+			Scope: &events.AdjustmentScope{PeriodKey: period, Feature: rapid.SampledFrom([]string{"", "calls"}).Draw(rt, "feature"), UpTo: h.head(h.tenant)}}
 		decided, err := h.periods.Decide(context.Background(), commands.Request{By: billing}, in)
 		if h.allowed(err, "period_not_closed"); decided.Count > 0 {
 			h.did("decide")
@@ -95,7 +95,7 @@ func (h *closeHistory) decision(rt *rapid.T, step string) {
 // allowed fails on errors other than refusals.
 func (h *closeHistory) allowed(err error, codes ...string) {
 	if no := (*domain.Error)(nil); err != nil && (!errors.As(err, &no) || !slices.Contains(codes, no.Code)) {
-		h.closeFixture.must(err)
+		h.must(err)
 	}
 }
 
@@ -105,7 +105,7 @@ func (h *closeHistory) freeze() {
 		s := h.advance(c.ID)
 		if s.State == domain.SagaDrift {
 			newLogOfTenant(h.closeFixture).print(h.closeFixture)
-			h.closeFixture.Fatalf("%s drifts: %s", c.PeriodKey, s.LastError)
+			h.Fatalf("%s drifts: %s", c.PeriodKey, s.LastError)
 		}
 		if !s.Open() {
 			h.did("freeze")
@@ -117,27 +117,27 @@ func (h *closeHistory) freeze() {
 
 // correct corrects or retracts usage that was recorded.
 func (h *closeHistory) correct(rt *rapid.T) {
-	own, _ := h.readAll()
+	own, _ := h.history.readAll()
 	var usage []events.Usage
 	for _, e := range own {
 		if e.Subject == events.UsageRecorded {
-			usage = append(usage, decode[events.Usage](h.closeFixture.logFixture, e))
+			usage = append(usage, decode[events.Usage](h.logFixture, e))
 		}
 	}
 	if len(usage) == 0 {
 		return
 	}
 	of := rapid.SampledFrom(usage).Draw(rt, "of")
-	h.closeFixture.append(correction(h.closeFixture.tenant, newID().String(), of.Feature, of.EventID, rapid.Int64Range(-20, 100).Draw(rt, "amount")).Pending)
+	h.append(correction(h.tenant, newID().String(), of.Feature, of.EventID, rapid.Int64Range(-20, 100).Draw(rt, "amount")).Pending)
 }
 
 // flip promotes the other generation and rolls it back, each with its reconciliation.
 func (h *closeHistory) flip() {
 	before := h.adjusted()
-	h.closeFixture.must(h.promote(h.other))
+	h.must(h.promote(h.other))
 	h.reconcile()
 	h.checkEquation()
-	h.closeFixture.must(h.rollBack(h.other))
+	h.must(h.rollBack(h.other))
 	h.reconcile()
 	h.checkEquation()
 	if h.adjusted() != before {

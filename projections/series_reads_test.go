@@ -2,12 +2,14 @@ package projections_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/query"
@@ -99,7 +101,9 @@ func TestP12_ASeriesIsCompleteUpToWhatWasFolded(t *testing.T) {
 // P5: pages of a list stay in the generation that it began in.
 func TestP5_PagesOfASeriesStayInTheirGeneration(t *testing.T) {
 	y := newRebuildFixture(t)
-	y.folds = withSecondVersions(y.folds)
+	y.folds.Series = y.folds.Series.With(projections.ProjectionSeries+"/doubled", func(s *series.State, e *events.Envelope) error {
+		return errors.Join(series.FoldV1(s, e), series.FoldV1(s, e))
+	})
 	tenant := y.tenants(1)[0]
 	y.declare("calls", time.Time{})
 	y.append(usageEvent(tenant, "a", "calls", 5, may), usageEvent(tenant, "b", "calls", 7, may.Add(time.Hour)))

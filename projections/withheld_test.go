@@ -100,7 +100,7 @@ func (s *withheldFixture) publishLog() {
 	r := &relay.Relay{Pool: s.pool, Log: s.log, Appender: s.log, Publisher: s.pipe, Instance: "test", NewID: newID, Now: time.Now, Logger: slog.New(slog.DiscardHandler)}
 	var g errgroup.Group
 	g.Go(func() error { return r.Run(ctx) })
-	for left := 1; left > 0; time.Sleep(2 * time.Millisecond) {
+	for left := 1; left > 0; time.Sleep(10 * time.Millisecond) {
 		s.holds()
 		s.must(s.pool.QueryRow(ctx, `SELECT count(*) FROM log_heads h JOIN relay_cursors c USING (partition) WHERE h.position <> c.position`).Scan(&left))
 	}
