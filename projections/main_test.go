@@ -3,7 +3,7 @@ package projections_test
 import (
 	"testing"
 
-	"github.com/meterplex/meterplex/infra/local/localtest"
+	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { localtest.Main(m, localtest.NoLeaks()) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -3,7 +3,7 @@ package validate
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { localtest.Main(m, localtest.NoLeaks()) }

@@ -1,0 +1,119 @@
+package audit_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/tier"
+	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/audit"
+	. "github.com/meterplex/meterplex/projections/projectionstest"
+	"github.com/meterplex/meterplex/projections/query"
+)
+
+// P12: reads of one event cost the same in a long log as in a short one, with a tenant's key as
+// with an operator's.
+func TestP12_ReadsOfOneEventDoNotGrowWithTheTenant(t *testing.T) {
+	tier.AtSize(t)
+	s := NewSized(t)
+	s.Write(Written{Events: 60_000, Run: 1000, Rejects: 20, Features: []string{"calls"}})
+	for key, viewer := range s.Viewers() {
+		for _, id := range []string{"e-30000", "e-30019"} { // one of them is rejected
+			s.AtMost(500, "a receipt by a key of the "+key, func() {
+				r, err := s.Reads.Receipt(t.Context(), viewer, s.Tenant, id, query.Wait{})
+				if err != nil || r.Validated == nil && r.Rejected == nil {
+					t.Errorf("%s: %+v %v", id, r, err)
+				}
+			})
+			at := s.Receipt(s.Tenant, id).Recorded.Position
+			s.AtMost(2*2000+500, "a lineage by a key of the "+key, func() {
+				l, err := s.Reads.Lineage(t.Context(), viewer, audit.LineageQuery{Ref: audit.EventRef{Position: &at}, TenantID: &s.Tenant, Span: 1000})
+				if err != nil || len(l.Nodes) != 2 {
+					t.Errorf("%s: %+v %v", id, l, err)
+				}
+			})
+			s.AtMost(500, "a stream by a key of the "+key, func() {
+				page, err := s.Reads.Events(t.Context(), viewer, audit.LogQuery{EventFilter: audit.EventFilter{TenantID: &s.Tenant, Stream: audit.Stream{Kind: "usage", ID: id}}, Limit: 100})
+				if err != nil || len(page.Data) != 2 || page.Next != nil || page.Data[1].Subject == events.UsageRecorded {
+					t.Errorf("%s: %+v %v", id, page, err)
+				}
+			})
+		}
+	}
+}
+
+// A page scans a bounded part of the log and returns the end of that part.
+func TestPagesOfRareEventsAreBounded(t *testing.T) {
+	tier.AtSize(t)
+	s := NewPipeline(t)
+	tenant := NewID()
+	neighbour := TenantIn(events.PartitionOf(tenant))
+	s.Append(Usage(tenant, "first", "calls", 1, May))
+	batch := make([]events.Pending, 0, 1000)
+	for n := range 110_000 { // more than a page scans
+		batch = append(batch, Usage(neighbour, fmt.Sprint(n), "calls", 1, May))
+		if len(batch) == cap(batch) {
+			s.Append(batch...)
+			batch = batch[:0]
+		}
+	}
+	s.Append(Usage(tenant, "last", "calls", 1, May))
+	q := audit.LogQuery{EventFilter: audit.EventFilter{TenantID: &tenant}, Limit: 10}
+	page, err := s.Reads.Events(t.Context(), TenantViewer(tenant), q)
+	if err != nil || len(page.Data) != 1 || page.Next == nil {
+		t.Fatalf("%d events, next %v, %v", len(page.Data), page.Next, err)
+	}
+	q.After = audit.AfterPosition(*page.Next)
+	page, err = s.Reads.Events(t.Context(), TenantViewer(tenant), q)
+	if err != nil || len(page.Data) != 1 || page.Next != nil || page.Data[0].DedupeKey != "u/last" {
+		t.Errorf("%d events, next %v, %v", len(page.Data), page.Next, err)
+	}
+}
+
+// A statement without parameters keeps the plan that a session made while the log was empty.
+func TestTheOutboxIsReadByTheKeyOfTheLog(t *testing.T) {
+	tier.AtSize(t)
+	w := NewDatabase(t)
+	conn, err := w.Pool.Acquire(t.Context())
+	w.Must(err)
+	defer conn.Release()
+	for name, sql := range audit.Statements() {
+		if plan := localtest.Plan(t, conn.Conn(), sql); !localtest.LogByKey(plan) {
+			t.Errorf("%s does not read the log by its key:\n%s", name, plan)
+		}
+	}
+}
+
+// P12: a page of usage costs the same in a long log as in a short one, by any filter, on any page,
+// with a tenant's key as with an operator's, and whatever the planner knows of the tenant.
+func TestP12_PagesOfUsageDoNotGrowWithTheTenant(t *testing.T) {
+	tier.AtSize(t)
+	s := NewSized(t)
+	s.Write(Written{From: 100_000, Events: 1000, Run: 1000, Rejects: 20, Features: []string{"calls"}, Vacuum: true}) // statistics of a small tenant
+	s.Write(Written{Events: 30_000, Run: 1000, Rejects: 500, Features: []string{"calls", "calls", "bytes"}})
+	s.Write(Written{From: 30_000, Events: 30_000, Run: 30_000, Rejects: 500, Features: []string{"calls", "calls", "bytes"}}) // an import
+	s.Reads.ListFor = time.Minute
+	for key, viewer := range s.Viewers() {
+		for name, q := range map[string]audit.EventQuery{
+			"first": {}, "deep": {After: "30000"}, "after the import": {After: "92000"}, "in its verdicts": {After: "122000"}, "feature": {Feature: "bytes"},
+			"aggregated": {Status: projections.UsageAggregated}, "rejected": {Status: projections.UsageRejected}, "rejected, deep": {Status: projections.UsageRejected, After: "30000"},
+			"dead letters": {Status: projections.UsageDeadLettered}, "pending": {Status: projections.UsagePending}, "validated": {Status: projections.UsageValidated},
+			"times": {From: new(May), To: new(May.AddDate(0, 1, 0))},
+		} {
+			q.TenantID, q.Limit = s.Tenant, 50
+			want := 50
+			if q.Status != "" && q.Status != projections.UsageAggregated && q.Status != projections.UsageRejected {
+				want = 0
+			}
+			s.AtMost(2500, name+" by a key of the "+key, func() {
+				page, err := s.Reads.UsageEvents(t.Context(), viewer, q)
+				if err != nil || len(page.Data) != want || want == 0 && page.Next != "" {
+					t.Errorf("%s: %d rows, next %q, %v", name, len(page.Data), page.Next, err)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,388 @@
+package periods_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/projections/consume"
+	"github.com/meterplex/meterplex/projections/periods"
+	. "github.com/meterplex/meterplex/projections/projectionstest"
+	"github.com/meterplex/meterplex/projections/usage"
+)
+
+// closeFixture is a tenant whose periods are closed, on a fixture that rebuilds, and decides over dead letters.
+type closeFixture struct {
+	*Rebuilds
+	deciding  *Letters
+	periods   *commands.Periods
+	tenant    uuid.UUID
+	partition int16
+	broken    *consume.Runner // cannot fold the feature "panics"
+	frozen    map[string]string
+}
+
+// june is after the end of the period that the tests close.
+var june = May.AddDate(0, 1, 2)
+
+func newCloseFixture(t testing.TB) *closeFixture {
+	f := closeFixtureOf(NewRebuilds(t))
+	f.newTenant()
+	return f
+}
+
+func closeFixtureOf(y *Rebuilds) *closeFixture {
+	f := &closeFixture{Rebuilds: y}
+	f.deciding = LettersOf(f.Pipeline)
+	f.deployFold(usage.V1, usage.FoldV1)
+	f.Must(Second(f.Pool.Exec(context.Background(), `INSERT INTO features (lookup_key, name, type, unit, group_by)
+ SELECT f, f, 'METERED', '', '{}' FROM unnest('{calls,panics,ever,unknown,tokens,broken}'::text[]) f ON CONFLICT DO NOTHING`)))
+	return f
+}
+
+// periodsOf returns the command on a store.
+func (f *closeFixture) periodsOf(s *store.Store) *commands.Periods {
+	return &commands.Periods{Store: &store.Periods{Store: s, Figures: f.Folds.PeriodFigures()}, Now: func() time.Time { return june }, NewID: NewID, Logger: slog.New(slog.DiscardHandler)}
+}
+
+// deployFold adds a version of the fold of usage.
+func (f *closeFixture) deployFold(version string, fold usage.Fold) {
+	f.Folds.Usage = f.Folds.Usage.With(version, fold)
+	f.Deploy()
+	f.periods = f.periodsOf(f.Store)
+	broken := f.Aggregating.Consumer
+	broken.Handler = PoisonedHandler{Handler: broken.Handler}
+	f.broken, _ = f.Runner(broken)
+}
+
+// newTenant goes on with a new tenant.
+func (f *closeFixture) newTenant() {
+	f.useTenant(NewID())
+	f.grant()
+}
+
+func (f *closeFixture) useTenant(tenant uuid.UUID) {
+	f.tenant, f.partition, f.frozen = tenant, events.PartitionOf(tenant), map[string]string{}
+}
+
+// grant gives the tenant a new subscription.
+func (f *closeFixture) grant(more ...domain.Grant) {
+	f.Subscribe(f.tenant, May, append(more, Grant("calls", domain.ResetMonthly), Grant("panics", domain.ResetMonthly), Account("tokens", domain.ResetMonthly))...)
+}
+
+// record records usage of May.
+func (f *closeFixture) record(id, feature string, amount int64) events.Position {
+	f.Helper()
+	return f.Append(Usage(f.tenant, id, feature, amount, May))[0]
+}
+
+// flow lets all events take effect, by the aggregator that cannot fold one feature.
+func (f *closeFixture) flow() {
+	f.Helper()
+	f.Drain(f.deciding.Executing, f.Validating, f.broken, f.Lettering)
+}
+
+// request requests the close of May.
+func (f *closeFixture) request(despite ...string) commands.RequestedClose {
+	f.Helper()
+	c, err := f.periods.Close(context.Background(), commands.Request{By: Billing}, commands.ClosePeriod{TenantID: f.tenant, PeriodKey: "2026-05", Reason: "test", Despite: despite})
+	f.Must(err)
+	return c
+}
+
+// kinds are the kinds of sagas of periods.
+func (f *closeFixture) kinds() map[string]commands.SagaKind {
+	c, r := f.periods.CloseKind(), f.periods.ReconcileKind()
+	return map[string]commands.SagaKind{c.Name: c, r.Name: r}
+}
+
+// advance runs the steps of a saga, as the runner does, until it ends or waits.
+func (f *closeFixture) advance(id uuid.UUID) *domain.Saga {
+	f.Helper()
+	queue := &store.Sagas{Store: f.Store}
+	if s, err := (&store.Catalogue{Pool: f.Pool}).Saga(context.Background(), id); err == nil && s != nil && !s.Open() {
+		return s
+	}
+	for {
+		f.Must(Second(f.Pool.Exec(context.Background(), `UPDATE sagas SET next_at = '2000-01-01' WHERE id = $1 AND ended_at IS NULL`, id)))
+		lease := NewID()
+		s, err := queue.LeaseSaga(context.Background(), commands.SagaSteps([]commands.SagaKind{f.periods.CloseKind(), f.periods.ReconcileKind()}), lease, time.Minute)
+		f.Must(err)
+		if s == nil || s.ID != id {
+			f.Fatalf("the saga %s is not due: %+v", id, s)
+		}
+		result, err := f.kinds()[s.Kind].Run(context.Background(), s)
+		f.Must(err)
+		s, err = queue.SettleSaga(context.Background(), id, lease, func(s *domain.Saga, now time.Time) { s.Apply(result, now) })
+		f.Must(err)
+		if !s.Open() || result.Wait > 0 {
+			return s
+		}
+	}
+}
+
+// close closes May, which must not wait.
+func (f *closeFixture) close(despite ...string) commands.RequestedClose {
+	f.Helper()
+	c := f.request(despite...)
+	f.flow()
+	if s := f.advance(c.ID); s.State != domain.SagaCompleted {
+		f.Fatalf("the close is %s: %v %s", s.State, s.Missing, s.LastError)
+	}
+	f.check()
+	return c
+}
+
+// waits requires that a close waits for conditions.
+func (f *closeFixture) waits(c commands.RequestedClose, missing ...string) {
+	f.Helper()
+	if s := f.advance(c.ID); !s.Open() || s.State == domain.SagaDrift || !slices.Equal(s.Missing, missing) {
+		f.Errorf("the close is %s and waits for %v, want %v", s.State, s.Missing, missing)
+	}
+}
+
+// ends requires that a close ends: partially if conditions were missing.
+func (f *closeFixture) ends(c commands.RequestedClose) {
+	f.Helper()
+	if s := f.advance(c.ID); s.State != domain.SagaCompleted || (s.Outcome == domain.SagaSuccess) != (len(s.Missing) == 0) {
+		f.Fatalf("the close is %s: %v %s", s.State, s.Missing, s.LastError)
+	}
+	f.check()
+}
+
+func (f *closeFixture) reopen() commands.ReopenedPeriod {
+	f.Helper()
+	r, err := f.periods.Reopen(context.Background(), commands.Request{By: Billing}, f.tenant, "2026-05", "test")
+	f.Must(err)
+	return r
+}
+
+// decide decides adjustments by their ids.
+func (f *closeFixture) decide(decision string, ids ...string) {
+	f.Helper()
+	in := commands.DecideAdjustments{Decision: decision, Reason: "test"}
+	for _, id := range ids {
+		in.IDs = append(in.IDs, uuid.MustParse(id))
+	}
+	_, err := f.periods.Decide(context.Background(), commands.Request{By: Billing}, in)
+	f.Must(err)
+}
+
+// reconcile runs the reconciliations that are open.
+func (f *closeFixture) reconcile() {
+	f.Helper()
+	rows, err := f.Pool.Query(context.Background(), `SELECT id FROM sagas WHERE kind = $1 AND ended_at IS NULL ORDER BY id`, commands.SagaReconcile)
+	f.Must(err)
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	f.Must(err)
+	for _, id := range ids {
+		if s := f.advance(id); s.State != domain.SagaCompleted {
+			f.Errorf("a reconciliation is %s: %s", s.State, s.LastError)
+		}
+	}
+}
+
+// lateUsage sets the tenant's policy from the head on.
+func (f *closeFixture) lateUsage(policy string) {
+	f.Helper()
+	at := f.Append(Plain(f.tenant, events.TenantChanged, events.Counts{}, events.Tenant{ID: f.tenant, Name: "T", Class: "small", Status: "ACTIVE", DataResidency: events.ResidencyUnspecified, LateUsage: policy}))[0]
+	f.Must(Second(f.Pool.Exec(context.Background(), `INSERT INTO tenant_policies (tenant_id, from_position, late_usage) VALUES ($1, $2, $3)`, f.tenant, at.Number, policy)))
+}
+
+// lines describes the lines of the last snapshot: feature frozen/count; several subscriptions are added up.
+func (f *closeFixture) lines() string {
+	f.Helper()
+	return f.text(`SELECT coalesce(string_agg(l, ' ' ORDER BY l COLLATE "C"), '') FROM (SELECT feature || ' ' || sum(amount) || '/' || sum(event_count) AS l
+ FROM period_lines l WHERE tenant_id = $1 AND snapshot = (SELECT max(snapshot) FROM period_snapshots WHERE tenant_id = $1) GROUP BY feature) s`, f.tenant)
+}
+
+// adjusted describes the adjustments, in the order of the log.
+func (f *closeFixture) adjusted() string {
+	f.Helper()
+	return f.text(`SELECT coalesce(string_agg(snapshot || ' ' || kind || ' ' || amount || '/' || event_count || ' ' || state, ', ' ORDER BY position), '') FROM adjustments WHERE tenant_id = $1`, f.tenant)
+}
+
+// billable describes the lines of the present snapshot: what is frozen, approved and waived, and the live figure.
+func (f *closeFixture) billable() string {
+	f.Helper()
+	return f.text(`SELECT coalesce(string_agg(format('%s frozen %s approved %s waived %s net %s', feature, frozen, approved, waived, net), ', ' ORDER BY feature), '') FROM (`+periods.Lines+`) l`, f.tenant, f.partition, "", 0)
+}
+
+func (f *closeFixture) text(sql string, args ...any) (text string) {
+	f.Helper()
+	f.Must(f.Pool.QueryRow(context.Background(), sql, args...).Scan(&text))
+	return text
+}
+
+func (f *closeFixture) want(what, got, want string) {
+	f.Helper()
+	if got != want {
+		f.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+// check requires the equation of closed periods, the figures of an independent fold of the log in each snapshot, and that no snapshot has changed
+// since the last check.
+func (f *closeFixture) check() {
+	f.Helper()
+	f.checkEquation()
+	f.checkFrozen()
+}
+
+// checkEquation requires that each row is the frozen figure and its adjustments.
+func (f *closeFixture) checkEquation() {
+	f.Helper()
+	f.want("unreconciled", f.text(`SELECT coalesce(string_agg(format('%s %s: net %s, frozen %s, difference %s in %s', period_key, feature, net, frozen, unreconciled, unreconciled_count), '; '), '') FROM (`+
+		periods.Lines+`) l WHERE present AND (unreconciled <> 0 OR unreconciled_count <> 0)`, f.tenant, f.partition, "", 0), "")
+}
+
+func (f *closeFixture) checkFrozen() {
+	f.Helper()
+	log := newLogOfTenant(f)
+	rows, err := f.Pool.Query(context.Background(), `SELECT s.period_key, s.snapshot, s.cut, s.frozen_position, s::text || (SELECT coalesce(string_agg(l::text, ' ' ORDER BY l.feature, l.subscription_id), '') FROM period_lines l
+ WHERE (l.tenant_id, l.period_key, l.snapshot) = (s.tenant_id, s.period_key, s.snapshot)), (SELECT coalesce(string_agg(format('%s %s %s/%s', l.feature, l.subscription_id, l.amount, l.event_count), E'\n' ORDER BY l.feature, l.subscription_id), '')
+ FROM period_lines l WHERE (l.tenant_id, l.period_key, l.snapshot) = (s.tenant_id, s.period_key, s.snapshot)) FROM period_snapshots s WHERE tenant_id = $1 ORDER BY 1, 2`, f.tenant)
+	f.Must(err)
+	var period, all, figures string
+	var snapshot int
+	var cut, closed int64
+	_, err = pgx.ForEachRow(rows, []any{&period, &snapshot, &cut, &closed, &all, &figures}, func() error {
+		name := fmt.Sprint(period, " ", snapshot)
+		if was, known := f.frozen[name]; known && was != all {
+			f.Errorf("the snapshot %s was\n%s\nand is\n%s", name, was, all)
+		}
+		f.frozen[name] = all
+		if strings.Contains(all, LargeTwice) {
+			return nil
+		}
+		if want := log.figuresAt(period, cut, closed); figures != want {
+			log.print(f)
+			f.Errorf("frozen figures of %s, cut at %d: %q, want %q", name, cut, figures, want)
+		}
+		return nil
+	})
+	f.Must(err)
+}
+
+// logOfTenant folds a tenant's log by the definitions, and by brute force.
+type logOfTenant struct {
+	all      []events.Envelope
+	byID     map[uuid.UUID]*events.Envelope
+	rejected map[int64]int64 // position of the first rejection by that of the recorded event
+	verdict  map[int64]*events.Envelope
+	failed   map[int64]bool
+}
+
+func newLogOfTenant(f *closeFixture) *logOfTenant {
+	l := &logOfTenant{byID: map[uuid.UUID]*events.Envelope{}, rejected: map[int64]int64{}, verdict: map[int64]*events.Envelope{}, failed: map[int64]bool{}}
+	for _, e := range f.Read(0, f.partition, 0) {
+		if e.TenantID == f.tenant {
+			l.all = append(l.all, e)
+		}
+	}
+	for i := range l.all {
+		e := &l.all[i]
+		l.byID[e.EventID] = e
+		switch e.Subject {
+		case events.UsageRejected:
+			if raw := Decode[events.Rejected](f.Database, *e).RawPosition; l.rejected[raw] == 0 {
+				l.rejected[raw] = e.Position.Number
+			}
+		case events.UsageValidated:
+			l.verdict[Decode[events.Validated](f.Database, *e).RawPosition] = e
+		case events.PublishFailed, events.AggregationFailed:
+			l.failed[Decode[events.Failed](f.Database, *e).SourcePosition] = true
+		}
+	}
+	return l
+}
+
+// print writes the log to the output of the test.
+func (l *logOfTenant) print(f *closeFixture) {
+	for _, e := range l.all {
+		f.Logf("%d %v %s %.300s", e.Position.Number, e.Subject, e.DedupeKey, e.Payload)
+	}
+}
+
+// frozenAt reports whether a period is frozen at a position.
+func (l *logOfTenant) frozenAt(period string, at int64) (frozen bool) {
+	for i := range l.all {
+		if e := &l.all[i]; e.Position.Number < at && slices.Contains([]events.Subject{events.PeriodCloseRequested, events.PeriodClosed, events.PeriodReopened}, e.Subject) {
+			var of struct{ PeriodKey string }
+			if json.Unmarshal(e.Payload, &of) == nil && of.PeriodKey == period {
+				frozen = e.Subject == events.PeriodClosed
+			}
+		}
+	}
+	return frozen
+}
+
+// cause is that of the verdict on a recorded event.
+func (l *logOfTenant) cause(period string, raw int64) int64 {
+	retry := l.byID[l.verdict[raw].CausationID]
+	if retry == nil || retry.Subject != events.UsageRetried {
+		return raw
+	}
+	at := retry.Position.Number
+	if rejected := l.rejected[raw]; rejected > 0 && rejected < at || l.frozenAt(period, at) {
+		return at
+	}
+	return raw
+}
+
+// figuresAt adds up the verdicts of a period whose cause is up to a cut. Those behind the close count in the next snapshot: they were parked, and
+// are retried after a reopening.
+func (l *logOfTenant) figuresAt(period string, cut, closed int64) string {
+	sums, counts := map[string]*big.Int{}, map[string]int64{}
+	for i := range l.all {
+		e := &l.all[i]
+		var v events.Validated
+		switch e.Subject {
+		case events.UsageValidated:
+			_ = json.Unmarshal(e.Payload, &v)
+		case events.Reaggregated:
+			var again events.Reaggregate
+			_ = json.Unmarshal(e.Payload, &again)
+			v = again.Validated
+		default:
+			continue
+		}
+		if v.PeriodKey != period || l.failed[e.Position.Number] || e.Position.Number > closed {
+			continue
+		}
+		cause := l.cause(period, v.RawPosition)
+		if e.Subject == events.Reaggregated && l.frozenAt(period, e.Position.Number) {
+			cause = e.Position.Number
+		}
+		if cause > cut {
+			continue
+		}
+		key := v.Feature + " " + v.ValidatedSubscriptionID.String()
+		if sums[key] == nil {
+			sums[key] = new(big.Int)
+		}
+		sums[key].Add(sums[key], big.NewInt(v.Amount))
+		counts[key] += v.Count
+	}
+	var lines []string
+	for key, sum := range sums {
+		if sum.Sign() != 0 || counts[key] != 0 { // a snapshot has no line without events
+			lines = append(lines, fmt.Sprintf("%s %s/%d", key, sum, counts[key]))
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}

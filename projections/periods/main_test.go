@@ -1,0 +1,9 @@
+package periods_test
+
+import (
+	"testing"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+func TestMain(m *testing.M) { localtest.Main(m, localtest.NoLeaks()) }

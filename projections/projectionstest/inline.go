@@ -1,0 +1,98 @@
+package projectionstest
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/projections/consume"
+)
+
+// Inline is a second process on the fixture's database: it records usage and validates it inline.
+type Inline struct {
+	*Database
+	Inlined   *eventlog.Log
+	handed    *consume.Handover
+	validator *consume.Runner
+	Seen      *Tally
+}
+
+func NewInline(w *Database, handed *consume.Handover) *Inline {
+	w.Helper()
+	return NewInlineAt(w, w.Pool, handed)
+}
+
+// NewInlineAt is newInlineLog, with a pool of its own for the submissions.
+func NewInlineAt(w *Database, pool *pgxpool.Pool, handed *consume.Handover) *Inline {
+	w.Helper()
+	l := &Inline{Database: w, handed: handed}
+	l.validator, l.Seen = w.Validator()
+	l.validator.Handed = handed
+	var err error
+	l.Inlined, err = eventlog.New(w.Context(), pool, eventlog.Config{
+		Producer: events.Producer{Service: "test", Instance: "2", Commit: "0"}, LongestWait: time.Hour,
+		Inline:  consume.NewInline(l.validator.Consumer, handed, nil, w.Payloads.Observer(l.Seen), slog.New(slog.DiscardHandler)),
+		Written: w.Payloads.Written,
+	})
+	w.Must(err)
+	w.Cleanup(l.Inlined.Close)
+	l.validator.Log = l.Inlined
+	return l
+}
+
+// Ready brings the validator of this process to the end of a partition, by the pipe.
+func (l *Inline) Ready(partition int16) {
+	l.Helper()
+	l.Process(l.validator, l.Topic(events.TopicUsageRaw, partition, l.Checkpoint(events.GroupValidator, partition)))
+}
+
+// Record submits usage of one feature, and returns whether its partition is validated up to it.
+func (l *Inline) Record(tenant uuid.UUID, feature string, ids ...string) (validated bool) {
+	l.Helper()
+	var batch []commands.Submitted
+	for _, id := range ids {
+		batch = append(batch, commands.Submitted{Pending: Usage(tenant, id, feature, 1, May)})
+	}
+	places, err := l.Inlined.Submit(context.Background(), tenant, batch)
+	l.Must(err)
+	last := slices.MaxFunc(places, func(a, b commands.Placement) int { return cmp.Compare(a.Position.Number, b.Position.Number) }).Position
+	return l.Checkpoint(events.GroupValidator, last.Partition) == last.Number
+}
+
+// VerdictsOf returns the ids of a tenant's validated and rejected events, in the order of their verdicts.
+func (l *Inline) VerdictsOf(tenant uuid.UUID) (validated, rejected []string) {
+	l.Helper()
+	p := events.PartitionOf(tenant)
+	for _, e := range l.Read(events.TopicUsageValidated, p, 0) {
+		if e.TenantID == tenant {
+			validated = append(validated, Decode[events.Validated](l.Database, e).EventID)
+		}
+	}
+	for _, e := range l.Read(events.TopicUsageDeadLetter, p, 0) {
+		if e.TenantID == tenant && e.Subject == events.UsageRejected {
+			rejected = append(rejected, Decode[events.Rejected](l.Database, e).EventID)
+		}
+	}
+	return validated, rejected
+}
+
+// InlineTenant has usage that the validator of the process has folded.
+func (l *Inline) InlineTenant() uuid.UUID {
+	l.Helper()
+	tenant := TenantIn(4)
+	l.Subscribe(tenant, May, Grant("calls", domain.ResetMonthly))
+	l.Append(Usage(tenant, "first", "calls", 1, May))
+	l.Ready(4)
+	l.Record(tenant, "calls", "origins") // the verdicts' origin has a number from now on
+	l.Ready(4)
+	return tenant
+}
