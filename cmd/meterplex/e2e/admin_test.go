@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -110,24 +109,4 @@ func (w *deployment) endWhileARequestIsOpen(i *instance, x *tenant) {
 		w.t.Errorf("the open request was answered %d", status)
 	}
 	<-ended
-}
-
-// An instance whose admin address is in use does not start, also without the API: the setting
-// would be ignored.
-func TestATakenAdminAddressEndsTheStart(t *testing.T) {
-	tier.AtSize(t)
-	t.Parallel()
-	w := newDeployment(t)
-	w.pipe = "postgres"
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.Close()
-	for _, roles := range []string{"", "relay"} {
-		i := w.prepare(roles, "METERPLEX_ADMIN_ADDR="+taken.Addr().String())
-		if err := i.tryStart(); err == nil || !strings.Contains(err.Error(), "METERPLEX_ADMIN_ADDR: the address ") || !strings.Contains(err.Error(), taken.Addr().String()) {
-			t.Errorf("roles %q: %v", roles, err)
-		}
-	}
 }

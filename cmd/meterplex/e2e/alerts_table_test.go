@@ -10,7 +10,6 @@ import (
 
 	"github.com/meterplex/meterplex/deploy/observe"
 	"github.com/meterplex/meterplex/deploy/observe/feed"
-	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // causeOfAlert is the fault by which a test causes an alert.
@@ -19,7 +18,7 @@ type causeOfAlert struct{ fault, test string }
 // causesOfAlerts names the fault of each alert.
 func causesOfAlerts() map[string]causeOfAlert {
 	const service, server = "TestEveryAlertFiresForItsFault", "TestEveryAlertOnTheServerFiresForItsFault"
-	const text = "TestDisksByTheTextOfTheNodeExporter"
+	const text = "the cases of disks in deploy/observe"
 	return map[string]causeOfAlert{
 		"MeterplexSLOBurn14_4": {"the database refuses rows: its disk is full", service},
 		"MeterplexSLOBurn6":    {"the same", service},
@@ -52,7 +51,7 @@ func causesOfAlerts() map[string]causeOfAlert {
 		"MeterplexStandbyMissing":       {"the synchronous standby is killed", server},
 		"MeterplexArchiveOld":           {"archive_command fails", server},
 		"MeterplexWALRetained":          {"a slot without a reader keeps WAL", server},
-		"MeterplexDiskFull":             {"the node exporter reports it, which is no program of the project: its text format is fed to the rule", text},
+		"MeterplexDiskFull":             {"the node exporter, which is no program of the project, reports it", text},
 		"MeterplexDiskNotWatched":       {"the same", text},
 		"MeterplexDatabaseNotMonitored": {"pg_monitor is revoked", server},
 
@@ -159,22 +158,4 @@ func TestEveryRunbookHasAllParts(t *testing.T) {
 			t.Errorf("%s: the check of docs/runbooks/%s has no command", a.Name, a.Runbook)
 		}
 	}
-}
-
-// The node exporter is no program of the project: its text format is written here.
-func TestDisksByTheTextOfTheNodeExporter(t *testing.T) {
-	tier.AtSize(t)
-	t.Parallel()
-	disk := func(available string) []feed.Scrape {
-		const of = `{device="/dev/sda1",fstype="ext4",mountpoint="/"} `
-		return []feed.Scrape{{At: time.Now(), Instances: map[string]string{"db": "# TYPE node_filesystem_avail_bytes gauge\nnode_filesystem_avail_bytes" + of + available +
-			"\n# TYPE node_filesystem_size_bytes gauge\nnode_filesystem_size_bytes" + of + "5.0e+10\n"}}}
-	}
-	gone := []feed.Scrape{{At: time.Now(), Instances: map[string]string{"db": ""}}}
-	w := &alertsTest{deployment: &deployment{t: t}, fed: &fedFaults{all: []feed.Fault{
-		{Alert: "MeterplexDiskFull", Labels: `mountpoint="/"`, Before: disk("4.0e+10"), During: disk("9.9e+09"), After: disk("1.1e+10")},
-		{Alert: "MeterplexDiskNotWatched", Before: disk("4.0e+10"), During: gone, After: disk("4.0e+10")},
-	}}}
-	w.fires()
-	w.checkCovered()
 }

@@ -96,7 +96,7 @@ func (p *tab) enterForm(form htmlForm, entered map[string]string, reason string)
 	within := `form[action="` + form.action + `"]`
 	p.press(input.Tab, input.Enter) // to the content
 	if form.closed {
-		p.walkTo("details:has(> "+within+") > summary")
+		p.walkTo("details:has(> " + within + ") > summary")
 		p.press(input.Enter)
 	}
 	for _, c := range form.controls {
