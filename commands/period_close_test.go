@@ -4,7 +4,6 @@ import (
 	"errors"
 	"math/big"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -104,40 +103,6 @@ func TestP8_AFreezeStoresTheFiguresOnce(t *testing.T) {
 	}
 	if h := tx.changes[activeTenant]; h.Last("2026-05").State() != domain.StateClosed || h.Last("2026-05").Position != 3 {
 		t.Errorf("saved %+v", h.Changes)
-	}
-}
-
-// Figures that differ are not frozen; those of another generation are computed again.
-func TestP8_AFreezeComparesTheFigures(t *testing.T) {
-	for name, c := range map[string]struct {
-		log, rows domain.Figures
-		drift     bool
-	}{
-		"an amount":          {figuresOf(3, 5), figuresOf(3, 6), true},
-		"a line":             {figuresOf(3, 5, 1), figuresOf(3, 5), true},
-		"another generation": {figuresOf(3, 5), figuresOf(4, 6), false},
-		"of equal figures":   {figuresOf(3, 5), figuresOf(4, 5), false},
-	} {
-		p, tx := newPeriods(requested)
-		tx.log, tx.rows = c.log, c.rows
-		got, err := p.CloseKind().Run(t.Context(), closeSaga(stepFreeze))
-		if tx.succeeded(t, err, 0); got.Drift != c.drift || got.End != "" || !c.drift && got.Step != stepFreeze || c.drift && !strings.Contains(got.Reason, "calls") {
-			t.Errorf("%s: %+v", name, got)
-		}
-		if len(tx.snapshots) > 0 {
-			t.Errorf("%s: stored %+v", name, tx.snapshots)
-		}
-	}
-}
-
-// A verdict that is folded between the two computations is no drift: they are made once more.
-func TestP8_AFoldDuringAFreezeIsNoDrift(t *testing.T) {
-	p, tx := newPeriods(requested)
-	tx.log, tx.rows = figuresOf(3, 5), figuresOf(3, 6)
-	tx.later = func() { tx.log = figuresOf(3, 6) }
-	got, err := p.CloseKind().Run(t.Context(), closeSaga(stepFreeze, domain.MissingLetters))
-	if tx.succeeded(t, err, 2); got.End != domain.SagaCompleted || tx.snapshots["2026-05/1"].Figures.Lines[0].Amount.Int64() != 6 {
-		t.Errorf("%+v, stored %+v", got, tx.snapshots)
 	}
 }
 
