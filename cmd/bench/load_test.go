@@ -47,7 +47,7 @@ func TestOpenLoadEndsAtAnError(t *testing.T) {
 	}}
 	short, enough := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer enough()
-	if _, _, err := slow.run(short); !errors.Is(err, context.DeadlineExceeded) || late.Load() > 10 {
+	if _, _, err := slow.run(short); !errors.Is(err, context.DeadlineExceeded) || late.Load() > 100 {
 		t.Errorf("%d sends were made, %v", late.Load(), err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
