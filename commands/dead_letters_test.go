@@ -182,7 +182,8 @@ func router(request events.Envelope, subject events.Subject, key string, counts 
 
 // The retry of a verdict after the freeze of its period is an adjustment. The retry of a recorded event becomes one by its verdict.
 func TestARetryRepeatsTheFailedEvent(t *testing.T) {
-	verdict := events.Validated{RawPosition: 7, EventID: "e", Feature: "calls", Amount: 3, Count: 1, PeriodKey: "2026-05", ValidatedSubscriptionID: uuid.UUID{6}}
+	verdict := events.Validated{RawPosition: 7, EventID: "e", Feature: "calls", Amount: 3, Count: 1, PeriodKey: "2026-05",
+		ValidatedSubscriptionID: uuid.UUID{6}}
 	whole, err := json.Marshal(verdict)
 	if err != nil {
 		t.Fatal(err)
@@ -223,11 +224,12 @@ func TestARetryRepeatsTheFailedEvent(t *testing.T) {
 				if got := payload[events.Reaggregate](t, &tx.appended[0]); got.Validated.Amount != 3 || got.Attempt != 3 || got.DeadLetterID != c.letter.ID {
 					t.Errorf("repeated %+v", got)
 				}
-				if a := tx.appended[0].Adjustment; a == nil || a.Snapshot != 1 || a.Kind != events.LateRetry || a.PeriodKey != "2026-05" || a.Feature != "calls" ||
-					a.SubscriptionID != (uuid.UUID{6}) || a.Amount.Int64() != 3 || a.EventCount != 1 || a.Recorded != 7 || a.SourceEventID != "e" {
+				if a := tx.appended[0].Adjustment; a == nil || a.Snapshot != 1 || a.Kind != events.LateRetry || a.PeriodKey != "2026-05" ||
+					a.Feature != "calls" || a.SubscriptionID != (uuid.UUID{6}) || a.Amount.Int64() != 3 || a.EventCount != 1 || a.Recorded != 7 || a.SourceEventID != "e" {
 					t.Errorf("the adjustment is %+v", a)
 				}
-			} else if got := payload[events.Retried](t, &tx.appended[0]); got.RawPosition != 7 || got.Attempt != 1 || string(got.Usage) != `{"eventId":"e"}` || got.Rejected != c.letter.Rejected ||
+			} else if got := payload[events.Retried](t, &tx.appended[0]); got.RawPosition != 7 || got.Attempt != 1 ||
+				string(got.Usage) != `{"eventId":"e"}` || got.Rejected != c.letter.Rejected ||
 				tx.appended[0].Adjustment != nil {
 				t.Errorf("repeated %+v", got)
 			}

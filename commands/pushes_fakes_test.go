@@ -22,7 +22,8 @@ type pushTx struct {
 	changes     map[uuid.UUID]domain.PeriodHistory
 	sagas       map[string]domain.Saga
 	pushes      map[uuid.UUID]domain.Push
-	billable    map[string]int64  // of the present snapshot, by feature
+	billable    map[string]int64 // of the present snapshot, by feature
+	recent      []domain.Closing
 	comparisons map[string]string // total and delivered, by window
 	retries     []string
 	time        time.Time
@@ -135,7 +136,7 @@ func (tx *pushTx) Feature(key string) (*domain.Feature, error) {
 func (tx *pushTx) Periods([]uuid.UUID) (map[uuid.UUID]domain.PeriodHistory, error) {
 	return tx.changes, nil
 }
-func (tx *pushTx) RecentlyClosed(uuid.UUID) ([]domain.Closing, error) { return nil, nil }
+func (tx *pushTx) RecentlyClosed(uuid.UUID) ([]domain.Closing, error) { return tx.recent, nil }
 
 func (tx *pushTx) DatabaseTime() (time.Time, error) { return tx.time, nil }
 

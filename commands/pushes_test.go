@@ -172,8 +172,32 @@ func TestP8_NoTotalDecidesAPushThatIsSentMeanwhile(t *testing.T) {
 		tx.pushes[push.ID] = push
 		p.meanwhile = nil
 	}
-	if got, err := c.CompareKind().Run(t.Context(), &domain.Saga{Step: stepCompare}); err != nil || got.End != "" || tx.ends(events.PushCompared) != 0 || len(tx.comparisons) > 0 {
+	got, err := c.CompareKind().Run(t.Context(), &domain.Saga{Step: stepCompare})
+	if err != nil || got.End != "" || tx.ends(events.PushCompared) != 0 || len(tx.comparisons) > 0 {
 		t.Errorf("%+v %v: compared %v", got, err, tx.comparisons)
+	}
+}
+
+func TestBillingStartsThePushOfRecentPeriods(t *testing.T) {
+	c, tx, _ := newPushes(t, requested, closed)
+	tx.recent = []domain.Closing{{TenantID: activeTenant, PeriodKey: "2026-05", Snapshot: 1}}
+	to := &events.Billing{Provider: events.ProviderStripe, Customer: "cus_2"}
+	_, event := tx.once(t, caused{subject: events.TenantChanged, tenant: activeTenant, residency: "eu-central-1"},
+		func(req Request) (any, error) { return c.SetBilling(t.Context(), req, activeTenant, to) })
+	if got := payload[events.Tenant](t, &event); got.Billing == nil || *got.Billing != *to {
+		t.Errorf("recorded %+v", got)
+	}
+	if _, ok := tx.sagas[SagaBillingPush+" billing/2026-05/1/1"]; !ok || len(tx.sagas) != 1 {
+		t.Errorf("started %v", tx.sagas)
+	}
+	got, err := c.SetBilling(t.Context(), Request{By: operator}, activeTenant, nil)
+	if err != nil || got.Billing != nil || len(tx.sagas) != 1 || len(tx.appended) != 2 {
+		t.Errorf("%+v %v, started %v", got, err, tx.sagas)
+	}
+	for pointer, bad := range map[string]events.Billing{"/provider": {Provider: "other", Customer: "c"},
+		"/customer": {Provider: "stripe", Customer: "a b"}} {
+		_, err := c.SetBilling(t.Context(), Request{By: operator}, activeTenant, &bad)
+		refusedWith(t, err, pointer[1:]+"_invalid", pointer)
 	}
 }
 

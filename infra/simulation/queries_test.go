@@ -43,10 +43,12 @@ func (tx *simTx) consumerQuery(text string, args []any) *simRows {
 		err = tx.do("move checkpoints", kindStep, locksOf(args[0].(string), args[1].([]int16)), fill(func() *simRows { return tx.moveCheckpoints(text, args) }))
 	case strings.HasSuffix(text, "FROM tenants WHERE id = $1"):
 		return simAnswer([]any{args[0].(uuid.UUID), "T", "small", domain.TenantActive, events.ResidencyUnspecified, time.Unix(0, 0), []string(nil), map[string]string(nil), events.LateUsageReject, (*int)(nil), (*string)(nil), (*string)(nil)})
-	case strings.HasPrefix(text, "SELECT tenant_id, position, period_key, snapshot, change FROM period_changes"), strings.Contains(text, "FROM offboardings WHERE tenant_id = $1"):
+	case strings.HasPrefix(text, "SELECT tenant_id, position, period_key, snapshot, change FROM period_changes"),
+		strings.Contains(text, "FROM offboardings WHERE tenant_id = $1"):
 		return simAnswer() // no period is closed, and no tenant offboarded
 	case strings.HasPrefix(text, "INSERT INTO sagas"): // that no one runs
-		return simAnswer([]any{args[0], args[1], args[2], args[3], args[4], domain.SagaRunning, 0, time.Now(), (*time.Time)(nil), []string(nil), args[6], "", 0, "", "", "", time.Now(), (*time.Time)(nil)})
+		return simAnswer([]any{args[0], args[1], args[2], args[3], args[4], domain.SagaRunning, 0, time.Now(), (*time.Time)(nil),
+			[]string(nil), args[6], "", 0, "", "", "", time.Now(), (*time.Time)(nil)})
 	case strings.HasPrefix(text, savesHistory):
 		return tx.saveHistory(args)
 	case strings.Contains(text, "FROM subscription_history"):
