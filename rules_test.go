@@ -53,6 +53,7 @@ var layers = map[string]layer{
 
 	"migrations":    {},
 	"internal/tier": {}, // tests only
+	"internal/must": {}, // tests only
 	"deploy":        {}, // generates files: the standard library only
 	"cmd/scaling":   {}, // no part of the service
 	"infra":         {ours: []string{"commands", "domain", "events", "projections", "migrations", "infra"}, anyOther: true},

@@ -12,7 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/projections"
 )
 
@@ -20,9 +23,7 @@ import (
 func golden(t testing.TB, info events.SubjectInfo) []byte {
 	t.Helper()
 	stored, err := os.ReadFile(filepath.Join("..", "..", "events", "testdata", info.Name()+".json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return stored
 }
 
@@ -159,3 +160,5 @@ func TestOneOfManyEventsIsSampled(t *testing.T) {
 		}
 	}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

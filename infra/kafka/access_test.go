@@ -19,6 +19,7 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localkafka"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/watermill/pipetest"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -63,9 +64,7 @@ func newSecuredBroker(t *testing.T) *securedBroker {
 	var err error
 	b.broker, err = localkafka.Start(t.Context(), localkafka.Config{DataDir: t.TempDir(), Users: map[string]string{"meter": password},
 		TLS: &localkafka.TLS{Certificate: certificate.Cert, Key: certificate.Key, ClientCA: b.ca.PEM}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() {
 		if err := b.broker.Stop(context.Background()); err != nil {
 			t.Error(err)
@@ -73,9 +72,7 @@ func newSecuredBroker(t *testing.T) *securedBroker {
 	})
 	// A busy machine takes longer than the default for the operator's records, which are published once.
 	b.operator = kafka.Config{Brokers: b.broker.Brokers(), TopicPrefix: "p.", Logger: logger(), DeliveryTimeout: time.Minute}
-	if err := newAdmin(t, b.operator).Ensure(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, newAdmin(t, b.operator).Ensure(t.Context()))
 	b.admin = clientOf(t, b.broker.Brokers())
 	b.setPassword(password)
 	b.cfg = kafka.Config{Brokers: b.broker.SecuredBrokers(), TopicPrefix: "p.", Logger: b.logger(), DeliveryTimeout: 10 * time.Second,
@@ -110,28 +107,21 @@ func (b *securedBroker) allow(list ...acl) {
 			want += 1
 		}
 		created, err := b.admin.CreateACLs(b.Context(), builder)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.OK(b, err)
 		for _, c := range created {
 			if c.Err != nil {
 				b.Fatal(c.Err, c.ErrMessage)
 			}
 		}
 	}
-	for end := time.Now().Add(testTimeout); ; time.Sleep(10 * time.Millisecond) { // the broker learns of ACLs from the controller
+	must.Until(b, "the broker knows the ACLs", func() bool { // it learns of them from the controller
 		known := 0
 		described, err := b.admin.DescribeACLs(b.Context(), kadm.NewACLs().AnyResource().Allow("User:meter").AllowHosts("*").Operations().ResourcePatternType(kadm.ACLPatternAny))
 		for _, d := range described {
 			known += len(d.Described)
 		}
-		if err == nil && known == want {
-			return
-		}
-		if time.Now().After(end) {
-			b.Fatalf("%d of %d ACLs are known, %v", known, want, err)
-		}
-	}
+		return err == nil && known == want
+	})
 }
 
 // use calls the broker as an instance does, and returns the first error.
@@ -249,23 +239,13 @@ func theErrorNamesTheMissingACL(t *testing.T, b *securedBroker) {
 		{"rewind", []acl{read, group}, "the login needs the ACL Describe on the group p.meterplex-usage-validator"},
 	} {
 		for _, topic := range []events.Topic{events.TopicUsageRaw, events.TopicCommands} { // for those that read
-			if err := pipetest.Publish(t.Context(), operator, pipetest.Make(topic, 0, 1)); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, pipetest.Publish(t.Context(), operator, pipetest.Make(topic, 0, 1)))
 		}
 		b.allow(c.needs[:len(c.needs)-1]...)
 		if err := b.use(c.what); err == nil || !strings.Contains(err.Error(), c.named) || !strings.Contains(err.Error(), "docs/access.md") {
 			t.Errorf("%s without %v: %v instead of %q", c.what, c.needs[len(c.needs)-1], err, c.named)
 		}
 		b.allow(c.needs...)
-		for end := time.Now().Add(testTimeout); ; time.Sleep(50 * time.Millisecond) { // a new group's coordinator may not be there yet
-			err := b.use(c.what)
-			if err == nil {
-				break
-			}
-			if time.Now().After(end) {
-				t.Fatalf("%s with its ACLs: %v", c.what, err)
-			}
-		}
+		must.Until(t, c.what+" with its ACLs", func() bool { return b.use(c.what) == nil }) // a new group's coordinator may not be there yet
 	}
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // fakeBroker refuses requests like the broker of a provider that restricts topic settings, or of an
@@ -42,9 +43,7 @@ type fakeBroker struct {
 func (h *fakeBroker) start(t *testing.T, topics ...string) kafka.Config {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	h.addr, h.topics, h.copies, h.requests = listener.Addr().(*net.TCPAddr), map[string]string{}, map[string]string{}, map[string]int{}
 	for _, name := range topics {
 		h.topics[name] = "CreateTime"
@@ -218,9 +217,7 @@ func (h *fakeBroker) ensures(t *testing.T, cfg kafka.Config, times int) (request
 	t.Helper()
 	admin := newAdmin(t, cfg)
 	for range times {
-		if err := admin.Ensure(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, admin.Ensure(t.Context()))
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -249,16 +246,12 @@ func TestTimestampTypeIsSetOnceTheBrokerAnswers(t *testing.T) {
 	cfg := h.start(t, "usage.raw")
 	admin := newAdmin(t, cfg)
 	for range 3 {
-		if err := admin.Ensure(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, admin.Ensure(t.Context()))
 	}
 	h.mu.Lock()
 	h.describe = nil
 	h.mu.Unlock()
-	if err := admin.Ensure(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, admin.Ensure(t.Context()))
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if warned := strings.Count(h.log.String(), "level=WARN"); warned != 1 || h.topics["usage.raw"] != "LogAppendTime" {
@@ -272,9 +265,7 @@ func TestTimestampTypeOfAnAdministratorIsKept(t *testing.T) {
 	cfg := h.start(t, "usage.raw")
 	admin := newAdmin(t, cfg)
 	for _, want := range []string{"LogAppendTime", "CreateTime", "CreateTime"} {
-		if err := admin.Ensure(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, admin.Ensure(t.Context()))
 		h.mu.Lock()
 		if got := h.topics["usage.raw"]; got != want {
 			t.Errorf("%s, want %s", got, want)
@@ -338,9 +329,7 @@ func TestP11_TopicsAreCreatedForBrokersThatAreDown(t *testing.T) {
 		h := &fakeBroker{away: c.away}
 		cfg := h.start(t)
 		cfg.Replication = c.asked
-		if err := newAdmin(t, cfg).Ensure(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, newAdmin(t, cfg).Ensure(t.Context()))
 		for _, topic := range events.Topics() {
 			if got := h.copies[topic.Name]; got != c.want {
 				t.Errorf("%d brokers are away, %d copies asked for: %s is made with %q, want %q", c.away, c.asked, topic.Name, got, c.want)

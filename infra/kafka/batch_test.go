@@ -2,6 +2,7 @@ package kafka_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"pgregory.net/rapid"
@@ -17,6 +19,7 @@ import (
 	"github.com/meterplex/meterplex/infra/kafka"
 	"github.com/meterplex/meterplex/infra/watermill"
 	"github.com/meterplex/meterplex/infra/watermill/pipetest"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 func receive(t testing.TB, messages <-chan *message.Message) (*message.Message, []events.Record) {
@@ -27,9 +30,7 @@ func receive(t testing.TB, messages <-chan *message.Message) (*message.Message, 
 			t.Fatal("the subscription ended")
 		}
 		records, err := kafka.Records(msg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return msg, records
 	case <-time.After(testTimeout):
 		t.Fatal("no batch received")
@@ -86,15 +87,11 @@ func TestBatchBounds(t *testing.T) {
 			records[i].Partition = int16(i / 10 % 32)
 		}
 	}
-	if err := pipetest.Publish(t.Context(), pub, records); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, pipetest.Publish(t.Context(), pub, records))
 	sub := newSubscriber(t, kafka.SubscriberConfig{Config: cfg, Group: "g", MaxRecords: 100, MaxRecordsPerPartition: 30})
 	defer sub.Close()
 	messages, err := sub.Subscribe(t.Context(), "usage.raw")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	seen, last := 0, map[int16]int64{}
 	for seen < len(records) {
 		msg, batch := receive(t, messages)
@@ -130,9 +127,7 @@ func TestPublishMessages(t *testing.T) {
 	msg.Metadata.Set(kafka.MetadataKey, "k")
 	msg.Metadata.Set("b", "2")
 	msg.Metadata.Set("a", "1")
-	if err := pub.Publish("usage.raw", msg); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, pub.Publish("usage.raw", msg))
 	wrong := msg.Copy()
 	wrong.Metadata.Set(kafka.MetadataPartition, "32")
 	if err := pub.Publish("usage.raw", wrong); !errors.Is(err, watermill.ErrPartition) {
@@ -147,9 +142,7 @@ func TestPublishMessages(t *testing.T) {
 		t.Errorf("an unknown topic: %v", err)
 	}
 	messages, err := sub.Subscribe(t.Context(), "usage.raw")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	in, records := receive(t, messages)
 	in.Ack()
 	r := records[0]
@@ -166,17 +159,11 @@ func TestLowRateSubscriber(t *testing.T) {
 	pub := newPublisher(t, cfg)
 	defer pub.Close()
 	sent := pipetest.Make(events.TopicCommands, 0, 20)
-	if err := pipetest.Publish(t.Context(), pub, sent); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, pipetest.Publish(t.Context(), pub, sent))
 	sub, err := kafka.NewLowRateSubscriber(kafka.SubscriberConfig{Config: cfg, Group: events.GroupCommands})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	messages, err := sub.Subscribe(t.Context(), "meterplex.commands")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	got := map[string]string{}
 	for nacked := false; len(got) < len(sent); {
 		msg, records := receive(t, messages)
@@ -195,9 +182,7 @@ func TestLowRateSubscriber(t *testing.T) {
 			t.Errorf("got %s, want %s", got[string(r.Value)], want)
 		}
 	}
-	if err := sub.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, sub.Close())
 	if _, open := <-messages; open {
 		t.Error("a message after Close")
 	}
@@ -206,16 +191,12 @@ func TestLowRateSubscriber(t *testing.T) {
 func TestLowRateSubscriberWaitsForABroker(t *testing.T) {
 	sub, err := kafka.NewLowRateSubscriber(kafka.SubscriberConfig{
 		Config: kafka.Config{Brokers: []string{"127.0.0.1:1"}, Logger: logger()}, Group: "g"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	messages, err := sub.Subscribe(t.Context(), "meterplex.commands")
 	if err != nil {
 		t.Fatalf("Subscribe without a broker failed: %v", err)
 	}
-	if err := sub.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, sub.Close())
 	if _, open := <-messages; open {
 		t.Error("unexpected message")
 	}
@@ -231,9 +212,7 @@ func TestEnsure(t *testing.T) {
 		t.Error(err)
 	}
 	topics, err := admin.Topics(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, topic := range topics {
 		if !topic.Ready || topic.Partitions != 32 || topic.Replicas != 1 || topic.InSync != 1 {
 			t.Errorf("%+v", topic)
@@ -248,5 +227,62 @@ func TestEnsure(t *testing.T) {
 	err = newAdmin(t, other).Ensure(t.Context())
 	if !errors.Is(err, kafka.ErrTopicsUnfit) || !strings.Contains(err.Error(), "usage.raw has 6 partitions, needs 32") {
 		t.Errorf("a topic with 6 partitions: %v", err)
+	}
+}
+
+// TestP10_NothingIsWrittenBehindARefusedRecord publishes to one partition. The fourth record is refused:
+// the records before it are stored, those behind it are not.
+func TestP10_NothingIsWrittenBehindARefusedRecord(t *testing.T) {
+	pub := toNarrowTopic(t, events.TopicUsageRaw)
+	records := pipetest.Make(events.TopicUsageRaw, 0, 12)
+	for i := range records {
+		records[i].Partition = 3
+	}
+	checkRefused(t, pub, records, map[int]bool{3: true}, kerr.MessageTooLarge)
+}
+
+// TestP10_NothingIsWrittenBehindARefusedRecordOfLowRate does the same through watermill-kafka, with a second
+// partition beside it.
+func TestP10_NothingIsWrittenBehindARefusedRecordOfLowRate(t *testing.T) {
+	pub := toNarrowTopic(t, events.TopicCatalogue)
+	records := pipetest.Make(events.TopicCatalogue, 0, 12)
+	for i := range records {
+		records[i].Partition = int16(3 + i%2)
+	}
+	checkRefused(t, pub, records, map[int]bool{4: true}, sarama.ErrMessageSizeTooLarge)
+}
+
+func checkRefused(t rapid.TB, pub *kafka.Publisher, records []events.Record, bad map[int]bool, refusal error) {
+	first := map[int16]int{} // the first bad record of each partition
+	for i := len(records) - 1; i >= 0; i-- {
+		if bad[i] {
+			records[i].Value = incompressible(5000)
+			first[records[i].Partition] = i
+		}
+	}
+	err := pipetest.Publish(context.Background(), pub, records)
+	var failed *kafka.PublishError
+	if !errors.As(err, &failed) || !errors.Is(err, refusal) {
+		t.Fatalf("got %v", err)
+	}
+	reported := map[int]kafka.FailedRecord{}
+	for _, f := range failed.Failed {
+		reported[f.Index] = f
+	}
+	for i, r := range records {
+		cut, refused := first[r.Partition]
+		f, isReported := reported[i]
+		switch {
+		case !refused || i < cut:
+			if isReported || r.Offset < 0 {
+				t.Fatalf("record %d precedes every refused record and failed: %v", i, f.Err)
+			}
+		case i == cut:
+			if !f.Permanent {
+				t.Fatalf("record %d is permanently refused, reported was %v", i, f.Err)
+			}
+		case !isReported || f.Permanent || !errors.Is(f.Err, watermill.ErrBehind):
+			t.Fatalf("record %d stands behind a refused one, told was %+v", i, f)
+		}
 	}
 }

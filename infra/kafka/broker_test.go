@@ -14,17 +14,19 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
 	"github.com/meterplex/meterplex/infra/local/localkafka"
 	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
 	"github.com/meterplex/meterplex/infra/watermill/pipetest"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
-// testTimeout bounds waits in tests. It is long because the machine may be busy.
-const testTimeout = 2 * time.Minute
+// testTimeout bounds waits in tests.
+const testTimeout = must.Patience
 
 // ledger collects the records that a consumer received.
 type ledger struct {
@@ -61,11 +63,7 @@ func (l *ledger) count() int {
 // await waits for n distinct records.
 func (l *ledger) await(t testing.TB, n int) {
 	t.Helper()
-	for end := time.Now().Add(testTimeout); l.count() < n; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d of %d records received", l.count(), n)
-		}
-	}
+	must.Until(t, fmt.Sprint(n, " records are received"), func() bool { return l.count() >= n })
 }
 
 // inOrder checks that the first occurrences in each partition have ascending numbers.
@@ -127,13 +125,9 @@ func TestP1_NothingIsLostWhenTheBrokerIsKilled(t *testing.T) {
 			makeTopic(t, cfg, c.topic)
 			pub := newPublisher(t, cfg)
 			sub, err := c.open(kafka.SubscriberConfig{Config: cfg, Group: "g", MaxRecords: 100})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			messages, err := sub.Subscribe(t.Context(), c.topic.Name())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			seen, consumed := newLedger(), make(chan struct{})
 			go func() { seen.consume(t, messages); close(consumed) }()
 			var restarts sync.WaitGroup
@@ -184,21 +178,15 @@ func publishWhileTheBrokerHangs(t *testing.T, broker *localkafka.Broker, topic e
 	defer pub.Close()
 	publishAll(t, pub, topic, 0, 10, 10, func(int) {})
 	process, err := os.FindProcess(broker.PID())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, process.Signal(syscall.SIGSTOP))
 	awaitStopped(t, process.Pid)
 	records := pipetest.Make(topic, 10, 10)
 	err = pipetest.Publish(t.Context(), pub, records)
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(100*time.Millisecond, cancel)
 	byCaller := pipetest.Publish(ctx, pub, pipetest.Make(topic, 10, 10))
-	if err := process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, process.Signal(syscall.SIGCONT))
 	var failed *kafka.PublishError
 	if !errors.As(err, &failed) || len(failed.Failed) != 10 || len(failed.Permanent()) != 0 || records[0].Offset != -1 {
 		t.Errorf("a broker that hangs gave %v", err)
@@ -243,9 +231,7 @@ func continuesAfter(t *testing.T, cfg kafka.Config, happen func(admin *kafka.Adm
 	defer pub.Close()
 	sub := newSubscriber(t, kafka.SubscriberConfig{Config: cfg, Group: "g"})
 	messages, err := sub.Subscribe(t.Context(), "usage.raw")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	seen, consumed := newLedger(), make(chan struct{})
 	go func() { seen.consume(t, messages); close(consumed) }()
 	publishAll(t, pub, events.TopicUsageRaw, 0, 100, 50, func(int) {})
@@ -265,18 +251,10 @@ func TestWipedBrokerIsUsedAgain(t *testing.T) {
 	t.Parallel()
 	broker := ownBroker(t)
 	continuesAfter(t, configAt(t, broker), func(admin *kafka.Admin) {
-		if err := broker.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.RemoveAll(broker.Dir()); err != nil {
-			t.Fatal(err)
-		}
-		if err := broker.Restart(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := admin.Ensure(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, broker.Kill())
+		must.OK(t, os.RemoveAll(broker.Dir()))
+		must.OK(t, broker.Restart(t.Context()))
+		must.OK(t, admin.Ensure(t.Context()))
 	})
 }
 
@@ -284,18 +262,8 @@ func TestWipedBrokerIsUsedAgain(t *testing.T) {
 func TestRecreatedTopicIsUsedAgain(t *testing.T) {
 	tier.AtSize(t)
 	continuesAfter(t, config(t), func(admin *kafka.Admin) {
-		if err := admin.DeleteTopics(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		for end := time.Now().Add(testTimeout); ; time.Sleep(100 * time.Millisecond) {
-			err := admin.Ensure(t.Context())
-			if err == nil {
-				break
-			}
-			if time.Now().After(end) {
-				t.Fatal(err)
-			}
-		}
+		must.OK(t, admin.DeleteTopics(t.Context()))
+		must.Until(t, "the topics are made again", func() bool { return admin.Ensure(t.Context()) == nil })
 	})
 }
 
@@ -305,25 +273,16 @@ func TestOlderTopicsUseTheBrokersTime(t *testing.T) {
 	cfg := config(t)
 	name := cfg.TopicPrefix + "usage.raw"
 	create(t, client(t), 32, nil, name)
-	if err := newAdmin(t, cfg).Ensure(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, newAdmin(t, cfg).Ensure(t.Context()))
 	admin := client(t)
 	for _, of := range []string{name, cfg.TopicPrefix + "usage.validated"} {
 		// The broker changes an existing topic with a delay.
-		for end, by := time.Now().Add(testTimeout), ""; by != "LogAppendTime"; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("%s is stamped by %s", of, by)
-			}
+		must.Until(t, of+" is stamped by the broker", func() bool {
 			described, err := admin.DescribeTopicConfigs(t.Context(), of)
-			if err != nil || len(described) != 1 {
-				t.Fatal(described, err)
-			}
-			for _, c := range described[0].Configs {
-				if c.Key == "message.timestamp.type" {
-					by = c.MaybeValue()
-				}
-			}
-		}
+			must.OK(t, err)
+			return slices.ContainsFunc(described[0].Configs, func(c kadm.Config) bool {
+				return c.Key == "message.timestamp.type" && c.MaybeValue() == "LogAppendTime"
+			})
+		})
 	}
 }

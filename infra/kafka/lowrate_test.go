@@ -17,37 +17,28 @@ import (
 	"github.com/meterplex/meterplex/infra/kafka"
 	"github.com/meterplex/meterplex/infra/watermill"
 	"github.com/meterplex/meterplex/infra/watermill/pipetest"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // A broker that accepts connections but never answers does not block a stop. Its client alone would
 // wait for two minutes.
 func TestP11_ASilentBrokerDoesNotDelayAStop(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer silent.Close()
 	sub, err := kafka.NewLowRateSubscriber(kafka.SubscriberConfig{
 		Config: kafka.Config{Brokers: []string{silent.Addr().String()}, Logger: logger()}, Group: events.GroupCommands})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	messages, err := sub.Subscribe(t.Context(), "meterplex.commands")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	conn, err := silent.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer conn.Close()
 	if _, err := conn.Read(make([]byte, 1)); err != nil { // a request was sent
 		t.Fatal(err)
 	}
 	began := time.Now()
-	if err := sub.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, sub.Close())
 	if took := time.Since(began); took > time.Minute {
 		t.Errorf("the stop took %v", took)
 	}
@@ -60,9 +51,7 @@ func TestP11_ASilentBrokerDoesNotDelayAStop(t *testing.T) {
 // caller has left.
 func TestPingsOfASilentBrokerShareARequest(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer silent.Close()
 	a := newAdmin(t, kafka.Config{Brokers: []string{silent.Addr().String()}, Logger: logger()})
 	before := runtime.NumGoroutine()
@@ -87,24 +76,16 @@ func TestPublishedRecordsAreTheSameAtEveryRate(t *testing.T) {
 	records := pipetest.Make(events.TopicCatalogue, 0, 20)
 	records[3].Value, records[4].Key = nil, nil // a withheld record has no value
 	batch, err := kafka.NewBatchPublisher(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	lowRate, err := kafka.NewLowRatePublisher(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	read := map[string][]string{}
 	for topic, pub := range map[string]message.Publisher{"usage.raw": batch, "meterplex.catalogue": lowRate} {
 		sent := slices.Clone(records)
-		if err := pub.Publish(topic, watermill.Outgoing(t.Context(), sent)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, pub.Publish(topic, watermill.Outgoing(t.Context(), sent)))
 		sub := newSubscriber(t, kafka.SubscriberConfig{Config: cfg, Group: "g-" + topic})
 		messages, err := sub.Subscribe(t.Context(), topic)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for len(read[topic]) < len(sent) {
 			msg, list := receive(t, messages)
 			for _, r := range list {

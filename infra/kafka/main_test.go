@@ -20,6 +20,7 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
 	"github.com/meterplex/meterplex/infra/watermill/pipetest"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -53,27 +54,21 @@ func ownBroker(t testing.TB) *localkafka.Broker {
 func newPublisher(t testing.TB, cfg kafka.Config) *kafka.Publisher {
 	t.Helper()
 	p, err := kafka.NewPublisher(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return p
 }
 
 func newSubscriber(t testing.TB, cfg kafka.SubscriberConfig) *kafka.Subscriber {
 	t.Helper()
 	s, err := kafka.NewSubscriber(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return s
 }
 
 func newAdmin(t testing.TB, cfg kafka.Config) *kafka.Admin {
 	t.Helper()
 	a, err := kafka.NewAdmin(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(a.Close)
 	return a
 }
@@ -81,9 +76,7 @@ func newAdmin(t testing.TB, cfg kafka.Config) *kafka.Admin {
 func ensure(t testing.TB, cfg kafka.Config) *kafka.Admin {
 	t.Helper()
 	a := newAdmin(t, cfg)
-	if err := a.Ensure(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, a.Ensure(context.Background()))
 	// Leftover partitions slow down the restart of a killed broker.
 	t.Cleanup(func() {
 		if err := a.DeleteTopics(context.Background()); err != nil {
@@ -112,9 +105,7 @@ func makeTopicOf(t testing.TB, cfg kafka.Config, topic events.Topic, settings ma
 	a := newAdmin(t, cfg)
 	for {
 		states, err := a.Topics(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if states[topic-1].Ready {
 			return a
 		}
@@ -124,9 +115,7 @@ func makeTopicOf(t testing.TB, cfg kafka.Config, topic events.Topic, settings ma
 
 func create(t testing.TB, admin *kadm.Client, partitions int32, settings map[string]*string, name string) {
 	t.Helper()
-	if err := tryCreate(admin, partitions, settings, name); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, tryCreate(admin, partitions, settings, name))
 }
 
 // tryCreate creates a topic. A broker with late heartbeats is fenced for a moment; meanwhile the creation
@@ -149,9 +138,7 @@ func client(t testing.TB) *kadm.Client {
 func clientOf(t testing.TB, brokers []string) *kadm.Client {
 	t.Helper()
 	c, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.DisableClientMetrics())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(c.Close)
 	return kadm.NewClient(c)
 }

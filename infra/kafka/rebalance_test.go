@@ -2,12 +2,17 @@ package kafka_test
 
 import (
 	"fmt"
+	"os"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
+	"github.com/meterplex/meterplex/infra/watermill/pipetest"
+	"github.com/meterplex/meterplex/internal/must"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // P3: partitions that leave a member and come back while it waits for records lose none. It waits for an idle topic, so that the wait
@@ -32,20 +37,17 @@ func TestP3_PartitionsThatComeBackDuringAWaitLoseNoRecord(t *testing.T) {
 		}
 		return by
 	}
-	await := func(members int) map[string][]int32 {
+	await := func(members int) (by map[string][]int32) {
 		t.Helper()
-		for end := time.Now().Add(testTimeout); ; time.Sleep(50 * time.Millisecond) {
-			by, all := owned(), 0
+		must.Until(t, fmt.Sprint(members, " members own all partitions"), func() bool {
+			all := 0
+			by = owned()
 			for _, list := range by {
 				all += len(list)
 			}
-			if len(by) == members && all == events.Partitions {
-				return by
-			}
-			if time.Now().After(end) {
-				t.Fatalf("the members own %v, want all partitions in %d of them", by, members)
-			}
-		}
+			return len(by) == members && all == events.Partitions
+		})
+		return by
 	}
 	join := func() (<-chan string, func()) {
 		return reading(t, newSubscriber(t, kafka.SubscriberConfig{Config: cfg, Group: "g"}))
@@ -79,4 +81,70 @@ func TestP3_PartitionsThatComeBackDuringAWaitLoseNoRecord(t *testing.T) {
 	slices.Sort(got)
 	slices.Sort(wanted)
 	want(t, got, wanted...)
+}
+
+// The offsets of an acknowledged batch are committed while its member reads on: each time, and those of a Nack are not.
+func TestOffsetsAreCommittedAfterEachAck(t *testing.T) {
+	cfg := config(t)
+	admin := makeTopic(t, cfg, events.TopicUsageRaw)
+	pub := newPublisher(t, cfg)
+	defer pub.Close()
+	sub := newSubscriber(t, kafka.SubscriberConfig{Config: cfg, Group: "g"})
+	defer sub.Close()
+	messages, err := sub.Subscribe(t.Context(), "usage.raw")
+	must.OK(t, err)
+	behind := func() (records int64) {
+		lags, err := admin.Lag(t.Context(), "g")
+		must.OK(t, err)
+		for _, l := range lags {
+			records += max(l.Lag, 0)
+		}
+		return records
+	}
+	for round := range 3 {
+		must.OK(t, pipetest.Publish(t.Context(), pub, pipetest.Make(events.TopicUsageRaw, 70*round, 70)))
+		nacked, _ := receive(t, messages)
+		nacked.Nack()
+		for n := 0; n < 70; {
+			msg, records := receive(t, messages)
+			if n == 0 && behind() < int64(len(records)) {
+				t.Errorf("round %d: offsets are committed before the Ack", round)
+			}
+			n += len(records)
+			msg.Ack()
+		}
+		must.Until(t, "the offsets of acknowledged records are committed", func() bool { return behind() == 0 })
+	}
+}
+
+// A broker that hangs when offsets are due to be committed does not block a stop.
+func TestP11_ABrokerThatHangsDoesNotDelayAStop(t *testing.T) {
+	tier.AtSize(t)
+	t.Parallel()
+	broker := ownBroker(t)
+	cfg := configAt(t, broker)
+	makeTopic(t, cfg, events.TopicUsageRaw)
+	pub := newPublisher(t, cfg)
+	defer pub.Close()
+	sub := newSubscriber(t, kafka.SubscriberConfig{Config: cfg, Group: "g"})
+	messages, err := sub.Subscribe(t.Context(), "usage.raw")
+	must.OK(t, err)
+	publishAll(t, pub, events.TopicUsageRaw, 0, 10, 10, func(int) {})
+	msg, _ := receive(t, messages)
+	process, err := os.FindProcess(broker.PID())
+	must.OK(t, err)
+	must.OK(t, process.Signal(syscall.SIGSTOP))
+	defer process.Signal(syscall.SIGCONT)
+	awaitStopped(t, process.Pid)
+	msg.Ack()
+	time.Sleep(500 * time.Millisecond) // a commit is under way
+	began := time.Now()
+	if err := sub.Close(); err != nil {
+		t.Error(err)
+	}
+	took := time.Since(began)
+	t.Logf("the stop took %v", took)
+	if took > time.Minute {
+		t.Errorf("the stop took %v", took)
+	}
 }

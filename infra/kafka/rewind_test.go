@@ -14,6 +14,7 @@ import (
 	"github.com/meterplex/meterplex/infra/kafka"
 	"github.com/meterplex/meterplex/infra/watermill"
 	"github.com/meterplex/meterplex/infra/watermill/pipetest"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // put publishes records in order to a partition of usage.raw.
@@ -23,9 +24,7 @@ func put(t testing.TB, p *kafka.Publisher, partition int16, values ...string) {
 	for _, v := range values {
 		records = append(records, events.Record{Topic: events.TopicUsageRaw, Partition: partition, Value: []byte(v)})
 	}
-	if err := pipetest.Publish(context.Background(), p, records); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, pipetest.Publish(context.Background(), p, records))
 }
 
 // reading subscribes, acknowledges all records and returns their values, until stop.
@@ -33,9 +32,7 @@ func reading(t testing.TB, sub message.Subscriber) (values <-chan string, stop f
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	in, err := sub.Subscribe(ctx, events.TopicUsageRaw.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	out, done := make(chan string, 10_000), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -94,13 +91,9 @@ func TestP11_OffsetBeyondTheEndDoesNotStallAGroup(t *testing.T) {
 			put(t, p, 3, "a", "b", "c")
 			at := kadm.Offsets{}
 			at.AddOffset(cfg.TopicPrefix+"usage.raw", 3, 100_000, -1)
-			if err := client(t).CommitAllOffsets(t.Context(), cfg.TopicPrefix+"g", at); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, client(t).CommitAllOffsets(t.Context(), cfg.TopicPrefix+"g", at))
 			sub, err := open(kafka.SubscriberConfig{Config: cfg, Group: "g"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			values, stop := reading(t, sub)
 			defer stop()
 			want(t, next(t, values, 3), "a", "b", "c")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/meterplex/meterplex/infra/kafka"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // password is the user's; no text holds it.
@@ -27,9 +28,7 @@ func (b *securedBroker) setPassword(to string) {
 		if err == nil {
 			err = changed.Error()
 		}
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.OK(b, err)
 	}
 }
 
@@ -40,9 +39,7 @@ func (b *securedBroker) trusting(ca *localtest.CA, own ...localtest.Certificate)
 	c.RootCAs.AppendCertsFromPEM([]byte(ca.PEM))
 	for _, one := range own {
 		pair, err := tls.X509KeyPair([]byte(one.Cert), []byte(one.Key))
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.OK(b, err)
 		c.Certificates = append(c.Certificates, pair)
 	}
 	return c
@@ -92,13 +89,9 @@ func (b *securedBroker) searchPassword(place, text string) {
 func impostor(t *testing.T, own localtest.Certificate) (address string) {
 	t.Helper()
 	pair, err := tls.X509KeyPair([]byte(own.Cert), []byte(own.Key))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -156,9 +149,7 @@ func theErrorNamesTheSetting(t *testing.T, b *securedBroker) {
 			own.cfg.TLS, own.cfg.Logger, own.cfg.DeliveryTimeout = b.cfg.TLS.Clone(), own.logger(), 2*time.Second
 			c.change(&own.cfg)
 			admin, err := kafka.NewAdmin(own.cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			defer admin.Close()
 			err = admin.Ping(t.Context())
 			var reasoned interface{ Reason() string }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local/download"
 	"github.com/meterplex/meterplex/infra/local/localkafka"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // asProcess in the environment makes the test binary act as another process of the product: it starts
@@ -126,9 +127,7 @@ func openDir(t *testing.T) string {
 
 func check(t *testing.T, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 }
 
 func startPostgres(t *testing.T, cfg PostgresConfig) *Postgres {

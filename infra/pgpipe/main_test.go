@@ -16,6 +16,7 @@ import (
 	"github.com/meterplex/meterplex/infra/pgpipe"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/watermill/pipetest"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -51,9 +52,7 @@ func migrated(t testing.TB) (url string, owner *sql.DB) {
 	t.Helper()
 	url = localtest.Migrated(t, postgres.Migrate)
 	owner, err := postgres.OwnerDB(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { owner.Close() })
 	return url, owner
 }
@@ -61,9 +60,7 @@ func migrated(t testing.TB) (url string, owner *sql.DB) {
 func open(t testing.TB, address, first string) *sql.DB {
 	t.Helper()
 	cfg, err := pgx.ParseConfig(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	db := stdlib.OpenDB(*cfg, stdlib.OptionAfterConnect(func(ctx context.Context, c *pgx.Conn) error {
 		_, err := c.Exec(ctx, first)
 		return err
@@ -78,9 +75,7 @@ func config(t testing.TB) (pgpipe.Config, *sql.DB) {
 	t.Helper()
 	owner, worker := database(t)
 	cfg := pgpipe.Config{DB: owner, Logger: logger()}
-	if err := pgpipe.Ensure(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, pgpipe.Ensure(t.Context(), cfg))
 	cfg.DB = worker
 	return cfg, owner
 }
@@ -94,16 +89,12 @@ func pipeWith(t testing.TB, arrivals *pgpipe.Arrivals) pipetest.Pipe {
 		Partitions: 32,
 		Publisher: func(t testing.TB) message.Publisher {
 			p, err := pgpipe.NewPublisher(cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			return p
 		},
 		Subscriber: func(t testing.TB, group string, maxRecords int, grace time.Duration) message.Subscriber {
 			s, err := pgpipe.NewSubscriber(pgpipe.SubscriberConfig{Config: cfg, Group: group, MaxRecords: maxRecords, CloseTimeout: grace})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			return s
 		},
 		CreateTopic: func(topic string) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/meterplex/meterplex/infra/pgpipe"
 	"github.com/meterplex/meterplex/infra/watermill"
 	"github.com/meterplex/meterplex/infra/watermill/pipetest"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // testTimeout bounds waits in tests. It is long because the machine may be busy.
@@ -23,23 +24,17 @@ const testTimeout = 2 * time.Minute
 func newPublisher(t testing.TB, cfg pgpipe.Config) *pgpipe.Publisher {
 	t.Helper()
 	p, err := pgpipe.NewPublisher(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return p
 }
 
 func subscribe(t testing.TB, cfg pgpipe.SubscriberConfig) <-chan *message.Message {
 	t.Helper()
 	s, err := pgpipe.NewSubscriber(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { s.Close() })
 	messages, err := s.Subscribe(context.Background(), "usage.raw")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return messages
 }
 
@@ -51,9 +46,7 @@ func receive(t testing.TB, messages <-chan *message.Message) (*message.Message, 
 			t.Fatal("the subscription ended")
 		}
 		records, err := watermill.Records(msg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return msg, records
 	case <-time.After(testTimeout):
 		t.Fatal("no batch received")
@@ -64,9 +57,7 @@ func receive(t testing.TB, messages <-chan *message.Message) (*message.Message, 
 func publish(t testing.TB, pub *pgpipe.Publisher, from, n int) {
 	t.Helper()
 	records := pipetest.Make(events.TopicUsageRaw, from, n)
-	if err := pipetest.Publish(context.Background(), pub, records); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, pipetest.Publish(context.Background(), pub, records))
 	if records[0].Offset != -1 {
 		t.Errorf("offset %d of a record that shares its row", records[0].Offset)
 	}
@@ -126,9 +117,7 @@ func TestManyTopicsAndRecordsInOneCall(t *testing.T) {
 	pub := newPublisher(t, cfg)
 	defer pub.Close()
 	records := append(pipetest.Make(events.TopicUsageRaw, 0, 2500), pipetest.Make(events.TopicCommands, 0, 3)...)
-	if err := pipetest.Publish(t.Context(), pub, records); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, pipetest.Publish(t.Context(), pub, records))
 	if n := number(t, owner, "SELECT count(*) FROM pipe_usage_raw"); n != 3 {
 		t.Errorf("%d rows for 2500 records", n)
 	}
@@ -307,5 +296,38 @@ func TestServiceCannotCreateTables(t *testing.T) {
 	as.DB = owner
 	if err := pgpipe.Ensure(t.Context(), as); err != nil {
 		t.Errorf("a second time: %v", err)
+	}
+}
+
+// Rows are read in the order of their transactions: a transaction that began first and wrote last has smaller numbers and greater
+// offsets, and no row behind its page is skipped.
+func TestP3_RowsOfTransactionsThatOverlapAreAllRead(t *testing.T) {
+	cfg, owner := config(t)
+	pub := newPublisher(t, cfg)
+	defer pub.Close()
+	publish(t, pub, 0, 1)
+	const copies = `INSERT INTO pipe_usage_raw (uuid, payload, transaction_id)
+ SELECT r.uuid, r.payload, pg_current_xact_id() FROM (SELECT uuid, payload FROM pipe_usage_raw LIMIT 1) r, generate_series(1, 250)`
+	first, err := owner.Begin()
+	must.OK(t, err)
+	defer first.Rollback()
+	if _, err := first.Exec("SELECT pg_current_xact_id()"); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, owner, copies)
+	if _, err := first.Exec(copies); err != nil {
+		t.Fatal(err)
+	}
+	must.OK(t, first.Commit())
+	publish(t, pub, 999, 1)
+	messages, read := subscribe(t, pgpipe.SubscriberConfig{Config: cfg, Group: "g"}), 0
+	for last := ""; last != "999"; {
+		msg, records := receive(t, messages)
+		read += len(records)
+		last = string(records[len(records)-1].Value)
+		msg.Ack()
+	}
+	if want := 1 + 250 + 250 + 1; read != want {
+		t.Errorf("%d records were read up to the last one, want %d", read, want)
 	}
 }

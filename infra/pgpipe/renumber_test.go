@@ -14,7 +14,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/pgpipe"
 	"github.com/meterplex/meterplex/infra/watermill"
-	"github.com/meterplex/meterplex/internal/tier"
+	"github.com/meterplex/meterplex/infra/watermill/pipetest"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // restoreDump makes the pipe one that was restored from a dump: its transaction ids are of another server, which had issued more of them
@@ -27,32 +28,24 @@ func restoreDump(t testing.TB, owner *sql.DB) {
 
 func renumber(t testing.TB, cfg pgpipe.Config) {
 	t.Helper()
-	if err := pgpipe.Renumber(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, pgpipe.Renumber(t.Context(), cfg))
 }
 
 // readAs reads n records as a member of a group, which leaves after the last one.
 func readAs(t testing.TB, cfg pgpipe.Config, group string, n int) string {
 	t.Helper()
 	s, err := pgpipe.NewSubscriber(pgpipe.SubscriberConfig{Config: cfg, Group: group})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer s.Close() // commits the acknowledgement
 	messages, err := s.Subscribe(t.Context(), "usage.raw")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return read(t, messages, n)
 }
 
 func lagOf(t testing.TB, cfg pgpipe.Config, group string) int64 {
 	t.Helper()
 	n, err := pgpipe.LagOf(t.Context(), cfg, group, events.TopicUsageRaw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return n
 }
 
@@ -138,7 +131,6 @@ func TestTrimKeepsUnreadRowsOfARestoredDump(t *testing.T) {
 // The old server's transaction ids may also be smaller than the new server's. Rows are given by their transaction ids, where f is an id that
 // the new server has not issued; the value of a row is its place in the list, which is its offset. The last two rows are of the new server.
 func TestP1_NoGroupLosesARowOfARestoredDump(t *testing.T) {
-	tier.AtSize(t)
 	for name, c := range map[string]struct {
 		rows  []string // transaction ids
 		group string   // its last row: transaction id and offset
@@ -184,7 +176,6 @@ func TestP1_NoGroupLosesARowOfARestoredDump(t *testing.T) {
 
 // Several instances start at once on the restored database while others publish and read: no group loses a record.
 func TestP1_InstancesRenumberARestoredDumpAtOnce(t *testing.T) {
-	tier.AtSize(t)
 	cfg, owner := config(t)
 	p := newPublisher(t, cfg)
 	defer p.Close()
@@ -200,14 +191,10 @@ func TestP1_InstancesRenumberARestoredDumpAtOnce(t *testing.T) {
 	var readers, others sync.WaitGroup
 	for group, values := range read {
 		s, err := pgpipe.NewSubscriber(pgpipe.SubscriberConfig{Config: cfg, Group: group, MaxRecords: 7})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		defer s.Close()
 		messages, err := s.Subscribe(ctx, "usage.raw")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		readers.Go(func() { pass(messages, values) })
 	}
 	for range 4 {
@@ -251,5 +238,75 @@ func pass(messages <-chan *message.Message, values chan<- string) {
 			values <- string(r.Value)
 		}
 		msg.Ack()
+	}
+}
+
+func send(t testing.TB, p *pgpipe.Publisher, value string) {
+	t.Helper()
+	if err := pipetest.Publish(context.Background(), p, []events.Record{{Topic: events.TopicUsageRaw, Partition: 3, Value: []byte(value)}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// read reads n records and acknowledges them.
+func read(t testing.TB, messages <-chan *message.Message, n int) (all string) {
+	t.Helper()
+	for n > 0 {
+		msg, records := receive(t, messages)
+		for _, r := range records {
+			all += string(r.Value)
+			n--
+		}
+		msg.Ack()
+	}
+	return all
+}
+
+// A group goes back to a time, and to the oldest row, while it reads. It never goes forward.
+func TestAGroupIsRewoundWhileItReads(t *testing.T) {
+	cfg, owner := config(t)
+	p := newPublisher(t, cfg)
+	defer p.Close()
+	messages := subscribe(t, pgpipe.SubscriberConfig{Config: cfg, Group: "g"})
+	for _, v := range []string{"a", "b", "c"} {
+		send(t, p, v)
+	}
+	if got := read(t, messages, 3); got != "abc" {
+		t.Fatalf("read %s", got)
+	}
+	back := func(from map[int16]int64) []events.ReplayStep {
+		t.Helper()
+		for {
+			steps, err := pgpipe.Rewind(t.Context(), cfg, "g", "usage.raw", from)
+			must.OK(t, err)
+			if len(steps) > 0 || from[3] > 0 {
+				return steps
+			}
+			time.Sleep(20 * time.Millisecond) // the acknowledgement is being committed
+		}
+	}
+	back(map[int16]int64{3: -1})
+	if got := read(t, messages, 3); got != "abc" {
+		t.Errorf("from the start: %s", got)
+	}
+	if _, err := owner.Exec(`UPDATE "pipe_usage_raw" SET created_at = created_at - interval '1 hour' WHERE "offset" < (SELECT max("offset") FROM "pipe_usage_raw")`); err != nil {
+		t.Fatal(err)
+	}
+	if steps := back(map[int16]int64{3: time.Now().Add(time.Hour).UnixMilli()}); len(steps) != 0 {
+		t.Errorf("went forward: %v", steps)
+	}
+	send(t, p, "d")
+	if got := read(t, messages, 1); got != "d" {
+		t.Errorf("next: %s", got)
+	}
+	for done := false; !done; time.Sleep(20 * time.Millisecond) {
+		steps := back(map[int16]int64{3: time.Now().Add(-10 * time.Minute).UnixMilli(), 4: time.Now().UnixMilli()})
+		done = len(steps) > 0
+	}
+	if got := read(t, messages, 2); got != "cd" {
+		t.Errorf("from ten minutes ago: %s", got)
+	}
+	if steps, err := pgpipe.Rewind(t.Context(), cfg, "nobody", "usage.raw", map[int16]int64{3: -1}); err != nil || len(steps) != 0 {
+		t.Errorf("a group that never read: %v %v", steps, err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/watermill"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/projections/validate"
 )
 
@@ -66,17 +67,17 @@ func TestP7_AMessageAboveAnEnforcedLimitIsRecordedAsRefused(t *testing.T) {
 		w.drain(group, 4)
 	}
 	limit = 1000
-	w.must(w.change(func(c *commands.Catalogue, r commands.Request) error {
+	must.OK(w, w.change(func(c *commands.Catalogue, r commands.Request) error {
 		grant.Feature = "calls"
 		_, _, err := c.PutPlan(t.Context(), r, domain.Plan{Key: "p", Name: "P", Entitlements: []domain.Entitlement{grant}})
-		w.must(err)
+		must.OK(w, err)
 		plan := "p"
 		_, err = c.ChangeSubscription(t.Context(), r, tenant, w.subscription, commands.ChangeSubscription{Plan: &plan})
 		return err
 	}))
 	w.drain("third", 4)
 	var refused, used string
-	w.must(w.pool.QueryRow(t.Context(), `SELECT coalesce(string_agg(concat_ws(' ', l.payload ->> 'eventId', l.payload ->> 'code'), ', ' ORDER BY l.position), ''),
+	must.OK(w, w.pool.QueryRow(t.Context(), `SELECT coalesce(string_agg(concat_ws(' ', l.payload ->> 'eventId', l.payload ->> 'code'), ', ' ORDER BY l.position), ''),
  (SELECT sum(used)::text FROM quota_accounts) FROM event_log_rows l WHERE l.subject = 7`).Scan(&refused, &used))
 	if refused != "b quota_exceeded, c quota_exceeded, e quota_exceeded" || used != "10" {
 		t.Errorf("refused are %s, and %s are used", refused, used)
@@ -89,14 +90,14 @@ func TestP7_AMessageWithoutAnIDIsDecidedAgainWhenItIsSentAgain(t *testing.T) {
 	w := newCommandsWorld(t)
 	tenant := w.subscribed(domain.Feature{Type: domain.FeatureMetered}, domain.Entitlement{})
 	set := func(status string) {
-		w.must(w.change(func(c *commands.Catalogue, r commands.Request) error {
+		must.OK(w, w.change(func(c *commands.Catalogue, r commands.Request) error {
 			_, err := c.ChangeTenant(t.Context(), r, tenant, commands.ChangeTenant{Status: &status})
 			return err
 		}))
 	}
 	usage := fmt.Sprintf(`{"eventId":"e","feature":"calls","amount":1,"timestamp":%q}`, time.Now().UTC().Format(time.RFC3339))
 	publishBatch := func() {
-		w.must(watermill.Topics{Publisher: w.publisher}.Publish(t.Context(), []events.Record{{Topic: events.TopicUsageCommands, Key: []byte(tenant.String()), Value: []byte(usage),
+		must.OK(w, watermill.Topics{Publisher: w.publisher}.Publish(t.Context(), []events.Record{{Topic: events.TopicUsageCommands, Key: []byte(tenant.String()), Value: []byte(usage),
 			Headers: []events.Header{{Key: commands.HeaderMessageID}}}}))
 	}
 	set(domain.TenantSuspended)
@@ -134,31 +135,24 @@ func newCommandsWorld(t *testing.T) *commandsWorld {
 	t.Helper()
 	w := &commandsWorld{T: t}
 	url, owner := migrated(t)
-	w.must(pgpipe.Ensure(t.Context(), pgpipe.Config{DB: owner, Logger: logger()}))
+	must.OK(w, pgpipe.Ensure(t.Context(), pgpipe.Config{DB: owner, Logger: logger()}))
 	var err error
 	w.pool, err = postgres.Open(t.Context(), postgres.Config{URL: url})
-	w.must(err)
+	must.OK(w, err)
 	t.Cleanup(w.pool.Close)
 	w.log, err = eventlog.New(t.Context(), w.pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"},
 		Histories: new(validate.Histories), Written: localtest.CheckPayloads(t).Written})
-	w.must(err)
+	must.OK(w, err)
 	t.Cleanup(w.log.Close)
 	w.store = store.New(w.pool, w.log, store.Config{})
 	worker, err := postgres.WorkerDB(postgres.Config{URL: url, KeepPlans: true})
-	w.must(err)
+	must.OK(w, err)
 	t.Cleanup(func() { worker.Close() })
 	w.cfg = pgpipe.Config{DB: worker, Logger: logger()}
 	p := newPublisher(t, w.cfg)
 	t.Cleanup(func() { p.Close() })
 	w.publisher = p
 	return w
-}
-
-func (w *commandsWorld) must(err error) {
-	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
 }
 
 func (w *commandsWorld) change(do func(*commands.Catalogue, commands.Request) error) error {
@@ -169,13 +163,13 @@ func (w *commandsWorld) change(do func(*commands.Catalogue, commands.Request) er
 func (w *commandsWorld) subscribed(f domain.Feature, e domain.Entitlement) (id uuid.UUID) {
 	w.Helper()
 	f.LookupKey, f.Name, e.Feature = "calls", "Calls", "calls"
-	w.must(w.change(func(c *commands.Catalogue, r commands.Request) error {
+	must.OK(w, w.change(func(c *commands.Catalogue, r commands.Request) error {
 		_, _, err := c.PutFeature(w.Context(), r, f)
-		w.must(err)
+		must.OK(w, err)
 		_, _, err = c.PutPlan(w.Context(), r, domain.Plan{Key: "p", Name: "P", Entitlements: []domain.Entitlement{e}})
-		w.must(err)
+		must.OK(w, err)
 		tenant, err := c.CreateTenant(w.Context(), r, commands.CreateTenant{Name: "T", Class: "small"})
-		w.must(err)
+		must.OK(w, err)
 		id = tenant.ID
 		subscription, err := c.CreateSubscription(w.Context(), r, id, commands.CreateSubscription{Plan: "p"})
 		w.subscription = subscription.ID
@@ -191,17 +185,17 @@ func (w *commandsWorld) publish(tenant uuid.UUID, id, value string) {
 	if id != "" {
 		m.Metadata[commands.HeaderMessageID] = id
 	}
-	w.must(w.publisher.Publish(events.TopicUsageCommands.Name(), m))
+	must.OK(w, w.publisher.Publish(events.TopicUsageCommands.Name(), m))
 }
 
 // drain processes n messages as a group.
 func (w *commandsWorld) drain(group string, n int) {
 	w.Helper()
 	sub, err := pgpipe.NewSubscriber(pgpipe.SubscriberConfig{Config: w.cfg, Group: group})
-	w.must(err)
+	must.OK(w, err)
 	defer sub.Close()
 	messages, err := sub.Subscribe(context.Background(), events.TopicUsageCommands.Name())
-	w.must(err)
+	must.OK(w, err)
 	consumer := &commands.UsageCommands{Tenants: &store.Catalogue{Pool: w.pool}, Ingest: &commands.IngestUsage{
 		Log: w.log, Histories: w.store.Histories, Now: time.Now, Window: domain.TimestampWindow{Ahead: time.Minute, Behind: time.Hour}, NewID: func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) },
 	}}
@@ -211,7 +205,7 @@ func (w *commandsWorld) drain(group string, n int) {
 		if err == nil {
 			err = consumer.Process(msg.Context(), records)
 		}
-		w.must(err)
+		must.OK(w, err)
 		n -= len(records)
 		msg.Ack()
 	}

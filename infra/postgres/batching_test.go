@@ -9,17 +9,15 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // inBatchingTx runs a transaction with a table n of different numbers, and returns its error.
-func inBatchingTx(t *testing.T, run func(ctx context.Context, tx *BatchingTx, trips *int) error) error {
+func inBatchingTx(t *testing.T, url string, run func(ctx context.Context, tx *BatchingTx, trips *int) error) error {
 	t.Helper()
-	_, url := openPool(t)
 	trips := 0
 	pool, err := Open(t.Context(), Config{URL: url, Tracer: localtest.RoundTrips(func(*pgx.Conn, []string) { trips++ })})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer pool.Close()
 	return InTx(t.Context(), pool, func(inner pgx.Tx) error {
 		if _, err := inner.Exec(t.Context(), `CREATE TEMP TABLE n (n int PRIMARY KEY) ON COMMIT DROP`); err != nil {
@@ -35,7 +33,7 @@ const (
 )
 
 func TestQueuedStatementsShareTheRoundTripOfTheNextOne(t *testing.T) {
-	err := inBatchingTx(t, func(ctx context.Context, tx *BatchingTx, trips *int) error {
+	err := inBatchingTx(t, localtest.Migrated(t, Migrate), func(ctx context.Context, tx *BatchingTx, trips *int) error {
 		var added int
 		for name, send := range map[string]func() error{
 			"QueryRow": func() error {
@@ -93,6 +91,7 @@ func not(so bool) error {
 
 // The caller of a statement learns that a queued one failed, and which; the transaction is rolled back.
 func TestAFailedQueuedStatementFailsTheNextOne(t *testing.T) {
+	url := localtest.Migrated(t, Migrate)
 	for name, send := range map[string]func(context.Context, *BatchingTx) error{
 		"QueryRow": func(ctx context.Context, tx *BatchingTx) error {
 			var n int
@@ -126,7 +125,7 @@ func TestAFailedQueuedStatementFailsTheNextOne(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var failed error
-			err := inBatchingTx(t, func(ctx context.Context, tx *BatchingTx, _ *int) error {
+			err := inBatchingTx(t, url, func(ctx context.Context, tx *BatchingTx, _ *int) error {
 				tx.Queue("adding a number", addNumber, 1)
 				tx.Queue("adding it again", addNumber, 1)
 				tx.Queue("adding another", addNumber, 2)

@@ -5,28 +5,22 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // A connection ends if its server vanishes: the system bounds sent bytes, and keepalives, without an acknowledgement.
 func TestP11_ConnectionsToAVanishedServerEnd(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer listener.Close()
 	pool, err := PoolConfig(Config{URL: "postgres://nobody@" + listener.Addr().String() + "/none"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	conn, err := pool.ConnConfig.DialFunc(t.Context(), "tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer conn.Close()
 	raw, err := conn.(*net.TCPConn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for name, c := range map[string]struct{ level, option, want int }{
 		"TCP_USER_TIMEOUT": {unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 10_000},
 		"SO_KEEPALIVE":     {unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},

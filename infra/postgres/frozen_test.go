@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"strings"
+
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/meterplex/meterplex/internal/tier"
 )
@@ -81,17 +80,5 @@ func TestFrozenSessionsAreRecognizedByTheirWait(t *testing.T) {
 		if found := f.suspects([]waiting{at(1, "idle in transaction", time.Minute, nil)}, now.Add(time.Minute)); len(found) != 0 {
 			t.Errorf("check %d: a session that was ended is ended again", look)
 		}
-	}
-}
-
-func TestAMissingRightToTerminateIsLoggedOnce(t *testing.T) {
-	var told strings.Builder
-	f := &FrozenSessions{Logger: slog.New(slog.NewTextHandler(&told, nil))}
-	for range 2 {
-		f.report(fmt.Errorf("ending a session: %w", &pgconn.PgError{Code: notAllowed}))
-	}
-	f.report(context.DeadlineExceeded)
-	if strings.Count(told.String(), "level=WARN") != 1 || strings.Count(told.String(), "level=") != 1 {
-		t.Error(told.String())
 	}
 }

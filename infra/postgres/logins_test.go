@@ -18,6 +18,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/migrations"
 )
@@ -139,9 +140,7 @@ func (l *loginTrial) exec(statement string) {
 func (l *loginTrial) connect(database string) {
 	l.Helper()
 	u, err := url.Parse(l.admin)
-	if err != nil {
-		l.Fatal(err)
-	}
+	must.OK(l, err)
 	u.Path = "/" + database
 	if l.root, err = pgx.Connect(context.Background(), u.String()); err != nil {
 		l.Fatal(err)
@@ -151,9 +150,7 @@ func (l *loginTrial) connect(database string) {
 // url is a login's address of the case's database.
 func (l *loginTrial) url(login string) string {
 	u, err := url.Parse(l.admin)
-	if err != nil {
-		l.Fatal(err)
-	}
+	must.OK(l, err)
 	u.Path = "/" + l.database
 	if login != "postgres" {
 		u.User = url.UserPassword(l.names.Replace(login), "p")
@@ -237,9 +234,7 @@ func (l *loginTrial) migrateByOlderRelease(login string) {
 	older := fstest.MapFS{}
 	for _, name := range names[:newestOlder] {
 		raw, err := migrations.FS.ReadFile(name)
-		if err != nil {
-			l.Fatal(err)
-		}
+		must.OK(l, err)
 		if name == "0001_event_log.sql" {
 			raw = regexp.MustCompile(`(?s)-- \+goose StatementBegin.*?-- \+goose StatementEnd`).ReplaceAllLiteral(raw, []byte(olderRoles))
 		}
@@ -278,9 +273,7 @@ func (l *loginTrial) refused(c loginCase, logins Logins) {
 // expires lets the functions of the retention run as whichever role owns the tables.
 func (l *loginTrial) expires(pool Pool) {
 	l.Helper()
-	if _, err := pool.Exec(l.Context(), `INSERT INTO idempotency_answers (tenant_id, key, request_hash, status, body, created_at) VALUES ($1, 'k', '', 0, '{}', now() - interval '2 days')`, uuid.Nil); err != nil {
-		l.Fatal(err)
-	}
+	must.Exec(l, pool, `INSERT INTO idempotency_answers (tenant_id, key, request_hash, status, body, created_at) VALUES ($1, 'k', '', 0, '{}', now() - interval '2 days')`, uuid.Nil)
 	var answers, others int
 	if err := pool.QueryRow(l.Context(), `SELECT expire_answers('1 day', 10), expire_replays('1 day', 10) + expire_rebuild_units('1 day', 10)`).Scan(&answers, &others); err != nil || answers != 1 || others != 0 {
 		l.Errorf("%d answers, %d replays and rebuilds expired, %v", answers, others, err)
@@ -291,18 +284,14 @@ func (l *loginTrial) expires(pool Pool) {
 func (l *loginTrial) works() {
 	l.Helper()
 	pool, err := Open(l.Context(), Config{URL: l.url("$W")})
-	if err != nil {
-		l.Fatal(err)
-	}
+	must.OK(l, err)
 	defer pool.Close()
 	tenant := uuid.Must(uuid.NewV7())
 	if at, err := AppendOne(l.Context(), pool, tenant); err != nil || at.Number != 1 {
 		l.Errorf("appended at %v: %v", at, err)
 	}
 	tx, err := pool.Begin(l.Context())
-	if err != nil {
-		l.Fatal(err)
-	}
+	must.OK(l, err)
 	defer tx.Rollback(context.Background())
 	var rows, head int64
 	var generation *int
@@ -318,13 +307,9 @@ func (l *loginTrial) works() {
 				events.PartitionOf(tenant), tenant).Scan(&head, &generation)
 		},
 	} {
-		if err := step(); err != nil {
-			l.Fatal(err)
-		}
+		must.OK(l, step())
 	}
-	if err := tx.Rollback(l.Context()); err != nil {
-		l.Fatal(err)
-	}
+	must.OK(l, tx.Rollback(l.Context()))
 	l.expires(pool)
 	if rows != 1 || head != 1 || generation == nil {
 		l.Errorf("as a tenant: %d rows, head %d, generation %v", rows, head, generation)

@@ -17,6 +17,7 @@ import (
 	"github.com/pressly/goose/v3"
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/migrations"
 )
@@ -27,21 +28,15 @@ func before(t *testing.T, version int64, table string) (url string, db *sql.DB, 
 	t.Helper()
 	url = localtest.Database(t)
 	db, err := OwnerDB(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	provider, err := goose.NewProvider(goose.DialectPostgres, db, markedFiles{migrations.FS})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if _, err := provider.UpTo(t.Context(), version); err != nil {
 		t.Fatal(err)
 	}
 	reader, err := db.BeginTx(context.Background(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if _, err := reader.Exec(`LOCK TABLE ` + table + ` IN ACCESS SHARE MODE`); err != nil {
 		t.Fatal(err)
 	}
@@ -71,9 +66,7 @@ func TestMigrationBehindALongReadStopsNoReaders(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 		err := db.QueryRowContext(ctx, `SELECT count(*) FROM withheld_records`).Scan(&n)
 		cancel()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		longest = max(longest, time.Since(began))
 	}
 	if longest < 200*time.Millisecond || longest > 3500*time.Millisecond {
@@ -93,9 +86,7 @@ func TestEveryMigrationGivesUpItsLockSoon(t *testing.T) {
 	t.Parallel()
 	url, db, letGo := before(t, newestMigration(t), "log_heads")
 	var told strings.Builder
-	if err := GrantRoles(t.Context(), Logins{Migrates: url, Works: url}, slog.Default()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, GrantRoles(t.Context(), Logins{Migrates: url, Works: url}, slog.Default()))
 	if _, err := db.ExecContext(t.Context(), `CREATE TABLE limits (n serial, ms int)`); err != nil {
 		t.Fatal(err)
 	}
@@ -115,25 +106,17 @@ ALTER TABLE log_heads ADD COLUMN next int;`)
 	}
 	var waits []int
 	var deadlocks, service int
-	if err := db.QueryRowContext(t.Context(), `SELECT setting::int FROM pg_settings WHERE name = 'deadlock_timeout'`).Scan(&deadlocks); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, db.QueryRowContext(t.Context(), `SELECT setting::int FROM pg_settings WHERE name = 'deadlock_timeout'`).Scan(&deadlocks))
 	pool, err := Open(t.Context(), Config{URL: url})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer pool.Close()
 	owner, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer owner.Close(context.Background())
 	if err := owner.QueryRow(t.Context(), `SELECT array_agg(ms ORDER BY n) FROM limits`).Scan(&waits); err != nil || len(waits) != 7 {
 		t.Fatal(waits, err)
 	}
-	if err := pool.QueryRow(t.Context(), `SELECT setting::int FROM pg_settings WHERE name = 'lock_timeout'`).Scan(&service); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, pool.QueryRow(t.Context(), `SELECT setting::int FROM pg_settings WHERE name = 'lock_timeout'`).Scan(&service))
 	for n, ms := range waits {
 		if long := n == 4; ms == 0 || !long && 3*ms > service || long && (ms <= deadlocks || ms >= service) {
 			t.Errorf("try %d of a migration waits %d ms for each of its tables, and a request %d ms behind it; an autovacuum gives way after %d ms", n+1, ms, service, deadlocks)
@@ -183,17 +166,13 @@ func deadlocked(t *testing.T) bool {
 	url, db, letGo := before(t, newestMigration(t), "log_heads")
 	letGo()
 	service, err := db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer service.Rollback()
 	lock := func(table string) error {
 		_, err := service.ExecContext(t.Context(), `LOCK TABLE `+table+` IN ROW EXCLUSIVE MODE`)
 		return err
 	}
-	if err := lock("log_heads"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, lock("log_heads"))
 	var told strings.Builder
 	done := make(chan error, 1)
 	go func() {
@@ -241,9 +220,7 @@ func TestABinaryReportsUnsupportedMigrations(t *testing.T) {
 	case <-time.After(100 * time.Millisecond):
 	}
 	owner, err := OwnerDB(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer owner.Close()
 	if _, err := owner.Exec(`INSERT INTO required_migrations VALUES (9001, 'they drop what is next')`); err != nil {
 		t.Fatal(err)
@@ -269,9 +246,7 @@ func TestABinaryReportsUnsupportedMigrations(t *testing.T) {
 func TestAnOutageIsNoRequirement(t *testing.T) {
 	t.Parallel()
 	away, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:1/nothing?connect_timeout=1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer away.Close()
 	soon, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer stop()
@@ -289,9 +264,7 @@ func TestMigrationsStateTheirCompatibility(t *testing.T) {
 	}
 	for _, name := range names[12:] {
 		raw, err := migrations.FS.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if fault := migrationFault(string(raw)); fault != "" {
 			t.Errorf("%s %s", name, fault)
 		}
@@ -377,8 +350,6 @@ func TestAMigrationThatNeverGetsItsLockReportsIt(t *testing.T) {
 func newestMigration(t *testing.T) int64 {
 	t.Helper()
 	n, err := newest(migrations.FS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return n
 }

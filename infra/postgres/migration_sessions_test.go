@@ -12,6 +12,7 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -21,28 +22,22 @@ func TestAMigrationEndsAnAutovacuum(t *testing.T) {
 	tier.AtSize(t)
 	t.Parallel()
 	server, err := local.StartPostgres(t.Context(), local.PostgresConfig{DataDir: localtest.Folder(t), Settings: map[string]string{"autovacuum_naptime": "1s", "shared_buffers": "32MB"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer func() {
 		if err := server.Stop(context.Background()); err != nil {
 			t.Error(err)
 		}
 	}()
 	conn, err := pgx.Connect(t.Context(), server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer conn.Close(context.Background())
-	if _, err := conn.Exec(t.Context(), `CREATE TABLE vacuumed WITH (autovacuum_vacuum_cost_delay = 100, autovacuum_vacuum_cost_limit = 1) AS SELECT n FROM generate_series(1, 300000) n;
- DELETE FROM vacuumed WHERE n % 2 = 0`); err != nil {
-		t.Fatal(err)
-	}
+	must.Exec(t, conn, `CREATE TABLE vacuumed WITH (autovacuum_vacuum_cost_delay = 100, autovacuum_vacuum_cost_limit = 1) AS SELECT n FROM generate_series(1, 300000) n;
+ DELETE FROM vacuumed WHERE n % 2 = 0`)
 	vacuums := func() (runs bool) {
 		err := conn.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'vacuumed'::regclass AND mode = 'ShareUpdateExclusiveLock')`).Scan(&runs)
 		return err == nil && runs
 	}
-	until(t, "an autovacuum of the table", vacuums)
+	must.Until(t, "an autovacuum of the table", vacuums)
 	var told strings.Builder
 	files := fstest.MapFS{"0001_next.sql": {Data: []byte("-- +goose Up\nALTER TABLE vacuumed ADD COLUMN next int;")}}
 	began := time.Now()

@@ -10,15 +10,14 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // dangersOf finds the dangers of a database.
 func dangersOf(t *testing.T, database string) (found []string) {
 	t.Helper()
 	list, err := FindDangers(t.Context(), database)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, d := range list {
 		if d.Found == "" || d.Why == "" {
 			t.Errorf("%+v says too little", d)
@@ -44,9 +43,7 @@ func TestUnsafeDatabasesAreFound(t *testing.T) {
 		t.Errorf("a fresh database: %v", found)
 	}
 	root, err := pgx.Connect(t.Context(), localtest.SuperuserURL(t, database))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer root.Close(context.Background())
 	for _, c := range []struct{ make, undo, want string }{
 		{`ALTER TABLE plans SET UNLOGGED`, `ALTER TABLE plans SET LOGGED`, "unlogged"},
@@ -60,15 +57,11 @@ func TestUnsafeDatabasesAreFound(t *testing.T) {
 		{`ALTER TABLE usage_aggregates NO FORCE ROW LEVEL SECURITY`, `ALTER TABLE usage_aggregates FORCE ROW LEVEL SECURITY`, "row_security"},
 		{`ALTER TABLE event_log DISABLE ROW LEVEL SECURITY`, `ALTER TABLE event_log ENABLE ROW LEVEL SECURITY`, "row_security"},
 	} {
-		if _, err := root.Exec(t.Context(), c.make); err != nil {
-			t.Fatal(c.make, err)
-		}
+		must.Exec(t, root, c.make)
 		if found := strings.Join(dangersOf(t, database), " "); found != c.want {
 			t.Errorf("%s: %q", c.make, found)
 		}
-		if _, err := root.Exec(t.Context(), c.undo); err != nil {
-			t.Fatal(c.undo, err)
-		}
+		must.Exec(t, root, c.undo)
 	}
 	if found := dangersOf(t, database); len(found) != 0 {
 		t.Errorf("all fixed: %v", found)
@@ -77,35 +70,24 @@ func TestUnsafeDatabasesAreFound(t *testing.T) {
 
 // The tables of another application are not checked, even if they have our owner.
 func TestOnlyTheServicesTablesAreChecked(t *testing.T) {
-	database := localtest.Database(t)
-	if _, err := Migrate(t.Context(), database); err != nil {
-		t.Fatal(err)
-	}
+	database := localtest.Migrated(t, Migrate)
 	conn, err := pgx.Connect(t.Context(), database)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer conn.Close(context.Background())
 	for _, statement := range []string{
 		`CREATE UNLOGGED TABLE sessions (tenant_id int)`, `GRANT SELECT ON sessions TO PUBLIC`,
 		`CREATE TABLE invoices (tenant_id int)`, `GRANT SELECT ON invoices TO PUBLIC`,
 	} {
-		if _, err := conn.Exec(t.Context(), statement); err != nil {
-			t.Fatal(statement, err)
-		}
+		must.Exec(t, conn, statement)
 	}
 	if found := dangersOf(t, database); len(found) != 0 {
 		t.Errorf("tables of another application: %v", found)
 	}
 	rows, err := conn.Query(t.Context(), `SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace
  AND relname NOT IN ('sessions', 'invoices', 'goose_db_version') ORDER BY relname`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	made, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	known, err := ourTables()
 	if slices.Sort(known); err != nil || !slices.Equal(known, made) {
 		t.Errorf("looked at are %v, %v; the migrations made %v", known, err, made)
@@ -114,14 +96,9 @@ func TestOnlyTheServicesTablesAreChecked(t *testing.T) {
 
 // A role that may become another one has its rights, even without inheritance.
 func TestReachableRolesAreFound(t *testing.T) {
-	database := localtest.Database(t)
-	if _, err := Migrate(t.Context(), database); err != nil {
-		t.Fatal(err)
-	}
+	database := localtest.Migrated(t, Migrate)
 	root, err := pgx.Connect(t.Context(), localtest.SuperuserURL(t, database))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer root.Close(context.Background())
 	worker, between, other := "w_"+root.Config().Database, "b_"+root.Config().Database, "o_"+root.Config().Database
 	run := func(statement string) {
@@ -145,9 +122,7 @@ func TestReachableRolesAreFound(t *testing.T) {
 	} {
 		run(c.make)
 		list, err := findDangers(t.Context(), database, worker, TenantRole)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		var found []string
 		for _, d := range list {
 			found = append(found, d.Name+": "+d.Found)
@@ -179,15 +154,11 @@ func TestASuperusersLoginIsFound(t *testing.T) {
 func TestUnsafeServersAreFound(t *testing.T) {
 	database := localtest.Database(t)
 	root, err := pgx.Connect(t.Context(), localtest.SuperuserURL(t, database))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer root.Close(context.Background())
 	run := func(statement string) {
 		t.Helper()
-		if _, err := root.Exec(t.Context(), statement); err != nil {
-			t.Fatal(statement, err)
-		}
+		must.Exec(t, root, statement)
 	}
 	role := pgx.Identifier{"bypass_" + root.Config().Database}.Sanitize()
 	run(`CREATE SCHEMA stub`)
@@ -216,5 +187,24 @@ func TestUnsafeServersAreFound(t *testing.T) {
 	other.User = url.UserPassword("bypass_"+root.Config().Database, "bypass")
 	if found := dangersOf(t, other.String()); !slices.Equal(found, []string{"bypassrls"}) {
 		t.Errorf("%v", found)
+	}
+}
+
+func TestEveryTableOfTenantsForcesRowLevelSecurity(t *testing.T) {
+	pool, _ := openPool(t)
+	rows, err := pool.Query(t.Context(), `SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'tenant_id'
+ WHERE c.relkind IN ('r', 'p') AND c.relnamespace = 'public'::regnamespace AND NOT (c.relrowsecurity AND c.relforcerowsecurity)
+ AND has_table_privilege('meterplex_tenant', c.oid, 'SELECT')`)
+	must.OK(t, err)
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(names) != 0 {
+		t.Fatalf("tenants may read tables without forced row level security: %v %v", names, err)
+	}
+}
+
+func TestMigrateAgainChangesNothing(t *testing.T) {
+	_, url := openPool(t)
+	if n, err := Migrate(t.Context(), url); n != 0 || err != nil {
+		t.Fatalf("%d migrations applied again, %v", n, err)
 	}
 }

@@ -5,29 +5,30 @@ import (
 	"database/sql"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // throughPooler returns the address of a pooler that drops the startup parameters of its clients.
 func throughPooler(t *testing.T, database string) string {
 	t.Helper()
 	u, err := url.Parse(database)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	server := u.Host
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -81,9 +82,7 @@ func TestP6_ASessionWithoutItsRoleIsRefused(t *testing.T) {
 		t.Errorf("a pool: %v", err)
 	}
 	db, err := WorkerDB(Config{URL: pooled})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer db.Close()
 	if err := db.PingContext(t.Context()); !errors.As(err, &wrong) {
 		t.Errorf("a pool of database/sql: %v", err)
@@ -95,27 +94,19 @@ func TestP6_ASessionWithoutItsRoleIsRefused(t *testing.T) {
 func TestSessionsCompileNoPlans(t *testing.T) {
 	database := localtest.Migrated(t, Migrate)
 	root, err := pgx.Connect(t.Context(), localtest.SuperuserURL(t, database))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer root.Close(context.Background())
-	if _, err := root.Exec(t.Context(), `ALTER DATABASE `+pgx.Identifier{root.Config().Database}.Sanitize()+` SET jit = on`); err != nil {
-		t.Fatal(err)
-	}
+	must.Exec(t, root, `ALTER DATABASE `+pgx.Identifier{root.Config().Database}.Sanitize()+` SET jit = on`)
 	for _, keep := range []bool{false, true} {
 		pool, err := Open(t.Context(), Config{URL: database, KeepPlans: keep})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		defer pool.Close()
 		var jit string
 		if err := pool.QueryRow(t.Context(), `SHOW jit`).Scan(&jit); err != nil || jit != "off" {
 			t.Errorf("a session of a pool has jit=%s, %v", jit, err)
 		}
 		db, err := WorkerDB(Config{URL: database, KeepPlans: keep})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		defer db.Close()
 		if err := db.QueryRowContext(t.Context(), `SHOW jit`).Scan(&jit); err != nil || jit != "off" {
 			t.Errorf("a session of database/sql has jit=%s, %v", jit, err)
@@ -127,28 +118,20 @@ func TestSessionsCompileNoPlans(t *testing.T) {
 func TestReadersKeepTheirSessions(t *testing.T) {
 	const readers = 4
 	db, err := WorkerDB(Config{URL: localtest.Migrated(t, Migrate), MaxConns: readers})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer db.Close()
 	seen := map[int]bool{}
 	for range 3 {
 		var held []*sql.Conn
 		for range readers {
 			conn, err := db.Conn(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			var pid int
-			if err := conn.QueryRowContext(t.Context(), `SELECT pg_backend_pid()`).Scan(&pid); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, conn.QueryRowContext(t.Context(), `SELECT pg_backend_pid()`).Scan(&pid))
 			held, seen[pid] = append(held, conn), true
 		}
 		for _, conn := range held {
-			if err := conn.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, conn.Close())
 		}
 	}
 	if len(seen) != readers {
@@ -160,14 +143,10 @@ func TestReadersKeepTheirSessions(t *testing.T) {
 func TestConnectionsAreCounted(t *testing.T) {
 	database := localtest.Migrated(t, Migrate)
 	pool, err := Open(t.Context(), Config{URL: database, MaxConns: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer pool.Close()
 	root, err := pgx.Connect(t.Context(), localtest.SuperuserURL(t, database))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer root.Close(context.Background())
 	var server int
 	if err := root.QueryRow(t.Context(), `SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int - coalesce(current_setting('reserved_connections', true), '0')::int`).Scan(&server); err != nil {
@@ -177,12 +156,101 @@ func TestConnectionsAreCounted(t *testing.T) {
 		sql  string
 		want int
 	}{{`SELECT 1`, server}, {`ALTER DATABASE ` + root.Config().Database + ` CONNECTION LIMIT 7`, 7}} {
-		if _, err := root.Exec(t.Context(), limit.sql); err != nil {
-			t.Fatal(err)
-		}
+		must.Exec(t, root, limit.sql)
 		c, err := CountConnections(t.Context(), pool)
 		if err != nil || c.Limit != limit.want || c.Used < 2 || c.Used > limit.want || c.Free() != limit.want-c.Used {
 			t.Errorf("after %s: %+v, %v; want a limit of %d, with these two sessions in use", limit.sql, c, err, limit.want)
 		}
+	}
+}
+
+// The checks of a start share a session, and see changes that were made between them.
+func TestChecksShareASession(t *testing.T) {
+	database := localtest.Database(t)
+	proxy, proxied := localtest.NewCutter(t, database)
+	s := &Session{URL: proxied}
+	defer s.Close()
+	pid := func() (n uint32, name string) {
+		t.Helper()
+		err := s.use(t.Context(), func(conn *pgx.Conn) error {
+			n = conn.PgConn().PID()
+			return conn.QueryRow(t.Context(), `SELECT current_setting('application_name')`).Scan(&name)
+		})
+		must.OK(t, err)
+		return n, name
+	}
+	dangers := func() (found []string) {
+		t.Helper()
+		list, err := s.FindDangers(t.Context())
+		must.OK(t, err)
+		for _, d := range list {
+			found = append(found, d.Name)
+		}
+		return found
+	}
+	root, err := pgx.Connect(t.Context(), localtest.SuperuserURL(t, database))
+	must.OK(t, err)
+	defer root.Close(context.Background())
+	first, name := pid()
+	if found := dangers(); len(found) != 0 || name != "meterplex start" {
+		t.Errorf("before the first migration: %v in a session of %q", found, name)
+	}
+	logins := Logins{Migrates: proxied, Works: proxied, Session: s}
+	if n, err := MigrateAs(t.Context(), logins, slog.Default()); n == 0 || err != nil {
+		t.Fatal(n, err)
+	}
+	before := proxy.Opened.Load()
+	if n, err := MigrateAs(t.Context(), logins, slog.Default()); n != 0 || err != nil {
+		t.Fatal(n, err)
+	}
+	if opened := proxy.Opened.Load() - before; opened != 1 {
+		t.Errorf("the migrations and the grants of a later start open %d sessions besides", opened)
+	}
+	must.Exec(t, root, `ALTER TABLE tenants NO FORCE ROW LEVEL SECURITY`)
+	if found := dangers(); !slices.Equal(found, []string{"row_security"}) {
+		t.Errorf("after the migrations: %v", found)
+	}
+	if last, _ := pid(); last != first {
+		t.Errorf("the session %d became %d", first, last)
+	}
+	// A session that the server has ended is opened again.
+	must.Exec(t, root, `SELECT pg_terminate_backend($1, 60000)`, first)
+	if found := dangers(); !slices.Equal(found, []string{"row_security"}) {
+		t.Errorf("after its end: %v", found)
+	}
+	if last, _ := pid(); last == first {
+		t.Error("the session did not end")
+	}
+}
+
+// Callers that begin together and look shortly share few sessions of a new pool.
+func TestANewPoolOpensFewSessions(t *testing.T) {
+	pool, _ := openPool(t)
+	// A busy machine opens a session in more than growthWait.
+	g := pool.Config().ConnConfig.Tracer.(*growth)
+	g.time, g.wait = time.Minute, time.Minute
+	var looks sync.WaitGroup
+	for range 14 {
+		looks.Go(func() {
+			if _, err := pool.Exec(t.Context(), `SELECT 1`); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	looks.Wait()
+	if n := pool.Stat().TotalConns(); n > 7 {
+		t.Errorf("%d sessions for 14 callers", n)
+	}
+}
+
+// Sessions that are held do not keep a new pool from opening as many as it may.
+func TestANewPoolGrowsWhileItsSessionsAreHeld(t *testing.T) {
+	pool, _ := openPool(t)
+	for n := range pool.Config().MaxConns {
+		c, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatalf("session %d: %v", n, err)
+		}
+		defer c.Release()
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // writeFile lets the server write a file of its data directory, which only its own account may read.
@@ -35,9 +36,7 @@ func overTLS(l *loginTrial) {
 	}
 	address := func(password, mode string, by *localtest.CA, host string) string {
 		u, err := url.Parse(l.url("$W"))
-		if err != nil {
-			l.Fatal(err)
-		}
+		must.OK(l, err)
 		u.User, u.Host = url.UserPassword(u.User.Username(), password), host+":"+u.Port()
 		u.RawQuery = url.Values{"sslmode": {mode}, "sslrootcert": {localtest.File(l, "ca.pem", by.PEM)}}.Encode()
 		return u.String()
@@ -61,9 +60,7 @@ func overTLS(l *loginTrial) {
 		l.Fatal(err)
 	}
 	pool, err := Open(l.Context(), Config{URL: good, MaxConns: 2})
-	if err != nil {
-		l.Fatal(err)
-	}
+	must.OK(l, err)
 	defer pool.Close()
 	var as string
 	if err := pool.QueryRow(l.Context(), `SELECT current_user::text`).Scan(&as); err != nil || as != WorkerRole {

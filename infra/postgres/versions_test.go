@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // grantsTogether: an instance whose grant meets that of another one has its roles, too.
@@ -22,7 +24,7 @@ func grantsTogether(l *loginTrial) {
 	l.exec(`GRANT meterplex_worker, meterplex_tenant TO $W`)
 	granted := make(chan error, 1)
 	go func() { granted <- GrantRoles(l.Context(), logins, slog.Default()) }()
-	until(l.T, "the grant waits for the other one", func() (waits bool) {
+	must.Until(l.T, "the grant waits for the other one", func() (waits bool) {
 		l.exec(`SELECT pg_stat_clear_snapshot()`) // a transaction sees the activity of its first look
 		err := l.root.QueryRow(l.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'GRANT %')`).Scan(&waits)
 		return err == nil && waits
@@ -99,20 +101,14 @@ func (l *loginTrial) tries() (becomes, acts bool) {
 			}
 		}
 		tx, err := l.root.Begin(l.Context())
-		if err != nil {
-			l.Fatal(err)
-		}
+		must.OK(l, err)
 		if _, err := tx.Exec(l.Context(), strings.Join(taken, ";"), pgx.QueryExecModeSimpleProtocol); err == nil {
 			var role string
 			var may bool
-			if err := tx.QueryRow(l.Context(), `SELECT current_user, has_table_privilege('event_log', 'DELETE')`).Scan(&role, &may); err != nil {
-				l.Fatal(err)
-			}
+			must.OK(l, tx.QueryRow(l.Context(), `SELECT current_user, has_table_privilege('event_log', 'DELETE')`).Scan(&role, &may))
 			becomes, acts = becomes || role == "o", acts || may
 		}
-		if err := tx.Rollback(context.Background()); err != nil {
-			l.Fatal(err)
-		}
+		must.OK(l, tx.Rollback(context.Background()))
 	}
 	return becomes, acts
 }
@@ -121,9 +117,7 @@ func (l *loginTrial) tries() (becomes, acts bool) {
 func (l *loginTrial) found() (words []string) {
 	l.Helper()
 	list, err := findDangers(l.Context(), l.url("$W"), "w", TenantRole)
-	if err != nil {
-		l.Fatal(err)
-	}
+	must.OK(l, err)
 	for _, d := range list {
 		words = append(words, d.Name)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/projections"
 )
 
@@ -22,9 +23,7 @@ func TestMain(m *testing.M) { localtest.Main(m, localtest.NoLeaks()) }
 func series(t *testing.T, registry *prom.Registry, name string) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	values := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
@@ -45,9 +44,7 @@ func migrated(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	url := localtest.Migrated(t, postgres.Migrate)
 	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url, ApplicationName: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(pool.Close)
 	return pool
 }
@@ -63,20 +60,16 @@ func watched(t *testing.T, pool *pgxpool.Pool, seen func(m *Metrics, r *prom.Reg
 		time.Sleep(time.Millisecond)
 	}
 	stop()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, <-done)
 	return registry
 }
 
 func TestOpenDeadLettersAreCounted(t *testing.T) {
 	pool := migrated(t)
 	for i, status := range []string{"FAILED", "FAILED", "RETRYING", "RESOLVED", "DISCARDED"} {
-		if _, err := pool.Exec(t.Context(), `INSERT INTO dead_letter_events (generation, id, partition, tenant_id, stage, status, code, reason,
+		must.Exec(t, pool, `INSERT INTO dead_letter_events (generation, id, partition, tenant_id, stage, status, code, reason,
 			producer_event_id, feature, source_position, topic, retry_count, first_failed_at, last_failed_at)
-			VALUES (1, $1, 3, $2, 'VALIDATION', $3, 'c', 'r', '', 'f', $4, 't', 0, now(), now())`, uuid.New(), uuid.New(), status, i); err != nil {
-			t.Fatal(err)
-		}
+			VALUES (1, $1, 3, $2, 'VALIDATION', $3, 'c', 'r', '', 'f', $4, 't', 0, now(), now())`, uuid.New(), uuid.New(), status, i)
 	}
 	registry := watched(t, pool, func(_ *Metrics, r *prom.Registry) bool {
 		return series(t, r, "meterplex_dead_letters")["VALIDATION FAILED "] != 0

@@ -1,6 +1,8 @@
 package prometheus
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -8,6 +10,7 @@ import (
 	prom "github.com/prometheus/client_golang/prometheus"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/projections"
 )
 
@@ -79,9 +82,7 @@ func TestTheBacklogIsExportedByEveryInstance(t *testing.T) {
 		 SELECT n, 0, now() - CASE WHEN n <= CASE p WHEN 3 THEN 4 WHEN 4 THEN 8 ELSE 10 END THEN interval '1 hour' ELSE interval '1 min' END, now(), gen_random_uuid(), gen_random_uuid(), 0, 1, p, 1, 1, n::text, '{}'
 		 FROM generate_series(1, 10) n, generate_series(3, 5) p`,
 	} {
-		if _, err := pool.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
+		must.Exec(t, pool, sql)
 	}
 	registry := watched(t, pool, func(m *Metrics, _ *prom.Registry) bool { return m.Backlog() != 0 })
 	waits, oldest := series(t, registry, "meterplex_outbox_unpublished_count")[""], series(t, registry, "meterplex_outbox_oldest_unpublished_seconds")[""]
@@ -105,9 +106,7 @@ func TestEndToEndBeginsWithTheRequest(t *testing.T) {
 	m.Observe(&projections.Consumer{Name: events.GroupAggregator, Topic: events.TopicUsageValidated}, projections.Batch{End: recorded.Add(1990 * time.Millisecond),
 		Applied: []events.Envelope{{Subject: events.UsageValidated, CausationID: begun}}})
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, f := range families {
 		if f.GetName() != "meterplex_end_to_end_seconds" {
 			continue
@@ -117,6 +116,32 @@ func TestEndToEndBeginsWithTheRequest(t *testing.T) {
 				if metric.GetLabel()[0].GetValue() == events.GroupAggregator && (b.GetCumulativeCount() == 1) != (b.GetUpperBound() >= readableWithin) {
 					t.Errorf("bucket %v holds %d", b.GetUpperBound(), b.GetCumulativeCount())
 				}
+			}
+		}
+	}
+}
+
+func TestMessagesWithUsageAreMeasured(t *testing.T) {
+	registry := prom.NewRegistry()
+	m := New(registry)
+	if got := series(t, registry, "meterplex_consumer_lag"); got["17 usage.commands "] != 0 || got["31 usage.raw "] != 0 {
+		t.Errorf("at the start the lag is %v", got)
+	}
+	m.UsageDecided(5, 2)
+	m.UsageMessages(time.Second, nil)
+	m.UsageMessages(time.Second, errors.New("the database does not answer"))
+	ctx, stop := context.WithCancel(t.Context())
+	must.OK(t, m.WatchUsageCommands(ctx, func(context.Context) (map[int16]int64, error) { stop(); return map[int16]int64{17: 4}, nil }))
+	must.OK(t, m.WatchUsageCommands(ctx, func(context.Context) (map[int16]int64, error) { return nil, errors.New("no broker") }))
+	for name, want := range map[string]map[string]float64{
+		"events_consumed_total":   {"meterplex-usage-commands ok usage.commands ": 3, "meterplex-usage-commands noop usage.commands ": 2, "meterplex-usage-commands error usage.commands ": 1},
+		"inbox_dedup_skips_total": {"meterplex-usage-commands ": 2},
+		"consumer_lag":            {"17 usage.commands ": 4, "3 usage.commands ": 0},
+	} {
+		got := series(t, registry, "meterplex_"+name)
+		for labels, n := range want {
+			if v, there := got[labels]; !there || v != n {
+				t.Errorf("%s: %v, want %s%v", name, got, labels, n)
 			}
 		}
 	}

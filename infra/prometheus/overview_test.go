@@ -10,6 +10,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/overview"
 )
@@ -19,9 +20,7 @@ func shown(t *testing.T, m *Metrics) overview.Overview {
 	t.Helper()
 	live := overview.Live{Verdicts: new(overview.Verdicts), Board: m.Board(), Freshness: m.Freshness, Clock: time.Now}
 	f, err := live.Show()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return f.Overview
 }
 
@@ -88,10 +87,8 @@ func TestTheOverviewNamesADeadLetterWithTheNextRead(t *testing.T) {
 	pool := migrated(t)
 	fail := func(from, to int) {
 		t.Helper()
-		if _, err := pool.Exec(t.Context(), `INSERT INTO dead_letter_events (generation, id, partition, tenant_id, stage, status, code, reason, producer_event_id, feature, source_position, topic, retry_count, first_failed_at, last_failed_at)
-		 SELECT 1, gen_random_uuid(), 3, $1, 'VALIDATION', 'FAILED', 'c', 'r', '', 'f', n, 't', 0, now(), now() FROM generate_series($2::int, $3::int) n`, uuid.New(), from, to); err != nil {
-			t.Fatal(err)
-		}
+		must.Exec(t, pool, `INSERT INTO dead_letter_events (generation, id, partition, tenant_id, stage, status, code, reason, producer_event_id, feature, source_position, topic, retry_count, first_failed_at, last_failed_at)
+		 SELECT 1, gen_random_uuid(), 3, $1, 'VALIDATION', 'FAILED', 'c', 'r', '', 'f', n, 't', 0, now(), now() FROM generate_series($2::int, $3::int) n`, uuid.New(), from, to)
 	}
 	m, n := New(prom.NewRegistry()), 0
 	read := func(want int64) {
@@ -119,9 +116,7 @@ func TestTheOverviewNamesADeadLetterWithTheNextRead(t *testing.T) {
 	read(1500)
 	fail(1501, 1600)
 	read(1500)
-	if _, err := pool.Exec(t.Context(), `UPDATE dead_letter_events SET status = 'RESOLVED' WHERE source_position > 3`); err != nil {
-		t.Fatal(err)
-	}
+	must.Exec(t, pool, `UPDATE dead_letter_events SET status = 'RESOLVED' WHERE source_position > 3`)
 	read(3)
 }
 

@@ -8,6 +8,7 @@ import (
 	prom "github.com/prometheus/client_golang/prometheus"
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections/overview"
 )
@@ -31,16 +32,12 @@ func TestLagDriftAndProgress(t *testing.T) {
 		 ('` + verified.String() + `', 'usage_aggregates', 'meterplex-usage-aggregator', 3, 'v', 'verify', gen_random_uuid(), '', 'r', 'ABANDONED', 1, 7, now(), now())`,
 		`INSERT INTO rebuild_units (rebuild_id, partition, target) VALUES ('` + open.String() + `', 3, 2)`,
 	} {
-		if _, err := pool.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
+		must.Exec(t, pool, sql)
 	}
 	registry := prom.NewRegistry()
 	gauges := newProjectionGauges(new(overview.Board))
 	registry.MustRegister(gauges)
-	if err := gauges.read(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, gauges.read(t.Context(), pool))
 	for name, want := range map[string]map[string]float64{
 		"projection_lag_events":         {"usage_aggregates ": 4, "entitlement_reads ": 0, "dead_letter_events ": 0, "usage_series ": 0},
 		"consumer_lag":                  {"3 usage.validated ": 4, "0 usage.validated ": 0, "31 usage.raw ": 0},
@@ -74,9 +71,7 @@ func TestLagOfARareTopicIsReadAlongItsChain(t *testing.T) {
 	registry := prom.NewRegistry()
 	gauges := newProjectionGauges(new(overview.Board))
 	registry.MustRegister(gauges)
-	if err := gauges.readLag(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, gauges.readLag(t.Context(), pool))
 	behind, age := series(t, registry, "meterplex_projection_lag_events"), series(t, registry, "meterplex_projection_lag_seconds")
 	if seconds := age["dead_letter_events "]; behind["dead_letter_events "] != 20_001 || seconds < 59 || seconds > 600 || age["usage_aggregates "] != 0 {
 		t.Errorf("%v events behind, %v s", behind, age)

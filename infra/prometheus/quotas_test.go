@@ -8,6 +8,7 @@ import (
 	prom "github.com/prometheus/client_golang/prometheus"
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // An account that differs from the projection of the same events is counted once both are at the head; before, it may be
@@ -15,15 +16,11 @@ import (
 func TestDriftOfAccountsIsCounted(t *testing.T) {
 	pool := migrated(t)
 	super, err := pgxpool.New(t.Context(), localtest.SuperuserURL(t, pool.Config().ConnString())) // the service deletes no account
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(super.Close)
 	exec := func(sql string) {
 		t.Helper()
-		if _, err := super.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
+		must.Exec(t, super, sql)
 	}
 	exec(`INSERT INTO features VALUES ('calls', 'Calls', 'QUOTA', 'each'), ('bytes', 'Bytes', 'METERED', 'each')`)
 	exec(`INSERT INTO quota_accounts SELECT gen_random_uuid(), 'calls', '2026-05', n, 2 FROM generate_series(1, 2500) n`)
@@ -35,9 +32,7 @@ func TestDriftOfAccountsIsCounted(t *testing.T) {
 	turn := func(differ, compared, age float64, what string) {
 		t.Helper()
 		for range 5 { // of 1000 accounts each
-			if err := drift.read(t.Context(), pool); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, drift.read(t.Context(), pool))
 		}
 		for name, want := range map[string]float64{"meterplex_quota_drift": differ, "meterplex_quota_drift_compared": compared, "meterplex_quota_drift_age_seconds": age} {
 			if n := series(t, registry, name)[""]; n != want {
@@ -75,8 +70,6 @@ func differing(t *testing.T, pool *pgxpool.Pool, from int) (n int) {
 	t.Helper()
 	err := pool.QueryRow(t.Context(), `SELECT count(*) FROM quota_accounts a FULL JOIN entitlement_usage u USING (tenant_id, feature, period_key)
  WHERE feature = 'calls' AND (a.used IS DISTINCT FROM u.used OR a.held IS DISTINCT FROM u.held) AND get_byte(sha256(convert_to(tenant_id::text, 'UTF8')), 0) % 32 >= $1`, from).Scan(&n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return n
 }

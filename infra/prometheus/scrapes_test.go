@@ -14,6 +14,8 @@ import (
 
 	prom "github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // gatherings is a registry with one series: how often it was gathered.
@@ -113,9 +115,7 @@ func TestScrapesAreInTheFormatThatTheClientAccepts(t *testing.T) {
 		}
 	}
 	unpacked, err := gzip.NewReader(scrapeOf(NewScrapes(g, time.Now), "", "gzip").Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if text, err := io.ReadAll(unpacked); err != nil || !strings.Contains(string(text), "gatherings_total ") {
 		t.Errorf("%s, %v", text, err)
 	}

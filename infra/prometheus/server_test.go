@@ -10,28 +10,23 @@ import (
 	prom "github.com/prometheus/client_golang/prometheus"
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // The state that needs a right is NaN without it, so that no threshold compares with it, and is said to be missing.
 func TestTheStateOfTheServerIsRead(t *testing.T) {
 	pool, registry := migrated(t), prom.NewRegistry()
 	super, err := pgxpool.New(t.Context(), localtest.SuperuserURL(t, pool.Config().ConnString()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(super.Close)
 	exec := func(sql string, args ...any) {
 		t.Helper()
-		if _, err := super.Exec(t.Context(), sql, args...); err != nil {
-			t.Fatal(err)
-		}
+		must.Exec(t, super, sql, args...)
 	}
 	m := New(registry)
 	read := func() {
 		t.Helper()
-		if err := m.server.read(t.Context(), pool); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, m.server.read(t.Context(), pool))
 	}
 	is := func(name string, fits func(float64) bool) {
 		t.Helper()

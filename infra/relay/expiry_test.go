@@ -14,6 +14,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/relay/cursors"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // kept is the retention of the tests' topics: notifications do not expire.
@@ -42,9 +43,7 @@ func (f *expiryFixture) publish(partition int16, topic events.Topic, from, to in
 	f.Helper()
 	_, err := f.pool.Exec(f.Context(), `INSERT INTO outbox_publications (partition, topic, from_position, to_position, base_offset, published_at)
  SELECT $1, $2, n, n, n, now() - make_interval(secs => $5 * 3600) FROM generate_series($3::bigint, $4) n`, partition, topic, from, to, hours)
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.OK(f, err)
 }
 
 // left returns the number of publications, and their places as partition/topic/position.
@@ -52,17 +51,13 @@ func (f *expiryFixture) left() (n int64, places string) {
 	f.Helper()
 	err := f.pool.QueryRow(context.Background(), `SELECT count(*), coalesce(string_agg(format('%s/%s/%s', partition, topic, from_position), ' '
  ORDER BY partition, topic, from_position), '') FROM outbox_publications`).Scan(&n, &places)
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.OK(f, err)
 	return n, places
 }
 
 func (f *expiryFixture) round(x *Expiry) {
 	f.Helper()
-	if err := x.round(f.Context()); err != nil {
-		f.Fatal(err)
-	}
+	must.OK(f, x.round(f.Context()))
 }
 
 // Publications beyond their own topic's retention go, all others stay.
@@ -94,28 +89,20 @@ func TestPublicationsOfARewindAreKept(t *testing.T) {
 	f := newExpiryFixture(t)
 	f.publish(3, events.TopicUsageRaw, 1, 9, 30)
 	tx, err := f.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer tx.Rollback(context.Background())
-	if _, err := tx.Exec(t.Context(), `UPDATE outbox_publications SET published_at = now() WHERE from_position = 4`); err != nil {
-		t.Fatal(err)
-	}
+	must.Exec(t, tx, `UPDATE outbox_publications SET published_at = now() WHERE from_position = 4`)
 	soon, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := f.expiry(6).round(soon); err != nil { // waits for no lock
 		t.Fatal(err)
 	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, tx.Commit(t.Context()))
 	f.round(f.expiry(6))
 	if _, got := f.left(); got != "3/1/4 3/1/7 3/1/8 3/1/9" {
 		t.Errorf("left %q", got)
 	}
-	if _, err := f.pool.Exec(t.Context(), `UPDATE outbox_publications SET published_at = now() - interval '30 hours' WHERE from_position = 4`); err != nil {
-		t.Fatal(err)
-	}
+	must.Exec(t, f.pool, `UPDATE outbox_publications SET published_at = now() - interval '30 hours' WHERE from_position = 4`)
 	f.round(f.expiry(6))
 	if n, got := f.left(); n != 0 {
 		t.Errorf("left %q", got)
@@ -157,13 +144,9 @@ func TestDeletionOfPublicationsContinuesAfterACrash(t *testing.T) {
 	f := newExpiryFixture(t)
 	f.publish(3, events.TopicUsageRaw, 1, 10, 26)
 	conn, err := f.pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	tx, err := conn.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	e := cursors.Expired{Partition: 3, Expiry: cursors.Expiry{Topic: events.TopicUsageRaw, Age: 25 * time.Hour}}
 	if n, mine, err := cursors.DeleteExpired(t.Context(), tx, e, 4); n != 4 || !mine || err != nil {
 		t.Fatalf("%d, %v, %v", n, mine, err)
@@ -172,9 +155,7 @@ func TestDeletionOfPublicationsContinuesAfterACrash(t *testing.T) {
 	if n, _ := f.left(); n != 10 || f.deleted.Load() != 0 {
 		t.Errorf("%d deleted beside another instance, %d left", f.deleted.Load(), n)
 	}
-	if err := conn.Conn().Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, conn.Conn().Close(t.Context()))
 	conn.Release()
 
 	ctx, crash := context.WithCancel(t.Context())

@@ -20,6 +20,7 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
 	"github.com/meterplex/meterplex/infra/watermill"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -36,9 +37,7 @@ func TestP11_AnOutageOfTheBrokerCostsLatencyOnly(t *testing.T) {
 	w.appendUsage(2, all...)
 	w.awaitDrained()
 	broker := kafkatest.Broker(t)
-	if err := broker.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, broker.Kill())
 	away := time.Now()
 	w.until("the cursors show the outage", func() bool {
 		w.appendUsage(2, all...)
@@ -46,9 +45,7 @@ func TestP11_AnOutageOfTheBrokerCostsLatencyOnly(t *testing.T) {
 		return time.Since(away) > 3*time.Second && // longer than the longest publish call
 			w.int(`SELECT count(*) FROM relay_cursors WHERE attempts > 0 AND last_error IS NOT NULL AND last_attempt_at IS NOT NULL`) > 0
 	})
-	if err := broker.Restart(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, broker.Restart(context.Background()))
 	back := time.Now()
 	w.awaitDrained()
 	t.Logf("drained %v after the broker was back", time.Since(back))
@@ -75,9 +72,7 @@ func TestP2_DatabaseSessionsAreCutWhileCursorsMove(t *testing.T) {
 	r.MaxEvents = 200
 	stop := w.start(r)
 	admin, err := pgx.Connect(context.Background(), localtest.Postgres(t).AdminURL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer admin.Close(context.Background())
 	cut := int64(0)
 	for rounds := 0; rounds < 15 || cut == 0 && rounds < 3000; rounds++ {
@@ -88,9 +83,7 @@ func TestP2_DatabaseSessionsAreCutWhileCursorsMove(t *testing.T) {
 		var n int64
 		err := admin.QueryRow(context.Background(), `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
  WHERE datname = $1 AND query LIKE '%relay_cursors%'`, pool.Config().ConnConfig.Database).Scan(&n)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		cut += n
 	}
 	w.appendUsage(1, all...) // so that the relay has live connections when it is stopped
@@ -113,9 +106,7 @@ func incompressible(size int) string {
 // set later would take effect with a delay.
 func limitTopic(t testing.TB, cfg kafka.Config, topic events.Topic, bytes string) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(cfg.Brokers...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer client.Close()
 	limit := map[string]*string{"max.message.bytes": &bytes}
 	if _, err := kadm.NewClient(client).CreateTopic(t.Context(), events.Partitions, 1, limit, cfg.TopicPrefix+topic.Name()); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/relay"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -91,9 +92,7 @@ func TestNotifierWakesOtherProcessesAndCoalesces(t *testing.T) {
 	w.until("the other relay is woken", func() bool { return woken(other.Wake()) })
 	w.until("another reader there, too", func() bool { return woken(reader) })
 	conn, err := pgx.Connect(ctx, w.url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer conn.Close(context.Background())
 	if _, err := conn.Exec(ctx, `LISTEN meterplex_appended`); err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/relay"
 	"github.com/meterplex/meterplex/infra/watermill"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // partlyUnreadable is a log in which one partition cannot be read until it is restored.
@@ -34,9 +35,7 @@ func (l *partlyUnreadable) ReadTopic(ctx context.Context, s events.Stretch, topi
 func (w *relayFixture) replayAll() uuid.UUID {
 	w.t.Helper()
 	r, err := w.replays().Range(w.t.Context(), commands.Request{By: operator}, commands.ReplayRange{Topic: "usage.raw", FromTime: time.Unix(0, 0), Reason: "x"})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	return r.ID
 }
 
@@ -51,9 +50,7 @@ func TestAPartitionThatFailsHoldsUpNoOther(t *testing.T) {
 	first := w.replayAll()
 	w.tenant(all[9])
 	other, err := w.replays().Range(t.Context(), commands.Request{By: operator}, commands.ReplayRange{Topic: "usage.raw", TenantID: all[9], FromTime: time.Unix(0, 0), Reason: "x"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	replayer := w.replayer(w.relay("").Publisher)
 	log := &partlyUnreadable{ReplayLog: w.log, partition: 2}
 	replayer.Log = log

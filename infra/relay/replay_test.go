@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,11 +15,11 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
-
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/relay"
 	"github.com/meterplex/meterplex/infra/watermill"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -69,9 +70,7 @@ func split(t testing.TB, topic events.Topic, records []*kgo.Record) (first map[e
 	for _, k := range records {
 		r := toRecord(topic, k)
 		place, err := codec.PlaceOf(&r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if place.Replay {
 			again[place.Position] = append(again[place.Position], k)
 		} else {
@@ -175,9 +174,7 @@ func TestReplayOfATenantAndOfPositions(t *testing.T) {
 	}
 	w.tenant(all[0])
 	one, err := w.replays().Range(t.Context(), commands.Request{By: operator}, commands.ReplayRange{Topic: "usage.raw", TenantID: all[0], FromTime: time.Unix(0, 0), Reason: "x"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	w.runReplay(one.ID, w.replayer(w.relay("").Publisher))
 	_, again := split(t, events.TopicUsageRaw, w.published(events.TopicUsageRaw))
 	if len(again) != 20 {
@@ -191,9 +188,7 @@ func TestReplayOfATenantAndOfPositions(t *testing.T) {
 	p := events.PartitionOf(all[1])
 	from, to := events.Position{Partition: p, Number: 5}, events.Position{Partition: p, Number: 9}
 	two, err := w.replays().Range(t.Context(), commands.Request{By: operator}, commands.ReplayRange{Topic: "usage.raw", From: &from, To: &to, Reason: "x"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	was := len(again)
 	if done := w.runReplay(two.ID, w.replayer(w.relay("").Publisher)); done.Units[0].Records != 5 {
 		t.Errorf("%+v", done)
@@ -250,9 +245,7 @@ func TestRelayRewoundBehindExpiredPublications(t *testing.T) {
 	stop := w.start(w.patientRelay("a"))
 	defer stop()
 	w.awaitDrained()
-	if _, err := w.pool.Exec(t.Context(), `UPDATE outbox_publications SET published_at = now() - interval '3 hours'`); err != nil {
-		t.Fatal(err)
-	}
+	must.Exec(t, w.pool, `UPDATE outbox_publications SET published_at = now() - interval '3 hours'`)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	expiry := &relay.Expiry{
@@ -286,9 +279,7 @@ func (w *relayFixture) checkPlacesAgain() (places map[events.Position]int64, rep
 	for _, k := range w.published(events.TopicUsageRaw) {
 		r := toRecord(events.TopicUsageRaw, k)
 		place, err := codec.PlaceOf(&r)
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		must.OK(w.t, err)
 		if _, seen := places[place.Position]; seen {
 			repeated++
 		}
@@ -320,3 +311,23 @@ func (permanentlyRefusingPublisher) Publish(string, ...*message.Message) error {
 }
 
 func (permanentlyRefusingPublisher) Close() error { return nil }
+
+func toRecord(topic events.Topic, k *kgo.Record) events.Record {
+	r := events.Record{Topic: topic, Partition: int16(k.Partition), Offset: k.Offset, Key: k.Key, Value: k.Value}
+	for _, h := range k.Headers {
+		r.Headers = append(r.Headers, events.Header(h))
+	}
+	return r
+}
+
+func sameRecord(a, b *kgo.Record) bool {
+	if !bytes.Equal(a.Key, b.Key) || !bytes.Equal(a.Value, b.Value) || len(a.Headers) != len(b.Headers) {
+		return false
+	}
+	for i := range a.Headers {
+		if a.Headers[i].Key != b.Headers[i].Key || !bytes.Equal(a.Headers[i].Value, b.Headers[i].Value) {
+			return false
+		}
+	}
+	return true
+}

@@ -17,23 +17,18 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // stripeMock serves stripe-mock, which validates requests by Stripe's OpenAPI document, and returns the statuses of its answers by method and path.
 func stripeMock(t testing.TB) (*httptest.Server, func() string) {
 	t.Helper()
 	document, err := server.LoadSpec(embedded.OpenAPISpec, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	fixtures, err := server.LoadFixtures(embedded.OpenAPIFixtures, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	stub, err := server.NewStubServer(fixtures, document, false, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var log strings.Builder
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer := httptest.NewRecorder()
@@ -86,16 +81,12 @@ func ask(t testing.TB, base, method, path string, form url.Values, status int) (
 		target, content = base+path, strings.NewReader(form.Encode())
 	}
 	req, err := http.NewRequestWithContext(context.Background(), method, target, content)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	req.Header.Set("Authorization", "Bearer "+canary)
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	res, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer res.Body.Close()
 	if err := json.NewDecoder(res.Body).Decode(&body); err != nil || res.StatusCode != status {
 		t.Errorf("%s%s: %d %v, want %d: %v", base, path, res.StatusCode, body, status, err)

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/big"
 	"math/rand/v2"
 	"net"
@@ -21,6 +22,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/stripe/stripetest"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -223,9 +225,7 @@ func TestAnAnswerOfAnotherServerSettlesNothing(t *testing.T) {
 func TestWithoutAConnectionThePushIsSentLater(t *testing.T) {
 	s, _ := account(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	closed := "http://" + l.Addr().String()
 	l.Close()
 	ended, cancel := context.WithCancel(context.Background())
@@ -270,7 +270,7 @@ func TestEachAttemptHasTheSameRequest(t *testing.T) {
 	for _, r := range s.Requests() {
 		var text strings.Builder
 		fmt.Fprintf(&text, "POST /v1/billing/meter_events\n")
-		for _, name := range slices.Sorted(mapKeys(r.Header)) {
+		for _, name := range slices.Sorted(maps.Keys(r.Header)) {
 			if name != "Content-Length" && name != "Accept-Encoding" {
 				fmt.Fprintf(&text, "%s: %s\n", name, strings.Join(r.Header[name], ", "))
 			}
@@ -278,9 +278,7 @@ func TestEachAttemptHasTheSameRequest(t *testing.T) {
 		texts = append(texts, text.String()+"\n"+strings.ReplaceAll(r.Body, "&", "\n&")+"\n")
 	}
 	if *update {
-		if err := os.WriteFile("testdata/meter_event.golden", []byte(texts[0]), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile("testdata/meter_event.golden", []byte(texts[0]), 0o644))
 	}
 	want, err := os.ReadFile("testdata/meter_event.golden")
 	if err != nil || len(texts) != 2 || texts[0] != string(want) || texts[1] != string(want) {
@@ -288,16 +286,6 @@ func TestEachAttemptHasTheSameRequest(t *testing.T) {
 	}
 	if sum := s.Sum("cus_1", "api_calls"); sum.Cmp(one.Amount) != 0 {
 		t.Errorf("%s is counted", sum)
-	}
-}
-
-func mapKeys(h http.Header) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for name := range h {
-			if !yield(name) {
-				return
-			}
-		}
 	}
 }
 

@@ -15,6 +15,8 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // A collector that does not answer delays no span, and a stop by 2 s. Spans beyond the queue are dropped and counted.
@@ -25,9 +27,7 @@ func TestADeadCollectorDelaysNothing(t *testing.T) {
 	defer close(hangs)
 	transport := &http.Transport{DisableKeepAlives: true}
 	to, err := otlptracehttp.New(t.Context(), otlptracehttp.WithEndpointURL(collector.URL), otlptracehttp.WithHTTPClient(&http.Client{Transport: transport}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	x := newTraced(t, 1, to)
 	const spans = 20_000
 	began := time.Now()

@@ -12,6 +12,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // traced is a Tracing that exports into memory.
@@ -52,9 +54,7 @@ func newTraced(t *testing.T, ratio float64, to sdk.SpanExporter) *traced {
 	}
 	var err error
 	x.Tracing, err = start(t.Context(), Config{Ratio: ratio, Instance: "i", Version: "v", Logger: slog.New(slog.NewTextHandler(x.logs, nil)), Count: x.count}, to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(x.Stop)
 	return x
 }
@@ -74,9 +74,7 @@ func (x *traced) counted(result string) int {
 // spans returns the ended spans, by name.
 func (x *traced) spans() map[string][]tracetest.SpanStub {
 	x.t.Helper()
-	if err := x.provider.ForceFlush(context.Background()); err != nil {
-		x.t.Fatal(err)
-	}
+	must.OK(x.t, x.provider.ForceFlush(context.Background()))
 	by := map[string][]tracetest.SpanStub{}
 	for _, s := range x.to.GetSpans() {
 		by[s.Name] = append(by[s.Name], s)
@@ -116,3 +114,5 @@ func (x *traced) append(ctx context.Context, list ...events.Pending) {
 		return &list[i], events.Position{Partition: 3, Number: int64(i + 1)}
 	})
 }
+
+func TestMain(m *testing.M) { localtest.Main(m, localtest.NoLeaks()) }

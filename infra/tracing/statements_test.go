@@ -12,6 +12,7 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // The spans of statements hold no parameter, no text of an error, no address and no password, also if statements fail.
@@ -19,18 +20,12 @@ func TestStatementsHoldNoValues(t *testing.T) {
 	x := newTraced(t, 1, nil)
 	target := localtest.Migrated(t, postgres.Migrate)
 	u, err := url.Parse(target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	secret, _ := u.User.Password()
 	pool, err := postgres.Open(t.Context(), postgres.Config{URL: target, ApplicationName: "canary", Tracer: x.Statements()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer pool.Close()
-	if _, err := pool.Exec(t.Context(), `SELECT 1`); err != nil {
-		t.Fatal(err)
-	}
+	must.Exec(t, pool, `SELECT 1`)
 	if len(x.spans()) != 0 {
 		t.Errorf("a statement without a trace has the spans %v", x.spans())
 	}
@@ -45,9 +40,7 @@ func TestStatementsHoldNoValues(t *testing.T) {
 	for range 100 {
 		b.Queue(`SELECT $1::text`, "canary-batch")
 	}
-	if err := pool.SendBatch(ctx, b).Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, pool.SendBatch(ctx, b).Close())
 	root.End()
 	by := x.spans()
 	if s := by["SELECT $1::text"]; len(s) != 1 || s[0].Parent.SpanID() != root.SpanContext().SpanID() {
@@ -62,17 +55,6 @@ func TestStatementsHoldNoValues(t *testing.T) {
 	for _, s := range x.to.GetSpans() {
 		if text := fmt.Sprintf("%+v", s); strings.Contains(text, "canary") || secret != "" && strings.Contains(text, secret) {
 			t.Errorf("a span holds a value: %s", text)
-		}
-	}
-}
-
-func TestNamesOfStatementsAreBounded(t *testing.T) {
-	for sql, want := range map[string]string{
-		"": "", "SELECT 1": "SELECT 1", "\n SELECT\t1,\n  2 ": "SELECT 1, 2", strings.Repeat("é", 400): strings.Repeat("é", 30),
-		strings.Repeat(" ", 5000) + "SELECT 1": "",
-	} {
-		if got := statementName(sql); got != want {
-			t.Errorf("%.40q is named %q, want %q", sql, got, want)
 		}
 	}
 }

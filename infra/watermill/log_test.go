@@ -3,6 +3,7 @@ package watermill_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"github.com/meterplex/meterplex/domain/ticks"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/watermill"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // heads is a log of one partition, and how far a consumer has read it.
@@ -58,17 +60,11 @@ func (h *heads) append(n int64) {
 
 func (h *heads) await(t *testing.T, read int64) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	must.Until(t, fmt.Sprint("the log is read up to ", read), func() bool {
 		h.mu.Lock()
-		at := h.read
-		h.mu.Unlock()
-		if at == read {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("read up to %d, want %d", at, read)
-		}
-	}
+		defer h.mu.Unlock()
+		return h.read == read
+	})
 }
 
 // follow runs a consumer of the log until the returned function is called.
@@ -76,9 +72,7 @@ func follow(t *testing.T, h *heads, every time.Duration, wake <-chan struct{}) (
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	router, err := watermill.NewRouter(quiet, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	sub := &watermill.LogSubscriber{Ahead: h.ahead, Every: every, Wake: wake, Logger: quiet}
 	watermill.AddLogConsumer(router, "h", sub, h.readUpTo)
 	end := run(t, router)
@@ -123,9 +117,7 @@ func TestAHintedReaderPollsSeldom(t *testing.T) {
 	h := &heads{head: 3}
 	quiet := slog.New(slog.DiscardHandler)
 	router, err := watermill.NewRouter(quiet, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	sub := &watermill.LogSubscriber{Ahead: h.ahead, Every: time.Millisecond, Hinted: func() bool { return true }, Logger: quiet}
 	watermill.AddLogConsumer(router, "h", sub, h.readUpTo)
 	began, end := time.Now(), run(t, router)
@@ -169,9 +161,7 @@ func TestP11_ALookWithoutAnAnswerIsRepeated(t *testing.T) {
 		}}
 		began := time.Now()
 		messages, err := sub.Subscribe(t.Context(), "h")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		(<-messages).Ack()
 		if waited := time.Since(began); waited > 6*time.Second {
 			t.Errorf("waited %v for an answer", waited)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/watermill"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // TestBatchRoundTrip also checks that a frame is allocated once: its size estimate is never too small.
@@ -30,9 +31,7 @@ func TestBatchRoundTrip(t *testing.T) {
 		records := rapid.SliceOfN(record, 0, 20).Draw(t, "records")
 		msg := watermill.Batch(records)
 		got, err := watermill.Records(msg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if !reflect.DeepEqual(got, records) && len(got)+len(records) > 0 {
 			t.Fatalf("got %v, want %v", got, records)
 		}
@@ -54,9 +53,7 @@ func TestRecordIsTheSameBytes(t *testing.T) {
 		}
 		msg.Metadata.Set(watermill.MetadataKey, "tenant")
 		r, err := watermill.Record(events.TopicCommands, msg, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return r
 	}
 	first := watermill.Batch([]events.Record{make()}).Payload

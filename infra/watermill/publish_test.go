@@ -13,6 +13,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/watermill"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // shelf stores records, with consecutive offsets, except those whose value is in refused or failing. A
@@ -108,9 +109,7 @@ func TestABatchIsPublishedFromItsPayload(t *testing.T) {
 	batch := watermill.Batch([]events.Record{record("a"), record("b")})
 	batch.Metadata.Set(watermill.MetadataBatch, "1")
 	single := message.NewMessage("id", []byte("c"))
-	if err := s.Publish("usage.raw", batch, single); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Publish("usage.raw", batch, single))
 	if want := []string{"usage.raw a", "usage.raw b", "usage.raw c"}; !slices.Equal(s.stored, want) {
 		t.Errorf("stored %q, want %q", s.stored, want)
 	}

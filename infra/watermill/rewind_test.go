@@ -13,6 +13,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/watermill"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // rewindRecorder is a rewind that two instances find due. It collects the recorded results.
@@ -88,11 +89,7 @@ func recordsTheMovedOffsets(t *testing.T) {
 		}
 		defer s.Close()
 	}
-	for end := time.Now().Add(time.Minute); len(a.first()) == 0; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("no result was recorded")
-		}
-	}
+	must.Until(t, "a result is recorded", func() bool { return len(a.first()) > 0 })
 	time.Sleep(1500 * time.Millisecond)
 	if results := a.first(); len(results) != 1 || len(results[0]) != 1 {
 		t.Errorf("recorded %v, want one result with one move", results)

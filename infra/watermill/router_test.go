@@ -16,6 +16,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/watermill"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -106,9 +107,7 @@ func TestFailedBatchIsSentAgainUntilItSucceeds(t *testing.T) {
 			}
 			observed <- seen{d, err}
 		})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	s := &source{batches: [][]events.Record{{record("a"), record("b")}, {record("c")}}}
 	tries, finished := 0, make(chan struct{})
 	watermill.AddConsumer(router, "validator", "usage.raw", s, func(_ context.Context, records []events.Record) error {
@@ -128,9 +127,7 @@ func TestFailedBatchIsSentAgainUntilItSucceeds(t *testing.T) {
 	})
 	stop := run(t, router)
 	<-finished
-	if err := stop(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, stop())
 	if tries != 4 {
 		t.Errorf("two batches, one of which fails twice, were handled %d times, want 4", tries)
 	}
@@ -157,9 +154,7 @@ func TestFailedBatchIsSentAgainUntilItSucceeds(t *testing.T) {
 func TestALongOutageLosesNoBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		router, err := watermill.NewRouter(slog.New(slog.DiscardHandler), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		const outage = time.Hour
 		began, tries, finished := time.Now(), 0, make(chan struct{})
 		watermill.AddConsumer(router, "validator", "usage.raw", &source{batches: [][]events.Record{{record("a")}, {record("b")}}},
@@ -176,18 +171,14 @@ func TestALongOutageLosesNoBatch(t *testing.T) {
 		if took := time.Since(began); took < outage || took > outage+10*time.Second {
 			t.Errorf("the batch was done with after %s and %d tries", took, tries)
 		}
-		if err := stop(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, stop())
 	})
 }
 
 // TestCloseLetsTheHandlerFinish checks that an orderly stop does not abort a transaction.
 func TestCloseLetsTheHandlerFinish(t *testing.T) {
 	router, err := watermill.NewRouter(nil, nil, watermill.CloseTimeout(10*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	s := &source{batches: [][]events.Record{{record("a")}, {record("b")}}}
 	started, release := make(chan struct{}), make(chan struct{})
 	handled := 0
@@ -208,9 +199,7 @@ func TestCloseLetsTheHandlerFinish(t *testing.T) {
 	case <-time.After(100 * time.Millisecond):
 	}
 	close(release)
-	if err := <-closed; err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, <-closed)
 	if handled != 1 {
 		t.Errorf("%d batches were handled, intake went on after Close", handled)
 	}
@@ -220,9 +209,7 @@ func TestCloseLetsTheHandlerFinish(t *testing.T) {
 func TestCloseDoesNotWaitOutAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		router, err := watermill.NewRouter(slog.New(slog.DiscardHandler), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		s := &source{batches: [][]events.Record{{record("a")}}}
 		tries := make(chan struct{}, 100)
 		watermill.AddConsumer(router, "h", "t", s, func(context.Context, []events.Record) error {
@@ -234,9 +221,7 @@ func TestCloseDoesNotWaitOutAPause(t *testing.T) {
 			<-tries
 		}
 		start := time.Now()
-		if err := stop(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, stop())
 		if d := time.Since(start); d > 1200*time.Millisecond {
 			t.Errorf("Close took %v", d)
 		}
@@ -245,9 +230,7 @@ func TestCloseDoesNotWaitOutAPause(t *testing.T) {
 
 func TestCloseGivesUpAfterItsTimeout(t *testing.T) {
 	router, err := watermill.NewRouter(slog.New(slog.DiscardHandler), nil, watermill.CloseTimeout(100*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	s := &source{batches: [][]events.Record{{record("a")}}}
 	started, release := make(chan struct{}), make(chan struct{})
 	watermill.AddConsumer(router, "h", "t", s, func(context.Context, []events.Record) error {

@@ -16,9 +16,11 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.uber.org/goleak"
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 func loopback() domain.WebhookAddresses {
@@ -126,9 +128,7 @@ func TestOnly2xxIsSuccessAndRedirectsAreNotFollowed(t *testing.T) {
 
 func TestAPrivateAddressIsNotDialed(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer func() { _ = listener.Close() }()
 	var dialed atomic.Int64
 	go func() {
@@ -223,9 +223,7 @@ func TestAnEndlessAnswerEndsTheRequest(t *testing.T) {
 
 func TestFailuresNameNoAddressAndNoSecret(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	address := closed.Addr().String()
 	_ = closed.Close()
 	tlsServer := httptest.NewTLSServer(http.NotFoundHandler())
@@ -274,9 +272,7 @@ type names struct {
 func newNames(t *testing.T, addrs ...netip.Addr) *names {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	n := &names{conn: conn, addrs: addrs}
 	done := make(chan struct{})
 	go func() { defer close(done); n.serve() }()
@@ -313,3 +309,5 @@ func (n *names) serve() {
 		_, _ = n.conn.WriteTo(answer, from)
 	}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

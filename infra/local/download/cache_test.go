@@ -9,15 +9,14 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/meterplex/meterplex/infra/local/folder"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func check(t *testing.T, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 }
 
 func TestCacheDir(t *testing.T) {

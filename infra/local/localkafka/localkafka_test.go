@@ -22,6 +22,8 @@ import (
 	"github.com/meterplex/meterplex/infra/local/child/childtest"
 	"github.com/meterplex/meterplex/infra/local/download"
 	"github.com/meterplex/meterplex/infra/local/folder"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -288,4 +290,11 @@ func TestJavaVersions(t *testing.T) {
 			t.Errorf("%q: %d, want %d", output, got, want)
 		}
 	}
+}
+
+func TestMain(m *testing.M) { localtest.Main(m, localtest.NoLeaks()) }
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	must.OK(t, err)
 }

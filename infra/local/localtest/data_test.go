@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // The data of a killed test binary are removed by the next one, those of a running or a starting one are not.
@@ -13,12 +15,8 @@ func TestAbandonedDataAreRemoved(t *testing.T) {
 	made := func(name string, age time.Duration) string {
 		dir := filepath.Join(parent, "meterplex-test-"+name)
 		at := time.Now().Add(-age)
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chtimes(dir, at, at); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Mkdir(dir, 0o755))
+		must.OK(t, os.Chtimes(dir, at, at))
 		return dir
 	}
 	abandoned, running, starting := made("abandoned", time.Hour), made("running", time.Hour), made("starting", 0)

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 func TestMain(m *testing.M) { localtest.Main(m, localtest.NoLeaks()) }
@@ -16,9 +17,7 @@ func TestEachTestHasItsOwnDatabase(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			conn := connect(t, localtest.Database(t))
 			// Fails in the second database if it is the first one.
-			if _, err := conn.Exec(t.Context(), `CREATE TABLE here (id int)`); err != nil {
-				t.Fatal(err)
-			}
+			must.Exec(t, conn, `CREATE TABLE here (id int)`)
 			var super, createRole bool
 			err := conn.QueryRow(t.Context(), `SELECT rolsuper, rolcreaterole FROM pg_roles WHERE rolname = current_user`).Scan(&super, &createRole)
 			if err != nil || super || !createRole {
@@ -31,9 +30,7 @@ func TestEachTestHasItsOwnDatabase(t *testing.T) {
 func connect(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { conn.Close(context.Background()) })
 	return conn
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -22,15 +23,9 @@ import (
 func holdHead(t *testing.T, pool *pgxpool.Pool, partition int16) (let func()) {
 	t.Helper()
 	tx, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0`); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(t.Context(), lockHeadsSQL, []int16{partition}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.Exec(t, tx, `SET LOCAL idle_in_transaction_session_timeout = 0`)
+	must.Exec(t, tx, lockHeadsSQL, []int16{partition})
 	let = sync.OnceFunc(func() { _ = tx.Rollback(context.Background()) })
 	t.Cleanup(let)
 	return let
@@ -39,19 +34,8 @@ func holdHead(t *testing.T, pool *pgxpool.Pool, partition int16) (let func()) {
 func recorded(t *testing.T, pool *pgxpool.Pool) (n int) {
 	t.Helper()
 	err := pool.QueryRow(t.Context(), `SELECT count(*) FROM event_log_rows WHERE subject = $1`, events.UsageRecorded).Scan(&n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return n
-}
-
-func until(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); !so(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("not so within 2 min: " + what)
-		}
-	}
 }
 
 func isOverloaded(err error) bool {
@@ -70,7 +54,7 @@ func TestABlockedWriterRefusesAtOnceAndStoresNothing(t *testing.T) {
 		_, err := l.Submit(context.Background(), tenant, []commands.Submitted{usageEvent(tenant, "first", 1)})
 		first <- err
 	}()
-	until(t, "the door is shut", func() bool { return isOverloaded(l.Admit(tenant)) })
+	must.Until(t, "the door is shut", func() bool { return isOverloaded(l.Admit(tenant)) })
 	for n := range 10 {
 		if _, err := l.Submit(t.Context(), tenant, []commands.Submitted{usageEvent(tenant, fmt.Sprint("refused", n), 1)}); !isOverloaded(err) {
 			t.Fatalf("a submission was taken: %v", err)
@@ -86,7 +70,7 @@ func TestABlockedWriterRefusesAtOnceAndStoresNothing(t *testing.T) {
 	if n := recorded(t, pool); n != 1 {
 		t.Errorf("%d events are in the log, 1 was taken", n)
 	}
-	until(t, "the door is open", func() bool { return l.Admit(tenant) == nil })
+	must.Until(t, "the door is open", func() bool { return l.Admit(tenant) == nil })
 	if got := submit(t, l, tenant, usageEvent(tenant, "refused0", 1)); got[0].Status != commands.Appended {
 		t.Errorf("what was refused and sent again is %v", got[0].Status)
 	}
@@ -125,7 +109,7 @@ func TestTheQueueOfAWriterIsBounded(t *testing.T) {
 			}
 		})
 	}
-	until(t, "all have asked", func() bool {
+	must.Until(t, "all have asked", func() bool {
 		rows := load.rows.Load()
 		most.Store(max(most.Load(), rows))
 		return rows+refused.Load() == callers*size
@@ -197,7 +181,7 @@ func TestOneTenantHasHalfOfAQueue(t *testing.T) {
 				_ = l.Admit(small) // seen, so that the whale is not alone
 				before := load.rows.Load()
 				send(whale, fmt.Sprint("whale", n), size)
-				until(t, "it is accepted or refused", func() bool { return load.rows.Load() > before || refused.Load() > 0 })
+				must.Until(t, "it is accepted or refused", func() bool { return load.rows.Load() > before || refused.Load() > 0 })
 			}
 			if rows := int(load.rows.Load()); rows > most+size || rows < most/2 {
 				t.Errorf("the whale has %d rows in the queue, half of it is %d", rows, most)
@@ -208,7 +192,7 @@ func TestOneTenantHasHalfOfAQueue(t *testing.T) {
 			before := load.rows.Load()
 			send(small, "large", size)
 			send(small, "one", 1)
-			until(t, "the neighbour is accepted", func() bool { return load.rows.Load() == before+int64(size)+1 || refused.Load() > 1 })
+			must.Until(t, "the neighbour is accepted", func() bool { return load.rows.Load() == before+int64(size)+1 || refused.Load() > 1 })
 			let()
 			all.Wait()
 			if n := recorded(t, pool); int64(n) != taken.Load() || refused.Load() != 1 {

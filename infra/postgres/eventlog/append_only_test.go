@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 func TestP6_TheServiceCannotAlterTheLog(t *testing.T) {
@@ -41,24 +42,16 @@ func TestP9_ATenantsRoleSeesItsOwnRowsOnly(t *testing.T) {
 	asTenant := func(id string, check func(tx pgx.Tx)) {
 		t.Helper()
 		tx, err := pool.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		defer tx.Rollback(t.Context())
-		if _, err := tx.Exec(t.Context(), `SET LOCAL ROLE meterplex_tenant`); err != nil {
-			t.Fatal(err)
-		}
+		must.Exec(t, tx, `SET LOCAL ROLE meterplex_tenant`)
 		if id != "" {
-			if _, err := tx.Exec(t.Context(), `SELECT set_config('meterplex.tenant_id', $1, true)`, id); err != nil {
-				t.Fatal(err)
-			}
+			must.Exec(t, tx, `SELECT set_config('meterplex.tenant_id', $1, true)`, id)
 		}
 		check(tx)
 	}
 	rows := func(tx pgx.Tx) (n int) {
-		if err := tx.QueryRow(t.Context(), `SELECT count(*) FROM event_log`).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, tx.QueryRow(t.Context(), `SELECT count(*) FROM event_log`).Scan(&n))
 		return n
 	}
 	asTenant(mine.String(), func(tx pgx.Tx) {

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,7 +20,7 @@ import (
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
-	"github.com/meterplex/meterplex/internal/tier"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/migrations"
 )
 
@@ -66,15 +68,11 @@ func TestPayloadsAreReadAsTheyWereWritten(t *testing.T) {
 	tenant := uuid.Must(uuid.NewV7())
 	list := payloadsOf(tenant)
 	tx, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if _, err := l.AppendTx(t.Context(), tx, list); err != nil {
 		t.Fatal(err)
 	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, tx.Commit(t.Context()))
 	read, err := l.Read(t.Context(), events.PartitionOf(tenant), 0, int64(len(list)), len(list))
 	if err != nil || len(read) != len(list) {
 		t.Fatal(len(read), err)
@@ -97,18 +95,14 @@ func TestPayloadsAreReadAsTheyWereWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	if _, err := tx.Exec(t.Context(), `SET LOCAL ROLE meterplex_tenant; SET LOCAL TimeZone = 'Asia/Kolkata'; SET LOCAL meterplex.tenant_id = '`+tenant.String()+`'`); err != nil {
-		t.Fatal(err)
-	}
+	must.Exec(t, tx, `SET LOCAL ROLE meterplex_tenant; SET LOCAL TimeZone = 'Asia/Kolkata'; SET LOCAL meterplex.tenant_id = '`+tenant.String()+`'`)
 	comparePayloads(t, tx, list, `SELECT l.payload::text, l.payload_hash FROM event_log l ORDER BY position`)
 }
 
 func comparePayloads(t *testing.T, q postgres.Queryer, list []events.Pending, sql string) {
 	t.Helper()
 	rows, err := q.Query(t.Context(), sql)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	i := 0
 	var payload string
 	var hash []byte
@@ -126,17 +120,12 @@ func comparePayloads(t *testing.T, q postgres.Queryer, list []events.Pending, sq
 
 // Rows of before bodies were in short are read as they are, and are known again.
 func TestRowsOfEarlierReleasesAreRead(t *testing.T) {
-	tier.AtSize(t)
 	url := localtest.Database(t)
 	db, err := postgres.OwnerDB(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer db.Close()
 	provider, err := goose.NewProvider(goose.DialectPostgres, db, migrations.FS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if _, err := provider.UpTo(t.Context(), 9); err != nil {
 		t.Fatal(err)
 	}
@@ -166,5 +155,31 @@ func TestRowsOfEarlierReleasesAreRead(t *testing.T) {
 	read, err := l.Read(t.Context(), partition, 0, 9, 9)
 	if err != nil || len(read) != 3 || !bytes.Equal(read[0].Payload, old.Payload) {
 		t.Errorf("%d events, %v", len(read), err)
+	}
+}
+
+// A COPY has the same bytes for any size of its pieces.
+func TestRowsComeInPieces(t *testing.T) {
+	tenant := uuid.Must(uuid.NewV7())
+	for _, count := range []int{1, 2, 1000} {
+		rows := make([]row, count)
+		want := bytes.Clone(copySignature)
+		for i := range rows {
+			p := usageEvent(tenant, "a", i).Pending
+			if i == 500 {
+				p.Body = bytes.Repeat([]byte("x"), 2*pieceSize)
+			}
+			rows[i] = row{Pending: &p, position: events.Position{Number: int64(i + 1)}, recorded: time.Now()}
+			want = encodeRow(want, &rows[i])
+		}
+		want = append(want, 0xff, 0xff)
+		for name, wrap := range map[string]func(io.Reader) io.Reader{
+			"whole": func(r io.Reader) io.Reader { return r }, "byte by byte": iotest.OneByteReader, "by halves": iotest.HalfReader,
+		} {
+			got, err := io.ReadAll(wrap(newRows(rows)))
+			if err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%d rows, %s: %d bytes of %d, %v", count, name, len(got), len(want), err)
+			}
+		}
 	}
 }

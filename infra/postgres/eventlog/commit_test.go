@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -12,7 +13,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
-	"github.com/meterplex/meterplex/internal/tier"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 func TestP1_LostCommitAnswersAreResolved(t *testing.T) {
@@ -94,12 +95,9 @@ func TestP11_ASubmissionFoundInTheLogWakesTheRelay(t *testing.T) {
 }
 
 func TestP1_SubmitSurvivesTerminatedBackends(t *testing.T) {
-	tier.AtSize(t)
 	l, pool, database := openLog(t)
 	owner, err := postgres.OwnerDB(database)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer owner.Close()
 	tenant := uuid.Must(uuid.NewV7())
 	stop := make(chan struct{})
@@ -141,4 +139,53 @@ func TestP1_SubmitSurvivesTerminatedBackends(t *testing.T) {
 	t.Logf("%d backends terminated", killed.Load())
 	pool.Reset() // the last of them may lie there, dead
 	checkDense(t, pool)
+}
+
+func TestP1_NothingIsAnsweredBeforeItsCommit(t *testing.T) {
+	for name, size := range map[string]int{"small": 1, "large": 3 * smallRows} {
+		t.Run(name, func(t *testing.T) {
+			l, _, database := openLog(t)
+			tenant := uuid.Must(uuid.NewV7())
+			var batch []commands.Submitted
+			for n := range size {
+				batch = append(batch, usageEvent(tenant, fmt.Sprint("e", n), 1))
+			}
+			held := localtest.HoldCommits(t, database, "INSERT", "event_log_rows")
+			answered := make(chan error, 1)
+			go func() {
+				_, err := l.Submit(context.Background(), tenant, batch)
+				answered <- err
+			}()
+			held.Reached()
+			select {
+			case err := <-answered:
+				answered <- err
+				t.Errorf("a batch was answered while its COMMIT was under way: %v", err)
+			case <-time.After(100 * time.Millisecond):
+			}
+			held.LetGo()
+			if err := <-answered; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestAFailedAttemptGivesItsConnectionBack(t *testing.T) {
+	l, pool, _ := openLog(t)
+	tenant := uuid.Must(uuid.NewV7())
+	s := &submission{tenant: tenant, batch: []commands.Submitted{usageEvent(tenant, "a", 1)}, places: make([]commands.Placement, 1)}
+	g := newGroup(l, []*submission{s})
+	for round := range 40 { // more than the pool has
+		g.partitions = []int16{99}
+		if err := l.writers[0].attempt(t.Context(), g, false, true); err == nil {
+			t.Fatal("a partition that does not exist was locked")
+		}
+		g.partitions, g.members[0].submitted.Body = partitionsOf(g.pending), []byte("no JSON")
+		if err := l.writers[0].attempt(t.Context(), g, round%2 == 0, true); err == nil {
+			t.Fatal("a payload that is no JSON was taken")
+		}
+	}
+	// One in mid-transaction is closed beside, and counts until that is done.
+	must.Until(t, "no connection is held", func() bool { return pool.Stat().AcquiredConns() == 0 })
 }

@@ -1,8 +1,10 @@
 package eventlog
 
 import (
+	"context"
 	"database/sql"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -11,15 +13,14 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // asOwner opens a database as its owner, which may write rows that the service may not.
 func asOwner(t *testing.T, url string) *sql.DB {
 	t.Helper()
 	owner, err := postgres.OwnerDB(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { _ = owner.Close() })
 	return owner
 }
@@ -57,15 +58,11 @@ func TestP2_AnOriginThatAFailoverLostIsRecordedAgain(t *testing.T) {
 func TestAnIdleInstanceFindsAnotherLifeOfTheServer(t *testing.T) {
 	url := localtest.Migrated(t, postgres.Migrate)
 	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(pool.Close)
 	raised := make(chan []Raised, 10)
 	l, err := New(t.Context(), pool, Config{OnRaised: func(r []Raised) { raised <- r }, Written: localtest.CheckPayloads(t).Written})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(l.Close)
 	if first := <-raised; len(first) != events.Partitions || first[0].Reason != ReasonFirst {
 		t.Fatalf("at the start %+v", first)
@@ -92,9 +89,7 @@ func TestP1_TwoRestoresOfOneBackupAreTwoHistories(t *testing.T) {
 		if _, err := owner.Exec(`UPDATE log_heads SET epoch = $1, started_at = started_at - interval '1 hour' WHERE partition = 7`, backup); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.checkLife(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, l.checkLife(t.Context()))
 		restores = append(restores, readEpoch(t, pool, 7))
 	}
 	if restores[0] <= backup || restores[1] <= restores[0] {
@@ -146,8 +141,33 @@ func TestP1_DuplicatesOfAnotherInstanceAreAnsweredAfterACommit(t *testing.T) {
 
 func readEpoch(t *testing.T, pool *pgxpool.Pool, p int16) (n int32) {
 	t.Helper()
-	if err := pool.QueryRow(t.Context(), `SELECT epoch FROM log_heads WHERE partition = $1`, p).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, pool.QueryRow(t.Context(), `SELECT epoch FROM log_heads WHERE partition = $1`, p).Scan(&n))
 	return n
+}
+
+// An epoch is raised under the locks of its cursors, then of its heads, which is the order of locks everywhere: while it waits for a
+// cursor, a session with the cursor, such as a relay's that withholds a record, gets the head.
+func TestAnEpochIsRaisedInTheOrderOfLocks(t *testing.T) {
+	l, pool, _ := openLog(t)
+	const partition = int16(3)
+	tx, err := pool.Begin(t.Context())
+	must.OK(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	must.Exec(t, tx, `SELECT FROM relay_cursors WHERE partition = $1 FOR UPDATE`, partition)
+	done := make(chan error, 1)
+	go func() { done <- l.raise(context.Background(), []int16{partition}, nil) }()
+	for count(t, pool, `SELECT count(*) FROM pg_locks WHERE NOT granted`) == 0 {
+		select {
+		case err := <-done:
+			t.Fatalf("the epoch is raised without the cursor's lock: %v", err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	if _, err := tx.Exec(t.Context(), `SELECT FROM log_heads WHERE partition = $1 FOR UPDATE NOWAIT`, partition); err != nil {
+		t.Errorf("the session that waits for the cursor has locked the head already: %v", err)
+	}
+	must.OK(t, tx.Rollback(t.Context()))
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -75,25 +76,17 @@ func TestP1_ASessionFrozenInMidCopyBlocksNoOther(t *testing.T) {
 	_, _, url := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
 	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url, ApplicationName: "meterplex"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(pool.Close)
 	l, err := New(t.Context(), pool, Config{Producer: events.Producer{Service: "meterplex", Instance: "other", Commit: "x"}, Written: localtest.CheckPayloads(t).Written})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(l.Close)
 	child := exec.Command(os.Args[0])
 	child.SysProcAttr = childAttributes()
 	child.Env = append(os.Environ(), frozenEnv+"="+url, frozenTenantEnv+"="+tenant.String())
 	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, child.Start())
 	t.Cleanup(func() {
 		_ = child.Process.Kill()
 		_ = child.Wait()
@@ -144,13 +137,9 @@ func TestActiveSessionsAreNotTerminated(t *testing.T) {
 		}
 	}()
 	quiet, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer func() { _ = quiet.Rollback(context.Background()) }()
-	if _, err := quiet.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0`); err != nil {
-		t.Fatal(err)
-	}
+	must.Exec(t, quiet, `SET LOCAL idle_in_transaction_session_timeout = 0`)
 	other := (events.PartitionOf(tenant) + 1) % events.Partitions
 	if _, err := lockHeads(t.Context(), quiet, []int16{other}); err != nil {
 		t.Fatal(err)

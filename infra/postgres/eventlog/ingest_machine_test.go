@@ -17,6 +17,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // ingestModel is a model of the answers to clients of two instances over one database:
@@ -107,9 +108,7 @@ func (m *ingestModel) via(rt *rapid.T) *Log { return m.logs[rapid.IntRange(0, 1)
 func (m *ingestModel) submit(rt *rapid.T) {
 	tenant, batch := m.batch(rt, true)
 	places, err := m.via(rt).Submit(context.Background(), tenant, batch)
-	if err != nil {
-		rt.Fatal(err)
-	}
+	must.OK(rt, err)
 	m.compareAnswer(rt, batch, m.take(batch), places, false)
 }
 
@@ -118,9 +117,7 @@ func (m *ingestModel) oneByOne(rt *rapid.T) {
 	tenant, batch := m.batch(rt, true)
 	for i := range min(len(batch), 8) {
 		places, err := m.via(rt).Submit(context.Background(), tenant, batch[i:i+1])
-		if err != nil {
-			rt.Fatal(err)
-		}
+		must.OK(rt, err)
 		m.compareAnswer(rt, batch[i:i+1], m.take(batch[i:i+1]), places, false)
 	}
 }
@@ -166,9 +163,7 @@ func (m *ingestModel) together(rt *rapid.T) {
 		wait.Go(func() { answers[n], errs[n] = m.logs[n%2].Submit(context.Background(), tenant, mine) })
 	}
 	wait.Wait()
-	if err := errors.Join(errs[:]...); err != nil {
-		rt.Fatal(err)
-	}
+	must.OK(rt, errors.Join(errs[:]...))
 	for i := range batch {
 		appended := 0
 		for n := range answers {
@@ -207,9 +202,7 @@ func TestP2_IngestMatchesItsModel(t *testing.T) {
 // compare holds the log of the tenants against the model.
 func (m *ingestModel) compare(rt *rapid.T) {
 	rows, err := m.pool.Query(context.Background(), `SELECT tenant_id, dedupe_key, subject, partition, position, encode(l.payload_hash, 'hex') FROM event_log l WHERE tenant_id = ANY ($1)`, m.tenants)
-	if err != nil {
-		rt.Fatal(err)
-	}
+	must.OK(rt, err)
 	var key logKey
 	var subject int16
 	var at events.Position

@@ -6,6 +6,7 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -15,14 +16,10 @@ func TestKeptPlansOfAnEmptyLogAreThoseOfALargeOne(t *testing.T) {
 	tier.AtSize(t)
 	_, _, url := openLog(t)
 	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url, KeepPlans: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(pool.Close)
 	conn, err := pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer conn.Release()
 	for name, sql := range map[string]string{"watchers": watchersSQL, "watched": watchedSQL} {
 		if plan := localtest.Plan(t, conn.Conn(), sql); strings.Contains(plan, "Seq Scan") {

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"pgregory.net/rapid"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain/strictjson"
@@ -19,6 +20,7 @@ import (
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -31,9 +33,7 @@ func openLog(t testing.TB) (*Log, *pgxpool.Pool, string) {
 
 func openLogAt(t testing.TB, url string, change ...func(*Config)) (*Log, *pgxpool.Pool) {
 	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(pool.Close)
 	cfg := Config{
 		Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"},
@@ -45,9 +45,7 @@ func openLogAt(t testing.TB, url string, change ...func(*Config)) (*Log, *pgxpoo
 		f(&cfg)
 	}
 	l, err := New(t.Context(), pool, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(l.Close)
 	return l, pool
 }
@@ -64,9 +62,7 @@ func usageEvent(tenant uuid.UUID, eventID string, amount int) commands.Submitted
 func submit(t testing.TB, l *Log, tenant uuid.UUID, batch ...commands.Submitted) []commands.Placement {
 	t.Helper()
 	places, err := l.Submit(t.Context(), tenant, batch)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return places
 }
 
@@ -76,30 +72,6 @@ func statuses(places []commands.Placement) []commands.PlacementStatus {
 		s = append(s, p.Status)
 	}
 	return s
-}
-
-func TestP2_VerdictsWithinAndAcrossBatches(t *testing.T) {
-	l, _, _ := openLog(t)
-	tenant := uuid.Must(uuid.NewV7())
-	first := submit(t, l, tenant, usageEvent(tenant, "a", 1), usageEvent(tenant, "b", 1), usageEvent(tenant, "a", 1), usageEvent(tenant, "b", 2))
-	if want := []commands.PlacementStatus{commands.Appended, commands.Appended, commands.Duplicate, commands.Conflict}; !slices.Equal(statuses(first), want) {
-		t.Fatalf("in a batch: %v, want %v", statuses(first), want)
-	}
-	if first[2].Position != first[0].Position || first[3].Position != first[1].Position {
-		t.Fatalf("positions of the first ones expected: %v", first)
-	}
-	probe := usageEvent(tenant, "new", 1)
-	probe.ProbeOnly = true
-	known := usageEvent(tenant, "a", 1)
-	known.ProbeOnly = true
-	again := submit(t, l, tenant, usageEvent(tenant, "a", 1), usageEvent(tenant, "b", 3), usageEvent(tenant, "c", 1), probe, known)
-	if want := []commands.PlacementStatus{commands.Duplicate, commands.Conflict, commands.Appended, commands.Absent, commands.Duplicate}; !slices.Equal(statuses(again), want) {
-		t.Fatalf("across batches: %v, want %v", statuses(again), want)
-	}
-	other := uuid.Must(uuid.NewV7())
-	if s := statuses(submit(t, l, other, usageEvent(other, "a", 9))); s[0] != commands.Appended {
-		t.Fatalf("P9: another tenant's eventId is its own: %v", s)
-	}
 }
 
 // However late a retry comes, and whatever the writers know or have forgotten.
@@ -131,9 +103,7 @@ func TestP4_EachConflictIsRecordedOnce(t *testing.T) {
 
 func count(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) (n int) {
 	t.Helper()
-	if err := pool.QueryRow(t.Context(), sql, args...).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, pool.QueryRow(t.Context(), sql, args...).Scan(&n))
 	return n
 }
 
@@ -213,9 +183,7 @@ func TestAppendTxSkipsWhatIsThere(t *testing.T) {
 			positions, err = l.AppendTx(t.Context(), tx, pending)
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return positions
 	}
 	first := appendAll(verdict(1), verdict(2), verdict(1))
@@ -257,9 +225,7 @@ func TestATransactionThatKnowsItsHeadsAppendsAgain(t *testing.T) {
 		}
 		return tx.Flush(t.Context())
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var numbers [][]int64
 	for _, list := range trips {
 		var of []int64
@@ -295,5 +261,62 @@ func TestReadGivesWholeEnvelopes(t *testing.T) {
 	}
 	if _, err := codec.ToRecord(&e); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestP4_ConflictWithinABatchComesBeforePolicy(t *testing.T) {
+	l, _, _ := openLog(t)
+	tenant := uuid.Must(uuid.NewV7())
+	only := func(s commands.Submitted) commands.Submitted { s.ProbeOnly = true; return s }
+	got := submit(t, l, tenant, only(usageEvent(tenant, "a", 3)), usageEvent(tenant, "a", 1), only(usageEvent(tenant, "a", 2)), only(usageEvent(tenant, "a", 1)), only(usageEvent(tenant, "b", 1)))
+	want := []commands.PlacementStatus{commands.Absent, commands.Appended, commands.Conflict, commands.Duplicate, commands.Absent}
+	if !slices.Equal(statuses(got), want) {
+		t.Errorf("%v, want %v", statuses(got), want)
+	}
+}
+
+// The table that finds duplicates within a group behaves like a map from key to the
+// first member, for any keys, tenants and sizes.
+func TestP2_TheFirstOfEachKeyIsFound(t *testing.T) {
+	tenants := []uuid.UUID{uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7()), uuid.Nil}
+	var table firsts
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(0, 300).Draw(t, "members")
+		keys := rapid.IntRange(1, 400).Draw(t, "keys")
+		table.reset(n)
+		want := map[logKey]int{}
+		var members []member
+		for i := range n {
+			p := usageEvent(rapid.SampledFrom(tenants).Draw(t, "tenant"), fmt.Sprint(rapid.IntRange(1, keys).Draw(t, "key")), 1)
+			note := rapid.Bool().Draw(t, "note")
+			first, known := want[keyOf(&p.Pending)]
+			if !known {
+				first = i
+			}
+			if !known && note {
+				want[keyOf(&p.Pending)] = i
+			}
+			if got := table.of(members, &p.Pending, i, note); got != first {
+				t.Fatalf("member %d of %v is said to be the key of member %d, not of %d", i, keyOf(&p.Pending), got, first)
+			}
+			members = append(members, member{submitted: &p, first: first})
+		}
+	})
+}
+
+// An event that was withheld after its consumer had read it is no failure that anyone could act on.
+func TestTheOutboxShowsLateStandInsAsPublished(t *testing.T) {
+	t.Parallel()
+	l, pool, _ := openLog(t)
+	tenant := uuid.Must(uuid.NewV7())
+	submit(t, l, tenant, usageEvent(tenant, "a", 1), usageEvent(tenant, "b", 1))
+	partition := events.PartitionOf(tenant)
+	for _, sql := range []string{`UPDATE relay_cursors SET position = 2 WHERE partition = $1 AND $2::uuid IS NOT NULL`,
+		`INSERT INTO withheld_records VALUES ($1, 1, 1, $2, gen_random_uuid(), 'x', now(), false), ($1, 2, 1, $2, NULL, 'x', now(), true)`} {
+		must.Exec(t, pool, sql, partition, tenant)
+	}
+	var seen string
+	if err := pool.QueryRow(t.Context(), `SELECT string_agg(status, ' ' ORDER BY position) FROM outbox_events WHERE partition = $1`, partition).Scan(&seen); err != nil || seen != "failed published" {
+		t.Errorf("%q, %v", seen, err)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // openTracedLog makes a log whose statements are recorded.
@@ -26,9 +27,7 @@ func openTracedLog(t *testing.T, url string) (*Log, *localtest.Statements) {
 	_, pool := openLogAt(t, url)
 	traced, sent := localtest.Traced(t, pool)
 	l, err := New(t.Context(), traced, Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}, LongestWait: time.Hour, Written: localtest.CheckPayloads(t).Written})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(l.Close)
 	return l, sent
 }
@@ -45,18 +44,14 @@ func by(actor string, tenant uuid.UUID, eventID string) commands.Submitted {
 func holdOrigin(t *testing.T, pool *pgxpool.Pool, actor string) (let func()) {
 	t.Helper()
 	tx, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, sql := range []string{
 		`SET LOCAL idle_in_transaction_session_timeout = 0`,
 		`INSERT INTO log_vocabularies VALUES ('` + events.CurrentVocabulary().Hash() + `', '` + events.CurrentVocabulary().Document() + `') ON CONFLICT DO NOTHING`,
 		`INSERT INTO log_origins (actor_type, actor_id, service, instance, commit, vocabulary, residency)
  VALUES ('api_key', '` + actor + `', 'meterplex', 'test', 'x', '` + events.CurrentVocabulary().Hash() + `', 'unspecified')`,
 	} {
-		if _, err := tx.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
+		must.Exec(t, tx, sql)
 	}
 	let = sync.OnceFunc(func() { _ = tx.Commit(context.Background()) })
 	t.Cleanup(let)
@@ -98,7 +93,7 @@ func TestP9_NewOriginsOfATenantDelayNoOther(t *testing.T) {
 			}
 		}
 	}()
-	until(t, "A's origin waits", isAddingOrigins(t, url))
+	must.Until(t, "A's origin waits", isAddingOrigins(t, url))
 	large := make([]commands.Submitted, smallRows+1)
 	for i := range large {
 		large[i] = by("known", b, fmt.Sprint("large", i))
@@ -153,7 +148,7 @@ func TestNewOriginsOfATenantAreAddedTogether(t *testing.T) {
 		defer l.numbering.mu.Unlock()
 		return len(l.numbering.waiting[tenant])
 	}
-	until(t, "all wait", func() bool { return waiting() >= keys })
+	must.Until(t, "all wait", func() bool { return waiting() >= keys })
 	for range maxNumbering {
 		<-l.numbering.turns
 	}
@@ -161,7 +156,7 @@ func TestNewOriginsOfATenantAreAddedTogether(t *testing.T) {
 	if n := sent.Count("INSERT INTO log_origins") - before; n > 3 {
 		t.Errorf("%d statements added %d origins", n, keys)
 	}
-	until(t, "the worker has ended", func() bool {
+	must.Until(t, "the worker has ended", func() bool {
 		l.numbering.mu.Lock()
 		defer l.numbering.mu.Unlock()
 		return len(l.numbering.waiting) == 0
@@ -183,9 +178,7 @@ func TestKnownOriginsAreOnlyRead(t *testing.T) {
 	last := func() (n int64) {
 		t.Helper()
 		owner := asOwner(t, url)
-		if err := owner.QueryRow(`SELECT last_value FROM log_origins_id_seq`).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, owner.QueryRow(`SELECT last_value FROM log_origins_id_seq`).Scan(&n))
 		return n
 	}
 	if n := last(); n != 10 {
@@ -307,7 +300,7 @@ func TestCloseEndsTheNumberingOfOrigins(t *testing.T) {
 		_, err := l.Submit(context.Background(), tenant, []commands.Submitted{by("slow", tenant, "1")})
 		answer <- err
 	}()
-	until(t, "the origin waits", isAddingOrigins(t, url))
+	must.Until(t, "the origin waits", isAddingOrigins(t, url))
 	l.Close()
 	if err := <-answer; !errors.Is(err, commands.ErrUnavailable) || !strings.Contains(err.Error(), context.Canceled.Error()) {
 		t.Errorf("the caller's answer is %v, not that numbering was ended", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +19,7 @@ import (
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
-	"github.com/meterplex/meterplex/internal/tier"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/migrations"
 )
 
@@ -39,9 +40,7 @@ func laterVocabulary(t *testing.T) *events.Vocabulary {
 func execute(t *testing.T, url string, statements ...string) {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), localtest.SuperuserURL(t, url))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer pool.Close()
 	for _, sql := range statements {
 		if _, err := pool.Exec(t.Context(), sql); err != nil {
@@ -66,9 +65,7 @@ func rendered(t *testing.T, url string, tenant uuid.UUID) (wires []string, err e
 			continue
 		}
 		wire, err := codec.AppendWire(nil, &list[i])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		wires = append(wires, string(wire))
 	}
 	return wires, err
@@ -148,14 +145,10 @@ func TestEventsKeepTheirResidency(t *testing.T) {
 			return err
 		})
 	}
-	if err := appendOne(platform); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, appendOne(platform))
 	for of, want := range map[uuid.UUID]string{tenant: "eu us eu", events.Platform: "eu-west-1"} {
 		wires, err := rendered(t, url, of)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		var got []string
 		for _, w := range wires {
 			_, rest, _ := strings.Cut(w, `"dataResidency":"`)
@@ -197,13 +190,10 @@ SELECT id FROM log_origins WHERE actor_type = $1 AND actor_id = $2 AND service =
 // Events from before the migration have the first vocabulary, and so have events that a
 // release from before it records in the seconds until it ends.
 func TestEventsFromBeforeVocabulariesHaveTheFirst(t *testing.T) {
-	tier.AtSize(t)
 	url := localtest.Database(t)
 	db := asOwner(t, url)
 	provider, err := goose.NewProvider(goose.DialectPostgres, db, migrations.FS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if _, err := provider.UpTo(t.Context(), 12); err != nil {
 		t.Fatal(err)
 	}
@@ -216,9 +206,7 @@ func TestEventsFromBeforeVocabulariesHaveTheFirst(t *testing.T) {
 	l, pool := openLogAt(t, url)
 	var late, again int32
 	for _, id := range []*int32{&late, &again} {
-		if err := pool.QueryRow(t.Context(), originBefore0014, "service", "v", "meterplex", "old", "c").Scan(id); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, pool.QueryRow(t.Context(), originBefore0014, "service", "v", "meterplex", "old", "c").Scan(id))
 	}
 	if late != again {
 		t.Errorf("one origin has the numbers %d and %d", late, again)
@@ -261,5 +249,38 @@ func TestAnEpochIsNotedAfterItsCacheStarts(t *testing.T) {
 	<-done
 	if _, ok := o.cached(of); ok || !noted() {
 		t.Errorf("in epoch 2 (%t) the cache holds a number of epoch 1: %t", noted(), ok)
+	}
+}
+
+// One key acts by the API and by the console, even in one submission: each event has its own way, and a new process
+// reads it.
+func TestAnEventNamesTheWayOfItsAction(t *testing.T) {
+	l, pool, url := openLog(t)
+	tenant := uuid.Must(uuid.NewV7())
+	byConsole := func(id string) commands.Submitted {
+		e := usageEvent(tenant, id, 1)
+		e.Actor.Via = events.ViaConsole
+		return e
+	}
+	submit(t, l, tenant, usageEvent(tenant, "a", 1), byConsole("b"), usageEvent(tenant, "c", 1))
+	submit(t, l, tenant, byConsole("d"))
+	wires, err := rendered(t, url, tenant)
+	must.OK(t, err)
+	const api, console = `"actor":{"type":"api_key","id":"k"},`, `"actor":{"type":"api_key","id":"k","via":"console"},`
+	for i, want := range []string{api, console, api, console} {
+		if !strings.Contains(wires[i], want) {
+			t.Errorf("event %d is %s\nwant %s", i, wires[i], want)
+		}
+	}
+	if n := count(t, pool, `SELECT count(*) FROM log_origins`); n != 2 {
+		t.Errorf("%d origins, want one for each way", n)
+	}
+	forged := byConsole("e")
+	forged.Actor.Via = `console","id":"x`
+	if _, err := l.Submit(t.Context(), tenant, []commands.Submitted{forged}); err == nil {
+		t.Error("a way that is not a name was recorded")
+	}
+	if again, err := rendered(t, url, tenant); err != nil || !slices.Equal(again, wires) {
+		t.Errorf("%v: the log changed to %v", err, again)
 	}
 }

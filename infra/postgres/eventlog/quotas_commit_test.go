@@ -11,6 +11,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // Requests about reservations take effect once, too, each at a COMMIT whose answer or request is lost once or twice. So do those
@@ -81,8 +82,6 @@ func checkStored(t *testing.T, l *Log, s *commands.Submitted, place *commands.Pl
 
 func countRows(t *testing.T, pool *pgxpool.Pool, tenant uuid.UUID) (n int) {
 	t.Helper()
-	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM event_log_rows WHERE tenant_id = $1`, tenant).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, pool.QueryRow(t.Context(), `SELECT count(*) FROM event_log_rows WHERE tenant_id = $1`, tenant).Scan(&n))
 	return n
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // record is the kind of usage that is recorded without a request, as ingest does.
@@ -325,9 +326,7 @@ func TestP7_GroupsDecideLikeOneAfterAnother(t *testing.T) {
 			}
 			w.commit(subs)
 			for _, s := range subs {
-				if err := <-s.done; err != nil {
-					rt.Fatal(err)
-				}
+				must.OK(rt, <-s.done)
 				got = append(got, outcomesOf(s)...)
 			}
 			for i := range want {

@@ -17,6 +17,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // changingGrants are grants that a test changes at each read behind the locks.
@@ -64,9 +65,7 @@ func TestP7_ALostGroupIsDecidedFromTheBeginning(t *testing.T) {
 	cut.Request.Store(1)
 	newWriter(l, false).commit(subs)
 	for i, want := range []string{"denied", "granted at 3"} {
-		if err := <-subs[i].done; err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, <-subs[i].done)
 		if got := outcomeOf(&subs[i].batch[0], &subs[i].places[0]); got != want {
 			t.Errorf("request %d is %s, not %s", i, got, want)
 		}
@@ -89,25 +88,17 @@ func TestP7_ARequestIsDecidedAtTheTimeOfItsLock(t *testing.T) {
 		_, _, err := q.Hold(t.Context(), callerOf(tenant), []domain.Holding{{ReservationID: id, Feature: "f", Amount: 10, Lasts: time.Minute}}, func(int) string { return "" })
 		return err
 	}
-	if err := hold("first"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, hold("first"))
 	tx, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(t.Context(), `SELECT FROM log_heads WHERE partition = $1 FOR UPDATE`, events.PartitionOf(tenant)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.Exec(t, tx, `SELECT FROM log_heads WHERE partition = $1 FOR UPDATE`, events.PartitionOf(tenant))
 	done := make(chan error, 1)
 	go func() { done <- hold("second") }()
 	for count(t, pool, `SELECT count(*) FROM pg_locks WHERE NOT granted`) == 0 {
 		time.Sleep(time.Millisecond)
 	}
 	ahead.Store(int64(2 * time.Minute))
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, tx.Rollback(t.Context()))
 	if err := <-done; err != nil {
 		t.Errorf("refused because of a reservation that was due: %v", err)
 	}

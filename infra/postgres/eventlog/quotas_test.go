@@ -16,6 +16,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // grants are histories with one subscription each: of a QUOTA feature "f" with a HARD limit for the tenant.
@@ -107,9 +108,7 @@ func TestP7_AKnownEventChangesNoAccount(t *testing.T) {
 			_, err := l.AppendTx(t.Context(), tx, pending)
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 	}
 	expect := func(want string) {
 		t.Helper()

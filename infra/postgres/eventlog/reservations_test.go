@@ -15,6 +15,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // collecting is a log whose submissions wait until one group commits them.
@@ -59,14 +60,10 @@ func stateOf(t *testing.T, l *Log, tenant uuid.UUID, id string) (state string) {
 	t.Helper()
 	rows, err := l.db.Query(t.Context(), `SELECT r.state || ' ' || r.amount || ', held ' || a.held FROM reservations r JOIN quota_accounts a
  USING (tenant_id, feature, period_key) WHERE r.tenant_id = $1 AND r.reservation_id = $2`, tenant, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer rows.Close()
 	for rows.Next() {
-		if err := rows.Scan(&state); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, rows.Scan(&state))
 	}
 	return state
 }
@@ -76,9 +73,7 @@ func TestP9_AGroupDecidesTheReservationsOfEachTenant(t *testing.T) {
 	a, b := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	l, _ := openLogAt(t, migrated(t), func(c *Config) { c.Histories = &grants{limits: map[uuid.UUID]int64{a: 1000, b: 1000}} })
 	for _, hold := range []func(*commands.Quotas) error{holdOf(a, "r", 1, time.Hour), holdOf(b, "r", 20, time.Hour), holdOf(a, "s", 300, time.Hour), holdOf(b, "stays", 7, time.Hour)} {
-		if err := hold(quotasOn(l, time.Now)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, hold(quotasOn(l, time.Now)))
 	}
 	release := func(tenant uuid.UUID, id string, want int64) func(*commands.Quotas) error {
 		return func(q *commands.Quotas) error {
@@ -184,9 +179,7 @@ func TestP7_AReservationChangedInTheGroupMakesNoRoom(t *testing.T) {
 		c.Histories, c.Now = &grants{limits: map[uuid.UUID]int64{tenant: 100}}, now
 	})
 	for id, amount := range map[string]int64{"extended": 20, "committed": 30, "due": 50} {
-		if err := holdOf(tenant, id, amount, time.Minute)(quotasOn(l, now)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, holdOf(tenant, id, amount, time.Minute)(quotasOn(l, now)))
 	}
 	ahead.Store(int64(time.Hour))
 	errs := inOneGroup(l, now, func(q *commands.Quotas) error {

@@ -1,6 +1,10 @@
 package eventlog
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/meterplex/meterplex/internal/must"
+)
 
 // An amount that rises to a threshold, falls and rises to it again in one append crosses it once.
 func TestThresholdIsCrossedOnceInOneAppend(t *testing.T) {
@@ -16,7 +20,7 @@ func TestRemovedThresholdBesideOthersIsNotCrossed(t *testing.T) {
 	f.threshold("f", 0, 50)
 	f.threshold("f", 0, 40)
 	_, err := f.pool.Exec(t.Context(), `UPDATE thresholds SET removed = position + 1 WHERE tenant_id = $1 AND amount = 50`, f.tenant)
-	f.must(err)
+	must.OK(f, err)
 	f.counted(60)
 	f.expect("1: f 40 ( of 100) from 0 to 60 by 2 true")
 	f.threshold("f", 0, 50)

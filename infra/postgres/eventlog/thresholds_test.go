@@ -20,6 +20,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // thresholdFixture is a log with a tenant that has the limit 100 of "f", and thresholds.
@@ -45,13 +46,6 @@ func (f *thresholdFixture) another() {
 	f.limit(100)
 }
 
-func (f *thresholdFixture) must(err error) {
-	f.Helper()
-	if err != nil {
-		f.Fatal(err)
-	}
-}
-
 // limit sets the limit, in the cache as in the table.
 func (f *thresholdFixture) limit(limit int64) {
 	f.Helper()
@@ -59,9 +53,9 @@ func (f *thresholdFixture) limit(limit int64) {
 	f.grants.limits[f.tenant] = limit
 	h, _ := f.grants.Of(context.Background(), nil, []uuid.UUID{f.tenant}, nil)
 	snapshot, err := json.Marshal(h[f.tenant].History[0].Subscription)
-	f.must(err)
+	must.OK(f, err)
 	_, err = f.pool.Exec(context.Background(), `INSERT INTO subscription_history (tenant_id, from_position, effective_from, snapshot) VALUES ($1, $2, now(), $3)`, f.tenant, f.n, snapshot)
-	f.must(err)
+	must.OK(f, err)
 }
 
 // threshold adds a threshold, in the cache as in the table.
@@ -71,7 +65,7 @@ func (f *thresholdFixture) threshold(feature string, percent, amount int64) uuid
 	t := domain.Threshold{ID: uuid.Must(uuid.NewV7()), TenantID: f.tenant, Feature: feature, Percent: percent, Amount: amount}
 	_, err := f.pool.Exec(context.Background(), `INSERT INTO thresholds (id, tenant_id, feature, percent, amount, position, created_at) VALUES ($1, $2, $3, $4, $5, $6, now())`,
 		t.ID, f.tenant, feature, percent, amount, f.n)
-	f.must(err)
+	must.OK(f, err)
 	f.grants.thresholds[f.tenant] = append(f.grants.thresholds[f.tenant], t)
 	return t.ID
 }
@@ -79,7 +73,7 @@ func (f *thresholdFixture) threshold(feature string, percent, amount int64) uuid
 func (f *thresholdFixture) consume(id string, amount int) commands.Placement {
 	f.Helper()
 	places, err := f.log.Submit(context.Background(), f.tenant, []commands.Submitted{requestFor(f.tenant, id, amount)})
-	f.must(err)
+	must.OK(f, err)
 	return places[0]
 }
 
@@ -93,7 +87,7 @@ func (f *thresholdFixture) verdict(raw int64, feature string, amount int64) even
 
 func (f *thresholdFixture) append(pending ...events.Pending) {
 	f.Helper()
-	f.must(pgx.BeginFunc(context.Background(), f.pool, func(tx pgx.Tx) error {
+	must.OK(f, pgx.BeginFunc(context.Background(), f.pool, func(tx pgx.Tx) error {
 		_, err := f.log.AppendTx(context.Background(), tx, pending)
 		return err
 	}))
@@ -116,7 +110,7 @@ func (f *thresholdFixture) crossed() (list []string) {
 	rows, err := f.pool.Query(context.Background(), `SELECT payload(l)->>'thresholdId', payload(l)->>'feature', payload(l)->>'amount', coalesce(payload(l)->>'percent', ''), coalesce(payload(l)->>'limit', ''),
  payload(l)->>'before', payload(l)->>'after', c.subject, c.position < l.position AND c.origin = l.origin AND c.tenant_id = l.tenant_id
  FROM event_log_rows l LEFT JOIN event_log_rows c ON c.event_id = l.causation_id WHERE l.tenant_id = $1 AND l.subject = $2 ORDER BY l.position`, f.tenant, events.ThresholdCrossed)
-	f.must(err)
+	must.OK(f, err)
 	var id uuid.UUID
 	var feature, value, percent, limit, before, after string
 	var subject int16
@@ -126,7 +120,7 @@ func (f *thresholdFixture) crossed() (list []string) {
 		list = append(list, fmt.Sprintf("%d: %s %s (%s of %s) from %s to %s by %d %v", at, feature, value, percent, limit, before, after, subject, caused))
 		return nil
 	})
-	f.must(err)
+	must.OK(f, err)
 	return list
 }
 
@@ -198,7 +192,7 @@ func TestThresholdIsNotCrossedByKnownEvents(t *testing.T) {
 	f.expect()
 	f.append(f.verdict(1, "f", 50), f.verdict(2, "f", 5), f.verdict(2, "f", 5))
 	f.expect("1: f 60 ( of 100) from 55 to 60 by 2 true")
-	f.must(func() error {
+	must.OK(f, func() error {
 		_, err := f.pool.Exec(t.Context(), `UPDATE thresholds SET removed = position + 1 WHERE tenant_id = $1`, f.tenant)
 		return err
 	}())
@@ -277,7 +271,7 @@ func TestThresholdIsCrossedByInlineVerdicts(t *testing.T) {
 	}
 	w.commit(subs)
 	for _, s := range subs {
-		f.must(<-s.done)
+		must.OK(f, <-s.done)
 	}
 	f.expect(fmt.Sprintf("0: f 50 (50 of 100) from %d to 51 by 2 true", used+2)) // the request has its turn before the verdicts
 	f.another()
@@ -294,7 +288,7 @@ func (f *thresholdFixture) warm() (used int64) {
 		submit(f, f.log, f.tenant, usageEvent(f.tenant, fmt.Sprint("warm", n), 1))
 		time.Sleep(10 * time.Millisecond)
 		_, err := fmt.Sscan(usedOf(f, f.pool, f.tenant), &used)
-		f.must(err)
+		must.OK(f, err)
 	}
 	return used
 }
@@ -371,7 +365,7 @@ func TestThresholdsCostNoStatement(t *testing.T) {
 	traced, sent := localtest.Traced(t, f.pool)
 	var err error
 	f.log, err = New(t.Context(), traced, Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}, LongestWait: time.Hour, Histories: f.grants, Written: localtest.CheckPayloads(t).Written})
-	f.must(err)
+	must.OK(f, err)
 	t.Cleanup(f.log.Close)
 	f.consume("warm", 1)
 	statements := func(id string) []string {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,16 +13,15 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/must"
+	"github.com/meterplex/meterplex/projections"
 )
 
 func TestP1_AChangeWhoseCommitHadNoAnswerIsMadeOnce(t *testing.T) {
-	database := localtest.Database(t)
-	if _, err := postgres.Migrate(t.Context(), database); err != nil {
-		t.Fatal(err)
-	}
+	database := localtest.Migrated(t, postgres.Migrate)
 	c, proxied := localtest.NewCutter(t, database)
 	s, _, pool := openStoreAt(t, proxied)
-	catalogue := &commands.Catalogue{Store: s, Now: time.Now, NewID: func() uuid.UUID { return uuid.Must(uuid.NewV7()) }}
+	catalogue := &commands.Catalogue{Store: s, Now: time.Now, NewID: newID}
 	for round := range 3 {
 		c.Answer.Store(1)
 		if _, err := catalogue.CreateTenant(t.Context(), commands.Request{By: commands.Caller{}}, commands.CreateTenant{Name: "A", Class: "small"}); err != nil {
@@ -50,15 +50,11 @@ func TestCachedStateIsDroppedAfterTheCommit(t *testing.T) {
 				Scopes: commands.TenantScopes(), CreatedAt: tenant.CreatedAt}, secret[:])
 		})
 	}
-	if err := save(true); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, save(true))
 	told := func() string {
 		t.Helper()
 		_, of, err := s.Keys.Find(t.Context(), secret)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return of.Status
 	}
 	held := localtest.HoldCommits(t, database, "UPDATE", "tenants")
@@ -70,10 +66,25 @@ func TestCachedStateIsDroppedAfterTheCommit(t *testing.T) {
 		t.Errorf("the tenant is %s before that is committed", is)
 	}
 	held.LetGo()
-	if err := <-changed; err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, <-changed)
 	if is := told(); is != domain.TenantSuspended {
 		t.Errorf("the change was answered, and the tenant is still %s", is)
+	}
+}
+
+// Each request of long work starts its worker; a bulk needs no worker, because each of its retries is a command.
+func TestTheCommandRouterStartsTheWorkersOfRequests(t *testing.T) {
+	var started []string
+	start := func(worker string) func() { return func() { started = append(started, worker) } }
+	c := &Commands{Workers: map[events.Subject]func(){
+		events.RebuildRequested: start("rebuild"), events.ReplayRequested: start("replay"),
+	}}
+	batch := []events.Envelope{{Subject: events.ReplayRequested}, {Subject: events.BulkRequested}, {Subject: events.RebuildRequested}, {Subject: events.RebuildRequested}}
+	result, err := c.Apply(t.Context(), nil, projections.Generation{}, batch)
+	if err != nil || len(result.Failed)+len(result.FollowUps) != 0 {
+		t.Fatalf("%+v, %v", result, err)
+	}
+	if want := []string{"replay", "rebuild", "rebuild"}; !slices.Equal(started, want) {
+		t.Errorf("started %q, want %q", started, want)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // TestEndedSessionsOfTheConsoleAreDeleted: those that are idle or old, and links that have expired. The others remain.
@@ -36,9 +37,7 @@ func TestEndedSessionsOfTheConsoleAreDeleted(t *testing.T) {
 func TestALinkOfTheConsoleIsUsedOnce(t *testing.T) {
 	_, _, pool, _ := openStore(t)
 	s, token, key, now := NewConsoleSessions(pool), sha256.Sum256([]byte("link")), uuid.Must(uuid.NewV7()), time.Now()
-	if err := s.OpenLink(t.Context(), token, key, now.Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.OpenLink(t.Context(), token, key, now.Add(time.Minute)))
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	used := 0
@@ -88,9 +87,7 @@ func TestSessionsOfTheConsoleAreReadTogether(t *testing.T) {
 		if len(name) == 1 {
 			run(t, pool, `INSERT INTO api_keys (id, tenant_id, name, prefix, secret_hash, mode, scopes, created_at) VALUES ($1, $2, 'k', 'mp_op_', sha256($3::text::bytea), 'op', '{}', now())`, key, events.Platform, name)
 		}
-		if err := s.OpenSession(t.Context(), token(name), key, time.Now()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.OpenSession(t.Context(), token(name), key, time.Now()))
 	}
 	all, err := s.Sessions(t.Context(), [][32]byte{token("a"), token("unknown"), token("b"), token("without a stored key")})
 	if err != nil || len(all) != len(keys) {

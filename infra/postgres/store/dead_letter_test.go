@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -12,10 +13,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/projections"
 )
 
@@ -39,10 +42,10 @@ func newLetterFixture(t testing.TB) *letterFixture {
 func (w *letterFixture) append(subject events.Subject, key string, counts events.Counts, payload any) {
 	w.Helper()
 	body, err := json.Marshal(payload)
-	w.must(err)
+	must.OK(w, err)
 	p := events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: subject, TenantID: w.tenant, DedupeKey: key,
 		Actor: events.Actor{Type: "service", ID: "test"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Now(), Payload: body, Counts: counts}
-	w.must(pgx.BeginFunc(w.Context(), w.pool, func(tx pgx.Tx) error {
+	must.OK(w, pgx.BeginFunc(w.Context(), w.pool, func(tx pgx.Tx) error {
 		_, err := w.log.AppendTx(w.Context(), tx, []events.Pending{p})
 		return err
 	}))
@@ -55,21 +58,21 @@ func (w *letterFixture) row(stage string, source int) {
  producer_event_id, feature, source_position, topic, retry_count, first_failed_at, last_failed_at)
  VALUES (1, $1, $2, $3, $4, 'FAILED', 'c', 'r', 'a', 'f', $5, 't', 0, now(), now())`,
 		w.id, events.PartitionOf(w.tenant), w.tenant, stage, source)
-	w.must(err)
+	must.OK(w, err)
 }
 
 func (w *letterFixture) retry() {
 	w.Helper()
-	d := &commands.DeadLetters{Store: w.store, Now: time.Now, NewID: func() uuid.UUID { return uuid.Must(uuid.NewV7()) }}
+	d := &commands.DeadLetters{Store: w.store, Now: time.Now, NewID: newID}
 	ask, err := json.Marshal(events.Retry{DeadLetterID: w.id})
-	w.must(err)
+	must.OK(w, err)
 	request := events.Envelope{EventID: uuid.Must(uuid.NewV7()), TenantID: w.tenant, Residency: events.ResidencyUnspecified, Payload: ask}
-	w.must(w.store.ChangeDeadLetters(w.Context(), w.tenant, func(tx commands.DeadLetterTx) error {
+	must.OK(w, w.store.ChangeDeadLetters(w.Context(), w.tenant, func(tx commands.DeadLetterTx) error {
 		faults, err := d.ExecuteRetries(tx, []events.Envelope{request})
 		return errors.Join(append(faults, err)...)
 	}))
 	var retried int
-	w.must(w.pool.QueryRow(w.Context(), `SELECT count(*) FROM event_log_rows l WHERE subject = $1 AND l.payload ->> 'deadLetterId' = $2::text`,
+	must.OK(w, w.pool.QueryRow(w.Context(), `SELECT count(*) FROM event_log_rows l WHERE subject = $1 AND l.payload ->> 'deadLetterId' = $2::text`,
 		events.DeadLetterRetried, w.id).Scan(&retried))
 	if retried != 1 {
 		w.Errorf("retried %d times, want once", retried)
@@ -79,16 +82,9 @@ func (w *letterFixture) retry() {
 func (w *letterFixture) counts(accepted, rejected, parked int) {
 	w.Helper()
 	var a, r, p int
-	w.must(w.pool.QueryRow(w.Context(), `SELECT sum(accepted), sum(rejected), sum(parked) FROM log_heads`).Scan(&a, &r, &p))
+	must.OK(w, w.pool.QueryRow(w.Context(), `SELECT sum(accepted), sum(rejected), sum(parked) FROM log_heads`).Scan(&a, &r, &p))
 	if a != accepted || r != rejected || p != parked {
 		w.Errorf("accepted %d, rejected %d, parked %d; want %d, %d, %d", a, r, p, accepted, rejected, parked)
-	}
-}
-
-func (w *letterFixture) must(err error) {
-	w.Helper()
-	if err != nil {
-		w.Fatal(err)
 	}
 }
 
@@ -135,11 +131,11 @@ func TestARetryOfAnUnreadableVerdictIsRefused(t *testing.T) {
 	w.append(events.AggregationFailed, "e/failed", events.Counts{Parked: 1}, events.Failed{DeadLetterID: w.id, SourcePosition: 2, Stage: events.StageAggregation})
 	w.row(events.StageAggregation, 2)
 	ask, err := json.Marshal(events.Retry{DeadLetterID: w.id, Attempt: 1})
-	w.must(err)
+	must.OK(w, err)
 	request := events.Envelope{EventID: uuid.Must(uuid.NewV7()), Subject: events.RetryRequested, TenantID: w.tenant, Position: events.Position{Partition: events.PartitionOf(w.tenant), Number: 4},
 		Residency: events.ResidencyUnspecified, Payload: ask}
-	router := &Commands{Log: w.log, Letters: &commands.DeadLetters{Store: w.store, Now: time.Now, NewID: func() uuid.UUID { return uuid.Must(uuid.NewV7()) }}}
-	w.must(pgx.BeginFunc(w.Context(), w.pool, func(tx pgx.Tx) error {
+	router := &Commands{Log: w.log, Letters: &commands.DeadLetters{Store: w.store, Now: time.Now, NewID: newID}}
+	must.OK(w, pgx.BeginFunc(w.Context(), w.pool, func(tx pgx.Tx) error {
 		result, err := router.Apply(w.Context(), tx, projections.Generation{}, []events.Envelope{request})
 		if len(result.Failed) > 0 {
 			w.Errorf("the request failed: %+v", result.Failed)
@@ -147,7 +143,7 @@ func TestARetryOfAnUnreadableVerdictIsRefused(t *testing.T) {
 		return err
 	}))
 	var code, reason string
-	w.must(w.pool.QueryRow(w.Context(), `SELECT l.payload ->> 'code', l.payload ->> 'reason' FROM event_log_rows l WHERE subject = $1 AND l.payload ->> 'deadLetterId' = $2::text`,
+	must.OK(w, w.pool.QueryRow(w.Context(), `SELECT l.payload ->> 'code', l.payload ->> 'reason' FROM event_log_rows l WHERE subject = $1 AND l.payload ->> 'deadLetterId' = $2::text`,
 		events.RetryRefused, w.id).Scan(&code, &reason))
 	if code != "dead_letter_not_retryable" || !strings.Contains(reason, "decoding a verdict") {
 		w.Errorf("refused with %s: %s", code, reason)
@@ -162,7 +158,7 @@ func TestP8_LettersOfFoldsThatFailedAgainKnowTheRecordedEvent(t *testing.T) {
 	w.append(events.Reaggregated, events.KeyRetry(w.id, 1), events.Counts{}, events.Reaggregate{DeadLetterID: w.id, Attempt: 1, Validated: verdict})
 	w.append(events.AggregationFailed, events.KeyFailedAgain(w.id, 1), events.Counts{Parked: 1}, events.Failed{DeadLetterID: w.id, SourcePosition: 3, Stage: events.StageAggregation, Attempt: 1})
 	w.row(events.StageAggregation, 3)
-	w.must(w.store.ChangeDeadLetters(w.Context(), w.tenant, func(tx commands.DeadLetterTx) error {
+	must.OK(w, w.store.ChangeDeadLetters(w.Context(), w.tenant, func(tx commands.DeadLetterTx) error {
 		letters, err := tx.DeadLetters([]uuid.UUID{w.id})
 		if l := letters[w.id]; err == nil && (l == nil || l.RawPosition != 1 || l.Corrected) {
 			w.Errorf("the letter is %+v", l)
@@ -170,12 +166,68 @@ func TestP8_LettersOfFoldsThatFailedAgainKnowTheRecordedEvent(t *testing.T) {
 		return err
 	}))
 	_, err := w.pool.Exec(w.Context(), `INSERT INTO usage_corrections (tenant_id, target, n, cause, position, kind, before, after) VALUES ($1, 1, 1, 2, 3, 'correction', 1, 0)`, w.tenant)
-	w.must(err)
-	w.must(w.store.ChangeDeadLetters(w.Context(), w.tenant, func(tx commands.DeadLetterTx) error {
+	must.OK(w, err)
+	must.OK(w, w.store.ChangeDeadLetters(w.Context(), w.tenant, func(tx commands.DeadLetterTx) error {
 		letters, err := tx.DeadLetters([]uuid.UUID{w.id})
 		if l := letters[w.id]; err == nil && (l == nil || !l.Corrected) {
 			w.Errorf("the letter with a correction is %+v", l)
 		}
 		return err
 	}))
+}
+
+// offboard ends the fixture's tenant by an offboarding in a state.
+func (w *letterFixture) offboard(state string) {
+	w.Helper()
+	_, err := w.pool.Exec(w.Context(), `INSERT INTO tenants (id, name, class, status, created_at) VALUES ($1, 'Acme', 'small', 'SUSPENDED', now())`, w.tenant)
+	must.OK(w, err)
+	must.Exec(w, w.pool, `INSERT INTO offboardings (id, tenant_id, saga_id, state, step, reason, actor, requested_at, ended_at)
+ VALUES ($1, $2, $1, $3, 'requested', 'r', 'a', now(), CASE WHEN $3::text IN ('CANCELLED', 'ARCHIVED') THEN now() END)`, newID(), w.tenant, state)
+}
+
+// No period of an archived tenant is closed any more, so a retry would count usage that is never billed: it is refused when it is requested,
+// alone or in a bulk, and when a request of before is executed. While the tenant is being offboarded, and after a cancelled offboarding,
+// retries are allowed.
+func TestP8_DeadLettersOfAnArchivedTenantAreNotRetried(t *testing.T) {
+	for state, refused := range map[string]bool{domain.OffboardingRunning: false, domain.OffboardingCancelled: false, domain.OffboardingArchived: true} {
+		t.Run(state, func(t *testing.T) {
+			w := newLetterFixture(t)
+			w.append(events.UsageRejected, events.KeyRejected(1, 0), events.Counts{Rejected: 1}, events.Rejected{RawPosition: 1, EventID: "a", DeadLetterID: w.id})
+			w.row(events.StageValidation, 1)
+			w.offboard(state)
+			d := &commands.DeadLetters{Store: w.store, Now: time.Now, NewID: newID}
+			bulk, err := d.Bulk(t.Context(), commands.Request{}, commands.BulkRequest{Action: events.BulkRetry, Filter: events.DeadLetterFilter{Stage: events.StageValidation}},
+				func(context.Context) ([]domain.DeadLetterRef, error) {
+					return []domain.DeadLetterRef{{ID: w.id, TenantID: w.tenant}}, nil
+				})
+			must.OK(w, err)
+			if (bulk.Done == 0) != refused || refused && (len(bulk.Refused) != 1 || bulk.Refused[0].Code != "tenant_offboarding") {
+				t.Errorf("the bulk ends with %+v", bulk)
+			}
+			_, err = d.RequestRetry(t.Context(), commands.Request{}, w.id, w.tenant, "")
+			var refusal *domain.Error
+			if errors.As(err, &refusal) != refused || refused && refusal.Code != "tenant_offboarding" || !refused && err != nil {
+				t.Errorf("the request ends with %v", err)
+			}
+			ask, err := json.Marshal(events.Retry{DeadLetterID: w.id})
+			must.OK(w, err)
+			request := events.Envelope{EventID: newID(), TenantID: w.tenant, Residency: events.ResidencyUnspecified, Payload: ask} // of before
+			must.OK(w, w.store.ChangeDeadLetters(t.Context(), w.tenant, func(tx commands.DeadLetterTx) error {
+				faults, err := d.ExecuteRetries(tx, []events.Envelope{request})
+				return errors.Join(append(faults, err)...)
+			}))
+			retried := count(t, w.pool, `SELECT count(*) FROM event_log_rows WHERE subject = $1`, events.UsageRetried)
+			no := count(t, w.pool, `SELECT count(*) FROM event_log_rows l WHERE subject = $1 AND payload(l) ->> 'code' = 'tenant_offboarding'`, events.RetryRefused)
+			if want := map[bool][2]int{true: {0, 1}, false: {1, 0}}[refused]; retried != want[0] || no != want[1] {
+				t.Errorf("%d retried and %d refused, want %d", retried, no, want)
+			}
+			must.OK(w, w.store.ChangeDeadLetters(t.Context(), w.tenant, func(tx commands.DeadLetterTx) error {
+				letters, err := tx.DeadLetters([]uuid.UUID{w.id})
+				if l := letters[w.id]; err == nil && refused && l.Status != events.StatusFailed {
+					t.Errorf("the letter is %+v", l)
+				}
+				return err
+			}))
+		})
+	}
 }

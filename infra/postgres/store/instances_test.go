@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // TestInstancesAreListedWithTheirStates: one that runs, one that was killed, one that was stopped; and one of two days ago is deleted.
@@ -19,9 +20,7 @@ func TestInstancesAreListedWithTheirStates(t *testing.T) {
 	states := func() (all []string) {
 		t.Helper()
 		list, err := reader.Instances(t.Context(), commands.Page{Limit: 10})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, i := range list {
 			all = append(all, i.ID+" "+i.State+" "+i.Version)
 		}
@@ -45,9 +44,7 @@ func TestInstancesAreListedWithTheirStates(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	stop()
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, <-ended)
 	if got := states(); !slices.Equal(got, []string{"killed LOST v1", "running ENDED v2"}) {
 		t.Errorf("after the end: %q", got)
 	}

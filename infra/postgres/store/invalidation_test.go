@@ -17,6 +17,9 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/internal/must"
+	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/entitlements"
 )
 
 // cachingWorld is a store whose cached answers do not expire, and counts its loads: of
@@ -59,18 +62,11 @@ func (w *cachingWorld) fill() {
 	w.Helper()
 	var err error
 	w.operator, err = w.catalogue.CreateKey(w.Context(), commands.Request{}, events.Platform, commands.CreateKey{Name: "o", Scopes: []string{commands.ScopeAdmin}})
-	w.must(err)
+	must.OK(w, err)
 	_, _, err = w.catalogue.PutFeature(w.Context(), commands.Request{}, domain.Feature{LookupKey: "calls", Name: "Calls", Type: domain.FeatureMetered})
-	w.must(err)
-	w.must(w.putPlan("P", 1))
+	must.OK(w, err)
+	must.OK(w, w.putPlan("P", 1))
 	w.a, w.b = w.newAccount(), w.newAccount()
-}
-
-func (w *cachingWorld) must(err error) {
-	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
 }
 
 func (w *cachingWorld) putPlan(name string, limit int64) error {
@@ -81,11 +77,11 @@ func (w *cachingWorld) putPlan(name string, limit int64) error {
 func (w *cachingWorld) newAccount() account {
 	w.Helper()
 	tenant, err := w.catalogue.CreateTenant(w.Context(), commands.Request{}, commands.CreateTenant{Name: "T", Class: "small"})
-	w.must(err)
+	must.OK(w, err)
 	key, err := w.catalogue.CreateKey(w.Context(), commands.Request{}, tenant.ID, commands.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageWrite}})
-	w.must(err)
+	must.OK(w, err)
 	s, err := w.catalogue.CreateSubscription(w.Context(), commands.Request{}, tenant.ID, commands.CreateSubscription{Plan: "p"})
-	w.must(err)
+	must.OK(w, err)
 	return account{tenant.ID, key, s.ID}
 }
 
@@ -131,7 +127,7 @@ func (w *cachingWorld) recordDuplicates(tenant uuid.UUID) {
 	d.Seen(tenant, 5)
 	ended, end := context.WithCancel(w.Context())
 	end()
-	w.must(d.Run(ended))
+	must.OK(w, d.Run(ended))
 }
 
 // P9's sibling: a tenant's retries, and changes that are not of the catalogue, cost no
@@ -146,11 +142,11 @@ func TestP9_ARetryStormLoadsNoKeysAndNoSubscriptions(t *testing.T) {
 			t.Errorf("after duplicates of A, %q was read again", read)
 		}
 	}
-	w.must(w.store.ChangeDeadLetters(t.Context(), w.a.id, func(commands.DeadLetterTx) error { return nil }))
+	must.OK(w, w.store.ChangeDeadLetters(t.Context(), w.a.id, func(commands.DeadLetterTx) error { return nil }))
 	replays := &Replays{Store: w.store}
-	w.must(replays.ChangeReplays(t.Context(), false, func(commands.ReplayTx) error { return nil }))
+	must.OK(w, replays.ChangeReplays(t.Context(), false, func(commands.ReplayTx) error { return nil }))
 	rebuilds := &Rebuilds{Store: w.store}
-	w.must(rebuilds.ChangeRebuilds(t.Context(), "usage_aggregates", func(commands.RebuildTx) error { return nil }))
+	must.OK(w, rebuilds.ChangeRebuilds(t.Context(), "usage_aggregates", func(commands.RebuildTx) error { return nil }))
 	if read := w.loads(); read != "" {
 		t.Errorf("after changes of dead letters, replays and rebuilds, %q was read again", read)
 	}
@@ -197,7 +193,7 @@ func TestP9_AChangeOfTheCatalogueReloadsItsTenantOnly(t *testing.T) {
 			return err
 		}, "Bb"},
 	} {
-		w.must(change.do())
+		must.OK(w, change.do())
 		if read := w.loads(); read != change.reads {
 			t.Errorf("%s: %q was read again, want %q", change.what, read, change.reads)
 		}
@@ -223,17 +219,17 @@ func TestARepeatedChangeHoldsOnceItIsAnswered(t *testing.T) {
 	other := newCachingWorld(t, url)
 	for what, by := range map[string]commands.Request{"with an Idempotency-Key": {Idempotency: commands.Idempotency{Key: "once"}}, "without": {}} {
 		made, err := w.catalogue.CreateKey(t.Context(), commands.Request{}, w.a.id, commands.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageRead}})
-		w.must(err)
+		must.OK(w, err)
 		find := func() *domain.APIKey {
 			k, _, err := w.store.Keys.Find(t.Context(), commands.HashSecret(made.Secret))
-			w.must(err)
+			must.OK(w, err)
 			return k
 		}
 		if k := find(); k.RevokedAt != nil {
 			t.Fatalf("%s: the key %+v is revoked at first", what, k)
 		}
-		w.must(other.catalogue.RevokeKey(t.Context(), by, w.a.id, made.ID))
-		w.must(w.catalogue.RevokeKey(t.Context(), by, w.a.id, made.ID))
+		must.OK(w, other.catalogue.RevokeKey(t.Context(), by, w.a.id, made.ID))
+		must.OK(w, w.catalogue.RevokeKey(t.Context(), by, w.a.id, made.ID))
 		if k := find(); k.RevokedAt == nil {
 			t.Errorf("%s: the repetition was answered, and the key is not revoked", what)
 		}
@@ -243,10 +239,7 @@ func TestARepeatedChangeHoldsOnceItIsAnswered(t *testing.T) {
 // A change whose COMMIT was not answered is looked up in the log, and holds once that is
 // answered. It wakes the relay as an ordinary change does.
 func TestAChangeFoundInTheLogHoldsOnceItIsAnswered(t *testing.T) {
-	database := localtest.Database(t)
-	if _, err := postgres.Migrate(t.Context(), database); err != nil {
-		t.Fatal(err)
-	}
+	database := localtest.Migrated(t, postgres.Migrate)
 	c, proxied := localtest.NewCutter(t, database)
 	w := newCachingWorld(t, proxied)
 	w.fill()
@@ -268,4 +261,91 @@ func TestAChangeFoundInTheLogHoldsOnceItIsAnswered(t *testing.T) {
 	if _, a, err := w.store.Keys.Find(t.Context(), commands.HashSecret(w.a.key.Secret)); err != nil || a.Status != domain.TenantSuspended {
 		t.Errorf("tenant A is %+v: %v", a, err)
 	}
+}
+
+// sharesPartition makes a tenant in the partition of another one.
+func (w *cachingWorld) sharesPartition(with uuid.UUID) uuid.UUID {
+	w.Helper()
+	for {
+		tenant, err := w.catalogue.CreateTenant(w.Context(), commands.Request{}, commands.CreateTenant{Name: "C", Class: "small"})
+		must.OK(w, err)
+		if events.PartitionOf(tenant.ID) == events.PartitionOf(with) {
+			return tenant.ID
+		}
+	}
+}
+
+// A change of a tenant on another instance makes this one read the keys and the history of that tenant again, and no other's, also of the
+// same partition: a thousand closes at once must not empty the caches of ingest. Changes that are too many to follow are as changes of all.
+func TestP9_AChangeOnAnotherInstanceReloadsItsTenantOnly(t *testing.T) {
+	url := localtest.Migrated(t, postgres.Migrate)
+	w := newCachingWorld(t, url)
+	l, pool := openLogAt(t, url)
+	grants, now := entitlements.NewCache(pool, pool), time.Now()
+	w.store = New(w.store.pool, w.store.log, Config{Now: func() time.Time { return now },
+		Catalogue: func(time.Duration) *projections.CatalogueMarks { return grants.LastCatalogue() }})
+	w.catalogue = catalogueOf(w.store)
+	w.fill()
+	other := New(pool, l, Config{})
+	elsewhere := &commands.Catalogue{Store: other, Now: time.Now, NewID: newID, NewSecret: func() (b [32]byte) { _, _ = rand.Read(b[:]); return b }}
+	periods := &commands.Periods{Store: &Periods{Store: other}, Now: time.Now, NewID: newID}
+	beside := w.sharesPartition(w.a.id)
+	closeOf := func(tenant uuid.UUID, period string) error {
+		_, err := periods.Close(t.Context(), commands.Request{}, commands.ClosePeriod{TenantID: tenant, PeriodKey: period, Reason: "test", Early: true})
+		return err
+	}
+	rename := func(tenant uuid.UUID, name string) error {
+		_, err := elsewhere.ChangeTenant(t.Context(), commands.Request{}, tenant, commands.ChangeTenant{Name: &name})
+		return err
+	}
+	month := now.UTC().Format("2006-01")
+	all := "Aa" // whose state is read again if all tenants of A's partition may have changed
+	if events.PartitionOf(w.a.id) == events.PartitionOf(w.b.id) {
+		all += "Bb"
+	}
+	if events.PartitionOf(w.a.id) == events.PartitionOf(events.Platform) {
+		all += "o"
+	}
+	must.OK(w, grants.Confirm(t.Context()))
+	w.loads()
+	for _, change := range []struct {
+		what  string
+		do    func() error
+		reads string
+	}{
+		{"nothing", func() error { return nil }, ""},
+		{"a close of another tenant of A's partition", func() error { return closeOf(beside, month) }, ""},
+		{"its name", func() error { return rename(beside, "D") }, ""},
+		{"a close of A", func() error { return closeOf(w.a.id, month) }, "Aa"},
+		{"a close of A and one of the other", func() error { return first(closeOf(w.a.id, "2020-05"), closeOf(beside, "2020-05")) }, "Aa"},
+		{"A's name, then the other's", func() error { return first(rename(w.a.id, "E"), rename(beside, "F")) }, "Aa"},
+		{"300 changes of the other", func() (err error) {
+			for n := 0; n < 300 && err == nil; n++ {
+				err = rename(beside, string([]rune{'G', rune('A' + n%20)}))
+			}
+			return err
+		}, sorted(all)},
+		{"and one more", func() error { return rename(beside, "H") }, ""},
+	} {
+		must.OK(w, change.do())
+		must.OK(w, grants.Confirm(t.Context()))
+		now = now.Add(time.Hour) // each answer has to be confirmed
+		if read := w.loads(); read != change.reads {
+			t.Errorf("%s: %q was read again, want %q", change.what, read, change.reads)
+		}
+	}
+	h, err := w.store.Histories.Cached(t.Context(), w.a.id)
+	must.OK(w, err)
+	if last := h.Last(month); last == nil || last.Change != domain.PeriodCloseRequested {
+		t.Errorf("A's history has no close: %+v", h.Changes)
+	}
+}
+
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/projections"
 )
 
@@ -19,16 +20,12 @@ import (
 // valid once costs a second statement, for its tenant; its sender knows the whole secret.
 func TestP9_AWrongKeyCostsWhatAnUnknownOneDoes(t *testing.T) {
 	s, _, pool, _ := openStore(t)
-	catalogue := &commands.Catalogue{Store: s, Now: time.Now, NewID: func() uuid.UUID { return uuid.Must(uuid.NewV7()) },
+	catalogue := &commands.Catalogue{Store: s, Now: time.Now, NewID: newID,
 		NewSecret: func() [32]byte { return sha256.Sum256([]byte(t.Name())) }}
 	tenant, err := catalogue.CreateTenant(t.Context(), commands.Request{By: commands.Caller{}}, commands.CreateTenant{Name: "T", Class: "small"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	made, err := catalogue.CreateKey(t.Context(), commands.Request{By: commands.Caller{}}, tenant.ID, commands.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageRead}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	traced, sent := localtest.Traced(t, pool)
 	keys := newKeys(traced, time.Now, func(time.Duration) *projections.CatalogueMarks { return nil }, make(seats, maxLoads))
 	find := func(secret string) []string {
@@ -68,9 +65,7 @@ func TestP9_AKeyThatEndsAtOnceIsRefusedWhateverTheClocks(t *testing.T) {
 	behind, ahead := catalogueOf(s), catalogueOf(s)
 	ahead.Now = func() time.Time { return time.Now().Add(time.Hour) }
 	tenant, err := ahead.CreateTenant(t.Context(), commands.Request{}, commands.CreateTenant{Name: "T", Class: "small"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for name, x := range map[string]struct {
 		end    func(key uuid.UUID) error
 		usable bool
@@ -96,9 +91,7 @@ func TestP9_AKeyThatEndsAtOnceIsRefusedWhateverTheClocks(t *testing.T) {
 			if err == nil {
 				err = x.end(made.ID)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			k, _, err := New(pool, nil, Config{}).Keys.Find(t.Context(), commands.HashSecret(made.Secret))
 			if err != nil || k.Usable(time.Now()) != x.usable || k.RevokedAt == nil {
 				t.Errorf("usable: %t, want %t; revoked at %v: %v", k.Usable(time.Now()), x.usable, k.RevokedAt, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // A server that was promoted or set back differs from the head's life. The tests write another
@@ -72,9 +73,7 @@ func testRaisedFirst(t *testing.T, l *eventlog.Log, pool *pgxpool.Pool, owner *s
 	if err := owner.QueryRow(`UPDATE log_heads h SET `+head+` FROM relay_cursors c WHERE c.partition = h.partition AND h.partition = $1 RETURNING c.fence`, p).Scan(&lease); err != nil {
 		t.Fatal(err)
 	}
-	if err := appendOne(tenant); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, appendOne(tenant))
 	got, err := l.Read(t.Context(), p, old.Number-1, old.Number+9, 10)
 	if err != nil || len(got) != 2 {
 		t.Fatalf("%d events, want 2: %v", len(got), err)

@@ -1,15 +1,20 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -29,9 +34,7 @@ type dueWorld struct {
 
 func newDueWorld(t *testing.T) *dueWorld {
 	conn, err := pgx.Connect(t.Context(), localtest.SuperuserURL(t, localtest.Migrated(t, postgres.Migrate)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { _ = conn.Close(t.Context()) })
 	w := &dueWorld{t, conn}
 	w.exec(`INSERT INTO tenants (id, name, class, status, created_at, close_after_hours)
@@ -41,9 +44,7 @@ func newDueWorld(t *testing.T) *dueWorld {
 
 func (w *dueWorld) exec(sql string, args ...any) {
 	w.Helper()
-	if _, err := w.conn.Exec(w.Context(), sql, args...); err != nil {
-		w.Fatal(err)
-	}
+	must.Exec(w, w.conn, sql, args...)
 }
 
 // months writes the figures of months of ten features, in a generation: those of the months between so many months ago.
@@ -89,16 +90,12 @@ func (w *dueWorld) due(sql string, limit int) (all []string) {
 	var snapshot int
 	for {
 		rows, err := w.conn.Query(w.Context(), sql, tenant, period, limit)
-		if err != nil {
-			w.Fatal(err)
-		}
+		must.OK(w, err)
 		found, err := pgx.ForEachRow(rows, []any{&tenant, &period, &snapshot}, func() error {
 			all = append(all, fmt.Sprint(tenant, " ", period, " ", snapshot))
 			return nil
 		})
-		if err != nil {
-			w.Fatal(err)
-		}
+		must.OK(w, err)
 		if found.RowsAffected() < int64(limit) {
 			return all
 		}
@@ -172,4 +169,44 @@ func TestDueClosesAreThoseOfTheFigures(t *testing.T) {
 	same("rolled back", 100)
 	w.close(0, 1)
 	same("all closed", 0)
+}
+
+// The tenant and its periods are read with the lock. A change sees its own change of a period nevertheless, and other tenants.
+func TestAChangeOfPeriodsSeesItsOwnChanges(t *testing.T) {
+	w := newCachingWorld(t, localtest.Migrated(t, postgres.Migrate))
+	w.fill()
+	periods := &Periods{Store: w.store}
+	undone := errors.New("undone")
+	err := periods.ChangePeriods(t.Context(), w.a.id, func(tx commands.PeriodTx) error {
+		if of, err := tx.Tenant(w.a.id); err != nil || of == nil || of.ID != w.a.id {
+			t.Errorf("its tenant is %+v, %v", of, err)
+		}
+		if of, err := tx.Tenant(w.b.id); err != nil || of == nil || of.ID != w.b.id {
+			t.Errorf("the other tenant is %+v, %v", of, err)
+		}
+		before, err := tx.Periods([]uuid.UUID{w.a.id})
+		if err != nil || len(before[w.a.id].Changes) != 0 {
+			t.Errorf("its periods before are %+v, %v", before, err)
+		}
+		change := domain.PeriodChange{Position: 7, PeriodKey: "2026-05", Snapshot: 1, Change: domain.PeriodCloseRequested}
+		if err := tx.SavePeriodChange(w.a.id, change, time.Now()); err != nil {
+			t.Error(err)
+		}
+		after, err := tx.Periods([]uuid.UUID{w.a.id})
+		if list := after[w.a.id].Changes; err != nil || len(list) != 1 || list[0] != change {
+			t.Errorf("its periods after are %+v, %v", after, err)
+		}
+		return undone
+	})
+	if err == nil {
+		t.Error("the change is not undone")
+	}
+	if err := periods.ChangePeriods(t.Context(), uuid.UUID{1}, func(tx commands.PeriodTx) error {
+		if of, err := tx.Tenant(uuid.UUID{1}); of != nil || err != nil {
+			t.Errorf("an unknown tenant is %+v, %v", of, err)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
 }

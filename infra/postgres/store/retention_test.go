@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // day is the unit of the retentions.
@@ -18,16 +20,12 @@ func retention(pool *pgxpool.Pool, batch int) *Retention {
 
 func expireAll(t *testing.T, r *Retention) {
 	t.Helper()
-	if err := r.round(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, r.round(t.Context()))
 }
 
 func run(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
 	t.Helper()
-	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatal(err)
-	}
+	must.Exec(t, pool, sql, args...)
 }
 
 // Old answers are dropped in batches, young ones are not, and each key remains with its request.
@@ -51,9 +49,7 @@ func TestOldAnswersAreDroppedAndTheirKeysRemain(t *testing.T) {
 	var none int64
 	for _, sql := range []string{`SELECT expire_answers('0', 100)`, `SELECT expire_answers('-1 day', 100)`, `SELECT expire_answers(NULL, 100)`} {
 		run(t, pool, `INSERT INTO idempotency_answers (tenant_id, key, request_hash, status, body, created_at) VALUES ($1, $2, '', 0, '{}', now() - interval '23 hours')`, uuid.Nil, sql)
-		if err := pool.QueryRow(t.Context(), sql).Scan(&none); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, pool.QueryRow(t.Context(), sql).Scan(&none))
 		if n := count(t, pool, `SELECT count(*) FROM idempotency_answers WHERE key = $1 AND body IS NOT NULL`, sql); n != 1 {
 			t.Errorf("%s dropped an answer of this day", sql)
 		}

@@ -17,6 +17,8 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/internal/must"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // sagaFixture has the kind "test" with the steps first, second and last. Each step inserts a row of effects under the saga's key.
@@ -34,18 +36,10 @@ func newSagaFixture(t *testing.T) *sagaFixture {
 	s, _, pool, url := openStore(t)
 	f := &sagaFixture{T: t, store: s, pool: pool}
 	owner, err := pgx.Connect(t.Context(), url)
-	f.must(err)
+	must.OK(f, err)
 	defer owner.Close(context.Background())
-	_, err = owner.Exec(t.Context(), `CREATE TABLE effects (key text PRIMARY KEY, runs int NOT NULL); GRANT ALL ON effects TO meterplex_worker`)
-	f.must(err)
+	must.Exec(f, owner, `CREATE TABLE effects (key text PRIMARY KEY, runs int NOT NULL); GRANT ALL ON effects TO meterplex_worker`)
 	return f
-}
-
-func (f *sagaFixture) must(err error) {
-	f.Helper()
-	if err != nil {
-		f.Fatal(err)
-	}
 }
 
 // Write implements io.Writer for the log.
@@ -81,7 +75,7 @@ func (f *sagaFixture) kind() commands.SagaKind {
 
 // run runs a runner on a store until the returned function is called, which waits for its end.
 func (f *sagaFixture) run(s *Store, change ...func(*commands.SagaRunner)) (stop func()) {
-	r := &commands.SagaRunner{Queue: &Sagas{Store: s}, Kinds: []commands.SagaKind{f.kind()}, NewID: newSagaID, Every: 20 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(f, nil))}
+	r := &commands.SagaRunner{Queue: &Sagas{Store: s}, Kinds: []commands.SagaKind{f.kind()}, NewID: newID, Every: 20 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(f, nil))}
 	for _, c := range change {
 		c(r)
 	}
@@ -98,13 +92,11 @@ func (f *sagaFixture) run(s *Store, change ...func(*commands.SagaRunner)) (stop 
 	return stop
 }
 
-func newSagaID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
-
 // start starts a saga in a change of its own.
 func (f *sagaFixture) start(key string, deadline time.Duration) (saga *domain.Saga, started bool) {
 	f.Helper()
-	f.must(f.store.changeTenant(f.Context(), uuid.Nil, func(tx *changeTx) (err error) {
-		saga, started, err = tx.StartSaga(domain.SagaStart{ID: newSagaID(), Kind: "test", Key: key, FirstStep: "first", Deadline: deadline})
+	must.OK(f, f.store.changeTenant(f.Context(), uuid.Nil, func(tx *changeTx) (err error) {
+		saga, started, err = tx.StartSaga(domain.SagaStart{ID: newID(), Kind: "test", Key: key, FirstStep: "first", Deadline: deadline})
 		return err
 	}))
 	return saga, started
@@ -113,7 +105,7 @@ func (f *sagaFixture) start(key string, deadline time.Duration) (saga *domain.Sa
 func (f *sagaFixture) saga(id uuid.UUID) *domain.Saga {
 	f.Helper()
 	s, err := (&Catalogue{Pool: f.pool}).Saga(context.Background(), id)
-	f.must(err)
+	must.OK(f, err)
 	return s
 }
 
@@ -183,7 +175,7 @@ func TestAStepHasItsEffectOnceWithTwoRunners(t *testing.T) {
 func TestASagaOfAKilledRunnerContinuesElsewhere(t *testing.T) {
 	f := newSagaFixture(t)
 	s, _ := f.start("k", 0)
-	queue, killed := &Sagas{Store: f.store}, newSagaID()
+	queue, killed := &Sagas{Store: f.store}, newID()
 	leased, err := queue.LeaseSaga(t.Context(), []string{"test/first"}, killed, 300*time.Millisecond)
 	if err != nil || leased == nil || leased.ID != s.ID {
 		t.Fatalf("%+v, %v", leased, err)
@@ -236,6 +228,7 @@ func TestARunnerWithoutTheDatabaseStopsItsStep(t *testing.T) {
 }
 
 func TestALongStepKeepsItsLease(t *testing.T) {
+	tier.AtSize(t)
 	f := newSagaFixture(t)
 	release, runs := make(chan struct{}), make(chan string, 100)
 	f.before = func(ctx context.Context, s *domain.Saga) (domain.SagaResult, bool, error) {
@@ -263,8 +256,8 @@ func TestUnknownKindsAndStepsWait(t *testing.T) {
 	f := newSagaFixture(t)
 	for _, of := range [][2]string{{"newer", "first"}, {"test", "newer"}} {
 		_, err := f.pool.Exec(t.Context(), `INSERT INTO sagas (id, kind, tenant_id, key, step, state, next_at, deadline_at, created_at)
- VALUES ($1, $2, $3, 'k', $4, 'RUNNING', now() - interval '1 hour', now() - interval '1 minute', now())`, newSagaID(), of[0], newSagaID(), of[1])
-		f.must(err)
+ VALUES ($1, $2, $3, 'k', $4, 'RUNNING', now() - interval '1 hour', now() - interval '1 minute', now())`, newID(), of[0], newID(), of[1])
+		must.OK(f, err)
 	}
 	f.run(f.store)
 	s, _ := f.start("k", 0)

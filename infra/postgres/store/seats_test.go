@@ -14,6 +14,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // Changes of the catalogue wait for each other at a head; they may not take the
@@ -36,14 +37,14 @@ func TestChangesThatWaitLeaveEventsTheirConnections(t *testing.T) {
 			}
 		})
 	}
-	until(t, "the changes wait", func() bool { return int(pool.Stat().AcquiredConns()) == maxChanges+1 })
+	must.Until(t, "the changes wait", func() bool { return int(pool.Stat().AcquiredConns()) == maxChanges+1 })
 	if got := submit(t, l, tenant, usageEvent(tenant, "a", 1)); got[0].Status != commands.Appended {
 		t.Errorf("%v", got[0].Status)
 	}
 	if n := pool.Stat().AcquiredConns(); n > maxChanges+1 {
 		t.Errorf("%d connections are in use", n)
 	}
-	until(t, "those without a seat are refused", func() bool { return refused.Load() >= int64(pool.Config().MaxConns)+8-2*maxChanges })
+	must.Until(t, "those without a seat are refused", func() bool { return refused.Load() >= int64(pool.Config().MaxConns)+8-2*maxChanges })
 	let()
 	all.Wait()
 	if err := s.Change(t.Context(), events.Platform, func(commands.Tx) error { return nil }); err != nil {
@@ -55,14 +56,10 @@ func TestChangesThatWaitLeaveEventsTheirConnections(t *testing.T) {
 func TestUnknownKeysLeaveEventsTheirConnections(t *testing.T) {
 	s, l, pool, _ := openStore(t)
 	tx, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	let := sync.OnceFunc(func() { _ = tx.Rollback(context.Background()) })
 	t.Cleanup(let)
-	if _, err := tx.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0`); err != nil {
-		t.Fatal(err)
-	}
+	must.Exec(t, tx, `SET LOCAL idle_in_transaction_session_timeout = 0`)
 	if _, err := tx.Exec(t.Context(), `LOCK TABLE api_keys`); err != nil { // looks at keys take long
 		t.Fatal(err)
 	}
@@ -76,12 +73,12 @@ func TestUnknownKeysLeaveEventsTheirConnections(t *testing.T) {
 			}
 		})
 	}
-	until(t, "the looks wait", func() bool { return int(pool.Stat().AcquiredConns()) == maxLoads+1 })
+	must.Until(t, "the looks wait", func() bool { return int(pool.Stat().AcquiredConns()) == maxLoads+1 })
 	tenant := uuid.New()
 	if got := submit(t, l, tenant, usageEvent(tenant, "a", 1)); got[0].Status != commands.Appended {
 		t.Errorf("%v", got[0].Status)
 	}
-	until(t, "those without a seat are refused", func() bool { return refused.Load() >= callers-2*maxLoads })
+	must.Until(t, "those without a seat are refused", func() bool { return refused.Load() >= callers-2*maxLoads })
 	let()
 	all.Wait()
 	if _, _, err := s.Keys.Find(t.Context(), [32]byte{255}); err != nil {
@@ -95,9 +92,7 @@ func TestAReaderWithoutAConnectionIsRefusedSoon(t *testing.T) {
 	var held []*pgxpool.Conn
 	for range pool.Config().MaxConns {
 		conn, err := pool.Acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		held = append(held, conn)
 	}
 	if _, err := catalogue.Features(t.Context(), commands.Page{Limit: 1}); !isOverloaded(err) {
@@ -123,20 +118,70 @@ func TestManyChangesOfPeriodsRest(t *testing.T) {
 		p := paced{make(seats, 1)}
 		for _, c := range []struct{ work, rest time.Duration }{{time.Millisecond, restTimes * time.Millisecond}, {time.Second, longestRest}} {
 			leave, err := p.acquire(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			time.Sleep(c.work)
 			leave()
 			began := time.Now()
 			next, err := p.acquire(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if took := time.Since(began); took != c.rest {
 				t.Errorf("the seat is free %s after a change of %s, not %s", took, c.work, c.rest)
 			}
 			next()
 		}
 	})
+}
+
+// keyTenant is the key of a context for the tenant whose key makes a change.
+type keyTenant struct{}
+
+// Changes by keys of tenants wait for a head, 30 of each tenant at a time, and again after they are refused. One tenant holds one seat, all tenants together leave one to
+// operators, and no seat and no tenant is left behind.
+func TestP9_ChangesByKeysOfTenantsLeaveASeatToOperators(t *testing.T) {
+	for name, c := range map[string]struct{ tenants, seats int }{"one tenant": {1, 1}, "five tenants": {5, maxChanges - 1}} {
+		t.Run(name, func(t *testing.T) {
+			_, l, pool, _ := openStore(t)
+			s := New(pool, l, Config{KeyTenant: func(ctx context.Context) uuid.UUID {
+				id, _ := ctx.Value(keyTenant{}).(uuid.UUID)
+				return id
+			}})
+			const partition = 7
+			let := holdHead(t, pool, partition)
+			var all sync.WaitGroup
+			var stopped atomic.Bool
+			var refused atomic.Int64
+			for range c.tenants {
+				tenant := uuid.New()
+				for events.PartitionOf(tenant) != partition {
+					tenant = uuid.New()
+				}
+				ctx := context.WithValue(context.Background(), keyTenant{}, tenant)
+				for range 30 {
+					all.Go(func() {
+						for !stopped.Load() {
+							if err := s.Change(ctx, tenant, func(commands.Tx) error { return nil }); isOverloaded(err) {
+								refused.Add(1)
+							}
+						}
+					})
+				}
+			}
+			must.Until(t, "the changes wait", func() bool { return len(s.changes.all) == c.seats })
+			must.Until(t, "those without a seat are refused", func() bool { return refused.Load() > 30 })
+			for n := range 20 {
+				if err := s.Change(t.Context(), events.Platform, func(commands.Tx) error { return nil }); err != nil {
+					t.Errorf("change %d of an operator: %v", n, err)
+				}
+				if n := len(s.changes.all); n > c.seats {
+					t.Errorf("%d tenants hold %d seats", c.tenants, n)
+				}
+			}
+			stopped.Store(true)
+			let()
+			all.Wait()
+			if n := len(s.changes.all) + len(s.changes.tenants) + len(s.changes.own); n != 0 {
+				t.Errorf("%d seats and tenants are left", n)
+			}
+		})
+	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // openStore makes a migrated database with a log and a store on it.
@@ -34,9 +35,7 @@ func openStoreAt(t testing.TB, url string) (*Store, *eventlog.Log, *pgxpool.Pool
 
 func openLogAt(t testing.TB, url string, change ...func(*eventlog.Config)) (*eventlog.Log, *pgxpool.Pool) {
 	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(pool.Close)
 	cfg := eventlog.Config{
 		Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"},
@@ -48,18 +47,14 @@ func openLogAt(t testing.TB, url string, change ...func(*eventlog.Config)) (*eve
 		f(&cfg)
 	}
 	l, err := eventlog.New(t.Context(), pool, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(l.Close)
 	return l, pool
 }
 
 func count(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) (n int) {
 	t.Helper()
-	if err := pool.QueryRow(t.Context(), sql, args...).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, pool.QueryRow(t.Context(), sql, args...).Scan(&n))
 	return n
 }
 
@@ -67,15 +62,9 @@ func count(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) (n int) {
 func holdHead(t *testing.T, pool *pgxpool.Pool, partition int16) (let func()) {
 	t.Helper()
 	tx, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0`); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(t.Context(), `SELECT FROM log_heads WHERE partition = $1 FOR UPDATE`, partition); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.Exec(t, tx, `SET LOCAL idle_in_transaction_session_timeout = 0`)
+	must.Exec(t, tx, `SELECT FROM log_heads WHERE partition = $1 FOR UPDATE`, partition)
 	let = sync.OnceFunc(func() { _ = tx.Rollback(context.Background()) })
 	t.Cleanup(let)
 	return let
@@ -90,9 +79,7 @@ func isOverloaded(err error) bool {
 func asOwner(t *testing.T, url string) *sql.DB {
 	t.Helper()
 	owner, err := postgres.OwnerDB(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { _ = owner.Close() })
 	return owner
 }
@@ -109,17 +96,8 @@ func usageEvent(tenant uuid.UUID, eventID string, amount int) commands.Submitted
 func submit(t testing.TB, l *eventlog.Log, tenant uuid.UUID, batch ...commands.Submitted) []commands.Placement {
 	t.Helper()
 	places, err := l.Submit(t.Context(), tenant, batch)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return places
 }
 
-func until(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); !so(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("not so within 2 min: " + what)
-		}
-	}
-}
+func TestMain(m *testing.M) { localtest.Main(m, localtest.NoLeaks()) }

@@ -18,6 +18,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // awkwardValues are JSON values that often break parsers, and some valid ones.
@@ -67,16 +68,12 @@ func newAcceptingCommands(t *testing.T, s *Store, l *eventlog.Log, pool *pgxpool
 	now := time.Date(2026, 5, 4, 0, 0, 0, 0, time.UTC)
 	sub, err := json.Marshal(domain.Subscription{ID: uuid.Must(uuid.NewV7()), TenantID: tenant, Plan: "p", Status: domain.SubscriptionActive,
 		Entitlements: []domain.Grant{{Entitlement: domain.Entitlement{Feature: "api_calls", ResetPeriod: domain.ResetMonthly}, Type: domain.FeatureMetered}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for sql, args := range map[string][]any{
 		`INSERT INTO tenants (id, name, class, status, created_at) VALUES ($1, 'Acme', 'small', 'ACTIVE', now())`: {tenant},
 		`INSERT INTO subscription_history VALUES ($1, 0, '0001-01-01', $2)`:                                       {tenant, sub},
 	} {
-		if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
-			t.Fatal(err)
-		}
+		must.Exec(t, pool, sql, args...)
 	}
 	const ages = 290 * 365 * 24 * time.Hour
 	return &commands.UsageCommands{Tenants: &Catalogue{Pool: pool},
@@ -101,9 +98,7 @@ func TestP2_TheDatabaseStoresEveryDecision(t *testing.T) {
 		}
 	})
 	rows, err := pool.Query(t.Context(), `SELECT l.payload::text, occurred_at, encode(l.payload_hash, 'hex') FROM event_log l WHERE tenant_id = $1 AND subject = 1`, tenant)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var payload, hash string
 	var at time.Time
 	stored := 0

@@ -13,6 +13,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // wait adds tests of a webhook that wait.
@@ -20,7 +21,7 @@ func (f *hookFixture) wait(w commands.CreatedWebhook, n int) {
 	f.Helper()
 	_, err := f.pool.Exec(f.Context(), `INSERT INTO webhook_deliveries (id, webhook_id, tenant_id, event_id, type, state, next_at, created_at)
  SELECT gen_random_uuid(), $1, $2, gen_random_uuid(), 'webhook.test', 'PENDING', now(), now() FROM generate_series(1, $3)`, w.ID, w.TenantID, n)
-	f.must(err)
+	must.OK(f, err)
 }
 
 func (f *hookFixture) inState(webhook uuid.UUID, state string) int {
@@ -31,7 +32,7 @@ func (f *hookFixture) inState(webhook uuid.UUID, state string) int {
 func (f *hookFixture) setStatus(w commands.CreatedWebhook, status string) {
 	f.Helper()
 	_, err := f.webhooks.Change(f.Context(), commands.Request{}, w.TenantID, w.ID, commands.ChangeWebhook{Status: &status})
-	f.must(err)
+	must.OK(f, err)
 }
 
 // A change of a webhook holds the head of its partition, for which the events of all tenants of it wait.
@@ -40,7 +41,7 @@ func TestP9_TheEndOfAWebhookHoldsTheHeadForABoundedNumberOfDeliveries(t *testing
 	for name, end := range map[string]func(f *hookFixture, w commands.CreatedWebhook){
 		"disabled": func(f *hookFixture, w commands.CreatedWebhook) { f.setStatus(w, events.WebhookDisabled) },
 		"removed": func(f *hookFixture, w commands.CreatedWebhook) {
-			f.must(f.webhooks.Remove(f.Context(), commands.Request{}, w.TenantID, w.ID))
+			must.OK(f, f.webhooks.Remove(f.Context(), commands.Request{}, w.TenantID, w.ID))
 		},
 		"disabled by its endpoint": func(f *hookFixture, w commands.CreatedWebhook) {
 			d := f.deliverer(f.store)
@@ -55,13 +56,13 @@ func TestP9_TheEndOfAWebhookHoldsTheHeadForABoundedNumberOfDeliveries(t *testing
 			w := f.create(f.tenant(), newReceiver(t, always(410)).URL)
 			f.wait(w, waiting)
 			_, err := f.pool.Exec(t.Context(), `UPDATE webhooks SET next_at = now()`)
-			f.must(err)
+			must.OK(f, err)
 			end(f, w)
 			// The delivery whose answer disables the webhook ends by itself.
 			if n := f.inState(w.ID, domain.DeliveryFailed); n < failedInChange || n > failedInChange+1 {
 				t.Errorf("the change let %d deliveries fail", n)
 			}
-			f.must((&Webhooks{Store: f.store, NewID: newTestID}).EndDeliveries(t.Context()))
+			must.OK(f, (&Webhooks{Store: f.store, NewID: newID}).EndDeliveries(t.Context()))
 			if n := f.inState(w.ID, domain.DeliveryFailed); n != waiting || !f.noneLeft() {
 				t.Errorf("%d of %d deliveries failed at last", n, waiting)
 			}
@@ -94,7 +95,7 @@ func TestDeliveriesThatWaitAtAnEnableAreSent(t *testing.T) {
 	f.wait(w, failedInChange+20)
 	f.setStatus(w, events.WebhookDisabled)
 	f.setStatus(w, events.WebhookEnabled)
-	f.must((&Webhooks{Store: f.store, NewID: newTestID}).EndDeliveries(t.Context()))
+	must.OK(f, (&Webhooks{Store: f.store, NewID: newID}).EndDeliveries(t.Context()))
 	if n := f.inState(w.ID, domain.DeliveryPending); n != 20 {
 		t.Fatalf("%d deliveries wait", n)
 	}
@@ -112,17 +113,16 @@ func TestTheEndOfDeliveriesLeavesOutALockedWebhook(t *testing.T) {
 	f.wait(w, failedInChange+1)
 	f.setStatus(w, events.WebhookDisabled)
 	tx, err := f.pool.Begin(t.Context())
-	f.must(err)
+	must.OK(f, err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	_, err = tx.Exec(t.Context(), `UPDATE webhooks SET url = url WHERE id = $1`, w.ID)
-	f.must(err)
-	queue := &Webhooks{Store: f.store, NewID: newTestID}
-	f.must(queue.EndDeliveries(t.Context()))
+	must.Exec(f, tx, `UPDATE webhooks SET url = url WHERE id = $1`, w.ID)
+	queue := &Webhooks{Store: f.store, NewID: newID}
+	must.OK(f, queue.EndDeliveries(t.Context()))
 	if n := f.inState(w.ID, domain.DeliveryPending); n != 1 {
 		t.Errorf("%d deliveries wait", n)
 	}
-	f.must(tx.Rollback(t.Context()))
-	f.must(queue.EndDeliveries(t.Context()))
+	must.OK(f, tx.Rollback(t.Context()))
+	must.OK(f, queue.EndDeliveries(t.Context()))
 	if !f.noneLeft() {
 		t.Error("a delivery waits")
 	}
@@ -143,11 +143,32 @@ func TestTestsOfAWebhookThatWaitAreBounded(t *testing.T) {
 		t.Errorf("%d tests wait", n)
 	}
 	_, err := f.pool.Exec(t.Context(), `UPDATE webhook_deliveries SET state = 'DELIVERED', next_at = NULL, ended_at = now() WHERE id = (SELECT id FROM webhook_deliveries LIMIT 1)`)
-	f.must(err)
+	must.OK(f, err)
 	if _, err := f.webhooks.Test(t.Context(), commands.Request{}, w.TenantID, w.ID); err != nil {
 		t.Errorf("after one was sent: %v", err)
 	}
 	if states := f.states(w.ID); len(states) != domain.MaxWebhookTests+1 || slices.Contains(states, domain.DeliveryFailed) {
 		t.Errorf("%q", states)
+	}
+}
+
+// The reason for which the service disabled a webhook is that of no later change: the events of these hold the operator's own.
+func TestAChangeOfADisabledWebhookHasItsOwnReason(t *testing.T) {
+	f := newHookFixture(t)
+	tenant := f.tenant()
+	w := f.create(tenant, newReceiver(t, always(410)).URL)
+	f.crossed(tenant, 1)
+	f.run(f.deliverer(f.store))
+	f.until("disabled", func() bool { return f.read(tenant, w.ID).Status == events.WebhookDisabled })
+	for url, reason := range map[string]string{"https://example.com/moved": "the receiver moved", "https://example.com/": ""} {
+		_, err := f.webhooks.Change(t.Context(), commands.Request{Reason: reason}, tenant, w.ID, commands.ChangeWebhook{URL: &url})
+		must.OK(f, err)
+		f.lastChange(w.ID, events.WebhookDisabled, reason)
+	}
+	_, err := f.webhooks.Rotate(t.Context(), commands.Request{Reason: "leaked"}, tenant, w.ID, 0)
+	must.OK(f, err)
+	f.lastChange(w.ID, events.WebhookDisabled, "leaked")
+	if reason := f.read(tenant, w.ID).Reason; reason != domain.WebhookGone {
+		t.Errorf("the webhook is disabled because %q", reason)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/webhook"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // hanging is an endpoint that does not answer until end.
@@ -194,9 +195,9 @@ func TestARangeIsSentAgain(t *testing.T) {
 	// A range begins at a time: the event before it is not sent again.
 	last := f.crossed(tenant, 1)[0].String()
 	f.until("the next delivery", func() bool { return len(f.states(w.ID)) == 4 && f.noneLeft() })
-	f.must(f.pool.QueryRow(t.Context(), `SELECT recorded_at FROM event_log_rows WHERE event_id = $1`, last).Scan(&from))
+	must.OK(f, f.pool.QueryRow(t.Context(), `SELECT recorded_at FROM event_log_rows WHERE event_id = $1`, last).Scan(&from))
 	_, err := f.webhooks.ReplayRange(t.Context(), commands.Request{}, tenant, w.ID, from, from.Add(time.Hour))
-	f.must(err)
+	must.OK(f, err)
 	f.until("it is sent again", func() bool {
 		return len(r.ids()) == 7 && f.noneLeft() && !f.replaying(tenant, w.ID) || len(r.ids()) > 7
 	})
@@ -225,14 +226,14 @@ func TestSecretsEndAfterTheOverlap(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	_, err := f.pool.Exec(t.Context(), `UPDATE webhook_secrets SET expires_at = now() WHERE expires_at IS NOT NULL`)
-	f.must(err)
+	must.OK(f, err)
 	if got := f.read(tenant, w.ID); got.Secrets != 1 {
 		t.Errorf("%d secrets are valid", got.Secrets)
 	}
 	if rotated, err := f.webhooks.Rotate(t.Context(), commands.Request{}, tenant, w.ID, 0); err != nil || rotated.Secrets != 1 {
 		t.Errorf("%+v, %v", rotated, err)
 	}
-	f.must(f.webhooks.Remove(t.Context(), commands.Request{}, tenant, w.ID))
+	must.OK(f, f.webhooks.Remove(t.Context(), commands.Request{}, tenant, w.ID))
 	if n := f.count(`SELECT count(*) FROM webhook_secrets`); n != 0 {
 		t.Errorf("%d secrets of a removed webhook", n)
 	}
@@ -266,7 +267,7 @@ func TestPendingAdjustmentsReachAWebhook(t *testing.T) {
 		later int
 	}{{"PENDING", 0}, {"VOID", -1}, {"APPROVED", 1}} {
 		_, err := f.pool.Exec(t.Context(), rows, ids[i], c.state, c.later)
-		f.must(err)
+		must.OK(f, err)
 	}
 	f.run(f.deliverer(f.store))
 	f.until("2 deliveries", func() bool { return len(f.states(w.ID)) == 2 && f.noneLeft() })
@@ -282,7 +283,7 @@ func TestATestEventIsSent(t *testing.T) {
 	w := f.create(tenant, r.URL)
 	f.run(f.deliverer(f.store))
 	d, err := f.webhooks.Test(t.Context(), commands.Request{}, tenant, w.ID)
-	f.must(err)
+	must.OK(f, err)
 	f.until("delivered", func() bool { return slices.Equal(f.states(w.ID), []string{"DELIVERED"}) })
 	if got := r.all(); got[0].id != d.EventID.String() || d.State != domain.DeliveryPending {
 		t.Errorf("%+v, %s", d, got[0].id)
@@ -298,9 +299,9 @@ func TestEndedDeliveriesAreDeletedAfterTheirTime(t *testing.T) {
 	f.run(f.deliverer(f.store))
 	f.until("3 deliveries", func() bool { return len(f.states(w.ID)) == 3 && f.noneLeft() })
 	_, err := f.pool.Exec(t.Context(), `UPDATE webhook_deliveries SET ended_at = now() - interval '91 days' WHERE id IN (SELECT id FROM webhook_deliveries ORDER BY id LIMIT 2)`)
-	f.must(err)
+	must.OK(f, err)
 	retention := &Retention{Pool: f.pool, Answers: 24 * time.Hour, Ended: 24 * time.Hour, Reservations: 24 * time.Hour, Logger: slog.New(slog.NewTextHandler(f, nil)), Batch: 1}
-	f.must(retention.round(t.Context()))
+	must.OK(f, retention.round(t.Context()))
 	if n, attempts := f.count(`SELECT count(*) FROM webhook_deliveries`), f.count(`SELECT count(*) FROM webhook_attempts`); n != 1 || attempts != 1 {
 		t.Errorf("%d deliveries and %d attempts are left instead of 1", n, attempts)
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // neighbour returns another tenant of a tenant's partition.
@@ -28,7 +30,7 @@ func (f *hookFixture) adjusts(event uuid.UUID) {
 	f.Helper()
 	_, err := f.pool.Exec(f.Context(), `INSERT INTO adjustments (id, tenant_id, period_key, snapshot, feature, subscription_id, kind, amount, event_count, position, recorded, state)
  SELECT l.event_id, l.tenant_id, '2026-05', 1, 'api_calls', l.tenant_id, 'REBUILD', 1, 0, l.position, l.position, 'PENDING' FROM event_log_rows l WHERE l.event_id = $1`, event)
-	f.must(err)
+	must.OK(f, err)
 }
 
 func TestP9_AWebhookGetsNoEventOfANeighbour(t *testing.T) {
@@ -39,10 +41,10 @@ func TestP9_AWebhookGetsNoEventOfANeighbour(t *testing.T) {
 	theirs, ours := f.crossed(other, 1)[0], f.crossed(tenant, 1)[0]
 	f.adjusts(theirs)
 	f.adjusts(ours)
-	f.must((&Webhooks{Store: f.store, NewID: newTestID}).FeedWebhooks(t.Context()))
+	must.OK(f, (&Webhooks{Store: f.store, NewID: newID}).FeedWebhooks(t.Context()))
 	for _, w := range []uuid.UUID{crossings.ID, adjustments.ID} {
 		list, err := (&Catalogue{Pool: f.pool}).Deliveries(t.Context(), commands.DeliveryQuery{WebhookID: w, Page: commands.Page{Limit: 10}})
-		f.must(err)
+		must.OK(f, err)
 		if len(list) != 1 || list[0].EventID != ours {
 			t.Errorf("%+v, want one of %s", list, ours)
 		}
@@ -54,20 +56,19 @@ func TestAnAdjustmentOfUsageIsFedAtOnce(t *testing.T) {
 	f := newHookFixture(t)
 	tenant := f.tenant()
 	w := f.create(tenant, "https://example.com", domain.WebhookAdjustmentPending)
-	queue := &Webhooks{Store: f.store, NewID: newTestID}
+	queue := &Webhooks{Store: f.store, NewID: newID}
 	for _, waits := range []bool{false, true} { // a verdict that is no adjustment, and one that is
 		_, err := f.pool.Exec(t.Context(), `UPDATE log_heads SET position = position + 1 WHERE partition = $1`, events.PartitionOf(tenant))
-		f.must(err)
+		must.OK(f, err)
 		if waits {
-			_, err = f.pool.Exec(t.Context(), `INSERT INTO adjustments (id, tenant_id, period_key, snapshot, feature, subscription_id, kind, amount, event_count, position, recorded, state)
+			must.Exec(f, f.pool, `INSERT INTO adjustments (id, tenant_id, period_key, snapshot, feature, subscription_id, kind, amount, event_count, position, recorded, state)
  SELECT gen_random_uuid(), $1, '2026-05', 1, 'api_calls', $1, 'LATE_USAGE', 1, 1, position, position, 'PENDING' FROM log_heads WHERE partition = $2`, tenant, events.PartitionOf(tenant))
-			f.must(err)
 		}
 		if _, fed, _, err := queue.LookForWebhooks(t.Context()); err != nil || fed != waits {
 			t.Errorf("an adjustment waits: %v, the queue is fed: %v, %v", waits, fed, err)
 		}
 	}
-	f.must(queue.FeedWebhooks(t.Context()))
+	must.OK(f, queue.FeedWebhooks(t.Context()))
 	if states := f.states(w.ID); !slices.Equal(states, []string{"PENDING"}) {
 		t.Errorf("%q", states)
 	}
@@ -80,7 +81,7 @@ func TestASecretSignsUntilItsOverlapEnds(t *testing.T) {
 	w := f.create(tenant, r.URL)
 	for _, overlap := range []time.Duration{time.Hour, 6 * time.Hour} {
 		_, err := f.webhooks.Rotate(t.Context(), commands.Request{}, tenant, w.ID, overlap)
-		f.must(err)
+		must.OK(f, err)
 	}
 	if n := f.count(`SELECT count(*) FROM webhook_secrets WHERE expires_at <= now() + interval '1 hour'`); n != 1 {
 		t.Errorf("%d secrets end in an hour: a later rotation lengthens no overlap", n)
@@ -88,7 +89,7 @@ func TestASecretSignsUntilItsOverlapEnds(t *testing.T) {
 	f.run(f.deliverer(f.store))
 	for n, ended := range []string{`false`, `expires_at <= now() + interval '1 hour'`, `expires_at IS NOT NULL`} {
 		_, err := f.pool.Exec(t.Context(), `UPDATE webhook_secrets SET expires_at = now() WHERE `+ended)
-		f.must(err)
+		must.OK(f, err)
 		f.crossed(tenant, 1)
 		f.until("delivered", func() bool { return len(r.all()) == n+1 && f.noneLeft() })
 		if got := strings.Count(r.all()[n].signature, "v1,"); got != 3-n {
@@ -103,8 +104,8 @@ func TestAnEndedLeaseHasNoEffect(t *testing.T) {
 	tenant := f.tenant()
 	w := f.create(tenant, "https://example.com")
 	f.crossed(tenant, 1)
-	queue, before, now := &Webhooks{Store: f.store, NewID: newTestID}, newTestID(), newTestID()
-	f.must(queue.FeedWebhooks(t.Context()))
+	queue, before, now := &Webhooks{Store: f.store, NewID: newID}, newID(), newID()
+	must.OK(f, queue.FeedWebhooks(t.Context()))
 	lease := func(id uuid.UUID) {
 		if leased, err := queue.LeaseWebhooks(t.Context(), false, 1, id, time.Hour); err != nil || len(leased) != 1 {
 			t.Fatal(leased, err)
@@ -112,11 +113,10 @@ func TestAnEndedLeaseHasNoEffect(t *testing.T) {
 	}
 	lease(before)
 	due, err := queue.NextDelivery(t.Context(), w.ID, before, time.Hour)
-	if f.must(err); due == nil {
+	if must.OK(f, err); due == nil {
 		t.Fatal("no delivery is due")
 	}
-	_, err = f.pool.Exec(t.Context(), `UPDATE webhooks SET next_at = now()`)
-	f.must(err)
+	must.Exec(f, f.pool, `UPDATE webhooks SET next_at = now()`)
 	lease(now)
 	if due, err := queue.NextDelivery(t.Context(), w.ID, before, time.Hour); err != nil || due != nil {
 		t.Errorf("an ended lease got a delivery: %+v, %v", due, err)
@@ -128,10 +128,54 @@ func TestAnEndedLeaseHasNoEffect(t *testing.T) {
 	if err != nil || held || !slices.Equal(f.states(w.ID), []string{"PENDING"}) {
 		t.Errorf("an ended lease saved a result: %v, %v", held, err)
 	}
-	f.must(queue.ReleaseWebhook(t.Context(), w.ID, before))
+	must.OK(f, queue.ReleaseWebhook(t.Context(), w.ID, before))
 	f.crossed(tenant, 1)
-	f.must(queue.FeedWebhooks(t.Context()))
+	must.OK(f, queue.FeedWebhooks(t.Context()))
 	if f.count(`SELECT count(*) FROM webhooks WHERE lease = $1 AND next_at > now() + interval '30 minutes'`, now) != 1 {
 		t.Error("the webhook is due beside its lease")
+	}
+}
+
+// expired appends the expiry of a reservation.
+func (f *hookFixture) expired(tenant uuid.UUID, id string) {
+	f.Helper()
+	must.OK(f, f.store.Change(f.Context(), tenant, func(tx commands.Tx) error {
+		body, err := codec.EncodePayload(events.ReservationExpired, events.Reservation{ReservationID: id, Feature: "api_calls", PeriodKey: "2026-05", SubscriptionID: newID(), FeatureType: domain.FeatureQuota, Amount: 1, ExpiresAt: time.Now()})
+		must.OK(f, err)
+		_, err = tx.Append(events.Pending{EventID: newID(), Subject: events.ReservationExpired, TenantID: tenant, DedupeKey: events.KeyEvent(newID()), Actor: events.Actor{Type: "service", ID: "test"},
+			Residency: events.ResidencyUnspecified, OccurredAt: time.Now().UTC().Truncate(time.Microsecond), Payload: body})
+		return err
+	}))
+}
+
+// A type that is added to a webhook counts from the change on, although its events from before lie behind the cursor. Events of its other types that wait are delivered.
+func TestATypeThatIsAddedDeliversNothingFromBefore(t *testing.T) {
+	for _, waiting := range []int{0, 1} {
+		f := newHookFixture(t)
+		tenant := f.tenant()
+		w := f.create(tenant, "https://example.com")
+		queue := &Webhooks{Store: f.store, NewID: newID}
+		must.OK(f, queue.FeedWebhooks(t.Context()))
+		want := []string{domain.WebhookReservationExpired}
+		if waiting == 0 {
+			f.expired(tenant, "before")
+		} else {
+			f.crossed(tenant, waiting)
+			want = append(want, domain.WebhookThresholdCrossed)
+		}
+		types := []string{domain.WebhookReservationExpired, domain.WebhookThresholdCrossed}
+		_, err := f.webhooks.Change(t.Context(), commands.Request{}, tenant, w.ID, commands.ChangeWebhook{Events: &types})
+		must.OK(f, err)
+		f.expired(tenant, "after")
+		must.OK(f, queue.FeedWebhooks(t.Context()))
+		list, err := (&Catalogue{Pool: f.pool}).Deliveries(t.Context(), commands.DeliveryQuery{WebhookID: w.ID, Page: commands.Page{Limit: 10}})
+		must.OK(f, err)
+		var got []string
+		for _, d := range list {
+			got = append(got, d.Type)
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("with %d waiting: %v, want %v", waiting, got, want)
+		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/webhook"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // hookFixture has tenants, a sender that reaches the loopback, and a log of the deliverer.
@@ -45,21 +46,12 @@ func newHookFixture(t *testing.T) *hookFixture {
 // on returns the command of webhooks of an instance.
 func (f *hookFixture) on(s *Store) *commands.Webhooks {
 	n := byte(0)
-	return &commands.Webhooks{Store: &Webhooks{Store: s, NewID: newTestID}, Addresses: hookAddresses(), Now: time.Now, NewID: newTestID,
+	return &commands.Webhooks{Store: &Webhooks{Store: s, NewID: newID}, Addresses: hookAddresses(), Now: time.Now, NewID: newID,
 		NewSecret: func() (b [32]byte) { n++; b[0] = n; copy(b[1:], "canary-of-a-secret"); return b }}
 }
 
-func newTestID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
-
 func hookAddresses() domain.WebhookAddresses {
 	return domain.WebhookAddresses{Allowed: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
-}
-
-func (f *hookFixture) must(err error) {
-	f.Helper()
-	if err != nil {
-		f.Fatal(err)
-	}
 }
 
 // Write implements io.Writer for the log.
@@ -77,8 +69,8 @@ func (f *hookFixture) logged() string {
 
 func (f *hookFixture) tenant() uuid.UUID {
 	f.Helper()
-	id := newTestID()
-	f.must(f.store.ChangeCatalogue(f.Context(), id, func(tx commands.CatalogueTx) error {
+	id := newID()
+	must.OK(f, f.store.ChangeCatalogue(f.Context(), id, func(tx commands.CatalogueTx) error {
 		return tx.SaveTenant(domain.Tenant{ID: id, Name: "T", Class: "small", Status: domain.TenantActive, DataResidency: events.ResidencyUnspecified, CreatedAt: time.Now(), LateUsage: events.LateUsageReject})
 	}))
 	return id
@@ -87,12 +79,12 @@ func (f *hookFixture) tenant() uuid.UUID {
 // crossed appends threshold.crossed events of a tenant and returns their ids.
 func (f *hookFixture) crossed(tenant uuid.UUID, n int) (ids []uuid.UUID) {
 	f.Helper()
-	f.must(f.store.Change(f.Context(), tenant, func(tx commands.Tx) error {
+	must.OK(f, f.store.Change(f.Context(), tenant, func(tx commands.Tx) error {
 		ids = nil
 		for range n {
-			id := newTestID()
+			id := newID()
 			body, err := codec.EncodePayload(events.ThresholdCrossed, events.CrossedThreshold{ThresholdID: id, Feature: "api_calls", PeriodKey: "2026-05", Percent: 80, Amount: 80, Before: "79", After: "80"})
-			f.must(err)
+			must.OK(f, err)
 			p := events.Pending{EventID: id, Subject: events.ThresholdCrossed, TenantID: tenant, DedupeKey: events.KeyEvent(id), Actor: events.Actor{Type: "service", ID: "test"},
 				Residency: events.ResidencyUnspecified, OccurredAt: time.Now().UTC().Truncate(time.Microsecond), Payload: body}
 			if _, err := tx.Append(p); err != nil {
@@ -111,7 +103,7 @@ func (f *hookFixture) create(tenant uuid.UUID, url string, types ...string) comm
 		types = []string{domain.WebhookThresholdCrossed}
 	}
 	w, err := f.webhooks.Create(f.Context(), commands.Request{}, tenant, url, types)
-	f.must(err)
+	must.OK(f, err)
 	return w
 }
 
@@ -119,7 +111,7 @@ func (f *hookFixture) create(tenant uuid.UUID, url string, types ...string) comm
 func (f *hookFixture) deliverer(s *Store) *commands.Deliverer {
 	sender := webhook.NewSender(webhook.Config{Addresses: hookAddresses(), Timeout: 5 * time.Second})
 	f.Cleanup(sender.Close)
-	return &commands.Deliverer{Queue: &Webhooks{Store: s, NewID: newTestID}, Webhooks: f.on(s), Sender: sender, NewID: newTestID, Every: 20 * time.Millisecond,
+	return &commands.Deliverer{Queue: &Webhooks{Store: s, NewID: newID}, Webhooks: f.on(s), Sender: sender, NewID: newID, Every: 20 * time.Millisecond,
 		Retries: []time.Duration{10 * time.Millisecond, 20 * time.Millisecond, 20 * time.Millisecond}, Logger: slog.New(slog.NewTextHandler(f, nil))}
 }
 
@@ -203,7 +195,7 @@ func (f *hookFixture) count(sql string, args ...any) int {
 func (f *hookFixture) states(webhook uuid.UUID) (states []string) {
 	f.Helper()
 	list, err := (&Catalogue{Pool: f.pool}).Deliveries(f.Context(), commands.DeliveryQuery{WebhookID: webhook, Page: commands.Page{Limit: 1000}})
-	f.must(err)
+	must.OK(f, err)
 	for _, d := range list {
 		states = append(states, d.State)
 	}
@@ -217,7 +209,7 @@ func (f *hookFixture) noneLeft() bool {
 func (f *hookFixture) read(tenant, id uuid.UUID) domain.Webhook {
 	f.Helper()
 	w, err := (&Catalogue{Pool: f.pool}).Webhook(f.Context(), tenant, id)
-	f.must(err)
+	must.OK(f, err)
 	if w == nil {
 		f.Fatal("the webhook is not there")
 	}
@@ -243,7 +235,7 @@ func TestEventsBehindItsCreationReachAWebhook(t *testing.T) {
 		Timestamp               time.Time
 		Data                    events.CrossedThreshold
 	}
-	f.must(json.Unmarshal(r.all()[0].body, &body))
+	must.OK(f, json.Unmarshal(r.all()[0].body, &body))
 	if body.Type != "threshold.crossed" || body.Subject != "meterplex.entitlements.threshold.crossed.v1" || body.ID != want[0] || body.TenantID != tenant || body.Data.Percent != 80 || body.Position == "" || body.Timestamp.IsZero() {
 		t.Errorf("%s", r.all()[0].body)
 	}
@@ -273,7 +265,7 @@ func TestEachAttemptHasTheSameIDAndBody(t *testing.T) {
 		}
 	}
 	list, err := (&Catalogue{Pool: f.pool}).Deliveries(t.Context(), commands.DeliveryQuery{WebhookID: w.ID, Page: commands.Page{Limit: 10}})
-	f.must(err)
+	must.OK(f, err)
 	if len(got) != 3 || len(list) != 1 || list[0].Sent != 3 || len(list[0].Last) != 3 || list[0].Last[0].Status != 500 || list[0].Last[0].Error == "" || list[0].Last[2].Status != 200 || list[0].Last[2].Error != "" {
 		t.Errorf("%d requests, %+v", len(got), list)
 	}
@@ -296,9 +288,9 @@ func TestADeliveryFailsAfterTheLastRetryAndIsReplayed(t *testing.T) {
 		t.Errorf("%d requests instead of 4", n)
 	}
 	var id uuid.UUID
-	f.must(f.pool.QueryRow(t.Context(), `SELECT id FROM webhook_deliveries`).Scan(&id))
+	must.OK(f, f.pool.QueryRow(t.Context(), `SELECT id FROM webhook_deliveries`).Scan(&id))
 	_, err := f.webhooks.Replay(t.Context(), commands.Request{}, tenant, id)
-	f.must(err)
+	must.OK(f, err)
 	f.until("delivered", func() bool { return slices.Equal(f.states(w.ID), []string{"DELIVERED"}) })
 	if ids := r.ids(); len(ids) != 5 || ids[4] != ids[0] {
 		t.Errorf("%q", ids)
@@ -326,7 +318,7 @@ func TestA410DisablesAWebhookWithANotice(t *testing.T) {
 	f.crossed(tenant, 1)
 	enabled := events.WebhookEnabled
 	_, err := f.webhooks.Change(t.Context(), commands.Request{}, tenant, w.ID, commands.ChangeWebhook{Status: &enabled})
-	f.must(err)
+	must.OK(f, err)
 	if n := f.count(`SELECT count(*) FROM webhook_deliveries`); n != 3 {
 		t.Errorf("%d deliveries: those recorded while it was disabled are not sent", n)
 	}
@@ -336,9 +328,9 @@ func TestA410DisablesAWebhookWithANotice(t *testing.T) {
 func (f *hookFixture) lastChange(id uuid.UUID, status, reason string) {
 	f.Helper()
 	var text string
-	f.must(f.pool.QueryRow(f.Context(), events.SQL(`SELECT payload(l)::text FROM event_log_rows l WHERE subject = {notifications.webhook.changed} ORDER BY recorded_at DESC, position DESC LIMIT 1`)).Scan(&text))
+	must.OK(f, f.pool.QueryRow(f.Context(), events.SQL(`SELECT payload(l)::text FROM event_log_rows l WHERE subject = {notifications.webhook.changed} ORDER BY recorded_at DESC, position DESC LIMIT 1`)).Scan(&text))
 	var changed events.Webhook
-	f.must(json.Unmarshal([]byte(text), &changed))
+	must.OK(f, json.Unmarshal([]byte(text), &changed))
 	if changed.WebhookID != id || changed.Status != status || changed.Reason != reason {
 		f.Errorf("the last event is %s", text)
 	}
@@ -350,7 +342,7 @@ func TestFiveDaysWithoutASuccessDisableAWebhook(t *testing.T) {
 	r := newReceiver(t, always(500))
 	w := f.create(tenant, r.URL)
 	_, err := f.pool.Exec(t.Context(), `UPDATE webhooks SET failing_since = now() - interval '5 days' WHERE id = $1`, w.ID)
-	f.must(err)
+	must.OK(f, err)
 	f.crossed(tenant, 1)
 	f.run(f.deliverer(f.store))
 	f.until("disabled", func() bool { return f.read(tenant, w.ID).Status == events.WebhookDisabled })
@@ -364,7 +356,7 @@ func TestNoSecretInEventsAndLogs(t *testing.T) {
 	r := newReceiver(t, always(410))
 	w := f.create(tenant, r.URL)
 	rotated, err := f.webhooks.Rotate(t.Context(), commands.Request{Idempotency: commands.Idempotency{Key: "k"}}, tenant, w.ID, time.Hour)
-	f.must(err)
+	must.OK(f, err)
 	repeated, err := f.webhooks.Rotate(t.Context(), commands.Request{Idempotency: commands.Idempotency{Key: "k"}}, tenant, w.ID, time.Hour)
 	if err != nil || !repeated.Repeated || repeated.Secret != "" || repeated.Secrets != 2 || rotated.Secret == w.Secret {
 		t.Errorf("%+v, %v", repeated, err)
@@ -375,7 +367,7 @@ func TestNoSecretInEventsAndLogs(t *testing.T) {
 	for _, secret := range []string{w.Secret, rotated.Secret} {
 		text := secret[len("whsec_"):]
 		raw, err := base64.StdEncoding.DecodeString(text)
-		f.must(err)
+		must.OK(f, err)
 		if f.count(`SELECT count(*) FROM event_log_rows l WHERE position(substr($1, 4, 20) IN payload(l)::text) > 0 OR position($2 IN payload(l)::text) > 0`, text, string(raw[1:19])) != 0 ||
 			f.count(`SELECT count(*) FROM idempotency_answers WHERE position(substr($1, 4, 20) IN body::text) > 0`, text) != 0 || bytes.Contains([]byte(f.logged()), []byte(text[3:23])) {
 			t.Error("a secret is in the log of events, in a stored answer or in a log line")

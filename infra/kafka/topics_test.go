@@ -5,26 +5,60 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/kafka"
 	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
+	"github.com/meterplex/meterplex/infra/watermill/pipetest"
+	"github.com/meterplex/meterplex/internal/must"
 )
+
+// TestTopsAreTheLastRecords reads the last records of two partitions, among empty partitions and one with
+// a record that has no log position.
+func TestTopsAreTheLastRecords(t *testing.T) {
+	cfg := config(t)
+	admin := ensure(t, cfg)
+	if tops, err := admin.Tops(t.Context()); err != nil || len(tops) != 0 {
+		t.Fatalf("empty topics: %+v, %v", tops, err)
+	}
+	log := uuid.Must(uuid.NewV7())
+	record := func(partition int16, n int64) events.Record {
+		e := events.Envelope{
+			LogID: log, Vocabulary: events.CurrentVocabulary(), Residency: events.ResidencyUnspecified, EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageRecorded, TenantID: uuid.Must(uuid.NewV7()), Epoch: 7,
+			Position: events.Position{Partition: partition, Number: n}, Previous: n - 1, DedupeKey: "u/a", Payload: []byte(`{}`),
+			OccurredAt: time.Now(), RecordedAt: time.Now(),
+		}
+		r, err := codec.ToRecord(&e)
+		must.OK(t, err)
+		return r
+	}
+	pub := newPublisher(t, cfg)
+	defer pub.Close()
+	strange := events.Record{Topic: events.TopicUsageRaw, Partition: 9, Value: []byte("of no log")}
+	must.OK(t, pipetest.Publish(t.Context(), pub, []events.Record{record(3, 1), record(3, 2), record(31, 40), strange}))
+	tops, err := admin.Tops(t.Context())
+	must.OK(t, err)
+	found := map[events.Position]bool{}
+	for _, p := range tops {
+		found[p.Position] = p.Log == log && p.Epoch == 7
+	}
+	if len(tops) != 2 || !found[events.Position{Partition: 3, Number: 2}] || !found[events.Position{Partition: 31, Number: 40}] {
+		t.Errorf("the last records are %+v", tops)
+	}
+}
 
 // The broker's setting counts; a topic without expiry by age, and one that is gone, have no retention.
 func TestRetentionIsThatOfTheTopics(t *testing.T) {
 	cfg := kafka.Config{Brokers: kafkatest.Broker(t).Brokers(), TopicPrefix: kafkatest.TopicPrefix(t), Logger: logger()}
 	admin := newAdmin(t, cfg)
-	if err := admin.Ensure(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, admin.Ensure(t.Context()))
 	client, err := kgo.NewClient(kgo.SeedBrokers(cfg.Brokers...), kgo.DisableClientMetrics())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer client.Close()
 	direct := kadm.NewClient(client)
 	want := map[events.Topic]time.Duration{}

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -11,16 +12,16 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // recordToWithhold appends one event, and returns it with a relay and the span of its partition.
 func recordToWithhold(t *testing.T, pool *pgxpool.Pool) (*Subscriber, span, *events.Envelope) {
 	t.Helper()
 	log, err := eventlog.New(t.Context(), pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}, Written: localtest.CheckPayloads(t).Written})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(log.Close)
 	tenant := uuid.New()
 	if err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
@@ -36,9 +37,7 @@ func recordToWithhold(t *testing.T, pool *pgxpool.Pool) (*Subscriber, span, *eve
 		t.Fatal(list, err)
 	}
 	// The fence was set when the epoch was raised.
-	if err := pool.QueryRow(t.Context(), `SELECT fence FROM relay_cursors WHERE partition = $1`, sp.partition).Scan(&sp.fence); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, pool.QueryRow(t.Context(), `SELECT fence FROM relay_cursors WHERE partition = $1`, sp.partition).Scan(&sp.fence))
 	return &Subscriber{Relay: &Relay{Pool: pool, Log: log, Appender: log, NewID: uuid.New, Now: time.Now}}, sp, &list[0]
 }
 
@@ -55,5 +54,41 @@ func TestP3_ARecordIsWithheldOnce(t *testing.T) {
 	const sql = `SELECT (SELECT count(*) FROM event_log_rows WHERE subject = $1), (SELECT sum(parked) FROM log_heads), (SELECT count(*) FROM withheld_records)`
 	if err := pool.QueryRow(t.Context(), sql, int16(events.PublishFailed)).Scan(&letters, &parked, &withheld); err != nil || letters != 1 || parked != 1 || withheld != 1 {
 		t.Errorf("%d dead letters, %d parked, %d withheld records, want one of each: %v", letters, parked, withheld, err)
+	}
+}
+
+// A relay may wait for the consumer before it withholds a record. Meanwhile the cursor must not be
+// locked: the renewal of all its leases would wait for it.
+func TestP3_CursorIsFreeWhileTheConsumerIsWaitedFor(t *testing.T) {
+	url, pool := migrated(t, false)
+	s, sp, event := recordToWithhold(t, pool)
+	consumer, err := pool.Begin(t.Context())
+	must.OK(t, err)
+	defer func() { _ = consumer.Rollback(context.Background()) }()
+	must.Exec(t, consumer, lockCheckpointsSQL, events.GroupValidator, sp.partition)
+	owner, err := postgres.OwnerDB(url) // the service's role cannot see the waits of other sessions
+	must.OK(t, err)
+	defer owner.Close()
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.withholdTx(t.Context(), sp, event, errors.New("refused"))
+		done <- err
+	}()
+	for waits := false; !waits; time.Sleep(5 * time.Millisecond) {
+		const sql = `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`
+		must.OK(t, owner.QueryRowContext(t.Context(), sql).Scan(&waits))
+		select {
+		case err := <-done:
+			t.Fatalf("withhold did not wait: %v", err)
+		default:
+		}
+	}
+	if _, err := pool.Exec(t.Context(), `SELECT FROM relay_cursors WHERE partition = $1 FOR UPDATE NOWAIT`, sp.partition); err != nil {
+		t.Errorf("a lease cannot be renewed: %v", err)
+	}
+	must.OK(t, consumer.Rollback(t.Context()))
+	var withheld int
+	if err := <-done; err != nil || pool.QueryRow(t.Context(), `SELECT count(*) FROM withheld_records WHERE NOT late`).Scan(&withheld) != nil || withheld != 1 {
+		t.Errorf("%d records were withheld: %v", withheld, err)
 	}
 }

@@ -1,6 +1,7 @@
 package pgpipe_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/pgpipe"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -16,9 +18,7 @@ func TestEachTopicHasItsTables(t *testing.T) {
 	for _, length := range []int{0, 40, 100} {
 		owner, _ := database(t)
 		cfg := pgpipe.Config{DB: owner, TopicPrefix: strings.Repeat("p", length)}
-		if err := pgpipe.Ensure(t.Context(), cfg); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, pgpipe.Ensure(t.Context(), cfg))
 		if existing := number(t, owner, `SELECT count(*) FROM pg_class WHERE relkind = 'r' AND relname LIKE 'pipe\_%'`); int(existing) != 2*len(events.Topics()) {
 			t.Errorf("with a prefix of %d letters %d topics have %d tables", length, len(events.Topics()), existing)
 		}
@@ -28,15 +28,12 @@ func TestEachTopicHasItsTables(t *testing.T) {
 // An unlogged table would lose records that exist only in the pipe (usage.commands) in a crash.
 // FindDangers checks each of the pipe's tables.
 func TestUnloggedTablesOfThePipeAreFound(t *testing.T) {
-	tier.AtSize(t)
 	url, owner := migrated(t)
 	cfg := pgpipe.Config{DB: owner, TopicPrefix: "Safe." + strings.Repeat("and.long", 8)}
 	dangers := func() (found []string) {
 		t.Helper()
 		list, err := postgres.FindDangers(t.Context(), url, cfg.Tables()...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, d := range list {
 			found = append(found, d.Name+": "+d.Found)
 		}
@@ -45,20 +42,14 @@ func TestUnloggedTablesOfThePipeAreFound(t *testing.T) {
 	if found := dangers(); len(found) > 0 {
 		t.Errorf("before the tables exist: %v", found)
 	}
-	if err := pgpipe.Ensure(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, pgpipe.Ensure(t.Context(), cfg))
 	rows, err := owner.QueryContext(t.Context(), `SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE 'pipe\_%' ORDER BY relname`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer rows.Close()
 	var existing []string
 	for rows.Next() {
 		var name string
-		if err := rows.Scan(&name); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, rows.Scan(&name))
 		existing = append(existing, name)
 	}
 	if known := slices.Sorted(slices.Values(cfg.Tables())); rows.Err() != nil || len(existing) == 0 || !slices.Equal(known, existing) {
@@ -73,5 +64,73 @@ func TestUnloggedTablesOfThePipeAreFound(t *testing.T) {
 	}
 	if found := dangers(); len(found) > 0 {
 		t.Errorf("all tables logged again: %v", found)
+	}
+}
+
+// TestTrim checks that only old rows that every group has passed are deleted.
+func TestTrim(t *testing.T) {
+	cfg, owner := config(t)
+	pub := newPublisher(t, cfg)
+	defer pub.Close()
+	age := func(by string) {
+		exec(t, owner, "UPDATE pipe_usage_raw SET created_at = created_at - $1::interval", by)
+	}
+	left := func() int64 { return number(t, owner, "SELECT count(*) FROM pipe_usage_raw") }
+	trim := func() {
+		t.Helper()
+		if _, err := pgpipe.Trim(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows := tier.Histories(t, 60, 1500)
+	for i := range rows {
+		publish(t, pub, i, 1)
+	}
+	slow := subscribe(t, pgpipe.SubscriberConfig{Config: cfg, Group: "slow", MaxRecords: 10})
+	held, _ := receive(t, slow)
+	readAll(t, cfg, "fast", rows)
+	age("2 hours")
+	if trim(); left() != int64(rows) {
+		t.Fatalf("%d rows are left; a group has not read them", left())
+	}
+	held.Ack()
+	for n := 10; n < rows; {
+		msg, records := receive(t, slow)
+		n += len(records)
+		msg.Ack()
+	}
+	for lag := int64(1); lag > 0; {
+		lags, err := pgpipe.Lag(t.Context(), cfg, "slow")
+		must.OK(t, err)
+		lag = lags[events.TopicUsageRaw]
+	}
+	publish(t, pub, rows, 1)
+	if trim(); left() != 1 {
+		t.Errorf("%d rows are left, want only the new one", left())
+	}
+	if age("2 hours"); left() != 1 {
+		t.Fatal("the last row was deleted")
+	}
+	exec(t, owner, "INSERT INTO pipe_offsets_usage_raw VALUES ('gone', 0, '0')")
+	if trim(); left() != 1 {
+		t.Error("a row that a group has not read was deleted before the retention")
+	}
+	age("8 days")
+	if trim(); left() != 0 {
+		t.Error("an abandoned group keeps rows for ever")
+	}
+}
+
+func readAll(t testing.TB, cfg pgpipe.Config, group string, n int) {
+	t.Helper()
+	s, err := pgpipe.NewSubscriber(pgpipe.SubscriberConfig{Config: cfg, Group: group})
+	must.OK(t, err)
+	defer s.Close()
+	messages, err := s.Subscribe(context.Background(), "usage.raw")
+	must.OK(t, err)
+	for seen := 0; seen < n; {
+		msg, records := receive(t, messages)
+		seen += len(records)
+		msg.Ack()
 	}
 }

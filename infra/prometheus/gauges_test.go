@@ -1,0 +1,106 @@
+package prometheus
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	prom "github.com/prometheus/client_golang/prometheus"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
+	"github.com/meterplex/meterplex/internal/tier"
+)
+
+// A difference is counted while its month is compared. Otherwise the alert would never end.
+func TestDifferencesAreOfMonthsThatAreCompared(t *testing.T) {
+	pool, registry := migrated(t), prom.NewRegistry()
+	m := New(registry)
+	must.Exec(t, pool, `INSERT INTO push_comparisons (provider, customer, event, month, total, delivered, compared_at)
+ SELECT 'stripe', c, 'calls', to_char((now() - age::interval) AT TIME ZONE 'UTC', 'YYYY-MM'), 5, delivered, now()
+ FROM (VALUES ('now', '0', 5), ('differs', '0', 4), ('too', '35 days', 6), ('old', '70 days', 4), ('older', '400 days', 4)) v (c, age, delivered)`)
+	must.OK(t, m.readPushes(t.Context(), pool))
+	if got := series(t, registry, "meterplex_billing_difference"); !maps.Equal(got, map[string]float64{"": 2}) {
+		t.Errorf("%v differences instead of 2", got)
+	}
+	m.PushAttempted(domain.PushKeyRefused)
+	if got := series(t, registry, "meterplex_billing_push_attempts_total")["key_refused "]; got != 1 {
+		t.Errorf("%v attempts with a refused key", got)
+	}
+}
+
+func TestSagasAreCountedByKind(t *testing.T) {
+	pool, registry := migrated(t), prom.NewRegistry()
+	m := New(registry)
+	m.SagaKinds([]string{"known"})
+	is := func(name string, want map[string]float64) {
+		t.Helper()
+		must.OK(t, m.readSagas(t.Context(), pool))
+		if got := series(t, registry, name); !maps.Equal(got, want) {
+			t.Errorf("%s is %v instead of %v", name, got, want)
+		}
+	}
+	is("meterplex_saga_inflight", map[string]float64{"known ": 0})
+	for _, kind := range []string{"known", "newer", "newer"} {
+		must.Exec(t, pool, `INSERT INTO sagas (id, kind, tenant_id, key, step, state, next_at, created_at) VALUES ($1, $2, $1, 'k', 's', 'RUNNING', now(), now())`, uuid.New(), kind)
+	}
+	is("meterplex_saga_inflight", map[string]float64{"known ": 1, "newer ": 2})
+	must.Exec(t, pool, `UPDATE sagas SET state = 'DRIFT' WHERE kind = 'known'`)
+	is("meterplex_saga_open", map[string]float64{"RUNNING ": 2, "PARTIAL ": 0, "DRIFT ": 1})
+	must.Exec(t, pool, `UPDATE sagas SET state = 'COMPLETED', outcome = 'success', ended_at = now()`)
+	is("meterplex_saga_inflight", map[string]float64{"known ": 0})
+	m.SagaEnded("known", domain.SagaIsPartial)
+	is("meterplex_saga_completed_total", map[string]float64{"known compensated ": 0, "known partial ": 1, "known success ": 0})
+}
+
+func TestTheQueuesOfWebhooksAreMeasured(t *testing.T) {
+	pool, registry := migrated(t), prom.NewRegistry()
+	m := New(registry)
+	id := uuid.New()
+	for _, sql := range []string{
+		`INSERT INTO webhooks (id, tenant_id, partition, url, events, status, cursor, created_at, failing_since, next_at) VALUES ($1, $1, 0, 'https://example.com', '{}', 'ENABLED', 1, now(), now(), now() - interval '1 hour')`,
+		`INSERT INTO webhook_deliveries (id, webhook_id, tenant_id, event_id, type, state, next_at, created_at) VALUES ($1, $1, $1, $1, 'webhook.test', 'PENDING', now(), now())`,
+	} {
+		must.Exec(t, pool, sql, id)
+	}
+	must.OK(t, m.readWebhooks(t.Context(), pool))
+	m.WebhookSent(domain.WebhookTest, domain.WebhookResult{Status: 204, Duration: time.Second})
+	m.WebhookSent(domain.WebhookTest, domain.WebhookResult{Status: 500})
+	m.WebhookSent(domain.WebhookTest, domain.WebhookResult{Error: "x"})
+	m.WebhookDisabled(&domain.Webhook{Reason: domain.WebhookGone})
+	m.WebhookDisabled(&domain.Webhook{Reason: domain.WebhookFailing})
+	for name, want := range map[string]float64{"meterplex_webhook_deliveries_pending": 1, "meterplex_webhooks_failing": 1} {
+		if got := series(t, registry, name); !maps.Equal(got, map[string]float64{"": want}) {
+			t.Errorf("%s is %v instead of %v", name, got, want)
+		}
+	}
+	if got := series(t, registry, "meterplex_webhook_oldest_due_seconds")[""]; got < 3600 {
+		t.Errorf("the oldest is due for %v s", got)
+	}
+	if got := series(t, registry, "meterplex_webhooks_disabled_total"); !maps.Equal(got, map[string]float64{"gone ": 1, "failing ": 1}) {
+		t.Errorf("%v", got)
+	}
+	attempts := series(t, registry, "meterplex_webhook_attempts_total")
+	for _, outcome := range []string{"delivered", "refused", "no_answer"} {
+		found := false
+		for labels, n := range attempts {
+			found = found || n == 1 && (labels == outcome+" webhook.test " || labels == "webhook.test "+outcome+" ")
+		}
+		if !found {
+			t.Errorf("no attempt is %s: %v", outcome, attempts)
+		}
+	}
+}
+
+// A session plans the statement once, perhaps while the log is empty, and repeats it every two seconds while the log grows.
+func TestTheBacklogIsReadByTheKeyOfTheLog(t *testing.T) {
+	tier.AtSize(t)
+	conn, err := migrated(t).Acquire(t.Context())
+	must.OK(t, err)
+	defer conn.Release()
+	if plan := localtest.Plan(t, conn.Conn(), headsSQL); !localtest.LogByKey(plan) {
+		t.Errorf("the log is not read by its key:\n%s", plan)
+	}
+}
