@@ -45,7 +45,7 @@ func TestTheCommandsOfRunbooksExist(t *testing.T) {
 func parses(t *testing.T, args []string) error {
 	t.Helper()
 	a := &app{stdout: io.Discard, stderr: io.Discard}
-	parser, err := a.newParser(&grammar{})
+	parser, err := a.parserFor(&grammar{}, args[0])
 	if err != nil {
 		t.Fatal(err)
 	}
