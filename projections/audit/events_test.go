@@ -83,6 +83,9 @@ func checkFates(d *History, rt *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(rt, "failures") == 0 {
 		d.AddFailures()
 	}
+	d.Append(Usage(d.Tenant, "retried", "panics", 1, May))
+	d.Rest()
+	d.Retry(func(int) int { return 0 }, 1) // its verdict, which failed last
 	d.Drain(d.Lettering)
 	own, _ := d.ReadAll()
 	ids := map[events.Subject]string{}

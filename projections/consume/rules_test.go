@@ -1,14 +1,19 @@
 package consume
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
 )
 
 func TestOwnerIsTheLastEpochThatBeganBefore(t *testing.T) {
@@ -94,5 +99,57 @@ func TestOnlyDataIsDeadLettered(t *testing.T) {
 	}
 	if ofData(errors.New("conn closed")) || !ofData(&panicked{"x"}) {
 		t.Error("an error without a state is an outage, a panic is not")
+	}
+}
+
+// A consumer rests in a long backlog that shrinks, and in no other.
+func TestOnlyALongBacklogThatShrinksIsPaced(t *testing.T) {
+	const bound = 2000
+	p := &pace{}
+	for n, round := range []struct {
+		behind int64
+		rests  bool
+	}{
+		{5_000_000, true}, // the log behind a new projection
+		{3_000_000, true},
+		{3_000_000, false}, // as much was recorded meanwhile
+		{3_100_000, false},
+		{400_000, true},
+		{20_001, true},
+		{20_000, false},
+		{0, false},
+		{500, false},
+		{30_000, false}, // a second of much usage
+		{25_000, true},
+	} {
+		if p.begin(round.behind, bound); p.rests.Load() != round.rests {
+			t.Errorf("round %d, %d behind: it rests: %t", n, round.behind, !round.rests)
+		}
+	}
+}
+
+// panicking is a handler that panics for each batch.
+type panicking struct{}
+
+func (panicking) Apply(context.Context, pgx.Tx, projections.Generation, []events.Envelope) (projections.Result, error) {
+	panic("applied")
+}
+
+func (panicking) FollowUps(context.Context, projections.Query, []events.InlineStretch, []events.Envelope) (projections.Result, error) {
+	panic("an impossible event")
+}
+
+// TestP3_AnInlineFoldThatPanicsIsLeftToTheRunner: the panic ends no process, and the event is recorded without a verdict.
+func TestP3_AnInlineFoldThatPanicsIsLeftToTheRunner(t *testing.T) {
+	var logged strings.Builder
+	in := NewInline(projections.Consumer{Name: "validator", Handler: panicking{}}, NewHandover(), nil, nil, slog.New(slog.NewTextHandler(&logged, nil)))
+	followUps, ok, err := in.Fold(t.Context(), nil, nil, []events.Envelope{{}})
+	if len(followUps) > 0 || ok || err != nil {
+		t.Errorf("%v, ok %t, %v", followUps, ok, err)
+	}
+	for _, want := range []string{"level=ERROR", "consumer=validator", "an impossible event", "FollowUps"} {
+		if !strings.Contains(logged.String(), want) {
+			t.Errorf("the log is without %q: %s", want, logged.String())
+		}
 	}
 }

@@ -3,6 +3,7 @@ package consume_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
@@ -87,7 +88,7 @@ func TestRecordsThatAreNotOfThisLog(t *testing.T) {
 			return another(r, func(e *events.Envelope) { e.Position.Number, e.Previous = 99, 2 })
 		}, 0, func(s *Tally) int { return s.Foreign }},
 		{"a position that another topic has", func(r events.Record) events.Record {
-			return set(set(r, events.HeaderPosition, "6-3"), events.HeaderPrevious, "0")
+			return set(set(r, events.HeaderPosition, fmt.Sprint(r.Partition, "-3")), events.HeaderPrevious, "0")
 		}, 2, func(s *Tally) int { return s.Foreign }},
 		{"another epoch", func(r events.Record) events.Record { return set(r, events.HeaderEpoch, "7") }, 0, func(s *Tally) int { return s.Ghosts }},
 		{"another log's", func(r events.Record) events.Record { return set(r, events.HeaderLog, NewID().String()) }, 0, func(s *Tally) int { return s.OtherLog }},
@@ -108,15 +109,16 @@ func TestRecordsThatAreNotOfThisLog(t *testing.T) {
 		}, 2, func(s *Tally) int { return s.FromLog - 1 }},
 		{"a wrong place before it", func(r events.Record) events.Record { return set(r, events.HeaderPrevious, "1") }, 3, func(s *Tally) int { return s.FromLog - 2 }},
 	}
-	for _, c := range cases {
+	w := NewDatabase(t)
+	for i, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			w := NewDatabase(t)
-			tenant := TenantIn(6)
+			p := int16(i)
+			tenant := TenantIn(p)
 			appendVerdicts(w, tenant, "calls", 2)
 			w.Append(Usage(tenant, "between", "calls", 1, May))
 			appendVerdicts(w, tenant, "later", 1)
 			r, seen := w.Aggregator(nil)
-			records := w.Topic(events.TopicUsageValidated, 6, 0)
+			records := w.Topic(events.TopicUsageValidated, p, 0)
 			which := 1
 			if c.want == 3 {
 				which = 2
@@ -125,7 +127,7 @@ func TestRecordsThatAreNotOfThisLog(t *testing.T) {
 			if got := appliedTo(w, tenant, "calls") + appliedTo(w, tenant, "later"); got != c.want || c.told(seen) != 1 {
 				t.Errorf("applied %d, want %d; told %+v", got, c.want, seen)
 			}
-			w.Process(r, w.Topic(events.TopicUsageValidated, 6, 0))
+			w.Process(r, w.Topic(events.TopicUsageValidated, p, 0))
 			if appliedTo(w, tenant, "calls") != 2 || appliedTo(w, tenant, "later") != 1 {
 				t.Errorf("afterwards %+v", w.Aggregates())
 			}

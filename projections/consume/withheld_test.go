@@ -101,7 +101,7 @@ func (s *withheldFixture) publishLog() {
 	r := &relay.Relay{Pool: s.Pool, Log: s.EventLog, Appender: s.EventLog, Publisher: s.pipe, Instance: "test", NewID: NewID, Now: time.Now, Logger: slog.New(slog.DiscardHandler)}
 	var g errgroup.Group
 	g.Go(func() error { return r.Run(ctx) })
-	for left := 1; left > 0; time.Sleep(10 * time.Millisecond) {
+	for left := 1; left > 0; time.Sleep(25 * time.Millisecond) {
 		s.holds()
 		s.Must(s.Pool.QueryRow(ctx, `SELECT count(*) FROM log_heads h JOIN relay_cursors c USING (partition) WHERE h.position <> c.position`).Scan(&left))
 	}

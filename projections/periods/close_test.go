@@ -35,7 +35,7 @@ func TestP8_ACloseFreezesTheFiguresAsKnownAtTheCut(t *testing.T) {
 		t.Errorf("a second request: %+v", again)
 	}
 	// An operator's retry of late usage is an adjustment.
-	f.Must(f.deciding.RetryNow(f.tenant, f.deciding.LettersByEvent(f.tenant, events.StatusFailed)["after"]))
+	f.retry("after")
 	f.flow()
 	f.want("adjustments", f.adjusted(), "1 RETRY 1000/1 PENDING")
 	f.check()
@@ -98,13 +98,12 @@ func TestP8_ACloseWaitsForParkedVerdicts(t *testing.T) {
 	f.record("bad too", "panics", 100) // behind the cut
 	f.flow()
 	f.waits(c, domain.MissingLetters)
-	f.Must(f.deciding.RetryNow(f.tenant, f.deciding.LettersByEvent(f.tenant, events.StatusFailed)["bad"]))
-	f.Drain(f.deciding.Executing)
+	f.retry("bad")
 	f.waits(c, domain.MissingRetries)
 	f.Drain(f.broken, f.Lettering) // fails again
 	f.waits(c, domain.MissingLetters)
-	f.Must(f.deciding.RetryNow(f.tenant, f.deciding.LettersByEvent(f.tenant, events.StatusFailed)["bad"]))
-	f.Drain(f.deciding.Executing, f.Aggregating)
+	f.retry("bad")
+	f.Drain(f.Aggregating)
 	f.ends(c)
 	f.want("lines", f.lines(), "calls 1/1 panics 10/1")
 	f.want("adjustments", f.adjusted(), "")
@@ -120,11 +119,7 @@ func TestP8_ARejectedEventIsLateByItsRetry(t *testing.T) {
 		d.WithholdBy(waiting[len(waiting)-1])
 		f.flow()
 	}
-	retry := func() {
-		f.Helper()
-		f.Must(f.deciding.RetryNow(f.tenant, f.deciding.LettersByEvent(f.tenant, events.StatusFailed)["a"]))
-		f.Drain(f.deciding.Executing)
-	}
+	retry := func() { f.retry("a") }
 	f.record("parked", "panics", 1)
 	f.flow()
 	f.record("a", "unknown", 5)
@@ -136,8 +131,8 @@ func TestP8_ARejectedEventIsLateByItsRetry(t *testing.T) {
 	retry()                           // behind the cut
 	withhold()
 	f.grant(Grant("unknown", domain.ResetMonthly))
-	f.Must(f.deciding.RetryNow(f.tenant, f.deciding.LettersByEvent(f.tenant, events.StatusFailed)["parked"]))
-	f.Drain(f.deciding.Executing, f.Aggregating, f.Lettering)
+	f.retry("parked")
+	f.Drain(f.Aggregating, f.Lettering)
 	retry() // judged behind the freeze
 	f.ends(c)
 	f.flow()
@@ -155,10 +150,10 @@ func TestP8_ALateVerdictThatIsRetriedBeforeTheFreezeIsSubtracted(t *testing.T) {
 	c := f.request()
 	f.record("late", "panics", 5)
 	f.flow()
-	f.Must(f.deciding.RetryNow(f.tenant, f.deciding.LettersByEvent(f.tenant, events.StatusFailed)["late"]))
+	f.retry("late")
 	f.flow() // fails once more
-	f.Must(f.deciding.RetryNow(f.tenant, f.deciding.LettersByEvent(f.tenant, events.StatusFailed)["late"]))
-	f.Drain(f.deciding.Executing, f.Aggregating, f.Lettering)
+	f.retry("late")
+	f.Drain(f.Aggregating, f.Lettering)
 	f.ends(c)
 	f.want("lines", f.lines(), "panics 1/1")
 	f.want("adjustments", f.adjusted(), "1 LATE_USAGE 5/1 PENDING")

@@ -2,7 +2,6 @@ package periods_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -108,7 +107,7 @@ func (h *closeHistory) freeze() {
 	h.closes = slices.DeleteFunc(h.closes, func(c commands.RequestedClose) bool {
 		s := h.advance(c.ID)
 		if s.State == domain.SagaDrift {
-			newLogOfTenant(h.closeFixture).print(h.closeFixture)
+			h.printLog()
 			h.Fatalf("%s drifts: %s", c.PeriodKey, s.LastError)
 		}
 		if !s.Open() {
@@ -174,7 +173,7 @@ func (h *closeHistory) finishBy(settle, retried func()) {
 		}
 	}
 	s := h.advance(h.closes[0].ID)
-	newLogOfTenant(f).print(f)
+	f.printLog()
 	f.Fatalf("a close is %s and waits for %v", s.State, s.Missing)
 }
 
@@ -208,7 +207,6 @@ func TestP8_AnyHistoryOfClosesAddsUp(t *testing.T) {
 		}
 		h.finish()
 		h.check()
-		h.checkAdjustments()
 		for state := range strings.SplitSeq(h.text(`SELECT coalesce(string_agg(state, ' '), '') FROM adjustments WHERE tenant_id = $1`, d.Tenant), " ") {
 			done[state]++
 		}
@@ -217,28 +215,4 @@ func TestP8_AnyHistoryOfClosesAddsUp(t *testing.T) {
 	if done["freeze"] == 0 {
 		t.Error("no period was frozen: nothing was shown")
 	}
-}
-
-// checkAdjustments requires one adjustment for each late verdict, and no other.
-func (h *closeHistory) checkAdjustments() {
-	f := h.closeFixture
-	for _, e := range f.Read(0, f.partition, 0) {
-		if e.TenantID != f.tenant || e.Subject != events.UsageValidated {
-			continue
-		}
-		var v events.Validated
-		f.Must(json.Unmarshal(e.Payload, &v))
-		var n int
-		f.Must(f.Pool.QueryRow(context.Background(), `SELECT count(*) FROM adjustments WHERE tenant_id = $1 AND recorded = $2 AND snapshot = $3`, f.tenant, v.RawPosition, lateIn(v.Late)).Scan(&n))
-		if want := map[bool]int{true: 1}[v.Late != nil]; n != want {
-			f.Errorf("the verdict at %d has %d adjustments of snapshot %d, want %d", e.Position.Number, n, lateIn(v.Late), want)
-		}
-	}
-}
-
-func lateIn(l *events.Late) int {
-	if l == nil {
-		return 0
-	}
-	return l.Snapshot
 }
