@@ -56,46 +56,6 @@ func TestIdempotencyKeysRepeatTheFirstAnswer(t *testing.T) {
 	}
 }
 
-func TestCatalogueAnswers(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
-	tenant := "/api/v1/tenants/" + a.id
-	for _, c := range []struct {
-		status int
-		call
-		holds string
-	}{
-		{200, call{method: "GET", path: tenant}, `"status":"ACTIVE"`},
-		{200, call{method: "PATCH", path: tenant, body: `{"name":"B"}`}, `"name":"B"`},
-		{200, call{method: "GET", path: "/api/v1/features/sso"}, `"type":"BOOLEAN"`},
-		{200, call{method: "PUT", path: "/api/v1/features/sso", body: `{"name":"Single sign-on","type":"BOOLEAN"}`}, `"name":"Single sign-on"`},
-		{200, call{method: "GET", path: "/api/v1/plans/basic"}, `"limit":null`},
-		{200, call{method: "GET", path: "/api/v1/plans"}, `"key":"basic"`},
-		{200, call{method: "GET", path: tenant + "/subscriptions/" + a.subscription}, `"plan":"basic"`},
-		{200, call{method: "GET", path: tenant + "/subscriptions"}, a.subscription},
-		{409, call{method: "POST", path: tenant + "/subscriptions", body: `{"plan":"basic"}`}, `subscription_exists`},
-		{200, call{method: "GET", path: tenant + "/api-keys"}, `"prefix":"mp_live_`},
-		{200, call{method: "GET", path: "/api/v1/operator-keys"}, `"data":[]`},
-		{200, call{method: "GET", path: "/api/v1/system/identity"}, `"holds":true`},
-		{200, call{method: "PATCH", path: tenant + "/subscriptions/" + a.subscription, body: `{"status":"CANCELLED"}`}, `"status":"CANCELLED"`},
-		{204, call{method: "DELETE", path: tenant + "/api-keys/" + a.keyID}, ""},
-		{200, call{method: "GET", path: "/livez"}, `"live"`},
-		{200, call{method: "GET", path: "/readyz"}, `"postgres":"ok"`},
-		{200, call{method: "GET", path: "/metrics"}, `meterplex_events_ingested_total{tenant_class="large",verdict="accepted"} 0`},
-	} {
-		if c.key = bootstrap; strings.HasPrefix(c.path, "/livez") {
-			c.key = ""
-		}
-		got := w.do(c.call)
-		if got.status != c.status || !strings.Contains(string(got.body), c.holds) || bytes.Contains(got.body, []byte("secret")) {
-			t.Errorf("%s %s: %d %s", c.method, c.path, got.status, got.body)
-		}
-		w.checkUTC(c.path, got.body)
-	}
-	w.refused(w.do(call{method: "GET", path: "/api/v1/entitlements", key: a.key}), 401, "unauthenticated")
-}
-
 // Checks are folded from the log. The answer to a change waits until checks see it.
 func TestChangeOfASubscriptionHoldsOnceItIsAnswered(t *testing.T) {
 	w := newTestService(t, func(s *http.Server) { s.Settle = time.Minute })

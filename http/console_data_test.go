@@ -1,17 +1,9 @@
 package http_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"regexp"
-	"strings"
 	"testing"
-	"time"
-
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
-
-	"github.com/meterplex/meterplex/events"
 )
 
 // walk opens a page and all pages after it, each below the bound of its HTML, and returns the texts of a group that they show.
@@ -29,33 +21,6 @@ func (b *browser) walk(path string, shown *regexp.Regexp) map[string]int {
 		path = b.next(page)
 	}
 	return all
-}
-
-// TestConsole_NoTenantAndOneTenant: the pages that list tenants, or begin with the choice of one.
-func TestConsole_NoTenantAndOneTenant(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	b := w.signIn(bootstrap)
-	pages := []string{"/console/tenants", "/console/usage", "/console/events", "/console/entitlements", "/console/entitlements/comparison", "/console/reservations", "/console/adjustments/decision", "/console/search?q=Lonely",
-		"/console/usage/events", "/console/usage/conflicts", "/console/usage/explain", "/console/dead-letters", "/console/pushes", "/console/sagas", "/console/rebuilds", "/console/system"}
-	for _, path := range pages {
-		page := b.open(path)
-		if b.shows(page, "<h1>"); strings.Contains(string(page.body), "Lonely</") {
-			t.Errorf("%s shows a tenant that does not exist", path)
-		}
-	}
-	id := w.newAccountlessTenant("Lonely")
-	for n, path := range pages[:6] {
-		page := b.open(path)
-		if b.shows(page); n != 1 && n != 2 && !strings.Contains(string(page.body), id) {
-			t.Errorf("%s does not show the tenant:\n%s", path, page.body)
-		}
-	}
-	b.shows(b.open("/console/tenants/"+id), "Lonely", "has no subscription", "has no key", "No usage of the tenant is counted yet", "has no account")
-	for _, path := range []string{"/console/usage?tenantId=" + id, "/console/entitlements?tenantId=" + id, "/console/entitlements/comparison?tenantId=" + id, "/console/reservations?tenantId=" + id,
-		"/console/adjustments/decision?tenantId=" + id, "/console/tenants/" + id + "/periods", "/console/events?tenantId=" + id} {
-		b.shows(b.open(path))
-	}
 }
 
 // TestConsole_AThousandFeaturesArePaged: in the catalogue, and as figures and accounts of a tenant.
@@ -88,85 +53,4 @@ func TestConsole_AThousandFeaturesArePaged(t *testing.T) {
 			t.Errorf("%s gives %d and %d bytes", path, page.status, len(page.body))
 		}
 	}
-}
-
-// TestConsole_MetadataAtItsLimits: of usage, in lists, envelopes and receipts.
-func TestConsole_MetadataAtItsLimits(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
-	var batch []any
-	for n := range 60 {
-		notes := map[string]any{"region": strings.Repeat("&", 2000), strings.Repeat("界", 64): strings.Repeat("<", 1700)}
-		batch = append(batch, event(fmt.Sprint(strings.Repeat("&", 240), n), map[string]any{"metadata": notes}))
-	}
-	w.accept(a, batch...)
-	w.fold()
-	b := w.signIn(bootstrap)
-	for _, path := range []string{"/console/usage/events", "/console/events?subject=meterplex.usage.event.recorded", "/console/usage?feature=api_calls", "/console/usage/explain?feature=api_calls&period=" + time.Now().UTC().Format("2006-01")} {
-		sign := "?"
-		if strings.Contains(path, "?") {
-			sign = "&"
-		}
-		page := b.open(path + sign + "tenantId=" + a.id)
-		if b.shows(page); len(page.body) > maxPage {
-			t.Errorf("%s has %d bytes", path, len(page.body))
-		}
-		if link := regexp.MustCompile(`href="(/console/(?:usage/events|events)/[^".]*)"`).FindSubmatch(page.body); link != nil {
-			one := b.open(strings.ReplaceAll(string(link[1]), "&amp;", "&"))
-			if b.shows(one, "region"); len(one.body) > maxPage {
-				t.Errorf("%s has %d bytes", link[1], len(one.body))
-			}
-		}
-	}
-}
-
-// TestConsole_ALineageOf10000EffectsGoesOn: the lineage shows the first thousand, and leads to all events of its trace, page by page.
-func TestConsole_ALineageOf10000EffectsGoesOn(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
-	root, trace := newID(), newID()
-	list := []events.Pending{w.caused(a, "root", root, uuid.Nil, trace)}
-	for n := range 10_000 {
-		list = append(list, w.caused(a, fmt.Sprint("effect-", n), newID(), root, trace))
-	}
-	for len(list) > 0 {
-		n := min(len(list), 1000)
-		w.must(pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {
-			_, err := w.log.AppendTx(t.Context(), tx, list[:n])
-			return err
-		}))
-		list = list[n:]
-	}
-	b := w.signIn(bootstrap)
-	page := b.open("/console/events/" + root.String() + "/lineage?tenantId=" + a.id)
-	b.shows(page, "1000 events", "Events 1 to 200", "The lineage has more events than this")
-	at := b.link(page, "/console/events?correlationId="+trace.String())
-	seen := map[string]bool{}
-	for range 4 {
-		log := b.open(at)
-		if b.shows(log); len(log.body) > maxPage {
-			t.Fatalf("%s has %d bytes", at, len(log.body))
-		}
-		before := len(seen)
-		for _, found := range regexp.MustCompile(`effect-[0-9]+`).FindAll(log.body, -1) {
-			seen[string(found)] = true
-		}
-		if len(seen) < before+49 {
-			t.Fatalf("%s shows %d more effects", at, len(seen)-before)
-		}
-		at = b.next(log)
-	}
-	rest := w.want(200, call{method: "GET", path: "/api/v1/events?limit=1000&tenantId=" + a.id + "&correlationId=" + trace.String(), key: bootstrap})
-	if n := len(rest["data"].([]any)); n != 1000 || rest["nextCursor"] == nil {
-		t.Errorf("the trace has %d events on a page, and %v", n, rest["nextCursor"])
-	}
-}
-
-// caused is an event of usage with its cause and its trace.
-func (w *testService) caused(a *account, name string, id, cause, trace uuid.UUID) events.Pending {
-	return events.Pending{EventID: id, Subject: events.UsageRecorded, TenantID: uuid.MustParse(a.id), DedupeKey: events.KeyUsage(name), CausationID: cause, CorrelationID: trace,
-		Actor: events.Actor{Type: "system", ID: "test"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Now(), Counts: events.Counts{Accepted: 1},
-		Payload: json.RawMessage(`{"amount":1,"eventId":"` + name + `","feature":"api_calls","timestamp":"` + now() + `","type":"usage"}`)}
 }

@@ -250,28 +250,3 @@ func TestConsole_SearchFindsWhatTheKeyMayOpen(t *testing.T) {
 	tenant.shows(tenant.open("/console/search?q=twin_"), "Nothing was found")
 	operator.shows(operator.open("/console/search?secret=removed"), "rotate it")
 }
-
-// TestConsole_256ViewersFollowTheLog at once, each sees each event, and the next one is refused.
-func TestConsole_256ViewersFollowTheLog(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
-	b := w.signIn(bootstrap)
-	page := b.open("/console/events?tenantId=" + a.id)
-	at := html.UnescapeString(regexp.MustCompile(`data-stream="([^"]*)"`).FindStringSubmatch(string(page.body))[1])
-	var all []chan string
-	for range 256 {
-		lines, end := b.tail(at)
-		defer end()
-		all = append(all, lines)
-	}
-	b.pageRefused("viewer 257", b.open(at), 503, "overloaded")
-	for _, id := range []string{"seen-by-all", "seen-by-all-again"} {
-		w.ingest(a, batch(event(id, nil)))
-		for n, lines := range all {
-			if row := <-lines; !strings.Contains(row, id+`&#34;`) {
-				t.Fatalf("viewer %d gets %s instead of %s", n+1, row, id)
-			}
-		}
-	}
-}

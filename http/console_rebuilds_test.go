@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections/usage"
-	"github.com/meterplex/meterplex/projections/validate"
 )
 
 // TestConsole_ARebuildIsStartedComparedPromotedAndRolledBack: the walk of a logic fix, each action once, with figures of the database.
@@ -71,13 +69,6 @@ func TestConsole_ARebuildIsStartedComparedPromotedAndRolledBack(t *testing.T) {
 	}
 }
 
-// foldDoubling folds usage into the live generation and into the one that counts storage twice.
-func (w *testService) foldDoubling() {
-	w.Helper()
-	w.feed(validate.Consumer(newID, new(validate.Histories)))
-	w.feed(usage.Consumer(newID, doublingFolds().Usage))
-}
-
 // TestConsole_APromotionOfAnotherDifferenceIsRefused: the page shows the new figures, and no reader sees another figure.
 func TestConsole_APromotionOfAnotherDifferenceIsRefused(t *testing.T) {
 	w, a, _ := newRebuildWorld(t)
@@ -86,7 +77,7 @@ func TestConsole_APromotionOfAnotherDifferenceIsRefused(t *testing.T) {
 	at := "/console/rebuilds/" + id + "/diff"
 	page := b.open(at)
 	w.ingest(a, batch(event("late", map[string]any{"feature": "storage", "amount": 7})))
-	w.foldDoubling()
+	w.foldBoth()
 	refused := b.act(page, at+"/promote", "as displayed", nil)
 	if body := string(refused.body); refused.status != nethttp.StatusConflict || !strings.Contains(body, "state_changed") || !strings.Contains(body, "<strong>40</strong>") || !strings.Contains(body, "as displayed") {
 		t.Errorf("a stale promotion gives %d:\n%s", refused.status, body)
@@ -122,30 +113,6 @@ func TestConsole_AVerifyShowsDriftAndRepairsIt(t *testing.T) {
 	}
 	if w.figure(a) != "22" {
 		t.Errorf("after the repair the figure is %s", w.figure(a))
-	}
-}
-
-// TestConsole_ADifferenceOf100000KeysIsPaged: each page is below its bound, and leads to the next.
-func TestConsole_ADifferenceOf100000KeysIsPaged(t *testing.T) {
-	w, a, _ := newRebuildWorld(t)
-	id := w.rebuilt("usage_aggregates", nil)
-	_, err := w.pool.Exec(t.Context(), `INSERT INTO usage_aggregates SELECT (jsonb_populate_record(u, jsonb_build_object('feature', 'f' || lpad(n::text, 62, '0')))).*
- FROM usage_aggregates u, generate_series(1, 100000) n WHERE u.tenant_id = $1 AND u.feature = 'storage' AND u.generation > 1`, a.id)
-	w.must(err)
-	b := w.signIn(bootstrap)
-	page := b.open("/console/rebuilds/" + id + "/diff")
-	b.shows(page, "Next page", "Keys that differ<strong>100002</strong>", "CAUTION</strong>: 6 verdicts are in the log, but 200006 are counted")
-	for range 3 {
-		if len(page.body) > 200<<10 {
-			t.Errorf("a page has %d bytes", len(page.body))
-		}
-		_, rest, found := strings.Cut(string(page.body), `<a rel="next" href="`)
-		if !found {
-			t.Fatal("a page has no next page")
-		}
-		next, _, _ := strings.Cut(rest, `"`)
-		page = b.open(strings.ReplaceAll(next, "&amp;", "&"))
-		b.shows(page, "The whole difference")
 	}
 }
 

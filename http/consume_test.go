@@ -88,27 +88,6 @@ func TestP7_ARepeatedConsumeGetsItsFirstAnswer(t *testing.T) {
 	}
 }
 
-// An eventId that is known with another payload, or by another route, is a conflict, recorded as such.
-func TestP4_AConsumeOfAKnownEventIsAConflict(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
-	w.want(200, consuming(a.key, "api_calls", "r", 1))
-	w.refused(w.do(consuming(a.key, "api_calls", "r", 2)), 409, "payload_conflict")
-	w.refused(w.do(consuming(a.key, "storage", "r", 1)), 409, "payload_conflict")
-	w.ingest(a, batch(event("sent", nil)))
-	w.refused(w.do(consuming(a.key, "api_calls", "sent", 1)), 409, "payload_conflict")
-	if got := w.want(202, call{"POST", "/api/v1/usage/events", a.key, nil, batch(event("r", nil))}); fmt.Sprint(got["conflicts"]) != "1" {
-		t.Errorf("the same id by ingest: %v", got)
-	}
-	if list := w.want(200, call{method: "GET", path: "/api/v1/usage/conflicts", key: a.key})["data"].([]any); len(list) != 4 {
-		t.Errorf("%d conflicts are recorded: %v", len(list), list)
-	}
-	if w.used(a.id) != "1" {
-		t.Errorf("%s are used", w.used(a.id))
-	}
-}
-
 func TestP7_ItemsAreGrantedTogetherOrNotAtAll(t *testing.T) {
 	w := newTestService(t)
 	w.catalogue()
@@ -177,15 +156,6 @@ func TestP7_AStampedeGetsExactlyTheLimit(t *testing.T) {
 	if n != 50 || w.used(a.id) != "1000" {
 		t.Errorf("%d requests of 50 were granted, %s are used", n, w.used(a.id))
 	}
-}
-
-func TestConsumeNeedsTheScope(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
-	w.refused(w.do(consuming(a.reader, "api_calls", "1", 1)), 403, "forbidden")
-	key, _ := w.key(a.id, nil, commands.ScopeEntitlementsReserve)
-	w.want(200, consuming(key, "api_calls", "1", 1))
 }
 
 // The verdict on admitted usage is its admission, and it counts once in each projection.
@@ -280,32 +250,6 @@ func TestP7_ATimestampAvoidsNoEnforcedLimit(t *testing.T) {
 	}
 }
 
-// A change of the subscription holds at once for consumptions on every instance: their histories are as of the locked head.
-func TestP7_AChangeHoldsAtOnceForConsumptions(t *testing.T) {
-	w := newTestService(t)
-	other := w.secondInstance()
-	w.catalogue()
-	a := w.newAccount("A")
-	subscription := "/api/v1/tenants/" + a.id + "/subscriptions/" + a.subscription
-	limit := func(n int) {
-		w.want(200, call{"PUT", "/api/v1/plans/basic", bootstrap, nil, map[string]any{"name": "Basic", "entitlements": []any{
-			map[string]any{"feature": "api_calls", "limit": n, "limitBehavior": "HARD", "resetPeriod": "MONTHLY"}}}})
-		w.want(200, call{"PATCH", subscription, bootstrap, nil, `{"plan":"basic"}`})
-	}
-	for n := range 20 {
-		limit(10 * (n + 1))
-		other.want(200, consuming(a.key, "api_calls", fmt.Sprint(n), 10))
-		limit(10*(n+1) - 5) // below the amount that is used
-		refused := other.do(consuming(a.key, "api_calls", fmt.Sprint("x", n), 1))
-		w.refused(refused, 409, "quota_exceeded")
-		if !strings.Contains(string(refused.body), `"remaining":0`) {
-			t.Errorf("%s", refused.body)
-		}
-	}
-	w.want(200, call{"PATCH", subscription, bootstrap, nil, `{"status":"CANCELLED"}`})
-	w.refused(other.do(consuming(a.key, "api_calls", "last", 1)), 409, "no_active_subscription")
-}
-
 func TestAccountsAreListedBesideTheirLimit(t *testing.T) {
 	w := newTestService(t)
 	w.catalogue()
@@ -339,4 +283,31 @@ func TestAccountsAreListedBesideTheirLimit(t *testing.T) {
 	w.refused(w.do(call{method: "GET", path: "/api/v1/quota/accounts", key: bootstrap}), 400, "parameter_missing")
 	w.refused(w.do(call{method: "GET", path: path + "&periodKey=2026-13", key: bootstrap}), 400, "parameter_invalid")
 	w.refused(w.do(call{method: "GET", path: path, key: a.key}), 403, "forbidden")
+}
+
+// The clocks of instances differ: a change holds for the requests behind it in the log, also those that an instance
+// decides whose clock is behind that of the changing instance.
+func TestP7_AChangeByAFastClockHoldsAtOnceForConsumptions(t *testing.T) {
+	w := newTestService(t)
+	fast := *w
+	ahead := w.server()
+	ahead.Catalogue = &commands.Catalogue{Store: w.store, Now: func() time.Time { return time.Now().Add(time.Hour) }, NewID: newID, NewSecret: ahead.Catalogue.NewSecret}
+	fast.serve(ahead)
+	w.catalogue()
+	a := w.newAccount("A")
+	subscription := "/api/v1/tenants/" + a.id + "/subscriptions/" + a.subscription
+	limit := func(n int) {
+		fast.want(200, call{"PUT", "/api/v1/plans/basic", bootstrap, nil, map[string]any{"name": "Basic", "entitlements": []any{
+			map[string]any{"feature": "api_calls", "limit": n, "limitBehavior": "HARD", "resetPeriod": "MONTHLY"}}}})
+		fast.want(200, call{"PATCH", subscription, bootstrap, nil, `{"plan":"basic"}`})
+	}
+	w.want(200, consuming(a.key, "api_calls", "1", 10))
+	limit(10)
+	w.refused(w.do(consuming(a.key, "api_calls", "2", 1)), 409, "quota_exceeded")
+	limit(2000)
+	if got := w.want(200, consuming(a.key, "api_calls", "3", 1500)); fmt.Sprint(got["limit"]) != "2000" {
+		t.Errorf("%v", got)
+	}
+	fast.want(200, call{"PATCH", subscription, bootstrap, nil, `{"status":"CANCELLED"}`})
+	w.refused(w.do(consuming(a.key, "api_calls", "4", 1)), 409, "no_active_subscription")
 }

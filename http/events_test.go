@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
@@ -175,43 +174,6 @@ func TestP12_FiguresAsOfAPositionAndTheirEvents(t *testing.T) {
 	gone := w.want(200, call{method: "GET", path: "/api/v1/usage/aggregates/explain?include=rejected&feature=gone&periodKey=lifetime", key: a.key})
 	if got := gone["rejected"].([]any); len(got) != 1 || got[0].(map[string]any)["code"] != "feature_not_found" || gone["total"] != json.Number("0") {
 		t.Errorf("%v", gone)
-	}
-}
-
-func TestBadRequestsAboutTheLog(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
-	elsewhere := (a.partition() + 1) % events.Partitions
-	log, figures, explain := "/api/v1/events", "/api/v1/usage/aggregates", "/api/v1/usage/aggregates/explain?feature=a&periodKey=2026"
-	for path, code := range map[string]string{
-		log + "?subject=usage": "subject_unknown", log + "?subject=meterplex.usage.event.recorded.v9": "subject_unknown", log + "?subject=METERPLEX.": "subject_unknown",
-		log + "?stream=usage": "stream_invalid", log + "?stream=invoice/1": "stream_invalid", log + "?stream=tenant/1": "stream_invalid",
-		log + "?correlationId=1": "parameter_invalid", log + "?correlationId=%7B" + a.id + "%7D": "parameter_invalid",
-		log + "?from=yesterday": "parameter_invalid", log + "?from=2026-05-02T00:00:00Z&to=2026-05-01T00:00:00Z": "parameter_invalid",
-		log + "?after=17": "position_invalid", log + fmt.Sprintf("?after=%d-1", elsewhere): "position_invalid", log + "?after=1-1,1-2": "position_invalid",
-		log + "?cursor=e30": "cursor_invalid", log + "?order=desc": "unknown_parameter", log + "?limit=0": "parameter_invalid",
-		log + "/export?format=parquet": "format_not_supported", log + "/export?format=csv": "parameter_invalid", log + "/export?limit=5": "unknown_parameter",
-		log + "/stream?to=2026-05-01T00:00:00Z": "unknown_parameter", log + "/stream?last=0": "parameter_invalid", log + "/stream?follow=1": "parameter_invalid",
-		log + "/stream?after=0-0,1-1&last=5": "parameter_invalid", log + "/stream?subject=x": "subject_unknown",
-		figures + "?asOfPosition=17": "position_invalid", figures + fmt.Sprintf("?asOfPosition=%d-1", elsewhere): "position_invalid",
-		figures + fmt.Sprintf("?asOfPosition=%d-999999", a.partition()): "position_invalid",
-		figures + "?asOf=2199-01-01T00:00:00Z":                          "position_invalid", figures + "?asOf=2026": "parameter_invalid",
-		figures + "?asOf=2026-05-01T00:00:00Z&asOfPosition=1-1": "parameter_invalid", figures + "?asOf=2026-05-01T00:00:00Z&minPosition=1-1": "parameter_invalid",
-		"/api/v1/usage/aggregates/explain": "parameter_missing", "/api/v1/usage/aggregates/explain?feature=a": "parameter_missing",
-		explain + "-13": "parameter_invalid", explain + "&subscriptionId=1": "parameter_invalid", explain + "&include=all": "parameter_invalid", explain + "&cursor=x": "cursor_invalid",
-	} {
-		w.refused(w.do(call{method: "GET", path: path, key: a.key}), 400, code)
-	}
-	w.refused(w.do(call{method: "GET", path: log + "?stream=usage/e", key: bootstrap}), 400, "parameter_missing")
-	w.refused(w.do(call{method: "GET", path: log + "/stream?after=3-1", key: bootstrap}), 400, "position_invalid")
-	w.refused(w.do(call{method: "GET", path: log + "/stream", key: a.key, header: map[string]string{"Last-Event-ID": "x"}}), 400, "position_invalid")
-	for _, id := range []string{"x", "17", "32-1", "17-0", "17-999", newID().String(), uuid.NewString(), "urn:uuid:" + a.id, strings.ToUpper(newID().String()), "stream%00"} {
-		status, code := 404, "not_found"
-		if strings.Contains(id, "%") {
-			status, code = 400, "path_invalid"
-		}
-		w.refused(w.do(call{method: "GET", path: log + "/" + id, key: bootstrap}), status, code)
 	}
 }
 

@@ -1,6 +1,8 @@
 package http_test
 
-import "testing"
+import (
+	"testing"
+)
 
 // Reads of a tenant's webhooks and thresholds with its own key take the connections of that tenant, and none of the operators'.
 func TestP9_ReadsOfWebhooksAndThresholdsAreOfTheirTenant(t *testing.T) {

@@ -6,8 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/anishathalye/porcupine"
-
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -29,9 +27,6 @@ type told struct {
 	until      int64 // microseconds
 	position   int64
 	made       bool // the request made the event at the position; otherwise it changed no state
-	// The place of a request that changed no state: the position of the grant before it, and its number behind that grant. Set by place.
-	after int64
-	turn  int
 }
 
 // key names the event of a request, "" for those that have no key.
@@ -47,11 +42,9 @@ func (in *asked) key() string {
 	return ""
 }
 
-// quotaState is an account with its reservations. States are never changed: a step makes another one.
+// quotaState is an account with its reservations. States are never changed: a grant makes another one.
 type quotaState struct {
 	used, held int64
-	last       int64 // the position of the last grant
-	others     int   // number of requests since then that changed no state
 	holds      map[string]heldAmount
 	known      map[string]int64 // positions by key
 }
@@ -59,56 +52,6 @@ type quotaState struct {
 type heldAmount struct {
 	amount, until int64
 	state         string
-}
-
-// quotaOrder is the order in which an account's history is looked for: that of positions, with a place of each other request among them.
-// Without it the search takes too long.
-type quotaOrder struct {
-	next   map[int64]int64 // the position of the next grant
-	others map[int64]int   // how many other requests follow a grant
-}
-
-// quotaModel is a ledger with a limit: it decides one request after another.
-func quotaModel(limit int64, orders map[string]*quotaOrder) porcupine.Model {
-	return porcupine.Model{
-		Partition: func(all []porcupine.Operation) (parts [][]porcupine.Operation) {
-			of := map[string][]porcupine.Operation{}
-			for _, op := range all {
-				account := op.Input.(*asked).account
-				of[account] = append(of[account], op)
-			}
-			for _, part := range of {
-				parts = append(parts, part)
-			}
-			return parts
-		},
-		Init: func() any { return newQuotaState() },
-		Step: func(state, input, output any) (bool, any) {
-			s, in, out := state.(*quotaState), input.(*asked), output.(*told)
-			order := orders[in.account]
-			if out.made {
-				if s.others != order.others[s.last] || out.position != order.next[s.last] {
-					return false, s
-				}
-				next := s.grant(in, out, limit)
-				return next != nil, next
-			}
-			if out.after != s.last || out.turn != s.others || !s.answers(in, out, limit) {
-				return false, s
-			}
-			next := *s
-			next.others++
-			return true, &next
-		},
-		Equal: func(a, b any) bool {
-			s, o := a.(*quotaState), b.(*quotaState)
-			return s == o || s.used == o.used && s.held == o.held && s.last == o.last && s.others == o.others && maps.Equal(s.holds, o.holds) && maps.Equal(s.known, o.known)
-		},
-	}
-}
-
-func newQuotaState() *quotaState {
-	return &quotaState{holds: map[string]heldAmount{}, known: map[string]int64{}}
 }
 
 // answers reports whether the state gives an answer that changes no state: a refusal, a repetition, or a read.
@@ -174,7 +117,7 @@ func (s *quotaState) grant(in *asked, out *told, limit int64) *quotaState {
 	if !fits || used != out.used || held != out.held {
 		return nil
 	}
-	next := &quotaState{used, held, out.position, 0, s.holds, maps.Clone(s.known)}
+	next := &quotaState{used, held, s.holds, maps.Clone(s.known)}
 	if in.kind != "consume" {
 		next.holds = maps.Clone(s.holds)
 		next.holds[in.id] = h
@@ -185,55 +128,54 @@ func (s *quotaState) grant(in *asked, out *told, limit int64) *quotaState {
 	return next
 }
 
-// place places the operations of an account: grants in the order of the log, each other one behind the earliest grant at which it
-// fits, no earlier than those that had ended when it began. It returns the first operation that fits nowhere.
-func (o *quotaOrder) place(ops []porcupine.Operation, limit int64) (misfit string) {
-	var grants []porcupine.Operation
-	others := slices.DeleteFunc(slices.Clone(ops), func(op porcupine.Operation) bool {
-		made := op.Output.(*told).made
-		if made {
-			grants = append(grants, op)
+// misfit looks for the order of one ledger in the requests of an account: grants in the order of the log, each other request behind the earliest
+// grant at which its answer fits, and none before a request that had ended when it began. It describes the first one that fits nowhere.
+func misfit(all []*attempt, limit int64) string {
+	var grants, others []*attempt
+	for _, a := range all {
+		if a.out.made {
+			grants = append(grants, a)
+		} else {
+			others = append(others, a)
 		}
-		return made
-	})
-	slices.SortFunc(grants, func(a, b porcupine.Operation) int {
-		return cmp.Compare(a.Output.(*told).position, b.Output.(*told).position)
-	})
-	slices.SortFunc(others, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
-	states := []*quotaState{newQuotaState()}
-	for _, op := range grants {
-		s, in, out := states[len(states)-1], op.Input.(*asked), op.Output.(*told)
-		next := s.grant(in, out, limit)
+	}
+	slices.SortFunc(grants, func(a, b *attempt) int { return cmp.Compare(a.out.position, b.out.position) })
+	slices.SortFunc(others, func(a, b *attempt) int { return cmp.Compare(a.call, b.call) })
+	states, began := []*quotaState{{holds: map[string]heldAmount{}, known: map[string]int64{}}}, int64(0)
+	for _, a := range grants {
+		s := states[len(states)-1]
+		next := s.grant(a.in, a.out, limit)
 		if next == nil {
-			return fmt.Sprintf("%+v: %+v after used %d, held %d, %+v", *in, *out, s.used, s.held, s.holds[in.id])
+			return fmt.Sprintf("%+v: %+v after used %d, held %d, %+v", *a.in, *a.out, s.used, s.held, s.holds[a.in.id])
 		}
-		o.next[s.last] = next.last
+		if a.done < began {
+			return fmt.Sprintf("%+v: %+v is behind a request that began after its answer", *a.in, *a.out)
+		}
+		began = max(began, a.call)
 		states = append(states, next)
 	}
 	places := make([]int, len(others))
-	for n, op := range others {
-		in, out := op.Input.(*asked), op.Output.(*told)
+	for n, a := range others {
 		low, high := 0, len(grants)
 		for i, g := range grants {
-			if g.Return < op.Call {
+			if g.done < a.call {
 				low = i + 1
-			} else if g.Call > op.Return {
+			} else if g.call > a.done {
 				high = min(high, i)
 			}
 		}
 		for before := range n {
-			if others[before].Return < op.Call {
+			if others[before].done < a.call {
 				low = max(low, places[before])
 			}
 		}
-		for low <= high && !states[low].answers(in, out, limit) {
+		for low <= high && !states[low].answers(a.in, a.out, limit) {
 			low++
 		}
 		if low > high {
-			return fmt.Sprintf("%+v: %+v fits no state", *in, *out)
+			return fmt.Sprintf("%+v: %+v fits no state", *a.in, *a.out)
 		}
-		places[n], out.after, out.turn = low, states[low].last, o.others[states[low].last]
-		o.others[out.after]++
+		places[n] = low
 	}
 	return ""
 }

@@ -32,7 +32,7 @@ import (
 const (
 	linearLimit   = 3000
 	linearClients = 32
-	linearEach    = 235 // requests of a client in a round
+	linearEach    = 235 // requests of a client in a round of the full form
 )
 
 // replacedLog is a log of an instance that ends and starts again.
@@ -90,9 +90,8 @@ func (i *linearInstance) restart() {
 	}
 }
 
-// attempt is a request that was sent, with the trace by which its event is found.
+// attempt is a request that was sent.
 type attempt struct {
-	client     int
 	in         *asked
 	call, done int64
 	out        *told // nil: the answer was lost
@@ -101,9 +100,10 @@ type attempt struct {
 // history holds the requests and answers of all clients.
 type history struct {
 	mu       sync.Mutex
+	each     int // requests of a client
 	began    time.Time
-	attempts map[uuid.UUID]*attempt
-	bodies   map[string]string // of answers that repetitions get, too
+	attempts map[uuid.UUID]*attempt // by the trace by which the event is found
+	bodies   map[string]string      // of answers that repetitions get, too
 	counts   map[string]int
 	faults   []string
 }
@@ -149,7 +149,7 @@ func drawAsked(r *rand.Rand, client, n int) (in asked, call call) {
 }
 
 // send sends a request, and records its answer. It reports false if the answer was lost.
-func (h *history) send(ctx context.Context, i *linearInstance, key string, client int, in asked, c call) bool {
+func (h *history) send(ctx context.Context, i *linearInstance, key string, in asked, c call) bool {
 	trace := uuid.Must(uuid.NewRandom())
 	var body io.Reader
 	if c.body != nil {
@@ -165,7 +165,7 @@ func (h *history) send(ctx context.Context, i *linearInstance, key string, clien
 		request.Header.Del("Content-Type")
 	}
 	in.called = time.Now().UnixMicro()
-	a := &attempt{client: client, in: &in, call: h.since()}
+	a := &attempt{in: &in, call: h.since()}
 	h.mu.Lock()
 	h.attempts[trace] = a
 	h.mu.Unlock()

@@ -132,35 +132,3 @@ func TestWithheldRecordsOfEveryTopicCanBeSelected(t *testing.T) {
 		}
 	}
 }
-
-// TestAPageOfWithheldRecordsReadsNoOthers: however many there are, also of a tenant or topic with few.
-func TestAPageOfWithheldRecordsReadsNoOthers(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a, b := w.newAccount("A"), w.newAccount("B")
-	w.withhold(a, events.TopicUsageRaw, 1, 20_000)
-	w.withhold(b, events.TopicBilling, 30_000, 5)
-	const read = `SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables WHERE relname = 'withheld_records'`
-	count := func() (n int64) {
-		t.Helper()
-		_, err := w.pool.Exec(t.Context(), `SELECT pg_stat_force_next_flush()`)
-		w.must(err)
-		w.must(w.pool.QueryRow(t.Context(), read).Scan(&n))
-		return n
-	}
-	w.pool.Reset() // sessions report what they read when they end
-	before := count()
-	pages := []string{"", "&tenantId=" + a.id, "&tenantId=" + b.id, "&topic=meterplex.billing", "&topic=usage.raw&tenantId=" + b.id}
-	for _, query := range pages {
-		w.want(200, call{method: "GET", path: "/api/v1/outbox/withheld?limit=10" + query, key: bootstrap})
-	}
-	w.pool.Reset()
-	deadline := time.Now().Add(10 * time.Second)
-	n := count() - before
-	for ; n == 0 && time.Now().Before(deadline); n = count() - before {
-		time.Sleep(20 * time.Millisecond)
-	}
-	if n == 0 || n > int64(len(pages)*2*11) {
-		t.Errorf("%d pages of 10 read %d rows", len(pages), n)
-	}
-}

@@ -7,43 +7,6 @@ import (
 	"testing"
 )
 
-// priceBodies returns invalid prices, and plans that name a price which is not defined.
-func (w *testService) priceBodies() (list []badInput) {
-	add := func(path, body string, status int, code string) {
-		list = append(list, badInput{"PUT " + path + " " + body[:min(len(body), 80)], call{"PUT", "/api/v1" + path, bootstrap, nil, body}, status, code})
-	}
-	for _, key := range []string{"_a", "a%20b", "%C3%A9", "a%2Fb", strings.Repeat("a", 65)} {
-		add("/prices/"+key, `{"name":"x","currency":"EUR","model":"flat","microUnits":5}`, 400, "price_key_invalid")
-	}
-	for members, code := range map[string]string{
-		`"name":"","currency":"EUR","model":"flat","microUnits":5`: "name_invalid", `"currency":"EUR","model":"flat","microUnits":5`: "member_missing",
-		`"name":"x","currency":"eur","model":"flat","microUnits":5`: "currency_invalid", `"name":"x","currency":"EURO","model":"flat","microUnits":5`: "currency_invalid",
-		`"name":"x","currency":"EUX","model":"flat","microUnits":5`: "currency_invalid", `"name":"x","currency":978,"model":"flat","microUnits":5`: "currency_invalid",
-		`"name":"x","currency":"EUR","model":"Flat","microUnits":5`: "model_invalid", `"name":"x","currency":"EUR","microUnits":5`: "member_missing",
-		`"name":"x","currency":"EUR","model":"flat"`: "micro_units_invalid", `"name":"x","currency":"EUR","model":"flat","microUnits":null`: "micro_units_invalid",
-		`"name":"x","currency":"EUR","model":"flat","microUnits":-1`: "micro_units_invalid", `"name":"x","currency":"EUR","model":"flat","microUnits":0.5`: "micro_units_invalid",
-		`"name":"x","currency":"EUR","model":"flat","microUnits":1e3`: "micro_units_invalid", `"name":"x","currency":"EUR","model":"flat","microUnits":"5"`: "micro_units_invalid",
-		`"name":"x","currency":"EUR","model":"flat","microUnits":9007199254740992`: "micro_units_invalid", `"name":"x","currency":"EUR","model":"flat","microUnits":5,"microunits":6`: "unknown_member",
-		`"name":"x","currency":"EUR","model":"flat","microUnits":5,"packageSize":2`: "package_size_invalid", `"name":"x","currency":"EUR","model":"package","microUnits":5`: "package_size_invalid",
-		`"name":"x","currency":"EUR","model":"package","microUnits":5,"packageSize":0`: "package_size_invalid", `"name":"x","currency":"EUR","model":"package","microUnits":5,"packageSize":1.0`: "package_size_invalid",
-		`"name":"x","currency":"EUR","model":"flat","microUnits":5,"tiers":[{"microUnits":1}]`: "tiers_invalid", `"name":"x","currency":"EUR","model":"volume"`: "tiers_invalid",
-		`"name":"x","currency":"EUR","model":"volume","tiers":{}`: "tiers_invalid", `"name":"x","currency":"EUR","model":"volume","tiers":[5]`: "tiers_invalid",
-		`"name":"x","currency":"EUR","model":"volume","tiers":[` + strings.Repeat(`{"upTo":1,"microUnits":1},`, 100) + `{"microUnits":1}]`: "tiers_invalid",
-		`"name":"x","currency":"EUR","model":"volume","tiers":[{}]`:                                                                        "member_missing", `"name":"x","currency":"EUR","model":"volume","tiers":[{"upTo":5,"microUnits":1}]`: "up_to_invalid",
-		`"name":"x","currency":"EUR","model":"volume","tiers":[{"microUnits":1},{"microUnits":1}]`: "up_to_invalid", `"name":"x","currency":"EUR","model":"volume","tiers":[{"upTo":"5","microUnits":1},{"microUnits":1}]`: "up_to_invalid",
-		`"name":"x","currency":"EUR","model":"graduated","tiers":[{"upTo":5,"microUnits":1},{"upTo":5,"microUnits":1},{"microUnits":1}]`: "up_to_invalid",
-		`"name":"x","currency":"EUR","model":"graduated","tiers":[{"upTo":0,"microUnits":1},{"microUnits":1}]`:                           "up_to_invalid",
-		`"name":"x","currency":"EUR","model":"graduated","tiers":[{"microUnits":-1}]`:                                                    "micro_units_invalid", `"name":"x","currency":"EUR","model":"graduated","tiers":[{"microUnits":1,"flatMicroUnits":-1}]`: "flat_micro_units_invalid",
-		`"name":"x","currency":"EUR","model":"graduated","microUnits":1,"tiers":[{"microUnits":1}]`: "micro_units_invalid", `"name":"x","currency":"EUR","model":"graduated","tiers":[{"microUnits":1,"upto":5}]`: "unknown_member",
-	} {
-		add("/prices/p", "{"+members+"}", 400, code)
-	}
-	add("/plans/p", `{"name":"x","entitlements":[{"feature":"api_calls","price":"nothing"}]}`, 404, "price_not_found")
-	add("/plans/p", `{"name":"x","entitlements":[{"feature":"sso","price":"nothing"}]}`, 400, "price_invalid")
-	list = append(list, badInput{"GET prices", call{method: "GET", path: "/api/v1/prices/nothing", key: bootstrap}, 404, "price_not_found"})
-	return list
-}
-
 // putPrice defines a price of a key.
 func (w *testService) putPrice(key, members string) {
 	w.Helper()

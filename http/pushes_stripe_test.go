@@ -7,7 +7,6 @@ import (
 	"math/big"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -242,72 +241,5 @@ func TestP8_StripeCountsEachAmountOnceWhateverFails(t *testing.T) {
 	b.check("after the second close")
 	if b.cutter.Reached.Load() == 0 {
 		t.Error("no COMMIT was cut")
-	}
-}
-
-// P8: the instance ends before or after each COMMIT of a push: it is stored, an attempt is stored, Stripe's answer is stored.
-func TestP8_APushSurvivesTheLossOfEachCommit(t *testing.T) {
-	for name, lost := range localtest.LostCommits {
-		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
-			b := newBilledService(t, 1)
-			a, armed := b.tenants[0], ""
-			arm := func(at string) {
-				if armed == at {
-					armed = ""
-					b.cut(lost(b.cutter))
-				}
-			}
-			b.stepping, b.provider.sending = arm, func() { arm("answer") }
-			b.accept(a, old("one", 10))
-			b.closed(a)
-			for i, at := range []string{"plan", "send", "answer"} {
-				reached := b.cutter.Reached.Load()
-				armed = at
-				b.settle()
-				if b.cutter.Reached.Load() != reached+1 {
-					t.Errorf("%s: %d COMMITs were cut", at, b.cutter.Reached.Load()-reached)
-				}
-				b.check(at)
-				b.accept(a, correction(fmt.Sprint("fix", i), "one", 20+i))
-				b.fold()
-				b.approve(a)
-			}
-			b.settle()
-			b.check("at the end")
-			b.same("pushes", len(b.listedPushes("")), 4)
-		})
-	}
-}
-
-// P8: a push whose answer is unknown for 25 hours is not sent again: Stripe would count it twice. Stripe's total resolves it.
-func TestP8_AnAnswerUnknownForADayIsResolvedByTheTotal(t *testing.T) {
-	for fault, resolution := range map[stripetest.Fault]string{stripetest.LoseAfter: "TOTALS", stripetest.Lose: "<nil>", stripetest.FailSaved: "<nil>"} {
-		t.Run(fmt.Sprint(int(fault)), func(t *testing.T) {
-			b := newBilledService(t, 1)
-			a := b.tenants[0]
-			b.accept(a, old("one", 10))
-			b.closed(a)
-			b.stripe.Next(fault)
-			b.run()
-			b.same("without an answer", b.listedPushes("", "state", "attempts"), []string{"UNKNOWN 1"})
-			b.later(25)
-			for range 3 {
-				b.again()
-			}
-			b.same("25 hours later", b.listedPushes("", "state", "attempts", "lastCode", "nextAt"), []string{"UNKNOWN 1 push_unknown <nil>"})
-			b.same("requests", len(b.stripe.Requests()), 1)
-			b.want(202, call{"POST", "/api/v1/pushes/reconcile", bootstrap, nil, nil})
-			b.settle()
-			b.check("resolved")
-			var by string
-			b.must(b.pool.QueryRow(t.Context(), `SELECT coalesce(body ->> 'resolution', '<nil>') FROM event_log_rows WHERE subject = 76`).Scan(&by))
-			b.same("resolved by", by, resolution)
-			b.same("requests", len(b.stripe.Requests()), map[bool]int{true: 1, false: 2}[fault == stripetest.LoseAfter])
-			b.want(202, call{"POST", "/api/v1/pushes/reconcile", bootstrap, nil, nil})
-			b.again()
-			var differences int
-			b.must(b.pool.QueryRow(t.Context(), `SELECT count(*) FROM event_log_rows WHERE subject = 78`).Scan(&differences))
-			b.same("differences", differences, 0)
-		})
 	}
 }

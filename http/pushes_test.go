@@ -3,12 +3,11 @@ package http_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/big"
 	"slices"
 	"testing"
 	"time"
-
-	"log/slog"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"

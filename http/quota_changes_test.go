@@ -40,41 +40,6 @@ func TestTheTagOfACheckChangesWithHeld(t *testing.T) {
 	}
 }
 
-// A limit may be lowered below the amount that is used and held: remaining is 0, no request is granted, and held amounts can be committed.
-func TestP7_RemainingIsNotNegativeUnderALoweredLimit(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
-	w.want(200, consuming(a.key, "api_calls", "1", 500))
-	w.want(201, holding(a.key, "r", 300, 600))
-	w.want(201, holding(a.key, "s", 100, 600))
-	for _, limit := range []int{600, 500, 10, 0} {
-		w.putPlan(map[string]any{"limit": limit})
-		w.applyPlan(a)
-		w.fold()
-		check := w.want(200, call{method: "GET", path: checkPath, key: a.key})
-		if valuesOf(check, "allowed", "limit", "used", "held", "remaining") != fmt.Sprintf("false %d 500 400 0", limit) {
-			t.Errorf("%v", check)
-		}
-		for _, request := range []call{consuming(a.key, "api_calls", "x", 1), holding(a.key, "x", 1, 60)} {
-			refused := w.do(request)
-			w.refused(refused, 409, "quota_exceeded")
-			if !strings.Contains(string(refused.body), fmt.Sprintf(`"limit":%d,"used":500,"held":400,"remaining":0`, limit)) {
-				t.Errorf("%s", refused.body)
-			}
-		}
-	}
-	if got := w.want(200, call{"POST", reservationsPath + "/r/extend", a.key, nil, `{"ttlSeconds":900}`}); valuesOf(got, "limit", "remaining") != "0 0" {
-		t.Errorf("%v", got)
-	}
-	if got := w.want(200, committing(a.key, "r", "use", 300)); valuesOf(got, "limit", "used", "held", "remaining") != "0 800 100 0" {
-		t.Errorf("%v", got)
-	}
-	if got := w.want(200, releasing(a.key, "s")); valuesOf(got, "limit", "used", "held", "remaining") != "0 800 0 0" {
-		t.Errorf("%v", got)
-	}
-}
-
 // decisions are requests for one unit of api_calls by each route, and their outcomes.
 func (w *testService) decisions(a *account, n int) map[string]func() string {
 	code := func(got answer) string {

@@ -65,45 +65,6 @@ func (w *testService) accountsOf(a *account) string {
 	return list
 }
 
-// The last microsecond of a period is in it, and the next one begins the next account. A time with more digits is cut.
-func TestP7_APeriodEndsBehindItsLastMicrosecond(t *testing.T) {
-	const last, cut, first = "2027-12-31T23:59:59.999999Z", "2027-12-31T23:59:59.9999999Z", "2028-01-01T00:00:00Z"
-	w, c := newClocked(t, "2027-12-31T12:00:00Z")
-	for reset, want := range map[string]string{"MONTHLY": "2027-12 %[1]s, 2028-01 %[1]s", "ANNUALLY": "2027 %[1]s, 2028 %[1]s", "NEVER": "lifetime %[1]s"} {
-		w.putPlan(map[string]any{"limit": 10, "resetPeriod": reset, "onIngest": "enforce"})
-		for route, request := range map[string]func(a *account, id, at string) (granted bool){
-			"consume": func(a *account, id, at string) bool {
-				c.set(at)
-				return w.do(consuming(a.key, "api_calls", id, 10)).status == 200
-			},
-			"hold": func(a *account, id, at string) bool {
-				c.set(at)
-				return w.do(holding(a.key, id, 10, 86400)).status == 201
-			},
-			"ingest": func(a *account, id, at string) bool {
-				c.set("2028-01-01T00:01:00Z") // the account is that of the time of the usage
-				return verdicts(w.ingest(a, batch(event(id, map[string]any{"amount": 10, "timestamp": at}))))[0]["status"] == "accepted"
-			},
-		} {
-			t.Run(reset+" "+route, func(t *testing.T) {
-				c.set("2027-12-31T12:00:00Z")
-				a := w.newAccount(reset + route)
-				for n, at := range []string{last, last, cut, first, cut, first} {
-					if want := n == 0 || n == 3 && reset != "NEVER"; n != 4 || route == "ingest" { // clocks do not go back
-						if granted := request(a, fmt.Sprint(n), at); granted != want {
-							t.Errorf("request %d at %s is granted: %t", n, at, granted)
-						}
-					}
-				}
-				amounts := map[bool]string{true: "0 10", false: "10 0"}[route == "hold"]
-				if got, want := w.accountsOf(a), fmt.Sprintf(want, amounts); got != want {
-					t.Errorf("the accounts are %s instead of %s", got, want)
-				}
-			})
-		}
-	}
-}
-
 // A hold of May counts in May, whenever it is committed. The account of June stays as it is.
 func TestP7_AHoldOfMayIsCommittedInMay(t *testing.T) {
 	w, c := newClocked(t, "2027-05-31T23:59:50Z")
@@ -141,69 +102,6 @@ func TestP7_AHoldOfMayIsCommittedInMay(t *testing.T) {
 	}
 	if check := w.want(200, call{method: "GET", path: "/api/v1/entitlements/api_calls/check", key: a.key}); valuesOf(check, "used", "held", "remaining") != "1000 0 0" {
 		t.Errorf("%v", check)
-	}
-}
-
-// The plan changes from MONTHLY to ANNUALLY in mid-period, with an open hold: another reset period is another account, and each hold
-// stays in its own.
-func TestP7_AnotherResetPeriodIsAnotherAccount(t *testing.T) {
-	w, c := newClocked(t, "2027-05-10T12:00:00Z")
-	a := w.newAccount("A")
-	w.want(200, consuming(a.key, "api_calls", "1", 600))
-	w.want(201, holding(a.key, "monthly", 200, 86400))
-	change := func(reset string) {
-		c.set(c.now().Add(time.Hour).Format(time.RFC3339Nano))
-		w.putPlan(map[string]any{"limit": 1000, "resetPeriod": reset})
-		w.applyPlan(a)
-	}
-	step := func(got map[string]any, want string) {
-		t.Helper()
-		if have := valuesOf(got, "periodKey", "used", "held", "remaining"); have != want {
-			t.Errorf("%s instead of %s", have, want)
-		}
-	}
-	change("ANNUALLY")
-	step(w.want(200, consuming(a.key, "api_calls", "2", 300)), "2027 300 0 700")
-	step(w.want(201, holding(a.key, "annual", 700, 86400)), "2027 300 700 0")
-	w.refused(w.do(consuming(a.key, "api_calls", "3", 1)), 409, "quota_exceeded")
-	step(w.want(200, committing(a.key, "monthly", "4", 150)), "2027-05 750 0 250")
-	change("MONTHLY")
-	w.refused(w.do(consuming(a.key, "api_calls", "5", 251)), 409, "quota_exceeded")
-	step(w.want(200, consuming(a.key, "api_calls", "5", 250)), "2027-05 1000 0 0")
-	step(w.want(200, committing(a.key, "annual", "6", 700)), "2027 1000 0 0")
-	if got := w.accountsOf(a); got != "2027 1000 0, 2027-05 1000 0" {
-		t.Errorf("the accounts are %s", got)
-	}
-	w.fold()
-	if check := w.want(200, call{method: "GET", path: "/api/v1/entitlements/api_calls/check", key: a.key}); valuesOf(check, "used", "held", "remaining", "resetAt") != "1000 0 0 2027-06-01T00:00:00Z" {
-		t.Errorf("%v", check)
-	}
-	change("ANNUALLY")
-	w.refused(w.do(consuming(a.key, "api_calls", "7", 1)), 409, "quota_exceeded")
-}
-
-// A limit that becomes HARD in mid-period knows the amount used and held before, admitted or recorded.
-func TestP7_ALimitThatBecomesHardKnowsTheUsageBefore(t *testing.T) {
-	w, c := newClocked(t, "2027-05-10T12:00:00Z")
-	w.putPlan(map[string]any{"limit": 5, "limitBehavior": "SOFT"})
-	a := w.newAccount("A")
-	w.want(200, consuming(a.key, "api_calls", "1", 9))
-	w.ingest(a, batch(event("2", map[string]any{"amount": 3, "timestamp": "2027-05-10T11:00:00Z"})))
-	w.want(201, holding(a.key, "open", 20, 86400))
-	w.fold()
-	c.set("2027-05-10T13:00:00Z")
-	w.putPlan(map[string]any{"limit": 35})
-	w.applyPlan(a)
-	refused := w.do(consuming(a.key, "api_calls", "3", 4))
-	w.refused(refused, 409, "quota_exceeded")
-	if !strings.Contains(string(refused.body), `"limit":35,"used":12,"held":20,"remaining":3`) {
-		t.Errorf("%s", refused.body)
-	}
-	w.want(201, holding(a.key, "fits", 3, 60))
-	w.refused(w.do(holding(a.key, "too-much", 1, 60)), 409, "quota_exceeded")
-	w.want(200, committing(a.key, "open", "4", 20))
-	if got := w.accountsOf(a); got != "2027-05 32 3" {
-		t.Errorf("the accounts are %s", got)
 	}
 }
 

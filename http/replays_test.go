@@ -2,58 +2,11 @@ package http_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/meterplex/meterplex/events"
 )
-
-// replayBodies returns replay requests that must be refused.
-func (w *testService) replayBodies(a *account) (list []badInput) {
-	add := func(path, body string, status int, code string) {
-		list = append(list, badInput{"POST " + path + " " + body[:min(len(body), 80)], call{"POST", "/api/v1/replays" + path, bootstrap, nil, body}, status, code})
-	}
-	partition := a.partition()
-	for body, code := range map[string]string{
-		`{}`: "member_missing", `{"topic":"usage.raw"}`: "member_missing", `{"reason":"x"}`: "member_missing",
-		`{"topic":"usage.raw","reason":""}`:                                                                                        "reason_invalid",
-		`{"topic":"usage.raw","reason":" ","fromTime":"2026-05-01T00:00:00Z"}`:                                                     "reason_required",
-		`{"topic":"usage.raw","reason":"x"}`:                                                                                       "range_invalid",
-		`{"topic":"usage.commands","reason":"x","from":"1-1","to":"1-1"}`:                                                          "topic_invalid",
-		`{"topic":"nothing","reason":"x","from":"1-1","to":"1-1"}`:                                                                 "topic_invalid",
-		`{"topic":"usage.raw","reason":"x","from":"1-1"}`:                                                                          "range_invalid",
-		`{"topic":"usage.raw","reason":"x","from":"1-2","to":"1-1"}`:                                                               "range_invalid",
-		`{"topic":"usage.raw","reason":"x","from":"1-1","to":"2-1"}`:                                                               "range_invalid",
-		`{"topic":"usage.raw","reason":"x","from":"1-0","to":"1-1"}`:                                                               "range_invalid",
-		`{"topic":"usage.raw","reason":"x","from":"32-1","to":"32-1"}`:                                                             "position_invalid",
-		`{"topic":"usage.raw","reason":"x","from":"01-1","to":"1-1"}`:                                                              "position_invalid",
-		`{"topic":"usage.raw","reason":"x","from":"1-99999","to":"1-99999"}`:                                                       "range_invalid",
-		`{"topic":"usage.raw","reason":"x","from":"1-1","to":"1-1","fromTime":"2026-05-01"}`:                                       "time_invalid",
-		`{"topic":"usage.raw","reason":"x","fromTime":"2026-05-01T00:00:00"}`:                                                      "time_invalid",
-		`{"topic":"usage.raw","reason":"x","fromTime":"2026-05-01T00:00:00Z","toTime":"2026-05-01T00:00:00Z"}`:                     "range_invalid",
-		fmt.Sprintf(`{"topic":"usage.raw","reason":"x","from":"%[1]d-1","to":"%[1]d-1","tenantId":%[2]q}`, (partition+1)%32, a.id): "range_invalid",
-	} {
-		add("", body, 400, code)
-	}
-	add("", `{"topic":"usage.raw","reason":"x","fromTime":"2026-05-01T00:00:00Z","tenantId":"`+newID().String()+`"}`, 404, "tenant_not_found")
-	add("", `{"topic":"usage.raw","reason":"x","fromTime":"2026-05-01T00:00:00Z","tenantId":"nobody"}`, 404, "tenant_not_found")
-	for body, code := range map[string]string{
-		`{}`: "member_missing", `{"reason":"x","to":"end"}`: "to_invalid", `{"reason":"x","to":"2026-05-01"}`: "to_invalid",
-		`{"reason":"x","to":"start","positions":["1-1"]}`:                              "to_invalid",
-		`{"reason":"x","positions":[]}`:                                                "positions_invalid",
-		`{"reason":"x","positions":["1-1","1-2"]}`:                                     "positions_invalid",
-		`{"reason":"x","positions":["1-0"]}`:                                           "positions_invalid",
-		`{"reason":"x","positions":["x"]}`:                                             "position_invalid",
-		`{"reason":"x","consumer":"meterplex-usage-aggregator"}`:                       "to_invalid",
-		`{"reason":"x","consumer":"meterplex-usage-aggregator","to":"consumers"}`:      "to_invalid",
-		`{"reason":"x","consumer":"meterplex-usage-aggregator","positions":["1-999"]}`: "positions_invalid",
-		`{"reason":"x","consumer":"meterplex-usage-commands","positions":["1-1"]}`:     "positions_invalid",
-	} {
-		add("/rewind", body, 400, code)
-	}
-	add("/rewind", `{"reason":"x","consumer":"meterplex-entitlement-reads","to":"start"}`, 404, "consumer_not_found")
-	add("/rewind", `{"reason":"x","positions":["1-99999"]}`, 409, "rewind_forward")
-	return list
-}
 
 // published moves the relay's cursors to the heads, like a relay.
 func (w *testService) published() {
@@ -150,5 +103,26 @@ func TestTheRelayIsRewound(t *testing.T) {
 	}
 	if len(seen) != 6 || w.events(52) != 6 {
 		t.Errorf("%d replays are listed, %d in the log", len(seen), w.events(52))
+	}
+}
+
+// A consumer's rewind is done by an instance with its role. The answer names the role
+// and, if the rewind is overdue, says that such an instance must be started.
+func TestARewindNamesTheRoleItWaitsFor(t *testing.T) {
+	w := newTestService(t)
+	made := w.want(202, call{"POST", "/api/v1/replays/rewind", bootstrap, nil, `{"consumer":"meterplex-usage-aggregator","to":"start","reason":"x"}`})
+	if made["state"] != "RUNNING" || made["waitsFor"] != "an instance with the role aggregator" {
+		t.Errorf("%v", made)
+	}
+	_, err := w.pool.Exec(w.Context(), `UPDATE replays SET created_at = created_at - interval '1 minute'`)
+	w.must(err)
+	path := "/api/v1/replays/" + made["id"].(string)
+	if got, _ := w.want(200, call{method: "GET", path: path, key: bootstrap})["waitsFor"].(string); !strings.Contains(got, "serve --roles=aggregator") {
+		t.Errorf("after a minute: %q", got)
+	}
+	_, err = w.pool.Exec(w.Context(), `UPDATE replays SET state = 'DONE', ended_at = now()`)
+	w.must(err)
+	if got := w.want(200, call{method: "GET", path: path, key: bootstrap}); got["waitsFor"] != nil {
+		t.Errorf("done: %v", got)
 	}
 }

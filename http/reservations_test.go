@@ -199,31 +199,6 @@ func TestP7_ReservationsExpireOnce(t *testing.T) {
 	}
 }
 
-func TestReservationsOfOneIDConflict(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a, b := w.newAccount("A"), w.newAccount("B")
-	w.want(201, holding(a.key, "r", 10, 60))
-	before := w.stored()
-	w.refused(w.do(holding(a.key, "r", 11, 60)), 409, "reservation_conflict")
-	w.refused(w.do(call{"POST", "/api/v1/entitlements/storage/reservations", a.key, nil, `{"reservationId":"r","amount":10}`}), 409, "reservation_conflict")
-	w.refused(w.do(committing(b.key, "r", "use", 1)), 404, "reservation_not_found")
-	w.refused(w.do(releasing(b.key, "r")), 404, "reservation_not_found")
-	w.refused(w.do(call{method: "GET", path: reservationsPath + "/r", key: b.key}), 404, "reservation_not_found")
-	w.refused(w.do(call{"POST", "/api/v1/entitlements/storage/reservations/r/commit", a.key, nil, `{"eventId":"x","amount":1}`}), 404, "reservation_not_found")
-	w.refused(w.do(committing(a.key, "r", "use", 11)), 409, "amount_exceeds_hold")
-	if w.stored() != before {
-		t.Errorf("%d rows are stored", w.stored()-before)
-	}
-	w.want(201, holding(b.key, "r", 10, 60))
-	w.want(200, consuming(a.key, "api_calls", "known", 1))
-	w.refused(w.do(committing(a.key, "r", "known", 1)), 409, "payload_conflict")
-	over := w.want(200, call{"POST", reservationsPath + "/r/commit", a.key, nil, `{"eventId":"use","amount":2000,"overage":"record"}`})
-	if valuesOf(over, "amount", "released", "used", "held", "remaining") != "2000 0 2001 0 0" {
-		t.Errorf("%v", over)
-	}
-}
-
 func TestP7_SeveralAmountsAreHeldTogether(t *testing.T) {
 	w := newTestService(t)
 	w.catalogue()

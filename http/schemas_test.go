@@ -171,26 +171,3 @@ func (w *testService) followSchemaURI(e *events.Envelope) {
 		}
 	}
 }
-
-// schemaPaths returns paths that no schema has.
-func schemaPaths() []badInput {
-	const schema = "/api/v1/schemas/meterplex.usage.event.recorded"
-	get := func(path string, status int, code string) badInput {
-		return badInput{path, call{method: "GET", path: path, key: bootstrap}, status, code}
-	}
-	return []badInput{
-		get(schema, 404, "not_found"),
-		get(schema+"/1", 404, "not_found"),
-		get(schema+"/V1", 404, "not_found"),
-		get(schema+"/v0", 404, "schema_not_found"),
-		get(schema+"/v01", 404, "schema_not_found"),
-		get(schema+"/v-1", 404, "schema_not_found"),
-		get(schema+"/v+1", 404, "schema_not_found"),
-		get(schema+"/v1.0", 404, "schema_not_found"),
-		get(schema+"/v1x", 404, "schema_not_found"),
-		get(schema+"/v99999999999999999999", 404, "schema_not_found"),
-		get("/api/v1/schemas/Meterplex.usage.event.recorded/v1", 404, "schema_not_found"),
-		get("/api/v1/schemas/meterplex.usage.event.recorded.v1/v1", 404, "schema_not_found"),
-		get("/api/v1/schemas/..%2Fearlier/v1", 404, "schema_not_found"),
-	}
-}

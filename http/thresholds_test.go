@@ -46,36 +46,3 @@ func (w *testService) tooMany(path, key string) {
 	}
 	w.refused(w.do(call{"POST", path, key, nil, `{"amount":5}`}), 409, "thresholds_limit")
 }
-
-// thresholdBodies returns invalid requests for thresholds.
-func (w *testService) thresholdBodies(a *account) (list []badInput) {
-	path := "/api/v1/tenants/" + a.id + "/thresholds"
-	add := func(body string, status int, code string) {
-		list = append(list, badInput{"POST thresholds " + body, call{"POST", path, bootstrap, nil, body}, status, code})
-	}
-	add(`{}`, 400, "threshold_invalid")
-	add(`{"feature":"api_calls"}`, 400, "threshold_invalid")
-	add(`{"feature":"api_calls","percent":80,"amount":5}`, 400, "threshold_invalid")
-	for _, v := range []string{`0`, `-1`, `1001`, `80.0`, `8e1`, `"80"`, `0.5`, `99999999999999999999`, `[80]`, `true`} {
-		add(`{"percent":`+v+`}`, 400, "percent_invalid")
-	}
-	for _, v := range []string{`0`, `-1`, `9007199254740992`, `5.0`, `1e3`, `"5"`, `99999999999999999999`, `{}`} {
-		add(`{"amount":`+v+`}`, 400, "amount_invalid")
-	}
-	for _, v := range []string{`5`, `{}`, `"\u0000"`} {
-		add(`{"feature":`+v+`,"percent":80}`, 400, "feature_invalid")
-	}
-	for _, v := range []string{`""`, `"A"`, `"a b"`, `"nothing"`} {
-		add(`{"feature":`+v+`,"percent":80}`, 404, "feature_not_found")
-	}
-	add(`{"percent":null,"amount":null}`, 400, "threshold_invalid")
-	add(`{"feature":"sso","percent":80}`, 409, "not_entitled")
-	add(`{"percent":80,"percent":80}`, 400, "malformed_json")
-	add(`{"Percent":80}`, 400, "unknown_member")
-	add(`[]`, 400, "body_invalid")
-	for _, id := range []string{"x", "00000000-0000-0000-0000-00000000000", newID().String()} {
-		list = append(list, badInput{"DELETE " + id, call{method: "DELETE", path: path + "/" + id, key: bootstrap}, 404, "threshold_not_found"},
-			badInput{"GET " + id, call{method: "GET", path: path + "/" + id, key: bootstrap}, 404, "threshold_not_found"})
-	}
-	return append(list, badInput{"of no tenant", call{"POST", "/api/v1/tenants/" + newID().String() + "/thresholds", bootstrap, nil, `{"percent":80}`}, 404, "tenant_not_found"})
-}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/events"
-
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/postgres/store"

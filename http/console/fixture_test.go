@@ -116,7 +116,6 @@ type memory struct {
 	commands.ConsoleSessions
 	mu       sync.Mutex
 	sessions map[[32]byte]commands.ConsoleSession
-	links    map[[32]byte]uuid.UUID
 	reads    int   // of Sessions
 	fault    error // of Sessions
 }
@@ -157,27 +156,6 @@ func (m *memory) UseSession(_ context.Context, token [32]byte, at time.Time) err
 	s.UsedAt = at
 	m.sessions[token] = s
 	return nil
-}
-
-func (m *memory) EndSession(_ context.Context, token [32]byte) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.sessions, token)
-	return nil
-}
-
-func (m *memory) OpenLink(_ context.Context, token [32]byte, key uuid.UUID, _ time.Time) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.links = map[[32]byte]uuid.UUID{token: key}
-	return nil
-}
-
-func (m *memory) UseLink(_ context.Context, token [32]byte, _ time.Time) (uuid.UUID, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	defer delete(m.links, token)
-	return m.links[token], nil
 }
 
 // end ends all sessions.

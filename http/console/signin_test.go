@@ -8,13 +8,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/meterplex/meterplex/http/auth"
 )
 
 // TestSignIn_LeadsOnlyToPagesOfTheConsole: an address of another site would get the visitor.
@@ -29,20 +26,6 @@ func TestSignIn_LeadsOnlyToPagesOfTheConsole(t *testing.T) {
 		if got := localPath(address); (got == address) != kept && address != "" || !kept && got != "" {
 			t.Errorf("%q leads to %q", address, got)
 		}
-	}
-}
-
-// TestSignIn_EveryWrongKeyGetsTheSamePage, one that was valid, too.
-func TestSignIn_EveryWrongKeyGetsTheSamePage(t *testing.T) {
-	f := newFixture(t)
-	want := f.post(signInPath, "", url.Values{"key": {"mp_op_" + strings.Repeat("x", 43)}})
-	for name, key := range map[string]string{"none": "", "no key": "x", "of a suspended tenant": suspendedKey, "a known begin": operatorKey[:14] + strings.Repeat("x", 43)} {
-		if got := f.post(signInPath, "", url.Values{"key": {key}}); got.Code != want.Code || got.Body.String() != want.Body.String() || len(got.Header()) != len(want.Header()) {
-			t.Errorf("%s: %d, an unknown key %d:\n%s", name, got.Code, want.Code, got.Body)
-		}
-	}
-	if got := f.post(signInPath, "", url.Values{"key": {operatorKey}}); got.Code != http.StatusSeeOther {
-		t.Errorf("the right key gives %d", got.Code)
 	}
 }
 
@@ -99,72 +82,6 @@ func TestSignIn_AFormThatDoesNotArriveEnds(t *testing.T) {
 		t.Fatalf("%+v, %v", answer, err)
 	}
 	_ = answer.Body.Close()
-}
-
-// TestSignIn_ALinkIsUsedByItsButton: a preview or a prefetch of the link sends GET or HEAD.
-func TestSignIn_ALinkIsUsedByItsButton(t *testing.T) {
-	f := newFixture(t)
-	path, err := OpenLink(t.Context(), f.open, [32]byte{1}, auth.BootstrapSessionKey(operatorKey), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		if got := f.get(path, ""); got.Code != http.StatusOK || !strings.Contains(got.Body.String(), `<form method="post" action="`+path+`">`) {
-			t.Fatalf("GET of the link gives %d:\n%s", got.Code, got.Body)
-		}
-	}
-	for _, want := range []int{http.StatusSeeOther, http.StatusNotFound} {
-		if got := f.post(path, "", nil); got.Code != want {
-			t.Errorf("POST of the link gives %d instead of %d", got.Code, want)
-		}
-	}
-}
-
-// TestSession_EndsAfterTwelveHours of use.
-func TestSession_EndsAfterTwelveHours(t *testing.T) {
-	f := newFixture(t)
-	began := time.Now()
-	for at := time.Duration(0); at < 13*time.Hour; at += 20 * time.Minute {
-		f.now = func() time.Time { return began.Add(at) }
-		want := http.StatusOK
-		if at >= 12*time.Hour {
-			want = http.StatusUnauthorized
-		}
-		if got := f.get(Prefix+"/live", f.session); got.Code != want {
-			t.Fatalf("after %v: %d instead of %d", at, got.Code, want)
-		}
-	}
-}
-
-// TestForms_NeedTheTokenOfTheirSession, and come from this site.
-func TestForms_NeedTheTokenOfTheirSession(t *testing.T) {
-	f := newFixture(t)
-	token := regexp.MustCompile(`name="token" value="([^"]+)"`).FindStringSubmatch(f.get(Prefix+"/live", f.session).Body.String())[1]
-	for name, got := range map[string]*httptest.ResponseRecorder{
-		"no token":       f.post(signOutPath, f.session, nil),
-		"another token":  f.post(signOutPath, f.session, url.Values{"token": {strings.Repeat("A", 43)}}),
-		"another site":   f.post(signOutPath, f.session, url.Values{"token": {token}}, "Sec-Fetch-Site", "cross-site"),
-		"another origin": f.post(signOutPath, f.session, url.Values{"token": {token}}, "Origin", "https://evil.example"),
-		"origin null":    f.post(signOutPath, f.session, url.Values{"token": {token}}, "Origin", "null"),
-	} {
-		if got.Code != http.StatusForbidden {
-			t.Errorf("a form with %s gives %d", name, got.Code)
-		}
-	}
-	// So Chromium sends a form of a page with the policy no-referrer.
-	if got := f.post(signOutPath, f.session, url.Values{"token": {token}}, "Sec-Fetch-Site", "same-origin", "Origin", "null"); got.Code != http.StatusSeeOther {
-		t.Errorf("the right form gives %d:\n%s", got.Code, got.Body)
-	}
-}
-
-// TestPages_EscapeTextInAttributes of the address that the visitor came for.
-func TestPages_EscapeTextInAttributes(t *testing.T) {
-	f := newFixture(t)
-	next := `/console/tenants?externalId="onmouseover="alert(1)"><script>alert(2)</script>`
-	body := f.get(signInPath+"?next="+url.QueryEscape(next), "").Body.String()
-	if strings.Contains(body, `"onmouseover=`) || strings.Contains(body, "<script>alert") || !strings.Contains(html.UnescapeString(body), `value="`+next+`"`) {
-		t.Errorf("the page shows:\n%s", body)
-	}
 }
 
 // TestAttempts_AreBoundedByNameAndTogether: attempts that succeed are not counted, those at the same time are.

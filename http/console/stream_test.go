@@ -30,32 +30,6 @@ func TestStream_TextOfAnEventCannotEndIt(t *testing.T) {
 	}
 }
 
-// TestStream_EndsWithItsSession also after the session is ended elsewhere. Each answer has the headers of a page.
-func TestStream_EndsWithItsSession(t *testing.T) {
-	f := newFixture(t)
-	began := make(chan struct{})
-	f.api = func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprint(w, "data: {\"text\":\"first\"}\n\n")
-		close(began)
-		<-r.Context().Done()
-	}
-	ended := make(chan *httptest.ResponseRecorder)
-	go func() { ended <- f.get(livePath, f.session) }()
-	<-began
-	f.open.end()
-	select {
-	case got := <-ended:
-		if h := got.Header(); got.Code != http.StatusOK || h.Get("Content-Type") != mediaEvents || h.Get("Content-Security-Policy") != policy || h.Get("Cache-Control") != "no-store" {
-			t.Errorf("%d %v", got.Code, h)
-		}
-	case <-time.After(time.Minute):
-		t.Fatal("the stream goes on without its session")
-	}
-	if got := f.get(livePath, f.session); got.Code != http.StatusUnauthorized {
-		t.Errorf("the next one gives %d", got.Code)
-	}
-}
-
 // TestStream_DoesNotUseTheSession: a browser that connects again by itself is not a user who reads.
 func TestStream_DoesNotUseTheSession(t *testing.T) {
 	f := newFixture(t)
@@ -93,19 +67,6 @@ func TestStream_OfTooManyViewersIsRefused(t *testing.T) {
 	f.routes["GET "+livePath].ServeHTTP(w, r)
 	if w.Code != http.StatusOK || w.Body.Len() > 0 {
 		t.Errorf("HEAD gives %d %q", w.Code, w.Body)
-	}
-}
-
-// TestStream_ARefusalIsAPage of the API's problem.
-func TestStream_ARefusalIsAPage(t *testing.T) {
-	f := newFixture(t)
-	f.api = func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusBadRequest)
-		fmt.Fprint(w, `{"status":400,"code":"position_invalid","title":"T","detail":"D","traceId":"abc"}`)
-	}
-	got := f.get(livePath, f.session)
-	if got.Code != http.StatusBadRequest || !strings.Contains(got.Body.String(), "<code>position_invalid</code>") || !strings.Contains(got.Body.String(), "<code>abc</code>") {
-		t.Errorf("%d:\n%s", got.Code, got.Body)
 	}
 }
 
