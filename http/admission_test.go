@@ -3,9 +3,9 @@ package http_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
-	nethttp "net/http"
 	"runtime"
 	"strings"
 	"sync"
@@ -75,9 +75,7 @@ func (w *testService) refusedCount(reason string) (n int) {
 }
 
 func TestExcessRequestsAreRefusedExceptHealth(t *testing.T) {
-	w := newTestService(t, func(s *http.Server) { s.Limits.Requests, s.Limits.Others = 2, 1 })
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t, func(s *http.Server) { s.Limits.Requests, s.Limits.Others = 2, 1 })
 	before, sent := w.stored(), call{"POST", "/api/v1/usage/events", a.key, nil, batch(event("1", nil))}
 	held := []net.Conn{w.stallRequest(a.key, 10, "{"), w.stallRequest(a.key, 10, "{")}
 	w.awaitMetric(`meterplex_http_requests_in_flight{kind="ingest"} 2`)
@@ -129,9 +127,8 @@ func TestConnectionsAreBoundedExceptForHealth(t *testing.T) {
 
 func TestTheMemoryOfRequestsIsBoundedAndShared(t *testing.T) {
 	const memory = 1 << 20
-	w := newTestService(t, func(s *http.Server) { s.Limits.Memory = memory })
-	w.catalogue()
-	a, b := w.newAccount("A"), w.newAccount("B")
+	w, a := newServiceWithAccount(t, func(s *http.Server) { s.Limits.Memory = memory })
+	b := w.newAccount("B")
 	large := func(n int) []any { // about 200 KB
 		list := make([]any, 200)
 		for i := range list {
@@ -178,9 +175,7 @@ func (d *overloadedLog) Admit(tenant uuid.UUID) error {
 
 func TestOverloadIsRefusedBeforeTheBodyIsRead(t *testing.T) {
 	d := &overloadedLog{full: true}
-	w := newTestService(t, func(s *http.Server) { d.UsageLog, s.Ingest.Log = s.Ingest.Log, d })
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t, func(s *http.Server) { d.UsageLog, s.Ingest.Log = s.Ingest.Log, d })
 	before := w.stored()
 	got := w.raw("POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer %s\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n", a.key)
 	if !strings.HasPrefix(got, "HTTP/1.1 503") || !strings.Contains(got, "Retry-After: 3") {
@@ -201,12 +196,10 @@ func TestOverloadIsRefusedBeforeTheBodyIsRead(t *testing.T) {
 
 func TestReadersLeaveIngestItsConnections(t *testing.T) {
 	var readers *testService
-	w := newTestService(t, func(s *http.Server) {
+	w, a := newServiceWithAccount(t, func(s *http.Server) {
 		readers = newTestService(t)
 		s.Reads = models.NewReads(query.DB{Pool: readers.pool}, nil, models.DefaultFolds(), time.Now, 0)
 	})
-	w.catalogue()
-	a := w.newAccount("A")
 	for range readers.pool.Config().MaxConns {
 		conn, err := readers.pool.Acquire(context.Background())
 		w.must(err)
@@ -220,36 +213,41 @@ func TestReadersLeaveIngestItsConnections(t *testing.T) {
 	w.ingest(a, batch(event("1", nil)))
 }
 
-// Each body below is small and declares a window of 8 MiB.
-func TestSmallBodiesWithLargeWindowsUseLittleMemory(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
-	var packed bytes.Buffer
-	z, err := zstd.NewWriter(&packed, zstd.WithWindowSize(8<<20), zstd.WithEncoderConcurrency(1))
+// TestSmallBodiesUseLittleMemory: bodies that declare a window of 8 MiB, and bombs of 256 MiB, whose memory stays within the limit of a body.
+func TestSmallBodiesUseLittleMemory(t *testing.T) {
+	w, a := newServiceWithAccount(t)
+	var windowed bytes.Buffer
+	z, err := zstd.NewWriter(&windowed, zstd.WithWindowSize(8<<20), zstd.WithEncoderConcurrency(1))
 	w.must(err)
 	_, err = z.Write([]byte(`{"events":`))
 	w.must(err)
 	w.must(z.Flush()) // so that the frame does not declare its content size
 	_, err = z.Write(bytes.Repeat([]byte(" "), 1<<20))
-	w.must(err)
-	w.must(z.Close())
-	var before, after runtime.MemStats
-	var all sync.WaitGroup
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	for range 32 {
-		all.Go(func() {
-			got := w.do(call{"POST", "/api/v1/usage/events", a.key, map[string]string{"Content-Encoding": "zstd"}, packed.Bytes()})
-			if got.status != nethttp.StatusBadRequest && got.status != nethttp.StatusServiceUnavailable {
-				t.Errorf("%d %s", got.status, got.body)
-			}
-		})
+	w.must(errors.Join(err, z.Close()))
+	before := w.stored()
+	for _, c := range []struct {
+		coding string
+		body   []byte
+		status int
+		most   uint64
+	}{{"zstd", windowed.Bytes(), 400, 6 * mib}, {"gzip", zipped(make([]byte, 256*mib)), 413, 24 * mib}} {
+		const requests = 16
+		var start, end runtime.MemStats
+		var all sync.WaitGroup
+		runtime.ReadMemStats(&start)
+		for range requests {
+			all.Go(func() {
+				got := w.do(call{"POST", "/api/v1/usage/events", a.key, map[string]string{"Content-Encoding": c.coding}, c.body})
+				if got.status != c.status && got.status != 503 { // refused alone, or too large together
+					t.Errorf("%d %s", got.status, got.body)
+				}
+			})
+		}
+		all.Wait()
+		runtime.ReadMemStats(&end)
+		if each := (end.TotalAlloc - start.TotalAlloc) / requests; each > c.most {
+			t.Errorf("a body of %s takes %d bytes", c.coding, each)
+		}
 	}
-	all.Wait()
-	runtime.ReadMemStats(&after)
-	t.Logf("%d KiB for each of 32 requests", (after.TotalAlloc-before.TotalAlloc)/32>>10)
-	if took := (after.TotalAlloc - before.TotalAlloc) / 32; took > 6<<20 {
-		t.Errorf("each takes %d bytes", took)
-	}
+	w.same("stored", w.stored(), before)
 }

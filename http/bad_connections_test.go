@@ -5,36 +5,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/meterplex/meterplex/http"
-	"github.com/meterplex/meterplex/http/auth"
 )
-
-// TestTwoKeysAreRefused sends two keys to every route; both may be valid.
-func TestTwoKeysAreRefused(t *testing.T) {
-	m := newIsolationFixture(t)
-	before := m.stored()
-	for _, route := range http.Routes() {
-		if route.Who == auth.Public {
-			continue
-		}
-		c, _ := m.sample(route)
-		key := m.allowed(route)
-		got := m.raw("%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nAuthorization: Bearer %s\r\nConnection: close\r\n\r\n", c.method, c.path, key, key)
-		if !strings.HasPrefix(got, "HTTP/1.1 401") || !strings.Contains(got, `"code":"unauthenticated"`) {
-			t.Errorf("%s %s: %.300q", c.method, c.path, got)
-		}
-	}
-	if after := m.stored(); after != before {
-		t.Errorf("%d events were stored", after-before)
-	}
-}
 
 // TestMalformedRequestsAreRefused sends requests that no client library would send.
 func TestMalformedRequestsAreRefused(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	before := w.stored()
 	body, _ := json.Marshal(batch(event("lie", nil)))
 	head := "POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer " + a.key + "\r\n"

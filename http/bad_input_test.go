@@ -56,9 +56,7 @@ func (w *testService) refusesCall(t *testing.T, name string, sent call, status i
 
 // TestBadInputIsRefusedAndStoresNothing holds the refusals of single routes. TestEveryRouteRefusesEveryKindOfBadInput has those of all routes.
 func TestBadInputIsRefusedAndStoresNothing(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.want(201, holding(a.key, "held", 10, 86400))
 	w.want(201, holding(a.key, "ended", 10, 86400))
 	w.want(200, releasing(a.key, "ended"))
@@ -203,9 +201,7 @@ func badEvents() map[string]map[string][]string {
 
 // TestBadEventsAreVerdicts checks that an error in one element is that element's verdict.
 func TestBadEventsAreVerdicts(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	var list []any
 	var want []string
 	add := func(event any, code string) { list, want = append(list, event), append(want, code) }

@@ -17,9 +17,7 @@ import (
 var regexpID = regexp.MustCompile(`"id":"[0-9a-f-]{36}"`)
 
 func TestIdempotencyKeysRepeatTheFirstAnswer(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	keys := "/api/v1/tenants/" + a.id + "/api-keys"
 	for name, c := range map[string]call{
 		"tenant":       {"POST", "/api/v1/tenants", bootstrap, nil, `{"name":"T","class":"small"}`},
@@ -85,9 +83,7 @@ func TestChangeOfASubscriptionHoldsOnceItIsAnswered(t *testing.T) {
 }
 
 func TestEntitlementsAreConditional(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.ingest(a, batch(event("e1", map[string]any{"amount": 600})))
 	w.fold()
 	path := "/api/v1/entitlements/api_calls/check?amount=400"
@@ -131,60 +127,43 @@ func TestEntitlementsAreConditional(t *testing.T) {
 	}
 }
 
-func TestASuspendedTenantIsRefusedAtOnce(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
-	w.ingest(a, batch(event("e1", nil)))
-	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id, bootstrap, nil, `{"status":"SUSPENDED"}`})
+// Usage is accepted by the status of the tenant and of its subscription, in which it may begin: a change holds at once, also one back.
+func TestUsageOfAnEndedSubscriptionIsRefused(t *testing.T) {
+	w, a := newServiceWithAccount(t)
+	for _, status := range []string{"PAST_DUE", "ACTIVE", "EXPIRED", "TRIALING", "CANCELLED"} {
+		w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id + "/subscriptions/" + a.subscription, bootstrap, nil, map[string]any{"status": status}})
+		other := &account{id: w.newAccountlessTenant("B")}
+		w.want(201, call{"POST", "/api/v1/tenants/" + other.id + "/subscriptions", bootstrap, nil, map[string]any{"plan": "basic", "status": status}})
+		other.key, _ = w.key(other.id, nil, "usage:write")
+		want := map[bool]string{true: "accepted <nil>", false: "rejected no_active_subscription"}[status == "ACTIVE" || status == "TRIALING"]
+		for _, of := range []*account{a, other} {
+			w.same("usage while "+status, valuesOf(verdicts(w.ingest(of, batch(event(status, nil))))[0], "status", "code"), want)
+		}
+	}
+	tenant := call{"PATCH", "/api/v1/tenants/" + a.id, bootstrap, nil, `{"status":"SUSPENDED"}`}
+	w.want(200, tenant)
 	w.refused(w.do(call{"POST", "/api/v1/usage/events", a.key, nil, batch(event("e2", nil))}), 403, "tenant_suspended")
-	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id, bootstrap, nil, `{"status":"ACTIVE"}`})
+	tenant.body = `{"status":"ACTIVE"}`
+	w.want(200, tenant)
 	w.ingest(a, batch(event("e2", nil)))
 }
 
-// Usage that a subscription no longer accepts is refused at once, and accepted again
-// when its status allows usage again.
-func TestUsageOfAnEndedSubscriptionIsRefused(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
-	path := "/api/v1/tenants/" + a.id + "/subscriptions/" + a.subscription
-	sent := call{method: "POST", path: "/api/v1/usage/events", key: a.key}
-	for _, status := range []string{"PAST_DUE", "ACTIVE", "EXPIRED", "TRIALING", "CANCELLED"} {
-		w.want(200, call{"PATCH", path, bootstrap, nil, map[string]any{"status": status}})
-		sent.body = batch(event(status, nil))
-		verdict := w.want(202, sent)["events"].([]any)[0].(map[string]any)
-		if taken := status == "ACTIVE" || status == "TRIALING"; taken != (verdict["status"] == "accepted") || !taken && verdict["code"] != "no_active_subscription" {
-			t.Errorf("usage of a subscription that is %s is answered %v", status, verdict)
-		}
-	}
-}
-
-// A key with an expiry is accepted until then, and not a second longer.
+// A key with an expiry is accepted until then, and not a microsecond longer.
 func TestAKeyExpires(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
-	ends := time.Now().Add(2 * time.Second)
+	c := &clock{}
+	c.set("2027-05-10T12:00:00Z")
+	w := newTestService(t, func(s *http.Server) { s.Now, s.Catalogue.Now = c.now, c.now })
 	list := call{method: "GET", path: "/api/v1/usage/conflicts"}
-	list.key, _ = w.key(a.id, map[string]any{"expiresAt": ends.Format(time.RFC3339Nano)}, "usage:read")
-	for asked := false; ; asked = true {
-		time.Sleep(5 * time.Millisecond)
-		sent := time.Now()
-		got := w.do(list)
-		if got.status == 401 && asked && !time.Now().Before(ends.Truncate(time.Microsecond)) {
-			return
-		}
-		if got.status != 200 || sent.After(ends) {
-			t.Fatalf("%s from its end a key is answered %d", sent.Sub(ends), got.status)
-		}
-	}
+	list.key, _ = w.key(w.newAccountlessTenant("A"), map[string]any{"expiresAt": "2027-05-10T12:00:02Z"}, "usage:read")
+	w.want(200, list)
+	c.set("2027-05-10T12:00:01.999999Z")
+	w.want(200, list)
+	c.set("2027-05-10T12:00:02Z")
+	w.refused(w.do(list), 401, "unauthenticated")
 }
 
 func TestRotatedKeysOverlap(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	list := call{method: "GET", path: "/api/v1/usage/conflicts"}
 	old, id := w.key(a.id, map[string]any{"expiresAt": time.Now().Add(time.Hour).Format(time.RFC3339)}, "usage:read")
 	made := w.want(201, call{"POST", "/api/v1/tenants/" + a.id + "/api-keys/" + id + "/rotate", bootstrap, nil, `{"overlapSeconds":3600}`})

@@ -108,9 +108,7 @@ func TestACreationReplacesNothing(t *testing.T) {
 
 // TestAChangeThatComparesNoStateIsNotMadeWithOne: a caller who sends If-Match must not overwrite a state that it did not see.
 func TestAChangeThatComparesNoStateIsNotMadeWithOne(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	tenant := "/api/v1/tenants/" + a.id
 	webhook := tenant + "/webhooks/" + w.want(201, call{"POST", tenant + "/webhooks", bootstrap, nil, `{"url":"https://example.com/hook","events":["period.closed"]}`})["id"].(string)
 	threshold := tenant + "/thresholds/" + w.want(201, call{"POST", tenant + "/thresholds", bootstrap, nil, `{"percent":80}`})["id"].(string)
@@ -154,9 +152,7 @@ func TestARebuildIsAbandonedInTheStateThatItsCallerSaw(t *testing.T) {
 
 // TestAChangedWebhookIsChangedOnceUnderItsKey: a repeat gives the first answer, although another change came between.
 func TestAChangedWebhookIsChangedOnceUnderItsKey(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	hooks := "/api/v1/tenants/" + a.id + "/webhooks"
 	path := hooks + "/" + w.want(201, call{"POST", hooks, bootstrap, nil, `{"url":"https://example.com/hook","events":["period.closed"]}`})["id"].(string)
 	once := call{"PATCH", path, bootstrap, map[string]string{"Idempotency-Key": "off"}, `{"status":"DISABLED"}`}
@@ -189,9 +185,7 @@ func (w *testService) tagOrAny(path, header string) string {
 
 // TestARemovalIsRepeatedUnderItsKey: with the first answer, and one event.
 func TestARemovalIsRepeatedUnderItsKey(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	tenant := "/api/v1/tenants/" + a.id
 	webhook := w.want(201, call{"POST", tenant + "/webhooks", bootstrap, nil, `{"url":"https://example.com/hook","events":["period.closed"]}`})["id"].(string)
 	threshold := w.want(201, call{"POST", tenant + "/thresholds", bootstrap, nil, `{"percent":80}`})["id"].(string)

@@ -10,9 +10,7 @@ import (
 
 // TestConsole_BadAddressesArePages with a code and a trace id, and change nothing.
 func TestConsole_BadAddressesArePages(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	b, before := w.signIn(bootstrap), w.everyRow()
 	const tenants = "/console/tenants"
 	for _, c := range []struct {
@@ -28,6 +26,9 @@ func TestConsole_BadAddressesArePages(t *testing.T) {
 		{tenants + "?nothing=1", 400, "unknown_parameter"}, {tenants + "?externalId=a&externalId=b", 400, "duplicate_parameter"}, {tenants + "?cursor=forged", 400, "cursor_invalid"},
 		{tenants + "?cursor=a&cursor=b", 400, "duplicate_parameter"}, {tenants + "?a=%zz", 400, "malformed_query"}, {tenants + "?a=1;b=2", 400, "malformed_query"},
 		{tenants + "?externalId=" + strings.Repeat("x", 10_000), 400, "parameter_invalid"}, {tenants + "?externalId=%00", 400, "parameter_invalid"}, {tenants + "?externalId=%ff", 400, "parameter_invalid"},
+		{"/console/sagas?tenantId=" + newID().String(), 404, "tenant_not_found"}, {"/console/sagas?state=NONE", 400, "parameter_invalid"},
+		{"/console/adjustments?periodKey=May", 400, "parameter_invalid"}, {"/console/pushes?cursor=x", 400, "cursor_invalid"},
+		{"/console/reservations?feature=none&tenantId=" + a.id, 404, "feature_not_found"}, {tenants + "/" + newID().String() + "/webhooks", 404, "tenant_not_found"},
 		{"/console?x=1", 400, "unknown_parameter"}, {"/console/sign-in?x=1", 400, "unknown_parameter"}, {"/console/link/x?y=1", 400, "unknown_parameter"},
 	} {
 		b.pageRefused(c.path, b.open(c.path), c.status, c.code)

@@ -88,9 +88,8 @@ func (b *browser) hides(page answer, texts ...string) {
 
 // TestConsole_EntitlementsShowUsedHeldLimitAndReset: operators choose a tenant, a tenant's key sees its own, and its reservations are released once.
 func TestConsole_EntitlementsShowUsedHeldLimitAndReset(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a, other := w.newAccount("A"), w.newAccount("B")
+	w, a := newServiceWithAccount(t)
+	other := w.newAccount("B")
 	w.accept(a, event("one", map[string]any{"amount": 123}))
 	w.want(201, holding(a.key, "job/1", 77, 3600))
 	w.want(201, holding(other.key, "of-another", 55, 3600))
@@ -127,81 +126,9 @@ func TestConsole_EntitlementsShowUsedHeldLimitAndReset(t *testing.T) {
 	b.hides(w.signIn(reader).open("/console/reservations?feature=api_calls"), "/release")
 }
 
-// TestConsole_AccountsAreComparedAndRepaired: the comparison is a page without effect, the repair an action.
-func TestConsole_AccountsAreComparedAndRepaired(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
-	w.accept(a, event("one", map[string]any{"amount": 9007199254740991}))
-	w.fold()
-	b := w.signIn(bootstrap)
-	at := "/console/entitlements/comparison?tenantId=" + a.id
-	b.shows(b.open("/console/entitlements/comparison"), "Choose a tenant")
-	b.shows(b.open(at), "The accounts are those of the log", `&#34;`+a.id)
-	w.asOwner(`UPDATE quota_accounts SET used = 9007199254740993 WHERE tenant_id = $1`, a.id)
-	page := b.open(at)
-	b.shows(page, `<td class="number">9007199254740993</td><td class="number">9007199254740991</td>`)
-	if n := w.events(events.AccountReconciled); n != 0 {
-		t.Errorf("the comparison recorded %d events", n)
-	}
-	b.shows(b.twice(page, "/console/entitlements/comparison/"+a.id+"/repair", "a program changed it", nil), "The accounts are those of the log", "Done:")
-	w.once(events.AccountReconciled, 1)
-	w.same("the account", w.accountOf(a), "9007199254740991 0 0")
-}
-
-// TestConsole_SagasAreRetriedDespite: the saga of a close is retried once for each display.
-func TestConsole_SagasAreRetriedDespite(t *testing.T) {
-	w := newTestService(t)
-	tenant := w.newAccountlessTenant("A")
-	id, other := w.saga(tenant, "2026-05/1"), w.saga(w.newAccountlessTenant("B"), "2026-04/1")
-	b := w.signIn(bootstrap)
-	b.shows(b.open("/console/sagas?tenantId="+tenant), id, "period_close", "dead_letters")
-	b.hides(b.open("/console/sagas?tenantId="+tenant), other)
-	for path, code := range map[string]string{"/console/sagas?tenantId=" + newID().String(): "tenant_not_found", "/console/sagas?state=NONE": "parameter_invalid", "/console/adjustments?periodKey=May": "parameter_invalid",
-		"/console/pushes?cursor=x": "cursor_invalid", "/console/reservations?feature=none&tenantId=" + tenant: "feature_not_found", "/console/entitlements?tenantId=" + newID().String(): "tenant_not_found",
-		"/console/adjustments/decision?tenantId=" + newID().String(): "tenant_not_found", "/console/tenants/" + newID().String() + "/webhooks": "tenant_not_found"} {
-		got := b.open(path)
-		b.problemShown(got, got.status, code)
-		if got.status < 400 || got.status >= 500 {
-			t.Errorf("%s gives %d", path, got.status)
-		}
-	}
-	at := "/console/sagas/" + id
-	page := b.open(at)
-	b.shows(page, "RUNNING", "wait")
-	refused := b.act(page, at+"/retry", "try it", url.Values{"despite": {"no-condition"}})
-	b.problemShown(refused, 400, "despite_invalid", `value="try it"`)
-	page = b.twice(page, at+"/retry", hostile, url.Values{"despite": {"dead_letters"}})
-	b.shows(page, "Done: Retry now.", hostileShown, "api_key/")
-	w.same("retries", w.number(`SELECT retries FROM sagas WHERE id = $1`, id), 1)
-	b.shows(b.twice(page, at+"/retry", "again", nil), "Done: Retry now.")
-	w.same("retries after another display", w.number(`SELECT retries FROM sagas WHERE id = $1`, id), 2)
-	w.same("of the other saga", w.number(`SELECT retries FROM sagas WHERE id = $1`, other), 0)
-}
-
 // number reads a number of the database.
 func (w *testService) number(sql string, args ...any) (n int) {
 	w.Helper()
 	w.must(w.pool.QueryRow(w.Context(), sql, args...).Scan(&n))
 	return n
-}
-
-// TestConsole_AuditReadsAndDoesNotAct: a key that may only read gets no form, and an action of it is refused.
-func TestConsole_AuditReadsAndDoesNotAct(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
-	id := w.push(a.id, 1, "FAILED")
-	audit, _ := w.key("", nil, commands.ScopeAudit)
-	b, admin := w.signIn(audit), w.signIn(bootstrap)
-	page := b.open("/console/pushes/" + id)
-	b.shows(page, "resource_missing")
-	b.hides(page, "/retry", "/resolve")
-	form := admin.form(admin.open("/console/pushes/"+id), "/console/pushes/"+id+"/retry")
-	form.Set("token", b.form(page, "/console/sign-out").Get("token"))
-	form.Set("reason", "r")
-	if got := b.post("/console/pushes/"+id+"/retry", form); got.status != nethttp.StatusForbidden {
-		t.Errorf("an action of an audit key gives %d", got.status)
-	}
-	w.same("attempts", w.number(`SELECT count(*) FROM pushes WHERE state = 'FAILED' AND last_reason = ''`), 1)
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // maxPage bounds the HTML of a page.
@@ -11,6 +13,7 @@ const maxPage = 200 << 10
 
 // TestConsole_PagesStaySmall: at the limits of names, metadata, ids and lists, each page that lists or shows them has at most 200 KiB.
 func TestConsole_PagesStaySmall(t *testing.T) {
+	tier.AtSize(t)
 	w := newTestService(t)
 	w.catalogue()
 	wide, reason, id := strings.Repeat("界", 200), strings.Repeat("&", 500), strings.Repeat("&", 250)
@@ -47,9 +50,21 @@ func TestConsole_PagesStaySmall(t *testing.T) {
 		w.push(a.id, n+1, "FAILED")
 	}
 	w.asOwner(`UPDATE pushes SET last_error = $1`, reason)
+	for n := range 40 {
+		w.rejections(a, fmt.Sprintf("feature-%s-%d", strings.Repeat("x", 40), n), 2)
+	}
+	var used []any
+	for n := range 60 {
+		notes := map[string]any{"region": strings.Repeat("&", 2000), strings.Repeat("界", 64): strings.Repeat("<", 1700)}
+		used = append(used, event(fmt.Sprint(strings.Repeat("&", 240), n), map[string]any{"metadata": notes}))
+	}
+	w.accept(a, used...)
+	w.fold()
 	b, tenant := w.signIn(bootstrap), "/console/tenants/"+a.id
 	for _, path := range []string{"/console/adjustments", "/console/adjustments?state=PENDING", "/console/adjustments/decision?tenantId=" + a.id, tenant, tenant + "/change", tenant + "/webhooks/" + webhook,
-		tenant + "/thresholds", tenant + "/periods/2026-04", "/console/catalogue", "/console/catalogue/plans/large", "/console/pushes", "/console/reservations?feature=api_calls&tenantId=" + a.id} {
+		tenant + "/thresholds", tenant + "/periods/2026-04", "/console/catalogue", "/console/catalogue/plans/large", "/console/pushes", "/console/reservations?feature=api_calls&tenantId=" + a.id,
+		"/console/dead-letters", "/console/usage/events?tenantId=" + a.id, "/console/events?tenantId=" + a.id, "/console/usage?feature=api_calls&groupBy=region&tenantId=" + a.id,
+		"/console/usage/explain?feature=api_calls&include=rejected&period=" + now()[:7] + "&tenantId=" + a.id} {
 		b.small(path)
 	}
 	w.signIn(a.key).small("/console/reservations?feature=api_calls")

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"regexp"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // walk opens a page and all pages after it, each below the bound of its HTML, and returns the texts of a group that they show.
@@ -25,9 +27,8 @@ func (b *browser) walk(path string, shown *regexp.Regexp) map[string]int {
 
 // TestConsole_AThousandFeaturesArePaged: in the catalogue, and as figures and accounts of a tenant.
 func TestConsole_AThousandFeaturesArePaged(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	tier.AtSize(t)
+	w, a := newServiceWithAccount(t)
 	w.accept(a, event("one", nil))
 	w.fold()
 	const of = `lpad(n::text, 64, 'f')`

@@ -42,46 +42,9 @@ func TestConsole_DeadLettersAreShownByCauseWithTheMemberAtFault(t *testing.T) {
 	}
 }
 
-// TestConsole_ADeadLetterIsRetriedAndDiscardedOnce: a double click and two windows are one event, with reason and way; a refusal keeps the form.
-func TestConsole_ADeadLetterIsRetriedAndDiscardedOnce(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
-	w.rejections(a, "gone", 2)
-	b := w.signIn(bootstrap)
-	letters := w.letters("?feature=gone")
-	first, second := "/console/dead-letters/"+letters[0]["id"].(string), "/console/dead-letters/"+letters[1]["id"].(string)
-	page, window := b.open(first), b.open(first)
-	if got := b.act(page, first+"/retry", " ", nil); got.status != nethttp.StatusBadRequest || !strings.Contains(string(got.body), "reason_required") {
-		t.Errorf("without a reason: %d", got.status)
-	}
-	b.shows(b.follow(b.act(page, first+"/retry", "the feature is back <b>", nil)), "Done: Retry the dead letter.")
-	b.follow(b.act(page, first+"/retry", "the feature is back <b>", nil))
-	b.follow(b.act(window, first+"/retry", "the feature is back <b>", nil))
-	b.shows(b.follow(b.act(page, first+"/retry", "another reason", nil)), "This was done already")
-	if n := b.recorded(events.RetryRequested, "the feature is back <b>"); n != 1 {
-		t.Errorf("%d requests of a retry", n)
-	}
-	w.execute()
-	page = b.open(second)
-	b.shows(b.follow(b.act(page, second+"/discard", "sent by a test", nil)), "Done: Discard the dead letter.")
-	b.follow(b.act(page, second+"/discard", "sent by a test", nil))
-	if n := b.recorded(events.DeadLetterClosed, "sent by a test"); n != 1 {
-		t.Errorf("%d discards", n)
-	}
-	w.fold()
-	b.shows(b.open(second), "DISCARDED", "sent by a test")
-	refused := b.act(page, second+"/retry", "too late", nil)
-	if refused.status != nethttp.StatusConflict || !strings.Contains(string(refused.body), "dead_letter_not_retryable") {
-		t.Errorf("a retry of a discarded dead letter gives %d", refused.status)
-	}
-}
-
 // TestConsole_ABulkChangesTheDeadLettersOfItsPreview: the preview counts; if the number has changed, the action changes none and shows the new one.
 func TestConsole_ABulkChangesTheDeadLettersOfItsPreview(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.rejections(a, "gone", 3)
 	w.rejections(a, "lost", 2)
 	b := w.signIn(bootstrap)

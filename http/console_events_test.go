@@ -1,12 +1,9 @@
 package http_test
 
 import (
-	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
 	"html"
-	nethttp "net/http"
 	"net/url"
 	"regexp"
 	"slices"
@@ -22,9 +19,8 @@ import (
 
 // The pages of the log show all events that match, each with its envelope as the API answers it, and its lineage.
 func TestConsole_EventsShowTheLog(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a, other := w.newAccount("A"), w.newAccount("B")
+	w, a := newServiceWithAccount(t)
+	other := w.newAccount("B")
 	w.ingest(a, batch(event("one", map[string]any{"metadata": map[string]any{"region": `"><script>alert(1)</script>`}}), event("two", map[string]any{"amount": 1<<53 - 1, "feature": "storage"})))
 	w.ingest(other, batch(event("other", nil)))
 	w.fold()
@@ -70,9 +66,7 @@ func (w *testService) positionOf(logged string) string {
 
 // The live part of the page goes on where the page ends: it shows each event once, as a row.
 func TestConsole_TheTailOfTheLogGoesOn(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.ingest(a, batch(event("before", nil)))
 	for _, b := range []*browser{w.signIn(bootstrap), w.signIn(a.key)} {
 		for _, filter := range []string{"tenantId=" + a.id, "tenantId=" + a.id + "&subject=meterplex.usage.event.recorded", "tenantId=" + a.id + "&subject=meterplex.billing."} {
@@ -81,56 +75,15 @@ func TestConsole_TheTailOfTheLogGoesOn(t *testing.T) {
 			at := html.UnescapeString(regexp.MustCompile(`data-stream="([^"]*)"`).FindStringSubmatch(string(page.body))[1])
 			id := newID().String()
 			w.ingest(a, batch(event(id, nil)))
-			lines, end := b.tail(at)
+			l := b.follows(at)
 			if strings.Contains(filter, "billing") {
-				end()
 				continue
 			}
-			var row string
-			for !strings.Contains(row, id) {
-				row = <-lines
-				if row == "" {
-					t.Fatal("the stream ended")
-				}
-				if strings.Contains(row, "before") {
-					t.Errorf("the stream repeats an event of the page: %s", row)
+			for row, ok := "", true; !strings.Contains(row, id); {
+				if row, ok = l.next(); !ok || strings.Contains(row, "before") || !strings.HasPrefix(row, "<tr><td><a href=") {
+					t.Fatalf("the stream ended, or repeats an event of the page: %s", row)
 				}
 			}
-			if !strings.HasPrefix(row, "data: <tr><td><a href=") {
-				t.Errorf("the row is %s", row)
-			}
-			end()
-		}
-	}
-}
-
-// tail follows a stream. The channel gets its lines of data.
-func (b *browser) tail(path string) (lines chan string, end func()) {
-	b.Helper()
-	ctx, cancel := context.WithCancel(b.Context())
-	r, err := nethttp.NewRequestWithContext(ctx, "GET", b.url+path, nil)
-	b.must(err)
-	r.Header.Set("Cookie", b.cookie)
-	response, err := b.client.Do(r)
-	b.must(err)
-	if response.StatusCode != 200 {
-		b.Fatalf("%s gives %d", path, response.StatusCode)
-	}
-	lines = make(chan string, 1000)
-	go func() {
-		defer close(lines)
-		defer response.Body.Close()
-		scanner := bufio.NewScanner(response.Body)
-		scanner.Buffer(nil, 1<<20)
-		for scanner.Scan() {
-			if strings.HasPrefix(scanner.Text(), "data:") {
-				lines <- scanner.Text()
-			}
-		}
-	}()
-	return lines, func() {
-		cancel()
-		for range lines { // until the connection is closed
 		}
 	}
 }
@@ -156,9 +109,7 @@ func (w *testService) effects(a *account, cause string, n int, chain bool) {
 
 // A lineage with as many effects as the API gives comes in pages of at most 200 KB, which show each event once.
 func TestConsole_ALargeLineageComesInPages(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.ingest(a, batch(event("root", nil)))
 	logged := w.firstOf(a)
 	w.effects(a, logged, 300, true)

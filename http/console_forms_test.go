@@ -1,14 +1,11 @@
 package http_test
 
 import (
-	"bufio"
 	nethttp "net/http"
 	"net/url"
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/meterplex/meterplex/http"
 )
 
 // everyRow counts the rows of each table, except the sessions of the console.
@@ -42,21 +39,6 @@ func (b *browser) hasHeaders(name string, got answer) {
 			b.Errorf("%s: %s is %q instead of %q", name, header, values, want)
 		}
 	}
-}
-
-// followsPart opens a live part of a page.
-func (b *browser) followsPart(path string) *listener {
-	b.Helper()
-	request, err := nethttp.NewRequestWithContext(b.Context(), "GET", b.url+path, nil)
-	b.must(err)
-	request.Header.Set("Cookie", b.cookie)
-	response, err := b.client.Do(request)
-	b.must(err)
-	if response.StatusCode != 200 || response.Header.Get("Content-Type") != "text/event-stream" {
-		b.Fatalf("%s: %d", path, response.StatusCode)
-	}
-	b.hasHeaders(path, answer{header: response.Header})
-	return &listener{TB: b.TB, body: response.Body, scan: bufio.NewReader(response.Body)}
 }
 
 // formCase is a form that is refused. change edits the values of the right one.
@@ -109,9 +91,7 @@ func formCases() []formCase {
 
 // TestConsole_BadFormsChangeNothing, and each is a page that says why.
 func TestConsole_BadFormsChangeNothing(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	b := w.signIn(bootstrap)
 	page, path := b.open("/console/tenants/"+a.id), "/console/tenants/"+a.id+"/suspend"
 	right, before := b.form(page, path), w.everyRow()
@@ -141,41 +121,11 @@ func TestConsole_BadFormsChangeNothing(t *testing.T) {
 	if after := w.everyRow(); after != before {
 		t.Fatalf("rows were %s, are %s", before, after)
 	}
-	if got := send(path, formCase{header: map[string]string{"Origin": w.url, "Sec-Fetch-Site": "same-origin", "Content-Type": "application/x-www-form-urlencoded; charset=UTF-8"}}); got.status != nethttp.StatusSeeOther {
+	// So Chromium sends a form of a page with the policy no-referrer: its Origin is null.
+	if got := send(path, formCase{header: map[string]string{"Origin": "null", "Sec-Fetch-Site": "same-origin", "Content-Type": "application/x-www-form-urlencoded; charset=UTF-8"}}); got.status != nethttp.StatusSeeOther {
 		t.Errorf("the right form gives %d:\n%s", got.status, got.body)
 	}
 	old := right.Get("token")
 	b = w.signIn(bootstrap)
 	b.pageRefused("an old token", send(path, formCase{change: set("token", old)}), 403, "forbidden")
-}
-
-// TestConsole_EveryActionRefusesAFormOfAnotherSite: with the right session, without its token or from another site.
-func TestConsole_EveryActionRefusesAFormOfAnotherSite(t *testing.T) {
-	m := newIsolationFixture(t)
-	b, before, cases, routes := m.signIn(bootstrap), m.everyRow(), 0, http.ConsoleRoutes()
-	for _, r := range routes {
-		path := m.consolePath(r.Path)
-		if r.Method != "POST" || !r.Session {
-			continue
-		}
-		cases++
-		b.pageRefused(r.Name()+" without a token", b.post(path, url.Values{"reason": {"x"}}), 403, "forbidden")
-		header := b.header(map[string]string{"Content-Type": "application/x-www-form-urlencoded", "Sec-Fetch-Site": "cross-site"})
-		b.pageRefused(r.Name()+" of another site", b.do(call{method: "POST", path: path, header: header, body: "reason=x"}), 403, "forbidden")
-		(&browser{testService: m.testService}).signedOut(r.Name(), (&browser{testService: m.testService}).post(path, nil))
-		if served(routes, r.Path) {
-			continue // the page that has the form
-		}
-		if got := b.open(path); got.status != 405 || !strings.Contains(got.header.Get("Allow"), "POST") {
-			b.Errorf("GET of %s gives %d", r.Path, got.status)
-		} else {
-			b.pageRefused("GET of "+r.Path, got, 405, "method_not_allowed")
-		}
-	}
-	if after := m.everyRow(); after != before {
-		t.Errorf("rows were %s, are %s", before, after)
-	}
-	if cases < 6 {
-		t.Errorf("only %d actions", cases)
-	}
 }

@@ -50,7 +50,8 @@ func TestConsole_P9_NoKeyOpensAnothersPage(t *testing.T) {
 		}
 		for name, b := range tenants {
 			cases++
-			scoped := r.Who == auth.AnyKey || r.Who != auth.Operator && (name == "all" && anyOf(r.Scopes, commands.TenantScopes()) || slices.Contains(r.Scopes, name))
+			scoped := r.Who == auth.AnyKey || r.Who != auth.Operator && (name == "all" && anyOf(r.Scopes, commands.TenantScopes()) ||
+				slices.Contains(r.Scopes, name))
 			got := ask(b, path)
 			if r.Method == "POST" && scoped { // an action on the tenant's own rows, whose form lacks its token here
 				b.pageRefused(r.Name()+" by a tenant's key with "+name, got, 403, "forbidden")
@@ -92,79 +93,60 @@ func anyOf(some, of []string) bool {
 func (b *browser) absent(name string, withoutBody bool, got answer) {
 	b.Helper()
 	want := b.open("/console/nothing")
-	if b.hasHeaders(name, got); got.status != want.status || !withoutBody && withoutTraces(got) != withoutTraces(want) || len(got.header) != len(want.header) && !withoutBody {
+	if b.hasHeaders(name, got); got.status != want.status || !withoutBody && withoutTraces(got) != withoutTraces(want) ||
+		len(got.header) != len(want.header) && !withoutBody {
 		b.Errorf("%s: %d, an absent page %d:\n%s\n%s", name, got.status, want.status, got.body, want.body)
-	}
-}
-
-// TestConsole_EveryRouteHasTheHeaders, with and without a session.
-func TestConsole_EveryRouteHasTheHeaders(t *testing.T) {
-	m := newIsolationFixture(t)
-	out, in, kinds := &browser{testService: m.testService}, m.signIn(bootstrap), map[string]int{}
-	for _, r := range http.ConsoleRoutes() {
-		path := m.consolePath(r.Path)
-		for name, b := range map[string]*browser{"signed out": out, "signed in": in} {
-			method := r.Method
-			if strings.HasSuffix(path, "/stream") {
-				method = "HEAD"
-			}
-			if r.Path == "/console/sign-out" && b == in {
-				continue
-			}
-			got := b.do(call{method: method, path: path, header: b.header(map[string]string{"Content-Type": "application/x-www-form-urlencoded"})})
-			if b.hasHeaders(r.Name()+" "+name, got); got.status >= 500 {
-				t.Errorf("%s %s gives %d:\n%s", r.Name(), name, got.status, got.body)
-			}
-			kinds[got.header.Get("Content-Type")]++
-		}
-	}
-	for _, kind := range []string{"text/html; charset=utf-8", "text/css; charset=utf-8", "text/javascript; charset=utf-8"} {
-		if kinds[kind] == 0 {
-			t.Errorf("no answer is %s: %v", kind, kinds)
-		}
 	}
 }
 
 // canary is text that would run, or leave its place, if a page did not escape it.
 const canary = `<script>alert(1)</script><img src=x onerror=alert(2)>" onmouseover="alert(3)' x='&lt;{{7*7}}`
 
-// TestConsole_HostileTextIsShownAsSent: in names, notes, ids and keys, on every page that an operator opens.
-func TestConsole_HostileTextIsShownAsSent(t *testing.T) {
+// TestConsole_EveryRouteHasTheHeaders, with and without a session, and shows hostile text in names, notes, ids and keys as it was sent.
+func TestConsole_EveryRouteHasTheHeaders(t *testing.T) {
 	m := newIsolationFixture(t)
-	id := m.want(201, call{"POST", "/api/v1/tenants", bootstrap, nil, map[string]any{"name": canary, "class": "small", "externalIds": []string{strings.ReplaceAll(canary, " ", "/")},
-		"metadata": map[string]string{`"><b id=x>`: canary, "href": "javascript:alert(1)"}}})["id"].(string)
-	m.key(id, map[string]any{"name": canary}, "usage:read")
-	m.ids["tenantId"] = id
-	b, shown := m.signIn(bootstrap), 0
+	spaceless := strings.ReplaceAll(canary, " ", "/")
+	m.ids["tenantId"] = m.want(201, call{"POST", "/api/v1/tenants", bootstrap, nil,
+		map[string]any{"name": canary, "class": "small", "externalIds": []string{spaceless},
+			"metadata": map[string]string{`"><b id=x>`: canary, "href": "javascript:alert(1)"}}})["id"].(string)
+	m.key(m.ids["tenantId"], map[string]any{"name": canary}, "usage:read")
+	out, in, kinds, shown := &browser{testService: m.testService}, m.signIn(bootstrap), map[string]int{}, 0
 	for _, r := range http.ConsoleRoutes() {
-		if r.Method != "GET" || !r.Session || strings.HasSuffix(r.Path, "/stream") {
-			continue
-		}
-		page := b.open(m.consolePath(r.Path))
-		if !strings.HasPrefix(page.header.Get("Content-Type"), "text/html") {
-			continue // a file
-		}
-		body := string(page.body)
-		for _, raw := range []string{"<script>alert", "<img src=x", `" onmouseover=`, "<b id=x>", `href="javascript:`, "49}}"} {
-			if strings.Contains(body, raw) {
-				t.Errorf("%s shows %q:\n%s", r.Path, raw, body)
+		for name, b := range map[string]*browser{"signed out": out, "signed in": in} {
+			method := r.Method
+			if strings.HasSuffix(r.Path, "/stream") {
+				method = "HEAD"
+			}
+			if r.Path == "/console/sign-out" && b == in {
+				continue
+			}
+			header := b.header(map[string]string{"Content-Type": "application/x-www-form-urlencoded"})
+			got := b.do(call{method: method, path: m.consolePath(r.Path), header: header})
+			if b.hasHeaders(r.Name()+" "+name, got); got.status >= 500 {
+				t.Errorf("%s %s gives %d:\n%s", r.Name(), name, got.status, got.body)
+			}
+			media, body := got.header.Get("Content-Type"), string(got.body)
+			if kinds[media]++; !strings.HasPrefix(media, "text/html") {
+				continue
+			}
+			for _, raw := range []string{"<script>alert", "<img src=x", `" onmouseover=`, "<b id=x>", `href="javascript:`, "49}}"} {
+				if strings.Contains(body, raw) {
+					t.Errorf("%s shows %q:\n%s", r.Path, raw, body)
+				}
+			}
+			if strings.Contains(html.UnescapeString(body), canary) {
+				shown++
 			}
 		}
-		if strings.Contains(html.UnescapeString(body), canary) {
-			shown++
-		}
 	}
-	if shown < 2 {
-		t.Errorf("%d pages show the text as it was sent", shown)
+	if kinds["text/html; charset=utf-8"] == 0 || kinds["text/css; charset=utf-8"] == 0 || kinds["text/javascript; charset=utf-8"] == 0 ||
+		shown < 2 {
+		t.Errorf("the kinds of answers are %v, and %d pages show the text as it was sent", kinds, shown)
 	}
-	spaceless := strings.ReplaceAll(canary, " ", "/")
-	page := b.open("/console/tenants?externalId=" + url.QueryEscape(spaceless)) // in an attribute
-	if !strings.Contains(html.UnescapeString(string(page.body)), `value="`+spaceless+`"`) || strings.Contains(string(page.body), `"/onmouseover=`) {
-		t.Errorf("the filter is shown as:\n%s", page.body)
+	page := string(in.open("/console/tenants?externalId=" + url.QueryEscape(spaceless)).body) // in an attribute
+	if !strings.Contains(html.UnescapeString(page), `value="`+spaceless+`"`) || strings.Contains(page, `"/onmouseover=`) {
+		t.Errorf("the filter is shown as:\n%s", page)
 	}
-	b.pageRefused("a canary as a parameter", b.open("/console/tenants?"+url.QueryEscape(canary)+"=1"), 400, "unknown_parameter")
-	refused := b.open("/console/" + url.PathEscape(canary))
-	if strings.Contains(string(refused.body), "<script>alert") {
-		t.Errorf("the refusal shows:\n%s", refused.body)
-	}
+	in.pageRefused("a canary as a parameter", in.open("/console/tenants?"+url.QueryEscape(canary)+"=1"), 400, "unknown_parameter")
+	in.hides(in.open("/console/"+url.PathEscape(canary)), "<script>alert")
 }

@@ -10,38 +10,29 @@ import (
 
 // TestConsole_AStateThatReturnsIsAnotherState: a form is executed once from each display, also if its values, and those of its target, were there before.
 func TestConsole_AStateThatReturnsIsAnotherState(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	b, at := w.signIn(bootstrap), "/console/tenants/"+a.id
-	for n := range 3 {
-		b.shows(b.twice(b.open(at), at+"/suspend", "unpaid", nil), "SUSPENDED")
-		b.shows(b.twice(b.open(at), at+"/activate", "paid", nil), "Done: Activate the tenant.")
-		w.once(events.TenantChanged, 2*n+2)
-	}
-	plan := "/console/catalogue/plans/basic"
-	for n, name := range []string{"Ten", "Twenty", "Ten", "Twenty"} {
-		page := b.open(plan)
-		b.shows(b.twice(page, plan+"/change", "as before", url.Values{"name": {name}, "entitlements": {`[{"feature":"api_calls","limit":10}]`}}), "<dd>"+name+"</dd>")
-		w.once(events.PlanDefined, n+1)
-	}
+	const plan = "/console/catalogue/plans/basic"
 	apply := at + "/subscriptions/" + a.subscription + "/apply-plan"
-	for n := range 3 {
+	for n := range 2 {
+		b.shows(b.twice(b.open(at), at+"/suspend", "unpaid", nil), "SUSPENDED")
+		b.twice(b.open(at), at+"/activate", "paid", nil)
+		b.twice(b.open(at), at+"/billing", "by card", url.Values{"provider": {"stripe"}, "customer": {"cus_1"}})
+		b.twice(b.open(at), at+"/billing/remove", "by invoice", nil)
+		w.once(events.TenantChanged, 4*n+4)
+		for i, name := range []string{"Ten", "Twenty"} {
+			values := url.Values{"name": {name}, "entitlements": {`[{"feature":"api_calls","limit":10}]`}}
+			b.shows(b.twice(b.open(plan), plan+"/change", "as before", values), "<dd>"+name+"</dd>")
+			w.once(events.PlanDefined, 2*n+i+1)
+		}
 		b.twice(b.open(at), apply, "again", url.Values{"plan": {"basic"}})
 		w.once(events.SubscriptionChanged, n+1)
-	}
-	for n := range 2 {
-		page := b.twice(b.open(at), at+"/billing", "by card", url.Values{"provider": {"stripe"}, "customer": {"cus_1"}})
-		b.twice(page, at+"/billing/remove", "by invoice", nil)
-		w.once(events.TenantChanged, 6+2*n+2)
 	}
 }
 
 // TestConsole_TwoWindowsExecuteAnActionOnce: of a target that the first window removed, the second shows the result, not a 404.
 func TestConsole_TwoWindowsExecuteAnActionOnce(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	b := w.signIn(bootstrap)
 	webhook := w.want(201, call{"POST", "/api/v1/tenants/" + a.id + "/webhooks", bootstrap, nil, `{"url":"https://example.com/hook","events":["period.closed"]}`})["id"].(string)
 	threshold := w.want(201, call{"POST", "/api/v1/tenants/" + a.id + "/thresholds", bootstrap, nil, `{"percent":80}`})["id"].(string)
@@ -60,42 +51,6 @@ func TestConsole_TwoWindowsExecuteAnActionOnce(t *testing.T) {
 		b.twice(first, at+c.action, "of the first window", nil)
 		b.twice(second, at+c.action, "of the second", nil)
 		w.once(c.subject, 1)
-	}
-	page := "/console/tenants/" + a.id
-	first, second := b.open(page), b.open(page)
-	b.shows(b.twice(first, page+"/suspend", "of the first window", nil), "SUSPENDED")
-	b.twice(second, page+"/suspend", "of the second", nil)
-	w.once(events.TenantChanged, 1)
-}
-
-// TestConsole_AUsedFormLeadsToTheListOfItsResult: with another reason the API gives no id, and the list shows the result and leads to a fresh form.
-func TestConsole_AUsedFormLeadsToTheListOfItsResult(t *testing.T) {
-	w, _, _ := newRebuildWorld(t)
-	b := w.signIn(bootstrap)
-	for _, c := range []struct {
-		form, list, fresh string
-		sent              url.Values
-	}{
-		{"tenant", "tenants", "tenant", url.Values{"name": {"Acme"}, "class": {"small"}}},
-		{"rebuild", "rebuilds", "rebuild?projection=usage_aggregates", url.Values{"projection": {"usage_aggregates"}}},
-		{"verify", "rebuilds", "verify?projection=usage_aggregates", url.Values{"projection": {"entitlement_reads"}}},
-		{"replay", "replays", "replay", url.Values{"topic": {"usage.raw"}, "fromTime": {"2026-01-01T00:00:00Z"}}},
-		{"rewind", "replays", "rewind", url.Values{"consumer": {"meterplex-usage-aggregator"}, "to": {"start"}}},
-	} {
-		at, list := "/console/new/"+c.form, "/console/"+c.list
-		made := b.act(b.open(at+"?key=k"), at, "of the first window", c.sent)
-		b.shows(b.follow(made), "Done: ")
-		if same := b.act(b.open(at+"?key=k"), at, "of the first window", c.sent); pathOf(same) != pathOf(made) || !strings.HasPrefix(pathOf(made), list+"/") {
-			t.Errorf("%s: the same form leads to %s, and before to %s", c.form, pathOf(same), pathOf(made))
-		}
-		if c.form == "tenant" { // whose reason is no part of the request
-			c.sent.Set("name", "Another")
-		}
-		used := b.act(b.open(at+"?key=k"), at, "of the second", c.sent)
-		if pathOf(used) != list {
-			t.Errorf("%s: the used form leads to %s", c.form, pathOf(used))
-		}
-		b.shows(b.follow(used), "This was done already", `href="`+pathOf(made)+`"`, `href="/console/new/`+c.fresh+`"`)
 	}
 }
 
@@ -153,9 +108,7 @@ func TestConsole_ARollbackTakesBackTheDisplayedPromotion(t *testing.T) {
 
 // TestConsole_AFormWithAnEmptyFieldIsShownAgain: filled, with the fault at its field, and nothing is done. An answer of the API about a member is at its field, too.
 func TestConsole_AFormWithAnEmptyFieldIsShownAgain(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	b, before := w.signIn(bootstrap), ""
 	tenant := "/console/tenants/" + a.id
 	long := strings.Repeat("n", 201)

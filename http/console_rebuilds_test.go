@@ -10,65 +10,6 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// TestConsole_ARebuildIsStartedComparedPromotedAndRolledBack: the walk of a logic fix, each action once, with figures of the database.
-func TestConsole_ARebuildIsStartedComparedPromotedAndRolledBack(t *testing.T) {
-	w, a, other := newRebuildWorld(t)
-	b := w.signIn(bootstrap)
-	form := b.follow(b.open("/console/new/rebuild?projection=usage_aggregates"))
-	first := b.act(form, "/console/new/rebuild", "storage counts <twice>", url.Values{"workers": {"2"}})
-	again := b.act(form, "/console/new/rebuild", "storage counts <twice>", url.Values{"workers": {"2"}})
-	at, _, _ := strings.Cut(first.header.Get("Location"), "?")
-	if path, _, _ := strings.Cut(again.header.Get("Location"), "?"); path != at || at == "" || b.recorded(events.RebuildRequested, "storage counts <twice>") != 1 {
-		t.Errorf("a double click gives %s and %s", at, path)
-	}
-	id := strings.TrimPrefix(at, "/console/rebuilds/")
-	b.shows(b.follow(first), "FOLDING", `data-stream="`+at+`/stream"`, "storage counts &lt;twice&gt;")
-	stop := w.rebuilding()
-	w.awaitState(id, "READY")
-	stop()
-	b.shows(b.open("/console/rebuilds"), id, "usage_aggregates/v1", "READY")
-	ready := b.open(at)
-	b.shows(ready, "READY", at+"/diff")
-	if !isRead(string(ready.body)) {
-		t.Errorf("the page shows %s", ready.body)
-	}
-	page := b.open(at + "/diff")
-	b.shows(page, `<strong>33</strong>`, `<strong>69</strong>`, "verdicts, 6 counted", a.id, other.id, "Largest differences")
-	if body := string(page.body); strings.Index(body, `<td class="number">22</td>`) > strings.Index(body, `<td class="number">11</td>`) {
-		t.Error("the largest difference is not the first")
-	}
-	behind := b.open(at + "/diff/events?feature=storage&periodKey=lifetime&tenantId=" + a.id)
-	b.shows(behind, "s0", "s2", "Not explained<strong>0</strong>", "Explained by events<strong>22</strong>")
-	done := b.act(page, at+"/diff/promote", "checked by billing", nil)
-	b.shows(b.follow(done), "PROMOTED", "Done: Promote the rebuild.")
-	b.follow(b.act(page, at+"/diff/promote", "checked by billing", nil))
-	if n := b.recorded(events.RebuildPromoted, "checked by billing"); n != 1 || w.figure(a) != "44" {
-		t.Errorf("%d promotions, the figure is %s", n, w.figure(a))
-	}
-	page = b.open(at)
-	b.shows(b.follow(b.act(page, at+"/rollback", "not yet", nil)), "ROLLED_BACK")
-	b.follow(b.act(page, at+"/rollback", "not yet", nil))
-	if n := b.recorded(events.RebuildRolledBack, "not yet"); n != 1 || w.figure(a) != "22" {
-		t.Errorf("%d rollbacks, the figure is %s", n, w.figure(a))
-	}
-	b.follow(b.act(b.open(at+"/diff"), at+"/diff/promote", "checked by billing", nil)) // the state has returned, and the key has not
-	if n := b.recorded(events.RebuildPromoted, "checked by billing"); n != 2 || w.figure(a) != "44" {
-		t.Errorf("promoted again: %d promotions, the figure is %s", n, w.figure(a))
-	}
-	b.follow(b.act(b.open(at), at+"/rollback", "not yet", nil))
-	page = b.open(at)
-	if got := b.act(page, at+"/abandon", "", nil); got.status != nethttp.StatusBadRequest {
-		t.Errorf("without a reason: %d", got.status)
-	}
-	b.shows(b.follow(b.act(page, at+"/abandon", "another fold", nil)), "ABANDONED")
-	if n := b.recorded(events.RebuildAbandoned, "another fold"); n != 1 {
-		t.Errorf("%d events of an abandoned rebuild", n)
-	}
-	if body := string(b.open(at + "/diff").body); !strings.Contains(body, "rebuild_not_ready") {
-		t.Error("the difference of an abandoned rebuild shows no problem")
-	}
-}
-
 // TestConsole_APromotionOfAnotherDifferenceIsRefused: the page shows the new figures, and no reader sees another figure.
 func TestConsole_APromotionOfAnotherDifferenceIsRefused(t *testing.T) {
 	w, a, _ := newRebuildWorld(t)
@@ -76,6 +17,9 @@ func TestConsole_APromotionOfAnotherDifferenceIsRefused(t *testing.T) {
 	b := w.signIn(bootstrap)
 	at := "/console/rebuilds/" + id + "/diff"
 	page := b.open(at)
+	b.shows(page, `<strong>33</strong>`, `<strong>69</strong>`, "verdicts, 6 counted", "Largest differences")
+	behind := b.open(at + "/events?feature=storage&periodKey=lifetime&tenantId=" + a.id)
+	b.shows(behind, "s0", "s2", "Not explained<strong>0</strong>", "Explained by events<strong>22</strong>")
 	w.ingest(a, batch(event("late", map[string]any{"feature": "storage", "amount": 7})))
 	w.foldBoth()
 	refused := b.act(page, at+"/promote", "as displayed", nil)
@@ -158,7 +102,7 @@ func TestConsole_TheProgressOfARebuildIsLive(t *testing.T) {
 	w, _, _ := newRebuildWorld(t)
 	id := w.rebuilt("usage_aggregates", nil)
 	b := w.signIn(bootstrap)
-	text := b.follows("/console/rebuilds/" + id + "/stream")()
+	text, _ := b.follows("/console/rebuilds/" + id + "/stream").next()
 	if !strings.Contains(text, "<dt>State</dt><dd>READY") || !isRead(text) {
 		t.Errorf("the stream gives %s", text)
 	}

@@ -121,9 +121,7 @@ func TestConsole_ASessionHasABrowsersCookie(t *testing.T) {
 
 // TestConsole_ASessionEnds with its time, its key and its tenant, and by signing out.
 func TestConsole_ASessionEnds(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	const page = "/console/tenants"
 	at := func(b *browser, sql string) {
 		_, err := w.pool.Exec(t.Context(), sql+` WHERE token_hash = $1`, tokenHash(b.cookie))
@@ -171,9 +169,7 @@ func TestConsole_ASessionEnds(t *testing.T) {
 
 // TestConsole_ARevokedKeyExecutesNothing: between the page and its action, and on another instance within a second.
 func TestConsole_ARevokedKeyExecutesNothing(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	there := w.secondInstance()
 	there.confirmGrants()
 	for name, end := range map[string]func(id string){
@@ -257,9 +253,7 @@ func TestConsole_AStreamEndsWithItsKey(t *testing.T) {
 	if !served(http.ConsoleRoutes(), stream) {
 		t.Skip("no page of this release shows the log as it grows")
 	}
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	there := w.secondInstance()
 	tenant := "/api/v1/tenants/" + a.id
 	for name, end := range map[string]func(b *browser, id string){
@@ -279,7 +273,7 @@ func TestConsole_AStreamEndsWithItsKey(t *testing.T) {
 		key, id := w.key(a.id, nil, "events:read")
 		w.eventually(there, key)
 		b := w.signIn(key)
-		l := (&browser{there, b.cookie}).followsPart(stream)
+		l := (&browser{there, b.cookie}).follows(stream)
 		w.ingest(a, batch(event("before-"+strings.ReplaceAll(name, " ", "_"), nil)))
 		if _, ok := l.next(); !ok {
 			t.Fatalf("%s: the stream ended before its key", name)

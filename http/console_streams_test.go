@@ -11,9 +11,7 @@ import (
 
 // TestConsole_AForgedLastEventIDShowsNoMore: a place that cannot be is a page with a problem, and one of another tenant's event shows that tenant's events to nobody.
 func TestConsole_AForgedLastEventIDShowsNoMore(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	other := w.newAccountIn("B", func(p int16) bool { return p != a.partition() })
 	w.ingest(a, batch(event("own", nil)))
 	w.ingest(other, batch(event("foreign", nil)))
@@ -40,9 +38,7 @@ func TestConsole_AForgedLastEventIDShowsNoMore(t *testing.T) {
 	place := w.positionOf(w.firstOf(neighbour))
 	w.ingest(neighbour, batch(event("foreign-too", nil)))
 	w.ingest(a, batch(event("own-too", nil)))
-	tail, end := tenant.tail("/console/events/stream?subject=meterplex.usage.event.recorded&after=" + place)
-	defer end()
-	if row := <-tail; !strings.Contains(row, "own-too&#34;") {
+	if row, _ := tenant.follows("/console/events/stream?subject=meterplex.usage.event.recorded&after=" + place).next(); !strings.Contains(row, "own-too&#34;") {
 		t.Errorf("after an event of a neighbour in its partition a tenant follows %s", row)
 	}
 }
@@ -51,18 +47,16 @@ func TestConsole_AForgedLastEventIDShowsNoMore(t *testing.T) {
 func TestP9_ConsoleLiveTailsAreATenantsOwn(t *testing.T) {
 	w := newTestService(t)
 	w.catalogue()
-	accounts, tails := []*account{w.newAccount("A"), w.newAccount("B"), w.newAccount("C")}, []chan string{}
+	accounts, tails := []*account{w.newAccount("A"), w.newAccount("B"), w.newAccount("C")}, []*listener{}
 	for _, a := range accounts {
-		lines, end := w.signIn(a.key).tail("/console/events/stream?subject=meterplex.usage.event.recorded")
-		defer end()
-		tails = append(tails, lines)
+		tails = append(tails, w.signIn(a.key).follows("/console/events/stream?subject=meterplex.usage.event.recorded"))
 	}
 	for round := range 4 { // the first ones may be read by each viewer for itself
 		for n, a := range accounts {
 			w.ingest(a, batch(event(fmt.Sprintf("round-%d-of-%d", round, n), nil)))
 		}
-		for n, lines := range tails {
-			if row := <-lines; !strings.Contains(row, fmt.Sprintf("round-%d-of-%d&#34;", round, n)) {
+		for n, l := range tails {
+			if row, _ := l.next(); !strings.Contains(row, fmt.Sprintf("round-%d-of-%d&#34;", round, n)) {
 				t.Fatalf("round %d: tenant %d follows %s", round, n, row)
 			}
 		}
@@ -71,9 +65,7 @@ func TestP9_ConsoleLiveTailsAreATenantsOwn(t *testing.T) {
 
 // TestConsole_EventsAreShownWhileATenantHasNoStreamLeft: the page tells that it is not live, the search finds a trace, and a tail waits for a stream.
 func TestConsole_EventsAreShownWhileATenantHasNoStreamLeft(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.ingest(a, batch(event("shown", nil)))
 	b := w.signIn(a.key)
 	const path = "/console/events?subject=meterplex.usage.event.recorded"
@@ -92,9 +84,7 @@ func TestConsole_EventsAreShownWhileATenantHasNoStreamLeft(t *testing.T) {
 		t.Errorf("without a stream left the page is:\n%s", page)
 	}
 	time.AfterFunc(1500*time.Millisecond, func() { open[0].body.Close() })
-	lines, end := b.tail("/console/events/stream?last=1&subject=meterplex.usage.event.recorded")
-	defer end()
-	if row := <-lines; !strings.Contains(row, "shown&#34;") {
+	if row, _ := b.follows("/console/events/stream?last=1&subject=meterplex.usage.event.recorded").next(); !strings.Contains(row, "shown&#34;") {
 		t.Errorf("once a stream is left, the tail shows %q", row)
 	}
 }

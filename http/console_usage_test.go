@@ -64,9 +64,7 @@ func storage(id string, amount int64) map[string]any {
 
 // A customer disputes a figure: the page of its usage leads to the very events of the figure, and each event to its receipt. All amounts are exact.
 func TestConsole_AFigureLeadsToItsEventsAndReceipts(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.ingest(a, batch(storage("one", 1<<53-1), storage("two", 2), event("<b>of&</b>", map[string]any{"metadata": map[string]any{"region": `"><script>`}})))
 	w.ingest(a, batch(storage("two", 3)))
 	w.letter(a)
@@ -107,9 +105,7 @@ type usageDrawn struct {
 
 // For random figures, the listed events sum up to the figure at the displayed position, whatever is recorded meanwhile.
 func TestConsole_TheEventsOfAPageSumUpToItsFigure(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	b := w.signIn(bootstrap)
 	drawn := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) usageDrawn {
 		return usageDrawn{rapid.OneOf(rapid.Int64Range(0, 9), rapid.Int64Range(1<<53-9, 1<<53-1)).Draw(rt, "amount"), rapid.IntRange(0, 2).Draw(rt, "kind") == 0}
@@ -178,9 +174,7 @@ func (b *browser) next(page answer) string {
 
 // Two moments are compared with exact differences, and figures of the past stay as they were known.
 func TestConsole_FiguresOfTwoMomentsAreCompared(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	b := w.signIn(a.reader)
 	first := w.accept(a, storage("one", 5))[0]
 	w.fold()
@@ -206,49 +200,26 @@ func TestConsole_FiguresOfTwoMomentsAreCompared(t *testing.T) {
 
 // Bad input is refused on the page, which shows its form again.
 func TestConsole_UsageRefusesBadInput(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	b := w.signIn(bootstrap)
 	of := "tenantId=" + a.id
 	for path, code := range map[string]string{
-		"/console/usage?" + of + "&asOfPosition=999-1":                              "400 position_invalid",
-		"/console/usage?" + of + "&asOf=yesterday":                                  "400 parameter_invalid",
-		"/console/usage?" + of + "&asOf=2026-05-01T00:00:00Z&asOfPosition=1-1":      "400 parameter_invalid",
-		"/console/usage?" + of + "&asOf2=yesterday":                                 "400 parameter_invalid",
-		"/console/usage?" + of + "&period=May":                                      "400 parameter_invalid",
-		"/console/usage?" + of + "&cursor=forged":                                   "400 cursor_invalid",
-		"/console/usage?" + of + "&feature=api_calls&seriesCursor=forged":           "400 cursor_invalid",
-		"/console/usage?" + of + "&feature=api_calls&granularity=minute":            "400 parameter_invalid",
-		"/console/usage?" + of + "&feature=api_calls&from=2026-05-01T00:30:00Z":     "400 parameter_invalid",
-		"/console/usage?" + of + "&feature=api_calls&groupBy=secret":                "400 parameter_invalid",
-		"/console/usage?" + of + "&feature=" + strings.Repeat("x", 5000):            "400 parameter_invalid",
-		"/console/usage?" + of + "&" + of:                                           "400 duplicate_parameter",
-		"/console/usage?" + of + "&colour=red":                                      "400 unknown_parameter",
-		"/console/usage?tenantId=no":                                                "404 tenant_not_found",
-		"/console/usage?tenantId=" + newID().String():                               "404 tenant_not_found",
-		"/console/usage/explain?" + of + "&feature=api_calls&period=May":            "400 parameter_invalid",
-		"/console/usage/explain?" + of + "&feature=api_calls&period=2026&cursor=no": "400 cursor_invalid",
-		"/console/usage/events?" + of + "&status=LOST":                              "400 parameter_invalid",
-		"/console/usage/conflicts?" + of + "&cursor=no":                             "400 cursor_invalid",
-		"/console/usage/events/unknown?" + of:                                       "404 not_found",
-		"/console/usage/events/unknown":                                             "400 parameter_missing",
-		"/console/usage/series.csv?" + of:                                           "400 parameter_missing",
-		"/console/usage/figures.csv?" + of + "&asOfPosition=1":                      "400 position_invalid",
-		"/console/usage/figures.csv?" + of + "&limit=1":                             "400 unknown_parameter",
+		"usage?" + of + "&asOfPosition=999-1": "position_invalid", "usage?" + of + "&asOf2=yesterday": "parameter_invalid",
+		"usage?" + of + "&asOf=2026-05-01T00:00:00Z&asOfPosition=1-1": "parameter_invalid", "usage?" + of + "&" + of: "duplicate_parameter",
+		"usage?" + of + "&feature=api_calls&seriesCursor=forged": "cursor_invalid", "usage?" + of + "&feature=api_calls&granularity=minute": "parameter_invalid",
+		"usage?" + of + "&feature=" + strings.Repeat("x", 5000): "parameter_invalid", "usage/explain?" + of + "&feature=api_calls&period=May": "parameter_invalid",
+		"usage/conflicts?" + of + "&cursor=no": "cursor_invalid", "usage/events/unknown": "parameter_missing", "usage/series.csv?" + of: "parameter_missing",
+		"usage/figures.csv?" + of + "&asOfPosition=1": "position_invalid", "usage/figures.csv?" + of + "&limit=1": "unknown_parameter",
 	} {
-		status, name, _ := strings.Cut(code, " ")
-		var n int
-		_, _ = fmt.Sscan(status, &n)
-		b.refuses(path, n, name)
+		b.refuses("/console/"+path, 400, code)
 	}
+	b.refuses("/console/usage?tenantId=no", 404, "tenant_not_found")
+	b.refuses("/console/usage/events/unknown?"+of, 404, "not_found")
 }
 
 // Files are those of the API, and a cell that a spreadsheet would execute is quoted.
 func TestConsole_FilesOfUsageQuoteFormulas(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	var list []any
 	for i, text := range []string{"=1+1", "+1", "-1", "@x", `=HYPERLINK("x,y")`, "plain", "a=b", ""} {
 		list = append(list, event(fmt.Sprint(i), map[string]any{"metadata": map[string]any{"region": text, "model": "=m"}}))
@@ -286,9 +257,8 @@ func TestConsole_FilesOfUsageQuoteFormulas(t *testing.T) {
 
 // A tenant's key opens the pages of usage and events of its own tenant. Another tenant, and its events, are absent.
 func TestP9_ConsolePagesOfUsageAndEventsAreATenantsOwn(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a, other := w.newAccount("A"), w.newAccount("B")
+	w, a := newServiceWithAccount(t)
+	other := w.newAccount("B")
 	w.ingest(a, batch(event("secret-of-A", nil)))
 	w.ingest(a, batch(event("secret-of-A", map[string]any{"amount": 2})))
 	w.fold()

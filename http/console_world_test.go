@@ -101,6 +101,15 @@ func (b *browser) follow(got answer) answer {
 	return b.open(got.header.Get("Location"))
 }
 
+// follows opens a live part of a page.
+func (b *browser) follows(path string) *listener {
+	b.Helper()
+	l := b.stream(b.Context(), path, b.header(nil))
+	b.hasHeaders(path, answer{header: l.header})
+	b.Cleanup(func() { l.body.Close() })
+	return l
+}
+
 // shows fails unless a page is whole: its status is 200 and it shows no problem.
 func (b *browser) shows(page answer, texts ...string) {
 	b.Helper()
@@ -115,10 +124,10 @@ func (b *browser) shows(page answer, texts ...string) {
 	}
 }
 
-// TestConsole_EveryPageWithoutParametersRenders: a page of the table cannot be broken unnoticed. Pages with parameters have tests of their own.
+// TestConsole_EveryPageWithoutParametersRenders: a page of the table cannot be broken unnoticed, also of a service without a tenant, and of a tenant that has
+// nothing. Other pages with parameters have tests of their own.
 func TestConsole_EveryPageWithoutParametersRenders(t *testing.T) {
 	w := newTestService(t)
-	w.catalogue()
 	b := w.signIn(bootstrap)
 	pages := 0
 	for _, r := range http.ConsoleRoutes() {
@@ -135,52 +144,12 @@ func TestConsole_EveryPageWithoutParametersRenders(t *testing.T) {
 	if pages < 2 {
 		t.Fatalf("only %d pages", pages)
 	}
-}
-
-// TestConsole_TenantsAreCreatedSuspendedAndGetKeys: the table, each action once, and its event.
-func TestConsole_TenantsAreCreatedSuspendedAndGetKeys(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	b := w.signIn(bootstrap)
-	form := b.follow(b.open("/console/new/tenant"))
-	sent := url.Values{"name": {"Acme <b>&"}, "class": {"small"}}
-	first := b.act(form, "/console/new/tenant", "a new customer", sent)
-	tenant := b.follow(first)
-	b.shows(tenant, "Acme &lt;b&gt;&amp;", "ACTIVE", "Done: Create the tenant.")
-	if again := b.act(form, "/console/new/tenant", "clicked twice", sent); again.header.Get("Location") == "" {
-		t.Errorf("a second click gives %d:\n%s", again.status, again.body)
+	id := w.newAccountlessTenant("Lonely")
+	b.shows(b.open("/console/tenants/"+id), "Lonely", "has no subscription", "has no key", "No usage of the tenant is counted yet", "has no account")
+	for _, path := range []string{"usage", "entitlements", "entitlements/comparison", "reservations", "adjustments/decision", "events"} {
+		b.shows(b.open("/console/" + path + "?tenantId=" + id))
 	}
-	var tenants int
-	w.must(w.pool.QueryRow(t.Context(), `SELECT count(*) FROM tenants WHERE name = 'Acme <b>&'`).Scan(&tenants))
-	if tenants != 1 {
-		t.Errorf("%d tenants instead of 1", tenants)
-	}
-	at := regexp.MustCompile(`/console/tenants/[0-9a-f-]{36}`).FindString(first.header.Get("Location"))
-	tenant = b.follow(b.act(tenant, at+"/subscribe", "ordered", url.Values{"plan": {"basic"}, "status": {"ACTIVE"}}))
-	b.shows(tenant, "basic")
-	made := b.act(tenant, at+"/keys", "for their server", url.Values{"name": {"server"}, "mode": {"live"}, "scopes": {"usage:write", "usage:read"}})
-	b.shows(made, "mp_live_", "shown once")
-	secret := regexp.MustCompile(`mp_live_[A-Za-z0-9_-]{43}`).FindString(string(made.body))
-	if w.do(call{method: "GET", path: "/api/v1/usage/aggregates", key: secret}).status != 200 {
-		t.Error("the key does not work")
-	}
-	if page := b.open(at); strings.Contains(string(page.body), secret) {
-		t.Error("the secret is shown again")
-	}
-	b.shows(b.follow(b.act(b.open(at), at+"/suspend", "unpaid", nil)), "SUSPENDED", "Done: Suspend the tenant.")
-	if got := w.do(call{method: "GET", path: "/api/v1/usage/aggregates", key: secret}); got.status != 403 {
-		t.Errorf("the key of a suspended tenant gives %d", got.status)
-	}
-	var via int
-	w.must(w.pool.QueryRow(t.Context(), `SELECT count(*) FROM event_log l JOIN log_origins o ON o.id = l.origin WHERE o.via = 'console'`).Scan(&via))
-	if via != 4 { // created, subscribed, key, suspended
-		t.Errorf("%d events have via console", via)
-	}
-	var hash int
-	w.must(w.pool.QueryRow(t.Context(), `SELECT count(*) FROM console_sessions WHERE token_hash = $1`, tokenHash(b.cookie)).Scan(&hash))
-	if hash != 1 {
-		t.Error("the table does not hold the hash of the token")
-	}
+	b.shows(b.open("/console/tenants/" + id + "/periods"))
 }
 
 // tokenHash is the SHA-256 of the token in a cookie.

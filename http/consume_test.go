@@ -24,9 +24,7 @@ func (w *testService) used(tenant string) string {
 }
 
 func TestP7_ConsumeGrantsUpToTheLimit(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	got := w.want(200, consuming(a.key, "api_calls", "req-1", 998))
 	for member, want := range map[string]string{"allowed": "true", "feature": "api_calls", "eventId": "req-1", "amount": "998", "limit": "1000", "used": "998", "held": "0", "remaining": "2"} {
 		if fmt.Sprint(got[member]) != want {
@@ -66,9 +64,7 @@ func TestP7_ConsumeGrantsUpToTheLimit(t *testing.T) {
 }
 
 func TestP7_ARepeatedConsumeGetsItsFirstAnswer(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	sent := call{"POST", "/api/v1/entitlements/api_calls/consume", a.key, nil, `{"eventId":"r","amount":600,"metadata":{"model":"x","n":1}}`}
 	first := w.do(sent)
 	w.want(200, consuming(a.key, "api_calls", "other", 400)) // the limit is reached
@@ -89,9 +85,7 @@ func TestP7_ARepeatedConsumeGetsItsFirstAnswer(t *testing.T) {
 }
 
 func TestP7_ItemsAreGrantedTogetherOrNotAtAll(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	together := func(items string) call {
 		return call{"POST", "/api/v1/entitlements/consume", a.key, nil, `{"items":[` + items + `]}`}
 	}
@@ -128,9 +122,7 @@ func TestP7_ItemsAreGrantedTogetherOrNotAtAll(t *testing.T) {
 
 // Requests for the last units arrive at once, also for the same ids.
 func TestP7_AStampedeGetsExactlyTheLimit(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.want(200, consuming(a.key, "api_calls", "before", 950))
 	var granted, bodies sync.Map
 	var all sync.WaitGroup
@@ -160,9 +152,7 @@ func TestP7_AStampedeGetsExactlyTheLimit(t *testing.T) {
 
 // The verdict on admitted usage is its admission, and it counts once in each projection.
 func TestP7_AdmittedUsageIsCountedOnceEverywhere(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.want(200, consuming(a.key, "api_calls", "1", 7))
 	w.ingest(a, batch(event("2", map[string]any{"amount": 5})))
 	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id + "/subscriptions/" + a.subscription, bootstrap, nil, `{"status":"CANCELLED"}`})
@@ -236,9 +226,7 @@ func TestP7_IngestIsRefusedAboveAnEnforcedLimit(t *testing.T) {
 
 // Usage with a timestamp from before the plan enforced its limit is refused above it, too.
 func TestP7_ATimestampAvoidsNoEnforcedLimit(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	before := time.Now().UTC().Format(time.RFC3339Nano)
 	w.want(200, call{"PUT", "/api/v1/plans/basic", bootstrap, nil, map[string]any{"name": "Basic", "entitlements": []any{
 		map[string]any{"feature": "api_calls", "limit": 10, "limitBehavior": "HARD", "resetPeriod": "MONTHLY", "onIngest": "enforce"}}}})
@@ -251,9 +239,8 @@ func TestP7_ATimestampAvoidsNoEnforcedLimit(t *testing.T) {
 }
 
 func TestAccountsAreListedBesideTheirLimit(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a, b := w.newAccount("A"), w.newAccount("B")
+	w, a := newServiceWithAccount(t)
+	b := w.newAccount("B")
 	at := w.want(200, consuming(a.key, "api_calls", "1", 7))["position"]
 	w.want(200, consuming(b.key, "api_calls", "1", 9))
 	w.want(200, consuming(a.key, "storage", "2", 5)) // METERED: no account

@@ -44,9 +44,7 @@ func TestEveryReadOfEventsTakesAPosition(t *testing.T) {
 // TestFiguresAreExplainedByTheParametersTheyAreReadWith uses the same parameters to read
 // a figure and to explain it.
 func TestFiguresAreExplainedByTheParametersTheyAreReadWith(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.ingest(a, batch(event("1", map[string]any{"amount": 5}), event("2", map[string]any{"amount": 6})))
 	w.fold()
 	month := time.Now().UTC().Format("2006-01")
@@ -63,9 +61,7 @@ func TestFiguresAreExplainedByTheParametersTheyAreReadWith(t *testing.T) {
 
 // TestP9_KeysOfTheLogReadEarlierFigures: a key with events:read reads figures as of a position or time and explains them, and no present ones.
 func TestP9_KeysOfTheLogReadEarlierFigures(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	at := verdicts(w.ingest(a, batch(event("one", nil))))[0]["position"].(string)
 	w.fold()
 	key, _ := w.key(a.id, nil, "events:read")

@@ -49,9 +49,7 @@ func (w *testService) receiptOf(a *account, id string) map[string]any {
 }
 
 func TestP3_ACorrectionReplacesTheAmountOfItsTarget(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	at := w.accept(a, event("u", map[string]any{"amount": 10}), event("other", map[string]any{"amount": 5}))
 	if r := w.receiptOf(a, "u"); r["effectiveAmount"] != nil || len(r["corrections"].([]any)) != 0 || r["corrects"] != nil {
 		t.Errorf("before its verdict: %v", r)
@@ -94,9 +92,7 @@ func TestP3_ACorrectionReplacesTheAmountOfItsTarget(t *testing.T) {
 }
 
 func TestP3_ARetractionTakesItsTargetBackForEver(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.accept(a, event("u", map[string]any{"amount": 10}), event("other", nil), correction("c", "u", 4), retraction("r", "u"))
 	w.fold()
 	if got := w.callsFigure(a); got != "1 1" {
@@ -152,9 +148,8 @@ func (w *testService) verdictOn(a *account, event map[string]any) string {
 }
 
 func TestP4_ARefusedCorrectionIsNotStored(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a, b := w.newAccount("A"), w.newAccount("B")
+	w, a := newServiceWithAccount(t)
+	b := w.newAccount("B")
 	w.accept(a, event("u", map[string]any{"amount": 10}), event("s", map[string]any{"feature": "storage"}), correction("c", "u", 9), event("gone", nil), retraction("r", "gone"))
 	w.accept(b, event("theirs", nil))
 	w.fold()
@@ -196,9 +191,7 @@ func TestP4_ARefusedCorrectionIsNotStored(t *testing.T) {
 }
 
 func TestP3_TheTargetMayBeEarlierInTheSameBatch(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	sent := batch(correction("early", "u", 1), event("u", map[string]any{"amount": 10}), correction("zero", "u", 0), correction("c", "u", 3), retraction("r", "u"), correction("late", "u", 5), event("v", nil))
 	want := []string{"rejected correction_target_unknown /events/0/correctionRef", "accepted <nil> <nil>", "accepted <nil> <nil>", "accepted <nil> <nil>", "accepted <nil> <nil>",
 		"rejected correction_target_retracted /events/5/correctionRef", "accepted <nil> <nil>"}
@@ -221,9 +214,7 @@ func TestP3_TheTargetMayBeEarlierInTheSameBatch(t *testing.T) {
 }
 
 func TestP3_CloudEventsCorrectAndRetract(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.accept(a, event("s", map[string]any{"amount": 10}), event("b", map[string]any{"amount": 20}))
 	structured := func(id, data string) call {
 		return call{header: map[string]string{"Content-Type": "application/cloudevents+json"},
@@ -261,9 +252,7 @@ func TestP3_CloudEventsCorrectAndRetract(t *testing.T) {
 
 // A correction of usage that does not count waits as a dead letter, and counts once both are retried.
 func TestP4_ACorrectionOfWhatDoesNotCountIsADeadLetter(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.rejectionsAt(a, "gone", 1, time.Now().Add(time.Minute)) // the plan has the feature by then
 	rejected := w.letters("?stage=VALIDATION")[0]
 	w.accept(a, event("c", map[string]any{"type": "correction", "feature": "gone", "correctionRef": rejected["eventId"], "amount": 4}))
@@ -288,31 +277,9 @@ func TestP4_ACorrectionOfWhatDoesNotCountIsADeadLetter(t *testing.T) {
 	}
 }
 
-// Until a retraction is validated, later corrections are accepted; the validator rejects them.
-func TestP3_ACorrectionBehindARetractionIsADeadLetter(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
-	w.accept(a, event("u", map[string]any{"amount": 10}), event("v", nil))
-	w.accept(a, retraction("r", "u"))
-	w.accept(a, correction("c", "u", 5))
-	w.fold()
-	if r := w.receiptOf(a, "c"); r["status"] != "REJECTED" || r["rejected"].(map[string]any)["code"] != "correction_target_retracted" {
-		t.Errorf("the receipt %v", r)
-	}
-	if got := w.callsFigure(a); got != "1 1" {
-		t.Errorf("the figure is %s", got)
-	}
-	if r := w.receiptOf(a, "u"); fmt.Sprint(r["effectiveAmount"]) != "0" || len(r["corrections"].([]any)) != 1 {
-		t.Errorf("the receipt %v", r)
-	}
-}
-
 // A refused correction on usage.commands is one dead letter of stage INGESTION, also if its message is delivered again.
 func TestP2_ARefusedCorrectionOnUsageCommandsIsOneDeadLetter(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	server := w.server()
 	reader := &commands.UsageCommands{Tenants: server.Reader, Ingest: server.Ingest}
 	body, err := json.Marshal(batch(event("u", map[string]any{"amount": 10}), correction("c", "u", 7), correction("x", "nothing", 1), retraction("y", "c")))
@@ -330,20 +297,5 @@ func TestP2_ARefusedCorrectionOnUsageCommandsIsOneDeadLetter(t *testing.T) {
 	}
 	if len(found) != 2 || !found["x correction_target_unknown FAILED"] || !found["y correction_ref_invalid FAILED"] {
 		t.Errorf("dead letters %v", found)
-	}
-}
-
-// A rebuild folds corrections as the live fold did, and counts them among the recorded events and the verdicts.
-func TestP5_ARebuildCountsCorrections(t *testing.T) {
-	w := newTestService(t, withDoublingFold) // api_calls counts as before
-	w.catalogue()
-	a := w.newAccount("A")
-	w.accept(a, event("u", map[string]any{"amount": 10}), event("v", nil), correction("c", "u", 7), retraction("r", "v"))
-	w.accept(a, correction("late", "v", 1)) // the validator rejects it
-	w.fold()
-	diff := w.want(200, call{method: "GET", path: "/api/v1/rebuilds/" + w.rebuilt("usage_aggregates", nil) + "/diff", key: bootstrap})
-	kept := diff["conservation"].(map[string]any)
-	if got := valuesOf(kept, "holds", "verdicts", "counted", "recorded", "validated", "rejected", "undecided"); got != "true 4 4 5 4 1 0" || len(diff["data"].([]any)) != 0 {
-		t.Errorf("%s, %v", got, diff)
 	}
 }

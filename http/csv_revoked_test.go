@@ -6,6 +6,8 @@ import (
 	nethttp "net/http"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // revokedRows is the number of rows of an answer that the buffers of a connection do not hold.
@@ -14,6 +16,7 @@ const revokedRows = 60_000
 // TestP9_ALongAnswerEndsWithItsKey: a list, an export and a difference that are read slowly end within a second of the revocation of their key or of
 // the suspension of their tenant, and do not look complete.
 func TestP9_ALongAnswerEndsWithItsKey(t *testing.T) {
+	tier.AtSize(t)
 	w, a, _ := newRebuildWorld(t)
 	tenant := "/api/v1/tenants/" + a.id
 	_, err := w.pool.Exec(t.Context(), `INSERT INTO usage_aggregates SELECT generation, partition, tenant_id, feature, period_key,
@@ -52,9 +55,8 @@ func (w *testService) checkCut(name string, answer *nethttp.Response) {
 
 // TestP9_AnExportEndsWithItsKey in each format.
 func TestP9_AnExportEndsWithItsKey(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	tier.AtSize(t)
+	w, a := newServiceWithAccount(t)
 	w.accept(a, old("u1", 10))
 	path := w.closed(a) + "/export"
 	w.periodLines(revokedRows)

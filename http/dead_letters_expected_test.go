@@ -9,9 +9,7 @@ import (
 
 // A bulk with the number that was shown is refused with the present number if it differs, and then changes no dead letter.
 func TestABulkOfAnotherNumberIsRefused(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.rejections(a, "gone", 3)
 	bulk := func(expected int) map[string]any {
 		return map[string]any{"action": "retry", "filter": map[string]any{"feature": "gone"}, "expectedMatched": expected}
@@ -28,9 +26,7 @@ func TestABulkOfAnotherNumberIsRefused(t *testing.T) {
 
 // While dead letters arrive, each bulk that is accepted changes exactly as many as were shown, and each that is refused changes none.
 func TestBulksAreExactWhileDeadLettersArrive(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.rejections(a, "gone", 1)
 	var arriving sync.WaitGroup
 	arriving.Go(func() {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,9 +64,7 @@ func post(path string, body any) call {
 }
 
 func TestDeadLetterIsDiscarded(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.letter(a)
 	path := "/" + a.letterID
 	body := map[string]any{"reason": "a test's own usage"}
@@ -97,9 +96,7 @@ func TestDeadLetterIsDiscarded(t *testing.T) {
 
 // The event of a retried dead letter names the event that its retry appended.
 func TestARetriedDeadLetterNamesItsRetry(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.letter(a)
 	w.want(202, post("/"+a.letterID+"/retry", nil))
 	w.execute()
@@ -124,9 +121,7 @@ func TestARetriedDeadLetterNamesItsRetry(t *testing.T) {
 
 // A payload conflict cannot be retried, but it can be discarded after review.
 func TestConflictIsDiscarded(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.ingest(a, batch(event("e", nil)))
 	w.ingest(a, batch(event("e", map[string]any{"amount": 2})))
 	w.fold()
@@ -145,9 +140,8 @@ func TestConflictIsDiscarded(t *testing.T) {
 }
 
 func TestDeadLettersAreGroupedAndFiltered(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a, b := w.newAccount("A"), w.newAccount("B")
+	w, a := newServiceWithAccount(t)
+	b := w.newAccount("B")
 	w.rejections(a, "gone", 3)
 	w.rejections(b, "gone", 2)
 	w.rejections(b, "never", 1)
@@ -176,25 +170,14 @@ func TestDeadLettersAreGroupedAndFiltered(t *testing.T) {
 	if sample["fingerprint"] != print || sample["reason"] != groups[0]["reason"] {
 		t.Errorf("%v is no sample of %v", sample, groups[0])
 	}
-	var paged []any
-	for cursor := ""; ; {
-		got := w.want(200, call{method: "GET", path: "/api/v1/dead-letters/groups?limit=1" + cursor, key: bootstrap})
-		paged = append(paged, got["data"].([]any)...)
-		next, ok := got["nextCursor"].(string)
-		if !ok {
-			break
-		}
-		cursor = "&cursor=" + next
-	}
-	if len(paged) != 3 || fmt.Sprint(paged[0], paged[1], paged[2]) != fmt.Sprint(groups[0], groups[1], groups[2]) {
-		t.Errorf("page by page %v", paged)
+	if paged, whole := w.pages(bootstrap, "/api/v1/dead-letters/groups?limit=1"), w.pages(bootstrap, "/api/v1/dead-letters/groups"); len(paged) != 3 || !slices.Equal(paged, whole) {
+		t.Errorf("page by page %q instead of %q", paged, whole)
 	}
 }
 
 func TestBulkOfDeadLetters(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a, b := w.newAccount("A"), w.newAccount("B")
+	w, a := newServiceWithAccount(t)
+	b := w.newAccount("B")
 	w.rejections(a, "gone", 30)
 	w.rejections(b, "gone", 5)
 	first := w.letters("?tenantId=" + a.id + "&limit=1")[0]["id"].(string)

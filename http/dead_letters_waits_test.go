@@ -9,9 +9,7 @@ import (
 
 // A dead letter that is not folded yet is waited for, as a list with it is. An unknown one is not found once the position has passed.
 func TestAReadOfADeadLetterWaitsForItsFold(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.ingest(a, batch(event("e", nil)))
 	w.ingest(a, batch(event("e", map[string]any{"amount": 2})))
 	var id, at, beyond string
@@ -25,7 +23,7 @@ func TestAReadOfADeadLetterWaitsForItsFold(t *testing.T) {
 	w.refused(letter(unknown, at, "0"), 503, "projection_behind")
 	w.refused(letter(id, beyond, "0"), 400, "position_invalid")
 	found := make(chan answer, 1)
-	go func() { found <- letter(id, at, "20") }()
+	go func() { found <- letter(id, at, "30") }()
 	select {
 	case early := <-found:
 		t.Fatalf("the letter is not folded, and the answer is %d %s", early.status, early.body)

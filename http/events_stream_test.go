@@ -19,38 +19,44 @@ import (
 
 	"github.com/meterplex/meterplex/http"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // listener reads a stream of server-sent events.
 type listener struct {
 	testing.TB
-	body io.ReadCloser
-	scan *bufio.Reader
-	last string // id
+	header nethttp.Header
+	body   io.ReadCloser
+	scan   *bufio.Reader
+	last   string // id
 }
 
-// listen opens a stream of the log. A refusal fails the test.
-func (w *testService) listen(ctx context.Context, key, query, lastID string) *listener {
+// stream opens a stream. A refusal fails the test.
+func (w *testService) stream(ctx context.Context, path string, header map[string]string) *listener {
 	w.Helper()
-	request, err := nethttp.NewRequestWithContext(ctx, "GET", w.url+"/api/v1/events/stream"+query, nil)
+	request, err := nethttp.NewRequestWithContext(ctx, "GET", w.url+path, nil)
 	w.must(err)
-	request.Header.Set("Authorization", "Bearer "+key)
-	if lastID != "" {
-		request.Header.Set("Last-Event-ID", lastID)
+	for name, value := range header {
+		request.Header.Set(name, value)
 	}
 	response, err := w.client.Do(request)
 	w.must(err)
 	if response.StatusCode != 200 || response.Header.Get("Content-Type") != "text/event-stream" {
 		body, _ := io.ReadAll(response.Body)
-		w.Fatalf("%s: %d %s", query, response.StatusCode, body)
+		w.Fatalf("%s: %d %s", path, response.StatusCode, body)
 	}
-	return &listener{TB: w.TB, body: response.Body, scan: bufio.NewReader(response.Body), last: lastID}
+	return &listener{TB: w.TB, header: response.Header, body: response.Body, scan: bufio.NewReader(response.Body), last: header["Last-Event-ID"]}
+}
+
+// listen opens a stream of the log.
+func (w *testService) listen(ctx context.Context, key, query, lastID string) *listener {
+	w.Helper()
+	return w.stream(ctx, "/api/v1/events/stream"+query, map[string]string{"Authorization": "Bearer " + key, "Last-Event-ID": lastID})
 }
 
 // next returns the data of the next event, or false if the stream has ended.
 func (l *listener) next() (data string, ok bool) {
-	id := l.last
-	for {
+	for id, lines := l.last, []string(nil); ; {
 		line, err := l.scan.ReadString('\n')
 		if err != nil {
 			return "", false
@@ -60,10 +66,10 @@ func (l *listener) next() (data string, ok bool) {
 		case "id":
 			id = value
 		case "data":
-			data = value
+			lines = append(lines, value)
 		case "":
-			if l.last = id; data != "" {
-				return data, true
+			if l.last = id; lines != nil {
+				return strings.Join(lines, "\n"), true
 			}
 		}
 	}
@@ -167,26 +173,26 @@ func (w *testService) startServer(change func(*nethttp.Server)) (stop func(conte
 // A stream outlives the timeouts of other requests, and ends with the server.
 func TestStreamsOutliveRequestsAndEndWithTheServer(t *testing.T) {
 	w, a, _, auditor := newServiceWithEvents(t)
-	recording := *w // its own answers may take longer
-	stop := w.startServer(func(s *nethttp.Server) { s.WriteTimeout, s.ReadTimeout = 200*time.Millisecond, 200*time.Millisecond })
+	recording, timeout := *w, 3*time.Second
+	rebuild := w.want(202, call{"POST", "/api/v1/projections/usage_aggregates/rebuilds", bootstrap, nil, `{"reason":"r"}`})["id"].(string)
+	stop := w.startServer(func(s *nethttp.Server) { s.WriteTimeout, s.ReadTimeout = timeout, timeout })
 	l, other := w.listen(t.Context(), a.key, "", ""), w.listen(t.Context(), auditor, "?last=1", "")
 	defer other.body.Close()
-	for i := range 4 {
-		time.Sleep(150 * time.Millisecond)
-		recording.ingest(a, batch(event(fmt.Sprint("slow", i), nil)))
-		if data, ok := l.next(); !ok || !strings.Contains(data, fmt.Sprint("slow", i)) {
-			t.Fatalf("%d: %v %s", i, ok, data)
-		}
+	progress := w.stream(t.Context(), "/api/v1/rebuilds/"+rebuild+"/events", map[string]string{"Authorization": "Bearer " + bootstrap})
+	defer progress.body.Close()
+	time.Sleep(timeout + timeout/4)
+	recording.ingest(a, batch(event("slow", nil)))
+	if data, ok := l.next(); !ok || !strings.Contains(data, `"slow"`) {
+		t.Fatalf("%v %s", ok, data)
 	}
-	began := time.Now()
-	if err := stop(t.Context()); err != nil {
-		t.Error(err)
-	}
+	w.must(stop(t.Context()))
 	if _, ok := l.next(); ok {
 		t.Error("the stream goes on")
 	}
+	if _, err := io.Copy(io.Discard, progress.body); err != nil {
+		t.Errorf("the progress of a rebuild ends with %v", err)
+	}
 	l.body.Close()
-	t.Logf("the server ended within %s", time.Since(began))
 }
 
 // A stream ends soon after its key is revoked.
@@ -203,13 +209,13 @@ func TestP9_AStreamEndsWithItsKey(t *testing.T) {
 // A client that disconnects is released at once: its stream leaves no resources behind.
 func TestClosedStreamsReleaseTheirResources(t *testing.T) {
 	w, a, _, auditor := newServiceWithEvents(t)
-	for range 3 * 64 { // three times the maximum of open streams
+	for range tier.Histories(t, 65, 3*64) { // more than the maximum of open streams
 		for _, path := range []string{"stream", "export"} {
 			ctx, cancel := context.WithCancel(t.Context())
 			request, err := nethttp.NewRequestWithContext(ctx, "GET", w.url+"/api/v1/events/"+path, nil)
 			w.must(err)
 			request.Header.Set("Authorization", "Bearer "+auditor)
-			for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 				response, err := w.client.Do(request)
 				w.must(err)
 				_, err = io.ReadFull(response.Body, make([]byte, 10))

@@ -61,6 +61,17 @@ func (w *testService) pages(key, path string) (all []string) {
 	}
 }
 
+// entries are the decoded entries of pages.
+func (w *testService) entries(key, path string) (all []map[string]any) {
+	w.Helper()
+	for _, text := range w.pages(key, path) {
+		var entry map[string]any
+		w.must(json.Unmarshal([]byte(text), &entry))
+		all = append(all, entry)
+	}
+	return all
+}
+
 // newServiceWithEvents is a test service with two accounts and some events.
 func newServiceWithEvents(t *testing.T) (w *testService, a, b *account, auditor string) {
 	w = newTestService(t)

@@ -57,9 +57,7 @@ func (w *testService) awaitExports(admin *pgx.Conn, want int) {
 
 // P8: an export that is cut in mid-stream never looks complete: its answer ends with an error, in each format. A client that is gone ends its transaction.
 func TestP8_AnExportThatIsCutLooksIncomplete(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.accept(a, old("u1", 10))
 	path := w.closed(a) + "/export"
 	admin, err := pgx.Connect(t.Context(), localtest.Postgres(t).AdminURL()) // sees the sessions of all logins

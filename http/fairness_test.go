@@ -2,14 +2,18 @@ package http_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http"
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/infra/postgres/store"
@@ -65,15 +69,9 @@ func (f *fairnessFixture) openSessions() {
 	}
 }
 
-// hang blocks all reads of usage events, and begins n reads, in turn those given. It returns once
+// hang blocks all reads of a table, and begins n reads, in turn those given. It returns once
 // each is refused or hangs, with the function that ends the block and returns the answers by status.
-func (f *fairnessFixture) hang(n int, reads ...call) (end func() map[int]int) {
-	f.Helper()
-	return f.hangOn("dead_letter_events", n, reads...)
-}
-
-// hangOn is hang for reads of another table.
-func (f *fairnessFixture) hangOn(table string, n int, reads ...call) (end func() map[int]int) {
+func (f *fairnessFixture) hang(table string, n int, reads ...call) (end func() map[int]int) {
 	f.Helper()
 	ctx := context.Background()
 	block, err := f.pool.Begin(ctx)
@@ -129,68 +127,52 @@ func (f *fairnessFixture) slow(key, tenant string) []call {
 	return []call{list, receipt}
 }
 
-// One tenant's reads hang, 64 at a time. Other tenants, checks that are not cached, the system's
-// reads, operators and ingest are answered, and the tenant's further reads are refused.
+// The reads of one tenant hang, or those of operators, who together are one reader, or every connection that lists may take. All others, checks that are
+// not cached, the system's reads and ingest are answered; further reads of that tenant are refused.
 func TestP9_AnotherTenantsHangingReadsAreNotFelt(t *testing.T) {
 	f := newFairnessFixture(t)
-	end := f.hang(64, f.slow(f.a.key, "")...)
-	for range 5 {
-		f.want(200, call{method: "GET", path: "/api/v1/usage/aggregates", key: f.b.key})
-		f.want(200, call{method: "GET", path: "/api/v1/usage/conflicts", key: f.b.key})
-		f.want(200, call{method: "GET", path: "/api/v1/system/identity", key: bootstrap})
-		f.want(200, call{method: "GET", path: "/api/v1/tenants", key: bootstrap})
-		f.want(200, call{method: "GET", path: "/api/v1/usage/aggregates?tenantId=" + f.b.id, key: bootstrap})
+	get := func(key, path string) call { return call{method: "GET", path: path, key: key} }
+	system := []call{get(bootstrap, "/api/v1/system/identity"), get(bootstrap, "/api/v1/system")}
+	b := append(system, get(f.b.key, "/api/v1/usage/aggregates"), get(f.b.key, "/api/v1/usage/conflicts"))
+	operators := f.slow(bootstrap, "?tenantId="+f.a.id)
+	for _, c := range []struct {
+		name         string
+		hang, answer []call
+		connections  int32
+	}{
+		{"a tenant", f.slow(f.a.key, ""), append(b, get(bootstrap, "/api/v1/tenants"), get(bootstrap, "/api/v1/usage/aggregates?tenantId="+f.b.id)), readConnections / 4},
+		{"operators", operators, append(b, get(f.a.key, "/api/v1/usage/aggregates")), readConnections / 4},
+		{"all", slices.Concat(f.slow(f.a.key, ""), f.slow(f.b.key, ""), operators), system, readConnections - reservedConnections},
+	} {
+		end := f.hang("dead_letter_events", 66, c.hang...)
+		if n := f.readers.Stat().AcquiredConns(); n != c.connections {
+			t.Errorf("%s: %d connections hang instead of %d", c.name, n, c.connections)
+		}
+		for range 5 {
+			for _, answered := range c.answer {
+				f.want(200, answered)
+			}
+		}
+		f.checksAndIngest()
+		if got := end(); got[200] != int(c.connections) || got[503] != 66-int(c.connections) {
+			t.Errorf("%s: answers by status: %v", c.name, got)
+		}
+		f.nothingHeld()
 	}
-	f.checksAndIngest()
-	if got := end(); got[200] != readConnections/4 || got[503] != 64-readConnections/4 {
-		t.Errorf("answers by status: %v", got)
-	}
-	f.nothingHeld()
-	f.want(200, call{method: "GET", path: "/api/v1/usage/events", key: f.a.key})
+	f.want(200, get(f.a.key, "/api/v1/usage/events"))
 }
 
 // A stream whose page finds the connections of its tenant taken continues later.
 func TestP9_StreamsOutlastTheirTenantsOtherReads(t *testing.T) {
 	f := newFairnessFixture(t)
 	tail := f.listen(t.Context(), f.a.key, "", "")
-	end := f.hang(8, f.slow(f.a.key, "")...)
+	end := f.hang("dead_letter_events", 8, f.slow(f.a.key, "")...)
 	time.Sleep(5 * time.Second / 2) // a read waits 1 s for a connection
 	f.ingest(f.a, batch(event("2", nil)))
 	end()
 	if e, ok := tail.next(); !ok || !strings.Contains(e, "usage.event.recorded") {
 		t.Errorf("the stream ended, or sent %q", e)
 	}
-}
-
-// Operators together are one reader: their reads leave connections to all tenants.
-func TestP9_OperatorsHangingReadsAreNotFelt(t *testing.T) {
-	f := newFairnessFixture(t)
-	end := f.hang(64, f.slow(bootstrap, "?tenantId="+f.a.id)...)
-	for range 5 {
-		f.want(200, call{method: "GET", path: "/api/v1/usage/aggregates", key: f.a.key})
-		f.want(200, call{method: "GET", path: "/api/v1/system/identity", key: bootstrap})
-	}
-	f.checksAndIngest()
-	end()
-	f.nothingHeld()
-}
-
-// Every connection that lists may take hangs. The system's reads and the loads of checks have
-// connections of their own.
-func TestP9_ChecksAndTheSystemHaveConnectionsOfTheirOwn(t *testing.T) {
-	f := newFairnessFixture(t)
-	reads := slices.Concat(f.slow(f.a.key, ""), f.slow(f.b.key, ""), f.slow(bootstrap, "?tenantId="+f.a.id))
-	end := f.hang(66, reads...)
-	if n := f.readers.Stat().AcquiredConns(); n != readConnections-reservedConnections {
-		t.Fatalf("%d connections hang", n)
-	}
-	for range 5 {
-		f.want(200, call{method: "GET", path: "/api/v1/system/identity", key: bootstrap})
-		f.want(200, call{method: "GET", path: "/api/v1/system", key: bootstrap})
-	}
-	f.checksAndIngest()
-	end()
-	f.nothingHeld()
 }
 
 // checksAndIngest checks entitlements that are not cached, and sends usage, for both tenants.
@@ -200,5 +182,68 @@ func (f *fairnessFixture) checksAndIngest() {
 		f.want(200, call{method: "GET", path: "/api/v1/entitlements/api_calls/check", key: x.key})
 		f.want(200, call{method: "POST", path: "/api/v1/entitlements/check", key: x.key, body: `{"features":[{"feature":"sso"}]}`})
 		f.ingest(x, batch(event("later", nil)))
+	}
+}
+
+// A tenant's key changes its webhook on 30 connections while its partition is slow. Operators' changes of other partitions are answered.
+func TestP9_ATenantsChangesAreNotFeltByOperators(t *testing.T) {
+	f := newFairnessFixture(t)
+	a := f.a
+	for events.PartitionOf(uuid.MustParse(a.id)) == events.PartitionOf(events.Platform) {
+		a = f.newAccount("another")
+	}
+	path := "/api/v1/tenants/" + a.id + "/webhooks"
+	hook := f.want(201, call{"POST", path, a.key, nil, `{"url":"https://example.com/x","events":["push.failed"]}`})
+	slow, err := f.pool.Begin(t.Context())
+	f.must(err)
+	_, err = slow.Exec(t.Context(), `SELECT FROM log_heads WHERE partition = $1 FOR UPDATE`, events.PartitionOf(uuid.MustParse(a.id)))
+	f.must(err)
+	var all sync.WaitGroup
+	defer all.Wait()
+	var stopped atomic.Bool
+	defer func() {
+		stopped.Store(true)
+		_ = slow.Rollback(context.Background())
+	}()
+	var refused atomic.Int64
+	for range 30 {
+		all.Go(func() {
+			for !stopped.Load() {
+				if got := f.do(call{"PATCH", path + "/" + hook["id"].(string), a.key, nil, `{"status":"ENABLED"}`}); got.status == 503 {
+					refused.Add(1)
+				}
+			}
+		})
+	}
+	f.until("changes are refused", func() bool { return refused.Load() > 30 })
+	for n := range 10 {
+		f.want(201, call{"PUT", fmt.Sprint("/api/v1/features/f", n), bootstrap, nil, `{"name":"F","type":"BOOLEAN"}`})
+	}
+}
+
+// Reads of a tenant's webhooks and thresholds with its own key take the connections of that tenant, and none of the operators'.
+func TestP9_ReadsOfWebhooksAndThresholdsAreOfTheirTenant(t *testing.T) {
+	f := newFairnessFixture(t)
+	tenant := "/api/v1/tenants/" + f.a.id
+	hook := f.want(201, call{"POST", tenant + "/webhooks", f.a.key, nil, `{"url":"https://example.com/x","events":["push.failed"]}`})
+	limit := f.want(201, call{"POST", tenant + "/thresholds", f.a.key, nil, `{"percent":80}`})
+	get := func(path string) call { return call{method: "GET", path: path, key: f.a.key} }
+	webhook, threshold := tenant+"/webhooks/"+hook["id"].(string), tenant+"/thresholds/"+limit["id"].(string)
+	for table, reads := range map[string][]call{
+		"webhooks":           {get(tenant + "/webhooks"), get(webhook)},
+		"webhook_deliveries": {get(webhook + "/deliveries")},
+		"thresholds":         {get(tenant + "/thresholds"), get(threshold)},
+	} {
+		end := f.hang(table, 32, reads...)
+		for range 3 {
+			f.want(200, call{method: "GET", path: "/api/v1/tenants", key: bootstrap})
+			f.want(200, call{method: "GET", path: "/api/v1/usage/aggregates?tenantId=" + f.b.id, key: bootstrap})
+			f.want(200, call{method: "GET", path: "/api/v1/usage/aggregates", key: f.b.key})
+		}
+		f.refused(f.do(call{method: "GET", path: "/api/v1/usage/aggregates", key: f.a.key}), 503, "overloaded")
+		if got := end(); got[200] != readConnections/4 || got[503] != 32-readConnections/4 {
+			t.Errorf("%s: answers by status: %v", table, got)
+		}
+		f.nothingHeld()
 	}
 }

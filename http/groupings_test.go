@@ -63,6 +63,9 @@ func TestP5_GroupingsFollowFromTheLog(t *testing.T) {
 	put("first", "C", "c_d")
 	put("none", "D")
 	put("none", "E")
+	var late int // after the usage of a fast server
+	w.must(w.pool.QueryRow(t.Context(), `SELECT count(*) FROM feature_groupings WHERE since > now() + interval '2 days'`).Scan(&late))
+	w.same("groupings after recorded usage", late > 0, true)
 	rows, err := w.pool.Query(t.Context(), `SELECT feature, since, keys FROM feature_groupings`)
 	w.must(err)
 	var table []string

@@ -2,6 +2,8 @@ package http_test
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -48,4 +50,19 @@ func heldBy(w *testService, registry *prometheus.Registry) (held string) {
 		w.Fatalf("%d gauges of what requests hold, want 6", gauges)
 	}
 	return held
+}
+
+// raw sends bytes unchanged and returns the answer.
+func (w *testService) raw(format string, args ...any) string {
+	w.Helper()
+	conn, err := net.Dial("tcp", w.addr)
+	w.must(err)
+	defer conn.Close()
+	w.must(conn.SetDeadline(time.Now().Add(time.Minute)))
+	_, _ = fmt.Fprintf(conn, format, args...) // the server may refuse and close before all bytes are sent
+	if c, ok := conn.(*net.TCPConn); ok {
+		_ = c.CloseWrite()
+	}
+	got, _ := io.ReadAll(conn)
+	return string(got)
 }

@@ -77,10 +77,52 @@ func (m *isolationFixture) asTenant(tenant *string, query string) (n int, denied
 	return n, false, err
 }
 
-// TestP9_EveryTableShowsATenantItsOwnRows reads every relation in SQL: as another tenant,
-// without a tenant, and with an invalid tenant.
-func TestP9_EveryTableShowsATenantItsOwnRows(t *testing.T) {
+// TestP9_DefinerFunctionsShowATenantItsOwnRows, as all else that the roles of the service can reach in the database.
+func TestP9_DefinerFunctionsShowATenantItsOwnRows(t *testing.T) {
 	m := newIsolationFixture(t)
+	for name, check := range map[string]func(*isolationFixture, *testing.T){
+		"functions": (*isolationFixture).definerFunctions, "tables": (*isolationFixture).everyTable, "guards": (*isolationFixture).tablesAreGuarded,
+		"P6": (*isolationFixture).recordedEventsStay, "connections": (*isolationFixture).connectionsKeepNothing, "residencies": (*isolationFixture).residencies,
+	} {
+		t.Run(name, func(t *testing.T) {
+			mine, service := *m, *m.testService
+			mine.testService, service.TB = &service, t
+			check(&mine, t)
+		})
+	}
+}
+
+// definerFunctions: row level security does not bind a
+// function that runs as its owner. Each such function is listed here and must check its
+// caller itself.
+func (m *isolationFixture) definerFunctions(t *testing.T) {
+	known := []string{"broker_place", "caused_positions", "consumer_standing", "expire_answers", "expire_rebuild_units", "expire_replays", "expire_reservations", "failed_verdicts", "failing_positions", "log_positions", "position_of_event",
+		"recorded_residencies", "recorded_time", "recorded_until", "rejected_positions", "usage_positions", "usage_stream", "usage_walk", "verdict_positions"}
+	rows, err := m.pool.Query(t.Context(), `SELECT proname || CASE WHEN array_to_string(proconfig, ' ') LIKE '%search_path=%' THEN '' ELSE ' without a search path' END
+  || CASE WHEN EXISTS (SELECT FROM aclexplode(coalesce(proacl, acldefault('f', proowner))) WHERE grantee = 0) THEN ' for everybody' ELSE '' END
+ FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND prosecdef ORDER BY 1`)
+	m.must(err)
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	m.must(err)
+	if !slices.Equal(names, known) {
+		t.Errorf("functions that run as their owner: %q", names)
+	}
+	nobody, empty := newID().String(), ""
+	for _, shown := range m.shownByFunctions() {
+		for name, c := range map[string]struct {
+			as   *string
+			sees bool
+		}{"A": {&m.a.id, true}, "B": {&m.b.id, false}, "nobody": {&nobody, false}, "unset": {nil, false}, "empty": {&empty, false}} {
+			if n, denied, err := m.asTenant(c.as, shown); err != nil || denied || n > 0 != c.sees {
+				t.Errorf("%s is shown %d rows of A by %s (denied %v), %v", name, n, shown, denied, err)
+			}
+		}
+	}
+}
+
+// everyTable reads every relation in SQL: as another tenant,
+// without a tenant, and with an invalid tenant.
+func (m *isolationFixture) everyTable(t *testing.T) {
 	m.ingest(m.b, batch(event("of-B", nil)))
 	m.fold()
 	const platform = "00000000-0000-0000-0000-000000000000"
@@ -135,10 +177,9 @@ func TestP9_EveryTableShowsATenantItsOwnRows(t *testing.T) {
 	}
 }
 
-// TestP9_TablesOfTenantsAreGuarded fails for a new table with a tenant column until row
+// tablesAreGuarded fails for a new table with a tenant column until row
 // level security is forced on it, or it is listed here and tenants' reads cannot see it.
-func TestP9_TablesOfTenantsAreGuarded(t *testing.T) {
-	m := newIsolationFixture(t)
+func (m *isolationFixture) tablesAreGuarded(t *testing.T) {
 	unseen := []string{"event_log_rows", "projection_rebuilds", "replays", "inbox", "outbox_events", "withheld_records"}
 	for _, r := range m.relations() {
 		if r.tenant != "" && !r.guarded && (r.readable || !slices.Contains(unseen, r.name)) {
@@ -150,10 +191,9 @@ func TestP9_TablesOfTenantsAreGuarded(t *testing.T) {
 	}
 }
 
-// TestP6_RecordedEventsCannotBeChanged compares the privileges of the service's role
+// recordedEventsStay compares the privileges of the service's role
 // with the purpose of each table.
-func TestP6_RecordedEventsCannotBeChanged(t *testing.T) {
-	m := newIsolationFixture(t)
+func (m *isolationFixture) recordedEventsStay(t *testing.T) {
 	appendOnly := []string{"event_log", "event_log_rows", "log_origins", "log_vocabularies", "log_epochs", "log_identity", "subscription_history", "idempotency_answers", "withheld_records"}
 	found := 0
 	for _, r := range m.relations() {
@@ -177,35 +217,6 @@ func TestP6_RecordedEventsCannotBeChanged(t *testing.T) {
  (SELECT count(*) FROM unnest(ARRAY['meterplex_worker', 'meterplex_tenant']) r WHERE has_schema_privilege(r, 'public', 'CREATE') OR has_database_privilege(r, current_database(), 'CREATE'))`).Scan(&owned, &creates))
 	if owned+creates > 0 {
 		t.Errorf("the service's roles own %d relations, and %d of them may make some", owned, creates)
-	}
-}
-
-// TestP9_DefinerFunctionsShowATenantItsOwnRows: row level security does not bind a
-// function that runs as its owner. Each such function is listed here and must check its
-// caller itself.
-func TestP9_DefinerFunctionsShowATenantItsOwnRows(t *testing.T) {
-	m := newIsolationFixture(t)
-	known := []string{"broker_place", "caused_positions", "consumer_standing", "expire_answers", "expire_rebuild_units", "expire_replays", "expire_reservations", "failed_verdicts", "failing_positions", "log_positions", "position_of_event",
-		"recorded_residencies", "recorded_time", "recorded_until", "rejected_positions", "usage_positions", "usage_stream", "usage_walk", "verdict_positions"}
-	rows, err := m.pool.Query(t.Context(), `SELECT proname || CASE WHEN array_to_string(proconfig, ' ') LIKE '%search_path=%' THEN '' ELSE ' without a search path' END
-  || CASE WHEN EXISTS (SELECT FROM aclexplode(coalesce(proacl, acldefault('f', proowner))) WHERE grantee = 0) THEN ' for everybody' ELSE '' END
- FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND prosecdef ORDER BY 1`)
-	m.must(err)
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	m.must(err)
-	if !slices.Equal(names, known) {
-		t.Errorf("functions that run as their owner: %q", names)
-	}
-	nobody, empty := newID().String(), ""
-	for _, shown := range m.shownByFunctions() {
-		for name, c := range map[string]struct {
-			as   *string
-			sees bool
-		}{"A": {&m.a.id, true}, "B": {&m.b.id, false}, "nobody": {&nobody, false}, "unset": {nil, false}, "empty": {&empty, false}} {
-			if n, denied, err := m.asTenant(c.as, shown); err != nil || denied || n > 0 != c.sees {
-				t.Errorf("%s is shown %d rows of A by %s (denied %v), %v", name, n, shown, denied, err)
-			}
-		}
 	}
 }
 
@@ -236,10 +247,9 @@ func (m *isolationFixture) shownByFunctions() []string {
 	}
 }
 
-// TestP9_ConnectionsKeepNoTenantSetting: the next user of a connection does not
+// connectionsKeepNothing: the next user of a connection does not
 // inherit the tenant.
-func TestP9_ConnectionsKeepNoTenantSetting(t *testing.T) {
-	m := newIsolationFixture(t)
+func (m *isolationFixture) connectionsKeepNothing(t *testing.T) {
 	for range 3 {
 		for _, p := range []*account{m.a, m.b} {
 			m.want(200, call{method: "GET", path: "/api/v1/usage/aggregates", key: p.key})
@@ -259,5 +269,40 @@ func TestP9_ConnectionsKeepNoTenantSetting(t *testing.T) {
 			t.Errorf("a connection goes on as %s, tenant %q", role, tenant)
 		}
 		conn.Release()
+	}
+}
+
+// residencies: tenants share origins. The tenants' role can
+// read the residency of an origin only by the place of one of the tenant's own events.
+func (m *isolationFixture) residencies(t *testing.T) {
+	if _, denied, err := m.asTenant(&m.a.id, `SELECT count(residency) FROM log_origins`); !denied {
+		t.Errorf("a tenant reads the residencies of all, %v", err)
+	}
+	if n, denied, err := m.asTenant(&m.a.id, `SELECT count(actor_id) FROM log_origins`); denied || err != nil || n == 0 {
+		t.Errorf("a tenant cannot read its own events' actors: %d, %v", n, err)
+	}
+	home := m.a.partition()
+	shown := fmt.Sprintf(`SELECT count(r) FROM recorded_residencies(array_fill(%d::smallint, ARRAY[1000]), ARRAY(SELECT generate_series(1, 1000)::bigint)) r`, home)
+	own := fmt.Sprintf(`SELECT count(*) FROM event_log_rows WHERE partition = %d AND tenant_id = '%s' AND position <= 1000`, home, m.a.id)
+	var want int
+	m.must(m.pool.QueryRow(t.Context(), own).Scan(&want))
+	nobody, empty := newID().String(), ""
+	for name, c := range map[string]struct {
+		as   *string
+		sees int
+	}{"A": {&m.a.id, want}, "nobody": {&nobody, 0}, "unset": {nil, 0}, "empty": {&empty, 0}} {
+		if n, denied, err := m.asTenant(c.as, shown); err != nil || denied || n != c.sees {
+			t.Errorf("%s is shown the residencies of %d of A's %d events (denied %v), %v", name, n, want, denied, err)
+		}
+	}
+	if b := m.b.partition(); b != home {
+		if n, _, err := m.asTenant(&m.b.id, shown); n != 0 || err != nil {
+			t.Errorf("B is shown the residencies of %d of A's events, %v", n, err)
+		}
+	}
+	var all int
+	m.must(m.pool.QueryRow(t.Context(), shown).Scan(&all))
+	if all < want || want == 0 {
+		t.Errorf("the service sees the residencies of %d events, A alone has %d", all, want)
 	}
 }

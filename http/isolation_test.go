@@ -267,6 +267,11 @@ func TestP9_EveryRouteRefusesKeysWithoutAccess(t *testing.T) {
 		c := base
 		c.path = with(c.path, "key="+m.a.key+"&access_token="+m.a.key)
 		m.refused(m.do(c), 401, "unauthenticated")
+		key := m.allowed(route)
+		two := m.raw("%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nAuthorization: Bearer %s\r\nConnection: close\r\n\r\n", c.method, base.path, key, key)
+		if !strings.HasPrefix(two, "HTTP/1.1 401") || !strings.Contains(two, `"code":"unauthenticated"`) {
+			t.Errorf("%s %s takes two keys: %.300q", route.Method, route.Path, two)
+		}
 		for name, pair := range m.denied(route) {
 			c := base
 			c.key = pair[0]
@@ -305,8 +310,14 @@ func TestP9_EveryRouteAcceptsTheRightKey(t *testing.T) {
 			m.want(201, holding(m.a.key, "to-commit", 1, 86400))
 			c.path = strings.Replace(c.path, m.ids["reservationId"], "to-commit", 1)
 		}
-		if got := m.do(c); got.status < 200 || got.status > 299 {
+		got := m.do(c)
+		if got.status < 200 || got.status > 299 {
 			t.Errorf("%s %s: %d %s", route.Method, route.Path, got.status, got.body)
+		}
+		for _, secret := range []string{m.a.key, m.b.key, m.admin, m.audit, m.billing, m.eventsReader, bootstrap} {
+			if strings.Contains(string(got.body), secret[8:]) {
+				t.Errorf("%s %s shows a key", route.Method, route.Path)
+			}
 		}
 	}
 }
@@ -362,9 +373,8 @@ func TestP9_EntitiesOfAnotherTenantAreNotFound(t *testing.T) {
 
 // TestP9_IDsOfTwoTenantsAreIndependent: an id of usage or of a reservation is any printable text, and belongs to its tenant.
 func TestP9_IDsOfTwoTenantsAreIndependent(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a, b := w.newAccount("A"), w.newAccount("B")
+	w, a := newServiceWithAccount(t)
+	b := w.newAccount("B")
 	for n, id := range []string{"r", `"\/!~%2F`, "a/b/commit", "u/x", "'OR'1", strings.Repeat("~", 255)} {
 		for amount, of := range map[int]*account{1: a, 10: b} {
 			w.want(201, holding(of.key, id, amount, 60))

@@ -7,9 +7,7 @@ import (
 
 // TestNoClientSpendsAnErrorBudget: an answer counts for an SLO unless the client waits for a position, whose time it chooses.
 func TestNoClientSpendsAnErrorBudget(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	const series = "meterplex_objective_requests_total"
 	is := func(lines ...string) {
 		t.Helper()

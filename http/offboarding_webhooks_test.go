@@ -69,22 +69,3 @@ func TestP8_WebhooksOfAnArchivedTenantEnd(t *testing.T) {
 		w.want(204, call{method: "DELETE", path: hook, key: bootstrap})
 	}
 }
-
-// A cancelled offboarding leaves the webhooks as they were, with the deliveries that wait.
-func TestP8_ACancelledOffboardingLeavesWebhooks(t *testing.T) {
-	for _, step := range sagaStepsOfOffboarding {
-		t.Run(step, func(t *testing.T) {
-			w := newOffboardingWorld(t)
-			enabled, disabled, _ := w.hooks()
-			w.want(202, call{"POST", w.path, bootstrap, nil, `{"reason":"the contract ended"}`})
-			w.until(step, false)
-			w.want(202, call{"POST", w.path + "/cancel", bootstrap, nil, `{"reason":"they stay"}`})
-			w.until("", false)
-			w.same("the enabled webhook", w.shown(enabled), "ENABLED <nil> 1 PENDING")
-			w.same("the disabled webhook", w.shown(disabled), "DISABLED <nil> 1")
-			w.want(201, call{"POST", enabled + "/rotate", bootstrap, nil, `{}`})
-			w.want(200, call{"PATCH", disabled, bootstrap, nil, `{"status":"ENABLED"}`})
-			w.want(204, call{method: "DELETE", path: enabled, key: w.a.key})
-		})
-	}
-}

@@ -12,9 +12,7 @@ import (
 // for tenants of different partitions, which share no lock. One takes effect; the other
 // is refused because the key was used.
 func TestAnIdempotencyKeyForTwoTenantsAtOnce(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	b := w.newAccountIn("B", func(p int16) bool { return p != a.partition() })
 	tenants := []string{a.id, b.id}
 	for round := range 40 {
@@ -38,9 +36,7 @@ func TestAnIdempotencyKeyForTwoTenantsAtOnce(t *testing.T) {
 // A repeat that arrives after its answer was dropped is refused, whatever the first request created: nothing is
 // created twice.
 func TestARepeatWithoutAKeptAnswerCreatesNothing(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	tenant := "/api/v1/tenants/" + a.id
 	calls := map[string]call{
 		"tenant":       {"POST", "/api/v1/tenants", bootstrap, nil, `{"name":"T","class":"small"}`},

@@ -72,9 +72,7 @@ func (w *testService) withhold(p *account, topic events.Topic, from, n int) {
 // TestWithheldRecordsAreListedNewestFirst: in pages, by tenant and by topic, with the subject of an event that
 // the log has.
 func TestWithheldRecordsAreListedNewestFirst(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	b := w.newAccountIn("B", func(p int16) bool { return p != a.partition() })
 	at := verdicts(w.ingest(a, batch(event("1", nil))))[0]["position"].(string)
 	recorded, err := events.ParsePosition(at)
@@ -82,19 +80,8 @@ func TestWithheldRecordsAreListedNewestFirst(t *testing.T) {
 	w.withhold(a, events.TopicUsageRaw, int(recorded.Number), 1)
 	w.withhold(a, events.TopicUsageValidated, 1000, 7)
 	w.withhold(b, events.TopicUsageRaw, 1001, 7)
-	read := func(query string) (all []map[string]any) {
-		t.Helper()
-		for path := "/api/v1/outbox/withheld?limit=3" + query; ; {
-			page := w.want(200, call{method: "GET", path: path, key: bootstrap})
-			for _, row := range page["data"].([]any) {
-				all = append(all, row.(map[string]any))
-			}
-			next, more := page["nextCursor"].(string)
-			if !more {
-				return all
-			}
-			path = "/api/v1/outbox/withheld?limit=3" + query + "&cursor=" + next
-		}
+	read := func(query string) []map[string]any {
+		return w.entries(bootstrap, "/api/v1/outbox/withheld?limit=3"+query)
 	}
 	for query, want := range map[string]int{
 		"": 15, "&tenantId=" + a.id: 8, "&topic=usage.raw": 8, "&topic=meterplex.billing": 0, "&topic=usage.validated&tenantId=" + a.id: 7, "&topic=usage.validated&tenantId=" + b.id: 0,

@@ -8,9 +8,7 @@ import (
 
 // Each close has a snapshot of its own, and each reopening counts the adjustments of its snapshot only. A repeated request with its key changes nothing.
 func TestP8_APeriodIsClosedThreeTimes(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.accept(a, old("u1", 10))
 	twice := func(path, body string) (answer map[string]any) {
 		header := map[string]string{"Idempotency-Key": newID().String()}
@@ -47,9 +45,8 @@ func TestP8_APeriodIsClosedThreeTimes(t *testing.T) {
 
 // A decision on a scope decides adjustments of its tenant and feature only, though others have the same period, snapshot and position.
 func TestP9_ADecisionOfAScopeIsOfOneTenant(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a, b := w.newAccount("A"), w.newAccount("B")
+	w, a := newServiceWithAccount(t)
+	b := w.newAccount("B")
 	for _, of := range []*account{a, b} {
 		w.accept(of, old("u1", 10))
 		w.closed(of)
@@ -70,9 +67,7 @@ func TestP9_ADecisionOfAScopeIsOfOneTenant(t *testing.T) {
 
 // A page of lines begins behind the last line, also within a feature, and stays with the snapshot in which the first page was read.
 func TestPagesOfLinesStayWithTheirSnapshot(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.accept(a, old("u1", 10))
 	subscriptions := "/api/v1/tenants/" + a.id + "/subscriptions"
 	w.want(200, call{"PATCH", subscriptions + "/" + a.subscription, bootstrap, nil, `{"status":"CANCELLED"}`})
@@ -100,9 +95,7 @@ func TestPagesOfLinesStayWithTheirSnapshot(t *testing.T) {
 
 // A cursor continues the list with the same filters only.
 func TestACursorOfAdjustmentsKeepsItsFilters(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.accept(a, old("u1", 10))
 	path := w.closed(a)
 	w.accept(a, correction("c1", "u1", 7), correction("c2", "u1", 8))

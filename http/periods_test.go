@@ -1,6 +1,7 @@
 package http_test
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -11,9 +12,7 @@ import (
 
 // A month is closed, corrected, adjusted, reopened and closed again. Frozen figures stay as they were.
 func TestP8_AClosedMonthIsAdjustedAndReopened(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.accept(a, old("u1", 10), old("u2", 5))
 	w.fold()
 	key, _ := lastMonth()
@@ -47,9 +46,8 @@ func TestP8_AClosedMonthIsAdjustedAndReopened(t *testing.T) {
 
 // A figure without events is not a frozen line: readers of the answer cannot tell it from a line that only has adjustments, and compute the hash without both.
 func TestP8_AFigureOfNothingIsNotFrozen(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a, b := w.newAccount("A"), w.newAccount("B")
+	w, a := newServiceWithAccount(t)
+	b := w.newAccount("B")
 	w.accept(a, old("u1", 10), retraction("r1", "u1"))
 	w.accept(b, old("u1", 10), correction("c1", "u1", 0))
 	for account, want := range map[*account]string{a: "0 0 0 0 0", b: "0 1 0 1 0"} {
@@ -64,9 +62,7 @@ func TestP8_AFigureOfNothingIsNotFrozen(t *testing.T) {
 
 // The receipts of usage and of its corrections name the snapshots that count them, and their adjustments.
 func TestP8_AReceiptNamesItsSnapshotAndItsAdjustments(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id, bootstrap, nil, `{"lateUsage":"ADJUST"}`})
 	w.accept(a, old("u1", 10))
 	w.fold()
@@ -125,9 +121,7 @@ func (w *testService) hashed(path string) {
 }
 
 func TestP8_ACloseIsRequestedOnce(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.accept(a, old("u1", 10))
 	key, _ := lastMonth()
 	request := func(header map[string]string, body string) call {
@@ -164,9 +158,8 @@ func TestP8_ACloseIsRequestedOnce(t *testing.T) {
 
 // Each is refused, and no event is stored.
 func TestBadInputOfPeriods(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a, b := w.newAccount("A"), w.newAccount("B")
+	w, a := newServiceWithAccount(t)
+	b := w.newAccount("B")
 	w.accept(a, old("u1", 10), old("u2", 5))
 	w.accept(b, old("u1", 10))
 	key, _ := lastMonth()
@@ -221,9 +214,7 @@ func badPeriods(a *account, key string, ids []string, foreign, position, scope s
 }
 
 func TestADecisionOfAScopeEndsAtItsPosition(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.accept(a, old("u1", 10), old("u2", 5), old("u3", 1))
 	path := w.closed(a)
 	key, _ := lastMonth()
@@ -243,38 +234,24 @@ func TestADecisionOfAScopeEndsAtItsPosition(t *testing.T) {
 }
 
 func TestListsOfPeriodsAndAdjustmentsHavePages(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.accept(a, old("u1", 10), old("u2", 5), event("now", nil), event("s", map[string]any{"feature": "storage"}))
 	path := w.closed(a)
 	w.accept(a, correction("c1", "u1", 7), retraction("r1", "u2"))
 	w.fold()
 	key, _ := lastMonth()
 	for list, want := range map[string]string{periodsOf(a): now()[:7] + " " + key + " lifetime ", path + "/adjustments": "c1 r1 ", "/api/v1/adjustments": "c1 r1 ", "/api/v1/adjustments?tenantId=" + a.id: "c1 r1 "} {
-		got, cursor := "", ""
-		for more := true; more; {
-			page := w.want(200, call{method: "GET", path: with(list, "limit=1"+cursor), key: bootstrap})
-			for _, e := range page["data"].([]any) {
-				m := e.(map[string]any)
-				if m["sourceEventId"] != nil {
-					got += m["sourceEventId"].(string) + " "
-				} else {
-					got += m["periodKey"].(string) + " "
-				}
-			}
-			var next string
-			next, more = page["nextCursor"].(string)
-			cursor = "&cursor=" + next
+		got := ""
+		for _, m := range w.entries(bootstrap, with(list, "limit=1")) {
+			id := cmp.Or(m["sourceEventId"], m["periodKey"])
+			got += id.(string) + " "
 		}
 		w.same(list, got, want)
 	}
 }
 
 func TestAnExportHoldsAllLines(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.accept(a, old("u1", 10))
 	path := w.closed(a)
 	w.exportedAsRead(path, true)

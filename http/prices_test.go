@@ -112,9 +112,7 @@ func TestP8_ChargesOfAnOpenAndOfAClosedPeriod(t *testing.T) {
 
 // A line without a price is listed, and counts in no total. A later change of the plan does not change an earlier period.
 func TestTheChargesOfAPeriodUseItsSnapshotOfThePlan(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.accept(a, old("u1", 12), event("now", map[string]any{"amount": 12}))
 	w.fold()
 	key, _ := lastMonth()

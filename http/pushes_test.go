@@ -87,9 +87,7 @@ func (w *testService) listedPushes(query string, members ...string) []string {
 
 // A closed period, approved adjustments and a later snapshot are pushed: the provider's sum is what is billable.
 func TestP8_PushesSumUpToWhatIsBillable(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.want(200, call{"PUT", "/api/v1/features/api_calls", bootstrap, nil, `{"name":"Calls","type":"QUOTA","billingEvent":"calls_meter"}`})
 	billing := "/api/v1/tenants/" + a.id + "/billing"
 	for range 2 {
@@ -130,27 +128,9 @@ func TestP8_PushesSumUpToWhatIsBillable(t *testing.T) {
 	}
 }
 
-func TestP8_ClosedPeriodsArePushedToANewCustomer(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
-	w.accept(a, old("one", 10))
-	w.closed(a)
-	p := &countingProvider{w: w, counts: map[string]*big.Int{}}
-	w.runPushes(p)
-	w.same("without billing", w.listedPushes(""), []string{})
-	for i, customer := range []string{"cus_1", "cus_2"} { // what was pushed to one is not due to another
-		w.want(200, call{"PUT", "/api/v1/tenants/" + a.id + "/billing", bootstrap, nil, fmt.Sprintf(`{"provider":"stripe","customer":%q}`, customer)})
-		w.runPushes(p)
-		w.same(fmt.Sprint("the sum after customer ", i), p.sum(), 10)
-	}
-}
-
 // A credit after a change of the customer goes to the former one, as far as it was charged; a charge that was never sent goes to the new one.
 func TestP8_CreditsGoToTheCustomerThatWasCharged(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	set := func(customer string) {
 		w.want(200, call{"PUT", "/api/v1/tenants/" + a.id + "/billing", bootstrap, nil, fmt.Sprintf(`{"provider":"stripe","customer":%q}`, customer)})
 	}
@@ -183,9 +163,7 @@ func TestP8_CreditsGoToTheCustomerThatWasCharged(t *testing.T) {
 }
 
 func TestP8_FailedAndUnknownPushesWaitForOperators(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.refused(w.do(call{"POST", "/api/v1/pushes/reconcile", bootstrap, nil, nil}), 409, "billing_not_configured")
 	w.want(200, call{"PUT", "/api/v1/tenants/" + a.id + "/billing", bootstrap, nil, `{"provider":"stripe","customer":"cus_1"}`})
 	w.accept(a, old("one", 10))
@@ -237,9 +215,7 @@ func (w *testService) due() {
 }
 
 func TestP8_TotalsAreComparedOnRequest(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.want(200, call{"PUT", "/api/v1/tenants/" + a.id + "/billing", bootstrap, nil, `{"provider":"stripe","customer":"cus_1"}`})
 	w.accept(a, old("one", 10))
 	w.closed(a)

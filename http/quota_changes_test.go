@@ -10,9 +10,7 @@ const checkPath = "/api/v1/entitlements/api_calls/check"
 
 // A check has another tag for each state of the account, and the same for the same state.
 func TestTheTagOfACheckChangesWithHeld(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.fold()
 	tag := w.do(call{method: "GET", path: checkPath, key: a.key}).header.Get("ETag")
 	for _, step := range []struct {

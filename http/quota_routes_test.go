@@ -9,9 +9,7 @@ import (
 // An eventId belongs to the request that recorded it: the same id by another route, of another reservation or with another overage
 // is a conflict, which is recorded and changes no account. An item among several is like one alone.
 func TestP4_AnEventIDOfAnotherRouteIsAConflict(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.want(201, holding(a.key, "r", 5, 86400))
 	w.want(201, holding(a.key, "other", 5, 86400))
 	at := now()

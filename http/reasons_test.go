@@ -14,9 +14,7 @@ import (
 // TestTheLogHoldsTheReasonOfEachChange: a change whose body names no reason takes it from a header, and the event of the change holds it. Each route that takes
 // the header is called.
 func TestTheLogHoldsTheReasonOfEachChange(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	reasoned := map[string]bool{}
 	for _, r := range http.Routes() {
 		if r.Reasoned {

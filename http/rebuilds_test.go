@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"net"
 	nethttp "net/http"
 	"strings"
 	"testing"
@@ -132,9 +131,8 @@ func (w *testService) figure(p *account) string {
 }
 
 func newRebuildWorld(t *testing.T) (*testService, *account, *account) {
-	w := newTestService(t, withDoublingFold)
-	w.catalogue()
-	a, b := w.newAccount("A"), w.newAccount("B")
+	w, a := newServiceWithAccount(t, withDoublingFold)
+	b := w.newAccount("B")
 	for i, p := range []*account{a, b, a} {
 		w.ingest(p, batch(event(fmt.Sprint("s", i), map[string]any{"feature": "storage", "amount": 10 + i}), event(fmt.Sprint("c", i), nil)))
 	}
@@ -304,34 +302,6 @@ func TestProgressIsStreamed(t *testing.T) {
 	}
 	if len(seen) < 3 || seen[0] != "progress FOLDING" && seen[0] != "progress CATCHING_UP" || seen[len(seen)-1] != "done READY" || last.Progress.EventsDone != last.Progress.EventsTotal || last.Progress.EventsTotal == 0 {
 		t.Errorf("%v %+v", seen, last)
-	}
-}
-
-// TestStreamsEndWithTheServer shuts a server down while a client watches.
-func TestStreamsEndWithTheServer(t *testing.T) {
-	w, _, _ := newRebuildWorld(t)
-	id := w.want(202, call{"POST", "/api/v1/projections/usage_aggregates/rebuilds", bootstrap, nil, `{"reason":"r"}`})["id"].(string)
-	s := w.server()
-	handler, err := s.Handler()
-	w.must(err)
-	server := http.NewServer("127.0.0.1:0", handler)
-	listener, err := net.Listen("tcp", server.Addr)
-	w.must(err)
-	served := make(chan struct{})
-	go func() { defer close(served); _ = server.Serve(listener) }()
-	defer func() { <-served }()
-	address := listener.Addr().String()
-	request, err := nethttp.NewRequestWithContext(t.Context(), "GET", "http://"+address+"/api/v1/rebuilds/"+id+"/events", nil)
-	w.must(err)
-	request.Header.Set("Authorization", "Bearer "+bootstrap)
-	response, err := w.client.Do(request)
-	w.must(err)
-	defer response.Body.Close()
-	if err := server.Shutdown(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if _, err := bufio.NewReader(response.Body).ReadString(0); err == nil || err.Error() != "EOF" {
-		t.Error(err)
 	}
 }
 

@@ -7,9 +7,7 @@ import (
 
 // Reservations whose rows differ from the log are listed, and not repaired.
 func TestReservationsAreComparedWithTheLog(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	for _, id := range []string{"stays", "longer", "ended", "gone", "free"} {
 		w.want(201, holding(a.key, id, 10, 600))
 	}

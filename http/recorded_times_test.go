@@ -11,9 +11,7 @@ var recordedTime = regexp.MustCompile(`"[0-9]{4}-[0-9]{2}-[0-9]{2}T[^"]*"`)
 // Times of recorded events are in UTC, whatever the time zone of the process (TestMain sets another): a time that was
 // read from the database, such as that of the key that is rotated, is recorded like the others.
 func TestRecordedTimesAreInUTC(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	tenant := "/api/v1/tenants/" + a.id
 	made := w.want(201, call{"POST", tenant + "/api-keys", bootstrap, nil, `{"name":"K","scopes":["usage:read"],"expiresAt":"2099-05-01T02:00:00+02:00"}`})
 	key := tenant + "/api-keys/" + made["id"].(string)

@@ -16,9 +16,7 @@ func TestTheQuickStartOfThePageWorks(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("curl is missing")
 	}
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	commands := shellForm.FindAllStringSubmatch(string(w.do(call{method: "GET", path: "/docs"}).body), -1)
 	wants := [][]string{
 		{`"accepted":1,"duplicates":0,"conflicts":0,"rejected":1`, `"eventId":"order-2","status":"rejected","code":"feature_not_found"`},

@@ -16,9 +16,7 @@ func (w *testService) published() {
 }
 
 func TestReplayRequestsAreIdempotent(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	for n := range 5 {
 		w.ingest(a, batch(event(fmt.Sprint("e", n), nil)))
 	}
@@ -90,20 +88,11 @@ func TestTheRelayIsRewound(t *testing.T) {
 	if rewind(`{"reason":"x","to":"2026-05-01T00:00:00Z"}`); cursor() != 0 {
 		t.Errorf("a time before all: the relay went to %d", cursor())
 	}
-	seen, path := map[string]bool{}, "/api/v1/replays?limit=2"
-	for path != "" {
-		page := w.want(200, call{method: "GET", path: path, key: bootstrap})
-		for _, r := range page["data"].([]any) {
-			seen[r.(map[string]any)["id"].(string)] = true
-		}
-		next, more := page["nextCursor"].(string)
-		if path = ""; more {
-			path = "/api/v1/replays?limit=2&cursor=" + next
-		}
+	seen := map[any]bool{}
+	for _, r := range w.entries(bootstrap, "/api/v1/replays?limit=2") {
+		seen[r["id"]] = true
 	}
-	if len(seen) != 6 || w.events(52) != 6 {
-		t.Errorf("%d replays are listed, %d in the log", len(seen), w.events(52))
-	}
+	w.same("replays that are listed, and in the log", []int{len(seen), w.events(52)}, []int{6, 6})
 }
 
 // A consumer's rewind is done by an instance with its role. The answer names the role

@@ -2,20 +2,18 @@ package http_test
 
 import (
 	"testing"
-	"time"
 )
 
 // A hold is answered with the end of its reservation for ever. How much of it was used is known for 7 days.
 func TestARepeatedHoldNamesTheEndOfAReservationThatIsListedNoLonger(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
+	w, c := newClocked(t, "2027-05-10T12:00:00Z")
 	a := w.newAccount("A")
 	for _, id := range []string{"used", "released", "due"} {
 		w.want(201, holding(a.key, id, 10, 1))
 	}
 	w.want(200, committing(a.key, "used", "use", 4))
 	w.want(200, releasing(a.key, "released"))
-	time.Sleep(1100 * time.Millisecond)
+	c.set("2027-05-10T12:00:02Z")
 	w.want(201, holding(a.key, "all", 996, 60)) // there is room for it once "due" has expired
 	w.asOwner(`UPDATE reservations SET ended_at = now() - interval '8 days' WHERE state <> 'HELD'`)
 	var deleted int

@@ -51,9 +51,7 @@ func (w *testService) accountOf(a *account) string {
 }
 
 func TestP7_AHeldAmountIsCommittedOnce(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	hold := holding(a.key, "job", 500, 300)
 	first := w.want(201, hold)
 	if got := valuesOf(first, "reservationId", "feature", "amount", "state", "limit", "used", "held", "remaining", "released"); got != "job api_calls 500 HELD 1000 0 500 500 <nil>" {
@@ -105,9 +103,7 @@ func TestP7_AHeldAmountIsCommittedOnce(t *testing.T) {
 }
 
 func TestAReservationIsReleasedOnce(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.want(201, holding(a.key, "r", 900, 60))
 	w.refused(w.do(holding(a.key, "s", 101, 60)), 409, "quota_exceeded")
 	released := w.do(releasing(a.key, "r"))
@@ -135,8 +131,7 @@ func TestAReservationIsReleasedOnce(t *testing.T) {
 
 // Time that is over ends a reservation before a request is denied because of it, and until then it can be committed.
 func TestP7_WhatIsDueMakesRoom(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
+	w, c := newClocked(t, "2027-05-10T12:00:00Z")
 	a := w.newAccount("A")
 	for n := range 10 {
 		w.want(201, holding(a.key, fmt.Sprint("due", n), 70, 1))
@@ -144,7 +139,7 @@ func TestP7_WhatIsDueMakesRoom(t *testing.T) {
 	w.want(201, holding(a.key, "long", 200, 600))
 	w.refused(w.do(holding(a.key, "early", 200, 600)), 409, "quota_exceeded")
 	w.want(200, call{"POST", reservationsPath + "/due9/extend", a.key, nil, `{"ttlSeconds":600}`})
-	time.Sleep(1100 * time.Millisecond)
+	c.set("2027-05-10T12:00:02Z")
 	w.want(200, committing(a.key, "due0", "late-use", 70))
 	got := w.want(201, holding(a.key, "next", 600, 600))
 	if valuesOf(got, "used", "held", "remaining") != "70 870 60" {
@@ -200,9 +195,7 @@ func TestP7_ReservationsExpireOnce(t *testing.T) {
 }
 
 func TestP7_SeveralAmountsAreHeldTogether(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	together := func(items string) call {
 		return call{"POST", "/api/v1/entitlements/reservations", a.key, nil, `{"items":[` + items + `]}`}
 	}
@@ -227,9 +220,7 @@ func TestP7_SeveralAmountsAreHeldTogether(t *testing.T) {
 
 // An account that differs from the log, because its row was changed by hand, is found, and repaired by an event.
 func TestAccountsAreReconciledWithTheLog(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.want(200, consuming(a.key, "api_calls", "1", 7))
 	w.want(201, holding(a.key, "open", 30, 600))
 	w.want(201, holding(a.key, "used", 20, 600))

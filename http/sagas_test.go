@@ -1,7 +1,6 @@
 package http_test
 
 import (
-	"strings"
 	"testing"
 )
 
@@ -26,21 +25,11 @@ func TestSagasAreListedNewestFirst(t *testing.T) {
 		"": platform + third + second + first, "?tenantId=" + a: third + first, "?state=COMPLETED": second, "?kind=period_close&state=RUNNING": platform + third + first,
 		"?kind=none": "", "?tenantId=" + b + "&state=RUNNING": "",
 	} {
-		var got strings.Builder
-		for path := "/api/v1/sagas" + query; path != ""; {
-			joined := path + map[bool]string{true: "&", false: "?"}[strings.Contains(path, "?")] + "limit=1"
-			page := w.want(200, call{method: "GET", path: joined, key: bootstrap})
-			for _, entry := range page["data"].([]any) {
-				got.WriteString(entry.(map[string]any)["id"].(string))
-			}
-			path = ""
-			if next, more := page["nextCursor"].(string); more {
-				path = "/api/v1/sagas" + query + map[bool]string{true: "&", false: "?"}[query != ""] + "cursor=" + next
-			}
+		got := ""
+		for _, entry := range w.entries(bootstrap, with("/api/v1/sagas"+query, "limit=1")) {
+			got += entry["id"].(string)
 		}
-		if got.String() != want {
-			t.Errorf("%q lists %s instead of %s", query, got.String(), want)
-		}
+		w.same("the list of "+query, got, want)
 	}
 	if body := w.want(200, call{method: "GET", path: "/api/v1/sagas/" + platform, key: bootstrap}); body["tenantId"] != nil || body["outcome"] != nil || body["state"] != "RUNNING" {
 		t.Errorf("the platform's saga is %v", body)

@@ -57,25 +57,15 @@ func TestTheSchemaURIOfEachEventLeadsToItsSchema(t *testing.T) {
 }
 
 func TestSchemasAreListed(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
-	paths, cursor := map[string]bool{}, ""
-	for {
-		page := w.want(200, call{method: "GET", path: with("/api/v1/schemas?limit=10", cursor), key: a.reader})
-		for _, row := range page["data"].([]any) {
-			row := row.(map[string]any)
-			path, _, _ := strings.Cut(row["schemaUri"].(string), "#")
-			if paths[path] || row["topic"] == "" || row["recorded"] == "" || row["earlier"] == nil {
-				t.Errorf("%v", row)
-			}
-			paths[path] = true
-			w.want(200, call{method: "GET", path: path, key: a.reader})
+	w, a := newServiceWithAccount(t)
+	paths := map[string]bool{}
+	for _, row := range w.entries(a.reader, "/api/v1/schemas?limit=10") {
+		path, _, _ := strings.Cut(row["schemaUri"].(string), "#")
+		if paths[path] || row["topic"] == "" || row["recorded"] == "" || row["earlier"] == nil {
+			t.Errorf("%v", row)
 		}
-		next, more := page["nextCursor"].(string)
-		if cursor = "cursor=" + next; !more {
-			break
-		}
+		paths[path] = true
+		w.want(200, call{method: "GET", path: path, key: a.reader})
 	}
 	for _, info := range events.Subjects() {
 		if path := events.SchemaPath(info.Type, info.Version); !paths[path] {

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net"
-	nethttp "net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,12 +19,11 @@ import (
 
 func TestRatesAndBacklogAreBounded(t *testing.T) {
 	backlog := int64(0)
-	w := newTestService(t, func(s *http.Server) {
+	w, a := newServiceWithAccount(t, func(s *http.Server) {
 		s.Limits.EventsPerSecond, s.Limits.EventsBurst = 0.001, 3
 		s.Backlog = func() (int64, int64) { return backlog, 10 }
 	})
-	w.catalogue()
-	a, b := w.newAccount("A"), w.newAccount("B")
+	b := w.newAccount("B")
 	w.ingest(a, batch(event("1", nil), event("2", nil)))
 	before := w.stored()
 	refused := w.do(call{"POST", "/api/v1/usage/events", a.key, nil, batch(event("3", nil), event("4", nil))})
@@ -41,9 +38,7 @@ func TestRatesAndBacklogAreBounded(t *testing.T) {
 }
 
 func TestMissingBodiesTimeOut(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	handler, err := w.server().Handler()
 	w.must(err)
 	server := http.NewServer("", handler)
@@ -112,36 +107,8 @@ func TestAnUnreachableDatabaseIs503(t *testing.T) {
 	m.want(200, call{method: "GET", path: "/readyz"})
 }
 
-func TestP2_ClientsThatRetryAtTheSameTimeCountOnce(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
-	body := batch(event("1", nil), event("2", nil), event("3", nil))
-	var all sync.WaitGroup
-	counts := make([]string, 16)
-	for i := range counts {
-		all.Go(func() {
-			c := call{"POST", "/api/v1/usage/events", a.key, nil, body}
-			counts[i] = string(w.do(c).body)
-		})
-	}
-	all.Wait()
-	accepted := 0
-	for _, got := range counts {
-		accepted += strings.Count(got, `"status":"accepted"`)
-		if strings.Count(got, `"status":"accepted"`)+strings.Count(got, `"status":"duplicate"`) != 3 {
-			t.Errorf("%s", got)
-		}
-	}
-	if accepted != 3 {
-		t.Errorf("3 events were accepted %d times", accepted)
-	}
-}
-
 func TestMetricsCountVerdictsWithoutTenants(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.ingest(a, batch(event("1", nil), event("1", map[string]any{"amount": 2}), event("2", map[string]any{"amount": 0})))
 	got := string(w.do(call{method: "GET", path: "/metrics"}).body)
 	for _, line := range []string{`meterplex_events_ingested_total{tenant_class="small",verdict="accepted"} 1`, `meterplex_events_ingested_total{tenant_class="small",verdict="conflict"} 1`,
@@ -168,37 +135,4 @@ func TestBootstrapKeysAreChecked(t *testing.T) {
 			t.Errorf("%d characters: %v", n, err)
 		}
 	}
-}
-
-// TestKeysAreInNoAnswer searches all answers for secrets.
-func TestKeysAreInNoAnswer(t *testing.T) {
-	m := newIsolationFixture(t)
-	for _, route := range http.Routes() {
-		if route.Method != nethttp.MethodGet {
-			continue
-		}
-		c, _ := m.sample(route)
-		if c.key = m.admin; route.Who == auth.Tenant {
-			c.key = m.a.key
-		}
-		got := string(m.do(c).body)
-		for _, secret := range []string{m.a.key, m.b.key, m.admin, m.audit, bootstrap} {
-			if strings.Contains(got, secret[8:]) && !strings.Contains(secret[8:], "bootstrap") || strings.Contains(got, bootstrap) {
-				t.Errorf("%s %s shows a key", route.Method, route.Path)
-			}
-		}
-	}
-}
-
-func TestHeadAsksLikeGetAndRetriesNeedNoBody(t *testing.T) {
-	m := newIsolationFixture(t)
-	head := m.do(call{method: "HEAD", path: "/livez"})
-	if head.status != 200 || len(head.body) > 0 || head.header.Get("Content-Type") != "application/json" {
-		t.Errorf("%d %v", head.status, head.header)
-	}
-	retry := m.do(call{method: "POST", path: "/api/v1/dead-letters/" + m.a.letterID + "/retry", key: m.billing})
-	if retry.status != 202 || retry.header.Get("Location") != "/api/v1/dead-letters/"+m.a.letterID || !strings.Contains(string(retry.body), `"position":"`) {
-		t.Errorf("%d %v %s", retry.status, retry.header, retry.body)
-	}
-	m.want(200, call{method: "GET", path: retry.header.Get("Location"), key: m.audit})
 }

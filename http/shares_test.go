@@ -51,9 +51,8 @@ func (w *testService) overShare(a answer) {
 // TestP9_ATenantsIdleBodiesLeaveOthersTheirPlaces opens as many requests without their body as
 // the instance has places.
 func TestP9_ATenantsIdleBodiesLeaveOthersTheirPlaces(t *testing.T) {
-	w := newTestService(t, func(s *http.Server) { s.Limits.BodyTime = time.Hour })
-	w.catalogue()
-	a, b := w.newAccount("A"), w.newAccount("B")
+	w, a := newServiceWithAccount(t, func(s *http.Server) { s.Limits.BodyTime = time.Hour })
+	b := w.newAccount("B")
 	w.fold()
 	idle := make([]net.Conn, 1024)
 	for i := range idle {
@@ -86,9 +85,8 @@ func TestP9_ATenantsIdleBodiesLeaveOthersTheirPlaces(t *testing.T) {
 // TestASlowSmallBodyHoldsNoPlaceAndTimesOut lets one body not arrive while the instance has a
 // single place. Only the deadline of small bodies ends the request.
 func TestASlowSmallBodyHoldsNoPlaceAndTimesOut(t *testing.T) {
-	w := newTestService(t, func(s *http.Server) { s.Limits.Others, s.Limits.BodyTime = 1, time.Hour })
-	w.catalogue()
-	a, b := w.newAccount("A"), w.newAccount("B")
+	w, a := newServiceWithAccount(t, func(s *http.Server) { s.Limits.Others, s.Limits.BodyTime = 1, time.Hour })
+	b := w.newAccount("B")
 	w.fold()
 	conn := w.stallCheck(a.key)
 	w.awaitMetric("meterplex_http_requests_awaited 1")
@@ -113,9 +111,8 @@ func TestASlowSmallBodyHoldsNoPlaceAndTimesOut(t *testing.T) {
 
 // TestP9_ATenantsIdleIngestLeavesOthersTheirPlaces: the body of ingest is read within its place.
 func TestP9_ATenantsIdleIngestLeavesOthersTheirPlaces(t *testing.T) {
-	w := newTestService(t, func(s *http.Server) { s.Limits.Requests, s.Limits.TenantRequests = 4, 2 })
-	w.catalogue()
-	a, b := w.newAccount("A"), w.newAccount("B")
+	w, a := newServiceWithAccount(t, func(s *http.Server) { s.Limits.Requests, s.Limits.TenantRequests = 4, 2 })
+	b := w.newAccount("B")
 	held := []net.Conn{w.stallRequest(a.key, 10, "{")}
 	one := w.awaitBytes(1) // a request reads its body once it counts against its tenant's share
 	held = append(held, w.stallRequest(a.key, 10, "{"))
@@ -141,9 +138,8 @@ func TestP9_ATenantsIdleIngestLeavesOthersTheirPlaces(t *testing.T) {
 // TestP9_ATenantsStreamsLeaveOthersTheirs opens every stream that one tenant may have, then every
 // one that tenants may have.
 func TestP9_ATenantsStreamsLeaveOthersTheirs(t *testing.T) {
-	w := newTestService(t, func(s *http.Server) { s.Limits.Streams, s.Limits.OperatorStreams = 8, 2 })
-	w.catalogue()
-	a, b, c := w.newAccount("A"), w.newAccount("B"), w.newAccount("C")
+	w, a := newServiceWithAccount(t, func(s *http.Server) { s.Limits.Streams, s.Limits.OperatorStreams = 8, 2 })
+	b, c := w.newAccount("B"), w.newAccount("C")
 	auditor, _ := w.key("", nil, "audit")
 	ctx, end := context.WithCancel(t.Context())
 	defer end()

@@ -3,7 +3,6 @@ package http_test
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -17,9 +16,7 @@ import (
 // A tenant has the residency of its creation, or the deployment's region by default; a
 // change is an event. Each event keeps the residency under which it was recorded.
 func TestTenantsHaveADataResidency(t *testing.T) {
-	w := newTestService(t, func(s *http.Server) { s.Catalogue.Region = "eu-west-1" })
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t, func(s *http.Server) { s.Catalogue.Region = "eu-west-1" })
 	tenant := "/api/v1/tenants/" + a.id
 	if got := w.want(200, call{method: "GET", path: tenant, key: bootstrap})["dataResidency"]; got != "eu-west-1" {
 		t.Errorf("a tenant that names none has %v", got)
@@ -94,9 +91,7 @@ func (w *testService) asOwner(sql string, args ...any) {
 // Lists and exports render events with the vocabulary of their writer, from the database
 // if this release does not embed it. Without it they fail.
 func TestP2_EventsAreReadWithTheVocabularyOfTheirWriter(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.ingest(a, batch(event("e1", nil)))
 	const uri = "/api/v1/schemas/meterplex.usage.event.recorded/v1#sha256="
 	document := strings.Replace(events.CurrentVocabulary().Document(), uri, uri+"1ater", 1)
@@ -125,41 +120,5 @@ func TestP2_EventsAreReadWithTheVocabularyOfTheirWriter(t *testing.T) {
 		if got := ways["list"](key); got.status < 500 || strings.Contains(string(got.body), uri) {
 			t.Errorf("to %s, without the vocabulary: %d %s", who, got.status, got.body)
 		}
-	}
-}
-
-// TestP9_ResidenciesAreShownToTheirTenant: tenants share origins. The tenants' role can
-// read the residency of an origin only by the place of one of the tenant's own events.
-func TestP9_ResidenciesAreShownToTheirTenant(t *testing.T) {
-	m := newIsolationFixture(t)
-	if _, denied, err := m.asTenant(&m.a.id, `SELECT count(residency) FROM log_origins`); !denied {
-		t.Errorf("a tenant reads the residencies of all, %v", err)
-	}
-	if n, denied, err := m.asTenant(&m.a.id, `SELECT count(actor_id) FROM log_origins`); denied || err != nil || n == 0 {
-		t.Errorf("a tenant cannot read its own events' actors: %d, %v", n, err)
-	}
-	home := m.a.partition()
-	shown := fmt.Sprintf(`SELECT count(r) FROM recorded_residencies(array_fill(%d::smallint, ARRAY[1000]), ARRAY(SELECT generate_series(1, 1000)::bigint)) r`, home)
-	own := fmt.Sprintf(`SELECT count(*) FROM event_log_rows WHERE partition = %d AND tenant_id = '%s' AND position <= 1000`, home, m.a.id)
-	var want int
-	m.must(m.pool.QueryRow(t.Context(), own).Scan(&want))
-	nobody, empty := newID().String(), ""
-	for name, c := range map[string]struct {
-		as   *string
-		sees int
-	}{"A": {&m.a.id, want}, "nobody": {&nobody, 0}, "unset": {nil, 0}, "empty": {&empty, 0}} {
-		if n, denied, err := m.asTenant(c.as, shown); err != nil || denied || n != c.sees {
-			t.Errorf("%s is shown the residencies of %d of A's %d events (denied %v), %v", name, n, want, denied, err)
-		}
-	}
-	if b := m.b.partition(); b != home {
-		if n, _, err := m.asTenant(&m.b.id, shown); n != 0 || err != nil {
-			t.Errorf("B is shown the residencies of %d of A's events, %v", n, err)
-		}
-	}
-	var all int
-	m.must(m.pool.QueryRow(t.Context(), shown).Scan(&all))
-	if all < want || want == 0 {
-		t.Errorf("the service sees the residencies of %d events, A alone has %d", all, want)
 	}
 }

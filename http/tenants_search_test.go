@@ -24,16 +24,13 @@ func TestTenantsAreFoundByAText(t *testing.T) {
 		}
 		slices.Sort(want)
 		var got []string
-		for cursor := ""; ; {
-			page := w.want(200, call{method: "GET", path: "/api/v1/tenants?limit=1&q=" + url.QueryEscape(q) + cursor, key: bootstrap})
-			for _, entry := range page["data"].([]any) {
-				got = append(got, entry.(map[string]any)["id"].(string))
-			}
-			if page["nextCursor"] == nil {
-				break
-			}
-			cursor = "&cursor=" + url.QueryEscape(page["nextCursor"].(string))
-			w.refused(w.do(call{method: "GET", path: "/api/v1/tenants?limit=1&q=other" + cursor, key: bootstrap}), 400, "cursor_invalid")
+		path := "/api/v1/tenants?limit=1&q="
+		for _, entry := range w.entries(bootstrap, path+url.QueryEscape(q)) {
+			got = append(got, entry["id"].(string))
+		}
+		if page := w.want(200, call{method: "GET", path: path + url.QueryEscape(q), key: bootstrap}); page["nextCursor"] != nil {
+			cursor := "&cursor=" + url.QueryEscape(page["nextCursor"].(string))
+			w.refused(w.do(call{method: "GET", path: path + "other" + cursor, key: bootstrap}), 400, "cursor_invalid")
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%q finds %q, want %q", q, got, want)

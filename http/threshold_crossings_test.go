@@ -11,9 +11,7 @@ import (
 
 // Thresholds are defined and removed while clients consume: a threshold is crossed by the request that rises to it if it was defined before it in the log, and not removed.
 func TestThresholdsAreThoseOfTheLockedHead(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	path := "/api/v1/tenants/" + a.id + "/thresholds"
 	var clients sync.WaitGroup
 	for c := range 4 {

@@ -11,9 +11,7 @@ import (
 
 // TestThresholdsOfATenantKey: a tenant's key defines, lists and removes thresholds of its own tenant, each with its event.
 func TestThresholdsOfATenantKey(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	path := "/api/v1/tenants/" + a.id + "/thresholds"
 	create := call{"POST", path, a.key, map[string]string{"Idempotency-Key": "one"}, `{"feature":"api_calls","percent":80}`}
 	created := w.want(201, create)

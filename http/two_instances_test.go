@@ -36,17 +36,19 @@ func (w *testService) confirmGrants() {
 	w.Cleanup(func() { stop(); w.must(<-done) })
 }
 
-// withinASecond repeats requests until one has the wanted outcome. The last one that may have another is sent within a second.
+// withinASecond repeats requests until one has the wanted outcome. The last one that may have another is sent within a second; on the busy machine of
+// the short form, within a minute.
 func withinASecond(t *testing.T, what, want string, outcome func() string) {
 	t.Helper()
+	most := map[bool]time.Duration{true: time.Minute, false: time.Second}[testing.Short()]
 	for began := time.Now(); ; {
 		sent := time.Since(began)
 		got := outcome()
 		if got == want {
 			return
 		}
-		if sent > time.Second {
-			t.Fatalf("%s: %s instead of %s a second later", what, got, want)
+		if sent > most {
+			t.Fatalf("%s: %s instead of %s after %s", what, got, want, most)
 		}
 	}
 }

@@ -81,9 +81,7 @@ func rowsOf(t *testing.T, text []byte) [][]string {
 
 // As CSV all figures are one answer, however many pages they have.
 func TestFiguresAreOneAnswerAsCSV(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	w.ingest(a, batch(event("e1", map[string]any{"amount": 7})))
 	w.fold()
 	const figures = 2345 // three reads

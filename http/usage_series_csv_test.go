@@ -9,9 +9,7 @@ import (
 
 // As CSV all buckets are one answer, with the figures of the pages, and a column for each key of the query.
 func TestASeriesIsOneAnswerAsCSV(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	hour := time.Now().UTC().Truncate(time.Hour)
 	at := func(ago int, amount int64, region, model any) map[string]any {
 		return map[string]any{"timestamp": hour.Add(-time.Duration(ago) * time.Hour).Format(time.RFC3339), "amount": amount, "metadata": map[string]any{"region": region, "model": model}}

@@ -23,9 +23,7 @@ func (w *testService) sum() {
 
 // A series has an entry for each bucket, or for each group with usage, exact to the integer, in pages.
 func TestASeriesShowsUsageOverTime(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	hour := time.Now().UTC().Truncate(time.Hour)
 	at := func(ago int, amount int64, region any) map[string]any {
 		e := map[string]any{"timestamp": hour.Add(-time.Duration(ago) * time.Hour).Format(time.RFC3339Nano), "amount": amount}

@@ -31,9 +31,7 @@ func verdicts(answer map[string]any) (list []map[string]any) {
 var positionForm = regexp.MustCompile(`^([0-9]|[12][0-9]|3[01])-[1-9][0-9]*$`)
 
 func TestIngestAnswersEachEventInItsOrder(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	first := w.ingest(a, batch(event("evt_2", nil), event("evt_3", nil)))
 	resent := verdicts(first)
 	at := now()
@@ -85,9 +83,7 @@ func TestIngestAnswersEachEventInItsOrder(t *testing.T) {
 }
 
 func TestIngestTakesCloudEventsAndCompression(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	cloud := func(id string) map[string]any {
 		return map[string]any{"specversion": "1.0", "id": id, "source": "/gateway", "type": "api_calls", "time": now(), "data": map[string]any{"amount": 3}}
 	}
@@ -121,9 +117,7 @@ func TestIngestTakesCloudEventsAndCompression(t *testing.T) {
 }
 
 func TestIngestKeepsTheTraceAndReturnsTheLimit(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	answer := w.do(call{"POST", "/api/v1/usage/events", a.key, map[string]string{
 		"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "X-Request-Id": "my-request.1"}, batch(event("t1", nil))})
 	if answer.status != 202 || answer.header.Get("X-Request-Id") != "my-request.1" {
@@ -142,9 +136,7 @@ func TestIngestKeepsTheTraceAndReturnsTheLimit(t *testing.T) {
 }
 
 func TestReadsFollowAnEventToItsFigure(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	accepted := verdicts(w.ingest(a, batch(event("e1", map[string]any{"amount": 7}), event("e/2", map[string]any{"feature": "storage"}))))
 	w.ingest(a, batch(event("e1", map[string]any{"amount": 8})))
 	receipt := w.want(200, call{method: "GET", path: "/api/v1/usage/events/e1", key: a.reader})
@@ -156,6 +148,12 @@ func TestReadsFollowAnEventToItsFigure(t *testing.T) {
 	answer := w.do(call{"GET", "/api/v1/usage/aggregates?minPosition=" + accepted[1]["position"].(string), a.reader, map[string]string{"Prefer": "wait=20"}, nil})
 	if answer.status != 200 || answer.header.Get("Preference-Applied") != "wait=20" {
 		t.Errorf("%d %v %s", answer.status, answer.header, answer.body)
+	}
+	// The time of the validation is that of the envelope of the verdict, and no second one is in its payload.
+	verdict := w.entries(a.key, "/api/v1/events?subject=meterplex.usage.event.validated.v1")[0]
+	receipt = w.want(200, call{method: "GET", path: "/api/v1/usage/events/e1", key: a.reader})
+	if payload := verdict["payload"].(map[string]any); verdict["recordedAt"] != receipt["validated"].(map[string]any)["at"] || payload["validatedAt"] != nil || payload["periodKey"] == nil {
+		t.Errorf("the verdict is %v, and the receipt %v", verdict, receipt)
 	}
 	figures := w.want(200, call{method: "GET", path: "/api/v1/usage/aggregates?feature=api_calls", key: a.reader})["data"].([]any)
 	if len(figures) != 1 || figures[0].(map[string]any)["amount"].(json.Number) != "7" || figures[0].(map[string]any)["tenantId"] != a.id {
@@ -185,9 +183,7 @@ func (w *testService) checkUTC(what string, body []byte) {
 }
 
 func TestListsArePages(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	var list []any
 	for i := range 7 {
 		list = append(list, event(fmt.Sprint("p", i), nil))
@@ -207,22 +203,10 @@ func TestListsArePages(t *testing.T) {
 		if whole["nextCursor"] != nil {
 			t.Errorf("%s: one page has a next one: %v", path, whole)
 		}
-		var collected []any
-		query := "?limit=2"
-		for pages := 0; pages < 20; pages++ {
-			p := w.want(200, call{method: "GET", path: path + query, key: key})
-			collected = append(collected, p["data"].([]any)...)
-			next, more := p["nextCursor"].(string)
-			if !more {
-				break
-			}
-			query = "?limit=2&cursor=" + next
+		text := string(w.do(call{method: "GET", path: path, key: key}).body)
+		if paged := strings.Join(w.pages(key, path+"?limit=2"), ","); !strings.Contains(text, `"data":[`+paged+`]`) {
+			t.Errorf("%s: in pages %s, at once %s", path, paged, text)
 		}
-		all, _ := json.Marshal(whole["data"])
-		paged, _ := json.Marshal(collected)
-		if !bytes.Equal(all, paged) || len(collected) < 3 {
-			t.Errorf("%s: in pages %s, at once %s", path, paged, all)
-		}
-		w.checkUTC(path, all)
+		w.checkUTC(path, []byte(text))
 	}
 }

@@ -7,9 +7,7 @@ import (
 
 // TestWebhooksOfATenantKey: a tenant's key creates, changes and removes webhooks of its own tenant, and sees no secret again.
 func TestWebhooksOfATenantKey(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	a := w.newAccount("A")
+	w, a := newServiceWithAccount(t)
 	path := "/api/v1/tenants/" + a.id + "/webhooks"
 	create := call{"POST", path, a.key, map[string]string{"Idempotency-Key": "one"}, `{"url":"https://example.com/x","events":["push.failed","period.closed"]}`}
 	created := w.want(201, create)

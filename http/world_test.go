@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -82,6 +81,14 @@ func newTestService(t testing.TB, change ...func(*http.Server)) *testService {
 	}
 	w.serve(s)
 	return w
+}
+
+// newServiceWithAccount is a test service with its catalogue and an account.
+func newServiceWithAccount(t testing.TB, change ...func(*http.Server)) (w *testService, a *account) {
+	t.Helper()
+	w = newTestService(t, change...)
+	w.catalogue()
+	return w, w.newAccount("A")
 }
 
 func (w *testService) must(err error) {
@@ -382,19 +389,4 @@ func (w *testService) follow() {
 			time.Sleep(time.Millisecond)
 		}
 	}
-}
-
-// raw sends bytes unchanged and returns the answer.
-func (w *testService) raw(format string, args ...any) string {
-	w.Helper()
-	conn, err := net.Dial("tcp", w.addr)
-	w.must(err)
-	defer conn.Close()
-	w.must(conn.SetDeadline(time.Now().Add(time.Minute)))
-	_, _ = fmt.Fprintf(conn, format, args...) // the server may refuse and close before all bytes are sent
-	if c, ok := conn.(*net.TCPConn); ok {
-		_ = c.CloseWrite()
-	}
-	got, _ := io.ReadAll(conn)
-	return string(got)
 }
