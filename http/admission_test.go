@@ -213,7 +213,7 @@ func TestReadersLeaveIngestItsConnections(t *testing.T) {
 	w.ingest(a, batch(event("1", nil)))
 }
 
-// TestSmallBodiesUseLittleMemory: bodies that declare a window of 8 MiB, and bombs of 256 MiB, whose memory stays within the limit of a body.
+// TestSmallBodiesUseLittleMemory: bodies that declare a window of 8 MiB, and bombs of 64 MiB, whose memory stays within the limit of a body.
 func TestSmallBodiesUseLittleMemory(t *testing.T) {
 	w, a := newServiceWithAccount(t)
 	var windowed bytes.Buffer
@@ -230,7 +230,7 @@ func TestSmallBodiesUseLittleMemory(t *testing.T) {
 		body   []byte
 		status int
 		most   uint64
-	}{{"zstd", windowed.Bytes(), 400, 6 * mib}, {"gzip", zipped(make([]byte, 256*mib)), 413, 24 * mib}} {
+	}{{"zstd", windowed.Bytes(), 400, 6 * mib}, {"gzip", zipped(make([]byte, 64*mib)), 413, 24 * mib}} {
 		const requests = 16
 		var start, end runtime.MemStats
 		var all sync.WaitGroup

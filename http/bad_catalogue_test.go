@@ -17,6 +17,7 @@ func badPaths(a *account) []badInput {
 		{"GET /features/§", 404, "feature_not_found", "", []string{"nothing", "..%2Fplans"}},
 		{"GET /plans/nothing", 404, "plan_not_found", "", nil},
 		{"GET /prices/nothing", 404, "price_not_found", "", nil},
+		{"GET /replays/" + nothing, 404, "replay_not_found", "", nil},
 		{"GET /dead-letters/§", 404, "not_found", "", []string{"x", nothing, "bulk", "groups/x"}},
 		{"DELETE /operator-keys/§", 404, "key_not_found", "", []string{nothing, a.keyID}},
 		{"DELETE /tenants/" + nothing + "/api-keys/" + a.keyID, 404, "key_not_found", "", nil},

@@ -37,7 +37,9 @@ func (w *testService) stream(ctx context.Context, path string, header map[string
 	request, err := nethttp.NewRequestWithContext(ctx, "GET", w.url+path, nil)
 	w.must(err)
 	for name, value := range header {
-		request.Header.Set(name, value)
+		if value != "" {
+			request.Header.Set(name, value)
+		}
 	}
 	response, err := w.client.Do(request)
 	w.must(err)

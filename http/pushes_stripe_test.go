@@ -126,13 +126,6 @@ func (b *billedService) exec(sql string) {
 	b.must(err)
 }
 
-// later moves the clocks of Stripe and of all attempts.
-func (b *billedService) later(hours int) {
-	b.Helper()
-	b.stripe.Advance(time.Duration(hours) * time.Hour)
-	b.exec(fmt.Sprintf(`UPDATE pushes SET first_attempt_at = first_attempt_at - interval '%[1]d hours', attempted_at = attempted_at - interval '%[1]d hours', unknown_since = unknown_since - interval '%[1]d hours'`, hours))
-}
-
 // settle repeats until all pushes are delivered: an operator retries those that failed.
 func (b *billedService) settle() {
 	b.Helper()

@@ -188,22 +188,6 @@ func TestARebuildFromItsStartToItsRollback(t *testing.T) {
 	w.refused(w.do(call{method: "GET", path: "/api/v1/rebuilds/" + id + "/diff", key: bootstrap}), 409, "rebuild_not_ready")
 }
 
-// TestIdempotencyKeyStartsOneRebuild retries a start whose answer was lost.
-func TestIdempotencyKeyStartsOneRebuild(t *testing.T) {
-	w, a, _ := newRebuildWorld(t)
-	start := call{"POST", "/api/v1/projections/usage_aggregates/rebuilds", bootstrap, map[string]string{"Idempotency-Key": "k1"},
-		`{"reason":"r","tenantId":"` + a.id + `","periodKey":"lifetime","workers":2}`}
-	first, second := w.want(202, start), w.want(202, start)
-	if first["id"] != second["id"] || first["tenantId"] != a.id || first["periodKey"] != "lifetime" || first["workers"].(json.Number) != "2" {
-		t.Errorf("%v\n%v", first, second)
-	}
-	if got := w.get("/rebuilds")["data"].([]any); len(got) != 1 {
-		t.Errorf("%v", got)
-	}
-	w.refused(w.do(call{method: "GET", path: "/api/v1/rebuilds/" + first["id"].(string) + "/diff", key: bootstrap}), 409, "rebuild_not_ready")
-	w.refused(w.do(call{"POST", "/api/v1/rebuilds/" + first["id"].(string) + "/promote", bootstrap, nil, `{"reason":"r"}`}), 409, "rebuild_not_ready")
-}
-
 func TestDifferenceAsCSVIsWhole(t *testing.T) {
 	w, _, _ := newRebuildWorld(t)
 	id := w.rebuilt("usage_aggregates", nil)

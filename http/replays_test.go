@@ -15,31 +15,6 @@ func (w *testService) published() {
 	w.must(err)
 }
 
-func TestReplayRequestsAreIdempotent(t *testing.T) {
-	w, a := newServiceWithAccount(t)
-	for n := range 5 {
-		w.ingest(a, batch(event(fmt.Sprint("e", n), nil)))
-	}
-	w.published()
-	header := map[string]string{"Idempotency-Key": "one"}
-	body := `{"topic":"usage.raw","tenantId":"` + a.id + `","fromTime":"2026-05-01T00:00:00Z","reason":"a reader lost its disk"}`
-	first := w.want(202, call{"POST", "/api/v1/replays", bootstrap, header, body})
-	again := w.want(202, call{"POST", "/api/v1/replays", bootstrap, header, body})
-	if first["id"] != again["id"] || first["state"] != "RUNNING" || fmt.Sprint(first["remaining"]) == "0" {
-		t.Errorf("%v\n%v", first, again)
-	}
-	w.refused(w.do(call{"POST", "/api/v1/replays", bootstrap, header, `{"topic":"usage.raw","fromTime":"2026-05-01T00:00:00Z","reason":"x"}`}), 422, "idempotency_key_reused")
-	got := w.want(200, call{method: "GET", path: "/api/v1/replays/" + first["id"].(string), key: bootstrap})
-	parts, _ := got["partitions"].([]any)
-	if len(parts) != 1 || got["tenantId"] != a.id || fmt.Sprint(got["remaining"]) == "0" {
-		t.Errorf("%v", got)
-	}
-	if n := w.events(50); n != 1 {
-		t.Errorf("%d requests are in the log", n)
-	}
-	w.refused(w.do(call{method: "GET", path: "/api/v1/replays/" + newID().String(), key: bootstrap}), 404, "replay_not_found")
-}
-
 func (w *testService) events(subject events.Subject) (n int) {
 	w.Helper()
 	w.must(w.pool.QueryRow(w.Context(), `SELECT count(*) FROM event_log_rows WHERE subject = $1`, int16(subject)).Scan(&n))
