@@ -126,9 +126,15 @@ func (m *isolationFixture) prepared(action string) (ids map[string]string) {
 	case "/console/dead-letters/bulk/retry", "/console/dead-letters/bulk/discard":
 		m.rejections(m.a, "of-a-"+action[strings.LastIndex(action, "/")+1:], 1)
 	case "/console/entitlements/comparison/{tenantId}/repair":
-		m.asOwner(`UPDATE quota_accounts SET used = used + 2 WHERE tenant_id = $1`, m.a.id)
-	case "/console/keys/{keyId}/rotate", "/console/keys/{keyId}/revoke":
+		m.asOwner(`UPDATE quota_accounts SET used = used + 2 WHERE tenant_id = $1 AND held > 0`, m.a.id)
+	case "/console/keys/{keyId}/rotate":
 		return map[string]string{"keyId": m.ids["operator keyId"]}
+	case "/console/keys/{keyId}/revoke": // a rotated key ends by itself
+		_, id := m.key("", nil, "audit")
+		return map[string]string{"keyId": id}
+	case consoleTenant + "/keys/{keyId}/revoke":
+		_, id := m.key(m.a.id, nil, "usage:read")
+		return map[string]string{"keyId": id}
 	case "/console/pushes/{pushId}/resolve":
 		return map[string]string{"pushId": m.ids["resolve pushId"]}
 	}
