@@ -186,7 +186,8 @@ func TestConsole_EveryActionIsMadeOnce(t *testing.T) {
 		if c.subject == 0 {
 			continue
 		}
-		if got := m.viaConsole(c.subject); got != made+1 || b.recorded(c.subject, reason) != 1 {
+		reasoned := c.subject != events.ReservationReleased && c.subject != events.OffboardingStepped // which hold no reason
+		if got := m.viaConsole(c.subject); got != made+1 || reasoned && b.recorded(c.subject, reason) != 1 {
 			t.Errorf("%s makes %d events instead of 1, and %d with its reason", c.action, got-made, b.recorded(c.subject, reason))
 		}
 	}
