@@ -73,7 +73,6 @@ func TestRefusedRequestsHoldNoSlot(t *testing.T) {
 		key, header string
 		size        int
 	}{{"none", json, 1 << 20}, {a.key, text, 1 << 20}, {a.key, json, 5 << 20}, {a.key, json + "Meterplex-Replay: x\r\n", 1 << 20}} {
-		var drained []net.Conn
 		for range 4 {
 			conn, err := net.Dial("tcp", w.addr)
 			w.must(err)
@@ -81,17 +80,14 @@ func TestRefusedRequestsHoldNoSlot(t *testing.T) {
 			_, err = fmt.Fprintf(conn, "POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\n%sAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n{",
 				c.header, c.key, c.size)
 			w.must(err)
-			drained = append(drained, conn)
 		}
 		sent := call{"POST", "/api/v1/usage/events", a.key, nil, batch(event(fmt.Sprint("in-their-midst-", i), nil))}
+		began := time.Now()
 		for got := w.do(sent); got.status != 202; got = w.do(sent) { // until they are refused
 			w.refused(got, 503, "overloaded")
 		}
-		for _, conn := range drained { // for ten seconds; then each is answered
-			w.must(conn.SetReadDeadline(time.Now().Add(time.Millisecond)))
-			if n, _ := conn.Read(make([]byte, 1)); n > 0 && c.size < 4<<20 { // a larger one is answered at once
-				t.Errorf("kind %d: a request held its place until its body was drained", i)
-			}
+		if took := time.Since(began); took > 8*time.Second && !testing.Short() { // they are drained for ten seconds
+			t.Errorf("kind %d: a refused request held its place for %s", i, took)
 		}
 	}
 }
