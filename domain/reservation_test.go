@@ -70,3 +70,50 @@ func TestP7_AnExtensionNeverShortensAHold(t *testing.T) {
 		}
 	}
 }
+
+// A reservation ends once, by a request of its feature, and expires at its time. Only a commit with the overage is above the held amount.
+func TestP7_AReservationEndsOnce(t *testing.T) {
+	h := granting(quota("calls", 10, LimitHard, ResetMonthly), quota("other", 10, LimitHard, ResetMonthly))
+	overage, elsewhere := onHold(Commit, "r", 7, 0), onHold(Release, "r", 6, 0)
+	overage.Overage, elsewhere.Feature = true, "other"
+	for name, c := range map[string]struct {
+		after time.Duration
+		end   LedgerRequest
+		code  string
+		used  string
+	}{
+		"a commit":                   {0, onHold(Commit, "r", 4, 0), "", "4"},
+		"all of it":                  {0, onHold(Commit, "r", 6, 0), "", "6"},
+		"above the hold":             {0, onHold(Commit, "r", 7, 0), "amount_exceeds_hold", "0"},
+		"above it, with the overage": {0, overage, "", "7"},
+		"a release":                  {2 * time.Hour, onHold(Release, "r", 6, 0), "", "0"},
+		"an expiry":                  {time.Hour, onHold(Expire, "r", 6, 0), "", "0"},
+		"an expiry before its time":  {time.Hour - 1, onHold(Expire, "r", 6, 0), "reservation_not_found", "0"},
+		"by another feature":         {0, elsewhere, "reservation_not_found", "0"},
+		"of another id":              {0, onHold(Release, "s", 6, 0), "reservation_not_found", "0"},
+	} {
+		l := NewLedger(ledgerTime)
+		if _, _, refusal := l.Decide(h, []LedgerRequest{holdFor("r", 6, time.Hour)}); refusal != nil {
+			t.Fatal(refusal)
+		}
+		l.DecideAt(ledgerTime.Add(c.after))
+		_, _, refusal := l.Decide(h, []LedgerRequest{c.end})
+		a, held := l.account(AccountKey{ledgerTenant, "calls", "2026-05"}), map[bool]string{true: "0", false: "6"}[c.code == ""]
+		decided := refusal == nil && c.code == "" || refusal != nil && refusal.Code == c.code
+		if !decided || a.Used.String() != c.used || a.Held.String() != held {
+			t.Errorf("%s: %v, used %s and held %s", name, refusal, &a.Used, &a.Held)
+		}
+		for _, kind := range []RequestKind{Commit, Extend, Release, Expire} {
+			if c.code != "" {
+				continue
+			}
+			_, _, refusal := l.Decide(h, []LedgerRequest{onHold(kind, "r", 1, time.Hour)})
+			if refusal == nil || refusal.Code != "reservation_ended" {
+				t.Errorf("%s, then request %d: %v", name, kind, refusal)
+			}
+		}
+		if a := l.account(AccountKey{ledgerTenant, "calls", "2026-05"}); a.Used.String() != c.used || a.Held.String() != held {
+			t.Errorf("%s: later requests leave used %s and held %s", name, &a.Used, &a.Held)
+		}
+	}
+}
