@@ -1,6 +1,7 @@
 package http_test
 
 import (
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -79,4 +80,22 @@ func rank(r auth.Route) int {
 		return 1
 	}
 	return 0
+}
+
+// TestP9_IDsOfTwoTenantsAreIndependent: an id of usage or of a reservation is any printable text, and belongs to its tenant.
+func TestP9_IDsOfTwoTenantsAreIndependent(t *testing.T) {
+	w, a := newServiceWithAccount(t)
+	b := w.newAccount("B")
+	for n, id := range []string{"r", `"\/!~%2F`, "a/b/commit", "u/x", "'OR'1", strings.Repeat("~", 255)} {
+		for amount, of := range map[int]*account{1: a, 10: b} {
+			w.want(201, holding(of.key, id, amount, 60))
+			w.want(200, consuming(of.key, "api_calls", id, amount))
+			w.accept(of, event(fmt.Sprint("sent-", n), map[string]any{"amount": amount}))
+			path := reservationsPath + "/" + strings.ReplaceAll(url.PathEscape(id), "~", "%7E")
+			w.same("the reservation", valuesOf(w.want(200, call{method: "GET", path: path, key: of.key}), "reservationId", "amount"), fmt.Sprint(id, " ", amount))
+			w.want(200, call{"POST", path + "/commit", of.key, nil, map[string]any{"eventId": fmt.Sprint("use", n), "amount": amount}})
+		}
+	}
+	w.fold()
+	w.same("the accounts", []string{w.accountOf(a), w.accountOf(b)}, []string{"18 0 0", "180 0 0"})
 }
