@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // The pages of the log show all events that match, each with its envelope as the API answers it, and its lineage.
@@ -109,6 +110,7 @@ func (w *testService) effects(a *account, cause string, n int, chain bool) {
 
 // A lineage with as many effects as the API gives comes in pages of at most 200 KB, which show each event once.
 func TestConsole_ALargeLineageComesInPages(t *testing.T) {
+	tier.AtSize(t)
 	w, a := newServiceWithAccount(t)
 	w.ingest(a, batch(event("root", nil)))
 	logged := w.firstOf(a)

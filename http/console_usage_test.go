@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // huge is 2^53 + 1, which no float holds.
@@ -126,7 +128,7 @@ func TestConsole_TheEventsOfAPageSumUpToItsFigure(t *testing.T) {
 		}
 	}
 	record([]usageDrawn{{amount: 1}, {amount: 2}, {amount: 3}, {amount: 4}, {amount: 5}})
-	for range 20 {
+	for range tier.Histories(t, 5, 20) {
 		record(drawn.Example())
 		usage := b.open("/console/usage?tenantId=" + a.id)
 		var figure string

@@ -261,6 +261,7 @@ func (w *testService) sessions() (look func() (open int, idle float64)) {
 
 // A client that does not read holds no transaction, and at most one page.
 func TestSlowClientsHoldNoTransaction(t *testing.T) {
+	tier.AtSize(t)
 	w, a, _, auditor := newServiceWithEvents(t)
 	for i := range 30 {
 		var some []any

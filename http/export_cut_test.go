@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // exportLines is the number of lines of a period whose export takes many pages.
@@ -57,6 +58,7 @@ func (w *testService) awaitExports(admin *pgx.Conn, want int) {
 
 // P8: an export that is cut in mid-stream never looks complete: its answer ends with an error, in each format. A client that is gone ends its transaction.
 func TestP8_AnExportThatIsCutLooksIncomplete(t *testing.T) {
+	tier.AtSize(t)
 	w, a := newServiceWithAccount(t)
 	w.accept(a, old("u1", 10))
 	path := w.closed(a) + "/export"

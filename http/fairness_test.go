@@ -234,6 +234,9 @@ func TestP9_ReadsOfWebhooksAndThresholdsAreOfTheirTenant(t *testing.T) {
 		"webhook_deliveries": {get(webhook + "/deliveries")},
 		"thresholds":         {get(tenant + "/thresholds"), get(threshold)},
 	} {
+		if table != "webhooks" && testing.Short() { // the others are read alike
+			continue
+		}
 		end := f.hang(table, 32, reads...)
 		for range 3 {
 			f.want(200, call{method: "GET", path: "/api/v1/tenants", key: bootstrap})
