@@ -92,15 +92,15 @@ func startOther(t *testing.T, servers, dir string, user account, env ...string) 
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: user.credential()}
 	in, err := cmd.StdinPipe()
-	check(t, err)
+	must.OK(t, err)
 	out, err := cmd.StdoutPipe()
-	check(t, err)
-	check(t, cmd.Start())
+	must.OK(t, err)
+	must.OK(t, cmd.Start())
 	stop = func() { in.Close(); cmd.Wait() }
 	t.Cleanup(stop)
 	line, err := bufio.NewReader(out).ReadString('\n')
-	check(t, err)
-	check(t, json.Unmarshal([]byte(line), &r))
+	must.OK(t, err)
+	must.OK(t, json.Unmarshal([]byte(line), &r))
 	return r, cmd, stop
 }
 
@@ -109,9 +109,9 @@ func startOther(t *testing.T, servers, dir string, user account, env ...string) 
 func reachableSelf(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile(os.Args[0])
-	check(t, err)
+	must.OK(t, err)
 	to := filepath.Join(openDir(t), "test")
-	check(t, os.WriteFile(to, b, 0o755))
+	must.OK(t, os.WriteFile(to, b, 0o755))
 	return to
 }
 
@@ -119,40 +119,35 @@ func reachableSelf(t *testing.T) string {
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "meterplex-local-")
-	check(t, err)
-	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
-	check(t, os.Chmod(dir, 0o755))
-	return dir
-}
-
-func check(t *testing.T, err error) {
-	t.Helper()
 	must.OK(t, err)
+	t.Cleanup(func() { must.OK(t, os.RemoveAll(dir)) })
+	must.OK(t, os.Chmod(dir, 0o755))
+	return dir
 }
 
 func startPostgres(t *testing.T, cfg PostgresConfig) *Postgres {
 	t.Helper()
 	p, err := StartPostgres(t.Context(), cfg)
-	check(t, err)
-	t.Cleanup(func() { check(t, p.Stop(context.Background())) })
+	must.OK(t, err)
+	t.Cleanup(func() { must.OK(t, p.Stop(context.Background())) })
 	return p
 }
 
 func exec1(t *testing.T, url, sql string, args ...any) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
-	check(t, err)
+	must.OK(t, err)
 	defer conn.Close(context.Background())
 	_, err = conn.Exec(t.Context(), sql, args...)
-	check(t, err)
+	must.OK(t, err)
 }
 
 func query1[T any](t *testing.T, url, sql string) (v T) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
-	check(t, err)
+	must.OK(t, err)
 	defer conn.Close(context.Background())
-	check(t, conn.QueryRow(t.Context(), sql).Scan(&v))
+	must.OK(t, conn.QueryRow(t.Context(), sql).Scan(&v))
 	return v
 }
 

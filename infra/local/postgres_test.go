@@ -17,6 +17,7 @@ import (
 	"github.com/meterplex/meterplex/infra/local/download"
 	"github.com/meterplex/meterplex/infra/local/folder"
 	"github.com/meterplex/meterplex/infra/local/localkafka"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -25,8 +26,8 @@ func TestPostgresKeepsItsDataAndAddress(t *testing.T) {
 	p := startPostgres(t, PostgresConfig{DataDir: dir})
 	before := p.URL()
 	exec1(t, before, `CREATE TABLE kept AS SELECT 42 AS n`)
-	check(t, p.Stop(t.Context()))
-	check(t, p.Stop(t.Context()))
+	must.OK(t, p.Stop(t.Context()))
+	must.OK(t, p.Stop(t.Context()))
 	childtest.AwaitExit(t, p.PID())
 	p = startPostgres(t, PostgresConfig{DataDir: dir})
 	if p.URL() != before {
@@ -44,7 +45,7 @@ func TestPostgresSetup(t *testing.T) {
 	}
 	checkSetup(t, p)
 	info, err := os.Stat(filepath.Join(p.dir, "passwords.json"))
-	check(t, err)
+	must.OK(t, err)
 	if info.Mode().Perm() != 0o600 {
 		t.Errorf("passwords have mode %v", info.Mode())
 	}
@@ -82,8 +83,8 @@ func TestPostgresRestartsAfterKill(t *testing.T) {
 	for i := range 3 {
 		exec1(t, url, `INSERT INTO kept VALUES ($1)`, i)
 		killed := p.PID()
-		check(t, syscall.Kill(killed, syscall.SIGKILL))
-		check(t, p.Restart(t.Context()))
+		must.OK(t, syscall.Kill(killed, syscall.SIGKILL))
+		must.OK(t, p.Restart(t.Context()))
 		if p.URL() != url || p.PID() == killed {
 			t.Fatalf("address %s, process %d; before %s, %d", p.URL(), p.PID(), url, killed)
 		}
@@ -91,14 +92,14 @@ func TestPostgresRestartsAfterKill(t *testing.T) {
 			t.Fatalf("%d rows after the kill, want %d", n, i+1)
 		}
 	}
-	check(t, p.Restart(t.Context()))
+	must.OK(t, p.Restart(t.Context()))
 	p.Halt(t.Context())
 	childtest.AwaitExit(t, p.PID())
-	check(t, p.Restart(t.Context()))
+	must.OK(t, p.Restart(t.Context()))
 	if n := query1[int](t, url, `SELECT count(*) FROM kept`); n != 3 {
 		t.Errorf("%d rows after Halt and Restart, want 3", n)
 	}
-	check(t, p.Stop(t.Context()))
+	must.OK(t, p.Stop(t.Context()))
 	childtest.ErrorContains(t, p.Restart(t.Context()), "stopped permanently")
 }
 
@@ -140,20 +141,20 @@ func TestServersEndWithTheirParent(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	exec1(t, r.URL, `CREATE TABLE kept AS SELECT 42 AS n`)
-	check(t, cmd.Process.Kill())
+	must.OK(t, cmd.Process.Kill())
 	stop()
 	// At once, while the servers are still ending.
 	p := startPostgres(t, PostgresConfig{DataDir: dir})
 	k, err := localkafka.Start(t.Context(), localkafka.Config{DataDir: dir})
-	check(t, err)
-	t.Cleanup(func() { check(t, k.Stop(context.Background())) })
+	must.OK(t, err)
+	t.Cleanup(func() { must.OK(t, k.Stop(context.Background())) })
 	if n := query1[int](t, p.URL(), `SELECT n FROM kept`); n != 42 {
 		t.Errorf("%d, want 42", n)
 	}
 	for _, pid := range r.PIDs {
 		childtest.AwaitExit(t, pid)
 	}
-	check(t, k.Stop(t.Context()))
+	must.OK(t, k.Stop(t.Context()))
 }
 
 // A server that no signal reached when its parent died, as on systems without that signal, must not block
@@ -162,15 +163,15 @@ func TestServerOfAnEarlierRunIsStopped(t *testing.T) {
 	tier.AtSize(t)
 	dir := openDir(t)
 	p := startPostgres(t, PostgresConfig{DataDir: dir})
-	check(t, p.Stop(t.Context()))
+	must.OK(t, p.Stop(t.Context()))
 	port, err := child.FreePort()
-	check(t, err)
+	must.OK(t, err)
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	check(t, err)
+	must.OK(t, err)
 	defer null.Close()
 	stray := p.command(port, null)
 	stray.SysProcAttr = &syscall.SysProcAttr{Credential: p.user.credential()}
-	check(t, stray.Start())
+	must.OK(t, stray.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- stray.Wait() }()
 	for !folder.Exists(filepath.Join(p.data(), "postmaster.pid")) {
@@ -193,8 +194,8 @@ func TestPostgresAsOrdinaryUser(t *testing.T) {
 	asRoot(t)
 	user := account{uid: nobody, gid: nobody, drop: true}
 	dir := filepath.Join(openDir(t), "data")
-	check(t, os.Mkdir(dir, 0o700))
-	check(t, user.chown(dir))
+	must.OK(t, os.Mkdir(dir, 0o700))
+	must.OK(t, user.chown(dir))
 	r, _, stop := startOther(t, "postgres", dir, user, "HOME=", "XDG_CACHE_HOME=", "METERPLEX_CACHE_DIR=")
 	if r.Err != "" || r.UID != nobody {
 		t.Fatalf("%+v", r)
@@ -204,25 +205,25 @@ func TestPostgresAsOrdinaryUser(t *testing.T) {
 		t.Errorf("cache %s", r.CacheDir)
 	}
 	stop()
-	check(t, os.RemoveAll(r.CacheDir))
+	must.OK(t, os.RemoveAll(r.CacheDir))
 	// Root keeps the data with their owner. Only the owner may enter the folder.
 	p := startPostgres(t, PostgresConfig{DataDir: dir})
 	if n := query1[int](t, p.URL(), `SELECT n FROM kept`); n != 42 || p.user.uid != nobody {
 		t.Errorf("%d, want 42; as user %d", n, p.user.uid)
 	}
-	check(t, p.Stop(t.Context()))
+	must.OK(t, p.Stop(t.Context()))
 	r, _, _ = startOther(t, "postgres", dir, user, "HOME=/root")
 	if r.Err != "" {
 		t.Error(r.Err)
 	}
-	check(t, os.RemoveAll(r.CacheDir))
+	must.OK(t, os.RemoveAll(r.CacheDir))
 }
 
 func TestPostgresOfRootInAnInaccessibleFolder(t *testing.T) {
 	tier.AtSize(t)
 	asRoot(t)
 	closed := openDir(t)
-	check(t, os.Chmod(closed, 0o700))
+	must.OK(t, os.Chmod(closed, 0o700))
 	dir := filepath.Join(closed, "data")
 	var log strings.Builder
 	p := startPostgres(t, PostgresConfig{DataDir: dir, Log: &log})
@@ -232,22 +233,22 @@ func TestPostgresOfRootInAnInaccessibleFolder(t *testing.T) {
 		t.Errorf("data in %s; log %q", home, log.String())
 	}
 	exec1(t, p.URL(), `CREATE TABLE kept AS SELECT 42 AS n`)
-	check(t, p.Stop(t.Context()))
+	must.OK(t, p.Stop(t.Context()))
 
 	// The folder is moved; the data stay with it.
 	moved := filepath.Join(closed, "moved")
-	check(t, os.Rename(dir, moved))
+	must.OK(t, os.Rename(dir, moved))
 	p = startPostgres(t, PostgresConfig{DataDir: moved})
 	if n := query1[int](t, p.URL(), `SELECT n FROM kept`); n != 42 {
 		t.Errorf("%d, want 42", n)
 	}
-	check(t, exec.Command("cp", "-a", moved, filepath.Join(closed, "copy")).Run())
+	must.OK(t, exec.Command("cp", "-a", moved, filepath.Join(closed, "copy")).Run())
 	_, err := StartPostgres(t.Context(), PostgresConfig{DataDir: filepath.Join(closed, "copy")})
 	if !errors.Is(err, folder.ErrInUse) {
 		t.Errorf("a copy that points to the same database: %v, want ErrInUse", err)
 	}
-	check(t, p.Stop(t.Context()))
-	check(t, os.RemoveAll(home))
+	must.OK(t, p.Stop(t.Context()))
+	must.OK(t, os.RemoveAll(home))
 	_, err = StartPostgres(t.Context(), PostgresConfig{DataDir: moved})
 	childtest.ErrorContains(t, err, home, "is gone", pointerFile)
 }
@@ -256,8 +257,8 @@ func TestPostgresNeedsItsPasswords(t *testing.T) {
 	tier.AtSize(t)
 	dir := openDir(t)
 	p := startPostgres(t, PostgresConfig{DataDir: dir})
-	check(t, p.Stop(t.Context()))
-	check(t, os.Remove(p.passwordFile()))
+	must.OK(t, p.Stop(t.Context()))
+	must.OK(t, os.Remove(p.passwordFile()))
 	_, err := StartPostgres(t.Context(), PostgresConfig{DataDir: dir})
 	childtest.ErrorContains(t, err, "passwords.json is gone")
 }
@@ -272,7 +273,7 @@ func TestFetchedPostgres(t *testing.T) {
 			}
 			var log strings.Builder
 			bin, err := fetchPostgres(t.Context(), r, download.CacheDir(), serverAccount(), &log)
-			check(t, err)
+			must.OK(t, err)
 			t.Log(bin, log.String())
 			dir := openDir(t)
 			p := startPostgres(t, PostgresConfig{DataDir: dir, BinDir: bin})
@@ -280,7 +281,7 @@ func TestFetchedPostgres(t *testing.T) {
 				t.Errorf("version %s, want %s", v, r.version)
 			}
 			checkSetup(t, p)
-			check(t, p.Stop(context.Background()))
+			must.OK(t, p.Stop(context.Background()))
 			// Without BinDir the data determine the version, whatever Major says.
 			p = startPostgres(t, PostgresConfig{DataDir: dir, Major: 33 - r.major})
 			if p.bin.major != r.major {

@@ -37,7 +37,7 @@ func TestP2_TwoRelaysShareThePartitionsAndHandThemOver(t *testing.T) {
 	appended := make(chan struct{})
 	go func() {
 		defer close(appended)
-		for ctx.Err() == nil {
+		for ; ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
 			w.appendUsage(3, all...)
 		}
 	}()

@@ -14,15 +14,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	must.OK(t, err)
-}
-
 func TestCacheDir(t *testing.T) {
 	home, tmp := t.TempDir(), t.TempDir()
 	file := filepath.Join(home, "file")
-	check(t, os.WriteFile(file, nil, 0o600))
+	must.OK(t, os.WriteFile(file, nil, 0o600))
 	for _, c := range []struct{ name, home, chosen, under string }{
 		{"chosen", home, filepath.Join(home, "mine"), filepath.Join(home, "mine")},
 		{"home", home, "", home},
@@ -53,7 +48,7 @@ func TestCacheDirWritableByOthersIsRefused(t *testing.T) {
 	t.Setenv("METERPLEX_CACHE_DIR", "")
 	t.Setenv("TMPDIR", tmp)
 	usual := CacheDir()
-	check(t, os.Chmod(usual, 0o777))
+	must.OK(t, os.Chmod(usual, 0o777))
 	if dir := CacheDir(); dir == usual || !folder.Writable(dir) {
 		t.Errorf("CacheDir returned %s, which all users can write", dir)
 	}

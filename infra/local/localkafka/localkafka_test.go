@@ -30,15 +30,15 @@ import (
 func startKafka(t *testing.T, cfg Config) *Broker {
 	t.Helper()
 	k, err := Start(t.Context(), cfg)
-	check(t, err)
-	t.Cleanup(func() { check(t, k.Stop(context.Background())) })
+	must.OK(t, err)
+	t.Cleanup(func() { must.OK(t, k.Stop(context.Background())) })
 	return k
 }
 
 func client(t *testing.T, k *Broker, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
 	c, err := kgo.NewClient(append(opts, kgo.SeedBrokers(k.Brokers()...))...)
-	check(t, err)
+	must.OK(t, err)
 	t.Cleanup(c.Close)
 	return c
 }
@@ -47,7 +47,7 @@ func produce(t *testing.T, k *Broker, topic, value string) {
 	t.Helper()
 	c := client(t, k)
 	defer c.Close()
-	check(t, c.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Value: []byte(value)}).FirstErr())
+	must.OK(t, c.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Value: []byte(value)}).FirstErr())
 }
 
 // consume reads the first n values of a topic.
@@ -57,7 +57,7 @@ func consume(t *testing.T, k *Broker, topic string, n int) (values []string) {
 	defer c.Close()
 	for len(values) < n {
 		fetches := c.PollFetches(t.Context())
-		check(t, fetches.Err())
+		must.OK(t, fetches.Err())
 		for r := range fetches.RecordsAll() {
 			values = append(values, string(r.Value))
 		}
@@ -71,13 +71,14 @@ func TestKafkaKeepsItsDataAcrossKillsAndStops(t *testing.T) {
 	k := startKafka(t, Config{DataDir: dir})
 	brokers := k.Brokers()[0]
 	_, err := kadm.NewClient(client(t, k)).CreateTopic(t.Context(), 1, 1, nil, "kept")
-	check(t, err)
-	for i := range 2 {
+	must.OK(t, err)
+	kills := tier.Histories(t, 1, 2)
+	for i := range kills {
 		produce(t, k, "kept", fmt.Sprint(i))
 		killed := k.PID()
-		check(t, k.Kill())
+		must.OK(t, k.Kill())
 		childtest.AwaitExit(t, killed)
-		check(t, k.Restart(t.Context()))
+		must.OK(t, k.Restart(t.Context()))
 		if k.Brokers()[0] != brokers || k.PID() == killed {
 			t.Fatalf("%v, process %d; before %s, %d", k.Brokers(), k.PID(), brokers, killed)
 		}
@@ -85,10 +86,10 @@ func TestKafkaKeepsItsDataAcrossKillsAndStops(t *testing.T) {
 			t.Fatalf("after kill %d: %v", i, got)
 		}
 	}
-	check(t, k.Stop(t.Context()))
-	check(t, k.Stop(t.Context()))
+	must.OK(t, k.Stop(t.Context()))
+	must.OK(t, k.Stop(t.Context()))
 	k = startKafka(t, Config{DataDir: dir})
-	if got := consume(t, k, "kept", 2); len(got) != 2 {
+	if got := consume(t, k, "kept", kills); len(got) != kills {
 		t.Errorf("after the stop: %v", got)
 	}
 	_, err = Start(t.Context(), Config{DataDir: dir})
@@ -101,27 +102,27 @@ func TestKafkaKeepsItsDataAcrossKillsAndStops(t *testing.T) {
 func TestKafkaWithoutItsDataStartsEmpty(t *testing.T) {
 	tier.AtSize(t)
 	port, err := child.FreePort()
-	check(t, err)
+	must.OK(t, err)
 	k := startKafka(t, Config{DataDir: t.TempDir(), Port: port})
 	if k.Brokers()[0] != child.Address(port) {
 		t.Errorf("%v, want port %d", k.Brokers(), port)
 	}
 	_, err = kadm.NewClient(client(t, k)).CreateTopic(t.Context(), 1, 1, nil, "lost")
-	check(t, err)
-	check(t, k.Kill())
-	check(t, os.RemoveAll(k.Dir()))
-	check(t, k.Restart(t.Context()))
-	check(t, k.exercise(t.Context()))
+	must.OK(t, err)
+	must.OK(t, k.Kill())
+	must.OK(t, os.RemoveAll(k.Dir()))
+	must.OK(t, k.Restart(t.Context()))
+	must.OK(t, k.exercise(t.Context()))
 	admin := kadm.NewClient(client(t, k))
 	topics, err := admin.ListTopics(t.Context())
-	check(t, err)
+	must.OK(t, err)
 	groups, err := admin.ListGroups(t.Context())
-	check(t, err)
+	must.OK(t, err)
 	if len(topics) != 0 || len(groups) != 0 {
 		t.Errorf("topics %v, groups %v", topics.Names(), groups.Groups())
 	}
-	check(t, k.Kill())
-	check(t, os.Remove(filepath.Join(k.Dir(), "meta.properties")))
+	must.OK(t, k.Kill())
+	must.OK(t, os.Remove(filepath.Join(k.Dir(), "meta.properties")))
 	childtest.ErrorContains(t, k.Restart(t.Context()), "meta.properties")
 }
 
@@ -129,45 +130,45 @@ func TestKafkaWithoutItsDataStartsEmpty(t *testing.T) {
 func TestKafkaFormatsAsItsTool(t *testing.T) {
 	tier.AtSize(t)
 	jars, err := install(t.Context(), download.CacheDir(), io.Discard)
-	check(t, err)
+	must.OK(t, err)
 	runtime, err := findJava(t.Context())
-	check(t, err)
+	must.OK(t, err)
 	cache := t.TempDir()
-	check(t, os.Mkdir(cacheOf(cache), 0o755))
+	must.OK(t, os.Mkdir(cacheOf(cache), 0o755))
 	k := newBroker(Config{DataDir: t.TempDir(), CacheDir: cache}, "kafka", 1)
 	k.java, k.jars = runtime, jars
-	check(t, os.Mkdir(k.dir, 0o755))
+	must.OK(t, os.Mkdir(k.dir, 0o755))
 	copied := filepath.Join(k.dir, "copied")
 	childtest.ErrorContains(t, k.copyFormat(copied), "no such file") // no broker was formatted yet
-	check(t, k.formatByTool(t.Context(), brokerPorts{broker: 1, controller: 2}, "made"))
-	check(t, k.copyFormat(copied))
+	must.OK(t, k.formatByTool(t.Context(), brokerPorts{broker: 1, controller: 2}, "made"))
+	must.OK(t, k.copyFormat(copied))
 	if made, copied := names(t, filepath.Join(k.dir, "made")), names(t, copied); !slices.Equal(made, copied) {
 		t.Errorf("the copy has %v, not %v", copied, made)
 	}
 	for _, name := range []string{"made", "copied"} {
 		meta, err := os.ReadFile(filepath.Join(k.dir, name, metaName))
-		check(t, err)
+		must.OK(t, err)
 		if keys := regexp.MustCompile(`(?m)^(version=1|cluster\.id=.{22}|directory\.id=.{22}|node\.id=1)$`).FindAll(meta, -1); len(keys) != 4 {
 			t.Errorf("%s in %s has\n%s", metaName, name, meta)
 		}
 	}
 	made, err := os.ReadFile(filepath.Join(k.dir, "made", checkpointName))
-	check(t, err)
+	must.OK(t, err)
 	if same, err := os.ReadFile(filepath.Join(copied, checkpointName)); err != nil || !bytes.Equal(made, same) {
 		t.Errorf("another %s: %v", checkpointName, err)
 	}
 	kept, err := os.ReadFile(k.checkpointFile())
-	check(t, err)
+	must.OK(t, err)
 	kept[len(kept)-1]++
-	check(t, os.WriteFile(k.checkpointFile(), kept, 0o644))
-	check(t, os.RemoveAll(copied))
+	must.OK(t, os.WriteFile(k.checkpointFile(), kept, 0o644))
+	must.OK(t, os.RemoveAll(copied))
 	childtest.ErrorContains(t, k.copyFormat(copied), "checksums")
 }
 
 func names(t *testing.T, dir string) (all []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	check(t, err)
+	must.OK(t, err)
 	for _, e := range entries {
 		all = append(all, e.Name())
 	}
@@ -179,28 +180,28 @@ func names(t *testing.T, dir string) (all []string) {
 func TestKafkaSurvivesADamagedClassArchive(t *testing.T) {
 	tier.AtSize(t)
 	_, err := install(t.Context(), download.CacheDir(), io.Discard)
-	check(t, err)
+	must.OK(t, err)
 	real, err := exec.LookPath("java")
-	check(t, err)
+	must.OK(t, err)
 	home, cache := t.TempDir(), t.TempDir()
-	check(t, os.Mkdir(filepath.Join(home, "bin"), 0o755))
+	must.OK(t, os.Mkdir(filepath.Join(home, "bin"), 0o755))
 	script := "#!/bin/sh\ncase \"$*\" in *-XX:SharedArchiveFile*) kill -BUS $$;; esac\nexec " + real + " \"$@\"\n"
-	check(t, os.WriteFile(filepath.Join(home, "bin", "java"), []byte(script), 0o755))
+	must.OK(t, os.WriteFile(filepath.Join(home, "bin", "java"), []byte(script), 0o755))
 	t.Setenv("JAVA_HOME", home)
 	runtime, err := findJava(t.Context())
-	check(t, err)
-	check(t, os.Mkdir(cacheOf(cache), 0o755))
-	check(t, os.Symlink(jarDir(download.CacheDir()), jarDir(cache)))
+	must.OK(t, err)
+	must.OK(t, os.Mkdir(cacheOf(cache), 0o755))
+	must.OK(t, os.Symlink(jarDir(download.CacheDir()), jarDir(cache)))
 	damaged := (&Broker{cfg: Config{CacheDir: cache}, java: runtime}).archiveFile()
 	dir := t.TempDir()
 	for range 2 { // the first start crashes while formatting, the second in the broker
-		check(t, os.WriteFile(damaged, []byte("damaged"), 0o600))
+		must.OK(t, os.WriteFile(damaged, []byte("damaged"), 0o600))
 		k := startKafka(t, Config{DataDir: dir, CacheDir: cache})
 		if k.archive == "" {
 			t.Error("the broker uses the damaged archive and writes no new one")
 		}
-		check(t, k.Kill())
-		check(t, k.Stop(t.Context()))
+		must.OK(t, k.Kill())
+		must.OK(t, k.Stop(t.Context()))
 	}
 }
 
@@ -215,13 +216,13 @@ func TestExitCodesAreNoCrashesOfJava(t *testing.T) {
 
 func TestJarsMustBeThePinnedOnes(t *testing.T) {
 	lib := t.TempDir()
-	write := func(name, content string) { check(t, os.WriteFile(filepath.Join(lib, name), []byte(content), 0o644)) }
+	write := func(name, content string) { must.OK(t, os.WriteFile(filepath.Join(lib, name), []byte(content), 0o644)) }
 	write("a.jar", "a")
 	sum, err := download.SHA256(filepath.Join(lib, "a.jar"))
-	check(t, err)
+	must.OK(t, err)
 	write("b.jar", "b")
 	other, err := download.SHA256(filepath.Join(lib, "b.jar"))
-	check(t, err)
+	must.OK(t, err)
 	pinned := sum + "  org/a/1/a.jar\n" + other + "  org/b/1/b.jar\n"
 	refused := func(change, jar string) {
 		t.Helper()
@@ -230,22 +231,22 @@ func TestJarsMustBeThePinnedOnes(t *testing.T) {
 		}
 	}
 	jars, err := checkJars(lib, pinned)
-	check(t, err)
+	must.OK(t, err)
 	if len(jars) != 2 || path.Base(jars[0]) != "a.jar" {
 		t.Errorf("%v", jars)
 	}
 	write("c.jar", "c")
 	refused("one more", "c.jar")
-	check(t, os.Remove(filepath.Join(lib, "c.jar")))
+	must.OK(t, os.Remove(filepath.Join(lib, "c.jar")))
 	write("b.jar", "B")
 	refused("changed", "b.jar")
-	check(t, os.Remove(filepath.Join(lib, "b.jar")))
+	must.OK(t, os.Remove(filepath.Join(lib, "b.jar")))
 	refused("missing", "b.jar")
 }
 
 func TestKafkaRefusesChangedJars(t *testing.T) {
 	cache := t.TempDir()
-	check(t, os.MkdirAll(jarDir(cache), 0o755))
+	must.OK(t, os.MkdirAll(jarDir(cache), 0o755))
 	_, err := Start(t.Context(), Config{DataDir: t.TempDir(), CacheDir: cache})
 	if !errors.Is(err, download.ErrChanged) {
 		t.Errorf("%v, want ErrChanged", err)
@@ -254,7 +255,7 @@ func TestKafkaRefusesChangedJars(t *testing.T) {
 
 func TestKafkaNamesTheMissingProgram(t *testing.T) {
 	java, err := exec.LookPath("java")
-	check(t, err)
+	must.OK(t, err)
 	path := t.TempDir()
 	t.Setenv("PATH", path)
 	t.Setenv("JAVA_HOME", "")
@@ -271,10 +272,10 @@ func TestKafkaNamesTheMissingProgram(t *testing.T) {
 	}
 	missing(ErrNoJava, "install")
 	old := "#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n"
-	check(t, os.WriteFile(filepath.Join(path, "java"), []byte(old), 0o755))
+	must.OK(t, os.WriteFile(filepath.Join(path, "java"), []byte(old), 0o755))
 	missing(ErrNoJava, "Java 11")
-	check(t, os.Remove(filepath.Join(path, "java")))
-	check(t, os.Symlink(java, filepath.Join(path, "java")))
+	must.OK(t, os.Remove(filepath.Join(path, "java")))
+	must.OK(t, os.Symlink(java, filepath.Join(path, "java")))
 	missing(download.ErrNoMaven, "install")
 }
 
@@ -293,8 +294,3 @@ func TestJavaVersions(t *testing.T) {
 }
 
 func TestMain(m *testing.M) { localtest.Main(m, localtest.NoLeaks()) }
-
-func check(t *testing.T, err error) {
-	t.Helper()
-	must.OK(t, err)
-}
