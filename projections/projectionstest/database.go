@@ -1,3 +1,6 @@
+// Package projectionstest has the fixtures of the tests of projections: a database with a log, its consumers and reads, rebuilds, dead letters, and
+// histories of a tenant. Tests import it under the name `.`: its functions are the words in which they write histories. It is for tests only, and
+// has no assertion that only one package needs.
 package projectionstest
 
 import (
@@ -26,6 +29,38 @@ import (
 	"github.com/meterplex/meterplex/projections/validate"
 )
 
+// Database is a migrated database with the log in it.
+type Database struct {
+	testing.TB
+	URL      string
+	Pool     *pgxpool.Pool
+	EventLog *eventlog.Log
+	Store    *store.Store
+	// recent holds the newest events if a consumer is reading the log.
+	recent  *eventlog.Recent
+	reading bool
+	// payloads compares the payloads that are written and applied with their schemas.
+	Payloads localtest.Payloads
+}
+
+// NewDatabase makes a database for a test.
+func NewDatabase(t testing.TB) *Database {
+	t.Helper()
+	w := &Database{TB: t, URL: localtest.Migrated(t, postgres.Migrate)}
+	config, err := postgres.PoolConfig(postgres.Config{URL: w.URL, ApplicationName: "test"})
+	w.Must(err)
+	w.Pool, err = localtest.KeepSessions(config)
+	w.Must(err)
+	t.Cleanup(w.Pool.Close)
+	w.Payloads = localtest.CheckPayloads(t)
+	w.recent = eventlog.NewRecent()
+	w.EventLog, err = eventlog.New(t.Context(), w.Pool, eventlog.Config{Producer: events.Producer{Service: "test", Instance: "1", Commit: "0"}, Written: w.Payloads.Written, Recent: w.recent})
+	w.Must(err)
+	t.Cleanup(w.EventLog.Close)
+	w.Store = store.New(w.Pool, w.EventLog, store.Config{})
+	return w
+}
+
 // Until waits for a condition; go test's own time limit is the only one.
 func (w *Database) Until(done func() bool) {
 	w.Helper()
@@ -46,41 +81,11 @@ func (w *Database) LockWaiters() (n int) {
 	return n
 }
 
-// Database is a migrated database with the log in it.
-type Database struct {
-	testing.TB
-	URL      string
-	Pool     *pgxpool.Pool
-	EventLog *eventlog.Log
-	Store    *store.Store
-	// recent holds the newest events if a consumer is reading the log.
-	recent  *eventlog.Recent
-	reading bool
-	// payloads compares the payloads that are written and applied with their schemas.
-	Payloads localtest.Payloads
-}
-
-func NewDatabase(t testing.TB) *Database {
-	t.Helper()
-	w := &Database{TB: t, URL: localtest.Migrated(t, postgres.Migrate)}
-	config, err := postgres.PoolConfig(postgres.Config{URL: w.URL, ApplicationName: "test"})
-	w.Must(err)
-	w.Pool, err = localtest.KeepSessions(config)
-	w.Must(err)
-	t.Cleanup(w.Pool.Close)
-	w.Payloads = localtest.CheckPayloads(t)
-	w.recent = eventlog.NewRecent()
-	w.EventLog, err = eventlog.New(t.Context(), w.Pool, eventlog.Config{Producer: events.Producer{Service: "test", Instance: "1", Commit: "0"}, Written: w.Payloads.Written, Recent: w.recent})
-	w.Must(err)
-	t.Cleanup(w.EventLog.Close)
-	w.Store = store.New(w.Pool, w.EventLog, store.Config{})
-	return w
-}
-
 func (w *Database) RebuildStore() *store.Rebuilds {
 	return &store.Rebuilds{Store: w.Store, List: models.List(models.DefaultFolds(), nil)}
 }
 
+// Must ends the test if there is an error.
 func (w *Database) Must(err error) {
 	w.Helper()
 	if err != nil {
@@ -142,6 +147,7 @@ func (w *Database) Subscribe(tenant uuid.UUID, from time.Time, grants ...domain.
 	return s
 }
 
+// SubscriptionHistory records a state of a subscription from the partition's head on.
 func (w *Database) SubscriptionHistory(tenant uuid.UUID, from time.Time, s *domain.Subscription) {
 	w.Helper()
 	body, err := json.Marshal(s)
@@ -166,6 +172,7 @@ func (w *Database) Topic(topic events.Topic, partition int16, after int64) []eve
 	return records
 }
 
+// Read returns the events of a topic and partition after a position; 0: of all topics.
 func (w *Database) Read(topic events.Topic, partition int16, after int64) (list []events.Envelope) {
 	w.Helper()
 	w.Must(pgx.BeginFunc(context.Background(), w.Pool, func(tx pgx.Tx) (err error) {
@@ -175,6 +182,7 @@ func (w *Database) Read(topic events.Topic, partition int16, after int64) (list 
 	return list
 }
 
+// Checkpoint returns the position of a consumer.
 func (w *Database) Checkpoint(consumer string, partition int16) (position int64) {
 	w.Helper()
 	w.Must(w.Pool.QueryRow(context.Background(), `SELECT position FROM consumer_checkpoints WHERE consumer = $1 AND generation = 1 AND partition = $2`,
@@ -211,10 +219,12 @@ func writeTotalsOften(c *projections.Consumer) {
 	}
 }
 
+// Validator returns a runner of the validator.
 func (w *Database) Validator() (*consume.Runner, *Tally) {
 	return w.Runner(validate.Consumer(NewID, new(validate.Histories)))
 }
 
+// Aggregator returns a runner of the aggregator, with another handler if one is given.
 func (w *Database) Aggregator(handler projections.Handler) (*consume.Runner, *Tally) {
 	c := usage.Consumer(NewID, models.DefaultFolds().Usage)
 	if handler != nil {
@@ -241,11 +251,13 @@ type Aggregate struct {
 	Last           time.Time
 }
 
+// AggregateKey names a figure.
 type AggregateKey struct {
 	Tenant             uuid.UUID
 	Feature, PeriodKey string
 }
 
+// Aggregates returns all figures.
 func (w *Database) Aggregates() map[AggregateKey]Aggregate {
 	w.Helper()
 	rows, err := w.Pool.Query(context.Background(), `SELECT tenant_id, feature, period_key, amount::text, event_count, applied_count, last_event_at FROM usage_aggregates`)

@@ -13,33 +13,29 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-func Decode[T any](w *Database, e events.Envelope) (v T) {
-	w.Helper()
-	w.Must(json.Unmarshal(e.Payload, &v))
-	return v
-}
-
+// May is the time of most usage.
 var May = time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
 
+// NewID returns a new id.
 func NewID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
-// Separate returns events as a process holds its own.
-func Separate(list []events.Envelope) (all []*events.Envelope) {
-	for i := range list {
-		all = append(all, &list[i])
+// TenantIn finds a tenant id that lives in a partition.
+func TenantIn(partition int16) uuid.UUID {
+	for {
+		if id := NewID(); events.PartitionOf(id) == partition {
+			return id
+		}
 	}
-	return all
 }
 
-func Grant(feature, reset string) domain.Grant {
-	return domain.Grant{Entitlement: domain.Entitlement{Feature: feature, ResetPeriod: reset}, Type: domain.FeatureMetered}
-}
-
-// Account is a grant without a limit that has an account.
-func Account(feature, reset string) domain.Grant {
-	g := Grant(feature, reset)
-	g.Type = domain.FeatureQuota
-	return g
+// Usage is a recorded event of a tenant.
+func Usage(tenant uuid.UUID, id, feature string, amount int64, at time.Time) events.Pending {
+	body, err := json.Marshal(events.Usage{EventID: id, Feature: feature, Amount: amount, Timestamp: at, Type: "usage"})
+	if err != nil {
+		panic(err)
+	}
+	return events.Pending{EventID: NewID(), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: events.KeyUsage(id), CorrelationID: NewID(),
+		Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified, OccurredAt: at, Payload: body, Counts: events.Counts{Accepted: 1}}
 }
 
 // Admitted is usage of a feature that was granted when it was recorded, in the month of its time.
@@ -70,23 +66,32 @@ func Committed(tenant uuid.UUID, id, feature string, amount int64) events.Pendin
 	return p
 }
 
-// Usage is a recorded event of a tenant.
-func Usage(tenant uuid.UUID, id, feature string, amount int64, at time.Time) events.Pending {
-	body, err := json.Marshal(events.Usage{EventID: id, Feature: feature, Amount: amount, Timestamp: at, Type: "usage"})
+// Correction is a correction of usage to an amount; below 0 it is a retraction.
+func Correction(tenant uuid.UUID, id, feature, ref string, amount int64) commands.Submitted {
+	at := May.Add(40 * 24 * time.Hour) // in another period than the usage
+	p := Usage(tenant, id, feature, 0, at)
+	payload := any(events.Correction{EventID: id, Feature: feature, Amount: &amount, Timestamp: at, CorrectionRef: ref, Type: events.TypeCorrection})
+	p.Subject = events.UsageCorrected
+	if amount < 0 {
+		p.Subject = events.UsageRetracted
+		payload = events.Retraction{EventID: id, Feature: feature, Timestamp: at, CorrectionRef: ref, Type: events.TypeRetraction}
+	}
+	var err error
+	if p.Payload, err = json.Marshal(payload); err != nil {
+		panic(err)
+	}
+	p.Canonical = 1
+	return commands.Submitted{Pending: p, Target: &commands.CorrectionTarget{Ref: ref, Feature: feature, Retraction: amount < 0}}
+}
+
+// Verdict is the acceptance of usage in May.
+func Verdict(tenant uuid.UUID, feature string, amount int64) events.Pending {
+	body, err := json.Marshal(events.Validated{RawPosition: 1, EventID: "e", Feature: feature, Amount: amount, Count: 1, Timestamp: May, FeatureType: "METERED", PeriodKey: "2026-05"})
 	if err != nil {
 		panic(err)
 	}
-	return events.Pending{EventID: NewID(), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: events.KeyUsage(id), CorrelationID: NewID(),
-		Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified, OccurredAt: at, Payload: body, Counts: events.Counts{Accepted: 1}}
-}
-
-// TenantIn finds a tenant id that lives in a partition.
-func TenantIn(partition int16) uuid.UUID {
-	for {
-		if id := NewID(); events.PartitionOf(id) == partition {
-			return id
-		}
-	}
+	return events.Pending{EventID: NewID(), Subject: events.UsageValidated, TenantID: tenant, DedupeKey: events.KeyEvent(NewID()),
+		Actor: events.Actor{Type: "service", ID: "test"}, Residency: events.ResidencyUnspecified, OccurredAt: May, Payload: body, Counts: events.Counts{Validated: 1}}
 }
 
 // Conflict is the record of an eventId sent again with another payload.
@@ -110,6 +115,33 @@ func Plain(tenant uuid.UUID, subject events.Subject, counts events.Counts, paylo
 		Residency: events.ResidencyUnspecified, OccurredAt: May, Payload: body, Counts: counts}
 }
 
+// Decode reads the payload of an event.
+func Decode[T any](w *Database, e events.Envelope) (v T) {
+	w.Helper()
+	w.Must(json.Unmarshal(e.Payload, &v))
+	return v
+}
+
+// Separate returns events as a process holds its own.
+func Separate(list []events.Envelope) (all []*events.Envelope) {
+	for i := range list {
+		all = append(all, &list[i])
+	}
+	return all
+}
+
+// Grant returns a grant of a METERED feature without a limit.
+func Grant(feature, reset string) domain.Grant {
+	return domain.Grant{Entitlement: domain.Entitlement{Feature: feature, ResetPeriod: reset}, Type: domain.FeatureMetered}
+}
+
+// Account is a grant without a limit that has an account.
+func Account(feature, reset string) domain.Grant {
+	g := Grant(feature, reset)
+	g.Type = domain.FeatureQuota
+	return g
+}
+
 // Quota returns a grant with a limit; less than 0: unlimited.
 func Quota(feature string, limit int64, behavior, reset string) domain.Grant {
 	g := domain.Grant{Entitlement: domain.Entitlement{Feature: feature, LimitBehavior: behavior, ResetPeriod: reset, OnIngest: domain.OnIngestRecord}, Type: domain.FeatureQuota}
@@ -117,31 +149,4 @@ func Quota(feature string, limit int64, behavior, reset string) domain.Grant {
 		g.Limit = &limit
 	}
 	return g
-}
-
-func Verdict(tenant uuid.UUID, feature string, amount int64) events.Pending {
-	body, err := json.Marshal(events.Validated{RawPosition: 1, EventID: "e", Feature: feature, Amount: amount, Count: 1, Timestamp: May, FeatureType: "METERED", PeriodKey: "2026-05"})
-	if err != nil {
-		panic(err)
-	}
-	return events.Pending{EventID: NewID(), Subject: events.UsageValidated, TenantID: tenant, DedupeKey: events.KeyEvent(NewID()),
-		Actor: events.Actor{Type: "service", ID: "test"}, Residency: events.ResidencyUnspecified, OccurredAt: May, Payload: body, Counts: events.Counts{Validated: 1}}
-}
-
-// Correction is a correction of usage to an amount; below 0 it is a retraction.
-func Correction(tenant uuid.UUID, id, feature, ref string, amount int64) commands.Submitted {
-	at := May.Add(40 * 24 * time.Hour) // in another period than the usage
-	p := Usage(tenant, id, feature, 0, at)
-	payload := any(events.Correction{EventID: id, Feature: feature, Amount: &amount, Timestamp: at, CorrectionRef: ref, Type: events.TypeCorrection})
-	p.Subject = events.UsageCorrected
-	if amount < 0 {
-		p.Subject = events.UsageRetracted
-		payload = events.Retraction{EventID: id, Feature: feature, Timestamp: at, CorrectionRef: ref, Type: events.TypeRetraction}
-	}
-	var err error
-	if p.Payload, err = json.Marshal(payload); err != nil {
-		panic(err)
-	}
-	p.Canonical = 1
-	return commands.Submitted{Pending: p, Target: &commands.CorrectionTarget{Ref: ref, Feature: feature, Retraction: amount < 0}}
 }

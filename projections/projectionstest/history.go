@@ -29,6 +29,7 @@ type History struct {
 	Sent              int
 }
 
+// NewHistory begins a history of a new tenant.
 func NewHistory(s *Pipeline) *History {
 	tenant := NewID()
 	d := &History{Pipeline: s, Tenant: tenant, Partition: events.PartitionOf(tenant), Neighbour: TenantIn(events.PartitionOf(tenant))}
@@ -93,6 +94,7 @@ func (d *History) AddFailures() {
 // EscapedID names the event n, so that its JSON looks like an escape that PostgreSQL cannot read.
 func EscapedID(n int) string { return fmt.Sprint(`\ude`, n) }
 
+// Record records usage of the tenant, of its neighbour, and an event that may be known.
 func (d *History) Record(rt *rapid.T) {
 	d.Sent++
 	feature := rapid.SampledFrom([]string{"calls", "calls", "ever", "panics", "unknown"}).Draw(rt, "feature")

@@ -26,6 +26,7 @@ type Inline struct {
 	Seen      *Tally
 }
 
+// NewInline makes the process on the fixture's pool.
 func NewInline(w *Database, handed *consume.Handover) *Inline {
 	w.Helper()
 	return NewInlineAt(w, w.Pool, handed)

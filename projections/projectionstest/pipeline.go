@@ -3,13 +3,11 @@ package projectionstest
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
@@ -19,46 +17,8 @@ import (
 	"github.com/meterplex/meterplex/projections/entitlements"
 	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/query"
-	"github.com/meterplex/meterplex/projections/rebuild"
 	"github.com/meterplex/meterplex/projections/series"
-	"github.com/meterplex/meterplex/projections/usage"
 )
-
-func (s *Pipeline) Letter(id uuid.UUID) deadletters.DeadLetter {
-	s.Helper()
-	d, err := s.Reads.DeadLetter(context.Background(), Operator, id)
-	s.Must(err)
-	return d
-}
-
-// Withhold withholds an event as the relay does if it alone cannot be published.
-func (s *Pipeline) Withhold(tenant uuid.UUID, e events.Envelope) {
-	s.Helper()
-	letter := Plain(tenant, events.PublishFailed, events.Counts{Parked: 1}, events.Failed{SourcePosition: e.Position.Number, Topic: e.Subject.Topic().Name(),
-		KafkaOffset: -1, Stage: events.StagePublishing, Code: "publish_refused", Payload: e.Payload})
-	s.Must(pgx.BeginFunc(context.Background(), s.Pool, func(tx pgx.Tx) error {
-		_, err := tx.Exec(context.Background(), `INSERT INTO withheld_records VALUES ($1, $2, $3, $4, $5, '')`,
-			e.Position.Partition, e.Position.Number, int16(e.Subject.Topic()), tenant, letter.EventID)
-		if err == nil {
-			_, err = s.EventLog.AppendTx(context.Background(), tx, []events.Pending{letter})
-		}
-		return err
-	}))
-}
-
-// ReadAtMost lets a consumer read no more than n records of a partition.
-func (s *Pipeline) ReadAtMost(r *consume.Runner, partition int16, n int) {
-	s.Helper()
-	records := s.Topic(r.Consumer.Topic, partition, s.Checkpoint(r.Consumer.Name, partition))
-	s.Process(r, records[:min(n, len(records))])
-}
-
-func (s *Pipeline) Head(tenant uuid.UUID) events.Position {
-	s.Helper()
-	p := events.Position{Partition: events.PartitionOf(tenant)}
-	s.Must(s.Pool.QueryRow(s.Context(), `SELECT position FROM log_heads WHERE partition = $1`, p.Partition).Scan(&p.Number))
-	return p
-}
 
 // Pipeline is a fixture with every consumer and the reads.
 type Pipeline struct {
@@ -70,56 +30,12 @@ type Pipeline struct {
 	Now                                           time.Time
 }
 
-type (
-	usageReads       = usage.Reads
-	EntitlementReads = entitlements.Reads
-	deadLetterReads  = deadletters.Reads
-	rebuildReads     = rebuild.Reads
-	seriesReads      = series.Reads
-	eventReads       = audit.Reads
-)
-
-// Reads are all reads in one, for tests.
-type Reads struct {
-	*usageReads
-	*EntitlementReads
-	*deadLetterReads
-	*rebuildReads
-	*seriesReads
-	*eventReads
-	Now func() time.Time
-}
-
-func NewReads(db query.DB, grants *entitlements.Cache, now func() time.Time) *Reads {
-	r := models.NewReads(db, grants, models.DefaultFolds(), now, 0)
-	return &Reads{r.Usage, r.Entitlements, r.DeadLetters, r.Rebuilds, r.Series, r.Events, now}
-}
-
-// SetNow replaces the clock.
-func (r *Reads) SetNow(now func() time.Time) {
-	r.usageReads.Now, r.EntitlementReads.Now, r.Now = now, now, now
-}
-
-// SetReplica lets lists be answered by another database.
-func (r *Reads) SetReplica(pool *pgxpool.Pool) {
-	for _, db := range []*query.DB{&r.usageReads.DB, &r.EntitlementReads.DB, &r.deadLetterReads.DB, &r.rebuildReads.DB, &r.seriesReads.DB, &r.eventReads.DB} {
-		db.Replica = pool
-	}
-}
-
-// Await waits as the reads of events do.
-func (r *Reads) Await(ctx context.Context, v query.Viewer, tenant *uuid.UUID, w query.Wait) error {
-	return r.eventReads.Await(ctx, v, tenant, w)
-}
-
-var Operator = query.Viewer{Operator: true}
-
-func TenantViewer(tenant uuid.UUID) query.Viewer { return query.Viewer{TenantID: tenant} }
-
+// NewPipeline makes the fixture on a database of its own.
 func NewPipeline(t testing.TB) *Pipeline {
 	return PipelineOf(NewDatabase(t))
 }
 
+// PipelineOf adds the consumers and the reads to a database.
 func PipelineOf(w *Database) *Pipeline {
 	s := &Pipeline{Database: w, Now: May.Add(10 * 24 * time.Hour)}
 	now := func() time.Time { return s.Now }
@@ -131,19 +47,6 @@ func PipelineOf(w *Database) *Pipeline {
 	s.Entitling, _ = w.Runner(entitlements.Consumer(models.DefaultFolds().Entitlements, NewID))
 	s.Summing, _ = w.Runner(series.Consumer(models.DefaultFolds().Series))
 	return s
-}
-
-// AddSeparateGeneration makes a second generation of a consumer's projection that is fed apart
-// from the first, event by event.
-func (s *Pipeline) AddSeparateGeneration(c projections.Consumer) *consume.Runner {
-	s.Helper()
-	c.Name, c.MaxPerPartition = "one by one", 1
-	s.Must(Second(s.Pool.Exec(context.Background(), `INSERT INTO projection_generations (projection, generation, fold_version) VALUES ($1, 2, $2) ON CONFLICT DO NOTHING`,
-		c.Projection, c.Versions[0])))
-	s.Must(Second(s.Pool.Exec(context.Background(), `INSERT INTO consumer_checkpoints (consumer, generation, partition)
-		SELECT 'one by one', 2, p FROM generate_series(0, 31) p ON CONFLICT DO NOTHING`)))
-	r, _ := s.Runner(c)
-	return r
 }
 
 // Drain lets consumers read the log until each has reached its source's end.
@@ -186,6 +89,57 @@ func (s *Pipeline) Settle() {
 	s.Drain(s.Lettering, s.Entitling, s.Summing) // the follow-ups of the others
 }
 
+// Letter reads a dead letter.
+func (s *Pipeline) Letter(id uuid.UUID) deadletters.DeadLetter {
+	s.Helper()
+	d, err := s.Reads.DeadLetter(context.Background(), Operator, id)
+	s.Must(err)
+	return d
+}
+
+// Withhold withholds an event as the relay does if it alone cannot be published.
+func (s *Pipeline) Withhold(tenant uuid.UUID, e events.Envelope) {
+	s.Helper()
+	letter := Plain(tenant, events.PublishFailed, events.Counts{Parked: 1}, events.Failed{SourcePosition: e.Position.Number, Topic: e.Subject.Topic().Name(),
+		KafkaOffset: -1, Stage: events.StagePublishing, Code: "publish_refused", Payload: e.Payload})
+	s.Must(pgx.BeginFunc(context.Background(), s.Pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(context.Background(), `INSERT INTO withheld_records VALUES ($1, $2, $3, $4, $5, '')`,
+			e.Position.Partition, e.Position.Number, int16(e.Subject.Topic()), tenant, letter.EventID)
+		if err == nil {
+			_, err = s.EventLog.AppendTx(context.Background(), tx, []events.Pending{letter})
+		}
+		return err
+	}))
+}
+
+// ReadAtMost lets a consumer read no more than n records of a partition.
+func (s *Pipeline) ReadAtMost(r *consume.Runner, partition int16, n int) {
+	s.Helper()
+	records := s.Topic(r.Consumer.Topic, partition, s.Checkpoint(r.Consumer.Name, partition))
+	s.Process(r, records[:min(n, len(records))])
+}
+
+// Head returns the last position of a tenant's partition.
+func (s *Pipeline) Head(tenant uuid.UUID) events.Position {
+	s.Helper()
+	p := events.Position{Partition: events.PartitionOf(tenant)}
+	s.Must(s.Pool.QueryRow(s.Context(), `SELECT position FROM log_heads WHERE partition = $1`, p.Partition).Scan(&p.Number))
+	return p
+}
+
+// AddSeparateGeneration makes a second generation of a consumer's projection that is fed apart
+// from the first, event by event.
+func (s *Pipeline) AddSeparateGeneration(c projections.Consumer) *consume.Runner {
+	s.Helper()
+	c.Name, c.MaxPerPartition = "one by one", 1
+	s.Must(Second(s.Pool.Exec(context.Background(), `INSERT INTO projection_generations (projection, generation, fold_version) VALUES ($1, 2, $2) ON CONFLICT DO NOTHING`,
+		c.Projection, c.Versions[0])))
+	s.Must(Second(s.Pool.Exec(context.Background(), `INSERT INTO consumer_checkpoints (consumer, generation, partition)
+		SELECT 'one by one', 2, p FROM generate_series(0, 31) p ON CONFLICT DO NOTHING`)))
+	r, _ := s.Runner(c)
+	return r
+}
+
 // Relayed marks all events as published, at offsets from a base on.
 func (s *Pipeline) Relayed(base int64) {
 	s.Helper()
@@ -196,20 +150,12 @@ func (s *Pipeline) Relayed(base int64) {
 	s.Must(err)
 }
 
+// Receipt reads the receipt of an event by its tenant's key.
 func (s *Pipeline) Receipt(tenant uuid.UUID, eventID string) audit.Receipt {
 	s.Helper()
 	r, err := s.Reads.Receipt(context.Background(), TenantViewer(tenant), tenant, eventID, query.Wait{})
 	s.Must(err)
 	return r
-}
-
-func Second[T any](_ T, err error) error { return err }
-
-func RefusedAs(t *testing.T, want, err error) {
-	t.Helper()
-	if !errors.Is(err, want) {
-		t.Errorf("got %v, want %v", err, want)
-	}
 }
 
 // unlikeFigures lists the figures that are not the sum of their hours, of every tenant and feature. A feature has one

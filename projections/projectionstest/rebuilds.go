@@ -22,32 +22,85 @@ import (
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/rebuild"
-	"github.com/meterplex/meterplex/projections/usage"
 )
 
-// LargeTwice is a fold with a planted difference: usage of more than 5 counts twice.
-const LargeTwice = projections.ProjectionUsage + "/twice"
-
-func FoldLargeTwice(e *events.Envelope) (usage.Key, usage.Delta, error) {
-	key, d, err := usage.FoldV1(e)
-	if d.Amount > 5 {
-		d.Amount *= 2
-	}
-	return key, d, err
+// Rebuilds is a pipeline fixture in which projections are rebuilt.
+type Rebuilds struct {
+	*Pipeline
+	Commands *commands.Rebuilds
+	Folds    models.Folds
 }
 
-// NewSourRebuilds is a rebuild fixture whose aggregator cannot fold usage of the feature broken.
-func NewSourRebuilds(t testing.TB) *Rebuilds {
-	y := NewRebuilds(t)
-	y.Folds.Usage = y.Folds.Usage.With(usage.V1, func(e *events.Envelope) (usage.Key, usage.Delta, error) {
-		key, d, err := usage.FoldV1(e)
-		if key.Feature == "broken" {
-			err = errors.New("sour")
-		}
-		return key, d, err
-	})
+// NewRebuilds makes the fixture on a database of its own.
+func NewRebuilds(t testing.TB) *Rebuilds {
+	return RebuildsOf(NewPipeline(t))
+}
+
+// RebuildsOf adds the commands on rebuilds to a pipeline.
+func RebuildsOf(s *Pipeline) *Rebuilds {
+	y := &Rebuilds{Pipeline: s, Folds: models.DefaultFolds()}
+	y.Commands = &commands.Rebuilds{Store: y.RebuildStore(), Now: time.Now, NewID: NewID}
 	y.Deploy()
 	return y
+}
+
+// OperatorKey is a caller that may do everything.
+var OperatorKey = commands.Caller{TenantID: events.Platform, KeyID: uuid.MustParse("00000000-0000-7000-8000-000000000001"), Scopes: []string{commands.ScopeBilling}}
+
+// Deploy restarts the consumers, the reads and the commands with the rebuild fixture's folds.
+func (y *Rebuilds) Deploy() {
+	y.Commands.Projections = nil
+	for _, p := range y.Projections() {
+		y.Commands.Projections = append(y.Commands.Projections, commands.Projection{Name: p.Name, Consumer: p.Consumer.Name, Newest: p.Newest(), ByPeriod: p.ByPeriod})
+		for _, r := range []*consume.Runner{y.Aggregating, y.Lettering, y.Entitling, y.Summing} {
+			if r.Consumer.Name == p.Consumer.Name {
+				r.Consumer = p.Consumer
+			}
+		}
+	}
+	y.Reads.Folds, y.Reads.List = y.Folds.Usage, y.Projections()
+}
+
+// Projections lists the projections with the fixture's folds.
+func (y *Rebuilds) Projections() []projections.Projection {
+	list := models.List(y.Folds, NewID)
+	for i := range list {
+		writeTotalsOften(&list[i].Consumer)
+	}
+	return list
+}
+
+// Rebuilder is one instance's; chunk bounds the fold of one transaction.
+func (y *Rebuilds) Rebuilder(chunk int64) *rebuild.Rebuilder {
+	return &rebuild.Rebuilder{
+		Pool: y.Pool, Log: y.EventLog, NewID: NewID, Logger: slog.New(slog.DiscardHandler), Instance: "test", Every: 5 * time.Millisecond, Chunk: chunk,
+		Projections: y.Projections(),
+		Verify:      func(context.Context, domain.Rebuild) error { return errors.New("no verify here") },
+	}
+}
+
+// WhileRebuilding runs rebuilders while something is done.
+func (y *Rebuilds) WhileRebuilding(do func(), rebuilders ...*rebuild.Rebuilder) {
+	y.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	var g sync.WaitGroup
+	for _, b := range rebuilders {
+		g.Go(func() { _ = b.Run(ctx) })
+	}
+	defer g.Wait()
+	defer stop()
+	do()
+}
+
+// Start requests a rebuild.
+func (y *Rebuilds) Start(in commands.StartRebuild) domain.Rebuild {
+	y.Helper()
+	if in.Reason == "" {
+		in.Reason = "test"
+	}
+	r, err := y.Commands.Start(context.Background(), commands.Request{By: OperatorKey}, in)
+	y.Must(err)
+	return r
 }
 
 // Rebuilt is a rebuild that is READY.
@@ -58,19 +111,53 @@ func (y *Rebuilds) Rebuilt(in commands.StartRebuild) domain.Rebuild {
 	return r
 }
 
+// Built is a rebuild of figures that is READY.
+func (y *Rebuilds) Built(in commands.StartRebuild) domain.Rebuild {
+	y.Helper()
+	in.Projection = projections.ProjectionUsage
+	return y.Rebuilt(in)
+}
+
+// State returns the state of a rebuild.
+func (y *Rebuilds) State(r domain.Rebuild) string {
+	y.Helper()
+	now, err := y.RebuildStore().Rebuild(context.Background(), r.ID)
+	y.Must(err)
+	return now.State
+}
+
+// Ready waits until a rebuild has ended.
+func (y *Rebuilds) Ready(r domain.Rebuild) {
+	y.Helper()
+	y.Until(func() bool {
+		now, err := y.RebuildStore().Rebuild(context.Background(), r.ID)
+		y.Must(err)
+		if now.State == domain.RebuildFailed {
+			y.Fatalf("the rebuild failed: %s", now.Failure)
+		}
+		return now.State == domain.RebuildReady
+	})
+}
+
+// Promote lets readers see a rebuild.
+func (y *Rebuilds) Promote(r domain.Rebuild) error {
+	_, err := y.Commands.Promote(context.Background(), commands.Request{By: OperatorKey}, r.ID, "test")
+	return err
+}
+
+// RollBack lets readers see the previous generation.
+func (y *Rebuilds) RollBack(r domain.Rebuild) error {
+	_, err := y.Commands.RollBack(context.Background(), commands.Request{By: OperatorKey}, r.ID, "test")
+	return err
+}
+
+// Diff compares a rebuild with the live generation.
 func (y *Rebuilds) Diff(q rebuild.DiffQuery) rebuild.Diff {
 	y.Helper()
 	q.Limit = cmp.Or(q.Limit, 1000)
 	d, err := y.Reads.Diff(context.Background(), q)
 	y.Must(err)
 	return d
-}
-
-func Refusal(err error) string {
-	if refused := (*domain.Error)(nil); errors.As(err, &refused) {
-		return refused.Code
-	}
-	return fmt.Sprint(err)
 }
 
 // live lets every consumer follow the log while something is done.
@@ -112,132 +199,6 @@ func (y *Rebuilds) RetryBroken(most int) {
 	for _, p := range again {
 		y.Append(p)
 	}
-}
-
-// Doubled is a version of the fold whose figures are easy to recognize.
-const Doubled = "usage_aggregates/doubled"
-
-func FoldDoubled(e *events.Envelope) (usage.Key, usage.Delta, error) {
-	key, delta, err := usage.FoldV1(e)
-	delta.Amount *= 2
-	return key, delta, err
-}
-
-// Versions adds a fold version to a rebuild fixture besides v1; new generations are bound to
-// it.
-func (y *Rebuilds) Versions(newest string, fold usage.Fold) {
-	y.Folds.Usage = models.DefaultFolds().Usage.With(newest, fold)
-	y.Deploy()
-}
-
-func (y *Rebuilds) Promote(r domain.Rebuild) error {
-	_, err := y.Commands.Promote(context.Background(), commands.Request{By: OperatorKey}, r.ID, "test")
-	return err
-}
-
-func (y *Rebuilds) RollBack(r domain.Rebuild) error {
-	_, err := y.Commands.RollBack(context.Background(), commands.Request{By: OperatorKey}, r.ID, "test")
-	return err
-}
-
-func (y *Rebuilds) Built(in commands.StartRebuild) domain.Rebuild {
-	y.Helper()
-	in.Projection = projections.ProjectionUsage
-	return y.Rebuilt(in)
-}
-
-// Rebuilds is a pipeline fixture in which projections are rebuilt.
-type Rebuilds struct {
-	*Pipeline
-	Commands *commands.Rebuilds
-	Folds    models.Folds
-}
-
-var OperatorKey = commands.Caller{TenantID: events.Platform, KeyID: uuid.MustParse("00000000-0000-7000-8000-000000000001"), Scopes: []string{commands.ScopeBilling}}
-
-func NewRebuilds(t testing.TB) *Rebuilds {
-	return RebuildsOf(NewPipeline(t))
-}
-
-func RebuildsOf(s *Pipeline) *Rebuilds {
-	y := &Rebuilds{Pipeline: s, Folds: models.DefaultFolds()}
-	y.Commands = &commands.Rebuilds{Store: y.RebuildStore(), Now: time.Now, NewID: NewID}
-	y.Deploy()
-	return y
-}
-
-// Deploy restarts the consumers, the reads and the commands with the rebuild fixture's folds.
-func (y *Rebuilds) Deploy() {
-	y.Commands.Projections = nil
-	for _, p := range y.Projections() {
-		y.Commands.Projections = append(y.Commands.Projections, commands.Projection{Name: p.Name, Consumer: p.Consumer.Name, Newest: p.Newest(), ByPeriod: p.ByPeriod})
-		for _, r := range []*consume.Runner{y.Aggregating, y.Lettering, y.Entitling, y.Summing} {
-			if r.Consumer.Name == p.Consumer.Name {
-				r.Consumer = p.Consumer
-			}
-		}
-	}
-	y.Reads.Folds, y.Reads.List = y.Folds.Usage, y.Projections()
-}
-
-func (y *Rebuilds) Projections() []projections.Projection {
-	list := models.List(y.Folds, NewID)
-	for i := range list {
-		writeTotalsOften(&list[i].Consumer)
-	}
-	return list
-}
-
-// Rebuilder is one instance's; chunk bounds the fold of one transaction.
-func (y *Rebuilds) Rebuilder(chunk int64) *rebuild.Rebuilder {
-	return &rebuild.Rebuilder{
-		Pool: y.Pool, Log: y.EventLog, NewID: NewID, Logger: slog.New(slog.DiscardHandler), Instance: "test", Every: 5 * time.Millisecond, Chunk: chunk,
-		Projections: y.Projections(),
-		Verify:      func(context.Context, domain.Rebuild) error { return errors.New("no verify here") },
-	}
-}
-
-// WhileRebuilding runs rebuilders while something is done.
-func (y *Rebuilds) WhileRebuilding(do func(), rebuilders ...*rebuild.Rebuilder) {
-	y.Helper()
-	ctx, stop := context.WithCancel(context.Background())
-	var g sync.WaitGroup
-	for _, b := range rebuilders {
-		g.Go(func() { _ = b.Run(ctx) })
-	}
-	defer g.Wait()
-	defer stop()
-	do()
-}
-
-func (y *Rebuilds) Start(in commands.StartRebuild) domain.Rebuild {
-	y.Helper()
-	if in.Reason == "" {
-		in.Reason = "test"
-	}
-	r, err := y.Commands.Start(context.Background(), commands.Request{By: OperatorKey}, in)
-	y.Must(err)
-	return r
-}
-
-func (y *Rebuilds) State(r domain.Rebuild) string {
-	y.Helper()
-	now, err := y.RebuildStore().Rebuild(context.Background(), r.ID)
-	y.Must(err)
-	return now.State
-}
-
-// Ready waits until a rebuild has ended.
-func (y *Rebuilds) Ready(r domain.Rebuild) {
-	y.Helper()
-	y.Until(func() bool {
-		now, err := y.RebuildStore().Rebuild(context.Background(), r.ID)
-		y.Must(err)
-		if now.State == domain.RebuildFailed {
-			y.Fatalf("the rebuild failed: %s", now.Failure)
-		}
-		return now.State == domain.RebuildReady
-	})
 }
 
 // Dumps of each projection's rows, in the order of their keys, without the generation.
@@ -294,6 +255,7 @@ func (y *Rebuilds) RecordMixedUsage(tenants []uuid.UUID, from, n int) {
 	y.Append(batch...)
 }
 
+// Tenants makes tenants, each with a subscription.
 func (y *Rebuilds) Tenants(n int) (all []uuid.UUID) {
 	for range n {
 		tenant := NewID()

@@ -69,6 +69,7 @@ raised AS (
   FROM ends e WHERE h.partition = $1 RETURNING e.raw)
 UPDATE consumer_checkpoints c SET position = r.raw FROM raised r WHERE c.partition = $1 AND c.consumer = 'meterplex-usage-validator'`)
 
+// NewSized makes the fixture on a database of its own.
 func NewSized(t testing.TB) *Sized {
 	s := &Sized{Pipeline: NewPipeline(t), Tenant: NewID()}
 	s.Partition = events.PartitionOf(s.Tenant)
