@@ -30,21 +30,6 @@ func (w *deployment) brokers() localkafka.Cluster {
 	return localkafka.Cluster{kafkatest.Broker(w.t)}
 }
 
-// withOwnBroker starts a broker for this test alone, which it may kill and empty beside other tests.
-func (w *deployment) withOwnBroker() {
-	w.t.Helper()
-	w.cluster = kafkatest.Cluster(w.t, 1)
-}
-
-// withThreeBrokers starts a cluster of three brokers for this test alone.
-func (w *deployment) withThreeBrokers() {
-	w.t.Helper()
-	if !roomForThreeBrokers() {
-		w.t.Skip("SKIPPED, three brokers need 2 processors and 4 GiB of free memory")
-	}
-	w.cluster = kafkatest.Cluster(w.t, copies)
-}
-
 // roomForThreeBrokers reports whether the machine has 2 processors and 4 GiB of free memory, or does not report its memory.
 func roomForThreeBrokers() bool {
 	raw, _ := os.ReadFile("/proc/meminfo")
@@ -360,4 +345,28 @@ func (w *deployment) relayProgress() (at, waiting int64) {
 		return w.sql.QueryRow(ctx, `SELECT sum(c.position)::bigint, sum(h.position - c.position)::bigint FROM log_heads h JOIN relay_cursors c USING (partition)`).Scan(&at, &waiting) == nil
 	})
 	return at, waiting
+}
+
+// Each record has three copies, of which two must be in sync.
+const copies, leastInSync = 3, 2
+
+// checkReplicated checks that the topics have three copies and need two in sync.
+func (w *deployment) checkReplicated() {
+	w.t.Helper()
+	c := w.kafka()
+	defer c.Close()
+	settings, err := kadm.NewClient(c).DescribeTopicConfigs(w.t.Context(), w.topicNames()...)
+	if err != nil || len(settings) != len(topics()) {
+		w.t.Fatalf("%d topics, %v", len(settings), err)
+	}
+	for _, topic := range settings {
+		for _, s := range topic.Configs {
+			if s.Key == "min.insync.replicas" && s.MaybeValue() != strconv.Itoa(leastInSync) {
+				w.t.Errorf("%s of %s is %s, want %d", s.Key, topic.Name, s.MaybeValue(), leastInSync)
+			}
+		}
+	}
+	if why := w.waitForPartitions(w.cluster[0], "three brokers have a copy", func(p partitionState) bool { return len(p.copies) == copies }); why != "" {
+		w.t.Fatal(why)
+	}
 }

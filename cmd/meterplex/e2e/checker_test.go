@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -26,7 +25,7 @@ func (w *deployment) check() {
 	if w.pipe == "kafka" {
 		w.checkTopics()
 	}
-	if os.Getenv(freshEnv) != "" {
+	if *fresh {
 		w.verifyAtEnd()
 	}
 	if events == 0 {

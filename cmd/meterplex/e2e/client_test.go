@@ -122,18 +122,6 @@ func events(prefix string, n int, feature string) []event {
 	return batch
 }
 
-func (c *client) latencies(t testing.TB, from, to time.Time) (took []time.Duration) {
-	t.Helper()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, a := range c.answers {
-		if a.at.After(from) && a.at.Before(to) {
-			took = append(took, a.took)
-		}
-	}
-	return took
-}
-
 func jsonOf(t testing.TB, v any) []byte {
 	t.Helper()
 	raw, err := json.Marshal(v)

@@ -12,12 +12,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/infra/local"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
 // dataIn is where a server that is given a folder keeps its cluster.
@@ -224,4 +226,58 @@ func (p *serverPair) startEmptyServer() *local.Postgres {
 		p.t.Fatal(err)
 	}
 	return p.start(dir)
+}
+
+// freshData is a stopped server's data directory with a migrated database. A copy of it costs
+// less than initdb and the migrations.
+var freshData = sync.OnceValues(func() (string, error) {
+	built, err := binary()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(binaryDir(), "server")
+	server, err := local.StartPostgres(context.Background(), local.PostgresConfig{DataDir: dir})
+	if err != nil {
+		return "", err
+	}
+	migrate := exec.Command(built, "migrate")
+	migrate.Env, migrate.SysProcAttr = []string{"DATABASE_URL=" + server.URL(), "METERPLEX_PIPE=kafka", "HOME=" + dir}, childAttributes()
+	out, err := migrate.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("migrate: %w\n%s", err, out)
+	}
+	// Each copy listens on a port of its own.
+	return filepath.Join(dir, "postgres"), errors.Join(err, server.Stop(context.Background()), os.Remove(filepath.Join(dir, "postgres", "port")))
+})
+
+// freshServer makes the data directory of a server with a migrated database.
+func freshServer(t testing.TB, dir string) {
+	t.Helper()
+	from, err := freshData()
+	if err == nil {
+		err = os.Mkdir(dir, 0o755)
+	}
+	if err == nil {
+		err = copyAll(from, filepath.Join(dir, "postgres"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newDeploymentOnOwnServer has a PostgreSQL for this test alone, which it may slow down and kill beside other tests.
+func newDeploymentOnOwnServer(t testing.TB) (*deployment, *local.Postgres) {
+	t.Helper()
+	dir := filepath.Join(localtest.Folder(t), "server")
+	freshServer(t, dir)
+	server, err := local.StartPostgres(context.WithoutCancel(t.Context()), local.PostgresConfig{DataDir: dir, Settings: map[string]string{"shared_buffers": "64MB", "max_connections": "200"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return newDeploymentAt(t, server.URL(), ofDatabase(server)), server
 }

@@ -10,29 +10,20 @@ import (
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
-// runbook runs the transcripts of a page of docs/runbooks, heading by heading.
-type runbook struct {
-	*failoverTest
-	path string
-	dir  string // the transcripts' working directory
-}
-
-// openRunbook skips the test if a program that the page's commands need is missing.
-func openRunbook(r *failoverTest, name string, programs ...string) *runbook {
+// openRunbook returns a function that runs the transcript under a heading of a page of docs/runbooks, in a folder. It skips the test if a
+// program that the page's commands need is missing.
+func (r *failoverTest) openRunbook(dir, name string, programs ...string) (run func(heading string, env ...string)) {
 	r.t.Helper()
 	for _, program := range programs {
 		if _, err := exec.LookPath(program); err != nil {
 			r.t.Skipf("SKIPPED, the runbook %s was not run: %v", name, err)
 		}
 	}
-	return &runbook{r, filepath.Join("docs", "runbooks", name), r.t.TempDir()}
-}
-
-// run runs the transcript under a heading.
-func (b *runbook) run(heading string, env ...string) {
-	b.t.Helper()
-	env = append(env, "TENANT_KEY="+b.tenant.key, "DATABASE_URL="+b.db, "METERPLEX_PIPE="+b.pipe, "METERPLEX_TOPIC_PREFIX="+b.prefix, "KAFKA_BROKERS="+strings.Join(b.brokers().Brokers(), ","))
-	b.runTranscript(b.front, b.dir, transcript(b.t, b.path, "## "+heading+"\n"), env...)
+	return func(heading string, env ...string) {
+		r.t.Helper()
+		env = append(env, "TENANT_KEY="+r.tenant.key, "DATABASE_URL="+r.db, "METERPLEX_PIPE="+r.pipe, "METERPLEX_TOPIC_PREFIX="+r.prefix, "KAFKA_BROKERS="+strings.Join(r.brokers().Brokers(), ","))
+		r.runTranscript(r.front, dir, transcript(r.t, filepath.Join("docs", "runbooks", name), "## "+heading+"\n"), env...)
+	}
 }
 
 // An operator fails over to an asynchronous standby, finds the lost usage, and sends it
@@ -41,7 +32,8 @@ func TestRunbookFailover(t *testing.T) {
 	tier.AtSize(t)
 	t.Parallel()
 	r := newFailoverTest(t)
-	page := openRunbook(r, "failover.md", "psql", "curl")
+	dir := t.TempDir()
+	run := r.openRunbook(dir, "failover.md", "psql", "curl")
 	r.sendCounted(usage("kept", 3, 1))
 	r.servers.attach()
 	r.servers.link.set(cuts)
@@ -49,27 +41,27 @@ func TestRunbookFailover(t *testing.T) {
 	r.sendCounted(gone)
 
 	r.servers.killPrimary()
-	page.run("Promote the standby", "STANDBY="+ofDatabase(r.servers.standby))
+	run("Promote the standby", "STANDBY="+ofDatabase(r.servers.standby))
 	r.servers.promoted()
 	lost := r.servers.lostByFailover()
 	r.noteRecovery(lost)
 	r.removeLost(lost)
-	page.run("Check")
+	run("Check")
 	r.ingest(r.front, r.tenant, "accepted", usage("after", 5, 1)...)
 	r.awaitFigures(total{8, 8})
 	if err := r.servers.former.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	page.run("Find lost events", "NEW="+ofDatabase(r.servers.primary), "OLD="+ofDatabase(r.servers.former))
+	run("Find lost events", "NEW="+ofDatabase(r.servers.primary), "OLD="+ofDatabase(r.servers.former))
 	r.servers.former.Halt(t.Context())
-	again, err := os.ReadFile(filepath.Join(page.dir, "lost.txt"))
+	again, err := os.ReadFile(filepath.Join(dir, "lost.txt"))
 	if err != nil || strings.Count(string(again), `"eventId"`) != 20 || !strings.HasPrefix(string(again), r.tenant.id+"|") {
 		t.Errorf("lost events: %v\n%s", err, again)
 	}
-	page.run("Send it again")
+	run("Send it again")
 	r.ingest(r.front, r.tenant, "duplicate", gone...)
 	r.awaitFigures(total{20_008, 28})
-	page.run("How to see that it is over")
+	run("How to see that it is over")
 	r.checkEpochRaised("promoted")
 	r.prove()
 }
@@ -80,13 +72,13 @@ func TestRunbookRestore(t *testing.T) {
 	tier.AtSize(t)
 	t.Parallel()
 	r := newFailoverTest(t, consumers()...)
-	page := openRunbook(r, "restore.md", "pg_dumpall", "pg_dump", "psql", "curl")
+	run := r.openRunbook(t.TempDir(), "restore.md", "pg_dumpall", "pg_dump", "psql", "curl")
 	how := recovery{"dump restored on a new server", "restored", func(p *serverPair) func() {
-		page.run("Make a dump", "DATABASE="+ofDatabase(p.primary))
+		run("Make a dump", "DATABASE="+ofDatabase(p.primary))
 		return func() {
 			p.killPrimary()
 			server := p.startEmptyServer()
-			page.run("Restore a dump", "NEW="+ofDatabase(server))
+			run("Restore a dump", "NEW="+ofDatabase(server))
 			p.replace(server)
 			p.open()
 		}
@@ -95,10 +87,10 @@ func TestRunbookRestore(t *testing.T) {
 	if n := r.lostRecords("usage.raw", "meterplex-usage-validator"); n != 1000 {
 		t.Errorf("%d records of lost events are unread on usage.raw, want 1000", n)
 	}
-	page.run("Check")
+	run("Check")
 	r.checkAfterRecovery(how, 1000, true)
 	r.checkDropped("meterplex-usage-validator", 1000)
-	page.run("Find the last event", "NEW="+ofDatabase(r.servers.primary))
-	page.run("How to see that it is over")
+	run("Find the last event", "NEW="+ofDatabase(r.servers.primary))
+	run("How to see that it is over")
 	r.prove()
 }

@@ -2,17 +2,15 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -78,60 +76,6 @@ func (p *serverPair) lead(primary *local.Postgres) {
 	p.primary = primary
 	p.host.Store(hostOf(primary.URL()))
 	p.address.start()
-}
-
-// freshData is a stopped server's data directory with a migrated database. A copy of it costs
-// less than initdb and the migrations.
-var freshData = sync.OnceValues(func() (string, error) {
-	built, err := binary()
-	if err != nil {
-		return "", err
-	}
-	dir := filepath.Join(binaryDir(), "server")
-	server, err := local.StartPostgres(context.Background(), local.PostgresConfig{DataDir: dir})
-	if err != nil {
-		return "", err
-	}
-	migrate := exec.Command(built, "migrate")
-	migrate.Env, migrate.SysProcAttr = []string{"DATABASE_URL=" + server.URL(), "METERPLEX_PIPE=kafka", "HOME=" + dir}, childAttributes()
-	out, err := migrate.CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("migrate: %w\n%s", err, out)
-	}
-	// Each copy listens on a port of its own.
-	return filepath.Join(dir, "postgres"), errors.Join(err, server.Stop(context.Background()), os.Remove(filepath.Join(dir, "postgres", "port")))
-})
-
-// freshServer makes the data directory of a server with a migrated database.
-func freshServer(t testing.TB, dir string) {
-	t.Helper()
-	from, err := freshData()
-	if err == nil {
-		err = os.Mkdir(dir, 0o755)
-	}
-	if err == nil {
-		err = copyAll(from, filepath.Join(dir, "postgres"))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// newDeploymentOnOwnServer has a PostgreSQL for this test alone, which it may slow down and kill beside other tests.
-func newDeploymentOnOwnServer(t testing.TB) (*deployment, *local.Postgres) {
-	t.Helper()
-	dir := filepath.Join(localtest.Folder(t), "server")
-	freshServer(t, dir)
-	server, err := local.StartPostgres(context.WithoutCancel(t.Context()), local.PostgresConfig{DataDir: dir, Settings: map[string]string{"shared_buffers": "64MB", "max_connections": "200"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Stop(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	return newDeploymentAt(t, server.URL(), ofDatabase(server)), server
 }
 
 // newDir is the data directory of another server.
@@ -310,27 +254,24 @@ func (p *serverPair) crashBackend() {
 	p.t.Helper()
 	pid, before, after := 0, "", ""
 	started := `SELECT pg_postmaster_start_time()::text`
-	err := p.runOn(p.primary, func(ctx context.Context, conn *pgx.Conn) error {
-		if err := conn.QueryRow(ctx, started).Scan(&before); err != nil {
-			return err
+	if err := p.runOn(p.primary, func(ctx context.Context, conn *pgx.Conn) error {
+		err := conn.QueryRow(ctx, started).Scan(&before)
+		if err == nil {
+			err = conn.QueryRow(ctx, `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'meterplex' ORDER BY xact_start NULLS LAST LIMIT 1`).Scan(&pid)
 		}
-		return conn.QueryRow(ctx, `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'meterplex' ORDER BY xact_start NULLS LAST LIMIT 1`).Scan(&pid)
-	})
-	if err == nil {
-		err = syscall.Kill(pid, syscall.SIGKILL)
-	}
-	if err != nil {
+		if err == nil {
+			err = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		if err == nil {
+			within(p.t, "the postmaster ends all other sessions", func(ctx context.Context) (bool, string) { return conn.Ping(ctx) != nil, "" })
+		}
+		return err
+	}); err != nil {
 		p.t.Fatal(err)
 	}
 	within(p.t, "the server has recovered", func(context.Context) (bool, string) {
-		err := p.runOn(p.primary, func(ctx context.Context, conn *pgx.Conn) error {
-			alive := 0
-			if err := conn.QueryRow(ctx, started).Scan(&after); err != nil {
-				return err
-			}
-			return conn.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE pid = $1`, pid).Scan(&alive)
-		})
-		return err == nil && syscall.Kill(pid, 0) == syscall.ESRCH, fmt.Sprint(err)
+		err := p.runOn(p.primary, func(ctx context.Context, conn *pgx.Conn) error { return conn.QueryRow(ctx, started).Scan(&after) })
+		return err == nil, fmt.Sprint(err)
 	})
 	if before != after {
 		p.t.Errorf("the postmaster restarted (started at %s, then at %s): only a backend was to crash", before, after)
@@ -394,8 +335,35 @@ func (p *serverPair) failOver() {
 	p.promote(false)
 }
 
-// logged says whether the log of a server holds a text.
-func logged(t testing.TB, server *local.Postgres, text string) bool {
-	t.Helper()
-	return fileHolds(t, filepath.Join(server.Dir(), "postgres.log"), text)
+// waitCancelled is the server's log line for a COMMIT whose wait was cancelled.
+const waitCancelled = "canceling wait for synchronous replication"
+
+// whileCancelled calls do while every wait for the standby is cancelled.
+func (p *serverPair) whileCancelled(do func()) {
+	p.t.Helper()
+	done := make(chan struct{})
+	cancelled := make(chan int, 1)
+	go func() {
+		sum := 0
+		defer func() { cancelled <- sum }()
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+			n := 0
+			if err := p.runOn(p.primary, func(ctx context.Context, conn *pgx.Conn) error {
+				return conn.QueryRow(ctx, `SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND datname = current_database()`).Scan(&n)
+			}); err != nil {
+				p.t.Error(err)
+			}
+			sum += n
+		}
+	}()
+	do()
+	close(done)
+	if n := <-cancelled; n == 0 || !fileHolds(p.t, filepath.Join(p.primary.Dir(), "postgres.log"), waitCancelled) {
+		p.t.Errorf("%d waits for the standby were cancelled; want at least one, and a line in the server's log", n)
+	}
 }

@@ -10,8 +10,7 @@ import (
 	"sync"
 )
 
-// faulty builds the service with kill points, an adjustable clock, a broker address that a
-// proxy can replace, and the changes of a later release. All are inactive until environment
+// faulty builds the service with kill points, an adjustable clock, and the changes of a later release. All are inactive until environment
 // variables enable them: one build for each would compile most packages again.
 var faulty = sync.OnceValues(func() (string, error) {
 	root, err := filepath.Abs("../../..")
@@ -38,7 +37,7 @@ var faulty = sync.OnceValues(func() (string, error) {
 
 func faultyEdits() []edit {
 	return slices.Concat([]edit{{File: "events/fault/fault.go", New: faultFile}},
-		killPoints(), wrongClock(), proxiedBroker(), nextRelease(), nextVocabulary())
+		killPoints(), wrongClock(), nextRelease(), nextVocabulary())
 }
 
 // faultFile is a separate package, which all other packages may import.
@@ -46,8 +45,6 @@ const faultFile = `// Package fault exists only in builds of the tests.
 package fault
 
 import (
-	"context"
-	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -86,14 +83,6 @@ func Die(place string) {
 func Now() time.Time {
 	wrong, _ := time.ParseDuration(os.Getenv("METERPLEX_FAULT_CLOCK"))
 	return time.Now().Add(wrong)
-}
-
-// Dial connects to the broker, through a proxy if one is set.
-func Dial(ctx context.Context, network, address string) (net.Conn, error) {
-	if proxy := os.Getenv("METERPLEX_FAULT_BROKER"); proxy != "" {
-		address = proxy
-	}
-	return (&net.Dialer{Timeout: 3 * time.Second}).DialContext(ctx, network, address)
 }
 
 // Of returns the service's own value, or the next release's if an environment variable is set.
@@ -189,14 +178,4 @@ func wrongClock() (edits []edit) {
 	return append(edits,
 		edit{File: "infra/kafka/publish_batch.go", Old: record, New: record + "\t\t\tTimestamp: fault.Now(),\n"},
 		edit{File: "infra/kafka/publish_batch.go", Old: "import (\n", New: "import (\n\t\"github.com/meterplex/meterplex/events/fault\"\n"})
-}
-
-// proxiedBroker routes all broker connections through a proxy. Without it clients would use the
-// proxy's address once only: the broker advertises its own.
-func proxiedBroker() []edit {
-	const config, dial = "infra/kafka/config.go", "\t\tkgo.DialTimeout(dialTimeout),\n"
-	return []edit{
-		{File: config, Old: "import (\n", New: "import (\n\t\"github.com/meterplex/meterplex/events/fault\"\n"},
-		{File: config, Old: dial, New: "\t\tkgo.Dialer(fault.Dial),\n"},
-	}
 }

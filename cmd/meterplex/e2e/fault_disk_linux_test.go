@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,7 +17,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/infra/local"
 	"github.com/meterplex/meterplex/infra/local/localtest"
@@ -141,31 +139,26 @@ func TestP1_DiskFull(t *testing.T) {
 	d.space()
 	w := newDeployment(t)
 	d.admin(`ALTER DATABASE ` + strings.TrimPrefix(w.sql.Config().ConnConfig.Database, "/") + ` SET TABLESPACE ` + d.name)
-	i := w.serve("")
-	w.catalogue(i)
-	tenants := w.createTenants(i, 2)
 	m := lightTraffic()
 	m.pause, m.batch = 5*time.Millisecond, 100
-	l := w.startLoad(tenants, 1, m, func(int) string { return i.url() })
-	l.awaitMore(500)
-	free := d.fill()
-	before := l.lost()
-	within(t, "usage is refused", func(context.Context) (bool, string) {
-		return l.lost() > before && i.logContains("53100"), fmt.Sprint(l.lost())
+	w.underLoad(1, m, func(i *instance, l *load) {
+		l.awaitMore(500)
+		free := d.fill()
+		before := l.lost()
+		within(t, "usage is refused", func(context.Context) (bool, string) {
+			return l.lost() > before && i.logContains("53100"), fmt.Sprint(l.lost())
+		})
+		x := w.tenants[0]
+		refused, problem := w.submitRaw(i, x, events("at-a-full-disk", 100, "api_calls"))
+		for n := 0; refused.StatusCode == http.StatusAccepted && n < 20; n++ { // an existing page had room
+			refused, problem = w.submitRaw(i, x, events(fmt.Sprint("still-room-", n), 100, "api_calls"))
+		}
+		if refused.StatusCode != http.StatusServiceUnavailable || refused.Header.Get("Retry-After") == "" || strings.Contains(problem, "53100") {
+			t.Errorf("answer with a full disk: %s, Retry-After %q: %s", refused.Status, refused.Header.Get("Retry-After"), problem)
+		}
+		free()
+		l.awaitMore(500)
 	})
-	refused, problem := w.submitRaw(i, tenants[0], events("at-a-full-disk", 100, "api_calls"))
-	for n := 0; refused.StatusCode == http.StatusAccepted && n < 20; n++ { // an existing page had room
-		refused, problem = w.submitRaw(i, tenants[0], events(fmt.Sprint("still-room-", n), 100, "api_calls"))
-	}
-	if refused.StatusCode != http.StatusServiceUnavailable || refused.Header.Get("Retry-After") == "" || strings.Contains(problem, "53100") {
-		t.Errorf("answer with a full disk: %s, Retry-After %q: %s", refused.Status, refused.Header.Get("Retry-After"), problem)
-	}
-	free()
-	l.awaitMore(500)
-	l.stop()
-	w.settle(i, tenants...)
-	w.checkNoneWithheld()
-	w.finish()
 }
 
 // submitRaw sends a batch once and returns the raw answer.
@@ -210,55 +203,35 @@ func TestP1_LogDiskFull(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	w := newDeployment(t)
-	w.db = server.URL()
-	admin, err := url.Parse(server.AdminURL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	own, err := url.Parse(w.db)
-	if err != nil {
-		t.Fatal(err)
-	}
-	admin.Path = own.Path
-	if w.sql, err = pgxpool.New(t.Context(), admin.String()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(w.sql.Close)
-	i := w.serve("")
-	w.catalogue(i)
-	tenants := w.createTenants(i, 2)
-	l := w.startLoad(tenants, 2, lightTraffic(), func(int) string { return i.url() })
-	l.awaitMore(100)
-	free := d.fill()
-	before := l.lost()
-	within(t, "the WAL has no room", func(ctx context.Context) (bool, string) {
-		_, err := w.sql.Exec(ctx, `SELECT pg_switch_wal()`)
-		return err != nil, fmt.Sprint(err)
-	})
-	within(t, "usage is refused", func(context.Context) (bool, string) {
-		return l.lost() > before, fmt.Sprint(l.lost())
-	})
-	if raw, err := os.ReadFile(seen); err != nil || !bytes.Contains(raw, []byte("No space left on device")) {
-		t.Errorf("the server does not report a full disk: %v\n%s", err, raw[max(0, len(raw)-2000):])
-	}
-	free()
-	within(t, "the server recovers by itself, or ends", func(ctx context.Context) (bool, string) {
-		select {
-		case <-server.Done():
-			err := server.Restart(t.Context())
-			return err == nil, fmt.Sprint(err)
-		default:
+	w := newDeploymentAt(t, server.URL(), ofDatabase(server))
+	w.underLoad(2, lightTraffic(), func(_ *instance, l *load) {
+		l.awaitMore(100)
+		free := d.fill()
+		before := l.lost()
+		within(t, "the WAL has no room", func(ctx context.Context) (bool, string) {
 			_, err := w.sql.Exec(ctx, `SELECT pg_switch_wal()`)
-			return err == nil, fmt.Sprint(err)
+			return err != nil, fmt.Sprint(err)
+		})
+		within(t, "usage is refused", func(context.Context) (bool, string) {
+			return l.lost() > before, fmt.Sprint(l.lost())
+		})
+		if raw, err := os.ReadFile(seen); err != nil || !bytes.Contains(raw, []byte("No space left on device")) {
+			t.Errorf("the server does not report a full disk: %v\n%s", err, raw[max(0, len(raw)-2000):])
 		}
+		free()
+		within(t, "the server recovers by itself, or ends", func(ctx context.Context) (bool, string) {
+			select {
+			case <-server.Done():
+				err := server.Restart(t.Context())
+				return err == nil, fmt.Sprint(err)
+			default:
+				_, err := w.sql.Exec(ctx, `SELECT pg_switch_wal()`)
+				return err == nil, fmt.Sprint(err)
+			}
+		})
+		w.sql.Reset()
+		l.awaitMore(100)
 	})
-	w.sql.Reset()
-	l.awaitMore(100)
-	l.stop()
-	w.settle(i, tenants...)
-	w.checkNoneWithheld()
-	w.finish()
 }
 
 // Each flush of the WAL takes 100 ms and holds the WAL meanwhile, as on a slow disk.
@@ -274,49 +247,23 @@ func TestP1_SlowDisk(t *testing.T) {
 		}
 	}
 	w.sql.Reset()
-	w.requireSlowFlush()
-	i := w.serve("")
-	w.catalogue(i)
-	tenants := w.createTenants(i, 2)
-	l := w.startLoad(tenants, 2, lightTraffic(), func(int) string { return i.url() })
-	from := time.Now()
-	l.awaitMore(150)
-	var took []time.Duration
-	for _, c := range l.clients {
-		took = append(took, c.latencies(t, from, time.Now())...)
-	}
-	late := 0
-	for _, d := range took {
-		if d > 90*time.Millisecond {
-			late++
+	w.underLoad(2, lightTraffic(), func(_ *instance, l *load) {
+		from := time.Now()
+		l.awaitMore(150)
+		took, late := l.latencies(from, time.Now()), 0
+		for _, d := range took {
+			if d > 90*time.Millisecond {
+				late++
+			}
 		}
-	}
-	// A commit that another's flush covers is not late.
-	if late < max(1, len(took)/4) {
-		t.Errorf("%d of %d requests were late: the disk was not slow", late, len(took))
-	}
-	l.stop()
-	if l.lost() > 0 {
-		t.Errorf("%d requests were refused", l.lost())
-	}
-	w.checkNoneWithheld()
-	w.finish()
-}
-
-// requireSlowFlush checks that sessions of the service's login have the slow flush settings.
-func (w *deployment) requireSlowFlush() {
-	w.t.Helper()
-	conn, err := pgx.Connect(w.t.Context(), w.db)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer conn.Close(context.Background())
-	for setting, want := range map[string]string{"commit_delay": "100000", "commit_siblings": "0"} {
-		var is string
-		if err := conn.QueryRow(w.t.Context(), `SHOW `+setting).Scan(&is); err != nil || is != want {
-			w.t.Fatalf("%s of the service's sessions is %q, want %s: %v", setting, is, want, err)
+		// A commit that another's flush covers is not late.
+		if late < max(1, len(took)/4) {
+			t.Errorf("%d of %d requests were late: the disk was not slow", late, len(took))
 		}
-	}
+		if l.stop(); l.lost() > 0 {
+			t.Errorf("%d requests were refused", l.lost())
+		}
+	})
 }
 
 // A sync of the WAL fails with EIO: PostgreSQL ends all sessions and recovers. The service
@@ -329,29 +276,29 @@ func TestP1_SyncFails(t *testing.T) {
 	}
 	t.Parallel()
 	w, server := newDeploymentOnOwnServer(t)
-	i := w.serve("")
-	w.catalogue(i)
-	tenants := w.createTenants(i, 2)
 	response := filepath.Join(t.TempDir(), "strace")
 	faults := exec.Command(strace, "-qq", "-f", "-p", strconv.Itoa(server.PID()), "-o", response, "-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=12")
-	end := startStrace(t, faults, server.PID())
-	defer end()
-	// strace follows only sessions that begin after it attached.
-	w.endSessions()
 	m := busyTraffic()
 	m.pause = 0
-	l := w.startLoad(tenants, 3, m, func(int) string { return i.url() })
-	within(t, "a sync has failed", func(context.Context) (bool, string) {
-		raw, err := os.ReadFile(response)
-		return err == nil && bytes.Contains(raw, []byte("INJECTED")), fmt.Sprint(len(raw), err)
+	w.underLoad(3, m, func(_ *instance, l *load) {
+		end := startStrace(t, faults, server.PID())
+		defer end()
+		// strace follows only sessions that begin after it attached.
+		if n := w.count(`SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`); n == 0 {
+			t.Error("no session was ended")
+		}
+		within(t, "a sync has failed", func(context.Context) (bool, string) {
+			raw, err := os.ReadFile(response)
+			return err == nil && bytes.Contains(raw, []byte("INJECTED")), fmt.Sprint(len(raw), err)
+		})
+		end()
+		within(t, "the server is back", func(ctx context.Context) (bool, string) {
+			err := w.sql.Ping(ctx)
+			return err == nil, fmt.Sprint(err)
+		})
+		w.sql.Reset()
+		l.awaitMore(400)
 	})
-	end()
-	w.awaitServer()
-	l.awaitMore(400)
-	l.stop()
-	w.settle(i, tenants...)
-	w.checkNoneWithheld()
-	w.finish()
 }
 
 // startStrace starts strace and waits until it is attached to a process. It skips the test if
@@ -387,13 +334,5 @@ func startStrace(t *testing.T, strace *exec.Cmd, pid int) (end func()) {
 			end()
 			t.Fatalf("strace is not attached to process %d: %v %s", pid, err, seen.Bytes())
 		}
-	}
-}
-
-// endSessions ends all sessions of the test's database but its own.
-func (w *deployment) endSessions() {
-	w.t.Helper()
-	if n := w.count(`SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`); n == 0 {
-		w.t.Error("no session was ended")
 	}
 }

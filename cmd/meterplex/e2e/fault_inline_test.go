@@ -28,7 +28,13 @@ func TestP2_KilledAtEveryKillPointOfOneProcess(t *testing.T) {
 	l := w.startLoad(tenants, 2, lightTraffic(), func(int) string { return m.url() })
 	for _, place := range inlinePoints() {
 		m.killAt(place, 2, nil)
-		m.afterDeath = w.endLeases // after the first death, they end by time
+		m.afterDeath = func() { // after the first death, leases end by time; no other process may hold any
+			for _, table := range []string{`relay_cursors SET lease_until`, `relay_instances SET seen_at`} {
+				if _, err := w.sql.Exec(t.Context(), `UPDATE `+table+` = '-infinity'`); err != nil {
+					t.Error(err)
+				}
+			}
+		}
 	}
 	l.awaitMore(50) // after the last death
 	l.stop()
@@ -38,15 +44,4 @@ func TestP2_KilledAtEveryKillPointOfOneProcess(t *testing.T) {
 	}
 	w.finish()
 	w.verifyAtEnd()
-}
-
-// endLeases ends the leases of a dead process without the wait for their time. No other process may hold any.
-func (w *deployment) endLeases() {
-	_, err := w.sql.Exec(w.t.Context(), `UPDATE relay_cursors SET lease_until = '-infinity'`)
-	if err == nil {
-		_, err = w.sql.Exec(w.t.Context(), `UPDATE relay_instances SET seen_at = '-infinity'`)
-	}
-	if err != nil {
-		w.t.Error(err)
-	}
 }

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"flag"
 	"fmt"
 	"net/http"
 	"os"
@@ -18,8 +19,11 @@ import (
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
-// freshEnv makes this binary run its tests as on a machine without PostgreSQL.
-const freshEnv = "METERPLEX_TEST_FRESH"
+// On a fresh machine this binary runs its tests without PostgreSQL, with a service that is already built.
+var (
+	fresh = flag.Bool("fresh", false, "hide each installed PostgreSQL, and run meterplex verify at the end of each test")
+	built = flag.String("built", "", "path of the service, built already")
+)
 
 // exitVisible is the exit code if an installed PostgreSQL cannot be hidden.
 const exitVisible = 77
@@ -35,7 +39,7 @@ func freshTests() []string {
 // so that the service and the tests fetch one.
 func TestAFreshMachine(t *testing.T) {
 	tier.AtSize(t)
-	if os.Getenv(freshEnv) != "" {
+	if *fresh {
 		t.Skip("already in the process of TestAFreshMachine")
 	}
 	t.Parallel()
@@ -48,15 +52,14 @@ func TestAFreshMachine(t *testing.T) {
 // an installed one cannot be hidden.
 func runFresh(t *testing.T, names ...string) (visible string) {
 	t.Helper()
-	built, err := binary()
+	path, err := binary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.count=1", "-test.parallel=3", "-test.run=^("+strings.Join(names, "|")+")$")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.count=1", "-test.parallel=3", "-fresh", "-built="+path, "-test.run=^("+strings.Join(names, "|")+")$")
 	if end, ok := t.Deadline(); ok {
 		cmd.Args = append(cmd.Args, "-test.timeout="+time.Until(end).String())
 	}
-	cmd.Env = append(os.Environ(), freshEnv+"=1", "METERPLEX_TEST_BINARY="+built)
 	cmd.SysProcAttr = ownMounts()
 	out, err := cmd.CombinedOutput()
 	if unseen := len(local.InstalledPostgres(t.Context())) == 0; !unseen && (cmd.ProcessState == nil || cmd.ProcessState.ExitCode() == exitVisible) {
@@ -76,7 +79,7 @@ func runFresh(t *testing.T, names ...string) (visible string) {
 // onFreshMachine skips a test that is for a fresh machine alone.
 func onFreshMachine(t *testing.T) {
 	t.Helper()
-	if os.Getenv(freshEnv) == "" {
+	if !*fresh {
 		t.Skip("run by TestAFreshMachine")
 	}
 }
@@ -195,7 +198,7 @@ func openDir(t *testing.T) string {
 // hideInFreshProcess hides each installed PostgreSQL from the process of
 // runFresh, and ends that process if it cannot.
 func hideInFreshProcess() {
-	if os.Getenv(freshEnv) == "" {
+	if !*fresh {
 		return
 	}
 	if err := hidePostgres(); err != nil {

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -24,12 +23,12 @@ func binaryDir() string {
 
 // binary builds the service, once for all tests.
 var binary = sync.OnceValues(func() (string, error) {
-	if built := os.Getenv("METERPLEX_TEST_BINARY"); built != "" {
-		return built, nil
+	if *built != "" {
+		return *built, nil
 	}
 	path := filepath.Join(binaryDir(), "meterplex")
 	args := []string{"build", "-ldflags=-s", "-o", path} // the link takes a third less time without debugging information and symbols
-	if underRace || os.Getenv("METERPLEX_TEST_RACE") != "" {
+	if underRace {
 		args = append(args, "-race")
 	}
 	build := exec.Command("go", append(args, "github.com/meterplex/meterplex/cmd/meterplex")...)
@@ -45,20 +44,7 @@ var binary = sync.OnceValues(func() (string, error) {
 func buildEnv() []string { return append(os.Environ(), "GOGC=400") }
 
 // patience is longer than any wait of a test takes on a busy machine. A test that waits so long waits for ever.
-var patience = durationSet("METERPLEX_TEST_PATIENCE", 5*time.Minute)
-
-// durationSet returns the duration that an environment variable sets, or else another one.
-func durationSet(name string, otherwise time.Duration) time.Duration {
-	text := os.Getenv(name)
-	if text == "" {
-		return otherwise
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 {
-		panic(name + ": " + strconv.Quote(text) + " is no duration such as 90s")
-	}
-	return d
-}
+const patience = 5 * time.Minute
 
 // instance is one process of the service, which a test may end and start again.
 type instance struct {

@@ -36,6 +36,21 @@ func lightTraffic() mix {
 	return mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 24, pause: 400 * time.Millisecond}
 }
 
+// underLoad lets clients of two tenants send to an instance while a fault is applied, and checks that nothing is lost, counted twice or
+// withheld.
+func (w *deployment) underLoad(each int, m mix, fault func(i *instance, l *load)) {
+	w.t.Helper()
+	i := w.serve("")
+	w.catalogue(i)
+	tenants := w.createTenants(i, 2)
+	l := w.startLoad(tenants, each, m, func(int) string { return i.url() })
+	fault(i, l)
+	l.stop()
+	w.settle(i, tenants...)
+	w.checkNoneWithheld()
+	w.finish()
+}
+
 // startLoad starts n clients for each tenant; to returns the URL for each client.
 func (w *deployment) startLoad(tenants []*tenant, n int, m mix, to func(client int) string) *load {
 	ctx, cancel := context.WithCancel(w.t.Context())
@@ -87,6 +102,21 @@ func (l *load) lost() (n int) {
 		c.note(func() { n += c.lost })
 	}
 	return n
+}
+
+// latencies returns the times of the requests answered in a range of time, in order.
+func (l *load) latencies(from, to time.Time) (took []time.Duration) {
+	for _, c := range l.clients {
+		c.note(func() {
+			for _, a := range c.answers {
+				if a.at.After(from) && a.at.Before(to) {
+					took = append(took, a.took)
+				}
+			}
+		})
+	}
+	slices.Sort(took)
+	return took
 }
 
 // awaitMore waits until n more events are acknowledged.

@@ -4,64 +4,14 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
+	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
 	"github.com/meterplex/meterplex/internal/tier"
 )
-
-// The broker is killed three times under load. Ingest continues without it.
-func TestP11_BrokerKilledAndBack(t *testing.T) {
-	tier.AtSize(t)
-	t.Parallel()
-	w := newDeployment(t)
-	w.withOwnBroker()
-	i := w.serve("")
-	w.catalogue(i)
-	tenants := w.createTenants(i, 2)
-	l := w.startLoad(tenants, 2, lightTraffic(), func(int) string { return i.url() })
-	for range 3 {
-		l.awaitMore(100)
-		w.withoutBroker(func() {
-			l.awaitMore(150)
-			w.checkReadyWithoutKafka(i)
-		})
-	}
-	l.awaitMore(100)
-	l.stop()
-	w.checkNoneWithheld()
-	w.finish()
-}
-
-// checkReadyWithoutKafka checks that an instance stays ready without Kafka and reports the outage.
-func (w *deployment) checkReadyWithoutKafka(i *instance) {
-	w.t.Helper()
-	var health struct{ Dependencies map[string]string }
-	w.ask("", http.MethodGet, i, "/readyz", nil, &health, http.StatusOK)
-	if d := health.Dependencies; d["database"] != "ok" || d["kafka"] != "does not answer" {
-		w.t.Errorf("without a broker the dependencies are %v", d)
-	}
-}
-
-// withoutBroker calls do while the broker is dead, and checks that events are queued.
-func (w *deployment) withoutBroker(do func()) {
-	w.t.Helper()
-	k := w.brokers()
-	if err := k.Kill(); err != nil {
-		w.t.Fatal(err)
-	}
-	do()
-	if n := w.unpublished(); n == 0 {
-		w.t.Error("no event waited for the broker")
-	}
-	if err := k.Restart(w.t.Context()); err != nil {
-		w.t.Fatal(err)
-	}
-}
 
 func (w *deployment) unpublished() (n int64) {
 	w.t.Helper()
@@ -88,7 +38,7 @@ func TestP11_UsageIsAcceptedWithoutABroker(t *testing.T) {
 	w := newDeployment(t)
 	if !testing.Short() { // alone, the test kills the broker that others share
 		t.Parallel()
-		w.withOwnBroker()
+		w.cluster = kafkatest.Cluster(t, 1)
 	}
 	i := w.serve("")
 	w.catalogue(i)
@@ -98,10 +48,22 @@ func TestP11_UsageIsAcceptedWithoutABroker(t *testing.T) {
 	l := w.startLoad(tenants, 2, m, func(int) string { return i.url() })
 	l.awaitMore(100)
 	down, from := time.Now(), l.acked()
-	w.withoutBroker(func() {
-		l.awaitMore(100)
-		time.Sleep(tier.Duration(t, time.Second, time.Minute))
-	})
+	if err := w.brokers().Kill(); err != nil {
+		t.Fatal(err)
+	}
+	l.awaitMore(100)
+	var health struct{ Dependencies map[string]string }
+	w.ask("", http.MethodGet, i, "/readyz", nil, &health, http.StatusOK)
+	if d := health.Dependencies; d["database"] != "ok" || d["kafka"] != "does not answer" {
+		t.Errorf("without a broker the dependencies are %v", d)
+	}
+	time.Sleep(tier.Duration(t, time.Second, time.Minute))
+	if n := w.unpublished(); n == 0 {
+		t.Error("no event waited for the broker")
+	}
+	if err := w.brokers().Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	back, during := time.Now(), l.acked()-from
 	l.stop()
 	drained := w.drain()
@@ -113,86 +75,12 @@ func TestP11_UsageIsAcceptedWithoutABroker(t *testing.T) {
 		name     string
 		from, to time.Time
 	}{{"before", start, down}, {"during", down, back}} {
-		var took []time.Duration
-		for _, c := range l.clients {
-			took = append(took, c.latencies(t, part.from, part.to)...)
-		}
-		slices.Sort(took)
-		if len(took) > 0 {
+		if took := l.latencies(part.from, part.to); len(took) > 0 {
 			t.Logf("ingest %s the outage: %d requests, p50 %s, p99 %s", part.name, len(took), took[len(took)/2], took[len(took)*99/100])
 		}
 	}
 	w.checkNoneWithheld()
 	w.finish()
-}
-
-// The broker loses data, topics and group offsets. The log still has all events.
-func TestP11_TopicsWiped(t *testing.T) {
-	tier.AtSize(t)
-	t.Parallel()
-	w := newDeployment(t)
-	w.withOwnBroker()
-	i := w.serve("")
-	w.catalogue(i)
-	tenants := w.createTenants(i, 2)
-	l := w.startLoad(tenants, 2, lightTraffic(), func(int) string { return i.url() })
-	l.awaitMore(150)
-	comeBack := w.wipeBroker()
-	w.afterLoss()
-	l.awaitMore(150)
-	comeBack()
-	l.awaitMore(150)
-	l.stop()
-	w.checkNoneWithheld()
-	w.finish()
-}
-
-// The topics are deleted and created again while the service runs and the broker answers.
-func TestP11_TopicsRecreated(t *testing.T) {
-	tier.AtSize(t)
-	t.Parallel()
-	w := newDeployment(t)
-	i := w.serve("")
-	w.catalogue(i)
-	tenants := w.createTenants(i, 2)
-	l := w.startLoad(tenants, 2, lightTraffic(), func(int) string { return i.url() })
-	l.awaitMore(150)
-	old := w.awaitTopics()
-	c := w.kafka()
-	defer c.Close()
-	w.beforeLoss()
-	if _, err := kadm.NewClient(c).DeleteTopics(t.Context(), w.topicNames()...); err != nil {
-		t.Fatal(err)
-	}
-	l.awaitMore(150)
-	w.awaitRecreated(old)
-	w.afterLoss()
-	l.awaitMore(150)
-	l.stop()
-	w.checkNoneWithheld()
-	w.finish()
-}
-
-// wipeBroker kills the broker and deletes its data. comeBack starts it again.
-func (w *deployment) wipeBroker() (comeBack func()) {
-	w.t.Helper()
-	old, k := w.awaitTopics(), w.cluster // its own
-	w.beforeLoss()
-	if err := k.Kill(); err != nil {
-		w.t.Fatal(err)
-	}
-	for _, broker := range k {
-		if err := os.RemoveAll(broker.Dir()); err != nil {
-			w.t.Fatal(err)
-		}
-	}
-	return func() {
-		w.t.Helper()
-		if err := k.Restart(w.t.Context()); err != nil {
-			w.t.Fatal(err)
-		}
-		w.awaitRecreated(old)
-	}
 }
 
 // awaitTopics waits until all of the registry's topics exist and returns their ids. Events may

@@ -132,41 +132,6 @@ func TestP1_DuplicateOnceTheStandbyHasTheEvent(t *testing.T) {
 	r.prove()
 }
 
-// cancelWaits cancels each wait for the standby until done is closed, and returns their number.
-func (r *failoverTest) cancelWaits(done <-chan struct{}) (n int) {
-	for {
-		select {
-		case <-done:
-			return n
-		case <-time.After(50 * time.Millisecond):
-		}
-		found := 0
-		err := r.servers.runOn(r.servers.primary, func(ctx context.Context, conn *pgx.Conn) error {
-			return conn.QueryRow(ctx, `SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND datname = current_database()`).Scan(&found)
-		})
-		if err != nil {
-			r.t.Error(err)
-		}
-		n += found
-	}
-}
-
-// waitCancelled is the server's log line for a COMMIT whose wait was cancelled.
-const waitCancelled = "canceling wait for synchronous replication"
-
-// whileCancelled calls do while every wait for the standby is cancelled.
-func (r *failoverTest) whileCancelled(do func()) {
-	r.t.Helper()
-	done := make(chan struct{})
-	cancelled := make(chan int, 1)
-	go func() { cancelled <- r.cancelWaits(done) }()
-	do()
-	close(done)
-	if n := <-cancelled; n == 0 || !logged(r.t, r.servers.primary, waitCancelled) {
-		r.t.Fatalf("%d waits for the standby were cancelled; want at least one, and a line in the server's log", n)
-	}
-}
-
 // P1: if the wait for the standby is cancelled, the server answers COMMIT with a warning.
 // That is no acknowledgement: the standby does not have the event, and after its
 // promotion the event does not exist.
@@ -177,12 +142,12 @@ func TestP1_ACancelledWaitForTheStandbyIsNotACommit(t *testing.T) {
 	e := usage("cancelled", 1, 1000)[0]
 	name, status := "cancelled-"+uuid.NewString(), 0
 	r.servers.link.set(cuts)
-	r.whileCancelled(func() {
+	r.servers.whileCancelled(func() {
 		if answer, acked := r.sentOnce(e); acked {
 			t.Errorf("the event was answered although the wait for the standby was cancelled: %s", answer)
 		}
 	})
-	r.whileCancelled(func() {
+	r.servers.whileCancelled(func() {
 		var body []byte
 		if status, body, _ = r.call(t.Context(), r.operator, http.MethodPut, r.front.url()+"/api/v1/features/"+name, object{"name": "cancelled", "type": "METERED", "unit": "each"}); status < 500 {
 			t.Errorf("a feature was answered with %d although the wait for the standby was cancelled: %s", status, body)
@@ -214,7 +179,7 @@ func TestP1_ALaterCommitSettlesACancelledOne(t *testing.T) {
 	r := newSynchronous(t)
 	e := usage("cancelled", 1, 1000)[0]
 	r.servers.link.set(cuts)
-	r.whileCancelled(func() {
+	r.servers.whileCancelled(func() {
 		if answer, acked := r.sentOnce(e); acked {
 			t.Errorf("the event was answered although the wait for the standby was cancelled: %s", answer)
 		}

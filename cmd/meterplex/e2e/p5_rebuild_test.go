@@ -3,11 +3,8 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/meterplex/meterplex/internal/tier"
 )
@@ -59,80 +56,6 @@ func (w *deployment) checkSameUsage(a, b int) {
 	case one != other || one == "":
 		w.t.Errorf("generation %d has\n%s\nand generation %d\n%s", a, one, b, other)
 	}
-}
-
-// P5: the process is killed five to nine times during a rebuild, under load, and at the promotion.
-// The new generation equals the live one byte for byte, and the promotion is atomic.
-func TestP5_KilledThroughoutARebuildAndAtTheFlip(t *testing.T) {
-	tier.AtSize(t)
-	t.Parallel()
-	w := newDeployment(t)
-	i := w.serve("", "METERPLEX_REBUILD_CHUNK=2")
-	w.catalogue(i)
-	tenants := w.createTenants(i, 3)
-	l := w.startLoad(tenants, 1, busyTraffic(), func(int) string { return i.url() })
-	l.awaitMore(900)
-	l.stop()
-	w.settle(i, tenants...)
-	w.drain()
-	busy := w.startLoad(tenants[:1], 1, lightTraffic(), func(int) string { return i.url() })
-	r := w.startRebuild(i, "usage_aggregates")
-	killed := 0
-	for tenth := 1; tenth < 10; tenth++ {
-		reached := false
-		within(t, "the rebuild advances", func(ctx context.Context) (bool, string) {
-			var done, total int64
-			var open bool
-			err := w.sql.QueryRow(ctx, `SELECT sum(c.position), sum(u.target), r.state = 'FOLDING' FROM projection_rebuilds r JOIN rebuild_units u ON u.rebuild_id = r.id
-				JOIN consumer_checkpoints c ON c.consumer = r.consumer AND c.generation = r.generation AND c.partition = u.partition WHERE r.id = $1 GROUP BY r.state`, r.ID).Scan(&done, &total, &open)
-			reached = open
-			return err == nil && (!open || done*10 >= total*int64(tenth)), fmt.Sprint(done, " of ", total, " ", err)
-		})
-		if !reached {
-			break
-		}
-		i.kill()
-		killed++
-		i.start()
-	}
-	if killed < 5 {
-		t.Errorf("killed only %d times before the rebuild was ready, want at least 5", killed)
-	}
-	// With chunks of two a slow machine never catches up with the load.
-	i.kill()
-	i.env = append(i.env, "METERPLEX_REBUILD_CHUNK=1000")
-	i.start()
-	w.ready(i, r.ID)
-	for range 3 {
-		var asked sync.WaitGroup
-		asked.Go(func() {
-			_, _, _ = w.call(t.Context(), w.operator, http.MethodPost, i.url()+"/api/v1/rebuilds/"+r.ID+"/promote", map[string]string{"reason": "e2e"})
-		})
-		time.Sleep(time.Duration(rand.IntN(8)) * time.Millisecond)
-		i.kill()
-		asked.Wait()
-		var state string
-		var flips, serving int
-		if err := w.sql.QueryRow(t.Context(), `SELECT r.state, (SELECT count(*) FROM projection_pointers p WHERE p.live AND p.projection = r.projection AND p.generation = r.generation),
-			(SELECT count(*) FROM consumer_checkpoints c WHERE c.consumer = r.consumer AND c.generation = r.generation AND c.serving) FROM projection_rebuilds r WHERE r.id = $1`, r.ID).
-			Scan(&state, &flips, &serving); err != nil {
-			t.Fatal(err)
-		}
-		if promoted := state == "PROMOTED"; promoted != (flips == 1) || promoted != (serving == 32) {
-			t.Errorf("killed at the promotion: state %s, %d live pointers, %d serving partitions", state, flips, serving)
-		}
-		i.start()
-		if w.rebuild(i, r.ID).State == "PROMOTED" {
-			w.ask(w.operator, http.MethodPost, i, "/api/v1/rebuilds/"+r.ID+"/rollback", map[string]string{"reason": "again"}, nil, http.StatusAccepted)
-		}
-	}
-	w.ask(w.operator, http.MethodPost, i, "/api/v1/rebuilds/"+r.ID+"/promote", map[string]string{"reason": "e2e"}, nil, http.StatusAccepted)
-	busy.awaitMore(100)
-	busy.stop()
-	w.settle(i, tenants...)
-	w.drain()
-	w.checkSameUsage(1, r.Generation)
-	w.finish()
 }
 
 // P5: a rebuild needs the log alone: without a broker it reaches the position of the live

@@ -4,9 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/internal/tier"
 )
@@ -37,9 +38,12 @@ func TestP7_ReservationsExpireByTheClockOfTheDecidingInstance(t *testing.T) {
 	d.limitedPlans(d.right)
 	d.ahead, d.behind = w.wrongClockInstance("api", time.Minute), w.wrongClockInstance("api", -time.Minute)
 	d.roomIsMade()
-	x := d.expiredBy(d.behind, -time.Minute)
-	d.expiredBy(d.ahead, time.Minute)
-	d.heldByBoth(x)
+	for _, by := range []*instance{d.behind, d.ahead} {
+		by.kill()
+		by.env = append(by.env, "METERPLEX_ROLES=api,commands")
+		by.start()
+	}
+	d.heldByBoth()
 }
 
 // roomIsMade holds the whole limit for 110 s by the clock that is behind. By the clock that is ahead the time is over at once.
@@ -69,15 +73,11 @@ FROM event_log_rows l WHERE tenant_id = $1 AND subject = 63 ORDER BY position`, 
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var e expiry
-		if err := rows.Scan(&e.id, &e.expiresAt, &e.endedAt); err != nil {
-			d.t.Fatal(err)
-		}
+	var e expiry
+	if _, err := pgx.ForEachRow(rows, []any{&e.id, &e.expiresAt, &e.endedAt}, func() error {
 		all = append(all, e)
-	}
-	if err := rows.Err(); err != nil {
+		return nil
+	}); err != nil {
 		d.t.Fatal(err)
 	}
 	return all
@@ -96,59 +96,20 @@ func (d *clockTest) checkExpiries(all []expiry, want int, from, to time.Time) {
 	}
 }
 
-// shortHolds is how many reservations each measurement of lateness holds.
-const shortHolds = 60
-
-// expiredBy gives an instance the role commands, holds amounts for a second or two, and waits until each has ended. It prints how
-// late, and returns the tenant.
-func (d *clockTest) expiredBy(by *instance, wrong time.Duration) *tenant {
-	d.t.Helper()
-	by.kill()
-	by.env = append(by.env, "METERPLEX_ROLES=api,commands")
-	by.start()
-	x := d.limitedTenant(d.right, d.ahead, d.behind)
-	began := time.Now()
-	d.mustSend(x, holdOf("later", 1, 3600), http.StatusCreated, by)
-	for n := range shortHolds {
-		d.mustSend(x, holdOf(fmt.Sprint("short-", n), 1, 1+n%2), http.StatusCreated, by)
-		time.Sleep(10 * time.Millisecond) // so that they end in each part of the interval of the looks for them
-	}
-	d.awaitExpiries(x, shortHolds)
-	all := d.expiries(x)
-	d.checkExpiries(all, shortHolds, began.Add(wrong), time.Now().Add(wrong))
-	late := make([]time.Duration, len(all))
-	for n, e := range all {
-		late[n] = e.endedAt.Sub(e.expiresAt).Round(time.Millisecond)
-	}
-	slices.Sort(late)
-	d.t.Logf("with a clock %s off reservations ended %s late, 9 of 10 at most %s, one %s", wrong, late[len(late)/2], late[len(late)*9/10], late[len(late)-1])
-	if late[len(late)-1] > patience {
-		d.t.Error("a reservation ended too late")
-	}
-	d.checkAccount(d.right, x, d.fold(x))
-	return x
-}
-
-// awaitExpiries waits until so many reservations of a tenant have expired.
-func (d *clockTest) awaitExpiries(x *tenant, n int) {
-	d.t.Helper()
-	within(d.t, "the reservations end", func(context.Context) (bool, string) {
-		ended := d.count(`SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND subject = 63`, x.id)
-		return ended >= n, fmt.Sprint(ended)
-	})
-}
-
 // heldByBoth holds amounts at both instances, which both look for due reservations. Each ends once, by the clock that is ahead: it
 // passes the end of those held by the other one within a second, too.
-func (d *clockTest) heldByBoth(x *tenant) {
+func (d *clockTest) heldByBoth() {
 	d.t.Helper()
-	before, began := len(d.expiries(x)), time.Now()
+	x, began := d.limitedTenant(d.right, d.ahead, d.behind), time.Now()
 	const each = 10
 	for n := range each {
 		d.mustSend(x, holdOf(fmt.Sprint("ahead-", n), 1, 1), http.StatusCreated, d.ahead)
 		d.mustSend(x, holdOf(fmt.Sprint("behind-", n), 1, 121), http.StatusCreated, d.behind)
 	}
-	d.awaitExpiries(x, before+2*each)
-	d.checkExpiries(d.expiries(x)[before:], 2*each, began.Add(time.Minute), time.Now().Add(time.Minute))
+	within(d.t, "the reservations end", func(context.Context) (bool, string) {
+		ended := d.count(`SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND subject = 63`, x.id)
+		return ended >= 2*each, fmt.Sprint(ended)
+	})
+	d.checkExpiries(d.expiries(x), 2*each, began.Add(time.Minute), time.Now().Add(time.Minute))
 	d.checkAccount(d.behind, x, d.fold(x)) // each ended once
 }

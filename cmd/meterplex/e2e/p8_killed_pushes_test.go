@@ -15,21 +15,14 @@ import (
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
-// billedClosesTest is a closesTest whose tenants have a customer of a Stripe each and a webhook.
-type billedClosesTest struct {
-	*closesTest
-	stripe    *stripetest.Server
-	customers map[*tenant]string
-	mu        sync.Mutex
-	received  map[string][]string // bodies by webhook-id
-}
-
-func newBilledClosesTest(t testing.TB, tenants int) (*billedClosesTest, []*tenant) {
+// newBilledClosesTest is newClosesTest for tenants that have a customer of a Stripe each, and a webhook.
+func newBilledClosesTest(t testing.TB, tenants int) (*closesTest, []*tenant) {
 	const secret = "sk_test_killed"
 	// Its clock does not move: times of the test are in its past.
-	d := &billedClosesTest{stripe: stripetest.New(secret, time.Now().UTC().Add(12*time.Hour)), customers: map[*tenant]string{}, received: map[string][]string{}}
-	t.Cleanup(d.stripe.Close)
-	d.stripe.AddMeter(stripetest.Meter{Event: "api_calls"})
+	stripe := stripetest.New(secret, time.Now().UTC().Add(12*time.Hour))
+	t.Cleanup(stripe.Close)
+	stripe.AddMeter(stripetest.Meter{Event: "api_calls"})
+	var d *closesTest
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		d.mu.Lock()
@@ -38,7 +31,8 @@ func newBilledClosesTest(t testing.TB, tenants int) (*billedClosesTest, []*tenan
 		d.received[id] = append(d.received[id], string(body))
 	}))
 	t.Cleanup(receiver.Close)
-	d.closesTest = newClosesTest(t, "api,sagas,biller,notifier", "METERPLEX_STRIPE_KEY="+secret, "METERPLEX_STRIPE_URL="+d.stripe.URL, "METERPLEX_WEBHOOK_ALLOW=127.0.0.0/8")
+	d = newClosesTest(t, "api,sagas,biller,notifier", "METERPLEX_STRIPE_KEY="+secret, "METERPLEX_STRIPE_URL="+stripe.URL, "METERPLEX_WEBHOOK_ALLOW=127.0.0.0/8")
+	d.stripe, d.customers, d.received = stripe, map[*tenant]string{}, map[string][]string{}
 	list := d.createTenants(d.rest, tenants)
 	for n, x := range list {
 		d.customers[x], d.paths[x] = fmt.Sprint("cus_", n), "/api/v1/tenants/"+x.id+"/periods/"+d.month
@@ -53,7 +47,7 @@ func newBilledClosesTest(t testing.TB, tenants int) (*billedClosesTest, []*tenan
 }
 
 // settled waits until the pushes and the deliveries of a tenant are delivered, or ended with their webhook.
-func (d *billedClosesTest) settled(x *tenant) {
+func (d *closesTest) settled(x *tenant) {
 	d.t.Helper()
 	within(d.t, "all is sent", func(context.Context) (bool, string) {
 		pushes, waiting := d.count(`SELECT count(*) FROM pushes WHERE tenant_id = $1 AND state = 'DELIVERED'`, x.id), d.count(`SELECT count(*) FROM webhook_deliveries WHERE tenant_id = $1 AND state = 'PENDING'`, x.id)
@@ -63,7 +57,7 @@ func (d *billedClosesTest) settled(x *tenant) {
 }
 
 // checkCounted checks that Stripe's sum is what was delivered and what is billable, and that each event reached the receiver under its own id with the same body.
-func (d *billedClosesTest) checkCounted(x *tenant) {
+func (d *closesTest) checkCounted(x *tenant) {
 	d.t.Helper()
 	var delivered, billable, closed string
 	var recorded int
@@ -114,7 +108,7 @@ func TestP8_KilledAtEachStepOfAPush(t *testing.T) {
 }
 
 // killAtEachStep kills the process that runs an offboarding at each of its events. A process that died before COMMIT lets the next one repeat the step.
-func (d *billedClosesTest) killAtEachStep(x *tenant, place string, again bool, steps int, cause func()) {
+func (d *closesTest) killAtEachStep(x *tenant, place string, again bool, steps int, cause func()) {
 	d.t.Helper()
 	ctx, cancel := context.WithCancel(d.t.Context())
 	var clock sync.WaitGroup

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/meterplex/meterplex/infra/stripe/stripetest"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -25,6 +26,11 @@ type closesTest struct {
 	deaths atomic.Int32
 	month  string
 	paths  map[*tenant]string // of the period
+
+	stripe    *stripetest.Server // nil: tenants have no customer and no webhook
+	customers map[*tenant]string
+	mu        sync.Mutex
+	received  map[string][]string // bodies by webhook-id
 }
 
 func newClosesTest(t testing.TB, roles string, env ...string) *closesTest {

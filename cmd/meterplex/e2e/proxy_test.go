@@ -25,12 +25,11 @@ const (
 )
 
 // proxy forwards connections between two processes and injects faults by its mode.
-// codec and commits may be set before it starts.
+// codec may be set before it starts.
 type proxy struct {
 	listener net.Listener
 	target   func() string // host:port, "" if there is no target
 	codec    func() (forth, back reader)
-	commits  func() commitFilter
 
 	mu      sync.Mutex
 	manner  proxyMode
@@ -43,14 +42,9 @@ type proxy struct {
 // reader returns the next piece of a stream.
 type reader func(from io.Reader) ([]byte, error)
 
-// commitFilter decides whether a piece of the forward stream loses a COMMIT, and how. at is the
-// offset of the COMMIT in the piece, -1 without one.
-type commitFilter func(piece []byte, m proxyMode) (at int, how proxyMode)
-
 // link is one connection through the proxy.
 type link struct {
 	in, out net.Conn
-	commits commitFilter
 	done    chan struct{}
 	once    sync.Once
 	lost    atomic.Bool // bytes of it are lost: it cannot recover
@@ -71,7 +65,7 @@ func newProxy(t testing.TB, target func() string) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{listener: listener, target: target, codec: rawPieces, commits: allCommits, changed: make(chan struct{}), links: map[*link]struct{}{}}
+	p := &proxy{listener: listener, target: target, codec: rawPieces, changed: make(chan struct{}), links: map[*link]struct{}{}}
 	t.Cleanup(p.close)
 	return p
 }
@@ -150,7 +144,7 @@ func (p *proxy) join(in net.Conn) {
 		_ = in.Close()
 		return
 	}
-	l := &link{in: in, out: out, commits: p.commits(), done: make(chan struct{})}
+	l := &link{in: in, out: out, done: make(chan struct{})}
 	p.mu.Lock()
 	p.links[l] = struct{}{}
 	cut := p.manner == cuts
@@ -211,11 +205,9 @@ func (p *proxy) carry(l *link, to net.Conn, piece []byte, forth bool) bool {
 			}
 			continue
 		}
-		if forth {
-			if at, how := l.commits(piece, m); at >= 0 {
-				p.loseCommit(l, to, piece, at, how)
-				return false
-			}
+		if at := commitAt(piece); forth && at >= 0 && (m == losesCommits || m == losesCommitAnswers) {
+			p.loseCommit(l, to, piece, at, m)
+			return false
 		}
 		_, err := to.Write(piece)
 		return err == nil
@@ -235,16 +227,6 @@ func (p *proxy) loseCommit(l *link, to net.Conn, piece []byte, at int, m proxyMo
 	l.doomed.Store(true)
 	if _, err := to.Write(piece); err == nil {
 		time.Sleep(answerTime)
-	}
-}
-
-// allCommits loses every COMMIT while the proxy's mode says so.
-func allCommits() commitFilter {
-	return func(piece []byte, m proxyMode) (at int, how proxyMode) {
-		if m != losesCommits && m != losesCommitAnswers {
-			return -1, m
-		}
-		return commitAt(piece), m
 	}
 }
 

@@ -17,22 +17,26 @@ func TestGracefulShutdownUnderLoad(t *testing.T) {
 	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
-	i := w.serve("")
-	w.catalogue(i)
-	tenants := w.createTenants(i, 2)
-	l := w.startLoad(tenants, 3, busyTraffic(), func(int) string { return i.url() })
-	for range 2 {
-		w.awaitMembers(1)
-		l.awaitMore(300)
-		i.stop()
-		if n := w.currentMembers(); n != 0 {
-			t.Errorf("%d members are left in the groups, want 0: their partitions wait for the session timeout", n)
+	w.underLoad(3, busyTraffic(), func(i *instance, l *load) {
+		for range 2 {
+			within(t, "the groups are joined", func(ctx context.Context) (bool, string) {
+				n := w.members(ctx)
+				return n == len(groups()), fmt.Sprint(n)
+			})
+			l.awaitMore(300)
+			i.stop()
+			n := -1
+			within(t, "the groups' coordinator answers", func(ctx context.Context) (bool, string) {
+				n = w.members(ctx)
+				return n >= 0, ""
+			})
+			if n != 0 {
+				t.Errorf("%d members are left in the groups, want 0: their partitions wait for the session timeout", n)
+			}
+			i.start()
 		}
-		i.start()
-	}
-	l.awaitMore(300)
-	l.stop()
-	w.finish()
+		l.awaitMore(300)
+	})
 }
 
 // members counts the groups' members. It returns -1 during a rebalance or if the
@@ -56,25 +60,6 @@ func (w *deployment) members(ctx context.Context) (n int) {
 		}
 	}
 	return n
-}
-
-// currentMembers counts the members as soon as the coordinator answers.
-func (w *deployment) currentMembers() (n int) {
-	w.t.Helper()
-	within(w.t, "the groups' coordinator answers", func(ctx context.Context) (bool, string) {
-		n = w.members(ctx)
-		return n >= 0, ""
-	})
-	return n
-}
-
-// awaitMembers waits until each group has that many members and no rebalance is under way.
-func (w *deployment) awaitMembers(each int) {
-	w.t.Helper()
-	within(w.t, "the groups are joined", func(ctx context.Context) (bool, string) {
-		n := w.members(ctx)
-		return n == each*len(groups()), fmt.Sprint(n)
-	})
 }
 
 // Requests that wait for a lock when SIGTERM comes are finished and answered.

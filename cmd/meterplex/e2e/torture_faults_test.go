@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
@@ -125,7 +127,7 @@ func (x *torture) checkNotEnded(m *member) {
 
 // concurrent reports whether another fault of the round affects one of these scopes.
 func (x *torture) concurrent(scopes scope) bool {
-	return slices.ContainsFunc(x.now.faults, func(f drawnFault) bool { return f.kind.scope&processes == 0 && f.kind.scope&scopes != 0 })
+	return slices.ContainsFunc(x.now.faults, func(f drawnFault) bool { return f.scope&processes == 0 && f.scope&scopes != 0 })
 }
 
 // shutdownTimeout is the last log line of a process that could not finish its requests after SIGTERM.
@@ -173,8 +175,20 @@ func freezeInstance(x *torture, d drawnFault) string {
 	if !x.becomesTrue(time.Minute, func(ctx context.Context) bool { return x.leaseOwners(ctx) == len(x.members) }) {
 		return "not every instance had relay leases"
 	}
-	m.signal(syscall.SIGSTOP)
+	// By the end of the second most writes of all instances wait for the heads: the frozen instance gets them, in an open transaction.
+	if err := x.whileHeld(pgx.ReadCommitted, `SELECT FROM log_heads ORDER BY partition FOR UPDATE`, func() {
+		x.sleep(time.Second)
+		m.signal(syscall.SIGSTOP)
+	}); err != nil {
+		return err.Error()
+	}
 	defer m.signal(syscall.SIGCONT)
+	for _, tenant := range x.tenants[:len(x.tenants)-1] { // the last one's usage may be rejected
+		from := tenant.ledger.acked()
+		if !x.becomesTrue(patience, func(context.Context) bool { return tenant.ledger.acked() > from }) {
+			return "a tenant waits for the heads of the frozen instance"
+		}
+	}
 	x.sleep(d.hold)
 	if !x.becomesTrue(time.Minute, func(ctx context.Context) bool {
 		n := x.deployment.members(ctx)
@@ -193,24 +207,90 @@ func (x *torture) leaseOwners(ctx context.Context) (n int) {
 	return n
 }
 
-// disconnectClients runs clients that give up at random moments and return.
+// disconnectClients runs clients that close or reset their connections at any moment of a request and of its answer. The ledger has no
+// event of a request that was sent in part: none may be stored.
 func disconnectClients(x *torture, d drawnFault) string {
 	rng := rand.New(rand.NewPCG(d.seed, 1))
-	from := &source{rng: rng, mix: mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 20}, name: fmt.Sprintf("gone%d", x.now.number)}
+	from := &source{rng: rng, mix: mix{rejections: 3, batch: 20}, name: fmt.Sprintf("gone%d", x.now.number)}
 	tenant := x.tenants[rng.IntN(len(x.tenants))]
-	gone := 0
-	for start := time.Now(); time.Since(start) < d.hold && x.t.Context().Err() == nil; {
-		c := &client{w: x.deployment, tenant: tenant, to: x.members[rng.IntN(len(x.members))].clients.url}
-		ctx, cancel := context.WithTimeout(x.t.Context(), time.Duration(rng.IntN(15000))*time.Microsecond)
-		_, ok := c.sendOnce(ctx, from.batch())
-		if !ok && ctx.Err() != nil {
-			gone++
+	whole, parts := 0, 0
+	for start := time.Now(); (time.Since(start) < d.hold || whole*parts == 0) && x.t.Context().Err() == nil; {
+		m := x.members[rng.IntN(len(x.members))]
+		if x.sendAndDisconnect(rng, m.clients.addr(), tenant, from.batch()) {
+			whole++
+		} else {
+			parts++
 		}
-		cancel()
 		x.sleep(20 * time.Millisecond)
 	}
-	if gone == 0 {
-		return "no client gave up"
+	return ""
+}
+
+// sendAndDisconnect sends a request, in whole or in part, and closes the connection or resets it, as a machine without power does. whole
+// reports whether the whole request was sent.
+func (x *torture) sendAndDisconnect(rng *rand.Rand, address string, tenant *tenant, batch []event) (whole bool) {
+	body := jsonOf(x.t, object{"events": batch})
+	raw := fmt.Appendf(nil, "POST /api/v1/usage/events HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		address, tenant.key, len(body), body)
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		x.t.Error(err)
+		return false
+	}
+	defer c.Close()
+	if rng.IntN(2) == 0 {
+		_ = c.(*net.TCPConn).SetLinger(0) // a reset
+	}
+	cut := len(raw)
+	if rng.IntN(2) == 0 {
+		cut = rng.IntN(len(raw))
+	}
+	if whole = cut == len(raw); whole {
+		tenant.ledger.sending(batch)
+	}
+	_, _ = c.Write(raw[:cut]) // the instance may be away
+	x.sleep(time.Duration(rng.IntN(6000)) * time.Microsecond)
+	if whole && rng.IntN(3) == 0 {
+		_, _ = c.Read(make([]byte, 1+rng.IntN(200))) // read a part of the answer
+	}
+	return whole
+}
+
+// stormOfMembers lets members join, leave and be killed repeatedly, while one is frozen for longer than its session. Then that one
+// continues as if it still owned its partitions.
+func stormOfMembers(x *torture, d drawnFault) string {
+	const consuming = "validator,aggregator,deadletter"
+	var zombie *instance
+	if zombie = x.serve(consuming); !x.becomesTrue(patience, func(ctx context.Context) bool {
+		return x.deployment.members(ctx) == len(x.members)*len(groups())+3
+	}) {
+		return "the member to freeze has no partition"
+	}
+	zombie.signal(syscall.SIGSTOP)
+	var storm sync.WaitGroup
+	for n := range 2 {
+		i := x.prepare(consuming)
+		storm.Go(func() {
+			for turn := range 4 {
+				if err := i.tryStart(); err != nil {
+					x.t.Error(err)
+					return
+				}
+				x.sleep(time.Duration(300+700*n) * time.Millisecond)
+				if i.end([]syscall.Signal{syscall.SIGKILL, syscall.SIGTERM}[(turn+n)%2]) > 0 {
+					x.t.Errorf("%s: %s", i.name, i.lastLines(30))
+				}
+			}
+		})
+	}
+	storm.Wait()
+	ended := x.becomesTrue(patience, func(ctx context.Context) bool { return x.deployment.members(ctx) == len(x.members)*len(groups()) })
+	zombie.signal(syscall.SIGCONT)
+	back := x.becomesTrue(patience, func(ctx context.Context) bool { return x.deployment.members(ctx) == len(x.members)*len(groups())+3 })
+	x.awaitEvents(50)
+	zombie.stop()
+	if !ended || !back {
+		return fmt.Sprintf("the session of the frozen member ended: %t, it came back: %t", ended, back)
 	}
 	return ""
 }

@@ -1,11 +1,9 @@
 package e2e
 
 import (
-	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 )
@@ -81,25 +79,6 @@ func familyTicks(root int) (ticks float64) {
 		}
 	}
 	return ticks
-}
-
-// machineName describes the machine of the run.
-func machineName() string {
-	name := runtime.GOOS + "/" + runtime.GOARCH
-	if raw, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		if _, rest, found := strings.Cut(string(raw), "model name"); found {
-			line, _, _ := strings.Cut(rest, "\n")
-			name = strings.TrimSpace(strings.TrimLeft(line, "\t :"))
-		}
-	}
-	memory := ""
-	if raw, err := os.ReadFile("/proc/meminfo"); err == nil {
-		if fields := strings.Fields(string(raw)); len(fields) > 1 {
-			kib, _ := strconv.Atoi(fields[1])
-			memory = fmt.Sprintf(", %d GiB", (kib+1<<19)>>20)
-		}
-	}
-	return fmt.Sprintf("%d cores of %s%s", runtime.NumCPU(), name, memory)
 }
 
 func hostOf(text string) string {

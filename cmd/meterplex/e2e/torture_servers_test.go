@@ -11,12 +11,40 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
+// killPostmaster kills the server, and starts it on its data.
 func killPostmaster(x *torture, d drawnFault) string {
 	x.awaitEvents(1)
 	x.servers.killPrimary()
 	x.sleep(d.hold)
 	x.servers.recoverPrimary()
 	return ""
+}
+
+// killSession kills one session of the service: the postmaster ends all others and recovers.
+func killSession(x *torture, _ drawnFault) string {
+	x.awaitEvents(1)
+	x.servers.crashBackend()
+	x.sql.Reset()
+	return ""
+}
+
+// losePrimary lets COMMITs wait for a standby that cannot be reached, and must not be answered. Then the primary is killed, and the
+// standby promoted.
+func losePrimary(then func(x *torture, d drawnFault)) func(*torture, drawnFault) string {
+	return func(x *torture, d drawnFault) string {
+		x.awaitEvents(1)
+		x.servers.link.set(cuts)
+		x.sleep(d.hold)
+		then(x, d)
+		x.sleep(d.hold)
+		x.servers.killPrimary()
+		x.servers.promote(d.seed%2 == 0)
+		x.noteRecovery(x.servers.lostByFailover())
+		x.servers.link.set(passes)
+		x.servers.attach()
+		x.servers.synchronous(true)
+		return ""
+	}
 }
 
 // unreadSQL counts published usage that the validator has not read.

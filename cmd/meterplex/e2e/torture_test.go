@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -26,54 +25,13 @@ type torture struct {
 	restless     *tenant // its subscription is repeatedly cancelled and renewed
 	load         *load
 	now          round // the current round
-	report       *report
-	rec          *recorder
 	work         *backgroundWork
 	requestCount atomic.Int64
 	begun        time.Time
-}
 
-// recorder records the failures that a test reports.
-type recorder struct {
-	testing.TB
-	mu       sync.Mutex
-	failures []string
-}
-
-func (r *recorder) note(text string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.failures = append(r.failures, text)
-}
-
-func (r *recorder) count() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.failures)
-}
-
-func (r *recorder) Error(args ...any) {
-	r.Helper()
-	r.note(fmt.Sprint(args...))
-	r.TB.Error(args...)
-}
-
-func (r *recorder) Errorf(format string, args ...any) {
-	r.Helper()
-	r.note(fmt.Sprintf(format, args...))
-	r.TB.Errorf(format, args...)
-}
-
-func (r *recorder) Fatal(args ...any) {
-	r.Helper()
-	r.note(fmt.Sprint(args...))
-	r.TB.Fatal(args...)
-}
-
-func (r *recorder) Fatalf(format string, args ...any) {
-	r.Helper()
-	r.note(fmt.Sprintf(format, args...))
-	r.TB.Fatalf(format, args...)
+	reached                int // faults
+	unanswered             int // requests without an answer
+	lost, doubled, unknown int // events
 }
 
 // All promises at once: after any combination of faults every acknowledged event is
@@ -81,33 +39,17 @@ func (r *recorder) Fatalf(format string, args ...any) {
 // METERPLEX_TEST_DURATION sets the duration; see docs/reliability/README.md. In the short form, two instances use the servers
 // that the tests of this binary share, which are killed, too: no other test runs at the same time.
 func TestTorture(t *testing.T) {
-	length, long := tier.Duration(t, 10*time.Second, 2*time.Minute), !testing.Short()
-	if long {
+	length, instances, scale := tier.Duration(t, 10*time.Second, 2*time.Minute), 2, 0.25
+	if !testing.Short() {
 		t.Parallel()
-	}
-	rec := &recorder{TB: t}
-	var x *torture
-	t.Cleanup(func() { // runs last, to report the failures of the other cleanups
-		if x != nil {
-			x.report.write(x)
-		}
-	})
-	x = newTorture(rec, long, length)
-	instances, scale := 2, 0.25
-	if long {
 		// A run of 15 minutes or more holds faults for their full time.
 		instances, scale = 3, min(1, max(0.3, length.Minutes()/15))
 	}
-	for range instances {
-		x.addMember()
-	}
-	x.seedTenants()
-	x.begun = time.Now()
-	p := newPlan(x.seed, instances, len(x.brokers()), long, scale)
+	x := newTorture(t, instances)
+	p := newPlan(x.seed, instances, len(x.brokers()), x.long, scale)
 	for time.Since(x.begun) < length && !t.Failed() {
 		x.round(p.next())
 	}
-	x.report.tortured = time.Since(x.begun)
 	if length >= allWork {
 		x.checkInvariant("every kind of background work was done", x.checkWork)
 	}
@@ -127,25 +69,35 @@ func (x *torture) checkWork() string {
 	return fmt.Sprintf("%d kinds", len(x.work.counts()))
 }
 
-func newTorture(rec *recorder, long bool, length time.Duration) *torture {
-	var p *serverPair
-	if long {
-		p = newServerPair(rec)
-		p.attach()
-		p.synchronous(true)
+// newTorture starts servers and instances, and creates tenants. The full form has servers of its own: a standby, and three brokers if there is room.
+func newTorture(t testing.TB, instances int) *torture {
+	x := &torture{long: !testing.Short()}
+	t.Cleanup(func() { x.report(t) }) // runs last
+	if x.long {
+		x.servers = newServerPair(t)
+		x.servers.attach()
+		x.servers.synchronous(true)
 	} else {
-		p = sharedServer(rec)
+		x.servers = sharedServer(t)
 	}
-	x := &torture{deployment: newDeploymentAt(rec, p.url(), p.adminURL()), servers: p, long: long, rec: rec}
+	x.deployment = newDeploymentAt(t, x.servers.url(), x.servers.adminURL())
 	switch {
-	case long && roomForThreeBrokers():
-		x.cluster = kafkatest.Cluster(rec, copies)
-	case long:
-		x.withOwnBroker()
+	case x.long && roomForThreeBrokers():
+		x.cluster = kafkatest.Cluster(t, copies)
+	case x.long:
+		x.cluster = kafkatest.Cluster(t, 1)
 	}
 	x.http.Timeout = 10 * time.Second
 	x.work = newBackgroundWork(x)
-	x.report = newReport(x, length)
+	for range instances {
+		x.addMember()
+	}
+	x.seedTenants()
+	if len(x.cluster) == copies {
+		x.awaitFolded(x.members[0].instance, "meterplex-usage-aggregator") // the groups' offsets topic exists
+		x.checkReplicated()
+	}
+	x.begun = time.Now()
 	return x
 }
 
@@ -218,7 +170,6 @@ func (x *torture) attempt(ctx context.Context, key, method, path string, in, out
 func (x *torture) round(r round) {
 	x.now = r
 	x.t.Log(r)
-	before := x.rec.count()
 	tries := make([]atomic.Int64, r.each*len(x.tenants))
 	x.load = x.startLoad(x.tenants, r.each, r.mix, func(client int) string {
 		n := client + int(tries[client].Add(1))
@@ -231,7 +182,7 @@ func (x *torture) round(r round) {
 		lacking[n] = "it was cancelled"
 		wait.Go(func() {
 			x.sleep(f.after)
-			lacking[n] = f.kind.apply(x, f)
+			lacking[n] = f.reach(x, f)
 		})
 	}
 	wait.Wait()
@@ -246,10 +197,9 @@ func (x *torture) round(r round) {
 	limit := x.checkRecovery(recovery, whole, clock)
 	x.load.stop()
 	stopWork()
-	x.report.unanswered += x.load.lost()
+	x.unanswered += x.load.lost()
 	for n, f := range r.faults {
-		x.report.fault(f, lacking[n], recovery)
-		if lacking[n] != "" {
+		if x.reached++; lacking[n] != "" {
 			x.t.Errorf("round %d: %s was not reached: %s", r.number, f, lacking[n])
 		}
 	}
@@ -257,8 +207,7 @@ func (x *torture) round(r round) {
 	for _, m := range x.members {
 		x.checkNotEnded(m)
 	}
-	x.report.round(r, recovery, limit, x.rec.count()-before)
-	x.t.Logf("round %d: recovered after %s; %d acked so far", r.number, recovery.Round(time.Millisecond), x.total("accepted"))
+	x.t.Logf("round %d: recovered after %s, limit %s; %d acked so far", r.number, recovery.Round(time.Millisecond), limit, x.total("accepted"))
 }
 
 // recoveryTime bounds the wait for a recovery, which must take at most 30 s.
@@ -292,7 +241,6 @@ const recoveryLimit = 30 * time.Second
 func (x *torture) checkRecovery(recovery time.Duration, whole bool, clock cpuTimes) (limit time.Duration) {
 	others := clock.others()
 	limit = time.Duration(float64(recoveryLimit) / max(0.1, 1-others)).Round(time.Second)
-	x.report.recovered(recovery, limit, others)
 	if whole && recovery > limit {
 		say := x.t.Logf
 		if x.long {
@@ -348,7 +296,6 @@ WHERE datname = current_database() AND usename = 'meterplex' AND xact_start < no
 		}) {
 			x.t.Errorf("%s has %d goroutines at rest; the limit is %d", m.name, running, mostGoroutines)
 		}
-		x.report.goroutines = max(x.report.goroutines, running)
 	}
 }
 
@@ -364,5 +311,3 @@ func (x *torture) total(status string) (n int) {
 	}
 	return n
 }
-
-func goVersion() string { return runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH }

@@ -52,7 +52,7 @@ func (k *backgroundWork) begin(seed uint64) func() {
 	ctx, cancel := context.WithCancel(k.x.t.Context())
 	k.rest.Store(false)
 	var wait sync.WaitGroup
-	reads := []func(context.Context, *rand.Rand){k.read, k.read, k.limits.watch}
+	reads := []func(context.Context, *rand.Rand){k.read, k.read, k.identity, k.limits.watch}
 	changes := []func(context.Context, *rand.Rand){k.decideRebuild, k.retry, k.replaceSubscription, k.message, k.limits.requests, k.limits.requests, k.limits.requests,
 		k.limits.enforced, k.limits.changeLimits, k.corrections.requests, k.periods.requests, k.periods.requests, k.endings.requests}
 	for n, do := range slices.Concat(reads, changes) {
@@ -118,6 +118,20 @@ func (k *backgroundWork) read(ctx context.Context, rng *rand.Rand) {
 	k.recheckFigures(ctx, rng)
 	if len(response.Data) > 0 {
 		k.explain(ctx, tenant, response.Data[rng.IntN(len(response.Data))].Feature, response.Data[0].PeriodKey)
+	}
+}
+
+// identity checks that every accepted event is in exactly one place, at any moment.
+func (k *backgroundWork) identity(ctx context.Context, _ *rand.Rand) {
+	var response struct {
+		Holds bool
+		Total identityTerms
+	}
+	status, body := k.x.attempt(ctx, k.x.operator, http.MethodGet, "/api/v1/system/identity", nil, &response)
+	if status != http.StatusOK {
+		k.unexpected(ctx, "the identity", status)
+	} else if !response.Holds || !response.Total.hold() {
+		k.x.t.Errorf("the identity does not hold: %s", body)
 	}
 }
 

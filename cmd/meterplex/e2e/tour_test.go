@@ -16,7 +16,7 @@ import (
 func TestP5_TourBugfix(t *testing.T) {
 	tier.AtSize(t)
 	t.Parallel()
-	if os.Getenv(freshEnv) == "" && runFresh(t, "TestP5_TourBugfix") == "" {
+	if !*fresh && runFresh(t, "TestP5_TourBugfix") == "" {
 		return
 	}
 	path, err := binary()

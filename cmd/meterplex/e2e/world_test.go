@@ -90,7 +90,7 @@ func newDeploymentAt(t testing.TB, database, admin string) *deployment {
 		operator: "mp_op_" + strings.ReplaceAll(uuid.NewString(), "-", "") + "e2e",
 		http:     &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
 	}
-	if os.Getenv(freshEnv) != "" {
+	if *fresh {
 		w.pipe = "postgres" // the demo and the tour have Kafka there
 	}
 	w.sql = superuser(t, admin)
