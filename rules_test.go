@@ -45,7 +45,7 @@ var layers = map[string]layer{
 	"projections/audit":        projection("projections", "projections/query"),
 	"projections/overview":     projection(), // in memory: it reads no database
 	"projections/periods":      projection("projections", "projections/query", "projections/prices"),
-	"projections/projectionstest": {ours: []string{"commands", "domain", "events", "infra/local/localtest", "infra/postgres", "infra/postgres/eventlog", "infra/postgres/store", "infra",
+	"internal/projectionstest": {ours: []string{"commands", "domain", "events", "infra/local/localtest", "infra/postgres", "infra/postgres/eventlog", "infra/postgres/store", "infra",
 		"projections", "projections/query", "projections/consume", "projections/rebuild", "projections/validate", "projections/usage", "projections/entitlements",
 		"projections/deadletters", "projections/series", "projections/audit", "projections/models"}, anyOther: true}, // tests only
 	"projections/models": projection("projections", "projections/query", "projections/rebuild", "projections/usage", "projections/entitlements",

@@ -22,7 +22,7 @@ func eachText(t *testing.T, f func(path, text string)) {
 	seen := 0
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "migrations/") ||
-			strings.HasPrefix(path, "projections/projectionstest/") {
+			strings.HasPrefix(path, "internal/projectionstest/") {
 			return err
 		}
 		switch filepath.Ext(path) {

@@ -15,7 +15,7 @@ import (
 	"github.com/meterplex/meterplex/projections/audit"
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/deadletters"
-	. "github.com/meterplex/meterplex/projections/projectionstest"
+	. "github.com/meterplex/meterplex/internal/projectionstest"
 )
 
 // P3: at every moment each accepted event is in exactly one place.

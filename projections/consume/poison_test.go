@@ -13,7 +13,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
-	. "github.com/meterplex/meterplex/projections/projectionstest"
+	. "github.com/meterplex/meterplex/internal/projectionstest"
 )
 
 // A consumer whose dead letter cannot be written stops there, whatever the reason:

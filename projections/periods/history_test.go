@@ -15,7 +15,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/projections"
-	. "github.com/meterplex/meterplex/projections/projectionstest"
+	. "github.com/meterplex/meterplex/internal/projectionstest"
 )
 
 // drawing reports failures to rapid, which draws a shorter history that fails.

@@ -26,7 +26,7 @@ import (
 	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
-	. "github.com/meterplex/meterplex/projections/projectionstest"
+	. "github.com/meterplex/meterplex/internal/projectionstest"
 )
 
 // kafkaPipe carries the events of a fixture through Kafka, by a relay and consumers of one instance, which can crash.

@@ -15,7 +15,7 @@ import (
 	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
-	. "github.com/meterplex/meterplex/projections/projectionstest"
+	. "github.com/meterplex/meterplex/internal/projectionstest"
 )
 
 // Usage that is parked cannot be corrected; usage that was corrected before cannot be discarded, and counts once it is retried.
