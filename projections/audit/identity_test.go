@@ -12,10 +12,10 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/projections/audit"
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/deadletters"
-	. "github.com/meterplex/meterplex/internal/projectionstest"
 )
 
 // P3: at every moment each accepted event is in exactly one place.

@@ -14,8 +14,8 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
-	"github.com/meterplex/meterplex/projections/audit"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
+	"github.com/meterplex/meterplex/projections/audit"
 )
 
 // A tail returns every event once, from any start, despite concurrent recording.

@@ -13,11 +13,11 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
+	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/deadletters"
-	. "github.com/meterplex/meterplex/internal/projectionstest"
 )
 
 // panickingHandler folds, but panics at one event as the poison tests have them: outside

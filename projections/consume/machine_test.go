@@ -14,10 +14,10 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/deadletters"
 	"github.com/meterplex/meterplex/projections/models"
-	. "github.com/meterplex/meterplex/internal/projectionstest"
 )
 
 // consumerModel is two tenants of one partition whose usage goes through every

@@ -11,9 +11,9 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
-	. "github.com/meterplex/meterplex/internal/projectionstest"
 )
 
 // A consumer whose dead letter cannot be written stops there, whatever the reason:

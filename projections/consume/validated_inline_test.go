@@ -14,8 +14,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
-	"github.com/meterplex/meterplex/projections/consume"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
+	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/validate"
 )
 

@@ -19,10 +19,10 @@ import (
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/relay"
 	"github.com/meterplex/meterplex/infra/watermill"
+	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/audit"
 	"github.com/meterplex/meterplex/projections/consume"
-	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/projections/rebuild"
 )
 

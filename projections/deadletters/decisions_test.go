@@ -14,10 +14,10 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
-	. "github.com/meterplex/meterplex/internal/projectionstest"
 )
 
 // P3: a discarded dead letter stays rejected: no retry requested before or after,

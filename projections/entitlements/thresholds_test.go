@@ -17,9 +17,9 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
-	. "github.com/meterplex/meterplex/internal/projectionstest"
 )
 
 // The crossings of one batch are in the order of their causes, each by the amount of its own period, and none by usage behind the removal of its threshold.

@@ -14,10 +14,10 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/entitlements"
 	"github.com/meterplex/meterplex/projections/models"
-	. "github.com/meterplex/meterplex/internal/projectionstest"
 )
 
 // usedAndCounted returns the usage of a tenant that checks see in a generation, and the sum of its live figures.

@@ -7,8 +7,8 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections/consume"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
+	"github.com/meterplex/meterplex/projections/consume"
 )
 
 // P8: the figures of several features under several subscriptions are frozen as known at the cut, by the log and by the rows.

@@ -17,8 +17,8 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/postgres/store"
-	"github.com/meterplex/meterplex/projections"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
+	"github.com/meterplex/meterplex/projections"
 )
 
 // P8: each step of a close, a reopening, a decision and a reconciliation has its effect once if its COMMIT is lost, and if only the answer to it is.

@@ -19,9 +19,9 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/store"
+	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections"
-	. "github.com/meterplex/meterplex/internal/projectionstest"
 )
 
 // Closes, reopenings, decisions and flips go on beside ingest, the validator and the aggregator of the same partition; they never end in a

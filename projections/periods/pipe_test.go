@@ -23,10 +23,10 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/relay"
 	"github.com/meterplex/meterplex/infra/watermill"
+	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
-	. "github.com/meterplex/meterplex/internal/projectionstest"
 )
 
 // kafkaPipe carries the events of a fixture through Kafka, by a relay and consumers of one instance, which can crash.

@@ -19,8 +19,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/local/localtest"
-	"github.com/meterplex/meterplex/internal/tier"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
+	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/usage"
 )

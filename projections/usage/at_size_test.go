@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/internal/tier"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
+	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/usage"
 )

@@ -17,8 +17,8 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
-	"github.com/meterplex/meterplex/projections"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
+	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/usage"
 )

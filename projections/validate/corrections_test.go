@@ -12,10 +12,10 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
-	. "github.com/meterplex/meterplex/internal/projectionstest"
 )
 
 // Usage that is parked cannot be corrected; usage that was corrected before cannot be discarded, and counts once it is retried.
