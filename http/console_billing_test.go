@@ -125,10 +125,3 @@ func TestConsole_EntitlementsShowUsedHeldLimitAndReset(t *testing.T) {
 	reader, _ := w.key(a.id, nil, commands.ScopeEntitlementsRead)
 	b.hides(w.signIn(reader).open("/console/reservations?feature=api_calls"), "/release")
 }
-
-// number reads a number of the database.
-func (w *testService) number(sql string, args ...any) (n int) {
-	w.Helper()
-	w.must(w.pool.QueryRow(w.Context(), sql, args...).Scan(&n))
-	return n
-}

@@ -100,12 +100,6 @@ func newTab(t testing.TB, b *rod.Browser, base string, scripts bool) *tab {
 	return openTab(t, window, base, scripts)
 }
 
-// another opens a second tab of the same cookies.
-func (p *tab) another() *tab {
-	p.t.Helper()
-	return openTab(p.t, p.Browser(), p.base, true)
-}
-
 func openTab(t testing.TB, window *rod.Browser, base string, scripts bool) *tab {
 	t.Helper()
 	page, err := window.Page(proto.TargetCreateTarget{URL: "about:blank"})
