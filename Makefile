@@ -46,7 +46,7 @@ vulnerabilities: ## Look for known vulnerabilities in the dependencies (needs cu
 torture: ## Apply random faults to real instances for METERPLEX_TEST_DURATION (20m) from METERPLEX_TEST_SEED (random)
 	METERPLEX_TEST_DURATION=$${METERPLEX_TEST_DURATION:-20m} $(TEST) $(LONG) ./cmd/meterplex/e2e -run '^TestTorture$$' $(ARGS)
 
-planted: ## Plant each known bug, require that its test fails, and write docs/reliability/planted.md (half an hour; ARGS=name)
+planted: ## Plant each known bug, require that its test fails, and write docs/reliability/planted.md (20 minutes; ARGS=name)
 	cmd/planted/planted.sh $(ARGS)
 
 mutants: ## Change single operators of domain, events and commands, and list those that no test notices (ARGS='--diff main~5 domain')
