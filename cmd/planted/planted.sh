@@ -40,7 +40,6 @@ for package in $(cut -d' ' -f1 "$tmp/witnesses" | uniq); do
 done
 [ -z "$failed" ] || exit 1
 
-export METERPLEX_TEST_PATIENCE=1m # the end-to-end tests wait no longer for an effect that a bug prevents
 while read -r patch; do
   bug=$(basename "$patch" .patch) && witness=$(field "$patch" Test) && says=$(field "$patch" Says) && export says
   git apply "$patch" || { fail "$bug" "the patch does not apply" && continue; }
