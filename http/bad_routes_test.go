@@ -290,6 +290,8 @@ func parameterCases(base call, name string, schema schema) (list []badCase) {
 		for _, v := range []string{"a%20b", "%C3%A9", strings.Repeat("x", 256), "%7f"} {
 			add("strings", v, refuse, invalid)
 		}
+	case name == "kind": // of sagas; that of adjustments is an enumeration
+		add("strings", strings.Repeat("x", 41), refuse, invalid)
 	case name == "q":
 		for _, v := range []string{"%00", strings.Repeat("x", 256), strings.Repeat("%C3%A9", 256)} {
 			add("strings", v, refuse, invalid)

@@ -86,6 +86,8 @@ func parameterFault(schema *huma.Schema, value string) string {
 		return "is too long, holds control characters or is not UTF-8"
 	case schema.Type == huma.TypeInteger:
 		return integerFault(schema, value)
+	case schema.MaxLength != nil && utf8.RuneCountInString(value) > *schema.MaxLength:
+		return "must be " + article(schema)
 	case len(schema.Enum) > 0 && !slices.Contains(schema.Enum, any(value)):
 		return "must be " + oneOf(schema.Enum)
 	}
