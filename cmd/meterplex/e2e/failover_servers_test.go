@@ -257,13 +257,16 @@ func (p *serverPair) crashBackend() {
 	if err := p.runOn(p.primary, func(ctx context.Context, conn *pgx.Conn) error {
 		err := conn.QueryRow(ctx, started).Scan(&before)
 		if err == nil {
-			err = conn.QueryRow(ctx, `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'meterplex' ORDER BY xact_start NULLS LAST LIMIT 1`).Scan(&pid)
+			err = conn.QueryRow(ctx, `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'meterplex'
+ ORDER BY xact_start NULLS LAST LIMIT 1`).Scan(&pid)
 		}
 		if err == nil {
 			err = syscall.Kill(pid, syscall.SIGKILL)
 		}
 		if err == nil {
-			within(p.t, "the postmaster ends all other sessions", func(ctx context.Context) (bool, string) { return conn.Ping(ctx) != nil, "" })
+			within(p.t, "the postmaster ends all other sessions", func(ctx context.Context) (bool, string) {
+				return conn.Ping(ctx) != nil, ""
+			})
 		}
 		return err
 	}); err != nil {
@@ -354,7 +357,8 @@ func (p *serverPair) whileCancelled(do func()) {
 			}
 			n := 0
 			if err := p.runOn(p.primary, func(ctx context.Context, conn *pgx.Conn) error {
-				return conn.QueryRow(ctx, `SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND datname = current_database()`).Scan(&n)
+				return conn.QueryRow(ctx, `SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity
+ WHERE wait_event = 'SyncRep' AND datname = current_database()`).Scan(&n)
 			}); err != nil {
 				p.t.Error(err)
 			}

@@ -84,8 +84,8 @@ func (r round) String() string {
 	for _, f := range r.faults {
 		seen = append(seen, f.String())
 	}
-	return fmt.Sprintf("round %d: %s; load: %d clients a tenant, batches to %d, pauses of %s, %d %% duplicates, %d %% conflicts, %d %% rejections",
-		r.number, strings.Join(seen, ", "), r.each, r.mix.batch, r.mix.pause, r.mix.duplicates, r.mix.conflicts, r.mix.rejections)
+	return fmt.Sprintf("round %d: %s; load: %d clients a tenant, batches to %d, pauses of %s, "+
+		"%d %% duplicates, %d %% conflicts, %d %% rejections", r.number, strings.Join(seen, ", "), r.each, r.mix.batch, r.mix.pause, r.mix.duplicates, r.mix.conflicts, r.mix.rejections)
 }
 
 // plan draws the rounds. Each fault is drawn once before any is drawn again.
@@ -179,8 +179,10 @@ func faults(brokers int) []*fault {
 		{"an instance is killed", "P1, P2", processes, 0, false, s / 2, 3 * s, killInstance},
 		{"all instances are killed at once", "P1, P2", allScopes &^ clients, 0, false, s / 2, 2 * s, killAll},
 		{"an instance is stopped by SIGTERM", "P1, P2", processes, 0, false, s / 2, 3 * s, stopInstance},
-		{"an instance is frozen past its leases and sessions, and resumes", "P1, P2", allScopes &^ clients, 0, true, 15 * s, 25 * s, freezeInstance},
-		{"members join and leave the groups, and are killed, beside a frozen one", "P2", allScopes &^ clients, 0, true, s, s, stormOfMembers},
+		{"an instance is frozen past its leases and sessions, and resumes", "P1, P2", allScopes &^ clients, 0, true,
+			15 * s, 25 * s, freezeInstance},
+		{"members join and leave the groups, and are killed, beside a frozen one", "P2", allScopes &^ clients, 0, true,
+			s, s, stormOfMembers},
 		{"groups' offsets are set to the beginning", "P2", allScopes, 2, true, s, s, offsetsToStart},
 		{"groups' offsets are set to the end", "P2", allScopes, 2, true, s, s, offsetsToEnd},
 		{"a consumer is rewound, and a range is published again", "P2", processes | pipe, 0, true, s, s, rewindConsumers},
@@ -199,7 +201,8 @@ func faults(brokers int) []*fault {
 		{"all of the database's sessions are ended", "P1, P2", database, 0, false, s, 3 * s, endAllBackends},
 		{"random sessions of the database are ended", "P1, P2", database, 0, false, 3 * s, 8 * s, endSomeBackends},
 		{"head rows are held by another session", "P1, P2", database, 0, false, 3 * s, 6 * s, holdHeads},
-		{"another session is idle in a transaction, a third has a long read", "P1, P2", database, 0, false, 5 * s, 20 * s, idleInTransaction},
+		{"another session is idle in a transaction, a third has a long read", "P1, P2", database, 0, false,
+			5 * s, 20 * s, idleInTransaction},
 		{"database: connections are cut", "P1, P2", database, 0, false, s, 8 * s, onDatabase(cuts)},
 		{"database: connections hang", "P1, P2", database, 0, false, s, 15 * s, onDatabase(stalls)},
 		{"database: half open", "P1, P2", database, 0, false, s, 20 * s, onDatabase(halfOpen)},

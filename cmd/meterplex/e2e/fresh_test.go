@@ -56,7 +56,8 @@ func runFresh(t *testing.T, names ...string) (visible string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.count=1", "-test.parallel=3", "-fresh", "-built="+path, "-test.run=^("+strings.Join(names, "|")+")$")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.count=1", "-test.parallel=3", "-fresh", "-built="+path,
+		"-test.run=^("+strings.Join(names, "|")+")$")
 	if end, ok := t.Deadline(); ok {
 		cmd.Args = append(cmd.Args, "-test.timeout="+time.Until(end).String())
 	}

@@ -51,13 +51,14 @@ func TestP10_OrderPerTenant(t *testing.T) {
 	b.start()
 	w.finish()
 	for _, x := range tenants {
-		found, err := w.sql.Query(t.Context(), `SELECT l.payload ->> 'eventId' FROM event_log_rows l WHERE tenant_id = $1 AND subject = 2 ORDER BY position`, x.id)
+		found, err := w.sql.Query(t.Context(),
+			`SELECT l.payload ->> 'eventId' FROM event_log_rows l WHERE tenant_id = $1 AND subject = 2 ORDER BY position`, x.id)
 		if err != nil {
 			t.Fatal(err)
 		}
 		ids, err := pgx.CollectRows(found, pgx.RowTo[string])
 		if err != nil || len(ids) != 400 || !slices.IsSorted(ids) {
-			t.Errorf("tenant %s: %d verdicts, want 400; in the order in which they were sent: %v; %v", x.id, len(ids), slices.IsSorted(ids), err)
+			t.Errorf("tenant %s: %d verdicts, want 400; in the order of the events: %v; %v", x.id, len(ids), slices.IsSorted(ids), err)
 		}
 	}
 }

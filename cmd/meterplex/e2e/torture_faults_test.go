@@ -230,8 +230,8 @@ func disconnectClients(x *torture, d drawnFault) string {
 // reports whether the whole request was sent.
 func (x *torture) sendAndDisconnect(rng *rand.Rand, address string, tenant *tenant, batch []event) (whole bool) {
 	body := jsonOf(x.t, object{"events": batch})
-	raw := fmt.Appendf(nil, "POST /api/v1/usage/events HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
-		address, tenant.key, len(body), body)
+	raw := fmt.Appendf(nil, "POST /api/v1/usage/events HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n"+
+		"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", address, tenant.key, len(body), body)
 	c, err := net.Dial("tcp", address)
 	if err != nil {
 		x.t.Error(err)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,7 +16,8 @@ func (x *torture) report(t testing.TB) {
 	if x.work == nil {
 		return
 	}
-	t.Logf("%d faults in %s, %d rounds; acked %d, duplicates %d, conflicts %d, rejected %d, %d requests without an answer, %d events unknown at the end (all settled), lost %d, doubled %d; %s",
+	t.Logf("%d faults in %s, %d rounds; acked %d, duplicates %d, conflicts %d, rejected %d, %d requests without an answer, "+
+		"%d events unknown at the end (all settled), lost %d, doubled %d; %s",
 		x.reached, time.Since(x.begun).Round(time.Second), x.now.number, x.total("accepted"), x.total("duplicate"), x.total("conflict"), x.total("rejected"),
 		x.unanswered, x.unknown, x.lost, x.doubled, x.work)
 	if t.Failed() {
@@ -48,4 +50,33 @@ func (x *torture) keepLogs() string {
 		}
 	}
 	return dir
+}
+
+func (k *backgroundWork) String() string {
+	parts := []string{}
+	for _, p := range k.counts() {
+		parts = append(parts, fmt.Sprintf("%s %d", p.name, p.n))
+	}
+	return strings.Join(parts, ", ")
+}
+
+type counted struct {
+	name string
+	n    int64
+}
+
+func (k *backgroundWork) counts() []counted {
+	return []counted{
+		{"reads of figures between their bounds", k.between.Load()}, {"entitlement checks between their bounds", k.checks.Load()},
+		{"reads of figures as known before", k.asOf.Load()}, {"explanations that add up", k.explained.Load()},
+		{"rebuilds begun", k.rebuilds.Load()}, {"of them for one tenant", k.scoped.Load()}, {"promoted", k.promoted.Load()},
+		{"rolled back", k.rolledBack.Load()}, {"abandoned", k.abandoned.Load()},
+		{"dead letters retried", k.retried.Load()}, {"bulk retries", k.bulks.Load()}, {"subscriptions renewed", k.renewed.Load()},
+		{"changes of the catalogue", k.changed.Load()}, {"rewinds and replays", k.replays.Load()},
+		{"messages with usage", k.messages.Load()}, {"invalid messages", k.poison.Load()},
+		{"grants and ends of holds", int64(k.limits.fold.grants)}, {"samples of accounts equal to the log", int64(k.limits.fold.samples)},
+		{"corrections and retractions", k.corrections.applied.Load()},
+		{"snapshots of closed periods", k.periods.closed.Load()}, {"periods reopened", k.periods.reopened.Load()}, {"adjustments decided", k.periods.decisions.Load()},
+		{"answers of the provider that failed", k.endings.drawn.Load()}, {"requests of a tenant that ends refused", k.endings.refused.Load()},
+	}
 }

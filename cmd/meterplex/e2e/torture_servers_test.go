@@ -33,6 +33,8 @@ func killSession(x *torture, _ drawnFault) string {
 func losePrimary(then func(x *torture, d drawnFault)) func(*torture, drawnFault) string {
 	return func(x *torture, d drawnFault) string {
 		x.awaitEvents(1)
+		x.work.doubtful.Add(1)
+		defer x.work.doubtful.Add(1)
 		x.servers.link.set(cuts)
 		x.sleep(d.hold)
 		then(x, d)
