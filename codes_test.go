@@ -23,6 +23,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain/codes"
 	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // TestEveryCodeOfTheSourceIsInTheTable: clients branch on codes, and the reference page, the OpenAPI
@@ -56,9 +57,7 @@ func TestEveryCodeOfTheSourceIsInTheTable(t *testing.T) {
 func bodyMembers(t *testing.T) []string {
 	t.Helper()
 	handler, err := new(http.Server).Handler()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, httptest.NewRequest("GET", "/openapi.json", nil))
 	type schema struct {
@@ -75,9 +74,7 @@ func bodyMembers(t *testing.T) []string {
 		}
 		Components struct{ Schemas map[string]json.RawMessage }
 	}
-	if err := json.Unmarshal(w.Body.Bytes(), &doc); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(w.Body.Bytes(), &doc))
 	names := map[string]bool{"body": true}
 	var walk func(raw json.RawMessage)
 	walk = func(raw json.RawMessage) {
@@ -139,9 +136,7 @@ func readCodes(t *testing.T) *answers {
 		var files []*ast.File
 		for name := range strings.FieldsSeq(row[3]) {
 			file, err := parser.ParseFile(s.set, filepath.Join(row[2], name), nil, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			files = append(files, file)
 		}
 		info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}, Defs: map[*ast.Ident]types.Object{}}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 var (
@@ -41,9 +43,7 @@ func documents(t *testing.T) []string {
 func prose(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var kept strings.Builder
 	fenced := false
 	for line := range strings.Lines(string(text)) {
@@ -100,18 +100,14 @@ func TestPathsOfDocumentsAreLinks(t *testing.T) {
 // Each test that a document names exists; a name may be the beginning of several. The page of planted bugs has the names of its own commit.
 func TestDocumentsNameTestsThatExist(t *testing.T) {
 	code, err := exec.Command("grep", "-rhoE", "^func (Test|Fuzz)[A-Za-z0-9_]+", "--include=*_test.go", ".").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	name := regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w+`)
 	for _, document := range documents(t) {
 		if document == "docs/reliability/planted.md" {
 			continue
 		}
 		text, err := os.ReadFile(document)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, named := range name.FindAllString(string(text), -1) {
 			if !strings.Contains(string(code), "func "+named) {
 				t.Errorf("%s names %s, which does not exist", document, named)

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 const module = "github.com/meterplex/meterplex/"
@@ -161,9 +163,7 @@ func hasPrefix(allowed []string, path string) bool {
 func listPackages(t *testing.T) [][]string {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}}{{range .Imports}} {{.}}{{end}}`, "./...").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var all [][]string
 	for line := range strings.Lines(string(out)) {
 		all = append(all, strings.Fields(line))

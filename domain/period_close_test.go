@@ -14,6 +14,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 func TestClosablePeriods(t *testing.T) {
@@ -153,9 +154,7 @@ func TestP8_TheHashOfFiguresIsThatOfTheCanonicalDocument(t *testing.T) {
 				"eventCount": json.Number(big.NewInt(l.EventCount).String())})
 		}
 		document, err := json.Marshal(map[string]any{"tenantId": tenant.String(), "snapshot": 3, "periodKey": "2026-05", "logic": f.Logic, "lines": lines, "cut": "17-4711"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		// The canonical form writes numbers as doubles: a count above 2^53 − 1 is no number that it keeps, and none that a tenant reaches.
 		canonical, fault := strictjson.Canonical([]byte(strings.ReplaceAll(string(document), ":9007199254740993", `:"count"`)))
 		if fault != nil {

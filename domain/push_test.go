@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 var (
@@ -109,9 +110,7 @@ func TestP8_KeysOfPushesDiffer(t *testing.T) {
 func TestPushesCountInThePastAndInTheirPeriod(t *testing.T) {
 	at := func(text string) time.Time {
 		v, err := time.Parse(time.RFC3339, text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return v
 	}
 	for _, c := range []struct {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // element returns a valid event with members replaced or, by "", left out.
@@ -268,9 +269,7 @@ func TestDecodeMixedBatch(t *testing.T) {
 		element("eventId", `"a"`), element("eventId", `"b"`, "amount", `0`), `7`,
 		element("eventId", `"c"`, "metadata", `{"x":"`+strings.Repeat("y", 5000)+`"}`),
 		element("eventId", `"bad id"`), element("eventId", `"d"`, "metadata", `{"z":1,"y":2}`)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var got []string
 	for i, item := range items {
 		code := "ok"

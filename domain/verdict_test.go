@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // subscribed returns a subscription with the given status and monthly grants.
@@ -112,9 +114,7 @@ func TestPeriodsUseUTC(t *testing.T) {
 			"2027-01-01T00:00:00Z":        {"2027-01", "2027"},
 		} {
 			at, err := time.Parse(time.RFC3339Nano, text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if got := []string{PeriodKey(ResetMonthly, at), PeriodKey(ResetAnnually, at)}; !slices.Equal(got, want) || PeriodKey(ResetNever, at) != PeriodLifetime {
 				t.Errorf("%s is counted in %q, not in %q, on a server in %s", text, got, want, zone)
 			}

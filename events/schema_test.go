@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // Every schemaUri that an embedded vocabulary names leads to the document with its hash. After
@@ -37,9 +39,7 @@ func TestEverySchemaURIOfAVocabularyHasItsDocument(t *testing.T) {
 		}
 	}
 	files, err := schemaFiles.ReadDir("schemas/earlier")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, file := range files {
 		name := strings.TrimSuffix(file.Name(), ".json")
 		if sum := name[strings.LastIndexByte(name, '.')+1:]; !named[sum] || readDocument("schemas/earlier/"+file.Name()).SHA256 != sum {

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 var update = flag.Bool("update", false, "write the file of the vocabulary of this binary")
@@ -17,23 +19,17 @@ func TestEveryVocabularyIsEmbedded(t *testing.T) {
 	current := CurrentVocabulary()
 	path := filepath.Join("vocabularies", current.Hash()+".json")
 	if *update {
-		if err := os.WriteFile(path, []byte(current.Document()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, []byte(current.Document()), 0o644))
 	}
 	document, err := os.ReadFile(path)
 	if err != nil || string(document) != current.Document() {
 		t.Errorf("events/%s, the vocabulary of this binary, is missing or differs (%v): run make generate and commit the file", path, err)
 	}
 	files, err := os.ReadDir("vocabularies")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, file := range files {
 		document, err := os.ReadFile(filepath.Join("vocabularies", file.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		sum := sha256.Sum256(document)
 		hash := hex.EncodeToString(sum[:])
 		if file.Name() != hash+".json" {

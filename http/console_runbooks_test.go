@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // TestRunbooksNamePagesThatExist: a runbook names the page for its check beside the command.
@@ -16,15 +17,11 @@ func TestRunbooksNamePagesThatExist(t *testing.T) {
 		pages[r.Path] = r.Method == "GET"
 	}
 	files, err := filepath.Glob(filepath.Join("..", "docs", "runbooks", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	named := 0
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, page := range regexp.MustCompile("`(/console[^`]*)`").FindAllStringSubmatch(string(text), -1) {
 			if named++; !pages[page[1]] {
 				t.Errorf("%s names %s, which is no page", filepath.Base(file), page[1])

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -96,9 +97,7 @@ func TestRefusedRequestsHoldNoSlot(t *testing.T) {
 // connection carries hundreds of requests, so the server does not drain refused bodies.
 func TestHTTP2IsAnsweredBeforeTheBody(t *testing.T) {
 	handler, err := (&http.Server{}).Handler()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	server := httptest.NewUnstartedServer(handler)
 	server.EnableHTTP2 = true
 	server.StartTLS()
@@ -106,9 +105,7 @@ func TestHTTP2IsAnsweredBeforeTheBody(t *testing.T) {
 	body, sender := io.Pipe()
 	defer sender.Close()
 	got, err := server.Client().Post(server.URL+"/nowhere", "application/json", body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer got.Body.Close()
 	if got.ProtoMajor != 2 || got.StatusCode != nethttp.StatusNotFound {
 		t.Errorf("HTTP/%d, %s", got.ProtoMajor, got.Status)

@@ -15,6 +15,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/shape"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // longestPlaces returns places of each kind of list that are as long as entries can make them: text that producers choose
@@ -74,14 +75,10 @@ func TestTheLongestCursorOfEachListIsAccepted(t *testing.T) {
 func kindsOfLists(t *testing.T) (kinds []string) {
 	names := regexp.MustCompile(`\blist\{"([^"]+)"|\.opened\(ctx, in, "([^"]+)"`)
 	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, file := range files {
 		source, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, m := range names.FindAllStringSubmatch(string(source), -1) {
 			if kind := cmp.Or(m[1], m[2]); !strings.HasSuffix(file, "_test.go") && kind != "meterplex cursor" {
 				kinds = append(kinds, kind)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/projections/entitlements"
 	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/query"
@@ -57,9 +58,7 @@ func TestChecksFailClosed(t *testing.T) {
 		config.ConnConfig.DialFunc = way.dial
 		var err error
 		behind, err = pgxpool.NewWithConfig(t.Context(), config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		t.Cleanup(behind.Close)
 		grants = entitlements.NewCache(behind, behind)
 		s.Reads = models.NewReads(query.DB{Pool: behind}, grants, models.DefaultFolds(), time.Now, 0)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/http/shape"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // invalidBodies are seeds of catalogue bodies.
@@ -55,9 +56,7 @@ func FuzzBodies(f *testing.F) {
 		}
 		checkTexts(t, into.Elem())
 		again, err := json.Marshal(into.Interface())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		second := typeOf(registry, schema)
 		if err := json.Unmarshal(again, second.Interface()); err != nil || !reflect.DeepEqual(second.Interface(), into.Interface()) {
 			t.Fatalf("%q becomes %s, %v", raw, again, err)

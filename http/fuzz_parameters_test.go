@@ -20,6 +20,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/shape"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // anyTenant finds every tenant.
@@ -33,9 +34,7 @@ func (anyTenant) Tenant(_ context.Context, id uuid.UUID) (*domain.Tenant, error)
 func served(t testing.TB) ([]*huma.Operation, huma.Registry, *service) {
 	t.Helper()
 	site, err := (&Server{Reader: anyTenant{}}).site((*site).operations)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var all []*huma.Operation
 	for _, item := range site.api.OpenAPI().Paths {
 		for _, op := range []*huma.Operation{item.Get, item.Put, item.Post, item.Patch, item.Delete} {

@@ -11,6 +11,7 @@ import (
 	"github.com/meterplex/meterplex/domain/codes"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/problem"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // document holds the parts of the description that the tests read.
@@ -91,9 +92,7 @@ func TestMembersDescribedAsNullAllowNull(t *testing.T) {
 				Enum        json.RawMessage
 			}
 		}
-		if err := json.Unmarshal(body, &schema); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal(body, &schema))
 		for member, p := range schema.Properties {
 			if strings.Contains(p.Description, "; null while ") && len(p.Type) > 0 {
 				if described++; !strings.Contains(string(p.Type)+string(p.Enum), "null") {

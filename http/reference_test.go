@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // TestEveryMemberAndParameterIsDescribed: by a doc tag, or in descriptions.json, in which no text is
@@ -33,9 +35,7 @@ func TestEveryMemberAndParameterIsDescribed(t *testing.T) {
 		}
 	}
 	var texts map[string]string
-	if err := json.Unmarshal(descriptionsFile, &texts); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(descriptionsFile, &texts))
 	for name, text := range texts {
 		if quoted, _ := json.Marshal(text); !strings.Contains(string(raw), `"description":`+string(quoted)) {
 			t.Errorf("descriptions.json describes %s, which needs no description", name)
@@ -52,9 +52,7 @@ func TestEveryOperationHasExamples(t *testing.T) {
 		for method, call := range item {
 			var body struct{ Content content }
 			if len(call.RequestBody) > 0 {
-				if err := json.Unmarshal(call.RequestBody, &body); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, json.Unmarshal(call.RequestBody, &body))
 			}
 			for media, m := range body.Content {
 				if checked++; m.Example == nil {
@@ -64,9 +62,7 @@ func TestEveryOperationHasExamples(t *testing.T) {
 			for status, response := range call.Responses {
 				for media, raw := range response.Content {
 					var m struct{ Example json.RawMessage }
-					if err := json.Unmarshal(raw, &m); err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, json.Unmarshal(raw, &m))
 					if checked++; status[0] == '2' && m.Example == nil {
 						t.Errorf("%s %s: %s has no example as %s", method, path, status, media)
 					}

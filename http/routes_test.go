@@ -12,31 +12,26 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // handlerWithoutDependencies returns a handler without dependencies.
 func handlerWithoutDependencies(t *testing.T, s *Server) http.Handler {
 	t.Helper()
 	h, err := s.Handler()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return h
 }
 
 func TestTheRouteTableHoldsWhatIsServedAndDescribed(t *testing.T) {
 	site, err := (&Server{}).site((*site).operations)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	served := map[string]bool{}
 	err = chi.Walk(site.router, func(method, path string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		served[method+" "+path] = true
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	described := map[string]bool{}
 	d, _ := describe(t)
 	for path, item := range d.Paths {

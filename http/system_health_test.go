@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // An instance without the API role serves health and metrics like any other, and no other
@@ -28,9 +29,7 @@ func TestHealthWithoutTheAPI(t *testing.T) {
 		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry, Version: "test",
 	}
 	handler, err := s.HealthHandler()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	ask := func(path string, status int, holds string) {
 		t.Helper()
 		got := httptest.NewRecorder()
@@ -63,9 +62,7 @@ func TestMissingDependencyIsLoggedOnce(t *testing.T) {
 	var away error
 	s := &http.Server{Version: "test", Logger: slog.New(slog.NewTextHandler(&log, nil)), Health: []http.HealthCheck{{Name: "kafka", Spare: true, Check: func(context.Context) error { return away }}}}
 	handler, err := s.HealthHandler()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, away = range []error{nil, refused{errors.New("kafka.internal")}, refused{errors.New("kafka.internal")}, errors.New("kafka.internal"), nil, nil} {
 		got := httptest.NewRecorder()
 		handler.ServeHTTP(got, httptest.NewRequestWithContext(t.Context(), "GET", "/readyz", nil))
@@ -88,9 +85,7 @@ func TestP11_ReadyWithoutOptionalDependencies(t *testing.T) {
 		{Name: "database", Check: func(context.Context) error { return database }},
 	}}
 	handler, err := s.HealthHandler()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, c := range []struct {
 		away   error
 		status int
@@ -114,18 +109,12 @@ func TestTheAdminAddressServesHealthMetricsAndProfiles(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	s := &http.Server{Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry, Version: "test"}
 	whole, err := s.Handler()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	s.Registerer, s.AdminElsewhere = nil, true
 	public, err := s.Handler()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	admin, err := s.AdminHandler()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for path, status := range map[string][3]int{ // alone, beside an admin address, at the admin address
 		"/livez": {200, 404, 200}, "/readyz": {200, 404, 200}, "/metrics": {200, 404, 200}, "/docs": {200, 200, 404}, "/api/v1/tenants": {401, 401, 404},
 		"/debug/pprof/": {404, 404, 200}, "/debug/pprof/goroutine?debug=1": {404, 404, 200}, "/debug/pprof/heap": {404, 404, 200},
@@ -147,9 +136,7 @@ func TestMetricsAreRefusedAtAPublicAddress(t *testing.T) {
 	handlers := map[string]nethttp.Handler{}
 	for name, build := range map[string]func() (nethttp.Handler, error){"api": s.Handler, "health": s.HealthHandler, "admin": s.AdminHandler} {
 		handler, err := build()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		handlers[name] = handler
 	}
 	for address, public := range map[string]bool{"127.0.0.1": false, "::1": false, "10.4.0.7": false, "172.16.3.4": false, "192.168.0.9": false, "100.64.0.3": false, "fd00::7": false, "fe80::1": false,

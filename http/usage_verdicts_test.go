@@ -9,6 +9,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/projections/entitlements"
 )
 
@@ -49,9 +50,7 @@ func TestHandWrittenEncodersMatchReflection(t *testing.T) {
 func sameJSON(t *testing.T, got []byte, want any) {
 	t.Helper()
 	text, err := json.Marshal(want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var a, b any
 	if json.Unmarshal(got, &a) != nil || json.Unmarshal(text, &b) != nil || fmt.Sprint(a) != fmt.Sprint(b) || !utf8.Valid(got) {
 		t.Errorf("written by hand: %s\nby reflection: %s", got, text)

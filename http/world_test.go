@@ -28,6 +28,7 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/deadletters"
@@ -93,9 +94,7 @@ func newServiceWithAccount(t testing.TB, change ...func(*http.Server)) (w *testS
 
 func (w *testService) must(err error) {
 	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, err)
 }
 
 func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/audit"
 	"github.com/meterplex/meterplex/projections/deadletters"
@@ -86,9 +87,7 @@ func TestWaitingNeverSpins(t *testing.T) {
 	m.Move(events.GroupValidator, []events.Position{{Partition: 3, Number: 100}})
 	for name, m := range map[string]*projections.Moves{"ahead": m, "none": none} {
 		began := time.Now()
-		if err := m.Wait(t.Context(), events.GroupValidator, 3, 9, 20*time.Millisecond, time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, m.Wait(t.Context(), events.GroupValidator, 3, 9, 20*time.Millisecond, time.Hour))
 		if took := time.Since(began); took < 20*time.Millisecond || took > time.Minute {
 			t.Errorf("%s: waited %s, want one poll", name, took)
 		}

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // A stalled send must not hide the sends that became due meanwhile: with one client all later
@@ -64,9 +66,7 @@ func TestOpenLoadEndsAtAnError(t *testing.T) {
 
 func TestBatchesNeverRepeatAnID(t *testing.T) {
 	b, err := newBatch("http://h", &target{feature: "f", tenants: []tenant{{secret: "s"}}}, 3, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	seen := map[string]bool{}
 	for range 40 {
 		raw := string(b.next())

@@ -3,6 +3,7 @@ package bench
 import (
 	"testing"
 
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -10,9 +11,7 @@ import (
 func TestP12_ReadsAtSizeAreMeasuredWithBothKeys(t *testing.T) {
 	tier.AtSize(t)
 	r := newRun(t, times{figure: LeastHistory, reads: 2})
-	if err := r.readsAtSize(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, r.readsAtSize(t.Context()))
 	for id, names := range map[string][]string{
 		"B13/explain": {"explanation, first page", "explanation, page at a random place"},
 		"B13/as-of":   {"figure as of a position", "figure as of a time"},

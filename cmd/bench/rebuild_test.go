@@ -14,6 +14,7 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -38,9 +39,7 @@ var serviceFolder string
 func newRun(t *testing.T, sizes times) *run {
 	t.Helper()
 	binary, err := service()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	cfg := Config{Now: time.Now, Log: io.Discard, Command: "bench", Serve: func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, binary, "serve") }}
 	r := &run{cfg: cfg, times: sizes, report: newReport(&cfg, time.Now()), maxRates: map[string]float64{}}
 	database, broker := localtest.Postgres(t).Postgres, kafkatest.Broker(t)

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden report")
@@ -38,9 +40,7 @@ func TestReadableReport(t *testing.T) {
 	got := r.Markdown("")
 	const golden = "testdata/report.md"
 	if *update {
-		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(golden, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(golden)
 	if err != nil || got != string(want) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -16,9 +17,7 @@ func TestTheServiceIsMeasuredOverTLSWithSettings(t *testing.T) {
 	r := newRun(t, times{idle: time.Second})
 	r.cfg.KafkaTLS, r.cfg.Settings = true, []string{"METERPLEX_TRACE_RATIO=0.01"}
 	broker, login, err := startBroker(t.Context(), &r.cfg, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() {
 		if err := broker.Stop(context.Background()); err != nil {
 			t.Error(err)
@@ -40,8 +39,6 @@ func TestTheServiceIsMeasuredOverTLSWithSettings(t *testing.T) {
 		}
 		return r.idle(t.Context(), s)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	r.figure(t, "idle") // its value may be 0: a second without requests may cost less than a tick of the CPU clock
 }

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 func targetOf(n int) *target {
@@ -54,9 +56,7 @@ func TestMessagesCarryTheKeyOfEachTenantWhole(t *testing.T) {
 	url, keys := answering(t, false)
 	all.urls = []string{url}
 	l, err := all.newIngestLoad(t.Context(), 1, 2, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer l.close()
 	for range 18 {
 		if _, err := l.send(0); err != nil {
@@ -75,9 +75,7 @@ func TestRefusalsAreCountedAndEndNothing(t *testing.T) {
 	url, _ := answering(t, true)
 	all.urls = []string{url}
 	l, err := all.newIngestLoad(t.Context(), 1, 2, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer l.close()
 	h, did, err := (&open{perSecond: 1000, sends: 30, clients: 1, send: l.sendOne}).run(t.Context())
 	if err != nil || did.refused != 10 || h.TotalCount() != 20 {

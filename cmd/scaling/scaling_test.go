@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -16,9 +17,7 @@ const root = "../.."
 func inputsOf(t *testing.T) *inputs {
 	t.Helper()
 	in, err := read(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return in
 }
 
@@ -29,13 +28,9 @@ func TestTheDocumentHasTheComputedTables(t *testing.T) {
 		t.Skip("floating point differs between processors, and with it a simulation's last digits")
 	}
 	text, err := os.ReadFile(filepath.Join(root, document))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	want, err := fill(string(text), inputsOf(t).tables())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if want == string(text) {
 		return
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 var update = flag.Bool("update", false, "write the files")
@@ -19,12 +21,8 @@ func TestTheFilesHoldTheTable(t *testing.T) {
 	for path, want := range files {
 		at := filepath.Join(root, path)
 		if *update {
-			if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(at, []byte(want), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.MkdirAll(filepath.Dir(at), 0o755))
+			must.OK(t, os.WriteFile(at, []byte(want), 0o644))
 			continue
 		}
 		if got, err := os.ReadFile(at); err != nil || string(got) != want {
@@ -33,9 +31,7 @@ func TestTheFilesHoldTheTable(t *testing.T) {
 	}
 	for _, folder := range []string{"rules", "dashboards"} {
 		found, err := filepath.Glob(folder + "/*")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, at := range found {
 			if path := "deploy/observe/" + filepath.ToSlash(at); files[path] == "" {
 				t.Errorf("%s is of no entry of the table", path)

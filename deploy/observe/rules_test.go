@@ -10,6 +10,7 @@ import (
 
 	"github.com/meterplex/meterplex/deploy/observe/ruletest"
 	"github.com/meterplex/meterplex/infra/local/download"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -20,18 +21,14 @@ var built = sync.OnceValues(func() (ruletest.Tool, error) { return ruletest.Buil
 func builtFor(t *testing.T) ruletest.Tool {
 	t.Helper()
 	p, err := built()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return p
 }
 
 // write writes a file into a folder.
 func write(t *testing.T, folder, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644))
 }
 
 // The rules and the expressions of the dashboards parse.
@@ -80,9 +77,7 @@ func TestRules(t *testing.T) {
 		names = append(names, name+".yaml")
 	}
 	outcomes, err := builtFor(t).Test(folder, names)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for name, failure := range outcomes {
 		if failure != "" {
 			t.Errorf("%s: %.3000s", name, failure)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/meterplex/meterplex/http"
 	"github.com/meterplex/meterplex/infra/prometheus"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // scrapes returns the metrics of a new process of each kind of instance, before any event: the metrics of all other roles are created by New.
@@ -24,9 +25,7 @@ func scrapes(t *testing.T) map[string]string {
 		m := prometheus.New(registry)
 		m.SagaKinds([]string{"period_close"})
 		h, err := handler(&http.Server{Registerer: registry, Metrics: prometheus.NewScrapes(registry, time.Now)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 		if w.Code != nethttp.StatusOK {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/meterplex/meterplex/domain/codes"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 var update = flag.Bool("update", false, "write docs/errors.md from the table")
@@ -59,9 +60,7 @@ func TestTheDocumentHoldsTheTable(t *testing.T) {
 		b.WriteString("| `" + c.Name + "` | " + status + " | " + c.Place.String() + " | " + retry + " | " + c.Meaning + " | " + c.Remedy + " |\n")
 	}
 	if *update {
-		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, []byte(b.String()), 0o644))
 	}
 	if got, err := os.ReadFile(file); err != nil || string(got) != b.String() {
 		t.Errorf("docs/errors.md differs from the table (%v): run go test ./domain/codes -update", err)

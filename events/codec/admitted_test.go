@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // FuzzAdmittedJSON: admitted usage is written as json.Marshal writes it, and read as json.Unmarshal reads it.
@@ -38,9 +39,7 @@ func FuzzAdmittedJSON(f *testing.F) {
 			return
 		}
 		var read events.Admitted
-		if err := json.Unmarshal(want, &read); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal(want, &read))
 		if own, err := AdmittedOf(want); err != nil || !reflect.DeepEqual(own, read) {
 			t.Fatalf("%+v (%v)\ninstead of %+v", own, err, read)
 		}

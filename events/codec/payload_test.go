@@ -12,6 +12,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // Each subject has a payload, a schema and a golden file: a payload with every member set. The
@@ -24,16 +25,12 @@ func TestEverySubjectHasAPayloadASchemaAndAGoldenFile(t *testing.T) {
 			path := filepath.Join("..", "testdata", info.Name()+".json")
 			files[path] = true
 			stored, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			checkGolden(t, info, stored)
 		})
 	}
 	all, err := filepath.Glob(filepath.Join("..", "testdata", "meterplex.*.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, path := range all {
 		if !files[path] {
 			t.Errorf("%s is of no subject", path)
@@ -56,9 +53,7 @@ func checkGolden(t *testing.T, info events.SubjectInfo, stored []byte) {
 	}
 	for name, given := range map[string]any{"a value": payload.Elem().Interface(), "a pointer": payload.Interface()} {
 		body, err := EncodePayload(info.Subject, given)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if got := indented(t, body); !bytes.Equal(got, stored) {
 			t.Errorf("%s is written as %s\nthe golden file is %s", name, got, stored)
 		}
@@ -67,9 +62,7 @@ func checkGolden(t *testing.T, info events.SubjectInfo, stored []byte) {
 		t.Errorf("the golden file is not valid: %v", err)
 	}
 	var members map[string]json.RawMessage
-	if err := json.Unmarshal(stored, &members); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(stored, &members))
 	for _, required := range requiredBy(t, info) {
 		less := map[string]json.RawMessage{}
 		for name, value := range members {
@@ -78,9 +71,7 @@ func checkGolden(t *testing.T, info events.SubjectInfo, stored []byte) {
 			}
 		}
 		body, err := json.Marshal(less)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if validate(t, info, body) == nil {
 			t.Errorf("without %s it is valid, too", required)
 		}
@@ -101,26 +92,16 @@ func membersOf(info events.SubjectInfo) (list []reflect.StructField) {
 func validate(t *testing.T, info events.SubjectInfo, document []byte) error {
 	t.Helper()
 	schema, err := events.Schema(info.Subject)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
-	if err := c.AddResource("schema.json", parsed); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.AddResource("schema.json", parsed))
 	compiled, err := c.Compile("schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(document))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return compiled.Validate(value)
 }
 
@@ -129,17 +110,13 @@ func validate(t *testing.T, info events.SubjectInfo, document []byte) error {
 func requiredBy(t *testing.T, info events.SubjectInfo) []string {
 	t.Helper()
 	body, err := events.Schema(info.Subject)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var schema struct {
 		Title      string
 		Properties map[string]json.RawMessage
 		Required   []string
 	}
-	if err := json.Unmarshal(body, &schema); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(body, &schema))
 	if schema.Title != info.Name() {
 		t.Errorf("the schema's title is %q", schema.Title)
 	}
@@ -162,9 +139,7 @@ func requiredBy(t *testing.T, info events.SubjectInfo) []string {
 func indented(t *testing.T, body []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	if err := json.Indent(&out, body, "", "  "); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Indent(&out, body, "", "  "))
 	return append(out.Bytes(), '\n')
 }
 
@@ -205,14 +180,10 @@ func TestMembersOfMembersAreNoReason(t *testing.T) {
 func TestReasonsOfRequestsAreMembersOfPayloads(t *testing.T) {
 	for _, info := range events.Subjects() {
 		stored, err := os.ReadFile(filepath.Join("..", "testdata", info.Name()+".json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		body := WithReason(info.Subject, bytes.TrimSpace(stored), "unpaid \"since\" May")
 		var payload map[string]any
-		if err := json.Unmarshal(body, &payload); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal(body, &payload))
 		takes := info.Subject.TakesReason() && !bytes.Contains(stored, []byte(`"reason":`))
 		if got := payload["reason"] == "unpaid \"since\" May"; got != takes {
 			t.Errorf("%s: the payload has the reason: %v", info.Name(), got)

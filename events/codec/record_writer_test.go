@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // TestRecordsOfOneWriterAreThoseOfToRecord, also after a reader of one has appended to each of its members: their memory is shared, their bytes are not.
@@ -33,13 +34,9 @@ func TestRecordsOfOneWriterAreThoseOfToRecord(t *testing.T) {
 			e.Actor.ID = strings.Repeat("z", 2*recordBytes) // longer than expected
 		}
 		alone, err := ToRecord(&e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		shared, err := w.Record(&e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		got, want = append(got, shared), append(want, alone)
 	}
 	for i := range got {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 const sampleUsage = `{"amount":5,"eventId":"abcdefghijkl-0000000001","feature":"api_calls","metadata":{"region":"eu-1"},"timestamp":"2026-05-01T12:00:00.123456Z","type":"usage"}`
@@ -58,9 +59,7 @@ var corrections = []string{
 func TestCorrectionsAreReadFast(t *testing.T) {
 	for _, body := range corrections {
 		var slow events.Correction
-		if err := json.Unmarshal([]byte(body), &slow); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal([]byte(body), &slow))
 		if fast, ok := parseCorrection([]byte(body)); !ok || !reflect.DeepEqual(fast, slow) {
 			t.Errorf("%s is %v %+v", body, ok, fast)
 		}

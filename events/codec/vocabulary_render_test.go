@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // Envelopes from before the introduction of vocabularies are rendered unchanged,
@@ -31,9 +32,7 @@ func TestWireIsAsItWasBeforeVocabularies(t *testing.T) {
 	changed.Replay, changed.DedupeKey, changed.CausationID = "", "e/1", changed.EventID
 	for name, e := range map[string]*events.Envelope{"usage": &usage, "tenant changed": &changed} {
 		golden, err := os.ReadFile(filepath.Join("testdata", strings.ReplaceAll(name, " ", "_")+".golden.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		e.Vocabulary = first
 		r, err := ToRecord(e)
 		if err != nil || string(r.Value)+"\n" != string(golden) {
@@ -88,9 +87,7 @@ func TestAnEnvelopeKeepsItsVocabulary(t *testing.T) {
 		info := before[rng.IntN(len(before))]
 		e.Subject, e.Residency = info.Subject, []string{"unspecified", "eu-central-1", "x"}[rng.IntN(3)]
 		first, err := ToRecord(&e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for i := range events.Subjects() {
 			switch rng.IntN(4) {
 			case 0:
@@ -102,9 +99,7 @@ func TestAnEnvelopeKeepsItsVocabulary(t *testing.T) {
 			}
 		}
 		e.Vocabulary, err = events.ParseVocabulary(old.Hash(), old.Document()) // as a later release reads it
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		again, err := ToRecord(&e)
 		if err != nil || !reflect.DeepEqual(first, again) {
 			t.Fatalf("seed %d, %d: %v\nfirst %s\nagain %s", seed, n, err, first.Value, again.Value)
@@ -116,9 +111,7 @@ func TestAnEnvelopeKeepsItsVocabulary(t *testing.T) {
 			EventVersion         int
 			Metadata             events.Metadata
 		}
-		if err := json.Unmarshal(again.Value, &said); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal(again.Value, &said))
 		if said.EventType != entries[i].Type || said.EventVersion != entries[i].Version || said.SchemaURI != entries[i].SchemaURI ||
 			said.Metadata.RetentionClass != entries[i].Retention || said.Metadata.DataResidency != e.Residency || again.Topic.Name() != entries[i].Topic {
 			t.Fatalf("seed %d: %s is not what its vocabulary says: %+v", seed, again.Value, entries[i])
@@ -130,9 +123,7 @@ func TestAnEnvelopeKeepsItsVocabulary(t *testing.T) {
 func entriesOf(t *testing.T, v *events.Vocabulary) map[int]events.Entry {
 	t.Helper()
 	var content struct{ Subjects []events.Entry }
-	if err := json.Unmarshal([]byte(v.Document()), &content); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal([]byte(v.Document()), &content))
 	by := map[int]events.Entry{}
 	for _, e := range content.Subjects {
 		by[int(e.Subject)] = e
@@ -191,9 +182,7 @@ func TestInvalidVocabulariesAreRefused(t *testing.T) {
 	document := `{"subjects":[` + strings.Replace(line, "usage.raw", "usage.next", 1) + `]}`
 	sum := sha256.Sum256([]byte(document))
 	v, err := events.ParseVocabulary(hex.EncodeToString(sum[:]), document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	e := sample()
 	e.Vocabulary = v
 	if _, err := AppendWire(nil, &e); err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 func TestTheFastReaderAcceptsWrittenEnvelopes(t *testing.T) {
@@ -25,9 +26,7 @@ func TestTheFastReaderAcceptsWrittenEnvelopes(t *testing.T) {
 		e.Replay, e.Actor.ID, e.DedupeKey = "", "k", "u/a"
 		change(&e)
 		value, err := AppendWire(nil, &e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		w, ok := parseCanonical(value)
 		if !ok {
 			t.Errorf("%s: left to the general decoder: %s", name, value)

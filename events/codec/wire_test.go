@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 func sample() events.Envelope {
@@ -30,9 +31,7 @@ func sample() events.Envelope {
 func TestRecordRoundTrip(t *testing.T) {
 	e := sample()
 	r, err := ToRecord(&e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	again, _ := ToRecord(&e)
 	if !reflect.DeepEqual(r, again) {
 		t.Fatal("the same event made two different records")
@@ -42,9 +41,7 @@ func TestRecordRoundTrip(t *testing.T) {
 		t.Fatalf("frame: %d records, %v", len(frame), err)
 	}
 	got, err := FromRecord(&frame[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	e.Vocabulary = nil // not part of a record
 	if !reflect.DeepEqual(got, e) {
 		t.Fatalf("got  %+v\nsent %+v", got, e)
@@ -147,9 +144,7 @@ func FuzzParsePosition(f *testing.F) {
 
 func TestTheDocumentListsEverySubject(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/events.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, i := range events.Subjects() {
 		row := fmt.Sprintf("| %d | `%s` | `%s` | %s | %s |", i.Subject, i.Name(), i.Topic.Name(), i.Retention, i.Trigger)
 		if !strings.Contains(string(doc), row) {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // TestAssetsAreTheListOfTheCode: each file that is not our own has its version, hash and licence in the list.
@@ -27,9 +29,7 @@ func TestAssetsAreTheListOfTheCode(t *testing.T) {
 	}
 	files := func(dir string) (names []string) {
 		entries, err := fs.ReadDir(assetFiles, dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, e := range entries {
 			if !e.IsDir() {
 				names = append(names, e.Name())
@@ -74,9 +74,7 @@ func TestTemplatesHoldNoScriptAndNoStyle(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 }
 
 // TestEachAssetIsServedAtAnAddressOfItsContent: a page of one release never loads a file of another.

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // Any text of CSV of two columns or more (a reader skips an empty line), cut anywhere, has the same cells afterwards, except that a formula is quoted.
@@ -15,9 +17,7 @@ func TestAFileQuotesFormulas(t *testing.T) {
 		width := rapid.IntRange(2, 3).Draw(rt, "width")
 		table := rapid.SliceOfN(rapid.SliceOfN(cell, width, width), 1, 4).Draw(rt, "table")
 		var text strings.Builder
-		if err := csv.NewWriter(&text).WriteAll(table); err != nil {
-			rt.Fatal(err)
-		}
+		must.OK(rt, csv.NewWriter(&text).WriteAll(table))
 		c, quoted := &cells{first: true}, []byte(nil)
 		for rest := text.String(); rest != ""; {
 			n := rapid.IntRange(1, len(rest)).Draw(rt, "piece")
@@ -28,9 +28,7 @@ func TestAFileQuotesFormulas(t *testing.T) {
 			rt.Fatalf("%q: %v", quoted, err)
 		}
 		plain, err := csv.NewReader(strings.NewReader(text.String())).ReadAll() // a reader changes \r\n in a cell
-		if err != nil {
-			rt.Fatal(err)
-		}
+		must.OK(rt, err)
 		for i := range plain {
 			for j, want := range plain[i] {
 				if strings.HasPrefix(table[i][j], "\r") && !strings.HasPrefix(want, "\r") {

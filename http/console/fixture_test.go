@@ -18,6 +18,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 const (
@@ -44,15 +45,11 @@ func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{shutdown: make(chan struct{}), open: &memory{sessions: map[[32]byte]commands.ConsoleSession{}}, routes: map[string]http.Handler{}, now: time.Now}
 	keys, err := auth.New(ring{}, operatorKey, time.Now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	f.Console, err = New(Config{API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.api(w, r) }), Serves: func(route string) bool { return route == explainPage().needs },
 		Keys: keys, Sessions: f.open, Shutdown: f.shutdown, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return f.now() },
 		NewToken: func() [32]byte { return sha256.Sum256([]byte(t.Name())) }, Version: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	live := Prefix + "/live"
 	f.pages = append(f.pages, &page{path: live, title: "Live", template: "signin.html", who: operator, scopes: admins(), cli: []string{"x"},
 		load: func(*visit) (doc, error) { return doc{}, nil },
@@ -171,9 +168,7 @@ func (f *fixture) dial(t *testing.T) net.Conn {
 	server := httptest.NewServer(http.HandlerFunc(f.serve))
 	t.Cleanup(server.Close)
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { _ = conn.Close() }) // before the server
 	return conn
 }

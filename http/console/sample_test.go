@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // The member that the code or the reason names is marked, also within the data of a CloudEvent, and no other one.
@@ -18,9 +20,7 @@ func TestTheMemberAtFaultIsMarked(t *testing.T) {
 		{"fold_failed", "the fold failed", `"text"`, "", ""},
 	} {
 		d, err := decode(strings.NewReader(`{"payload":` + c.payload + `}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		d["code"], d["reason"] = c.code, c.reason
 		f := faultOf(d)
 		whole, marked := "", ""

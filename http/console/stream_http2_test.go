@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // browse opens a stream of a fixture over HTTP/2. The returned function reads the stream up to a line with a text.
@@ -21,9 +23,7 @@ func (f *fixture) browse(t *testing.T, path string) (await func(text string)) {
 	ctx, leave := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(leave)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	r.Header.Set("Cookie", f.session)
 	answer, err := server.Client().Do(r)
 	if err != nil || answer.ProtoMajor != 2 || answer.StatusCode != http.StatusOK {

@@ -16,6 +16,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // keys is commands.Keyring with operators' keys that a test changes, by their hash. Those in tenants are of a tenant.
@@ -60,9 +61,7 @@ type watchedConsole struct {
 func newWatchedConsole(t *testing.T) *watchedConsole {
 	w := &watchedConsole{fixture: newFixture(t), t: t, keys: &keys{all: map[[32]byte]*domain.APIKey{}}, began: make(chan struct{}, maxViewers)}
 	found, err := auth.New(w.keys, "", time.Now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	w.Console.Keys = found
 	w.api = func(rw http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(rw, "data: {\"text\":\"first\"}\n\n")
@@ -203,9 +202,7 @@ func TestStream_IsRenderedOnceForAllViewers(t *testing.T) {
 	f := newFixture(t)
 	render := f.renders.of(f.templates.shared("empty"))
 	first, err := render(`{"text":"<one>"}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for range 2 { // another viewer
 		if again, err := f.renders.of(f.templates.shared("empty"))(`{"text":"<one>"}`); again != first || err != nil {
 			t.Errorf("%q %v", again, err)

@@ -13,14 +13,13 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/http/problem"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 func TestAPanicIsA500AndIsLogged(t *testing.T) {
 	var logs bytes.Buffer
 	e, err := New(Config{Logger: slog.New(slog.NewTextHandler(&logs, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	boom := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("the canary") })
 	w := httptest.NewRecorder()
 	e.Handle(boom).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))

@@ -9,14 +9,13 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/http/admission"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 func edgeOf(t testing.TB, l admission.Limits) *Edge {
 	t.Helper()
 	e, err := New(Config{Limits: l})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return e
 }
 

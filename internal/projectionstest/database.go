@@ -22,6 +22,7 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/models"
@@ -88,9 +89,7 @@ func (w *Database) RebuildStore() *store.Rebuilds {
 // Must ends the test if there is an error.
 func (w *Database) Must(err error) {
 	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, err)
 }
 
 // Append stores events in one transaction, and their tenants.

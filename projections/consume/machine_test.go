@@ -14,6 +14,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/deadletters"
@@ -163,9 +164,7 @@ func (c *consumerModel) deliver(rt *rapid.T) {
 			return nil
 		})
 	}
-	if err := g.Wait(); err != nil {
-		rt.Fatal(err)
-	}
+	must.OK(rt, g.Wait())
 }
 
 // decide retries or discards the projection's dead letters, even if the log has

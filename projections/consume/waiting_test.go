@@ -17,6 +17,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/must"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections"
@@ -96,9 +97,7 @@ func (w *waitingLog) append(topics ...events.Topic) {
 	_, err := w.conn.Exec(w.Context(), `INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, epoch, origin, partition, topic, subject, dedupe_key, body)
  SELECT $1 + r.n, r.previous, to_timestamp($1 + r.n), now(), gen_random_uuid(), gen_random_uuid(), 0, 1, 3, r.topic, 1, ($1 + r.n)::text, '{}'
  FROM unnest($2::smallint[], $3::bigint[]) WITH ORDINALITY r (topic, previous, n)`, len(w.topics), topics, previous)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, err)
 	w.topics = append(w.topics, topics...)
 }
 
@@ -106,9 +105,7 @@ func (w *waitingLog) append(topics ...events.Topic) {
 func (w *waitingLog) first(topic, after, upTo any) (n int64, blocks int) {
 	w.Helper()
 	sql := `SELECT coalesce(extract(epoch FROM n.recorded_at), 0)::bigint FROM (VALUES ($1::int, $2::bigint, $3::bigint)) v (topic, after, up_to) CROSS JOIN LATERAL (SELECT ` + projections.FirstWaiting("3::smallint", "v.after", "v.up_to", "v.topic") + ` AS recorded_at) n`
-	if err := w.conn.QueryRow(w.Context(), sql, topic, after, upTo).Scan(&n); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, w.conn.QueryRow(w.Context(), sql, topic, after, upTo).Scan(&n))
 	return n, localtest.Blocks(w, w.conn, sql, topic, after, upTo)
 }
 
@@ -132,9 +129,7 @@ func (w *waitingLog) wants(of string, after int64) {
 // The first event that waits is found wherever events of its topic lie, if those that are spread thinly are few; otherwise it is one that waits, too.
 func TestTheFirstWaitingEventIsFound(t *testing.T) {
 	conn, err := pgx.Connect(t.Context(), localtest.SuperuserURL(t, localtest.Migrated(t, postgres.Migrate)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer conn.Close(t.Context())
 	w := &waitingLog{T: t, conn: conn}
 	random := rand.New(rand.NewPCG(1, 2))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // Reservations of QUOTA features hold amounts until they end; those of METERED features have no account, and hold none.
@@ -17,13 +18,9 @@ func TestP7_ReservationsOfMeteredFeaturesHoldNothing(t *testing.T) {
 		for _, end := range []events.Subject{events.ReservationReleased, events.ReservationExpired} {
 			f := State{used: map[usedKey]*sums{}}
 			payload, err := json.Marshal(events.Reservation{ReservationID: "r", Feature: "f", PeriodKey: domain.PeriodLifetime, FeatureType: kind, Amount: 5})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			for i, subject := range []events.Subject{events.ReservationHeld, end} {
-				if err := FoldV3(&f, &events.Envelope{Subject: subject, TenantID: uuid.Max, Payload: payload}); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, FoldV3(&f, &events.Envelope{Subject: subject, TenantID: uuid.Max, Payload: payload}))
 				if got := f.sums(usedKey{uuid.Max, "f", domain.PeriodLifetime}).held.String(); got != held[i] {
 					t.Errorf("%s: %s are held after event %d of a reservation, want %s", kind, got, i, held[i])
 				}
@@ -51,12 +48,8 @@ func TestEachChangeOfAMeteredFeatureIsAStep(t *testing.T) {
 			{events.DeadLetterClosed, events.Closed{DeadLetterID: letter, Status: events.StatusDiscarded}},
 		} {
 			payload, err := json.Marshal(e.payload)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := FoldV3(&f, &events.Envelope{Subject: e.subject, TenantID: uuid.Max, Payload: payload}); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
+			must.OK(t, FoldV3(&f, &events.Envelope{Subject: e.subject, TenantID: uuid.Max, Payload: payload}))
 		}
 		key := usedKey{uuid.Max, "f", "2026-05"}
 		var steps []int64

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // newLive returns a Live on a clock that the test moves.
@@ -20,17 +22,13 @@ func newLive() (*Live, *time.Time) {
 func (l *Live) tick(t *testing.T, clock *time.Time) {
 	t.Helper()
 	*clock = clock.Add(time.Second)
-	if err := l.next(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.next())
 }
 
 func (l *Live) shown(t *testing.T) Overview {
 	t.Helper()
 	f, err := l.Show()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var again Overview
 	if err := json.Unmarshal(f.JSON, &again); err != nil || !reflect.DeepEqual(again, f.Overview) {
 		t.Fatalf("%v: the JSON is\n%+v, not\n%+v", err, again, f.Overview)
@@ -144,9 +142,7 @@ func TestAnInstanceHasAtMost256Viewers(t *testing.T) {
 	var all []*Viewer
 	for range MaxViewers {
 		v, err := l.Watch()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		all = append(all, v)
 	}
 	if _, err := l.Watch(); !errors.Is(err, ErrTooManyViewers) {
@@ -173,16 +169,12 @@ func TestTheEndOfAnInstanceEndsItsViewers(t *testing.T) {
 		t.Fatal("no frame")
 	}
 	stop()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, <-done)
 	for range v.Frames() {
 	}
 	v.Close()
 	late, err := l.Watch()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if _, open := <-late.Frames(); open || l.Board.Watched() {
 		t.Error("a viewer of an ended instance waits")
 	}

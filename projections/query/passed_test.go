@@ -12,6 +12,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
 )
 
@@ -177,9 +178,7 @@ func (m *passedModel) check(tenant int, wholeLog bool) {
 		var gotDecided, gotPassed int64
 		err := m.tx.QueryRow(context.Background(), `SELECT decided, passed FROM consumer_standing($1::smallint, $2::uuid, $3, NULL, $4, $5, $6)`,
 			modelPartition, m.tenants[tenant], projection, consumer, wholeLog, span).Scan(&gotDecided, &gotPassed)
-		if err != nil {
-			m.t.Fatal(err)
-		}
+		must.OK(m.t, err)
 		exact := gotDecided == decided && gotPassed == passed
 		if span > 3 && !exact || gotDecided > decided || gotPassed > passed {
 			m.t.Fatalf("%s, tenant %d, span %d: decided %d, passed %d; true is %d, %d\n%s", projection, tenant, span, gotDecided, gotPassed, decided, passed, m)
@@ -210,9 +209,7 @@ func TestPassedIsTrueAndNeverFalls(t *testing.T) {
 	tenants := []uuid.UUID{TenantIn(modelPartition), TenantIn(modelPartition)}
 	rapid.Check(t, func(t *rapid.T) {
 		tx, err := w.Pool.Begin(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		defer tx.Rollback(context.Background())
 		m := passedModel{t: t, tx: tx, tenants: tenants, before: map[string]int64{}}
 		for range rapid.IntRange(1, 25).Draw(t, "steps") {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // Takes and leaves in any order: a read has seats exactly if every bound that applies to it has
@@ -130,9 +132,7 @@ func TestP9_ReadsThatWaitForTheirTenantHoldNothing(t *testing.T) {
 	var leaves []func()
 	for range 2 {
 		leave, err := s.acquire(ctx, a, ordinary)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		leaves = append(leaves, leave)
 	}
 	for n := range 100 {

@@ -11,15 +11,14 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // A rebuild forgets the events that could not be folded once the log begins another life: the life before may have lost them, and
 // other events have their positions.
 func TestP5_FailedEventsAreForgottenInAnotherLife(t *testing.T) {
 	conn, err := pgx.Connect(t.Context(), localtest.Migrated(t, postgres.Migrate))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer conn.Close(t.Context())
 	exec := func(sql string, args ...any) {
 		t.Helper()
@@ -38,9 +37,7 @@ func TestP5_FailedEventsAreForgottenInAnotherLife(t *testing.T) {
 			positions, err = memo.since(t.Context(), tx, events.GroupAggregator, 3)
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return positions
 	}
 	for range 2 {

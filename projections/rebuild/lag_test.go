@@ -8,6 +8,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections"
 )
@@ -16,16 +17,12 @@ import (
 func TestLagOfARareTopicIsReadAlongItsChain(t *testing.T) {
 	tier.AtSize(t)
 	conn, err := pgx.Connect(t.Context(), localtest.SuperuserURL(t, localtest.Migrated(t, postgres.Migrate)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer conn.Close(t.Context())
 	args := []any{[]string{projections.ProjectionDeadLetters, projections.ProjectionEntitlements}, []int16{int16(events.TopicUsageDeadLetter), 0}, []string{events.GroupDeadLetter, events.GroupEntitlements}}
 	localtest.RareEventWaits(t, conn, readProjectionLag, args...)
 	rows, err := conn.Query(t.Context(), readProjectionLag, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var of, version string
 	var generation int
 	var checkpoint, behind int64

@@ -14,6 +14,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/projections"
 )
 
@@ -51,9 +52,7 @@ func recorded(t *testing.T, position int64, subject events.Subject) events.Envel
 		e.Payload, err = codec.AdmittedJSON(&events.Admitted{EventID: "e", Feature: "calls", Amount: 5, Timestamp: lateTime, Type: events.TypeUsage,
 			Admitted: events.Admission{By: events.ByCommit, SubscriptionID: lateSubscription, FeatureType: domain.FeatureQuota, PeriodKey: "2026-05"}})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return e
 }
 
@@ -64,9 +63,7 @@ func retried(t *testing.T, position int64, rejected bool, of events.Envelope) ev
 	var err error
 	e.Subject, e.Position.Number, e.EventID = events.UsageRetried, position, uuid.UUID{byte(position)}
 	e.Payload, err = json.Marshal(events.Retried{RawPosition: of.Position.Number, DeadLetterID: uuid.UUID{99}, Attempt: 1, Rejected: rejected, Usage: of.Payload})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return e
 }
 
@@ -115,9 +112,7 @@ func TestP8_AVerdictIsLateByItsCause(t *testing.T) {
 		origin := c.e.Position.Number
 		if c.e.Subject == events.UsageRetried {
 			var r events.Retried
-			if err := json.Unmarshal(c.e.Payload, &r); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, json.Unmarshal(c.e.Payload, &r))
 			origin = r.RawPosition
 		}
 		ids := 0

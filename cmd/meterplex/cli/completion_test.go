@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 func TestBashCompletes(t *testing.T) {
@@ -15,9 +17,7 @@ func TestBashCompletes(t *testing.T) {
 	}
 	_, script, _ := newConsole(t, nil).run("completion", "bash")
 	file := filepath.Join(t.TempDir(), "meterplex.bash")
-	if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(script), 0o600))
 	for line, want := range map[string]string{
 		"ten":                 "tenants",
 		"usage i":             "import",

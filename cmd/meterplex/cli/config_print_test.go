@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 func TestConfigPrintMasksSecrets(t *testing.T) {
@@ -13,9 +15,7 @@ func TestConfigPrintMasksSecrets(t *testing.T) {
 	letters := strings.ReplaceAll(canary, "-", "")
 	text := "METERPLEX_STRIPE_KEY=sk_live_" + letters + "\nKAFKA_SASL_PASSWORD=" + canary + "\nKAFKA_SASL_USERNAME=u\nKAFKA_SASL_MECHANISM=PLAIN\nMETERPLEX_BOOTSTRAP_OPERATOR_KEY=mp_op_" + canary +
 		"\nMETERPLEX_KEY=mp_live_" + canary + "\nDATABASE_MIGRATE_URL=host=h password=" + canary + "\nDATABASE_READ_URL=postgres://h/d?sslpassword=" + canary
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(text), 0o600))
 	for _, format := range []string{"table", "json", "ndjson", "csv"} {
 		c := newConsole(t, nil)
 		c.app.env = func(string) (string, bool) { return "", false }

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/projections/audit"
 )
 
@@ -59,9 +60,7 @@ func (p *fakeLogService) add(n int) {
 
 func (p *fakeLogService) place(line string) events.Position {
 	var e struct{ Position events.Position }
-	if err := json.Unmarshal([]byte(line), &e); err != nil {
-		p.t.Fatal(err)
-	}
+	must.OK(p.t, json.Unmarshal([]byte(line), &e))
 	return e.Position
 }
 
@@ -149,14 +148,10 @@ func TestExportsToAFileAreResumed(t *testing.T) {
 	p.add(10)
 	file := filepath.Join(t.TempDir(), "log.ndjson")
 	for range 30 {
-		if err := os.WriteFile(file, []byte(whole[:rand.N(len(whole)+1)]), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, []byte(whole[:rand.N(len(whole)+1)]), 0o600))
 		code, out, errs := newConsole(t, p.fakeService).run("events", "export", "--resume", file)
 		got, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		seen := map[string]int{}
 		for line := range strings.Lines(string(got)) {
 			seen[strings.TrimSpace(line)]++
@@ -167,9 +162,7 @@ func TestExportsToAFileAreResumed(t *testing.T) {
 			}
 		}
 	}
-	if err := os.WriteFile(file, []byte("{\"a\":1}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte("{\"a\":1}\n"), 0o600))
 	if code, _, errs := newConsole(t, p.fakeService).run("events", "export", "--resume", file); code != exitUnknown || !strings.Contains(errs, "holds no export") {
 		t.Errorf("another file: exit code %d\n%s", code, errs)
 	}

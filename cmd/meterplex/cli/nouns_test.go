@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // TestRequests: each command sends a request as documented in the HTTP API.
@@ -98,9 +100,7 @@ func requireRequests(t *testing.T, list []sentRequest) {
 // TestFlagsOfPairsKeepSemicolons, which kong separates pairs at by default.
 func TestFlagsOfPairsKeepSemicolons(t *testing.T) {
 	parser, err := newConsole(t, nil).app.newParser(&grammar{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	found := 0
 	err = kong.Visit(parser.Model, func(node kong.Visitable, next kong.Next) error {
 		if flag, ok := node.(*kong.Flag); ok && flag.IsMap() {

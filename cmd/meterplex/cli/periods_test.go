@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // exported is an export of a snapshot with one frozen line, and one of adjustments alone. Its hash is that of the text in the specification's form.
@@ -27,9 +29,7 @@ func TestPeriodsVerifyComputesTheHash(t *testing.T) {
 		strings.Replace(strings.Replace(exported, "HASH", exportedHash, 1), `"nextCursor":null`, `"nextCursor":"x"`, 1): exitUnknown,
 		strings.Replace(strings.Replace(exported, "HASH", exportedHash, 1), `"t1"`, `"t2"`, 1):                          exitUnknown} {
 		p.catalog[path] = json.RawMessage(answer)
-		if err := os.WriteFile(file, []byte(answer), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, []byte(answer), 0o600))
 		for _, more := range [][]string{nil, {"--file", file}} {
 			if code, out, errs := c.run(append([]string{"periods", "verify", "2026-05", "--tenant", "t1"}, more...)...); code != want {
 				t.Errorf("%v: exit code %d instead of %d\n%s%s", more, code, want, out, errs)

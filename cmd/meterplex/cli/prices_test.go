@@ -6,13 +6,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 func TestRequestsOfPrices(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "price.json")
-	if err := os.WriteFile(file, []byte(`{"name":"N"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(`{"name":"N"}`), 0o600))
 	requireRequests(t, []sentRequest{
 		{"prices put seat --name Seat --currency EUR --model per_unit --micro-units 0", `PUT /api/v1/prices/seat {"name":"Seat","currency":"EUR","model":"per_unit","microUnits":0}`},
 		{"prices put p --name P --currency USD --model package --package-size 1000 --micro-units 5", `PUT /api/v1/prices/p {"name":"P","currency":"USD","model":"package","microUnits":5,"packageSize":1000}`},

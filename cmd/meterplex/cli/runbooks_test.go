@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // command is a command of this program in a document, up to the end of its code.
@@ -15,15 +17,11 @@ var command = regexp.MustCompile("(?m)(?:^|[`($ ])meterplex ([a-z][^`\n|>;&)]*)"
 // TestTheCommandsOfRunbooksExist: with each of their flags. A command that is only named may lack required flags.
 func TestTheCommandsOfRunbooksExist(t *testing.T) {
 	pages, err := filepath.Glob("../../../docs/runbooks/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	commands := 0
 	for _, page := range pages {
 		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		inCode := regexp.MustCompile("(?s)```.*?```|`[^`\n]+`").FindAllString(string(text), -1)
 		for _, found := range command.FindAllStringSubmatch(strings.Join(inCode, "\n"), -1) {
 			line, _, _ := strings.Cut(found[1], " #")
@@ -46,9 +44,7 @@ func parses(t *testing.T, args []string) error {
 	t.Helper()
 	a := &app{stdout: io.Discard, stderr: io.Discard}
 	parser, err := a.parserFor(&grammar{}, args[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	_, err = parser.Parse(args)
 	return err
 }
@@ -64,14 +60,10 @@ func TestTheCommandsOfTheConsoleParse(t *testing.T) {
 	commands, named := 0, 0
 	for _, pattern := range []string{"*.html", "shared/*.html"} {
 		templates, err := filepath.Glob("../../../http/console/templates/" + pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, template := range templates {
 			text, err := os.ReadFile(template)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			named += strings.Count(string(text), `"meterplex `) + strings.Count(string(text), "<code>meterplex ")
 			for _, found := range suggested.FindAllStringSubmatch(string(text), -1) {
 				line := part.ReplaceAllStringFunc(found[1]+found[2], func(s string) string {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 const plainRows = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,1,2\n2023-11-16 18:17:04,3,4\n"
@@ -17,9 +19,7 @@ const plainRows = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,
 func TestImportReadsOtherDelimiters(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.csv")
 	for name, of := range map[string]string{";": ";", "|": "|", "tab": "\t"} {
-		if err := os.WriteFile(file, []byte(strings.ReplaceAll(plainRows, ",", of)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, []byte(strings.ReplaceAll(plainRows, ",", of)), 0o600))
 		p := newFakeService(t)
 		c := newConsole(t, p)
 		if of != "|" { // it may be part of a column's name
@@ -56,9 +56,7 @@ func TestImportNamesFilesThatAreNoCSV(t *testing.T) {
 		"UTF-16": wide(0xff, 0xfe, 0), "UTF-16 ": wide(0xfe, 0xff, 1), " UTF-16": wide(0xff, 0xfe, 0)[2:],
 		".xlsx": "PK\x03\x04" + strings.Repeat("x", 100), ".xls": "\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
 	} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, []byte(text), 0o600))
 		p := newFakeService(t)
 		code, out, errs := newConsole(t, p).run(traceArgs(file, "--backfill", "--skip-bad")...)
 		if code != exitUnknown || out != "" || p.ingests != 0 || !strings.Contains(errs, strings.TrimSpace(want)) || !strings.Contains(errs, "UTF-8") {
@@ -87,9 +85,7 @@ func TestImportReadsStandardInput(t *testing.T) {
 // TestImportSaysCountedOnlyOfFigures: accepted events are not in the figures yet; with --wait they are, up to the last position.
 func TestImportSaysCountedOnlyOfFigures(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.csv")
-	if err := os.WriteFile(file, []byte(plainRows), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(plainRows), 0o600))
 	p := newFakeService(t)
 	c := newConsole(t, p)
 	code, _, errs := c.run(traceArgs(file, "--backfill")...)
@@ -111,9 +107,7 @@ func TestImportSaysCountedOnlyOfFigures(t *testing.T) {
 // letter. Events of others, and refused ones, are not counted among them.
 func TestImportNamesEventsThatAreNotCounted(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.csv")
-	if err := os.WriteFile(file, []byte(plainRows), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(plainRows), 0o600))
 	p := newFakeService(t)
 	for i := range 3 { // events of others, before the import
 		p.known[fmt.Sprint("other", i)] = event{}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/importer"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 const tracePath = "../demo/AzureLLMInferenceTrace_code.csv"
@@ -66,9 +67,7 @@ func TestImportGzipIsTheSameRows(t *testing.T) {
 	p := newFakeService(t)
 	c := newConsole(t, p)
 	text, err := os.ReadFile(tracePath)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var zipped bytes.Buffer
 	z := gzip.NewWriter(&zipped)
 	z.Write(text)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // A file that cannot serve ends the start with an error that names the setting. No error holds a key.
@@ -63,9 +64,7 @@ func TestTLSFilesThatAreWarnedOf(t *testing.T) {
 	cert, key := old.Files(t)
 	both := localtest.File(t, "both.pem", old.Key+old.Key+ca.PEM)
 	for _, path := range []string{key, both} {
-		if err := os.Chmod(path, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chmod(path, 0o644))
 	}
 	c := Config{HTTPTLSCert: localtest.File(t, "cert.pem", ca.PEM), Kafka: Kafka{TLS: true, TLSCA: both, TLSCert: cert, TLSKey: key}}
 	got := c.TLSWarnings(time.Now())
@@ -96,17 +95,11 @@ func TestBrokersAreVerified(t *testing.T) {
 		"an expired certificate": {ca.Sign(t, "broker", -time.Minute, "127.0.0.1"), "", "expired"},
 	} {
 		pair, err := tls.X509KeyPair([]byte(c.broker.Cert), []byte(c.broker.Key))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		cfg, err := Kafka{TLS: true, TLSCA: file, TLSServerName: c.serverName}.TLSConfig()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -27,9 +28,7 @@ func newPatient(t *testing.T) *patient {
 	t.Helper()
 	url := localtest.Migrated(t, postgres.Migrate)
 	super, err := pgx.Connect(t.Context(), localtest.SuperuserURL(t, url))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() {
 		if err := super.Close(context.Background()); err != nil {
 			t.Error(err)
@@ -72,9 +71,7 @@ func (p *patient) reload(name, value string) {
 			err = conn.QueryRow(p.Context(), "SELECT current_setting($1)", name).Scan(&is)
 			_ = conn.Close(p.Context())
 		}
-		if err != nil {
-			p.Fatal(err)
-		}
+		must.OK(p, err)
 		if is == value {
 			return
 		}
@@ -89,9 +86,7 @@ func (p *patient) examine(name string) Finding {
 		if c.name == name {
 			s := &subject{Config: p.cfg, http: http.DefaultClient}
 			defer s.close()
-			if err := s.connect(p.Context()); err != nil {
-				p.Fatal(err)
-			}
+			must.OK(p, s.connect(p.Context()))
 			return s.examine(p.Context(), &c)
 		}
 	}
@@ -184,22 +179,14 @@ func TestEachFaultOfTheServerIsFound(t *testing.T) {
 	p.finds("migrations", Warning, "migration 9999")
 
 	role, err := pgx.Connect(t.Context(), p.cfg.DatabaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	tx, err := role.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if f := p.examine("long_transactions"); f.State != OK || !strings.Contains(f.Finding, "the oldest transaction began") {
 		t.Errorf("%+v", f)
 	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := role.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, tx.Rollback(t.Context()))
+	must.OK(t, role.Close(t.Context()))
 
 	p.cfg.DatabaseURL = localtest.SuperuserURL(t, p.cfg.DatabaseURL)
 	p.finds("monitoring_rights", OK, "")
@@ -223,9 +210,7 @@ func TestFaultsThatNeedARestartAreFound(t *testing.T) {
 		if err == nil {
 			p.super, err = pgx.Connect(context.Background(), localtest.SuperuserURL(t, p.cfg.DatabaseURL))
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 	}
 	restart()
 	t.Cleanup(func() {
@@ -294,9 +279,7 @@ func TestServicesThatAreNotReadyAreFound(t *testing.T) {
 // Every check has a remedy, and is in the document.
 func TestEachCheckIsDocumented(t *testing.T) {
 	document, err := os.ReadFile("../../../docs/doctor.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, c := range checks() {
 		if c.remedy == "" || c.area == "" || !strings.Contains(string(document), "| `"+c.name+"` |") {
 			t.Errorf("%s has no remedy or area, or is not in docs/doctor.md", c.name)

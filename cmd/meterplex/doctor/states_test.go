@@ -28,6 +28,7 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -105,14 +106,10 @@ func TestStatesByTheirBounds(t *testing.T) {
 func certificate(t *testing.T, ends time.Time) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	form := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: ends.Add(-time.Hour), NotAfter: ends}
 	der, err := x509.CreateCertificate(rand.Reader, form, form, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
@@ -120,9 +117,7 @@ func TestCertificatesAndKeyFiles(t *testing.T) {
 	p := &patient{T: t, cfg: Config{Now: time.Now}}
 	file := filepath.Join(t.TempDir(), "file.pem")
 	write := func(content []byte, mode os.FileMode) {
-		if err := errors.Join(os.WriteFile(file, content, 0o600), os.Chmod(file, mode)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, errors.Join(os.WriteFile(file, content, 0o600), os.Chmod(file, mode)))
 	}
 	if f := p.examine("certificates"); f.State != Skipped {
 		t.Errorf("%+v", f)
@@ -179,9 +174,7 @@ func TestTheCollectorOfTracesIsChecked(t *testing.T) {
 	collector.Close()
 	p.finds("traces", Warning, "accepts no spans")
 	file := filepath.Join(t.TempDir(), "file.pem")
-	if err := os.WriteFile(file, certificate(t, time.Now().Add(time.Hour)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, certificate(t, time.Now().Add(time.Hour)), 0o600))
 	for _, c := range []struct{ name, value, finding string }{
 		{"OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318", "must be http://host:port"},
 		{"OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", file + ".missing", "no such file"},
@@ -211,16 +204,12 @@ func TestFaultsOfKafkaAreFound(t *testing.T) {
 		err = admin.Ensure(t.Context())
 		admin.Close()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, name := range []string{"topics", "in_sync_replicas", "durability", "retention", "broker_clock"} {
 		p.finds(name, OK, "")
 	}
 	client, err := kgo.NewClient(kgo.SeedBrokers(broker.Brokers()...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer client.Close()
 	raw := p.cfg.Kafka.TopicPrefix + events.TopicUsageRaw.Name()
 	alter := func(name, value string) {
@@ -231,9 +220,7 @@ func TestFaultsOfKafkaAreFound(t *testing.T) {
 	alter("unclean.leader.election.enable", "true")
 	p.finds("durability", Warning, raw+": unclean.leader.election.enable")
 
-	if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: raw, Value: []byte("{}")}).FirstErr(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, client.ProduceSync(t.Context(), &kgo.Record{Topic: raw, Value: []byte("{}")}).FirstErr())
 	p.finds("broker_clock", OK, "from the future")
 	p.cfg.Now = func() time.Time { return time.Now().Add(-2 * time.Minute) }
 	p.finds("broker_clock", Failure, "ahead of this machine's clock")

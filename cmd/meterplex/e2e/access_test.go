@@ -16,6 +16,7 @@ import (
 
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
 	"github.com/meterplex/meterplex/infra/local/localkafka"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -23,9 +24,7 @@ import (
 func documentedACLs(t *testing.T) (lines [][]string) {
 	t.Helper()
 	f, err := os.Open("../../../docs/access.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer f.Close()
 	for scanner := bufio.NewScanner(f); scanner.Scan(); {
 		if line, ok := strings.CutPrefix(scanner.Text(), "    acl "); ok {
@@ -67,9 +66,7 @@ func (w *deployment) grant(admin *kadm.Client, line []string) (user string) {
 		w.t.Fatalf("docs/access.md: %q is not read", line)
 	}
 	created, err := admin.CreateACLs(w.t.Context(), b.Operations(operations...))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	for _, c := range created {
 		if c.Err != nil {
 			w.t.Fatal(c.Err, c.ErrMessage)

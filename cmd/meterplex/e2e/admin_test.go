@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -74,9 +75,7 @@ func TestTheAdminAddress(t *testing.T) {
 func (w *deployment) endWhileARequestIsOpen(i *instance, x *tenant) {
 	w.t.Helper()
 	held, err := w.sql.Begin(w.t.Context())
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	defer held.Rollback(context.WithoutCancel(w.t.Context()))
 	if _, err := held.Exec(w.t.Context(), `SELECT FROM log_heads ORDER BY partition FOR UPDATE`); err != nil {
 		w.t.Fatal(err)
@@ -102,9 +101,7 @@ func (w *deployment) endWhileARequestIsOpen(i *instance, x *tenant) {
 			w.t.Errorf("GET %s while the instance ends: %d %s", path, status, body)
 		}
 	}
-	if err := held.Commit(w.t.Context()); err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, held.Commit(w.t.Context()))
 	if status := <-answered; status != http.StatusAccepted && status != http.StatusServiceUnavailable {
 		w.t.Errorf("the open request was answered %d", status)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/infra/stripe/stripetest"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // billingFaults breaks the billing provider, the close of periods, and the endpoints of webhooks.
@@ -45,9 +46,7 @@ func (w *billingFaults) known(x *tenant, id string) func() map[string]string {
 		for word, sql := range map[string]string{"PUSH": `SELECT coalesce(min(id::text), '') FROM pushes WHERE tenant_id = $1`, "SAGA": `SELECT coalesce(min(id::text), '') FROM sagas WHERE tenant_id = $1 AND kind = 'period_close'`,
 			"WEBHOOK": `SELECT coalesce(min(id::text), '') FROM webhooks WHERE tenant_id = $1`} {
 			var found string
-			if err := w.sql.QueryRow(w.t.Context(), sql, x.id).Scan(&found); err != nil {
-				w.t.Fatal(err)
-			}
+			must.OK(w.t, w.sql.QueryRow(w.t.Context(), sql, x.id).Scan(&found))
 			if words[word] = found; word == id {
 				words["ID"] = found
 			}
@@ -172,9 +171,7 @@ func (w *billingFaults) otherProgram(amount int) {
 	w.t.Helper()
 	form := url.Values{"event_name": {"api_calls"}, "identifier": {fmt.Sprint("other", amount)}, "timestamp": {fmt.Sprint(time.Now().Unix())}, "payload[stripe_customer_id]": {"cus_total"}, "payload[value]": {fmt.Sprint(amount)}}
 	r, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, w.stripe.URL+"/v1/billing/meter_events", strings.NewReader(form.Encode()))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	r.Header.Set("Authorization", "Bearer "+w.stripe.Key)
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	answer, err := w.http.Do(r)

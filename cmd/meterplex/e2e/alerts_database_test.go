@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/deploy/observe/feed"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -65,9 +66,7 @@ func (w *alertsDatabase) serverFaults() {
 				<-p.standby.Done()
 			},
 			mends: func() {
-				if err := p.standby.Restart(w.t.Context()); err != nil {
-					w.t.Fatal(err)
-				}
+				must.OK(w.t, p.standby.Restart(w.t.Context()))
 				p.awaitStandby()
 			}},
 	)

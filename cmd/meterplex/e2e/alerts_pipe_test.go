@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/meterplex/meterplex/deploy/observe/feed"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // poisonFaults lets the database refuse what folds write, and the broker refuse a record.
@@ -90,9 +91,7 @@ func (w *alertsService) greatestRecord(bytes string) {
 	if err == nil {
 		_, err = answers.On(w.prefix+"usage.validated", nil)
 	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 }
 
 // pipeFaults freezes the instance that aggregates and sends webhooks, kills and cuts off the one that relays, and deletes a row of the log.

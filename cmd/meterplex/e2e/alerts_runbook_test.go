@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/deploy/observe/feed"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // The parts of a runbook.
@@ -92,9 +93,7 @@ func (w *alertsTest) partOf(alert, part string) []step {
 	w.t.Helper()
 	a, _ := feed.AlertOf(alert)
 	parts, err := runbookOf(a.Runbook)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	return commandsOf(parts[part])
 }
 
@@ -166,9 +165,7 @@ var exitCodes = regexp.MustCompile(`# exit code (\d)(?: or (\d))?`)
 func (w *alertsTest) tryStep(b *brokenPart, s step) (failure string) {
 	w.t.Helper()
 	built, err := binary()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	line := b.worded(s.command)
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()

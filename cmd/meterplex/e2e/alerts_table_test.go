@@ -10,6 +10,7 @@ import (
 
 	"github.com/meterplex/meterplex/deploy/observe"
 	"github.com/meterplex/meterplex/deploy/observe/feed"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // causeOfAlert is the fault by which a test causes an alert.
@@ -114,9 +115,7 @@ func slowest() map[string][2]time.Duration {
 // A page fires within 6 minutes of its fault, those of figures within one.
 func TestPagesFireInTime(t *testing.T) {
 	document, err := os.ReadFile(filepath.Join(repository(), "docs", "alerts.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, g := range observe.Groups() {
 		for _, a := range g.Alerts {
 			parts, listed := slowest()[a.Name]

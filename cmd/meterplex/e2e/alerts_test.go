@@ -16,6 +16,7 @@ import (
 	"github.com/meterplex/meterplex/deploy/observe/feed"
 	"github.com/meterplex/meterplex/deploy/observe/ruletest"
 	"github.com/meterplex/meterplex/infra/local/download"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // alertsTest is a service whose parts a test breaks one after the other, to see that each alert fires for its cause and that its runbook works.
@@ -263,9 +264,7 @@ func always(_, _ *feed.Scrape) bool { return true }
 func (w *alertsTest) fires() {
 	w.t.Helper()
 	tool, err := ruletest.Build(filepath.Join(repository(), "deploy", "observe", "tools"), download.CacheDir())
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	folder := w.t.TempDir()
 	var names []string
 	for n, f := range w.fed.all {
@@ -276,16 +275,12 @@ func (w *alertsTest) fires() {
 			continue
 		}
 		for file, text := range map[string]string{name + "-rules.yaml": rules, name + ".yaml": test} {
-			if err := os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600); err != nil {
-				w.t.Fatal(err)
-			}
+			must.OK(w.t, os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600))
 		}
 		names = append(names, name+".yaml")
 	}
 	outcomes, err := tool.Test(folder, names)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	for _, name := range names {
 		if failure := outcomes[name]; failure != "" {
 			w.t.Errorf("%s: %.3000s", strings.TrimSuffix(name, ".yaml"), failure)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local/localkafka"
 	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // brokers returns the test's own cluster, or else the broker shared by the test binary.
@@ -186,9 +187,7 @@ func (w *deployment) awaitThenRestart(n int, while func()) (why string) {
 	if why == "" {
 		while()
 	}
-	if err := w.cluster[n].Restart(context.WithoutCancel(w.t.Context())); err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, w.cluster[n].Restart(context.WithoutCancel(w.t.Context())))
 	if whole := w.waitInSync(); why == "" {
 		why = whole
 	}
@@ -209,9 +208,7 @@ func (w *deployment) stopMost(left int, while func()) (why string) {
 	if why == "" {
 		why = w.checkNoneAcknowledged(while)
 	}
-	if err := gone.Restart(context.WithoutCancel(w.t.Context())); err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, gone.Restart(context.WithoutCancel(w.t.Context())))
 	if whole := w.waitInSync(); why == "" {
 		why = whole
 	}

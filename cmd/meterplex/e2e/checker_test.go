@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // check compares the clients' answers, the log, the aggregates, the dead letters and the
@@ -86,9 +88,7 @@ func (w *deployment) recorded(x *tenant) map[string]row {
 func (w *deployment) usageBy(sql string, x *tenant) map[string]row {
 	w.t.Helper()
 	found, err := w.sql.Query(w.t.Context(), sql, x.id)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	rows := map[string]row{}
 	var id, key string
 	var r row
@@ -99,9 +99,7 @@ func (w *deployment) usageBy(sql string, x *tenant) map[string]row {
 		rows[id] = r
 		return nil
 	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	return rows
 }
 
@@ -197,9 +195,7 @@ FROM checker.log WHERE tenant_id = $1 AND subject NOT IN (9, 19) AND dedupe_key 
 func (w *deployment) sums(sql string, args ...any) map[string]total {
 	w.t.Helper()
 	found, err := w.sql.Query(w.t.Context(), sql, args...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	sums := map[string]total{}
 	var feature string
 	var s total

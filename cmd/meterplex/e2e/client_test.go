@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // client is a tenant's producer. It retries events without a verdict.
@@ -125,8 +127,6 @@ func events(prefix string, n int, feature string) []event {
 func jsonOf(t testing.TB, v any) []byte {
 	t.Helper()
 	raw, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return raw
 }

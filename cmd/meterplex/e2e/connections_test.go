@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -94,9 +95,7 @@ func (w *deployment) crowd(at *instance, tenants []*tenant) {
 	if err == nil {
 		_, err = tx.Exec(w.t.Context(), `SELECT FROM log_heads ORDER BY partition FOR UPDATE`)
 	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	var clients sync.WaitGroup
 	for n := range 60 {
 		x := tenants[n%len(tenants)]

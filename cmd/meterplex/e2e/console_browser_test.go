@@ -15,6 +15,8 @@ import (
 	"github.com/go-rod/rod/lib/cdp"
 	"github.com/go-rod/rod/lib/input"
 	"github.com/go-rod/rod/lib/proto"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // startBrowser runs Chromium until the test ends. Its address is the DevTools protocol's.
@@ -31,9 +33,7 @@ func startBrowser(t *testing.T) *rod.Browser {
 		"--force-color-profile=srgb", "--font-render-hinting=none", "about:blank")
 	cmd.SysProcAttr = childAttributes()
 	out, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	address, started, ended := make(chan string, 1), make(chan error, 1), make(chan struct{})
 	go func() { // see runOnOneThread
 		runtime.LockOSThread()
@@ -47,9 +47,7 @@ func startBrowser(t *testing.T) *rod.Browser {
 		}
 		_ = cmd.Wait()
 	}()
-	if err := <-started; err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, <-started)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(func() {
 		cancel()
@@ -59,13 +57,9 @@ func startBrowser(t *testing.T) *rod.Browser {
 	select {
 	case at := <-address:
 		socket := new(cdp.WebSocket)
-		if err := socket.Connect(ctx, at, nil); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, socket.Connect(ctx, at, nil))
 		b := rod.New().Context(context.WithoutCancel(ctx)).Client(cdp.New().Start(socket)).NoDefaultDevice()
-		if err := b.Connect(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.Connect())
 		if v, err := (proto.BrowserGetVersion{}).Call(b); err == nil {
 			t.Log(v.Product)
 		}
@@ -94,18 +88,14 @@ type tab struct {
 func newTab(t testing.TB, b *rod.Browser, base string, scripts bool) *tab {
 	t.Helper()
 	window, err := b.Incognito()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return openTab(t, window, base, scripts)
 }
 
 func openTab(t testing.TB, window *rod.Browser, base string, scripts bool) *tab {
 	t.Helper()
 	page, err := window.Page(proto.TargetCreateTarget{URL: "about:blank"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	p := &tab{Page: page.Context(t.Context()), t: t, base: base}
 	go p.EachEvent(func(e *proto.LogEntryAdded) {
 		if e.Entry.Level == proto.LogLogEntryLevelError || e.Entry.Source == proto.LogLogEntrySourceSecurity {
@@ -129,9 +119,7 @@ func jsonText(v any) string { text, _ := json.Marshal(v); return string(text) }
 
 func (p *tab) must(err error) {
 	p.t.Helper()
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must.OK(p.t, err)
 }
 
 func (p *tab) complain(text string) {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // consoleWorld is an installation whose pages hold data, and hostile text.
@@ -128,9 +130,7 @@ func (w *consoleWorld) lettersOf(x *tenant, feature string, n int) {
 		}
 		return nil
 	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 }
 
 // push stores a push in a state: no provider is connected. It returns the push's id.
@@ -140,9 +140,7 @@ func (w *consoleWorld) push(x *tenant, state string) (id string) {
  first_attempt_at, attempted_at, unknown_since, last_code, last_error)
  SELECT id, $1::uuid, 'api_calls', to_char(now() - interval '1 month', 'YYYY-MM'), 1, (SELECT count(*) FROM pushes), 12, 'stripe', 'cus_NffrFeUfNV2Hib', 'api_calls', id::text, id::text, now(), $2::text, 1, now(), now(), now(),
  CASE WHEN $2 = 'UNKNOWN' THEN now() END, 'resource_missing', 'No such customer' FROM gen_random_uuid() id RETURNING id::text`, x.id, state).Scan(&id)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	return id
 }
 

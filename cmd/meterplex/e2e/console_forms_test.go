@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // htmlForm is a form of a page, as its HTML has it.
@@ -127,21 +129,15 @@ func (w *consoleWorld) window(t testing.TB, key string) *window {
 func (v *window) do(method, path string, form url.Values) (*http.Response, string) {
 	v.t.Helper()
 	r, err := http.NewRequestWithContext(v.t.Context(), method, v.base+path, strings.NewReader(form.Encode()))
-	if err != nil {
-		v.t.Fatal(err)
-	}
+	must.OK(v.t, err)
 	if r.Header.Set("Cookie", v.cookie); method == http.MethodPost {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
 	answer, err := v.client.Do(r)
-	if err != nil {
-		v.t.Fatal(err)
-	}
+	must.OK(v.t, err)
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
-	if err != nil {
-		v.t.Fatal(err)
-	}
+	must.OK(v.t, err)
 	return answer, string(body)
 }
 

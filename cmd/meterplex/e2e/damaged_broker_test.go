@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -27,27 +28,19 @@ func TestP11_DamagedKafkaDataNamesCauseAndRemedy(t *testing.T) {
 	i.stop()
 	meta := filepath.Join(broker, "data", "meta.properties")
 	whole, err := os.ReadFile(meta)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	d := &damagedBroker{i, broker}
 	d.write(meta, []byte("\x00\xff\x17 no properties"))
 	d.ends("garbage in meta.properties", meta+" names no node.id and cluster.id")
-	if err := os.Remove(meta); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(meta))
 	d.ends("no meta.properties", "there is no "+meta)
 	d.write(meta, whole)
 
 	// The broker removes the unreadable part of its logs; the service restores the lost records from its own log.
 	for _, name := range d.segments("*usage.*-*") {
 		info, err := os.Stat(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Truncate(name, info.Size()/2); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
+		must.OK(t, os.Truncate(name, info.Size()/2))
 	}
 	for _, name := range d.segments("__cluster_metadata-0") {
 		d.write(name, []byte(strings.Repeat("garbage", 10000)))
@@ -84,9 +77,7 @@ func (d *damagedBroker) segments(of string) (names []string) {
 
 func (d *damagedBroker) write(name string, content []byte) {
 	d.t.Helper()
-	if err := os.WriteFile(name, content, 0o644); err != nil {
-		d.t.Fatal(err)
-	}
+	must.OK(d.t, os.WriteFile(name, content, 0o644))
 }
 
 // ends starts the service, and checks that the start ends with the causes and the remedy.

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -43,9 +44,7 @@ func docBlocks(t testing.TB) (all []docBlock) {
 		return err
 	}
 	for _, at := range []string{"README.md", "docs"} {
-		if err := filepath.WalkDir(filepath.Join(root, at), read); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, filepath.WalkDir(filepath.Join(root, at), read))
 	}
 	return all
 }
@@ -232,9 +231,7 @@ var changing = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]*\.\d+Z|\b\d+-\d+\b\.?
 func (w *deployment) runBlock(at *instance, dir string, b docBlock, env ...string) {
 	w.t.Helper()
 	built, err := binary()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
 	for _, s := range b.steps {

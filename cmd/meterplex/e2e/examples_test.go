@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -34,9 +35,7 @@ func buildExample(t testing.TB, name string) string {
 func losesFirstAnswers(t *testing.T, to string) (address string, lost func(request string) bool) {
 	t.Helper()
 	target, err := url.Parse(to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var known sync.Map
 	proxy := httptest.NewServer(&httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) },

@@ -20,6 +20,7 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // dataIn is where a server that is given a folder keeps its cluster.
@@ -37,9 +38,7 @@ func copyRunning(t testing.TB, from *local.Postgres, dir string, withWAL bool) {
 	t.Helper()
 	ctx, data := t.Context(), filepath.Join(from.Dir(), "data")
 	conn, err := pgx.Connect(ctx, from.AdminURL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer conn.Close(context.WithoutCancel(ctx))
 	var label string
 	_, err = conn.Exec(ctx, `SELECT pg_backup_start('rehearsal', true)`)
@@ -55,9 +54,7 @@ func copyRunning(t testing.TB, from *local.Postgres, dir string, withWAL bool) {
 	if err == nil {
 		err = copyFile(filepath.Join(from.Dir(), "passwords.json"), filepath.Join(dir, "postgres", "passwords.json"))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	appendTo(t, filepath.Join(dataIn(dir), "backup_label"), label)
 }
 
@@ -129,17 +126,13 @@ func appendTo(t testing.TB, path, text string) {
 		_, err = f.WriteString(text)
 		err = errors.Join(err, f.Close(), sameOwner(filepath.Dir(path), path))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 }
 
 func fileHolds(t testing.TB, path, text string) bool {
 	t.Helper()
 	raw, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return bytes.Contains(raw, []byte(text))
 }
 
@@ -222,9 +215,7 @@ func (p *serverPair) startEmptyServer() *local.Postgres {
 	dir := p.newDir()
 	err := errors.Join(os.MkdirAll(filepath.Join(dir, "postgres"), 0o755),
 		copyFile(filepath.Join(p.primary.Dir(), "passwords.json"), filepath.Join(dir, "postgres", "passwords.json")))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must.OK(p.t, err)
 	return p.start(dir)
 }
 
@@ -260,9 +251,7 @@ func freshServer(t testing.TB, dir string) {
 	if err == nil {
 		err = copyAll(from, filepath.Join(dir, "postgres"))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 }
 
 // newDeploymentOnOwnServer has a PostgreSQL for this test alone, which it may slow down and kill beside other tests.
@@ -271,9 +260,7 @@ func newDeploymentOnOwnServer(t testing.TB) (*deployment, *local.Postgres) {
 	dir := filepath.Join(localtest.Folder(t), "server")
 	freshServer(t, dir)
 	server, err := local.StartPostgres(context.WithoutCancel(t.Context()), local.PostgresConfig{DataDir: dir, Settings: map[string]string{"shared_buffers": "64MB", "max_connections": "200"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() {
 		if err := server.Stop(context.Background()); err != nil {
 			t.Error(err)

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/infra/local"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // logRow is an event in the log. producer is the producer's event id.
@@ -37,9 +38,7 @@ func (p *serverPair) rows(server *local.Postgres, sql string, args ...any) (all 
 		})
 		return err
 	})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must.OK(p.t, err)
 	return all
 }
 
@@ -69,9 +68,7 @@ func (p *serverPair) lostEvents(all []logRow) (lost []logRow) {
 // former primary is started on an address that no instance uses, and stopped again.
 func (p *serverPair) lostByFailover() []logRow {
 	p.t.Helper()
-	if err := p.former.Restart(context.WithoutCancel(p.t.Context())); err != nil {
-		p.t.Fatal(err)
-	}
+	must.OK(p.t, p.former.Restart(context.WithoutCancel(p.t.Context())))
 	lost := p.logRows(p.former, p.fork)
 	p.former.Halt(p.t.Context())
 	return lost

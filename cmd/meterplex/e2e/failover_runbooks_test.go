@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -49,9 +50,7 @@ func TestRunbookFailover(t *testing.T) {
 	run("Check")
 	r.ingest(r.front, r.tenant, "accepted", usage("after", 5, 1)...)
 	r.awaitFigures(total{8, 8})
-	if err := r.servers.former.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, r.servers.former.Restart(t.Context()))
 	run("Find lost events", "NEW="+ofDatabase(r.servers.primary), "OLD="+ofDatabase(r.servers.former))
 	r.servers.former.Halt(t.Context())
 	again, err := os.ReadFile(filepath.Join(dir, "lost.txt"))

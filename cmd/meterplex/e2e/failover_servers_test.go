@@ -16,6 +16,7 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // serverPair is a PostgreSQL of the test's own with a streaming standby, behind one address.
@@ -61,9 +62,7 @@ func newServerPair(t testing.TB, settings ...string) *serverPair {
 func sharedServer(t testing.TB) *serverPair {
 	t.Helper()
 	database, err := url.Parse(localtest.Migrated(t, migrate))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	p := &serverPair{t: t, name: strings.TrimPrefix(database.Path, "/")}
 	p.lead(localtest.Postgres(t).Postgres)
 	return p
@@ -96,9 +95,7 @@ func (p *serverPair) start(dir string) *local.Postgres {
 		settings[p.more[n]] = p.more[n+1]
 	}
 	server, err := local.StartPostgres(context.WithoutCancel(p.t.Context()), local.PostgresConfig{DataDir: dir, Settings: settings})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must.OK(p.t, err)
 	return server
 }
 
@@ -158,9 +155,7 @@ func (p *serverPair) admin(server *local.Postgres, statements ...string) {
 		}
 		return nil
 	})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must.OK(p.t, err)
 }
 
 // attach makes a standby of a copy of the running primary and waits until it streams.
@@ -191,9 +186,7 @@ func (p *serverPair) awaitStandby() {
 		})
 		return nil
 	})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must.OK(p.t, err)
 }
 
 // synchronous sets whether each COMMIT waits for the standby. It returns when the standby
@@ -226,9 +219,7 @@ func endAtOnce(server *local.Postgres) {
 func (p *serverPair) killPrimary() {
 	p.t.Helper()
 	p.address.set(cuts)
-	if err := syscall.Kill(p.primary.PID(), syscall.SIGKILL); err != nil {
-		p.t.Fatal(err)
-	}
+	must.OK(p.t, syscall.Kill(p.primary.PID(), syscall.SIGKILL))
 	<-p.primary.Done()
 }
 
@@ -242,9 +233,7 @@ func (p *serverPair) crash() {
 // recoverPrimary starts a killed primary on its data.
 func (p *serverPair) recoverPrimary() {
 	p.t.Helper()
-	if err := p.primary.Restart(context.WithoutCancel(p.t.Context())); err != nil {
-		p.t.Fatal(err)
-	}
+	must.OK(p.t, p.primary.Restart(context.WithoutCancel(p.t.Context())))
 	p.open()
 }
 

@@ -20,6 +20,7 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -37,9 +38,7 @@ func newSmallDisk(t *testing.T, size int) *smallDisk {
 	t.Helper()
 	sweepSmallDisks(t)
 	dir, err := os.MkdirTemp("", fmt.Sprint(smallPrefix, os.Getpid(), "-"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { _ = os.Remove(dir) })
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "mode=755,size="+strconv.Itoa(size)); err != nil {
 		t.Skipf("SKIPPED, a full disk was not tried: cannot mount a small file system (%v); run as root", err)
@@ -61,9 +60,7 @@ const smallPrefix = "meterplex-small-"
 func sweepSmallDisks(t *testing.T) {
 	t.Helper()
 	left, err := filepath.Glob(filepath.Join(os.TempDir(), smallPrefix+"*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, dir := range left {
 		owner, _, _ := strings.Cut(filepath.Base(dir)[len(smallPrefix):], "-")
 		if pid, err := strconv.Atoi(owner); err == nil && syscall.Kill(pid, 0) != syscall.ESRCH {
@@ -80,17 +77,11 @@ func (d *smallDisk) space() {
 	d.t.Helper()
 	server := localtest.Postgres(d.t)
 	owner, err := os.Stat(filepath.Join(server.Dir(), "data"))
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	must.OK(d.t, err)
 	space := filepath.Join(d.dir, "space")
-	if err := os.Mkdir(space, 0o700); err != nil {
-		d.t.Fatal(err)
-	}
+	must.OK(d.t, os.Mkdir(space, 0o700))
 	as := owner.Sys().(*syscall.Stat_t)
-	if err := os.Chown(space, int(as.Uid), int(as.Gid)); err != nil {
-		d.t.Fatal(err)
-	}
+	must.OK(d.t, os.Chown(space, int(as.Uid), int(as.Gid)))
 	d.admin(`CREATE TABLESPACE ` + d.name + ` LOCATION '` + space + `'`)
 	d.t.Cleanup(func() { d.admin(`DROP TABLESPACE ` + d.name) })
 }
@@ -114,9 +105,7 @@ func (d *smallDisk) fill() (free func()) {
 	d.t.Helper()
 	path := filepath.Join(d.dir, "ballast")
 	f, err := os.Create(path)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	must.OK(d.t, err)
 	defer f.Close()
 	for size := 1 << 20; size > 0; {
 		if _, err := f.Write(make([]byte, size)); err != nil {
@@ -166,20 +155,14 @@ func (w *deployment) submitRaw(at *instance, x *tenant, batch []event) (*http.Re
 	w.t.Helper()
 	x.ledger.sending(batch)
 	r, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, at.url()+"/api/v1/usage/events", bytes.NewReader(jsonOf(w.t, object{"events": batch})))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	r.Header.Set("Authorization", "Bearer "+x.key)
 	r.Header.Set("Content-Type", "application/json")
 	answer, err := w.http.Do(r)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	return answer, string(body)
 }
 
@@ -195,9 +178,7 @@ func TestP1_LogDiskFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	server, err := local.StartPostgres(context.WithoutCancel(t.Context()), local.PostgresConfig{DataDir: d.dir, Settings: map[string]string{"shared_buffers": "32MB", "min_wal_size": "32MB", "max_wal_size": "64MB"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() {
 		if err := server.Stop(context.Background()); err != nil {
 			t.Error(err)
@@ -307,9 +288,7 @@ func startStrace(t *testing.T, strace *exec.Cmd, pid int) (end func()) {
 	t.Helper()
 	var seen bytes.Buffer
 	strace.SysProcAttr, strace.Stderr = childAttributes(), &seen
-	if err := strace.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, strace.Start())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

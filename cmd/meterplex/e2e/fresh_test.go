@@ -16,6 +16,7 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -53,9 +54,7 @@ func TestAFreshMachine(t *testing.T) {
 func runFresh(t *testing.T, names ...string) (visible string) {
 	t.Helper()
 	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.count=1", "-test.parallel=3", "-fresh", "-built="+path,
 		"-test.run=^("+strings.Join(names, "|")+")$")
 	if end, ok := t.Deadline(); ok {
@@ -103,9 +102,7 @@ func TestFirstCommandOfTheReadme(t *testing.T) {
 	onFreshMachine(t)
 	t.Parallel()
 	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	dir := filepath.Join(openDir(t), "data")
 	cmd := exec.CommandContext(t.Context(), path, "demo")
 	cmd.SysProcAttr = childAttributes()
@@ -114,12 +111,8 @@ func TestFirstCommandOfTheReadme(t *testing.T) {
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, cmd.Start())
 	var script, all []string
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		all = append(all, lines.Text())
@@ -164,13 +157,9 @@ func checkSignInLink(t *testing.T, printed []string) {
 		status         int
 	}{{"GET", "", 200}, {"POST", "__Host-meterplex=", 303}, {"POST", "", 404}} {
 		request, err := http.NewRequestWithContext(t.Context(), c.method, link, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		got, err := client.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		_ = got.Body.Close()
 		if cookie := got.Header.Get("Set-Cookie"); got.StatusCode != c.status || (cookie != "") != (c.cookie != "") || !strings.HasPrefix(cookie, c.cookie) {
 			t.Errorf("%s %s gives %d, %q", c.method, link, got.StatusCode, cookie)
@@ -182,17 +171,13 @@ func checkSignInLink(t *testing.T, printed []string) {
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "meterplex-e2e-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() {
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Chmod(dir, 0o755))
 	return dir
 }
 

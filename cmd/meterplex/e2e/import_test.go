@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -112,9 +113,7 @@ func (w *deployment) killDuringImport(c *cli, x *tenant) {
 	w.t.Helper()
 	letGo := w.holdTransaction(`LOCK TABLE log_heads IN EXCLUSIVE MODE`)
 	cmd := c.command(w.t.Context(), importArgs("--batch", "200", "--concurrency", "1")...)
-	if err := cmd.Start(); err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, cmd.Start())
 	n := 0
 	within(w.t, "half of the import is in the log", func(context.Context) (bool, string) {
 		letGo()

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 func binaryDir() string {
@@ -75,9 +77,7 @@ type run struct {
 // start runs the process and waits until it prints its address.
 func (i *instance) start() {
 	i.t.Helper()
-	if err := i.tryStart(); err != nil {
-		i.t.Fatal(err)
-	}
+	must.OK(i.t, i.tryStart())
 }
 
 func (i *instance) tryStart() error {
@@ -200,9 +200,7 @@ func (i *instance) signal(sig syscall.Signal) {
 	i.t.Helper()
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if err := i.run.cmd.Process.Signal(sig); err != nil {
-		i.t.Fatal(err)
-	}
+	must.OK(i.t, i.run.cmd.Process.Signal(sig))
 }
 
 // kill ends the process as a crash does.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // unitLimit is the HARD limit of the feature units, which usage events may not pass either.
@@ -189,9 +191,7 @@ type grant struct {
 func (w *deployment) fold(x *tenant) (states []account) {
 	w.t.Helper()
 	rows, err := w.sql.Query(w.t.Context(), `SELECT position, subject, l.payload::text FROM event_log_rows l WHERE tenant_id = $1 AND subject IN (2, 8, 60, 61, 62, 63) ORDER BY position`, x.id)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	states = []account{{}}
 	open := map[string]int64{} // the amount of each reservation
 	ended := map[string]bool{}
@@ -236,9 +236,7 @@ func (w *deployment) fold(x *tenant) (states []account) {
 		states = append(states, now)
 		return nil
 	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	return states
 }
 

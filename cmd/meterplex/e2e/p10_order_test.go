@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // A tenant's client sends one batch after the other through two instances, of which one is killed.
@@ -53,9 +55,7 @@ func TestP10_OrderPerTenant(t *testing.T) {
 	for _, x := range tenants {
 		found, err := w.sql.Query(t.Context(),
 			`SELECT l.payload ->> 'eventId' FROM event_log_rows l WHERE tenant_id = $1 AND subject = 2 ORDER BY position`, x.id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		ids, err := pgx.CollectRows(found, pgx.RowTo[string])
 		if err != nil || len(ids) != 400 || !slices.IsSorted(ids) {
 			t.Errorf("tenant %s: %d verdicts, want 400; in the order of the events: %v; %v", x.id, len(ids), slices.IsSorted(ids), err)

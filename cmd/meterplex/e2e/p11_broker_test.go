@@ -10,15 +10,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
 func (w *deployment) unpublished() (n int64) {
 	w.t.Helper()
 	err := w.sql.QueryRow(w.t.Context(), `SELECT sum(h.position - c.position)::bigint FROM log_heads h JOIN relay_cursors c USING (partition)`).Scan(&n)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	return n
 }
 
@@ -48,9 +47,7 @@ func TestP11_UsageIsAcceptedWithoutABroker(t *testing.T) {
 	l := w.startLoad(tenants, 2, m, func(int) string { return i.url() })
 	l.awaitMore(100)
 	down, from := time.Now(), l.acked()
-	if err := w.brokers().Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.brokers().Kill())
 	l.awaitMore(100)
 	var health struct{ Dependencies map[string]string }
 	w.ask("", http.MethodGet, i, "/readyz", nil, &health, http.StatusOK)
@@ -61,9 +58,7 @@ func TestP11_UsageIsAcceptedWithoutABroker(t *testing.T) {
 	if n := w.unpublished(); n == 0 {
 		t.Error("no event waited for the broker")
 	}
-	if err := w.brokers().Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.brokers().Restart(t.Context()))
 	back, during := time.Now(), l.acked()-from
 	l.stop()
 	drained := w.drain()

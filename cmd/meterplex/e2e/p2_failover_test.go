@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -278,9 +279,7 @@ func (w *deployment) createTenantBeside(at *instance, others map[int]*tenant) *t
 func (w *deployment) occurrences() map[occurrence]bool {
 	w.t.Helper()
 	found, err := w.sql.Query(w.t.Context(), `SELECT partition || '-' || position, epoch::text, event_id::text FROM event_log_rows`)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	all := map[occurrence]bool{}
 	var o occurrence
 	if _, err := pgx.ForEachRow(found, []any{&o.position, &o.epoch, &o.id}, func() error {

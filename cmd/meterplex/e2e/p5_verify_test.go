@@ -7,15 +7,15 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // command runs the binary as an operator does.
 func (w *deployment) command(at *instance, args ...string) (out string, code int) {
 	w.t.Helper()
 	path, err := binary()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	cmd := exec.Command(path, args...)
 	cmd.Env, cmd.SysProcAttr = []string{"METERPLEX_URL=" + at.url(), "METERPLEX_KEY=" + w.operator, "HOME=" + w.t.TempDir()}, childAttributes()
 	raw, err := cmd.CombinedOutput()

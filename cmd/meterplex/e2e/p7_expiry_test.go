@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -70,9 +71,7 @@ func (d *clockTest) expiries(x *tenant) (all []expiry) {
 	d.t.Helper()
 	rows, err := d.sql.Query(d.t.Context(), `SELECT l.payload ->> 'reservationId', (l.payload ->> 'expiresAt')::timestamptz, occurred_at
 FROM event_log_rows l WHERE tenant_id = $1 AND subject = 63 ORDER BY position`, x.id)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	must.OK(d.t, err)
 	var e expiry
 	if _, err := pgx.ForEachRow(rows, []any{&e.id, &e.expiresAt, &e.endedAt}, func() error {
 		all = append(all, e)

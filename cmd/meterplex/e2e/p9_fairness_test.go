@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -38,9 +39,7 @@ func TestP9_OneTenantsReadsAreNotFeltByAnother(t *testing.T) {
 	// Each of these lists waits for the lock until the service's lock_timeout refuses it, and its seat is
 	// taken by the next one.
 	block, err := w.sql.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer func() { _ = block.Rollback(context.Background()) }()
 	if _, err := block.Exec(t.Context(), `LOCK TABLE dead_letter_events IN ACCESS EXCLUSIVE MODE`); err != nil {
 		t.Fatal(err)
@@ -53,9 +52,7 @@ func TestP9_OneTenantsReadsAreNotFeltByAnother(t *testing.T) {
 	})
 	f.work("beside lists that hang", min(rounds, 20))
 	stop()
-	if err := block.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, block.Rollback(t.Context()))
 
 	now := time.Now().UTC()
 	figures := "/api/v1/usage/aggregates?asOf=" + now.Format(time.RFC3339)

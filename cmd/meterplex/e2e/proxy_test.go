@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // proxyMode is how a proxy treats the bytes that pass.
@@ -62,9 +64,7 @@ func (l *link) end() {
 func newProxy(t testing.TB, target func() string) *proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	p := &proxy{listener: listener, target: target, codec: rawPieces, changed: make(chan struct{}), links: map[*link]struct{}{}}
 	t.Cleanup(p.close)
 	return p

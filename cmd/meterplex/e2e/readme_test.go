@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -25,9 +26,7 @@ type step struct {
 func transcript(t testing.TB, path, heading string) (steps []step) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	_, rest, ok := strings.Cut("\n"+string(text), "\n"+heading)
 	_, block, opened := strings.Cut(rest, "```console\n")
 	block, _, ended := strings.Cut(block, "```")
@@ -147,13 +146,9 @@ func (w *deployment) runTranscript(at *instance, dir string, steps []step, env .
 	shell := exec.CommandContext(ctx, "sh", "-c", "exec 2>&1\n"+script.String())
 	shell.Dir, shell.WaitDelay = dir, 10*time.Second
 	built, err := binary()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	path := w.t.TempDir()
-	if err := os.Symlink(built, filepath.Join(path, "meterplex")); err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, os.Symlink(built, filepath.Join(path, "meterplex")))
 	shell.Env = append([]string{"PATH=" + path + ":" + os.Getenv("PATH"), "METERPLEX_URL=" + at.url(), "METERPLEX_ADMIN_URL=" + at.health(), "METERPLEX_KEY=" + w.operator, "HOME=" + dir}, env...)
 	out, err := shell.CombinedOutput()
 	if err != nil {

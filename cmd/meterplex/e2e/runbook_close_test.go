@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -68,9 +69,7 @@ func (w *billingFaults) partial(x *tenant) {
 func (w *billingFaults) partOfClose(part string) []step {
 	w.t.Helper()
 	parts, err := runbookOf("partial-close.md")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	return commandsOf(parts[part])
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/infra/local/download"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -86,9 +87,7 @@ func figure(out []byte, pattern string) int {
 func testdata(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.Abs("testdata/schemathesis")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return dir
 }
 
@@ -98,9 +97,7 @@ func schemathesis(t *testing.T) (python string) {
 	t.Helper()
 	list := filepath.Join(testdata(t), "requirements.txt")
 	text, err := os.ReadFile(list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if out, err := exec.CommandContext(t.Context(), "python3", "-c", "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))").CombinedOutput(); err != nil {
 		t.Skipf("SKIPPED: schemathesis needs Python 3.11 or later with venv and pip: %v %s", err, out)
 	}
@@ -123,9 +120,7 @@ func schemathesis(t *testing.T) (python string) {
 			t.Skipf("SKIPPED: schemathesis cannot be installed here: %v\n%s", errors.Join(err, ctx.Err()), lastOf(string(out), 2000))
 		}
 	}
-	if err := os.WriteFile(whole, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(whole, nil, 0o600))
 	return python
 }
 
@@ -189,8 +184,6 @@ func (w *deployment) described(at *instance) describedTenant {
 	}
 	text.WriteString(schemathesisRules)
 	config := filepath.Join(w.t.TempDir(), "schemathesis.toml")
-	if err := os.WriteFile(config, []byte(text.String()), 0o600); err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, os.WriteFile(config, []byte(text.String()), 0o600))
 	return describedTenant{w.keyOf(at, x, "usage:write", "usage:read", "entitlements:read", "entitlements:reserve", "events:read"), config}
 }

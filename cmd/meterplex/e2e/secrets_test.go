@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // secrets are the secrets to search for, by name.
@@ -49,9 +50,7 @@ func TestP9_SecretsAreNotStoredOrLogged(t *testing.T) {
 	at := w.serve("", append(spans.settings(), "METERPLEX_LOG_LEVEL=debug", "METERPLEX_STRIPE_KEY="+stripeKey, "METERPLEX_STRIPE_URL=http://127.0.0.1:1",
 		"OTEL_EXPORTER_OTLP_HEADERS=api-key="+collectorKey)...)
 	owner, err := url.Parse(w.db)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	password, _ := owner.User.Password()
 	s := &secrets{t, map[string]string{"bootstrap key": w.operator, "database password": password, "Stripe key": stripeKey, "collector's key": collectorKey}, map[string]int64{}}
 	w.useKeys(at, s)
@@ -106,9 +105,7 @@ func (w *deployment) useKeys(at *instance, s *secrets) {
 	w.ingest(at, x, "accepted", events("secret", 20, features()[0])...)
 	asked := func(key, method, path string, in any, header ...string) {
 		status, body, err := w.call(w.t.Context(), key, method, at.url()+path, in, header...)
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		must.OK(w.t, err)
 		s.search("answers", body)
 		if path == "/metrics" && status == http.StatusOK {
 			s.search("metrics", body)
@@ -131,9 +128,7 @@ func (w *deployment) useKeys(at *instance, s *secrets) {
 func (w *deployment) configPrinted(at *instance) []byte {
 	w.t.Helper()
 	path, err := binary()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	cmd := exec.CommandContext(w.t.Context(), path, "config", "print", "-o", "json")
 	cmd.Env = at.env
 	out, err := cmd.CombinedOutput()
@@ -147,9 +142,7 @@ func (w *deployment) configPrinted(at *instance) []byte {
 func (s *secrets) searchDatabase(w *deployment) {
 	s.Helper()
 	rows, err := w.sql.Query(s.Context(), `SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema')`)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.OK(s, err)
 	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil || len(tables) < 20 {
 		s.Fatal(tables, err)
@@ -159,9 +152,7 @@ func (s *secrets) searchDatabase(w *deployment) {
 			continue // each request is signed with them
 		}
 		rows, err := w.sql.Query(s.Context(), `SELECT t::text FROM `+table+` t`)
-		if err != nil {
-			s.Fatal(err)
-		}
+		must.OK(s, err)
 		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		if err != nil {
 			s.Fatal(table, err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -77,9 +78,7 @@ func TestGracefulShutdownAnswersOpenRequests(t *testing.T) {
 	const requests = 6
 	answered := make(chan int, requests)
 	held, err := w.sql.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer held.Rollback(context.WithoutCancel(t.Context()))
 	if _, err := held.Exec(t.Context(), `SELECT FROM log_heads ORDER BY partition FOR UPDATE`); err != nil {
 		t.Fatal(err)
@@ -111,9 +110,7 @@ func TestGracefulShutdownAnswersOpenRequests(t *testing.T) {
 		t.Error("the process ended while requests were under way")
 	default:
 	}
-	if err := held.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, held.Commit(t.Context()))
 	counts := map[int]int{}
 	for range requests {
 		counts[<-answered]++

@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // topics are the registry's names in the order of their numbers, without usage.commands, whose records are not of the log.
@@ -30,9 +32,7 @@ func groups() map[string]string {
 func (w *deployment) kafka(opts ...kgo.Opt) *kgo.Client {
 	w.t.Helper()
 	c, err := kgo.NewClient(append(opts, kgo.SeedBrokers(w.brokers().Brokers()...))...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	return c
 }
 
@@ -56,9 +56,7 @@ func (w *deployment) checkTopics() {
 	seen := w.published()
 	found, err := w.sql.Query(w.t.Context(), `SELECT l.topic::text, l.partition || '-' || l.position, l.event_id::text, l.tenant_id::text, l.position <= c.position, l.partition, l.position
 FROM event_log_rows l JOIN relay_cursors c USING (partition)`)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	var at topicPosition
 	var id, tenant string
 	var relayed bool
@@ -81,9 +79,7 @@ FROM event_log_rows l JOIN relay_cursors c USING (partition)`)
 		faults++
 		return nil
 	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	for at := range seen {
 		w.t.Errorf("%s on topic %s is not in the log", at.position, at.topic)
 	}
@@ -120,9 +116,7 @@ func (w *deployment) afterRefill() { w.goneUpTo, w.refilled = nil, true }
 func (w *deployment) positions(sql string) map[int16]int64 {
 	w.t.Helper()
 	found, err := w.sql.Query(w.t.Context(), sql)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	all := map[int16]int64{}
 	var partition int16
 	var position int64

@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/infra/stripe/stripetest"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // endingsLoad lets a billing provider and endpoints of webhooks be part of the world, and offboards a tenant of its own during the faults.
@@ -77,9 +78,7 @@ func (k *endingsLoad) create(at *instance, tenants []*tenant) {
 	x.mu.Unlock()
 	k.tenants = append(slices.Clone(tenants), k.ended)
 	var names []string
-	if err := x.sql.QueryRow(x.t.Context(), `SELECT array_agg(lookup_key) FROM features`).Scan(&names); err != nil {
-		x.t.Fatal(err)
-	}
+	must.OK(x.t, x.sql.QueryRow(x.t.Context(), `SELECT array_agg(lookup_key) FROM features`).Scan(&names))
 	for _, feature := range names {
 		k.fake.AddMeter(stripetest.Meter{Event: feature})
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // final settles all open events and checks every invariant.
@@ -145,9 +147,7 @@ func (x *torture) rebuildTwice(at *instance, projection string) string {
 	ctx := x.t.Context()
 	x.abandonRebuilds(ctx)
 	dump := func(generation int) (sum string, rows int) {
-		if err := x.sql.QueryRow(ctx, dumps()[projection], generation).Scan(&sum, &rows); err != nil {
-			x.t.Fatal(err)
-		}
+		must.OK(x.t, x.sql.QueryRow(ctx, dumps()[projection], generation).Scan(&sum, &rows))
 		return sum, rows
 	}
 	live, rows := dump(0)

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // newPipeProxies makes a proxy for each broker in front of an instance. Brokers advertise
@@ -35,9 +37,7 @@ func portOf(t testing.TB, at string) int32 {
 	t.Helper()
 	_, text, _ := net.SplitHostPort(at)
 	port, err := strconv.ParseInt(text, 10, 32)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return int32(port)
 }
 

@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // killPostmaster kills the server, and starts it on its data.
@@ -165,9 +167,7 @@ func idleInTransaction(x *torture, d drawnFault) string {
 }
 
 func (x *torture) restartBroker() {
-	if err := x.brokers().Restart(context.WithoutCancel(x.t.Context())); err != nil {
-		x.t.Fatal(err)
-	}
+	must.OK(x.t, x.brokers().Restart(context.WithoutCancel(x.t.Context())))
 }
 
 func killBroker(x *torture, d drawnFault) string {

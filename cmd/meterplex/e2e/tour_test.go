@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -20,9 +21,7 @@ func TestP5_TourBugfix(t *testing.T) {
 		return
 	}
 	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	cmd := exec.Command(path, "tour", "bugfix")
 	cmd.SysProcAttr = childAttributes()
 	for _, v := range os.Environ() {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -91,9 +92,7 @@ func (w *deployment) oneTrace(t *testing.T) {
 	var answer struct{ Events []verdict }
 	w.ask(x.key, http.MethodPost, front, "/api/v1/usage/events", object{"events": batch}, &answer, http.StatusAccepted,
 		"Traceparent", "00-"+trace+"-"+parent+"-00", "Tracestate", "vendor=1")
-	if err := x.ledger.answered(batch, answer.Events); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, x.ledger.answered(batch, answer.Events))
 
 	recorded, validated := w.ofType(front, trace, "meterplex.usage.event.recorded"), w.ofType(front, trace, "meterplex.usage.event.validated")
 	request := awaitSpan(t, c, trace, "the request", func(s *span) bool { return s.Name == "POST /api/v1/usage/events" })

@@ -17,6 +17,7 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local/localkafka"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // securedBroker is a broker with TLS, SCRAM, certificates of clients, and ACLs.
@@ -32,9 +33,7 @@ func newSecuredBroker(t *testing.T, users map[string]string) *securedBroker {
 	own := ca.Sign(t, "broker", 20*24*time.Hour, "127.0.0.1")
 	broker, err := localkafka.Start(t.Context(), localkafka.Config{DataDir: t.TempDir(), Users: users,
 		TLS: &localkafka.TLS{Certificate: own.Cert, Key: own.Key, ClientCA: ca.PEM}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() {
 		if err := broker.Stop(context.Background()); err != nil {
 			t.Error(err)
@@ -57,9 +56,7 @@ func (w *deployment) setPassword(admin *kadm.Client, user, password string) {
 	if err == nil {
 		err = changed.Error()
 	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 }
 
 // access returns the settings of a user's connections: a password, or a certificate for the user validator.
@@ -82,9 +79,7 @@ func (w *deployment) examineWithAccess(at *instance) {
 	w.t.Helper()
 	w.requireProven("over TLS", w.verify(at))
 	path, err := binary()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	for _, args := range [][]string{{"doctor", "-o", "json"}, {"config", "print", "-o", "json"}} {
 		cmd := exec.Command(path, args...)
 		cmd.Env, cmd.SysProcAttr = append([]string{"HOME=" + w.t.TempDir(), "DATABASE_URL=" + w.db, "METERPLEX_TOPIC_PREFIX=" + w.prefix, "METERPLEX_URL=" + at.url()}, w.access...), childAttributes()

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -31,9 +32,7 @@ func TestTheServiceRefusesAnUnsafeDatabase(t *testing.T) {
 	}
 	w.db = localtest.SuperuserURL(t, w.db)
 	root, err := url.Parse(w.db)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, allowed := range []string{"", "superuser", "fsync"} {
 		at := w.prepare("", "METERPLEX_ALLOW_UNSAFE="+allowed)
 		err := at.tryStart()

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // asNextRelease gives the faulty binary the changes of a release that only adds: columns on the
@@ -77,9 +79,7 @@ func (w *deployment) migrations() (state string) {
 	err := w.sql.QueryRow(w.t.Context(), `SELECT format('%s, notes %s, index %s', (SELECT max(version_id) FROM goose_db_version WHERE is_applied),
  CASE WHEN to_regclass('next_notes') IS NULL THEN 'no' ELSE 'yes' END,
  coalesce((SELECT CASE WHEN indisvalid THEN 'yes' ELSE 'half' END FROM pg_index WHERE indexrelid = to_regclass('next_by_time')), 'no'))`).Scan(&state)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	return state
 }
 
@@ -102,15 +102,11 @@ type job struct {
 func (w *deployment) migrate() *job {
 	w.t.Helper()
 	path, err := faulty()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	j := &job{t: w.t, cmd: exec.Command(path, "migrate"), ended: make(chan struct{})}
 	j.cmd.Env = []string{"HOME=" + w.t.TempDir(), "DATABASE_URL=" + w.db, "METERPLEX_PIPE=" + w.pipe, asNextRelease}
 	j.cmd.Stdout, j.cmd.Stderr, j.cmd.SysProcAttr = &j.output, &j.output, childAttributes()
-	if err := j.cmd.Start(); err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, j.cmd.Start())
 	go func() {
 		defer close(j.ended)
 		_ = j.cmd.Wait()
@@ -154,9 +150,7 @@ func (w *deployment) holdTransaction(statement string) (letGo func()) {
 	if err == nil {
 		_, err = tx.Exec(w.t.Context(), statement)
 	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	var once sync.Once
 	letGo = func() { once.Do(func() { _ = tx.Rollback(context.Background()) }) }
 	w.t.Cleanup(letGo)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -129,9 +130,7 @@ func (u *upgrade) startBoth() {
 	snapshot()
 	both.Wait()
 	for _, err := range errs {
-		if err != nil {
-			u.t.Fatal(err)
-		}
+		must.OK(u.t, err)
 	}
 	for _, seen := range []string{"the database's schema was brought up to date", waits} {
 		if u.c.logContains(seen) == u.d.logContains(seen) {

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -137,9 +138,7 @@ func (w *deployment) rewindCommands() {
 
 func (w *deployment) count(sql string, args ...any) (n int) {
 	w.t.Helper()
-	if err := w.sql.QueryRow(w.t.Context(), sql, args...).Scan(&n); err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, w.sql.QueryRow(w.t.Context(), sql, args...).Scan(&n))
 	return n
 }
 

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // periodBody has members of the answer about a period.
@@ -119,9 +121,7 @@ func (w *deployment) wronglyFrozen(p int, x *tenant, check string) planted {
 	var body []byte
 	const read = `SELECT f.position, c.position, f.body FROM event_log_rows f JOIN event_log_rows c ON c.partition = f.partition AND c.tenant_id = f.tenant_id AND c.subject = 72 AND c.body ->> 'snapshot' = '1'
  WHERE f.partition = $1 AND f.tenant_id = $2 AND f.subject = 71 AND f.body ->> 'snapshot' = '1'`
-	if err := w.sql.QueryRow(w.t.Context(), read, p, x.id).Scan(&frozen, &closed, &body); err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, w.sql.QueryRow(w.t.Context(), read, p, x.id).Scan(&frozen, &closed, &body))
 	var c struct {
 		PeriodKey string
 		Lines     []struct {

@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // partitionOf is the log partition of a tenant.
@@ -151,9 +153,7 @@ func (w *deployment) plantsInRights() []planted {
 					w.t.Cleanup(func() { _ = c.Close(context.Background()) })
 				}
 			}
-			if err != nil {
-				w.t.Fatal(err)
-			}
+			must.OK(w.t, err)
 		}, undo: []string{`SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'meterplex'`}},
 	}
 }
@@ -259,9 +259,7 @@ func (w *deployment) produceCopy(partition int, change func(*kgo.Record)) {
 	first := fetched.Records()[0]
 	r := &kgo.Record{Topic: topic, Partition: int32(partition), Key: first.Key, Value: first.Value, Headers: first.Headers, Offset: first.Offset}
 	change(r)
-	if err := c.ProduceSync(w.t.Context(), r).FirstErr(); err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, c.ProduceSync(w.t.Context(), r).FirstErr())
 }
 
 // deleteUpTo deletes a record and those before it, as retention does.
@@ -275,9 +273,7 @@ func (w *deployment) deleteUpTo(r *kgo.Record) {
 	if err == nil {
 		err = answers.Error()
 	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 }
 
 // trigger calls do when a text is written.

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -44,9 +45,7 @@ func (w *deployment) verify(at *instance, args ...string) (p verifyResult) {
 func (w *deployment) verifyWith(at *instance, watching func(), args ...string) (p verifyResult) {
 	w.t.Helper()
 	path, err := binary()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	cmd := exec.Command(path, append([]string{"verify", "-o", "json"}, args...)...)
 	cmd.Env, cmd.SysProcAttr = []string{"HOME=" + w.t.TempDir(), "DATABASE_URL=" + w.db, "METERPLEX_PIPE=" + w.pipe, "METERPLEX_TOPIC_PREFIX=" + w.prefix,
 		"KAFKA_BROKERS=" + strings.Join(w.brokers().Brokers(), ","), "METERPLEX_KEY=" + w.operator}, childAttributes()
@@ -193,9 +192,7 @@ func (w *deployment) checkLimitedAccess(at *instance) {
 	}
 	defer func() { _, _ = w.sql.Exec(context.Background(), `DROP ROLE `+blind) }()
 	address, err := url.Parse(w.db)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	address.User = url.UserPassword(blind, strings.Trim(secret, "'"))
 	out, code = w.command(at, "verify", "--only", "database", "--database-url", address.String())
 	if code != 2 || !strings.Contains(out, "row level security hides every tenant's rows") {

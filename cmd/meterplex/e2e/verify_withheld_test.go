@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -50,9 +51,7 @@ func TestP3_VerifyHandlesWithheldAndRetriedEvents(t *testing.T) {
 	w.figure(p, "P11 each record equals its event", "1 stand-ins")
 
 	_, err := admin.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &large}}, w.prefix+"usage.validated")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	within(t, "the verdict is redone", func(context.Context) (bool, string) {
 		var page struct{ Data []deadLetter }
 		w.ask(w.operator, http.MethodGet, i, "/api/v1/dead-letters?tenantId="+x.id, nil, &page, http.StatusOK)

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // Rows of each type become events of it; a row that is no valid event is named with its column.
@@ -28,9 +30,7 @@ func TestCorrectionsInCSV(t *testing.T) {
 		at + ",5,Correction,order-1":  `column "type": "Correction" is not usage, correction or retraction`,
 	} {
 		rows, err := newRowReader(strings.NewReader("at,n,type,of\n"+row+"\n"), m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		r, err := rows.next()
 		if bad, ok := errors.AsType[*badRow](err); ok {
 			if want == "" || !strings.HasPrefix(bad.reason, want) {
@@ -44,9 +44,7 @@ func TestCorrectionsInCSV(t *testing.T) {
 		got := ""
 		if len(r.amounts) > 0 {
 			event, err := eventOf("import", r.amounts[0], r, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			got = strings.Replace(string(event), eventID("import", "calls", r), "*", 1)
 		}
 		if got != want {

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // FuzzImportOptions: for any file and mapping, two passes return the same result, and
@@ -102,9 +104,7 @@ func FuzzImportState(f *testing.F) {
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, text []byte) {
 		path := filepath.Join(dir, "state.json")
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, text, 0o600))
 		st, err := readState(path)
 		if err != nil {
 			return
@@ -116,9 +116,7 @@ func FuzzImportState(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q cannot be kept: %v", text, err)
 		}
-		if err := os.WriteFile(path, kept, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, kept, 0o600))
 		again, err := readState(path)
 		if second, e := json.Marshal(again); err != nil || e != nil || string(second) != string(kept) {
 			t.Fatalf("%q is kept as %s, then %s, %v", text, kept, second, err)

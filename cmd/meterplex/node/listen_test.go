@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // TestAShutdownEndsRequestsThatOutlastIt: a request that is open for longer than the shutdown waits is ended, and the shutdown
@@ -23,9 +25,7 @@ func TestAShutdownEndsRequestsThatOutlastIt(t *testing.T) {
 	var logged strings.Builder
 	n := &Node{logger: slog.New(slog.NewTextHandler(&logged, nil))}
 	e, err := n.listen("METERPLEX_HTTP_ADDR", "127.0.0.1:0", handler)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	e.patience = 50 * time.Millisecond
 	served := make(chan error, 1)
 	go func() { served <- e.serve() }()
@@ -78,9 +78,7 @@ func TestAShutdownWaitsForOpenRequests(t *testing.T) {
 		<-leaving
 		_, _ = io.WriteString(w, "whole")
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	go func() { _ = e.serve() }()
 	answered := make(chan string, 1)
 	go func() {

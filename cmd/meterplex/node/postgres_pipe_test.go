@@ -13,6 +13,7 @@ import (
 	"github.com/meterplex/meterplex/infra/pgpipe"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/watermill"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // TestP1_MessagesOfARestoredDumpAreDelivered: an instance gives the rows of PostgreSQL as the pipe transaction ids of a new server, when it
@@ -64,9 +65,7 @@ func newPipeWorld(t *testing.T) *pipeWorld {
 
 func (w *pipeWorld) must(err error) {
 	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, err)
 }
 
 func (w *pipeWorld) exec(statement string, args ...any) {

@@ -10,6 +10,7 @@ import (
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/migrations"
 )
 
@@ -18,14 +19,10 @@ import (
 func TestAStartCompletesAMigrationThatLeftRowSecurityOff(t *testing.T) {
 	url := localtest.Database(t)
 	db, err := postgres.OwnerDB(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer db.Close()
 	provider, err := goose.NewProvider(goose.DialectPostgres, db, migrations.FS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if _, err := provider.UpTo(t.Context(), 44); err != nil {
 		t.Fatal(err)
 	}

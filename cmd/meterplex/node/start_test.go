@@ -11,14 +11,13 @@ import (
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
 	"github.com/meterplex/meterplex/infra/local/folder"
 	"github.com/meterplex/meterplex/infra/local/localkafka"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // TestATakenAddressIsReportedBeforeAnythingStarts: no database is queried or migrated.
 func TestATakenAddressIsReportedBeforeAnythingStarts(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer taken.Close()
 	addr := taken.Addr().String()
 	for setting, cfg := range map[string]config.Config{
@@ -40,9 +39,7 @@ func TestATakenAddressIsReportedBeforeAnythingStarts(t *testing.T) {
 // TestADataDirectoryWithoutRightsIsNamed: with the setting and the remedy, before a server is downloaded.
 func TestADataDirectoryWithoutRightsIsNamed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, nil, 0o600))
 	cfg := config.Config{HTTPAddr: "127.0.0.1:0", Roles: []string{"api"}, DataDir: filepath.Join(file, "data")}
 	err := Serve(t.Context(), cfg, "", nil)
 	if err == nil || !strings.Contains(err.Error(), "METERPLEX_DATA_DIR") || !strings.Contains(err.Error(), cfg.DataDir) || !strings.Contains(err.Error(), "another directory") {

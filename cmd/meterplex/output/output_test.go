@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // TestListsAreStreamed: the printer of a list holds no more than a block of it.
@@ -15,16 +17,12 @@ func TestListsAreStreamed(t *testing.T) {
 		var all []json.RawMessage
 		for n := range 3 * tableBlock {
 			all = append(all, json.RawMessage(fmt.Sprintf(`{"a":%d,"b":["<",{}]}`, n)))
-			if err := p.Row(all[n]); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, p.Row(all[n]))
 			if lines := bytes.Count(out.Bytes(), []byte("\n")); n >= tableBlock && lines < n-tableBlock {
 				t.Fatalf("%s: %d lines after %d rows", format, lines, n)
 			}
 		}
-		if err := p.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, p.Close())
 		if format != "json" {
 			continue
 		}

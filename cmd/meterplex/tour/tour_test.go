@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // TestTheTourUsesOnlyItsOwnServers: the tour promotes a planted fault, so it must never
@@ -19,13 +20,9 @@ func TestTheTourUsesOnlyItsOwnServers(t *testing.T) {
 		"METERPLEX_BOOTSTRAP_OPERATOR_KEY": "mp_op_theirs-theirs-theirs-theirs-theirs", "METERPLEX_ROLLBACK_KEEP": "1s",
 	}
 	given, _, err := config.Load("", func(name string) (string, bool) { v, ok := env[name]; return v, ok })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	cfg, err := (&Tour{Given: given, DataDir: "own"}).settings()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if raw, _ := json.Marshal(cfg); strings.Contains(string(raw), "theirs") {
 		t.Errorf("the tour would work with what is others': %s", raw)
 	}

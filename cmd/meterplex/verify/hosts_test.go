@@ -6,14 +6,13 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // TestTheServerThatAcceptsWritesIsFoundAmongSeveralHosts: the checks' own sessions only read.
 func TestTheServerThatAcceptsWritesIsFoundAmongSeveralHosts(t *testing.T) {
 	database, err := url.Parse(localtest.Migrated(t, postgres.Migrate))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, hosts := range []string{"127.0.0.1:1," + database.Host, database.Host + ",127.0.0.1:1"} {
 		several := *database
 		several.Host, several.RawQuery = hosts, "target_session_attrs=read-write"

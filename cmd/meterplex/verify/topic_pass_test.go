@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // fakeTopics is a topic, usage.raw, during a read; the broker may delete its oldest records meanwhile.
@@ -51,9 +52,7 @@ func onTopic(t *testing.T, s state, end, start int64, offsets ...[2]int64) *pass
 	for _, o := range offsets {
 		n := max(o[1], -o[1])
 		value, err := wire(0, log[n])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		r := &kgo.Record{Topic: "usage.raw", Offset: o[0], Key: []byte("platform"), Value: value, Headers: []kgo.RecordHeader{
 			{Key: "mp-subject", Value: []byte("meterplex.usage.event.recorded.v1")},
 			{Key: "mp-position", Value: fmt.Append(nil, "0-", n)}, {Key: "mp-previous", Value: fmt.Append(nil, n-1)}, {Key: "mp-epoch", Value: []byte("1")},
@@ -65,9 +64,7 @@ func onTopic(t *testing.T, s state, end, start int64, offsets ...[2]int64) *pass
 	}
 	x.broker = from
 	c := newTopicPass(x, func(context.Context, []int64) (map[int64]*source, error) { return log, nil })
-	if err := c.compareAll(t.Context(), map[string]span{"usage.raw": {0, end}}, lease{position: s.head}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.compareAll(t.Context(), map[string]span{"usage.raw": {0, end}}, lease{position: s.head}))
 	return x
 }
 

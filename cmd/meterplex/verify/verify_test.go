@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // newTestPass is a pass over rows of the test's own.
@@ -94,9 +95,7 @@ func TestUncomparedDeadLettersAreUndetermined(t *testing.T) {
 	r := event(1, aggregationFailed, topicLetters, "f/1", `{"sourcePosition":1}`)
 	r.origin = 2
 	x.add(r)
-	if err := x.compareLetters(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, x.compareLetters(t.Context(), nil))
 	if c := x.deadLetters.result(); c.Holds != nil || !strings.Contains(c.Figures, "undetermined: partition 0 is not compared") {
 		t.Errorf("holds %v: %s", c.Holds, c.Figures)
 	}
