@@ -23,7 +23,7 @@ build: ## Build bin/meterplex
 
 test: ## Run each promise end to end and the short form of all other tests (PKG=./infra/relay TESTFLAGS='-run TestP2_': a part)
 	$(VET)
-	GOGC=400 $(TEST) -short -timeout 8m $(PKG)
+	GOGC=400 $(TEST) -short -p 3 -timeout 8m $(PKG)
 
 test-all: lint vulnerabilities ## Run every test in full, before a release (an hour; Chromium, npm and Python are used if installed)
 	$(VET)
