@@ -47,18 +47,21 @@ var layers = map[string]layer{
 	"projections/audit":        projection("projections", "projections/query"),
 	"projections/overview":     projection(), // in memory: it reads no database
 	"projections/periods":      projection("projections", "projections/query", "projections/prices"),
-	"internal/projectionstest": {ours: []string{"commands", "domain", "events", "infra/local/localtest", "infra/postgres", "infra/postgres/eventlog", "infra/postgres/store", "infra",
-		"projections", "projections/query", "projections/consume", "projections/rebuild", "projections/validate", "projections/usage", "projections/entitlements",
-		"projections/deadletters", "projections/series", "projections/audit", "projections/models"}, anyOther: true}, // tests only
 	"projections/models": projection("projections", "projections/query", "projections/rebuild", "projections/usage", "projections/entitlements",
 		"projections/deadletters", "projections/series", "projections/audit", "projections/periods"),
 
-	"migrations":    {},
-	"internal/tier": {}, // tests only
-	"internal/must": {}, // tests only
-	"deploy":        {}, // generates files: the standard library only
-	"cmd/scaling":   {}, // no part of the service
-	"infra":         {ours: []string{"commands", "domain", "events", "projections", "migrations", "infra"}, anyOther: true},
+	"migrations": {},
+
+	// For tests only.
+	"internal/tier": {},
+	"internal/must": {},
+	"internal/projectionstest": {ours: []string{"internal/must", "commands", "domain", "events", "infra/local/localtest", "infra/postgres", "infra/postgres/eventlog", "infra/postgres/store", "infra",
+		"projections", "projections/query", "projections/consume", "projections/rebuild", "projections/validate", "projections/usage", "projections/entitlements",
+		"projections/deadletters", "projections/series", "projections/audit", "projections/models"}, anyOther: true},
+
+	"deploy":      {}, // generates files: the standard library only
+	"cmd/scaling": {}, // no part of the service
+	"infra":       {ours: []string{"commands", "domain", "events", "projections", "migrations", "infra"}, anyOther: true},
 
 	// The server, then the log in it, then the rows recorded in the log. A new epoch of the log revokes
 	// the relay's leases, so that the cursors are below the log, and the relay is above it.
