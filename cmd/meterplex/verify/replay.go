@@ -44,7 +44,7 @@ func NewReplay(partition int16, rows int64, now time.Time) *Replay {
 	return &Replay{newPass(s, partition, now)}
 }
 
-// newPass is a pass without a database.
+// newPass returns a pass that reads no database.
 func newPass(s *state, partition int16, now time.Time) *pass {
 	v := &verifier{Config: Config{Now: func() time.Time { return now }, Progress: func(string) {}}, report: newReport(), reported: now}
 	x := &pass{verifier: v, state: s, p: partition, seed: maphash.MakeSeed()}
