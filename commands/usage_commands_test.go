@@ -97,8 +97,11 @@ func record(tenant, value string, offset int64, header ...string) events.Record 
 
 const oneCall = `{"eventId":"e1","feature":"api_calls","amount":5,"timestamp":"2026-05-04T12:00:00Z"}`
 
+const oneCloudEvent = `{"specversion":"1.0","id":"e1","source":"/x","type":"api_calls","time":"2026-05-04T12:00:00Z","data":{"amount":5}}`
+
 // Contents of messages, and their refusals.
 func TestMessagesOfUsage(t *testing.T) {
+	binary := []string{"mp-message-id", "usage.commands/3/7", "ce_specversion", "1.0", "ce_source", "/x", "ce_type", "api_calls", "ce_time", "2026-05-04T12:00:00Z", "ce_id", "e1"}
 	batch := `{"events":[` + oneCall + `,{"eventId":"e2","feature":"api_calls","amount":0,"timestamp":"2026-05-04T12:00:00Z"}]}`
 	for name, c := range map[string]struct {
 		record  events.Record
@@ -118,7 +121,16 @@ func TestMessagesOfUsage(t *testing.T) {
 		"no JSON":        {record(activeTenant.String(), "{", 7), activeTenant, 0, events.RefusedUsage{Code: "malformed_json", Index: -1}},
 		"out of its box": {record(activeTenant.String(), `{}],"events":[{}`, 7), activeTenant, 0, events.RefusedUsage{Code: "malformed_json", Index: -1}},
 		"empty":          {record(activeTenant.String(), `{"events":[]}`, 7), activeTenant, 0, events.RefusedUsage{Code: "batch_empty", Pointer: "/events", Index: -1}},
-		"huge":           {record(activeTenant.String(), `"`+strings.Repeat("x", maxMessage)+`"`, 7), activeTenant, 0, events.RefusedUsage{Code: "body_too_large", Index: -1}},
+		"structured":     {record(activeTenant.String(), oneCloudEvent, 7, "content-type", "application/cloudevents+json; charset=UTF-8"), activeTenant, 1, events.RefusedUsage{}},
+		"structured, refused": {record(activeTenant.String(), strings.Replace(oneCloudEvent, ":5", ":0.5", 1), 7, "content-type", "application/cloudevents+json"), activeTenant, 0,
+			events.RefusedUsage{Code: "amount_invalid", Pointer: "/data/amount", EventID: "e1"}},
+		"no CloudEvent":   {record(activeTenant.String(), oneCall, 7, "content-type", "application/cloudevents+json"), activeTenant, 0, events.RefusedUsage{Code: "member_missing", Pointer: "/specversion", Index: -1}},
+		"CloudEvents":     {record(activeTenant.String(), "["+oneCloudEvent+",{}]", 7, "content-type", "application/cloudevents-batch+json"), activeTenant, 1, events.RefusedUsage{Code: "member_missing", Pointer: "/1/specversion", Index: 1}},
+		"binary":          {record(activeTenant.String(), `{"amount":5}`, 7, binary...), activeTenant, 1, events.RefusedUsage{}},
+		"binary, typed":   {record(activeTenant.String(), `{"amount":5}`, 7, append(binary, "content-type", "application/json")...), activeTenant, 1, events.RefusedUsage{}},
+		"binary, refused": {record(activeTenant.String(), `{"amount":0.5}`, 7, binary...), activeTenant, 0, events.RefusedUsage{Code: "amount_invalid", Pointer: "/amount", EventID: "e1"}},
+		"binary, no id":   {record(activeTenant.String(), `{"amount":5}`, 7, binary[:len(binary)-2]...), activeTenant, 0, events.RefusedUsage{Code: "member_missing", Index: -1}},
+		"huge":            {record(activeTenant.String(), `"`+strings.Repeat("x", maxMessage)+`"`, 7), activeTenant, 0, events.RefusedUsage{Code: "body_too_large", Index: -1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			commands, log, _ := newUsageCommands()

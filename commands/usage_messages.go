@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"mime"
 	"strconv"
 	"strings"
 
@@ -23,6 +24,10 @@ const (
 	HeaderMessageID = "mp-message-id"
 	headerCloudID   = "ce_id"
 	headerCloudFrom = "ce_source"
+	// headerCloudSpec marks a CloudEvent in binary mode; ce_id and ce_source alone only name a message.
+	headerCloudSpec = "ce_specversion"
+	// headerContentType is a CloudEvent's: its structured mode, or the type of data in binary mode.
+	headerContentType = "content-type"
 )
 
 const (
@@ -42,7 +47,7 @@ type message struct {
 	id     string
 	sum    [32]byte // of the value
 	trace  uuid.UUID
-	single bool // one event, no {"events":[…]}
+	single bool // one event, no list
 	items  []domain.BatchItem
 	parts  []json.RawMessage // the elements, decoded for the first refusal
 }
@@ -128,6 +133,34 @@ func (m *message) decodeValue() ([]domain.BatchItem, *domain.Error) {
 	if len(m.Value) > maxMessage {
 		return nil, refuse("body_too_large", "", "a message may have at most %d bytes", maxMessage)
 	}
+	items, err := m.decodeForm()
+	if err == nil {
+		return items, nil
+	}
+	fault, ok := err.(*domain.Error)
+	if !ok {
+		return nil, refuse("message_unreadable", "", "%.200v", err)
+	}
+	return nil, fault
+}
+
+// decodeForm reads a CloudEvent as the Kafka binding marks it, else plain usage.
+func (m *message) decodeForm() ([]domain.BatchItem, error) {
+	media, _, _ := mime.ParseMediaType(string(m.Header(headerContentType)))
+	switch {
+	case media == domain.MediaCloudEventBatch:
+		return domain.DecodeCloudEventBatch(m.Value)
+	case strings.HasPrefix(media, "application/cloudevents"):
+		m.single = true
+		return domain.DecodeCloudEvent(m.Value)
+	case m.Header(headerCloudSpec) != nil:
+		m.single = true
+		return domain.DecodeCloudEventRecord(m.Headers, m.Value)
+	}
+	return m.decodePlain()
+}
+
+func (m *message) decodePlain() ([]domain.BatchItem, error) {
 	if fault := strictjson.Check(m.Value); fault != nil && fault.Code != "" {
 		// In a batch, lone surrogates are only the fault of their event.
 		if items, err := domain.DecodeBatch(m.Value); err == nil {
@@ -143,15 +176,7 @@ func (m *message) decodeValue() ([]domain.BatchItem, *domain.Error) {
 			body = append(append([]byte(`{"events":[`), body...), "]}"...)
 		}
 	}
-	items, err := domain.DecodeBatch(body)
-	if err == nil {
-		return items, nil
-	}
-	fault, ok := err.(*domain.Error)
-	if !ok {
-		return nil, refuse("message_unreadable", "", "%.200v", err)
-	}
-	return nil, fault
+	return domain.DecodeBatch(body)
 }
 
 // refusal returns the payload that records the refusal of an item.
@@ -184,7 +209,9 @@ func (e *entry) copied() json.RawMessage {
 	if e.item.Index != wholeMessage && !e.single {
 		if e.parts == nil {
 			var body struct{ Events []json.RawMessage }
-			_ = json.Unmarshal(e.Value, &body) // it was decoded before
+			if json.Unmarshal(e.Value, &body) != nil { // it was decoded before: a list of CloudEvents
+				_ = json.Unmarshal(e.Value, &body.Events)
+			}
 			e.parts = body.Events
 		}
 		if e.item.Index >= len(e.parts) {

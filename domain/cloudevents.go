@@ -9,6 +9,12 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
+// Media types of CloudEvents in structured mode.
+const (
+	MediaCloudEvent      = "application/cloudevents+json"
+	MediaCloudEventBatch = "application/cloudevents-batch+json"
+)
+
 // maxSource bounds a CloudEvent's source: it is stored with each event.
 const maxSource = 1024
 
@@ -21,7 +27,8 @@ const maxSource = 1024
 // describe the transport of an event and are not part of the payload.
 //
 // Faults are reported as by DecodeBatch. Faults of the envelope have the code
-// cloudevent_invalid and precede those of the usage in it.
+// cloudevent_invalid and precede those of the usage in it. A body without id, source, type or
+// specversion is no CloudEvent: member_missing, and no items.
 func DecodeCloudEvent(body []byte) ([]BatchItem, error) {
 	d, fault := newDecoder(body)
 	if fault != nil {
@@ -61,6 +68,9 @@ func (d *decoder) single(read func(*decoder, *BatchItem)) ([]BatchItem, error) {
 	read(d, &item)
 	if d.in.Fault != nil || !d.in.End() {
 		return nil, refused(d.in.Fault)
+	}
+	if d.foreign != nil {
+		return nil, d.foreign
 	}
 	return []BatchItem{item}, nil
 }
@@ -211,13 +221,17 @@ func (e *envelope) refuse(name, why string) {
 	}
 }
 
-// settleCloudEvent checks the envelope, then the usage in it. The order is: names
-// and values of extension attributes, data_base64, specversion, source, type, the
-// other attributes, data, and then the order of settle.
+// settleCloudEvent checks the envelope, then the usage in it. The order is: the presence of the
+// required attributes, names and values of extension attributes, data_base64, specversion, source,
+// type, the other attributes, data, and then the order of settle.
 func (d *decoder) settleCloudEvent(item *BatchItem, e *envelope) {
 	in := e.draft()
 	if in.checkEventID() == nil {
 		item.EventID = string(in.eventID.chars)
+	}
+	if d.foreign = e.checkRequired(&in); d.foreign != nil {
+		item.Err = d.foreign
+		return
 	}
 	if item.Err = e.check(&in); item.Err == nil {
 		item.Err = e.open(&in)
@@ -239,6 +253,18 @@ func (e *envelope) draft() draft {
 	return in
 }
 
+// checkRequired checks the attributes without which an object is no CloudEvent.
+func (e *envelope) checkRequired(in *draft) *Error {
+	for _, name := range [...]string{"specversion", "id", "source", "type"} {
+		if !e.known(name).sent {
+			fault := in.missing(name)
+			fault.Message += " in each CloudEvent"
+			return fault
+		}
+	}
+	return nil
+}
+
 // check checks the parts of the envelope that are not usage.
 func (e *envelope) check(in *draft) *Error {
 	switch {
@@ -246,16 +272,10 @@ func (e *envelope) check(in *draft) *Error {
 		return e.fault
 	case e.base64:
 		return &Error{Code: "cloudevent_invalid", Pointer: "/data_base64", Message: "data_base64 is not supported; send data as a JSON object"}
-	case !e.specVersion.sent:
-		return in.missing("specversion")
 	case string(e.specVersion.chars) != "1.0":
 		return in.refuse("specversion", "cloudevent_invalid", `must be "1.0"`)
-	case !e.source.sent:
-		return in.missing("source")
 	case !e.source.valid || len(in.source) < 1 || len(in.source) > maxSource || !isPrintable(e.source.chars):
 		return in.refuse("source", "cloudevent_invalid", "must be a URI reference of 1 to 1024 printable ASCII characters without space")
-	case !e.kind.sent:
-		return in.missing("type")
 	case !e.kind.valid || len(e.kind.chars) == 0:
 		return in.refuse("type", "cloudevent_invalid", "must be a string that is not empty")
 	}

@@ -9,18 +9,32 @@ import (
 	"unicode/utf8"
 
 	"github.com/meterplex/meterplex/domain/strictjson"
+	"github.com/meterplex/meterplex/events"
 )
 
 // DecodeCloudEventBinary reads one CloudEvent in binary mode: the attributes are
 // the headers whose names start with ce-, the body is data. Header has the form of
 // net/http.
 func DecodeCloudEventBinary(header map[string][]string, body []byte) ([]BatchItem, error) {
-	e := headerEnvelope(header)
-	d := &decoder{in: strictjson.Over(body)}
+	return decodeBinary(header, formBinary, "ce-", body)
+}
+
+// DecodeCloudEventRecord reads one CloudEvent in binary mode from a Kafka record: the attributes are
+// the headers whose names start with ce_, the value is data.
+func DecodeCloudEventRecord(headers []events.Header, value []byte) ([]BatchItem, error) {
+	header := make(map[string][]string, len(headers))
+	for _, h := range headers {
+		header[h.Key] = append(header[h.Key], string(h.Value))
+	}
+	return decodeBinary(header, formRecord, "ce_", value)
+}
+
+func decodeBinary(header map[string][]string, as form, prefix string, body []byte) ([]BatchItem, error) {
+	e := headerEnvelope(header, as, prefix)
+	d := new(decoder)
+	settle := func(d *decoder, item *BatchItem) { d.settleCloudEvent(item, &e) }
 	if len(bytes.TrimSpace(body)) == 0 {
-		items := make([]BatchItem, 1)
-		d.settleCloudEvent(&items[0], &e)
-		return items, nil
+		return d.single(settle)
 	}
 	in, fault := strictjson.Open(body)
 	if fault != nil {
@@ -29,24 +43,24 @@ func DecodeCloudEventBinary(header map[string][]string, body []byte) ([]BatchIte
 	d.in, e.data = in, body[in.Pos():]
 	return d.single(func(d *decoder, item *BatchItem) {
 		if d.in.Value() {
-			d.settleCloudEvent(item, &e)
+			settle(d, item)
 		}
 	})
 }
 
 // headerEnvelope reads the attributes from headers, in the order of their names, so
 // that the same headers give the same fault.
-func headerEnvelope(header map[string][]string) envelope {
-	e := envelope{form: formBinary}
+func headerEnvelope(header map[string][]string, as form, prefix string) envelope {
+	e := envelope{form: as}
 	values := make(map[string][]string, len(header))
 	for name, list := range header {
 		name = strings.ToLower(name)
 		values[name] = append(values[name], list...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		attribute, isAttribute := strings.CutPrefix(name, "ce-")
+		attribute, isAttribute := strings.CutPrefix(name, prefix)
 		switch {
-		case attribute == "datacontenttype" || attribute == "data":
+		case isAttribute && (attribute == "datacontenttype" || attribute == "data"):
 			e.refuse(attribute, "is no header in binary mode: Content-Type and the body are")
 		case name == "content-type":
 			e.setHeader("datacontenttype", values[name])
@@ -58,12 +72,16 @@ func headerEnvelope(header map[string][]string) envelope {
 }
 
 func (e *envelope) setHeader(name string, values []string) {
+	known := e.known(name)
+	if known != nil {
+		known.sent = true // also if it is refused
+	}
 	if len(values) != 1 {
 		e.refuse(name, "must be there once")
 		return
 	}
 	chars, ok := []byte(values[0]), true
-	if name != "datacontenttype" { // Content-Type is not an attribute header and is not encoded
+	if e.form == formBinary && name != "datacontenttype" { // Content-Type and headers of records are not encoded
 		chars, ok = headerText(values[0])
 	}
 	value := text{sent: true, valid: utf8.Valid(chars), chars: chars}
@@ -71,7 +89,6 @@ func (e *envelope) setHeader(name string, values []string) {
 		e.refuse(name, "is not percent-encoded UTF-8")
 		return
 	}
-	known := e.known(name)
 	if known == nil {
 		e.extend([]byte(name), value)
 	} else {

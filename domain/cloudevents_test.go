@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/events"
 )
 
 // cloudEvent returns a valid CloudEvent with members replaced, added or, by "", left out.
@@ -112,11 +114,70 @@ func TestDecodeCloudEvent(t *testing.T) {
 		if c.event[0] != '{' {
 			continue
 		}
-		if items, err = DecodeCloudEvent([]byte(c.event)); err != nil || len(items) != 1 {
-			t.Errorf("%s: %v", c.event, err)
-			continue
+		checkCloudItem(t, c.event, onlyItem(DecodeCloudEvent([]byte(c.event))), c.code, c.pointer, c.payload)
+	}
+}
+
+// onlyItem is the event of a body, or its refusal as no CloudEvent.
+func onlyItem(items []BatchItem, err error) (item BatchItem) {
+	if errors.As(err, &item.Err) || len(items) != 1 {
+		return item
+	}
+	return items[0]
+}
+
+// Without one of the attributes that CloudEvents 1.0 requires, the body as a whole is refused: it is no CloudEvent.
+func TestDecodeCloudEventRefusesOtherObjects(t *testing.T) {
+	for _, name := range []string{"specversion", "id", "source", "type"} {
+		for mode, decode := range map[string]func() ([]BatchItem, error){
+			"structured": func() ([]BatchItem, error) { return DecodeCloudEvent([]byte(cloudEvent(name, "", "Region", `"eu"`))) },
+			"binary": func() ([]BatchItem, error) {
+				return DecodeCloudEventBinary(cloudHeader("ce-"+name, ""), []byte(`{"amount":5}`))
+			},
+			"binary, no data": func() ([]BatchItem, error) { return DecodeCloudEventBinary(cloudHeader("ce-"+name, ""), nil) },
+			"record": func() ([]BatchItem, error) {
+				return DecodeCloudEventRecord(cloudRecord("ce_"+name, ""), []byte(`{"amount":5}`))
+			},
+		} {
+			var fault *Error
+			if items, err := decode(); !errors.As(err, &fault) || fault.Code != "member_missing" || items != nil {
+				t.Errorf("%s without %s: %v with %d items", mode, name, err, len(items))
+			}
 		}
-		checkCloudItem(t, c.event, items[0], c.code, c.pointer, c.payload)
+	}
+}
+
+// cloudRecord returns the headers of a CloudEvent in a Kafka record.
+func cloudRecord(changes ...string) (list []events.Header) {
+	for name, values := range cloudHeader() {
+		name = strings.Replace(strings.ToLower(name), "ce-", "ce_", 1)
+		list = append(list, events.Header{Key: name, Value: []byte(values[0])})
+	}
+	for i := 0; i < len(changes); i += 2 {
+		list = slices.DeleteFunc(list, func(h events.Header) bool { return h.Key == changes[i] })
+		if changes[i+1] != "" {
+			list = append(list, events.Header{Key: changes[i], Value: []byte(changes[i+1])})
+		}
+	}
+	return list
+}
+
+// The Kafka binding has the prefix ce_ and no percent-encoding.
+func TestDecodeCloudEventRecord(t *testing.T) {
+	for i, c := range []struct {
+		headers                       []events.Header
+		value, code, pointer, payload string
+	}{
+		{cloudRecord(), `{"amount":5}`, "", "", wantCloudPayload},
+		{cloudRecord("content-type", ""), `{"amount":5}`, "", "", wantCloudPayload},
+		{cloudRecord("ce_region", "Zürich 50%25"), `{"amount":5}`, "", "",
+			strings.Replace(wantCloudPayload, `"source"`, `"metadata":{"ce":{"region":"Zürich 50%25"}},"source"`, 1)},
+		{cloudRecord("ce_source", "\xff"), `{"amount":5}`, "cloudevent_invalid", "", ""},
+		{cloudRecord("content-type", "text/plain"), `{"amount":5}`, "cloudevent_invalid", "", ""},
+		{cloudRecord(), `{"amount":0.5}`, "amount_invalid", "/amount", ""},
+		{append(cloudRecord(), events.Header{Key: "ce_id", Value: []byte("b")}), `{"amount":5}`, "cloudevent_invalid", "", ""},
+	} {
+		checkCloudItem(t, fmt.Sprint(i), onlyItem(DecodeCloudEventRecord(c.headers, []byte(c.value))), c.code, c.pointer, c.payload)
 	}
 }
 
@@ -219,12 +280,7 @@ func TestDecodeCloudEventBinary(t *testing.T) {
 		{cloudHeader(), `{"amount":5,"x":1}`, "unknown_member", "/x", ""},
 		{cloudHeader(), `{"amount":5,"metadata":{"ce":1}}`, "metadata_invalid", "/metadata", ""},
 	} {
-		items, err := DecodeCloudEventBinary(c.header, []byte(c.body))
-		if err != nil || len(items) != 1 {
-			t.Errorf("case %d: %v", i, err)
-			continue
-		}
-		checkCloudItem(t, fmt.Sprint("case ", i), items[0], c.code, c.pointer, c.payload)
+		checkCloudItem(t, fmt.Sprint("case ", i), onlyItem(DecodeCloudEventBinary(c.header, []byte(c.body))), c.code, c.pointer, c.payload)
 	}
 	for _, body := range []string{`{`, `{"amount":5}{}`, `{"amount":5,"amount":5}`, "\xff"} {
 		if items, err := DecodeCloudEventBinary(cloudHeader(), []byte(body)); err == nil || err.(*Error).Code != "malformed_json" {

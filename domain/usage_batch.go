@@ -64,7 +64,8 @@ func DecodePayload(payload []byte) (*UsageEvent, error) {
 // a batch is stored and released as a whole.
 type decoder struct {
 	in        strictjson.Scanner
-	stored    bool // the body is a Payload
+	stored    bool   // the body is a Payload
+	foreign   *Error // the object read last is no CloudEvent
 	items     []BatchItem
 	free      []UsageEvent
 	arena     []byte

@@ -124,7 +124,8 @@ type form uint8
 const (
 	formPlain      form = iota // an element of events
 	formStructured             // a CloudEvent in JSON
-	formBinary                 // a CloudEvent in headers, with data as the body
+	formBinary                 // a CloudEvent in headers of HTTP, with data as the body
+	formRecord                 // a CloudEvent in headers of a Kafka record, with data as the value
 )
 
 // place returns the name of a member in the event's format, and its pointer.
@@ -143,18 +144,18 @@ func (in *draft) place(member string) (name, pointer string) {
 		name = in.featureName
 	case "timestamp":
 		name = "time"
-	case "datacontenttype":
-		if in.form == formBinary {
-			return "Content-Type", ""
-		}
-		name = member
 	default:
 		name = member
 	}
-	if in.form == formBinary {
-		return "ce-" + name, "" // a header is not in the body
+	switch { // a header is not in the body
+	case in.form == formStructured:
+		return name, "/" + name
+	case member == "datacontenttype":
+		return "Content-Type", ""
+	case in.form == formRecord:
+		return "ce_" + name, ""
 	}
-	return name, "/" + name
+	return "ce-" + name, ""
 }
 
 // typeInData names the type of the usage in a CloudEvent, whose attribute type is another.

@@ -23,8 +23,10 @@ func (s *service) usageOperations(t *site) {
 	readers := readersOfUsage()
 	historians := slices.Insert(readersOfUsage(), 1, commands.ScopeEventsRead)
 	t.serveRaw(operation{method: http.MethodPost, path: path + "/events", who: auth.Tenant, scopes: []string{commands.ScopeUsageWrite}, ingest: true, id: "ingestUsage", tag: "Usage", summary: "Send usage events",
+		problems: []int{http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity},
 		description: "202 is answered once the accepted events are durable. Send the same batch again after any failure: an accepted event is a duplicate then and counts once. " +
-			"A correction replaces the amount of recorded usage, a retraction takes the usage back; `correctionRef` names it."}, describeIngest, s.ingest)
+			"A correction replaces the amount of recorded usage, a retraction takes the usage back; `correctionRef` names it. " +
+			"A single CloudEvent that is not recorded is a problem with the code of its verdict: 404, 409 or 422."}, describeIngest, s.ingest)
 	serve(t, operation{method: http.MethodGet, path: path + "/events", who: auth.Either, scopes: readers, id: "listUsageEvents", tag: "Usage", summary: "List usage events",
 		description: "Newest first. A page may hold fewer events than asked for and still have a nextCursor.", problems: gone}, s.listUsageEvents)
 	serve(t, operation{method: http.MethodGet, path: path + "/events/{eventId}", who: auth.Either, scopes: readers, id: "getReceipt", tag: "Usage", summary: "Read the receipt of one event",

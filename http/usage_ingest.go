@@ -8,6 +8,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/http/buffer"
 	"github.com/meterplex/meterplex/http/edge"
@@ -17,12 +18,7 @@ import (
 // jsonType is the header of answers in JSON: net/http does not write to it.
 var jsonType = []string{mediaJSON}
 
-// Media types of ingest beside application/json.
-const (
-	mediaJSON            = "application/json"
-	mediaCloudEvent      = "application/cloudevents+json"
-	mediaCloudEventBatch = "application/cloudevents-batch+json"
-)
+const mediaJSON = "application/json"
 
 // ingest is the hot path: it decodes the body and encodes the answer without reflection.
 func (s *service) ingest(w http.ResponseWriter, r *http.Request) error {
@@ -36,7 +32,7 @@ func (s *service) ingest(w http.ResponseWriter, r *http.Request) error {
 	if p := readReplay(x, r.Header["Meterplex-Replay"]); p != nil {
 		return p
 	}
-	items, err := s.readEvents(r)
+	items, single, err := s.readEvents(r)
 	if err != nil {
 		return err
 	}
@@ -48,6 +44,10 @@ func (s *service) ingest(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	sums := countVerdicts(verdicts)
+	if single && sums.accepted+sums.duplicates == 0 {
+		s.metrics.verdicts.add(x.Tenant.Class, sums)
+		return refusedCloudEvent(&verdicts[0])
+	}
 	body := appendVerdicts(buffer.Get(buffer.SizeFor(answerRoom*(1+len(verdicts)))), sums, verdicts)
 	s.metrics.seconds.Observe(time.Since(start).Seconds())
 	s.metrics.verdicts.add(x.Tenant.Class, sums)
@@ -88,34 +88,47 @@ func readReplay(x *edge.Exchange, values []string) *problem.Problem {
 	return nil
 }
 
-// readEvents decodes the body by its media type. CloudEvents attributes in headers select
-// binary mode, whatever JSON type the data has.
-func (s *service) readEvents(r *http.Request) ([]domain.BatchItem, error) {
+// readEvents decodes the body by its media type, and reports whether it is a single CloudEvent.
+// CloudEvents attributes in headers select binary mode, whatever JSON type the data has, or without a type.
+func (s *service) readEvents(r *http.Request) (items []domain.BatchItem, single bool, err error) {
 	binary := hasAttributes(r.Header)
 	media := ""
 	body, p := s.edge.ReadBody(r, func(m string) bool {
 		media = m
 		switch {
 		case binary && !strings.HasPrefix(m, "application/cloudevents"):
-			return m == mediaJSON || strings.HasSuffix(m, "+json") || strings.HasSuffix(m, "/json")
+			return m == "" || m == mediaJSON || strings.HasSuffix(m, "+json") || strings.HasSuffix(m, "/json")
 		default:
-			return m == mediaJSON || m == mediaCloudEvent || m == mediaCloudEventBatch
+			return m == mediaJSON || m == domain.MediaCloudEvent || m == domain.MediaCloudEventBatch
 		}
 	})
 	if p != nil {
-		return nil, p
+		return nil, false, p
 	}
 	defer buffer.Put(body) // decoded items share no memory with the body
-	switch media {
-	case mediaCloudEvent:
-		return domain.DecodeCloudEvent(body)
-	case mediaCloudEventBatch:
-		return domain.DecodeCloudEventBatch(body)
+	switch {
+	case media == domain.MediaCloudEvent:
+		items, err = domain.DecodeCloudEvent(body)
+		return items, true, err
+	case media == domain.MediaCloudEventBatch:
+		items, err = domain.DecodeCloudEventBatch(body)
+	case binary:
+		items, err = domain.DecodeCloudEventBinary(r.Header, body)
+		return items, true, err
+	default:
+		items, err = domain.DecodeBatch(body)
 	}
-	if binary {
-		return domain.DecodeCloudEventBinary(r.Header, body)
+	return items, false, err
+}
+
+// refusedCloudEvent is the answer to a single CloudEvent that is not recorded. SDKs of CloudEvents read
+// the status only, so 202 would report a delivery. 422, unless the status of the code is 404 or 409.
+func refusedCloudEvent(v *commands.EventVerdict) *problem.Problem {
+	p := problem.New(v.Code, v.Reason).At(v.Pointer)
+	if p.Status != http.StatusNotFound && p.Status != http.StatusConflict {
+		p.Status = http.StatusUnprocessableEntity
 	}
-	return domain.DecodeBatch(body)
+	return p
 }
 
 func hasAttributes(header http.Header) bool {
@@ -131,10 +144,10 @@ func hasAttributes(header http.Header) bool {
 func describeIngest(op *huma.Operation, types schemas) {
 	cloudEvent := types.of(cloudEvent{})
 	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
-		mediaJSON:       {Schema: types.of(usageBatch{})},
-		mediaCloudEvent: {Schema: cloudEvent},
+		mediaJSON:              {Schema: types.of(usageBatch{})},
+		domain.MediaCloudEvent: {Schema: cloudEvent},
 		// Without a schema: with an array, generated Python clients fail on each body of the operation.
-		mediaCloudEventBatch: {Extensions: map[string]any{itemSchema: cloudEvent}},
+		domain.MediaCloudEventBatch: {Extensions: map[string]any{itemSchema: cloudEvent}},
 	}}
 	op.Parameters = []*huma.Param{
 		{Name: "Content-Encoding", In: "header", Description: "gzip or zstd; the body may have 4 MiB after decompression.",

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"strings"
 	"testing"
@@ -96,13 +97,14 @@ func TestIngestTakesCloudEventsAndCompression(t *testing.T) {
 	plain, _ = json.Marshal(batch(event("z2", nil)))
 	packed := encoder.EncodeAll(plain, nil)
 	for name, c := range map[string]call{
-		"structured":  {header: map[string]string{"Content-Type": "application/cloudevents+json; charset=UTF-8"}, body: cloud("c1")},
-		"batch":       {header: map[string]string{"Content-Type": "application/cloudevents-batch+json"}, body: []any{cloud("c2")}},
-		"binary":      {header: map[string]string{"ce-specversion": "1.0", "ce-id": "c3", "ce-source": "/gateway", "ce-type": "api_calls", "ce-time": now()}, body: `{"amount":3}`},
-		"binary+json": {header: map[string]string{"ce-specversion": "1.0", "ce-id": "c4", "ce-source": "/gateway", "ce-type": "api_calls", "ce-time": now(), "Content-Type": "application/vnd.us+json"}, body: `{"amount":3}`},
-		"gzip":        {header: map[string]string{"Content-Encoding": "gzip"}, body: zipped.Bytes()},
-		"zstd":        {header: map[string]string{"Content-Encoding": "zstd"}, body: packed},
-		"replay":      {header: map[string]string{"Meterplex-Replay": "offline"}, body: batch(event("r1", nil))},
+		"structured":      {header: map[string]string{"Content-Type": "application/cloudevents+json; charset=UTF-8"}, body: cloud("c1")},
+		"batch":           {header: map[string]string{"Content-Type": "application/cloudevents-batch+json"}, body: []any{cloud("c2")}},
+		"binary":          {header: map[string]string{"ce-specversion": "1.0", "ce-id": "c3", "ce-source": "/gateway", "ce-type": "api_calls", "ce-time": now()}, body: `{"amount":3}`},
+		"binary+json":     {header: map[string]string{"ce-specversion": "1.0", "ce-id": "c4", "ce-source": "/gateway", "ce-type": "api_calls", "ce-time": now(), "Content-Type": "application/vnd.us+json"}, body: `{"amount":3}`},
+		"binary, no type": {header: map[string]string{"ce-specversion": "1.0", "ce-id": "c5", "ce-source": "/gateway", "ce-type": "api_calls", "ce-time": now(), "Content-Type": ""}, body: `{"amount":3}`},
+		"gzip":            {header: map[string]string{"Content-Encoding": "gzip"}, body: zipped.Bytes()},
+		"zstd":            {header: map[string]string{"Content-Encoding": "zstd"}, body: packed},
+		"replay":          {header: map[string]string{"Meterplex-Replay": "offline"}, body: batch(event("r1", nil))},
 	} {
 		c.method, c.path, c.key = "POST", "/api/v1/usage/events", a.writer
 		if got := w.want(202, c); got["accepted"].(json.Number).String() != "1" {
@@ -113,6 +115,78 @@ func TestIngestTakesCloudEventsAndCompression(t *testing.T) {
 	w.must(w.pool.QueryRow(t.Context(), `SELECT count(*) FROM event_log_rows WHERE replay = 'offline' AND dedupe_key = 'u/r1'`).Scan(&replayed))
 	if replayed != 1 {
 		t.Errorf("%d events are marked as sent after an outage", replayed)
+	}
+}
+
+// outcome sends one event in any form and returns its status, or its code and the pointer.
+func (w *testService) outcome(status int, c call) string {
+	w.Helper()
+	c.method, c.path = "POST", "/api/v1/usage/events"
+	got := w.want(status, c)
+	if status != 202 {
+		pointer := any(nil)
+		for _, fault := range got["errors"].([]any) {
+			pointer = fault.(map[string]any)["pointer"]
+		}
+		return fmt.Sprint(got["code"], " ", pointer)
+	}
+	v := verdicts(got)[0]
+	if v["code"] != nil {
+		return valuesOf(v, "code", "pointer")
+	}
+	return fmt.Sprint(v["status"])
+}
+
+// Clients of CloudEvents read the status alone: 202 is an event that is recorded.
+func TestASingleCloudEventIsAnsweredWithItsOwnStatus(t *testing.T) {
+	w, a := newServiceWithAccount(t)
+	at := now()
+	for n, c := range []struct {
+		changes map[string]any // of attributes; of amount
+		status  int
+		want    string
+	}{
+		{nil, 202, "accepted"},
+		{nil, 202, "duplicate"},
+		{map[string]any{"amount": 4}, 409, "payload_conflict <nil>"},
+		{map[string]any{"id": "b", "amount": 0.5}, 422, "amount_invalid §/amount"},
+		{map[string]any{"id": "b", "type": "nosuch"}, 404, "feature_not_found <nil>"},
+		{map[string]any{"id": "b", "type": "sso"}, 409, "not_entitled <nil>"},
+		{map[string]any{"id": "b", "time": "2020-01-01T00:00:00Z"}, 422, "timestamp_too_old <nil>"},
+		{map[string]any{"id": "b", "time": "yesterday"}, 422, "timestamp_invalid <nil>"},
+		{map[string]any{"id": "b", "specversion": "0.3"}, 422, "cloudevent_invalid <nil>"},
+		{map[string]any{"specversion": nil}, 400, "member_missing <nil>"},
+		{map[string]any{"id": nil}, 400, "member_missing <nil>"},
+		{map[string]any{"source": nil}, 400, "member_missing <nil>"},
+		{map[string]any{"type": nil}, 400, "member_missing <nil>"},
+	} {
+		e := map[string]any{"specversion": "1.0", "id": "a", "source": "/x", "type": "api_calls", "time": at, "amount": 3}
+		maps.Copy(e, c.changes)
+		maps.DeleteFunc(e, func(_ string, v any) bool { return v == nil })
+		data := map[string]any{"amount": e["amount"]}
+		delete(e, "amount")
+		headers := map[string]string{}
+		for name, value := range e {
+			headers["ce-"+name] = fmt.Sprint(value)
+		}
+		if got := w.outcome(c.status, call{key: a.writer, header: headers, body: data}); got != strings.Replace(c.want, "§", "", 1) {
+			t.Errorf("binary %v: %s", c.changes, got)
+		}
+		e["data"] = data
+		got := w.outcome(c.status, call{key: a.writer, header: map[string]string{"Content-Type": "application/cloudevents+json"}, body: e})
+		code, pointer, _ := strings.Cut(got, " ")
+		want, at, _ := strings.Cut(c.want, " ")
+		if n > 0 && code != want || strings.HasPrefix(at, "§") && pointer != "/data/amount" {
+			t.Errorf("structured %v: %s", c.changes, got)
+		}
+	}
+	var stored int
+	w.must(w.pool.QueryRow(t.Context(), `SELECT count(*) FROM event_log_rows WHERE dedupe_key LIKE 'u/%'`).Scan(&stored))
+	if stored != 1 {
+		t.Errorf("%d events are stored", stored)
+	}
+	if got := w.outcome(202, call{key: a.writer, header: map[string]string{"Content-Type": "application/cloudevents-batch+json"}, body: `[{}]`}); got != "member_missing /0/specversion" {
+		t.Errorf("a batch: %s", got)
 	}
 }
 

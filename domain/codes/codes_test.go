@@ -73,7 +73,7 @@ code keeps its meaning, and later releases may add codes. The same table is at `
 
 | column | content |
 |---|---|
-| status | the HTTP status of a request that is refused with the code; – if no request is |
+| status | the HTTP status of a request that is refused with the code; – if no request is. A single CloudEvent that is refused with a code of 400 is answered 422 |
 | answered in | *request*: ` + "`code` and `errors`" + ` of a problem. *event*: an event of the 202 of ` + "`POST /usage/events`" + `; the other events of the batch are not affected. *dead letter*: a dead letter, and the receipt of its event. *item*: ` + "`errors`" + ` of a problem, an entry of a bulk answer, or the failure of a rebuild |
 | retry | whether the same request or event can succeed later. Every 429 and 503 has ` + "`Retry-After`" + ` |
 

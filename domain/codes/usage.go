@@ -6,8 +6,8 @@ func usageMembers() []Code {
 		{"amount_invalid", 400, Request | Event | DeadLetter, false, 0, "The amount is invalid", "Send an integer from 1 to 9007199254740991, in digits only: not 5.0, \"5\" or 1e3"},
 		{"batch_empty", 400, Request | DeadLetter, false, 0, "The batch has no events", "Send 1 to 1000 events"},
 		{"batch_too_large", 400, Request | DeadLetter, false, 0, "The batch has too many events", "Send at most 1000 events in each batch"},
-		{"cloudevent_invalid", 0, Event | DeadLetter, false, 0, "The CloudEvent has an invalid attribute", "Correct the attribute that the reason names; CloudEvents 1.0 defines their forms"},
-		{"correction_ref_invalid", 0, Event | DeadLetter, false, 0, "The correctionRef is invalid",
+		{"cloudevent_invalid", 422, Request | Event | DeadLetter, false, 0, "The CloudEvent has an invalid attribute", "Correct the attribute that the reason names; CloudEvents 1.0 defines their forms"},
+		{"correction_ref_invalid", 422, Request | Event | DeadLetter, false, 0, "The correctionRef is invalid",
 			"Name the eventId of recorded usage of the same feature, which is no correction itself; leave the member out of usage"},
 		{"event_id_invalid", 400, Request | Event | DeadLetter, false, 0, "The eventId is invalid", "Send a string of 1 to 255 printable ASCII characters without space"},
 		{"event_invalid", 0, Event | DeadLetter, false, 0, "The event is not an object", "Send a JSON object for each event"},
@@ -17,7 +17,7 @@ func usageMembers() []Code {
 			"Send an object of at most 5 levels, without NUL and lone surrogates, and with numbers that JSON readers keep exactly"},
 		{"metadata_too_large", 400, Request | Event | DeadLetter, false, 0, "The metadata is too large", "Send at most 4 KiB of metadata in canonical form"},
 		{"items_invalid", 400, Request, false, 0, "The items are invalid", "Send {\"items\":[…]} with 1 to 20 items"},
-		{"timestamp_invalid", 0, Event | DeadLetter, false, 0, "The timestamp is invalid", "Send an RFC 3339 time with an offset, e.g. 2026-05-01T12:00:00Z"},
+		{"timestamp_invalid", 422, Request | Event | DeadLetter, false, 0, "The timestamp is invalid", "Send an RFC 3339 time with an offset, e.g. 2026-05-01T12:00:00Z"},
 		{"type_invalid", 400, Request | Event | DeadLetter, false, 0, "The type is invalid", "Send a type that the member documents"},
 	}
 }
@@ -27,8 +27,8 @@ func usagePolicy() []Code {
 	return []Code{
 		{"correction_target_not_counted", 0, DeadLetter, false, 0, "The event to correct does not count: it is rejected or dead-lettered",
 			"Retry the dead letter of the event to correct, then that of the correction"},
-		{"correction_target_retracted", 0, Event | DeadLetter, false, 0, "The event to correct is retracted, which is final", "Send new usage with an eventId of its own"},
-		{"correction_target_unknown", 0, Event | DeadLetter, false, 0, "No accepted event has the eventId that correctionRef names",
+		{"correction_target_retracted", 422, Request | Event | DeadLetter, false, 0, "The event to correct is retracted, which is final", "Send new usage with an eventId of its own"},
+		{"correction_target_unknown", 422, Request | Event | DeadLetter, false, 0, "No accepted event has the eventId that correctionRef names",
 			"Send the usage first, or earlier in the same batch; then send the correction again with the same eventId"},
 		{"feature_not_found", 404, Request | Event | DeadLetter, false, 0, "The feature is not found in the active subscription, or not defined",
 			"Name a feature of the subscription, under another eventId if the event was accepted. A plan that is applied now counts for usage from now on: a retry of earlier usage fails again"},
@@ -41,8 +41,8 @@ func usagePolicy() []Code {
 		{"quota_exceeded", 409, Request | Event | DeadLetter, true, 0, "The limit does not allow the amount",
 			"Ask for less (remaining), wait until the limit is reset (resetAt), or raise the limit of the plan and apply it; nothing was recorded"},
 		{"refused_before", 0, DeadLetter, false, 0, "An earlier delivery of the same message was refused", "Send the event in a new message"},
-		{"timestamp_in_future", 0, Event | DeadLetter, true, 0, "The timestamp is too far in the future", "Synchronise the producer's clock; the event is accepted once its time is at most 5 minutes ahead"},
-		{"timestamp_too_old", 0, Event | DeadLetter, false, 0, "The timestamp is too old", "Send the event with a key that has the scope usage:backfill"},
+		{"timestamp_in_future", 422, Request | Event | DeadLetter, true, 0, "The timestamp is too far in the future", "Synchronise the producer's clock; the event is accepted once its time is at most 5 minutes ahead"},
+		{"timestamp_too_old", 422, Request | Event | DeadLetter, false, 0, "The timestamp is too old", "Send the event with a key that has the scope usage:backfill"},
 	}
 }
 

@@ -11,10 +11,13 @@ import (
 // IsJSONMedia accepts the media type of the catalogue's bodies.
 func IsJSONMedia(media string) bool { return media == "application/json" }
 
-// checkMedia checks the Content-Type: an accepted media type, in UTF-8.
+// checkMedia checks the Content-Type: an accepted media type, in UTF-8. Without the header the media type is "".
 func checkMedia(r *http.Request, takes func(media string) bool) *problem.Problem {
 	values := r.Header["Content-Type"]
 	if len(values) == 1 && values[0] == "application/json" && takes(values[0]) {
+		return nil
+	}
+	if len(values) == 0 && takes("") {
 		return nil
 	}
 	if len(values) == 1 {
