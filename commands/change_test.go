@@ -17,7 +17,7 @@ type counter struct {
 
 func (c *counter) call(req Request, fail error) ([]int, error) {
 	in := func(decide func(Tx) error) error {
-		return c.run(activeTenant, func() error { return decide(c.memory) })
+		return c.run(func() error { return decide(c.memory) })
 	}
 	return change(in, req, func(Tx) ([]int, error) {
 		c.decisions++
@@ -75,9 +75,9 @@ func TestAnAnswerStoredMeanwhileReplacesTheDecision(t *testing.T) {
 		Secret int `json:"-"`
 	}
 	in := func(decide func(Tx) error) error {
-		_ = m.run(activeTenant, func() error { return errors.Join(decide(m), errors.New("rolled back")) })
+		_ = m.run(func() error { return errors.Join(decide(m), errors.New("rolled back")) })
 		m.answers[operator.KeyID.String()+"/k"] = Answer{[32]byte{1}, []byte(`{"Shown":7}`)}
-		return m.run(activeTenant, func() error { return decide(m) })
+		return m.run(func() error { return decide(m) })
 	}
 	got, err := change(in, keyed(1), func(Tx) (answer, error) { return answer{1, 2}, nil })
 	if err != nil || got != (answer{7, 0}) {

@@ -83,7 +83,7 @@ func TestAConsumptionIsRecordedByItsDecision(t *testing.T) {
 		p := &l.got[i].Pending
 		c := consumptionOf(id)
 		caused{subject: events.UsageAdmitted, tenant: activeTenant, residency: "eu-central-1", key: events.KeyUsage(id),
-			actor: events.Actor{Type: "api_key", ID: consumer.KeyID.String()}, correlation: consumer.CorrelationID, counts: events.Counts{Accepted: 1}}.checkOf(t, p)
+			actor: events.Actor{Type: "api_key", ID: consumer.KeyID.String()}, correlation: consumer.CorrelationID, counts: events.Counts{Accepted: 1}}.check(t, p)
 		if string(p.Sent) != string(c.Sent()) || p.Canonical != domain.CanonicalRequest || p.Replay != "offline" || p.Account == nil || *p.Account != (events.AccountChange{Feature: "calls", PeriodKey: "2026-05", Used: 3}) {
 			t.Errorf("%s: %+v, account %+v", id, p, p.Account)
 		}

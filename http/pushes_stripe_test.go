@@ -120,12 +120,6 @@ func (b *billedService) again() {
 	b.run()
 }
 
-func (b *billedService) exec(sql string) {
-	b.Helper()
-	_, err := b.pool.Exec(b.Context(), sql)
-	b.must(err)
-}
-
 // settle repeats until all pushes are delivered: an operator retries those that failed.
 func (b *billedService) settle() {
 	b.Helper()

@@ -61,6 +61,12 @@ func (p *countingProvider) sum() *big.Int {
 	return sum
 }
 
+func (w *testService) exec(sql string) {
+	w.Helper()
+	_, err := w.pool.Exec(w.Context(), sql)
+	w.must(err)
+}
+
 // runPushes runs the sagas of pushes until none is due.
 func (w *testService) runPushes(provider commands.BillingProvider) {
 	w.Helper()

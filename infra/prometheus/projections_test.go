@@ -7,9 +7,7 @@ import (
 	"github.com/google/uuid"
 	prom "github.com/prometheus/client_golang/prometheus"
 
-	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/internal/must"
-	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections/overview"
 )
 
@@ -60,20 +58,5 @@ func TestLagDriftAndProgress(t *testing.T) {
 	}
 	if drift := series(t, registry, "meterplex_projection_drift_rows"); !math.IsNaN(drift["entitlement_reads "]) {
 		t.Errorf("drift of a projection that was never verified: %v", drift)
-	}
-}
-
-// While a consumer of a rare topic is down, the gauges go on: its first event is found without reading those of other topics.
-func TestLagOfARareTopicIsReadAlongItsChain(t *testing.T) {
-	tier.AtSize(t)
-	pool := migrated(t)
-	localtest.RareEventWaits(t, pool, lagSQL, topicsOfConsumers(), projectionsOfConsumers())
-	registry := prom.NewRegistry()
-	gauges := newProjectionGauges(new(overview.Board))
-	registry.MustRegister(gauges)
-	must.OK(t, gauges.readLag(t.Context(), pool))
-	behind, age := series(t, registry, "meterplex_projection_lag_events"), series(t, registry, "meterplex_projection_lag_seconds")
-	if seconds := age["dead_letter_events "]; behind["dead_letter_events "] != 20_001 || seconds < 59 || seconds > 600 || age["usage_aggregates "] != 0 {
-		t.Errorf("%v events behind, %v s", behind, age)
 	}
 }

@@ -3,7 +3,6 @@ package consume_test
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"testing"
 
 	"github.com/google/uuid"
@@ -88,48 +87,6 @@ func TestP3_AStrayIsNotAcknowledgedAtAStop(t *testing.T) {
 	s.Must(s.Pool.QueryRow(t.Context(), `SELECT count(*) FROM event_log WHERE subject = $1`, int16(events.RecordParked)).Scan(&letters))
 	if letters != 1 {
 		t.Errorf("%d dead letters after it came again", letters)
-	}
-}
-
-// A poison event becomes one dead letter, however it fails, and its
-// neighbours are folded exactly once.
-func TestP2_PoisonLeavesItsNeighboursExact(t *testing.T) {
-	w := NewDatabase(t)
-	w.Payloads.Allow() // poison
-	a, b := TenantIn(11), TenantIn(12)
-	features := []string{"panics", "refused", "raised", "\x00"}
-	var pending []events.Pending
-	for i := range 64 {
-		pending = append(pending, Verdict(a, "calls", 1), Verdict(b, "calls", 1))
-		if i%20 == 0 {
-			pending = append(pending, Verdict(a, features[i/20], 1))
-		}
-	}
-	bad := Verdict(b, "calls", 1)
-	bad.Payload = json.RawMessage(`{"periodKey":"someday"}`)
-	w.Append(append(pending, bad)...)
-	r, seen := w.BrokenAggregator()
-	records := append(w.Topic(events.TopicUsageValidated, 11, 0), w.Topic(events.TopicUsageValidated, 12, 0)...)
-	w.Process(r, records)
-	w.Process(r, records)
-	if got := w.Aggregates(); len(got) != 2 || appliedTo(w, a, "calls") != 64 || appliedTo(w, b, "calls") != 64 {
-		t.Fatalf("aggregates %+v", got)
-	}
-	codes := map[string]int{}
-	for _, p := range []int16{11, 12} {
-		for _, e := range w.Read(events.TopicUsageDeadLetter, p, 0) {
-			failed := Decode[events.Failed](w, e)
-			codes[failed.Code]++
-			if failed.Reason == "" || failed.Stage != events.StageAggregation || failed.Topic != "usage.validated" || failed.SourceSubject != "meterplex.usage.event.validated.v1" {
-				t.Errorf("%+v", failed)
-			}
-		}
-	}
-	if fmt.Sprint(codes) != "map[data_refused:3 fold_failed:1 fold_panicked:1]" || seen.Failed != 5 {
-		t.Errorf("codes %v, told %+v", codes, seen)
-	}
-	if c := w.Counts(11); c.Parked != 4 {
-		t.Errorf("parked %d, want 4", c.Parked)
 	}
 }
 

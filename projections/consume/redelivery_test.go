@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 	"pgregory.net/rapid"
@@ -18,13 +17,10 @@ import (
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
-	"github.com/meterplex/meterplex/infra/watermill/logtest"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
-	"github.com/meterplex/meterplex/projections/models"
-	"github.com/meterplex/meterplex/projections/usage"
 )
 
 // Whether the commit or only its answer was lost, the batch is redelivered and counts once.
@@ -89,84 +85,6 @@ func deliver(t *rapid.T, records []events.Record) [][]events.Record {
 	return batches
 }
 
-// Whatever the pipe does, each event is judged and folded once, and lost events are
-// read from the log.
-func TestP2_RedeliveryIsFoldedOnce(t *testing.T) {
-	localtest.FewChecks(t, 60)
-	w := NewDatabase(t)
-	w.Payloads.Allow() // amounts whose sums exceed 64 bits
-	validator, _ := w.Validator()
-	aggregator, _ := w.Aggregator(nil)
-	validator.Consumer.MaxPerPartition, aggregator.Consumer.MaxPerPartition = 7, 5 // so that chunks end everywhere
-	tenants := []uuid.UUID{TenantIn(2), TenantIn(2), TenantIn(30)}
-	for _, tenant := range tenants {
-		w.Subscribe(tenant, May, Grant("calls", domain.ResetMonthly), Grant("bytes", domain.ResetMonthly))
-	}
-	model := NewLedger()
-	sent := int64(0)
-	record := func(tenant uuid.UUID, feature string, amount int64, at time.Time) events.Pending {
-		sent++
-		model.Add(tenant, feature, amount, at)
-		return Usage(tenant, fmt.Sprint(sent), feature, amount, at)
-	}
-	w.Append(record(tenants[0], "calls", 1<<62, May), record(tenants[0], "calls", 1<<62, May), record(tenants[0], "calls", 1<<62, May)) // beyond 64 bits
-	stage := func(t *rapid.T, r *consume.Runner, from map[int16]int64) {
-		for p := range from {
-			for _, batch := range deliver(t, w.Topic(r.Consumer.Topic, p, from[p])) {
-				w.Process(r, batch)
-			}
-		}
-		healTails(w, r)
-		for p := range from {
-			from[p] = max(0, w.Checkpoint(r.Consumer.Name, p)-10) // some of it comes again next time
-		}
-	}
-	fromRaw, fromValidated := map[int16]int64{2: 0, 30: 0}, map[int16]int64{2: 0, 30: 0}
-	rapid.Check(t, func(t *rapid.T) {
-		var pending []events.Pending
-		for range rapid.IntRange(1, 40).Draw(t, "events") {
-			tenant := rapid.SampledFrom(tenants).Draw(t, "tenant")
-			feature := rapid.SampledFrom([]string{"calls", "bytes"}).Draw(t, "feature")
-			amount := rapid.Int64Range(-1<<62, 1<<62).Draw(t, "amount")
-			at := May.Add(time.Duration(rapid.Int64Range(0, int64(70*24*time.Hour)).Draw(t, "at"))).Truncate(time.Microsecond)
-			pending = append(pending, record(tenant, feature, amount, at))
-		}
-		w.Append(pending...)
-		stage(t, validator, fromRaw)
-		stage(t, aggregator, fromValidated)
-		model.Check(t, w.Aggregates())
-	})
-	a, b := w.Counts(2), w.Counts(30)
-	if a.Accepted+b.Accepted != sent || a.Validated+b.Validated != sent || a.Parked+b.Parked+a.Rejected+b.Rejected != 0 {
-		t.Errorf("%d sent; counts %+v %+v", sent, a, b)
-	}
-}
-
-// healTails reads lost tails without a delay until no partition is behind.
-func healTails(w *Database, r *consume.Runner) {
-	w.Helper()
-	_, err := w.Pool.Exec(context.Background(), `UPDATE relay_cursors c SET position = h.position FROM log_heads h WHERE h.partition = c.partition`)
-	w.Must(err)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	healer := &consume.Runner{Pool: r.Pool, Log: r.Log, Consumer: r.Consumer, NewID: r.NewID, Logger: r.Logger, Observe: r.Observe,
-		TailAfter: time.Nanosecond}
-	g := errgroup.Group{}
-	g.Go(func() error { return logtest.HealTails(ctx, healer, time.Millisecond) })
-	w.Until(func() bool { return partitionsBehind(w, r) == 0 })
-	cancel()
-	w.Must(g.Wait())
-}
-
-// partitionsBehind counts the partitions in which a consumer has not reached its topic's end.
-func partitionsBehind(w *Database, r *consume.Runner) (n int) {
-	w.Helper()
-	w.Must(w.Pool.QueryRow(context.Background(), `SELECT count(*) FROM consumer_checkpoints c JOIN log_heads h USING (partition)
-		WHERE consumer = $1 AND c.joined AND c.position < CASE WHEN $2::int = 0 THEN h.position ELSE h.topic_positions[$2::int] END`,
-		r.Consumer.Name, int(r.Consumer.Topic)).Scan(&n))
-	return n
-}
-
 // Two instances are handed the same records at the same time, in their own orders.
 func TestP2_TwoRunnersFoldOnce(t *testing.T) {
 	w := NewDatabase(t)
@@ -227,55 +145,6 @@ func TestP2_APartitionThatComesBackContinuesAtTheCheckpoint(t *testing.T) {
 	w.Process(first, records[15:])
 	if n := appliedTo(w, tenant, "calls"); n != 30 {
 		t.Errorf("%d events are folded, want each of the 30 once", n)
-	}
-}
-
-// A batch that is only shuffled is complete: the log is not read.
-func TestShuffledBatchNeedsNoLog(t *testing.T) {
-	w := NewDatabase(t)
-	a, b := TenantIn(5), TenantIn(6)
-	appendVerdicts(w, a, "calls", 20)
-	appendVerdicts(w, b, "calls", 20)
-	records := append(w.Topic(events.TopicUsageValidated, 5, 0), w.Topic(events.TopicUsageValidated, 6, 0)...)
-	rand.Shuffle(len(records), func(i, j int) { records[i], records[j] = records[j], records[i] })
-	r, seen := w.Aggregator(nil)
-	r.Consumer.MaxRecords = 25
-	w.Process(r, records)
-	if appliedTo(w, a, "calls") != 20 || appliedTo(w, b, "calls") != 20 || seen.FromLog != 0 || seen.Duplicates != 0 || seen.Transactions != 2 {
-		t.Fatalf("told %+v, aggregates %+v", seen, w.Aggregates())
-	}
-}
-
-// An outage in mid-batch leaves no rows, and the batch may be redelivered.
-func TestP2_RolledBackBatchesAreRedelivered(t *testing.T) {
-	w := NewDatabase(t)
-	tenant := TenantIn(5)
-	w.Subscribe(tenant, May, Grant("calls", domain.ResetMonthly))
-	w.Append(Usage(tenant, "a", "calls", 3, May), Usage(tenant, "b", "calls", 4, May))
-	v, _ := w.Validator()
-	w.Process(v, w.Topic(events.TopicUsageRaw, 5, 0))
-	records := w.Topic(events.TopicUsageValidated, 5, 0)
-
-	out := true
-	aggregator := &usage.Handler{Folds: models.DefaultFolds().Usage, NewID: NewID}
-	r, seen := w.Aggregator(applier(func(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (projections.Result, error) {
-		result, err := aggregator.Apply(ctx, tx, g, batch)
-		if out {
-			err = errors.New("connection refused")
-		}
-		return result, err
-	}))
-	if err := r.Process(t.Context(), records); err == nil {
-		t.Fatal("an outage was acknowledged")
-	}
-	if len(w.Aggregates()) != 0 || w.Checkpoint(events.GroupAggregator, 5) != 0 || seen.Errors != 1 || seen.Applied != 0 {
-		t.Fatalf("something was left of a rolled back batch: %+v", seen)
-	}
-	out = false
-	w.Process(r, records)
-	w.Process(r, records)
-	if got := w.Figure(tenant, "calls", "2026-05"); got.Amount != "7" || got.Count != 2 || seen.Duplicates != 2 {
-		t.Fatalf("got %+v, told %+v", got, seen)
 	}
 }
 

@@ -168,32 +168,6 @@ func TestRecordsOfAnEndedHistoryAreDropped(t *testing.T) {
 	}
 }
 
-func TestWithheldIsPassedWithoutAFold(t *testing.T) {
-	w := NewDatabase(t)
-	tenant := TenantIn(6)
-	appendVerdicts(w, tenant, "calls", 3)
-	_, err := w.Pool.Exec(t.Context(), `INSERT INTO withheld_records VALUES (6, 2, 2, $1, $2, 'too large')`, tenant, NewID())
-	w.Must(err)
-	r, seen := w.Aggregator(nil)
-	w.Process(r, w.Topic(events.TopicUsageValidated, 6, 0)[2:]) // the first two come from the log
-	if appliedTo(w, tenant, "calls") != 2 || seen.Passed != 1 || w.Checkpoint(events.GroupAggregator, 6) != 3 {
-		t.Fatalf("told %+v, aggregates %+v", seen, w.Aggregates())
-	}
-	w = NewDatabase(t)
-	appendVerdicts(w, tenant, "calls", 3)
-	r, seen = w.Aggregator(nil)
-	records := w.Topic(events.TopicUsageValidated, 6, 0)
-	e := w.Read(events.TopicUsageValidated, 6, 0)[1]
-	e.Withheld = true
-	records[1], err = codec.ToRecord(&e)
-	w.Must(err)
-	w.Must(Second(w.Pool.Exec(t.Context(), `INSERT INTO withheld_records VALUES (6, 2, 2, $1, $2, 'too large')`, tenant, NewID())))
-	w.Process(r, records)
-	if appliedTo(w, tenant, "calls") != 2 || seen.Passed != 1 || seen.FromLog != 0 {
-		t.Fatalf("told %+v, aggregates %+v", seen, w.Aggregates())
-	}
-}
-
 // Events that the pipe could not carry are in the log: a consumer of the log folds
 // them, whether they were withheld before or after it read them.
 func TestLogReadersFoldWithheldEvents(t *testing.T) {
@@ -355,16 +329,6 @@ func TestCheckpointMovesByCompareAndSet(t *testing.T) {
 	}))
 	if err := r.Process(t.Context(), w.Topic(events.TopicUsageValidated, 4, 0)); err == nil || len(w.Aggregates()) != 0 {
 		t.Fatalf("%v, aggregates %+v", err, w.Aggregates())
-	}
-}
-
-func TestConsumerWithoutCheckpointsIsRefused(t *testing.T) {
-	w := NewDatabase(t)
-	appendVerdicts(w, TenantIn(4), "calls", 1)
-	r, _ := w.Aggregator(nil)
-	r.Consumer.Name = "nobody"
-	if err := r.Process(t.Context(), w.Topic(events.TopicUsageValidated, 4, 0)); err == nil {
-		t.Fatal("folded without a checkpoint")
 	}
 }
 

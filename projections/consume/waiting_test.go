@@ -1,19 +1,15 @@
 package consume_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
@@ -23,61 +19,10 @@ import (
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/entitlements"
-	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/series"
 	"github.com/meterplex/meterplex/projections/usage"
 	"github.com/meterplex/meterplex/projections/validate"
 )
-
-// countedPool counts its queries.
-type countedPool struct {
-	consume.Pool
-	queries atomic.Int64
-}
-
-func (p *countedPool) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	p.queries.Add(1)
-	return p.Pool.Query(ctx, sql, args...)
-}
-
-func TestConsumersThatShareAReadFindTheSameLostTails(t *testing.T) {
-	w := NewDatabase(t)
-	for p := range int16(3) {
-		w.Subscribe(TenantIn(p), May, Grant("calls", domain.ResetMonthly))
-		w.Append(Usage(TenantIn(p), fmt.Sprint(p), "calls", 1, May.Add(time.Hour)))
-		appendVerdicts(w, TenantIn(p+2), "calls", 5)
-	}
-	_, err := w.Pool.Exec(t.Context(), `UPDATE relay_cursors c SET position = h.position FROM log_heads h WHERE h.partition = c.partition`)
-	w.Must(err)
-	aggregating, _ := w.Aggregator(nil)
-	validating, _ := w.Validator()
-	pool := &countedPool{Pool: w.Pool}
-	lags := consume.NewLags(pool, []projections.Consumer{validating.Consumer, entitlements.Consumer(models.DefaultFolds().Entitlements, NewID), aggregating.Consumer})
-	began := time.Now()
-	for range 2 {
-		for _, r := range []*consume.Runner{aggregating, validating} {
-			want, err := r.Ahead(t.Context())
-			w.Must(err)
-			r.TailAfter, r.Lags = time.Nanosecond, lags
-			_, err = r.LostTails(t.Context())
-			w.Must(err)
-			lost, err := r.LostTails(t.Context())
-			w.Must(err)
-			if len(want) != 3 || !slices.Equal(lost, want) {
-				t.Errorf("%s lost the tails %v, but is behind up to %v", r.Consumer.Name, lost, want)
-			}
-		}
-	}
-	if most := 1 + int64(time.Since(began)/(consume.DefaultTailEvery/2)); pool.queries.Load() > most {
-		t.Errorf("%d reads, want %d at most", pool.queries.Load(), most)
-	}
-	w.Process(aggregating, w.Topic(aggregating.Consumer.Topic, 3, 0))
-	w.Until(func() bool { // a read is valid for half a second
-		lost, err := aggregating.LostTails(t.Context())
-		w.Must(err)
-		return len(lost) == 2
-	})
-}
 
 // waitingLog has events of two topics in partition 3. Event n is of n seconds after 1970.
 type waitingLog struct {

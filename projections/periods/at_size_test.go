@@ -3,7 +3,6 @@ package periods_test
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -21,8 +20,6 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/internal/tier"
-	"github.com/meterplex/meterplex/projections/periods"
-	"github.com/meterplex/meterplex/projections/query"
 )
 
 // statements collects the distinct statements that run on a pool in transactions that keep their plans.
@@ -77,100 +74,6 @@ func TestKeptPlansOfACloseReadNoWholeTable(t *testing.T) {
 		plan := localtest.Plan(t, conn.Conn(), sql)
 		if strings.Contains(plan, "Seq Scan") {
 			t.Errorf("%s\nreads a whole table:\n%s", sql, plan)
-		}
-	}
-}
-
-// fillClosedPeriod writes a closed period of a tenant: 200 lines, and 100,000 adjustments of them, of which every third is approved.
-const fillClosedPeriod = `
-WITH change AS (INSERT INTO period_changes (tenant_id, position, period_key, snapshot, change, changed_at)
-  VALUES ($1, 1, '2026-05', 1, 'close_requested', now()), ($1, 2, '2026-05', 1, 'closed', now())),
-snapshot AS (INSERT INTO period_snapshots (tenant_id, period_key, snapshot, cut, frozen_position, frozen_at, logic, logic_hash, figures_hash, lines, despite)
-  VALUES ($1, '2026-05', 1, 1, 2, now(), 'usage_aggregates/v1', '', '', 200, '{}')),
-line AS (INSERT INTO period_lines (tenant_id, period_key, snapshot, feature, subscription_id, amount, event_count, last_event_at)
-  SELECT $1, '2026-05', 1, 'f' || n % 20, md5((n / 20)::text)::uuid, 1000, 10, now() FROM generate_series(0, 199) n),
-live AS (INSERT INTO usage_aggregates (generation, tenant_id, feature, period_key, subscription_id, amount, event_count, period_start, period_end, last_event_at, partition, applied_count)
-  SELECT 1, $1, 'f' || n % 20, '2026-05', md5((n / 20)::text)::uuid, 1500, 510, '2026-05-01Z', '2026-06-01Z', now(), $2, 510 FROM generate_series(0, 199) n),
-moved AS (UPDATE consumer_checkpoints SET position = 100002 WHERE partition = $2)
-INSERT INTO adjustments (id, tenant_id, period_key, snapshot, feature, subscription_id, kind, amount, event_count, position, recorded, source_event_id, state)
-SELECT gen_random_uuid(), $1, '2026-05', 1, 'f' || n % 20, md5((n % 200 / 20)::text)::uuid, 'LATE_USAGE', 1, 1, n + 3, n + 3, 'e' || n, (ARRAY['PENDING', 'PENDING', 'APPROVED'])[1 + n % 3]
-FROM generate_series(0, 99999) n`
-
-// A page of lines reads the adjustments of these lines only, from one index, and no other line's.
-func TestAPageOfLinesReadsItsOwnAdjustments(t *testing.T) {
-	tier.AtSize(t)
-	s := NewPipeline(t)
-	tenant := NewID()
-	_, err := s.Pool.Exec(t.Context(), fillClosedPeriod, tenant, events.PartitionOf(tenant))
-	s.Must(err)
-	r := &periods.Reads{DB: query.DB{Pool: s.Pool}}
-	q := periods.PeriodQuery{TenantID: tenant, PeriodKey: "2026-05", Limit: 150}
-	var all []periods.PeriodLine
-	for {
-		at := time.Now()
-		d, err := r.Period(t.Context(), q)
-		s.Must(err)
-		t.Logf("%d lines in %s", len(d.Lines), time.Since(at))
-		all = append(all, d.Lines...)
-		if q.After = d.Next; d.Next == "" {
-			break
-		}
-	}
-	var pending, approved int64
-	for _, l := range all {
-		p, err := l.Pending.Int64()
-		s.Must(err)
-		a, err := l.Approved.Int64()
-		s.Must(err)
-		pending, approved = pending+p, approved+a
-		if p+a != 500 || l.Frozen != "1000" || l.Net.String() != "1500" || l.Unreconciled.String() != "0" || l.FrozenEventCount != 10 || *l.NetEventCount != 510 {
-			t.Errorf("%+v", l)
-		}
-	}
-	if len(all) != 200 || pending != 66_667 || approved != 33_333 {
-		t.Errorf("%d lines with %d pending and %d approved", len(all), pending, approved)
-	}
-	rows, err := s.Pool.Query(t.Context(), `EXPLAIN (ANALYZE, TIMING OFF) `+periods.LinesPage(), tenant, events.PartitionOf(tenant), "2026-05", 1, "", uuid.Nil, 10)
-	s.Must(err)
-	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	s.Must(err)
-	plan := strings.Join(lines, "\n")
-	if sums := regexp.MustCompile(`Index Only Scan using adjustments_sums on adjustments a .*\(actual rows=500 loops=10\)`); !sums.MatchString(plan) || strings.Contains(plan, "Scan on adjustments") {
-		t.Error(plan)
-	}
-}
-
-// fillAdjustments writes 200,000 adjustments of 100 tenants: all are pending, but three that are approved.
-const fillAdjustments = `
-INSERT INTO adjustments (id, tenant_id, period_key, snapshot, feature, subscription_id, kind, amount, event_count, position, recorded, source_event_id, state)
-SELECT lpad(to_hex(n), 32, '0')::uuid, md5((n % 100)::text)::uuid, '2026-05', 1, 'calls', md5('s')::uuid, 'LATE_USAGE', 1, 1, n, n, 'e' || n, CASE WHEN n % 80000 = 79999 OR n = 199990 THEN 'APPROVED' ELSE 'PENDING' END
-FROM generate_series(1, 200000) n`
-
-// A list of the adjustments of all tenants in a rare state reads these, and no others, also by a plan that does not know the state.
-func TestAListOfAdjustmentsInARareStateReadsNoOthers(t *testing.T) {
-	tier.AtSize(t)
-	s := NewPipeline(t)
-	_, err := s.Pool.Exec(t.Context(), fillAdjustments)
-	s.Must(err)
-	r := &periods.Reads{DB: query.DB{Pool: s.Pool}}
-	var found []int64
-	for q := (periods.AdjustmentQuery{State: events.AdjustmentApproved, Limit: 2}); ; {
-		page, err := r.Adjustments(t.Context(), q)
-		s.Must(err)
-		for _, a := range page.Data {
-			found = append(found, a.Position.Number)
-		}
-		if q.After = page.Next; page.Next == "" {
-			break
-		}
-	}
-	if !slices.Equal(found, []int64{79_999, 159_999, 199_990}) {
-		t.Errorf("found the adjustments at %v", found)
-	}
-	for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
-		plan := planOf(s, mode, periods.AdjustmentsInState(), "", events.AdjustmentApproved, "", "", 101, uuid.Nil)
-		if !strings.Contains(plan, "adjustments_states") || strings.Contains(plan, "Rows Removed") {
-			t.Errorf("%s:\n%s", mode, plan)
 		}
 	}
 }

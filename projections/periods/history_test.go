@@ -151,23 +151,15 @@ func (h *closeHistory) flip() {
 // finish retries all dead letters, and ends all closes.
 func (h *closeHistory) finish() {
 	f := h.closeFixture
-	h.finishBy(f.Settle, func() {
-		f.Drain(f.deciding.Executing)
-		f.Settle()
-	})
-}
-
-// finishBy retries all dead letters, and ends all closes. Events reach their consumers by settle, and those of retries by retried.
-func (h *closeHistory) finishBy(settle, retried func()) {
-	f := h.closeFixture
 	for range 20 {
-		settle()
+		f.Settle()
 		for _, l := range f.deciding.Failed(f.tenant) {
 			if l.Stage != events.StageValidation {
 				h.allowed(f.deciding.RetryNow(f.tenant, l.ID), "dead_letter_not_retryable")
 			}
 		}
-		retried()
+		f.Drain(f.deciding.Executing)
+		f.Settle()
 		if h.freeze(); len(h.closes) == 0 {
 			return
 		}

@@ -270,20 +270,6 @@ FROM (VALUES ('2026-05', interval '90 minutes'), ('2026-04', interval '121 minut
 	f.want("due of an archived tenant", due(), "")
 }
 
-// While figures are frozen, no verdict is folded, and nothing is appended to the tenant's partition.
-func TestP8_AFreezeLocksTheFigures(t *testing.T) {
-	f := newCloseFixture(t)
-	f.Must(f.periods.Store.FreezePeriod(t.Context(), f.tenant, func(commands.FreezeTx) error {
-		for _, lock := range []string{`SELECT FROM consumer_checkpoints WHERE consumer = 'meterplex-usage-aggregator' AND partition = $1 FOR UPDATE NOWAIT`,
-			`SELECT FROM log_heads WHERE partition = $1 FOR UPDATE NOWAIT`} {
-			if _, err := f.Pool.Exec(t.Context(), lock, f.partition); err == nil {
-				t.Errorf("not held: %s", lock)
-			}
-		}
-		return nil
-	}))
-}
-
 // escapedIDs are legal ids. JSON writes their backslashes as two; the text then looks like an escape that PostgreSQL cannot read.
 var escapedIDs = []string{`CORP\udaya-17`, `C:\u0000`, `\\u0000`, `\UDBFF\\\udc00`}
 

@@ -139,6 +139,12 @@ func TestP8_AScheduledCloseIsRequestedOnce(t *testing.T) {
 	f.reopen()
 	look()
 	f.want("closes after a reopening", f.text(closes, f.tenant), "2026-05 1")
+	_, err := f.periods.Close(t.Context(), commands.Request{By: Billing},
+		commands.ClosePeriod{TenantID: f.tenant, PeriodKey: "2026-05", Reason: "test", Scheduled: true}) // found before it was closed and reopened
+	f.want("closes", f.text(closes, f.tenant), "2026-05 1")
+	if err == nil {
+		t.Error("a period that is no longer due is closed")
+	}
 	policy(24*30, "2026-05 1, 2026-05 2") // it was reopened before that
 	f.check()
 }

@@ -157,9 +157,6 @@ SELECT feature, subscription_id, frozen::text, frozen_count, pending::text, appr
   CASE WHEN present THEN net::text END, CASE WHEN present THEN net_count END, CASE WHEN present THEN unreconciled::text END
 FROM (` + lines("WHERE (k.feature, k.subscription_id) > ($5::text, $6::uuid) ORDER BY k.feature, k.subscription_id LIMIT $7") + `) l ORDER BY feature, subscription_id`
 
-// LinesPage is the statement of a page of lines, for tests of its plan.
-func LinesPage() string { return readLines }
-
 // Period returns a period with a page of its lines, or refuses with snapshot_not_found. A period that was never closed has no snapshot and no lines.
 func (r *Reads) Period(ctx context.Context, q PeriodQuery) (d Detail, err error) {
 	after, err := placeOf(q.After)

@@ -1,10 +1,7 @@
 package rebuild
 
 import (
-	"context"
-	"errors"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -49,52 +46,5 @@ func TestP5_FailedEventsAreForgottenInAnotherLife(t *testing.T) {
 	exec(`UPDATE log_heads SET position = 8, epoch = 2, topic_positions[{usage.dead-letter}] = 0 WHERE partition = 3`)
 	if got := failed(); len(got) != 0 {
 		t.Errorf("the log has lost the dead letter, and a rebuild leaves out %v", got)
-	}
-}
-
-// waitingTx is a transaction whose queries wait until the context ends.
-type waitingTx struct {
-	pgx.Tx
-	asked chan struct{}
-}
-
-func (tx *waitingTx) Query(ctx context.Context, _ string, _ ...any) (pgx.Rows, error) {
-	close(tx.asked)
-	<-ctx.Done()
-	return nil, ctx.Err()
-}
-
-var errAsked = errors.New("asked")
-
-// askedTx is a transaction whose queries fail at once.
-type askedTx struct{ pgx.Tx }
-
-func (askedTx) Query(context.Context, string, ...any) (pgx.Rows, error) { return nil, errAsked }
-
-// TestReadsOfFailedEventsWaitForNoOther: a worker that holds the live checkpoint's lock does not wait for another worker's query.
-func TestReadsOfFailedEventsWaitForNoOther(t *testing.T) {
-	var memo failedMemo
-	ctx, end := context.WithCancel(t.Context())
-	slow, asked, answered := &waitingTx{asked: make(chan struct{})}, make(chan error, 1), make(chan error, 1)
-	go func() {
-		_, err := memo.since(ctx, slow, events.GroupAggregator, 3)
-		asked <- err
-	}()
-	<-slow.asked
-	go func() {
-		_, err := memo.since(ctx, askedTx{}, events.GroupValidator, 4)
-		answered <- err
-	}()
-	select {
-	case err := <-answered:
-		if !errors.Is(err, errAsked) {
-			t.Error(err)
-		}
-	case <-time.After(time.Minute):
-		t.Error("a read waits for that of another partition")
-	}
-	end()
-	if err := <-asked; !errors.Is(err, context.Canceled) {
-		t.Error(err)
 	}
 }

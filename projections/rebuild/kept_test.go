@@ -3,21 +3,15 @@ package rebuild_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/postgres/store"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections"
@@ -80,49 +74,6 @@ func TestP5_APeriodEmptiedByItsFoldStaysEmpty(t *testing.T) {
 	}
 	y.Must(y.RollBack(r))
 	checkAmounts(y, "rolled back", map[uuid.UUID]string{a: "2026-06:10 2026-05:17 ", b: "2026-05:17 "})
-}
-
-// heldPurge is a pool whose deletions of a dropped generation wait.
-type heldPurge struct {
-	*pgxpool.Pool
-	began func()
-	let   chan struct{}
-}
-
-func (p *heldPurge) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	if strings.HasPrefix(sql, "DELETE FROM") {
-		p.began()
-		select {
-		case <-p.let:
-		case <-ctx.Done():
-			return pgconn.CommandTag{}, ctx.Err()
-		}
-	}
-	return p.Pool.Exec(ctx, sql, args...)
-}
-
-// TestARebuildBeginsWhileADroppedGenerationIsPurged: the rows of a large generation are deleted beside new rebuilds.
-func TestARebuildBeginsWhileADroppedGenerationIsPurged(t *testing.T) {
-	y := NewRebuilds(t)
-	tenant := y.Tenants(1)[0]
-	y.Append(Usage(tenant, "a", "calls", 10, May))
-	y.Settle()
-	r := y.Built(commands.StartRebuild{})
-	_, err := y.Commands.Abandon(t.Context(), commands.Request{By: OperatorKey}, r.ID, "test")
-	y.Must(err)
-	began := make(chan struct{})
-	held := &heldPurge{y.Pool, sync.OnceFunc(func() { close(began) }), make(chan struct{})}
-	b := y.Rebuilder(100)
-	b.Pool = held
-	y.WhileRebuilding(func() {
-		<-began
-		y.Ready(y.Start(commands.StartRebuild{Projection: projections.ProjectionUsage}))
-		close(held.let)
-		y.Until(func() (purged bool) {
-			y.Must(y.Pool.QueryRow(t.Context(), `SELECT purged FROM projection_generations WHERE projection = $1 AND generation = $2`, r.Projection, r.Generation).Scan(&purged))
-			return purged
-		})
-	}, b)
 }
 
 // A generation is dropped although some partition of it is always in use, as under load.
@@ -267,25 +218,4 @@ func TestUnitsOfRebuildsAreKeptWhileTheirGenerationIsFed(t *testing.T) {
 	if now := statusOf(y, r); now.State != domain.RebuildAbandoned || now.Progress != nil {
 		t.Errorf("the rebuild is shown as %+v", now)
 	}
-}
-
-// The retention deletes by itself, round after round, until its context ends.
-func TestTheRetentionRunsUntilItIsStopped(t *testing.T) {
-	y := NewRebuilds(t)
-	const insert = `INSERT INTO replays (id, kind, reason, state, created_at, ended_at) VALUES ($1, 'range', 'old', 'DONE', now(), now() - interval '100 days')`
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	r := &store.Retention{Pool: y.Pool, Answers: time.Hour, Ended: 90 * 24 * time.Hour, Logger: slog.New(slog.DiscardHandler), Every: time.Millisecond, Batch: 1}
-	go func() { done <- r.Run(ctx) }()
-	for range 3 {
-		_, err := y.Pool.Exec(t.Context(), insert, NewID())
-		y.Must(err)
-		y.Until(func() bool {
-			var n int
-			y.Must(y.Pool.QueryRow(t.Context(), `SELECT count(*) FROM replays`).Scan(&n))
-			return n == 0
-		})
-	}
-	stop()
-	y.Must(<-done)
 }

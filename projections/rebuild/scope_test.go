@@ -224,36 +224,6 @@ func TestP5_PagesOfAPeriodStayInTheirGenerations(t *testing.T) {
 	}
 }
 
-func TestARebuildIsRefusedBesideAnotherOfTheSameFigures(t *testing.T) {
-	y := NewRebuilds(t)
-	tenants := y.Tenants(2)
-	y.Settle()
-	start := func(in commands.StartRebuild) error {
-		in.Reason = "test"
-		_, err := y.Commands.Start(t.Context(), commands.Request{By: OperatorKey}, in)
-		return err
-	}
-	first := y.Start(commands.StartRebuild{Projection: projections.ProjectionUsage, TenantID: tenants[0]})
-	for code, in := range map[string]commands.StartRebuild{
-		"rebuild_in_progress":  {Projection: projections.ProjectionUsage},
-		"projection_not_found": {Projection: "usage"},
-		"tenant_not_found":     {Projection: projections.ProjectionUsage, TenantID: NewID()},
-		"scope_invalid":        {Projection: projections.ProjectionDeadLetters, PeriodKey: "2026-05"},
-		"period_key_invalid":   {Projection: projections.ProjectionUsage, PeriodKey: "2026-13"},
-		"workers_invalid":      {Projection: projections.ProjectionUsage, Workers: 33},
-	} {
-		RefusedWith(t, code, start(in))
-	}
-	y.Must(start(commands.StartRebuild{Projection: projections.ProjectionUsage, TenantID: tenants[1]}))
-	y.Must(start(commands.StartRebuild{Projection: projections.ProjectionDeadLetters}))
-	RefusedWith(t, "rebuild_not_ready", y.Promote(first))
-	RefusedWith(t, "rebuild_not_promoted", y.RollBack(first))
-	_, err := y.Commands.Abandon(t.Context(), commands.Request{By: OperatorKey}, first.ID, "no more")
-	y.Must(err)
-	RefusedWith(t, "rebuild_not_ready", y.Promote(first))
-	y.Must(start(commands.StartRebuild{Projection: projections.ProjectionUsage, TenantID: tenants[0]}))
-}
-
 // A rebuild publishes no usage: it appends only its request and state changes.
 func TestARebuildPublishesNothing(t *testing.T) {
 	y := NewRebuilds(t)

@@ -18,7 +18,6 @@ import (
 	"github.com/meterplex/meterplex/projections/deadletters"
 	"github.com/meterplex/meterplex/projections/entitlements"
 	"github.com/meterplex/meterplex/projections/models"
-	"github.com/meterplex/meterplex/projections/rebuild"
 	"github.com/meterplex/meterplex/projections/series"
 	"github.com/meterplex/meterplex/projections/usage"
 )
@@ -197,22 +196,6 @@ func TestP5_AnUnknownVersionIsAnErrorOfEveryProjection(t *testing.T) {
 				t.Errorf("the error is %v", err)
 			}
 		})
-	}
-}
-
-// A projection that the list does not have is an error everywhere, never another one.
-func TestAnUnknownProjectionIsAnError(t *testing.T) {
-	if _, err := models.Definition("usage_aggregate"); err == nil {
-		t.Error("an unknown projection has a definition")
-	}
-	y := NewRebuilds(t)
-	tenant := y.Tenants(1)[0]
-	y.Settle()
-	r := y.Built(commands.StartRebuild{})
-	y.Must(Second(y.Pool.Exec(t.Context(), `UPDATE projection_rebuilds SET projection = 'of_tomorrow' WHERE id = $1`, r.ID)))
-	_, err := y.Reads.Diff(t.Context(), rebuild.DiffQuery{RebuildID: r.ID, TenantID: tenant})
-	if refused := (*domain.Error)(nil); err == nil || errors.As(err, &refused) {
-		t.Errorf("the difference of an unknown projection: %v", err)
 	}
 }
 
