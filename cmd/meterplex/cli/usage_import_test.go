@@ -135,29 +135,6 @@ func TestImportWithoutItsStateFindsTheAnchor(t *testing.T) {
 	}
 }
 
-func TestImportRefusesAnotherFileUnderTheName(t *testing.T) {
-	p := newFakeService(t)
-	c := newConsole(t, p)
-	file := filepath.Join(t.TempDir(), "a.csv")
-	os.WriteFile(file, []byte("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,1,2\n"), 0o600)
-	if code, _, errs := c.run(traceArgs(file, "--backfill")...); code != exitYes {
-		t.Fatalf("exit code %d\n%s", code, errs)
-	}
-	sent := p.ingests
-	code, out, errs := c.run(traceArgs(file, "--shift-to-now")...)
-	if code != exitUnknown || out != "" || !strings.Contains(errs, "times: shift to now, then backfill") {
-		t.Errorf("other times: exit code %d\n%s%s", code, out, errs)
-	}
-	os.WriteFile(file, []byte("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,1,3\n"), 0o600)
-	code, _, errs = c.run(traceArgs(file, "--backfill")...)
-	if code != exitUnknown || !strings.Contains(errs, "the file is another") || !strings.Contains(errs, "--name") {
-		t.Errorf("another file: exit code %d\n%s", code, errs)
-	}
-	if p.ingests != sent {
-		t.Error("something was sent")
-	}
-}
-
 // kept is the state of an import on disk.
 type kept struct {
 	Anchor, FinishedAt *time.Time
@@ -222,7 +199,7 @@ func TestImportSkipsBadRowsOnlyWhenAsked(t *testing.T) {
 	c := newConsole(t, p)
 	file := filepath.Join(t.TempDir(), "a.csv")
 	rows := []string{
-		"TIMESTAMP,ContextTokens,GeneratedTokens", "2023-11-16 18:17:03,1,2", "2023-11-16 18:17:04,1.0,2", "soon,1,2",
+		"TIMESTAMP,ContextTokens,GeneratedTokens", "2023-11-16 18:17:03,1,2", "2023-11-16 18:17:04,1.5,2", "soon,1,2",
 		"2023-11-16 18:17:05,1", "2023-11-16 18:17:06,-1,2", "2023-11-16 18:17:07,5,6",
 	}
 	os.WriteFile(file, []byte(strings.Join(rows, "\r\n")), 0o600)
@@ -238,6 +215,10 @@ func TestImportSkipsBadRowsOnlyWhenAsked(t *testing.T) {
 	code, out, _ = c.run(traceArgs(file, "--backfill", "--skip-bad")...)
 	if s := summaryOf(t, out); code != exitYes || s.Accepted != 4 || s.SkippedBadRows != 4 || s.Rows != 6 {
 		t.Errorf("exit code %d, %+v", code, s)
+	}
+	os.WriteFile(file, []byte(strings.Join(append(rows[:1], rows[2:6]...), "\n")), 0o600)
+	if code, out, errs := c.run(traceArgs(file, "--backfill", "--skip-bad")...); code != exitUnknown || out != "" || !strings.Contains(errs, "nothing sent: 4 of 4 rows are invalid") {
+		t.Errorf("nothing left: exit code %d\n%s%s", code, out, errs)
 	}
 }
 

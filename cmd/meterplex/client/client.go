@@ -60,6 +60,13 @@ func (c *Client) AcceptAnyCertificate() {
 	c.http.Transport.(*http.Transport).TLSClientConfig = &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}
 }
 
+// WithKey returns the client with another key.
+func (c *Client) WithKey(key string) *Client {
+	other := *c
+	other.Key = key
+	return &other
+}
+
 // Request is an HTTP request that can be sent more than once.
 type Request struct {
 	Method string

@@ -101,6 +101,19 @@ func TestCorrectionsTranscript(t *testing.T) {
 	w.runTranscript(at, t.TempDir(), steps)
 }
 
+func TestImportTranscript(t *testing.T) {
+	tier.AtSize(t)
+	t.Parallel()
+	w := newDeployment(t)
+	w.pipe = "postgres" // the pipe does not matter here
+	at := w.serve("")
+	steps := transcript(t, "docs/import.md", "")
+	if len(steps) < 11 {
+		t.Fatalf("only %d commands are in docs/import.md", len(steps))
+	}
+	w.runTranscript(at, t.TempDir(), steps)
+}
+
 // The proof of docs/auditing.md is of the period that the transcript of docs/periods.md closed.
 func TestPeriodsTranscript(t *testing.T) {
 	t.Parallel()

@@ -43,9 +43,9 @@ func TestCorrectionsInCSV(t *testing.T) {
 		}
 		got := ""
 		if len(r.amounts) > 0 {
-			event, err := eventOf("import", r.amounts[0], r, 0)
+			event, err := eventOf("*", r.amounts[0], r, 0)
 			must.OK(t, err)
-			got = strings.Replace(string(event), eventID("import", "calls", r), "*", 1)
+			got = string(event)
 		}
 		if got != want {
 			t.Errorf("%s: %s instead of %s", row, got, want)
@@ -54,8 +54,9 @@ func TestCorrectionsInCSV(t *testing.T) {
 	for _, bad := range []Mapping{
 		{Columns: m.Columns, TypeColumn: "type"}, {Columns: m.Columns, RefColumn: "of"},
 		{Columns: []ColumnMapping{{"a", "n"}, {"b", "n"}}, TypeColumn: "type", RefColumn: "of"},
+		{}, {Columns: m.Columns, FeatureColumn: "f", AmountColumn: "n"}, {FeatureColumn: "f"}, {AmountColumn: "n"}, {Columns: m.Columns, Rename: map[string]string{"a": "b"}},
 	} {
-		if bad.CheckColumns() == nil {
+		if bad.Check() == nil {
 			t.Errorf("%+v is taken", bad)
 		}
 	}

@@ -10,105 +10,6 @@ import (
 	"time"
 )
 
-func TestParseTime(t *testing.T) {
-	berlin, err := time.LoadLocation("Europe/Berlin")
-	if err != nil {
-		t.Skip("no zones on this machine")
-	}
-	for _, c := range []struct {
-		format, in, want string
-		zone             *time.Location
-	}{
-		{"", "2023-11-16 18:17:03.9799609", "2023-11-16T18:17:03.97996Z", time.UTC},
-		{"", "2023-11-16T18:17:03", "2023-11-16T18:17:03Z", time.UTC},
-		{"", "2023-11-16T18:17:03+02:00", "2023-11-16T16:17:03Z", time.UTC},
-		{"", "2023-11-16 18:17:03", "2023-11-16T17:17:03Z", berlin},
-		{"", "2023-11-16 18:17:03Z", "2023-11-16T18:17:03Z", berlin},
-		{"rfc3339", "2023-11-16 18:17:03", "", time.UTC},
-		{"02.01.2006 15:04", "16.11.2023 18:17", "2023-11-16T18:17:00Z", time.UTC},
-		{"2006-01-02 15:04:05.999999999 -0700 MST", "2026-05-31 21:00:00 -0800 PST", "2026-06-01T05:00:00Z", berlin},
-		{"unix", "1700158623", "2023-11-16T18:17:03Z", time.UTC},
-		{"unix-ms", "1700158623979", "2023-11-16T18:17:03.979Z", time.UTC},
-		{"unix-ns", "1700158623979960123", "2023-11-16T18:17:03.97996Z", time.UTC},
-		{"unix", "-1", "", time.UTC},
-		{"", "2023-11-16 18:17:03,5", "", time.UTC},
-		{"", "2023-02-30 00:00:00", "", time.UTC},
-		{"", "9999-12-31 00:00:00", "", time.UTC},
-		{"", "", "", time.UTC},
-	} {
-		m := Mapping{TimeFormat: c.format, Zone: c.zone}
-		got, err := m.parseTime(c.in)
-		if c.want == "" && err == nil {
-			t.Errorf("%q as %q is %v", c.in, c.format, got)
-		}
-		if c.want != "" && (err != nil || got.Format(time.RFC3339Nano) != c.want) {
-			t.Errorf("%q as %q is %v, %v; want %s", c.in, c.format, got, err, c.want)
-		}
-	}
-}
-
-func TestParseAmount(t *testing.T) {
-	for _, bad := range []string{"", "-1", "+1", "1.0", "1e3", " 1", "1,000", "0x10", "9007199254740992", "٣", "1_000", "NaN"} {
-		if n, err := parseAmount(bad); err == nil {
-			t.Errorf("%q is %d", bad, n)
-		}
-	}
-	for in, want := range map[string]int64{"0": 0, "1": 1, "007": 7, "9007199254740991": maxAmount} {
-		if n, err := parseAmount(in); err != nil || n != want {
-			t.Errorf("%q is %d, %v", in, n, err)
-		}
-	}
-}
-
-func TestEventIDs(t *testing.T) {
-	r := &usageRow{number: 1, fields: []string{"2023-11-16 18:17:03.9799600", "4808", "10"}}
-	// Frozen: a different id would count every earlier import again.
-	if got := eventID("trace", "input_tokens", r); got != "ee785fa3462dcb9d6de03a5ca889fc0a" {
-		t.Errorf("the id is %s", got)
-	}
-	ids := map[string]bool{}
-	for n := range int64(3) {
-		for _, f := range []string{"a", "b"} {
-			for _, name := range []string{"x", "y"} {
-				r.number = n
-				ids[eventID(name, f, r)] = true
-			}
-		}
-	}
-	if len(ids) != 12 {
-		t.Errorf("%d ids for 12 events", len(ids))
-	}
-}
-
-func TestMapping(t *testing.T) {
-	if m, err := ParseColumns([]string{"b=B", "a=A=A"}); err != nil || m[0] != (ColumnMapping{"a", "A=A"}) || m[1].Feature != "b" {
-		t.Errorf("%v, %v", m, err)
-	}
-	for _, bad := range [][]string{{"a"}, {"=A"}, {"a="}, {"a=A", "a=B"}, {"a|b=A"}} {
-		if _, err := ParseColumns(bad); err == nil {
-			t.Errorf("%v is accepted", bad)
-		}
-	}
-	for format, ok := range map[string]bool{"": true, "unix-us": true, "2006-01-02": true, "15:04": false, "yesterday": false} {
-		if err := (&Mapping{TimeFormat: format}).CheckFormat(); (err == nil) != ok {
-			t.Errorf("%q: %v", format, err)
-		}
-	}
-}
-
-// TestFormatsWithZoneNames: a name without an offset is refused, because Go reads an unknown one as UTC.
-func TestFormatsWithZoneNames(t *testing.T) {
-	for format, ok := range map[string]bool{
-		"2006-01-02 15:04:05 MST": false, time.RFC1123: false, time.RFC850: false, time.UnixDate: false, "MST 2006-01-02": false,
-		"2006-01-02 15:04:05Z07:00": true, "2006-01-02 15:04:05 -0700": true, time.RFC1123Z: true, "2006-01-02 15:04:05.999999999 -0700 MST": true,
-		"02 MS 2006-01": true, "2006-01-02 03:04:05PMST": true, // no zone names: Go reads the latter as PM and ST
-	} {
-		if err := (&Mapping{TimeFormat: format}).CheckFormat(); (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "-07:00") {
-			t.Errorf("%q: %v", format, err)
-		}
-	}
-}
-
 // errOurs is a bug of the reader, not an error of the file.
 var errOurs = errors.New("the reader is wrong")
 
@@ -154,6 +55,9 @@ func TestReadRows(t *testing.T) {
 		"no last line break": {"t,n,m\n" + strings.TrimSpace(row), 1, 0, false},
 		"bare quote":         {"t,n,m\n2026-05-04 10:00:00,5,a\"b\n" + row, 1, 1, false},
 		"too few":            {"t,n,m\n2026-05-04 10:00:00,5\n" + row, 1, 1, false},
+		"CRLF":               {"t,n,m\r\n" + strings.ReplaceAll(row, "\n", "\r\n"), 1, 0, false},
+		"two other columns":  {"a,t,a,n,m\n,2026-05-04 10:00:00,,5,x\n", 1, 0, false},
+		"lines end with CR":  {"t,n,m\r" + strings.ReplaceAll(row, "\n", "\r"), 0, 0, true},
 		"not UTF-8":          {"t,n,m\n2026-05-04 10:00:00,5,\xff\n", 0, 1, false},
 		"no rows":            {"t,n,m\n", 0, 0, false},
 		"empty":              {"", 0, 0, true},

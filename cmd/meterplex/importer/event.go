@@ -11,17 +11,8 @@ import (
 	"time"
 )
 
-// eventID returns the first 32 hex digits of SHA-256 over the import's name, the
-// feature, the row's number and the row, joined by "|". The number distinguishes
-// equal rows; neither name nor feature can contain a "|".
-func eventID(name, feature string, r *usageRow) string {
-	row := strings.Join(r.fields, ",")
-	sum := sha256.Sum256([]byte(name + "|" + feature + "|" + strconv.FormatInt(r.number, 10) + "|" + row))
-	return hex.EncodeToString(sum[:16])
-}
-
 // eventOf returns the JSON of the event for one amount of a row.
-func eventOf(name string, a amount, r *usageRow, shift time.Duration) ([]byte, error) {
+func eventOf(id string, a amount, r *usageRow, shift time.Duration) ([]byte, error) {
 	sent := &a.n
 	if a.kind == typeRetraction {
 		sent = nil
@@ -34,103 +25,75 @@ func eventOf(name string, a amount, r *usageRow, shift time.Duration) ([]byte, e
 		Amount    *int64            `json:"amount,omitempty"`
 		Timestamp string            `json:"timestamp"`
 		Metadata  map[string]string `json:"metadata,omitempty"`
-	}{a.kind, eventID(name, a.feature, r), a.ref, a.feature, sent, r.at.Add(shift).UTC().Format(time.RFC3339Nano), r.metadata})
+	}{a.kind, id, a.ref, a.feature, sent, r.at.Add(shift).UTC().Format(time.RFC3339Nano), r.metadata})
 	if err != nil {
 		return nil, fmt.Errorf("write the event of line %d: %w", r.line, err)
 	}
 	return b, nil
 }
 
-// usualFormats are tried if no format is given. Each accepts up to nine fraction
-// digits.
-var usualFormats = [...]string{
-	time.RFC3339,
-	"2006-01-02 15:04:05Z07:00",
-	"2006-01-02 15:04:05",
-	"2006-01-02T15:04:05",
+// eventIDs makes the ids of a file's events, in the order of the file. They depend on no name, file or machine: the same row has the same id in
+// every file that holds it.
+type eventIDs struct {
+	// again is the name of an import whose rows count again, "" for none.
+	again string
+	// old is the name of an import that an earlier release began. Its ids follow from the name, the row and its number.
+	old string
+	// seen has how often an event was in the file so far, by its hash.
+	seen map[[16]byte]uint32
 }
 
-// parseTime parses a row's time and truncates it to microseconds. The shift is
-// truncated, too, so that every run computes the same instant.
-func (m *Mapping) parseTime(s string) (time.Time, error) {
-	t, err := m.parseExact(s)
+// of returns the id of an event: that of the row and the feature, or else the hash of its values and of its occurrence among equal events of
+// its tenant.
+func (ids *eventIDs) of(r *usageRow, a amount, tenant string) (string, error) {
+	switch {
+	case ids.old != "":
+		return hash(ids.old, a.feature, strconv.FormatInt(r.number, 10), strings.Join(r.fields, ",")), nil
+	case r.id != "" && ids.again != "":
+		return r.id + "/" + a.feature + "/" + hash(ids.again)[:8], nil
+	case r.id != "":
+		return r.id + "/" + a.feature, nil
+	}
+	values, err := eventOf("", a, r, 0)
 	if err != nil {
-		return t, err
+		return "", err
 	}
-	// The bounds keep differences within time.Duration.
-	if y := t.Year(); y < 1970 || y > 2200 {
-		return t, fmt.Errorf("%s is not in the years 1970 to 2200", clipped(s))
-	}
-	return t.UTC().Truncate(time.Microsecond), nil
+	sum := sha256.Sum256([]byte(tenant + "|" + string(values)))
+	occurrence := [16]byte(sum[:16])
+	ids.seen[occurrence]++
+	return hash(string(values), strconv.FormatUint(uint64(ids.seen[occurrence]), 10), ids.again), nil
 }
 
-func (m *Mapping) parseExact(s string) (time.Time, error) {
-	bad := fmt.Errorf("%s is not a time; --time-format gives the format of times", clipped(s))
-	if strings.Contains(s, ",") { // Go accepts it as a decimal point
-		return time.Time{}, bad
-	}
-	if per := unixUnit(m.TimeFormat); per > 0 {
-		return parseUnix(s, per, bad)
-	}
-	formats := usualFormats[:]
-	switch m.TimeFormat {
-	case "":
-	case "rfc3339":
-		formats = []string{time.RFC3339}
-	default:
-		formats = []string{m.TimeFormat}
-	}
-	for _, f := range formats {
-		if t, err := time.ParseInLocation(f, s, m.Zone); err == nil {
-			return t, nil
+// first returns the id of an event that is the first of its values in the file.
+func (ids *eventIDs) first(r *usageRow) (string, error) {
+	alone := eventIDs{again: ids.again, old: ids.old, seen: map[[16]byte]uint32{}}
+	return alone.of(r, r.amounts[0], "")
+}
+
+// hash returns the first 32 hex digits of SHA-256 over the parts, joined by "|".
+func hash(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "|")))
+	return hex.EncodeToString(sum[:16])
+}
+
+// maxID leaves room for the feature, and for the hash of a name, in an eventId of 255 characters.
+const maxID = 180
+
+// readID returns an id as a part of an eventId, in which characters that it cannot have are written %XX.
+func readID(s string) (string, error) {
+	var b strings.Builder
+	for i := range len(s) {
+		if c := s[i]; c > ' ' && c <= '~' && c != '%' {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
 		}
 	}
-	return time.Time{}, bad
-}
-
-// unixUnit returns how many of a format's units make a second, or 0 if the format
-// is not a Unix time.
-func unixUnit(format string) int64 {
-	switch format {
-	case "unix":
-		return 1
-	case "unix-ms":
-		return 1e3
-	case "unix-us":
-		return 1e6
-	case "unix-ns":
-		return 1e9
+	switch {
+	case s == "":
+		return "", errors.New("the field is empty: it has the id of the row")
+	case b.Len() > maxID:
+		return "", fmt.Errorf("%s is longer than the %d characters of an id", clipped(s), maxID)
 	}
-	return 0
-}
-
-func parseUnix(s string, per int64, bad error) (time.Time, error) {
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n < 0 {
-		return time.Time{}, bad
-	}
-	return time.Unix(n/per, n%per*(1e9/per)), nil
-}
-
-// CheckFormat refuses a format without a complete date, and one in which a zone has only a name: Go reads a name that it does not know as UTC.
-func (m *Mapping) CheckFormat() error {
-	if m.TimeFormat == "" || m.TimeFormat == "rfc3339" || unixUnit(m.TimeFormat) > 0 {
-		return nil
-	}
-	probe := time.Date(2031, 11, 23, 1, 2, 3, 0, time.UTC)
-	if t, err := time.Parse(m.TimeFormat, probe.Format(m.TimeFormat)); err != nil || t.Year() != 2031 || t.YearDay() != probe.YearDay() {
-		return errors.New("--time-format has to be rfc3339, unix, unix-ms, unix-us, unix-ns or a Go layout with year, month and day, e.g. \"02.01.2006 15:04\"")
-	}
-	if namesZone(m.TimeFormat) {
-		return errors.New("--time-format has a zone name (MST): names are ambiguous, and unknown ones would be read as UTC. Use times with an offset (-07:00 or Z07:00), or times without a zone and --time-zone")
-	}
-	return nil
-}
-
-// namesZone reports whether a layout has the name of a zone and no offset: whether its text depends on the name alone.
-func namesZone(layout string) bool {
-	in := func(zone string, offset int) string {
-		return time.Date(2031, 11, 23, 1, 2, 3, 0, time.FixedZone(zone, offset)).Format(layout)
-	}
-	return in("AAA", 3600) != in("BBB", 3600) && in("AAA", 3600) == in("AAA", 7200)
+	return b.String(), nil
 }

@@ -35,7 +35,7 @@ func FuzzImportOptions(f *testing.F) {
 			}
 		}
 		m := Mapping{Columns: columns, TimeColumn: timeColumn, TimeFormat: format, Metadata: []string{metadata}, Zone: time.FixedZone("x", int(minutes)*60)}
-		if m.CheckFormat() != nil {
+		if m.Check() != nil {
 			return
 		}
 		job := Job{Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }, Mapping: m}
@@ -49,16 +49,21 @@ func FuzzImportOptions(f *testing.F) {
 
 // importedEvents returns the events of a file, as they would be sent.
 func importedEvents(job Job) (all []string, err error) {
+	ids := eventIDs{seen: map[[16]byte]uint32{}}
 	_, err = readRows(context.Background(), job, func(r *usageRow, bad error) error {
 		if bad != nil {
 			all = append(all, bad.Error())
 			return nil
 		}
-		if !r.at.Equal(r.at.Truncate(time.Microsecond)) || r.at.Year() < 1970 || r.at.Year() > 2200 {
+		if !r.at.Equal(r.at.Truncate(time.Microsecond)) || r.at.Year() < 1990 || r.at.Year() > 2200 {
 			return fmt.Errorf("the time %v: %w", r.at, errOurs)
 		}
 		for _, a := range r.amounts {
-			event, err := eventOf("import", a, r, 0)
+			id, err := ids.of(r, a, "")
+			if err != nil {
+				return errors.Join(err, errOurs)
+			}
+			event, err := eventOf(id, a, r, 0)
 			var sent struct {
 				EventID   string
 				Amount    int64
@@ -76,19 +81,20 @@ func importedEvents(job Job) (all []string, err error) {
 	return all, err
 }
 
-// FuzzAmount: an amount consists only of digits, and has their value.
+// FuzzAmount: an amount is digits with whole decimals, and has their value.
 func FuzzAmount(f *testing.F) {
-	for _, s := range []string{"", "-1", "+1", "1.0", "1e3", " 1", "1,000", "0x10", "0b1", "1_0", "9007199254740991", "9007199254740992", "٣", "007", "NaN", "\x00", strings.Repeat("9", 400)} {
+	for _, s := range []string{"", "-1", "+1", "1.0", "1e3", " 1", "1,000", "0x10", "0b1", "1_0", "9007199254740991", "9007199254740992", "9007199254740991.000", "٣", "007", "NaN", "\x00", "1.", ".5", "1.5", strings.Repeat("9", 400)} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		n, err := parseAmount(s)
-		digits := s != "" && !strings.ContainsFunc(s, func(r rune) bool { return r < '0' || r > '9' })
-		trimmed := strings.TrimLeft(s, "0")
+		n, err := (&Mapping{}).parseAmount(s)
+		whole, decimals, _ := strings.Cut(s, ".")
+		trimmed := strings.TrimLeft(whole, "0")
 		if trimmed == "" {
 			trimmed = "0"
 		}
-		if err == nil && (!digits || fmt.Sprint(n) != trimmed || n > maxAmount) || err != nil && digits && len(trimmed) < 16 {
+		isWhole := decimal.MatchString(s) && strings.Trim(decimals, "0") == ""
+		if err == nil && (!isWhole || fmt.Sprint(n) != trimmed || n > maxAmount) || err != nil && isWhole && len(trimmed) < 16 && len(s) <= 100 {
 			t.Fatalf("%q is %d, %v", s, n, err)
 		}
 	})

@@ -3,14 +3,16 @@
 package importer
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
+	"maps"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/client"
@@ -27,13 +29,13 @@ const (
 	TimesShifted   = "shift to now"
 )
 
-// importName matches valid names: without |, which separates the parts of an event
-// id, and usable as a file name.
+// importName matches valid names, which are names of state files.
 var importName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
 // Job describes one import.
 type Job struct {
-	Name        string                        // part of each event's id
+	Name        string                        // of the state file
+	Again       bool                          // count rows that are known again: the name is part of each event's id
 	Open        func() (io.ReadCloser, error) // the file, read twice from its start
 	Mapping     Mapping
 	Times       string // one of the constants above
@@ -43,15 +45,17 @@ type Job struct {
 }
 
 // Importer sends the rows of a CSV file as usage events. Each event counts exactly
-// once, even if the import is repeated: its id and its time are derived from the
-// import's name and the row, so that a repeated event is a duplicate.
+// once, even if its row comes again in another file: its id and its time are derived from
+// the row, so that a repeated event is a duplicate.
 type Importer struct {
-	Client   *client.Client
-	StateDir string // directory of the state files, which hold the anchor of shifted times
+	Client   *client.Client // with a key of the tenant; with an operator key if the mapping has a TenantColumn
+	StateDir string         // directory of the state files, which hold the anchor of shifted times
 	Now      func() time.Time
 	Report   func(format string, args ...any)
 	Progress io.Writer // nil for none
 	Terminal bool      // whether Progress is a terminal
+
+	opened []*Recipient // with keys to revoke
 }
 
 // errBadRows means that rows are invalid and no event was sent.
@@ -67,8 +71,13 @@ func (im *Importer) Run(ctx context.Context, job Job) (Summary, error) {
 	if err != nil {
 		return Summary{}, err
 	}
-	if scan.bad > 0 && !job.SkipBad {
+	switch {
+	case scan.bad > 0 && !job.SkipBad:
 		return Summary{}, fmt.Errorf("nothing sent: %d of %d %w; fix them or use --skip-bad", scan.bad, scan.rows, errBadRows)
+	case scan.bad > 0 && scan.events == 0:
+		return Summary{}, fmt.Errorf("nothing sent: %d of %d %w, and the others have no usage", scan.bad, scan.rows, errBadRows)
+	case scan.others > 0 && scan.others == scan.rows:
+		return Summary{}, fmt.Errorf("nothing sent: none of the %d rows is one of %s", scan.rows, job.Mapping.conditions())
 	}
 	sum := newSummary(job, scan)
 	if scan.events == 0 {
@@ -77,13 +86,20 @@ func (im *Importer) Run(ctx context.Context, job Job) (Summary, error) {
 	if job.Times == TimesAsTheyAre && im.Now().Sub(scan.earliest) > usualWindow {
 		return Summary{}, fmt.Errorf("the rows reach back to %s, further than services accept by default: give --backfill (with a key that has usage:backfill) or --shift-to-now; no event was sent", scan.earliest.Format(time.RFC3339))
 	}
+	to, err := im.recipients(ctx, job, scan)
+	if err != nil {
+		return Summary{}, err
+	}
 	state, err := im.begin(ctx, job, scan)
 	if err != nil {
 		return Summary{}, err
 	}
-	run := importRun{importer: im, job: job, state: state, sum: sum, meter: im.newMeter(scan.events)}
+	sum.Recipients = slices.Collect(maps.Values(to))
+	run := importRun{importer: im, job: job, state: state, to: to, sum: sum, meter: im.newMeter(scan.events), ids: state.ids(job)}
 	if state.Anchor != nil {
-		run.sum.Anchor, run.shift = state.Anchor, state.Anchor.Sub(scan.latest)
+		run.shift = state.Anchor.Sub(cmp.Or(state.Latest, scan.latest))
+		anchor := scan.latest.Add(run.shift)
+		run.sum.Anchor = &anchor
 	}
 	err = run.send(ctx)
 	return run.sum, err
@@ -94,11 +110,14 @@ type scan struct {
 	sha256   string
 	rows     int64
 	bad      int64
+	others   int64
 	zero     int64
 	events   int64
 	earliest time.Time
-	latest   time.Time // shifted to the anchor
-	first    *usageRow // the first row with an event
+	latest   time.Time      // shifted to the anchor
+	first    *usageRow      // the first row with an event
+	last     *usageRow      // the last one
+	tenants  map[string]int // the first line of each tenant
 }
 
 // maxShown is how many invalid rows, or failed events, are printed one by one.
@@ -106,7 +125,7 @@ const maxShown = 20
 
 // scan reads and validates all rows before the first event is sent.
 func (im *Importer) scan(ctx context.Context, job Job) (scan, error) {
-	var s scan
+	s := scan{tenants: map[string]int{}}
 	sum, err := readRows(ctx, job, func(r *usageRow, bad error) error {
 		s.rows++
 		if bad != nil {
@@ -135,6 +154,10 @@ func (im *Importer) showBad(job Job, n int64, bad error) {
 }
 
 func (s *scan) add(r *usageRow) {
+	if r.other {
+		s.others++
+		return
+	}
 	s.zero += int64(r.zero)
 	s.events += int64(len(r.amounts))
 	if len(r.amounts) == 0 {
@@ -144,6 +167,10 @@ func (s *scan) add(r *usageRow) {
 		s.first = r.clone()
 		s.earliest, s.latest = r.at, r.at
 	}
+	s.keep(r)
+	if _, known := s.tenants[r.tenant]; !known {
+		s.tenants[r.tenant] = r.line
+	}
 	if r.at.Before(s.earliest) {
 		s.earliest = r.at
 	}
@@ -152,17 +179,30 @@ func (s *scan) add(r *usageRow) {
 	}
 }
 
-// readRows calls each with every row, or with the row's error, and returns the
-// file's SHA-256. An error means that the file as a whole cannot be read.
+// keep makes a row the last one.
+func (s *scan) keep(r *usageRow) {
+	if s.last == nil {
+		s.last = &usageRow{}
+	}
+	fields, amounts := s.last.fields[:0], s.last.amounts[:0]
+	*s.last = *r
+	s.last.fields, s.last.amounts = append(fields, r.fields...), append(amounts, r.amounts...)
+}
+
+// readRows calls each with every row, or with the row's error, and returns the SHA-256 of the
+// file's text. An error means that the file as a whole cannot be read.
 func readRows(ctx context.Context, job Job, each func(*usageRow, error) error) (string, error) {
 	f, err := job.Open()
 	if err != nil {
 		return "", fmt.Errorf("open the file: %w", err)
 	}
 	defer f.Close()
+	text, err := openText(f)
+	if err != nil {
+		return "", err
+	}
 	h := sha256.New()
-	file := io.TeeReader(f, h)
-	rows, err := newRowReader(file, &job.Mapping)
+	rows, err := newRowReader(io.TeeReader(text, h), &job.Mapping)
 	if err != nil {
 		return "", err
 	}
@@ -172,7 +212,7 @@ func readRows(ctx context.Context, job Job, each func(*usageRow, error) error) (
 		}
 		r, err := rows.next()
 		if errors.Is(err, io.EOF) {
-			return drain(file, h)
+			return hex.EncodeToString(h.Sum(nil)), nil
 		}
 		if bad, ok := errors.AsType[*badRow](err); err != nil && !ok {
 			return "", err
@@ -185,13 +225,4 @@ func readRows(ctx context.Context, job Job, each func(*usageRow, error) error) (
 			return "", err
 		}
 	}
-}
-
-// drain reads the rest that a decompressor left unread, so that the hash covers the
-// whole file.
-func drain(file io.Reader, h hash.Hash) (string, error) {
-	if _, err := io.Copy(io.Discard, file); err != nil {
-		return "", fmt.Errorf("read the file: %w", err)
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
 }

@@ -17,7 +17,9 @@ import (
 type importRun struct {
 	importer *Importer
 	job      Job
+	to       map[string]*Recipient // by their value in the file
 	shift    time.Duration
+	ids      *eventIDs
 
 	mu    sync.Mutex // guards the fields below
 	state *importState
@@ -30,6 +32,7 @@ type importRun struct {
 // importBatch is a batch of events with the rows that they came from.
 type importBatch struct {
 	client.Batch
+	to      *Recipient
 	origins []origin
 }
 
@@ -74,39 +77,20 @@ func (r *importRun) send(ctx context.Context) error {
 	return nil
 }
 
+// maxWaiting bounds the events of unfinished batches: those of many tenants.
+const maxWaiting = 100_000
+
 // produce builds batches from the rows, in order.
 func (r *importRun) produce(ctx context.Context, to chan<- *importBatch) error {
-	b, first := &importBatch{}, true
-	flush := func() error {
-		full := b
-		b = &importBatch{}
-		if first {
-			first = false
-			return r.deliver(ctx, full)
-		}
-		select {
-		case to <- full:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	out := outbox{run: r, to: to, batches: map[*Recipient]*importBatch{}}
 	sum, err := readRows(ctx, r.job, func(row *usageRow, bad error) error {
-		if bad != nil {
+		if bad != nil || row.other {
 			return nil // printed in the first pass
 		}
 		for _, a := range row.amounts {
-			event, err := eventOf(r.job.Name, a, row, r.shift)
-			if err != nil {
+			if err := out.add(ctx, row, a); err != nil {
 				return err
 			}
-			if b.Full(len(event), r.job.Batch) {
-				if err := flush(); err != nil {
-					return err
-				}
-			}
-			b.Add(event)
-			b.origins = append(b.origins, origin{row.line, a})
 		}
 		return nil
 	})
@@ -116,22 +100,88 @@ func (r *importRun) produce(ctx context.Context, to chan<- *importBatch) error {
 	if sum != r.state.SHA256 {
 		return errors.New("the file changed while it was imported")
 	}
-	if len(b.Events) == 0 {
-		return nil
+	return out.flushAll(ctx)
+}
+
+// outbox holds the unfinished batch of each tenant.
+type outbox struct {
+	run     *importRun
+	to      chan<- *importBatch
+	batches map[*Recipient]*importBatch
+	waiting int // events in batches
+	begun   bool
+}
+
+func (o *outbox) add(ctx context.Context, row *usageRow, a amount) error {
+	to, ok := o.run.to[row.tenant]
+	if !ok {
+		return errors.New("the file changed while it was imported")
 	}
-	return flush()
+	id, err := o.run.ids.of(row, a, to.id)
+	if err != nil {
+		return err
+	}
+	event, err := eventOf(id, a, row, o.run.shift)
+	if err != nil {
+		return err
+	}
+	b := o.batches[to]
+	if b != nil && b.Full(len(event), o.run.job.Batch) {
+		if err := o.flush(ctx, to); err != nil {
+			return err
+		}
+	}
+	if o.waiting >= maxWaiting {
+		if err := o.flushAll(ctx); err != nil {
+			return err
+		}
+	}
+	if b = o.batches[to]; b == nil {
+		b = &importBatch{to: to}
+		o.batches[to] = b
+	}
+	b.Add(event)
+	b.origins = append(b.origins, origin{row.line, a})
+	o.waiting++
+	return nil
+}
+
+func (o *outbox) flushAll(ctx context.Context) error {
+	for to := range o.batches {
+		if err := o.flush(ctx, to); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// flush hands a batch over. The first one is delivered here, before any other is.
+func (o *outbox) flush(ctx context.Context, to *Recipient) error {
+	b := o.batches[to]
+	delete(o.batches, to)
+	o.waiting -= len(b.Events)
+	if !o.begun {
+		o.begun = true
+		return o.run.deliver(ctx, b)
+	}
+	select {
+	case o.to <- b:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // deliver sends a batch and counts the verdicts.
 func (r *importRun) deliver(ctx context.Context, b *importBatch) error {
-	verdicts, err := r.importer.Client.Ingest(ctx, b.Events)
+	verdicts, err := b.to.Client.Ingest(ctx, b.Events)
 	if err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range verdicts {
-		r.count(&verdicts[i], b.origins[i])
+		r.count(&verdicts[i], b.origins[i], b.to)
 	}
 	r.meter.add(len(verdicts))
 	if now := r.importer.Now(); now.Sub(r.saved) >= time.Second {
@@ -142,8 +192,11 @@ func (r *importRun) deliver(ctx context.Context, b *importBatch) error {
 	return nil
 }
 
-func (r *importRun) count(v *client.Verdict, from origin) {
+func (r *importRun) count(v *client.Verdict, from origin, to *Recipient) {
 	r.sum.count(v, from.amount)
+	if v.Good() {
+		to.pass(v.Position)
+	}
 	if v.Good() {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,21 +18,25 @@ import (
 )
 
 // importState is the saved state of an import, one file per name. Only the anchor
-// affects the events; the progress is informational: a repeated import sends all
-// events again, and the service detects duplicates.
+// affects the events; the rest refuses options that would count rows again. A repeated
+// import sends all events again, and the service detects duplicates.
 type importState struct {
 	Name   string     `json:"name"`
-	SHA256 string     `json:"sha256"` // of the file
+	SHA256 string     `json:"sha256"` // of the file's text
 	Rows   int64      `json:"rows"`
 	Terms  terms      `json:"terms"`
-	Anchor *time.Time `json:"anchor,omitempty"` // shifted time of the latest row
+	Anchor *time.Time `json:"anchor,omitempty"` // shifted time of the latest row of the first file
+	Latest time.Time  `json:"latest,omitzero"`  // its time in the file
 
 	EventsKnown int64      `json:"eventsKnown"` // accepted or duplicate, in the last run
 	EventsTotal int64      `json:"eventsTotal"`
 	FinishedAt  *time.Time `json:"finishedAt,omitempty"`
 }
 
-// terms are the settings that determine the events, besides the file.
+// idsByRow marks the states of imports whose ids follow from the rows, and not from the name as those of earlier releases.
+const idsByRow = "by row"
+
+// terms are the settings that determine the ids of events, besides the file.
 type terms struct {
 	Columns    []ColumnMapping `json:"columns"`
 	TimeColumn string          `json:"timeColumn"`
@@ -42,11 +47,34 @@ type terms struct {
 	Delimiter  rune            `json:"delimiter,omitempty"`
 	TypeColumn string          `json:"typeColumn,omitempty"`
 	RefColumn  string          `json:"refColumn,omitempty"`
+
+	IDs           string            `json:"ids,omitempty"`
+	Again         bool              `json:"again,omitempty"`
+	IDColumn      string            `json:"idColumn,omitempty"`
+	TenantColumn  string            `json:"tenantColumn,omitempty"`
+	FeatureColumn string            `json:"featureColumn,omitempty"`
+	AmountColumn  string            `json:"amountColumn,omitempty"`
+	Rename        map[string]string `json:"rename,omitempty"`
+	Scale         int64             `json:"scale,omitempty"`
 }
 
 func (job *Job) terms() terms {
 	m := &job.Mapping
-	return terms{m.Columns, m.TimeColumn, m.TimeFormat, m.Zone.String(), append([]string{}, m.Metadata...), job.Times, m.Delimiter, m.TypeColumn, m.RefColumn}
+	return terms{
+		m.Columns, m.TimeColumn, m.TimeFormat, m.Zone.String(), append([]string{}, m.Metadata...), job.Times, m.Delimiter, m.TypeColumn, m.RefColumn,
+		idsByRow, job.Again, m.IDColumn, m.TenantColumn, m.FeatureColumn, m.AmountColumn, m.Rename, m.Scale,
+	}
+}
+
+// ids returns the maker of the import's ids.
+func (st *importState) ids(job Job) *eventIDs {
+	switch {
+	case st.Terms.IDs == "":
+		return &eventIDs{old: job.Name}
+	case job.Again:
+		return &eventIDs{again: job.Name, seen: map[[16]byte]uint32{}}
+	}
+	return &eventIDs{seen: map[[16]byte]uint32{}}
 }
 
 func (im *Importer) statePath(name string) string {
@@ -62,11 +90,15 @@ func (im *Importer) begin(ctx context.Context, job Job, s scan) (*importState, e
 		return nil, err
 	}
 	if kept == nil {
+		if err := im.compareOthers(job, s); err != nil {
+			return nil, err
+		}
 		fresh := &importState{Name: job.Name, SHA256: s.sha256, Rows: s.rows, Terms: job.terms(), EventsTotal: s.events}
 		if job.Times == TimesShifted {
 			if fresh.Anchor, err = im.anchor(ctx, job, s); err != nil {
 				return nil, err
 			}
+			fresh.Latest = s.latest
 		}
 		err := createState(path, fresh)
 		if err == nil {
@@ -84,59 +116,126 @@ func (im *Importer) begin(ctx context.Context, job Job, s scan) (*importState, e
 		return nil, err
 	}
 	im.Report("The import %q was begun before (%d of %d events known then): known events count once.", job.Name, kept.EventsKnown, kept.EventsTotal)
+	kept.SHA256, kept.Rows, kept.EventsTotal = s.sha256, s.rows, s.events
+	for _, c := range job.Mapping.Columns {
+		if !hasFeature(kept.Terms.Columns, c.Feature) {
+			kept.Terms.Columns = append(kept.Terms.Columns, c)
+		}
+	}
 	return kept, nil
 }
 
-// fits refuses a different file or mapping under the same name: its events would get
-// different ids or payloads, and be counted in addition or be conflicts.
+// fits refuses options under which the rows of an import would get other ids, and count again. Of an import of an earlier release, that is any
+// other file.
 func (st *importState) fits(path string, job Job, s scan) error {
 	var differs []string
-	if st.SHA256 != s.sha256 {
-		differs = append(differs, fmt.Sprintf("the file is another (SHA-256 %.12s…, then %.12s…)", s.sha256, st.SHA256))
+	if st.Terms.IDs == "" && st.SHA256 != s.sha256 {
+		differs = append(differs, fmt.Sprintf("an earlier release began it, and the file is another (SHA-256 %.12s…, then %.12s…)", s.sha256, st.SHA256))
 	}
-	now, then := reflect.ValueOf(job.terms()), reflect.ValueOf(st.Terms)
-	for i := range now.NumField() {
-		if a, b := now.Field(i).Interface(), then.Field(i).Interface(); !reflect.DeepEqual(a, b) {
-			name := now.Type().Field(i).Tag.Get("json")
-			name, _, _ = strings.Cut(name, ",")
-			differs = append(differs, fmt.Sprintf("%s: %v, then %v", name, a, b))
-		}
-	}
+	differs = append(differs, st.Terms.differ(job.terms())...)
 	if len(differs) == 0 {
 		return nil
 	}
-	return fmt.Errorf("an import %q was begun with another file or options; no event was sent\n  %s\n  hint: give this one another --name. Events sent under the old name stay. (Kept in %s)",
+	return fmt.Errorf("the import %q was begun with other options, so its rows would count again; no event was sent\n  %s\n  hint: give the same options, or --again with another --name to count them again. (Kept in %s)",
 		job.Name, strings.Join(differs, "\n  "), path)
 }
 
-// anchor returns the current time or, if the service already knows the import's
-// first event, the earlier anchor: the state file may be lost or on another
-// machine, and a different anchor would make every event a conflict.
-func (im *Importer) anchor(ctx context.Context, job Job, s scan) (*time.Time, error) {
-	now := im.Now().UTC().Truncate(time.Microsecond)
-	id := eventID(job.Name, s.first.amounts[0].feature, s.first)
-	raw, err := im.Client.Get(ctx, client.Path("usage", "events", id), nil)
-	if p, ok := errors.AsType[*client.Problem](err); ok {
-		switch p.Status {
-		case http.StatusForbidden:
-			im.Report("The key lacks usage:read, so an earlier run of this import cannot be found: it starts as a new one.")
-			return &now, nil
-		case http.StatusNotFound:
-			return &now, nil
+// compareOthers refuses a file that was imported under another name, with options under which its rows would count again.
+func (im *Importer) compareOthers(job Job, s scan) error {
+	paths, err := filepath.Glob(filepath.Join(im.StateDir, "*.json"))
+	if err != nil || job.Again {
+		return err
+	}
+	for _, path := range paths {
+		st, err := readState(path)
+		if err != nil || st == nil || st.SHA256 != s.sha256 || st.Terms.Again {
+			continue // damaged states are reported under their own name
+		}
+		differs := st.Terms.differ(job.terms())
+		if st.Terms.IDs == "" {
+			differs = append(differs, "an earlier release began it")
+		}
+		if len(differs) > 0 {
+			return fmt.Errorf("the rows of this file were imported as %q, and would count again; no event was sent\n  %s\n  hint: give --name %s and the same options, or --again to count them again. (Kept in %s)",
+				st.Name, strings.Join(differs, "\n  "), st.Name, path)
 		}
 	}
+	return nil
+}
+
+// differ returns the terms under which the same row has other ids, or another time: now and then.
+func (t terms) differ(job terms) (differs []string) {
+	if t.IDs == "" {
+		job.IDs = ""
+	}
+	now, then := job.comparable(t), t.comparable(job)
+	for i := range now.NumField() {
+		if a, b := now.Field(i).Interface(), then.Field(i).Interface(); fmt.Sprint(a) != fmt.Sprint(b) {
+			name, _, _ := strings.Cut(now.Type().Field(i).Tag.Get("json"), ",")
+			differs = append(differs, fmt.Sprintf("%s: %v, then %v", name, a, b))
+		}
+	}
+	return differs
+}
+
+// comparable returns the terms without those that change no id: delimiter, tenant, and features that only one of two imports has.
+func (t terms) comparable(other terms) reflect.Value {
+	t.Delimiter, t.TenantColumn = 0, ""
+	if t.Times != TimesShifted {
+		t.Times = TimesAsTheyAre
+	}
+	t.Columns = slices.DeleteFunc(slices.Clone(t.Columns), func(c ColumnMapping) bool { return !hasFeature(other.Columns, c.Feature) })
+	return reflect.ValueOf(t)
+}
+
+func hasFeature(columns []ColumnMapping, feature string) bool {
+	return slices.ContainsFunc(columns, func(c ColumnMapping) bool { return c.Feature == feature })
+}
+
+// anchor returns the current time or, if the service already knows the file's first or
+// last event, the earlier anchor: the state may be that of another file or on another
+// machine, and a different anchor would make every event a conflict.
+func (im *Importer) anchor(ctx context.Context, job Job, s scan) (*time.Time, error) {
+	ids := (&importState{Terms: job.terms()}).ids(job)
+	for _, row := range []*usageRow{s.first, s.last} {
+		at, err := im.timeOf(ctx, ids, row)
+		if p, ok := errors.AsType[*client.Problem](err); ok && p.Status == http.StatusForbidden {
+			im.Report("The key lacks usage:read, so an earlier run of this import cannot be found: it starts as a new one.")
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !at.IsZero() {
+			im.Report("The service knows events of %q: its times continue.", job.Name)
+			anchor := s.latest.Add(at.Sub(row.at)).UTC()
+			return &anchor, nil
+		}
+	}
+	now := im.Now().UTC().Truncate(time.Microsecond)
+	return &now, nil
+}
+
+// timeOf returns the time under which the service knows a row, zero if it does not.
+func (im *Importer) timeOf(ctx context.Context, ids *eventIDs, row *usageRow) (time.Time, error) {
+	id, err := ids.first(row)
 	if err != nil {
-		return nil, fmt.Errorf("ask for the import's first event: %w", err)
+		return time.Time{}, err
+	}
+	raw, err := im.Client.Get(ctx, client.Path("usage", "events", id), nil)
+	if p, ok := errors.AsType[*client.Problem](err); ok && p.Status == http.StatusNotFound {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, fmt.Errorf("ask for an event of the import: %w", err)
 	}
 	var receipt struct {
 		Payload struct{ Timestamp time.Time }
 	}
 	if err := json.Unmarshal(raw, &receipt); err != nil || receipt.Payload.Timestamp.IsZero() {
-		return nil, fmt.Errorf("the receipt of event %s has no time: %s", id, raw)
+		return time.Time{}, fmt.Errorf("the receipt of event %s has no time: %s", id, raw)
 	}
-	at := s.latest.Add(receipt.Payload.Timestamp.Sub(s.first.at)).UTC()
-	im.Report("The service knows the import %q: its times continue.", job.Name)
-	return &at, nil
+	return receipt.Payload.Timestamp, nil
 }
 
 // readState returns nil if there is no state file.

@@ -18,6 +18,7 @@ type Summary struct {
 	Import             string                    `json:"import"`
 	Rows               int64                     `json:"rows"`
 	SkippedBadRows     int64                     `json:"skippedBadRows"`
+	OtherRows          int64                     `json:"otherRows"` // left out by --where
 	SkippedZeroAmounts int64                     `json:"skippedZeroAmounts"`
 	Events             int64                     `json:"events"`
 	Accepted           int64                     `json:"accepted"`
@@ -30,14 +31,10 @@ type Summary struct {
 	Anchor             *time.Time                `json:"anchor"` // shifted time of the latest row
 	Seconds            float64                   `json:"seconds"`
 
-	times     string
-	last      int64 // number of the last position of a recorded event
-	place     string
-	positions positions // of the recorded events
-}
+	Recipients []*Recipient `json:"-"` // of the events
 
-// Last returns the last position of the import's events, "" before the first one.
-func (s *Summary) Last() string { return s.place }
+	times string
+}
 
 // FeatureSummary sums the accepted and duplicate events of one feature: Amount is that of usage, since a correction has a new amount, not a
 // difference.
@@ -48,9 +45,9 @@ type FeatureSummary struct {
 
 func newSummary(job Job, s scan) Summary {
 	return Summary{
-		Import: job.Name, Rows: s.rows, SkippedBadRows: s.bad, SkippedZeroAmounts: s.zero,
+		Import: job.Name, Rows: s.rows, SkippedBadRows: s.bad, OtherRows: s.others, SkippedZeroAmounts: s.zero,
 		Events: s.events, NotSent: s.events, times: job.Times,
-		RejectedByCode: map[string]int64{}, Features: map[string]FeatureSummary{}, positions: positions{bits: map[int64]uint64{}},
+		RejectedByCode: map[string]int64{}, Features: map[string]FeatureSummary{},
 	}
 }
 
@@ -68,7 +65,6 @@ func (s *Summary) count(v *client.Verdict, a amount) {
 		s.RejectedByCode[v.Code]++
 	}
 	if v.Good() {
-		s.pass(v.Position)
 		f := s.Features[a.feature]
 		f.Events++
 		if a.kind == "" {
@@ -78,30 +74,14 @@ func (s *Summary) count(v *client.Verdict, a amount) {
 	}
 }
 
-// pass moves the last position. All positions of a tenant are of one partition.
-func (s *Summary) pass(position string) {
-	n := numberOf(position)
-	if n == 0 {
-		return
-	}
-	if n > s.last {
-		s.last, s.place = n, position
-	}
-	s.positions.add(n)
-}
-
-// Recorded reports whether a position is that of one of the import's events, and whether it is below all of them.
-func (s *Summary) Recorded(position string) (of, below bool) {
-	n := numberOf(position)
-	return s.positions.has(n), n < s.positions.first
-}
-
 // Complete reports whether every event is recorded.
 func (s *Summary) Complete() bool { return s.Accepted+s.Duplicates == s.Events }
 
 // Remark returns the result as a sentence.
 func (s *Summary) Remark() string {
 	switch {
+	case s.Events == 0 && s.OtherRows > 0:
+		return "There is no usage in the rows that --where selects."
 	case s.Events == 0:
 		return "There is no usage in the file."
 	case s.Duplicates == s.Events:
@@ -109,7 +89,7 @@ func (s *Summary) Remark() string {
 	case s.Complete():
 		return fmt.Sprintf("All %d events are accepted; the figures follow (--wait waits for them).", s.Events)
 	case s.RejectedByCode["timestamp_too_old"] > 0 && s.times == TimesShifted:
-		return fmt.Sprintf("The import %q was begun at %s, too long ago for the missing events. Another --name starts a new import, but events sent under this one stay.", s.Import, s.Anchor.Format(time.RFC3339))
+		return fmt.Sprintf("The import %q was begun at %s, too long ago for the missing events. --again with another --name sends all events again, and those that were sent stay.", s.Import, s.Anchor.Format(time.RFC3339))
 	case s.RejectedByCode["timestamp_too_old"] > 0:
 		return "Events that old need a key with the scope usage:backfill."
 	}
