@@ -26,7 +26,8 @@ func startBrowser(t *testing.T) *rod.Browser {
 	if err != nil {
 		t.Skip("SKIPPED the tests of the console in a browser: install Debian's package chromium")
 	}
-	// Pages are open for less than a second: to replace a tab's frame for each of them (RenderDocument), and to optimise their scripts, costs more than it saves.
+	// Pages are open for less than a second: to replace a tab's frame for each of them (RenderDocument), and to optimise their scripts, costs
+	// more than it saves.
 	cmd := exec.Command(path, "--headless", "--no-sandbox", "--remote-debugging-port=0", "--user-data-dir="+t.TempDir(), "--disable-gpu",
 		"--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-extensions",
 		"--disable-sync", "--disable-features=BackForwardCache,RenderDocument", "--js-flags=--no-opt,--no-maglev", "--hide-scrollbars",
@@ -84,16 +85,24 @@ type tab struct {
 	complaints []string
 }
 
-// newTab opens a window of its own cookies; scripts: whether JavaScript runs in it.
-func newTab(t testing.TB, b *rod.Browser, base string, scripts bool) *tab {
+func jsonText(v any) string { text, _ := json.Marshal(v); return string(text) }
+
+func (p *tab) must(err error) {
+	p.t.Helper()
+	must.OK(p.t, err)
+}
+
+func (p *tab) complain(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.complaints = append(p.complaints, text)
+}
+
+// newTab opens a window with cookies of its own.
+func newTab(t testing.TB, b *rod.Browser, base string) *tab {
 	t.Helper()
 	window, err := b.Incognito()
 	must.OK(t, err)
-	return openTab(t, window, base, scripts)
-}
-
-func openTab(t testing.TB, window *rod.Browser, base string, scripts bool) *tab {
-	t.Helper()
 	page, err := window.Page(proto.TargetCreateTarget{URL: "about:blank"})
 	must.OK(t, err)
 	p := &tab{Page: page.Context(t.Context()), t: t, base: base}
@@ -108,24 +117,8 @@ func openTab(t testing.TB, window *rod.Browser, base string, scripts bool) *tab 
 			p.complain(fmt.Sprint("the console: ", jsonText(e.Args)))
 		}
 	})()
-	if !scripts {
-		p.must(proto.EmulationSetScriptExecutionDisabled{Value: true}.Call(p))
-	}
 	p.size(1280, 800)
 	return p
-}
-
-func jsonText(v any) string { text, _ := json.Marshal(v); return string(text) }
-
-func (p *tab) must(err error) {
-	p.t.Helper()
-	must.OK(p.t, err)
-}
-
-func (p *tab) complain(text string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.complaints = append(p.complaints, text)
 }
 
 // complained returns and forgets the errors that the browser has logged.
@@ -169,7 +162,8 @@ func (p *tab) loads(act func() error) {
 // eval returns the text of an expression, or of its promise.
 func (p *tab) eval(expression string) string {
 	p.t.Helper()
-	got, err := proto.RuntimeEvaluate{Expression: "(async () => String(await (" + expression + ")))()", AwaitPromise: true, ReturnByValue: true}.Call(p)
+	text := "(async () => String(await (" + expression + ")))()"
+	got, err := proto.RuntimeEvaluate{Expression: text, AwaitPromise: true, ReturnByValue: true}.Call(p)
 	if err != nil {
 		p.t.Fatalf("%s: %v", expression, err)
 	}
@@ -203,11 +197,36 @@ func (p *tab) html() string {
 	return got.OuterHTML
 }
 
-// signIn signs in by the page, with the pointer's and the keyboard's means; it needs no script.
+// walkTo presses the tabulator until an element has the focus, and shows it.
+func (p *tab) walkTo(selector string) {
+	p.t.Helper()
+	for range 400 {
+		p.press(input.Tab)
+		if p.has(selector + ":focus-visible") {
+			return
+		}
+	}
+	p.t.Fatalf("the tabulator does not reach %s:\n%s", selector, p.html())
+}
+
+// has reports whether an element is on the page; it needs no script.
+func (p *tab) has(selector string) bool {
+	p.t.Helper()
+	if p.root == 0 {
+		p.html()
+	}
+	found, err := proto.DOMQuerySelector{NodeID: p.root, Selector: selector}.Call(p)
+	if err != nil {
+		p.t.Fatalf("%s: %v", selector, err)
+	}
+	return found.NodeID != 0
+}
+
+// signIn signs in by the keyboard; it needs no script.
 func (p *tab) signIn(key, next string) {
 	p.t.Helper()
 	p.open("/console/sign-in?next=" + next)
-	p.focus("#key")
+	p.walkTo("#key")
 	p.write(key)
 	p.loads(func() error { return p.Keyboard.Type(input.Enter) })
 	if html := p.html(); !strings.Contains(html, "Sign out") {
@@ -215,23 +234,11 @@ func (p *tab) signIn(key, next string) {
 	}
 }
 
-// focus moves the focus to the first element of a selector; it needs no script.
-func (p *tab) focus(selector string) {
+// becomes waits until an expression has a value.
+func (p *tab) becomes(condition, expression string, holds func(now string) bool) {
 	p.t.Helper()
-	root, err := proto.DOMGetDocument{}.Call(p)
-	p.must(err)
-	p.root = root.Root.NodeID
-	found, err := proto.DOMQuerySelector{NodeID: p.root, Selector: selector}.Call(p)
-	if err != nil || found.NodeID == 0 {
-		p.t.Fatalf("%s is not on the page: %v\n%s", selector, err, p.html())
-	}
-	p.must(proto.DOMFocus{NodeID: found.NodeID}.Call(p))
-}
-
-// picture returns the screen as a PNG.
-func (p *tab) picture() []byte {
-	p.t.Helper()
-	got, err := proto.PageCaptureScreenshot{Format: proto.PageCaptureScreenshotFormatPng, OptimizeForSpeed: false}.Call(p)
-	p.must(err)
-	return got.Data
+	within(p.t, condition, func(context.Context) (bool, string) {
+		now := p.eval(expression)
+		return holds(now), fmt.Sprintf("%.300s", now)
+	})
 }

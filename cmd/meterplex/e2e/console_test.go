@@ -2,79 +2,419 @@ package e2e
 
 import (
 	"context"
-	"flag"
+	_ "embed"
+	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
-	"github.com/go-rod/rod"
 	"github.com/go-rod/rod/lib/input"
+	"github.com/go-rod/rod/lib/proto"
 
+	service "github.com/meterplex/meterplex/http"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
-var update = flag.Bool("update", false, "write the pictures of the console")
-
-// TestConsole_InABrowser: one Chromium and one instance for all. The tests of http check each action against the database; here are the checks
-// that need a browser.
+// TestConsole_InABrowser has the checks that need a browser; the tests of http execute each action. One Chromium and one instance serve
+// all, with a proxy between them.
 func TestConsole_InABrowser(t *testing.T) {
 	tier.AtSize(t)
 	t.Parallel()
-	b, parent := startBrowser(t), t
+	b := startBrowser(t)
 	w := newConsoleWorld(t)
-	for _, test := range []struct {
-		name string
-		run  func(t *testing.T, w *consoleWorld, b *rod.Browser)
-	}{
-		{"pictures", writesPictures}, // first: the others change the world
-		{"every page is accessible in light, dark and at 320 px, and runs no hostile text", everyPageIsAccessible},
-		{"each action is executed once by the keyboard with JavaScript off, and sent again without effect", actionsByKeyboard},
-		{"a walk from the live overview to a disputed figure, its events and the live tail", walkAFigure},
+	defer func() { w.t = t }()
+	for name, check := range map[string]func(*tab, *proxy){
+		"every page is accessible in light, dark and at 320 px, and runs no hostile text":  w.everyPage,
+		"a walk from the live overview to a disputed figure, its events and the live tail": w.walk,
+		"forms are sent by the keyboard with JavaScript off":                               w.formsByKeyboard,
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			w.t = t
-			defer func() { w.t = parent }()
-			test.run(t, w, b)
+			between := newProxy(t, func() string { return strings.TrimPrefix(w.at.url(), "http://") })
+			between.start()
+			check(newTab(t, b, between.url()), between)
 		})
 	}
 }
 
-func everyPageIsAccessible(t *testing.T, w *consoleWorld, b *rod.Browser) {
-	p := newTab(t, b, w.at.url(), true)
+// consoleWorld is an installation whose pages hold data, and hostile text.
+type consoleWorld struct {
+	*deployment
+	at     *instance
+	tenant *tenant
+	letter string // a dead letter
+	ready  string // a rebuild with a difference
+}
+
+// canary is text that would run, were it not escaped.
+const canary = `<script>window.canary=1</script>"><img src=x onerror="window.canary=1">`
+
+func newConsoleWorld(t *testing.T) *consoleWorld {
+	t.Helper()
+	w := &consoleWorld{deployment: newDeployment(t)}
+	w.at = w.serve("")
+	w.catalogue(w.at)
+	w.tenant = w.createTenants(w.at, 1)[0]
+	api := func(method, path string, in any, out any, want int) {
+		t.Helper()
+		w.ask(w.operator, method, w.at, "/api/v1"+path, in, out, want)
+	}
+	of := "/tenants/" + w.tenant.id
+	api("PUT", "/prices/calls", object{"name": "Calls", "currency": "EUR", "model": "per_unit", "microUnits": 300}, nil, http.StatusCreated)
+	hostile := object{`"><img src=x onerror="window.canary=1">`: canary}
+	api("PATCH", of, object{"name": "Acme " + canary, "metadata": hostile}, nil, http.StatusOK)
+	api("POST", of+"/webhooks", object{"url": "https://example.com/hook", "events": []string{"threshold.crossed"}}, nil, http.StatusCreated)
+	api("POST", of+"/thresholds", object{"feature": "calls", "percent": 90}, nil, http.StatusCreated)
+	api("POST", "/operator-keys", object{"name": "audit", "scopes": []string{"audit"}}, nil, http.StatusCreated)
+	batch := events("event", 40, "api_calls")
+	w.ingest(w.at, w.tenant, "accepted", batch...)
+	batch[0].Amount += 93
+	w.ingest(w.at, w.tenant, "conflict", batch[0])
+	w.ask(w.keyOf(w.at, w.tenant, "entitlements:reserve"), http.MethodPost, w.at, "/api/v1/entitlements/calls/reservations",
+		object{"reservationId": "job-7", "amount": 5, "ttlSeconds": 3600}, nil, http.StatusCreated)
+	w.drain()
+	replay := object{"topic": "usage.raw", "fromTime": "2026-01-01T00:00:00Z", "reason": "lost events"}
+	api("POST", "/replays", replay, nil, http.StatusAccepted)
+	within(t, "the conflict is a dead letter", func(context.Context) (bool, string) {
+		var page struct{ Data []struct{ ID string } }
+		api("GET", "/dead-letters?tenantId="+w.tenant.id, nil, &page, http.StatusOK)
+		if len(page.Data) > 0 {
+			w.letter = page.Data[0].ID
+		}
+		return w.letter != "", fmt.Sprint(page)
+	})
+	w.storeAsOwner()
+	var started rebuild
+	api("POST", "/projections/usage_aggregates/rebuilds", object{"reason": "a fix of the fold"}, &started, http.StatusAccepted)
+	w.ready = started.ID
+	w.deployment.ready(w.at, w.ready)
+	return w
+}
+
+// storeAsOwner stores a failed push and a waiting saga, which no provider and no runner reach, and makes one live figure wrong.
+func (w *consoleWorld) storeAsOwner() {
+	w.t.Helper()
+	w.run(`INSERT INTO pushes (id, tenant_id, feature, period_key, snapshot, n, amount, provider, customer, event, key, identifier, counted_at,
+ state, attempts, stored_at, first_attempt_at, attempted_at, last_code, last_error)
+ SELECT id, '`+w.tenant.id+`', 'api_calls', to_char(now() - interval '1 month', 'YYYY-MM'), 1, 0, 12, 'stripe', 'cus_NffrFeUfNV2Hib',
+ 'api_calls', id::text, id::text, now(), 'FAILED', 1, now(), now(), now(), 'resource_missing', 'No such customer'
+ FROM gen_random_uuid() id`,
+		`INSERT INTO sagas (id, kind, tenant_id, key, step, state, next_at, deadline_at, missing, created_at)
+ VALUES (gen_random_uuid(), 'period_close', '`+w.tenant.id+`', '2026-01/1', 'wait', 'RUNNING', now() + interval '1 year',
+ now() + interval '1 year', '{dead_letters}', now())`,
+		`UPDATE usage_aggregates SET amount = amount + 7 WHERE tenant_id = '`+w.tenant.id+`' AND feature = 'api_calls'`)
+}
+
+//go:embed testdata/axe/axe.min.js
+var axe string
+
+// pageOf returns the route of an address among those of pages: the one with the fewest parameters.
+func pageOf(routes []string, address string) (best string) {
+	path, _, _ := strings.Cut(address, "?")
+	parts := strings.Split(path, "/")
+	for _, r := range routes {
+		wanted := strings.Split(r, "/")
+		fits := len(wanted) == len(parts)
+		for i := 0; fits && i < len(parts); i++ {
+			fits = wanted[i] == parts[i] || strings.HasPrefix(wanted[i], "{")
+		}
+		if fits && (best == "" || strings.Count(r, "{") < strings.Count(best, "{")) {
+			best = r
+		}
+	}
+	return best
+}
+
+// everyPage opens each page of the console once, by its links, and checks it.
+func (w *consoleWorld) everyPage(p *tab, _ *proxy) {
+	var routes, queue []string
+	for _, r := range service.ConsoleRoutes() {
+		end := r.Path[strings.LastIndex(r.Path, "/")+1:]
+		if r.Method != "GET" || !r.Session || end == "stream" || strings.Contains(end, ".") {
+			continue
+		}
+		if routes = append(routes, r.Path); !strings.Contains(r.Path, "{") {
+			queue = append(queue, r.Path)
+		}
+	}
 	p.open("/console/sign-in")
 	p.checkPage("/console/sign-in")
 	p.signIn(w.operator, "/console/overview")
 	p.complained()
-	pages := w.everyPage(p, p.checkPage)
-	p.eval(`document.querySelector("main").append(document.createElement("input"))`)
-	if found := p.violations("{}"); !strings.Contains(found, "label") {
-		t.Errorf("axe does not see an input without a label: %q", found)
-	}
-	t.Logf("%d pages", pages+1)
-}
-
-// tabTo presses the tabulator until the focus is on an element.
-func (p *tab) tabTo(selector string) {
-	p.t.Helper()
-	for range 200 {
-		if p.eval(`!!document.activeElement?.matches(`+quote(selector)+`)`) == "true" {
-			if outline := p.eval(`getComputedStyle(document.activeElement).outlineStyle`); outline == "none" {
-				p.t.Errorf("the focus on %s cannot be seen", selector)
-			}
-			return
+	for _, pages := range []string{
+		"usage?feature=api_calls&tenantId=T usage/events?tenantId=T usage/conflicts?tenantId=T events?tenantId=T entitlements?tenantId=T",
+		"entitlements/comparison?tenantId=T reservations?tenantId=T adjustments/decision?tenantId=T dead-letters/L rebuilds/R search?q=L",
+	} {
+		for address := range strings.FieldsSeq(strings.NewReplacer("=T", "="+w.tenant.id, "L", w.letter, "R", w.ready).Replace(pages)) {
+			queue = append([]string{"/console/" + address}, queue...)
 		}
-		p.press(input.Tab)
 	}
-	p.t.Fatalf("the tabulator does not reach %s", selector)
+	seen := map[string]bool{}
+	for ; len(queue) > 0; queue = queue[1:] {
+		route := pageOf(routes, queue[0])
+		if route == "" || seen[route] {
+			continue
+		}
+		seen[route] = true
+		p.open(queue[0])
+		p.checkPage(queue[0])
+		var links []string
+		const all = `JSON.stringify([...document.querySelectorAll("a[href^='/console']")].map(a => a.getAttribute("href").split("#")[0]))`
+		p.must(json.Unmarshal([]byte(p.eval(all)), &links))
+		queue = append(queue, links...)
+	}
+	for _, route := range routes {
+		if !seen[route] {
+			p.t.Errorf("no page has a link to %s", route)
+		}
+	}
 }
 
-func quote(text string) string { return jsonText(text) }
-
-// becomes waits until an expression has a value.
-func (p *tab) becomes(condition, expression string, holds func(now string) bool) {
+// checkPage checks a page by axe in light, dark and at 320 px, for errors that the browser logs, for its width and for the canary.
+func (p *tab) checkPage(address string) {
 	p.t.Helper()
-	within(p.t, condition, func(context.Context) (bool, string) {
-		now := p.eval(expression)
-		return holds(now), fmt.Sprintf("%.300s", now)
+	_, err := proto.RuntimeEvaluate{Expression: axe}.Call(p)
+	p.must(err)
+	violations := func(where, options string) {
+		p.t.Helper()
+		if found := p.eval(`axe.run(document, ` + options + `).then(r => r.violations.map(v => v.id + ": " + v.help + "; " +
+			v.nodes.slice(0, 3).map(n => n.html.slice(0, 160) + " " + (n.any[0]?.message ?? "")).join(" | ")).join("\n"))`); found != "" {
+			p.t.Errorf("axe, %s %s:\n%s", address, where, found)
+		}
+	}
+	violations("in light", "{resultTypes: ['violations']}")
+	p.scheme("dark")
+	violations("in dark", "{resultTypes: ['violations'], runOnly: ['cat.color']}")
+	p.scheme("light")
+	p.size(320, 640)
+	violations("at 320 px", "{resultTypes: ['violations']}")
+	if wide := p.eval(tooWide); wide != "" {
+		p.t.Errorf("%s is wider than 320 px: %s", address, wide)
+	}
+	p.size(1280, 800)
+	if ran := p.eval(`String(window.canary)`); ran != "undefined" {
+		p.t.Errorf("%s runs text as a script", address)
+	}
+	for _, text := range p.complained() {
+		p.t.Errorf("%s: %s", address, text)
+	}
+}
+
+// tooWide names the elements that make the page scroll sideways.
+const tooWide = `document.documentElement.scrollWidth <= innerWidth ? "" : document.documentElement.scrollWidth + " px: " +
+	[...document.querySelectorAll("body *")]
+	.filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.parentElement.closest(".scroll"))
+	.slice(0, 4).map(e => e.outerHTML.slice(0, 120)).join(" | ")`
+
+// formsByKeyboard sends a form of each kind by the keyboard alone, with JavaScript off. Its page is then loaded again: each action is
+// executed once.
+func (w *consoleWorld) formsByKeyboard(p *tab, _ *proxy) {
+	p.must(proto.EmulationSetScriptExecutionDisabled{Value: true}.Call(p))
+	type field struct {
+		selector, text string
+		key            input.Key // 0: text is written
+	}
+	x := w.createTenants(w.at, 1)[0]
+	tenant := "/console/tenants/" + x.id
+	p.signIn(w.operator, "/console/overview")
+	for n, a := range []struct {
+		page, action string
+		fields       []field
+	}{
+		{"/console/new/feature", "/console/new/feature", []field{
+			{"[name=lookupKey]", "by_keyboard", 0}, {"[name=name]", "Feature", 0}, {"[name=unit]", "each", 0}}},
+		{tenant + "/change", tenant + "/change", []field{{"[name=name]", "Renamed", 0}}},
+		{tenant, "/subscriptions/" + x.subscription + "/set-status", []field{{"[name=status]", "", input.ArrowDown}}},
+		{tenant, tenant + "/keys", []field{{"[name=name]", "key", 0}, {`[value="usage:read"]`, "", input.Space}}}, // shows a secret
+		{tenant, tenant + "/suspend", nil},
+	} {
+		reason, form := fmt.Sprint("by keyboard ", n), `form[action$="`+a.action+`"]`
+		p.open(a.page)
+		p.press(input.Tab, input.Enter) // to the content
+		if summary := "details:has(> " + form + ") > summary"; p.has(summary) {
+			p.walkTo(summary)
+			p.press(input.Enter)
+		}
+		for _, f := range append(a.fields, field{"[name=reason]", reason, 0}) {
+			if p.walkTo(form + " " + f.selector); f.key != 0 {
+				p.press(f.key)
+			} else {
+				p.write(f.text)
+			}
+		}
+		p.walkTo(form + " button")
+		p.loads(func() error { return p.Keyboard.Type([]input.Key{input.Enter, input.Space}[n%2]) })
+		html := p.html()
+		if done := strings.Contains(html, "Done: ") || strings.Contains(html, "shown once"); !done || strings.Contains(html, `class="problem"`) {
+			p.t.Errorf("%s does not show its result:\n%s", a.action, html)
+		}
+		p.loads(func() error { return proto.PageReload{}.Call(p) })
+		if made := w.count(`SELECT count(*) FROM event_log_rows l JOIN log_origins o ON o.id = l.origin
+ WHERE l.payload ->> 'reason' = $1 AND o.via = 'console' AND o.actor_type = 'api_key'`, reason); made != 1 {
+			p.t.Errorf("%s has made %d events", a.action, made)
+		}
+		for _, text := range p.complained() {
+			p.t.Errorf("%s: %s", a.action, text)
+		}
+	}
+}
+
+// walk visits with scripts what only a browser shows: the overview that updates itself, the chart of a figure, the figure's events and
+// their receipts, an action sent twice, and the tail of the log, until the key is revoked.
+func (w *consoleWorld) walk(p *tab, between *proxy) {
+	x := w.createTenants(w.at, 1)[0]
+	w.ingest(w.at, x, "accepted", events("disputed", 60, "api_calls")...) // more than a page
+	w.drain()
+	var key struct{ ID, Secret string }
+	short := object{"name": "short", "scopes": []string{"admin", "billing", "audit"}}
+	w.ask(w.operator, http.MethodPost, w.at, "/api/v1/operator-keys", short, &key, http.StatusCreated)
+	p.signIn(key.Secret, "/console/overview")
+	p.overviewIsLive()
+	w.figureIsDisputed(p, x)
+	w.tailSurvivesACut(p, between, x)
+	w.sentTwiceOnce(p, x)
+	for _, text := range p.complained() {
+		if !strings.Contains(text, "net::ERR_") { // of the cut
+			p.t.Error(text)
+		}
+	}
+	p.open("/console/overview")
+	p.becomes("the stream is live", overviewState, func(now string) bool { return now == "Live" })
+	w.ask(w.operator, http.MethodDelete, w.at, "/api/v1/operator-keys/"+key.ID, nil, nil, http.StatusNoContent)
+	p.becomes("the stream ends", overviewState, func(now string) bool { return strings.HasPrefix(now, "Not updated since") })
+	p.open("/console/overview")
+	if html := p.html(); !strings.Contains(html, `id="key"`) || strings.Contains(html, "Sign out") {
+		p.t.Errorf("a revoked key opens a page:\n%s", html)
+	}
+}
+
+const overviewState = `document.getElementById("overview-state").textContent`
+
+// overviewIsLive fails unless the overview changes, and a link of its live part keeps the focus, visibly, while the part is swapped.
+func (p *tab) overviewIsLive() {
+	p.t.Helper()
+	p.becomes("the stream is live", overviewState, func(now string) bool { return now == "Live" })
+	before := p.eval(`document.getElementById("overview").innerText`)
+	p.becomes("the overview changes", `document.getElementById("overview").innerText`, func(now string) bool { return now != before })
+	const link = `#overview a[href*="figure=lag"]`
+	p.walkTo(link)
+	if outline := p.eval(`getComputedStyle(document.activeElement).outlineStyle`); outline == "none" {
+		p.t.Errorf("the focus on %s cannot be seen", link)
+	}
+	name := p.eval(`document.activeElement.textContent`)
+	p.eval(`window.swapped = document.activeElement`)
+	p.becomes("the part is swapped", `window.swapped.isConnected`, func(now string) bool { return now == "false" })
+	if !p.has(link+":focus-visible") || p.eval(`document.activeElement.textContent`) != name {
+		p.t.Errorf("after a swap the focus is on %s", p.eval(`document.activeElement.outerHTML.slice(0, 200)`))
+	}
+}
+
+// follow clicks the first link that an expression finds.
+func (p *tab) follow(link string) {
+	p.t.Helper()
+	p.loads(func() error { p.eval(`(e => e.click())(` + link + `)`); return nil })
+	if problem := p.eval(`document.querySelector(".problem")?.textContent ?? ""`); problem != "" {
+		p.t.Fatalf("%s leads to a problem: %s", link, problem)
+	}
+}
+
+// column returns the cells of a column of the table in a region, without its head.
+func (p *tab) column(region, head string) []string {
+	p.t.Helper()
+	text := p.eval(`(t => (n => [...t.tBodies[0].rows].map(r => r.cells[n].textContent).join("\n"))
+		([...t.tHead.rows[0].cells].findIndex(c => c.textContent === ` + jsonText(head) + `)))
+		(document.querySelector(` + jsonText(`[aria-label="`+region+`"] table`) + `))`)
+	return strings.Split(text, "\n")
+}
+
+// figureIsDisputed walks from a figure and its chart to its events, whose running sum is the figure, and to the receipt of one of them.
+func (w *consoleWorld) figureIsDisputed(p *tab, x *tenant) {
+	p.t.Helper()
+	p.open("/console/usage?tenantId=" + x.id + "&feature=api_calls")
+	if n := p.eval(`document.querySelectorAll(".chart canvas").length`); n == "0" {
+		p.t.Errorf("no chart is drawn:\n%s", p.html())
+	}
+	p.open("/console/usage?tenantId=" + x.id)
+	figure := fmt.Sprint(x.ledger.sums()["api_calls"].amount)
+	if shown := p.column("Figures", "Amount"); len(shown) != 1 || shown[0] != figure {
+		p.t.Fatalf("the figures are %v instead of %s", shown, figure)
+	}
+	p.follow(`document.querySelector("[aria-label=Figures] td.number a")`)
+	position := p.eval(`document.getElementById("position").textContent`)
+	now := p.eval(`document.getElementById("figure").textContent`)
+	if now != figure || !strings.Contains(p.eval(`location.search`), "asOfPosition="+position) {
+		p.t.Errorf("the figure is %s at %s, and was %s", now, position, figure)
+	}
+	var ids, sums []string
+	for {
+		ids, sums = append(ids, p.column("Events", "Event")...), append(sums, p.column("Events", "Running sum")...)
+		if p.eval(`document.querySelector("main a[rel=next]") === null`) == "true" {
+			break
+		}
+		p.follow(`document.querySelector("main a[rel=next]")`)
+	}
+	good := p.eval(`document.querySelector("main .good").textContent`)
+	if len(ids) != 60 || sums[len(sums)-1] != figure || good != "The running sum is the figure." {
+		p.t.Errorf("%d events, the last running sum is %s instead of %s", len(ids), sums[len(sums)-1], figure)
+	}
+	p.follow(`document.querySelector("[aria-label=Events] tbody tr:last-child a")`)
+	html := p.html()
+	if !strings.Contains(html, ids[59]) || !strings.Contains(html, "aggregated") || !strings.Contains(html, "<td>counted</td>") {
+		p.t.Errorf("the receipt is not that of %s:\n%s", ids[59], html)
+	}
+	p.follow(`[...document.querySelectorAll("main dl a")].find(a => a.href.includes("/usage/explain?"))`)
+	if now := p.eval(`document.getElementById("figure").textContent`); now != figure {
+		p.t.Errorf("the receipt leads to the figure %s instead of %s", now, figure)
+	}
+}
+
+// tailSurvivesACut: the proxy cuts the connection of the live tail. The page says since when it is not updated, connects again by itself,
+// and shows each event once.
+func (w *consoleWorld) tailSurvivesACut(p *tab, between *proxy, x *tenant) {
+	p.t.Helper()
+	p.open("/console/events?" + url.Values{"tenantId": {x.id}, "subject": {"meterplex.usage.event.recorded"}}.Encode())
+	const state = `document.getElementById("tail-state").textContent`
+	p.becomes("the tail is live", state, func(now string) bool { return now == "Live" })
+	shows := func(ids ...string) {
+		p.t.Helper()
+		const rows = `[...document.querySelectorAll("#tail tr")].map(r => r.textContent).join(" ")`
+		p.becomes("the tail shows each event once", rows, func(text string) bool {
+			for _, id := range ids {
+				if strings.Count(text, id) != 1 {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	w.ingest(w.at, x, "accepted", events("before-cut", 1, "api_calls")...)
+	shows("before-cut-0")
+	between.set(cuts)
+	p.becomes("the tail is cut", state, func(now string) bool { return strings.HasPrefix(now, "Not updated since") })
+	w.ingest(w.at, x, "accepted", events("while-cut", 2, "api_calls")...)
+	between.set(passes)
+	w.ingest(w.at, x, "accepted", events("after-cut", 1, "api_calls")...)
+	shows("before-cut-0", "while-cut-0", "while-cut-1", "after-cut-0")
+}
+
+// sentTwiceOnce suspends a tenant by a double click, and goes back and reloads.
+func (w *consoleWorld) sentTwiceOnce(p *tab, x *tenant) {
+	p.t.Helper()
+	p.open("/console/tenants/" + x.id)
+	p.loads(func() error {
+		p.eval(`(f => { f.closest("details").open = true; f.elements.reason.value = "unpaid";
+			const b = f.querySelector("button"); b.click(); b.click(); return "" })
+			(document.querySelector("form[action$='/suspend']"))`)
+		return nil
 	})
+	if html := p.html(); !strings.Contains(html, "SUSPENDED") {
+		p.t.Errorf("the tenant is not suspended:\n%s", html)
+	}
+	p.loads(func() error { return p.NavigateBack() })
+	p.loads(func() error { return p.Reload() })
+	if n := w.count(`SELECT count(*) FROM event_log_rows l WHERE l.tenant_id = $1 AND l.payload ->> 'status' = 'SUSPENDED'`, x.id); n != 1 {
+		p.t.Errorf("%d events of the suspension instead of 1", n)
+	}
 }
