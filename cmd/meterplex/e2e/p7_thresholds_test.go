@@ -97,7 +97,7 @@ func TestP7_ThresholdsReachAWebhookThoughTheInstanceIsKilled(t *testing.T) {
 	if got := h.all(); !slices.Equal(got, want) {
 		t.Errorf("the webhook has\n%s\nnot\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if n := w.number(`SELECT count(*) FROM event_log_rows WHERE subject = 65`); n != 3 {
+	if n := w.count(`SELECT count(*) FROM event_log_rows WHERE subject = 65`); n != 3 {
 		t.Errorf("the log has %d crossings", n)
 	}
 	p := w.verify(goesOn, "--only", "database")

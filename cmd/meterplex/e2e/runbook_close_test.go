@@ -110,7 +110,7 @@ func (w *billingFaults) closeDespite(x *tenant) {
 		failure := w.tryStep(b, over[0])
 		return failure == "", failure
 	})
-	if n := w.number(`SELECT count(*) FROM period_snapshots WHERE tenant_id = $1 AND despite = '{dead_letters}'`, x.id); n != 1 {
+	if n := w.count(`SELECT count(*) FROM period_snapshots WHERE tenant_id = $1 AND despite = '{dead_letters}'`, x.id); n != 1 {
 		w.t.Errorf("%d snapshots of %s keep the waived condition", n, x.id)
 	}
 }

@@ -89,8 +89,8 @@ func (x *pass) candidates(ctx context.Context, tx pgx.Tx, t *tally, projection, 
 	}
 	err = each(ctx, tx, candidatesSQL, []any{projection, consumer, x.p}, []any{&g.number, &g.version, &g.tenant, &g.period, &g.serving}, func() error {
 		g.repairs = nil
-		for _, r := range repairs {
-			if r.of == g.number {
+		for _, r := range repairs { // those of a tenant replace rows of its partition only
+			if r.of == g.number && (r.tenant == uuid.Nil || partitionOf(r.tenant) == x.p) {
 				g.repairs = append(g.repairs, r)
 			}
 		}
