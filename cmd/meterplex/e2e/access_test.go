@@ -101,7 +101,7 @@ func TestTheServiceWorksWithTheACLsOfTheDocument(t *testing.T) {
 			defer client.Close()
 			admin, acls := kadm.NewClient(client), documentedACLs(t)
 			for user, password := range users {
-				w.setPassword(admin, user, password)
+				setPassword(w, admin, user, password)
 			}
 			for _, line := range acls {
 				if user := w.grant(admin, line); users[user] == "" {
@@ -130,8 +130,8 @@ func TestTheServiceWorksWithTheACLsOfTheDocument(t *testing.T) {
 				}
 			}
 			if c.roles != nil {
-				w.examineWithAccess(instances["api"])
-				w.loseAccess(instances["api"], admin, "meterplex", users["meterplex"], acls)
+				examineWithAccess(w, instances["api"])
+				loseAccess(w, instances["api"], admin, "meterplex", users["meterplex"], acls)
 			}
 			w.finish()
 			if got := spans.received(); len(got) < 1000 || bytes.Contains(got, []byte("canary")) {
@@ -148,9 +148,9 @@ func (w *deployment) workWithKafka(instances map[string]*instance) {
 	w.catalogue(api)
 	x := w.createTenants(api, 1)[0]
 	w.ingest(api, x, "accepted", events("e", 50, "api_calls")...)
-	o := w.newExternalProducer()
+	o := newExternalProducer(w)
 	o.batch(x)
-	w.awaitConsumed()
+	awaitConsumed(w)
 	w.settle(api, x) // the ledger learns the verdicts of the messages
 	w.drain()
 	var moved struct{ ID, State string }
@@ -159,11 +159,11 @@ func (w *deployment) workWithKafka(instances map[string]*instance) {
 		w.ask(w.operator, http.MethodGet, api, "/api/v1/replays/"+moved.ID, nil, &moved, http.StatusOK)
 		return moved.State == "DONE", fmt.Sprintf("%+v", moved)
 	})
-	r := w.startRebuild(api, "usage_aggregates")
-	w.ready(api, r.ID)
+	r := startRebuild(w, api, "usage_aggregates")
+	ready(w, api, r.ID)
 	w.ask(w.operator, http.MethodPost, api, "/api/v1/rebuilds/"+r.ID+"/promote", map[string]any{"reason": "e2e"}, nil, http.StatusAccepted)
 	w.drain()
-	status, body, err := w.callOnceServed(w.t.Context(), w.operator, http.MethodGet, api.url()+"/api/v1/events/stream?follow=false&last=5&tenantId="+uuid.MustParse(x.id).String(), nil)
+	status, body, err := callOnceServed(w, w.t.Context(), w.operator, http.MethodGet, api.url()+"/api/v1/events/stream?follow=false&last=5&tenantId="+uuid.MustParse(x.id).String(), nil)
 	if err != nil || status != http.StatusOK || strings.Count(string(body), `"eventId"`) < 5 {
 		w.t.Errorf("the stream: %d %s %v", status, body, err)
 	}

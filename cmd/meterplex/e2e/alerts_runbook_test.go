@@ -127,7 +127,7 @@ func (w *alertsTest) isOver(b *brokenPart) {
 	w.t.Helper()
 	for _, s := range w.partOf(b.alert, overPart) {
 		var failure string
-		if !w.becomesTrueEvery(scrapeAge/2, patience, func(context.Context) bool {
+		if !becomesTrueEvery(w.deployment, scrapeAge/2, patience, func(context.Context) bool {
 			failure = w.tryStep(b, s)
 			return failure == ""
 		}) {
@@ -141,7 +141,7 @@ func (w *alertsTest) isOver(b *brokenPart) {
 func (w *alertsTest) runStep(b *brokenPart, s step) {
 	w.t.Helper()
 	var failure string
-	w.becomesTrueEvery(scrapeAge/2, patience, func(context.Context) bool {
+	becomesTrueEvery(w.deployment, scrapeAge/2, patience, func(context.Context) bool {
 		failure = w.tryStep(b, s)
 		return !strings.Contains(failure, "rebuild_in_progress")
 	})

@@ -133,7 +133,7 @@ func (w *alertsTest) letterFaults() {
 			return sumOfSeries(now, refused) >= sumOfSeries(before, refused)+15
 		}, over: always, rate: true, words: group,
 			breaks: func() {
-				producer := w.newExternalProducer()
+				producer := newExternalProducer(w.deployment)
 				for range 15 {
 					producer.produce(x.id, []byte(`{"events":5}`))
 				}

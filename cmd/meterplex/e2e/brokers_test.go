@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -44,37 +43,18 @@ func roomForThreeBrokers() bool {
 type partitionState struct {
 	topic         string
 	partition     int32
-	leader, epoch int32
+	leader        int32
 	copies, alive []int32 // broker ids; alive are the copies in sync
 }
 
-// partitionsAt asks one broker for the state of the partitions of the test's topics and of the
-// groups' offsets.
-func (w *deployment) partitionsAt(ctx context.Context, k *localkafka.Broker) ([]partitionState, error) {
+// partitionsAt asks one broker for the state of the partitions of the test's topics and of the groups' offsets.
+func partitionsAt(ctx context.Context, w *deployment, k *localkafka.Broker) (all []partitionState, err error) {
 	ask := kmsg.NewPtrMetadataRequest()
-	for _, name := range append(w.topicNames(), "__consumer_offsets") {
+	for _, name := range append(topicNames(w), "__consumer_offsets") {
 		topic := kmsg.NewMetadataRequestTopic()
 		topic.Topic = &name
 		ask.Topics = append(ask.Topics, topic)
 	}
-	response, err := answerOf(ctx, k, ask)
-	if err != nil {
-		return nil, err
-	}
-	var all []partitionState
-	for _, t := range response.(*kmsg.MetadataResponse).Topics {
-		if err := kerr.ErrorForCode(t.ErrorCode); err != nil {
-			return nil, fmt.Errorf("%s: %w", *t.Topic, err)
-		}
-		for _, p := range t.Partitions {
-			all = append(all, partitionState{*t.Topic, p.Partition, p.Leader, p.LeaderEpoch, p.Replicas, p.ISR})
-		}
-	}
-	return all, nil
-}
-
-// answerOf sends a request to one broker only.
-func answerOf(ctx context.Context, k *localkafka.Broker, ask kmsg.Request) (kmsg.Response, error) {
 	c, err := kgo.NewClient(kgo.SeedBrokers(k.Brokers()...))
 	if err != nil {
 		return nil, err
@@ -82,18 +62,27 @@ func answerOf(ctx context.Context, k *localkafka.Broker, ask kmsg.Request) (kmsg
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	return c.SeedBrokers()[0].Request(ctx, ask)
+	response, err := c.SeedBrokers()[0].Request(ctx, ask)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range response.(*kmsg.MetadataResponse).Topics {
+		if err := kerr.ErrorForCode(t.ErrorCode); err != nil {
+			return nil, fmt.Errorf("%s: %w", *t.Topic, err)
+		}
+		for _, p := range t.Partitions {
+			all = append(all, partitionState{*t.Topic, p.Partition, p.Leader, p.Replicas, p.ISR})
+		}
+	}
+	return all, nil
 }
-
-// betweenStates is the pause between two requests for the state of the partitions. An answer has the
-// state of 260 partitions with three copies: with short pauses the requests were most of a broker's work.
-const betweenStates = 250 * time.Millisecond
 
 // waitForPartitions waits until a condition holds for every partition, as one broker reports it. It
 // returns "", or the reason after a minute.
-func (w *deployment) waitForPartitions(at *localkafka.Broker, condition string, holds func(p partitionState) bool) (why string) {
-	if w.becomesTrueEvery(betweenStates, time.Minute, func(ctx context.Context) bool {
-		all, err := w.partitionsAt(ctx, at)
+func waitForPartitions(w *deployment, at *localkafka.Broker, condition string, holds func(p partitionState) bool) (why string) {
+	// An answer has the state of 260 partitions with three copies: shorter pauses would be most of a broker's work.
+	becomesTrueEvery(w, 250*time.Millisecond, time.Minute, func(ctx context.Context) bool {
+		all, err := partitionsAt(ctx, w, at)
 		n := slices.IndexFunc(all, func(p partitionState) bool { return !holds(p) })
 		switch {
 		case err != nil:
@@ -104,32 +93,23 @@ func (w *deployment) waitForPartitions(at *localkafka.Broker, condition string, 
 			why = ""
 		}
 		return why == ""
-	}) {
-		return ""
-	}
+	})
 	return why
 }
 
 // waitInSync waits until every copy of every partition is in sync.
-func (w *deployment) waitInSync() (why string) {
-	return w.waitForPartitions(w.cluster[0], "all copies are in sync", func(p partitionState) bool { return len(p.alive) == copies && p.leader > 0 })
+func waitInSync(w *deployment) (why string) {
+	inSync := func(p partitionState) bool { return len(p.alive) == copies && p.leader > 0 }
+	return waitForPartitions(w, w.cluster[0], "all copies are in sync", inSync)
 }
 
-// moveLeaders moves the leader of every partition to another broker.
-func (w *deployment) moveLeaders(_ int, while func()) (why string) {
-	if why = w.electLeaders(func(p partitionState) int32 { return p.copies[(slices.Index(p.copies, p.leader)+1)%copies] }); why == "" {
-		while()
-	}
-	return why
-}
-
-// electLeaders elects a chosen broker as the leader of each partition: it puts that broker first in
+// moveLeaders moves the leader of every partition to another broker: it puts that broker first in
 // the list of copies and starts a preferred leader election.
-func (w *deployment) electLeaders(by func(p partitionState) int32) (why string) {
-	if why := w.waitInSync(); why != "" {
+func moveLeaders(w *deployment, _ int, while func()) (why string) {
+	if why := waitInSync(w); why != "" {
 		return why
 	}
-	before, err := w.partitionsAt(w.t.Context(), w.cluster[0])
+	before, err := partitionsAt(w.t.Context(), w, w.cluster[0])
 	if err != nil {
 		return err.Error()
 	}
@@ -138,23 +118,18 @@ func (w *deployment) electLeaders(by func(p partitionState) int32) (why string) 
 	admin := kadm.NewClient(c)
 	var turned kadm.AlterPartitionAssignmentsReq
 	var set kadm.TopicsSet
-	next, moved := map[string]int32{}, 0
+	next := map[string]int32{}
 	for _, p := range before {
-		leader := by(p)
-		at := slices.Index(p.copies, leader)
+		at := (slices.Index(p.copies, p.leader) + 1) % copies
 		turned.Assign(p.topic, p.partition, append(slices.Clone(p.copies[at:]), p.copies[:at]...))
 		set.Add(p.topic, p.partition)
-		next[fmt.Sprint(p.topic, p.partition)] = leader
-		if leader != p.leader {
-			moved++
-		}
+		next[fmt.Sprint(p.topic, p.partition)] = p.copies[at]
 	}
 	answers, err := admin.AlterPartitionAssignments(w.t.Context(), turned)
 	if err = errors.Join(err, answers.Error()); err != nil {
 		return fmt.Sprintf("reorder the copies of %d partitions: %v", len(before), err)
 	}
-	w.t.Logf("%d of %d partitions get another leader", moved, len(before))
-	return w.waitForPartitions(w.cluster[0], "the elected broker leads", func(p partitionState) bool {
+	why = waitForPartitions(w, w.cluster[0], "the elected broker leads", func(p partitionState) bool {
 		if p.leader == next[fmt.Sprint(p.topic, p.partition)] {
 			return true
 		}
@@ -162,33 +137,37 @@ func (w *deployment) electLeaders(by func(p partitionState) int32) (why string) 
 		_, _ = admin.ElectLeaders(w.t.Context(), kadm.ElectPreferredReplica, set)
 		return false
 	})
+	if why == "" {
+		while()
+	}
+	return why
 }
 
 // rollBroker shuts a broker down cleanly and starts it again.
-func (w *deployment) rollBroker(n int, while func()) (why string) {
+func rollBroker(w *deployment, n int, while func()) (why string) {
 	w.cluster[n].Halt(w.t.Context())
-	return w.awaitThenRestart(n, while)
+	return awaitThenRestart(w, n, while)
 }
 
 // crashBroker kills a broker and starts it again.
-func (w *deployment) crashBroker(n int, while func()) (why string) {
+func crashBroker(w *deployment, n int, while func()) (why string) {
 	if err := w.cluster[n].Kill(); err != nil {
 		return err.Error()
 	}
-	return w.awaitThenRestart(n, while)
+	return awaitThenRestart(w, n, while)
 }
 
 // awaitThenRestart waits until the other brokers lead all partitions, calls while, and starts the ended broker again.
-func (w *deployment) awaitThenRestart(n int, while func()) (why string) {
+func awaitThenRestart(w *deployment, n int, while func()) (why string) {
 	gone, other := int32(n+1), w.cluster[(n+1)%copies]
-	why = w.waitForPartitions(other, "the other brokers lead and are in sync", func(p partitionState) bool {
+	why = waitForPartitions(w, other, "the other brokers lead and are in sync", func(p partitionState) bool {
 		return p.leader > 0 && p.leader != gone && len(p.alive) == copies-1 && !slices.Contains(p.alive, gone)
 	})
 	if why == "" {
 		while()
 	}
 	must.OK(w.t, w.cluster[n].Restart(context.WithoutCancel(w.t.Context())))
-	if whole := w.waitInSync(); why == "" {
+	if whole := waitInSync(w); why == "" {
 		why = whole
 	}
 	return why
@@ -196,7 +175,7 @@ func (w *deployment) awaitThenRestart(n int, while func()) (why string) {
 
 // stopMost shuts down all brokers but one cleanly: the one that is left has every record
 // and may acknowledge none.
-func (w *deployment) stopMost(left int, while func()) (why string) {
+func stopMost(w *deployment, left int, while func()) (why string) {
 	var gone localkafka.Cluster
 	for n, k := range w.cluster {
 		if n != left {
@@ -204,125 +183,38 @@ func (w *deployment) stopMost(left int, while func()) (why string) {
 			gone = append(gone, k)
 		}
 	}
-	why = w.waitForPartitions(w.cluster[left], "one copy is in sync", func(p partitionState) bool { return slices.Equal(p.alive, []int32{int32(left + 1)}) })
+	why = waitForPartitions(w, w.cluster[left], "one copy is in sync",
+		func(p partitionState) bool { return slices.Equal(p.alive, []int32{int32(left + 1)}) })
 	if why == "" {
-		why = w.checkNoneAcknowledged(while)
+		why = checkNoneAcknowledged(w, while)
 	}
 	must.OK(w.t, gone.Restart(context.WithoutCancel(w.t.Context())))
-	if whole := w.waitInSync(); why == "" {
+	if whole := waitInSync(w); why == "" {
 		why = whole
 	}
 	return why
 }
 
-// freezeMost stops all brokers but one with SIGSTOP. The running broker leads every partition,
-// accepts records that no other broker has, and is killed; then the others continue without
-// them. Five tries: the relay must send to that broker just then, and not wait for a frozen one.
-func (w *deployment) freezeMost(last int, while func()) (why string) {
-	for range 5 {
-		if why := w.electLeaders(func(partitionState) int32 { return int32(last + 1) }); why != "" {
-			return why
-		}
-		while() // meanwhile the other brokers catch up
-		w.signalAllBut(last, syscall.SIGSTOP)
-		broken := w.checkNoneAcknowledged(while)
-		n, err := w.unreplicated(w.cluster[last])
-		reached := err == nil && n > 0
-		if reached {
-			err = w.cluster[last].Kill()
-		}
-		w.signalAllBut(last, syscall.SIGCONT)
-		w.t.Logf("%d records were on one broker only (%v)", n, err)
-		switch {
-		case broken != "":
-			return broken
-		case reached && err == nil:
-			return w.awaitThenRestart(last, func() {})
-		}
-		why = fmt.Sprintf("%d records were on one broker only: %v", n, err)
-		if whole := w.waitInSync(); whole != "" {
-			return why + "; " + whole
-		}
-	}
-	return why
-}
-
-// signalAllBut sends a signal to all brokers but one.
-func (w *deployment) signalAllBut(than int, sig syscall.Signal) {
-	for n, k := range w.cluster {
-		if n == than {
-			continue
-		}
-		if err := syscall.Kill(k.PID(), sig); err != nil {
-			w.t.Error(err)
-		}
-	}
-}
-
-// unreplicated counts the records in the partitions that a broker leads which no other broker has
-// confirmed.
-func (w *deployment) unreplicated(k *localkafka.Broker) (n int64, err error) {
-	ctx := w.t.Context()
-	all, err := w.partitionsAt(ctx, k)
-	if err != nil {
-		return 0, err
-	}
-	ends, shared := kmsg.NewPtrOffsetForLeaderEpochRequest(), kmsg.NewPtrListOffsetsRequest()
-	for _, p := range all {
-		if p.leader < 1 || w.cluster[p.leader-1] != k { // the slow broker lost the lead
-			continue
-		}
-		e, s := kmsg.NewOffsetForLeaderEpochRequestTopicPartition(), kmsg.NewListOffsetsRequestTopicPartition()
-		e.Partition, e.LeaderEpoch, s.Partition, s.Timestamp = p.partition, p.epoch, p.partition, -1
-		ends.Topics = append(ends.Topics, kmsg.OffsetForLeaderEpochRequestTopic{Topic: p.topic, Partitions: []kmsg.OffsetForLeaderEpochRequestTopicPartition{e}})
-		shared.Topics = append(shared.Topics, kmsg.ListOffsetsRequestTopic{Topic: p.topic, Partitions: []kmsg.ListOffsetsRequestTopicPartition{s}})
-	}
-	taken, err := answerOf(ctx, k, ends)
-	if err != nil {
-		return 0, err
-	}
-	known, err := answerOf(ctx, k, shared)
-	if err != nil {
-		return 0, err
-	}
-	end := map[string]int64{}
-	for _, t := range taken.(*kmsg.OffsetForLeaderEpochResponse).Topics {
-		for _, p := range t.Partitions {
-			if p.ErrorCode == 0 { // the leader may be changing
-				end[fmt.Sprint(t.Topic, p.Partition)] = p.EndOffset
-			}
-		}
-	}
-	for _, t := range known.(*kmsg.ListOffsetsResponse).Topics {
-		for _, p := range t.Partitions {
-			if p.ErrorCode == 0 {
-				n += max(0, end[fmt.Sprint(t.Topic, p.Partition)]-p.Offset)
-			}
-		}
-	}
-	return n, nil
-}
-
 // checkNoneAcknowledged checks that the brokers acknowledge no record while events are
 // recorded, and that some records wait.
-func (w *deployment) checkNoneAcknowledged(while func()) (why string) {
+func checkNoneAcknowledged(w *deployment, while func()) (why string) {
 	var before, after, waiting int64
 	var none bool
-	// Earlier records are acknowledged first. The relay saves that once its call ends, which waits for the records that no broker acknowledges.
-	// Brokers that acknowledge with too few copies do so each time.
+	// Earlier records are acknowledged first. The relay saves that once its call ends, which waits for the records that no broker
+	// acknowledges. Brokers that acknowledge with too few copies do so each time.
 	for range 3 {
-		before, _ = w.relayProgress()
-		settled := w.becomesTrue(30*time.Second, func(ctx context.Context) bool {
+		before, _ = relayProgress(w)
+		settled := becomesTrue(w, 30*time.Second, func(ctx context.Context) bool {
 			select {
 			case <-ctx.Done():
 			case <-time.After(2 * time.Second):
 			}
 			at := before
-			before, _ = w.relayProgress()
+			before, _ = relayProgress(w)
 			return at == before
 		})
 		while()
-		after, waiting = w.relayProgress()
+		after, waiting = relayProgress(w)
 		if none = settled && after == before; none {
 			break
 		}
@@ -337,33 +229,36 @@ func (w *deployment) checkNoneAcknowledged(while func()) (why string) {
 }
 
 // relayProgress returns the sum of the relay's cursors and the number of records not yet published.
-func (w *deployment) relayProgress() (at, waiting int64) {
-	w.becomesTrue(time.Minute, func(ctx context.Context) bool { // the database may be down, too
-		return w.sql.QueryRow(ctx, `SELECT sum(c.position)::bigint, sum(h.position - c.position)::bigint FROM log_heads h JOIN relay_cursors c USING (partition)`).Scan(&at, &waiting) == nil
+func relayProgress(w *deployment) (at, waiting int64) {
+	becomesTrue(w, time.Minute, func(ctx context.Context) bool { // the database may be down, too
+		return w.sql.QueryRow(ctx,
+			`SELECT sum(c.position)::bigint, sum(h.position - c.position)::bigint FROM log_heads h JOIN relay_cursors c USING (partition)`).Scan(&at,
+			&waiting) == nil
 	})
 	return at, waiting
 }
 
-// Each record has three copies, of which two must be in sync.
-const copies, leastInSync = 3, 2
+// copies of each record; two must be in sync.
+const copies = 3
 
 // checkReplicated checks that the topics have three copies and need two in sync.
-func (w *deployment) checkReplicated() {
+func checkReplicated(w *deployment) {
 	w.t.Helper()
 	c := w.kafka()
 	defer c.Close()
-	settings, err := kadm.NewClient(c).DescribeTopicConfigs(w.t.Context(), w.topicNames()...)
+	settings, err := kadm.NewClient(c).DescribeTopicConfigs(w.t.Context(), topicNames(w)...)
 	if err != nil || len(settings) != len(topics()) {
 		w.t.Fatalf("%d topics, %v", len(settings), err)
 	}
 	for _, topic := range settings {
 		for _, s := range topic.Configs {
-			if s.Key == "min.insync.replicas" && s.MaybeValue() != strconv.Itoa(leastInSync) {
-				w.t.Errorf("%s of %s is %s, want %d", s.Key, topic.Name, s.MaybeValue(), leastInSync)
+			if s.Key == "min.insync.replicas" && s.MaybeValue() != "2" {
+				w.t.Errorf("%s of %s is %s, want 2", s.Key, topic.Name, s.MaybeValue())
 			}
 		}
 	}
-	if why := w.waitForPartitions(w.cluster[0], "three brokers have a copy", func(p partitionState) bool { return len(p.copies) == copies }); why != "" {
+	if why := waitForPartitions(w, w.cluster[0], "three brokers have a copy",
+		func(p partitionState) bool { return len(p.copies) == copies }); why != "" {
 		w.t.Fatal(why)
 	}
 }

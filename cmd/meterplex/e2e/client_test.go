@@ -21,7 +21,8 @@ type client struct {
 
 	mu      sync.Mutex
 	answers []answer
-	lost    int // requests without an answer, or with 503 or 429
+	lost    int // requests without an answer, or with 503
+	refused int // requests that the service did not begin, because it was overloaded
 }
 
 // answer is when a request was answered and how long that took.
@@ -42,7 +43,11 @@ func (c *client) sendOnce(ctx context.Context, batch []event) (verdicts []verdic
 	if bytes.Contains(body, []byte("SQLSTATE")) {
 		c.w.t.Errorf("a database error reached a client: %d %s", status, body)
 	}
-	if err != nil || status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests {
+	switch {
+	case status == http.StatusTooManyRequests, bytes.Contains(body, []byte(`"code":"overloaded"`)):
+		c.note(func() { c.refused++ })
+		return nil, false
+	case err != nil, status == http.StatusServiceUnavailable:
 		c.note(func() { c.lost++ })
 		return nil, false
 	}

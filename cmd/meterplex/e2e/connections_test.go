@@ -40,9 +40,9 @@ func TestAnInstanceStaysWithinItsConnections(t *testing.T) {
 			tenants := w.createTenants(at, 2)
 			ctx, cancel := context.WithCancel(t.Context())
 			most := make(chan int)
-			go func() { most <- w.mostSessions(ctx) }()
+			go func() { most <- mostSessions(w, ctx) }()
 			l := w.startLoad(tenants, 6, busyTraffic(), func(int) string { return at.url() })
-			w.crowd(at, tenants)
+			crowd(w, at, tenants)
 			l.stop()
 			cancel()
 			sum := budget["DATABASE_URL"] + budget["DATABASE_READ_URL"]
@@ -70,10 +70,11 @@ func (i *instance) connections() map[string]int {
 }
 
 // mostSessions counts the sessions of instances until ctx ends, and returns the greatest number.
-func (w *deployment) mostSessions(ctx context.Context) (most int) {
+func mostSessions(w *deployment, ctx context.Context) (most int) {
 	for ctx.Err() == nil {
 		var n int
-		err := w.sql.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'meterplex%'`).Scan(&n)
+		err := w.sql.QueryRow(ctx,
+			`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'meterplex%'`).Scan(&n)
 		if err != nil && ctx.Err() == nil {
 			w.t.Error(err)
 			return most
@@ -86,7 +87,7 @@ func (w *deployment) mostSessions(ctx context.Context) (most int) {
 
 // crowd sends reads, changes and usage of many clients at once, while another session holds every head for a second, and
 // tables that reads, folds and the loops of the instance look into.
-func (w *deployment) crowd(at *instance, tenants []*tenant) {
+func crowd(w *deployment, at *instance, tenants []*tenant) {
 	w.t.Helper()
 	tx, err := w.sql.Begin(w.t.Context())
 	if err == nil {
@@ -101,7 +102,8 @@ func (w *deployment) crowd(at *instance, tenants []*tenant) {
 		x := tenants[n%len(tenants)]
 		clients.Go(func() {
 			_, _, _ = w.call(w.t.Context(), x.key, http.MethodGet, at.url()+"/api/v1/usage/events?limit=1000", nil)
-			_, _, _ = w.call(w.t.Context(), w.operator, http.MethodPost, at.url()+"/api/v1/tenants", object{"name": fmt.Sprint("T", n), "class": "small"})
+			_, _, _ = w.call(w.t.Context(), w.operator, http.MethodPost, at.url()+"/api/v1/tenants",
+				object{"name": fmt.Sprint("T", n), "class": "small"})
 			_, _, _ = w.call(w.t.Context(), x.key, http.MethodGet, at.url()+"/api/v1/usage/aggregates", nil)
 		})
 	}

@@ -57,6 +57,13 @@ type instance struct {
 	// build builds the binary; nil: the service's own.
 	build func() (string, error)
 
+	arm        string   // the file that names the kill point at which it dies; "": it has none
+	reached    int      // number of kill points
+	afterDeath func()   // if not nil, called before the process starts again
+	database   *proxy   // between it and its server; nil: no proxy
+	clients    *proxy   // between its clients and it
+	pipe       []*proxy // between it and each broker
+
 	mu   sync.Mutex
 	run  *run
 	logs []string
@@ -112,6 +119,9 @@ func (i *instance) tryStart() error {
 		i.t.Logf("%s started in %s", i.name, time.Since(since).Round(time.Millisecond))
 		return nil
 	case <-r.done:
+		if _, err := os.Stat(i.arm + ".reached"); err == nil && i.arm != "" { // awaitDeath finds it dead
+			return nil
+		}
 		return fmt.Errorf("%s (process %d) ended at its start after %s: %s; its log, read until %v:\n%s",
 			i.name, cmd.Process.Pid, time.Since(since), cmd.ProcessState, r.readErr, i.lastLines(30))
 	case <-time.After(patience):
@@ -160,17 +170,8 @@ func (i *instance) url() string {
 
 // alive reports whether the process runs.
 func (i *instance) alive() bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.run == nil {
-		return false
-	}
-	select {
-	case <-i.run.done:
-		return false
-	default:
-		return true
-	}
+	_, died := i.exitedByItself()
+	return !died && i.pid() != 0
 }
 
 // end sends a signal and waits for the end. It returns the exit code, -1 after a killing signal.
@@ -203,7 +204,7 @@ func (i *instance) signal(sig syscall.Signal) {
 	must.OK(i.t, i.run.cmd.Process.Signal(sig))
 }
 
-// kill ends the process as a crash does.
+// kill ends the process as a crash does, by SIGKILL.
 func (i *instance) kill() { i.end(syscall.SIGKILL) }
 
 // stop ends the process by SIGTERM and checks that it exits with 0.
@@ -242,7 +243,8 @@ func (i *instance) cleanup() {
 // checkLogText checks that the log has no sign of a race, a panic, a hole or a payload unlike its schema.
 func (i *instance) checkLogText() {
 	i.t.Helper()
-	for _, fault := range []string{"WARNING: DATA RACE", "panicked", "the log has a hole", "unlike its schema", "panic:", "fatal error:", "runtime error"} {
+	for _, fault := range []string{"WARNING: DATA RACE", "panicked", "the log has a hole", "unlike its schema", "panic:", "fatal error:",
+		"runtime error"} {
 		if i.logContains(fault) {
 			i.t.Errorf("the log of %s contains %q", i.name, fault)
 		}
@@ -291,12 +293,12 @@ func within(t testing.TB, condition string, holds func(ctx context.Context) (boo
 }
 
 // becomesTrue reports whether a condition holds within a limit.
-func (w *deployment) becomesTrue(limit time.Duration, holds func(ctx context.Context) bool) bool {
-	return w.becomesTrueEvery(50*time.Millisecond, limit, holds)
+func becomesTrue(w *deployment, limit time.Duration, holds func(ctx context.Context) bool) bool {
+	return becomesTrueEvery(w, 50*time.Millisecond, limit, holds)
 }
 
 // becomesTrueEvery is becomesTrue with a pause between two looks at the condition.
-func (w *deployment) becomesTrueEvery(pause, limit time.Duration, holds func(ctx context.Context) bool) bool {
+func becomesTrueEvery(w *deployment, pause, limit time.Duration, holds func(ctx context.Context) bool) bool {
 	ctx, cancel := context.WithTimeout(w.t.Context(), limit)
 	defer cancel()
 	for !holds(ctx) {

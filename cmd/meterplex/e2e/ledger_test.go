@@ -48,15 +48,11 @@ type ledger struct {
 	attemptedSums map[string]total            // sums of all payloads, by feature
 	lastPosition  int64                       // the greatest position of an answer
 	at            string                      // the same as text
-	verdictCounts map[string]int              // verdicts, by status
 }
 
 func newLedger() *ledger {
-	return &ledger{fates: map[string][]*payloadRecord{}, ackedSums: map[string]total{}, attemptedSums: map[string]total{}, verdictCounts: map[string]int{}}
+	return &ledger{fates: map[string][]*payloadRecord{}, ackedSums: map[string]total{}, attemptedSums: map[string]total{}}
 }
-
-// ledgers returns the ledgers of all usage of a tenant.
-func (x *tenant) ledgers() []*ledger { return []*ledger{x.ledger, x.asked} }
 
 func (l *ledger) record(e event) *payloadRecord {
 	for _, f := range l.fates[e.EventID] {
@@ -97,7 +93,6 @@ func (l *ledger) answered(batch []event, verdicts []verdict) error {
 		if err := f.apply(v); err != nil {
 			return err
 		}
-		l.verdictCounts[v.Status]++
 		if !promised && f.acked() {
 			l.ackedCount++
 			l.ackedSums[f.Feature] = l.ackedSums[f.Feature].plus(f.Amount)
@@ -172,33 +167,26 @@ func (l *ledger) acked() int {
 	return l.ackedCount
 }
 
-// drop forgets an id: its producer knows that the event is lost, or never had an answer.
-func (l *ledger) drop(id string) {
+// drop forgets events that the database lost, or that never had an answer.
+func (l *ledger) drop(lost []event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, f := range l.fates[id] {
-		if f.acked() {
-			t := l.ackedSums[f.Feature]
-			l.ackedCount, l.ackedSums[f.Feature] = l.ackedCount-1, total{t.amount - f.Amount, t.events - 1}
+	for _, e := range lost {
+		for _, f := range l.fates[e.EventID] {
+			if f.acked() {
+				t := l.ackedSums[f.Feature]
+				l.ackedCount, l.ackedSums[f.Feature] = l.ackedCount-1, total{t.amount - f.Amount, t.events - 1}
+			}
 		}
+		delete(l.fates, e.EventID)
 	}
-	delete(l.fates, id)
 }
 
 // sums returns the sums of the acknowledged events by feature.
 func (l *ledger) sums() map[string]total {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	sums := map[string]total{}
-	for _, fates := range l.fates {
-		for _, f := range fates {
-			if f.acked() {
-				s := sums[f.Feature]
-				sums[f.Feature] = total{s.amount + f.Amount, s.events + 1}
-			}
-		}
-	}
-	return sums
+	return maps.Clone(l.ackedSums)
 }
 
 // total is a sum of amounts with the number of events.
@@ -217,19 +205,19 @@ func numberOf(position string) int64 {
 func (l *ledger) sumsAcknowledged() (sums map[string]int64, at string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	sums = map[string]int64{}
-	for feature, t := range l.ackedSums {
-		sums[feature] = t.amount
-	}
-	return sums, l.at
+	return amounts(l.ackedSums), l.at
 }
 
 // sumsAttempted returns the sums of all usage ever sent.
 func (l *ledger) sumsAttempted() map[string]int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return amounts(l.attemptedSums)
+}
+
+func amounts(totals map[string]total) map[string]int64 {
 	sums := map[string]int64{}
-	for feature, t := range l.attemptedSums {
+	for feature, t := range totals {
 		sums[feature] = t.amount
 	}
 	return sums

@@ -47,7 +47,6 @@ func (w *deployment) underLoad(each int, m mix, fault func(i *instance, l *load)
 	fault(i, l)
 	l.stop()
 	w.settle(i, tenants...)
-	w.checkNoneWithheld()
 	w.finish()
 }
 
@@ -61,7 +60,8 @@ func (w *deployment) startLoad(tenants []*tenant, n int, m mix, to func(client i
 			number := len(l.clients)
 			c := &client{w: w, tenant: x, to: func() string { return to(number) }}
 			l.clients = append(l.clients, c)
-			source := &source{rng: rand.New(rand.NewPCG(w.seed, uint64(w.loads<<16+number))), mix: m, name: fmt.Sprintf("load%d-c%d", w.loads, number)}
+			source := &source{rng: rand.New(rand.NewPCG(w.seed, uint64(w.loads<<16+number))), mix: m,
+				name: fmt.Sprintf("load%d-c%d", w.loads, number)}
 			l.wait.Go(func() {
 				for ctx.Err() == nil {
 					// A batch under way when the load stops still gets its answer.
@@ -104,6 +104,14 @@ func (l *load) lost() (n int) {
 	return n
 }
 
+// refused counts the requests so far that the service did not begin.
+func (l *load) refused() (n int) {
+	for _, c := range l.clients {
+		c.note(func() { n += c.refused })
+	}
+	return n
+}
+
 // latencies returns the times of the requests answered in a range of time, in order.
 func (l *load) latencies(from, to time.Time) (took []time.Duration) {
 	for _, c := range l.clients {
@@ -136,7 +144,7 @@ func (l *load) killDuringRequest(i *instance) {
 	for range 20 {
 		before := l.lost()
 		i.kill()
-		if l.w.becomesTrue(time.Second, func(context.Context) bool { return l.lost() > before }) {
+		if becomesTrue(l.w, time.Second, func(context.Context) bool { return l.lost() > before }) {
 			return
 		}
 		i.start()

@@ -1,6 +1,6 @@
 // Package e2e tests the service from outside: its built binary as processes, a real PostgreSQL and
-// a real Kafka, and clients that use only the HTTP API. A ledger records the clients' answers, and
-// a checker that shares no code with the service compares it with the database and the topics.
+// a real Kafka, and clients that use only the HTTP API. A ledger records the clients' answers; at the end a test compares it with
+// the log, and proves by package verify, which shares no code with the service, that log, tables and topics agree.
 //
 // It must not call the service's packages. Tests of faults assert that the fault was reached.
 // METERPLEX_TEST_SEED repeats a seed; -race builds the service with the race detector, too.

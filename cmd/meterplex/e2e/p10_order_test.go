@@ -19,7 +19,7 @@ func TestP10_OrderPerTenant(t *testing.T) {
 	a, b := w.serve(""), w.serve("")
 	w.catalogue(a)
 	tenants := w.createTenants(a, 4)
-	w.awaitKeys(b, tenants)
+	awaitKeys(w, b, tenants)
 	half, killed := new(sync.WaitGroup), make(chan struct{})
 	half.Add(len(tenants))
 	var wait sync.WaitGroup

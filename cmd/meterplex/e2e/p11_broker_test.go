@@ -14,25 +14,9 @@ import (
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
-func (w *deployment) unpublished() (n int64) {
-	w.t.Helper()
-	err := w.sql.QueryRow(w.t.Context(), `SELECT sum(h.position - c.position)::bigint FROM log_heads h JOIN relay_cursors c USING (partition)`).Scan(&n)
-	must.OK(w.t, err)
-	return n
-}
-
-// checkNoneWithheld checks that an outage made no dead letter.
-func (w *deployment) checkNoneWithheld() {
-	w.t.Helper()
-	var n int
-	err := w.sql.QueryRow(w.t.Context(), `SELECT (SELECT count(*) FROM withheld_records) + (SELECT count(*) FROM event_log_rows WHERE subject IN (10, 11))`).Scan(&n)
-	if err != nil || n != 0 {
-		w.t.Errorf("%d events were withheld or failed to fold, %v", n, err)
-	}
-}
-
-// An outage of the broker adds latency behind the log, not to ingest; the backlog
-// drains by itself when the broker is back.
+// P11: an outage of the broker adds latency behind the log, not to ingest, which answers every request; the backlog
+// drains by itself when the broker is back. A busy machine may make the service refuse requests before it begins them, but not because of
+// the backlog.
 func TestP11_UsageIsAcceptedWithoutABroker(t *testing.T) {
 	w := newDeployment(t)
 	if !testing.Short() { // alone, the test kills the broker that others share
@@ -41,12 +25,8 @@ func TestP11_UsageIsAcceptedWithoutABroker(t *testing.T) {
 	}
 	i := w.serve("")
 	w.catalogue(i)
-	tenants := w.createTenants(i, 2)
-	m := lightTraffic()
-	start := time.Now()
-	l := w.startLoad(tenants, 2, m, func(int) string { return i.url() })
+	l := w.startLoad(w.createTenants(i, 2), 2, lightTraffic(), func(int) string { return i.url() })
 	l.awaitMore(100)
-	down, from := time.Now(), l.acked()
 	must.OK(t, w.brokers().Kill())
 	l.awaitMore(100)
 	var health struct{ Dependencies map[string]string }
@@ -55,46 +35,41 @@ func TestP11_UsageIsAcceptedWithoutABroker(t *testing.T) {
 		t.Errorf("without a broker the dependencies are %v", d)
 	}
 	time.Sleep(tier.Duration(t, time.Second, time.Minute))
-	if n := w.unpublished(); n == 0 {
+	if n := w.count(`SELECT sum(h.position - c.position)::bigint FROM log_heads h JOIN relay_cursors c USING (partition)`); n == 0 {
 		t.Error("no event waited for the broker")
 	}
 	must.OK(t, w.brokers().Restart(t.Context()))
-	back, during := time.Now(), l.acked()-from
 	l.stop()
-	drained := w.drain()
+	t.Logf("drained %s after the broker was back; %d refusals", w.drain(), l.refused())
+	awaitFreshMetrics()
+	if n := w.metric(i, `meterplex_http_refused_total{reason="backlog"}`); n > 0 {
+		t.Errorf("%v requests were refused because of the backlog", n)
+	}
 	if l.lost() > 0 {
 		t.Errorf("%d requests had no answer", l.lost())
 	}
-	t.Logf("%s without a broker: %d events accepted; drained %s after it was back", back.Sub(down).Round(time.Millisecond), during, drained.Round(time.Millisecond))
-	for _, part := range []struct {
-		name     string
-		from, to time.Time
-	}{{"before", start, down}, {"during", down, back}} {
-		if took := l.latencies(part.from, part.to); len(took) > 0 {
-			t.Logf("ingest %s the outage: %d requests, p50 %s, p99 %s", part.name, len(took), took[len(took)/2], took[len(took)*99/100])
-		}
+	if n := w.count(`SELECT (SELECT count(*) FROM withheld_records) + (SELECT count(*) FROM event_log_rows
+ WHERE subject IN (10, 11))`); n != 0 {
+		t.Errorf("%d events were withheld or failed to fold", n)
 	}
-	w.checkNoneWithheld()
 	w.finish()
 }
 
 // awaitTopics waits until all of the registry's topics exist and returns their ids. Events may
 // be recorded before that.
-func (w *deployment) awaitTopics() (all map[string]kadm.TopicID) {
+func awaitTopics(w *deployment) (all map[string]kadm.TopicID) {
 	w.t.Helper()
-	within(w.t, "the topics exist", func(ctx context.Context) (bool, string) {
-		var err error
-		all, err = w.topicIDs(ctx)
-		return err == nil && len(all) == len(topics()), fmt.Sprint(len(all), " topics, ", err)
-	})
+	awaitRecreated(w, nil)
+	all, err := topicIDs(w.t.Context(), w)
+	must.OK(w.t, err)
 	return all
 }
 
 // topicIDs returns the ids of the registry's topics that exist with all partitions.
-func (w *deployment) topicIDs(ctx context.Context) (map[string]kadm.TopicID, error) {
+func topicIDs(ctx context.Context, w *deployment) (map[string]kadm.TopicID, error) {
 	c := w.kafka()
 	defer c.Close()
-	list, err := kadm.NewClient(c).ListTopics(ctx, w.topicNames()...)
+	list, err := kadm.NewClient(c).ListTopics(ctx, topicNames(w)...)
 	ids := map[string]kadm.TopicID{}
 	for _, topic := range list {
 		if topic.Err == nil && len(topic.Partitions) == 32 {
@@ -104,11 +79,11 @@ func (w *deployment) topicIDs(ctx context.Context) (map[string]kadm.TopicID, err
 	return ids, err
 }
 
-// awaitRecreated waits until all topics exist again with new ids.
-func (w *deployment) awaitRecreated(old map[string]kadm.TopicID) {
+// awaitRecreated waits until all topics exist with other ids than the old ones.
+func awaitRecreated(w *deployment, old map[string]kadm.TopicID) {
 	w.t.Helper()
 	within(w.t, "the topics exist again", func(ctx context.Context) (bool, string) {
-		ids, err := w.topicIDs(ctx)
+		ids, err := topicIDs(ctx, w)
 		same := 0
 		for name, id := range ids {
 			if old[name] == id {

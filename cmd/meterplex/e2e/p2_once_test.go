@@ -85,7 +85,7 @@ func TestP2_ConsumerOffsetsRewoundToZero(t *testing.T) {
 	l.stop()
 	w.drain()
 	i.stop()
-	if moved := w.moveOffsets(false); moved == 0 {
+	if moved := moveOffsets(w, false); moved == 0 {
 		t.Error("no offset was moved")
 	}
 	i.start()
@@ -102,7 +102,7 @@ func TestP2_ConsumerOffsetsRewoundToZero(t *testing.T) {
 
 // moveOffsets commits the beginning or the end for every group and returns the number of
 // changed offsets. The groups must have no members.
-func (w *deployment) moveOffsets(toEnd bool) (moved int) {
+func moveOffsets(w *deployment, toEnd bool) (moved int) {
 	w.t.Helper()
 	c := w.kafka()
 	defer c.Close()

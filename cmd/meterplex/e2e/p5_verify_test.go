@@ -42,7 +42,8 @@ func TestP5_VerifyFindsPlantedDrift(t *testing.T) {
 		t.Fatalf("exit code %d\n%s", code, out)
 	}
 	within(t, "an aggregate exists and is changed", func(ctx context.Context) (bool, string) {
-		tag, err := w.sql.Exec(ctx, `UPDATE usage_aggregates SET amount = amount + 1 WHERE tenant_id = $1 AND feature = 'api_calls' AND generation = 1`, tenants[0].id)
+		tag, err := w.sql.Exec(ctx,
+			`UPDATE usage_aggregates SET amount = amount + 1 WHERE tenant_id = $1 AND feature = 'api_calls' AND generation = 1`, tenants[0].id)
 		return tag.RowsAffected() > 0, fmt.Sprint(err) // two rows if the load spans two months
 	})
 	if out, code := w.command(i, "verify"); code != 1 || !strings.Contains(out, "false") {

@@ -4,221 +4,191 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/meterplex/meterplex/infra/stripe/stripetest"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
-// closesTest is a deployment whose sagas run in one of two processes, which also answers the requests about periods. It dies at a kill point, and
-// the other one goes on.
+// closesTest runs sagas in one of two processes, which also answers the requests about periods. It dies at a kill point, and
+// the other one continues.
 type closesTest struct {
-	*deployment
+	w      *deployment
 	rest   *instance // has all other roles
-	pair   [2]*killableInstance
+	pair   [2]*instance
 	deaths atomic.Int32
 	month  string
-	paths  map[*tenant]string // of the period
-
-	stripe    *stripetest.Server // nil: tenants have no customer and no webhook
-	customers map[*tenant]string
-	mu        sync.Mutex
-	received  map[string][]string // bodies by webhook-id
 }
 
 func newClosesTest(t testing.TB, roles string, env ...string) *closesTest {
-	d := &closesTest{deployment: newDeployment(t), month: time.Now().UTC().Format("2006-01"), paths: map[*tenant]string{}}
-	d.pipe = "postgres" // a killed member of a Kafka group keeps its partitions for ten seconds
+	w := newDeployment(t)
+	w.pipe = "postgres" // a killed member of a Kafka group keeps its partitions for ten seconds
 	const fold = "METERPLEX_FAULT_FOLD=doubles"
-	d.rest = d.prepare("api,relay,validator,aggregator,deadletter,commands,projector", fold)
-	d.rest.build = faulty
-	d.rest.start()
+	d := &closesTest{w: w, month: time.Now().UTC().Format("2006-01"),
+		rest: w.killable("api,relay,validator,aggregator,deadletter,commands,projector", fold)}
 	for n := range d.pair {
-		d.pair[n] = d.prepareKillable(roles, append(env, fold)...)
+		d.pair[n] = prepareKillable(w, roles, append(env, fold)...)
 	}
 	d.running().start()
-	d.catalogue(d.rest)
+	w.catalogue(d.rest)
 	return d
 }
 
 // running is the process that runs sagas at present.
-func (d *closesTest) running() *killableInstance { return d.pair[d.deaths.Load()%2] }
+func (d *closesTest) running() *instance { return d.pair[d.deaths.Load()%2] }
 
-// killAt kills the process that runs sagas at the n-th pass of a kill point, at which cause lets it pass, and starts the other one.
-func (d *closesTest) killAt(place string, n int, cause func()) {
-	d.t.Helper()
-	dies := d.running()
-	if !dies.armAt(place, n) {
-		return
-	}
+// killAt kills the process that runs sagas at the n-th pass of a kill point, at which a request lets it pass, and starts the other one. If
+// the next places are given, that one dies there, too, and so on.
+func (d *closesTest) killAt(place string, n int, path string, in object, next ...int) {
+	d.w.t.Helper()
+	d.running().armAt(place, n)
 	var caused sync.WaitGroup
-	defer caused.Wait() // cause may need the process that goes on
-	caused.Go(cause)
-	if !dies.awaitDeath(place) {
-		return
+	defer caused.Wait() // the request may need the process that continues
+	if path != "" {
+		caused.Go(func() { d.post(path, in) })
 	}
-	d.goOn(dies)
-}
-
-// endSagaLeases ends the leases of dead processes on sagas and webhooks, which last 30 s, and their attempts of pushes, which last 2 minutes, as the clock does.
-func (w *deployment) endSagaLeases() {
-	w.t.Helper()
-	for _, end := range []string{`UPDATE sagas SET next_at = now() WHERE lease IS NOT NULL`, `UPDATE webhooks SET next_at = now() WHERE lease IS NOT NULL`, `UPDATE pushes SET next_at = now() WHERE state = 'UNKNOWN'`} {
-		if _, err := w.sql.Exec(w.t.Context(), end); err != nil {
-			w.t.Error(err)
+	for death := range len(next) + 1 {
+		dead, other := d.running(), d.pair[(d.deaths.Load()+1)%2]
+		if !dead.awaitDeath(place) {
+			return
+		}
+		if death < len(next) {
+			other.armAt(place, next[death])
+		}
+		dead.kill()
+		// The leases of dead processes on sagas and webhooks last 30 s, their attempts of pushes 2 minutes.
+		d.w.run(`UPDATE sagas SET next_at = now() WHERE lease IS NOT NULL`, `UPDATE webhooks SET next_at = now() WHERE lease IS NOT NULL`,
+			`UPDATE pushes SET next_at = now() WHERE state = 'UNKNOWN'`)
+		d.deaths.Add(1)
+		if err := d.running().tryStart(); err != nil {
+			d.w.t.Error(err)
 		}
 	}
 }
 
-// goOn starts the other process.
-func (d *closesTest) goOn(dead *killableInstance) {
-	d.t.Helper()
-	dead.kill()
-	d.endSagaLeases()
-	d.deaths.Add(1)
-	if err := d.running().tryStart(); err != nil {
-		d.t.Error(err)
-	}
-}
-
-// post repeats a request to the process that runs, with the same Idempotency-Key, until it is answered.
+// post sends an operator's request to the process that runs.
 func (d *closesTest) post(path string, in object) {
-	once, status, body := uuid.NewString(), 0, []byte(nil)
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(25 * time.Millisecond) {
-		var err error
-		status, body, err = d.call(d.t.Context(), d.operator, http.MethodPost, d.running().url()+path, in, "Idempotency-Key", once)
-		if err == nil && status != http.StatusServiceUnavailable {
-			break
-		}
-	}
-	if status != http.StatusOK && status != http.StatusAccepted {
-		d.t.Errorf("%s: %d %s", path, status, body)
-	}
+	in["reason"] = "a test"
+	retryUntilAnswered(d.w, func() string { return d.running().url() }, path, in)
 }
 
-// asking returns a function that sends a request.
-func (d *closesTest) asking(path string, in object) func() { return func() { d.post(path, in) } }
+func (d *closesTest) pathOf(x *tenant) string {
+	return "/api/v1/tenants/" + x.id + "/periods/" + d.month
+}
 
-func (d *closesTest) closing(x *tenant) func() {
-	return d.asking(d.paths[x]+"/close", object{"reason": "a test", "early": true})
+// closeAt closes the period of a tenant, whose process dies at a place.
+func (d *closesTest) closeAt(place string, x *tenant) {
+	d.w.t.Helper()
+	d.killAt(place, 1, d.pathOf(x)+"/close", object{"early": true})
+	d.closed(x)
 }
 
 // closed waits until the period of a tenant is closed, by an event and its snapshot.
 func (d *closesTest) closed(x *tenant) {
-	d.t.Helper()
-	within(d.t, "the period is closed", func(ctx context.Context) (bool, string) {
+	d.w.t.Helper()
+	within(d.w.t, "the period is closed", func(ctx context.Context) (bool, string) {
 		var p periodBody
-		err := d.get(ctx, d.operator, d.rest, d.paths[x], &p)
+		err := d.w.get(ctx, d.w.operator, d.rest, d.pathOf(x), &p)
 		return err == nil && p.State == "CLOSED", fmt.Sprintf("%+v %v", p, err)
 	})
-	closes, snapshots := d.count(`SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND subject = 72`, x.id), d.count(`SELECT count(*) FROM period_snapshots WHERE tenant_id = $1`, x.id)
-	if closes != snapshots {
-		d.t.Fatalf("the log has %d closes of a tenant with %d snapshots", closes, snapshots)
+}
+
+// same compares a text that a query returns for a tenant.
+func (d *closesTest) same(x *tenant, what, want, sql string) {
+	d.w.t.Helper()
+	var got string
+	if err := d.w.sql.QueryRow(d.w.t.Context(), sql, x.id).Scan(&got); err != nil || got != want {
+		d.w.t.Errorf("tenant %s has the %s %q, want %q: %v", x.id, what, got, want, err)
 	}
 }
 
-// P8: the process that runs the steps of closes, reopenings, decisions and reconciliations is killed at each step: before it appends the event of the
-// step, before COMMIT, behind it, and before and behind the change of the saga's row. Another process goes on. Each snapshot, each adjustment and
-// each event exists once, with the right figures.
+// adjustments returns the adjustments of a tenant.
+func (d *closesTest) adjustments(x *tenant) []struct{ ID, Position string } {
+	d.w.t.Helper()
+	var page struct {
+		Data []struct{ ID, Position string }
+	}
+	d.w.ask(d.w.operator, http.MethodGet, d.rest, "/api/v1/adjustments?tenantId="+x.id, nil, &page, http.StatusOK)
+	if len(page.Data) != 2 {
+		d.w.t.Fatalf("adjustments: %+v", page)
+	}
+	return page.Data
+}
+
+// P8: the process that runs the steps of closes, reopenings, decisions and reconciliations is killed at each step: before it appends the
+// event of the step, before COMMIT, behind it, and before and behind the change of the saga's row. Another process continues. Each
+// snapshot, each adjustment and each event exists once, with the right figures.
 func TestP8_KilledAtEachStepOfAClose(t *testing.T) {
 	tier.AtSize(t)
 	t.Parallel()
 	d := newClosesTest(t, "api,sagas")
-	tenants := d.createTenants(d.rest, 8)
+	w, tenants := d.w, d.w.createTenants(d.rest, 8)
 	for n, x := range tenants {
-		d.paths[x] = "/api/v1/tenants/" + x.id + "/periods/" + d.month
-		d.ask(d.operator, http.MethodPatch, d.rest, "/api/v1/tenants/"+x.id, object{"lateUsage": "ADJUST"}, nil, http.StatusOK)
-		d.ingest(d.rest, x, "accepted", events(fmt.Sprint("in-time", n), 3, "api_calls")...) // 1, 2 and 3
+		w.ask(w.operator, http.MethodPatch, d.rest, "/api/v1/tenants/"+x.id, object{"lateUsage": "ADJUST"}, nil, http.StatusOK)
+		w.ingest(d.rest, x, "accepted", events(fmt.Sprint("in-time", n), 3, "api_calls")...) // 1, 2 and 3
 	}
-	d.drain()
-	waits := tenants[7]
+	w.drain()
 	for n, place := range []string{
 		"change 70: before the append", "change 70: before COMMIT", "change 70: after COMMIT",
 		"change 71: before the append", "change 72: before COMMIT", "change 72: after COMMIT", "saga period_close, COMPLETED: its row is saved",
 	} {
-		d.killAt(place, 1, d.closing(tenants[n]))
-		d.closed(tenants[n])
+		d.closeAt(place, tenants[n])
 	}
-	d.decide(tenants[:7])
+	for n, x := range tenants[:7] {
+		w.ingest(d.rest, x, "accepted", events(fmt.Sprint("late", n), 2, "api_calls")...)
+	}
+	w.drain()
+	for n, place := range []string{"change 75: before the append", "change 75: before COMMIT", "change 75: after COMMIT"} {
+		d.killAt(place, 1, "/api/v1/adjustments/"+d.adjustments(tenants[n])[0].ID+[]string{"/approve", "/waive", "/approve"}[n], object{})
+		all := tenants[n+3]
+		in := object{"tenantId": all.id, "periodKey": d.month, "upTo": d.adjustments(all)[1].Position,
+			"decision": []string{"waive", "approve", "waive"}[n]}
+		d.killAt(place, 1, "/api/v1/adjustments/decide", in)
+	}
 	for n, place := range []string{"change 73: before the append", "change 73: before COMMIT", "change 73: after COMMIT"} {
-		d.killAt(place, 1, d.asking(d.paths[tenants[n]]+"/reopen", object{"reason": "once more"}))
-		d.closing(tenants[n])()
+		d.killAt(place, 1, d.pathOf(tenants[n])+"/reopen", object{})
+		d.post(d.pathOf(tenants[n])+"/close", object{"early": true})
 		d.closed(tenants[n])
 	}
-	d.waiting(waits)
-	d.reconcile()
+	// A close waits for an open rebuild.
+	r := startRebuild(w, d.rest, "usage_aggregates")
+	ready(w, d.rest, r.ID)
+	d.killAt("saga period_close, RUNNING: before its row is saved", 1, d.pathOf(tenants[7])+"/close", object{"early": true})
+	d.killAt("saga period_close, RUNNING: its row is saved", 1, "", nil)
+	w.ask(w.operator, http.MethodPost, d.rest, "/api/v1/rebuilds/"+r.ID+"/abandon", object{"reason": "a test"}, nil, http.StatusAccepted)
+	d.closed(tenants[7])
+	// A generation that counts twice as much is promoted and rolled back, two times. The process dies during the reconciliation of the second
+	// tenant.
+	r = startRebuild(w, d.rest, "usage_aggregates")
+	ready(w, d.rest, r.ID)
+	for n, place := range []string{"change 74: before the append", "change 74: before COMMIT", "change 74: after COMMIT",
+		"saga period_reconcile, COMPLETED: its row is saved"} {
+		d.killAt(place, []int{2, 2, 2, 1}[n], "/api/v1/rebuilds/"+r.ID+[]string{"/promote", "/rollback"}[n%2], object{})
+		within(t, "all closed periods are reconciled", func(context.Context) (bool, string) {
+			open := w.count(`SELECT count(*) FROM sagas WHERE ended_at IS NULL`)
+			return open == 0, fmt.Sprint(open, " sagas are open")
+		})
+	}
 	for n, x := range tenants {
 		d.checkOnce(n, x)
 	}
 	if got := d.deaths.Load(); got != 22 {
 		t.Errorf("%d deaths, want 22", got)
 	}
-	d.finish()
-	d.verifyAtEnd()
-}
-
-// decide lets two events of each tenant be late, and kills the process at each step of a decision about one adjustment, and about all.
-func (d *closesTest) decide(tenants []*tenant) {
-	d.t.Helper()
-	for n, x := range tenants {
-		d.ingest(d.rest, x, "accepted", events(fmt.Sprint("late", n), 2, "api_calls")...)
-	}
-	d.drain()
-	for n, place := range []string{"change 75: before the append", "change 75: before COMMIT", "change 75: after COMMIT"} {
-		var page struct {
-			Data []struct{ ID, Position string }
-		}
-		d.ask(d.operator, http.MethodGet, d.rest, "/api/v1/adjustments?tenantId="+tenants[n].id, nil, &page, http.StatusOK)
-		if len(page.Data) != 2 {
-			d.t.Fatalf("adjustments: %+v", page)
-		}
-		d.killAt(place, 1, d.asking("/api/v1/adjustments/"+page.Data[0].ID+[]string{"/approve", "/waive", "/approve"}[n], object{"reason": "agreed"}))
-		all := tenants[n+3]
-		d.ask(d.operator, http.MethodGet, d.rest, "/api/v1/adjustments?tenantId="+all.id, nil, &page, http.StatusOK)
-		d.killAt(place, 1, d.asking("/api/v1/adjustments/decide", object{"tenantId": all.id, "periodKey": d.month, "upTo": page.Data[1].Position, "decision": []string{"waive", "approve", "waive"}[n], "reason": "all"}))
-	}
-}
-
-// waiting kills the process while a close waits, for an open rebuild.
-func (d *closesTest) waiting(x *tenant) {
-	d.t.Helper()
-	r := d.startRebuild(d.rest, "usage_aggregates")
-	d.ready(d.rest, r.ID)
-	d.killAt("saga period_close, RUNNING: before its row is saved", 1, d.closing(x))
-	d.killAt("saga period_close, RUNNING: its row is saved", 1, func() {})
-	d.ask(d.operator, http.MethodPost, d.rest, "/api/v1/rebuilds/"+r.ID+"/abandon", object{"reason": "a test"}, nil, http.StatusAccepted)
-	d.closed(x)
-}
-
-// reconcile promotes a generation that counts twice as much, and rolls it back, two times. The process is killed at each step of the
-// reconciliation: of the second tenant, where it is one of a tenant.
-func (d *closesTest) reconcile() {
-	d.t.Helper()
-	r := d.startRebuild(d.rest, "usage_aggregates")
-	d.ready(d.rest, r.ID)
-	for n, place := range []string{"change 74: before the append", "change 74: before COMMIT", "change 74: after COMMIT", "saga period_reconcile, COMPLETED: its row is saved"} {
-		pass := 2
-		if n == 3 {
-			pass = 1
-		}
-		d.killAt(place, pass, d.asking("/api/v1/rebuilds/"+r.ID+[]string{"/promote", "/rollback"}[n%2], object{"reason": "a test"}))
-		within(d.t, "all closed periods are reconciled", func(ctx context.Context) (bool, string) {
-			open := d.count(`SELECT count(*) FROM sagas WHERE ended_at IS NULL`)
-			return open == 0, fmt.Sprint(open, " sagas are open")
-		})
-	}
+	w.finish()
 }
 
 // checkOnce checks the events, the snapshots and the adjustments of a tenant by its number.
 func (d *closesTest) checkOnce(n int, x *tenant) {
-	d.t.Helper()
+	d.w.t.Helper()
 	frozen, log, late := []string{"1: 6/3"}, "70 1, 71 1, 72 1, 74 4, 75 1", "LATE_USAGE 1 PENDING, LATE_USAGE 2 PENDING, "
 	total := 9
 	switch {
@@ -233,22 +203,140 @@ func (d *closesTest) checkOnce(n int, x *tenant) {
 		log, late, total = "70 1, 71 1, 72 1, 74 4", "", 6
 	}
 	rebuilt := fmt.Sprintf("REBUILD %d PENDING, REBUILD -%[1]d PENDING", total)
-	same := func(what, want, sql string) {
-		d.t.Helper()
-		var got string
-		if err := d.sql.QueryRow(d.t.Context(), sql, x.id).Scan(&got); err != nil || got != want {
-			d.t.Errorf("tenant %d has the %s %q, want %q: %v", n, what, got, want, err)
-		}
-	}
-	same("events", log, `SELECT string_agg(subject || ' ' || n, ', ' ORDER BY subject) FROM (SELECT subject, count(*) n FROM event_log_rows WHERE tenant_id = $1 AND subject BETWEEN 70 AND 75 GROUP BY 1) s`)
-	same("frozen figures", strings.Join(frozen, ", "), `SELECT string_agg(snapshot || ': ' || amount || '/' || event_count, ', ' ORDER BY snapshot) FROM period_snapshots JOIN period_lines USING (tenant_id, period_key, snapshot) WHERE tenant_id = $1`)
-	same("adjustments", late+rebuilt+", "+rebuilt, `SELECT string_agg(kind || ' ' || amount || ' ' || state, ', ' ORDER BY position) FROM adjustments WHERE tenant_id = $1`)
-	same("sagas", fmt.Sprint(len(frozen), " COMPLETED success"), `SELECT string_agg(DISTINCT n || ' ' || state || ' ' || outcome, ', ') FROM (SELECT count(*) n, state, outcome FROM sagas WHERE tenant_id = $1 GROUP BY 2, 3) s`)
+	d.same(x, "events", log, `SELECT string_agg(subject || ' ' || n, ', ' ORDER BY subject)
+FROM (SELECT subject, count(*) n FROM event_log_rows WHERE tenant_id = $1 AND subject BETWEEN 70 AND 75 GROUP BY 1) s`)
+	d.same(x, "frozen figures", strings.Join(frozen, ", "),
+		`SELECT string_agg(snapshot || ': ' || amount || '/' || event_count, ', ' ORDER BY snapshot)
+FROM period_snapshots JOIN period_lines USING (tenant_id, period_key, snapshot) WHERE tenant_id = $1`)
+	d.same(x, "adjustments", late+rebuilt+", "+rebuilt,
+		`SELECT string_agg(kind || ' ' || amount || ' ' || state, ', ' ORDER BY position) FROM adjustments WHERE tenant_id = $1`)
+	d.same(x, "sagas", fmt.Sprint(len(frozen), " COMPLETED success"), `SELECT string_agg(DISTINCT n || ' ' || state || ' ' || outcome, ', ')
+FROM (SELECT count(*) n, state, outcome FROM sagas WHERE tenant_id = $1 GROUP BY 2, 3) s`)
 	var p struct {
 		Lines []struct{ Net, Unreconciled json.Number }
 	}
-	d.ask(d.operator, http.MethodGet, d.rest, d.paths[x], nil, &p, http.StatusOK)
+	d.w.ask(d.w.operator, http.MethodGet, d.rest, d.pathOf(x), nil, &p, http.StatusOK)
 	if len(p.Lines) != 1 || p.Lines[0].Net.String() != fmt.Sprint(total) || p.Lines[0].Unreconciled != "0" {
-		d.t.Errorf("tenant %d has the lines %+v, want %d", n, p.Lines, total)
+		d.w.t.Errorf("tenant %d has the lines %+v, want %d", n, p.Lines, total)
 	}
+}
+
+// billedCloses is newClosesTest for tenants that have a customer of a Stripe each, and a webhook. check waits until all of a tenant is
+// sent, and checks that Stripe's sum is what was delivered and what is billable, and that the close reached the receiver under one id with
+// one body.
+func billedCloses(t testing.TB, n int) (d *closesTest, tenants []*tenant, check func(x *tenant)) {
+	const secret = "sk_test_killed"
+	// Its clock does not move: times of the test are in its past.
+	stripe := stripetest.New(secret, time.Now().UTC().Add(12*time.Hour))
+	t.Cleanup(stripe.Close)
+	stripe.AddMeter(stripetest.Meter{Event: "api_calls"})
+	var mu sync.Mutex
+	received := map[string][]string{} // bodies by webhook-id
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		received[r.Header.Get("webhook-id")] = append(received[r.Header.Get("webhook-id")], string(body))
+	}))
+	t.Cleanup(receiver.Close)
+	d = newClosesTest(t, "api,sagas,biller,notifier", "METERPLEX_STRIPE_KEY="+secret, "METERPLEX_STRIPE_URL="+stripe.URL, hooksAllowed)
+	w := d.w
+	for _, x := range w.createTenants(d.rest, n) {
+		tenants = append(tenants, x)
+		stripe.AddCustomer(customerOf(x))
+		path := "/api/v1/tenants/" + x.id
+		w.ask(w.operator, http.MethodPut, d.rest, path+"/billing", object{"provider": "stripe", "customer": customerOf(x)}, nil, http.StatusOK)
+		in := object{"url": receiver.URL, "events": []string{"period.closed"}} // only the addresses of the process that sends allow the receiver
+		w.ask(w.operator, http.MethodPost, d.running(), path+"/webhooks", in, nil, http.StatusCreated)
+		w.ingest(d.rest, x, "accepted", events("in-time", 3, "api_calls")...) // 1, 2 and 3
+	}
+	w.drain()
+	return d, tenants, func(x *tenant) {
+		within(t, "all is sent", func(context.Context) (bool, string) {
+			pushes, waiting := w.count(`SELECT count(*) FROM pushes WHERE tenant_id = $1 AND state = 'DELIVERED'`, x.id),
+				w.count(`SELECT count(*) FROM webhook_deliveries WHERE tenant_id = $1 AND state = 'PENDING'`, x.id)
+			sagas := w.count(`SELECT count(*) FROM sagas WHERE tenant_id = $1 AND ended_at IS NULL`, x.id)
+			return pushes == 1 && waiting == 0 && sagas == 0, fmt.Sprintf("%d pushes are delivered, %d deliveries and %d sagas wait", pushes,
+				waiting, sagas)
+		})
+		d.same(x, "delivered, billable and recorded pushes", "6 6 1",
+			`SELECT (SELECT sum(amount) FROM pushes WHERE tenant_id = $1 AND state = 'DELIVERED') || ' ' ||
+ (SELECT sum(amount) FROM period_lines WHERE tenant_id = $1) || ' ' || (SELECT count(*) FROM event_log_rows WHERE tenant_id = $1
+ AND subject = 76)`)
+		var closed string
+		must.OK(t, w.sql.QueryRow(t.Context(), `SELECT event_id::text FROM event_log_rows WHERE tenant_id = $1 AND subject = 72`,
+			x.id).Scan(&closed))
+		mu.Lock()
+		defer mu.Unlock()
+		bodies := received[closed]
+		if len(bodies) == 0 || strings.Count(strings.Join(bodies, ""), bodies[0]) != len(bodies) {
+			t.Errorf("%s: the close was sent as %q", x.id, bodies)
+		}
+		if sum := stripe.Sum(customerOf(x), "api_calls").String(); sum != "6" {
+			t.Errorf("Stripe counts %s of %s, want 6", sum, x.id)
+		}
+	}
+}
+
+// P8: the process that sends pushes and webhooks is killed at each step: before and behind the COMMIT of a push, of its attempt and of its
+// delivery, before and behind each request. Another one continues. The provider counts each amount once, and a webhook gets each event,
+// under the same id in each attempt.
+func TestP8_KilledAtEachStepOfAPush(t *testing.T) {
+	tier.AtSize(t)
+	t.Parallel()
+	places := []string{
+		"push: before it is stored", "push: stored", "push: its attempt is stored", "push: sent",
+		"change 76: before the append", "change 76: before COMMIT", "change 76: after COMMIT", "saga billing_push, COMPLETED: its row is saved",
+		"webhook: before it is sent", "webhook: sent", "webhook: recorded",
+	}
+	d, tenants, check := billedCloses(t, len(places))
+	for n, place := range places {
+		d.closeAt(place, tenants[n])
+		check(tenants[n])
+	}
+	if got := int(d.deaths.Load()); got != len(places) {
+		t.Errorf("%d deaths, want %d", got, len(places))
+	}
+	d.w.finish()
+}
+
+// P8: the process that offboards a tenant is killed at each step: before the append of the step's event, before and behind COMMIT. Another
+// one continues. The tenant is archived with a whole manifest, each step is recorded once, and what was due is pushed once.
+func TestP8_KilledAtEachStepOfAnOffboarding(t *testing.T) {
+	tier.AtSize(t)
+	t.Parallel()
+	places := []string{"change 80: before the append", "change 80: before COMMIT", "change 80: after COMMIT"}
+	d, tenants, check := billedCloses(t, len(places))
+	const steps = 7 // the request, and six of the saga
+	for n, place := range places {
+		x, pass := tenants[n], 2 // a process that died before COMMIT lets the next one repeat the step
+		if n == 2 {
+			pass = 1
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var clock sync.WaitGroup
+		clock.Go(func() {
+			for ctx.Err() == nil {
+				d.w.outdateKeys(ctx, x)
+				time.Sleep(250 * time.Millisecond)
+			}
+		})
+		d.killAt(place, 1, "/api/v1/tenants/"+x.id+"/offboard", object{}, pass, pass, pass, pass, pass, pass)
+		cancel()
+		clock.Wait()
+		check(x)
+		d.same(x, "steps in the log", "requested suspended drained closed pushed exported archived",
+			`SELECT string_agg(payload(l)->>'step', ' ' ORDER BY position) FROM event_log_rows l WHERE tenant_id = $1 AND subject = 80`)
+		d.same(x, "offboarding, tenant, saga, webhooks, hashes of the manifest, snapshots, usable keys",
+			"ARCHIVED ARCHIVED COMPLETED DISABLED 1 1 0",
+			`SELECT concat_ws(' ', o.state, t.status, s.state, (SELECT string_agg(DISTINCT w.status, ',') FROM webhooks w WHERE w.tenant_id = $1),
+ (SELECT count(*) FROM event_log_rows l WHERE tenant_id = $1 AND subject = 80
+ AND payload(l)->>'detail' = 'sha256 ' || encode(sha256(convert_to(o.manifest, 'UTF8')), 'hex')),
+ json_array_length(o.manifest::json->'snapshots'), (SELECT count(*) FROM api_keys k WHERE k.tenant_id = $1 AND k.revoked_at IS NULL))
+FROM offboardings o JOIN tenants t ON t.id = o.tenant_id JOIN sagas s ON s.id = o.saga_id WHERE o.tenant_id = $1`)
+	}
+	if got := int(d.deaths.Load()); got != len(places)*steps {
+		t.Errorf("%d deaths, want %d", got, len(places)*steps)
+	}
+	d.w.finish()
 }

@@ -30,7 +30,7 @@ func (c *cli) replay(args ...string) (r replayed) {
 }
 
 // awaitFolded waits until a consumer has folded an event: before that a rewind has no effect.
-func (w *deployment) awaitFolded(at *instance, consumer string) {
+func awaitFolded(w *deployment, consumer string) {
 	w.t.Helper()
 	within(w.t, consumer+" has folded an event", func(context.Context) (bool, string) {
 		n := w.count(`SELECT count(*) FROM consumer_checkpoints WHERE consumer = $1 AND position > 0`, consumer)

@@ -80,12 +80,16 @@ func missingMetrics(ctx context.Context, w *deployment, addresses ...string) (mi
 		missing = append(missing, observe.Missing(string(body))...)
 	}
 	for _, series := range []string{
-		`events_ingested_total{tenant_class="small",verdict="accepted"} `, `ingest_duration_seconds_count `, `events_published_total{topic="usage.raw"} `,
+		`events_ingested_total{tenant_class="small",verdict="accepted"} `, `ingest_duration_seconds_count `,
+		`events_published_total{topic="usage.raw"} `,
 		`events_consumed_total{consumer="meterplex-usage-aggregator",result="ok",topic="usage.validated"} `,
-		`events_dlq_total{stage="VALIDATION",topic="usage.raw"} 0`, `event_processing_duration_seconds_count{consumer="meterplex-usage-validator"} `,
+		`events_dlq_total{stage="VALIDATION",topic="usage.raw"} 0`,
+		`event_processing_duration_seconds_count{consumer="meterplex-usage-validator"} `,
 		`end_to_end_seconds_count{consumer="meterplex-usage-aggregator"} `, `outbox_unpublished_count 0`, `outbox_oldest_unpublished_seconds 0`,
-		`inbox_dedup_skips_total{`, `payload_conflicts_total 0`, `consumer_lag{partition="17",topic="usage.raw"} 0`, `consumer_lag{partition="0",topic="meterplex.commands"} 0`,
-		`projection_lag_events{projection="usage_aggregates"} 0`, `projection_lag_seconds{projection="usage_aggregates"} 0`, `log_head `, `identity_holds 1`, `database_monitored 0`, `wal_bytes NaN`,
+		`inbox_dedup_skips_total{`, `payload_conflicts_total 0`, `consumer_lag{partition="17",topic="usage.raw"} 0`,
+		`consumer_lag{partition="0",topic="meterplex.commands"} 0`,
+		`projection_lag_events{projection="usage_aggregates"} 0`, `projection_lag_seconds{projection="usage_aggregates"} 0`, `log_head `,
+		`identity_holds 1`, `database_monitored 0`, `wal_bytes NaN`,
 	} {
 		if !strings.Contains(found.String(), "\nmeterplex_"+series) {
 			missing = append(missing, series)

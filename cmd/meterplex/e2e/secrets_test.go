@@ -164,7 +164,7 @@ func (s *secrets) searchDatabase(w *deployment) {
 // searchTopics searches every record, with its key and headers.
 func (s *secrets) searchTopics(w *deployment) {
 	s.Helper()
-	client := w.kafka(kgo.ConsumeTopics(w.topicNames()...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	client := w.kafka(kgo.ConsumeTopics(topicNames(w)...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	defer client.Close()
 	for records := 0; ; {
 		ctx, cancel := context.WithTimeout(s.Context(), 3*time.Second)

@@ -21,14 +21,14 @@ func TestGracefulShutdownUnderLoad(t *testing.T) {
 	w.underLoad(3, busyTraffic(), func(i *instance, l *load) {
 		for range 2 {
 			within(t, "the groups are joined", func(ctx context.Context) (bool, string) {
-				n := w.members(ctx)
+				n := groupMembers(ctx, w)
 				return n == len(groups()), fmt.Sprint(n)
 			})
 			l.awaitMore(300)
 			i.stop()
 			n := -1
 			within(t, "the groups' coordinator answers", func(ctx context.Context) (bool, string) {
-				n = w.members(ctx)
+				n = groupMembers(ctx, w)
 				return n >= 0, ""
 			})
 			if n != 0 {
@@ -40,9 +40,9 @@ func TestGracefulShutdownUnderLoad(t *testing.T) {
 	})
 }
 
-// members counts the groups' members. It returns -1 during a rebalance or if the
+// groupMembers counts the groups' members. It returns -1 during a rebalance or if the
 // coordinator does not answer.
-func (w *deployment) members(ctx context.Context) (n int) {
+func groupMembers(ctx context.Context, w *deployment) (n int) {
 	w.t.Helper()
 	c := w.kafka()
 	defer c.Close()

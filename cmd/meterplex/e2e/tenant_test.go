@@ -12,7 +12,6 @@ import (
 type tenant struct {
 	id, subscription, key string
 	ledger                *ledger
-	asked                 *ledger // of consumptions and commits; empty: the checker leaves them out
 }
 
 // features are granted by every plan of a test.
@@ -23,28 +22,27 @@ type object = map[string]any
 // catalogue defines the features and a plan that grants them, without limits, and more grants of QUOTA features.
 func (w *deployment) catalogue(at *instance, more ...object) {
 	w.t.Helper()
-	define := func(name any, kind string) {
-		w.ask(w.operator, http.MethodPut, at, fmt.Sprint("/api/v1/features/", name), object{"name": name, "type": kind, "unit": "each"}, nil, http.StatusCreated)
+	define := func(name any, body object) {
+		body["name"], body["unit"] = name, "each"
+		w.ask(w.operator, http.MethodPut, at, fmt.Sprint("/api/v1/features/", name), body, nil, http.StatusCreated)
 	}
 	for _, f := range append(features(), "output_tokens") {
-		define(f, "METERED")
+		define(f, object{"type": "METERED"})
 	}
-	w.ask(w.operator, http.MethodPut, at, "/api/v1/features/grouped", object{"name": "grouped", "type": "METERED", "unit": "each", "groupBy": []string{"region"}}, nil, http.StatusCreated)
-	define("calls", "QUOTA")
+	define("grouped", object{"type": "METERED", "groupBy": []string{"region"}})
+	define("calls", object{"type": "QUOTA"})
 	for _, g := range more {
-		define(g["feature"], "QUOTA")
+		define(g["feature"], object{"type": "QUOTA"})
 	}
 	w.ask(w.operator, http.MethodPut, at, "/api/v1/plans/all", planOfAll(more...), nil, http.StatusCreated)
 }
 
 // planOfAll is the plan that grants all features, with more grants.
 func planOfAll(more ...object) object {
-	var grants []object
-	for _, f := range append(features(), "output_tokens") {
+	grants := []object{{"feature": "calls", "limit": 1000, "limitBehavior": "HARD", "resetPeriod": "MONTHLY"}}
+	for _, f := range append(features(), "output_tokens", "grouped") {
 		grants = append(grants, object{"feature": f, "limit": nil, "limitBehavior": "SOFT", "resetPeriod": "MONTHLY"})
 	}
-	grants = append(grants, object{"feature": "grouped", "limit": nil, "limitBehavior": "SOFT", "resetPeriod": "MONTHLY"})
-	grants = append(grants, object{"feature": "calls", "limit": 1000, "limitBehavior": "HARD", "resetPeriod": "MONTHLY"})
 	return object{"name": "All", "entitlements": append(grants, more...)}
 }
 
@@ -53,11 +51,12 @@ func (w *deployment) createTenants(at *instance, n int) []*tenant {
 	w.t.Helper()
 	var made []*tenant
 	for range n {
-		x := &tenant{ledger: newLedger(), asked: newLedger()}
+		x := &tenant{ledger: newLedger()}
 		var answer struct{ ID, Secret string }
-		w.ask(w.operator, http.MethodPost, at, "/api/v1/tenants", object{"name": fmt.Sprint("tenant ", uuid.NewString()), "class": "small"}, &answer, http.StatusCreated)
+		w.ask(w.operator, http.MethodPost, at, "/api/v1/tenants", object{"name": fmt.Sprint("tenant ", uuid.NewString()), "class": "small"},
+			&answer, http.StatusCreated)
 		x.id = answer.ID
-		x.subscription = w.subscribe(at, x)
+		x.subscription = subscribe(w, at, x)
 		x.key = w.keyOf(at, x, "usage:write", "usage:read", "entitlements:read")
 		made = append(made, x)
 	}
@@ -67,29 +66,25 @@ func (w *deployment) createTenants(at *instance, n int) []*tenant {
 	return made
 }
 
-func (w *deployment) subscribe(at *instance, x *tenant) string {
+func subscribe(w *deployment, at *instance, x *tenant) string {
 	w.t.Helper()
 	var answer struct{ ID string }
-	w.ask(w.operator, http.MethodPost, at, "/api/v1/tenants/"+x.id+"/subscriptions", object{"plan": "all", "status": "ACTIVE"}, &answer, http.StatusCreated)
+	w.ask(w.operator, http.MethodPost, at, "/api/v1/tenants/"+x.id+"/subscriptions", object{"plan": "all", "status": "ACTIVE"}, &answer,
+		http.StatusCreated)
 	return answer.ID
 }
 
+// keyOf creates a key of a tenant.
 func (w *deployment) keyOf(at *instance, x *tenant, scopes ...string) string {
 	w.t.Helper()
-	_, secret := w.newKey(at, x, scopes...)
-	return secret
-}
-
-// newKey creates a key and returns its id, too.
-func (w *deployment) newKey(at *instance, x *tenant, scopes ...string) (id, secret string) {
-	w.t.Helper()
-	var answer struct{ ID, Secret string }
-	w.ask(w.operator, http.MethodPost, at, "/api/v1/tenants/"+x.id+"/api-keys", object{"name": "e2e", "scopes": scopes, "mode": "live"}, &answer, http.StatusCreated)
-	return answer.ID, answer.Secret
+	var answer struct{ Secret string }
+	in := object{"name": "e2e", "scopes": scopes, "mode": "live"}
+	w.ask(w.operator, http.MethodPost, at, "/api/v1/tenants/"+x.id+"/api-keys", in, &answer, http.StatusCreated)
+	return answer.Secret
 }
 
 // awaitKeys waits until an instance accepts the tenants' keys, which another instance created.
-func (w *deployment) awaitKeys(at *instance, tenants []*tenant) {
+func awaitKeys(w *deployment, at *instance, tenants []*tenant) {
 	w.t.Helper()
 	for _, x := range tenants {
 		within(w.t, "the key is accepted", func(ctx context.Context) (bool, string) {
@@ -97,10 +92,4 @@ func (w *deployment) awaitKeys(at *instance, tenants []*tenant) {
 			return status == http.StatusOK, fmt.Sprint(status, err, string(body))
 		})
 	}
-}
-
-// setSubscription changes the subscription's status.
-func (w *deployment) setSubscription(at *instance, x *tenant, id, status string) {
-	w.t.Helper()
-	w.ask(w.operator, http.MethodPatch, at, "/api/v1/tenants/"+x.id+"/subscriptions/"+id, object{"status": status}, nil, http.StatusOK)
 }

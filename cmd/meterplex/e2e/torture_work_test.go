@@ -15,25 +15,44 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// backgroundWork runs beside ingest: reads, rebuilds, retries of dead letters, changes of the
-// catalogue, and usage sent as messages.
+// Kinds of background work.
+const (
+	workFigures, workAsOf      = "reads of figures between their bounds", "reads of figures as known before"
+	workChecks, workExplained  = "entitlement checks between their bounds", "explanations that add up"
+	workRebuilds               = "rebuilds begun"
+	workRetries, workBulks     = "dead letters retried", "bulk retries"
+	workRenewed, workReplays   = "subscriptions renewed", "rewinds and replays"
+	workMessages, workPoison   = "messages with usage", "invalid messages"
+	workCorrected              = "batches of corrections and retractions"
+	workClosed, workReopened   = "closes requested", "periods reopened"
+	workDecided                = "adjustments decided"
+	workConsumed, workHeld     = "amounts consumed", "amounts held"
+	workLimits, workOffboarded = "limits changed", "offboardings"
+	messagePrefix              = "message-" // begins the ids of events sent as messages
+	correctedFeature           = "output_tokens"
+)
+
+// backgroundWork runs beside ingest: reads, rebuilds, retries of dead letters, corrections, changes of the
+// catalogue, usage sent as messages, limits, periods and an offboarding.
 type backgroundWork struct {
-	x           *torture
-	rebuild     rebuild // the undecided rebuild
-	live        bool    // it was promoted
-	outside     *kgo.Client
-	limits      *limitsLoad
-	corrections *correctionsLoad
-	periods     *periodsLoad
-	endings     *endingsLoad
-	sources     map[*tenant]*source
-	known       []figures   // answers at a position, to be read again
-	rest        atomic.Bool // no changes: the service recovers
+	x       *torture
+	rebuild rebuild // the undecided rebuild
+	outside *kgo.Client
+	limits  *limitsLoad
+	periods *periodsLoad
+	endings *endingsLoad
+	sources map[*tenant]*source
+	rest    atomic.Bool // no changes: the service recovers
 	// doubtful is odd while reads may see COMMITs that a failover loses: a crash, or a cancelled wait, shows them before the standby has them.
 	doubtful atomic.Int64
-	mu       sync.Mutex
 
-	between, asOf, explained, checks, rebuilds, promoted, rolledBack, abandoned, scoped, retried, bulks, renewed, changed, replays, messages, poison atomic.Int64
+	mu    sync.Mutex
+	known []figures // answers at a position, to be read again
+
+	corrected *tenant         // whose usage is corrected
+	batch     []object        // its batch without an answer
+	ids       []string        // of its usage, in the order of sending
+	retracted map[string]bool // of its usage
 }
 
 // figures are a tenant's sums by feature at a position.
@@ -44,7 +63,8 @@ type figures struct {
 }
 
 func newBackgroundWork(x *torture) *backgroundWork {
-	return &backgroundWork{x: x, sources: map[*tenant]*source{}, limits: newLimitsLoad(x), corrections: newCorrectionsLoad(x), periods: newPeriodsLoad(x), endings: newEndingsLoad(x)}
+	return &backgroundWork{x: x, sources: map[*tenant]*source{}, retracted: map[string]bool{},
+		limits: newLimitsLoad(x), periods: newPeriodsLoad(x), endings: newEndingsLoad(x)}
 }
 
 // begin starts the background work. It returns a function that stops it. While the service recovers, it makes no changes: each is an event
@@ -53,9 +73,10 @@ func (k *backgroundWork) begin(seed uint64) func() {
 	ctx, cancel := context.WithCancel(k.x.t.Context())
 	k.rest.Store(false)
 	var wait sync.WaitGroup
-	reads := []func(context.Context, *rand.Rand){k.read, k.read, k.identity, k.limits.watch}
-	changes := []func(context.Context, *rand.Rand){k.decideRebuild, k.retry, k.replaceSubscription, k.message, k.limits.requests, k.limits.requests, k.limits.requests,
-		k.limits.enforced, k.limits.changeLimits, k.corrections.requests, k.periods.requests, k.periods.requests, k.endings.requests}
+	reads := []func(context.Context, *rand.Rand){k.read, k.read, k.x.identity}
+	changes := []func(context.Context, *rand.Rand){k.decideRebuild, k.retry, k.replaceSubscription, k.message, k.correct, k.limits.requests,
+		k.limits.requests,
+		k.limits.requests, k.limits.enforced, k.limits.changeLimits, k.periods.requests, k.periods.requests, k.endings.requests}
 	for n, do := range slices.Concat(reads, changes) {
 		rng := rand.New(rand.NewPCG(seed, uint64(n)))
 		wait.Go(func() {
@@ -92,56 +113,54 @@ func (a *aggregates) sums() map[string]int64 {
 	return sums
 }
 
-// read checks that figures lie between the acknowledged and the attempted sums, that earlier
+// identity checks on any instance that every accepted event is in exactly one place, at any moment.
+func (x *torture) identity(ctx context.Context, _ *rand.Rand) {
+	var answer identityAnswer
+	if x.look(ctx, x.w.operator, "/api/v1/system/identity", &answer) && !answer.holds() {
+		x.t.Errorf("the identity does not hold: %+v", answer)
+	}
+}
+
+// read checks that figures and an entitlement lie between the acknowledged and the attempted sums, that earlier
 // figures are unchanged as of their position, and that explanations add up.
 func (k *backgroundWork) read(ctx context.Context, rng *rand.Rand) {
-	x := k.x
-	tenant := x.tenants[rng.IntN(len(x.tenants)-1)] // the last one's usage may be rejected
+	x, feature := k.x, features()[0]
+	tenant := x.w.tenants[rng.IntN(len(x.w.tenants)-1)] // the last one's usage may be rejected
 	since := k.doubtful.Load()
 	low, at := tenant.ledger.sumsAcknowledged()
-	if at == "" {
-		return
-	}
 	var response aggregates
-	status, _ := x.attempt(ctx, tenant.key, http.MethodGet, "/api/v1/usage/aggregates?limit=500&minPosition="+at, nil, &response, "Prefer", "wait=5")
-	if status != http.StatusOK {
-		k.unexpected(ctx, "figures", status)
+	if at == "" || !x.look(ctx, tenant.key, "/api/v1/usage/aggregates?limit=500&minPosition="+at, &response) {
 		return
 	}
 	high, sums := tenant.ledger.sumsAttempted(), response.sums()
-	k.between.Add(1)
-	for _, feature := range features() {
-		if sums[feature] < low[feature] || sums[feature] > high[feature] {
-			x.t.Errorf("figures of %s at %s: %s is %d, acknowledged before %d, attempted so far %d", tenant.id, response.AsOfPosition, feature, sums[feature], low[feature], high[feature])
+	x.did(workFigures)
+	for _, f := range features() {
+		if sums[f] < low[f] || sums[f] > high[f] {
+			x.t.Errorf("figures of %s at %s: %s is %d, acknowledged before %d, attempted so far %d", tenant.id, response.AsOfPosition, f, sums[f],
+				low[f], high[f])
 		}
 	}
-	if k.certain(since) {
-		k.saveFigures(rng, figures{tenant, response.AsOfPosition, sums})
+	k.compareKnown(ctx, rng, since, figures{tenant, response.AsOfPosition, sums})
+	var check struct{ Used int64 }
+	if x.look(ctx, tenant.key, "/api/v1/entitlements/"+feature+"/check?minPosition="+at, &check) {
+		x.did(workChecks)
+		high = tenant.ledger.sumsAttempted()
+		// Usage of the last hour may belong to the previous month.
+		newMonth := time.Now().UTC().Add(-2*time.Hour).Month() != time.Now().UTC().Month()
+		if check.Used > high[feature] || !newMonth && check.Used < low[feature] {
+			x.t.Errorf("an entitlement of %s at %s has %d used, acknowledged before %d, attempted so far %d", tenant.id, at, check.Used,
+				low[feature], high[feature])
+		}
 	}
-	k.check(ctx, tenant, low, at)
-	k.recheckFigures(ctx, rng)
-	if len(response.Data) > 0 {
-		k.explain(ctx, tenant, response.Data[rng.IntN(len(response.Data))].Feature, response.Data[0].PeriodKey)
+	if len(response.Data) == 0 {
+		return
 	}
-}
-
-// identity checks that every accepted event is in exactly one place, at any moment.
-func (k *backgroundWork) identity(ctx context.Context, _ *rand.Rand) {
-	var response struct {
-		Holds bool
-		Total identityTerms
-	}
-	status, body := k.x.attempt(ctx, k.x.operator, http.MethodGet, "/api/v1/system/identity", nil, &response)
-	if status != http.StatusOK {
-		k.unexpected(ctx, "the identity", status)
-	} else if !response.Holds || !response.Total.hold() {
-		k.x.t.Errorf("the identity does not hold: %s", body)
-	}
-}
-
-func (k *backgroundWork) unexpected(ctx context.Context, what string, status int) {
-	if status != 0 && ctx.Err() == nil {
-		k.x.t.Errorf("%s: answered with %d", what, status)
+	d := response.Data[rng.IntN(len(response.Data))]
+	var explained struct{ Adds bool }
+	if x.look(ctx, tenant.key, "/api/v1/usage/aggregates/explain?limit=1&feature="+d.Feature+"&periodKey="+d.PeriodKey, &explained) {
+		if x.did(workExplained); !explained.Adds {
+			x.t.Errorf("the explanation of %+v of %s does not add up", d, tenant.id)
+		}
 	}
 }
 
@@ -150,136 +169,73 @@ func (k *backgroundWork) certain(since int64) bool {
 	return since%2 == 0 && since == k.doubtful.Load()
 }
 
-func (k *backgroundWork) saveFigures(rng *rand.Rand, f figures) {
+// compareKnown keeps new figures, and reads earlier ones again as of their position.
+func (k *backgroundWork) compareKnown(ctx context.Context, rng *rand.Rand, since int64, read figures) {
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	if len(k.known) < 200 {
-		k.known = append(k.known, f)
-	} else {
-		k.known[rng.IntN(len(k.known))] = f
+	if k.certain(since) && len(k.known) < 200 {
+		k.known = append(k.known, read)
+	} else if k.certain(since) {
+		k.known[rng.IntN(len(k.known))] = read
 	}
-}
-
-// check compares the use that an entitlement check returns. Usage of the last hour may
-// belong to the previous month.
-func (k *backgroundWork) check(ctx context.Context, tenant *tenant, low map[string]int64, at string) {
-	feature := features()[0]
-	var response struct{ Used int64 }
-	status, _ := k.x.attempt(ctx, tenant.key, http.MethodGet, "/api/v1/entitlements/"+feature+"/check?minPosition="+at, nil, &response, "Prefer", "wait=5")
-	if status != http.StatusOK {
-		k.unexpected(ctx, "a check", status)
-		return
-	}
-	k.checks.Add(1)
-	high := tenant.ledger.sumsAttempted()
-	if newMonth := time.Now().UTC().Add(-2*time.Hour).Month() != time.Now().UTC().Month(); response.Used > high[feature] || !newMonth && response.Used < low[feature] {
-		k.x.t.Errorf("an entitlement of %s at %s has %d used, acknowledged before %d, attempted so far %d", tenant.id, at, response.Used, low[feature], high[feature])
-	}
-}
-
-// recheckFigures reads earlier figures as of their position and compares them.
-func (k *backgroundWork) recheckFigures(ctx context.Context, rng *rand.Rand) {
-	k.mu.Lock()
-	if len(k.known) == 0 {
-		k.mu.Unlock()
-		return
-	}
-	f := k.known[rng.IntN(len(k.known))]
+	known := slices.Clone(k.known)
 	k.mu.Unlock()
-	var response aggregates
-	status, _ := k.x.attempt(ctx, f.tenant.key, http.MethodGet, "/api/v1/usage/aggregates?limit=500&asOfPosition="+f.at, nil, &response, "Prefer", "wait=5")
-	if status != http.StatusOK {
-		k.unexpected(ctx, "figures as known", status)
+	if len(known) == 0 {
 		return
 	}
-	k.asOf.Add(1)
+	f := known[rng.IntN(len(known))]
+	var response aggregates
+	if !k.x.look(ctx, f.tenant.key, "/api/v1/usage/aggregates?limit=500&asOfPosition="+f.at, &response) {
+		return
+	}
+	k.x.did(workAsOf)
 	if now := response.sums(); fmt.Sprint(now) != fmt.Sprint(f.sums) {
 		k.x.t.Errorf("figures of %s as of %s are %v, were %v", f.tenant.id, f.at, now, f.sums)
 	}
 }
 
-func (k *backgroundWork) explain(ctx context.Context, tenant *tenant, feature, period string) {
-	var response struct{ Adds bool }
-	status, body := k.x.attempt(ctx, tenant.key, http.MethodGet, "/api/v1/usage/aggregates/explain?limit=1&feature="+feature+"&periodKey="+period, nil, &response)
-	if status != http.StatusOK {
-		k.unexpected(ctx, "an explanation", status)
-		return
-	}
-	k.explained.Add(1)
-	if !response.Adds {
-		k.x.t.Errorf("the explanation of %s of %s does not add up: %s", feature, tenant.id, body)
-	}
-}
-
-// decideRebuild does one operation on a rebuild: begins it, reads its diff, promotes
-// it, rolls it back, or abandons it.
+// decideRebuild does one operation on a rebuild: begins it, reads its diff, promotes it, rolls it back, or abandons it.
 func (k *backgroundWork) decideRebuild(ctx context.Context, rng *rand.Rand) {
 	x := k.x
 	if k.rebuild.ID == "" {
-		projection := []string{"usage_aggregates", "usage_aggregates", "dead_letter_events", "entitlement_reads", "usage_series"}[rng.IntN(5)]
-		ask := object{"reason": "torture", "workers": 1}
+		projection, ask := projections()[rng.IntN(4)], object{"workers": 1}
 		if rng.IntN(3) == 0 {
-			ask["tenantId"] = x.tenants[rng.IntN(len(x.tenants))].id
+			ask["tenantId"] = x.w.tenants[rng.IntN(len(x.w.tenants))].id
 			if projection == "usage_aggregates" && rng.IntN(2) == 0 {
 				ask["periodKey"] = time.Now().UTC().Format("2006-01")
 			}
 		}
-		var r rebuild
-		if status, body := x.attempt(ctx, x.operator, http.MethodPost, "/api/v1/projections/"+projection+"/rebuilds", ask, &r, "Idempotency-Key", uuid.NewString()); status == http.StatusAccepted {
-			k.rebuild, k.live = r, false
-			k.rebuilds.Add(1)
-			if ask["tenantId"] != nil {
-				k.scoped.Add(1)
-			}
-		} else if status != 0 && status != http.StatusConflict {
-			x.t.Errorf("a rebuild was answered with %d %s", status, body)
-		}
+		x.operate(ctx, workRebuilds, "/api/v1/projections/"+projection+"/rebuilds", ask, &k.rebuild)
 		return
 	}
 	path := "/api/v1/rebuilds/" + k.rebuild.ID
 	var r rebuild
-	if status, _ := x.attempt(ctx, x.operator, http.MethodGet, path, nil, &r); status != http.StatusOK {
+	var diff struct{ Data []json.RawMessage }
+	if !x.look(ctx, x.w.operator, path, &r) || r.State == "FOLDING" || r.State == "CATCHING_UP" {
 		return
 	}
-	switch r.State {
-	case "FAILED":
+	if r.State == "FAILED" {
 		x.t.Errorf("a rebuild failed: %+v", r)
-		k.rebuild = rebuild{}
-	case "READY", "ROLLED_BACK", "PROMOTED":
-		k.decide(ctx, rng, path, r.State)
-	case "ABANDONED":
-		k.rebuild = rebuild{}
 	}
-}
-
-func (k *backgroundWork) decide(ctx context.Context, rng *rand.Rand, path, state string) {
-	x := k.x
-	var diff struct{ Data []json.RawMessage }
-	if status, body := x.attempt(ctx, x.operator, http.MethodGet, path+"/diff", nil, &diff); status == http.StatusOK && len(diff.Data) > 0 {
+	if r.State == "FAILED" || r.State == "ABANDONED" {
+		k.rebuild = rebuild{}
+		return
+	}
+	if status, body := x.attempt(ctx, x.w.operator, http.MethodGet, path+"/diff", nil, &diff); status == http.StatusOK && len(diff.Data) > 0 {
 		x.t.Errorf("the rebuilt generation differs: %s", body)
 	}
-	step, count := "promote", &k.promoted
+	step := "promote"
 	switch {
-	case state == "PROMOTED" && rng.IntN(2) == 0:
-		step, count = "rollback", &k.rolledBack
-	case state == "PROMOTED":
+	case r.State == "PROMOTED" && rng.IntN(2) == 0:
+		step = "rollback"
+	case r.State == "PROMOTED":
 		k.rebuild = rebuild{} // it stays promoted
 		return
 	case rng.IntN(3) == 0:
-		step, count = "abandon", &k.abandoned
+		step = "abandon"
 	}
-	status, body := x.attempt(ctx, x.operator, http.MethodPost, path+"/"+step, object{"reason": "torture"}, nil, "Idempotency-Key", uuid.NewString())
-	switch status {
-	case 0:
-	case http.StatusAccepted:
-		count.Add(1)
-	case http.StatusConflict, http.StatusUnprocessableEntity:
-		if step != "abandon" {
-			_, _ = x.attempt(ctx, x.operator, http.MethodPost, path+"/abandon", object{"reason": "torture"}, nil)
-		}
-		k.rebuild = rebuild{} // it has expired, or a later one replaced it
-	default:
-		x.t.Errorf("%s was answered with %d %s", step, status, body)
+	if !x.operate(ctx, step, path+"/"+step, object{}, nil) && ctx.Err() == nil { // it has expired, or a later one replaced it
+		x.operate(ctx, "abandoned", path+"/abandon", object{}, nil)
+		k.rebuild = rebuild{}
 	}
 }
 
@@ -287,31 +243,17 @@ func (k *backgroundWork) decide(ctx context.Context, rng *rand.Rand, path, state
 func (k *backgroundWork) retry(ctx context.Context, rng *rand.Rand) {
 	x := k.x
 	if rng.IntN(3) == 0 {
-		ask := object{"action": "retry", "reason": "torture", "filter": object{"status": "FAILED", "stage": "VALIDATION", "tenantId": x.restless.id}}
-		status, body := x.attempt(ctx, x.operator, http.MethodPost, "/api/v1/dead-letters/bulk", ask, nil, "Idempotency-Key", uuid.NewString())
-		k.settled(&k.bulks, "a bulk", status, body)
+		filter := object{"status": "FAILED", "stage": "VALIDATION", "tenantId": x.restless.id}
+		x.operate(ctx, workBulks, "/api/v1/dead-letters/bulk", object{"action": "retry", "filter": filter}, nil)
 		return
 	}
 	var letters struct{ Data []deadLetter }
-	if status, _ := x.attempt(ctx, x.operator, http.MethodGet, "/api/v1/dead-letters?stage=VALIDATION&status=FAILED&limit=20", nil, &letters); status != http.StatusOK || len(letters.Data) == 0 {
-		return
-	}
-	one := letters.Data[rng.IntN(len(letters.Data))]
-	status, body := x.attempt(ctx, x.operator, http.MethodPost, "/api/v1/dead-letters/"+one.ID+"/retry", object{"reason": "torture"}, nil, "Idempotency-Key", uuid.NewString())
-	k.settled(&k.retried, "a retry", status, body)
-}
-
-func (k *backgroundWork) settled(count *atomic.Int64, what string, status int, body []byte) {
-	switch status {
-	case 0, http.StatusConflict, http.StatusUnprocessableEntity, http.StatusNotFound:
-	case http.StatusAccepted, http.StatusOK:
-		count.Add(1)
-	default:
-		k.x.t.Errorf("%s was answered with %d %s", what, status, body)
+	if x.look(ctx, x.w.operator, "/api/v1/dead-letters?stage=VALIDATION&status=FAILED&limit=20", &letters) && len(letters.Data) > 0 {
+		x.operate(ctx, workRetries, "/api/v1/dead-letters/"+letters.Data[rng.IntN(len(letters.Data))].ID+"/retry", object{}, nil)
 	}
 }
 
-// replaceSubscription cancels the restless tenant's subscription and begins another. Usage accepted
+// replaceSubscription cancels the restless tenant's subscription and begins another, and defines a feature. Usage accepted
 // meanwhile by an instance with a stale cache is rejected later.
 func (k *backgroundWork) replaceSubscription(ctx context.Context, rng *rand.Rand) {
 	x := k.x
@@ -319,32 +261,22 @@ func (k *backgroundWork) replaceSubscription(ctx context.Context, rng *rand.Rand
 	var all struct {
 		Data []struct{ ID, Status string }
 	}
-	if status, _ := x.attempt(ctx, x.operator, http.MethodGet, base, nil, &all); status != http.StatusOK {
+	if !x.look(ctx, x.w.operator, base, &all) {
 		return
 	}
 	for _, s := range all.Data {
 		if s.Status == "ACTIVE" {
-			x.attempt(ctx, x.operator, http.MethodPatch, base+"/"+s.ID, object{"status": "CANCELLED"}, nil)
+			x.do(ctx, "subscriptions cancelled", x.w.operator, http.MethodPatch, base+"/"+s.ID, object{"status": "CANCELLED"}, nil)
 		}
 	}
 	x.sleep(time.Duration(100+rng.IntN(400)) * time.Millisecond)
-	if status, _ := x.attempt(ctx, x.operator, http.MethodPost, base, object{"plan": "all", "status": "ACTIVE"}, nil, "Idempotency-Key", uuid.NewString()); status == http.StatusCreated {
-		k.renewed.Add(1)
-	}
+	x.do(ctx, workRenewed, x.w.operator, http.MethodPost, base, object{"plan": "all", "status": "ACTIVE"}, nil, "Idempotency-Key",
+		uuid.NewString())
 	name := fmt.Sprint("extra-", rng.IntN(50))
-	if status, body := x.attempt(ctx, x.operator, http.MethodPut, "/api/v1/features/"+name, object{"name": name, "type": "METERED", "unit": "each"}, nil); status >= 400 {
-		x.t.Errorf("a feature was answered with %d %s", status, body)
-	} else if status > 0 {
-		k.changed.Add(1)
-	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(time.Second):
-	}
+	x.do(ctx, "features changed", x.w.operator, http.MethodPut, "/api/v1/features/"+name,
+		object{"name": name, "type": "METERED", "unit": "each"}, nil)
+	x.sleep(time.Second)
 }
-
-// messagePrefix begins the ids of events sent as messages.
-const messagePrefix = "message-"
 
 // message sends usage as a message, sometimes an invalid one.
 func (k *backgroundWork) message(ctx context.Context, rng *rand.Rand) {
@@ -352,13 +284,13 @@ func (k *backgroundWork) message(ctx context.Context, rng *rand.Rand) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if k.outside == nil {
-		k.outside = x.kafka(kgo.DefaultProduceTopic(x.prefix+usageCommands), kgo.UnknownTopicRetries(-1))
+		k.outside = x.w.kafka(kgo.DefaultProduceTopic(x.w.prefix+usageCommands), kgo.UnknownTopicRetries(-1))
 		x.t.Cleanup(k.outside.Close)
 	}
-	tenant := x.tenants[rng.IntN(len(x.tenants))]
+	tenant := x.w.tenants[rng.IntN(len(x.w.tenants))]
 	s := k.sources[tenant]
 	if s == nil {
-		s = &source{rng: rng, mix: mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 10}, name: messagePrefix + tenant.id[24:]}
+		s = &source{mix: mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 10}, name: messagePrefix + tenant.id[24:]}
 		k.sources[tenant] = s
 	}
 	s.rng = rng
@@ -366,14 +298,58 @@ func (k *backgroundWork) message(ctx context.Context, rng *rand.Rand) {
 	if rng.IntN(20) > 0 {
 		batch := s.batch()
 		tenant.ledger.sending(batch)
-		value, _ = json.Marshal(object{"events": batch})
-		k.messages.Add(1)
+		value = jsonOf(x.t, object{"events": batch})
+		x.did(workMessages)
 	} else {
-		k.poison.Add(1)
+		x.did(workPoison)
 	}
 	if err := k.outside.ProduceSync(ctx, &kgo.Record{Key: []byte(tenant.id), Value: value}).FirstErr(); err != nil {
 		// A client with metadata of topics that the broker lost must be replaced.
 		k.outside.Close()
 		k.outside = nil
 	}
+}
+
+// correct sends the open batch of usage, corrections and retractions, or a new one. Batches follow one another, so that no
+// correction is refused: meterplex verify computes the figure from the order of the log.
+func (k *backgroundWork) correct(ctx context.Context, rng *rand.Rand) {
+	if len(k.batch) == 0 && rng != nil {
+		for range 1 + rng.IntN(8) {
+			k.batch = append(k.batch, k.drawCorrection(rng))
+		}
+	}
+	if len(k.batch) == 0 {
+		return
+	}
+	var answer struct{ Events []verdict }
+	status, body := k.x.attempt(ctx, k.corrected.key, http.MethodPost, "/api/v1/usage/events", object{"events": k.batch}, &answer)
+	if status == 0 {
+		return
+	}
+	refused := func(v verdict) bool { return v.Status != "accepted" && v.Status != "duplicate" }
+	if len(answer.Events) != len(k.batch) || slices.ContainsFunc(answer.Events, refused) {
+		k.x.t.Errorf("corrections: %v was answered with %d %s", k.batch, status, body)
+	}
+	k.batch = nil
+	k.x.did(workCorrected)
+}
+
+// drawCorrection draws usage, or a correction or retraction of usage sent before. It is never a correction of retracted usage: a refusal
+// that depends on whether the validator was faster would not be known.
+func (k *backgroundWork) drawCorrection(rng *rand.Rand) object {
+	id := fmt.Sprint("corrected-", len(k.ids), "-", rng.Uint64())
+	e := object{"eventId": id, "feature": correctedFeature, "amount": 1 + rng.Int64N(1000),
+		"timestamp": time.Now().UTC().Format(time.RFC3339Nano)}
+	if len(k.ids) > 0 && rng.IntN(3) > 0 {
+		if ref := k.ids[max(0, len(k.ids)-1-rng.IntN(10))]; !k.retracted[ref] {
+			e["correctionRef"], e["type"] = ref, "correction"
+			if rng.IntN(5) == 0 {
+				e["type"], k.retracted[ref] = "retraction", true
+				delete(e, "amount")
+			}
+			return e
+		}
+	}
+	k.ids = append(k.ids, id)
+	return e
 }

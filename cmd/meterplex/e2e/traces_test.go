@@ -142,7 +142,7 @@ func countBatches(c *collector, e *tracedEvent) (n int) {
 func (w *deployment) checkTraceParents(list ...*tracedEvent) {
 	w.t.Helper()
 	found := map[string][]string{}
-	w.eachRecord(func(r *kgo.Record) {
+	eachRecord(w, func(r *kgo.Record) {
 		var id, parent string
 		for _, h := range r.Headers {
 			switch h.Key {
@@ -172,13 +172,13 @@ func TestTheRetryOfADeadLetterIsOneTrace(t *testing.T) {
 	w.serve("validator,aggregator,deadletter,commands,projector", c.settings()...)
 	w.catalogue(front)
 	x := w.createTenants(front, 1)[0]
-	w.acceptThenReject(other, front, x)
+	acceptThenReject(w, other, front, x)
 	w.drain()
-	letter := w.letter(front, x, "FAILED")
+	letter := awaitLetter(w, front, x, "FAILED")
 	const trace = "7bf92f3577b34da6a3ce929d0e0e4736"
 	w.ask(w.operator, http.MethodPost, front, "/api/v1/dead-letters/"+letter.ID+"/retry", object{"reason": "renewed"}, nil, http.StatusAccepted,
 		"Traceparent", "00-"+trace+"-00f067aa0ba902b7-01")
-	w.letter(front, x, "RESOLVED")
+	awaitLetter(w, front, x, "RESOLVED")
 
 	requested := w.ofType(front, trace, "meterplex.dead_letters.dead_letter.retry_requested")
 	retried, validated := w.ofType(front, trace, "meterplex.usage.event.retried"), w.ofType(front, trace, "meterplex.usage.event.validated")

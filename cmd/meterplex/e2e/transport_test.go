@@ -46,13 +46,14 @@ func newSecuredBroker(t *testing.T, users map[string]string) *securedBroker {
 func by256(user string) bool { return len(user)%2 == 0 }
 
 // setPassword replaces the SCRAM password of a user.
-func (w *deployment) setPassword(admin *kadm.Client, user, password string) {
+func setPassword(w *deployment, admin *kadm.Client, user, password string) {
 	w.t.Helper()
 	mechanism := kadm.ScramSha512
 	if by256(user) {
 		mechanism = kadm.ScramSha256
 	}
-	changed, err := admin.AlterUserSCRAMs(w.t.Context(), nil, []kadm.UpsertSCRAM{{User: user, Mechanism: mechanism, Iterations: 4096, Password: password}})
+	changed, err := admin.AlterUserSCRAMs(w.t.Context(), nil, []kadm.UpsertSCRAM{{User: user, Mechanism: mechanism, Iterations: 4096,
+		Password: password}})
 	if err == nil {
 		err = changed.Error()
 	}
@@ -71,18 +72,20 @@ func (b *securedBroker) access(t *testing.T, user, password string) []string {
 	if by256(user) {
 		mechanism = "SCRAM-SHA-256"
 	}
-	return append(settings, "KAFKA_BROKERS="+b.SecuredBrokers()[0], "KAFKA_SASL_MECHANISM="+mechanism, "KAFKA_SASL_USERNAME="+user, "KAFKA_SASL_PASSWORD="+password)
+	return append(settings, "KAFKA_BROKERS="+b.SecuredBrokers()[0], "KAFKA_SASL_MECHANISM="+mechanism, "KAFKA_SASL_USERNAME="+user,
+		"KAFKA_SASL_PASSWORD="+password)
 }
 
 // examineWithAccess runs verify and doctor with the settings of the service. Neither needs further rights.
-func (w *deployment) examineWithAccess(at *instance) {
+func examineWithAccess(w *deployment, at *instance) {
 	w.t.Helper()
 	w.requireProven("over TLS", w.verify(at))
 	path, err := binary()
 	must.OK(w.t, err)
 	for _, args := range [][]string{{"doctor", "-o", "json"}, {"config", "print", "-o", "json"}} {
 		cmd := exec.Command(path, args...)
-		cmd.Env, cmd.SysProcAttr = append([]string{"HOME=" + w.t.TempDir(), "DATABASE_URL=" + w.db, "METERPLEX_TOPIC_PREFIX=" + w.prefix, "METERPLEX_URL=" + at.url()}, w.access...), childAttributes()
+		cmd.Env, cmd.SysProcAttr = append([]string{"HOME=" + w.t.TempDir(), "DATABASE_URL=" + w.db, "METERPLEX_TOPIC_PREFIX=" + w.prefix,
+			"METERPLEX_URL=" + at.url()}, w.access...), childAttributes()
 		var out, said bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &said
 		if err := cmd.Run(); err != nil && !errors.As(err, new(*exec.ExitError)) {
@@ -112,7 +115,7 @@ func (w *deployment) examineWithAccess(at *instance) {
 
 // loseAccess revokes the rights of the login, and then changes its password, while the service runs: each is logged a few times, by the
 // setting or the ACL, and ingest continues. What was queued is counted once the access is back.
-func (w *deployment) loseAccess(at *instance, admin *kadm.Client, user, password string, acls [][]string) {
+func loseAccess(w *deployment, at *instance, admin *kadm.Client, user, password string, acls [][]string) {
 	w.t.Helper()
 	x := w.tenants[0]
 	for _, c := range []struct {
@@ -131,7 +134,8 @@ func (w *deployment) loseAccess(at *instance, admin *kadm.Client, user, password
 				}
 			}
 		}},
-		{"the password is changed", "KAFKA_SASL_PASSWORD", func() { w.setPassword(admin, user, "canary-changed") }, func() { w.setPassword(admin, user, password) }},
+		{"the password is changed", "KAFKA_SASL_PASSWORD", func() { setPassword(w, admin, user, "canary-changed") },
+			func() { setPassword(w, admin, user, password) }},
 	} {
 		before := len(at.lines())
 		c.lose()
@@ -142,7 +146,8 @@ func (w *deployment) loseAccess(at *instance, admin *kadm.Client, user, password
 		if c.logged == "KAFKA_SASL_PASSWORD" {
 			within(w.t, "the reason is at /readyz", func(ctx context.Context) (bool, string) {
 				status, body, err := w.call(ctx, "", http.MethodGet, at.url()+"/readyz", nil)
-				return err == nil && status == http.StatusOK && bytes.Contains(body, []byte(`"kafka":"does not answer: authentication failed"`)), fmt.Sprint(status, string(body), err)
+				return err == nil && status == http.StatusOK && bytes.Contains(body, []byte(`"kafka":"does not answer: authentication failed"`)),
+					fmt.Sprint(status, string(body), err)
 			})
 		}
 		time.Sleep(10 * time.Second) // clients try many times meanwhile

@@ -13,9 +13,9 @@ import (
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
-// A database that may lose commits and a login that bypasses all rules: the service reports
+// P1, P6: a database that may lose commits and a login that bypasses all rules: the service reports
 // both and does not start until the configuration allows them.
-func TestTheServiceRefusesAnUnsafeDatabase(t *testing.T) {
+func TestP6_TheServiceRefusesAnUnsafeDatabase(t *testing.T) {
 	tier.AtSize(t)
 	t.Parallel()
 	w := newEmptyDeployment(t)

@@ -13,7 +13,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -33,12 +32,13 @@ type externalProducer struct {
 	events   int
 }
 
-func (w *deployment) newExternalProducer() *externalProducer {
+func newExternalProducer(w *deployment) *externalProducer {
 	o := &externalProducer{w: w, rng: rand.New(rand.NewPCG(w.seed, 99)), sources: map[*tenant]*source{},
 		client: w.kafka(kgo.DefaultProduceTopic(w.prefix+usageCommands), kgo.UnknownTopicRetries(-1))} // a busy broker creates topics late
 	w.t.Cleanup(o.client.Close)
 	for n, x := range w.tenants {
-		o.sources[x] = &source{rng: rand.New(rand.NewPCG(w.seed, uint64(1000+n))), mix: mix{duplicates: 20, conflicts: 5, rejections: 6, batch: 30}, name: fmt.Sprint("cmd", n)}
+		o.sources[x] = &source{rng: rand.New(rand.NewPCG(w.seed, uint64(1000+n))),
+			mix: mix{duplicates: 20, conflicts: 5, rejections: 6, batch: 30}, name: fmt.Sprint("cmd", n)}
 	}
 	return o
 }
@@ -81,7 +81,8 @@ func (o *externalProducer) batch(x *tenant) []event {
 // sendInvalid sends messages that are not usage of any tenant.
 func (o *externalProducer) sendInvalid(x *tenant) {
 	o.w.t.Helper()
-	for _, value := range []string{"", "null", "{", "\x00\xff\xfe", `{"events":[]}`, `{"events":5}`, `{"eventId":"a","eventId":"b"}`, `{"eventId":"\ud800"}`,
+	for _, value := range []string{"", "null", "{", "\x00\xff\xfe", `{"events":[]}`, `{"events":5}`, `{"eventId":"a","eventId":"b"}`,
+		`{"eventId":"\ud800"}`,
 		`{"eventId":"p1","feature":"api_calls","amount":1.5,"timestamp":"2026-05-01T00:00:00Z"}`, `{"events":[{"eventId":"\u0000"},7]}`} {
 		o.produce(x.id, []byte(value))
 		o.refused++
@@ -94,7 +95,7 @@ func (o *externalProducer) sendInvalid(x *tenant) {
 }
 
 // awaitConsumed waits until the group has committed all messages of the topic.
-func (w *deployment) awaitConsumed() {
+func awaitConsumed(w *deployment) {
 	w.t.Helper()
 	c := w.kafka()
 	defer c.Close()
@@ -117,31 +118,6 @@ func (w *deployment) awaitConsumed() {
 	})
 }
 
-// rewindCommands commits offset 0 for the group, which must have no members.
-func (w *deployment) rewindCommands() {
-	w.t.Helper()
-	c := w.kafka()
-	defer c.Close()
-	admin := kadm.NewClient(c)
-	within(w.t, "the group has no members", func(ctx context.Context) (bool, string) {
-		from, err := admin.ListStartOffsets(ctx, w.prefix+usageCommands)
-		if err != nil {
-			return false, err.Error()
-		}
-		done, err := admin.CommitOffsets(ctx, w.prefix+usageCommandsGroup, from.Offsets())
-		if err == nil {
-			err = done.Error()
-		}
-		return err == nil, fmt.Sprint(err)
-	})
-}
-
-func (w *deployment) count(sql string, args ...any) (n int) {
-	w.t.Helper()
-	must.OK(w.t, w.sql.QueryRow(w.t.Context(), sql, args...).Scan(&n))
-	return n
-}
-
 // Usage arrives as messages and over HTTP at the same time, the same events both ways, with every
 // mistake that producers make. The service is killed in the middle; the topic is consumed from its
 // beginning twice. Each event counts once, each refusal is one dead letter.
@@ -152,7 +128,7 @@ func TestP2_UsageAsCommands(t *testing.T) {
 	i := w.serve("")
 	w.catalogue(i)
 	tenants := w.createTenants(i, 3)
-	o := w.newExternalProducer()
+	o := newExternalProducer(w)
 	for n := 0; o.events < 5000; n++ {
 		x := tenants[n%len(tenants)]
 		batch := o.batch(x)
@@ -168,7 +144,7 @@ func TestP2_UsageAsCommands(t *testing.T) {
 			i.start()
 		}
 	}
-	w.awaitConsumed()
+	awaitConsumed(w)
 	t.Logf("%d messages with %d events, %d refusals", o.messages, o.events, o.refused)
 	// Over HTTP, every event that was not refused must be a duplicate.
 	for _, x := range tenants {
@@ -181,17 +157,28 @@ func TestP2_UsageAsCommands(t *testing.T) {
 			}
 		}
 	}
+	c := w.kafka()
+	defer c.Close()
+	admin := kadm.NewClient(c)
 	for range 2 {
 		i.stop()
-		w.rewindCommands()
+		within(t, "the group has no members", func(ctx context.Context) (bool, string) {
+			from, err := admin.ListStartOffsets(ctx, w.prefix+usageCommands)
+			if err != nil {
+				return false, err.Error()
+			}
+			done, err := admin.CommitOffsets(ctx, w.prefix+usageCommandsGroup, from.Offsets())
+			return err == nil && done.Error() == nil, fmt.Sprint(err, done.Error())
+		})
 		i.start()
-		w.awaitConsumed()
+		awaitConsumed(w)
 	}
 	if n := w.metric(i, `meterplex_events_ingested_total{tenant_class="small",verdict="duplicate"}`); n == 0 {
 		t.Error("the metric counts no duplicate")
 	}
 	for _, series := range []string{`events_consumed_total{consumer="meterplex-usage-commands",result="noop",topic="usage.commands"}`,
-		`inbox_dedup_skips_total{consumer="meterplex-usage-commands"}`, `event_processing_duration_seconds_count{consumer="meterplex-usage-commands"}`} {
+		`inbox_dedup_skips_total{consumer="meterplex-usage-commands"}`,
+		`event_processing_duration_seconds_count{consumer="meterplex-usage-commands"}`} {
 		if n := w.metric(i, "meterplex_"+series); n == 0 {
 			t.Errorf("%s is 0", series)
 		}
@@ -203,28 +190,20 @@ func TestP2_UsageAsCommands(t *testing.T) {
 		return n == 0, fmt.Sprint(n)
 	})
 	w.drain()
-	w.checkRefusals(i, o.refused)
-	w.finish()
-}
-
-// checkRefusals checks the number of refusals in the log, and that each is one dead letter.
-func (w *deployment) checkRefusals(at *instance, want int) {
-	w.t.Helper()
-	if n := w.count(`SELECT count(*) FROM event_log_rows WHERE subject = 7`); n != want {
-		w.t.Errorf("%d refusals are in the log, want %d", n, want)
+	for what, sql := range map[string]string{
+		"in the log": `SELECT count(*) FROM event_log_rows WHERE subject = 7`, "in the inbox": `SELECT count(*) FROM inbox`,
+		"dead letters": `SELECT count(*) FROM dead_letter_events WHERE stage = 'INGESTION' AND code <> 'payload_conflict' AND status = 'FAILED'`,
+	} {
+		if n := w.count(sql); n != o.refused {
+			t.Errorf("%d refusals are %s, want %d", n, what, o.refused)
+		}
 	}
-	if n := w.count(`SELECT count(*) FROM dead_letter_events WHERE stage = 'INGESTION' AND code <> 'payload_conflict' AND status = 'FAILED'`); n != want {
-		w.t.Errorf("%d refusals are dead letters, want %d", n, want)
-	}
-	if n := w.count(`SELECT count(*) FROM inbox`); n != want {
-		w.t.Errorf("the inbox has %d refusals, want %d", n, want)
-	}
-	var letters struct {
-		Data []struct{ ID, Stage, Code string }
-	}
-	w.ask(w.operator, http.MethodGet, at, "/api/v1/dead-letters?stage=INGESTION&reason=tenant_not_found", nil, &letters, http.StatusOK)
+	var letters struct{ Data []struct{ ID string } }
+	w.ask(w.operator, http.MethodGet, i, "/api/v1/dead-letters?stage=INGESTION&reason=tenant_not_found", nil, &letters, http.StatusOK)
 	if len(letters.Data) == 0 {
-		w.t.Fatal("a message without a known tenant made no dead letter")
+		t.Fatal("a message without a known tenant made no dead letter")
 	}
-	w.ask(w.operator, http.MethodPost, at, "/api/v1/dead-letters/"+letters.Data[0].ID+"/retry", object{"reason": "test"}, nil, http.StatusConflict)
+	retry := "/api/v1/dead-letters/" + letters.Data[0].ID + "/retry"
+	w.ask(w.operator, http.MethodPost, i, retry, object{"reason": "test"}, nil, http.StatusConflict)
+	w.finish()
 }

@@ -118,7 +118,7 @@ func TestVerifyHoldsAndReportsEachPlantedFault(t *testing.T) {
 	tenants := w.createTenantsApart(i, 6)
 	l := w.startLoad(tenants, 1, lightTraffic(), func(int) string { return i.url() })
 	l.awaitMore(100)
-	refused := w.acceptThenReject(i, other, tenants[0])
+	refused := acceptThenReject(w, i, other, tenants[0])
 	w.retryDeadLetter(i, tenants[0], refused)
 	w.requireProven("under load", w.verify(i, "--all"))
 	l.stop()
@@ -220,7 +220,7 @@ func TestP3_VerifyHandlesWithheldAndRetriedEvents(t *testing.T) {
 	_, _ = rand.Read(noise)
 	one[0].EventID = hex.EncodeToString(noise)
 	w.ingest(i, x, "accepted", one...)
-	letter := w.letter(i, x, "FAILED")
+	letter := awaitLetter(w, i, x, "FAILED")
 	if letter.Stage != "PUBLISHING" && letter.Stage != "AGGREGATION" {
 		t.Errorf("the dead letter is of %s", letter.Stage)
 	}
@@ -290,23 +290,5 @@ func (w *deployment) checkLimitedAccess(at *instance) {
 	out, code = w.command(at, "verify", "--only", "database", "-o", "csv", "--watch", "0s", "--database-url", address.String())
 	if code != 2 || strings.Contains(out, ",false,") || !strings.Contains(out, "GRANT pg_read_all_stats") {
 		w.t.Errorf("with a login that cannot see sessions, exit code %d\n%s", code, out)
-	}
-}
-
-// verifyAtEnd runs verify at the end of a test, after the tests' own checker.
-func (w *deployment) verifyAtEnd() {
-	w.t.Helper()
-	only := "database"
-	if w.pipe == "kafka" && w.goneUpTo == nil {
-		only += ",topics"
-	}
-	p := w.verify(nil, "--only", only, "--watch", "0s")
-	for _, l := range p.lines {
-		if l.Holds == nil || !*l.Holds {
-			w.t.Errorf("verify: %s: %s", l.Check, l.Figures)
-		}
-	}
-	if p.code != 0 {
-		w.t.Errorf("verify: %s", p.String())
 	}
 }

@@ -64,7 +64,7 @@ func Schema(read func(path string) ([]byte, error), path string) ([]byte, error)
 func (w *deployment) publication() map[topicPosition]string {
 	w.t.Helper()
 	all := map[topicPosition]string{}
-	w.eachRecord(func(r *kgo.Record) {
+	eachRecord(w, func(r *kgo.Record) {
 		var at string
 		text := fmt.Sprintf("partition %d key %q", r.Partition, r.Key)
 		for _, h := range r.Headers {
@@ -87,19 +87,16 @@ func (w *deployment) publication() map[topicPosition]string {
 func (w *deployment) publishAgain(by *instance) map[topicPosition]string {
 	w.t.Helper()
 	w.drain()
-	old := w.awaitTopics()
+	old := awaitTopics(w)
 	c := w.kafka()
 	defer c.Close()
-	w.beforeLoss()
-	if _, err := kadm.NewClient(c).DeleteTopics(w.t.Context(), w.topicNames()...); err != nil {
+	if _, err := kadm.NewClient(c).DeleteTopics(w.t.Context(), topicNames(w)...); err != nil {
 		w.t.Fatal(err)
 	}
-	w.awaitRecreated(old)
-	w.afterLoss()
+	awaitRecreated(w, old)
 	if done := w.cli(by, w.operator).replay("rewind", "--since", "168h"); len(done.Partitions) == 0 {
 		w.t.Error("the relay was rewound in no partition")
 	}
-	w.afterRefill()
 	w.drain()
 	return w.publication()
 }
@@ -177,13 +174,12 @@ func TestP2_EveryReleasePublishesTheSameBytes(t *testing.T) {
 	w.checkSameRecords("published by the release before", again, back)
 	w.readOverHTTP(now, back)
 	w.finish()
-	w.verifyAtEnd()
 }
 
 // sendMixedUsage sends usage with duplicates, conflicts and rejections.
 func (w *deployment) sendMixedUsage(at *instance, tenants []*tenant) {
 	w.t.Helper()
-	w.awaitKeys(at, tenants)
+	awaitKeys(w, at, tenants)
 	l := w.startLoad(tenants, 1, mix{duplicates: 20, conflicts: 10, rejections: 10, batch: 6, pause: 10 * time.Millisecond}, func(int) string { return at.url() })
 	l.awaitMore(60)
 	l.stop()

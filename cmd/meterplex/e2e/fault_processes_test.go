@@ -5,73 +5,57 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// member is an instance with the proxies around it.
-type member struct {
-	*instance
-	database, clients *proxy
-	pipe              []*proxy // one for each broker
-}
-
-// targets returns the members that a fault applies to.
-func (x *torture) targets(d drawnFault) []*member {
-	if d.all {
-		return x.members
+// on sets some proxies of the targets to a mode for the fault's time, and until traffic has met it.
+func on(m proxyMode, which func(*instance) []*proxy) func(*torture, drawnFault) string {
+	return func(x *torture, d drawnFault) (why string) {
+		hit := x.members
+		if !d.all {
+			hit = hit[d.target : d.target+1]
+		}
+		set := func(m proxyMode) {
+			for _, at := range hit {
+				for _, p := range which(at) {
+					p.set(m)
+				}
+			}
+		}
+		set(m)
+		x.sleep(d.hold)
+		becomesTrue(x.w, 30*time.Second, func(context.Context) bool {
+			why = ""
+			for _, at := range hit {
+				if !slices.ContainsFunc(which(at), func(p *proxy) bool { return p.hits.Load() > 0 }) {
+					why = "no traffic to or from " + at.name
+				}
+			}
+			return why == ""
+		})
+		set(passes)
+		return why
 	}
-	return []*member{x.members[d.target]}
 }
 
 func onDatabase(m proxyMode) func(*torture, drawnFault) string {
-	return func(x *torture, d drawnFault) string {
-		return x.inject(d, m, func(m *member) []*proxy { return []*proxy{m.database} })
-	}
+	return on(m, func(i *instance) []*proxy { return []*proxy{i.database} })
 }
 
 func onPipe(m proxyMode) func(*torture, drawnFault) string {
-	return func(x *torture, d drawnFault) string {
-		return x.inject(d, m, func(m *member) []*proxy { return m.pipe })
-	}
+	return on(m, func(i *instance) []*proxy { return i.pipe })
 }
 
 func onClients(m proxyMode) func(*torture, drawnFault) string {
-	return func(x *torture, d drawnFault) string {
-		return x.inject(d, m, func(m *member) []*proxy { return []*proxy{m.clients} })
-	}
-}
-
-// inject sets proxies to a mode for the fault's time, and until traffic has met it.
-func (x *torture) inject(d drawnFault, m proxyMode, which func(*member) []*proxy) string {
-	tell := func(m proxyMode) {
-		for _, at := range x.targets(d) {
-			for _, p := range which(at) {
-				p.set(m)
-			}
-		}
-	}
-	tell(m)
-	x.sleep(d.hold)
-	why := ""
-	x.becomesTrue(30*time.Second, func(context.Context) bool {
-		why = ""
-		for _, at := range x.targets(d) {
-			if !slices.ContainsFunc(which(at), func(p *proxy) bool { return p.hits.Load() > 0 }) {
-				why = "no traffic to or from " + at.name
-			}
-		}
-		return why == ""
-	})
-	tell(passes)
-	return why
+	return on(m, func(i *instance) []*proxy { return []*proxy{i.clients} })
 }
 
 func (x *torture) sleep(d time.Duration) {
@@ -84,7 +68,7 @@ func (x *torture) sleep(d time.Duration) {
 // killInstance kills an instance with SIGKILL under load.
 func killInstance(x *torture, d drawnFault) string {
 	m := x.members[d.target]
-	x.awaitEvents(1)
+	x.load.awaitMore(1)
 	x.checkNotEnded(m)
 	code := m.end(syscall.SIGKILL)
 	x.sleep(d.hold)
@@ -96,7 +80,7 @@ func killInstance(x *torture, d drawnFault) string {
 }
 
 func killAll(x *torture, d drawnFault) string {
-	x.awaitEvents(1)
+	x.load.awaitMore(1)
 	x.endAll(syscall.SIGKILL)
 	x.sleep(d.hold)
 	for _, m := range x.members {
@@ -119,7 +103,7 @@ func (x *torture) endAll(sig syscall.Signal) {
 }
 
 // checkNotEnded reports an instance that ended by itself: no fault may cause that.
-func (x *torture) checkNotEnded(m *member) {
+func (x *torture) checkNotEnded(m *instance) {
 	if state, died := m.exitedByItself(); died {
 		x.t.Errorf("%s ended by itself: %s\n%s", m.name, state, m.lastLines(30))
 	}
@@ -130,17 +114,15 @@ func (x *torture) concurrent(scopes scope) bool {
 	return slices.ContainsFunc(x.now.faults, func(f drawnFault) bool { return f.scope&processes == 0 && f.scope&scopes != 0 })
 }
 
-// shutdownTimeout is the last log line of a process that could not finish its requests after SIGTERM.
-const shutdownTimeout = "context deadline exceeded"
-
 // stopInstance sends SIGTERM: the process must exit with 0. If another fault delays requests, it
 // may also give them up and log that.
 func stopInstance(x *torture, d drawnFault) string {
 	m := x.members[d.target]
-	x.awaitEvents(1)
+	x.load.awaitMore(1)
 	x.checkNotEnded(m)
 	code := m.end(syscall.SIGTERM)
-	if late := x.concurrent(database|pipe|clients) && strings.Contains(m.lastLines(3), shutdownTimeout); code != 0 && !late {
+	late := x.concurrent(database|pipe|clients) && strings.Contains(m.lastLines(3), "context deadline exceeded")
+	if code != 0 && !late {
 		x.t.Errorf("%s exited with %d after SIGTERM:\n%s", m.name, code, m.lastLines(30))
 	}
 	x.sleep(d.hold)
@@ -150,10 +132,9 @@ func stopInstance(x *torture, d drawnFault) string {
 
 // restart starts an instance again. If mayFail is true, a server may be unreachable and end
 // the start; then it is repeated.
-func (x *torture) restart(m *member, mayFail bool) {
+func (x *torture) restart(m *instance, mayFail bool) {
 	x.checkNotEnded(m)
-	until := time.Now().Add(patience)
-	for !m.alive() {
+	for until := time.Now().Add(patience); !m.alive(); x.sleep(time.Second) {
 		err := m.tryStart()
 		if err == nil {
 			return
@@ -163,7 +144,6 @@ func (x *torture) restart(m *member, mayFail bool) {
 			x.t.Errorf("%s does not start: %v", m.name, err)
 			return
 		}
-		x.sleep(time.Second)
 	}
 }
 
@@ -171,8 +151,14 @@ func (x *torture) restart(m *member, mayFail bool) {
 // with an old relay, old group members and open transactions.
 func freezeInstance(x *torture, d drawnFault) string {
 	m := x.members[d.target]
-	// Wait until every instance has relay leases.
-	if !x.becomesTrue(time.Minute, func(ctx context.Context) bool { return x.leaseOwners(ctx) == len(x.members) }) {
+	owners := func(n int) func(context.Context) bool {
+		return func(ctx context.Context) bool {
+			is := 0
+			err := x.w.sql.QueryRow(ctx, `SELECT count(DISTINCT owner) FROM relay_cursors WHERE lease_until > now()`).Scan(&is)
+			return err == nil && is == n
+		}
+	}
+	if !becomesTrue(x.w, time.Minute, owners(len(x.members))) {
 		return "not every instance had relay leases"
 	}
 	// By the end of the second most writes of all instances wait for the heads: the frozen instance gets them, in an open transaction.
@@ -183,28 +169,22 @@ func freezeInstance(x *torture, d drawnFault) string {
 		return err.Error()
 	}
 	defer m.signal(syscall.SIGCONT)
-	for _, tenant := range x.tenants[:len(x.tenants)-1] { // the last one's usage may be rejected
+	for _, tenant := range x.w.tenants[:len(x.w.tenants)-1] { // the last one's usage may be rejected
 		from := tenant.ledger.acked()
-		if !x.becomesTrue(patience, func(context.Context) bool { return tenant.ledger.acked() > from }) {
+		if !becomesTrue(x.w, patience, func(context.Context) bool { return tenant.ledger.acked() > from }) {
 			return "a tenant waits for the heads of the frozen instance"
 		}
 	}
 	x.sleep(d.hold)
-	if !x.becomesTrue(time.Minute, func(ctx context.Context) bool {
-		n := x.deployment.members(ctx)
-		return x.leaseOwners(ctx) == len(x.members)-1 && n == (len(x.members)-1)*len(groups())
-	}) {
+	if !becomesTrue(x.w, time.Minute, owners(len(x.members)-1)) || !x.joined((len(x.members)-1)*len(groups())) {
 		return "the others did not take over its partitions"
 	}
 	return ""
 }
 
-// leaseOwners counts the owners of relay leases.
-func (x *torture) leaseOwners(ctx context.Context) (n int) {
-	if err := x.sql.QueryRow(ctx, `SELECT count(DISTINCT owner) FROM relay_cursors WHERE lease_until > now()`).Scan(&n); err != nil {
-		return -1
-	}
-	return n
+// joined waits until the groups have n members.
+func (x *torture) joined(n int) bool {
+	return becomesTrue(x.w, patience, func(ctx context.Context) bool { return groupMembers(ctx, x.w) == n })
 }
 
 // disconnectClients runs clients that close or reset their connections at any moment of a request and of its answer. The ledger has no
@@ -212,16 +192,15 @@ func (x *torture) leaseOwners(ctx context.Context) (n int) {
 func disconnectClients(x *torture, d drawnFault) string {
 	rng := rand.New(rand.NewPCG(d.seed, 1))
 	from := &source{rng: rng, mix: mix{rejections: 3, batch: 20}, name: fmt.Sprintf("gone%d", x.now.number)}
-	tenant := x.tenants[rng.IntN(len(x.tenants))]
+	tenant := x.w.tenants[rng.IntN(len(x.w.tenants))]
 	whole, parts := 0, 0
-	for start := time.Now(); (time.Since(start) < d.hold || whole*parts == 0) && x.t.Context().Err() == nil; {
+	for start := time.Now(); (time.Since(start) < d.hold || whole*parts == 0) && x.t.Context().Err() == nil; x.sleep(20 * time.Millisecond) {
 		m := x.members[rng.IntN(len(x.members))]
 		if x.sendAndDisconnect(rng, m.clients.addr(), tenant, from.batch()) {
 			whole++
 		} else {
 			parts++
 		}
-		x.sleep(20 * time.Millisecond)
 	}
 	return ""
 }
@@ -258,18 +237,17 @@ func (x *torture) sendAndDisconnect(rng *rand.Rand, address string, tenant *tena
 
 // stormOfMembers lets members join, leave and be killed repeatedly, while one is frozen for longer than its session. Then that one
 // continues as if it still owned its partitions.
-func stormOfMembers(x *torture, d drawnFault) string {
+func stormOfMembers(x *torture, _ drawnFault) string {
 	const consuming = "validator,aggregator,deadletter"
-	var zombie *instance
-	if zombie = x.serve(consuming); !x.becomesTrue(patience, func(ctx context.Context) bool {
-		return x.deployment.members(ctx) == len(x.members)*len(groups())+3
-	}) {
+	others := len(x.members) * len(groups())
+	zombie := x.w.serve(consuming)
+	if !x.joined(others + 3) {
 		return "the member to freeze has no partition"
 	}
 	zombie.signal(syscall.SIGSTOP)
 	var storm sync.WaitGroup
 	for n := range 2 {
-		i := x.prepare(consuming)
+		i := x.w.prepare(consuming)
 		storm.Go(func() {
 			for turn := range 4 {
 				if err := i.tryStart(); err != nil {
@@ -284,10 +262,10 @@ func stormOfMembers(x *torture, d drawnFault) string {
 		})
 	}
 	storm.Wait()
-	ended := x.becomesTrue(patience, func(ctx context.Context) bool { return x.deployment.members(ctx) == len(x.members)*len(groups()) })
+	ended := x.joined(others)
 	zombie.signal(syscall.SIGCONT)
-	back := x.becomesTrue(patience, func(ctx context.Context) bool { return x.deployment.members(ctx) == len(x.members)*len(groups())+3 })
-	x.awaitEvents(50)
+	back := x.joined(others + 3)
+	x.load.awaitMore(50)
 	zombie.stop()
 	if !ended || !back {
 		return fmt.Sprintf("the session of the frozen member ended: %t, it came back: %t", ended, back)
@@ -295,34 +273,30 @@ func stormOfMembers(x *torture, d drawnFault) string {
 	return ""
 }
 
-// offsetsToStart: the offsets are the groups' only state in Kafka; the log does not need them.
+// offsetsToStart sets the offsets of all groups to the beginning: they are the groups' only state in Kafka, which the log does not need.
 func offsetsToStart(x *torture, _ drawnFault) string {
-	x.awaitEvents(50)
-	if !x.becomesTrue(time.Minute, x.committed) {
+	x.load.awaitMore(50)
+	if !becomesTrue(x.w, time.Minute, func(ctx context.Context) (found bool) {
+		c := x.w.kafka()
+		defer c.Close()
+		offsets, err := kadm.NewClient(c).FetchOffsets(ctx, x.w.prefix+"meterplex-usage-validator")
+		offsets.Each(func(o kadm.OffsetResponse) { found = found || o.At > 0 })
+		return err == nil && found
+	}) {
 		return "the validator's group committed no offset"
 	}
 	x.endAll(syscall.SIGTERM)
 	return x.resetOffsets(false)
 }
 
-// committed reports whether the validator's group has an offset above 0.
-func (x *torture) committed(ctx context.Context) bool {
-	c := x.kafka()
-	defer c.Close()
-	offsets, err := kadm.NewClient(c).FetchOffsets(ctx, x.prefix+"meterplex-usage-validator")
-	found := false
-	offsets.Each(func(o kadm.OffsetResponse) { found = found || o.At > 0 })
-	return err == nil && found
-}
-
 func offsetsToEnd(x *torture, _ drawnFault) string {
-	x.awaitEvents(50)
+	x.load.awaitMore(50)
 	x.endAll(syscall.SIGKILL) // with many uncommitted records
 	return x.resetOffsets(true)
 }
 
 func (x *torture) resetOffsets(toEnd bool) (why string) {
-	if n := x.moveOffsets(toEnd); n == 0 {
+	if moveOffsets(x.w, toEnd) == 0 {
 		why = "no offset was moved"
 	}
 	for _, m := range x.members {
@@ -335,24 +309,22 @@ func (x *torture) resetOffsets(toEnd bool) (why string) {
 func rewindConsumers(x *torture, d drawnFault) string {
 	ctx, cancel := context.WithTimeout(x.t.Context(), time.Minute)
 	defer cancel()
-	rng := rand.New(rand.NewPCG(d.seed, 1))
-	consumer := []string{"meterplex-usage-validator", "meterplex-usage-aggregator", "meterplex-dead-letter-handler"}[rng.IntN(3)]
-	x.awaitEvents(20)
+	consumer := []string{"meterplex-usage-validator", "meterplex-usage-aggregator", "meterplex-dead-letter-handler"}[d.seed%3]
+	x.load.awaitMore(20)
 	for n, ask := range []object{
-		{"consumer": consumer, "to": "start", "reason": "torture"},
-		{"topic": "usage.raw", "fromTime": time.Now().Add(-time.Minute).UTC().Format(time.RFC3339), "reason": "torture"},
+		{"consumer": consumer, "to": "start"},
+		{"topic": "usage.raw", "fromTime": time.Now().Add(-time.Minute).UTC().Format(time.RFC3339)},
 	} {
 		path := []string{"/api/v1/replays/rewind", "/api/v1/replays"}[n]
 		var answer replayed
-		if status, body := x.attempt(ctx, x.operator, "POST", path, ask, &answer, "Idempotency-Key", uuid.NewString()); status != 202 {
-			return fmt.Sprintf("%s: %d %s", path, status, body)
+		if !x.operate(ctx, workReplays, path, ask, &answer) {
+			return path + " was refused"
 		}
-		x.work.replays.Add(1)
-		done := x.becomesTrue(time.Minute, func(ctx context.Context) bool {
-			status, _ := x.attempt(ctx, x.operator, "GET", "/api/v1/replays/"+answer.ID, nil, &answer)
-			return status == 200 && answer.State != "RUNNING" && answer.Remaining == 0
+		becomesTrue(x.w, time.Minute, func(ctx context.Context) bool {
+			status, _ := x.attempt(ctx, x.w.operator, http.MethodGet, "/api/v1/replays/"+answer.ID, nil, &answer)
+			return status == http.StatusOK && answer.State != "RUNNING" && answer.Remaining == 0
 		})
-		if !done || answer.State != "DONE" {
+		if answer.State != "DONE" {
 			return fmt.Sprintf("%s: %+v", path, answer)
 		}
 	}

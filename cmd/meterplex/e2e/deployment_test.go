@@ -26,7 +26,8 @@ import (
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
-// deployment is a test's database, topics, instances and tenants.
+// deployment is a test's database, topics, instances and tenants. A test starts instances (serve), creates tenants, sends usage (ingest, or
+// startLoad), applies its fault, drains the backlog, and checks everything with finish.
 type deployment struct {
 	t        testing.TB
 	seed     uint64
@@ -37,16 +38,13 @@ type deployment struct {
 	sql      *pgxpool.Pool // the superuser's
 	http     *http.Client
 	cluster  localkafka.Cluster // nil: the binary's broker
+	servers  *serverPair        // nil: the binary's server
 	access   []string           // settings of the connections to the broker, for verify and doctor
 
 	mu        sync.Mutex
 	instances []*instance
 	tenants   []*tenant
-	loads     int                 // number of loads begun
-	goneUpTo  map[int16]int64     // by partition, the position up to which the broker lost its records
-	loss      loss                // the last one
-	lost      map[occurrence]bool // events of other histories: their records may be on topics
-	refilled  bool                // since then the topics were filled again from an earlier position
+	loads     int // number of loads begun
 }
 
 // newDeployment has a database with the service's schema.
@@ -61,6 +59,13 @@ func newEmptyDeployment(t testing.TB) *deployment {
 	t.Helper()
 	database := localtest.Database(t)
 	return newDeploymentAt(t, database, localtest.SuperuserURL(t, database))
+}
+
+// newDeploymentOn uses the database of a pair of servers.
+func newDeploymentOn(p *serverPair) *deployment {
+	w := newDeploymentAt(p.t, p.url(), p.adminURL())
+	w.servers = p
+	return w
 }
 
 // migrate brings a database to the schema of the service, and returns the number of migrations.
@@ -96,13 +101,13 @@ func newDeploymentAt(t testing.TB, database, admin string) *deployment {
 	}
 	w.sql = superuser(t, admin)
 	t.Cleanup(w.http.CloseIdleConnections)
-	t.Cleanup(w.dropTopics)
+	t.Cleanup(func() { dropTopics(w) })
 	return w
 }
 
 // dropTopics deletes the deployment's topics from the shared broker: the partitions of dozens of deployments
 // would be more than it can bear. All users of the topics have ended by then.
-func (w *deployment) dropTopics() {
+func dropTopics(w *deployment) {
 	if w.cluster != nil || w.pipe != "kafka" || len(w.instances) == 0 {
 		return
 	}
@@ -110,7 +115,7 @@ func (w *deployment) dropTopics() {
 	defer cancel()
 	c := w.kafka()
 	defer c.Close()
-	if _, err := kadm.NewClient(c).DeleteTopics(ctx, append(w.topicNames(), w.prefix+usageCommands)...); err != nil {
+	if _, err := kadm.NewClient(c).DeleteTopics(ctx, append(topicNames(w), w.prefix+usageCommands)...); err != nil {
 		w.t.Logf("its topics stay on the broker: %v", err)
 	}
 }
@@ -145,6 +150,23 @@ func (w *deployment) prepare(roles string, env ...string) *instance {
 	i.env = append(i.env, env...)
 	w.instances = append(w.instances, i)
 	w.t.Cleanup(i.cleanup)
+	return i
+}
+
+// prepareProxied makes an instance whose connections, to servers and from clients, all pass proxies.
+func prepareProxied(w *deployment, env ...string) *instance {
+	w.t.Helper()
+	pipe := newPipeProxies(w.t, w.brokers().Brokers())
+	database := newProxy(w.t, func() string { return hostOf(w.db) })
+	var brokers []string
+	for _, p := range pipe {
+		brokers = append(brokers, p.addr())
+	}
+	i := w.prepare("", append(env, "DATABASE_URL="+atHost(w.db, database.addr()),
+		"KAFKA_BROKERS="+strings.Join(brokers, ","), fmt.Sprint("KAFKA_REPLICATION=", len(pipe)))...)
+	i.pipe, i.database, i.clients = pipe, database, newProxy(w.t, func() string { return hostOf(i.url()) })
+	database.start()
+	i.clients.start()
 	return i
 }
 
@@ -188,7 +210,8 @@ func (w *deployment) call(ctx context.Context, key, method, url string, in any, 
 
 // callOnceServed is call by a client that follows the contract: it sends a request again that the
 // service refused as overloaded, which was not begun, and a read that found the database gone.
-func (w *deployment) callOnceServed(ctx context.Context, key, method, url string, in any, header ...string) (status int, body []byte, err error) {
+func callOnceServed(w *deployment, ctx context.Context, key, method, url string, in any, header ...string) (status int, body []byte,
+	err error) {
 	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
 		status, body, err = w.call(ctx, key, method, url, in, header...)
 		again := err == nil && status == http.StatusServiceUnavailable && time.Now().Before(end) &&
@@ -201,7 +224,7 @@ func (w *deployment) callOnceServed(ctx context.Context, key, method, url string
 
 // get reads an answer with status 200 into out.
 func (w *deployment) get(ctx context.Context, key string, at *instance, path string, out any) error {
-	status, body, err := w.callOnceServed(ctx, key, http.MethodGet, at.url()+path, nil)
+	status, body, err := callOnceServed(w, ctx, key, http.MethodGet, at.url()+path, nil)
 	if err == nil && status != http.StatusOK {
 		err = fmt.Errorf("GET %s: %d %s", path, status, body)
 	}
@@ -214,7 +237,7 @@ func (w *deployment) get(ctx context.Context, key string, at *instance, path str
 // ask makes a request, checks the status of the answer, and reads the answer into out.
 func (w *deployment) ask(key, method string, at *instance, path string, in, out any, want int, header ...string) {
 	w.t.Helper()
-	status, body, err := w.callOnceServed(w.t.Context(), key, method, at.url()+path, in, header...)
+	status, body, err := callOnceServed(w, w.t.Context(), key, method, at.url()+path, in, header...)
 	if err != nil || status != want {
 		w.t.Fatalf("%s %s: %d %v, want %d: %s", method, path, status, err, want, body)
 	}
@@ -224,4 +247,11 @@ func (w *deployment) ask(key, method string, at *instance, path string, in, out 
 	if err := json.Unmarshal(body, out); err != nil {
 		w.t.Fatalf("%s %s: %v: %s", method, path, err, body)
 	}
+}
+
+// count reads a number as the superuser.
+func (w *deployment) count(sql string, args ...any) (n int) {
+	w.t.Helper()
+	must.OK(w.t, w.sql.QueryRow(w.t.Context(), sql, args...).Scan(&n))
+	return n
 }

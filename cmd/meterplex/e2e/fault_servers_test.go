@@ -15,18 +15,18 @@ import (
 
 // killPostmaster kills the server, and starts it on its data.
 func killPostmaster(x *torture, d drawnFault) string {
-	x.awaitEvents(1)
-	x.servers.killPrimary()
+	x.load.awaitMore(1)
+	x.w.servers.killPrimary()
 	x.sleep(d.hold)
-	x.servers.recoverPrimary()
+	x.w.servers.recoverPrimary()
 	return ""
 }
 
 // killSession kills one session of the service: the postmaster ends all others and recovers.
 func killSession(x *torture, _ drawnFault) string {
-	x.awaitEvents(1)
-	x.servers.crashBackend()
-	x.sql.Reset()
+	x.load.awaitMore(1)
+	x.w.servers.crashBackend()
+	x.w.sql.Reset()
 	return ""
 }
 
@@ -34,42 +34,45 @@ func killSession(x *torture, _ drawnFault) string {
 // standby promoted.
 func losePrimary(then func(x *torture, d drawnFault)) func(*torture, drawnFault) string {
 	return func(x *torture, d drawnFault) string {
-		x.awaitEvents(1)
+		x.load.awaitMore(1)
 		x.work.doubtful.Add(1)
 		defer x.work.doubtful.Add(1)
-		x.servers.link.set(cuts)
+		x.w.servers.link.set(cuts)
 		x.sleep(d.hold)
 		then(x, d)
 		x.sleep(d.hold)
-		x.servers.killPrimary()
-		x.servers.promote(d.seed%2 == 0)
-		x.noteRecovery(x.servers.lostByFailover())
-		x.servers.link.set(passes)
-		x.servers.attach()
-		x.servers.synchronous(true)
+		x.w.servers.killPrimary()
+		x.w.servers.promote(d.seed%2 == 0)
+		x.w.sql.Reset()
+		x.w.servers.link.set(passes)
+		x.w.servers.attach()
+		x.w.servers.synchronous(true)
 		return ""
 	}
 }
 
 // unreadSQL counts published usage that the validator has not read.
-const unreadSQL = `SELECT count(*) FROM event_log_rows l JOIN relay_cursors r USING (partition) JOIN consumer_checkpoints c USING (partition)
+const unreadSQL = `SELECT count(*) FROM event_log_rows l JOIN relay_cursors r USING (partition)
+ JOIN consumer_checkpoints c USING (partition)
 WHERE c.consumer = 'meterplex-usage-validator' AND c.joined AND l.topic = 1 AND l.position > c.position AND l.position <= r.position`
 
 // promoteStandbyUnread kills the primary while consumers have unread records and promotes
 // the synchronous standby. The next standby is a copy of the new primary under load.
 func promoteStandbyUnread(x *torture, d drawnFault) string {
 	unread := 0
-	err := x.whileHeld(pgx.ReadCommitted, `SELECT FROM consumer_checkpoints WHERE consumer IN ('meterplex-usage-validator', 'meterplex-usage-aggregator') ORDER BY consumer, partition FOR UPDATE`, func() {
-		x.becomesTrue(time.Minute, func(ctx context.Context) bool {
-			return x.sql.QueryRow(ctx, unreadSQL).Scan(&unread) == nil && unread > 0
+	err := x.whileHeld(pgx.ReadCommitted,
+		`SELECT FROM consumer_checkpoints WHERE consumer IN ('meterplex-usage-validator', 'meterplex-usage-aggregator')
+ ORDER BY consumer, partition FOR UPDATE`, func() {
+			becomesTrue(x.w, time.Minute, func(ctx context.Context) bool {
+				return x.w.sql.QueryRow(ctx, unreadSQL).Scan(&unread) == nil && unread > 0
+			})
+			x.w.servers.killPrimary()
 		})
-		x.servers.killPrimary()
-	})
 	x.sleep(d.hold)
-	x.servers.promote(d.seed%2 == 0)
-	x.noteRecovery(x.servers.lostByFailover())
-	x.servers.attach()
-	x.servers.synchronous(true)
+	x.w.servers.promote(d.seed%2 == 0)
+	x.w.sql.Reset()
+	x.w.servers.attach()
+	x.w.servers.synchronous(true)
 	if err != nil || unread == 0 {
 		return fmt.Sprintf("%d records were unread, %v", unread, err)
 	}
@@ -78,14 +81,16 @@ func promoteStandbyUnread(x *torture, d drawnFault) string {
 
 // detachStandby cuts the standby off. No COMMIT is answered until the standby is back.
 func detachStandby(x *torture, d drawnFault) string {
-	x.servers.link.set(cuts)
+	x.w.servers.link.set(cuts)
 	waiting := 0
 	x.sleep(d.hold)
-	x.becomesTrue(30*time.Second, func(ctx context.Context) bool {
-		return x.sql.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'SyncRep'`).Scan(&waiting) == nil && waiting > 0
+	becomesTrue(x.w, 30*time.Second, func(ctx context.Context) bool {
+		return x.w.sql.QueryRow(ctx,
+			`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'SyncRep'`).Scan(&waiting) == nil &&
+			waiting > 0
 	})
-	x.servers.link.set(passes)
-	x.servers.awaitStandby()
+	x.w.servers.link.set(passes)
+	x.w.servers.awaitStandby()
 	if waiting == 0 {
 		return "no COMMIT waited for the standby"
 	}
@@ -106,7 +111,7 @@ func (x *torture) endBackends(hold, every time.Duration, most int) string {
 	ended := 0
 	for start := time.Now(); time.Since(start) < hold && x.t.Context().Err() == nil; x.sleep(every) {
 		n := 0
-		if err := x.sql.QueryRow(x.t.Context(), endSessions, most).Scan(&n); err != nil {
+		if err := x.w.sql.QueryRow(x.t.Context(), endSessions, most).Scan(&n); err != nil {
 			return err.Error()
 		}
 		ended += n
@@ -119,7 +124,7 @@ func (x *torture) endBackends(hold, every time.Duration, most int) string {
 
 // whileHeld calls while during an open transaction of another session that has executed sql.
 func (x *torture) whileHeld(level pgx.TxIsoLevel, sql string, while func()) error {
-	tx, err := x.sql.BeginTx(x.t.Context(), pgx.TxOptions{IsoLevel: level})
+	tx, err := x.w.sql.BeginTx(x.t.Context(), pgx.TxOptions{IsoLevel: level})
 	if err != nil {
 		return err
 	}
@@ -135,9 +140,11 @@ func holdHeads(x *torture, d drawnFault) string {
 	blocked := false
 	err := x.whileHeld(pgx.ReadCommitted, `SELECT pg_current_xact_id() FROM log_heads ORDER BY partition FOR UPDATE`, func() {
 		until := time.Now().Add(d.hold)
-		blocked = x.becomesTrue(d.hold+20*time.Second, func(ctx context.Context) bool {
+		blocked = becomesTrue(x.w, d.hold+20*time.Second, func(ctx context.Context) bool {
 			n := 0
-			err := x.sql.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND usename = 'meterplex' AND wait_event_type = 'Lock'`).Scan(&n)
+			err := x.w.sql.QueryRow(ctx,
+				`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND usename = 'meterplex'
+ AND wait_event_type = 'Lock'`).Scan(&n)
 			return err == nil && n > 0
 		})
 		x.sleep(time.Until(until))
@@ -157,7 +164,7 @@ func idleInTransaction(x *torture, d drawnFault) string {
 	}()
 	err := x.whileHeld(pgx.RepeatableRead, `SELECT count(*) FROM event_log_rows`, func() {
 		x.sleep(d.hold)
-		x.awaitEvents(1)
+		x.load.awaitMore(1)
 	})
 	close(ended)
 	if other := <-failed; err != nil || other != nil {
@@ -167,12 +174,12 @@ func idleInTransaction(x *torture, d drawnFault) string {
 }
 
 func (x *torture) restartBroker() {
-	must.OK(x.t, x.brokers().Restart(context.WithoutCancel(x.t.Context())))
+	must.OK(x.t, x.w.brokers().Restart(context.WithoutCancel(x.t.Context())))
 }
 
 func killBroker(x *torture, d drawnFault) string {
-	x.awaitEvents(1)
-	if err := x.brokers().Kill(); err != nil {
+	x.load.awaitMore(1)
+	if err := x.w.brokers().Kill(); err != nil {
 		return err.Error()
 	}
 	x.sleep(d.hold)
@@ -181,56 +188,54 @@ func killBroker(x *torture, d drawnFault) string {
 }
 
 func stopBroker(x *torture, d drawnFault) string {
-	if err := x.brokers().Kill(); err != nil {
+	if err := x.w.brokers().Kill(); err != nil {
 		return err.Error()
 	}
 	x.sleep(d.hold)
-	x.awaitEvents(1) // events are accepted without the broker
+	x.load.awaitMore(1) // events are accepted without the broker
 	x.restartBroker()
 	return ""
 }
 
 func deleteTopics(x *torture, d drawnFault) string {
-	old, err := x.topicIDs(x.t.Context())
+	old, err := topicIDs(x.t.Context(), x.w)
 	if err != nil || len(old) != len(topics()) {
 		return fmt.Sprintf("%d topics, %v", len(old), err)
 	}
-	c := x.kafka()
+	c := x.w.kafka()
 	defer c.Close()
-	x.beforeLoss()
-	if _, err := kadm.NewClient(c).DeleteTopics(x.t.Context(), x.topicNames()...); err != nil {
+	if _, err := kadm.NewClient(c).DeleteTopics(x.t.Context(), topicNames(x.w)...); err != nil {
 		return err.Error()
 	}
 	x.sleep(d.hold)
-	x.awaitRecreated(old)
-	x.afterLoss()
+	awaitRecreated(x.w, old)
+	x.emptied = true
 	return ""
 }
 
 // wipeAndRefillBroker restarts the broker empty; the command of the runbook fills it again.
 func wipeAndRefillBroker(x *torture, d drawnFault) string {
-	old, err := x.topicIDs(x.t.Context())
+	old, err := topicIDs(x.t.Context(), x.w)
 	if err != nil || len(old) != len(topics()) {
 		return fmt.Sprintf("%d topics, %v", len(old), err)
 	}
-	x.beforeLoss()
-	if err := x.brokers().Kill(); err != nil {
+	if err := x.w.brokers().Kill(); err != nil {
 		return err.Error()
 	}
-	for _, k := range x.brokers() {
+	for _, k := range x.w.brokers() {
 		if err := os.RemoveAll(k.Dir()); err != nil {
 			return err.Error()
 		}
 	}
-	x.awaitEvents(1)
+	x.load.awaitMore(1)
 	x.sleep(d.hold)
 	x.restartBroker()
-	x.awaitRecreated(old)
-	x.afterLoss()
+	awaitRecreated(x.w, old)
+	x.emptied = true
 	m := x.members[rand.New(rand.NewPCG(d.seed, 1)).IntN(len(x.members))]
-	if done := x.cli(m.instance, x.operator).replay("rewind", "--since", "168h"); len(done.Partitions) == 0 {
+	if done := x.w.cli(m, x.w.operator).replay("rewind", "--since", "168h"); len(done.Partitions) == 0 {
 		return "the relay was rewound in no partition"
 	}
-	x.afterRefill()
+	x.emptied = false
 	return ""
 }

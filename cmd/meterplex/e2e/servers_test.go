@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -34,7 +35,6 @@ type serverPair struct {
 	name    string          // of the database
 	standby *local.Postgres // nil: no standby
 	former  *local.Postgres // the primary before the last promotion; ended
-	fork    map[int16]int64 // the heads that the present life of the database began with
 }
 
 // The login that the standby streams with.
@@ -49,9 +49,10 @@ func newServerPair(t testing.TB, settings ...string) *serverPair {
 	t.Helper()
 	p := &serverPair{t: t, dir: localtest.Folder(t), more: settings, name: "meterplex"}
 	dir := p.newDir()
-	freshServer(t, dir)
 	p.lead(p.start(dir))
 	t.Cleanup(p.end) // before the proxies end
+	_, err := migrate(t.Context(), p.primary.URL())
+	must.OK(t, err)
 	p.admin(p.primary, fmt.Sprintf(`CREATE ROLE %s LOGIN REPLICATION PASSWORD '%s'`, standbyLogin, standbyPassword))
 	p.link.start()
 	return p
@@ -97,6 +98,18 @@ func (p *serverPair) start(dir string) *local.Postgres {
 	server, err := local.StartPostgres(context.WithoutCancel(p.t.Context()), local.PostgresConfig{DataDir: dir, Settings: settings})
 	must.OK(p.t, err)
 	return server
+}
+
+// startLike starts a new server with an empty database. The instances keep their login, and so its password.
+func (p *serverPair) startLike(server *local.Postgres) *local.Postgres {
+	p.t.Helper()
+	dir := p.newDir()
+	must.OK(p.t, os.MkdirAll(filepath.Join(dir, "postgres"), 0o755))
+	out, err := exec.Command("cp", "-a", filepath.Join(server.Dir(), "passwords.json"), filepath.Join(dir, "postgres")).CombinedOutput()
+	if err != nil {
+		p.t.Fatalf("copy the passwords: %v: %s", err, out)
+	}
+	return p.start(dir)
 }
 
 // end ends the servers.
@@ -158,17 +171,48 @@ func (p *serverPair) admin(server *local.Postgres, statements ...string) {
 	must.OK(p.t, err)
 }
 
-// attach makes a standby of a copy of the running primary and waits until it streams.
+// attach makes a standby by a base backup of the running primary, as pg_basebackup does, which the embedded server lacks, and waits until
+// it streams. Pages may be torn, and files come and go meanwhile, which cp reports: recovery from the WAL since the backup's start repairs
+// both.
 func (p *serverPair) attach() {
 	p.t.Helper()
-	dir := p.newDir()
-	copyRunning(p.t, p.primary, dir, false)
-	follow := fmt.Sprintf("primary_conninfo = 'host=127.0.0.1 port=%d user=%s password=''%s'' application_name=%s'\n",
-		portOf(p.t, p.link.addr()), standbyLogin, standbyPassword, standbyName)
-	appendTo(p.t, filepath.Join(dataIn(dir), "postgresql.auto.conf"), follow)
-	appendTo(p.t, filepath.Join(dataIn(dir), "standby.signal"), "")
+	dir, label := p.newDir(), ""
+	data := filepath.Join(dir, "postgres", "data")
+	err := p.runOn(p.primary, func(ctx context.Context, conn *pgx.Conn) error {
+		if _, err := conn.Exec(ctx, `SELECT pg_backup_start('rehearsal', true)`); err != nil {
+			return err
+		}
+		copied := exec.Command("sh", "-c",
+			`mkdir -p "$2" && cp -a "$1" "$2/postgres" 2>/dev/null; cd "$2/postgres" && rm -f port postgres.log data/postmaster.* && cd data &&
+			for d in pg_wal pg_replslot pg_dynshmem pg_notify pg_serial pg_snapshots pg_stat_tmp pg_subtrans; do rm -rf $d/*; done`,
+			"sh", p.primary.Dir(), dir)
+		if out, err := copied.CombinedOutput(); err != nil {
+			return fmt.Errorf("copy the primary: %w: %s", err, out)
+		}
+		return conn.QueryRow(ctx, `SELECT labelfile FROM pg_backup_stop(false)`).Scan(&label)
+	})
+	must.OK(p.t, err)
+	appendTo(p.t, filepath.Join(data, "backup_label"), label)
+	appendTo(p.t, filepath.Join(data, "standby.signal"), "")
+	appendTo(p.t, filepath.Join(data, "postgresql.auto.conf"),
+		fmt.Sprintf("primary_conninfo = 'host=127.0.0.1 port=%d user=%s password=''%s'' application_name=%s'\n",
+			portOf(p.t, p.link.addr()), standbyLogin, standbyPassword, standbyName))
 	p.standby = p.start(dir)
 	p.awaitStandby()
+}
+
+// appendTo adds a text to a file of a server, which may run as another user than the test. A missing file is created.
+func appendTo(t testing.TB, path, text string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	must.OK(t, err)
+	defer f.Close()
+	_, err = f.WriteString(text)
+	must.OK(t, err)
+	folder, err := os.Stat(filepath.Dir(path))
+	must.OK(t, err)
+	owner := folder.Sys().(*syscall.Stat_t)
+	must.OK(t, os.Chown(path, int(owner.Uid), int(owner.Gid)))
 }
 
 // awaitStandby waits until the standby has replayed all commits so far.
@@ -181,7 +225,9 @@ func (p *serverPair) awaitStandby() {
 		}
 		within(p.t, "the standby streams and has replayed all", func(ctx context.Context) (bool, string) {
 			n := 0
-			err := conn.QueryRow(ctx, `SELECT count(*) FROM pg_stat_replication WHERE application_name = $1 AND state = 'streaming' AND replay_lsn >= $2::text::pg_lsn`, standbyName, end).Scan(&n)
+			err := conn.QueryRow(ctx,
+				`SELECT count(*) FROM pg_stat_replication WHERE application_name = $1 AND state = 'streaming' AND replay_lsn >= $2::text::pg_lsn`,
+				standbyName, end).Scan(&n)
 			return err == nil && n == 1, fmt.Sprint(n, err)
 		})
 		return nil
@@ -198,7 +244,9 @@ func (p *serverPair) synchronous(yes bool) {
 	within(p.t, "synchronous_standby_names is in force", func(ctx context.Context) (bool, string) {
 		n, is := 0, "?"
 		err := p.runOn(p.primary, func(ctx context.Context, conn *pgx.Conn) error {
-			return conn.QueryRow(ctx, `SELECT current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync')`).Scan(&is, &n)
+			return conn.QueryRow(ctx,
+				`SELECT current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication
+ WHERE sync_state = 'sync')`).Scan(&is, &n)
 		})
 		return err == nil && is == names && (n == 1) == yes, fmt.Sprint(is, n, err)
 	})
@@ -234,7 +282,7 @@ func (p *serverPair) crash() {
 func (p *serverPair) recoverPrimary() {
 	p.t.Helper()
 	must.OK(p.t, p.primary.Restart(context.WithoutCancel(p.t.Context())))
-	p.open()
+	p.address.set(passes)
 }
 
 // crashBackend is kill -9 of one session of the service. The postmaster ends the others
@@ -268,17 +316,6 @@ func (p *serverPair) crashBackend() {
 	if before != after {
 		p.t.Errorf("the postmaster restarted (started at %s, then at %s): only a backend was to crash", before, after)
 	}
-	p.open()
-}
-
-// open records the heads at which a life of the database begins, and then opens the
-// address to the instances.
-func (p *serverPair) open() {
-	p.t.Helper()
-	p.fork = map[int16]int64{}
-	for _, r := range p.rows(p.primary, `SELECT partition, position, epoch, '', '', '' FROM log_heads`) {
-		p.fork[r.partition] = r.position
-	}
 	p.address.set(passes)
 }
 
@@ -286,7 +323,8 @@ func (p *serverPair) open() {
 // each COMMIT waits for the next standby, which does not exist yet.
 func (p *serverPair) promote(waiting bool) {
 	p.t.Helper()
-	appendTo(p.t, filepath.Join(p.standby.Dir(), "data", "postgresql.auto.conf"), fmt.Sprintf("synchronous_standby_names = '%s'\n", waitedFor(waiting)))
+	appendTo(p.t, filepath.Join(p.standby.Dir(), "data", "postgresql.auto.conf"),
+		fmt.Sprintf("synchronous_standby_names = '%s'\n", waitedFor(waiting)))
 	p.admin(p.standby, `SELECT pg_reload_conf()`, `SELECT pg_promote(true, 60)`)
 	p.promoted()
 }
@@ -296,7 +334,7 @@ func (p *serverPair) promoted() {
 	p.t.Helper()
 	p.replace(p.standby)
 	p.standby = nil
-	p.open()
+	p.address.set(passes)
 }
 
 // waitedFor is the setting synchronous_standby_names.
@@ -319,16 +357,6 @@ func (p *serverPair) replace(by *local.Postgres) {
 	p.former, p.primary = p.primary, by
 	p.host.Store(hostOf(by.URL()))
 }
-
-// failOver kills the primary and promotes the asynchronous standby in its place.
-func (p *serverPair) failOver() {
-	p.t.Helper()
-	p.killPrimary()
-	p.promote(false)
-}
-
-// waitCancelled is the server's log line for a COMMIT whose wait was cancelled.
-const waitCancelled = "canceling wait for synchronous replication"
 
 // whileCancelled calls do while every wait for the standby is cancelled.
 func (p *serverPair) whileCancelled(do func()) {
@@ -356,7 +384,26 @@ func (p *serverPair) whileCancelled(do func()) {
 	}()
 	do()
 	close(done)
-	if n := <-cancelled; n == 0 || !fileHolds(p.t, filepath.Join(p.primary.Dir(), "postgres.log"), waitCancelled) {
+	log, err := os.ReadFile(filepath.Join(p.primary.Dir(), "postgres.log"))
+	must.OK(p.t, err)
+	if n := <-cancelled; n == 0 || !strings.Contains(string(log), "canceling wait for synchronous replication") {
 		p.t.Errorf("%d waits for the standby were cancelled; want at least one, and a line in the server's log", n)
 	}
+}
+
+func hostOf(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return ""
+	}
+	return u.Host
+}
+
+func atHost(text, host string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return text
+	}
+	u.Host = host
+	return u.String()
 }
