@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -78,15 +79,21 @@ func (w *deployment) finish() {
 	w.prove(w.pipe == "kafka")
 }
 
-// prove runs all checks of package verify that need no HTTP, and no topics unless wanted. They share no code with the service.
+// prove runs all checks of package verify that need no HTTP, and no topics unless wanted. They share no code with the service. A check that a
+// busy server or broker did not answer in time runs again.
 func (w *deployment) prove(topics bool) {
 	w.t.Helper()
-	cfg := verify.Config{DatabaseURL: w.db, NoTopics: "not read", TopicPrefix: w.prefix, Idle: patience, Progress: func(string) {},
-		Now: time.Now}
+	cfg := verify.Config{DatabaseURL: w.db, NoTopics: "not read", TopicPrefix: w.prefix, Idle: patience, Progress: func(string) {}, Now: time.Now}
 	if topics {
 		cfg.Kafka = []kgo.Opt{kgo.SeedBrokers(w.brokers().Brokers()...)}
 	}
+	open := func(c verify.Check) bool { return c.Looked && c.Holds == nil }
 	checks, err := verify.Run(w.t.Context(), cfg)
+	for range 3 {
+		if err == nil && slices.ContainsFunc(checks, open) {
+			checks, err = verify.Run(w.t.Context(), cfg)
+		}
+	}
 	must.OK(w.t, err)
 	for _, c := range checks {
 		if c.Looked && (c.Holds == nil || !*c.Holds) {
