@@ -2,6 +2,7 @@ package http
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -23,7 +24,11 @@ const about = `Meterplex meters usage: what is answered ` + "`accepted`" + ` is 
 
 Every answer carries ` + "`X-Request-Id`" + `. Errors are ` + "`application/problem+json`" + ` (RFC 9457) with a stable ` + "`code`" + `. Unknown
 query parameters and unknown members are errors. Times are RFC 3339 with an offset, answered in UTC. A position, as in 17-4711,
-is a place in the event log. Lists are pages: send ` + "`nextCursor`" + ` back as ` + "`cursor`" + ` until it is null.`
+is a place in the event log. Lists are pages: send ` + "`nextCursor`" + ` back as ` + "`cursor`" + ` until it is null.
+
+Amounts (` + "`x-amount`" + `) are exact integers, and sums may be above 2^53, which JavaScript's JSON.parse and others round. ` + "`Accept: application/json; amounts=string`" + `,
+or ` + "`?amounts=string`" + `, gives all amounts of an answer as texts of digits. Payloads and metadata of events stay as they were recorded. Later releases may add
+values to the lists in ` + "`x-extensible-enum`" + `: read others, too.`
 
 // description returns the document without operations.
 func description(version string) *huma.OpenAPI {
@@ -172,6 +177,7 @@ func tidy(api *huma.OpenAPI) {
 	for name, schema := range all {
 		if !read[name] && schema.Type == huma.TypeObject {
 			schema.AdditionalProperties = nil
+			openLists(schema)
 		}
 		for _, member := range schema.Properties {
 			if member.Type == huma.TypeArray {
@@ -212,11 +218,57 @@ func describeCodes(all map[string]*huma.Schema) {
 		case "EventVerdict":
 			places = codes.Event
 		}
-		if code.Enum = nil; code.Description == "" {
+		if code.Description == "" {
 			code.Description = "Stable; /docs#problems explains each."
 		}
-		for _, one := range codes.In(places) {
-			code.Enum = append(code.Enum, one)
+		code.Enum, code.Extensions = nil, map[string]any{extensibleEnum: codes.In(places)}
+	}
+}
+
+// extensibleEnum lists the present values of a member of an answer. Later releases may add values, which a
+// generated client would refuse if enum listed them.
+const extensibleEnum = "x-extensible-enum"
+
+// openLists documents the values of members of an answer as open lists.
+func openLists(schema *huma.Schema) {
+	for _, member := range schema.Properties {
+		for _, s := range []*huma.Schema{member, member.Items} {
+			if s != nil && len(s.Enum) > 0 {
+				s.Extensions = map[string]any{extensibleEnum: s.Enum}
+				s.Enum = nil
+			}
+		}
+	}
+}
+
+// content is the content of a body in a fixed order: generators take the first media type as the default.
+type content map[string]*huma.MediaType
+
+// MarshalJSON writes application/json first.
+func (c content) MarshalJSON() ([]byte, error) {
+	names := slices.Sorted(maps.Keys(c))
+	if at := slices.Index(names, mediaJSON); at > 0 {
+		names = slices.Insert(slices.Delete(names, at, at+1), 0, mediaJSON)
+	}
+	out := []byte{'{'}
+	for i, name := range names {
+		media, err := json.Marshal(c[name])
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(append(strconv.AppendQuote(out, name), ':'), media...)
+	}
+	return append(out, '}'), nil
+}
+
+// jsonFirst makes application/json the first media type of each body with several.
+func jsonFirst(api *huma.OpenAPI) {
+	for _, op := range operationsOf(api) {
+		if op.RequestBody != nil && len(op.RequestBody.Content) > 1 {
+			op.RequestBody.Extensions = map[string]any{"content": content(op.RequestBody.Content)}
 		}
 	}
 }

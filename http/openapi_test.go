@@ -71,7 +71,7 @@ func TestNullableMembersAreDescribed(t *testing.T) {
 		{"NewVerify", `"repair":{"description":"Replace the live rows where they differ.","type":["boolean","null"]}`},
 		{"NewKey", `"name":{"description":"A name for people.","maxLength":200,"minLength":1,"type":"string"}`}, // required
 		{"Problem", `"required":["type","title","status","detail","instance","code","errors","traceId"]`},       // not the account of quota_exceeded
-		{"Consumption", `"used":{"description":"After this amount; null for METERED features, which have no account.","type":["integer","null"]}`},
+		{"Consumption", `"used":{"description":"After this amount; null for METERED features, which have no account.","type":["integer","null"],"x-amount":true}`},
 		{"NewItem", `"required":["feature","eventId","amount"]`},
 	} {
 		if got := string(d.Components.Schemas[c.schema]); !strings.Contains(got, c.want) {
@@ -243,7 +243,9 @@ func TestEveryDocumentedCodeIsOfTheTable(t *testing.T) {
 	members := 0
 	for name, raw := range d.Components.Schemas {
 		var s struct {
-			Properties map[string]struct{ Enum []string }
+			Properties map[string]struct {
+				Known []string `json:"x-extensible-enum"`
+			}
 		}
 		if err := json.Unmarshal(raw, &s); err != nil {
 			t.Fatal(name, err)
@@ -253,20 +255,87 @@ func TestEveryDocumentedCodeIsOfTheTable(t *testing.T) {
 			continue
 		}
 		members++
-		for _, one := range code.Enum {
+		for _, one := range code.Known {
 			if _, found := codes.Find(one); !found {
 				t.Errorf("%s: the table has no code %s", name, one)
 			}
 		}
 		for _, sample := range map[string][]string{"Problem": {"unauthenticated", "feature_not_found"}, "EventVerdict": {"payload_conflict", "timestamp_too_old"},
 			"Fault": {"dependency_failed"}, "DeadLetter": {"fold_failed", "payload_conflict"}}[name] {
-			if !slices.Contains(code.Enum, sample) {
-				t.Errorf("%s does not list %s: %v", name, sample, code.Enum)
+			if !slices.Contains(code.Known, sample) {
+				t.Errorf("%s does not list %s: %v", name, sample, code.Known)
 			}
 		}
 	}
 	if members < 8 {
 		t.Errorf("only %d members hold codes", members)
+	}
+}
+
+// Later releases may add codes, states and kinds. A generated client refuses an answer with a value that enum does not list.
+func TestMembersOfAnswersHaveOpenValues(t *testing.T) {
+	d, raw := describe(t)
+	answers := map[string]bool{}
+	var find func(raw json.RawMessage)
+	find = func(raw json.RawMessage) {
+		for ref := range strings.SplitSeq(string(raw), `"$ref":"`+schemaPrefix) {
+			if name, _, found := strings.Cut(ref, `"`); found && d.Components.Schemas[name] != nil && !answers[name] {
+				answers[name] = true
+				find(d.Components.Schemas[name])
+			}
+		}
+	}
+	for _, item := range d.Paths {
+		for _, call := range item {
+			for _, response := range call.Responses {
+				for _, media := range response.Content {
+					find(media)
+				}
+			}
+		}
+	}
+	for name := range answers {
+		if strings.Contains(string(d.Components.Schemas[name]), `"enum"`) {
+			t.Errorf("%s has a closed list: %s", name, d.Components.Schemas[name])
+		}
+	}
+	if len(answers) < 80 || strings.Count(string(raw), `"x-extensible-enum"`) < 40 {
+		t.Errorf("only %d schemas of answers", len(answers))
+	}
+}
+
+// Generators take the first media type as the default, and leave out one without a schema.
+func TestEachBodyHasASchemaAndBeginsWithJSON(t *testing.T) {
+	_, raw := describe(t)
+	var d struct {
+		Paths map[string]map[string]struct {
+			RequestBody struct{ Content json.RawMessage }
+		}
+	}
+	must.OK(t, json.Unmarshal(raw, &d))
+	several := 0
+	for path, item := range d.Paths {
+		for method, call := range item {
+			var content map[string]struct{ Schema json.RawMessage }
+			if len(call.RequestBody.Content) == 0 {
+				continue
+			}
+			must.OK(t, json.Unmarshal(call.RequestBody.Content, &content))
+			if len(content) > 1 {
+				several++
+			}
+			for media, one := range content {
+				if one.Schema == nil {
+					t.Errorf("%s %s: %s has no schema", method, path, media)
+				}
+			}
+			if !strings.HasPrefix(string(call.RequestBody.Content), `{"application/json":`) {
+				t.Errorf("%s %s begins with another type: %.60s", method, path, call.RequestBody.Content)
+			}
+		}
+	}
+	if several == 0 {
+		t.Error("no body has several media types")
 	}
 }
 

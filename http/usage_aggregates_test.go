@@ -112,3 +112,37 @@ func TestFiguresAreOneAnswerAsCSV(t *testing.T) {
 		t.Errorf("HEAD: %d, %d bytes", head.status, len(head.body))
 	}
 }
+
+// A sum above 2^53 reaches a client that rounds such integers as a text, by the parameter and by Accept.
+func TestP3_AmountsAreTextsOnRequest(t *testing.T) {
+	w, a := newServiceWithAccount(t)
+	most := json.Number("9007199254740991")
+	w.accept(a, event("a", map[string]any{"feature": "storage", "amount": most}), event("b", map[string]any{"feature": "storage", "amount": most}), event("c", map[string]any{"feature": "storage"}))
+	w.fold()
+	const path, accept = "/api/v1/usage/aggregates", "application/json; amounts=string"
+	for _, c := range []struct {
+		method, path, accept string
+		status               int
+		want                 string
+	}{
+		{"GET", path, "", 200, `"amount":18014398509481983,"eventCount":3`},
+		{"GET", path + "?amounts=string", "", 200, `"amount":"18014398509481983","eventCount":3`},
+		{"GET", path, accept, 200, `"amount":"18014398509481983","eventCount":3`},
+		{"GET", path + "?amounts=string&format=csv", "", 200, ",18014398509481983,3,"},
+		{"GET", path + "?amounts=number", "", 400, `"parameter_invalid"`},
+		{"GET", "/api/v1/entitlements?amounts=string", "", 200, `"limit":"1000","used":"0"`},
+		{"GET", "/api/v1/usage/conflicts?amounts=string", "", 400, `"unknown_parameter"`}, // it has no amounts
+		{"POST", "/api/v1/entitlements/api_calls/consume", accept, 409, `"limit":"1000","used":"0"`},
+	} {
+		sent := call{method: c.method, path: c.path, key: a.key, header: map[string]string{"Accept": c.accept}}
+		if c.method == "POST" {
+			sent.body = map[string]any{"eventId": "d", "amount": 1001}
+		}
+		if got := w.do(sent); got.status != c.status || !strings.Contains(string(got.body), c.want) {
+			t.Errorf("%s %s, Accept %q: %d %s", c.method, c.path, c.accept, got.status, got.body)
+		}
+	}
+	if got := w.do(call{method: "HEAD", path: path + "?amounts=string", key: a.key}); got.status != 200 || got.header.Get("Vary") != "Accept" {
+		t.Errorf("HEAD: %d %v", got.status, got.header)
+	}
+}

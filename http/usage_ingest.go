@@ -146,8 +146,9 @@ func describeIngest(op *huma.Operation, types schemas) {
 	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
 		mediaJSON:              {Schema: types.of(usageBatch{})},
 		domain.MediaCloudEvent: {Schema: cloudEvent},
-		// Without a schema: with an array, generated Python clients fail on each body of the operation.
-		domain.MediaCloudEventBatch: {Extensions: map[string]any{itemSchema: cloudEvent}},
+		// Without items: with them, Python clients of openapi-python-client fail on each body of the operation.
+		domain.MediaCloudEventBatch: {Extensions: map[string]any{itemSchema: cloudEvent},
+			Schema: &huma.Schema{Type: huma.TypeArray, MinItems: ptr(1), MaxItems: ptr(domain.MaxBatch), Description: "Each item is a CloudEvent: x-item-schema."}},
 	}}
 	op.Parameters = []*huma.Param{
 		{Name: "Content-Encoding", In: "header", Description: "gzip or zstd; the body may have 4 MiB after decompression.",
