@@ -37,8 +37,8 @@ func documentedACLs(t *testing.T) (lines [][]string) {
 	return lines
 }
 
-// grant creates the ACL of a line with arguments of kafka-acls.sh.
-func (w *deployment) grant(admin *kadm.Client, line []string) (user string) {
+// grantACL creates the ACL of a line with arguments of kafka-acls.sh.
+func grantACL(w *deployment, admin *kadm.Client, line []string) (user string) {
 	w.t.Helper()
 	user, ok := strings.CutPrefix(line[0], "User:")
 	b := kadm.NewACLs().Allow(line[0]).AllowHosts("*").ResourcePatternType(kadm.ACLPatternLiteral)
@@ -104,7 +104,7 @@ func TestTheServiceWorksWithTheACLsOfTheDocument(t *testing.T) {
 				setPassword(w, admin, user, password)
 			}
 			for _, line := range acls {
-				if user := w.grant(admin, line); users[user] == "" {
+				if user := grantACL(w, admin, line); users[user] == "" {
 					t.Fatalf("docs/access.md names the login %s: what is it for?", user)
 				}
 			}
@@ -121,7 +121,7 @@ func TestTheServiceWorksWithTheACLsOfTheDocument(t *testing.T) {
 			} else {
 				instances["api"] = serve("meterplex", "")
 			}
-			w.workWithKafka(instances)
+			workWithKafka(w, instances)
 			for _, i := range instances {
 				for _, refusal := range []string{"needs the ACL", "AUTHORIZATION_FAILED", "not authorized"} {
 					if i.logContains(refusal) {
@@ -142,7 +142,7 @@ func TestTheServiceWorksWithTheACLsOfTheDocument(t *testing.T) {
 }
 
 // workWithKafka does each operation for which the service needs Kafka.
-func (w *deployment) workWithKafka(instances map[string]*instance) {
+func workWithKafka(w *deployment, instances map[string]*instance) {
 	w.t.Helper()
 	api := instances["api"]
 	w.catalogue(api)
@@ -160,7 +160,7 @@ func (w *deployment) workWithKafka(instances map[string]*instance) {
 		return moved.State == "DONE", fmt.Sprintf("%+v", moved)
 	})
 	r := startRebuild(w, api, "usage_aggregates")
-	ready(w, api, r.ID)
+	awaitReady(w, api, r.ID)
 	w.ask(w.operator, http.MethodPost, api, "/api/v1/rebuilds/"+r.ID+"/promote", map[string]any{"reason": "e2e"}, nil, http.StatusAccepted)
 	w.drain()
 	status, body, err := callOnceServed(w, w.t.Context(), w.operator, http.MethodGet, api.url()+"/api/v1/events/stream?follow=false&last=5&tenantId="+uuid.MustParse(x.id).String(), nil)

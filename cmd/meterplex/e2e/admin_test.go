@@ -26,7 +26,7 @@ func (i *instance) adminURL() (url string) {
 }
 
 // page returns the status and the body of an answer to a request without a key.
-func (w *deployment) page(url string) (int, string) {
+func page(w *deployment, url string) (int, string) {
 	w.t.Helper()
 	status, body, err := w.call(w.t.Context(), "", http.MethodGet, url, nil)
 	if err != nil {
@@ -51,28 +51,28 @@ func TestTheAdminAddress(t *testing.T) {
 	back := w.serve("relay,validator", "METERPLEX_ADMIN_ADDR=127.0.0.1:0", "METERPLEX_HTTP_ADDR="+strings.TrimPrefix(api.url(), "http://"))
 	for _, at := range []string{api.adminURL(), back.adminURL()} {
 		for path, part := range map[string]string{"/livez": `"live"`, "/readyz": `"roles":"ok"`, "/metrics": "\nmeterplex_log_head ", "/debug/pprof/goroutine?debug=1": "goroutine profile:"} {
-			if status, body := w.page(at + path); status != http.StatusOK || !strings.Contains(body, part) {
+			if status, body := page(w, at+path); status != http.StatusOK || !strings.Contains(body, part) {
 				t.Errorf("GET %s%s: %d %.200s", at, path, status, body)
 			}
 		}
-		if status, body := w.page(at + "/api/v1/tenants"); status != http.StatusNotFound {
+		if status, body := page(w, at+"/api/v1/tenants"); status != http.StatusNotFound {
 			t.Errorf("%s serves the API: %d %s", at, status, body)
 		}
 	}
 	for _, path := range []string{"/livez", "/readyz", "/metrics", "/debug/pprof/"} {
-		if status, body := w.page(api.url() + path); status != http.StatusNotFound {
+		if status, body := page(w, api.url()+path); status != http.StatusNotFound {
 			t.Errorf("GET %s at the address of the API: %d %.200s", path, status, body)
 		}
 	}
 	back.stop()
-	w.endWhileARequestIsOpen(api, x)
+	endWhileARequestIsOpen(w, api, x)
 	api.start()
 	w.settle(api, x)
 	w.finish()
 }
 
 // endWhileARequestIsOpen stops an instance whose API waits for a lock, and requests the admin address meanwhile.
-func (w *deployment) endWhileARequestIsOpen(i *instance, x *tenant) {
+func endWhileARequestIsOpen(w *deployment, i *instance, x *tenant) {
 	w.t.Helper()
 	held, err := w.sql.Begin(w.t.Context())
 	must.OK(w.t, err)
@@ -93,11 +93,11 @@ func (w *deployment) endWhileARequestIsOpen(i *instance, x *tenant) {
 	})
 	go func() { defer close(ended); i.stop() }()
 	within(w.t, "the instance is not ready any more", func(context.Context) (bool, string) {
-		status, body := w.page(admin + "/readyz")
+		status, body := page(w, admin+"/readyz")
 		return status == http.StatusServiceUnavailable && strings.Contains(body, "roles"), fmt.Sprint(status, body)
 	})
 	for _, path := range []string{"/livez", "/metrics"} {
-		if status, body := w.page(admin + path); status != http.StatusOK {
+		if status, body := page(w, admin+path); status != http.StatusOK {
 			w.t.Errorf("GET %s while the instance ends: %d %s", path, status, body)
 		}
 	}

@@ -89,7 +89,7 @@ func newConsoleWorld(t *testing.T) *consoleWorld {
 	var started rebuild
 	api("POST", "/projections/usage_aggregates/rebuilds", object{"reason": "a fix of the fold"}, &started, http.StatusAccepted)
 	w.ready = started.ID
-	ready(w.deployment, w.at, w.ready)
+	awaitReady(w.deployment, w.at, w.ready)
 	return w
 }
 

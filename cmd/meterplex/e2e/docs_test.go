@@ -137,12 +137,12 @@ func TestTranscriptsOfTheDocs(t *testing.T) {
 		t.Fatalf("%d blocks are found", len(blocks))
 	}
 	define := slices.IndexFunc(blocks, func(b docBlock) bool { return strings.HasPrefix(b.name(), "docs/series.md $ meterplex features put") })
-	w.runBlock(at, dir, blocks[define]) // keys of a new feature apply at once
+	runBlock(w, at, dir, blocks[define]) // keys of a new feature apply at once
 	w.ask(w.operator, http.MethodPut, at, "/api/v1/plans/all", object{"name": "All", "entitlements": []object{
 		{"feature": "api_calls", "limit": nil, "limitBehavior": "SOFT", "resetPeriod": "MONTHLY"}}}, nil, http.StatusCreated)
 	x := w.createTenants(at, 1)[0]
-	days := w.sendSeries(at, x)
-	search, audit := w.auditing(at, x)
+	days := sendSeries(w, at, x)
+	search, audit := auditing(w, at, x)
 	for _, b := range blocks {
 		switch b.path {
 		case "docs/series.md":
@@ -150,14 +150,14 @@ func TestTranscriptsOfTheDocs(t *testing.T) {
 			if strings.Contains(b.name(), "features put") {
 				key = w.operator
 			}
-			w.runBlock(at, dir, b.replaced(days), "METERPLEX_KEY="+key)
+			runBlock(w, at, dir, b.replaced(days), "METERPLEX_KEY="+key)
 		case "docs/verify.md":
 			b.steps = b.steps[1:] // the settings, which the shell has
-			w.runBlock(at, dir, b, "DATABASE_URL="+w.db, "KAFKA_BROKERS="+strings.Join(w.brokers().Brokers(), ","), "METERPLEX_TOPIC_PREFIX="+w.prefix)
+			runBlock(w, at, dir, b, "DATABASE_URL="+w.db, "KAFKA_BROKERS="+strings.Join(w.brokers().Brokers(), ","), "METERPLEX_TOPIC_PREFIX="+w.prefix)
 		case "docs/auditing.md":
-			w.runBlock(at, dir, b.replaced(search), audit...)
+			runBlock(w, at, dir, b.replaced(search), audit...)
 		default:
-			w.runBlock(at, dir, b)
+			runBlock(w, at, dir, b)
 		}
 	}
 	if exported, err := os.ReadFile(filepath.Join(dir, "log.ndjson")); err != nil || !strings.Contains(string(exported), "series-1") {
@@ -167,7 +167,7 @@ func TestTranscriptsOfTheDocs(t *testing.T) {
 
 // auditing returns the settings of docs/auditing.md, and the replacement of its position and times. Commands that
 // follow the log end at its end.
-func (w *deployment) auditing(at *instance, x *tenant) (*strings.Replacer, []string) {
+func auditing(w *deployment, at *instance, x *tenant) (*strings.Replacer, []string) {
 	w.t.Helper()
 	var found struct {
 		Data []struct{ EventID, Position string }
@@ -184,7 +184,7 @@ func (w *deployment) auditing(at *instance, x *tenant) (*strings.Replacer, []str
 
 // sendSeries sends the usage that docs/series.md shows, of the days before yesterday and yesterday instead of those of
 // the document. It returns the replacement of the dates.
-func (w *deployment) sendSeries(at *instance, x *tenant) *strings.Replacer {
+func sendSeries(w *deployment, at *instance, x *tenant) *strings.Replacer {
 	w.t.Helper()
 	day := func(n int) string { return time.Now().UTC().AddDate(0, 0, n).Format(time.DateOnly) }
 	days := []string{day(-2), day(-1), day(0)}
@@ -228,7 +228,7 @@ var changing = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]*\.\d+Z|\b\d+-\d+\b\.?
 
 // runBlock runs the commands of a block, and compares their output with that of the document. A line "…" of the
 // document matches any lines; a command without output in the document must succeed.
-func (w *deployment) runBlock(at *instance, dir string, b docBlock, env ...string) {
+func runBlock(w *deployment, at *instance, dir string, b docBlock, env ...string) {
 	w.t.Helper()
 	built, err := binary()
 	must.OK(w.t, err)

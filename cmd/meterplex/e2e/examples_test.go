@@ -79,11 +79,11 @@ func TestExampleLLMBudget(t *testing.T) {
 		{"-id five -estimate 488 -tokens 700", proxy, 0, "words.", "held 488, used 700, released 0, remaining 0", "1212 0 0"},
 		{"-id six -estimate 1", proxy, 1, "", "hold 1 tokens: quota_exceeded: 0 remain until 20", "1212 0 0"},
 	} {
-		code, out, errs := w.runExample(program, c.to, key, append(strings.Fields(c.args), "Why is the sky blue?")...)
+		code, out, errs := runExample(w, program, c.to, key, append(strings.Fields(c.args), "Why is the sky blue?")...)
 		if code != c.code || !strings.Contains(out, c.out) || c.out == "" && out != "" || !strings.Contains(errs, c.err) {
 			t.Errorf("%s: exit code %d\n%s%s", c.args, code, out, errs)
 		}
-		if got := w.accountOf(at, x, "tokens"); got != c.account {
+		if got := unitsOf(w, at, x, "tokens"); got != c.account {
 			t.Errorf("%s: the account has %s, want %s", c.args, got, c.account)
 		}
 	}
@@ -96,7 +96,7 @@ func TestExampleLLMBudget(t *testing.T) {
 }
 
 // runExample runs a program with a service's address and a key, and returns its exit code and its output.
-func (w *deployment) runExample(path, url, key string, args ...string) (code int, out, errs string) {
+func runExample(w *deployment, path, url, key string, args ...string) (code int, out, errs string) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
@@ -111,8 +111,8 @@ func (w *deployment) runExample(path, url, key string, args ...string) (code int
 	return cmd.ProcessState.ExitCode(), printed.String(), complained.String()
 }
 
-// accountOf returns used, held and openReservations of a tenant's feature, in this period.
-func (w *deployment) accountOf(at *instance, x *tenant, feature string) string {
+// unitsOf returns used, held and openReservations of a tenant's feature, in this period.
+func unitsOf(w *deployment, at *instance, x *tenant, feature string) string {
 	w.t.Helper()
 	var page struct {
 		Data []struct{ Used, Held, OpenReservations int64 }

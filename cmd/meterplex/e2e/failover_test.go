@@ -230,7 +230,7 @@ func checkDropped(w *deployment, x *tenant, n int, consumer string) {
 	w.instances[1].signal(syscall.SIGCONT)
 	awaitFigures(w, x, total{int64(3 + n), int64(3 + n)})
 	awaitFreshMetrics()
-	dropped := w.metricsOf(w.instances[1].health(), func(series string) bool {
+	dropped := metricsOf(w, w.instances[1].health(), func(series string) bool {
 		return strings.HasPrefix(series, "meterplex_events_ghost_total{") && strings.Contains(series, `consumer="`+consumer+`"`)
 	})
 	if dropped < float64(n) {
@@ -332,7 +332,7 @@ func TestP2_RecordsOfAnotherLogAreNotCounted(t *testing.T) {
 	if sums := response.sums(); sums["api_calls"] != n || len(sums) != 1 {
 		t.Errorf("%d events of amount 1 were sent, the sums are %v", n, sums)
 	}
-	if dropped := w.metricOf(back.health(), `meterplex_events_other_log_total{consumer="meterplex-usage-validator"}`); dropped < n {
+	if dropped := metricOf(w, back.health(), `meterplex_events_other_log_total{consumer="meterplex-usage-validator"}`); dropped < n {
 		t.Errorf("the validator counts %v dropped records of another log, want at least %d", dropped, n)
 	}
 	w.finish()
@@ -351,7 +351,7 @@ func openRunbook(w *deployment, x *tenant, dir, name string, programs ...string)
 		w.t.Helper()
 		env = append(env, "TENANT_KEY="+x.key, "DATABASE_URL="+w.db, "METERPLEX_PIPE="+w.pipe, "METERPLEX_TOPIC_PREFIX="+w.prefix,
 			"KAFKA_BROKERS="+strings.Join(w.brokers().Brokers(), ","))
-		w.runTranscript(w.instances[0], dir, transcript(w.t, filepath.Join("docs", "runbooks", name), "## "+heading+"\n"), env...)
+		runTranscript(w, w.instances[0], dir, transcript(w.t, filepath.Join("docs", "runbooks", name), "## "+heading+"\n"), env...)
 	}
 }
 

@@ -30,6 +30,7 @@ type cli struct {
 	stderr bytes.Buffer
 }
 
+// cli is the command line of the binary, with a key.
 func (w *deployment) cli(at *instance, key string) *cli {
 	w.t.Helper()
 	return &cli{w: w, env: []string{"METERPLEX_URL=" + at.url(), "METERPLEX_KEY=" + key, "METERPLEX_DATA_DIR=" + w.t.TempDir(), "HOME=" + w.t.TempDir()}}
@@ -74,7 +75,7 @@ func (c *cli) run(args ...string) (sum importSummary) {
 }
 
 // checkTrace checks the sums of the two features in the aggregates.
-func (w *deployment) checkTrace(x *tenant) {
+func checkTrace(w *deployment, x *tenant) {
 	w.t.Helper()
 	for feature, amount := range map[string]int{"input_tokens": traceInput, "output_tokens": traceOutput} {
 		const of = ` FROM usage_aggregates WHERE generation = 1 AND tenant_id = $1 AND feature = $2`
@@ -94,33 +95,33 @@ func TestImportTheTrace(t *testing.T) {
 	w.catalogue(i)
 	x := w.createTenants(i, 1)[0]
 	c := w.cli(i, x.key)
-	w.killDuringImport(c, x)
+	killDuringImport(w, c, x)
 	sum := c.run(importArgs()...)
 	if sum.Events != traceEvents || sum.Accepted+sum.Duplicates != traceEvents || sum.Duplicates == 0 || sum.Accepted == 0 {
 		t.Errorf("after the kill: %+v", sum)
 	}
 	w.drain()
-	w.checkTrace(x)
+	checkTrace(w, x)
 	sum = c.run(importArgs("--wait", "1m")...)
 	if sum.Duplicates != traceEvents || !strings.Contains(c.stderr.String(), "No new events") || !strings.Contains(c.stderr.String(), "All 17638 events are counted") {
 		t.Errorf("second import: %+v, stderr %s", sum, c.stderr.String())
 	}
-	w.checkTrace(x)
-	w.addToLedger(x)
+	checkTrace(w, x)
+	addToLedger(w, x)
 	w.finish()
 }
 
 // killDuringImport kills an import when at least a third of it is in the log. Locked heads keep
 // the import from recording more between the last count and the kill.
-func (w *deployment) killDuringImport(c *cli, x *tenant) {
+func killDuringImport(w *deployment, c *cli, x *tenant) {
 	w.t.Helper()
-	letGo := w.holdTransaction(`LOCK TABLE log_heads IN EXCLUSIVE MODE`)
+	letGo := holdTransaction(w, `LOCK TABLE log_heads IN EXCLUSIVE MODE`)
 	cmd := c.command(w.t.Context(), importArgs("--batch", "200", "--concurrency", "1")...)
 	must.OK(w.t, cmd.Start())
 	n := 0
 	within(w.t, "half of the import is in the log", func(context.Context) (bool, string) {
 		letGo()
-		letGo = w.holdTransaction(`LOCK TABLE log_heads IN EXCLUSIVE MODE`)
+		letGo = holdTransaction(w, `LOCK TABLE log_heads IN EXCLUSIVE MODE`)
 		n = w.count(`SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND subject = 1`, x.id)
 		return n > traceEvents/3, fmt.Sprint(n)
 	})
@@ -135,7 +136,7 @@ func (w *deployment) killDuringImport(c *cli, x *tenant) {
 
 // addToLedger adds the imported events to the ledger from the log: their sums were
 // checked against the totals of the file.
-func (w *deployment) addToLedger(x *tenant) {
+func addToLedger(w *deployment, x *tenant) {
 	w.t.Helper()
 	for id, r := range w.recorded(x) {
 		f := x.ledger.record(event{EventID: id, Feature: r.feature, Amount: r.amount})

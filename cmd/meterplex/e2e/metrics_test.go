@@ -12,7 +12,7 @@ import (
 // metric reads one series of an instance, named with its labels; 0 if it does not exist.
 func (w *deployment) metric(at *instance, series string) float64 {
 	w.t.Helper()
-	return w.metricOf(at.url(), series)
+	return metricOf(w, at.url(), series)
 }
 
 // scrapeAge is the age that the answer to a scrape may have.
@@ -22,13 +22,13 @@ const scrapeAge = time.Second
 func awaitFreshMetrics() { time.Sleep(scrapeAge) }
 
 // metricOf reads one series at an address. An instance without the role api has one, too.
-func (w *deployment) metricOf(url, series string) float64 {
+func metricOf(w *deployment, url, series string) float64 {
 	w.t.Helper()
-	return w.metricsOf(url, func(name string) bool { return name == series })
+	return metricsOf(w, url, func(name string) bool { return name == series })
 }
 
 // metricsOf sums the series that wanted accepts by name and labels.
-func (w *deployment) metricsOf(url string, wanted func(series string) bool) (sum float64) {
+func metricsOf(w *deployment, url string, wanted func(series string) bool) (sum float64) {
 	w.t.Helper()
 	status, body, err := w.call(w.t.Context(), w.operator, http.MethodGet, url+"/metrics", nil)
 	if err != nil || status != http.StatusOK {

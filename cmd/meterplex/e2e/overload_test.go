@@ -35,7 +35,7 @@ func TestOverloadIsRefusedEarlyAndPasses(t *testing.T) {
 	large.stop()
 	w.settle(i, tenants...)
 	awaitFreshMetrics()
-	counted := w.metricsOf(i.url(), func(series string) bool { return strings.HasPrefix(series, "meterplex_http_refused_total{") })
+	counted := metricsOf(w, i.url(), func(series string) bool { return strings.HasPrefix(series, "meterplex_http_refused_total{") })
 	if counted < float64(refused) {
 		t.Errorf("%d requests were refused, the metric counts %.0f", refused, counted)
 	}

@@ -29,7 +29,7 @@ func rebuildOf(w *deployment, at *instance, id string) (r rebuild) {
 	return r
 }
 
-func ready(w *deployment, at *instance, id string) {
+func awaitReady(w *deployment, at *instance, id string) {
 	w.t.Helper()
 	within(w.t, "the rebuild is ready", func(context.Context) (bool, string) {
 		r := rebuildOf(w, at, id)
@@ -47,7 +47,7 @@ func rebuildAll(w *deployment, at *instance) {
 	w.t.Helper()
 	for _, projection := range projections() {
 		r := startRebuild(w, at, projection)
-		ready(w, at, r.ID)
+		awaitReady(w, at, r.ID)
 		var diff struct{ Data []any }
 		if w.ask(w.operator, http.MethodGet, at, "/api/v1/rebuilds/"+r.ID+"/diff", nil, &diff, http.StatusOK); len(diff.Data) != 0 {
 			w.t.Errorf("%s differs: %v", projection, diff.Data)
@@ -96,7 +96,7 @@ func TestP5_RebuiltWithoutABroker(t *testing.T) {
 	i.stop()
 	lone := w.serve("api,projector", "KAFKA_BROKERS=127.0.0.1:1")
 	r := startRebuild(w, lone, "usage_aggregates")
-	ready(w, lone, r.ID)
+	awaitReady(w, lone, r.ID)
 	checkSameUsage(w, 1, r.Generation)
 	w.ask(w.operator, http.MethodPost, lone, "/api/v1/rebuilds/"+r.ID+"/abandon", object{"reason": "compared"}, nil, http.StatusAccepted)
 	rebuildAll(w, lone)

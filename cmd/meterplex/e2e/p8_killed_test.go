@@ -160,7 +160,7 @@ func TestP8_KilledAtEachStepOfAClose(t *testing.T) {
 	}
 	// A close waits for an open rebuild.
 	r := startRebuild(w, d.rest, "usage_aggregates")
-	ready(w, d.rest, r.ID)
+	awaitReady(w, d.rest, r.ID)
 	d.killAt("saga period_close, RUNNING: before its row is saved", 1, d.pathOf(tenants[7])+"/close", object{"early": true})
 	d.killAt("saga period_close, RUNNING: its row is saved", 1, "", nil)
 	w.ask(w.operator, http.MethodPost, d.rest, "/api/v1/rebuilds/"+r.ID+"/abandon", object{"reason": "a test"}, nil, http.StatusAccepted)
@@ -168,7 +168,7 @@ func TestP8_KilledAtEachStepOfAClose(t *testing.T) {
 	// A generation that counts twice as much is promoted and rolled back, two times. The process dies during the reconciliation of the second
 	// tenant.
 	r = startRebuild(w, d.rest, "usage_aggregates")
-	ready(w, d.rest, r.ID)
+	awaitReady(w, d.rest, r.ID)
 	for n, place := range []string{"change 74: before the append", "change 74: before COMMIT", "change 74: after COMMIT",
 		"saga period_reconcile, COMPLETED: its row is saved"} {
 		d.killAt(place, []int{2, 2, 2, 1}[n], "/api/v1/rebuilds/"+r.ID+[]string{"/promote", "/rollback"}[n%2], object{})
@@ -317,7 +317,7 @@ func TestP8_KilledAtEachStepOfAnOffboarding(t *testing.T) {
 		var clock sync.WaitGroup
 		clock.Go(func() {
 			for ctx.Err() == nil {
-				d.w.outdateKeys(ctx, x)
+				outdateKeys(d.w, ctx, x)
 				time.Sleep(250 * time.Millisecond)
 			}
 		})

@@ -57,13 +57,13 @@ func TestReadmeTranscript(t *testing.T) {
 	t.Parallel()
 	w := newDeployment(t)
 	at := w.serve("")
-	w.runTranscript(at, t.TempDir(), transcript(t, "docs/first-steps.md", ""))
+	runTranscript(w, at, t.TempDir(), transcript(t, "docs/first-steps.md", ""))
 
 	steps := slices.Concat(demoKey(), transcript(t, "README.md", ""), transcript(t, "README.md", "## May this customer do it?"))
 	if len(steps) < 12 {
 		t.Fatalf("only %d commands are in the README", len(steps))
 	}
-	w.runTranscript(at, t.TempDir(), steps)
+	runTranscript(w, at, t.TempDir(), steps)
 }
 
 // demoKey returns the commands that set METERPLEX_KEY to a key with the rights and limits of the demo's, which make run prints.
@@ -86,7 +86,7 @@ func TestLimitsTranscript(t *testing.T) {
 	if len(steps) < 16 {
 		t.Fatalf("only %d commands are in docs/limits.md", len(steps))
 	}
-	w.runTranscript(at, t.TempDir(), steps)
+	runTranscript(w, at, t.TempDir(), steps)
 }
 
 func TestCorrectionsTranscript(t *testing.T) {
@@ -98,7 +98,7 @@ func TestCorrectionsTranscript(t *testing.T) {
 	if len(steps) < 13 {
 		t.Fatalf("only %d commands are in docs/corrections.md", len(steps))
 	}
-	w.runTranscript(at, t.TempDir(), steps)
+	runTranscript(w, at, t.TempDir(), steps)
 }
 
 func TestImportTranscript(t *testing.T) {
@@ -111,7 +111,7 @@ func TestImportTranscript(t *testing.T) {
 	if len(steps) < 11 {
 		t.Fatalf("only %d commands are in docs/import.md", len(steps))
 	}
-	w.runTranscript(at, t.TempDir(), steps)
+	runTranscript(w, at, t.TempDir(), steps)
 }
 
 // The proof of docs/auditing.md is of the period that the transcript of docs/periods.md closed.
@@ -131,7 +131,7 @@ func TestPeriodsTranscript(t *testing.T) {
 		export, computed, said := docBlocks(t)[proof].steps[0], docBlocks(t)[proof].steps[1], docBlocks(t)[proof].steps[2]
 		steps = append(steps, export, step{command: `test "$(` + computed.command + ` | cut -d' ' -f1)" = "$(` + said.command + `)" && echo equal`, want: []string{"equal"}})
 	}
-	w.runTranscript(at, t.TempDir(), steps)
+	runTranscript(w, at, t.TempDir(), steps)
 }
 
 func TestPricesTranscript(t *testing.T) {
@@ -143,11 +143,11 @@ func TestPricesTranscript(t *testing.T) {
 	if len(steps) < 18 {
 		t.Fatalf("only %d commands are in docs/prices.md", len(steps))
 	}
-	w.runTranscript(at, t.TempDir(), steps)
+	runTranscript(w, at, t.TempDir(), steps)
 }
 
 // runTranscript runs a transcript in a folder, in one shell, and compares its output.
-func (w *deployment) runTranscript(at *instance, dir string, steps []step, env ...string) {
+func runTranscript(w *deployment, at *instance, dir string, steps []step, env ...string) {
 	w.t.Helper()
 	const mark = "--- step "
 	var script strings.Builder

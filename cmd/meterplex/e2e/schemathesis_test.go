@@ -38,7 +38,7 @@ func TestTheServiceMatchesItsOpenAPIDocument(t *testing.T) {
 	w := newDeployment(t)
 	w.pipe = "postgres"
 	at := w.serve("")
-	x := w.described(at)
+	x := described(w, at)
 	// The tenant's key first: operators may suspend its tenant.
 	for _, caller := range []struct{ name, key, paths string }{
 		{"tenant", x.key, "^/api/v1/(usage|entitlements|events)"}, {"operator", w.operator, "."},
@@ -153,7 +153,7 @@ type describedTenant struct{ key, config string }
 
 // described creates a resource of every kind and configures their ids as path parameters: a
 // random id would only be answered by 404.
-func (w *deployment) described(at *instance) describedTenant {
+func described(w *deployment, at *instance) describedTenant {
 	w.t.Helper()
 	w.catalogue(at)
 	x := w.createTenants(at, 1)[0]

@@ -53,7 +53,7 @@ func TestP9_SecretsAreNotStoredOrLogged(t *testing.T) {
 	must.OK(t, err)
 	password, _ := owner.User.Password()
 	s := &secrets{t, map[string]string{"bootstrap key": w.operator, "database password": password, "Stripe key": stripeKey, "collector's key": collectorKey}, map[string]int64{}}
-	w.useKeys(at, s)
+	useKeys(w, at, s)
 	w.settle(at, w.tenants...)
 	within(t, "all is published", func(ctx context.Context) (bool, string) {
 		var behind int
@@ -66,7 +66,7 @@ func TestP9_SecretsAreNotStoredOrLogged(t *testing.T) {
 			s.search("the process's arguments", arguments)
 		}
 	}
-	s.search("config print", w.configPrinted(at))
+	s.search("config print", configPrinted(w, at))
 	at.stop()
 	s.search("the log", []byte(at.lastLines(1<<30)))
 	s.search("the spans", spans.received())
@@ -82,7 +82,7 @@ func TestP9_SecretsAreNotStoredOrLogged(t *testing.T) {
 }
 
 // useKeys creates, uses, rotates and revokes keys, and sends them in wrong places.
-func (w *deployment) useKeys(at *instance, s *secrets) {
+func useKeys(w *deployment, at *instance, s *secrets) {
 	w.catalogue(at)
 	x := w.createTenants(at, 1)[0]
 	keys := "/api/v1/tenants/" + x.id + "/api-keys"
@@ -125,7 +125,7 @@ func (w *deployment) useKeys(at *instance, s *secrets) {
 }
 
 // configPrinted returns the output of config print in the instance's environment.
-func (w *deployment) configPrinted(at *instance) []byte {
+func configPrinted(w *deployment, at *instance) []byte {
 	w.t.Helper()
 	path, err := binary()
 	must.OK(w.t, err)

@@ -283,7 +283,7 @@ func (x *torture) final() {
 	rebuildAll(w, at)
 	x.work.limits.check()
 	p := w.verify(at, "--all")
-	w.requireProven("meterplex verify --all", p)
+	requireProven(w, "meterplex verify --all", p)
 	x.t.Log(p.String())
 	w.http.CloseIdleConnections()
 	x.endAll(syscall.SIGTERM)

@@ -45,8 +45,8 @@ func TestADeliveryIsInTheTraceOfItsEvent(t *testing.T) {
 		trace := [2]string{"4bf92f3577b34da6a3ce929d0e0e4736", "5bf92f3577b34da6a3ce929d0e0e4736"}[n]
 		w.ask(w.operator, http.MethodPost, at, "/api/v1/tenants/"+x.id+"/periods/"+time.Now().UTC().Format("2006-01")+"/close", object{"reason": "a test", "early": true}, nil,
 			http.StatusAccepted, "Traceparent", "00-"+trace+"-00f067aa0ba902b7-01")
-		requested, closed := w.ofType(at, trace, "meterplex.billing.period.close_requested"), w.ofType(at, trace, "meterplex.billing.period.closed")
-		delivered := w.ofType(at, trace, "meterplex.billing.push.delivered")
+		requested, closed := ofType(w, at, trace, "meterplex.billing.period.close_requested"), ofType(w, at, trace, "meterplex.billing.period.closed")
+		delivered := ofType(w, at, trace, "meterplex.billing.push.delivered")
 		want := "00-" + trace + "-" + closed.span() + "-00"
 		mu.Lock()
 		hooks := received

@@ -24,7 +24,7 @@ func (e *tracedEvent) span() string { return strings.ReplaceAll(e.EventID, "-", 
 func (e *tracedEvent) trace() string { return strings.ReplaceAll(e.CorrelationID, "-", "") }
 
 // ofType returns the only event of a trace with a type.
-func (w *deployment) ofType(at *instance, trace, eventType string) (e tracedEvent) {
+func ofType(w *deployment, at *instance, trace, eventType string) (e tracedEvent) {
 	w.t.Helper()
 	var page struct{ Data []tracedEvent }
 	within(w.t, "the trace has one "+eventType, func(context.Context) (bool, string) {
@@ -68,7 +68,7 @@ func appendOf(e *tracedEvent, parent string) func(s *span) bool {
 func TestARequestIsOneTraceAcrossProcesses(t *testing.T) {
 	tier.AtSize(t)
 	t.Parallel()
-	newDeployment(t).oneTrace(t)
+	oneTrace(newDeployment(t), t)
 }
 
 // The same with PostgreSQL as the pipe.
@@ -77,10 +77,10 @@ func TestARequestIsOneTraceOverThePostgreSQLPipe(t *testing.T) {
 	t.Parallel()
 	w := newDeployment(t)
 	w.pipe = "postgres"
-	w.oneTrace(t)
+	oneTrace(w, t)
 }
 
-func (w *deployment) oneTrace(t *testing.T) {
+func oneTrace(w *deployment, t *testing.T) {
 	c := newCollector(t)
 	front := w.serve("api,relay", c.settings()...)
 	w.serve("validator,aggregator,deadletter,commands,projector", c.settings()...)
@@ -94,7 +94,8 @@ func (w *deployment) oneTrace(t *testing.T) {
 		"Traceparent", "00-"+trace+"-"+parent+"-00", "Tracestate", "vendor=1")
 	must.OK(t, x.ledger.answered(batch, answer.Events))
 
-	recorded, validated := w.ofType(front, trace, "meterplex.usage.event.recorded"), w.ofType(front, trace, "meterplex.usage.event.validated")
+	recorded, validated := ofType(w, front, trace, "meterplex.usage.event.recorded"),
+		ofType(w, front, trace, "meterplex.usage.event.validated")
 	request := awaitSpan(t, c, trace, "the request", func(s *span) bool { return s.Name == "POST /api/v1/usage/events" })
 	if request.Trace != trace || request.Parent != parent || request.State != "vendor=1" {
 		t.Errorf("the request is %+v", request)
@@ -122,7 +123,7 @@ func (w *deployment) oneTrace(t *testing.T) {
 		return n > relays, fmt.Sprint(n)
 	})
 	if w.pipe == "kafka" {
-		w.checkTraceParents(&recorded, &validated)
+		checkTraceParents(w, &recorded, &validated)
 	}
 	w.finish()
 }
@@ -139,7 +140,7 @@ func countBatches(c *collector, e *tracedEvent) (n int) {
 }
 
 // checkTraceParents compares the traceparents of all records of events, which are on their topics twice or more.
-func (w *deployment) checkTraceParents(list ...*tracedEvent) {
+func checkTraceParents(w *deployment, list ...*tracedEvent) {
 	w.t.Helper()
 	found := map[string][]string{}
 	eachRecord(w, func(r *kgo.Record) {
@@ -176,12 +177,13 @@ func TestTheRetryOfADeadLetterIsOneTrace(t *testing.T) {
 	w.drain()
 	letter := awaitLetter(w, front, x, "FAILED")
 	const trace = "7bf92f3577b34da6a3ce929d0e0e4736"
-	w.ask(w.operator, http.MethodPost, front, "/api/v1/dead-letters/"+letter.ID+"/retry", object{"reason": "renewed"}, nil, http.StatusAccepted,
+	w.ask(w.operator, http.MethodPost, front, "/api/v1/dead-letters/"+letter.ID+"/retry", object{"reason": "renewed"}, nil,
+		http.StatusAccepted,
 		"Traceparent", "00-"+trace+"-00f067aa0ba902b7-01")
 	awaitLetter(w, front, x, "RESOLVED")
 
-	requested := w.ofType(front, trace, "meterplex.dead_letters.dead_letter.retry_requested")
-	retried, validated := w.ofType(front, trace, "meterplex.usage.event.retried"), w.ofType(front, trace, "meterplex.usage.event.validated")
+	requested := ofType(w, front, trace, "meterplex.dead_letters.dead_letter.retry_requested")
+	retried, validated := ofType(w, front, trace, "meterplex.usage.event.retried"), ofType(w, front, trace, "meterplex.usage.event.validated")
 	request := awaitSpan(t, c, trace, "the request", func(s *span) bool { return strings.HasPrefix(s.Name, "POST /api/v1/dead-letters/") })
 	awaitSpan(t, c, trace, "the requested retry", appendOf(&requested, request.ID))
 	awaitSpan(t, c, trace, "its relay", batchOf("relay", &requested))
@@ -193,7 +195,7 @@ func TestTheRetryOfADeadLetterIsOneTrace(t *testing.T) {
 	if len(again.Links) != 1 {
 		t.Fatalf("the retried event has the links %+v", again.Links)
 	}
-	rejected := w.ofType(front, again.Links[0].Trace, "meterplex.usage.event.recorded")
+	rejected := ofType(w, front, again.Links[0].Trace, "meterplex.usage.event.recorded")
 	if rejected.span() != again.Links[0].ID {
 		t.Errorf("the retried event has a link to %+v, want %s", again.Links[0], rejected.span())
 	}

@@ -79,7 +79,7 @@ func (b *securedBroker) access(t *testing.T, user, password string) []string {
 // examineWithAccess runs verify and doctor with the settings of the service. Neither needs further rights.
 func examineWithAccess(w *deployment, at *instance) {
 	w.t.Helper()
-	w.requireProven("over TLS", w.verify(at))
+	requireProven(w, "over TLS", w.verify(at))
 	path, err := binary()
 	must.OK(w.t, err)
 	for _, args := range [][]string{{"doctor", "-o", "json"}, {"config", "print", "-o", "json"}} {
@@ -130,7 +130,7 @@ func loseAccess(w *deployment, at *instance, admin *kadm.Client, user, password 
 		}, func() {
 			for _, line := range acls {
 				if line[0] == "User:"+user {
-					w.grant(admin, line)
+					grantACL(w, admin, line)
 				}
 			}
 		}},

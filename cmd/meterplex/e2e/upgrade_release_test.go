@@ -74,7 +74,7 @@ RESET lock_timeout;
 )
 
 // migrations describes the state of the next release's migrations in the database.
-func (w *deployment) migrations() (state string) {
+func migrations(w *deployment) (state string) {
 	w.t.Helper()
 	err := w.sql.QueryRow(w.t.Context(), `SELECT format('%s, notes %s, index %s', (SELECT max(version_id) FROM goose_db_version WHERE is_applied),
  CASE WHEN to_regclass('next_notes') IS NULL THEN 'no' ELSE 'yes' END,
@@ -84,7 +84,7 @@ func (w *deployment) migrations() (state string) {
 }
 
 // setPause sets the pause in the middle of the next release's migrations.
-func (w *deployment) setPause(seconds int) {
+func setPause(w *deployment, seconds int) {
 	w.t.Helper()
 	if _, err := w.sql.Exec(w.t.Context(), fmt.Sprintf(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %%I SET next.pause = %d', current_database()); END $$`, seconds)); err != nil {
 		w.t.Fatal(err)
@@ -99,7 +99,7 @@ type job struct {
 	ended  chan struct{}
 }
 
-func (w *deployment) migrate() *job {
+func startMigration(w *deployment) *job {
 	w.t.Helper()
 	path, err := faulty()
 	must.OK(w.t, err)
@@ -123,12 +123,12 @@ func (j *job) kill() {
 
 // killedWhen waits for a moment in the migration and kills the job. The server ends the job's
 // session soon, even if it waits for a lock.
-func (w *deployment) killedWhen(j *job, moment, sql string) {
+func killedWhen(w *deployment, j *job, moment, sql string) {
 	w.t.Helper()
 	within(w.t, moment, func(ctx context.Context) (bool, string) {
 		var n int
 		err := w.sql.QueryRow(ctx, sql).Scan(&n)
-		return n > 0, fmt.Sprint(n, " ", err, " ", w.migrations())
+		return n > 0, fmt.Sprint(n, " ", err, " ", migrations(w))
 	})
 	select {
 	case <-j.ended:
@@ -144,7 +144,7 @@ func (w *deployment) killedWhen(j *job, moment, sql string) {
 }
 
 // holdTransaction executes a statement and keeps its transaction open until letGo is called.
-func (w *deployment) holdTransaction(statement string) (letGo func()) {
+func holdTransaction(w *deployment, statement string) (letGo func()) {
 	w.t.Helper()
 	tx, err := w.sql.BeginTx(w.t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	if err == nil {
@@ -177,7 +177,7 @@ func (f *loadBalancer) serve(serving ...*instance) {
 
 // counters returns an instance's counters since its start: events accepted, published, decided
 // and aggregated.
-func (w *deployment) counters(i *instance) (done [4]float64) {
+func counters(w *deployment, i *instance) (done [4]float64) {
 	w.t.Helper()
 	for n, series := range []string{
 		`meterplex_events_ingested_total{tenant_class="small",verdict="accepted"}`, `meterplex_events_published_total{topic="usage.raw"}`,
@@ -190,17 +190,17 @@ func (w *deployment) counters(i *instance) (done [4]float64) {
 }
 
 // awaitShares waits until each instance has accepted, relayed and consumed from now on, and has a lease.
-func (w *deployment) awaitShares(all ...*instance) {
+func awaitShares(w *deployment, all ...*instance) {
 	w.t.Helper()
 	var before [][4]float64
 	awaitFreshMetrics()
 	for _, i := range all {
-		before = append(before, w.counters(i))
+		before = append(before, counters(w, i))
 	}
 	within(w.t, "each instance accepts, relays and consumes", func(context.Context) (bool, string) {
 		whole, state := true, ""
 		for n, i := range all {
-			now := w.counters(i)
+			now := counters(w, i)
 			for part := range now {
 				now[part] -= before[n][part]
 				whole = whole && now[part] > 0

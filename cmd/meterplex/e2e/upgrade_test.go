@@ -41,7 +41,8 @@ func TestP2_OldAndNewBinaryTogetherAcrossAMigration(t *testing.T) {
 	w.catalogue(u.a)
 	u.tenants = w.createTenants(u.a, 24)
 	u.serveFrom(u.a, u.b)
-	u.load = w.startLoad(u.tenants, 1, mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 6, pause: 800 * time.Millisecond}, u.front.urlOf)
+	u.load = w.startLoad(u.tenants, 1, mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 6, pause: 800 * time.Millisecond},
+		u.front.urlOf)
 	u.load.awaitMore(200)
 	for _, step := range []struct {
 		name string
@@ -55,7 +56,8 @@ func TestP2_OldAndNewBinaryTogetherAcrossAMigration(t *testing.T) {
 	} {
 		start := time.Now()
 		step.do()
-		t.Logf("%s: %s, %d acked, %d requests without an answer", step.name, time.Since(start).Round(time.Millisecond), u.load.acked(), u.load.lost())
+		t.Logf("%s: %s, %d acked, %d requests without an answer", step.name, time.Since(start).Round(time.Millisecond), u.load.acked(),
+			u.load.lost())
 	}
 	u.load.stop()
 	u.load.checkServed(t)
@@ -79,21 +81,24 @@ const longRead = 3 * time.Second
 // index is built again. The load continues meanwhile.
 func (u *upgrade) killMigrations() {
 	u.t.Helper()
-	before := u.migrations()
-	u.setPause(120)
-	u.killedWhen(u.migrate(), "the migration is in its middle", `SELECT count(*) FROM pg_stat_activity
+	before := migrations(u.deployment)
+	setPause(u.deployment, 120)
+	killedWhen(u.deployment, startMigration(u.deployment), "the migration is in its middle", `SELECT count(*) FROM pg_stat_activity
  WHERE datname = current_database() AND application_name = 'meterplex migrate' AND wait_event = 'PgSleep'`)
-	if now := u.migrations(); now != before || !strings.HasSuffix(now, "notes no, index no") {
+	if now := migrations(u.deployment); now != before || !strings.HasSuffix(now, "notes no, index no") {
 		u.t.Errorf("killed in the middle, the migration left %q, was %q", now, before)
 	}
-	u.setPause(0)
+	setPause(u.deployment, 0)
 	// A long transaction has the last table locked, so the migration waits for it with the other
 	// tables locked; the index waits for every snapshot that cannot see it yet.
-	read, snapshot := u.holdTransaction(`LOCK TABLE usage_aggregates IN ACCESS SHARE MODE`), u.holdTransaction(`SELECT count(*) FROM tenants`)
-	j := u.migrate()
+	read, snapshot := holdTransaction(u.deployment, `LOCK TABLE usage_aggregates IN ACCESS SHARE MODE`),
+		holdTransaction(u.deployment, `SELECT count(*) FROM tenants`)
+	j := startMigration(u.deployment)
 	within(u.t, "the migration waits for a lock", func(ctx context.Context) (bool, string) {
 		var n int
-		err := u.sql.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'meterplex migrate' AND wait_event_type = 'Lock'`).Scan(&n)
+		err := u.sql.QueryRow(ctx,
+			`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'meterplex migrate'
+ AND wait_event_type = 'Lock'`).Scan(&n)
 		return n > 0, fmt.Sprint(n, " ", err)
 	})
 	lost := u.load.lost()
@@ -103,9 +108,10 @@ func (u *upgrade) killMigrations() {
 		u.t.Errorf("%d requests were refused while the migration waited", now-lost)
 	}
 	read()
-	u.killedWhen(j, "the index is half built", `SELECT count(*) FROM pg_index WHERE indexrelid = to_regclass('next_by_time') AND NOT indisvalid`)
+	killedWhen(u.deployment, j, "the index is half built",
+		`SELECT count(*) FROM pg_index WHERE indexrelid = to_regclass('next_by_time') AND NOT indisvalid`)
 	snapshot()
-	if now := u.migrations(); now != "9001, notes yes, index half" {
+	if now := migrations(u.deployment); now != "9001, notes yes, index half" {
 		u.t.Errorf("killed in the index, the migration left %q", now)
 	}
 	u.load.awaitMore(100)
@@ -117,7 +123,7 @@ func (u *upgrade) startBoth() {
 	u.front.serve(u.a)
 	u.b.stop()
 	const waits = "another instance migrates the database"
-	snapshot := u.holdTransaction(`SELECT count(*) FROM tenants`) // the index waits for it, until both have started
+	snapshot := holdTransaction(u.deployment, `SELECT count(*) FROM tenants`) // the index waits for it, until both have started
 	errs := make([]error, 2)
 	var both sync.WaitGroup
 	for n, i := range []*instance{u.c, u.d} {
@@ -136,11 +142,11 @@ func (u *upgrade) startBoth() {
 			u.t.Errorf("of two started at once, both or none logged %q", seen)
 		}
 	}
-	if now := u.migrations(); now != "9002, notes yes, index yes" {
+	if now := migrations(u.deployment); now != "9002, notes yes, index yes" {
 		u.t.Errorf("after the migration, the state is %q", now)
 	}
 	u.serveFrom(u.a, u.c, u.d)
-	u.awaitShares(u.a, u.c, u.d)
+	awaitShares(u.deployment, u.a, u.c, u.d)
 	u.front.serve(u.a, u.c)
 	u.d.stop()
 	u.b.start()
@@ -148,7 +154,7 @@ func (u *upgrade) startBoth() {
 		u.t.Errorf("the old release does not report that the database is newer:\n%s", u.b.lastLines(10))
 	}
 	u.serveFrom(u.a, u.b, u.c)
-	u.awaitShares(u.a, u.b, u.c)
+	awaitShares(u.deployment, u.a, u.b, u.c)
 }
 
 // notHeld is the old release's error for the next one's fold.
@@ -168,13 +174,14 @@ func (u *upgrade) takeOver() {
 	u.b.stop()
 	u.d.start()
 	u.serveFrom(u.c, u.d)
-	u.awaitShares(u.c, u.d)
-	ready(u.deployment, u.c, r.ID)
+	awaitShares(u.deployment, u.c, u.d)
+	awaitReady(u.deployment, u.c, r.ID)
 	checkSameUsage(u.deployment, 1, r.Generation)
 	if err := u.a.tryStart(); err == nil || !strings.Contains(err.Error(), notHeld) {
 		u.t.Errorf("the old release started beside a fold that it does not have: %v", err)
 	}
-	u.ask(u.operator, http.MethodPost, u.c, "/api/v1/rebuilds/"+r.ID+"/abandon", object{"reason": "back to the old release"}, nil, http.StatusAccepted)
+	u.ask(u.operator, http.MethodPost, u.c, "/api/v1/rebuilds/"+r.ID+"/abandon", object{"reason": "back to the old release"}, nil,
+		http.StatusAccepted)
 }
 
 // rollBack checks that a release that only added can be rolled back.
@@ -189,7 +196,7 @@ func (u *upgrade) rollBack() {
 	u.d.stop()
 	u.b.start()
 	u.serveFrom(u.a, u.b)
-	u.awaitShares(u.a, u.b)
+	awaitShares(u.deployment, u.a, u.b)
 }
 
 // requireNext checks that a migration older binaries cannot work with ends the old release and
@@ -206,7 +213,8 @@ func (u *upgrade) requireNext() {
 			_, died := i.exitedByItself()
 			return died, i.lastLines(3)
 		})
-		if code := i.end(syscall.SIGTERM); code != 2 || !i.logContains("migration 9002 is not for those that do not know it (they would lose what is next)") {
+		if code := i.end(syscall.SIGTERM); code != 2 ||
+			!i.logContains("migration 9002 is not for those that do not know it (they would lose what is next)") {
 			u.t.Errorf("%s ended with %d:\n%s", i.name, code, i.lastLines(5))
 		}
 		if err := i.tryStart(); err == nil || !strings.Contains(err.Error(), "Start the release that migrated the database") {
@@ -214,7 +222,7 @@ func (u *upgrade) requireNext() {
 		}
 	}
 	u.load.awaitMore(100)
-	u.awaitShares(u.c)
+	awaitShares(u.deployment, u.c)
 }
 
 // checkServed checks that nearly every request was answered in time.

@@ -184,7 +184,7 @@ func TestP2_UsageAsCommands(t *testing.T) {
 		}
 	}
 	within(t, "the lag of usage.commands is 0", func(context.Context) (bool, string) {
-		n := w.metricsOf(i.url(), func(series string) bool {
+		n := metricsOf(w, i.url(), func(series string) bool {
 			return strings.HasPrefix(series, "meterplex_consumer_lag{") && strings.Contains(series, `topic="usage.commands"`)
 		})
 		return n == 0, fmt.Sprint(n)

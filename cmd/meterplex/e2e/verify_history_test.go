@@ -12,7 +12,7 @@ import (
 )
 
 // createTenantsApart creates tenants in different partitions.
-func (w *deployment) createTenantsApart(at *instance, n int) (all []*tenant) {
+func createTenantsApart(w *deployment, at *instance, n int) (all []*tenant) {
 	w.t.Helper()
 	w.createTenants(at, 3*n)
 	in := map[int]*tenant{}
@@ -29,7 +29,7 @@ func (w *deployment) createTenantsApart(at *instance, n int) (all []*tenant) {
 
 // retryDeadLetter retries the dead letter of an event that was rejected after it was accepted. The
 // tenant has a subscription again.
-func (w *deployment) retryDeadLetter(at *instance, x *tenant, refused event) {
+func retryDeadLetter(w *deployment, at *instance, x *tenant, refused event) {
 	w.t.Helper()
 	within(w.t, "the refused event is a dead letter", func(ctx context.Context) (bool, string) {
 		var page struct{ Data []deadLetter }
@@ -45,7 +45,7 @@ func (w *deployment) retryDeadLetter(at *instance, x *tenant, refused event) {
 }
 
 // sendGroups sends usage of one hour in several groups, and some that has no value.
-func (w *deployment) sendGroups(at *instance, x *tenant) {
+func sendGroups(w *deployment, at *instance, x *tenant) {
 	w.t.Helper()
 	hour := time.Now().UTC().Truncate(time.Hour)
 	var list []object
@@ -69,7 +69,7 @@ func changeOf(kind, feature, id, ref string, amount int) object {
 
 // sendCorrections corrects and retracts usage of every kind that sendGroups and limitedUsage have sent, and new usage. A correction is
 // sent twice, and once with another amount.
-func (w *deployment) sendCorrections(at *instance, x *tenant) {
+func sendCorrections(w *deployment, at *instance, x *tenant) {
 	w.t.Helper()
 	post := func(list ...object) {
 		w.t.Helper()
@@ -83,11 +83,11 @@ func (w *deployment) sendCorrections(at *instance, x *tenant) {
 	post(changeOf("retraction", "api_calls", "retracted", "correctable", 0))
 	first["amount"] = 71
 	post(first)
-	w.correctLimited(at, x)
+	correctLimited(w, at, x)
 }
 
 // correctLimited corrects and retracts usage that limitedUsage has sent.
-func (w *deployment) correctLimited(at *instance, x *tenant) {
+func correctLimited(w *deployment, at *instance, x *tenant) {
 	w.t.Helper()
 	w.ask(x.key, http.MethodPost, at, "/api/v1/usage/events", object{"events": []object{
 		changeOf("correction", "calls", "less", "consumed0", 4), changeOf("retraction", "calls", "back", "part-usage", 0)}}, nil,
@@ -96,7 +96,7 @@ func (w *deployment) correctLimited(at *instance, x *tenant) {
 
 // limitedUsage sends every kind of request about the tenant's limit of calls: amounts are consumed, and reservations end in each way. The
 // last commit brings the account above its limit of 1000.
-func (w *deployment) limitedUsage(at *instance, x *tenant) {
+func limitedUsage(w *deployment, at *instance, x *tenant) {
 	w.t.Helper()
 	key, path := w.keyOf(at, x, "entitlements:reserve", "entitlements:read"), "/api/v1/entitlements/calls"
 	post := func(to string, in object, want int) {
@@ -132,7 +132,7 @@ func (w *deployment) limitedUsage(at *instance, x *tenant) {
 const hooksAllowed = "METERPLEX_WEBHOOK_ALLOW=127.0.0.0/8"
 
 // sendWebhooks gives a tenant a webhook of its closed periods and adjustments, whose endpoint accepts the second attempt.
-func (w *deployment) sendWebhooks(at *instance, x *tenant) {
+func sendWebhooks(w *deployment, at *instance, x *tenant) {
 	w.t.Helper()
 	var refused bool
 	endpoint := httptest.NewServer(http.HandlerFunc(func(answer http.ResponseWriter, _ *http.Request) {
@@ -147,7 +147,7 @@ func (w *deployment) sendWebhooks(at *instance, x *tenant) {
 }
 
 // delivered waits until all deliveries of webhooks have ended.
-func (w *deployment) delivered() {
+func delivered(w *deployment) {
 	w.t.Helper()
 	within(w.t, "the deliveries of webhooks have ended", func(ctx context.Context) (bool, string) {
 		var waiting, behind, all int64
@@ -159,13 +159,13 @@ func (w *deployment) delivered() {
 }
 
 // offboard ends a tenant.
-func (w *deployment) offboard(at *instance, x *tenant) {
+func offboard(w *deployment, at *instance, x *tenant) {
 	w.t.Helper()
 	path := "/api/v1/tenants/" + x.id + "/offboard"
 	w.ask(w.operator, http.MethodPost, at, path, object{"reason": "a test"}, nil, http.StatusAccepted)
 	within(w.t, "the tenant is archived", func(ctx context.Context) (bool, string) {
 		var o struct{ State, Step string }
-		w.outdateKeys(ctx, x)
+		outdateKeys(w, ctx, x)
 		err := w.get(ctx, w.operator, at, path, &o)
 		return o.State == "ARCHIVED", fmt.Sprintf("%+v %v", o, err)
 	})
@@ -173,7 +173,7 @@ func (w *deployment) offboard(at *instance, x *tenant) {
 
 // outdateKeys ends the minute at once that an offboarding waits once its tenant is suspended, because an instance may still accept a key,
 // as the clock does. The torture waits for the clock.
-func (w *deployment) outdateKeys(ctx context.Context, x *tenant) {
+func outdateKeys(w *deployment, ctx context.Context, x *tenant) {
 	w.t.Helper()
 	for _, end := range []string{
 		`UPDATE offboardings SET suspended_at = suspended_at - interval '1 minute' WHERE tenant_id = $1 AND state = 'RUNNING' AND drained_to = 0
@@ -187,7 +187,7 @@ func (w *deployment) outdateKeys(ctx context.Context, x *tenant) {
 }
 
 // definePrice defines a price with tiers, and changes it.
-func (w *deployment) definePrice(at *instance) {
+func definePrice(w *deployment, at *instance) {
 	w.t.Helper()
 	for n, status := range []int{http.StatusCreated, http.StatusOK} {
 		w.ask(w.operator, http.MethodPut, at, "/api/v1/prices/tiered", object{"name": "Tiered", "currency": "EUR", "model": "graduated",
@@ -207,7 +207,7 @@ type periodBody struct {
 }
 
 // closePeriod closes a period of a tenant, and waits for its figures.
-func (w *deployment) closePeriod(at *instance, x *tenant, period string) (closed periodBody) {
+func closePeriod(w *deployment, at *instance, x *tenant, period string) (closed periodBody) {
 	w.t.Helper()
 	path := "/api/v1/tenants/" + x.id + "/periods/" + period
 	w.ask(w.operator, http.MethodPost, at, path+"/close", object{"reason": "a test", "early": true}, nil, http.StatusAccepted)
@@ -220,14 +220,14 @@ func (w *deployment) closePeriod(at *instance, x *tenant, period string) (closed
 
 // closeAndAdjust closes the present month of a tenant with limitedUsage and sendGroups. Late events of every kind become adjustments,
 // which are decided in every way. The month is reopened and closed again, and one more event is late.
-func (w *deployment) closeAndAdjust(at *instance, x *tenant) {
+func closeAndAdjust(w *deployment, at *instance, x *tenant) {
 	w.t.Helper()
 	month := time.Now().UTC().Format("2006-01")
 	tenant, post := "/api/v1/tenants/"+x.id, func(key, path string, in object, want int) {
 		w.t.Helper()
 		w.ask(key, http.MethodPost, at, path, in, nil, want)
 	}
-	w.closePeriod(at, x, month)
+	closePeriod(w, at, x, month)
 	refused := w.ingest(at, x, "rejected", events("too-late", 1, "api_calls")...)
 	if refused[0].Code != "period_closed" {
 		w.t.Errorf("usage of a closed period was answered %+v", refused)
@@ -255,7 +255,7 @@ func (w *deployment) closeAndAdjust(at *instance, x *tenant) {
 	post(w.operator, "/api/v1/adjustments/decide", object{"tenantId": x.id, "periodKey": month, "kind": "LATE_USAGE",
 		"upTo": page.Data[len(page.Data)-1].Position, "decision": "approve", "reason": "all late usage"}, http.StatusOK)
 	post(w.operator, tenant+"/periods/"+month+"/reopen", object{"reason": "once more"}, http.StatusOK)
-	again := w.closePeriod(at, x, month)
+	again := closePeriod(w, at, x, month)
 	w.ingest(at, x, "accepted", events("later", 1, "api_calls")...)
 	w.drain()
 	var last periodBody

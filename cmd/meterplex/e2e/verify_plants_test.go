@@ -37,12 +37,12 @@ type planted struct {
 // plants has at least one row for each check of verify on the database and the topics. In braces are the first tenant and its partition
 // {p}, the offboarded one and its partition {q}, and the one with repaired figures. Rows on topics have a partition each: no record can be
 // removed again.
-func (w *deployment) plants(tenants []*tenant) []planted {
+func plants(w *deployment, tenants []*tenant) []planted {
 	p, q := partitionOf(tenants[0].id), partitionOf(tenants[1].id)
 	anywhere, ended := fmt.Sprint("--only database --partition ", 0), fmt.Sprint("--only database --partition ", q)
 	rows := slices.Concat(plantsInLog(), plantsInFigures(), plantsInLimits(), plantsInPeriods(), plantsInBilling(anywhere),
 		plantsInOffboarding(ended),
-		plantsInRights(), w.plantsOnTopics(tenants))
+		plantsInRights(), plantsOnTopics(w, tenants))
 	replacer := strings.NewReplacer("{p}", fmt.Sprint(p), "{tenant}", "'"+tenants[0].id+"'", "{q}", fmt.Sprint(q), "{ended}",
 		"'"+tenants[1].id+"'",
 		"{repaired}", "'"+tenants[2].id+"'", "{elsewhere}", idOutside(p), "{month}", month(), "{tenants[0]}", tenants[0].id)
@@ -320,7 +320,7 @@ func plantsInRights() []planted {
 	}
 }
 
-func (w *deployment) plantsOnTopics(tenants []*tenant) []planted {
+func plantsOnTopics(w *deployment, tenants []*tenant) []planted {
 	const topics, same = "P11 the topics hold the same events as the log", "P11 each record equals its event byte for byte"
 	const order = "P10 events of a tenant are first published in the order of the log"
 	const withheld = `INSERT INTO withheld_records (partition, position, topic, tenant_id, reason, late, dead_letter_id)
@@ -338,7 +338,7 @@ func (w *deployment) plantsOnTopics(tenants []*tenant) []planted {
 			set, p[1], topic)
 	}
 	copied := func(n int, change func(*kgo.Record)) func(*deployment) {
-		return func(*deployment) { w.produceCopy(p[n], change) }
+		return func(*deployment) { produceCopy(w, p[n], change) }
 	}
 	return []planted{
 		{check: topics, args: args[0], sql: `INSERT INTO event_log_rows SELECT h.position + 1, h.topic_positions[4], h.recorded_at, l.occurred_at,
@@ -355,15 +355,15 @@ func (w *deployment) plantsOnTopics(tenants []*tenant) []planted {
 			r.Value = bytes.Replace(r.Value, []byte(`"amount":`),
 				[]byte(`"amount":1`), 1)
 		})},
-		{check: order, args: args[2], by: copied(2, func(r *kgo.Record) { w.deleteUpTo(r) })},
+		{check: order, args: args[2], by: copied(2, func(r *kgo.Record) { deleteUpTo(w, r) })},
 		{check: topics, args: args[3], by: copied(3, func(r *kgo.Record) {
 			n := slices.IndexFunc(r.Headers, func(h kgo.RecordHeader) bool { return h.Key == "mp-position" })
 			r.Headers[n].Value = fmt.Appendf(nil, "%d-99999999", p[3])
 		})},
 		// the first two records in the other order, below the relay's position before a rewind
 		{check: order, args: args[4], by: copied(4, func(r *kgo.Record) {
-			w.deleteUpTo(r)
-			w.produceCopy(p[4], func(r *kgo.Record) { w.deleteUpTo(r) })
+			deleteUpTo(w, r)
+			produceCopy(w, p[4], func(r *kgo.Record) { deleteUpTo(w, r) })
 		}), sql: fmt.Sprintf(`UPDATE relay_cursors SET furthest = position WHERE partition = %d`, p[4])},
 		// A stand-in for an event with a verdict is sound if it is late.
 		{args: args[5], sql: fmt.Sprintf(withheld, "true, NULL", p[5]), by: copied(5, func(r *kgo.Record) {
@@ -376,7 +376,7 @@ func (w *deployment) plantsOnTopics(tenants []*tenant) []planted {
 }
 
 // plant plants a row into a copy of the database, which has no sessions, and requires that verify finds it there by its check alone.
-func (w *deployment) plant(p planted) {
+func plant(w *deployment, p planted) {
 	w.t.Helper()
 	config := w.sql.Config()
 	original := config.ConnConfig.Database
@@ -411,10 +411,10 @@ func (w *deployment) plant(p planted) {
 		args = append(args, "--watch", "0s")
 	}
 	change := func() { _, err := c.sql.Exec(w.t.Context(), cmp.Or(p.during, "SELECT")); must.OK(w.t, err) }
-	found := c.verifyWith(nil, change, args...)
+	found := verifyWith(c, nil, change, args...)
 	if p.during != "" && found.code == 0 { // the change may have come after the watch
 		args[slices.Index(args, "--watch")+1] = "20s"
-		found = c.verifyWith(nil, change, args...)
+		found = verifyWith(c, nil, change, args...)
 	}
 	var want []string
 	for _, check := range []string{p.check, p.also} {
@@ -428,7 +428,7 @@ func (w *deployment) plant(p planted) {
 }
 
 // produceCopy produces a changed copy of the first record of usage.raw.
-func (w *deployment) produceCopy(partition int, change func(*kgo.Record)) {
+func produceCopy(w *deployment, partition int, change func(*kgo.Record)) {
 	w.t.Helper()
 	topic := w.prefix + "usage.raw"
 	c := w.kafka(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {int32(partition): kgo.NewOffset().AtStart()}}),
@@ -446,7 +446,7 @@ func (w *deployment) produceCopy(partition int, change func(*kgo.Record)) {
 }
 
 // deleteUpTo deletes a record and those before it, as retention does.
-func (w *deployment) deleteUpTo(r *kgo.Record) {
+func deleteUpTo(w *deployment, r *kgo.Record) {
 	w.t.Helper()
 	c := w.kafka()
 	defer c.Close()

@@ -40,11 +40,11 @@ type verifyResult struct {
 // its HTTP API.
 func (w *deployment) verify(at *instance, args ...string) (p verifyResult) {
 	w.t.Helper()
-	return w.verifyWith(at, func() {}, args...)
+	return verifyWith(w, at, func() {}, args...)
 }
 
 // verifyWith calls watching as soon as verify watches for changes below known positions.
-func (w *deployment) verifyWith(at *instance, watching func(), args ...string) (p verifyResult) {
+func verifyWith(w *deployment, at *instance, watching func(), args ...string) (p verifyResult) {
 	w.t.Helper()
 	path, err := binary()
 	must.OK(w.t, err)
@@ -95,7 +95,7 @@ func (p *verifyResult) String() string {
 }
 
 // requireProven fails the test unless every check ran and holds.
-func (w *deployment) requireProven(when string, p verifyResult) {
+func requireProven(w *deployment, when string, p verifyResult) {
 	w.t.Helper()
 	for _, l := range p.lines {
 		if !l.Looked || l.Holds == nil || !*l.Holds {
@@ -115,12 +115,12 @@ func TestVerifyHoldsAndReportsEachPlantedFault(t *testing.T) {
 	w := newDeployment(t)
 	i, other := w.serve("", hooksAllowed), w.serve("api")
 	w.catalogue(i)
-	tenants := w.createTenantsApart(i, 6)
+	tenants := createTenantsApart(w, i, 6)
 	l := w.startLoad(tenants, 1, lightTraffic(), func(int) string { return i.url() })
 	l.awaitMore(100)
 	refused := acceptThenReject(w, i, other, tenants[0])
-	w.retryDeadLetter(i, tenants[0], refused)
-	w.requireProven("under load", w.verify(i, "--all"))
+	retryDeadLetter(w, i, tenants[0], refused)
+	requireProven(w, "under load", w.verify(i, "--all"))
 	l.stop()
 	w.settle(i, tenants...)
 	told := events("told", 1, "api_calls") // some rows need these events of this tenant
@@ -128,36 +128,36 @@ func TestVerifyHoldsAndReportsEachPlantedFault(t *testing.T) {
 	w.ingest(i, tenants[0], "duplicate", told...)
 	told[0].Amount++
 	w.ingest(i, tenants[0], "conflict", told...)
-	w.limitedUsage(i, tenants[0])
+	limitedUsage(w, i, tenants[0])
 	for n := range 3 { // a figure of so many events has running totals
 		w.ingest(i, tenants[0], "accepted", events(fmt.Sprint("many", n), 1000, "api_calls")...)
 	}
-	w.sendGroups(i, tenants[0])
-	w.sendCorrections(i, tenants[0])
+	sendGroups(w, i, tenants[0])
+	sendCorrections(w, i, tenants[0])
 	w.drain()
-	w.requireProven("with corrections", w.verify(i, "--all"))
-	w.repairFigures(i, tenants[2])
-	w.sendWebhooks(i, tenants[0])
-	w.closeAndAdjust(i, tenants[0])
-	w.definePrice(i)
-	w.offboard(i, tenants[1])
-	w.delivered()
+	requireProven(w, "with corrections", w.verify(i, "--all"))
+	repairFigures(w, i, tenants[2])
+	sendWebhooks(w, i, tenants[0])
+	closeAndAdjust(w, i, tenants[0])
+	definePrice(w, i)
+	offboard(w, i, tenants[1])
+	delivered(w)
 	told[0].Amount--
 	w.ingest(i, tenants[0], "duplicate", told...) // recorded last: no other event follows from its event
 	w.drain()
-	w.requireProven("with a closed period", w.verify(i, "--all"))
-	w.checkLimitedAccess(i)
+	requireProven(w, "with a closed period", w.verify(i, "--all"))
+	checkLimitedAccess(w, i)
 	i.stop()
 	other.stop()
 	still := w.verify(nil, "--only", "database,topics", "--watch", "0s")
-	w.requireProven("stopped", still)
+	requireProven(w, "stopped", still)
 	if got := w.count(`SELECT count(*) FROM usage_running_totals`); got == 0 {
 		t.Error("no running totals were compared with the log")
 	}
 	w.sql.Reset() // a database with sessions cannot be copied
 	seen := map[string]bool{}
-	for _, p := range w.plants(tenants) {
-		w.plant(p)
+	for _, p := range plants(w, tenants) {
+		plant(w, p)
 		seen[p.check] = true
 	}
 	for _, line := range still.lines {
@@ -169,7 +169,7 @@ func TestVerifyHoldsAndReportsEachPlantedFault(t *testing.T) {
 
 // repairFigures repairs wrong rows of a tenant, or of all, in each projection. The wrong rows stay for a day: readers never see them
 // again, and verify does not compare them.
-func (w *deployment) repairFigures(at *instance, x *tenant) {
+func repairFigures(w *deployment, at *instance, x *tenant) {
 	w.t.Helper()
 	again := events("again", 1, "api_calls")
 	w.ingest(at, x, "accepted", again...)
@@ -195,7 +195,7 @@ func (w *deployment) repairFigures(at *instance, x *tenant) {
 			w.t.Fatalf("the repair of %s: exit code %d\n%s", name, code, out)
 		}
 	}
-	w.requireProven("repaired", w.verify(at, "--all"))
+	requireProven(w, "repaired", w.verify(at, "--all"))
 }
 
 // P3: a verdict that cannot be published is withheld and parked, and redone once the
@@ -226,9 +226,9 @@ func TestP3_VerifyHandlesWithheldAndRetriedEvents(t *testing.T) {
 	}
 	w.drain()
 	p := w.verify(nil, "--only", "database,topics", "--watch", "0s")
-	w.requireProven("withheld", p)
-	w.figure(p, "P3 consumed verdicts = ", "1 withheld")
-	w.figure(p, "P11 each record equals its event", "1 stand-ins")
+	requireProven(w, "withheld", p)
+	checkFigure(w, p, "P3 consumed verdicts = ", "1 withheld")
+	checkFigure(w, p, "P11 each record equals its event", "1 stand-ins")
 
 	_, err := admin.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &large}},
 		w.prefix+"usage.validated")
@@ -245,15 +245,15 @@ func TestP3_VerifyHandlesWithheldAndRetriedEvents(t *testing.T) {
 	})
 	w.drain()
 	p = w.verify(nil, "--only", "database,topics", "--watch", "0s")
-	w.requireProven("redone", p)
-	w.figure(p, "P3 consumed verdicts = ", "1 applied")
+	requireProven(w, "redone", p)
+	checkFigure(w, p, "P3 consumed verdicts = ", "1 applied")
 	if n := w.count(`SELECT count(*) FROM event_log_rows WHERE subject = 12`); n == 0 {
 		t.Error("no verdict was redone")
 	}
 }
 
-// figure fails the test unless a check's figures contain a text.
-func (w *deployment) figure(p verifyResult, check, text string) {
+// checkFigure fails the test unless a check's figures contain a text.
+func checkFigure(w *deployment, p verifyResult, check, text string) {
 	w.t.Helper()
 	n := slices.IndexFunc(p.lines, func(l verifyLine) bool { return strings.HasPrefix(l.Check, check) })
 	if n < 0 || !strings.Contains(p.lines[n].Figures, text) {
@@ -263,7 +263,7 @@ func (w *deployment) figure(p verifyResult, check, text string) {
 
 // checkLimitedAccess checks that verify without access still runs the other checks, reports the
 // skipped ones, and does not mistake hidden rows for missing rows.
-func (w *deployment) checkLimitedAccess(at *instance) {
+func checkLimitedAccess(w *deployment, at *instance) {
 	w.t.Helper()
 	out, code := w.command(at, "verify")
 	if code != 0 || !strings.Contains(out, "not checked: set DATABASE_URL") || !strings.Contains(out, "40 of 45 checks were skipped") {

@@ -25,7 +25,7 @@ func TestTheServiceOnEachPostgres(t *testing.T) {
 			s := localtest.PostgresOf(t, major)
 			w := newEmptyDeployment(t)
 			w.pipe = "postgres"
-			w.moveTo(s)
+			moveTo(w, s)
 			if err := w.prepare("").tryStart(); err == nil || !strings.Contains(err.Error(), `the login "app" may not create the roles meterplex_tenant, meterplex_worker. Run as a superuser:`) {
 				t.Errorf("a login without rights: %v", err)
 			}
@@ -46,7 +46,7 @@ func TestTheServiceOnEachPostgres(t *testing.T) {
 }
 
 // moveTo moves the deployment to another server, and to a login there that may only create tables.
-func (w *deployment) moveTo(s *localtest.Server) {
+func moveTo(w *deployment, s *localtest.Server) {
 	w.t.Helper()
 	address := func(of string, user *url.Userinfo) string {
 		u, err := url.Parse(of)

@@ -61,7 +61,7 @@ func Schema(read func(path string) ([]byte, error), path string) ([]byte, error)
 
 // publication returns the partition, key, headers and value of each record on the topics,
 // by topic and position. Repetitions must be equal.
-func (w *deployment) publication() map[topicPosition]string {
+func publication(w *deployment) map[topicPosition]string {
 	w.t.Helper()
 	all := map[topicPosition]string{}
 	eachRecord(w, func(r *kgo.Record) {
@@ -84,7 +84,7 @@ func (w *deployment) publication() map[topicPosition]string {
 }
 
 // publishAgain empties Kafka and publishes the whole log again.
-func (w *deployment) publishAgain(by *instance) map[topicPosition]string {
+func publishAgain(w *deployment, by *instance) map[topicPosition]string {
 	w.t.Helper()
 	w.drain()
 	old := awaitTopics(w)
@@ -98,11 +98,11 @@ func (w *deployment) publishAgain(by *instance) map[topicPosition]string {
 		w.t.Error("the relay was rewound in no partition")
 	}
 	w.drain()
-	return w.publication()
+	return publication(w)
 }
 
 // checkSameRecords compares each record of a publication with the same record of a later one.
-func (w *deployment) checkSameRecords(what string, first, again map[topicPosition]string) {
+func checkSameRecords(w *deployment, what string, first, again map[topicPosition]string) {
 	w.t.Helper()
 	var differ []string
 	for p, text := range first {
@@ -143,24 +143,24 @@ func TestP2_EveryReleasePublishesTheSameBytes(t *testing.T) {
 	now := w.serve("", region)
 	w.catalogue(now)
 	tenants := w.createTenants(now, 3)
-	w.sendMixedUsage(now, tenants)
+	sendMixedUsage(w, now, tenants)
 	w.ask(w.operator, http.MethodPatch, now, "/api/v1/tenants/"+tenants[1].id, object{"dataResidency": "us-east-1"}, nil, http.StatusOK)
-	w.sendMixedUsage(now, tenants)
+	sendMixedUsage(w, now, tenants)
 	w.drain()
 	now.stop()
-	first := w.publication()
-	w.checkResidencies(first, tenants)
+	first := publication(w)
+	checkResidencies(w, first, tenants)
 
 	next := w.prepare("", region, withNextVocabulary)
 	next.build = faulty
 	next.start()
-	again := w.publishAgain(next)
-	w.checkSameRecords("published by the next release", first, again)
+	again := publishAgain(w, next)
+	checkSameRecords(w, "published by the next release", first, again)
 
 	more := w.createTenants(next, 1)
-	w.sendMixedUsage(next, append(more, tenants...))
-	again = w.publishAgain(next)
-	w.checkSameRecords("published by the next release beside its own", first, again)
+	sendMixedUsage(w, next, append(more, tenants...))
+	again = publishAgain(w, next)
+	checkSameRecords(w, "published by the next release beside its own", first, again)
 	if len(again) <= len(first) {
 		t.Errorf("%d records, want more than %d", len(again), len(first))
 	}
@@ -170,14 +170,14 @@ func TestP2_EveryReleasePublishesTheSameBytes(t *testing.T) {
 	}
 
 	now.start()
-	back := w.publishAgain(now)
-	w.checkSameRecords("published by the release before", again, back)
-	w.readOverHTTP(now, back)
+	back := publishAgain(w, now)
+	checkSameRecords(w, "published by the release before", again, back)
+	readOverHTTP(w, now, back)
 	w.finish()
 }
 
 // sendMixedUsage sends usage with duplicates, conflicts and rejections.
-func (w *deployment) sendMixedUsage(at *instance, tenants []*tenant) {
+func sendMixedUsage(w *deployment, at *instance, tenants []*tenant) {
 	w.t.Helper()
 	awaitKeys(w, at, tenants)
 	l := w.startLoad(tenants, 1, mix{duplicates: 20, conflicts: 10, rejections: 10, batch: 6, pause: 10 * time.Millisecond}, func(int) string { return at.url() })
@@ -187,7 +187,7 @@ func (w *deployment) sendMixedUsage(at *instance, tenants []*tenant) {
 }
 
 // checkResidencies checks that events keep the residency in force when they were recorded.
-func (w *deployment) checkResidencies(records map[topicPosition]string, tenants []*tenant) {
+func checkResidencies(w *deployment, records map[topicPosition]string, tenants []*tenant) {
 	w.t.Helper()
 	moved := map[topicPosition]string{}
 	for p, r := range records {
@@ -207,7 +207,7 @@ func (w *deployment) checkResidencies(records map[topicPosition]string, tenants 
 }
 
 // readOverHTTP compares GET /events with the records on the topics.
-func (w *deployment) readOverHTTP(at *instance, records map[topicPosition]string) {
+func readOverHTTP(w *deployment, at *instance, records map[topicPosition]string) {
 	w.t.Helper()
 	read := map[string]bool{}
 	for cursor := ""; ; {
