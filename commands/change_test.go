@@ -87,7 +87,13 @@ func TestAnAnswerStoredMeanwhileReplacesTheDecision(t *testing.T) {
 
 func TestEventsHaveTheResidencyOfTheirTenant(t *testing.T) {
 	m := newMemory()
-	list := []events.Pending{{TenantID: activeTenant}, {TenantID: activeTenant}, {TenantID: events.Platform}, {TenantID: suspendedTenant}, {TenantID: activeTenant}}
+	list := []events.Pending{
+		{TenantID: activeTenant},
+		{TenantID: activeTenant},
+		{TenantID: events.Platform},
+		{TenantID: suspendedTenant},
+		{TenantID: activeTenant},
+	}
 	if _, err := appendAll(m, list...); err != nil {
 		t.Fatal(err)
 	}

@@ -64,9 +64,15 @@ func grantedCalls() domain.Decision {
 func newQuotas(l *quotaLog) *Quotas { return &Quotas{Log: l, Now: clock, NewID: newID} }
 
 var (
-	consumer = Caller{TenantID: activeTenant, KeyID: uuid.UUID{5}, CorrelationID: uuid.UUID{6}, Residency: "eu-central-1", Replay: "offline"}
-	whole    = func(int) string { return "" }
-	inItems  = func(i int) string { return fmt.Sprint("/items/", i) }
+	consumer = Caller{
+		TenantID:      activeTenant,
+		KeyID:         uuid.UUID{5},
+		CorrelationID: uuid.UUID{6},
+		Residency:     "eu-central-1",
+		Replay:        "offline",
+	}
+	whole   = func(int) string { return "" }
+	inItems = func(i int) string { return fmt.Sprint("/items/", i) }
 )
 
 func consumptionOf(id string) domain.Consumption {
@@ -83,13 +89,20 @@ func TestAConsumptionIsRecordedByItsDecision(t *testing.T) {
 		p := &l.got[i].Pending
 		c := consumptionOf(id)
 		caused{subject: events.UsageAdmitted, tenant: activeTenant, residency: "eu-central-1", key: events.KeyUsage(id),
-			actor: events.Actor{Type: "api_key", ID: consumer.KeyID.String()}, correlation: consumer.CorrelationID, counts: events.Counts{Accepted: 1}}.check(t, p)
-		if string(p.Sent) != string(c.Sent()) || p.Canonical != domain.CanonicalRequest || p.Replay != "offline" || p.Account == nil || *p.Account != (events.AccountChange{Feature: "calls", PeriodKey: "2026-05", Used: 3}) {
+			actor: events.Actor{
+				Type: "api_key",
+				ID:   consumer.KeyID.String(),
+			}, correlation: consumer.CorrelationID, counts: events.Counts{Accepted: 1}}.check(t, p)
+		if string(p.Sent) != string(c.Sent()) || p.Canonical != domain.CanonicalRequest || p.Replay != "offline" || p.Account == nil ||
+			*p.Account != (events.AccountChange{Feature: "calls", PeriodKey: "2026-05", Used: 3}) {
 			t.Errorf("%s: %+v, account %+v", id, p, p.Account)
 		}
 		e := payload[events.Admitted](t, p)
 		if e.EventID != id || e.Amount != 3 || string(e.Metadata) != `{"a":1}` || !e.Timestamp.Equal(stored) || e.Admitted.By != events.ByConsume ||
-			e.Admitted.SubscriptionID != (uuid.UUID{9}) || *e.Admitted.Limit != 50 || *e.Admitted.Used != "30" || *e.Admitted.Held != "5" {
+			e.Admitted.SubscriptionID != (uuid.UUID{9}) ||
+			*e.Admitted.Limit != 50 ||
+			*e.Admitted.Used != "30" ||
+			*e.Admitted.Held != "5" {
 			t.Errorf("%s: %s", id, p.Payload)
 		}
 	}
@@ -97,12 +110,18 @@ func TestAConsumptionIsRecordedByItsDecision(t *testing.T) {
 
 // METERED features have no account: their events change no account.
 func TestAMeteredConsumptionChangesNoAccount(t *testing.T) {
-	l := &quotaLog{decision: domain.Decision{Verdict: domain.Verdict{SubscriptionID: uuid.UUID{9}, FeatureType: domain.FeatureMetered, PeriodKey: "lifetime"}, At: clock()}}
+	l := &quotaLog{
+		decision: domain.Decision{
+			Verdict: domain.Verdict{SubscriptionID: uuid.UUID{9}, FeatureType: domain.FeatureMetered, PeriodKey: "lifetime"},
+			At:      clock(),
+		},
+	}
 	answers, _, err := newQuotas(l).Consume(t.Context(), consumer, []domain.Consumption{consumptionOf("a")}, whole)
 	if err != nil || l.got[0].Account != nil {
 		t.Fatalf("%+v, %v", l.got[0].Account, err)
 	}
-	if a := answers[0]; !a.Allowed || a.Limit != nil || a.Used != nil || a.Held != nil || a.Remaining != nil || a.ResetAt != nil || a.PeriodKey != "lifetime" {
+	if a := answers[0]; !a.Allowed || a.Limit != nil || a.Used != nil || a.Held != nil || a.Remaining != nil || a.ResetAt != nil ||
+		a.PeriodKey != "lifetime" {
 		t.Errorf("%+v", a)
 	}
 }

@@ -82,7 +82,13 @@ func newUsageCommands() (*UsageCommands, *ledger, *directory) {
 	d := &directory{tenants: map[uuid.UUID]string{activeTenant: domain.TenantActive, suspendedTenant: domain.TenantSuspended}}
 	s := &fakeLog{cached: active(), fresh: active()}
 	return &UsageCommands{
-		Ingest:  &IngestUsage{Log: l, Histories: s, Now: func() time.Time { return noon }, Window: domain.TimestampWindow{Ahead: time.Minute, Behind: time.Hour}, NewID: newID},
+		Ingest: &IngestUsage{
+			Log:       l,
+			Histories: s,
+			Now:       func() time.Time { return noon },
+			Window:    domain.TimestampWindow{Ahead: time.Minute, Behind: time.Hour},
+			NewID:     newID,
+		},
 		Tenants: d,
 	}, l, d
 }
@@ -101,7 +107,20 @@ const oneCloudEvent = `{"specversion":"1.0","id":"e1","source":"/x","type":"api_
 
 // Contents of messages, and their refusals.
 func TestMessagesOfUsage(t *testing.T) {
-	binary := []string{"mp-message-id", "usage.commands/3/7", "ce_specversion", "1.0", "ce_source", "/x", "ce_type", "api_calls", "ce_time", "2026-05-04T12:00:00Z", "ce_id", "e1"}
+	binary := []string{
+		"mp-message-id",
+		"usage.commands/3/7",
+		"ce_specversion",
+		"1.0",
+		"ce_source",
+		"/x",
+		"ce_type",
+		"api_calls",
+		"ce_time",
+		"2026-05-04T12:00:00Z",
+		"ce_id",
+		"e1",
+	}
 	batch := `{"events":[` + oneCall + `,{"eventId":"e2","feature":"api_calls","amount":0,"timestamp":"2026-05-04T12:00:00Z"}]}`
 	for name, c := range map[string]struct {
 		record  events.Record
@@ -153,11 +172,15 @@ func TestMessagesOfUsage(t *testing.T) {
 				return
 			}
 			got := refusals[0]
-			if got.MessageID != "usage.commands/3/7" || got.KafkaPartition != 3 || got.KafkaOffset != 7 || got.Bytes != len(c.record.Value) || got.Reason == "" {
+			if got.MessageID != "usage.commands/3/7" || got.KafkaPartition != 3 || got.KafkaOffset != 7 ||
+				got.Bytes != len(c.record.Value) ||
+				got.Reason == "" {
 				t.Errorf("%+v", got)
 			}
 			want := c.refused
-			if got.Code != want.Code || got.Pointer != want.Pointer || got.EventID != want.EventID || got.Feature != want.Feature || got.Index != want.Index || got.Tenant != want.Tenant {
+			if got.Code != want.Code || got.Pointer != want.Pointer || got.EventID != want.EventID || got.Feature != want.Feature ||
+				got.Index != want.Index ||
+				got.Tenant != want.Tenant {
 				t.Errorf("refused %+v, want %+v", got, want)
 			}
 			if len(got.Payload) > maxRefusedCopy {
@@ -200,7 +223,14 @@ func TestMessagesAreIdentifiedByIDAndContent(t *testing.T) {
 // The messages of a tenant are decided in their order, however its id is written.
 func TestP10_MessagesOfATenantStayInOrder(t *testing.T) {
 	small, capital := activeTenant.String(), strings.ToUpper(activeTenant.String())
-	groups := byTenant([]events.Record{record(small, oneCall, 1), record("other", oneCall, 2), record("", oneCall, 3, "mp-tenant", capital), record(capital, oneCall, 4)})
+	groups := byTenant(
+		[]events.Record{
+			record(small, oneCall, 1),
+			record("other", oneCall, 2),
+			record("", oneCall, 3, "mp-tenant", capital),
+			record(capital, oneCall, 4),
+		},
+	)
 	if len(groups) != 2 || groups[0].named != small || len(groups[0].messages) != 3 || groups[1].named != "other" {
 		t.Errorf("%+v", groups)
 	}
@@ -213,7 +243,11 @@ func TestP10_MessagesOfATenantStayInOrder(t *testing.T) {
 
 func TestOutagesAreNotRefusals(t *testing.T) {
 	commands, log, catalogue := newUsageCommands()
-	batch := []events.Record{record(activeTenant.String(), oneCall, 1), record("nobody", oneCall, 2), record(suspendedTenant.String(), "{", 3)}
+	batch := []events.Record{
+		record(activeTenant.String(), oneCall, 1),
+		record("nobody", oneCall, 2),
+		record(suspendedTenant.String(), "{", 3),
+	}
 	log.err = ErrUnavailable
 	if err := commands.Process(t.Context(), batch); !errors.Is(err, ErrUnavailable) || len(log.kept) > 0 {
 		t.Errorf("the store is away: %v, %d kept", err, len(log.kept))

@@ -35,8 +35,16 @@ func TestDuplicatesAreRecordedOnceForEachTenant(t *testing.T) {
 	for i := range s.appended {
 		p := &s.appended[i]
 		count := map[uuid.UUID]int64{activeTenant: 5, suspendedTenant: 1}[p.TenantID]
-		caused{subject: events.DuplicatesSeen, tenant: p.TenantID, residency: s.tenants[p.TenantID].DataResidency, key: events.KeyEvent(p.EventID),
-			actor: events.Actor{Type: "system", ID: "ingest"}}.check(t, p)
+		caused{
+			subject:   events.DuplicatesSeen,
+			tenant:    p.TenantID,
+			residency: s.tenants[p.TenantID].DataResidency,
+			key:       events.KeyEvent(p.EventID),
+			actor:     events.Actor{Type: "system", ID: "ingest"},
+		}.check(
+			t,
+			p,
+		)
 		if got := payload[events.Duplicates](t, p); got.Count != count || !got.From.Equal(noon) {
 			t.Errorf("recorded %+v", got)
 		}

@@ -240,25 +240,6 @@ func TestMissingRightsOnSettingsAreLoggedOnce(t *testing.T) {
 	}
 }
 
-// A temporary failure is retried, and logged once.
-func TestTimestampTypeIsSetOnceTheBrokerAnswers(t *testing.T) {
-	h := &fakeBroker{describe: kerr.RequestTimedOut}
-	cfg := h.start(t, "usage.raw")
-	admin := newAdmin(t, cfg)
-	for range 3 {
-		must.OK(t, admin.Ensure(t.Context()))
-	}
-	h.mu.Lock()
-	h.describe = nil
-	h.mu.Unlock()
-	must.OK(t, admin.Ensure(t.Context()))
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if warned := strings.Count(h.log.String(), "level=WARN"); warned != 1 || h.topics["usage.raw"] != "LogAppendTime" {
-		t.Errorf("warned %d times, %v", warned, h.topics)
-	}
-}
-
 // A timestamp type that an administrator sets later is not changed.
 func TestTimestampTypeOfAnAdministratorIsKept(t *testing.T) {
 	h := &fakeBroker{}
@@ -299,7 +280,8 @@ func TestExistingTopicsAreUsed(t *testing.T) {
 		}
 		h = &fakeBroker{denies: denies}
 		err := newAdmin(t, h.start(t, names[1:]...)).Ensure(t.Context())
-		if !strings.Contains(fmt.Sprint(err), "create the Kafka topic "+names[0]) || !errors.Is(err, denies) || !errors.Is(err, kafka.ErrTopicsUnfit) {
+		if !strings.Contains(fmt.Sprint(err), "create the Kafka topic "+names[0]) || !errors.Is(err, denies) ||
+			!errors.Is(err, kafka.ErrTopicsUnfit) {
 			t.Errorf("%v, one topic missing: %v", denies, err)
 		}
 	}
@@ -348,7 +330,8 @@ func TestMissingReplicasAreReported(t *testing.T) {
 		err = newAdmin(t, cfg).Ensure(ctx)
 		cancel()
 	}
-	if !errors.Is(err, kafka.ErrTooFewBrokers) || errors.Is(err, kafka.ErrTopicsUnfit) || !strings.Contains(err.Error(), "replication factor of 3") {
+	if !errors.Is(err, kafka.ErrTooFewBrokers) || errors.Is(err, kafka.ErrTopicsUnfit) ||
+		!strings.Contains(err.Error(), "replication factor of 3") {
 		t.Errorf("%v", err)
 	}
 }

@@ -1,11 +1,9 @@
 package kafka_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -47,26 +45,6 @@ func TestP11_ASilentBrokerDoesNotDelayAStop(t *testing.T) {
 	}
 }
 
-// Repeated Pings of a silent broker share one request: the client waits for each request even after its
-// caller has left.
-func TestPingsOfASilentBrokerShareARequest(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	must.OK(t, err)
-	defer silent.Close()
-	a := newAdmin(t, kafka.Config{Brokers: []string{silent.Addr().String()}, Logger: logger()})
-	before := runtime.NumGoroutine()
-	for range 100 {
-		soon, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
-		if err := a.Ping(soon); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("the broker answered: %v", err)
-		}
-		cancel()
-	}
-	if more := runtime.NumGoroutine() - before; more > 20 {
-		t.Errorf("%d goroutines wait for a silent broker", more)
-	}
-}
-
 // TestPublishedRecordsAreTheSameAtEveryRate writes the same records through both clients.
 func TestPublishedRecordsAreTheSameAtEveryRate(t *testing.T) {
 	cfg := config(t)
@@ -89,12 +67,18 @@ func TestPublishedRecordsAreTheSameAtEveryRate(t *testing.T) {
 		for len(read[topic]) < len(sent) {
 			msg, list := receive(t, messages)
 			for _, r := range list {
-				read[topic] = append(read[topic], fmt.Sprintf("%d-%d %q nil:%v %q %q", r.Partition, r.Offset, r.Key, r.Value == nil, r.Value, r.Headers))
+				read[topic] = append(
+					read[topic],
+					fmt.Sprintf("%d-%d %q nil:%v %q %q", r.Partition, r.Offset, r.Key, r.Value == nil, r.Value, r.Headers),
+				)
 			}
 			msg.Ack()
 		}
 		for _, r := range sent {
-			if at := fmt.Sprintf("%d-%d ", r.Partition, r.Offset); !slices.ContainsFunc(read[topic], func(s string) bool { return strings.HasPrefix(s, at) }) {
+			if at := fmt.Sprintf("%d-%d ", r.Partition, r.Offset); !slices.ContainsFunc(
+				read[topic],
+				func(s string) bool { return strings.HasPrefix(s, at) },
+			) {
 				t.Errorf("%s: a record was told to be at %s, and is not", topic, at)
 			}
 		}

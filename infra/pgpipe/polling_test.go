@@ -78,16 +78,6 @@ func TestPausesOfAnIdlePipe(t *testing.T) {
 	})
 }
 
-// TestPausesWithoutArrivals: a process that hears nothing of the rows of others polls as often as ever.
-func TestPausesWithoutArrivals(t *testing.T) {
-	p := idlePolling(t.Context(), nil)
-	for range 5 {
-		if got := p.HandleError(nil, true, nil); got != DefaultPollInterval {
-			t.Errorf("a pause of %v, want %v", got, DefaultPollInterval)
-		}
-	}
-}
-
 // TestPauseEndsWithItsSubscription: a stop does not wait for an idle pause.
 func TestPauseEndsWithItsSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -48,42 +48,6 @@ func TestP2_UsageAsCommandsWithoutKafka(t *testing.T) {
 	}
 }
 
-// A message whose usage an enforced limit refuses is recorded as refused once, however often it is delivered and whatever the
-// limit is by then.
-func TestP7_AMessageAboveAnEnforcedLimitIsRecordedAsRefused(t *testing.T) {
-	w := newCommandsWorld(t)
-	limit := int64(10)
-	grant := domain.Entitlement{Limit: &limit, LimitBehavior: domain.LimitHard, ResetPeriod: domain.ResetMonthly, OnIngest: domain.OnIngestEnforce}
-	tenant := w.subscribed(domain.Feature{Type: domain.FeatureQuota}, grant)
-	at := time.Now().UTC().Format(time.RFC3339)
-	usage := func(id string, amount int) string {
-		return fmt.Sprintf(`{"eventId":%q,"feature":"calls","amount":%d,"timestamp":%q}`, id, amount, at)
-	}
-	w.publish(tenant, "m1", usage("a", 6))
-	w.publish(tenant, "m2", usage("b", 5))                                                        // too much
-	w.publish(tenant, "m3", `{"events":[`+usage("c", 5)+`,`+usage("d", 4)+`,`+usage("e", 1)+`]}`) // c and e are
-	w.publish(tenant, "m4", usage("a", 6))                                                        // a duplicate
-	for _, group := range []string{"first", "second"} {
-		w.drain(group, 4)
-	}
-	limit = 1000
-	must.OK(w, w.change(func(c *commands.Catalogue, r commands.Request) error {
-		grant.Feature = "calls"
-		_, _, err := c.PutPlan(t.Context(), r, domain.Plan{Key: "p", Name: "P", Entitlements: []domain.Entitlement{grant}})
-		must.OK(w, err)
-		plan := "p"
-		_, err = c.ChangeSubscription(t.Context(), r, tenant, w.subscription, commands.ChangeSubscription{Plan: &plan})
-		return err
-	}))
-	w.drain("third", 4)
-	var refused, used string
-	must.OK(w, w.pool.QueryRow(t.Context(), `SELECT coalesce(string_agg(concat_ws(' ', l.payload ->> 'eventId', l.payload ->> 'code'), ', ' ORDER BY l.position), ''),
- (SELECT sum(used)::text FROM quota_accounts) FROM event_log_rows l WHERE l.subject = 7`).Scan(&refused, &used))
-	if refused != "b quota_exceeded, c quota_exceeded, e quota_exceeded" || used != "10" {
-		t.Errorf("refused are %s, and %s are used", refused, used)
-	}
-}
-
 // Two messages without an id are two messages, also if they have the same content: what was refused before the operator repaired its cause
 // is accepted when it is sent again. A message that is delivered again stays refused.
 func TestP7_AMessageWithoutAnIDIsDecidedAgainWhenItIsSentAgain(t *testing.T) {
@@ -123,12 +87,11 @@ func TestP7_AMessageWithoutAnIDIsDecidedAgainWhenItIsSentAgain(t *testing.T) {
 // commandsWorld is a database whose pipe is PostgreSQL, with a producer of messages.
 type commandsWorld struct {
 	*testing.T
-	cfg          pgpipe.Config
-	pool         *pgxpool.Pool
-	log          *eventlog.Log
-	store        *store.Store
-	publisher    message.Publisher
-	subscription uuid.UUID // of subscribed
+	cfg       pgpipe.Config
+	pool      *pgxpool.Pool
+	log       *eventlog.Log
+	store     *store.Store
+	publisher message.Publisher
 }
 
 func newCommandsWorld(t *testing.T) *commandsWorld {
@@ -171,8 +134,7 @@ func (w *commandsWorld) subscribed(f domain.Feature, e domain.Entitlement) (id u
 		tenant, err := c.CreateTenant(w.Context(), r, commands.CreateTenant{Name: "T", Class: "small"})
 		must.OK(w, err)
 		id = tenant.ID
-		subscription, err := c.CreateSubscription(w.Context(), r, id, commands.CreateSubscription{Plan: "p"})
-		w.subscription = subscription.ID
+		_, err = c.CreateSubscription(w.Context(), r, id, commands.CreateSubscription{Plan: "p"})
 		return err
 	}))
 	return id

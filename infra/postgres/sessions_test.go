@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"io"
 	"log/slog"
@@ -10,9 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgproto3"
@@ -114,31 +111,6 @@ func TestSessionsCompileNoPlans(t *testing.T) {
 	}
 }
 
-// TestReadersKeepTheirSessions: readers that poll at the same time use the same sessions at each poll.
-func TestReadersKeepTheirSessions(t *testing.T) {
-	const readers = 4
-	db, err := WorkerDB(Config{URL: localtest.Migrated(t, Migrate), MaxConns: readers})
-	must.OK(t, err)
-	defer db.Close()
-	seen := map[int]bool{}
-	for range 3 {
-		var held []*sql.Conn
-		for range readers {
-			conn, err := db.Conn(t.Context())
-			must.OK(t, err)
-			var pid int
-			must.OK(t, conn.QueryRowContext(t.Context(), `SELECT pg_backend_pid()`).Scan(&pid))
-			held, seen[pid] = append(held, conn), true
-		}
-		for _, conn := range held {
-			must.OK(t, conn.Close())
-		}
-	}
-	if len(seen) != readers {
-		t.Errorf("%d readers used %d sessions", readers, len(seen))
-	}
-}
-
 // TestConnectionsAreCounted: the limit is the one that leaves the fewest connections.
 func TestConnectionsAreCounted(t *testing.T) {
 	database := localtest.Migrated(t, Migrate)
@@ -220,37 +192,5 @@ func TestChecksShareASession(t *testing.T) {
 	}
 	if last, _ := pid(); last == first {
 		t.Error("the session did not end")
-	}
-}
-
-// Callers that begin together and look shortly share few sessions of a new pool.
-func TestANewPoolOpensFewSessions(t *testing.T) {
-	pool, _ := openPool(t)
-	// A busy machine opens a session in more than growthWait.
-	g := pool.Config().ConnConfig.Tracer.(*growth)
-	g.time, g.wait = time.Minute, time.Minute
-	var looks sync.WaitGroup
-	for range 14 {
-		looks.Go(func() {
-			if _, err := pool.Exec(t.Context(), `SELECT 1`); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	looks.Wait()
-	if n := pool.Stat().TotalConns(); n > 7 {
-		t.Errorf("%d sessions for 14 callers", n)
-	}
-}
-
-// Sessions that are held do not keep a new pool from opening as many as it may.
-func TestANewPoolGrowsWhileItsSessionsAreHeld(t *testing.T) {
-	pool, _ := openPool(t)
-	for n := range pool.Config().MaxConns {
-		c, err := pool.Acquire(t.Context())
-		if err != nil {
-			t.Fatalf("session %d: %v", n, err)
-		}
-		defer c.Release()
 	}
 }

@@ -121,22 +121,6 @@ func TestScrapesAreInTheFormatThatTheClientAccepts(t *testing.T) {
 	}
 }
 
-// A client that changes its headers makes the service render no more than a few answers.
-func TestScrapesRenderFewAnswers(t *testing.T) {
-	s := NewScrapes(newGatherings(), func() time.Time { return time.Unix(1_800_000_000, 0) })
-	for i := range 100 {
-		if got := scrapeOf(s, fmt.Sprintf("text/plain;q=0.%03d", i), "gzip, x"+fmt.Sprint(i)); got.Code != 200 {
-			t.Fatalf("%d %s", got.Code, got.Body)
-		}
-	}
-	if len(s.answers) > maxScrapes+1 {
-		t.Errorf("%d answers are kept", len(s.answers))
-	}
-	if got := scrapeOf(s, "one more", "gzip"); got.Header().Get("Content-Encoding") != "" || !strings.Contains(got.Body.String(), "gatherings_total 1\n") {
-		t.Errorf("%v %s", got.Header(), got.Body)
-	}
-}
-
 // A failure is answered, and not kept for longer than an answer.
 func TestAFailedGatheringIsAnswered(t *testing.T) {
 	registry, now := prom.NewRegistry(), time.Unix(1_800_000_000, 0)

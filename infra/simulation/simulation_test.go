@@ -27,35 +27,31 @@ import (
 // time, whose database, broker and clock are its own. A seed decides the next actor
 // and the next fault; the same seed is the same run. METERPLEX_TEST_SEED=n runs one again.
 
-// setup holds the sizes of a run; smaller ones make a failure shorter.
+// setup holds what a run leaves out, and whether it keeps a trace.
 type setup struct {
-	requests    int   // the most of a client
-	without     []int // rates of fault rates that are left out
 	tell        bool
 	uncorrected bool // no clients that correct usage, change plans or send requests with several items
 }
 
+// usualRequests is the most of a client.
 const usualRequests = 4
 
 func newSim(seed uint64, with setup) *sim {
 	s := &sim{seed: seed, rng: rand.New(rand.NewPCG(seed, 2)), counts: map[string]int{}, tell: with.tell, began: time.Now()}
-	s.plan = newPlan(rand.New(rand.NewPCG(seed, 1)), with.requests)
+	s.plan = newPlan(rand.New(rand.NewPCG(seed, 1)), usualRequests)
 	s.db, s.pipe, s.model = newSimDB(s), newSimPipe(s), &model{s: s, sent: map[simKey]map[usageItem]bool{}, tries: map[simKey]int{}, accepted: map[simKey]usageItem{}}
-	s.w = drawFaultRates(s.rng, with.without)
+	s.w = drawFaultRates(s.rng)
 	s.changing = seed%2 == 1 && !with.uncorrected
 	return s
 }
 
 // drawFaultRates leaves about half of the faults out of each run, so that those that
 // are left meet more of the work.
-func drawFaultRates(rng *rand.Rand, without []int) faultRates {
+func drawFaultRates(rng *rand.Rand) faultRates {
 	w := faultRates{crash: 30, cut: 80, lost: 150, limbo: 150, partly: 300, freeze: 30, pass: 100,
 		twice: 200, shuffle: 400, drop: 150, damage: 60, rewind: 60, skip: 30, retries: 1, rebuilds: 1, rewinds: 1, restores: 1, failovers: 1, moves: 60}
-	for i, rate := range w.rates() {
+	for _, rate := range w.rates() {
 		*rate = rng.IntN(2) * (1 + rng.IntN(*rate))
-		if slices.Contains(without, i) {
-			*rate = 0
-		}
 	}
 	return w
 }
@@ -85,13 +81,13 @@ func runSeed(t *testing.T, seed uint64, with setup) *sim {
 			}
 		}
 		s.tasks, s.retrying = s.newTasks(), s.w.retries > 0
-		limits := limitPlan(rand.New(rand.NewPCG(seed, 3)), s.plan.tenants, with.requests)
+		limits := limitPlan(rand.New(rand.NewPCG(seed, 3)), s.plan.tenants, usualRequests)
 		var corrections [][]request
 		if seed%2 == 0 && !with.uncorrected { // the other seeds have fewer clients
-			corrections = correctionPlan(rand.New(rand.NewPCG(seed, 4)), s.plan.tenants, with.requests)
+			corrections = correctionPlan(rand.New(rand.NewPCG(seed, 4)), s.plan.tenants, usualRequests)
 		}
 		if s.changing {
-			limits = append(limits, s.drawSets(with.requests))
+			limits = append(limits, s.drawSets(usualRequests))
 		}
 		s.model.open += len(s.plan.clients) + len(limits) + len(corrections) + 1
 		s.operate()
@@ -139,25 +135,6 @@ func mustJSON(v any) []byte {
 	return b
 }
 
-// shorter finds less that fails with the same seed: fewer requests, fewer kinds of faults.
-func shorter(t *testing.T, seed uint64) *sim {
-	with := setup{requests: usualRequests, tell: true, uncorrected: true}
-	last := runSeed(t, seed, with)
-	try := func(next setup) bool {
-		s := runSeed(t, seed, next)
-		if s.broken != nil {
-			with, last = next, s
-		}
-		return s.broken != nil
-	}
-	for with.requests > 1 && try(setup{requests: with.requests - 1, without: with.without, tell: true}) {
-	}
-	for i := range new(faultRates).rates() {
-		try(setup{requests: with.requests, without: append(slices.Clone(with.without), i), tell: true})
-	}
-	return last
-}
-
 // onProcessorsOf runs three of four seeds on one processor. One of their goroutines runs at a time: further processors would only be woken and find no work.
 func onProcessorsOf(seed uint64) (restore func()) {
 	if seed%4 == 0 {
@@ -172,12 +149,12 @@ func TestP2_SimulatedFaultsLoseAndDoubleNothing(t *testing.T) {
 	counts, steps := map[string]int{}, 0
 	for _, seed := range seeds {
 		restore := onProcessorsOf(seed)
-		s := runSeed(t, seed, setup{requests: usualRequests})
+		s := runSeed(t, seed, setup{})
 		restore()
 		if s.broken != nil {
-			short := shorter(t, seed)
-			t.Fatalf("seed %d: %v\nshorter: %v\n%s\nagain: METERPLEX_TEST_SEED=%d go test ./infra/simulation -run %s", seed, s.broken,
-				short.broken, strings.Join(short.trace[max(0, len(short.trace)-120):], "\n"), seed, t.Name())
+			told := runSeed(t, seed, setup{tell: true}).trace
+			t.Fatalf("seed %d: %v\n%s\nagain: METERPLEX_TEST_SEED=%d go test ./infra/simulation -run %s", seed, s.broken,
+				strings.Join(told[max(0, len(told)-120):], "\n"), seed, t.Name())
 		}
 		for what, n := range s.counts {
 			counts[what] += n
@@ -220,7 +197,7 @@ func TestASimulationIsDeterministic(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for seed := uint64(1); seed <= 40; seed++ {
 		run := func() []string {
-			return runSeed(t, seed, setup{requests: usualRequests, tell: true, uncorrected: true}).trace
+			return runSeed(t, seed, setup{tell: true, uncorrected: true}).trace
 		}
 		if a, b := run(), run(); !slices.Equal(a, b) {
 			if c := run(); !slices.Equal(c, a) && !slices.Equal(c, b) {

@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/meterplex/meterplex/domain/ticks"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/watermill"
 	"github.com/meterplex/meterplex/internal/must"
@@ -112,24 +111,6 @@ func TestP11_AnOutageOfTheDatabaseLosesNoPosition(t *testing.T) {
 	}
 }
 
-// While hints arrive, positions are looked up seldom.
-func TestAHintedReaderPollsSeldom(t *testing.T) {
-	h := &heads{head: 3}
-	quiet := slog.New(slog.DiscardHandler)
-	router, err := watermill.NewRouter(quiet, nil)
-	must.OK(t, err)
-	sub := &watermill.LogSubscriber{Ahead: h.ahead, Every: time.Millisecond, Hinted: func() bool { return true }, Logger: quiet}
-	watermill.AddLogConsumer(router, "h", sub, h.readUpTo)
-	began, end := time.Now(), run(t, router)
-	time.Sleep(time.Second)
-	if err := errors.Join(end(), sub.Close()); err != nil {
-		t.Error(err)
-	}
-	if bound := 3 + int(time.Since(began)/watermill.HintedEvery); h.asked > bound || h.read != 3 {
-		t.Errorf("asked %d times, want at most %d; read %d", h.asked, bound, h.read)
-	}
-}
-
 // looks runs a reader of an empty log for some time, which a test may pass with hints, and returns when it looked.
 func looks(t *testing.T, sub *watermill.LogSubscriber, during func()) (at []time.Time) {
 	t.Helper()
@@ -152,13 +133,17 @@ func looks(t *testing.T, sub *watermill.LogSubscriber, during func()) (at []time
 func TestP11_ALookWithoutAnAnswerIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
-		sub := &watermill.LogSubscriber{Every: 50 * time.Millisecond, Logger: slog.New(slog.DiscardHandler), Ahead: func(ctx context.Context) ([]events.Position, error) {
-			if asked++; asked == 1 {
-				<-ctx.Done()
-				return nil, ctx.Err()
-			}
-			return []events.Position{{Partition: 1, Number: 7}}, nil
-		}}
+		sub := &watermill.LogSubscriber{
+			Every:  50 * time.Millisecond,
+			Logger: slog.New(slog.DiscardHandler),
+			Ahead: func(ctx context.Context) ([]events.Position, error) {
+				if asked++; asked == 1 {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				return []events.Position{{Partition: 1, Number: 7}}, nil
+			},
+		}
 		began := time.Now()
 		messages, err := sub.Subscribe(t.Context(), "h")
 		must.OK(t, err)
@@ -202,55 +187,14 @@ func TestAStreamOfHintsIsNoStreamOfLooks(t *testing.T) {
 	})
 }
 
-// Readers of an empty log that begin at different times come to look at the same moments.
-func TestIdleReadersLookAtTheSameMoments(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		shared := ticks.Begin()
-		var all [2][]time.Time
-		var both sync.WaitGroup
-		for i, begin := range []time.Duration{70 * time.Millisecond, 710 * time.Millisecond} {
-			both.Go(func() {
-				time.Sleep(begin)
-				all[i] = looks(t, &watermill.LogSubscriber{Every: time.Second, Ticks: shared}, func() { time.Sleep(9500*time.Millisecond - begin) })
-			})
-		}
-		both.Wait()
-		for i := range 4 {
-			if a, b := all[0][len(all[0])-1-i], all[1][len(all[1])-1-i]; !a.Equal(b) {
-				t.Errorf("they look %s apart", b.Sub(a).Abs())
-			}
-		}
-		if n := len(all[0]); n < 9 || n > 11 {
-			t.Errorf("%d looks in 9.5 seconds", n)
-		}
-	})
-}
-
-// A hint during an outage does not make the pauses shorter.
-func TestHintsDoNotShortenAnOutage(t *testing.T) {
-	h := &heads{head: 1, down: 1 << 30}
-	wake := make(chan struct{}, 1)
-	stop := follow(t, h, time.Hour, wake)
-	for range 200 {
-		select {
-		case wake <- struct{}{}:
-		default:
-		}
-		time.Sleep(time.Millisecond)
-	}
-	stop()
-	if h.asked > 20 { // the pauses double, so that 20 take more than a minute
-		t.Errorf("asked %d times", h.asked)
-	}
-}
-
 func TestPositionsOfAMessageThatIsNotOurs(t *testing.T) {
 	msg := watermill.Batch([]events.Record{record("a")})
 	if got, err := watermill.Positions(msg); err == nil {
 		t.Errorf("read %v from a batch of records", got)
 	}
 	msg.Payload = []byte("3-5 31-9")
-	if got, err := watermill.Positions(msg); err != nil || !slices.Equal(got, []events.Position{{Partition: 3, Number: 5}, {Partition: 31, Number: 9}}) {
+	if got, err := watermill.Positions(msg); err != nil ||
+		!slices.Equal(got, []events.Position{{Partition: 3, Number: 5}, {Partition: 31, Number: 9}}) {
 		t.Errorf("read %v, %v", got, err)
 	}
 }

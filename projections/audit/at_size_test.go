@@ -1,7 +1,6 @@
 package audit_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -42,34 +41,6 @@ func TestP12_ReadsOfOneEventDoNotGrowWithTheTenant(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// A page scans a bounded part of the log and returns the end of that part.
-func TestPagesOfRareEventsAreBounded(t *testing.T) {
-	tier.AtSize(t)
-	s := NewPipeline(t)
-	tenant := NewID()
-	neighbour := TenantIn(events.PartitionOf(tenant))
-	s.Append(Usage(tenant, "first", "calls", 1, May))
-	batch := make([]events.Pending, 0, 1000)
-	for n := range 110_000 { // more than a page scans
-		batch = append(batch, Usage(neighbour, fmt.Sprint(n), "calls", 1, May))
-		if len(batch) == cap(batch) {
-			s.Append(batch...)
-			batch = batch[:0]
-		}
-	}
-	s.Append(Usage(tenant, "last", "calls", 1, May))
-	q := audit.LogQuery{EventFilter: audit.EventFilter{TenantID: &tenant}, Limit: 10}
-	page, err := s.Reads.Events(t.Context(), TenantViewer(tenant), q)
-	if err != nil || len(page.Data) != 1 || page.Next == nil {
-		t.Fatalf("%d events, next %v, %v", len(page.Data), page.Next, err)
-	}
-	q.After = audit.AfterPosition(*page.Next)
-	page, err = s.Reads.Events(t.Context(), TenantViewer(tenant), q)
-	if err != nil || len(page.Data) != 1 || page.Next != nil || page.Data[0].DedupeKey != "u/last" {
-		t.Errorf("%d events, next %v, %v", len(page.Data), page.Next, err)
 	}
 }
 

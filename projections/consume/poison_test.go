@@ -55,7 +55,8 @@ func TestP3_AFailingDeadLetterStopsTheConsumer(t *testing.T) {
 			for range 2 {
 				s.Process(r, records)
 			}
-			if appliedTo(s.Database, tenant, "calls") != 2 || s.Counts(6).Parked != 1 || len(s.Read(events.TopicUsageDeadLetter, 6, 0)) != 1 {
+			if appliedTo(s.Database, tenant, "calls") != 2 || s.Counts(6).Parked != 1 ||
+				len(s.Read(events.TopicUsageDeadLetter, 6, 0)) != 1 {
 				t.Errorf("aggregates %+v, counts %+v", s.Aggregates(), s.Counts(6))
 			}
 			identity, err := s.Reads.Identity(t.Context())

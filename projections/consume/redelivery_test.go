@@ -165,16 +165,20 @@ func TestP10_FoldedInLogOrder(t *testing.T) {
 		w.Process(v, records[max(0, i-6):i+1])
 	}
 	var seen []int64
-	r, _ := w.Aggregator(applier(func(_ context.Context, _ pgx.Tx, _ projections.Generation, batch []events.Envelope) (result projections.Result, err error) {
-		for i := range batch {
-			v, err := codec.VerdictOf(&batch[i])
-			if err != nil {
-				return result, err
-			}
-			seen = append(seen, v.RawPosition)
-		}
-		return result, nil
-	}))
+	r, _ := w.Aggregator(
+		applier(
+			func(_ context.Context, _ pgx.Tx, _ projections.Generation, batch []events.Envelope) (result projections.Result, err error) {
+				for i := range batch {
+					v, err := codec.VerdictOf(&batch[i])
+					if err != nil {
+						return result, err
+					}
+					seen = append(seen, v.RawPosition)
+				}
+				return result, nil
+			},
+		),
+	)
 	records = w.Topic(events.TopicUsageValidated, 8, 0)
 	for i := len(records) - 1; i >= 0; i -= 9 {
 		w.Process(r, records[max(0, i-8):i+1])
@@ -216,13 +220,18 @@ type forged struct{ asked int }
 
 func (f *forged) Stretch(list []events.Envelope, s events.Stretch, epoch int32, _ int) ([]events.Envelope, bool) {
 	f.asked++
-	return append(list, events.Envelope{Subject: events.UsageValidated, Position: events.Position{Partition: s.Partition, Number: s.UpTo}, Epoch: epoch}), true
+	return append(
+		list,
+		events.Envelope{Subject: events.UsageValidated, Position: events.Position{Partition: s.Partition, Number: s.UpTo}, Epoch: epoch},
+	), true
 }
 
 // While a partition's head may have lost events, memory is not asked: it may hold lost ones.
 func TestP4_ALostEventIsNotReadFromMemory(t *testing.T) {
 	w := NewDatabase(t)
-	r, _ := w.Runner(projections.Consumer{Name: events.GroupEntitlements, Handler: noteHandler{}, Subjects: []events.Subject{events.UsageValidated}})
+	r, _ := w.Runner(
+		projections.Consumer{Name: events.GroupEntitlements, Handler: noteHandler{}, Subjects: []events.Subject{events.UsageValidated}},
+	)
 	memory := &forged{}
 	r.Recent = memory
 	appendVerdicts(w, TenantIn(1), "calls", 3)

@@ -83,15 +83,30 @@ func TestRecordsThatAreNotOfThisLog(t *testing.T) {
 		told  func(*Tally) int
 	}{
 		{"no headers", func(r events.Record) events.Record { r.Headers = nil; return r }, 0, func(s *Tally) int { return s.Foreign }},
-		{"another topic's", func(r events.Record) events.Record { r.Topic = events.TopicUsageRaw; return r }, 0, func(s *Tally) int { return s.Foreign }},
+		{
+			"another topic's",
+			func(r events.Record) events.Record { r.Topic = events.TopicUsageRaw; return r },
+			0,
+			func(s *Tally) int { return s.Foreign },
+		},
 		{"beyond the head", func(r events.Record) events.Record {
 			return another(r, func(e *events.Envelope) { e.Position.Number, e.Previous = 99, 2 })
 		}, 0, func(s *Tally) int { return s.Foreign }},
 		{"a position that another topic has", func(r events.Record) events.Record {
 			return set(set(r, events.HeaderPosition, fmt.Sprint(r.Partition, "-3")), events.HeaderPrevious, "0")
 		}, 2, func(s *Tally) int { return s.Foreign }},
-		{"another epoch", func(r events.Record) events.Record { return set(r, events.HeaderEpoch, "7") }, 0, func(s *Tally) int { return s.Ghosts }},
-		{"another log's", func(r events.Record) events.Record { return set(r, events.HeaderLog, NewID().String()) }, 0, func(s *Tally) int { return s.OtherLog }},
+		{
+			"another epoch",
+			func(r events.Record) events.Record { return set(r, events.HeaderEpoch, "7") },
+			0,
+			func(s *Tally) int { return s.Ghosts },
+		},
+		{
+			"another log's",
+			func(r events.Record) events.Record { return set(r, events.HeaderLog, NewID().String()) },
+			0,
+			func(s *Tally) int { return s.OtherLog },
+		},
 		{"another event's, of a release that names no log", func(r events.Record) events.Record {
 			return another(r, func(e *events.Envelope) { e.EventID, e.LogID = NewID(), uuid.Nil })
 		}, 0, func(s *Tally) int { return s.Ghosts }},
@@ -102,12 +117,22 @@ func TestRecordsThatAreNotOfThisLog(t *testing.T) {
 			r.Headers = append(r.Headers, events.Header{Key: events.HeaderReplay, Value: []byte("1")})
 			return r
 		}, 0, func(s *Tally) int { return s.Passed }},
-		{"a broken value", func(r events.Record) events.Record { r.Value = r.Value[:10]; return r }, 2, func(s *Tally) int { return s.FromLog - 1 }},
+		{
+			"a broken value",
+			func(r events.Record) events.Record { r.Value = r.Value[:10]; return r },
+			2,
+			func(s *Tally) int { return s.FromLog - 1 },
+		},
 		{"an unknown version", func(r events.Record) events.Record {
 			r.Value = []byte(`{"eventType":"meterplex.usage.event.validated","eventVersion":9}`)
 			return r
 		}, 2, func(s *Tally) int { return s.FromLog - 1 }},
-		{"a wrong place before it", func(r events.Record) events.Record { return set(r, events.HeaderPrevious, "1") }, 3, func(s *Tally) int { return s.FromLog - 2 }},
+		{
+			"a wrong place before it",
+			func(r events.Record) events.Record { return set(r, events.HeaderPrevious, "1") },
+			3,
+			func(s *Tally) int { return s.FromLog - 2 },
+		},
 	}
 	w := NewDatabase(t)
 	for i, c := range cases {
@@ -161,8 +186,11 @@ func TestRecordsOfAnEndedHistoryAreDropped(t *testing.T) {
 		t.Fatalf("aggregates %+v", w.Aggregates())
 	}
 	var epoch, head int
-	w.Must(w.Pool.QueryRow(t.Context(), `SELECT c.epoch, h.epoch FROM consumer_checkpoints c JOIN log_heads h USING (partition) WHERE partition = 6 AND consumer = $1`,
-		events.GroupAggregator).Scan(&epoch, &head))
+	w.Must(
+		w.Pool.QueryRow(t.Context(), `SELECT c.epoch, h.epoch FROM consumer_checkpoints c JOIN log_heads h USING (partition) WHERE partition = 6 AND consumer = $1`,
+			events.GroupAggregator).
+			Scan(&epoch, &head),
+	)
 	if epoch != head {
 		t.Errorf("the checkpoint is of epoch %d, want %d", epoch, head)
 	}
@@ -179,7 +207,10 @@ func TestLogReadersFoldWithheldEvents(t *testing.T) {
 	r, seen := w.Runner(entitlements.Consumer(models.DefaultFolds().Entitlements, NewID))
 	followUntil(w, r, func() bool { return w.Checkpoint(events.GroupEntitlements, 6) == 3 })
 	var used int
-	w.Must(w.Pool.QueryRow(t.Context(), `SELECT used::int FROM entitlement_usage WHERE tenant_id = $1 AND feature = 'calls'`, tenant).Scan(&used))
+	w.Must(
+		w.Pool.QueryRow(t.Context(), `SELECT used::int FROM entitlement_usage WHERE tenant_id = $1 AND feature = 'calls'`, tenant).
+			Scan(&used),
+	)
 	if used != 3 || seen.Passed != 0 {
 		t.Fatalf("used %d, want 3; told %+v", used, seen)
 	}
@@ -212,7 +243,12 @@ func TestLostTailIsHealed(t *testing.T) {
 // noteHandler counts its events in a table, as a read model over the log does.
 type noteHandler struct{}
 
-func (noteHandler) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (result projections.Result, err error) {
+func (noteHandler) Apply(
+	ctx context.Context,
+	tx pgx.Tx,
+	g projections.Generation,
+	batch []events.Envelope,
+) (result projections.Result, err error) {
 	for i := range batch {
 		failure := projections.Try(batch[i], func() error {
 			if string(batch[i].Payload) == `"poison"` {
@@ -289,7 +325,8 @@ func TestReadModelsFailureIsDiscarded(t *testing.T) {
 		t.Fatalf("%d dead letter events, want 2", len(letters))
 	}
 	failed, closed := Decode[events.Failed](w, letters[0]), Decode[events.Closed](w, letters[1])
-	if failed.Code != "sour" || failed.SourcePosition != at[1].Number || closed.Status != events.StatusDiscarded || closed.DeadLetterID != letters[0].EventID ||
+	if failed.Code != "sour" || failed.SourcePosition != at[1].Number || closed.Status != events.StatusDiscarded ||
+		closed.DeadLetterID != letters[0].EventID ||
 		letters[1].DedupeKey != events.KeyClosed(letters[0].EventID) {
 		t.Errorf("failed %+v, closed %+v", failed, closed)
 	}
@@ -323,10 +360,12 @@ func TestCheckpointMovesByCompareAndSet(t *testing.T) {
 	w := NewDatabase(t)
 	appendVerdicts(w, TenantIn(4), "calls", 2)
 	aggregator := &usage.Handler{Folds: models.DefaultFolds().Usage, NewID: NewID}
-	r, _ := w.Aggregator(applier(func(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (projections.Result, error) {
-		w.Must(Second(tx.Exec(ctx, `UPDATE consumer_checkpoints SET position = position + 1`)))
-		return aggregator.Apply(ctx, tx, g, batch)
-	}))
+	r, _ := w.Aggregator(
+		applier(func(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (projections.Result, error) {
+			w.Must(Second(tx.Exec(ctx, `UPDATE consumer_checkpoints SET position = position + 1`)))
+			return aggregator.Apply(ctx, tx, g, batch)
+		}),
+	)
 	if err := r.Process(t.Context(), w.Topic(events.TopicUsageValidated, 4, 0)); err == nil || len(w.Aggregates()) != 0 {
 		t.Fatalf("%v, aggregates %+v", err, w.Aggregates())
 	}

@@ -39,9 +39,15 @@ func (w *waitingLog) append(topics ...events.Topic) {
 		previous = append(previous, w.last[topic])
 		w.last[topic] = int64(len(w.topics) + i + 1)
 	}
-	_, err := w.conn.Exec(w.Context(), `INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, epoch, origin, partition, topic, subject, dedupe_key, body)
+	_, err := w.conn.Exec(
+		w.Context(),
+		`INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, epoch, origin, partition, topic, subject, dedupe_key, body)
  SELECT $1 + r.n, r.previous, to_timestamp($1 + r.n), now(), gen_random_uuid(), gen_random_uuid(), 0, 1, 3, r.topic, 1, ($1 + r.n)::text, '{}'
- FROM unnest($2::smallint[], $3::bigint[]) WITH ORDINALITY r (topic, previous, n)`, len(w.topics), topics, previous)
+ FROM unnest($2::smallint[], $3::bigint[]) WITH ORDINALITY r (topic, previous, n)`,
+		len(w.topics),
+		topics,
+		previous,
+	)
 	must.OK(w, err)
 	w.topics = append(w.topics, topics...)
 }
@@ -49,7 +55,12 @@ func (w *waitingLog) append(topics ...events.Topic) {
 // first returns the number of the first event that waits, found by the statement, and the blocks that it read.
 func (w *waitingLog) first(topic, after, upTo any) (n int64, blocks int) {
 	w.Helper()
-	sql := `SELECT coalesce(extract(epoch FROM n.recorded_at), 0)::bigint FROM (VALUES ($1::int, $2::bigint, $3::bigint)) v (topic, after, up_to) CROSS JOIN LATERAL (SELECT ` + projections.FirstWaiting("3::smallint", "v.after", "v.up_to", "v.topic") + ` AS recorded_at) n`
+	sql := `SELECT coalesce(extract(epoch FROM n.recorded_at), 0)::bigint FROM (VALUES ($1::int, $2::bigint, $3::bigint)) v (topic, after, up_to) CROSS JOIN LATERAL (SELECT ` + projections.FirstWaiting(
+		"3::smallint",
+		"v.after",
+		"v.up_to",
+		"v.topic",
+	) + ` AS recorded_at) n`
 	must.OK(w, w.conn.QueryRow(w.Context(), sql, topic, after, upTo).Scan(&n))
 	return n, localtest.Blocks(w, w.conn, sql, topic, after, upTo)
 }
@@ -99,7 +110,9 @@ func TestTheFirstWaitingEventIsFound(t *testing.T) {
 	thin(50, 300)
 	w.wants("50 thin ones", passed)
 	thin(400, 100)
-	if n, blocks := w.first(events.TopicUsageDeadLetter, passed, w.last[events.TopicUsageDeadLetter]); n <= passed || w.topics[n-1] != events.TopicUsageDeadLetter || blocks > 5000 {
+	if n, blocks := w.first(events.TopicUsageDeadLetter, passed, w.last[events.TopicUsageDeadLetter]); n <= passed ||
+		w.topics[n-1] != events.TopicUsageDeadLetter ||
+		blocks > 5000 {
 		t.Errorf("of 450 thin ones behind %d it is %d, by %d blocks", passed, n, blocks)
 	}
 	if n, _ := w.first(events.TopicUsageRaw, len(w.topics), w.last[events.TopicUsageRaw]); n != 0 {
@@ -127,7 +140,8 @@ func TestKeptPlansUseTheKeys(t *testing.T) {
 		}
 		if lines := strings.Split(plan, "\n"); name == "targets" {
 			for i, line := range lines {
-				if strings.Contains(line, "Index") && strings.Contains(line, "Scan") && (i+1 == len(lines) || !strings.Contains(lines[i+1], "Index Cond")) {
+				if strings.Contains(line, "Index") && strings.Contains(line, "Scan") &&
+					(i+1 == len(lines) || !strings.Contains(lines[i+1], "Index Cond")) {
 					t.Errorf("%s: a whole index is read in\n%s", name, plan)
 				}
 			}

@@ -64,7 +64,10 @@ type cacheRace struct {
 }
 
 func newCacheRace(t *testing.T) *cacheRace {
-	r := &cacheRace{grantFixture: newGrantFixture(NewPipeline(t), 1), up: &loadBlocker{RoundTrips: func(*pgx.Conn, []string) {}, what: "entitlement_grants", next: make(chan struct{}, 1)}}
+	r := &cacheRace{
+		grantFixture: newGrantFixture(NewPipeline(t), 1),
+		up:           &loadBlocker{RoundTrips: func(*pgx.Conn, []string) {}, what: "entitlement_grants", next: make(chan struct{}, 1)},
+	}
 	r.who = r.tenants[0]
 	config := r.Pool.Config()
 	config.ConnConfig.Tracer = r.up
@@ -254,42 +257,6 @@ func TestAnEarlierPollConfirmsNoLaterLoad(t *testing.T) {
 		if got, after := r.cachedAnswer(), r.tableAnswer(); got != after || after == before {
 			t.Errorf("confirmed, and still %s, want %s; before it %s", got, after, before)
 		}
-	}
-}
-
-// Grants that the feed saw overtaken are served during their reload, but no longer
-// than an answer may be behind, even if the reload is slow.
-func TestOvertakenGrantsAreServedBriefly(t *testing.T) {
-	tier.AtSize(t)
-	r := newCacheRace(t)
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- r.reads.Grants.Run(ctx) }()
-	defer func() { stop(); r.Must(<-done) }()
-	for range 5 {
-		before := r.cachedAnswer()
-		if got := r.cachedAnswer(); got != before {
-			t.Fatalf("%s, then %s", before, got)
-		}
-		r.up.held, r.up.letItCome = make(chan struct{}), make(chan struct{})
-		r.up.next <- struct{}{}
-		released := make(chan struct{})
-		time.AfterFunc(300*time.Millisecond, func() { close(r.up.letItCome); close(released) })
-		r.recordUsage(r.who, 3)
-		r.Drain(r.Validating)
-		r.Drain(r.Entitling)
-		folded := time.Now()
-		after := r.tableAnswer()
-		for r.cachedAnswer() != after {
-			if late := time.Since(folded); late > 2*time.Second {
-				t.Fatalf("%v later still %s", late, before)
-			}
-		}
-		select {
-		case <-r.up.held:
-		case <-r.up.next: // it was read before it could be blocked
-		}
-		<-released
 	}
 }
 

@@ -2,24 +2,18 @@ package entitlements_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"pgregory.net/rapid"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/local/localtest"
-	"github.com/meterplex/meterplex/infra/postgres"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/projections"
-	"github.com/meterplex/meterplex/projections/consume"
 )
 
 // The crossings of one batch are in the order of their causes, each by the amount of its own period, and none by usage behind the removal of its threshold.
@@ -28,8 +22,15 @@ func TestThresholdsOfMeteredFeaturesInOneBatch(t *testing.T) {
 	tenant := NewID()
 	s.Subscribe(tenant, May, Grant("bytes", domain.ResetMonthly))
 	of := func(feature, period string, amount int64) {
-		s.Append(Plain(tenant, events.UsageValidated, events.Counts{}, events.Validated{RawPosition: 1, EventID: "e", Feature: feature, FeatureType: domain.FeatureMetered,
-			PeriodKey: period, Amount: amount, Count: 1, Timestamp: May}))
+		s.Append(
+			Plain(
+				tenant,
+				events.UsageValidated,
+				events.Counts{},
+				events.Validated{RawPosition: 1, EventID: "e", Feature: feature, FeatureType: domain.FeatureMetered,
+					PeriodKey: period, Amount: amount, Count: 1, Timestamp: May},
+			),
+		)
 	}
 	addThreshold(s.Database, tenant, "", 0, 10)
 	removed := addThreshold(s.Database, tenant, "bytes", 0, 15)
@@ -42,10 +43,20 @@ func TestThresholdsOfMeteredFeaturesInOneBatch(t *testing.T) {
 	removeThreshold(s.Database, tenant, removed)
 	of("bytes", "2026-05", 5)
 	s.Drain(s.Entitling)
-	expectCrossings(s.Database, tenant, "zips 10 ( of ) from 0 to 10", "bytes 10 ( of ) from 9 to 11", "bytes 10 ( of ) from 4 to 11", "apples 10 ( of ) from 0 to 12")
+	expectCrossings(
+		s.Database,
+		tenant,
+		"zips 10 ( of ) from 0 to 10",
+		"bytes 10 ( of ) from 9 to 11",
+		"bytes 10 ( of ) from 4 to 11",
+		"apples 10 ( of ) from 0 to 12",
+	)
 	var inOrder string
-	s.Must(s.Pool.QueryRow(t.Context(), `SELECT string_agg(payload(l)->>'feature', ' ' ORDER BY l.position) FROM event_log_rows l WHERE tenant_id = $1 AND subject = $2`,
-		tenant, events.ThresholdCrossed).Scan(&inOrder))
+	s.Must(
+		s.Pool.QueryRow(t.Context(), `SELECT string_agg(payload(l)->>'feature', ' ' ORDER BY l.position) FROM event_log_rows l WHERE tenant_id = $1 AND subject = $2`,
+			tenant, events.ThresholdCrossed).
+			Scan(&inOrder),
+	)
 	if inOrder != "zips bytes bytes apples" {
 		t.Errorf("the crossings are in the order %s", inOrder)
 	}
@@ -56,8 +67,20 @@ func addThreshold(w *Database, tenant uuid.UUID, feature string, percent, amount
 	w.Helper()
 	t := domain.Threshold{ID: NewID(), TenantID: tenant, Feature: feature, Percent: percent, Amount: amount}
 	at := w.Append(Plain(tenant, events.ThresholdChanged, events.Counts{}, t.Event(false)))[0]
-	w.Must(Second(w.Pool.Exec(context.Background(), `INSERT INTO thresholds (id, tenant_id, feature, percent, amount, position, created_at) VALUES ($1, $2, $3, $4, $5, $6, now())`,
-		t.ID, tenant, feature, percent, amount, at.Number)))
+	w.Must(
+		Second(
+			w.Pool.Exec(
+				context.Background(),
+				`INSERT INTO thresholds (id, tenant_id, feature, percent, amount, position, created_at) VALUES ($1, $2, $3, $4, $5, $6, now())`,
+				t.ID,
+				tenant,
+				feature,
+				percent,
+				amount,
+				at.Number,
+			),
+		),
+	)
 	return t.ID
 }
 
@@ -72,8 +95,16 @@ func recordMetered(w *Database, tenant uuid.UUID, feature string, amounts ...int
 	w.Helper()
 	var list []events.Pending
 	for _, amount := range amounts {
-		list = append(list, Plain(tenant, events.UsageValidated, events.Counts{}, events.Validated{RawPosition: 1, EventID: "e", Feature: feature, FeatureType: domain.FeatureMetered,
-			PeriodKey: "2026-05", Amount: amount, Count: 1, Timestamp: May}))
+		list = append(
+			list,
+			Plain(
+				tenant,
+				events.UsageValidated,
+				events.Counts{},
+				events.Validated{RawPosition: 1, EventID: "e", Feature: feature, FeatureType: domain.FeatureMetered,
+					PeriodKey: "2026-05", Amount: amount, Count: 1, Timestamp: May},
+			),
+		)
 	}
 	w.Append(list...)
 }
@@ -81,9 +112,15 @@ func recordMetered(w *Database, tenant uuid.UUID, feature string, amounts ...int
 // crossingsOf lists the crossings of a tenant in the order of their causes.
 func crossingsOf(w *Database, tenant uuid.UUID) (list []string) {
 	w.Helper()
-	rows, err := w.Pool.Query(context.Background(), `SELECT format('%s %s (%s of %s) from %s to %s', payload(l)->>'feature', payload(l)->>'amount', payload(l)->>'percent', payload(l)->>'limit',
+	rows, err := w.Pool.Query(
+		context.Background(),
+		`SELECT format('%s %s (%s of %s) from %s to %s', payload(l)->>'feature', payload(l)->>'amount', payload(l)->>'percent', payload(l)->>'limit',
  payload(l)->>'before', payload(l)->>'after') FROM event_log_rows l JOIN event_log_rows c ON c.event_id = l.causation_id
- WHERE l.tenant_id = $1 AND l.subject = $2 AND c.subject = $3 AND c.position < l.position ORDER BY c.position, l.position`, tenant, events.ThresholdCrossed, events.UsageValidated)
+ WHERE l.tenant_id = $1 AND l.subject = $2 AND c.subject = $3 AND c.position < l.position ORDER BY c.position, l.position`,
+		tenant,
+		events.ThresholdCrossed,
+		events.UsageValidated,
+	)
 	w.Must(err)
 	list, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	w.Must(err)
@@ -121,69 +158,16 @@ func TestThresholdsOfMeteredFeatures(t *testing.T) {
 	recordMetered(s.Database, tenant, "bytes", 40, 10)
 	recordMetered(s.Database, tenant, "calls", 1)
 	s.Drain(s.Entitling)
-	want := []string{"bytes 50 (50 of 100) from 49 to 50", "calls 7 ( of ) from 6 to 7", "bytes 100 (50 of 200) from 95 to 105", "calls 9 ( of ) from 8 to 9"}
+	want := []string{
+		"bytes 50 (50 of 100) from 49 to 50",
+		"calls 7 ( of ) from 6 to 7",
+		"bytes 100 (50 of 200) from 95 to 105",
+		"calls 9 ( of ) from 8 to 9",
+	}
 	expectCrossings(s.Database, tenant, want...)
 	recordMetered(s.Database, tenant, "bytes", -90, 90)
 	s.Drain(s.Entitling)
 	expectCrossings(s.Database, tenant, want...)
-}
-
-// However the log is cut into batches, the crossings are the same.
-func TestThresholdsDoNotDependOnBatches(t *testing.T) {
-	localtest.FewChecks(t, 60)
-	s := NewPipeline(t)
-	rapid.Check(t, func(rt *rapid.T) {
-		tenant, used, seen, want := NewID(), int64(0), map[string]bool{}, []string{}
-		var thresholds []int64
-		for range rapid.IntRange(1, 10).Draw(rt, "events") {
-			if len(thresholds) == 0 || rapid.IntRange(0, 3).Draw(rt, "kind") == 0 {
-				thresholds = append(thresholds, rapid.Int64Range(1, 40).Draw(rt, "threshold"))
-				addThreshold(s.Database, tenant, "bytes", 0, thresholds[len(thresholds)-1])
-				continue
-			}
-			amount := rapid.Int64Range(-20, 20).Draw(rt, "amount")
-			recordMetered(s.Database, tenant, "bytes", amount)
-			for i, value := range thresholds {
-				if key := fmt.Sprint(i); used < value && value <= used+amount && !seen[key] {
-					seen[key] = true
-					want = append(want, fmt.Sprintf("bytes %d ( of ) from %d to %d", value, used, used+amount))
-				}
-			}
-			used += amount
-		}
-		s.Entitling.Consumer.MaxPerPartition = rapid.IntRange(1, 30).Draw(rt, "batch")
-		s.Drain(s.Entitling)
-		if got := crossingsOf(s.Database, tenant); !slices.Equal(got, want) {
-			rt.Fatalf("the crossings are\n%s\nnot\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-		}
-	})
-}
-
-// Whether the commit or only its answer was lost, the batch is read again and crosses once.
-func TestThresholdsOfMeteredFeaturesOnceIfACommitIsLost(t *testing.T) {
-	for name, lost := range localtest.LostCommits {
-		t.Run(name, func(t *testing.T) {
-			s := NewPipeline(t)
-			tenant := TenantIn(6)
-			addThreshold(s.Database, tenant, "", 0, 5)
-			recordMetered(s.Database, tenant, "bytes", 4)
-			s.Drain(s.Entitling)
-			recordMetered(s.Database, tenant, "bytes", 4)
-			c, url := localtest.NewCutter(t, s.URL)
-			pool, err := postgres.Open(t.Context(), postgres.Config{URL: url, ApplicationName: "cut"})
-			s.Must(err)
-			t.Cleanup(pool.Close)
-			s.Entitling.Pool = pool
-			ahead, err := s.Entitling.Ahead(t.Context())
-			s.Must(err)
-			lost(c).Store(1)
-			if err := s.Entitling.ReadUpTo(t.Context(), ahead); !errors.Is(err, consume.ErrCommitUnknown) || c.Reached.Load() != 1 {
-				t.Fatalf("a commit without an answer returned %v, after %d cuts", err, c.Reached.Load())
-			}
-			s.Drain(s.Entitling)
-			expectCrossings(s.Database, tenant, "bytes 5 ( of ) from 4 to 8")
-		})
-	}
 }
 
 // A rebuild, another generation, a promotion and a rollback cross nothing. The generation that answers raises the next crossing, once.
@@ -198,7 +182,16 @@ func TestRebuildsCrossNoThreshold(t *testing.T) {
 	s.Drain(s.Entitling)
 	addThreshold(s.Database, tenant, "", 0, 20)
 	s.Must(Second(s.Pool.Exec(t.Context(), `UPDATE thresholds SET position = 1 WHERE tenant_id = $1`, tenant)))
-	s.Must(Second(s.Pool.Exec(t.Context(), `INSERT INTO thresholds (id, tenant_id, feature, percent, amount, position, created_at) VALUES ($1, $2, '', 0, 3, 1, now())`, NewID(), tenant)))
+	s.Must(
+		Second(
+			s.Pool.Exec(
+				t.Context(),
+				`INSERT INTO thresholds (id, tenant_id, feature, percent, amount, position, created_at) VALUES ($1, $2, '', 0, 3, 1, now())`,
+				NewID(),
+				tenant,
+			),
+		),
+	)
 	r := y.Rebuilt(commands.StartRebuild{Projection: projections.ProjectionEntitlements})
 	expectCrossings(s.Database, tenant) // the rebuild folds the event that rises to 3
 	recordMetered(s.Database, tenant, "bytes", 8)
@@ -215,7 +208,9 @@ func TestRebuildsCrossNoThreshold(t *testing.T) {
 	expectCrossings(s.Database, tenant, "bytes 20 ( of ) from 18 to 22")
 	of := y.Rebuilt(commands.StartRebuild{Projection: projections.ProjectionEntitlements, TenantID: tenant})
 	s.Must(y.Promote(of))
-	s.Must(Second(s.Pool.Exec(t.Context(), `UPDATE entitlement_usage SET used = used + 15 WHERE generation = 1 AND tenant_id = $1`, tenant))) // it answers no one
+	s.Must(
+		Second(s.Pool.Exec(t.Context(), `UPDATE entitlement_usage SET used = used + 15 WHERE generation = 1 AND tenant_id = $1`, tenant)),
+	) // it answers no one
 	addThreshold(s.Database, tenant, "", 0, 30)
 	addThreshold(s.Database, tenant, "", 0, 40)
 	recordMetered(s.Database, tenant, "bytes", 9)

@@ -1,9 +1,7 @@
 package overview
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -15,7 +13,13 @@ import (
 // newLive returns a Live on a clock that the test moves.
 func newLive() (*Live, *time.Time) {
 	clock := time.Date(2026, 5, 1, 12, 0, 0, 500_000_000, time.UTC)
-	return &Live{Instance: "i", Verdicts: new(Verdicts), Board: new(Board), Freshness: func() []Distribution { return nil }, Clock: func() time.Time { return clock }}, &clock
+	return &Live{
+		Instance:  "i",
+		Verdicts:  new(Verdicts),
+		Board:     new(Board),
+		Freshness: func() []Distribution { return nil },
+		Clock:     func() time.Time { return clock },
+	}, &clock
 }
 
 // tick samples one second later.
@@ -57,7 +61,8 @@ func TestTheHistoryHasGapsWhereSamplesAreMissing(t *testing.T) {
 			t.Errorf("%d s ago: %v accepted, want %v", ago, got, want)
 		}
 	}
-	if value(h.Instance.Rejected, 3) != 2 || value(h.Instance.Duplicates, 3) != 1 || value(h.Instance.Conflicts, 0) != 1 || h.Installation.Unpublished[4] != nil {
+	if value(h.Instance.Rejected, 3) != 2 || value(h.Instance.Duplicates, 3) != 1 || value(h.Instance.Conflicts, 0) != 1 ||
+		h.Installation.Unpublished[4] != nil {
 		t.Errorf("%+v", h)
 	}
 	if len(h.Instance.Accepted) != 5 || h.To.Sub(h.From) != 4*time.Second || !h.To.Equal(clock.Truncate(time.Second)) {
@@ -78,26 +83,6 @@ func TestTheHistoryHasGapsWhereSamplesAreMissing(t *testing.T) {
 	l.tick(t, clock)
 	if got := value(l.shown(t).History.Instance.Accepted, 1); got != -1 {
 		t.Errorf("a second without a sample shows %v, of an earlier round", got)
-	}
-}
-
-// A shown frame does not change with later samples.
-func TestAShownFrameIsNeverChanged(t *testing.T) {
-	l, clock := newLive()
-	l.tick(t, clock)
-	l.Board.SetOutbox(Backlog{Unpublished: 5}, *clock)
-	l.Board.SetRead(*clock)
-	l.tick(t, clock)
-	f, _ := l.Show()
-	before := string(f.JSON)
-	for range 2 * HistorySeconds {
-		l.Board.SetOutbox(Backlog{Unpublished: 6}, *clock)
-		l.Verdicts.Add(1, 1, 1, 1)
-		l.tick(t, clock)
-	}
-	f.JSON = nil
-	if err := f.encode(); err != nil || string(f.JSON) != before {
-		t.Errorf("%v: the frame changed", err)
 	}
 }
 
@@ -137,49 +122,6 @@ func TestViewersShareOneSample(t *testing.T) {
 	}
 }
 
-func TestAnInstanceHasAtMost256Viewers(t *testing.T) {
-	l, _ := newLive()
-	var all []*Viewer
-	for range MaxViewers {
-		v, err := l.Watch()
-		must.OK(t, err)
-		all = append(all, v)
-	}
-	if _, err := l.Watch(); !errors.Is(err, ErrTooManyViewers) {
-		t.Errorf("the 257th viewer: %v", err)
-	}
-	all[0].Close()
-	if _, err := l.Watch(); err != nil {
-		t.Errorf("after one has gone: %v", err)
-	}
-	for _, v := range all {
-		v.Close()
-	}
-}
-
-// The end of Run ends all viewers, and those that come later.
-func TestTheEndOfAnInstanceEndsItsViewers(t *testing.T) {
-	l, _ := newLive()
-	l.Clock = time.Now
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	v, _ := l.Watch()
-	go func() { done <- l.Run(ctx) }()
-	if _, open := <-v.Frames(); !open {
-		t.Fatal("no frame")
-	}
-	stop()
-	must.OK(t, <-done)
-	for range v.Frames() {
-	}
-	v.Close()
-	late, err := l.Watch()
-	must.OK(t, err)
-	if _, open := <-late.Frames(); open || l.Board.Watched() {
-		t.Error("a viewer of an ended instance waits")
-	}
-}
-
 func TestFreshnessIsOfTheLastMinute(t *testing.T) {
 	l, clock := newLive()
 	var counts []uint64
@@ -193,7 +135,8 @@ func TestFreshnessIsOfTheLastMinute(t *testing.T) {
 	counts = []uint64{980, 980, 1980, 2000} // 98 % within 10 ms, 2 % above 1 s
 	l.tick(t, clock)
 	o := l.shown(t)
-	if f := o.Instance.Freshness; len(f) != 1 || f[0].Events != 2000 || f[0].P50Seconds < 0.1 || f[0].P50Seconds > 0.2 || f[0].P99Seconds != 1 {
+	if f := o.Instance.Freshness; len(f) != 1 || f[0].Events != 2000 || f[0].P50Seconds < 0.1 || f[0].P50Seconds > 0.2 ||
+		f[0].P99Seconds != 1 {
 		t.Errorf("in the last minute: %+v", f)
 	}
 	h := o.History.Instance.Freshness[0]

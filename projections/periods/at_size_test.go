@@ -78,27 +78,6 @@ func TestKeptPlansOfACloseReadNoWholeTable(t *testing.T) {
 	}
 }
 
-// planOf returns the plan of a statement after its execution.
-func planOf(s *Pipeline, mode, sql string, args ...any) string {
-	s.Helper()
-	conn, err := s.Pool.Acquire(context.Background())
-	s.Must(err)
-	defer conn.Release()
-	s.Must(Second(conn.Exec(context.Background(), `SELECT set_config('plan_cache_mode', $1, false)`, mode)))
-	defer func() { s.Must(Second(conn.Exec(context.Background(), `RESET plan_cache_mode`))) }()
-	s.Must(Second(conn.Exec(context.Background(), `PREPARE planned AS `+sql)))
-	defer func() { s.Must(Second(conn.Exec(context.Background(), `DEALLOCATE planned`))) }()
-	var values []string
-	for _, arg := range args {
-		values = append(values, fmt.Sprintf("'%v'", arg))
-	}
-	rows, err := conn.Query(context.Background(), `EXPLAIN (ANALYZE, TIMING OFF) EXECUTE planned (`+strings.Join(values, ", ")+`)`)
-	s.Must(err)
-	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	s.Must(err)
-	return strings.Join(lines, "\n")
-}
-
 // The period of the close at size.
 const (
 	closeEvents = 20_000
@@ -139,7 +118,15 @@ func TestACloseAtSize(t *testing.T) {
 		features = append(features, fmt.Sprint("f", i))
 		grants = append(grants, Grant(features[i], domain.ResetMonthly))
 	}
-	f.Must(Second(f.Pool.Exec(t.Context(), `INSERT INTO features (lookup_key, name, type, unit, group_by) SELECT f, f, 'METERED', '', '{}' FROM unnest($1::text[]) f`, features)))
+	f.Must(
+		Second(
+			f.Pool.Exec(
+				t.Context(),
+				`INSERT INTO features (lookup_key, name, type, unit, group_by) SELECT f, f, 'METERED', '', '{}' FROM unnest($1::text[]) f`,
+				features,
+			),
+		),
+	)
 	f.grant(grants...)
 	z.Write(Written{From: 0, Events: closeEvents, Run: 1000, Rejects: 1 << 30, Features: features, Vacuum: true})
 	f.lateUsage(events.LateUsageAdjust)

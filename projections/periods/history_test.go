@@ -73,7 +73,11 @@ func (h *closeHistory) decision(rt *rapid.T, step string) {
 		h.correct(rt)
 	case "close":
 		despite := [][]string{nil, {domain.MissingLetters}}[rapid.IntRange(0, 1).Draw(rt, "despite")]
-		c, err := h.periods.Close(context.Background(), commands.Request{By: Billing}, commands.ClosePeriod{TenantID: h.tenant, PeriodKey: period, Reason: "test", Despite: despite, Early: true})
+		c, err := h.periods.Close(
+			context.Background(),
+			commands.Request{By: Billing},
+			commands.ClosePeriod{TenantID: h.tenant, PeriodKey: period, Reason: "test", Despite: despite, Early: true},
+		)
 		h.Must(err)
 		if !c.Known {
 			h.closes = append(h.closes, c)
@@ -84,8 +88,16 @@ func (h *closeHistory) decision(rt *rapid.T, step string) {
 		_, err := h.periods.Reopen(context.Background(), commands.Request{By: Billing}, h.tenant, period, "test")
 		h.allowed(err, "period_closing", "period_not_closed")
 	case "decide":
-		in := commands.DecideAdjustments{TenantID: h.tenant, Decision: rapid.SampledFrom([]string{commands.DecisionApprove, commands.DecisionWaive}).Draw(rt, "decision"), Reason: "test",
-			Scope: &events.AdjustmentScope{PeriodKey: period, Feature: rapid.SampledFrom([]string{"", "calls"}).Draw(rt, "feature"), UpTo: h.Head(h.tenant)}}
+		in := commands.DecideAdjustments{
+			TenantID: h.tenant,
+			Decision: rapid.SampledFrom([]string{commands.DecisionApprove, commands.DecisionWaive}).Draw(rt, "decision"),
+			Reason:   "test",
+			Scope: &events.AdjustmentScope{
+				PeriodKey: period,
+				Feature:   rapid.SampledFrom([]string{"", "calls"}).Draw(rt, "feature"),
+				UpTo:      h.Head(h.tenant),
+			},
+		}
 		decided, err := h.periods.Decide(context.Background(), commands.Request{By: Billing}, in)
 		if h.allowed(err, "period_not_closed"); decided.Count > 0 {
 			h.did("decide")

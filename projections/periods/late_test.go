@@ -50,7 +50,11 @@ func TestP8_TheCutIsTakenUnderTheLockOfTheHead(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		var err error
-		c, err = f.periods.Close(ctx, commands.Request{By: Billing}, commands.ClosePeriod{TenantID: f.tenant, PeriodKey: "2026-05", Reason: "test"})
+		c, err = f.periods.Close(
+			ctx,
+			commands.Request{By: Billing},
+			commands.ClosePeriod{TenantID: f.tenant, PeriodKey: "2026-05", Reason: "test"},
+		)
 		done <- err
 	}()
 	f.Until(func() bool { return f.LockWaiters() > 0 })
@@ -230,14 +234,34 @@ func TestP8_OnlyRebuildsOfThePeriodAreAwaited(t *testing.T) {
 		{f.tenant, "", "FOLDING", true}, {f.tenant, "", "CATCHING_UP", true}, {f.tenant, "", "READY", true}, {uuid.Nil, "", "READY", true}, {f.tenant, "2026-05", "READY", true},
 		{uuid.Nil, "2026-05", "FOLDING", true}, {other, "", "READY", false}, {f.tenant, "2026-04", "READY", false}, {uuid.Nil, "2026", "READY", false}, {f.tenant, "", "FAILED", false},
 	} {
-		f.Must(Second(f.Pool.Exec(t.Context(), `UPDATE projection_rebuilds SET tenant_id = $2, period_key = $3, state = $4 WHERE id = $1`, r.ID, s.tenant, s.period, s.state)))
+		f.Must(
+			Second(
+				f.Pool.Exec(
+					t.Context(),
+					`UPDATE projection_rebuilds SET tenant_id = $2, period_key = $3, state = $4 WHERE id = $1`,
+					r.ID,
+					s.tenant,
+					s.period,
+					s.state,
+				),
+			),
+		)
 		missing, err := f.periods.Store.Missing(t.Context(), domain.Closing{TenantID: f.tenant, PeriodKey: "2026-05", Snapshot: c.Snapshot})
 		f.Must(err)
 		if slices.Equal(missing, []string{domain.MissingRebuilds}) != s.waits || !s.waits && len(missing) > 0 {
 			t.Errorf("a close waits for %v beside a rebuild of %q of %s that is %s", missing, s.period, s.tenant, s.state)
 		}
 	}
-	f.Must(Second(f.Pool.Exec(t.Context(), `UPDATE projection_rebuilds SET tenant_id = $2, period_key = '', state = 'FOLDING' WHERE id = $1`, r.ID, f.tenant)))
+	f.Must(
+		Second(
+			f.Pool.Exec(
+				t.Context(),
+				`UPDATE projection_rebuilds SET tenant_id = $2, period_key = '', state = 'FOLDING' WHERE id = $1`,
+				r.ID,
+				f.tenant,
+			),
+		),
+	)
 	f.waits(c, domain.MissingRebuilds)
 	_, err := f.Commands.Abandon(t.Context(), commands.Request{By: OperatorKey}, r.ID, "test")
 	f.Must(err)
@@ -248,9 +272,18 @@ func TestP8_OnlyRebuildsOfThePeriodAreAwaited(t *testing.T) {
 // A period is due when the hours of the policy have passed since its end; months, years, not lifetime.
 func TestP8_ClosesAreDueHoursAfterTheEnd(t *testing.T) {
 	f := newCloseFixture(t)
-	f.Must(Second(f.Pool.Exec(t.Context(), `INSERT INTO usage_aggregates (generation, tenant_id, feature, period_key, subscription_id, amount, event_count, period_start, period_end, last_event_at, partition, applied_count)
+	f.Must(
+		Second(
+			f.Pool.Exec(
+				t.Context(),
+				`INSERT INTO usage_aggregates (generation, tenant_id, feature, period_key, subscription_id, amount, event_count, period_start, period_end, last_event_at, partition, applied_count)
 SELECT 1, $1, 'calls', p.key, $1, 1, 1, CASE WHEN p.key <> 'lifetime' THEN now() - interval '40 days' END, now() - p.since, now(), $2, 1
-FROM (VALUES ('2026-05', interval '90 minutes'), ('2026-04', interval '121 minutes'), ('2025', interval '3 hours'), ('2026', interval '-1 hour'), ('lifetime', NULL)) p (key, since)`, f.tenant, f.partition)))
+FROM (VALUES ('2026-05', interval '90 minutes'), ('2026-04', interval '121 minutes'), ('2025', interval '3 hours'), ('2026', interval '-1 hour'), ('lifetime', NULL)) p (key, since)`,
+				f.tenant,
+				f.partition,
+			),
+		),
+	)
 	due := func() (keys string) {
 		for last := (domain.Closing{}); ; {
 			list, err := f.periods.Store.DueCloses(t.Context(), last, 1)
@@ -277,7 +310,11 @@ var escapedIDs = []string{`CORP\udaya-17`, `C:\u0000`, `\\u0000`, `\UDBFF\\\udc0
 func TestP4_IDsWithBackslashesAreFound(t *testing.T) {
 	f := newCloseFixture(t)
 	explained := func(feature string) usage.Explanation {
-		e, err := f.Reads.Explain(t.Context(), Operator, usage.ExplainQuery{TenantID: f.tenant, Feature: feature, PeriodKey: "2026-05", Limit: 100, Rejected: true})
+		e, err := f.Reads.Explain(
+			t.Context(),
+			Operator,
+			usage.ExplainQuery{TenantID: f.tenant, Feature: feature, PeriodKey: "2026-05", Limit: 100, Rejected: true},
+		)
 		f.Must(err)
 		return e
 	}
@@ -302,7 +339,14 @@ func TestP4_IDsWithBackslashesAreFound(t *testing.T) {
 	}
 	for i, id := range escapedIDs {
 		for name, want := range map[string]int{id: 2, "parked " + id: 3} { // recorded, validated; its failure
-			page, err := f.Reads.Events(t.Context(), Operator, audit.LogQuery{EventFilter: audit.EventFilter{TenantID: &f.tenant, Stream: audit.Stream{Kind: "usage", ID: name}}, Limit: 100})
+			page, err := f.Reads.Events(
+				t.Context(),
+				Operator,
+				audit.LogQuery{
+					EventFilter: audit.EventFilter{TenantID: &f.tenant, Stream: audit.Stream{Kind: "usage", ID: name}},
+					Limit:       100,
+				},
+			)
 			f.Must(err)
 			if len(page.Data) != want {
 				t.Errorf("%d: the stream of %s has %d events, want %d", i, name, len(page.Data), want)
@@ -323,5 +367,9 @@ func TestP4_IDsWithBackslashesAreFound(t *testing.T) {
 	f.flow()
 	f.ends(c)
 	f.want("lines", f.lines(), "tokens 10/4")
-	f.want("adjustments", f.adjusted(), "1 LATE_USAGE 7/1 PENDING, 1 LATE_USAGE 7/1 PENDING, 1 LATE_USAGE 7/1 PENDING, 1 LATE_USAGE 7/1 PENDING")
+	f.want(
+		"adjustments",
+		f.adjusted(),
+		"1 LATE_USAGE 7/1 PENDING, 1 LATE_USAGE 7/1 PENDING, 1 LATE_USAGE 7/1 PENDING, 1 LATE_USAGE 7/1 PENDING",
+	)
 }

@@ -46,7 +46,11 @@ func TestP8_ClosesUnderLoad(t *testing.T) {
 		for n := range 2 {
 			g.Go(func() {
 				for i := 0; ctx.Err() == nil; i++ {
-					_, err := f.EventLog.Submit(context.Background(), f.tenant, []commands.Submitted{{Pending: Usage(f.tenant, fmt.Sprint(n, "-", i), "calls", 3, May)}})
+					_, err := f.EventLog.Submit(
+						context.Background(),
+						f.tenant,
+						[]commands.Submitted{{Pending: Usage(f.tenant, fmt.Sprint(n, "-", i), "calls", 3, May)}},
+					)
 					if err != nil {
 						t.Error(err)
 						return
@@ -55,8 +59,13 @@ func TestP8_ClosesUnderLoad(t *testing.T) {
 			})
 		}
 		for range 2 {
-			runner := &commands.SagaRunner{Queue: &store.Sagas{Store: f.Store}, Kinds: []commands.SagaKind{f.periods.CloseKind(), f.periods.ReconcileKind()}, NewID: NewID,
-				Every: 20 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}
+			runner := &commands.SagaRunner{
+				Queue:  &store.Sagas{Store: f.Store},
+				Kinds:  []commands.SagaKind{f.periods.CloseKind(), f.periods.ReconcileKind()},
+				NewID:  NewID,
+				Every:  20 * time.Millisecond,
+				Logger: slog.New(slog.DiscardHandler),
+			}
 			g.Go(func() { _ = runner.Run(ctx) })
 		}
 		g.Go(func() {
@@ -70,7 +79,12 @@ func TestP8_ClosesUnderLoad(t *testing.T) {
 		for ctx.Err() == nil {
 			f.request()
 			_, _ = f.Pool.Exec(ctx, `UPDATE sagas SET next_at = now() WHERE lease IS NULL AND ended_at IS NULL`)
-			in := commands.DecideAdjustments{TenantID: f.tenant, Decision: commands.DecisionApprove, Reason: "test", Scope: &events.AdjustmentScope{PeriodKey: "2026-05", UpTo: f.Head(f.tenant)}}
+			in := commands.DecideAdjustments{
+				TenantID: f.tenant,
+				Decision: commands.DecisionApprove,
+				Reason:   "test",
+				Scope:    &events.AdjustmentScope{PeriodKey: "2026-05", UpTo: f.Head(f.tenant)},
+			}
 			_, _ = f.periods.Decide(ctx, commands.Request{By: Billing}, in)
 			if _, err := f.periods.Reopen(ctx, commands.Request{By: Billing}, f.tenant, "2026-05", "test"); err == nil {
 				closed.Add(1)
@@ -141,8 +155,16 @@ func TestP8_AScheduledCloseIsRequestedOnce(t *testing.T) {
 	f.reopen()
 	look()
 	f.want("closes after a reopening", f.text(closes, f.tenant), "2026-05 1")
-	_, err := f.periods.Close(t.Context(), commands.Request{By: Billing},
-		commands.ClosePeriod{TenantID: f.tenant, PeriodKey: "2026-05", Reason: "test", Scheduled: true}) // found before it was closed and reopened
+	_, err := f.periods.Close(
+		t.Context(),
+		commands.Request{By: Billing},
+		commands.ClosePeriod{
+			TenantID:  f.tenant,
+			PeriodKey: "2026-05",
+			Reason:    "test",
+			Scheduled: true,
+		},
+	) // found before it was closed and reopened
 	f.want("closes", f.text(closes, f.tenant), "2026-05 1")
 	if err == nil {
 		t.Error("a period that is no longer due is closed")
@@ -202,7 +224,13 @@ func TestACloseHoldsTheHeadForFewRoundTrips(t *testing.T) {
 		{"request with an Idempotency-Key", 5}, // the look-up and the answer as well
 	} {
 		if got := len(seen.held[i]); got > c.most {
-			t.Errorf("the %s holds the head for %d round trips, want at most %d:\n%s", c.name, got, c.most, strings.Join(seen.held[i], "\n---\n"))
+			t.Errorf(
+				"the %s holds the head for %d round trips, want at most %d:\n%s",
+				c.name,
+				got,
+				c.most,
+				strings.Join(seen.held[i], "\n---\n"),
+			)
 		}
 	}
 }

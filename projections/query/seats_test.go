@@ -3,9 +3,7 @@ package query
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -93,36 +91,6 @@ func noneTaken(t interface{ Errorf(string, ...any) }, s *Seats) {
 	}
 }
 
-// Readers that all wait at once never exceed a bound, and each read is served: no bound is held
-// for a seat that another reader has to leave first.
-func TestSeatsServeAllWhoWait(t *testing.T) {
-	const connections, reads = 8, 40
-	s := NewSeats(connections, ReservedSeats)
-	var held [6]atomic.Int64 // four tenants, operators, all
-	var all sync.WaitGroup
-	for n := range 5 {
-		v := Viewer{TenantID: uuid.New(), Operator: n == 4}
-		for range reads {
-			all.Go(func() {
-				leave, err := s.acquire(t.Context(), v, kind(rand.IntN(2)))
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if own, sum := held[n].Add(1), held[5].Add(1); own > connections/4 || sum > connections-ReservedSeats {
-					t.Errorf("%d reads of a reader run, %d of all", own, sum)
-				}
-				time.Sleep(time.Duration(rand.IntN(1000)) * time.Microsecond)
-				held[n].Add(-1)
-				held[5].Add(-1)
-				leave()
-			})
-		}
-	}
-	all.Wait()
-	noneTaken(t, s)
-}
-
 // A tenant whose reads wait for its own seats holds no seat that other tenants need.
 func TestP9_ReadsThatWaitForTheirTenantHoldNothing(t *testing.T) {
 	s := NewSeats(8, ReservedSeats)
@@ -170,17 +138,4 @@ func (s *Seats) waiting(v Viewer) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.readers[v.TenantID].reads
-}
-
-// A consumer that traffic never lets catch up still arrives.
-func TestArrivalUnderTraffic(t *testing.T) {
-	a := arrival{position: 10, target: -1}
-	for _, look := range []struct {
-		decided, lastValidated, folded int64
-		want                           bool
-	}{{9, 20, 5, false}, {12, 30, 15, false}, {20, 40, 29, false}, {25, 50, 30, true}} {
-		if got := a.arrived(&Standing{decided: look.decided, lastValidated: look.lastValidated, Folded: look.folded, passed: 1}); got != look.want {
-			t.Errorf("%+v: %v", look, got)
-		}
-	}
 }

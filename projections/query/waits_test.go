@@ -3,7 +3,6 @@ package query_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/projections/audit"
@@ -29,7 +27,11 @@ func TestListsAtAPositionContainEarlierFailures(t *testing.T) {
 	wait := query.Wait{MinPosition: &at}
 	lists := func() (usages, letters, conflicts error) {
 		_, usages = s.Reads.UsageEvents(t.Context(), TenantViewer(tenant), audit.EventQuery{TenantID: tenant, Wait: wait})
-		_, letters = s.Reads.DeadLetters(t.Context(), Operator, deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant}, Wait: wait})
+		_, letters = s.Reads.DeadLetters(
+			t.Context(),
+			Operator,
+			deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant}, Wait: wait},
+		)
 		_, conflicts = s.Reads.Conflicts(t.Context(), TenantViewer(tenant), tenant, 10, "", wait)
 		return usages, letters, conflicts
 	}
@@ -76,35 +78,6 @@ func TestAReplicaAnswersUnlessAPositionIsNamed(t *testing.T) {
 	}
 	if n := figures(query.Wait{MinPosition: &at}); n != 1 {
 		t.Errorf("a position was looked for on the replica: %d figures", n)
-	}
-}
-
-// A read that waits for the aggregates and for the dead letters has one deadline, which counts from the request.
-func TestAWaitForDeadLettersHasOneDeadline(t *testing.T) {
-	s := NewPipeline(t)
-	tenant := NewID()
-	at := s.Append(Usage(tenant, "rejected", "calls", 1, May))[0]
-	s.Drain(s.Validating, s.Aggregating) // and not the dead letter handler
-	const wait = 200 * time.Millisecond
-	letters := 0
-	cfg := s.Pool.Config().Copy()
-	cfg.ConnConfig.Tracer = localtest.RoundTrips(func(_ *pgx.Conn, statements []string) {
-		switch sql := strings.Join(statements, "\n"); {
-		case strings.Contains(sql, "consumer_standing("):
-			time.Sleep(2 * wait)
-		case strings.Contains(sql, "meterplex-dead-letter-handler"):
-			letters++
-		}
-	})
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	s.Must(err)
-	defer pool.Close()
-	err = (&query.DB{Pool: pool}).AwaitAll(t.Context(), TenantViewer(tenant), tenant, query.Wait{MinPosition: &at, For: wait})
-	if !errors.Is(err, query.ErrProjectionBehind) {
-		t.Errorf("the dead letters are behind, and the answer is %v", err)
-	}
-	if letters != 1 {
-		t.Errorf("after the deadline the dead letters were read %d times, want once", letters)
 	}
 }
 
@@ -155,7 +128,13 @@ func (r *timedReads) sameSession(way string, read func(ctx context.Context, sql 
 		r.Errorf("the read after %s: %v", way, err)
 	}
 	if s := r.pool.Stat(); s.NewConnsCount() != 1 || s.AcquiredConns() != 0 || r.db.Seats.InUse() != 0 {
-		r.Errorf("after %s: %d sessions were opened, %d are in use, %d seats taken", way, s.NewConnsCount(), s.AcquiredConns(), r.db.Seats.InUse())
+		r.Errorf(
+			"after %s: %d sessions were opened, %d are in use, %d seats taken",
+			way,
+			s.NewConnsCount(),
+			s.AcquiredConns(),
+			r.db.Seats.InUse(),
+		)
 	}
 }
 

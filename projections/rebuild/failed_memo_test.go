@@ -23,9 +23,14 @@ func TestP5_FailedEventsAreForgottenInAnotherLife(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	exec(`INSERT INTO log_origins (actor_type, actor_id, service, instance, commit) VALUES ('service', $1, 'meterplex', 'test', 'x')`, events.GroupAggregator)
-	exec(`INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, epoch, origin, partition, topic, subject, dedupe_key, body)
-	 SELECT 9, 0, now(), now(), gen_random_uuid(), gen_random_uuid(), 1, max(id), 3, 3, {usage.event.aggregation_failed}, 'e/9', '{"sourcePosition":7}' FROM log_origins`)
+	exec(
+		`INSERT INTO log_origins (actor_type, actor_id, service, instance, commit) VALUES ('service', $1, 'meterplex', 'test', 'x')`,
+		events.GroupAggregator,
+	)
+	exec(
+		`INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, epoch, origin, partition, topic, subject, dedupe_key, body)
+	 SELECT 9, 0, now(), now(), gen_random_uuid(), gen_random_uuid(), 1, max(id), 3, 3, {usage.event.aggregation_failed}, 'e/9', '{"sourcePosition":7}' FROM log_origins`,
+	)
 	exec(`UPDATE log_heads SET position = 9, epoch = 1, topic_positions[{usage.dead-letter}] = 9 WHERE partition = 3`)
 	var memo failedMemo
 	failed := func() (positions map[int64]bool) {

@@ -49,7 +49,8 @@ func TestP5_APeriodEmptiedByItsFoldStaysEmpty(t *testing.T) {
 		t.Errorf("the diff: %+v, %+v", diff.Data, diff.Totals)
 	}
 	for _, row := range diff.Data {
-		if string(row.Live) != "10" || string(row.Rebuilt) != "0" || *row.EventCount != 0 || *row.LiveEventCount != 1 || *row.PeriodKey != "2026-05" {
+		if string(row.Live) != "10" || string(row.Rebuilt) != "0" || *row.EventCount != 0 || *row.LiveEventCount != 1 ||
+			*row.PeriodKey != "2026-05" {
 			t.Errorf("a row of the diff: %+v", row)
 		}
 	}
@@ -61,13 +62,22 @@ func TestP5_APeriodEmptiedByItsFoldStaysEmpty(t *testing.T) {
 	checkAmounts(y, "after later usage", empty)
 	now := y.Head(a)
 	for _, at := range []*events.Position{&before, &now} {
-		page, err := y.Reads.AggregatesAsOf(context.Background(), TenantViewer(a), usage.AggregateQuery{TenantID: a, Feature: "calls", PeriodKey: "2026-05", Limit: 10}, usage.AsOf{Position: at})
+		page, err := y.Reads.AggregatesAsOf(
+			context.Background(),
+			TenantViewer(a),
+			usage.AggregateQuery{TenantID: a, Feature: "calls", PeriodKey: "2026-05", Limit: 10},
+			usage.AsOf{Position: at},
+		)
 		y.Must(err)
 		if len(page.Data) > 1 || len(page.Data) == 1 && (page.Data[0].Amount.String() != "0" || page.Data[0].EventCount != 0) {
 			t.Errorf("as of %s: %+v", at, page.Data)
 		}
 	}
-	e, err := y.Reads.Explain(context.Background(), TenantViewer(a), usage.ExplainQuery{TenantID: a, Feature: "calls", PeriodKey: "2026-05", Limit: 10})
+	e, err := y.Reads.Explain(
+		context.Background(),
+		TenantViewer(a),
+		usage.ExplainQuery{TenantID: a, Feature: "calls", PeriodKey: "2026-05", Limit: 10},
+	)
 	y.Must(err)
 	if e.Total.String() != "0" || e.EventCount != 0 || !e.Adds {
 		t.Errorf("explained as %+v", e)
@@ -115,7 +125,10 @@ func TestAGenerationUnderLoadIsDropped(t *testing.T) {
 // isDropped reports whether the generation of a rebuild is dropped.
 func isDropped(y *Rebuilds, r domain.Rebuild) (dropped bool) {
 	y.Helper()
-	y.Must(y.Pool.QueryRow(context.Background(), `SELECT dropped_at IS NOT NULL FROM projection_generations WHERE projection = $1 AND generation = $2`, r.Projection, r.Generation).Scan(&dropped))
+	y.Must(
+		y.Pool.QueryRow(context.Background(), `SELECT dropped_at IS NOT NULL FROM projection_generations WHERE projection = $1 AND generation = $2`, r.Projection, r.Generation).
+			Scan(&dropped),
+	)
 	return dropped
 }
 
@@ -164,7 +177,10 @@ func TestP5_PagesOfAGenerationThatIsFedNoLongerAreRefused(t *testing.T) {
 // expireAll ages all ended rebuilds by a year, then deletes the rows that are no longer needed.
 func expireAll(y *Rebuilds) {
 	y.Helper()
-	_, err := y.Pool.Exec(y.Context(), `UPDATE projection_rebuilds SET ended_at = ended_at - interval '1 year', ready_at = ready_at - interval '1 year'`)
+	_, err := y.Pool.Exec(
+		y.Context(),
+		`UPDATE projection_rebuilds SET ended_at = ended_at - interval '1 year', ready_at = ready_at - interval '1 year'`,
+	)
 	y.Must(err)
 	for _, sql := range []string{`SELECT expire_answers('90 days', 100)`, `SELECT expire_replays('90 days', 100)`, `SELECT expire_rebuild_units('90 days', 100)`} {
 		var n int64

@@ -110,7 +110,10 @@ func TestP5_ScopedRebuildsTouchTheirScopeAlone(t *testing.T) {
 
 	ofTenant := y.Built(commands.StartRebuild{TenantID: a})
 	var rows, strangers int
-	y.Must(y.Pool.QueryRow(t.Context(), `SELECT count(*), count(*) FILTER (WHERE tenant_id <> $2) FROM usage_aggregates WHERE generation = $1`, ofTenant.Generation, a).Scan(&rows, &strangers))
+	y.Must(
+		y.Pool.QueryRow(t.Context(), `SELECT count(*), count(*) FILTER (WHERE tenant_id <> $2) FROM usage_aggregates WHERE generation = $1`, ofTenant.Generation, a).
+			Scan(&rows, &strangers),
+	)
 	if rows != 2 || strangers != 0 {
 		t.Errorf("the generation of one tenant has %d rows, %d of others", rows, strangers)
 	}
@@ -152,7 +155,11 @@ func TestP5_PagesStayInTheirGeneration(t *testing.T) {
 	first, err := y.Reads.Aggregates(t.Context(), TenantViewer(tenant), usage.AggregateQuery{TenantID: tenant, Limit: 1})
 	y.Must(err)
 	rest := func() (string, error) {
-		page, err := y.Reads.Aggregates(t.Context(), TenantViewer(tenant), usage.AggregateQuery{TenantID: tenant, Limit: 100, After: first.Next})
+		page, err := y.Reads.Aggregates(
+			t.Context(),
+			TenantViewer(tenant),
+			usage.AggregateQuery{TenantID: tenant, Limit: 100, After: first.Next},
+		)
 		if err != nil {
 			return "", err
 		}
@@ -212,7 +219,10 @@ func TestP5_PagesOfAPeriodStayInTheirGenerations(t *testing.T) {
 	y.WhileRebuilding(func() {
 		y.Until(func() bool {
 			var left int
-			y.Must(y.Pool.QueryRow(t.Context(), `SELECT count(*) FROM usage_aggregates WHERE generation = ANY ($1)`, []int{1, old.Generation}).Scan(&left))
+			y.Must(
+				y.Pool.QueryRow(t.Context(), `SELECT count(*) FROM usage_aggregates WHERE generation = ANY ($1)`, []int{1, old.Generation}).
+					Scan(&left),
+			)
 			return left == 0
 		})
 	}, cleaner)

@@ -88,8 +88,13 @@ func TestP12_AMovedVerdictIsParked(t *testing.T) {
 			tenant := y.Tenants(1)[0]
 			y.Append(Usage(tenant, "a", "calls", 1, May), Usage(tenant, "b", "calls", 2, May.AddDate(0, 1, 0)))
 			y.Settle()
-			e, err := y.Reads.Explain(t.Context(), TenantViewer(tenant), usage.ExplainQuery{TenantID: tenant, Feature: "calls", PeriodKey: "2026-06", Limit: 10, Rejected: true})
-			if err != nil || !e.Adds || len(e.Data) != 0 || len(e.LeftOut) != 1 || e.LeftOut[0].Code != projections.CodeFoldFailed || !strings.Contains(e.LeftOut[0].Reason, movedReason) {
+			e, err := y.Reads.Explain(
+				t.Context(),
+				TenantViewer(tenant),
+				usage.ExplainQuery{TenantID: tenant, Feature: "calls", PeriodKey: "2026-06", Limit: 10, Rejected: true},
+			)
+			if err != nil || !e.Adds || len(e.Data) != 0 || len(e.LeftOut) != 1 || e.LeftOut[0].Code != projections.CodeFoldFailed ||
+				!strings.Contains(e.LeftOut[0].Reason, movedReason) {
 				t.Errorf("%+v %v", e, err)
 			}
 			checkAmounts(y, "the live one", map[uuid.UUID]string{tenant: "2026-05:1 "})
@@ -143,7 +148,10 @@ func TestP5_ReadModelsAreRebuiltByANewVersionBesideTheLiveOne(t *testing.T) {
 	tenant, total, letters := y.Tenants(1)[0], int64(0), int64(0)
 	record := func(amount int64) {
 		total, letters = total+amount, letters+1
-		y.Append(Usage(tenant, fmt.Sprint("counted ", letters), "calls", amount, May), Usage(tenant, fmt.Sprint("rejected ", letters), "unknown", 1, May))
+		y.Append(
+			Usage(tenant, fmt.Sprint("counted ", letters), "calls", amount, May),
+			Usage(tenant, fmt.Sprint("rejected ", letters), "unknown", 1, May),
+		)
 		y.Settle()
 	}
 	record(5)
@@ -191,7 +199,12 @@ func TestP5_AnUnknownVersionIsAnErrorOfEveryProjection(t *testing.T) {
 			tx, err := y.Pool.Begin(t.Context())
 			y.Must(err)
 			defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-			_, err = p.Consumer.Handler.Apply(t.Context(), tx, projections.Generation{Number: 1, FoldVersion: p.Name + "/v9"}, []events.Envelope{{Subject: events.UsageValidated, TenantID: tenant}})
+			_, err = p.Consumer.Handler.Apply(
+				t.Context(),
+				tx,
+				projections.Generation{Number: 1, FoldVersion: p.Name + "/v9"},
+				[]events.Envelope{{Subject: events.UsageValidated, TenantID: tenant}},
+			)
 			if err == nil || !strings.Contains(err.Error(), p.Name+"/v9") {
 				t.Errorf("the error is %v", err)
 			}

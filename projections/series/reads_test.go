@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,56 +16,9 @@ import (
 	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections"
-	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/series"
 )
-
-// ends records when the transactions of a consumer began and ended.
-type ends struct {
-	mu  sync.Mutex
-	all []projections.Batch
-}
-
-func (e *ends) Observe(_ *projections.Consumer, b projections.Batch) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.all = append(e.all, b)
-}
-
-// The first fold of the series reads the whole log: it rests after each transaction, in proportion to its work, so that
-// it takes its share of a core from ingest, and no more. Its figures are those of a fold without rests.
-func TestTheFirstFoldOfASeriesYieldsToIngest(t *testing.T) {
-	s := NewPipeline(t)
-	tenant := NewID()
-	s.Subscribe(tenant, May, Grant("calls", domain.ResetMonthly))
-	declare(s.Database, "calls", time.Time{})
-	var batch []events.Pending
-	for i := range 300 {
-		batch = append(batch, Usage(tenant, fmt.Sprint(i), "calls", int64(i+1), May.Add(time.Duration(i)*time.Hour)))
-	}
-	s.Append(batch...)
-	s.Drain(s.Validating, s.Aggregating)
-	c := series.Consumer(models.DefaultFolds().Series)
-	c.MaxPerPartition, c.MaxRecords = 20, 20
-	r, _ := s.Runner(c)
-	seen := &ends{}
-	r.Observe, r.Share = seen, 25
-	s.Drain(r)
-	if len(seen.all) < 15 {
-		t.Fatalf("%d transactions", len(seen.all))
-	}
-	for i := 1; i < 15; i++ {
-		before, b := seen.all[i-1], seen.all[i]
-		rested := b.End.Add(-b.Took).Sub(before.End)
-		if want := min(3*before.Took, 200*time.Millisecond); rested < want {
-			t.Errorf("after a transaction of %v it rested %v, want %v", before.Took, rested, want)
-		}
-	}
-	if n := s.CheckHours(); n != 1 {
-		t.Errorf("%d figures", n)
-	}
-}
 
 // Groups are those of the keys that the feature had when the usage was recorded.
 func TestUsageIsGroupedByTheKeysOfItsFeature(t *testing.T) {
@@ -128,7 +80,10 @@ func TestP12_ASeriesIsCompleteUpToWhatWasFolded(t *testing.T) {
 	s.Settle()
 	before := read()
 	recorded := func(position int64) (at time.Time) {
-		s.Must(s.Pool.QueryRow(t.Context(), `SELECT recorded_at FROM event_log WHERE partition = $1 AND position = $2`, first.Partition, position).Scan(&at))
+		s.Must(
+			s.Pool.QueryRow(t.Context(), `SELECT recorded_at FROM event_log WHERE partition = $1 AND position = $2`, first.Partition, position).
+				Scan(&at),
+		)
 		return at.UTC()
 	}
 	if before.AsOf.Number != s.Head(tenant).Number || !before.CompleteUpTo.Equal(recorded(before.AsOf.Number)) {
@@ -138,7 +93,13 @@ func TestP12_ASeriesIsCompleteUpToWhatWasFolded(t *testing.T) {
 	s.Drain(s.Validating, s.Aggregating, s.Lettering, s.Entitling) // and not the projector of the series
 	after := read()
 	if after.AsOf.Number >= second.Number || after.CompleteUpTo.After(recorded(second.Number-1)) || after.Data[0].Amount != "1" {
-		t.Errorf("the projector lags: %s after %s up to %s, complete up to %s", after.Data[0].Amount, before.AsOf, after.AsOf, after.CompleteUpTo)
+		t.Errorf(
+			"the projector lags: %s after %s up to %s, complete up to %s",
+			after.Data[0].Amount,
+			before.AsOf,
+			after.AsOf,
+			after.CompleteUpTo,
+		)
 	}
 	q.Wait = query.Wait{MinPosition: &second}
 	if _, err := s.Reads.Read(t.Context(), Operator, q); err != query.ErrProjectionBehind {
@@ -174,7 +135,14 @@ func TestP5_PagesOfASeriesStayInTheirGeneration(t *testing.T) {
 	if q.After = ""; described(allBuckets(y.Pipeline, q)) != "0501T00 10/2 0501T01 14/2 " {
 		t.Errorf("promoted: %s", described(allBuckets(y.Pipeline, q)))
 	}
-	y.Must(Second(y.Pool.Exec(t.Context(), `UPDATE projection_generations SET dropped_at = now() WHERE projection = 'usage_series' AND generation = 1`)))
+	y.Must(
+		Second(
+			y.Pool.Exec(
+				t.Context(),
+				`UPDATE projection_generations SET dropped_at = now() WHERE projection = 'usage_series' AND generation = 1`,
+			),
+		),
+	)
 	q.After = first.Next
 	if _, err := y.Reads.Read(t.Context(), Operator, q); err != query.ErrCursorInvalid {
 		t.Errorf("the generation is gone: %v", err)
@@ -186,8 +154,18 @@ func TestP12_PagesOfASeriesDoNotGrowWithTheTenant(t *testing.T) {
 	tier.AtSize(t)
 	s := NewSized(t)
 	declare(s.Pipeline.Database, "calls", time.Time{}, "region")
-	s.Must(Second(s.Pool.Exec(t.Context(), `INSERT INTO usage_series SELECT 1, $3, $1, f, $2::timestamptz + h * interval '1 hour', '{"region":"' || g || '"}', 1, 1
-		FROM unnest(ARRAY['calls', 'tokens']) f, generate_series(0, 9999) h, unnest(ARRAY['eu', 'us', 'ap']) g`, s.Tenant, May, s.Partition)))
+	s.Must(
+		Second(
+			s.Pool.Exec(
+				t.Context(),
+				`INSERT INTO usage_series SELECT 1, $3, $1, f, $2::timestamptz + h * interval '1 hour', '{"region":"' || g || '"}', 1, 1
+		FROM unnest(ARRAY['calls', 'tokens']) f, generate_series(0, 9999) h, unnest(ARRAY['eu', 'us', 'ap']) g`,
+				s.Tenant,
+				May,
+				s.Partition,
+			),
+		),
+	)
 	s.Must(Second(s.Pool.Exec(t.Context(), `ANALYZE usage_series`)))
 	s.EndSessions()
 	for key, viewer := range s.Viewers() {
@@ -197,7 +175,15 @@ func TestP12_PagesOfASeriesDoNotGrowWithTheTenant(t *testing.T) {
 			limit       int
 			most        int64
 		}{{series.Hour, nil, 100, 800}, {series.Hour, []string{"region"}, 100, 1000}, {series.Day, nil, 7, 8*24*3*2 + 300}, {series.Day, []string{"region"}, 7, 8*24*3*2 + 300}} {
-			q := series.Query{TenantID: s.Tenant, Feature: "calls", From: May.AddDate(0, 0, 200), To: May.AddDate(0, 0, 400), Granularity: c.granularity, GroupBy: c.by, Limit: c.limit}
+			q := series.Query{
+				TenantID:    s.Tenant,
+				Feature:     "calls",
+				From:        May.AddDate(0, 0, 200),
+				To:          May.AddDate(0, 0, 400),
+				Granularity: c.granularity,
+				GroupBy:     c.by,
+				Limit:       c.limit,
+			}
 			for range 2 {
 				s.AtMost(c.most, fmt.Sprintf("a page by %s, %d groups, by a key of the %s", c.granularity, len(c.by), key), func() {
 					page, err := s.Reads.Read(t.Context(), viewer, q)
@@ -248,36 +234,21 @@ func checkMonths(s *Sized, tenant uuid.UUID, limit int, by ...string) {
 		want = append(want, fmt.Sprint(month, " ", string(text), " ", amount, " ", count))
 	}
 	s.Must(rows.Err())
-	q := series.Query{TenantID: tenant, Feature: "calls", From: May, To: May.AddDate(20, 0, 0), Granularity: series.Month, GroupBy: by, Limit: limit}
+	q := series.Query{
+		TenantID:    tenant,
+		Feature:     "calls",
+		From:        May,
+		To:          May.AddDate(20, 0, 0),
+		Granularity: series.Month,
+		GroupBy:     by,
+		Limit:       limit,
+	}
 	for _, b := range allBuckets(s.Pipeline, q) {
 		text, _ := json.Marshal(b.Group)
 		got = append(got, fmt.Sprint(b.Start.Format("2006-01"), " ", string(text), " ", b.Amount, " ", b.EventCount))
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) || len(want) < 2 {
 		s.Errorf("by %s, %d a page:\ngot  %q\nwant %q", by, limit, got, want)
-	}
-}
-
-// A page of months reads the hours of its groups, and not those of the others, however many there are.
-func TestPagesOfMonthsReadTheirGroupsOnly(t *testing.T) {
-	tier.AtSize(t)
-	s := NewSized(t)
-	declare(s.Pipeline.Database, "calls", time.Time{}, "region", "model")
-	const groups, hours, limit = 60, 31 * 24, 5
-	s.Must(Second(s.Pool.Exec(context.Background(), writeGroups, s.Tenant, May, groups, hours)))
-	s.EndSessions()
-	for who, viewer := range s.Viewers() { // without statistics of the table
-		q := series.Query{TenantID: s.Tenant, Feature: "calls", From: May, To: May.AddDate(20, 0, 0), Granularity: series.Month, GroupBy: []string{"region"}, Limit: limit}
-		for page := range 3 {
-			// The hours of leastSummed groups, each in the index and in the table; then the list of groups.
-			s.AtMost(2*16*hours+10*groups, fmt.Sprintf("page %d of a %s", page, who), func() {
-				got, err := s.Reads.Read(t.Context(), viewer, q)
-				if err != nil || len(got.Data) != limit {
-					t.Fatalf("%d entries, %v", len(got.Data), err)
-				}
-				q.After = got.Next
-			})
-		}
 	}
 }
 

@@ -1,7 +1,6 @@
 package usage_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -21,7 +20,9 @@ import (
 func TestP12_PagesOfExplanationsDoNotGrowWithTheTenant(t *testing.T) {
 	tier.AtSize(t)
 	s := NewSized(t)
-	s.Write(Written{From: 100_000, Events: 1000, Run: 1000, Rejects: 20, Features: []string{"calls"}, Vacuum: true}) // statistics of a small tenant
+	s.Write(
+		Written{From: 100_000, Events: 1000, Run: 1000, Rejects: 20, Features: []string{"calls"}, Vacuum: true},
+	) // statistics of a small tenant
 	s.Write(Written{Events: 30_000, Run: 1000, Rejects: 500, Features: []string{"calls"}})
 	s.Write(Written{From: 30_000, Events: 30_000, Run: 30_000, Rejects: 500, Features: []string{"calls"}}) // an import
 	s.Write(Written{From: 60_000, Events: 100, Run: 10, Rejects: 500, Features: []string{"rare"}})
@@ -54,7 +55,12 @@ func readAsOf(s *Sized, most int64, key string, viewer query.Viewer, feature str
 	s.Helper()
 	s.AtMost(most, fmt.Sprintf("%q as of %d by a key of the %s", feature, at, key), func() {
 		q := usage.AggregateQuery{TenantID: s.Tenant, Feature: feature, PeriodKey: "2026-05", Limit: 10}
-		page, err := s.Reads.AggregatesAsOf(s.Context(), viewer, q, usage.AsOf{Position: &events.Position{Partition: s.Partition, Number: at}})
+		page, err := s.Reads.AggregatesAsOf(
+			s.Context(),
+			viewer,
+			q,
+			usage.AsOf{Position: &events.Position{Partition: s.Partition, Number: at}},
+		)
 		if err != nil || len(page.Data) == 0 || count >= 0 && page.Data[0].EventCount != count {
 			s.Errorf("%q as of %d: %+v %v", feature, at, page, err)
 		}
@@ -66,7 +72,9 @@ func readAsOf(s *Sized, most int64, key string, viewer query.Viewer, feature str
 func TestP12_LeftOutEventsDoNotGrowWithTheTenant(t *testing.T) {
 	tier.AtSize(t)
 	s := NewSized(t)
-	s.Write(Written{From: 100_000, Events: 1000, Run: 1000, Rejects: 20, Features: []string{"calls"}, Vacuum: true}) // statistics of a small tenant
+	s.Write(
+		Written{From: 100_000, Events: 1000, Run: 1000, Rejects: 20, Features: []string{"calls"}, Vacuum: true},
+	) // statistics of a small tenant
 	s.Write(Written{Events: 30_000, Run: 1000, Rejects: 500, Features: []string{"calls"}})
 	s.Write(Written{From: 30_000, Events: 30_000, Run: 30_000, Rejects: 500, Features: []string{"calls"}}) // an import
 	withholdVerdicts(s, 20_000, 30)
@@ -84,13 +92,28 @@ func TestP12_LeftOutEventsDoNotGrowWithTheTenant(t *testing.T) {
 // withholdVerdicts records that the pipe did not carry n verdicts of the tenant, after the first ones.
 func withholdVerdicts(s *Sized, first, n int) {
 	s.Helper()
-	rows, err := s.Pool.Query(s.Context(), `SELECT position, dedupe_key FROM event_log_rows WHERE partition = $1 AND tenant_id = $2 AND subject = 2 ORDER BY position OFFSET $3 LIMIT $4`, s.Partition, s.Tenant, first, n)
+	rows, err := s.Pool.Query(
+		s.Context(),
+		`SELECT position, dedupe_key FROM event_log_rows WHERE partition = $1 AND tenant_id = $2 AND subject = 2 ORDER BY position OFFSET $3 LIMIT $4`,
+		s.Partition,
+		s.Tenant,
+		first,
+		n,
+	)
 	s.Must(err)
 	var number int64
 	var key string
 	var letters []events.Pending
 	_, err = pgx.ForEachRow(rows, []any{&number, &key}, func() error {
-		letters = append(letters, Plain(s.Tenant, events.PublishFailed, events.Counts{Parked: 1}, events.Failed{SourcePosition: number, Stage: events.StagePublishing, Code: "publish_refused"}))
+		letters = append(
+			letters,
+			Plain(
+				s.Tenant,
+				events.PublishFailed,
+				events.Counts{Parked: 1},
+				events.Failed{SourcePosition: number, Stage: events.StagePublishing, Code: "publish_refused"},
+			),
+		)
 		return nil
 	})
 	s.Must(err)
@@ -108,7 +131,11 @@ func readLeftOut(s *Sized, most int64, feature string, want int, more bool) {
 	for key, viewer := range s.Viewers() {
 		for _, asOf := range []*usage.AsOf{nil, &now} {
 			s.AtMost(most, "what is left out of "+feature+" by a key of the "+key, func() {
-				e, err := s.Reads.Explain(s.Context(), viewer, usage.ExplainQuery{TenantID: s.Tenant, Feature: feature, PeriodKey: "2026-05", Limit: 50, AsOf: asOf, Rejected: true})
+				e, err := s.Reads.Explain(
+					s.Context(),
+					viewer,
+					usage.ExplainQuery{TenantID: s.Tenant, Feature: feature, PeriodKey: "2026-05", Limit: 50, AsOf: asOf, Rejected: true},
+				)
 				if err != nil || len(e.LeftOut) != want || e.LeftOutMore != more {
 					s.Errorf("%s: %d events are left out, more %v, %v", feature, len(e.LeftOut), e.LeftOutMore, err)
 				}
@@ -174,71 +201,5 @@ func TestP12_PagesOfOneSubscriptionDoNotReadTheOthers(t *testing.T) {
 				t.Errorf("%d events on %d pages, %d of them empty", listed, pages, empty)
 			}
 		}
-	}
-}
-
-// writePeriod writes figures of $1 tenants, each of 20 features and 3 periods. Every hundredth tenant has a
-// promoted generation of its own.
-const (
-	writePeriod = `
-INSERT INTO usage_aggregates (generation, partition, tenant_id, feature, period_key, subscription_id, amount, event_count, applied_count, last_event_at)
-SELECT 1, 0, md5(t::text)::uuid, 'f' || f, p, md5('s' || t)::uuid, t, 1, 1, now()
-FROM generate_series(1, $1::int) t, generate_series(10, 29) f, unnest(ARRAY['2026-04', '2026-05', 'lifetime']) p`
-	writeOwnGenerations = `
-WITH own AS (SELECT 100 + t / 100 AS generation, md5(t::text)::uuid AS tenant FROM generate_series(100, $1::int, 100) t),
-g AS (INSERT INTO projection_generations (projection, generation, fold_version, tenant_id) SELECT 'usage_aggregates', generation, 'usage_aggregates/v1', tenant FROM own),
-p AS (INSERT INTO projection_pointers (projection, tenant_id, generation, flip) SELECT 'usage_aggregates', tenant, generation, generation FROM own),
-c AS (INSERT INTO consumer_checkpoints (consumer, generation, partition) SELECT 'meterplex-usage-aggregator', generation, 0 FROM own)
-INSERT INTO usage_aggregates (generation, partition, tenant_id, feature, period_key, subscription_id, amount, event_count, applied_count, last_event_at)
-SELECT own.generation, a.partition, a.tenant_id, a.feature, a.period_key, a.subscription_id, -a.amount, 1, 1, a.last_event_at
-FROM own JOIN usage_aggregates a ON a.generation = 1 AND a.tenant_id = own.tenant`
-)
-
-// P12: a page of the figures of all tenants costs the same for 2,000 tenants as for 20, of all features and of one.
-func TestP12_PagesOfAPeriodDoNotGrowWithTheTenants(t *testing.T) {
-	tier.AtSize(t)
-	const tenants = 2000
-	s := NewSized(t)
-	for _, sql := range []string{writePeriod, writeOwnGenerations} {
-		s.Must(Second(s.Pool.Exec(context.Background(), sql, tenants)))
-	}
-	s.Must(Second(s.Pool.Exec(context.Background(), `ANALYZE usage_aggregates`)))
-	s.EndSessions()
-	for feature, want := range map[string]int{"": 20 * tenants, "f17": tenants} {
-		q := usage.PeriodQuery{PeriodKey: "2026-05", Feature: feature, Limit: 100}
-		for page := range 3 {
-			s.AtMost(1500, fmt.Sprintf("page %d of %q", page, feature), func() {
-				got, err := s.Reads.OfPeriod(t.Context(), Operator, q)
-				if err != nil || len(got.Data) != 100 || got.Next == "" {
-					t.Fatalf("%d figures, next %q, %v", len(got.Data), got.Next, err)
-				}
-				q.After = got.Next
-			})
-		}
-		read, own, last := 0, 0, ""
-		for q.After, q.Limit = "", 1000; ; {
-			got, err := s.Reads.OfPeriod(t.Context(), Operator, q)
-			s.Must(err)
-			for _, a := range got.Data {
-				if at := a.TenantID.String() + a.Feature; at <= last {
-					t.Fatalf("%s follows %s", at, last)
-				} else {
-					last = at
-				}
-				if read++; a.Amount[0] == '-' {
-					own++
-				}
-			}
-			if q.After = got.Next; q.After == "" {
-				break
-			}
-		}
-		if read != want || own != want/100 {
-			t.Errorf("%q: %d figures, %d of promoted generations, want %d and %d", feature, read, own, want, want/100)
-		}
-	}
-	page, err := s.Reads.OfPeriod(t.Context(), TenantViewer(s.Tenant), usage.PeriodQuery{PeriodKey: "2026-05"})
-	if err != nil || len(page.Data) != 0 {
-		t.Errorf("a tenant sees %d figures of others, %v", len(page.Data), err)
 	}
 }

@@ -104,28 +104,6 @@ func TestP7_ARequestIsDecidedAtTheTimeOfItsLock(t *testing.T) {
 	}
 }
 
-// Expiries that another instance was faster with are no reason to decide a group again, with all its keys looked up.
-func TestAnExpiryThatWasDoneCostsNoSecondAttempt(t *testing.T) {
-	var ahead atomic.Int64
-	now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
-	tenant := uuid.Must(uuid.NewV7())
-	g := &changingGrants{grants: grants{limits: map[uuid.UUID]int64{tenant: 10}}}
-	l, _ := openLogAt(t, migrated(t), func(c *Config) { c.Histories, c.Now = g, now })
-	q := quotasOn(l, now)
-	if _, _, err := q.Hold(t.Context(), callerOf(tenant), []domain.Holding{{ReservationID: "r", Feature: "f", Amount: 1, Lasts: time.Second}}, func(int) string { return "" }); err != nil {
-		t.Fatal(err)
-	}
-	ahead.Store(int64(time.Minute))
-	due := []commands.DueReservation{{TenantID: tenant, ReservationID: "r", Feature: "f", Residency: events.ResidencyUnspecified}}
-	for _, want := range []int{1, 0, 0} {
-		before := g.reads.Load()
-		ended, err := q.Expire(t.Context(), due)
-		if err != nil || ended != want || g.reads.Load() != before+1 {
-			t.Errorf("%d reservations ended by %d attempts: %v", ended, g.reads.Load()-before, err)
-		}
-	}
-}
-
 // A reservation ends also if the tenant's history cannot be read: it needs no grant.
 func TestP7_AReservationEndsWithoutAHistory(t *testing.T) {
 	tenant := uuid.Must(uuid.NewV7())

@@ -6,14 +6,6 @@ import (
 	"github.com/meterplex/meterplex/internal/must"
 )
 
-// An amount that rises to a threshold, falls and rises to it again in one append crosses it once.
-func TestThresholdIsCrossedOnceInOneAppend(t *testing.T) {
-	f := newThresholdFixture(t, migrated(t))
-	f.threshold("f", 0, 50)
-	f.counted(60, -30, 30, -30, 30)
-	f.expect("0: f 50 ( of 100) from 0 to 60 by 2 true")
-}
-
 // An append crosses no removed threshold, although the tenant has others. One that is defined again is another threshold.
 func TestRemovedThresholdBesideOthersIsNotCrossed(t *testing.T) {
 	f := newThresholdFixture(t, migrated(t))

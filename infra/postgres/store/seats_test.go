@@ -6,8 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -110,26 +108,6 @@ func TestAReaderWithoutAConnectionIsRefusedSoon(t *testing.T) {
 	if n := pool.Stat().AcquiredConns(); n != 0 {
 		t.Errorf("%d connections are held", n)
 	}
-}
-
-// A change of a period keeps its seat for longer than it ran, so that many of them at once leave most of the time to others.
-func TestManyChangesOfPeriodsRest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := paced{make(seats, 1)}
-		for _, c := range []struct{ work, rest time.Duration }{{time.Millisecond, restTimes * time.Millisecond}, {time.Second, longestRest}} {
-			leave, err := p.acquire(t.Context())
-			must.OK(t, err)
-			time.Sleep(c.work)
-			leave()
-			began := time.Now()
-			next, err := p.acquire(t.Context())
-			must.OK(t, err)
-			if took := time.Since(began); took != c.rest {
-				t.Errorf("the seat is free %s after a change of %s, not %s", took, c.work, c.rest)
-			}
-			next()
-		}
-	})
 }
 
 // keyTenant is the key of a context for the tenant whose key makes a change.

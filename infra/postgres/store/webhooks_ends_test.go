@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -19,8 +18,14 @@ import (
 // wait adds tests of a webhook that wait.
 func (f *hookFixture) wait(w commands.CreatedWebhook, n int) {
 	f.Helper()
-	_, err := f.pool.Exec(f.Context(), `INSERT INTO webhook_deliveries (id, webhook_id, tenant_id, event_id, type, state, next_at, created_at)
- SELECT gen_random_uuid(), $1, $2, gen_random_uuid(), 'webhook.test', 'PENDING', now(), now() FROM generate_series(1, $3)`, w.ID, w.TenantID, n)
+	_, err := f.pool.Exec(
+		f.Context(),
+		`INSERT INTO webhook_deliveries (id, webhook_id, tenant_id, event_id, type, state, next_at, created_at)
+ SELECT gen_random_uuid(), $1, $2, gen_random_uuid(), 'webhook.test', 'PENDING', now(), now() FROM generate_series(1, $3)`,
+		w.ID,
+		w.TenantID,
+		n,
+	)
 	must.OK(f, err)
 }
 
@@ -106,28 +111,6 @@ func TestDeliveriesThatWaitAtAnEnableAreSent(t *testing.T) {
 	}
 }
 
-// A change of a webhook waits for no run of EndDeliveries, which leaves out a webhook that another session has locked.
-func TestTheEndOfDeliveriesLeavesOutALockedWebhook(t *testing.T) {
-	f := newHookFixture(t)
-	w := f.create(f.tenant(), "https://example.com")
-	f.wait(w, failedInChange+1)
-	f.setStatus(w, events.WebhookDisabled)
-	tx, err := f.pool.Begin(t.Context())
-	must.OK(f, err)
-	defer func() { _ = tx.Rollback(context.Background()) }()
-	must.Exec(f, tx, `UPDATE webhooks SET url = url WHERE id = $1`, w.ID)
-	queue := &Webhooks{Store: f.store, NewID: newID}
-	must.OK(f, queue.EndDeliveries(t.Context()))
-	if n := f.inState(w.ID, domain.DeliveryPending); n != 1 {
-		t.Errorf("%d deliveries wait", n)
-	}
-	must.OK(f, tx.Rollback(t.Context()))
-	must.OK(f, queue.EndDeliveries(t.Context()))
-	if !f.noneLeft() {
-		t.Error("a delivery waits")
-	}
-}
-
 func TestTestsOfAWebhookThatWaitAreBounded(t *testing.T) {
 	f := newHookFixture(t)
 	w := f.create(f.tenant(), "https://example.com")
@@ -136,13 +119,17 @@ func TestTestsOfAWebhookThatWaitAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	var refusal *domain.Error
-	if _, err := f.webhooks.Test(t.Context(), commands.Request{}, w.TenantID, w.ID); !errors.As(err, &refusal) || refusal.Code != "webhook_tests_limit" {
+	if _, err := f.webhooks.Test(t.Context(), commands.Request{}, w.TenantID, w.ID); !errors.As(err, &refusal) ||
+		refusal.Code != "webhook_tests_limit" {
 		t.Errorf("%v", err)
 	}
 	if n := f.inState(w.ID, domain.DeliveryPending); n != domain.MaxWebhookTests {
 		t.Errorf("%d tests wait", n)
 	}
-	_, err := f.pool.Exec(t.Context(), `UPDATE webhook_deliveries SET state = 'DELIVERED', next_at = NULL, ended_at = now() WHERE id = (SELECT id FROM webhook_deliveries LIMIT 1)`)
+	_, err := f.pool.Exec(
+		t.Context(),
+		`UPDATE webhook_deliveries SET state = 'DELIVERED', next_at = NULL, ended_at = now() WHERE id = (SELECT id FROM webhook_deliveries LIMIT 1)`,
+	)
 	must.OK(f, err)
 	if _, err := f.webhooks.Test(t.Context(), commands.Request{}, w.TenantID, w.ID); err != nil {
 		t.Errorf("after one was sent: %v", err)
