@@ -253,11 +253,13 @@ func billedCloses(t testing.TB, n int) (d *closesTest, tenants []*tenant, check 
 	w.drain()
 	return d, tenants, func(x *tenant) {
 		within(t, "all is sent", func(context.Context) (bool, string) {
-			pushes, waiting := w.count(`SELECT count(*) FROM pushes WHERE tenant_id = $1 AND state = 'DELIVERED'`, x.id),
-				w.count(`SELECT count(*) FROM webhook_deliveries WHERE tenant_id = $1 AND state = 'PENDING'`, x.id)
+			const pushed, delivery = `SELECT count(*) FROM pushes WHERE tenant_id = $1 AND state = `,
+				`SELECT count(*) FROM webhook_deliveries WHERE tenant_id = $1 AND state `
+			pushes, waiting, ended := w.count(pushed+`'DELIVERED'`, x.id), w.count(delivery+`= 'PENDING'`, x.id),
+				w.count(delivery+`<> 'PENDING'`, x.id)
 			sagas := w.count(`SELECT count(*) FROM sagas WHERE tenant_id = $1 AND ended_at IS NULL`, x.id)
-			return pushes == 1 && waiting == 0 && sagas == 0, fmt.Sprintf("%d pushes are delivered, %d deliveries and %d sagas wait", pushes,
-				waiting, sagas)
+			return pushes == 1 && waiting == 0 && ended == 1 && sagas == 0,
+				fmt.Sprintf("%d pushes are delivered, %d deliveries of %d and %d sagas wait", pushes, waiting, waiting+ended, sagas)
 		})
 		d.same(x, "delivered, billable and recorded pushes", "6 6 1",
 			`SELECT (SELECT sum(amount) FROM pushes WHERE tenant_id = $1 AND state = 'DELIVERED') || ' ' ||
