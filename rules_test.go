@@ -40,7 +40,7 @@ var layers = map[string]layer{
 	"projections/prices":       projection("projections/query"),
 	"projections/rebuild":      projection("projections", "projections/query", "projections/consume", "projections/prices", "domain/ticks"),
 	"projections/validate":     projection("projections"),
-	"projections/usage":        projection("projections", "projections/query", "projections/rebuild"),
+	"projections/usage":        projection("projections", "projections/query", "projections/rebuild", "projections/prices"),
 	"projections/entitlements": projection("projections", "projections/query"),
 	"projections/deadletters":  projection("projections", "projections/query"),
 	"projections/series":       projection("projections", "projections/query"),

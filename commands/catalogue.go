@@ -56,6 +56,8 @@ type CatalogueReader interface {
 	Plan(ctx context.Context, key string) (*domain.Plan, error)
 	Prices(ctx context.Context, p Page) ([]domain.Price, error)
 	Price(ctx context.Context, key string) (*domain.Price, error)
+	// PriceVersions lists the versions of a price behind a number.
+	PriceVersions(ctx context.Context, key string, after int64, limit int) ([]domain.Price, error)
 	Subscriptions(ctx context.Context, tenant uuid.UUID, p Page) ([]domain.Subscription, error)
 	Subscription(ctx context.Context, tenant, id uuid.UUID) (*domain.Subscription, error)
 	// SubscriptionsOfPlan lists the subscriptions of a plan, of all tenants; with older only those that have not ended, and whose snapshot

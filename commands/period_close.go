@@ -171,8 +171,12 @@ func (c *Periods) store(tx FreezeTx, of domain.Closing, cut int64, req Request, 
 	if despite == nil {
 		despite = []string{}
 	}
+	chargesHash, err := domain.ChargesHash(figures.Charges, of, at)
+	if err != nil {
+		return err
+	}
 	closed := events.ClosedPeriod{PeriodKey: of.PeriodKey, Snapshot: of.Snapshot, Cut: at, Logic: figures.Logic, LogicHash: figures.LogicHash,
-		FiguresHash: figures.FiguresHash(of.TenantID, of.PeriodKey, of.Snapshot, at), Lines: len(figures.Lines), Despite: despite}
+		FiguresHash: figures.FiguresHash(of.TenantID, of.PeriodKey, of.Snapshot, at), Lines: len(figures.Lines), Despite: despite, ChargesHash: chargesHash, Charges: len(figures.Charges)}
 	var list []events.Pending
 	for _, part := range figures.Parts(of.PeriodKey, of.Snapshot) {
 		p, err := req.event(c.NewID(), now, of.TenantID, events.PeriodFrozen, part)
@@ -195,7 +199,7 @@ func (c *Periods) store(tx FreezeTx, of domain.Closing, cut int64, req Request, 
 	if err := tx.SavePeriodChange(of.TenantID, domain.PeriodChange{Position: last.Number, PeriodKey: of.PeriodKey, Snapshot: of.Snapshot, Change: domain.PeriodClosed}, now); err != nil {
 		return err
 	}
-	err = tx.SaveSnapshot(domain.Snapshot{Closing: of, Cut: cut, FrozenPosition: last.Number, FrozenAt: now, FiguresHash: closed.FiguresHash,
+	err = tx.SaveSnapshot(domain.Snapshot{Closing: of, Cut: cut, FrozenPosition: last.Number, FrozenAt: now, FiguresHash: closed.FiguresHash, ChargesHash: chargesHash,
 		Figures: *figures, Despite: despite})
 	if err != nil {
 		return err

@@ -95,6 +95,8 @@ func checkEntitlements(tx PlanTx, list []domain.Entitlement) error {
 // checkPriceOf requires that the price which an entitlement names is defined, and that the feature counts an amount.
 func checkPriceOf(tx Prices, e *domain.Entitlement, f *domain.Feature, at string) error {
 	switch {
+	case e.Price == "" && e.ChargeTrial:
+		return refuse("charge_trial_invalid", at+"/chargeTrial", "chargeTrial needs a price")
 	case e.Price == "":
 		return nil
 	case !planKeyForm.MatchString(e.Price):

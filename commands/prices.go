@@ -26,9 +26,9 @@ func (c *Catalogue) changeOfPrice(ctx context.Context) transaction[PriceTx] {
 	}
 }
 
-// PutPrice defines or changes a price. Charges are a preview: they use prices as they are when they are read.
+// PutPrice defines a price, or its next version. A price with the same members makes none. Versions never change.
 func (c *Catalogue) PutPrice(ctx context.Context, req Request, p domain.Price) (domain.Price, bool, error) {
-	if err := checkPrice(&p); err != nil {
+	if err := CheckPrice(&p); err != nil {
 		return p, false, err
 	}
 	done, err := change(c.changeOfPrice(ctx), req, func(tx PriceTx) (put[domain.Price], error) {
@@ -37,7 +37,10 @@ func (c *Catalogue) PutPrice(ctx context.Context, req Request, p domain.Price) (
 		case err != nil:
 			return put[domain.Price]{}, err
 		case old != nil && old.Equal(&p):
-			return put[domain.Price]{p, false}, nil
+			return put[domain.Price]{*old, false}, nil
+		}
+		if p.Version = 1; old != nil {
+			p.Version = old.Version + 1
 		}
 		if err := tx.SavePrice(p); err != nil {
 			return put[domain.Price]{}, err
@@ -48,8 +51,8 @@ func (c *Catalogue) PutPrice(ctx context.Context, req Request, p domain.Price) (
 	return done.Value, done.Created, err
 }
 
-// checkPrice refuses a price that has a member which its model does not use: it would be ignored.
-func checkPrice(p *domain.Price) error {
+// CheckPrice refuses a price that has a member which its model does not use: it would be ignored.
+func CheckPrice(p *domain.Price) error {
 	if !planKeyForm.MatchString(p.Key) {
 		return refuse("price_key_invalid", "/key", "a price's key matches %s", planKeyForm)
 	}

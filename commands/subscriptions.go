@@ -15,6 +15,7 @@ type SubscriptionTx interface {
 	Tx
 	Offboardings
 	Features
+	Prices
 	Plans
 	Subscription(id uuid.UUID) (*domain.Subscription, error)
 	// InForce returns the tenant's subscription that is ACTIVE or TRIALING.
@@ -29,15 +30,19 @@ func (c *Catalogue) changeOfSubscription(ctx context.Context, tenant uuid.UUID) 
 	}
 }
 
-// CreateSubscription is a request for a subscription; Status "" is ACTIVE.
+// CreateSubscription is a request for a subscription; Status "" is ACTIVE, and StartsAt nil is now.
 type CreateSubscription struct {
-	Plan   string
-	Status string
+	Plan     string
+	Status   string
+	StartsAt *time.Time
 }
 
-// ChangeSubscription is a request for a change. With a plan it takes a new snapshot.
+// PricesCurrent moves the grants of a subscription on to the current versions of their prices.
+const PricesCurrent = "current"
+
+// ChangeSubscription is a request for a change. With a plan it takes a new snapshot; Prices is nil or PricesCurrent.
 type ChangeSubscription struct {
-	Status, Plan *string
+	Status, Plan, Prices *string
 }
 
 func checkStatus(status string) error {
@@ -52,6 +57,9 @@ func (c *Catalogue) CreateSubscription(ctx context.Context, req Request, tenant 
 		return domain.Subscription{}, err
 	}
 	s := domain.Subscription{ID: c.NewID(), TenantID: tenant, Plan: in.Plan, Status: in.Status, CreatedAt: c.now()}
+	if s.StartsAt = s.CreatedAt; in.StartsAt != nil {
+		s.StartsAt = in.StartsAt.UTC()
+	}
 	return change(c.changeOfSubscription(ctx, tenant), req, func(tx SubscriptionTx) (domain.Subscription, error) {
 		if _, err := changeable(tx, tenant); err != nil {
 			return s, err
@@ -63,10 +71,15 @@ func (c *Catalogue) CreateSubscription(ctx context.Context, req Request, tenant 
 	})
 }
 
-// ChangeSubscription changes the status, or applies the present state of a plan.
+// ChangeSubscription changes the status, applies the present state of a plan, or the current versions of its prices.
 func (c *Catalogue) ChangeSubscription(ctx context.Context, req Request, tenant, id uuid.UUID, in ChangeSubscription) (domain.Subscription, error) {
 	if in.Status != nil {
 		if err := checkStatus(*in.Status); err != nil {
+			return domain.Subscription{}, err
+		}
+	}
+	if in.Prices != nil {
+		if err := oneOf(*in.Prices, "prices_invalid", "/prices", PricesCurrent); err != nil {
 			return domain.Subscription{}, err
 		}
 	}
@@ -78,7 +91,13 @@ func (c *Catalogue) ChangeSubscription(ctx context.Context, req Request, tenant,
 		if err != nil {
 			return domain.Subscription{}, err
 		}
-		if in.Plan == nil && (in.Status == nil || *in.Status == s.Status) {
+		moved := false
+		if in.Prices != nil && in.Plan == nil {
+			if moved, err = movePrices(tx, s.Entitlements); err != nil {
+				return *s, err
+			}
+		}
+		if in.Plan == nil && !moved && (in.Status == nil || *in.Status == s.Status) {
 			return *s, nil
 		}
 		if err := refuseOffboarding(tx, tenant); err != nil {
@@ -115,7 +134,28 @@ func snapshot(tx SubscriptionTx, s *domain.Subscription) error {
 		}
 		s.Entitlements = append(s.Entitlements, domain.Grant{Entitlement: e, Type: f.Type, Unit: f.Unit})
 	}
-	return nil
+	_, err = movePrices(tx, s.Entitlements)
+	return err
+}
+
+// movePrices names the current versions of the prices in grants, and reports whether one changed.
+func movePrices(tx SubscriptionTx, grants []domain.Grant) (moved bool, err error) {
+	for i := range grants {
+		g := &grants[i]
+		if g.Price == "" {
+			continue
+		}
+		p, err := tx.Price(g.Price)
+		if err != nil {
+			return false, err
+		}
+		if p == nil {
+			return false, refuse("price_not_found", "/plan", "the plan names the price %s, which is not defined", g.Price)
+		}
+		moved = moved || p.Version != g.Version()
+		g.PriceVersion = p.Version
+	}
+	return moved, nil
 }
 
 // save saves the subscription and records the event. If the tenant's subscription in
@@ -145,9 +185,10 @@ func (c *Catalogue) save(tx SubscriptionTx, req *Request, s *domain.Subscription
 	return tx.SaveHistory(s.TenantID, entry)
 }
 
+// effectiveFrom returns the time from which a change counts: not before the start of the subscription, unless it ends it.
 func (c *Catalogue) effectiveFrom(s *domain.Subscription, subject events.Subject) time.Time {
-	if subject == events.SubscriptionCreated {
-		return s.CreatedAt
+	if now := c.now(); subject != events.SubscriptionCreated && (!s.AcceptsUsage() || now.After(s.StartsAt)) {
+		return now
 	}
-	return c.now()
+	return s.StartsAt
 }

@@ -136,6 +136,7 @@ type Entitlement struct {
 	ResetPeriod   string `json:"resetPeriod,omitempty"`
 	OnIngest      string `json:"onIngest,omitempty"`
 	Price         string `json:"price,omitempty" doc:"Key of the price of the amount; left out: none."`
+	ChargeTrial   bool   `json:"chargeTrial,omitempty" doc:"Usage of a TRIALING subscription is charged; left out: it costs 0."`
 }
 
 // Plan is a named set of entitlements.
@@ -158,9 +159,13 @@ func (p *Plan) Payload() events.Plan {
 // needs no other data.
 type Grant struct {
 	Entitlement
-	Type string `json:"type"`
-	Unit string `json:"unit,omitempty"`
+	Type         string `json:"type"`
+	Unit         string `json:"unit,omitempty"`
+	PriceVersion int64  `json:"priceVersion,omitempty" doc:"Version of the price that was current when the plan was applied, or the prices were last moved on."`
 }
+
+// Version returns the version of the price that the grant names. Grants of earlier releases name the first.
+func (g *Grant) Version() int64 { return max(1, g.PriceVersion) }
 
 // Subscription is a tenant's plan with a snapshot of it.
 type Subscription struct {
@@ -169,27 +174,31 @@ type Subscription struct {
 	Plan         string    `json:"plan"`
 	Status       string    `json:"status"`
 	Entitlements []Grant   `json:"entitlements"`
+	StartsAt     time.Time `json:"startsAt" doc:"Usage before the start of the tenant's first subscription counts, and costs 0."`
 	CreatedAt    time.Time `json:"createdAt"`
 }
 
 // Payload returns the subscription as events store it.
 func (s *Subscription) Payload() events.Subscription {
-	e := events.Subscription{ID: s.ID, TenantID: s.TenantID, Plan: s.Plan, Status: s.Status, CreatedAt: s.CreatedAt,
+	e := events.Subscription{ID: s.ID, TenantID: s.TenantID, Plan: s.Plan, Status: s.Status, CreatedAt: s.CreatedAt, StartsAt: &s.StartsAt,
 		Entitlements: make([]events.Grant, len(s.Entitlements))}
 	for i := range s.Entitlements {
 		g := &s.Entitlements[i]
-		e.Entitlements[i] = events.Grant{Entitlement: events.Entitlement(g.Entitlement), Type: g.Type, Unit: g.Unit}
+		e.Entitlements[i] = events.Grant{Entitlement: events.Entitlement(g.Entitlement), Type: g.Type, Unit: g.Unit, PriceVersion: g.PriceVersion}
 	}
 	return e
 }
 
 // SubscriptionOf returns the subscription that an event stored.
 func SubscriptionOf(e *events.Subscription) Subscription {
-	s := Subscription{ID: e.ID, TenantID: e.TenantID, Plan: e.Plan, Status: e.Status, CreatedAt: e.CreatedAt,
+	s := Subscription{ID: e.ID, TenantID: e.TenantID, Plan: e.Plan, Status: e.Status, StartsAt: e.CreatedAt, CreatedAt: e.CreatedAt,
 		Entitlements: make([]Grant, len(e.Entitlements))}
+	if e.StartsAt != nil {
+		s.StartsAt = *e.StartsAt
+	}
 	for i := range e.Entitlements {
 		g := &e.Entitlements[i]
-		s.Entitlements[i] = Grant{Entitlement: Entitlement(g.Entitlement), Type: g.Type, Unit: g.Unit}
+		s.Entitlements[i] = Grant{Entitlement: Entitlement(g.Entitlement), Type: g.Type, Unit: g.Unit, PriceVersion: g.PriceVersion}
 	}
 	return s
 }

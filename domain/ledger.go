@@ -168,7 +168,7 @@ func (l *Ledger) use(h History, r *LedgerRequest) (Decision, *Error) {
 		return Decision{}, refusal
 	}
 	g = h.Present(r.Feature, g)
-	d := Decision{Verdict: Verdict{s.ID, g.Type, PeriodKey(g.ResetPeriod, at)}, At: at, Limit: g.Limit}
+	d := Decision{Verdict: Verdict{SubscriptionID: s.ID, FeatureType: g.Type, PeriodKey: PeriodKey(g.ResetPeriod, at)}, At: at, Limit: g.Limit}
 	if periods := l.periods[r.TenantID]; periods != nil {
 		if refusal := periods.RefuseLate(d.PeriodKey); refusal != nil {
 			return Decision{}, refusal

@@ -88,6 +88,8 @@ type Figures struct {
 	Generation int
 	Logic      string // version of the fold
 	Lines      []FigureLine
+	Grants     []GrantSum    // of figures of the log: the lines by grant
+	Charges    []ChargeLine  // of figures of the log, as known at the cut
 	LogicHash  string        // of figures of the log: the hash of the fold's result over the golden log
 	Late       *LateVerdicts // of figures of the log
 }
@@ -182,6 +184,7 @@ type Snapshot struct {
 	FrozenPosition int64 // number of the event that closed the period
 	FrozenAt       time.Time
 	FiguresHash    string
+	ChargesHash    string
 	Figures        Figures
 	Despite        []string // conditions that were missing
 }
@@ -195,16 +198,24 @@ type UnreconciledLine struct {
 
 // Parts returns the payloads of the events that freeze the figures: one at least.
 func (f *Figures) Parts(periodKey string, snapshot int) []events.Frozen {
-	parts := max(1, (len(f.Lines)+events.MaxFrozenLines-1)/events.MaxFrozenLines)
+	parts := max(1, (max(len(f.Lines), len(f.Charges))+events.MaxFrozenLines-1)/events.MaxFrozenLines)
 	list := make([]events.Frozen, parts)
 	for i := range list {
 		list[i] = events.Frozen{PeriodKey: periodKey, Snapshot: snapshot, Part: i + 1, Parts: parts, Lines: []events.FrozenLine{}}
-		for _, l := range f.Lines[i*events.MaxFrozenLines : min(len(f.Lines), (i+1)*events.MaxFrozenLines)] {
+		for _, l := range part(f.Lines, i) {
 			list[i].Lines = append(list[i].Lines, events.FrozenLine{Feature: l.Feature, SubscriptionID: l.SubscriptionID, Amount: l.Amount.String(),
 				EventCount: l.EventCount, LastEventAt: l.LastEventAt.UTC()})
 		}
+		for _, l := range part(f.Charges, i) {
+			list[i].Charges = append(list[i].Charges, l.Frozen())
+		}
 	}
 	return list
+}
+
+// part returns the i-th part of a list, which may be empty.
+func part[T any](list []T, i int) []T {
+	return list[min(len(list), i*events.MaxFrozenLines):min(len(list), (i+1)*events.MaxFrozenLines)]
 }
 
 // Adjustment is the state of an adjustment on which decisions depend.

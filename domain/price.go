@@ -28,6 +28,7 @@ const (
 // computation needs a fraction.
 type Price struct {
 	Key         string      `json:"key" doc:"The key of the price."`
+	Version     int64       `json:"version" doc:"From 1, one more after each change. Versions never change."`
 	Name        string      `json:"name" doc:"The name of the price."`
 	Currency    string      `json:"currency" doc:"ISO 4217." example:"EUR"`
 	Model       string      `json:"model" enum:"flat,per_unit,package,graduated,volume" doc:"The way in which the amount is rated."`
@@ -43,7 +44,7 @@ type PriceTier struct {
 	FlatMicroUnits int64  `json:"flatMicroUnits,omitempty" doc:"Of the tier, once a unit lies in it."`
 }
 
-// Equal reports whether two prices have the same members.
+// Equal reports whether two prices have the same members, whatever their versions.
 func (p *Price) Equal(o *Price) bool {
 	same := func(a, b *int64) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
 	return p.Key == o.Key && p.Name == o.Name && p.Currency == o.Currency && p.Model == o.Model && same(p.MicroUnits, o.MicroUnits) && p.PackageSize == o.PackageSize &&
@@ -54,7 +55,7 @@ func (p *Price) Equal(o *Price) bool {
 
 // Payload returns the price as events store it.
 func (p *Price) Payload() events.Price {
-	e := events.Price{Key: p.Key, Name: p.Name, Currency: p.Currency, Model: p.Model, PackageSize: p.PackageSize}
+	e := events.Price{Key: p.Key, Version: p.Version, Name: p.Name, Currency: p.Currency, Model: p.Model, PackageSize: p.PackageSize}
 	if p.MicroUnits != nil {
 		e.MicroUnits = strconv.FormatInt(*p.MicroUnits, 10)
 	}

@@ -24,10 +24,15 @@ type History []HistoryEntry
 // the last entry in effect at the time. It does not choose by the latest
 // EffectiveFrom, because the clocks of instances differ: a subscription that an
 // instance with a slower clock ended would stay in force for ever.
-func (h History) inForce(position int64, at time.Time) *Subscription {
+func (h History) inForce(position int64, at time.Time) *HistoryEntry {
+	return h.last(position, func(e *HistoryEntry) bool { return !e.EffectiveFrom.After(at) })
+}
+
+// last returns the last entry known at a position for which a condition holds, or nil.
+func (h History) last(position int64, holds func(*HistoryEntry) bool) *HistoryEntry {
 	for i := len(h) - 1; i >= 0; i-- {
-		if e := &h[i]; e.FromPosition <= position && !e.EffectiveFrom.After(at) {
-			return e.Subscription
+		if e := &h[i]; e.FromPosition <= position && holds(e) {
+			return e
 		}
 	}
 	return nil
@@ -35,10 +40,8 @@ func (h History) inForce(position int64, at time.Time) *Subscription {
 
 // current returns the last subscription known at a position.
 func (h History) current(position int64) *Subscription {
-	for i := len(h) - 1; i >= 0; i-- {
-		if h[i].FromPosition <= position {
-			return h[i].Subscription
-		}
+	if e := h.last(position, func(*HistoryEntry) bool { return true }); e != nil {
+		return e.Subscription
 	}
 	return nil
 }
@@ -46,11 +49,18 @@ func (h History) current(position int64) *Subscription {
 // At returns the subscription for usage of a time, as known at a position: the one in
 // force at the time, else the one that accepts usage at the position, else nil.
 func (h History) At(position int64, at time.Time) *Subscription {
-	if s := h.inForce(position, at); s.AcceptsUsage() {
-		return s
+	if e := h.entryAt(position, at); e != nil {
+		return e.Subscription
 	}
-	if s := h.current(position); s.AcceptsUsage() {
-		return s
+	return nil
+}
+
+func (h History) entryAt(position int64, at time.Time) *HistoryEntry {
+	if e := h.inForce(position, at); e != nil && e.Subscription.AcceptsUsage() {
+		return e
+	}
+	if e := h.last(position, func(*HistoryEntry) bool { return true }); e != nil && e.Subscription.AcceptsUsage() {
+		return e
 	}
 	return nil
 }
@@ -60,6 +70,7 @@ type Verdict struct {
 	SubscriptionID uuid.UUID
 	FeatureType    string
 	PeriodKey      string
+	Grant          int64 // that the usage is charged by, as events.Validated has it
 }
 
 // Decide returns the verdict on usage of a feature: a pure function of the tenant's
@@ -69,7 +80,11 @@ func Decide(h History, position int64, feature string, at time.Time) (Verdict, *
 	if refusal != nil {
 		return Verdict{}, refusal
 	}
-	return Verdict{s.ID, g.Type, PeriodKey(g.ResetPeriod, at)}, nil
+	v := Verdict{SubscriptionID: s.ID, FeatureType: g.Type, PeriodKey: PeriodKey(g.ResetPeriod, at)}
+	if g.Price != "" {
+		v.Grant = h.GrantOf(position, at, s.ID)
+	}
+	return v, nil
 }
 
 // Entitled finds the grant for usage of a feature. Ingest calls it first; the

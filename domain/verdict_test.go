@@ -85,7 +85,7 @@ func TestVerdictsNameTheGrant(t *testing.T) {
 	s.Entitlements[1].ResetPeriod = ResetNever
 	s.Entitlements = append(s.Entitlements, Grant{Entitlement: Entitlement{Feature: "sso"}, Type: FeatureBoolean})
 	h := History{{10, at, s}}
-	if v, no := Decide(h, 10, "calls", at); no != nil || v != (Verdict{s.ID, FeatureMetered, "2026-05"}) {
+	if v, no := Decide(h, 10, "calls", at); no != nil || v != (Verdict{SubscriptionID: s.ID, FeatureType: FeatureMetered, PeriodKey: "2026-05"}) {
 		t.Errorf("the verdict is %+v %v", v, no)
 	}
 	for feature, code := range map[string]string{"sso": "not_entitled", "bytes": "feature_not_found"} {

@@ -81,6 +81,7 @@ type Entitlement struct {
 	ResetPeriod   string `json:"resetPeriod,omitempty"`   // MONTHLY, ANNUALLY or NEVER
 	OnIngest      string `json:"onIngest,omitempty"`      // record or enforce
 	Price         string `json:"price,omitempty"`         // key of a price; "": none
+	ChargeTrial   bool   `json:"chargeTrial,omitempty"`   // usage of a TRIALING subscription is charged
 }
 
 // Plan is the payload of PlanDefined.
@@ -95,6 +96,8 @@ type Grant struct {
 	Entitlement
 	Type string `json:"type"`
 	Unit string `json:"unit,omitempty"`
+	// PriceVersion is the version of Price. Events of earlier releases lack it: the first.
+	PriceVersion int64 `json:"priceVersion,omitempty"`
 }
 
 // Subscription is the payload of SubscriptionCreated and SubscriptionChanged, with the
@@ -106,11 +109,14 @@ type Subscription struct {
 	Status       string    `json:"status"` // ACTIVE, TRIALING, PAST_DUE, CANCELLED or EXPIRED
 	Entitlements []Grant   `json:"entitlements"`
 	CreatedAt    time.Time `json:"createdAt"`
+	// StartsAt is the start of the subscription. Events of earlier releases lack it: CreatedAt.
+	StartsAt *time.Time `json:"startsAt,omitempty"`
 }
 
 // Price is the payload of PriceDefined: the price of an amount of a feature in a period. Its members in micro-units are texts: integers of any size.
 type Price struct {
 	Key         string      `json:"key"`
+	Version     int64       `json:"version,omitempty"` // from 1; events of earlier releases lack it
 	Name        string      `json:"name"`
 	Currency    string      `json:"currency"`              // ISO 4217, e.g. EUR
 	Model       string      `json:"model"`                 // flat, per_unit, package, graduated or volume

@@ -25,6 +25,22 @@ type FrozenLine struct {
 	LastEventAt    time.Time `json:"lastEventAt"`
 }
 
+// FrozenCharge is a line of the charges of a closed period. Price, its version, Currency and MicroUnits are left out of a line without a price.
+type FrozenCharge struct {
+	Feature        string     `json:"feature"`
+	SubscriptionID uuid.UUID  `json:"subscriptionId"`
+	Grant          int64      `json:"grant"`  // number of the change of the subscription that made the grant; -1: usage before the first subscription
+	Status         string     `json:"status"` // BEFORE, ACTIVE or TRIALING
+	From           *time.Time `json:"from,omitempty"`
+	To             *time.Time `json:"to,omitempty"`
+	Amount         string     `json:"amount"` // an integer of any size
+	EventCount     int64      `json:"eventCount"`
+	Price          string     `json:"price,omitempty"`
+	PriceVersion   int64      `json:"priceVersion,omitempty"`
+	Currency       string     `json:"currency,omitempty"`
+	MicroUnits     string     `json:"microUnits,omitempty"` // an integer of any size
+}
+
 // MaxFrozenLines bounds the lines of one PeriodFrozen.
 const MaxFrozenLines = 500
 
@@ -35,6 +51,8 @@ type Frozen struct {
 	Part      int          `json:"part"` // from 1
 	Parts     int          `json:"parts"`
 	Lines     []FrozenLine `json:"lines"`
+	// Charges are a part of the charges, in the order of feature, start and number of the grant. Events of earlier releases lack them.
+	Charges []FrozenCharge `json:"charges,omitempty"`
 }
 
 // ClosedPeriod is the payload of PeriodClosed: the figures of the snapshot are final.
@@ -47,6 +65,9 @@ type ClosedPeriod struct {
 	FiguresHash string   `json:"figuresHash"` // hex SHA-256 of the figures in the form of RFC 8785
 	Lines       int      `json:"lines"`
 	Despite     []string `json:"despite"`
+	// ChargesHash is the hex SHA-256 of the charges in the form of RFC 8785, Charges their number. Events of earlier releases lack them.
+	ChargesHash string `json:"chargesHash,omitempty"`
+	Charges     int    `json:"charges,omitempty"`
 }
 
 // ReopenedPeriod is the payload of PeriodReopened. The snapshot is kept.

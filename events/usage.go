@@ -112,6 +112,9 @@ type Validated struct {
 	ValidatedSubscriptionID uuid.UUID `json:"validatedSubscriptionId"`
 	FeatureType             string    `json:"featureType"`
 	PeriodKey               string    `json:"periodKey"`
+	// Grant is the position of the change of the subscription that made the grant in force at Timestamp, as known at the verdict; GrantBefore
+	// before the start of the first subscription, and 0, left out, if the grant names no price.
+	Grant int64 `json:"grant,omitempty"`
 	// Admitted is true for the verdict on admitted usage, whose account counted it when it was recorded.
 	Admitted bool `json:"admitted,omitempty"`
 	// CorrectedUsage is set in the verdict on a correction or a retraction. Amount is then After less Before, and Count is 0 or -1;
@@ -120,6 +123,9 @@ type Validated struct {
 	// Late is set if the event is behind the cut of its closed period: the verdict counts as an adjustment.
 	Late *Late `json:"late,omitempty"`
 }
+
+// GrantBefore is the grant of usage before the start of the tenant's first subscription.
+const GrantBefore = -1
 
 // CorrectedUsage is the change of its target by a correction or a retraction.
 type CorrectedUsage struct {

@@ -74,6 +74,8 @@ func badTenants(a *account) (list []badInput) {
 			[]string{`-1`, `1e3`, `2592001`, `null`}},
 		badInput{"POST " + tenant + "/subscriptions", 404, "plan_not_found", `{"plan":"nothing"}`, nil},
 		badInput{"POST " + tenant + "/subscriptions", 409, "subscription_exists", `{"plan":"basic"}`, nil},
+		badInput{"POST " + tenant + "/subscriptions", 400, "starts_at_invalid", `{"plan":"basic","startsAt":§}`, []string{`"2026-05-01"`, `"yesterday"`, `1777593600`}},
+		badInput{"PATCH " + tenant + "/subscriptions/" + a.subscription, 400, "prices_invalid", `{"prices":§}`, []string{`"latest"`, `2`}},
 		badInput{"POST /tenants/" + newID().String() + "/subscriptions", 404, "tenant_not_found", `{"plan":"basic"}`, nil},
 		badInput{"POST " + tenant + "/webhooks", 400, "url_invalid", `{"url":"§","events":["push.failed"]}`,
 			[]string{"http://example.com", "https://127.0.0.1",
@@ -109,7 +111,8 @@ func badCatalogue(*account) (list []badInput) {
 		list = append(list, badInput{"PUT /plans/p", 400, code, `{"name":"x","entitlements":[§]}`, entitlements})
 	}
 	return append(list, badInput{"PUT /plans/p", 404, "price_not_found",
-		`{"name":"x","entitlements":[{"feature":"api_calls","price":"nothing"}]}`, nil})
+		`{"name":"x","entitlements":[{"feature":"api_calls","price":"nothing"}]}`, nil},
+		badInput{"PUT /plans/p", 400, "charge_trial_invalid", `{"name":"x","entitlements":[{"feature":"api_calls","chargeTrial":§}]}`, []string{`true`, `"yes"`}})
 }
 
 func badPrices() (list []badInput) {
@@ -139,6 +142,14 @@ func badPrices() (list []badInput) {
 	price("up_to_invalid", `"model":"graduated","tiers":[§]`, `{"upTo":5,"microUnits":1}`, `{"microUnits":1},{"microUnits":1}`,
 		`{"upTo":"5","microUnits":1},{"microUnits":1}`,
 		`{"upTo":5,"microUnits":1},{"upTo":5,"microUnits":1},{"microUnits":1}`, `{"upTo":0,"microUnits":1},{"microUnits":1}`)
+	list = append(list, badInput{"GET /prices/nothing/versions", 404, "price_not_found", "", nil},
+		badInput{"POST /prices/evaluate", 400, "price_invalid", `{"periodKey":"2026-05"§}`, []string{``, `,"priceKey":"p","feature":"api_calls","price":{"currency":"EUR","model":"flat","microUnits":5}`}},
+		badInput{"POST /prices/evaluate", 400, "feature_invalid", `{"periodKey":"2026-05","price":{"currency":"EUR","model":"flat","microUnits":5}}`, nil},
+		badInput{"POST /prices/evaluate", 400, "micro_units_invalid", `{"periodKey":"2026-05","feature":"api_calls","price":{"currency":"EUR","model":"flat"}}`, nil},
+		badInput{"POST /prices/evaluate", 400, "period_key_invalid", `{"periodKey":"2026-13","priceKey":"p"}`, nil},
+		badInput{"POST /prices/evaluate", 404, "price_not_found", `{"periodKey":"2026-05","priceKey":"nothing"§}`, []string{``, `,"version":9`}},
+		badInput{"POST /prices/evaluate", 400, "position_invalid", `{"periodKey":"2026-05","priceKey":"p","position":"1-1"§}`, []string{``, `,"rebuildId":"` + newID().String() + `"`}},
+		badInput{"POST /prices/evaluate", 404, "tenant_not_found", `{"periodKey":"2026-05","priceKey":"p","tenantId":"` + newID().String() + `"}`, nil})
 	price("tiers_invalid", `"model":"volume","tiers":[`+strings.Repeat(`{"upTo":1,"microUnits":1},`, 100)+`{"microUnits":1}]`)
 	return list
 }

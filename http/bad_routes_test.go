@@ -194,6 +194,9 @@ func methodCases(routes []auth.Route, route auth.Route, base call) (list []badCa
 		if method == "GET" && (strings.HasSuffix(route.Path, "/bulk") || route.Path == "/api/v1/pushes/reconcile" || strings.HasSuffix(route.Path, "/rewind")) {
 			statuses, codes = []int{404}, []string{"not_found", "replay_not_found", "push_not_found"} // there it is an id
 		}
+		if route.Path == "/api/v1/prices/evaluate" && (method == "GET" || method == "PUT") { // there it is a key
+			statuses, codes = []int{404, 415}, []string{"price_not_found", "media_type_unsupported"}
+		}
 		list = append(list, badCase{"methods", method, c, statuses, codes})
 	}
 	return list

@@ -146,6 +146,7 @@ func (m *isolationFixture) bodies() map[string]any {
 		"POST /operator-keys/{keyId}/rotate":                       `{"overlapSeconds":3600}`,
 		"PUT /features/{lookupKey}":                                `{"name":"Calls","type":"QUOTA"}`,
 		"PUT /plans/{key}":                                         `{"name":"Basic","entitlements":[]}`,
+		"POST /prices/evaluate":                                    `{"periodKey":"2026-05","priceKey":"calls","feature":"api_calls"}`,
 		"PUT /prices/{priceKey}":                                   `{"name":"Calls","currency":"EUR","model":"per_unit","microUnits":5}`,
 		"POST /tenants/{tenantId}/subscriptions":                   `{"plan":"basic","status":"PAST_DUE"}`,
 		"PATCH /tenants/{tenantId}/subscriptions/{subscriptionId}": `{"status":"TRIALING"}`,

@@ -36,7 +36,7 @@ func (s *service) periodOperations(t *site) {
 			"without pending adjustments holds no live figures, and has the same bytes each time.", problems: gone},
 		describePeriodExport, s.exportPeriod)
 	serve(t, operation{method: http.MethodGet, path: one + "/charges", who: auth.Operator, scopes: readers, id: "chargePeriod", tag: "Periods",
-		summary: "Read what a period costs", description: "A preview by the prices of the present, in exact micro-units: of a closed period by its billable amounts, of any other by its live figures. " +
+		summary: "Read what a period costs", description: "What the usage of a period costs, in exact micro-units, by the price of the grant that was in force at its time: of a closed period by its billable amounts, of any other by its live figures. " +
 			"No invoice, and no tax.", problems: gone}, s.chargePeriod)
 }
 

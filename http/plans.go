@@ -48,6 +48,7 @@ type newEntitlement struct {
 	ResetPeriod   string `json:"resetPeriod,omitempty" enum:"MONTHLY,ANNUALLY,NEVER"`
 	OnIngest      string `json:"onIngest,omitempty" enum:"record,enforce" doc:"enforce refuses usage above a HARD limit of a QUOTA feature; record counts it."`
 	Price         string `json:"price,omitempty" pattern:"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$" doc:"Key of the price of the amount that a period counts."`
+	ChargeTrial   bool   `json:"chargeTrial,omitempty" doc:"Charge the usage of a TRIALING subscription, too."`
 }
 
 type putPlanRequest struct {

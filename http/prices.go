@@ -3,6 +3,7 @@ package http
 import (
 	"context"
 	"net/http"
+	"strconv"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
@@ -13,8 +14,13 @@ func (s *service) priceOperations(t *site) {
 	const path, one = prefix + "/prices", prefix + "/prices/{priceKey}"
 	admins := []string{commands.ScopeAdmin}
 	serve(t, operation{method: http.MethodPut, path: one, who: auth.Operator, scopes: admins, also: http.StatusCreated, id: "putPrice", reasoned: true, tag: "Features and plans", summary: "Define a price or change it",
-		description: "201 for a new one, 200 for a changed one. Entitlements of plans name prices. Charges are a preview by the prices of the present: define a new price rather than change one that is in use."}, s.putPrice)
+		description: "201 for a new one, 200 for a changed one. Entitlements of plans name prices. A change makes the next version; the same members make none. Versions never change: subscriptions keep the version that was current when their plan was applied."}, s.putPrice)
 	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: admins, id: "listPrices", tag: "Features and plans", summary: "List prices", description: "All prices, by key."}, s.listPrices)
+	serve(t, operation{method: http.MethodPost, path: path + "/evaluate", who: auth.Operator, scopes: []string{commands.ScopeBilling, commands.ScopeAudit}, id: "evaluatePrice", tag: "Features and plans", summary: "Evaluate a price over recorded usage",
+		description: "What the usage of a period costs each tenant by an inline price, or by another version, and the difference to what is charged: over an open or closed period, as of a position, or over a rebuild. Nothing is stored. Each page is one snapshot.",
+		problems:    []int{http.StatusNotFound, http.StatusConflict}}, s.evaluatePrice)
+	serve(t, operation{method: http.MethodGet, path: one + "/versions", who: auth.Operator, scopes: admins, id: "listPriceVersions", tag: "Features and plans", summary: "List the versions of a price", description: "All versions of a price, the first one first.",
+		problems: []int{http.StatusNotFound}}, s.listPriceVersions)
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: admins, id: "getPrice", tag: "Features and plans", summary: "Read a price", description: "A price by its key.",
 		problems: []int{http.StatusNotFound}}, s.getPrice)
 }
@@ -73,6 +79,34 @@ func (s *service) putPrice(ctx context.Context, in *putPriceRequest) (*priceAnsw
 func (s *service) listPrices(ctx context.Context, in *struct{ Paging }) (*listed[domain.Price], error) {
 	return listCatalogue(list{"prices"}, in.Paging, func(p commands.Page) ([]domain.Price, error) { return s.Reader.Prices(ctx, p) },
 		func(p *domain.Price) string { return p.Key })
+}
+
+func (s *service) listPriceVersions(ctx context.Context, in *struct {
+	PricePath
+	Paging
+}) (*listed[domain.Price], error) {
+	if _, err := present(s.Reader.Price(ctx, in.PriceKey))("price_not_found"); err != nil {
+		return nil, err
+	}
+	return listCatalogue(list{"price versions", in.PriceKey}, in.Paging, func(p commands.Page) ([]domain.Price, error) {
+		after, err := versionOf(p.After)
+		if err != nil {
+			return nil, err
+		}
+		return s.Reader.PriceVersions(ctx, in.PriceKey, after, p.Limit)
+	}, func(p *domain.Price) string { return strconv.FormatInt(p.Version, 10) })
+}
+
+// versionOf returns the version that a cursor names, 0 for the first page.
+func versionOf(after string) (int64, error) {
+	if after == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(after, 10, 64)
+	if err != nil {
+		return 0, cursorInvalid()
+	}
+	return n, nil
 }
 
 func (s *service) getPrice(ctx context.Context, in *struct{ PricePath }) (*priceAnswer, error) {

@@ -32,11 +32,11 @@ func (w *testService) pricedPlan(calls, stored string) {
 func TestPricesAreDefinedAndRead(t *testing.T) {
 	w := newTestService(t)
 	for key, body := range map[string]string{
-		"a":    `{"currency":"EUR","key":"a","microUnits":0,"model":"per_unit","name":"N"}`,
-		"A.b":  `{"currency":"JPY","key":"A.b","microUnits":9007199254740991,"model":"package","name":"N","packageSize":1000}`,
-		"tier": `{"currency":"USD","key":"tier","model":"volume","name":"N","tiers":[{"flatMicroUnits":3,"microUnits":0,"upTo":1},{"microUnits":2,"upTo":null}]}`,
+		"a":    `{"currency":"EUR","key":"a","microUnits":0,"model":"per_unit","name":"N","version":1}`,
+		"A.b":  `{"currency":"JPY","key":"A.b","microUnits":9007199254740991,"model":"package","name":"N","packageSize":1000,"version":1}`,
+		"tier": `{"currency":"USD","key":"tier","model":"volume","name":"N","tiers":[{"flatMicroUnits":3,"microUnits":0,"upTo":1},{"microUnits":2,"upTo":null}],"version":1}`,
 	} {
-		put := call{"PUT", "/api/v1/prices/" + key, bootstrap, nil, strings.Replace(body, `"key":"`+key+`",`, "", 1)}
+		put := call{"PUT", "/api/v1/prices/" + key, bootstrap, nil, strings.NewReplacer(`"key":"`+key+`",`, "", `,"version":1`, "").Replace(body)}
 		for i, got := range []map[string]any{w.want(201, put), w.want(200, put), w.want(200, call{method: "GET", path: put.path, key: bootstrap})} {
 			if text, err := json.Marshal(got); err != nil || string(text) != body {
 				t.Errorf("answer %d is %s instead of %s", i, text, body)
@@ -105,13 +105,14 @@ func TestP8_ChargesOfAnOpenAndOfAClosedPeriod(t *testing.T) {
 	check("reopened", "", "calls api_calls 20 3500000 3.50 EUR", "stored storage 0 0 0.00 USD", "EUR 3500000 3.50 1; USD 0 0.00 1; 0 net 1")
 	check("the snapshot", "?snapshot=1", "calls api_calls 12 1500000 1.50 EUR", "stored storage 0 0 0.00 USD", "EUR 1500000 1.50 1; USD 0 0.00 1; 0 billable 1")
 	w.putPrice("calls", `"currency":"EUR","model":"volume","tiers":[{"upTo":10,"microUnits":0},{"microUnits":250000,"flatMicroUnits":1000000}]`)
-	check("by another price", "?snapshot=1", "calls api_calls 12 4000000 4.00 EUR", "stored storage 0 0 0.00 USD", "EUR 4000000 4.00 1; USD 0 0.00 1; 0 billable 1")
+	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id + "/subscriptions/" + a.subscription, bootstrap, nil, `{"prices":"current"}`})
+	check("by another price", "?snapshot=1", "calls api_calls 12 1500000 1.50 EUR", "stored storage 0 0 0.00 USD", "EUR 1500000 1.50 1; USD 0 0.00 1; 0 billable 1")
 	w.refused(w.do(call{method: "GET", path: path + "/charges?snapshot=2", key: bootstrap}), 404, "snapshot_not_found")
 	w.refused(w.do(call{method: "GET", path: periodsOf(a) + "/2026-13/charges", key: bootstrap}), 400, "period_key_invalid")
 }
 
-// A line without a price is listed, and counts in no total. A later change of the plan does not change an earlier period.
-func TestTheChargesOfAPeriodUseItsSnapshotOfThePlan(t *testing.T) {
+// A line without a price is listed, and counts in no total. A plan that is applied later charges later usage only.
+func TestALineWithoutAPriceIsListed(t *testing.T) {
 	w, a := newServiceWithAccount(t)
 	w.accept(a, old("u1", 12), event("now", map[string]any{"amount": 12}))
 	w.fold()
@@ -120,20 +121,18 @@ func TestTheChargesOfAPeriodUseItsSnapshotOfThePlan(t *testing.T) {
 	lines, totals := w.charges(last)
 	w.same("no price", fmt.Sprint(lines, " ", totals), "[- api_calls 12 <nil> <nil> <nil>] 1 net <nil>")
 	w.priced()
+	w.patchSubscription(a, `{"plan":"basic"}`)
+	w.accept(a, old("u2", 1), event("later", map[string]any{"amount": 12, "timestamp": now()}))
+	w.fold()
 	lines, _ = w.charges(last)
-	w.same("a plan that is not applied", lines, "[- api_calls 12 <nil> <nil> <nil>]")
-	_, err := w.pool.Exec(t.Context(), `INSERT INTO subscription_history SELECT tenant_id, from_position - 1, effective_from - interval '70 days', snapshot FROM subscription_history`)
-	w.must(err)
-	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id + "/subscriptions/" + a.subscription, bootstrap, nil, `{"plan":"basic"}`})
-	lines, _ = w.charges(last)
-	w.same("the earlier period", lines, "[- api_calls 12 <nil> <nil> <nil>]")
+	w.same("the earlier period", lines, "[- api_calls 13 <nil> <nil> <nil>]")
 	lines, _ = w.charges(month)
-	w.same("this period", lines, "[calls api_calls 12 1500000 1.50 EUR]")
-	w.putPrice("other", `"currency":"EUR","model":"flat","microUnits":7`)
-	w.pricedPlan("other", "stored")
-	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id + "/subscriptions/" + a.subscription, bootstrap, nil, `{"plan":"basic"}`})
-	lines, _ = w.charges(month)
-	w.same("the last snapshot of this period", lines, "[other api_calls 12 7 0.000007 EUR]")
+	w.same("this period", lines, "[- api_calls 12 <nil> <nil> <nil> calls api_calls 12 1500000 1.50 EUR]")
+}
+
+func (w *testService) patchSubscription(a *account, body string) {
+	w.Helper()
+	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id + "/subscriptions/" + a.subscription, bootstrap, nil, body})
 }
 
 // Pages have the totals of all lines, and stay with the amounts that they began with.

@@ -48,7 +48,7 @@ func describeDiff(op *huma.Operation, types schemas) {
 		{Name: "all", In: "query", Schema: truth(), Description: "Include equal keys."},
 		{Name: "totals", In: "query", Schema: truth(), Description: "With totals and conservation; without it the first page has them."},
 		{Name: "largest", In: "query", Schema: truth(), Description: "With the keys of the greatest differences, of usage_aggregates only; not as CSV."},
-		{Name: "priced", In: "query", Schema: truth(), Description: "With what live and rebuilt figures cost, by the prices of the present; of usage_aggregates only."},
+		{Name: "priced", In: "query", Schema: truth(), Description: "With what live and rebuilt figures cost, by the prices of the grants of their usage; of usage_aggregates only."},
 		{Name: "tenantId", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Format: "uuid"}},
 		{Name: "feature", In: "query", Schema: text()},
 		{Name: "periodKey", In: "query", Schema: text()},

@@ -38,6 +38,7 @@ func accessRules() map[string]accessRule {
 		"features":      {auth.Operator, "admin", "admin"},
 		"plans":         {auth.Operator, "admin", "admin"},
 		"prices":        {auth.Operator, "admin", "admin"},
+		"evaluate":      {auth.Operator, operators, ""},
 		"webhooks":      {auth.Either, "webhooks:manage billing audit", "webhooks:manage billing"}, // operators change them too
 		"thresholds":    {auth.Either, "webhooks:manage billing audit", "webhooks:manage billing"},
 		"outbox":        {auth.Operator, "billing audit admin", ""},
@@ -48,7 +49,7 @@ func accessRules() map[string]accessRule {
 }
 
 // postedReads are the routes that only read although their method is POST.
-func postedReads() []string { return []string{"entitlements/check"} }
+func postedReads() []string { return []string{"entitlements/check", "prices/evaluate"} }
 
 // TestP9_ScopesOfEveryRoute compares the route table with the duty of each noun. The other
 // tests derive the keys to refuse from the table, so they cannot find a superfluous scope
@@ -69,6 +70,9 @@ func TestP9_ScopesOfEveryRoute(t *testing.T) {
 		}
 		if strings.HasPrefix(path, "usage/aggregates") {
 			noun = "aggregates"
+		}
+		if path == "prices/evaluate" { // shows charges
+			noun = "evaluate"
 		}
 		if strings.Contains(path, "/offboard") {
 			noun = "offboard"

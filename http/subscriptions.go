@@ -19,14 +19,14 @@ func (s *service) subscriptionOperations(t *site) {
 	gone := []int{http.StatusNotFound}
 	admins := []string{commands.ScopeAdmin}
 	serve(t, operation{method: http.MethodPost, path: path, who: auth.Operator, scopes: admins, id: "createSubscription", reasoned: true, tag: "Tenants", status: http.StatusCreated,
-		summary: "Subscribe a tenant to a plan", description: "Takes a snapshot of the plan. A tenant has at most one subscription that is ACTIVE or TRIALING.",
+		summary: "Subscribe a tenant to a plan", description: "Takes a snapshot of the plan, with the current versions of its prices. A tenant has at most one subscription that is ACTIVE or TRIALING.",
 		problems: gone}, s.createSubscription)
 	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: admins, id: "listSubscriptions", tag: "Tenants", summary: "List a tenant's subscriptions", description: "All subscriptions of a tenant, active and ended ones.",
 		problems: gone}, s.listSubscriptions)
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: admins, id: "getSubscription", tag: "Tenants", summary: "Read a subscription", description: "A subscription with its snapshot of the entitlements.",
 		problems: gone}, s.getSubscription)
 	serve(t, operation{method: http.MethodPatch, path: one, who: auth.Operator, scopes: admins, id: "changeSubscription", reasoned: true, tag: "Tenants", summary: "Change a subscription",
-		description: "A plan takes a new snapshot.", problems: gone}, s.changeSubscription)
+		description: "A plan takes a new snapshot. prices current moves the grants on to the current versions of their prices.", problems: gone}, s.changeSubscription)
 }
 
 type subscriptionAnswer struct {
@@ -39,7 +39,7 @@ func subscriptionRef(id uuid.UUID) commands.Ref {
 }
 
 func subscriptionBody(s domain.Subscription) domain.Subscription {
-	s.CreatedAt = s.CreatedAt.UTC()
+	s.CreatedAt, s.StartsAt = s.CreatedAt.UTC(), s.StartsAt.UTC()
 	if s.Entitlements == nil {
 		s.Entitlements = []domain.Grant{}
 	}
@@ -50,8 +50,9 @@ type createSubscriptionRequest struct {
 	TenantPath
 	Idempotent
 	Body struct {
-		Plan   string `json:"plan" minLength:"1" maxLength:"64"`
-		Status string `json:"status,omitempty" enum:"ACTIVE,TRIALING,PAST_DUE,CANCELLED,EXPIRED" default:"ACTIVE"`
+		Plan     string `json:"plan" minLength:"1" maxLength:"64"`
+		Status   string `json:"status,omitempty" enum:"ACTIVE,TRIALING,PAST_DUE,CANCELLED,EXPIRED" default:"ACTIVE"`
+		StartsAt string `json:"startsAt,omitempty" format:"date-time" doc:"The start, also in the past; left out: now. Usage before the start of the tenant's first subscription counts, and costs 0."`
 	} `nameHint:"NewSubscription"`
 }
 
@@ -64,8 +65,15 @@ func (s *service) createSubscription(ctx context.Context, in *createSubscription
 	if err != nil {
 		return nil, err
 	}
-	made, err := s.Catalogue.CreateSubscription(ctx, edge.ExchangeOf(ctx).Request(once), tenant,
-		commands.CreateSubscription{Plan: in.Body.Plan, Status: in.Body.Status})
+	wanted := commands.CreateSubscription{Plan: in.Body.Plan, Status: in.Body.Status}
+	if in.Body.StartsAt != "" {
+		at, fault := domain.ParseTime(in.Body.StartsAt)
+		if fault != nil {
+			return nil, &domain.Error{Code: "starts_at_invalid", Message: fault.Message, Pointer: "/startsAt"}
+		}
+		wanted.StartsAt = &at
+	}
+	made, err := s.Catalogue.CreateSubscription(ctx, edge.ExchangeOf(ctx).Request(once), tenant, wanted)
 	return s.settled(ctx, made, err)
 }
 
@@ -143,6 +151,7 @@ type changeSubscriptionRequest struct {
 	Body struct {
 		Status *string `json:"status,omitempty" enum:"ACTIVE,TRIALING,PAST_DUE,CANCELLED,EXPIRED"`
 		Plan   *string `json:"plan,omitempty" minLength:"1" maxLength:"64"`
+		Prices *string `json:"prices,omitempty" enum:"current" doc:"current: move on to the current versions of the prices."`
 	} `nameHint:"SubscriptionChange"`
 }
 
@@ -156,6 +165,6 @@ func (s *service) changeSubscription(ctx context.Context, in *changeSubscription
 		return nil, err
 	}
 	changed, err := s.Catalogue.ChangeSubscription(ctx, req, tenant, id,
-		commands.ChangeSubscription{Status: in.Body.Status, Plan: in.Body.Plan})
+		commands.ChangeSubscription{Status: in.Body.Status, Plan: in.Body.Plan, Prices: in.Body.Prices})
 	return s.settled(ctx, changed, err)
 }

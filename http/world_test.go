@@ -269,7 +269,7 @@ func (w *testService) newAccountIn(name string, fits func(partition int16) bool)
 	for p.id == "" || !fits(p.partition()) {
 		p.id = w.newAccountlessTenant(name)
 	}
-	p.subscription = w.want(201, call{"POST", "/api/v1/tenants/" + p.id + "/subscriptions", bootstrap, nil, map[string]any{"plan": "basic"}})["id"].(string)
+	p.subscription = w.want(201, call{"POST", "/api/v1/tenants/" + p.id + "/subscriptions", bootstrap, nil, map[string]any{"plan": "basic", "startsAt": "2020-01-01T00:00:00Z"}})["id"].(string)
 	p.key, p.keyID = w.key(p.id, nil, commands.TenantScopes()...)
 	p.reader, _ = w.key(p.id, nil, commands.ScopeUsageRead)
 	p.writer, _ = w.key(p.id, nil, commands.ScopeUsageWrite)

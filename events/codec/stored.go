@@ -18,21 +18,26 @@ import (
 //	a verdict:       [amount,"feature","eventId","subscription","featureType","periodKey"]
 //	one that corrects: [amount,"feature","eventId","subscription","featureType",count,targetPosition,"targetEventId",before,after,"periodKey"]
 //
+// A grant is the member before the period.
+//
 // The count of the last is 0 for a correction and -1 for a retraction. The feature is the first text of a verdict, and the period the last one:
 // an index reads them there (migrations/0017).
 //
 // A payload in any other form than this service writes is kept complete, as an
 // object, which a short body never is. The database rebuilds payloads in the same
-// way for readers in SQL (migrations/0010, 0032).
+// way for readers in SQL (migrations/0010, 0032, 0050).
 
 // members are the values of a body, in its order; nil behind its end.
-type members [11][]byte
+type members [12][]byte
 
 // Numbers of members of verdicts.
 const (
 	verdictMembers    = 6
 	correctingMembers = 11
 )
+
+// hasGrant reports whether a verdict with a number of members has a grant.
+func hasGrant(n int) bool { return n == verdictMembers+1 || n == correctingMembers+1 }
 
 // AppendBody appends an event's payload in the form that the log stores.
 func AppendBody(dst []byte, p *events.Pending) []byte {
@@ -147,9 +152,13 @@ func (r *bodyReader) verdict(members *members, p *events.Pending) {
 	members[3] = r.value(`","validatedSubscriptionId":`)
 	members[4] = r.value(`,"featureType":`)
 	period := r.value(`,"periodKey":`)
+	var grant []byte
+	if bytes.HasPrefix(r.rest, []byte(`,"grant":`)) {
+		grant = r.value(`,"grant":`)
+	}
+	last := verdictMembers - 1
 	switch string(count) {
 	case "1":
-		members[verdictMembers-1] = period
 	case "0", "-1":
 		r.skip(`,"kind":"` + correctingKind(count) + `"`)
 		members[5] = count
@@ -157,10 +166,15 @@ func (r *bodyReader) verdict(members *members, p *events.Pending) {
 		members[7] = r.value(`,"targetEventId":`)
 		members[8] = r.value(`,"before":`)
 		members[9] = r.value(`,"after":`)
-		members[correctingMembers-1] = period
+		last = correctingMembers - 1
 	default:
 		r.bad = true
 	}
+	if grant != nil {
+		members[last] = grant
+		last++
+	}
+	members[last] = period
 	r.skip(`}`)
 }
 
@@ -181,7 +195,7 @@ func WholePayload(subject events.Subject, key string, at time.Time, body []byte)
 		switch {
 		case subject == events.UsageRecorded && n >= 2 && n <= 4:
 			return wholeUsage(&list, key[2:], at, len(body))
-		case subject == events.UsageValidated && (n == verdictMembers || n == correctingMembers):
+		case subject == events.UsageValidated && (n == verdictMembers || n == correctingMembers || hasGrant(n)):
 			return wholeVerdict(list[:n], key, at, len(body))
 		}
 	}
@@ -212,8 +226,8 @@ func wholeUsage(members *members, id string, at time.Time, size int) []byte {
 }
 
 func wholeVerdict(members [][]byte, key string, at time.Time, size int) []byte {
-	count := []byte("1")
-	if len(members) == correctingMembers {
+	count, corrects := []byte("1"), len(members) >= correctingMembers
+	if corrects {
 		count = members[5]
 	}
 	dst := make([]byte, 0, size+len(key)+270)
@@ -226,7 +240,10 @@ func wholeVerdict(members [][]byte, key string, at time.Time, size int) []byte {
 	dst = append(append(dst, `","validatedSubscriptionId":`...), members[3]...)
 	dst = append(append(dst, `,"featureType":`...), members[4]...)
 	dst = append(append(dst, `,"periodKey":`...), members[len(members)-1]...)
-	if len(members) == correctingMembers {
+	if hasGrant(len(members)) {
+		dst = append(append(dst, `,"grant":`...), members[len(members)-2]...)
+	}
+	if corrects {
 		dst = append(append(append(dst, `,"kind":"`...), correctingKind(count)...), '"')
 		dst = append(append(dst, `,"targetPosition":`...), members[6]...)
 		dst = append(append(dst, `,"targetEventId":`...), members[7]...)

@@ -118,6 +118,9 @@ func VerdictJSON(v *events.Validated) []byte {
 	dst = events.AppendUUID(append(dst, `","validatedSubscriptionId":"`...), v.ValidatedSubscriptionID)
 	dst = appendJSONText(append(dst, `","featureType":`...), v.FeatureType)
 	dst = appendJSONText(append(dst, `,"periodKey":`...), v.PeriodKey)
+	if v.Grant != 0 {
+		dst = strconv.AppendInt(append(dst, `,"grant":`...), v.Grant, 10)
+	}
 	if v.Admitted {
 		dst = append(dst, `,"admitted":true`...)
 	}

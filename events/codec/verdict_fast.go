@@ -39,6 +39,10 @@ func parseValidated(e *events.Envelope) (v events.Validated, ok bool) {
 
 // verdictEnd reads the optional members of a verdict, and its end.
 func (r *wireReader) verdictEnd(v *events.Validated) {
+	if r.skipIf(`,"grant":`) {
+		v.Grant = r.number(64)
+		r.bad = r.bad || v.Grant == 0 // left out
+	}
 	v.Admitted = r.skipIf(`,"admitted":true`)
 	if r.skipIf(`,"kind":"`) {
 		v.CorrectedUsage = &events.CorrectedUsage{Kind: r.known(events.TypeCorrection, events.TypeRetraction)}
@@ -84,7 +88,7 @@ func parseBody(e *events.Envelope) (v events.Validated, ok bool) {
 	v.FeatureType = string(r.text())
 	v.Count = 1
 	if r.skip(`,`); len(r.rest) > 0 && r.rest[0] != '"' {
-		r.correcting(&v)
+		r.more(&v)
 	}
 	r.skip(`"`)
 	v.PeriodKey = string(r.text())
@@ -97,15 +101,30 @@ func parseBody(e *events.Envelope) (v events.Validated, ok bool) {
 	return v, err == nil
 }
 
-// correcting reads the members that the body of a verdict on a correction or a retraction has more.
-func (r *wireReader) correcting(v *events.Validated) {
-	v.Count = r.number(64)
+// more reads the members that the body of a verdict on a correction, or with a grant, has more.
+func (r *wireReader) more(v *events.Validated) {
+	n := r.number(64)
+	if r.skip(`,`); len(r.rest) > 0 && r.rest[0] == '"' {
+		v.Grant = n
+		r.bad = r.bad || n == 0
+		return
+	}
+	r.correcting(v, n)
+	if len(r.rest) > 0 && r.rest[0] != '"' {
+		v.Grant = r.number(64)
+		r.bad = r.bad || v.Grant == 0
+		r.skip(`,`)
+	}
+}
+
+// correcting reads the members of a verdict on a correction or a retraction behind its count.
+func (r *wireReader) correcting(v *events.Validated, count int64) {
+	v.Count = count
 	r.bad = r.bad || v.Count != 0 && v.Count != -1
 	v.CorrectedUsage = &events.CorrectedUsage{Kind: events.TypeCorrection}
 	if v.Count != 0 {
 		v.Kind = events.TypeRetraction
 	}
-	r.skip(`,`)
 	v.TargetPosition = r.number(64)
 	r.skip(`,"`)
 	v.TargetEventID = string(r.text())

@@ -59,6 +59,11 @@ func correctedVerdicts() (list []events.Validated) {
 	v.Admitted = true
 	list = append(list, v)
 	v.CorrectedUsage = nil
+	list = append(list, v)
+	v.Grant, v.Late, v.Admitted = 4711, nil, false
+	list = append(list, v)
+	v.CorrectedUsage = &events.CorrectedUsage{Kind: events.TypeRetraction, TargetPosition: 7, TargetEventID: "evt_0", Before: 10}
+	v.Grant, v.Amount, v.Count = events.GrantBefore, -10, -1
 	return append(list, v)
 }
 

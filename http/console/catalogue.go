@@ -124,9 +124,22 @@ func pricePage() *page {
 	const path = cataloguePath + "/prices/{priceKey}"
 	return &page{path: path, title: "Price", template: "price.html", needs: "GET /api/v1/prices/{priceKey}", who: operator, scopes: admins(),
 		cli:     []string{"meterplex prices show {priceKey}", "meterplex prices put --help"},
-		load:    func(v *visit) (doc, error) { return v.get(api("prices", v.param("priceKey")), nil) },
+		load:    loadPrice,
 		actions: []*action{putting("put-price", path, "Change the price", "priceKey", priceFields()[1:], "prices", priceBody)}}
 }
+
+// loadPrice reads a price and its first versions.
+func loadPrice(v *visit) (doc, error) {
+	price, err := v.get(api("prices", v.param("priceKey")), nil)
+	if err != nil {
+		return nil, err
+	}
+	price["versions"], err = v.try(api("prices", v.param("priceKey"), "versions"), limited(versionsShown, nil))
+	return price, err
+}
+
+// versionsShown bounds the versions on the page of a price.
+const versionsShown = 100
 
 func newPricePage() *page {
 	const path = Prefix + "/new/price"

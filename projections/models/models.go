@@ -40,6 +40,8 @@ func DefaultFolds() Folds {
 // PeriodFigures returns the computation of figures that a close of a period freezes.
 func (f Folds) PeriodFigures() usage.PeriodFigures { return usage.PeriodFigures{Folds: f.Usage} }
 
+func (f Folds) grants() usage.Grants { return usage.Grants{Folds: f.Usage} }
+
 // List returns the definition of every projection, by name. A new projection is one
 // entry here, a migration with its tables and 32 checkpoints, and its fold.
 func List(folds Folds, newID func() uuid.UUID) []projections.Projection {
@@ -77,8 +79,8 @@ func NewReads(db query.DB, grants *entitlements.Cache, folds Folds, now func() t
 		Entitlements: &entitlements.Reads{DB: db, Now: now, Grants: grants},
 		DeadLetters:  &deadletters.Reads{DB: db},
 		Series:       &series.Reads{DB: db},
-		Rebuilds:     &rebuild.Reads{DB: db, List: List(folds, nil), Keep: keep},
-		Periods:      &periods.Reads{DB: db},
+		Rebuilds:     &rebuild.Reads{DB: db, List: List(folds, nil), Keep: keep, Sums: folds.grants()},
+		Periods:      &periods.Reads{DB: db, Sums: folds.grants()},
 		Events:       &audit.Reads{DB: db},
 	}
 }

@@ -1,18 +1,21 @@
 package periods
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"math/big"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/prices"
 	"github.com/meterplex/meterplex/projections/query"
 )
@@ -23,15 +26,20 @@ const (
 	BasisNet      = "net"      // of a period that is not closed: the live figure
 )
 
-// Charge is the price of a line. Price and Charge are nil for a line whose subscription names no price.
+// Charge is a line of charges. Price and the members of the charge are nil for a line whose grant names no price.
 type Charge struct {
-	Feature        string        `json:"feature"`
-	SubscriptionID uuid.UUID     `json:"subscriptionId"`
-	Amount         json.Number   `json:"amount" doc:"billable of a closed period, net of any other."`
-	Price          *domain.Price `json:"price" doc:"The price by which the line is rated; null: the line has none."`
-	Currency       *string       `json:"currency" doc:"Of the charge; null without a price."`
-	MicroUnits     *json.Number  `json:"microUnits" nullable:"true" doc:"The charge in millionths of the currency's unit; null without a price."`
-	Decimal        *string       `json:"decimal" doc:"The charge as a decimal of the currency's unit; null without a price." example:"28.60"`
+	Feature        string           `json:"feature"`
+	SubscriptionID uuid.UUID        `json:"subscriptionId"`
+	Grant          *events.Position `json:"grant" nullable:"true" doc:"Position of the change of the subscription that made the grant; null: before the start of the first subscription."`
+	Status         string           `json:"status" enum:"BEFORE,ACTIVE,TRIALING" doc:"Of the subscription at the time of the usage; BEFORE: before the start of the first. BEFORE, and TRIALING without chargeTrial, cost 0."`
+	From           *time.Time       `json:"from" doc:"Start of the grant, within the period."`
+	To             *time.Time       `json:"to" doc:"End of the grant, within the period."`
+	Amount         json.Number      `json:"amount" doc:"Of a closed period frozen and approved, of any other the live amount."`
+	EventCount     int64            `json:"eventCount"`
+	Price          *domain.Price    `json:"price" doc:"The version of the price by which the line is rated; null: the line has none."`
+	Currency       *string          `json:"currency" doc:"Of the charge; null without a price."`
+	MicroUnits     *json.Number     `json:"microUnits" nullable:"true" doc:"The charge in millionths of the currency's unit; null without a price."`
+	Decimal        *string          `json:"decimal" doc:"The charge as a decimal of the currency's unit; null without a price." example:"28.60"`
 }
 
 // ChargeTotal is the sum of the charges in a currency.
@@ -58,20 +66,9 @@ type ChargesQuery struct {
 	Live bool
 }
 
-// Lines of the live generation, whose amounts change.
-const readLiveLines = `
-SELECT u.feature, u.subscription_id, u.amount::text FROM usage_aggregates u
-WHERE u.generation = live_generation('` + projections.ProjectionUsage + `', $1, $2) AND u.tenant_id = $1 AND u.period_key = $2
-  AND (u.feature, u.subscription_id) > ($3::text, $4::uuid) ORDER BY u.feature, u.subscription_id LIMIT $5`
-
-// Charges returns what the lines of a period cost by the prices of now, or refuses with snapshot_not_found. A closed period and a
-// frozen snapshot are charged by their billable amounts, any other by its live ones.
+// Charges returns what the lines of a period cost, or refuses with snapshot_not_found. A closed period and a frozen snapshot are charged by their
+// billable amounts, any other by its live ones. All lines are in memory: a tenant's period has few.
 func (r *Reads) Charges(ctx context.Context, q ChargesQuery) (c Charges, err error) {
-	first, err := placeOf(q.After)
-	if err != nil {
-		return c, err
-	}
-	c.Lines, c.Totals = []Charge{}, []ChargeTotal{}
 	err = r.Within(ctx, query.Viewer{Operator: true}, func(tx pgx.Tx) error {
 		var err error
 		if c.Period, c.AsOf, err = standing(ctx, tx, q.PeriodQuery); err != nil {
@@ -80,116 +77,179 @@ func (r *Reads) Charges(ctx context.Context, q ChargesQuery) (c Charges, err err
 		if c.Basis = BasisNet; c.FrozenPosition != nil && !q.Live && (q.Snapshot != 0 || c.State == domain.StateClosed) {
 			c.Basis = BasisBillable
 		}
-		return c.read(ctx, tx, first, q.Limit)
+		lines, err := r.chargeLines(ctx, tx, &c.Period, c.Basis)
+		if err != nil {
+			return err
+		}
+		c.sum(lines)
+		c.Lines, c.Next, err = pageOfCharges(lines, events.PartitionOf(q.TenantID), q.After, q.Limit)
+		return err
 	})
 	return c, err
 }
 
-// read rates all lines, for the totals, and keeps the page.
-func (c *Charges) read(ctx context.Context, tx pgx.Tx, first place, limit int) error {
-	sums := map[string]*big.Int{}
-	lines := map[string]int{}
-	for after := new(place); after != nil; {
-		page, next, err := c.page(ctx, tx, *after)
-		if err != nil {
-			return err
-		}
-		for i := range page {
-			l := &page[i]
-			if l.Price == nil {
-				c.Unpriced++
-			} else {
-				charge, err := l.rate()
-				if err != nil {
-					return err
-				}
-				sum := sums[l.Price.Currency]
-				if sum == nil {
-					sum = new(big.Int)
-					sums[l.Price.Currency] = sum
-				}
-				sum.Add(sum, charge)
-				lines[l.Price.Currency]++
-			}
-			c.keep(*l, first, limit)
-		}
-		after = next
-	}
-	for currency, sum := range sums {
-		c.Totals = append(c.Totals, ChargeTotal{currency, prices.MoneyOf(sum), lines[currency]})
-	}
-	slices.SortFunc(c.Totals, func(a, b ChargeTotal) int { return strings.Compare(a.Currency, b.Currency) })
-	return nil
-}
-
-// keep adds a line to the page of the answer, if it is in it.
-func (c *Charges) keep(l Charge, first place, limit int) {
-	switch at := (place{l.Feature, l.SubscriptionID}); {
-	case at.compare(first) <= 0 || c.Next != "":
-	case len(c.Lines) < limit:
-		c.Lines = append(c.Lines, l)
-	default:
-		last := &c.Lines[limit-1]
-		c.Next = (&place{last.Feature, last.SubscriptionID}).String()
-	}
-}
-
-// compare orders lines as the tables do: by the bytes of the feature, then by the subscription.
-func (p place) compare(o place) int {
-	if n := strings.Compare(p.feature, o.feature); n != 0 {
-		return n
-	}
-	return slices.Compare(p.subscription[:], o.subscription[:])
-}
-
-// rate sets the charge of a line that has a price.
-func (l *Charge) rate() (*big.Int, error) {
-	amount, err := prices.Integer(&l.Amount)
+// chargeLines returns the lines of a period with their charges.
+func (r *Reads) chargeLines(ctx context.Context, tx pgx.Tx, p *Period, basis string) ([]domain.ChargeLine, error) {
+	histories, err := prices.Histories(ctx, tx, []uuid.UUID{p.TenantID})
 	if err != nil {
 		return nil, err
 	}
-	charge := l.Price.Charge(amount)
-	money := prices.MoneyOf(charge)
-	l.Currency, l.MicroUnits, l.Decimal = &l.Price.Currency, &money.MicroUnits, &money.Decimal
-	return charge, nil
+	h := histories[p.TenantID]
+	if basis == BasisBillable {
+		return r.billableLines(ctx, tx, p, h)
+	}
+	of := prices.Period{TenantID: p.TenantID, PeriodKey: p.PeriodKey}
+	sums, err := r.Sums.Of(ctx, tx, []prices.Period{of}, histories)
+	if err != nil {
+		return nil, err
+	}
+	return prices.Charge(ctx, tx, h, sums[of], prices.Latest, p.PeriodKey)
 }
 
-// page reads the lines after a place with their prices.
-func (c *Charges) page(ctx context.Context, tx pgx.Tx, after place) (list []Charge, next *place, err error) {
-	if c.Basis == BasisBillable {
-		var lines []PeriodLine
-		if lines, next, err = page(ctx, tx, &c.Period, after, exportPage); err != nil {
-			return nil, nil, err
+const readFrozenSums = `SELECT feature, subscription_id, grant_number, amount::text, event_count FROM period_charges
+WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3 ORDER BY feature, subscription_id, grant_number`
+
+// $4 selects the adjustments of rebuilds, which no verdict names; the others are found by their verdicts.
+const readApproved = `SELECT feature, subscription_id, position, amount::text, event_count FROM adjustments
+WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3 AND state = 'APPROVED' AND (kind = 'REBUILD') = $4 ORDER BY position`
+
+// billableLines returns the frozen lines of a snapshot with its approved adjustments. The terms of lines are those known at the cut; those of a grant that
+// was made later, and is charged by an adjustment, those known when it was made. Snapshots of earlier releases have no frozen lines: they
+// are read from the log.
+func (r *Reads) billableLines(ctx context.Context, tx pgx.Tx, p *Period, h domain.History) ([]domain.ChargeLine, error) {
+	at := []any{p.TenantID, p.PeriodKey, *p.Snapshot}
+	sums, err := readSums(ctx, tx, readFrozenSums, at...)
+	if err != nil {
+		return nil, err
+	}
+	if len(sums) == 0 {
+		if sums, err = r.Sums.Frozen(ctx, tx, domain.Closing{TenantID: p.TenantID, PeriodKey: p.PeriodKey, Snapshot: *p.Snapshot}, h); err != nil {
+			return nil, err
 		}
-		for i := range lines {
-			list = append(list, Charge{Feature: lines[i].Feature, SubscriptionID: lines[i].SubscriptionID, Amount: lines[i].Billable})
-		}
-	} else if list, next, err = c.live(ctx, tx, after); err != nil {
-		return nil, nil, err
 	}
-	named := make([]prices.Line, len(list))
-	for i := range list {
-		named[i] = prices.Line{TenantID: c.TenantID, SubscriptionID: list[i].SubscriptionID, Feature: list[i].Feature, PeriodKey: c.PeriodKey}
+	adjusted, err := readSums(ctx, tx, readApproved, append(at, false)...)
+	if err != nil {
+		return nil, err
 	}
-	found, err := prices.Of(ctx, tx, named)
-	for i := range found {
-		list[i].Price = found[i]
+	var verdicts []int64
+	for i := range adjusted {
+		verdicts = append(verdicts, adjusted[i].Grant)
 	}
-	return list, next, err
+	approved, err := r.Sums.OfVerdicts(ctx, tx, p.TenantID, verdicts, h)
+	if err != nil {
+		return nil, err
+	}
+	sums = add(sums, approved)
+	rebuilt, err := readSums(ctx, tx, readApproved, append(at, true)...)
+	if err != nil {
+		return nil, err
+	}
+	lines := h.Lines(sums, p.CutPosition.Number, p.PeriodKey)
+	for i := range rebuilt {
+		rebuilt[i].Grant = lastGrant(lines, &rebuilt[i], h)
+	}
+	return prices.Charge(ctx, tx, h, add(sums, rebuilt), p.CutPosition.Number, p.PeriodKey)
 }
 
-func (c *Charges) live(ctx context.Context, tx pgx.Tx, after place) (list []Charge, next *place, err error) {
-	args := []any{c.TenantID, c.PeriodKey, after.feature, after.subscription, exportPage}
-	err = query.Run(ctx, tx, query.New(readLiveLines, args, query.Each(func(rows pgx.Rows) error {
-		var l Charge
+// lastGrant returns the grant of the last line of a figure, in the order of the axis.
+func lastGrant(lines []domain.ChargeLine, of *domain.GrantSum, h domain.History) int64 {
+	for i := len(lines) - 1; i >= 0; i-- {
+		if l := &lines[i]; l.Feature == of.Feature && l.SubscriptionID == of.SubscriptionID {
+			return l.Grant
+		}
+	}
+	return h.LastGrant(of.SubscriptionID)
+}
+
+// readSums reads sums; those of adjustments have a position in the place of the grant.
+func readSums(ctx context.Context, tx pgx.Tx, sql string, args ...any) (list []domain.GrantSum, err error) {
+	return list, query.Run(ctx, tx, query.New(sql, args, query.Each(func(rows pgx.Rows) error {
+		s := domain.GrantSum{Amount: new(big.Int)}
 		var amount string
-		err := rows.Scan(&l.Feature, &l.SubscriptionID, &amount)
-		l.Amount = json.Number(amount)
-		list = append(list, l)
-		return err
+		if err := rows.Scan(&s.Feature, &s.SubscriptionID, &s.Grant, &amount, &s.EventCount); err != nil {
+			return err
+		}
+		if _, ok := s.Amount.SetString(amount, 10); !ok {
+			return fmt.Errorf("the amount %q of %s is no integer", amount, s.Feature)
+		}
+		list = append(list, s)
+		return nil
 	})))
-	if n := len(list); n == exportPage {
-		next = &place{list[n-1].Feature, list[n-1].SubscriptionID}
+}
+
+// add adds sums to a list, which has each grant of a feature and a subscription once.
+func add(list, more []domain.GrantSum) []domain.GrantSum {
+	list = slices.Clone(list)
+	for _, s := range more {
+		at := slices.IndexFunc(list, func(o domain.GrantSum) bool {
+			return o.Feature == s.Feature && o.SubscriptionID == s.SubscriptionID && o.Grant == s.Grant
+		})
+		if at < 0 {
+			list = append(list, s)
+			continue
+		}
+		list[at].Amount = new(big.Int).Add(list[at].Amount, s.Amount)
+		list[at].EventCount += s.EventCount
 	}
-	return list, next, err
+	return list
+}
+
+// sum adds all lines up.
+func (c *Charges) sum(lines []domain.ChargeLine) {
+	sums := map[string]*big.Int{}
+	counts := map[string]int{}
+	for i := range lines {
+		l := &lines[i]
+		if l.Rated == nil {
+			c.Unpriced++
+			continue
+		}
+		currency := l.Rated.Currency
+		if sums[currency] == nil {
+			sums[currency] = new(big.Int)
+		}
+		sums[currency].Add(sums[currency], l.MicroUnits)
+		counts[currency]++
+	}
+	c.Totals = []ChargeTotal{}
+	for currency, sum := range sums {
+		c.Totals = append(c.Totals, ChargeTotal{currency, prices.MoneyOf(sum), counts[currency]})
+	}
+	slices.SortFunc(c.Totals, func(a, b ChargeTotal) int { return cmp.Compare(a.Currency, b.Currency) })
+}
+
+// pageOfCharges returns at most limit lines behind a place. A place that is gone, since a rebuild counts otherwise, is refused.
+func pageOfCharges(lines []domain.ChargeLine, partition int16, after string, limit int) (page []Charge, next string, err error) {
+	page = []Charge{}
+	if after != "" {
+		at := slices.IndexFunc(lines, func(l domain.ChargeLine) bool { return placeOfCharge(&l) == after })
+		if at < 0 {
+			return nil, "", query.ErrCursorInvalid
+		}
+		lines = lines[at+1:]
+	}
+	for i := range lines[:min(len(lines), limit)] {
+		page = append(page, chargeOf(&lines[i], partition))
+	}
+	if len(lines) > limit && limit > 0 {
+		next = placeOfCharge(&lines[limit-1])
+	}
+	return page, next, nil
+}
+
+func placeOfCharge(l *domain.ChargeLine) string {
+	return strings.Join([]string{l.Feature, l.SubscriptionID.String(), strconv.FormatInt(l.Grant, 10)}, "/")
+}
+
+func chargeOf(l *domain.ChargeLine, partition int16) Charge {
+	c := Charge{Feature: l.Feature, SubscriptionID: l.SubscriptionID, Status: l.Status, From: query.UTC(l.From), To: query.UTC(l.To),
+		Amount: json.Number(l.Amount.String()), EventCount: l.EventCount, Price: l.Rated}
+	if l.Grant != events.GrantBefore {
+		c.Grant = &events.Position{Partition: partition, Number: l.Grant}
+	}
+	if l.Rated != nil {
+		money := prices.MoneyOf(l.MicroUnits)
+		c.Currency, c.MicroUnits, c.Decimal = &l.Rated.Currency, &money.MicroUnits, &money.Decimal
+	}
+	return c
 }

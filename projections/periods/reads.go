@@ -14,11 +14,15 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/prices"
 	"github.com/meterplex/meterplex/projections/query"
 )
 
 // Reads reads periods and their adjustments, for operators. Each answer comes from one snapshot of the database.
-type Reads struct{ query.DB }
+type Reads struct {
+	query.DB
+	Sums prices.Sums // of charges
+}
 
 // Period describes a tenant's period, by its last close or by an earlier snapshot of it.
 type Period struct {
@@ -35,6 +39,7 @@ type Period struct {
 	Logic          *string          `json:"logic"`
 	LogicHash      *string          `json:"logicHash"`
 	FiguresHash    *string          `json:"figuresHash"`
+	ChargesHash    *string          `json:"chargesHash" doc:"Hex SHA-256 of the frozen charges; null without a snapshot, and for one of a release without charges."`
 	Despite        []string         `json:"despite"`
 	Partial        bool             `json:"partial"`
 	Missing        []string         `json:"missing"`
@@ -66,7 +71,7 @@ type Detail struct {
 // $1 is the tenant, $2 a period ("": all that were ever closed), $3 a snapshot (0: that of the last change). A snapshot is there from the request
 // to close on; its figures are there once it is frozen.
 const readPeriods = `
-SELECT q.period_key, last.change, q.snapshot, q.position, s.frozen_position, s.frozen_at, s.logic, s.logic_hash, s.figures_hash,
+SELECT q.period_key, last.change, q.snapshot, q.position, s.frozen_position, s.frozen_at, s.logic, s.logic_hash, s.figures_hash, s.charges_hash,
   coalesce(s.despite, g.despite, '{}'), g.id, coalesce(g.state = 'PARTIAL', false), CASE WHEN g.ended_at IS NULL THEN coalesce(g.missing, '{}') ELSE '{}' END
 FROM (SELECT DISTINCT ON (period_key) period_key, snapshot, change FROM period_changes
   WHERE tenant_id = $1 AND ($2 = '' OR period_key = $2) ORDER BY period_key, position DESC) last
@@ -87,7 +92,7 @@ func scanPeriod(rows pgx.Rows, tenant uuid.UUID) (p Period, err error) {
 	var snapshot int
 	var cut int64
 	var frozen *int64
-	err = rows.Scan(&p.PeriodKey, &change, &snapshot, &cut, &frozen, &p.ClosedAt, &p.Logic, &p.LogicHash, &p.FiguresHash, &p.Despite, &p.SagaID, &p.Partial, &p.Missing)
+	err = rows.Scan(&p.PeriodKey, &change, &snapshot, &cut, &frozen, &p.ClosedAt, &p.Logic, &p.LogicHash, &p.FiguresHash, &p.ChargesHash, &p.Despite, &p.SagaID, &p.Partial, &p.Missing)
 	p.State = (&domain.PeriodChange{Change: change}).State()
 	p.Snapshot, p.CutPosition, p.ClosedAt = &snapshot, &events.Position{Partition: partition, Number: cut}, query.UTC(p.ClosedAt)
 	if frozen != nil {

@@ -1,13 +1,13 @@
-// Package prices finds the prices of lines, and sums up what they cost. A line is an amount of a feature that a subscription used
-// in a period. The package changes nothing, and decides no charge: domain.Price does.
+// Package prices reads what charges are computed from: sums by grant, the histories that name the grants' prices, and versions of prices. The
+// package changes nothing, and decides no charge: domain.ChargeLines does.
 package prices
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/big"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -16,80 +16,96 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// Line names a line.
-type Line struct {
-	TenantID       uuid.UUID
-	SubscriptionID uuid.UUID
-	Feature        string
-	PeriodKey      string
+// Period is a period of a tenant in a generation of the figures, 0: that which is live.
+type Period struct {
+	TenantID   uuid.UUID
+	PeriodKey  string
+	Generation int
 }
 
-// The price that a line's subscription names is that of its last snapshot that grants the feature and took effect before the period's
-// end, so that a later change of the plan does not change an earlier period. If all took effect later, the first counts: usage of a
-// time before the subscription. Positions are above 0, so that snapshots of before sort first.
-const readPrices = `
-SELECT k.n, p.key, p.name, p.currency, p.model, p.micro_units, p.package_size, p.tiers
-FROM unnest($1::uuid[], $2::text[], $3::text[], $4::timestamptz[]) WITH ORDINALITY AS k (tenant_id, subscription_id, feature, ends, n)
-CROSS JOIN LATERAL (
-  SELECT g.value ->> 'price' AS key
-  FROM (SELECT h.snapshot, h.from_position, k.ends IS NULL OR h.effective_from < k.ends AS before FROM subscription_history h
-    WHERE h.tenant_id = k.tenant_id AND h.snapshot ->> 'id' = k.subscription_id) h
-  CROSS JOIN LATERAL json_array_elements(h.snapshot -> 'entitlements') AS g (value)
-  WHERE g.value ->> 'feature' = k.feature
-  ORDER BY CASE WHEN h.before THEN -h.from_position ELSE h.from_position END LIMIT 1) named
-JOIN prices p ON p.key = named.key`
+// Sums reads the sums of usage by grant.
+type Sums interface {
+	// Of returns the sums of periods. The histories are those of the tenants.
+	Of(ctx context.Context, tx pgx.Tx, periods []Period, histories map[uuid.UUID]domain.History) (map[Period][]domain.GrantSum, error)
+	// AsOf returns the sums of a period as of a position of the log.
+	AsOf(ctx context.Context, tx pgx.Tx, period Period, position int64, h domain.History) ([]domain.GrantSum, error)
+	// Frozen returns the sums that the close of a snapshot froze, from the log.
+	Frozen(ctx context.Context, tx pgx.Tx, of domain.Closing, h domain.History) ([]domain.GrantSum, error)
+	// OfVerdicts returns the sums of verdicts, by their positions.
+	OfVerdicts(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, positions []int64, h domain.History) ([]domain.GrantSum, error)
+}
 
-// Of returns the price of each line as it is now, nil for a line without one.
-func Of(ctx context.Context, tx pgx.Tx, lines []Line) ([]*domain.Price, error) {
-	found := make([]*domain.Price, len(lines))
-	if len(lines) == 0 {
+const readHistories = `SELECT tenant_id, from_position, effective_from, snapshot FROM subscription_history WHERE tenant_id = ANY ($1::uuid[]) ORDER BY tenant_id, from_position`
+
+// Histories reads the changes of tenants' subscriptions.
+func Histories(ctx context.Context, tx pgx.Tx, tenants []uuid.UUID) (map[uuid.UUID]domain.History, error) {
+	found := make(map[uuid.UUID]domain.History, len(tenants))
+	return found, query.Run(ctx, tx, query.New(readHistories, []any{tenants}, query.Each(func(rows pgx.Rows) error {
+		var tenant uuid.UUID
+		var e domain.HistoryEntry
+		var snapshot []byte
+		err := rows.Scan(&tenant, &e.FromPosition, &e.EffectiveFrom, &snapshot)
+		if e.EffectiveFrom = e.EffectiveFrom.UTC(); err == nil && snapshot != nil {
+			err = json.Unmarshal(snapshot, &e.Subscription)
+		}
+		found[tenant] = append(found[tenant], e)
+		return err
+	})))
+}
+
+const readVersions = `SELECT v.key, v.version, v.name, v.currency, v.model, v.micro_units, v.package_size, v.tiers
+FROM unnest($1::text[], $2::bigint[]) AS k (key, version) JOIN price_versions v USING (key, version)`
+
+// Versions reads versions of prices.
+func Versions(ctx context.Context, tx pgx.Tx, list []domain.PriceVersion) (map[domain.PriceVersion]*domain.Price, error) {
+	found := make(map[domain.PriceVersion]*domain.Price, len(list))
+	if len(list) == 0 {
 		return found, nil
 	}
-	var tenants []uuid.UUID
-	var subscriptions, features []string
-	var ends []*time.Time
-	for _, l := range lines {
-		tenants, subscriptions, features = append(tenants, l.TenantID), append(subscriptions, l.SubscriptionID.String()), append(features, l.Feature)
-		var end *time.Time
-		if _, at, ok := domain.PeriodBounds(l.PeriodKey); ok {
-			end = &at
-		}
-		ends = append(ends, end)
+	var keys []string
+	var numbers []int64
+	for _, v := range list {
+		keys, numbers = append(keys, v.Key), append(numbers, v.Version)
 	}
-	return found, query.Run(ctx, tx, query.New(readPrices, []any{tenants, subscriptions, features, ends}, query.Each(func(rows pgx.Rows) error {
-		var n int
+	return found, query.Run(ctx, tx, query.New(readVersions, []any{keys, numbers}, query.Each(func(rows pgx.Rows) error {
 		var p domain.Price
 		var tiers []byte
-		if err := rows.Scan(&n, &p.Key, &p.Name, &p.Currency, &p.Model, &p.MicroUnits, &p.PackageSize, &tiers); err != nil {
+		if err := rows.Scan(&p.Key, &p.Version, &p.Name, &p.Currency, &p.Model, &p.MicroUnits, &p.PackageSize, &tiers); err != nil {
 			return err
 		}
 		if err := json.Unmarshal(tiers, &p.Tiers); err != nil {
 			return fmt.Errorf("decode the tiers of %s: %w", p.Key, err)
 		}
-		found[n-1] = &p
+		found[domain.PriceVersion{Key: p.Key, Version: p.Version}] = &p
 		return nil
 	})))
+}
+
+// Latest is the position of terms as they are known now.
+const Latest = math.MaxInt64
+
+// Charge returns the lines of sums with their charges, as known at a position.
+func Charge(ctx context.Context, tx pgx.Tx, h domain.History, sums []domain.GrantSum, position int64, periodKey string) ([]domain.ChargeLine, error) {
+	lines := h.Lines(sums, position, periodKey)
+	versions, err := Versions(ctx, tx, domain.PricesOf(lines))
+	if err != nil {
+		return nil, err
+	}
+	return lines, domain.ChargeLines(lines, versions)
 }
 
 // Money is an exact amount of money.
 type Money struct {
 	MicroUnits json.Number `json:"microUnits" doc:"Millionths of the currency's unit."`
 	Decimal    string      `json:"decimal" doc:"The same as a decimal of the currency's unit." example:"28.60"`
+
+	amount *big.Int
 }
+
+// Amount returns the micro-units.
+func (m *Money) Amount() *big.Int { return m.amount }
 
 // MoneyOf returns an amount of micro-units.
 func MoneyOf(n *big.Int) Money {
-	return Money{json.Number(n.String()), domain.DecimalOfMicroUnits(n)}
-}
-
-// Integer returns an exact amount; nil is 0, as the row that it is of is missing.
-func Integer(n *json.Number) (*big.Int, error) {
-	if n == nil {
-		return new(big.Int), nil
-	}
-	amount, ok := new(big.Int).SetString(n.String(), 10)
-	if !ok {
-		return nil, fmt.Errorf("the amount %q is no integer", n.String())
-	}
-	return amount, nil
+	return Money{json.Number(n.String()), domain.DecimalOfMicroUnits(n), new(big.Int).Set(n)}
 }

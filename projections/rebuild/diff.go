@@ -54,6 +54,8 @@ type DiffRow struct {
 	Adjustment     *json.Number `json:"adjustment,omitempty"`
 	// Charge is what the figures cost; nil if it was not asked for, or the key has no price.
 	Charge *DiffCharge `json:"charge,omitempty"`
+	// Charges are those in further currencies, if a plan in another currency was applied in the period.
+	Charges []DiffCharge `json:"charges,omitempty" nullable:"false" doc:"Charges in further currencies, if the currency changed within the period."`
 }
 
 // Diff is a page of a difference, from one snapshot in which both generations are at the
@@ -87,7 +89,7 @@ func (r *Reads) Diff(ctx context.Context, q DiffQuery) (Diff, error) {
 			d.Next = diffCursor(&d.Data[limit-1])
 		}
 		if q.Priced {
-			if err := price(ctx, tx, d.Data); err != nil {
+			if err := r.price(ctx, tx, c, d.Data); err != nil {
 				return err
 			}
 		}
@@ -115,7 +117,7 @@ func (r *Reads) Diff(ctx context.Context, q DiffQuery) (Diff, error) {
 			d.Tag = now.String()
 		}
 		if q.Priced {
-			if err := c.charges(ctx, tx, q, d.Totals); err != nil {
+			if err := r.charges(ctx, tx, c, q, d.Totals); err != nil {
 				return err
 			}
 		}
@@ -133,7 +135,7 @@ func (r *Reads) EachDiff(ctx context.Context, q DiffQuery, row func(DiffRow) err
 			return fmt.Errorf("prepare to read a difference: %w", err)
 		}
 		if q.Priced {
-			return c.eachPriced(ctx, tx, q, row)
+			return r.eachPriced(ctx, tx, c, q, row)
 		}
 		return c.rows(ctx, tx, q, 0, row)
 	})

@@ -3,7 +3,6 @@ package rebuild
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"math/big"
 	"slices"
 	"strings"
@@ -11,12 +10,13 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/projections/prices"
 )
 
-// DiffCharge is what the two figures of a key cost by the price of the line. A missing row costs nothing.
+// DiffCharge is what the two figures of a key cost in a currency. A missing row costs nothing.
 type DiffCharge struct {
-	Price    string       `json:"price" doc:"The key of the price."`
+	Price    string       `json:"price" doc:"The key of the price of the last line."`
 	Currency string       `json:"currency" doc:"ISO 4217." example:"EUR"`
 	Live     prices.Money `json:"live" doc:"What the live figure costs."`
 	Rebuilt  prices.Money `json:"rebuilt" doc:"What the rebuilt figure costs."`
@@ -36,48 +36,94 @@ type ChargeSum struct {
 // pricedPage is the number of rows that are priced at once.
 const pricedPage = 1000
 
-// price sets the charges of rows.
-func price(ctx context.Context, tx pgx.Tx, rows []DiffRow) error {
-	lines := make([]prices.Line, len(rows))
+// price sets the charges of rows: of the lines of their subscriptions, each by its own price, on the axes of the whole periods.
+func (r *Reads) price(ctx context.Context, tx pgx.Tx, c *Comparison, rows []DiffRow) error {
+	var tenants []uuid.UUID
+	var periods []prices.Period
 	for i := range rows {
-		lines[i] = prices.Line{TenantID: rows[i].TenantID, SubscriptionID: *rows[i].SubscriptionID, Feature: rows[i].Feature, PeriodKey: *rows[i].PeriodKey}
+		row := &rows[i]
+		if !slices.Contains(tenants, row.TenantID) {
+			tenants = append(tenants, row.TenantID)
+		}
+		for _, p := range c.periodsOf(row) {
+			if !slices.Contains(periods, p) {
+				periods = append(periods, p)
+			}
+		}
 	}
-	found, err := prices.Of(ctx, tx, lines)
+	histories, err := prices.Histories(ctx, tx, tenants)
+	if err != nil || len(rows) == 0 {
+		return err
+	}
+	sums, err := r.Sums.Of(ctx, tx, periods, histories)
 	if err != nil {
 		return err
 	}
-	for i, p := range found {
-		if p == nil {
-			continue
-		}
-		live, rebuilt, err := rows[i].amounts()
-		if err != nil {
+	lines := map[prices.Period][]domain.ChargeLine{}
+	var named []domain.PriceVersion
+	for _, p := range periods {
+		lines[p] = histories[p.TenantID].Lines(sums[p], prices.Latest, p.PeriodKey)
+		named = append(named, domain.PricesOf(lines[p])...)
+	}
+	versions, err := prices.Versions(ctx, tx, named)
+	if err != nil {
+		return err
+	}
+	for _, p := range periods {
+		if err := domain.ChargeLines(lines[p], versions); err != nil {
 			return err
 		}
-		before, after := p.Charge(live), p.Charge(rebuilt)
-		rows[i].Charge = &DiffCharge{p.Key, p.Currency, prices.MoneyOf(before), prices.MoneyOf(after), prices.MoneyOf(new(big.Int).Sub(after, before))}
+	}
+	for i := range rows {
+		sides := c.periodsOf(&rows[i])
+		rows[i].charge(lines[sides[0]], lines[sides[1]])
 	}
 	return nil
 }
 
-// amounts returns the figures of a row, 0 for a missing row.
-func (d *DiffRow) amounts() (live, rebuilt *big.Int, err error) {
-	number := func(raw json.RawMessage) *json.Number {
-		if string(raw) == "null" {
-			return nil
+// periodsOf returns the period of a row in the live and in the rebuilt generation.
+func (c *Comparison) periodsOf(row *DiffRow) [2]prices.Period {
+	live, flip := 0, -1
+	for i := range c.base {
+		p := &c.base[i]
+		if (p.TenantID == uuid.Nil || p.TenantID == row.TenantID) && (p.PeriodKey == "" || p.PeriodKey == *row.PeriodKey) && p.flip > flip {
+			live, flip = p.Generation, p.flip
 		}
-		n := json.Number(raw)
-		return &n
 	}
-	if live, err = prices.Integer(number(d.Live)); err != nil {
-		return nil, nil, err
+	return [2]prices.Period{{TenantID: row.TenantID, PeriodKey: *row.PeriodKey, Generation: live}, {TenantID: row.TenantID, PeriodKey: *row.PeriodKey, Generation: c.Rebuild.Generation}}
+}
+
+// charge sets the charges of a row, one for each currency: that of the last line first.
+func (d *DiffRow) charge(live, rebuilt []domain.ChargeLine) {
+	sums := map[string]*[2]big.Int{}
+	var order []string
+	price := map[string]string{}
+	for side, lines := range [][]domain.ChargeLine{live, rebuilt} {
+		for i := range lines {
+			l := &lines[i]
+			if l.Rated == nil || l.Feature != d.Feature || l.SubscriptionID != *d.SubscriptionID {
+				continue
+			}
+			currency := l.Rated.Currency
+			if sums[currency] == nil {
+				sums[currency] = new([2]big.Int)
+				order = append(order, currency)
+			}
+			price[currency] = l.Price
+			sums[currency][side].Add(&sums[currency][side], l.MicroUnits)
+		}
 	}
-	rebuilt, err = prices.Integer(number(d.Rebuilt))
-	return live, rebuilt, err
+	for _, currency := range order {
+		of := sums[currency]
+		d.Charges = append(d.Charges, DiffCharge{price[currency], currency, prices.MoneyOf(&of[0]), prices.MoneyOf(&of[1]), prices.MoneyOf(new(big.Int).Sub(&of[1], &of[0]))})
+	}
+	if len(d.Charges) > 0 {
+		d.Charge, d.Charges = &d.Charges[len(d.Charges)-1], d.Charges[:len(d.Charges)-1]
+	}
 }
 
 // eachPriced passes the rows with their charges, page by page of one snapshot.
-func (c *Comparison) eachPriced(ctx context.Context, tx pgx.Tx, q DiffQuery, take func(DiffRow) error) error {
+func (r *Reads) eachPriced(ctx context.Context, tx pgx.Tx, c *Comparison, q DiffQuery, take func(DiffRow) error) error {
 	for {
 		var page []DiffRow
 		err := c.rows(ctx, tx, q, pricedPage, func(row DiffRow) error {
@@ -87,7 +133,7 @@ func (c *Comparison) eachPriced(ctx context.Context, tx pgx.Tx, q DiffQuery, tak
 		if err != nil {
 			return err
 		}
-		if err := price(ctx, tx, page); err != nil {
+		if err := r.price(ctx, tx, c, page); err != nil {
 			return err
 		}
 		for _, row := range page {
@@ -114,30 +160,16 @@ type chargeSums struct {
 }
 
 // charges adds the sums of the charges of all rows to the totals.
-func (c *Comparison) charges(ctx context.Context, tx pgx.Tx, q DiffQuery, t *DiffTotals) error {
+func (r *Reads) charges(ctx context.Context, tx pgx.Tx, c *Comparison, q DiffQuery, t *DiffTotals) error {
 	q.After, t.Unpriced = "", new(int64)
 	sums := map[chargeKey]*chargeSums{}
-	err := c.eachPriced(ctx, tx, q, func(row DiffRow) error {
+	err := r.eachPriced(ctx, tx, c, q, func(row DiffRow) error {
 		if row.Charge == nil {
 			*t.Unpriced++
 			return nil
 		}
-		live, err := prices.Integer(&row.Charge.Live.MicroUnits)
-		if err != nil {
-			return err
-		}
-		rebuilt, err := prices.Integer(&row.Charge.Rebuilt.MicroUnits)
-		if err != nil {
-			return err
-		}
-		for _, tenant := range []uuid.UUID{uuid.Nil, row.TenantID} {
-			key := chargeKey{tenant, row.Charge.Currency}
-			if sums[key] == nil {
-				sums[key] = new(chargeSums)
-			}
-			sums[key].live.Add(&sums[key].live, live)
-			sums[key].rebuilt.Add(&sums[key].rebuilt, rebuilt)
-			sums[key].keys++
+		for _, charge := range append(row.Charges, *row.Charge) {
+			addCharge(sums, row.TenantID, &charge)
 		}
 		return nil
 	})
@@ -145,6 +177,19 @@ func (c *Comparison) charges(ctx context.Context, tx pgx.Tx, q DiffQuery, t *Dif
 		t.addCharges(sums)
 	}
 	return err
+}
+
+// addCharge adds a charge to the sums of all tenants and of its own.
+func addCharge(sums map[chargeKey]*chargeSums, of uuid.UUID, charge *DiffCharge) {
+	for _, tenant := range []uuid.UUID{uuid.Nil, of} {
+		key := chargeKey{tenant, charge.Currency}
+		if sums[key] == nil {
+			sums[key] = new(chargeSums)
+		}
+		sums[key].live.Add(&sums[key].live, charge.Live.Amount())
+		sums[key].rebuilt.Add(&sums[key].rebuilt, charge.Rebuilt.Amount())
+		sums[key].keys++
+	}
 }
 
 // addCharges orders the sums: of all tenants by currency, of tenants by the greatest change.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/prices"
 	"github.com/meterplex/meterplex/projections/query"
 )
 
@@ -11,5 +12,6 @@ import (
 type Reads struct {
 	query.DB
 	List []projections.Projection
+	Sums prices.Sums   // of charges
 	Keep time.Duration // how long a replaced generation is kept; 0 is DefaultKeep
 }

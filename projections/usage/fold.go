@@ -78,6 +78,7 @@ type Delta struct {
 	Amount int64
 	Count  int64
 	At     time.Time // of the usage
+	Grant  int64     // that the usage is charged by; 0: the verdict names none
 }
 
 var (
@@ -98,7 +99,7 @@ func FoldV1(e *events.Envelope) (Key, Delta, error) {
 	if _, _, ok := domain.PeriodBounds(v.PeriodKey); !ok && v.PeriodKey != domain.PeriodLifetime {
 		return Key{}, Delta{}, fmt.Errorf("%w: %.20q", errPeriodKey, v.PeriodKey)
 	}
-	return Key{e.TenantID, v.Feature, v.PeriodKey, v.ValidatedSubscriptionID}, Delta{v.Amount, v.Count, v.Timestamp}, nil
+	return Key{e.TenantID, v.Feature, v.PeriodKey, v.ValidatedSubscriptionID}, Delta{v.Amount, v.Count, v.Timestamp, v.Grant}, nil
 }
 
 // usageSum is a batch's sum for one aggregate.
@@ -108,6 +109,7 @@ type usageSum struct {
 	count     int64
 	applied   int64
 	last      time.Time
+	byGrant   map[int64]*usageSum // of the verdicts that name a grant
 }
 
 func (s *usageSum) add(partition int16, d Delta) {
@@ -118,6 +120,19 @@ func (s *usageSum) add(partition int16, d Delta) {
 	if s.applied == 1 || d.At.After(s.last) {
 		s.last = d.At
 	}
+	if d.Grant == 0 {
+		return
+	}
+	of := s.byGrant[d.Grant]
+	if of == nil {
+		of = new(usageSum)
+		if s.byGrant == nil {
+			s.byGrant = map[int64]*usageSum{}
+		}
+		s.byGrant[d.Grant] = of
+	}
+	d.Grant = 0
+	of.add(partition, d)
 }
 
 // usageSums holds a batch's sums for a generation's aggregates.
@@ -202,6 +217,9 @@ func (s *usageSums) upsert(ctx context.Context, tx pgx.Tx, generation int, folde
 	if err != nil {
 		return fmt.Errorf("add to usage_aggregates: %w", err)
 	}
+	if err := upsertByGrant(ctx, tx, generation, keys, s.byKey); err != nil {
+		return err
+	}
 	var due figures
 	for i, n := range applied {
 		if n/s.every > (n-c.applied[i])/s.every {
@@ -239,5 +257,5 @@ func (c *usageColumns) add(key Key, s *usageSum) {
 // Statements returns the SQL of the fold that runs for each batch, in sessions that keep their
 // plans: a plan must not depend on the tables' contents when it is made.
 func Statements() map[string]string {
-	return map[string]string{"usage": upsertUsage, "running totals": writeRunningTotals}
+	return map[string]string{"usage": upsertUsage, "usage by grant": addByGrant, "running totals": writeRunningTotals}
 }

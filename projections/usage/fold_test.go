@@ -20,7 +20,7 @@ func TestFoldUsage(t *testing.T) {
 	again.Payload, _ = json.Marshal(events.Reaggregate{Validated: v})
 	for _, e := range []events.Envelope{e, again} {
 		key, delta, err := FoldV1(&e)
-		if err != nil || key != (Key{uuid.UUID{2}, "calls", "2026", uuid.UUID{1}}) || delta != (Delta{-5, -1, time.Unix(0, 0).UTC()}) {
+		if err != nil || key != (Key{uuid.UUID{2}, "calls", "2026", uuid.UUID{1}}) || delta != (Delta{-5, -1, time.Unix(0, 0).UTC(), 0}) {
 			t.Errorf("%+v %+v %v", key, delta, err)
 		}
 	}
@@ -38,7 +38,7 @@ func TestFoldUsage(t *testing.T) {
 func TestUsageSumsCommute(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		deltas := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Delta {
-			return Delta{rapid.Int64().Draw(t, "amount"), rapid.Int64Range(-1, 1).Draw(t, "count"), time.Unix(rapid.Int64Range(-9e9, 9e9).Draw(t, "at"), 0)}
+			return Delta{rapid.Int64().Draw(t, "amount"), rapid.Int64Range(-1, 1).Draw(t, "count"), time.Unix(rapid.Int64Range(-9e9, 9e9).Draw(t, "at"), 0), 0}
 		}), 1, 20).Draw(t, "deltas")
 		var a, b usageSum
 		for _, d := range deltas {

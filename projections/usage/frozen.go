@@ -14,6 +14,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/prices"
 	"github.com/meterplex/meterplex/projections/query"
 )
 
@@ -26,6 +27,19 @@ const closePiece = 32_768
 
 // OfLog folds the figures from the verdicts in the log. The features are those of the catalogue, which keeps all.
 func (f PeriodFigures) OfLog(ctx context.Context, tx pgx.Tx, c domain.Closing, h *domain.PeriodHistory) (domain.Figures, error) {
+	histories, err := prices.Histories(ctx, tx, []uuid.UUID{c.TenantID})
+	if err != nil {
+		return domain.Figures{}, err
+	}
+	figures, err := f.ofLog(ctx, tx, c, h, histories[c.TenantID])
+	if err == nil {
+		figures.Charges, err = prices.Charge(ctx, tx, histories[c.TenantID], figures.Grants, h.Cut(c.PeriodKey, c.Snapshot), c.PeriodKey)
+	}
+	return figures, err
+}
+
+// ofLog is OfLog without the charges.
+func (f PeriodFigures) ofLog(ctx context.Context, tx pgx.Tx, c domain.Closing, h *domain.PeriodHistory, subscriptions domain.History) (domain.Figures, error) {
 	var features []string
 	late := &domain.LateVerdicts{}
 	figures, t, err := f.live(ctx, tx, c,
@@ -39,13 +53,19 @@ func (f PeriodFigures) OfLog(ctx context.Context, tx pgx.Tx, c domain.Closing, h
 	if err != nil {
 		return figures, err
 	}
-	cut := &periodCut{verdicts: t, history: h, closing: c, cut: h.Cut(c.PeriodKey, c.Snapshot), lines: map[Key]*usageSum{}, late: late}
+	cut := &periodCut{verdicts: t, history: h, closing: c, cut: h.Cut(c.PeriodKey, c.Snapshot), lines: map[Key]*usageSum{}, late: late, subscriptions: subscriptions}
 	for some := range slices.Chunk(features, mostAtOnce) {
 		if err := cut.features(ctx, tx, some); err != nil {
 			return figures, err
 		}
 	}
+	grants := grantSums{}
 	for key, sum := range cut.lines {
+		for number, of := range sum.byGrant {
+			if of.amount.Sign() != 0 || of.count != 0 {
+				grants.add(grantKey{key.Feature, key.SubscriptionID, number}, &of.amount, of.count)
+			}
+		}
 		if sum.amount.Sign() == 0 && sum.count == 0 {
 			continue // the same as no line: readers of the answer compute the hash without it
 		}
@@ -53,6 +73,7 @@ func (f PeriodFigures) OfLog(ctx context.Context, tx pgx.Tx, c domain.Closing, h
 			EventCount: sum.count, LastEventAt: sum.last.UTC()})
 	}
 	sortLines(figures.Lines)
+	figures.Grants = grants.list()
 	figures.Late = cut.late
 	figures.LogicHash, err = f.LogicHash(figures.Logic)
 	return figures, err
@@ -90,6 +111,8 @@ type periodCut struct {
 	failed   map[int64]bool                    // verdicts that were not folded; nil: not read
 	lines    map[Key]*usageSum
 	late     *domain.LateVerdicts
+
+	subscriptions domain.History
 }
 
 // The first verdicts of each feature $3 in the period $4, at most $5 of each.
@@ -148,6 +171,7 @@ func (p *periodCut) add(ctx context.Context, tx pgx.Tx, piece []countedUsage) er
 			fallthrough
 		default:
 			if c.position <= p.cut || p.cause(c, causes) <= p.cut {
+				c.delta.Grant = c.grant(p.subscriptions)
 				addTo(p.lines, p.verdicts.partition, c.key, c.delta)
 			}
 		}

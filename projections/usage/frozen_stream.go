@@ -67,6 +67,9 @@ func (p *periodCut) rest(ctx context.Context, tx pgx.Tx, feature string, after i
 		if c, counts := p.fold(&e, feature); counts && e.Position.Number > p.cut {
 			behind = append(behind, c)
 		} else if counts {
+			if err := p.findGrant(&e, &c); err != nil {
+				return err
+			}
 			addTo(p.lines, t.partition, c.key, c.delta)
 		}
 	}
@@ -79,6 +82,20 @@ func (p *periodCut) rest(ctx context.Context, tx pgx.Tx, feature string, after i
 		}
 	}
 	return nil
+}
+
+// findGrant sets the grant of a verdict that names none. The verdict is decoded again only if the history leaves a choice.
+func (p *periodCut) findGrant(e *events.Envelope, c *countedUsage) (err error) {
+	if c.delta.Grant != 0 {
+		return nil
+	}
+	if number, only := p.subscriptions.OnlyGrant(c.key.SubscriptionID, p.closing.PeriodKey); only {
+		c.delta.Grant = number
+		return nil
+	}
+	c.verdict, err = codec.VerdictOf(e)
+	c.delta.Grant = c.grant(p.subscriptions)
+	return err
 }
 
 // readFailures reads the failures of the tenant, once.

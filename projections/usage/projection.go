@@ -19,7 +19,7 @@ type Reads struct {
 
 func Projection(folds projections.Versions[Fold], newID func() uuid.UUID) projections.Projection {
 	return projections.Projection{
-		Name: projections.ProjectionUsage, Consumer: Consumer(newID, folds), Tables: []string{"usage_aggregates", "usage_running_totals"}, ByPeriod: true,
+		Name: projections.ProjectionUsage, Consumer: Consumer(newID, folds), Tables: []string{"usage_aggregates", "usage_running_totals", "usage_by_grant"}, ByPeriod: true,
 		Diff: projections.Difference{
 			Rows: readUsageDiff, Totals: readUsageTotals, Largest: readLargestUsageDiff, Closed: countClosedUsageDiff, Sums: true, Periods: true,
 			Columns: []string{"tenantId", "feature", "periodKey", "subscriptionId", "live", "rebuilt", "delta", "eventCount", "liveEventCount", "closedSnapshot", "adjustment"},

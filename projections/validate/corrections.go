@@ -181,7 +181,7 @@ func (t *targets) scan(rows pgx.Rows) error {
 		verdict.Subject, verdict.OccurredAt = events.UsageValidated, *usedAt
 		v, err := codec.VerdictOf(&verdict)
 		target.Counted, target.Timestamp, target.Amount = true, v.Timestamp.UTC(), v.Amount
-		target.Verdict = domain.Verdict{SubscriptionID: v.ValidatedSubscriptionID, FeatureType: v.FeatureType, PeriodKey: v.PeriodKey}
+		target.Verdict = domain.Verdict{SubscriptionID: v.ValidatedSubscriptionID, FeatureType: v.FeatureType, PeriodKey: v.PeriodKey, Grant: v.Grant}
 		if n > 0 {
 			target.Amount = after
 		}

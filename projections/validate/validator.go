@@ -91,7 +91,8 @@ func (j *Judgement) judge(e *events.Envelope, h domain.History, body json.RawMes
 		return events.LateUsage, nil
 	}
 	j.Admitted = true
-	j.Verdict = domain.Verdict{SubscriptionID: admission.SubscriptionID, FeatureType: admission.FeatureType, PeriodKey: admission.PeriodKey}
+	j.Verdict = domain.Verdict{SubscriptionID: admission.SubscriptionID, FeatureType: admission.FeatureType, PeriodKey: admission.PeriodKey,
+		Grant: h.PricedGrantOf(e.Position.Number, j.Usage.Timestamp, admission.SubscriptionID, j.Usage.Feature)}
 	if admission.By == events.ByCommit {
 		return events.LateCommit, nil
 	}
@@ -172,7 +173,7 @@ func validated(e *events.Envelope, j *Judgement, id uuid.UUID) events.Pending {
 	verdict := events.Validated{
 		RawPosition: j.Origin, EventID: j.Usage.EventID, Feature: j.Usage.Feature,
 		Amount: j.Usage.Amount, Count: 1, Timestamp: j.Usage.Timestamp,
-		ValidatedSubscriptionID: j.Verdict.SubscriptionID, FeatureType: j.Verdict.FeatureType, PeriodKey: j.Verdict.PeriodKey,
+		ValidatedSubscriptionID: j.Verdict.SubscriptionID, FeatureType: j.Verdict.FeatureType, PeriodKey: j.Verdict.PeriodKey, Grant: j.Verdict.Grant,
 		Admitted: j.Admitted, CorrectedUsage: j.Change, Late: j.Late,
 	}
 	if c := j.Change; c != nil {

@@ -54,7 +54,7 @@ type grammar struct {
 	Keys          KeysCmd          `cmd:"" help:"API keys of tenants, and operator keys."`
 	Features      FeaturesCmd      `cmd:"" help:"Features that tenants can use."`
 	Plans         PlansCmd         `cmd:"" help:"Named sets of entitlements."`
-	Prices        PricesCmd        `cmd:"" help:"Prices of amounts, to preview charges."`
+	Prices        PricesCmd        `cmd:"" help:"Prices of amounts, by which usage is charged."`
 	Subscriptions SubscriptionsCmd `cmd:"" help:"Which tenant has which plan."`
 	Usage         UsageCmd         `cmd:"" help:"Usage events and their sums."`
 	Events        EventsCmd        `cmd:"" help:"The event log: the whole history."`

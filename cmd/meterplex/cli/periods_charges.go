@@ -14,7 +14,8 @@ type PeriodsChargesCmd struct{ OneSnapshot }
 
 // Help returns the long help text.
 func (PeriodsChargesCmd) Help() string {
-	return `A preview by the prices of the present: of a closed period by its billable amounts, of any other by its live figures. No invoice, and no tax.`
+	return `Each line is usage under one grant of a subscription, by the version of the price that the grant names: of a closed period by its billable amounts, of any other by its
+live figures. Lines of the status BEFORE or TRIALING cost 0, unless the plan charges trials. No invoice, and no tax.`
 }
 
 // chargesPage is a page of charges. Totals and Unpriced are of all pages.
@@ -41,23 +42,31 @@ type chargeTotal struct {
 // charge is a line of the table, with the key of its price.
 type charge struct {
 	Feature        string          `json:"feature"`
+	Status         string          `json:"status"`
 	Amount         json.RawMessage `json:"amount"`
 	Price          *priceKey       `json:"price"`
+	Version        *int64          `json:"version"` // of the price
 	Currency       *string         `json:"currency"`
 	Decimal        *string         `json:"decimal"`
 	MicroUnits     *json.Number    `json:"microUnits"`
+	From           *string         `json:"from"`
+	To             *string         `json:"to"`
 	SubscriptionID string          `json:"subscriptionId"`
 }
 
-type priceKey struct{ Key string }
+type priceKey struct {
+	Key     string
+	version int64
+}
 
 // UnmarshalJSON reads a price.
 func (k *priceKey) UnmarshalJSON(raw []byte) error {
 	var p struct {
-		Key string `json:"key"`
+		Key     string `json:"key"`
+		Version int64  `json:"version"`
 	}
 	err := json.Unmarshal(raw, &p)
-	k.Key = p.Key
+	k.Key, k.version = p.Key, p.Version
 	return err
 }
 
@@ -77,11 +86,14 @@ func (c *PeriodsChargesCmd) Run(a *app) error {
 		}
 		return a.object(raw)
 	}
-	p := a.rows("feature", "amount", "price", "currency", "decimal", "microUnits", "subscriptionId")
+	p := a.rows("feature", "status", "amount", "price", "version", "currency", "decimal", "microUnits", "from", "to", "subscriptionId")
 	for _, line := range whole.Data {
 		var l charge
 		if err := json.Unmarshal(line, &l); err != nil {
 			return fmt.Errorf("read a charge: %w", err)
+		}
+		if l.Price != nil {
+			l.Version = &l.Price.version
 		}
 		row, err := json.Marshal(l)
 		if err != nil {

@@ -56,7 +56,7 @@ func (PlansPut) Help() string {
     --entitlement input_tokens=unlimited,SOFT,MONTHLY
     --entitlement sso
 
-The limit is a whole number or unlimited; the behavior HARD or SOFT; the period MONTHLY, ANNUALLY or NEVER; the last words onIngest of the API, record by default, and the key of a price behind price:. A BOOLEAN feature is its name alone.
+The limit is a whole number or unlimited; the behavior HARD or SOFT; the period MONTHLY, ANNUALLY or NEVER; the last words onIngest of the API, record by default, the key of a price behind price:, and trial:charged if usage of a trial is charged. A BOOLEAN feature is its name alone.
 
 A change of a plan changes no subscription that runs: subscriptions update --plan applies it.`
 }
@@ -91,7 +91,7 @@ func (c *PlansPut) Run(a *app) error {
 	return a.change(http.MethodPut, path, body)
 }
 
-// parseEntitlement parses feature=limit,behavior,period,onIngest,price:key; the service
+// parseEntitlement parses feature=limit,behavior,period,onIngest,price:key,trial:charged; the service
 // validates the words.
 func parseEntitlement(text string) (client.Entitlement, error) {
 	feature, grant, limited := strings.Cut(text, "=")
@@ -100,6 +100,9 @@ func parseEntitlement(text string) (client.Entitlement, error) {
 		return e, nil
 	}
 	parts := strings.Split(grant, ",")
+	if last := len(parts) - 1; last > 2 && parts[last] == "trial:charged" {
+		e.ChargeTrial, parts = true, parts[:last]
+	}
 	if last := len(parts) - 1; last > 2 && strings.HasPrefix(parts[last], "price:") {
 		e.Price, parts = strings.TrimPrefix(parts[last], "price:"), parts[:last]
 	}

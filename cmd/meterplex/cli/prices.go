@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -14,9 +15,11 @@ import (
 
 // PricesCmd groups the prices commands.
 type PricesCmd struct {
-	Put  PricesPut  `cmd:"" help:"Create or change a price."`
-	List PricesList `cmd:"" help:"List the prices."`
-	Show PricesShow `cmd:"" help:"Show one price."`
+	Put      PricesPut      `cmd:"" help:"Create or change a price."`
+	List     PricesList     `cmd:"" help:"List the prices."`
+	Show     PricesShow     `cmd:"" help:"Show one price."`
+	Evaluate PricesEvaluate `cmd:"" help:"Show what a period costs each tenant by another price."`
+	Versions PricesVersions `cmd:"" help:"List the versions of a price."`
 }
 
 // PricesPut creates or changes a price.
@@ -104,7 +107,112 @@ type PricesList struct{ Limit }
 
 // Run prints the rows.
 func (c *PricesList) Run(a *app) error {
-	return a.list("/prices", nil, c.Limit.Limit, "key", "name", "currency", "model", "microUnits", "packageSize", "tiers")
+	return a.list("/prices", nil, c.Limit.Limit, "key", "version", "name", "currency", "model", "microUnits", "packageSize", "tiers")
+}
+
+// PricesEvaluate shows what a period costs by another price.
+type PricesEvaluate struct {
+	PriceKey string `arg:"" optional:"" name:"price" help:"A defined price; --file for one that is not."`
+	Version  *int64 `placeholder:"N" help:"Its version (default: the current one)."`
+	File     string `placeholder:"FILE" help:"Read {\"currency\":…,\"model\":…} from a JSON file; needs --feature."`
+	Period   string `required:"" placeholder:"KEY" help:"A month, a year or lifetime."`
+	Feature  string `placeholder:"KEY" help:"The feature whose lines are evaluated (default: those of the price)."`
+	Tenant   string `placeholder:"ID" help:"Of this tenant only."`
+	Position string `placeholder:"POSITION" help:"The usage as known at a position; needs --tenant."`
+	Rebuild  string `placeholder:"ID" help:"The figures of a rebuild of usage_aggregates."`
+}
+
+// Run prints the tenants, all pages.
+func (c *PricesEvaluate) Run(a *app) error {
+	body := map[string]any{"periodKey": c.Period}
+	for name, text := range map[string]string{"priceKey": c.PriceKey, "feature": c.Feature, "tenantId": c.Tenant, "position": c.Position, "rebuildId": c.Rebuild} {
+		if text != "" {
+			body[name] = text
+		}
+	}
+	if c.Version != nil {
+		body["version"] = *c.Version
+	}
+	if c.File != "" {
+		text, err := os.ReadFile(c.File)
+		if err != nil {
+			return fmt.Errorf("read the price: %w", err)
+		}
+		body["price"] = json.RawMessage(text)
+	}
+	return c.print(a, body)
+}
+
+// evaluatedPage is a page of an evaluation.
+type evaluatedPage struct {
+	Data []struct {
+		TenantID  string        `json:"tenantId"`
+		Basis     string        `json:"basis"`
+		Amount    json.Number   `json:"amount"`
+		Charged   []chargeTotal `json:"charged"`
+		Evaluated chargeTotal   `json:"evaluated"`
+		Delta     *money        `json:"delta"`
+	} `json:"data"`
+	NextCursor *string `json:"nextCursor"`
+}
+
+// evaluatedRow is a line of the table.
+type evaluatedRow struct {
+	TenantID  string      `json:"tenantId"`
+	Basis     string      `json:"basis"`
+	Amount    json.Number `json:"amount"`
+	Charged   string      `json:"charged"`
+	Evaluated string      `json:"evaluated"`
+	Delta     *string     `json:"delta"`
+}
+
+func (c *PricesEvaluate) print(a *app, body map[string]any) error {
+	cl, err := a.newClient()
+	if err != nil {
+		return err
+	}
+	p := a.rows("tenantId", "basis", "amount", "charged", "evaluated", "delta")
+	for path := "/prices/evaluate?limit=1000"; path != ""; {
+		raw, err := cl.Post(a.ctx, path, "", body)
+		if err != nil {
+			return err
+		}
+		var page evaluatedPage
+		if err := json.Unmarshal(raw, &page); err != nil {
+			return fmt.Errorf("read an evaluation: %w", err)
+		}
+		for _, e := range page.Data {
+			row := evaluatedRow{TenantID: e.TenantID, Basis: e.Basis, Amount: e.Amount, Evaluated: e.Evaluated.Decimal + " " + e.Evaluated.Currency}
+			for i, t := range e.Charged {
+				row.Charged += strings.Repeat(", ", min(i, 1)) + t.Decimal + " " + t.Currency
+			}
+			if e.Delta != nil {
+				row.Delta = &e.Delta.Decimal
+			}
+			line, err := json.Marshal(row)
+			if err != nil {
+				return fmt.Errorf("write an evaluation: %w", err)
+			}
+			if err := p.Row(line); err != nil {
+				return err
+			}
+		}
+		if path = ""; page.NextCursor != nil {
+			path = "/prices/evaluate?limit=1000&cursor=" + url.QueryEscape(*page.NextCursor)
+		}
+	}
+	return p.Close()
+}
+
+// PricesVersions lists the versions of a price.
+type PricesVersions struct {
+	PriceKey string `arg:"" name:"price" help:"Its key."`
+	Limit
+}
+
+// Run prints the rows.
+func (c *PricesVersions) Run(a *app) error {
+	return a.list(client.Path("prices", c.PriceKey, "versions"), nil, c.Limit.Limit, "version", "name", "currency", "model", "microUnits", "packageSize", "tiers")
 }
 
 // PricesShow shows a price.

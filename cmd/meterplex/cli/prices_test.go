@@ -39,11 +39,11 @@ func TestBadTiersAreRefused(t *testing.T) {
 func TestPeriodsChargesPrintsLinesAndTotals(t *testing.T) {
 	p := newFakeService(t)
 	p.catalog["/api/v1/tenants/t1/periods/2026-05/charges"] = json.RawMessage(`{"tenantId":"t1","periodKey":"2026-05","state":"CLOSED","snapshot":1,"basis":"billable","data":[
-{"feature":"a","subscriptionId":"s1","amount":90071992547409930001,"price":{"key":"p","model":"flat"},"currency":"EUR","microUnits":1500000,"decimal":"1.50"},
-{"feature":"b","subscriptionId":"s1","amount":1,"price":null,"currency":null,"microUnits":null,"decimal":null}],
+{"feature":"a","status":"ACTIVE","from":"2026-05-01T00:00:00Z","to":null,"subscriptionId":"s1","amount":90071992547409930001,"price":{"key":"p","version":2,"model":"flat"},"currency":"EUR","microUnits":1500000,"decimal":"1.50"},
+{"feature":"b","status":"BEFORE","subscriptionId":"s1","amount":1,"price":null,"currency":null,"microUnits":null,"decimal":null}],
 "totals":[{"currency":"EUR","microUnits":1500000,"decimal":"1.50","lines":1}],"unpriced":1,"asOfPosition":"17-1","nextCursor":null}`)
 	code, out, errs := newConsole(t, p).run("periods", "charges", "2026-05", "--tenant", "t1", "-o", "csv")
-	if want := "feature,amount,price,currency,decimal,microUnits,subscriptionId\na,90071992547409930001,p,EUR,1.50,1500000,s1\nb,1,,,,,s1\n"; code != exitYes || out != want {
+	if want := "feature,status,amount,price,version,currency,decimal,microUnits,from,to,subscriptionId\na,ACTIVE,90071992547409930001,p,2,EUR,1.50,1500000,2026-05-01T00:00:00Z,,s1\nb,BEFORE,1,,,,,,,,s1\n"; code != exitYes || out != want {
 		t.Errorf("exit code %d\n%s%s", code, out, errs)
 	}
 	if errs != "Total by billable amounts: 1.50 EUR.\n1 line without a price.\n" {

@@ -11,7 +11,7 @@ type SubscriptionsCmd struct {
 	Create SubscriptionsCreate `cmd:"" help:"Give a tenant a plan."`
 	List   SubscriptionsList   `cmd:"" help:"List a tenant's subscriptions."`
 	Show   SubscriptionsShow   `cmd:"" help:"Show one subscription with its grants."`
-	Update SubscriptionsUpdate `cmd:"" help:"Change a subscription's status, or apply a plan."`
+	Update SubscriptionsUpdate `cmd:"" help:"Change a subscription's status, apply a plan, or its current prices."`
 }
 
 // TenantFlag names the tenant.
@@ -28,18 +28,21 @@ type SubscriptionsCreate struct {
 	TenantFlag
 	Plan   string  `required:"" placeholder:"KEY" help:"The plan's key."`
 	Status *string `placeholder:"STATUS" help:"ACTIVE (the default), TRIALING or PAST_DUE."`
+	Starts *string `name:"starts-at" placeholder:"TIME" help:"Its start, also in the past (default: now). Usage before the first subscription of the tenant counts, and costs 0."`
 	Once
 	Because
 }
 
 // Run prints the subscription with the snapshot of its plan.
 func (c *SubscriptionsCreate) Run(a *app) error {
-	return a.create(c.subscriptions(), c.IdempotencyKey, subscriptionBody{&c.Plan, c.Status})
+	return a.create(c.subscriptions(), c.IdempotencyKey, subscriptionBody{Plan: &c.Plan, Status: c.Status, StartsAt: c.Starts})
 }
 
 type subscriptionBody struct {
-	Plan   *string `json:"plan,omitempty"`
-	Status *string `json:"status,omitempty"`
+	Plan     *string `json:"plan,omitempty"`
+	Status   *string `json:"status,omitempty"`
+	StartsAt *string `json:"startsAt,omitempty"`
+	Prices   *string `json:"prices,omitempty"`
 }
 
 // SubscriptionsList lists subscriptions.
@@ -50,7 +53,7 @@ type SubscriptionsList struct {
 
 // Run prints the rows.
 func (c *SubscriptionsList) Run(a *app) error {
-	return a.list(c.subscriptions(), nil, c.Limit.Limit, "id", "plan", "status", "createdAt")
+	return a.list(c.subscriptions(), nil, c.Limit.Limit, "id", "plan", "status", "startsAt", "createdAt")
 }
 
 // SubscriptionsShow shows a subscription.
@@ -68,10 +71,11 @@ type SubscriptionsUpdate struct {
 	ID     string  `arg:"" help:"The subscription's id."`
 	Status *string `xor:"change" required:"" placeholder:"STATUS" help:"ACTIVE, TRIALING, PAST_DUE, CANCELLED or EXPIRED; only the first two accept usage."`
 	Plan   *string `xor:"change" required:"" placeholder:"KEY" help:"Take a new snapshot, of this plan."`
+	Prices *string `xor:"change" required:"" placeholder:"current" help:"current: move on to the current versions of the prices."`
 	Because
 }
 
 // Run prints the changed subscription.
 func (c *SubscriptionsUpdate) Run(a *app) error {
-	return a.change(http.MethodPatch, c.subscriptions(c.ID), subscriptionBody{c.Plan, c.Status})
+	return a.change(http.MethodPatch, c.subscriptions(c.ID), subscriptionBody{Plan: c.Plan, Status: c.Status, Prices: c.Prices})
 }

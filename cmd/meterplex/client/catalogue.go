@@ -24,6 +24,7 @@ type Entitlement struct {
 	ResetPeriod   string `json:"resetPeriod,omitempty"`
 	OnIngest      string `json:"onIngest,omitempty"`
 	Price         string `json:"price,omitempty"`
+	ChargeTrial   bool   `json:"chargeTrial,omitempty"`
 }
 
 // Price is a price of an amount, in micro-units.

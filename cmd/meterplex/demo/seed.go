@@ -72,6 +72,9 @@ func (d *Demo) seed(ctx context.Context) error {
 	return d.findKey(ctx)
 }
 
+// historyStart is the start of the demo's subscription. It covers all usage that is imported.
+const historyStart = "2020-01-01T00:00:00Z"
+
 // Subscribe subscribes the tenant to the demo's plan, unless it has a subscription.
 func Subscribe(ctx context.Context, operator *client.Client, tenantID string) error {
 	path, active := client.Path("tenants", tenantID, "subscriptions"), false
@@ -84,7 +87,7 @@ func Subscribe(ctx context.Context, operator *client.Client, tenantID string) er
 	if err != nil || active {
 		return err
 	}
-	_, err = operator.Post(ctx, path, "", map[string]string{"plan": "demo", "status": "ACTIVE"})
+	_, err = operator.Post(ctx, path, "", map[string]string{"plan": "demo", "status": "ACTIVE", "startsAt": historyStart})
 	return err
 }
 

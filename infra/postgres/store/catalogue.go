@@ -19,8 +19,8 @@ const (
 	tenantColumns       = `id, name, class, status, data_residency, created_at, external_ids, metadata, late_usage, close_after_hours, billing_provider, billing_customer`
 	featureColumns      = `lookup_key, name, type, unit, group_by, billing_event`
 	planColumns         = `key, name, entitlements`
-	priceColumns        = `key, name, currency, model, micro_units, package_size, tiers`
-	subscriptionColumns = `id, tenant_id, plan, status, entitlements, created_at`
+	priceColumns        = `key, version, name, currency, model, micro_units, package_size, tiers`
+	subscriptionColumns = `id, tenant_id, plan, status, entitlements, starts_at, created_at`
 )
 
 // one turns "no rows" into nil.
@@ -63,7 +63,7 @@ func scanPlan(row pgx.Row) (*domain.Plan, error) {
 func scanPrice(row pgx.Row) (*domain.Price, error) {
 	var p domain.Price
 	var tiers []byte
-	err := row.Scan(&p.Key, &p.Name, &p.Currency, &p.Model, &p.MicroUnits, &p.PackageSize, &tiers)
+	err := row.Scan(&p.Key, &p.Version, &p.Name, &p.Currency, &p.Model, &p.MicroUnits, &p.PackageSize, &tiers)
 	if err == nil {
 		err = json.Unmarshal(tiers, &p.Tiers)
 	}
@@ -73,7 +73,7 @@ func scanPrice(row pgx.Row) (*domain.Price, error) {
 func scanSubscription(row pgx.Row) (*domain.Subscription, error) {
 	var s domain.Subscription
 	var entitlements []byte
-	err := row.Scan(&s.ID, &s.TenantID, &s.Plan, &s.Status, &entitlements, &s.CreatedAt)
+	err := row.Scan(&s.ID, &s.TenantID, &s.Plan, &s.Status, &entitlements, &s.StartsAt, &s.CreatedAt)
 	if err == nil {
 		err = json.Unmarshal(entitlements, &s.Entitlements)
 	}
@@ -203,6 +203,11 @@ func (c *Catalogue) Price(ctx context.Context, key string) (*domain.Price, error
 	return get(ctx, c, scanPrice, `SELECT `+priceColumns+` FROM prices WHERE key = $1`, key)
 }
 
+// PriceVersions lists the versions of a price.
+func (c *Catalogue) PriceVersions(ctx context.Context, key string, after int64, limit int) ([]domain.Price, error) {
+	return list(ctx, c, scanPrice, `SELECT `+priceColumns+` FROM price_versions WHERE key = $1 AND version > $2 ORDER BY version LIMIT $3`, key, after, limit)
+}
+
 // Subscriptions lists a tenant's subscriptions by id.
 func (c *Catalogue) Subscriptions(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.Subscription, error) {
 	return list(ctx, c, scanSubscription, `SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND id > $2 ORDER BY id LIMIT $3`, tenant, afterID(p), p.Limit)
@@ -212,7 +217,7 @@ func (c *Catalogue) Subscriptions(ctx context.Context, tenant uuid.UUID, p comma
 // plan: 10,000 subscriptions take some tens of milliseconds.
 const subscriptionsOfPlanSQL = `SELECT ` + subscriptionColumns + ` FROM subscriptions s
  WHERE plan = $1 AND id > $2 AND (NOT $3 OR status NOT IN ('CANCELLED', 'EXPIRED') AND
-  (SELECT coalesce(jsonb_agg(jsonb_strip_nulls(e - 'type' - 'unit') ORDER BY n), '[]') FROM jsonb_array_elements(s.entitlements::jsonb) WITH ORDINALITY AS x (e, n))
+  (SELECT coalesce(jsonb_agg(jsonb_strip_nulls(e - 'type' - 'unit' - 'priceVersion') ORDER BY n), '[]') FROM jsonb_array_elements(s.entitlements::jsonb) WITH ORDINALITY AS x (e, n))
    IS DISTINCT FROM (SELECT jsonb_strip_nulls(CASE jsonb_typeof(p.entitlements::jsonb) WHEN 'array' THEN p.entitlements::jsonb ELSE '[]' END) FROM plans p WHERE p.key = $1))
  ORDER BY id LIMIT $4`
 

@@ -190,8 +190,8 @@ func (t *changeTx) FrozenDespite(c domain.Closing) (despite []string, err error)
 }
 
 const (
-	addSnapshotSQL = `INSERT INTO period_snapshots (tenant_id, period_key, snapshot, cut, frozen_position, frozen_at, logic, logic_hash, figures_hash, lines, despite)
- VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
+	addSnapshotSQL = `INSERT INTO period_snapshots (tenant_id, period_key, snapshot, cut, frozen_position, frozen_at, logic, logic_hash, figures_hash, lines, despite, charges_hash)
+ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`
 	addLinesSQL = `INSERT INTO period_lines (tenant_id, period_key, snapshot, feature, subscription_id, amount, event_count, last_event_at)
  SELECT $1, $2, $3, * FROM unnest($4::text[], $5::uuid[], $6::numeric[], $7::bigint[], $8::timestamptz[])`
 )
@@ -205,8 +205,36 @@ func (t *changeTx) SaveSnapshot(s domain.Snapshot) error {
 		features[i], subscriptions[i], amounts[i], counts[i], lasts[i] = l.Feature, l.SubscriptionID, l.Amount.String(), l.EventCount, l.LastEventAt
 	}
 	t.queue("snapshot of a period", addSnapshotSQL, s.TenantID, s.PeriodKey, s.Snapshot, s.Cut, s.FrozenPosition, s.FrozenAt,
-		s.Figures.Logic, s.Figures.LogicHash, s.FiguresHash, n, s.Despite)
+		s.Figures.Logic, s.Figures.LogicHash, s.FiguresHash, n, s.Despite, s.ChargesHash)
+	t.queueCharges(s)
 	return t.exec("snapshot's lines", addLinesSQL, s.TenantID, s.PeriodKey, s.Snapshot, features, subscriptions, amounts, counts, lasts)
+}
+
+const addChargesSQL = `INSERT INTO period_charges (tenant_id, period_key, snapshot, feature, subscription_id, grant_number, status, starts, ends, amount, event_count,
+  price, price_version, currency, micro_units)
+SELECT $1, $2, $3, * FROM unnest($4::text[], $5::uuid[], $6::bigint[], $7::text[], $8::timestamptz[], $9::timestamptz[], $10::numeric[], $11::bigint[],
+  $12::text[], $13::bigint[], $14::text[], $15::numeric[])`
+
+// queueCharges inserts the charges of a snapshot.
+func (t *changeTx) queueCharges(s domain.Snapshot) {
+	var features, statuses, amounts []string
+	var subscriptions []uuid.UUID
+	var grants, counts []int64
+	var starts, ends []*time.Time
+	var prices, currencies, charges []*string
+	var versions []*int64
+	for i := range s.Figures.Charges {
+		l := s.Figures.Charges[i].Frozen()
+		features, subscriptions, grants, statuses = append(features, l.Feature), append(subscriptions, l.SubscriptionID), append(grants, l.Grant), append(statuses, l.Status)
+		starts, ends, amounts, counts = append(starts, l.From), append(ends, l.To), append(amounts, l.Amount), append(counts, l.EventCount)
+		if l.Price == "" {
+			prices, versions, currencies, charges = append(prices, nil), append(versions, nil), append(currencies, nil), append(charges, nil)
+			continue
+		}
+		prices, versions, currencies, charges = append(prices, &l.Price), append(versions, &l.PriceVersion), append(currencies, &l.Currency), append(charges, &l.MicroUnits)
+	}
+	t.queue("snapshot's charges", addChargesSQL, s.TenantID, s.PeriodKey, s.Snapshot, features, subscriptions, grants, statuses, starts, ends, amounts, counts,
+		prices, versions, currencies, charges)
 }
 
 const (

@@ -333,9 +333,9 @@ func (t *changeTx) SaveSubscription(s domain.Subscription) error {
 	if err != nil {
 		return fmt.Errorf("encoding a subscription: %w", err)
 	}
-	return t.exec("subscription", `INSERT INTO subscriptions (`+subscriptionColumns+`) VALUES ($1, $2, $3, $4, $5, $6)
+	return t.exec("subscription", `INSERT INTO subscriptions (`+subscriptionColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7)
  ON CONFLICT (id) DO UPDATE SET plan = excluded.plan, status = excluded.status, entitlements = excluded.entitlements`,
-		s.ID, s.TenantID, s.Plan, s.Status, entitlements, s.CreatedAt)
+		s.ID, s.TenantID, s.Plan, s.Status, entitlements, s.StartsAt, s.CreatedAt)
 }
 
 func (t *changeTx) SaveHistory(tenant uuid.UUID, e domain.HistoryEntry) error {
