@@ -155,6 +155,8 @@ func plantsInFigures() []planted {
 		{check: series, sql: region(1, 0, "eu") + region(-1, 0, "us")},
 		// as if "us" had come too late
 		{check: series, sql: `DELETE FROM usage_series_values WHERE value = 'us';` + region(2, 1, "other") + region(-2, -1, "us")},
+		{check: "P8 usage_by_grant equals the sum of the verdicts that name a grant", sql: `INSERT INTO usage_by_grant
+ SELECT generation, partition, tenant_id, feature, period_key, subscription_id, 1, amount, event_count, applied_count FROM usage_aggregates` + one("usage_aggregates")},
 		{check: "P12 running totals equal the sums of the log up to their positions", sql: `INSERT INTO usage_running_totals
  SELECT generation, partition, tenant_id, feature, period_key, (SELECT min(position) FROM consumer_checkpoints
  WHERE generation = 1 AND partition = {p} AND consumer = 'meterplex-usage-aggregator'), subscription_id, amount + 1, event_count,
@@ -222,6 +224,8 @@ func plantsInPeriods() []planted {
 				strings.Replace(frozen, "71", "72", 1)},
 		{check: adjustments, sql: `UPDATE adjustments SET amount = amount + 1` + commit},
 		{check: adjustments, sql: `UPDATE adjustments SET kind = 'RETRY'` + commit},
+		{check: "P8 each frozen charge follows from its figure, its grant and the version of its price",
+			sql: `UPDATE period_charges SET amount = amount + 1` + snapshot},
 		{check: adjustments, sql: `DELETE FROM adjustments` + commit},
 		{check: adjustments, sql: `INSERT INTO adjustments SELECT gen_random_uuid(), tenant_id, period_key, snapshot, feature, subscription_id,
  kind, amount,
@@ -250,7 +254,7 @@ func plantsInPeriods() []planted {
 func plantsInBilling(anywhere string) []planted {
 	const pushes = "P8 the pushes of each closed period are its billable figure, and each is delivered once"
 	const failures = "P8 the failures of pushes and the differences to the provider's totals are those of the log"
-	const prices = "P8 each price is its last version in the log"
+	const prices = "P8 each version of a price is that of the log"
 	const hooks = "P3 each event that a webhook selects has one delivery, and each delivery an event of its tenant"
 	const hook = ` WHERE tenant_id = {tenant}`
 	push := func(period, n, state, failures string) string {
@@ -284,6 +288,7 @@ func plantsInBilling(anywhere string) []planted {
 		{check: hooks, sql: `DELETE FROM webhook_deliveries` + hook + ` AND type = 'period.closed'`},
 		{check: prices, args: anywhere, sql: `UPDATE prices SET currency = 'USD' WHERE key = 'tiered'`},
 		{check: prices, args: anywhere, sql: `DELETE FROM prices`},
+		{check: prices, args: anywhere, sql: `UPDATE price_versions SET currency = 'USD' WHERE key = 'tiered'`},
 	}
 }
 

@@ -8,13 +8,13 @@ import (
 
 // report holds the result of each check, one for each line of the output.
 type report struct {
-	positions, logOrder, placement, dedupeKeys, payloadHashes, headCounters, checkpointBounds, unchanged                    *tally
-	verdicts, verdictContents, usageAggregates, runningTotals, entitlementUsage, usageSeries, consumedVerdicts, deadLetters *tally
-	correctedUsage, quotaAccounts, quotaGrants, reservationLives, reservations, thresholdCrossings                          *tally
-	frozenFigures, frozenSums, adjustments, adjustmentStates, closedPeriods, pushes                                         *tally
-	pushFailures, prices, webhooks, offboardings                                                                            *tally
-	relayLeases, liveGenerations, rowSecurity, roleRights, idleSessions                                                     *tally
-	topicEvents, recordBytes, publishOrder                                                                                  *tally
+	positions, logOrder, placement, dedupeKeys, payloadHashes, headCounters, checkpointBounds, unchanged                                  *tally
+	verdicts, verdictContents, usageAggregates, usageByGrant, runningTotals, entitlementUsage, usageSeries, consumedVerdicts, deadLetters *tally
+	correctedUsage, quotaAccounts, quotaGrants, reservationLives, reservations, thresholdCrossings                                        *tally
+	frozenFigures, frozenSums, frozenCharges, adjustments, adjustmentStates, closedPeriods, pushes                                        *tally
+	pushFailures, prices, webhooks, offboardings                                                                                          *tally
+	relayLeases, liveGenerations, rowSecurity, roleRights, idleSessions                                                                   *tally
+	topicEvents, recordBytes, publishOrder                                                                                                *tally
 
 	all []*tally
 }
@@ -60,6 +60,7 @@ func newReport() *report {
 		{&r.verdicts, perPartition, "P3 each recorded event up to the validator's checkpoint has one verdict", "recorded events", steps{row: (*pass).addVerdict, end: (*pass).endVerdicts}},
 		{&r.verdictContents, perPartition, "P3 each verdict matches its recorded event", "verdicts", steps{}}, // a step of verdicts
 		{&r.usageAggregates, perPartition, "P5 usage_aggregates equals the sum of the log up to its checkpoint", "rows", steps{row: (*pass).addFigure, compare: (*pass).compareUsage}},
+		{&r.usageByGrant, perPartition, "P8 usage_by_grant equals the sum of the verdicts that name a grant", "rows", steps{compare: (*pass).compareGrants}},                            // rows: a step of usageAggregates
 		{&r.runningTotals, perPartition, "P12 running totals equal the sums of the log up to their positions", "totals", steps{end: (*pass).endTotals, compare: (*pass).compareTotals}}, // rows: a step of usageAggregates
 		{&r.entitlementUsage, perPartition, "P5 entitlement_usage equals the sum of the log up to its checkpoint", "rows", steps{compare: (*pass).compareUsed}},
 		{&r.usageSeries, perPartition, "P5 usage_series equals the sum of the log up to its checkpoint, hour by hour", "hours", steps{compare: (*pass).compareHours}},
@@ -71,12 +72,13 @@ func newReport() *report {
 		{&r.thresholdCrossings, perPartition, "P7 each threshold is crossed once for each period and value, by the event that rises to it", "crossings", steps{row: (*pass).addCrossing, end: (*pass).endCrossings, compare: (*pass).compareThresholds}},
 		{&r.frozenFigures, perPartition, "P8 each closed period has the figures that its events froze, with their hash", "snapshots", steps{row: (*pass).addPeriod, compare: (*pass).compareFrozen}},
 		{&r.frozenSums, perPartition, "P8 each frozen figure is the sum of the verdicts that were caused up to its cut", "lines", steps{row: (*pass).addFrozenSum, compare: (*pass).compareSums}},
+		{&r.frozenCharges, perPartition, "P8 each frozen charge follows from its figure, its grant and the version of its price", "snapshots", steps{compare: (*pass).compareCharges}}, // rows: a step of frozenFigures
 		{&r.adjustments, perPartition, "P8 each late verdict is one adjustment, and each event counts in the frozen figure or as an adjustment", "adjustments", steps{row: (*pass).addAdjustment, compare: (*pass).compareAdjustments}},
 		{&r.adjustmentStates, perPartition, "P8 the states of adjustments follow from the decisions, reopenings and discards in the log", "states", steps{}}, // a step of adjustments
 		{&r.closedPeriods, perPartition, "P8 each figure of a closed period is its frozen figure and its adjustments", "lines", steps{compare: (*pass).compareClosed}},
 		{&r.pushes, perPartition, "P8 the pushes of each closed period are its billable figure, and each is delivered once", "pushes", steps{compare: (*pass).comparePushes}},
 		{&r.pushFailures, perPartition, "P8 the failures of pushes and the differences to the provider's totals are those of the log", "events", steps{row: (*pass).addPushEnd, compare: (*pass).comparePushEnds}},
-		{&r.prices, perPartition, "P8 each price is its last version in the log", "prices", steps{row: (*pass).addPrice, compare: (*pass).comparePrices}},
+		{&r.prices, perPartition, "P8 each version of a price is that of the log", "prices", steps{row: (*pass).addPrice, compare: (*pass).comparePrices}},
 		{&r.offboardings, perPartition, "P8 each offboarding follows its steps, keeps what its manifest lists, and ends the tenant's keys and usage", "offboardings", steps{row: (*pass).addOffboarding, compare: (*pass).compareOffboardings}},
 		{&r.webhooks, perPartition, "P3 each event that a webhook selects has one delivery, and each delivery an event of its tenant", "deliveries", steps{row: (*pass).addWebhook, compare: (*pass).compareWebhooks}},
 		{&r.consumedVerdicts, perPartition, "P3 consumed verdicts = applied + dead-lettered + withheld", "verdicts consumed", steps{}}, // a step of usageAggregates

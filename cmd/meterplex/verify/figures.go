@@ -15,6 +15,7 @@ import (
 type figureSums struct {
 	upTo, usedUpTo int64 // checkpoints of the aggregates and of the entitlements
 	sums           map[figure]*sum
+	byGrant        map[grantFigure]*sum // of the verdicts that name a grant; events counts the verdicts
 	used           map[figure]*sum
 	hours          hourSums
 	discarded      map[figure]*sum // of used: verdicts in discarded dead letters, negative
@@ -45,7 +46,7 @@ type sum struct {
 }
 
 func newFigureSums(upTo, usedUpTo, hoursUpTo int64) figureSums {
-	return figureSums{upTo: upTo, usedUpTo: usedUpTo, hours: newHourSums(hoursUpTo), sums: map[figure]*sum{}, used: map[figure]*sum{}, discarded: map[figure]*sum{}, admitted: map[figure]*sum{}, held: map[figure]*sum{}, lessAdmitted: map[figure]*sum{}, discardedAdmitted: map[figure]*sum{},
+	return figureSums{upTo: upTo, usedUpTo: usedUpTo, hours: newHourSums(hoursUpTo), sums: map[figure]*sum{}, byGrant: map[grantFigure]*sum{}, used: map[figure]*sum{}, discarded: map[figure]*sum{}, admitted: map[figure]*sum{}, held: map[figure]*sum{}, lessAdmitted: map[figure]*sum{}, discardedAdmitted: map[figure]*sum{},
 		parked: map[uuid.UUID]int64{}, closed: map[int64]bool{}, failed: map[int64]bool{},
 		failedUsed: map[int64]bool{}, unread: map[int64]bool{}, redone: map[uuid.UUID][]int64{}}
 }
@@ -137,6 +138,9 @@ func (m *figureSums) count(x *pass, subject int16, position int64, tenant uuid.U
 			x.totals.figures[f.whole()] = append(x.totals.figures[f.whole()], f)
 		}
 		add(m.sums, f, amount, sign*s.Count)
+		if s.Grant != 0 {
+			add(m.byGrant, grantFigure{f, s.Grant}, amount, sign)
+		}
 		if sign < 0 {
 			x.totals.subtract(position, f, amount, sign*s.Count)
 		}

@@ -134,7 +134,7 @@ type pass struct {
 	ending       offboardings
 	hooks        hooks
 	pushEnds     pushEnds
-	priceOf      map[string]*priceTerms // the last versions in the log
+	priceOf      map[priceVersion]*priceTerms // of the log
 	letterStates letterStates
 	conflicts    []conflict
 	content      content // of the present row, to reuse the memory
@@ -200,7 +200,7 @@ func (v *verifier) noTopics(err error) {
 
 func (x *pass) begin() {
 	x.targets, x.periods, x.crossings = map[int64]*target{}, newPeriods(), newCrossings(x.checkpointOf(events.GroupEntitlements))
-	x.ending, x.hooks, x.pushEnds, x.priceOf = newOffboardings(), newHooks(), newPushEnds(), map[string]*priceTerms{}
+	x.ending, x.hooks, x.pushEnds, x.priceOf = newOffboardings(), newHooks(), newPushEnds(), map[priceVersion]*priceTerms{}
 	x.verdict = newVerdicts(x.checkpointOf(events.GroupValidator))
 	x.figures = newFigureSums(x.checkpointOf(events.GroupAggregator), x.checkpointOf(events.GroupEntitlements), x.checkpointOf(events.GroupSeries))
 	x.letterStates = newLetterStates(x.checkpointOf(events.GroupDeadLetter))

@@ -56,6 +56,7 @@ type frozenSnapshot struct {
 	end         periodContent // of the event that closed the period
 	parts       int           // events with lines so far
 	lines       []frozenLine
+	charges     []frozenCharge
 	sums        map[figure]*sum // of the verdicts with a cause up to the cut
 	inTable     bool
 }
@@ -79,6 +80,8 @@ type periodContent struct {
 	Lines                  json.RawMessage // an array, or the number of lines
 	Cut, Logic, LogicHash  string
 	FiguresHash            string
+	ChargesHash            string
+	Charges                json.RawMessage // an array, or the number of charges
 	Despite                []string
 	Voided                 int64
 	AdjustmentID           uuid.UUID

@@ -13,6 +13,7 @@ import (
 type priceTerms struct {
 	Key, Name, Currency, Model string
 	MicroUnits                 string
+	Version                    int64
 	PackageSize                int64
 	Tiers                      []priceTier
 }
@@ -38,7 +39,7 @@ func (p *priceTerms) String() string {
 	return text
 }
 
-// addPrice notes the last version of a price.
+// addPrice notes the versions of a price. An event of an earlier release has no number: its price is version 1, as of the upgrade.
 func (x *pass) addPrice(r *row, _ *content, _ error) {
 	if r.subject != priceDefined {
 		return
@@ -48,21 +49,36 @@ func (x *pass) addPrice(r *row, _ *content, _ error) {
 		x.prices.fault("%s cannot be read: %v", x.at(r.position), err)
 		return
 	}
-	x.priceOf[p.Key] = &p
+	if p.Version == 0 {
+		p.Version = 1
+	}
+	x.priceOf[priceVersion{p.Key, p.Version}] = &p
 }
 
-const pricesSQL = `SELECT key, name, currency, model, coalesce(micro_units::text, ''), package_size, tiers FROM prices`
+// priceVersion names a version of a price.
+type priceVersion struct {
+	key     string
+	version int64
+}
 
-// comparePrices compares the prices with their last versions in the log. They belong to no tenant: their events are in partition 0.
+// The present prices follow their versions.
+const pricesSQL = `SELECT v.key, v.version, v.name, v.currency, v.model, coalesce(v.micro_units::text, ''), v.package_size, v.tiers,
+ coalesce((SELECT p.version = (SELECT max(w.version) FROM price_versions w WHERE w.key = v.key) AND
+  (p.version <> v.version OR (p.name, p.currency, p.model, p.micro_units, p.package_size, p.tiers::text) IS NOT DISTINCT FROM (v.name, v.currency, v.model, v.micro_units, v.package_size, v.tiers::text))
+  FROM prices p WHERE p.key = v.key), false) FROM price_versions v`
+
+// comparePrices compares the versions of prices with those in the log, and the present prices with their last versions. They belong to no tenant: their events are in partition 0.
 func (x *pass) comparePrices(ctx context.Context, tx pgx.Tx) error {
 	if x.p != 0 {
 		return nil
 	}
 	var is priceTerms
 	var tiers []byte
-	seen := map[string]bool{}
-	err := each(ctx, tx, pricesSQL, nil, []any{&is.Key, &is.Name, &is.Currency, &is.Model, &is.MicroUnits, &is.PackageSize, &tiers}, func() error {
-		seen[is.Key], is.Tiers = true, nil
+	seen := map[priceVersion]bool{}
+	present := false
+	err := each(ctx, tx, pricesSQL, nil, []any{&is.Key, &is.Version, &is.Name, &is.Currency, &is.Model, &is.MicroUnits, &is.PackageSize, &tiers, &present}, func() error {
+		seen[priceVersion{is.Key, is.Version}], is.Tiers = true, nil
+		x.prices.expect(present, "the price %.60q is not its last version", is.Key)
 		if err := json.Unmarshal(tiers, &is.Tiers); err != nil {
 			x.prices.fault("the tiers of the price %.60q cannot be read: %v", is.Key, err)
 			return nil
@@ -73,18 +89,18 @@ func (x *pass) comparePrices(ctx context.Context, tx pgx.Tx) error {
 	if err != nil {
 		return fmt.Errorf("read the prices: %w", err)
 	}
-	for key := range x.priceOf {
-		x.prices.expect(seen[key], "the price %.60q of the log is not in the table", key)
+	for v := range x.priceOf {
+		x.prices.expect(seen[v], "version %d of the price %.60q of the log is not in the table", v.version, v.key)
 	}
 	return nil
 }
 
 func (x *pass) comparePrice(is *priceTerms) {
 	x.prices.n++
-	switch was := x.priceOf[is.Key]; {
+	switch was := x.priceOf[priceVersion{is.Key, is.Version}]; {
 	case was == nil:
-		x.prices.fault("the price %.60q is not in the log", is.Key)
+		x.prices.fault("version %d of the price %.60q is not in the log", is.Version, is.Key)
 	default:
-		x.prices.expect(is.String() == was.String(), "the price %.60q is %.300s, its last version in the log %.300s", is.Key, is, was)
+		x.prices.expect(is.String() == was.String(), "version %d of the price %.60q is %.300s, in the log %.300s", is.Version, is.Key, is, was)
 	}
 }

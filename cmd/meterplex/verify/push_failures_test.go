@@ -64,7 +64,7 @@ func TestPricesAreTheirLastVersions(t *testing.T) {
 	read := func(is *priceTerms) *tally {
 		x := newTestPass(stateAt(2))
 		for _, r := range []*row{event(1, priceDefined, 6, "e/1", `{"key":"p","name":"P","currency":"USD","model":"flat","microUnits":"1"}`),
-			event(2, priceDefined, 6, "e/2", `{"key":"p","name":"P","currency":"EUR","model":"graduated","tiers":[{"upTo":5,"microUnits":"3","flatMicroUnits":"1"},{"upTo":null,"microUnits":"2"}]}`)} {
+			event(2, priceDefined, 6, "e/2", `{"key":"p","version":2,"name":"P","currency":"EUR","model":"graduated","tiers":[{"upTo":5,"microUnits":"3","flatMicroUnits":"1"},{"upTo":null,"microUnits":"2"}]}`)} {
 			x.addPrice(r, nil, nil)
 		}
 		x.comparePrice(is)
@@ -72,13 +72,13 @@ func TestPricesAreTheirLastVersions(t *testing.T) {
 	}
 	five := int64(5)
 	price := func() *priceTerms { // as the table has it, with numbers
-		return &priceTerms{Key: "p", Name: "P", Currency: "EUR", Model: "graduated", Tiers: []priceTier{{&five, "3", "1"}, {nil, "2", ""}}}
+		return &priceTerms{Key: "p", Version: 2, Name: "P", Currency: "EUR", Model: "graduated", Tiers: []priceTier{{&five, "3", "1"}, {nil, "2", ""}}}
 	}
 	if r := read(price()).result(); !*r.Holds || r.Figures != "1 prices" {
 		t.Errorf("%+v", r)
 	}
 	for what, change := range map[string]func(p *priceTerms){
-		"its last version in the log": func(p *priceTerms) { p.Currency = "USD" },
+		"version 2 of the price":      func(p *priceTerms) { p.Currency = "USD" },
 		"up to 5: 4 and 1":            func(p *priceTerms) { p.Tiers[0].MicroUnits = "4" },
 		"up to : 2 and 9":             func(p *priceTerms) { p.Tiers[1].FlatMicroUnits = "9" },
 		"up to : 3 and 1":             func(p *priceTerms) { p.Tiers[0].UpTo = nil },

@@ -127,6 +127,7 @@ type content struct {
 	RawPosition             int64
 	ValidatedSubscriptionID uuid.UUID
 	FeatureType, PeriodKey  string
+	Grant                   int64           // of a verdict; 0: it names none
 	Admitted                json.RawMessage // of admitted usage an object, of its verdict true
 	ID                      uuid.UUID       // of a subscription
 	Entitlements            json.RawMessage
@@ -167,7 +168,7 @@ func (r *row) decode() (content, error) {
 		if s.Feature, err = textOf(members[1]); len(members) > 2 {
 			s.Metadata = members[2]
 		}
-	case r.subject == validated && (len(members) == 6 || len(members) == 11):
+	case r.subject == validated && (len(members) == 6 || len(members) == 7 || len(members) == 11 || len(members) == 12):
 		err = s.verdict(members, string(r.key[2:]))
 	default:
 		return s, errBody
@@ -176,7 +177,8 @@ func (r *row) decode() (content, error) {
 	return s, err
 }
 
-// verdict reads the members of the short body of a verdict. One on a correction (count 0) or a retraction (count -1) has five more before the period.
+// verdict reads the members of the short body of a verdict. One on a correction (count 0) or a retraction (count -1) has five more before the period,
+// and one that names a grant has it there.
 func (s *content) verdict(members []json.RawMessage, position string) (err error) {
 	var texts [5]string
 	for i := 1; i < len(texts) && err == nil; i++ {
@@ -192,7 +194,10 @@ func (s *content) verdict(members []json.RawMessage, position string) (err error
 	if err == nil {
 		s.RawPosition, err = strconv.ParseInt(position, 10, 64)
 	}
-	if err != nil || len(members) == 6 {
+	if err == nil && (len(members) == 7 || len(members) == 12) {
+		err = json.Unmarshal(members[len(members)-2], &s.Grant)
+	}
+	if err != nil || len(members) < 11 {
 		return err
 	}
 	if s.Kind = "correction"; string(members[5]) == "-1" {
@@ -224,14 +229,8 @@ func (r *row) payload() ([]byte, error) {
 	}
 	at := moment(r.occurred).Format(time.RFC3339Nano)
 	switch {
-	case r.subject == validated && len(m) == 6:
-		return fmt.Appendf(nil, `{"rawPosition":%s,"eventId":%s,"feature":%s,"amount":%s,"count":1,"timestamp":"%s","validatedSubscriptionId":%s,"featureType":%s,"periodKey":%s}`,
-			r.key[2:], m[2], m[1], m[0], at, m[3], m[4], m[5]), nil
-	case r.subject == validated && len(m) == 11:
-		kind := map[string]string{"0": "correction", "-1": "retraction"}[string(m[5])]
-		return fmt.Appendf(nil, `{"rawPosition":%s,"eventId":%s,"feature":%s,"amount":%s,"count":%s,"timestamp":"%s","validatedSubscriptionId":%s,"featureType":%s,"periodKey":%s`+
-			`,"kind":"%s","targetPosition":%s,"targetEventId":%s,"before":%s,"after":%s}`,
-			r.key[2:], m[2], m[1], m[0], m[5], at, m[3], m[4], m[10], kind, m[6], m[7], m[8], m[9]), nil
+	case r.subject == validated && (len(m) == 6 || len(m) == 7 || len(m) == 11 || len(m) == 12):
+		return verdictPayload(r.key[2:], at, m), nil
 	case r.subject != recorded || len(m) < 2 || len(m) > 4:
 		return nil, errBody
 	}
@@ -243,6 +242,24 @@ func (r *row) payload() ([]byte, error) {
 		text = append(append(text, `,"source":`...), m[3]...)
 	}
 	return fmt.Appendf(text, `,"timestamp":"%s","type":"usage"}`, at), nil
+}
+
+// verdictPayload is payload for a verdict.
+func verdictPayload(raw []byte, at string, m []json.RawMessage) []byte {
+	count, last := json.RawMessage("1"), len(m)-1
+	if last >= 10 {
+		count = m[5]
+	}
+	text := fmt.Appendf(nil, `{"rawPosition":%s,"eventId":%s,"feature":%s,"amount":%s,"count":%s,"timestamp":"%s","validatedSubscriptionId":%s,"featureType":%s,"periodKey":%s`,
+		raw, m[2], m[1], m[0], count, at, m[3], m[4], m[last])
+	if last == 6 || last == 11 {
+		text = fmt.Appendf(text, `,"grant":%s`, m[last-1])
+	}
+	if last >= 10 {
+		kind := map[string]string{"0": "correction", "-1": "retraction"}[string(count)]
+		text = fmt.Appendf(text, `,"kind":"%s","targetPosition":%s,"targetEventId":%s,"before":%s,"after":%s`, kind, m[6], m[7], m[8], m[9])
+	}
+	return append(text, '}')
 }
 
 // bits is a set of positions.
