@@ -27,7 +27,7 @@ import (
 // time, whose database, broker and clock are its own. A seed decides the next actor
 // and the next fault; the same seed is the same run. METERPLEX_TEST_SEED=n runs one again.
 
-// setup holds what a run leaves out, and whether it keeps a trace.
+// setup selects the clients of a run, and whether it keeps a trace.
 type setup struct {
 	tell        bool
 	uncorrected bool // no clients that correct usage, change plans or send requests with several items

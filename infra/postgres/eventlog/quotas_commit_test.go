@@ -174,7 +174,7 @@ func asksOf(tenant uuid.UUID, list ...request) *submission {
 	}
 }
 
-// outcomesOf describes the placements of a submission: what was granted with the used and held amounts, and what was denied.
+// outcomesOf describes the placements of a submission: the used and held amounts after each grant, the code of each denial.
 func outcomesOf(s *submission) (outcomes []string) {
 	for i, p := range s.places {
 		switch p.Status {
