@@ -65,7 +65,7 @@ func (x *pass) checkCharges(n *frozenSnapshot, r *row, c *periodContent) {
 	for i := range n.lines {
 		l := &n.lines[i]
 		s := amounts[n.figureOf(l.Feature, l.SubscriptionID)]
-		x.frozenFigures.expect(s != nil && s.amount.String() == l.Amount && s.events == l.EventCount, "the charges before %s are not the figure %.40s of %.60s", x.at(r.position), l.Amount, l.Feature)
+		x.frozenSums.expect(s != nil && s.amount.String() == l.Amount && s.events == l.EventCount, "the charges before %s are not the figure %.40s of %.60s", x.at(r.position), l.Amount, l.Feature)
 	}
 }
 
