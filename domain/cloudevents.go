@@ -15,7 +15,7 @@ const (
 	MediaCloudEventBatch = "application/cloudevents-batch+json"
 )
 
-// maxSource bounds a CloudEvent's source: it is stored with each event.
+// maxSource bounds the source of an event, with which it is stored.
 const maxSource = 1024
 
 // DecodeCloudEvent reads one CloudEvent 1.0 in structured mode
@@ -274,7 +274,7 @@ func (e *envelope) check(in *draft) *Error {
 		return &Error{Code: "cloudevent_invalid", Pointer: "/data_base64", Message: "data_base64 is not supported; send data as a JSON object"}
 	case string(e.specVersion.chars) != "1.0":
 		return in.refuse("specversion", "cloudevent_invalid", `must be "1.0"`)
-	case !e.source.valid || len(in.source) < 1 || len(in.source) > maxSource || !isPrintable(e.source.chars):
+	case !isSource(e.source):
 		return in.refuse("source", "cloudevent_invalid", "must be a URI reference of 1 to 1024 printable ASCII characters without space")
 	case !e.kind.valid || len(e.kind.chars) == 0:
 		return in.refuse("type", "cloudevent_invalid", "must be a string that is not empty")

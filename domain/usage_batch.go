@@ -48,7 +48,6 @@ func DecodePayload(payload []byte) (*UsageEvent, error) {
 	if fault != nil {
 		return nil, fault
 	}
-	d.stored = true
 	var item BatchItem
 	d.readUsage(&item)
 	if d.in.Fault == nil {
@@ -64,7 +63,6 @@ func DecodePayload(payload []byte) (*UsageEvent, error) {
 // a batch is stored and released as a whole.
 type decoder struct {
 	in        strictjson.Scanner
-	stored    bool   // the body is a Payload
 	foreign   *Error // the object read last is no CloudEvent
 	items     []BatchItem
 	free      []UsageEvent
@@ -214,11 +212,9 @@ func (d *decoder) assign(in *draft, name, raw []byte) {
 		in.kind = textOf(raw)
 	case "correctionRef":
 		in.ref = textOf(raw)
+	case "source":
+		in.from = textOf(raw)
 	default:
-		if source := textOf(raw); d.stored && string(name) == "source" && source.valid && len(source.chars) > 0 {
-			in.source = string(source.chars)
-			return
-		}
 		if !in.unknown.sent {
 			in.unknown = text{sent: true, chars: name}
 		}

@@ -155,7 +155,11 @@ var elementCases = []elementCase{
 	{element("correctionRef", `"evt_0"`), "correction_ref_invalid", "/correctionRef"},
 	{element("correctionRef", `null`), "correction_ref_invalid", "/correctionRef"},
 	{element("EventID", `"evt_1"`), "unknown_member", "/EventID"},
-	{element("source", `"/s"`), "unknown_member", "/source"},
+	{element("source", `"/s"`), "", ""},
+	{element("source", `""`), "source_invalid", "/source"},
+	{element("source", `null`), "source_invalid", "/source"},
+	{element("source", `"a b"`), "source_invalid", "/source"},
+	{element("source", `"`+strings.Repeat("s", 1025)+`"`), "source_invalid", "/source"},
 	{element("a/b~c", `{"x":[]}`), "unknown_member", "/a~1b~0c"},
 	{element(`\u0065vent`, `1`), "unknown_member", "/event"},
 	{element(`\ud800`, `1`), "unknown_member", "/\uFFFD"},
@@ -171,7 +175,8 @@ var elementCases = []elementCase{
 	{element("eventId", `""`, "feature", `""`), "event_id_invalid", "/eventId"},
 	{element("feature", `""`, "amount", ``), "feature_invalid", "/feature"},
 	{element("amount", `0`, "timestamp", ``), "amount_invalid", "/amount"},
-	{element("timestamp", `""`, "metadata", `[]`), "timestamp_invalid", "/timestamp"},
+	{element("timestamp", `""`, "metadata", `[]`, "source", `1`), "timestamp_invalid", "/timestamp"},
+	{element("source", `1`, "metadata", `[]`), "source_invalid", "/source"},
 	{element("metadata", `[]`, "correctionRef", `""`), "metadata_invalid", "/metadata"},
 }
 

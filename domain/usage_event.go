@@ -60,7 +60,7 @@ type UsageEvent struct {
 	// CorrectionRef is the eventId of the corrected or retracted usage; "" for usage.
 	CorrectionRef string
 	Timestamp     time.Time // UTC, microseconds
-	// Source is a CloudEvent's source, "" otherwise.
+	// Source is where the event comes from, "" if it does not say: always set for a CloudEvent.
 	Source string
 	// TraceParent is a CloudEvent's traceparent if it is well formed. It describes the
 	// transport of the event and is not part of Payload.
@@ -94,6 +94,7 @@ type draft struct {
 
 	unknown                                text   // the first unknown member
 	eventID, feature, timestamp, kind, ref text   // kind is type, ref is correctionRef
+	from                                   text   // source of a plain event
 	amount, metadata                       []byte // raw JSON, nil if absent
 	source, traceParent                    string
 }
@@ -180,7 +181,7 @@ func (in *draft) missing(member string) *Error {
 
 // settle applies the rules to a draft: item gets the event or the first fault, in
 // this order: unknown members, type, eventId, feature, amount, timestamp,
-// metadata, correctionRef; and for each "missing" before "invalid". The order is part
+// source, metadata, correctionRef; and for each "missing" before "invalid". The order is part
 // of the API: the fault that describes the mistake best comes first (a misspelt
 // member before the one that is missing because of it).
 func (d *decoder) settle(item *BatchItem, in *draft) {
@@ -211,6 +212,9 @@ func (d *decoder) event(in *draft, eventID string) (*UsageEvent, *Error) {
 	}
 	timestamp, fault := in.readTimestamp()
 	if fault != nil {
+		return nil, fault
+	}
+	if fault := in.readSource(); fault != nil {
 		return nil, fault
 	}
 	event := d.newEvent()
@@ -322,6 +326,22 @@ func (in *draft) readTimestamp() (time.Time, *Error) {
 		return time.Time{}, fault
 	}
 	return t, nil
+}
+
+// readSource reads the source of a plain event: as that of a CloudEvent, but optional.
+func (in *draft) readSource() *Error {
+	if !in.from.sent {
+		return nil
+	}
+	if !isSource(in.from) {
+		return in.refuse("source", "source_invalid", "must be a URI reference of 1 to 1024 printable ASCII characters without space")
+	}
+	in.source = string(in.from.chars)
+	return nil
+}
+
+func isSource(t text) bool {
+	return t.valid && len(t.chars) >= 1 && len(t.chars) <= maxSource && isPrintable(t.chars)
 }
 
 // seal writes Body, with the members in the order of RFC 8785. An eventId that JSON

@@ -194,6 +194,7 @@ func badEvents() map[string]map[string][]string {
 		"metadata": {"metadata_invalid": {`"x"`, `[]`, `{"a":"\u0000"}`, `{"a":9007199254740993}`, `{"a":{"b":{"c":{"d":{"e":{}}}}}}`},
 			"metadata_too_large": {`{"a":"` + strings.Repeat("x", 5000) + `"}`}, "": {`{"a":{"b":{"c":{"d":{"e":1}}}}}`}}, // five levels
 		"type":     {"type_invalid": {"1", `"refund"`}},
+		"source":   {"source_invalid": {"1", `""`, `"a b"`}, "": {`"/gateway"`}},
 		"tenantId": {"unknown_member": {`"x"`}},
 		"Amount":   {"unknown_member": {"5"}},
 	}

@@ -17,6 +17,7 @@ func usageMembers() []Code {
 			"Send an object of at most 5 levels, without NUL and lone surrogates, and with numbers that JSON readers keep exactly"},
 		{"metadata_too_large", 400, Request | Event | DeadLetter, false, 0, "The metadata is too large", "Send at most 4 KiB of metadata in canonical form"},
 		{"items_invalid", 400, Request, false, 0, "The items are invalid", "Send {\"items\":[…]} with 1 to 20 items"},
+		{"source_invalid", 0, Event | DeadLetter, false, 0, "The source is invalid", "Send a URI reference of 1 to 1024 printable ASCII characters without space, or leave it out"},
 		{"timestamp_invalid", 422, Request | Event | DeadLetter, false, 0, "The timestamp is invalid", "Send an RFC 3339 time with an offset, e.g. 2026-05-01T12:00:00Z"},
 		{"type_invalid", 400, Request | Event | DeadLetter, false, 0, "The type is invalid", "Send a type that the member documents"},
 	}

@@ -107,11 +107,16 @@ Exit code 0: every event is there that was in the log when the command began.`
 
 // Run writes the lines.
 func (c *EventsExport) Run(a *app) error {
+	return c.write(a, func(line string) (string, error) { return line, nil })
+}
+
+// write writes the events in a form, which leaves out those that it makes empty.
+func (c *EventsExport) write(a *app, form func(line string) (string, error)) error {
 	cl, err := a.newClient()
 	if err != nil {
 		return err
 	}
-	e := exporter{to: bufio.NewWriterSize(a.stdout, 1<<16)}
+	e := exporter{to: bufio.NewWriterSize(a.stdout, 1<<16), form: form}
 	if c.Resume != "" {
 		if c.After != "" {
 			return fmt.Errorf("--resume FILE gives the place to continue from; --after is not needed")
@@ -145,6 +150,7 @@ func (c *EventsExport) Run(a *app) error {
 // exporter writes lines and tracks the last position of each partition.
 type exporter struct {
 	to    *bufio.Writer
+	form  func(line string) (string, error)
 	place audit.Frontier
 	count int
 }
@@ -153,8 +159,12 @@ func (e *exporter) write(line string) error {
 	if err := e.advance(line); err != nil {
 		return err
 	}
+	text, err := e.form(line)
+	if err != nil || text == "" {
+		return err
+	}
 	e.count++
-	_, err := e.to.WriteString(line + "\n")
+	_, err = e.to.WriteString(text + "\n")
 	return err
 }
 

@@ -17,6 +17,7 @@ type UsageCmd struct {
 	Correct    UsageCorrect    `cmd:"" help:"Replace the amount of recorded usage."`
 	Retract    UsageRetract    `cmd:"" help:"Take recorded usage back, for ever."`
 	Import     UsageImport     `cmd:"" help:"Send the rows of a CSV file, each exactly once."`
+	Export     UsageExport     `cmd:"" help:"Write usage events to stdout, as they can be sent."`
 	Aggregates UsageAggregates `cmd:"" help:"Show the billing figures."`
 	Series     UsageSeries     `cmd:"" help:"Show usage by the hour, day or month."`
 	Explain    UsageExplain    `cmd:"" help:"Show the events behind a billing figure."`
