@@ -173,7 +173,7 @@ func PlanPushes(newID func() uuid.UUID, c Closing, d *PushDue, charged []PushCha
 	}
 	counts := PushTimestamp(c.PeriodKey, n, now)
 	amount := new(big.Int).Sub(d.Billable, d.Pushed)
-	for _, part := range splitPush(amount, charged, PushAddress{Provider: to.Provider, Customer: to.Customer, Event: cmp.Or(d.Event, d.Feature)}) {
+	for _, part := range inDigits(splitPush(amount, charged, PushAddress{Provider: to.Provider, Customer: to.Customer, Event: cmp.Or(d.Event, d.Feature)})) {
 		key := PushKey(c.TenantID, d.Feature, c.PeriodKey, c.Snapshot, n)
 		planned = append(planned, Push{ID: newID(), TenantID: c.TenantID, Feature: d.Feature, PeriodKey: c.PeriodKey, Snapshot: c.Snapshot, N: n, Amount: part.Amount,
 			PushAddress: part.PushAddress, Key: key, Identifier: PushIdentifier(key), Timestamp: counts, State: PushStatePending, StoredAt: now, NextAt: &now})

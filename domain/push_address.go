@@ -62,6 +62,26 @@ func splitPush(amount *big.Int, charged []PushCharge, to PushAddress) (parts []P
 	return parts
 }
 
+// maxPush is the greatest amount of a push: providers accept 15 digits. maxPushParts bounds the pushes of an amount: beyond 10^17 the last part has the rest, which
+// the provider refuses.
+const (
+	maxPush      = 1e15 - 1
+	maxPushParts = 100
+)
+
+// inDigits splits parts that have too many digits for a provider.
+func inDigits(parts []PushCharge) (fit []PushCharge) {
+	for _, p := range parts {
+		most := new(big.Int).Mul(big.NewInt(maxPush), big.NewInt(int64(p.Amount.Sign())))
+		for p.Amount.CmpAbs(most) > 0 && len(fit) < maxPushParts-1 {
+			fit = append(fit, PushCharge{p.PushAddress, new(big.Int).Set(most)})
+			p.Amount = new(big.Int).Sub(p.Amount, most)
+		}
+		fit = append(fit, p)
+	}
+	return fit
+}
+
 // Follows reports whether the tenant's customer and the feature's meter may replace those of the push: the provider surely has not counted it, and it waits for its first
 // attempt or for an operator's retry.
 func (p *Push) Follows() bool {

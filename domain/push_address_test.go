@@ -31,6 +31,9 @@ func TestP8_ACreditGoesToWhomIsCharged(t *testing.T) {
 		"nobody was charged":                      {due(0, -2, 0, -1), nil, []string{"cus_1 -2 1"}},
 		"a charge goes to the tenant's customer":  {due(9, 9, 5, -1), []PushCharge{chargeOf("cus_0", 5)}, []string{"cus_1 4 0"}},
 		"nothing is due":                          {due(9, 9, 9, -1), []PushCharge{chargeOf("cus_0", 9)}, nil},
+		"15 digits":                               {due(999_999_999_999_999, 999_999_999_999_999, 0, -1), nil, []string{"cus_1 999999999999999 0"}},
+		"16 digits":                               {due(2_234_567_890_123_456, 2_234_567_890_123_456, 0, -1), nil, []string{"cus_1 999999999999999 0", "cus_1 999999999999999 1", "cus_1 234567890123458 2"}},
+		"a credit of 16 digits":                   {due(0, 0, 1_000_000_000_000_000, 1), []PushCharge{chargeOf("cus_0", 1_000_000_000_000_000)}, []string{"cus_0 -999999999999999 2", "cus_0 -1 3"}},
 		"another meter of the tenant's customer ": {due(3, 3, 5, -1), []PushCharge{{PushAddress{events.ProviderStripe, "cus_1", "old"}, big.NewInt(5)}}, []string{"cus_1 old -2 0"}},
 	} {
 		var got []string
@@ -47,6 +50,19 @@ func TestP8_ACreditGoesToWhomIsCharged(t *testing.T) {
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
+	}
+}
+
+// The pushes of an amount are bounded; the last one has the rest.
+func TestP8_PushesOfAnAmountAreBounded(t *testing.T) {
+	d, sum := due(9, 9, 0, -1), new(big.Int)
+	d.Billable = new(big.Int).Exp(big.NewInt(10), big.NewInt(30), nil)
+	parts := PlanPushes(uuid.New, october(1), d, nil, pushTo, pushNoon)
+	for _, p := range parts {
+		sum.Add(sum, p.Amount)
+	}
+	if len(parts) != maxPushParts || sum.Cmp(d.Billable) != 0 {
+		t.Errorf("%d pushes of %d", len(parts), sum)
 	}
 }
 
