@@ -2,7 +2,6 @@ package http
 
 import (
 	"context"
-	"encoding/csv"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -57,7 +56,7 @@ func (s *service) exportPeriod(w http.ResponseWriter, r *http.Request) error {
 	key := confirmedOf(s.edge, x)
 	out := exportWriter{w: w, control: http.NewResponseController(w), form: &exportJSON{}, confirm: func() error { return key.check(ctx) }}
 	if wantsCSV(asked.Get("format"), r.Header["Accept"]) {
-		out.form = &exportCSV{csv: csv.NewWriter(w)}
+		out.form = &exportCSV{csv: newCSV(w)}
 	}
 	err = s.Reads.Periods.Export(ctx, q, &out)
 	if err == nil {
@@ -189,7 +188,7 @@ func (f *exportJSON) end(w http.ResponseWriter) error {
 // exportCSV writes the lines of a period, each with the members that figuresHash is computed from. Numbers are exact integers, empty if unknown. The
 // states of adjustments are sums.
 type exportCSV struct {
-	csv  *csv.Writer
+	csv  csvWriter
 	head []string // of each line
 }
 

@@ -2,7 +2,6 @@ package http
 
 import (
 	"context"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -148,7 +147,7 @@ func (s *service) diffCSV(w http.ResponseWriter, r *http.Request, q rebuild.Diff
 		return err
 	}
 	key := confirmedOf(s.edge, x)
-	out := &diffWriter{w: w, control: http.NewResponseController(w), csv: csv.NewWriter(w), columns: definition.Diff.Columns, confirm: func() error { return key.check(ctx) }}
+	out := &diffWriter{w: w, control: http.NewResponseController(w), csv: newCSV(w), columns: definition.Diff.Columns, confirm: func() error { return key.check(ctx) }}
 	if q.Priced {
 		out.columns = slices.Concat(out.columns, pricedColumns())
 	}
@@ -167,7 +166,7 @@ func (s *service) diffCSV(w http.ResponseWriter, r *http.Request, q rebuild.Diff
 type diffWriter struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
-	csv     *csv.Writer
+	csv     csvWriter
 	columns []string
 	confirm func() error // of the key
 	begun   bool

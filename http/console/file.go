@@ -3,7 +3,6 @@ package console
 import (
 	"bytes"
 	"fmt"
-	"mime"
 	"net/http"
 	"net/url"
 	"time"
@@ -60,7 +59,6 @@ type passage struct {
 	header  http.Header
 	name    string
 	status  int
-	cells   *cells // of CSV; nil: the text stays as it is
 	refused bytes.Buffer
 }
 
@@ -74,9 +72,6 @@ func (f *passage) WriteHeader(status int) {
 		return
 	}
 	media := f.header.Get("Content-Type")
-	if kind, _, _ := mime.ParseMediaType(media); kind == "text/csv" {
-		f.cells = &cells{first: true}
-	}
 	h := f.to.Header()
 	h.Set("Content-Type", media)
 	h.Set("Content-Disposition", `attachment; filename="`+f.name+`"`)
@@ -88,14 +83,7 @@ func (f *passage) Write(b []byte) (int, error) {
 	if f.status != http.StatusOK {
 		return f.refused.Write(b)
 	}
-	text := b
-	if f.cells != nil {
-		text = f.cells.quote(b)
-	}
-	if _, err := f.to.Write(text); err != nil {
-		return 0, err
-	}
-	return len(b), nil
+	return f.to.Write(b)
 }
 
 // Flush implements http.Flusher for the API.
@@ -106,27 +94,3 @@ func (f *passage) SetWriteDeadline(at time.Time) error { return f.control.SetWri
 
 // SetReadDeadline is never needed: the request has no body.
 func (f *passage) SetReadDeadline(time.Time) error { return nil }
-
-// cells is the place in a text of CSV that comes in pieces. A cell that a spreadsheet would execute gets a leading apostrophe.
-type cells struct {
-	first  bool // at the first character of a cell
-	quoted bool // in quotation marks
-}
-
-func (c *cells) quote(piece []byte) []byte {
-	out := make([]byte, 0, len(piece)+16)
-	for _, b := range piece {
-		switch {
-		case c.first && !c.quoted && b == '"':
-			c.quoted = true
-		case c.first && bytes.IndexByte([]byte("=+-@\t\r"), b) >= 0:
-			out, c.first = append(out, '\''), false
-		case b == '"':
-			c.quoted, c.first = !c.quoted, false
-		default:
-			c.first = !c.quoted && (b == ',' || b == '\n')
-		}
-		out = append(out, b)
-	}
-	return out
-}

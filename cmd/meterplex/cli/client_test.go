@@ -144,7 +144,7 @@ func TestListFollowsPages(t *testing.T) {
 	}))
 	defer s.Close()
 	for format, want := range map[string]string{
-		"csv":    "id,name,class,status,createdAt,externalIds\n1,\"=a,\"\"b\"\"\",,,,\n2,,,,,\n3,c\x1b,,,,\n",
+		"csv":    "id,name,class,status,createdAt,externalIds\n1,\"'=a,\"\"b\"\"\",,,,\n2,,,,,\n3,c\x1b,,,,\n",
 		"ndjson": "{\"id\":\"1\",\"name\":\"=a,\\\"b\\\"\"}\n{\"id\":\"2\",\"name\":null}\n{\"id\":\"3\",\"name\":\"c\\u001b\",\"limit\":9007199254740993}\n",
 		"table":  "id  name    class  status  createdAt  externalIds\n1   =a,\"b\"  -      -       -          -\n2   -       -      -       -          -\n3   c\uFFFD      -      -       -          -\n",
 	} {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -104,12 +105,20 @@ func (p *Rows) csvRow(cells []string) error {
 	if err := p.csvHeader(); err != nil {
 		return err
 	}
+	for i, cell := range cells { // spreadsheets execute texts of others
+		if cell != "" && strings.ContainsAny(cell[:1], "=+-@\t\r\n") && !belowZero.MatchString(cell) {
+			cells[i] = "'" + cell
+		}
+	}
 	if err := p.csv.Write(cells); err != nil {
 		return err
 	}
 	p.csv.Flush()
 	return p.csv.Error()
 }
+
+// belowZero matches numbers below 0.
+var belowZero = regexp.MustCompile(`^-[0-9]+(\.[0-9]+)?$`)
 
 // csvHeader writes the header once, before the first row or for an empty list.
 func (p *Rows) csvHeader() error {
