@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -13,6 +14,28 @@ type WrongRole struct{ Role string }
 func (e *WrongRole) Error() string {
 	return fmt.Sprintf("a session of the database runs as the role %q instead of %s: a connection pooler dropped the startup parameter \"role\". "+
 		"Connect to the server directly, or let the pooler pass the parameter on: docs/logins.md, \"Connection poolers\"", e.Role, WorkerRole)
+}
+
+// PoolerRefused means that a connection pooler, not the server, refused a session, e.g. because of its startup parameters.
+type PoolerRefused struct{ Cause *pgconn.PgError }
+
+func (e *PoolerRefused) Error() string {
+	return fmt.Sprintf("a connection pooler such as PgBouncer refused the session, not the server the login: %s (SQLSTATE %s). %s", e.Cause.Message, e.Cause.Code, PoolerRemedy)
+}
+
+// PoolerRemedy is the remedy of a PoolerRefused.
+const PoolerRemedy = `Connect to the server directly: docs/logins.md, "Connection poolers"`
+
+// RefusedByPooler returns the refusal of a pooler in an error of a connection, or nil. PgBouncer refuses with the state of a violated protocol, which a server has for
+// clients that are not PostgreSQL's only.
+func RefusedByPooler(err error) *PoolerRefused {
+	const violation = "08P01"
+	var failed *pgconn.ConnectError
+	var refused *pgconn.PgError
+	if errors.As(err, &failed) && errors.As(err, &refused) && refused.Code == violation {
+		return &PoolerRefused{refused}
+	}
+	return nil
 }
 
 // requireRole fails unless a new session runs under WorkerRole. In one round trip.

@@ -126,6 +126,8 @@ func (s *subject) examine(ctx context.Context, c *check) Finding {
 	}
 	if f.State == OK || f.State == Skipped {
 		f.Remedy = ""
+	} else if pooler := (*postgres.PoolerRefused)(nil); c.needs == needsDatabase && errors.As(errors.Join(s.noLogin, s.noTables), &pooler) {
+		f.Remedy = postgres.PoolerRemedy
 	}
 	return f
 }
@@ -176,6 +178,9 @@ func session(ctx context.Context, url, role string) (*pgx.Conn, error) {
 		cfg.RuntimeParams["role"] = role
 	}
 	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if pooler := postgres.RefusedByPooler(err); pooler != nil {
+		return nil, pooler
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reaching the database: %w", err)
 	}

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
@@ -255,6 +257,33 @@ func TestDatabasesOutOfReachAreFound(t *testing.T) {
 	p.cfg.DatabaseURL = ""
 	if f := p.examine("sagas"); f.State != Skipped || f.Remedy != "set DATABASE_URL" {
 		t.Errorf("%+v", f)
+	}
+}
+
+// TestARefusalOfAPoolerIsNoWrongLogin: PgBouncer refuses startup parameters that it does not know, before any server is asked.
+func TestARefusalOfAPoolerIsNoWrongLogin(t *testing.T) {
+	at, err := net.Listen("tcp", "127.0.0.1:0")
+	must.OK(t, err)
+	t.Cleanup(func() { must.OK(t, at.Close()) })
+	go func() {
+		for {
+			conn, err := at.Accept()
+			if err != nil {
+				return
+			}
+			client := pgproto3.NewBackend(conn, conn)
+			_, _ = client.ReceiveStartupMessage()
+			client.Send(&pgproto3.ErrorResponse{Severity: "FATAL", Code: "08P01", Message: "unsupported startup parameter: role"})
+			_ = client.Flush()
+			_ = conn.Close()
+		}
+	}()
+	p := &patient{T: t, cfg: Config{DatabaseURL: "postgres://a:b@" + at.Addr().String() + "/c?sslmode=disable", Now: time.Now}}
+	p.finds("database_login", Failure, "pooler such as PgBouncer refused the session, not the server the login: unsupported startup parameter: role (SQLSTATE 08P01)")
+	for _, name := range []string{"database_login", "sagas"} {
+		if f := p.examine(name); f.Remedy != postgres.PoolerRemedy {
+			t.Errorf("%+v", f)
+		}
 	}
 }
 

@@ -70,6 +70,9 @@ func (s *Servers) ofDatabase(err error) error {
 	if refused := (*pgconn.PgError)(nil); errors.As(err, &refused) && refused.Code == notAllowed {
 		return fmt.Errorf("%w\nA login lacks a right on the database. The rights that DATABASE_URL, DATABASE_MIGRATE_URL and DATABASE_READ_URL need: docs/logins.md", err)
 	}
+	if pooler := postgres.RefusedByPooler(err); pooler != nil {
+		return fmt.Errorf("%w: %w", pooler, err)
+	}
 	if failed := (*pgconn.ConnectError)(nil); errors.As(err, &failed) {
 		return fmt.Errorf("%w\nDATABASE_URL, DATABASE_MIGRATE_URL and DATABASE_READ_URL are its addresses: is that server up, and does it accept this login?", err)
 	}
