@@ -34,13 +34,16 @@ func (t *Threshold) Event(removed bool) events.Threshold {
 }
 
 // Value returns the used amount that crosses the threshold, rounded up: at 80 % of 7, 6 units are the first that are 80 % or more.
-// It is 0 without one: a percentage of no limit, or of the limit 0.
+// Of the limit 0 it is the first unit. It is 0 without one: a percentage of no limit.
 func (t *Threshold) Value(limit *int64) int64 {
 	if t.Percent == 0 {
 		return t.Amount
 	}
 	if limit == nil {
 		return 0
+	}
+	if *limit == 0 {
+		return 1
 	}
 	hundredth := new(big.Int).Mul(big.NewInt(*limit), big.NewInt(t.Percent)) // may pass 64 bits
 	hundredth.Add(hundredth, big.NewInt(99))
@@ -50,9 +53,10 @@ func (t *Threshold) Value(limit *int64) int64 {
 // Crossing is a threshold that the used amount of a feature reached in a period.
 type Crossing struct {
 	Threshold     *Threshold
-	Value         int64 // before < value ≤ after
+	Value         int64 // before < value ≤ after, or below both by a reason
 	Limit         *int64
 	Before, After *big.Int
+	Reason        string // e.g. events.CrossedByLimit; "": the rise alone
 }
 
 // Crossings returns the thresholds of a feature that a change of its used amount crosses upwards, in their order.
@@ -64,16 +68,47 @@ func Crossings(thresholds []Threshold, feature string, limit *int64, before, aft
 		}
 		value := t.Value(limit)
 		if v := big.NewInt(value); value > 0 && before.Cmp(v) < 0 && v.Cmp(after) <= 0 {
-			crossed = append(crossed, Crossing{t, value, limit, new(big.Int).Set(before), new(big.Int).Set(after)})
+			crossed = append(crossed, Crossing{t, value, limit, new(big.Int).Set(before), new(big.Int).Set(after), reasonOf(t, limit)})
 		}
 	}
 	return crossed
 }
 
+func reasonOf(t *Threshold, limit *int64) string {
+	if t.Percent > 0 && limit != nil && *limit == 0 {
+		return events.CrossedOfZero
+	}
+	return ""
+}
+
+// Above returns the thresholds of a feature that its used amount has reached, for events after which it need not rise to them: another limit, or the definition of a
+// threshold.
+func Above(thresholds []Threshold, feature string, limit *int64, used *big.Int, reason string) (above []Crossing) {
+	for _, c := range Crossings(thresholds, feature, limit, new(big.Int), used) {
+		c.Before, c.Reason = c.After, reason
+		above = append(above, c)
+	}
+	return above
+}
+
 // Event returns the payload of a crossing.
 func (c *Crossing) Event(feature, periodKey string) events.CrossedThreshold {
 	return events.CrossedThreshold{ThresholdID: c.Threshold.ID, Feature: feature, PeriodKey: periodKey, Percent: c.Threshold.Percent, Amount: c.Value, Limit: c.Limit,
-		Before: c.Before.String(), After: c.After.String()}
+		Before: c.Before.String(), After: c.After.String(), Reason: c.Reason}
+}
+
+// Counting returns the features that the last subscription known at a position grants usage of, each in its period at a time.
+func (h History) Counting(position int64, at time.Time) (keys []AccountKey) {
+	s := h.current(position)
+	if !s.AcceptsUsage() {
+		return nil
+	}
+	for i := range s.Entitlements {
+		if g := &s.Entitlements[i]; g.Type != FeatureBoolean {
+			keys = append(keys, AccountKey{Feature: g.Feature, PeriodKey: PeriodKey(g.ResetPeriod, at)})
+		}
+	}
+	return keys
 }
 
 // LimitOf returns the limit of a feature in a period by the last subscription known at a position; nil: none, or no such grant. The grant

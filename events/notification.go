@@ -11,7 +11,14 @@ type Threshold struct {
 	Removed     bool      `json:"removed,omitempty"`
 }
 
-// CrossedThreshold is the payload of ThresholdCrossed: before < threshold ≤ after.
+// Reasons of crossings that no rise of a used amount explains alone.
+const (
+	CrossedByLimit      = "limit_changed"     // the limit changed; before = after
+	CrossedByDefinition = "threshold_defined" // the used amount was there when the threshold was defined; before = after
+	CrossedOfZero       = "limit_zero"        // the first unit above a limit of 0
+)
+
+// CrossedThreshold is the payload of ThresholdCrossed: before < threshold ≤ after, or before = after by a reason.
 type CrossedThreshold struct {
 	ThresholdID uuid.UUID `json:"thresholdId"`
 	Feature     string    `json:"feature"`
@@ -21,6 +28,7 @@ type CrossedThreshold struct {
 	Limit       *int64    `json:"limit"`            // in force then; nil: none
 	Before      string    `json:"before"`           // the used amounts, integers of any size
 	After       string    `json:"after"`
+	Reason      string    `json:"reason,omitempty"`
 }
 
 // Webhook is the payload of WebhookChanged. It holds no secret and no hash of one.

@@ -91,12 +91,13 @@ type State struct {
 	used    map[usedKey]*sums
 	parked  map[uuid.UUID]parkedVerdict // by dead letter
 	metered map[usedKey][]step          // the changes of METERED features, in the order of the events
+	steps   map[usedKey][]step          // those of all features; nil: nothing in the batch needs them
 }
 
 // entitlementSubjects are the subjects that the folds use.
 func entitlementSubjects() []events.Subject {
 	return []events.Subject{events.SubscriptionCreated, events.SubscriptionChanged, events.UsageAdmitted, events.UsageValidated, events.DeadLetterClosed,
-		events.ReservationHeld, events.ReservationReleased, events.ReservationExpired}
+		events.ReservationHeld, events.ReservationReleased, events.ReservationExpired, events.ThresholdChanged}
 }
 
 // FoldV1 is the fold entitlement_reads/v1: a subscription sets a tenant's
@@ -163,6 +164,10 @@ func (h *Handler) Apply(ctx context.Context, tx pgx.Tx, in projections.Generatio
 		return projections.Result{}, err
 	}
 	f := State{granted: granted, used: make(map[usedKey]*sums), parked: parked}
+	changes := changesOf(batch)
+	if len(changes) > 0 {
+		f.steps = map[usedKey][]step{}
+	}
 	var result projections.Result
 	for i := range batch {
 		if failure := projections.Try(batch[i], func() error { return fold(&f, &batch[i]) }); failure != nil {
@@ -170,10 +175,14 @@ func (h *Handler) Apply(ctx context.Context, tx pgx.Tx, in projections.Generatio
 		}
 	}
 	list, err := h.write(ctx, tx, in, &f)
-	if err != nil || len(list) == 0 {
+	if err == nil && len(list) > 0 {
+		result.FollowUps, err = h.crossings(ctx, tx, &f, list)
+	}
+	if err != nil || len(changes) == 0 {
 		return result, err
 	}
-	result.FollowUps, err = h.crossings(ctx, tx, &f, list)
+	above, err := h.above(ctx, tx, in, &f, changes)
+	result.FollowUps = append(result.FollowUps, above...)
 	return result, err
 }
 

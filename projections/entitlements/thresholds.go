@@ -29,13 +29,16 @@ type step struct {
 // count adds an amount of a verdict, or of admitted usage, to a tenant's usage.
 func (f *State) count(e *events.Envelope, featureType, feature, periodKey string, amount int64) {
 	f.Used(e.TenantID, feature, periodKey, amount)
+	key := usedKey{e.TenantID, feature, periodKey}
+	if f.steps != nil {
+		f.steps[key] = append(f.steps[key], step{e, amount})
+	}
 	if featureType != domain.FeatureMetered {
 		return
 	}
 	if f.metered == nil {
 		f.metered = map[usedKey][]step{}
 	}
-	key := usedKey{e.TenantID, feature, periodKey}
 	f.metered[key] = append(f.metered[key], step{e, amount})
 }
 
@@ -127,6 +130,10 @@ func limits(ctx context.Context, tx pgx.Tx, list []*watched) (map[uuid.UUID]doma
 			tenants = append(tenants, w.tenant)
 		}
 	}
+	return historiesOf(ctx, tx, tenants)
+}
+
+func historiesOf(ctx context.Context, tx pgx.Tx, tenants []uuid.UUID) (map[uuid.UUID]domain.History, error) {
 	if len(tenants) == 0 {
 		return nil, nil
 	}

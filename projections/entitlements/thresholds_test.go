@@ -217,3 +217,54 @@ func TestRebuildsCrossNoThreshold(t *testing.T) {
 	s.Drain(s.Entitling)
 	expectCrossings(s.Database, tenant, "bytes 20 ( of ) from 18 to 22", "bytes 30 ( of ) from 22 to 31")
 }
+
+// Another limit, and a new threshold, cross the thresholds that the used amount is above already, of QUOTA features, too: once for each value, and marked. A limit of 0 is
+// crossed by the first unit.
+func TestChangesCrossThresholdsBelowTheUsedAmount(t *testing.T) {
+	s := NewPipeline(t)
+	tenant := NewID()
+	grants := func(limit int64) []domain.Grant {
+		bytes, calls := Grant("bytes", domain.ResetNever), Grant("calls", domain.ResetNever)
+		bytes.Limit, calls.Limit, calls.Type = &limit, &limit, domain.FeatureQuota
+		return []domain.Grant{bytes, calls}
+	}
+	use := func(feature, kind string, amount int64) {
+		s.Append(Plain(tenant, events.UsageValidated, events.Counts{}, events.Validated{RawPosition: 1, EventID: "e", Feature: feature, FeatureType: kind,
+			PeriodKey: domain.PeriodLifetime, Amount: amount, Count: 1, Timestamp: May}))
+	}
+	expect := func(want ...string) {
+		t.Helper()
+		s.Drain(s.Entitling)
+		rows, err := s.Pool.Query(t.Context(), `SELECT format('%s %s of %s from %s to %s %s', payload(l)->>'feature', payload(l)->>'amount', payload(l)->>'limit', payload(l)->>'before', payload(l)->>'after',
+ payload(l)->>'reason') FROM event_log_rows l WHERE tenant_id = $1 AND subject = $2 ORDER BY position`, tenant, events.ThresholdCrossed)
+		s.Must(err)
+		got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		s.Must(err)
+		if !slices.Equal(got, want) {
+			t.Errorf("the crossings are\n%s\nnot\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	s.Subscribe(tenant, May, grants(100)...)
+	addThreshold(s.Database, tenant, "", 80, 0)
+	use("bytes", domain.FeatureMetered, 50)
+	use("calls", domain.FeatureQuota, 10)
+	expect()
+	s.Subscribe(tenant, May, grants(20)...) // 80 % of it are 16
+	use("bytes", domain.FeatureMetered, 5)
+	all := []string{"bytes 16 of 20 from 50 to 50 limit_changed"}
+	expect(all...)
+	s.Subscribe(tenant, May, grants(20)...)
+	addThreshold(s.Database, tenant, "calls", 0, 7)
+	addThreshold(s.Database, tenant, "bytes", 0, 56)
+	all = append(all, "calls 7 of 20 from 10 to 10 threshold_defined")
+	expect(all...)
+	s.Subscribe(tenant, May, grants(0)...)
+	all = append(all, "bytes 1 of 0 from 55 to 55 limit_changed", "calls 1 of 0 from 10 to 10 limit_changed")
+	expect(all...)
+	other := NewID()
+	s.Subscribe(other, May, grants(0)...)
+	tenant = other
+	addThreshold(s.Database, tenant, "bytes", 100, 0)
+	use("bytes", domain.FeatureMetered, 3)
+	expect("bytes 1 of 0 from 0 to 3 limit_zero")
+}

@@ -17,9 +17,10 @@ type crossings struct {
 	used       map[figure]*big.Int
 	thresholds map[uuid.UUID][]threshold // of each tenant, by the log
 	expected   map[crossingKey]*crossing
-	discards   map[int64]discard // of METERED features, by the position of the event that discards
-	failed     map[figure]bool   // features whose usage the entitlement reads could not fold at first
-	metered    bool              // the crossings of METERED features are compared
+	discards   map[int64]discard               // of METERED features, by the position of the event that discards
+	failed     map[figure]bool                 // features whose usage the entitlement reads could not fold at first
+	metered    bool                            // the crossings of METERED features are compared
+	changes    map[uuid.UUID]map[figure]string // used amounts at the changes of limits and thresholds of tenants with thresholds, by the event
 	upTo       int64
 }
 
@@ -64,7 +65,7 @@ const (
 )
 
 func newCrossings(upTo int64) crossings {
-	return crossings{used: map[figure]*big.Int{}, thresholds: map[uuid.UUID][]threshold{}, expected: map[crossingKey]*crossing{}, discards: map[int64]discard{}, failed: map[figure]bool{}, upTo: upTo}
+	return crossings{used: map[figure]*big.Int{}, thresholds: map[uuid.UUID][]threshold{}, expected: map[crossingKey]*crossing{}, discards: map[int64]discard{}, failed: map[figure]bool{}, changes: map[uuid.UUID]map[figure]string{}, upTo: upTo}
 }
 
 func readCrossings(ctx context.Context, tx pgx.Tx, p int16, upTo int64) (crossings, error) {
@@ -93,6 +94,10 @@ func (x *pass) addCrossing(r *row, s *content, err error) {
 	switch r.subject {
 	case thresholdChanged:
 		x.addThreshold(r)
+		x.addChange(r)
+		return
+	case subscriptionCreated, subscriptionChanged:
+		x.addChange(r)
 		return
 	case thresholdCrossed:
 		x.compareCrossing(r)
@@ -139,6 +144,36 @@ func (x *pass) addThreshold(r *row) {
 		x.thresholdCrossings.expect(t.Removed && !list[i].Removed, "%s defines a threshold again, or removes it twice", x.at(r.position))
 		list[i].Removed = true
 	}
+}
+
+// addChange notes the used amounts of a tenant at a change after which they may be above thresholds.
+func (x *pass) addChange(r *row) {
+	c := &x.crossings
+	if len(c.thresholds[r.tenant]) == 0 {
+		return
+	}
+	used := map[figure]string{}
+	for of, n := range c.used {
+		if of.tenant == r.tenant {
+			used[of] = n.String()
+		}
+	}
+	c.changes[r.id] = used
+}
+
+// compareAbove compares a crossing without a rise with the used amount at its cause.
+func (x *pass) compareAbove(r *row, is *crossed) {
+	c, of := &x.crossings, figure{tenant: r.tenant, feature: is.Feature, period: is.PeriodKey}
+	i := slices.IndexFunc(c.thresholds[r.tenant], func(t threshold) bool { return t.ThresholdID == is.ThresholdID })
+	used, changed := c.changes[r.cause]
+	n, ok := new(big.Int).SetString(is.Before, 10)
+	x.thresholdCrossings.expect(i >= 0 && changed && ok && n.Cmp(big.NewInt(is.Amount)) >= 0 && is.Before == is.After && used[of] == is.Before && c.thresholds[r.tenant][i].value(is.Limit) == is.Amount,
+		"%s crosses %.200s at %.40s by %s, which changes no limit and no threshold to %d or less at this amount", x.at(r.position), r.key, is.Before, r.cause, is.Amount)
+	key := crossingKey{r.tenant, string(r.key)}
+	if c.expected[key] == nil {
+		c.expected[key] = &crossing{}
+	}
+	c.expected[key].found = true
 }
 
 // crossReconciled changes an account as a repair did: to the sums of the log.
@@ -198,7 +233,7 @@ func (x *pass) cross(r *row, of figure, featureType, text string, sign int64) {
 	}
 }
 
-// value is the first integer that is the percentage of the limit or more.
+// value is the first integer that is the percentage of the limit or more; of the limit 0, the first one above it.
 func (t *threshold) value(limit *int64) int64 {
 	if t.Percent == 0 {
 		return t.Amount
@@ -206,22 +241,38 @@ func (t *threshold) value(limit *int64) int64 {
 	if limit == nil {
 		return 0
 	}
+	if *limit == 0 {
+		return 1
+	}
 	whole, rest := new(big.Int).DivMod(new(big.Int).Mul(big.NewInt(*limit), big.NewInt(t.Percent)), big.NewInt(100), new(big.Int))
 	return whole.Int64() + int64(rest.Sign())
 }
 
+// crossed is the payload of a crossing.
+type crossed struct {
+	ThresholdID           uuid.UUID
+	Feature, PeriodKey    string
+	Percent, Amount       int64
+	Limit                 *int64
+	Before, After, Reason string
+}
+
+// Reasons of crossings without a rise.
+const (
+	limitChanged     = "limit_changed"
+	thresholdDefined = "threshold_defined"
+)
+
 // compareCrossing compares a crossing in the log with the one that follows from the events before it.
 func (x *pass) compareCrossing(r *row) {
 	x.thresholdCrossings.n++
-	var is struct {
-		ThresholdID        uuid.UUID
-		Feature, PeriodKey string
-		Percent, Amount    int64
-		Limit              *int64
-		Before, After      string
-	}
+	var is crossed
 	if err := json.Unmarshal(r.body, &is); err != nil {
 		x.thresholdCrossings.fault("%s has no readable crossing: %v", x.at(r.position), err)
+		return
+	}
+	if is.Reason == limitChanged || is.Reason == thresholdDefined {
+		x.compareAbove(r, &is)
 		return
 	}
 	want := x.crossings.expected[crossingKey{r.tenant, string(r.key)}]

@@ -64,6 +64,44 @@ func TestCrossingsFollowFromTheLog(t *testing.T) {
 	}
 }
 
+// A crossing without a rise has the used amount at the change that is its cause, and a later rise to its value needs no other.
+func TestCrossingsByAnotherLimit(t *testing.T) {
+	subscribed := func(limit int) string {
+		return fmt.Sprintf(`{"id":"00000000-0000-0000-0000-000000000009","status":"ACTIVE","entitlements":[{"feature":"f","type":"QUOTA","limit":%d,"limitBehavior":"SOFT","resetPeriod":"MONTHLY"}]}`, limit)
+	}
+	used := func(amount int) string {
+		return fmt.Sprintf(`{"rawPosition":1,"eventId":"e","feature":"f","featureType":"QUOTA","periodKey":"2026-05","amount":%d,"count":1,"timestamp":"2026-05-04T12:00:00Z"}`, amount)
+	}
+	for name, c := range map[string]struct {
+		cause, amount, before int64
+		reason, fault         string
+	}{
+		"right":            {4, 16, 50, "limit_changed", ""},
+		"another amount":   {4, 17, 50, "limit_changed", "at this amount"},
+		"another used":     {4, 16, 49, "limit_changed", "at this amount"},
+		"another cause":    {3, 16, 50, "threshold_defined", "at this amount"},
+		"without a reason": {4, 16, 50, "", "follows from no event"},
+	} {
+		x := newTestPass(stateAt(7))
+		x.add(event(1, subscriptionCreated, 5, "e/1", subscribed(100)))
+		x.add(event(2, thresholdChanged, 5, "e/2", fmt.Sprintf(`{"thresholdId":%q,"percent":80}`, uuid.UUID{1})))
+		x.add(event(3, validated, topicValidated, "v/1", used(50)))
+		x.add(event(4, subscriptionChanged, 5, "e/4", subscribed(20)))
+		r := event(5, thresholdCrossed, 8, fmt.Sprintf("n/%s/f/2026-05/%d", uuid.UUID{1}, c.amount),
+			fmt.Sprintf(`{"thresholdId":%q,"feature":"f","periodKey":"2026-05","percent":80,"amount":%d,"limit":20,"before":"%d","after":"%d","reason":%q}`, uuid.UUID{1}, c.amount, c.before, c.before, c.reason))
+		r.cause = idOf(c.cause)
+		x.add(r)
+		x.add(event(6, validated, topicValidated, "v/2", used(-45)))
+		x.add(event(7, validated, topicValidated, "v/3", used(45)))
+		x.endCrossings()
+		if c.fault != "" {
+			requireFault(t, name, x.thresholdCrossings, c.fault)
+		} else if r := x.thresholdCrossings.result(); r.Holds == nil || !*r.Holds {
+			t.Errorf("%s: %s", name, r.Figures)
+		}
+	}
+}
+
 func TestCrossingsOfRemovedThresholds(t *testing.T) {
 	x := newTestPass(stateAt(9))
 	defined := fmt.Sprintf(`{"thresholdId":%q,"feature":"f","amount":5}`, uuid.UUID{1})
