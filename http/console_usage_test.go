@@ -99,6 +99,29 @@ func TestConsole_AFigureLeadsToItsEventsAndReceipts(t *testing.T) {
 	w.signIn(bootstrap).shows(all, "Figures of all tenants", a.id, huge)
 }
 
+// A tenant is shown by its name, with the end of its id if another has the name, too: the beginning of an id is a time, which both may share.
+func TestConsole_TenantsAreShownByTheirNames(t *testing.T) {
+	w, a := newServiceWithAccount(t)
+	twins := []*account{w.newAccount("Twin"), w.newAccount("Twin")}
+	want := map[string]bool{"A": true}
+	for _, x := range append(twins, a) {
+		w.ingest(x, batch(storage("s1", 2)))
+		if x != a {
+			want["Twin …"+x.id[strings.LastIndex(x.id, "-")+1:]] = true
+		}
+	}
+	w.fold()
+	shown := 0
+	for _, row := range cells(w.signIn(bootstrap).open("/console/usage?period=lifetime")) {
+		if want[row[0]] {
+			shown++
+		}
+	}
+	if shown != len(want) {
+		t.Errorf("%d of the tenants %v are shown", shown, want)
+	}
+}
+
 // usageDrawn is an event of storage, as drawn: a correction of an earlier one, or usage.
 type usageDrawn struct {
 	amount   int64
@@ -241,7 +264,7 @@ func TestConsole_FilesOfUsageQuoteFormulas(t *testing.T) {
 				t.Errorf("the model %q", row[5])
 			}
 		}
-		for _, want := range []string{"'=1+1", "'+1", "'-1", "'@x", `'=HYPERLINK("x,y")`, "plain", "a=b", ""} {
+		for _, want := range []string{"'=1+1", "'+1", "-1", "'@x", `'=HYPERLINK("x,y")`, "plain", "a=b", ""} {
 			if !got[want] {
 				t.Errorf("no cell %q in\n%s", want, file.body)
 			}

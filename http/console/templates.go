@@ -68,6 +68,7 @@ type view struct {
 	Data    doc
 	Problem *refusal
 	failed  *failedAction
+	names   map[string]string // of tenants, by their ids
 }
 
 // write renders a page before the first byte is sent, so that an error becomes a page of its own.
@@ -95,7 +96,7 @@ func functions(pages []*page) template.FuncMap {
 		"join":   func(list any) string { return strings.Join(texts(items(list)), ", ") },
 		"json":   indented,
 		"dict":   dict,
-		"short":  func(id any) string { return strings.SplitN(text(id), "-", 2)[0] },
+		"short":  short,
 		"lower":  func(v any) string { return strings.ToLower(strings.ReplaceAll(text(v), "_", " ")) },
 		"text":   text,
 		"words":  strings.Fields,
@@ -103,7 +104,6 @@ func functions(pages []*page) template.FuncMap {
 		"brief":  func(v any) (string, error) { return brief(v, 140) },
 		"asset":  assetPath,
 		"list":   func(values ...any) []any { return values },
-		"end4":   func(id any) string { return text(id)[max(0, len(text(id))-4):] },
 		"figure": figure,
 		"page":   pageFor(pages),
 		"api":    func(segments ...any) string { return api(texts(segments)...) },
