@@ -27,8 +27,12 @@ type subscription struct {
 	owned   *assignment
 	commits *committer
 	waiting *backlog
+	begun   time.Time
 	failing bool // the last poll failed, and the failure was logged
 }
+
+// quietStart is how long failures to read are retries of a start: topics and groups are new to the broker.
+const quietStart = 30 * time.Second
 
 // connect creates the client, which joins the group.
 func (s *subscription) connect() error {
@@ -143,6 +147,10 @@ func fetchError(fetches kgo.Fetches) error {
 }
 
 func (s *subscription) report(err error) {
+	if err != nil && time.Since(s.begun) < quietStart {
+		s.cfg.Logger.Debug("reading from Kafka fails; will retry", "topic", s.topic, "group", s.cfg.Group, "error", err)
+		return
+	}
 	if err != nil && !s.failing {
 		s.cfg.Logger.Warn("reading from Kafka fails; will retry", "topic", s.topic, "group", s.cfg.Group, "error", permission(err, "Read on the topic "+s.topic+" and the group "+s.cfg.TopicPrefix+s.cfg.Group))
 	}

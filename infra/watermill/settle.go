@@ -18,17 +18,22 @@ const (
 	longestPause = 5 * time.Second
 )
 
-// settle turns a handler's error into a Nack after a pause. It logs the first failure of a streak and the
+// quietStart is how long failures are retries of a start, not logged as errors unless they go on: partitions are being assigned, and tables are cold.
+const quietStart = 30 * time.Second
+
+// settle turns a handler's error into a Nack after a pause. It logs a failure of a streak, the first one after quietStart, and the
 // end of the streak. It hides the error from the router, which would log each one.
 type settle struct {
 	logger *slog.Logger
+	begun  time.Time
 
 	mu      sync.Mutex
-	streaks map[string]int // failures since the last success, by handler
+	streaks map[string]int  // failures since the last success, by handler
+	logged  map[string]bool // whether a failure of the streak was logged as an error
 }
 
 func newSettle(logger *slog.Logger) *settle {
-	return &settle{logger: logger, streaks: map[string]int{}}
+	return &settle{logger: logger, begun: time.Now(), streaks: map[string]int{}, logged: map[string]bool{}}
 }
 
 func (s *settle) middleware(h message.HandlerFunc) message.HandlerFunc {
@@ -53,6 +58,7 @@ func (s *settle) succeeded(name string) {
 	if n := s.streaks[name]; n > 0 {
 		s.logger.Info("handler works again", "handler", name, "failures", n)
 		delete(s.streaks, name)
+		delete(s.logged, name)
 	}
 }
 
@@ -65,8 +71,13 @@ func (s *settle) failed(ctx context.Context, name string, err error) time.Durati
 		return 0 // a stop is not a failure of the handler
 	}
 	s.streaks[name] = n + 1
-	if n == 0 {
-		s.logger.Error("handler failed; the batch will be retried until it succeeds", "handler", name, "error", err)
+	level := slog.LevelError
+	if time.Since(s.begun) < quietStart {
+		level = slog.LevelDebug
+	}
+	if !s.logged[name] {
+		s.logger.Log(ctx, level, "handler failed; the batch will be retried until it succeeds", "handler", name, "error", err)
+		s.logged[name] = level == slog.LevelError
 	}
 	return pauseAfter(n)
 }

@@ -127,6 +127,9 @@ func (d *Demo) clientWith(key string) *client.Client {
 	return c
 }
 
+// importBatch paces the import: the consumers of a service that has just started follow batches of this size, one at a time.
+const importBatch = 500
+
 // importTrace imports the trace. The import's name contains the tenant's id: with a
 // new database it is a new import, with times shifted to the current time.
 func (d *Demo) importTrace(ctx context.Context) error {
@@ -138,7 +141,7 @@ func (d *Demo) importTrace(ctx context.Context) error {
 	sum, err := im.Run(ctx, importer.Job{
 		Name:  "demo-" + d.tenantID,
 		Open:  func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(trace)), nil },
-		Times: importer.TimesShifted, Batch: client.MaxBatch, Concurrency: 4,
+		Times: importer.TimesShifted, Batch: importBatch, Concurrency: 1,
 		Mapping: importer.Mapping{
 			Columns:    []importer.ColumnMapping{{Feature: "input_tokens", Column: "ContextTokens"}, {Feature: "output_tokens", Column: "GeneratedTokens"}},
 			TimeColumn: "TIMESTAMP", Zone: time.UTC,
