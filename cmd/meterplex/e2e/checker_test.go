@@ -79,11 +79,12 @@ func (w *deployment) finish() {
 	w.prove(w.pipe == "kafka")
 }
 
-// prove runs all checks of package verify that need no HTTP, and no topics unless wanted. They share no code with the service. A check that a
-// busy server or broker did not answer in time runs again.
+// prove runs all checks of package verify that need no HTTP, and no topics unless wanted. They share no code with the service. A check that
+// a busy server or broker did not answer in time runs again.
 func (w *deployment) prove(topics bool) {
 	w.t.Helper()
-	cfg := verify.Config{DatabaseURL: w.db, NoTopics: "not read", TopicPrefix: w.prefix, Idle: patience, Progress: func(string) {}, Now: time.Now}
+	cfg := verify.Config{DatabaseURL: w.db, NoTopics: "not read", TopicPrefix: w.prefix, Idle: patience, Progress: func(string) {},
+		Now: time.Now}
 	if topics {
 		cfg.Kafka = []kgo.Opt{kgo.SeedBrokers(w.brokers().Brokers()...)}
 	}

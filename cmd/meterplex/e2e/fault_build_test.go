@@ -117,10 +117,14 @@ func killPoints() (edits []edit) {
 		{writer, "\t\t\tg.answer(nil)\n\t\t\tif handed {\n",
 			`if len(g.inlined.stretches) > 0 { fault.Die("inline: handed over, not answered") }`},
 		{finish, "\t\tto.SendBind(&rest[i])\n", `if i == len(rest)-1 && to.Flush() == nil {
-		if slices.ContainsFunc(rest, func(b pgproto3.Bind) bool { return b.PreparedStatement == moveCheckpoints }) { fault.Die("inline: before COMMIT") }
+		if slices.ContainsFunc(rest, func(b pgproto3.Bind) bool { return b.PreparedStatement == moveCheckpoints }) {
+			fault.Die("inline: before COMMIT")
+		}
 		` + of + `": before COMMIT") }`},
 		{finish, "\t_ = server.Conn().SetDeadline(time.Time{})\n",
-			`if err == nil && slices.ContainsFunc(others, func(m Move) bool { return m.Name == moveCheckpoints }) { fault.Die("inline: after COMMIT") }
+			`if err == nil && slices.ContainsFunc(others, func(m Move) bool { return m.Name == moveCheckpoints }) {
+			fault.Die("inline: after COMMIT")
+		}
 	if err == nil { ` + of + `": after COMMIT") }`},
 		{store, "\t\treturn tx.tx.Flush(ctx)\n", `if err := tx.tx.Flush(ctx); err != nil { return err }
 	for i := range tx.appended { fault.Die(fmt.Sprint("change ", tx.appended[i].Subject, ": before COMMIT")) }`},
