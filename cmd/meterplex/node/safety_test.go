@@ -1,10 +1,8 @@
 package node
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 
@@ -15,15 +13,6 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localkafka"
 	"github.com/meterplex/meterplex/infra/postgres"
 )
-
-// TestOnlyAllowedUnsafeSettingsAreLoggedAsAllowed: a refused danger is not logged as allowed.
-func TestOnlyAllowedUnsafeSettingsAreLoggedAsAllowed(t *testing.T) {
-	var said bytes.Buffer
-	logAllowed([]postgres.Danger{{Name: "fsync"}, {Name: "grants"}}, []string{"fsync", "owner"}, slog.New(slog.NewTextHandler(&said, nil)))
-	if s := said.String(); strings.Count(s, "unsafe setting allowed") != 1 || !strings.Contains(s, "what=fsync") {
-		t.Errorf("%s", s)
-	}
-}
 
 // TestStartErrorsNameTheRemedy: an error that prevents the start contains advice.
 func TestStartErrorsNameTheRemedy(t *testing.T) {

@@ -3,7 +3,6 @@ package verify
 import (
 	"crypto/sha256"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -99,21 +98,4 @@ func TestP8_FaultsInOffboardingsAreReported(t *testing.T) {
 	requireFault(t, "a subscription", readEnded(log, o, "ARCHIVED", 0, 1), "has 1 subscriptions")
 	o.state, o.step = "RUNNING", "pushed"
 	requireFault(t, "running", readEnded(log[:18], o, "ACTIVE", 0, 0), "is ACTIVE while its offboarding suspends it")
-}
-
-func TestStepsOfAnOffboardingAreInOrder(t *testing.T) {
-	all := []string{"requested", "suspended", "drained", "closed", "pushed", "exported", "archived"}
-	for n := range all {
-		if !inOrder(all[:n+1]) || inOrder(slices.Concat(all[:n+1], all[n:n+1])) != (all[n] == "exported") {
-			t.Errorf("%q", all[:n+1])
-		}
-		if cancelled := append(slices.Clone(all[:n+1]), "cancelled"); inOrder(cancelled) != (n < 6) || inOrder(append(cancelled, "reverted")) != (n < 6) || inOrder(append(cancelled, "archived")) {
-			t.Errorf("%q", cancelled)
-		}
-	}
-	for _, bad := range [][]string{{}, {"cancelled"}, {"exported"}, {"requested", "drained"}, {"requested", "reverted"}, {"requested", "cancelled", "suspended"}} {
-		if inOrder(bad) {
-			t.Errorf("%q", bad)
-		}
-	}
 }

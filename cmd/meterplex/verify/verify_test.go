@@ -3,10 +3,6 @@ package verify
 import (
 	"encoding/binary"
 	"fmt"
-	"os"
-	"reflect"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,16 +72,6 @@ func TestImpossiblePositionsAreReported(t *testing.T) {
 	requireFault(t, "an event far above the head", x.positions, "follows 0")
 }
 
-// --partition 3,3 asks for one partition.
-func TestEachPartitionIsCheckedOnce(t *testing.T) {
-	if got := distinct([]int16{17, 3, 17, 3}); !slices.Equal(got, []int16{3, 17}) {
-		t.Errorf("--partition 17,3,17,3 checks %v", got)
-	}
-	if got := distinct(nil); len(got) != partitions {
-		t.Errorf("no --partition checks %v", got)
-	}
-}
-
 // Dead letters that are not compared are not proved: those of a partition in which their
 // handler could not fold an event.
 func TestUncomparedDeadLettersAreUndetermined(t *testing.T) {
@@ -110,24 +96,5 @@ func TestUncomparedEventsAreCounted(t *testing.T) {
 	}
 	if c := x.verdictContents.result(); !strings.Contains(c.Figures, "2 recorded events not compared") {
 		t.Error(c.Figures)
-	}
-}
-
-// The code of each check is in the file with its name.
-func TestEachCheckHasAFile(t *testing.T) {
-	upper := regexp.MustCompile(`[A-Z]`)
-	for field := range reflect.TypeFor[report]().Fields() {
-		if field.Type != reflect.TypeFor[*tally]() {
-			continue
-		}
-		file := strings.ToLower(upper.ReplaceAllString(field.Name, "_$0")) + ".go"
-		if _, err := os.Stat(file); err != nil {
-			t.Errorf("%s: %v", field.Name, err)
-		}
-	}
-	for _, c := range newReport().all {
-		if c == nil || c.name == "" {
-			t.Errorf("a check has no name")
-		}
 	}
 }
