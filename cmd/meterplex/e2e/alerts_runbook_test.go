@@ -1,19 +1,13 @@
 package e2e
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/meterplex/meterplex/deploy/observe/feed"
 	"github.com/meterplex/meterplex/internal/must"
@@ -76,7 +70,8 @@ var inlineCode = regexp.MustCompile("`([^`\n]+)`")
 func commandsOf(part string) (steps []step) {
 	for n, piece := range strings.Split(part, "```") {
 		if n%2 == 1 {
-			steps = append(steps, stepsOf("sh", strings.Split(strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(piece, "console"), "\n"), "\n"), "\n"))...)
+			steps = append(steps, stepsOf("sh", strings.Split(strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(piece, "console"), "\n"),
+				"\n"), "\n"))...)
 			continue
 		}
 		for _, code := range inlineCode.FindAllStringSubmatch(piece, -1) {
@@ -88,8 +83,24 @@ func commandsOf(part string) (steps []step) {
 	return steps
 }
 
+// follow runs the commands of parts of a page.
+func (w *alerts) follow(page string, words func() map[string]string, parts ...string) {
+	w.t.Helper()
+	all, err := runbookOf(page)
+	must.OK(w.t, err)
+	for _, part := range parts {
+		steps := commandsOf(all[part])
+		if len(steps) == 0 {
+			w.t.Errorf("docs/runbooks/%s has no commands in %q", page, part)
+		}
+		for _, s := range steps {
+			w.runStep(&alertFault{alert: page, words: words}, s)
+		}
+	}
+}
+
 // partOf returns the commands of a part of the runbook of an alert.
-func (w *alertsTest) partOf(alert, part string) []step {
+func (w *alerts) partOf(alert, part string) []step {
 	w.t.Helper()
 	a, _ := feed.AlertOf(alert)
 	parts, err := runbookOf(a.Runbook)
@@ -98,7 +109,7 @@ func (w *alertsTest) partOf(alert, part string) []step {
 }
 
 // check runs the commands of the runbook's check while the fault lasts.
-func (w *alertsTest) check(b *brokenPart) {
+func (w *alerts) check(b *alertFault) {
 	w.t.Helper()
 	for _, s := range w.partOf(b.alert, checkPart) {
 		w.runStep(b, s)
@@ -106,7 +117,7 @@ func (w *alertsTest) check(b *brokenPart) {
 }
 
 // mend runs the commands of the runbook's remedy that the fault needs, behind what is no command.
-func (w *alertsTest) mend(b *brokenPart) {
+func (w *alerts) mend(b *alertFault) {
 	w.t.Helper()
 	if b.mends != nil {
 		b.mends()
@@ -123,7 +134,7 @@ func (w *alertsTest) mend(b *brokenPart) {
 }
 
 // isOver runs the commands that show that the fault is over. A figure may need a moment.
-func (w *alertsTest) isOver(b *brokenPart) {
+func (w *alerts) isOver(b *alertFault) {
 	w.t.Helper()
 	for _, s := range w.partOf(b.alert, overPart) {
 		var failure string
@@ -138,7 +149,7 @@ func (w *alertsTest) isOver(b *brokenPart) {
 
 // runStep runs a command of a runbook, whose exit code and output have to be as the runbook says. It waits for the verification of another
 // fault, as a person has to.
-func (w *alertsTest) runStep(b *brokenPart, s step) {
+func (w *alerts) runStep(b *alertFault, s step) {
 	w.t.Helper()
 	var failure string
 	becomesTrueEvery(w.deployment, scrapeAge/2, patience, func(context.Context) bool {
@@ -151,8 +162,11 @@ func (w *alertsTest) runStep(b *brokenPart, s step) {
 }
 
 // worded replaces the words of a runbook that stand for others.
-func (b *brokenPart) worded(text string) string {
-	for word, value := range b.words {
+func (b *alertFault) worded(text string) string {
+	if b.words == nil {
+		return text
+	}
+	for word, value := range b.words() {
 		text = regexp.MustCompile(`\b`+word+`\b`).ReplaceAllLiteralString(text, value)
 	}
 	return text
@@ -162,48 +176,21 @@ func (b *brokenPart) worded(text string) string {
 var exitCodes = regexp.MustCompile(`# exit code (\d)(?: or (\d))?`)
 
 // tryStep runs a command, and returns "" or how it differs from the runbook.
-func (w *alertsTest) tryStep(b *brokenPart, s step) (failure string) {
+func (w *alerts) tryStep(b *alertFault, s step) (failure string) {
 	w.t.Helper()
-	built, err := binary()
-	must.OK(w.t, err)
-	line := b.worded(s.command)
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
-	defer cancel()
-	shell := exec.CommandContext(ctx, "sh", "-c", "exec 2>&1\nmeterplex() { "+built+" \"$@\"; }\n"+line)
-	shell.Dir, shell.WaitDelay, shell.SysProcAttr = w.dir, 10*time.Second, childAttributes()
-	shell.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir, "METERPLEX_URL=" + cmp.Or(w.front.url(), w.url), "METERPLEX_ADMIN_URL=" + cmp.Or(w.front.url(), w.url), "METERPLEX_KEY=" + w.operator, "DATABASE_URL=" + w.db, "DATABASE=" + w.database,
-		"METERPLEX_PIPE=" + w.pipe, "METERPLEX_TOPIC_PREFIX=" + w.prefix}
-	if w.pipe == "kafka" {
-		shell.Env = append(shell.Env, "KAFKA_BROKERS="+strings.Join(w.brokers().Brokers(), ","))
-	}
-	shell.Env = append(shell.Env, b.env...)
-	var out bytes.Buffer
-	shell.Stdout, shell.Stderr = &out, &out
-	code := 0
-	if err := shell.Run(); err != nil {
-		code = -1
-		if ended := (*exec.ExitError)(nil); errors.As(err, &ended) {
-			code = ended.ExitCode()
-		}
-	}
-	wanted := []string{"0"}
+	codes := []string{"0"}
 	if named := exitCodes.FindStringSubmatch(s.command); named != nil {
-		wanted = named[1:]
+		codes = named[1:]
 	}
-	w.t.Logf("$ %s\n%.1500s", line, out.String())
-	if !slices.Contains(wanted, strconv.Itoa(code)) {
-		return fmt.Sprintf("$ %s\nended with %d, and the runbook says %v:\n%s", line, code, wanted, out.String())
+	worded := step{command: b.worded(s.command)}
+	for _, line := range s.want {
+		worded.want = append(worded.want, b.worded(line))
 	}
-	got := strings.Split(out.String(), "\n")
-	for _, want := range s.want {
-		if strings.TrimSpace(want) == "…" {
-			continue
-		}
-		n := slices.IndexFunc(got, func(g string) bool { return matches(b.worded(want), g) })
-		if n < 0 {
-			return fmt.Sprintf("$ %s\nprinted no line %q:\n%s", line, want, out.String())
-		}
-		got = got[n+1:]
+	url := cmp.Or(w.front.url(), w.url)
+	env := []string{"METERPLEX_URL=" + url, "METERPLEX_ADMIN_URL=" + url, "METERPLEX_KEY=" + w.operator, "DATABASE_URL=" + w.db,
+		"DATABASE=" + w.database, "METERPLEX_PIPE=" + w.pipe, "METERPLEX_TOPIC_PREFIX=" + w.prefix}
+	if w.pipe == "kafka" {
+		env = append(env, "KAFKA_BROKERS="+strings.Join(w.brokers().Brokers(), ","))
 	}
-	return ""
+	return tryCommand(w.deployment, w.dir, worded, codes, append(env, b.env...)...)
 }

@@ -261,7 +261,7 @@ func (w *consoleWorld) formsByKeyboard(p *tab, _ *proxy) {
 	}
 }
 
-// walk visits with scripts what only a browser shows: the overview that updates itself, the chart of a figure, the figure's events and
+// walk visits the parts of the console that need scripts: the overview that updates itself, the chart of a figure, the figure's events and
 // their receipts, an action sent twice, and the tail of the log, until the key is revoked.
 func (w *consoleWorld) walk(p *tab, between *proxy) {
 	x := w.createTenants(w.at, 1)[0]

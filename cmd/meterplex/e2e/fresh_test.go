@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/infra/local"
-	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
@@ -33,7 +32,7 @@ const exitVisible = 77
 // and verdicts, and kills under load with figures that meterplex verify checks. The tour runs
 // itself on a fresh machine.
 func freshTests() []string {
-	return []string{"TestFreshPostgresIsTheFetchedOne", "TestFirstCommandOfTheReadme", "TestReadmeTranscript", "TestP1_KillAfterCommitBeforeAnswer"}
+	return []string{"TestFirstCommandOfTheReadme", "TestReadmeTranscript", "TestP1_KillAfterCommitBeforeAnswer"}
 }
 
 // TestAFreshMachine runs the short suite in a process that sees no installed PostgreSQL,
@@ -62,7 +61,8 @@ func runFresh(t *testing.T, names ...string) (visible string) {
 	}
 	cmd.SysProcAttr = ownMounts()
 	out, err := cmd.CombinedOutput()
-	if unseen := len(local.InstalledPostgres(t.Context())) == 0; !unseen && (cmd.ProcessState == nil || cmd.ProcessState.ExitCode() == exitVisible) {
+	if unseen := len(local.InstalledPostgres(t.Context())) == 0; !unseen && (cmd.ProcessState == nil ||
+		cmd.ProcessState.ExitCode() == exitVisible) {
 		return fmt.Sprintf("%v %s", err, out)
 	}
 	if err != nil {
@@ -84,18 +84,6 @@ func onFreshMachine(t *testing.T) {
 	}
 }
 
-func TestFreshPostgresIsTheFetchedOne(t *testing.T) {
-	tier.AtSize(t)
-	onFreshMachine(t)
-	if found := local.InstalledPostgres(t.Context()); len(found) > 0 {
-		t.Errorf("PostgreSQL is installed: %v", found)
-	}
-	var version string
-	if err := superuser(t, localtest.Database(t)).QueryRow(t.Context(), `SHOW server_version`).Scan(&version); err != nil || version != local.NewestPostgres() {
-		t.Errorf("PostgreSQL %s, want %s; %v", version, local.NewestPostgres(), err)
-	}
-}
-
 // The demo of make run works with embedded servers, and a shell runs the curls that it prints.
 func TestFirstCommandOfTheReadme(t *testing.T) {
 	tier.AtSize(t)
@@ -106,7 +94,8 @@ func TestFirstCommandOfTheReadme(t *testing.T) {
 	dir := filepath.Join(openDir(t), "data")
 	cmd := exec.CommandContext(t.Context(), path, "demo")
 	cmd.SysProcAttr = childAttributes()
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "METERPLEX_DATA_DIR=" + dir, "METERPLEX_HTTP_ADDR=127.0.0.1:0"}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "METERPLEX_DATA_DIR=" + dir,
+		"METERPLEX_HTTP_ADDR=127.0.0.1:0"}
 	cmd.Env = append(cmd.Env, "METERPLEX_CACHE_DIR="+os.Getenv("METERPLEX_CACHE_DIR"))
 	var errs strings.Builder
 	cmd.Stderr = &errs
@@ -161,7 +150,8 @@ func checkSignInLink(t *testing.T, printed []string) {
 		got, err := client.Do(request)
 		must.OK(t, err)
 		_ = got.Body.Close()
-		if cookie := got.Header.Get("Set-Cookie"); got.StatusCode != c.status || (cookie != "") != (c.cookie != "") || !strings.HasPrefix(cookie, c.cookie) {
+		if cookie := got.Header.Get("Set-Cookie"); got.StatusCode != c.status || (cookie != "") != (c.cookie != "") || !strings.HasPrefix(cookie,
+			c.cookie) {
 			t.Errorf("%s %s gives %d, %q", c.method, link, got.StatusCode, cookie)
 		}
 	}

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"net/http"
 	"strconv"
 	"strings"
@@ -47,4 +48,18 @@ func metricsOf(w *deployment, url string, wanted func(series string) bool) (sum 
 		sum += n
 	}
 	return sum
+}
+
+// adminURL returns the address of health and metrics that the instance logged at its last start.
+func (i *instance) adminURL() (url string) {
+	i.t.Helper()
+	within(i.t, "the instance logs its admin address", func(context.Context) (bool, string) {
+		for _, line := range i.linesOfRun() {
+			if _, at, found := strings.Cut(line, "/livez, /readyz and /metrics are at "); found {
+				url = at
+			}
+		}
+		return url != "", ""
+	})
+	return url
 }

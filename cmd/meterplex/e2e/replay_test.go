@@ -1,10 +1,37 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"os/exec"
 )
+
+// cli runs the client commands of the binary.
+type cli struct {
+	w      *deployment
+	env    []string
+	stderr bytes.Buffer
+}
+
+func (w *deployment) cli(at *instance, key string) *cli {
+	w.t.Helper()
+	return &cli{w: w, env: []string{"METERPLEX_URL=" + at.url(), "METERPLEX_KEY=" + key, "METERPLEX_DATA_DIR=" + w.t.TempDir(), "HOME=" +
+		w.t.TempDir()}}
+}
+
+func (c *cli) command(ctx context.Context, args ...string) *exec.Cmd {
+	c.w.t.Helper()
+	path, err := binary()
+	if err != nil {
+		c.w.t.Fatal(err)
+	}
+	c.stderr.Reset()
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env, cmd.Stderr, cmd.SysProcAttr = c.env, &c.stderr, childAttributes()
+	return cmd
+}
 
 // replayed is a replay as the command prints it.
 type replayed struct {

@@ -68,20 +68,7 @@ func appendOf(e *tracedEvent, parent string) func(s *span) bool {
 func TestARequestIsOneTraceAcrossProcesses(t *testing.T) {
 	tier.AtSize(t)
 	t.Parallel()
-	oneTrace(newDeployment(t), t)
-}
-
-// The same with PostgreSQL as the pipe.
-func TestARequestIsOneTraceOverThePostgreSQLPipe(t *testing.T) {
-	tier.AtSize(t)
-	t.Parallel()
-	w := newDeployment(t)
-	w.pipe = "postgres"
-	oneTrace(w, t)
-}
-
-func oneTrace(w *deployment, t *testing.T) {
-	c := newCollector(t)
+	w, c := newDeployment(t), newCollector(t)
 	front := w.serve("api,relay", c.settings()...)
 	w.serve("validator,aggregator,deadletter,commands,projector", c.settings()...)
 	w.catalogue(front)
@@ -94,8 +81,7 @@ func oneTrace(w *deployment, t *testing.T) {
 		"Traceparent", "00-"+trace+"-"+parent+"-00", "Tracestate", "vendor=1")
 	must.OK(t, x.ledger.answered(batch, answer.Events))
 
-	recorded, validated := ofType(w, front, trace, "meterplex.usage.event.recorded"),
-		ofType(w, front, trace, "meterplex.usage.event.validated")
+	recorded, validated := ofType(w, front, trace, "meterplex.usage.event.recorded"), ofType(w, front, trace, "meterplex.usage.event.validated")
 	request := awaitSpan(t, c, trace, "the request", func(s *span) bool { return s.Name == "POST /api/v1/usage/events" })
 	if request.Trace != trace || request.Parent != parent || request.State != "vendor=1" {
 		t.Errorf("the request is %+v", request)
@@ -122,9 +108,7 @@ func oneTrace(w *deployment, t *testing.T) {
 		n := countBatches(c, &recorded)
 		return n > relays, fmt.Sprint(n)
 	})
-	if w.pipe == "kafka" {
-		checkTraceParents(w, &recorded, &validated)
-	}
+	checkTraceParents(w, &recorded, &validated)
 	w.finish()
 }
 

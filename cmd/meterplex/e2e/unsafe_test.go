@@ -55,7 +55,8 @@ func TestP6_TheServiceRefusesAnUnsafeDatabase(t *testing.T) {
 		}
 	}
 	var tables int
-	if err := w.sql.QueryRow(t.Context(), `SELECT count(*) FROM pg_tables WHERE schemaname = 'public'`).Scan(&tables); err != nil || tables > 0 {
+	if err := w.sql.QueryRow(t.Context(), `SELECT count(*) FROM pg_tables WHERE schemaname = 'public'`).Scan(&tables); err != nil ||
+		tables > 0 {
 		t.Errorf("the refused service created %d tables, %v", tables, err)
 	}
 	at := w.serve("", "METERPLEX_ALLOW_UNSAFE=fsync,superuser")
@@ -63,25 +64,10 @@ func TestP6_TheServiceRefusesAnUnsafeDatabase(t *testing.T) {
 	if !at.logContains("unsafe setting allowed") {
 		t.Error("the log does not report the unsafe settings")
 	}
-}
-
-// The tables of PostgreSQL as the pipe must be durable, too.
-func TestTheServiceRefusesAnUnloggedPipe(t *testing.T) {
-	tier.AtSize(t)
-	t.Parallel()
-	w := newDeployment(t)
-	w.pipe = "postgres"
-	at := w.serve("")
 	at.stop()
-	table := "pipe_" + strings.ReplaceAll(w.prefix, ".", "_") + "usage_commands" // the schema may have a table for another prefix, too
-	if _, err := w.sql.Exec(t.Context(), `ALTER TABLE `+table+` SET UNLOGGED`); err != nil {
-		t.Fatal(err)
-	}
+	table := "pipe_" + strings.ReplaceAll(w.prefix, ".", "_") + "usage_commands" // the pipe must be durable, too
+	w.run(`ALTER TABLE ` + table + ` SET UNLOGGED`)
 	if err := at.tryStart(); err == nil || !strings.Contains(err.Error(), "unlogged: the table "+table+" is unlogged") {
 		t.Fatalf("it started, or failed with %v", err)
 	}
-	if _, err := w.sql.Exec(t.Context(), `ALTER TABLE `+table+` SET LOGGED`); err != nil {
-		t.Fatal(err)
-	}
-	at.start()
 }

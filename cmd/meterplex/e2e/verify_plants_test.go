@@ -26,7 +26,7 @@ func partitionOf(tenant string) int { return int(sha256.Sum256([]byte(tenant))[0
 
 // planted is an inconsistency in a copy of the database or on the topics, and the check that finds it.
 type planted struct {
-	check  string // "": it is none
+	check  string // "": it is sound
 	sql    string
 	by     func(w *deployment)
 	args   string // "": of the database, of the first tenant's partition
@@ -47,7 +47,8 @@ func plants(w *deployment, tenants []*tenant) []planted {
 		"'"+tenants[1].id+"'",
 		"{repaired}", "'"+tenants[2].id+"'", "{elsewhere}", idOutside(p), "{month}", month(), "{tenants[0]}", tenants[0].id)
 	for n := range rows {
-		rows[n].sql, rows[n].during, rows[n].args = replacer.Replace(rows[n].sql), replacer.Replace(rows[n].during), replacer.Replace(rows[n].args)
+		rows[n].sql, rows[n].during, rows[n].args = replacer.Replace(rows[n].sql), replacer.Replace(rows[n].during),
+			replacer.Replace(rows[n].args)
 		rows[n].args = cmp.Or(rows[n].args, fmt.Sprint("--only database --partition ", p))
 	}
 	return rows
@@ -250,7 +251,7 @@ func plantsInPeriods() []planted {
 	}
 }
 
-// plantsInBilling are in the pushes, webhooks and prices of the first tenant, of which nothing was pushed.
+// plantsInBilling are in the pushes, webhooks and prices of the first tenant, which has no pushes.
 func plantsInBilling(anywhere string) []planted {
 	const pushes = "P8 the pushes of each closed period are its billable figure, and each is delivered once"
 	const failures = "P8 the failures of pushes and the differences to the provider's totals are those of the log"
