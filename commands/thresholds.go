@@ -70,7 +70,7 @@ func (c *Thresholds) changeOf(ctx context.Context, tenant uuid.UUID) transaction
 	return func(decide func(ThresholdTx) error) error { return c.Store.ChangeThresholds(ctx, tenant, decide) }
 }
 
-// Create defines a threshold. It concerns usage that is counted behind its position.
+// Create defines a threshold. It concerns the used amount at its position, and usage that is counted after it.
 func (c *Thresholds) Create(ctx context.Context, req Request, tenant uuid.UUID, in NewThreshold) (domain.Threshold, error) {
 	if err := in.check(); err != nil {
 		return domain.Threshold{}, err
