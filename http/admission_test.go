@@ -21,14 +21,19 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// stallRequest starts an ingest request whose body does not arrive: it stays in flight until the
-// connection is closed.
+// stallRequest starts an ingest request whose body does not arrive: it stays in flight until the connection is closed.
 func (w *testService) stallRequest(key string, length int, body string) net.Conn {
+	w.Helper()
+	return w.stall("/usage/events", key, length, body)
+}
+
+func (w *testService) stall(path, key string, length int, body string) net.Conn {
 	w.Helper()
 	conn, err := net.Dial("tcp", w.addr)
 	w.must(err)
 	w.Cleanup(func() { conn.Close() })
-	_, err = fmt.Fprintf(conn, "POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", key, length, body)
+	_, err = fmt.Fprintf(conn, "POST /api/v1%s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
+		path, key, length, body)
 	w.must(err)
 	return conn
 }
@@ -36,7 +41,8 @@ func (w *testService) stallRequest(key string, length int, body string) net.Conn
 // awaitMetric waits until the metrics contain a line.
 func (w *testService) awaitMetric(line string) {
 	w.Helper()
-	for end := time.Now().Add(5 * time.Minute); !strings.Contains(string(w.do(call{method: "GET", path: "/metrics"}).body), "\n"+line+"\n"); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); !strings.Contains(string(w.do(call{method: "GET", path: "/metrics"}).body),
+		"\n"+line+"\n"); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			w.Fatal("the metrics never told " + line)
 		}
@@ -177,7 +183,8 @@ func TestOverloadIsRefusedBeforeTheBodyIsRead(t *testing.T) {
 	d := &overloadedLog{full: true}
 	w, a := newServiceWithAccount(t, func(s *http.Server) { d.UsageLog, s.Ingest.Log = s.Ingest.Log, d })
 	before := w.stored()
-	got := w.raw("POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer %s\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n", a.key)
+	got := w.raw("POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer %s\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n",
+		a.key)
 	if !strings.HasPrefix(got, "HTTP/1.1 503") || !strings.Contains(got, "Retry-After: 3") {
 		t.Errorf("a client that sends Expect: 100-continue is answered %s", got)
 	}
@@ -189,9 +196,7 @@ func TestOverloadIsRefusedBeforeTheBodyIsRead(t *testing.T) {
 	}
 	d.full = false
 	w.want(202, sent)
-	if w.stored() != before+1 {
-		t.Errorf("%d events are stored instead of %d", w.stored(), before+1)
-	}
+	w.same("stored", w.stored(), before+1)
 }
 
 func TestReadersLeaveIngestItsConnections(t *testing.T) {
@@ -207,13 +212,12 @@ func TestReadersLeaveIngestItsConnections(t *testing.T) {
 	}
 	refused := w.do(call{method: "GET", path: "/api/v1/usage/conflicts", key: a.key})
 	w.refused(refused, 503, "overloaded")
-	if w.refusedCount("database") != 1 {
-		t.Error("it was not counted")
-	}
+	w.same("refusals that are counted", w.refusedCount("database"), 1)
 	w.ingest(a, batch(event("1", nil)))
 }
 
-// TestSmallBodiesUseLittleMemory: bodies that declare a window of 8 MiB, and bombs of 64 MiB, whose memory stays within the limit of a body.
+// TestSmallBodiesUseLittleMemory: bodies that declare a window of 8 MiB, and bombs of 64 MiB, whose memory stays within the limit of a
+// body.
 func TestSmallBodiesUseLittleMemory(t *testing.T) {
 	w, a := newServiceWithAccount(t)
 	var windowed bytes.Buffer

@@ -18,28 +18,16 @@ func TestMalformedRequestsAreRefused(t *testing.T) {
 		"two media types":     {head + "Content-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}", "HTTP/1.1 415"},
 		"longer than it is":   {head + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(body)+10, body), "HTTP/1.1 400"},
 		"chunks cut off":      {head + fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n", len(body), body), "HTTP/1.1 400"},
-		"chunk too long":      {head + "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n", "HTTP/1.1 400"},
 		"length and chunks":   {head + "Content-Length: 5\r\nTransfer-Encoding: gzip\r\n\r\n", "HTTP/1.1 501"},
-		"two lengths":         {head + "Content-Length: 5\r\nContent-Length: 6\r\n\r\n", "HTTP/1.1 400"},
-		"negative length":     {head + "Content-Length: -5\r\n\r\n", "HTTP/1.1 400"},
 		"announced too large": {head + "Content-Length: 99999999999\r\n\r\n", "HTTP/1.1 413"},
 		"huge header":         {head + "X: " + strings.Repeat("x", 64<<10) + "\r\n\r\n", "HTTP/1.1 431"},
 		"header with a NUL":   {head + "X-Request-Id: a\x00b\r\n\r\n", "HTTP/1.1 400"},
-		"no host":             {"GET /livez HTTP/1.1\r\n\r\n", "HTTP/1.1 400"},
 		"a fold":              {head + "X-Request-Id: a\r\n b\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 400"},
 		"chunked twice":       {head + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "HTTP/1.1 501"},
-		"chunked, and not":    {head + "Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n", "HTTP/1.1 501"},
-		"no size of a chunk":  {head + "Transfer-Encoding: chunked\r\n\r\nxyz\r\n", "HTTP/1.1 400"},
-		"a space in a name":   {head + "X Y: 1\r\n\r\n", "HTTP/1.1 400"},
-		"two hosts":           {"GET /livez HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", "HTTP/1.1 400"},
-		"many headers":        {head + strings.Repeat("X: y\r\n", 20_000) + "\r\n", "HTTP/1.1 431"},
 		"a huge path":         {"GET /" + strings.Repeat("x", 64<<10) + " HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 431"},
 		"CONNECT":             {"CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 40"},
 		"asterisk":            {"GET * HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 40"},
-		"a path of nothing":   {"GET  HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 400"},
 		"elsewhere's path":    {"GET http://elsewhere/api/v1/tenants HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 401"},
-		"a method of signs":   {"G<T /livez HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 400"},
-		"HTTP/3.7":            {"GET /livez HTTP/3.7\r\nHost: x\r\n\r\n", "HTTP/1.1 505"},
 		"not HTTP":            {"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", "HTTP/1.1 400"},
 	} {
 		got := w.raw("%s", c[0])
@@ -55,7 +43,5 @@ func TestMalformedRequestsAreRefused(t *testing.T) {
 			}
 		}
 	}
-	if after := w.stored(); after != before {
-		t.Errorf("%d events were stored", after-before)
-	}
+	w.same("events that were stored", w.stored(), before)
 }

@@ -60,14 +60,11 @@ func (m *isolationFixture) describedRoutes() (d description) {
 	return d
 }
 
-// The kinds of errors that the specification requires. A route with a body, a query or a
-// path parameter must have all kinds for it.
+// The kinds of errors that each route must have a case of, if it has a key, a body, a path parameter or a list.
 var (
 	everyRoute = []string{"keys", "methods", "paths", "query"}
 	everyBody  = []string{"JSON structure", "members", "media types", "encodings", "bombs", "sizes", "text"}
-	everyPath  = []string{"ids"}
-	everyList  = []string{"limits", "cursors"}
-	onlySome   = []string{"numbers", "strings", "enumerations", "times", "positions"}
+	onlySome   = []string{"ids", "limits", "cursors", "numbers", "strings", "enumerations", "times", "positions"}
 )
 
 // TestEveryRouteRefusesEveryKindOfBadInput generates its cases from the route table and
@@ -96,9 +93,7 @@ func TestEveryRouteRefusesEveryKindOfBadInput(t *testing.T) {
 			counts[c.kind]++
 			m.refusedAs(name, c)
 		}
-		if after := m.stored(); after != before {
-			t.Errorf("%s: %d events were stored by requests that are refused", name, after-before)
-		}
+		m.same(name+": events of refused requests", m.stored(), before)
 		for _, kind := range wantedKinds(route, of) {
 			if !kinds[kind] && (large(route) || kind != "bombs" && kind != "sizes") {
 				t.Errorf("%s has no case of the kind %q", name, kind)
@@ -106,7 +101,7 @@ func TestEveryRouteRefusesEveryKindOfBadInput(t *testing.T) {
 		}
 		total += len(cases)
 	}
-	for _, kind := range slices.Concat(everyRoute, everyBody, everyPath, everyList, onlySome) {
+	for _, kind := range slices.Concat(everyRoute, everyBody, onlySome) {
 		if counts[kind] == 0 {
 			t.Errorf("no route has a case of the kind %q", kind)
 		}
@@ -126,11 +121,11 @@ func wantedKinds(route auth.Route, of describedOperation) []string {
 		want = append(want, everyBody...)
 	}
 	if strings.Contains(route.Path, "{") {
-		want = append(want, everyPath...)
+		want = append(want, "ids")
 	}
 	for _, p := range of.Parameters {
 		if p.In == "query" && p.Name == "limit" {
-			want = append(want, everyList...)
+			want = append(want, "limits", "cursors")
 		}
 	}
 	return want
@@ -191,7 +186,8 @@ func methodCases(routes []auth.Route, route auth.Route, base call) (list []badCa
 		c := base
 		c.method, c.body = method, nil
 		statuses, codes := []int{405}, []string{"method_not_allowed"}
-		if method == "GET" && (strings.HasSuffix(route.Path, "/bulk") || route.Path == "/api/v1/pushes/reconcile" || strings.HasSuffix(route.Path, "/rewind")) {
+		if method == "GET" && (strings.HasSuffix(route.Path, "/bulk") || route.Path == "/api/v1/pushes/reconcile" ||
+			strings.HasSuffix(route.Path, "/rewind")) {
 			statuses, codes = []int{404}, []string{"not_found", "replay_not_found", "push_not_found"} // there it is an id
 		}
 		if route.Path == "/api/v1/prices/evaluate" && (method == "GET" || method == "PUT") { // there it is a key
@@ -214,26 +210,20 @@ func pathCases(route auth.Route, base call) (list []badCase) {
 	}
 	add("paths", "two slashes before", "/"+path, []int{404}, "not_found")
 	add("paths", "slash behind", path+"/", []int{404, 405, 400}, "")
-	add("paths", "two slashes behind", path+"//", []int{404}, "not_found")
 	if upper := strings.ToUpper(path); upper != path {
 		add("paths", "upper case", upper, []int{404}, "not_found")
 	}
 	add("paths", "NUL", path+"%00", []int{400}, "path_invalid")
 	add("paths", "CR LF", path+"%0d%0aX:1", []int{400}, "path_invalid")
-	add("paths", "not UTF-8", path+"%ff", []int{400}, "path_invalid")
-	add("paths", "DEL", path+"%7f", []int{400}, "path_invalid")
 	segments := strings.Split(path, "/")
 	for i, segment := range strings.Split(route.Path, "/") {
 		fixed, _, found := strings.Cut(segment, "{")
 		if !found {
 			continue
 		}
-		for name, id := range map[string]string{
-			"traversal": "..%2f..%2ftenants", "dots": "%2e%2e", "slash": "a%2Fb", "SQL": "'%20OR%201=1--", "space": "a%20b", "too long": strings.Repeat("x", 2000),
-			"right to left": "%E2%80%AEx", "template": "{{7*7}}", "percent": "%25", "nobody's": newID().String(), "nil": "00000000-0000-0000-0000-000000000000",
-			"braces": "%7B" + newID().String() + "%7D", "not normal": "e%CC%81", "backslash": "..%5C..%5C", "semicolon": "a;b=c",
-		} {
-			if route.Method == "PUT" && (name == "nobody's" || name == "nil") {
+		for name, id := range map[string]string{"traversal": "..%2f..%2ftenants", "SQL": "'%20OR%201=1--", "too long": strings.Repeat("x", 2000),
+			"nobody's": newID().String()} {
+			if route.Method == "PUT" && name == "nobody's" {
 				continue // it would be the id of a new entity
 			}
 			other := slices.Clone(segments)
@@ -248,10 +238,7 @@ func pathCases(route auth.Route, base call) (list []badCase) {
 }
 
 func queryCases(base call) (list []badCase) {
-	for query, code := range map[string]string{
-		"nothing=1": "unknown_parameter", "Limit=1": "unknown_parameter", "limit%00=1": "unknown_parameter", "$where=1": "unknown_parameter", "=1": "unknown_parameter",
-		strings.Repeat("n", 5000) + "=1": "unknown_parameter", "a=%zz": "malformed_query", "a=1;b=2": "malformed_query", "a[]=1": "unknown_parameter",
-	} {
+	for query, code := range map[string]string{"nothing=1": "unknown_parameter", "Limit=1": "unknown_parameter", "a=%zz": "malformed_query"} {
 		c := base
 		c.path = with(c.path, query)
 		list = append(list, badCase{"query", query[:min(len(query), 20)], c, []int{400}, []string{code}})
@@ -259,72 +246,55 @@ func queryCases(base call) (list []badCase) {
 	return list
 }
 
-// parameterCases returns bad values for a parameter by its type, else by its name; none
-// if both are unknown.
+// badValues are bad values of parameters by their name.
+var badValues = map[string][]string{
+	"groupBy": {"region", "metadata.none", "metadata.region&groupBy=metadata.region"}, "cursor": {"x", "eyJ2IjoyfQ", "..%2F..%2Fetc%2Fpasswd"},
+	"externalId": {"a%20b", "%C3%A9"}, "kind": {strings.Repeat("x", 41)}, "q": {"%00", strings.Repeat("%C3%A9", 256)},
+	"sha256": {"x", strings.Repeat("0", 64)}, "tenantId": {"x", "'%20OR%201=1--"}, "subscriptionId": {"x", "..%2F"},
+}
+
+// parameterCases returns bad values for a parameter by its type, else by its name; none if both are unknown.
 func parameterCases(base call, name string, schema schema) (list []badCase) {
-	add := func(kind, value string, statuses []int, codes ...string) {
-		c := base
-		c.path = with(without(c.path, name), name+"="+value)
-		list = append(list, badCase{kind, name + "=" + value[:min(len(value), 30)], c, statuses, codes})
+	statuses, codes := []int{400}, []string{"parameter_invalid"}
+	add := func(kind string, values ...string) {
+		for _, value := range values {
+			c := base
+			c.path = with(without(c.path, name), name+"="+value)
+			list = append(list, badCase{kind, name + "=" + value[:min(len(value), 30)], c, statuses, codes})
+		}
 	}
-	refuse, invalid := []int{400}, "parameter_invalid"
 	switch {
 	case schema.is("integer"):
-		kind := map[bool]string{true: "limits", false: "numbers"}[name == "limit"]
-		for _, v := range []string{"-1", "1.0", "1e3", "01", "NaN", "1e400", "9223372036854775808", "99999999999999999999", "true", "null", "0x10", "%2B1", "-0", "١"} {
-			add(kind, v, refuse, invalid)
-		}
+		add(map[bool]string{true: "limits", false: "numbers"}[name == "limit"], "-1", "1.0", "01", "9223372036854775808", "null", "%2B1")
 	case len(schema.Enum) > 0:
-		for _, v := range []string{"nothing", strings.ToLower(fmt.Sprint(schema.Enum[0])) + "X", "null", "0", fmt.Sprint(schema.Enum[0]) + "%20"} {
-			add("enumerations", v, refuse, invalid)
-		}
+		add("enumerations", "nothing", strings.ToLower(fmt.Sprint(schema.Enum[0]))+"X")
 	case name == "groupBy":
-		for _, v := range []string{"region", "metadata.", "metadata.none", "Metadata.region", "metadata.region,metadata.model", "metadata.region%20", "*"} {
-			add("enumerations", v, refuse, invalid)
-		}
-		add("enumerations", "metadata.region&groupBy=metadata.region", refuse, invalid)
+		add("enumerations", badValues[name]...)
 		return list // it may be there twice
 	case name == "cursor":
-		for _, v := range []string{"x", "e30", "bnVsbA", "eyJ2IjoyfQ", "eyJ2IjoxLCJhIjoiMSIsInMiOiJBQUFBQUFBQUFBQUFBQUFBIn0", "..%2F..%2Fetc%2Fpasswd"} {
-			add("cursors", v, refuse, "cursor_invalid")
-		}
-		add("cursors", strings.Repeat("a", 3000), refuse, invalid)
-	case name == "externalId":
-		for _, v := range []string{"a%20b", "%C3%A9", strings.Repeat("x", 256), "%7f"} {
-			add("strings", v, refuse, invalid)
-		}
-	case name == "kind": // of sagas; that of adjustments is an enumeration
-		add("strings", strings.Repeat("x", 41), refuse, invalid)
-	case name == "q":
-		for _, v := range []string{"%00", strings.Repeat("x", 256), strings.Repeat("%C3%A9", 256)} {
-			add("strings", v, refuse, invalid)
-		}
-	case name == "sha256":
-		for _, v := range []string{"x", strings.Repeat("0", 63), strings.Repeat("0", 64), strings.Repeat("0", 65), "..%2F..%2Fgo.mod"} {
-			add("ids", v, []int{404}, "schema_not_found")
-		}
+		codes = []string{"cursor_invalid"}
+		add("cursors", badValues[name]...)
 	case slices.Contains([]string{"from", "to", "asOf"}, name):
-		for _, v := range []string{"2026-05-01T00:00:00", "2026-05-01t00:00:00z", "2026-05-01T00:00:00,5Z", "2026-05-01T00:00:60Z", "2026-05-01T24:00:00Z", "2026-02-30T00:00:00Z",
-			"10000-01-01T00:00:00Z", "2026-05-01T00:00:00%2B24:00", "1714521600", "2026-05-01", "yesterday", "0000-00-00T00:00:00Z", "2026-05-01T00:00:00.0000000001Z"} {
-			add("times", v, refuse, invalid)
-		}
+		add("times", "2026-05-01T00:00:00", "2026-05-01T00:00:60Z", "2026-02-30T00:00:00Z", "yesterday")
 	case slices.Contains([]string{"minPosition", "asOfPosition", "after"}, name):
-		for _, v := range []string{"17", "-", "32-1", "-1-1", "17-01", "17-1e3", "017-1", "17-9223372036854775808", "a-b", "17--1", "17-1%20"} {
-			add("positions", v, refuse, "position_invalid", "cursor_invalid", invalid)
-		}
+		codes = []string{"position_invalid", "cursor_invalid", "parameter_invalid"}
+		add("positions", "17", "32-1", "17-01", "17-9223372036854775808")
+	case name == "sha256":
+		statuses, codes = []int{404}, []string{"schema_not_found"}
+		add("ids", badValues[name]...)
 	case slices.Contains([]string{"tenantId", "subscriptionId"}, name):
-		for _, v := range []string{"x", "%7B" + newID().String() + "%7D", "'%20OR%201=1--", "..%2F"} { // no id of the fixture
-			add("ids", v, []int{400, 404}, "tenant_not_found", "subscription_not_found", "figure_not_found", "not_found", invalid, "forbidden")
-		}
+		statuses, codes = []int{400, 404}, []string{"tenant_not_found", "subscription_not_found", "figure_not_found", "not_found",
+			"parameter_invalid"}
+		add("ids", badValues[name]...)
+	default:
+		add("strings", badValues[name]...)
 	}
-	if slices.Contains([]string{"reason", "fingerprint", "feature", "consumer", "topic", "subject", "stream", "correlationId", "period", "periodKey", "kind"}, name) || len(list) > 0 {
-		add("strings", "", refuse, invalid)
-		add("strings", "%00", refuse, invalid)
-		add("strings", "a%0d%0ab", refuse, invalid)
-		add("strings", "%ff", refuse, invalid)
-		add("strings", strings.Repeat("x", 3000), refuse, invalid)
-		list[len(list)-1].path += "&" + name + "=x"
-		list[len(list)-1].codes = []string{"duplicate_parameter"}
+	texts := []string{"reason", "fingerprint", "feature", "consumer", "topic", "subject", "stream", "correlationId", "period", "periodKey"}
+	if len(list) > 0 || slices.Contains(texts, name) {
+		statuses, codes = []int{400}, []string{"parameter_invalid"}
+		add("strings", "", "%00", "%ff", strings.Repeat("x", 3000))
+		codes = []string{"duplicate_parameter"}
+		add("strings", "x&"+name+"=x")
 	}
 	return list
 }

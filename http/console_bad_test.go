@@ -18,23 +18,33 @@ func TestConsole_BadAddressesArePages(t *testing.T) {
 		status int
 		code   string
 	}{
-		{"/console/nothing", 404, "not_found"}, {"/console/", 404, "not_found"}, {tenants + "/", 404, "not_found"}, {"/console//tenants", 404, "not_found"}, {tenants + "//x", 404, "not_found"},
-		{"/console/%74enants", 404, "not_found"}, {"/console/..%2fapi%2fv1%2ftenants", 404, "not_found"}, {"/console/Tenants", 404, "not_found"}, {"/console/assets/../tenants", 404, "not_found"},
+		{"/console/nothing", 404, "not_found"}, {"/console/", 404, "not_found"}, {tenants + "/", 404, "not_found"},
+		{"/console//tenants", 404, "not_found"}, {tenants + "//x", 404, "not_found"},
+		{"/console/%74enants", 404, "not_found"}, {"/console/..%2fapi%2fv1%2ftenants", 404, "not_found"}, {"/console/Tenants", 404, "not_found"},
+		{"/console/assets/../tenants", 404, "not_found"},
 		{tenants + "/%00", 400, "path_invalid"}, {tenants + "/%ff", 400, "path_invalid"}, {tenants + "/%0d%0aX:1", 400, "path_invalid"},
-		{tenants + "/" + newID().String(), 404, "tenant_not_found"}, {tenants + "/..%2f..%2fsystem", 404, "tenant_not_found"}, {tenants + "/%2e%2e", 404, "tenant_not_found"},
-		{tenants + "/'%20OR%201=1--", 404, "tenant_not_found"}, {tenants + "/" + strings.Repeat("x", 2000), 404, "tenant_not_found"}, {tenants + "/{tenantId}", 404, "tenant_not_found"},
-		{tenants + "?nothing=1", 400, "unknown_parameter"}, {tenants + "?externalId=a&externalId=b", 400, "duplicate_parameter"}, {tenants + "?cursor=forged", 400, "cursor_invalid"},
-		{tenants + "?cursor=a&cursor=b", 400, "duplicate_parameter"}, {tenants + "?a=%zz", 400, "malformed_query"}, {tenants + "?a=1;b=2", 400, "malformed_query"},
-		{tenants + "?externalId=" + strings.Repeat("x", 10_000), 400, "parameter_invalid"}, {tenants + "?externalId=%00", 400, "parameter_invalid"}, {tenants + "?externalId=%ff", 400, "parameter_invalid"},
+		{tenants + "/" + newID().String(), 404, "tenant_not_found"}, {tenants + "/..%2f..%2fsystem", 404, "tenant_not_found"},
+		{tenants + "/%2e%2e", 404, "tenant_not_found"},
+		{tenants + "/'%20OR%201=1--", 404, "tenant_not_found"}, {tenants + "/" + strings.Repeat("x", 2000), 404, "tenant_not_found"},
+		{tenants + "/{tenantId}", 404, "tenant_not_found"},
+		{tenants + "?nothing=1", 400, "unknown_parameter"}, {tenants + "?externalId=a&externalId=b", 400, "duplicate_parameter"},
+		{tenants + "?cursor=forged", 400, "cursor_invalid"},
+		{tenants + "?cursor=a&cursor=b", 400, "duplicate_parameter"}, {tenants + "?a=%zz", 400, "malformed_query"},
+		{tenants + "?a=1;b=2", 400, "malformed_query"},
+		{tenants + "?externalId=" + strings.Repeat("x", 10_000), 400, "parameter_invalid"},
+		{tenants + "?externalId=%00", 400, "parameter_invalid"}, {tenants + "?externalId=%ff", 400, "parameter_invalid"},
 		{"/console/sagas?tenantId=" + newID().String(), 404, "tenant_not_found"}, {"/console/sagas?state=NONE", 400, "parameter_invalid"},
 		{"/console/adjustments?periodKey=May", 400, "parameter_invalid"}, {"/console/pushes?cursor=x", 400, "cursor_invalid"},
-		{"/console/reservations?feature=none&tenantId=" + a.id, 404, "feature_not_found"}, {tenants + "/" + newID().String() + "/webhooks", 404, "tenant_not_found"},
-		{"/console?x=1", 400, "unknown_parameter"}, {"/console/sign-in?x=1", 400, "unknown_parameter"}, {"/console/link/x?y=1", 400, "unknown_parameter"},
+		{"/console/reservations?feature=none&tenantId=" + a.id, 404, "feature_not_found"},
+		{tenants + "/" + newID().String() + "/webhooks", 404, "tenant_not_found"},
+		{"/console?x=1", 400, "unknown_parameter"}, {"/console/sign-in?x=1", 400, "unknown_parameter"},
+		{"/console/link/x?y=1", 400, "unknown_parameter"},
 	} {
 		b.pageRefused(c.path, b.open(c.path), c.status, c.code)
 	}
 	for _, c := range []struct{ method, path, allow string }{
-		{"POST", tenants, "GET, HEAD"}, {"DELETE", tenants + "/" + a.id, "GET, HEAD"}, {"PUT", "/console/sign-in", "GET, HEAD, POST"}, {"OPTIONS", "/console", "GET, HEAD"},
+		{"POST", tenants, "GET, HEAD"}, {"DELETE", tenants + "/" + a.id, "GET, HEAD"}, {"PUT", "/console/sign-in", "GET, HEAD, POST"},
+		{"OPTIONS", "/console", "GET, HEAD"},
 		{"TRACE", tenants, "GET, HEAD"}, {"GET", "/console/sign-out", "POST"}, {"BREW", "/console", "GET, HEAD"},
 	} {
 		got := b.do(call{method: c.method, path: c.path, header: b.header(nil)})
@@ -49,9 +59,7 @@ func TestConsole_BadAddressesArePages(t *testing.T) {
 		}
 	}
 	b.pageRefused("no session, absent page", (&browser{testService: w}).open("/console/nothing"), 404, "not_found")
-	if after := w.everyRow(); after != before {
-		t.Errorf("rows were %s, are %s", before, after)
-	}
+	w.same("rows", w.everyRow(), before)
 }
 
 // TestConsole_OffServesNothingOfIt: each of its addresses is unknown.
@@ -60,7 +68,8 @@ func TestConsole_OffServesNothingOfIt(t *testing.T) {
 	unknown := w.do(call{method: "GET", path: "/nothing"})
 	for _, r := range http.ConsoleRoutes() {
 		got := w.do(call{method: r.Method, path: r.Path})
-		if w.refused(got, 404, "not_found"); strings.ReplaceAll(withoutIDs(got.body), r.Path, "/nothing") != withoutIDs(unknown.body) && !strings.Contains(r.Path, "{") {
+		if w.refused(got, 404, "not_found"); strings.ReplaceAll(withoutIDs(got.body), r.Path, "/nothing") != withoutIDs(unknown.body) &&
+			!strings.Contains(r.Path, "{") {
 			t.Errorf("%s: %s", r.Path, got.body)
 		}
 	}
@@ -68,7 +77,5 @@ func TestConsole_OffServesNothingOfIt(t *testing.T) {
 		t.Errorf("/ gives %d %q", got.status, got.header.Get("Location"))
 	}
 	on := newTestService(t)
-	if got := on.do(call{method: "GET", path: "/"}); got.header.Get("Location") != "/console" {
-		t.Errorf("/ leads to %q", got.header.Get("Location"))
-	}
+	w.same("the address that / leads to", on.do(call{method: "GET", path: "/"}).header.Get("Location"), "/console")
 }

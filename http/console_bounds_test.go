@@ -20,10 +20,12 @@ func TestConsole_PagesStaySmall(t *testing.T) {
 	granted := make([]string, 200)
 	for n := range granted {
 		feature := fmt.Sprintf("%s%03d", strings.Repeat("f", 61), n)
-		granted[n] = fmt.Sprintf(`{"feature":%q,"limit":9007199254740991,"limitBehavior":"HARD","resetPeriod":"ANNUALLY","onIngest":"enforce"}`, feature)
+		granted[n] = fmt.Sprintf(`{"feature":%q,"limit":9007199254740991,"limitBehavior":"HARD","resetPeriod":"ANNUALLY","onIngest":"enforce"}`,
+			feature)
 		w.want(201, call{"PUT", "/api/v1/features/" + feature, bootstrap, nil, map[string]any{"name": wide, "type": "QUOTA"}})
 	}
-	w.want(201, call{"PUT", "/api/v1/plans/large", bootstrap, nil, `{"name":"` + wide + `","entitlements":[` + strings.Join(granted, ",") + `]}`})
+	w.want(201, call{"PUT", "/api/v1/plans/large", bootstrap, nil, `{"name":"` + wide + `","entitlements":[` + strings.Join(granted, ",") +
+		`]}`})
 	metadata := map[string]string{}
 	for n := range 50 {
 		metadata[fmt.Sprintf("%s%02d", strings.Repeat("&", 62), n)] = reason
@@ -32,7 +34,8 @@ func TestConsole_PagesStaySmall(t *testing.T) {
 	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id, bootstrap, nil, map[string]any{"name": wide, "metadata": metadata}})
 	for n := range 30 {
 		w.key(a.id, map[string]any{"name": wide}, "usage:read", "usage:write")
-		s := w.want(201, call{"POST", "/api/v1/tenants/" + a.id + "/subscriptions", bootstrap, nil, map[string]any{"plan": "large", "status": "EXPIRED"}})
+		s := w.want(201, call{"POST", "/api/v1/tenants/" + a.id + "/subscriptions", bootstrap, nil,
+			map[string]any{"plan": "large", "status": "EXPIRED"}})
 		if n == 0 {
 			w.asOwner(`INSERT INTO adjustments SELECT gen_random_uuid(), $1, '2026-04', 1, $2, $3, 'CORRECTION', -9007199254740991, 1, n, n, $4, NULL, CASE WHEN n % 2 = 0 THEN 'PENDING' ELSE 'WAIVED' END,
 				CASE WHEN n % 2 = 1 THEN $5 END, CASE WHEN n % 2 = 1 THEN n END FROM generate_series(1, 300) n`, a.id, strings.Repeat("f", 64), s["id"], id, reason)
@@ -41,9 +44,11 @@ func TestConsole_PagesStaySmall(t *testing.T) {
 	webhook, _ := w.webhookOf(a)
 	w.asOwner(`INSERT INTO webhook_deliveries (id, webhook_id, tenant_id, event_id, type, position, state, sent, next_at, created_at)
 		SELECT gen_random_uuid(), $1, $2, gen_random_uuid(), 'adjustment.pending', n, 'PENDING', 100, now(), now() FROM generate_series(1, 50) n`, webhook, a.id)
-	w.asOwner(`INSERT INTO webhook_attempts SELECT id, tenant_id, n, now(), 500, 10000, $1 FROM webhook_deliveries, generate_series(81, 100) n`, strings.Repeat("&", 200))
+	w.asOwner(`INSERT INTO webhook_attempts SELECT id, tenant_id, n, now(), 500, 10000, $1 FROM webhook_deliveries, generate_series(81, 100) n`,
+		strings.Repeat("&", 200))
 	for range 50 {
-		w.want(201, call{"POST", "/api/v1/tenants/" + a.id + "/thresholds", bootstrap, nil, map[string]any{"feature": "api_calls", "percent": 1000}})
+		w.want(201, call{"POST", "/api/v1/tenants/" + a.id + "/thresholds", bootstrap, nil,
+			map[string]any{"feature": "api_calls", "percent": 1000}})
 	}
 	for n := range 60 {
 		w.want(201, holding(a.key, strings.Repeat("&", 250)+fmt.Sprint(n), 1, 3600))
@@ -61,9 +66,12 @@ func TestConsole_PagesStaySmall(t *testing.T) {
 	w.accept(a, used...)
 	w.fold()
 	b, tenant := w.signIn(bootstrap), "/console/tenants/"+a.id
-	for _, path := range []string{"/console/adjustments", "/console/adjustments?state=PENDING", "/console/adjustments/decision?tenantId=" + a.id, tenant, tenant + "/change", tenant + "/webhooks/" + webhook,
-		tenant + "/thresholds", tenant + "/periods/2026-04", "/console/catalogue", "/console/catalogue/plans/large", "/console/pushes", "/console/reservations?feature=api_calls&tenantId=" + a.id,
-		"/console/dead-letters", "/console/usage/events?tenantId=" + a.id, "/console/events?tenantId=" + a.id, "/console/usage?feature=api_calls&groupBy=region&tenantId=" + a.id,
+	for _, path := range []string{"/console/adjustments", "/console/adjustments?state=PENDING",
+		"/console/adjustments/decision?tenantId=" + a.id, tenant, tenant + "/change", tenant + "/webhooks/" + webhook,
+		tenant + "/thresholds", tenant + "/periods/2026-04", "/console/catalogue", "/console/catalogue/plans/large", "/console/pushes",
+		"/console/reservations?feature=api_calls&tenantId=" + a.id,
+		"/console/dead-letters", "/console/usage/events?tenantId=" + a.id, "/console/events?tenantId=" + a.id,
+		"/console/usage?feature=api_calls&groupBy=region&tenantId=" + a.id,
 		"/console/usage/explain?feature=api_calls&include=rejected&period=" + now()[:7] + "&tenantId=" + a.id} {
 		b.small(path)
 	}

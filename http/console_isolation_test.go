@@ -23,7 +23,8 @@ func (m *isolationFixture) consolePath(pattern string) string {
 	})
 }
 
-// TestConsole_P9_NoKeyOpensAnothersPage: every page and action, every kind of key, every id of another tenant. The answer is that of a page that does not
+// TestConsole_P9_NoKeyOpensAnothersPage: every page and action, every kind of key, every id of another tenant. The answer is that of a page
+// that does not
 // exist, also if the key lacks the scope.
 func TestConsole_P9_NoKeyOpensAnothersPage(t *testing.T) {
 	m := newIsolationFixture(t)
@@ -77,9 +78,7 @@ func TestConsole_P9_NoKeyOpensAnothersPage(t *testing.T) {
 			}
 		}
 	}
-	if after := m.everyRow(); after != before {
-		t.Errorf("rows were %s, are %s", before, after)
-	}
+	m.same("rows", m.everyRow(), before)
 	if cases < 50 {
 		t.Errorf("only %d cases", cases)
 	}

@@ -15,7 +15,8 @@ import (
 func TestConsole_TheSystemIsShown(t *testing.T) {
 	failed := false
 	w, a := newServiceWithAccount(t, func(s *http.Server) {
-		s.Instance = http.ServiceInstance{ID: "host-1", Roles: []string{"api", "relay"}, Settings: []http.Setting{{Name: "KAFKA_SASL_PASSWORD", Value: "********", Origin: "environment"}}}
+		s.Instance = http.ServiceInstance{ID: "host-1", Roles: []string{"api", "relay"},
+			Settings: []http.Setting{{Name: "KAFKA_SASL_PASSWORD", Value: "********", Origin: "environment"}}}
 		check := s.Health[0].Check
 		s.Health[0].Check = func(ctx context.Context) error {
 			if failed {
@@ -26,22 +27,27 @@ func TestConsole_TheSystemIsShown(t *testing.T) {
 	})
 	w.ingest(a, batch(event("1", nil)))
 	w.withhold(a, events.TopicUsageValidated, 1000, 3)
-	_, err := w.pool.Exec(t.Context(), `UPDATE relay_cursors SET owner = 'host-<b>', lease_until = now() + interval '1 hour', attempts = 7, last_error = 'no broker <script>', last_attempt_at = now() WHERE partition = 3`)
+	_, err := w.pool.Exec(t.Context(),
+		`UPDATE relay_cursors SET owner = 'host-<b>', lease_until = now() + interval '1 hour', attempts = 7, last_error = 'no broker <script>', last_attempt_at = now() WHERE partition = 3`)
 	w.must(err)
 	w.asOwner(`INSERT INTO instances (id, version, roles, started_at, seen_at, ended_at) VALUES ('node-1', 'v<1>', '{api,relay}', now() - interval '1 hour', now(), NULL),
  ('node-2', 'v1', '{relay}', now() - interval '1 hour', now() - interval '5 minutes', NULL), ('node-3', 'v1', '{}', now() - interval '1 hour', now() - interval '1 minute', now() - interval '1 minute')`)
 	listed := w.get("/system/instances?limit=2")
-	if rows := listed["data"].([]any); len(rows) != 2 || rows[0].(map[string]any)["state"] != "RUNNING" || rows[1].(map[string]any)["state"] != "LOST" || listed["nextCursor"] == nil {
+	if rows := listed["data"].([]any); len(rows) != 2 || rows[0].(map[string]any)["state"] != "RUNNING" ||
+		rows[1].(map[string]any)["state"] != "LOST" || listed["nextCursor"] == nil {
 		t.Errorf("the instances are %v", listed)
 	}
 	b := w.signIn(bootstrap)
-	b.shows(b.open("/console/system"), `<code>node-1</code></td><td>RUNNING</td><td>api, relay</td><td><code>v&lt;1&gt;</code>`, `<code>node-2</code></td><td class="bad">LOST</td>`, `<code>node-3</code></td><td>ENDED</td>`)
+	b.shows(b.open("/console/system"), `<code>node-1</code></td><td>RUNNING</td><td>api, relay</td><td><code>v&lt;1&gt;</code>`,
+		`<code>node-2</code></td><td class="bad">LOST</td>`, `<code>node-3</code></td><td>ENDED</td>`)
 	logID := w.get("/system")["logId"].(string)
-	b.shows(b.open("/console/system"), logID, "host-&lt;b&gt;", "no broker &lt;script&gt;", "The identity holds.", "<dt>postgres</dt><dd>ok</dd>", "first", `<code>host-&lt;b&gt;</code></td><td class="number">1</td>`)
+	b.shows(b.open("/console/system"), logID, "host-&lt;b&gt;", "no broker &lt;script&gt;", "The identity holds.",
+		"<dt>postgres</dt><dd>ok</dd>", "first", `<code>host-&lt;b&gt;</code></td><td class="number">1</td>`)
 	b.shows(b.open("/console/system/withheld?topic=usage.validated&tenantId="+a.id), "too large", "usage.validated")
 	b.shows(b.open("/console/system/settings"), "host-1", "api, relay", "KAFKA_SASL_PASSWORD", "********", "environment")
 	failed = true
-	if got := b.open("/console/system"); got.status != 200 || !strings.Contains(string(got.body), "not_ready") || !strings.Contains(string(got.body), logID) {
+	if got := b.open("/console/system"); got.status != 200 || !strings.Contains(string(got.body), "not_ready") ||
+		!strings.Contains(string(got.body), logID) {
 		t.Errorf("without a dependency the page gives %d", got.status)
 	}
 }
@@ -53,25 +59,26 @@ func TestConsole_TheOverviewShowsEachFigureWithItsScope(t *testing.T) {
 	live.Board.SetOutbox(overview.Backlog{Recorded: 9007199254740993, Unpublished: 12, OldestSeconds: 90}, time.Now())
 	live.Board.SetConsumers([]overview.Consumer{{Name: "meterplex-usage-aggregator", Positions: 40, Seconds: 0.25}})
 	live.Board.SetIdentity(overview.Comparison{Holds: false, Accepted: 10, Missing: 3, ComparedAt: time.Now()})
-	live.Board.SetAttention(overview.FailedDeadLetters, overview.Item(overview.FailedDeadLetters, "VALIDATION", 5, nil, "/api/v1/dead-letters?status=FAILED&stage=VALIDATION"))
+	live.Board.SetAttention(overview.FailedDeadLetters, overview.Item(overview.FailedDeadLetters, "VALIDATION", 5, nil,
+		"/api/v1/dead-letters?status=FAILED&stage=VALIDATION"))
 	live.Board.SetRead(time.Now())
 	b := w.signIn(bootstrap)
-	if got := b.open("/console"); got.header.Get("Location") != "/console/overview" {
-		t.Errorf("the console begins with %s", got.header.Get("Location"))
-	}
+	w.same("the console begins with", b.open("/console").header.Get("Location"), "/console/overview")
 	shown := b.follows("/console/overview/stream")
 	part := ""
 	for ok := true; ok && !strings.Contains(part, "9007199254740993"); {
 		part, ok = shown.next()
 	}
-	for _, want := range []string{`<a href="/console/dead-letters?stage=VALIDATION&amp;status=FAILED">dead letters failed</a>`, `<a href="/console/system">outbox stalled</a>`, `<a href="/console/system">identity broken</a>`, `data-append="chart-rates"`, `data-append="chart-lag-meterplex-usage-aggregator"`} {
-		if !strings.Contains(part, want) {
-			t.Errorf("the stream does not show %s:\n%s", want, part)
-		}
+	for _, want := range []string{`<a href="/console/dead-letters?stage=VALIDATION&amp;status=FAILED">dead letters failed</a>`,
+		`<a href="/console/system">outbox stalled</a>`, `<a href="/console/system">identity broken</a>`, `data-append="chart-rates"`,
+		`data-append="chart-lag-meterplex-usage-aggregator"`} {
+		w.holds("the stream", part, want)
 	}
 	page := b.open("/console/overview")
-	b.shows(page, "9007199254740993", "The identity does not hold", `<strong>3</strong>installation`, "<strong>0</strong>this instance", `data-stream="/console/overview/stream"`, `data-table="chart-rates"`, `<table id="chart-rates"`)
+	b.shows(page, "9007199254740993", "The identity does not hold", `<strong>3</strong>installation`, "<strong>0</strong>this instance",
+		`data-stream="/console/overview/stream"`, `data-table="chart-rates"`, `<table id="chart-rates"`)
 	b.shows(b.open("/console/overview?figure=outbox"), `<table id="chart-outbox"`, "<td>12</td><td>90</td>")
-	b.shows(b.open("/console/overview?figure=lag&consumer=meterplex-usage-aggregator"), `<table id="chart-lag-meterplex-usage-aggregator"`, "<td>40</td><td>0.25</td>")
+	b.shows(b.open("/console/overview?figure=lag&consumer=meterplex-usage-aggregator"), `<table id="chart-lag-meterplex-usage-aggregator"`,
+		"<td>40</td><td>0.25</td>")
 	b.shows(b.open("/console/overview?figure=lag&consumer=%3Cscript%3E"), "choose a consumer")
 }

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/meterplex/meterplex/http"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/console"
 	"github.com/meterplex/meterplex/infra/postgres/store"
@@ -25,7 +24,8 @@ func (w *testService) visitor() *browser { return &browser{testService: w} }
 func (b *browser) signedOut(name string, got answer) {
 	b.Helper()
 	body := string(got.body)
-	if got.status != nethttp.StatusUnauthorized || !strings.Contains(body, `name="key"`) || strings.Contains(body, "Sign out") || strings.Contains(body, "<nav") || got.header.Get("WWW-Authenticate") != "" {
+	if got.status != nethttp.StatusUnauthorized || !strings.Contains(body, `name="key"`) || strings.Contains(body, "Sign out") ||
+		strings.Contains(body, "<nav") || got.header.Get("WWW-Authenticate") != "" {
 		b.Errorf("%s: %d:\n%s", name, got.status, body)
 	}
 }
@@ -40,14 +40,14 @@ func (w *testService) wrongKeys(a *account) map[string]string {
 	revoked, id := w.key("", nil, "audit")
 	w.want(204, call{method: "DELETE", path: "/api/v1/operator-keys/" + id, key: bootstrap})
 	expired, id := w.key(a.id, nil, "usage:read")
-	_, err := w.pool.Exec(w.Context(), `UPDATE api_keys SET expires_at = now() - interval '1 minute' WHERE id = $1`, id)
-	w.must(err)
+	w.exec(`UPDATE api_keys SET expires_at = now() - interval '1 minute' WHERE id = $1`, id)
 	suspended := w.newAccount("Suspended")
 	w.want(200, call{"PATCH", "/api/v1/tenants/" + suspended.id, bootstrap, nil, `{"status":"SUSPENDED"}`})
 	known, _ := w.key("", nil, "audit")
 	w.signIn(known) // its prefix is known to this instance, too
 	return map[string]string{
-		"unknown": "mp_op_" + strings.Repeat("x", 43), "a wrong secret behind a known prefix": known[:14] + strings.Repeat("x", len(known)-14), "empty": "", "no key": "'; DROP TABLE api_keys; --",
+		"unknown": "mp_op_" + strings.Repeat("x", 43), "a wrong secret behind a known prefix": known[:14] + strings.Repeat("x", len(known)-14),
+		"empty": "", "no key": "'; DROP TABLE api_keys; --",
 		"revoked": revoked, "expired": expired, "of a suspended tenant": suspended.key, "endless": "mp_op_" + strings.Repeat("x", 5000),
 	}
 }
@@ -66,7 +66,8 @@ func TestConsole_EveryWrongKeyGetsTheSameAnswer(t *testing.T) {
 		} else if text != same {
 			t.Errorf("%s: the answer differs:\n%s", name, text)
 		}
-		if got.header.Get("Set-Cookie") != "" || key != "" && strings.Contains(string(got.body), key) || !strings.Contains(string(got.body), "<code>unauthenticated</code>") {
+		if got.header.Get("Set-Cookie") != "" || key != "" && strings.Contains(string(got.body), key) ||
+			!strings.Contains(string(got.body), "<code>unauthenticated</code>") {
 			t.Errorf("%s: %v\n%s", name, got.header, got.body)
 		}
 	}
@@ -76,17 +77,13 @@ func TestConsole_EveryWrongKeyGetsTheSameAnswer(t *testing.T) {
 			limited++
 		}
 	}
-	if limited != 48 {
-		t.Errorf("%d of 50 more attempts are refused", limited)
-	}
+	w.same("refused of 50 more attempts", limited, 48)
 	got := b.post("/console/sign-in", url.Values{"key": {bootstrap}})
 	if b.pageRefused("the right key", got, 429, "rate_limited"); got.header.Get("Retry-After") != "60" {
 		t.Errorf("Retry-After: %v", got.header)
 	}
 	b.pageRefused("a link", b.post("/console/link/"+strings.Repeat("A", 43), nil), 429, "rate_limited")
-	if after := w.everyRow(); after != before {
-		t.Errorf("rows were %s, are %s", before, after)
-	}
+	w.same("rows", w.everyRow(), before)
 }
 
 // TestConsole_ASessionHasABrowsersCookie that no script reads and no other site sends, and its table has only the hash.
@@ -94,12 +91,11 @@ func TestConsole_ASessionHasABrowsersCookie(t *testing.T) {
 	w := newTestService(t)
 	key, _ := w.key("", nil, "admin")
 	b := w.visitor()
-	got := b.post("/console/sign-in", url.Values{"key": {" \r\n" + key + "\n"}, "next": {"/console/tenants?externalId=x"}}) // pasted with its line
+	got := b.post("/console/sign-in", url.Values{"key": {" \r\n" + key + "\n"},
+		"next": {"/console/tenants?externalId=x"}}) // pasted with its line
 	cookie := got.header.Get("Set-Cookie")
 	for _, want := range []string{"__Host-meterplex=", "; Path=/", "; Secure", "; HttpOnly", "; SameSite=Strict", "; Max-Age=43200"} {
-		if !strings.Contains(cookie, want) {
-			t.Errorf("the cookie %q lacks %q", cookie, want)
-		}
+		w.holds("the cookie", cookie, want)
 	}
 	if strings.Contains(cookie, "Domain") || got.header.Get("Location") != "/console/tenants?externalId=x" {
 		t.Errorf("%v", got.header)
@@ -107,13 +103,12 @@ func TestConsole_ASessionHasABrowsersCookie(t *testing.T) {
 	b.cookie, _, _ = strings.Cut(cookie, ";")
 	b.shows(b.open("/console/tenants"), "operator: admin", "Sign out")
 	second := b.post("/console/sign-in", url.Values{"key": {key}, "next": {"//evil.example/console"}})
-	if second.header.Get("Location") != "/console" {
-		t.Errorf("signing in leads to %q", second.header.Get("Location"))
-	}
+	w.same("signing in leads to", second.header.Get("Location"), "/console")
 	b.signedOut("the browser's last session", b.open("/console/tenants"))
 	var sessions, tokens int
 	_, token, _ := strings.Cut(strings.Split(second.header.Get("Set-Cookie"), ";")[0], "=")
-	w.must(w.pool.QueryRow(t.Context(), `SELECT count(*), count(*) FILTER (WHERE token_hash = $1) FROM console_sessions`, decoded(token)).Scan(&sessions, &tokens))
+	w.must(w.pool.QueryRow(t.Context(), `SELECT count(*), count(*) FILTER (WHERE token_hash = $1) FROM console_sessions`,
+		decoded(token)).Scan(&sessions, &tokens))
 	if sessions != 1 || tokens != 0 {
 		t.Errorf("%d sessions, %d with their token", sessions, tokens)
 	}
@@ -124,14 +119,14 @@ func TestConsole_ASessionEnds(t *testing.T) {
 	w, a := newServiceWithAccount(t)
 	const page = "/console/tenants"
 	at := func(b *browser, sql string) {
-		_, err := w.pool.Exec(t.Context(), sql+` WHERE token_hash = $1`, tokenHash(b.cookie))
-		w.must(err)
+		w.exec(sql+` WHERE token_hash = $1`, tokenHash(b.cookie))
 	}
 	b := w.signIn(bootstrap)
 	at(b, `UPDATE console_sessions SET used_at = now() - interval '29 minutes', created_at = now() - interval '719 minutes'`)
 	b.shows(b.open(page))
 	var used bool
-	w.must(w.pool.QueryRow(t.Context(), `SELECT used_at > now() - interval '1 minute' FROM console_sessions WHERE token_hash = $1`, tokenHash(b.cookie)).Scan(&used))
+	w.must(w.pool.QueryRow(t.Context(), `SELECT used_at > now() - interval '1 minute' FROM console_sessions WHERE token_hash = $1`,
+		tokenHash(b.cookie)).Scan(&used))
 	if !used {
 		t.Error("a page does not count as a use")
 	}
@@ -144,7 +139,8 @@ func TestConsole_ASessionEnds(t *testing.T) {
 	b = w.signIn(bootstrap)
 	form := b.form(b.open(page), "/console/sign-out")
 	b.pageRefused("signing out without the token", b.post("/console/sign-out", nil), 403, "forbidden")
-	if got := b.post("/console/sign-out", form); got.status != nethttp.StatusSeeOther || !strings.Contains(got.header.Get("Set-Cookie"), "Max-Age=0") {
+	if got := b.post("/console/sign-out", form); got.status != nethttp.StatusSeeOther ||
+		!strings.Contains(got.header.Get("Set-Cookie"), "Max-Age=0") {
 		t.Errorf("signing out gives %d %v", got.status, got.header)
 	}
 	b.signedOut("after signing out", b.open(page))
@@ -167,59 +163,12 @@ func TestConsole_ASessionEnds(t *testing.T) {
 	}())
 }
 
-// TestConsole_ARevokedKeyExecutesNothing: between the page and its action, and on another instance within a second.
-func TestConsole_ARevokedKeyExecutesNothing(t *testing.T) {
-	w, a := newServiceWithAccount(t)
-	there := w.secondInstance()
-	there.confirmGrants()
-	for name, end := range map[string]func(id string){
-		"revoked": func(id string) {
-			w.want(204, call{method: "DELETE", path: "/api/v1/operator-keys/" + id, key: bootstrap})
-		},
-		"rotated": func(id string) {
-			w.want(201, call{"POST", "/api/v1/operator-keys/" + id + "/rotate", bootstrap, nil, `{"overlapSeconds":0}`})
-		},
-	} {
-		key, id := w.key("", nil, "admin")
-		b := there.signIn(key)
-		page := b.open("/console/tenants/" + a.id)
-		b.shows(page)
-		end(id)
-		withinASecond(t, name, "401", func() string { return fmt.Sprint(b.open("/console/tenants/" + a.id).status) })
-		b.signedOut(name, b.act(page, "/console/tenants/"+a.id+"/suspend", "too late", nil))
-		(&browser{w, b.cookie}).signedOut(name+", here", (&browser{w, b.cookie}).open("/console/tenants"))
-	}
-	if status := w.want(200, call{method: "GET", path: "/api/v1/tenants/" + a.id, key: bootstrap})["status"]; status != "ACTIVE" {
-		t.Errorf("the tenant is %v", status)
-	}
-}
-
-// TestConsole_BadCookiesAreNoSession.
-func TestConsole_BadCookiesAreNoSession(t *testing.T) {
-	w := newTestService(t)
-	b := w.signIn(bootstrap)
-	_, token, _ := strings.Cut(b.cookie, "=")
-	random := sha256.Sum256([]byte("another database"))
-	before := w.everyRow()
-	for name, cookie := range map[string]string{
-		"absent": "", "empty": "__Host-meterplex=", "forged": "__Host-meterplex=" + base64.RawURLEncoding.EncodeToString(random[:]), "the hash": "__Host-meterplex=" + base64.RawURLEncoding.EncodeToString(tokenHash(b.cookie)),
-		"too short": b.cookie[:len(b.cookie)-1], "too long": b.cookie + "A", "padded": b.cookie + "=", "two of one name": b.cookie + "; " + b.cookie, "two that differ": "__Host-meterplex=x; " + b.cookie,
-		"another name": "meterplex=" + token, "SQL": "__Host-meterplex=' OR 1=1 --", "a key": "__Host-meterplex=" + bootstrap, "10 kB": "__Host-meterplex=" + strings.Repeat("A", 10_000),
-	} {
-		other := &browser{w, cookie}
-		other.signedOut(name, other.open("/console/tenants"))
-	}
-	b.shows(b.open("/console/tenants"))
-	if after := w.everyRow(); after != before {
-		t.Errorf("rows were %s, are %s", before, after)
-	}
-}
-
 // TestConsole_ALinkSignsInOnce: by its button, not by a preview of its page.
 func TestConsole_ALinkSignsInOnce(t *testing.T) {
 	w := newTestService(t)
 	open := func(seed string, at time.Time) string {
-		path, err := console.OpenLink(t.Context(), store.NewConsoleSessions(w.pool), sha256.Sum256([]byte(seed)), auth.BootstrapSessionKey(bootstrap), at)
+		path, err := console.OpenLink(t.Context(), store.NewConsoleSessions(w.pool), sha256.Sum256([]byte(seed)),
+			auth.BootstrapSessionKey(bootstrap), at)
 		w.must(err)
 		return path
 	}
@@ -227,67 +176,63 @@ func TestConsole_ALinkSignsInOnce(t *testing.T) {
 	var plain int
 	token := sha256.Sum256([]byte("one"))
 	w.must(w.pool.QueryRow(t.Context(), `SELECT count(*) FROM console_links WHERE token_hash = $1`, token[:]).Scan(&plain))
-	if plain != 0 {
-		t.Error("the token of the link is stored")
-	}
+	w.same("links that are stored by their token", plain, 0)
 	for _, method := range []string{"GET", "GET", "HEAD"} {
-		if got := b.do(call{method: method, path: path}); got.status != 200 || got.header.Get("Set-Cookie") != "" || method == "GET" && !strings.Contains(string(got.body), `<form method="post" action="`+path+`">`) {
+		if got := b.do(call{method: method, path: path}); got.status != 200 || got.header.Get("Set-Cookie") != "" || method == "GET" &&
+			!strings.Contains(string(got.body), `<form method="post" action="`+path+`">`) {
 			t.Errorf("%s: %d %v\n%s", method, got.status, got.header, got.body)
 		}
 	}
-	b.pageRefused("a link from another site", b.do(call{method: "POST", path: path, header: map[string]string{"Sec-Fetch-Site": "cross-site"}}), 403, "forbidden")
+	b.pageRefused("a link from another site", b.do(call{method: "POST", path: path,
+		header: map[string]string{"Sec-Fetch-Site": "cross-site"}}), 403, "forbidden")
 	used := b.post(path, nil)
 	if used.status != nethttp.StatusSeeOther || used.header.Get("Location") != "/console" {
 		t.Fatalf("the button gives %d:\n%s", used.status, used.body)
 	}
 	b.cookie, _, _ = strings.Cut(used.header.Get("Set-Cookie"), ";")
 	b.shows(b.open("/console/tenants"), "Sign out")
-	for name, path := range map[string]string{"used": path, "expired": open("two", time.Now().Add(-15*time.Minute)), "forged": "/console/link/" + strings.Repeat("A", 43), "short": "/console/link/x", "encoded": "/console/link/%2e%2e"} {
+	for name, path := range map[string]string{"used": path, "expired": open("two", time.Now().Add(-15*time.Minute)),
+		"forged": "/console/link/" + strings.Repeat("A", 43), "short": "/console/link/x", "encoded": "/console/link/%2e%2e"} {
 		b.pageRefused(name, w.visitor().post(path, nil), 404, "not_found")
-	}
-}
-
-// TestConsole_AStreamEndsWithItsKey on another instance, within a second: no event of later is shown.
-func TestConsole_AStreamEndsWithItsKey(t *testing.T) {
-	const stream = "/console/events/stream"
-	if !served(http.ConsoleRoutes(), stream) {
-		t.Skip("no page of this release shows the log as it grows")
-	}
-	w, a := newServiceWithAccount(t)
-	there := w.secondInstance()
-	tenant := "/api/v1/tenants/" + a.id
-	for name, end := range map[string]func(b *browser, id string){
-		"revoked": func(_ *browser, id string) {
-			w.want(204, call{method: "DELETE", path: tenant + "/api-keys/" + id, key: bootstrap})
-		},
-		"suspended": func(*browser, string) { w.want(200, call{"PATCH", tenant, bootstrap, nil, `{"status":"SUSPENDED"}`}) },
-		"signed out": func(b *browser, _ string) {
-			b.post("/console/sign-out", b.form(b.open("/console/events"), "/console/sign-out"))
-		},
-		"12 hours": func(b *browser, _ string) {
-			_, err := w.pool.Exec(t.Context(), `UPDATE console_sessions SET created_at = now() - interval '12 hours' WHERE token_hash = $1`, tokenHash(b.cookie))
-			w.must(err)
-		},
-	} {
-		w.want(200, call{"PATCH", tenant, bootstrap, nil, `{"status":"ACTIVE"}`})
-		key, id := w.key(a.id, nil, "events:read")
-		w.eventually(there, key)
-		b := w.signIn(key)
-		l := (&browser{there, b.cookie}).follows(stream)
-		w.ingest(a, batch(event("before-"+strings.ReplaceAll(name, " ", "_"), nil)))
-		if _, ok := l.next(); !ok {
-			t.Fatalf("%s: the stream ended before its key", name)
-		}
-		end(b, id)
-		time.Sleep(time.Second)
-		late := "recorded_late_" + strings.ReplaceAll(name, " ", "_")
-		w.rejections(a, late, 1)
-		w.checkStreamEnds(l, late)
-		l.body.Close()
 	}
 }
 
 // served reports whether the console's routes have a page. To make their list costs as much as the start of a service.
 func served(routes []auth.Route, path string) bool {
 	return slices.ContainsFunc(routes, func(r auth.Route) bool { return r.Path == path && r.Method == "GET" })
+}
+
+// TestConsole_ARevokedKeyExecutesNothing: between the page and its action, and on another instance within a second, where its streams end.
+func TestConsole_ARevokedKeyExecutesNothing(t *testing.T) {
+	w, a := newServiceWithAccount(t)
+	there := w.secondInstance()
+	there.confirmGrants()
+	key, id := w.key("", nil, "admin", "audit")
+	b := there.signIn(key)
+	page := b.open("/console/tenants/" + a.id)
+	b.shows(page)
+	tail := b.follows("/console/events/stream?tenantId=" + a.id)
+	w.want(204, call{method: "DELETE", path: "/api/v1/operator-keys/" + id, key: bootstrap})
+	withinASecond(t, "revoked", "401", func() string { return fmt.Sprint(b.open("/console/tenants/" + a.id).status) })
+	b.signedOut("revoked", b.act(page, "/console/tenants/"+a.id+"/suspend", "too late", nil))
+	(&browser{w, b.cookie}).signedOut("revoked, here", (&browser{w, b.cookie}).open("/console/tenants"))
+	w.checkStreamEnds(tail, "no event")
+	w.same("the tenant", w.get("/tenants/" + a.id)["status"], "ACTIVE")
+}
+
+// TestConsole_BadCookiesAreNoSession.
+func TestConsole_BadCookiesAreNoSession(t *testing.T) {
+	w := newTestService(t)
+	b := w.signIn(bootstrap)
+	random := sha256.Sum256([]byte("another database"))
+	const name = "__Host-meterplex="
+	for what, cookie := range map[string]string{
+		"absent": "", "empty": name, "forged": name + base64.RawURLEncoding.EncodeToString(random[:]), "too long": b.cookie + "A",
+		"the hash": name + base64.RawURLEncoding.EncodeToString(tokenHash(b.cookie)), "two of one name": b.cookie + "; " + b.cookie,
+		"another name": b.cookie[2:], "SQL": name + "' OR 1=1 --", "a key": name + bootstrap,
+	} {
+		other := &browser{w, cookie}
+		other.signedOut(what, other.open("/console/tenants"))
+	}
+	b.shows(b.open("/console/tenants"))
 }

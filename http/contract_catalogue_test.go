@@ -16,7 +16,8 @@ func TestEntitlementsAreWrittenAlikeForEveryType(t *testing.T) {
 	w.catalogue()
 	var list []any
 	for _, feature := range []string{"api_calls", "storage", "sso"} {
-		list = append(list, map[string]any{"feature": feature, "limit": nil, "limitBehavior": "HARD", "resetPeriod": "NEVER", "onIngest": "record"})
+		list = append(list, map[string]any{"feature": feature, "limit": nil, "limitBehavior": "HARD", "resetPeriod": "NEVER",
+			"onIngest": "record"})
 	}
 	plan := map[string]any{"name": "Whole", "entitlements": list}
 	w.want(201, call{"PUT", "/api/v1/plans/Whole", bootstrap, nil, map[string]any{"name": "Another", "entitlements": []any{}}})
@@ -24,9 +25,7 @@ func TestEntitlementsAreWrittenAlikeForEveryType(t *testing.T) {
 	if got, sent := fmt.Sprint(made["entitlements"]), fmt.Sprint(list); got != sent {
 		t.Errorf("sent %s, answered %s", sent, got)
 	}
-	if got := w.want(200, call{"GET", "/api/v1/plans/whole", bootstrap, nil, nil}); fmt.Sprint(got["entitlements"]) != fmt.Sprint(list) {
-		t.Errorf("kept %v", got)
-	}
+	w.same("kept", fmt.Sprint(w.want(200, call{"GET", "/api/v1/plans/whole", bootstrap, nil, nil})["entitlements"]), fmt.Sprint(list))
 	a := w.newAccount("A")
 	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id + "/subscriptions/" + a.subscription, bootstrap, nil, `{"plan":"whole"}`})
 	w.fold()
@@ -34,9 +33,7 @@ func TestEntitlementsAreWrittenAlikeForEveryType(t *testing.T) {
 	if delete(check, "asOfPosition"); fmt.Sprint(check) != "map[allowed:true feature:sso type:BOOLEAN]" {
 		t.Errorf("%v", check)
 	}
-	if got := verdicts(w.ingest(a, batch(event("b", map[string]any{"feature": "sso"})))); got[0]["code"] != "not_entitled" {
-		t.Errorf("%v", got)
-	}
+	w.same("the answer", verdicts(w.ingest(a, batch(event("b", map[string]any{"feature": "sso"}))))[0]["code"], "not_entitled")
 }
 
 // TestARepeatIsAnsweredAlsoOnceTheKeyHasExpired: the answer is the first one, at any
@@ -60,11 +57,9 @@ func TestARepeatIsAnsweredAlsoOnceTheKeyHasExpired(t *testing.T) {
 func TestNamesAreCountedInCharacters(t *testing.T) {
 	w := newTestService(t)
 	name := strings.Repeat("é", 200)
-	if got := w.want(201, call{"POST", "/api/v1/tenants", bootstrap, nil, map[string]any{"name": name, "class": "small"}}); got["name"] != name {
-		t.Errorf("%v", got)
-	}
+	w.same("the answer", w.want(201, call{"POST", "/api/v1/tenants", bootstrap, nil, map[string]any{"name": name, "class": "small"}})["name"],
+		name)
 	unit := strings.Repeat("€", 50)
-	if got := w.want(201, call{"PUT", "/api/v1/features/euros", bootstrap, nil, map[string]any{"name": name, "type": "METERED", "unit": unit}}); got["unit"] != unit {
-		t.Errorf("%v", got)
-	}
+	w.same("the answer", w.want(201, call{"PUT", "/api/v1/features/euros", bootstrap, nil,
+		map[string]any{"name": name, "type": "METERED", "unit": unit}})["unit"], unit)
 }

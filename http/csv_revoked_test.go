@@ -13,30 +13,40 @@ import (
 // revokedRows is the number of rows of an answer that the buffers of a connection do not hold.
 const revokedRows = 60_000
 
-// TestP9_ALongAnswerEndsWithItsKey: a list, an export and a difference that are read slowly end within a second of the revocation of their key or of
+// TestP9_ALongAnswerEndsWithItsKey: a list, an export and a difference that are read slowly end within a second of the revocation of their
+// key or of
 // the suspension of their tenant, and do not look complete.
 func TestP9_ALongAnswerEndsWithItsKey(t *testing.T) {
 	tier.AtSize(t)
 	w, a, _ := newRebuildWorld(t)
 	tenant := "/api/v1/tenants/" + a.id
-	_, err := w.pool.Exec(t.Context(), `INSERT INTO usage_aggregates SELECT generation, partition, tenant_id, feature, period_key,
+	w.accept(a, old("u1", 10))
+	export := w.closed(a) + "/export?format="
+	w.periodLines(revokedRows)
+	w.exec(`INSERT INTO usage_aggregates SELECT generation, partition, tenant_id, feature, period_key,
  ('00000000-0000-0000-0000-' || lpad(n::text, 12, '0'))::uuid, n, 1, 1, period_start, period_end, last_event_at
  FROM (SELECT * FROM usage_aggregates WHERE tenant_id = $2 AND feature = 'storage' LIMIT 1) row, generate_series(1, $1) n`, revokedRows, a.id)
-	w.must(err)
 	diff := "/api/v1/rebuilds/" + w.rebuilt("usage_aggregates", nil) + "/diff?all=true&format=csv"
 	revoked := func(path, id string) func() {
 		return func() { w.want(204, call{method: "DELETE", path: path + id, key: bootstrap}) }
 	}
 	own, ownID := w.key(a.id, nil, "usage:read")
 	operator, operatorID := w.key("", nil, "admin")
+	second, secondID := w.key("", nil, "admin")
+	third, thirdID := w.key("", nil, "admin")
 	other, _ := w.key(a.id, nil, "usage:read")
 	for _, c := range []struct {
 		name, key, path string
 		end             func()
 	}{
 		{"list, revoked", own, "/api/v1/usage/aggregates?format=csv", revoked(tenant+"/api-keys/", ownID)},
-		{"list, suspended", other, "/api/v1/usage/aggregates?format=csv", func() { w.want(200, call{"PATCH", tenant, bootstrap, nil, `{"status":"SUSPENDED"}`}) }},
+		{"list, suspended", other, "/api/v1/usage/aggregates?format=csv", func() {
+			w.want(200,
+				call{"PATCH", tenant, bootstrap, nil, `{"status":"SUSPENDED"}`})
+		}},
 		{"difference", operator, diff, revoked("/api/v1/operator-keys/", operatorID)},
+		{"export as JSON", second, export + "json", revoked("/api/v1/operator-keys/", secondID)},
+		{"export as CSV", third, export + "csv", revoked("/api/v1/operator-keys/", thirdID)},
 	} {
 		_, answer := w.reading(c.key, c.path)
 		c.end()
@@ -50,20 +60,5 @@ func (w *testService) checkCut(name string, answer *nethttp.Response) {
 	time.Sleep(time.Second)
 	if body, err := io.ReadAll(answer.Body); !errors.Is(err, io.ErrUnexpectedEOF) {
 		w.Errorf("%s: a second after its key was refused, the answer ends after %d bytes with %v", name, len(body), err)
-	}
-}
-
-// TestP9_AnExportEndsWithItsKey in each format.
-func TestP9_AnExportEndsWithItsKey(t *testing.T) {
-	tier.AtSize(t)
-	w, a := newServiceWithAccount(t)
-	w.accept(a, old("u1", 10))
-	path := w.closed(a) + "/export"
-	w.periodLines(revokedRows)
-	for _, format := range []string{"json", "csv"} {
-		key, id := w.key("", nil, "admin")
-		_, answer := w.reading(key, path+"?format="+format)
-		w.want(204, call{method: "DELETE", path: "/api/v1/operator-keys/" + id, key: bootstrap})
-		w.checkCut(format, answer)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -32,9 +31,12 @@ func (w *testService) rejectionsAt(p *account, feature string, n int, at time.Ti
 	var pending []events.Pending
 	for range n {
 		id := newID().String()
-		pending = append(pending, events.Pending{EventID: newID(), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: events.KeyUsage(id),
-			Actor: events.Actor{Type: "system", ID: "test"}, Residency: events.ResidencyUnspecified, OccurredAt: at, Counts: events.Counts{Accepted: 1},
-			Payload: json.RawMessage(fmt.Sprintf(`{"amount":1,"eventId":%q,"feature":%q,"timestamp":%q,"type":"usage"}`, id, feature, at.UTC().Format(time.RFC3339Nano)))})
+		pending = append(pending, events.Pending{EventID: newID(), Subject: events.UsageRecorded, TenantID: tenant,
+			DedupeKey: events.KeyUsage(id),
+			Actor:     events.Actor{Type: "system", ID: "test"}, Residency: events.ResidencyUnspecified, OccurredAt: at,
+			Counts: events.Counts{Accepted: 1},
+			Payload: json.RawMessage(fmt.Sprintf(`{"amount":1,"eventId":%q,"feature":%q,"timestamp":%q,"type":"usage"}`, id, feature,
+				at.UTC().Format(time.RFC3339Nano)))})
 	}
 	w.must(pgx.BeginFunc(w.Context(), w.pool, func(tx pgx.Tx) error {
 		_, err := w.log.AppendTx(w.Context(), tx, pending)
@@ -47,7 +49,8 @@ func (w *testService) rejectionsAt(p *account, feature string, n int, at time.Ti
 func (w *testService) execute() {
 	w.Helper()
 	letters := &commands.DeadLetters{Store: w.store, Now: time.Now, NewID: newID}
-	w.feed(projections.Consumer{Name: events.GroupCommands, Topic: events.TopicCommands, Handler: &store.Commands{Log: w.log, Letters: letters}, MaxPerPartition: projections.MaxWithFollowUps})
+	w.feed(projections.Consumer{Name: events.GroupCommands, Topic: events.TopicCommands,
+		Handler: &store.Commands{Log: w.log, Letters: letters}, MaxPerPartition: projections.MaxWithFollowUps})
 	w.fold()
 }
 
@@ -66,32 +69,18 @@ func post(path string, body any) call {
 func TestDeadLetterIsDiscarded(t *testing.T) {
 	w, a := newServiceWithAccount(t)
 	w.letter(a)
-	path := "/" + a.letterID
-	body := map[string]any{"reason": "a test's own usage"}
-	c := post(path+"/discard", body)
-	c.header = map[string]string{"Idempotency-Key": "once"}
-	first := w.want(200, c)
-	if first["id"] != a.letterID || first["status"] != "DISCARDED" || first["position"] == "" {
-		t.Errorf("%v", first)
-	}
-	before := w.stored()
-	if again := w.want(200, c); again["position"] != first["position"] || w.stored() != before {
-		t.Errorf("the same again: %v", again)
-	}
-	c.body = map[string]any{"reason": "another"}
-	w.refused(w.do(c), 422, "idempotency_key_reused")
-	w.refused(w.do(post(path+"/discard", body)), 409, "dead_letter_not_discardable")
-	w.refused(w.do(post(path+"/retry", body)), 409, "dead_letter_not_retryable")
+	discard := post("/"+a.letterID+"/discard", map[string]any{"reason": "a test's own usage"})
+	first := w.want(200, discard)
+	w.same("discarded", valuesOf(first, "id", "status"), a.letterID+" DISCARDED")
+	w.refused(w.do(discard), 409, "dead_letter_not_discardable")
+	w.refused(w.do(post("/"+a.letterID+"/retry", nil)), 409, "dead_letter_not_retryable")
 	w.fold()
-	got := w.want(200, call{method: "GET", path: "/api/v1/dead-letters" + path, key: bootstrap})
-	if got["status"] != "DISCARDED" || got["details"].(map[string]any)["closedReason"] != "a test's own usage" || len(got["fingerprint"].(string)) != 32 {
-		t.Errorf("%v", got)
-	}
+	got := w.get("/dead-letters/" + a.letterID)
+	w.same("read", valuesOf(got, "status")+valuesOf(got["details"].(map[string]any), "closedReason"), "DISCARDEDa test's own usage")
 	var actor string
-	w.must(w.pool.QueryRow(t.Context(), `SELECT o.actor_type FROM event_log_rows l JOIN log_origins o ON o.id = l.origin WHERE l.subject = 15`).Scan(&actor))
-	if actor != "api_key" {
-		t.Errorf("discarded by %s", actor)
-	}
+	w.must(w.pool.QueryRow(t.Context(),
+		`SELECT o.actor_type FROM event_log_rows l JOIN log_origins o ON o.id = l.origin WHERE l.subject = 15`).Scan(&actor))
+	w.same("discarded by", actor, "api_key")
 }
 
 // The event of a retried dead letter names the event that its retry appended.
@@ -114,29 +103,7 @@ func TestARetriedDeadLetterNamesItsRetry(t *testing.T) {
 		t.Errorf("%v names the retry %v at %v", named, retry["eventId"], retry["position"])
 	}
 	graph := w.want(200, call{method: "GET", path: fmt.Sprintf("/api/v1/events/%v/lineage", done["causationId"]), key: bootstrap})
-	if text := fmt.Sprint(graph["nodes"]); !strings.Contains(text, fmt.Sprintf("dead letter retried attempt 1 by %v", retry["position"])) {
-		t.Error(text)
-	}
-}
-
-// A payload conflict cannot be retried, but it can be discarded after review.
-func TestConflictIsDiscarded(t *testing.T) {
-	w, a := newServiceWithAccount(t)
-	w.ingest(a, batch(event("e", nil)))
-	w.ingest(a, batch(event("e", map[string]any{"amount": 2})))
-	w.fold()
-	id := w.letters("?stage=INGESTION")[0]["id"].(string)
-	w.refused(w.do(post("/"+id+"/retry", nil)), 409, "dead_letter_not_retryable")
-	w.want(200, post("/"+id+"/discard", map[string]any{"reason": "told the customer"}))
-	w.fold()
-	if got := w.letters("?status=DISCARDED"); len(got) != 1 {
-		t.Errorf("%v", got)
-	}
-	// A conflicting payload was never accepted, so it is not a term of the identity.
-	total := w.want(200, call{method: "GET", path: "/api/v1/system/identity", key: bootstrap})["total"].(map[string]any)
-	if fmt.Sprintf("%v %v %v %v", total["accepted"], total["applied"], total["rejected"], total["parked"]) != "1 1 0 0" {
-		t.Errorf("%v", total)
-	}
+	w.holds("the answer", fmt.Sprint(graph["nodes"]), fmt.Sprintf("dead letter retried attempt 1 by %v", retry["position"]))
 }
 
 func TestDeadLettersAreGroupedAndFiltered(t *testing.T) {
@@ -151,26 +118,29 @@ func TestDeadLettersAreGroupedAndFiltered(t *testing.T) {
 	groups := w.letters("/groups")
 	sizes := ""
 	for _, g := range groups {
-		sizes += fmt.Sprint(g["stage"], " ", g["feature"], " ", g["count"], " of ", g["tenants"], " ", g["statuses"].(map[string]any)["FAILED"], "; ")
+		sizes += fmt.Sprint(g["stage"], " ", g["feature"], " ", g["count"], " of ", g["tenants"], " ", g["statuses"].(map[string]any)["FAILED"],
+			"; ")
 	}
 	if len(groups) != 3 || sizes[:26] != "VALIDATION gone 5 of 2 5; " {
 		t.Fatal(sizes)
 	}
 	print := groups[0]["fingerprint"].(string)
 	for query, want := range map[string]int{
-		"?fingerprint=" + print: 5, "?fingerprint=" + print + "&tenantId=" + b.id: 2, "?feature=never": 1, "?feature=never&stage=INGESTION": 0, "?topic=usage.raw": 7,
-		"?consumer=meterplex-usage-aggregator": 0, "?reason=feature_not_found": 6, "?status=RESOLVED": 0, "?to=" + url.QueryEscape("2020-01-01T00:00:00Z"): 0,
-		"/groups?feature=never": 1, "/groups?tenantId=" + a.id: 1, "/groups?status=DISCARDED": 0, "/groups?stage=VALIDATION": 2,
+		"?fingerprint=" + print: 5, "?fingerprint=" + print + "&tenantId=" + b.id: 2, "?feature=never": 1, "?feature=never&stage=INGESTION": 0,
+		"?topic=usage.raw":                     7,
+		"?consumer=meterplex-usage-aggregator": 0, "?reason=feature_not_found": 6, "?status=RESOLVED": 0,
+		"?to=" + url.QueryEscape("2020-01-01T00:00:00Z"): 0,
+		"/groups?feature=never":                          1, "/groups?tenantId=" + a.id: 1, "/groups?status=DISCARDED": 0,
+		"/groups?stage=VALIDATION": 2,
 	} {
-		if got := w.letters(query); len(got) != want {
-			t.Errorf("%s: %d instead of %d: %v", query, len(got), want, got)
-		}
+		w.same(query, len(w.letters(query)), want)
 	}
 	sample := w.want(200, call{method: "GET", path: "/api/v1/dead-letters/" + groups[0]["sampleId"].(string), key: bootstrap})
 	if sample["fingerprint"] != print || sample["reason"] != groups[0]["reason"] {
 		t.Errorf("%v is no sample of %v", sample, groups[0])
 	}
-	if paged, whole := w.pages(bootstrap, "/api/v1/dead-letters/groups?limit=1"), w.pages(bootstrap, "/api/v1/dead-letters/groups"); len(paged) != 3 || !slices.Equal(paged, whole) {
+	if paged, whole := w.pages(bootstrap, "/api/v1/dead-letters/groups?limit=1"),
+		w.pages(bootstrap, "/api/v1/dead-letters/groups"); len(paged) != 3 || !slices.Equal(paged, whole) {
 		t.Errorf("page by page %q instead of %q", paged, whole)
 	}
 }
@@ -186,49 +156,26 @@ func TestBulkOfDeadLetters(t *testing.T) {
 	ask := map[string]any{"action": "retry", "reason": "the feature is back", "filter": map[string]any{"feature": "gone"}, "dryRun": true}
 	before := w.stored()
 	dry := w.want(200, post("/bulk", ask))
-	refused := dry["refused"].([]any)
-	if fmt.Sprintf("%v %v %d %d", dry["matched"], dry["eligible"], len(dry["sample"].([]any)), len(refused)) != "35 34 20 1" || dry["dryRun"] != true || dry["bulkId"] != nil || w.stored() != before {
-		t.Fatalf("%v, %d events", dry, w.stored()-before)
-	}
-	if no := refused[0].(map[string]any); no["code"] != "dead_letter_not_retryable" || fmt.Sprint(no["count"]) != "1" || no["reason"] == "" {
-		t.Errorf("%v", no)
-	}
+	w.same("a dry run", valuesOf(dry, "matched", "eligible", "dryRun", "bulkId")+fmt.Sprint(len(dry["sample"].([]any)), w.stored()-before),
+		"35 34 true <nil>20 0")
+	w.same("refused by it", valuesOf(dry["refused"].([]any)[0].(map[string]any), "code", "count"), "dead_letter_not_retryable 1")
 	ask["dryRun"] = false
-	c := post("/bulk", ask)
-	c.header = map[string]string{"Idempotency-Key": "once"}
-	done := w.want(202, c)
-	if fmt.Sprintf("%v %v", done["matched"], done["requested"]) != "35 34" || w.stored() != before+1+34 {
-		t.Fatalf("%v, %d events", done, w.stored()-before)
-	}
-	if again := w.want(202, c); fmt.Sprint(again) != fmt.Sprint(done) || w.stored() != before+35 {
-		t.Errorf("the same again: %v instead of %v", again, done)
-	}
-	var causes, tenants int
-	w.must(w.pool.QueryRow(t.Context(), `SELECT count(*), count(DISTINCT tenant_id) FROM event_log_rows WHERE subject = 13 AND causation_id = $1`, done["bulkId"]).Scan(&causes, &tenants))
-	if causes != 34 || tenants != 2 {
-		t.Errorf("%d requests of %d tenants name the bulk", causes, tenants)
-	}
-	// Not executed yet: another bulk request skips them.
-	if other := w.want(202, post("/bulk", ask)); fmt.Sprintf("%v %v", other["matched"], other["requested"]) != "35 0" {
-		t.Errorf("%v", other)
-	}
-	w.execute()
-	if got := w.letters("?status=FAILED&feature=gone"); len(got) != 34 || fmt.Sprint(got[0]["retryCount"]) != "1" {
-		t.Errorf("retried and rejected again: %d %v", len(got), got[0])
-	}
-	w.execute()
-	if got := w.letters("?status=FAILED&feature=gone"); fmt.Sprint(got[0]["retryCount"]) != "1" {
-		t.Errorf("executed twice: %v", got[0])
+	done := w.want(202, post("/bulk", ask))
+	w.same("a bulk", valuesOf(done, "matched", "requested")+fmt.Sprint(w.stored()-before), "35 3435")
+	var causes string
+	w.must(w.pool.QueryRow(t.Context(),
+		`SELECT concat_ws(' ', count(*), count(DISTINCT tenant_id)) FROM event_log_rows WHERE subject = 13 AND causation_id = $1`,
+		done["bulkId"]).Scan(&causes))
+	w.same("requests that name the bulk, and their tenants", causes, "34 2")
+	w.same("another bulk before they are executed", valuesOf(w.want(202, post("/bulk", ask)), "matched", "requested"), "35 0")
+	for range 2 { // each is executed once
+		w.execute()
+		failed := w.letters("?status=FAILED&feature=gone")
+		w.same("retried and rejected again", fmt.Sprint(len(failed), " ", failed[0]["retryCount"]), "34 1")
 	}
 	discard := map[string]any{"action": "discard", "reason": "gone for good", "filter": map[string]any{"tenantId": b.id}}
-	if done := w.want(202, post("/bulk", discard)); fmt.Sprintf("%v %v", done["matched"], done["requested"]) != "5 5" {
-		t.Errorf("%v", done)
-	}
+	w.same("discards", valuesOf(w.want(202, post("/bulk", discard)), "matched", "requested"), "5 5")
 	w.fold()
-	if got := w.letters("?status=DISCARDED"); len(got) != 6 {
-		t.Errorf("%d discarded", len(got))
-	}
-	if w.want(200, call{method: "GET", path: "/api/v1/system/identity", key: bootstrap})["holds"] != true {
-		t.Error("the identity does not hold")
-	}
+	w.same("discarded", len(w.letters("?status=DISCARDED")), 6)
+	w.same("the identity holds", w.get("/system/identity")["holds"], true)
 }

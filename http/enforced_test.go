@@ -6,11 +6,8 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
-
-	"github.com/meterplex/meterplex/domain"
 )
 
 // putPlan changes the plan "basic", which then has api_calls only: HARD and MONTHLY, but for the members given.
@@ -39,40 +36,6 @@ func drawEvents(r *rand.Rand, n, most int) (list []any, amounts []int) {
 		list = append(list, event(fmt.Sprint("e", i), map[string]any{"amount": amounts[i]}))
 	}
 	return list, amounts
-}
-
-// The limit lies in the middle of a batch: each event is decided in its turn, and smaller ones behind a refused one still fit.
-func TestP7_TheLimitMayLieInTheMiddleOfABatch(t *testing.T) {
-	const limit = 25_000 // half of the batch
-	w := newTestService(t)
-	w.catalogue()
-	w.putPlan(enforcing(limit))
-	a := w.newAccount("A")
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	list, amounts := drawEvents(rand.New(rand.NewPCG(seed, 0)), domain.MaxBatch, 99)
-	sent := call{"POST", "/api/v1/usage/events", a.writer, nil, batch(list...)}
-	left := limit
-	first := verdicts(w.want(202, sent))
-	for i, v := range first {
-		want := "accepted <nil> <nil>"
-		if amounts[i] > left {
-			want = fmt.Sprintf("rejected quota_exceeded /events/%d/amount", i)
-		} else {
-			left -= amounts[i]
-		}
-		if got := valuesOf(v, "status", "code", "pointer"); got != want {
-			t.Fatalf("event %d of %d with %d left: %s instead of %s", i, amounts[i], left, got, want)
-		}
-	}
-	for i, v := range verdicts(w.want(202, sent)) {
-		if want := map[any]string{"accepted": "duplicate", "rejected": "rejected"}[first[i]["status"]]; v["status"] != want {
-			t.Fatalf("event %d is %s, sent again %s", i, first[i]["status"], v["status"])
-		}
-	}
-	if w.used(a.id) != fmt.Sprint(limit-left) {
-		t.Errorf("%s are used instead of %d", w.used(a.id), limit-left)
-	}
 }
 
 // 16 clients send the same batch, every second one in the opposite order, through two instances: each event is granted once or
@@ -135,52 +98,5 @@ func TestP7_SixteenClientsSendTheSameEnforcedBatch(t *testing.T) {
 		if w.used(a.id) != fmt.Sprint(used) || used > limit || most == 1 && used != limit || len(denied) == 0 {
 			t.Errorf("%d are granted, %s used, of %d", used, w.used(a.id), limit)
 		}
-	}
-}
-
-// CloudEvents are usage like any other, in each of their forms.
-func TestP7_CloudEventsAreRefusedAboveAnEnforcedLimit(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	w.putPlan(enforcing(10))
-	sentAt := now()
-	cloudEvent := func(id string, amount int) map[string]any {
-		return map[string]any{"specversion": "1.0", "id": id, "source": "/gateway", "type": "api_calls", "time": sentAt, "data": map[string]any{"amount": amount}}
-	}
-	for name, form := range map[string]func(id string, amount int) call{
-		"structured": func(id string, amount int) call {
-			return call{header: map[string]string{"Content-Type": "application/cloudevents+json"}, body: cloudEvent(id, amount)}
-		},
-		"batch": func(id string, amount int) call {
-			return call{header: map[string]string{"Content-Type": "application/cloudevents-batch+json"}, body: []any{cloudEvent(id, amount)}}
-		},
-		"binary": func(id string, amount int) call {
-			return call{header: map[string]string{"ce-specversion": "1.0", "ce-id": id, "ce-source": "/gateway", "ce-type": "api_calls", "ce-time": sentAt}, body: fmt.Sprintf(`{"amount":%d}`, amount)}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			a := w.newAccount(name)
-			for n, c := range []struct {
-				id     string
-				amount int
-				status int // of a single event
-				want   string
-			}{
-				{"1", 6, 202, "accepted"}, {"2", 5, 409, "quota_exceeded"}, {"3", 4, 202, "accepted"}, {"4", 1, 409, "quota_exceeded"},
-				{"1", 6, 202, "duplicate"}, {"3", 5, 409, "payload_conflict"}, {"2", 5, 409, "quota_exceeded"},
-			} {
-				sent := form(c.id, c.amount)
-				sent.key = a.writer
-				if name == "batch" {
-					c.status = 202
-				}
-				if got, _, _ := strings.Cut(w.outcome(c.status, sent), " "); got != c.want {
-					t.Errorf("request %d: %v instead of %s", n, got, c.want)
-				}
-			}
-			if w.used(a.id) != "10" {
-				t.Errorf("%s are used", w.used(a.id))
-			}
-		})
 	}
 }

@@ -47,7 +47,8 @@ func (w *testService) stream(ctx context.Context, path string, header map[string
 		body, _ := io.ReadAll(response.Body)
 		w.Fatalf("%s: %d %s", path, response.StatusCode, body)
 	}
-	return &listener{TB: w.TB, header: response.Header, body: response.Body, scan: bufio.NewReader(response.Body), last: header["Last-Event-ID"]}
+	return &listener{TB: w.TB, header: response.Header, body: response.Body, scan: bufio.NewReader(response.Body),
+		last: header["Last-Event-ID"]}
 }
 
 // listen opens a stream of the log.
@@ -81,28 +82,38 @@ func (l *listener) next() (data string, ok bool) {
 // continues from its last id.
 func TestStreamsDeliverEachEventOnce(t *testing.T) {
 	w, a, b, auditor := newServiceWithEvents(t)
+	const recorded = "?subject=meterplex.usage.event.recorded.v1&tenantId="
 	for name, c := range map[string]struct {
 		key, query string
-		filter     func([]string) []string
+		of         []string // parts of the events that are streamed
 	}{
-		"own": {a.key, "", func(l []string) []string { return l }},
-		"all": {auditor, "", func(l []string) []string { return l }},
-		"few": {auditor, "?subject=meterplex.usage.event.recorded.v1&tenantId=" + b.id, func(l []string) []string {
-			return linesWith(linesWith(l, `"tenantId":"`+b.id), `"eventType":"meterplex.usage.event.recorded"`)
-		}},
+		"own": {a.key, "", []string{`"tenantId":"` + a.id}}, "all": {auditor, "", nil},
+		"few": {auditor, recorded + b.id, []string{`"tenantId":"` + b.id, `"eventType":"meterplex.usage.event.recorded"`}},
 	} {
 		known := w.loggedEvents(nil)
-		ctx, cancel := context.WithCancel(t.Context())
-		first := w.listen(ctx, c.key, c.query, "")
-		w.ingest(a, batch(event(name+"first", nil)))
-		w.ingest(b, batch(event(name+"first", nil)))
-		data, ok := first.next()
-		got, last := []string{data}, first.last
-		cancel()
-		first.body.Close()
-		if !ok {
-			t.Fatalf("%s: the stream ended", name)
+		var got []string
+		var last string
+		listen := func(query string, most int) { // reads a number of events, and breaks off
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			l := w.listen(ctx, c.key, with(c.query, query), last)
+			defer l.body.Close()
+			if last == "" { // follows what is recorded from now on
+				w.ingest(a, batch(event(name+"first", nil)))
+				w.ingest(b, batch(event(name+"first", nil)))
+			}
+			for range most {
+				data, ok := l.next()
+				if !ok && query == "follow=true" {
+					t.Fatalf("%s: the stream ended", name)
+				}
+				if !ok {
+					return
+				}
+				got, last = append(got, data), l.last
+			}
 		}
+		listen("follow=true", 1)
 		var recording sync.WaitGroup
 		recording.Go(func() {
 			for i := range 20 {
@@ -111,48 +122,18 @@ func TestStreamsDeliverEachEventOnce(t *testing.T) {
 			}
 		})
 		for range 10 { // at least 20 are recorded
-			ctx, cancel := context.WithCancel(t.Context())
-			l := w.listen(ctx, c.key, c.query, last)
-			for range 1 + rand.N(2) {
-				data, ok := l.next()
-				if !ok {
-					t.Fatalf("%s: the stream ended", name)
-				}
-				got, last = append(got, data), l.last
-			}
-			cancel()
-			l.body.Close()
+			listen("follow=true", 1+rand.N(2))
 		}
 		recording.Wait()
-		rest := w.listen(t.Context(), c.key, with(c.query, "follow=false"), last)
-		for data, ok := rest.next(); ok; data, ok = rest.next() {
-			got = append(got, data)
-		}
-		rest.body.Close()
+		listen("follow=false", 1000)
 		want := slices.DeleteFunc(w.loggedEvents(nil), func(line string) bool { return slices.Contains(known, line) })
-		if want = c.filter(want); name == "own" {
-			want = linesWith(want, a.id)
+		for _, part := range c.of {
+			want = linesWith(want, part)
 		}
 		slices.Sort(got)
-		if slices.Sort(want); !slices.Equal(got, want) {
-			t.Errorf("%s: %d events instead of %d", name, len(got), len(want))
-		}
+		slices.Sort(want)
+		w.same(name, got, want)
 	}
-}
-
-func TestStreamsBeginWithTheLast(t *testing.T) {
-	w, a, _, _ := newServiceWithEvents(t)
-	own := w.loggedEvents(a)
-	l := w.listen(t.Context(), a.key, "?last=3&follow=false", "")
-	for _, want := range own[len(own)-3:] {
-		if got, ok := l.next(); !ok || got != want {
-			t.Errorf("%v %s instead of %s", ok, got, want)
-		}
-	}
-	if got, ok := l.next(); ok {
-		t.Errorf("and then %s", got)
-	}
-	l.body.Close()
 }
 
 // startServer starts another server for the test service, with other timeouts, and returns a function
@@ -195,17 +176,6 @@ func TestStreamsOutliveRequestsAndEndWithTheServer(t *testing.T) {
 		t.Errorf("the progress of a rebuild ends with %v", err)
 	}
 	l.body.Close()
-}
-
-// A stream ends soon after its key is revoked.
-func TestP9_AStreamEndsWithItsKey(t *testing.T) {
-	w, a, _, _ := newServiceWithEvents(t)
-	key, id := w.key(a.id, nil, "events:read")
-	l := w.listen(t.Context(), key, "", "")
-	defer l.body.Close()
-	w.want(204, call{method: "DELETE", path: "/api/v1/tenants/" + a.id + "/api-keys/" + id, key: bootstrap})
-	for _, ok := l.next(); ok; _, ok = l.next() { // the revocation itself may be the last event
-	}
 }
 
 // A client that disconnects is released at once: its stream leaves no resources behind.

@@ -41,9 +41,8 @@ func (w *testService) reading(key, path string) (conn net.Conn, answer *nethttp.
 // periodLines adds lines to the period of feature api_calls.
 func (w *testService) periodLines(lines int) {
 	w.Helper()
-	_, err := w.pool.Exec(w.Context(), `INSERT INTO period_lines SELECT tenant_id, period_key, snapshot, 'f' || n % 7, ('00000000-0000-0000-0000-' || lpad(n::text, 12, '0'))::uuid, n, n, last_event_at
+	w.exec(`INSERT INTO period_lines SELECT tenant_id, period_key, snapshot, 'f' || n % 7, ('00000000-0000-0000-0000-' || lpad(n::text, 12, '0'))::uuid, n, n, last_event_at
  FROM period_lines, generate_series(1, $1) n WHERE feature = 'api_calls'`, lines)
-	w.must(err)
 }
 
 const exportsOpenSQL = `FROM pg_stat_activity WHERE datname = $1 AND application_name = 'test' AND xact_start IS NOT NULL`
@@ -56,7 +55,8 @@ func (w *testService) awaitExports(admin *pgx.Conn, want int) {
 	}
 }
 
-// P8: an export that is cut in mid-stream never looks complete: its answer ends with an error, in each format. A client that is gone ends its transaction.
+// P8: an export that is cut in mid-stream never looks complete: its answer ends with an error, in each format. A client that is gone ends
+// its transaction.
 func TestP8_AnExportThatIsCutLooksIncomplete(t *testing.T) {
 	tier.AtSize(t)
 	w, a := newServiceWithAccount(t)
@@ -76,7 +76,8 @@ func TestP8_AnExportThatIsCutLooksIncomplete(t *testing.T) {
 		_, answer := w.reading(bootstrap, path+"?format="+format)
 		w.awaitExports(admin, 1)
 		var ended int
-		w.must(admin.QueryRow(t.Context(), `SELECT count(pg_terminate_backend(pid)) `+exportsOpenSQL, w.pool.Config().ConnConfig.Database).Scan(&ended))
+		w.must(admin.QueryRow(t.Context(), `SELECT count(pg_terminate_backend(pid)) `+exportsOpenSQL,
+			w.pool.Config().ConnConfig.Database).Scan(&ended))
 		body, err := io.ReadAll(answer.Body)
 		if ended != 1 || !errors.Is(err, io.ErrUnexpectedEOF) || json.Valid(body) {
 			t.Errorf("%s: %d sessions were ended, and the answer ends after %d bytes with %v", format, ended, len(body), err)

@@ -47,7 +47,10 @@ func newFairnessFixture(t *testing.T) *fairnessFixture {
 		grants := entitlements.NewCache(s.Reads.Events.Pool, f.readers)
 		grants.UseSeats(f.seats)
 		s.Reads = models.NewReads(query.DB{Pool: f.readers, Seats: f.seats}, grants, models.DefaultFolds(), time.Now, 0)
-		catalogue := &store.Catalogue{Pool: f.readers, Seat: func(ctx context.Context) (func(), error) { return f.seats.Reader(ctx, edge.TenantOf(ctx)) }}
+		catalogue := &store.Catalogue{Pool: f.readers, Seat: func(ctx context.Context) (func(),
+			error) {
+			return f.seats.Reader(ctx, edge.TenantOf(ctx))
+		}}
 		s.Reader, s.WebhookReader, s.ThresholdReader = catalogue, catalogue, catalogue
 	})
 	f.openSessions()
@@ -127,7 +130,8 @@ func (f *fairnessFixture) slow(key, tenant string) []call {
 	return []call{list, receipt}
 }
 
-// The reads of one tenant hang, or those of operators, who together are one reader, or every connection that lists may take. All others, checks that are
+// The reads of one tenant hang, or those of operators, who together are one reader, or every connection that lists may take. All others,
+// checks that are
 // not cached, the system's reads and ingest are answered; further reads of that tenant are refused.
 func TestP9_AnotherTenantsHangingReadsAreNotFelt(t *testing.T) {
 	f := newFairnessFixture(t)
@@ -135,19 +139,23 @@ func TestP9_AnotherTenantsHangingReadsAreNotFelt(t *testing.T) {
 	system := []call{get(bootstrap, "/api/v1/system/identity"), get(bootstrap, "/api/v1/system")}
 	b := append(system, get(f.b.key, "/api/v1/usage/aggregates"), get(f.b.key, "/api/v1/usage/conflicts"))
 	operators := f.slow(bootstrap, "?tenantId="+f.a.id)
+	hooks := "/api/v1/tenants/" + f.a.id + "/webhooks"
+	hook := f.want(201, call{"POST", hooks, f.a.key, nil, `{"url":"https://example.com/x","events":["push.failed"]}`})["id"].(string)
 	for _, c := range []struct {
-		name         string
+		name, table  string
 		hang, answer []call
 		connections  int32
 	}{
-		{"a tenant", f.slow(f.a.key, ""), append(b, get(bootstrap, "/api/v1/tenants"), get(bootstrap, "/api/v1/usage/aggregates?tenantId="+f.b.id)), readConnections / 4},
-		{"operators", operators, append(b, get(f.a.key, "/api/v1/usage/aggregates")), readConnections / 4},
-		{"all", slices.Concat(f.slow(f.a.key, ""), f.slow(f.b.key, ""), operators), system, readConnections - reservedConnections},
+		{"a tenant", "dead_letter_events", f.slow(f.a.key, ""), append(b, get(bootstrap, "/api/v1/tenants"),
+			get(bootstrap, "/api/v1/usage/aggregates?tenantId="+f.b.id)), readConnections / 4},
+		{"a tenant's webhooks", "webhooks", []call{get(f.a.key, hooks), get(f.a.key, hooks+"/"+hook)},
+			append(b, get(bootstrap, "/api/v1/tenants")), readConnections / 4},
+		{"operators", "dead_letter_events", operators, append(b, get(f.a.key, "/api/v1/usage/aggregates")), readConnections / 4},
+		{"all", "dead_letter_events", slices.Concat(f.slow(f.a.key, ""), f.slow(f.b.key, ""), operators), system,
+			readConnections - reservedConnections},
 	} {
-		end := f.hang("dead_letter_events", 66, c.hang...)
-		if n := f.readers.Stat().AcquiredConns(); n != c.connections {
-			t.Errorf("%s: %d connections hang instead of %d", c.name, n, c.connections)
-		}
+		end := f.hang(c.table, 66, c.hang...)
+		f.same(c.name+": hanging connections", f.readers.Stat().AcquiredConns(), c.connections)
 		for range 5 {
 			for _, answered := range c.answer {
 				f.want(200, answered)
@@ -218,35 +226,5 @@ func TestP9_ATenantsChangesAreNotFeltByOperators(t *testing.T) {
 	f.until("changes are refused", func() bool { return refused.Load() > 30 })
 	for n := range 10 {
 		f.want(201, call{"PUT", fmt.Sprint("/api/v1/features/f", n), bootstrap, nil, `{"name":"F","type":"BOOLEAN"}`})
-	}
-}
-
-// Reads of a tenant's webhooks and thresholds with its own key take the connections of that tenant, and none of the operators'.
-func TestP9_ReadsOfWebhooksAndThresholdsAreOfTheirTenant(t *testing.T) {
-	f := newFairnessFixture(t)
-	tenant := "/api/v1/tenants/" + f.a.id
-	hook := f.want(201, call{"POST", tenant + "/webhooks", f.a.key, nil, `{"url":"https://example.com/x","events":["push.failed"]}`})
-	limit := f.want(201, call{"POST", tenant + "/thresholds", f.a.key, nil, `{"percent":80}`})
-	get := func(path string) call { return call{method: "GET", path: path, key: f.a.key} }
-	webhook, threshold := tenant+"/webhooks/"+hook["id"].(string), tenant+"/thresholds/"+limit["id"].(string)
-	for table, reads := range map[string][]call{
-		"webhooks":           {get(tenant + "/webhooks"), get(webhook)},
-		"webhook_deliveries": {get(webhook + "/deliveries")},
-		"thresholds":         {get(tenant + "/thresholds"), get(threshold)},
-	} {
-		if table != "webhooks" && testing.Short() { // the others are read alike
-			continue
-		}
-		end := f.hang(table, 32, reads...)
-		for range 3 {
-			f.want(200, call{method: "GET", path: "/api/v1/tenants", key: bootstrap})
-			f.want(200, call{method: "GET", path: "/api/v1/usage/aggregates?tenantId=" + f.b.id, key: bootstrap})
-			f.want(200, call{method: "GET", path: "/api/v1/usage/aggregates", key: f.b.key})
-		}
-		f.refused(f.do(call{method: "GET", path: "/api/v1/usage/aggregates", key: f.a.key}), 503, "overloaded")
-		if got := end(); got[200] != readConnections/4 || got[503] != 32-readConnections/4 {
-			t.Errorf("%s: answers by status: %v", table, got)
-		}
-		f.nothingHeld()
 	}
 }

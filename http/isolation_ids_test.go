@@ -19,9 +19,12 @@ func TestP9_IDsBelongToTheirTenant(t *testing.T) {
 	_, spare := m.key(m.b.id, nil, "usage:read")
 	webhook, delivery := m.webhookOf(m.b)
 	threshold := m.thresholdOf(m.b)
-	of := map[string]string{"keyId": spare, "subscriptionId": m.b.subscription, "reservationId": "held-of-B", "webhookId": webhook, "deliveryId": delivery, "thresholdId": threshold} // B's
-	own := []string{"tenantId", "eventId", "event", "feature"}                                                                                                                        // covered by TestP9_EntitiesOfAnotherTenantAreNotFound
-	platforms := []string{"deadLetterId", "lookupKey", "key", "priceKey", "name", "rebuildId", "replayId", "sagaId", "pushId", "periodKey", "adjustmentId", "subject", "n"}
+	of := map[string]string{"keyId": spare, "subscriptionId": m.b.subscription, "reservationId": "held-of-B", "webhookId": webhook,
+		"deliveryId": delivery, "thresholdId": threshold} // B's
+	own := []string{"tenantId", "eventId", "event",
+		"feature"} // covered by TestP9_EntitiesOfAnotherTenantAreNotFound
+	platforms := []string{"deadLetterId", "lookupKey", "key", "priceKey", "name", "rebuildId", "replayId", "sagaId", "pushId", "periodKey",
+		"adjustmentId", "subject", "n"}
 	doc, before, cases := m.describedRoutes(), m.stored(), 0
 	for _, route := range http.Routes() {
 		c, _ := m.sample(route)
@@ -36,7 +39,8 @@ func TestP9_IDsBelongToTheirTenant(t *testing.T) {
 			a, b := c, c
 			a.path, b.path = theirs, none
 			got, want := m.do(a), m.do(b)
-			if got.status != want.status || withoutIDs(got.body) != withoutIDs(want.body) || strings.Contains(route.Path, "{"+name+"}") && got.status != 404 {
+			if got.status != want.status || withoutIDs(got.body) != withoutIDs(want.body) || strings.Contains(route.Path, "{"+name+"}") &&
+				got.status != 404 {
 				t.Errorf("%s %s by %s: another's %d %s, nobody's %d %s", route.Method, route.Path, name, got.status, got.body, want.status, want.body)
 			}
 			cases++
@@ -59,14 +63,13 @@ func TestP9_IDsBelongToTheirTenant(t *testing.T) {
 		for _, p := range doc.Paths[route.Path][strings.ToLower(route.Method)].Parameters {
 			if id, known := of[p.Name]; known && p.In == "query" && route.Who != auth.Operator {
 				ask(p.Name, with(c.path, p.Name+"="+id), with(c.path, p.Name+"="+newID().String()))
-			} else if p.In == "query" && strings.HasSuffix(p.Name, "Id") && !known && !slices.Contains([]string{"tenantId", "correlationId", "externalId"}, p.Name) {
+			} else if p.In == "query" && strings.HasSuffix(p.Name, "Id") && !known &&
+				!slices.Contains([]string{"tenantId", "correlationId", "externalId"}, p.Name) {
 				t.Errorf("%s %s: whose is a %s?", route.Method, route.Path, p.Name)
 			}
 		}
 	}
-	if after := m.stored(); after != before {
-		t.Errorf("%d events were stored", after-before)
-	}
+	m.same("events that were stored", m.stored(), before)
 	if cases < 7 {
 		t.Errorf("only %d cases", cases)
 	}
@@ -92,7 +95,8 @@ func TestP9_IDsOfTwoTenantsAreIndependent(t *testing.T) {
 			w.want(200, consuming(of.key, "api_calls", id, amount))
 			w.accept(of, event(fmt.Sprint("sent-", n), map[string]any{"amount": amount}))
 			path := reservationsPath + "/" + strings.ReplaceAll(url.PathEscape(id), "~", "%7E")
-			w.same("the reservation", valuesOf(w.want(200, call{method: "GET", path: path, key: of.key}), "reservationId", "amount"), fmt.Sprint(id, " ", amount))
+			w.same("the reservation", valuesOf(w.want(200, call{method: "GET", path: path, key: of.key}), "reservationId", "amount"),
+				fmt.Sprint(id, " ", amount))
 			w.want(200, call{"POST", path + "/commit", of.key, nil, map[string]any{"eventId": fmt.Sprint("use", n), "amount": amount}})
 		}
 	}

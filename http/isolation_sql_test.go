@@ -53,7 +53,8 @@ FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN (
 // Relations without tenant rows that tenants' reads may see: the catalogue, and the
 // progress of the log and its readers.
 func sharedByAll() []string {
-	return []string{"consumer_checkpoints", "features", "feature_groupings", "plans", "log_epochs", "log_heads", "log_origins", "log_vocabularies", "outbox_publications", "relay_cursors", "goose_db_version"}
+	return []string{"consumer_checkpoints", "features", "feature_groupings", "plans", "log_epochs", "log_heads", "log_origins",
+		"log_vocabularies", "outbox_publications", "relay_cursors", "goose_db_version"}
 }
 
 // asTenant runs a query with the tenants' role and that tenant setting; nil leaves it
@@ -81,8 +82,10 @@ func (m *isolationFixture) asTenant(tenant *string, query string) (n int, denied
 func TestP9_DefinerFunctionsShowATenantItsOwnRows(t *testing.T) {
 	m := newIsolationFixture(t)
 	for name, check := range map[string]func(*isolationFixture, *testing.T){
-		"functions": (*isolationFixture).definerFunctions, "tables": (*isolationFixture).everyTable, "guards": (*isolationFixture).tablesAreGuarded,
-		"P6": (*isolationFixture).recordedEventsStay, "connections": (*isolationFixture).connectionsKeepNothing, "residencies": (*isolationFixture).residencies,
+		"functions": (*isolationFixture).definerFunctions, "tables": (*isolationFixture).everyTable,
+		"guards": (*isolationFixture).tablesAreGuarded,
+		"P6":     (*isolationFixture).recordedEventsStay, "connections": (*isolationFixture).connectionsKeepNothing,
+		"residencies": (*isolationFixture).residencies,
 	} {
 		t.Run(name, func(t *testing.T) {
 			mine, service := *m, *m.testService
@@ -96,17 +99,17 @@ func TestP9_DefinerFunctionsShowATenantItsOwnRows(t *testing.T) {
 // function that runs as its owner. Each such function is listed here and must check its
 // caller itself.
 func (m *isolationFixture) definerFunctions(t *testing.T) {
-	known := []string{"broker_place", "caused_positions", "consumer_standing", "expire_answers", "expire_rebuild_units", "expire_replays", "expire_reservations", "failed_verdicts", "failing_positions", "log_positions", "position_of_event",
-		"recorded_residencies", "recorded_time", "recorded_until", "rejected_positions", "usage_positions", "usage_stream", "usage_walk", "verdict_positions"}
+	known := []string{"broker_place", "caused_positions", "consumer_standing", "expire_answers", "expire_rebuild_units", "expire_replays",
+		"expire_reservations", "failed_verdicts", "failing_positions", "log_positions", "position_of_event",
+		"recorded_residencies", "recorded_time", "recorded_until", "rejected_positions", "usage_positions", "usage_stream", "usage_walk",
+		"verdict_positions"}
 	rows, err := m.pool.Query(t.Context(), `SELECT proname || CASE WHEN array_to_string(proconfig, ' ') LIKE '%search_path=%' THEN '' ELSE ' without a search path' END
   || CASE WHEN EXISTS (SELECT FROM aclexplode(coalesce(proacl, acldefault('f', proowner))) WHERE grantee = 0) THEN ' for everybody' ELSE '' END
  FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND prosecdef ORDER BY 1`)
 	m.must(err)
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	m.must(err)
-	if !slices.Equal(names, known) {
-		t.Errorf("functions that run as their owner: %q", names)
-	}
+	m.same("functions that run as their owner", names, known)
 	nobody, empty := newID().String(), ""
 	for _, shown := range m.shownByFunctions() {
 		for name, c := range map[string]struct {
@@ -150,26 +153,20 @@ func (m *isolationFixture) everyTable(t *testing.T) {
 		}
 		var all int
 		m.must(m.pool.QueryRow(t.Context(), own).Scan(&all))
-		if n, _, err := m.asTenant(&m.a.id, own); err != nil || n != all {
-			t.Errorf("%s: A sees %d of its %d rows, %v", r.name, n, all, err)
-		}
 		seen += min(all, 1)
-		if n, _, err := m.asTenant(&m.a.id, others); err != nil || n != 0 {
-			t.Errorf("%s: A sees %d rows of others, %v", r.name, n, err)
-		}
-		if n, _, err := m.asTenant(&m.b.id, own); err != nil || n != 0 {
-			t.Errorf("%s: B sees %d rows of A, %v", r.name, n, err)
-		}
-		nobody, empty := newID().String(), ""
-		for name, as := range map[string]*string{"nobody": &nobody, "unset": nil, "empty": &empty} {
-			if n, _, err := m.asTenant(as, own); err != nil || n != 0 {
-				t.Errorf("%s: %s sees %d rows of A, %v", r.name, name, n, err)
+		sees := func(name string, as *string, query string, want int) {
+			if n, _, err := m.asTenant(as, query); n != want || err != nil && name != "an odd tenant" {
+				t.Errorf("%s: %s sees %d rows instead of %d, %v", r.name, name, n, want, err)
 			}
+		}
+		sees("A, of its own,", &m.a.id, own, all)
+		sees("A, of others,", &m.a.id, others, 0)
+		nobody, empty := newID().String(), ""
+		for name, as := range map[string]*string{"B": &m.b.id, "nobody": &nobody, "unset": nil, "empty": &empty} {
+			sees(name, as, own, 0)
 		}
 		for _, odd := range []string{"x", m.a.id + " OR true", "%"} {
-			if n, _, _ := m.asTenant(&odd, own); n != 0 {
-				t.Errorf("%s: the tenant %q sees %d rows of A", r.name, odd, n)
-			}
+			sees("an odd tenant", &odd, own, 0)
 		}
 	}
 	if seen < 6 {
@@ -194,7 +191,8 @@ func (m *isolationFixture) tablesAreGuarded(t *testing.T) {
 // recordedEventsStay compares the privileges of the service's role
 // with the purpose of each table.
 func (m *isolationFixture) recordedEventsStay(t *testing.T) {
-	appendOnly := []string{"event_log", "event_log_rows", "log_origins", "log_vocabularies", "log_epochs", "log_identity", "subscription_history", "idempotency_answers", "withheld_records"}
+	appendOnly := []string{"event_log", "event_log_rows", "log_origins", "log_vocabularies", "log_epochs", "log_identity",
+		"subscription_history", "idempotency_answers", "withheld_records"}
 	found := 0
 	for _, r := range m.relations() {
 		if slices.Contains(appendOnly, r.name) {
@@ -208,9 +206,7 @@ func (m *isolationFixture) recordedEventsStay(t *testing.T) {
 			}
 		}
 	}
-	if found != len(appendOnly) {
-		t.Errorf("%d of the %d tables that only grow are there", found, len(appendOnly))
-	}
+	m.same("tables that only grow", found, len(appendOnly))
 	var owned, creates int
 	m.must(m.pool.QueryRow(t.Context(), `SELECT
  (SELECT count(*) FROM pg_class WHERE pg_get_userbyid(relowner) IN ('meterplex_worker', 'meterplex_tenant')),
@@ -226,13 +222,17 @@ func (m *isolationFixture) shownByFunctions() []string {
 	tenant := uuid.MustParse(m.a.id)
 	var verdict int64
 	var period string
-	m.must(m.pool.QueryRow(m.Context(), `SELECT position, body ->> 5 FROM event_log_rows WHERE tenant_id = $1 AND subject = 2 ORDER BY position LIMIT 1`, tenant).Scan(&verdict, &period))
-	failed, err := codec.EncodePayload(events.AggregationFailed, events.Failed{SourcePosition: verdict, Stage: events.StageAggregation, Code: "fold_failed", Reason: "a secret of A", Payload: json.RawMessage(`{}`)})
+	m.must(m.pool.QueryRow(m.Context(),
+		`SELECT position, body ->> 5 FROM event_log_rows WHERE tenant_id = $1 AND subject = 2 ORDER BY position LIMIT 1`, tenant).Scan(&verdict,
+		&period))
+	failed, err := codec.EncodePayload(events.AggregationFailed, events.Failed{SourcePosition: verdict, Stage: events.StageAggregation,
+		Code: "fold_failed", Reason: "a secret of A", Payload: json.RawMessage(`{}`)})
 	m.must(err)
 	m.must(pgx.BeginFunc(m.Context(), m.pool, func(tx pgx.Tx) error {
 		_, err := m.log.AppendTx(m.Context(), tx, []events.Pending{{EventID: newID(), Subject: events.AggregationFailed, TenantID: tenant,
-			DedupeKey: "d/isolation", Actor: events.Actor{Type: "system", ID: events.GroupAggregator}, Residency: events.ResidencyUnspecified, OccurredAt: time.Now(),
-			Payload: failed}})
+			DedupeKey: "d/isolation", Actor: events.Actor{Type: "system", ID: events.GroupAggregator}, Residency: events.ResidencyUnspecified,
+			OccurredAt: time.Now(),
+			Payload:    failed}})
 		return err
 	}))
 	at := fmt.Sprintf("%d::smallint, '%s'", events.PartitionOf(tenant), tenant)
@@ -282,7 +282,8 @@ func (m *isolationFixture) residencies(t *testing.T) {
 		t.Errorf("a tenant cannot read its own events' actors: %d, %v", n, err)
 	}
 	home := m.a.partition()
-	shown := fmt.Sprintf(`SELECT count(r) FROM recorded_residencies(array_fill(%d::smallint, ARRAY[1000]), ARRAY(SELECT generate_series(1, 1000)::bigint)) r`, home)
+	shown := fmt.Sprintf(`SELECT count(r) FROM recorded_residencies(array_fill(%d::smallint, ARRAY[1000]), ARRAY(SELECT generate_series(1, 1000)::bigint)) r`,
+		home)
 	own := fmt.Sprintf(`SELECT count(*) FROM event_log_rows WHERE partition = %d AND tenant_id = '%s' AND position <= 1000`, home, m.a.id)
 	var want int
 	m.must(m.pool.QueryRow(t.Context(), own).Scan(&want))

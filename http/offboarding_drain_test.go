@@ -10,7 +10,8 @@ import (
 	"github.com/meterplex/meterplex/http/edge"
 )
 
-// A request whose key was accepted before the tenant was suspended may send its body later: its usage is recorded before the periods are closed, and is pushed.
+// A request whose key was accepted before the tenant was suspended may send its body later: its usage is recorded before the periods are
+// closed, and is pushed.
 func TestP8_TheDrainWaitsForRequestsThatBegan(t *testing.T) {
 	w := newOffboardingWorld(t)
 	body, send := io.Pipe()
@@ -55,15 +56,13 @@ func TestP8_AnOffboardingWaitsForPushesThatAreNotStored(t *testing.T) {
 	w := newOffboardingWorld(t)
 	w.want(202, call{"POST", w.path, bootstrap, nil, `{"reason":"the contract ended"}`})
 	w.until("push", false)
-	_, err := w.pool.Exec(t.Context(), `INSERT INTO sagas (id, kind, tenant_id, key, step, state, next_at, created_at)
+	w.exec(`INSERT INTO sagas (id, kind, tenant_id, key, step, state, next_at, created_at)
  VALUES (gen_random_uuid(), 'billing_push', $1, 'adjust/lifetime/1/9', 'plan', 'RUNNING', now() + interval '1 hour', now())`, w.a.id)
-	w.must(err)
 	for range 3 {
 		w.same("the step", w.step(false), "push")
 	}
 	w.same("status", w.status(), "SUSPENDED")
-	_, err = w.pool.Exec(t.Context(), `UPDATE sagas SET next_at = now() WHERE key = 'adjust/lifetime/1/9'`)
-	w.must(err)
+	w.exec(`UPDATE sagas SET next_at = now() WHERE key = 'adjust/lifetime/1/9'`)
 	w.until("", false)
 	w.same("status", w.status(), "ARCHIVED")
 }

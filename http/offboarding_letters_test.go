@@ -18,13 +18,15 @@ import (
 // ends lets a tenant without billing and without usage be the one that ends.
 func (w *offboardingWorld) ends(name string) {
 	w.Helper()
-	w.a = &account{id: w.want(201, call{"POST", "/api/v1/tenants", bootstrap, nil, map[string]any{"name": name, "class": "small"}})["id"].(string)}
+	w.a = &account{id: w.want(201, call{"POST", "/api/v1/tenants", bootstrap, nil,
+		map[string]any{"name": name, "class": "small"}})["id"].(string)}
 	w.path = "/api/v1/tenants/" + w.a.id + "/offboard"
 }
 
 func (w *offboardingWorld) subscribes() {
 	w.Helper()
-	w.a.subscription = w.want(201, call{"POST", "/api/v1/tenants/" + w.a.id + "/subscriptions", bootstrap, nil, `{"plan":"basic"}`})["id"].(string)
+	w.a.subscription = w.want(201, call{"POST", "/api/v1/tenants/" + w.a.id + "/subscriptions", bootstrap, nil,
+		`{"plan":"basic"}`})["id"].(string)
 	w.a.key, w.a.keyID = w.key(w.a.id, nil, commands.TenantScopes()...)
 }
 
@@ -48,7 +50,8 @@ func (w *offboardingWorld) retries() {
 	w.Helper()
 	w.want(202, post("/"+w.letter("FAILED")+"/retry", nil))
 	letters := &commands.DeadLetters{Store: w.store, Now: time.Now, NewID: newID}
-	w.feed(projections.Consumer{Name: events.GroupCommands, Topic: events.TopicCommands, Handler: &store.Commands{Log: w.log, Letters: letters}, MaxPerPartition: projections.MaxWithFollowUps})
+	w.feed(projections.Consumer{Name: events.GroupCommands, Topic: events.TopicCommands,
+		Handler: &store.Commands{Log: w.log, Letters: letters}, MaxPerPartition: projections.MaxWithFollowUps})
 }
 
 func (w *offboardingWorld) letter(status string) (id string) {
@@ -99,8 +102,10 @@ func TestP8_AnOffboardingWaitsForParkedUsage(t *testing.T) {
 		}, map[string]string{last: "CLOSED"}, "archive COMPLETED success ", "done "},
 		"waived": {func(w *offboardingWorld) {
 			id, _ := w.saga()
-			w.refused(w.do(call{"POST", "/api/v1/sagas/" + id + "/retry", bootstrap, nil, `{"reason":"r","despite":["dead_letters_retrying"]}`}), 400, "despite_invalid")
-			w.want(202, call{"POST", "/api/v1/sagas/" + id + "/retry", bootstrap, nil, `{"reason":"the last invoice is due","despite":["dead_letters"]}`})
+			w.refused(w.do(call{"POST", "/api/v1/sagas/" + id + "/retry", bootstrap, nil, `{"reason":"r","despite":["dead_letters_retrying"]}`}),
+				400, "despite_invalid")
+			w.want(202, call{"POST", "/api/v1/sagas/" + id + "/retry", bootstrap, nil,
+				`{"reason":"the last invoice is due","despite":["dead_letters"]}`})
 		}, map[string]string{last: "CLOSED"}, "archive COMPLETED partial dead_letters", "partial dead_letters"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -124,7 +129,8 @@ func TestP8_AnOffboardingWaitsForParkedUsage(t *testing.T) {
 			w.same("periods", w.states(), c.states)
 			_, got := w.saga()
 			w.same("the saga", got, c.saga)
-			w.must(w.pool.QueryRow(t.Context(), `SELECT concat(payload(l)->>'outcome', ' ', payload(l)->>'detail') FROM event_log_rows l WHERE tenant_id = $1 AND subject = $2 AND payload(l)->>'step' = 'archived'`,
+			w.must(w.pool.QueryRow(t.Context(),
+				`SELECT concat(payload(l)->>'outcome', ' ', payload(l)->>'detail') FROM event_log_rows l WHERE tenant_id = $1 AND subject = $2 AND payload(l)->>'step' = 'archived'`,
 				w.a.id, events.OffboardingStepped).Scan(&got))
 			w.same("the event", got, c.step)
 			if name == "retried" {
@@ -149,8 +155,7 @@ func TestP8_AnOffboardingWaitsForTheVerdictOfARetry(t *testing.T) {
 	w.waits("with a push", "push RUNNING  push "+push+" FAILED")
 	w.lags = true
 	w.retries()
-	_, err = w.pool.Exec(t.Context(), `UPDATE pushes SET state = 'DELIVERED', delivered_at = now(), next_at = NULL WHERE id = $1`, push)
-	w.must(err)
+	w.exec(`UPDATE pushes SET state = 'DELIVERED', delivered_at = now(), next_at = NULL WHERE id = $1`, push)
 	w.until("archive", false)
 	w.waits("with a retry that has no verdict", "archive RUNNING  not_aggregated")
 	w.judge()

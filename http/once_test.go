@@ -2,11 +2,17 @@ package http_test
 
 import (
 	"fmt"
+	"maps"
+	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -35,44 +41,65 @@ func TestAnIdempotencyKeyForTwoTenantsAtOnce(t *testing.T) {
 	}
 }
 
-// A repeat that arrives after its answer was dropped is refused, whatever the first request created: nothing is
-// created twice.
-func TestARepeatWithoutAKeptAnswerCreatesNothing(t *testing.T) {
-	w, a := newServiceWithAccount(t)
-	tenant := "/api/v1/tenants/" + a.id
-	calls := map[string]call{
-		"tenant":       {"POST", "/api/v1/tenants", bootstrap, nil, `{"name":"T","class":"small"}`},
-		"key":          {"POST", tenant + "/api-keys", bootstrap, nil, `{"name":"K","scopes":["usage:read"]}`},
-		"rotate":       {"POST", tenant + "/api-keys/" + a.keyID + "/rotate", bootstrap, nil, `{"overlapSeconds":3600}`},
-		"operator key": {"POST", "/api/v1/operator-keys", bootstrap, nil, `{"name":"O","scopes":["audit"]}`},
-		"replay":       {"POST", "/api/v1/replays", bootstrap, nil, `{"topic":"usage.raw","fromTime":"2026-05-01T00:00:00Z","reason":"x"}`},
-		"bulk":         {"POST", "/api/v1/dead-letters/bulk", bootstrap, nil, `{"action":"retry","filter":{"stage":"VALIDATION"}}`},
-	}
-	for name, c := range calls {
-		c.header = map[string]string{"Idempotency-Key": "once " + name}
-		if first := w.do(c); first.status/100 != 2 {
-			t.Fatalf("%s: %d %s", name, first.status, first.body)
+// TestARepeatUnderItsKeyGetsTheFirstAnswer on each route that takes an Idempotency-Key: it appends nothing and shows no secret again, and
+// another
+// request under the key is refused. The log holds the reason of each change that takes one in a header, and times in UTC (TestMain sets
+// another
+// zone). A repeat that arrives after the answer was dropped is refused.
+func TestARepeatUnderItsKeyGetsTheFirstAnswer(t *testing.T) {
+	m := newIsolationFixture(t)
+	doc, sent, routes := m.describedRoutes(), map[string]call{}, http.Routes()
+	slices.SortStableFunc(routes, func(a, b auth.Route) int { return rank(a) - rank(b) })
+	for n, route := range routes {
+		takesKey := false
+		for _, p := range doc.Paths[route.Path][strings.ToLower(route.Method)].Parameters {
+			takesKey = takesKey || p.Name == "Idempotency-Key"
 		}
-		calls[name] = c
+		if !takesKey {
+			if route.Reasoned {
+				t.Errorf("%s takes a reason and no key", route.Name())
+			}
+			continue
+		}
+		c, _ := m.sample(route)
+		if text, is := c.body.(string); is {
+			c.body = strings.Replace(text, `,"dryRun":true`, "", 1)
+		}
+		key, reason := map[string]string{"Idempotency-Key": "once " + route.Name()}, fmt.Sprintf("because Ü%d", n)
+		if c.key, c.header = bootstrap, maps.Clone(key); route.Reasoned {
+			c.header[edge.HeaderReason] = url.PathEscape(reason)
+		}
+		first := m.do(c)
+		stored := m.logged()
+		again := m.do(c)
+		secret := strings.Contains(string(first.body), `"secret":"`)
+		same := string(again.body) == string(first.body) || secret &&
+			regexpID.FindString(string(again.body)) == regexpID.FindString(string(first.body))
+		if first.status/100 != 2 || again.status/100 != 2 || !same || strings.Contains(string(again.body), `"secret":"`) || m.logged() != stored {
+			t.Errorf("%s: first %d %s, again %d %s, which appends %d events", route.Name(), first.status, first.body, again.status, again.body,
+				m.logged()-stored)
+		}
+		m.refused(m.do(call{"POST", "/api/v1/tenants", bootstrap, key, `{"name":"another","class":"small"}`}), 422, "idempotency_key_reused")
+		if route.Reasoned && len(linesWith(m.loggedEvents(nil), `"reason":"`+reason+`"`)) == 0 {
+			t.Errorf("%s: no event holds the reason", route.Name())
+		}
+		sent[route.Name()] = c
 	}
-	w.asOwner(`UPDATE idempotency_answers SET created_at = now() - interval '31 days'`)
+	for _, line := range m.loggedEvents(nil) {
+		m.checkUTC("an event", []byte(line))
+	}
+	m.asOwner(`UPDATE idempotency_answers SET created_at = now() - interval '31 days'`)
 	var expired int
-	w.must(w.pool.QueryRow(t.Context(), `SELECT expire_answers('30 days', 100)`).Scan(&expired))
-	stored := w.stored()
-	for name, c := range calls {
-		w.refused(w.do(c), 409, "idempotency_answer_expired")
-		c.body = strings.Replace(c.body.(string), "{", `{"unknown":1,`, 1)
-		if got := w.do(c); got.status/100 == 2 {
-			t.Errorf("%s: another request under the key is answered %d %s", name, got.status, got.body)
-		}
-		if w.stored() != stored {
-			t.Errorf("%s: a repeat stored something", name)
+	m.must(m.pool.QueryRow(t.Context(), `SELECT expire_answers('30 days', 1000)`).Scan(&expired))
+	stored := m.logged()
+	for name, c := range sent {
+		if got := m.do(c); got.status != 409 || !strings.Contains(string(got.body), "idempotency_answer_expired") || m.logged() != stored {
+			t.Errorf("%s, without its answer: %d %s", name, got.status, got.body)
 		}
 	}
-	if expired < len(calls) {
-		t.Errorf("%d answers expired", expired)
+	if expired < len(sent) || len(sent) < 20 {
+		t.Errorf("%d answers to %d changes expired", expired, len(sent))
 	}
-	c := calls["tenant"]
-	c.header = map[string]string{"Idempotency-Key": "another"}
-	w.want(201, c)
 }
+
+var regexpID = regexp.MustCompile(`"id":"[0-9a-f-]{36}"`)

@@ -26,8 +26,7 @@ func TestTheOutboxIsShownByPartition(t *testing.T) {
 		 SELECT n, 0, now() - interval '1 min' * (20 - n - p), now(), gen_random_uuid(), gen_random_uuid(), 0, 1, p, 1, 1, n::text, '{}'
 		 FROM generate_series(1, 10) n, generate_series(3, 5) p ON CONFLICT DO NOTHING`,
 	} {
-		_, err := w.pool.Exec(t.Context(), sql)
-		w.must(err)
+		w.exec(sql)
 	}
 	var got struct {
 		Totals     struct{ LagEvents, Unpublished, OldestUnpublishedSeconds, Unleased, Failing float64 }
@@ -36,7 +35,8 @@ func TestTheOutboxIsShownByPartition(t *testing.T) {
 	raw, err := json.Marshal(w.want(200, call{method: "GET", path: "/api/v1/outbox", key: bootstrap}))
 	w.must(err)
 	w.must(json.Unmarshal(raw, &got))
-	if s := got.Totals; s.LagEvents != 6+8+9 || s.Unpublished != 6+1 || s.OldestUnpublishedSeconds < 12*60 || s.OldestUnpublishedSeconds > 13*60 || s.Unleased != 2 || s.Failing != 1 {
+	if s := got.Totals; s.LagEvents != 6+8+9 || s.Unpublished != 6+1 || s.OldestUnpublishedSeconds < 12*60 ||
+		s.OldestUnpublishedSeconds > 13*60 || s.Unleased != 2 || s.Failing != 1 {
 		t.Errorf("totals %+v", s)
 	}
 	if len(got.Partitions) != events.Partitions {
@@ -52,21 +52,19 @@ func TestTheOutboxIsShownByPartition(t *testing.T) {
 				row[member] = is
 			}
 		}
-		shown := fmt.Sprint(row["head"], " ", row["cursor"], " ", row["lagEvents"], " ", row["unpublished"], " ", row["oldestUnpublishedAt"], " ", row["owner"], " ",
+		shown := fmt.Sprint(row["head"], " ", row["cursor"], " ", row["lagEvents"], " ", row["unpublished"], " ", row["oldestUnpublishedAt"], " ",
+			row["owner"], " ",
 			row["leased"], " ", row["leaseUntil"], " ", row["attempts"], " ", row["lastError"], " ", row["lastFailedAt"])
-		if shown != want {
-			t.Errorf("partition %d: %s, want %s", p, shown, want)
-		}
+		w.same(fmt.Sprint("partition ", p), shown, want)
 	}
 }
 
 // withhold inserts a withheld record of each of n positions, a second apart, from an hour ago on.
 func (w *testService) withhold(p *account, topic events.Topic, from, n int) {
 	w.Helper()
-	_, err := w.pool.Exec(w.Context(), `INSERT INTO withheld_records (partition, position, topic, tenant_id, dead_letter_id, reason, late, withheld_at)
+	w.exec(`INSERT INTO withheld_records (partition, position, topic, tenant_id, dead_letter_id, reason, late, withheld_at)
  SELECT $1, n, $2, $3, CASE WHEN n % 2 = 0 THEN gen_random_uuid() END, 'too large', n % 2 = 1, now() - interval '1 hour' + interval '1 second' * n
  FROM generate_series($4::int, $5) n`, p.partition(), topic, p.id, from, from+n-1)
-	w.must(err)
 }
 
 // TestWithheldRecordsAreListedNewestFirst: in pages, by tenant and by topic, with the subject of an event that
@@ -84,7 +82,8 @@ func TestWithheldRecordsAreListedNewestFirst(t *testing.T) {
 		return w.entries(bootstrap, "/api/v1/outbox/withheld?limit=3"+query)
 	}
 	for query, want := range map[string]int{
-		"": 15, "&tenantId=" + a.id: 8, "&topic=usage.raw": 8, "&topic=meterplex.billing": 0, "&topic=usage.validated&tenantId=" + a.id: 7, "&topic=usage.validated&tenantId=" + b.id: 0,
+		"": 15, "&tenantId=" + a.id: 8, "&topic=usage.raw": 8, "&topic=meterplex.billing": 0, "&topic=usage.validated&tenantId=" + a.id: 7,
+		"&topic=usage.validated&tenantId=" + b.id: 0,
 	} {
 		rows := read(query)
 		times := make([]time.Time, len(rows))
@@ -101,11 +100,13 @@ func TestWithheldRecordsAreListedNewestFirst(t *testing.T) {
 		}
 	}
 	first := read("&topic=usage.raw&tenantId=" + a.id)[0]
-	if first["position"] != at || first["subject"] != "meterplex.usage.event.recorded.v1" || first["topic"] != "usage.raw" || first["tenantId"] != a.id {
+	if first["position"] != at || first["subject"] != "meterplex.usage.event.recorded.v1" || first["topic"] != "usage.raw" ||
+		first["tenantId"] != a.id {
 		t.Errorf("%v", first)
 	}
 	cursor := w.want(200, call{method: "GET", path: "/api/v1/outbox/withheld?limit=3", key: bootstrap})["nextCursor"].(string)
-	w.refused(w.do(call{method: "GET", path: "/api/v1/outbox/withheld?topic=usage.raw&cursor=" + cursor, key: bootstrap}), 400, "cursor_invalid")
+	w.refused(w.do(call{method: "GET", path: "/api/v1/outbox/withheld?topic=usage.raw&cursor=" + cursor, key: bootstrap}), 400,
+		"cursor_invalid")
 	w.refused(w.do(call{method: "GET", path: "/api/v1/outbox/withheld?tenantId=" + newID().String(), key: bootstrap}), 404, "tenant_not_found")
 }
 

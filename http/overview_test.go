@@ -54,7 +54,8 @@ func TestTheOverviewCountsVerdictsOfTheInstance(t *testing.T) {
 		t.Fatalf("%v: the first event is %+v", ok, first)
 	}
 	again := event("a", nil)
-	w.ingest(a, batch(again, event("b", nil), again, event("b", map[string]any{"amount": 9}), event("c", map[string]any{"feature": "unknown"})))
+	w.ingest(a, batch(again, event("b", nil), again, event("b", map[string]any{"amount": 9}),
+		event("c", map[string]any{"feature": "unknown"})))
 	var sum overview.Rates
 	for sum.Accepted == 0 {
 		o, ok := next()
@@ -125,21 +126,4 @@ func TestTheOverviewRefusesTheViewerAboveTheLimit(t *testing.T) {
 	}
 	_, end := w.overviews(bootstrap)
 	end()
-}
-
-// A viewer that reads nothing delays no other, and the end of the instance ends the streams.
-func TestASlowViewerDelaysNoOther(t *testing.T) {
-	w, _, stop := watchedService(t)
-	_, end := w.overviews(bootstrap)
-	defer end()
-	next, close := w.overviews(bootstrap)
-	defer close()
-	for range 4 {
-		if _, ok := next(); !ok {
-			t.Fatal("the stream ended")
-		}
-	}
-	stop()
-	for _, ok := next(); ok; _, ok = next() {
-	}
 }

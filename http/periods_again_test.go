@@ -6,43 +6,6 @@ import (
 	"testing"
 )
 
-// Each close has a snapshot of its own, and each reopening counts the adjustments of its snapshot only. A repeated request with its key changes nothing.
-func TestP8_APeriodIsClosedThreeTimes(t *testing.T) {
-	w, a := newServiceWithAccount(t)
-	w.accept(a, old("u1", 10))
-	twice := func(path, body string) (answer map[string]any) {
-		header := map[string]string{"Idempotency-Key": newID().String()}
-		answer = w.want(200, call{"POST", path, bootstrap, header, body})
-		before := w.stored()
-		w.same("the repetition of "+path, w.want(200, call{"POST", path, bootstrap, header, body}), answer)
-		w.same("stored by it", w.stored()-before, 0)
-		w.refused(w.do(call{"POST", path, bootstrap, header, strings.Replace(body, `"reason":"r"`, `"reason":"other"`, 1)}), 422, "idempotency_key_reused")
-		return answer
-	}
-	for n := 1; n <= 3; n++ {
-		path := w.closed(a)
-		w.same("the snapshot", valuesOf(w.want(200, call{method: "GET", path: path, key: bootstrap}), "snapshot", "state", "missing"), fmt.Sprint(n, " CLOSED []"))
-		w.accept(a, correction(fmt.Sprint("a", n), "u1", 10+n), correction(fmt.Sprint("b", n), "u1", 20+n))
-		w.fold()
-		pending := w.adjustmentsAt(path+"/adjustments?state=PENDING", "id")
-		if len(pending) != 2 {
-			t.Fatalf("%d pending adjustments of snapshot %d instead of 2", len(pending), n)
-		}
-		if n == 1 { // only the first snapshot has an approved adjustment
-			decided := twice("/api/v1/adjustments/"+pending[0]+"/approve", `{"reason":"r"}`)
-			w.same("the decision", w.adjustmentsAt(path+"/adjustments?state=APPROVED", "id", "decidedPosition"), []string{pending[0] + " " + fmt.Sprint(decided["position"])})
-		}
-		if n == 2 {
-			twice("/api/v1/adjustments/"+pending[0]+"/waive", `{"reason":"r"}`)
-			w.same("a waived line", w.lines(path, "frozen", "pending", "approved", "waived", "billable", "net", "unreconciled"), []string{"21 10 0 -9 21 22 0"})
-		}
-		reopened := twice(path+"/reopen", `{"reason":"r"}`)
-		w.same("the reopening", valuesOf(reopened, "snapshot", "voided", "approved"), []string{"1 1 1", "2 1 0", "3 2 0"}[n-1])
-		void := w.adjustmentsAt(path+"/adjustments?state=VOID", "decidedPosition")
-		w.same("the void ones", void[len(void)-1], reopened["position"])
-	}
-}
-
 // A decision on a scope decides adjustments of its tenant and feature only, though others have the same period, snapshot and position.
 func TestP9_ADecisionOfAScopeIsOfOneTenant(t *testing.T) {
 	w, a := newServiceWithAccount(t)
@@ -53,7 +16,8 @@ func TestP9_ADecisionOfAScopeIsOfOneTenant(t *testing.T) {
 		w.accept(of, correction("c1", "u1", 7), correction("c2", "u1", 6))
 	}
 	w.fold()
-	_, err := w.pool.Exec(t.Context(), `UPDATE adjustments SET position = 1, feature = CASE source_event_id WHEN 'c2' THEN 'storage' ELSE feature END`)
+	_, err := w.pool.Exec(t.Context(),
+		`UPDATE adjustments SET position = 1, feature = CASE source_event_id WHEN 'c2' THEN 'storage' ELSE feature END`)
 	w.must(err)
 	key, _ := lastMonth()
 	position := w.adjustmentsAt("/api/v1/adjustments?tenantId="+a.id, "position")[0]
@@ -62,7 +26,8 @@ func TestP9_ADecisionOfAScopeIsOfOneTenant(t *testing.T) {
 	w.same("those of the feature", w.adjustmentsAt("/api/v1/adjustments?feature=api_calls&tenantId="+a.id, "state"), []string{"WAIVED"})
 	w.same("those of another", w.adjustmentsAt("/api/v1/adjustments?feature=storage&tenantId="+a.id, "state"), []string{"PENDING"})
 	w.same("the other tenant's", w.adjustmentsAt("/api/v1/adjustments?tenantId="+b.id, "state"), []string{"PENDING", "PENDING"})
-	w.same("a waived line", w.lines(periodsOf(a)+"/"+key, "feature", "frozen", "pending", "approved", "waived", "billable"), []string{"api_calls 10 0 0 -3 10", "storage 0 -1 0 0 0"})
+	w.same("a waived line", w.lines(periodsOf(a)+"/"+key, "feature", "frozen", "pending", "approved", "waived", "billable"),
+		[]string{"api_calls 10 0 0 -3 10", "storage 0 -1 0 0 0"})
 }
 
 // A page of lines begins behind the last line, also within a feature, and stays with the snapshot in which the first page was read.
@@ -90,7 +55,8 @@ func TestPagesOfLinesStayWithTheirSnapshot(t *testing.T) {
 	page = w.want(200, call{method: "GET", path: path + "?limit=1&cursor=" + page["nextCursor"].(string), key: bootstrap})
 	w.same("the pages", []string{first, frozen(page)}, []string{"1 api_calls 10", "1 api_calls 5"})
 	w.same("the last page", page["nextCursor"], nil)
-	w.refused(w.do(call{method: "GET", path: path + "?snapshot=2&cursor=" + w.want(200, call{method: "GET", path: path + "?snapshot=1&limit=1", key: bootstrap})["nextCursor"].(string), key: bootstrap}), 400, "cursor_invalid")
+	w.refused(w.do(call{method: "GET", path: path + "?snapshot=2&cursor=" + w.want(200,
+		call{method: "GET", path: path + "?snapshot=1&limit=1", key: bootstrap})["nextCursor"].(string), key: bootstrap}), 400, "cursor_invalid")
 }
 
 // A cursor continues the list with the same filters only.
@@ -109,5 +75,30 @@ func TestACursorOfAdjustmentsKeepsItsFilters(t *testing.T) {
 				w.refused(w.do(call{method: "GET", path: with(with(list, cursor), filter), key: bootstrap}), 400, "cursor_invalid")
 			}
 		}
+	}
+}
+
+// Each close has a snapshot of its own, and each reopening counts the adjustments of its snapshot only.
+func TestP8_APeriodIsClosedThreeTimes(t *testing.T) {
+	w, a := newServiceWithAccount(t)
+	w.accept(a, old("u1", 10))
+	for n, reopening := range []string{"1 1 1", "2 1 0", "3 2 0"} {
+		path := w.closed(a)
+		w.same("the snapshot", valuesOf(w.want(200, call{method: "GET", path: path, key: bootstrap}), "snapshot", "missing"),
+			fmt.Sprint(n+1, " []"))
+		w.accept(a, correction(fmt.Sprint("a", n), "u1", 11+n), correction(fmt.Sprint("b", n), "u1", 21+n))
+		w.fold()
+		pending := w.adjustmentsAt(path+"/adjustments?state=PENDING", "id")
+		if decision := []string{"approve", "waive", ""}[n]; decision != "" {
+			w.want(200, call{"POST", "/api/v1/adjustments/" + pending[0] + "/" + decision, bootstrap, nil, `{"reason":"r"}`})
+		}
+		if n == 1 {
+			line := w.lines(path, "frozen", "pending", "approved", "waived", "billable", "net", "unreconciled")
+			w.same("a waived line", line, []string{"21 10 0 -9 21 22 0"})
+		}
+		reopened := w.want(200, call{"POST", path + "/reopen", bootstrap, nil, `{"reason":"r"}`})
+		w.same("the reopening", valuesOf(reopened, "snapshot", "voided", "approved"), reopening)
+		void := w.adjustmentsAt(path+"/adjustments?state=VOID", "decidedPosition")
+		w.same("the void ones", void[len(void)-1], reopened["position"])
 	}
 }

@@ -35,7 +35,8 @@ func (w *testService) exportedAsRead(path string, settled bool) {
 	w.same("the export of "+path, is, want)
 }
 
-// The export of a closed period without pending adjustments has the same bytes each time, also beside traffic; it holds the states of adjustments.
+// The export of a closed period without pending adjustments has the same bytes each time, also beside traffic; it holds the states of
+// adjustments.
 func TestP8_TheExportOfAClosedPeriodHasTheSameBytes(t *testing.T) {
 	w, a := newServiceWithAccount(t)
 	w.accept(a, old("u1", 10), old("u2", 5))
@@ -69,13 +70,10 @@ func TestP8_TheExportOfAClosedPeriodHasTheSameBytes(t *testing.T) {
 	w.exportedAsRead(path, true)
 	decided := same(path+"/export", [2]string{})
 	for _, state := range []string{`"state":"APPROVED"`, `"state":"WAIVED"`} {
-		if !strings.Contains(decided[0], state) {
-			t.Errorf("no adjustment with %s in %s", state, decided[0])
-		}
+		w.holds("the adjustments", decided[0], state)
 	}
 	w.accept(a, event("later", nil))
-	_, err := w.pool.Exec(t.Context(), `UPDATE sagas SET missing = '{dead_letters}'`)
-	w.must(err)
+	w.exec(`UPDATE sagas SET missing = '{dead_letters}'`)
 	same(path+"/export", decided)
 	w.fold()
 	same(path+"/export", decided)
@@ -96,12 +94,10 @@ func TestAnExportHasEachLineOfAllPages(t *testing.T) {
 	w, a := newServiceWithAccount(t)
 	w.accept(a, old("u1", 10))
 	path := w.closed(a)
-	_, err := w.pool.Exec(t.Context(), `INSERT INTO period_lines SELECT tenant_id, period_key, snapshot, 'f' || n % 7, ('00000000-0000-0000-0000-' || lpad(n::text, 12, '0'))::uuid, n, n, last_event_at
+	w.exec(`INSERT INTO period_lines SELECT tenant_id, period_key, snapshot, 'f' || n % 7, ('00000000-0000-0000-0000-' || lpad(n::text, 12, '0'))::uuid, n, n, last_event_at
  FROM period_lines, generate_series(1, 1200) n WHERE feature = 'api_calls'`)
-	w.must(err)
-	_, err = w.pool.Exec(t.Context(), `INSERT INTO adjustments SELECT gen_random_uuid(), tenant_id, period_key, snapshot + n % 2, 'f1', subscription_id, 'RETRY', n, 1, n, n, NULL, NULL, 'WAIVED', 'r', n
+	w.exec(`INSERT INTO adjustments SELECT gen_random_uuid(), tenant_id, period_key, snapshot + n % 2, 'f1', subscription_id, 'RETRY', n, 1, n, n, NULL, NULL, 'WAIVED', 'r', n
  FROM period_lines, generate_series(1, 2400) n WHERE feature = 'api_calls'`)
-	w.must(err)
 	var got struct {
 		Lines []struct {
 			Feature, SubscriptionID string
@@ -121,9 +117,7 @@ func TestAnExportHasEachLineOfAllPages(t *testing.T) {
 			t.Fatalf("adjustment %d is at %s", i, a.Position)
 		}
 	}
-	if lines := strings.Count(w.export(path+"/export", "csv"), "\n"); lines != 1203 {
-		t.Errorf("%d lines as CSV", lines)
-	}
+	w.same("lines as CSV", strings.Count(w.export(path+"/export", "csv"), "\n"), 1203)
 	lines, totals := w.charges(path + "/charges?limit=1000")
 	w.same("the charges", fmt.Sprint(len(lines), " ", totals), "1000 1202 billable 1")
 }

@@ -2,6 +2,8 @@ package http_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/meterplex/meterplex/commands"
@@ -9,22 +11,33 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres/store"
 )
 
-// runSagas runs the steps of closes that are due, until each has ended or waits.
-func (w *testService) runSagas() {
+// runSagas runs the steps of closes, or of other kinds, that are due, until each has ended or waits.
+func (w *testService) runSagas(kinds ...commands.SagaKind) {
 	w.Helper()
-	kind, queue, steps := w.periods().CloseKind(), &store.Sagas{Store: w.store}, commands.SagaSteps([]commands.SagaKind{w.periods().CloseKind()})
-	for {
-		lease := newID()
-		s, err := queue.LeaseSaga(w.Context(), steps, lease, time.Minute)
-		w.must(err)
-		if s == nil {
-			return
-		}
-		result, err := kind.Run(w.Context(), s)
-		w.must(err)
-		_, err = queue.SettleSaga(w.Context(), s.ID, lease, func(s *domain.Saga, now time.Time) { s.Apply(result, now) })
-		w.must(err)
+	if kinds == nil {
+		kinds = []commands.SagaKind{w.periods().CloseKind()}
 	}
+	for w.runStep(kinds, w.must) != nil {
+	}
+}
+
+// runStep runs a step that is due, if there is one. A step that fails keeps its lease, as that of a killed instance.
+func (w *testService) runStep(kinds []commands.SagaKind, failed func(error)) *domain.Saga {
+	w.Helper()
+	queue, lease := &store.Sagas{Store: w.store}, newID()
+	s, err := queue.LeaseSaga(w.Context(), commands.SagaSteps(kinds), lease, time.Minute)
+	w.must(err)
+	if s == nil {
+		return nil
+	}
+	result, err := kinds[slices.IndexFunc(kinds, func(k commands.SagaKind) bool { return k.Name == s.Kind })].Run(w.Context(), s)
+	if err != nil {
+		failed(err)
+		return s
+	}
+	_, err = queue.SettleSaga(w.Context(), s.ID, lease, func(s *domain.Saga, now time.Time) { s.Apply(result, now) })
+	w.must(err)
+	return s
 }
 
 // lastMonth returns the period before the present one, and a time in it that no close of the month confuses with another.
@@ -78,5 +91,13 @@ func (w *testService) same(what string, got any, want any) {
 	w.Helper()
 	if g, v := fmt.Sprint(got), fmt.Sprint(want); g != v {
 		w.Errorf("%s: %s instead of %s", what, g, v)
+	}
+}
+
+// holds fails unless a text has a part.
+func (w *testService) holds(what, text, part string) {
+	w.Helper()
+	if !strings.Contains(text, part) {
+		w.Errorf("%s has no %s: %s", what, part, text)
 	}
 }

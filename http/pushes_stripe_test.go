@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"math/big"
 	"math/rand/v2"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,14 +18,13 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
-	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/stripe"
 	"github.com/meterplex/meterplex/infra/stripe/stripetest"
-	"github.com/meterplex/meterplex/projections/validate"
 )
 
-// billedService is a service whose pushes reach a Stripe that fails on demand. Its pushes reach the database by a proxy that cuts connections at COMMIT.
+// billedService is a service whose pushes reach a Stripe that fails on demand. Its pushes reach the database by a proxy that cuts
+// connections at COMMIT.
 type billedService struct {
 	*testService
 	stripe   *stripetest.Server
@@ -58,23 +56,18 @@ func newBilledService(t *testing.T, tenants int) *billedService {
 	provider := stripe.New(stripeCanary, b.stripe.URL, slog.New(slog.DiscardHandler))
 	t.Cleanup(func() { b.stripe.Close(); provider.Close() })
 	b.provider = &hookedProvider{provider, func() {}}
-	cutter, proxied := localtest.NewCutter(t, b.pool.Config().ConnString())
-	pool, err := postgres.Open(t.Context(), postgres.Config{URL: proxied, ApplicationName: "cut", MaxConns: 1})
-	b.must(err)
-	t.Cleanup(pool.Close)
-	log, err := eventlog.New(t.Context(), pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "cut", Commit: "0"}, Histories: new(validate.Histories), Written: localtest.CheckPayloads(t).Written})
-	b.must(err)
-	t.Cleanup(log.Close)
+	cutter, pool, cut := b.throughCutter(t, 1)
 	b.cutter, b.proxied = cutter, pool
 	b.pushing = b.pushes(b.provider)
-	b.pushing.Store = &store.Pushes{Store: store.New(pool, log, store.Config{})}
+	b.pushing.Store = &store.Pushes{Store: cut}
 	b.catalogue()
 	b.want(200, call{"PUT", "/api/v1/features/api_calls", bootstrap, nil, `{"name":"Calls","type":"QUOTA","billingEvent":"calls_meter"}`})
 	for i := range tenants {
 		customer := fmt.Sprint("cus_", i)
 		b.stripe.AddCustomer(customer)
 		b.tenants = append(b.tenants, b.newAccount(customer))
-		b.want(200, call{"PUT", "/api/v1/tenants/" + b.tenants[i].id + "/billing", bootstrap, nil, fmt.Sprintf(`{"provider":"stripe","customer":%q}`, customer)})
+		b.want(200, call{"PUT", "/api/v1/tenants/" + b.tenants[i].id + "/billing", bootstrap, nil,
+			fmt.Sprintf(`{"provider":"stripe","customer":%q}`, customer)})
 	}
 	return b
 }
@@ -91,24 +84,17 @@ func (b *billedService) cut(lost *atomic.Int32) {
 	lost.Store(1)
 }
 
-// run runs the sagas of pushes that are due. A step that fails keeps its lease, as that of a killed instance.
+// run runs the sagas of pushes that are due.
 func (b *billedService) run() {
 	b.Helper()
-	queue, kinds := &store.Sagas{Store: b.store}, []commands.SagaKind{b.pushing.PushKind(), b.pushing.CompareKind()}
-	for {
-		lease := newID()
-		s, err := queue.LeaseSaga(b.Context(), commands.SagaSteps(kinds), lease, time.Minute)
-		b.must(err)
-		if s == nil {
-			return
+	kinds := []commands.SagaKind{b.pushing.PushKind(), b.pushing.CompareKind()}
+	for i, k := range kinds {
+		kinds[i].Run = func(ctx context.Context, s *domain.Saga) (domain.SagaResult, error) {
+			b.stepping(s.Step)
+			return k.Run(ctx, s)
 		}
-		b.stepping(s.Step)
-		result, err := kinds[slices.IndexFunc(kinds, func(k commands.SagaKind) bool { return k.Name == s.Kind })].Run(b.Context(), s)
-		if err != nil {
-			continue
-		}
-		_, err = queue.SettleSaga(b.Context(), s.ID, lease, func(s *domain.Saga, now time.Time) { s.Apply(result, now) })
-		b.must(err)
+	}
+	for b.runStep(kinds, func(error) {}) != nil {
 	}
 }
 
@@ -145,7 +131,8 @@ func (b *billedService) open() (n int) {
 	return n
 }
 
-// check requires for each customer that Stripe's sum is what was delivered and what is billable, that each delivery is one event, and that nothing holds the key.
+// check requires for each customer that Stripe's sum is what was delivered and what is billable, that each delivery is one event, and that
+// nothing holds the key.
 func (b *billedService) check(what string) {
 	b.Helper()
 	key, _ := lastMonth()
@@ -158,7 +145,8 @@ func (b *billedService) check(what string) {
 			billable.Add(billable, decimal(amount))
 		}
 		if sum := b.stripe.Sum(fmt.Sprint("cus_", i), "calls_meter"); sum.Cmp(delivered) != 0 || sum.Cmp(billable) != 0 {
-			b.Errorf("%s: cus_%d: Stripe counts %s, %s was delivered, %s is billable: %v", what, i, sum, delivered, billable, b.listedPushes("?tenantId="+a.id, "key", "amount", "state"))
+			b.Errorf("%s: cus_%d: Stripe counts %s, %s was delivered, %s is billable: %v", what, i, sum, delivered, billable,
+				b.listedPushes("?tenantId="+a.id, "key", "amount", "state"))
 		}
 	}
 	var pushes, recorded, shown int
@@ -173,15 +161,8 @@ func decimal(text string) *big.Int {
 	return n
 }
 
-// approve approves the open adjustments of a tenant.
-func (b *billedService) approve(a *account) {
-	b.Helper()
-	for _, id := range b.adjustmentsAt("/api/v1/adjustments?state=PENDING&tenantId="+a.id, "id") {
-		b.want(200, call{"POST", "/api/v1/adjustments/" + id + "/approve", bootstrap, nil, `{"reason":"test"}`})
-	}
-}
-
-// P8: lost, cut and refused answers, statuses 429 and 5xx, and lost COMMITs: Stripe's sum is what was delivered and what is billable, for each customer.
+// P8: lost, cut and refused answers, statuses 429 and 5xx, and lost COMMITs: Stripe's sum is what was delivered and what is billable, for
+// each customer.
 func TestP8_StripeCountsEachAmountOnceWhateverFails(t *testing.T) {
 	b := newBilledService(t, 2)
 	seed := uint64(time.Now().UnixNano())

@@ -7,13 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/local/localtest"
-	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/query"
-	"github.com/meterplex/meterplex/projections/validate"
 )
 
 // clock is the clock of an instance, which a test sets.
@@ -33,11 +29,7 @@ func (c *clock) now() time.Time { return *c.at.Load() }
 func (w *testService) clocked(c *clock) *testService {
 	w.Helper()
 	other := *w
-	var err error
-	other.log, err = eventlog.New(w.Context(), w.pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "clocked", Commit: "0"},
-		Now: c.now, Histories: new(validate.Histories), Written: localtest.CheckPayloads(w.TB).Written})
-	w.must(err)
-	w.Cleanup(other.log.Close)
+	other.log = w.newLog(w.pool, "clocked", c.now)
 	other.store = store.New(w.pool, other.log, store.Config{})
 	s := other.server()
 	s.Quotas.Now, s.Ingest.Now, s.Catalogue.Now = c.now, c.now, c.now
@@ -73,36 +65,26 @@ func TestP7_AHoldOfMayIsCommittedInMay(t *testing.T) {
 		w.want(201, holding(a.key, id, 300, 3600))
 	}
 	c.set("2027-06-01T00:00:05Z")
-	if got := w.want(200, consuming(a.key, "api_calls", "june", 1000)); valuesOf(got, "periodKey", "used", "held") != "2027-06 1000 0" {
-		t.Errorf("%v", got)
-	}
-	if got := w.want(200, committing(a.key, "part", "part-use", 200)); valuesOf(got, "periodKey", "released", "used", "held", "remaining", "resetAt") != "2027-05 100 200 600 200 2027-06-01T00:00:00Z" {
-		t.Errorf("%v", got)
-	}
-	if got := w.want(200, call{"POST", reservationsPath + "/over/commit", a.key, nil, `{"eventId":"over-use","amount":900,"overage":"record"}`}); valuesOf(got, "periodKey", "used", "held", "remaining") != "2027-05 1100 300 0" {
-		t.Errorf("%v", got)
-	}
-	if got := w.want(200, releasing(a.key, "free")); valuesOf(got, "periodKey", "used", "held") != "2027-05 1100 0" {
-		t.Errorf("%v", got)
+	over := call{"POST", reservationsPath + "/over/commit", a.key, nil, `{"eventId":"over-use","amount":900,"overage":"record"}`}
+	for _, step := range []struct {
+		call
+		want string // periodKey, used, held and remaining
+	}{
+		{consuming(a.key, "api_calls", "june", 1000), "2027-06 1000 0 0"}, {committing(a.key, "part", "part-use", 200), "2027-05 200 600 200"},
+		{over, "2027-05 1100 300 0"}, {releasing(a.key, "free"), "2027-05 1100 0 0"},
+	} {
+		w.same(step.method+" "+step.path, valuesOf(w.want(200, step.call), "periodKey", "used", "held", "remaining"), step.want)
 	}
 	w.refused(w.do(holding(a.key, "more", 1, 60)), 409, "quota_exceeded")
-	if got := w.accountsOf(a); got != "2027-05 1100 0, 2027-06 1000 0" {
-		t.Errorf("the accounts are %s", got)
-	}
+	w.same("the accounts", w.accountsOf(a), "2027-05 1100 0, 2027-06 1000 0")
 	w.fold()
 	for period, want := range map[string]string{"2027-05": "1100 2", "2027-06": "1000 1"} {
-		figures := w.want(200, call{method: "GET", path: "/api/v1/usage/aggregates?period=" + period, key: a.key})["data"].([]any)
-		if len(figures) != 1 || valuesOf(figures[0].(map[string]any), "amount", "eventCount") != want {
-			t.Errorf("the figures of %s are %v", period, figures)
-		}
+		w.same(period, w.adjustmentsAt("/api/v1/usage/aggregates?tenantId="+a.id+"&period="+period, "amount", "eventCount"), []string{want})
 	}
 	receipt := w.do(call{method: "GET", path: "/api/v1/usage/events/part-use", key: a.key})
-	if !strings.Contains(string(receipt.body), `"timestamp":"2027-06-01T00:00:05Z"`) {
-		t.Errorf("%s", receipt.body)
-	}
-	if check := w.want(200, call{method: "GET", path: "/api/v1/entitlements/api_calls/check", key: a.key}); valuesOf(check, "used", "held", "remaining") != "1000 0 0" {
-		t.Errorf("%v", check)
-	}
+	w.holds("the receipt", string(receipt.body), `"timestamp":"2027-06-01T00:00:05Z"`)
+	check := w.want(200, call{method: "GET", path: checkPath, key: a.key})
+	w.same("the check", valuesOf(check, "used", "held", "remaining"), "1000 0 0")
 }
 
 // A reservation holds its amount until the event that it expired, not until its time: the account, checks and a rebuild sum events.

@@ -22,7 +22,8 @@ func TestP4_AnEventIDOfAnotherRouteIsAConflict(t *testing.T) {
 		}},
 		{"consume", "consume", func(id string) call { return consuming(a.key, "api_calls", id, 5) }},
 		{"consume together", "consume", func(id string) call {
-			return call{"POST", "/api/v1/entitlements/consume", a.key, nil, fmt.Sprintf(`{"items":[{"feature":"storage","eventId":"more-%s","amount":5},{"feature":"api_calls","eventId":%q,"amount":5}]}`, id, id)}
+			return call{"POST", "/api/v1/entitlements/consume", a.key, nil,
+				fmt.Sprintf(`{"items":[{"feature":"storage","eventId":"more-%s","amount":5},{"feature":"api_calls","eventId":%q,"amount":5}]}`, id, id)}
 		}},
 		{"commit", "commit", func(id string) call { return committing(a.key, "r", id, 5) }},
 		{"commit of another reservation", "another", func(id string) call { return committing(a.key, "other", id, 5) }},
@@ -44,7 +45,8 @@ func TestP4_AnEventIDOfAnotherRouteIsAConflict(t *testing.T) {
 			}
 			switch {
 			case second.kind == "ingest":
-				if want := map[bool]string{true: `"duplicates":1`, false: `"conflicts":1`}[second.kind == first.kind]; !strings.Contains(string(got.body), want) {
+				if want := map[bool]string{true: `"duplicates":1`,
+					false: `"conflicts":1`}[second.kind == first.kind]; !strings.Contains(string(got.body), want) {
 					t.Errorf("%s, then %s: %s", first.name, second.name, got.body)
 				}
 			case second.kind != first.kind:
@@ -52,13 +54,9 @@ func TestP4_AnEventIDOfAnotherRouteIsAConflict(t *testing.T) {
 			case got.status != 200:
 				t.Errorf("%s, then %s: %d %s", first.name, second.name, got.status, got.body)
 			}
-			if after := w.accountOf(a); after != before {
-				t.Errorf("%s, then %s: the account is %s, was %s", first.name, second.name, after, before)
-			}
+			w.same(first.name+", then "+second.name, w.accountOf(a), before)
 		}
 	}
 	list := w.want(200, call{method: "GET", path: "/api/v1/usage/conflicts", key: a.key})["data"].([]any)
-	if len(list) != len(conflicts) {
-		t.Errorf("%d conflicts are recorded instead of %d: %v", len(list), len(conflicts), list)
-	}
+	w.same("recorded conflicts", len(list), len(conflicts))
 }

@@ -28,23 +28,20 @@ func TestAPromotionMatchesTheShownDifference(t *testing.T) {
 	w, a, _ := newRebuildWorld(t)
 	id := w.rebuilt("usage_aggregates", nil)
 	path := "/api/v1/rebuilds/" + id + "/diff"
-	shown := w.do(call{method: "GET", path: path, key: bootstrap})
-	tag := shown.header.Get("ETag")
-	var body struct{ ETag *string }
-	if w.must(json.Unmarshal(shown.body, &body)); tag == "" || body.ETag == nil || *body.ETag != tag || strings.HasPrefix(tag, "W/") {
-		t.Fatalf("ETag %s, in the body %v", tag, body.ETag)
+	tag := func(query string) string {
+		return w.do(call{method: "GET", path: path + query, key: bootstrap}).header.Get("ETag")
 	}
+	shown := tag("")
+	w.same("the tag in the body", w.get("/rebuilds/" + id + "/diff")["etag"], shown)
 	for _, part := range []string{"?tenantId=" + a.id, "?feature=storage", "?periodKey=lifetime", "?totals=false"} {
-		if got := w.do(call{method: "GET", path: path + part, key: bootstrap}); got.header.Get("ETag") != "" {
-			t.Errorf("%s has the tag of the whole difference", part)
-		}
+		w.same(part+": the tag", tag(part), "")
 	}
 	for _, invalid := range []string{"x", `"a`, `"a" "b"`, `*, "a"`, "W/x", `""",`, strings.Repeat(`"a",`, 16) + `"a"`} {
 		w.refused(w.promoteIf(id, invalid), 400, "header_invalid")
 	}
 	w.ingest(a, batch(event("late", map[string]any{"feature": "storage", "amount": 100}))) // counted twice by the new fold
 	w.foldBoth()
-	for _, stale := range []string{tag, "W/" + tag, `"x"`, `"."`, `"` + strings.Repeat("x", 3000) + `"`} {
+	for _, stale := range []string{shown, "W/" + shown, `"x"`, `"."`, `"` + strings.Repeat("x", 3000) + `"`} {
 		p := w.refused(w.promoteIf(id, stale), 409, "state_changed")
 		var current struct {
 			Keys  int
@@ -52,57 +49,46 @@ func TestAPromotionMatchesTheShownDifference(t *testing.T) {
 			ETag  string
 		}
 		w.must(json.Unmarshal(p.Current, &current))
-		now := w.do(call{method: "GET", path: path, key: bootstrap}).header.Get("ETag")
-		if current.Keys != 2 || current.Delta != "133" || current.ETag != now || now == tag || !strings.Contains(p.Detail, "2 keys differ with a sum of deltas of 133") {
-			t.Errorf("current is %s, the tag %s: %s", p.Current, now, p.Detail)
-		}
+		w.same("current", fmt.Sprint(current.Keys, " ", current.Delta, " ", current.ETag), "2 133 "+tag(""))
+		w.holds("the detail", p.Detail, "2 keys differ with a sum of deltas of 133")
 	}
-	if w.figure(a) != "122" {
-		t.Errorf("readers see %s after a refused promotion", w.figure(a))
-	}
-	now := w.do(call{method: "GET", path: path, key: bootstrap}).header.Get("ETag")
-	// Both folds count these alike: the positions move, and the difference stays.
-	for i := range 3 {
+	w.same("the figure after a refused promotion", w.figure(a), "122")
+	now := tag("")
+	for i := range 3 { // both folds count these alike: the positions move, and the difference stays
 		w.ingest(a, batch(event(fmt.Sprint("same-", i), nil)))
 		w.foldBoth()
 	}
-	if moved := w.do(call{method: "GET", path: path, key: bootstrap}).header.Get("ETag"); moved == now {
-		t.Error("the tag does not name the positions")
+	if moved := tag(""); moved == now || now == shown {
+		t.Errorf("the tags are %s, %s, %s", shown, now, moved)
 	}
-	if got := w.promoteIf(id, `"other", `+now); got.status != 202 || w.figure(a) != "244" {
-		t.Errorf("%d %s: readers see %s", got.status, got.body, w.figure(a))
-	}
+	w.same("promoted", fmt.Sprint(w.promoteIf(id, `"other", `+now).status, " ", w.figure(a)), "202 244")
 }
 
-// A promotion changes no frozen figure: a difference is another one once a period of its keys is closed, closed again or open again. Periods whose keys do
+// A promotion changes no frozen figure: a difference is another one once a period of its keys is closed, closed again or open again.
+// Periods whose keys do
 // not differ do not matter.
 func TestAPromotionMatchesTheShownClosedPeriods(t *testing.T) {
 	w, a, _ := newRebuildWorld(t)
 	id := w.rebuilt("usage_aggregates", nil)
-	path := "/api/v1/rebuilds/" + id + "/diff"
-	tag := func() string { return w.do(call{method: "GET", path: path, key: bootstrap}).header.Get("ETag") }
-	period := w.want(200, call{method: "GET", path: path, key: bootstrap})["data"].([]any)[0].(map[string]any)["periodKey"].(string)
+	path := "/rebuilds/" + id + "/diff"
+	period := w.get(path)["data"].([]any)[0].(map[string]any)["periodKey"].(string)
 	change := func(period, change string, snapshot int) {
 		w.asOwner(`INSERT INTO period_changes SELECT $1, count(*) + 1, $2, $3, $4, now() FROM period_changes`, a.id, period, snapshot, change)
 	}
-	for _, c := range []struct {
-		change   string
-		snapshot int
-	}{{"closed", 1}, {"reopened", 1}, {"closed", 2}} {
-		shown := tag()
-		change(period, c.change, c.snapshot)
-		p := w.refused(w.promoteIf(id, shown), 409, "state_changed")
-		if now := tag(); now == shown || strings.Contains(p.Detail, "1 of closed periods") != (c.change == "closed") || !strings.Contains(string(p.Current), strings.Trim(now, `"`)) {
-			t.Errorf("behind %s %d the tag is %s, current is %s: %s", c.change, c.snapshot, now, p.Current, p.Detail)
+	for n, c := range []string{"closed", "reopened", "closed"} {
+		shown := w.get(path)["etag"].(string)
+		change(period, c, n/2+1)
+		p, now := w.refused(w.promoteIf(id, shown), 409, "state_changed"), w.get(path)["etag"].(string)
+		if now == shown || strings.Contains(p.Detail, "1 of closed periods") != (c == "closed") {
+			t.Errorf("behind %s the tag is %s: %s", c, now, p.Detail)
 		}
+		w.holds("current", string(p.Current), strings.Trim(now, `"`))
 	}
-	shown := tag()
+	shown := w.get(path)["etag"].(string)
 	change("2026-01", "closed", 1)
 	w.ingest(a, batch(event("same", nil)))
 	w.foldBoth()
-	if got := w.promoteIf(id, shown); got.status != 202 {
-		t.Errorf("a period without keys that differ is closed: %d %s", got.status, got.body)
-	}
+	w.same("a period without keys that differ is closed", w.promoteIf(id, shown).status, 202)
 }
 
 // Rows that are no amounts have no sums: only the positions tell that their difference is the one that was shown.
@@ -113,7 +99,5 @@ func TestAPromotionOfRowsMatchesThePositions(t *testing.T) {
 	tag := w.do(call{method: "GET", path: "/api/v1/rebuilds/" + id + "/diff", key: bootstrap}).header.Get("ETag")
 	w.rejections(a, "gone", 1)
 	w.refused(w.promoteIf(id, tag), 409, "state_changed")
-	if got := w.promoteIf(id, "*"); got.status != 202 {
-		t.Errorf("%d %s", got.status, got.body)
-	}
+	w.same("the answer", w.promoteIf(id, "*").status, 202)
 }

@@ -12,36 +12,24 @@ func TestReservationsAreComparedWithTheLog(t *testing.T) {
 		w.want(201, holding(a.key, id, 10, 600))
 	}
 	w.want(200, releasing(a.key, "free"))
-	reconcile := func(body string) (list []string, repaired any) {
-		got := w.want(200, call{"POST", "/api/v1/quota/accounts/reconcile", bootstrap, nil, `{"tenantId":"` + a.id + `"` + body + `}`})
-		for _, one := range got["reservations"].([]any) {
-			of := one.(map[string]any)
-			state := func(v any) any {
-				if s, ok := v.(map[string]any); ok {
-					return s["state"]
-				}
-				return nil
-			}
-			list = append(list, fmt.Sprint(of["reservationId"], " ", state(of["was"]), " ", state(of["is"])))
-		}
-		return list, got["repaired"]
-	}
-	if got, _ := reconcile(""); len(got) != 0 {
-		t.Fatalf("%v", got)
-	}
 	for _, sql := range []string{
 		`UPDATE reservations SET expires_at = expires_at + interval '1 hour' WHERE reservation_id = 'longer'`,
 		`UPDATE reservations SET state = 'EXPIRED', ended_position = 1, ended_at = now() WHERE reservation_id = 'ended'`,
 		`UPDATE reservations SET state = 'HELD', ended_position = NULL, ended_at = NULL WHERE reservation_id = 'free'`,
 		`UPDATE reservations SET reservation_id = 'other' WHERE reservation_id = 'gone'`,
 	} {
-		_, err := w.pool.Exec(t.Context(), sql)
-		w.must(err)
+		w.exec(sql)
 	}
-	const want = "[ended EXPIRED HELD free HELD <nil> gone <nil> HELD longer HELD HELD other HELD <nil>]"
 	for _, body := range []string{"", `,"repair":true,"reason":"a test"`} {
-		if got, repaired := reconcile(body); fmt.Sprint(got) != want || repaired != false {
-			t.Errorf("%v, want %s, repaired %v", got, want, repaired)
+		got := w.want(200, call{"POST", "/api/v1/quota/accounts/reconcile", bootstrap, nil, `{"tenantId":"` + a.id + `"` + body + `}`})
+		var list []string
+		for _, one := range got["reservations"].([]any) {
+			of := one.(map[string]any)
+			was, _ := of["was"].(map[string]any)
+			is, _ := of["is"].(map[string]any)
+			list = append(list, fmt.Sprint(of["reservationId"], " ", was["state"], " ", is["state"]))
 		}
+		w.same("the reservations", list, "[ended EXPIRED HELD free HELD <nil> gone <nil> HELD longer HELD HELD other HELD <nil>]")
+		w.same("repaired", got["repaired"], false)
 	}
 }

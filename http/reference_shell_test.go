@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
-	"strings"
 	"testing"
 )
 
@@ -34,9 +33,7 @@ func TestTheQuickStartOfThePageWorks(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 		for _, want := range wants[i] {
-			if !strings.Contains(string(out), want) {
-				t.Errorf("%s\nanswers no %s: %s", command[1], want, out)
-			}
+			w.holds("answers no", string(out), want)
 		}
 		w.fold()
 	}

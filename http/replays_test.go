@@ -11,8 +11,7 @@ import (
 // published moves the relay's cursors to the heads, like a relay.
 func (w *testService) published() {
 	w.Helper()
-	_, err := w.pool.Exec(w.Context(), `UPDATE relay_cursors c SET position = h.position FROM log_heads h WHERE h.partition = c.partition`)
-	w.must(err)
+	w.exec(`UPDATE relay_cursors c SET position = h.position FROM log_heads h WHERE h.partition = c.partition`)
 }
 
 func (w *testService) events(subject events.Subject) (n int) {
@@ -38,55 +37,45 @@ func TestTheRelayIsRewound(t *testing.T) {
 		return position
 	}
 	head := cursor()
-	rewind := func(body string) map[string]any {
-		w.Helper()
-		return w.want(202, call{"POST", "/api/v1/replays/rewind", bootstrap, nil, body})
+	at := fmt.Sprintf(`,"positions":["%d-%d"]`, partition, head-1)
+	for _, c := range []struct {
+		before func()
+		body   string
+		want   int64
+		answer string // its state and the number of partitions
+	}{
+		{w.published, "", head, "DONE 0"}, // the consumers have all
+		{func() {
+			w.exec(`UPDATE consumer_checkpoints SET position = 3 WHERE consumer = 'meterplex-usage-aggregator' AND partition = $1`, partition)
+		}, "", 3, ""},
+		{w.published, at, head - 2, ""},
+		{func() {}, at, head - 2, ""},
+		{func() {}, `,"to":"2999-01-01T00:00:00Z"`, head - 2, ""},
+		{func() {}, `,"to":"2026-05-01T00:00:00Z"`, 0, ""},
+	} {
+		c.before()
+		got := w.want(202, call{"POST", "/api/v1/replays/rewind", bootstrap, nil, `{"reason":"x"` + c.body + `}`})
+		w.same("the relay after "+c.body, cursor(), c.want)
+		w.holds("the answer", fmt.Sprint(got["state"], " ", len(got["partitions"].([]any))), c.answer)
 	}
-	if r := rewind(`{"reason":"nobody needs anything"}`); cursor() != head || len(r["partitions"].([]any)) != 0 || r["state"] != "DONE" {
-		t.Errorf("the consumers have all; the relay went to %d: %v", cursor(), r)
-	}
-	_, err := w.pool.Exec(w.Context(), `UPDATE consumer_checkpoints SET position = 3 WHERE consumer = 'meterplex-usage-aggregator' AND partition = $1`, partition)
-	w.must(err)
-	if rewind(`{"reason":"the aggregator is behind"}`); cursor() != 3 {
-		t.Errorf("the aggregator stands at 3, the relay went to %d", cursor())
-	}
-	w.published()
-	if r := rewind(fmt.Sprintf(`{"reason":"x","positions":["%d-%d"]}`, partition, head-1)); cursor() != head-2 || fmt.Sprint(r["remaining"]) != "2" {
-		t.Errorf("the relay went to %d: %v", cursor(), r)
-	}
-	if rewind(fmt.Sprintf(`{"reason":"x","positions":["%d-%d"]}`, partition, head-1)); cursor() != head-2 {
-		t.Errorf("the relay went to %d", cursor())
-	}
-	if rewind(`{"reason":"x","to":"2999-01-01T00:00:00Z"}`); cursor() != head-2 {
-		t.Errorf("a time to come: the relay went to %d", cursor())
-	}
-	if rewind(`{"reason":"x","to":"2026-05-01T00:00:00Z"}`); cursor() != 0 {
-		t.Errorf("a time before all: the relay went to %d", cursor())
-	}
-	seen := map[any]bool{}
-	for _, r := range w.entries(bootstrap, "/api/v1/replays?limit=2") {
-		seen[r["id"]] = true
-	}
-	w.same("replays that are listed, and in the log", []int{len(seen), w.events(52)}, []int{6, 6})
+	w.same("replays that are listed, and in the log", []int{len(w.entries(bootstrap, "/api/v1/replays?limit=2")), w.events(52)}, []int{6, 6})
 }
 
 // A consumer's rewind is done by an instance with its role. The answer names the role
 // and, if the rewind is overdue, says that such an instance must be started.
 func TestARewindNamesTheRoleItWaitsFor(t *testing.T) {
 	w := newTestService(t)
-	made := w.want(202, call{"POST", "/api/v1/replays/rewind", bootstrap, nil, `{"consumer":"meterplex-usage-aggregator","to":"start","reason":"x"}`})
+	made := w.want(202, call{"POST", "/api/v1/replays/rewind", bootstrap, nil,
+		`{"consumer":"meterplex-usage-aggregator","to":"start","reason":"x"}`})
 	if made["state"] != "RUNNING" || made["waitsFor"] != "an instance with the role aggregator" {
 		t.Errorf("%v", made)
 	}
-	_, err := w.pool.Exec(w.Context(), `UPDATE replays SET created_at = created_at - interval '1 minute'`)
-	w.must(err)
+	w.exec(`UPDATE replays SET created_at = created_at - interval '1 minute'`)
 	path := "/api/v1/replays/" + made["id"].(string)
-	if got, _ := w.want(200, call{method: "GET", path: path, key: bootstrap})["waitsFor"].(string); !strings.Contains(got, "serve --roles=aggregator") {
+	if got, _ := w.want(200, call{method: "GET", path: path, key: bootstrap})["waitsFor"].(string); !strings.Contains(got,
+		"serve --roles=aggregator") {
 		t.Errorf("after a minute: %q", got)
 	}
-	_, err = w.pool.Exec(w.Context(), `UPDATE replays SET state = 'DONE', ended_at = now()`)
-	w.must(err)
-	if got := w.want(200, call{method: "GET", path: path, key: bootstrap}); got["waitsFor"] != nil {
-		t.Errorf("done: %v", got)
-	}
+	w.exec(`UPDATE replays SET state = 'DONE', ended_at = now()`)
+	w.same("done", w.want(200, call{method: "GET", path: path, key: bootstrap})["waitsFor"], nil)
 }

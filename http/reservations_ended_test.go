@@ -26,9 +26,7 @@ func TestARepeatedHoldNamesTheEndOfAReservationThatIsListedNoLonger(t *testing.T
 		if id == "all" {
 			amount = 996
 		}
-		if got := w.want(200, holding(a.key, id, amount, ttl)); valuesOf(got, "state", "released") != want {
-			t.Errorf("%s: %s, want %s", id, valuesOf(got, "state", "released"), want)
-		}
+		w.same(id, valuesOf(w.want(200, holding(a.key, id, amount, ttl)), "state", "released"), want)
 	}
 	w.want(200, committing(a.key, "used", "use", 4))
 	w.want(200, releasing(a.key, "released"))

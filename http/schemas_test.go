@@ -26,9 +26,12 @@ import (
 // and of every earlier vocabulary, as a consumer of the topics does.
 func TestTheSchemaURIOfEachEventLeadsToItsSchema(t *testing.T) {
 	w := newTestService(t)
-	newer := []events.Subject{events.UsageAdmitted, events.UsageCorrected, events.UsageRetracted, events.ReservationHeld, events.ReservationExtended, events.ReservationReleased, events.ReservationExpired, events.AccountReconciled,
-		events.PeriodCloseRequested, events.PeriodFrozen, events.PeriodClosed, events.PeriodReopened, events.AdjustmentProposed, events.AdjustmentDecided,
-		events.PriceDefined, events.ThresholdCrossed, events.ThresholdChanged, events.WebhookChanged, events.PushDelivered, events.PushFailed, events.PushCompared, events.OffboardingStepped} // than the first vocabulary
+	newer := []events.Subject{events.UsageAdmitted, events.UsageCorrected, events.UsageRetracted, events.ReservationHeld,
+		events.ReservationExtended, events.ReservationReleased, events.ReservationExpired, events.AccountReconciled,
+		events.PeriodCloseRequested, events.PeriodFrozen, events.PeriodClosed, events.PeriodReopened, events.AdjustmentProposed,
+		events.AdjustmentDecided,
+		events.PriceDefined, events.ThresholdCrossed, events.ThresholdChanged, events.WebhookChanged, events.PushDelivered, events.PushFailed,
+		events.PushCompared, events.OffboardingStepped} // than the first vocabulary
 	for _, v := range []string{events.FirstVocabulary, events.CurrentVocabulary().Hash()} {
 		vocabulary, _ := events.EmbeddedVocabulary(v)
 		for _, info := range events.Subjects() {
@@ -46,7 +49,8 @@ func TestTheSchemaURIOfEachEventLeadsToItsSchema(t *testing.T) {
 				t.Errorf("%s: %d %v", term.SchemaURI, newest.status, newest.header)
 			}
 			own := w.do(call{method: "GET", path: path + "?sha256=" + term.SchemaSum(), key: bootstrap})
-			if own.status != 200 || own.header.Get("ETag") != `"`+term.SchemaSum()+`"` || !strings.Contains(string(own.body), `"title": "`+info.Name()+`"`) {
+			if own.status != 200 || own.header.Get("ETag") != `"`+term.SchemaSum()+`"` ||
+				!strings.Contains(string(own.body), `"title": "`+info.Name()+`"`) {
 				t.Errorf("%s: %d %v %s", term.SchemaURI, own.status, own.header, own.body)
 			}
 			if v == events.CurrentVocabulary().Hash() && string(own.body) != string(newest.body) {
@@ -79,16 +83,15 @@ func TestSchemasAreCached(t *testing.T) {
 	path := events.SchemaPath("meterplex.catalogue.tenant.created", 1)
 	first := w.do(call{method: "GET", path: path, key: bootstrap})
 	tag := first.header.Get("ETag")
-	if got := first.header.Get("Cache-Control"); got != "private, max-age=86400" {
-		t.Errorf("a version: Cache-Control is %s", got)
-	}
+	w.same("a version: Cache-Control", first.header.Get("Cache-Control"), "private, max-age=86400")
 	again := w.do(call{method: "GET", path: path, key: bootstrap, header: map[string]string{"If-None-Match": tag}})
 	if again.status != 304 || len(again.body) > 0 || again.header.Get("ETag") != tag {
 		t.Errorf("%d %v %s", again.status, again.header, again.body)
 	}
 	const former = "8b75f58b738ad3c4adfbeeb9b4e48e8c94885320b1659d250841a8e3ffa8badf"
 	earlier := w.do(call{method: "GET", path: path + "?sha256=" + former, key: bootstrap, header: map[string]string{"If-None-Match": tag}})
-	if earlier.status != 200 || earlier.header.Get("Cache-Control") != "private, max-age=31536000, immutable" || strings.Contains(string(earlier.body), "dataResidency") {
+	if earlier.status != 200 || earlier.header.Get("Cache-Control") != "private, max-age=31536000, immutable" ||
+		strings.Contains(string(earlier.body), "dataResidency") {
 		t.Errorf("a document: %d %v %s", earlier.status, earlier.header, earlier.body)
 	}
 }
@@ -108,9 +111,7 @@ func TestSchemasThatDoNotExist(t *testing.T) {
 		"/api/v1/schemas/meterplex.usage.event.recorded/v1?sha256=00": "84f96ca9e18cde0c17460dd019baf9ed69d49887ddb50046830222b7f5a93ec5",
 	} {
 		got := w.do(call{method: "GET", path: path, key: bootstrap})
-		if p := w.refused(got, 404, "schema_not_found"); !strings.Contains(p.Detail, want) {
-			t.Errorf("%s: %s", path, p.Detail)
-		}
+		w.holds(path, w.refused(got, 404, "schema_not_found").Detail, want)
 	}
 }
 
@@ -122,7 +123,8 @@ func TestTheSchemaURIOfARecordDescribesItsPayload(t *testing.T) {
 		payload, err := os.ReadFile(filepath.Join("..", "events", "testdata", info.Name()+".json"))
 		w.must(err)
 		w.must(pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {
-			appended, err := w.log.AppendEventsTx(t.Context(), tx, []events.Pending{{EventID: newID(), Subject: info.Subject, TenantID: events.Platform,
+			appended, err := w.log.AppendEventsTx(t.Context(), tx, []events.Pending{{EventID: newID(), Subject: info.Subject,
+				TenantID:  events.Platform,
 				DedupeKey: fmt.Sprint("e/", i), Actor: events.Actor{Type: "system", ID: "test"}, OccurredAt: time.Now(), Payload: payload}})
 			if err == nil {
 				w.followSchemaURI(&appended[0])

@@ -102,7 +102,8 @@ func TestP9_ScopesOfEveryRoute(t *testing.T) {
 				who = auth.Tenant
 			}
 		}
-		if got := strings.Join(route.Scopes, " "); route.Who != who || !slices.Equal(slices.Sorted(strings.FieldsSeq(got)), slices.Sorted(strings.FieldsSeq(scopes))) {
+		if got := strings.Join(route.Scopes, " "); route.Who != who || !slices.Equal(slices.Sorted(strings.FieldsSeq(got)),
+			slices.Sorted(strings.FieldsSeq(scopes))) {
 			t.Errorf("%s %s takes %s keys with one of %q; it is for %s keys with one of %q", route.Method, route.Path, route.Who, got, who, scopes)
 		}
 	}

@@ -2,7 +2,6 @@ package http_test
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net"
 	nethttp "net/http"
@@ -16,17 +15,6 @@ import (
 // checkFeatures is a request of a tenant that has a body and is not ingest.
 func checkFeatures(key string) call {
 	return call{"POST", "/api/v1/entitlements/check", key, nil, `{"features":[{"feature":"api_calls"}]}`}
-}
-
-// stallCheck starts a check whose body does not arrive.
-func (w *testService) stallCheck(key string) net.Conn {
-	w.Helper()
-	conn, err := net.Dial("tcp", w.addr)
-	w.must(err)
-	w.Cleanup(func() { conn.Close() })
-	_, err = fmt.Fprintf(conn, "POST /api/v1/entitlements/check HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer %s\r\nContent-Length: 10\r\n\r\n{", key)
-	w.must(err)
-	return conn
 }
 
 // othersAnswered sends a tenant's and an operator's requests, which must be answered.
@@ -56,7 +44,7 @@ func TestP9_ATenantsIdleBodiesLeaveOthersTheirPlaces(t *testing.T) {
 	w.fold()
 	idle := make([]net.Conn, 1024)
 	for i := range idle {
-		idle[i] = w.stallCheck(a.key)
+		idle[i] = w.stall("/entitlements/check", a.key, 10, "{")
 	}
 	const share = 256
 	for end := time.Now().Add(5 * time.Minute); w.metric("meterplex_http_requests_awaited") < share; time.Sleep(time.Millisecond) {
@@ -88,7 +76,7 @@ func TestASlowSmallBodyHoldsNoPlaceAndTimesOut(t *testing.T) {
 	w, a := newServiceWithAccount(t, func(s *http.Server) { s.Limits.Others, s.Limits.BodyTime = 1, time.Hour })
 	b := w.newAccount("B")
 	w.fold()
-	conn := w.stallCheck(a.key)
+	conn := w.stall("/entitlements/check", a.key, 10, "{")
 	w.awaitMetric("meterplex_http_requests_awaited 1")
 	w.othersAnswered(b)
 	w.want(200, checkFeatures(a.key))
@@ -99,7 +87,7 @@ func TestASlowSmallBodyHoldsNoPlaceAndTimesOut(t *testing.T) {
 	s := w.server()
 	s.Limits.BodyTime = 100 * time.Millisecond
 	w.serveWith(s, func(server *nethttp.Server) { server.ReadTimeout, server.IdleTimeout = 0, 0 })
-	late := w.stallCheck(a.key)
+	late := w.stall("/entitlements/check", a.key, 10, "{")
 	w.must(late.SetDeadline(time.Now().Add(5 * time.Minute)))
 	got, err := io.ReadAll(late) // the connection ends: the rest of the body may still come
 	if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 408") || !strings.Contains(string(got), `"code":"request_timeout"`) {
@@ -121,9 +109,7 @@ func TestP9_ATenantsIdleIngestLeavesOthersTheirPlaces(t *testing.T) {
 	before, sent := w.stored(), call{"POST", "/api/v1/usage/events", a.key, nil, batch(event("1", nil))}
 	refused := w.do(sent)
 	w.overShare(refused)
-	if after := w.stored(); after != before {
-		t.Errorf("%d events are stored instead of %d", after, before)
-	}
+	w.same("stored", w.stored(), before)
 	w.ingest(b, batch(event("1", nil)))
 	w.want(200, call{method: "GET", path: "/api/v1/usage/conflicts", key: a.key})
 	for _, conn := range held {
@@ -151,9 +137,7 @@ func TestP9_ATenantsStreamsLeaveOthersTheirs(t *testing.T) {
 	for _, path := range []string{stream, export} {
 		w.overShare(w.do(call{method: "GET", path: path, key: a.key}))
 		for _, key := range []string{b.key, auditor} {
-			if got := w.do(call{method: "GET", path: path, key: key}); got.status != 200 {
-				t.Errorf("%s: %d %s", path, got.status, got.body)
-			}
+			w.same(path, w.do(call{method: "GET", path: path, key: key}).status, 200)
 		}
 	}
 	w.awaitMetric("meterplex_http_streams 4")

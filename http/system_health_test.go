@@ -1,11 +1,9 @@
 package http_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	nethttp "net/http"
 	"net/http/httptest"
@@ -56,26 +54,6 @@ type refused struct{ error }
 
 func (refused) Reason() string { return "authentication failed" }
 
-// Probes ask every few seconds: a dependency that is missing is logged once, and once when it answers again.
-func TestMissingDependencyIsLoggedOnce(t *testing.T) {
-	var log bytes.Buffer
-	var away error
-	s := &http.Server{Version: "test", Logger: slog.New(slog.NewTextHandler(&log, nil)), Health: []http.HealthCheck{{Name: "kafka", Spare: true, Check: func(context.Context) error { return away }}}}
-	handler, err := s.HealthHandler()
-	must.OK(t, err)
-	for _, away = range []error{nil, refused{errors.New("kafka.internal")}, refused{errors.New("kafka.internal")}, errors.New("kafka.internal"), nil, nil} {
-		got := httptest.NewRecorder()
-		handler.ServeHTTP(got, httptest.NewRequestWithContext(t.Context(), "GET", "/readyz", nil))
-		want := map[bool]string{true: `"kafka":"ok"`, false: `"kafka":"does not answer`}[away == nil]
-		if got.Code != 200 || !strings.Contains(got.Body.String(), want) || strings.Contains(got.Body.String(), "internal") {
-			t.Errorf("with %v: %d %s", away, got.Code, got.Body)
-		}
-	}
-	if text := log.String(); strings.Count(text, "does not answer") != 1 || strings.Count(text, "answers again") != 1 {
-		t.Errorf("the log is %s", text)
-	}
-}
-
 // A dependency that costs only latency while it is down is reported, but the instance
 // stays ready. Its check has a shorter timeout than that of a required dependency.
 func TestP11_ReadyWithoutOptionalDependencies(t *testing.T) {
@@ -116,8 +94,9 @@ func TestTheAdminAddressServesHealthMetricsAndProfiles(t *testing.T) {
 	admin, err := s.AdminHandler()
 	must.OK(t, err)
 	for path, status := range map[string][3]int{ // alone, beside an admin address, at the admin address
-		"/livez": {200, 404, 200}, "/readyz": {200, 404, 200}, "/metrics": {200, 404, 200}, "/docs": {200, 200, 404}, "/api/v1/tenants": {401, 401, 404},
-		"/debug/pprof/": {404, 404, 200}, "/debug/pprof/goroutine?debug=1": {404, 404, 200}, "/debug/pprof/heap": {404, 404, 200},
+		"/livez": {200, 404, 200}, "/readyz": {200, 404, 200}, "/metrics": {200, 404, 200}, "/docs": {200, 200, 404},
+		"/api/v1/tenants": {401, 401, 404},
+		"/debug/pprof/":   {404, 404, 200}, "/debug/pprof/goroutine?debug=1": {404, 404, 200}, "/debug/pprof/heap": {404, 404, 200},
 		"/debug/pprof/cmdline": {404, 404, 404}, "/debug/pprof/profile?seconds=x": {404, 404, 400}, "/debug/pprof/heap?x=1": {404, 404, 400},
 	} {
 		for i, handler := range []nethttp.Handler{whole, public, admin} {
@@ -130,7 +109,8 @@ func TestTheAdminAddressServesHealthMetricsAndProfiles(t *testing.T) {
 	}
 }
 
-// Metrics need no key: at an address of the internet they are refused, wherever the client is. The admin address is for operators alone, and serves them.
+// Metrics need no key: at an address of the internet they are refused, wherever the client is. The admin address is for operators alone,
+// and serves them.
 func TestMetricsAreRefusedAtAPublicAddress(t *testing.T) {
 	s := &http.Server{Metrics: promhttp.HandlerFor(prometheus.NewRegistry(), promhttp.HandlerOpts{}), Version: "test"}
 	handlers := map[string]nethttp.Handler{}
@@ -139,8 +119,10 @@ func TestMetricsAreRefusedAtAPublicAddress(t *testing.T) {
 		must.OK(t, err)
 		handlers[name] = handler
 	}
-	for address, public := range map[string]bool{"127.0.0.1": false, "::1": false, "10.4.0.7": false, "172.16.3.4": false, "192.168.0.9": false, "100.64.0.3": false, "fd00::7": false, "fe80::1": false,
-		"169.254.3.4": false, "::ffff:10.0.0.1": false, "203.0.113.7": true, "8.8.8.8": true, "100.128.0.1": true, "172.32.0.1": true, "::ffff:8.8.8.8": true, "2001:4860:4860::8888": true} {
+	for address, public := range map[string]bool{"127.0.0.1": false, "::1": false, "10.4.0.7": false, "172.16.3.4": false,
+		"192.168.0.9": false, "100.64.0.3": false, "fd00::7": false, "fe80::1": false,
+		"169.254.3.4": false, "::ffff:10.0.0.1": false, "203.0.113.7": true, "8.8.8.8": true, "100.128.0.1": true, "172.32.0.1": true,
+		"::ffff:8.8.8.8": true, "2001:4860:4860::8888": true} {
 		for name, handler := range handlers {
 			for path, want := range map[string]int{"/livez": 200, "/metrics": map[bool]int{false: 200, true: 404}[public && name != "admin"]} {
 				ctx := context.WithValue(t.Context(), nethttp.LocalAddrContextKey, &net.TCPAddr{IP: net.ParseIP(address), Port: 8080})

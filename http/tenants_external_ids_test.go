@@ -62,7 +62,8 @@ func TestAnExternalIDIsGivenToOneOfConcurrentTenants(t *testing.T) {
 		w.must(w.pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM tenants), (SELECT count(*) FROM event_log WHERE subject = ANY ($1))`,
 			[]int16{int16(events.TenantCreated), int16(events.TenantChanged)}).Scan(&tenantsNow, &recordedNow))
 		if made+changed != 1 || tenantsNow != tenants+made || recordedNow != recorded+1 || len(w.tenantBy(id)) != 1 {
-			t.Fatalf("round %d: %d made, %d changed, %d more tenants, %d more events, %q have the id", round, made, changed, tenantsNow-tenants, recordedNow-recorded, w.tenantBy(id))
+			t.Fatalf("round %d: %d made, %d changed, %d more tenants, %d more events, %q have the id", round, made, changed, tenantsNow-tenants,
+				recordedNow-recorded, w.tenantBy(id))
 		}
 	}
 }
@@ -70,37 +71,23 @@ func TestAnExternalIDIsGivenToOneOfConcurrentTenants(t *testing.T) {
 // GET /tenants?externalId= finds the tenant that has the id now, and only that one.
 func TestATenantIsFoundByItsExternalID(t *testing.T) {
 	w := newTestService(t)
-	made := w.want(201, call{"POST", "/api/v1/tenants", bootstrap, nil, `{"name":"A","class":"small","externalIds":["z:1","a%2F\"?"],"metadata":{"segment":"retail","note":""}}`})
-	id := made["id"].(string)
-	if fmt.Sprint(made["externalIds"], made["metadata"]) != `[a%2F"? z:1] map[note: segment:retail]` {
-		t.Errorf("%v", made)
+	create := func(body string) map[string]any {
+		return w.want(201, call{"POST", "/api/v1/tenants", bootstrap, nil, body})
 	}
-	if got := w.want(200, call{"GET", "/api/v1/tenants/" + id, bootstrap, nil, nil}); fmt.Sprint(got["externalIds"], got["metadata"]) != fmt.Sprint(made["externalIds"], made["metadata"]) {
-		t.Errorf("%v instead of %v", got, made)
+	made := create(`{"name":"A","class":"small","externalIds":["z:1","a%2F\"?"],"metadata":{"segment":"retail","note":""}}`)
+	id, b := made["id"].(string), create(`{"name":"B","class":"small","externalIds":["b:1"]}`)["id"].(string)
+	for _, shown := range []map[string]any{made, w.get("/tenants/" + id)} {
+		w.same("the tenant", valuesOf(shown, "externalIds", "metadata"), `[a%2F"? z:1] map[note: segment:retail]`)
 	}
-	for _, sent := range []string{"z:1", "a%252F%22%3F"} {
-		if got := w.tenantBy(sent); !slices.Equal(got, []string{id}) {
-			t.Errorf("%s: %q instead of %s", sent, got, id)
-		}
-	}
-	if got := w.tenantBy("Z:1"); len(got) != 0 {
-		t.Errorf("another id finds %q", got)
-	}
-	b := w.want(201, call{"POST", "/api/v1/tenants", bootstrap, nil, `{"name":"B","class":"small","externalIds":["b:1"]}`})["id"].(string)
-	w.refused(w.do(call{"PATCH", "/api/v1/tenants/" + b, bootstrap, nil, `{"name":"B2","externalIds":["b:2","z:1"]}`}), 409, "external_id_taken")
-	if got := w.want(200, call{"GET", "/api/v1/tenants/" + b, bootstrap, nil, nil}); got["name"] != "B" || !slices.Equal(w.tenantBy("b:1"), []string{b}) || w.tenantBy("b:2") != nil {
-		t.Errorf("a refused change is stored: %v", got)
-	}
+	w.refused(w.do(call{"PATCH", "/api/v1/tenants/" + b, bootstrap, nil, `{"name":"B2","externalIds":["b:2","z:1"]}`}), 409,
+		"external_id_taken")
+	w.same("after a refused change", fmt.Sprint(w.get("/tenants/" + b)["name"], w.tenantBy("b:1"), w.tenantBy("b:2")),
+		fmt.Sprint("B", []string{b}, []string{}))
 	w.want(200, call{"PATCH", "/api/v1/tenants/" + id, bootstrap, nil, `{"class":"large"}`})
-	if got := w.tenantBy("z:1"); !slices.Equal(got, []string{id}) {
-		t.Errorf("a change of the class removed the ids: %q", got)
-	}
+	w.same("found", fmt.Sprint(w.tenantBy("z:1"), w.tenantBy("a%252F%22%3F"), w.tenantBy("Z:1")),
+		fmt.Sprint([]string{id}, []string{id}, []string{}))
 	got := w.want(200, call{"PATCH", "/api/v1/tenants/" + id, bootstrap, nil, `{"externalIds":[],"metadata":{}}`})
-	if got["externalIds"] != nil || got["metadata"] != nil || w.tenantBy("z:1") != nil {
-		t.Errorf("removed ids are found: %v", got)
-	}
+	w.same("removed", valuesOf(got, "externalIds", "metadata"), "<nil> <nil>")
 	w.want(200, call{"PATCH", "/api/v1/tenants/" + b, bootstrap, nil, `{"externalIds":["z:1"]}`})
-	if got := w.tenantBy("z:1"); !slices.Equal(got, []string{b}) {
-		t.Errorf("%q instead of %s", got, b)
-	}
+	w.same("given to another", w.tenantBy("z:1"), []string{b})
 }

@@ -18,64 +18,38 @@ import (
 func TestTenantsHaveADataResidency(t *testing.T) {
 	w, a := newServiceWithAccount(t, func(s *http.Server) { s.Catalogue.Region = "eu-west-1" })
 	tenant := "/api/v1/tenants/" + a.id
-	if got := w.want(200, call{method: "GET", path: tenant, key: bootstrap})["dataResidency"]; got != "eu-west-1" {
-		t.Errorf("a tenant that names none has %v", got)
-	}
+	w.same("of a tenant that names none", w.get("/tenants/" + a.id)["dataResidency"], "eu-west-1")
 	named := w.want(201, call{"POST", "/api/v1/tenants", bootstrap, nil, `{"name":"N","class":"small","dataResidency":"us-east-1"}`})
-	if named["dataResidency"] != "us-east-1" {
-		t.Errorf("created with %v", named)
-	}
+	w.same("created with", named["dataResidency"], "us-east-1")
 	w.ingest(a, batch(event("before", nil)))
-	for range 2 { // the second changes no field
-		if got := w.want(200, call{"PATCH", tenant, bootstrap, nil, `{"dataResidency":"ap-south-1"}`}); got["dataResidency"] != "ap-south-1" || got["name"] != "A" {
-			t.Errorf("changed to %v", got)
-		}
-	}
-	if got := w.want(200, call{"PATCH", tenant, bootstrap, nil, `{"name":"B","dataResidency":null}`}); got["dataResidency"] != "ap-south-1" || got["name"] != "B" {
-		t.Errorf("another change gave %v", got)
+	for _, body := range []string{`{"dataResidency":"ap-south-1"}`, `{"dataResidency":"ap-south-1"}`, `{"name":"B","dataResidency":null}`} {
+		w.same("changed to", w.want(200, call{"PATCH", tenant, bootstrap, nil, body})["dataResidency"], "ap-south-1")
 	}
 	w.ingest(a, batch(event("after", nil)))
 	w.fold()
-	residency := func(line string) string {
-		_, rest, _ := strings.Cut(line, `"metadata":{"retentionClass":"`)
-		_, rest, _ = strings.Cut(rest, `"dataResidency":"`)
-		text, _, _ := strings.Cut(rest, `"`)
-		return text
-	}
 	for _, key := range []string{a.key, bootstrap} {
-		changed := 0
-		for _, line := range w.pages(key, "/api/v1/events?limit=1000&tenantId="+a.id) {
+		list := w.pages(key, "/api/v1/events?limit=1000&tenantId="+a.id)
+		for _, line := range list {
 			want := "eu-west-1"
 			if strings.Contains(line, `"after"`) || strings.Contains(line, "tenant.changed") {
 				want = "ap-south-1"
 			}
-			if residency(line) != want {
-				t.Errorf("want %s: %s", want, line)
-			}
-			if strings.Contains(line, "tenant.changed") {
-				changed++
-			}
+			_, metadata, _ := strings.Cut(line, `"metadata":{"retentionClass":"`)
+			w.holds("the metadata", metadata, `"dataResidency":"`+want)
 		}
-		if changed != 2 {
-			t.Errorf("%d events tell of two changes", changed)
-		}
+		w.same("changes", len(linesWith(list, "tenant.changed")), 2)
 	}
 	created := linesWith(w.pages(bootstrap, "/api/v1/events?limit=1000"), `"eventType":"meterplex.catalogue.tenant.created"`)
-	if len(created) != 2 || len(linesWith(created, `"dataResidency":"us-east-1","createdAt"`)) != 1 || len(linesWith(created, `"dataResidency":"eu-west-1","createdAt"`)) != 1 {
-		t.Errorf("created: %s", created)
+	for _, residency := range []string{"us-east-1", "eu-west-1"} {
+		w.same("created in "+residency, len(linesWith(created, `"dataResidency":"`+residency+`","createdAt"`)), 1)
 	}
 }
 
-// A stored answer from before residencies existed is repeated with the tenant's current
-// residency.
-func TestAStoredAnswerWithoutAResidency(t *testing.T) {
-	w := newTestService(t)
-	c := call{"POST", "/api/v1/tenants", bootstrap, map[string]string{"Idempotency-Key": "once"}, `{"name":"T","class":"small"}`}
-	first := w.want(201, c)
-	w.asOwner(`UPDATE idempotency_answers SET body = (body::jsonb - 'dataResidency')::json`)
-	if again := w.want(201, c); again["id"] != first["id"] || again["dataResidency"] != "unspecified" {
-		t.Errorf("first %v, again %v", first, again)
-	}
+// exec runs a statement as the service.
+func (w *testService) exec(sql string, args ...any) {
+	w.Helper()
+	_, err := w.pool.Exec(w.Context(), sql, args...)
+	w.must(err)
 }
 
 // asOwner runs a statement as the superuser.
@@ -120,5 +94,17 @@ func TestP2_EventsAreReadWithTheVocabularyOfTheirWriter(t *testing.T) {
 		if got := ways["list"](key); got.status < 500 || strings.Contains(string(got.body), uri) {
 			t.Errorf("to %s, without the vocabulary: %d %s", who, got.status, got.body)
 		}
+	}
+}
+
+// A stored answer from before residencies existed is repeated with the tenant's current
+// residency.
+func TestAStoredAnswerWithoutAResidency(t *testing.T) {
+	w := newTestService(t)
+	c := call{"POST", "/api/v1/tenants", bootstrap, map[string]string{"Idempotency-Key": "once"}, `{"name":"T","class":"small"}`}
+	first := w.want(201, c)
+	w.asOwner(`UPDATE idempotency_answers SET body = (body::jsonb - 'dataResidency')::json`)
+	if again := w.want(201, c); again["id"] != first["id"] || again["dataResidency"] != "unspecified" {
+		t.Errorf("first %v, again %v", first, again)
 	}
 }

@@ -48,11 +48,10 @@ func TestP9_OnlyOperatorsReadTheFiguresOfAllTenants(t *testing.T) {
 	billing, _ := w.key("", nil, "billing")
 	audit, _ := w.key("", nil, "audit")
 	for _, key := range []string{bootstrap, billing, audit} {
-		for query, wanted := range map[string][]string{"limit=1&period=" + month: ofFeature, "limit=2&feature=api_calls&period=" + month: ofFeature,
+		for query, wanted := range map[string][]string{"limit=1&period=" + month: ofFeature,
+			"limit=2&feature=api_calls&period=" + month: ofFeature,
 			"period=2020-01": nil, "feature=nothing&period=" + month: nil} {
-			if got := w.figuresOfAll(key, query); !slices.Equal(got, wanted) {
-				t.Errorf("%s: %q, want %q", query, got, wanted)
-			}
+			w.same(query, w.figuresOfAll(key, query), wanted)
 		}
 	}
 	for _, a := range accounts {
@@ -85,30 +84,33 @@ func TestFiguresAreOneAnswerAsCSV(t *testing.T) {
 	w.ingest(a, batch(event("e1", map[string]any{"amount": 7})))
 	w.fold()
 	const figures = 2345 // three reads
-	_, err := w.pool.Exec(t.Context(), `INSERT INTO usage_aggregates (generation, partition, tenant_id, feature, period_key, subscription_id, amount, event_count, applied_count, last_event_at)
+	w.exec(`INSERT INTO usage_aggregates (generation, partition, tenant_id, feature, period_key, subscription_id, amount, event_count, applied_count, last_event_at)
 		SELECT 1, 0, md5(n::text)::uuid, 'f', 'lifetime', $1, '123456789012345678901234567890'::numeric + n, n, n, '2026-05-01T00:00:00.123456Z' FROM generate_series(1, $2::int) n`, uuid.MustParse(a.subscription), figures)
-	w.must(err)
 	answer := w.do(call{"GET", "/api/v1/usage/aggregates?period=lifetime", bootstrap, map[string]string{"Accept": "text/csv"}, nil})
 	rows := rowsOf(t, answer.body)
-	if answer.status != 200 || answer.header.Get("Content-Type") != "text/csv; charset=utf-8" || answer.header.Get("Vary") != "Accept" || len(rows) != figures+1 {
+	if answer.status != 200 || answer.header.Get("Content-Type") != "text/csv; charset=utf-8" || answer.header.Get("Vary") != "Accept" ||
+		len(rows) != figures+1 {
 		t.Fatalf("%d %v, %d rows", answer.status, answer.header, len(rows))
 	}
-	if header := strings.Join(rows[0], ","); header != "tenantId,feature,periodKey,subscriptionId,amount,eventCount,periodStart,periodEnd,lastEventAt" {
-		t.Error(header)
-	}
+	w.same("the answer", strings.Join(rows[0], ","),
+		"tenantId,feature,periodKey,subscriptionId,amount,eventCount,periodStart,periodEnd,lastEventAt")
 	if !slices.IsSortedFunc(rows[1:], func(a, b []string) int { return strings.Compare(a[0], b[0]) }) {
 		t.Error("the rows are not in the order of tenants")
 	}
-	first := w.want(200, call{method: "GET", path: "/api/v1/usage/aggregates?limit=1&period=lifetime", key: bootstrap})["data"].([]any)[0].(map[string]any)
-	if row := rows[1]; row[0] != first["tenantId"] || json.Number(row[4]) != first["amount"] || row[6] != "" || row[8] != "2026-05-01T00:00:00.123456Z" {
+	first := w.want(200, call{method: "GET", path: "/api/v1/usage/aggregates?limit=1&period=lifetime",
+		key: bootstrap})["data"].([]any)[0].(map[string]any)
+	if row := rows[1]; row[0] != first["tenantId"] || json.Number(row[4]) != first["amount"] || row[6] != "" ||
+		row[8] != "2026-05-01T00:00:00.123456Z" {
 		t.Errorf("%q is not %v", row, first)
 	}
 	month := time.Now().UTC().Format("2006-01")
-	rows = rowsOf(t, w.do(call{method: "GET", path: "/api/v1/usage/aggregates?format=csv&tenantId=" + a.id + "&period=" + month, key: bootstrap}).body)
+	rows = rowsOf(t, w.do(call{method: "GET", path: "/api/v1/usage/aggregates?format=csv&tenantId=" + a.id + "&period=" + month,
+		key: bootstrap}).body)
 	if len(rows) != 2 || rows[1][4] != "7" || !strings.HasPrefix(rows[1][6], month+"-01T00:00:00Z") {
 		t.Errorf("%q", rows)
 	}
-	if head := w.do(call{method: "HEAD", path: "/api/v1/usage/aggregates?format=csv&period=lifetime", key: bootstrap}); head.status != 200 || len(head.body) != 0 {
+	if head := w.do(call{method: "HEAD", path: "/api/v1/usage/aggregates?format=csv&period=lifetime", key: bootstrap}); head.status != 200 ||
+		len(head.body) != 0 {
 		t.Errorf("HEAD: %d, %d bytes", head.status, len(head.body))
 	}
 }
@@ -117,7 +119,8 @@ func TestFiguresAreOneAnswerAsCSV(t *testing.T) {
 func TestP3_AmountsAreTextsOnRequest(t *testing.T) {
 	w, a := newServiceWithAccount(t)
 	most := json.Number("9007199254740991")
-	w.accept(a, event("a", map[string]any{"feature": "storage", "amount": most}), event("b", map[string]any{"feature": "storage", "amount": most}), event("c", map[string]any{"feature": "storage"}))
+	w.accept(a, event("a", map[string]any{"feature": "storage", "amount": most}),
+		event("b", map[string]any{"feature": "storage", "amount": most}), event("c", map[string]any{"feature": "storage"}))
 	w.fold()
 	const path, accept = "/api/v1/usage/aggregates", "application/json; amounts=string"
 	for _, c := range []struct {

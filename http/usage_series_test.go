@@ -32,9 +32,11 @@ func TestASeriesShowsUsageOverTime(t *testing.T) {
 		}
 		return e
 	}
-	w.ingest(a, batch(event("1", at(0, 1<<53-1, "eu")), event("2", at(0, 1<<53-1, "us")), event("3", at(2, 5, "eu")), event("4", at(2, 7, nil)), event("5", at(2, 11, "eu"))))
+	w.ingest(a, batch(event("1", at(0, 1<<53-1, "eu")), event("2", at(0, 1<<53-1, "us")), event("3", at(2, 5, "eu")),
+		event("4", at(2, 7, nil)), event("5", at(2, 11, "eu"))))
 	w.fold()
-	path := "/api/v1/usage?feature=api_calls&granularity=hour&from=" + hour.Add(-3*time.Hour).Format(time.RFC3339) + "&to=" + hour.Add(time.Hour).Format(time.RFC3339)
+	path := "/api/v1/usage?feature=api_calls&granularity=hour&from=" + hour.Add(-3*time.Hour).Format(time.RFC3339) + "&to=" +
+		hour.Add(time.Hour).Format(time.RFC3339)
 	read := func(query string) (text string) {
 		for cursor := ""; ; {
 			page := w.want(200, call{method: "GET", path: path + query + cursor, key: a.reader})
@@ -53,15 +55,10 @@ func TestASeriesShowsUsageOverTime(t *testing.T) {
 		}
 	}
 	for _, limit := range []string{"", "&limit=1", "&limit=2"} {
-		if got := read(limit); got != "0/0null 23/3null 0/0null 18014398509481982/2null " {
-			t.Errorf("%s: %s", limit, got)
-		}
+		w.same("the answer", read(limit), "0/0null 23/3null 0/0null 18014398509481982/2null ")
 		const grouped = `16/2{"region":"eu"} 7/1{"region":null} 9007199254740991/1{"region":"eu"} 9007199254740991/1{"region":"us"} `
-		if got := read(limit + "&groupBy=metadata.region"); got != grouped {
-			t.Errorf("%s by region: %s", limit, got)
-		}
+		w.same("by region", read(limit+"&groupBy=metadata.region"), grouped)
 	}
-	if got := read("&groupBy=metadata.model&groupBy=metadata.region&limit=3"); got != `16/2{"model":null,"region":"eu"} 7/1{"model":null,"region":null} 9007199254740991/1{"model":null,"region":"eu"} 9007199254740991/1{"model":null,"region":"us"} ` {
-		t.Errorf("by both keys: %s", got)
-	}
+	w.same("by both keys", read("&groupBy=metadata.model&groupBy=metadata.region&limit=3"),
+		`16/2{"model":null,"region":"eu"} 7/1{"model":null,"region":null} 9007199254740991/1{"model":null,"region":"eu"} 9007199254740991/1{"model":null,"region":"us"} `)
 }

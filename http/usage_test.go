@@ -1,16 +1,12 @@
 package http_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/klauspost/compress/gzip"
-	"github.com/klauspost/compress/zstd"
 )
 
 func (w *testService) ingest(p *account, body any) map[string]any {
@@ -65,7 +61,8 @@ func TestIngestAnswersEachEventInItsOrder(t *testing.T) {
 		code, _ := v["code"].(string)
 		pointer, _ := v["pointer"].(string)
 		position, _ := v["position"].(string)
-		if v["index"].(json.Number).String() != fmt.Sprint(i) || id != want[i].id || v["status"] != want[i].status || code != want[i].code || !strings.HasSuffix(pointer, want[i].pointer) {
+		if v["index"].(json.Number).String() != fmt.Sprint(i) || id != want[i].id || v["status"] != want[i].status || code != want[i].code ||
+			!strings.HasSuffix(pointer, want[i].pointer) {
 			t.Errorf("event %d: %v instead of %v", i, v, want[i])
 		}
 		if placed := v["status"] != "rejected"; placed != positionForm.MatchString(position) || (code != "") != (v["reason"] != nil) {
@@ -78,7 +75,8 @@ func TestIngestAnswersEachEventInItsOrder(t *testing.T) {
 	if list[2]["position"] != resent[1]["position"] || list[4]["position"] != list[0]["position"] {
 		t.Errorf("positions of what was there first: %v", list)
 	}
-	if list[3]["reason"] != `Feature "foobar" not found in the active subscription` || list[1]["reason"] != "eventId was first used with another payload" {
+	if list[3]["reason"] != `Feature "foobar" not found in the active subscription` ||
+		list[1]["reason"] != "eventId was first used with another payload" {
 		t.Errorf("reasons: %v", list)
 	}
 }
@@ -86,36 +84,31 @@ func TestIngestAnswersEachEventInItsOrder(t *testing.T) {
 func TestIngestTakesCloudEventsAndCompression(t *testing.T) {
 	w, a := newServiceWithAccount(t)
 	cloud := func(id string) map[string]any {
-		return map[string]any{"specversion": "1.0", "id": id, "source": "/gateway", "type": "api_calls", "time": now(), "data": map[string]any{"amount": 3}}
+		return map[string]any{"specversion": "1.0", "id": id, "source": "/gateway", "type": "api_calls", "time": now(),
+			"data": map[string]any{"amount": 3}}
 	}
-	plain, _ := json.Marshal(batch(event("z1", nil)))
-	var zipped bytes.Buffer
-	z := gzip.NewWriter(&zipped)
-	_, _ = z.Write(plain)
-	_ = z.Close()
-	encoder, _ := zstd.NewWriter(nil)
-	plain, _ = json.Marshal(batch(event("z2", nil)))
-	packed := encoder.EncodeAll(plain, nil)
+	first, _ := json.Marshal(batch(event("z1", nil)))
+	second, _ := json.Marshal(batch(event("z2", nil)))
 	for name, c := range map[string]call{
-		"structured":      {header: map[string]string{"Content-Type": "application/cloudevents+json; charset=UTF-8"}, body: cloud("c1")},
-		"batch":           {header: map[string]string{"Content-Type": "application/cloudevents-batch+json"}, body: []any{cloud("c2")}},
-		"binary":          {header: map[string]string{"ce-specversion": "1.0", "ce-id": "c3", "ce-source": "/gateway", "ce-type": "api_calls", "ce-time": now()}, body: `{"amount":3}`},
-		"binary+json":     {header: map[string]string{"ce-specversion": "1.0", "ce-id": "c4", "ce-source": "/gateway", "ce-type": "api_calls", "ce-time": now(), "Content-Type": "application/vnd.us+json"}, body: `{"amount":3}`},
-		"binary, no type": {header: map[string]string{"ce-specversion": "1.0", "ce-id": "c5", "ce-source": "/gateway", "ce-type": "api_calls", "ce-time": now(), "Content-Type": ""}, body: `{"amount":3}`},
-		"gzip":            {header: map[string]string{"Content-Encoding": "gzip"}, body: zipped.Bytes()},
-		"zstd":            {header: map[string]string{"Content-Encoding": "zstd"}, body: packed},
-		"replay":          {header: map[string]string{"Meterplex-Replay": "offline"}, body: batch(event("r1", nil))},
+		"structured": {header: map[string]string{"Content-Type": "application/cloudevents+json; charset=UTF-8"}, body: cloud("c1")},
+		"batch":      {header: map[string]string{"Content-Type": "application/cloudevents-batch+json"}, body: []any{cloud("c2")}},
+		"binary": {header: map[string]string{"ce-specversion": "1.0", "ce-id": "c3", "ce-source": "/gateway", "ce-type": "api_calls",
+			"ce-time": now()}, body: `{"amount":3}`},
+		"binary+json": {header: map[string]string{"ce-specversion": "1.0", "ce-id": "c4", "ce-source": "/gateway", "ce-type": "api_calls",
+			"ce-time": now(), "Content-Type": "application/vnd.us+json"}, body: `{"amount":3}`},
+		"binary, no type": {header: map[string]string{"ce-specversion": "1.0", "ce-id": "c5", "ce-source": "/gateway", "ce-type": "api_calls",
+			"ce-time": now(), "Content-Type": ""}, body: `{"amount":3}`},
+		"gzip":   {header: map[string]string{"Content-Encoding": "gzip"}, body: zipped(first)},
+		"zstd":   {header: map[string]string{"Content-Encoding": "zstd"}, body: packed(second)},
+		"replay": {header: map[string]string{"Meterplex-Replay": "offline"}, body: batch(event("r1", nil))},
 	} {
 		c.method, c.path, c.key = "POST", "/api/v1/usage/events", a.writer
-		if got := w.want(202, c); got["accepted"].(json.Number).String() != "1" {
-			t.Errorf("%s: %v", name, got)
-		}
+		w.same(name, w.want(202, c)["accepted"].(json.Number).String(), "1")
 	}
 	var replayed int
-	w.must(w.pool.QueryRow(t.Context(), `SELECT count(*) FROM event_log_rows WHERE replay = 'offline' AND dedupe_key = 'u/r1'`).Scan(&replayed))
-	if replayed != 1 {
-		t.Errorf("%d events are marked as sent after an outage", replayed)
-	}
+	w.must(w.pool.QueryRow(t.Context(),
+		`SELECT count(*) FROM event_log_rows WHERE replay = 'offline' AND dedupe_key = 'u/r1'`).Scan(&replayed))
+	w.same("events that are marked as sent after an outage", replayed, 1)
 }
 
 // outcome sends one event in any form and returns its status, or its code and the pointer.
@@ -169,9 +162,8 @@ func TestASingleCloudEventIsAnsweredWithItsOwnStatus(t *testing.T) {
 		for name, value := range e {
 			headers["ce-"+name] = fmt.Sprint(value)
 		}
-		if got := w.outcome(c.status, call{key: a.writer, header: headers, body: data}); got != strings.Replace(c.want, "§", "", 1) {
-			t.Errorf("binary %v: %s", c.changes, got)
-		}
+		w.same(fmt.Sprint("binary ", c.changes), w.outcome(c.status, call{key: a.writer, header: headers, body: data}),
+			strings.Replace(c.want, "§", "", 1))
 		e["data"] = data
 		got := w.outcome(c.status, call{key: a.writer, header: map[string]string{"Content-Type": "application/cloudevents+json"}, body: e})
 		code, pointer, _ := strings.Cut(got, " ")
@@ -182,12 +174,9 @@ func TestASingleCloudEventIsAnsweredWithItsOwnStatus(t *testing.T) {
 	}
 	var stored int
 	w.must(w.pool.QueryRow(t.Context(), `SELECT count(*) FROM event_log_rows WHERE dedupe_key LIKE 'u/%'`).Scan(&stored))
-	if stored != 1 {
-		t.Errorf("%d events are stored", stored)
-	}
-	if got := w.outcome(202, call{key: a.writer, header: map[string]string{"Content-Type": "application/cloudevents-batch+json"}, body: `[{}]`}); got != "member_missing /0/specversion" {
-		t.Errorf("a batch: %s", got)
-	}
+	w.same("stored", stored, 1)
+	w.same("a batch", w.outcome(202, call{key: a.writer, header: map[string]string{"Content-Type": "application/cloudevents-batch+json"},
+		body: `[{}]`}), "member_missing /0/specversion")
 }
 
 func TestIngestKeepsTheTraceAndReturnsTheLimit(t *testing.T) {
@@ -204,9 +193,7 @@ func TestIngestKeepsTheTraceAndReturnsTheLimit(t *testing.T) {
 	}
 	var correlation string
 	w.must(w.pool.QueryRow(t.Context(), `SELECT correlation_id FROM event_log_rows WHERE dedupe_key = 'u/t1'`).Scan(&correlation))
-	if correlation != "0af76519-16cd-43dd-8448-eb211c80319c" {
-		t.Errorf("correlation %s", correlation)
-	}
+	w.same("correlation", correlation, "0af76519-16cd-43dd-8448-eb211c80319c")
 }
 
 func TestReadsFollowAnEventToItsFigure(t *testing.T) {
@@ -214,31 +201,38 @@ func TestReadsFollowAnEventToItsFigure(t *testing.T) {
 	accepted := verdicts(w.ingest(a, batch(event("e1", map[string]any{"amount": 7}), event("e/2", map[string]any{"feature": "storage"}))))
 	w.ingest(a, batch(event("e1", map[string]any{"amount": 8})))
 	receipt := w.want(200, call{method: "GET", path: "/api/v1/usage/events/e1", key: a.reader})
-	if receipt["status"] != "PENDING" || receipt["recorded"].(map[string]any)["position"] != accepted[0]["position"] || len(receipt["conflicts"].([]any)) != 1 {
+	if receipt["status"] != "PENDING" || receipt["recorded"].(map[string]any)["position"] != accepted[0]["position"] ||
+		len(receipt["conflicts"].([]any)) != 1 {
 		t.Errorf("receipt %v", receipt)
 	}
-	w.refused(w.do(call{method: "GET", path: "/api/v1/usage/aggregates?minPosition=" + accepted[1]["position"].(string), key: a.reader}), 503, "projection_behind")
+	w.refused(w.do(call{method: "GET", path: "/api/v1/usage/aggregates?minPosition=" + accepted[1]["position"].(string), key: a.reader}), 503,
+		"projection_behind")
 	w.fold()
-	answer := w.do(call{"GET", "/api/v1/usage/aggregates?minPosition=" + accepted[1]["position"].(string), a.reader, map[string]string{"Prefer": "wait=20"}, nil})
+	answer := w.do(call{"GET", "/api/v1/usage/aggregates?minPosition=" + accepted[1]["position"].(string), a.reader,
+		map[string]string{"Prefer": "wait=20"}, nil})
 	if answer.status != 200 || answer.header.Get("Preference-Applied") != "wait=20" {
 		t.Errorf("%d %v %s", answer.status, answer.header, answer.body)
 	}
 	// The time of the validation is that of the envelope of the verdict, and no second one is in its payload.
 	verdict := w.entries(a.key, "/api/v1/events?subject=meterplex.usage.event.validated.v1")[0]
 	receipt = w.want(200, call{method: "GET", path: "/api/v1/usage/events/e1", key: a.reader})
-	if payload := verdict["payload"].(map[string]any); verdict["recordedAt"] != receipt["validated"].(map[string]any)["at"] || payload["validatedAt"] != nil || payload["periodKey"] == nil {
+	if payload := verdict["payload"].(map[string]any); verdict["recordedAt"] != receipt["validated"].(map[string]any)["at"] ||
+		payload["validatedAt"] != nil || payload["periodKey"] == nil {
 		t.Errorf("the verdict is %v, and the receipt %v", verdict, receipt)
 	}
 	figures := w.want(200, call{method: "GET", path: "/api/v1/usage/aggregates?feature=api_calls", key: a.reader})["data"].([]any)
 	if len(figures) != 1 || figures[0].(map[string]any)["amount"].(json.Number) != "7" || figures[0].(map[string]any)["tenantId"] != a.id {
 		t.Errorf("figures %v", figures)
 	}
-	if receipt = w.want(200, call{method: "GET", path: "/api/v1/usage/events/e%2F2", key: a.reader}); receipt["status"] != "AGGREGATED" || receipt["eventId"] != "e/2" {
+	if receipt = w.want(200, call{method: "GET", path: "/api/v1/usage/events/e%2F2", key: a.reader}); receipt["status"] != "AGGREGATED" ||
+		receipt["eventId"] != "e/2" {
 		t.Errorf("receipt %v", receipt)
 	}
 	audit, _ := w.key("", nil, "audit")
-	for _, path := range []string{"/usage/events?", "/usage/events/e1?", "/usage/conflicts?", "/usage/aggregates?", "/usage" + queries["GET /usage"] + "&"} {
-		own, theirs := w.do(call{method: "GET", path: "/api/v1" + path, key: a.reader}), w.do(call{method: "GET", path: "/api/v1" + path + "tenantId=" + a.id, key: audit})
+	for _, path := range []string{"/usage/events?", "/usage/events/e1?", "/usage/conflicts?", "/usage/aggregates?",
+		"/usage" + queries["GET /usage"] + "&"} {
+		own, theirs := w.do(call{method: "GET", path: "/api/v1" + path, key: a.reader}),
+			w.do(call{method: "GET", path: "/api/v1" + path + "tenantId=" + a.id, key: audit})
 		if own.status != 200 || theirs.status != 200 || len(own.body) != len(theirs.body) {
 			t.Errorf("%s: the tenant sees %s, the auditor %s", path, own.body, theirs.body)
 		}
@@ -274,9 +268,7 @@ func TestListsArePages(t *testing.T) {
 		if got := w.want(200, call{method: "GET", path: path + exact, key: key}); got["nextCursor"] != nil || len(got["data"].([]any)) < 3 {
 			t.Errorf("%s%s: a page that holds all has a next one: %v", path, exact, got)
 		}
-		if whole["nextCursor"] != nil {
-			t.Errorf("%s: one page has a next one: %v", path, whole)
-		}
+		w.same(path+": the next page", whole["nextCursor"], nil)
 		text := string(w.do(call{method: "GET", path: path, key: key}).body)
 		if paged := strings.Join(w.pages(key, path+"?limit=2"), ","); !strings.Contains(text, `"data":[`+paged+`]`) {
 			t.Errorf("%s: in pages %s, at once %s", path, paged, text)

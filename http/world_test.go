@@ -71,9 +71,7 @@ func newTestService(t testing.TB, change ...func(*http.Server)) *testService {
 	w.pool, err = localtest.KeepPlans(config)
 	w.must(err)
 	t.Cleanup(w.pool.Close)
-	w.log, err = eventlog.New(t.Context(), w.pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "0"}, Histories: new(validate.Histories), Written: localtest.CheckPayloads(t).Written})
-	w.must(err)
-	t.Cleanup(w.log.Close)
+	w.log = w.newLog(w.pool, "test", nil)
 	w.store = store.New(w.pool, w.log, store.Config{KeyTenant: edge.TenantOf})
 	w.grants = entitlements.NewCache(w.pool, w.pool)
 	s := w.server()
@@ -82,6 +80,27 @@ func newTestService(t testing.TB, change ...func(*http.Server)) *testService {
 	}
 	w.serve(s)
 	return w
+}
+
+// newLog returns the writers of an instance; without a clock, that of the machine is theirs.
+func (w *testService) newLog(pool *pgxpool.Pool, instance string, clock func() time.Time) *eventlog.Log {
+	w.Helper()
+	log, err := eventlog.New(w.Context(), pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: instance,
+		Commit: "0"},
+		Now: clock, Histories: new(validate.Histories), Written: localtest.CheckPayloads(w.TB).Written})
+	w.must(err)
+	w.Cleanup(log.Close)
+	return log
+}
+
+// throughCutter returns a store whose connections to the database lose COMMITs and their answers on demand.
+func (w *testService) throughCutter(t *testing.T, connections int32) (*localtest.Cutter, *pgxpool.Pool, *store.Store) {
+	w.Helper()
+	cutter, url := localtest.NewCutter(t, w.pool.Config().ConnString())
+	pool, err := postgres.Open(w.Context(), postgres.Config{URL: url, ApplicationName: "cut", MaxConns: connections})
+	w.must(err)
+	w.Cleanup(pool.Close)
+	return cutter, pool, store.New(pool, w.newLog(pool, "cut", nil), store.Config{})
 }
 
 // newServiceWithAccount is a test service with its catalogue and an account.
@@ -107,7 +126,8 @@ func (w *testService) server() *http.Server {
 	secret := func() (b [32]byte) { _, _ = rand.Read(b[:]); return b }
 	registry := prometheus.NewRegistry()
 	return &http.Server{
-		Ingest:    &commands.IngestUsage{Log: w.log, Histories: w.store.Histories, Now: time.Now, Window: domain.TimestampWindow{Ahead: 5 * time.Minute, Behind: 7 * 24 * time.Hour}, NewID: func(time.Time) uuid.UUID { return newID() }},
+		Ingest: &commands.IngestUsage{Log: w.log, Histories: w.store.Histories, Now: time.Now,
+			Window: domain.TimestampWindow{Ahead: 5 * time.Minute, Behind: 7 * 24 * time.Hour}, NewID: func(time.Time) uuid.UUID { return newID() }},
 		Quotas:    &commands.Quotas{Log: w.log, Reservations: w.store, Now: time.Now, NewID: func(time.Time) uuid.UUID { return newID() }},
 		Catalogue: &commands.Catalogue{Store: w.store, Now: time.Now, NewID: newID, NewSecret: secret},
 		Accounts:  &commands.Accounts{Store: w.store, Now: time.Now, NewID: newID},
@@ -117,15 +137,17 @@ func (w *testService) server() *http.Server {
 		Reads:    models.NewReads(query.DB{Pool: w.pool}, w.grants, models.DefaultFolds(), time.Now, 0),
 		Rebuilds: rebuildsBy(w.rebuildStore(), models.DefaultFolds()),
 		Periods:  w.periods(),
-		Sagas:    &commands.Sagas{Store: &store.Sagas{Store: w.store}, Kinds: []commands.SagaKind{w.periods().CloseKind(), w.offboarding().OffboardingKind()}, Logger: slog.New(slog.DiscardHandler)}, SagaReader: &store.Catalogue{Pool: w.pool},
+		Sagas: &commands.Sagas{Store: &store.Sagas{Store: w.store}, Kinds: []commands.SagaKind{w.periods().CloseKind(),
+			w.offboarding().OffboardingKind()}, Logger: slog.New(slog.DiscardHandler)}, SagaReader: &store.Catalogue{Pool: w.pool},
 		Offboarding: w.offboarding(), OffboardingReader: &store.Catalogue{Pool: w.pool},
 		Pushes: w.pushes(nil), PushReader: &store.Catalogue{Pool: w.pool},
 		Webhooks: w.webhooks(), WebhookReader: &store.Catalogue{Pool: w.pool},
 		Thresholds: &commands.Thresholds{Store: w.store, Now: time.Now, NewID: newID}, ThresholdReader: &store.Catalogue{Pool: w.pool},
 		ConsoleSessions: store.NewConsoleSessions(w.pool),
-		Live:            &overview.Live{Instance: "test", Verdicts: new(overview.Verdicts), Board: new(overview.Board), Freshness: func() []overview.Distribution { return nil }, Clock: time.Now},
-		Health:          []http.HealthCheck{{Name: "postgres", Check: w.pool.Ping}},
-		Metrics:         promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry,
+		Live: &overview.Live{Instance: "test", Verdicts: new(overview.Verdicts), Board: new(overview.Board),
+			Freshness: func() []overview.Distribution { return nil }, Clock: time.Now},
+		Health:  []http.HealthCheck{{Name: "postgres", Check: w.pool.Ping}},
+		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry,
 		Logger: slog.New(slog.DiscardHandler), Now: time.Now, BootstrapOperatorKey: bootstrap, Version: "test",
 		Settle: time.Nanosecond, // no test folds while a request waits
 	}
@@ -137,7 +159,8 @@ func (w *testService) webhooks() *commands.Webhooks {
 }
 
 func (w *testService) periods() *commands.Periods {
-	return &commands.Periods{Store: &store.Periods{Store: w.store, Figures: models.DefaultFolds().PeriodFigures()}, Now: time.Now, NewID: newID, Logger: slog.New(slog.DiscardHandler)}
+	return &commands.Periods{Store: &store.Periods{Store: w.store, Figures: models.DefaultFolds().PeriodFigures()}, Now: time.Now,
+		NewID: newID, Logger: slog.New(slog.DiscardHandler)}
 }
 
 func (w *testService) serve(s *http.Server) { w.serveWith(s, func(*nethttp.Server) {}) }
@@ -245,7 +268,9 @@ type account struct {
 // catalogue creates the features and the plan that accounts subscribe to.
 func (w *testService) catalogue() {
 	w.Helper()
-	for key, feature := range map[string]any{"api_calls": map[string]any{"name": "Calls", "type": "QUOTA", "groupBy": []string{"region", "model"}}, "storage": map[string]any{"name": "S", "type": "METERED"}, "sso": map[string]any{"name": "sso", "type": "BOOLEAN"}} {
+	for key, feature := range map[string]any{"api_calls": map[string]any{"name": "Calls", "type": "QUOTA",
+		"groupBy": []string{"region", "model"}}, "storage": map[string]any{"name": "S", "type": "METERED"},
+		"sso": map[string]any{"name": "sso", "type": "BOOLEAN"}} {
 		w.want(201, call{"PUT", "/api/v1/features/" + key, bootstrap, nil, feature})
 	}
 	w.want(201, call{"PUT", "/api/v1/plans/basic", bootstrap, nil, map[string]any{"name": "Basic", "entitlements": []any{
@@ -269,7 +294,8 @@ func (w *testService) newAccountIn(name string, fits func(partition int16) bool)
 	for p.id == "" || !fits(p.partition()) {
 		p.id = w.newAccountlessTenant(name)
 	}
-	p.subscription = w.want(201, call{"POST", "/api/v1/tenants/" + p.id + "/subscriptions", bootstrap, nil, map[string]any{"plan": "basic", "startsAt": "2020-01-01T00:00:00Z"}})["id"].(string)
+	p.subscription = w.want(201, call{"POST", "/api/v1/tenants/" + p.id + "/subscriptions", bootstrap, nil,
+		map[string]any{"plan": "basic", "startsAt": "2020-01-01T00:00:00Z"}})["id"].(string)
 	p.key, p.keyID = w.key(p.id, nil, commands.TenantScopes()...)
 	p.reader, _ = w.key(p.id, nil, commands.ScopeUsageRead)
 	p.writer, _ = w.key(p.id, nil, commands.ScopeUsageWrite)
@@ -338,7 +364,8 @@ func (w *testService) fold() {
 }
 
 func (w *testService) runner(c projections.Consumer) *consume.Runner {
-	return &consume.Runner{Pool: w.pool, Log: w.log, Consumer: c, NewID: newID, Logger: slog.New(slog.DiscardHandler), Observe: localtest.CheckPayloads(w.TB).Observer(nil)}
+	return &consume.Runner{Pool: w.pool, Log: w.log, Consumer: c, NewID: newID, Logger: slog.New(slog.DiscardHandler),
+		Observe: localtest.CheckPayloads(w.TB).Observer(nil)}
 }
 
 func (w *testService) feed(c projections.Consumer) {

@@ -45,21 +45,6 @@ func TestAssetsAreTheListOfTheCode(t *testing.T) {
 	}
 }
 
-// TestOwnScriptsAndStylesAreSmall: the bound is of our own files.
-func TestOwnScriptsAndStylesAreSmall(t *testing.T) {
-	const bound = 150 << 10
-	total := 0
-	for _, a := range assets() {
-		if a.origin == "" {
-			content, _ := assetFiles.ReadFile("assets/" + a.name)
-			total += len(content)
-		}
-	}
-	if total == 0 || total > bound {
-		t.Errorf("our scripts and styles have %d bytes; the bound is %d", total, bound)
-	}
-}
-
 // TestTemplatesHoldNoScriptAndNoStyle: the CSP refuses them.
 func TestTemplatesHoldNoScriptAndNoStyle(t *testing.T) {
 	err := fs.WalkDir(templateFiles, "templates", func(path string, e fs.DirEntry, err error) error {
@@ -67,7 +52,8 @@ func TestTemplatesHoldNoScriptAndNoStyle(t *testing.T) {
 			return err
 		}
 		text, err := templateFiles.ReadFile(path)
-		for _, refused := range []string{" style=", "<style", "javascript:", " onclick=", " onload=", " onerror=", " onsubmit=", " onchange=", "<script>", "hx-on", "hx-vals"} {
+		for _, refused := range []string{" style=", "<style", "javascript:", " onclick=", " onload=", " onerror=", " onsubmit=", " onchange=",
+			"<script>", "hx-on", "hx-vals"} {
 			if strings.Contains(strings.ToLower(string(text)), refused) {
 				t.Errorf("%s holds %q", path, refused)
 			}

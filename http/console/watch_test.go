@@ -196,29 +196,3 @@ func TestWatch_GoesOnAfterAFault(t *testing.T) {
 	set(nil)
 	w.all(ended, 1, "without its session")
 }
-
-// TestStream_IsRenderedOnceForAllViewers of the same event, and anew for another one.
-func TestStream_IsRenderedOnceForAllViewers(t *testing.T) {
-	f := newFixture(t)
-	render := f.renders.of(f.templates.shared("empty"))
-	first, err := render(`{"text":"<one>"}`)
-	must.OK(t, err)
-	for range 2 { // another viewer
-		if again, err := f.renders.of(f.templates.shared("empty"))(`{"text":"<one>"}`); again != first || err != nil {
-			t.Errorf("%q %v", again, err)
-		}
-	}
-	if n := testing.AllocsPerRun(10, func() { _, _ = render(`{"text":"<one>"}`) }); n != 0 {
-		t.Errorf("an event that was rendered takes %v allocations", n)
-	}
-	other, err := render(`{"text":"two"}`)
-	if err != nil || other == first {
-		t.Errorf("%q %v", other, err)
-	}
-	if _, err := render(`{`); err == nil {
-		t.Error("an event that is no object is rendered")
-	}
-	if again, err := render(`{"text":"two"}`); again != other || err != nil {
-		t.Errorf("%q %v", again, err)
-	}
-}
