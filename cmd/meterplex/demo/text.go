@@ -18,7 +18,7 @@ Meterplex is running.
   Reference     %[1]s/docs
   Metrics       %[10]s/metrics
   PostgreSQL    %[2]s
-                event_log, outbox_events, usage_aggregates, dead_letter_events
+                reporting_usage, reporting_dead_letters, event_log, outbox_events
   Kafka         %[3]s
   Data          %[4]s
   Tenant        Demo Inc., %[5]s
