@@ -79,7 +79,7 @@ var layers = map[string]layer{
 	"infra/local/localtest/kafkatest": {ours: []string{"infra/local/localkafka", "infra/local/localtest"}},
 
 	"http": {ours: []string{"commands", "projections", "domain", "events"}, others: []string{"github.com/google/uuid",
-		"github.com/go-chi/chi", "github.com/danielgtaylor/huma", "github.com/prometheus/client_golang"}},
+		"github.com/go-chi/chi", "github.com/klauspost/compress", "github.com/danielgtaylor/huma", "github.com/prometheus/client_golang"}},
 
 	// The steps before a handler know no handler and no read model.
 	"http/problem":   {ours: []string{"commands", "domain", "domain/codes"}},

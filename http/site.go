@@ -68,7 +68,8 @@ func (t *site) mount(op *huma.Operation, body *shape.Body, next http.Handler) {
 		t.faults = append(t.faults, fmt.Errorf("the operation %s %s is not in the route table: register it by serve, serveRaw or servePlain", op.Method, op.Path))
 		return
 	}
-	t.router.Method(op.Method, op.Path, t.withAmounts(op, func() http.Handler { return t.edge.Guard(route, shape.NewQuery(op), body, next) }))
+	handler := t.withAmounts(op, func() http.Handler { return t.edge.Guard(route, shape.NewQuery(op), body, next) })
+	t.router.Method(op.Method, op.Path, t.compressed(op, route, handler))
 }
 
 // finish returns the errors of the operations and completes the OpenAPI document.

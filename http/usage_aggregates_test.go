@@ -145,7 +145,7 @@ func TestP3_AmountsAreTextsOnRequest(t *testing.T) {
 			t.Errorf("%s %s, Accept %q: %d %s", c.method, c.path, c.accept, got.status, got.body)
 		}
 	}
-	if got := w.do(call{method: "HEAD", path: path + "?amounts=string", key: a.key}); got.status != 200 || got.header.Get("Vary") != "Accept" {
+	if got := w.do(call{method: "HEAD", path: path + "?amounts=string", key: a.key}); got.status != 200 || !slices.Contains(got.header["Vary"], "Accept") {
 		t.Errorf("HEAD: %d %v", got.status, got.header)
 	}
 }
