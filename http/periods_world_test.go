@@ -59,6 +59,11 @@ func periodsOf(a *account) string { return "/api/v1/tenants/" + a.id + "/periods
 func (w *testService) closed(a *account) (path string) {
 	w.Helper()
 	key, _ := lastMonth()
+	return w.closedPeriod(a, key)
+}
+
+func (w *testService) closedPeriod(a *account, key string) (path string) {
+	w.Helper()
 	path = periodsOf(a) + "/" + key
 	w.want(202, call{"POST", path + "/close", bootstrap, nil, `{"reason":"the month is over"}`})
 	w.fold()

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
@@ -131,11 +133,7 @@ func TestP8_CreditsGoToTheCustomerThatWasCharged(t *testing.T) {
 		w.want(200, call{"PUT", "/api/v1/tenants/" + a.id + "/billing", bootstrap, nil,
 			fmt.Sprintf(`{"provider":"stripe","customer":%q}`, customer)})
 	}
-	approve := func(sent map[string]any) {
-		w.accept(a, sent)
-		w.fold()
-		w.approve(a)
-	}
+	approve := func(sent map[string]any) { w.approved(a, sent) }
 	p := &countingProvider{w: w, counts: map[string]*big.Int{}}
 	set("cus_1")
 	w.accept(a, old("one", 10), old("two", 5))
@@ -228,4 +226,135 @@ func TestP8_TotalsAreComparedOnRequest(t *testing.T) {
 	var difference string
 	w.must(w.pool.QueryRow(t.Context(), `SELECT body ->> 'difference' FROM event_log_rows WHERE subject = 78`).Scan(&difference))
 	w.same("the difference", difference, "2")
+}
+
+// Each state of a push has one meaning for all of its readers: those that send it, those that compare totals, and those that decide what is due.
+func TestP8_EachReaderOfPushesKnowsEachState(t *testing.T) {
+	const settle, hour = time.Hour, "interval '1 hour'"
+	w, a := newServiceWithAccount(t)
+	tenant, pushes := uuid.MustParse(a.id), &store.Pushes{Store: w.store}
+	key, _ := lastMonth()
+	id := w.push(a.id, 0, "PENDING")
+	window := domain.PushWindow{PushAddress: domain.PushAddress{Provider: "stripe", Customer: "cus_NffrFeUfNV2Hib", Event: "api_calls"}, Month: time.Now().UTC().Format("2006-01")}
+	for _, c := range []struct {
+		state, unknownSince, deliveredAt, nextAt string
+		total                                    string // delivered, undecided, on the way, as a comparison counts it
+		open                                     bool   // the saga waits for it
+		retry                                    string // code against a retry
+	}{
+		{"PENDING", "NULL", "NULL", "now()", "0 0 0", true, "push_pending"},
+		{"UNKNOWN", "now()", "NULL", "now()", "0 0 1", true, ""},
+		{"UNKNOWN", "now() - 24 * " + hour, "NULL", "NULL", "0 1 0", true, "push_unknown"},
+		{"DELIVERED", "now()", "now()", "NULL", "0 0 1", false, "push_delivered"}, // the total may not have it yet
+		{"DELIVERED", "now() - 3 * " + hour, "now() - 2 * " + hour, "NULL", "12 0 0", false, "push_delivered"},
+		{"DELIVERED", "NULL", "now() - 2 * " + hour, "NULL", "0 0 0", false, "push_delivered"}, // billed in another way
+		{"FAILED", "NULL", "NULL", "NULL", "0 0 0", true, ""},
+		{"FAILED", "now()", "NULL", "NULL", "0 0 1", true, ""},
+		{"FAILED", "now() - 24 * " + hour, "NULL", "NULL", "0 1 0", true, "push_unknown"},
+	} {
+		what := c.state + ", unknown since " + c.unknownSince + ", delivered " + c.deliveredAt
+		w.exec(fmt.Sprintf(`UPDATE pushes SET counted_at = now(), state = '%s', unknown_since = %s, delivered_at = %s, next_at = %s`, c.state, c.unknownSince, c.deliveredAt, c.nextAt))
+		sums, err := pushes.PushSums(t.Context(), window, settle)
+		w.must(err)
+		w.same(what+": the comparison", fmt.Sprint(sums.Delivered, len(sums.Undecided), sums.OnTheWay), c.total)
+		open, now, err := pushes.OpenPushes(t.Context(), tenant, key)
+		w.must(err)
+		w.same(what+": open", len(open) == 1, c.open)
+		p, err := (&store.Catalogue{Pool: w.pool}).Push(t.Context(), uuid.MustParse(id))
+		w.must(err)
+		w.same(what+": the saga waits", p.Open(), c.open)
+		code := ""
+		if fault := p.Retry("r", "x", now); fault != nil {
+			code = fault.Code
+		}
+		w.same(what+": a retry", code, c.retry)
+		w.must(pushes.ChangePushes(t.Context(), tenant, func(tx commands.PushTx) error {
+			due, err := tx.Due(domain.Closing{TenantID: tenant, PeriodKey: key, Snapshot: 1})
+			if err != nil || len(due) != 1 || due[0].Pushed.Int64() != 12 {
+				t.Errorf("%s: due %+v, %v", what, due, err)
+			}
+			return err
+		}))
+	}
+}
+
+// The provider's total has a push some time after its delivery. Until then it must not show that another push was not counted, which would be sent again.
+func TestP8_ADeliveryOfAMomentAgoIsNotCompared(t *testing.T) {
+	w, a := newServiceWithAccount(t)
+	delivered, unknown := w.push(a.id, 0, "PENDING"), w.push(a.id, 1, "UNKNOWN")
+	w.exec(`UPDATE pushes SET counted_at = now(), unknown_since = now() - interval '25 hours'`)
+	w.exec(`UPDATE pushes SET state = 'DELIVERED', delivered_at = now() WHERE n = 0`)
+	p := &countingProvider{w: w, counts: map[string]*big.Int{unknown: big.NewInt(12)}} // of the two the total has the one whose answer was lost
+	c := w.pushes(p)
+	c.Settle = time.Hour
+	compare := func() string {
+		_, err := c.CompareKind().Run(t.Context(), &domain.Saga{ID: newID(), Kind: commands.SagaBillingCompare, CreatedAt: time.Now().Add(time.Minute), State: domain.SagaRunning})
+		w.must(err)
+		return fmt.Sprint(w.listedPushes("", "state"))
+	}
+	w.same("a moment later", compare(), "[UNKNOWN DELIVERED]")
+	w.exec(`UPDATE pushes SET delivered_at = now() - interval '2 hours' WHERE state = 'DELIVERED'`)
+	p.counts[delivered] = big.NewInt(12)
+	w.same("once the total has it", compare(), "[DELIVERED DELIVERED]")
+}
+
+// The amount of a refused push is billed by its retry, and by no other push.
+func TestP8_TheAmountOfARefusedPushIsDueOnce(t *testing.T) {
+	w, a := newServiceWithAccount(t)
+	set := call{"PUT", "/api/v1/tenants/" + a.id + "/billing", bootstrap, nil, `{"provider":"stripe","customer":"cus_1"}`}
+	w.want(200, set)
+	w.accept(a, old("one", 10))
+	w.closed(a)
+	p := &countingProvider{w: w, counts: map[string]*big.Int{}, result: domain.PushResult{Outcome: domain.PushRefused, Code: "resource_missing"}}
+	w.runPushes(p)
+	p.result.Outcome = ""
+	w.approved(a, correction("fix", "one", 14))
+	w.want(200, call{method: "DELETE", path: set.path, key: bootstrap})
+	w.want(200, set) // what is due is looked for again
+	w.runPushes(p)
+	w.same("pushes", w.listedPushes("", "amount", "state"), []string{"4 DELIVERED", "10 FAILED"})
+	w.want(200, call{"POST", "/api/v1/pushes/" + w.listedPushes("?state=FAILED", "id")[0] + "/retry", bootstrap, nil, `{"reason":"r"}`})
+	w.due()
+	w.runPushes(p)
+	w.same("the provider's sum", p.sum(), 14)
+}
+
+// approved sends an event about a closed period, and approves its adjustment.
+func (w *testService) approved(a *account, sent map[string]any) {
+	w.Helper()
+	w.accept(a, sent)
+	w.fold()
+	w.approve(a)
+}
+
+// A customer that is set again gets the rest of each period that was pushed before, also of one that ended more than 35 days ago: it counts now. A period that was
+// never pushed is too old then.
+func TestP8_ACustomerThatIsSetAgainGetsTheRestOfOldPeriods(t *testing.T) {
+	w, a := newServiceWithAccount(t)
+	set := call{"PUT", "/api/v1/tenants/" + a.id + "/billing", bootstrap, nil, `{"provider":"stripe","customer":"cus_1"}`}
+	unset := call{method: "DELETE", path: set.path, key: bootstrap}
+	ago := func(months int) string {
+		return time.Now().UTC().AddDate(0, -months, -time.Now().UTC().Day()+1).Format("2006-01")
+	}
+	at := func(id, month string) map[string]any {
+		return event(id, map[string]any{"amount": 10, "timestamp": month + "-15T12:00:00Z"})
+	}
+	pushed, never := ago(3), ago(4)
+	w.accept(a, at("one", pushed), at("two", never))
+	w.closedPeriod(a, never) // without a customer
+	w.want(200, set)
+	p := &countingProvider{w: w, counts: map[string]*big.Int{}}
+	w.closedPeriod(a, pushed)
+	w.runPushes(nil)                               // stored, and not sent
+	w.exec(`UPDATE pushes SET counted_at = now()`) // as if the period had been closed in time
+	w.due()
+	w.runPushes(p)
+	w.want(200, unset)
+	w.approved(a, correction("fix", "one", 13))
+	w.runPushes(p)
+	w.same("without a customer", p.sum(), 10)
+	w.want(200, set)
+	w.runPushes(p)
+	w.same("set again", w.listedPushes("", "periodKey", "amount", "state"), []string{pushed + " 3 DELIVERED", pushed + " 10 DELIVERED"})
+	w.same("the provider's sum", p.sum(), 13)
 }

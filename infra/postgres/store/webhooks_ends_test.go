@@ -60,9 +60,12 @@ func TestP9_TheEndOfAWebhookHoldsTheHeadForABoundedNumberOfDeliveries(t *testing
 			f := newHookFixture(t)
 			w := f.create(f.tenant(), newReceiver(t, always(410)).URL)
 			f.wait(w, waiting)
-			_, err := f.pool.Exec(t.Context(), `UPDATE webhooks SET next_at = now()`)
+			_, err := f.pool.Exec(t.Context(), `UPDATE webhooks SET next_at = now(), replay_until = replay_after + 1000000000`)
 			must.OK(f, err)
 			end(f, w)
+			if n := f.count(`SELECT count(*) FROM webhooks WHERE status = 'DISABLED' AND replay_after < replay_until`); n != 0 {
+				t.Error("it replays its range if it is enabled again")
+			}
 			// The delivery whose answer disables the webhook ends by itself.
 			if n := f.inState(w.ID, domain.DeliveryFailed); n < failedInChange || n > failedInChange+1 {
 				t.Errorf("the change let %d deliveries fail", n)
