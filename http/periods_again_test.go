@@ -36,7 +36,8 @@ func TestPagesOfLinesStayWithTheirSnapshot(t *testing.T) {
 	w.accept(a, old("u1", 10))
 	subscriptions := "/api/v1/tenants/" + a.id + "/subscriptions"
 	w.want(200, call{"PATCH", subscriptions + "/" + a.subscription, bootstrap, nil, `{"status":"CANCELLED"}`})
-	w.want(201, call{"POST", subscriptions, bootstrap, nil, `{"plan":"basic"}`})
+	month, _ := lastMonth()
+	w.want(201, call{"POST", subscriptions, bootstrap, nil, `{"plan":"basic","startsAt":"` + month + `-01T00:00:00Z"}`})
 	w.accept(a, old("u2", 5))
 	path := w.closed(a)
 	_, err := w.pool.Exec(t.Context(), `UPDATE sagas SET missing = '{dead_letters}'`) // as after an end without them
