@@ -24,5 +24,7 @@ GRANT SELECT, INSERT ON price_versions TO meterplex_worker;
 
 -- Subscriptions of earlier releases started when they were created.
 ALTER TABLE subscriptions ADD COLUMN starts_at timestamptz;
+ALTER TABLE subscriptions NO FORCE ROW LEVEL SECURITY;
 UPDATE subscriptions SET starts_at = created_at;
+ALTER TABLE subscriptions FORCE ROW LEVEL SECURITY;
 ALTER TABLE subscriptions ALTER COLUMN starts_at SET NOT NULL, ALTER COLUMN starts_at SET DEFAULT now();
