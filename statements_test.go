@@ -72,7 +72,7 @@ func TestStatementsNameTopicsAndSubjects(t *testing.T) {
 // meterplex verify only: elsewhere a fourth projection would be forgotten.
 func TestProjectionsAreNamedInTheirFoldersOnly(t *testing.T) {
 	folders := map[string]string{"usage_aggregates": "projections/usage/", "entitlement_reads": "projections/entitlements/", "dead_letter_events": "projections/deadletters/",
-		"usage_series": "projections/series/"}
+		"usage_series": "projections/series/", "usage_refusals": "projections/refusals/"}
 	eachText(t, func(path, text string) {
 		for name, folder := range folders {
 			named := text == name || strings.Contains(text, "'"+name+"'")

@@ -24,8 +24,8 @@ type IngestUsage struct {
 	Now       Clock
 	Window    domain.TimestampWindow
 	NewID     func(now time.Time) uuid.UUID
-	// Seen is called with the number of duplicates in a batch; nil: no call.
-	Seen func(tenant uuid.UUID, duplicates int)
+	// Seen counts duplicates and refusals; nil: no one does.
+	Seen *UsageSeen
 	kept sync.Pool // of *[]Submitted whose events are stored, to reuse the memory
 }
 
@@ -112,7 +112,7 @@ func (c *IngestUsage) do(ctx context.Context, by Caller, items []domain.BatchIte
 		return nil, err // the log may be at work on them still
 	}
 	c.release(submitted)
-	duplicates := 0
+	unrecorded := len(items) - len(places) // duplicates and refusals
 	for n := range places {
 		v := &verdicts[index[n]]
 		if places[n].Refusal != nil {
@@ -120,17 +120,18 @@ func (c *IngestUsage) do(ctx context.Context, by Caller, items []domain.BatchIte
 		}
 		if v.Status == StatusRejected { // because of its shape; the refusal is stored
 			v.Position = &places[n].Position
+			unrecorded++
 			continue
 		}
 		if err := v.place(&places[n], refusals[index[n]]); err != nil {
 			return nil, err
 		}
-		if v.Status == StatusDuplicate {
-			duplicates++
+		if v.Status == StatusDuplicate || v.Status == StatusRejected {
+			unrecorded++
 		}
 	}
-	if duplicates > 0 && c.Seen != nil {
-		c.Seen(by.TenantID, duplicates)
+	if unrecorded > 0 && c.Seen != nil {
+		c.Seen.Seen(&by, items, verdicts, in == nil)
 	}
 	return verdicts, nil
 }

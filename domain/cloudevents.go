@@ -65,7 +65,10 @@ func DecodeCloudEventBatch(body []byte) ([]BatchItem, error) {
 // single reads a body with one event.
 func (d *decoder) single(read func(*decoder, *BatchItem)) ([]BatchItem, error) {
 	var item BatchItem
-	read(d, &item)
+	start := d.in.Pos()
+	if read(d, &item); item.Err != nil {
+		item.refusedAs(d.in.Since(start))
+	}
 	if d.in.Fault != nil || !d.in.End() {
 		return nil, refused(d.in.Fault)
 	}
@@ -238,6 +241,8 @@ func (d *decoder) settleCloudEvent(item *BatchItem, e *envelope) {
 	}
 	if item.Err == nil {
 		d.settle(item, &in)
+	} else {
+		item.describe(&in)
 	}
 }
 

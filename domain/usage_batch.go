@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/meterplex/meterplex/domain/strictjson"
+	"github.com/meterplex/meterplex/events"
 )
 
 // MaxBatch bounds the events of one request: enough to make a batch cheap, few
@@ -17,6 +18,26 @@ type BatchItem struct {
 	EventID string // "" if the element has no valid one
 	Event   *UsageEvent
 	Err     *Error
+	Sent    *SentItem // of an element with Err
+}
+
+// SentItem describes an element that is refused by its shape.
+type SentItem struct {
+	Feature string // "" if the element has no valid one
+	Payload string // its first bytes
+}
+
+// refusedAs keeps the first bytes of an element that is refused.
+func (item *BatchItem) refusedAs(sent []byte) {
+	if item.Sent == nil {
+		item.Sent = new(SentItem)
+	}
+	item.Sent.Payload = FirstBytes(sent)
+}
+
+// FirstBytes returns the first bytes of a payload as text, at most events.MaxSeenPayload.
+func FirstBytes(payload []byte) string {
+	return strings.ToValidUTF8(string(payload[:min(len(payload), events.MaxSeenPayload)]), "")
 }
 
 // DecodeBatch reads {"events":[…]}. It returns an *Error and no items if it cannot
@@ -161,10 +182,12 @@ func (d *decoder) readElements(pointer string, read func(*decoder, *BatchItem)) 
 		}
 		d.items = append(d.items, BatchItem{Index: n})
 		item := &d.items[n]
+		start := d.in.Pos()
 		if read(d, item); d.in.Fault != nil {
 			break
 		}
 		if item.Err != nil {
+			item.refusedAs(d.in.Since(start))
 			item.Err.Pointer = pointer + strconv.Itoa(n) + item.Err.Pointer
 		}
 	}

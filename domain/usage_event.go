@@ -200,6 +200,16 @@ func (d *decoder) settle(item *BatchItem, in *draft) {
 	default:
 		item.Event, item.Err = d.event(in, item.EventID)
 	}
+	if item.Err != nil {
+		item.describe(in)
+	}
+}
+
+// describe keeps the feature of an element that is refused.
+func (item *BatchItem) describe(in *draft) {
+	if in.checkFeature() == nil {
+		item.Sent = &SentItem{Feature: string(in.feature.chars)}
+	}
 }
 
 func (d *decoder) event(in *draft, eventID string) (*UsageEvent, *Error) {

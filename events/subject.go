@@ -34,6 +34,7 @@ const (
 	BulkRequested     Subject = 17 // a retry or discard of many dead letters was requested
 	RecordParked      Subject = 18 // a record of a topic could not be read
 	UsageRetracted    Subject = 19 // a retraction of recorded usage was accepted
+	RefusalsSeen      Subject = 20 // usage that ingest refused, coalesced by tenant and second
 
 	TenantCreated       Subject = 30
 	TenantChanged       Subject = 31
@@ -119,6 +120,7 @@ var registry = [...]SubjectInfo{
 	{BulkRequested, "meterplex.dead_letters.bulk.requested", 1, TopicCommands, "warm", "POST /dead-letters/bulk requests a retry or discard of many dead letters", reflect.TypeFor[Bulk]()},
 	{RecordParked, "meterplex.dead_letters.record.parked", 1, TopicUsageDeadLetter, "cold", "a consumer cannot read a record of its topic", reflect.TypeFor[ParkedRecord]()},
 	{UsageRetracted, "meterplex.usage.event.retracted", 1, TopicUsageRaw, "cold", "the service accepts a retraction of recorded usage", reflect.TypeFor[Retraction]()},
+	{RefusalsSeen, "meterplex.usage.event.refusals_seen", 1, TopicUsageDuplicates, "warm", "POST /usage/events refuses usage; one event for each tenant and second", reflect.TypeFor[Refusals]()},
 	{TenantCreated, "meterplex.catalogue.tenant.created", 1, TopicCatalogue, "cold", "POST /tenants creates a tenant", reflect.TypeFor[Tenant]()},
 	{TenantChanged, "meterplex.catalogue.tenant.changed", 1, TopicCatalogue, "cold", "PATCH /tenants/{id} changes a tenant", reflect.TypeFor[Tenant]()},
 	{APIKeyCreated, "meterplex.catalogue.api_key.created", 1, TopicCatalogue, "cold", "POST /tenants/{id}/api-keys or POST /operator-keys creates a key", reflect.TypeFor[APIKey]()},

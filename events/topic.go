@@ -48,7 +48,8 @@ const (
 	// GroupEntitlements reads the log itself, not a topic.
 	GroupEntitlements = "meterplex-entitlement-reads"
 	// GroupSeries reads the log itself, not a topic.
-	GroupSeries = "meterplex-usage-series"
+	GroupSeries   = "meterplex-usage-series"
+	GroupRefusals = "meterplex-usage-refusals"
 	// GroupUsageCommands has no checkpoint, because its topic carries no log events.
 	GroupUsageCommands = "meterplex-usage-commands"
 )
@@ -57,7 +58,7 @@ var topics = [...]TopicInfo{
 	{TopicUsageRaw, "usage.raw", GroupValidator, false, "recorded usage, for the validator"},
 	{TopicUsageValidated, "usage.validated", GroupAggregator, false, "validated usage, for the aggregator"},
 	{TopicUsageDeadLetter, "usage.dead-letter", GroupDeadLetter, false, "rejections, conflicts, failures and the states of dead letters"},
-	{TopicUsageDuplicates, "usage.duplicates", "", false, "coalesced retries, for monitoring"},
+	{TopicUsageDuplicates, "usage.duplicates", GroupRefusals, false, "coalesced retries and refusals"},
 	{TopicCommands, "meterplex.commands", GroupCommands, true, "accepted commands (202) that the command router executes"},
 	{TopicCatalogue, "meterplex.catalogue", "", true, "tenants, keys, features, plans, subscriptions"},
 	{TopicBilling, "meterplex.billing", "", true, "rebuilds, periods, adjustments, pushes"},

@@ -158,9 +158,47 @@ type Conflicted struct {
 
 // Duplicates is the payload of DuplicatesSeen.
 type Duplicates struct {
-	Count int64     `json:"count"`
-	From  time.Time `json:"from"` // start of the second that Count covers
+	Count   int64        `json:"count"`
+	From    time.Time    `json:"from"`              // start of the second that Count covers
+	Samples []SeenSample `json:"samples,omitempty"` // of the second, at most MaxSeenSamples
 }
+
+// Refusals is the payload of RefusalsSeen. It is no record of each refused event: the producer got its verdict.
+type Refusals struct {
+	Count   int64          `json:"count"`
+	From    time.Time      `json:"from"` // start of the second that Count covers
+	Groups  []RefusalGroup `json:"groups"`
+	Samples []SeenSample   `json:"samples"` // of the second, at most MaxSeenSamples
+}
+
+// RefusalGroup counts events that were refused for the same code and feature.
+type RefusalGroup struct {
+	Code    string `json:"code"`
+	Feature string `json:"feature"` // "" if the event has no valid one; OtherFeatures: of several features
+	Count   int64  `json:"count"`
+}
+
+// SeenSample is one of the events that are counted, and not recorded.
+type SeenSample struct {
+	EventID string     `json:"eventId,omitempty"` // "": the event has no valid one
+	KeyID   *uuid.UUID `json:"keyId,omitempty"`   // of the API key that sent it; nil: a message brought it
+	// The members below are of refused events.
+	Code      string     `json:"code,omitempty"`
+	Feature   string     `json:"feature,omitempty"`
+	Timestamp *time.Time `json:"timestamp,omitempty"` // nil: the event has no valid one
+	Payload   string     `json:"payload,omitempty"`   // as sent, its first MaxSeenPayload bytes
+}
+
+// Bounds of the events that count others.
+const (
+	MaxSeenSamples = 10
+	MaxSeenPayload = 1024
+	// MaxRefusalGroups bounds the groups of one event, without those of OtherFeatures.
+	MaxRefusalGroups = 50
+)
+
+// OtherFeatures is the feature of refused events that have no group of their own. No feature has this name.
+const OtherFeatures = "*"
 
 // Reaggregate is the payload of Reaggregated: a verdict that goes to the aggregator
 // again.

@@ -289,7 +289,7 @@ func parameterCases(base call, name string, schema schema) (list []badCase) {
 	default:
 		add("strings", badValues[name]...)
 	}
-	texts := []string{"reason", "fingerprint", "feature", "consumer", "topic", "subject", "stream", "correlationId", "period", "periodKey"}
+	texts := []string{"reason", "code", "fingerprint", "feature", "consumer", "topic", "subject", "stream", "correlationId", "period", "periodKey"}
 	if len(list) > 0 || slices.Contains(texts, name) {
 		statuses, codes = []int{400}, []string{"parameter_invalid"}
 		add("strings", "", "%00", "%ff", strings.Repeat("x", 3000))

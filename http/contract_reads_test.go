@@ -12,7 +12,7 @@ func TestEveryReadOfEventsTakesAPosition(t *testing.T) {
 	m := newIsolationFixture(t)
 	at := verdicts(m.ingest(m.a, batch(event("late", nil))))[0]["position"].(string)
 	month := time.Now().UTC().Format("2006-01")
-	paths := []string{"/usage/events", "/usage/events/late", "/usage/conflicts", "/usage/aggregates", "/usage" + queries["GET /usage"], "/usage/aggregates/explain?feature=api_calls&period=" + month,
+	paths := []string{"/usage/events", "/usage/events/late", "/usage/conflicts", "/usage/refusals", "/usage/aggregates", "/usage" + queries["GET /usage"], "/usage/aggregates/explain?feature=api_calls&period=" + month,
 		"/dead-letters", "/dead-letters/groups", "/adjustments", "/quota/accounts", "/events", "/events/export", "/events/" + at, "/events/" + at + "/lineage"}
 	calls := []call{{method: "GET", path: "/api/v1/dead-letters/" + m.a.letterID + "?minPosition=" + at, key: m.audit}}
 	for _, path := range paths {

@@ -147,6 +147,8 @@ func (f *exampleFixture) before(operation string) {
 		f.ids[fmt.Sprintf(exampleID, 12)], f.ids[fmt.Sprintf(exampleID, 13)] = f.push(f.a.id, 0, "FAILED"), f.push(f.a.id, 1, "UNKNOWN")
 		f.ids[fmt.Sprintf(exampleID, 6)] = f.rebuilt("usage_aggregates", map[string]any{"reason": "new fold version"})
 		f.published()
+	case "listRefusals":
+		f.recordSeen() // of ingestUsage
 	case "retryDeadLetter":
 		f.must(f.pool.QueryRow(f.Context(), `SELECT id FROM dead_letter_events WHERE stage = 'VALIDATION' AND status = 'FAILED' AND id <> $1 LIMIT 1`, f.a.letterID).Scan(&f.a.letterID))
 		f.ids[fmt.Sprintf(exampleID, 5)] = f.a.letterID

@@ -78,6 +78,7 @@ func cursorLists(p *account, head, month string) map[string][]string {
 		"/usage/events?":                                                 {"usage events", p.id, "", "", "", ""},
 		"/usage/aggregates/explain?feature=api_calls&periodKey=" + month: {"explain", p.id, "api_calls", month, "", "", ""},
 		"/usage/conflicts?":                                              {"conflicts", p.id},
+		"/usage/refusals?":                                               {"refusals", "", "", ""},
 		"/events?":                                                       {"events", p.id, "", "", "", "", "", ""},
 		"/dead-letters?operator=&":                                       {"dead letters", "", "", "", "", "", "", "", "", "", ""},
 		"/dead-letters/groups?operator=&":                                {"dead letter groups", "", "", "", "", "", "", "", "", "", ""},

@@ -37,7 +37,9 @@ func newIsolationFixture(t *testing.T) *isolationFixture {
 	m.want(200, call{"PATCH", "/api/v1/tenants/" + c.id, bootstrap, nil, `{"status":"SUSPENDED"}`})
 	m.ingest(m.a, batch(event("secret-of-A", nil)))
 	m.ingest(m.a, batch(event("secret-of-A", map[string]any{"amount": 2})))
+	m.ingest(m.a, batch(event("refused-of-A", map[string]any{"feature": "secret-of-A"})))
 	m.letter(m.a)
+	m.recordSeen()
 	m.fold()
 	_, spare := m.key("", nil, "audit")
 	m.ids = map[string]string{"tenantId": m.a.id, "keyId": m.a.keyID, "subscriptionId": m.a.subscription, "eventId": "secret-of-A",

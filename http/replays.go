@@ -86,7 +86,7 @@ func roleOf(consumer string) string {
 		return "validator"
 	case events.GroupAggregator:
 		return "aggregator"
-	case events.GroupDeadLetter:
+	case events.GroupDeadLetter, events.GroupRefusals:
 		return "deadletter"
 	default:
 		return "commands"

@@ -33,6 +33,9 @@ func (s *service) usageOperations(t *site) {
 		description: "Each step with its time: recorded, published, validated or rejected, aggregated; the conflicts seen, and the corrections with the amount after them.", problems: gone}, s.receipt)
 	serve(t, operation{method: http.MethodGet, path: path + "/conflicts", who: auth.Either, scopes: readers, id: "listConflicts", tag: "Usage", summary: "List payload conflicts",
 		description: "EventIds that came again with another payload, with both hashes. The first payload stays.", problems: gone}, s.listConflicts)
+	serve(t, operation{method: http.MethodGet, path: path + "/refusals", who: auth.Either, scopes: readers, id: "listRefusals", tag: "Usage", summary: "List refused usage",
+		description: "Usage events that POST /usage/events refused, which are not billed: counted by code and feature, with the last samples, the last refused first. " +
+			"A refusal is listed about a second after its answer. An operator's key that names no tenant gets the groups of all tenants.", problems: gone}, s.listRefusals)
 	serveStream(t, operation{method: http.MethodGet, path: path + "/aggregates", who: auth.Either, scopes: historians, id: "listAggregates", tag: "Usage", summary: "Read the billing figures",
 		description: "Newest period first. Amounts are exact integers. A key with `events:read` alone reads them as of a position or a time. An operator's key that names no tenant gets the figures of all tenants in a `period`, by tenant, feature and subscription. " +
 			"As CSV, by `Accept: text/csv` or `format=csv`, all figures are one answer.", problems: gone}, describeAggregates, s.aggregates)

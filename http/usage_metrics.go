@@ -7,6 +7,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/codes"
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/projections/overview"
 )
@@ -37,7 +38,8 @@ type ingested struct {
 	classes   map[string]*ofClass // by class of the tenant
 	platform  *ofClass            // of no known tenant
 	conflicts prometheus.Counter
-	counted   *overview.Verdicts // of all classes
+	refused   *prometheus.CounterVec // by code
+	counted   *overview.Verdicts     // of all classes
 }
 
 // ofClass counts the verdicts on events of tenants of one class.
@@ -75,13 +77,19 @@ func newIngested(registerer prometheus.Registerer, counted *overview.Verdicts) (
 		classes: map[string]*ofClass{}, counted: counted,
 		conflicts: prometheus.NewCounter(prometheus.CounterOpts{Name: "meterplex_payload_conflicts_total",
 			Help: "Events whose eventId was first used with another payload."}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "meterplex_usage_refused_total",
+			Help: "Usage events that ingest refused, by the code of the verdict: they are not billed."}, []string{"code"}),
 	}
 	denied := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "meterplex_quota_denied_total",
 		Help: "Requests to use an amount, and usage events, that a HARD limit refused, by class of the tenant."}, []string{"tenant_class"})
-	var err1, err2, err3 error
+	var err1, err2, err3, err4 error
 	events, err1 = registered(registerer, events)
 	c.conflicts, err2 = registered(registerer, c.conflicts)
 	denied, err3 = registered(registerer, denied)
+	c.refused, err4 = registered(registerer, c.refused)
+	for _, code := range codes.In(codes.Event) {
+		c.refused.WithLabelValues(code)
+	}
 	// Create all series at the start: a rate needs the zero before the first increment.
 	of := func(class string) *ofClass {
 		return &ofClass{events.WithLabelValues(commands.StatusAccepted, class), events.WithLabelValues(commands.StatusDuplicate, class),
@@ -91,7 +99,7 @@ func newIngested(registerer prometheus.Registerer, counted *overview.Verdicts) (
 		c.classes[class] = of(class)
 	}
 	c.platform = of(classPlatform)
-	return c, errors.Join(err1, err2, err3)
+	return c, errors.Join(err1, err2, err3, err4)
 }
 
 func registered[C prometheus.Collector](registerer prometheus.Registerer, c C) (C, error) {
@@ -117,6 +125,9 @@ func (i *ingested) add(class string, c counts) {
 	of.conflict.Add(float64(c.conflicts))
 	of.rejected.Add(float64(c.rejected))
 	of.denied.Add(float64(c.denied))
+	for code, n := range c.codes {
+		i.refused.WithLabelValues(code).Add(float64(n))
+	}
 }
 
 // CountVerdicts returns a function that counts verdicts of other transports than HTTP in

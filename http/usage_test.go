@@ -229,7 +229,7 @@ func TestReadsFollowAnEventToItsFigure(t *testing.T) {
 		t.Errorf("receipt %v", receipt)
 	}
 	audit, _ := w.key("", nil, "audit")
-	for _, path := range []string{"/usage/events?", "/usage/events/e1?", "/usage/conflicts?", "/usage/aggregates?",
+	for _, path := range []string{"/usage/events?", "/usage/events/e1?", "/usage/conflicts?", "/usage/refusals?", "/usage/aggregates?",
 		"/usage" + queries["GET /usage"] + "&"} {
 		own, theirs := w.do(call{method: "GET", path: "/api/v1" + path, key: a.reader}),
 			w.do(call{method: "GET", path: "/api/v1" + path + "tenantId=" + a.id, key: audit})

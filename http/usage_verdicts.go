@@ -29,7 +29,8 @@ type eventVerdict struct {
 // counts holds the number of events per verdict.
 type counts struct {
 	accepted, duplicates, conflicts, rejected int
-	denied                                    int // of the rejected: above a limit
+	denied                                    int            // of the rejected: above a limit
+	codes                                     map[string]int // the rejected usage events by code; nil: none
 }
 
 // Codes that are counted.
@@ -52,6 +53,10 @@ func countVerdicts(verdicts []commands.EventVerdict) (c counts) {
 			if verdicts[i].Code == codeQuotaExceeded {
 				c.denied++
 			}
+			if c.codes == nil {
+				c.codes = map[string]int{}
+			}
+			c.codes[verdicts[i].Code]++
 		}
 	}
 	return c

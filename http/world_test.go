@@ -36,6 +36,7 @@ import (
 	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/overview"
 	"github.com/meterplex/meterplex/projections/query"
+	"github.com/meterplex/meterplex/projections/refusals"
 	"github.com/meterplex/meterplex/projections/usage"
 	"github.com/meterplex/meterplex/projections/validate"
 )
@@ -60,6 +61,7 @@ type testService struct {
 	url    string
 	addr   string
 	client *nethttp.Client
+	seen   *commands.UsageSeen
 }
 
 func newTestService(t testing.TB, change ...func(*http.Server)) *testService {
@@ -74,6 +76,7 @@ func newTestService(t testing.TB, change ...func(*http.Server)) *testService {
 	w.log = w.newLog(w.pool, "test", nil)
 	w.store = store.New(w.pool, w.log, store.Config{KeyTenant: edge.TenantOf})
 	w.grants = entitlements.NewCache(w.pool, w.pool)
+	w.seen = &commands.UsageSeen{Store: w.store, Now: time.Now, NewID: newID, Logger: slog.New(slog.DiscardHandler)}
 	s := w.server()
 	for _, c := range change {
 		c(s)
@@ -127,7 +130,7 @@ func (w *testService) server() *http.Server {
 	registry := prometheus.NewRegistry()
 	return &http.Server{
 		Ingest: &commands.IngestUsage{Log: w.log, Histories: w.store.Histories, Now: time.Now,
-			Window: domain.TimestampWindow{Ahead: 5 * time.Minute, Behind: 7 * 24 * time.Hour}, NewID: func(time.Time) uuid.UUID { return newID() }},
+			Window: domain.TimestampWindow{Ahead: 5 * time.Minute, Behind: 7 * 24 * time.Hour}, NewID: func(time.Time) uuid.UUID { return newID() }, Seen: w.seen},
 		Quotas:    &commands.Quotas{Log: w.log, Reservations: w.store, Now: time.Now, NewID: func(time.Time) uuid.UUID { return newID() }},
 		Catalogue: &commands.Catalogue{Store: w.store, Now: time.Now, NewID: newID, NewSecret: secret},
 		Accounts:  &commands.Accounts{Store: w.store, Now: time.Now, NewID: newID},
@@ -361,6 +364,15 @@ func (w *testService) fold() {
 			w.Fatal(err)
 		}
 	}
+}
+
+// recordSeen records the duplicates and refusals that the service has seen, as an instance does each second, and folds the refusals.
+func (w *testService) recordSeen() {
+	w.Helper()
+	ended, end := context.WithCancel(w.Context())
+	end()
+	w.must(w.seen.Run(ended))
+	w.feed(refusals.Consumer(models.DefaultFolds().Refusals))
 }
 
 func (w *testService) runner(c projections.Consumer) *consume.Runner {

@@ -11,6 +11,7 @@ const (
 	ProjectionEntitlements = "entitlement_reads"
 	ProjectionDeadLetters  = "dead_letter_events"
 	ProjectionSeries       = "usage_series"
+	ProjectionRefusals     = "usage_refusals"
 )
 
 // Projection defines a read model. The consumers, the rebuilds, the comparison of two

@@ -108,15 +108,19 @@ func (v *visit) raw(path string, query url.Values) ([]byte, error) {
 	return answer.body.Bytes(), nil
 }
 
-// brief returns a value as JSON in one line, at most n characters of it.
+// brief returns a text, or another value as JSON in one line, at most n characters of it.
 func brief(v any, n int) (string, error) {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(v); err != nil {
-		return "", err
+	whole, isText := v.(string)
+	if !isText {
+		var b bytes.Buffer
+		encoder := json.NewEncoder(&b)
+		encoder.SetEscapeHTML(false)
+		if err := encoder.Encode(v); err != nil {
+			return "", err
+		}
+		whole = b.String()
 	}
-	line := []rune(strings.TrimSpace(b.String()))
+	line := []rune(strings.TrimSpace(whole))
 	if len(line) <= n {
 		return string(line), nil
 	}

@@ -17,6 +17,7 @@ func pages() []*page {
 		explainPage(),
 		recordsPage(),
 		conflictsPage(),
+		refusalsPage(),
 		receiptPage(),
 		eventsPage(),
 		eventPage(),

@@ -13,6 +13,7 @@ const (
 	recordsPath   = usagePath + "/events"
 	receiptPath   = recordsPath + "/{eventId}"
 	conflictsPath = usagePath + "/conflicts"
+	refusalsPath  = usagePath + "/refusals"
 )
 
 // usageReaders is the access of the pages that show usage.
@@ -178,6 +179,17 @@ func conflictsPage() *page {
 		params: names, cli: []string{"meterplex usage conflicts[ --tenant-id {tenantId}]"},
 		load: func(v *visit) (doc, error) {
 			return v.ofTenant(api("usage", "conflicts"), names)
+		}}
+}
+
+func refusalsPage() *page {
+	names := []string{"tenantId", "code", "feature", "cursor"}
+	return &page{path: refusalsPath, title: "Unbilled usage", menu: "Unbilled usage", template: "refusals.html", needs: "GET /api/v1/usage/refusals", who: either, scopes: usageReaders(),
+		params: names, cli: []string{"meterplex usage refusals[ --code {code}][ --feature {feature}][ --tenant-id {tenantId}]"},
+		load: func(v *visit) (doc, error) {
+			q := v.pick(names...)
+			q.Set("limit", rows)
+			return v.main(api("usage", "refusals"), q)
 		}}
 }
 

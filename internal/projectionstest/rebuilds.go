@@ -214,6 +214,8 @@ var Dumps = map[string]string{
 		SELECT partition, tenant_id, feature, hour, group_values, amount, event_count FROM usage_series WHERE generation = $1) row), '')
 		|| coalesce((SELECT string_agg(row::text, E'\n' ORDER BY tenant_id, feature, key, value) FROM (
 		SELECT tenant_id, feature, key, value FROM usage_series_values WHERE generation = $1) row), '')`,
+	projections.ProjectionRefusals: `SELECT coalesce(string_agg(row::text, E'\n' ORDER BY tenant_id, code, feature), '') FROM (
+		SELECT partition, tenant_id, code, feature, count, first_at, last_at, samples::text FROM usage_refusals WHERE generation = $1) row`,
 	projections.ProjectionDeadLetters: `SELECT coalesce(string_agg(row::text, E'\n' ORDER BY id), '') FROM (
 		SELECT id, partition, tenant_id, stage, status, code, reason, details::text, producer_event_id, feature, source_position, topic,
 		kafka_partition, kafka_offset, payload::text, retry_count, first_failed_at, last_failed_at FROM dead_letter_events WHERE generation = $1) row`,

@@ -75,7 +75,7 @@ func (s Stream) has(info *events.SubjectInfo) bool {
 	case "":
 		return true
 	case streamUsage:
-		return fate || aggregate == "event" && info.Subject != events.DuplicatesSeen
+		return fate || aggregate == "event" && info.Subject != events.DuplicatesSeen && info.Subject != events.RefusalsSeen
 	case streamDeadLetter:
 		return fate
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/meterplex/meterplex/projections/periods"
 	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/rebuild"
+	"github.com/meterplex/meterplex/projections/refusals"
 	"github.com/meterplex/meterplex/projections/series"
 	"github.com/meterplex/meterplex/projections/usage"
 )
@@ -24,6 +25,7 @@ type Folds struct {
 	Entitlements projections.Versions[entitlements.Fold]
 	DeadLetters  projections.Versions[deadletters.Fold]
 	Series       projections.Versions[series.Fold]
+	Refusals     projections.Versions[refusals.Fold]
 }
 
 // DefaultFolds returns the versions of this release.
@@ -34,6 +36,7 @@ func DefaultFolds() Folds {
 			{Name: entitlements.V3, Fold: entitlements.FoldV3}},
 		DeadLetters: projections.Versions[deadletters.Fold]{{Name: deadletters.V1, Fold: deadletters.FoldV1}},
 		Series:      projections.Versions[series.Fold]{{Name: series.V1, Fold: series.FoldV1}},
+		Refusals:    projections.Versions[refusals.Fold]{{Name: refusals.V1, Fold: refusals.FoldV1}},
 	}
 }
 
@@ -50,6 +53,7 @@ func List(folds Folds, newID func() uuid.UUID) []projections.Projection {
 		entitlements.Projection(folds.Entitlements, newID),
 		usage.Projection(folds.Usage, newID),
 		series.Projection(folds.Series),
+		refusals.Projection(folds.Refusals),
 	}
 }
 
@@ -65,6 +69,7 @@ type Reads struct {
 	Entitlements *entitlements.Reads
 	DeadLetters  *deadletters.Reads
 	Series       *series.Reads
+	Refusals     *refusals.Reads
 	Rebuilds     *rebuild.Reads
 	Periods      *periods.Reads
 	Events       *audit.Reads
@@ -79,6 +84,7 @@ func NewReads(db query.DB, grants *entitlements.Cache, folds Folds, now func() t
 		Entitlements: &entitlements.Reads{DB: db, Now: now, Grants: grants},
 		DeadLetters:  &deadletters.Reads{DB: db},
 		Series:       &series.Reads{DB: db},
+		Refusals:     &refusals.Reads{DB: db},
 		Rebuilds:     &rebuild.Reads{DB: db, List: List(folds, nil), Keep: keep, Sums: folds.grants()},
 		Periods:      &periods.Reads{DB: db, Sums: folds.grants()},
 		Events:       &audit.Reads{DB: db},

@@ -74,6 +74,7 @@ func TestRequests(t *testing.T) {
 		{"subscriptions list --tenant-id t1", `GET /api/v1/tenants/t1/subscriptions?limit=1000 `},
 		{"replay range --topic usage.raw --tenant-id t1 --from 3-4 --reason r", `POST /api/v1/replays {"from":"3-4","reason":"r","tenantId":"t1","topic":"usage.raw"}`},
 		{"usage list --feature a --status REJECTED --from 2026-05-01T00:00:00Z --limit 5", `GET /api/v1/usage/events?feature=a&from=2026-05-01T00%3A00%3A00Z&limit=5&status=REJECTED `},
+		{"usage refusals --code c --feature f", `GET /api/v1/usage/refusals?code=c&feature=f&limit=1000 `},
 		{"usage conflicts --tenant t1", `GET /api/v1/usage/conflicts?limit=1000&tenantId=t1 `},
 		{"entitlements accounts --tenant t1 --feature f --period 2026-05 --limit 5", `GET /api/v1/quota/accounts?feature=f&limit=5&periodKey=2026-05&tenantId=t1 `},
 		{"entitlements reservations tokens", `GET /api/v1/entitlements/tokens/reservations?limit=1000 `},

@@ -24,6 +24,7 @@ type UsageCmd struct {
 	Receipt    UsageReceipt    `cmd:"" help:"Show the status of one event."`
 	List       UsageList       `cmd:"" help:"List usage events with their status."`
 	Conflicts  UsageConflicts  `cmd:"" help:"List events that were sent again with another payload."`
+	Refusals   UsageRefusals   `cmd:"" help:"List usage that was refused and is not billed, by code and feature."`
 }
 
 // Fresh holds the flags of a read that must include a position.
@@ -170,4 +171,18 @@ type UsageConflicts struct {
 // Run prints the rows.
 func (c *UsageConflicts) Run(a *app) error {
 	return a.list("/usage/conflicts", url.Values{"tenantId": {c.TenantID}}, c.Limit.Limit, "at", "eventId", "position", "firstPosition", "firstHash", "conflictHash")
+}
+
+// UsageRefusals lists groups of refused usage.
+type UsageRefusals struct {
+	Code     string `placeholder:"CODE" help:"Of one code, e.g. feature_not_found."`
+	Feature  string `placeholder:"KEY" help:"Of one feature."`
+	TenantID string `placeholder:"ID" aliases:"tenant" help:"Of this tenant. Without it, an operator key gets those of all tenants."`
+	Limit
+}
+
+// Run prints the rows.
+func (c *UsageRefusals) Run(a *app) error {
+	q := url.Values{"code": {c.Code}, "feature": {c.Feature}, "tenantId": {c.TenantID}}
+	return a.list("/usage/refusals", q, c.Limit.Limit, "last", "tenantId", "code", "feature", "count", "first")
 }

@@ -39,7 +39,7 @@ func awaitReady(w *deployment, at *instance, id string) {
 
 // projections are those that can be rebuilt.
 func projections() []string {
-	return []string{"usage_aggregates", "dead_letter_events", "entitlement_reads", "usage_series"}
+	return []string{"usage_aggregates", "dead_letter_events", "entitlement_reads", "usage_series", "usage_refusals"}
 }
 
 // rebuildAll rebuilds every projection, and checks that the rebuilt generation does not differ from the live one.

@@ -332,11 +332,11 @@ func (n *Node) catalogue() *store.Catalogue {
 
 // api wires the handlers.
 func (n *Node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
-	seen := &commands.DuplicatesSeen{Store: n.store, Now: time.Now, NewID: newID, Logger: n.logger}
+	seen := &commands.UsageSeen{Store: n.store, Now: time.Now, NewID: newID, Logger: n.logger}
 	g.Go(func() error { return seen.Run(ctx) })
 	g.Go(func() error { return n.grants.Run(ctx) })
 	s.Ingest = &commands.IngestUsage{
-		Log: n.log, Histories: n.store.Histories, Now: time.Now, Window: domain.TimestampWindow{Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind}, NewID: newIDAt, Seen: seen.Seen,
+		Log: n.log, Histories: n.store.Histories, Now: time.Now, Window: domain.TimestampWindow{Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind}, NewID: newIDAt, Seen: seen,
 	}
 	s.Quotas = n.quotas()
 	s.Catalogue = &commands.Catalogue{Store: n.store, Now: time.Now, NewID: newID, NewSecret: newSecret, Region: n.cfg.Region}

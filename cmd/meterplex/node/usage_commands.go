@@ -32,11 +32,11 @@ func (n *Node) startUsageCommands(ctx context.Context, g *errgroup.Group) error 
 		count(class, verdicts)
 		n.metrics.UsageDecided(len(verdicts), duplicatesAmong(verdicts))
 	}
-	seen := &commands.DuplicatesSeen{Store: n.store, Now: time.Now, NewID: newID, Logger: n.logger}
+	seen := &commands.UsageSeen{Store: n.store, Now: time.Now, NewID: newID, Logger: n.logger}
 	g.Go(func() error { return seen.Run(ctx) })
 	take := &commands.UsageCommands{
 		Ingest: &commands.IngestUsage{
-			Log: n.log, Histories: n.store.Histories, Now: time.Now, Window: domain.TimestampWindow{Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind}, NewID: newIDAt, Seen: seen.Seen,
+			Log: n.log, Histories: n.store.Histories, Now: time.Now, Window: domain.TimestampWindow{Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind}, NewID: newIDAt, Seen: seen,
 		},
 		Tenants: &store.Catalogue{Pool: n.pool}, Told: told,
 		Backlog: func() (int64, int64) { return n.metrics.Backlog(), maxBacklog },

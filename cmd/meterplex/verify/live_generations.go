@@ -17,12 +17,13 @@ const (
  (SELECT count(*) FROM consumer_checkpoints c WHERE c.consumer = $1::jsonb ->> p.projection AND c.generation = p.generation AND c.joined AND c.serving),
  CASE WHEN g.tenant_id = '00000000-0000-0000-0000-000000000000' THEN 32 ELSE 1 END
  FROM projection_pointers p LEFT JOIN projection_generations g USING (projection, generation) ORDER BY p.projection, p.flip`
-	consumersOf = `{"usage_aggregates": "meterplex-usage-aggregator", "entitlement_reads": "meterplex-entitlement-reads", "dead_letter_events": "meterplex-dead-letter-handler", "usage_series": "meterplex-usage-series"}`
-	everyone    = "00000000-0000-0000-0000-000000000000"
+	consumersOf = `{"usage_aggregates": "meterplex-usage-aggregator", "entitlement_reads": "meterplex-entitlement-reads", "dead_letter_events": "meterplex-dead-letter-handler", "usage_series": "meterplex-usage-series",
+ "usage_refusals": "meterplex-usage-refusals"}`
+	everyone = "00000000-0000-0000-0000-000000000000"
 )
 
 func (v *verifier) generations(ctx context.Context) error {
-	whole := map[string]int{"usage_aggregates": 0, "entitlement_reads": 0, "dead_letter_events": 0, "usage_series": 0}
+	whole := map[string]int{"usage_aggregates": 0, "entitlement_reads": 0, "dead_letter_events": 0, "usage_series": 0, "usage_refusals": 0}
 	err := v.snapshot(ctx, func(tx pgx.Tx) error {
 		var projection, tenant, period, broken string
 		var generation, fed, feeds int

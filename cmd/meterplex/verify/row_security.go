@@ -21,7 +21,7 @@ const (
 // tenantTables returns the tables on which the migrations force row level security.
 func tenantTables() []string {
 	return []string{"event_log", "tenants", "tenant_external_ids", "api_keys", "subscriptions", "subscription_history", "idempotency_answers", "usage_aggregates", "usage_running_totals",
-		"usage_series", "usage_series_values", "entitlement_grants", "entitlement_usage", "dead_letter_events", "dead_letter_counts", "projection_pointers", "projection_generations"}
+		"usage_series", "usage_series_values", "usage_refusals", "entitlement_grants", "entitlement_usage", "dead_letter_events", "dead_letter_counts", "projection_pointers", "projection_generations"}
 }
 
 func (v *verifier) checkRowSecurity(ctx context.Context) error {

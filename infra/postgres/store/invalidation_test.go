@@ -120,11 +120,11 @@ func sorted(s string) string {
 	return strings.Join(in, "")
 }
 
-// recordDuplicates records retries of a tenant, as an instance does each second.
+// recordDuplicates records a retry and a refusal of a tenant, as an instance does each second.
 func (w *cachingWorld) recordDuplicates(tenant uuid.UUID) {
 	w.Helper()
-	d := &commands.DuplicatesSeen{Store: w.store, Now: time.Now, NewID: newID, Logger: slog.Default()}
-	d.Seen(tenant, 5)
+	d := &commands.UsageSeen{Store: w.store, Now: time.Now, NewID: newID, Logger: slog.Default()}
+	d.Seen(&commands.Caller{TenantID: tenant}, make([]domain.BatchItem, 2), []commands.EventVerdict{{Status: commands.StatusDuplicate}, {Status: commands.StatusRejected}}, true)
 	ended, end := context.WithCancel(w.Context())
 	end()
 	must.OK(w, d.Run(ended))
