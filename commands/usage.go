@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,8 +55,26 @@ func (c *IngestUsage) Admit(by Caller) error { return c.Log.Admit(by.TenantID) }
 // Do returns a verdict for each item, in order. The only error is ErrUnavailable:
 // then the outcome is unknown, and the caller should send the same batch again.
 func (c *IngestUsage) Do(ctx context.Context, by Caller, items []domain.BatchItem) ([]EventVerdict, error) {
-	return c.do(ctx, by, items, nil)
+	return c.do(ctx, by, items, nil, false)
 }
+
+// DoStrict is Do, but records no event if one is refused: then the verdict on each other new event is CodeBatchRefused.
+func (c *IngestUsage) DoStrict(ctx context.Context, by Caller, items []domain.BatchItem) (verdicts []EventVerdict, recorded bool, err error) {
+	verdicts, err = c.do(ctx, by, items, nil, true)
+	recorded, refused := true, false
+	for i := range verdicts {
+		v := &verdicts[i]
+		recorded = recorded && (v.Status == StatusAccepted || v.Status == StatusDuplicate)
+		refused = refused || v.Status == StatusConflict || v.Status == StatusRejected && v.Code != CodeBatchRefused
+	}
+	if err == nil && !recorded && !refused {
+		err = fmt.Errorf("%w: the log gave no verdict", ErrUnavailable)
+	}
+	return verdicts, recorded, err
+}
+
+// CodeBatchRefused is the code of an event that is not recorded because another one of its batch is refused.
+const CodeBatchRefused = "batch_refused"
 
 // inbox is for usage without a response: refusals are stored together with the
 // accepted events.
@@ -66,21 +85,30 @@ type inbox struct {
 	barred  *domain.Error // if set, refuses all new events, as a policy
 }
 
-// do is Do with an optional inbox.
-func (c *IngestUsage) do(ctx context.Context, by Caller, items []domain.BatchItem, in *inbox) ([]EventVerdict, error) {
-	verdicts := make([]EventVerdict, len(items))
-	refusals := make([]*domain.Error, len(items)) // by policy
-	submitted := c.room(len(items))               // never grows: there are pointers into it
-	index := make([]int, 0, len(items))
+// ingested is a batch with its verdicts.
+type ingested struct {
+	items    []domain.BatchItem
+	verdicts []EventVerdict
+	refusals []*domain.Error // by policy, by item
+	index    []int           // of the items that are submitted
+	in       *inbox          // nil: refusals are returned only
+	strict   bool            // all events are recorded, or none
+}
+
+// do is Do with an optional inbox, or DoStrict.
+func (c *IngestUsage) do(ctx context.Context, by Caller, items []domain.BatchItem, in *inbox, strict bool) ([]EventVerdict, error) {
+	b := ingested{items, make([]EventVerdict, len(items)), make([]*domain.Error, len(items)), make([]int, 0, len(items)), in, strict}
+	submitted := c.room(len(items)) // never grows: there are pointers into it
 	policy := c.policy(by)
 	by.Actor = by.actor()
+	malformed := strict && slices.ContainsFunc(items, func(item domain.BatchItem) bool { return item.Err != nil })
 	for i := range items {
 		item := &items[i]
-		verdicts[i] = EventVerdict{Index: item.Index, EventID: item.EventID}
+		b.verdicts[i] = EventVerdict{Index: item.Index, EventID: item.EventID}
 		if item.Err != nil {
-			verdicts[i].reject(item.Err)
+			b.verdicts[i].reject(item.Err)
 			if in != nil {
-				submitted, index = append(submitted, Submitted{Pending: in.pending(i, item.Err)}), append(index, i)
+				submitted, b.index = append(submitted, Submitted{Pending: in.pending(i, item.Err)}), append(b.index, i)
 			}
 			continue
 		}
@@ -91,19 +119,19 @@ func (c *IngestUsage) do(ctx context.Context, by Caller, items []domain.BatchIte
 		if in != nil && in.barred != nil {
 			refusal = in.barred
 		}
-		refusals[i] = inBody(refusal, item)
-		submitted, index = append(submitted, Submitted{ProbeOnly: refusal != nil}), append(index, i)
+		b.refusals[i] = inBody(refusal, item)
+		submitted, b.index = append(submitted, Submitted{ProbeOnly: refusal != nil || malformed, Strict: strict}), append(b.index, i)
 		s := &submitted[len(submitted)-1]
 		c.pending(&s.Pending, &by, item.Event, policy.now)
 		switch {
-		case refusals[i] != nil:
+		case s.ProbeOnly:
 		case item.Event.CorrectionRef != "":
 			s.Target = &CorrectionTarget{Ref: item.Event.CorrectionRef, Feature: item.Event.Feature, Retraction: item.Event.Type == events.TypeRetraction}
 		case policy.enforced(item.Event.Feature): // the decision reads the grant under the lock
 			s.enforce(item.Event)
 		}
 		if in != nil {
-			s.claim(in.pending(i, refusals[i]))
+			s.claim(in.pending(i, b.refusals[i]))
 			s.Refuse = func(refusal *domain.Error) events.Pending { return in.pending(i, inBody(refusal, item)) }
 		}
 	}
@@ -112,28 +140,37 @@ func (c *IngestUsage) do(ctx context.Context, by Caller, items []domain.BatchIte
 		return nil, err // the log may be at work on them still
 	}
 	c.release(submitted)
-	unrecorded := len(items) - len(places) // duplicates and refusals
+	return b.verdicts, c.settle(&by, &b, places)
+}
+
+// settle completes the verdicts with the places of the submitted events.
+func (c *IngestUsage) settle(by *Caller, b *ingested, places []Placement) error {
+	unrecorded := len(b.items) - len(places) // duplicates and refusals
 	for n := range places {
-		v := &verdicts[index[n]]
+		i := b.index[n]
+		v := &b.verdicts[i]
 		if places[n].Refusal != nil {
-			refusals[index[n]] = inBody(places[n].Refusal, &items[index[n]])
+			b.refusals[i] = inBody(places[n].Refusal, &b.items[i])
 		}
 		if v.Status == StatusRejected { // because of its shape; the refusal is stored
 			v.Position = &places[n].Position
 			unrecorded++
 			continue
 		}
-		if err := v.place(&places[n], refusals[index[n]]); err != nil {
-			return nil, err
+		if b.strict && places[n].Status == Absent && b.refusals[i] == nil {
+			b.refusals[i] = refuse(CodeBatchRefused, "", "not recorded, because another event of the batch is refused and the request prefers handling=strict")
+		}
+		if err := v.place(&places[n], b.refusals[i]); err != nil {
+			return err
 		}
 		if v.Status == StatusDuplicate || v.Status == StatusRejected {
 			unrecorded++
 		}
 	}
 	if unrecorded > 0 && c.Seen != nil {
-		c.Seen.Seen(&by, items, verdicts, in == nil)
+		c.Seen.Seen(by, b.items, b.verdicts, b.in == nil)
 	}
-	return verdicts, nil
+	return nil
 }
 
 // manyEvents is the least size of a batch whose memory is worth reusing.
@@ -208,6 +245,9 @@ func (v *EventVerdict) place(p *Placement, refusal *domain.Error) error {
 		v.Status = StatusDuplicate
 	case Conflict:
 		v.Status, v.Code, v.Reason = StatusConflict, "payload_conflict", "eventId was first used with another payload"
+		if p.Position.Number == 0 { // by an event of the same batch, which is not recorded
+			return nil
+		}
 	case Absent:
 		if refusal == nil {
 			return errors.New("the log did not store an event that nothing spoke against")

@@ -172,7 +172,7 @@ func (c *UsageCommands) store(ctx context.Context, by Caller, class string, entr
 		p.Payload = e.refusal(refusal)
 		return p
 	}}
-	verdicts, err := c.Ingest.do(ctx, by, items, in)
+	verdicts, err := c.Ingest.do(ctx, by, items, in, false)
 	if err != nil {
 		return err
 	}

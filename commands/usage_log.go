@@ -25,6 +25,8 @@ type Submitted struct {
 	Target *CorrectionTarget
 	// Quota, if set, is decided under the head's lock, in the turn of the event: the event is stored only if it is granted.
 	Quota *QuotaRequest
+	// Strict, of the first event of a submission, means that all its events are stored, or none if the log would not store one.
+	Strict bool
 	// Refuse, if set, makes the event that records the refusal of Target or Quota, under the key Inbox.
 	Refuse func(refusal *domain.Error) events.Pending
 }
@@ -62,7 +64,7 @@ const (
 	Appended                         // stored now
 	Duplicate                        // the same payload is stored at Position
 	Conflict                         // another payload is stored at Position; the conflict is recorded
-	Absent                           // ProbeOnly, and the key is unknown; or another quota request of those together was not granted
+	Absent                           // ProbeOnly, and the key is unknown; or another quota request of those together, or event of a strict submission, was refused
 	Later                            // a quota request that is not decided: submit it again
 	Refused                          // the refusal is stored at Position, now or earlier
 	Denied                           // the quota request is not granted, or the target cannot be corrected, for the reason in Refusal; no row is stored

@@ -51,7 +51,7 @@ func (s *UsageSeen) Seen(by *Caller, items []domain.BatchItem, verdicts []EventV
 		case v.Status == StatusDuplicate:
 			of.duplicates.Count++
 			addSample(&of.duplicates.Samples, by, v, func(*events.SeenSample) {})
-		case v.Status == StatusRejected && returned:
+		case v.Status == StatusRejected && returned && v.Code != CodeBatchRefused:
 			of.refuse(by, &items[i], v)
 		}
 	}

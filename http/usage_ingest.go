@@ -39,9 +39,21 @@ func (s *service) ingest(w http.ResponseWriter, r *http.Request) error {
 	if p := s.edge.AdmitEvents(w.Header(), x.Caller.TenantID, len(items)); p != nil {
 		return p
 	}
-	verdicts, err := s.Ingest.Do(r.Context(), x.Caller, items)
+	header, status, strict := w.Header(), http.StatusAccepted, preferStrict(r.Header["Prefer"])
+	var verdicts []commands.EventVerdict
+	if !strict {
+		verdicts, err = s.Ingest.Do(r.Context(), x.Caller, items)
+	} else {
+		recorded := false
+		if verdicts, recorded, err = s.Ingest.DoStrict(r.Context(), x.Caller, items); !recorded {
+			status = http.StatusUnprocessableEntity
+		}
+	}
 	if err != nil {
 		return err
+	}
+	if strict {
+		header["Preference-Applied"] = []string{handlingStrict}
 	}
 	sums := countVerdicts(verdicts)
 	if single && sums.accepted+sums.duplicates == 0 {
@@ -51,13 +63,28 @@ func (s *service) ingest(w http.ResponseWriter, r *http.Request) error {
 	body := appendVerdicts(buffer.Get(buffer.SizeFor(answerRoom*(1+len(verdicts)))), sums, verdicts)
 	s.metrics.seconds.Observe(time.Since(start).Seconds())
 	s.metrics.verdicts.add(x.Tenant.Class, sums)
-	header := w.Header()
 	header["Content-Type"] = jsonType
 	header["Content-Length"] = []string{strconv.Itoa(len(body))}
-	w.WriteHeader(http.StatusAccepted)
+	w.WriteHeader(status)
 	_, _ = w.Write(body) // a client that has gone retries
 	buffer.Put(body)     // Write has sent or copied it, with HTTP/1 and HTTP/2
 	return nil
+}
+
+// handlingStrict is the preference to record all events of a batch or none (RFC 7240).
+const handlingStrict = "handling=strict"
+
+func preferStrict(prefer []string) bool {
+	for _, line := range prefer {
+		for preference := range strings.SplitSeq(line, ",") {
+			preference, _, _ = strings.Cut(preference, ";")
+			name, value, _ := strings.Cut(preference, "=")
+			if strings.EqualFold(strings.TrimSpace(name), "handling") && strings.EqualFold(strings.Trim(strings.TrimSpace(value), `"`), "strict") {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // admitBacklog refuses ingest while too many events wait to be published.
@@ -155,10 +182,16 @@ func describeIngest(op *huma.Operation, types schemas) {
 			Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"gzip", "zstd"}}},
 		{Name: "Meterplex-Replay", In: "header", Description: "The batch comes from a queue that is emptied after an outage.",
 			Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"offline"}}},
+		{Name: "Prefer", In: "header", Description: "handling=strict: record all events, or none if one would be refused; then the answer is 422 (RFC 7240).",
+			Schema: &huma.Schema{Type: huma.TypeString}, Example: handlingStrict},
 	}
 	op.Responses["202"] = &huma.Response{
 		Description: "A verdict for each event, in the order they were sent; also where all are rejected.",
 		Headers:     rateHeaders(),
+		Content:     map[string]*huma.MediaType{mediaJSON: {Schema: types.of(batchVerdict{})}},
+	}
+	op.Responses["422"] = &huma.Response{
+		Description: "By `Prefer: handling=strict`: an event is refused, and no event is recorded. The verdict on the others is `batch_refused`.",
 		Content:     map[string]*huma.MediaType{mediaJSON: {Schema: types.of(batchVerdict{})}},
 	}
 }

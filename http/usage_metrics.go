@@ -118,12 +118,13 @@ func (i *ingested) add(class string, c counts) {
 	if of == nil {
 		of = i.platform
 	}
-	i.counted.Add(c.accepted, c.duplicates, c.conflicts, c.rejected)
+	refused := c.rejected - c.heldBack
+	i.counted.Add(c.accepted, c.duplicates, c.conflicts, refused)
 	i.conflicts.Add(float64(c.conflicts))
 	of.accepted.Add(float64(c.accepted))
 	of.duplicate.Add(float64(c.duplicates))
 	of.conflict.Add(float64(c.conflicts))
-	of.rejected.Add(float64(c.rejected))
+	of.rejected.Add(float64(refused))
 	of.denied.Add(float64(c.denied))
 	for code, n := range c.codes {
 		i.refused.WithLabelValues(code).Add(float64(n))

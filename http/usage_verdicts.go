@@ -30,6 +30,7 @@ type eventVerdict struct {
 type counts struct {
 	accepted, duplicates, conflicts, rejected int
 	denied                                    int            // of the rejected: above a limit
+	heldBack                                  int            // of the rejected: because of another event of their batch
 	codes                                     map[string]int // the rejected usage events by code; nil: none
 }
 
@@ -50,6 +51,10 @@ func countVerdicts(verdicts []commands.EventVerdict) (c counts) {
 			c.conflicts++
 		default:
 			c.rejected++
+			if verdicts[i].Code == commands.CodeBatchRefused {
+				c.heldBack++
+				continue
+			}
 			if verdicts[i].Code == codeQuotaExceeded {
 				c.denied++
 			}

@@ -26,6 +26,8 @@ func usageMembers() []Code {
 // usagePolicy holds the codes of valid events that are not counted.
 func usagePolicy() []Code {
 	return []Code{
+		{"batch_refused", 0, Event, false, 0, "Another event of the batch is refused, and the request prefers handling=strict: no event is recorded",
+			"Correct or leave out the events with another code, then send the batch again with the same eventIds"},
 		{"correction_target_not_counted", 0, DeadLetter, false, 0, "The event to correct does not count: it is rejected or dead-lettered",
 			"Retry the dead letter of the event to correct, then that of the correction"},
 		{"correction_target_retracted", 422, Request | Event | DeadLetter, false, 0, "The event to correct is retracted, which is final", "Send new usage with an eventId of its own"},

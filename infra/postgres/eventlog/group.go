@@ -307,6 +307,7 @@ func (g *group) answer(err error) {
 		if err != nil {
 			s.places = nil
 		}
+		s.settleHeld()
 		s.load.remove(s)
 		s.done <- err
 	}

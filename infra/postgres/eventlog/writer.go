@@ -34,7 +34,9 @@ type submission struct {
 	bytes  int64 // of the bodies
 	owed   bool  // it is submitted again until it is stored
 	places []commands.Placement
-	load   *queueLoad // counts it until it is answered
+	strict bool                 // its events are stored together or not at all; see strict.go
+	held   []commands.Placement // of a strict submission that is refused: the refusals
+	load   *queueLoad           // counts it until it is answered
 	done   chan error
 
 	origins []int32 // the numbers of its events' origins; nil: not known yet
@@ -70,7 +72,7 @@ func (l *Log) Submit(ctx context.Context, tenant uuid.UUID, batch []commands.Sub
 	if len(batch) == 0 {
 		return nil, nil
 	}
-	s := &submission{tenant: tenant, batch: batch, bytes: sizeOf(batch), owed: isOwed(&batch[0]), places: make([]commands.Placement, len(batch)), done: make(chan error, 1)}
+	s := &submission{tenant: tenant, batch: batch, bytes: sizeOf(batch), owed: isOwed(&batch[0]), strict: batch[0].Strict, places: make([]commands.Placement, len(batch)), done: make(chan error, 1)}
 	began := time.Now()
 	if err := l.numberOrigins(ctx, s); err != nil {
 		return nil, err
@@ -204,6 +206,11 @@ func (w *writer) commit(subs []*submission) {
 			probing = true
 			continue
 		}
+		if errors.Is(err, errHeldBack) {
+			g.refill()
+			probing = true
+			continue
+		}
 		if ctx.Err() == nil || cause == nil {
 			cause = err
 		}
@@ -280,6 +287,9 @@ func (w *writer) attempt(ctx context.Context, g *group, probing, first bool) err
 	}
 	if err := g.decide(ctx, conn, hs, origin, quotas, named, probing); err != nil {
 		return errors.Join(err, rollback(conn))
+	}
+	if g.holdBack() {
+		return errors.Join(errHeldBack, rollback(conn))
 	}
 	if len(g.rows) == 0 && g.isDurable(hs) {
 		return rollback(conn)
