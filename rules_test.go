@@ -44,11 +44,12 @@ var layers = map[string]layer{
 	"projections/entitlements": projection("projections", "projections/query"),
 	"projections/deadletters":  projection("projections", "projections/query"),
 	"projections/series":       projection("projections", "projections/query"),
+	"projections/refusals":     projection("projections", "projections/query"),
 	"projections/audit":        projection("projections", "projections/query"),
 	"projections/overview":     projection(), // in memory: it reads no database
 	"projections/periods":      projection("projections", "projections/query", "projections/prices"),
 	"projections/models": projection("projections", "projections/query", "projections/rebuild", "projections/usage", "projections/entitlements",
-		"projections/deadletters", "projections/series", "projections/audit", "projections/periods"),
+		"projections/deadletters", "projections/series", "projections/refusals", "projections/audit", "projections/periods"),
 
 	"migrations": {},
 

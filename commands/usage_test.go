@@ -267,7 +267,7 @@ func TestP2_EventsOfABatchAreItsOwn(t *testing.T) {
 				return events.Pending{TenantID: by.TenantID, Subject: events.UsageRefused, DedupeKey: "i/" + items[i].EventID}
 			}}
 		}
-		if _, err := c.do(t.Context(), by, items, in); err != nil || len(s.got) != b.size {
+		if _, err := c.do(t.Context(), by, items, in, false); err != nil || len(s.got) != b.size {
 			t.Fatal(len(s.got), err)
 		}
 		for i := range s.got {

@@ -332,6 +332,15 @@ func (d *DueDelivery) body() ([]byte, error) {
 		name := info.Name()
 		b.Subject = &name
 	}
+	if d.Type == domain.WebhookUsageRefused {
+		notices, err := domain.RefusalNotices(d.TenantID, d.Payload)
+		if err == nil {
+			b.Data, err = json.Marshal(notices[d.EventID])
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 	body, err := json.Marshal(b)
 	if err == nil && len(body) > maxWebhookBody {
 		b.Truncated, b.Data = true, nil

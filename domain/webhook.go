@@ -16,13 +16,15 @@ const (
 	WebhookThresholdCrossed   = "threshold.crossed"
 	WebhookReservationExpired = "reservation.expired"
 	WebhookPushFailed         = "push.failed"
+	// WebhookUsageRefused is sent for a group of refused usage, at most once a minute.
+	WebhookUsageRefused = "usage.refused"
 	// WebhookTest is sent by request only; each webhook gets it.
 	WebhookTest = "webhook.test"
 )
 
 // WebhookEvents lists the types that a webhook can select.
 func WebhookEvents() []string {
-	return []string{WebhookPeriodClosed, WebhookAdjustmentPending, WebhookThresholdCrossed, WebhookReservationExpired, WebhookPushFailed}
+	return []string{WebhookPeriodClosed, WebhookAdjustmentPending, WebhookThresholdCrossed, WebhookReservationExpired, WebhookPushFailed, WebhookUsageRefused}
 }
 
 // WebhookSubject returns the subject whose events have a type. It is 0 for adjustment.pending, whose events are those of the table of adjustments:
@@ -37,6 +39,8 @@ func WebhookSubject(kind string) events.Subject {
 		return events.ReservationExpired
 	case WebhookPushFailed:
 		return events.PushFailed
+	case WebhookUsageRefused:
+		return events.RefusalsSeen
 	default:
 		return 0
 	}
@@ -210,7 +214,7 @@ func CheckWebhookEvents(list []string) ([]string, *Error) {
 	}
 	for _, kind := range sorted {
 		if !slices.Contains(WebhookEvents(), kind) {
-			return nil, &Error{Code: "events_invalid", Message: "events must be among period.closed, adjustment.pending, threshold.crossed, reservation.expired and push.failed", Pointer: "/events"}
+			return nil, &Error{Code: "events_invalid", Message: "events must be among period.closed, adjustment.pending, threshold.crossed, reservation.expired, push.failed and usage.refused", Pointer: "/events"}
 		}
 	}
 	return sorted, nil

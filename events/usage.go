@@ -194,7 +194,7 @@ const (
 	MaxSeenSamples = 10
 	MaxSeenPayload = 1024
 	// MaxRefusalGroups bounds the groups of one event, without those of OtherFeatures.
-	MaxRefusalGroups = 50
+	MaxRefusalGroups = 20
 )
 
 // OtherFeatures is the feature of refused events that have no group of their own. No feature has this name.

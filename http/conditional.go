@@ -103,17 +103,22 @@ func (f Freshness) applied() string {
 // preferredWait reads wait=N from a Prefer header. An invalid preference is ignored, as
 // RFC 7240 requires; N is capped at maxWait.
 func preferredWait(prefer string) time.Duration {
-	for preference := range strings.SplitSeq(prefer, ",") {
-		name, value, _ := strings.Cut(preference, "=")
-		if !strings.EqualFold(strings.TrimSpace(name), "wait") {
-			continue
-		}
-		value, _, _ = strings.Cut(value, ";")
-		seconds, err := strconv.ParseUint(strings.Trim(strings.TrimSpace(value), `"`), 10, 31)
-		if err != nil {
-			return 0
-		}
-		return min(time.Duration(seconds)*time.Second, maxWait)
+	value := preference(prefer, "wait")
+	seconds, err := strconv.ParseUint(value, 10, 31)
+	if err != nil {
+		return 0
 	}
-	return 0
+	return min(time.Duration(seconds)*time.Second, maxWait)
+}
+
+// preference returns the value of the first preference of a name in a Prefer header (RFC 7240), "" without one.
+func preference(prefer, name string) string {
+	for one := range strings.SplitSeq(prefer, ",") {
+		named, value, _ := strings.Cut(one, "=")
+		if strings.EqualFold(strings.TrimSpace(named), name) {
+			value, _, _ = strings.Cut(value, ";")
+			return strings.Trim(strings.TrimSpace(value), `"`)
+		}
+	}
+	return ""
 }

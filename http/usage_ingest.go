@@ -75,16 +75,7 @@ func (s *service) ingest(w http.ResponseWriter, r *http.Request) error {
 const handlingStrict = "handling=strict"
 
 func preferStrict(prefer []string) bool {
-	for _, line := range prefer {
-		for preference := range strings.SplitSeq(line, ",") {
-			preference, _, _ = strings.Cut(preference, ";")
-			name, value, _ := strings.Cut(preference, "=")
-			if strings.EqualFold(strings.TrimSpace(name), "handling") && strings.EqualFold(strings.Trim(strings.TrimSpace(value), `"`), "strict") {
-				return true
-			}
-		}
-	}
-	return false
+	return strings.EqualFold(preference(strings.Join(prefer, ","), "handling"), "strict")
 }
 
 // admitBacklog refuses ingest while too many events wait to be published.

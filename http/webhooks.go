@@ -122,7 +122,7 @@ type createWebhookRequest struct {
 	Idempotent
 	Body struct {
 		URL    string   `json:"url" minLength:"1" maxLength:"2048" doc:"An https URL of a public host." example:"https://example.com/hooks"`
-		Events []string `json:"events" minItems:"1" maxItems:"10" nullable:"false" enum:"period.closed,adjustment.pending,threshold.crossed,reservation.expired,push.failed" doc:"Types of events that are sent."`
+		Events []string `json:"events" minItems:"1" maxItems:"10" nullable:"false" enum:"period.closed,adjustment.pending,threshold.crossed,reservation.expired,push.failed,usage.refused" doc:"Types of events that are sent."`
 	} `nameHint:"NewWebhook"`
 }
 
@@ -175,7 +175,7 @@ type changeWebhookRequest struct {
 	Idempotent
 	Body struct {
 		URL    *string   `json:"url,omitempty" minLength:"1" maxLength:"2048" doc:"An https URL of a public host."`
-		Events *[]string `json:"events,omitempty" minItems:"1" maxItems:"10" nullable:"false" enum:"period.closed,adjustment.pending,threshold.crossed,reservation.expired,push.failed" doc:"All types of events that are sent."`
+		Events *[]string `json:"events,omitempty" minItems:"1" maxItems:"10" nullable:"false" enum:"period.closed,adjustment.pending,threshold.crossed,reservation.expired,push.failed,usage.refused" doc:"All types of events that are sent."`
 		Status *string   `json:"status,omitempty" enum:"ENABLED,DISABLED" doc:"DISABLED: nothing is sent."`
 	} `nameHint:"WebhookChange"`
 }

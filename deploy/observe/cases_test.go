@@ -114,10 +114,10 @@ func cases() []ruleCase {
 			decoy(`meterplex_projection_lag_events{projection="usage_series"}`, 501)),
 		rate("MeterplexDeadLetters", `meterplex_events_dlq_total{stage="AGGREGATION",topic="t"}`, "page", "", 1, 1.01, with(`meterplex_events_dlq_total{stage="VALIDATION",topic="t"}`)+" 0+50x300"),
 		rate("MeterplexDeadLetters", `meterplex_events_dlq_total{stage="PUBLISHING",topic="t"}`, "page", "", 1, 1.01, with(`meterplex_events_dlq_total{stage="INGESTION",topic="t"}`)+" 0+50x300"),
-		rate("MeterplexUsageRefused", `meterplex_events_dlq_total{stage="VALIDATION",topic="t"}`, "ticket", "", 1, 1.01, with(`meterplex_events_dlq_total{stage="AGGREGATION",topic="t"}`)+" 0+50x300"),
-		rate("MeterplexUsageRefused", `meterplex_events_dlq_total{stage="INGESTION",topic="t"}`, "ticket", "", 1, 1.01, with(`meterplex_events_dlq_total{stage="PUBLISHING",topic="t"}`)+" 0+50x300"),
+		usageRefused(),
 		gauge("MeterplexFailedDeadLetters", "ticket", `meterplex_dead_letters{status="FAILED",stage="VALIDATION"}`, "", 4, 5, 5,
-			decoy(`meterplex_dead_letters{status="FAILED",stage="AGGREGATION"}`, 6), decoy(`meterplex_dead_letters{status="RETRYING",stage="VALIDATION"}`, 99)),
+			decoy(`meterplex_dead_letters{status="FAILED",stage="AGGREGATION"}`, 6), decoy(`meterplex_dead_letters{status="RETRYING",stage="VALIDATION"}`, 99),
+			decoy(`meterplex_dead_letters{status="FAILED",stage="INGESTION"}`, 99)),
 		consumerErrors(),
 
 		gauge("MeterplexStateNotRead", "page", "meterplex_state_age_seconds", "", 60, 61, 1).allInstances(),
@@ -202,6 +202,22 @@ func consumerErrors() ruleCase {
 		{series: append([]string{of("error") + " 0+5.2x50 260x40"}, rest...), checks: []check{{38, nil}, {39, []string{`consumer="c"`}}, {50, []string{`consumer="c"`}}, {56, nil}}},
 		// A burst of errors each 4 minutes: half of the window does not always see one.
 		{series: append([]string{of("error") + bursts}, rest...), checks: []check{{38, nil}, {45, []string{`consumer="c"`}}, {60, []string{`consumer="c"`}}}},
+	}}
+}
+
+// usageRefused: one class of tenants is above the share, another has more events that limits refuse.
+func usageRefused() ruleCase {
+	of := func(class, verdict string) string {
+		return with(fmt.Sprintf(`meterplex_events_ingested_total{tenant_class=%q,verdict=%q}`, class, verdict))
+	}
+	denied := func(class string) string {
+		return with(fmt.Sprintf(`meterplex_quota_denied_total{tenant_class=%q}`, class))
+	}
+	rest := []string{denied("small") + " 0x100", of("large", "accepted") + " 0+50x100", of("large", "rejected") + " 0+50x100", denied("large") + " 0+50x100"}
+	return ruleCase{"MeterplexUsageRefused", "ticket", 1, []scenario{
+		{series: append([]string{of("small", "accepted") + " 0+95x100", of("small", "rejected") + " 0+5x100"}, rest...), checks: []check{{40, nil}, {90, nil}}},
+		{series: append([]string{of("small", "accepted") + " 0+94x100", of("small", "rejected") + " 0+6x40 240x60"}, rest...),
+			checks: []check{{5, nil}, {7, []string{`tenant_class="small"`}}, {40, []string{`tenant_class="small"`}}, {50, nil}}},
 	}}
 }
 

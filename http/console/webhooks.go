@@ -16,7 +16,7 @@ const (
 
 // webhookEvents are the types of events that a webhook can get.
 func webhookEvents() []string {
-	return []string{"period.closed", "adjustment.pending", "threshold.crossed", "reservation.expired", "push.failed"}
+	return []string{"period.closed", "adjustment.pending", "threshold.crossed", "reservation.expired", "push.failed", "usage.refused"}
 }
 
 // webhook joins the segments of a path of the API below the webhook of a page.

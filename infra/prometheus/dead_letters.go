@@ -96,7 +96,7 @@ func (m *Metrics) readOpenLetters(ctx context.Context, pool *pgxpool.Pool, most 
 		}
 		counts[of] = count
 		m.letters.WithLabelValues(status, stage).Set(float64(count))
-		if status == "FAILED" {
+		if status == "FAILED" && stage != events.StageIngestion { // those are errors of a producer, and no work for an operator
 			failed = append(failed, overview.Item(overview.FailedDeadLetters, stage, count, oldest, "/api/v1/dead-letters?status=FAILED&stage="+stage)...)
 		}
 		return nil

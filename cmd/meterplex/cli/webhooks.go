@@ -46,7 +46,7 @@ func (w *OneWebhook) path(more ...string) string {
 type WebhooksCreateCmd struct {
 	URL string `arg:"" help:"An https URL."`
 	WebhookTenant
-	Events []string `name:"event" required:"" placeholder:"TYPE" help:"period.closed, adjustment.pending, threshold.crossed, reservation.expired or push.failed; may be given more than once."`
+	Events []string `name:"event" required:"" placeholder:"TYPE" help:"period.closed, adjustment.pending, threshold.crossed, reservation.expired, push.failed or usage.refused; may be given more than once."`
 	Once
 	Because
 }

@@ -32,6 +32,7 @@ const (
 	letterClosed      = 15
 	parkedRecord      = 18
 	retracted         = 19
+	refusalsSeen      = 20
 
 	tenantCreated = 30
 	tenantChanged = 31

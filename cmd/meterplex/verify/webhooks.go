@@ -15,6 +15,7 @@ const (
 	hookEnabled       = "ENABLED"
 	adjustmentPending = "adjustment.pending"
 	webhookTest       = "webhook.test"
+	usageRefused      = "usage.refused"
 
 	// deliveriesListed is the time since its recording for which the table has the delivery of an event: the service keeps it for 90 days since it ended.
 	deliveriesListed = 89 * 24 * time.Hour
@@ -62,7 +63,8 @@ func newHooks() hooks {
 
 // typeOf returns the type of the events of a subject; "" if no webhook selects it.
 func typeOf(subject int16) string {
-	return map[int16]string{periodClosed: "period.closed", thresholdCrossed: "threshold.crossed", reservationExpired: "reservation.expired", pushFailed: "push.failed"}[subject]
+	return map[int16]string{periodClosed: "period.closed", thresholdCrossed: "threshold.crossed", reservationExpired: "reservation.expired", pushFailed: "push.failed",
+		refusalsSeen: usageRefused}[subject]
 }
 
 // addWebhook follows the webhooks, and notes the events of tenants that have one.
@@ -93,8 +95,26 @@ func (x *pass) addWebhook(r *row, _ *content, _ error) {
 	if x.periods.adjusted.byPosition[r.position] != nil {
 		x.hooks.recorded[r.position] = moment(r.recorded)
 	}
-	if kind := typeOf(r.subject); kind != "" {
+	if kind := typeOf(r.subject); kind == usageRefused {
+		x.addRefusals(r)
+	} else if kind != "" {
 		x.hooks.events = append(x.hooks.events, hookEvent{r.id, r.tenant, r.position, kind, moment(r.recorded)})
+	}
+}
+
+// addRefusals notes the groups of an event of refusals, each of which is sent once a minute.
+func (x *pass) addRefusals(r *row) {
+	var seen struct {
+		From   time.Time
+		Groups []struct{ Code, Feature string }
+	}
+	if err := json.Unmarshal(r.body, &seen); err != nil {
+		x.webhooks.fault("%s cannot be read: %v", x.at(r.position), err)
+		return
+	}
+	for _, g := range seen.Groups {
+		id := uuid.NewSHA1(r.tenant, []byte(fmt.Sprintf("usage.refused %s %s %d", g.Code, g.Feature, seen.From.Unix()/60)))
+		x.hooks.events = append(x.hooks.events, hookEvent{id, r.tenant, r.position, usageRefused, moment(r.recorded)})
 	}
 }
 
@@ -214,7 +234,8 @@ func (x *pass) compareDelivery(d *hookDelivery) {
 		x.webhooks.expect(d.kind == webhookTest, "the delivery %s of %.40q has no event", d.id, d.kind)
 		return
 	}
-	x.webhooks.expect(d.atID == d.event && d.atTenant == d.tenant, "the delivery %s is of the event %s of %s at %s; there is %s of %s", d.id, d.event, d.tenant, x.at(d.position), d.atID, d.atTenant)
+	// The delivery of a group of refusals has an id of its own.
+	x.webhooks.expect((d.atID == d.event || d.atSubject == refusalsSeen) && d.atTenant == d.tenant, "the delivery %s is of the event %s of %s at %s; there is %s of %s", d.id, d.event, d.tenant, x.at(d.position), d.atID, d.atTenant)
 	kind := typeOf(d.atSubject)
 	if x.periods.adjusted.byID[d.event] != nil {
 		kind = adjustmentPending

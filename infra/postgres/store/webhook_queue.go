@@ -31,6 +31,7 @@ const (
 var fed = events.SQL(`w.status = 'ENABLED' AND (w.replay_after < w.replay_until OR h.position > w.cursor AND (h.position > w.cursor + 10000
   OR greatest(h.topic_positions[{meterplex.billing}], h.topic_positions[{meterplex.notifications}]) > w.cursor
   OR 'reservation.expired' = ANY (w.events) AND h.topic_positions[{usage.reservations}] > w.cursor
+  OR 'usage.refused' = ANY (w.events) AND h.topic_positions[{usage.duplicates}] > w.cursor
   OR 'adjustment.pending' = ANY (w.events) AND EXISTS (SELECT FROM adjustments a WHERE a.tenant_id = w.tenant_id AND a.position > w.cursor)))`)
 
 var lookSQL = `SELECT EXISTS (SELECT FROM webhooks WHERE status = 'ENABLED'),
@@ -137,12 +138,12 @@ func saveFed(ctx context.Context, tx pgx.Tx, list []*feeding) error {
 }
 
 // An adjustment that is void from its start was never pending.
-const eventsOfWebhookSQL = `SELECT l.position, l.event_id, l.subject::int FROM event_log_rows l
+var eventsOfWebhookSQL = events.SQL(`SELECT l.position, l.event_id, l.subject::int, CASE WHEN l.subject = {usage.event.refusals_seen} THEN payload(l)::text END FROM event_log_rows l
  WHERE l.partition = $1 AND l.position > $2 AND l.position <= $3 AND l.tenant_id = $4 AND l.subject = ANY ($5::smallint[])
  UNION ALL
- SELECT a.position, a.id, 0 FROM adjustments a
+ SELECT a.position, a.id, 0, NULL FROM adjustments a
  WHERE $6 AND a.tenant_id = $4 AND a.position > $2 AND a.position <= $3 AND (a.decided IS NULL OR a.decided > a.position)
- ORDER BY 1`
+ ORDER BY 1`)
 
 const (
 	newDeliveriesSQL = `INSERT INTO webhook_deliveries (id, webhook_id, tenant_id, event_id, type, position, state, next_at, created_at)
@@ -157,6 +158,32 @@ type deliveries struct {
 	ids, webhooks, tenants, events []uuid.UUID
 	types                          []string
 	positions                      []int64
+	noticed                        map[[2]uuid.UUID]bool // the notices of refusals by webhook: a statement has each once
+}
+
+// of adds the delivery of an event.
+func (d *deliveries) of(w *feeding, id, event uuid.UUID, kind string, position int64) {
+	d.ids, d.webhooks, d.tenants = append(d.ids, id), append(d.webhooks, w.ID), append(d.tenants, w.TenantID)
+	d.events, d.types, d.positions = append(d.events, event), append(d.types, kind), append(d.positions, position)
+	w.added = true
+}
+
+// refusals adds the deliveries of an event of refusals, one for each group that has none in its minute.
+func (d *deliveries) refusals(w *feeding, newID func() uuid.UUID, payload string, position int64) error {
+	notices, err := domain.RefusalNotices(w.TenantID, []byte(payload))
+	if err != nil {
+		return err
+	}
+	if d.noticed == nil {
+		d.noticed = map[[2]uuid.UUID]bool{}
+	}
+	for event := range notices {
+		if key := [2]uuid.UUID{w.ID, event}; !d.noticed[key] {
+			d.noticed[key] = true
+			d.of(w, newID(), event, domain.WebhookUsageRefused, position)
+		}
+	}
+	return nil
 }
 
 // add inserts the deliveries. An event that has one is left out, or sent again.
@@ -183,10 +210,12 @@ func (s *Webhooks) read(batch *pgx.Batch, w *feeding, after, upTo int64, to *del
 		var position int64
 		var event uuid.UUID
 		var subject int
-		_, err := pgx.ForEachRow(rows, []any{&position, &event, &subject}, func() error {
-			to.ids, to.webhooks, to.tenants = append(to.ids, s.NewID()), append(to.webhooks, w.ID), append(to.tenants, w.TenantID)
-			to.events, to.types, to.positions = append(to.events, event), append(to.types, kinds[subject]), append(to.positions, position)
-			w.added = true
+		var refusals *string
+		_, err := pgx.ForEachRow(rows, []any{&position, &event, &subject, &refusals}, func() error {
+			if refusals != nil {
+				return to.refusals(w, s.NewID, *refusals, position)
+			}
+			to.of(w, s.NewID(), event, kinds[subject], position)
 			return nil
 		})
 		return err
@@ -215,9 +244,10 @@ const (
 
 	secretsSQL = `SELECT secret FROM webhook_secrets WHERE webhook_id = $1 AND (expires_at IS NULL OR expires_at > now()) ORDER BY id DESC`
 
+	// The id of a notice of refused usage is not that of its event.
 	dueDeliverySQL = `SELECT ` + deliveryColumns + `, coalesce(l.subject, 0)::int, coalesce(l.occurred_at, d.created_at),
  coalesce(l.correlation_id, '00000000-0000-0000-0000-000000000000'), coalesce(payload(l)::text, 'null')
- FROM webhook_deliveries d LEFT JOIN event_log_rows l ON l.partition = $2 AND l.position = d.position AND l.event_id = d.event_id
+ FROM webhook_deliveries d LEFT JOIN event_log_rows l ON l.partition = $2 AND l.position = d.position AND (l.event_id = d.event_id OR d.type = 'usage.refused' AND l.tenant_id = d.tenant_id)
  WHERE d.webhook_id = $1 AND d.state = 'PENDING' AND d.next_at <= now() ORDER BY d.next_at, d.id LIMIT 1`
 
 	// A webhook whose last request failed rests for a second, so that a long queue is not sent in a rush. Once nothing waits, its failures have ended: the next one, which may

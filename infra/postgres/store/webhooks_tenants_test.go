@@ -1,6 +1,9 @@
 package store
 
 import (
+	"context"
+	"encoding/json"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -177,5 +180,49 @@ func TestATypeThatIsAddedDeliversNothingFromBefore(t *testing.T) {
 		if slices.Sort(got); !slices.Equal(got, want) {
 			t.Errorf("with %d waiting: %v, want %v", waiting, got, want)
 		}
+	}
+}
+
+func TestAGroupOfRefusedUsageIsSentAtMostOnceAMinute(t *testing.T) {
+	f := newHookFixture(t)
+	tenant := f.tenant()
+	r := newReceiver(t, always(204))
+	w := f.create(tenant, r.URL, domain.WebhookUsageRefused)
+	refused := func(at string, features ...string) {
+		now, err := time.Parse(time.RFC3339, at)
+		must.OK(t, err)
+		seen := &commands.UsageSeen{Store: f.store, Now: func() time.Time { return now }, NewID: newID, Logger: slog.New(slog.DiscardHandler)}
+		for _, feature := range features {
+			seen.Seen(&commands.Caller{TenantID: tenant}, []domain.BatchItem{{Sent: &domain.SentItem{Feature: feature}}},
+				[]commands.EventVerdict{{EventID: "of-" + feature, Status: commands.StatusRejected, Code: "feature_not_found"}}, true)
+		}
+		ended, end := context.WithCancel(t.Context())
+		end()
+		must.OK(t, seen.Run(ended))
+	}
+	queue := &Webhooks{Store: f.store, NewID: newID}
+	for _, minute := range []string{"2026-05-01T12:00", "2026-05-01T12:01"} {
+		refused(minute+":00Z", "a", "a")
+		refused(minute+":01Z", "a", "b") // by another instance, or a second later
+		must.OK(t, queue.FeedWebhooks(t.Context()))
+		refused(minute+":59Z", "b")
+		must.OK(t, queue.FeedWebhooks(t.Context()))
+	}
+	f.run(f.deliverer(f.store))
+	f.until("all are sent", func() bool { return len(f.states(w.ID)) == 4 && f.noneLeft() })
+	counts := map[string]int64{}
+	for _, got := range r.all() {
+		var body struct {
+			Type, Subject string
+			Data          domain.RefusalNotice
+		}
+		must.OK(t, json.Unmarshal(got.body, &body))
+		counts[body.Data.Feature] += body.Data.Count
+		if body.Type != "usage.refused" || body.Subject != "meterplex.usage.event.refusals_seen.v1" || len(body.Data.Samples) != int(body.Data.Count) || body.Data.Samples[0].EventID != "of-"+body.Data.Feature {
+			t.Errorf("%s", got.body)
+		}
+	}
+	if len(r.all()) != 4 || counts["a"] != 4 || counts["b"] != 2 {
+		t.Errorf("%d requests count %v", len(r.all()), counts)
 	}
 }
