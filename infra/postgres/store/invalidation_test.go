@@ -124,7 +124,7 @@ func sorted(s string) string {
 func (w *cachingWorld) recordDuplicates(tenant uuid.UUID) {
 	w.Helper()
 	d := &commands.UsageSeen{Store: w.store, Now: time.Now, NewID: newID, Logger: slog.Default()}
-	d.Seen(&commands.Caller{TenantID: tenant}, make([]domain.BatchItem, 2), []commands.EventVerdict{{Status: commands.StatusDuplicate}, {Status: commands.StatusRejected}}, true)
+	d.Seen(&commands.Caller{TenantID: tenant}, make([]domain.BatchItem, 2), []commands.EventVerdict{{Status: commands.StatusDuplicate}, {Status: commands.StatusRejected, Code: "event_invalid"}}, true)
 	ended, end := context.WithCancel(w.Context())
 	end()
 	must.OK(w, d.Run(ended))
