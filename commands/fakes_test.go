@@ -24,7 +24,7 @@ type memory struct {
 
 func newMemory() *memory {
 	tenant := func(id uuid.UUID, residency string) domain.Tenant {
-		return domain.Tenant{ID: id, Name: "T", Class: "small", Status: domain.TenantActive, DataResidency: residency}
+		return domain.Tenant{ID: id, Name: "T", Class: "small", Status: domain.TenantActive, Mode: domain.ModeLive, DataResidency: residency}
 	}
 	return &memory{answers: map[string]Answer{}, tenants: map[uuid.UUID]domain.Tenant{
 		activeTenant: tenant(activeTenant, "eu-central-1"), suspendedTenant: tenant(suspendedTenant, "us-east-1"),

@@ -13,7 +13,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// CreateKey is a request for a key. Mode is live or test for tenant keys and empty
+// CreateKey is a request for a key. Mode is that of the tenant, or "", and empty
 // for operator keys.
 type CreateKey struct {
 	Name      string
@@ -79,9 +79,14 @@ func (c *Catalogue) CreateKey(ctx context.Context, req Request, tenant uuid.UUID
 			return CreatedKey{}, refuse("expires_at_invalid", "/expiresAt", "expiresAt must lie in the future")
 		}
 		if tenant != events.Platform {
-			if _, err := changeable(tx, tenant); err != nil {
+			t, err := changeable(tx, tenant)
+			if err != nil {
 				return CreatedKey{}, err
 			}
+			if in.Mode != "" && in.Mode != t.Mode {
+				return CreatedKey{}, refuse("mode_invalid", "/mode", "mode %s is not that of the tenant, which is a %s tenant: leave mode out, or create a %s tenant for such keys", in.Mode, t.Mode, in.Mode)
+			}
+			in.Mode = t.Mode
 		}
 		k, err := c.newKey(tx, tenant, in)
 		if err != nil {
@@ -106,10 +111,10 @@ func checkKey(tenant uuid.UUID, in *CreateKey) error {
 	allowed := namedScopes()
 	if tenant == events.Platform {
 		allowed, in.Mode = OperatorScopes(), "op"
-	} else if in.Mode == "" {
-		in.Mode = "live"
-	} else if err := oneOf(in.Mode, "mode_invalid", "/mode", "live", "test"); err != nil {
-		return err
+	} else if in.Mode != "" {
+		if err := oneOf(in.Mode, "mode_invalid", "/mode", domain.ModeLive, domain.ModeTest); err != nil {
+			return err
+		}
 	}
 	if len(in.Scopes) == 0 {
 		return refuse("scopes_invalid", "/scopes", "a key needs at least one scope of %v", allowed)
@@ -147,10 +152,18 @@ func (c *Catalogue) RotateKey(ctx context.Context, req Request, tenant, keyID uu
 		if err := refuseOffboarding(tx, tenant); err != nil {
 			return CreatedKey{}, err
 		}
+		mode := old.Mode
+		if tenant != events.Platform { // a key of an earlier release may have another mode than its tenant
+			t, err := loadTenant(tx, tenant)
+			if err != nil {
+				return CreatedKey{}, err
+			}
+			mode = t.Mode
+		}
 		if !old.Usable(c.now()) {
 			return CreatedKey{}, refuse("key_not_usable", "", "the key is revoked or expired; create a new one")
 		}
-		k, err := c.newKey(tx, tenant, CreateKey{Name: old.Name, Scopes: old.Scopes, Mode: old.Mode, ExpiresAt: old.ExpiresAt})
+		k, err := c.newKey(tx, tenant, CreateKey{Name: old.Name, Scopes: old.Scopes, Mode: mode, ExpiresAt: old.ExpiresAt})
 		if err != nil {
 			return k, err
 		}

@@ -127,6 +127,9 @@ func (c *Pushes) SetBilling(ctx context.Context, req Request, tenant uuid.UUID, 
 		if err != nil {
 			return domain.Tenant{}, err
 		}
+		if to != nil && t.Mode == domain.ModeTest {
+			return domain.Tenant{}, refuseTest("", "it gets no billing customer, and nothing of it is pushed")
+		}
 		before := *t
 		if t.Billing = to; t.SameBilling(&before) {
 			return before, nil

@@ -38,6 +38,7 @@ func (c *Catalogue) changeOfTenant(ctx context.Context, tenant uuid.UUID) transa
 type CreateTenant struct {
 	Name          string
 	Class         string // small, medium or large
+	Mode          string // domain.ModeLive or domain.ModeTest; "": live
 	DataResidency string // "": the deployment's region
 	ExternalIDs   []string
 	Metadata      map[string]string
@@ -88,6 +89,9 @@ func checkTenant(t *domain.Tenant) error {
 	if err := oneOf(t.Status, "status_invalid", "/status", domain.TenantActive, domain.TenantSuspended); err != nil {
 		return err
 	}
+	if err := oneOf(t.Mode, "mode_invalid", "/mode", domain.ModeLive, domain.ModeTest); err != nil {
+		return err
+	}
 	if err := checkExternalIDs(t.ExternalIDs); err != nil {
 		return err
 	}
@@ -97,7 +101,15 @@ func checkTenant(t *domain.Tenant) error {
 	if h := t.CloseAfterHours; h != nil && (*h < 1 || *h > MaxCloseAfterHours) {
 		return refuse("close_after_hours_invalid", "/closeAfterHours", "closeAfterHours must be 1 to %d hours after the end of a period, or null", MaxCloseAfterHours)
 	}
+	if t.CloseAfterHours != nil && t.Mode == domain.ModeTest {
+		return refuseTest("/closeAfterHours", "its periods are closed by request only")
+	}
 	return checkMetadata(t.Metadata)
+}
+
+// refuseTest refuses to bill a test tenant.
+func refuseTest(pointer, instead string) error {
+	return refuse("tenant_is_test", pointer, "the tenant is a test tenant, which is not billed: %s. Create a live tenant for usage to bill", instead)
 }
 
 func checkExternalIDs(ids []string) error {
@@ -138,7 +150,7 @@ func checkMetadata(metadata map[string]string) error {
 // tenant.
 func (c *Catalogue) CreateTenant(ctx context.Context, req Request, in CreateTenant) (domain.Tenant, error) {
 	t := domain.Tenant{
-		ID: c.NewID(), Name: in.Name, Class: in.Class, Status: domain.TenantActive,
+		ID: c.NewID(), Name: in.Name, Class: in.Class, Status: domain.TenantActive, Mode: cmp.Or(in.Mode, domain.ModeLive),
 		DataResidency: cmp.Or(in.DataResidency, c.Region, events.ResidencyUnspecified), CreatedAt: c.now(),
 		ExternalIDs: in.ExternalIDs, Metadata: in.Metadata, LateUsage: events.LateUsageReject,
 	}
@@ -155,9 +167,10 @@ func (c *Catalogue) CreateTenant(ctx context.Context, req Request, in CreateTena
 		}
 		return t, saveExternalIDs(tx, nil, &t)
 	})
-	// Answers stored before the introduction of residencies and policies lack the members.
+	// Answers stored before the introduction of residencies, policies and modes lack the members.
 	created.DataResidency = cmp.Or(created.DataResidency, events.ResidencyUnspecified)
 	created.LateUsage = cmp.Or(created.LateUsage, events.LateUsageReject)
+	created.Mode = cmp.Or(created.Mode, domain.ModeLive)
 	return created, err
 }
 

@@ -36,6 +36,10 @@ const (
 	TenantActive    = "ACTIVE"
 	TenantSuspended = "SUSPENDED"
 	TenantArchived  = "ARCHIVED" // offboarded
+
+	// Modes of tenants and of their keys.
+	ModeLive = "live"
+	ModeTest = "test" // for tests of a customer: its usage is not billed
 )
 
 // Tenant is a customer of the service's user.
@@ -44,6 +48,8 @@ type Tenant struct {
 	Name   string    `json:"name"`
 	Class  string    `json:"class"`  // small, medium or large
 	Status string    `json:"status"` // ACTIVE, SUSPENDED or ARCHIVED
+	// Mode is ModeLive or ModeTest, fixed at the creation. A test tenant is never closed by a policy, never pushed, and in no figure of all tenants.
+	Mode string `json:"mode" enum:"live,test" doc:"Fixed at the creation. The keys of a tenant have its mode. A test tenant is never closed by a policy, never pushed to billing, and in no figure of all tenants unless asked."`
 	// DataResidency is the required place of the tenant's data. Each event keeps the
 	// residency under which it was recorded.
 	DataResidency string    `json:"dataResidency"`
@@ -61,7 +67,7 @@ type Tenant struct {
 
 // Equal reports whether two tenants have the same members.
 func (t *Tenant) Equal(o *Tenant) bool {
-	return t.ID == o.ID && t.Name == o.Name && t.Class == o.Class && t.Status == o.Status && t.DataResidency == o.DataResidency &&
+	return t.ID == o.ID && t.Name == o.Name && t.Class == o.Class && t.Status == o.Status && t.Mode == o.Mode && t.DataResidency == o.DataResidency &&
 		t.CreatedAt.Equal(o.CreatedAt) && slices.Equal(t.ExternalIDs, o.ExternalIDs) && maps.Equal(t.Metadata, o.Metadata) && t.SamePolicy(o) && t.SameBilling(o)
 }
 

@@ -13,9 +13,10 @@ import (
 type Tenant struct {
 	ID            uuid.UUID `json:"id"`
 	Name          string    `json:"name"`
-	Class         string    `json:"class"`         // small, medium or large
-	Status        string    `json:"status"`        // ACTIVE, SUSPENDED or ARCHIVED
-	DataResidency string    `json:"dataResidency"` // of the events from here on
+	Class         string    `json:"class"`          // small, medium or large
+	Status        string    `json:"status"`         // ACTIVE, SUSPENDED or ARCHIVED
+	Mode          string    `json:"mode,omitempty"` // live or test; "" in events of earlier releases, as live
+	DataResidency string    `json:"dataResidency"`  // of the events from here on
 	CreatedAt     time.Time `json:"createdAt"`
 	// ExternalIDs are sorted. Events of releases without ExternalIDs and Metadata lack them.
 	ExternalIDs []string          `json:"externalIds,omitempty"`

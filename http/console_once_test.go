@@ -47,8 +47,8 @@ func TestConsole_AFormWithAnEmptyFieldIsShownAgain(t *testing.T) {
 		{"an empty name", "/console/new/tenant?key=k", "/console/new/tenant", url.Values{"name": {""}, "class": {"large"},
 			"externalId": {"crm-1"}, "reason": {"a customer"}}, "member_missing", "name", "Name is empty",
 			[]string{`value="crm-1"`, `<option value="large" selected>`, `value="a customer"`}},
-		{"no scope", tenant, tenant + "/keys", url.Values{"name": {"server"}, "mode": {"test"}, "reason": {"their server"}}, "member_missing",
-			"scopes", "Scopes is empty", []string{`value="server"`, `<option value="test" selected>`}},
+		{"no scope", tenant, tenant + "/keys", url.Values{"name": {"server"}, "reason": {"their server"}}, "member_missing",
+			"scopes", "Scopes is empty", []string{`value="server"`}},
 	} {
 		got := b.act(b.open(c.page), c.action, c.sent.Get("reason"), c.sent)
 		b.problemShown(got, 400, c.code, c.kept...)

@@ -2,6 +2,7 @@ package http
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/google/uuid"
 
@@ -14,6 +15,7 @@ type refusalsRequest struct {
 	OfTenant
 	Freshness
 	Paging
+	IncludeTest
 	Code    string `query:"code" doc:"A code of a rejection, e.g. feature_not_found."`
 	Feature string `query:"feature" doc:"* is all features without a group of their own: a tenant has at most 1,000 groups."`
 }
@@ -23,7 +25,7 @@ func (s *service) listRefusals(ctx context.Context, in *refusalsRequest) (*liste
 	if err != nil {
 		return nil, err
 	}
-	l := list{"refusals", in.TenantID, in.Code, in.Feature}
+	l := list{"refusals", in.TenantID, in.Code, in.Feature, strconv.FormatBool(in.IncludeTest.IncludeTest)}
 	_, after, err := l.open(in.Cursor)
 	if err != nil {
 		return nil, err
@@ -32,7 +34,7 @@ func (s *service) listRefusals(ctx context.Context, in *refusalsRequest) (*liste
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.Refusals.Refusals(ctx, viewer, refusals.Query{TenantID: tenant, Code: in.Code, Feature: in.Feature, Limit: in.Limit, After: after, Wait: wait})
+	found, err := s.Reads.Refusals.Refusals(ctx, viewer, refusals.Query{TenantID: tenant, Code: in.Code, Feature: in.Feature, Test: in.IncludeTest.IncludeTest, Limit: in.Limit, After: after, Wait: wait})
 	return &listed[refusals.Refusal]{listedFrom(l, found)}, err
 }
 

@@ -77,6 +77,7 @@ type createTenantRequest struct {
 	Body struct {
 		Name          string `json:"name" minLength:"1" maxLength:"200"`
 		Class         string `json:"class" enum:"small,medium,large" doc:"Groups tenants in metrics."`
+		Mode          string `json:"mode,omitempty" enum:"live,test" default:"live" doc:"Fixed: of the tenant and all its keys. The usage of a test tenant is not billed."`
 		DataResidency string `json:"dataResidency,omitempty" minLength:"1" maxLength:"32" pattern:"^[a-z][a-z0-9-]{0,31}$" doc:"Recorded with each event of the tenant. Not given: the region of the deployment." example:"eu-central-1"`
 
 		ExternalIDs []string          `json:"externalIds,omitempty" nullable:"false" maxItems:"16" doc:"The tenant's ids in other systems, each different, of 1 to 255 printable ASCII characters without space. An id belongs to one tenant: one of another is 409." example:"[\"crm-4711\"]"`
@@ -90,7 +91,7 @@ func (s *service) createTenant(ctx context.Context, in *createTenantRequest) (*t
 		return nil, err
 	}
 	t, err := s.Catalogue.CreateTenant(ctx, edge.ExchangeOf(ctx).Request(once), commands.CreateTenant{
-		Name: in.Body.Name, Class: in.Body.Class, DataResidency: in.Body.DataResidency,
+		Name: in.Body.Name, Class: in.Body.Class, Mode: in.Body.Mode, DataResidency: in.Body.DataResidency,
 		ExternalIDs: in.Body.ExternalIDs, Metadata: in.Body.Metadata,
 	})
 	return &tenantAnswer{Body: tenantBody(t)}, err

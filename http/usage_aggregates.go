@@ -23,7 +23,13 @@ type aggregatesRequest struct {
 	TenantID string `query:"tenantId" format:"uuid" doc:"Operator keys name the tenant here; without it they get all tenants of a period. A tenant's key names its tenant already."`
 	Feature  string `query:"feature" doc:"One feature; all without it."`
 	Period   string `query:"period" doc:"2026-05, 2026 or lifetime; all without it. Required for all tenants." example:"2026-05"`
-	Format   string `query:"format" enum:"json,csv" doc:"csv: all figures in one answer, without limit and cursor. The default follows Accept."`
+	IncludeTest
+	Format string `query:"format" enum:"json,csv" doc:"csv: all figures in one answer, without limit and cursor. The default follows Accept."`
+}
+
+// IncludeTest is the parameter of a list of all tenants.
+type IncludeTest struct {
+	IncludeTest bool `query:"includeTest" doc:"Of all tenants: with test tenants, which are left out otherwise. A tenant that is named is always in."`
 }
 
 type aggregatesAnswer struct {
@@ -112,9 +118,9 @@ func (s *service) figuresOfPeriod(in *aggregatesRequest) (figures, error) {
 		return figures{}, problem.New("parameter_invalid", "minPosition, asOfPosition and asOf need a tenantId: each tenant has positions of its own")
 	}
 	return figures{
-		list: list{"aggregates of all tenants", in.Feature, in.Period},
+		list: list{"aggregates of all tenants", in.Feature, in.Period, strconv.FormatBool(in.IncludeTest.IncludeTest)},
 		read: func(ctx context.Context, limit int, after string) (usage.Aggregates, error) {
-			return s.Reads.Usage.OfPeriod(ctx, query.Viewer{Operator: true}, usage.PeriodQuery{PeriodKey: in.Period, Feature: in.Feature, Limit: limit, After: after})
+			return s.Reads.Usage.OfPeriod(ctx, query.Viewer{Operator: true}, usage.PeriodQuery{PeriodKey: in.Period, Feature: in.Feature, Test: in.IncludeTest.IncludeTest, Limit: limit, After: after})
 		},
 	}, nil
 }

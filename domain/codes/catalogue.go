@@ -23,6 +23,7 @@ func tenants() []Code {
 		{"subscription_exists", 409, Request, false, 0, "The tenant has an active subscription", "End that subscription first, or change its plan (PATCH)"},
 		{"subscription_not_found", 404, Request, false, 0, "Subscription not found", "Use an id of GET /tenants/{id}/subscriptions"},
 		{"tenant_id_invalid", 400, Request, false, 0, "The tenantId is invalid", "Send the UUID of a tenant as a string"},
+		{"tenant_is_test", 409, Request, false, 0, "The tenant is a test tenant, which is not billed", "Create a live tenant (POST /tenants) for usage to bill"},
 		{"tenant_not_found", 404, Request | DeadLetter, false, 0, "Tenant not found", "Use an id of GET /tenants"},
 	}
 }

@@ -28,10 +28,14 @@ func newTenantPage() *page {
 			fields: []field{
 				{name: "name", label: "Name"},
 				{name: "class", label: "Class", kind: "select", options: []string{"small", "medium", "large"}, hint: "Groups tenants in metrics."},
+				{name: "mode", label: "Mode", kind: "select", options: []string{"live", "test"}, optional: true, hint: "A test tenant is not billed. It cannot be changed."},
 				{name: "externalId", label: "External id", optional: true, hint: "The tenant's id in another system."},
 			},
 			request: func(_ *visit, f form) (request, error) {
 				body := map[string]any{"name": f.get("name"), "class": f.get("class")}
+				if mode := f.get("mode"); mode != "" {
+					body["mode"] = mode
+				}
 				if id := f.get("externalId"); id != "" {
 					body["externalIds"] = []string{id}
 				}
@@ -148,12 +152,11 @@ func keyActions() []*action {
 		{name: "create-key", path: tenantPath + "/keys", label: "Create a key", who: operator, scopes: admins(), bare: true, secret: true,
 			fields: []field{
 				{name: "name", label: "Name"},
-				{name: "mode", label: "Mode", kind: "select", options: []string{"live", "test"}},
 				{name: "scopes", label: "Scopes", kind: "checkboxes", options: []string{"usage:write", "usage:backfill", "usage:read", "entitlements:read", "entitlements:reserve", "events:read", "webhooks:manage"}},
 			},
 			request: func(v *visit, f form) (request, error) {
 				return request{Method: http.MethodPost, Path: api("tenants", v.param("tenantId"), "api-keys"),
-					Body: map[string]any{"name": f.get("name"), "mode": f.get("mode"), "scopes": f.all("scopes")}}, nil
+					Body: map[string]any{"name": f.get("name"), "scopes": f.all("scopes")}}, nil
 			}},
 		{name: "rotate-key", path: tenantPath + "/keys/{keyId}/rotate", label: "Rotate", who: operator, scopes: admins(), bare: true, secret: true,
 			fields: []field{{name: "overlapSeconds", label: "Overlap in seconds", kind: "number", hint: "How long the old key goes on; 0 ends it at once."}},

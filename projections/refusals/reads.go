@@ -28,6 +28,7 @@ type Refusal struct {
 type Query struct {
 	TenantID      *uuid.UUID // nil: all tenants, of an operator
 	Code, Feature string
+	Test          bool // with test tenants, if all are selected
 	Limit         int
 	After         string
 	Wait          query.Wait
@@ -43,6 +44,7 @@ WHERE r.generation IN (SELECT generation FROM live)
   AND r.generation = (SELECT live.generation FROM live WHERE live.tenant_id IN (r.tenant_id, '00000000-0000-0000-0000-000000000000')
                       ORDER BY live.tenant_id DESC LIMIT 1)
   AND ($1::uuid IS NULL OR r.tenant_id = $1) AND ($2 = '' OR r.code = $2) AND ($3 = '' OR r.feature = $3)
+  AND ($9::boolean OR $1 IS NOT NULL OR r.tenant_id NOT IN (SELECT t.id FROM tenants t WHERE t.mode = 'test'))
   AND ($4::timestamptz IS NULL OR r.last_at < $4 OR r.last_at = $4 AND (r.tenant_id, r.code, r.feature) > ($5::uuid, $6, $7))
 ORDER BY r.last_at DESC, r.tenant_id, r.code, r.feature
 LIMIT $8`
@@ -64,7 +66,7 @@ func (r *Reads) Refusals(ctx context.Context, v query.Viewer, q Query) (query.Pa
 		return page, nil
 	}
 	limit := query.PageSize(q.Limit)
-	args := append([]any{q.TenantID, q.Code, q.Feature}, append(after, limit+1)...)
+	args := append([]any{q.TenantID, q.Code, q.Feature}, append(after, limit+1, q.Test)...)
 	err = r.For(q.Wait).Snapshot(ctx, v, query.New(readRefusals, args, query.Each(func(rows pgx.Rows) error {
 		one, err := scanRefusal(rows)
 		page.Data = append(page.Data, one)

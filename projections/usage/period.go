@@ -17,6 +17,7 @@ import (
 type PeriodQuery struct {
 	PeriodKey string
 	Feature   string
+	Test      bool // with test tenants
 	Limit     int
 	After     string
 }
@@ -42,13 +43,13 @@ own AS MATERIALIZED (
 const readPeriod = periodGenerations + `,
 many AS MATERIALIZED (
   SELECT a.* FROM usage_aggregates a
-  WHERE a.generation = (SELECT generation FROM common) AND a.period_key = $1 AND a.tenant_id NOT IN (SELECT tenant_id FROM own)
+  WHERE a.generation = (SELECT generation FROM common) AND a.period_key = $1 AND a.tenant_id NOT IN (SELECT tenant_id FROM own)` + ofBilled + `
     AND (a.tenant_id, a.feature, a.subscription_id) > ($3::uuid, $4::text, $5::uuid)
   ORDER BY a.tenant_id, a.feature, a.subscription_id LIMIT $6),
 few AS (
   SELECT a.* FROM own CROSS JOIN LATERAL (
     SELECT a.* FROM usage_aggregates a
-    WHERE a.generation = own.generation AND a.period_key = $1 AND a.tenant_id = own.tenant_id
+    WHERE a.generation = own.generation AND a.period_key = $1 AND a.tenant_id = own.tenant_id` + ofBilled + `
       AND (a.tenant_id, a.feature, a.subscription_id) > ($3::uuid, $4::text, $5::uuid)
     ORDER BY a.tenant_id, a.feature, a.subscription_id LIMIT $6) a` + ownOfPage + periodColumns + `
 ORDER BY a.tenant_id, a.feature, a.subscription_id
@@ -58,17 +59,20 @@ LIMIT $6`
 const readPeriodOfFeature = periodGenerations + `,
 many AS MATERIALIZED (
   SELECT a.* FROM usage_aggregates a
-  WHERE a.generation = (SELECT generation FROM common) AND a.period_key = $1 AND a.tenant_id NOT IN (SELECT tenant_id FROM own)
+  WHERE a.generation = (SELECT generation FROM common) AND a.period_key = $1 AND a.tenant_id NOT IN (SELECT tenant_id FROM own)` + ofBilled + `
     AND a.feature = $4::text AND (a.tenant_id, a.subscription_id) > ($3::uuid, $5::uuid)
   ORDER BY a.tenant_id, a.subscription_id LIMIT $6),
 few AS (
   SELECT a.* FROM own CROSS JOIN LATERAL (
     SELECT a.* FROM usage_aggregates a
-    WHERE a.generation = own.generation AND a.period_key = $1 AND a.tenant_id = own.tenant_id
+    WHERE a.generation = own.generation AND a.period_key = $1 AND a.tenant_id = own.tenant_id` + ofBilled + `
       AND a.feature = $4::text AND (a.tenant_id, a.subscription_id) > ($3::uuid, $5::uuid)
     ORDER BY a.tenant_id, a.subscription_id LIMIT $6) a` + ownOfPage + periodColumns + `
 ORDER BY a.tenant_id, a.subscription_id
 LIMIT $6`
+
+// Test tenants are left out unless $7.
+const ofBilled = ` AND ($7::boolean OR a.tenant_id NOT IN (SELECT t.id FROM tenants t WHERE t.mode = 'test'))`
 
 const ownOfPage = `
   WHERE own.tenant_id <= coalesce((SELECT m.tenant_id FROM many m ORDER BY m.tenant_id OFFSET $6 - 1 LIMIT 1), 'ffffffff-ffff-ffff-ffff-ffffffffffff'))`
@@ -111,7 +115,7 @@ func (r *Reads) OfPeriod(ctx context.Context, v query.Viewer, q PeriodQuery) (Ag
 	var gone bool
 	err = r.For(query.Wait{}).Snapshot(ctx, v,
 		query.New(readPeriodFlip, []any{q.PeriodKey, after.flip, events.Partitions}, query.Each(func(rows pgx.Rows) error { return rows.Scan(&flip, &gone) })),
-		query.New(sql, []any{q.PeriodKey, after.flip, after.tenant, after.feature, after.subscription, q.Limit + 1}, query.Each(func(rows pgx.Rows) error {
+		query.New(sql, []any{q.PeriodKey, after.flip, after.tenant, after.feature, after.subscription, q.Limit + 1, q.Test}, query.Each(func(rows pgx.Rows) error {
 			a, err := scanAggregate(rows)
 			page.Data = append(page.Data, a)
 			return err

@@ -37,7 +37,7 @@ type KeysCreate struct {
 	KeyOwner
 	Name      string     `required:"" placeholder:"TEXT" help:"The key's purpose."`
 	Scopes    []string   `name:"scope" required:"" placeholder:"SCOPE" help:"Of a tenant key: ${tenant_scopes}. Of an operator key: ${operator_scopes}."`
-	Mode      string     `enum:"live,test" default:"live" placeholder:"MODE" help:"live or test (default live); operator keys have none."`
+	Mode      string     `enum:",live,test" default:"" placeholder:"MODE" help:"live or test: that of the tenant, and by default it. Operator keys have none."`
 	ExpiresAt *time.Time `placeholder:"TIME" help:"When it ends by itself, RFC 3339."`
 	Once
 	Because

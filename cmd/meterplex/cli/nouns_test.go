@@ -16,6 +16,8 @@ func TestRequests(t *testing.T) {
 	requireRequests(t, []sentRequest{
 		{"tenants create Acme --class large", `POST /api/v1/tenants {"class":"large","name":"Acme"}`},
 		{"tenants update t1 --status SUSPENDED", `PATCH /api/v1/tenants/t1 {"status":"SUSPENDED"}`},
+		{"tenants create Acme --mode test", `POST /api/v1/tenants {"class":"small","mode":"test","name":"Acme"}`},
+		{"usage aggregates --period 2026-05 --include-test", `GET /api/v1/usage/aggregates?includeTest=true&limit=1000&period=2026-05 `},
 		{"tenants create Acme --data-residency eu-central-1", `POST /api/v1/tenants {"class":"small","dataResidency":"eu-central-1","name":"Acme"}`},
 		{"tenants update t1 --data-residency us-east-1", `PATCH /api/v1/tenants/t1 {"dataResidency":"us-east-1"}`},
 		{"tenants create Acme --external-id crm,4711 --external-id b --metadata a=b=c;d --metadata e=", `POST /api/v1/tenants {"class":"small","externalIds":["crm,4711","b"],"metadata":{"a":"b=c;d","e":""},"name":"Acme"}`},
@@ -25,7 +27,7 @@ func TestRequests(t *testing.T) {
 		{"tenants list --q 50%_a --limit 5", `GET /api/v1/tenants?limit=5&q=50%25_a `}, {"tenants list --query Acme", `GET /api/v1/tenants?limit=1000&q=Acme `},
 		{"projections promote r1 --reason r --if-match a.b --yes", `POST /api/v1/rebuilds/r1/promote {"reason":"r"}`},
 		{"tenants show a/b", `GET /api/v1/tenants/a%2Fb `},
-		{"keys create --tenant t1 --name n --scope usage:write,usage:read", `POST /api/v1/tenants/t1/api-keys {"name":"n","scopes":["usage:write","usage:read"],"mode":"live"}`},
+		{"keys create --tenant t1 --name n --scope usage:write,usage:read", `POST /api/v1/tenants/t1/api-keys {"name":"n","scopes":["usage:write","usage:read"]}`},
 		{"keys create --operator --name n --scope admin --expires-at 2026-05-04T10:00:00Z", `POST /api/v1/operator-keys {"name":"n","scopes":["admin"],"expiresAt":"2026-05-04T10:00:00Z"}`},
 		{"keys rotate k1 --tenant t1 --overlap 90m", `POST /api/v1/tenants/t1/api-keys/k1/rotate {"overlapSeconds":5400}`},
 		{"keys revoke k1 --operator", `DELETE /api/v1/operator-keys/k1 `},

@@ -44,6 +44,8 @@ type TenantsCreate struct {
 	Name  string `arg:"" help:"Its name."`
 	Class string `enum:"small,medium,large" default:"small" placeholder:"CLASS" help:"small, medium or large (default small)."`
 
+	Mode string `enum:"live,test" default:"live" placeholder:"MODE" help:"live, or test: it is not billed, and its keys are mp_test_… (default live). It cannot be changed."`
+
 	DataResidency string `placeholder:"REGION" help:"Where its data is to be, e.g. eu-central-1. Not given: the service's METERPLEX_REGION."`
 
 	ExternalID []string          `sep:"none" placeholder:"ID" help:"Its id in another system; repeat the flag for more, at most 16. No two tenants share one."`
@@ -55,6 +57,9 @@ type TenantsCreate struct {
 // Run prints the tenant with its id.
 func (c *TenantsCreate) Run(a *app) error {
 	body := map[string]any{"name": c.Name, "class": c.Class}
+	if c.Mode != "live" {
+		body["mode"] = c.Mode
+	}
 	if c.DataResidency != "" {
 		body["dataResidency"] = c.DataResidency
 	}
@@ -77,7 +82,7 @@ type TenantsList struct {
 
 // Run prints the rows.
 func (c *TenantsList) Run(a *app) error {
-	columns := []string{"id", "name", "class", "status", "createdAt", "externalIds"}
+	columns := []string{"id", "name", "class", "mode", "status", "createdAt", "externalIds"}
 	params := url.Values{}
 	if c.ExternalID != "" {
 		params.Set("externalId", c.ExternalID)

@@ -115,6 +115,7 @@ type UsageAggregates struct {
 	Feature  string `placeholder:"KEY" help:"Of one feature."`
 	Period   string `placeholder:"PERIOD" help:"Of one period: 2026-05, 2026 or lifetime. Required for all tenants."`
 	TenantID string `placeholder:"ID" aliases:"tenant" help:"Of this tenant. Without it, an operator key gets the figures of all tenants."`
+	Test     bool   `name:"include-test" help:"Of all tenants: with test tenants."`
 	KnownAt
 	Fresh
 }
@@ -132,6 +133,9 @@ func (UsageAggregates) Help() string {
 // Run prints the rows.
 func (c *UsageAggregates) Run(a *app) error {
 	q := c.KnownAt.add(url.Values{"feature": {c.Feature}, "period": {c.Period}, "tenantId": {c.TenantID}, "limit": {figuresPage}})
+	if c.Test {
+		q.Set("includeTest", "true")
+	}
 	return c.figures(a, "/usage/aggregates", q, "feature", "periodKey", "amount", "eventCount", "lastEventAt", "subscriptionId")
 }
 
@@ -178,11 +182,15 @@ type UsageRefusals struct {
 	Code     string `placeholder:"CODE" help:"Of one code, e.g. feature_not_found."`
 	Feature  string `placeholder:"KEY" help:"Of one feature."`
 	TenantID string `placeholder:"ID" aliases:"tenant" help:"Of this tenant. Without it, an operator key gets those of all tenants."`
+	Test     bool   `name:"include-test" help:"Of all tenants: with test tenants."`
 	Limit
 }
 
 // Run prints the rows.
 func (c *UsageRefusals) Run(a *app) error {
 	q := url.Values{"code": {c.Code}, "feature": {c.Feature}, "tenantId": {c.TenantID}}
+	if c.Test {
+		q.Set("includeTest", "true")
+	}
 	return a.list("/usage/refusals", q, c.Limit.Limit, "last", "tenantId", "code", "feature", "count", "first")
 }

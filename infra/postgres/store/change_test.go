@@ -39,7 +39,7 @@ func TestP1_AChangeWhoseCommitHadNoAnswerIsMadeOnce(t *testing.T) {
 // A reader sees the old state while a change commits, and never after the change is answered.
 func TestCachedStateIsDroppedAfterTheCommit(t *testing.T) {
 	s, _, _, database := openStore(t)
-	tenant := domain.Tenant{ID: uuid.Must(uuid.NewV7()), Name: "A", Class: "small", Status: domain.TenantActive, DataResidency: "eu", CreatedAt: time.Now(), LateUsage: events.LateUsageReject}
+	tenant := domain.Tenant{ID: uuid.Must(uuid.NewV7()), Name: "A", Class: "small", Status: domain.TenantActive, Mode: domain.ModeLive, DataResidency: "eu", CreatedAt: time.Now(), LateUsage: events.LateUsageReject}
 	secret := [32]byte{1}
 	save := func(key bool) error {
 		return s.ChangeCatalogue(context.Background(), tenant.ID, func(tx commands.CatalogueTx) error {
