@@ -164,6 +164,9 @@ func plantsInFigures() []planted {
  last_event_at
  FROM usage_aggregates` + one("usage_aggregates") +
 			` ON CONFLICT (generation, tenant_id, feature, period_key, position, subscription_id) DO UPDATE SET amount = excluded.amount`},
+		{check: "P5 usage_refusals equals the sum of the log up to its checkpoint",
+			sql: `INSERT INTO usage_refusals (generation, partition, tenant_id, code, feature, count, first_at, last_at, samples)
+ SELECT 1, {p}, tenant_id, 'planted', '', 1, now(), now(), '[]' FROM usage_aggregates WHERE generation = 1 AND partition = {p} LIMIT 1`},
 		{check: letters, sql: `UPDATE dead_letter_events SET status = 'RESOLVED'` + letter},
 		{check: letters, sql: `UPDATE dead_letter_counts SET failed = failed + 1 WHERE generation = 1 AND partition = {p} AND slot = -1`},
 		{check: "P5 each projection has one live generation for all tenants",

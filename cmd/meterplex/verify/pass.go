@@ -136,6 +136,7 @@ type pass struct {
 	pushEnds     pushEnds
 	priceOf      map[priceVersion]*priceTerms // of the log
 	letterStates letterStates
+	refused      refusedUsage
 	conflicts    []conflict
 	content      content // of the present row, to reuse the memory
 }
@@ -204,6 +205,7 @@ func (x *pass) begin() {
 	x.verdict = newVerdicts(x.checkpointOf(events.GroupValidator))
 	x.figures = newFigureSums(x.checkpointOf(events.GroupAggregator), x.checkpointOf(events.GroupEntitlements), x.checkpointOf(events.GroupSeries))
 	x.letterStates = newLetterStates(x.checkpointOf(events.GroupDeadLetter))
+	x.refused = newRefusedUsage(x.checkpointOf(events.GroupRefusals))
 }
 
 const passSQL = `SELECT ` + rowColumns + ` FROM event_log_rows WHERE partition = $1 ORDER BY position`
