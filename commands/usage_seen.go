@@ -27,7 +27,7 @@ type UsageSeen struct {
 	tenants map[uuid.UUID]*seenOfTenant
 }
 
-// seenOfTenant is what a tenant sent since the last write.
+// seenOfTenant counts the events of a tenant since the last write.
 type seenOfTenant struct {
 	duplicates events.Duplicates
 	refusals   events.Refusals

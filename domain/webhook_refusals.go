@@ -10,7 +10,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// RefusalNotice is the data of a webhook's event of the type usage.refused: what an event of refusals counts for one group.
+// RefusalNotice is the data of a webhook's event of the type usage.refused: one group of an event of refusals, with its samples.
 type RefusalNotice struct {
 	events.RefusalGroup
 	From    time.Time           `json:"from"`
