@@ -144,9 +144,9 @@ func TestListFollowsPages(t *testing.T) {
 	}))
 	defer s.Close()
 	for format, want := range map[string]string{
-		"csv":    "id,name,class,status,createdAt,externalIds\n1,\"'=a,\"\"b\"\"\",,,,\n2,,,,,\n3,c\x1b,,,,\n",
+		"csv":    "id,name,class,mode,status,createdAt,externalIds\n1,\"'=a,\"\"b\"\"\",,,,,\n2,,,,,,\n3,c\x1b,,,,,\n",
 		"ndjson": "{\"id\":\"1\",\"name\":\"=a,\\\"b\\\"\"}\n{\"id\":\"2\",\"name\":null}\n{\"id\":\"3\",\"name\":\"c\\u001b\",\"limit\":9007199254740993}\n",
-		"table":  "id  name    class  status  createdAt  externalIds\n1   =a,\"b\"  -      -       -          -\n2   -       -      -       -          -\n3   c\uFFFD      -      -       -          -\n",
+		"table":  "id  name    class  mode  status  createdAt  externalIds\n1   =a,\"b\"  -      -     -       -          -\n2   -       -      -     -       -          -\n3   c\uFFFD      -      -     -       -          -\n",
 	} {
 		if code, out, errs := newConsole(t, &fakeService{url: s.URL}).run("tenants", "list", "-o", format); code != exitYes || out != want {
 			t.Errorf("%s: exit code %d\n%q\n%q\n%s", format, code, out, want, errs)

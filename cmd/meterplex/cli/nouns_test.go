@@ -17,7 +17,6 @@ func TestRequests(t *testing.T) {
 		{"tenants create Acme --class large", `POST /api/v1/tenants {"class":"large","name":"Acme"}`},
 		{"tenants update t1 --status SUSPENDED", `PATCH /api/v1/tenants/t1 {"status":"SUSPENDED"}`},
 		{"tenants create Acme --mode test", `POST /api/v1/tenants {"class":"small","mode":"test","name":"Acme"}`},
-		{"usage aggregates --period 2026-05 --include-test", `GET /api/v1/usage/aggregates?includeTest=true&limit=1000&period=2026-05 `},
 		{"tenants create Acme --data-residency eu-central-1", `POST /api/v1/tenants {"class":"small","dataResidency":"eu-central-1","name":"Acme"}`},
 		{"tenants update t1 --data-residency us-east-1", `PATCH /api/v1/tenants/t1 {"dataResidency":"us-east-1"}`},
 		{"tenants create Acme --external-id crm,4711 --external-id b --metadata a=b=c;d --metadata e=", `POST /api/v1/tenants {"class":"small","externalIds":["crm,4711","b"],"metadata":{"a":"b=c;d","e":""},"name":"Acme"}`},

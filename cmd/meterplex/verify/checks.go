@@ -8,13 +8,13 @@ import (
 
 // report holds the result of each check, one for each line of the output.
 type report struct {
-	positions, logOrder, placement, dedupeKeys, payloadHashes, headCounters, checkpointBounds, unchanged                                            *tally
-	verdicts, verdictContents, usageAggregates, usageByGrant, runningTotals, entitlementUsage, usageSeries, refusals, consumedVerdicts, deadLetters *tally
-	correctedUsage, quotaAccounts, quotaGrants, reservationLives, reservations, thresholdCrossings                                                  *tally
-	frozenFigures, frozenSums, frozenCharges, adjustments, adjustmentStates, closedPeriods, pushes                                                  *tally
-	pushFailures, prices, webhooks, offboardings                                                                                                    *tally
-	relayLeases, liveGenerations, rowSecurity, roleRights, idleSessions                                                                             *tally
-	topicEvents, recordBytes, publishOrder                                                                                                          *tally
+	positions, logOrder, placement, dedupeKeys, payloadHashes, headCounters, checkpointBounds, unchanged                                                 *tally
+	verdicts, verdictContents, usageAggregates, usageByGrant, runningTotals, entitlementUsage, usageSeries, usageRefusals, consumedVerdicts, deadLetters *tally
+	correctedUsage, quotaAccounts, quotaGrants, reservationLives, reservations, thresholdCrossings                                                       *tally
+	frozenFigures, frozenSums, frozenCharges, adjustments, adjustmentStates, closedPeriods, pushes                                                       *tally
+	pushFailures, prices, webhooks, offboardings                                                                                                         *tally
+	relayLeases, liveGenerations, rowSecurity, roleRights, idleSessions                                                                                  *tally
+	topicEvents, recordBytes, publishOrder                                                                                                               *tally
 
 	all []*tally
 }
@@ -64,7 +64,7 @@ func newReport() *report {
 		{&r.runningTotals, perPartition, "P12 running totals equal the sums of the log up to their positions", "totals", steps{end: (*pass).endTotals, compare: (*pass).compareTotals}}, // rows: a step of usageAggregates
 		{&r.entitlementUsage, perPartition, "P5 entitlement_usage equals the sum of the log up to its checkpoint", "rows", steps{compare: (*pass).compareUsed}},
 		{&r.usageSeries, perPartition, "P5 usage_series equals the sum of the log up to its checkpoint, hour by hour", "hours", steps{compare: (*pass).compareHours}},
-		{&r.refusals, perPartition, "P5 usage_refusals equals the sum of the log up to its checkpoint", "groups", steps{row: (*pass).addRefused, compare: (*pass).compareRefused}},
+		{&r.usageRefusals, perPartition, "P5 usage_refusals equals the sum of the log up to its checkpoint", "groups", steps{row: (*pass).addRefused, compare: (*pass).compareRefused}},
 		{&r.correctedUsage, perPartition, "P5 each correction is counted once, by its target, and none after a retraction", "corrections", steps{row: (*pass).addCorrected, compare: (*pass).compareCorrected}},
 		{&r.quotaAccounts, perPartition, "P7 quota_accounts equal the grants, the verdicts and the reservations in the log", "accounts", steps{row: (*pass).addAccount, compare: (*pass).compareAccounts}},
 		{&r.quotaGrants, perPartition, "P7 no grant passes a HARD limit, and each records its account", "grants", steps{}}, // a step of quotaAccounts

@@ -48,7 +48,7 @@ func (x *pass) addRefused(r *row, _ *content, _ error) {
 		}
 	}
 	if err := json.Unmarshal(r.body, &seen); err != nil {
-		x.refusals.fault("%s cannot be read: %v", x.at(r.position), err)
+		x.usageRefusals.fault("%s cannot be read: %v", x.at(r.position), err)
 		return
 	}
 	for _, g := range seen.Groups {
@@ -68,10 +68,10 @@ const refusalsSQL = `SELECT tenant_id, code, feature, count FROM usage_refusals 
 
 func (x *pass) compareRefused(ctx context.Context, tx pgx.Tx) error {
 	if x.refused.failed {
-		x.refusals.incomplete(errors.New("usage_refusals could not fold an event: it is not compared"))
+		x.usageRefusals.incomplete(errors.New("usage_refusals could not fold an event: it is not compared"))
 		return nil
 	}
-	all, err := x.candidates(ctx, tx, x.refusals, "usage_refusals", events.GroupRefusals)
+	all, err := x.candidates(ctx, tx, x.usageRefusals, "usage_refusals", events.GroupRefusals)
 	if err != nil {
 		return fmt.Errorf("read generations: %w", err)
 	}
@@ -80,10 +80,10 @@ func (x *pass) compareRefused(ctx context.Context, tx pgx.Tx) error {
 		var key refusedGroup
 		var count int64
 		err := each(ctx, tx, refusalsSQL, []any{g.number, x.p}, []any{&key.tenant, &key.code, &key.feature, &count}, func() error {
-			x.refusals.n++
+			x.usageRefusals.n++
 			found[key] = true
 			want := x.refused.counts[key]
-			x.refusals.expect(count == want || g.replacedBy(figure{tenant: key.tenant}) != 0, "generation %d counts %d events of %s refused as %s for %q, the log %d", g.number, count, key.tenant, key.code, key.feature, want)
+			x.usageRefusals.expect(count == want || g.replacedBy(figure{tenant: key.tenant}) != 0, "generation %d counts %d events of %s refused as %s for %q, the log %d", g.number, count, key.tenant, key.code, key.feature, want)
 			return nil
 		})
 		if err != nil {
@@ -91,7 +91,7 @@ func (x *pass) compareRefused(ctx context.Context, tx pgx.Tx) error {
 		}
 		for key, n := range x.refused.counts {
 			of := figure{tenant: key.tenant}
-			x.refusals.expect(found[key] || !g.has(of) || g.replacedBy(of) != 0, "generation %d has no group of %s refused as %s for %q; the log has %d events", g.number, key.tenant, key.code, key.feature, n)
+			x.usageRefusals.expect(found[key] || !g.has(of) || g.replacedBy(of) != 0, "generation %d has no group of %s refused as %s for %q; the log has %d events", g.number, key.tenant, key.code, key.feature, n)
 		}
 	}
 	return nil
