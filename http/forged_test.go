@@ -74,11 +74,11 @@ func cursorLists(p *account, head, month string) map[string][]string {
 	return map[string][]string{
 		"/usage/aggregates?":                                             {"aggregates", p.id, "", "", "", ""},
 		"/usage/aggregates?asOfPosition=" + head:                         {"aggregates", p.id, "", "", head, ""},
-		"/usage/aggregates?operator=&period=" + month:                    {"aggregates of all tenants", "", month, "false"},
+		"/usage/aggregates?operator=&period=" + month:                    {"aggregates of all tenants", "", month, ""},
 		"/usage/events?":                                                 {"usage events", p.id, "", "", "", ""},
 		"/usage/aggregates/explain?feature=api_calls&periodKey=" + month: {"explain", p.id, "api_calls", month, "", "", ""},
 		"/usage/conflicts?":                                              {"conflicts", p.id},
-		"/usage/refusals?":                                               {"refusals", "", "", "", "false"},
+		"/usage/refusals?":                                               {"refusals", "", "", "", ""},
 		"/events?":                                                       {"events", p.id, "", "", "", "", "", ""},
 		"/dead-letters?operator=&":                                       {"dead letters", "", "", "", "", "", "", "", "", "", ""},
 		"/dead-letters/groups?operator=&":                                {"dead letter groups", "", "", "", "", "", "", "", "", "", ""},

@@ -2,7 +2,6 @@ package http
 
 import (
 	"context"
-	"strconv"
 
 	"github.com/google/uuid"
 
@@ -25,7 +24,7 @@ func (s *service) listRefusals(ctx context.Context, in *refusalsRequest) (*liste
 	if err != nil {
 		return nil, err
 	}
-	l := list{"refusals", in.TenantID, in.Code, in.Feature, strconv.FormatBool(in.IncludeTest.IncludeTest)}
+	l := list{"refusals", in.TenantID, in.Code, in.Feature, in.IncludeTest.IncludeTest}
 	_, after, err := l.open(in.Cursor)
 	if err != nil {
 		return nil, err
@@ -34,7 +33,7 @@ func (s *service) listRefusals(ctx context.Context, in *refusalsRequest) (*liste
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.Refusals.Refusals(ctx, viewer, refusals.Query{TenantID: tenant, Code: in.Code, Feature: in.Feature, Test: in.IncludeTest.IncludeTest, Limit: in.Limit, After: after, Wait: wait})
+	found, err := s.Reads.Refusals.Refusals(ctx, viewer, refusals.Query{TenantID: tenant, Code: in.Code, Feature: in.Feature, Test: in.IncludeTest.IncludeTest == "true", Limit: in.Limit, After: after, Wait: wait})
 	return &listed[refusals.Refusal]{listedFrom(l, found)}, err
 }
 

@@ -29,7 +29,7 @@ type aggregatesRequest struct {
 
 // IncludeTest is the parameter of a list of all tenants.
 type IncludeTest struct {
-	IncludeTest bool `query:"includeTest" doc:"Of all tenants: with test tenants, which are left out otherwise. A tenant that is named is always in."`
+	IncludeTest string `query:"includeTest" enum:"true,false" doc:"Of all tenants: with test tenants, which are left out otherwise. A tenant that is named is always in."`
 }
 
 type aggregatesAnswer struct {
@@ -118,9 +118,9 @@ func (s *service) figuresOfPeriod(in *aggregatesRequest) (figures, error) {
 		return figures{}, problem.New("parameter_invalid", "minPosition, asOfPosition and asOf need a tenantId: each tenant has positions of its own")
 	}
 	return figures{
-		list: list{"aggregates of all tenants", in.Feature, in.Period, strconv.FormatBool(in.IncludeTest.IncludeTest)},
+		list: list{"aggregates of all tenants", in.Feature, in.Period, in.IncludeTest.IncludeTest},
 		read: func(ctx context.Context, limit int, after string) (usage.Aggregates, error) {
-			return s.Reads.Usage.OfPeriod(ctx, query.Viewer{Operator: true}, usage.PeriodQuery{PeriodKey: in.Period, Feature: in.Feature, Test: in.IncludeTest.IncludeTest, Limit: limit, After: after})
+			return s.Reads.Usage.OfPeriod(ctx, query.Viewer{Operator: true}, usage.PeriodQuery{PeriodKey: in.Period, Feature: in.Feature, Test: in.IncludeTest.IncludeTest == "true", Limit: limit, After: after})
 		},
 	}, nil
 }
