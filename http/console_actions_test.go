@@ -42,7 +42,7 @@ func consoleActions() []consoleAction {
 		{consoleTenant + "/suspend", "", "", events.TenantChanged, "SUSPENDED"},
 		{consoleTenant + "/activate", "", "", events.TenantChanged, "ACTIVE"},
 		{consoleTenant + "/subscribe", "", "plan=basic&status=ACTIVE", events.SubscriptionCreated, "basic"},
-		{consoleTenant + "/keys", "", "name=server&mode=live&scopes=usage:write&scopes=usage:read", events.APIKeyCreated, liveSecret},
+		{consoleTenant + "/keys", "", "name=server&scopes=usage:write&scopes=usage:read", events.APIKeyCreated, liveSecret},
 		{consoleTenant + "/keys/{keyId}/rotate", consoleTenant, "overlapSeconds=3600", events.APIKeyRotated, liveSecret},
 		{subscription + "/apply-plan", consoleTenant, "plan=basic", events.SubscriptionChanged, "that of the plan"},
 		{subscription + "/set-status", consoleTenant, "status=TRIALING", events.SubscriptionChanged, "TRIALING"},
