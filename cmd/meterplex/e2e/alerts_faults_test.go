@@ -33,7 +33,7 @@ func (w *alerts) faultsOfFigures() {
 	x := w.used("api_calls", 20)
 	w.ingest(w.front, x, "accepted", events("limited", 3, "calls")...)
 	w.awaitApplied(x, 23)
-	const refused = `meterplex_events_dlq_total{stage="INGESTION",topic="usage.commands"}`
+	const refused = `meterplex_events_ingested_total{verdict="rejected"}`
 	const expires, of = "meterplex_operator_key_expires_seconds", ` WHERE tenant_id = `
 	id := func() map[string]string { return map[string]string{"ID": x.id} }
 	discard := []string{"meterplex dead-letters bulk discard"}
@@ -68,9 +68,13 @@ func (w *alerts) faultsOfFigures() {
 					producer.produce(x.id, []byte(`{"events":5}`))
 				}
 			}, remedies: discard},
-		// The same messages.
-		&alertFault{alert: "MeterplexFailedDeadLetters", shown: above(`meterplex_dead_letters{status="FAILED"}`, 10), words: id,
-			remedies: discard},
+		&alertFault{alert: "MeterplexFailedDeadLetters", shown: above(`meterplex_dead_letters{status="FAILED",stage="VALIDATION"}`, 10),
+			breaks: func() {
+				w.run(`INSERT INTO dead_letter_events (generation, id, partition, tenant_id, stage, status, code, reason, producer_event_id,
+ feature, source_position, topic, retry_count, first_failed_at, last_failed_at)
+ SELECT 1, gen_random_uuid(), 0, '` + x.id + `', 'VALIDATION', 'FAILED', 'waits', '', 'e', 'f', 1, 't', 0, now(), now() FROM generate_series(1, 11)`)
+			},
+			mends: func() { w.run(`DELETE FROM dead_letter_events WHERE code = 'waits' AND tenant_id = '` + x.id + `'`) }},
 		&alertFault{alert: "MeterplexOperatorKeyExpires", shown: below(expires, 14*86400),
 			over: func(_, now *feed.Scrape) bool { return len(now.Metric(expires)) == 0 },
 			breaks: func() {
