@@ -4,5 +4,3 @@ INSERT INTO required_migrations VALUES (54, 'they would close periods of test te
 
 -- The mode of a tenant, fixed at its creation. All tenants of before are live.
 ALTER TABLE tenants ADD COLUMN mode text COLLATE "C" NOT NULL DEFAULT 'live' CHECK (mode IN ('live', 'test'));
--- Figures of all tenants leave out the test tenants, which are few.
-CREATE INDEX tenants_test ON tenants (id) WHERE mode = 'test';
