@@ -1,4 +1,4 @@
-// Command clients sends an event by the client that oapi-codegen generates, and reads its receipt.
+// Command clients sends an event by the client that oapi-codegen generates, reads its receipt, pages through a list, and reads an error.
 package main
 
 import (
@@ -30,6 +30,23 @@ func main() {
 	must(err)
 	if r := receipt.JSON200; r == nil || r.Recorded.Position != *verdict.JSON202.Events[0].Position {
 		panic(string(receipt.Body))
+	}
+	read, one := 0, int64(1)
+	for params := (api.ListUsageEventsParams{Limit: &one}); ; {
+		page, err := c.ListUsageEventsWithResponse(ctx, &params)
+		must(err)
+		if page.JSON200 == nil {
+			panic(string(page.Body))
+		}
+		read += len(page.JSON200.Data)
+		if params.Cursor = page.JSON200.NextCursor; params.Cursor == nil {
+			break
+		}
+	}
+	missing, err := c.GetReceiptWithResponse(ctx, "go-9", nil)
+	must(err)
+	if p := missing.ApplicationproblemJSON404; read < 1 || p == nil || p.Code != "not_found" {
+		panic(fmt.Sprint(read, string(missing.Body)))
 	}
 	fmt.Println("round trip")
 }
