@@ -44,15 +44,6 @@ func (b *browser) link(page answer, begins string) string {
 	return ""
 }
 
-// refuses fails unless an address shows a problem of its own.
-func (b *browser) refuses(path string, status int, code string) {
-	b.Helper()
-	if page := b.open(path); page.status != status || !strings.Contains(string(page.body), "#problem-"+code) ||
-		!strings.Contains(string(page.body), "Trace <code>") {
-		b.Errorf("%s gives %d instead of %d %s:\n%s", path, page.status, status, code, page.body)
-	}
-}
-
 func storage(id string, amount int64) map[string]any {
 	return event(id, map[string]any{"feature": "storage", "amount": amount})
 }
@@ -92,14 +83,6 @@ func TestConsole_AFigureLeadsToItsEventsAndReceipts(t *testing.T) {
 	}
 	all := w.signIn(bootstrap).open("/console/usage?period=lifetime")
 	w.signIn(bootstrap).shows(all, "Figures of all tenants", a.id, huge)
-}
-
-// next is the address of the next page of a list; "" on the last.
-func (b *browser) next(page answer) string {
-	if next := regexp.MustCompile(`rel="next" href="([^"]*)"`).FindSubmatch(page.body); next != nil {
-		return html.UnescapeString(string(next[1]))
-	}
-	return ""
 }
 
 // Two moments are compared with exact differences, and files are those of the API, in which a cell that a spreadsheet would execute is

@@ -46,6 +46,7 @@ func TestRefusalsReachClientsThatSendBeforeReading(t *testing.T) {
 		size, status      int
 	}{
 		{"usage/events", json, a.key, 5 << 20, 413}, {"usage/events", json, a.key, 12 << 20, 413},
+		{"usage/events", json, a.key, 64 << 20, 413}, {"usage/events", json, "none", 64 << 20, 401},
 		{"usage/events", json + "Content-Encoding: gzip\r\n", a.key, 4 << 20, 400}, {"usage/events", text, a.key, 4 << 20, 415},
 		{"usage/events", json, "none", 4 << 20, 401}, {"usage/events", json, a.reader, 4 << 20, 403}, {"nowhere", json, a.key, 4 << 20, 404},
 		{"tenants/x", json, a.key, 4 << 20, 405}, {"usage/events?x=1", json, a.key, 4 << 20, 400},

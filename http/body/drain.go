@@ -2,6 +2,7 @@ package body
 
 import (
 	"io"
+	"math"
 	"net/http"
 	"sync"
 	"time"
@@ -55,31 +56,51 @@ func (b *Reader) arrivesBy(r *http.Request, start time.Time) (end time.Time, ok 
 	return end, true
 }
 
-// maxDrain is how many bytes above the body limit are still read from a connection, for drainTime.
+// maxDrain is how many bytes above the body limit are read before an answer, for drainTime. More are read after it, for lateDrainTime.
 const (
-	maxDrain  = 16 << 20
-	drainTime = 10 * time.Second
+	maxDrain      = 16 << 20
+	drainTime     = 10 * time.Second
+	lateDrainTime = 30 * time.Second
 )
 
 // Drain reads the rest of a body before its refusal is written. Many clients read no
 // answer before they have sent the whole body: if the connection is closed under them, as
-// net/http does with more than 256 KiB unread, they see only that. drain does not wait
-// for a client that announces far more or waits for 100-continue, nor for a body that is
+// net/http does with more than 256 KiB unread, they see only that. Drain does not wait
+// for a client that waits for 100-continue, nor for a body that is
 // late already. A client that gets a 5xx sends the request again in any case. HTTP/2
 // clients read while they send, and one connection carries hundreds of requests.
-func (b *Reader) Drain(r *http.Request, to http.ResponseWriter, p *problem.Problem) {
+// If the body is far longer, the answer comes first: the caller writes it and then calls after.
+func (b *Reader) Drain(r *http.Request, to http.ResponseWriter, p *problem.Problem) (after func()) {
+	none := func() {}
 	switch {
-	case r.ProtoMajor > 1 || r.Body == nil || r.ContentLength == 0 || r.ContentLength > b.Limit+maxDrain:
-		return
+	case r.ProtoMajor > 1 || r.Body == nil || r.ContentLength == 0:
+		return none
 	case r.Header.Get("Expect") != "" || p.Status == http.StatusRequestTimeout || p.Status >= http.StatusInternalServerError:
-		return
+		return none
 	}
+	if r.ContentLength <= b.Limit+maxDrain && b.discard(r, to, b.Limit+maxDrain, drainTime) < b.Limit+maxDrain || to == nil {
+		return none
+	}
+	control := http.NewResponseController(to)
+	if control.EnableFullDuplex() != nil { // else net/http ends the body when the answer begins
+		return none
+	}
+	return func() {
+		if control.Flush() == nil {
+			b.discard(r, to, math.MaxInt64, lateDrainTime)
+		}
+	}
+}
+
+// discard reads at most n bytes of a body, until within is over or the server shuts down.
+func (b *Reader) discard(r *http.Request, to http.ResponseWriter, n int64, within time.Duration) (read int64) {
 	if to != nil {
 		control := http.NewResponseController(to)
-		_ = control.SetReadDeadline(time.Now().Add(drainTime))
+		_ = control.SetReadDeadline(time.Now().Add(within))
 		defer b.onShutdown(func() { _ = control.SetReadDeadline(time.Now()) })()
 	}
-	_, _ = io.CopyN(io.Discard, r.Body, b.Limit+maxDrain) // the read deadline ends the wait for missing bytes
+	read, _ = io.CopyN(io.Discard, r.Body, n) // the read deadline ends the wait for missing bytes
+	return read
 }
 
 // onShutdown calls end if the server shuts down before over is called.

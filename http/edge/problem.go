@@ -12,7 +12,7 @@ import (
 // Refuse counts and writes a problem. The caller must not have written any of the answer.
 func (e *Edge) Refuse(w http.ResponseWriter, r *http.Request, p *problem.Problem) {
 	if x := ExchangeOf(r.Context()); !x.arrived {
-		e.bodies.Drain(r, x.to, p)
+		defer e.bodies.Drain(r, x.to, p)()
 	}
 	e.Complete(r.Context(), r.URL, p)
 	if e.refusals != nil && e.refusals(w, r, p) {
