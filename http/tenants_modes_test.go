@@ -48,6 +48,15 @@ func TestATestTenantIsNotBilled(t *testing.T) {
 			t.Errorf("%s lists %v", c.path, got)
 		}
 	}
+	if got, err := w.reported("meterplex_reporting", `SELECT string_agg(tenant_id::text, ',') FROM reporting_usage`); err != nil || got != live.id {
+		t.Errorf("reports show %q, %v", got, err)
+	}
+	price := `"periodKey":"lifetime","price":{"currency":"EUR","model":"per_unit","microUnits":1},"feature":"storage"`
+	for asked, want := range map[string]int{"": 1, `,"tenantId":"` + test + `"`: 1} {
+		if got := rowsIn(w.want(200, call{"POST", "/api/v1/prices/evaluate", bootstrap, nil, "{" + price + asked + "}"})); len(got) != want {
+			t.Errorf("evaluate %s: %v", asked, got)
+		}
+	}
 	month := time.Now().UTC().Format("2006-01")
 	w.refused(w.do(call{"GET", fmt.Sprintf("/api/v1/usage/aggregates?period=%s&includeTest=yes", month), bootstrap, nil, nil}), 400, "parameter_invalid")
 }

@@ -47,12 +47,12 @@ type Evaluations struct {
 	By   domain.Price
 }
 
-// Tenants with usage in a period. $2 is a generation, 0: that which is live.
+// Tenants with usage in a period: of all, without test tenants. $2 is a generation, 0: that which is live.
 const readTenantsOfPeriod = `
 SELECT DISTINCT u.tenant_id FROM usage_aggregates u
 WHERE u.period_key = $1 AND ($2::int > 0 OR u.generation IN (SELECT p.generation FROM projection_pointers p WHERE p.live AND p.projection = '` + projections.ProjectionUsage + `'))
   AND u.generation = CASE WHEN $2::int > 0 THEN $2 ELSE live_generation('` + projections.ProjectionUsage + `', u.tenant_id, u.period_key) END
-  AND ($3::uuid = '00000000-0000-0000-0000-000000000000' OR u.tenant_id = $3) AND u.tenant_id > $4 AND ($5 = '' OR u.feature = $5) ORDER BY u.tenant_id LIMIT $6`
+  AND (u.tenant_id = $3 OR $3::uuid = '00000000-0000-0000-0000-000000000000' AND u.tenant_id NOT IN (SELECT t.id FROM tenants t WHERE t.mode = 'test')) AND u.tenant_id > $4 AND ($5 = '' OR u.feature = $5) ORDER BY u.tenant_id LIMIT $6`
 
 const readRebuild = `SELECT generation, state FROM projection_rebuilds WHERE id = $1 AND projection = '` + projections.ProjectionUsage + `'`
 
