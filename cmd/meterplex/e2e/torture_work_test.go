@@ -197,7 +197,7 @@ func (k *backgroundWork) compareKnown(ctx context.Context, rng *rand.Rand, since
 func (k *backgroundWork) decideRebuild(ctx context.Context, rng *rand.Rand) {
 	x := k.x
 	if k.rebuild.ID == "" {
-		projection, ask := projections()[rng.IntN(4)], object{"workers": 1}
+		projection, ask := projections()[rng.IntN(len(projections()))], object{"workers": 1}
 		if rng.IntN(3) == 0 {
 			ask["tenantId"] = x.w.tenants[rng.IntN(len(x.w.tenants))].id
 			if projection == "usage_aggregates" && rng.IntN(2) == 0 {
