@@ -14,7 +14,8 @@ import (
 )
 
 // behindSQL returns the lag of the relay, in positions, and the consumers behind the log. Topics are
-// numbered as in the head rows: 1 raw, 2 validated, 3 dead letters, 5 commands.
+// numbered as in the head rows: 1 raw, 2 validated, 3 dead letters,
+// 4 duplicates, 5 commands.
 const behindSQL = `
 SELECT (SELECT sum(h.position - c.position) FROM log_heads h JOIN relay_cursors c USING (partition))::bigint,
        (SELECT coalesce(string_agg(DISTINCT c.consumer, ' '), '') FROM consumer_checkpoints c JOIN log_heads h USING (partition)
@@ -22,6 +23,7 @@ SELECT (SELECT sum(h.position - c.position) FROM log_heads h JOIN relay_cursors 
            WHEN 'meterplex-usage-validator' THEN h.topic_positions[1]
            WHEN 'meterplex-usage-aggregator' THEN h.topic_positions[2]
            WHEN 'meterplex-dead-letter-handler' THEN h.topic_positions[3]
+           WHEN 'meterplex-usage-refusals' THEN h.topic_positions[4]
            WHEN 'meterplex-command-handler' THEN h.topic_positions[5]
            ELSE h.position END)`
 
