@@ -181,10 +181,10 @@ func describeIngest(op *huma.Operation, types schemas) {
 		Headers:     rateHeaders(),
 		Content:     map[string]*huma.MediaType{mediaJSON: {Schema: types.of(batchVerdict{})}},
 	}
-	op.Responses["422"] = &huma.Response{
-		Description: "By `Prefer: handling=strict`: an event is refused, and no event is recorded. The verdict on the others is `batch_refused`.",
-		Content:     map[string]*huma.MediaType{mediaJSON: {Schema: types.of(batchVerdict{})}},
-	}
+	refused := op.Responses["422"] // a problem, as describe declares it
+	refused.Description = "A batch with `Prefer: handling=strict`: an event is refused, and no event is recorded; the verdict on the others is `batch_refused`. " +
+		"A single CloudEvent that is refused: a problem with the code of its verdict."
+	refused.Content[mediaJSON] = &huma.MediaType{Schema: types.of(batchVerdict{})}
 }
 
 // rateHeaders documents the headers of requests that count events.
