@@ -3,6 +3,7 @@ package rebuild
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -103,7 +104,7 @@ FROM projection_rebuilds r
 WHERE r.projection = ANY ($1::text[])
 ORDER BY r.projection, r.id DESC`
 
-// known lists the projections, with the source and the folds of each.
+// known lists the projections by name, with the source and the folds of each: a page of the list begins behind a name.
 func (r *Reads) known() []ProjectionStatus {
 	var all []ProjectionStatus
 	for _, p := range r.List {
@@ -112,6 +113,7 @@ func (r *Reads) known() []ProjectionStatus {
 			Scoped: []ScopedGeneration{}, Generations: []GenerationStatus{},
 		})
 	}
+	slices.SortFunc(all, func(a, b ProjectionStatus) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 
