@@ -162,7 +162,7 @@ func killPoints() (edits []edit) {
 			`if errors.Join(errs...) == nil { fault.Die("usage.commands: between COMMIT and ack") }`},
 		{"commands/usage_commands.go", "\t\tif err := c.store(ctx, by, class, entries[:n], barred); err != nil {\n",
 			`fault.Die("usage.commands: before the transaction")`},
-		{"http/usage_ingest.go", "\tw.WriteHeader(http.StatusAccepted)\n\t_, _ = w.Write(body) // a client",
+		{"http/usage_ingest.go", "\tw.WriteHeader(status)\n\t_, _ = w.Write(body) // a client",
 			`fault.Die("ingest: before the answer")`},
 		{"http/consume.go", "\tw.WriteHeader(status)\n\t_, _ = w.Write(body) // a client", `fault.Die("limits: before the answer")`},
 	} {
