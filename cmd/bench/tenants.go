@@ -59,7 +59,9 @@ func (a *api) call(ctx context.Context, method, path string, body, into any, hea
 	for i := 0; i+1 < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	resp, err := a.http.Do(req)
+	direct := *a.http
+	direct.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // the key is for this host alone
+	resp, err := direct.Do(req)
 	if err != nil {
 		return fmt.Errorf("call the service: %w", err)
 	}

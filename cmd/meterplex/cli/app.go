@@ -139,7 +139,7 @@ func (a *app) run(args []string) int {
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
-		fmt.Fprintf(a.stderr, "meterplex: %v%s\nRun meterplex --help, or --help after a command.\n", err, portHint(args))
+		fmt.Fprintf(a.stderr, "meterplex: %v%s\nRun meterplex --help, or --help after a command.\n", err, flagHint(args))
 		return exitUnknown
 	}
 	a.flags, a.parser = c.clientFlags, parser
@@ -185,17 +185,19 @@ const firstSteps = `meterplex: expected a command, e.g.
   meterplex --help   list all commands
 `
 
-// portHint names the flag that sets the port, if --port was given.
-func portHint(args []string) string {
+// flagHint names the flag to use instead of --port, or of --url, which earlier releases had.
+func flagHint(args []string) string {
 	for i, arg := range args {
-		name, port, given := strings.Cut(arg, "=")
-		if name != "--port" && name != "-p" {
-			continue
-		}
+		name, value, given := strings.Cut(arg, "=")
 		if !given && i+1 < len(args) {
-			port = args[i+1]
+			value = args[i+1]
 		}
-		return ": the address holds the port: --http-addr 127.0.0.1:" + cmp.Or(port, "8080")
+		switch name {
+		case "--port", "-p":
+			return ": the address holds the port: --http-addr 127.0.0.1:" + cmp.Or(value, "8080")
+		case "--url":
+			return ": nothing was sent. --server is the service's address; the URL of a webhook is an argument: webhooks create URL"
+		}
 	}
 	return ""
 }

@@ -206,7 +206,7 @@ func (p *diffPage) conserved() (bool, string) {
 // ProjectionsEvents shows the events behind keys.
 type ProjectionsEvents struct {
 	ID   string   `arg:"" help:"The rebuild's id."`
-	Keys []string `arg:"" name:"key" help:"TENANT/FEATURE/PERIOD, and /SUBSCRIPTION for one."`
+	Keys []string `arg:"" name:"figure" help:"TENANT/FEATURE/PERIOD, and /SUBSCRIPTION for one."`
 }
 
 // Run prints the events.

@@ -104,7 +104,7 @@ func (c *SystemInstance) Run(a *app) error {
 
 // SystemReady reads GET /readyz of an instance. Container health checks run it with --here --retry-for=0s.
 type SystemReady struct {
-	Here bool `help:"Ask the instance of this machine, by its own settings: METERPLEX_ADMIN_ADDR, else METERPLEX_HTTP_ADDR, and METERPLEX_HTTP_TLS_CERT. Its certificate may be of any name. --url is not used."`
+	Here bool `help:"Ask the instance of this machine, by its own settings: METERPLEX_ADMIN_ADDR, else METERPLEX_HTTP_ADDR, and METERPLEX_HTTP_TLS_CERT. Its certificate may be of any name. --server is not used."`
 }
 
 // Run prints the instance's dependencies; the exit code says whether it is ready.

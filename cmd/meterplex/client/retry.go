@@ -27,7 +27,7 @@ type Unreachable struct {
 }
 
 func (e *Unreachable) Error() string {
-	return fmt.Sprintf("no answer from %s: %v\n  hint: is the service running there? meterplex serve starts it; --url or METERPLEX_URL is its address", e.Base, e.Cause)
+	return fmt.Sprintf("no answer from %s: %v\n  hint: is the service running there? meterplex serve starts it; --server or METERPLEX_URL is its address", e.Base, e.Cause)
 }
 
 func (e *Unreachable) Unwrap() error { return e.Cause }

@@ -10,7 +10,7 @@ import (
 
 // Connection holds the settings of commands that call a running service.
 type Connection struct {
-	URL *string `name:"url" placeholder:"URL" setting:"METERPLEX_URL" help:"Where the service is."`
+	URL *string `name:"server" placeholder:"URL" setting:"METERPLEX_URL" help:"Where the service is."`
 	Key *string `name:"key" placeholder:"KEY" setting:"METERPLEX_KEY" help:"API key or operator key. Other users of this machine can see flags: prefer the variable."`
 }
 
