@@ -16,6 +16,7 @@ import (
 type DemoCmd struct {
 	Rate int           `default:"5" placeholder:"N" help:"Usage events sent each second once the trace is in; 0 for none (default 5)."`
 	For  time.Duration `placeholder:"DURATION" help:"Stop after this time; 0, the default, means never."`
+	Show bool          `name:"show-password" help:"Print the password of the database, too."`
 	config.ServiceFlags
 }
 
@@ -36,7 +37,7 @@ func (c *DemoCmd) Run(a *app) error {
 		return err
 	}
 	d := demo.Demo{
-		Config: cfg, Rate: c.Rate, Length: c.For, Service: a.service, NewClient: a.clientFor,
+		Config: cfg, Rate: c.Rate, Length: c.For, ShowPassword: c.Show, Service: a.service, NewClient: a.clientFor,
 		Now: a.now, Report: a.report, Stdout: a.stdout, Stderr: a.stderr,
 	}
 	return d.Run(a.ctx)

@@ -21,7 +21,7 @@ import (
 // withFakeService replaces the console's service by the fake service, until ctx ends.
 func withFakeService(c *console, p *fakeService) {
 	c.app.service = func(ctx context.Context, _ config.Config, ready chan<- node.Endpoints) error {
-		ready <- node.Endpoints{URL: p.url, DatabaseURL: "postgres://127.0.0.1/meterplex", Brokers: []string{"127.0.0.1:9092"},
+		ready <- node.Endpoints{URL: p.url, DatabaseURL: "postgres://meterplex:database-secret@127.0.0.1/meterplex", Brokers: []string{"127.0.0.1:9092"},
 			SignInLink: func(context.Context) (string, error) { return p.url + "/console/link/xxx", nil }}
 		<-ctx.Done()
 		return ctx.Err()
@@ -34,11 +34,11 @@ func TestDemoTwice(t *testing.T) {
 	c := newConsole(t, p)
 	withFakeService(c, p)
 	for range 2 {
-		code, out, errs := c.run("demo", "--for", "1800ms", "--rate", "2")
+		code, out, errs := c.run("demo", "--for", "1800ms", "--rate", "2", "--show-password")
 		if code != exitYes || !strings.Contains(errs, "Stopped.") {
 			t.Fatalf("exit code %d\n%s%s", code, out, errs)
 		}
-		for _, want := range []string{p.url + "/console\n", p.url + "/console/link/xxx\n", p.url + "/docs", p.url + "/metrics", "postgres://127.0.0.1/meterplex", "usage.raw", "event_log", "mp_live_xxx", "mp_op_", "18059974 in 8819 events"} {
+		for _, want := range []string{p.url + "/console\n", p.url + "/console/link/xxx\n", p.url + "/docs", p.url + "/metrics", "postgres://meterplex:database-secret@127.0.0.1/meterplex", "usage.raw", "event_log", "mp_live_xxx", "mp_op_", "18059974 in 8819 events"} {
 			if !strings.Contains(out, want) {
 				t.Errorf("%q is not in\n%s", want, out)
 			}
@@ -81,6 +81,9 @@ func TestDemoScriptInAShell(t *testing.T) {
 	c := newConsole(t, p)
 	withFakeService(c, p)
 	_, text, _ := c.run("demo", "--for", "1ms", "--rate", "0")
+	if strings.Contains(text, "database-secret") || !strings.Contains(text, "postgres://meterplex:********@127.0.0.1/meterplex (--show-password") {
+		t.Errorf("the demo prints the database's address as\n%s", text)
+	}
 	_, script, _ := strings.Cut(text, "in this order at once:\n\n")
 	script, _, _ = strings.Cut(script, "\nThe same eventId again")
 	before := len(p.known)

@@ -24,15 +24,16 @@ var trace []byte
 
 // Demo runs the service, creates a tenant with real usage in it, and sends more usage.
 type Demo struct {
-	Config    config.Config // of the service
-	Rate      int           // usage events sent each second
-	Length    time.Duration // of the traffic; 0 means until ctx ends
-	Service   func(ctx context.Context, cfg config.Config, ready chan<- node.Endpoints) error
-	NewClient func(base, key string) *client.Client
-	Now       func() time.Time
-	Report    func(format string, args ...any)
-	Stdout    io.Writer
-	Stderr    io.Writer
+	Config       config.Config // of the service
+	Rate         int           // usage events sent each second
+	Length       time.Duration // of the traffic; 0 means until ctx ends
+	ShowPassword bool          // of the database
+	Service      func(ctx context.Context, cfg config.Config, ready chan<- node.Endpoints) error
+	NewClient    func(base, key string) *client.Client
+	Now          func() time.Time
+	Report       func(format string, args ...any)
+	Stdout       io.Writer
+	Stderr       io.Writer
 
 	at       node.Endpoints
 	operator *client.Client

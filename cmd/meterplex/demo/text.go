@@ -57,8 +57,8 @@ func (d *Demo) text(figures []figure, link string) string {
 		fmt.Fprintf(&counted, "  %-14s %-9s %13d in %d events\n", f.Feature, f.PeriodKey, f.Amount, f.EventCount)
 	}
 	database := d.at.DatabaseURL
-	if d.Config.DatabaseURL != "" {
-		database = config.MaskURL(database)
+	if !d.ShowPassword {
+		database = config.MaskURL(database) + " (--show-password)"
 	}
 	return fmt.Sprintf(summary, d.at.URL, database, d.kafka(), storageOf(d.Config), d.tenantID, d.tenant.Key,
 		d.operatorKey(), counted.String(), d.script(), cmp.Or(d.at.AdminURL, d.at.URL), d.console(link))
