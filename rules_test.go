@@ -31,6 +31,7 @@ var layers = map[string]layer{
 	"domain/strictjson": {},
 	"domain/ticks":      {},
 	"domain/codes":      {},
+	"domain/csvtext":    {},
 	"commands":          {ours: []string{"domain", "events"}, others: []string{"github.com/google/uuid"}},
 	"projections":       {ours: []string{"events", "domain"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 
@@ -100,7 +101,7 @@ var layers = map[string]layer{
 	"examples":             {}, // clients of the HTTP API: the standard library only
 	"cmd/bench":            {ours: []string{"events", "infra", "infra/local", "infra/local/localkafka"}, anyOther: true},
 	"cmd/meterplex":        {ours: []string{"cmd/meterplex/cli"}, others: []string{"github.com/google/uuid"}},
-	"cmd/meterplex/output": {},
+	"cmd/meterplex/output": {ours: []string{"domain/csvtext"}},
 	"cmd/meterplex/client": {ours: []string{"cmd/meterplex/output", "domain/codes"}},
 	"cmd/meterplex/config": {ours: []string{"domain", "events", "infra", "infra/postgres"}, others: []string{"github.com/alecthomas/kong"}},
 	"cmd/meterplex/importer": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/output"},

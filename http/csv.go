@@ -2,40 +2,19 @@ package http
 
 import (
 	"context"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
-	"regexp"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/meterplex/meterplex/domain/csvtext"
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/problem"
 	"github.com/meterplex/meterplex/projections/query"
 )
-
-// csvWriter writes CSV in which no cell is a formula: texts are those of customers, and spreadsheets execute them.
-type csvWriter struct{ *csv.Writer }
-
-func newCSV(w io.Writer) csvWriter { return csvWriter{csv.NewWriter(w)} }
-
-// Write writes a record. Texts that a spreadsheet would execute get a leading apostrophe; numbers below 0 stay.
-func (w csvWriter) Write(cells []string) error {
-	for i, cell := range cells {
-		if cell != "" && strings.ContainsAny(cell[:1], "=+-@\t\r\n") && !belowZero.MatchString(cell) {
-			cells[i] = "'" + cell
-		}
-	}
-	return w.Writer.Write(cells)
-}
-
-// belowZero matches numbers below 0.
-var belowZero = regexp.MustCompile(`^-[0-9]+(\.[0-9]+)?$`)
 
 // csvPage is the number of entries that one read returns for CSV.
 const csvPage = 1000
@@ -85,7 +64,7 @@ func answerCSV[T any](ctx context.Context, s *service, l csvList[T]) (func(huma.
 }
 
 func (l *csvList[T]) write(ctx context.Context, w http.ResponseWriter, key *confirmed, page []T, after string) error {
-	control, out := http.NewResponseController(w), newCSV(w)
+	control, out := http.NewResponseController(w), csvtext.NewWriter(w)
 	if err := out.Write(l.columns); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/meterplex/meterplex/domain/csvtext"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/projections/periods"
@@ -56,7 +57,7 @@ func (s *service) exportPeriod(w http.ResponseWriter, r *http.Request) error {
 	key := confirmedOf(s.edge, x)
 	out := exportWriter{w: w, control: http.NewResponseController(w), form: &exportJSON{}, confirm: func() error { return key.check(ctx) }}
 	if wantsCSV(asked.Get("format"), r.Header["Accept"]) {
-		out.form = &exportCSV{csv: newCSV(w)}
+		out.form = &exportCSV{csv: csvtext.NewWriter(w)}
 	}
 	err = s.Reads.Periods.Export(ctx, q, &out)
 	if err == nil {
@@ -188,7 +189,7 @@ func (f *exportJSON) end(w http.ResponseWriter) error {
 // exportCSV writes the lines of a period, each with the members that figuresHash is computed from. Numbers are exact integers, empty if unknown. The
 // states of adjustments are sums.
 type exportCSV struct {
-	csv  csvWriter
+	csv  csvtext.Writer
 	head []string // of each line
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/csvtext"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/problem"
@@ -147,7 +148,7 @@ func (s *service) diffCSV(w http.ResponseWriter, r *http.Request, q rebuild.Diff
 		return err
 	}
 	key := confirmedOf(s.edge, x)
-	out := &diffWriter{w: w, control: http.NewResponseController(w), csv: newCSV(w), columns: definition.Diff.Columns, confirm: func() error { return key.check(ctx) }}
+	out := &diffWriter{w: w, control: http.NewResponseController(w), csv: csvtext.NewWriter(w), columns: definition.Diff.Columns, confirm: func() error { return key.check(ctx) }}
 	if q.Priced {
 		out.columns = slices.Concat(out.columns, pricedColumns())
 	}
@@ -166,7 +167,7 @@ func (s *service) diffCSV(w http.ResponseWriter, r *http.Request, q rebuild.Diff
 type diffWriter struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
-	csv     csvWriter
+	csv     csvtext.Writer
 	columns []string
 	confirm func() error // of the key
 	begun   bool

@@ -4,16 +4,16 @@ package output
 
 import (
 	"bytes"
-	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"strings"
 	"text/tabwriter"
 	"time"
 	"unicode"
+
+	"github.com/meterplex/meterplex/domain/csvtext"
 )
 
 // ProgressEvery is how often progress is printed as a line, if there is no terminal.
@@ -32,7 +32,7 @@ type Rows struct {
 	columns []string
 	out     io.Writer
 	table   *tabwriter.Writer
-	csv     *csv.Writer
+	csv     csvtext.Writer
 	headed  bool
 	written int
 }
@@ -49,7 +49,7 @@ func (to Printer) Rows(columns ...string) *Rows {
 		p.table = tabwriter.NewWriter(p.out, 0, 8, 2, ' ', 0)
 		fmt.Fprintln(p.table, strings.Join(columns, "\t"))
 	case "csv":
-		p.csv = csv.NewWriter(p.out)
+		p.csv = csvtext.NewWriter(p.out)
 	}
 	return p
 }
@@ -105,20 +105,12 @@ func (p *Rows) csvRow(cells []string) error {
 	if err := p.csvHeader(); err != nil {
 		return err
 	}
-	for i, cell := range cells { // spreadsheets execute texts of others
-		if cell != "" && strings.ContainsAny(cell[:1], "=+-@\t\r\n") && !belowZero.MatchString(cell) {
-			cells[i] = "'" + cell
-		}
-	}
 	if err := p.csv.Write(cells); err != nil {
 		return err
 	}
 	p.csv.Flush()
 	return p.csv.Error()
 }
-
-// belowZero matches numbers below 0.
-var belowZero = regexp.MustCompile(`^-[0-9]+(\.[0-9]+)?$`)
 
 // csvHeader writes the header once, before the first row or for an empty list.
 func (p *Rows) csvHeader() error {

@@ -36,3 +36,12 @@ func TestListsAreStreamed(t *testing.T) {
 		t.Errorf("an empty list is %q, %v", out.String(), err)
 	}
 }
+
+// TestCSVHasNoFormulas: -o csv writes the cells of lists and objects as the API's CSV does.
+func TestCSVHasNoFormulas(t *testing.T) {
+	var out bytes.Buffer
+	must.OK(t, Printer{Format: "csv", Out: &out}.Object(json.RawMessage(`{"name":"=1+1","amount":-7}`)))
+	if out.String() != "name,amount\n'=1+1,-7\n" {
+		t.Errorf("%q", out.String())
+	}
+}

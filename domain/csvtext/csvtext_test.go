@@ -1,4 +1,4 @@
-package http
+package csvtext
 
 import (
 	"strings"
@@ -14,7 +14,7 @@ func TestNoCellOfCSVIsAFormula(t *testing.T) {
 		"-17": "-17", "-0.30": "-0.30", "0": "0", "": "", "a=b": "a=b", "'=1": "'=1", "-": "'-",
 	} {
 		var text strings.Builder
-		w := newCSV(&text)
+		w := NewWriter(&text)
 		must.OK(t, w.Write([]string{"x", cell}))
 		w.Flush()
 		if got := text.String(); got != "x,"+want+"\n" {
