@@ -1,12 +1,9 @@
 package bench
 
 import (
-	"os"
 	"testing"
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
-func TestMain(m *testing.M) {
-	localtest.Main(m, localtest.NoLeaks(), func() error { return os.RemoveAll(serviceFolder) })
-}
+func TestMain(m *testing.M) { localtest.Main(m, localtest.NoLeaks()) }

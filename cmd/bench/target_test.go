@@ -1,9 +1,7 @@
 package bench
 
 import (
-	"bytes"
 	"encoding/json"
-	"encoding/xml"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -90,41 +88,5 @@ func TestRefusalsAreCountedAndEndNothing(t *testing.T) {
 	}
 	if did.refused == 0 || did.events == 0 || did.events%2 != 0 {
 		t.Errorf("closed: %+v", did)
-	}
-}
-
-func TestPictureIsXMLWithEveryPoint(t *testing.T) {
-	l := func(p50 float64) *Latency { return &Latency{P50: p50, P99: 3 * p50} }
-	r := &Report{Curves: []Curve{
-		{Panel: "a < b", Name: "one", Points: []Point{{100, l(1)}, {1000, l(20)}}},
-		{Panel: "a < b", Name: "two", Points: []Point{{5000, l(0.4)}}},
-		{Panel: "other", Name: "three", Points: []Point{{7, l(7)}}},
-		{Panel: "none", Name: "four"},
-	}}
-	got := r.Picture()
-	d := xml.NewDecoder(strings.NewReader(got))
-	circles := 0
-	for {
-		token, err := d.Token()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			t.Fatalf("%v in\n%s", err, got)
-		}
-		if e, ok := token.(xml.StartElement); ok && e.Name.Local == "circle" {
-			circles++
-			for _, a := range e.Attr {
-				if bytes.Contains([]byte(a.Value), []byte("NaN")) || bytes.Contains([]byte(a.Value), []byte("Inf")) {
-					t.Errorf("%s=%q", a.Name.Local, a.Value)
-				}
-			}
-		}
-	}
-	if circles != 8 { // p50 and p99 of four points
-		t.Errorf("%d points of 8", circles)
-	}
-	if (&Report{}).Picture() != "" {
-		t.Error("a picture without curves")
 	}
 }
