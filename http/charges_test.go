@@ -6,10 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-
-	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
 // chargedLines returns members of the lines of charges, and the sum.
@@ -124,40 +120,6 @@ func TestP8_TrialsAndUsageBeforeTheStartAreFree(t *testing.T) {
 	w.patchSubscription(a, `{"status":"ACTIVE"}`)
 	w.use(a, "u3", 4)
 	w.same("a trial that is charged", w.chargedLines(month+"/charges"), "TRIALING 1 calls1 0.00 | TRIALING 2 calls1 5.00 | ACTIVE 4 calls1 0.00 | 5.00")
-}
-
-// A close freezes the charges. Neither a change of the catalogue nor of the plan changes them; approved adjustments are charged by the grant of their usage.
-func TestP8_ChargesOfASnapshotAreFrozen(t *testing.T) {
-	w := newTestService(t)
-	w.catalogue()
-	w.putPrice("one", `"currency":"EUR","model":"per_unit","microUnits":1000000`)
-	w.planOf("basic", `"price":"one"`)
-	a := w.newAccount("A")
-	w.accept(a, old("u1", 10))
-	path := w.closed(a)
-	hash := w.want(200, call{method: "GET", path: path, key: bootstrap})["chargesHash"]
-	if hash, _ := hash.(string); len(hash) != 64 {
-		t.Errorf("the hash of the charges is %q", hash)
-	}
-	w.putPrice("one", `"currency":"EUR","model":"per_unit","microUnits":9000000`)
-	w.patchSubscription(a, `{"plan":"basic"}`)
-	w.accept(a, correction("c1", "u1", 7))
-	w.fold()
-	w.same("frozen", w.chargedLines(path+"/charges"), "ACTIVE 10 one1 10.00 | 10.00")
-	for _, id := range w.adjustmentsAt("/api/v1/adjustments", "id") {
-		w.want(200, call{"POST", "/api/v1/adjustments/" + id + "/approve", bootstrap, nil, `{"reason":"r"}`})
-	}
-	w.same("adjusted", w.chargedLines(path+"/charges?snapshot=1"), "ACTIVE 7 one1 7.00 | 7.00")
-	w.same("the hash", w.want(200, call{method: "GET", path: path, key: bootstrap})["chargesHash"], hash)
-	to, err := pgx.ParseConfig(localtest.Postgres(t).AdminURL())
-	w.must(err)
-	to.Database = w.pool.Config().ConnConfig.Database
-	admin, err := pgx.ConnectConfig(t.Context(), to)
-	w.must(err)
-	defer admin.Close(t.Context())
-	_, err = admin.Exec(t.Context(), `DELETE FROM period_charges`) // as for a snapshot of an earlier release
-	w.must(err)
-	w.same("from the log", w.chargedLines(path+"/charges?snapshot=1"), "ACTIVE 7 one1 7.00 | 7.00")
 }
 
 // The sums of the charges are those of all lines, also above 1,000.

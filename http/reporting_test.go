@@ -1,28 +1,17 @@
 package http_test
 
 import (
-	"context"
 	"fmt"
-	"net/url"
 	"os"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-
-	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
 // reported runs a statement as the role of reporting tools.
 func (w *testService) reported(as, sql string) (got string, err error) {
 	w.Helper()
-	admin, err := url.Parse(localtest.Postgres(w.TB).AdminURL())
-	w.must(err)
-	admin.Path = "/" + w.pool.Config().ConnConfig.Database
-	conn, err := pgx.Connect(w.Context(), admin.String())
-	w.must(err)
-	defer conn.Close(context.Background())
+	conn := w.superuser()
 	_, err = conn.Exec(w.Context(), "SET ROLE "+as)
 	w.must(err)
 	err = conn.QueryRow(w.Context(), sql).Scan(&got)

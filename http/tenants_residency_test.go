@@ -1,16 +1,18 @@
 package http_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http"
 	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // A tenant has the residency of its creation, or the deployment's region by default; a
@@ -52,14 +54,19 @@ func (w *testService) exec(sql string, args ...any) {
 	w.must(err)
 }
 
+// superuser opens a session of the superuser.
+func (w *testService) superuser() *pgx.Conn {
+	w.Helper()
+	conn, err := pgx.Connect(w.Context(), localtest.SuperuserURL(w, w.pool.Config().ConnString()))
+	w.must(err)
+	w.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
 // asOwner runs a statement as the superuser.
 func (w *testService) asOwner(sql string, args ...any) {
 	w.Helper()
-	pool, err := pgxpool.New(w.Context(), localtest.SuperuserURL(w, w.pool.Config().ConnString()))
-	w.must(err)
-	defer pool.Close()
-	_, err = pool.Exec(w.Context(), sql, args...)
-	w.must(err)
+	must.Exec(w, w.superuser(), sql, args...)
 }
 
 // Lists and exports render events with the vocabulary of their writer, from the database
