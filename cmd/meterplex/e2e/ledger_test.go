@@ -182,13 +182,6 @@ func (l *ledger) drop(lost []event) {
 	}
 }
 
-// sums returns the sums of the acknowledged events by feature.
-func (l *ledger) sums() map[string]total {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return maps.Clone(l.ackedSums)
-}
-
 // total is a sum of amounts with the number of events.
 type total struct{ amount, events int64 }
 
