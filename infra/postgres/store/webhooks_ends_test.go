@@ -18,15 +18,8 @@ import (
 // wait adds tests of a webhook that wait.
 func (f *hookFixture) wait(w commands.CreatedWebhook, n int) {
 	f.Helper()
-	_, err := f.pool.Exec(
-		f.Context(),
-		`INSERT INTO webhook_deliveries (id, webhook_id, tenant_id, event_id, type, state, next_at, created_at)
- SELECT gen_random_uuid(), $1, $2, gen_random_uuid(), 'webhook.test', 'PENDING', now(), now() FROM generate_series(1, $3)`,
-		w.ID,
-		w.TenantID,
-		n,
-	)
-	must.OK(f, err)
+	must.Exec(f, f.pool, `INSERT INTO webhook_deliveries (id, webhook_id, tenant_id, event_id, type, state, next_at, created_at)
+ SELECT gen_random_uuid(), $1, $2, gen_random_uuid(), 'webhook.test', 'PENDING', now(), now() FROM generate_series(1, $3)`, w.ID, w.TenantID, n)
 }
 
 func (f *hookFixture) inState(webhook uuid.UUID, state string) int {
@@ -142,14 +135,20 @@ func TestTestsOfAWebhookThatWaitAreBounded(t *testing.T) {
 	}
 }
 
-// The reason for which the service disabled a webhook is that of no later change: the events of these hold the operator's own.
+// A webhook whose endpoint answers 410 is disabled with a notice. That reason is of no later change: the events of these hold the operator's own. Events recorded
+// while it is disabled are not sent.
 func TestAChangeOfADisabledWebhookHasItsOwnReason(t *testing.T) {
 	f := newHookFixture(t)
 	tenant := f.tenant()
-	w := f.create(tenant, newReceiver(t, always(410)).URL)
-	f.crossed(tenant, 1)
+	r := newReceiver(t, always(410))
+	w := f.create(tenant, r.URL)
+	f.crossed(tenant, 3)
 	f.run(f.deliverer(f.store))
 	f.until("disabled", func() bool { return f.read(tenant, w.ID).Status == events.WebhookDisabled })
+	f.lastChange(w.ID, events.WebhookDisabled, domain.WebhookGone)
+	if n := f.inState(w.ID, domain.DeliveryFailed); n != 3 || len(r.all()) != 1 {
+		t.Errorf("%d deliveries failed after %d requests", n, len(r.all()))
+	}
 	for url, reason := range map[string]string{"https://example.com/moved": "the receiver moved", "https://example.com/": ""} {
 		_, err := f.webhooks.Change(t.Context(), commands.Request{Reason: reason}, tenant, w.ID, commands.ChangeWebhook{URL: &url})
 		must.OK(f, err)
@@ -160,5 +159,10 @@ func TestAChangeOfADisabledWebhookHasItsOwnReason(t *testing.T) {
 	f.lastChange(w.ID, events.WebhookDisabled, "leaked")
 	if reason := f.read(tenant, w.ID).Reason; reason != domain.WebhookGone {
 		t.Errorf("the webhook is disabled because %q", reason)
+	}
+	f.crossed(tenant, 1)
+	f.setStatus(w, events.WebhookEnabled)
+	if n := len(f.states(w.ID)); n != 3 {
+		t.Errorf("%d deliveries: those recorded while it was disabled are not sent", n)
 	}
 }

@@ -225,13 +225,15 @@ func TestSecretsEndAfterTheOverlap(t *testing.T) {
 	if _, err := f.webhooks.Rotate(t.Context(), commands.Request{}, tenant, w.ID, time.Hour); !errors.As(err, &refusal) || refusal.Code != "webhook_secrets_limit" {
 		t.Errorf("%v", err)
 	}
-	_, err := f.pool.Exec(t.Context(), `UPDATE webhook_secrets SET expires_at = now() WHERE expires_at IS NOT NULL`)
-	must.OK(f, err)
+	must.Exec(f, f.pool, `UPDATE webhook_secrets SET expires_at = now() WHERE expires_at IS NOT NULL`)
 	if got := f.read(tenant, w.ID); got.Secrets != 1 {
 		t.Errorf("%d secrets are valid", got.Secrets)
 	}
-	if rotated, err := f.webhooks.Rotate(t.Context(), commands.Request{}, tenant, w.ID, 0); err != nil || rotated.Secrets != 1 {
-		t.Errorf("%+v, %v", rotated, err)
+	for _, again := range []bool{false, true} { // the stored answer has no secret
+		rotated, err := f.webhooks.Rotate(t.Context(), commands.Request{Idempotency: commands.Idempotency{Key: "k"}}, tenant, w.ID, 0)
+		if err != nil || rotated.Secrets != 1 || rotated.Repeated != again || (rotated.Secret == "") != again {
+			t.Errorf("%+v, %v", rotated, err)
+		}
 	}
 	must.OK(f, f.webhooks.Remove(t.Context(), commands.Request{}, tenant, w.ID))
 	if n := f.count(`SELECT count(*) FROM webhook_secrets`); n != 0 {
@@ -259,34 +261,13 @@ func TestPendingAdjustmentsReachAWebhook(t *testing.T) {
 	r := newReceiver(t, always(200))
 	w := f.create(tenant, r.URL, domain.WebhookAdjustmentPending)
 	ids := f.crossed(tenant, 3) // stand for events that adjust: only the table decides
-	rows := `INSERT INTO adjustments (id, tenant_id, period_key, snapshot, feature, subscription_id, kind, amount, event_count, position, recorded, state, decided)
- SELECT l.event_id, l.tenant_id, '2026-05', 1, 'api_calls', l.tenant_id, 'REBUILD', 1, 0, l.position, l.position, $2, CASE WHEN $2 = 'PENDING' THEN NULL ELSE l.position + $3 END
- FROM event_log_rows l WHERE l.event_id = $1`
-	for i, c := range []struct {
-		state string
-		later int
-	}{{"PENDING", 0}, {"VOID", -1}, {"APPROVED", 1}} {
-		_, err := f.pool.Exec(t.Context(), rows, ids[i], c.state, c.later)
-		must.OK(f, err)
-	}
+	f.adjusts(ids[0], "PENDING", 0)
+	f.adjusts(ids[1], "VOID", -1)
+	f.adjusts(ids[2], "APPROVED", 1)
 	f.run(f.deliverer(f.store))
 	f.until("2 deliveries", func() bool { return len(f.states(w.ID)) == 2 && f.noneLeft() })
 	if got := r.ids(); !slices.Equal(got, []string{ids[0].String(), ids[2].String()}) {
 		t.Errorf("%q", got)
-	}
-}
-
-func TestATestEventIsSent(t *testing.T) {
-	f := newHookFixture(t)
-	tenant := f.tenant()
-	r := newReceiver(t, always(200))
-	w := f.create(tenant, r.URL)
-	f.run(f.deliverer(f.store))
-	d, err := f.webhooks.Test(t.Context(), commands.Request{}, tenant, w.ID)
-	must.OK(f, err)
-	f.until("delivered", func() bool { return slices.Equal(f.states(w.ID), []string{"DELIVERED"}) })
-	if got := r.all(); got[0].id != d.EventID.String() || d.State != domain.DeliveryPending {
-		t.Errorf("%+v, %s", d, got[0].id)
 	}
 }
 
@@ -300,7 +281,7 @@ func TestEndedDeliveriesAreDeletedAfterTheirTime(t *testing.T) {
 	f.until("3 deliveries", func() bool { return len(f.states(w.ID)) == 3 && f.noneLeft() })
 	_, err := f.pool.Exec(t.Context(), `UPDATE webhook_deliveries SET ended_at = now() - interval '91 days' WHERE id IN (SELECT id FROM webhook_deliveries ORDER BY id LIMIT 2)`)
 	must.OK(f, err)
-	retention := &Retention{Pool: f.pool, Answers: 24 * time.Hour, Ended: 24 * time.Hour, Reservations: 24 * time.Hour, Logger: slog.New(slog.NewTextHandler(f, nil)), Batch: 1}
+	retention := &Retention{Pool: f.pool, Answers: 24 * time.Hour, Ended: 24 * time.Hour, Reservations: 24 * time.Hour, Logger: slog.New(slog.DiscardHandler), Batch: 1}
 	must.OK(f, retention.round(t.Context()))
 	if n, attempts := f.count(`SELECT count(*) FROM webhook_deliveries`), f.count(`SELECT count(*) FROM webhook_attempts`); n != 1 || attempts != 1 {
 		t.Errorf("%d deliveries and %d attempts are left instead of 1", n, attempts)

@@ -28,12 +28,12 @@ func (f *hookFixture) neighbour(tenant uuid.UUID) uuid.UUID {
 	}
 }
 
-// adjusts lets an event be a pending adjustment.
-func (f *hookFixture) adjusts(event uuid.UUID) {
+// adjusts lets an event be an adjustment, which was decided so much later if it is not pending.
+func (f *hookFixture) adjusts(event uuid.UUID, state string, later int) {
 	f.Helper()
-	_, err := f.pool.Exec(f.Context(), `INSERT INTO adjustments (id, tenant_id, period_key, snapshot, feature, subscription_id, kind, amount, event_count, position, recorded, state)
- SELECT l.event_id, l.tenant_id, '2026-05', 1, 'api_calls', l.tenant_id, 'REBUILD', 1, 0, l.position, l.position, 'PENDING' FROM event_log_rows l WHERE l.event_id = $1`, event)
-	must.OK(f, err)
+	must.Exec(f, f.pool, `INSERT INTO adjustments (id, tenant_id, period_key, snapshot, feature, subscription_id, kind, amount, event_count, position, recorded, state, decided)
+ SELECT l.event_id, l.tenant_id, '2026-05', 1, 'api_calls', l.tenant_id, 'REBUILD', 1, 0, l.position, l.position, $2, CASE WHEN $2 <> 'PENDING' THEN l.position + $3 END
+ FROM event_log_rows l WHERE l.event_id = $1`, event, state, later)
 }
 
 func TestP9_AWebhookGetsNoEventOfANeighbour(t *testing.T) {
@@ -42,8 +42,8 @@ func TestP9_AWebhookGetsNoEventOfANeighbour(t *testing.T) {
 	other := f.neighbour(tenant)
 	crossings, adjustments := f.create(tenant, "https://example.com/1"), f.create(tenant, "https://example.com/2", domain.WebhookAdjustmentPending)
 	theirs, ours := f.crossed(other, 1)[0], f.crossed(tenant, 1)[0]
-	f.adjusts(theirs)
-	f.adjusts(ours)
+	f.adjusts(theirs, "PENDING", 0)
+	f.adjusts(ours, "PENDING", 0)
 	must.OK(f, (&Webhooks{Store: f.store, NewID: newID}).FeedWebhooks(t.Context()))
 	for _, w := range []uuid.UUID{crossings.ID, adjustments.ID} {
 		list, err := (&Catalogue{Pool: f.pool}).Deliveries(t.Context(), commands.DeliveryQuery{WebhookID: w, Page: commands.Page{Limit: 10}})
