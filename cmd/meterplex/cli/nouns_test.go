@@ -66,6 +66,21 @@ func TestRequests(t *testing.T) {
 		{"outbox", `GET /api/v1/outbox `},
 		{"outbox show", `GET /api/v1/outbox `},
 		{"outbox withheld --topic usage.raw --tenant t1 --limit 5", `GET /api/v1/outbox/withheld?limit=5&tenantId=t1&topic=usage.raw `},
+		{"thresholds create --tenant t1 --feature api_calls --percent 80", `POST /api/v1/tenants/t1/thresholds {"feature":"api_calls","percent":80}`},
+		{"thresholds create --tenant t1 --amount 1000000", `POST /api/v1/tenants/t1/thresholds {"amount":1000000}`},
+		{"thresholds list --tenant t1 --limit 5", `GET /api/v1/tenants/t1/thresholds?limit=5 `},
+		{"thresholds show x1 --tenant t1", `GET /api/v1/tenants/t1/thresholds/x1 `},
+		{"thresholds remove x1 --tenant t1", `DELETE /api/v1/tenants/t1/thresholds/x1 `},
+		{"webhooks create https://example.com/x --tenant t1 --event period.closed,push.failed", `POST /api/v1/tenants/t1/webhooks {"events":["period.closed","push.failed"],"url":"https://example.com/x"}`},
+		{"webhooks list --tenant t1 --limit 5", `GET /api/v1/tenants/t1/webhooks?limit=5 `},
+		{"webhooks show w1 --tenant t1", `GET /api/v1/tenants/t1/webhooks/w1 `},
+		{"webhooks update w1 --tenant t1 --send-to https://example.com/y --event push.failed --status DISABLED", `PATCH /api/v1/tenants/t1/webhooks/w1 {"events":["push.failed"],"status":"DISABLED","url":"https://example.com/y"}`},
+		{"webhooks remove w1 --tenant t1", `DELETE /api/v1/tenants/t1/webhooks/w1 `},
+		{"webhooks rotate w1 --tenant t1 --overlap 1h", `POST /api/v1/tenants/t1/webhooks/w1/rotate {"overlapSeconds":3600}`},
+		{"webhooks test w1 --tenant t1", `POST /api/v1/tenants/t1/webhooks/w1/test `},
+		{"webhooks deliveries w1 --tenant t1 --state FAILED --limit 5", `GET /api/v1/tenants/t1/webhooks/w1/deliveries?limit=5&state=FAILED `},
+		{"webhooks replay d1", `POST /api/v1/deliveries/d1/replay `},
+		{"webhooks replay w1 --tenant t1 --from 2026-05-01T00:00:00Z --to 2026-06-01T00:00:00Z", `POST /api/v1/tenants/t1/webhooks/w1/replay {"from":"2026-05-01T00:00:00Z","to":"2026-06-01T00:00:00Z"}`},
 		// All commands accept a tenant by either name of the flag.
 		{"projections rebuild usage_aggregates --reason r --tenant t1 --period 2026-05 --workers 2 --no-wait",
 			`POST /api/v1/projections/usage_aggregates/rebuilds {"periodKey":"2026-05","reason":"r","tenantId":"t1","workers":2}`},
@@ -95,6 +110,17 @@ func requireRequests(t *testing.T, list []sentRequest) {
 		code, _, errs := newConsole(t, p).run(strings.Fields(c.args)...)
 		if code != exitYes || len(p.requests) != 1 || p.requests[0] != c.want {
 			t.Errorf("%s: exit code %d\n%q\n%s", c.args, code, p.requests, errs)
+		}
+	}
+}
+
+// TestCommandsNeedWholeRequests: without a needed flag, or with two of which one is needed, nothing is sent.
+func TestCommandsNeedWholeRequests(t *testing.T) {
+	for _, args := range []string{"thresholds create --tenant t1", "thresholds create --tenant t1 --percent 80 --amount 5", "thresholds create --percent 80", "webhooks update w1 --tenant t1",
+		"webhooks rotate w1 --tenant t1 --overlap 1500ms", "webhooks replay w1 --tenant t1", "webhooks replay w1 --from 2026-05-01T00:00:00Z"} {
+		p := newFakeService(t)
+		if code, _, errs := newConsole(t, p).run(strings.Fields(args)...); code != exitUnknown || len(p.requests) != 0 || errs == "" {
+			t.Errorf("%s: exit code %d, %q, %s", args, code, p.requests, errs)
 		}
 	}
 }
