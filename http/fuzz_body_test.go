@@ -26,7 +26,7 @@ func invalidBodies() []string {
 // FuzzBodies: an accepted body decodes into the operation's input without losing a
 // member, and holds no text that the database refuses.
 func FuzzBodies(f *testing.F) {
-	ops, registry, _ := served(f)
+	ops, registry := served(f)
 	var (
 		rules   []*shape.Body
 		schemas []string

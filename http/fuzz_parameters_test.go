@@ -1,8 +1,6 @@
 package http
 
 import (
-	"context"
-	"encoding/json"
 	"net/http/httptest"
 	"net/url"
 	"slices"
@@ -13,27 +11,17 @@ import (
 	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
-	"github.com/meterplex/meterplex/domain"
-	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/shape"
 	"github.com/meterplex/meterplex/internal/must"
 )
 
-// anyTenant finds every tenant.
-type anyTenant struct{ commands.CatalogueReader }
-
-func (anyTenant) Tenant(_ context.Context, id uuid.UUID) (*domain.Tenant, error) {
-	return &domain.Tenant{ID: id}, nil
-}
-
 // served returns all operations of the site, in a fixed order.
-func served(t testing.TB) ([]*huma.Operation, huma.Registry, *service) {
+func served(t testing.TB) ([]*huma.Operation, huma.Registry) {
 	t.Helper()
-	site, err := (&Server{Reader: anyTenant{}}).site((*site).operations)
+	site, err := new(Server).site((*site).operations)
 	must.OK(t, err)
 	var all []*huma.Operation
 	for _, item := range site.api.OpenAPI().Paths {
@@ -44,13 +32,13 @@ func served(t testing.TB) ([]*huma.Operation, huma.Registry, *service) {
 		}
 	}
 	slices.SortFunc(all, func(a, b *huma.Operation) int { return strings.Compare(a.OperationID, b.OperationID) })
-	return all, site.api.OpenAPI().Components.Schemas, site.service
+	return all, site.api.OpenAPI().Components.Schemas
 }
 
 // FuzzQuery: an accepted query has only known parameters, each once and of its type, and
 // holds no text that the database refuses.
 func FuzzQuery(f *testing.F) {
-	ops, _, _ := served(f)
+	ops, _ := served(f)
 	for i := range ops {
 		for _, q := range []string{"", "limit=1", "limit=01", "limit=1001", "limit=9223372036854775808", "limit=-0", "limit=%31", "limit=1&limit=1", "groupBy=a&groupBy=b", "groupBy=a&groupBy=a", "groupBy=a&groupBy=b&groupBy=c", "Limit=1", "cursor=%00", "feature=%ff",
 			"feature=%E2%80%AE", "from=2026-05-01T00:00:00Z", "a=b;c=d", "%zz=1", "status=FAILED", "dryRun=TRUE", "tenantId=", "=", "&&&", "feature=" + strings.Repeat("a", 2049)} {
@@ -120,54 +108,6 @@ func FuzzCursor(f *testing.F) {
 	})
 }
 
-// awkwardTimes are times at the edges of the valid range.
-func awkwardTimes() []string {
-	return []string{"", "2026-05-01T12:00:00Z", "2026-05-01T12:00:00.123456789+23:59", "2026-05-01t12:00:00z", "2026-05-01T12:00:00,5Z", "2026-05-01T23:59:60Z",
-		"2026-02-30T00:00:00Z", "0000-01-01T00:00:00Z", "0000-01-01T00:00:00+14:00", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59-14:00", "10000-01-01T00:00:00Z",
-		"1777636800", "2026-05-01 12:00:00Z", "2026-05-01T12:00:00", "2026-05-01T24:00:00Z", "1969-12-31T23:59:59.999999Z"}
-}
-
-// FuzzTimes: an accepted range is valid, exact to the microsecond, and can be formatted
-// again.
-func FuzzTimes(f *testing.F) {
-	for i, from := range awkwardTimes() {
-		f.Add(from, awkwardTimes()[len(awkwardTimes())-1-i], "17-4711", "wait=3")
-		f.Add("", from, "", "")
-	}
-	f.Fuzz(func(t *testing.T, from, to, position, prefer string) {
-		a, b, err := Between{from, to}.read()
-		if err == nil {
-			if (a == nil) != (from == "") || (b == nil) != (to == "") || a != nil && b != nil && b.Before(*a) {
-				t.Fatalf("from %q to %q is %v to %v", from, to, a, b)
-			}
-			for _, at := range []*time.Time{a, b} {
-				if at != nil {
-					checkInstant(t, *at)
-				}
-			}
-		}
-		asOf, wait, err := KnownAt{AsOfPosition: position, AsOf: from}.read(Freshness{MinPosition: to, Prefer: prefer})
-		if err != nil {
-			return
-		}
-		if asOf != nil && (asOf.Position != nil) == (position == "") || wait.For < 0 || wait.For > maxWait {
-			t.Fatalf("%q %q %q %q are %+v %+v", position, from, to, prefer, asOf, wait)
-		}
-		if asOf != nil && asOf.Position != nil && asOf.Position.String() != position || wait.MinPosition != nil && wait.MinPosition.String() != to {
-			t.Fatalf("%q %q are %+v %+v", position, to, asOf, wait)
-		}
-	})
-}
-
-func checkInstant(t *testing.T, at time.Time) {
-	t.Helper()
-	text, err := json.Marshal(at)
-	var again time.Time
-	if err != nil || json.Unmarshal(text, &again) != nil || !again.Equal(at) || !at.Equal(at.Truncate(time.Microsecond)) || at.Location() != time.UTC {
-		t.Fatalf("%v is written %s and read %v, %v", at, text, again, err)
-	}
-}
-
 // FuzzConditions covers Prefer, If-None-Match and the answers to them.
 func FuzzConditions(f *testing.F) {
 	tag := entityTag([]byte("says"))
@@ -217,36 +157,6 @@ func FuzzIdempotencyKey(f *testing.F) {
 		}
 		if other, err := hash(path+"x", body); err != nil || other == first {
 			t.Fatalf("%q and %q are one request, %v", path, path+"x", err)
-		}
-	})
-}
-
-// FuzzDeadLetterFilter: an accepted filter is stored in the log and has the same meaning
-// when it is read from there.
-func FuzzDeadLetterFilter(f *testing.F) {
-	_, _, s := served(f)
-	ids := uuid.NewString()
-	for i, at := range awkwardTimes() {
-		f.Add(ids, ids, at, awkwardTimes()[len(awkwardTimes())-1-i], "feature_not_found")
-	}
-	f.Add("", "", "", "", "\x00")
-	f.Add("{"+ids+"}", "urn:uuid:"+ids, "", "", "\xff")
-	f.Fuzz(func(t *testing.T, tenant, id, from, to, text string) {
-		in := bulkFilter{TenantID: tenant, IDs: []string{id}, From: from, To: to, Reason: text, Feature: text}
-		filter, err := s.bulkFilter(t.Context(), &in)
-		if err != nil || !utf8.ValidString(text) {
-			return
-		}
-		body, err := json.Marshal(filter)
-		var again events.DeadLetterFilter
-		if err != nil || json.Unmarshal(body, &again) != nil {
-			t.Fatalf("%+v is written %s, %v", filter, body, err)
-		}
-		if rewritten, err := json.Marshal(again); err != nil || string(rewritten) != string(body) || filter.Empty() {
-			t.Fatalf("%s is read and written %s, %v", body, rewritten, err)
-		}
-		if tenant != "" && filter.TenantID.String() != strings.ToLower(tenant) || filter.IDs[0].String() != strings.ToLower(id) {
-			t.Fatalf("%q %q became %+v", tenant, id, filter)
 		}
 	})
 }

@@ -26,12 +26,16 @@ func TestRequestsOfPrices(t *testing.T) {
 	})
 }
 
-func TestBadTiersAreRefused(t *testing.T) {
-	for _, tier := range []string{"", "5", "x=5", "5=x", "5=1,x", "5=1,2,3", "5=0.5", "rest=", "=5"} {
-		p := newFakeService(t)
-		code, _, errs := newConsole(t, p).run("prices", "put", "p", "--name", "P", "--currency", "EUR", "--model", "volume", "--tier", tier)
-		if code != exitUnknown || !strings.Contains(errs, "tier") {
-			t.Errorf("%q: exit code %d: %s", tier, code, errs)
+func TestBadTiersAndEntitlementsAreRefused(t *testing.T) {
+	for flag, c := range map[string]struct{ args, bad string }{
+		"tier":        {"prices put p --name P --currency EUR --model volume", " 5 x=5 5=x 5=1,x 5=1,2,3 5=0.5 rest= =5"},
+		"entitlement": {"plans put p --name P", "a= a=1 a=1.5,HARD,MONTHLY a=9223372036854775808,a,b a=1,2,3,4,5"},
+	} {
+		for bad := range strings.SplitSeq(c.bad, " ") {
+			code, _, errs := newConsole(t, newFakeService(t)).run(append(strings.Fields(c.args), "--"+flag, bad)...)
+			if code != exitUnknown || !strings.Contains(errs, flag) {
+				t.Errorf("--%s %q: exit code %d: %s", flag, bad, code, errs)
+			}
 		}
 	}
 }
