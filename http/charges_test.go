@@ -73,26 +73,6 @@ func TestP8_UsageKeepsThePriceOfItsTime(t *testing.T) {
 	}
 }
 
-// The tiers go on behind a change of the plan, whichever way it was made.
-func TestP8_NoChangeOfThePlanGivesFreeUnitsTwice(t *testing.T) {
-	for _, way := range []string{"PATCH", "cancel and create"} {
-		w := newTestService(t)
-		w.catalogue()
-		w.putPrice("calls", `"currency":"EUR","model":"graduated","tiers":[{"upTo":10,"microUnits":0},{"microUnits":1000000}]`)
-		w.planOf("basic", `"price":"calls"`)
-		a := w.newAccount("A")
-		w.use(a, "u1", 8)
-		if way == "PATCH" {
-			w.patchSubscription(a, `{"plan":"basic"}`)
-		} else {
-			w.patchSubscription(a, `{"status":"CANCELLED"}`)
-			w.want(201, call{"POST", "/api/v1/tenants/" + a.id + "/subscriptions", bootstrap, nil, `{"plan":"basic"}`})
-		}
-		w.use(a, "u2", 8)
-		w.same(way, w.chargedLines(periodsOf(a)+"/"+now()[:7]+"/charges"), "ACTIVE 8 calls1 0.00 | ACTIVE 8 calls1 6.00 | 6.00")
-	}
-}
-
 // Usage of a trial, and before the first subscription, is shown and costs nothing, unless the plan charges trials.
 func TestP8_TrialsAndUsageBeforeTheStartAreFree(t *testing.T) {
 	w := newTestService(t)

@@ -66,23 +66,6 @@ func post(path string, body any) call {
 	return call{method: "POST", path: "/api/v1/dead-letters" + path, key: bootstrap, body: body}
 }
 
-func TestDeadLetterIsDiscarded(t *testing.T) {
-	w, a := newServiceWithAccount(t)
-	w.letter(a)
-	discard := post("/"+a.letterID+"/discard", map[string]any{"reason": "a test's own usage"})
-	first := w.want(200, discard)
-	w.same("discarded", valuesOf(first, "id", "status"), a.letterID+" DISCARDED")
-	w.refused(w.do(discard), 409, "dead_letter_not_discardable")
-	w.refused(w.do(post("/"+a.letterID+"/retry", nil)), 409, "dead_letter_not_retryable")
-	w.fold()
-	got := w.get("/dead-letters/" + a.letterID)
-	w.same("read", valuesOf(got, "status")+valuesOf(got["details"].(map[string]any), "closedReason"), "DISCARDEDa test's own usage")
-	var actor string
-	w.must(w.pool.QueryRow(t.Context(),
-		`SELECT o.actor_type FROM event_log_rows l JOIN log_origins o ON o.id = l.origin WHERE l.subject = 15`).Scan(&actor))
-	w.same("discarded by", actor, "api_key")
-}
-
 // The event of a retried dead letter names the event that its retry appended.
 func TestARetriedDeadLetterNamesItsRetry(t *testing.T) {
 	w, a := newServiceWithAccount(t)

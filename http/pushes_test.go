@@ -298,27 +298,6 @@ func TestP8_ADeliveryOfAMomentAgoIsNotCompared(t *testing.T) {
 	w.same("once the total has it", compare(), "[DELIVERED DELIVERED]")
 }
 
-// The amount of a refused push is billed by its retry, and by no other push.
-func TestP8_TheAmountOfARefusedPushIsDueOnce(t *testing.T) {
-	w, a := newServiceWithAccount(t)
-	set := call{"PUT", "/api/v1/tenants/" + a.id + "/billing", bootstrap, nil, `{"provider":"stripe","customer":"cus_1"}`}
-	w.want(200, set)
-	w.accept(a, old("one", 10))
-	w.closed(a)
-	p := &countingProvider{w: w, counts: map[string]*big.Int{}, result: domain.PushResult{Outcome: domain.PushRefused, Code: "resource_missing"}}
-	w.runPushes(p)
-	p.result.Outcome = ""
-	w.approved(a, correction("fix", "one", 14))
-	w.want(200, call{method: "DELETE", path: set.path, key: bootstrap})
-	w.want(200, set) // what is due is looked for again
-	w.runPushes(p)
-	w.same("pushes", w.listedPushes("", "amount", "state"), []string{"4 DELIVERED", "10 FAILED"})
-	w.want(200, call{"POST", "/api/v1/pushes/" + w.listedPushes("?state=FAILED", "id")[0] + "/retry", bootstrap, nil, `{"reason":"r"}`})
-	w.due()
-	w.runPushes(p)
-	w.same("the provider's sum", p.sum(), 14)
-}
-
 // approved sends an event about a closed period, and approves its adjustment.
 func (w *testService) approved(a *account, sent map[string]any) {
 	w.Helper()
