@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"maps"
 	"testing"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 
 // memory is a transaction that only appends.
 type memory struct {
-	answers  map[string]Answer
 	tenants  map[uuid.UUID]domain.Tenant
 	appended []events.Pending
 	ids      uint64
@@ -26,25 +24,14 @@ func newMemory() *memory {
 	tenant := func(id uuid.UUID, residency string) domain.Tenant {
 		return domain.Tenant{ID: id, Name: "T", Class: "small", Status: domain.TenantActive, Mode: domain.ModeLive, DataResidency: residency}
 	}
-	return &memory{answers: map[string]Answer{}, tenants: map[uuid.UUID]domain.Tenant{
+	return &memory{tenants: map[uuid.UUID]domain.Tenant{
 		activeTenant: tenant(activeTenant, "eu-central-1"), suspendedTenant: tenant(suspendedTenant, "us-east-1"),
 	}}
 }
 
-func (m *memory) Answer(key string) (*Answer, error) {
-	if a, ok := m.answers[key]; ok {
-		return &a, nil
-	}
-	return nil, nil
-}
+func (m *memory) Answer(string) (*Answer, error) { return nil, nil }
 
-func (m *memory) SaveAnswer(key string, a Answer) error {
-	if _, ok := m.answers[key]; ok {
-		return errors.New("the key has an answer")
-	}
-	m.answers[key] = a
-	return nil
-}
+func (m *memory) SaveAnswer(string, Answer) error { return nil }
 
 func (m *memory) Tenant(id uuid.UUID) (*domain.Tenant, error) {
 	if t, ok := m.tenants[id]; ok {
@@ -62,10 +49,10 @@ func (m *memory) Version(Ref) (string, error) { return "", nil }
 
 // run decides in a transaction. After an error it rolls back.
 func (m *memory) run(decide func() error) error {
-	n, answers := len(m.appended), maps.Clone(m.answers)
+	n := len(m.appended)
 	err := decide()
 	if err != nil {
-		m.appended, m.answers = m.appended[:n], answers
+		m.appended = m.appended[:n]
 	}
 	return err
 }
@@ -82,14 +69,6 @@ func clock() time.Time { return noon.Add(1234567 * time.Nanosecond) }
 
 // stored is clock with the precision of the log.
 var stored = noon.Add(1234 * time.Microsecond)
-
-// keyed is the operator's request with an Idempotency-Key.
-func keyed(hash byte) Request {
-	return Request{By: operator, Idempotency: Idempotency{Key: "k", RequestHash: [32]byte{hash}}}
-}
-
-var operator = Caller{TenantID: events.Platform, KeyID: uuid.MustParse("01900000-0000-7000-8000-0000000000aa"),
-	CorrelationID: uuid.MustParse("01900000-0000-7000-8000-0000000000bb")}
 
 // refusedWith checks the code and the pointer of a refusal.
 func refusedWith(t *testing.T, err error, code, pointer string) {

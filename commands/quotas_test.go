@@ -157,16 +157,6 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// Above the limit, by usage that was recorded without a check, the remaining amount is 0.
-func TestP7_TheAnswerHasNoNegativeRest(t *testing.T) {
-	l := &quotaLog{decision: grantedCalls()}
-	l.decision.Used = new(big.Int).Lsh(big.NewInt(1), 80)
-	answers, _, err := newQuotas(l).Consume(t.Context(), consumer, []domain.Consumption{consumptionOf("a")}, whole)
-	if err != nil || *answers[0].Remaining != "0" || *answers[0].Used != "1208925819614629174706176" {
-		t.Errorf("%+v, %v", answers, err)
-	}
-}
-
 func TestConsumeNamesTheRefusedItem(t *testing.T) {
 	first := events.Position{Partition: 3, Number: 7}
 	refusal := func(code, pointer string) Placement {

@@ -41,6 +41,22 @@ func TestAnIdempotencyKeyForTwoTenantsAtOnce(t *testing.T) {
 	}
 }
 
+// TestAnIdempotencyKeyIsOfItsCaller: another caller's key has a decision of its own. A refusal is no answer to repeat.
+func TestAnIdempotencyKeyIsOfItsCaller(t *testing.T) {
+	w := newTestService(t)
+	other, _ := w.key("", nil, "admin")
+	former := w.want(201, call{"POST", "/api/v1/tenants", bootstrap, nil, `{"name":"A","class":"small","externalIds":["crm-1"]}`})["id"].(string)
+	c := call{"POST", "/api/v1/tenants", bootstrap, map[string]string{"Idempotency-Key": "k"}, `{"name":"B","class":"small","externalIds":["crm-1"]}`}
+	w.refused(w.do(c), 409, "external_id_taken")
+	w.want(200, call{"PATCH", "/api/v1/tenants/" + former, bootstrap, nil, `{"externalIds":[]}`})
+	first := w.want(201, c)
+	w.same("a repetition", w.want(201, c)["id"], first["id"])
+	c.key, c.body = other, `{"name":"C","class":"small"}`
+	if w.want(201, c)["id"] == first["id"] {
+		t.Error("another caller got the answer to the first one")
+	}
+}
+
 // TestARepeatUnderItsKeyGetsTheFirstAnswer on each route that takes an Idempotency-Key: it appends nothing and shows no secret again, and
 // another
 // request under the key is refused. The log holds the reason of each change that takes one in a header, and times in UTC (TestMain sets
