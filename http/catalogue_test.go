@@ -109,20 +109,6 @@ func TestUsageOfAnEndedSubscriptionIsRefused(t *testing.T) {
 	w.ingest(a, batch(event("e2", nil)))
 }
 
-// A key with an expiry is accepted until then, and not a microsecond longer.
-func TestAKeyExpires(t *testing.T) {
-	c := &clock{}
-	c.set("2027-05-10T12:00:00Z")
-	w := newTestService(t, func(s *http.Server) { s.Now, s.Catalogue.Now = c.now, c.now })
-	list := call{method: "GET", path: "/api/v1/usage/conflicts"}
-	list.key, _ = w.key(w.newAccountlessTenant("A"), map[string]any{"expiresAt": "2027-05-10T12:00:02Z"}, "usage:read")
-	w.want(200, list)
-	c.set("2027-05-10T12:00:01.999999Z")
-	w.want(200, list)
-	c.set("2027-05-10T12:00:02Z")
-	w.refused(w.do(list), 401, "unauthenticated")
-}
-
 func TestRotatedKeysOverlap(t *testing.T) {
 	w, a := newServiceWithAccount(t)
 	list := call{method: "GET", path: "/api/v1/usage/conflicts"}

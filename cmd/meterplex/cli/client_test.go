@@ -7,43 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 )
-
-func TestClientHonoursRetryAfter(t *testing.T) {
-	p := newFakeService(t)
-	c := newConsole(t, p)
-	var first, second time.Time
-	p.before = func(n int, w http.ResponseWriter) bool {
-		if n > 0 {
-			second = time.Now()
-			return false
-		}
-		first = time.Now()
-		w.Header().Set("Retry-After", "1")
-		refuse(w, http.StatusTooManyRequests, "rate_limited", "Too many events")
-		return true
-	}
-	code, out, errs := c.run("usage", "send", "api_calls", "1", "-o", "csv")
-	if code != exitYes || !strings.Contains(out, "accepted") || second.Sub(first) < time.Second {
-		t.Errorf("exit code %d after %s\n%s%s", code, second.Sub(first), out, errs)
-	}
-}
-
-// The service answers 408 to a body that comes too slowly, before it executes the request, and asks for the same request again.
-func TestClientRepeatsARequestThatCameTooSlowly(t *testing.T) {
-	p := newFakeService(t)
-	p.before = func(n int, w http.ResponseWriter) bool {
-		if n == 0 {
-			refuse(w, http.StatusRequestTimeout, "request_timeout", "The body did not arrive in time")
-		}
-		return n == 0
-	}
-	code, out, errs := newConsole(t, p).run("usage", "send", "api_calls", "1", "-o", "csv")
-	if code != exitYes || !strings.Contains(out, "accepted") {
-		t.Errorf("exit code %d\n%s%s", code, out, errs)
-	}
-}
 
 func TestClientSendsTheSameEventAgain(t *testing.T) {
 	p := newFakeService(t)
