@@ -137,6 +137,7 @@ func TestMessagesOfUsage(t *testing.T) {
 		"suspended":      {record(suspendedTenant.String(), oneCall, 7), suspendedTenant, 0, events.RefusedUsage{Code: "tenant_suspended", EventID: "e1", Feature: "api_calls"}},
 		"nobody":         {record("nobody", oneCall, 7), events.Platform, 0, events.RefusedUsage{Code: "tenant_not_found", Index: -1, Tenant: "nobody"}},
 		"braces":         {record("{"+activeTenant.String()+"}", oneCall, 7), events.Platform, 0, events.RefusedUsage{Code: "tenant_not_found", Index: -1, Tenant: "{" + activeTenant.String() + "}"}},
+		"unprintable":    {record("\x00é", oneCall, 7), events.Platform, 0, events.RefusedUsage{Code: "tenant_not_found", Index: -1, Tenant: "??"}},
 		"no JSON":        {record(activeTenant.String(), "{", 7), activeTenant, 0, events.RefusedUsage{Code: "malformed_json", Index: -1}},
 		"out of its box": {record(activeTenant.String(), `{}],"events":[{}`, 7), activeTenant, 0, events.RefusedUsage{Code: "malformed_json", Index: -1}},
 		"empty":          {record(activeTenant.String(), `{"events":[]}`, 7), activeTenant, 0, events.RefusedUsage{Code: "batch_empty", Pointer: "/events", Index: -1}},
