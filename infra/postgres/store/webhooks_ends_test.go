@@ -162,6 +162,7 @@ func TestAChangeOfADisabledWebhookHasItsOwnReason(t *testing.T) {
 	}
 	f.crossed(tenant, 1)
 	f.setStatus(w, events.WebhookEnabled)
+	must.OK(f, (&Webhooks{Store: f.store, NewID: newID}).FeedWebhooks(t.Context()))
 	if n := len(f.states(w.ID)); n != 3 {
 		t.Errorf("%d deliveries: those recorded while it was disabled are not sent", n)
 	}
