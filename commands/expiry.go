@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/meterplex/meterplex/domain/retries"
 	"github.com/meterplex/meterplex/domain/ticks"
 )
 
@@ -36,7 +37,7 @@ const (
 // Run ends reservations until ctx ends. After a failure it tries again at the next look.
 func (x *Expiry) Run(ctx context.Context) error {
 	every := cmp.Or(x.Every, expiryEvery)
-	failing := false
+	log := retries.New(x.Logger, slog.LevelWarn, "cannot end reservations whose time is over; will retry", "")
 	for wait := every; ; {
 		select {
 		case <-ctx.Done():
@@ -45,10 +46,7 @@ func (x *Expiry) Run(ctx context.Context) error {
 		}
 		var err error
 		wait, err = x.look(ctx, every)
-		if err != nil && !failing && ctx.Err() == nil {
-			x.Logger.WarnContext(ctx, "cannot end reservations whose time is over; will retry", "error", err)
-		}
-		failing = err != nil
+		log.Report(ctx, err)
 	}
 }
 

@@ -4,17 +4,15 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"github.com/meterplex/meterplex/domain/retries"
 )
 
-// RunEvery runs do at once, and again after each interval, until ctx ends. A failure is for the next run; the first of a series is logged, with the text.
+// RunEvery runs do at once, and again after each interval, until ctx ends. A failure is for the next run; package retries logs it, with the text.
 func RunEvery(ctx context.Context, every time.Duration, logger *slog.Logger, failure string, do func(context.Context) error) error {
-	failing := false
+	log := retries.New(logger, slog.LevelWarn, failure, "")
 	for {
-		err := do(ctx)
-		if err != nil && !failing && ctx.Err() == nil {
-			logger.WarnContext(ctx, failure, "error", err)
-		}
-		failing = err != nil
+		log.Report(ctx, do(ctx))
 		select {
 		case <-ctx.Done():
 			return nil

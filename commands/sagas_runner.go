@@ -9,12 +9,12 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/retries"
 	"github.com/meterplex/meterplex/domain/ticks"
 )
 
@@ -33,7 +33,7 @@ type SagaRunner struct {
 	Places   int           // the steps that run at the same time; 0: 2
 	Rests    int           // how many times as long as a short step ran its place rests; 0: once
 
-	failing atomic.Bool // the last statement on the queue failed
+	queue, steps *retries.Log // of statements on the queue, and of steps
 }
 
 const (
@@ -58,6 +58,8 @@ var errLeaseLost = errors.New("the lease of the saga was lost")
 
 // Run runs steps until ctx ends, and returns when all of them have ended.
 func (r *SagaRunner) Run(ctx context.Context) error {
+	r.queue = retries.New(r.Logger, slog.LevelWarn, "cannot read or save sagas; will retry", "")
+	r.steps = retries.New(r.Logger, slog.LevelWarn, "a step of a saga failed; will retry", "")
 	steps, places, freed := SagaSteps(r.Kinds), make(chan struct{}, cmp.Or(r.Places, sagaPlaces)), make(chan struct{}, 1)
 	if len(steps) == 0 {
 		<-ctx.Done()
@@ -110,7 +112,7 @@ func (r *SagaRunner) look(ctx context.Context, steps []string, places chan struc
 	}
 	if !more {
 		wait, found, err := r.Queue.NextSaga(ctx, steps)
-		if r.report(ctx, err); err != nil || !found {
+		if r.queue.Report(ctx, err); err != nil || !found {
 			return every, false
 		}
 		if wait > 0 {
@@ -125,7 +127,7 @@ func (r *SagaRunner) look(ctx context.Context, steps []string, places chan struc
 		}
 		lease, asked := r.NewID(), time.Now()
 		s, err := r.Queue.LeaseSaga(ctx, steps, lease, r.lease())
-		if r.report(ctx, err); err != nil || s == nil {
+		if r.queue.Report(ctx, err); err != nil || s == nil {
 			<-places
 			return min(map[bool]time.Duration{true: every, false: sagaSoon}[err != nil], every), false
 		}
@@ -135,16 +137,6 @@ func (r *SagaRunner) look(ctx context.Context, steps []string, places chan struc
 }
 
 func (r *SagaRunner) lease() time.Duration { return cmp.Or(r.Lease, sagaLease) }
-
-// report logs the first of a series of errors of the queue.
-func (r *SagaRunner) report(ctx context.Context, err error) {
-	if ctx.Err() != nil {
-		return
-	}
-	if before := r.failing.Swap(err != nil); err != nil && !before {
-		r.Logger.WarnContext(ctx, "cannot read or save sagas; will retry", "error", err)
-	}
-}
 
 // runStep runs the step of a leased saga and saves its result. The lease was asked for at a time, after which it lasts.
 func (r *SagaRunner) runStep(ctx context.Context, s *domain.Saga, lease uuid.UUID, leased time.Time) {
@@ -234,12 +226,10 @@ func (r *SagaRunner) settle(ctx context.Context, ran *domain.Saga, lease uuid.UU
 			s.NextAt = now
 		}
 	})
-	if r.report(ctx, failed); failed != nil || settled == nil || stopped { // otherwise the step is repeated after the lease
+	if r.queue.Report(ctx, failed); failed != nil || settled == nil || stopped { // otherwise the step is repeated after the lease
 		return
 	}
-	if err != nil && settled.Attempts == 1 {
-		r.Logger.WarnContext(ctx, "a step of a saga failed; will retry", "saga", ran.ID, "kind", ran.Kind, "step", ran.Step, "error", err)
-	}
+	r.steps.Report(ctx, err, "saga", ran.ID, "kind", ran.Kind, "step", ran.Step)
 	if !settled.Open() && r.Ended != nil {
 		r.Ended(settled.Kind, settled.Outcome)
 	}

@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/retries"
 	"github.com/meterplex/meterplex/domain/ticks"
 	"github.com/meterplex/meterplex/events"
 )
@@ -100,14 +100,16 @@ const (
 // Run sends deliveries until ctx ends, and returns when all requests have ended.
 func (d *Deliverer) Run(ctx context.Context) error {
 	places := cmp.Or(d.Places, deliverPlaces)
-	r := &delivering{Deliverer: d, all: make(chan struct{}, places), failing: make(chan struct{}, max(places/2, 1)), slow: make(chan struct{}, places), feeding: make(chan struct{}, 1), freed: make(chan struct{}, 1)}
+	r := &delivering{Deliverer: d, all: make(chan struct{}, places), failing: make(chan struct{}, max(places/2, 1)), slow: make(chan struct{}, places), feeding: make(chan struct{}, 1), freed: make(chan struct{}, 1),
+		queue: retries.New(d.Logger, slog.LevelWarn, "cannot read or save deliveries of webhooks; will retry", ""),
+		sends: retries.New(d.Logger, slog.LevelWarn, "cannot send or save a delivery of a webhook; will retry", "")}
 	defer r.running.Wait()
 	r.running.Go(func() {
 		_ = RunEvery(ctx, cmp.Or(d.EndEvery, deliverEndEvery), d.Logger, "cannot end deliveries of disabled webhooks; will retry", d.Queue.EndDeliveries)
 	})
 	for {
 		wait, err := r.look(ctx)
-		r.report(ctx, err)
+		r.queue.Report(ctx, err)
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
@@ -129,14 +131,7 @@ type delivering struct {
 	feeding      chan struct{} // taken while the queues are fed
 	freed        chan struct{}
 	running      sync.WaitGroup
-	reported     atomic.Bool // the last statement on the queue failed
-}
-
-// report logs the first of a series of errors of the queue.
-func (r *delivering) report(ctx context.Context, err error) {
-	if before := r.reported.Swap(err != nil); err != nil && !before && ctx.Err() == nil {
-		r.Logger.WarnContext(ctx, "cannot read or save deliveries of webhooks; will retry", "error", err)
-	}
+	queue, sends *retries.Log
 }
 
 // free lets the next look begin.
@@ -158,7 +153,7 @@ func (r *delivering) look(ctx context.Context) (wait time.Duration, err error) {
 		r.running.Go(func() {
 			err := r.Queue.FeedWebhooks(ctx)
 			<-r.feeding
-			if r.report(ctx, err); err == nil {
+			if r.queue.Report(ctx, err); err == nil {
 				r.free()
 			}
 		})
@@ -218,9 +213,7 @@ func (r *delivering) deliver(ctx context.Context, w *LeasedWebhook, lease uuid.U
 		if err == nil {
 			delivered, err = r.attempt(ctx, w, due, lease, p)
 		}
-		if err != nil && ctx.Err() == nil {
-			r.Logger.WarnContext(ctx, "cannot send or save a delivery of a webhook; will retry", "webhook", w.ID, "error", err)
-		}
+		r.sends.Report(ctx, err, "webhook", w.ID)
 		if err != nil || !delivered || ctx.Err() != nil {
 			saving, cancel := context.WithTimeout(context.WithoutCancel(ctx), deliverSaving)
 			_ = r.Queue.ReleaseWebhook(saving, w.ID, lease) // otherwise the lease ends by itself

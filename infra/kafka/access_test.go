@@ -80,7 +80,9 @@ func newSecuredBroker(t *testing.T) *securedBroker {
 	return b
 }
 
-func (b *securedBroker) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b.log, nil)) }
+func (b *securedBroker) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
 
 // acl is one permission of docs/access.md.
 type acl struct {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"time"
 
@@ -138,17 +137,13 @@ func (s *lowRate) forward(ctx context.Context, topic string, out chan<- *message
 }
 
 func (s *lowRate) connect(ctx context.Context, inner *wmkafka.Subscriber, topic string) <-chan *message.Message {
-	for failures := 0; ; failures++ {
+	for log := readsLog(s.cfg.Logger); ; {
 		in, err := inner.Subscribe(ctx, topic)
 		if err == nil {
-			if failures > 0 {
-				s.cfg.Logger.Info("reading from Kafka works again", slog.String("topic", topic))
-			}
+			log.Report(ctx, nil, "topic", topic)
 			return in
 		}
-		if failures == 0 && ctx.Err() == nil {
-			s.cfg.Logger.Warn("reading from Kafka fails; will retry", "topic", topic, "error", permission(err, "Read on the topic "+topic+" and the group "+s.cfg.TopicPrefix+s.cfg.Group))
-		}
+		log.Report(ctx, permission(err, "Read on the topic "+topic+" and the group "+s.cfg.TopicPrefix+s.cfg.Group), "topic", topic)
 		if !pause(ctx, lowRateRetry) {
 			return nil
 		}

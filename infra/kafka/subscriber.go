@@ -114,7 +114,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	if !known && !s.cfg.AllowAnyTopic {
 		return nil, fmt.Errorf("subscribe to %s: %w", topic, ErrUnknownTopic)
 	}
-	sub := &subscription{cfg: &s.cfg, opts: s.opts, number: number, topic: s.cfg.TopicPrefix + topic, begun: time.Now()}
+	sub := &subscription{cfg: &s.cfg, opts: s.opts, number: number, topic: s.cfg.TopicPrefix + topic, reads: readsLog(s.cfg.Logger)}
 	if err := sub.connect(); err != nil {
 		return nil, err
 	}

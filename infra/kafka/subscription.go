@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/meterplex/meterplex/domain/retries"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/watermill"
 )
@@ -27,12 +29,8 @@ type subscription struct {
 	owned   *assignment
 	commits *committer
 	waiting *backlog
-	begun   time.Time
-	failing bool // the last poll failed, and the failure was logged
+	reads   *retries.Log
 }
-
-// quietStart is how long failures to read are retries of a start: topics and groups are new to the broker.
-const quietStart = 30 * time.Second
 
 // connect creates the client, which joins the group.
 func (s *subscription) connect() error {
@@ -146,18 +144,16 @@ func fetchError(fetches kgo.Fetches) error {
 	return first
 }
 
+// readsLog logs the failures to read a topic.
+func readsLog(logger *slog.Logger) *retries.Log {
+	return retries.New(logger, slog.LevelWarn, "reading from Kafka fails; will retry", "reading from Kafka works again")
+}
+
 func (s *subscription) report(err error) {
-	if err != nil && time.Since(s.begun) < quietStart {
-		s.cfg.Logger.Debug("reading from Kafka fails; will retry", "topic", s.topic, "group", s.cfg.Group, "error", err)
-		return
+	if err != nil {
+		err = permission(err, "Read on the topic "+s.topic+" and the group "+s.cfg.TopicPrefix+s.cfg.Group)
 	}
-	if err != nil && !s.failing {
-		s.cfg.Logger.Warn("reading from Kafka fails; will retry", "topic", s.topic, "group", s.cfg.Group, "error", permission(err, "Read on the topic "+s.topic+" and the group "+s.cfg.TopicPrefix+s.cfg.Group))
-	}
-	if err == nil && s.failing {
-		s.cfg.Logger.Info("reading from Kafka works again", "topic", s.topic, "group", s.cfg.Group)
-	}
-	s.failing = err != nil
+	s.reads.Report(context.Background(), err, "topic", s.topic, "group", s.cfg.Group)
 }
 
 // records converts the batch.

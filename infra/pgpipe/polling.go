@@ -8,16 +8,17 @@ import (
 	"time"
 
 	wm "github.com/ThreeDotsLabs/watermill"
+
+	"github.com/meterplex/meterplex/domain/retries"
 )
 
-// polling sets the pause between a subscription's polls. It logs the first error of a streak and the recovery.
+// polling sets the pause between a subscription's polls. It logs failures.
 type polling struct {
 	ctx          context.Context // ends with the session of the subscription that polls
-	logger       *slog.Logger
+	reads        *retries.Log
 	topic, group string
 	interval     time.Duration // after a poll that may be repeated at once
 	idle         time.Duration // the longest pause while no rows arrive
-	failing      bool
 
 	arrivals *Arrivals       // nil without
 	arrival  <-chan struct{} // closed if rows arrived since before the last poll
@@ -25,7 +26,8 @@ type polling struct {
 }
 
 func newPolling(cfg *SubscriberConfig, topic string) *polling {
-	p := &polling{logger: cfg.Logger, topic: topic, group: cfg.Group, interval: cfg.PollInterval, arrivals: cfg.Arrivals}
+	p := &polling{reads: retries.New(cfg.Logger, slog.LevelWarn, "reading the pipe fails; will retry", "reading the pipe works again"),
+		topic: topic, group: cfg.Group, interval: cfg.PollInterval, arrivals: cfg.Arrivals}
 	if p.pause, p.idle = p.interval, p.interval; p.arrivals != nil {
 		p.idle, p.arrival = max(p.interval, cfg.IdleInterval), p.arrivals.of(topic)
 	}
@@ -36,10 +38,7 @@ func newPolling(cfg *SubscriberConfig, topic string) *polling {
 func (p *polling) HandleError(_ wm.LoggerAdapter, empty bool, err error) time.Duration {
 	switch {
 	case err == nil:
-		if p.failing {
-			p.failing = false
-			p.logger.Info("reading the pipe works again", "topic", p.topic, "group", p.group)
-		}
+		p.reads.Report(context.Background(), nil, "topic", p.topic, "group", p.group)
 		if empty {
 			return p.await()
 		}
@@ -50,10 +49,7 @@ func (p *polling) HandleError(_ wm.LoggerAdapter, empty bool, err error) time.Du
 	case strings.Contains(err.Error(), "could not serialize access"):
 		return p.interval // another member of the group was faster
 	}
-	if !p.failing {
-		p.failing = true
-		p.logger.Warn("reading the pipe fails; will retry", "topic", p.topic, "group", p.group, "error", err)
-	}
+	p.reads.Report(context.Background(), err, "topic", p.topic, "group", p.group)
 	return retryPause
 }
 

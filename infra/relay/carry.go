@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -241,16 +242,16 @@ func (s *Subscriber) freeAll(spans []span, rest time.Duration) {
 	}
 }
 
-// logFault logs at most once per second. It reports each hole.
+// logFault logs at most once per second. It reports each hole, which is an error from the start.
 func (s *Subscriber) logFault(ctx context.Context, failure string, err error) {
 	if errors.Is(err, errHole) {
 		s.Observe.Hole()
 	}
 	if s.faultLog.due() {
-		level := s.Logger.WarnContext
+		level := s.begun.Level(slog.LevelWarn)
 		if errors.Is(err, errHole) {
-			level = s.Logger.ErrorContext
+			level = slog.LevelError
 		}
-		level(ctx, failure, "error", err)
+		s.Logger.Log(ctx, level, failure, "error", err)
 	}
 }

@@ -3,8 +3,10 @@ package relay
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
+	"github.com/meterplex/meterplex/domain/retries"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/relay/cursors"
 )
@@ -33,7 +35,7 @@ const minTick = 50 * time.Millisecond
 // run renews and balances the leases until ctx ends. It does not cancel a round: the server could write the
 // heartbeat after releaseAll has deleted it.
 func (l *leases) run(ctx context.Context) {
-	every := l.LeaseTTL / 5
+	every, log := l.LeaseTTL/5, retries.New(l.Logger, slog.LevelWarn, "cannot renew the relay's leases; will retry", "")
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var earliest time.Time // of a round that a kick starts
@@ -47,9 +49,7 @@ func (l *leases) run(ctx context.Context) {
 				return
 			}
 		}
-		if err := l.round(context.WithoutCancel(ctx)); err != nil && ctx.Err() == nil {
-			l.Logger.WarnContext(ctx, "cannot renew the relay's leases", "error", err)
-		}
+		log.Report(ctx, l.round(context.WithoutCancel(ctx)))
 		l.Observe.Leases(l.held.unexpired(time.Now(), l.LeaseTTL))
 		timer.Reset(l.Ticks.Until(every))
 		earliest = time.Now().Add(minTick)

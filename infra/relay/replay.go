@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/meterplex/meterplex/domain/retries"
 	"github.com/meterplex/meterplex/domain/ticks"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
@@ -62,11 +63,9 @@ func (r *Replayer) Run(ctx context.Context) error {
 	c := *r
 	c.Every, c.LeaseTTL = orDefault(c.Every, defaultReplayEvery), orDefault(c.LeaseTTL, defaultReplayLease)
 	c.Window = int64(orDefault(int(c.Window), defaultWindow))
-	warnings := everySecond{}
+	log := retries.New(c.Logger, slog.LevelWarn, "a replay failed and will be retried", "")
 	for c.pause(ctx) {
-		if err := c.round(ctx); err != nil && ctx.Err() == nil && warnings.due() {
-			c.Logger.WarnContext(ctx, "a replay failed and will be retried", "error", err)
-		}
+		log.Report(ctx, c.round(ctx))
 	}
 	return nil
 }

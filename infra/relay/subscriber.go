@@ -9,6 +9,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/meterplex/meterplex/domain/retries"
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
@@ -24,6 +25,7 @@ type Subscriber struct {
 	took   atomic.Int64  // duration of the last batch, in nanoseconds
 	wait   sync.WaitGroup
 
+	begun                    retries.Start
 	faultLog, failureRecords everySecond // rate limits
 
 	mu     sync.Mutex
@@ -35,7 +37,7 @@ var _ message.Subscriber = (*Subscriber)(nil)
 
 func newSubscriber(r *Relay) *Subscriber {
 	l := newLeases(r)
-	return &Subscriber{Relay: r, leases: l, held: l.held, freed: make(chan struct{}, 1)}
+	return &Subscriber{Relay: r, leases: l, held: l.held, freed: make(chan struct{}, 1), begun: retries.Begin()}
 }
 
 // Subscribe starts a stream of batches. The topic is ignored. A second stream would only share the

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/meterplex/meterplex/domain/retries"
 	"github.com/meterplex/meterplex/domain/ticks"
 	"github.com/meterplex/meterplex/events"
 )
@@ -66,6 +67,7 @@ func (s *LogSubscriber) Close() error { return s.open.Close() }
 
 func (s *LogSubscriber) follow(ctx context.Context, topic string, out chan<- *message.Message) {
 	delivery := Delivery{Out: out, Grace: cmp.Or(s.Grace, defaultLogGrace)}
+	log := retries.New(s.Logger, slog.LevelWarn, "cannot read the log; will retry", "reading the log works again")
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var earliest time.Time // of a round that a hint starts
@@ -87,13 +89,12 @@ func (s *LogSubscriber) follow(ctx context.Context, topic string, out chan<- *me
 		}
 		earliest = time.Now().Add(min(minRound, s.Every))
 		positions, err := s.ahead(ctx)
+		log.Report(ctx, err, "consumer", topic)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			pause := pauseAfter(failures)
-			s.Logger.Warn("cannot read the log; will retry", "consumer", topic, "in", pause, "error", err)
-			timer.Reset(pause)
+			timer.Reset(pauseAfter(failures))
 			failures++
 			continue
 		}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/meterplex/meterplex/domain/retries"
 )
 
 // The pause before a failed batch is sent again. The first pause is short, because most failures are a
@@ -18,33 +20,30 @@ const (
 	longestPause = 5 * time.Second
 )
 
-// quietStart is how long failures are retries of a start, not logged as errors unless they go on: partitions are being assigned, and tables are cold.
-const quietStart = 30 * time.Second
-
-// settle turns a handler's error into a Nack after a pause. It logs a failure of a streak, the first one after quietStart, and the
-// end of the streak. It hides the error from the router, which would log each one.
+// settle turns a handler's error into a Nack after a pause. It hides the error from the router, which would log
+// each one.
 type settle struct {
-	logger *slog.Logger
-	begun  time.Time
+	log *retries.Log
 
 	mu      sync.Mutex
-	streaks map[string]int  // failures since the last success, by handler
-	logged  map[string]bool // whether a failure of the streak was logged as an error
+	streaks map[string]int // failures since the last success, by handler
 }
 
 func newSettle(logger *slog.Logger) *settle {
-	return &settle{logger: logger, begun: time.Now(), streaks: map[string]int{}, logged: map[string]bool{}}
+	log := retries.New(logger, slog.LevelError, "handler failed; the batch will be retried until it succeeds", "handler works again")
+	return &settle{log: log, streaks: map[string]int{}}
 }
 
 func (s *settle) middleware(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		name := message.HandlerNameFromCtx(msg.Context())
 		out, err := h(msg)
+		s.log.Report(msg.Context(), err, "handler", name)
 		if err == nil {
 			s.succeeded(name)
 			return out, nil
 		}
-		pause := s.failed(msg.Context(), name, err)
+		pause := s.failed(msg.Context(), name)
 		sleep(msg.Context(), pause)
 		// The message is settled now, so that the router's own Ack has no effect.
 		msg.Nack()
@@ -55,15 +54,11 @@ func (s *settle) middleware(h message.HandlerFunc) message.HandlerFunc {
 func (s *settle) succeeded(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n := s.streaks[name]; n > 0 {
-		s.logger.Info("handler works again", "handler", name, "failures", n)
-		delete(s.streaks, name)
-		delete(s.logged, name)
-	}
+	delete(s.streaks, name)
 }
 
 // failed counts the failure and returns the pause that follows it.
-func (s *settle) failed(ctx context.Context, name string, err error) time.Duration {
+func (s *settle) failed(ctx context.Context, name string) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.streaks[name]
@@ -71,14 +66,6 @@ func (s *settle) failed(ctx context.Context, name string, err error) time.Durati
 		return 0 // a stop is not a failure of the handler
 	}
 	s.streaks[name] = n + 1
-	level := slog.LevelError
-	if time.Since(s.begun) < quietStart {
-		level = slog.LevelDebug
-	}
-	if !s.logged[name] {
-		s.logger.Log(ctx, level, "handler failed; the batch will be retried until it succeeds", "handler", name, "error", err)
-		s.logged[name] = level == slog.LevelError
-	}
 	return pauseAfter(n)
 }
 

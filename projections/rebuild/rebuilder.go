@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/retries"
 	"github.com/meterplex/meterplex/domain/ticks"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
@@ -88,7 +89,7 @@ const (
 func (b *Rebuilder) Run(ctx context.Context) error {
 	var workers sync.WaitGroup
 	defer workers.Wait()
-	cleaned := time.Time{}
+	cleaned, log := time.Time{}, retries.New(b.Logger, slog.LevelWarn, "looking for rebuilds; will try again", "")
 	for {
 		open, err := openRebuilds(ctx, b.Pool)
 		if err == nil {
@@ -100,9 +101,7 @@ func (b *Rebuilder) Run(ctx context.Context) error {
 				b.beginPurge(ctx, &workers)
 			}
 		}
-		if err != nil && ctx.Err() == nil {
-			b.Logger.Warn("looking for rebuilds; will try again", "error", err)
-		}
+		log.Report(ctx, err)
 		select {
 		case <-ctx.Done():
 			return nil

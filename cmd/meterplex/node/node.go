@@ -177,10 +177,7 @@ func (n *Node) open(ctx context.Context) (err error) {
 	if n.topicsDoubted = n.pipe.unreached; n.topicsDoubted {
 		return nil
 	}
-	if err := n.compareTopics(ctx); err != nil {
-		n.logger.Warn("the topics cannot be compared with the log now; trying again until they can", "error", err)
-		n.topicsDoubted = true
-	}
+	n.topicsDoubted = n.compareTopics(ctx) != nil // compareTopicsLater reports it, if it lasts
 	return nil
 }
 

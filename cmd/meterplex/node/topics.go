@@ -2,7 +2,10 @@ package node
 
 import (
 	"context"
+	"log/slog"
 	"time"
+
+	"github.com/meterplex/meterplex/domain/retries"
 )
 
 // compareTopics raises the epoch of each partition whose topic is ahead of the log: the
@@ -25,13 +28,16 @@ const (
 
 // compareTopicsLater repeats the comparison until it succeeds once.
 func (n *Node) compareTopicsLater(ctx context.Context) error {
+	log := retries.New(n.logger, slog.LevelWarn, "the topics cannot be compared with the log now; trying again until they can", "")
 	for n.topicsDoubted {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(compareEvery):
 		}
-		n.topicsDoubted = n.compareTopics(ctx) != nil
+		err := n.compareTopics(ctx)
+		log.Report(ctx, err)
+		n.topicsDoubted = err != nil
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/meterplex/meterplex/domain/retries"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/relay/cursors"
@@ -184,6 +185,7 @@ const (
 // watchLife raises the epoch soon after a failover also without appends, and
 // after an append found the new life inside a caller's transaction.
 func (l *Log) watchLife(ctx context.Context) {
+	log := retries.New(l.cfg.Logger, slog.LevelWarn, "the log's epoch is not known to be the database server's life; retrying", "")
 	timer := time.NewTimer(l.cfg.Ticks.Until(lifeEvery))
 	defer timer.Stop()
 	for {
@@ -193,9 +195,7 @@ func (l *Log) watchLife(ctx context.Context) {
 		case <-timer.C:
 		case <-l.newLife:
 		}
-		if err := l.checkLife(ctx); err != nil && ctx.Err() == nil {
-			l.cfg.Logger.Warn("the log's epoch is not known to be the database server's life; retrying", "error", err)
-		}
+		log.Report(ctx, l.checkLife(ctx))
 		timer.Reset(l.cfg.Ticks.Until(lifeEvery))
 	}
 }
