@@ -168,8 +168,17 @@ func (c *Pushes) Retry(ctx context.Context, req Request, id uuid.UUID, reason st
 		if err != nil {
 			return err
 		}
-		if err := readdress(tx, p, t); err != nil {
+		pushes, err := tx.PushesOf(p.TenantID, p.Feature, p.PeriodKey)
+		if err != nil {
 			return err
+		}
+		if err := readdress(tx, p, t, pushes); err != nil {
+			return err
+		}
+		for _, rest := range p.Split(c.NewID, pushes, now) {
+			if err := tx.AddPush(rest); err != nil {
+				return err
+			}
 		}
 		if refusal := p.Retry(reason, actor, now); refusal != nil {
 			return refusal
@@ -187,7 +196,11 @@ func readdressNeverSent(tx PushTx, t *domain.Tenant) error {
 	slices.SortStableFunc(list, func(a, b domain.Push) int { return b.Amount.Sign() - a.Amount.Sign() })
 	for i := range list {
 		before := list[i].PushAddress
-		if err := readdress(tx, &list[i], t); err != nil {
+		pushes, err := tx.PushesOf(t.ID, list[i].Feature, list[i].PeriodKey)
+		if err != nil {
+			return err
+		}
+		if err := readdress(tx, &list[i], t, pushes); err != nil {
 			return err
 		}
 		if list[i].PushAddress == before {
@@ -200,14 +213,11 @@ func readdressNeverSent(tx PushTx, t *domain.Tenant) error {
 	return nil
 }
 
-// readdress lets a push that the provider has not counted follow the tenant's customer and the feature's meter: those that it has may be wrong.
-func readdress(tx PushTx, p *domain.Push, t *domain.Tenant) error {
+// readdress lets a push that the provider has not counted follow the tenant's customer and the feature's meter: those that it has may be wrong. Pushes are those of
+// its feature and period.
+func readdress(tx PushTx, p *domain.Push, t *domain.Tenant, pushes []domain.Push) error {
 	f, err := tx.Feature(p.Feature)
 	if err != nil || f == nil {
-		return err
-	}
-	pushes, err := tx.PushesOf(p.TenantID, p.Feature, p.PeriodKey)
-	if err != nil {
 		return err
 	}
 	p.Readdress(t.Billing, f.BillingEvent, domain.ChargesOf(pushes))

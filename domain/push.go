@@ -79,7 +79,7 @@ type PushResult struct {
 	RetryAfter   time.Duration // 0: the provider named none
 }
 
-// Push is an amount that a billing provider counts. Its body is stored before the first attempt, so that every attempt sends the same; Readdress is the exception, of a push that was not counted.
+// Push is an amount that a billing provider counts. Its body is stored before the first attempt, so that every attempt sends the same; Readdress and Split are the exceptions, of a push that was not counted.
 // Its times are of the database's clock.
 type Push struct {
 	ID        uuid.UUID
@@ -174,12 +174,17 @@ func PlanPushes(newID func() uuid.UUID, c Closing, d *PushDue, charged []PushCha
 	counts := PushTimestamp(c.PeriodKey, n, now)
 	amount := new(big.Int).Sub(d.Billable, d.Pushed)
 	for _, part := range inDigits(splitPush(amount, charged, PushAddress{Provider: to.Provider, Customer: to.Customer, Event: cmp.Or(d.Event, d.Feature)})) {
-		key := PushKey(c.TenantID, d.Feature, c.PeriodKey, c.Snapshot, n)
-		planned = append(planned, Push{ID: newID(), TenantID: c.TenantID, Feature: d.Feature, PeriodKey: c.PeriodKey, Snapshot: c.Snapshot, N: n, Amount: part.Amount,
-			PushAddress: part.PushAddress, Key: key, Identifier: PushIdentifier(key), Timestamp: counts, State: PushStatePending, StoredAt: now, NextAt: &now})
+		planned = append(planned, c.push(newID(), d.Feature, n, part, counts, now))
 		n++
 	}
 	return planned
+}
+
+// push returns push n of a feature in the snapshot.
+func (c Closing) push(id uuid.UUID, feature string, n int, part PushCharge, counts, now time.Time) Push {
+	key := PushKey(c.TenantID, feature, c.PeriodKey, c.Snapshot, n)
+	return Push{ID: id, TenantID: c.TenantID, Feature: feature, PeriodKey: c.PeriodKey, Snapshot: c.Snapshot, N: n, Amount: part.Amount,
+		PushAddress: part.PushAddress, Key: key, Identifier: PushIdentifier(key), Timestamp: counts, State: PushStatePending, StoredAt: now, NextAt: &now}
 }
 
 // Open reports whether the push is not delivered.

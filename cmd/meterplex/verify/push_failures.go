@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/big"
 	"strconv"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -110,10 +111,26 @@ func (x *pass) compareFailures(id uuid.UUID, p pushRow, state string, failures i
 		attempt := f.row.attempt
 		x.pushFailures.expect(attempt <= p.attempt, "the push %s has failed at its attempt %d, and has %d", id, attempt, p.attempt)
 		f.row.attempt = p.attempt
+		if wasSplit(f.row.amount, p.amount) {
+			f.row.amount = p.amount
+		}
 		x.pushFailures.expect(f.row == p, "the push %s is %+v, its failure in the log %+v", id, p, f.row)
 	}
 	ended := state == "FAILED" || state == "UNKNOWN" && waits
 	x.pushFailures.expect(!ended || len(all) > 0 && all[len(all)-1].code == code, "the push %s is %s with the code %.60q, its %d failures in the log do not end with it", id, state, code, len(all))
+}
+
+// pushDigits is the number of digits that providers accept.
+const pushDigits = 15
+
+// wasSplit reports whether a push that failed with an amount of too many digits was split by a retry: it has the greatest amount of that sign since.
+// The other parts are pushes of their own, and all of them are compared with what is billable.
+func wasSplit(failed, is string) bool {
+	sign, digits := "", strings.TrimPrefix(failed, "-")
+	if digits != failed {
+		sign = "-"
+	}
+	return len(digits) > pushDigits && is == sign+strings.Repeat("9", pushDigits)
 }
 
 // compareDifference compares the last comparison of a customer's meter with the log, if all its tenants are of this partition.

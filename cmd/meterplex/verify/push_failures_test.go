@@ -55,6 +55,16 @@ func TestP8_FailuresOfPushesFollowFromTheLog(t *testing.T) {
 		change(log, &p, &c)
 		requireFault(t, fault, readFailed(log, p, c, "UNKNOWN", "push_unknown", 2), fault)
 	}
+	for amount, split := range map[string]bool{"1000000000000000": true, "2000000000000001": true, "-1000000000000000": false, "999999999999998": false} {
+		log, p, c = failedWorld()
+		for _, r := range log[:2] {
+			r.body = []byte(strings.Replace(string(r.body), `"amount":"5"`, `"amount":"`+amount+`"`, 1))
+		}
+		p.amount = "999999999999999"
+		if r := readFailed(log, p, c, "UNKNOWN", "push_unknown", 2).result(); *r.Holds != split {
+			t.Errorf("a push that failed with the amount %s: %+v", amount, r)
+		}
+	}
 	log, p, c = failedWorld()
 	requireFault(t, "another code", readFailed(log, p, c, "FAILED", "resource_missing", 2), `with the code "resource_missing"`)
 	requireFault(t, "one failure more", readFailed(log, p, c, "FAILED", "push_unknown", 3), "has failed 3 times, in the log 2")

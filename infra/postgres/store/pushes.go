@@ -68,11 +68,11 @@ func (s *Pushes) UpdatePush(ctx context.Context, id uuid.UUID, change func(p *do
 }
 
 const savePushSQL = `UPDATE pushes SET state = $2, attempts = $3, failures = $4, first_attempt_at = $5, attempted_at = $6, unknown_since = $7, next_at = $8, delivered_at = $9,
- last_code = $10, last_error = $11, last_reason = $12, last_actor = $13, customer = $14, event = $15, renewals = $16 WHERE id = $1`
+ last_code = $10, last_error = $11, last_reason = $12, last_actor = $13, customer = $14, event = $15, renewals = $16, amount = $17::numeric WHERE id = $1`
 
 func savePush(ctx context.Context, tx pgx.Tx, p *domain.Push) error {
 	if _, err := tx.Exec(ctx, savePushSQL, p.ID, p.State, p.Attempts, p.Failures, p.FirstAttemptAt, p.AttemptedAt, p.UnknownSince, p.NextAt, p.DeliveredAt,
-		p.Code, p.LastError, p.LastReason, p.LastActor, p.Customer, p.Event, p.Renewals); err != nil {
+		p.Code, p.LastError, p.LastReason, p.LastActor, p.Customer, p.Event, p.Renewals, p.Amount.String()); err != nil {
 		return fmt.Errorf("saving a push: %w", err)
 	}
 	return nil
