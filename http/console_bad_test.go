@@ -34,6 +34,8 @@ func TestConsole_BadAddressesArePages(t *testing.T) {
 		{tenants + "?externalId=" + strings.Repeat("x", 10_000), 400, "parameter_invalid"},
 		{tenants + "?externalId=%00", 400, "parameter_invalid"}, {tenants + "?externalId=%ff", 400, "parameter_invalid"},
 		{"/console/sagas?tenantId=" + newID().String(), 404, "tenant_not_found"}, {"/console/sagas?state=NONE", 400, "parameter_invalid"},
+		{"/console/evaluation?periodKey=2026-13&priceKey=x", 400, "period_key_invalid"},
+		{"/console/evaluation?periodKey=2026-05&priceKey=x&version=q", 400, "body_invalid"},
 		{"/console/adjustments?periodKey=May", 400, "parameter_invalid"}, {"/console/pushes?cursor=x", 400, "cursor_invalid"},
 		{"/console/reservations?feature=none&tenantId=" + a.id, 404, "feature_not_found"},
 		{tenants + "/" + newID().String() + "/webhooks", 404, "tenant_not_found"},

@@ -26,6 +26,7 @@ func TestConsole_PeriodsShowWhatTheAPIAnswers(t *testing.T) {
 	charges := w.want(200, call{method: "GET", path: path + "/charges", key: bootstrap})["totals"].([]any)[0].(map[string]any)
 	b.shows(b.open(at), "CLOSED", huge, read["figuresHash"].(string), read["logicHash"].(string), charges["decimal"].(string),
 		"billable amounts")
+	b.shows(b.open("/console/evaluation?priceKey=calls&version=1&periodKey="+key), "All tenants", ">A</a>", "billable", charges["decimal"].(string)+" EUR")
 	lines, exported := b.open(at+"/lines.csv"), w.do(call{method: "GET", path: path + "/export?format=csv", key: bootstrap})
 	if string(lines.body) != string(exported.body) || !strings.Contains(lines.header.Get("Content-Disposition"), "attachment") {
 		t.Errorf("the file is %d %s, and the export %s", lines.status, lines.body, exported.body)

@@ -36,9 +36,10 @@ type inlinePrice struct {
 
 type evaluateAnswer struct {
 	Body struct {
-		Price      domain.Price        `json:"price" doc:"The price by which the usage is evaluated."`
-		Data       []periods.Evaluated `json:"data" nullable:"false" doc:"By tenant."`
-		NextCursor *string             `json:"nextCursor" doc:"null on the last page."`
+		Price      domain.Price             `json:"price" doc:"The price by which the usage is evaluated."`
+		Data       []periods.Evaluated      `json:"data" nullable:"false" doc:"By tenant."`
+		Totals     *periods.EvaluatedTotals `json:"totals" doc:"Of all pages, at the state of the first one; null on the others, and for more than 10,000 tenants with usage."`
+		NextCursor *string                  `json:"nextCursor" doc:"null on the last page."`
 	}
 }
 
@@ -62,7 +63,7 @@ func (s *service) evaluatePrice(ctx context.Context, in *evaluateRequest) (*eval
 		return nil, err
 	}
 	answer := new(evaluateAnswer)
-	answer.Body.Price, answer.Body.Data = found.By, found.Data
+	answer.Body.Price, answer.Body.Data, answer.Body.Totals = found.By, found.Data, found.Totals
 	if found.Next != uuid.Nil {
 		answer.Body.NextCursor = l.next(0, found.Next.String())
 	}

@@ -66,6 +66,7 @@ func pages() []*page {
 		planPage(),
 		newPricePage(),
 		pricePage(),
+		evaluationPage(),
 	}
 }
 

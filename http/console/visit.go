@@ -94,8 +94,9 @@ func (v *visit) preview(path string, body map[string]any) (doc, error) {
 
 // try is get for a section of a page: a refusal is the member "problem" of its result, and the other sections are shown. Errors of the
 // service itself fail the page.
-func (v *visit) try(path string, query url.Values) (doc, error) {
-	d, err := v.get(path, query)
+func (v *visit) try(path string, query url.Values) (doc, error) { return tried(v.get(path, query)) }
+
+func tried(d doc, err error) (doc, error) {
 	if refused := (*refusal)(nil); errors.As(err, &refused) && refused.Status < http.StatusInternalServerError {
 		return doc{"problem": refused}, nil
 	}
@@ -103,8 +104,11 @@ func (v *visit) try(path string, query url.Values) (doc, error) {
 }
 
 // main is try for the section that the page is about: the page has the status of its refusal, and its form is shown again.
-func (v *visit) main(path string, query url.Values) (doc, error) {
-	d, err := v.try(path, query)
+func (v *visit) main(path string, query url.Values) (doc, error) { return v.mainOf(v.get(path, query)) }
+
+// mainOf is main for an answer.
+func (v *visit) mainOf(d doc, err error) (doc, error) {
+	d, err = tried(d, err)
 	if refused, ok := d["problem"].(*refusal); ok {
 		v.status = refused.Status
 	}

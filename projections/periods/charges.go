@@ -1,10 +1,10 @@
 package periods
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/big"
 	"slices"
 	"strconv"
@@ -196,26 +196,41 @@ func add(list, more []domain.GrantSum) []domain.GrantSum {
 
 // sum adds all lines up.
 func (c *Charges) sum(lines []domain.ChargeLine) {
-	sums := map[string]*big.Int{}
-	counts := map[string]int{}
+	sums := totals{}
 	for i := range lines {
 		l := &lines[i]
 		if l.Rated == nil {
 			c.Unpriced++
 			continue
 		}
-		currency := l.Rated.Currency
-		if sums[currency] == nil {
-			sums[currency] = new(big.Int)
-		}
-		sums[currency].Add(sums[currency], l.MicroUnits)
-		counts[currency]++
+		sums.add(l.Rated.Currency, l.MicroUnits, 1)
 	}
-	c.Totals = []ChargeTotal{}
-	for currency, sum := range sums {
-		c.Totals = append(c.Totals, ChargeTotal{currency, prices.MoneyOf(sum), counts[currency]})
+	c.Totals = sums.list()
+}
+
+// totals are the sums of charges by currency.
+type totals map[string]*total
+
+type total struct {
+	microUnits big.Int
+	lines      int
+}
+
+func (t totals) add(currency string, microUnits *big.Int, lines int) {
+	if t[currency] == nil {
+		t[currency] = new(total)
 	}
-	slices.SortFunc(c.Totals, func(a, b ChargeTotal) int { return cmp.Compare(a.Currency, b.Currency) })
+	sum := t[currency]
+	sum.microUnits.Add(&sum.microUnits, microUnits)
+	sum.lines += lines
+}
+
+func (t totals) list() []ChargeTotal {
+	list := []ChargeTotal{}
+	for _, currency := range slices.Sorted(maps.Keys(t)) {
+		list = append(list, ChargeTotal{currency, prices.MoneyOf(&t[currency].microUnits), t[currency].lines})
+	}
+	return list
 }
 
 // pageOfCharges returns at most limit lines behind a place. A place that is gone, since a rebuild counts otherwise, is refused.

@@ -31,8 +31,13 @@ type Evaluation struct {
 
 // Evaluated is what a tenant's lines cost now, and by the other price.
 type Evaluated struct {
-	TenantID  uuid.UUID     `json:"tenantId"`
-	Basis     string        `json:"basis" enum:"billable,net,position,rebuild" doc:"The amounts that are evaluated."`
+	TenantID uuid.UUID `json:"tenantId"`
+	Basis    string    `json:"basis" enum:"billable,net,position,rebuild" doc:"The amounts that are evaluated."`
+	EvaluatedLines
+}
+
+// EvaluatedLines is what lines cost now, and by the other price.
+type EvaluatedLines struct {
 	Amount    json.Number   `json:"amount" doc:"Of the lines that the price is applied to."`
 	Lines     int           `json:"lines" doc:"Lines that the price is applied to."`
 	Charged   []ChargeTotal `json:"charged" nullable:"false" doc:"What these lines are charged: by billable amounts of a closed period, by the live figures of any other."`
@@ -40,12 +45,22 @@ type Evaluated struct {
 	Delta     *prices.Money `json:"delta" doc:"evaluated less charged; null if they have different currencies."`
 }
 
+// EvaluatedTotals are the sums of all tenants.
+type EvaluatedTotals struct {
+	Tenants int `json:"tenants" doc:"Tenants with such lines."`
+	EvaluatedLines
+}
+
 // Evaluations are a page of tenants, by their ids.
 type Evaluations struct {
-	Data []Evaluated
-	Next uuid.UUID // Nil on the last page
-	By   domain.Price
+	Data   []Evaluated
+	Totals *EvaluatedTotals // of the first page
+	Next   uuid.UUID        // Nil on the last page
+	By     domain.Price
 }
+
+// maxEvaluated bounds the tenants of which totals are summed up: each costs about a millisecond.
+const maxEvaluated = 10_000
 
 // Tenants with usage in a period: of all, without test tenants. $2 is a generation, 0: that which is live.
 const readTenantsOfPeriod = `
@@ -59,7 +74,6 @@ const readRebuild = `SELECT generation, state FROM projection_rebuilds WHERE id 
 // Evaluate returns what tenants' usage costs by another price, a page of one snapshot of the database. It stores nothing. Refusals: price_not_found,
 // rebuild_not_found, rebuild_not_ready.
 func (r *Reads) Evaluate(ctx context.Context, e Evaluation) (found Evaluations, err error) {
-	found.Data = []Evaluated{}
 	err = r.Within(ctx, query.Viewer{Operator: true}, func(tx pgx.Tx) error {
 		by, err := e.price(ctx, tx)
 		if err != nil {
@@ -73,22 +87,53 @@ func (r *Reads) Evaluate(ctx context.Context, e Evaluation) (found Evaluations, 
 		if err != nil {
 			return err
 		}
-		if found.By = *by; len(tenants) > e.Limit {
-			tenants = tenants[:e.Limit]
-			found.Next = tenants[e.Limit-1]
+		found.By = *by
+		page := tenants[:min(len(tenants), e.Limit)]
+		if len(tenants) > e.Limit {
+			found.Next = page[e.Limit-1]
 		}
-		for _, tenant := range tenants {
-			of, err := r.evaluate(ctx, tx, &e, tenant, generation, by)
-			if err != nil {
-				return err
-			}
-			if of.Lines > 0 {
-				found.Data = append(found.Data, of)
-			}
+		if found.Data, err = r.evaluateAll(ctx, tx, &e, page, generation, by); err != nil || e.After != uuid.Nil || len(tenants) > maxEvaluated {
+			return err
 		}
-		return nil
+		rest, err := r.evaluateAll(ctx, tx, &e, tenants[len(page):], generation, by)
+		found.Totals = totalsOf(append(slices.Clone(found.Data), rest...), by.Currency)
+		return err
 	})
 	return found, err
+}
+
+// evaluateAll evaluates the period of tenants that have lines for the price.
+func (r *Reads) evaluateAll(ctx context.Context, tx pgx.Tx, e *Evaluation, tenants []uuid.UUID, generation int, by *domain.Price) ([]Evaluated, error) {
+	all := []Evaluated{}
+	for _, tenant := range tenants {
+		of, err := r.evaluate(ctx, tx, e, tenant, generation, by)
+		if err != nil {
+			return nil, err
+		}
+		if of.Lines > 0 {
+			all = append(all, of)
+		}
+	}
+	return all, nil
+}
+
+func totalsOf(all []Evaluated, currency string) *EvaluatedTotals {
+	amount, cost, charged, lines := new(big.Int), new(big.Int), totals{}, 0
+	for i := range all {
+		of, _ := new(big.Int).SetString(all[i].Amount.String(), 10)
+		amount.Add(amount, of)
+		cost.Add(cost, all[i].Evaluated.Amount())
+		for _, t := range all[i].Charged {
+			charged.add(t.Currency, t.Amount(), t.Lines)
+		}
+		lines += all[i].Lines
+	}
+	return &EvaluatedTotals{len(all), evaluatedLines(amount, cost, lines, currency, charged.list())}
+}
+
+func evaluatedLines(amount, cost *big.Int, n int, currency string, charged []ChargeTotal) EvaluatedLines {
+	return EvaluatedLines{Amount: json.Number(amount.String()), Lines: n, Charged: charged, Evaluated: ChargeTotal{currency, prices.MoneyOf(cost), n},
+		Delta: deltaOf(cost, currency, charged)}
 }
 
 // price returns the price to evaluate.
@@ -124,7 +169,11 @@ func (e *Evaluation) generation(ctx context.Context, tx pgx.Tx) (generation int,
 }
 
 func (e *Evaluation) tenants(ctx context.Context, tx pgx.Tx, generation int) (list []uuid.UUID, err error) {
-	args := []any{e.PeriodKey, generation, e.TenantID, e.After, e.Feature, e.Limit + 1}
+	limit := e.Limit
+	if e.After == uuid.Nil {
+		limit = maxEvaluated
+	}
+	args := []any{e.PeriodKey, generation, e.TenantID, e.After, e.Feature, limit + 1}
 	return list, query.Run(ctx, tx, query.New(readTenantsOfPeriod, args, query.Each(func(rows pgx.Rows) error {
 		var tenant uuid.UUID
 		err := rows.Scan(&tenant)
@@ -162,12 +211,13 @@ func (r *Reads) evaluate(ctx context.Context, tx pgx.Tx, e *Evaluation, tenant u
 		}
 	}
 	cost, amount, n, err := domain.Evaluate(lines, by, e.selects)
-	of.Amount, of.Lines, of.Evaluated = json.Number(amount.String()), n, ChargeTotal{by.Currency, prices.MoneyOf(cost), n}
+	if err != nil {
+		return of, err
+	}
 	var c Charges
 	c.sum(slices.DeleteFunc(slices.Clone(charged), func(l domain.ChargeLine) bool { return !e.selects(&l) }))
-	of.Charged = c.Totals
-	of.Delta = deltaOf(cost, by.Currency, c.Totals)
-	return of, err
+	of.EvaluatedLines = evaluatedLines(amount, cost, n, by.Currency, c.Totals)
+	return of, nil
 }
 
 // otherLines returns the lines of a rebuild, or those as of a position.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -146,14 +147,33 @@ func (c *PricesEvaluate) Run(a *app) error {
 // evaluatedPage is a page of an evaluation.
 type evaluatedPage struct {
 	Data []struct {
-		TenantID  string        `json:"tenantId"`
-		Basis     string        `json:"basis"`
-		Amount    json.Number   `json:"amount"`
-		Charged   []chargeTotal `json:"charged"`
-		Evaluated chargeTotal   `json:"evaluated"`
-		Delta     *money        `json:"delta"`
+		TenantID string      `json:"tenantId"`
+		Basis    string      `json:"basis"`
+		Amount   json.Number `json:"amount"`
+		evaluated
 	} `json:"data"`
+	Totals *struct {
+		Tenants int `json:"tenants"`
+		evaluated
+	} `json:"totals"`
 	NextCursor *string `json:"nextCursor"`
+}
+
+// evaluated is what lines are charged, and what they cost by the price.
+type evaluated struct {
+	Charged   []chargeTotal `json:"charged"`
+	Evaluated chargeTotal   `json:"evaluated"`
+	Delta     *money        `json:"delta"`
+}
+
+func (e *evaluated) texts() (charged, by string, delta *string) {
+	for i, t := range e.Charged {
+		charged += strings.Repeat(", ", min(i, 1)) + t.Decimal + " " + t.Currency
+	}
+	if e.Delta != nil {
+		delta = &e.Delta.Decimal
+	}
+	return charged, e.Evaluated.Decimal + " " + e.Evaluated.Currency, delta
 }
 
 // evaluatedRow is a line of the table.
@@ -172,6 +192,7 @@ func (c *PricesEvaluate) print(a *app, body map[string]any) error {
 		return err
 	}
 	p := a.rows("tenantId", "basis", "amount", "charged", "evaluated", "delta")
+	totals := ""
 	for path := "/prices/evaluate?limit=1000"; path != ""; {
 		raw, err := cl.Post(a.ctx, path, "", body)
 		if err != nil {
@@ -181,14 +202,16 @@ func (c *PricesEvaluate) print(a *app, body map[string]any) error {
 		if err := json.Unmarshal(raw, &page); err != nil {
 			return fmt.Errorf("read an evaluation: %w", err)
 		}
+		if t := page.Totals; t != nil {
+			charged, by, delta := t.texts()
+			totals = fmt.Sprintf("All tenants (%d): charged %s, evaluated %s", t.Tenants, cmp.Or(charged, "nothing"), by)
+			if delta != nil {
+				totals += ", difference " + *delta
+			}
+		}
 		for _, e := range page.Data {
-			row := evaluatedRow{TenantID: e.TenantID, Basis: e.Basis, Amount: e.Amount, Evaluated: e.Evaluated.Decimal + " " + e.Evaluated.Currency}
-			for i, t := range e.Charged {
-				row.Charged += strings.Repeat(", ", min(i, 1)) + t.Decimal + " " + t.Currency
-			}
-			if e.Delta != nil {
-				row.Delta = &e.Delta.Decimal
-			}
+			row := evaluatedRow{TenantID: e.TenantID, Basis: e.Basis, Amount: e.Amount}
+			row.Charged, row.Evaluated, row.Delta = e.texts()
 			line, err := json.Marshal(row)
 			if err != nil {
 				return fmt.Errorf("write an evaluation: %w", err)
@@ -201,7 +224,11 @@ func (c *PricesEvaluate) print(a *app, body map[string]any) error {
 			path = "/prices/evaluate?limit=1000&cursor=" + url.QueryEscape(*page.NextCursor)
 		}
 	}
-	return p.Close()
+	if err := p.Close(); err != nil || totals == "" {
+		return err
+	}
+	a.report("%s.", totals)
+	return nil
 }
 
 // PricesVersions lists the versions of a price.
