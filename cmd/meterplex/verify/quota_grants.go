@@ -3,6 +3,7 @@ package verify
 import (
 	"encoding/json"
 	"math/big"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -185,6 +186,17 @@ func (e *entitlement) resets(period string) bool {
 		return len(period) == len("2026")
 	}
 	return period == "lifetime"
+}
+
+// periodAt returns the period of the entitlement at a time.
+func (e *entitlement) periodAt(at time.Time) string {
+	switch e.ResetPeriod {
+	case "MONTHLY":
+		return at.Format("2006-01")
+	case "ANNUALLY":
+		return at.Format("2006")
+	}
+	return "lifetime"
 }
 
 func sameLimit(a, b *int64) bool { return a == b || a != nil && b != nil && *a == *b }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/big"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -22,6 +24,9 @@ type crossings struct {
 	metered    bool                            // the crossings of METERED features are compared
 	changes    map[uuid.UUID]map[figure]string // used amounts at the changes of limits and thresholds of tenants with thresholds, by the event
 	upTo       int64
+	raises     map[int32]bool        // origins of releases whose changes cross thresholds below the used amount
+	seen       map[crossingKey]bool  // crossings of the log
+	above      map[crossingKey]place // those that a change owes, with its position
 }
 
 // threshold is one of a tenant, by its last event.
@@ -61,11 +66,14 @@ const (
  JOIN log_origins o ON o.id = f.origin
  JOIN event_log_rows v ON v.partition = f.partition AND v.position = (f.payload ->> 'sourcePosition')::bigint
  WHERE f.partition = $1 AND f.subject = 11 AND o.actor_id = 'meterplex-entitlement-reads'`
-	oneVersionSQL = `SELECT NOT EXISTS (SELECT FROM projection_generations WHERE projection = 'entitlement_reads' AND fold_version <> $1)`
+	// No instance of an earlier release folds beside one whose vocabulary has refusals: those changes may be without crossings.
+	raisingOriginsSQL = `SELECT id FROM log_origins WHERE vocabulary IN (SELECT hash FROM log_vocabularies WHERE document LIKE '%"meterplex.usage.event.refusals_seen"%')`
+	oneVersionSQL     = `SELECT NOT EXISTS (SELECT FROM projection_generations WHERE projection = 'entitlement_reads' AND fold_version <> $1)`
 )
 
 func newCrossings(upTo int64) crossings {
-	return crossings{used: map[figure]*big.Int{}, thresholds: map[uuid.UUID][]threshold{}, expected: map[crossingKey]*crossing{}, discards: map[int64]discard{}, failed: map[figure]bool{}, changes: map[uuid.UUID]map[figure]string{}, upTo: upTo}
+	return crossings{used: map[figure]*big.Int{}, thresholds: map[uuid.UUID][]threshold{}, expected: map[crossingKey]*crossing{}, discards: map[int64]discard{}, failed: map[figure]bool{}, changes: map[uuid.UUID]map[figure]string{}, upTo: upTo,
+		raises: map[int32]bool{}, seen: map[crossingKey]bool{}, above: map[crossingKey]place{}}
 }
 
 func readCrossings(ctx context.Context, tx pgx.Tx, p int16, upTo int64) (crossings, error) {
@@ -79,6 +87,10 @@ func readCrossings(ctx context.Context, tx pgx.Tx, p int16, upTo int64) (crossin
 	if err == nil {
 		var f figure
 		err = each(ctx, tx, meteredFailedSQL, []any{p}, []any{&f.tenant, &f.feature, &f.period}, func() error { c.failed[f] = true; return nil })
+	}
+	if err == nil {
+		var origin int32
+		err = each(ctx, tx, raisingOriginsSQL, nil, []any{&origin}, func() error { c.raises[origin] = true; return nil })
 	}
 	if err == nil {
 		err = tx.QueryRow(ctx, oneVersionSQL, usedWhenAdmitted).Scan(&c.metered)
@@ -143,6 +155,8 @@ func (x *pass) addThreshold(r *row) {
 	default:
 		x.thresholdCrossings.expect(t.Removed && !list[i].Removed, "%s defines a threshold again, or removes it twice", x.at(r.position))
 		list[i].Removed = true
+		// A change that is folded after the removal crosses it no longer.
+		maps.DeleteFunc(x.crossings.above, func(k crossingKey, _ place) bool { return strings.HasPrefix(k.key, "n/"+t.ThresholdID.String()+"/") })
 	}
 }
 
@@ -159,6 +173,32 @@ func (x *pass) addChange(r *row) {
 		}
 	}
 	c.changes[r.id] = used
+	if c.metered && c.raises[r.origin] && r.position <= c.upTo {
+		x.expectAbove(r)
+	}
+}
+
+// expectAbove notes the crossings that a change owes: of the defined threshold, or of the percentages of the limits in force, in the periods of its time.
+func (x *pass) expectAbove(r *row) {
+	c := &x.crossings
+	for feature, e := range x.accounts.present[r.tenant].of {
+		of := figure{tenant: r.tenant, feature: feature, period: e.periodAt(moment(r.recorded))}
+		used := c.used[of]
+		if used == nil || e.Type == "BOOLEAN" || c.failed[of] {
+			continue
+		}
+		for _, t := range c.thresholds[r.tenant] {
+			concerned := t.Percent > 0
+			if r.subject == thresholdChanged {
+				concerned = t.at == r.position
+			}
+			value := t.value(e.Limit)
+			key := crossingKey{r.tenant, fmt.Sprintf("n/%s/%s/%s/%d", t.ThresholdID, feature, of.period, value)}
+			if concerned && !t.Removed && (t.Feature == "" || t.Feature == feature) && value > 0 && used.Cmp(big.NewInt(value)) >= 0 && !c.seen[key] {
+				c.above[key] = x.at(r.position)
+			}
+		}
+	}
 }
 
 // compareAbove compares a crossing without a rise with the used amount at its cause.
@@ -271,11 +311,14 @@ func (x *pass) compareCrossing(r *row) {
 		x.thresholdCrossings.fault("%s has no readable crossing: %v", x.at(r.position), err)
 		return
 	}
+	key := crossingKey{r.tenant, string(r.key)}
+	x.crossings.seen[key] = true
+	delete(x.crossings.above, key)
 	if is.Reason == limitChanged || is.Reason == thresholdDefined {
 		x.compareAbove(r, &is)
 		return
 	}
-	want := x.crossings.expected[crossingKey{r.tenant, string(r.key)}]
+	want := x.crossings.expected[key]
 	of := figure{tenant: r.tenant, feature: is.Feature, period: is.PeriodKey}
 	switch {
 	case want == nil && !x.crossings.metered && !x.hasAccount(of), want == nil && x.crossings.failed[of]:
@@ -296,6 +339,9 @@ func (x *pass) hasAccount(of figure) bool { return x.accounts.sums[of] != nil }
 func (x *pass) endCrossings() {
 	for key, c := range x.crossings.expected {
 		x.thresholdCrossings.expect(c.found, "%s rises from %s to %s, and %.200s is not crossed", x.at(c.at), c.before, c.after, key.key)
+	}
+	for key, at := range x.crossings.above {
+		x.thresholdCrossings.fault("%s leaves a used amount above a threshold, and %.200s is not crossed", at, key.key)
 	}
 }
 

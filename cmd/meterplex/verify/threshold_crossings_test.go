@@ -102,6 +102,68 @@ func TestCrossingsByAnotherLimit(t *testing.T) {
 	}
 }
 
+// A change that leaves the used amount above a threshold has its crossing, once for each value.
+func TestChangesThatOweACrossingHaveIt(t *testing.T) {
+	subscribed := func(limit int) string {
+		return fmt.Sprintf(`{"id":"00000000-0000-0000-0000-000000000009","status":"ACTIVE","entitlements":[{"feature":"f","type":"QUOTA","limit":%d,"limitBehavior":"SOFT","resetPeriod":"MONTHLY"}]}`, limit)
+	}
+	defined := fmt.Sprintf(`{"thresholdId":%q,"percent":80}`, uuid.UUID{1})
+	const used = `{"rawPosition":1,"eventId":"e","feature":"f","featureType":"QUOTA","periodKey":"2000-01","amount":50,"count":1,"timestamp":"2000-01-01T00:00:00Z"}`
+	const limit, definition, owed = "limit_changed", "threshold_defined", "is not crossed"
+	for name, c := range map[string]struct {
+		limit          int    // after the change
+		crossed        string // the reason of its crossing; "": none
+		origin         int32
+		upTo           int64
+		removed, fault string
+	}{
+		"another limit":                     {20, limit, 1, 9, "", ""},
+		"without the crossing":              {20, "", 1, 9, "", owed},
+		"of the limit 0":                    {0, "", 1, 9, "", owed},
+		"not above":                         {90, "", 1, 9, "", ""},
+		"of an earlier release":             {20, "", 2, 9, "", ""},
+		"not folded":                        {20, "", 1, 3, "", ""},
+		"removed meanwhile":                 {20, "", 1, 9, defined, ""},
+		"a definition":                      {0, definition, 1, 9, "-", ""},
+		"a definition without the crossing": {0, "", 1, 9, "-", owed},
+	} {
+		x := newTestPass(stateAt(9, events.GroupEntitlements))
+		x.crossings.metered, x.crossings.raises[1], x.crossings.upTo = true, true, c.upTo
+		add := func(at int64, subject int16, body string) {
+			r := event(at, subject, 5, fmt.Sprintf("e/%d", at), body)
+			r.origin = c.origin
+			x.add(r)
+		}
+		value, percent := c.limit*80/100, 80
+		add(1, subscriptionCreated, subscribed(100))
+		if c.removed == "-" { // an amount that is defined at the end
+			add(3, validated, used)
+			value, percent = 30, 0
+			add(4, thresholdChanged, fmt.Sprintf(`{"thresholdId":%q,"amount":30}`, uuid.UUID{1}))
+		} else {
+			add(2, thresholdChanged, defined)
+			add(3, validated, used)
+			add(4, subscriptionChanged, subscribed(c.limit))
+		}
+		if c.crossed != "" {
+			r := event(5, thresholdCrossed, 8, fmt.Sprintf("n/%s/f/2000-01/%d", uuid.UUID{1}, value),
+				fmt.Sprintf(`{"thresholdId":%q,"feature":"f","periodKey":"2000-01","percent":%d,"amount":%d,"limit":%d,"before":"50","after":"50","reason":%q}`, uuid.UUID{1}, percent, value, c.limit, c.crossed))
+			r.cause = idOf(4)
+			x.add(r)
+			add(6, subscriptionChanged, subscribed(c.limit))
+		}
+		if c.removed == defined {
+			add(7, thresholdChanged, strings.Replace(defined, `"percent"`, `"removed":true,"percent"`, 1))
+		}
+		x.endCrossings()
+		if c.fault != "" {
+			requireFault(t, name, x.thresholdCrossings, c.fault)
+		} else if r := x.thresholdCrossings.result(); r.Holds == nil && c.crossed != "" || r.Holds != nil && !*r.Holds {
+			t.Errorf("%s: %s", name, r.Figures)
+		}
+	}
+}
+
 func TestCrossingsOfRemovedThresholds(t *testing.T) {
 	x := newTestPass(stateAt(9))
 	defined := fmt.Sprintf(`{"thresholdId":%q,"feature":"f","amount":5}`, uuid.UUID{1})
