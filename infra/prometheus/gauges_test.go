@@ -61,7 +61,8 @@ func TestTheQueuesOfWebhooksAreMeasured(t *testing.T) {
 	id := uuid.New()
 	for _, sql := range []string{
 		`INSERT INTO webhooks (id, tenant_id, partition, url, events, status, cursor, created_at, failing_since, next_at) VALUES ($1, $1, 0, 'https://example.com', '{}', 'ENABLED', 1, now(), now(), now() - interval '1 hour')`,
-		`INSERT INTO webhook_deliveries (id, webhook_id, tenant_id, event_id, type, state, next_at, created_at) VALUES ($1, $1, $1, $1, 'webhook.test', 'PENDING', now(), now())`,
+		`INSERT INTO webhook_deliveries (id, webhook_id, tenant_id, event_id, type, state, next_at, ended_at, created_at) SELECT gen_random_uuid(), $1, $1, gen_random_uuid(), 'webhook.test', state, next_at, ended_at, now()
+ FROM (VALUES ('PENDING', now(), NULL), ('DELIVERED', NULL, now()), ('FAILED', NULL, now())) s (state, next_at, ended_at)`,
 	} {
 		must.Exec(t, pool, sql, id)
 	}
