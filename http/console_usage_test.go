@@ -2,8 +2,10 @@ package http_test
 
 import (
 	"html"
+	"maps"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -128,5 +130,12 @@ func TestConsole_TenantsAreShownByTheirNames(t *testing.T) {
 	}
 	if shown != len(want) {
 		t.Errorf("%d of the tenants %v are shown", shown, want)
+	}
+	b := w.signIn(bootstrap)
+	b.shows(b.open("/console/events?subject=meterplex.usage.event.recorded"), slices.Collect(maps.Keys(want))...)
+	live := b.follows("/console/events/stream?subject=meterplex.usage.event.recorded")
+	w.ingest(a, batch(storage("s2", 2)))
+	if row, _ := live.next(); !strings.Contains(row, "&#34;s2&#34;") || !strings.Contains(row, ">A</a>") {
+		t.Errorf("the live event is %s", row)
 	}
 }

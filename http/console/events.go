@@ -45,6 +45,8 @@ func loadEvents(v *visit, filters []string) (doc, error) {
 	q := v.pick(append([]string{"cursor"}, filters...)...)
 	q.Set("limit", "50")
 	data, err := v.main(api("events"), q)
+	names := tenantNames{}
+	names.add(v, items(data["data"])...)
 	if err != nil || data["problem"] != nil || v.query.Get("cursor") != "" || v.query.Get("to") != "" || v.query.Get("after") != "" {
 		return data, err
 	}
@@ -66,6 +68,7 @@ func loadEvents(v *visit, filters []string) (doc, error) {
 	for i, j := 0, len(last)-1; i < j; i, j = i+1, j-1 {
 		last[i], last[j] = last[j], last[i]
 	}
+	names.add(v, last...)
 	data["last"], data["follow"] = last, eventsPath+"/stream?"+follow.Encode()
 	return data, nil
 }

@@ -20,6 +20,8 @@ const (
 	tailReads = 16
 	// tailBeat is how often a quiet tail says that it lives: proxies close connections that are idle for longer.
 	tailBeat = 15 * time.Second
+	// namesKept bounds how long a shared tail shows a former name of a tenant.
+	namesKept = time.Minute
 )
 
 // tails are the tails that viewers share, by their filters.
@@ -48,7 +50,10 @@ type tailViewer struct {
 }
 
 // tailEvent is a rendered event with its position, and with the id that the API gave it: the place behind it.
-type tailEvent struct{ position, id, data string }
+type tailEvent struct {
+	position, id, data string
+	of                 doc // until it is rendered
+}
 
 // tailRead is the outcome of a read: events, and the place behind them.
 type tailRead struct {
@@ -76,7 +81,7 @@ func (c *Console) followTail(v *visit, s *stream) error {
 	var joined *tailViewer
 	defer func() { c.tails.leave(path, filters, v, joined) }()
 	for {
-		read, err := c.tails.read(v, func() (tailRead, error) { return c.readTail(v, s, path, query, header) })
+		read, err := c.tails.read(v, func() (tailRead, error) { return c.readTail(v, s, path, query, header, tenantNames{}) })
 		if isBusy(err) && l.waits() {
 			continue
 		}
@@ -199,14 +204,18 @@ func (t *tail) remove(viewer *tailViewer) {
 func (t *tail) run() {
 	tick := time.NewTicker(tailEvery)
 	defer tick.Stop()
+	names, named := tenantNames{}, time.Now()
 	for {
+		if time.Since(named) > namesKept {
+			names, named = tenantNames{}, time.Now()
+		}
 		reader, after := t.reader()
 		if reader == nil {
 			return
 		}
 		query := clone(t.query)
 		query.Set("after", after)
-		read, err := t.c.readTail(reader.v, t.s, t.path, query, http.Header{"Accept": {mediaEvents}})
+		read, err := t.c.readTail(reader.v, t.s, t.path, query, http.Header{"Accept": {mediaEvents}}, names)
 		if err == nil { // a refusal of this viewer's key, or a busy database, is for the next second
 			t.send(read, after)
 		}

@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// readTail reads at most tailPage events behind a place, up to a heartbeat of the API.
-func (c *Console) readTail(v *visit, s *stream, path string, query url.Values, header http.Header) (read tailRead, err error) {
+// readTail reads at most tailPage events behind a place, up to a heartbeat of the API. It renders them afterwards: the names of tenants are reads of the API.
+func (c *Console) readTail(v *visit, s *stream, path string, query url.Values, header http.Header, names tenantNames) (read tailRead, err error) {
 	query = clone(query)
 	query.Set("follow", "false")
 	req, err := v.requestOf(request{Method: http.MethodGet, Path: path, Query: query, header: header})
 	if err != nil {
 		return read, err
 	}
-	out := &tailAnswer{answer: answer{header: http.Header{}}, c: c, s: s}
+	out := &tailAnswer{answer: answer{header: http.Header{}}}
 	c.API.ServeHTTP(out, req)
 	switch {
 	case out.status >= http.StatusBadRequest:
@@ -25,14 +25,19 @@ func (c *Console) readTail(v *visit, s *stream, path string, query url.Values, h
 		return read, out.failed
 	}
 	out.read.broken = !out.read.more && !out.ended
+	for i := range out.read.events {
+		e := &out.read.events[i]
+		names.add(v, map[string]any(e.of))
+		if e.data, err = dataOf(c.templates.shared(s.template), e.of); err != nil {
+			return read, err
+		}
+	}
 	return out.read, nil
 }
 
 // tailAnswer collects the events of an answer.
 type tailAnswer struct {
 	answer
-	c       *Console
-	s       *stream
 	partial []byte
 	read    tailRead
 	ended   bool // the API has said that this is the end of the log
@@ -54,11 +59,11 @@ func (a *tailAnswer) Write(b []byte) (int, error) {
 		if a.read.more = len(a.read.events) >= tailPage; a.read.more {
 			return 0, errTailPage // ends the answer of the API
 		}
-		e, place, err := renderEvent(a.c.templates.shared(a.s.template), raw)
+		e, place, err := eventIn(raw)
 		if a.failed = err; err != nil {
 			return 0, err
 		}
-		if e.data != "" {
+		if e.of != nil {
 			a.read.events = append(a.read.events, e)
 		}
 		if place != "" {
@@ -72,8 +77,8 @@ func (a *tailAnswer) Write(b []byte) (int, error) {
 	}
 }
 
-// renderEvent renders an event. data is "" of a comment; place is its id.
-func renderEvent(t *pageTemplate, raw []byte) (e tailEvent, place string, err error) {
+// eventIn decodes an event; of is nil of a comment. place is its id.
+func eventIn(raw []byte) (e tailEvent, place string, err error) {
 	var data strings.Builder
 	for line := range strings.Lines(string(raw)) {
 		line = strings.TrimSuffix(line, "\n")
@@ -86,11 +91,7 @@ func renderEvent(t *pageTemplate, raw []byte) (e tailEvent, place string, err er
 	if data.Len() == 0 {
 		return e, place, nil
 	}
-	d, err := decode(strings.NewReader(data.String()))
-	if err != nil {
-		return e, place, err
-	}
-	e.position, e.id = text(d["position"]), place
-	e.data, err = dataOf(t, d)
+	e.of, err = decode(strings.NewReader(data.String()))
+	e.position, e.id = text(e.of["position"]), place
 	return e, place, err
 }

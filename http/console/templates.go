@@ -68,7 +68,7 @@ type view struct {
 	Data    doc
 	Problem *refusal
 	failed  *failedAction
-	names   map[string]string // of tenants, by their ids
+	names   tenantNames
 }
 
 // write renders a page before the first byte is sent, so that an error becomes a page of its own.
