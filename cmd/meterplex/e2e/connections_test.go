@@ -31,7 +31,7 @@ func TestAnInstanceStaysWithinItsConnections(t *testing.T) {
 			budget := at.connections()
 			want := map[string]int{"DATABASE_URL": 36}
 			if pipe == "postgres" {
-				want = map[string]int{"DATABASE_URL": 49, "DATABASE_READ_URL": 8}
+				want = map[string]int{"DATABASE_URL": 50, "DATABASE_READ_URL": 8}
 			}
 			if fmt.Sprint(budget) != fmt.Sprint(want) {
 				t.Errorf("it logs that it opens %v, docs/logins.md says %v", budget, want)
