@@ -44,6 +44,10 @@ func TestImportCountsARowOnceInEveryFile(t *testing.T) {
 		writeFile(t, "postgres.csv", "n,at,id,region\n200,2026-11-20T12:00:01Z,r3,eu\n100.0,2026-11-20 12:00:00+00,r1,eu\n\"200\",2026-11-20 12:00:01 UTC,r2,eu\n"),
 		writeFile(t, "later.csv", onceHeader+"r4,2026-11-20 13:00:00,1,us\n"+lines[1]+lines[0]+lines[2]),
 	}
+	half := writeFile(t, "half.csv.gz", zipped.String()[:zipped.Len()/2])
+	if code, _, errs := newConsole(t, newFakeService(t)).run(onceArgs(half)...); code != exitUnknown {
+		t.Errorf("half a file: exit code %d\n%s", code, errs)
+	}
 	for name, more := range map[string][]string{"values": nil, "metadata": {"--metadata", "region"}, "id": {"--id-column", "id"}, "id in metadata": {"--metadata", "id"}} {
 		p := newFakeService(t)
 		same := newConsole(t, p)

@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"net/http"
 	"os"
@@ -12,7 +10,6 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/importer"
-	"github.com/meterplex/meterplex/internal/must"
 )
 
 const tracePath = "../demo/AzureLLMInferenceTrace_code.csv"
@@ -43,6 +40,7 @@ func isTrace(t *testing.T, p *fakeService) {
 	}
 }
 
+// TestImportTwiceCountsOnce, also without the state of the first import: the anchor of its times is found in the events.
 func TestImportTwiceCountsOnce(t *testing.T) {
 	p := newFakeService(t)
 	c := newConsole(t, p)
@@ -53,34 +51,12 @@ func TestImportTwiceCountsOnce(t *testing.T) {
 		t.Fatalf("exit code %d, %+v\n%s", code, s, errs)
 	}
 	isTrace(t, p)
-	code, out, errs = c.run(traceArgs(tracePath, "--shift-to-now", "--batch", "77")...)
-	if s := summaryOf(t, out); code != exitYes || s.Duplicates != 17_638 {
-		t.Errorf("exit code %d, %+v", code, s)
-	}
-	if !strings.Contains(errs, "No new events: all 17638 were known.") {
-		t.Errorf("it said:\n%s", errs)
-	}
-	isTrace(t, p)
-}
-
-func TestImportGzipIsTheSameRows(t *testing.T) {
-	p := newFakeService(t)
-	c := newConsole(t, p)
-	text, err := os.ReadFile(tracePath)
-	must.OK(t, err)
-	var zipped bytes.Buffer
-	z := gzip.NewWriter(&zipped)
-	z.Write(text)
-	z.Close()
-	file := filepath.Join(t.TempDir(), "trace.csv.gz")
-	os.WriteFile(file, zipped.Bytes(), 0o600)
-	if code, _, errs := c.run(traceArgs(file, "--backfill")...); code != exitYes {
-		t.Fatalf("exit code %d\n%s", code, errs)
-	}
-	isTrace(t, p)
-	os.WriteFile(file, zipped.Bytes()[:zipped.Len()/2], 0o600)
-	if code, _, errs := c.run(traceArgs(file, "--backfill", "--name", "half")...); code != exitUnknown {
-		t.Errorf("half a file: exit code %d\n%s", code, errs)
+	for _, c := range []*console{c, newConsole(t, p)} {
+		code, out, errs = c.run(traceArgs(tracePath, "--shift-to-now", "--batch", "77")...)
+		if s := summaryOf(t, out); code != exitYes || s.Duplicates != 17_638 || !strings.Contains(errs, "No new events: all 17638 were known.") {
+			t.Errorf("exit code %d, %+v\n%s", code, s, errs)
+		}
+		isTrace(t, p)
 	}
 }
 
@@ -112,27 +88,6 @@ func TestImportResumesAfterAStop(t *testing.T) {
 		t.Errorf("exit code %d, %+v\n%s", code, s, errs)
 	}
 	isTrace(t, p)
-}
-
-func TestImportAnswerLostCountsOnce(t *testing.T) {
-	p := newFakeService(t)
-	c := newConsole(t, p)
-	p.after = func(n int) bool { return n%3 == 1 }
-	if code, _, errs := c.run(traceArgs(tracePath, "--shift-to-now")...); code != exitYes {
-		t.Fatalf("exit code %d\n%s", code, errs)
-	}
-	isTrace(t, p)
-}
-
-func TestImportWithoutItsStateFindsTheAnchor(t *testing.T) {
-	p := newFakeService(t)
-	if code, _, errs := newConsole(t, p).run(traceArgs(tracePath, "--shift-to-now")...); code != exitYes {
-		t.Fatalf("exit code %d\n%s", code, errs)
-	}
-	code, out, errs := newConsole(t, p).run(traceArgs(tracePath, "--shift-to-now")...)
-	if s := summaryOf(t, out); code != exitYes || s.Duplicates != 17_638 {
-		t.Errorf("exit code %d, %+v\n%s", code, s, errs)
-	}
 }
 
 // kept is the state of an import on disk.

@@ -29,9 +29,3 @@ func TestIDs(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkNewID(b *testing.B) {
-	for b.Loop() {
-		newID()
-	}
-}
