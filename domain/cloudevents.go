@@ -66,7 +66,9 @@ func DecodeCloudEventBatch(body []byte) ([]BatchItem, error) {
 func (d *decoder) single(read func(*decoder, *BatchItem)) ([]BatchItem, error) {
 	var item BatchItem
 	start := d.in.Pos()
-	if read(d, &item); item.Err != nil {
+	read(d, &item)
+	d.refuseCrowded(&item, start)
+	if item.Err != nil {
 		item.refusedAs(d.in.Since(start))
 	}
 	if d.in.Fault != nil || !d.in.End() {
@@ -85,6 +87,7 @@ type envelope struct {
 	time, contentType, schema              text
 	traceParent, traceState, partitionKey  text
 	extensions                             []attribute
+	extended                               int    // bytes of extensions
 	data                                   []byte // raw JSON, nil if absent
 	base64                                 bool
 	fault                                  *Error // of an attribute
@@ -148,6 +151,9 @@ func attributeText(raw []byte) text {
 	case 't', 'f':
 		return text{sent: true, valid: true, chars: raw}
 	}
+	if len(raw) > len("-2147483648") {
+		return text{sent: true}
+	}
 	n, err := strconv.ParseInt(string(raw), 10, 32)
 	return text{sent: true, valid: err == nil && strconv.FormatInt(n, 10) == string(raw), chars: raw}
 }
@@ -158,8 +164,9 @@ func (e *envelope) extend(name []byte, value text) {
 		e.refuse(string(name), "is no name for an attribute; names are lower-case letters and digits")
 	case !value.valid || !isAttributeValue(value.chars):
 		e.refuse(string(name), "must be a string without control characters, a boolean or an integer of 32 bits")
-	default:
+	case e.extended <= MaxMetadata: // else they are too large already
 		e.extensions = append(e.extensions, attribute{string(name), value.chars})
+		e.extended += len(name) + len(value.chars) + len(`"":"",`)
 	}
 }
 

@@ -89,6 +89,9 @@ var cloudEventCases = []struct{ event, code, pointer, payload string }{
 	{cloudEvent("data", `{"amount":5,"metadata":{"ce":{}}}`, "region", `"eu"`), "metadata_invalid", "/data/metadata", ""},
 	{cloudEvent("data", `{"amount":5,"metadata":{"c\u0065":1}}`), "metadata_invalid", "/data/metadata", ""},
 	{cloudEvent("region", `"`+strings.Repeat("r", 4096)+`"`), "metadata_too_large", "/data/metadata", ""},
+	{cloudEvent("region", `"eu"`, "data", `{"amount":5,"metadata":`+mostMembers(2*MaxMetadata)+`}`), "metadata_too_large", "/data/metadata", ""},
+	{cloudEvent("data", mostMembers(2*MaxMetadata)), "unknown_member", "/data/", ""},
+	{cloudEvent("region", mostMembers(2*MaxMetadata)), "cloudevent_invalid", "/region", ""},
 	{cloudEvent("Region", `"eu"`), "cloudevent_invalid", "/Region", ""},
 	{cloudEvent("a-b", `"eu"`), "cloudevent_invalid", "/a-b", ""},
 	{cloudEvent("region", `1.5`), "cloudevent_invalid", "/region", ""},
@@ -115,6 +118,23 @@ func TestDecodeCloudEvent(t *testing.T) {
 			continue
 		}
 		checkCloudItem(t, c.event, onlyItem(DecodeCloudEvent([]byte(c.event))), c.code, c.pointer, c.payload)
+	}
+}
+
+// TestDecodeCloudEventWithManyAttributes: their names and values are collected up to the bound of metadata.
+func TestDecodeCloudEventWithManyAttributes(t *testing.T) {
+	var changes []string
+	for n := range 2000 {
+		changes = append(changes, fmt.Sprintf("a%d", n), `""`)
+	}
+	many := cloudEvent(changes...)
+	items, err := DecodeCloudEventBatch([]byte("[" + cloudEvent() + "," + many + "," + cloudEvent("id", `"evt_2"`) + "]"))
+	if err != nil || len(items) != 3 || items[0].Event == nil || items[2].Event == nil {
+		t.Fatalf("%d items, %v", len(items), err)
+	}
+	checkCloudItem(t, "2000 attributes", items[1], "metadata_too_large", "/1/data/metadata", "")
+	if _, err := DecodeCloudEvent([]byte(many)); err == nil || !strings.Contains(err.Error(), "more than 1000 members") {
+		t.Errorf("alone: %v", err)
 	}
 }
 

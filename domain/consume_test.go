@@ -33,6 +33,21 @@ func TestConsumptionsAreDecoded(t *testing.T) {
 	}
 }
 
+// A request with so many members that their names are not compared is refused, alone and as an item.
+func TestRequestsOfManyMembersAreRefused(t *testing.T) {
+	const first = `{"feature":"calls","eventId":"first","amount":1}`
+	many := `"eventId":"a"` + strings.Repeat(`,"amount":1`, 998) // one name is left after the bound
+	_, err := DecodeConsume([]byte("{"+many+"}"), "calls")
+	refusedAt(t, "alone", err, "malformed_json", "")
+	_, err = DecodeConsumes([]byte(`{"items":[` + first + `,{"feature":"calls",` + many + `}]}`))
+	refusedAt(t, "as an item", err, "items_invalid", "/items/1")
+	metadata := `"eventId":"a","amount":1,"metadata":` + mostMembers(2*MaxMetadata)
+	_, err = DecodeConsume([]byte("{"+metadata+"}"), "calls")
+	refusedAt(t, "metadata", err, "metadata_too_large", "/metadata")
+	_, err = DecodeConsumes([]byte(`{"items":[` + first + `,{"feature":"calls",` + metadata + `}]}`))
+	refusedAt(t, "metadata of an item", err, "metadata_too_large", "/items/1/metadata")
+}
+
 // itemsOf returns a body with n items.
 func itemsOf(n int) []byte {
 	items := make([]string, n)

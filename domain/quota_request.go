@@ -49,11 +49,15 @@ func decodeRequests[T any](body []byte, form string, members []string, settle fu
 	var list []T
 	var first *Error
 	n, fault := d.readItems(func(i int) {
+		start := d.in.Pos()
 		in := d.readRequest(form, members)
 		if d.in.Fault != nil || first != nil || i >= MaxTogether {
 			return
 		}
 		item, fault := settle(d, &in)
+		if fault == nil && d.in.CrowdedSince(start) {
+			fault = &Error{Code: "items_invalid", Message: "the item has " + strictjson.TooManyMembers}
+		}
 		for k := range list {
 			if fault != nil {
 				break

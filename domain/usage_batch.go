@@ -186,12 +186,20 @@ func (d *decoder) readElements(pointer string, read func(*decoder, *BatchItem)) 
 		if read(d, item); d.in.Fault != nil {
 			break
 		}
+		d.refuseCrowded(item, start)
 		if item.Err != nil {
 			item.refusedAs(d.in.Since(start))
 			item.Err.Pointer = pointer + strconv.Itoa(n) + item.Err.Pointer
 		}
 	}
 	return n
+}
+
+// refuseCrowded refuses an element with so many members that the scanner has not compared their names.
+func (d *decoder) refuseCrowded(item *BatchItem, start int) {
+	if item.Err == nil && d.in.CrowdedSince(start) {
+		item.Event, item.Err = nil, &Error{Code: "event_invalid", Message: "the event has " + strictjson.TooManyMembers}
+	}
 }
 
 // readUsage reads one element of events.

@@ -61,6 +61,26 @@ var longKey = "a" + strings.Repeat("b", 63)
 
 func withMetadata(v string) string { return element("metadata", v) }
 
+// mostMembers returns an object with the most members that fit into so many bytes, less 7 at most.
+func mostMembers(size int) string {
+	const chars = "!#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz{|}~"
+	names := append([]string{""}, strings.Split(chars, "")...)
+	for _, first := range chars {
+		for _, second := range chars {
+			names = append(names, string(first)+string(second))
+		}
+	}
+	object := ""
+	for _, name := range names {
+		next := `,"` + name + `":0`
+		if len(object)+len(next)+len("}") > size {
+			break
+		}
+		object += next
+	}
+	return "{" + object[1:] + "}"
+}
+
 var elementCases = []elementCase{
 	{element(), "", ""},
 	{element("eventId", `""`), "event_id_invalid", "/eventId"},
@@ -143,6 +163,11 @@ var elementCases = []elementCase{
 	{withMetadata(`{ "a" : ` + strings.Repeat(" ", 9000) + `1}`), "", ""},
 	{withMetadata(`{"a":"` + strings.Repeat(`\u0061`, 4000) + `"}`), "", ""},
 	{withMetadata(`{"a":"` + strings.Repeat("é", 2045) + `"}`), "metadata_too_large", "/metadata"},
+	{withMetadata(mostMembers(MaxMetadata)), "", ""},
+	{withMetadata(mostMembers(MaxMetadata + 8)), "metadata_too_large", "/metadata"},
+	{withMetadata(`{"a":` + strings.TrimSuffix(mostMembers(2*MaxMetadata), "}") + `,"!":0}}`), "metadata_too_large", "/metadata"},
+	{strings.Replace(element(), "{", "{"+strings.Repeat(`"amount":5,`, 999), 1), "event_invalid", ""},
+	{strings.Replace(element(), "{", strings.TrimSuffix(mostMembers(2*MaxMetadata), "}")+",", 1), "unknown_member", "/"},
 	{element("type", `"usage"`), "", ""},
 	{element("type", `"\u0075sage"`), "", ""},
 	{element("type", `"correction"`), "member_missing", "/correctionRef"},

@@ -43,7 +43,7 @@ func (in *draft) checkRef(eventID string) *Error {
 
 // sealCorrection writes Body as the whole payload of a correction or a retraction, in the order of RFC 8785.
 func (d *decoder) sealCorrection(event *UsageEvent, in *draft) *Error {
-	out := make([]byte, 0, 256+len(in.metadata)+len(in.source)+len(in.ref.chars))
+	out := make([]byte, 0, 256+min(len(in.metadata), MaxMetadata)+len(in.source)+len(in.ref.chars))
 	out = append(out, '{')
 	if event.Type == events.TypeCorrection {
 		out = append(strconv.AppendInt(append(out, `"amount":`...), event.Amount, 10), ',')

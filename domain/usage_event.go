@@ -358,7 +358,7 @@ func isSource(t text) bool {
 // escapes differs from the text in the dedupe key, so Body is then the complete
 // payload.
 func (d *decoder) seal(event *UsageEvent, in *draft) *Error {
-	out := d.room(len(in.metadata) + len(in.source))
+	out := d.room(min(len(in.metadata), MaxMetadata) + len(in.source))
 	start := len(out)
 	out = strconv.AppendInt(append(out, '['), event.Amount, 10)
 	out = append(append(append(out, `,"`...), event.Feature...), '"')
@@ -392,16 +392,14 @@ func (d *decoder) appendMetadata(out []byte, in *draft) ([]byte, *Error) {
 		return nil, in.refuse("metadata", "metadata_invalid", "must be an object")
 	}
 	before := len(out)
-	out, why := d.canonical.Append(append(out, ','), in.metadata, MaxMetadataLevels)
-	if why != "" {
+	out, why := d.canonical.Append(append(out, ','), in.metadata, MaxMetadataLevels, MaxMetadata)
+	switch {
+	case why == strictjson.TooLong:
+		return nil, in.refuse("metadata", "metadata_too_large", "has more than 4096 bytes in canonical form; send less")
+	case why != "":
 		return nil, in.refuse("metadata", "metadata_invalid", "cannot be kept exactly: "+why)
-	}
-	switch size := len(out) - before - 1; {
-	case size == len("{}"):
+	case len(out)-before-1 == len("{}"):
 		return out[:before], nil
-	case size > MaxMetadata:
-		return nil, in.refuse("metadata", "metadata_too_large",
-			"has "+strconv.Itoa(size)+" bytes in canonical form; the limit is 4096")
 	}
 	return out, nil
 }

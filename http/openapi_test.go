@@ -106,6 +106,50 @@ func TestMembersDescribedAsNullAllowNull(t *testing.T) {
 	}
 }
 
+// Lists of bodies are bounded, so that decoding one takes memory in proportion to its size.
+func TestP9_EveryListOfABodyIsBounded(t *testing.T) {
+	d, _ := describe(t)
+	lists := 0
+	seen := map[string]bool{}
+	var walk func(at string, v any)
+	walk = func(at string, v any) {
+		switch v := v.(type) {
+		case []any:
+			for _, element := range v {
+				walk(at, element)
+			}
+		case map[string]any:
+			if name, is := v["$ref"].(string); is && !seen[name] {
+				seen[name] = true
+				var schema any
+				name = strings.TrimPrefix(name, "#/components/schemas/")
+				must.OK(t, json.Unmarshal(d.Components.Schemas[name], &schema))
+				walk(name, schema)
+			}
+			if _, is := v["items"]; is {
+				if lists++; v["maxItems"] == nil {
+					t.Errorf("%s is a list without maxItems", at)
+				}
+			}
+			for name, member := range v {
+				walk(at+"/"+name, member)
+			}
+		}
+	}
+	for path, calls := range d.Paths {
+		for method, call := range calls {
+			var body any
+			if call.RequestBody != nil {
+				must.OK(t, json.Unmarshal(call.RequestBody, &body))
+			}
+			walk(method+" "+path, body)
+		}
+	}
+	if lists < 10 {
+		t.Errorf("only %d lists are found", lists)
+	}
+}
+
 func TestTheOpenAPIDocumentIsComplete(t *testing.T) {
 	d, raw := describe(t)
 	if d.OpenAPI != "3.1.0" || d.Info.Version != "1.2.3" || d.Info.License.Identifier != "Apache-2.0" || d.Info.Contact.Name == "" {

@@ -39,7 +39,7 @@ func bodies() []Code {
 		{"content_encoding_unsupported", 415, Request, false, 0, "The Content-Encoding is not supported", "Compress the body with gzip or zstd, or do not compress it"},
 		{"malformed_body", 400, Request, false, 0, "The compressed body is corrupt or truncated", "Compress the body again and send it whole"},
 		{"malformed_json", 400, Request | DeadLetter, false, 0, "The body is not valid JSON",
-			"Correct the JSON at the byte that the detail names: UTF-8, no duplicate members, nothing after the value, at most 64 levels"},
+			"Correct the JSON at the byte that the detail names: UTF-8, no duplicate members, nothing after the value, at most 64 levels, at most 1000 members in an object and those around it"},
 		{"malformed_request", 400, Request, false, 0, "The request cannot be read", "Compare the request with the example of the operation in /docs"},
 		{"media_type_unsupported", 415, Request, false, 0, "The media type is not supported", "Send JSON in UTF-8 with Content-Type: application/json"},
 		{"member_missing", 400, Request | Event | DeadLetter, false, 0, "A required member is missing", "Add the member that the pointer names"},

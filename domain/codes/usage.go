@@ -10,7 +10,7 @@ func usageMembers() []Code {
 		{"correction_ref_invalid", 422, Request | Event | DeadLetter, false, 0, "The correctionRef is invalid",
 			"Name the eventId of recorded usage of the same feature, which is no correction itself; leave the member out of usage"},
 		{"event_id_invalid", 400, Request | Event | DeadLetter, false, 0, "The eventId is invalid", "Send a string of 1 to 255 printable ASCII characters without space"},
-		{"event_invalid", 0, Event | DeadLetter, false, 0, "The event is not an object", "Send a JSON object for each event"},
+		{"event_invalid", 0, Event | DeadLetter, false, 0, "The event is not an object, or has too many members", "Send a JSON object for each event, each of its members once"},
 		{"events_invalid", 400, Request | DeadLetter, false, 0, "events is invalid", "Send {\"events\":[…]} with 1 to 1000 events; for a webhook, an array of different types that the member documents"},
 		{"feature_invalid", 400, Request | Event | DeadLetter, false, 0, "The feature is invalid", "Send a string that matches ^[a-z][a-z0-9_.-]{0,63}$"},
 		{"metadata_invalid", 400, Request | Event | DeadLetter, false, 0, "The metadata cannot be stored exactly",

@@ -2,6 +2,7 @@ package strictjson
 
 import (
 	"bytes"
+	"math"
 	"slices"
 	"strconv"
 )
@@ -25,8 +26,8 @@ func Canonical(doc []byte) ([]byte, *Fault) {
 	if fault != nil {
 		return nil, fault
 	}
-	c := Canonicalizer{in: in, levels: maxDepth, out: make([]byte, 0, len(doc))}
-	if !c.value(1) || !c.in.End() {
+	c := Canonicalizer{in: in, levels: maxDepth, most: math.MaxInt, out: make([]byte, 0, len(doc))}
+	if !c.value(1) || !c.in.End() || c.in.crowded > 0 && !c.in.failCrowded() {
 		return nil, c.refusal()
 	}
 	return c.out, nil
@@ -38,6 +39,7 @@ type Canonicalizer struct {
 	in      Scanner
 	out     []byte
 	levels  int  // how deep objects and arrays may nest
+	most    int  // the bytes that out may have
 	noNUL   bool // whether U+0000 is refused
 	inexact bool // the fault is a number
 	fault   string
@@ -45,17 +47,20 @@ type Canonicalizer struct {
 	scratch []byte
 }
 
-// Append appends the canonical form of a value that was checked before, at most so many levels
-// deep. why is not empty if the value cannot be stored: a number would change, U+0000, a lone
-// surrogate, or too many levels. A Canonicalizer may be used again, which saves memory.
-func (c *Canonicalizer) Append(dst, value []byte, levels int) (out []byte, why string) {
+// Append appends the canonical form of a value that was checked before, of at most so many levels and
+// bytes. why is not empty if the value cannot be stored: a number would change, U+0000, a lone
+// surrogate, too many levels, or TooLong. A Canonicalizer may be used again, which saves memory.
+func (c *Canonicalizer) Append(dst, value []byte, levels, most int) (out []byte, why string) {
 	c.in.Reset(value)
-	c.out, c.levels, c.noNUL, c.inexact, c.fault = dst, levels, true, false, ""
+	c.out, c.levels, c.most, c.noNUL, c.inexact, c.fault = dst, levels, len(dst)+most, true, false, ""
 	if c.fields = c.fields[:0]; !c.value(1) {
 		return nil, c.fault
 	}
 	return c.out, ""
 }
+
+// TooLong is the fault of a value whose canonical form has more bytes than it may have.
+const TooLong = "it is too long"
 
 // field is the range of one member in out, including the comma after it.
 type field struct {
@@ -82,6 +87,10 @@ func (c *Canonicalizer) refusal() *Fault {
 }
 
 func (c *Canonicalizer) value(level int) bool {
+	return c.written(level) && (len(c.out) <= c.most || c.fail(TooLong))
+}
+
+func (c *Canonicalizer) written(level int) bool {
 	switch b := c.in.Peek(); {
 	case b == '{':
 		return c.nested(level) && c.object(level)
@@ -182,6 +191,9 @@ func (c *Canonicalizer) text() bool {
 		return false
 	}
 	if !escaped {
+		if len(raw) > c.most {
+			return c.fail(TooLong)
+		}
 		c.out = append(c.out, '"')
 		c.out = append(c.out, raw...)
 		c.out = append(c.out, '"')
@@ -203,7 +215,7 @@ func (c *Canonicalizer) fits(text []byte) bool {
 	if c.noNUL && bytes.IndexByte(text, 0) >= 0 {
 		return c.fail(`\u0000 cannot be stored`)
 	}
-	return true
+	return len(text) <= c.most || c.fail(TooLong)
 }
 
 func (c *Canonicalizer) number() bool {

@@ -4,7 +4,8 @@ package strictjson
 
 import (
 	"bytes"
-	"slices"
+	"hash/maphash"
+	"math/bits"
 	"strconv"
 	"unicode/utf8"
 )
@@ -14,8 +15,12 @@ import (
 // stored payload.
 const maxDepth = 64
 
+// maxMembers bounds the members of an object together with those of the objects around it, whose names are stored at the same time. Valid
+// input has at most 700: metadata of 4 KiB.
+const maxMembers = 1000
+
 // fewMembers is the number of names up to which comparing all pairs is faster than
-// sorting.
+// hashing.
 const fewMembers = 16
 
 // Fault is the first violation in a document.
@@ -28,23 +33,27 @@ func (f *Fault) Error() string { return f.Code + ": " + f.Message }
 
 // Check checks that doc is exactly one JSON document (RFC 8259) with the same meaning for
 // every reader: valid UTF-8 without a byte order mark, no object with a duplicate member
-// (names are compared after unescaping), no trailing data, at most 64 levels, no lone
-// surrogates.
+// (names are compared after unescaping), no trailing data, at most 64 levels, at most
+// 1000 members in an object and those around it, no lone surrogates.
 func Check(doc []byte) *Fault {
 	in, fault := Open(doc)
 	if fault != nil {
 		return fault
 	}
-	if in.Value() && in.End() && in.lone {
+	switch {
+	case !in.Value() || !in.End():
+	case in.lone:
 		in.Fail("an escape names half of a surrogate pair")
+	case in.crowded > 0:
+		in.failCrowded()
 	}
 	return in.Fault
 }
 
 // Scanner reads one JSON document from start to end and stores only its position. It
 // refuses violations of RFC 8259, duplicate members and too deep nesting. It only
-// records lone surrogates: the caller decides whether one makes the whole body
-// invalid or only its member.
+// records lone surrogates, and objects below the body's own with too many members: the
+// caller decides whether one makes the whole body invalid or only its member.
 //
 // The first fault stops it: every method then returns false, and Fault is the reason.
 type Scanner struct {
@@ -53,7 +62,9 @@ type Scanner struct {
 	depth   int
 	lone    bool
 	checked bool     // by an earlier scan
+	crowded int      // the last position at which an object had too many members; its names are not compared
 	names   [][]byte // unescaped member names of the objects that are open; the last one of each if checked
+	hashed  hashed   // of an object with more than fewMembers names
 	Fault   *Fault
 }
 
@@ -87,6 +98,18 @@ func (s *Scanner) Fail(why string) bool {
 
 // Pos returns the number of bytes that are read.
 func (s *Scanner) Pos() int { return s.pos }
+
+// CrowdedSince reports whether an object from a position on had too many members: its names were not compared, so the caller must refuse it.
+func (s *Scanner) CrowdedSince(pos int) bool { return s.crowded > pos }
+
+// TooManyMembers is the fault of such an object.
+const TooManyMembers = "more than 1000 members in one object and those around it"
+
+// failCrowded stops the scanner at the object with too many members.
+func (s *Scanner) failCrowded() bool {
+	s.pos = s.crowded
+	return s.Fail(TooManyMembers)
+}
 
 // Left returns the number of bytes that are not read.
 func (s *Scanner) Left() int { return len(s.src) - s.pos }
@@ -211,7 +234,12 @@ func (s *Scanner) Member(base int) ([]byte, bool) {
 	}
 	s.pos++
 	s.Peek()
-	if s.checked {
+	if !s.checked && len(s.names) >= maxMembers {
+		if s.crowded = s.pos; s.depth == 1 {
+			return nil, s.failCrowded()
+		}
+		s.names = s.names[:base]
+	} else if s.checked {
 		s.names = s.names[:base]
 	}
 	s.names = append(s.names, name)
@@ -222,23 +250,23 @@ func (s *Scanner) Member(base int) ([]byte, bool) {
 func (s *Scanner) closeObject(base int) bool {
 	s.pos++
 	s.depth--
-	if name, twice := duplicate(s.names[base:]); twice {
+	if name, twice := s.hashed.duplicate(s.names[base:]); twice {
 		return s.Fail("the member " + Quote(name) + " appears twice in one object")
 	}
 	s.names = s.names[:base]
 	return false
 }
 
-// duplicate finds a name that occurs twice; it may reorder names.
-func duplicate(names [][]byte) ([]byte, bool) {
+// hashed is a hash table of names. Its seed is random: no client can choose names that collide.
+type hashed struct {
+	seed  maphash.Seed
+	table []uint16 // 1 + the index of a name, at its hash or after it; 0: free
+}
+
+// duplicate finds the first name that occurs twice.
+func (h *hashed) duplicate(names [][]byte) ([]byte, bool) {
 	if len(names) > fewMembers {
-		slices.SortFunc(names, bytes.Compare)
-		for i := 1; i < len(names); i++ {
-			if bytes.Equal(names[i-1], names[i]) {
-				return names[i], true
-			}
-		}
-		return nil, false
+		return h.find(names)
 	}
 	for i := 1; i < len(names); i++ {
 		for j := range i {
@@ -246,6 +274,25 @@ func duplicate(names [][]byte) ([]byte, bool) {
 				return names[i], true
 			}
 		}
+	}
+	return nil, false
+}
+
+func (h *hashed) find(names [][]byte) ([]byte, bool) {
+	size := 1 << bits.Len(uint(2*len(names)))
+	if len(h.table) < size {
+		h.seed, h.table = maphash.MakeSeed(), make([]uint16, size)
+	}
+	table := h.table[:size]
+	clear(table)
+	for i, name := range names {
+		at := maphash.Bytes(h.seed, name) % uint64(size)
+		for ; table[at] > 0; at = (at + 1) % uint64(size) {
+			if bytes.Equal(names[table[at]-1], name) {
+				return name, true
+			}
+		}
+		table[at] = uint16(i + 1)
 	}
 	return nil, false
 }

@@ -78,19 +78,37 @@ func TestUnescape(t *testing.T) {
 	}
 }
 
-// Finding duplicates must not take quadratic time, or one body would occupy a core.
+// TestManyMembers: the members of an object and of those around it are bounded before their names are stored, and compared up to the bound.
 func TestManyMembers(t *testing.T) {
-	var b strings.Builder
-	b.WriteByte('{')
-	for i := range 200_000 {
-		fmt.Fprintf(&b, `"%d":0,`, i)
+	members := func(from, n int, last string) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, `"%d":0,`, from+i)
+		}
+		return b.String() + last
 	}
-	unique := b.String() + `"x":0}`
-	if fault := Check([]byte(unique)); fault != nil {
-		t.Error(fault)
-	}
-	if fault := Check([]byte(b.String() + `"77":0}`)); fault == nil {
-		t.Error("a duplicate among many is accepted")
+	for name, c := range map[string]struct {
+		doc  string
+		want string // of the message; "": accepted
+	}{
+		"at the bound":          {`{` + members(0, 999, `"x":0}`), ""},
+		"a duplicate":           {`{` + members(0, 999, `"77":0}`), `"77" appears twice`},
+		"above":                 {`{` + members(0, 1000, `"x":0}`), "byte 7895: more than 1000 members"},
+		"only duplicates":       {`{` + strings.Repeat(`"a":0,`, 1000) + `"a":0}`, "more than 1000 members"},
+		"nested":                {`{` + members(0, 499, `"x":{`) + members(0, 499, `"y":{"z":0}}}`), "more than 1000 members"},
+		"nested at the bound":   {`{` + members(0, 499, `"x":{`) + members(0, 499, `"y":0}}`), ""},
+		"deep":                  {strings.Repeat(`{"a":`, 60) + `{` + members(0, 200_000, `"x":[{"b":[],"c":{}}]}`) + strings.Repeat("}", 60), "more than 1000 members"},
+		"deep, malformed":       {`[{` + members(0, 1000, `"x":{"y":1 "z":2}}]`), "',' or '}' is expected"},
+		"one after the other":   {`[{` + members(0, 999, `"x":0},{`) + members(0, 999, `"x":0}]`), ""},
+		"one before the others": {`[{` + members(0, 1000, `"x":0},{"a":0,"a":0}]`), `"a" appears twice`},
+	} {
+		fault := Check([]byte(c.doc))
+		if fault == nil != (c.want == "") || fault != nil && !strings.Contains(fault.Message, c.want) {
+			t.Errorf("%s: %v, want %q", name, fault, c.want)
+		}
+		if canonical, other := Canonical([]byte(c.doc)); (other == nil) != (fault == nil) || other == nil && len(canonical) != len(c.doc) {
+			t.Errorf("%s: canonical: %v, checked: %v", name, other, fault)
+		}
 	}
 }
 
