@@ -105,15 +105,10 @@ func TestConnectionsAreBoundedExceptForHealth(t *testing.T) {
 	w.catalogue() // uses one connection
 	a := w.newAccount("A")
 	w.client.CloseIdleConnections()
-	var idle []net.Conn
-	for range 3 {
-		conn, err := net.Dial("tcp", w.addr)
-		w.must(err)
-		defer conn.Close()
-		idle = append(idle, conn)
-	}
+	var held []net.Conn
 	refused := answer{}
-	for n := 0; refused.status != 503 && n < 1000; n++ { // until the three are accepted and the client's old connection is closed
+	for n := 0; refused.status != 503 && n < 1000; n++ { // until three are in work: before, a new connection closes one of them
+		held = append(held, w.stallRequest(a.key, 10, "{"))
 		w.client.CloseIdleConnections()
 		refused = w.do(call{method: "GET", path: "/api/v1/usage/conflicts", key: a.key})
 	}
@@ -122,7 +117,7 @@ func TestConnectionsAreBoundedExceptForHealth(t *testing.T) {
 	if w.refusedCount("connections") == 0 {
 		t.Error("it was not counted")
 	}
-	for _, conn := range idle {
+	for _, conn := range held {
 		conn.Close()
 	}
 	for refused.status != 200 {

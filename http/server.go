@@ -79,6 +79,10 @@ type Server struct {
 	Limits admission.Limits
 	// MaxConnections is the maximum number of open client connections; 0 means the default.
 	MaxConnections int64
+	// AddressConnections is the maximum number of open connections of one client's address; 0: no bound of its own.
+	AddressConnections int64
+	// IdleTime is how long a connection without a request stays open; 0 means the default.
+	IdleTime time.Duration
 	// Settle is the maximum delay of the answer to a change of a subscription, until checks see
 	// the change; 0 means the default.
 	Settle time.Duration
@@ -127,6 +131,7 @@ func (s *Server) handler(operations func(*site)) (http.Handler, error) {
 // site builds the operations behind an edge.
 func (s *Server) site(operations func(*site)) (*site, error) {
 	e, err := edge.New(edge.Config{Keys: s.Keys, BootstrapOperatorKey: s.BootstrapOperatorKey, Limits: s.Limits, MaxConnections: s.MaxConnections,
+		AddressConnections: s.AddressConnections, IdleTime: s.IdleTime,
 		Logger: s.Logger, Now: s.Now, NewID: s.NewID, Registerer: s.Registerer, Spans: s.Spans})
 	if err != nil {
 		return nil, err

@@ -28,27 +28,27 @@ import (
 
 // Edge admits the requests of one Server, and counts the resources that they use.
 type Edge struct {
-	limits         admission.Limits
-	log            *slog.Logger
-	now            func() time.Time
-	newID          func(now time.Time) uuid.UUID
-	keys           *auth.Authenticator
-	bodies         *body.Reader
-	impatient      *body.Reader // for bodies that are read before the request takes its place
-	metrics        *requestMetrics
-	rates          *admission.Rates
-	ratePolicy     []string          // the header
-	ingests        admission.Counter // ingest requests in flight
-	others         admission.Counter
-	awaited        admission.Counter // requests without a place that wait for their body
-	streams        admission.Counter // open streams of the log
-	memory         admission.Counter // bytes held by requests in flight
-	connections    admission.Counter
-	maxConnections int64
-	spans          Spans         // may be nil
-	leaving        chan struct{} // closed when the server shuts down, to end streams
-	left           sync.Once
-	refusals       func(w http.ResponseWriter, r *http.Request, p *problem.Problem) bool
+	limits      admission.Limits
+	log         *slog.Logger
+	now         func() time.Time
+	newID       func(now time.Time) uuid.UUID
+	keys        *auth.Authenticator
+	bodies      *body.Reader
+	impatient   *body.Reader // for bodies that are read before the request takes its place
+	metrics     *requestMetrics
+	rates       *admission.Rates
+	ratePolicy  []string          // the header
+	ingests     admission.Counter // ingest requests in flight
+	others      admission.Counter
+	awaited     admission.Counter // requests without a place that wait for their body
+	streams     admission.Counter // open streams of the log
+	memory      admission.Counter // bytes held by requests in flight
+	connections *connections
+	idle        time.Duration // of a connection
+	spans       Spans         // may be nil
+	leaving     chan struct{} // closed when the server shuts down, to end streams
+	left        sync.Once
+	refusals    func(w http.ResponseWriter, r *http.Request, p *problem.Problem) bool
 }
 
 // Config holds the dependencies of an edge. Keys is required if a route takes keys; other
@@ -58,6 +58,8 @@ type Config struct {
 	BootstrapOperatorKey string
 	Limits               admission.Limits
 	MaxConnections       int64 // open client connections
+	AddressConnections   int64 // open connections of one address; 0: as many as of all
+	IdleTime             time.Duration
 	Logger               *slog.Logger
 	Now                  func() time.Time
 	NewID                func(now time.Time) uuid.UUID
@@ -76,7 +78,7 @@ type Spans interface {
 // New fails if the bootstrap key is invalid or a metric cannot be registered.
 func New(c Config) (*Edge, error) {
 	e := &Edge{limits: c.Limits.OrDefault(), log: c.Logger, now: c.Now, newID: c.NewID, spans: c.Spans, leaving: make(chan struct{}),
-		maxConnections: cmp.Or(c.MaxConnections, maxConnections)}
+		connections: newConnections(cmp.Or(c.MaxConnections, maxConnections), c.AddressConnections), idle: cmp.Or(c.IdleTime, IdleTime)}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
@@ -134,6 +136,8 @@ func (e *handled) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header["Cache-Control"] = noStore
 	x.to = w
 	r = r.WithContext(WithExchange(r.Context(), x))
+	x.begin(r.Context(), start)
+	defer x.end()
 	defer e.finish(out, r, x, start)
 	if refused := checkPath(r.URL); refused != nil {
 		e.Refuse(out, r, refused)

@@ -32,6 +32,8 @@ type Exchange struct {
 	holds   *admission.Tenant   // of the caller's tenant; nil for operators
 	share   *admission.Counter  // of the tenant's requests of this kind; nil until it is acquired
 	to      http.ResponseWriter // the connection's
+	on      *connection         // nil in unit tests
+	kept    bool                // whether on is kept open for the request
 	// Refused is the problem of a handler that writes its own answers, if it is not written
 	// yet.
 	Refused *problem.Problem

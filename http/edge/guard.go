@@ -134,6 +134,7 @@ func (e *Edge) Authenticate(r *http.Request, x *Exchange) *problem.Problem {
 	}
 	caller.CorrelationID = x.trace
 	x.Caller, x.Tenant = caller, tenant
+	x.keep()
 	return nil
 }
 

@@ -21,14 +21,14 @@ func NewServer(addr string, handler http.Handler) *http.Server {
 		ReadHeaderTimeout: headerTime,
 		ReadTimeout:       readTime,
 		WriteTimeout:      writeTime,
-		IdleTimeout:       idleTime,
+		IdleTimeout:       IdleTime,
 		MaxHeaderBytes:    maxHeader,
 		// OPTIONS * is handled like any unknown route, with the common headers.
 		DisableGeneralOptionsHandler: true,
 		ErrorLog:                     slog.NewLogLogger(logs, slog.LevelDebug),
 	}
 	if e, ok := handler.(*handled); ok {
-		server.ConnContext, server.ConnState = e.connected, e.connection
+		server.ConnContext, server.ConnState, server.IdleTimeout = e.connections.connected, e.connections.changed, e.idle
 		server.RegisterOnShutdown(func() { e.left.Do(func() { close(e.leaving) }) })
 	}
 	return server

@@ -29,7 +29,9 @@ type Config struct {
 	HTTPAddr    string
 	HTTPTLSCert string // file with the certificate chain, "" for plain HTTP
 	HTTPTLSKey  string
-	AdminAddr   string // of health, metrics and profiles; "" leaves health and metrics at HTTPAddr
+	HTTPIdle    time.Duration // of a client's connection without a request
+	HTTPOfOne   int64         // connections of one address; 0: no bound
+	AdminAddr   string        // of health, metrics and profiles; "" leaves health and metrics at HTTPAddr
 
 	DatabaseURL        string
 	DatabaseMigrateURL string // the same database as its owner; "" means DatabaseURL

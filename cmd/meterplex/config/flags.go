@@ -16,10 +16,12 @@ type Connection struct {
 
 // ServiceFlags holds the settings of commands that run the service themselves.
 type ServiceFlags struct {
-	HTTPAddr    *string `name:"http-addr" placeholder:"HOST:PORT" setting:"METERPLEX_HTTP_ADDR" help:"Address to listen on."`
-	HTTPTLSCert *string `name:"http-tls-cert" placeholder:"FILE" setting:"METERPLEX_HTTP_TLS_CERT" help:"Certificate chain; with the key, HTTPS is served."`
-	HTTPTLSKey  *string `name:"http-tls-key" placeholder:"FILE" setting:"METERPLEX_HTTP_TLS_KEY" help:"Private key of the certificate."`
-	AdminAddr   *string `name:"admin-addr" placeholder:"HOST:PORT" setting:"METERPLEX_ADMIN_ADDR" help:"Address of its own for /livez, /readyz, /metrics and /debug/pprof, which need no key: only operators should reach it. They are not served at the other address then."`
+	HTTPAddr               *string `name:"http-addr" placeholder:"HOST:PORT" setting:"METERPLEX_HTTP_ADDR" help:"Address to listen on."`
+	HTTPTLSCert            *string `name:"http-tls-cert" placeholder:"FILE" setting:"METERPLEX_HTTP_TLS_CERT" help:"Certificate chain; with the key, HTTPS is served."`
+	HTTPTLSKey             *string `name:"http-tls-key" placeholder:"FILE" setting:"METERPLEX_HTTP_TLS_KEY" help:"Private key of the certificate."`
+	HTTPIdleTime           *string `name:"http-idle-time" placeholder:"DURATION" setting:"METERPLEX_HTTP_IDLE_TIME" help:"How long a connection without a request stays open: longer than a load balancer keeps it."`
+	HTTPAddressConnections *string `name:"http-address-connections" placeholder:"N" setting:"METERPLEX_HTTP_ADDRESS_CONNECTIONS" help:"Maximum number of open connections of one client address (IPv6: of one /64), for an instance with a public address; 0: no bound, as behind a proxy."`
+	AdminAddr              *string `name:"admin-addr" placeholder:"HOST:PORT" setting:"METERPLEX_ADMIN_ADDR" help:"Address of its own for /livez, /readyz, /metrics and /debug/pprof, which need no key: only operators should reach it. They are not served at the other address then."`
 
 	DatabaseURL        *string `name:"database-url" placeholder:"URL" setting:"DATABASE_URL" help:"PostgreSQL to use; without one, an embedded PostgreSQL is started."`
 	DatabaseMigrateURL *string `name:"database-migrate-url" placeholder:"URL" setting:"DATABASE_MIGRATE_URL" help:"The same database as its owner, for migrations."`

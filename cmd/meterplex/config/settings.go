@@ -33,6 +33,8 @@ func settings() []setting {
 		{"METERPLEX_HTTP_ADDR", "127.0.0.1:8080", nil, func(c *Config, v string) error { return setAddr(&c.HTTPAddr, v) }},
 		{"METERPLEX_HTTP_TLS_CERT", "", nil, func(c *Config, v string) error { return setText(&c.HTTPTLSCert, v) }},
 		{"METERPLEX_HTTP_TLS_KEY", "", nil, func(c *Config, v string) error { return setText(&c.HTTPTLSKey, v) }},
+		{"METERPLEX_HTTP_IDLE_TIME", "620s", nil, func(c *Config, v string) error { return setDuration(&c.HTTPIdle, v) }},
+		{"METERPLEX_HTTP_ADDRESS_CONNECTIONS", "0", nil, func(c *Config, v string) error { return setCountOrNone(&c.HTTPOfOne, v) }},
 		{"METERPLEX_ADMIN_ADDR", "", nil, func(c *Config, v string) error { return setOptionalAddr(&c.AdminAddr, v) }},
 		{"DATABASE_URL", "", MaskURL, func(c *Config, v string) error { return setDatabase(&c.DatabaseURL, v) }},
 		{"DATABASE_MIGRATE_URL", "", MaskURL, func(c *Config, v string) error { return setDatabase(&c.DatabaseMigrateURL, v) }},

@@ -189,6 +189,7 @@ func (n *Node) handler(ctx context.Context, g *errgroup.Group) (nethttp.Handler,
 		return server.HealthHandler()
 	}
 	server.AdminElsewhere = n.cfg.AdminAddr != ""
+	server.IdleTime, server.AddressConnections = n.cfg.HTTPIdle, n.cfg.HTTPOfOne
 	n.traceAPI(server)
 	n.api(ctx, g, server)
 	return server.Handler()
