@@ -52,7 +52,7 @@ func (w *testService) wrongKeys(a *account) map[string]string {
 	}
 }
 
-// TestConsole_EveryWrongKeyGetsTheSameAnswer, and after ten of them every key is refused for a minute.
+// TestConsole_EveryWrongKeyGetsTheSameAnswer, and after ten of them of one address further ones are refused for a minute; a right key signs in.
 func TestConsole_EveryWrongKeyGetsTheSameAnswer(t *testing.T) {
 	w := newTestService(t)
 	w.catalogue()
@@ -71,19 +71,19 @@ func TestConsole_EveryWrongKeyGetsTheSameAnswer(t *testing.T) {
 			t.Errorf("%s: %v\n%s", name, got.header, got.body)
 		}
 	}
-	limited := 0
+	limited, got := 0, answer{}
 	for range 50 {
-		if got := b.post("/console/sign-in", url.Values{"key": {wrong["unknown"]}}); got.status == nethttp.StatusTooManyRequests {
+		if got = b.post("/console/sign-in", url.Values{"key": {wrong["unknown"]}}); got.status == nethttp.StatusTooManyRequests {
 			limited++
 		}
 	}
 	w.same("refused of 50 more attempts", limited, 48)
-	got := b.post("/console/sign-in", url.Values{"key": {bootstrap}})
-	if b.pageRefused("the right key", got, 429, "rate_limited"); got.header.Get("Retry-After") != "60" {
+	if b.pageRefused("a wrong key", got, 429, "rate_limited"); got.header.Get("Retry-After") != "60" {
 		t.Errorf("Retry-After: %v", got.header)
 	}
 	b.pageRefused("a link", b.post("/console/link/"+strings.Repeat("A", 43), nil), 429, "rate_limited")
 	w.same("rows", w.everyRow(), before)
+	w.same("the right key", b.post("/console/sign-in", url.Values{"key": {bootstrap}}).status, nethttp.StatusSeeOther)
 }
 
 // TestConsole_ASessionHasABrowsersCookie that no script reads and no other site sends, and its table has only the hash.

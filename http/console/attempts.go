@@ -1,9 +1,6 @@
 package console
 
 import (
-	"net"
-	"net/http"
-	"net/netip"
 	"sync"
 	"time"
 )
@@ -11,13 +8,15 @@ import (
 // attemptTime is the time after which refused attempts may be repeated.
 const attemptTime = time.Minute
 
-// attempts bounds how often one name, and all together, may attempt something in attemptTime. It is in memory: each instance counts its own.
+// maxNames bounds the names whose attempts are counted: addresses cost a client of IPv6 little.
+const maxNames = 10_000
+
+// attempts bounds how often one name may attempt something in attemptTime. It is in memory: each instance counts its own.
 type attempts struct {
-	ofOne, ofAll int // bounds
+	most int
 
 	mu    sync.Mutex
 	since time.Time
-	all   int
 	of    map[string]int
 }
 
@@ -25,40 +24,23 @@ type attempts struct {
 func (a *attempts) begin(name string, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if age := now.Sub(a.since); age >= attemptTime || age < 0 {
-		a.since, a.all, a.of = now, 0, map[string]int{}
-	}
-	if a.all >= a.ofAll || a.of[name] >= a.ofOne {
+	if a.count(name, now) >= a.most {
 		return false
 	}
-	a.all++
 	a.of[name]++
 	return true
 }
 
-// succeed removes the last attempt of a name from its bound.
-func (a *attempts) succeed(name string) {
+// full reports whether begin would refuse an attempt.
+func (a *attempts) full(name string, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.of[name] > 0 {
-		a.all--
-		a.of[name]--
-	}
+	return a.count(name, now) >= a.most
 }
 
-// remoteOf returns the address of a request: of IPv6 the network, whose addresses one host may choose.
-func remoteOf(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		host = r.RemoteAddr
+func (a *attempts) count(name string, now time.Time) int {
+	if age := now.Sub(a.since); age >= attemptTime || age < 0 || len(a.of) >= maxNames {
+		a.since, a.of = now, map[string]int{}
 	}
-	addr, err := netip.ParseAddr(host)
-	if err != nil || addr.Unmap().Is4() {
-		return host
-	}
-	network, err := addr.WithZone("").Prefix(64)
-	if err != nil {
-		return host
-	}
-	return network.String()
+	return a.of[name]
 }

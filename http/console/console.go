@@ -37,13 +37,13 @@ type Console struct {
 	Config
 	pages     []*page // those whose feature is built, in the order of the navigation
 	templates *templates
-	attempts  attempts // to sign in, by address
+	refused   attempts // to sign in, by address
 	opened    attempts // sessions, by key
-	signing   reading  // forms to sign in that are read
-	viewers   viewers  // open streams
-	watching  watch    // of their sessions
-	renders   renders  // of their events
-	tails     tails    // of the log
+	reading   reading
+	viewers   viewers // open streams
+	watching  watch   // of their sessions
+	renders   renders // of their events
+	tails     tails   // of the log
 }
 
 // Route is a row of the route table, with its handler.
@@ -54,7 +54,7 @@ type Route struct {
 
 // New fails if a page, a template or an asset is faulty.
 func New(c Config) (*Console, error) {
-	s := &Console{Config: c, attempts: attempts{ofOne: 10, ofAll: 200}, opened: attempts{ofOne: 30, ofAll: 1000}, tails: tails{reads: make(chan struct{}, tailReads)}}
+	s := &Console{Config: c, refused: attempts{most: 10}, opened: attempts{most: 30}, tails: tails{reads: make(chan struct{}, tailReads)}}
 	for _, p := range pages() {
 		if p.needs == "" || c.Serves(p.needs) {
 			s.pages = append(s.pages, p)

@@ -16,7 +16,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
-	"github.com/meterplex/meterplex/http/admission"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/problem"
@@ -104,42 +103,14 @@ func isLoopback(host string) bool {
 	return host == "localhost" || err == nil && addr.IsLoopback()
 }
 
-// Bounds of the form to sign in. It is read before its key is known: no bound of a tenant counts it.
-const (
-	maxSignIn   = 8 << 10         // bytes: a key of 4 KiB and the address that follows it
-	maxNext     = 3 << 10         // bytes of that address, escaped
-	maxSigning  = 64              // forms that are read at the same time
-	signingTime = 5 * time.Second // how long a form may take to arrive
-)
-
-// reading counts forms that are being read.
-type reading = admission.Counter
-
-// readSignIn reads the form to sign in.
-func (c *Console) readSignIn(w http.ResponseWriter, r *http.Request) error {
-	if !c.signing.Enter(maxSigning) {
-		return problem.New("overloaded", "64 forms to sign in are being read on this instance. Sign in again later")
-	}
-	defer c.signing.Leave()
-	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(signingTime))
-	if err := parseForm(w, r, maxSignIn); err != nil {
-		return err // the deadline stays: net/http would wait for the rest of the form before it answers
-	}
-	_ = control.SetReadDeadline(time.Time{})
-	return nil
-}
-
-// signIn opens a session for a key. Every key that may not sign in gets the same answer.
+// signIn opens a session for a key. Every key that may not sign in gets the same answer, until its address has sent too many of them; a right
+// key signs in from any address.
 func (c *Console) signIn(w http.ResponseWriter, r *http.Request) error {
 	if err := c.readSignIn(w, r); err != nil {
 		return err
 	}
 	if err := checkForm(r, nil); err != nil {
 		return err
-	}
-	if !c.attempts.begin(remoteOf(r), c.Now()) {
-		return tooMany("Too many keys were refused. Wait a minute, then sign in again")
 	}
 	hash, ok := auth.HashOfSecret(strings.TrimSpace(r.PostForm.Get("key")))
 	if !ok {
@@ -149,7 +120,6 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) error {
 	if refused := (*problem.Problem)(nil); errors.As(err, &refused) {
 		return c.wrongKey(w, r)
 	}
-	c.attempts.succeed(remoteOf(r))
 	if err != nil {
 		return err
 	}
@@ -173,6 +143,9 @@ func tooMany(detail string) error {
 }
 
 func (c *Console) wrongKey(w http.ResponseWriter, r *http.Request) error {
+	if !c.refused.begin(edge.AddressOf(r.RemoteAddr), c.Now()) {
+		return tooMany("Too many keys of this address were refused. Wait a minute, or sign in with a valid key")
+	}
 	refused := c.refusalOf(r, problem.New("unauthenticated", "The key cannot sign in: it is unknown, expired or revoked, or its tenant is suspended"))
 	refused.signIn = true
 	c.write(w, r, refused.Status, "signin.html", &view{c: c, r: r, Title: "Sign in", Problem: refused,
@@ -214,25 +187,29 @@ func (c *Console) useLink(w http.ResponseWriter, r *http.Request) error {
 	if err := checkForm(r, nil); err != nil {
 		return err
 	}
-	if !c.attempts.begin(remoteOf(r), c.Now()) {
-		return tooMany("Too many links were refused. Wait a minute, then open the link again")
+	address := edge.AddressOf(r.RemoteAddr)
+	if c.refused.full(address, c.Now()) {
+		return tooMany("Too many keys or links of this address were refused. Wait a minute, then open the link again")
 	}
-	gone := problem.New("not_found", "The link was used, or has expired. Sign in with a key")
 	token, ok := decodeToken(r.PathValue("link"))
 	if !ok {
-		return gone
+		return c.goneLink(address)
 	}
 	id, err := c.Sessions.UseLink(r.Context(), sha256.Sum256(token[:]), c.Now())
 	if err != nil {
 		return err
 	}
 	if id == uuid.Nil {
-		return gone
+		return c.goneLink(address)
 	}
-	c.attempts.succeed(remoteOf(r))
 	if err := c.open(w, r, id); err != nil {
 		return err
 	}
 	http.Redirect(w, r, homePath, http.StatusSeeOther)
 	return nil
+}
+
+func (c *Console) goneLink(address string) error {
+	c.refused.begin(address, c.Now())
+	return problem.New("not_found", "The link was used, or has expired. Sign in with a key")
 }

@@ -5,13 +5,15 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // TestSignIn_LeadsOnlyToPagesOfTheConsole: an address of another site would get the visitor.
@@ -43,31 +45,65 @@ func TestP9_SignInReadsAFewSmallForms(t *testing.T) {
 	if got := f.post(signInPath, "", url.Values{"key": {operatorKey}, "next": {strings.Repeat("a", maxSignIn)}}); got.Code != http.StatusRequestEntityTooLarge {
 		t.Errorf("a larger form gives %d", got.Code)
 	}
+}
 
-	slow, send := make([]*io.PipeWriter, 64), sync.WaitGroup{}
-	for n := range slow {
-		var body *io.PipeReader
-		body, slow[n] = io.Pipe()
-		send.Go(func() {
-			w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, signInPath, body)
-			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-			f.serve(w, r)
-		})
-		_, _ = slow[n].Write([]byte("key=")) // it is read
+// Forms that do not arrive, and wrong keys, however many and from however many addresses, keep no right key out.
+func TestP9_ARightKeyAlwaysSignsIn(t *testing.T) {
+	for _, hostile := range []int{1, 4, 8} {
+		f := newFixture(t)
+		server := httptest.NewServer(http.HandlerFunc(f.serve))
+		dial := func(host int) net.Conn {
+			dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(host))}}
+			conn, err := dialer.Dial("tcp", server.Listener.Addr().String())
+			must.OK(t, err)
+			t.Cleanup(func() { _ = conn.Close() })
+			return conn
+		}
+		begin := func(host int) net.Conn {
+			conn := dial(host)
+			_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: console\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\n\r\nkey=", signInPath, len("key=")+len(operatorKey))
+			return conn
+		}
+		slow := begin(1) // of a right key
+		f.awaitReading(1)
+		for n := range 2 * maxReading {
+			begin(2 + n%hostile)
+		}
+		wrong := 0
+		for range 250 {
+			if got := f.post(signInPath, "", url.Values{"key": {"wrong"}}); got.Code == http.StatusTooManyRequests {
+				wrong++
+			}
+		}
+		if wrong != 240 {
+			t.Errorf("%d of 250 wrong keys of one address are refused for now, want all but 10", wrong)
+		}
+		if got := f.post(signInPath, "", url.Values{"key": {operatorKey}}); got.Code != http.StatusSeeOther {
+			t.Errorf("beside %d hostile addresses, the right key of one of them gives %d", hostile, got.Code)
+		}
+		_, _ = io.WriteString(slow, operatorKey)
+		answer, err := http.ReadResponse(bufio.NewReader(slow), nil)
+		if err != nil || answer.StatusCode != http.StatusSeeOther {
+			t.Errorf("beside %d hostile addresses, a slow form with the right key gives %+v, %v", hostile, answer, err)
+		}
+		server.CloseClientConnections()
+		server.Close()
+		if n := f.reads(); n > 0 {
+			t.Errorf("%d forms are left", n)
+		}
 	}
-	if got := f.post(signInPath, "", url.Values{"key": {operatorKey}}); got.Code != http.StatusServiceUnavailable || !strings.Contains(got.Body.String(), "<code>overloaded</code>") {
-		t.Errorf("form 65 gives %d:\n%s", got.Code, got.Body)
-	}
-	for _, body := range slow {
-		_ = body.Close()
-	}
-	send.Wait()
-	if n := f.signing.Load(); n != 0 {
-		t.Errorf("%d forms are left", n)
-	}
-	f.now = func() time.Time { return time.Now().Add(attemptTime) }
-	if got := f.post(signInPath, "", url.Values{"key": {operatorKey}}); got.Code != http.StatusSeeOther {
-		t.Errorf("after them, the right key gives %d", got.Code)
+}
+
+// reads returns the number of forms that are being read.
+func (f *fixture) reads() int {
+	f.reading.mu.Lock()
+	defer f.reading.mu.Unlock()
+	return len(f.reading.forms)
+}
+
+func (f *fixture) awaitReading(n int) {
+	for f.reads() != n {
+		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -84,41 +120,29 @@ func TestSignIn_AFormThatDoesNotArriveEnds(t *testing.T) {
 	_ = answer.Body.Close()
 }
 
-// TestAttempts_AreBoundedByNameAndTogether: attempts that succeed are not counted, those at the same time are.
-func TestAttempts_AreBoundedByNameAndTogether(t *testing.T) {
-	a, now := &attempts{ofOne: 3, ofAll: 5}, time.Now()
+// TestAttempts_AreBoundedByName, of however many names.
+func TestAttempts_AreBoundedByName(t *testing.T) {
+	a, now := &attempts{most: 3}, time.Now()
 	try := func(name string, at time.Time, want bool) {
 		t.Helper()
-		if got := a.begin(name, at); got != want {
-			t.Errorf("%s: %v", name, got)
+		full := a.full(name, at)
+		if got := a.begin(name, at); got != want || full == want {
+			t.Errorf("%s: %v, full: %v", name, got, full)
 		}
-	}
-	for range 10 {
-		try("right", now, true)
-		a.succeed("right")
 	}
 	for range 3 {
 		try("one", now, true)
 	}
 	try("one", now, false)
 	try("two", now, true)
-	try("two", now, true)
-	try("three", now, false) // all together
-	try("three", now.Add(attemptTime-1), false)
+	try("one", now.Add(attemptTime-1), false)
 	try("one", now.Add(attemptTime), true)
-	a.succeed("unknown")
 	try("one", now.Add(-time.Hour), true) // the clock was set back
-}
-
-// TestRemoteOf: a host of IPv6 may choose the last 64 bits.
-func TestRemoteOf(t *testing.T) {
-	for from, want := range map[string]string{
-		"10.0.0.1:80": "10.0.0.1", "[2001:db8:1:2:3:4:5:6]:80": "2001:db8:1:2::/64", "[fe80::1%eth0]:80": "fe80::/64", "[::ffff:10.0.0.1]:80": "::ffff:10.0.0.1", "@": "@", "": "",
-	} {
-		r := httptest.NewRequest("GET", "/", nil)
-		if r.RemoteAddr = from; remoteOf(r) != want {
-			t.Errorf("%s: %s", from, remoteOf(r))
-		}
+	for n := range maxNames {
+		a.begin(fmt.Sprint(n), now)
+	}
+	if len(a.of) > maxNames {
+		t.Errorf("%d names are counted", len(a.of))
 	}
 }
 
