@@ -99,7 +99,8 @@ func (s *Scanner) Fail(why string) bool {
 // Pos returns the number of bytes that are read.
 func (s *Scanner) Pos() int { return s.pos }
 
-// CrowdedSince reports whether an object from a position on had too many members: its names were not compared, so the caller must refuse it.
+// CrowdedSince reports whether an object from a position on had too many members: its names were not compared, so the
+// caller must refuse it.
 func (s *Scanner) CrowdedSince(pos int) bool { return s.crowded > pos }
 
 // TooManyMembers is the fault of such an object.

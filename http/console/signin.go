@@ -103,8 +103,8 @@ func isLoopback(host string) bool {
 	return host == "localhost" || err == nil && addr.IsLoopback()
 }
 
-// signIn opens a session for a key. Every key that may not sign in gets the same answer, until its address has sent too many of them; a right
-// key signs in from any address.
+// signIn opens a session for a key. Every key that may not sign in gets the same answer, until its address has sent too
+// many of them. A right key signs in from any address.
 func (c *Console) signIn(w http.ResponseWriter, r *http.Request) error {
 	if err := c.readSignIn(w, r); err != nil {
 		return err

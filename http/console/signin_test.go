@@ -61,7 +61,8 @@ func TestP9_ARightKeyAlwaysSignsIn(t *testing.T) {
 		}
 		begin := func(host int) net.Conn {
 			conn := dial(host)
-			_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: console\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\n\r\nkey=", signInPath, len("key=")+len(operatorKey))
+			_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: console\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\n\r\nkey=",
+				signInPath, len("key=")+len(operatorKey))
 			return conn
 		}
 		slow := begin(1) // of a right key

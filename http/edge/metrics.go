@@ -95,7 +95,8 @@ func (e *Edge) inFlight() []prometheus.Collector {
 		gauge("http_streams", "Streams of the log that clients hold open.", nil, &e.streams),
 		gauge("http_request_bytes", "Estimated memory of the requests in work.", nil, &e.memory),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "meterplex_http_tenants_in_flight", Help: "Tenants whose requests hold a place, a stream or memory."}, func() float64 { return float64(e.rates.Holding()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "meterplex_http_connections", Help: "Connections that clients hold open."}, func() float64 { return float64(e.connections.Load()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "meterplex_http_connections", Help: "Connections that clients hold open."},
+			func() float64 { return float64(e.connections.Load()) }),
 		e.connections.closed,
 	}
 }
