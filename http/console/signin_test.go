@@ -108,6 +108,27 @@ func (f *fixture) awaitReading(n int) {
 	}
 }
 
+// TestReading_EndsTheOldestFormOfTheAddressWithMost.
+func TestReading_EndsTheOldestFormOfTheAddressWithMost(t *testing.T) {
+	r, ended := &reading{}, ""
+	begin := func(address string, n int) func() {
+		return r.begin(&unread{address, func() { ended += fmt.Sprint(address, n, " ") }})
+	}
+	for n := range maxReading {
+		leave := begin([]string{"a", "b", "b"}[n%3], n)
+		if n == 1 {
+			leave() // it has arrived
+			begin("c", n)
+		}
+	}
+	for n := range 3 {
+		begin("c", n)
+	}
+	if want := "b2 b4 b5 "; ended != want || len(r.forms) != maxReading {
+		t.Errorf("ended: %s, want %s; %d forms are left", ended, want, len(r.forms))
+	}
+}
+
 // TestSignIn_AFormThatDoesNotArriveEnds in time: it holds a place of others.
 func TestSignIn_AFormThatDoesNotArriveEnds(t *testing.T) {
 	f := newFixture(t)
