@@ -197,6 +197,8 @@ func (c *Pushes) attempt(ctx context.Context, known *domain.Push) (result domain
 		return result, err
 	}
 	begun := false
+	calling, cancel := context.WithTimeout(ctx, pushSending) // until then no other attempt begins, and no operator resolves the push
+	defer cancel()
 	p, err := c.Store.UpdatePush(ctx, known.ID, func(p *domain.Push, now time.Time) bool {
 		begun = p.Begin(now)
 		return begun
@@ -207,9 +209,7 @@ func (c *Pushes) attempt(ctx context.Context, known *domain.Push) (result domain
 	if !begun { // it is not sent any more, or another instance was faster
 		return result, c.conclude(ctx, p, "", (*domain.Push).Stop)
 	}
-	calling, cancel := context.WithTimeout(ctx, pushSending)
 	result = c.Provider.Send(calling, *p, of)
-	cancel()
 	if c.Observed != nil {
 		c.Observed(result.Outcome)
 	}

@@ -205,13 +205,16 @@ func (r *delivering) start(ctx context.Context, failing bool) (found bool, err e
 // deliver sends the due deliveries of a leased webhook one after the other, until one fails. A failing webhook gives its place to the next one.
 func (r *delivering) deliver(ctx context.Context, w *LeasedWebhook, lease uuid.UUID, p *place) {
 	for {
-		due, err := r.Queue.NextDelivery(ctx, w.ID, lease, cmp.Or(r.Lease, deliverLease))
+		leased, lasts := time.Now(), cmp.Or(r.Lease, deliverLease)
+		due, err := r.Queue.NextDelivery(ctx, w.ID, lease, lasts)
 		if err == nil && due == nil {
 			return
 		}
 		delivered := false
 		if err == nil {
-			delivered, err = r.attempt(ctx, w, due, lease, p)
+			within, cancel := context.WithDeadline(ctx, leased.Add(lasts))
+			delivered, err = r.attempt(within, w, due, lease, p)
+			cancel()
 		}
 		r.sends.Report(ctx, err, "webhook", w.ID)
 		if err != nil || !delivered || ctx.Err() != nil {
@@ -223,7 +226,8 @@ func (r *delivering) deliver(ctx context.Context, w *LeasedWebhook, lease uuid.U
 	}
 }
 
-// attempt sends a delivery once and saves the result. The result of a stopping instance is not saved: the next instance repeats the request.
+// attempt sends a delivery once and saves the result, while ctx says that the webhook is leased. The result of a stopping instance, or of one without the lease, is not
+// saved: the next instance repeats the request.
 func (r *delivering) attempt(ctx context.Context, w *LeasedWebhook, due *DueDelivery, lease uuid.UUID, p *place) (delivered bool, err error) {
 	body, err := due.body()
 	if err != nil {

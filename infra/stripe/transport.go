@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
+
+	"github.com/meterplex/meterplex/infra/deadline"
 )
 
 const (
@@ -54,11 +56,11 @@ func (t *transport) client() *http.Client {
 	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// RoundTrip leaves out the header in which stripe-go describes the machine.
+// RoundTrip leaves out the header in which stripe-go describes the machine, and sends no body to its end that is overdue.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = req.Clone(req.Context())
 	req.Header.Del("X-Stripe-Client-User-Agent")
-	res, err := t.base.RoundTrip(req)
+	res, err := t.base.RoundTrip(deadline.Bound(req))
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/deadline"
 )
 
 var _ commands.WebhookSender = (*Sender)(nil)
@@ -130,7 +131,7 @@ func (s *Sender) send(ctx context.Context, m *domain.WebhookMessage, traceParent
 	if req.URL.Scheme == "http" {
 		client = s.plain
 	}
-	answer, err := client.Do(req)
+	answer, err := client.Do(deadline.Bound(req))
 	if err != nil {
 		return 0, err
 	}

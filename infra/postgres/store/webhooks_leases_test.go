@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/must"
 )
@@ -104,4 +105,55 @@ func TestP9_DeliveriesLeaveConnectionsToWriters(t *testing.T) {
 	f.crossed(tenant, 1) // is written
 	stop()
 	all.Wait()
+}
+
+// frozenQueue is the queue of an instance that is frozen with a delivery in hand, until it is resumed.
+type frozenQueue struct {
+	commands.WebhookQueue
+	got, resumed, left chan struct{}
+}
+
+func (q *frozenQueue) NextDelivery(ctx context.Context, webhook, lease uuid.UUID, until time.Duration) (*commands.DueDelivery, error) {
+	due, err := q.WebhookQueue.NextDelivery(ctx, webhook, lease, until)
+	if due != nil {
+		q.got <- struct{}{}
+		<-q.resumed
+	}
+	return due, err
+}
+
+func (q *frozenQueue) ReleaseWebhook(ctx context.Context, webhook, lease uuid.UUID) error {
+	defer func() { q.left <- struct{}{} }()
+	return q.WebhookQueue.ReleaseWebhook(ctx, webhook, lease)
+}
+
+// An instance that was frozen with a delivery in hand for longer than its lease does not send it on its return: another one has sent it, or the webhook is disabled.
+func TestAFrozenInstanceSendsNoDeliveryOnItsReturn(t *testing.T) {
+	for sent, what := range []string{"disabled", "sent by another"} {
+		t.Run(what, func(t *testing.T) {
+			f := newHookFixture(t)
+			tenant, r := f.tenant(), newReceiver(t, always(200))
+			w := f.create(tenant, r.URL)
+			f.crossed(tenant, 1)
+			d, other := f.deliverer(f.store), f.deliverer(f.store)
+			q := &frozenQueue{d.Queue, make(chan struct{}, 10), make(chan struct{}), make(chan struct{}, 10)}
+			d.Queue, d.Lease = q, 300*time.Millisecond
+			stop := f.run(d)
+			<-q.got
+			began := time.Now()
+			if sent == 0 {
+				_, err := f.webhooks.Change(t.Context(), commands.Request{}, tenant, w.ID, commands.ChangeWebhook{Status: new(events.WebhookDisabled)})
+				must.OK(t, err)
+			} else {
+				f.run(other)
+			}
+			f.until("the lease has ended, and the delivery", func() bool { return time.Since(began) > d.Lease && f.noneLeft() })
+			close(q.resumed)
+			<-q.left
+			stop()
+			if got := r.all(); len(got) != sent {
+				t.Errorf("%d requests were sent, want %d", len(got), sent)
+			}
+		})
+	}
 }
