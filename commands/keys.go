@@ -54,9 +54,10 @@ const shownPrefix = 8
 // Keyring finds keys.
 type Keyring interface {
 	// Find returns the key with the secret's SHA-256, and its tenant (nil for
-	// operator keys); nil, nil if the key is unknown. The result is at most a second old;
+	// operator keys), and how far the catalogue of its partition had come while they were so;
+	// nil, nil if the key is unknown. The result is at most a second old;
 	// if that cannot be confirmed, Find returns ErrUnavailable.
-	Find(ctx context.Context, secretHash [32]byte) (*domain.APIKey, *domain.Tenant, error)
+	Find(ctx context.Context, secretHash [32]byte) (*domain.APIKey, *domain.Tenant, CatalogueAt, error)
 }
 
 // HashSecret returns the stored form of a key: the SHA-256 of its whole text. A key

@@ -169,17 +169,11 @@ func waivedOf(missing []string, s *domain.Saga) []string {
 	return slices.DeleteFunc(slices.Clone(missing), func(condition string) bool { return !slices.Contains(s.Despite, condition) })
 }
 
-// drain waits until no instance accepts a key of the tenant, no reservation is held, and all usage recorded until then counts. Usage that is parked or is
-// being retried is awaited, too: of a month without other usage there is no close that would wait for it.
+// drain waits until no reservation is held, and all usage recorded until then counts. No more is recorded: each append finds the tenant suspended. Usage that is parked
+// or is being retried is awaited, too: of a month without other usage there is no close that would wait for it.
 func (c *Offboarding) drain(tx OffboardingTx, o *domain.Offboarding, s *domain.Saga) (domain.SagaResult, error) {
-	now, err := tx.DatabaseTime()
-	if err != nil {
-		return domain.SagaResult{}, err
-	}
-	if left := o.SuspendedAt.Add(domain.KeysOutdated).Sub(now); left > 0 {
-		return domain.SagaWait(left, "keys"), nil
-	}
-	if held, err := tx.HeldCount(o.TenantID); err != nil || held > 0 {
+	held, err := tx.HeldCount(o.TenantID)
+	if err != nil || held > 0 {
 		return domain.SagaWait(offboardingWait, "reservations"), err
 	}
 	if o.DrainedTo == 0 {

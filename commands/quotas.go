@@ -60,7 +60,7 @@ func (c *Quotas) Consume(ctx context.Context, by Caller, list []domain.Consumpti
 	for i := range list {
 		c.submit(&submitted[i], &by, &list[i], now)
 	}
-	recorded, err := c.request(ctx, by.TenantID, submitted, at)
+	recorded, err := c.request(ctx, &by, submitted, at)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -85,9 +85,9 @@ type granted struct {
 }
 
 // request submits quota requests that are granted together, and returns their events.
-func (c *Quotas) request(ctx context.Context, tenant uuid.UUID, submitted []Submitted, at func(i int) string) ([]granted, error) {
-	submitted[0].Quota.Together = len(submitted)
-	places, err := c.Log.Submit(ctx, tenant, submitted)
+func (c *Quotas) request(ctx context.Context, by *Caller, submitted []Submitted, at func(i int) string) ([]granted, error) {
+	submitted[0].Quota.Together, submitted[0].Admission = len(submitted), by.Admission.orNil()
+	places, err := c.Log.Submit(ctx, by.TenantID, submitted)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (c *Quotas) request(ctx context.Context, tenant uuid.UUID, submitted []Subm
 		case Appended:
 			list[i] = granted{submitted[i].Payload, submitted[i].Subject, places[i].Position, false}
 		case Duplicate:
-			if list[i], err = c.first(ctx, tenant, &submitted[i], places[i].Position); err != nil {
+			if list[i], err = c.first(ctx, by.TenantID, &submitted[i], places[i].Position); err != nil {
 				return nil, err
 			}
 		default:

@@ -17,6 +17,7 @@ type Caller struct {
 	CorrelationID uuid.UUID
 	Replay        string // the Meterplex-Replay header
 	Residency     string // of the tenant; "" for operator keys
+	Admission     Admission
 	// Actor is set if the caller does not act with a key.
 	Actor events.Actor
 	// Via is events.ViaConsole for actions of the console; "": the API.

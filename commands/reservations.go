@@ -79,7 +79,7 @@ func (c *Quotas) Hold(ctx context.Context, by Caller, list []domain.Holding, at 
 			domain.LedgerRequest{Kind: domain.Hold, Feature: r.Feature, Amount: r.Amount, ReservationID: r.ReservationID, Lasts: r.Lasts})
 		submitted[i].Canonical, submitted[i].Sent = domain.CanonicalRequest, r.Sent()
 	}
-	recorded, err := c.request(ctx, by.TenantID, submitted, at)
+	recorded, err := c.request(ctx, &by, submitted, at)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -155,7 +155,7 @@ func (c *Quotas) Commit(ctx context.Context, by Caller, r *domain.Commitment) (a
 		}
 		return admit(p, usage, events.ByCommit, d)
 	}
-	recorded, err := c.request(ctx, by.TenantID, submitted, ofOne)
+	recorded, err := c.request(ctx, &by, submitted, ofOne)
 	if err != nil {
 		return Committed{}, 0, err
 	}
@@ -174,7 +174,7 @@ func (c *Quotas) Extend(ctx context.Context, by Caller, feature, id string, last
 	submitted := make([]Submitted, 1)
 	by.Actor = by.actor()
 	c.prepare(&submitted[0], &by, events.ReservationExtended, "", domain.LedgerRequest{Kind: domain.Extend, Feature: feature, ReservationID: id, Lasts: lasts})
-	recorded, err := c.request(ctx, by.TenantID, submitted, ofOne)
+	recorded, err := c.request(ctx, &by, submitted, ofOne)
 	if err != nil {
 		return Reserved{}, err
 	}
@@ -186,7 +186,7 @@ func (c *Quotas) Release(ctx context.Context, by Caller, feature, id string) (Re
 	submitted := make([]Submitted, 1)
 	by.Actor = by.actor()
 	c.prepare(&submitted[0], &by, events.ReservationReleased, events.KeyReservationEnd(id), domain.LedgerRequest{Kind: domain.Release, Feature: feature, ReservationID: id})
-	recorded, err := c.request(ctx, by.TenantID, submitted, ofOne)
+	recorded, err := c.request(ctx, &by, submitted, ofOne)
 	if err != nil {
 		return Reserved{}, err
 	}

@@ -52,8 +52,9 @@ type EventVerdict struct {
 // Admit refuses a batch before it is read, if Do would refuse it.
 func (c *IngestUsage) Admit(by Caller) error { return c.Log.Admit(by.TenantID) }
 
-// Do returns a verdict for each item, in order. The only error is ErrUnavailable:
-// then the outcome is unknown, and the caller should send the same batch again.
+// Do returns a verdict for each item, in order. After ErrUnavailable the outcome is
+// unknown, and the caller should send the same batch again. Any other error refuses the
+// caller: its key or its tenant has ended, and no event is recorded.
 func (c *IngestUsage) Do(ctx context.Context, by Caller, items []domain.BatchItem) ([]EventVerdict, error) {
 	return c.do(ctx, by, items, nil, false)
 }
@@ -134,6 +135,9 @@ func (c *IngestUsage) do(ctx context.Context, by Caller, items []domain.BatchIte
 			s.claim(in.pending(i, b.refusals[i]))
 			s.Refuse = func(refusal *domain.Error) events.Pending { return in.pending(i, inBody(refusal, item)) }
 		}
+	}
+	if len(submitted) > 0 {
+		submitted[0].Admission = by.Admission.orNil()
 	}
 	places, err := c.Log.Submit(ctx, by.TenantID, submitted)
 	if err != nil {

@@ -98,8 +98,10 @@ func (c *UsageCommands) decideTenant(ctx context.Context, g *tenantMessages) err
 		return c.decide(ctx, by, "", g.messages, nil)
 	}
 	by.TenantID, by.Residency = tenant.ID, tenant.DataResidency
+	by.Admission.TenantID = tenant.ID
 	var barred *domain.Error
 	if tenant.Status != domain.TenantActive {
+		by.Admission = Admission{} // only refusals are recorded
 		barred = refuse("tenant_suspended", "", "the tenant is suspended")
 	}
 	for _, m := range g.messages {

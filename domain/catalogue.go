@@ -113,7 +113,40 @@ func (k *APIKey) Payload() events.APIKey {
 
 // Usable reports whether the key may be used at a time.
 func (k *APIKey) Usable(now time.Time) bool {
-	return !k.Ended && (k.ExpiresAt == nil || now.Before(*k.ExpiresAt)) && (k.RevokedAt == nil || now.Before(*k.RevokedAt))
+	end := k.Until()
+	return !k.Ended && (end == nil || now.Before(*end))
+}
+
+// Until returns the time at which the key expires or the overlap of its rotation ends; nil if the key has no end.
+func (k *APIKey) Until() *time.Time {
+	if k.ExpiresAt == nil || k.RevokedAt != nil && k.RevokedAt.Before(*k.ExpiresAt) {
+		return k.RevokedAt
+	}
+	return k.ExpiresAt
+}
+
+// Unauthenticated refuses every invalid key. It is always the same, so that it does not reveal whether a key exists.
+func Unauthenticated() *Error {
+	return &Error{Code: "unauthenticated", Message: "Send a valid key as Authorization: Bearer mp_…"}
+}
+
+// Refuse returns why a request with the key is refused at a time; nil if it is not. The tenant is nil for operators' keys.
+func (k *APIKey) Refuse(of *Tenant, now time.Time) *Error {
+	if k == nil || !k.Usable(now) || (of == nil) != (k.TenantID == events.Platform) {
+		return Unauthenticated()
+	}
+	return of.Refuse()
+}
+
+// Refuse returns why requests of the tenant are refused; nil if they are not. The keys of an archived tenant are revoked, too.
+func (t *Tenant) Refuse() *Error {
+	switch {
+	case t != nil && t.Status == TenantArchived:
+		return Unauthenticated()
+	case t != nil && t.Status == TenantSuspended:
+		return &Error{Code: "tenant_suspended", Message: "The tenant is suspended; its keys are refused until an operator activates it"}
+	}
+	return nil
 }
 
 // Feature is a function that tenants can use.

@@ -24,10 +24,6 @@ const (
 // OffboardingDeadline is the time after which an offboarding that still waits is partial.
 const OffboardingDeadline = 24 * time.Hour
 
-// KeysOutdated bounds how long usage is recorded after its tenant was suspended: an instance accepts the key for two seconds more, and a request lasts at most 40 s
-// from then on, and up to 10 more until the outcome of its commit is known.
-const KeysOutdated = time.Minute
-
 // Offboarding is the end of a tenant, in steps. Its times are of the database's clock.
 type Offboarding struct {
 	ID           uuid.UUID

@@ -119,7 +119,6 @@ func TestP8_AnOffboardingWaitsForParkedUsage(t *testing.T) {
 			w.park()
 			w.want(202, call{"POST", w.path, bootstrap, nil, `{"reason":"the contract ended"}`})
 			w.until("drain", false)
-			w.pass(time.Hour)
 			for range 2 {
 				w.waits("with a dead letter", "drain RUNNING  dead_letters")
 			}

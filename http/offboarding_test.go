@@ -15,6 +15,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/internal/tier"
@@ -40,8 +41,8 @@ type offboardingWorld struct {
 	lags     bool              // nothing folds what steps append
 }
 
-func newOffboardingWorld(t *testing.T) *offboardingWorld {
-	w := &offboardingWorld{testService: newTestService(t)}
+func newOffboardingWorld(t *testing.T, change ...func(*http.Server)) *offboardingWorld {
+	w := &offboardingWorld{testService: newTestService(t, change...)}
 	w.provider = &countingProvider{w: w.testService, counts: map[string]*big.Int{}}
 	w.kind = w.offboarding().OffboardingKind()
 	w.catalogue()
@@ -112,17 +113,9 @@ func (w *offboardingWorld) until(step string, lose bool) {
 		if next == step {
 			return
 		}
-		if w.step(lose); next == "drain" {
-			w.pass(domain.KeysOutdated)
-		}
+		w.step(lose)
 	}
 	w.Fatalf("the step %q does not come: %v", step, w.want(200, call{method: "GET", path: w.path, key: bootstrap}))
-}
-
-// pass lets time pass since the tenant was suspended.
-func (w *offboardingWorld) pass(d time.Duration) {
-	w.Helper()
-	w.exec(`UPDATE offboardings SET suspended_at = suspended_at - $1::interval WHERE state = 'RUNNING' AND drained_to = 0`, d)
 }
 
 // stepped lists the steps that the log has.

@@ -74,7 +74,7 @@ func newTestService(t testing.TB, change ...func(*http.Server)) *testService {
 	w.must(err)
 	t.Cleanup(w.pool.Close)
 	w.log = w.newLog(w.pool, "test", nil)
-	w.store = store.New(w.pool, w.log, store.Config{KeyTenant: edge.TenantOf})
+	w.store = store.New(w.pool, w.log, store.Config{Admission: edge.AdmissionOf})
 	w.grants = entitlements.NewCache(w.pool, w.pool)
 	w.seen = &commands.UsageSeen{Store: w.store, Now: time.Now, NewID: newID, Logger: slog.New(slog.DiscardHandler)}
 	s := w.server()

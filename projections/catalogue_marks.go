@@ -83,6 +83,11 @@ func (m *CatalogueMarks) Unchanged(tenant uuid.UUID, mark int64) bool {
 	return mark == m.marks[p] || mark >= m.since[p] && mark < m.marks[p] && m.changed[tenant] <= mark
 }
 
+// At returns the epoch of a partition, and the last change in it.
+func (m *CatalogueMarks) At(partition int16) (epoch int32, position int64) {
+	return m.epochs[partition], positionOf(m.marks[partition])
+}
+
 // UnchangedAt reports whether a tenant has not changed between two positions of an epoch, of which the later is that of the head that the
 // caller has locked: the marks must have come that far, and no further.
 func (m *CatalogueMarks) UnchangedAt(tenant uuid.UUID, epoch int32, from, head int64) bool {

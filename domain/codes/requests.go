@@ -4,7 +4,7 @@ package codes
 func access() []Code {
 	return []Code{
 		{"unauthenticated", 401, Request, false, 0, "A valid key is required",
-			"Send a key that is not expired or revoked as Authorization: Bearer mp_…; the command line reads it from METERPLEX_KEY or --key"},
+			"Send a key that is not expired or revoked as Authorization: Bearer mp_…; the command line reads it from METERPLEX_KEY or --key; a key that ends while its request waits is refused, too"},
 		{"forbidden", 403, Request, false, 0, "The key lacks the scope of the operation",
 			"Use a key with one of the scopes that the detail names: usage of a tenant needs a tenant key, the catalogue an operator key with admin"},
 		{"tenant_suspended", 403, Request | DeadLetter, false, 0, "The tenant is suspended",

@@ -76,12 +76,6 @@ func bearer(r *http.Request) string {
 	return key
 }
 
-// unauthenticated is the answer to every invalid key. It is always the same, so that it
-// does not reveal whether a key exists.
-func unauthenticated() *problem.Problem {
-	return problem.New("unauthenticated", "Send a valid key as Authorization: Bearer mp_…")
-}
-
 // withKey is the context of requests that are made in this process with a key.
 type withKey struct{}
 
@@ -105,7 +99,7 @@ func hashOf(r *http.Request) (sum [sha256.Size]byte, inProcess, found bool) {
 func (a *Authenticator) Authenticate(r *http.Request, route *Route) (by commands.Caller, of *domain.Tenant, err error) {
 	sum, inProcess, found := hashOf(r)
 	if !found {
-		return by, nil, unauthenticated()
+		return by, nil, domain.Unauthenticated()
 	}
 	by, of, err = a.Identify(r.Context(), sum)
 	if err != nil {
@@ -122,24 +116,31 @@ func (a *Authenticator) Authenticate(r *http.Request, route *Route) (by commands
 
 // Identify finds the caller, and its tenant unless it is an operator, by the SHA-256 of the secret of its key.
 func (a *Authenticator) Identify(ctx context.Context, secretHash [sha256.Size]byte) (by commands.Caller, of *domain.Tenant, err error) {
-	key, tenant, err := a.findKey(ctx, secretHash)
+	if a.isBootstrap(secretHash) {
+		return callerOf(bootstrapKey(), nil), nil, nil
+	}
+	key, tenant, seen, err := a.keys.Find(ctx, secretHash)
 	if err != nil {
 		return by, nil, err
 	}
-	if key == nil || !key.Usable(a.now()) || (tenant == nil) != (key.TenantID == events.Platform) {
-		return by, nil, unauthenticated()
+	refusal := key.Refuse(tenant, a.now())
+	if refusal != nil && refusal.Code == domain.Unauthenticated().Code {
+		return by, nil, refusal
 	}
-	if tenant != nil && tenant.Status == domain.TenantArchived { // its keys are revoked, too
-		return by, nil, unauthenticated()
-	}
-	by = commands.Caller{TenantID: key.TenantID, KeyID: key.ID, Scopes: key.Scopes}
-	if tenant != nil {
-		by.Residency = tenant.DataResidency
-	}
-	if tenant != nil && tenant.Status == domain.TenantSuspended {
-		return by, tenant, problem.New("tenant_suspended", "The tenant is suspended; its keys are refused until an operator activates it")
+	by = callerOf(key, tenant)
+	by.Admission = commands.Admission{TenantID: key.TenantID, KeyID: key.ID, Until: key.Until(), Seen: seen}
+	if refusal != nil {
+		return by, tenant, refusal
 	}
 	return by, tenant, nil
+}
+
+func callerOf(key *domain.APIKey, of *domain.Tenant) commands.Caller {
+	by := commands.Caller{TenantID: key.TenantID, KeyID: key.ID, Scopes: key.Scopes}
+	if of != nil {
+		by.Residency = of.DataResidency
+	}
+	return by
 }
 
 // HashOfSecret returns the SHA-256 of a secret; false if it does not have the form of a key.
@@ -184,11 +185,8 @@ func (r *Route) Authorize(by commands.Caller, isTenant bool) *problem.Problem {
 	return nil
 }
 
-func (a *Authenticator) findKey(ctx context.Context, sum [sha256.Size]byte) (*domain.APIKey, *domain.Tenant, error) {
-	if a.bootstrap != nil && subtle.ConstantTimeCompare(a.bootstrap[:], sum[:]) == 1 {
-		return bootstrapKey(), nil, nil
-	}
-	return a.keys.Find(ctx, sum)
+func (a *Authenticator) isBootstrap(sum [sha256.Size]byte) bool {
+	return a.bootstrap != nil && subtle.ConstantTimeCompare(a.bootstrap[:], sum[:]) == 1
 }
 
 func isAlphanumeric(c byte) bool {

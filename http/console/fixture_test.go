@@ -100,12 +100,12 @@ func (f *fixture) post(path, cookie string, values url.Values, header ...string)
 // ring is commands.Keyring with one key, of a suspended tenant: suspendedKey.
 type ring struct{}
 
-func (ring) Find(_ context.Context, hash [32]byte) (*domain.APIKey, *domain.Tenant, error) {
+func (ring) Find(_ context.Context, hash [32]byte) (*domain.APIKey, *domain.Tenant, commands.CatalogueAt, error) {
 	if hash != commands.HashSecret(suspendedKey) {
-		return nil, nil, nil
+		return nil, nil, commands.CatalogueAt{}, nil
 	}
 	tenant := uuid.Must(uuid.NewV7())
-	return &domain.APIKey{ID: uuid.Must(uuid.NewV7()), TenantID: tenant}, &domain.Tenant{ID: tenant, Status: domain.TenantSuspended}, nil
+	return &domain.APIKey{ID: uuid.Must(uuid.NewV7()), TenantID: tenant}, &domain.Tenant{ID: tenant, Status: domain.TenantSuspended}, commands.CatalogueAt{}, nil
 }
 
 // memory is commands.ConsoleSessions for tests of one process.

@@ -77,7 +77,7 @@ func (c *Console) admit(ctx context.Context, v *visitor, session *commands.Conso
 		return errSignedOut
 	}
 	v.caller, v.tenant, err = c.Keys.Identify(ctx, v.keyHash)
-	if refused := (*problem.Problem)(nil); errors.As(err, &refused) {
+	if refused := (*domain.Error)(nil); errors.As(err, &refused) {
 		return errSignedOut
 	}
 	return err

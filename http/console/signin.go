@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/problem"
@@ -117,7 +118,7 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) error {
 		return c.wrongKey(w, r)
 	}
 	caller, _, err := c.Keys.Identify(r.Context(), hash)
-	if refused := (*problem.Problem)(nil); errors.As(err, &refused) {
+	if refused := (*domain.Error)(nil); errors.As(err, &refused) {
 		return c.wrongKey(w, r)
 	}
 	if err != nil {

@@ -26,10 +26,10 @@ type keys struct {
 	tenants map[[32]byte]*domain.Tenant
 }
 
-func (k *keys) Find(_ context.Context, hash [32]byte) (*domain.APIKey, *domain.Tenant, error) {
+func (k *keys) Find(_ context.Context, hash [32]byte) (*domain.APIKey, *domain.Tenant, commands.CatalogueAt, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.all[hash], k.tenants[hash], nil
+	return k.all[hash], k.tenants[hash], commands.CatalogueAt{}, nil
 }
 
 // setTenant makes a key one of a tenant.

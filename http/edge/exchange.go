@@ -65,14 +65,11 @@ func ExchangeOf(ctx context.Context) *Exchange {
 	return x
 }
 
+// AdmissionOf returns the admission of a context's request; the zero value without a request.
+func AdmissionOf(ctx context.Context) commands.Admission { return ExchangeOf(ctx).Caller.Admission }
+
 // TenantOf returns the tenant whose key the request of a context has; Nil: the request has another key, or there is none.
-func TenantOf(ctx context.Context) uuid.UUID {
-	x := ExchangeOf(ctx)
-	if x.Tenant == nil {
-		return uuid.Nil
-	}
-	return x.Caller.TenantID
-}
+func TenantOf(ctx context.Context) uuid.UUID { return AdmissionOf(ctx).TenantID }
 
 // Request returns the origin of a change that the request makes.
 func (x *Exchange) Request(once commands.Idempotency) commands.Request {

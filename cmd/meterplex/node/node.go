@@ -167,7 +167,7 @@ func (n *Node) open(ctx context.Context) (err error) {
 		return err
 	}
 	n.checkConnections(ctx)
-	n.store = store.New(n.pool, n.log, store.Config{Now: time.Now, Catalogue: n.grants.Catalogue, KeyTenant: edge.TenantOf})
+	n.store = store.New(n.pool, n.log, store.Config{Now: time.Now, Catalogue: n.grants.Catalogue, Admission: edge.AdmissionOf})
 	n.rewinds = &rewinds{store: n.replayStore(), replays: n.replays()}
 	n.metrics.Queue(n.registry, n.log)
 	if n.pipe, err = openPipe(ctx, n.cfg, n.pipeConns(), n.newLife, n.logger); err != nil {

@@ -304,11 +304,16 @@ func (g *group) appendConflicts(ctx context.Context, conn Session, places *place
 // answer gives every submission its placements, or one error.
 func (g *group) answer(err error) {
 	for _, s := range g.subs {
-		if err != nil {
-			s.places = nil
-		}
-		s.settleHeld()
-		s.load.remove(s)
-		s.done <- err
+		s.end(err)
 	}
+}
+
+// end answers a submission, with its placements or an error.
+func (s *submission) end(err error) {
+	if err != nil {
+		s.places = nil
+	}
+	s.settleHeld()
+	s.load.remove(s)
+	s.done <- err
 }

@@ -44,10 +44,10 @@ func (s *submission) holdBack() {
 	}
 }
 
-// refill makes the group of the same submissions again, after some of their events became probes.
-func (g *group) refill() {
+// refill makes the group again of some of its submissions, whose events may have become probes.
+func (g *group) refill(subs []*submission) {
 	sent := g.sent
-	g.fill(g.subs)
+	g.fill(subs)
 	g.sent = sent
 }
 

@@ -29,15 +29,16 @@ const (
 
 // submission is one caller's batch on its way through a writer.
 type submission struct {
-	tenant uuid.UUID
-	batch  []commands.Submitted
-	bytes  int64 // of the bodies
-	owed   bool  // it is submitted again until it is stored
-	places []commands.Placement
-	strict bool                 // its events are stored together or not at all; see strict.go
-	held   []commands.Placement // of a strict submission that is refused: the refusals
-	load   *queueLoad           // counts it until it is answered
-	done   chan error
+	tenant    uuid.UUID
+	batch     []commands.Submitted
+	bytes     int64 // of the bodies
+	owed      bool  // it is submitted again until it is stored
+	places    []commands.Placement
+	admission *commands.Admission  // nil: not compared
+	strict    bool                 // its events are stored together or not at all; see strict.go
+	held      []commands.Placement // of a strict submission that is refused: the refusals
+	load      *queueLoad           // counts it until it is answered
+	done      chan error
 
 	origins []int32 // the numbers of its events' origins; nil: not known yet
 	era     uint64  // of the cache of origins that the numbers are from
@@ -72,7 +73,7 @@ func (l *Log) Submit(ctx context.Context, tenant uuid.UUID, batch []commands.Sub
 	if len(batch) == 0 {
 		return nil, nil
 	}
-	s := &submission{tenant: tenant, batch: batch, bytes: sizeOf(batch), owed: isOwed(&batch[0]), strict: batch[0].Strict, places: make([]commands.Placement, len(batch)), done: make(chan error, 1)}
+	s := &submission{tenant: tenant, batch: batch, bytes: sizeOf(batch), owed: isOwed(&batch[0]), admission: batch[0].Admission, strict: batch[0].Strict, places: make([]commands.Placement, len(batch)), done: make(chan error, 1)}
 	began := time.Now()
 	if err := l.numberOrigins(ctx, s); err != nil {
 		return nil, err
@@ -207,7 +208,7 @@ func (w *writer) commit(subs []*submission) {
 			continue
 		}
 		if errors.Is(err, errHeldBack) {
-			g.refill()
+			g.refill(g.subs)
 			probing = true
 			continue
 		}
@@ -259,6 +260,7 @@ func (w *writer) attempt(ctx context.Context, g *group, probing, first bool) err
 		lock = lockFreeHeadsSQL
 	}
 	var quotas *quotaRequests
+	var ended *admissions
 	var checkpoints map[int16]int64
 	var named targets
 	hs, err := w.begin(ctx, conn, g.partitions, planning, lock, func() []*LockedRead {
@@ -267,7 +269,8 @@ func (w *writer) attempt(ctx context.Context, g *group, probing, first bool) err
 		quotas = newQuotaRequests(g)
 		var reading []*LockedRead
 		reading, named = g.readingTargets()
-		return append(append(quotas.reading(), locking), reading...)
+		ended = &admissions{group: g}
+		return slices.Concat(ended.reading(), quotas.reading(), []*LockedRead{locking}, reading)
 	})
 	if err != nil {
 		return err
@@ -277,6 +280,10 @@ func (w *writer) attempt(ctx context.Context, g *group, probing, first bool) err
 	if left {
 		w.passOn(g.removeLocked(hs))
 	}
+	if err := ended.complete(ctx, conn, hs); err != nil {
+		return errors.Join(err, rollback(conn))
+	}
+	left = g.removeEnded(ended) || left
 	if now := w.log.origins.now(); left || now != era {
 		if origin, err = g.originsIn(ctx, now); err != nil {
 			return errors.Join(err, rollback(conn))

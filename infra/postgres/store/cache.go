@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
 )
@@ -62,7 +63,8 @@ type kept[V any] struct {
 	value     V
 	at        time.Time
 	owner     owner
-	catalogue int64 // the mark of the owner's partition before it was read; -1: not known
+	catalogue int64                // the mark of the owner's partition before it was read; -1: not known
+	seen      commands.CatalogueAt // the same, as the head of the partition names it
 }
 
 // empty makes the maps of a new cache.
@@ -72,12 +74,17 @@ func (c *cache[K, V]) empty() *cache[K, V] {
 	return c
 }
 
-func (c *cache[K, V]) get(ctx context.Context, key K) (V, error) {
+// get returns the answer about a key, and how far the catalogue of its owner's partition was known to have come while it was true.
+func (c *cache[K, V]) get(ctx context.Context, key K) (V, commands.CatalogueAt, error) {
 	c.mu.RLock()
 	k, ok := c.cached(key)
 	c.mu.RUnlock()
-	if ok && (c.now().Sub(k.at) < confirmWithin || c.unchanged(&k)) {
-		return k.value, nil
+	switch {
+	case !ok:
+	case c.unchanged(&k):
+		return k.value, k.seen, nil
+	case c.now().Sub(k.at) < confirmWithin:
+		return k.value, k.seen, nil
 	}
 	return c.fresh(ctx, key)
 }
@@ -91,32 +98,41 @@ func (c *cache[K, V]) cached(key K) (kept[V], bool) {
 	return k, ok
 }
 
-// unchanged reports whether no catalogue event of the owner was recorded since an answer was read.
+// unchanged reports whether no catalogue event of the owner was recorded since an answer was read. Then the answer is true at the present catalogue, too.
 func (c *cache[K, V]) unchanged(k *kept[V]) bool {
 	if k.catalogue < 0 {
 		return false
 	}
 	seen := c.seen(confirmWithin)
-	return seen != nil && seen.Unchanged(k.owner.tenant, k.catalogue)
+	if seen == nil || !seen.Unchanged(k.owner.tenant, k.catalogue) {
+		return false
+	}
+	k.seen = catalogueAt(seen, k.owner.tenant)
+	return true
+}
+
+func catalogueAt(seen *projections.CatalogueMarks, tenant uuid.UUID) commands.CatalogueAt {
+	epoch, position := seen.At(events.PartitionOf(tenant))
+	return commands.CatalogueAt{Epoch: epoch, Position: position}
 }
 
 // note stores with an answer its owner, and how far the catalogue was seen before the read.
 func (c *cache[K, V]) note(key K, k kept[V], seen *projections.CatalogueMarks) kept[V] {
 	k.owner, k.catalogue = c.owner(key, k.value), -1
 	if k.owner.known && seen != nil {
-		k.catalogue = seen.Mark(events.PartitionOf(k.owner.tenant))
+		k.catalogue, k.seen = seen.Mark(events.PartitionOf(k.owner.tenant)), catalogueAt(seen, k.owner.tenant)
 	}
 	return k
 }
 
 // fresh reads the tables. It joins a load in progress, unless that began so long ago
 // that its answer would be too old for this caller.
-func (c *cache[K, V]) fresh(ctx context.Context, key K) (V, error) {
+func (c *cache[K, V]) fresh(ctx context.Context, key K) (V, commands.CatalogueAt, error) {
 	oldest := c.now().Add(-confirmWithin)
 	for {
 		k, err := c.join(ctx, key)
 		if err != nil || !k.at.Before(oldest) {
-			return k.value, err
+			return k.value, k.seen, err
 		}
 	}
 }

@@ -46,7 +46,7 @@ func TestCachedAnswerIsAsOldAsItsLoad(t *testing.T) {
 		},
 	}).empty()
 	ask := func() int {
-		v, err := c.get(t.Context(), "key")
+		v, _, err := c.get(t.Context(), "key")
 		if err != nil {
 			t.Error(err)
 		}
@@ -138,7 +138,7 @@ func TestCachedAnswersAreConfirmedByTheLog(t *testing.T) {
 		{"and it is kept", func() { during = func() {} }, "key", 13},
 	} {
 		step.do()
-		if got, err := c.get(t.Context(), step.key); err != nil || got != step.loads && step.what != "nowhere" || loads != step.loads {
+		if got, _, err := c.get(t.Context(), step.key); err != nil || got != step.loads && step.what != "nowhere" || loads != step.loads {
 			t.Errorf("%s: load %d of %d, want %d: %v", step.what, got, loads, step.loads, err)
 		}
 	}
@@ -154,14 +154,14 @@ func TestP9_AnExpiredAnswerIsNotUsedWhileTheDatabaseIsAway(t *testing.T) {
 		owner: func(string, string) owner { return owner{uuid.Max, true} },
 		load:  func(context.Context, string) (string, error) { return "accepted", away },
 	}).empty()
-	if v, err := c.get(t.Context(), "key"); v != "accepted" || err != nil {
+	if v, _, err := c.get(t.Context(), "key"); v != "accepted" || err != nil {
 		t.Fatalf("the key is %q, %v at first", v, err)
 	}
 	away = errors.New("no database")
 	for range 8 { // some three seconds
 		now = now.Add(confirmWithin / 2)
 		old := now.Sub(time.Unix(1000, 0))
-		v, err := c.get(t.Context(), "key")
+		v, _, err := c.get(t.Context(), "key")
 		if cached := old < confirmWithin; cached != (err == nil) || cached != (v == "accepted") {
 			t.Errorf("%v after the load the key is %q, %v", old, v, err)
 		}
@@ -193,7 +193,7 @@ func TestNoCallerAfterAChangeJoinsALoadFromBefore(t *testing.T) {
 	}).empty()
 	var wait sync.WaitGroup
 	wait.Go(func() {
-		if v, err := c.get(t.Context(), "key"); err != nil || v != 1 {
+		if v, _, err := c.get(t.Context(), "key"); err != nil || v != 1 {
 			t.Errorf("the first caller got load %d: %v", v, err)
 		}
 	})
@@ -201,7 +201,7 @@ func TestNoCallerAfterAChangeJoinsALoadFromBefore(t *testing.T) {
 	c.forget(tenant)
 	wait.Go(func() {
 		for range 2 { // the second time from memory
-			if v, err := c.get(t.Context(), "key"); err != nil || v != 2 {
+			if v, _, err := c.get(t.Context(), "key"); err != nil || v != 2 {
 				t.Errorf("after the change, load %d answered: %v", v, err)
 			}
 		}
@@ -213,7 +213,7 @@ func TestNoCallerAfterAChangeJoinsALoadFromBefore(t *testing.T) {
 	}
 	close(release)
 	wait.Wait()
-	if v, err := c.get(t.Context(), "key"); err != nil || v != 2 {
+	if v, _, err := c.get(t.Context(), "key"); err != nil || v != 2 {
 		t.Errorf("after the load from before came back, load %d answered: %v", v, err)
 	}
 }
@@ -233,7 +233,7 @@ func TestP9_GuessedKeysEvictNoKey(t *testing.T) {
 	loads := 0
 	c := guessed(maxCached, &loads)
 	for key := range 3 * maxCached {
-		if v, err := c.get(t.Context(), key); err != nil || v != key {
+		if v, _, err := c.get(t.Context(), key); err != nil || v != key {
 			t.Fatal(v, err)
 		}
 	}
@@ -241,7 +241,7 @@ func TestP9_GuessedKeysEvictNoKey(t *testing.T) {
 		t.Errorf("%d answers are cached", len(c.kept)+len(c.unknown))
 	}
 	for key := range maxCached {
-		if _, err := c.get(t.Context(), key); err != nil {
+		if _, _, err := c.get(t.Context(), key); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -249,7 +249,7 @@ func TestP9_GuessedKeysEvictNoKey(t *testing.T) {
 		t.Errorf("guesses evicted %d of %d keys", loads, maxCached)
 	}
 	last := 3*maxCached - 1
-	if v, err := c.get(t.Context(), last); err != nil || v != last || loads > 0 {
+	if v, _, err := c.get(t.Context(), last); err != nil || v != last || loads > 0 {
 		t.Errorf("the last guess is loaded again: %d, %v", v, err)
 	}
 }

@@ -53,7 +53,7 @@ func TestCachedStateIsDroppedAfterTheCommit(t *testing.T) {
 	must.OK(t, save(true))
 	told := func() string {
 		t.Helper()
-		_, of, err := s.Keys.Find(t.Context(), secret)
+		_, of, _, err := s.Keys.Find(t.Context(), secret)
 		must.OK(t, err)
 		return of.Status
 	}

@@ -35,7 +35,7 @@ func newHistories(pool postgres.Pool, now func() time.Time, seen CatalogueSeen, 
 
 // Cached implements commands.Histories.
 func (h *Histories) Cached(ctx context.Context, tenant uuid.UUID) (domain.TenantHistory, error) {
-	v, err := h.get(ctx, tenant)
+	v, _, err := h.get(ctx, tenant)
 	return v, unavailable(err)
 }
 

@@ -91,7 +91,7 @@ func (w *cachingWorld) loads() (read string) {
 	w.Helper()
 	for name, secret := range map[string]string{"o": w.operator.Secret, "A": w.a.key.Secret, "B": w.b.key.Secret} {
 		_ = w.sent.Take()
-		if k, _, err := w.store.Keys.Find(w.Context(), commands.HashSecret(secret)); err != nil || k == nil {
+		if k, _, _, err := w.store.Keys.Find(w.Context(), commands.HashSecret(secret)); err != nil || k == nil {
 			w.Fatalf("key %s: %v, %v", name, k, err)
 		}
 		if sent := strings.Join(w.sent.Take(), "\n"); strings.Contains(sent, "api_keys") {
@@ -198,8 +198,8 @@ func TestP9_AChangeOfTheCatalogueReloadsItsTenantOnly(t *testing.T) {
 			t.Errorf("%s: %q was read again, want %q", change.what, read, change.reads)
 		}
 	}
-	k, _, err := w.store.Keys.Find(t.Context(), commands.HashSecret(w.a.key.Secret))
-	_, b, bErr := w.store.Keys.Find(t.Context(), commands.HashSecret(w.b.key.Secret))
+	k, _, _, err := w.store.Keys.Find(t.Context(), commands.HashSecret(w.a.key.Secret))
+	_, b, _, bErr := w.store.Keys.Find(t.Context(), commands.HashSecret(w.b.key.Secret))
 	if err != nil || bErr != nil || k.RevokedAt == nil || b.Status != domain.TenantSuspended || b.Name != name {
 		t.Errorf("A's key %+v, tenant B %+v: %v, %v", k, b, err, bErr)
 	}
@@ -221,7 +221,7 @@ func TestARepeatedChangeHoldsOnceItIsAnswered(t *testing.T) {
 		made, err := w.catalogue.CreateKey(t.Context(), commands.Request{}, w.a.id, commands.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageRead}})
 		must.OK(w, err)
 		find := func() *domain.APIKey {
-			k, _, err := w.store.Keys.Find(t.Context(), commands.HashSecret(made.Secret))
+			k, _, _, err := w.store.Keys.Find(t.Context(), commands.HashSecret(made.Secret))
 			must.OK(w, err)
 			return k
 		}
@@ -258,7 +258,7 @@ func TestAChangeFoundInTheLogHoldsOnceItIsAnswered(t *testing.T) {
 	if read := w.loads(); read != "Aa" {
 		t.Errorf("%q was read again, want Aa", read)
 	}
-	if _, a, err := w.store.Keys.Find(t.Context(), commands.HashSecret(w.a.key.Secret)); err != nil || a.Status != domain.TenantSuspended {
+	if _, a, _, err := w.store.Keys.Find(t.Context(), commands.HashSecret(w.a.key.Secret)); err != nil || a.Status != domain.TenantSuspended {
 		t.Errorf("tenant A is %+v: %v", a, err)
 	}
 }

@@ -56,9 +56,9 @@ func ownerOfKey(_ [32]byte, v keyAndTenant) owner {
 }
 
 // Find implements commands.Keyring.
-func (k *Keys) Find(ctx context.Context, hash [32]byte) (*domain.APIKey, *domain.Tenant, error) {
-	kt, err := k.get(ctx, hash)
-	return kt.key, kt.tenant, unavailable(err)
+func (k *Keys) Find(ctx context.Context, hash [32]byte) (*domain.APIKey, *domain.Tenant, commands.CatalogueAt, error) {
+	kt, seen, err := k.get(ctx, hash)
+	return kt.key, kt.tenant, seen, unavailable(err)
 }
 
 const keyColumns = `id, tenant_id, name, prefix, mode, scopes, created_at, expires_at, revoked_at, ended`

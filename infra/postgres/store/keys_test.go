@@ -30,7 +30,7 @@ func TestP9_AWrongKeyCostsWhatAnUnknownOneDoes(t *testing.T) {
 	keys := newKeys(traced, time.Now, func(time.Duration) *projections.CatalogueMarks { return nil }, make(seats, maxLoads))
 	find := func(secret string) []string {
 		t.Helper()
-		if _, _, err := keys.Find(t.Context(), commands.HashSecret(secret)); err != nil {
+		if _, _, _, err := keys.Find(t.Context(), commands.HashSecret(secret)); err != nil {
 			t.Fatal(err)
 		}
 		return sent.Take()
@@ -92,7 +92,7 @@ func TestP9_AKeyThatEndsAtOnceIsRefusedWhateverTheClocks(t *testing.T) {
 				err = x.end(made.ID)
 			}
 			must.OK(t, err)
-			k, _, err := New(pool, nil, Config{}).Keys.Find(t.Context(), commands.HashSecret(made.Secret))
+			k, _, _, err := New(pool, nil, Config{}).Keys.Find(t.Context(), commands.HashSecret(made.Secret))
 			if err != nil || k.Usable(time.Now()) != x.usable || k.RevokedAt == nil {
 				t.Errorf("usable: %t, want %t; revoked at %v: %v", k.Usable(time.Now()), x.usable, k.RevokedAt, err)
 			}

@@ -46,9 +46,9 @@ type periodTx struct {
 	changed bool // the periods, by this transaction
 }
 
-// hold locks the head, and reads the tenant and its periods behind the lock.
-func (t *periodTx) hold() error {
-	return t.log.LockHeads(t.ctx, t.tx, []int16{t.partition},
+// hold locks the head, and reads the tenant and its periods behind the lock, and whether the caller is still admitted.
+func (t *periodTx) hold(admitted *eventlog.LockedRead) error {
+	return t.log.LockHeads(t.ctx, t.tx, []int16{t.partition}, admitted,
 		&eventlog.LockedRead{Statement: eventlog.Statement{SQL: tenantSQL, Args: []any{t.of}}, Scan: func(rows pgx.Rows) (err error) {
 			t.tenant, err = scanTenant(postgres.OneRow{Rows: rows})
 			return err
@@ -95,11 +95,11 @@ func (s *Periods) ChangePeriods(ctx context.Context, tenant uuid.UUID, decide fu
 func (s *Periods) changing(ctx context.Context, tenant uuid.UUID, lock func(*eventlog.Tx), decide func(*periodTx) error) error {
 	tx := &changeTx{log: s.Store.log, ctx: ctx, partition: events.PartitionOf(tenant), concerned: []uuid.UUID{tenant}}
 	var change *periodTx
-	return s.Store.changing(ctx, tx, func(t *eventlog.Tx) error {
+	return s.Store.changing(ctx, tx, func(t *eventlog.Tx, admitted *eventlog.LockedRead) error {
 		t.Queue("keeping plans", keepPlans)
 		lock(t)
 		change = &periodTx{changeTx: tx, figures: s.Figures, of: tenant}
-		return change.hold()
+		return change.hold(admitted)
 	}, func(*changeTx) error { return decide(change) })
 }
 

@@ -41,9 +41,9 @@ type rebuildTx struct {
 // ChangeRebuilds implements commands.RebuildStore.
 func (s *Rebuilds) ChangeRebuilds(ctx context.Context, projection string, decide func(commands.RebuildTx) error) error {
 	tx := &changeTx{log: s.Store.log, ctx: ctx, partition: events.PartitionOf(events.Platform)}
-	hold := func(t *eventlog.Tx) error {
+	hold := func(t *eventlog.Tx, admitted *eventlog.LockedRead) error {
 		t.Queue("locking a projection", holdProjection, projection)
-		return nil
+		return s.Store.log.LockHeads(ctx, t, nil, admitted)
 	}
 	return s.Store.changing(ctx, tx, hold, func(tx *changeTx) error { return decide(&rebuildTx{tx, s.List}) })
 }

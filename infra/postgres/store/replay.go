@@ -36,11 +36,11 @@ type replayTx struct{ *changeTx }
 // ChangeReplays implements commands.ReplayStore.
 func (s *Replays) ChangeReplays(ctx context.Context, cursors bool, decide func(commands.ReplayTx) error) error {
 	tx := &changeTx{log: s.Store.log, ctx: ctx, partition: events.PartitionOf(events.Platform)}
-	hold := func(t *eventlog.Tx) error {
+	hold := func(t *eventlog.Tx, admitted *eventlog.LockedRead) error {
 		if cursors {
 			t.Queue("locking the relay's cursors", holdCursorsSQL)
 		}
-		return s.Store.log.LockHeads(ctx, t, []int16{tx.partition})
+		return s.Store.log.LockHeads(ctx, t, []int16{tx.partition}, admitted)
 	}
 	return s.Store.changing(ctx, tx, hold, func(tx *changeTx) error { return decide(&replayTx{tx}) })
 }

@@ -42,7 +42,10 @@ func scanSagaRow(row pgx.Row) (*domain.Saga, error) { return scanSaga(row) }
 // ChangeSagas implements commands.SagaStore. It locks no head: a retry is no event.
 func (s *Sagas) ChangeSagas(ctx context.Context, decide func(commands.SagaTx) error) error {
 	tx := &changeTx{log: s.Store.log, ctx: ctx, partition: events.PartitionOf(events.Platform)}
-	return s.Store.changing(ctx, tx, func(*eventlog.Tx) error { return nil }, func(tx *changeTx) error { return decide(tx) })
+	hold := func(t *eventlog.Tx, admitted *eventlog.LockedRead) error {
+		return s.Store.log.LockHeads(ctx, t, nil, admitted)
+	}
+	return s.Store.changing(ctx, tx, hold, func(tx *changeTx) error { return decide(tx) })
 }
 
 // now() is the time of the transaction's start, of the same clock as all times of the table.

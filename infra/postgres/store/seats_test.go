@@ -66,7 +66,7 @@ func TestUnknownKeysLeaveEventsTheirConnections(t *testing.T) {
 	callers := 2 * int64(pool.Config().MaxConns)
 	for n := range callers {
 		all.Go(func() {
-			if _, _, err := s.Keys.Find(context.Background(), [32]byte{byte(n)}); isOverloaded(err) {
+			if _, _, _, err := s.Keys.Find(context.Background(), [32]byte{byte(n)}); isOverloaded(err) {
 				refused.Add(1)
 			}
 		})
@@ -79,7 +79,7 @@ func TestUnknownKeysLeaveEventsTheirConnections(t *testing.T) {
 	must.Until(t, "those without a seat are refused", func() bool { return refused.Load() >= callers-2*maxLoads })
 	let()
 	all.Wait()
-	if _, _, err := s.Keys.Find(t.Context(), [32]byte{255}); err != nil {
+	if _, _, _, err := s.Keys.Find(t.Context(), [32]byte{255}); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
 }
@@ -119,9 +119,9 @@ func TestP9_ChangesByKeysOfTenantsLeaveASeatToOperators(t *testing.T) {
 	for name, c := range map[string]struct{ tenants, seats int }{"one tenant": {1, 1}, "five tenants": {5, maxChanges - 1}} {
 		t.Run(name, func(t *testing.T) {
 			_, l, pool, _ := openStore(t)
-			s := New(pool, l, Config{KeyTenant: func(ctx context.Context) uuid.UUID {
+			s := New(pool, l, Config{Admission: func(ctx context.Context) commands.Admission {
 				id, _ := ctx.Value(keyTenant{}).(uuid.UUID)
-				return id
+				return commands.Admission{TenantID: id}
 			}})
 			const partition = 7
 			let := holdHead(t, pool, partition)

@@ -27,8 +27,8 @@ type Config struct {
 	Now func() time.Time // nil: time.Now
 	// Catalogue, if set, saves repeated reads of keys and subscriptions.
 	Catalogue CatalogueSeen
-	// KeyTenant returns the tenant whose key made the request of a context; Nil: an operator's key, or no request. nil: every change counts as an operator's.
-	KeyTenant func(context.Context) uuid.UUID
+	// Admission returns the admission of a context's request; the zero value without a request. Nil: no change has a key.
+	Admission func(context.Context) commands.Admission
 }
 
 // Store changes the tables of the write side, each change together with its events. It implements
@@ -41,7 +41,7 @@ type Store struct {
 	log        *eventlog.Log
 	pool       postgres.Pool
 	changes    *changeSeats
-	keyTenant  func(context.Context) uuid.UUID
+	admission  func(context.Context) commands.Admission
 	deliveries seats // of transactions of webhooks' deliveries
 	periods    paced // changes of periods, of which many are requested at once
 }
@@ -62,12 +62,12 @@ func New(pool postgres.Pool, log *eventlog.Log, cfg Config) *Store {
 	if cfg.Catalogue == nil {
 		cfg.Catalogue = func(time.Duration) *projections.CatalogueMarks { return nil }
 	}
-	if cfg.KeyTenant == nil {
-		cfg.KeyTenant = func(context.Context) uuid.UUID { return uuid.Nil }
+	if cfg.Admission == nil {
+		cfg.Admission = func(context.Context) commands.Admission { return commands.Admission{} }
 	}
 	loads := make(seats, maxLoads) // of keys and histories
 	return &Store{
-		log: log, pool: pool, changes: newChangeSeats(), keyTenant: cfg.KeyTenant, deliveries: make(seats, maxDeliveries), periods: paced{make(seats, 1)},
+		log: log, pool: pool, changes: newChangeSeats(), admission: cfg.Admission, deliveries: make(seats, maxDeliveries), periods: paced{make(seats, 1)},
 		Keys: newKeys(pool, cfg.Now, cfg.Catalogue, loads), Histories: newHistories(pool, cfg.Now, cfg.Catalogue, loads),
 	}
 }
@@ -92,15 +92,18 @@ func (s *Store) ChangeDeadLetters(ctx context.Context, tenant uuid.UUID, decide 
 
 func (s *Store) changeTenant(ctx context.Context, tenant uuid.UUID, decide func(*changeTx) error, concerned ...uuid.UUID) error {
 	tx := &changeTx{log: s.log, ctx: ctx, partition: events.PartitionOf(tenant), concerned: concerned}
-	hold := func(t *eventlog.Tx) error {
-		return s.log.LockHeads(ctx, t, []int16{tx.partition})
+	hold := func(t *eventlog.Tx, admitted *eventlog.LockedRead) error {
+		return s.log.LockHeads(ctx, t, []int16{tx.partition}, admitted)
 	}
 	return s.changing(ctx, tx, hold, decide)
 }
 
+// holding takes the locks of a change, and reads behind them whether its caller is still admitted.
+type holding func(t *eventlog.Tx, admitted *eventlog.LockedRead) error
+
 // changing runs a change. It runs it once more if the same Idempotency-Key was used
 // concurrently under other locks: that change is committed, so its answer is visible now.
-func (s *Store) changing(ctx context.Context, tx *changeTx, hold func(*eventlog.Tx) error, decide func(*changeTx) error) error {
+func (s *Store) changing(ctx context.Context, tx *changeTx, hold holding, decide func(*changeTx) error) error {
 	attempt := func() error {
 		tx.appended = nil
 		return s.changeHolding(ctx, tx, hold, decide)
@@ -142,15 +145,16 @@ func (s *Store) changed(tx *changeTx, err error) error {
 }
 
 // changeHolding runs decide in a transaction, after hold has taken its locks.
-func (s *Store) changeHolding(ctx context.Context, tx *changeTx, hold func(*eventlog.Tx) error, decide func(*changeTx) error) error {
-	leave, err := s.changes.acquire(ctx, s.keyTenant(ctx))
+func (s *Store) changeHolding(ctx context.Context, tx *changeTx, hold holding, decide func(*changeTx) error) error {
+	admission := s.admission(ctx)
+	leave, err := s.changes.acquire(ctx, admission.TenantID)
 	if err != nil {
 		return err
 	}
 	defer leave()
 	return postgres.InTx(ctx, s.pool, func(t pgx.Tx) error {
 		tx.tx = eventlog.In(t)
-		if err := hold(tx.tx); err != nil {
+		if err := hold(tx.tx, s.log.StillAdmitted(admission)); err != nil {
 			return err
 		}
 		if err := decide(tx); err != nil {
