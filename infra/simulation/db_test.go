@@ -292,6 +292,7 @@ func (db *simDB) apply(tx *simTx) {
 		}
 	}
 	db.s.checkFold(tx)
+	db.checkKeys(tx)
 	for k, n := range tx.w.ckpt {
 		if n < db.ckpt[k] {
 			db.s.fail("the checkpoint of %s in %d went back from %d to %d", k.consumer, k.partition, db.ckpt[k], n)

@@ -23,7 +23,7 @@ func (tx *simTx) consumerQuery(text string, args []any) *simRows {
 	var out *simRows
 	var err error
 	fill := func(f func() *simRows) func() error { return func() error { out = f(); return out.err } }
-	for _, more := range []func(string, []any) *simRows{tx.lifeQuery, tx.letterQuery, tx.rebuildQuery, tx.rebuildChange, tx.flipQuery, tx.historyQuery, tx.p.s.db.originQuery} {
+	for _, more := range []func(string, []any) *simRows{tx.lifeQuery, tx.letterQuery, tx.rebuildQuery, tx.rebuildChange, tx.flipQuery, tx.historyQuery, tx.keyQuery, tx.p.s.db.originQuery} {
 		if out := more(text, args); out != nil {
 			return out
 		}

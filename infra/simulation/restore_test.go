@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
@@ -20,6 +22,7 @@ import (
 type simTables struct {
 	rows     [events.Partitions][]simRow
 	keys     map[simKey]*simRow
+	ended    map[uuid.UUID]bool // API keys
 	heads    [events.Partitions]simHead
 	epochs   [events.Partitions][]simEpoch
 	ckpt     map[ckptKey]int64
@@ -44,7 +47,7 @@ type simEpoch struct {
 
 func newSimTables() simTables {
 	t := simTables{
-		keys: map[simKey]*simRow{}, ckpt: map[ckptKey]int64{}, aggs: map[aggKey]simAgg{}, accounts: map[domain.AccountKey]simAccount{}, reserved: map[domain.ReservationKey]events.ReservationState{}, withheld: map[events.Position]bool{},
+		keys: map[simKey]*simRow{}, ended: map[uuid.UUID]bool{}, ckpt: map[ckptKey]int64{}, aggs: map[aggKey]simAgg{}, accounts: map[domain.AccountKey]simAccount{}, reserved: map[domain.ReservationKey]events.ReservationState{}, withheld: map[events.Position]bool{},
 		relays: map[string]time.Time{}, serving: 1,
 	}
 	for p := range t.epochs {
@@ -60,7 +63,7 @@ func (t *simTables) clone() simTables {
 	}
 	c.keys, c.ckpt, c.aggs = maps.Clone(t.keys), maps.Clone(t.ckpt), maps.Clone(t.aggs)
 	c.accounts, c.reserved, c.changes = maps.Clone(t.accounts), maps.Clone(t.reserved), slices.Clip(t.changes)
-	c.limits = slices.Clip(t.limits)
+	c.limits, c.ended = slices.Clip(t.limits), maps.Clone(t.ended)
 	c.withheld, c.relays, c.rebuilds = maps.Clone(t.withheld), maps.Clone(t.relays), slices.Clone(t.rebuilds)
 	c.gens = nil
 	for _, g := range t.gens {

@@ -101,6 +101,12 @@ func runSeed(t *testing.T, seed uint64, with setup) *sim {
 		for i, list := range corrections {
 			s.client(fmt.Sprint("corrections-", i), list, s.model.answerCorrections)
 		}
+		if seed%3 == 0 && !with.uncorrected {
+			for i, tenant := range s.plan.tenants[:2] {
+				s.model.open += 2
+				s.keyClient(i, tenant)
+			}
+		}
 		s.schedule()
 		s.mu.Lock()
 		if s.broken == nil {
@@ -181,7 +187,7 @@ func TestP2_SimulatedFaultsLoseAndDoubleNothing(t *testing.T) {
 		"due reservations read by a request",
 		"plan changed", "consume together granted", "hold together granted", "consume together refused: quota_exceeded", "hold together refused: quota_exceeded",
 		"consume together refused: payload_conflict", "hold together refused: reservation_conflict",
-		"corrections", "retractions", "corrections behind a retraction", "refused: correction_target_unknown", "refused: correction_target_retracted") {
+		"corrections", "retractions", "corrections behind a retraction", "refused: correction_target_unknown", "refused: correction_target_retracted", "key ended", "frozen after admission", "refused: the key has ended") {
 		if counts[what] == 0 {
 			t.Errorf("%q never happened", what)
 		}

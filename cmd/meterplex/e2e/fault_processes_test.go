@@ -148,7 +148,7 @@ func (x *torture) restart(m *instance, mayFail bool) {
 }
 
 // freezeInstance stops an instance until the others have taken over its partitions, and resumes it
-// with an old relay, old group members and open transactions.
+// with an old relay, old group members, open transactions, and requests of a tenant and of a key that have ended.
 func freezeInstance(x *torture, d drawnFault) string {
 	m := x.members[d.target]
 	owners := func(n int) func(context.Context) bool {
@@ -161,13 +161,16 @@ func freezeInstance(x *torture, d drawnFault) string {
 	if !becomesTrue(x.w, time.Minute, owners(len(x.members))) {
 		return "not every instance had relay leases"
 	}
+	ended := x.newFrozenTenants(m)
 	// By the end of the second most writes of all instances wait for the heads: the frozen instance gets them, in an open transaction.
 	if err := x.whileHeld(pgx.ReadCommitted, `SELECT FROM log_heads ORDER BY partition FOR UPDATE`, func() {
+		ended.send(m)
 		x.sleep(time.Second)
 		m.signal(syscall.SIGSTOP)
 	}); err != nil {
 		return err.Error()
 	}
+	defer ended.check()
 	defer m.signal(syscall.SIGCONT)
 	for _, tenant := range x.w.tenants[:len(x.w.tenants)-1] { // the last one's usage may be rejected
 		from := tenant.ledger.acked()
@@ -175,6 +178,7 @@ func freezeInstance(x *torture, d drawnFault) string {
 			return "a tenant waits for the heads of the frozen instance"
 		}
 	}
+	ended.end(x.members[(d.target+1)%len(x.members)])
 	x.sleep(d.hold)
 	if !becomesTrue(x.w, time.Minute, owners(len(x.members)-1)) || !x.joined((len(x.members)-1)*len(groups())) {
 		return "the others did not take over its partitions"

@@ -315,17 +315,7 @@ func TestP8_KilledAtEachStepOfAnOffboarding(t *testing.T) {
 		if n == 2 {
 			pass = 1
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var clock sync.WaitGroup
-		clock.Go(func() {
-			for ctx.Err() == nil {
-				outdateKeys(d.w, ctx, x)
-				time.Sleep(250 * time.Millisecond)
-			}
-		})
 		d.killAt(place, 1, "/api/v1/tenants/"+x.id+"/offboard", object{}, pass, pass, pass, pass, pass, pass)
-		cancel()
-		clock.Wait()
 		check(x)
 		d.same(x, "steps in the log", "requested suspended drained closed pushed exported archived",
 			`SELECT string_agg(payload(l)->>'step', ' ' ORDER BY position) FROM event_log_rows l WHERE tenant_id = $1 AND subject = 80`)

@@ -51,19 +51,25 @@ func (w *deployment) createTenants(at *instance, n int) []*tenant {
 	w.t.Helper()
 	var made []*tenant
 	for range n {
-		x := &tenant{ledger: newLedger()}
-		var answer struct{ ID, Secret string }
-		w.ask(w.operator, http.MethodPost, at, "/api/v1/tenants", object{"name": fmt.Sprint("tenant ", uuid.NewString()), "class": "small"},
-			&answer, http.StatusCreated)
-		x.id = answer.ID
-		x.subscription = subscribe(w, at, x)
-		x.key = w.keyOf(at, x, "usage:write", "usage:read", "entitlements:read")
-		made = append(made, x)
+		made = append(made, w.createTenant(at))
 	}
 	w.mu.Lock()
 	w.tenants = append(w.tenants, made...)
 	w.mu.Unlock()
 	return made
+}
+
+// createTenant creates a tenant with a subscription that no check of all tenants includes.
+func (w *deployment) createTenant(at *instance) *tenant {
+	w.t.Helper()
+	x := &tenant{ledger: newLedger()}
+	var answer struct{ ID, Secret string }
+	w.ask(w.operator, http.MethodPost, at, "/api/v1/tenants", object{"name": fmt.Sprint("tenant ", uuid.NewString()), "class": "small"},
+		&answer, http.StatusCreated)
+	x.id = answer.ID
+	x.subscription = subscribe(w, at, x)
+	x.key = w.keyOf(at, x, "usage:write", "usage:read", "entitlements:read")
+	return x
 }
 
 func subscribe(w *deployment, at *instance, x *tenant) string {

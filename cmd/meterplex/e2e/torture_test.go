@@ -117,20 +117,13 @@ func (x *torture) seedTenants() {
 	for _, tenant := range all {
 		x.work.limits.keys[tenant] = w.keyOf(first, tenant, "entitlements:reserve", "entitlements:read")
 	}
-	x.work.corrected, x.work.endings.ended = x.tenantAside(), x.tenantAside()
+	x.work.corrected, x.work.endings.ended = x.w.createTenant(first), x.w.createTenant(first)
 	billed := append(slices.Clone(all), x.work.corrected)
 	x.work.periods.adjustLate(first, billed)
 	x.work.endings.begin(first, billed)
 	for _, m := range x.members {
 		awaitKeys(w, m, append(billed, x.work.endings.ended))
 	}
-}
-
-// tenantAside creates a tenant that the load of the rounds does not send for.
-func (x *torture) tenantAside() *tenant {
-	made := x.w.createTenants(x.members[0], 1)[0]
-	x.w.tenants = slices.DeleteFunc(x.w.tenants, func(t *tenant) bool { return t == made })
-	return made
 }
 
 // next is the address of the next instance, through its proxy.

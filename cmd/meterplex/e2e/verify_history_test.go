@@ -165,25 +165,9 @@ func offboard(w *deployment, at *instance, x *tenant) {
 	w.ask(w.operator, http.MethodPost, at, path, object{"reason": "a test"}, nil, http.StatusAccepted)
 	within(w.t, "the tenant is archived", func(ctx context.Context) (bool, string) {
 		var o struct{ State, Step string }
-		outdateKeys(w, ctx, x)
 		err := w.get(ctx, w.operator, at, path, &o)
 		return o.State == "ARCHIVED", fmt.Sprintf("%+v %v", o, err)
 	})
-}
-
-// outdateKeys ends the minute at once that an offboarding waits once its tenant is suspended, because an instance may still accept a key,
-// as the clock does. The torture waits for the clock.
-func outdateKeys(w *deployment, ctx context.Context, x *tenant) {
-	w.t.Helper()
-	for _, end := range []string{
-		`UPDATE offboardings SET suspended_at = suspended_at - interval '1 minute' WHERE tenant_id = $1 AND state = 'RUNNING' AND drained_to = 0
- AND suspended_at > now() - interval '1 minute'`,
-		`UPDATE sagas SET next_at = now() WHERE tenant_id = $1 AND lease IS NULL AND 'keys' = ANY(missing) AND next_at > now()`,
-	} {
-		if _, err := w.sql.Exec(ctx, end, x.id); err != nil && ctx.Err() == nil {
-			w.t.Error(err)
-		}
-	}
 }
 
 // definePrice defines a price with tiers, and changes it.
