@@ -53,7 +53,7 @@ type Canonicalizer struct {
 func (c *Canonicalizer) Append(dst, value []byte, levels, most int) (out []byte, why string) {
 	c.in.Reset(value)
 	c.out, c.levels, c.most, c.noNUL, c.inexact, c.fault = dst, levels, len(dst)+most, true, false, ""
-	if c.fields = c.fields[:0]; !c.value(1) {
+	if c.fields = c.fields[:0]; !c.value(1) || !c.short() {
 		return nil, c.fault
 	}
 	return c.out, ""
@@ -87,10 +87,6 @@ func (c *Canonicalizer) refusal() *Fault {
 }
 
 func (c *Canonicalizer) value(level int) bool {
-	return c.written(level) && (len(c.out) <= c.most || c.fail(TooLong))
-}
-
-func (c *Canonicalizer) written(level int) bool {
 	switch b := c.in.Peek(); {
 	case b == '{':
 		return c.nested(level) && c.object(level)
@@ -108,6 +104,9 @@ func (c *Canonicalizer) written(level int) bool {
 	c.out = append(c.out, c.in.src[start:c.in.pos]...)
 	return true
 }
+
+// short reports whether out has not more bytes than it may have.
+func (c *Canonicalizer) short() bool { return len(c.out) <= c.most || c.fail(TooLong) }
 
 func (c *Canonicalizer) nested(level int) bool {
 	if level > c.levels {
@@ -136,7 +135,7 @@ func (c *Canonicalizer) object(level int) bool {
 		}
 		start := len(c.out)
 		c.out = append(AppendString(c.out, name), ':')
-		if !c.value(level + 1) {
+		if !c.value(level+1) || !c.short() {
 			return false
 		}
 		c.out = append(c.out, ',')
@@ -176,7 +175,7 @@ func (c *Canonicalizer) array(level int) bool {
 	}
 	c.out = append(c.out, '[')
 	for i := 0; c.in.Element(i); i++ {
-		if !c.value(level + 1) {
+		if !c.value(level+1) || !c.short() {
 			return false
 		}
 		c.out = append(c.out, ',')

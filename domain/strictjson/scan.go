@@ -72,7 +72,9 @@ type Scanner struct {
 func Over(doc []byte) Scanner { return Scanner{src: doc, checked: true} }
 
 // Reset makes a scanner read another document that was checked before. It saves memory.
-func (s *Scanner) Reset(doc []byte) { *s = Scanner{src: doc, checked: true, names: s.names[:0]} }
+func (s *Scanner) Reset(doc []byte) {
+	s.src, s.pos, s.depth, s.lone, s.checked, s.crowded, s.names, s.Fault = doc, 0, 0, false, true, 0, s.names[:0], nil
+}
 
 // Open returns a scanner after the checks that concern the bytes as a whole.
 func Open(body []byte) (Scanner, *Fault) {
@@ -235,16 +237,19 @@ func (s *Scanner) Member(base int) ([]byte, bool) {
 	}
 	s.pos++
 	s.Peek()
-	if !s.checked && len(s.names) >= maxMembers {
-		if s.crowded = s.pos; s.depth == 1 {
-			return nil, s.failCrowded()
-		}
+	if s.checked {
 		s.names = s.names[:base]
-	} else if s.checked {
-		s.names = s.names[:base]
+	} else if len(s.names) >= maxMembers && !s.crowd(base) {
+		return nil, false
 	}
 	s.names = append(s.names, name)
 	return name, true
+}
+
+// crowd forgets the names of an object with too many members; the body's own is refused at once.
+func (s *Scanner) crowd(base int) bool {
+	s.crowded, s.names = s.pos, s.names[:base]
+	return s.depth > 1 || s.failCrowded()
 }
 
 // closeObject closes an object; it returns false for the result of Member.
