@@ -25,8 +25,8 @@ type Submitted struct {
 	Target *CorrectionTarget
 	// Quota, if set, is decided under the head's lock, in the turn of the event: the event is stored only if it is granted.
 	Quota *QuotaRequest
-	// Admission, of the first event of a submission, is compared under the head's lock: if the key or its tenant has ended, Submit returns that refusal, and the log
-	// stores no event of the submission. Nil: it is not compared.
+	// Admission, of the first event of a submission, is compared under the head's lock: if the key or its tenant has ended, Submit returns
+	// that refusal, and the log stores no event of the submission. Nil: it is not compared.
 	Admission *Admission
 	// Strict, of the first event of a submission, means that all its events are stored, or none if the log would not store one.
 	Strict bool

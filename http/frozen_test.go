@@ -12,7 +12,8 @@ import (
 	"github.com/meterplex/meterplex/http"
 )
 
-// frozen is the keys of an instance that is frozen once it has admitted requests: they go on with the state of their keys then, when it is resumed.
+// frozen is the keys of an instance that is frozen once it has admitted requests: they go on with the state of their keys then, when it is
+// resumed.
 type frozen struct {
 	commands.Keyring
 	armed    atomic.Bool
@@ -123,7 +124,8 @@ func TestAFrozenInstanceRefusesAKeyThatEnds(t *testing.T) {
 	}
 }
 
-// An operator's key that is revoked while an instance is frozen makes no change on its return: of a tenant, of the platform, or without an event.
+// An operator's key that is revoked while an instance is frozen makes no change on its return: of a tenant, of the platform, or without an
+// event.
 func TestAFrozenInstanceRefusesAnOperatorsKeyThatIsRevoked(t *testing.T) {
 	f := &frozen{}
 	w, a := newServiceWithAccount(t, f.in)

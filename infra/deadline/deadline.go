@@ -1,5 +1,5 @@
-// Package deadline ends requests to other systems in time, also those of a process that was frozen: on its return the timer of a context is due, and the request may be
-// written before the timer ends it. It knows no system.
+// Package deadline ends requests to other systems in time, also those of a process that was frozen: on its return the timer of a context is
+// due, and the request may be written before the timer ends it. It knows no system.
 package deadline
 
 import (
@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Bound returns the request with a body that is not sent to its end once the deadline of the request's context has passed: by then another instance may send it, or the
-// amount is not due any more.
+// Bound returns the request with a body that is not sent to its end once the deadline of the request's context has passed: by then another
+// instance may send it, or the amount is not due any more.
 func Bound(req *http.Request) *http.Request {
 	if req.Body == nil || req.Body == http.NoBody {
 		return req
@@ -39,8 +39,8 @@ func (b body) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// Passed reports whether the deadline of a context has passed by one of two clocks: the monotonic one stops while its machine is suspended, and the wall clock may be set
-// back.
+// Passed reports whether the deadline of a context has passed by one of two clocks: the monotonic one stops while its machine is suspended,
+// and the wall clock may be set back.
 func Passed(ctx context.Context, now time.Time) bool {
 	at, ok := ctx.Deadline()
 	return ok && (!now.Before(at) || !now.Round(0).Before(at.Round(0)))

@@ -6,7 +6,8 @@ import (
 	"sync"
 )
 
-// frozenTenants are two tenants of which an instance has admitted usage before it is frozen. Meanwhile one is archived, and the key of the other is revoked.
+// frozenTenants are two tenants of which an instance has admitted usage before it is frozen. Meanwhile one is archived, and the key of the
+// other is revoked.
 type frozenTenants struct {
 	x                 *torture
 	archived, revoked *tenant
@@ -39,7 +40,8 @@ func (f *frozenTenants) end(other *instance) {
 	offboard(w, other, f.archived)
 }
 
-// check waits until the instance, which is resumed, has answered: no usage is recorded behind the ends. verify repeats the check for the archived tenant.
+// check waits until the instance, which is resumed, has answered: no usage is recorded behind the ends. verify repeats the check for the
+// archived tenant.
 func (f *frozenTenants) check() {
 	f.sent.Wait()
 	late := f.x.w.count(`SELECT (SELECT count(*) FROM event_log_rows l JOIN offboardings o USING (tenant_id) WHERE o.tenant_id = $1 AND l.subject = 1 AND l.position > o.drained_to)

@@ -13,10 +13,12 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// An instance may be frozen between admission and append, and the key or its tenant ended meanwhile. Every change of them is an event of the catalogue in their partition:
-// while the locked head names the last event that admission knew, they are unchanged, and no table is read.
+// An instance may be frozen between admission and append, and the key or its tenant ended meanwhile. Every change of them is an event of
+// the catalogue in their partition: while the locked head names the last event that admission knew, they are unchanged, and no table is
+// read.
 
-// readAdmittedSQL reads keys and the states of their tenants, in the order of its arguments. LATERAL with LIMIT forces one look-up for each.
+// readAdmittedSQL reads keys and the states of their tenants, in the order of its arguments. LATERAL with LIMIT forces one look-up for
+// each.
 const readAdmittedSQL = `SELECT coalesce(k.ended, true), k.expires_at, k.revoked_at, t.status
  FROM unnest($1::uuid[], $2::uuid[]) WITH ORDINALITY AS a (tenant_id, key_id, n)
  LEFT JOIN LATERAL (SELECT q.ended, q.expires_at, q.revoked_at FROM api_keys q WHERE q.id = a.key_id LIMIT 1) k ON true
@@ -60,7 +62,8 @@ func reAdmit(list []*commands.Admission, now func() time.Time, use func(i int, r
 	}}
 }
 
-// StillAdmitted returns the read that fails with a refusal if the key of a caller, or its tenant, has ended since admission. Nil: the caller has no key.
+// StillAdmitted returns the read that fails with a refusal if the key of a caller, or its tenant, has ended since admission. Nil: the
+// caller has no key.
 func (l *Log) StillAdmitted(a commands.Admission) *LockedRead {
 	if a == (commands.Admission{}) {
 		return nil
@@ -126,7 +129,8 @@ func (c *admissions) complete(ctx context.Context, conn Session, hs heads) error
 	return res.Close()
 }
 
-// removeEnded removes the refused submissions and answers them, so that they do not end the rest of the group. If COMMIT was sent before, their events may be recorded.
+// removeEnded removes the refused submissions and answers them, so that they do not end the rest of the group. If COMMIT was sent before,
+// their events may be recorded.
 func (g *group) removeEnded(c *admissions) (removed bool) {
 	if len(c.known) == 0 {
 		return false

@@ -127,7 +127,8 @@ func (q *frozenQueue) ReleaseWebhook(ctx context.Context, webhook, lease uuid.UU
 	return q.WebhookQueue.ReleaseWebhook(ctx, webhook, lease)
 }
 
-// An instance that was frozen with a delivery in hand for longer than its lease does not send it on its return: another one has sent it, or the webhook is disabled.
+// An instance that was frozen with a delivery in hand for longer than its lease does not send it on its return: another one has sent it, or
+// the webhook is disabled.
 func TestAFrozenInstanceSendsNoDeliveryOnItsReturn(t *testing.T) {
 	for sent, what := range []string{"disabled", "sent by another"} {
 		t.Run(what, func(t *testing.T) {
