@@ -143,7 +143,7 @@ func (s *service) listEvents(ctx context.Context, in *eventsRequest) (*listed[lo
 	}
 	p := page[loggedEvent]{Data: make([]loggedEvent, 0, len(found.Data))}
 	for _, e := range found.Data {
-		p.Data = append(p.Data, loggedEvent{e})
+		p.Data = append(p.Data, loggedEvent{e, toTenant(ctx)})
 	}
 	if found.Next != nil {
 		p.NextCursor = l.next(0, found.Next.String())
@@ -188,7 +188,7 @@ func (s *service) getEvent(ctx context.Context, in *eventRequest) (*eventAnswer,
 		return nil, err
 	}
 	found, err := s.Reads.Events.Event(ctx, viewer, ref, tenant)
-	return &eventAnswer{loggedEvent{found}}, err
+	return &eventAnswer{loggedEvent{found, toTenant(ctx)}}, err
 }
 
 type lineageAnswer struct{ Body audit.Lineage }
@@ -203,33 +203,54 @@ func (s *service) lineage(ctx context.Context, in *eventRequest) (*lineageAnswer
 }
 
 // loggedEvent is an event in its wire format.
-type loggedEvent struct{ events.Envelope }
+type loggedEvent struct {
+	events.Envelope
+	toTenant bool
+}
 
-// MarshalJSON writes the envelope as consumers receive it.
-func (e loggedEvent) MarshalJSON() ([]byte, error) { return codec.AppendWire(nil, &e.Envelope) }
+// MarshalJSON writes the envelope as consumers receive it, or as its tenant reads it.
+func (e loggedEvent) MarshalJSON() ([]byte, error) { return appendLogged(nil, &e.Envelope, e.toTenant) }
+
+// toTenant reports whether a tenant's key asks.
+func toTenant(ctx context.Context) bool { return edge.ExchangeOf(ctx).Tenant != nil }
+
+func appendLogged(dst []byte, e *events.Envelope, toTenant bool) ([]byte, error) {
+	if toTenant {
+		return codec.AppendTenantWire(dst, e)
+	}
+	return codec.AppendWire(dst, e)
+}
 
 // Schema implements huma.SchemaProvider.
 func (loggedEvent) Schema(r huma.Registry) *huma.Schema {
 	return r.Schema(reflect.TypeFor[Envelope](), true, "")
 }
 
-// Envelope documents the output of events.AppendWire.
+// Actor documents events.Actor.
+type Actor struct {
+	Type string `json:"type"`
+	ID   string `json:"id,omitempty"`
+	Via  string `json:"via,omitempty"`
+}
+
+// Envelope documents the output of codec.AppendWire. Tenants read no id of the actor, no producedBy, and in payloads of operators' changes no reason, no
+// metadata and no ids of other systems.
 type Envelope struct {
-	EventID        uuid.UUID       `json:"eventId" doc:"A UUIDv7."`
-	EventType      string          `json:"eventType" example:"meterplex.usage.event.recorded"`
-	EventVersion   int             `json:"eventVersion"`
-	SchemaURI      string          `json:"schemaUri" doc:"The schema of the payload, with its SHA-256."`
-	TenantID       string          `json:"tenantId" doc:"platform if it belongs to no tenant."`
-	Partition      int16           `json:"partition"`
-	Position       events.Position `json:"position"`
-	Epoch          int32           `json:"epoch"`
-	CorrelationID  *uuid.UUID      `json:"correlationId" nullable:"true" doc:"The trace."`
-	CausationID    *uuid.UUID      `json:"causationId" nullable:"true" doc:"The event that caused it."`
-	Actor          events.Actor    `json:"actor"`
-	OccurredAt     time.Time       `json:"occurredAt"`
-	RecordedAt     time.Time       `json:"recordedAt"`
-	ProducedBy     events.Producer `json:"producedBy"`
-	IdempotencyKey string          `json:"idempotencyKey"`
-	Payload        map[string]any  `json:"payload"`
-	Metadata       events.Metadata `json:"metadata"`
+	EventID        uuid.UUID        `json:"eventId" doc:"A UUIDv7."`
+	EventType      string           `json:"eventType" example:"meterplex.usage.event.recorded"`
+	EventVersion   int              `json:"eventVersion"`
+	SchemaURI      string           `json:"schemaUri" doc:"The schema of the payload, with its SHA-256."`
+	TenantID       string           `json:"tenantId" doc:"platform if it belongs to no tenant."`
+	Partition      int16            `json:"partition"`
+	Position       events.Position  `json:"position"`
+	Epoch          int32            `json:"epoch"`
+	CorrelationID  *uuid.UUID       `json:"correlationId" nullable:"true" doc:"The trace."`
+	CausationID    *uuid.UUID       `json:"causationId" nullable:"true" doc:"The event that caused it."`
+	Actor          Actor            `json:"actor"`
+	OccurredAt     time.Time        `json:"occurredAt"`
+	RecordedAt     time.Time        `json:"recordedAt"`
+	ProducedBy     *events.Producer `json:"producedBy,omitempty" doc:"For operators only."`
+	IdempotencyKey string           `json:"idempotencyKey"`
+	Payload        map[string]any   `json:"payload"`
+	Metadata       events.Metadata  `json:"metadata"`
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/problem"
 	"github.com/meterplex/meterplex/projections/audit"
@@ -86,7 +85,7 @@ func (l *logStream) alive() bool { return l.key.check(l.ctx) == nil && l.ctx.Err
 
 // appendLine appends the envelope as one line.
 func (l *logStream) appendLine(e *events.Envelope) error {
-	line, err := codec.AppendWire(l.buffer, e)
+	line, err := appendLogged(l.buffer, e, l.x.Tenant != nil)
 	if err != nil {
 		return err
 	}

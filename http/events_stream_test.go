@@ -90,7 +90,11 @@ func TestStreamsDeliverEachEventOnce(t *testing.T) {
 		"own": {a.key, "", []string{`"tenantId":"` + a.id}}, "all": {auditor, "", nil},
 		"few": {auditor, recorded + b.id, []string{`"tenantId":"` + b.id, `"eventType":"meterplex.usage.event.recorded"`}},
 	} {
-		known := w.loggedEvents(nil)
+		logged := w.loggedEvents
+		if c.key == a.key {
+			logged = w.tenantsEvents
+		}
+		known := logged(nil)
 		var got []string
 		var last string
 		listen := func(query string, most int) { // reads a number of events, and breaks off
@@ -126,7 +130,7 @@ func TestStreamsDeliverEachEventOnce(t *testing.T) {
 		}
 		recording.Wait()
 		listen("follow=false", 1000)
-		want := slices.DeleteFunc(w.loggedEvents(nil), func(line string) bool { return slices.Contains(known, line) })
+		want := slices.DeleteFunc(logged(nil), func(line string) bool { return slices.Contains(known, line) })
 		for _, part := range c.of {
 			want = linesWith(want, part)
 		}

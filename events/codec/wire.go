@@ -38,6 +38,11 @@ func parseTenant(s string) (uuid.UUID, error) {
 // residency under which it was recorded. The same envelope gives the same bytes in
 // every release, so a record that is published again is identical.
 func AppendWire(dst []byte, e *events.Envelope) ([]byte, error) {
+	return appendEnvelope(dst, e, false)
+}
+
+// appendEnvelope appends the envelope; forTenant leaves out the members of AppendTenantWire.
+func appendEnvelope(dst []byte, e *events.Envelope, forTenant bool) ([]byte, error) {
 	info, err := e.Vocabulary.Term(e.Subject)
 	if err != nil {
 		return nil, err
@@ -59,8 +64,10 @@ func AppendWire(dst []byte, e *events.Envelope) ([]byte, error) {
 	dst = appendOptionalID(dst, `,"causationId":`, e.CausationID)
 	dst = append(dst, `,"actor":{"type":`...)
 	dst = appendString(dst, e.Actor.Type)
-	dst = append(dst, `,"id":`...)
-	dst = appendString(dst, e.Actor.ID)
+	if !forTenant {
+		dst = append(dst, `,"id":`...)
+		dst = appendString(dst, e.Actor.ID)
+	}
 	if e.Actor.Via != "" {
 		dst = append(dst, `,"via":`...)
 		dst = appendString(dst, e.Actor.Via)
@@ -68,14 +75,11 @@ func AppendWire(dst []byte, e *events.Envelope) ([]byte, error) {
 	dst = append(dst, `},"occurredAt":"`...)
 	dst = e.OccurredAt.UTC().AppendFormat(dst, time.RFC3339Nano)
 	dst = append(dst, `","recordedAt":"`...)
-	dst = e.RecordedAt.UTC().AppendFormat(dst, time.RFC3339Nano)
-	dst = append(dst, `","producedBy":{"service":`...)
-	dst = appendString(dst, e.Producer.Service)
-	dst = append(dst, `,"instance":`...)
-	dst = appendString(dst, e.Producer.Instance)
-	dst = append(dst, `,"commit":`...)
-	dst = appendString(dst, e.Producer.Commit)
-	dst = append(dst, `},"idempotencyKey":`...)
+	dst = append(e.RecordedAt.UTC().AppendFormat(dst, time.RFC3339Nano), '"')
+	if !forTenant {
+		dst = appendProducer(dst, &e.Producer)
+	}
+	dst = append(dst, `,"idempotencyKey":`...)
 	dst = appendString(dst, e.DedupeKey)
 	dst = append(dst, `,"payload":`...)
 	dst = append(dst, e.Payload...)
@@ -90,6 +94,15 @@ func AppendWire(dst []byte, e *events.Envelope) ([]byte, error) {
 		dst = appendString(dst, e.Replay)
 	}
 	return append(dst, "}}"...), nil
+}
+
+func appendProducer(dst []byte, p *events.Producer) []byte {
+	dst = append(dst, `,"producedBy":{"service":`...)
+	dst = appendString(dst, p.Service)
+	dst = append(dst, `,"instance":`...)
+	dst = appendString(dst, p.Instance)
+	dst = append(dst, `,"commit":`...)
+	return append(appendString(dst, p.Commit), '}')
 }
 
 func appendOptionalID(dst []byte, member string, id uuid.UUID) []byte {

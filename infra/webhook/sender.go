@@ -39,7 +39,6 @@ const (
 // Config configures a sender.
 type Config struct {
 	Addresses domain.WebhookAddresses
-	Version   string         // for the header User-Agent
 	Timeout   time.Duration  // 0: Timeout
 	Roots     *x509.CertPool // nil: those of the system
 	Resolver  *net.Resolver  // nil: the default one
@@ -51,14 +50,13 @@ type Config struct {
 // Sender implements commands.WebhookSender. It follows no redirect and uses no proxy: each would reach an address that was not checked.
 type Sender struct {
 	timeout       time.Duration
-	agent         string
 	attempt       func(ctx context.Context, name string, of events.TracedEvent) (context.Context, func(status int))
 	secure, plain *http.Client // for https and for http
 }
 
 // NewSender returns a sender. Close it.
 func NewSender(c Config) *Sender {
-	s := &Sender{timeout: cmp.Or(c.Timeout, Timeout), agent: "Meterplex/" + cmp.Or(c.Version, "unknown") + " (webhooks)", attempt: c.Attempt}
+	s := &Sender{timeout: cmp.Or(c.Timeout, Timeout), attempt: c.Attempt}
 	s.secure, s.plain = newClient(&c, false), newClient(&c, true)
 	return s
 }
@@ -120,7 +118,7 @@ func (s *Sender) send(ctx context.Context, m *domain.WebhookMessage, traceParent
 		return 0, err
 	}
 	req.Header = http.Header{
-		"Content-Type": {"application/json"}, "User-Agent": {s.agent},
+		"Content-Type": {"application/json"}, "User-Agent": {"Meterplex (webhooks)"},
 		http.CanonicalHeaderKey(headerID): {id}, http.CanonicalHeaderKey(headerTimestamp): {strconv.FormatInt(m.At.Unix(), 10)},
 		http.CanonicalHeaderKey(headerSignature): {signature},
 	}

@@ -19,7 +19,6 @@ func summaryOf(e *events.Envelope) string {
 		Code          string `json:"code"`
 		Attempt       int    `json:"attempt"`
 		Status        string `json:"status"`
-		Reason        string `json:"reason"`
 		DeadLetterID  string `json:"deadLetterId"`
 		RetryEventID  string `json:"retryEventId"`
 		Position      string `json:"position"`
@@ -57,8 +56,6 @@ func summaryOf(e *events.Envelope) string {
 		return join(what, p.Code)
 	case events.DeadLetterClosed:
 		return join(what, p.Status)
-	case events.RetryRequested:
-		return join(what, p.Reason)
 	}
 	return join(what, p.Name, p.LookupKey, p.Key, p.Plan, p.Status)
 }

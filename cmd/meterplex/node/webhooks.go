@@ -20,7 +20,7 @@ func (n *Node) webhooks() *commands.Webhooks {
 
 // deliverWebhooks sends the deliveries of webhooks until ctx ends.
 func (n *Node) deliverWebhooks(ctx context.Context) error {
-	to := webhook.Config{Addresses: domain.WebhookAddresses{Allowed: n.cfg.WebhookAllow}, Version: n.commit}
+	to := webhook.Config{Addresses: domain.WebhookAddresses{Allowed: n.cfg.WebhookAllow}}
 	n.traceWebhooks(&to)
 	sender := webhook.NewSender(to)
 	defer sender.Close()
