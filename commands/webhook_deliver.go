@@ -47,8 +47,9 @@ type LeasedWebhook struct{ ID, TenantID uuid.UUID }
 // DueDelivery is a delivery that is sent now.
 type DueDelivery struct {
 	domain.Delivery
-	URL     string
-	Secrets []string
+	URL       string
+	Operators bool // an operator set the URL
+	Secrets   []string
 	// Subject, OccurredAt, Trace and Payload are of the event; of webhook.test there is none.
 	Subject    events.Subject
 	Trace      uuid.UUID // nil: none
@@ -234,7 +235,7 @@ func (r *delivering) attempt(ctx context.Context, w *LeasedWebhook, due *DueDeli
 		return false, err
 	}
 	slow := time.AfterFunc(cmp.Or(r.Slow, deliverSlow), p.slowDown)
-	result := r.Sender.Send(ctx, domain.WebhookMessage{URL: due.URL, EventID: due.EventID, Trace: due.Trace, Body: body, Secrets: due.Secrets, At: r.Webhooks.Now()})
+	result := r.Sender.Send(ctx, domain.WebhookMessage{URL: due.URL, Operators: due.Operators, EventID: due.EventID, Trace: due.Trace, Body: body, Secrets: due.Secrets, At: r.Webhooks.Now()})
 	slow.Stop()
 	if ctx.Err() != nil && !result.Delivered() {
 		return false, ctx.Err()

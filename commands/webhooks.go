@@ -116,9 +116,10 @@ func (c *Webhooks) wake() {
 }
 
 // apply sets the members of a request, and refuses invalid ones.
-func (c *Webhooks) apply(w *domain.Webhook, in *ChangeWebhook) error {
+func (c *Webhooks) apply(req *Request, w *domain.Webhook, in *ChangeWebhook) error {
 	if in.URL != nil {
-		if refusal := c.Addresses.CheckURL(*in.URL); refusal != nil {
+		w.Operators = req.By.TenantID == events.Platform || w.Operators && w.URL == *in.URL
+		if refusal := c.Addresses.Of(w.Operators).CheckURL(*in.URL); refusal != nil {
 			return refusal
 		}
 		if w.URL != *in.URL {
@@ -148,7 +149,7 @@ func (c *Webhooks) apply(w *domain.Webhook, in *ChangeWebhook) error {
 // Create makes a webhook. It gets the events behind its position.
 func (c *Webhooks) Create(ctx context.Context, req Request, tenant uuid.UUID, url string, types []string) (CreatedWebhook, error) {
 	w := domain.Webhook{TenantID: tenant, Status: events.WebhookEnabled}
-	if err := c.apply(&w, &ChangeWebhook{URL: &url, Events: &types}); err != nil {
+	if err := c.apply(&req, &w, &ChangeWebhook{URL: &url, Events: &types}); err != nil {
 		return CreatedWebhook{}, err
 	}
 	return c.issue(c.changeOf(ctx, tenant), req, func(tx WebhookTx) (created CreatedWebhook, err error) {
@@ -226,10 +227,10 @@ func (c *Webhooks) Change(ctx context.Context, req Request, tenant, id uuid.UUID
 		}
 		before := *w
 		before.Events = slices.Clone(w.Events)
-		if err := c.apply(w, &in); err != nil {
+		if err := c.apply(&req, w, &in); err != nil {
 			return *w, err
 		}
-		if before.URL == w.URL && before.Status == w.Status && slices.Equal(before.Events, w.Events) {
+		if before.URL == w.URL && before.Operators == w.Operators && before.Status == w.Status && slices.Equal(before.Events, w.Events) {
 			return *w, nil
 		}
 		if w.Status == events.WebhookDisabled && before.Status != w.Status {

@@ -71,13 +71,14 @@ func WebhookRetries() []time.Duration {
 
 // Webhook is an endpoint of a tenant. It holds no secret.
 type Webhook struct {
-	ID       uuid.UUID
-	TenantID uuid.UUID
-	URL      string
-	Events   []string // types
-	Status   string   // events.WebhookEnabled …
-	Reason   string   // for which the service disabled it; "": none
-	Secrets  int      // the number of valid ones
+	ID        uuid.UUID
+	TenantID  uuid.UUID
+	URL       string
+	Operators bool     // an operator set the URL, which may lead to the networks that are allowed
+	Events    []string // types
+	Status    string   // events.WebhookEnabled …
+	Reason    string   // for which the service disabled it; "": none
+	Secrets   int      // the number of valid ones
 	// Cursor is the number of the last event of the tenant's partition that was considered.
 	Cursor int64
 	// ReplayAfter and ReplayUntil are the range of numbers that is delivered again; equal: none.
@@ -136,12 +137,13 @@ type WebhookAttempt struct {
 
 // WebhookMessage is a request to a webhook.
 type WebhookMessage struct {
-	URL     string
-	EventID uuid.UUID
-	Trace   uuid.UUID // of the event; nil: none
-	Body    []byte
-	Secrets []string
-	At      time.Time
+	URL       string
+	Operators bool // an operator set the URL
+	EventID   uuid.UUID
+	Trace     uuid.UUID // of the event; nil: none
+	Body      []byte
+	Secrets   []string
+	At        time.Time
 }
 
 // WebhookResult is the outcome of a request.

@@ -14,15 +14,23 @@ const maxWebhookURL = 2048
 
 // WebhookAddresses decides which addresses webhooks may be sent to.
 type WebhookAddresses struct {
-	// Allowed lists networks that may be used although they are private. Only they may be reached over http.
+	// Allowed lists networks that the URLs of operators may lead to although they are private. Only they may be reached over http.
 	Allowed []netip.Prefix
+}
+
+// Of returns the addresses of the URLs that operators set, or of those that tenants set: a tenant reaches no private network.
+func (a WebhookAddresses) Of(operators bool) *WebhookAddresses {
+	if !operators {
+		a.Allowed = nil
+	}
+	return &a
 }
 
 // privateNetworks lists the IPv4 networks that are not of the public internet, and the IPv6 networks inside 2000::/3 that are not.
 func privateNetworks() []netip.Prefix {
 	var list []netip.Prefix
 	for _, text := range []string{
-		"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24",
+		"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "168.63.129.16/32", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24",
 		"192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
 		"2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", // protocols and Teredo, documentation, 6to4, documentation
 	} {
@@ -76,13 +84,13 @@ func (a *WebhookAddresses) CheckURL(text string) *Error {
 	case !isPort(u.Port()) || strings.HasSuffix(u.Host, ":"):
 		return invalid("The port of the URL is invalid")
 	case u.Scheme == "http" && len(a.Allowed) == 0:
-		return invalid("A webhook needs an https URL; http is only possible to networks in METERPLEX_WEBHOOK_ALLOW")
+		return invalid("A webhook needs an https URL; http is only possible with an operator's key, to networks in METERPLEX_WEBHOOK_ALLOW")
 	}
 	host := strings.TrimSuffix(u.Hostname(), ".")
 	addr, err := netip.ParseAddr(host)
 	if err == nil {
 		if !a.Permits(addr, u.Scheme == "http") {
-			return invalid("The address " + addr.String() + " is private or not allowed; METERPLEX_WEBHOOK_ALLOW lists the private networks that are")
+			return invalid("The address " + addr.String() + " is private or not allowed; METERPLEX_WEBHOOK_ALLOW lists the private networks that an operator's webhook may reach")
 		}
 		return nil
 	}

@@ -8,7 +8,7 @@ import (
 func TestPrivateAddressesAreRefused(t *testing.T) {
 	var rules WebhookAddresses
 	for _, text := range []string{
-		"127.0.0.1", "127.255.255.254", "10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1", "169.254.169.254", "100.64.0.1", "100.127.255.255", "0.0.0.0", "0.1.2.3",
+		"127.0.0.1", "127.255.255.254", "168.63.129.16", "10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1", "169.254.169.254", "100.64.0.1", "100.127.255.255", "0.0.0.0", "0.1.2.3",
 		"192.0.0.8", "192.0.2.1", "192.88.99.1", "198.18.0.1", "198.19.255.255", "198.51.100.1", "203.0.113.9", "224.0.0.1", "239.255.255.255", "240.0.0.1", "255.255.255.255",
 		"::1", "::", "fe80::1", "fe80::1%eth0", "fec0::1", "fc00::1", "fd12:3456::1", "ff02::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::127.0.0.1", "64:ff9b::7f00:1", "64:ff9b:1::1",
 		"2001::1", "2001:db8::1", "2002:7f00:1::", "3fff::1", "100::1", "5f00::1",
@@ -52,6 +52,11 @@ func TestURLsOfWebhooks(t *testing.T) {
 		}
 	}
 	allowing := WebhookAddresses{Allowed: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}
+	for _, text := range []string{"http://10.1.2.3/x", "https://10.1.2.3", "http://internal.example"} {
+		if allowing.Of(false).CheckURL(text) == nil {
+			t.Errorf("%q of a tenant is permitted", text)
+		}
+	}
 	for text, want := range map[string]bool{"http://10.1.2.3/x": true, "https://10.1.2.3": true, "http://10.2.0.1": false, "http://1.1.1.1": false, "https://1.1.1.1": true, "http://internal.example": true, "http://localhost": false} {
 		if (allowing.CheckURL(text) == nil) != want {
 			t.Errorf("%q: permitted is not %v", text, want)

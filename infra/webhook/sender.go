@@ -49,27 +49,36 @@ type Config struct {
 
 // Sender implements commands.WebhookSender. It follows no redirect and uses no proxy: each would reach an address that was not checked.
 type Sender struct {
-	timeout       time.Duration
-	attempt       func(ctx context.Context, name string, of events.TracedEvent) (context.Context, func(status int))
-	secure, plain *http.Client // for https and for http
+	timeout time.Duration
+	attempt func(ctx context.Context, name string, of events.TracedEvent) (context.Context, func(status int))
+	clients map[route]*http.Client
 }
 
 // NewSender returns a sender. Close it.
 func NewSender(c Config) *Sender {
-	s := &Sender{timeout: cmp.Or(c.Timeout, Timeout), attempt: c.Attempt}
-	s.secure, s.plain = newClient(&c, false), newClient(&c, true)
+	s := &Sender{timeout: cmp.Or(c.Timeout, Timeout), attempt: c.Attempt, clients: map[route]*http.Client{}}
+	for _, r := range []route{{}, {plain: true}, {operators: true}, {plain: true, operators: true}} {
+		s.clients[r] = newClient(&c, r)
+	}
 	return s
+}
+
+// route is a way to an endpoint. Each has its own client: the connection of one that may reach a private network is not used by another.
+type route struct {
+	plain     bool // over http
+	operators bool // an operator set the URL
 }
 
 // errAddress is the refusal of an address at the dial.
 var errAddress = errors.New("the address is not allowed")
 
-// newClient returns a client for one scheme. The address is checked when the socket is made, after the name was resolved: the answer to a second look-up
+// newClient returns a client for one route. The address is checked when the socket is made, after the name was resolved: the answer to a second look-up
 // is checked too.
-func newClient(c *Config, plain bool) *http.Client {
+func newClient(c *Config, r route) *http.Client {
+	addresses := c.Addresses.Of(r.operators)
 	dialer := &net.Dialer{Timeout: cmp.Or(c.Timeout, Timeout), Resolver: c.Resolver, Control: func(_, address string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(address)
-		if err != nil || !c.Addresses.Permits(to.Addr(), plain) {
+		if err != nil || !addresses.Permits(to.Addr(), r.plain) {
 			return errAddress
 		}
 		return nil
@@ -85,8 +94,9 @@ func newClient(c *Config, plain bool) *http.Client {
 
 // Close closes the idle connections.
 func (s *Sender) Close() {
-	s.secure.CloseIdleConnections()
-	s.plain.CloseIdleConnections()
+	for _, client := range s.clients {
+		client.CloseIdleConnections()
+	}
 }
 
 // Send implements commands.WebhookSender.
@@ -125,11 +135,7 @@ func (s *Sender) send(ctx context.Context, m *domain.WebhookMessage, traceParent
 	if traceParent != "" { // not signed: proxies of the receiver may replace it
 		req.Header.Set(events.HeaderTrace, traceParent)
 	}
-	client := s.secure
-	if req.URL.Scheme == "http" {
-		client = s.plain
-	}
-	answer, err := client.Do(deadline.Bound(req))
+	answer, err := s.clients[route{plain: req.URL.Scheme == "http", operators: m.Operators}].Do(deadline.Bound(req))
 	if err != nil {
 		return 0, err
 	}

@@ -35,7 +35,7 @@ func newSender(t *testing.T, c Config) *Sender {
 }
 
 func message(url string) domain.WebhookMessage {
-	return domain.WebhookMessage{URL: url, EventID: uuid.MustParse("01890000-0000-7000-8000-000000000001"), Body: []byte(vectorBody), Secrets: []string{vectorSecret}, At: time.Unix(vectorTime, 0)}
+	return domain.WebhookMessage{URL: url, Operators: true, EventID: uuid.MustParse("01890000-0000-7000-8000-000000000001"), Body: []byte(vectorBody), Secrets: []string{vectorSecret}, At: time.Unix(vectorTime, 0)}
 }
 
 func TestARequestHasTheHeadersOfStandardWebhooks(t *testing.T) {
@@ -161,6 +161,22 @@ func TestAPrivateAddressIsNotDialed(t *testing.T) {
 	}
 }
 
+// TestATenantsURLReachesNoAllowedNetwork: METERPLEX_WEBHOOK_ALLOW is for the URLs that operators set, also over a connection that one of them left open.
+func TestATenantsURLReachesNoAllowedNetwork(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer server.Close()
+	s, operators, tenants := newSender(t, Config{Addresses: loopback()}), message(server.URL), message(server.URL)
+	tenants.Operators = false
+	for range 2 {
+		if r := s.Send(t.Context(), operators); !r.Delivered() {
+			t.Errorf("an operator's: %+v", r)
+		}
+		if r := s.Send(t.Context(), tenants); r.Status != 0 || !strings.Contains(r.Error, "private or not allowed") {
+			t.Errorf("a tenant's: %+v", r)
+		}
+	}
+}
+
 // TestANameThatChangesIsCheckedAtTheDial has a name server that answers an allowed address, which no host has, and then the loopback. The address of the
 // answer that is dialed must be checked, not that of another look-up.
 func TestANameThatChangesIsCheckedAtTheDial(t *testing.T) {
@@ -252,8 +268,10 @@ func TestNoProxyOfTheEnvironmentIsUsed(t *testing.T) {
 	t.Setenv("HTTP_PROXY", proxy.URL)
 	t.Setenv("HTTPS_PROXY", proxy.URL)
 	s := newSender(t, Config{Addresses: loopback(), Timeout: 5 * time.Second})
-	if transport, ok := s.secure.Transport.(*http.Transport); !ok || transport.Proxy != nil {
-		t.Error("the transport has a proxy")
+	for _, client := range s.clients {
+		if transport, ok := client.Transport.(*http.Transport); !ok || transport.Proxy != nil {
+			t.Error("the transport has a proxy")
+		}
 	}
 	_ = s.Send(t.Context(), message("http://127.0.0.2:1"))
 	if proxied.Load() != 0 {

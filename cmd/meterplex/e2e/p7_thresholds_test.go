@@ -53,7 +53,7 @@ func TestP7_ThresholdsReachAWebhookThoughTheInstanceIsKilled(t *testing.T) {
 	w.ask(key, http.MethodPost, dies, tenant+"/thresholds", object{"feature": "calls", "percent": 80}, nil, http.StatusCreated)
 	w.ask(key, http.MethodPost, dies, tenant+"/thresholds", object{"amount": 5}, nil, http.StatusCreated)
 	hook := object{"url": endpoint.URL, "events": []string{"threshold.crossed"}}
-	w.ask(key, http.MethodPost, dies, tenant+"/webhooks", hook, nil, http.StatusCreated)
+	w.ask(w.operator, http.MethodPost, dies, tenant+"/webhooks", hook, nil, http.StatusCreated)
 	const consume = "/api/v1/entitlements/calls/consume"
 	consumed := func(at *instance, id string, amount int) {
 		w.ask(key, http.MethodPost, at, consume, object{"eventId": id, "amount": amount}, nil, http.StatusOK)

@@ -240,7 +240,7 @@ func (s *Webhooks) LeaseWebhooks(ctx context.Context, failing bool, limit int, l
 }
 
 const (
-	renewWebhookSQL = `UPDATE webhooks SET next_at = now() + $3::interval WHERE id = $1 AND lease = $2 AND status = 'ENABLED' RETURNING url`
+	renewWebhookSQL = `UPDATE webhooks SET next_at = now() + $3::interval WHERE id = $1 AND lease = $2 AND status = 'ENABLED' RETURNING url, operators`
 
 	secretsSQL = `SELECT secret FROM webhook_secrets WHERE webhook_id = $1 AND (expires_at IS NULL OR expires_at > now()) ORDER BY id DESC`
 
@@ -273,7 +273,7 @@ func (s *Webhooks) NextDelivery(ctx context.Context, webhook, lease uuid.UUID, u
 		found := &commands.DueDelivery{}
 		due = nil
 		var tenant uuid.UUID
-		if err := tx.QueryRow(ctx, renewWebhookSQL+`, tenant_id`, webhook, lease, until).Scan(&found.URL, &tenant); errors.Is(err, pgx.ErrNoRows) {
+		if err := tx.QueryRow(ctx, renewWebhookSQL+`, tenant_id`, webhook, lease, until).Scan(&found.URL, &found.Operators, &tenant); errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		} else if err != nil {
 			return err

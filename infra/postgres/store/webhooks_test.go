@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -277,4 +278,28 @@ func TestFiveDaysWithoutASuccessDisableAWebhook(t *testing.T) {
 	f.run(f.deliverer(f.store))
 	f.until("disabled", func() bool { return f.read(tenant, w.ID).Status == events.WebhookDisabled })
 	f.lastChange(w.ID, events.WebhookDisabled, domain.WebhookFailing)
+}
+
+// TestAllowedNetworksAreForOperators: a tenant's key sets no URL to a network of METERPLEX_WEBHOOK_ALLOW. Changes of other members keep who set the URL.
+func TestAllowedNetworksAreForOperators(t *testing.T) {
+	f := newHookFixture(t)
+	tenant, inside, outside := f.tenant(), "http://127.0.0.1:1/x", "https://example.com/x"
+	own := commands.Request{By: commands.Caller{TenantID: tenant, KeyID: newID()}}
+	var refusal *domain.Error
+	if _, err := f.webhooks.Create(t.Context(), own, tenant, inside, []string{domain.WebhookThresholdCrossed}); !errors.As(err, &refusal) || refusal.Code != "url_invalid" {
+		t.Errorf("a tenant's URL: %v", err)
+	}
+	w := f.create(tenant, inside)
+	types := []string{domain.WebhookPushFailed}
+	for _, c := range []struct {
+		req       commands.Request
+		in        commands.ChangeWebhook
+		operators bool
+	}{{own, commands.ChangeWebhook{Events: &types}, true}, {own, commands.ChangeWebhook{URL: &inside}, true}, {own, commands.ChangeWebhook{URL: &outside}, false}, {commands.Request{}, commands.ChangeWebhook{URL: &outside}, true}} {
+		_, err := f.webhooks.Change(t.Context(), c.req, tenant, w.ID, c.in)
+		must.OK(t, err)
+		if got := f.read(tenant, w.ID).Operators; got != c.operators {
+			t.Errorf("%+v: an operator's %v, want %v", c.in, got, c.operators)
+		}
+	}
 }
