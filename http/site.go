@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -40,13 +41,28 @@ func newSite(s *service) *site {
 	t.api = huma.NewAPI(huma.Config{
 		OpenAPI: description(s.Version),
 		Formats: map[string]huma.Format{
-			mediaJSON: huma.DefaultJSONFormat,
-			"json":    huma.DefaultJSONFormat, // by type suffix, for problem+json
+			mediaJSON: jsonFormat(),
+			"json":    jsonFormat(), // by type suffix, for problem+json
 		},
 		DefaultFormat: mediaJSON,
 		Transformers:  []huma.Transformer{t.asProblem},
 	}, t)
 	return t
+}
+
+// jsonFormat is huma's, and fails only if a value has no JSON: huma panics at an error, and a client that leaves during its answer is none.
+func jsonFormat() huma.Format {
+	format := huma.DefaultJSONFormat
+	format.Marshal = func(w io.Writer, value any) error { return huma.DefaultJSONFormat.Marshal(toClient{w}, value) }
+	return format
+}
+
+// toClient writes to a client that may have left.
+type toClient struct{ io.Writer }
+
+func (w toClient) Write(b []byte) (int, error) {
+	_, _ = w.Writer.Write(b)
+	return len(b), nil
 }
 
 // Handle makes site the adapter for huma's operations.
