@@ -2,31 +2,48 @@ package tracing
 
 import (
 	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 
+	"github.com/google/uuid"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 )
 
-// sampler samples by the trace id alone, so that every instance with the same ratio decides alike. It does not read the
-// flags of a parent: a client cannot force its traces. It reads the last 7 bytes, which W3C Trace Context declares to be
-// random, as newer SDKs do. The library's own ratio reads the bytes 8 to 15: in a trace id that is a UUID they begin with
-// fixed bits, so that it would sample none of those below a ratio of 0.5.
+// sampler samples by the trace id and a secret of the log, so that every instance with the same ratio decides alike. A client cannot choose to be
+// traced: it does not know which ids are sampled, and the flags of a parent are not read. All bits of an id count: in a UUID some are fixed.
 type sampler struct {
-	from  uint64 // the least value that is sampled
-	ratio float64
+	from   uint64 // the least value that is sampled
+	ratio  float64
+	secret *atomic.Pointer[cipher.Block]
 }
 
 const randomBits = 56
 
+// newSampler returns a sampler with the secret Nil.
 func newSampler(ratio float64) sampler {
-	return sampler{uint64((1 - ratio) * (1 << randomBits)), ratio}
+	s := sampler{uint64((1 - ratio) * (1 << randomBits)), ratio, &atomic.Pointer[cipher.Block]{}}
+	s.use(uuid.Nil)
+	return s
 }
 
+// use sets the secret.
+func (s sampler) use(secret uuid.UUID) {
+	key := sha256.Sum256(append([]byte("sampling of traces"), secret[:]...))
+	block, _ := aes.NewCipher(key[:]) // a key of 32 bytes is valid
+	s.secret.Store(&block)
+}
+
+// samples encrypts the id, which is as long as a block of the cipher: 20 ns.
 func (s sampler) samples(id trace.TraceID) bool {
-	return binary.BigEndian.Uint64(id[8:])&(1<<randomBits-1) >= s.from
+	var mixed [aes.BlockSize]byte
+	(*s.secret.Load()).Encrypt(mixed[:], id[:])
+	return binary.BigEndian.Uint64(mixed[8:])&(1<<randomBits-1) >= s.from
 }
 
 // ShouldSample implements sdk.Sampler.

@@ -45,7 +45,23 @@ func TestTheExtremesOfTheRatio(t *testing.T) {
 	if all := newSampler(1); !all.samples(first) || !all.samples(last) {
 		t.Error("a ratio of 1 leaves out traces")
 	}
-	if few := newSampler(1e-9); few.samples(first) || !few.samples(last) {
-		t.Error("a ratio of 1e-9 does not sample exactly the last ids")
+	if few := newSampler(1e-9); few.samples(first) || few.samples(last) {
+		t.Error("a ratio of 1e-9 samples the first or the last id")
+	}
+}
+
+// TestAClientCannotChooseToBeTraced: an id is sampled by one log and not by another, whose secret differs.
+func TestAClientCannotChooseToBeTraced(t *testing.T) {
+	last := trace.TraceID{0: 0xff, 8: 0xff, 9: 0xff, 10: 0xff, 11: 0xff, 12: 0xff, 13: 0xff, 14: 0xff, 15: 0xff}
+	sampled := 0
+	for n := range 1000 {
+		of := newSampler(0.1)
+		of.use(uuid.UUID{0: byte(n), 1: byte(n >> 8)})
+		if of.samples(last) {
+			sampled++
+		}
+	}
+	if sampled < 50 || sampled > 150 {
+		t.Errorf("%d of 1000 logs sample the last id at 0.1", sampled)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
@@ -89,6 +90,9 @@ func start(ctx context.Context, cfg Config, to sdk.SpanExporter) (*Tracing, erro
 		sdk.WithSpanProcessor(counted{queue, cfg.Count}))
 	return &Tracing{provider: provider, tracer: provider.Tracer("meterplex"), sampler: of, logger: cfg.Logger}, nil
 }
+
+// UseSecret sets the secret by which traces are sampled: the same of all instances, which no client knows.
+func (t *Tracing) UseSecret(secret uuid.UUID) { t.sampler.use(secret) }
 
 // stopTime bounds the export of the last spans at a stop, so that a collector that does not answer delays it little.
 const stopTime = 2 * time.Second

@@ -166,6 +166,7 @@ func (n *Node) open(ctx context.Context) (err error) {
 	if n.log, err = eventlog.New(ctx, n.pool, logConfig); err != nil {
 		return err
 	}
+	n.sampleBy(n.log.ID())
 	n.checkConnections(ctx)
 	n.store = store.New(n.pool, n.log, store.Config{Now: time.Now, Catalogue: n.grants.Catalogue, Admission: edge.AdmissionOf})
 	n.rewinds = &rewinds{store: n.replayStore(), replays: n.replays()}

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	nethttp "net/http"
 
+	"github.com/google/uuid"
+
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
 	"github.com/meterplex/meterplex/http"
 	"github.com/meterplex/meterplex/infra/postgres"
@@ -49,6 +51,13 @@ func (n *Node) stopTraces() {
 func (n *Node) tracePool(c *postgres.Config) {
 	if n.traces != nil {
 		c.Tracer = n.traces.Statements()
+	}
+}
+
+// sampleBy lets all instances on a log sample the same traces. No answer to a tenant has the log's id.
+func (n *Node) sampleBy(log uuid.UUID) {
+	if n.traces != nil {
+		n.traces.UseSecret(log)
 	}
 }
 
