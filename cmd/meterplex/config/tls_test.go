@@ -2,6 +2,7 @@ package config
 
 import (
 	"crypto/tls"
+	"encoding/pem"
 	"os"
 	"strings"
 	"testing"
@@ -49,7 +50,7 @@ func TestTLSFilesThatCannotServe(t *testing.T) {
 		}
 	}
 	good := Kafka{TLS: true, TLSCA: authority, TLSCert: cert, TLSKey: key}
-	if got, err := good.TLSConfig(); err != nil || len(got.Certificates) != 1 {
+	if got, err := good.TLSConfig(); err != nil || got.GetClientCertificate == nil {
 		t.Errorf("good files: %v, %v", got, err)
 	}
 	if got := (&Config{Kafka: good}).TLSWarnings(time.Now()); got != nil {
@@ -117,5 +118,23 @@ func TestBrokersAreVerified(t *testing.T) {
 		}
 		_ = l.Close()
 		<-done
+	}
+}
+
+// TestReplacedTLSFilesAreReadAgain: the next connection has the new certificate. Files that do not fit leave the one from before in use.
+func TestReplacedTLSFilesAreReadAgain(t *testing.T) {
+	ca := localtest.NewCA(t, "the authority")
+	first, second := ca.Sign(t, "meter", time.Hour), ca.Sign(t, "meter", time.Hour)
+	cert, key := first.Files(t)
+	client, err := Kafka{TLS: true, TLSCert: cert, TLSKey: key}.TLSConfig()
+	must.OK(t, err)
+	for n, step := range []struct{ file, text, want string }{{key, first.Key, first.Cert}, {cert, second.Cert, first.Cert}, {key, second.Key, second.Cert}} {
+		must.OK(t, os.WriteFile(step.file, []byte(step.text), 0o600))
+		must.OK(t, os.Chtimes(step.file, time.Time{}, time.Now().Add(time.Duration(n+1)*time.Minute)))
+		pair, err := client.GetClientCertificate(nil)
+		must.OK(t, err)
+		if got := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]})); got != step.want {
+			t.Errorf("step %d: another certificate is in use", n)
+		}
 	}
 }

@@ -34,7 +34,7 @@ type endpoint struct {
 func (n *Node) listen(setting, addr string, handler nethttp.Handler) (*endpoint, error) {
 	server := http.NewServer(addr, handler)
 	var err error
-	if server.TLSConfig, err = httpTLS(n.cfg); err != nil {
+	if server.TLSConfig, err = httpTLS(n.cfg, n.metrics.CertificateExpires); err != nil {
 		return nil, err
 	}
 	listener, err := listenOn(setting, addr)
@@ -44,7 +44,6 @@ func (n *Node) listen(setting, addr string, handler nethttp.Handler) (*endpoint,
 	scheme := "http"
 	if server.TLSConfig != nil {
 		scheme = "https"
-		n.metrics.CertificateExpires(server.TLSConfig.Certificates[0].Leaf.NotAfter)
 	}
 	e := &endpoint{scheme + "://" + listener.Addr().String(), server, listener, n.logger, shutHTTP, new(atomic.Int64)}
 	server.Handler = e.counted(server.Handler)
@@ -236,14 +235,20 @@ func (n *Node) checkServing(context.Context) error {
 	return nil
 }
 
-// httpTLS reads the certificate before the server listens; nil means plain HTTP.
-func httpTLS(cfg config.Config) (*tls.Config, error) {
+// httpTLS reads the certificate before the server listens, and again when its files change; nil means plain HTTP.
+func httpTLS(cfg config.Config, expires func(time.Time)) (*tls.Config, error) {
 	if cfg.HTTPTLSCert == "" {
 		return nil, nil
 	}
-	pair, err := tls.LoadX509KeyPair(cfg.HTTPTLSCert, cfg.HTTPTLSKey)
+	pair, err := config.ReadKeyPair(cfg.HTTPTLSCert, cfg.HTTPTLSKey)
 	if err != nil {
 		return nil, fmt.Errorf("reading METERPLEX_HTTP_TLS_CERT and METERPLEX_HTTP_TLS_KEY: %w", err)
 	}
-	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
+	current := func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		now := pair.Current()
+		expires(now.Leaf.NotAfter)
+		return now, nil
+	}
+	_, _ = current(nil)
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: current}, nil
 }
