@@ -29,6 +29,9 @@ type PostgresConfig struct {
 	// Settings are added to the server's settings or replace them. Settings that make commits less
 	// durable are refused.
 	Settings map[string]string
+	// Roles are made by the superuser at each start and granted to the owner, who then has no CREATEROLE: in PostgreSQL 15 that lets a role join
+	// pg_execute_server_program. Without Roles the owner has CREATEROLE, as tests need it.
+	Roles []string
 	// Major is the major version of a new database. 0 means the installed one, else the newest. An
 	// existing database keeps its version.
 	Major int
@@ -136,8 +139,7 @@ func (p *Postgres) logFile() string { return filepath.Join(p.dir, "postgres.log"
 // the server's user cannot reach DataDir.
 func (p *Postgres) Dir() string { return p.home }
 
-// URL returns the address of the database "meterplex" for its owner, the role "meterplex", which has
-// CREATEROLE but is no superuser.
+// URL returns the address of the database "meterplex" for its owner, the role "meterplex", which is no superuser.
 func (p *Postgres) URL() string {
 	return p.url("meterplex", p.passwords.Owner, "meterplex")
 }

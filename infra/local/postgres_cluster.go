@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -120,8 +121,19 @@ const compressSQL = `ALTER SYSTEM SET wal_compression = 'on'`
 
 const reloadSQL = `SELECT pg_reload_conf()`
 
-// bootstrap creates the owner role and its database. The database is created last: if it exists, all
-// earlier steps are done.
+// ownRolesSQL makes the roles that the setting meterplex.roles names, separated by spaces. A membership of 16 and later may lack the SET option.
+const ownRolesSQL = `DO $$ DECLARE r text; BEGIN
+	FOREACH r IN ARRAY string_to_array(current_setting('meterplex.roles'), ' ') LOOP
+		IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = r) THEN
+			EXECUTE format('CREATE ROLE %I NOLOGIN NOINHERIT', r);
+		END IF;
+		EXECUTE format('GRANT %I TO meterplex', r) || CASE WHEN current_setting('server_version_num')::int >= 160000 THEN ' WITH SET TRUE' ELSE '' END;
+	END LOOP;
+	ALTER ROLE meterplex NOCREATEROLE;
+END $$`
+
+// bootstrap creates the owner role and its database. The database is created after the owner: if it exists, all
+// earlier steps are done. The roles of an existing database are completed, too.
 func (p *Postgres) bootstrap(ctx context.Context) (err error) {
 	conn, err := p.connect(ctx)
 	if err != nil {
@@ -133,7 +145,7 @@ func (p *Postgres) bootstrap(ctx context.Context) (err error) {
 		return fmt.Errorf("find the database: %w", err)
 	}
 	if done {
-		return nil
+		return p.ownRoles(ctx, conn)
 	}
 	if err := createOwner(ctx, conn, p.passwords.Owner); err != nil {
 		return fmt.Errorf("create the owner role: %w", err)
@@ -143,6 +155,20 @@ func (p *Postgres) bootstrap(ctx context.Context) (err error) {
 	}
 	if _, err := conn.Exec(ctx, createDatabaseSQL); err != nil {
 		return fmt.Errorf("create the database: %w", err)
+	}
+	return p.ownRoles(ctx, conn)
+}
+
+func (p *Postgres) ownRoles(ctx context.Context, conn *pgx.Conn) error {
+	if len(p.cfg.Roles) == 0 {
+		return nil
+	}
+	_, err := conn.Exec(ctx, `SELECT set_config('meterplex.roles', $1, false)`, strings.Join(p.cfg.Roles, " "))
+	if err == nil {
+		_, err = conn.Exec(ctx, ownRolesSQL)
+	}
+	if err != nil {
+		return fmt.Errorf("create the roles of the service: %w", err)
 	}
 	return nil
 }

@@ -29,7 +29,12 @@ func TestPostgresKeepsItsDataAndAddress(t *testing.T) {
 	must.OK(t, p.Stop(t.Context()))
 	must.OK(t, p.Stop(t.Context()))
 	childtest.AwaitExit(t, p.PID())
-	p = startPostgres(t, PostgresConfig{DataDir: dir})
+	p = startPostgres(t, PostgresConfig{DataDir: dir, Roles: []string{"one_$1", "two"}})
+	const rights = `SELECT rolcreaterole || ' ' || pg_has_role('one_$1', 'MEMBER') || ' ' || pg_has_role('two', 'MEMBER') FROM pg_roles WHERE rolname = current_user`
+	if got := query1[string](t, p.URL(), rights); got != "false true true" {
+		t.Errorf("the owner's CREATEROLE and memberships: %s", got)
+	}
+	exec1(t, p.URL(), `SET ROLE two`)
 	if p.URL() != before {
 		t.Errorf("address %s, before %s", p.URL(), before)
 	}

@@ -32,6 +32,9 @@ const WorkerRole = "meterplex_worker"
 // tenant's own rows only.
 const TenantRole = "meterplex_tenant"
 
+// ReportingRole is the role that reporting tools read the views of figures as.
+const ReportingRole = "meterplex_reporting"
+
 // Config says how to reach the database.
 type Config struct {
 	URL             string

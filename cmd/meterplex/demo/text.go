@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
@@ -95,5 +96,9 @@ func (d *Demo) kafka() string {
 	for _, t := range events.Topics() {
 		names = append(names, d.Config.TopicPrefix+t.Name)
 	}
-	return strings.Join(d.at.Brokers, ", ") + "\n                " + strings.Join(names, ", ")
+	brokers := strings.Join(d.at.Brokers, ", ")
+	if len(d.Config.Kafka.Brokers) == 0 {
+		brokers += " (SASL PLAIN, the password of meterplex is in " + filepath.Join(d.Config.DataDir, "kafka", "passwords.json") + ")"
+	}
+	return brokers + "\n                " + strings.Join(names, ", ")
 }

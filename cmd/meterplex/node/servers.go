@@ -16,6 +16,7 @@ import (
 	"github.com/meterplex/meterplex/infra/local"
 	"github.com/meterplex/meterplex/infra/local/folder"
 	"github.com/meterplex/meterplex/infra/local/localkafka"
+	"github.com/meterplex/meterplex/infra/postgres"
 )
 
 // Servers holds the embedded servers that this process started.
@@ -48,7 +49,7 @@ func (s *Servers) Start(ctx context.Context, cfg config.Config) (config.Config, 
 		return s.prepareDatabase(ctx, database)
 	})
 	err := both.Wait()
-	cfg.Kafka.Brokers, cfg.DatabaseURL = brokers.Kafka.Brokers, database.DatabaseURL
+	cfg.Kafka, cfg.DatabaseURL = brokers.Kafka, database.DatabaseURL
 	return cfg, err
 }
 
@@ -61,7 +62,7 @@ func (s *Servers) startDatabase(ctx context.Context, cfg config.Config) (config.
 		return cfg, errors.New("DATABASE_MIGRATE_URL is set and DATABASE_URL is not: set both, or none for an embedded PostgreSQL")
 	}
 	s.Logger.Info("DATABASE_URL not set: using embedded PostgreSQL", "directory", cfg.DataDir)
-	db, err := local.StartPostgres(ctx, local.PostgresConfig{DataDir: cfg.DataDir, Log: logLines{s.Logger}})
+	db, err := local.StartPostgres(ctx, local.PostgresConfig{DataDir: cfg.DataDir, Log: logLines{s.Logger}, Roles: []string{postgres.WorkerRole, postgres.TenantRole, postgres.ReportingRole}})
 	if err != nil {
 		return cfg, advised(err, "set DATABASE_URL to a PostgreSQL that runs already")
 	}
@@ -93,12 +94,12 @@ func (s *Servers) startBroker(ctx context.Context, cfg config.Config) (config.Co
 		return cfg, nil
 	}
 	s.Logger.Info("KAFKA_BROKERS not set: using embedded Kafka", "directory", cfg.DataDir)
-	k, err := localkafka.Start(ctx, localkafka.Config{DataDir: cfg.DataDir, Log: logLines{s.Logger}})
+	k, err := localkafka.Start(ctx, localkafka.Config{DataDir: cfg.DataDir, Log: logLines{s.Logger}, Locked: true})
 	if err != nil {
 		return cfg, advisedOfBroker(err, cfg.DataDir)
 	}
 	s.broker = k
-	cfg.Kafka.Brokers = k.Brokers()
+	cfg.Kafka = config.Kafka{Brokers: k.Brokers(), SASLMechanism: "PLAIN", SASLUsername: localkafka.User, SASLPassword: k.Password(), Replication: cfg.Kafka.Replication}
 	return cfg, nil
 }
 

@@ -18,7 +18,11 @@ import (
 
 // archiveFile is the class archive (AppCDS), which halves the broker's start time.
 func (k *Broker) archiveFile() string {
-	return filepath.Join(cacheOf(k.cfg.CacheDir), "used-classes-"+k.java.key+".jsa")
+	of := k.java.key
+	if k.cfg.Locked { // its logins load more classes
+		of += "-locked"
+	}
+	return filepath.Join(cacheOf(k.cfg.CacheDir), "used-classes-"+of+".jsa")
 }
 
 const (
@@ -37,7 +41,7 @@ func (k *Broker) exercise(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, exerciseTime)
 	defer cancel()
 	name := "meterplex-exercise-" + clusterID()
-	client, err := kgo.NewClient(kgo.SeedBrokers(child.Address(k.ports.broker)), kgo.ConsumeTopics(name), kgo.ConsumerGroup(name), kgo.DisableAutoCommit())
+	client, err := kgo.NewClient(append(k.login(), kgo.SeedBrokers(child.Address(k.ports.broker)), kgo.ConsumeTopics(name), kgo.ConsumerGroup(name), kgo.DisableAutoCommit())...)
 	if err != nil {
 		return err
 	}

@@ -64,6 +64,15 @@ metrics.jmx.exclude=.*
 num.io.threads=4
 `
 
+// lockedProperties follows serverProperties, whose values of the same names it replaces. It has a verb for the password, which is of letters and digits.
+const lockedProperties = `listener.security.protocol.map=BROKER:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT
+sasl.enabled.mechanisms=PLAIN
+sasl.mechanism.inter.broker.protocol=PLAIN
+sasl.mechanism.controller.protocol=PLAIN
+listener.name.broker.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="` + User + `" password="%[1]s" user_` + User + `="%[1]s";
+listener.name.controller.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="` + User + `" password="%[1]s" user_` + User + `="%[1]s";
+`
+
 // securedProperties follows serverProperties, whose values of the same names it replaces. It has verbs for the three
 // ports and the users.
 const securedProperties = `listeners=BROKER://127.0.0.1:%[1]d,CONTROLLER://127.0.0.1:%[2]d,USERS://127.0.0.1:%[3]d
@@ -124,7 +133,7 @@ func (k *Broker) writeConfig(ports brokerPorts) error {
 			return err
 		}
 	}
-	return folder.WriteFile(filepath.Join(k.dir, propertiesName), k.properties(ports, dataName), 0o644)
+	return folder.WriteFile(filepath.Join(k.dir, propertiesName), k.properties(ports, dataName), 0o600)
 }
 
 func (k *Broker) properties(ports brokerPorts, data string) []byte {
@@ -138,6 +147,9 @@ func (k *Broker) properties(ports brokerPorts, data string) []byte {
 	}
 	copies := min(len(controllers), 3)
 	all := fmt.Appendf(nil, serverProperties, ports.broker, ports.controller, data, k.node, strings.Join(voters, ","), copies, (copies+1)/2)
+	if k.cfg.Locked {
+		return fmt.Appendf(all, lockedProperties, k.password)
+	}
 	if len(k.cfg.Users) == 0 {
 		return all
 	}

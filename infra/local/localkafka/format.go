@@ -92,7 +92,7 @@ func (k *Broker) copyFormat(dir string) error {
 // formatByTool lets the tool of Kafka make a data directory in the broker's, and keeps what other brokers can use of it.
 func (k *Broker) formatByTool(ctx context.Context, ports brokerPorts, name string) error {
 	const file = "format.properties"
-	if err := folder.WriteFile(filepath.Join(k.dir, file), k.properties(ports, name), 0o644); err != nil {
+	if err := folder.WriteFile(filepath.Join(k.dir, file), k.properties(ports, name), 0o600); err != nil {
 		return err
 	}
 	defer os.Remove(filepath.Join(k.dir, file))

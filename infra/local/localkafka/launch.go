@@ -118,11 +118,11 @@ func (k *Broker) awaitReady(ctx context.Context, proc *child.Process, ports brok
 	if err := folder.WriteFile(k.pidFile(), []byte(strconv.Itoa(proc.PID())+"\n"), 0o644); err != nil {
 		return err
 	}
-	client, err := kgo.NewClient(
+	client, err := kgo.NewClient(append(k.login(),
 		kgo.SeedBrokers(child.Address(ports.broker)),
 		kgo.RequestRetries(0),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }),
-	)
+	)...)
 	if err != nil {
 		return fmt.Errorf("create a client for the broker: %w", err)
 	}

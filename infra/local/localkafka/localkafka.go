@@ -41,6 +41,9 @@ type Config struct {
 	Log io.Writer
 	// Port is the broker's port. 0 means the previous port if it is free, else any free port.
 	Port int
+	// Locked lets only clients with the user and password of Login use the broker, and only this process's user read its files. Otherwise every user of
+	// the machine has all rights, as tests need them.
+	Locked bool
 	// Users are the passwords of users, by name. If there are any, the broker has a second listener with SASL/PLAIN
 	// (SecuredBrokers), where ACLs bound the rights of a user. Clients of Brokers have all rights.
 	Users map[string]string
@@ -67,9 +70,10 @@ type Broker struct {
 	id          string
 	controllers []int
 
-	java java
-	jars []string
-	lock *folder.Lock
+	java     java
+	jars     []string
+	lock     *folder.Lock
+	password string // of User if the broker is locked
 
 	mu    sync.Mutex
 	ports brokerPorts
@@ -138,7 +142,7 @@ func (k *Broker) open(ctx context.Context, ports brokerPorts) (err error) {
 	if k.java, err = findJava(ctx); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(k.dir, 0o755); err != nil {
+	if err := k.makeDir(); err != nil {
 		return fmt.Errorf("create the data directory: %w", err)
 	}
 	if k.lock, err = folder.TryLock(filepath.Join(k.dir, "lock")); err != nil {

@@ -14,9 +14,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
 
 	"github.com/meterplex/meterplex/infra/local/child"
 	"github.com/meterplex/meterplex/infra/local/child/childtest"
@@ -37,7 +39,7 @@ func startKafka(t *testing.T, cfg Config) *Broker {
 
 func client(t *testing.T, k *Broker, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
-	c, err := kgo.NewClient(append(opts, kgo.SeedBrokers(k.Brokers()...))...)
+	c, err := kgo.NewClient(append(append(opts, k.login()...), kgo.SeedBrokers(k.Brokers()...))...)
 	must.OK(t, err)
 	t.Cleanup(c.Close)
 	return c
@@ -68,7 +70,9 @@ func consume(t *testing.T, k *Broker, topic string, n int) (values []string) {
 func TestKafkaKeepsItsDataAcrossKillsAndStops(t *testing.T) {
 	// Properties files and path lists would give this name another meaning.
 	dir := filepath.Join(t.TempDir(), `a b,c\d=é%20`)
-	k := startKafka(t, Config{DataDir: dir})
+	must.OK(t, os.MkdirAll(filepath.Join(dir, "kafka"), 0o755)) // of an earlier release
+	k := startKafka(t, Config{DataDir: dir, Locked: true})
+	requireLock(t, k)
 	brokers := k.Brokers()[0]
 	_, err := kadm.NewClient(client(t, k)).CreateTopic(t.Context(), 1, 1, nil, "kept")
 	must.OK(t, err)
@@ -88,7 +92,7 @@ func TestKafkaKeepsItsDataAcrossKillsAndStops(t *testing.T) {
 	}
 	must.OK(t, k.Stop(t.Context()))
 	must.OK(t, k.Stop(t.Context()))
-	k = startKafka(t, Config{DataDir: dir})
+	k = startKafka(t, Config{DataDir: dir, Locked: true})
 	if got := consume(t, k, "kept", kills); len(got) != kills {
 		t.Errorf("after the stop: %v", got)
 	}
@@ -97,6 +101,30 @@ func TestKafkaKeepsItsDataAcrossKillsAndStops(t *testing.T) {
 		t.Errorf("%v, want ErrInUse", err)
 	}
 	childtest.ErrorContains(t, err, fmt.Sprintf("process %d ", os.Getpid()))
+}
+
+// requireLock requires that nobody without the password uses a broker, on either of its ports, and that no other user reads its files.
+func requireLock(t *testing.T, k *Broker) {
+	t.Helper()
+	for _, port := range []int{k.ports.broker, k.ports.controller} {
+		for name, login := range map[string][]kgo.Opt{"no": nil, "a wrong": {kgo.SASL(plain.Auth{User: User, Pass: k.password[1:]}.AsMechanism())}} {
+			c, err := kgo.NewClient(append(login, kgo.SeedBrokers(child.Address(port)), kgo.RequestRetries(0))...)
+			must.OK(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			if err := c.Ping(ctx); err == nil {
+				t.Errorf("port %d accepts %s password", port, name)
+			}
+			cancel()
+			c.Close()
+		}
+	}
+	for path, want := range map[string]os.FileMode{k.dir: 0o700, k.passwordFile(): 0o600, filepath.Join(k.dir, propertiesName): 0o600} {
+		info, err := os.Stat(path)
+		must.OK(t, err)
+		if got := info.Mode().Perm(); got != want {
+			t.Errorf("%s has the mode %o, want %o", path, got, want)
+		}
+	}
 }
 
 func TestKafkaWithoutItsDataStartsEmpty(t *testing.T) {

@@ -1,0 +1,63 @@
+package localkafka
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+
+	"github.com/meterplex/meterplex/infra/local/folder"
+)
+
+// User is the user of a locked broker. Its password is random, and stored beside the data.
+const User = "meterplex"
+
+// Password returns the password of User; "" if the broker is not locked.
+func (k *Broker) Password() string { return k.password }
+
+// passwords is the file of the password, as that of the embedded PostgreSQL.
+type passwords struct {
+	User string `json:"meterplex"`
+}
+
+func (k *Broker) passwordFile() string { return filepath.Join(k.dir, "passwords.json") }
+
+// makeDir makes the broker's folder, and the password if it is locked.
+func (k *Broker) makeDir() error {
+	if !k.cfg.Locked {
+		return os.MkdirAll(k.dir, 0o755)
+	}
+	// The folder of an earlier release may be open to others.
+	if err := errors.Join(os.MkdirAll(k.dir, 0o700), os.Chmod(k.dir, 0o700)); err != nil {
+		return err
+	}
+	var p passwords
+	b, err := os.ReadFile(k.passwordFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		p.User = rand.Text()
+		if b, err = json.Marshal(p); err == nil {
+			err = folder.WriteFile(k.passwordFile(), b, 0o600)
+		}
+	} else if err == nil {
+		err = json.Unmarshal(b, &p)
+	}
+	if err == nil && p.User == "" {
+		err = fmt.Errorf("%s holds no password of %s: remove it", k.passwordFile(), User)
+	}
+	k.password = p.User
+	return err
+}
+
+// login is the option of a client of the broker.
+func (k *Broker) login() []kgo.Opt {
+	if !k.cfg.Locked {
+		return nil
+	}
+	return []kgo.Opt{kgo.SASL(plain.Auth{User: User, Pass: k.password}.AsMechanism())}
+}
