@@ -353,3 +353,18 @@ func newestMigration(t *testing.T) int64 {
 	must.OK(t, err)
 	return n
 }
+
+// TestP6_CreateRoleIsReportedBefore16: there the login of the service could grant itself pg_execute_server_program.
+func TestP6_CreateRoleIsReportedBefore16(t *testing.T) {
+	url := localtest.Migrated(t, Migrate)
+	conn, err := pgx.Connect(t.Context(), url)
+	must.OK(t, err)
+	var risky bool
+	must.OK(t, conn.QueryRow(t.Context(), `SELECT current_setting('server_version_num')::int < 160000`).Scan(&risky))
+	must.OK(t, conn.Close(t.Context()))
+	var log strings.Builder
+	must.OK(t, GrantRoles(t.Context(), Logins{Migrates: url, Works: url}, slog.New(slog.NewTextHandler(&log, nil))))
+	if strings.Contains(log.String(), "CREATEROLE") != risky {
+		t.Errorf("before 16: %v, the log is %q", risky, log.String())
+	}
+}
