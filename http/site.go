@@ -50,7 +50,7 @@ func newSite(s *service) *site {
 	return t
 }
 
-// jsonFormat is huma's, and fails only if a value has no JSON: huma panics at an error, and a client that leaves during its answer is none.
+// jsonFormat is huma's format without errors of the connection: huma panics at each error, and a client may leave during its answer.
 func jsonFormat() huma.Format {
 	format := huma.DefaultJSONFormat
 	format.Marshal = func(w io.Writer, value any) error { return huma.DefaultJSONFormat.Marshal(toClient{w}, value) }

@@ -103,7 +103,7 @@ func TestKafkaKeepsItsDataAcrossKillsAndStops(t *testing.T) {
 	childtest.ErrorContains(t, err, fmt.Sprintf("process %d ", os.Getpid()))
 }
 
-// requireLock requires that nobody without the password uses a broker, on either of its ports, and that no other user reads its files.
+// requireLock requires that a broker refuses clients without the password, on both of its ports, and that no other user reads its files.
 func requireLock(t *testing.T, k *Broker) {
 	t.Helper()
 	for _, port := range []int{k.ports.broker, k.ports.controller} {
