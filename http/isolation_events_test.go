@@ -8,8 +8,8 @@ import (
 	"github.com/meterplex/meterplex/http/auth"
 )
 
-// TestP9_TenantsDoNotReadWhatOperatorsWrite: no read of a tenant's key shows the reasons, notes and ids that operators wrote about it, their keys, or
-// the instance that recorded an event. Operators read them.
+// TestP9_TenantsDoNotReadWhatOperatorsWrite: no read of a tenant's key shows the reasons, notes and ids that operators wrote about it,
+// their keys, or the instance that recorded an event. Operators read them.
 func TestP9_TenantsDoNotReadWhatOperatorsWrite(t *testing.T) {
 	m := newIsolationFixture(t)
 	key, keyID := m.key("", nil, "admin")

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestAClientThatLeavesIsNoFault: huma panics at an error of the format, which the log would hold with its stack for each client that leaves.
+// TestAClientThatLeavesIsNoFault: huma panics at an error of the format, which the log would hold with its stack for each client that
+// leaves.
 func TestAClientThatLeavesIsNoFault(t *testing.T) {
 	left, gone := io.Pipe()
 	_ = left.Close()

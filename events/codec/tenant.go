@@ -7,8 +7,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// AppendTenantWire appends the envelope as the event's tenant reads it: without the id of the actor, the instance that recorded it, and the members
-// of the payload that operators write for themselves.
+// AppendTenantWire appends the envelope as the event's tenant reads it: without the id of the actor, the instance that recorded it, and the
+// members of the payload that operators write for themselves.
 func AppendTenantWire(dst []byte, e *events.Envelope) ([]byte, error) {
 	view := *e
 	if left := leftOut(e); len(left) > 0 {
@@ -28,8 +28,8 @@ func AppendTenantWire(dst []byte, e *events.Envelope) ([]byte, error) {
 	return appendEnvelope(dst, &view, true)
 }
 
-// leftOut returns the members of an event's payload that its tenant does not read. A reason is left out unless the service writes all reasons of the
-// subject.
+// leftOut returns the members of an event's payload that its tenant does not read. A reason is left out unless the service writes all
+// reasons of the subject.
 func leftOut(e *events.Envelope) []string {
 	switch e.Subject {
 	case events.UsageRecorded, events.UsageAdmitted, events.UsageCorrected, events.UsageRetracted, events.UsageValidated, events.UsageRejected,

@@ -29,8 +29,8 @@ type PostgresConfig struct {
 	// Settings are added to the server's settings or replace them. Settings that make commits less
 	// durable are refused.
 	Settings map[string]string
-	// Roles are made by the superuser at each start and granted to the owner, who then has no CREATEROLE: in PostgreSQL 15 that lets a role join
-	// pg_execute_server_program. Without Roles the owner has CREATEROLE, as tests need it.
+	// Roles are made by the superuser at each start and granted to the owner, who then has no CREATEROLE: in PostgreSQL 15 that lets a role
+	// join pg_execute_server_program. Without Roles the owner has CREATEROLE, as tests need it.
 	Roles []string
 	// Major is the major version of a new database. 0 means the installed one, else the newest. An
 	// existing database keeps its version.

@@ -121,7 +121,8 @@ const compressSQL = `ALTER SYSTEM SET wal_compression = 'on'`
 
 const reloadSQL = `SELECT pg_reload_conf()`
 
-// ownRolesSQL makes the roles that the setting meterplex.roles names, separated by spaces. A membership of 16 and later may lack the SET option.
+// ownRolesSQL makes the roles that the setting meterplex.roles names, separated by spaces. A membership of 16 and later may lack the SET
+// option.
 const ownRolesSQL = `DO $$ DECLARE r text; BEGIN
 	FOREACH r IN ARRAY string_to_array(current_setting('meterplex.roles'), ' ') LOOP
 		IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = r) THEN

@@ -23,7 +23,8 @@ type Logins struct {
 
 // loginSQL asks which roles are there, and which of them a login cannot set. From PostgreSQL 16 on a
 // membership may lack the SET option: the one that CREATE ROLE gives to the login that
-// creates a role does. It asks, too, whether the login has CREATEROLE where that lets it join pg_execute_server_program, and so run programs.
+// creates a role does. It asks, too, whether the login has CREATEROLE where that lets it join pg_execute_server_program, and so run
+// programs.
 const loginSQL = `SELECT session_user::text, current_setting('server_version_num')::int / 10000,
  (SELECT count(*) FROM pg_roles WHERE rolname IN ($1, $2)),
  ARRAY(SELECT r.rolname::text FROM pg_roles r WHERE r.rolname IN ($1, $2)

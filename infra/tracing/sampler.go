@@ -15,8 +15,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// sampler samples by the trace id and a secret of the log, so that every instance with the same ratio decides alike. A client cannot choose to be
-// traced: it does not know which ids are sampled, and the flags of a parent are not read. All bits of an id count: in a UUID some are fixed.
+// sampler samples by the trace id and a secret of the log, so that every instance with the same ratio decides alike. A client cannot choose
+// to be traced: it does not know which ids are sampled, and the flags of a parent are not read. All bits of an id count: in a UUID some are
+// fixed.
 type sampler struct {
 	from   uint64 // the least value that is sampled
 	ratio  float64

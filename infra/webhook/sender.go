@@ -72,8 +72,8 @@ type route struct {
 // errAddress is the refusal of an address at the dial.
 var errAddress = errors.New("the address is not allowed")
 
-// newClient returns a client for one route. The address is checked when the socket is made, after the name was resolved: the answer to a second look-up
-// is checked too.
+// newClient returns a client for one route. The address is checked when the socket is made, after the name was resolved: the answer to a
+// second look-up is checked too.
 func newClient(c *Config, r route) *http.Client {
 	addresses := c.Addresses.Of(r.operators)
 	dialer := &net.Dialer{Timeout: cmp.Or(c.Timeout, Timeout), Resolver: c.Resolver, Control: func(_, address string, _ syscall.RawConn) error {

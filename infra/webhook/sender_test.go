@@ -161,7 +161,8 @@ func TestAPrivateAddressIsNotDialed(t *testing.T) {
 	}
 }
 
-// TestATenantsURLReachesNoAllowedNetwork: METERPLEX_WEBHOOK_ALLOW is for the URLs that operators set, also over a connection that one of them left open.
+// TestATenantsURLReachesNoAllowedNetwork: METERPLEX_WEBHOOK_ALLOW is for the URLs that operators set, also over a connection that one of
+// them left open.
 func TestATenantsURLReachesNoAllowedNetwork(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer server.Close()

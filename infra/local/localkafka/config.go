@@ -64,7 +64,8 @@ metrics.jmx.exclude=.*
 num.io.threads=4
 `
 
-// lockedProperties follows serverProperties, whose values of the same names it replaces. It has a verb for the password, which is of letters and digits.
+// lockedProperties follows serverProperties, whose values of the same names it replaces. It has a verb for the password, which is of
+// letters and digits.
 const lockedProperties = `listener.security.protocol.map=BROKER:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT
 sasl.enabled.mechanisms=PLAIN
 sasl.mechanism.inter.broker.protocol=PLAIN

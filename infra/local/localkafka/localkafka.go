@@ -41,8 +41,8 @@ type Config struct {
 	Log io.Writer
 	// Port is the broker's port. 0 means the previous port if it is free, else any free port.
 	Port int
-	// Locked lets only clients with the user and password of Login use the broker, and only this process's user read its files. Otherwise every user of
-	// the machine has all rights, as tests need them.
+	// Locked lets only clients with the user and password of Login use the broker, and only this process's user read its files. Otherwise
+	// every user of the machine has all rights, as tests need them.
 	Locked bool
 	// Users are the passwords of users, by name. If there are any, the broker has a second listener with SASL/PLAIN
 	// (SecuredBrokers), where ACLs bound the rights of a user. Clients of Brokers have all rights.

@@ -280,7 +280,8 @@ func TestFiveDaysWithoutASuccessDisableAWebhook(t *testing.T) {
 	f.lastChange(w.ID, events.WebhookDisabled, domain.WebhookFailing)
 }
 
-// TestAllowedNetworksAreForOperators: a tenant's key sets no URL to a network of METERPLEX_WEBHOOK_ALLOW. Changes of other members keep who set the URL.
+// TestAllowedNetworksAreForOperators: a tenant's key sets no URL to a network of METERPLEX_WEBHOOK_ALLOW. Changes of other members keep who
+// set the URL.
 func TestAllowedNetworksAreForOperators(t *testing.T) {
 	f := newHookFixture(t)
 	tenant, inside, outside := f.tenant(), "http://127.0.0.1:1/x", "https://example.com/x"
